@@ -1,0 +1,136 @@
+// Package cli is the commands: it reads flags and prints; it decides nothing.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/daemon"
+)
+
+// Exit statuses.
+const (
+	exitDone     = 0
+	exitNegative = 1 // the answer is negative, or a problem was found
+	exitUsage    = 2 // wrong use: flags, files, addresses
+)
+
+// errNegative ends a command with exitNegative and prints nothing more.
+var errNegative = errors.New("negative")
+
+// Run runs the command that args name and gives the exit status. Errors are
+// one line on stderr.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(stderr)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errNegative):
+		return exitNegative
+	}
+	fmt.Fprintf(stderr, "portolan: %s\n", err)
+	return exitUsage
+}
+
+func newRoot(stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "portolan",
+		Short:         "Naming and networking for Kubernetes Services",
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.SetOut(stderr)
+			_ = cmd.Help()
+			return errors.New("no command given")
+		},
+	}
+	root.AddCommand(newServe(), newZone(), newQuery(), newVersion())
+	return root
+}
+
+// sourceFlags are those of every command that reads a cluster.
+type sourceFlags struct {
+	config    string
+	manifests string
+	zones     []string
+}
+
+func (f *sourceFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration `FILE` (YAML); flags override it")
+	cmd.Flags().StringVar(&f.manifests, "manifests", "", "read the cluster from this `DIR` of manifests")
+	cmd.Flags().StringArrayVar(&f.zones, "zone", nil, "cluster domain `NAME`, repeatable (default cluster.local)")
+}
+
+// read is the configuration that the flags make.
+func (f *sourceFlags) read() (config.Config, error) {
+	c := config.Default()
+	if f.config != "" {
+		var err error
+		if c, err = config.Read(f.config); err != nil {
+			return c, err
+		}
+	}
+	if f.manifests != "" {
+		c.Manifests = f.manifests
+	}
+	if len(f.zones) > 0 {
+		c.Zones = f.zones
+	}
+	if c.Manifests == "" {
+		return c, errors.New("no cluster to read: give --manifests DIR (reading the Kubernetes API is not there yet)")
+	}
+	return c, nil
+}
+
+// load reads the cluster once; what is wrong in it is printed on stderr.
+func (f *sourceFlags) load(stderr io.Writer) (d *daemon.Daemon, problems int, err error) {
+	c, err := f.read()
+	if err != nil {
+		return nil, 0, err
+	}
+	if d, err = daemon.New(c); err != nil {
+		return nil, 0, err
+	}
+	report, err := d.Load(slog.New(slog.DiscardHandler))
+	for _, p := range report.Problems {
+		kind := "warning: "
+		if p.Rejected {
+			kind = ""
+		}
+		fmt.Fprintf(stderr, "portolan: %s%s\n", kind, p.Error())
+	}
+	return d, len(report.Problems), err
+}
+
+// output is the flag -o.
+type output string
+
+func (o *output) add(cmd *cobra.Command) {
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "text", "output format: text or json")
+}
+
+func (o output) check() error {
+	if o != "text" && o != "json" {
+		return fmt.Errorf("output format %q is not text or json", string(o))
+	}
+	return nil
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

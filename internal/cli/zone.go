@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/zone"
+)
+
+func newZone() *cobra.Command {
+	var source sourceFlags
+	var format output
+	cmd := &cobra.Command{
+		Use:   "zone [NAME]",
+		Short: "Print the records as an RFC 1035 master file, sorted",
+		Long: `Print the records as RFC 1035 master files, sorted: every zone, one after
+another, or the one that is named.`,
+		Example: "  portolan zone cluster.local --manifests examples/shop",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := format.check(); err != nil {
+				return err
+			}
+			d, _, err := source.load(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			zones, err := zoneFiles(d.DB, args)
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return printJSON(cmd.OutOrStdout(), slices.Concat(zones...))
+			}
+			for i, records := range zones {
+				if i > 0 {
+					fmt.Fprintln(cmd.OutOrStdout())
+				}
+				for _, r := range records {
+					fmt.Fprintln(cmd.OutOrStdout(), r)
+				}
+			}
+			return nil
+		},
+	}
+	source.add(cmd)
+	format.add(cmd)
+	return cmd
+}
+
+// zoneFiles are the records of each zone, its SOA first; of one zone when it is
+// named.
+func zoneFiles(db *zone.DB, only []string) ([][]dnswire.Record, error) {
+	entries := db.Entries()
+	if len(only) > 0 {
+		name, err := dnsname.Parse(only[0])
+		if err != nil {
+			return nil, err
+		}
+		entries = slices.DeleteFunc(entries, func(e zone.Entry) bool { return e.Zone != name })
+		if len(entries) == 0 {
+			return nil, fmt.Errorf("no zone %s", name)
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b zone.Entry) int { return a.Zone.Compare(b.Zone) })
+	var zones [][]dnswire.Record
+	for _, e := range entries {
+		if e.SOA != nil {
+			zones = append(zones, []dnswire.Record{e.SOA.Record()})
+		}
+		last := &zones[len(zones)-1]
+		for _, set := range e.Sets {
+			records, err := set.Records(e.Name)
+			if err != nil {
+				return nil, err
+			}
+			slices.SortStableFunc(records, func(a, b dnswire.Record) int { return cmp.Compare(a.Data, b.Data) })
+			*last = append(*last, records...)
+		}
+	}
+	return zones, nil
+}

@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"context"
+	"maps"
+	"sync"
+)
+
+// Change says that something may be different: the object at a key, or which
+// kinds are loaded. A slice is told as a change of its Service.
+type Change struct {
+	Kind Kind
+	Key  Key
+	// Loaded says that a kind became loaded, and Kind and Key mean nothing.
+	// Every object that is there is then told as changed, too.
+	Loaded bool
+}
+
+// Changes is a set of changes.
+type Changes map[Change]struct{}
+
+func (c Changes) add(ch Change) { c[ch] = struct{}{} }
+
+// Feed tells one consumer what changed. It is level-triggered: the consumer
+// looks up the present state, so that nothing is lost however slow it is, and
+// changes of one key that come while it is busy are one.
+type Feed struct {
+	store *Store
+
+	mu      sync.Mutex
+	pending Changes
+	ready   chan struct{} // holds a token while pending is not empty
+}
+
+// Subscribe makes a feed, which begins with everything that is there. It goes
+// on until it is closed.
+func (s *Store) Subscribe() *Feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := &Feed{store: s, pending: make(Changes), ready: make(chan struct{}, 1)}
+	f.add(s.state.everything())
+	s.feeds = append(s.feeds, f)
+	return f
+}
+
+// Close ends the feed.
+func (f *Feed) Close() {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	kept := f.store.feeds[:0:0]
+	for _, other := range f.store.feeds {
+		if other != f {
+			kept = append(kept, other)
+		}
+	}
+	f.store.feeds = kept
+}
+
+func (f *Feed) add(changes Changes) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.Copy(f.pending, changes)
+	select {
+	case f.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Next waits until anything changed and gives all that did, or fails with
+// ctx's error.
+func (f *Feed) Next(ctx context.Context) (Changes, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-f.ready:
+		return f.Pending(), nil
+	}
+}
+
+// Pending gives all that changed since it was last asked, without waiting.
+func (f *Feed) Pending() Changes {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changes := f.pending
+	f.pending = make(Changes)
+	return changes
+}

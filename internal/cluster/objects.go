@@ -1,0 +1,160 @@
+// Package cluster is the one in-memory model of a cluster: small types for
+// what naming and networking need of each object, a Store that holds them with
+// their secondary indexes, and feeds that tell consumers what changed.
+//
+// The types follow the Kubernetes API: core/v1 and discovery.k8s.io/v1.
+// Objects are immutable once they are in the Store.
+package cluster
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// Key names an object of a kind. Namespace is empty for kinds that have none.
+type Key struct{ Namespace, Name string }
+
+// String is "namespace/name", or the name alone.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Compare orders keys by namespace, then name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+}
+
+// Protocol is a transport protocol as the API spells it.
+type Protocol string
+
+// The protocols that a port may have.
+const (
+	TCP  Protocol = "TCP"
+	UDP  Protocol = "UDP"
+	SCTP Protocol = "SCTP"
+)
+
+// Port is a port of a Service, or of the endpoints of a slice. Name may be
+// empty. Number is 0 in a slice's port that stands for every port.
+type Port struct {
+	Name     string
+	Protocol Protocol
+	Number   uint16
+}
+
+// Namespace is a Namespace.
+type Namespace struct{ Name string }
+
+// Service is a Service.
+type Service struct {
+	Key
+	// Headless is set when clusterIP is None.
+	Headless bool
+	// ClusterIPs are the addresses assigned, none when headless or external or
+	// when none was assigned yet.
+	ClusterIPs []netip.Addr
+	// ExternalName is the target of a Service of that type, else empty.
+	ExternalName string
+	Ports        []Port
+	Selector     map[string]string
+	// PublishNotReady makes endpoints count as ready that are not.
+	PublishNotReady bool
+}
+
+// AddressType is what the addresses of an EndpointSlice are.
+type AddressType string
+
+// The address types. FQDN slices have no addresses for DNS.
+const (
+	IPv4 AddressType = "IPv4"
+	IPv6 AddressType = "IPv6"
+	FQDN AddressType = "FQDN"
+)
+
+// EndpointSlice is an EndpointSlice. Service names the Service it belongs to,
+// in its own namespace; it is empty when the slice belongs to none.
+type EndpointSlice struct {
+	Key
+	Service     string
+	AddressType AddressType
+	Ports       []Port
+	Endpoints   []Endpoint
+}
+
+// Endpoint is one endpoint of a slice.
+type Endpoint struct {
+	Addresses []netip.Addr
+	// Ready tells whether the condition ready is true or absent.
+	Ready    bool
+	Hostname string
+	// Pod is the name of the Pod behind it, when one is named.
+	Pod string
+}
+
+// Pod is a Pod.
+type Pod struct {
+	Key
+	IPs    []netip.Addr
+	Labels map[string]string
+	// Finished is set when its phase is Succeeded or Failed: its addresses are
+	// given back.
+	Finished            bool
+	Hostname, Subdomain string
+	Node                string
+}
+
+// Node is a Node.
+type Node struct {
+	Name      string
+	Addresses []netip.Addr
+}
+
+// Kind is a kind of object.
+type Kind uint8
+
+// The kinds that the model holds.
+const (
+	KindNamespace Kind = iota
+	KindService
+	KindEndpointSlice
+	KindPod
+	KindNode
+	kinds
+)
+
+// Kinds lists every kind.
+func Kinds() []Kind { return []Kind{KindNamespace, KindService, KindEndpointSlice, KindPod, KindNode} }
+
+// String is the kind's name in the API.
+func (k Kind) String() string {
+	if k >= kinds {
+		return "unknown"
+	}
+	return [kinds]string{"Namespace", "Service", "EndpointSlice", "Pod", "Node"}[k]
+}
+
+// serviceKey is the key of the Service that s belongs to.
+func (s *EndpointSlice) serviceKey() Key { return Key{s.Namespace, s.Service} }
+
+// Selects tells whether the Service selects a Pod with the given namespace and
+// labels; a Service without selector selects none.
+func (s *Service) Selects(p *Pod) bool {
+	if len(s.Selector) == 0 || s.Namespace != p.Namespace {
+		return false
+	}
+	for k, v := range s.Selector {
+		if got, ok := p.Labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+func sortByKey[T any](objects []T, key func(T) Key) []T {
+	slices.SortFunc(objects, func(a, b T) int { return key(a).Compare(key(b)) })
+	return objects
+}

@@ -1,0 +1,160 @@
+// Package dnsserver owns sockets and nothing else: it reads queries from UDP
+// and TCP (RFC 1035, section 4.2; RFC 7766), gives them to what answers, and
+// sends what that gives back.
+package dnsserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"portolan.dev/portolan/internal/respond"
+)
+
+// Answerer answers queries, one at a time.
+type Answerer interface {
+	// Respond answers packet into buf, whose capacity is 65,535 octets, or
+	// gives nil when there shall be no answer. It keeps neither.
+	Respond(packet []byte, client respond.Client, buf []byte) []byte
+}
+
+// Config is what a Server is made from.
+type Config struct {
+	// Listen are addresses and ports, each for UDP and TCP. Port 0 is any free
+	// one, the same for both. An IPv6 address takes IPv6 only.
+	Listen []netip.AddrPort
+	// NewAnswerer makes an Answerer for one goroutine.
+	NewAnswerer func() Answerer
+	// MaxConnections is how many TCP connections there are at once; one more
+	// closes the one that was idle longest.
+	MaxConnections int
+	// MaxInFlight is how many queries of a connection are worked on at once.
+	MaxInFlight int
+	// MaxQueries is how many queries a connection may ask; 0 is without limit.
+	MaxQueries int
+	// Idle is how long a connection may be silent, or take to send or accept
+	// one message.
+	Idle time.Duration
+	Log  *slog.Logger
+}
+
+// Server serves on bound sockets.
+type Server struct {
+	cfg Config
+	udp []*net.UDPConn
+	tcp []*net.TCPListener
+}
+
+// Listen binds the sockets and begins nothing. Its error names the address.
+func Listen(ctx context.Context, cfg Config) (*Server, error) {
+	s := &Server{cfg: cfg}
+	for _, addr := range cfg.Listen {
+		if err := s.bind(ctx, addr); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// bind tries again when a free port for TCP is taken for UDP.
+func (s *Server) bind(ctx context.Context, addr netip.AddrPort) error {
+	const tries = 10
+	var err error
+	for range tries {
+		if err = s.bindOnce(ctx, addr); err == nil || addr.Port() != 0 {
+			break
+		}
+	}
+	return err
+}
+
+// bindOnce binds TCP first: that fails when another server has the port, while
+// UDP sockets may share it.
+func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
+	family := "6"
+	if addr.Addr().Is4() {
+		family = "4"
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp"+family, addr.String())
+	if err != nil {
+		return plainBindError("tcp", addr, err)
+	}
+	listener := l.(*net.TCPListener)
+	addr = netip.AddrPortFrom(addr.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())
+	var conns []*net.UDPConn
+	for range udpSockets() {
+		lc := net.ListenConfig{Control: controlUDP}
+		p, err := lc.ListenPacket(ctx, "udp"+family, addr.String())
+		if err != nil {
+			listener.Close()
+			for _, c := range conns {
+				c.Close()
+			}
+			return plainBindError("udp", addr, err)
+		}
+		conns = append(conns, p.(*net.UDPConn))
+	}
+	s.tcp, s.udp = append(s.tcp, listener), append(s.udp, conns...)
+	return nil
+}
+
+// udpSockets is how many sockets share a UDP port: one for each processor,
+// where the system spreads packets over them.
+func udpSockets() int {
+	if !reusePort {
+		return 1
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+func plainBindError(proto string, addr netip.AddrPort, err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return fmt.Errorf("listen on %s (%s): %w", addr, proto, err)
+}
+
+// Addrs are the addresses that are listened on, in the order they were given.
+func (s *Server) Addrs() []netip.AddrPort {
+	addrs := make([]netip.AddrPort, 0, len(s.tcp))
+	for _, l := range s.tcp {
+		addrs = append(addrs, l.Addr().(*net.TCPAddr).AddrPort())
+	}
+	return addrs
+}
+
+// Run serves until ctx is done, then answers what was read and closes. It
+// returns nil after that, or the error that ended it.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.close()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, conn := range s.udp {
+		group.Go(func() error { return s.serveUDP(ctx, conn) })
+	}
+	t := newTCPServer(&s.cfg)
+	for _, l := range s.tcp {
+		group.Go(func() error { return t.serve(ctx, l) })
+	}
+	err := group.Wait()
+	t.drain()
+	return err
+}
+
+func (s *Server) close() {
+	for _, c := range s.udp {
+		c.Close()
+	}
+	for _, l := range s.tcp {
+		l.Close()
+	}
+}

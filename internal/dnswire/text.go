@@ -1,0 +1,207 @@
+package dnswire
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/dnsname"
+)
+
+// ParseType reads a type's mnemonic, in any case, or TYPE and a number.
+func ParseType(s string) (Type, error) {
+	upper := strings.ToUpper(s)
+	if t, ok := dns.StringToType[upper]; ok {
+		return Type(t), nil
+	}
+	var n uint16
+	if _, err := fmt.Sscanf(upper, "TYPE%d", &n); err == nil {
+		return Type(n), nil
+	}
+	return 0, fmt.Errorf("unknown type %q", s)
+}
+
+// Record is one record as text.
+type Record struct {
+	Name string `json:"name"`
+	TTL  uint32 `json:"ttl"`
+	Type string `json:"type"`
+	Data string `json:"data"`
+}
+
+// String is the record as a line of a master file (RFC 1035, section 5.1).
+func (r Record) String() string {
+	return fmt.Sprintf("%s\t%d\tIN\t%s\t%s", r.Name, r.TTL, r.Type, r.Data)
+}
+
+// Records is set as text, owned by name.
+func (s RRset) Records(name dnsname.Name) ([]Record, error) {
+	wire := name.AppendWire(nil)
+	var records []Record
+	for _, rdata := range s.RData() {
+		one := NewRRset(s.Type, s.TTL(), rdata).wire[2:] // behind the owner
+		rr, _, err := dns.UnpackRR(append(wire[:len(wire):len(wire)], one...), 0)
+		if err != nil {
+			return nil, fmt.Errorf("record of %s: %w", name, err)
+		}
+		records = append(records, recordOf(rr))
+	}
+	return records, nil
+}
+
+// Record is the SOA record as text.
+func (s *SOA) Record() Record {
+	return Record{s.Zone.String(), s.TTL, "SOA", fmt.Sprintf("%s %s %d %d %d %d %d",
+		s.MName, s.RName, s.Serial, s.Refresh, s.Retry, s.Expire, s.Minimum)}
+}
+
+func recordOf(rr dns.RR) Record {
+	h := rr.Header()
+	return Record{h.Name, h.Ttl, dns.Type(h.Rrtype).String(), strings.TrimPrefix(rr.String(), h.String())}
+}
+
+// Message is a response as text.
+type Message struct {
+	Name       string   `json:"name"`
+	Type       string   `json:"type"`
+	Status     string   `json:"status"`
+	Flags      []string `json:"flags"`
+	Answer     []Record `json:"answer"`
+	Authority  []Record `json:"authority"`
+	Additional []Record `json:"additional"`
+	// Error is the Extended DNS Error, or nil.
+	Error *ExtendedError `json:"error,omitempty"`
+	// EDNS tells whether there is an OPT record.
+	EDNS bool `json:"-"`
+	// Options are the OPT record's other options: code and value in
+	// hexadecimal digits.
+	Options map[OptionCode]string `json:"-"`
+}
+
+// ExtendedError is an Extended DNS Error (RFC 8914).
+type ExtendedError struct {
+	Code uint16 `json:"code"`
+	Text string `json:"text"`
+}
+
+// ParseMessage reads a response.
+func ParseMessage(wire []byte) (*Message, error) {
+	var m dns.Msg
+	if err := m.Unpack(wire); err != nil {
+		return nil, fmt.Errorf("response: %w", err)
+	}
+	t := &Message{Answer: []Record{}, Authority: []Record{}, Additional: []Record{}, Options: make(map[OptionCode]string)}
+	if len(m.Question) == 1 {
+		t.Name, t.Type = m.Question[0].Name, Type(m.Question[0].Qtype).String()
+	}
+	t.Flags = flagsOf(&m)
+	for _, section := range []struct {
+		from []dns.RR
+		to   *[]Record
+	}{{m.Answer, &t.Answer}, {m.Ns, &t.Authority}, {m.Extra, &t.Additional}} {
+		for _, rr := range section.from {
+			if opt, ok := rr.(*dns.OPT); ok {
+				t.addOPT(opt)
+				continue
+			}
+			*section.to = append(*section.to, recordOf(rr))
+		}
+	}
+	// Unpack has put the extended bits in already.
+	t.Status = RCode(m.Rcode).String()
+	return t, nil
+}
+
+func flagsOf(m *dns.Msg) []string {
+	flags := []string{}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"qr", m.Response}, {"aa", m.Authoritative}, {"tc", m.Truncated}, {"rd", m.RecursionDesired},
+		{"ra", m.RecursionAvailable}, {"ad", m.AuthenticatedData}, {"cd", m.CheckingDisabled},
+	} {
+		if f.set {
+			flags = append(flags, f.name)
+		}
+	}
+	return flags
+}
+
+func (t *Message) addOPT(opt *dns.OPT) {
+	t.EDNS = true
+	for _, o := range opt.Option {
+		switch o := o.(type) {
+		case *dns.EDNS0_EDE:
+			t.Error = &ExtendedError{o.InfoCode, o.ExtraText}
+		case *dns.EDNS0_COOKIE:
+			t.Options[OptionCookie] = o.Cookie
+		case *dns.EDNS0_NSID:
+			t.Options[OptionNSID] = o.Nsid
+		case *dns.EDNS0_TCP_KEEPALIVE:
+			t.Options[OptionKeepalive] = fmt.Sprintf("%04x", o.Timeout)
+		case *dns.EDNS0_PADDING:
+			t.Options[OptionPadding] = hex.EncodeToString(o.Padding)
+		}
+	}
+}
+
+// String is the message as dig prints it, shortened: status, sections, error.
+func (t *Message) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ";; status: %s, flags: %s\n", t.Status, strings.Join(t.Flags, " "))
+	for _, section := range []struct {
+		title   string
+		records []Record
+	}{{"answer", t.Answer}, {"authority", t.Authority}, {"additional", t.Additional}} {
+		if len(section.records) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, ";; %s\n", section.title)
+		for _, r := range section.records {
+			fmt.Fprintln(&b, r)
+		}
+	}
+	if t.Error != nil {
+		fmt.Fprintf(&b, ";; error: %d (%s)\n", t.Error.Code, t.Error.Text)
+	}
+	return b.String()
+}
+
+// Question is what NewQuery asks.
+type Question struct {
+	Name  string // in presentation form, in the case it shall be asked in
+	Type  Type
+	Class Class // 0 is IN
+	// UDPSize makes the query carry an OPT record, with this size.
+	UDPSize uint16
+	// Options are added to the OPT record: code and value.
+	Options map[OptionCode][]byte
+	Flags   uint16 // RD, CD, AD
+}
+
+// NewQuery makes a query in wire form.
+func NewQuery(q Question) ([]byte, error) {
+	m := new(dns.Msg)
+	m.SetQuestion(dns.Fqdn(q.Name), uint16(q.Type))
+	m.RecursionDesired = q.Flags&FlagRD != 0
+	m.CheckingDisabled = q.Flags&FlagCD != 0
+	m.AuthenticatedData = q.Flags&FlagAD != 0
+	if q.Class != 0 {
+		m.Question[0].Qclass = uint16(q.Class)
+	}
+	if q.UDPSize > 0 {
+		m.SetEdns0(q.UDPSize, false)
+		for code, value := range q.Options {
+			opt := m.IsEdns0()
+			opt.Option = append(opt.Option, &dns.EDNS0_LOCAL{Code: uint16(code), Data: value})
+		}
+	}
+	wire, err := m.Pack()
+	if err != nil {
+		return nil, fmt.Errorf("query for %s: %w", q.Name, err)
+	}
+	return wire, nil
+}

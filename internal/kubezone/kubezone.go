@@ -1,0 +1,210 @@
+// Package kubezone compiles the cluster model into DNS zone data.
+//
+// It implements Kubernetes DNS-Based Service Discovery 1.1.0; denial
+// follows RFC 2308, section 2, empty non-terminals RFC 4592, section 2.2.2.
+// Where the specification is silent, docs/dns-answers.md decides.
+package kubezone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/zone"
+)
+
+// SchemaVersion is the version of the specification that the records follow
+// (specification, section 1).
+const SchemaVersion = "1.1.0"
+
+const (
+	versionTTL = 28800 // of dns-version, as in the specification's example
+	// MaxTTL is the longest TTL of a cluster's records, in seconds.
+	MaxTTL = 3600
+)
+
+// PodMode says which names under pod.Z exist.
+type PodMode string
+
+// The pod modes.
+const (
+	PodsVerified PodMode = "verified" // those of Pods
+	PodsInsecure PodMode = "insecure" // one for each address
+	PodsDisabled PodMode = "disabled" // none
+)
+
+// Config is what a Compiler is made from.
+type Config struct {
+	// Zones are the cluster domains, at least one; reverse names point into
+	// the first.
+	Zones []dnsname.Name
+	// TTL is that of the cluster's records and of denials, in seconds, at
+	// most MaxTTL.
+	TTL  uint32
+	Pods PodMode
+	// EndpointPodNames names endpoints without hostname after their Pods.
+	EndpointPodNames bool
+	// DNSService is the Service whose ClusterIPs are the addresses of the name
+	// server; DNSAddresses are used where it is not in the model.
+	DNSService   cluster.Key
+	DNSAddresses []netip.Addr
+	// ReverseRanges are those of Services and of Pods; the zones that cover
+	// them are served. With none, all reverse names are.
+	ReverseRanges []netip.Prefix
+	// Serial is what the zones' serials start at.
+	Serial uint32
+}
+
+// Compiler turns objects into records. It holds no state but its settings.
+type Compiler struct {
+	cfg     Config
+	reverse []dnsname.Name
+	// needed by reverse names, and by names under pod.Z
+	reverseKinds, podKinds []cluster.Kind
+}
+
+// Errors that New wraps.
+var (
+	ErrNoZone   = errors.New("no zone")
+	ErrOverlap  = errors.New("zones overlap")
+	ErrTTL      = fmt.Errorf("TTL not between 0 and %d seconds", MaxTTL)
+	ErrPodMode  = errors.New("pod mode is not verified, insecure or disabled")
+	ErrRootZone = errors.New("the root can't be a cluster's zone")
+)
+
+// New makes a Compiler. It fails on settings out of range.
+func New(cfg Config) (*Compiler, error) {
+	c := &Compiler{cfg: cfg}
+	if err := c.checkZones(); err != nil {
+		return nil, err
+	}
+	if cfg.TTL > MaxTTL {
+		return nil, fmt.Errorf("TTL %d: %w", cfg.TTL, ErrTTL)
+	}
+	c.podKinds = []cluster.Kind{cluster.KindNamespace}
+	c.reverseKinds = []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice}
+	switch cfg.Pods {
+	case PodsVerified:
+		c.podKinds = append(c.podKinds, cluster.KindPod)
+		c.reverseKinds = append(c.reverseKinds, cluster.KindPod)
+	case PodsInsecure, PodsDisabled:
+	default:
+		return nil, fmt.Errorf("pod mode %q: %w", cfg.Pods, ErrPodMode)
+	}
+	c.reverse = []dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}
+	for _, r := range cfg.ReverseRanges {
+		zones, err := dnsname.ReverseZones(r)
+		if err != nil {
+			return nil, err
+		}
+		for _, z := range zones {
+			if !slices.Contains(c.reverse, z) {
+				c.reverse = append(c.reverse, z)
+			}
+		}
+	}
+	return c, nil
+}
+
+func (c *Compiler) checkZones() error {
+	if len(c.cfg.Zones) == 0 {
+		return ErrNoZone
+	}
+	for i, z := range c.cfg.Zones {
+		if z.IsRoot() {
+			return ErrRootZone
+		}
+		others := append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, c.cfg.Zones[:i]...)
+		for _, o := range others {
+			if z.IsSubdomainOf(o) || o.IsSubdomainOf(z) {
+				return fmt.Errorf("zones %s and %s: %w", o, z, ErrOverlap)
+			}
+		}
+	}
+	return nil
+}
+
+// Timers of the SOA records, in seconds, as RFC 1912, section 2.2 advises for
+// data that changes often. The minimum, which denials live by, is the TTL.
+const (
+	soaRefresh = 7200
+	soaRetry   = 1800
+	soaExpire  = 86400
+)
+
+// NewDB makes the zones that the Compiler's records go to, as they are while
+// nothing is loaded.
+func (c *Compiler) NewDB() (*zone.DB, error) {
+	mname, err := dnsname.MustParse("ns.dns").Under(c.cfg.Zones[0])
+	if err != nil {
+		return nil, err
+	}
+	rname, err := c.cfg.Zones[0].Child("hostmaster")
+	if err != nil {
+		return nil, err
+	}
+	var soas []dnswire.SOA
+	for _, apex := range slices.Concat(c.cfg.Zones, c.reverse) {
+		soas = append(soas, dnswire.SOA{
+			Zone: apex, MName: mname, RName: rname, TTL: c.cfg.TTL, Serial: c.cfg.Serial,
+			Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minimum: c.cfg.TTL,
+		})
+	}
+	db, err := zone.New(soas...)
+	if err != nil {
+		return nil, err
+	}
+	c.Apply(cluster.NewStore(), cluster.Changes{{Loaded: true}: {}}, db)
+	return db, nil
+}
+
+// Run applies to db what a change of the store means for it, until ctx is
+// done, and returns ctx's error. The first pass compiles everything.
+func (c *Compiler) Run(ctx context.Context, store *cluster.Store, db *zone.DB) error {
+	feed := store.Subscribe()
+	defer feed.Close()
+	for {
+		changed, err := feed.Next(ctx)
+		if err != nil {
+			return err
+		}
+		c.Apply(store, changed, db)
+	}
+}
+
+// Apply compiles what changed, as the store is now, and applies it to db.
+func (c *Compiler) Apply(store *cluster.Store, changed cluster.Changes, db *zone.DB) {
+	var made []zone.Change
+	store.View(func(v *cluster.View) { made = c.Compile(v, changed) })
+	db.Apply(made...)
+}
+
+// Compile compiles the objects that changed. What an object compiles to
+// depends on the view alone.
+func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) []zone.Change {
+	made := make([]zone.Change, 0, len(changed)+1)
+	add := func(owner string, contribution zone.Contribution) {
+		made = append(made, zone.Change{Owner: zone.Owner(owner), Contribution: contribution})
+	}
+	for ch := range changed {
+		switch {
+		case ch.Loaded:
+			add("cluster", c.cluster(v))
+		case ch.Kind == cluster.KindNamespace:
+			add("namespace "+ch.Key.Name, c.namespace(v, ch.Key.Name))
+		case ch.Kind == cluster.KindService:
+			add("service "+ch.Key.String(), c.service(v, ch.Key))
+			if ch.Key == c.cfg.DNSService {
+				add("cluster", c.cluster(v))
+			}
+		case ch.Kind == cluster.KindPod && c.cfg.Pods == PodsVerified:
+			add("pod "+ch.Key.String(), c.pod(v, ch.Key))
+		}
+	}
+	return made
+}

@@ -1,0 +1,91 @@
+package respond
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/dchest/siphash"
+)
+
+// CookieSecret is the key of server cookies, shared by the servers of one
+// address (RFC 9018, section 3).
+type CookieSecret [16]byte
+
+const (
+	clientCookieLen = 8
+	serverCookieLen = 16
+	cookieLen       = clientCookieLen + serverCookieLen
+	cookieVersion   = 1
+)
+
+// Limits on a server cookie's age (RFC 9018, section 4.3).
+const (
+	cookieLife   = time.Hour
+	cookieRenew  = 30 * time.Minute
+	cookieFuture = 5 * time.Minute
+)
+
+// cookie is what the query's COOKIE option asks for.
+type cookie struct {
+	asked bool
+	reply [cookieLen]byte
+}
+
+// readCookie works out the reply to the query's cookie. A server cookie that
+// is not ours, or too old, counts as absent: a fresh one is returned.
+func (w *Worker) readCookie(client netip.Addr) {
+	c := w.query.EDNS.Cookie
+	w.cookie.asked = c != nil && len(w.cfg.CookieSecrets) > 0
+	if !w.cookie.asked {
+		return
+	}
+	now := w.cfg.Now()
+	if age, ok := w.cookieAge(c, client, now); ok && age < cookieRenew {
+		copy(w.cookie.reply[:], c)
+		return
+	}
+	fresh := w.cookie.reply[:clientCookieLen]
+	copy(fresh, c)
+	fresh = append(fresh, cookieVersion, 0, 0, 0)
+	fresh = binary.BigEndian.AppendUint32(fresh, uint32(now.Unix()))
+	hashCookie(w.cfg.CookieSecrets[0], w.cookie.reply[:clientCookieLen+8], client, w.cookie.reply[clientCookieLen+8:])
+}
+
+// cookieAge is how long ago the server cookie in c was made, when one of our
+// secrets made it for this client and it is still good.
+func (w *Worker) cookieAge(c []byte, client netip.Addr, now time.Time) (time.Duration, bool) {
+	if len(c) != cookieLen || c[clientCookieLen] != cookieVersion {
+		return 0, false
+	}
+	// Serial number arithmetic: the stamp is 32 bits of Unix time.
+	age := time.Duration(int32(uint32(now.Unix())-binary.BigEndian.Uint32(c[clientCookieLen+4:]))) * time.Second
+	if age > cookieLife || age < -cookieFuture {
+		return 0, false
+	}
+	for _, secret := range w.cfg.CookieSecrets {
+		var hash [8]byte
+		hashCookie(secret, c[:clientCookieLen+8], client, hash[:])
+		if bytes.Equal(hash[:], c[clientCookieLen+8:]) {
+			return age, true
+		}
+	}
+	return 0, false
+}
+
+// hashCookie writes the hash of a cookie's first part and the client's address
+// (RFC 9018, section 4.4).
+func hashCookie(secret CookieSecret, head []byte, client netip.Addr, hash []byte) {
+	var input [clientCookieLen + 8 + 16]byte
+	in := append(input[:0], head...)
+	if client = client.Unmap(); client.Is4() {
+		v4 := client.As4()
+		in = append(in, v4[:]...)
+	} else {
+		v6 := client.As16()
+		in = append(in, v6[:]...)
+	}
+	sum := siphash.Hash(binary.LittleEndian.Uint64(secret[:8]), binary.LittleEndian.Uint64(secret[8:]), in)
+	binary.LittleEndian.PutUint64(hash, sum)
+}

@@ -1,0 +1,100 @@
+package respond
+
+import (
+	"encoding/binary"
+	"time"
+
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// start begins the response. Room for the OPT record is kept free, all but the
+// text of an error, which is said only where room is left.
+func (w *Worker) start(x *exchange, buf []byte) {
+	limit := dnswire.MaxMessage
+	if x.client.Transport == UDP {
+		limit = dnswire.MinUDPSize
+		if w.query.EDNS.Present {
+			limit = min(max(limit, int(w.query.EDNS.UDPSize)), w.cfg.UDPSize)
+		}
+	}
+	w.response.Start(buf, &w.query, limit)
+	w.response.Reserve(w.optLen(x))
+}
+
+const (
+	edeFixed     = 2 // an error's code, before its text
+	keepaliveLen = 2
+)
+
+// optLen is how long the OPT record is at most, but for the text of an error.
+func (w *Worker) optLen(x *exchange) int {
+	e := &w.query.EDNS
+	if !e.Present {
+		return 0
+	}
+	n := dnswire.OPTLen + dnswire.OptionLen(edeFixed)
+	if w.cookie.asked {
+		n += dnswire.OptionLen(cookieLen)
+	}
+	if w.saysNSID() {
+		n += dnswire.OptionLen(len(w.cfg.NSID))
+	}
+	if w.saysKeepalive(x) {
+		n += dnswire.OptionLen(keepaliveLen)
+	}
+	return n
+}
+
+func (w *Worker) saysNSID() bool { return w.query.EDNS.NSID && w.cfg.NSID != "" }
+
+// saysKeepalive: over TCP only (RFC 7828, section 3.2.1).
+func (w *Worker) saysKeepalive(x *exchange) bool {
+	return w.query.EDNS.Keepalive && x.client.Transport != UDP && w.cfg.TCPIdle > 0
+}
+
+// finish turns the outcome into a message.
+func (w *Worker) finish(x *exchange) []byte {
+	rcode := rcodes[x.outcome]
+	if w.query.EDNS.Present {
+		w.addOPT(x, rcode)
+	}
+	var flags uint16
+	if x.ours {
+		flags |= dnswire.FlagAA
+	}
+	if x.truncated {
+		flags |= dnswire.FlagTC
+	}
+	return w.response.Finish(flags, rcode)
+}
+
+func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
+	r := &w.response
+	r.Reserve(-w.optLen(x))
+	opt := r.Len()
+	r.AddOPT(uint16(w.cfg.UDPSize), rcode, w.query.EDNS.DO)
+	if w.cookie.asked {
+		r.AddOption(opt, dnswire.OptionCookie, w.cookie.reply[:])
+	}
+	if w.saysNSID() {
+		r.AddOptionString(opt, dnswire.OptionNSID, w.cfg.NSID)
+	}
+	if w.saysKeepalive(x) {
+		var units [keepaliveLen]byte // of 100 ms
+		binary.BigEndian.PutUint16(units[:], uint16(min(w.cfg.TCPIdle/(100*time.Millisecond), 0xffff)))
+		r.AddOption(opt, dnswire.OptionKeepalive, units[:])
+	}
+	if x.why != nil {
+		text := x.why.Text
+		if room := r.Room() - dnswire.OptionLen(edeFixed); len(text) > room {
+			text = ""
+		}
+		r.AddEDE(opt, x.why.Code, text)
+	}
+	// Padding goes where nobody can look inside (RFC 7830, section 6), in the
+	// blocks that RFC 8467, section 4.1 recommends.
+	const paddingBlock = 468
+	if w.query.EDNS.Padding && x.client.Transport == TLS {
+		r.AddPadding(opt, paddingBlock)
+	}
+}

@@ -1,0 +1,231 @@
+// Package respond answers one DNS query, in four stages: validate → route →
+// solve → finish. Every outcome passes finish, the only place that sets flags,
+// EDNS, size and truncation; an outcome that nobody set is SERVFAIL, never
+// NXDOMAIN.
+//
+// It implements RFC 1034, section 4.3.2 (answers), RFC 2181, section 9
+// (truncation), RFC 2308 (denials), RFC 6604 (the rcode behind a CNAME), RFC
+// 6891 (EDNS0), RFC 7873 and 9018 (cookies), RFC 5001 (NSID), RFC 7828 (TCP
+// keepalive), RFC 7830 (padding), RFC 8482 (ANY) and RFC 8914 (Extended DNS
+// Errors).
+package respond
+
+import (
+	"fmt"
+	"hash/maphash"
+	"net/netip"
+	"time"
+
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/zone"
+)
+
+// Data is where answers come from; *zone.DB is one.
+type Data interface {
+	// Lookup finds the RRset of qtype at the lower-case name qname, in wire
+	// form without the root's closing zero octet.
+	Lookup(s *zone.Scratch, qname []byte, qtype dnswire.Type) zone.Answer
+}
+
+// Transport is how a query came.
+type Transport uint8
+
+// The transports.
+const (
+	UDP Transport = iota
+	TCP
+	TLS
+)
+
+// Client is who asks, and how.
+type Client struct {
+	Addr      netip.Addr
+	Transport Transport
+}
+
+// DefaultUDPSize is the longest response over UDP, in octets, that is known to
+// cross networks unfragmented (DNS Flag Day 2020).
+const DefaultUDPSize = 1232
+
+// Config is what a Responder is made from. The zero value of each field but
+// Data is usable.
+type Config struct {
+	Data Data
+	// UDPSize limits responses over UDP, in octets; 0 is DefaultUDPSize.
+	UDPSize int
+	// NSID is given to clients that ask for it (RFC 5001); none when empty.
+	NSID string
+	// ServerID and Version answer id.server and version.bind in class CHAOS;
+	// refused when empty.
+	ServerID, Version string
+	// CookieSecrets make and check server cookies: the first makes, all check.
+	// Cookies are not answered when there is none.
+	CookieSecrets []CookieSecret
+	// TCPIdle is announced to clients that ask how long an idle connection
+	// stays open (RFC 7828).
+	TCPIdle time.Duration
+	// Now tells the time, for cookies; nil is time.Now.
+	Now func() time.Time
+}
+
+// Responder answers queries. Its Workers do the work.
+type Responder struct {
+	cfg      Config
+	chaos    map[dnsname.Name]dnswire.RRset
+	hashSeed maphash.Seed
+}
+
+// New makes a Responder. It fails on settings out of range, by name.
+func New(cfg Config) (*Responder, error) {
+	if cfg.UDPSize == 0 {
+		cfg.UDPSize = DefaultUDPSize
+	}
+	if cfg.UDPSize < dnswire.MinUDPSize || cfg.UDPSize > dnswire.MaxMessage {
+		return nil, fmt.Errorf("UDP size %d: not between %d and %d", cfg.UDPSize, dnswire.MinUDPSize, dnswire.MaxMessage)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	const maxNSID = 128 // so that every answer to a client of 512 octets has room
+	if len(cfg.NSID) > maxNSID {
+		return nil, fmt.Errorf("NSID of %d octets: longer than %d", len(cfg.NSID), maxNSID)
+	}
+	r := &Responder{cfg: cfg, chaos: make(map[dnsname.Name]dnswire.RRset), hashSeed: maphash.MakeSeed()}
+	for name, text := range map[string]string{"id.server": cfg.ServerID, "version.bind": cfg.Version} {
+		if text != "" {
+			r.chaos[dnsname.MustParse(name)] = dnswire.NewChaosTXT(text)
+		}
+	}
+	return r, nil
+}
+
+// Worker answers queries one at a time; each goroutine needs its own. It keeps
+// what a query works in, so that answering allocates nothing.
+type Worker struct {
+	*Responder
+	query    dnswire.Query
+	response dnswire.Response
+	scratch  zone.Scratch
+	cookie   cookie
+	rotation [rotations]uint32
+}
+
+// rotations is how many counters of turns a Worker keeps: RRsets that share
+// one take turns together.
+const rotations = 256
+
+// NewWorker makes a Worker.
+func (r *Responder) NewWorker() *Worker { return &Worker{Responder: r} }
+
+// exchange is one query and what becomes of it.
+type exchange struct {
+	client    Client
+	outcome   outcome
+	ours      bool // the answer is from our data
+	truncated bool
+	why       *zone.Note // said to the client, when not nil
+}
+
+// outcome is how an exchange ends. The zero value is harmless.
+type outcome uint8
+
+const (
+	failed outcome = iota // SERVFAIL
+	dropped
+	answered
+	denied
+	malformed
+	notImplemented
+	refused
+	badVersion
+)
+
+// rcodes says what each outcome but dropped is on the wire.
+var rcodes = [...]dnswire.RCode{
+	failed:         dnswire.ServFail,
+	answered:       dnswire.NoError,
+	denied:         dnswire.NXDomain,
+	malformed:      dnswire.FormErr,
+	notImplemented: dnswire.NotImp,
+	refused:        dnswire.Refused,
+	badVersion:     dnswire.BadVers,
+}
+
+// Respond answers packet into buf, whose capacity must be dnswire.MaxMessage,
+// and returns the response, or nil when there shall be none. It keeps neither.
+func (w *Worker) Respond(packet []byte, client Client, buf []byte) []byte {
+	x := exchange{client: client}
+	valid := w.validate(&x, packet)
+	if x.outcome == dropped {
+		return nil
+	}
+	w.start(&x, buf)
+	if valid {
+		switch w.route(&x) {
+		case routeZone:
+			w.solve(&x)
+		case routeChaos:
+			w.solveChaos(&x)
+		case routeNowhere:
+		}
+	}
+	return w.finish(&x)
+}
+
+// validate reads the query and tells whether it can be answered; where not, it
+// sets the outcome.
+func (w *Worker) validate(x *exchange, packet []byte) (valid bool) {
+	q := &w.query
+	if q.ParseHeader(packet) != nil || q.Flags&dnswire.FlagQR != 0 {
+		x.outcome = dropped
+		return false
+	}
+	if q.Opcode != dnswire.OpcodeQuery {
+		x.outcome = notImplemented
+		return false
+	}
+	err := q.ParseBody(packet)
+	w.readCookie(x.client.Addr)
+	switch {
+	case err == dnswire.ErrQuestions && w.cookie.asked && q.Questions() == 0:
+		// RFC 7873, section 5.4: a query for a cookie and nothing else.
+		x.outcome = answered
+		return false
+	case err != nil:
+		x.outcome = malformed
+		return false
+	case q.EDNS.Version != 0:
+		x.outcome = badVersion
+		return false
+	case q.Type == dnswire.TypeOPT:
+		x.outcome = malformed
+		return false
+	}
+	return true
+}
+
+// route is where an answer comes from.
+type route uint8
+
+const (
+	routeNowhere route = iota // the outcome is set
+	routeZone
+	routeChaos
+)
+
+// route chooses by class and by type: transfers are nobody's here.
+func (w *Worker) route(x *exchange) route {
+	switch {
+	case w.query.Class == dnswire.ClassCHAOS && len(w.chaos) > 0:
+		return routeChaos
+	case w.query.Class != dnswire.ClassIN:
+		x.outcome = refused
+		return routeNowhere
+	case w.query.Type == dnswire.TypeAXFR || w.query.Type == dnswire.TypeIXFR:
+		x.outcome = refused
+		x.why = &noTransfer
+		return routeNowhere
+	}
+	return routeZone
+}

@@ -1,0 +1,139 @@
+package respond
+
+import (
+	"bytes"
+	"hash/maphash"
+
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/zone"
+)
+
+// maxAliases is how many CNAME records an answer follows.
+const maxAliases = 10
+
+var (
+	notOurs    = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and there is no upstream server"}
+	noEnd      = zone.Note{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
+	noTransfer = zone.Note{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}
+)
+
+// solve answers from the zones, following aliases as far as they stay inside.
+func (w *Worker) solve(x *exchange) {
+	var visited [maxAliases + 1][]byte
+	name := w.query.QName()
+	for step := range visited {
+		a := w.cfg.Data.Lookup(&w.scratch, name, w.query.Type)
+		if a.Outcome != zone.Alias {
+			w.conclude(x, step, &a)
+			return
+		}
+		if step == maxAliases {
+			break
+		}
+		if !w.response.AddRRset(dnswire.Answer, a.RRset, 0) {
+			x.outcome, x.ours, x.truncated = answered, true, true
+			return
+		}
+		visited[step] = name
+		name = a.RRset.Target()
+		if contains(visited[:step+1], name) {
+			break
+		}
+	}
+	x.outcome = failed
+	x.why = &noEnd
+}
+
+func contains(names [][]byte, name []byte) bool {
+	for _, n := range names {
+		if bytes.Equal(n, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// conclude ends an answer with what the lookup of its last name found. The
+// rcode is that of this last step (RFC 6604, section 3).
+func (w *Worker) conclude(x *exchange, aliases int, a *zone.Answer) {
+	x.why = a.Note
+	switch a.Outcome {
+	case zone.Found:
+		x.outcome, x.ours = answered, true
+		w.addFound(x, a.RRset)
+	case zone.Authority:
+		x.outcome, x.ours = answered, true
+		x.truncated = !w.response.AddSOA(dnswire.Answer, a.SOA)
+	case zone.NoData:
+		x.outcome, x.ours = answered, true
+		x.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
+	case zone.NXDomain:
+		x.outcome, x.ours = denied, true
+		x.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
+	case zone.NotHere:
+		if aliases > 0 {
+			x.outcome, x.ours = answered, true
+			return
+		}
+		x.outcome = refused
+		x.why = &notOurs
+	case zone.Unanswered, zone.Alias:
+		x.outcome = failed
+	}
+}
+
+// addFound writes the records asked for, beginning with another one each time,
+// and behind SRV records the addresses of their targets.
+func (w *Worker) addFound(x *exchange, set dnswire.RRset) {
+	first := 0
+	if set.Count > 1 && rotates(set.Type) {
+		first = w.turn(set.Type) % int(set.Count)
+	}
+	if !w.response.AddRRset(dnswire.Answer, set, first) {
+		x.truncated = true
+		return
+	}
+	if set.Type == dnswire.TypeSRV {
+		w.addGlue()
+	}
+}
+
+func rotates(t dnswire.Type) bool {
+	return t == dnswire.TypeA || t == dnswire.TypeAAAA || t == dnswire.TypeSRV
+}
+
+// turn counts the answers to the present question that this Worker gave.
+func (w *Worker) turn(t dnswire.Type) int {
+	h := maphash.Bytes(w.hashSeed, w.query.QName()) + uint64(t)
+	n := &w.rotation[h%rotations]
+	*n++
+	return int(*n)
+}
+
+// addGlue writes the addresses of SRV targets while they fit; additional
+// records are left out without truncating (RFC 2181, section 9).
+func (w *Worker) addGlue() {
+	target, at, next := w.response.SRVTarget(0)
+	for target != nil {
+		for _, t := range [...]dnswire.Type{dnswire.TypeA, dnswire.TypeAAAA} {
+			a := w.cfg.Data.Lookup(&w.scratch, target, t)
+			if a.Outcome == zone.Found && !w.response.AddGlue(a.RRset, at) {
+				return
+			}
+		}
+		target, at, next = w.response.SRVTarget(next)
+	}
+}
+
+// solveChaos answers what the server is told to say of itself.
+func (w *Worker) solveChaos(x *exchange) {
+	name, _, err := dnsname.FromWire(w.query.Question)
+	set, ok := w.chaos[name]
+	if err != nil || !ok || w.query.Type != dnswire.TypeTXT && w.query.Type != dnswire.TypeANY {
+		x.outcome = refused
+		return
+	}
+	x.outcome = answered
+	x.truncated = !w.response.AddRRset(dnswire.Answer, set, 0)
+}

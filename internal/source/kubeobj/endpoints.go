@@ -1,0 +1,162 @@
+package kubeobj
+
+import (
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// EndpointSlice converts an EndpointSlice. The endpoints of a slice of type
+// FQDN are left out: they have no addresses.
+func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.ErrorList) {
+	k, errs := key(&s.ObjectMeta, validation.IsDNS1123Subdomain)
+	slice := &cluster.EndpointSlice{
+		Key:         k,
+		Service:     s.Labels[discoveryv1.LabelServiceName],
+		AddressType: cluster.AddressType(s.AddressType),
+	}
+	switch s.AddressType {
+	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN:
+	case "":
+		errs = append(errs, field.Required(field.NewPath("addressType"), ""))
+	default:
+		errs = append(errs, field.NotSupported(field.NewPath("addressType"), s.AddressType,
+			[]discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN}))
+	}
+	for i, p := range s.Ports {
+		port, bad := slicePort(field.NewPath("ports").Index(i), p)
+		errs = append(errs, bad...)
+		slice.Ports = append(slice.Ports, port)
+	}
+	for i := range s.Endpoints {
+		e, bad := sliceEndpoint(field.NewPath("endpoints").Index(i), s.AddressType, &s.Endpoints[i])
+		errs = append(errs, bad...)
+		slice.Endpoints = append(slice.Endpoints, e)
+	}
+	return slice, errs
+}
+
+func slicePort(path *field.Path, p discoveryv1.EndpointPort) (port cluster.Port, errs field.ErrorList) {
+	port.Protocol = cluster.TCP
+	if p.Name != nil {
+		port.Name = *p.Name
+		errs = append(errs, optionalLabel(path.Child("name"), port.Name)...)
+	}
+	if p.Protocol != nil {
+		proto, bad := protocol(path.Child("protocol"), *p.Protocol)
+		port.Protocol, errs = proto, append(errs, bad...)
+	}
+	if p.Port != nil {
+		number, bad := portNumber(path.Child("port"), *p.Port)
+		port.Number, errs = number, append(errs, bad...)
+	}
+	return port, errs
+}
+
+func sliceEndpoint(path *field.Path, t discoveryv1.AddressType, e *discoveryv1.Endpoint) (endpoint cluster.Endpoint, errs field.ErrorList) {
+	endpoint.Ready = e.Conditions.Ready == nil || *e.Conditions.Ready
+	if e.Hostname != nil {
+		endpoint.Hostname = *e.Hostname
+		errs = append(errs, optionalLabel(path.Child("hostname"), endpoint.Hostname)...)
+	}
+	endpoint.Pod = podName(e.TargetRef)
+	if t == discoveryv1.AddressTypeFQDN {
+		return endpoint, errs
+	}
+	for i, text := range e.Addresses {
+		at := path.Child("addresses").Index(i)
+		addr, bad := address(at, text)
+		if len(bad) == 0 && addr.Is4() != (t == discoveryv1.AddressTypeIPv4) {
+			bad = field.ErrorList{field.Invalid(at, text, fmt.Sprintf("must be an address of the slice's addressType %s", t))}
+		}
+		errs = append(errs, bad...)
+		endpoint.Addresses = append(endpoint.Addresses, addr)
+	}
+	return endpoint, errs
+}
+
+func podName(ref *corev1.ObjectReference) string {
+	if ref == nil || ref.Kind != "Pod" {
+		return ""
+	}
+	return ref.Name
+}
+
+// leaderAnnotation marks Endpoints that serve only as a lock.
+const leaderAnnotation = "control-plane.alpha.kubernetes.io/leader"
+
+// Mirrors tells whether Endpoints are to be mirrored into EndpointSlices, as
+// far as they say themselves (Kubernetes, "EndpointSlice mirroring").
+func Mirrors(e *corev1.Endpoints) bool { //nolint:staticcheck // the deprecated kind is what this is about
+	_, leader := e.Annotations[leaderAnnotation]
+	return e.Labels[discoveryv1.LabelSkipMirror] != "true" && !leader
+}
+
+// maxMirrored is how many addresses of a subset are mirrored.
+const maxMirrored = 1000
+
+// Endpoints converts legacy Endpoints into the slices that mirror them: one
+// for each subset and address family.
+func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) { //nolint:staticcheck // as above
+	k, errs := key(&e.ObjectMeta, validation.IsDNS1123Label)
+	var mirrored []*cluster.EndpointSlice
+	for i := range e.Subsets {
+		m, bad := mirrorSubset(field.NewPath("subsets").Index(i), &e.Subsets[i])
+		errs = append(errs, bad...)
+		for _, slice := range m {
+			slice.Key = cluster.Key{Namespace: k.Namespace, Name: fmt.Sprintf("%s-mirror-%d-%s", k.Name, i, slice.AddressType)}
+			slice.Service = k.Name
+			mirrored = append(mirrored, slice)
+		}
+	}
+	return mirrored, errs
+}
+
+func mirrorSubset(path *field.Path, subset *corev1.EndpointSubset) (mirrored []*cluster.EndpointSlice, errs field.ErrorList) { //nolint:staticcheck // as above
+	var ports []cluster.Port
+	for i, p := range subset.Ports {
+		at := path.Child("ports").Index(i)
+		number, bad := portNumber(at.Child("port"), p.Port)
+		errs = append(errs, bad...)
+		proto, bad := protocol(at.Child("protocol"), p.Protocol)
+		errs = append(errs, bad...)
+		errs = append(errs, optionalLabel(at.Child("name"), p.Name)...)
+		ports = append(ports, cluster.Port{Name: p.Name, Protocol: proto, Number: number})
+	}
+	v4 := &cluster.EndpointSlice{AddressType: cluster.IPv4, Ports: ports}
+	v6 := &cluster.EndpointSlice{AddressType: cluster.IPv6, Ports: ports}
+	left := maxMirrored
+	add := func(list string, ready bool, addresses []corev1.EndpointAddress) { //nolint:staticcheck // as above
+		for i := range addresses {
+			a := &addresses[i]
+			at := path.Child(list).Index(i)
+			addr, bad := address(at.Child("ip"), a.IP)
+			errs = append(errs, bad...)
+			errs = append(errs, optionalLabel(at.Child("hostname"), a.Hostname)...)
+			if left--; left < 0 {
+				return
+			}
+			slice := v6
+			if addr.Is4() {
+				slice = v4
+			}
+			slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{
+				Addresses: []netip.Addr{addr}, Ready: ready, Hostname: a.Hostname, Pod: podName(a.TargetRef),
+			})
+		}
+	}
+	add("addresses", true, subset.Addresses)
+	add("notReadyAddresses", false, subset.NotReadyAddresses)
+	for _, slice := range []*cluster.EndpointSlice{v4, v6} {
+		if len(slice.Endpoints) > 0 {
+			mirrored = append(mirrored, slice)
+		}
+	}
+	return mirrored, errs
+}

@@ -1,0 +1,256 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	strictjson "sigs.k8s.io/json"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/source/kubeobj"
+)
+
+// Problem is something wrong in a manifest.
+type Problem struct {
+	File string
+	Line int // from 1
+	// Object is kind and key, as far as they are known.
+	Object string
+	// Field is the path of the field, where one is to blame.
+	Field string
+	Err   error
+	// Rejected says that the document does not count, and its last good
+	// version stays; otherwise it is a warning.
+	Rejected bool
+}
+
+// Error is the problem in one line: where, what, why.
+func (p Problem) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s:%d: ", p.File, p.Line)
+	if p.Object != "" {
+		fmt.Fprintf(&b, "%s: ", p.Object)
+	}
+	if p.Field != "" {
+		fmt.Fprintf(&b, "%s: ", p.Field)
+	}
+	b.WriteString(strings.ReplaceAll(p.Err.Error(), "\n", " "))
+	return b.String()
+}
+
+// Unwrap gives what is wrong.
+func (p Problem) Unwrap() error { return p.Err }
+
+// identity tells objects apart.
+type identity struct {
+	kind string
+	key  cluster.Key
+}
+
+// String is kind and key.
+func (id identity) String() string { return strings.ToLower(id.kind) + " " + id.key.String() }
+
+// object is an object as the model has it: a pointer to one of cluster's
+// types, or *mirrored.
+type object struct {
+	id    identity
+	file  string
+	line  int
+	value any
+}
+
+// mirrored is legacy Endpoints: the slices that mirror them, if they may.
+type mirrored struct{ slices []*cluster.EndpointSlice }
+
+// decoded is what a file says.
+type decoded struct {
+	objects  []object
+	problems []Problem
+	// broken are the objects whose documents were rejected; when unreadable
+	// is set there are documents of which it is not known what they describe.
+	broken     map[identity]bool
+	unreadable bool
+	passedOver int // documents of other kinds
+}
+
+// decodeFile reads all documents of a file.
+func decodeFile(file string, data []byte) *decoded {
+	d := &fileDecoder{file: file, decoded: decoded{broken: make(map[identity]bool)}}
+	for _, doc := range splitDocuments(data) {
+		d.document(&doc)
+	}
+	return &d.decoded
+}
+
+type fileDecoder struct {
+	file string
+	decoded
+}
+
+// known are the kinds that the model is made of, by apiVersion and kind.
+var known = map[string]func(*fileDecoder, *item){
+	"v1/Namespace":                      decodeAs(kubeobj.Namespace),
+	"v1/Node":                           decodeAs(kubeobj.Node),
+	"v1/Service":                        decodeAs(kubeobj.Service),
+	"v1/Pod":                            decodeAs(kubeobj.Pod),
+	"v1/Endpoints":                      decodeAs(endpoints),
+	"discovery.k8s.io/v1/EndpointSlice": decodeAs(kubeobj.EndpointSlice),
+}
+
+func endpoints(e *corev1.Endpoints) (*mirrored, field.ErrorList) { //nolint:staticcheck // the deprecated kind is what this is about
+	slices, errs := kubeobj.Endpoints(e)
+	if !kubeobj.Mirrors(e) {
+		slices = nil
+	}
+	return &mirrored{slices}, errs
+}
+
+// item is one object of a document: all of it, or one of a List's.
+type item struct {
+	doc    *document
+	path   string // of the object in the document: "" or items[N]
+	json   []byte
+	head   head
+	object string // kind and key
+}
+
+func (d *fileDecoder) document(doc *document) {
+	if doc.err != nil {
+		d.reject(&item{doc: doc, head: doc.head}, "", doc.err)
+		return
+	}
+	if !strings.HasSuffix(doc.head.Kind, "List") {
+		d.item(&item{doc: doc, json: doc.json, head: doc.head})
+		return
+	}
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(doc.json, &list); err != nil {
+		d.reject(&item{doc: doc}, "items", errors.New("must be a list of objects"))
+		return
+	}
+	for i, raw := range list.Items {
+		it := &item{doc: doc, path: fmt.Sprintf("items[%d]", i), json: raw}
+		// Items of a typed list need not repeat what they are.
+		it.head.APIVersion, it.head.Kind = doc.head.APIVersion, strings.TrimSuffix(doc.head.Kind, "List")
+		if err := json.Unmarshal(raw, &it.head); err != nil {
+			d.reject(it, "", err)
+			continue
+		}
+		d.item(it)
+	}
+}
+
+func (d *fileDecoder) item(it *item) {
+	if it.head.Kind == "" {
+		d.reject(it, "kind", errors.New("missing; each document is one Kubernetes object"))
+		return
+	}
+	decode, ok := known[it.head.APIVersion+"/"+it.head.Kind]
+	if !ok {
+		d.passedOver++
+		return
+	}
+	decode(d, it)
+}
+
+// identity is what the item describes; ok is false when it does not say.
+func (it *item) identity() (id identity, ok bool) {
+	id = identity{it.head.Kind, cluster.Key{Namespace: it.head.Metadata.Namespace, Name: it.head.Metadata.Name}}
+	switch id.kind {
+	case "Namespace", "Node":
+		id.key.Namespace = ""
+	default:
+		if id.key.Namespace == "" {
+			id.key.Namespace = corev1.NamespaceDefault
+		}
+	}
+	return id, id.kind != "" && id.key.Name != ""
+}
+
+// decodeAs makes the decoder of one kind: strict decoding into the API's type,
+// then conversion into the model's.
+func decodeAs[API, Model any](convert func(*API) (Model, field.ErrorList)) func(*fileDecoder, *item) {
+	return func(d *fileDecoder, it *item) {
+		api := new(API)
+		strict, err := strictjson.UnmarshalStrict(it.json, api)
+		if err != nil {
+			d.rejectType(it, err)
+			return
+		}
+		for _, s := range strict {
+			if !d.strict(it, s) {
+				return
+			}
+		}
+		model, errs := convert(api)
+		if len(errs) > 0 {
+			err := error(errors.New(errs[0].ErrorBody()))
+			if more := len(errs) - 1; more > 0 {
+				err = fmt.Errorf("%w (and %d more in this object)", err, more)
+			}
+			d.reject(it, errs[0].Field, err)
+			return
+		}
+		id, _ := it.identity()
+		d.objects = append(d.objects, object{id, d.file, it.doc.lineOf(it.path), model})
+	}
+}
+
+// rejectType rejects a document with a value of the wrong type.
+func (d *fileDecoder) rejectType(it *item, err error) {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		d.reject(it, pathAt(it.json, wrong.Offset), fmt.Errorf("wrong type: %s where %s is wanted", wrong.Value, wrong.Type))
+		return
+	}
+	d.reject(it, "", err)
+}
+
+// strict deals with what strict decoding found: it warns of an unknown field,
+// rejects for a duplicate one, and tells whether to go on.
+func (d *fileDecoder) strict(it *item, err error) (goOn bool) {
+	what, quoted, _ := strings.Cut(err.Error(), ` field "`)
+	path := strings.TrimSuffix(quoted, `"`)
+	if what != "unknown" {
+		d.reject(it, path, errors.New("key given twice"))
+		return false
+	}
+	p := d.problem(it, path, errors.New("unknown field, passed over"))
+	d.problems = append(d.problems, p)
+	return true
+}
+
+func (d *fileDecoder) reject(it *item, path string, err error) {
+	p := d.problem(it, path, err)
+	p.Rejected = true
+	d.problems = append(d.problems, p)
+	if id, ok := it.identity(); ok {
+		d.broken[id] = true
+		return
+	}
+	d.unreadable = true
+}
+
+func (d *fileDecoder) problem(it *item, path string, err error) Problem {
+	p := Problem{File: d.file, Line: it.doc.line, Field: path, Err: err}
+	if id, ok := it.identity(); ok {
+		p.Object = id.String()
+	}
+	if it.doc.err == nil {
+		p.Line = it.doc.lineOf(joinPath(it.path, path))
+	}
+	return p
+}
+
+func joinPath(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "." + b
+}

@@ -1,0 +1,295 @@
+// Package manifest reads a cluster from a directory of manifests, and watches
+// it: a directory tree of YAML (any number of documents a file) and JSON, List
+// kinds included.
+//
+// A broken document costs that document: its last good version stays. A
+// namespace exists when it is declared or when an object lives in it. Legacy
+// Endpoints are mirrored into EndpointSlices as Kubernetes' control plane does
+// it (Services, load balancing and networking: "EndpointSlice mirroring"),
+// unless the Service has slices of its own.
+package manifest
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// Config is what a Source is made from.
+type Config struct {
+	// Path is a directory, or one file.
+	Path  string
+	Store *cluster.Store
+	Log   *slog.Logger
+}
+
+// Source reads manifests into a Store.
+type Source struct {
+	cfg      Config
+	files    map[string]*file
+	applied  map[identity]any   // what the Store holds of ours
+	reported map[string]Problem // those that stand, by their text
+}
+
+// file is a manifest as it was read last.
+type file struct {
+	info fs.FileInfo
+	sum  [sha256.Size]byte
+	// when it was read; a change in the same instant would not show in info
+	read time.Time
+	*decoded
+	good     map[identity]object // with last good versions of broken documents
+	problems []Problem
+}
+
+// Report is what a look at the tree found.
+type Report struct {
+	// Problems stand at present, in order of file and line.
+	Problems []Problem
+	// New are those of them that no Report had before.
+	New []Problem
+	// Objects counts those in the model, PassedOver documents of other kinds.
+	Objects, PassedOver int
+}
+
+// New makes a Source. Nothing is read yet.
+func New(cfg Config) *Source {
+	return &Source{
+		cfg:      cfg,
+		files:    make(map[string]*file),
+		applied:  make(map[identity]any),
+		reported: make(map[string]Problem),
+	}
+}
+
+// Load reads what changed in the tree since the last time, and writes it to
+// the Store in one transaction. It fails when the path itself can't be read;
+// then everything stays as it was. All else that is wrong is in the Report.
+func (s *Source) Load() (Report, error) {
+	t, err := walk(s.cfg.Path)
+	if err != nil {
+		return Report{}, fmt.Errorf("manifests: %w", err)
+	}
+	s.load(t)
+	return s.update(), nil
+}
+
+// load brings s.files up to date.
+func (s *Source) load(t *tree) {
+	for path := range s.files {
+		if _, ok := t.files[path]; !ok {
+			delete(s.files, path)
+		}
+	}
+	for path, info := range t.files {
+		if f := s.files[path]; f == nil || !f.same(info) {
+			s.reread(path, info)
+		}
+	}
+}
+
+// sameInstant is how close to its last change a file may be read without
+// knowing whether it changed again: time stamps are that coarse at most.
+const sameInstant = time.Second
+
+func (f *file) same(info fs.FileInfo) bool {
+	return f.info != nil && os.SameFile(f.info, info) && f.info.Size() == info.Size() &&
+		f.info.ModTime().Equal(info.ModTime()) && f.read.Sub(info.ModTime()) > sameInstant
+}
+
+// reread decodes a file again, if its content changed.
+func (s *Source) reread(path string, info fs.FileInfo) {
+	old := s.files[path]
+	if old == nil {
+		old = &file{decoded: new(decoded)}
+	}
+	f := &file{info: info, read: time.Now(), sum: old.sum, decoded: old.decoded, good: old.good, problems: old.problems}
+	data, err := readFile(path, info)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		delete(s.files, path)
+		return
+	case err != nil:
+		f.info, f.sum = nil, [sha256.Size]byte{} // try again
+		f.problems = []Problem{{File: path, Line: 1, Err: err, Rejected: true}}
+	default:
+		if f.sum = sha256.Sum256(data); f.sum != old.sum {
+			f.decode(path, data, old.good)
+		}
+	}
+	s.files[path] = f
+}
+
+// decode takes in a file's new content; lastGood are the objects it had.
+func (f *file) decode(path string, data []byte, lastGood map[identity]object) {
+	f.decoded = decodeFile(path, data)
+	f.problems = f.decoded.problems
+	f.good = make(map[identity]object, len(f.objects))
+	for _, o := range f.objects {
+		if first, twice := f.good[o.id]; twice {
+			f.problems = append(f.problems, twiceProblem(o, first))
+		}
+		f.good[o.id] = o
+	}
+	for id, o := range lastGood {
+		if _, replaced := f.good[id]; !replaced && (f.unreadable || f.broken[id]) {
+			f.good[id] = o
+		}
+	}
+}
+
+func twiceProblem(o, first object) Problem {
+	return Problem{File: o.file, Line: o.line, Object: o.id.String(),
+		Err: fmt.Errorf("declared before, in %s:%d; this one counts", first.file, first.line)}
+}
+
+// update writes the tree's objects to the Store.
+func (s *Source) update() Report {
+	var report Report
+	objects := make(map[identity]object)
+	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+		f := s.files[path]
+		report.Problems = append(report.Problems, f.problems...)
+		report.PassedOver += f.passedOver
+		for id, o := range f.good {
+			if first, twice := objects[id]; twice {
+				report.Problems = append(report.Problems, twiceProblem(o, first))
+			}
+			objects[id] = o
+		}
+	}
+	report.Problems = append(report.Problems, sharedClusterIPs(objects)...)
+	values := modelValues(objects)
+	s.write(values)
+	report.Objects = len(values)
+	slices.SortStableFunc(report.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Error(), b.Error()))
+	})
+	report.New = s.newProblems(report.Problems)
+	return report
+}
+
+// modelValues adds what objects imply: mirrored slices and namespaces.
+func modelValues(objects map[identity]object) map[identity]any {
+	values := make(map[identity]any, len(objects))
+	hasSlices := make(map[cluster.Key]bool)
+	for id, o := range objects {
+		if slice, ok := o.value.(*cluster.EndpointSlice); ok {
+			hasSlices[cluster.Key{Namespace: slice.Namespace, Name: slice.Service}] = true
+		}
+		if _, ok := o.value.(*mirrored); !ok {
+			values[id] = o.value
+		}
+		if ns := (identity{"Namespace", cluster.Key{Name: id.key.Namespace}}); ns.key.Name != "" && objects[ns].value == nil {
+			values[ns] = &cluster.Namespace{Name: ns.key.Name}
+		}
+	}
+	for id, o := range objects {
+		m, ok := o.value.(*mirrored)
+		if !ok || hasSlices[id.key] {
+			continue
+		}
+		for _, slice := range m.slices {
+			values[identity{"EndpointSlice", slice.Key}] = slice
+		}
+	}
+	return values
+}
+
+// sharedClusterIPs warns of Services that have an address in common, which no
+// API server gives out: both serve.
+func sharedClusterIPs(objects map[identity]object) (problems []Problem) {
+	first := make(map[any]object)
+	ids := slices.SortedFunc(maps.Keys(objects), func(a, b identity) int { return a.key.Compare(b.key) })
+	for _, id := range ids {
+		o := objects[id]
+		service, ok := o.value.(*cluster.Service)
+		if !ok {
+			continue
+		}
+		for _, addr := range service.ClusterIPs {
+			if other, taken := first[addr]; taken {
+				problems = append(problems, Problem{File: o.file, Line: o.line, Object: o.id.String(),
+					Err: fmt.Errorf("cluster IP %s is that of %s too, in %s:%d; its reverse name has both", addr, other.id, other.file, other.line)})
+				continue
+			}
+			first[addr] = o
+		}
+	}
+	return problems
+}
+
+// write makes the Store hold values, and nothing else of ours.
+func (s *Source) write(values map[identity]any) {
+	s.cfg.Store.Update(func(tx *cluster.Tx) {
+		for id := range s.applied {
+			if _, ok := values[id]; !ok {
+				remove(tx, id)
+			}
+		}
+		for id, v := range values {
+			if old, ok := s.applied[id]; !ok || old != v && !reflect.DeepEqual(old, v) {
+				put(tx, v)
+			}
+		}
+		tx.SetLoaded(cluster.Kinds()...)
+	})
+	s.applied = values
+}
+
+func put(tx *cluster.Tx, value any) {
+	switch v := value.(type) {
+	case *cluster.Namespace:
+		tx.PutNamespace(v)
+	case *cluster.Service:
+		tx.PutService(v)
+	case *cluster.EndpointSlice:
+		tx.PutEndpointSlice(v)
+	case *cluster.Pod:
+		tx.PutPod(v)
+	case *cluster.Node:
+		tx.PutNode(v)
+	}
+}
+
+func remove(tx *cluster.Tx, id identity) {
+	switch id.kind {
+	case "Namespace":
+		tx.DeleteNamespace(id.key.Name)
+	case "Service":
+		tx.DeleteService(id.key)
+	case "EndpointSlice":
+		tx.DeleteEndpointSlice(id.key)
+	case "Pod":
+		tx.DeletePod(id.key)
+	case "Node":
+		tx.DeleteNode(id.key.Name)
+	}
+}
+
+// newProblems are those not reported before; the ones that no longer stand are
+// forgotten.
+func (s *Source) newProblems(problems []Problem) (fresh []Problem) {
+	standing := make(map[string]Problem, len(problems))
+	for _, p := range problems {
+		text := p.Error()
+		if _, known := s.reported[text]; !known {
+			if _, twice := standing[text]; !twice {
+				fresh = append(fresh, p)
+			}
+		}
+		standing[text] = p
+	}
+	s.reported = standing
+	return fresh
+}

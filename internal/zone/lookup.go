@@ -1,0 +1,165 @@
+package zone
+
+import (
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// Outcome is how a lookup ended.
+type Outcome uint8
+
+// The outcomes. The zero value is harmless.
+const (
+	Unanswered Outcome = iota // the data is not loaded: SERVFAIL
+	NotHere                   // the name is in none of the zones
+	NXDomain                  // the name does not exist
+	NoData                    // the name exists, the type does not
+	Found                     // RRset holds the answer
+	Alias                     // RRset is the CNAME that stands there instead
+	Authority                 // SOA is the answer
+)
+
+// Answer is what a lookup found. It is good until the Scratch is used again.
+type Answer struct {
+	Outcome Outcome
+	RRset   dnswire.RRset
+	// SOA is that of the zone, for denials and Authority.
+	SOA *dnswire.SOA
+	// Note says why, where somebody said so; nil for most.
+	Note *Note
+}
+
+// Scratch is what a lookup works in; one goroutine uses it at a time. Its zero
+// value is ready.
+type Scratch struct {
+	name [dnsname.MaxWire + dnsname.MaxLabel]byte
+	addr dnswire.SingleAddr
+}
+
+// Lookup finds the RRset of qtype at the name that has the given wire form,
+// lower-case and without the root's closing zero octet. ANY finds one RRset
+// (RFC 8482, section 4.1). It takes no lock and allocates nothing.
+func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
+	t := db.table.Load()
+	n := t.find(qname)
+	if n != nil && n.exists.Load() {
+		return n.answer(qtype)
+	}
+	return db.deny(s, t, qname, qtype)
+}
+
+// answer is the answer at a name that exists.
+func (n *node) answer(qtype dnswire.Type) Answer {
+	a := Answer{Outcome: NoData, SOA: n.zone.soa.Load()}
+	if n.parent == nil && qtype == dnswire.TypeSOA {
+		a.Outcome = Authority
+		return a
+	}
+	b := n.seen.Load()
+	if b == nil {
+		return a
+	}
+	for _, set := range b.sets {
+		switch {
+		case set.Type == qtype || qtype == dnswire.TypeANY:
+			a.Outcome, a.RRset = Found, set
+			return a
+		case set.Type == dnswire.TypeCNAME:
+			a.Outcome, a.RRset = Alias, set
+			return a
+		}
+	}
+	if b.marks != nil && b.marks.Note != nil {
+		a.deny(NoData, b.marks.Note)
+	}
+	return a
+}
+
+// deny sets the outcome, or Unanswered when the note says that there is no
+// denial yet.
+func (a *Answer) deny(o Outcome, note *Note) {
+	a.Outcome, a.Note = o, note
+	if note.Pending {
+		a.Outcome = Unanswered
+	}
+}
+
+// deny is the answer at a name that does not exist, unless it turns out to
+// spell a child's address. It goes up from the name, to the first note and to
+// the zone's apex.
+func (db *DB) deny(s *Scratch, t *table, qname []byte, qtype dnswire.Type) Answer {
+	labels, depth := countLabels(qname), int(db.depth.Load())
+	at, child := 0, 0 // where the name in hand and the one below it begin
+	for ; labels > 0; labels, child, at = labels-1, at, at+1+int(qname[at]) {
+		if labels > depth {
+			continue
+		}
+		n := t.find(qname[at:])
+		if n == nil {
+			continue
+		}
+		a := Answer{Outcome: NXDomain, SOA: n.zone.soa.Load()}
+		direct := at != 0 && at == 1+int(qname[0])
+		if b := n.seen.Load(); b != nil && b.marks != nil {
+			if direct && b.marks.Children != Exact {
+				if found, ok := db.spelled(s, t, b.marks, qname, qtype, &a); ok {
+					return found
+				}
+			}
+			if note := b.marks.noteFor(qname, at, child); note != nil {
+				a.deny(NXDomain, note)
+				return a
+			}
+		}
+		if n.parent == nil {
+			return a
+		}
+	}
+	return Answer{Outcome: NotHere}
+}
+
+// noteFor is the note for a denial of qname, said by the name that begins at
+// the given place; child is where the name below it begins.
+func (m *Marks) noteFor(qname []byte, at, child int) *Note {
+	if at == 0 {
+		return m.Note
+	}
+	if qname[child] > 0 && qname[child+1] == '_' && m.Underscored != nil {
+		return m.Underscored
+	}
+	return m.Below
+}
+
+// spelled answers for a name directly below one whose children are addresses,
+// when its first label spells one.
+func (db *DB) spelled(s *Scratch, t *table, m *Marks, qname []byte, qtype dnswire.Type, denial *Answer) (Answer, bool) {
+	first := 1 + int(qname[0])
+	addr, ok := dnsname.ParseDashedAddr(qname[1:first])
+	if !ok {
+		return Answer{}, false
+	}
+	if m.Children == Synthesized {
+		a := Answer{Outcome: NoData, SOA: denial.SOA}
+		set := s.addr.Set(addr, m.ChildTTL)
+		if set.Type == qtype || qtype == dnswire.TypeANY {
+			a.Outcome, a.RRset = Found, set
+		}
+		return a, true
+	}
+	name := dnsname.AppendDashedAddr(s.name[:1], addr)
+	name[0] = byte(len(name) - 1)
+	name = append(name, qname[first:]...)
+	n := t.find(name)
+	if n == nil || !n.exists.Load() {
+		return Answer{}, false
+	}
+	return n.answer(qtype), true
+}
+
+func countLabels(qname []byte) int {
+	count := 0
+	for off := 0; off < len(qname); off += 1 + int(qname[off]) {
+		count++
+	}
+	return count
+}

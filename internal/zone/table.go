@@ -1,0 +1,143 @@
+package zone
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"portolan.dev/portolan/internal/dnsname"
+)
+
+// node is a name that somebody contributes to, or an ancestor of one. It stays
+// the same as long as it is in the table.
+type node struct {
+	hash   uint64
+	name   dnsname.Name
+	parent *node // nil at a zone's apex
+	zone   *authority
+
+	// What readers see. A name that does not exist may be seen for its notes.
+	seen   atomic.Pointer[bundle]
+	exists atomic.Bool
+
+	// The writer's own.
+	shares   []ownedShare // by owner
+	children int          // nodes directly below
+	existing int          // those of them that exist
+}
+
+type ownedShare struct {
+	owner  Owner
+	bundle *bundle
+}
+
+// table finds nodes by name: open addressing, linear probing. One writer puts
+// and removes; any number of readers find meanwhile, without a lock. A slot's
+// pointer is set before its tag, so whoever sees the tag sees the node.
+type table struct {
+	seed  maphash.Seed
+	slots []slot
+	used  int // slots whose tag is not free: nodes and graves
+	nodes int
+}
+
+type slot struct {
+	tag  atomic.Uint64
+	node atomic.Pointer[node]
+}
+
+// Tags that are no name's hash.
+const (
+	freeTag = iota // nothing from here on
+	graveTag
+	firstTag
+)
+
+func newTable(seed maphash.Seed, size int) *table {
+	return &table{seed: seed, slots: make([]slot, size)}
+}
+
+const minTable = 64
+
+// hash is the tag of a name in wire form without its closing zero octet.
+func (t *table) hash(labels []byte) uint64 {
+	return max(maphash.Bytes(t.seed, labels), firstTag)
+}
+
+func (t *table) hashName(n dnsname.Name) uint64 {
+	return max(maphash.String(t.seed, n.WireLabels()), firstTag)
+}
+
+// find gives the node of the name with the given wire form, or nil.
+func (t *table) find(labels []byte) *node {
+	tag := t.hash(labels)
+	mask := uint64(len(t.slots) - 1)
+	for i := tag & mask; ; i = (i + 1) & mask {
+		switch t.slots[i].tag.Load() {
+		case freeTag:
+			return nil
+		case tag:
+			if n := t.slots[i].node.Load(); n != nil && n.name.WireLabels() == string(labels) {
+				return n
+			}
+		}
+	}
+}
+
+// put adds n, which must not be there, and gives the table that then holds
+// it: t, or a larger one.
+func (t *table) put(n *node) *table {
+	if 2*(t.used+1) > len(t.slots) {
+		t = t.rebuilt()
+	}
+	mask := uint64(len(t.slots) - 1)
+	i := n.hash & mask
+	for t.slots[i].tag.Load() >= firstTag {
+		i = (i + 1) & mask
+	}
+	if t.slots[i].tag.Load() == freeTag {
+		t.used++
+	}
+	t.nodes++
+	t.slots[i].node.Store(n)
+	t.slots[i].tag.Store(n.hash)
+	return t
+}
+
+// rebuilt is a table of t's nodes without graves, with room for as many again.
+func (t *table) rebuilt() *table {
+	size := minTable
+	for size < 4*(t.nodes+1) {
+		size *= 2
+	}
+	fresh := newTable(t.seed, size)
+	for n := range t.all {
+		fresh.put(n)
+	}
+	return fresh
+}
+
+// remove takes n out and gives the table that is left: t, or a smaller one.
+func (t *table) remove(n *node) *table {
+	mask := uint64(len(t.slots) - 1)
+	for i := n.hash & mask; t.slots[i].tag.Load() != freeTag; i = (i + 1) & mask {
+		if t.slots[i].node.Load() == n {
+			t.slots[i].tag.Store(graveTag)
+			t.slots[i].node.Store(nil)
+			t.nodes--
+			break
+		}
+	}
+	if len(t.slots) > minTable && 16*t.nodes < len(t.slots) {
+		return t.rebuilt()
+	}
+	return t
+}
+
+// all yields every node, in no order.
+func (t *table) all(yield func(*node) bool) {
+	for i := range t.slots {
+		if n := t.slots[i].node.Load(); n != nil && !yield(n) {
+			return
+		}
+	}
+}

@@ -8,7 +8,11 @@
 // Name System (DNS) Parameters".
 package dnswire
 
-import "github.com/miekg/dns"
+import (
+	"strconv"
+
+	"github.com/miekg/dns"
+)
 
 // Type is an RR type or a QTYPE.
 type Type uint16
@@ -99,6 +103,23 @@ const (
 	OptionPadding   = OptionCode(dns.EDNS0PADDING)
 	OptionEDE       = OptionCode(dns.EDNS0EDE)
 )
+
+// String is the option's name in IANA's registry, or its number.
+func (c OptionCode) String() string {
+	switch c {
+	case OptionNSID:
+		return "NSID"
+	case OptionCookie:
+		return "COOKIE"
+	case OptionKeepalive:
+		return "KEEPALIVE"
+	case OptionPadding:
+		return "PADDING"
+	case OptionEDE:
+		return "EDE"
+	}
+	return strconv.Itoa(int(c))
+}
 
 // EDECode is an INFO-CODE of Extended DNS Errors (RFC 8914, section 4).
 type EDECode uint16

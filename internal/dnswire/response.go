@@ -267,8 +267,15 @@ func addOption[V []byte | string](r *Response, opt int, code OptionCode, value V
 }
 
 // AddEDE adds an Extended DNS Error (RFC 8914, section 2) to the OPT record
-// that begins at opt.
+// that begins at opt, without its text when there is no room for it, or not at
+// all.
 func (r *Response) AddEDE(opt int, code EDECode, text string) {
+	if len(r.buf)+OptionLen(2+len(text)) > r.limit {
+		text = ""
+	}
+	if len(r.buf)+OptionLen(2) > r.limit {
+		return
+	}
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(OptionEDE))
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(2+len(text)))
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(code))

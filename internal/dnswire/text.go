@@ -177,6 +177,7 @@ type Question struct {
 	Class Class // 0 is IN
 	// UDPSize makes the query carry an OPT record, with this size.
 	UDPSize uint16
+	Version uint8 // of EDNS
 	// Options are added to the OPT record: code and value.
 	Options map[OptionCode][]byte
 	Flags   uint16 // RD, CD, AD
@@ -194,6 +195,7 @@ func NewQuery(q Question) ([]byte, error) {
 	}
 	if q.UDPSize > 0 {
 		m.SetEdns0(q.UDPSize, false)
+		m.IsEdns0().SetVersion(q.Version)
 		for code, value := range q.Options {
 			opt := m.IsEdns0()
 			opt.Option = append(opt.Option, &dns.EDNS0_LOCAL{Code: uint16(code), Data: value})

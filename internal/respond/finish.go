@@ -7,8 +7,8 @@ import (
 	"portolan.dev/portolan/internal/dnswire"
 )
 
-// start begins the response. Room for the OPT record is kept free, all but the
-// text of an error, which is said only where room is left.
+// start begins the response. Room for the OPT record is kept free, all but an
+// error, which is said only where room is left.
 func (w *Worker) start(x *exchange, buf []byte) {
 	limit := dnswire.MaxMessage
 	if x.client.Transport == UDP {
@@ -21,18 +21,15 @@ func (w *Worker) start(x *exchange, buf []byte) {
 	w.response.Reserve(w.optLen(x))
 }
 
-const (
-	edeFixed     = 2 // an error's code, before its text
-	keepaliveLen = 2
-)
+const keepaliveLen = 2
 
-// optLen is how long the OPT record is at most, but for the text of an error.
+// optLen is how long the OPT record is, but for an error and padding.
 func (w *Worker) optLen(x *exchange) int {
 	e := &w.query.EDNS
 	if !e.Present {
 		return 0
 	}
-	n := dnswire.OPTLen + dnswire.OptionLen(edeFixed)
+	n := dnswire.OPTLen
 	if w.cookie.asked {
 		n += dnswire.OptionLen(cookieLen)
 	}
@@ -85,11 +82,7 @@ func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
 		r.AddOption(opt, dnswire.OptionKeepalive, units[:])
 	}
 	if x.why != nil {
-		text := x.why.Text
-		if room := r.Room() - dnswire.OptionLen(edeFixed); len(text) > room {
-			text = ""
-		}
-		r.AddEDE(opt, x.why.Code, text)
+		r.AddEDE(opt, x.why.Code, x.why.Text)
 	}
 	// Padding goes where nobody can look inside (RFC 7830, section 6), in the
 	// blocks that RFC 8467, section 4.1 recommends.

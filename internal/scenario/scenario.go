@@ -1,0 +1,353 @@
+// Package scenario reads scenario files: manifests, queries and the answers
+// that are expected, in one txtar archive that anyone can read. It is used by
+// tests only; every source of the model replays the same files.
+//
+// The archive's comment says what is shown, and has lines "key: values":
+//
+//	cites: ID ...      the statements of docs/spec-coverage.md that it proves
+//	loaded: Kind ...   the kinds that are loaded (all, when the line is absent)
+//
+// Its files are config.yaml (optional), manifests below manifests/, and expect:
+//
+//	> NAME TYPE [+OPTION ...]
+//	RCODE [FLAG ...]          or: dropped
+//	NAME TTL TYPE DATA        a record of the answer section, in any order
+//	authority NAME TTL TYPE DATA
+//	additional NAME TTL TYPE DATA
+//	soa ZONE                  the authority section is the SOA of that zone
+//	ede CODE TEXT             the Extended DNS Error; without a line: none
+//	option NAME HEX           an EDNS option of the response; * is any value
+//	size N                    the response has at most N octets
+//	length N                  the response has N octets
+//	records N                 the answer section has N records, not listed here
+//	additionals N             the additional section likewise
+//	rotates                   asked again, it begins with another record
+//	first DATA                the first record of the answer section
+//
+// Queries carry an OPT record with a size of 1232 octets and go over UDP; the
+// options change that: noedns, bufsize=N, tcp, tls, rd, cd, class=CH, edns=N
+// (version), nsid, keepalive, padding, cookie=HEX, and packet=HEX, which sends
+// these octets instead.
+package scenario
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/tools/txtar"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// Scenario is one file.
+type Scenario struct {
+	Cites  []string
+	Loaded []cluster.Kind // nil: all
+	Config []byte         // of config.yaml, or nil
+	// Manifests are files by path.
+	Manifests map[string][]byte
+	Queries   []Query
+}
+
+// Query is a question and what is expected.
+type Query struct {
+	Line   string // the question as it is written
+	Packet []byte
+	Client respond.Client
+
+	want                 []string
+	dropped              bool
+	size, length         int // 0: any
+	records, additionals int // -1: listed
+	rotation             bool
+	first                string
+}
+
+const manifestDir = "manifests/"
+
+// Parse reads a scenario file.
+func Parse(data []byte) (*Scenario, error) {
+	a := txtar.Parse(data)
+	s := &Scenario{Manifests: make(map[string][]byte)}
+	if err := s.header(string(a.Comment)); err != nil {
+		return nil, err
+	}
+	for _, f := range a.Files {
+		switch {
+		case f.Name == "config.yaml":
+			s.Config = f.Data
+		case f.Name == "expect":
+			if err := s.expect(f.Data); err != nil {
+				return nil, err
+			}
+		case strings.HasPrefix(f.Name, manifestDir):
+			s.Manifests[strings.TrimPrefix(f.Name, manifestDir)] = f.Data
+		default:
+			return nil, fmt.Errorf("file %s: not config.yaml, expect or below %s", f.Name, manifestDir)
+		}
+	}
+	if len(s.Queries) == 0 {
+		return nil, fmt.Errorf("no query")
+	}
+	return s, nil
+}
+
+func (s *Scenario) header(comment string) error {
+	for line := range strings.Lines(comment) {
+		key, values, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok {
+			continue
+		}
+		switch key {
+		case "cites":
+			s.Cites = append(s.Cites, strings.Fields(values)...)
+		case "loaded":
+			s.Loaded = []cluster.Kind{}
+			for _, v := range strings.Fields(values) {
+				i := slices.IndexFunc(cluster.Kinds(), func(k cluster.Kind) bool { return k.String() == v })
+				if i < 0 && v != "nothing" {
+					return fmt.Errorf("loaded: unknown kind %s", v)
+				}
+				if i >= 0 {
+					s.Loaded = append(s.Loaded, cluster.Kinds()[i])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Scenario) expect(data []byte) error {
+	scanner := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; scanner.Scan(); n++ {
+		line := strings.TrimSpace(scanner.Text())
+		var err error
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "> "):
+			err = s.addQuery(line[2:])
+		case len(s.Queries) == 0:
+			err = fmt.Errorf("no question before it")
+		default:
+			err = s.Queries[len(s.Queries)-1].addWant(line)
+		}
+		if err != nil {
+			return fmt.Errorf("expect:%d: %q: %w", n, line, err)
+		}
+	}
+	return scanner.Err()
+}
+
+// addQuery reads a question.
+func (s *Scenario) addQuery(line string) error {
+	q := Query{Line: line, records: -1, additionals: -1}
+	fields := strings.Fields(line)
+	if len(fields) < 2 {
+		return fmt.Errorf("not NAME TYPE [+OPTION ...]")
+	}
+	question := dnswire.Question{Name: fields[0], UDPSize: respond.DefaultUDPSize, Options: make(map[dnswire.OptionCode][]byte)}
+	var err error
+	if question.Type, err = dnswire.ParseType(fields[1]); err != nil {
+		return err
+	}
+	for _, f := range fields[2:] {
+		if err := q.option(&question, f); err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+	}
+	if q.Packet == nil {
+		if q.Packet, err = dnswire.NewQuery(question); err != nil {
+			return err
+		}
+	}
+	s.Queries = append(s.Queries, q)
+	return nil
+}
+
+func (q *Query) option(question *dnswire.Question, option string) (err error) {
+	name, value, _ := strings.Cut(strings.TrimPrefix(option, "+"), "=")
+	switch name {
+	case "noedns":
+		question.UDPSize = 0
+	case "bufsize":
+		var n uint64
+		n, err = strconv.ParseUint(value, 10, 16)
+		question.UDPSize = uint16(n)
+	case "edns":
+		var n uint64
+		n, err = strconv.ParseUint(value, 10, 8)
+		question.Version = uint8(n)
+	case "tcp":
+		q.Client.Transport = respond.TCP
+	case "tls":
+		q.Client.Transport = respond.TLS
+	case "rd":
+		question.Flags |= dnswire.FlagRD
+	case "cd":
+		question.Flags |= dnswire.FlagCD
+	case "class":
+		if value != "CH" {
+			return fmt.Errorf("unknown class")
+		}
+		question.Class = dnswire.ClassCHAOS
+	case "nsid":
+		question.Options[dnswire.OptionNSID] = nil
+	case "keepalive":
+		question.Options[dnswire.OptionKeepalive] = nil
+	case "padding":
+		question.Options[dnswire.OptionPadding] = nil
+	case "cookie":
+		question.Options[dnswire.OptionCookie], err = hex.DecodeString(value)
+	case "packet":
+		q.Packet, err = hex.DecodeString(value)
+	default:
+		return fmt.Errorf("unknown option")
+	}
+	return err
+}
+
+// addWant reads a line of what is expected, in the words that got uses.
+func (q *Query) addWant(line string) error {
+	key, rest, _ := strings.Cut(line, " ")
+	var err error
+	switch key {
+	case "dropped":
+		q.dropped = true
+	case "size":
+		q.size, err = strconv.Atoi(rest)
+	case "records":
+		q.records, err = strconv.Atoi(rest)
+	case "length":
+		q.length, err = strconv.Atoi(rest)
+	case "additionals":
+		q.additionals, err = strconv.Atoi(rest)
+	case "first":
+		q.first = rest
+	case "rotates":
+		q.rotation = true
+	default:
+		q.want = append(q.want, strings.Join(strings.Fields(line), " "))
+	}
+	return err
+}
+
+// Ask answers a packet.
+type Ask func(packet []byte, client respond.Client) []byte
+
+// Check asks every question and gives what is not as expected.
+func (s *Scenario) Check(ask Ask) (wrong []error) {
+	for i := range s.Queries {
+		q := &s.Queries[i]
+		if err := q.check(ask); err != nil {
+			wrong = append(wrong, fmt.Errorf("> %s\n%w", q.Line, err))
+		}
+	}
+	return wrong
+}
+
+func (q *Query) check(ask Ask) error {
+	wire := ask(q.Packet, q.Client)
+	if (wire == nil) != q.dropped {
+		return fmt.Errorf("dropped: got %v, want %v", wire == nil, q.dropped)
+	}
+	if q.dropped {
+		return nil
+	}
+	if q.size > 0 && len(wire) > q.size || q.length > 0 && len(wire) != q.length {
+		return fmt.Errorf("size: got %d, want at most %d, or %d", len(wire), q.size, q.length)
+	}
+	m, err := dnswire.ParseMessage(wire)
+	if err != nil {
+		return err
+	}
+	if q.records >= 0 && len(m.Answer) != q.records {
+		return fmt.Errorf("records: got %d, want %d", len(m.Answer), q.records)
+	}
+	if q.additionals >= 0 && len(m.Additional) != q.additionals {
+		return fmt.Errorf("additionals: got %d, want %d", len(m.Additional), q.additionals)
+	}
+	if q.first != "" && (len(m.Answer) == 0 || m.Answer[0].Data != q.first) {
+		return fmt.Errorf("first: got %v, want %s", m.Answer, q.first)
+	}
+	if err := q.compare(m); err != nil {
+		return err
+	}
+	if q.rotation {
+		return q.checkRotation(ask, m)
+	}
+	return nil
+}
+
+func (q *Query) checkRotation(ask Ask, first *dnswire.Message) error {
+	second, err := dnswire.ParseMessage(ask(q.Packet, q.Client))
+	if err != nil {
+		return err
+	}
+	if len(first.Answer) < 2 || first.Answer[0] == second.Answer[0] {
+		return fmt.Errorf("rotates: both answers begin with %v", first.Answer[:min(1, len(first.Answer))])
+	}
+	return nil
+}
+
+// compare compares the lines of what came with those wanted; order counts in
+// the first line only.
+func (q *Query) compare(m *dnswire.Message) error {
+	got := q.got(m)
+	want := slices.Clone(q.want)
+	if len(want) > 0 {
+		slices.Sort(want[1:])
+	}
+	slices.Sort(got[1:])
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("got:\n\t%s\nwant:\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+	return nil
+}
+
+// got is a response in the words of a scenario file.
+func (q *Query) got(m *dnswire.Message) []string {
+	status := []string{m.Status}
+	for _, f := range m.Flags {
+		if f != "qr" {
+			status = append(status, f)
+		}
+	}
+	lines := []string{strings.Join(status, " ")}
+	record := func(section string, r dnswire.Record) {
+		lines = append(lines, fmt.Sprintf("%s%s %d %s %s", section, r.Name, r.TTL, r.Type, r.Data))
+	}
+	if q.records < 0 {
+		for _, r := range m.Answer {
+			record("", r)
+		}
+	}
+	for _, r := range m.Authority {
+		if r.Type == "SOA" && slices.ContainsFunc(q.want, func(w string) bool { return strings.HasPrefix(w, "soa ") }) {
+			lines = append(lines, "soa "+r.Name)
+			continue
+		}
+		record("authority ", r)
+	}
+	if q.additionals < 0 {
+		for _, r := range m.Additional {
+			record("additional ", r)
+		}
+	}
+	if m.Error != nil {
+		lines = append(lines, fmt.Sprintf("ede %d %s", m.Error.Code, m.Error.Text))
+	}
+	for code, value := range m.Options {
+		if slices.Contains(q.want, fmt.Sprintf("option %s *", code)) {
+			value = "*"
+		}
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("option %s %s", code, value)))
+	}
+	return lines
+}

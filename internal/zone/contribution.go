@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -226,14 +227,17 @@ func newBundle(rs []record) *bundle {
 // addSet adds the set of the records of one type that are in the given tier.
 // Of equal RDATA the first, lowest rank stays.
 func (b *bundle) addSet(rs []record, tier uint8) {
-	ttl := rs[0].ttl
+	ttl := uint32(math.MaxUint32)
 	var rdata [][]byte
 	var ranks []Rank
 	for _, r := range rs {
-		if r.rank.tier() != tier || containsRData(rdata, ranks, r) {
+		if r.rank.tier() != tier {
 			continue
 		}
-		ttl = min(ttl, r.ttl)
+		ttl = min(ttl, r.ttl) // RFC 2181, section 5.2
+		if containsRData(rdata, ranks, r) {
+			continue
+		}
 		rdata = append(rdata, r.rdata)
 		ranks = append(ranks, r.rank)
 	}

@@ -42,37 +42,42 @@ type Scratch struct {
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 	t := db.table.Load()
 	n := t.find(qname)
-	if n != nil && n.exists.Load() {
-		return n.answer(qtype)
+	if n != nil {
+		if a, ok := n.answer(qtype); ok {
+			return a
+		}
 	}
 	return db.deny(s, t, qname, qtype)
 }
 
-// answer is the answer at a name that exists.
-func (n *node) answer(qtype dnswire.Type) Answer {
-	a := Answer{Outcome: NoData, SOA: n.zone.soa.Load()}
+// answer is the answer at a name, if it exists.
+func (n *node) answer(qtype dnswire.Type) (a Answer, exists bool) {
+	b := n.seen.Load() // before exists: see publish
+	if !n.exists.Load() && (b == nil || len(b.sets) == 0) {
+		return Answer{}, false
+	}
+	a = Answer{Outcome: NoData, SOA: n.zone.soa.Load()}
 	if n.parent == nil && qtype == dnswire.TypeSOA {
 		a.Outcome = Authority
-		return a
+		return a, true
 	}
-	b := n.seen.Load()
 	if b == nil {
-		return a
+		return a, true
 	}
 	for _, set := range b.sets {
 		switch {
 		case set.Type == qtype || qtype == dnswire.TypeANY:
 			a.Outcome, a.RRset = Found, set
-			return a
+			return a, true
 		case set.Type == dnswire.TypeCNAME:
 			a.Outcome, a.RRset = Alias, set
-			return a
+			return a, true
 		}
 	}
 	if b.marks != nil && b.marks.Note != nil {
 		a.deny(NoData, b.marks.Note)
 	}
-	return a
+	return a, true
 }
 
 // deny sets the outcome, or Unanswered when the note says that there is no
@@ -150,10 +155,10 @@ func (db *DB) spelled(s *Scratch, t *table, m *Marks, qname []byte, qtype dnswir
 	name[0] = byte(len(name) - 1)
 	name = append(name, qname[first:]...)
 	n := t.find(name)
-	if n == nil || !n.exists.Load() {
+	if n == nil {
 		return Answer{}, false
 	}
-	return n.answer(qtype), true
+	return n.answer(qtype)
 }
 
 func countLabels(qname []byte) int {

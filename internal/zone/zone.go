@@ -183,24 +183,33 @@ func (db *DB) publish(n *node) {
 	if !n.seen.Load().sameData(b) {
 		n.zone.touched = true
 	}
-	n.seen.Store(b)
-	n.settle()
+	// Readers look at seen before exists, so a name never seems to exist
+	// without the records that it exists by.
+	if n.existsBy(b) {
+		n.seen.Store(b)
+		n.settle(true)
+	} else {
+		n.settle(false)
+		n.seen.Store(b)
+	}
 }
 
-// settle works out whether n exists, and so its ancestors.
-func (n *node) settle() {
-	for ; n.parent != nil; n = n.parent {
-		b := n.seen.Load()
-		exists := n.existing > 0 || b != nil && (len(b.sets) > 0 || b.marks != nil && b.marks.Exists)
-		if exists == n.exists.Load() {
-			return
-		}
+// existsBy tells whether n exists when b is what is contributed to it.
+func (n *node) existsBy(b *bundle) bool {
+	return n.parent == nil || n.existing > 0 || b != nil && (len(b.sets) > 0 || b.marks != nil && b.marks.Exists)
+}
+
+// settle says whether n exists, and so its ancestors.
+func (n *node) settle(exists bool) {
+	for exists != n.exists.Load() {
 		n.exists.Store(exists)
+		n = n.parent
 		if exists {
-			n.parent.existing++
+			n.existing++
 		} else {
-			n.parent.existing--
+			n.existing--
 		}
+		exists = n.existsBy(n.seen.Load())
 	}
 }
 

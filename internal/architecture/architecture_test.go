@@ -1,0 +1,173 @@
+// Package architecture holds no code; its test keeps the house in order: who
+// may import whom, what packages may be called, and that each says what it is.
+package architecture
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "portolan.dev/portolan"
+
+// pkg is what `go list -json` says of a package.
+type pkg struct {
+	ImportPath string
+	Doc        string
+	Imports    []string
+}
+
+// arrow is an import that is allowed, and why.
+type arrow struct{ from, to, why string }
+
+// arrows between packages of this module, as paths below it. Data moves one
+// way: source → cluster → kubezone → zone ← respond ← dnsserver.
+var arrows = []arrow{
+	{"cmd/portolan", "internal/cli", "main is the commands and nothing else"},
+	{"internal/cli", "internal/config", "flags override the configuration"},
+	{"internal/cli", "internal/daemon", "commands ask for wired parts"},
+	{"internal/cli", "internal/dnsname", "arguments are names"},
+	{"internal/cli", "internal/dnswire", "records and responses are printed"},
+	{"internal/cli", "internal/kubezone", "the version command names the schema's"},
+	{"internal/cli", "internal/respond", "query asks without a socket"},
+	{"internal/cli", "internal/zone", "zone prints entries"},
+	{"internal/config", "internal/cluster", "names the DNS Service"},
+	{"internal/config", "internal/dnsname", "zones are names"},
+	{"internal/config", "internal/kubezone", "its settings are in the file"},
+	{"internal/config", "internal/respond", "its settings are in the file"},
+	{"internal/daemon", "internal/cluster", "wiring"},
+	{"internal/daemon", "internal/config", "wiring"},
+	{"internal/daemon", "internal/dnsserver", "wiring"},
+	{"internal/daemon", "internal/kubezone", "wiring"},
+	{"internal/daemon", "internal/respond", "wiring"},
+	{"internal/daemon", "internal/source/manifest", "wiring"},
+	{"internal/daemon", "internal/zone", "wiring"},
+	{"internal/source/manifest", "internal/cluster", "writes the model"},
+	{"internal/source/manifest", "internal/source/kubeobj", "turns API objects into the model's"},
+	{"internal/source/kubeobj", "internal/cluster", "makes the model's types"},
+	{"internal/kubezone", "internal/cluster", "compiles the model"},
+	{"internal/kubezone", "internal/zone", "into this"},
+	{"internal/kubezone", "internal/dnsname", "owner names"},
+	{"internal/kubezone", "internal/dnswire", "RDATA"},
+	{"internal/zone", "internal/dnsname", "owner names"},
+	{"internal/zone", "internal/dnswire", "RRsets are kept ready in wire form"},
+	{"internal/respond", "internal/zone", "answers from it"},
+	{"internal/respond", "internal/dnswire", "reads queries, writes responses"},
+	{"internal/respond", "internal/dnsname", "names of class CHAOS"},
+	{"internal/dnsserver", "internal/respond", "tells it the client and transport"},
+	{"internal/dnsserver", "internal/dnswire", "the longest message"},
+	{"internal/dnswire", "internal/dnsname", "names on the wire"},
+	{"internal/scenario", "internal/cluster", "which kinds are loaded"},
+	{"internal/scenario", "internal/dnswire", "queries and responses"},
+	{"internal/scenario", "internal/respond", "clients"},
+}
+
+// libraries from outside, by path prefix, and who may import them.
+var libraries = []arrow{
+	{"internal/dnswire", "github.com/miekg/dns", "prints records, packs queries: nobody else needs to know it"},
+	{"internal/source/kubeobj", "k8s.io/", "API types and their validation"},
+	{"internal/source/manifest", "k8s.io/", "API types"},
+	{"internal/source/manifest", "sigs.k8s.io/json", "strict decoding as the API server does it"},
+	{"internal/source/manifest", "go.yaml.in/yaml/v3", "lines of fields"},
+	{"internal/source/manifest", "github.com/fsnotify/fsnotify", "watches directories"},
+	{"internal/config", "go.yaml.in/yaml/v3", "lines of keys"},
+	{"internal/cli", "github.com/spf13/cobra", "commands and flags"},
+	{"internal/respond", "github.com/dchest/siphash", "server cookies are SipHash-2-4"},
+	{"internal/dnsserver", "golang.org/x/sys", "socket options"},
+	{"internal/dnsserver", "golang.org/x/sync", "goroutines that end together"},
+	{"internal/daemon", "golang.org/x/sync", "goroutines that end together"},
+	{"internal/scenario", "golang.org/x/tools/txtar", "scenario files"},
+}
+
+// TestImports: every import is an allowed arrow, and every arrow is used.
+func TestImports(t *testing.T) {
+	used := make(map[arrow]bool)
+	for _, p := range list(t) {
+		from := strings.TrimPrefix(p.ImportPath, module+"/")
+		for _, imported := range p.Imports {
+			if standard(imported) {
+				continue
+			}
+			a, ok := allowed(from, imported)
+			if !ok {
+				t.Errorf("%s imports %s: not an allowed arrow", from, imported)
+			}
+			used[a] = true
+		}
+	}
+	for _, a := range slices.Concat(arrows, libraries) {
+		if !used[a] {
+			t.Errorf("%s → %s is allowed (%s) and not used", a.from, a.to, a.why)
+		}
+	}
+}
+
+func standard(imported string) bool {
+	first, _, _ := strings.Cut(imported, "/")
+	return !strings.Contains(first, ".")
+}
+
+func allowed(from, imported string) (arrow, bool) {
+	if to, ours := strings.CutPrefix(imported, module+"/"); ours {
+		i := slices.IndexFunc(arrows, func(a arrow) bool { return a.from == from && a.to == to })
+		if i < 0 {
+			return arrow{}, false
+		}
+		return arrows[i], true
+	}
+	i := slices.IndexFunc(libraries, func(a arrow) bool { return a.from == from && strings.HasPrefix(imported, a.to) })
+	if i < 0 {
+		return arrow{}, false
+	}
+	return libraries[i], true
+}
+
+// TestPackages: each package says what it is, and has a name of its own.
+func TestPackages(t *testing.T) {
+	for _, p := range list(t) {
+		name := path.Base(p.ImportPath)
+		want := "Package " + name + " "
+		if strings.Contains(p.ImportPath, "/cmd/") {
+			want = "Command " + name + " "
+		}
+		if !strings.HasPrefix(p.Doc, want) {
+			t.Errorf("%s: package comment begins %q, want %q", p.ImportPath, p.Doc, want)
+		}
+		if slices.Contains([]string{"util", "utils", "common", "helpers", "types", "pkg"}, name) {
+			t.Errorf("%s: a package needs a name of its own", p.ImportPath)
+		}
+	}
+}
+
+// list is every package of the module that has code beside tests.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,Imports", module+"/...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if path.Base(p.ImportPath) != "architecture" {
+			all = append(all, p)
+		}
+	}
+	if len(all) < 10 {
+		t.Fatalf("go list %s/...: %d packages", module, len(all))
+	}
+	return all
+}

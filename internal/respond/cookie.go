@@ -17,6 +17,7 @@ const (
 	clientCookieLen = 8
 	serverCookieLen = 16
 	cookieLen       = clientCookieLen + serverCookieLen
+	cookieHead      = clientCookieLen + 8 // what is hashed: with version and time
 	cookieVersion   = 1
 )
 
@@ -46,11 +47,12 @@ func (w *Worker) readCookie(client netip.Addr) {
 		copy(w.cookie.reply[:], c)
 		return
 	}
-	fresh := w.cookie.reply[:clientCookieLen]
-	copy(fresh, c)
-	fresh = append(fresh, cookieVersion, 0, 0, 0)
-	fresh = binary.BigEndian.AppendUint32(fresh, uint32(now.Unix()))
-	hashCookie(w.cfg.CookieSecrets[0], w.cookie.reply[:clientCookieLen+8], client, w.cookie.reply[clientCookieLen+8:])
+	head, hash := w.cookie.reply[:cookieHead], w.cookie.reply[cookieHead:]
+	clear(head)
+	copy(head, c[:clientCookieLen])
+	head[clientCookieLen] = cookieVersion
+	binary.BigEndian.PutUint32(head[cookieHead-4:], uint32(now.Unix()))
+	hashCookie(w.cfg.CookieSecrets[0], head, client, hash)
 }
 
 // cookieAge is how long ago the server cookie in c was made, when one of our
@@ -60,14 +62,14 @@ func (w *Worker) cookieAge(c []byte, client netip.Addr, now time.Time) (time.Dur
 		return 0, false
 	}
 	// Serial number arithmetic: the stamp is 32 bits of Unix time.
-	age := time.Duration(int32(uint32(now.Unix())-binary.BigEndian.Uint32(c[clientCookieLen+4:]))) * time.Second
+	age := time.Duration(int32(uint32(now.Unix())-binary.BigEndian.Uint32(c[cookieHead-4:]))) * time.Second
 	if age > cookieLife || age < -cookieFuture {
 		return 0, false
 	}
 	for _, secret := range w.cfg.CookieSecrets {
 		var hash [8]byte
-		hashCookie(secret, c[:clientCookieLen+8], client, hash[:])
-		if bytes.Equal(hash[:], c[clientCookieLen+8:]) {
+		hashCookie(secret, c[:cookieHead], client, hash[:])
+		if bytes.Equal(hash[:], c[cookieHead:]) {
 			return age, true
 		}
 	}
@@ -77,7 +79,7 @@ func (w *Worker) cookieAge(c []byte, client netip.Addr, now time.Time) (time.Dur
 // hashCookie writes the hash of a cookie's first part and the client's address
 // (RFC 9018, section 4.4).
 func hashCookie(secret CookieSecret, head []byte, client netip.Addr, hash []byte) {
-	var input [clientCookieLen + 8 + 16]byte
+	var input [cookieHead + 16]byte
 	in := append(input[:0], head...)
 	if client = client.Unmap(); client.Is4() {
 		v4 := client.As4()

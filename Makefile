@@ -1,0 +1,21 @@
+# Short names for what is done often.
+
+.PHONY: build test check fuzz docs
+
+build: ## the binary
+	go build -o portolan ./cmd/portolan
+
+test: ## everything that CI runs
+	bash test/all
+
+check: ## quick: vet and the tests without the race detector
+	go vet ./...
+	go test ./...
+
+FUZZTIME ?= 10m
+fuzz: ## each fuzz target in turn, for FUZZTIME
+	bash test/fuzz $(FUZZTIME)
+
+docs: ## the parts of the docs that tests make
+	go test ./internal/scenario -run Coverage -update
+	go test ./docs -update

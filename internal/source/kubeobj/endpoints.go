@@ -1,5 +1,7 @@
 package kubeobj
 
+//lint:file-ignore SA1019 legacy Endpoints, deprecated as they are, are mirrored here
+
 import (
 	"fmt"
 	"net/netip"
@@ -93,7 +95,7 @@ const leaderAnnotation = "control-plane.alpha.kubernetes.io/leader"
 
 // Mirrors tells whether Endpoints are to be mirrored into EndpointSlices, as
 // far as they say themselves (Kubernetes, "EndpointSlice mirroring").
-func Mirrors(e *corev1.Endpoints) bool { //nolint:staticcheck // the deprecated kind is what this is about
+func Mirrors(e *corev1.Endpoints) bool {
 	_, leader := e.Annotations[leaderAnnotation]
 	return e.Labels[discoveryv1.LabelSkipMirror] != "true" && !leader
 }
@@ -103,7 +105,7 @@ const maxMirrored = 1000
 
 // Endpoints converts legacy Endpoints into the slices that mirror them: one
 // for each subset and address family.
-func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) { //nolint:staticcheck // as above
+func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) {
 	k, errs := key(&e.ObjectMeta, validation.IsDNS1123Label)
 	var mirrored []*cluster.EndpointSlice
 	for i := range e.Subsets {
@@ -118,7 +120,7 @@ func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) 
 	return mirrored, errs
 }
 
-func mirrorSubset(path *field.Path, subset *corev1.EndpointSubset) (mirrored []*cluster.EndpointSlice, errs field.ErrorList) { //nolint:staticcheck // as above
+func mirrorSubset(path *field.Path, subset *corev1.EndpointSubset) (mirrored []*cluster.EndpointSlice, errs field.ErrorList) {
 	var ports []cluster.Port
 	for i, p := range subset.Ports {
 		at := path.Child("ports").Index(i)
@@ -132,7 +134,7 @@ func mirrorSubset(path *field.Path, subset *corev1.EndpointSubset) (mirrored []*
 	v4 := &cluster.EndpointSlice{AddressType: cluster.IPv4, Ports: ports}
 	v6 := &cluster.EndpointSlice{AddressType: cluster.IPv6, Ports: ports}
 	left := maxMirrored
-	add := func(list string, ready bool, addresses []corev1.EndpointAddress) { //nolint:staticcheck // as above
+	add := func(list string, ready bool, addresses []corev1.EndpointAddress) {
 		for i := range addresses {
 			a := &addresses[i]
 			at := path.Child(list).Index(i)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,11 +76,13 @@ type decoded struct {
 	broken     map[identity]bool
 	unreadable bool
 	passedOver int // documents of other kinds
+	// namespaces are those that documents of other kinds live in.
+	namespaces map[string]bool
 }
 
 // decodeFile reads all documents of a file.
 func decodeFile(file string, data []byte) *decoded {
-	d := &fileDecoder{file: file, decoded: decoded{broken: make(map[identity]bool)}}
+	d := &fileDecoder{file: file, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
 	for _, doc := range splitDocuments(data) {
 		d.document(&doc)
 	}
@@ -101,29 +104,31 @@ var known = map[string]func(*fileDecoder, *item){
 	"discovery.k8s.io/v1/EndpointSlice": decodeAs(kubeobj.EndpointSlice),
 }
 
-func endpoints(e *corev1.Endpoints) (*mirrored, field.ErrorList) { //nolint:staticcheck // the deprecated kind is what this is about
-	slices, errs := kubeobj.Endpoints(e)
+// endpoints converts legacy Endpoints.
+//
+//lint:ignore SA1019 the deprecated kind is what this is about
+func endpoints(e *corev1.Endpoints) (*mirrored, field.ErrorList) {
+	mirrors, errs := kubeobj.Endpoints(e)
 	if !kubeobj.Mirrors(e) {
-		slices = nil
+		mirrors = nil
 	}
-	return &mirrored{slices}, errs
+	return &mirrored{mirrors}, errs
 }
 
 // item is one object of a document: all of it, or one of a List's.
 type item struct {
-	doc    *document
-	path   string // of the object in the document: "" or items[N]
-	json   []byte
-	head   head
-	object string // kind and key
+	doc  *document
+	path path // of the object in the document: none, or items[N]
+	json []byte
+	head head
 }
 
 func (d *fileDecoder) document(doc *document) {
 	if doc.err != nil {
-		d.reject(&item{doc: doc, head: doc.head}, "", doc.err)
+		d.reject(&item{doc: doc, head: doc.head}, nil, doc.err)
 		return
 	}
-	if !strings.HasSuffix(doc.head.Kind, "List") {
+	if !isList(doc.head) {
 		d.item(&item{doc: doc, json: doc.json, head: doc.head})
 		return
 	}
@@ -131,29 +136,42 @@ func (d *fileDecoder) document(doc *document) {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(doc.json, &list); err != nil {
-		d.reject(&item{doc: doc}, "items", errors.New("must be a list of objects"))
+		d.reject(&item{doc: doc}, path{"items"}, errors.New("must be a list of objects"))
 		return
 	}
 	for i, raw := range list.Items {
-		it := &item{doc: doc, path: fmt.Sprintf("items[%d]", i), json: raw}
+		it := &item{doc: doc, path: path{"items", fmt.Sprintf("[%d]", i)}, json: raw}
 		// Items of a typed list need not repeat what they are.
 		it.head.APIVersion, it.head.Kind = doc.head.APIVersion, strings.TrimSuffix(doc.head.Kind, "List")
 		if err := json.Unmarshal(raw, &it.head); err != nil {
-			d.reject(it, "", err)
+			d.reject(it, nil, err)
 			continue
 		}
 		d.item(it)
 	}
 }
 
+// isList tells whether a document holds a list of objects: List itself, or one
+// of a kind that is known, such as ServiceList.
+func isList(h head) bool {
+	element, ok := strings.CutSuffix(h.Kind, "List")
+	_, of := known[h.APIVersion+"/"+element]
+	return ok && (of || h.APIVersion == "v1" && element == "")
+}
+
 func (d *fileDecoder) item(it *item) {
-	if it.head.Kind == "" {
-		d.reject(it, "kind", errors.New("missing; each document is one Kubernetes object"))
-		return
+	for key, value := range map[string]string{"kind": it.head.Kind, "apiVersion": it.head.APIVersion} {
+		if value == "" {
+			d.reject(it, path{key}, errors.New("missing; each document is one Kubernetes object"))
+			return
+		}
 	}
 	decode, ok := known[it.head.APIVersion+"/"+it.head.Kind]
 	if !ok {
 		d.passedOver++
+		if ns := it.head.Metadata.Namespace; ns != "" {
+			d.namespaces[ns] = true
+		}
 		return
 	}
 	decode(d, it)
@@ -194,7 +212,7 @@ func decodeAs[API, Model any](convert func(*API) (Model, field.ErrorList)) func(
 			if more := len(errs) - 1; more > 0 {
 				err = fmt.Errorf("%w (and %d more in this object)", err, more)
 			}
-			d.reject(it, errs[0].Field, err)
+			d.reject(it, parsePath(errs[0].Field), err)
 			return
 		}
 		id, _ := it.identity()
@@ -209,25 +227,25 @@ func (d *fileDecoder) rejectType(it *item, err error) {
 		d.reject(it, pathAt(it.json, wrong.Offset), fmt.Errorf("wrong type: %s where %s is wanted", wrong.Value, wrong.Type))
 		return
 	}
-	d.reject(it, "", err)
+	d.reject(it, nil, err)
 }
 
 // strict deals with what strict decoding found: it warns of an unknown field,
 // rejects for a duplicate one, and tells whether to go on.
 func (d *fileDecoder) strict(it *item, err error) (goOn bool) {
 	what, quoted, _ := strings.Cut(err.Error(), ` field "`)
-	path := strings.TrimSuffix(quoted, `"`)
+	at := parsePath(strings.TrimSuffix(quoted, `"`))
 	if what != "unknown" {
-		d.reject(it, path, errors.New("key given twice"))
+		d.reject(it, at, errors.New("key given twice"))
 		return false
 	}
-	p := d.problem(it, path, errors.New("unknown field, passed over"))
+	p := d.problem(it, at, errors.New("unknown field, passed over"))
 	d.problems = append(d.problems, p)
 	return true
 }
 
-func (d *fileDecoder) reject(it *item, path string, err error) {
-	p := d.problem(it, path, err)
+func (d *fileDecoder) reject(it *item, at path, err error) {
+	p := d.problem(it, at, err)
 	p.Rejected = true
 	d.problems = append(d.problems, p)
 	if id, ok := it.identity(); ok {
@@ -237,20 +255,13 @@ func (d *fileDecoder) reject(it *item, path string, err error) {
 	d.unreadable = true
 }
 
-func (d *fileDecoder) problem(it *item, path string, err error) Problem {
-	p := Problem{File: d.file, Line: it.doc.line, Field: path, Err: err}
+func (d *fileDecoder) problem(it *item, at path, err error) Problem {
+	p := Problem{File: d.file, Line: it.doc.line, Field: at.String(), Err: err}
 	if id, ok := it.identity(); ok {
 		p.Object = id.String()
 	}
 	if it.doc.err == nil {
-		p.Line = it.doc.lineOf(joinPath(it.path, path))
+		p.Line = it.doc.lineOf(slices.Concat(it.path, at))
 	}
 	return p
-}
-
-func joinPath(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "." + b
 }

@@ -86,10 +86,10 @@ func splitJSON(data []byte) []document {
 	}
 }
 
-var separator = regexp.MustCompile(`(?m)^---(?:[ \t].*)?\r?$`)
+var separator = regexp.MustCompile(`(?m)^(?:---|\.\.\.)(?:[ \t].*)?\r?$`)
 
-// splitYAML cuts data before each line that separates documents. Content of a
-// block scalar is indented, so such a line is never one.
+// splitYAML cuts data before each line that begins or ends a document. Content
+// of a block scalar is indented, so such a line is never one.
 func splitYAML(data []byte) [][]byte {
 	var chunks [][]byte
 	start := 0
@@ -103,6 +103,12 @@ func splitYAML(data []byte) [][]byte {
 // readYAML reads one document that begins at the given line; ok is false when
 // there is nothing in it.
 func readYAML(chunk []byte, line int) (doc document, ok bool) {
+	if firstLine(chunk) < 0 {
+		return document{}, false
+	}
+	if bytes.HasPrefix(chunk, []byte("...")) {
+		chunk = append([]byte("###"), chunk[3:]...)
+	}
 	var root yaml.Node
 	err := yaml.Unmarshal(chunk, &root)
 	if err == nil && (root.Kind == 0 || root.Content[0].Tag == "!!null") {
@@ -136,15 +142,16 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 	return doc, true
 }
 
-// firstLine counts the lines of chunk before its content.
+// firstLine counts the lines of chunk before its content: blank ones, comments,
+// directives and document markers. It is -1 when there is no content.
 func firstLine(chunk []byte) int {
 	for i, l := range bytes.Split(chunk, []byte("\n")) {
-		l = bytes.TrimSpace(l)
-		if len(l) > 0 && l[0] != '#' && !bytes.HasPrefix(l, []byte("---")) {
+		text := bytes.TrimSpace(l)
+		if len(text) > 0 && text[0] != '#' && l[0] != '%' && !separator.Match(l) {
 			return i
 		}
 	}
-	return 0
+	return -1
 }
 
 // shiftLines moves the lines of a document into its file, and makes scalars
@@ -246,11 +253,33 @@ func mapValue(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
+// path leads to a field: keys, and indexes in brackets.
+type path []string
+
 var pathStep = regexp.MustCompile(`[^.\[\]]+|\[[^\]]*\]`)
 
-// lineOf is the line of the field at path, such as spec.ports[0].name, or of
-// the nearest field around it that is there.
-func (d *document) lineOf(path string) int {
+// parsePath reads a path such as spec.ports[0].name.
+func parsePath(s string) path { return pathStep.FindAllString(s, -1) }
+
+// String is the path as the API's errors spell it.
+func (p path) String() string {
+	var b strings.Builder
+	for _, step := range p {
+		switch {
+		case strings.HasPrefix(step, "["):
+		case strings.Contains(step, "."):
+			step = "[" + step + "]"
+		case b.Len() > 0:
+			b.WriteByte('.')
+		}
+		b.WriteString(step)
+	}
+	return b.String()
+}
+
+// lineOf is the line of the field at the path, or of the nearest field around
+// it that is there.
+func (d *document) lineOf(p path) int {
 	if d.tree == nil {
 		var root yaml.Node
 		if yaml.Unmarshal(d.json, &root) != nil || len(root.Content) == 0 {
@@ -260,7 +289,7 @@ func (d *document) lineOf(path string) int {
 		shiftLines(d.tree, d.line-1)
 	}
 	at, line := d.tree, d.line
-	for _, step := range pathStep.FindAllString(path, -1) {
+	for _, step := range p {
 		if at.Kind == yaml.AliasNode {
 			at = at.Alias
 		}
@@ -286,7 +315,7 @@ func (d *document) lineOf(path string) int {
 }
 
 // pathAt is the path of the value that ends at or spans offset in raw.
-func pathAt(raw []byte, offset int64) string {
+func pathAt(raw []byte, offset int64) path {
 	type level struct {
 		array bool
 		index int
@@ -325,16 +354,13 @@ func pathAt(raw []byte, offset int64) string {
 			stack[top].isKey = true
 		}
 	}
-	var b strings.Builder
+	var p path
 	for _, l := range stack {
 		if l.array {
-			fmt.Fprintf(&b, "[%d]", l.index)
-			continue
+			p = append(p, fmt.Sprintf("[%d]", l.index))
+		} else {
+			p = append(p, l.key)
 		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(l.key)
 	}
-	return b.String()
+	return p
 }

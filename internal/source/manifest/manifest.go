@@ -170,6 +170,11 @@ func (s *Source) update() Report {
 	}
 	report.Problems = append(report.Problems, sharedClusterIPs(objects)...)
 	values := modelValues(objects)
+	for _, f := range s.files {
+		for ns := range f.namespaces {
+			implyNamespace(values, ns)
+		}
+	}
 	s.write(values)
 	report.Objects = len(values)
 	slices.SortStableFunc(report.Problems, func(a, b Problem) int {
@@ -190,9 +195,9 @@ func modelValues(objects map[identity]object) map[identity]any {
 		if _, ok := o.value.(*mirrored); !ok {
 			values[id] = o.value
 		}
-		if ns := (identity{"Namespace", cluster.Key{Name: id.key.Namespace}}); ns.key.Name != "" && objects[ns].value == nil {
-			values[ns] = &cluster.Namespace{Name: ns.key.Name}
-		}
+	}
+	for id := range objects {
+		implyNamespace(values, id.key.Namespace)
 	}
 	for id, o := range objects {
 		m, ok := o.value.(*mirrored)
@@ -204,6 +209,14 @@ func modelValues(objects map[identity]object) map[identity]any {
 		}
 	}
 	return values
+}
+
+// implyNamespace adds the Namespace that an object lives in, if it is not there.
+func implyNamespace(values map[identity]any, name string) {
+	id := identity{"Namespace", cluster.Key{Name: name}}
+	if _, declared := values[id]; !declared && name != "" {
+		values[id] = &cluster.Namespace{Name: name}
+	}
 }
 
 // sharedClusterIPs warns of Services that have an address in common, which no

@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -39,6 +40,8 @@ type Source struct {
 	files    map[string]*file
 	applied  map[identity]any   // what the Store holds of ours
 	reported map[string]Problem // those that stand, by their text
+	loaded   bool
+	report   Report // of the last time that anything changed
 }
 
 // file is a manifest as it was read last.
@@ -80,22 +83,30 @@ func (s *Source) Load() (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("manifests: %w", err)
 	}
-	s.load(t)
-	return s.update(), nil
+	return s.load(t), nil
 }
 
-// load brings s.files up to date.
-func (s *Source) load(t *tree) {
+// load brings s.files up to date, and the Store with them.
+func (s *Source) load(t *tree) Report {
+	changed := !s.loaded
+	s.loaded = true
 	for path := range s.files {
 		if _, ok := t.files[path]; !ok {
 			delete(s.files, path)
+			changed = true
 		}
 	}
 	for path, info := range t.files {
 		if f := s.files[path]; f == nil || !f.same(info) {
-			s.reread(path, info)
+			changed = s.reread(path, info) || changed
 		}
 	}
+	if changed {
+		s.report = s.update()
+	} else {
+		s.report.New = nil
+	}
+	return s.report
 }
 
 // sameInstant is how close to its last change a file may be read without
@@ -107,27 +118,30 @@ func (f *file) same(info fs.FileInfo) bool {
 		f.info.ModTime().Equal(info.ModTime()) && f.read.Sub(info.ModTime()) > sameInstant
 }
 
-// reread decodes a file again, if its content changed.
-func (s *Source) reread(path string, info fs.FileInfo) {
+// reread decodes a file again, if its content changed, and tells whether
+// anything is different.
+func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
 	old := s.files[path]
 	if old == nil {
 		old = &file{decoded: new(decoded)}
 	}
 	f := &file{info: info, read: time.Now(), sum: old.sum, decoded: old.decoded, good: old.good, problems: old.problems}
+	s.files[path] = f
 	data, err := readFile(path, info)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		delete(s.files, path)
-		return
+		return true
 	case err != nil:
 		f.info, f.sum = nil, [sha256.Size]byte{} // try again
 		f.problems = []Problem{{File: path, Line: 1, Err: err, Rejected: true}}
-	default:
-		if f.sum = sha256.Sum256(data); f.sum != old.sum {
-			f.decode(path, data, old.good)
-		}
+		return true
 	}
-	s.files[path] = f
+	if f.sum = sha256.Sum256(data); f.sum == old.sum {
+		return false
+	}
+	f.decode(path, data, old.good)
+	return true
 }
 
 // decode takes in a file's new content; lastGood are the objects it had.
@@ -222,21 +236,20 @@ func implyNamespace(values map[identity]any, name string) {
 // sharedClusterIPs warns of Services that have an address in common, which no
 // API server gives out: both serve.
 func sharedClusterIPs(objects map[identity]object) (problems []Problem) {
-	first := make(map[any]object)
-	ids := slices.SortedFunc(maps.Keys(objects), func(a, b identity) int { return a.key.Compare(b.key) })
-	for _, id := range ids {
-		o := objects[id]
-		service, ok := o.value.(*cluster.Service)
-		if !ok {
-			continue
-		}
-		for _, addr := range service.ClusterIPs {
-			if other, taken := first[addr]; taken {
-				problems = append(problems, Problem{File: o.file, Line: o.line, Object: o.id.String(),
-					Err: fmt.Errorf("cluster IP %s is that of %s too, in %s:%d; its reverse name has both", addr, other.id, other.file, other.line)})
-				continue
+	users := make(map[netip.Addr][]object)
+	for _, o := range objects {
+		if service, ok := o.value.(*cluster.Service); ok {
+			for _, addr := range service.ClusterIPs {
+				users[addr] = append(users[addr], o)
 			}
-			first[addr] = o
+		}
+	}
+	for addr, sharing := range users {
+		slices.SortFunc(sharing, func(a, b object) int { return a.id.key.Compare(b.id.key) })
+		first := sharing[0]
+		for _, o := range sharing[1:] {
+			problems = append(problems, Problem{File: o.file, Line: o.line, Object: o.id.String(),
+				Err: fmt.Errorf("cluster IP %s is that of %s too, in %s:%d; its reverse name has both", addr, first.id, first.file, first.line)})
 		}
 	}
 	return problems

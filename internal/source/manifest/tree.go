@@ -14,6 +14,9 @@ import (
 type tree struct {
 	files map[string]fs.FileInfo // manifests, by path; of what a link leads to
 	dirs  []string               // to be watched for changes
+	// root is the tree's directory, above the one that it is in; both are empty
+	// when the tree is one file.
+	root, above string
 }
 
 // maxFile is how long a manifest may be, in octets.
@@ -33,6 +36,9 @@ func walk(root string) (*tree, error) {
 		t.watch(filepath.Dir(root))
 		return t, nil
 	}
+	t.root = filepath.Clean(root)
+	t.above = filepath.Dir(t.root)
+	t.watch(t.above) // where the root itself may be replaced
 	return t, t.addDir(root, nil)
 }
 

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -27,9 +28,8 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 		return err
 	}
 	defer watcher.Close()
-	// Watched before it is read, so that no change falls between.
-	s.watch(watcher)
-	report, err := s.Load()
+	w := &watched{Watcher: watcher, dirs: make(map[string]bool)}
+	report, err := s.scan(w)
 	if err != nil {
 		return err
 	}
@@ -39,11 +39,10 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 	}
 	lost := false // the tree could not be read last time
 	for {
-		if err := wait(ctx, watcher); err != nil {
+		if err := w.wait(ctx); err != nil {
 			return err
 		}
-		s.watch(watcher)
-		report, err := s.Load()
+		report, err := s.scan(w)
 		if (err != nil) != lost {
 			lost = err != nil
 			if lost {
@@ -56,21 +55,48 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 	}
 }
 
-// watch makes the watcher watch the directories of the tree; that it watches
-// one already is no error, and one that vanished is found by the next scan.
-func (s *Source) watch(w *fsnotify.Watcher) {
-	_ = w.Add(filepath.Dir(filepath.Clean(s.cfg.Path)))
-	t, err := walk(s.cfg.Path)
-	if err != nil {
-		return
-	}
-	for _, dir := range t.dirs {
-		_ = w.Add(dir) // one that can't be watched is looked at every rescan
+// watched is a watcher, and the directories that it watches.
+type watched struct {
+	*fsnotify.Watcher
+	dirs map[string]bool
+	// root is the tree's directory, above the one that it is in; both are empty
+	// when the tree is one file.
+	root, above string
+}
+
+// scan loads the tree. Its directories are watched before they are read, so
+// that no change falls between.
+func (s *Source) scan(w *watched) (Report, error) {
+	for {
+		t, err := walk(s.cfg.Path)
+		if err != nil {
+			clear(w.dirs) // if it returns, it is another directory
+			return Report{}, fmt.Errorf("manifests: %w", err)
+		}
+		w.root, w.above = t.root, t.above
+		if !w.follow(t.dirs) {
+			return s.load(t), nil
+		}
 	}
 }
 
+// follow watches dirs and tells whether there are any that it did not watch. A
+// directory that can't be watched is looked at every rescan.
+func (w *watched) follow(dirs []string) (fresh bool) {
+	next := make(map[string]bool, len(dirs))
+	for _, dir := range dirs {
+		next[dir] = true
+		// Again, also where it was watched: it may be another directory of that
+		// name now.
+		_ = w.Add(dir)
+		fresh = fresh || !w.dirs[dir]
+	}
+	w.dirs = next
+	return fresh
+}
+
 // wait returns when the tree may have changed, or with ctx's error.
-func wait(ctx context.Context, w *fsnotify.Watcher) error {
+func (w *watched) wait(ctx context.Context) error {
 	timer := time.NewTimer(rescan)
 	defer timer.Stop()
 	var latest time.Time
@@ -82,7 +108,10 @@ func wait(ctx context.Context, w *fsnotify.Watcher) error {
 			return nil
 		case <-w.Errors: // events were lost: look
 			return nil
-		case <-w.Events:
+		case e := <-w.Events:
+			if filepath.Dir(e.Name) == w.above && e.Name != w.root {
+				continue // a neighbour of the tree
+			}
 			now := time.Now()
 			if latest.IsZero() {
 				latest = now.Add(settleMax)

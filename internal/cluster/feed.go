@@ -81,6 +81,11 @@ func (f *Feed) Next(ctx context.Context) (Changes, error) {
 func (f *Feed) Pending() Changes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// Next has taken the token, unless it came after that or nobody waits.
+	select {
+	case <-f.ready:
+	default:
+	}
 	changes := f.pending
 	f.pending = make(Changes)
 	return changes

@@ -292,6 +292,9 @@ func (s *state) everything() Changes {
 	for key := range s.services {
 		all.add(Change{Kind: KindService, Key: key})
 	}
+	for key := range s.slicesByService { // the Service need not be there yet
+		all.add(Change{Kind: KindService, Key: key})
+	}
 	for key := range s.pods {
 		all.add(Change{Kind: KindPod, Key: key})
 	}

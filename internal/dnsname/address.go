@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 )
 
 // The trees that reverse names are in (RFC 1035, section 3.5 and RFC 3596,
@@ -110,54 +109,58 @@ func reverseAddr6(n Name) (netip.Addr, bool) {
 	var raw [16]byte
 	for i := 31; i >= 0; i-- {
 		label := n.Label()
-		v := strings.IndexByte("0123456789abcdef", first(label))
-		if len(label) != 1 || v < 0 {
+		if len(label) != 1 || hexDigit(label[0]) < 0 {
 			return netip.Addr{}, false
 		}
-		raw[i/2] |= byte(v) << (4 * (1 - i%2))
+		raw[i/2] |= byte(hexDigit(label[0])) << (4 * (1 - i%2))
 		n = n.Parent()
 	}
 	return netip.AddrFrom16(raw), n == ReverseIPv6
 }
 
-func first(s string) byte {
-	if s == "" {
-		return 0
-	}
-	return s[0]
-}
-
 // DashedAddr is addr as one label: its canonical text with dashes for dots or
 // colons, and a 0 before a leading and after a trailing dash, so that the
-// label is a host name's.
+// label is a host name's. An IPv4-mapped address is written as IPv6 groups
+// throughout, for with dashes the mixed form would spell another address. The
+// zone of a scoped address is ignored; an address that is not valid has no
+// text.
 func DashedAddr(addr netip.Addr) string {
-	var buf [41]byte
+	var buf [dashedMax]byte
 	return string(AppendDashedAddr(buf[:0], addr))
 }
 
 // AppendDashedAddr appends addr as DashedAddr spells it.
 func AppendDashedAddr(b []byte, addr netip.Addr) []byte {
-	addr = addr.WithZone("")
-	start := len(b)
-	var text [netipTextMax]byte
-	t := addr.AppendTo(text[:0])
+	if !addr.IsValid() {
+		return b
+	}
+	if addr.Is4In6() {
+		raw := addr.As16()
+		b = append(b, "0--ffff-"...)
+		b = strconv.AppendUint(b, uint64(raw[12])<<8|uint64(raw[13]), 16)
+		b = append(b, '-')
+		return strconv.AppendUint(b, uint64(raw[14])<<8|uint64(raw[15]), 16)
+	}
+	var text [dashedMax]byte
+	t := addr.WithZone("").AppendTo(text[:0])
 	if t[0] == ':' {
 		b = append(b, '0')
 	}
+	start := len(b)
 	b = append(b, t...)
-	if b[len(b)-1] == ':' {
-		b = append(b, '0')
-	}
 	for i := start; i < len(b); i++ {
 		if b[i] == '.' || b[i] == ':' {
 			b[i] = '-'
 		}
 	}
+	if b[len(b)-1] == '-' {
+		b = append(b, '0')
+	}
 	return b
 }
 
-// netipTextMax is the longest text of an address without its zone.
-const netipTextMax = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+// dashedMax is the length of the longest label of an address.
+const dashedMax = len("ffff-ffff-ffff-ffff-ffff-ffff-ffff-ffff")
 
 // ParseDashedAddr reads a label that spells an address with dashes, in any
 // form that netip reads: four decimal octets, or an IPv6 address, shortened

@@ -34,7 +34,12 @@ const (
 )
 
 // String is the type's mnemonic, or TYPE and its number (RFC 3597, section 5).
-func (t Type) String() string { return dns.Type(t).String() }
+func (t Type) String() string {
+	if t == Type(dns.TypeNone) || t == Type(dns.TypeReserved) { // the library has words for them
+		return "TYPE" + strconv.Itoa(int(t))
+	}
+	return dns.Type(t).String()
+}
 
 // Class is an RR class or a QCLASS.
 type Class uint16
@@ -60,7 +65,7 @@ const (
 	BadVers  = RCode(dns.RcodeBadVers)
 )
 
-// String is the code's mnemonic.
+// String is the code's mnemonic, or RCODE and its number.
 func (r RCode) String() string {
 	if r == BadVers { // the library knows 16 by its other name, BADSIG
 		return "BADVERS"
@@ -68,7 +73,7 @@ func (r RCode) String() string {
 	if s, ok := dns.RcodeToString[int(r)]; ok {
 		return s
 	}
-	return "RCODE" + Type(r).String()[len("TYPE"):]
+	return "RCODE" + strconv.Itoa(int(r))
 }
 
 // Opcode is a message's kind.

@@ -61,6 +61,7 @@ func (q *Query) Questions() int { return int(q.questions) }
 // ParseHeader reads the header of packet and forgets what q held. It fails
 // with ErrShort only.
 func (q *Query) ParseHeader(packet []byte) error {
+	q.ID, q.Flags, q.Opcode, q.questions, q.records = 0, 0, 0, 0, [3]uint16{}
 	q.Question, q.EDNS = nil, EDNS{}
 	q.Type, q.Class, q.nameLen, q.labels = 0, 0, 0, 0
 	if len(packet) < HeaderLen {
@@ -189,13 +190,14 @@ func (e *EDNS) parseOptions(b []byte) bool {
 		b = b[4+n:]
 		switch code {
 		case OptionCookie:
+			if e.Cookie != nil {
+				continue // RFC 7873, section 5.2: the first one counts
+			}
 			// RFC 7873, section 5.2.2: 8 octets, or 16 to 40.
 			if n != 8 && (n < 16 || n > 40) {
 				return false
 			}
-			if e.Cookie == nil {
-				e.Cookie = value
-			}
+			e.Cookie = value
 		case OptionNSID:
 			e.NSID = true
 		case OptionKeepalive:

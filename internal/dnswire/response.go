@@ -61,21 +61,22 @@ func (r *Response) Reserve(n int) { r.limit -= n }
 // and going round. It reports whether every record did fit; as many whole
 // records as fit are written. A CNAME's target owns the next RRset.
 func (r *Response) AddRRset(s Section, set RRset, first int) (whole bool) {
-	if holdsName(set.Type) {
-		return r.addNames(s, set)
-	}
 	start := set.start(first)
+	begin, rest := set.wire[start:], set.wire[:start]
+	if holdsName(set.Type) {
+		owner := r.owner
+		return r.addNames(s, owner, begin) && r.addNames(s, owner, rest)
+	}
 	head := len(r.buf)
+	whole = true
 	if len(r.buf)+len(set.wire) <= r.limit {
-		r.buf = append(append(r.buf, set.wire[start:]...), set.wire[:start]...)
+		r.buf = append(append(r.buf, begin...), rest...)
 		r.counts[s] += set.Count
 	} else {
-		whole = r.addSome(s, set.wire[start:]) && r.addSome(s, set.wire[:start])
-		r.pointOwners(head)
-		return whole
+		whole = r.addSome(s, begin) && r.addSome(s, rest)
 	}
 	r.pointOwners(head)
-	return true
+	return whole
 }
 
 // addSome writes as many whole records of wire as fit.
@@ -102,23 +103,22 @@ func (r *Response) pointOwners(head int) {
 	}
 }
 
-// addNames writes records whose RDATA is one name, compressed.
-func (r *Response) addNames(s Section, set RRset) (whole bool) {
-	owner := r.owner
-	for wire := set.wire; len(wire) > 0; {
+// addNames writes as many records of wire as fit, whose RDATA is one name,
+// compressed.
+func (r *Response) addNames(s Section, owner uint16, wire []byte) (whole bool) {
+	for len(wire) > 0 {
 		n := recordLen(wire)
-		rdata := wire[recordFixed : n-1] // the closing zero octet is appendName's
+		name := r.compress(wire[recordFixed : n-1])
 		head := len(r.buf)
-		r.buf = append(r.buf, wire[:recordFixed]...)
-		r.appendName(rdata)
-		if len(r.buf) > r.limit {
-			r.buf = r.buf[:head]
+		if head+recordFixed+name.wireLen() > r.limit {
 			return false
 		}
+		r.buf = append(r.buf, wire[:recordFixed]...)
 		binary.BigEndian.PutUint16(r.buf[head:], owner)
-		binary.BigEndian.PutUint16(r.buf[head+10:], uint16(len(r.buf)-head-recordFixed))
+		binary.BigEndian.PutUint16(r.buf[head+10:], uint16(name.wireLen()))
+		r.appendName(name)
 		r.counts[s]++
-		if set.Type == TypeCNAME {
+		if Type(binary.BigEndian.Uint16(wire[2:])) == TypeCNAME {
 			r.owner = 0xc000 | uint16(head+recordFixed)
 		}
 		wire = wire[n:]
@@ -128,38 +128,61 @@ func (r *Response) addNames(s Section, set RRset) (whole bool) {
 
 // AddSOA writes soa with its own TTL and reports whether it did fit.
 func (r *Response) AddSOA(s Section, soa *SOA) bool {
-	head := len(r.buf)
-	r.appendName([]byte(soa.Zone.WireLabels()))
+	zone := r.compress([]byte(soa.Zone.WireLabels()))
+	mname := r.compress([]byte(soa.MName.WireLabels()))
+	rname := r.compress([]byte(soa.RName.WireLabels()))
+	numbers := [...]uint32{soa.Serial, soa.Refresh, soa.Retry, soa.Expire, soa.Minimum}
+	const fixed = 10 // type, class, TTL, length
+	dataLen := mname.wireLen() + rname.wireLen() + 4*len(numbers)
+	if len(r.buf)+zone.wireLen()+fixed+dataLen > r.limit {
+		return false
+	}
+	r.appendName(zone)
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(TypeSOA))
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(ClassIN))
 	r.buf = binary.BigEndian.AppendUint32(r.buf, soa.TTL)
-	r.buf = append(r.buf, 0, 0)
-	data := len(r.buf)
-	r.appendName([]byte(soa.MName.WireLabels()))
-	r.appendName([]byte(soa.RName.WireLabels()))
-	for _, v := range [...]uint32{soa.Serial, soa.Refresh, soa.Retry, soa.Expire, soa.Minimum} {
-		r.buf = binary.BigEndian.AppendUint32(r.buf, v)
+	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(dataLen))
+	r.appendName(mname)
+	r.appendName(rname)
+	for _, n := range numbers {
+		r.buf = binary.BigEndian.AppendUint32(r.buf, n)
 	}
-	if len(r.buf) > r.limit {
-		r.buf = r.buf[:head]
-		return false
-	}
-	binary.BigEndian.PutUint16(r.buf[data-2:], uint16(len(r.buf)-data))
 	r.counts[s]++
 	return true
 }
 
-// appendName writes the name with the given wire form (no closing zero octet),
-// ending it with a pointer into the question where they end alike.
-func (r *Response) appendName(labels []byte) {
+// compressed is a name as it is written: some labels, then a pointer into the
+// question or, where that is 0, the root.
+type compressed struct {
+	labels  []byte
+	pointer uint16
+}
+
+func (c compressed) wireLen() int {
+	if c.pointer == 0 {
+		return len(c.labels) + 1
+	}
+	return len(c.labels) + 2
+}
+
+// compress makes the name with the given wire form (no closing zero octet) end
+// with a pointer where it and the question end alike.
+func (r *Response) compress(labels []byte) compressed {
 	for off := 0; off < len(labels); off += 1 + int(labels[off]) {
 		if at, ok := r.query.suffixAt(labels[off:]); ok {
-			r.buf = append(r.buf, labels[:off]...)
-			r.buf = binary.BigEndian.AppendUint16(r.buf, 0xc000|uint16(HeaderLen+at))
-			return
+			return compressed{labels[:off], 0xc000 | uint16(HeaderLen+at)}
 		}
 	}
-	r.buf = append(append(r.buf, labels...), 0)
+	return compressed{labels: labels}
+}
+
+func (r *Response) appendName(c compressed) {
+	r.buf = append(r.buf, c.labels...)
+	if c.pointer == 0 {
+		r.buf = append(r.buf, 0)
+		return
+	}
+	r.buf = binary.BigEndian.AppendUint16(r.buf, c.pointer)
 }
 
 // suffixAt tells where the question's name ends in the given labels. Names are

@@ -1,8 +1,12 @@
 package dnswire
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -16,9 +20,10 @@ func ParseType(s string) (Type, error) {
 	if t, ok := dns.StringToType[upper]; ok {
 		return Type(t), nil
 	}
-	var n uint16
-	if _, err := fmt.Sscanf(upper, "TYPE%d", &n); err == nil {
-		return Type(n), nil
+	if number, ok := strings.CutPrefix(upper, "TYPE"); ok {
+		if n, err := strconv.ParseUint(number, 10, 16); err == nil {
+			return Type(n), nil
+		}
 	}
 	return 0, fmt.Errorf("unknown type %q", s)
 }
@@ -59,7 +64,11 @@ func (s *SOA) Record() Record {
 
 func recordOf(rr dns.RR) Record {
 	h := rr.Header()
-	return Record{h.Name, h.Ttl, dns.Type(h.Rrtype).String(), strings.TrimPrefix(rr.String(), h.String())}
+	data := strings.TrimPrefix(rr.String(), h.String())
+	if u, ok := rr.(*dns.RFC3597); ok { // whose header is printed in another way
+		data = strings.TrimSpace(fmt.Sprintf(`\# %d %s`, len(u.Rdata)/2, u.Rdata))
+	}
+	return Record{h.Name, h.Ttl, Type(h.Rrtype).String(), data}
 }
 
 // Message is a response as text.
@@ -103,7 +112,9 @@ func ParseMessage(wire []byte) (*Message, error) {
 	}{{m.Answer, &t.Answer}, {m.Ns, &t.Authority}, {m.Extra, &t.Additional}} {
 		for _, rr := range section.from {
 			if opt, ok := rr.(*dns.OPT); ok {
-				t.addOPT(opt)
+				if err := t.addOPT(opt); err != nil {
+					return nil, fmt.Errorf("response: %w", err)
+				}
 				continue
 			}
 			*section.to = append(*section.to, recordOf(rr))
@@ -130,22 +141,26 @@ func flagsOf(m *dns.Msg) []string {
 	return flags
 }
 
-func (t *Message) addOPT(opt *dns.OPT) {
+// addOPT takes in an OPT record. Options are read from its wire form, for the
+// library's print them in many ways.
+func (t *Message) addOPT(opt *dns.OPT) error {
 	t.EDNS = true
-	for _, o := range opt.Option {
-		switch o := o.(type) {
-		case *dns.EDNS0_EDE:
-			t.Error = &ExtendedError{o.InfoCode, o.ExtraText}
-		case *dns.EDNS0_COOKIE:
-			t.Options[OptionCookie] = o.Cookie
-		case *dns.EDNS0_NSID:
-			t.Options[OptionNSID] = o.Nsid
-		case *dns.EDNS0_TCP_KEEPALIVE:
-			t.Options[OptionKeepalive] = fmt.Sprintf("%04x", o.Timeout)
-		case *dns.EDNS0_PADDING:
-			t.Options[OptionPadding] = hex.EncodeToString(o.Padding)
-		}
+	wire := make([]byte, dns.Len(opt))
+	end, err := dns.PackRR(opt, wire, 0, nil, false)
+	if err != nil {
+		return fmt.Errorf("EDNS options: %w", err)
 	}
+	for b := wire[optFixed:end]; len(b) > 0; {
+		n := OptionLen(int(binary.BigEndian.Uint16(b[2:])))
+		code, value := OptionCode(binary.BigEndian.Uint16(b)), b[OptionLen(0):n]
+		if code == OptionEDE {
+			t.Error = &ExtendedError{binary.BigEndian.Uint16(value), string(value[2:])}
+		} else {
+			t.Options[code] = hex.EncodeToString(value)
+		}
+		b = b[n:]
+	}
+	return nil
 }
 
 // String is the message as dig prints it, shortened: status, sections, error.
@@ -178,7 +193,7 @@ type Question struct {
 	// UDPSize makes the query carry an OPT record, with this size.
 	UDPSize uint16
 	Version uint8 // of EDNS
-	// Options are added to the OPT record: code and value.
+	// Options are added to the OPT record, in order: code and value.
 	Options map[OptionCode][]byte
 	Flags   uint16 // RD, CD, AD
 }
@@ -195,10 +210,10 @@ func NewQuery(q Question) ([]byte, error) {
 	}
 	if q.UDPSize > 0 {
 		m.SetEdns0(q.UDPSize, false)
-		m.IsEdns0().SetVersion(q.Version)
-		for code, value := range q.Options {
-			opt := m.IsEdns0()
-			opt.Option = append(opt.Option, &dns.EDNS0_LOCAL{Code: uint16(code), Data: value})
+		opt := m.IsEdns0()
+		opt.SetVersion(q.Version)
+		for _, code := range slices.Sorted(maps.Keys(q.Options)) {
+			opt.Option = append(opt.Option, &dns.EDNS0_LOCAL{Code: uint16(code), Data: q.Options[code]})
 		}
 	}
 	wire, err := m.Pack()

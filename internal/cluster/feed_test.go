@@ -1,0 +1,268 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func changed(kind Kind, namespace, name string) Change {
+	return Change{Kind: kind, Key: Key{namespace, name}}
+}
+
+func changes(all ...Change) Changes {
+	set := make(Changes)
+	for _, ch := range all {
+		set.add(ch)
+	}
+	return set
+}
+
+// everyKind puts one object of each kind.
+func everyKind(tx *Tx) {
+	tx.PutNamespace(&Namespace{"shop"})
+	tx.PutService(&Service{Key: Key{"shop", "web"}})
+	tx.PutEndpointSlice(&EndpointSlice{Key: Key{"shop", "web-1"}, Service: "web"})
+	tx.PutEndpointSlice(&EndpointSlice{Key: Key{"shop", "early-1"}, Service: "early"})
+	tx.PutPod(&Pod{Key: Key{"shop", "web-x"}})
+	tx.PutNode(&Node{Name: "node-1"})
+}
+
+// all is what everyKind makes changed; the Service shop/early is not there, but
+// a slice of it is.
+var all = []Change{
+	changed(KindNamespace, "", "shop"), changed(KindService, "shop", "web"), changed(KindService, "shop", "early"),
+	changed(KindPod, "shop", "web-x"), changed(KindNode, "", "node-1"),
+}
+
+func TestChanges(t *testing.T) {
+	slice := func(service string) *EndpointSlice {
+		return &EndpointSlice{Key: Key{"shop", "slice"}, Service: service}
+	}
+	tests := map[string]struct {
+		before, change func(*Tx)
+		want           Changes
+	}{
+		"putting tells of each object":             {nil, everyKind, changes(all...)},
+		"replacing tells of each object":           {everyKind, everyKind, changes(all...)},
+		"an empty transaction tells nothing":       {everyKind, func(*Tx) {}, nil},
+		"a slice of no Service tells nothing":      {nil, func(tx *Tx) { tx.PutEndpointSlice(slice("")) }, nil},
+		"deleting a slice tells of its Service":    {everyKind, func(tx *Tx) { tx.DeleteEndpointSlice(Key{"shop", "web-1"}) }, changes(changed(KindService, "shop", "web"))},
+		"a slice that moves tells of both":         {func(tx *Tx) { tx.PutEndpointSlice(slice("a")) }, func(tx *Tx) { tx.PutEndpointSlice(slice("b")) }, changes(changed(KindService, "shop", "a"), changed(KindService, "shop", "b"))},
+		"a slice that leaves tells of its Service": {func(tx *Tx) { tx.PutEndpointSlice(slice("a")) }, func(tx *Tx) { tx.PutEndpointSlice(slice("")) }, changes(changed(KindService, "shop", "a"))},
+		"several changes of one key are one": {nil, func(tx *Tx) {
+			tx.PutPod(&Pod{Key: Key{"shop", "a"}})
+			tx.DeletePod(Key{"shop", "a"})
+			tx.PutPod(&Pod{Key: Key{"shop", "a"}})
+		}, changes(changed(KindPod, "shop", "a"))},
+		"deleting tells of each object": {everyKind, func(tx *Tx) {
+			tx.DeleteNamespace("shop")
+			tx.DeleteService(Key{"shop", "web"})
+			tx.DeletePod(Key{"shop", "web-x"})
+			tx.DeleteNode("node-1")
+		}, changes(all[0], all[1], all[3], all[4])},
+		"deleting what is not there tells nothing": {everyKind, func(tx *Tx) {
+			tx.DeleteNamespace("x")
+			tx.DeleteService(Key{"shop", "x"})
+			tx.DeleteEndpointSlice(Key{"shop", "x"})
+			tx.DeletePod(Key{"shop", "x"})
+			tx.DeleteNode("x")
+		}, nil},
+		"a kind that becomes loaded makes everything changed": {everyKind, func(tx *Tx) { tx.SetLoaded(KindPod) },
+			changes(append([]Change{{Loaded: true}}, all...)...)},
+		"another kind that becomes loaded does so again": {
+			func(tx *Tx) { everyKind(tx); tx.SetLoaded(KindPod) },
+			func(tx *Tx) { tx.SetLoaded(KindPod, KindNode) },
+			changes(append([]Change{{Loaded: true}}, all...)...)},
+		"a kind that is loaded already changes nothing": {
+			func(tx *Tx) { everyKind(tx); tx.SetLoaded(Kinds()...) },
+			func(tx *Tx) { tx.SetLoaded(Kinds()...) }, nil},
+	}
+	for claim, test := range tests {
+		store := NewStore()
+		if test.before != nil {
+			store.Update(test.before)
+		}
+		feed := store.Subscribe()
+		feed.Pending()
+		store.Update(test.change)
+		got := feed.Pending()
+		if len(got) == 0 && len(test.want) == 0 {
+			continue
+		}
+		if d := cmp.Diff(test.want, got); d != "" {
+			t.Errorf("%s: Pending: (-want +got)\n%s", claim, d)
+		}
+	}
+}
+
+func TestSubscribeBeginsWithEverything(t *testing.T) {
+	store := NewStore()
+	want := changes(Change{Loaded: true})
+	if d := cmp.Diff(want, store.Subscribe().Pending()); d != "" {
+		t.Errorf("empty Store: Subscribe().Pending(): (-want +got)\n%s", d)
+	}
+	store.Update(everyKind)
+	want = changes(append([]Change{{Loaded: true}}, all...)...)
+	if d := cmp.Diff(want, store.Subscribe().Pending()); d != "" {
+		t.Errorf("Subscribe().Pending(): (-want +got)\n%s", d)
+	}
+}
+
+func TestFeedCoalesces(t *testing.T) {
+	store := NewStore()
+	feed := store.Subscribe()
+	feed.Pending()
+	for range 100 {
+		store.Update(everyKind)
+		store.Update(func(tx *Tx) { tx.DeletePod(Key{"shop", "web-x"}) })
+	}
+	got, err := feed.Next(t.Context())
+	if d := cmp.Diff(changes(all...), got); err != nil || d != "" {
+		t.Errorf("after 200 transactions: Next: %v, (-want +got)\n%s", err, d)
+	}
+	if got := feed.Pending(); len(got) != 0 {
+		t.Errorf("after Next: Pending() = %v, want nothing", got)
+	}
+}
+
+// TestNextWaits: Next returns with changes or an error, never with nothing.
+func TestNextWaits(t *testing.T) {
+	put := func(s *Store) { s.Update(func(tx *Tx) { tx.PutNode(&Node{Name: "n"}) }) }
+	tests := map[string]func(context.Context, *Store, *Feed){
+		"after Next":    func(ctx context.Context, s *Store, f *Feed) { _, _ = f.Next(ctx) },
+		"after Pending": func(_ context.Context, s *Store, f *Feed) { f.Pending() },
+		"after Next and Pending in turn": func(ctx context.Context, s *Store, f *Feed) {
+			_, _ = f.Next(ctx)
+			put(s)
+			f.Pending()
+		},
+		"after a transaction that changes nothing": func(_ context.Context, s *Store, f *Feed) {
+			f.Pending()
+			s.Update(func(tx *Tx) { tx.DeleteNode("x") })
+		},
+	}
+	for claim, prepare := range tests {
+		synctest.Test(t, func(t *testing.T) {
+			store := NewStore()
+			feed := store.Subscribe()
+			prepare(t.Context(), store, feed)
+			var got Changes
+			returned := false
+			go func() {
+				got, _ = feed.Next(t.Context())
+				returned = true
+			}()
+			synctest.Wait()
+			if returned {
+				t.Fatalf("%s: Next returns %v, want it to wait", claim, got)
+			}
+			put(store)
+			synctest.Wait()
+			if d := cmp.Diff(changes(changed(KindNode, "", "n")), got); d != "" {
+				t.Errorf("%s: Next, when a change comes: (-want +got)\n%s", claim, d)
+			}
+		})
+	}
+}
+
+func TestNextEndsWithContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		feed := NewStore().Subscribe()
+		feed.Pending()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if got, err := feed.Next(ctx); !errors.Is(err, context.DeadlineExceeded) || got != nil {
+			t.Errorf("Next = %v, %v, want nil and the context's error", got, err)
+		}
+	})
+}
+
+func TestFeedClose(t *testing.T) {
+	store := NewStore()
+	first, second, third := store.Subscribe(), store.Subscribe(), store.Subscribe()
+	for _, f := range []*Feed{first, second, third} {
+		f.Pending()
+	}
+	second.Close()
+	second.Close()
+	store.Update(everyKind)
+	for name, f := range map[string]*Feed{"first": first, "third": third} {
+		if d := cmp.Diff(changes(all...), f.Pending()); d != "" {
+			t.Errorf("%s of three feeds, the second closed: Pending: (-want +got)\n%s", name, d)
+		}
+	}
+	if got := second.Pending(); len(got) != 0 {
+		t.Errorf("closed feed: Pending() = %v, want nothing", got)
+	}
+	first.Close()
+	third.Close()
+	if n := len(store.feeds); n != 0 {
+		t.Errorf("after all feeds are closed: the Store holds %d, want none", n)
+	}
+}
+
+// TestNothingIsLost has writers change Pods as fast as they can, while
+// consumers rebuild them from what feeds tell. In the end each must have what
+// the Store has.
+func TestNothingIsLost(t *testing.T) {
+	const writers, consumers, rounds, pods = 4, 3, 500, 8
+	store := NewStore()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+
+	final := make(map[Key]string) // what writer i leaves: its odd Pods, in the last round
+	var writing, consuming sync.WaitGroup
+	for w := range writers {
+		key := func(i int) Key { return Key{strconv.Itoa(w), strconv.Itoa(i % pods)} }
+		for i := 1; i < pods; i += 2 {
+			final[key(i)] = "last"
+		}
+		writing.Go(func() {
+			for i := range rounds {
+				store.Update(func(tx *Tx) { tx.PutPod(&Pod{Key: key(i), Node: strconv.Itoa(i)}) })
+				store.Update(func(tx *Tx) { tx.DeletePod(key(i + 1)) })
+			}
+			store.Update(func(tx *Tx) {
+				for i := range pods {
+					if i%2 == 0 {
+						tx.DeletePod(key(i))
+						continue
+					}
+					tx.PutPod(&Pod{Key: key(i), Node: "last"})
+				}
+			})
+		})
+	}
+	for c := range consumers {
+		consuming.Go(func() {
+			feed := store.Subscribe()
+			defer feed.Close()
+			mirror := make(map[Key]string)
+			for !cmp.Equal(mirror, final) {
+				told, err := feed.Next(ctx)
+				if err != nil {
+					t.Errorf("consumer %d: Next: %v; it has, of what the Store has: (-store +consumer)\n%s", c, err, cmp.Diff(final, mirror))
+					return
+				}
+				store.View(func(v *View) {
+					for ch := range told {
+						if p := v.Pod(ch.Key); p != nil {
+							mirror[ch.Key] = p.Node
+							continue
+						}
+						delete(mirror, ch.Key)
+					}
+				})
+			}
+		})
+	}
+	writing.Wait()
+	consuming.Wait()
+}

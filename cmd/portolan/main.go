@@ -15,5 +15,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// The first signal asks to stop; the next does what signals do.
+	context.AfterFunc(ctx, stop)
 	return cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 }

@@ -28,7 +28,7 @@ var errNegative = errors.New("negative")
 // Run runs the command that args name and gives the exit status. Errors are
 // one line on stderr.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot(stderr)
+	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -43,20 +43,24 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitUsage
 }
 
-func newRoot(stderr io.Writer) *cobra.Command {
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "portolan",
-		Short:         "Naming and networking for Kubernetes Services",
-		Args:          cobra.NoArgs,
+		Use:   "portolan",
+		Short: "Names for a Kubernetes cluster",
+		Long: `Portolan reads a Kubernetes cluster and makes it reachable by name: it is the
+DNS server for the cluster's Services and Pods. It reads the cluster from a
+directory of manifests.`,
+		Example: `  portolan serve --manifests examples/shop
+  portolan query web.shop.svc.cluster.local --manifests examples/shop`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cmd.SetOut(stderr)
-			_ = cmd.Help()
-			return errors.New("no command given")
-		},
 	}
 	root.AddCommand(newServe(), newZone(), newQuery(), newVersion())
+	root.SetHelpCommand(newHelp())
+	addCompletion(root)
+	group(root)
+	root.SetUsageFunc(usage)
+	root.SetFlagErrorFunc(flagError)
 	return root
 }
 
@@ -68,9 +72,13 @@ type sourceFlags struct {
 }
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.config, "config", "", "configuration `FILE` (YAML); flags override it")
+	cmd.Flags().StringVar(&f.config, "config", "", "read the settings in this `FILE` (YAML); flags override it")
 	cmd.Flags().StringVar(&f.manifests, "manifests", "", "read the cluster from this `DIR` of manifests")
-	cmd.Flags().StringArrayVar(&f.zones, "zone", nil, "cluster domain `NAME`, repeatable (default cluster.local)")
+	cmd.Flags().StringArrayVar(&f.zones, "zone", nil, "the cluster's domain `NAME`, repeatable (default cluster.local)")
+	// These fail for flags that are not there only.
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+	_ = cmd.MarkFlagDirname("manifests")
+	_ = cmd.RegisterFlagCompletionFunc("zone", cobra.NoFileCompletions)
 }
 
 // read is the configuration that the flags make.
@@ -89,21 +97,20 @@ func (f *sourceFlags) read() (config.Config, error) {
 		c.Zones = f.zones
 	}
 	if c.Manifests == "" {
-		return c, errors.New("no cluster to read: give --manifests DIR (reading the Kubernetes API is not there yet)")
+		return c, errors.New("no cluster to read; give --manifests DIR (reading the Kubernetes API is not there yet)")
 	}
 	return c, nil
 }
 
 // load reads the cluster once; what is wrong in it is printed on stderr.
-func (f *sourceFlags) load(stderr io.Writer) (d *daemon.Daemon, problems int, err error) {
-	c, err := f.read()
-	if err != nil {
-		return nil, 0, err
-	}
+func load(c config.Config, stderr io.Writer) (d *daemon.Daemon, problems int, err error) {
 	if d, err = daemon.New(c); err != nil {
 		return nil, 0, err
 	}
 	report, err := d.Load(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, 0, err
+	}
 	for _, p := range report.Problems {
 		kind := "warning: "
 		if p.Rejected {
@@ -111,14 +118,15 @@ func (f *sourceFlags) load(stderr io.Writer) (d *daemon.Daemon, problems int, er
 		}
 		fmt.Fprintf(stderr, "portolan: %s%s\n", kind, p.Error())
 	}
-	return d, len(report.Problems), err
+	return d, len(report.Problems), nil
 }
 
 // output is the flag -o.
 type output string
 
 func (o *output) add(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "text", "output format: text or json")
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "text", "print in this `FORMAT`: text or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (o output) check() error {

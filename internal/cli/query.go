@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/respond"
 )
@@ -14,28 +15,30 @@ func newQuery() *cobra.Command {
 	var format output
 	cmd := &cobra.Command{
 		Use:   "query NAME [TYPE]",
-		Short: "Ask the compiled zone, without a socket",
-		Long: `Ask the compiled zone, without a socket, and print what a client would get
-over TCP. The status is 1 when the answer is negative.`,
-		Example: "  portolan query web.shop.svc.cluster.local --manifests examples/shop",
-		Args:    cobra.RangeArgs(1, 2),
+		Short: "Ask for a name, without a server",
+		Long: `Ask for the records of a name and print what a client would get from the server
+over TCP. No server need run: the cluster is read as serve reads it.
+
+NAME is the whole name; a search path, as Pods have it, is not followed. TYPE
+is A, AAAA, SRV, PTR or any other, A when it is not given. The status is 1 when
+the answer is negative.`,
+		Example: `  portolan query web.shop.svc.cluster.local --manifests examples/shop
+  portolan query _http._tcp.web.shop.svc.cluster.local SRV --manifests examples/shop`,
+		Args:              arguments(1, 2),
+		ValidArgsFunction: completeQuery,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := format.check(); err != nil {
 				return err
 			}
-			q := dnswire.Question{Name: args[0], Type: dnswire.TypeA, UDPSize: respond.DefaultUDPSize, Flags: dnswire.FlagRD}
-			if len(args) > 1 {
-				t, err := dnswire.ParseType(args[1])
-				if err != nil {
-					return err
-				}
-				q.Type = t
-			}
-			packet, err := dnswire.NewQuery(q)
+			packet, err := newPacket(args)
 			if err != nil {
 				return err
 			}
-			d, _, err := source.load(cmd.ErrOrStderr())
+			c, err := source.read()
+			if err != nil {
+				return err
+			}
+			d, _, err := load(c, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -45,18 +48,45 @@ over TCP. The status is 1 when the answer is negative.`,
 			if err != nil {
 				return err
 			}
-			if format == "json" {
-				err = printJSON(cmd.OutOrStdout(), m)
-			} else {
-				_, err = fmt.Fprint(cmd.OutOrStdout(), m)
-			}
-			if err == nil && (len(m.Answer) == 0 || m.Status != dnswire.NoError.String()) {
-				return errNegative
-			}
-			return err
+			return printMessage(cmd, m, format)
 		},
 	}
 	source.add(cmd)
 	format.add(cmd)
 	return cmd
+}
+
+// newPacket makes the query that NAME and TYPE ask for.
+func newPacket(args []string) ([]byte, error) {
+	if _, err := dnsname.Parse(args[0]); err != nil {
+		return nil, err
+	}
+	q := dnswire.Question{Name: args[0], Type: dnswire.TypeA, UDPSize: respond.DefaultUDPSize, Flags: dnswire.FlagRD}
+	if len(args) > 1 {
+		var err error
+		if q.Type, err = dnswire.ParseType(args[1]); err != nil {
+			return nil, fmt.Errorf("%w; use one such as A, AAAA, SRV, PTR or TXT", err)
+		}
+	}
+	return dnswire.NewQuery(q)
+}
+
+func printMessage(cmd *cobra.Command, m *dnswire.Message, format output) (err error) {
+	if format == "json" {
+		err = printJSON(cmd.OutOrStdout(), m)
+	} else {
+		_, err = fmt.Fprint(cmd.OutOrStdout(), m)
+	}
+	if err == nil && (len(m.Answer) == 0 || m.Status != dnswire.NoError.String()) {
+		return errNegative
+	}
+	return err
+}
+
+// completeQuery completes TYPE.
+func completeQuery(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) != 1 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []cobra.Completion{"A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT", "ANY"}, cobra.ShellCompDirectiveNoFileComp
 }

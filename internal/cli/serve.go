@@ -21,18 +21,26 @@ func newServe() *cobra.Command {
 		Long: `Serve a cluster's names over DNS, on UDP and TCP, until it is told to stop.
 
 The manifests are watched: a change shows in answers at once. A document that
-can't be read costs that document, and its last good version stays.`,
-		Example: "  portolan serve --manifests examples/shop --listen 127.0.0.1:1053",
-		Args:    cobra.NoArgs,
+can't be read costs that document, and its last good version stays.
+
+With --check, print every problem of settings and manifests instead; the
+status is 1 when there is one.`,
+		Example: `  portolan serve --manifests examples/shop --listen 127.0.0.1:1053
+  dig @127.0.0.1 -p 1053 web.shop.svc.cluster.local`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if check {
-				return checkServe(cmd, &source, listen)
-			}
 			c, err := source.read()
 			if err != nil {
 				return err
 			}
-			d, err := newDaemon(c, listen)
+			if len(listen) > 0 {
+				c.Listen = listen
+			}
+			if check {
+				return checkServe(cmd, c)
+			}
+			d, err := daemon.New(c)
 			if err != nil {
 				return err
 			}
@@ -40,36 +48,23 @@ can't be read costs that document, and its last good version stays.`,
 		},
 	}
 	source.add(cmd)
-	cmd.Flags().StringArrayVar(&listen, "listen", nil, "`ADDR:PORT` for UDP and TCP, repeatable (default 127.0.0.1:1053)")
-	cmd.Flags().BoolVar(&check, "check", false, "check configuration and manifests, and end")
+	cmd.Flags().StringArrayVar(&listen, "listen", nil, "serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)")
+	cmd.Flags().BoolVar(&check, "check", false, "check settings and manifests, and end")
+	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
 	return cmd
 }
 
-func newDaemon(c config.Config, listen []string) (*daemon.Daemon, error) {
-	if len(listen) > 0 {
-		c.Listen = listen
-	}
-	return daemon.New(c)
-}
-
 // checkServe reports every problem; with any, the status is negative.
-func checkServe(cmd *cobra.Command, source *sourceFlags, listen []string) error {
-	c, err := source.read()
-	if err != nil {
-		return err
-	}
-	if _, err := newDaemon(c, listen); err != nil {
-		return err
-	}
-	_, problems, err := source.load(cmd.ErrOrStderr())
+func checkServe(cmd *cobra.Command, c config.Config) error {
+	_, problems, err := load(c, cmd.ErrOrStderr())
 	switch {
 	case err != nil:
 		return err
 	case problems > 0:
 		return errNegative
 	}
-	fmt.Fprintln(cmd.OutOrStdout(), "ok")
-	return nil
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
+	return err
 }
 
 func newLogger(c config.Log, w io.Writer) *slog.Logger {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -14,12 +15,13 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			version := "unknown"
+			version := ""
 			if info, ok := debug.ReadBuildInfo(); ok {
 				version = info.Main.Version
 			}
+			version = cmp.Or(version, "unknown")
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "portolan %s, DNS schema %s, %s %s/%s\n",
 				version, kubezone.SchemaVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err

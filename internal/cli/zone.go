@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,16 +20,21 @@ func newZone() *cobra.Command {
 	var format output
 	cmd := &cobra.Command{
 		Use:   "zone [NAME]",
-		Short: "Print the records as an RFC 1035 master file, sorted",
-		Long: `Print the records as RFC 1035 master files, sorted: every zone, one after
-another, or the one that is named.`,
-		Example: "  portolan zone cluster.local --manifests examples/shop",
-		Args:    cobra.MaximumNArgs(1),
+		Short: "Print a cluster's records as an RFC 1035 master file, sorted",
+		Long: `Print a cluster's records as RFC 1035 master files, sorted: every zone, one
+after another, or the one that is named.`,
+		Example:           "  portolan zone cluster.local --manifests examples/shop",
+		Args:              arguments(0, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := format.check(); err != nil {
 				return err
 			}
-			d, _, err := source.load(cmd.ErrOrStderr())
+			c, err := source.read()
+			if err != nil {
+				return err
+			}
+			d, _, err := load(c, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -37,20 +45,25 @@ another, or the one that is named.`,
 			if format == "json" {
 				return printJSON(cmd.OutOrStdout(), slices.Concat(zones...))
 			}
-			for i, records := range zones {
-				if i > 0 {
-					fmt.Fprintln(cmd.OutOrStdout())
-				}
-				for _, r := range records {
-					fmt.Fprintln(cmd.OutOrStdout(), r)
-				}
-			}
-			return nil
+			return printZones(cmd.OutOrStdout(), zones)
 		},
 	}
 	source.add(cmd)
 	format.add(cmd)
 	return cmd
+}
+
+func printZones(w io.Writer, zones [][]dnswire.Record) error {
+	out := bufio.NewWriter(w) // keeps its first error
+	for i, records := range zones {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		for _, r := range records {
+			fmt.Fprintln(out, r)
+		}
+	}
+	return out.Flush()
 }
 
 // zoneFiles are the records of each zone, its SOA first; of one zone when it is
@@ -62,9 +75,10 @@ func zoneFiles(db *zone.DB, only []string) ([][]dnswire.Record, error) {
 		if err != nil {
 			return nil, err
 		}
+		all := zoneNames(entries)
 		entries = slices.DeleteFunc(entries, func(e zone.Entry) bool { return e.Zone != name })
 		if len(entries) == 0 {
-			return nil, fmt.Errorf("no zone %s", name)
+			return nil, fmt.Errorf("no zone %q; there are %s", only[0], strings.Join(all, ", "))
 		}
 	}
 	slices.SortStableFunc(entries, func(a, b zone.Entry) int { return a.Zone.Compare(b.Zone) })
@@ -84,4 +98,15 @@ func zoneFiles(db *zone.DB, only []string) ([][]dnswire.Record, error) {
 		}
 	}
 	return zones, nil
+}
+
+// zoneNames are the names of all zones, in order, without the closing dot.
+func zoneNames(entries []zone.Entry) (names []string) {
+	for _, e := range entries {
+		if e.SOA != nil {
+			names = append(names, strings.TrimSuffix(e.Zone.String(), "."))
+		}
+	}
+	slices.Sort(names)
+	return names
 }

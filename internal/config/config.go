@@ -4,25 +4,15 @@
 package config
 
 import (
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
-	"net/netip"
-	"os"
-	"regexp"
-	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
-	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
 )
 
-// Config is everything that can be configured, as the file spells it.
+// Config is everything that can be configured, as the file spells it. A key
+// without a value keeps its default.
 type Config struct {
 	// Manifests is a directory of manifests, or one file.
 	Manifests string `yaml:"manifests"`
@@ -31,7 +21,7 @@ type Config struct {
 	// Zones are the cluster's domains; reverse names point into the first.
 	Zones []string `yaml:"zones"`
 	// TTL is that of the cluster's records, in seconds, 0 to 3600.
-	TTL uint32 `yaml:"ttl"`
+	TTL int `yaml:"ttl"`
 	// Pods is verified, insecure or disabled.
 	Pods string `yaml:"pods"`
 	// EndpointPodNames names endpoints without hostname after their Pods.
@@ -62,11 +52,11 @@ type NameServer struct {
 
 // Identity is what the server says of itself.
 type Identity struct {
-	// NSID is given to clients that ask for it (RFC 5001); the host's name
-	// when empty.
+	// NSID is given to clients that ask for it (RFC 5001), at most 128
+	// octets; the host's name when empty.
 	NSID string `yaml:"nsid"`
-	// ServerID and Version answer id.server and version.bind in class CHAOS;
-	// refused when empty.
+	// ServerID and Version answer id.server and version.bind in class CHAOS,
+	// at most 255 octets each; refused when empty.
 	ServerID string `yaml:"serverID"`
 	Version  string `yaml:"version"`
 }
@@ -101,18 +91,18 @@ type Log struct {
 // Duration is a time.Duration, written like 10s or 1m30s.
 type Duration time.Duration
 
-// UnmarshalYAML reads a duration.
-func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
-	v, err := time.ParseDuration(n.Value)
+// UnmarshalText reads a duration.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
 	if err != nil {
-		return fmt.Errorf("line %d: %q is not a duration, such as 10s or 1m30s", n.Line, n.Value)
+		return fmt.Errorf("%q is not a duration, such as 10s or 1m30s", text)
 	}
 	*d = Duration(v)
 	return nil
 }
 
-// MarshalYAML writes it as it is read.
-func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
+// MarshalText writes it as it is read.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
 // Default is the configuration of a file that says nothing.
 func Default() Config {
@@ -126,175 +116,4 @@ func Default() Config {
 		TCP:        TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},
 		Log:        Log{Level: "info", Format: "text"},
 	}
-}
-
-// Read reads a configuration file over the defaults. Its errors name the file
-// and, where one is to blame, the line.
-func Read(path string) (Config, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Config{}, fmt.Errorf("config: %w", err)
-	}
-	defer f.Close()
-	c := Default()
-	dec := yaml.NewDecoder(f)
-	dec.KnownFields(true)
-	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return Config{}, fmt.Errorf("config %s%w", path, plainError(err))
-	}
-	if err := c.Validate(); err != nil {
-		return Config{}, fmt.Errorf("config %s: %w", path, err)
-	}
-	return c, nil
-}
-
-var (
-	atLine       = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d+): `)
-	unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
-)
-
-// plainError says what the YAML library found in our words, behind the line.
-func plainError(err error) error {
-	text := err.Error()
-	var several *yaml.TypeError
-	if errors.As(err, &several) && len(several.Errors) > 0 {
-		text = several.Errors[0]
-	}
-	line := ": "
-	if m := atLine.FindStringSubmatch(text); m != nil {
-		line, text = ":"+m[1]+": ", text[len(m[0]):]
-	}
-	text = unknownField.ReplaceAllString(text, "unknown key $1")
-	return errors.New(line + strings.TrimPrefix(text, "yaml: "))
-}
-
-// Validate checks what can be checked without doing anything. Its errors name
-// the key.
-func (c *Config) Validate() error {
-	_, err := c.Compile()
-	return err
-}
-
-// Compiled is a configuration in the types of those who use it.
-type Compiled struct {
-	Zone          kubezone.Config
-	CookieSecrets []respond.CookieSecret
-}
-
-// Compile checks the configuration and gives it in the types of its users.
-func (c *Config) Compile() (*Compiled, error) {
-	made := &Compiled{Zone: kubezone.Config{
-		TTL: c.TTL, Pods: kubezone.PodMode(c.Pods), EndpointPodNames: c.EndpointPodNames,
-	}}
-	steps := []func(*Compiled) error{c.compileZones, c.compileNameServer, c.compileCookies, c.checkListen, c.checkLimits, c.checkLog}
-	for _, step := range steps {
-		if err := step(made); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := kubezone.New(made.Zone); err != nil {
-		return nil, err
-	}
-	return made, nil
-}
-
-func (c *Config) compileZones(made *Compiled) error {
-	for _, z := range c.Zones {
-		name, err := dnsname.Parse(z)
-		if err != nil {
-			return fmt.Errorf("zones: %w", err)
-		}
-		made.Zone.Zones = append(made.Zone.Zones, name)
-	}
-	for key, ranges := range map[string][]string{"serviceCIDRs": c.ServiceCIDRs, "podCIDRs": c.PodCIDRs} {
-		for _, r := range ranges {
-			prefix, err := netip.ParsePrefix(r)
-			if err != nil || prefix.Bits() == 0 {
-				return fmt.Errorf("%s: %q is not a range, such as 10.96.0.0/12", key, r)
-			}
-			made.Zone.ReverseRanges = append(made.Zone.ReverseRanges, prefix)
-		}
-	}
-	return nil
-}
-
-func (c *Config) compileNameServer(made *Compiled) error {
-	ns, name, ok := strings.Cut(c.NameServer.Service, "/")
-	if !ok || ns == "" || name == "" {
-		return fmt.Errorf("nameServer.service: %q is not namespace/name", c.NameServer.Service)
-	}
-	made.Zone.DNSService = cluster.Key{Namespace: ns, Name: name}
-	for _, a := range c.NameServer.Addresses {
-		addr, err := netip.ParseAddr(a)
-		if err != nil || addr.Zone() != "" {
-			return fmt.Errorf("nameServer.addresses: %q is not an address", a)
-		}
-		made.Zone.DNSAddresses = append(made.Zone.DNSAddresses, addr.Unmap())
-	}
-	if len(c.NameServer.Addresses) > 0 {
-		return nil
-	}
-	for _, l := range c.Listen {
-		ap, err := netip.ParseAddrPort(l)
-		if err == nil && !ap.Addr().IsUnspecified() {
-			made.Zone.DNSAddresses = append(made.Zone.DNSAddresses, ap.Addr().Unmap().WithZone(""))
-		}
-	}
-	return nil
-}
-
-func (c *Config) compileCookies(made *Compiled) error {
-	for i, s := range c.Cookies.Secrets {
-		raw, err := hex.DecodeString(s)
-		if err != nil || len(raw) != len(respond.CookieSecret{}) {
-			return fmt.Errorf("cookies.secrets[%d]: not 32 hexadecimal digits", i)
-		}
-		made.CookieSecrets = append(made.CookieSecrets, respond.CookieSecret(raw))
-	}
-	return nil
-}
-
-func (c *Config) checkListen(*Compiled) error {
-	if len(c.Listen) == 0 {
-		return errors.New("listen: no address")
-	}
-	for _, l := range c.Listen {
-		if _, err := netip.ParseAddrPort(l); err != nil {
-			return fmt.Errorf("listen: %q is not an address and port, such as 127.0.0.1:1053 or [::]:53", l)
-		}
-	}
-	return nil
-}
-
-func (c *Config) checkLimits(*Compiled) error {
-	if c.UDPSize < 512 || c.UDPSize > 4096 {
-		return fmt.Errorf("udpSize: %d is not between 512 and 4096", c.UDPSize)
-	}
-	if c.TCP.MaxConnections < 1 {
-		return fmt.Errorf("tcp.maxConnections: %d is less than 1", c.TCP.MaxConnections)
-	}
-	if c.TCP.MaxInFlight < 1 {
-		return fmt.Errorf("tcp.maxInFlight: %d is less than 1", c.TCP.MaxInFlight)
-	}
-	if c.TCP.MaxQueries < 0 {
-		return fmt.Errorf("tcp.maxQueries: %d is less than 0", c.TCP.MaxQueries)
-	}
-	if c.TCP.Idle <= 0 {
-		return fmt.Errorf("tcp.idle: %s is not more than 0", time.Duration(c.TCP.Idle))
-	}
-	return nil
-}
-
-func (c *Config) checkLog(*Compiled) error {
-	switch c.Log.Level {
-	case "debug", "info", "warn", "error":
-	default:
-		return fmt.Errorf("log.level: %q is not debug, info, warn or error", c.Log.Level)
-	}
-	switch c.Log.Format {
-	case "text", "json":
-	default:
-		return fmt.Errorf("log.format: %q is not text or json", c.Log.Format)
-	}
-	return nil
 }

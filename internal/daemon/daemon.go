@@ -5,9 +5,12 @@ package daemon
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,6 +27,7 @@ import (
 // Daemon holds the parts that every command needs.
 type Daemon struct {
 	cfg       config.Config
+	addrs     []netip.AddrPort
 	store     *cluster.Store
 	compiler  *kubezone.Compiler
 	responder *respond.Responder
@@ -39,7 +43,7 @@ func New(cfg config.Config) (*Daemon, error) {
 		return nil, err
 	}
 	compiled.Zone.Serial = uint32(time.Now().Unix())
-	d := &Daemon{cfg: cfg, store: cluster.NewStore()}
+	d := &Daemon{cfg: cfg, addrs: compiled.Listen, store: cluster.NewStore()}
 	if d.compiler, err = kubezone.New(compiled.Zone); err != nil {
 		return nil, err
 	}
@@ -100,21 +104,27 @@ func (d *Daemon) Responder() *respond.Responder { return d.responder }
 // can't begin: an address is taken, the manifests can't be read. While the
 // manifests are being read it answers that they are.
 func (d *Daemon) Serve(ctx context.Context, log *slog.Logger) error {
+	// Looked at before a socket is bound: nothing began yet when it is not there.
+	if _, err := os.Stat(d.cfg.Manifests); err != nil {
+		return fmt.Errorf("manifests: %w", err)
+	}
 	server, err := d.listen(ctx, log)
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return server.Run(ctx) })
-	group.Go(func() error { return d.compiler.Run(ctx, d.store, d.DB) })
+	log.Info("serving", "listen", server.Addrs(), "zones", d.cfg.Zones)
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return server.Run(running) })
+	group.Go(func() error { return d.compiler.Run(running, d.store, d.DB) })
 	group.Go(func() error {
-		return d.source(log).Run(ctx, func(r manifest.Report) {
+		return d.source(log).Run(running, func(r manifest.Report) {
 			log.Info("manifests loaded", "path", d.cfg.Manifests, "objects", r.Objects, "passed_over", r.PassedOver, "problems", len(r.Problems))
 		})
 	})
-	log.Info("serving", "listen", server.Addrs(), "zones", d.cfg.Zones)
 	err = group.Wait()
-	if ctx.Err() != nil && err == context.Canceled {
+	// What runs ends with the error of its context, and that is done as well
+	// when one of them failed: ctx itself must be.
+	if stopped := ctx.Err(); stopped != nil && errors.Is(err, stopped) {
 		log.Info("stopped")
 		return nil
 	}
@@ -122,20 +132,28 @@ func (d *Daemon) Serve(ctx context.Context, log *slog.Logger) error {
 }
 
 func (d *Daemon) listen(ctx context.Context, log *slog.Logger) (*dnsserver.Server, error) {
-	cfg := dnsserver.Config{
+	server, err := dnsserver.Listen(ctx, dnsserver.Config{
+		Listen:         d.addrs,
 		NewAnswerer:    func() dnsserver.Answerer { return d.responder.NewWorker() },
 		MaxConnections: d.cfg.TCP.MaxConnections,
 		MaxInFlight:    d.cfg.TCP.MaxInFlight,
 		MaxQueries:     d.cfg.TCP.MaxQueries,
 		Idle:           time.Duration(d.cfg.TCP.Idle),
 		Log:            log,
-	}
-	for _, l := range d.cfg.Listen {
-		addr, err := netip.ParseAddrPort(l)
-		if err != nil {
-			return nil, err
+	})
+	return server, withCure(err)
+}
+
+// withCure adds to an error of listening what helps against it.
+func withCure(err error) error {
+	for reason, cure := range map[error]string{
+		syscall.EADDRINUSE:    "another process has it; stop that one, or give another address with --listen",
+		syscall.EACCES:        "ports below 1024 need root or the capability CAP_NET_BIND_SERVICE",
+		syscall.EADDRNOTAVAIL: "no interface of this host has that address",
+	} {
+		if errors.Is(err, reason) {
+			return fmt.Errorf("%w; %s", err, cure)
 		}
-		cfg.Listen = append(cfg.Listen, addr)
 	}
-	return dnsserver.Listen(ctx, cfg)
+	return err
 }

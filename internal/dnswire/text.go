@@ -145,6 +145,7 @@ func flagsOf(m *dns.Msg) []string {
 // library's print them in many ways.
 func (t *Message) addOPT(opt *dns.OPT) error {
 	t.EDNS = true
+	opt.Hdr.Name = "." // as it should be: what is before the options has a length
 	wire := make([]byte, dns.Len(opt))
 	end, err := dns.PackRR(opt, wire, 0, nil, false)
 	if err != nil {

@@ -1,0 +1,385 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// effects proves, for each key of the configuration file, that it does what it
+// says, and that without it things are otherwise.
+var effects = map[string]func(*testing.T){
+	"manifests": func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "only.yaml")
+		write(t, file, service("only", "10.96.0.9"))
+		wantPrinted(t, "manifests: "+file, "\t10.96.0.9\n", "only.shop.svc.cluster.local")
+	},
+	"listen": func(t *testing.T) {
+		p := serve(t, "listen: ['"+anyPort+"', '"+anyPort+"']")
+		addrs := p.waitLog(`listen="\[(\S+) (\S+)\]"`)[1:]
+		for _, p.addr = range addrs {
+			if err := wantData(p.ask("udp", question(web)), "10.96.0.7"); err != nil {
+				t.Errorf("%s: %v", p.addr, err)
+			}
+		}
+	},
+	"zones": func(t *testing.T) {
+		wantChange(t, "zones: [a.example]", "REFUSED", "\t10.96.0.7\n", "web.shop.svc.a.example")
+		wantChange(t, "zones: [a.example]", "web.shop.svc.cluster.local.\n", "web.shop.svc.a.example.\n", "7.0.96.10.in-addr.arpa", "PTR")
+	},
+	"ttl": func(t *testing.T) {
+		wantChange(t, "ttl: 77", "\t5\tIN\tA\t", "\t77\tIN\tA\t", web)
+		wantChange(t, "ttl: 77", " 5\n", " 77\n", "cluster.local", "SOA")
+	},
+	"pods": func(t *testing.T) {
+		const pod, noPod = "10-244-1-30.shop.pod.cluster.local", "10-9-9-9.shop.pod.cluster.local"
+		wantChange(t, "pods: disabled", "\t10.244.1.30\n", "NXDOMAIN", pod)
+		wantChange(t, "pods: insecure", "NXDOMAIN", "\t10.9.9.9\n", noPod)
+		wantPrinted(t, "pods: verified", "\t10.244.1.30\n", pod)
+	},
+	"endpointPodNames": func(t *testing.T) {
+		wantChange(t, "endpointPodNames: true", "NXDOMAIN", "\t10.244.1.18\n", "db-spare.db.data.svc.cluster.local")
+	},
+	"serviceCIDRs": func(t *testing.T) {
+		wantChange(t, "serviceCIDRs: [10.96.0.0/16]", "\nin-addr.arpa.\t5\tIN\tSOA", "\n96.10.in-addr.arpa.\t5\tIN\tSOA", "9.9.96.10.in-addr.arpa", "PTR")
+	},
+	"podCIDRs": func(t *testing.T) {
+		wantChange(t, "podCIDRs: [10.244.0.0/16]", "\nin-addr.arpa.\t5\tIN\tSOA", "\n244.10.in-addr.arpa.\t5\tIN\tSOA", "9.9.244.10.in-addr.arpa", "PTR")
+	},
+	"nameServer.service": func(t *testing.T) {
+		wantChange(t, "nameServer: {service: shop/web}", "\t127.0.0.1\n", "\t10.96.0.7\n", "ns.dns.cluster.local")
+	},
+	"nameServer.addresses": func(t *testing.T) {
+		wantChange(t, "nameServer: {addresses: [192.0.2.53]}", "\t127.0.0.1\n", "\t192.0.2.53\n", "ns.dns.cluster.local")
+	},
+	"udpSize":            effectOfUDPSize,
+	"identity.nsid":      effectOfNSID,
+	"identity.serverID":  func(t *testing.T) { effectOnChaos(t, "serverID", "id.server.") },
+	"identity.version":   func(t *testing.T) { effectOnChaos(t, "version", "version.bind.") },
+	"cookies.secrets":    effectOfCookieSecrets,
+	"tcp.maxConnections": effectOfMaxConnections,
+	"tcp.maxInFlight":    effectOfMaxInFlight,
+	"tcp.maxQueries":     effectOfMaxQueries,
+	"tcp.idle":           effectOfIdle,
+	"log.level":          effectOfLogLevel,
+	"log.format":         effectOfLogFormat,
+}
+
+func TestConfigEffects(t *testing.T) {
+	t.Parallel()
+	for key, prove := range effects {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			prove(t)
+		})
+	}
+}
+
+// TestConfigEffectsOfAll: no key is without an effect.
+func TestConfigEffectsOfAll(t *testing.T) {
+	keys := keysOf(reflect.TypeFor[config.Config](), "")
+	proved := slices.Sorted(maps.Keys(effects))
+	if slices.Sort(keys); !slices.Equal(keys, proved) {
+		t.Errorf("keys of the configuration:\n%q\nkeys with a proof of effect:\n%q", keys, proved)
+	}
+}
+
+func keysOf(section reflect.Type, prefix string) (keys []string) {
+	for f := range section.Fields() {
+		key := prefix + f.Tag.Get("yaml")
+		if f.Type.Kind() == reflect.Struct {
+			keys = append(keys, keysOf(f.Type, key+".")...)
+			continue
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// settings makes a configuration file; the manifests are testdata/shop, and
+// any port is listened on, unless it says otherwise.
+func settings(t *testing.T, text string) (path string) {
+	t.Helper()
+	if !strings.HasPrefix(text, "manifests:") {
+		text += "\nmanifests: testdata/shop"
+	}
+	if !strings.HasPrefix(text, "listen:") {
+		text += "\nlisten: ['" + anyPort + "']"
+	}
+	path = filepath.Join(t.TempDir(), "portolan.yaml")
+	write(t, path, text+"\n")
+	return path
+}
+
+// serve starts a server with a configuration file, and waits until web is
+// answered.
+func serve(t *testing.T, text string) *process {
+	t.Helper()
+	p := start(t, "--config", settings(t, text))
+	p.await(patience, web, "10.96.0.7")
+	return p
+}
+
+// wantPrinted wants the words in what query prints.
+func wantPrinted(t *testing.T, text, words string, query ...string) {
+	t.Helper()
+	if text == "" {
+		text = "# the defaults"
+	}
+	cmd := exec.Command("portolan", append([]string{"query", "--config", settings(t, text)}, query...)...)
+	printed, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
+		t.Fatalf("%q: %v", cmd.Args, err)
+	}
+	if !strings.Contains(string(printed), words) {
+		t.Errorf("%q with %q printed\n%swant %q", cmd.Args, text, printed, words)
+	}
+}
+
+// wantChange wants some words in what query prints without the setting, and
+// others with it.
+func wantChange(t *testing.T, setting, without, with string, query ...string) {
+	t.Helper()
+	wantPrinted(t, "", without, query...)
+	wantPrinted(t, setting, with, query...)
+}
+
+// manyEndpoints is web, and a headless Service with more addresses than fit a
+// small message.
+func manyEndpoints(t *testing.T) (path string) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(service("web", "10.96.0.7") + `---
+apiVersion: v1
+kind: Service
+metadata: {name: many, namespace: shop}
+spec: {clusterIP: None}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: many-1, namespace: shop, labels: {kubernetes.io/service-name: many}}
+addressType: IPv4
+ports: []
+endpoints:
+`)
+	for i := range 100 {
+		fmt.Fprintf(&b, "  - addresses: [10.244.7.%d]\n", i+1)
+	}
+	path = filepath.Join(t.TempDir(), "many.yaml")
+	write(t, path, b.String())
+	return path
+}
+
+func effectOfUDPSize(t *testing.T) {
+	manifests := "manifests: " + manyEndpoints(t)
+	q := question("many.shop.svc.cluster.local.")
+	q.UDPSize = 4096
+	for setting, want := range map[string]struct {
+		truncated bool
+		least     int
+		most      int
+	}{
+		"":              {true, 70, 80}, // 16 octets each, in 1232
+		"udpSize: 512":  {true, 25, 30},
+		"udpSize: 4096": {false, 100, 100},
+	} {
+		p := serve(t, manifests+"\n"+setting)
+		var m *dnswire.Message
+		p.poll(patience, func() error {
+			if m = p.ask("udp", q); len(m.Answer) == 0 {
+				return fmt.Errorf("answer:\n%swant any", m)
+			}
+			return nil
+		})
+		if n := len(m.Answer); slices.Contains(m.Flags, "tc") != want.truncated || n < want.least || n > want.most {
+			t.Errorf("%q: %d records, flags %q, want %+v", setting, n, m.Flags, want)
+		}
+	}
+}
+
+func effectOfNSID(t *testing.T) {
+	q := question(web)
+	q.Options = map[dnswire.OptionCode][]byte{dnswire.OptionNSID: {}}
+	m := serve(t, "identity: {nsid: harbour-1}").ask("udp", q)
+	if want := hex.EncodeToString([]byte("harbour-1")); m.Options[dnswire.OptionNSID] != want {
+		t.Errorf("options %q, want NSID %s", m.Options, want)
+	}
+}
+
+func effectOnChaos(t *testing.T, key, name string) {
+	q := dnswire.Question{Name: name, Type: dnswire.TypeTXT, Class: dnswire.ClassCHAOS}
+	if m := serve(t, "").ask("udp", q); m.Status != "REFUSED" {
+		t.Errorf("without identity.%s: answer\n%swant REFUSED", key, m)
+	}
+	m := serve(t, "identity: {"+key+": harbour}").ask("udp", q)
+	if len(m.Answer) != 1 || m.Answer[0].Data != `"harbour"` {
+		t.Errorf("identity.%s: answer\n%swant harbour", key, m)
+	}
+}
+
+// effectOfCookieSecrets: a cookie is as good at any server that has the secret
+// it was made with, and the first secret makes cookies.
+func effectOfCookieSecrets(t *testing.T) {
+	const first, second = "000102030405060708090a0b0c0d0e0f", "f0e0d0c0b0a090807060504030201000"
+	secrets := func(all ...string) *process {
+		return serve(t, "cookies: {secrets: ['"+strings.Join(all, "', '")+"']}")
+	}
+	cookie := func(p *process, sent string) string {
+		t.Helper()
+		raw, err := hex.DecodeString(sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := question(web)
+		q.Options = map[dnswire.OptionCode][]byte{dnswire.OptionCookie: raw}
+		return p.ask("udp", q).Options[dnswire.OptionCookie]
+	}
+	const client = "1112131415161718"
+	old, both, next, none := secrets(first), secrets(second, first), secrets(second), serve(t, "")
+	made := cookie(old, client)
+	if len(made) != 48 || !strings.HasPrefix(made, client) {
+		t.Fatalf("cookie %q, want the client's and a server's", made)
+	}
+	if got := cookie(both, made); got != made {
+		t.Errorf("cookie of the second secret %s: got %s, want the same", made, got)
+	}
+	for claim, p := range map[string]*process{"without that secret": next, "with a secret of its own": none} {
+		if got := cookie(p, made); got == made || len(got) != 48 {
+			t.Errorf("a server %s: cookie %s for %s, want another", claim, got, made)
+		}
+	}
+	rolled := cookie(both, client)
+	if got := cookie(next, rolled); got != rolled {
+		t.Errorf("cookie of the first secret %s: got %s, want the same", rolled, got)
+	}
+}
+
+// stillAnswers wants an answer on a connection that was used before.
+func (c *conn) stillAnswers() {
+	c.t.Helper()
+	if m, err := c.ask(question(web)); err != nil || m.Status != "NOERROR" {
+		c.t.Fatalf("answer %v, %v, want one", m, err)
+	}
+}
+
+func effectOfMaxConnections(t *testing.T) {
+	p := serve(t, "tcp: {maxConnections: 2}")
+	var conns []*conn
+	for range 3 {
+		c := p.dial("tcp")
+		c.stillAnswers()
+		conns = append(conns, c)
+	}
+	conns[0].wantClosed()
+	conns[1].stillAnswers()
+	conns[2].stillAnswers()
+}
+
+// effectOfMaxInFlight: worked on one after another, queries are answered in
+// the order they came; worked on together, they are not.
+func effectOfMaxInFlight(t *testing.T) {
+	if !inOrder(t, serve(t, "tcp: {maxInFlight: 1}").dial("tcp")) {
+		t.Error("tcp.maxInFlight 1: answers out of order")
+	}
+	// Chance may keep the order of others, but not for long.
+	c := serve(t, "").dial("tcp")
+	for range 100 {
+		if !inOrder(t, c) {
+			return
+		}
+	}
+	t.Error("tcp.maxInFlight 64: answers are always in order, so that the test proves nothing")
+}
+
+// inOrder asks many questions at once, and tells whether the answers came in
+// the order of the questions.
+func inOrder(t *testing.T, c *conn) bool {
+	t.Helper()
+	const many = 1000
+	packet, err := dnswire.NewQuery(question(web))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream []byte
+	for id := range uint16(many) {
+		binary.BigEndian.PutUint16(packet, id)
+		stream = binary.BigEndian.AppendUint16(stream, uint16(len(packet)))
+		stream = append(stream, packet...)
+	}
+	if _, err := c.Write(stream); err != nil {
+		t.Fatal(err)
+	}
+	ordered := true
+	for id := range uint16(many) {
+		wire, err := c.receive()
+		if err != nil {
+			t.Fatalf("answer %d: %v", id, err)
+		}
+		ordered = ordered && binary.BigEndian.Uint16(wire) == id
+	}
+	return ordered
+}
+
+func effectOfMaxQueries(t *testing.T) {
+	c := serve(t, "tcp: {maxQueries: 2}").dial("tcp")
+	c.stillAnswers()
+	c.stillAnswers()
+	c.wantClosed()
+}
+
+// effectOfIdle: a silent connection is closed, and clients are told when (in
+// units of 100 ms).
+func effectOfIdle(t *testing.T) {
+	q := question(web)
+	q.Options = map[dnswire.OptionCode][]byte{dnswire.OptionKeepalive: {}}
+	keepalive := func(p *process) string { return p.ask("tcp", q).Options[dnswire.OptionKeepalive] }
+	if got := keepalive(serve(t, "")); got != "0064" {
+		t.Errorf("keepalive %q, want 0064: 10 s", got)
+	}
+	p := serve(t, "tcp: {idle: 300ms}")
+	if got := keepalive(p); got != "0003" {
+		t.Errorf("tcp.idle 300ms: keepalive %q, want 0003", got)
+	}
+	p.dial("tcp").wantClosed()
+}
+
+// effectOfLogLevel: below the level nothing is said. A broken document is an
+// error and an unknown field a warning, both of which come before an answer.
+func effectOfLogLevel(t *testing.T) {
+	dir := shop(t)
+	write(t, filepath.Join(dir, "broken.yaml"), service("broken", "[]"))
+	write(t, filepath.Join(dir, "odd.yaml"), service("odd", "10.96.0.8")+"extra: 1\n")
+	levels := []string{"debug", "info", "warn", "error"}
+	said := map[string]string{"info": "level=INFO msg=stopped", "warn": "level=WARN ", "error": "level=ERROR "}
+	for i, level := range levels {
+		p := launch(t, "--config", settings(t, "manifests: "+dir+"\nlog: {level: "+level+"}"))
+		p.waitLog("file=" + filepath.Join(dir, "broken.yaml"))
+		p.waitLog(map[bool]string{true: "odd.yaml", false: "broken.yaml"}[level != "error"])
+		p.stop(syscall.SIGTERM)
+		for other, words := range said {
+			if got, want := strings.Contains(p.logged(), words), slices.Index(levels, other) >= i; got != want {
+				t.Errorf("log.level %s: %q logged: %t, want %t\n%s", level, words, got, want, p.logged())
+			}
+		}
+	}
+}
+
+func effectOfLogFormat(t *testing.T) {
+	p := serve(t, "log: {format: json}")
+	p.waitLog(`^\{"time":"[^"]+","level":"INFO","msg":"serving","listen":\["127\.0\.0\.1:\d+"\],"zones":\["cluster\.local"\]\}$`)
+	serve(t, "log: {format: text}").waitLog(`^time=\S+ level=INFO msg=serving listen=\[127\.0\.0\.1:\d+\] zones=\[cluster\.local\]$`)
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// noRaceSleep, in GORACE, spares each command the second that it would sleep
+// at its end under the race detector.
+const noRaceSleep = "atexit_sleep_ms=0"
+
+// TestMain makes the real main the command portolan, for scripts and for
+// tests, which find it in PATH.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("GORACE", noRaceSleep); err != nil {
+		panic(err)
+	}
+	testscript.Main(m, map[string]func(){"portolan": main})
+}
+
+// TestScripts runs testdata/script; each script finds the manifests of
+// testdata/shop in its directory. Beside the usual commands there are:
+//
+//	status N COMMAND...         run it, want exit status N
+//	refused MESSAGE COMMAND...  want exit status 2 and this one line on stderr
+//	prints FILE                 compare stdout; SERIAL stands for a zone's serial
+//	occupy NAME                 take a free port of 127.0.0.1; $NAME is its address
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                "testdata/script",
+		RequireUniqueNames: true,
+		// A server that should have refused to begin does not end by itself.
+		Deadline: time.Now().Add(time.Minute),
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", noRaceSleep)
+			return os.CopyFS(filepath.Join(env.WorkDir, "shop"), os.DirFS("testdata/shop"))
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status": scriptStatus, "refused": scriptRefused, "prints": scriptPrints, "occupy": scriptOccupy,
+		},
+	})
+}
+
+func scriptStatus(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	wantStatus(ts, want, args[1:])
+}
+
+func wantStatus(ts *testscript.TestScript, want int, command []string) {
+	err := ts.Exec(command[0], command[1:]...)
+	got := 0
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("%q: exit status %d, want %d", command, got, want)
+	}
+}
+
+func scriptRefused(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: refused MESSAGE COMMAND...")
+	}
+	wantStatus(ts, 2, args[1:])
+	if got, want := ts.ReadFile("stderr"), "portolan: "+args[0]+"\n"; got != want {
+		ts.Fatalf("%q: stderr\n got %q\nwant %q", args[1:], got, want)
+	}
+	if got := ts.ReadFile("stdout"); got != "" {
+		ts.Fatalf("%q: stdout %q, want none", args[1:], got)
+	}
+}
+
+// serial is that of a SOA record as portolan writes it.
+var serial = regexp.MustCompile(`( hostmaster\.\S+) \d+ `)
+
+func scriptPrints(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: prints FILE")
+	}
+	got := serial.ReplaceAllString(ts.ReadFile("stdout"), "$1 SERIAL ")
+	if want := ts.ReadFile(args[0]); got != want {
+		ts.Fatalf("stdout\n%s\nwant %s\n%s", got, args[0], want)
+	}
+}
+
+func scriptOccupy(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: occupy NAME")
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	ts.Setenv(args[0], l.Addr().String())
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// usage is the help of a command but for what it does.
+func usage(cmd *cobra.Command) error {
+	var b strings.Builder
+	line := cmd.UseLine()
+	if cmd.HasAvailableSubCommands() {
+		line = cmd.CommandPath() + " COMMAND [flags]"
+	}
+	fmt.Fprintf(&b, "Usage:\n  %s\n", line)
+	if cmd.HasAvailableSubCommands() {
+		b.WriteString("\nCommands:\n")
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() || c.Name() == "help" {
+				fmt.Fprintf(&b, "  %-*s  %s\n", c.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableLocalFlags() {
+		fmt.Fprintf(&b, "\nFlags:\n%s", cmd.LocalFlags().FlagUsages())
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n\"%s COMMAND --help\" says more about a command.\n", cmd.CommandPath())
+	}
+	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
+	return err
+}
+
+// group makes cmd one that does nothing without a command below it.
+func group(cmd *cobra.Command) {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("no command given; \"%s --help\" lists them", cmd.CommandPath())
+		}
+		return unknownCommand(cmd, args[0])
+	}
+}
+
+// unknownCommand is the error of a command that cmd does not have.
+func unknownCommand(cmd *cobra.Command, name string) error {
+	cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
+	if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
+		return fmt.Errorf("unknown command %q; did you mean %s", name, strings.Join(similar, " or "))
+	}
+	return fmt.Errorf("unknown command %q; \"%s --help\" lists them", name, cmd.CommandPath())
+}
+
+// flagError adds a hint to the error of a bad flag. A flag behind an unknown
+// command is not what is wrong.
+func flagError(cmd *cobra.Command, err error) error {
+	if read := cmd.Flags().Args(); cmd.HasSubCommands() && len(read) > 0 {
+		return unknownCommand(cmd, read[0])
+	}
+	return fmt.Errorf("%w; \"%s --help\" lists the flags", err, cmd.CommandPath())
+}
+
+// arguments demands a number of arguments.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
+		case len(args) > most:
+			return fmt.Errorf("unexpected argument %q; usage: %s", args[most], cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// addCompletion adds the library's completion command, in our words.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if !cmd.HasSubCommands() {
+			continue
+		}
+		cmd.Short = "Print a script that makes a shell complete commands"
+		cmd.Long = cmd.Short + ". The help of each\nshell's command says how to use it."
+		cmd.Example = "  source <(portolan completion bash)"
+		group(cmd)
+		for _, shell := range cmd.Commands() {
+			shell.Short = "Print the script for " + shell.Name()
+			shell.Args = arguments(0, 0)
+		}
+	}
+}
+
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Print the help of a command",
+		Long:  "Print the help of a command, as --help does behind its name.",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+			if at, rest, err := cmd.Root().Find(args); err == nil && len(rest) == 0 {
+				for _, c := range at.Commands() {
+					if !c.IsAvailableCommand() {
+						continue
+					}
+					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return unknownCommand(at, rest[0])
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+	}
+}

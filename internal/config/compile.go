@@ -1,0 +1,220 @@
+package config
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// Limits on what the server says of itself, in octets.
+const (
+	maxNSID = 128 // so that every answer to a client of 512 octets has room
+	maxText = 255 // a character-string (RFC 1035, section 3.3)
+)
+
+// keyError is a bad value.
+type keyError struct {
+	key  string
+	item int // of a list, from 0; -1 is all of it
+	err  error
+}
+
+func (e *keyError) Error() string { return e.key + ": " + e.err.Error() }
+func (e *keyError) Unwrap() error { return e.err }
+
+func badValue(key, format string, args ...any) error {
+	return &keyError{key, -1, fmt.Errorf(format, args...)}
+}
+
+func badItem(key string, item int, format string, args ...any) error {
+	return &keyError{key, item, fmt.Errorf(format, args...)}
+}
+
+// Validate checks what can be checked without doing anything. Its errors name
+// the key.
+func (c *Config) Validate() error {
+	_, err := c.Compile()
+	return err
+}
+
+// Compiled is a configuration in the types of those who use it.
+type Compiled struct {
+	Listen        []netip.AddrPort
+	Zone          kubezone.Config
+	CookieSecrets []respond.CookieSecret
+}
+
+// Compile checks the configuration and gives it in the types of its users.
+func (c *Config) Compile() (*Compiled, error) {
+	made := new(Compiled)
+	steps := []func(*Compiled) error{
+		c.compileListen, c.compileRecords, c.compileRanges, c.compileNameServer, c.compileZones,
+		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkLog,
+	}
+	for _, step := range steps {
+		if err := step(made); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+func (c *Config) compileListen(made *Compiled) error {
+	if len(c.Listen) == 0 {
+		return badValue("listen", "no address")
+	}
+	for i, l := range c.Listen {
+		addr, err := netip.ParseAddrPort(l)
+		if err != nil {
+			return badItem("listen", i, "%q is not an address and port, such as 127.0.0.1:1053 or [::]:53", l)
+		}
+		addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+		if addr.Port() != 0 && slices.Contains(made.Listen, addr) {
+			return badItem("listen", i, "%q is given twice", l)
+		}
+		made.Listen = append(made.Listen, addr)
+	}
+	return nil
+}
+
+func (c *Config) compileRecords(made *Compiled) error {
+	if c.TTL < 0 || c.TTL > kubezone.MaxTTL {
+		return badValue("ttl", "%d is not between 0 and %d", c.TTL, kubezone.MaxTTL)
+	}
+	mode := kubezone.PodMode(c.Pods)
+	switch mode {
+	case kubezone.PodsVerified, kubezone.PodsInsecure, kubezone.PodsDisabled:
+	default:
+		return badValue("pods", "%q is not verified, insecure or disabled", c.Pods)
+	}
+	made.Zone.TTL, made.Zone.Pods, made.Zone.EndpointPodNames = uint32(c.TTL), mode, c.EndpointPodNames
+	return nil
+}
+
+func (c *Config) compileRanges(made *Compiled) error {
+	for _, of := range []struct {
+		key    string
+		ranges []string
+	}{{"serviceCIDRs", c.ServiceCIDRs}, {"podCIDRs", c.PodCIDRs}} {
+		for i, r := range of.ranges {
+			prefix, err := netip.ParsePrefix(r)
+			if err != nil || prefix.Bits() == 0 {
+				return badItem(of.key, i, "%q is not a range, such as 10.96.0.0/12", r)
+			}
+			made.Zone.ReverseRanges = append(made.Zone.ReverseRanges, prefix)
+		}
+	}
+	return nil
+}
+
+func (c *Config) compileNameServer(made *Compiled) error {
+	ns, name, _ := strings.Cut(c.NameServer.Service, "/")
+	if ns == "" || name == "" || strings.Contains(name, "/") {
+		return badValue("nameServer.service", "%q is not namespace/name", c.NameServer.Service)
+	}
+	made.Zone.DNSService = cluster.Key{Namespace: ns, Name: name}
+	for i, a := range c.NameServer.Addresses {
+		addr, err := netip.ParseAddr(a)
+		if err != nil || addr.Zone() != "" {
+			return badItem("nameServer.addresses", i, "%q is not an address", a)
+		}
+		made.Zone.DNSAddresses = append(made.Zone.DNSAddresses, addr.Unmap())
+	}
+	if len(c.NameServer.Addresses) > 0 {
+		return nil
+	}
+	for _, l := range made.Listen {
+		if !l.Addr().IsUnspecified() {
+			made.Zone.DNSAddresses = append(made.Zone.DNSAddresses, l.Addr().WithZone(""))
+		}
+	}
+	return nil
+}
+
+// compileZones comes behind what else the zones are made from, for it makes
+// them, to see whether that is possible.
+func (c *Config) compileZones(made *Compiled) error {
+	for i, z := range c.Zones {
+		name, err := dnsname.Parse(z)
+		if err != nil {
+			return badItem("zones", i, "%w", err)
+		}
+		made.Zone.Zones = append(made.Zone.Zones, name)
+	}
+	compiler, err := kubezone.New(made.Zone)
+	if err == nil {
+		_, err = compiler.NewDB()
+	}
+	if err != nil {
+		return badValue("zones", "%s", strings.TrimPrefix(err.Error(), "zones "))
+	}
+	return nil
+}
+
+func (c *Config) compileCookies(made *Compiled) error {
+	for i, s := range c.Cookies.Secrets {
+		raw, err := hex.DecodeString(s)
+		if err != nil || len(raw) != len(respond.CookieSecret{}) {
+			return badItem("cookies.secrets", i, "number %d is not 32 hexadecimal digits", i+1) // a secret is not printed
+		}
+		made.CookieSecrets = append(made.CookieSecrets, respond.CookieSecret(raw))
+	}
+	return nil
+}
+
+func (c *Config) checkIdentity(*Compiled) error {
+	for _, text := range []struct {
+		key, value string
+		limit      int
+	}{
+		{"identity.nsid", c.Identity.NSID, maxNSID},
+		{"identity.serverID", c.Identity.ServerID, maxText},
+		{"identity.version", c.Identity.Version, maxText},
+	} {
+		if len(text.value) > text.limit {
+			return badValue(text.key, "longer than %d octets", text.limit)
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkLimits(*Compiled) error {
+	if c.UDPSize < 512 || c.UDPSize > 4096 {
+		return badValue("udpSize", "%d is not between 512 and 4096", c.UDPSize)
+	}
+	if c.TCP.MaxConnections < 1 {
+		return badValue("tcp.maxConnections", "%d is less than 1", c.TCP.MaxConnections)
+	}
+	if c.TCP.MaxInFlight < 1 {
+		return badValue("tcp.maxInFlight", "%d is less than 1", c.TCP.MaxInFlight)
+	}
+	if c.TCP.MaxQueries < 0 {
+		return badValue("tcp.maxQueries", "%d is less than 0", c.TCP.MaxQueries)
+	}
+	if c.TCP.Idle <= 0 {
+		return badValue("tcp.idle", "%s is not more than 0", time.Duration(c.TCP.Idle))
+	}
+	return nil
+}
+
+func (c *Config) checkLog(*Compiled) error {
+	switch c.Log.Level {
+	case "debug", "info", "warn", "error":
+	default:
+		return badValue("log.level", "%q is not debug, info, warn or error", c.Log.Level)
+	}
+	switch c.Log.Format {
+	case "text", "json":
+	default:
+		return badValue("log.format", "%q is not text or json", c.Log.Format)
+	}
+	return nil
+}

@@ -1,0 +1,340 @@
+package config_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// write makes a configuration file.
+func write(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "portolan.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// compile is what a file with this text means to those who use it.
+func compile(t *testing.T, text string) *config.Compiled {
+	t.Helper()
+	c, err := config.Read(write(t, text))
+	if err != nil {
+		t.Fatalf("Read(%q): %v", text, err)
+	}
+	made, err := c.Compile()
+	if err != nil {
+		t.Fatalf("Compile of %q: %v", text, err)
+	}
+	return made
+}
+
+var defaults = &config.Compiled{
+	Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
+	Zone: kubezone.Config{
+		Zones:        []dnsname.Name{dnsname.MustParse("cluster.local")},
+		TTL:          5,
+		Pods:         kubezone.PodsVerified,
+		DNSService:   cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
+		DNSAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
+	},
+}
+
+// TestDefaults: what a file does not say is as the documentation says.
+func TestDefaults(t *testing.T) {
+	files := map[string]string{
+		"an empty file":            "",
+		"comments only":            "# ttl: 7\n",
+		"an empty document":        "---\n",
+		"an empty mapping":         "{}\n",
+		"a byte order mark":        "\ufeffttl: 5\n",
+		"sections without a value": "tcp:\n  # idle: 1s\nlog:\n",
+		"keys without a value":     "listen:\nzones: ~\nttl: null\npods:\n",
+		"the defaults spelled out": `
+listen: [127.0.0.1:1053]
+zones: [cluster.local]
+ttl: 5
+pods: verified
+endpointPodNames: false
+serviceCIDRs: []
+podCIDRs: []
+nameServer: {service: kube-system/kube-dns, addresses: []}
+udpSize: 1232
+identity: {nsid: "", serverID: "", version: ""}
+cookies: {secrets: []}
+tcp: {maxConnections: 1000, maxInFlight: 64, maxQueries: 0, idle: 10s}
+log: {level: info, format: text}
+`,
+	}
+	for claim, text := range files {
+		t.Run(claim, func(t *testing.T) {
+			if got := compile(t, text); !reflect.DeepEqual(got, defaults) {
+				t.Errorf("Compile of %q\n got %+v\nwant %+v", text, got, defaults)
+			}
+			if got, err := config.Read(write(t, text)); err != nil || !sameText(got, config.Default()) {
+				t.Errorf("Read(%q) = %+v, %v, want the defaults", text, got, err)
+			}
+		})
+	}
+}
+
+// sameText compares configurations as a file would spell them: an empty list
+// is as good as none.
+func sameText(a, b config.Config) bool {
+	x, errX := yaml.Marshal(a)
+	y, errY := yaml.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// TestCompile: how values are understood.
+func TestCompile(t *testing.T) {
+	tests := map[string]struct {
+		text string
+		want func(*config.Compiled)
+	}{
+		"names in any case, with or without the dot": {"zones: [Cluster.Local., other.example]", func(c *config.Compiled) {
+			c.Zone.Zones = names("cluster.local", "other.example")
+		}},
+		"ranges of Services, then of Pods": {"podCIDRs: [10.244.0.0/16]\nserviceCIDRs: [10.96.0.0/12, 'fd00:10:96::/112']", func(c *config.Compiled) {
+			c.Zone.ReverseRanges = []netip.Prefix{
+				netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112"), netip.MustParsePrefix("10.244.0.0/16"),
+			}
+		}},
+		"the name server is where it listens": {"listen: ['[fd00::1]:53', 192.0.2.1:53]", func(c *config.Compiled) {
+			c.Listen = []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:53"), netip.MustParseAddrPort("192.0.2.1:53")}
+			c.Zone.DNSAddresses = []netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("192.0.2.1")}
+		}},
+		"every address is no address of the name server": {"listen: ['0.0.0.0:53', '[::]:53']", func(c *config.Compiled) {
+			c.Listen = []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:53"), netip.MustParseAddrPort("[::]:53")}
+			c.Zone.DNSAddresses = nil
+		}},
+		"the name server's addresses are those given": {"nameServer: {addresses: [192.0.2.53, '::ffff:192.0.2.54']}", func(c *config.Compiled) {
+			c.Zone.DNSAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54")}
+		}},
+		"IPv4 in IPv6 is IPv4": {"listen: ['[::ffff:127.0.0.1]:1053']", func(*config.Compiled) {}},
+		"any free port, twice": {"listen: [127.0.0.1:0, 127.0.0.1:0]", func(c *config.Compiled) {
+			free := netip.MustParseAddrPort("127.0.0.1:0")
+			c.Listen = []netip.AddrPort{free, free}
+			c.Zone.DNSAddresses = append(c.Zone.DNSAddresses, c.Zone.DNSAddresses...)
+		}},
+		"an alias stands for its anchor": {"serviceCIDRs: &ranges [10.0.0.0/8]\npodCIDRs: *ranges", func(c *config.Compiled) {
+			ten := netip.MustParsePrefix("10.0.0.0/8")
+			c.Zone.ReverseRanges = []netip.Prefix{ten, ten}
+		}},
+		"a secret of digits is not a number": {"cookies: {secrets: [00112233445566778899001122334455]}", func(c *config.Compiled) {
+			c.CookieSecrets = []respond.CookieSecret{{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55}}
+		}},
+		"no TTL": {"ttl: 0", func(c *config.Compiled) { c.Zone.TTL = 0 }},
+	}
+	for claim, tt := range tests {
+		t.Run(claim, func(t *testing.T) {
+			want := *defaults
+			tt.want(&want)
+			if got := compile(t, tt.text); !reflect.DeepEqual(got, &want) {
+				t.Errorf("Compile of %q\n got %+v\nwant %+v", tt.text, got, &want)
+			}
+		})
+	}
+}
+
+func names(all ...string) (parsed []dnsname.Name) {
+	for _, s := range all {
+		parsed = append(parsed, dnsname.MustParse(s))
+	}
+	return parsed
+}
+
+// long is a name of three labels and 191 octets, in which ns.dns fits, and
+// hostmaster with one more label does not.
+var long = strings.Repeat(strings.Repeat("a", 62)+".", 3)
+
+// refusals are files that can't be, and what is said behind the file's name.
+var refusals = map[string]struct{ text, want string }{
+	// Keys.
+	"an unknown key":                 {"ttl: 5\nfoo: 1\n", ":2: unknown key foo"},
+	"an unknown key in a section":    {"tcp:\n  idle: 1s\n  foo: 1\n", ":3: unknown key tcp.foo"},
+	"an unknown key in flow style":   {"log: {level: info,\n  foo: 1}", ":2: unknown key log.foo"},
+	"an unknown key, no value":       {"foo:\n", ":1: unknown key foo"},
+	"a key in the wrong case":        {"TTL: 5\n", ":1: unknown key TTL; it is spelled ttl"},
+	"a key with a dash":              {"# sizes\nudp-size: 512\n", ":2: unknown key udp-size; it is spelled udpSize"},
+	"a key with an underscore":       {"tcp: {max_queries: 1}", ":1: unknown key tcp.max_queries; it is spelled tcp.maxQueries"},
+	"a key given twice":              {"ttl: 5\npods: disabled\nttl: 6\n", ":3: key ttl given twice, before on line 1"},
+	"a key given twice in a section": {"log:\n  level: info\n  level: warn\n", ":3: key log.level given twice, before on line 2"},
+	"a merge key":                    {"<<: {ttl: 5}\n", ":1: unknown key <<"},
+	"a key that is a list":           {"[a]: 5\n", ":1: a key must be a word"},
+
+	// Documents.
+	"no mapping":            {"# first\n- ttl\n", ":2: not a mapping of keys to values"},
+	"only a word":           {"ttl\n", ":1: not a mapping of keys to values"},
+	"two documents":         {"ttl: 5\n---\nttl: 6\n", ":3: a second document; there must be one"},
+	"a list never closed":   {"ttl: 5\nlisten: [127.0.0.1:53\npods: verified\n", ":2: did not find expected ',' or ']'"},
+	"a tab":                 {"tcp:\n\tidle: 1s\n", ":2: found character that cannot start any token"},
+	"a value in a value":    {"ttl: 5\npods: a: b\n", ":2: mapping values are not allowed in this context"},
+	"bad on the first line": {"pods: a: b\n", ":1: mapping values are not allowed in this context"},
+	"bad indentation":       {"tcp:\n  idle: 1s\n maxQueries: 5\n", ":3: did not find expected key"},
+	"a quote never closed":  {"ttl: 5\npods: 'verified\n", ":2: found unexpected end of stream"},
+	"an unknown anchor":     {"ttl: *five\n", ": unknown anchor 'five' referenced"},
+	"a control character":   {"ttl: 5\npods: \x01\n", ": control characters are not allowed"},
+	"an anchor in itself":   {"tcp: &a\n  idle: *a\n", ":2: tcp.idle: a mapping is not text"},
+
+	// Types.
+	"a word for a number":         {"pods: verified\nttl: soon\n", `:2: ttl: "soon" is not a whole number`},
+	"text for a number":           {"ttl: '5'\n", `:1: ttl: "5" is not a whole number`},
+	"a fraction for a number":     {"ttl: 1.5\n", `:1: ttl: "1.5" is not a whole number`},
+	"too much for a number":       {"udpSize: 99999999999999999999\n", `:1: udpSize: "99999999999999999999" is not a whole number`},
+	"a list for a number":         {"tcp:\n  maxQueries: [1]\n", ":2: tcp.maxQueries: a list is not a whole number"},
+	"a word for true or false":    {"endpointPodNames: perhaps\n", `:1: endpointPodNames: "perhaps" is not true or false`},
+	"a mapping for true or false": {"endpointPodNames: {}\n", ":1: endpointPodNames: a mapping is not true or false"},
+	"a word for a list":           {"listen: 127.0.0.1:53\n", ":1: listen: not a list; one is written [ONE, TWO]"},
+	"a mapping for a list":        {"zones:\n  cluster.local: true\n", ":2: zones: not a list; one is written [ONE, TWO]"},
+	"a list for text":             {"pods: [verified]\n", ":1: pods: a list is not text"},
+	"a mapping in a list":         {"zones:\n  - cluster.local\n  - name: a.example\n", ":3: zones: a mapping is not text"},
+	"nothing in a list":           {"zones:\n  - cluster.local\n  -\n", ":3: zones: an item without a value"},
+	"a word for a section":        {"tcp: fast\n", ":1: tcp: not a mapping of keys to values"},
+	"a list for a section":        {"log: [info]\n", ":1: log: not a mapping of keys to values"},
+	"a number for a duration":     {"tcp:\n  idle: 10\n", `:2: tcp.idle: "10" is not a duration, such as 10s or 1m30s`},
+	"a word for a duration":       {"tcp: {idle: soon}\n", `:1: tcp.idle: "soon" is not a duration, such as 10s or 1m30s`},
+	"a list for a duration":       {"tcp: {idle: [10s]}\n", ":1: tcp.idle: a list is not text"},
+
+	// Values.
+	"listen on a name":          {"listen: [localhost:53]", `:1: listen: "localhost:53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
+	"listen without address":    {"listen:\n  - 127.0.0.1:53\n  - :53\n", `:3: listen: ":53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
+	"listen without port":       {"listen: [127.0.0.1]", `:1: listen: "127.0.0.1" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
+	"listen on port 65536":      {"listen: [127.0.0.1:65536]", `:1: listen: "127.0.0.1:65536" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
+	"listen nowhere":            {"ttl: 5\nlisten: []", ":2: listen: no address"},
+	"listen twice":              {"listen:\n  - 127.0.0.1:53\n  - 127.0.0.1:0\n  - '[::ffff:127.0.0.1]:53'\n", `:4: listen: "[::ffff:127.0.0.1]:53" is given twice`},
+	"no zone":                   {"zones: []", ":1: zones: no zone"},
+	"an empty zone":             {"zones: ['']", `:1: zones: name "": empty label`},
+	"a bad zone":                {"zones:\n  - a.example\n  - b..example\n", `:3: zones: name "b..example": empty label`},
+	"the root as zone":          {"zones: ['.']", ":1: zones: the root can't be a cluster's zone"},
+	"a zone twice":              {"zones: [a.example, A.example.]", ":1: zones: a.example. and a.example.: zones overlap"},
+	"a zone in another":         {"pods: verified\nzones: [a.example, b.a.example]", ":2: zones: a.example. and b.a.example.: zones overlap"},
+	"a reverse zone":            {"zones: [10.in-addr.arpa]", ":1: zones: in-addr.arpa. and 10.in-addr.arpa.: zones overlap"},
+	"a zone too long":           {"zones: [" + long + strings.Repeat("b", 55) + "]", `:1: zones: label "hostmaster" below ` + long + strings.Repeat("b", 55) + ".: name longer than 255 octets"},
+	"a TTL too long":            {"pods: verified\nttl: 3601", ":2: ttl: 3601 is not between 0 and 3600"},
+	"a TTL too short":           {"ttl: -1", ":1: ttl: -1 is not between 0 and 3600"},
+	"an unknown pod mode":       {"pods: all", `:1: pods: "all" is not verified, insecure or disabled`},
+	"a Service range of words":  {"serviceCIDRs: [services]", `:1: serviceCIDRs: "services" is not a range, such as 10.96.0.0/12`},
+	"a Service range too wide":  {"serviceCIDRs: [0.0.0.0/0]", `:1: serviceCIDRs: "0.0.0.0/0" is not a range, such as 10.96.0.0/12`},
+	"a Pod range without bits":  {"podCIDRs:\n- 10.0.0.0/8\n- 10.96.0.0", `:3: podCIDRs: "10.96.0.0" is not a range, such as 10.96.0.0/12`},
+	"a DNS Service, no name":    {"nameServer:\n  service: kube-dns", `:2: nameServer.service: "kube-dns" is not namespace/name`},
+	"a DNS Service, much name":  {"nameServer: {service: a/b/c}", `:1: nameServer.service: "a/b/c" is not namespace/name`},
+	"a DNS Service, empty":      {"nameServer: {service: ''}", `:1: nameServer.service: "" is not namespace/name`},
+	"a name server's name":      {"nameServer:\n  addresses: [192.0.2.1,\n    ns.example]", `:3: nameServer.addresses: "ns.example" is not an address`},
+	"a name server's interface": {"nameServer: {addresses: ['fe80::1%eth0']}", `:1: nameServer.addresses: "fe80::1%eth0" is not an address`},
+	"a UDP size too small":      {"udpSize: 511", ":1: udpSize: 511 is not between 512 and 4096"},
+	"a UDP size too big":        {"udpSize: 4097", ":1: udpSize: 4097 is not between 512 and 4096"},
+	"a long NSID":               {"identity:\n  nsid: " + strings.Repeat("n", 129), ":2: identity.nsid: longer than 128 octets"},
+	"a long server ID":          {"identity: {serverID: " + strings.Repeat("n", 256) + "}", ":1: identity.serverID: longer than 255 octets"},
+	"a long version":            {"identity: {version: " + strings.Repeat("n", 256) + "}", ":1: identity.version: longer than 255 octets"},
+	"a secret of words":         {"cookies:\n  secrets:\n  - 00112233445566778899aabbccddeeff\n  - sesame", ":4: cookies.secrets: number 2 is not 32 hexadecimal digits"},
+	"a secret too short":        {"cookies: {secrets: ['00112233']}", ":1: cookies.secrets: number 1 is not 32 hexadecimal digits"},
+	"a secret alone":            {"cookies: {secrets: sesame}", ":1: cookies.secrets: not a list; one is written [ONE, TWO]"},
+	"no connections":            {"tcp:\n  maxConnections: 0", ":2: tcp.maxConnections: 0 is less than 1"},
+	"no queries in flight":      {"tcp: {maxInFlight: 0}", ":1: tcp.maxInFlight: 0 is less than 1"},
+	"queries below none":        {"tcp: {maxQueries: -1}", ":1: tcp.maxQueries: -1 is less than 0"},
+	"no idle time":              {"tcp: {idle: 0s}", ":1: tcp.idle: 0s is not more than 0"},
+	"a negative idle time":      {"tcp: {idle: -1s}", ":1: tcp.idle: -1s is not more than 0"},
+	"an unknown log level":      {"log:\n  level: INFO", `:2: log.level: "INFO" is not debug, info, warn or error`},
+	"an unknown log format":     {"log: {format: xml}", `:1: log.format: "xml" is not text or json`},
+}
+
+// TestRefusals: every refusal names the file, the line and the key.
+func TestRefusals(t *testing.T) {
+	for claim, tt := range refusals {
+		t.Run(claim, func(t *testing.T) {
+			path := write(t, tt.text)
+			_, err := config.Read(path)
+			if err == nil {
+				t.Fatalf("Read(%q): no error, want %q", tt.text, tt.want)
+			}
+			if got, ok := strings.CutPrefix(err.Error(), "config "+path); !ok || got != tt.want {
+				t.Errorf("Read(%q)\n got error %q\nwant %q behind the path", tt.text, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestRefusalsNameEveryKey: there is a refusal for each key that a bad value
+// can be given to.
+func TestRefusalsNameEveryKey(t *testing.T) {
+	any := map[string]bool{"manifests": true} // any path may be there when it is read
+	for _, key := range keysOf(reflect.TypeFor[config.Config](), "") {
+		if any[key] {
+			continue
+		}
+		found := false
+		for _, r := range refusals {
+			found = found || strings.Contains(r.want, ": "+key+": ")
+		}
+		if !found {
+			t.Errorf("no refusal names %s", key)
+		}
+	}
+}
+
+// keysOf lists the keys of a section, those of its sections with both names.
+func keysOf(section reflect.Type, prefix string) (keys []string) {
+	for f := range section.Fields() {
+		key := prefix + f.Tag.Get("yaml")
+		if f.Type.Kind() == reflect.Struct {
+			keys = append(keys, keysOf(f.Type, key+".")...)
+			continue
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// TestReadMissing: a file that can't be read is named.
+func TestReadMissing(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "portolan.yaml")
+	for path, want := range map[string]string{
+		missing: "config: open " + missing + ": no such file or directory",
+		dir:     "config: read " + dir + ": is a directory",
+	} {
+		if _, err := config.Read(path); err == nil || err.Error() != want {
+			t.Errorf("Read(%q): %v, want %s", path, err, want)
+		}
+	}
+}
+
+// TestCompileWithoutFile: values that flags gave are refused by key.
+func TestCompileWithoutFile(t *testing.T) {
+	c := config.Default()
+	c.Listen = []string{"localhost:53"}
+	want := `listen: "localhost:53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`
+	if _, err := c.Compile(); err == nil || err.Error() != want {
+		t.Errorf("Compile with listen %q: %v, want %s", c.Listen, err, want)
+	}
+}
+
+// TestDuration: a duration is written as it is read.
+func TestDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"10s": 10 * time.Second, "1m30s": 90 * time.Second, "250ms": 250 * time.Millisecond, "1h": time.Hour, "1.5s": 1500 * time.Millisecond,
+	} {
+		c, err := config.Read(write(t, "tcp: {idle: "+text+"}"))
+		if err != nil || time.Duration(c.TCP.Idle) != want {
+			t.Errorf("tcp.idle %s = %s, %v, want %s", text, time.Duration(c.TCP.Idle), err, want)
+		}
+		written, err := yaml.Marshal(c.TCP)
+		if err != nil || !strings.Contains(string(written), "idle: "+want.String()+"\n") {
+			t.Errorf("Marshal of tcp.idle %s = %q, %v, want %s", text, written, err, want)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package config
+
+import (
+	"bytes"
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Read reads a configuration file over the defaults. Its errors name the file
+// and, where one is to blame, the line.
+func Read(path string) (Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("config: %w", err)
+	}
+	c, err := read(data)
+	var at *lineError
+	switch {
+	case errors.As(err, &at):
+		return Config{}, fmt.Errorf("config %s:%d: %w", path, at.line, at.err)
+	case err != nil:
+		return Config{}, fmt.Errorf("config %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// lineError is an error on a line of the file.
+type lineError struct {
+	line int // from 1
+	err  error
+}
+
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.err) }
+func (e *lineError) Unwrap() error { return e.err }
+
+func errorAt(n *yaml.Node, format string, args ...any) error {
+	return &lineError{n.Line, fmt.Errorf(format, args...)}
+}
+
+func read(data []byte) (Config, error) {
+	c := Default()
+	root, err := parse(data)
+	if err != nil {
+		return c, err
+	}
+	if root != nil {
+		if err := fill(reflect.ValueOf(&c).Elem(), root, ""); err != nil {
+			return c, err
+		}
+	}
+	err = c.Validate()
+	var bad *keyError
+	if errors.As(err, &bad) && root != nil {
+		return c, &lineError{lineOf(root, bad), err}
+	}
+	return c, err
+}
+
+// parse reads the one document of a file; nil when there is nothing in it.
+func parse(data []byte) (*yaml.Node, error) {
+	var root *yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	for first := true; ; first = false {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		switch {
+		case errors.Is(err, io.EOF):
+			return root, nil
+		case err != nil:
+			return nil, syntaxError(err)
+		case isNull(doc.Content[0]):
+		case !first:
+			return nil, errorAt(doc.Content[0], "a second document; there must be one")
+		default:
+			root = doc.Content[0]
+		}
+	}
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+var (
+	yamlLine = regexp.MustCompile(`^line (\d+): `)
+	// The library counts lines from 0 in what its parser finds, from 1 in what
+	// its scanner finds, and tells no line when it is the first.
+	parserError = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key|',' or)|found (duplicate|incompatible|undefined))`)
+	noLineError = regexp.MustCompile(`^(control characters|invalid |unknown anchor|input error)`)
+)
+
+// syntaxError says what the YAML library found, and on which line.
+func syntaxError(err error) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 0
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		text = text[len(m[0]):]
+		line, _ = strconv.Atoi(m[1])
+		if parserError.MatchString(text) {
+			line++
+		}
+	}
+	if noLineError.MatchString(text) {
+		return errors.New(text)
+	}
+	return &lineError{max(line, 1), errors.New(text)}
+}
+
+// fill sets v to what n says, strictly; path is the key of v.
+func fill(v reflect.Value, n *yaml.Node, path string) error {
+	if n.Kind == yaml.AliasNode {
+		anchored := *n.Alias
+		anchored.Line = n.Line // where it is used
+		n = &anchored
+	}
+	if isNull(n) {
+		return nil
+	}
+	switch {
+	case v.Kind() == reflect.Struct:
+		return fillSection(v, n, path)
+	case v.Kind() == reflect.Slice:
+		return fillList(v, n, path)
+	}
+	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok && n.Kind == yaml.ScalarNode {
+		if err := text.UnmarshalText([]byte(n.Value)); err != nil {
+			return errorAt(n, "%s: %w", path, err)
+		}
+		return nil
+	}
+	return fillScalar(v, n, path)
+}
+
+func fillScalar(v reflect.Value, n *yaml.Node, path string) error {
+	wrong := func(want string) error { return errorAt(n, "%s: %s is not %s", path, describe(n), want) }
+	switch v.Kind() {
+	case reflect.Int:
+		if n.ShortTag() != "!!int" || n.Decode(v.Addr().Interface()) != nil {
+			return wrong("a whole number")
+		}
+	case reflect.Bool:
+		if n.Decode(v.Addr().Interface()) != nil {
+			return wrong("true or false")
+		}
+	default:
+		if n.Kind != yaml.ScalarNode {
+			return wrong("text")
+		}
+		v.SetString(n.Value)
+	}
+	return nil
+}
+
+// describe is n's value in words.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.MappingNode:
+		return "a mapping"
+	}
+	return strconv.Quote(n.Value)
+}
+
+func fillList(v reflect.Value, n *yaml.Node, path string) error {
+	if n.Kind != yaml.SequenceNode { // the value is not printed, it may be a secret
+		return errorAt(n, "%s: not a list; one is written [ONE, TWO]", path)
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	for i, item := range n.Content {
+		if isNull(item) {
+			return errorAt(item, "%s: an item without a value", path)
+		}
+		if err := fill(v.Index(i), item, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fillSection(v reflect.Value, n *yaml.Node, path string) error {
+	if n.Kind != yaml.MappingNode {
+		if path != "" {
+			path += ": "
+		}
+		return errorAt(n, "%snot a mapping of keys to values", path)
+	}
+	if path != "" {
+		path += "."
+	}
+	seen := make(map[string]int)
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind != yaml.ScalarNode {
+			return errorAt(key, "a key must be a word")
+		}
+		if line, twice := seen[key.Value]; twice {
+			return errorAt(key, "key %s given twice, before on line %d", path+key.Value, line)
+		}
+		seen[key.Value] = key.Line
+		field, err := fieldOf(v, key, path)
+		if err != nil {
+			return err
+		}
+		if err := fill(field, value, path+key.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fieldOf is the field of a section that a key stands for.
+func fieldOf(section reflect.Value, key *yaml.Node, path string) (reflect.Value, error) {
+	hint := ""
+	for f, v := range section.Fields() {
+		name := f.Tag.Get("yaml")
+		if name == key.Value {
+			return v, nil
+		}
+		if plainKey(name) == plainKey(key.Value) {
+			hint = "; it is spelled " + path + name
+		}
+	}
+	return reflect.Value{}, errorAt(key, "unknown key %s%s%s", path, key.Value, hint)
+}
+
+// plainKey is a key as it may be misspelled.
+func plainKey(key string) string {
+	return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(key))
+}
+
+// lineOf is the line of the value that is to blame, or of the nearest around
+// it that the file has.
+func lineOf(root *yaml.Node, bad *keyError) int {
+	at, line := root, root.Line
+	for _, name := range strings.Split(bad.key, ".") {
+		for i := 0; i+1 < len(at.Content); i += 2 {
+			if at.Kind == yaml.MappingNode && at.Content[i].Value == name {
+				line, at = at.Content[i].Line, at.Content[i+1]
+				break
+			}
+		}
+		if at.Kind == yaml.AliasNode {
+			at = at.Alias
+		}
+	}
+	if at.Kind == yaml.SequenceNode && bad.item >= 0 && bad.item < len(at.Content) {
+		line = at.Content[bad.item].Line
+	}
+	return line
+}

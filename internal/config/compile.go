@@ -14,11 +14,9 @@ import (
 	"portolan.dev/portolan/internal/respond"
 )
 
-// Limits on what the server says of itself, in octets.
-const (
-	maxNSID = 128 // so that every answer to a client of 512 octets has room
-	maxText = 255 // a character-string (RFC 1035, section 3.3)
-)
+// maxText is the length of a character-string, in octets (RFC 1035, section
+// 3.3).
+const maxText = 255
 
 // keyError is a bad value.
 type keyError struct {
@@ -175,7 +173,7 @@ func (c *Config) checkIdentity(*Compiled) error {
 		key, value string
 		limit      int
 	}{
-		{"identity.nsid", c.Identity.NSID, maxNSID},
+		{"identity.nsid", c.Identity.NSID, respond.MaxNSID},
 		{"identity.serverID", c.Identity.ServerID, maxText},
 		{"identity.version", c.Identity.Version, maxText},
 	} {

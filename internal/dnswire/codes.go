@@ -96,6 +96,12 @@ const (
 	opcodeMask  = 0xf << opcodeShift
 )
 
+// EDNSFlags are the flags of an OPT record (RFC 6891, section 6.1.3).
+type EDNSFlags uint16
+
+// FlagDO says that DNSSEC records are welcome (RFC 3225).
+const FlagDO EDNSFlags = 1 << 15
+
 // OptionCode names an EDNS option.
 type OptionCode uint16
 

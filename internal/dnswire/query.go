@@ -43,7 +43,7 @@ type EDNS struct {
 	Present bool
 	Version uint8
 	UDPSize uint16
-	DO      bool
+	Flags   EDNSFlags // those that are known
 
 	Cookie    []byte // client cookie, server cookie; nil when there is none
 	NSID      bool
@@ -78,32 +78,24 @@ func (q *Query) ParseHeader(packet []byte) error {
 }
 
 // ParseBody reads what follows the header of a QUERY: the question and the
-// OPT record; other records are passed over. It fails with ErrQuestions
-// (EDNS is read all the same when there is no question) or ErrMalformed (then
-// there is no EDNS).
+// OPT record; other records are passed over. It fails with ErrQuestions or
+// ErrMalformed; what could be read of EDNS is there all the same, for the
+// response to a query with an OPT record has one (RFC 6891, section 6.1.1).
 func (q *Query) ParseBody(packet []byte) error {
-	err := q.parseBody(packet)
-	if err == ErrMalformed {
-		q.EDNS = EDNS{}
-	}
-	return err
-}
-
-func (q *Query) parseBody(packet []byte) error {
-	if q.questions > 1 {
-		return ErrQuestions
-	}
 	off := HeaderLen
-	if q.questions == 1 {
+	for range q.questions {
 		n, ok := q.parseQuestion(packet[off:])
 		if !ok {
 			return ErrMalformed
 		}
 		off += n
+		if q.questions > 1 {
+			q.Question = nil // none is answered
+		}
 	}
-	for section, count := range q.records {
-		for range count {
-			n, ok := q.parseRecord(packet, off, section == 2)
+	for section := range q.records {
+		for range q.records[section] {
+			n, ok := q.parseRecord(packet, off, Section(section)+Answer)
 			if !ok {
 				return ErrMalformed
 			}
@@ -113,7 +105,7 @@ func (q *Query) parseBody(packet []byte) error {
 	if off != len(packet) {
 		return ErrMalformed
 	}
-	if q.questions == 0 {
+	if q.questions != 1 {
 		return ErrQuestions
 	}
 	return nil
@@ -122,6 +114,7 @@ func (q *Query) parseBody(packet []byte) error {
 // parseQuestion reads the question at the start of b and says how long it is.
 // There is nothing before it that a compression pointer could point to.
 func (q *Query) parseQuestion(b []byte) (length int, ok bool) {
+	q.labels = 0
 	off := 0
 	for {
 		if off >= len(b) || off >= dnsname.MaxWire {
@@ -150,7 +143,7 @@ func (q *Query) parseQuestion(b []byte) (length int, ok bool) {
 
 // parseRecord passes over the record at off, taking in an OPT record of the
 // additional section, and says how long it is.
-func (q *Query) parseRecord(packet []byte, off int, additional bool) (length int, ok bool) {
+func (q *Query) parseRecord(packet []byte, off int, section Section) (length int, ok bool) {
 	nameLen, ok := skipName(packet[off:])
 	const fixed = 10 // type, class, TTL, length
 	if !ok || off+nameLen+fixed > len(packet) {
@@ -163,13 +156,13 @@ func (q *Query) parseRecord(packet []byte, off int, additional bool) (length int
 	}
 	if Type(binary.BigEndian.Uint16(r)) == TypeOPT {
 		// One OPT record, owned by the root (RFC 6891, section 6.1.1).
-		if !additional || q.EDNS.Present || nameLen != 1 {
+		if section != Additional || q.EDNS.Present || nameLen != 1 {
 			return 0, false
 		}
 		q.EDNS.Present = true
 		q.EDNS.UDPSize = binary.BigEndian.Uint16(r[2:])
 		q.EDNS.Version = r[5]
-		q.EDNS.DO = r[6]&0x80 != 0
+		q.EDNS.Flags = EDNSFlags(binary.BigEndian.Uint16(r[6:])) & FlagDO
 		if !q.EDNS.parseOptions(r[fixed : fixed+dataLen]) {
 			return 0, false
 		}

@@ -50,9 +50,6 @@ func (r *Response) Start(buf []byte, q *Query, limit int) {
 // Len is the message's length so far.
 func (r *Response) Len() int { return len(r.buf) }
 
-// Room is how many octets are left to use.
-func (r *Response) Room() int { return r.limit - len(r.buf) }
-
 // Reserve keeps n octets at the message's end out of use; a negative n gives
 // them back.
 func (r *Response) Reserve(n int) { r.limit -= n }
@@ -231,18 +228,41 @@ func (r *Response) SRVTarget(off int) (target []byte, at, next int) {
 }
 
 // AddGlue writes set to the additional section if all of it fits, and reports
-// whether it did. Its owner is the name that stands at the given place of the
-// message.
-func (r *Response) AddGlue(set RRset, at int) bool {
+// whether it did. Its owner is the target that stands at the given place of the
+// message: a pointer, as far as pointers reach (RFC 1035, section 4.1.4).
+func (r *Response) AddGlue(set RRset, target []byte, at int) (whole bool) {
 	const lastPointable = 1<<14 - 1
-	if len(r.buf)+len(set.wire) > r.limit || at > lastPointable {
+	if at > lastPointable {
+		return r.addSpelledOut(set, target)
+	}
+	if len(r.buf)+len(set.wire) > r.limit {
 		return false
 	}
 	owner := r.owner
 	r.owner = 0xc000 | uint16(at)
-	whole := r.AddRRset(Additional, set, 0)
+	whole = r.AddRRset(Additional, set, 0)
 	r.owner = owner
 	return whole
+}
+
+// addSpelledOut writes set to the additional section with the given owner, if
+// all of it fits.
+func (r *Response) addSpelledOut(set RRset, owner []byte) (whole bool) {
+	const pointer = 2
+	head := len(r.buf)
+	for wire := set.wire; len(wire) > 0; {
+		n := recordLen(wire)
+		name := r.compress(owner)
+		if len(r.buf)+name.wireLen()+n-pointer > r.limit {
+			r.buf = r.buf[:head]
+			return false
+		}
+		r.appendName(name)
+		r.buf = append(r.buf, wire[pointer:n]...)
+		wire = wire[n:]
+	}
+	r.counts[Additional] += set.Count
+	return true
 }
 
 // optFixed is the length of an OPT record without options.
@@ -250,16 +270,12 @@ const optFixed = 11
 
 // AddOPT begins the OPT record, which must be the message's last; options
 // follow by AddOption. It does not look at the limit: reserve what it takes.
-func (r *Response) AddOPT(udpSize uint16, rcode RCode, do bool) {
+func (r *Response) AddOPT(udpSize uint16, rcode RCode, flags EDNSFlags) {
 	r.buf = append(r.buf, 0)
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(TypeOPT))
 	r.buf = binary.BigEndian.AppendUint16(r.buf, udpSize)
-	var flags uint16
-	if do {
-		flags = 1 << 15
-	}
 	r.buf = append(r.buf, byte(rcode>>4), 0)
-	r.buf = binary.BigEndian.AppendUint16(r.buf, flags)
+	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(flags))
 	r.buf = append(r.buf, 0, 0)
 	r.counts[Additional]++
 }

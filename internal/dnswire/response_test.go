@@ -423,7 +423,7 @@ func TestStartForgets(t *testing.T) {
 	r.AddSOA(dnswire.Authority, soa("cluster.local"))
 	r.AddRRset(dnswire.Answer, rrset(t, "SRV 0 100 80 b."), 0)
 	r.SRVTarget(0)
-	r.AddOPT(1232, dnswire.BadVers, true)
+	r.AddOPT(1232, dnswire.BadVers, dnswire.FlagDO)
 	r.octets(dnswire.FlagAA|dnswire.FlagTC, dnswire.BadVers)
 
 	r.query = ask(t, web, dnswire.TypeA, dnswire.MinUDPSize).query
@@ -441,12 +441,12 @@ func TestStartForgets(t *testing.T) {
 // collectGlue adds glue for each target that the answer section has.
 func collectGlue(r *response, glue func(name string) (dnswire.RRset, bool)) (targets []string, left int) {
 	for target, at, next := r.SRVTarget(0); target != nil; target, at, next = r.SRVTarget(next) {
-		name, _, err := dnsname.FromWire(append(slices.Clone(target), 0))
-		if err != nil {
-			r.t.Fatalf("SRVTarget = %q: %v", target, err)
+		name, taken, err := dnsname.FromWire(append(slices.Clone(target), 0))
+		if err != nil || taken != len(target)+1 {
+			r.t.Fatalf("SRVTarget = %q, which is read as %v, %v", target, name, err)
 		}
 		targets = append(targets, name.String())
-		if set, ok := glue(name.String()); ok && !r.AddGlue(set, at) {
+		if set, ok := glue(name.String()); ok && !r.AddGlue(set, target, at) {
 			left++
 		}
 	}
@@ -520,8 +520,8 @@ func TestAddGlueIsWholeOrNot(t *testing.T) {
 		r := ask(t, web, dnswire.TypeSRV, dnswire.MinUDPSize)
 		r.AddRRset(dnswire.Answer, srv, 0)
 		r.Reserve(r.Room() - room)
-		_, at, _ := r.SRVTarget(0)
-		fits := r.AddGlue(glue, at)
+		target, at, _ := r.SRVTarget(0)
+		fits := r.AddGlue(glue, target, at)
 		if want := room >= 2*16; fits != want {
 			t.Errorf("AddGlue of two addresses = %v with %d octets of room, want %v", fits, room, want)
 		}
@@ -540,8 +540,8 @@ func TestAddGlueIsWholeOrNot(t *testing.T) {
 func TestAddGlueLeavesTheOwner(t *testing.T) {
 	r := ask(t, web, dnswire.TypeSRV, dnswire.MinUDPSize)
 	r.AddRRset(dnswire.Answer, rrset(t, "SRV 0 100 80 a.x."), 0)
-	_, at, _ := r.SRVTarget(0)
-	r.AddGlue(rrset(t, "A 10.0.0.1"), at)
+	target, at, _ := r.SRVTarget(0)
+	r.AddGlue(rrset(t, "A 10.0.0.1"), target, at)
 	r.AddRRset(dnswire.Additional, rrset(t, "A 10.0.0.2"), 0)
 	want := append(owned("a.x.", "A 10.0.0.1"), owned(web, "A 10.0.0.2")...)
 	if got := texts(r.finish(0, dnswire.NoError).Extra); !slices.Equal(got, want) {
@@ -550,7 +550,7 @@ func TestAddGlueLeavesTheOwner(t *testing.T) {
 }
 
 // TestAddGlueFarBehind: what stands behind 16383 octets can't be pointed to
-// (RFC 1035, section 4.1.4).
+// (RFC 1035, section 4.1.4), and is spelled out.
 func TestAddGlueFarBehind(t *testing.T) {
 	const count = 800
 	var records []string
@@ -564,23 +564,108 @@ func TestAddGlueFarBehind(t *testing.T) {
 	var want []string
 	for target, at, next := r.SRVTarget(0); target != nil; target, at, next = r.SRVTarget(next) {
 		name := strings.TrimPrefix(string(target[:12]), "\x0b") + ".x."
-		done := r.AddGlue(rrset(t, "A 10.0.0.1"), at)
-		if done != (at <= 0x3fff) {
-			t.Errorf("AddGlue(_, %d) = %v, want %v", at, done, !done)
+		if !r.AddGlue(rrset(t, "A 10.0.0.1"), target, at) {
+			t.Errorf("AddGlue(_, %s, %d) = false, want true", name, at)
 		}
-		if done {
-			want = append(want, owned(name, "A 10.0.0.1")...)
-		}
+		want = append(want, owned(name, "A 10.0.0.1")...)
 	}
 	var m dns.Msg
 	if err := m.Unpack(r.octets(0, dnswire.NoError)); err != nil {
 		t.Fatalf("Unpack: %v", err)
 	}
-	if len(m.Answer) != count || len(want) == 0 || len(want) == count {
-		t.Errorf("AddGlue adds %d of %d records, for %d answers, want some", len(want), count, len(m.Answer))
+	if len(m.Answer) != count || len(want) != count {
+		t.Errorf("AddGlue adds %d records, for %d answers, want %d of both", len(want), len(m.Answer), count)
 	}
 	if got := texts(m.Extra); !slices.Equal(got, want) {
 		t.Errorf("AddGlue writes\n%q, want\n%q", got, want)
+	}
+}
+
+// TestAddGlueToTheLastPlace: a pointer to the last place that one reaches, and
+// the name itself for the one behind.
+func TestAddGlueToTheLastPlace(t *testing.T) {
+	const (
+		recordFixed, srvFixed = 12, 6
+		lastPointable         = 1<<14 - 1
+	)
+	for place, length := range map[int]int{lastPointable: 2 + 14, lastPointable + 1: len("\x01a\x01x\x00") + 14} {
+		r := ask(t, web, dnswire.TypeSRV, dnswire.MaxMessage)
+		filler := make([]byte, place-srvFixed-2*recordFixed-r.Len())
+		r.AddRRset(dnswire.Answer, dnswire.NewRRset(65280, 5, filler), 0)
+		r.AddRRset(dnswire.Answer, rrset(t, "SRV 0 100 80 a.x."), 0)
+		target, at, _ := r.SRVTarget(0)
+		if string(target) != "\x01a\x01x" || at != place {
+			t.Fatalf("SRVTarget(0) = %q, %d, want that of a.x. at %d", target, at, place)
+		}
+		before := r.Len()
+		if !r.AddGlue(rrset(t, "A 10.0.0.1"), target, at) || r.Len()-before != length {
+			t.Errorf("AddGlue(_, %d) writes %d octets, want %d", at, r.Len()-before, length)
+		}
+		records := owned("a.x.", "A 10.0.0.1")
+		if got := texts(r.finish(0, dnswire.NoError).Extra); !slices.Equal(got, records) {
+			t.Errorf("AddGlue(_, %d) writes %q, want %q", at, got, records)
+		}
+	}
+}
+
+// TestAddGlueSpelledOutIsWholeOrNot: the same for owners that no pointer
+// reaches, whose ends still point into the question.
+func TestAddGlueSpelledOutIsWholeOrNot(t *testing.T) {
+	tests := map[string]struct {
+		target string
+		owner  int // its length as it is written
+	}{
+		"a stranger":          {"a.x.", len("\x01a\x01x\x00")},
+		"a child":             {"a." + web, len("\x01a\xc0\x0c")},
+		"the question's name": {web, len("\xc0\x0c")},
+		"the root":            {".", len("\x00")},
+	}
+	glue := []string{"A 10.0.0.1", "A 10.0.0.2"}
+	for claim, tt := range tests {
+		t.Run(claim, func(t *testing.T) {
+			whole := len(glue) * (tt.owner + 14)
+			for room := range whole + 2 {
+				r := ask(t, web, dnswire.TypeSRV, dnswire.MaxMessage)
+				r.AddRRset(dnswire.Answer, dnswire.NewRRset(65280, 5, make([]byte, 1<<14)), 0)
+				r.AddRRset(dnswire.Answer, rrset(t, "SRV 0 100 80 "+tt.target), 0)
+				r.Reserve(r.Room() - room)
+				target, at, _ := r.SRVTarget(0)
+				fits := r.AddGlue(rrset(t, glue...), target, at)
+				if want := room >= whole; fits != want {
+					t.Errorf("AddGlue(_, %s, %d) = %v with %d octets of room, want %v", tt.target, at, fits, room, want)
+				}
+				want := []string{}
+				if fits {
+					want = owned(tt.target, glue...)
+				}
+				if got := texts(r.finish(0, dnswire.NoError).Extra); !slices.Equal(got, want) {
+					t.Errorf("AddGlue(_, %s, %d) with %d octets of room writes %q, want %q", tt.target, at, room, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestAddEDE: with its text, without, or not at all, as there is room.
+func TestAddEDE(t *testing.T) {
+	const text = "no such Service"
+	withText := dnswire.OptionLen(2 + len(text))
+	for room := range withText + 2 {
+		r := ask(t, web, dnswire.TypeA, dnswire.MinUDPSize)
+		at := r.Len()
+		r.AddOPT(1232, dnswire.NoError, 0)
+		r.Reserve(r.Room() - room)
+		r.AddEDE(at, dnswire.EDEOther, text)
+		want := "[]"
+		switch {
+		case room >= withText:
+			want = "[0 (Other): (no such Service)]"
+		case room >= dnswire.OptionLen(2):
+			want = "[0 (Other): ()]"
+		}
+		if got := fmt.Sprint(r.finish(0, dnswire.NoError).IsEdns0().Option); got != want {
+			t.Errorf("AddEDE with %d octets of room adds %s, want %s", room, got, want)
+		}
 	}
 }
 
@@ -592,15 +677,15 @@ func TestOPT(t *testing.T) {
 	tests := map[string]struct {
 		size    uint16
 		rcode   dnswire.RCode
-		do      bool
+		flags   dnswire.EDNSFlags
 		options []options
 		ede     string
 		want    []dns.EDNS0
 	}{
 		"no option":         {size: 1232},
-		"DO":                {size: 512, do: true},
+		"DO":                {size: 512, flags: dnswire.FlagDO},
 		"an extended rcode": {size: 65535, rcode: dnswire.BadVers},
-		"both, and more":    {size: 65535, rcode: 0xfff, do: true},
+		"both, and more":    {size: 65535, rcode: 0xfff, flags: dnswire.FlagDO},
 		"a cookie":          {options: []options{{dnswire.OptionCookie, "0123456789abcdef"}}, want: []dns.EDNS0{&dns.EDNS0_COOKIE{Cookie: hex.EncodeToString([]byte("0123456789abcdef"))}}},
 		"an empty option":   {options: []options{{65001, ""}}, want: []dns.EDNS0{&dns.EDNS0_LOCAL{Code: 65001}}},
 		"several options": {
@@ -618,7 +703,7 @@ func TestOPT(t *testing.T) {
 			for _, asText := range []bool{false, true} {
 				r := ask(t, web, dnswire.TypeA, dnswire.MinUDPSize)
 				at := r.Len()
-				r.AddOPT(tt.size, tt.rcode, tt.do)
+				r.AddOPT(tt.size, tt.rcode, tt.flags)
 				length := dnswire.OPTLen
 				for _, o := range tt.options {
 					if asText {
@@ -638,10 +723,10 @@ func TestOPT(t *testing.T) {
 				m := r.finish(0, tt.rcode)
 				opt := m.IsEdns0()
 				if opt == nil {
-					t.Fatalf("AddOPT(%d, %v, %v) makes\n%v, want an OPT record", tt.size, tt.rcode, tt.do, m)
+					t.Fatalf("AddOPT(%d, %v, %x) makes\n%v, want an OPT record", tt.size, tt.rcode, tt.flags, m)
 				}
-				if opt.UDPSize() != tt.size || m.Rcode != int(tt.rcode) || opt.Do() != tt.do || opt.Version() != 0 || opt.Z() != 0 {
-					t.Errorf("AddOPT(%d, %v, %v) makes %v and rcode %d", tt.size, tt.rcode, tt.do, opt, m.Rcode)
+				if opt.UDPSize() != tt.size || m.Rcode != int(tt.rcode) || opt.Do() != (tt.flags != 0) || opt.Version() != 0 || opt.Z() != 0 {
+					t.Errorf("AddOPT(%d, %v, %x) makes %v and rcode %d", tt.size, tt.rcode, tt.flags, opt, m.Rcode)
 				}
 				if got, want := fmt.Sprintf("%T %[1]v", opt.Option), fmt.Sprintf("%T %[1]v", tt.want); got != want {
 					t.Errorf("options are %s, want %s", got, want)
@@ -660,7 +745,7 @@ func TestAddPadding(t *testing.T) {
 				set := rrset(t, `TXT "`+strings.Repeat("x", text)+`"`)
 				r.AddRRset(dnswire.Answer, set, 0)
 				at := r.Len()
-				r.AddOPT(1232, dnswire.NoError, false)
+				r.AddOPT(1232, dnswire.NoError, 0)
 				r.AddOptionString(at, dnswire.OptionNSID, "here")
 				r.Reserve(max(0, r.Room()-room))
 				before, most := r.Len(), r.Len()+r.Room()
@@ -767,13 +852,13 @@ func TestResponseAllocatesNothing(t *testing.T) {
 				r.AddRRset(dnswire.Answer, alias, 0)
 				r.AddRRset(dnswire.Answer, srv, 2)
 				for target, at, next := r.SRVTarget(0); target != nil; target, at, next = r.SRVTarget(next) {
-					r.AddGlue(glue, at)
+					r.AddGlue(glue, target, at)
 				}
 				r.AddRRset(dnswire.Authority, names, 1)
 				r.AddSOA(dnswire.Authority, start)
 				r.AddRRset(dnswire.Additional, single.Set(netip.IPv6Loopback(), 5), 0)
 				opt := r.Len()
-				r.AddOPT(1232, dnswire.NXDomain, true)
+				r.AddOPT(1232, dnswire.NXDomain, dnswire.FlagDO)
 				r.AddOption(opt, dnswire.OptionCookie, cookie)
 				r.AddOptionString(opt, dnswire.OptionNSID, "here")
 				r.AddEDE(opt, dnswire.EDEOther, "why")

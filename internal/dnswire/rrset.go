@@ -144,9 +144,17 @@ func (s RRset) start(first int) int {
 	return off
 }
 
-// CompareRData orders the RDATA of records of type t: as octets, but SRV by
-// its target first, so that equal targets are neighbours.
+// CompareRData orders the RDATA of records of type t: as octets, but names
+// canonically (RFC 4034, section 6.1), and SRV by its target first, so that
+// equal targets are neighbours.
 func CompareRData(t Type, a, b []byte) int {
+	if holdsName(t) {
+		x, _, errX := dnsname.FromWire(a)
+		y, _, errY := dnsname.FromWire(b)
+		if errX == nil && errY == nil {
+			return x.Compare(y)
+		}
+	}
 	if t == TypeSRV {
 		if c := bytes.Compare(a[srvFixed:], b[srvFixed:]); c != 0 {
 			return c

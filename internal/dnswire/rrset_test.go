@@ -170,6 +170,7 @@ func TestCompareRData(t *testing.T) {
 	ordered := map[string][]string{
 		"addresses by their octets":       {"A 9.0.0.1", "A 10.0.0.0", "A 10.0.0.1", "A 255.0.0.0"},
 		"SRV by target, then by the rest": {"SRV 9 9 9 a.", "SRV 9 9 10 a.", "SRV 10 0 0 a.", "SRV 0 0 1 b.", "SRV 0 0 0 aa."},
+		"names canonically":               {"PTR .", "PTR zz.", "PTR aaa.zz.", "PTR b.aaa.zz.", "PTR b.zz.", "PTR zzz."},
 		"TXT as octets":                   {`TXT "b"`, `TXT "aa"`, `TXT "ab"`},
 	}
 	for claim, records := range ordered {

@@ -191,11 +191,11 @@ func TestParseMessage(t *testing.T) {
 	r := ask(t, web, dnswire.TypeSRV, dnswire.MaxMessage)
 	r.AddRRset(dnswire.Answer, rrset(t, "CNAME db."+web), 0)
 	r.AddRRset(dnswire.Answer, rrset(t, "SRV 0 100 80 a.x."), 0)
-	_, at, _ := r.SRVTarget(0)
+	target, at, _ := r.SRVTarget(0)
 	r.AddSOA(dnswire.Authority, soa("cluster.local"))
-	r.AddGlue(rrset(t, "A 10.0.0.1"), at)
+	r.AddGlue(rrset(t, "A 10.0.0.1"), target, at)
 	opt := r.Len()
-	r.AddOPT(1232, dnswire.BadVers, true)
+	r.AddOPT(1232, dnswire.BadVers, dnswire.FlagDO)
 	r.AddOptionString(opt, dnswire.OptionCookie, "8 octets")
 	r.AddOptionString(opt, dnswire.OptionNSID, "here")
 	r.AddOption(opt, dnswire.OptionKeepalive, []byte{1, 44})
@@ -262,7 +262,7 @@ func TestParseMessageOfLittle(t *testing.T) {
 func TestParseMessageReadsAnyRCode(t *testing.T) {
 	for rcode := range dnswire.RCode(1 << 12) {
 		r := ask(t, web, dnswire.TypeA, dnswire.MinUDPSize)
-		r.AddOPT(1232, rcode, false)
+		r.AddOPT(1232, rcode, 0)
 		wire := r.octets(0, rcode)
 		if got, err := dnswire.ParseMessage(wire); err != nil || got.Status != rcode.String() {
 			t.Errorf("ParseMessage of rcode %d = %+v, %v, want status %v", uint16(rcode), got, err, rcode)

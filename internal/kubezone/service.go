@@ -35,10 +35,10 @@ func (c *Compiler) service(v *cluster.View, key cluster.Key) zone.Contribution {
 	if s == nil || !c.servicesLoaded(v) {
 		return zone.Contribution{}
 	}
-	sc := &serviceCompiler{records: records{ttl: c.cfg.TTL}, Service: s}
+	sc := &serviceCompiler{records: records{ttl: c.cfg.TTL}, Service: s, podNames: c.cfg.EndpointPodNames}
 	sc.endpointsLoaded = v.Loaded(cluster.KindEndpointSlice)
 	if sc.endpointsLoaded {
-		sc.collect(v.SlicesOf(key), c.cfg.EndpointPodNames)
+		sc.collect(v.SlicesOf(key))
 	}
 	for i, z := range c.cfg.Zones {
 		base, ok := below(z, labelService, s.Namespace, s.Name)
@@ -58,7 +58,8 @@ func (c *Compiler) service(v *cluster.View, key cluster.Key) zone.Contribution {
 type serviceCompiler struct {
 	records
 	*cluster.Service
-	base dnsname.Name // of the Service, in the zone in hand
+	podNames bool         // endpoints have their Pods' names
+	base     dnsname.Name // of the Service, in the zone in hand
 
 	endpointsLoaded bool
 	ready           []endpoint
@@ -67,7 +68,7 @@ type serviceCompiler struct {
 
 // collect merges the endpoints of all slices (specification, section 2.1,
 // "ready"). Duplicates are dropped where they become records.
-func (sc *serviceCompiler) collect(slices []*cluster.EndpointSlice, podNames bool) {
+func (sc *serviceCompiler) collect(slices []*cluster.EndpointSlice) {
 	all := make(map[netip.Addr]struct{})
 	for _, slice := range slices {
 		for i := range slice.Endpoints {
@@ -76,19 +77,19 @@ func (sc *serviceCompiler) collect(slices []*cluster.EndpointSlice, podNames boo
 				all[addr] = struct{}{}
 			}
 			if e.Ready || sc.PublishNotReady {
-				sc.addReady(e, slice.Ports, podNames)
+				sc.addReady(e, slice.Ports)
 			}
 		}
 	}
 	sc.addresses = len(all)
 }
 
-func (sc *serviceCompiler) addReady(e *cluster.Endpoint, ports []cluster.Port, podNames bool) {
+func (sc *serviceCompiler) addReady(e *cluster.Endpoint, ports []cluster.Port) {
 	var names []string
 	if e.Hostname != "" {
 		names = append(names, e.Hostname)
 	}
-	if podNames && isLabel(e.Pod) && e.Pod != e.Hostname {
+	if sc.podNames && isLabel(e.Pod) && e.Pod != e.Hostname {
 		names = append(names, e.Pod)
 	}
 	for _, addr := range e.Addresses {
@@ -131,7 +132,11 @@ func (sc *serviceCompiler) external() {
 }
 
 // deny says why the Service's own name does not exist, and what is below it.
+// While endpoints are not loaded there is no denial: they might make it exist.
 func (sc *serviceCompiler) deny(n *zone.Note) {
+	if !sc.endpointsLoaded {
+		n = notLoaded
+	}
 	*sc.Mark(sc.base) = zone.Marks{Note: n, Below: n}
 }
 
@@ -152,10 +157,6 @@ func (sc *serviceCompiler) clusterIP() {
 
 // headless: specification, sections 2.4.1 and 2.4.2.
 func (sc *serviceCompiler) headless() {
-	if !sc.endpointsLoaded {
-		sc.deny(notLoaded)
-		return
-	}
 	if len(sc.ready) == 0 {
 		sc.deny(noneReady(sc.addresses))
 		return

@@ -69,7 +69,7 @@ func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
 	r := &w.response
 	r.Reserve(-w.optLen(x))
 	opt := r.Len()
-	r.AddOPT(uint16(w.cfg.UDPSize), rcode, w.query.EDNS.DO)
+	r.AddOPT(uint16(w.cfg.UDPSize), rcode, w.query.EDNS.Flags&dnswire.FlagDO)
 	if w.cookie.asked {
 		r.AddOption(opt, dnswire.OptionCookie, w.cookie.reply[:])
 	}

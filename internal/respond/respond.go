@@ -48,6 +48,10 @@ type Client struct {
 // cross networks unfragmented (DNS Flag Day 2020).
 const DefaultUDPSize = 1232
 
+// MaxNSID is the longest NSID, in octets, so that an answer to a client of 512
+// octets has room for more.
+const MaxNSID = 128
+
 // Config is what a Responder is made from. The zero value of each field but
 // Data is usable.
 type Config struct {
@@ -87,9 +91,8 @@ func New(cfg Config) (*Responder, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	const maxNSID = 128 // so that every answer to a client of 512 octets has room
-	if len(cfg.NSID) > maxNSID {
-		return nil, fmt.Errorf("NSID of %d octets: longer than %d", len(cfg.NSID), maxNSID)
+	if len(cfg.NSID) > MaxNSID {
+		return nil, fmt.Errorf("NSID of %d octets: longer than %d", len(cfg.NSID), MaxNSID)
 	}
 	r := &Responder{cfg: cfg, chaos: make(map[dnsname.Name]dnswire.RRset), hashSeed: maphash.MakeSeed()}
 	for name, text := range map[string]string{"id.server": cfg.ServerID, "version.bind": cfg.Version} {
@@ -108,12 +111,8 @@ type Worker struct {
 	response dnswire.Response
 	scratch  zone.Scratch
 	cookie   cookie
-	rotation [rotations]uint32
+	turns    [turnSlots]turn
 }
-
-// rotations is how many counters of turns a Worker keeps: RRsets that share
-// one take turns together.
-const rotations = 256
 
 // NewWorker makes a Worker.
 func (r *Responder) NewWorker() *Worker { return &Worker{Responder: r} }
@@ -181,13 +180,12 @@ func (w *Worker) validate(x *exchange, packet []byte) (valid bool) {
 		x.outcome = dropped
 		return false
 	}
-	if q.Opcode != dnswire.OpcodeQuery {
-		x.outcome = notImplemented
-		return false
-	}
 	err := q.ParseBody(packet)
 	w.readCookie(x.client.Addr)
 	switch {
+	case q.Opcode != dnswire.OpcodeQuery:
+		x.outcome = notImplemented
+		return false
 	case err == dnswire.ErrQuestions && w.cookie.asked && q.Questions() == 0:
 		// RFC 7873, section 5.4: a query for a cookie and nothing else.
 		x.outcome = answered

@@ -3,6 +3,7 @@ package respond
 import (
 	"bytes"
 	"hash/maphash"
+	"math/rand/v2"
 
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
@@ -103,12 +104,22 @@ func rotates(t dnswire.Type) bool {
 	return t == dnswire.TypeA || t == dnswire.TypeAAAA || t == dnswire.TypeSRV
 }
 
-// turn counts the answers to the present question that this Worker gave.
+// turnSlots is how many RRsets a Worker keeps the turns of.
+const turnSlots = 1024
+
+// turn is whose turn it is in one RRset.
+type turn struct{ rrset, next uint32 }
+
+// turn is the record that the answer begins with: another one than last time,
+// and where the Worker has forgotten that, or never knew, one by chance.
 func (w *Worker) turn(t dnswire.Type) int {
 	h := maphash.Bytes(w.hashSeed, w.query.QName()) + uint64(t)
-	n := &w.rotation[h%rotations]
-	*n++
-	return int(*n)
+	slot, rrset := &w.turns[h%turnSlots], uint32(h>>32)
+	if slot.rrset != rrset {
+		*slot = turn{rrset, rand.Uint32()}
+	}
+	slot.next++
+	return int(slot.next)
 }
 
 // addGlue writes the addresses of SRV targets while they fit; additional
@@ -118,7 +129,7 @@ func (w *Worker) addGlue() {
 	for target != nil {
 		for _, t := range [...]dnswire.Type{dnswire.TypeA, dnswire.TypeAAAA} {
 			a := w.cfg.Data.Lookup(&w.scratch, target, t)
-			if a.Outcome == zone.Found && !w.response.AddGlue(a.RRset, at) {
+			if a.Outcome == zone.Found && !w.response.AddGlue(a.RRset, target, at) {
 				return
 			}
 		}

@@ -15,6 +15,7 @@
 //	authority NAME TTL TYPE DATA
 //	additional NAME TTL TYPE DATA
 //	soa ZONE                  the authority section is the SOA of that zone
+//	opt                       the packet, given in octets, has an OPT record
 //	ede CODE TEXT             the Extended DNS Error; without a line: none
 //	option NAME HEX           an EDNS option of the response; * is any value
 //	size N                    the response has at most N octets
@@ -64,8 +65,9 @@ type Query struct {
 
 	want                 []string
 	dropped              bool
-	size, length         int // 0: any
-	records, additionals int // -1: listed
+	edns                 bool // the query has an OPT record, and so has the response
+	size, length         int  // 0: any
+	records, additionals int  // -1: listed
 	rotation             bool
 	first                string
 }
@@ -162,6 +164,7 @@ func (s *Scenario) addQuery(line string) error {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 	}
+	q.edns = q.edns || question.UDPSize > 0
 	if q.Packet == nil {
 		if q.Packet, err = dnswire.NewQuery(question); err != nil {
 			return err
@@ -206,6 +209,7 @@ func (q *Query) option(question *dnswire.Question, option string) (err error) {
 	case "cookie":
 		question.Options[dnswire.OptionCookie], err = hex.DecodeString(value)
 	case "packet":
+		question.UDPSize = 0
 		q.Packet, err = hex.DecodeString(value)
 	default:
 		return fmt.Errorf("unknown option")
@@ -220,6 +224,8 @@ func (q *Query) addWant(line string) error {
 	switch key {
 	case "dropped":
 		q.dropped = true
+	case "opt":
+		q.edns = true
 	case "size":
 		q.size, err = strconv.Atoi(rest)
 	case "records":
@@ -266,6 +272,9 @@ func (q *Query) check(ask Ask) error {
 	m, err := dnswire.ParseMessage(wire)
 	if err != nil {
 		return err
+	}
+	if m.EDNS != q.edns {
+		return fmt.Errorf("OPT record: got %v, want %v as in the query", m.EDNS, q.edns)
 	}
 	if q.records >= 0 && len(m.Answer) != q.records {
 		return fmt.Errorf("records: got %d, want %d", len(m.Answer), q.records)

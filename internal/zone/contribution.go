@@ -84,6 +84,11 @@ func (b *bundle) equal(o *bundle) bool {
 	return slices.EqualFunc(b.sets, o.sets, dnswire.RRset.Equal)
 }
 
+// holds tells whether b makes its name exist.
+func (b *bundle) holds() bool {
+	return b != nil && (len(b.sets) > 0 || b.marks != nil && b.marks.Exists)
+}
+
 // sameData tells whether b and o make the same records and names; notes may
 // differ.
 func (b *bundle) sameData(o *bundle) bool {

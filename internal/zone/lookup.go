@@ -40,14 +40,27 @@ type Scratch struct {
 // lower-case and without the root's closing zero octet. ANY finds one RRset
 // (RFC 8482, section 4.1). It takes no lock and allocates nothing.
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
-	t := db.table.Load()
-	n := t.find(qname)
-	if n != nil {
-		if a, ok := n.answer(qtype); ok {
+	if a, ok := db.exact(qname, qtype); ok {
+		return a
+	}
+	denial := db.deny(s, qname, qtype)
+	if denial.Outcome == NXDomain {
+		// The name may have come meanwhile, and what denies it behind it: see
+		// Apply.
+		if a, ok := db.exact(qname, qtype); ok {
 			return a
 		}
 	}
-	return db.deny(s, t, qname, qtype)
+	return denial
+}
+
+// exact is the answer at the name, if it exists.
+func (db *DB) exact(qname []byte, qtype dnswire.Type) (a Answer, exists bool) {
+	n := db.table.Load().find(qname)
+	if n == nil {
+		return Answer{}, false
+	}
+	return n.answer(qtype)
 }
 
 // answer is the answer at a name, if it exists.
@@ -57,7 +70,7 @@ func (n *node) answer(qtype dnswire.Type) (a Answer, exists bool) {
 		return Answer{}, false
 	}
 	a = Answer{Outcome: NoData, SOA: n.zone.soa.Load()}
-	if n.parent == nil && qtype == dnswire.TypeSOA {
+	if n.zone.apex == n && qtype == dnswire.TypeSOA {
 		a.Outcome = Authority
 		return a, true
 	}
@@ -92,7 +105,8 @@ func (a *Answer) deny(o Outcome, note *Note) {
 // deny is the answer at a name that does not exist, unless it turns out to
 // spell a child's address. It goes up from the name, to the first note and to
 // the zone's apex.
-func (db *DB) deny(s *Scratch, t *table, qname []byte, qtype dnswire.Type) Answer {
+func (db *DB) deny(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
+	t := db.table.Load()
 	labels, depth := countLabels(qname), int(db.depth.Load())
 	at, child := 0, 0 // where the name in hand and the one below it begin
 	for ; labels > 0; labels, child, at = labels-1, at, at+1+int(qname[at]) {
@@ -107,7 +121,7 @@ func (db *DB) deny(s *Scratch, t *table, qname []byte, qtype dnswire.Type) Answe
 		direct := at != 0 && at == 1+int(qname[0])
 		if b := n.seen.Load(); b != nil && b.marks != nil {
 			if direct && b.marks.Children != Exact {
-				if found, ok := db.spelled(s, t, b.marks, qname, qtype, &a); ok {
+				if found, ok := db.spelled(s, b.marks, qname, qtype, &a); ok {
 					return found
 				}
 			}
@@ -116,7 +130,7 @@ func (db *DB) deny(s *Scratch, t *table, qname []byte, qtype dnswire.Type) Answe
 				return a
 			}
 		}
-		if n.parent == nil {
+		if n.zone.apex == n {
 			return a
 		}
 	}
@@ -137,7 +151,7 @@ func (m *Marks) noteFor(qname []byte, at, child int) *Note {
 
 // spelled answers for a name directly below one whose children are addresses,
 // when its first label spells one.
-func (db *DB) spelled(s *Scratch, t *table, m *Marks, qname []byte, qtype dnswire.Type, denial *Answer) (Answer, bool) {
+func (db *DB) spelled(s *Scratch, m *Marks, qname []byte, qtype dnswire.Type, denial *Answer) (Answer, bool) {
 	first := 1 + int(qname[0])
 	addr, ok := dnsname.ParseDashedAddr(qname[1:first])
 	if !ok {
@@ -154,11 +168,7 @@ func (db *DB) spelled(s *Scratch, t *table, m *Marks, qname []byte, qtype dnswir
 	name := dnsname.AppendDashedAddr(s.name[:1], addr)
 	name[0] = byte(len(name) - 1)
 	name = append(name, qname[first:]...)
-	n := t.find(name)
-	if n == nil {
-		return Answer{}, false
-	}
-	return n.answer(qtype)
+	return db.exact(name, qtype)
 }
 
 func countLabels(qname []byte) int {

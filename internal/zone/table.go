@@ -12,7 +12,7 @@ import (
 type node struct {
 	hash   uint64
 	name   dnsname.Name
-	parent *node // nil at a zone's apex
+	parent *node // nil at the apex of an outermost zone
 	zone   *authority
 
 	// What readers see. A name that does not exist may be seen for its notes.
@@ -23,6 +23,9 @@ type node struct {
 	shares   []ownedShare // by owner
 	children int          // nodes directly below
 	existing int          // those of them that exist
+	touched  bool         // by the change in hand, and next is not seen yet
+	pruned   bool         // out of the table
+	next     *bundle
 }
 
 type ownedShare struct {

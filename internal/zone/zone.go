@@ -33,9 +33,10 @@ type DB struct {
 	owners map[Owner][]*node // by name
 }
 
-// authority is a zone: its start of authority, with the serial of the moment.
+// authority is a zone: its apex, and its start of authority with the serial of
+// the moment.
 type authority struct {
-	apex    dnsname.Name
+	apex    *node
 	soa     atomic.Pointer[dnswire.SOA]
 	touched bool // by the change in hand
 }
@@ -44,30 +45,40 @@ type authority struct {
 var ErrDuplicateZone = errors.New("zone given twice")
 
 // New makes a DB of zones that hold nothing but their SOA. A zone may lie
-// inside another; the inner one has its names.
+// inside another; the inner one has its names, and the outer one knows that
+// they exist.
 func New(zones ...dnswire.SOA) (*DB, error) {
 	db := &DB{owners: make(map[Owner][]*node)}
-	t := newTable(maphash.MakeSeed(), minTable)
-	for _, soa := range zones {
-		if t.find([]byte(soa.Zone.WireLabels())) != nil {
+	db.table.Store(newTable(maphash.MakeSeed(), minTable))
+	outerFirst := slices.SortedStableFunc(slices.Values(zones), func(a, b dnswire.SOA) int {
+		return a.Zone.Labels() - b.Zone.Labels()
+	})
+	for _, soa := range outerFirst {
+		z := new(authority)
+		z.soa.Store(&soa)
+		n := db.ensure(soa.Zone)
+		switch {
+		case n == nil:
+			n = db.insert(&node{name: soa.Zone})
+		case n.zone.apex == n:
 			return nil, fmt.Errorf("zone %s: %w", soa.Zone, ErrDuplicateZone)
 		}
-		a := &authority{apex: soa.Zone}
-		a.soa.Store(&soa)
-		db.zones = append(db.zones, a)
-		n := &node{hash: t.hashName(soa.Zone), name: soa.Zone, zone: a}
-		n.exists.Store(true)
-		t = t.put(n)
-		db.deepen(soa.Zone)
+		z.apex, n.zone = n, z
+		n.settle(nil)
+		db.zones = append(db.zones, z)
 	}
-	db.table.Store(t)
 	return db, nil
 }
 
-func (db *DB) deepen(name dnsname.Name) {
-	if l := int32(name.Labels()); l > db.depth.Load() {
+// insert puts a new node into the table.
+func (db *DB) insert(n *node) *node {
+	t := db.table.Load()
+	n.hash = t.hashName(n.name)
+	if l := int32(n.name.Labels()); l > db.depth.Load() {
 		db.depth.Store(l)
 	}
+	db.table.Store(t.put(n))
+	return n
 }
 
 // Change replaces what Owner contributed by Contribution.
@@ -76,14 +87,30 @@ type Change struct {
 	Contribution Contribution
 }
 
-// Apply makes changes, in order. The serial of each zone in which anything is
-// seen to change grows by one. Names outside every zone are left out.
+// Apply makes changes. Each name that they touch changes once, so that readers
+// see the state before or the state after of it, whoever its owners are. Names
+// that come are shown from the deepest up, before names that go: nothing that
+// exists before and after is ever denied meanwhile, and the parents' notes come
+// behind what they speak of. The serial of each zone in which anything is seen
+// to change grows by one. Names outside every zone are left out.
 func (db *DB) Apply(changes ...Change) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	var touched touchedNodes
 	for _, c := range changes {
-		db.replace(c.Owner, c.Contribution.shares)
+		db.replace(c.Owner, c.Contribution.shares, &touched)
 	}
+	touched.deepestFirst(func(n *node) {
+		if n.next.holds() || n.zone.apex == n {
+			n.publish()
+		}
+	})
+	touched.deepestFirst(func(n *node) {
+		if n.touched {
+			n.publish()
+		}
+		db.prune(n)
+	})
 	for _, z := range db.zones {
 		if z.touched {
 			z.touched = false
@@ -94,13 +121,41 @@ func (db *DB) Apply(changes ...Change) {
 	}
 }
 
+// touchedNodes are the nodes whose shares a change touches, by their names'
+// number of labels.
+type touchedNodes [][]*node
+
+func (t *touchedNodes) add(n *node) {
+	if n.touched {
+		return
+	}
+	n.touched = true
+	depth := n.name.Labels()
+	for len(*t) <= depth {
+		*t = append(*t, nil)
+	}
+	(*t)[depth] = append((*t)[depth], n)
+}
+
+// deepestFirst calls do with every node; what it shall show is worked out.
+func (t touchedNodes) deepestFirst(do func(*node)) {
+	for _, nodes := range slices.Backward(t) {
+		for _, n := range nodes {
+			if n.touched {
+				n.next = n.merged()
+			}
+			do(n)
+		}
+	}
+}
+
 // replace walks the owner's old nodes and new shares, both in order of name.
-func (db *DB) replace(owner Owner, shares []share) {
+func (db *DB) replace(owner Owner, shares []share, touched *touchedNodes) {
 	old := db.owners[owner]
 	nodes := make([]*node, 0, len(shares))
 	for _, s := range shares {
 		for len(old) > 0 && compareLabels(old[0].name, s.name) < 0 {
-			db.withdraw(old[0], owner)
+			old[0].withdraw(owner, touched)
 			old = old[1:]
 		}
 		var n *node
@@ -110,10 +165,10 @@ func (db *DB) replace(owner Owner, shares []share) {
 			continue
 		}
 		nodes = append(nodes, n)
-		db.contribute(n, owner, s.bundle)
+		n.contribute(owner, s.bundle, touched)
 	}
 	for _, n := range old {
-		db.withdraw(n, owner)
+		n.withdraw(owner, touched)
 	}
 	if len(nodes) == 0 {
 		delete(db.owners, owner)
@@ -127,8 +182,7 @@ func compareLabels(a, b dnsname.Name) int { return strings.Compare(a.WireLabels(
 // ensure gives the node of name, made with its ancestors when it is not there,
 // or nil when no zone holds it.
 func (db *DB) ensure(name dnsname.Name) *node {
-	t := db.table.Load()
-	if n := t.find([]byte(name.WireLabels())); n != nil {
+	if n := db.table.Load().find([]byte(name.WireLabels())); n != nil {
 		return n
 	}
 	if name.IsRoot() {
@@ -139,13 +193,10 @@ func (db *DB) ensure(name dnsname.Name) *node {
 		return nil
 	}
 	parent.children++
-	n := &node{hash: t.hashName(name), name: name, parent: parent, zone: parent.zone}
-	db.deepen(name)
-	db.table.Store(db.table.Load().put(n))
-	return n
+	return db.insert(&node{name: name, parent: parent, zone: parent.zone})
 }
 
-func (db *DB) contribute(n *node, owner Owner, b *bundle) {
+func (n *node) contribute(owner Owner, b *bundle, touched *touchedNodes) {
 	i, found := n.find(owner)
 	switch {
 	case !found:
@@ -155,15 +206,14 @@ func (db *DB) contribute(n *node, owner Owner, b *bundle) {
 	default:
 		n.shares[i].bundle = b
 	}
-	db.publish(n)
+	touched.add(n)
 }
 
-func (db *DB) withdraw(n *node, owner Owner) {
+func (n *node) withdraw(owner Owner, touched *touchedNodes) {
 	if i, found := n.find(owner); found {
 		n.shares = slices.Delete(n.shares, i, i+1)
-		db.publish(n)
+		touched.add(n)
 	}
-	db.prune(n)
 }
 
 func (n *node) find(owner Owner) (at int, found bool) {
@@ -172,50 +222,59 @@ func (n *node) find(owner Owner) (at int, found bool) {
 	})
 }
 
-// publish shows readers what n's owners contribute now.
-func (db *DB) publish(n *node) {
+// merged is what n's owners contribute now.
+func (n *node) merged() *bundle {
 	var buf [8]*bundle
 	bundles := buf[:0]
 	for _, s := range n.shares {
 		bundles = append(bundles, s.bundle)
 	}
-	b := merge(n.name, bundles)
+	return merge(n.name, bundles)
+}
+
+// publish shows readers n.next.
+func (n *node) publish() {
+	b := n.next
+	n.touched, n.next = false, nil
 	if !n.seen.Load().sameData(b) {
 		n.zone.touched = true
 	}
 	// Readers look at seen before exists, so a name never seems to exist
 	// without the records that it exists by.
-	if n.existsBy(b) {
+	if b.holds() {
 		n.seen.Store(b)
-		n.settle(true)
+		n.settle(b)
 	} else {
-		n.settle(false)
+		n.settle(b)
 		n.seen.Store(b)
 	}
 }
 
-// existsBy tells whether n exists when b is what is contributed to it.
-func (n *node) existsBy(b *bundle) bool {
-	return n.parent == nil || n.existing > 0 || b != nil && (len(b.sets) > 0 || b.marks != nil && b.marks.Exists)
-}
-
-// settle says whether n exists, and so its ancestors.
-func (n *node) settle(exists bool) {
-	for exists != n.exists.Load() {
+// settle works out whether n exists by what is contributed to it, and so its
+// ancestors.
+func (n *node) settle(b *bundle) {
+	for {
+		exists := n.zone.apex == n || n.existing > 0 || b.holds()
+		if exists == n.exists.Load() {
+			return
+		}
 		n.exists.Store(exists)
-		n = n.parent
+		if n = n.parent; n == nil {
+			return
+		}
 		if exists {
 			n.existing++
 		} else {
 			n.existing--
 		}
-		exists = n.existsBy(n.seen.Load())
+		b = n.seen.Load()
 	}
 }
 
 // prune takes out n, and its ancestors, where nobody needs them.
 func (db *DB) prune(n *node) {
-	for n.parent != nil && len(n.shares) == 0 && n.children == 0 {
+	for n.zone.apex != n && len(n.shares) == 0 && n.children == 0 && !n.pruned {
+		n.pruned = true
 		db.table.Store(db.table.Load().remove(n))
 		n.parent.children--
 		n = n.parent
@@ -241,8 +300,8 @@ func (db *DB) Entries() []Entry {
 	t := db.table.Load()
 	entries := make([]Entry, 0, t.nodes)
 	for n := range t.all {
-		e := Entry{Name: n.name, Zone: n.zone.apex, Exists: n.exists.Load()}
-		if n.parent == nil {
+		e := Entry{Name: n.name, Zone: n.zone.apex.name, Exists: n.exists.Load()}
+		if n.zone.apex == n {
 			e.SOA = n.zone.soa.Load()
 		}
 		if b := n.seen.Load(); b != nil {

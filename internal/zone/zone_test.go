@@ -330,3 +330,83 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestInnerZones: what is above an inner zone exists in the outer one, in
+// whatever order they were given.
+func TestInnerZones(t *testing.T) {
+	db := newDB(t, "a.b.c.example", "example")
+	for name, want := range map[string]zone.Outcome{
+		"b.c.example": zone.NoData, "c.example": zone.NoData, "x.c.example": zone.NXDomain, "x.a.b.c.example": zone.NXDomain,
+	} {
+		if got := lookup(db, name, dnswire.TypeA).Outcome; got != want {
+			t.Errorf("Lookup(%s, A) = %v, want %v", name, got, want)
+		}
+	}
+}
+
+// watch calls look again and again, beside change.
+func watch(look, change func()) {
+	stop := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				look()
+			}
+		}
+	})
+	change()
+	close(stop)
+	watcher.Wait()
+}
+
+// TestNothingIsDeniedMeanwhile: a name that exists before and after a change
+// is not denied during it, though all that it exists by is another.
+func TestNothingIsDeniedMeanwhile(t *testing.T) {
+	db := newDB(t, "example")
+	port := func(name string) func(*zone.Builder) {
+		return func(b *zone.Builder) { addA(b, name+"._tcp.svc.example", "192.0.2.1") }
+	}
+	set(db, "o", port("_a"))
+	watch(func() {
+		if a := lookup(db, "_tcp.svc.example", dnswire.TypeA); a.Outcome != zone.NoData {
+			t.Errorf("Lookup(_tcp.svc.example) = %v, want NoData", a.Outcome)
+		}
+	}, func() {
+		for i := range 3000 {
+			set(db, "o", port([]string{"_b", "_a"}[i%2]))
+		}
+	})
+}
+
+// TestLoadingIsNeverADenial: while everything comes in one change, in any
+// order, a name that comes is pending, then there; a name of several owners
+// has all its records at once.
+func TestLoadingIsNeverADenial(t *testing.T) {
+	for range 20 {
+		db := newDB(t, "example")
+		parent := dnsname.MustParse("svc.example")
+		set(db, "cluster", func(b *zone.Builder) { b.Mark(parent).Below = &zone.Note{Pending: true} })
+		changes := []zone.Change{{Owner: "cluster", Contribution: build(func(b *zone.Builder) {
+			*b.Mark(parent) = zone.Marks{Exists: true, Below: &zone.Note{Text: "no such"}}
+		})}}
+		const services = 300
+		for i := range services {
+			changes = append(changes, zone.Change{Owner: zone.Owner(fmt.Sprint(i)), Contribution: build(func(b *zone.Builder) {
+				addA(b, fmt.Sprintf("s%d.svc.example", i), "192.0.2.1")
+				addA(b, "shared.svc.example", fmt.Sprintf("10.0.%d.%d", i/256, i%256))
+			})})
+		}
+		watch(func() {
+			if a := lookup(db, fmt.Sprintf("s%d.svc.example", services-1), dnswire.TypeA); a.Outcome != zone.Found && a.Outcome != zone.Unanswered {
+				t.Errorf("Lookup of a name that is being loaded = %v, want Unanswered or Found", a.Outcome)
+			}
+			if a := lookup(db, "shared.svc.example", dnswire.TypeA); a.Outcome == zone.Found && a.RRset.Count != services {
+				t.Errorf("Lookup of a shared name has %d records, want %d", a.RRset.Count, services)
+			}
+		}, func() { db.Apply(changes...) })
+	}
+}

@@ -140,7 +140,7 @@ func TestServeBroken(t *testing.T) {
 	p.await(patience, fragile, "10.96.0.30")
 
 	write(t, file, service("fragile", "[10.96.0.31]"))
-	p.waitLog(`level=ERROR msg="manifest document rejected, its last good version stays" file=` + file + ` line=4 object="service shop/fragile" field=spec.clusterIP `)
+	p.waitLog(`level=ERROR msg="manifest document rejected; its last good version, if any, stays" file=` + file + ` line=4 object="service shop/fragile" field=spec.clusterIP `)
 	// Another change goes through, and does not repeat the complaint.
 	write(t, filepath.Join(dir, "other.yaml"), service("other", "10.96.0.40"))
 	p.await(soon, "other.shop.svc.cluster.local.", "10.96.0.40")

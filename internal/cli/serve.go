@@ -23,8 +23,8 @@ func newServe() *cobra.Command {
 The manifests are watched: a change shows in answers at once. A document that
 can't be read costs that document, and its last good version stays.
 
-With --check, print every problem of settings and manifests instead; the
-status is 1 when there is one.`,
+With --check, nothing is served: the problems of the manifests are printed, one
+line each, and the status is 1 when there are any.`,
 		Example: `  portolan serve --manifests examples/shop --listen 127.0.0.1:1053
   dig @127.0.0.1 -p 1053 web.shop.svc.cluster.local`,
 		Args:              arguments(0, 0),
@@ -49,7 +49,7 @@ status is 1 when there is one.`,
 	}
 	source.add(cmd)
 	cmd.Flags().StringArrayVar(&listen, "listen", nil, "serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)")
-	cmd.Flags().BoolVar(&check, "check", false, "check settings and manifests, and end")
+	cmd.Flags().BoolVar(&check, "check", false, "check the settings and the manifests, and end")
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
 	return cmd
 }

@@ -8,11 +8,12 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"portolan.dev/portolan/internal/yamlline"
 )
 
 // Read reads a configuration file over the defaults. Its errors name the file
@@ -88,29 +89,13 @@ func parse(data []byte) (*yaml.Node, error) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-var (
-	yamlLine = regexp.MustCompile(`^line (\d+): `)
-	// The library counts lines from 0 in what its parser finds, from 1 in what
-	// its scanner finds, and tells no line when it is the first.
-	parserError = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key|',' or)|found (duplicate|incompatible|undefined))`)
-	noLineError = regexp.MustCompile(`^(control characters|invalid |unknown anchor|input error)`)
-)
-
 // syntaxError says what the YAML library found, and on which line.
 func syntaxError(err error) error {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	line := 0
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		text = text[len(m[0]):]
-		line, _ = strconv.Atoi(m[1])
-		if parserError.MatchString(text) {
-			line++
-		}
+	line, err := yamlline.Of(err)
+	if line == 0 {
+		return err
 	}
-	if noLineError.MatchString(text) {
-		return errors.New(text)
-	}
-	return &lineError{max(line, 1), errors.New(text)}
+	return &lineError{line, err}
 }
 
 // fill sets v to what n says, strictly; path is the key of v.

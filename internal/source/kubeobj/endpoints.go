@@ -68,7 +68,7 @@ func sliceEndpoint(path *field.Path, t discoveryv1.AddressType, e *discoveryv1.E
 		errs = append(errs, optionalLabel(path.Child("hostname"), endpoint.Hostname)...)
 	}
 	endpoint.Pod = podName(e.TargetRef)
-	if t == discoveryv1.AddressTypeFQDN {
+	if t != discoveryv1.AddressTypeIPv4 && t != discoveryv1.AddressTypeIPv6 {
 		return endpoint, errs
 	}
 	for i, text := range e.Addresses {
@@ -106,7 +106,7 @@ const maxMirrored = 1000
 // Endpoints converts legacy Endpoints into the slices that mirror them: one
 // for each subset and address family.
 func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) {
-	k, errs := key(&e.ObjectMeta, validation.IsDNS1123Label)
+	k, errs := key(&e.ObjectMeta, validation.IsDNS1123Subdomain) // a lock's may have dots
 	var mirrored []*cluster.EndpointSlice
 	for i := range e.Subsets {
 		m, bad := mirrorSubset(field.NewPath("subsets").Index(i), &e.Subsets[i])
@@ -142,7 +142,7 @@ func mirrorSubset(path *field.Path, subset *corev1.EndpointSubset) (mirrored []*
 			errs = append(errs, bad...)
 			errs = append(errs, optionalLabel(at.Child("hostname"), a.Hostname)...)
 			if left--; left < 0 {
-				return
+				continue
 			}
 			slice := v6
 			if addr.Is4() {

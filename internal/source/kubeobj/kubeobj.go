@@ -85,7 +85,7 @@ func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
 func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 	node := &cluster.Node{Name: n.Name}
 	for _, a := range n.Status.Addresses {
-		if addr, err := netip.ParseAddr(a.Address); err == nil {
+		if addr, bad := address(nil, a.Address); len(bad) == 0 {
 			node.Addresses = append(node.Addresses, addr)
 		}
 	}

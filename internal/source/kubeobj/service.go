@@ -1,6 +1,7 @@
 package kubeobj
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -76,13 +77,32 @@ func clusterIPs(spec *field.Path, s *corev1.ServiceSpec, service *cluster.Servic
 		}
 		return errs
 	}
+	for i, f := range s.IPFamilies {
+		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
+			errs = append(errs, field.NotSupported(spec.Child("ipFamilies").Index(i), f, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
+		}
+	}
 	for i, text := range texts {
 		addr, bad := address(at(i), text)
-		if len(bad) == 0 && i > 0 && (i > 1 || addr.Is4() == service.ClusterIPs[0].Is4()) {
-			bad = field.ErrorList{field.Invalid(at(i), text, "may hold one address of each family")}
+		if len(bad) == 0 {
+			bad = clusterIPFamily(at(i), i, addr, s.IPFamilies, service.ClusterIPs)
 		}
 		errs = append(errs, bad...)
 		service.ClusterIPs = append(service.ClusterIPs, addr)
 	}
 	return errs
+}
+
+// clusterIPFamily checks address i: its family is the one that ipFamilies says,
+// and not that of an address before it.
+func clusterIPFamily(path *field.Path, i int, addr netip.Addr, families []corev1.IPFamily, before []netip.Addr) field.ErrorList {
+	for _, b := range before {
+		if i > 1 || b.IsValid() && b.Is4() == addr.Is4() {
+			return field.ErrorList{field.Invalid(path, addr.String(), "may hold one address of each family")}
+		}
+	}
+	if i < len(families) && addr.Is4() != (families[i] == corev1.IPv4Protocol) {
+		return field.ErrorList{field.Invalid(path, addr.String(), fmt.Sprintf("must be an address of the family %s, as spec.ipFamilies says", families[i]))}
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	strictjson "sigs.k8s.io/json"
 
@@ -160,16 +161,16 @@ func isList(h head) bool {
 }
 
 func (d *fileDecoder) item(it *item) {
-	for key, value := range map[string]string{"kind": it.head.Kind, "apiVersion": it.head.APIVersion} {
-		if value == "" {
-			d.reject(it, path{key}, errors.New("missing; each document is one Kubernetes object"))
+	for _, field := range []struct{ key, value string }{{"apiVersion", it.head.APIVersion}, {"kind", it.head.Kind}} {
+		if field.value == "" {
+			d.reject(it, path{field.key}, errors.New("missing; each document is one Kubernetes object"))
 			return
 		}
 	}
 	decode, ok := known[it.head.APIVersion+"/"+it.head.Kind]
 	if !ok {
 		d.passedOver++
-		if ns := it.head.Metadata.Namespace; ns != "" {
+		if ns := it.head.Metadata.Namespace; len(validation.IsDNS1123Label(ns)) == 0 {
 			d.namespaces[ns] = true
 		}
 		return

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"portolan.dev/portolan/internal/yamlline"
 )
 
 // document is one document of a file, as JSON.
@@ -39,7 +41,7 @@ type headMeta struct {
 // YAML; in JSON it is the last.
 func splitDocuments(data []byte) []document {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if start := bytes.TrimLeft(data, " \t\r\n"); len(start) > 0 && start[0] == '{' && json.Valid(firstJSON(start)) {
+	if start := bytes.TrimLeft(data, " \t\r\n"); len(start) > 0 && start[0] == '{' && !separator.Match(data) && json.Valid(firstJSON(start)) {
 		return splitJSON(data)
 	}
 	var docs []document
@@ -88,6 +90,9 @@ func splitJSON(data []byte) []document {
 
 var separator = regexp.MustCompile(`(?m)^(?:---|\.\.\.)(?:[ \t].*)?\r?$`)
 
+// bareMarker is a separator without content behind it.
+var bareMarker = regexp.MustCompile(`^(?:---|\.\.\.)[ \t\r]*(?:[ \t]#.*)?$`)
+
 // splitYAML cuts data before each line that begins or ends a document. Content
 // of a block scalar is indented, so such a line is never one.
 func splitYAML(data []byte) [][]byte {
@@ -117,8 +122,8 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 	doc.line = line + firstLine(chunk)
 	if err != nil {
 		var at int
-		if at, doc.err = yamlError(err, line); at > 0 {
-			doc.line = at
+		if at, doc.err = yamlline.Of(err); at > 0 {
+			doc.line = line + at - 1
 		}
 		return doc, true
 	}
@@ -129,7 +134,7 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 	var value any
 	if err := doc.tree.Decode(&value); err != nil {
 		var at int
-		if at, doc.err = yamlError(err, 1); at > 0 {
+		if at, doc.err = yamlline.Of(err); at > 0 {
 			doc.line = at
 		}
 		return doc, true
@@ -139,6 +144,11 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 		doc.json, err = json.Marshal(plain)
 	}
 	doc.err = err
+	// Aliases and merged keys are resolved there.
+	var resolved head
+	if err == nil && json.Unmarshal(doc.json, &resolved) == nil {
+		doc.head = resolved
+	}
 	return doc, true
 }
 
@@ -147,7 +157,7 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 func firstLine(chunk []byte) int {
 	for i, l := range bytes.Split(chunk, []byte("\n")) {
 		text := bytes.TrimSpace(l)
-		if len(text) > 0 && text[0] != '#' && l[0] != '%' && !separator.Match(l) {
+		if len(text) > 0 && text[0] != '#' && l[0] != '%' && !bareMarker.Match(l) {
 			return i
 		}
 	}
@@ -164,24 +174,6 @@ func shiftLines(n *yaml.Node, by int) {
 	for _, c := range n.Content {
 		shiftLines(c, by)
 	}
-}
-
-var yamlLine = regexp.MustCompile(`line (\d+): `)
-
-// yamlError takes the line out of an error of the YAML library, and moves it
-// by the line that the document begins at.
-func yamlError(err error, begins int) (line int, clean error) {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	var several *yaml.TypeError
-	if errors.As(err, &several) && len(several.Errors) > 0 {
-		text = several.Errors[0]
-	}
-	if m := yamlLine.FindStringSubmatchIndex(text); m != nil {
-		line, _ = strconv.Atoi(text[m[2]:m[3]])
-		line += begins - 1
-		text = text[:m[0]] + text[m[1]:]
-	}
-	return line, errors.New(text)
 }
 
 // plainValue makes a decoded YAML value one that JSON can hold: keys are

@@ -40,6 +40,7 @@ type Source struct {
 	files    map[string]*file
 	applied  map[identity]any   // what the Store holds of ours
 	reported map[string]Problem // those that stand, by their text
+	broken   map[string]error   // what can't be looked into, by path
 	loaded   bool
 	report   Report // of the last time that anything changed
 }
@@ -51,7 +52,8 @@ type file struct {
 	// when it was read; a change in the same instant would not show in info
 	read time.Time
 	*decoded
-	good     map[identity]object // with last good versions of broken documents
+	declared map[identity]object
+	lastGood map[identity]object // of broken documents
 	problems []Problem
 }
 
@@ -88,10 +90,10 @@ func (s *Source) Load() (Report, error) {
 
 // load brings s.files up to date, and the Store with them.
 func (s *Source) load(t *tree) Report {
-	changed := !s.loaded
-	s.loaded = true
+	changed := !s.loaded || len(t.broken)+len(s.broken) > 0
+	s.loaded, s.broken = true, t.broken
 	for path := range s.files {
-		if _, ok := t.files[path]; !ok {
+		if _, ok := t.files[path]; !ok && !t.isBroken(path) {
 			delete(s.files, path)
 			changed = true
 		}
@@ -125,7 +127,7 @@ func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
 	if old == nil {
 		old = &file{decoded: new(decoded)}
 	}
-	f := &file{info: info, read: time.Now(), sum: old.sum, decoded: old.decoded, good: old.good, problems: old.problems}
+	f := &file{info: info, read: time.Now(), sum: old.sum, decoded: old.decoded, declared: old.declared, lastGood: old.lastGood, problems: old.problems}
 	s.files[path] = f
 	data, err := readFile(path, info)
 	switch {
@@ -140,24 +142,27 @@ func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
 	if f.sum = sha256.Sum256(data); f.sum == old.sum {
 		return false
 	}
-	f.decode(path, data, old.good)
+	f.decode(path, data, old)
 	return true
 }
 
-// decode takes in a file's new content; lastGood are the objects it had.
-func (f *file) decode(path string, data []byte, lastGood map[identity]object) {
+// decode takes in a file's new content; old is what it was.
+func (f *file) decode(path string, data []byte, old *file) {
 	f.decoded = decodeFile(path, data)
 	f.problems = f.decoded.problems
-	f.good = make(map[identity]object, len(f.objects))
+	f.declared = make(map[identity]object, len(f.objects))
+	f.lastGood = make(map[identity]object)
 	for _, o := range f.objects {
-		if first, twice := f.good[o.id]; twice {
+		if first, twice := f.declared[o.id]; twice {
 			f.problems = append(f.problems, twiceProblem(o, first))
 		}
-		f.good[o.id] = o
+		f.declared[o.id] = o
 	}
-	for id, o := range lastGood {
-		if _, replaced := f.good[id]; !replaced && (f.unreadable || f.broken[id]) {
-			f.good[id] = o
+	for _, objects := range []map[identity]object{old.lastGood, old.declared} {
+		for id, o := range objects {
+			if _, again := f.declared[id]; !again && (f.unreadable || f.broken[id]) {
+				f.lastGood[id] = o
+			}
 		}
 	}
 }
@@ -171,16 +176,28 @@ func twiceProblem(o, first object) Problem {
 func (s *Source) update() Report {
 	var report Report
 	objects := make(map[identity]object)
-	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+	paths := slices.Sorted(maps.Keys(s.files))
+	for _, path := range paths {
 		f := s.files[path]
 		report.Problems = append(report.Problems, f.problems...)
 		report.PassedOver += f.passedOver
-		for id, o := range f.good {
+		for id, o := range f.declared {
 			if first, twice := objects[id]; twice {
 				report.Problems = append(report.Problems, twiceProblem(o, first))
 			}
 			objects[id] = o
 		}
+	}
+	// What is declared anywhere now counts, not what was.
+	for _, path := range paths {
+		for id, o := range s.files[path].lastGood {
+			if _, declared := objects[id]; !declared {
+				objects[id] = o
+			}
+		}
+	}
+	for path, err := range s.broken {
+		report.Problems = append(report.Problems, Problem{File: path, Line: 1, Err: err, Rejected: true})
 	}
 	report.Problems = append(report.Problems, sharedClusterIPs(objects)...)
 	values := modelValues(objects)

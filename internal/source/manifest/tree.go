@@ -13,32 +13,35 @@ import (
 // tree is what stands in a directory tree at one moment.
 type tree struct {
 	files map[string]fs.FileInfo // manifests, by path; of what a link leads to
-	dirs  []string               // to be watched for changes
-	// root is the tree's directory, above the one that it is in; both are empty
-	// when the tree is one file.
-	root, above string
+	// broken are the files and directories that can't be looked into: what was
+	// known of them, and below them, stays.
+	broken map[string]error
+	// watched are directories, with links resolved, and the names in them that
+	// count; nil where all do.
+	watched map[string]names
 }
+
+// names is a set of file names.
+type names map[string]bool
 
 // maxFile is how long a manifest may be, in octets.
 const maxFile = 256 << 20
 
 // walk finds the manifests under root, which may itself be one file. Names
 // that begin with a dot are passed over, links are followed: that is how a
-// mounted ConfigMap changes all its files at once.
+// mounted ConfigMap changes all its files at once. It fails when root itself
+// can't be looked into.
 func walk(root string) (*tree, error) {
 	info, err := os.Stat(root)
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{files: make(map[string]fs.FileInfo)}
+	t := &tree{files: make(map[string]fs.FileInfo), broken: make(map[string]error), watched: make(map[string]names)}
+	t.watchName(root)
 	if !info.IsDir() {
-		t.addFile(root, info)
-		t.watch(filepath.Dir(root))
+		t.files[root] = info
 		return t, nil
 	}
-	t.root = filepath.Clean(root)
-	t.above = filepath.Dir(t.root)
-	t.watch(t.above) // where the root itself may be replaced
 	return t, t.addDir(root, nil)
 }
 
@@ -52,43 +55,103 @@ func (t *tree) addDir(dir string, above []string) error {
 	if slices.Contains(above, real) {
 		return nil // a link to a directory around it
 	}
-	t.watch(dir)
+	t.watched[real] = nil
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
+	above = append(slices.Clone(above), real)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		info, err := os.Stat(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // gone meanwhile, or a dangling link
-		case err != nil:
-			return err
-		case info.IsDir():
-			if err := t.addDir(path, append(slices.Clone(above), real)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		case info.Mode().IsRegular() && isManifest(path):
-			t.addFile(path, info)
-		}
 		if e.Type()&fs.ModeSymlink != 0 {
-			if target, err := filepath.EvalSymlinks(path); err == nil {
-				t.watch(filepath.Dir(target))
-			}
+			t.watchName(path)
+		}
+		err := t.addEntry(path, above)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // gone meanwhile, or a dangling link
+			t.broken[path] = err
 		}
 	}
 	return nil
 }
 
-func (t *tree) addFile(path string, info fs.FileInfo) { t.files[path] = info }
-
-func (t *tree) watch(dir string) {
-	if !slices.Contains(t.dirs, dir) {
-		t.dirs = append(t.dirs, dir)
+func (t *tree) addEntry(path string, above []string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return t.addDir(path, above)
+	case info.Mode().IsRegular() && isManifest(path):
+		t.files[path] = info
 	}
+	return nil
+}
+
+// isBroken tells whether path can't be looked into, or is below what can't.
+func (t *tree) isBroken(path string) bool {
+	for broken := range t.broken {
+		if path == broken || strings.HasPrefix(path, broken+string(filepath.Separator)) {
+			return true
+		}
+	}
+	return false
+}
+
+// watchName watches whatever can make path lead elsewhere: its name, and that
+// of each link on the way.
+func (t *tree) watchName(path string) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return
+	}
+	const maxLinks = 40 // as Linux follows
+	for range maxLinks {
+		next := t.watchLink(path)
+		if next == "" {
+			break
+		}
+		path = next
+	}
+	t.watchIn(filepath.Dir(path), filepath.Base(path))
+}
+
+// watchLink watches the first link on an absolute path, and gives the path
+// without it; it is empty when there is none.
+func (t *tree) watchLink(path string) (resolved string) {
+	for at := 1; at <= len(path); at++ {
+		if at < len(path) && path[at] != filepath.Separator {
+			continue
+		}
+		link, err := os.Readlink(path[:at])
+		if err != nil {
+			continue
+		}
+		t.watchIn(filepath.Dir(path[:at]), filepath.Base(path[:at]))
+		if !filepath.IsAbs(link) {
+			link = filepath.Join(filepath.Dir(path[:at]), link)
+		}
+		return filepath.Join(link, path[at:])
+	}
+	return ""
+}
+
+func (t *tree) watchIn(dir, name string) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return
+	}
+	set, watched := t.watched[real]
+	if watched && set == nil {
+		return // all names count
+	}
+	if set == nil {
+		set = make(names)
+		t.watched[real] = set
+	}
+	set[name] = true
 }
 
 func isManifest(path string) bool {

@@ -3,6 +3,7 @@ package manifest
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"time"
 
@@ -28,7 +29,7 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 		return err
 	}
 	defer watcher.Close()
-	w := &watched{Watcher: watcher, dirs: make(map[string]bool)}
+	w := &watched{Watcher: watcher, log: s.cfg.Log}
 	report, err := s.scan(w)
 	if err != nil {
 		return err
@@ -55,13 +56,14 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 	}
 }
 
-// watched is a watcher, and the directories that it watches.
+// watched is a watcher, and what it watches: as in tree.
 type watched struct {
 	*fsnotify.Watcher
-	dirs map[string]bool
-	// root is the tree's directory, above the one that it is in; both are empty
-	// when the tree is one file.
-	root, above string
+	log  *slog.Logger
+	dirs map[string]names
+	// deaf are the directories that can't be watched, and are looked at every
+	// rescan.
+	deaf names
 }
 
 // scan loads the tree. Its directories are watched before they are read, so
@@ -70,29 +72,44 @@ func (s *Source) scan(w *watched) (Report, error) {
 	for {
 		t, err := walk(s.cfg.Path)
 		if err != nil {
-			clear(w.dirs) // if it returns, it is another directory
 			return Report{}, fmt.Errorf("manifests: %w", err)
 		}
-		w.root, w.above = t.root, t.above
-		if !w.follow(t.dirs) {
+		if !w.follow(t.watched) {
 			return s.load(t), nil
 		}
 	}
 }
 
-// follow watches dirs and tells whether there are any that it did not watch. A
-// directory that can't be watched is looked at every rescan.
-func (w *watched) follow(dirs []string) (fresh bool) {
-	next := make(map[string]bool, len(dirs))
-	for _, dir := range dirs {
-		next[dir] = true
-		// Again, also where it was watched: it may be another directory of that
-		// name now.
-		_ = w.Add(dir)
-		fresh = fresh || !w.dirs[dir]
+// follow watches dirs, and nothing else, and tells whether there are any that
+// it did not watch.
+func (w *watched) follow(dirs map[string]names) (fresh bool) {
+	deaf := make(names)
+	for dir := range dirs {
+		// Also where it is watched: it may be another directory of that name now.
+		if err := w.Add(dir); err != nil {
+			deaf[dir] = true
+			if !w.deaf[dir] {
+				w.log.Warn("directory can't be watched, its changes show later", "path", dir, "err", err)
+			}
+		}
+		if _, known := w.dirs[dir]; !known {
+			fresh = true
+		}
 	}
-	w.dirs = next
+	for dir := range w.dirs {
+		if _, still := dirs[dir]; !still {
+			_ = w.Remove(dir) // it may be gone
+		}
+	}
+	w.dirs, w.deaf = dirs, deaf
 	return fresh
+}
+
+// counts tells whether a file or directory of that path is, or leads to, one
+// of the tree's.
+func (w *watched) counts(path string) bool {
+	set, known := w.dirs[filepath.Dir(path)]
+	return !known || set == nil || set[filepath.Base(path)]
 }
 
 // wait returns when the tree may have changed, or with ctx's error.
@@ -109,8 +126,8 @@ func (w *watched) wait(ctx context.Context) error {
 		case <-w.Errors: // events were lost: look
 			return nil
 		case e := <-w.Events:
-			if filepath.Dir(e.Name) == w.above && e.Name != w.root {
-				continue // a neighbour of the tree
+			if !w.counts(e.Name) {
+				continue
 			}
 			now := time.Now()
 			if latest.IsZero() {
@@ -125,7 +142,7 @@ func (s *Source) log(r Report) {
 	for _, p := range r.New {
 		log := s.cfg.Log.With("file", p.File, "line", p.Line, "object", p.Object, "field", p.Field, "err", p.Err)
 		if p.Rejected {
-			log.Error("manifest document rejected, its last good version stays")
+			log.Error("manifest document rejected; its last good version, if any, stays")
 		} else {
 			log.Warn("manifest document")
 		}

@@ -1,0 +1,438 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// world is a directory of manifests, and the Store that they are read into.
+type world struct {
+	t      *testing.T
+	dir    string
+	store  *cluster.Store
+	source *Source
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), store: cluster.NewStore()}
+	w.source = New(Config{Path: w.dir, Store: w.store, Log: slog.New(slog.DiscardHandler)})
+	return w
+}
+
+// write writes a file, with its directory, in one step.
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) load() Report {
+	w.t.Helper()
+	r, err := w.source.Load()
+	w.must(err)
+	return r
+}
+
+// services are those in the Store with their first addresses, such as
+// "shop/web 10.0.0.1", sorted.
+func (w *world) services() []string {
+	feed := w.store.Subscribe()
+	defer feed.Close()
+	found := []string{}
+	w.store.View(func(v *cluster.View) {
+		for ch := range feed.Pending() {
+			if s := v.Service(ch.Key); ch.Kind == cluster.KindService && s != nil {
+				found = append(found, fmt.Sprintf("%s %v", s.Key, s.ClusterIPs))
+			}
+		}
+	})
+	slices.Sort(found)
+	return found
+}
+
+func (w *world) wantServices(claim string, want ...string) {
+	w.t.Helper()
+	if diff := cmp.Diff(append([]string{}, want...), w.services()); diff != "" {
+		w.t.Errorf("services after %s (-want +got):\n%s", claim, diff)
+	}
+}
+
+// texts are problems without their directory.
+func (w *world) texts(problems []Problem) []string {
+	texts := []string{}
+	for _, p := range problems {
+		texts = append(texts, strings.ReplaceAll(p.Error(), w.dir+string(filepath.Separator), ""))
+	}
+	return texts
+}
+
+func service(name, ip string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: shop}\nspec: {clusterIP: %s}\n", name, ip)
+}
+
+func TestLastGoodVersionStays(t *testing.T) {
+	w := newWorld(t)
+	w.write("a.yaml", service("web", "10.0.0.1")+"---\n"+service("db", "10.0.0.2"))
+	w.load()
+	w.wantServices("loading", "shop/db [10.0.0.2]", "shop/web [10.0.0.1]")
+
+	w.write("a.yaml", service("web", "10.0.0.x")+"---\n"+service("db", "10.0.0.3"))
+	broken := w.load()
+	w.wantServices("breaking a value", "shop/db [10.0.0.3]", "shop/web [10.0.0.1]")
+	if got := w.texts(broken.New); len(got) != 1 || !strings.HasPrefix(got[0], "a.yaml:4: service shop/web: spec.clusterIP: ") {
+		t.Errorf("problems of a broken value = %q, want one of a.yaml:4", got)
+	}
+	if again := w.load(); len(again.New) != 0 || len(again.Problems) != 1 {
+		t.Errorf("loading again tells %q anew, of %q; want nothing, of one", again.New, again.Problems)
+	}
+
+	w.write("a.yaml", service("web", "10.0.0.1")+"---\nnot: [closed\n")
+	w.load()
+	w.wantServices("a document that can't be read, which may be either", "shop/db [10.0.0.3]", "shop/web [10.0.0.1]")
+
+	w.write("a.yaml", service("web", "10.0.0.1"))
+	if mended := w.load(); len(mended.Problems) != 0 {
+		t.Errorf("problems after mending = %q, want none", mended.Problems)
+	}
+	w.wantServices("mending", "shop/web [10.0.0.1]")
+
+	w.write("a.yaml", service("web", "10.0.0.x"))
+	if broken := w.load(); len(broken.New) != 1 {
+		t.Errorf("breaking anew tells %q, want one problem", broken.New)
+	}
+	w.must(os.Remove(filepath.Join(w.dir, "a.yaml")))
+	w.load()
+	w.wantServices("removing the file")
+}
+
+func TestWhatIsDeclaredNowBeatsWhatWas(t *testing.T) {
+	w := newWorld(t)
+	w.write("z.yaml", service("web", "10.0.0.5"))
+	w.load()
+	w.write("z.yaml", service("web", "10.0.0.x"))
+	w.write("a.yaml", service("web", "10.0.0.9"))
+	w.load()
+	w.wantServices("moving a Service out of a file that broke", "shop/web [10.0.0.9]")
+}
+
+func TestTwice(t *testing.T) {
+	w := newWorld(t)
+	w.write("a.yaml", service("web", "10.0.0.1"))
+	w.write("b.yaml", service("web", "10.0.0.2")+"---\n"+service("web", "10.0.0.3"))
+	want := []string{
+		"b.yaml:6: service shop/web: declared before, in b.yaml:1; this one counts",
+		"b.yaml:6: service shop/web: declared before, in a.yaml:1; this one counts",
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, w.texts(w.load().Problems)); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	w.wantServices("declaring one three times", "shop/web [10.0.0.3]")
+}
+
+// TestProblems: each is one line that says where and what; the rest serves.
+func TestProblems(t *testing.T) {
+	good := service("good", "10.0.0.1") + "---\n"
+	for claim, c := range map[string]struct{ text, want string }{
+		"a value in the second document":    {good + service("bad", "x"), `f.yaml:9: service shop/bad: spec.clusterIP: Invalid value: "x"`},
+		"a name that is no label":           {good + service("Bad", "10.0.0.2"), `f.yaml:8: service shop/Bad: metadata.name: Invalid value`},
+		"no name":                           {good + "apiVersion: v1\nkind: Service\n", `f.yaml:6: metadata.name: Required value`},
+		"no kind":                           {good + "apiVersion: v1\n", `f.yaml:6: kind: missing`},
+		"no apiVersion":                     {good + "kind: Service\n", `f.yaml:6: apiVersion: missing`},
+		"not an object":                     {good + "just text\n", `f.yaml:6: `},
+		"a list of numbers as List":         {good + "apiVersion: v1\nkind: List\nitems: 7\n", `f.yaml:8: items: must be a list`},
+		"an unknown field":                  {good + "apiVersion: v1\nkind: Service\nmetadata:\n  name: w\n  nam: x\n", `f.yaml:10: service default/w: metadata.nam: unknown field`},
+		"a duplicate key":                   {good + "apiVersion: v1\nkind: Service\nmetadata: {name: w}\nspec:\n  clusterIP: 10.0.0.2\n  clusterIP: 10.0.0.3\n", `f.yaml:11: service default/w: mapping key "clusterIP" already defined at line 10`},
+		"a wrong type in a list":            {good + "apiVersion: v1\nkind: Service\nmetadata: {name: w}\nspec:\n  ports:\n  - port: 80\n  - port: http\n", `f.yaml:12: service default/w: spec.ports[1].port: wrong type: string where int32 is wanted`},
+		"a wrong type at a key with dots":   {good + "apiVersion: v1\nkind: Service\nmetadata:\n  name: w\n  annotations:\n    a: b\n    example.com/x: true\n", `f.yaml:12: service default/w: metadata.annotations[example.com/x]: wrong type: bool where string is wanted`},
+		"an item of a list":                 {good + "apiVersion: v1\nkind: ServiceList\nitems:\n- metadata: {name: w}\n- metadata: {name: v}\n  spec: {clusterIP: x}\n", `f.yaml:11: service default/v: spec.clusterIP: Invalid value`},
+		"a syntax error":                    {good + "kind: Service\nmetadata: {name: [w}\n", `f.yaml:7: did not find expected ',' or ']'`},
+		"CRLF":                              {strings.ReplaceAll(good+service("bad", "x"), "\n", "\r\n"), `f.yaml:9: service shop/bad: spec.clusterIP: Invalid value`},
+		"a family that ipFamilies excludes": {good + "apiVersion: v1\nkind: Service\nmetadata: {name: w}\nspec: {clusterIP: 10.0.0.9, ipFamilies: [IPv6]}\n", `f.yaml:9: service default/w: spec.clusterIP: Invalid value: "10.0.0.9"`},
+		"one address of two Services":       {good + service("second", "10.0.0.1"), `f.yaml:6: service shop/second: cluster IP 10.0.0.1 is that of service shop/good too`},
+	} {
+		w := newWorld(t)
+		w.write("f.yaml", c.text)
+		got := w.texts(w.load().Problems)
+		if len(got) != 1 || !strings.HasPrefix(got[0], c.want) || strings.Contains(got[0], "\n") {
+			t.Errorf("%s: problems = %q, want one line: %s", claim, got, c.want)
+		}
+		if s := w.services(); !slices.Contains(s, "shop/good [10.0.0.1]") {
+			t.Errorf("%s: services = %q, want shop/good among them", claim, s)
+		}
+	}
+}
+
+func TestProblemsInJSON(t *testing.T) {
+	w := newWorld(t)
+	w.write("f.json", `{"apiVersion": "v1", "kind": "List", "items": [
+	{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "good"}, "spec": {"clusterIP": "10.0.0.1"}},
+	{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "typed"},
+		"spec": {"ports": [{"port": 80}, {"port": "http"}]}},
+	{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "twice"}, "spec": {"clusterIP": "10.0.0.2", "clusterIP": "10.0.0.3"}}
+]}
+{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "second"}, "spec": {"clusterIP": "10.0.0.4"}}
+{"apiVersion": "v1",, }`)
+	got := w.texts(w.load().Problems)
+	want := []string{
+		"f.json:4: service default/typed: spec.ports[1].port: wrong type: string where int32 is wanted",
+		"f.json:5: service default/twice: spec.clusterIP: key given twice",
+		"f.json:8: invalid character ',' looking for beginning of object key string",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	w.wantServices("loading JSON", "default/good [10.0.0.1]", "default/second [10.0.0.4]")
+}
+
+// TestShapes: what YAML allows, and where objects may stand.
+func TestShapes(t *testing.T) {
+	for claim, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"nothing":                         {"", nil},
+		"only comments":                   {"# nothing\n---\n# here\n", nil},
+		"a comment before":                {"# web\n" + service("web", "10.0.0.1"), []string{"shop/web [10.0.0.1]"}},
+		"empty documents":                 {"---\n---\n" + service("web", "10.0.0.1") + "---\n", []string{"shop/web [10.0.0.1]"}},
+		"a byte order mark":               {"\ufeff" + service("web", "10.0.0.1"), []string{"shop/web [10.0.0.1]"}},
+		"a directive":                     {"%YAML 1.1\n---\n" + service("web", "10.0.0.1"), []string{"shop/web [10.0.0.1]"}},
+		"an end marker":                   {service("web", "10.0.0.1") + "...\n" + service("db", "10.0.0.2"), []string{"shop/db [10.0.0.2]", "shop/web [10.0.0.1]"}},
+		"a document on its marker's line": {"--- {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.0.0.1}}\n", []string{"shop/web [10.0.0.1]"}},
+		"JSON behind markers":             {`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}}` + "\n---\n" + `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b"}}`, []string{"default/a []", "default/b []"}},
+		"an anchor in the name":           {"apiVersion: v1\nkind: Service\nmetadata: {labels: {app: &app web}, name: *app}\n---\napiVersion: v1\nkind: Service\nmetadata: {labels: {app: &app db}, name: *app}\n", []string{"default/db []", "default/web []"}},
+		"a merged namespace":              {"apiVersion: v1\nkind: Service\nmetadata: {<<: {namespace: shop}, name: web}\n", []string{"shop/web []"}},
+		"a date as a label":               {"apiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {since: 2024-01-31}}\n", []string{"default/web []"}},
+		"a number as a key":               {"apiVersion: v1\nkind: Service\nmetadata: {name: web, annotations: {1: x}}\n", []string{"default/web []"}},
+		"a block that holds a marker":     {"apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  annotations:\n    text: |\n      a\n      ---\n      b\n", []string{"default/web []"}},
+	} {
+		w := newWorld(t)
+		w.write("f.yaml", c.text)
+		if r := w.load(); len(r.Problems) > 0 {
+			t.Errorf("%s: problems = %q, want none", claim, r.Problems)
+		}
+		w.wantServices(claim, c.want...)
+	}
+}
+
+func TestAliasBombIsBounded(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := 1; i < 12; i++ {
+		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10))
+	}
+	w := newWorld(t)
+	w.write("f.yaml", b.String()+"---\n"+service("good", "10.0.0.1"))
+	if got := w.texts(w.load().Problems); len(got) != 1 || !strings.Contains(got[0], "excessive aliasing") {
+		t.Errorf("problems = %q, want one of excessive aliasing", got)
+	}
+	w.wantServices("an alias bomb", "shop/good [10.0.0.1]")
+}
+
+// TestOneBadEntry: what can't be looked into costs itself, and what was known
+// of it stays.
+func TestOneBadEntry(t *testing.T) {
+	w := newWorld(t)
+	w.write("sub/a.yaml", service("a", "10.0.0.1"))
+	w.write("b.yaml", service("b", "10.0.0.2"))
+	w.load()
+	w.must(os.Symlink("loop.yaml", filepath.Join(w.dir, "loop.yaml")))
+	w.must(os.Rename(filepath.Join(w.dir, "sub"), filepath.Join(w.dir, ".gone")))
+	w.must(os.Symlink("sub", filepath.Join(w.dir, "sub")))
+	w.write("b.yaml", service("b", "10.0.0.3"))
+	if r := w.load(); len(r.Problems) != 2 {
+		t.Errorf("problems = %q, want one each of loop.yaml and sub", r.Problems)
+	}
+	w.wantServices("links that lead to themselves", "shop/a [10.0.0.1]", "shop/b [10.0.0.3]")
+}
+
+func TestMissingRoot(t *testing.T) {
+	w := newWorld(t)
+	w.write("a.yaml", service("web", "10.0.0.1"))
+	w.load()
+	w.must(os.RemoveAll(w.dir))
+	if _, err := w.source.Load(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Load without its directory = %v, want %v", err, os.ErrNotExist)
+	}
+	w.wantServices("removing the directory", "shop/web [10.0.0.1]")
+}
+
+// follow runs the source beside the test, and gives what waits for the
+// services to be as wanted, and the time that took.
+func (w *world) follow() (await func(claim string, want ...string)) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	loaded := make(chan struct{})
+	running.Go(func() {
+		if err := w.source.Run(ctx, func(Report) { close(loaded) }); !errors.Is(err, context.Canceled) {
+			w.t.Errorf("Run = %v, want %v", err, context.Canceled)
+		}
+	})
+	w.t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	<-loaded
+	return func(claim string, want ...string) {
+		w.t.Helper()
+		feed := w.store.Subscribe()
+		defer feed.Close()
+		start := time.Now()
+		deadline, stop := context.WithTimeout(ctx, 1500*time.Millisecond) // less than rescan
+		defer stop()
+		for !slices.Equal(append([]string{}, want...), w.services()) {
+			if _, err := feed.Next(deadline); err != nil {
+				w.wantServices(claim+", which was not seen in time", want...)
+				return
+			}
+		}
+		w.t.Logf("%s was seen after %s", claim, time.Since(start).Round(time.Millisecond))
+	}
+}
+
+func TestFollow(t *testing.T) {
+	w := newWorld(t)
+	w.write("a.yaml", service("web", "10.0.0.1"))
+	await := w.follow()
+	path := func(name string) string { return filepath.Join(w.dir, name) }
+
+	w.write("a.yaml", service("web", "10.0.0.2"))
+	await("writing a file", "shop/web [10.0.0.2]")
+	w.write("a.yaml.tmp", service("web", "10.0.0.3"))
+	w.must(os.Rename(path("a.yaml.tmp"), path("a.yaml")))
+	await("renaming over a file", "shop/web [10.0.0.3]")
+	w.write("deep/er/b.yaml", service("db", "10.0.0.4"))
+	await("a directory that is new", "shop/db [10.0.0.4]", "shop/web [10.0.0.3]")
+	w.write("deep/er/b.yaml", service("db", "10.0.0.5"))
+	await("a change in the new directory", "shop/db [10.0.0.5]", "shop/web [10.0.0.3]")
+	w.must(os.Remove(path("a.yaml")))
+	await("removing a file", "shop/db [10.0.0.5]")
+	w.write("a.yaml", service("web", "10.0.0.6"))
+	await("its return", "shop/db [10.0.0.5]", "shop/web [10.0.0.6]")
+	w.must(os.RemoveAll(path("deep")))
+	await("removing a directory", "shop/web [10.0.0.6]")
+	w.must(os.Rename(w.dir, w.dir+".away"))
+	w.must(os.Mkdir(w.dir, 0o700))
+	w.write("a.yaml", service("web", "10.0.0.7"))
+	await("another directory of that name", "shop/web [10.0.0.7]")
+	w.write("a.yaml", service("web", "10.0.0.8"))
+	await("a change in it", "shop/web [10.0.0.8]")
+}
+
+// TestFollowConfigMap: a mounted ConfigMap changes all its files at once, by
+// swapping the link ..data.
+func TestFollowConfigMap(t *testing.T) {
+	w := newWorld(t)
+	path := func(name string) string { return filepath.Join(w.dir, name) }
+	w.write("..1/a.yaml", service("web", "10.0.0.1"))
+	w.must(os.Symlink("..1", path("..data")))
+	w.must(os.Symlink(filepath.Join("..data", "a.yaml"), path("a.yaml")))
+	await := w.follow()
+	for i := 2; i < 5; i++ {
+		version := fmt.Sprintf("..%d", i)
+		w.write(version+"/a.yaml", service("web", fmt.Sprintf("10.0.0.%d", i)))
+		w.must(os.Symlink(version, path("..data_tmp")))
+		w.must(os.Rename(path("..data_tmp"), path("..data")))
+		await("swapping ..data", fmt.Sprintf("shop/web [10.0.0.%d]", i))
+	}
+}
+
+// TestFollowLinks: whatever link on the way to the manifests changes, or what
+// it leads to.
+func TestFollowLinks(t *testing.T) {
+	base := t.TempDir()
+	w := newWorld(t)
+	path := func(name string) string { return filepath.Join(base, name) }
+	write := func(name, text string) {
+		w.must(os.MkdirAll(filepath.Dir(path(name)), 0o700))
+		w.must(os.WriteFile(path(name), []byte(text), 0o600))
+	}
+	write("one/k8s/a.yaml", service("a", "10.0.0.1"))
+	write("two/k8s/a.yaml", service("a", "10.0.0.2"))
+	write("shared.yaml", service("s", "10.0.0.3"))
+	for _, version := range []string{"one", "two"} {
+		w.must(os.Symlink(path("shared.yaml"), path(version+"/k8s/s.yaml")))
+	}
+	w.must(os.Symlink("one", path("current")))
+	w.source = New(Config{Path: path("current/k8s"), Store: w.store, Log: slog.New(slog.DiscardHandler)})
+	await := w.follow()
+	await("loading through a link", "shop/a [10.0.0.1]", "shop/s [10.0.0.3]")
+	w.must(os.Symlink("two", path("next")))
+	w.must(os.Rename(path("next"), path("current")))
+	await("swapping a link above the tree", "shop/a [10.0.0.2]", "shop/s [10.0.0.3]")
+	write("shared.yaml", service("s", "10.0.0.4"))
+	await("a change of what a link in the tree leads to", "shop/a [10.0.0.2]", "shop/s [10.0.0.4]")
+}
+
+func TestFollowOneFile(t *testing.T) {
+	w := newWorld(t)
+	w.write("real/a.yaml", service("web", "10.0.0.1"))
+	link := filepath.Join(w.dir, "link.yaml")
+	w.must(os.Symlink(filepath.Join("real", "a.yaml"), link))
+	w.source = New(Config{Path: link, Store: w.store, Log: slog.New(slog.DiscardHandler)})
+	await := w.follow()
+	w.write("real/a.yaml", service("web", "10.0.0.2"))
+	await("a change of the file behind a link", "shop/web [10.0.0.2]")
+}
+
+func TestFollowTheWorkingDirectory(t *testing.T) {
+	w := newWorld(t)
+	w.write("a.yaml", service("web", "10.0.0.1"))
+	t.Chdir(w.dir)
+	w.source = New(Config{Path: ".", Store: w.store, Log: slog.New(slog.DiscardHandler)})
+	await := w.follow()
+	w.write("a.yaml", service("web", "10.0.0.2"))
+	await("a change in the working directory", "shop/web [10.0.0.2]")
+}
+
+// FuzzManifest: whatever a file holds, there is no panic, each problem is one
+// line about a line of the file, and each object has a key.
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte(service("web", "10.0.0.1") + "---\n" + service("db", "x")))
+	f.Add([]byte("--- {kind: Service, apiVersion: v1}\n...\n%YAML 1.1\n---\na: &a [*a]\n"))
+	f.Add([]byte(`{"apiVersion": "v1", "kind": "List", "items": [{"kind": "Pod", "apiVersion": "v1"}, 7, {"kind": "Service", "a": 1, "a": 2}]}`))
+	f.Add([]byte("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: a, labels: {kubernetes.io/service-name: b}}\naddressType: IPv4\nendpoints: [{addresses: [\"10.0.0.1\", fd00::1], conditions: {ready: false}}]\nports: [{port: 80}]\n"))
+	f.Add([]byte("apiVersion: v1\nkind: Endpoints\nmetadata: {name: a}\nsubsets: [{addresses: [{ip: 10.0.0.1, hostname: h}], ports: [{port: 1}]}]\n"))
+	f.Add([]byte("apiVersion: v1\nkind: Service\nmetadata: {<<: {namespace: a}, name: b, 1: 2, annotations: {a.b/c: true}}\r\nspec: {ports: [{port: 2024-01-01}]}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := decodeFile("f", data)
+		lines := 1 + strings.Count(string(data), "\n")
+		for _, p := range d.problems {
+			if p.Line < 1 || p.Line > lines+1 || strings.Contains(p.Error(), "\n") || p.Err == nil {
+				t.Errorf("decodeFile(%q): problem %q of line %d, of %d lines", data, p.Error(), p.Line, lines)
+			}
+		}
+		for _, o := range d.objects {
+			if o.id.key.Name == "" || o.line < 1 || o.line > lines+1 || o.value == nil {
+				t.Errorf("decodeFile(%q): object %+v", data, o)
+			}
+		}
+	})
+}

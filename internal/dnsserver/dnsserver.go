@@ -30,31 +30,36 @@ type Config struct {
 	// Listen are addresses and ports, each for UDP and TCP. Port 0 is any free
 	// one, the same for both. An IPv6 address takes IPv6 only.
 	Listen []netip.AddrPort
-	// NewAnswerer makes an Answerer for one goroutine.
+	// NewAnswerer makes an Answerer, which is used by one goroutine at a time.
+	// It is itself called from several.
 	NewAnswerer func() Answerer
-	// MaxConnections is how many TCP connections there are at once; one more
-	// closes the one that was idle longest.
+	// MaxConnections is how many TCP connections there are at once, at least
+	// 1; one more closes the one that was idle longest.
 	MaxConnections int
-	// MaxInFlight is how many queries of a connection are worked on at once.
+	// MaxInFlight is how many queries of a connection are worked on at once,
+	// at least 1.
 	MaxInFlight int
 	// MaxQueries is how many queries a connection may ask; 0 is without limit.
 	MaxQueries int
 	// Idle is how long a connection may be silent, or take to send or accept
-	// one message.
+	// one message; more than 0.
 	Idle time.Duration
 	Log  *slog.Logger
 }
 
 // Server serves on bound sockets.
 type Server struct {
-	cfg Config
-	udp []*net.UDPConn
-	tcp []*net.TCPListener
+	cfg        Config
+	maxHeld    int
+	drainTime  time.Duration
+	lingerTime time.Duration
+	udp        []*net.UDPConn
+	tcp        []*net.TCPListener
 }
 
 // Listen binds the sockets and begins nothing. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, maxHeld: maxHeld, drainTime: drainTime, lingerTime: lingerTime}
 	for _, addr := range cfg.Listen {
 		if err := s.bind(ctx, addr); err != nil {
 			s.close()
@@ -79,6 +84,7 @@ func (s *Server) bind(ctx context.Context, addr netip.AddrPort) error {
 // bindOnce binds TCP first: that fails when another server has the port, while
 // UDP sockets may share it.
 func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
+	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	family := "6"
 	if addr.Addr().Is4() {
 		family = "4"
@@ -134,14 +140,15 @@ func (s *Server) Addrs() []netip.AddrPort {
 }
 
 // Run serves until ctx is done, then answers what was read and closes. It
-// returns nil after that, or the error that ended it.
+// returns nil after that, or the error that ended it. Clients that take in
+// their answers slowly have 5 s for it; Answerers are waited for.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.close()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, conn := range s.udp {
 		group.Go(func() error { return s.serveUDP(ctx, conn) })
 	}
-	t := newTCPServer(&s.cfg)
+	t := newTCPServer(s)
 	for _, l := range s.tcp {
 		group.Go(func() error { return t.serve(ctx, l) })
 	}

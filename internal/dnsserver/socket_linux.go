@@ -35,17 +35,27 @@ func controlUDP(network, _ string, c syscall.RawConn) error {
 }
 
 // replyControl turns the control message of a packet into that of its answer:
-// the same address, but any interface unless the address needs its own.
+// the same address, but any interface unless the address needs its own. It
+// gives nil, which leaves the address to the system, for any other message.
 func replyControl(control []byte) []byte {
-	data := unix.CmsgLen(0)
-	switch len(control) {
-	case unix.CmsgSpace(unix.SizeofInet4Pktinfo): // interface, address of the answer, address of the header
-		binary.NativeEndian.PutUint32(control[data:], 0)
-	case unix.CmsgSpace(unix.SizeofInet6Pktinfo): // address, interface
-		addr := netip.AddrFrom16([16]byte(control[data:]))
-		if !addr.IsLinkLocalUnicast() {
-			binary.NativeEndian.PutUint32(control[data+16:], 0)
+	if len(control) < unix.CmsgSpace(0) {
+		return nil
+	}
+	header, data, _, err := unix.ParseOneSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	switch {
+	case header.Level == unix.IPPROTO_IP && header.Type == unix.IP_PKTINFO && len(data) == unix.SizeofInet4Pktinfo:
+		// interface, address of the answer, address of the header
+		binary.NativeEndian.PutUint32(data, 0)
+	case header.Level == unix.IPPROTO_IPV6 && header.Type == unix.IPV6_PKTINFO && len(data) == unix.SizeofInet6Pktinfo:
+		// address, interface
+		if !netip.AddrFrom16([16]byte(data)).IsLinkLocalUnicast() {
+			binary.NativeEndian.PutUint32(data[16:], 0)
 		}
+	default:
+		return nil
 	}
 	return control
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"time"
 
 	"portolan.dev/portolan/internal/dnswire"
@@ -16,19 +15,24 @@ import (
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	local := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr()
-	p := &packets{conn: conn, answerer: s.cfg.NewAnswerer()}
-	if local.IsUnspecified() {
-		p.control = make([]byte, controlLen)
-	}
+	p := newPackets(conn, s.cfg.NewAnswerer())
+	unread := 0 // errors of reading in a row
 	for {
-		err := p.answerOne()
+		received, err := p.answerOne()
+		if received {
+			unread = 0
+		} else {
+			unread++
+		}
 		switch {
 		case err == nil:
-		case ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded):
+		case ctx.Err() != nil && !received:
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
+		case unread > 1:
+			s.cfg.Log.Warn("udp socket can't be read", "err", err)
+			pause(ctx, retryTime)
 		default:
 			// An error that a client caused, such as an ICMP message, is told
 			// once and is no reason to stop.
@@ -48,28 +52,36 @@ type packets struct {
 	control []byte
 }
 
-// answerOne reads one packet and answers it.
-func (p *packets) answerOne() error {
+func newPackets(conn *net.UDPConn, answerer Answerer) *packets {
+	p := &packets{conn: conn, answerer: answerer}
+	if conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().IsUnspecified() {
+		p.control = make([]byte, controlLen)
+	}
+	return p
+}
+
+// answerOne reads one packet and answers it. It tells whether one was
+// received; if so, an error is one of sending.
+func (p *packets) answerOne() (received bool, err error) {
 	var n, controlN int
 	var from netip.AddrPort
-	var err error
 	if p.control == nil {
 		n, from, err = p.conn.ReadFromUDPAddrPort(p.query[:])
 	} else {
 		n, controlN, _, from, err = p.conn.ReadMsgUDPAddrPort(p.query[:], p.control)
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	client := respond.Client{Addr: from.Addr().Unmap(), Transport: respond.UDP}
 	answer := p.answerer.Respond(p.query[:n], client, p.answer[:0])
 	if answer == nil {
-		return nil
+		return true, nil
 	}
 	if p.control == nil {
 		_, err = p.conn.WriteToUDPAddrPort(answer, from)
 	} else {
 		_, _, err = p.conn.WriteMsgUDPAddrPort(answer, replyControl(p.control[:controlN]), from)
 	}
-	return err
+	return true, err
 }

@@ -1,0 +1,41 @@
+package dnsserver
+
+import (
+	"net"
+	"time"
+)
+
+// ReplyControl is replyControl.
+var ReplyControl = replyControl
+
+// SetDrainTime sets how long connections may take to end when s stops.
+func (s *Server) SetDrainTime(d time.Duration) { s.drainTime = d }
+
+// SetLingerTime sets how long a connection that s ends waits for the client.
+func (s *Server) SetLingerTime(d time.Duration) { s.lingerTime = d }
+
+// SetMaxHeld sets how many octets of queries and answers s may hold.
+func (s *Server) SetMaxHeld(octets int) { s.maxHeld = octets }
+
+// KeepOneUDPSocket closes all UDP sockets of s but one, so that every packet
+// comes to that one, and gives it.
+func (s *Server) KeepOneUDPSocket() *net.UDPConn {
+	for _, c := range s.udp[1:] {
+		c.Close()
+	}
+	s.udp = s.udp[:1]
+	return s.udp[0]
+}
+
+// Listener is the first of s.
+func (s *Server) Listener() *net.TCPListener { return s.tcp[0] }
+
+// ServeOnePacket gives what answers one packet from the first UDP socket of s
+// each time it is called.
+func (s *Server) ServeOnePacket() func() error {
+	p := newPackets(s.udp[0], s.cfg.NewAnswerer())
+	return func() error {
+		_, err := p.answerOne()
+		return err
+	}
+}

@@ -1,0 +1,187 @@
+package dnsserver_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/dnsserver"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// whoAsks answers with the client, the transport and the query.
+func whoAsks(packet []byte, client respond.Client, buf []byte) []byte {
+	transport := map[respond.Transport]string{respond.UDP: "UDP", respond.TCP: "TCP"}[client.Transport]
+	return fmt.Appendf(buf, "%s %s %s", client.Addr, transport, packet)
+}
+
+func TestAnswersEveryTransportAndFamily(t *testing.T) {
+	tests := map[string]struct {
+		listen, client string
+	}{
+		"an IPv4 address":                   {"127.0.0.1:0", "127.0.0.1"},
+		"an IPv6 address":                   {"[::1]:0", "::1"},
+		"every IPv4 address":                {"0.0.0.0:0", "127.0.0.1"},
+		"every IPv6 address":                {"[::]:0", "::1"},
+		"an IPv4 address written as IPv6's": {"[::ffff:127.0.0.1]:0", "127.0.0.1"},
+	}
+	for claim, tt := range tests {
+		t.Run(claim, func(t *testing.T) {
+			needsAddress(t, tt.client)
+			listen := netip.MustParseAddrPort(tt.listen)
+			s := start(t, dnsserver.Config{Listen: []netip.AddrPort{listen}}, whoAsks)
+			if got := s.addr(); got.Addr() != listen.Addr().Unmap() || got.Port() == 0 {
+				t.Errorf("Addrs() = [%s], want %s with a port", got, listen.Addr().Unmap())
+			}
+			addr := netip.AddrPortFrom(netip.MustParseAddr(tt.client), s.addr().Port())
+
+			want := tt.client + " UDP hello"
+			if got, err := exchange(dialUDP(t, addr), "hello"); err != nil || got != want {
+				t.Errorf("over UDP: %q, %v, want %q", got, err, want)
+			}
+			c := dialTCP(t, addr)
+			c.ask("hello")
+			c.want(tt.client + " TCP hello")
+		})
+	}
+}
+
+// needsAddress skips the test where the host has no such address.
+func needsAddress(t *testing.T, addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
+	if err != nil {
+		t.Skipf("this host has no %s: %v", addr, err)
+	}
+	l.Close()
+}
+
+func TestAddrsAreInTheOrderOfListen(t *testing.T) {
+	needsAddress(t, "::1")
+	listen := []netip.AddrPort{
+		netip.MustParseAddrPort("[::1]:0"),
+		netip.MustParseAddrPort("127.0.0.1:0"),
+		netip.MustParseAddrPort("[::]:0"),
+	}
+	s := start(t, dnsserver.Config{Listen: listen}, echo)
+	got := s.Addrs()
+	for i, addr := range listen {
+		if i >= len(got) || got[i].Addr() != addr.Addr() {
+			t.Fatalf("Addrs() = %v, want the order of %v", got, listen)
+		}
+	}
+	for _, addr := range got[:2] {
+		wantEcho(t, dialUDP(t, addr), addr.String())
+	}
+}
+
+func TestIPv6UnspecifiedLeavesIPv4ToOthers(t *testing.T) {
+	needsAddress(t, "::1")
+	v6 := start(t, dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("[::]:0")}}, echo)
+	v4 := netip.AddrPortFrom(netip.IPv4Unspecified(), v6.addr().Port())
+	s := start(t, dnsserver.Config{Listen: []netip.AddrPort{v4}}, whoAsks)
+	addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), s.addr().Port())
+	if got, err := exchange(dialUDP(t, addr), "hello"); err != nil || got != "127.0.0.1 UDP hello" {
+		t.Errorf("the server on %s answers %q, %v, want %q", v4, got, err, "127.0.0.1 UDP hello")
+	}
+}
+
+func TestListenFailureNamesTheAddress(t *testing.T) {
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	u, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+
+	tests := map[string]struct {
+		addr string
+		want string
+		is   error
+	}{
+		"a port taken for TCP":          {l.Addr().String(), " (tcp): bind: ", syscall.EADDRINUSE},
+		"a port taken for UDP":          {u.LocalAddr().String(), " (udp): bind: ", syscall.EADDRINUSE},
+		"an address of another host":    {"203.0.113.1:0", " (tcp): bind: ", syscall.EADDRNOTAVAIL},
+		"an IPv6 address of no network": {"[2001:db8::1]:0", " (tcp): bind: ", syscall.EADDRNOTAVAIL},
+	}
+	for claim, tt := range tests {
+		t.Run(claim, func(t *testing.T) {
+			_, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort(tt.addr)}})
+			want := "listen on " + tt.addr + tt.want
+			if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, tt.is) {
+				t.Errorf("Listen(%s) = %v, want %s and %v", tt.addr, err, want, tt.is)
+			}
+		})
+	}
+}
+
+// TestListenFailureFreesWhatWasBound also for the sockets of the same address
+// and of those before it.
+func TestListenFailureFreesWhatWasBound(t *testing.T) {
+	needsAddress(t, "127.0.0.2")
+	taken, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	second := taken.LocalAddr().(*net.UDPAddr).AddrPort()
+	first := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), second.Port())
+
+	if _, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{first, second}}); err == nil {
+		t.Fatalf("Listen(%s, %s) = nil, want an error: the second is taken", first, second)
+	}
+	taken.Close()
+	s := start(t, dnsserver.Config{Listen: []netip.AddrPort{first, second}}, echo)
+	for _, addr := range s.Addrs() {
+		wantEcho(t, dialUDP(t, addr), "hello")
+	}
+}
+
+// TestRunFreesThePort also tells that a stopped server's connections do not
+// hold it.
+func TestRunFreesThePort(t *testing.T) {
+	first := start(t, dnsserver.Config{}, echo)
+	c := dialTCP(t, first.addr())
+	c.ask("hello")
+	c.want("hello")
+	first.stop()
+	if err := first.end(); err != nil {
+		t.Fatalf("Run() = %v, want nil", err)
+	}
+	second := start(t, dnsserver.Config{Listen: first.Addrs()}, whoAsks)
+	if got, err := exchange(dialUDP(t, second.addr()), "hello"); err != nil || got != "127.0.0.1 UDP hello" {
+		t.Errorf("the next server answers %q, %v, want %q", got, err, "127.0.0.1 UDP hello")
+	}
+}
+
+// TestRunEndsWithTheErrorOfASocket and leaves no other socket half alive.
+func TestRunEndsWithTheErrorOfASocket(t *testing.T) {
+	tests := map[string]func(*running){
+		"UDP": func(s *running) { s.KeepOneUDPSocket().Close() },
+		"TCP": func(s *running) { s.Listener().Close() },
+	}
+	for claim, breakIt := range tests {
+		t.Run(claim, func(t *testing.T) {
+			s := listen(t, dnsserver.Config{}, echo)
+			addr := s.addr()
+			breakIt(s)
+			s.run()
+			if err := s.end(); !errors.Is(err, net.ErrClosed) {
+				t.Fatalf("Run() = %v, want %v", err, net.ErrClosed)
+			}
+			if conn, err := net.DialTimeout("tcp", addr.String(), time.Second); err == nil {
+				conn.Close()
+				t.Errorf("%s takes connections after Run ended", addr)
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package dnsserver_test
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/dnsserver"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// tellICMPErrors makes the system tell the socket about ICMP messages, which
+// it otherwise does only for connected ones.
+func tellICMPErrors(t *testing.T, conn *net.UDPConn) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var setErr error
+	err = raw.Control(func(fd uintptr) { setErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1) })
+	if err != nil || setErr != nil {
+		t.Fatalf("IP_RECVERR: %v, %v", err, setErr)
+	}
+}
+
+// TestUDPGoesOnAfterClientsThatLeft: an answer to a port that was closed comes
+// back as an ICMP message.
+func TestUDPGoesOnAfterClientsThatLeft(t *testing.T) {
+	asked, left := make(chan struct{}), make(chan struct{})
+	s := listen(t, dnsserver.Config{}, func(packet []byte, client respond.Client, buf []byte) []byte {
+		if string(packet) == "I leave" {
+			select {
+			case asked <- struct{}{}:
+				<-left
+			case <-t.Context().Done():
+			}
+		}
+		return echo(packet, client, buf)
+	})
+	tellICMPErrors(t, s.KeepOneUDPSocket())
+	s.run()
+	stays := dialUDP(t, s.addr())
+	for range 5 {
+		leaves := dialUDP(t, s.addr())
+		if _, err := leaves.Write([]byte("I leave")); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, asked, "the query")
+		leaves.Close()
+		left <- struct{}{}
+		wantEcho(t, stays, "I stay")
+	}
+}
+
+// TestUnspecifiedAddressAnswersFromWhereItWasAsked: a connected socket takes
+// packets from no other address.
+func TestUnspecifiedAddressAnswersFromWhereItWasAsked(t *testing.T) {
+	s := start(t, dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}}, echo)
+	for _, addr := range []string{"127.0.0.1", "127.0.0.2", "127.255.255.254"} {
+		to := netip.AddrPortFrom(netip.MustParseAddr(addr), s.addr().Port())
+		// The client's own address is another, so that no default source fits.
+		from := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 3)}
+		conn, err := net.DialUDP("udp4", from, net.UDPAddrFromAddrPort(to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		wantEcho(t, conn, "to "+addr)
+
+		c := dialTCP(t, to)
+		c.ask("to " + addr)
+		c.want("to " + addr)
+	}
+}
+
+func TestReplyControl(t *testing.T) {
+	const eth = 7 // an interface's index
+	v4 := func(index int32, addr string) []byte {
+		a := netip.MustParseAddr(addr).As4()
+		return unix.PktInfo4(&unix.Inet4Pktinfo{Ifindex: index, Spec_dst: a, Addr: a})
+	}
+	v6 := func(index uint32, addr string) []byte {
+		return unix.PktInfo6(&unix.Inet6Pktinfo{Ifindex: index, Addr: netip.MustParseAddr(addr).As16()})
+	}
+	tests := map[string]struct{ control, want []byte }{
+		"IPv4: the address, any interface":               {v4(eth, "10.96.0.10"), v4(0, "10.96.0.10")},
+		"IPv6: the address, any interface":               {v6(eth, "fd00::10"), v6(0, "fd00::10")},
+		"IPv6: a link-local address needs its interface": {v6(eth, "fe80::10"), v6(eth, "fe80::10")},
+		"no message":           {nil, nil},
+		"a message cut short":  {v4(eth, "10.96.0.10")[:20], nil},
+		"a message of another": {unix.UnixRights(0, 1, 2), nil},
+	}
+	for claim, tt := range tests {
+		t.Run(claim, func(t *testing.T) {
+			if got := dnsserver.ReplyControl(slices.Clone(tt.control)); !slices.Equal(got, tt.want) {
+				t.Errorf("replyControl(% x) = % x, want % x", tt.control, got, tt.want)
+			}
+		})
+	}
+}

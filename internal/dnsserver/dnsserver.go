@@ -148,13 +148,8 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, conn := range s.udp {
 		group.Go(func() error { return s.serveUDP(ctx, conn) })
 	}
-	t := newTCPServer(s)
-	for _, l := range s.tcp {
-		group.Go(func() error { return t.serve(ctx, l) })
-	}
-	err := group.Wait()
-	t.drain()
-	return err
+	group.Go(func() error { return newTCPServer(s).run(ctx) })
+	return group.Wait()
 }
 
 func (s *Server) close() {

@@ -80,24 +80,32 @@ func TestAddrsAreInTheOrderOfListen(t *testing.T) {
 	}
 }
 
+// TestIPv6UnspecifiedLeavesIPv4ToOthers, here to a server of one address.
 func TestIPv6UnspecifiedLeavesIPv4ToOthers(t *testing.T) {
 	needsAddress(t, "::1")
 	v6 := start(t, dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("[::]:0")}}, echo)
-	v4 := netip.AddrPortFrom(netip.IPv4Unspecified(), v6.addr().Port())
-	s := start(t, dnsserver.Config{Listen: []netip.AddrPort{v4}}, whoAsks)
-	addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), s.addr().Port())
-	if got, err := exchange(dialUDP(t, addr), "hello"); err != nil || got != "127.0.0.1 UDP hello" {
-		t.Errorf("the server on %s answers %q, %v, want %q", v4, got, err, "127.0.0.1 UDP hello")
-	}
+	v4 := netip.AddrPortFrom(ownAddr(t, 1), v6.addr().Port())
+	s := start(t, dnsserver.Config{Listen: []netip.AddrPort{v4}}, echo)
+	wantEcho(t, dialUDP(t, s.addr()), "hello")
+}
+
+// ownAddr is the n-th address on which nothing but this package's servers has
+// ports: on 127.0.0.1 any client may have the one that a test wants.
+func ownAddr(t *testing.T, n byte) netip.Addr {
+	t.Helper()
+	addr := netip.AddrFrom4([4]byte{127, 53, 0, n})
+	needsAddress(t, addr.String())
+	return addr
 }
 
 func TestListenFailureNamesTheAddress(t *testing.T) {
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	addr := ownAddr(t, 1).AsSlice()
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: addr})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	u, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	u, err := net.ListenUDP("udp4", &net.UDPAddr{IP: addr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +123,11 @@ func TestListenFailureNamesTheAddress(t *testing.T) {
 	}
 	for claim, tt := range tests {
 		t.Run(claim, func(t *testing.T) {
-			_, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort(tt.addr)}})
+			addr := netip.MustParseAddrPort(tt.addr)
+			if addr.Addr().Is6() {
+				needsAddress(t, "::1")
+			}
+			_, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{addr}})
 			want := "listen on " + tt.addr + tt.want
 			if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, tt.is) {
 				t.Errorf("Listen(%s) = %v, want %s and %v", tt.addr, err, want, tt.is)
@@ -127,14 +139,13 @@ func TestListenFailureNamesTheAddress(t *testing.T) {
 // TestListenFailureFreesWhatWasBound also for the sockets of the same address
 // and of those before it.
 func TestListenFailureFreesWhatWasBound(t *testing.T) {
-	needsAddress(t, "127.0.0.2")
-	taken, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	taken, err := net.ListenUDP("udp4", &net.UDPAddr{IP: ownAddr(t, 1).AsSlice()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
 	second := taken.LocalAddr().(*net.UDPAddr).AddrPort()
-	first := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), second.Port())
+	first := netip.AddrPortFrom(ownAddr(t, 2), second.Port())
 
 	if _, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{first, second}}); err == nil {
 		t.Fatalf("Listen(%s, %s) = nil, want an error: the second is taken", first, second)
@@ -149,18 +160,18 @@ func TestListenFailureFreesWhatWasBound(t *testing.T) {
 // TestRunFreesThePort also tells that a stopped server's connections do not
 // hold it.
 func TestRunFreesThePort(t *testing.T) {
-	first := start(t, dnsserver.Config{}, echo)
+	first := start(t, dnsserver.Config{Listen: []netip.AddrPort{netip.AddrPortFrom(ownAddr(t, 1), 0)}}, echo)
 	c := dialTCP(t, first.addr())
 	c.ask("hello")
 	c.want("hello")
 	first.stop()
+	c.wantEnd()
+	c.Close()
 	if err := first.end(); err != nil {
 		t.Fatalf("Run() = %v, want nil", err)
 	}
-	second := start(t, dnsserver.Config{Listen: first.Addrs()}, whoAsks)
-	if got, err := exchange(dialUDP(t, second.addr()), "hello"); err != nil || got != "127.0.0.1 UDP hello" {
-		t.Errorf("the next server answers %q, %v, want %q", got, err, "127.0.0.1 UDP hello")
-	}
+	second := start(t, dnsserver.Config{Listen: first.Addrs()}, echo)
+	wantEcho(t, dialUDP(t, second.addr()), "hello")
 }
 
 // TestRunEndsWithTheErrorOfASocket and leaves no other socket half alive.

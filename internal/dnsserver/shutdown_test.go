@@ -15,12 +15,13 @@ import (
 func TestStopAnswersWhatWasReadOverUDP(t *testing.T) {
 	answerer := newSlow(t)
 	s := start(t, dnsserver.Config{}, answerer.Respond)
-	conn := dialUDP(t, s.addr())
+	conn, idle := dialUDP(t, s.addr()), dialTCP(t, s.addr())
 	if _, err := conn.Write([]byte("slow")); err != nil {
 		t.Fatal(err)
 	}
 	answerer.begins()
 	s.stop()
+	idle.wantEnd() // TCP does not wait for UDP
 	close(answerer.goAhead)
 	buf := make([]byte, 100)
 	if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "slow" {

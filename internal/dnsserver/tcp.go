@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"portolan.dev/portolan/internal/dnswire"
 )
 
@@ -53,8 +55,19 @@ func newTCPServer(s *Server) *tcpServer {
 	return t
 }
 
-// serve accepts connections until ctx is done.
-func (t *tcpServer) serve(ctx context.Context, l *net.TCPListener) error {
+// run serves until ctx is done or a listener fails, and drains.
+func (t *tcpServer) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, l := range t.tcp {
+		group.Go(func() error { return t.accept(ctx, l) })
+	}
+	err := group.Wait()
+	t.drain()
+	return err
+}
+
+// accept accepts connections until ctx is done.
+func (t *tcpServer) accept(ctx context.Context, l *net.TCPListener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	for {

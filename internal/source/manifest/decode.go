@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,6 +87,14 @@ func decodeFile(file string, data []byte) *decoded {
 	d := &fileDecoder{file: file, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
 	for _, doc := range splitDocuments(data) {
 		d.document(&doc)
+	}
+	// YAML breaks lines at more than line feeds; editors mostly do not.
+	lines := 1 + bytes.Count(data, []byte("\n"))
+	for i := range d.problems {
+		d.problems[i].Line = min(d.problems[i].Line, lines)
+	}
+	for i := range d.objects {
+		d.objects[i].line = min(d.objects[i].line, lines)
 	}
 	return &d.decoded
 }

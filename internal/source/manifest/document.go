@@ -108,10 +108,11 @@ func splitYAML(data []byte) [][]byte {
 // readYAML reads one document that begins at the given line; ok is false when
 // there is nothing in it.
 func readYAML(chunk []byte, line int) (doc document, ok bool) {
-	if firstLine(chunk) < 0 {
+	first := firstLine(chunk)
+	if first < 0 {
 		return document{}, false
 	}
-	if bytes.HasPrefix(chunk, []byte("...")) {
+	if marker, _, _ := bytes.Cut(chunk, []byte("\n")); bytes.HasPrefix(marker, []byte("...")) && bareMarker.Match(marker) {
 		chunk = append([]byte("###"), chunk[3:]...)
 	}
 	var root yaml.Node
@@ -119,7 +120,7 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 	if err == nil && (root.Kind == 0 || root.Content[0].Tag == "!!null") {
 		return document{}, false
 	}
-	doc.line = line + firstLine(chunk)
+	doc.line = line + first
 	if err != nil {
 		var at int
 		if at, doc.err = yamlline.Of(err); at > 0 {

@@ -2,9 +2,11 @@ package manifest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -80,13 +82,29 @@ type decoded struct {
 	passedOver int // documents of other kinds
 	// namespaces are those that documents of other kinds live in.
 	namespaces map[string]bool
+	chunks     chunks
 }
 
-// decodeFile reads all documents of a file.
-func decodeFile(file string, data []byte) *decoded {
-	d := &fileDecoder{file: file, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
-	for _, doc := range splitDocuments(data) {
-		d.document(&doc)
+// chunks are the documents of a YAML file that had no problem, by the hash of
+// their text, with lines counted from their own first.
+type chunks map[[sha256.Size]byte]*decoded
+
+// decodeFile reads all documents of a file. Those that are in known need not be
+// decoded again: a change costs what changed.
+func decodeFile(file string, data []byte, known chunks) *decoded {
+	d := newFileDecoder(file)
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if isJSON(data) {
+		for _, doc := range splitJSON(data) {
+			d.document(&doc)
+		}
+	} else {
+		d.chunks = make(chunks)
+		line := 1
+		for _, chunk := range splitYAML(data) {
+			d.chunk(chunk, line, known)
+			line += bytes.Count(chunk, []byte("\n"))
+		}
 	}
 	// YAML breaks lines at more than line feeds; editors mostly do not.
 	lines := 1 + bytes.Count(data, []byte("\n"))
@@ -97,6 +115,46 @@ func decodeFile(file string, data []byte) *decoded {
 		d.objects[i].line = min(d.objects[i].line, lines)
 	}
 	return &d.decoded
+}
+
+func newFileDecoder(file string) *fileDecoder {
+	return &fileDecoder{file: file, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
+}
+
+// chunk takes in one document that begins at the given line.
+func (d *fileDecoder) chunk(text []byte, line int, known chunks) {
+	sum := sha256.Sum256(text)
+	if made := known[sum]; made != nil {
+		d.chunks[sum] = made
+		d.add(made, line-1)
+		return
+	}
+	doc, ok := readYAML(text, line)
+	if !ok {
+		return
+	}
+	one := newFileDecoder(d.file)
+	one.document(&doc)
+	d.add(&one.decoded, 0)
+	if len(one.problems) == 0 {
+		for i := range one.objects {
+			one.objects[i].line -= line - 1
+		}
+		d.chunks[sum] = &one.decoded
+	}
+}
+
+// add adds what a part of the file says, its objects moved by some lines.
+func (d *decoded) add(part *decoded, lines int) {
+	for _, o := range part.objects {
+		o.line += lines
+		d.objects = append(d.objects, o)
+	}
+	d.problems = append(d.problems, part.problems...)
+	maps.Copy(d.broken, part.broken)
+	maps.Copy(d.namespaces, part.namespaces)
+	d.unreadable = d.unreadable || part.unreadable
+	d.passedOver += part.passedOver
 }
 
 type fileDecoder struct {

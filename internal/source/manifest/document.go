@@ -36,23 +36,11 @@ type headMeta struct {
 	Name      string `json:"name"`
 }
 
-// splitDocuments reads the documents of a file, YAML or JSON. Empty ones are
-// left out. A document that can't be read does not hurt its neighbours in
-// YAML; in JSON it is the last.
-func splitDocuments(data []byte) []document {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if start := bytes.TrimLeft(data, " \t\r\n"); len(start) > 0 && start[0] == '{' && !separator.Match(data) && json.Valid(firstJSON(start)) {
-		return splitJSON(data)
-	}
-	var docs []document
-	line := 1
-	for _, chunk := range splitYAML(data) {
-		if doc, ok := readYAML(chunk, line); ok {
-			docs = append(docs, doc)
-		}
-		line += bytes.Count(chunk, []byte("\n"))
-	}
-	return docs
+// isJSON tells whether a file is JSON throughout, and not a mapping in YAML's
+// flow style, which looks like it.
+func isJSON(data []byte) bool {
+	start := bytes.TrimLeft(data, " \t\r\n")
+	return len(start) > 0 && start[0] == '{' && !separator.Match(data) && json.Valid(firstJSON(start))
 }
 
 // firstJSON is the first JSON value of data; data itself when it has none.
@@ -64,6 +52,8 @@ func firstJSON(data []byte) []byte {
 	return raw
 }
 
+// splitJSON reads the documents of a JSON file. One that can't be read is the
+// last.
 func splitJSON(data []byte) []document {
 	var docs []document
 	dec := json.NewDecoder(bytes.NewReader(data))

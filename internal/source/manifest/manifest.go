@@ -148,7 +148,7 @@ func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
 
 // decode takes in a file's new content; old is what it was.
 func (f *file) decode(path string, data []byte, old *file) {
-	f.decoded = decodeFile(path, data)
+	f.decoded = decodeFile(path, data, old.chunks)
 	f.problems = f.decoded.problems
 	f.declared = make(map[identity]object, len(f.objects))
 	f.lastGood = make(map[identity]object)

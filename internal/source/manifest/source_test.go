@@ -412,6 +412,33 @@ func TestFollowTheWorkingDirectory(t *testing.T) {
 	await("a change in the working directory", "shop/web [10.0.0.2]")
 }
 
+// describe is what a file says, but for values.
+func describe(d *decoded) []string {
+	lines := []string{fmt.Sprint(d.broken, d.namespaces, d.unreadable, d.passedOver)}
+	for _, o := range d.objects {
+		lines = append(lines, fmt.Sprintf("%s:%d %s", o.file, o.line, o.id))
+	}
+	for _, p := range d.problems {
+		lines = append(lines, p.Error())
+	}
+	return lines
+}
+
+// TestKnownDocuments: what did not change is not decoded again, wherever in
+// the file it stands now.
+func TestKnownDocuments(t *testing.T) {
+	web := service("web", "10.0.0.1")
+	first := decodeFile("f", []byte("---\n"+web+"---\n"+service("db", "10.0.0.2")), nil)
+	second := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), first.chunks)
+	if len(second.objects) != 2 || second.objects[1].value != first.objects[0].value {
+		t.Errorf("objects = %+v, want the known shop/web as it was", second.objects)
+	}
+	fresh := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), nil)
+	if diff := cmp.Diff(describe(fresh), describe(second)); diff != "" {
+		t.Errorf("with what is known (-fresh +known):\n%s", diff)
+	}
+}
+
 // FuzzManifest: whatever a file holds, there is no panic, each problem is one
 // line about a line of the file, and each object has a key.
 func FuzzManifest(f *testing.F) {
@@ -422,7 +449,10 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Endpoints\nmetadata: {name: a}\nsubsets: [{addresses: [{ip: 10.0.0.1, hostname: h}], ports: [{port: 1}]}]\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Service\nmetadata: {<<: {namespace: a}, name: b, 1: 2, annotations: {a.b/c: true}}\r\nspec: {ports: [{port: 2024-01-01}]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := decodeFile("f", data)
+		d := decodeFile("f", data, nil)
+		if again := decodeFile("f", data, d.chunks); !cmp.Equal(describe(d), describe(again)) {
+			t.Errorf("decodeFile(%q) = %q, and with what is known %q", data, describe(d), describe(again))
+		}
 		lines := 1 + strings.Count(string(data), "\n")
 		for _, p := range d.problems {
 			if p.Line < 1 || p.Line > lines+1 || strings.Contains(p.Error(), "\n") || p.Err == nil {

@@ -36,6 +36,7 @@ var arrows = []arrow{
 	{"internal/cli", "internal/dnswire", "records and responses are printed"},
 	{"internal/cli", "internal/kubezone", "the version command names the schema's"},
 	{"internal/cli", "internal/respond", "query asks without a socket"},
+	{"internal/cli", "internal/source/manifest", "prints what a look at manifests found"},
 	{"internal/cli", "internal/zone", "zone prints entries"},
 	{"internal/config", "internal/cluster", "names the DNS Service"},
 	{"internal/config", "internal/dnsname", "zones are names"},

@@ -13,6 +13,7 @@ import (
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/source/manifest"
 )
 
 // Exit statuses.
@@ -103,13 +104,13 @@ func (f *sourceFlags) read() (config.Config, error) {
 }
 
 // load reads the cluster once; what is wrong in it is printed on stderr.
-func load(c config.Config, stderr io.Writer) (d *daemon.Daemon, problems int, err error) {
+func load(c config.Config, stderr io.Writer) (d *daemon.Daemon, report manifest.Report, err error) {
 	if d, err = daemon.New(c); err != nil {
-		return nil, 0, err
+		return nil, report, err
 	}
-	report, err := d.Load(slog.New(slog.DiscardHandler))
+	report, err = d.Load(slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, 0, err
+		return nil, report, err
 	}
 	for _, p := range report.Problems {
 		kind := "warning: "
@@ -118,7 +119,7 @@ func load(c config.Config, stderr io.Writer) (d *daemon.Daemon, problems int, er
 		}
 		fmt.Fprintf(stderr, "portolan: %s%s\n", kind, p.Error())
 	}
-	return d, len(report.Problems), nil
+	return d, report, nil
 }
 
 // output is the flag -o.

@@ -56,14 +56,14 @@ line each, and the status is 1 when there are any.`,
 
 // checkServe reports every problem; with any, the status is negative.
 func checkServe(cmd *cobra.Command, c config.Config) error {
-	_, problems, err := load(c, cmd.ErrOrStderr())
+	_, report, err := load(c, cmd.ErrOrStderr())
 	switch {
 	case err != nil:
 		return err
-	case problems > 0:
+	case len(report.Problems) > 0:
 		return errNegative
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d objects, %d documents of other kinds\n", report.Objects, report.PassedOver)
 	return err
 }
 

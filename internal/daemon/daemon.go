@@ -31,6 +31,7 @@ type Daemon struct {
 	store     *cluster.Store
 	compiler  *kubezone.Compiler
 	responder *respond.Responder
+	nameless  bool // the name server has no address of its own
 
 	// DB is the compiled zones.
 	DB *zone.DB
@@ -44,6 +45,7 @@ func New(cfg config.Config) (*Daemon, error) {
 	}
 	compiled.Zone.Serial = uint32(time.Now().Unix())
 	d := &Daemon{cfg: cfg, addrs: compiled.Listen, store: cluster.NewStore()}
+	d.nameless = len(compiled.Zone.DNSAddresses) == 0
 	if d.compiler, err = kubezone.New(compiled.Zone); err != nil {
 		return nil, err
 	}
@@ -113,6 +115,9 @@ func (d *Daemon) Serve(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	log.Info("serving", "listen", server.Addrs(), "zones", d.cfg.Zones)
+	if d.nameless {
+		log.Warn("ns.dns of each zone has no address unless the DNS Service is there; set nameServer.addresses", "service", d.cfg.NameServer.Service)
+	}
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Run(running) })
 	group.Go(func() error { return d.compiler.Run(running, d.store, d.DB) })

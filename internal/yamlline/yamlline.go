@@ -13,9 +13,9 @@ import (
 
 var (
 	lineNumber = regexp.MustCompile(`^line (\d+): `)
-	// The library counts lines from 0 in what its parser finds, from 1 in what
-	// its scanner finds, and tells no line when it is the first.
-	parserError = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key|',' or)|found (duplicate|incompatible|undefined))`)
+	// The library counts lines from 0 in what its parser finds (and of tabs),
+	// from 1 in what its scanner finds, and tells no line when it is the first.
+	parserError = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key|',' or)|found (duplicate|incompatible|undefined|a tab))`)
 	noLineError = regexp.MustCompile(`^(control characters|invalid |unknown anchor|input error)`)
 )
 

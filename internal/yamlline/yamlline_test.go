@@ -18,6 +18,8 @@ func TestOf(t *testing.T) {
 		"a bad indent":              {"a: 1\nb: 2\n  c: 3\n", 3},
 		"a duplicate key":           {"a: 1\nb: 2\na: 3\n", 3},
 		"an anchor that nobody set": {"a: 1\nb: *x\n", 0},
+		"a tab where none may be":   {"a:\n  b: 1\n\tc: 2\n", 3},
+		"a tab further on":          {"a:\n  b: 1\n  c: 2\n  d: 2\n\te: 2\n", 5},
 		"a key behind a list":       {"a:\n- b\nc\nd: 1\n", 3},
 	} {
 		var value any

@@ -14,8 +14,8 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// EndpointSlice converts an EndpointSlice. The endpoints of a slice of type
-// FQDN are left out: they have no addresses.
+// EndpointSlice converts an EndpointSlice. The addresses of a slice of type
+// FQDN are left out: they are names.
 func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.ErrorList) {
 	k, errs := key(&s.ObjectMeta, validation.IsDNS1123Subdomain)
 	slice := &cluster.EndpointSlice{
@@ -104,7 +104,8 @@ func Mirrors(e *corev1.Endpoints) bool {
 const maxMirrored = 1000
 
 // Endpoints converts legacy Endpoints into the slices that mirror them: one
-// for each subset and address family.
+// for each subset and address family. Their names have upper case, so that no
+// EndpointSlice of the API is named alike.
 func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) {
 	k, errs := key(&e.ObjectMeta, validation.IsDNS1123Subdomain) // a lock's may have dots
 	var mirrored []*cluster.EndpointSlice

@@ -1,8 +1,9 @@
 // Package kubeobj turns objects of the Kubernetes API into the model's types.
 //
-// It refuses what the API server refuses (as far as the model keeps it), with
-// the API's own field paths, so that manifests that never met an API server
-// are held to the same rules.
+// It refuses values that the API server refuses, in the fields that the model
+// keeps and with the API's own field paths, so that manifests that never met
+// an API server are held to the same rules. Fields that the API server wants
+// for other reasons than naming may be missing.
 package kubeobj
 
 import (
@@ -81,7 +82,8 @@ func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
 	return &cluster.Namespace{Name: n.Name}, checkName(metadata.Child("name"), n.Name, validation.IsDNS1123Label)
 }
 
-// Node converts a Node; only addresses that are addresses are kept.
+// Node converts a Node. Of its addresses only those are kept that are IP
+// addresses: others are names.
 func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 	node := &cluster.Node{Name: n.Name}
 	for _, a := range n.Status.Addresses {

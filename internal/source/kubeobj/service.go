@@ -52,8 +52,8 @@ func servicePorts(spec *field.Path, ports []corev1.ServicePort, service *cluster
 	return errs
 }
 
-// externalName checks the target. An address passes: it was always accepted,
-// as a name made of digits, and the zone says what comes of it.
+// externalName checks the target. An address passes, though the API server
+// takes only IPv4's, as names made of digits: the zone says what comes of it.
 func externalName(path *field.Path, target string) field.ErrorList {
 	if _, err := netip.ParseAddr(target); err == nil {
 		return nil
@@ -62,14 +62,14 @@ func externalName(path *field.Path, target string) field.ErrorList {
 }
 
 func clusterIPs(spec *field.Path, s *corev1.ServiceSpec, service *cluster.Service) (errs field.ErrorList) {
-	texts, path := s.ClusterIPs, spec.Child("clusterIPs")
-	at := path.Index
+	texts, at := s.ClusterIPs, spec.Child("clusterIPs").Index
 	if len(texts) == 0 && s.ClusterIP != "" {
 		texts, at = []string{s.ClusterIP}, func(int) *field.Path { return spec.Child("clusterIP") }
 	}
 	if len(s.ClusterIPs) > 0 && s.ClusterIP != "" && s.ClusterIP != s.ClusterIPs[0] {
 		errs = append(errs, field.Invalid(at(0), s.ClusterIPs[0], "must be the same as spec.clusterIP"))
 	}
+	errs = append(errs, ipFamilies(spec.Child("ipFamilies"), s.IPFamilies)...)
 	if len(texts) > 0 && texts[0] == corev1.ClusterIPNone {
 		service.Headless = true
 		if len(texts) > 1 {
@@ -77,15 +77,18 @@ func clusterIPs(spec *field.Path, s *corev1.ServiceSpec, service *cluster.Servic
 		}
 		return errs
 	}
-	for i, f := range s.IPFamilies {
-		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
-			errs = append(errs, field.NotSupported(spec.Child("ipFamilies").Index(i), f, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
-		}
-	}
+	taken := make(map[corev1.IPFamily]bool)
 	for i, text := range texts {
 		addr, bad := address(at(i), text)
 		if len(bad) == 0 {
-			bad = clusterIPFamily(at(i), i, addr, s.IPFamilies, service.ClusterIPs)
+			family := familyOf(addr)
+			switch {
+			case taken[family]:
+				bad = append(bad, field.Invalid(at(i), text, "may hold one address of each family"))
+			case i < len(s.IPFamilies) && s.IPFamilies[i] == otherFamily(family):
+				bad = append(bad, field.Invalid(at(i), text, fmt.Sprintf("must be of the family %s, as spec.ipFamilies[%d] says", s.IPFamilies[i], i)))
+			}
+			taken[family] = true
 		}
 		errs = append(errs, bad...)
 		service.ClusterIPs = append(service.ClusterIPs, addr)
@@ -93,16 +96,25 @@ func clusterIPs(spec *field.Path, s *corev1.ServiceSpec, service *cluster.Servic
 	return errs
 }
 
-// clusterIPFamily checks address i: its family is the one that ipFamilies says,
-// and not that of an address before it.
-func clusterIPFamily(path *field.Path, i int, addr netip.Addr, families []corev1.IPFamily, before []netip.Addr) field.ErrorList {
-	for _, b := range before {
-		if i > 1 || b.IsValid() && b.Is4() == addr.Is4() {
-			return field.ErrorList{field.Invalid(path, addr.String(), "may hold one address of each family")}
+func familyOf(addr netip.Addr) corev1.IPFamily {
+	if addr.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+func otherFamily(f corev1.IPFamily) corev1.IPFamily {
+	if f == corev1.IPv4Protocol {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+func ipFamilies(path *field.Path, families []corev1.IPFamily) (errs field.ErrorList) {
+	for i, f := range families {
+		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
+			errs = append(errs, field.NotSupported(path.Index(i), f, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
 		}
 	}
-	if i < len(families) && addr.Is4() != (families[i] == corev1.IPv4Protocol) {
-		return field.ErrorList{field.Invalid(path, addr.String(), fmt.Sprintf("must be an address of the family %s, as spec.ipFamilies says", families[i]))}
-	}
-	return nil
+	return errs
 }

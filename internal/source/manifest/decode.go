@@ -237,12 +237,29 @@ func (d *fileDecoder) item(it *item) {
 	decode, ok := known[it.head.APIVersion+"/"+it.head.Kind]
 	if !ok {
 		d.passedOver++
+		if oddVersion(it.head) {
+			d.problems = append(d.problems, d.problem(it, path{"apiVersion"}, fmt.Errorf("%s is not known for this kind, passed over", it.head.APIVersion)))
+		}
 		if ns := it.head.Metadata.Namespace; len(validation.IsDNS1123Label(ns)) == 0 {
 			d.namespaces[ns] = true
 		}
 		return
 	}
 	decode(d, it)
+}
+
+// oddVersion tells whether h is of a kind of ours in a version of its API group
+// that is not known: a slip, or an old object.
+func oddVersion(h head) bool {
+	group, _, grouped := strings.Cut(h.APIVersion, "/")
+	for name := range known {
+		i := strings.LastIndex(name, "/")
+		knownGroup, _, knownGrouped := strings.Cut(name[:i], "/")
+		if name[i+1:] == h.Kind && grouped == knownGrouped && (!grouped || group == knownGroup) {
+			return true
+		}
+	}
+	return false
 }
 
 // identity is what the item describes; ok is false when it does not say.

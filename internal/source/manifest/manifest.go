@@ -61,8 +61,9 @@ type file struct {
 type Report struct {
 	// Problems stand at present, in order of file and line.
 	Problems []Problem
-	// New are those of them that no Report had before.
-	New []Problem
+	// New are those of them that the Report before did not have, Mended those
+	// that it had and that stand no more.
+	New, Mended []Problem
 	// Objects counts those in the model, PassedOver documents of other kinds.
 	Objects, PassedOver int
 }
@@ -106,7 +107,7 @@ func (s *Source) load(t *tree) Report {
 	if changed {
 		s.report = s.update()
 	} else {
-		s.report.New = nil
+		s.report.New, s.report.Mended = nil, nil
 	}
 	return s.report
 }
@@ -211,7 +212,7 @@ func (s *Source) update() Report {
 	slices.SortStableFunc(report.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Error(), b.Error()))
 	})
-	report.New = s.newProblems(report.Problems)
+	report.New, report.Mended = s.compare(report.Problems)
 	return report
 }
 
@@ -320,19 +321,24 @@ func remove(tx *cluster.Tx, id identity) {
 	}
 }
 
-// newProblems are those not reported before; the ones that no longer stand are
-// forgotten.
-func (s *Source) newProblems(problems []Problem) (fresh []Problem) {
+// compare tells which problems were not reported before, and which that were
+// do not stand any more.
+func (s *Source) compare(problems []Problem) (fresh, mended []Problem) {
 	standing := make(map[string]Problem, len(problems))
 	for _, p := range problems {
 		text := p.Error()
-		if _, known := s.reported[text]; !known {
-			if _, twice := standing[text]; !twice {
-				fresh = append(fresh, p)
-			}
+		_, known := s.reported[text]
+		_, twice := standing[text]
+		if !known && !twice {
+			fresh = append(fresh, p)
 		}
 		standing[text] = p
 	}
+	for text, p := range s.reported {
+		if _, stands := standing[text]; !stands {
+			mended = append(mended, p)
+		}
+	}
 	s.reported = standing
-	return fresh
+	return fresh, mended
 }

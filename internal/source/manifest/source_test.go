@@ -117,8 +117,8 @@ func TestLastGoodVersionStays(t *testing.T) {
 	w.wantServices("a document that can't be read, which may be either", "shop/db [10.0.0.3]", "shop/web [10.0.0.1]")
 
 	w.write("a.yaml", service("web", "10.0.0.1"))
-	if mended := w.load(); len(mended.Problems) != 0 {
-		t.Errorf("problems after mending = %q, want none", mended.Problems)
+	if mended := w.load(); len(mended.Problems) != 0 || len(mended.Mended) != 1 {
+		t.Errorf("problems after mending = %q, of which %q are mended; want none, and one", mended.Problems, mended.Mended)
 	}
 	w.wantServices("mending", "shop/web [10.0.0.1]")
 

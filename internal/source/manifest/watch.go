@@ -139,6 +139,9 @@ func (w *watched) wait(ctx context.Context) error {
 }
 
 func (s *Source) log(r Report) {
+	for _, p := range r.Mended {
+		s.cfg.Log.Info("manifest problem is gone", "file", p.File, "line", p.Line, "object", p.Object, "field", p.Field)
+	}
 	for _, p := range r.New {
 		log := s.cfg.Log.With("file", p.File, "line", p.Line, "object", p.Object, "field", p.Field, "err", p.Err)
 		if p.Rejected {

@@ -176,7 +176,7 @@ func twiceProblem(o, first object) Problem {
 // update writes the tree's objects to the Store.
 func (s *Source) update() Report {
 	var report Report
-	objects := make(map[identity]object)
+	objects := make(map[identity]object, len(s.applied))
 	paths := slices.Sorted(maps.Keys(s.files))
 	for _, path := range paths {
 		f := s.files[path]

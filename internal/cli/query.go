@@ -78,6 +78,9 @@ func printMessage(cmd *cobra.Command, m *dnswire.Message, format output) (err er
 		_, err = fmt.Fprint(cmd.OutOrStdout(), m)
 	}
 	if err == nil && (len(m.Answer) == 0 || m.Status != dnswire.NoError.String()) {
+		if m.Status == dnswire.Refused.String() {
+			fmt.Fprintln(cmd.ErrOrStderr(), "portolan: hint: NAME is the whole name, such as web.shop.svc.cluster.local, or 10.0.96.10.in-addr.arpa for the address 10.96.0.10")
+		}
 		return errNegative
 	}
 	return err

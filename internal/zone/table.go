@@ -24,8 +24,8 @@ type node struct {
 	children int          // nodes directly below
 	existing int          // those of them that exist
 	touched  bool         // by the change in hand, and next is not seen yet
+	next     *bundle      // what its shares make together
 	pruned   bool         // out of the table
-	next     *bundle
 }
 
 type ownedShare struct {

@@ -101,12 +101,13 @@ func (db *DB) Apply(changes ...Change) {
 		db.replace(c.Owner, c.Contribution.shares, &touched)
 	}
 	touched.deepestFirst(func(n *node) {
+		n.next = n.merged()
 		if n.next.holds() || n.zone.apex == n {
 			n.publish()
 		}
 	})
 	touched.deepestFirst(func(n *node) {
-		if n.touched {
+		if n.touched { // still: it holds nothing any more
 			n.publish()
 		}
 		db.prune(n)
@@ -137,13 +138,9 @@ func (t *touchedNodes) add(n *node) {
 	(*t)[depth] = append((*t)[depth], n)
 }
 
-// deepestFirst calls do with every node; what it shall show is worked out.
 func (t touchedNodes) deepestFirst(do func(*node)) {
 	for _, nodes := range slices.Backward(t) {
 		for _, n := range nodes {
-			if n.touched {
-				n.next = n.merged()
-			}
 			do(n)
 		}
 	}

@@ -98,6 +98,12 @@ func ownAddr(t *testing.T, n byte) netip.Addr {
 	return addr
 }
 
+// ownPort is a port that nobody takes when the server left it.
+func ownPort(t *testing.T) []netip.AddrPort {
+	t.Helper()
+	return []netip.AddrPort{netip.AddrPortFrom(ownAddr(t, 1), 0)}
+}
+
 func TestListenFailureNamesTheAddress(t *testing.T) {
 	addr := ownAddr(t, 1).AsSlice()
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: addr})
@@ -160,7 +166,7 @@ func TestListenFailureFreesWhatWasBound(t *testing.T) {
 // TestRunFreesThePort also tells that a stopped server's connections do not
 // hold it.
 func TestRunFreesThePort(t *testing.T) {
-	first := start(t, dnsserver.Config{Listen: []netip.AddrPort{netip.AddrPortFrom(ownAddr(t, 1), 0)}}, echo)
+	first := start(t, dnsserver.Config{Listen: ownPort(t)}, echo)
 	c := dialTCP(t, first.addr())
 	c.ask("hello")
 	c.want("hello")
@@ -182,7 +188,7 @@ func TestRunEndsWithTheErrorOfASocket(t *testing.T) {
 	}
 	for claim, breakIt := range tests {
 		t.Run(claim, func(t *testing.T) {
-			s := listen(t, dnsserver.Config{}, echo)
+			s := listen(t, dnsserver.Config{Listen: ownPort(t)}, echo)
 			addr := s.addr()
 			breakIt(s)
 			s.run()

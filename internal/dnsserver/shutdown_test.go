@@ -16,6 +16,7 @@ func TestStopAnswersWhatWasReadOverUDP(t *testing.T) {
 	answerer := newSlow(t)
 	s := start(t, dnsserver.Config{}, answerer.Respond)
 	conn, idle := dialUDP(t, s.addr()), dialTCP(t, s.addr())
+	idle.stillServed()
 	if _, err := conn.Write([]byte("slow")); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestStopAnswersWhatWasReadOverUDP(t *testing.T) {
 
 func TestStopAnswersWhatWasReadOverTCP(t *testing.T) {
 	answerer := newSlow(t)
-	s := start(t, dnsserver.Config{}, answerer.Respond)
+	s := start(t, dnsserver.Config{Listen: ownPort(t)}, answerer.Respond)
 	idle, waits := dialTCP(t, s.addr()), dialTCP(t, s.addr())
 	idle.stillServed()
 	waits.ask("slow 1", "slow 2")
@@ -173,7 +174,9 @@ func TestStopWaitsForNoClient(t *testing.T) {
 	}
 	for claim, behave := range tests {
 		t.Run(claim, func(t *testing.T) {
-			s := start(t, dnsserver.Config{}, echo)
+			s := listen(t, dnsserver.Config{}, echo)
+			s.SetLingerTime(20 * time.Millisecond)
+			s.run()
 			c := dialTCP(t, s.addr())
 			c.stillServed()
 			behave(c)
@@ -187,6 +190,7 @@ func TestStopWaitsForNoClient(t *testing.T) {
 
 func TestStopBeforeRun(t *testing.T) {
 	s := listen(t, dnsserver.Config{}, echo)
+	s.SetLingerTime(20 * time.Millisecond)
 	waiting := dialTCP(t, s.addr()) // the system accepted it, the server did not
 	s.run()
 	s.stop()

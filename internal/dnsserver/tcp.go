@@ -66,9 +66,12 @@ func (t *tcpServer) run(ctx context.Context) error {
 	return err
 }
 
-// accept accepts connections until ctx is done.
+// accept accepts connections until ctx is done, and closes l.
 func (t *tcpServer) accept(ctx context.Context, l *net.TCPListener) error {
-	stop := context.AfterFunc(ctx, func() { l.Close() })
+	// Closed here, where nothing else uses it, so that it is when this ends;
+	// another goroutine's Close would wake this one before that.
+	defer l.Close()
+	stop := context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	for {
 		conn, err := l.AcceptTCP()

@@ -2,24 +2,35 @@ package cluster
 
 import (
 	"context"
-	"maps"
 	"sync"
 )
 
-// Change says that something may be different: the object at a key, or which
-// kinds are loaded. A slice is told as a change of its Service.
+// Change says that something may be different: the object at a key, or how far
+// a kind can be relied on. A slice is told as a change of its Service.
 type Change struct {
 	Kind Kind
-	Key  Key
-	// Loaded says that a kind became loaded, and Kind and Key mean nothing.
-	// Every object that is there is then told as changed, too.
-	Loaded bool
+	// Freshness says that a kind's did, and Kind and Key mean nothing. Where a
+	// kind was not loaded before, every object is told as changed, too.
+	Freshness bool
+	Key       Key
 }
 
-// Changes is a set of changes.
-type Changes map[Change]struct{}
+// Changes is a set of changes. With each goes when the earliest cause of it was
+// that a transaction told, in nanoseconds since 1970; 0 when none did.
+type Changes map[Change]int64
 
-func (c Changes) add(ch Change) { c[ch] = struct{}{} }
+func (c Changes) add(ch Change, cause int64) {
+	if known := c[ch]; known != 0 && (cause == 0 || known < cause) {
+		cause = known
+	}
+	c[ch] = cause
+}
+
+func (c Changes) merge(o Changes) {
+	for ch, cause := range o {
+		c.add(ch, cause)
+	}
+}
 
 // Feed tells one consumer what changed. It is level-triggered: the consumer
 // looks up the present state, so that nothing is lost however slow it is, and
@@ -59,7 +70,7 @@ func (f *Feed) Close() {
 func (f *Feed) add(changes Changes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.Copy(f.pending, changes)
+	f.pending.merge(changes)
 	select {
 	case f.ready <- struct{}{}:
 	default:

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strconv"
 	"sync"
 	"testing"
@@ -19,7 +20,7 @@ func changed(kind Kind, namespace, name string) Change {
 func changes(all ...Change) Changes {
 	set := make(Changes)
 	for _, ch := range all {
-		set.add(ch)
+		set.add(ch, 0)
 	}
 	return set
 }
@@ -49,8 +50,13 @@ func TestChanges(t *testing.T) {
 		before, change func(*Tx)
 		want           Changes
 	}{
-		"putting tells of each object":             {nil, everyKind, changes(all...)},
-		"replacing tells of each object":           {everyKind, everyKind, changes(all...)},
+		"putting tells of each object":         {nil, everyKind, changes(all...)},
+		"putting the same again tells nothing": {everyKind, everyKind, nil},
+		"replacing tells of each object": {everyKind, func(tx *Tx) {
+			tx.PutService(&Service{Key: Key{"shop", "web"}, Headless: true})
+			tx.PutPod(&Pod{Key: Key{"shop", "web-x"}, Finished: true})
+			tx.PutNode(&Node{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
+		}, changes(all[1], all[3], all[4])},
 		"an empty transaction tells nothing":       {everyKind, func(*Tx) {}, nil},
 		"a slice of no Service tells nothing":      {nil, func(tx *Tx) { tx.PutEndpointSlice(slice("")) }, nil},
 		"deleting a slice tells of its Service":    {everyKind, func(tx *Tx) { tx.DeleteEndpointSlice(Key{"shop", "web-1"}) }, changes(changed(KindService, "shop", "web"))},
@@ -74,15 +80,21 @@ func TestChanges(t *testing.T) {
 			tx.DeletePod(Key{"shop", "x"})
 			tx.DeleteNode("x")
 		}, nil},
-		"a kind that becomes loaded makes everything changed": {everyKind, func(tx *Tx) { tx.SetLoaded(KindPod) },
-			changes(append([]Change{{Loaded: true}}, all...)...)},
+		"a kind that becomes loaded makes everything changed": {everyKind, func(tx *Tx) { tx.SetFreshness(Live, KindPod) },
+			changes(append([]Change{{Freshness: true}}, all...)...)},
 		"another kind that becomes loaded does so again": {
-			func(tx *Tx) { everyKind(tx); tx.SetLoaded(KindPod) },
-			func(tx *Tx) { tx.SetLoaded(KindPod, KindNode) },
-			changes(append([]Change{{Loaded: true}}, all...)...)},
+			func(tx *Tx) { everyKind(tx); tx.SetFreshness(Live, KindPod) },
+			func(tx *Tx) { tx.SetFreshness(Live, KindPod, KindNode) },
+			changes(append([]Change{{Freshness: true}}, all...)...)},
 		"a kind that is loaded already changes nothing": {
-			func(tx *Tx) { everyKind(tx); tx.SetLoaded(Kinds()...) },
-			func(tx *Tx) { tx.SetLoaded(Kinds()...) }, nil},
+			func(tx *Tx) { everyKind(tx); tx.SetFreshness(Live, Kinds()...) },
+			func(tx *Tx) { tx.SetFreshness(Live, Kinds()...) }, nil},
+		"a kind that is recalled is there, too": {everyKind, func(tx *Tx) { tx.SetFreshness(Recalled, KindPod) },
+			changes(append([]Change{{Freshness: true}}, all...)...)},
+		"what becomes fresher changes no object": {
+			func(tx *Tx) { everyKind(tx); tx.SetFreshness(Recalled, Kinds()...) },
+			func(tx *Tx) { tx.SetFreshness(Live, KindPod) },
+			changes(Change{Freshness: true})},
 	}
 	for claim, test := range tests {
 		store := NewStore()
@@ -102,14 +114,48 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestCauses: with a change goes the earliest cause that is still waiting.
+func TestCauses(t *testing.T) {
+	store := NewStore()
+	feed := store.Subscribe()
+	feed.Pending()
+	pod := changed(KindPod, "shop", "a")
+	put := func(seconds int64) {
+		store.Update(func(tx *Tx) {
+			if seconds > 0 {
+				tx.CausedAt(time.Unix(seconds, 0))
+			}
+			tx.DeletePod(pod.Key)
+			tx.PutPod(&Pod{Key: pod.Key})
+		})
+	}
+	for _, test := range []struct {
+		claim  string
+		causes []int64
+		want   int64
+	}{
+		{"no cause told", []int64{0, 0}, 0},
+		{"one told", []int64{0, 5, 0}, 5},
+		{"several told", []int64{7, 5, 6}, 5},
+		{"the one before was fetched", []int64{8}, 8},
+	} {
+		for _, c := range test.causes {
+			put(c)
+		}
+		if d := cmp.Diff(Changes{pod: test.want * 1e9}, feed.Pending()); d != "" {
+			t.Errorf("%s: Pending: (-want +got)\n%s", test.claim, d)
+		}
+	}
+}
+
 func TestSubscribeBeginsWithEverything(t *testing.T) {
 	store := NewStore()
-	want := changes(Change{Loaded: true})
+	want := changes(Change{Freshness: true})
 	if d := cmp.Diff(want, store.Subscribe().Pending()); d != "" {
 		t.Errorf("empty Store: Subscribe().Pending(): (-want +got)\n%s", d)
 	}
 	store.Update(everyKind)
-	want = changes(append([]Change{{Loaded: true}}, all...)...)
+	want = changes(append([]Change{{Freshness: true}}, all...)...)
 	if d := cmp.Diff(want, store.Subscribe().Pending()); d != "" {
 		t.Errorf("Subscribe().Pending(): (-want +got)\n%s", d)
 	}
@@ -134,7 +180,11 @@ func TestFeedCoalesces(t *testing.T) {
 
 // TestNextWaits: Next returns with changes or an error, never with nothing.
 func TestNextWaits(t *testing.T) {
-	put := func(s *Store) { s.Update(func(tx *Tx) { tx.PutNode(&Node{Name: "n"}) }) }
+	put := func(s *Store) { // another one each time
+		s.Update(func(tx *Tx) {
+			tx.PutNode(&Node{Name: "n", Addresses: make([]netip.Addr, tx.Len(KindNode))})
+		})
+	}
 	tests := map[string]func(context.Context, *Store, *Feed){
 		"after Next":    func(ctx context.Context, s *Store, f *Feed) { _, _ = f.Next(ctx) },
 		"after Pending": func(_ context.Context, s *Store, f *Feed) { f.Pending() },

@@ -8,6 +8,7 @@ package cluster
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -137,6 +138,27 @@ func (k Kind) String() string {
 	return [kinds]string{"Namespace", "Service", "EndpointSlice", "Pod", "Node"}[k]
 }
 
+// Freshness is how far the objects of a kind can be relied on.
+type Freshness uint8
+
+// The degrees of freshness, from the least.
+const (
+	// Loading: not all objects are there.
+	Loading Freshness = iota
+	// Confirming: all are there that were in a snapshot, and the cluster is
+	// about to say which are now.
+	Confirming
+	// Recalled: as Confirming, and the cluster was not heard.
+	Recalled
+	// Live: all are there that the cluster told of.
+	Live
+)
+
+// String is the degree in a word.
+func (f Freshness) String() string {
+	return [...]string{"loading", "confirming", "recalled", "live"}[f]
+}
+
 // serviceKey is the key of the Service that s belongs to.
 func (s *EndpointSlice) serviceKey() Key { return Key{s.Namespace, s.Service} }
 
@@ -158,3 +180,24 @@ func sortByKey[T any](objects []T, key func(T) Key) []T {
 	slices.SortFunc(objects, func(a, b T) int { return key(a).Compare(key(b)) })
 	return objects
 }
+
+func (s *Service) equal(o *Service) bool {
+	return s.Key == o.Key && s.Headless == o.Headless && s.ExternalName == o.ExternalName && s.PublishNotReady == o.PublishNotReady &&
+		slices.Equal(s.ClusterIPs, o.ClusterIPs) && slices.Equal(s.Ports, o.Ports) && maps.Equal(s.Selector, o.Selector)
+}
+
+func (s *EndpointSlice) equal(o *EndpointSlice) bool {
+	return s.Key == o.Key && s.Service == o.Service && s.AddressType == o.AddressType &&
+		slices.Equal(s.Ports, o.Ports) && slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.equal)
+}
+
+func (e Endpoint) equal(o Endpoint) bool {
+	return e.Ready == o.Ready && e.Hostname == o.Hostname && e.Pod == o.Pod && slices.Equal(e.Addresses, o.Addresses)
+}
+
+func (p *Pod) equal(o *Pod) bool {
+	return p.Key == o.Key && p.Finished == o.Finished && p.Hostname == o.Hostname && p.Subdomain == o.Subdomain && p.Node == o.Node &&
+		slices.Equal(p.IPs, o.IPs) && maps.Equal(p.Labels, o.Labels)
+}
+
+func (n *Node) equal(o *Node) bool { return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses) }

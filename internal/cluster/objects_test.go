@@ -1,6 +1,9 @@
 package cluster
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+)
 
 func TestKeyString(t *testing.T) {
 	for key, want := range map[Key]string{
@@ -69,6 +72,43 @@ func TestServiceSelects(t *testing.T) {
 		s := &Service{Key: Key{test.namespace, "web"}, Selector: test.selector}
 		if got := s.Selects(pod); got != test.want {
 			t.Errorf("%s: Service %v with selector %v: Selects(%v) = %t, want %t", claim, s.Key, s.Selector, pod.Key, got, test.want)
+		}
+	}
+}
+
+// TestEqual: a difference in any one field makes objects differ.
+func TestEqual(t *testing.T) {
+	differs(t, Service{}, func(a, b *Service) bool { return a.equal(b) })
+	differs(t, EndpointSlice{}, func(a, b *EndpointSlice) bool { return a.equal(b) })
+	differs(t, Endpoint{}, func(a, b *Endpoint) bool { return a.equal(*b) })
+	differs(t, Pod{}, func(a, b *Pod) bool { return a.equal(b) })
+	differs(t, Node{}, func(a, b *Node) bool { return a.equal(b) })
+}
+
+func differs[T any](t *testing.T, zero T, equal func(a, b *T) bool) {
+	t.Helper()
+	if !equal(&zero, &zero) {
+		t.Errorf("%T: not equal to itself", zero)
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		changed := zero
+		v := reflect.ValueOf(&changed).Elem().FieldByIndex(field.Index)
+		switch v.Kind() {
+		case reflect.Bool:
+			v.SetBool(true)
+		case reflect.String:
+			v.SetString("x")
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		case reflect.Map:
+			v.Set(reflect.ValueOf(map[string]string{"a": "b"}))
+		case reflect.Struct: // Key, whose fields are visible themselves
+			continue
+		default:
+			t.Fatalf("%T: field %s of kind %s", zero, field.Name, v.Kind())
+		}
+		if equal(&zero, &changed) {
+			t.Errorf("%T: equal with another %s", zero, field.Name)
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Store holds the model. One writer at a time; readers use View. The zero
@@ -21,7 +23,7 @@ type state struct {
 	slices     map[Key]*EndpointSlice
 	pods       map[Key]*Pod
 	nodes      map[string]*Node
-	loaded     [kinds]bool
+	freshness  [kinds]Freshness
 
 	// Secondary indexes.
 	slicesByService     map[Key]keySet
@@ -34,21 +36,25 @@ type state struct {
 // the least of its terms.
 type selectorTerm struct{ namespace, label, value string }
 
-type keySet map[Key]struct{}
+// keySet is sorted; most hold one key.
+type keySet []Key
 
 func index[K comparable](m map[K]keySet, at K, key Key) {
 	set := m[at]
-	if set == nil {
-		set = make(keySet, 1)
-		m[at] = set
+	if i, found := slices.BinarySearchFunc(set, key, Key.Compare); !found {
+		m[at] = slices.Insert(set, i, key)
 	}
-	set[key] = struct{}{}
 }
 
 func unindex[K comparable](m map[K]keySet, at K, key Key) {
-	delete(m[at], key)
-	if len(m[at]) == 0 {
+	set := m[at]
+	i, found := slices.BinarySearchFunc(set, key, Key.Compare)
+	switch {
+	case !found:
+	case len(set) == 1:
 		delete(m, at)
+	default:
+		m[at] = slices.Delete(set, i, i+1)
 	}
 }
 
@@ -72,6 +78,7 @@ func NewStore() *Store {
 type Tx struct {
 	*View
 	changes Changes
+	cause   int64
 }
 
 // Update runs change with a transaction, alone.
@@ -96,34 +103,54 @@ func (s *Store) View(read func(*View)) {
 	read(&View{&s.state})
 }
 
-// SetLoaded says that all objects of the kinds are there now: from then on,
-// what is absent does not exist. It is a change of everything.
-func (tx *Tx) SetLoaded(ks ...Kind) {
-	if tx.Loaded(ks...) {
-		return
-	}
+// CausedAt says when what the transaction changes was caused, for those who
+// measure how long it takes to show.
+func (tx *Tx) CausedAt(t time.Time) { tx.cause = t.UnixNano() }
+
+func (tx *Tx) changed(ch Change) { tx.changes.add(ch, tx.cause) }
+
+// SetFreshness says how far the objects of the kinds can be relied on. It is a
+// change of everything when one of them was not loaded before: from now on,
+// what is absent does not exist.
+func (tx *Tx) SetFreshness(f Freshness, ks ...Kind) {
+	appeared, differs := false, false
 	for _, k := range ks {
-		tx.state.loaded[k] = true
+		was := tx.state.freshness[k]
+		appeared = appeared || was == Loading && f != Loading
+		differs = differs || was != f
+		tx.state.freshness[k] = f
 	}
-	maps.Copy(tx.changes, tx.state.everything())
+	switch {
+	case appeared:
+		tx.changes.merge(tx.state.everything())
+	case differs:
+		tx.changed(Change{Freshness: true})
+	}
 }
 
-// PutNamespace adds or replaces n.
+// PutNamespace adds or replaces n. To put what is there already changes
+// nothing, here and below.
 func (tx *Tx) PutNamespace(n *Namespace) {
+	if tx.Namespace(n.Name) != nil {
+		return
+	}
 	tx.state.namespaces[n.Name] = n
-	tx.changes.add(Change{Kind: KindNamespace, Key: Key{Name: n.Name}})
+	tx.changed(Change{Kind: KindNamespace, Key: Key{Name: n.Name}})
 }
 
 // DeleteNamespace removes the Namespace of that name, if it is there.
 func (tx *Tx) DeleteNamespace(name string) {
 	if _, ok := tx.state.namespaces[name]; ok {
 		delete(tx.state.namespaces, name)
-		tx.changes.add(Change{Kind: KindNamespace, Key: Key{Name: name}})
+		tx.changed(Change{Kind: KindNamespace, Key: Key{Name: name}})
 	}
 }
 
 // PutService adds or replaces s.
 func (tx *Tx) PutService(s *Service) {
+	if old := tx.state.services[s.Key]; old != nil && old.equal(s) {
+		return
+	}
 	tx.DeleteService(s.Key)
 	tx.state.services[s.Key] = s
 	for _, addr := range s.ClusterIPs {
@@ -132,7 +159,7 @@ func (tx *Tx) PutService(s *Service) {
 	if term, ok := s.leastTerm(); ok {
 		index(tx.state.servicesBySelector, term, s.Key)
 	}
-	tx.changes.add(Change{Kind: KindService, Key: s.Key})
+	tx.changed(Change{Kind: KindService, Key: s.Key})
 }
 
 // DeleteService removes the Service at key, if it is there.
@@ -148,7 +175,7 @@ func (tx *Tx) DeleteService(key Key) {
 	if term, ok := s.leastTerm(); ok {
 		unindex(tx.state.servicesBySelector, term, key)
 	}
-	tx.changes.add(Change{Kind: KindService, Key: key})
+	tx.changed(Change{Kind: KindService, Key: key})
 }
 
 func (s *Service) leastTerm() (term selectorTerm, ok bool) {
@@ -163,11 +190,14 @@ func (s *Service) leastTerm() (term selectorTerm, ok bool) {
 // PutEndpointSlice adds or replaces s. A feed tells it as a change of the
 // Service that it belongs to, and of the one that it belonged to.
 func (tx *Tx) PutEndpointSlice(s *EndpointSlice) {
+	if old := tx.state.slices[s.Key]; old != nil && old.equal(s) {
+		return
+	}
 	tx.DeleteEndpointSlice(s.Key)
 	tx.state.slices[s.Key] = s
 	if s.Service != "" {
 		index(tx.state.slicesByService, s.serviceKey(), s.Key)
-		tx.changes.add(Change{Kind: KindService, Key: s.serviceKey()})
+		tx.changed(Change{Kind: KindService, Key: s.serviceKey()})
 	}
 }
 
@@ -180,18 +210,21 @@ func (tx *Tx) DeleteEndpointSlice(key Key) {
 	delete(tx.state.slices, key)
 	if s.Service != "" {
 		unindex(tx.state.slicesByService, s.serviceKey(), key)
-		tx.changes.add(Change{Kind: KindService, Key: s.serviceKey()})
+		tx.changed(Change{Kind: KindService, Key: s.serviceKey()})
 	}
 }
 
 // PutPod adds or replaces p.
 func (tx *Tx) PutPod(p *Pod) {
+	if old := tx.state.pods[p.Key]; old != nil && old.equal(p) {
+		return
+	}
 	tx.DeletePod(p.Key)
 	tx.state.pods[p.Key] = p
 	for _, addr := range p.IPs {
 		index(tx.state.podsByIP, addr, p.Key)
 	}
-	tx.changes.add(Change{Kind: KindPod, Key: p.Key})
+	tx.changed(Change{Kind: KindPod, Key: p.Key})
 }
 
 // DeletePod removes the Pod at key, if it is there.
@@ -204,20 +237,23 @@ func (tx *Tx) DeletePod(key Key) {
 	for _, addr := range p.IPs {
 		unindex(tx.state.podsByIP, addr, key)
 	}
-	tx.changes.add(Change{Kind: KindPod, Key: key})
+	tx.changed(Change{Kind: KindPod, Key: key})
 }
 
 // PutNode adds or replaces n.
 func (tx *Tx) PutNode(n *Node) {
+	if old := tx.state.nodes[n.Name]; old != nil && old.equal(n) {
+		return
+	}
 	tx.state.nodes[n.Name] = n
-	tx.changes.add(Change{Kind: KindNode, Key: Key{Name: n.Name}})
+	tx.changed(Change{Kind: KindNode, Key: Key{Name: n.Name}})
 }
 
 // DeleteNode removes the Node of that name, if it is there.
 func (tx *Tx) DeleteNode(name string) {
 	if _, ok := tx.state.nodes[name]; ok {
 		delete(tx.state.nodes, name)
-		tx.changes.add(Change{Kind: KindNode, Key: Key{Name: name}})
+		tx.changed(Change{Kind: KindNode, Key: Key{Name: name}})
 	}
 }
 
@@ -226,7 +262,41 @@ type View struct{ state *state }
 
 // Loaded tells whether all objects of every given kind are there.
 func (v *View) Loaded(ks ...Kind) bool {
-	return !slices.ContainsFunc(ks, func(k Kind) bool { return !v.state.loaded[k] })
+	return v.Freshness(ks...) != Loading
+}
+
+// Freshness is the least of those of the given kinds.
+func (v *View) Freshness(ks ...Kind) Freshness {
+	least := Live
+	for _, k := range ks {
+		least = min(least, v.state.freshness[k])
+	}
+	return least
+}
+
+// Namespaces, Services, EndpointSlices, Pods and Nodes yield the objects of a
+// kind, in no order.
+func (v *View) Namespaces() iter.Seq[*Namespace]         { return maps.Values(v.state.namespaces) }
+func (v *View) Services() iter.Seq[*Service]             { return maps.Values(v.state.services) }
+func (v *View) EndpointSlices() iter.Seq[*EndpointSlice] { return maps.Values(v.state.slices) }
+func (v *View) Pods() iter.Seq[*Pod]                     { return maps.Values(v.state.pods) }
+func (v *View) Nodes() iter.Seq[*Node]                   { return maps.Values(v.state.nodes) }
+
+// Len is how many objects of a kind there are.
+func (v *View) Len(k Kind) int {
+	switch k {
+	case KindNamespace:
+		return len(v.state.namespaces)
+	case KindService:
+		return len(v.state.services)
+	case KindEndpointSlice:
+		return len(v.state.slices)
+	case KindPod:
+		return len(v.state.pods)
+	case KindNode:
+		return len(v.state.nodes)
+	}
+	return 0
 }
 
 // Namespace is the Namespace of that name, or nil.
@@ -270,13 +340,8 @@ func lookup[T any](keys keySet, objects map[Key]T) []T {
 	if len(keys) == 0 {
 		return nil
 	}
-	sorted := make([]Key, 0, len(keys))
-	for k := range keys {
-		sorted = append(sorted, k)
-	}
-	slices.SortFunc(sorted, Key.Compare)
-	found := make([]T, 0, len(sorted))
-	for _, k := range sorted {
+	found := make([]T, 0, len(keys))
+	for _, k := range keys {
 		found = append(found, objects[k])
 	}
 	return found
@@ -285,21 +350,21 @@ func lookup[T any](keys keySet, objects map[Key]T) []T {
 // everything lists each key that a consumer might know, as changes.
 func (s *state) everything() Changes {
 	all := make(Changes)
-	all.add(Change{Loaded: true})
+	all.add(Change{Freshness: true}, 0)
 	for name := range s.namespaces {
-		all.add(Change{Kind: KindNamespace, Key: Key{Name: name}})
+		all.add(Change{Kind: KindNamespace, Key: Key{Name: name}}, 0)
 	}
 	for key := range s.services {
-		all.add(Change{Kind: KindService, Key: key})
+		all.add(Change{Kind: KindService, Key: key}, 0)
 	}
 	for key := range s.slicesByService { // the Service need not be there yet
-		all.add(Change{Kind: KindService, Key: key})
+		all.add(Change{Kind: KindService, Key: key}, 0)
 	}
 	for key := range s.pods {
-		all.add(Change{Kind: KindPod, Key: key})
+		all.add(Change{Kind: KindPod, Key: key}, 0)
 	}
 	for name := range s.nodes {
-		all.add(Change{Kind: KindNode, Key: Key{Name: name}})
+		all.add(Change{Kind: KindNode, Key: Key{Name: name}}, 0)
 	}
 	return all
 }

@@ -425,7 +425,7 @@ func TestLoaded(t *testing.T) {
 	if loaded(KindPod) {
 		t.Error("new Store: Loaded(Pod) = true, want false")
 	}
-	store.Update(func(tx *Tx) { tx.SetLoaded(KindPod, KindService) })
+	store.Update(func(tx *Tx) { tx.SetFreshness(Live, KindPod, KindService) })
 	tests := map[string]struct {
 		kinds []Kind
 		want  bool
@@ -442,4 +442,48 @@ func TestLoaded(t *testing.T) {
 			t.Errorf("%s: Loaded(%v) = %t, want %t", claim, test.kinds, got, test.want)
 		}
 	}
+}
+
+func TestFreshness(t *testing.T) {
+	store := NewStore()
+	store.Update(func(tx *Tx) {
+		tx.SetFreshness(Live, KindNamespace)
+		tx.SetFreshness(Recalled, KindService)
+		tx.SetFreshness(Confirming, KindEndpointSlice)
+	})
+	for _, test := range []struct {
+		kinds []Kind
+		want  Freshness
+	}{
+		{nil, Live},
+		{[]Kind{KindNamespace}, Live},
+		{[]Kind{KindNamespace, KindService}, Recalled},
+		{[]Kind{KindEndpointSlice, KindService}, Confirming},
+		{Kinds(), Loading},
+	} {
+		store.View(func(v *View) {
+			if got := v.Freshness(test.kinds...); got != test.want {
+				t.Errorf("Freshness(%v) = %s, want %s", test.kinds, got, test.want)
+			}
+		})
+	}
+}
+
+func TestAllOfAKind(t *testing.T) {
+	store := NewStore()
+	store.Update(everyKind)
+	store.View(func(v *View) {
+		for k, got := range map[Kind]int{
+			KindNamespace: len(slices.Collect(v.Namespaces())), KindService: len(slices.Collect(v.Services())),
+			KindEndpointSlice: len(slices.Collect(v.EndpointSlices())), KindPod: len(slices.Collect(v.Pods())), KindNode: len(slices.Collect(v.Nodes())),
+		} {
+			want := 1
+			if k == KindEndpointSlice {
+				want = 2
+			}
+			if got != want || v.Len(k) != want {
+				t.Errorf("%s: %d objects, Len = %d, want %d", k, got, v.Len(k), want)
+			}
+		}
+	})
 }

@@ -33,7 +33,7 @@ func syntheticCluster(services, endpoints int) *cluster.Store {
 			}
 			tx.PutEndpointSlice(slice)
 		}
-		tx.SetLoaded(cluster.Kinds()...)
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
 	return store
 }

@@ -159,7 +159,7 @@ func (c *Compiler) NewDB() (*zone.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Apply(cluster.NewStore(), cluster.Changes{{Loaded: true}: {}}, db)
+	c.Apply(cluster.NewStore(), cluster.Changes{{Freshness: true}: 0}, db)
 	return db, nil
 }
 
@@ -193,7 +193,7 @@ func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) []zone.Chan
 	}
 	for ch := range changed {
 		switch {
-		case ch.Loaded:
+		case ch.Freshness:
 			add("cluster", c.cluster(v))
 		case ch.Kind == cluster.KindNamespace:
 			add("namespace "+ch.Key.Name, c.namespace(v, ch.Key.Name))

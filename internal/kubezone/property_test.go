@@ -51,7 +51,7 @@ func TestAllGone(t *testing.T) {
 	r := &randomCluster{Rand: rand.New(rand.NewPCG(7, 7))}
 	compiler := newCompiler(t, r.config())
 	store := cluster.NewStore()
-	store.Update(func(tx *cluster.Tx) { tx.SetLoaded(cluster.Kinds()...) })
+	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
 	want := dump(full(t, compiler, store))
 	feed := store.Subscribe()
 	defer feed.Close()
@@ -167,7 +167,7 @@ func (r *randomCluster) change(tx *cluster.Tx) {
 	case 9:
 		tx.DeletePod(r.key())
 	case 10:
-		tx.SetLoaded(pick(r, cluster.Kinds()...), pick(r, cluster.Kinds()...))
+		tx.SetFreshness(cluster.Live, pick(r, cluster.Kinds()...), pick(r, cluster.Kinds()...))
 	}
 }
 

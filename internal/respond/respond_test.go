@@ -33,7 +33,7 @@ func exampleDB(t testing.TB) *zone.DB {
 	}
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
-		tx.SetLoaded(cluster.Kinds()...)
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 		tx.PutNamespace(&cluster.Namespace{Name: "shop"})
 		http := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}}
 		tx.PutService(&cluster.Service{

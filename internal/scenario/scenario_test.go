@@ -143,7 +143,7 @@ func partOf(full *cluster.Store, loaded []cluster.Kind) *cluster.Store {
 		part.Update(func(tx *cluster.Tx) {
 			for ch := range feed.Pending() {
 				switch {
-				case ch.Loaded:
+				case ch.Freshness:
 				case ch.Kind == cluster.KindNamespace && has[ch.Kind]:
 					tx.PutNamespace(v.Namespace(ch.Key.Name))
 				case ch.Kind == cluster.KindPod && has[ch.Kind]:
@@ -159,7 +159,7 @@ func partOf(full *cluster.Store, loaded []cluster.Kind) *cluster.Store {
 					}
 				}
 			}
-			tx.SetLoaded(loaded...)
+			tx.SetFreshness(cluster.Live, loaded...)
 		})
 	})
 	return part

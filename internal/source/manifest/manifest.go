@@ -19,7 +19,6 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"reflect"
 	"slices"
 	"time"
 
@@ -282,11 +281,11 @@ func (s *Source) write(values map[identity]any) {
 			}
 		}
 		for id, v := range values {
-			if old, ok := s.applied[id]; !ok || old != v && !reflect.DeepEqual(old, v) {
+			if s.applied[id] != v {
 				put(tx, v)
 			}
 		}
-		tx.SetLoaded(cluster.Kinds()...)
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
 	s.applied = values
 }

@@ -1,0 +1,118 @@
+package deploy
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+const portStart = "net.ipv4.ip_unprivileged_port_start"
+
+// TestBindsPort53 starts the server as the container does: not root, no new
+// privileges, nothing but NET_BIND_SERVICE to be had, and the Pod's sysctl. It
+// must bind port 53 in a network namespace of its own, and without the sysctl
+// it must not: else the sysctl is not what does it.
+func TestBindsPort53(t *testing.T) {
+	for _, tool := range []string{"unshare", "setpriv", "timeout"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed (Debian: util-linux, coreutils)", tool)
+		}
+	}
+	if os.Getuid() != 0 {
+		t.Skip("a network namespace needs root")
+	}
+	pod := as[appsv1.Deployment](t, kustomized(t, "base"), "Deployment").Spec.Template.Spec
+	bin := buildBinary(t)
+	for sysctl, binds := range map[string]bool{pod.SecurityContext.Sysctls[0].Value: true, "1024": false} {
+		script := fmt.Sprintf(`ip link set lo up 2>/dev/null
+echo %s > /proc/sys/%s || exit 99
+exec setpriv --reuid %d --regid %d --clear-groups --no-new-privs --bounding-set -all,+net_bind_service --inh-caps -all \
+	timeout --signal TERM 2 %s serve --manifests ../../examples/shop --listen 0.0.0.0:53`,
+			sysctl, strings.ReplaceAll(portStart, ".", "/"), *pod.SecurityContext.RunAsUser, *pod.SecurityContext.RunAsGroup, bin)
+		out, err := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", script).CombinedOutput()
+		if bytes.Contains(out, []byte("unshare failed")) || exitStatus(err) == 99 {
+			t.Skipf("no network namespace to be had here: %s", out)
+		}
+		if got := bytes.Contains(out, []byte("msg=serving")); got != binds {
+			t.Errorf("with %s = %s, binds port 53: %v, want %v\n%s", portStart, sysctl, got, binds, out)
+		}
+	}
+}
+
+func exitStatus(err error) int {
+	if exit, ok := err.(*exec.ExitError); ok {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// buildBinary builds the server where any user may run it.
+func buildBinary(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "portolan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "portolan")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/portolan")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// TestUnit: systemd knows every setting of the unit, and finds little left to
+// take away.
+func TestUnit(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("systemd-analyze is not installed (Debian: systemd)")
+	}
+	text := readFile(t, filepath.Join(deployDir, "systemd", "portolan.service"))
+	unit := filepath.Join(t.TempDir(), "portolan.service")
+	present := strings.ReplaceAll(text, "/usr/local/bin/portolan ", "/bin/true ") // verify wants it to be there
+	if err := os.WriteFile(unit, []byte(present), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", unit).CombinedOutput(); err != nil || bytes.Contains(out, []byte(unit)) {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	const exposure = "20" // of 100; the words for it are OK below 50
+	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--threshold="+exposure, unit).CombinedOutput()
+	if err != nil {
+		t.Errorf("systemd-analyze security: %v\n%s", err, out)
+	}
+}
+
+// TestImage: the image's user is the manifests', there is nothing in it but the
+// binary, and the compiler is as new as go.mod wants.
+func TestImage(t *testing.T) {
+	text := readFile(t, filepath.Join(deployDir, "image", "Dockerfile"))
+	security := as[appsv1.Deployment](t, kustomized(t, "base"), "Deployment").Spec.Template.Spec.SecurityContext
+	stages := strings.Split(text, "\nFROM ")
+	last := stages[len(stages)-1]
+	for _, want := range []string{
+		"scratch\n",
+		fmt.Sprintf("\nUSER %d:%d\n", *security.RunAsUser, *security.RunAsGroup),
+		"\nENTRYPOINT [\"/portolan\"]\n",
+	} {
+		if !strings.Contains("\n"+last, want) {
+			t.Errorf("the last stage of the Dockerfile lacks %q", want)
+		}
+	}
+	goMod := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "../../go.mod"))[1]
+	if !strings.Contains(text, "ARG GO_VERSION="+goMod+".") {
+		t.Errorf("the Dockerfile's GO_VERSION is not one of Go %s, which go.mod wants", goMod)
+	}
+}

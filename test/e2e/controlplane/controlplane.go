@@ -1,0 +1,235 @@
+// Package controlplane runs a real Kubernetes control plane on loopback: etcd,
+// kube-apiserver and, where asked for, kube-controller-manager, built from
+// their modules. There is no kubelet: Pods are objects only.
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// DefaultServiceCIDRs are the ranges of ClusterIPs: those of most installers.
+const DefaultServiceCIDRs = "10.96.0.0/12,fd00:10:96::/112"
+
+// Options are what a control plane is started with. The zero value is usable.
+type Options struct {
+	// ControllerManager runs the controllers that make EndpointSlices, delete
+	// what is in deleted namespaces and make service accounts.
+	ControllerManager bool
+	// ServiceCIDRs are DefaultServiceCIDRs when empty.
+	ServiceCIDRs string
+	// APIServerFlags are put behind those that are always given.
+	APIServerFlags []string
+	// Log hears of builds; nothing is logged when it is nil.
+	Log *slog.Logger
+}
+
+// ControlPlane is one that runs. Its methods must not be called at once.
+type ControlPlane struct {
+	options   Options
+	binaries  Binaries
+	dir       string // data, keys, logs
+	authority *authority
+	port      *port
+	config    *rest.Config
+	client    *kubernetes.Clientset
+	etcd      *clientv3.Client
+
+	etcdProcess, apiServer, controllers process
+}
+
+// Start starts a control plane and waits until it is ready, a few seconds,
+// or until ctx is done. What it started ends with Close, and with this process.
+func Start(ctx context.Context, options Options) (*ControlPlane, error) {
+	if options.Log == nil {
+		options.Log = slog.New(slog.DiscardHandler)
+	}
+	if options.ServiceCIDRs == "" {
+		options.ServiceCIDRs = DefaultServiceCIDRs
+	}
+	binaries, err := Prepare(ctx, options.Log)
+	if err != nil {
+		return nil, err
+	}
+	c := &ControlPlane{options: options, binaries: binaries}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("control plane: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+func (c *ControlPlane) start(ctx context.Context) (err error) {
+	// Short, because the path of a socket may have 108 octets.
+	if c.dir, err = os.MkdirTemp("", "portolan-e2e-"); err != nil {
+		return err
+	}
+	if c.port, err = reservePort(); err != nil {
+		return err
+	}
+	if err := c.writeKeys(); err != nil {
+		return err
+	}
+	if err := c.makeClients(); err != nil {
+		return err
+	}
+	c.describeProcesses()
+	if err := c.startEtcd(ctx); err != nil {
+		return err
+	}
+	if err := c.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if c.options.ControllerManager {
+		return c.controllers.start()
+	}
+	return nil
+}
+
+func (c *ControlPlane) file(name string) string { return filepath.Join(c.dir, name) }
+
+func (c *ControlPlane) etcdURL() string { return "unix://" + c.file("etcd.sock") }
+
+func (c *ControlPlane) describeProcesses() {
+	describe := func(program string, args []string) process {
+		return process{path: c.binaries.path(program), args: args, log: c.file(program + ".log")}
+	}
+	c.etcdProcess = describe(etcd, c.etcdFlags())
+	c.apiServer = describe(apiServer, c.apiServerFlags())
+	c.controllers = describe(controllerManager, c.controllerFlags())
+}
+
+func (c *ControlPlane) etcdFlags() []string {
+	return []string{
+		"--data-dir=" + c.file("etcd"), "--log-level=warn",
+		"--listen-client-urls=" + c.etcdURL(),
+		// No path of a socket may be told to others; nobody listens, and there
+		// are no others.
+		"--advertise-client-urls=http://127.0.0.1:0", "--listen-peer-urls=http://127.0.0.1:0",
+		"--unsafe-no-fsync", // it is thrown away
+	}
+}
+
+func (c *ControlPlane) apiServerFlags() []string {
+	host, port, _ := net.SplitHostPort(c.port.addr)
+	flags := []string{
+		"--etcd-servers=" + c.etcdURL(),
+		"--bind-address=" + host, "--secure-port=" + port, "--permit-port-sharing",
+		"--advertise-address=" + host, "--endpoint-reconciler-type=none", // no endpoint is on loopback
+		"--tls-cert-file=" + c.file("server.crt"), "--tls-private-key-file=" + c.file("server.key"),
+		"--client-ca-file=" + c.file("ca.crt"),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.file("accounts.key"), "--service-account-signing-key-file=" + c.file("accounts.key"),
+		"--authorization-mode=RBAC",
+		"--service-cluster-ip-range=" + c.options.ServiceCIDRs,
+	}
+	if !c.options.ControllerManager {
+		// Nobody makes the accounts that Pods would wait for.
+		flags = append(flags, "--disable-admission-plugins=ServiceAccount")
+	}
+	return append(flags, c.options.APIServerFlags...)
+}
+
+func (c *ControlPlane) controllerFlags() []string {
+	controllers := []string{
+		"endpoints-controller", "endpointslice-controller", "endpointslice-mirroring-controller",
+		"namespace-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller",
+		"service-cidr-controller", "deployment-controller", "replicaset-controller", "statefulset-controller",
+		"garbage-collector-controller",
+	}
+	return []string{
+		"--kubeconfig=" + c.Kubeconfig(), "--leader-elect=false", "--secure-port=0",
+		"--controllers=" + strings.Join(controllers, ","),
+		"--service-account-private-key-file=" + c.file("accounts.key"), "--root-ca-file=" + c.file("ca.crt"),
+	}
+}
+
+// StartAPIServer starts the API server on the address it had before, and waits
+// until it is ready.
+func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
+	if err := c.apiServer.start(); err != nil {
+		return err
+	}
+	return c.apiServer.waitReady(ctx, func(ctx context.Context) error {
+		return c.client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+func (c *ControlPlane) startEtcd(ctx context.Context) error {
+	if err := c.etcdProcess.start(); err != nil {
+		return err
+	}
+	return c.etcdProcess.waitReady(ctx, func(ctx context.Context) error {
+		_, err := c.etcd.Get(ctx, "/registry")
+		return err
+	})
+}
+
+// StopAPIServer ends the API server, gently at first, and waits for that. The
+// rest goes on.
+func (c *ControlPlane) StopAPIServer() {
+	const grace = 3 * time.Second
+	c.apiServer.stop(grace)
+}
+
+// PauseAPIServer makes the API server stand still: it keeps its connections and
+// answers nothing.
+func (c *ControlPlane) PauseAPIServer() { c.apiServer.signal(syscall.SIGSTOP) }
+
+// ResumeAPIServer ends a pause.
+func (c *ControlPlane) ResumeAPIServer() { c.apiServer.signal(syscall.SIGCONT) }
+
+// Address is where the API server listens.
+func (c *ControlPlane) Address() string { return c.port.addr }
+
+// Client is that of an administrator, without limits of its own.
+func (c *ControlPlane) Client() *kubernetes.Clientset { return c.client }
+
+// RESTConfig is what Client is made from, for clients of other kinds.
+func (c *ControlPlane) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Etcd is a client of the API server's storage, with which it can be changed
+// behind its back. Keys begin with "/registry/".
+func (c *ControlPlane) Etcd() *clientv3.Client { return c.etcd }
+
+// Compact makes etcd forget all that was before now.
+func (c *ControlPlane) Compact(ctx context.Context) error {
+	now, err := c.etcd.Get(ctx, "/registry", clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("compact: %w", err)
+	}
+	if _, err := c.etcd.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+		return fmt.Errorf("compact: %w", err)
+	}
+	return nil
+}
+
+// Close ends all that was started, and removes its files.
+func (c *ControlPlane) Close() error {
+	// They are thrown away, so nothing needs to end gently.
+	for _, p := range []*process{&c.controllers, &c.apiServer, &c.etcdProcess} {
+		p.stop(0)
+	}
+	var errs []error
+	if c.etcd != nil {
+		errs = append(errs, c.etcd.Close())
+	}
+	if c.port != nil {
+		errs = append(errs, c.port.Close())
+	}
+	if c.dir != "" {
+		errs = append(errs, os.RemoveAll(c.dir))
+	}
+	return errors.Join(errs...)
+}

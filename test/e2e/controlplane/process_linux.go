@@ -1,0 +1,9 @@
+package controlplane
+
+import "syscall"
+
+// ownGroup lets a process be signalled with its children, and ends it when this
+// process dies.
+func ownGroup() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

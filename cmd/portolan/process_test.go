@@ -162,7 +162,7 @@ func (p *process) await(within time.Duration, name, address string) {
 func (p *process) awaitDenial(within time.Duration, name string) {
 	p.t.Helper()
 	p.poll(within, func() error {
-		if m := p.ask("udp", question(name)); m.Status != "NXDOMAIN" || m.Error == nil {
+		if m := p.ask("udp", question(name)); m.Status != "NXDOMAIN" || len(m.Errors) != 1 {
 			return fmt.Errorf("answer:\n%swant NXDOMAIN and why", m)
 		}
 		return nil

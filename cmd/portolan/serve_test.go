@@ -45,7 +45,7 @@ func TestServe(t *testing.T) {
 			if err := wantData(p.ask(network, question(web)), "10.96.0.7"); err != nil {
 				t.Errorf("%s: %v", network, err)
 			}
-			if m := p.ask(network, question("wbe.shop.svc.cluster.local")); m.Status != "NXDOMAIN" || m.Error == nil {
+			if m := p.ask(network, question("wbe.shop.svc.cluster.local")); m.Status != "NXDOMAIN" || len(m.Errors) != 1 {
 				t.Errorf("%s: answer\n%swant NXDOMAIN and why", network, m)
 			}
 		}
@@ -200,7 +200,7 @@ func TestServeWhileLoading(t *testing.T) {
 	for _, name := range []string{web, "wbe.shop.svc.cluster.local.", "7.0.96.10.in-addr.arpa."} {
 		for _, network := range []string{"udp", "tcp"} {
 			m := p.ask(network, question(name))
-			if m.Status != "SERVFAIL" || m.Error == nil || m.Error.Code != uint16(dnswire.EDENotReady) {
+			if m.Status != "SERVFAIL" || len(m.Errors) != 1 || m.Errors[0].Code != uint16(dnswire.EDENotReady) {
 				t.Errorf("while loading, over %s: answer\n%swant SERVFAIL, error %d", network, m, dnswire.EDENotReady)
 			}
 		}

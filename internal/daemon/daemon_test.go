@@ -128,7 +128,7 @@ func TestServeMissing(t *testing.T) {
 func TestLoad(t *testing.T) {
 	d := newDaemon(t, settings(t))
 	const name = "web.shop.svc.cluster.local."
-	if m := ask(t, d, name); m.Status != "SERVFAIL" || m.Error == nil || m.Error.Code != uint16(dnswire.EDENotReady) {
+	if m := ask(t, d, name); m.Status != "SERVFAIL" || len(m.Errors) != 1 || m.Errors[0].Code != uint16(dnswire.EDENotReady) {
 		t.Errorf("before Load: %s, want SERVFAIL with error %d", m, dnswire.EDENotReady)
 	}
 	if _, err := d.Load(slog.New(slog.DiscardHandler)); err != nil {

@@ -138,6 +138,8 @@ type EDECode uint16
 // The codes that a cluster's server gives.
 const (
 	EDEOther            = EDECode(dns.ExtendedErrorCodeOther)
+	EDEStale            = EDECode(dns.ExtendedErrorCodeStaleAnswer)
+	EDEStaleNXDomain    = EDECode(dns.ExtendedErrorCodeStaleNXDOMAINAnswer)
 	EDENotReady         = EDECode(dns.ExtendedErrorCodeNotReady)
 	EDEProhibited       = EDECode(dns.ExtendedErrorCodeProhibited)
 	EDENotAuthoritative = EDECode(dns.ExtendedErrorCodeNotAuthoritative)

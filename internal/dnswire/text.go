@@ -80,8 +80,8 @@ type Message struct {
 	Answer     []Record `json:"answer"`
 	Authority  []Record `json:"authority"`
 	Additional []Record `json:"additional"`
-	// Error is the Extended DNS Error, or nil.
-	Error *ExtendedError `json:"error,omitempty"`
+	// Errors are the Extended DNS Errors.
+	Errors []ExtendedError `json:"errors,omitempty"`
 	// EDNS tells whether there is an OPT record.
 	EDNS bool `json:"-"`
 	// Options are the OPT record's other options: code and value in
@@ -155,7 +155,7 @@ func (t *Message) addOPT(opt *dns.OPT) error {
 		n := OptionLen(int(binary.BigEndian.Uint16(b[2:])))
 		code, value := OptionCode(binary.BigEndian.Uint16(b)), b[OptionLen(0):n]
 		if code == OptionEDE {
-			t.Error = &ExtendedError{binary.BigEndian.Uint16(value), string(value[2:])}
+			t.Errors = append(t.Errors, ExtendedError{binary.BigEndian.Uint16(value), string(value[2:])})
 		} else {
 			t.Options[code] = hex.EncodeToString(value)
 		}
@@ -180,8 +180,8 @@ func (t *Message) String() string {
 			fmt.Fprintln(&b, r)
 		}
 	}
-	if t.Error != nil {
-		fmt.Fprintf(&b, ";; error: %d (%s)\n", t.Error.Code, t.Error.Text)
+	for _, e := range t.Errors {
+		fmt.Fprintf(&b, ";; error: %d (%s)\n", e.Code, e.Text)
 	}
 	return b.String()
 }

@@ -214,7 +214,7 @@ func TestParseMessage(t *testing.T) {
 		},
 		Authority:  []dnswire.Record{soa("cluster.local").Record()},
 		Additional: []dnswire.Record{{Name: "a.x.", TTL: 5, Type: "A", Data: "10.0.0.1"}},
-		Error:      &dnswire.ExtendedError{Code: 18, Text: "why"},
+		Errors:     []dnswire.ExtendedError{{Code: 18, Text: "why"}},
 		EDNS:       true,
 		Options: map[dnswire.OptionCode]string{
 			dnswire.OptionCookie: "38206f6374657473", dnswire.OptionNSID: "68657265", dnswire.OptionKeepalive: "012c",

@@ -40,16 +40,37 @@ func (c *Compiler) cluster(v *cluster.View) zone.Contribution {
 			if !c.servicesLoaded(v) {
 				r.Mark(n).Below = notLoaded
 			}
+			r.Mark(n).Aged = aged(v, c.serviceKinds)
 		})
-		child(z, labelPod, func(n dnsname.Name) { *r.Mark(n) = c.podParent(v) })
+		child(z, labelPod, func(n dnsname.Name) {
+			*r.Mark(n) = c.podParent(v)
+			r.Mark(n).Aged = aged(v, c.podKinds)
+		})
 	}
 	for _, z := range c.reverse {
 		r.name(z, dnswire.TypeNS, primary)
 		if !v.Loaded(c.reverseKinds...) {
 			r.Mark(z).Below = notLoaded
 		}
+		if g := aged(v, c.reverseKinds); g != nil {
+			r.Mark(z).Aged = g
+		}
 	}
 	return r.Contribution()
+}
+
+// aged is what is said of names that need these kinds.
+func aged(v *cluster.View, kinds []cluster.Kind) (worst *zone.Aged) {
+	for _, k := range kinds {
+		switch v.Freshness(k) {
+		case cluster.Confirming:
+			return confirming
+		case cluster.Recalled:
+			worst = recalled
+		case cluster.Loading, cluster.Live:
+		}
+	}
+	return worst
 }
 
 func (c *Compiler) serverAddresses(v *cluster.View) []netip.Addr {

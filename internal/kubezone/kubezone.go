@@ -64,8 +64,8 @@ type Config struct {
 type Compiler struct {
 	cfg     Config
 	reverse []dnsname.Name
-	// needed by reverse names, and by names under pod.Z
-	reverseKinds, podKinds []cluster.Kind
+	// needed by names under svc.Z, by those under pod.Z, and by reverse names
+	serviceKinds, podKinds, reverseKinds []cluster.Kind
 }
 
 // Errors that New wraps.
@@ -87,7 +87,8 @@ func New(cfg Config) (*Compiler, error) {
 		return nil, fmt.Errorf("TTL %d: %w", cfg.TTL, ErrTTL)
 	}
 	c.podKinds = []cluster.Kind{cluster.KindNamespace}
-	c.reverseKinds = []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice}
+	c.serviceKinds = []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice}
+	c.reverseKinds = slices.Clone(c.serviceKinds)
 	switch cfg.Pods {
 	case PodsVerified:
 		c.podKinds = append(c.podKinds, cluster.KindPod)
@@ -110,6 +111,9 @@ func New(cfg Config) (*Compiler, error) {
 	}
 	return c, nil
 }
+
+// Kinds are the kinds of objects that the zones are compiled from.
+func (c *Compiler) Kinds() []cluster.Kind { return slices.Clone(c.reverseKinds) }
 
 func (c *Compiler) checkZones() error {
 	if len(c.cfg.Zones) == 0 {

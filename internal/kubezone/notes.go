@@ -21,6 +21,16 @@ var (
 	noPodAddress  = because("pod names are addresses with dashes")
 	podsOff       = because("pod records are off")
 
+	recalled = &zone.Aged{
+		Found:     &zone.Note{Code: dnswire.EDEStale, Text: "from a snapshot, the Kubernetes API was not heard since the start"},
+		Denied:    &zone.Note{Code: dnswire.EDEStaleNXDomain, Text: "not in the snapshot, and the Kubernetes API was not heard since the start"},
+		DeniedTTL: 1,
+	}
+	confirming = &zone.Aged{
+		Found:  recalled.Found,
+		Denied: &zone.Note{Code: dnswire.EDENotReady, Text: "not in the snapshot, and the Kubernetes API is just telling what there is", Pending: true},
+	}
+
 	notLoaded = &zone.Note{Code: dnswire.EDENotReady, Text: "the cluster's objects are not loaded yet", Pending: true}
 )
 

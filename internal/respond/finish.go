@@ -81,6 +81,9 @@ func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
 		binary.BigEndian.PutUint16(units[:], uint16(min(w.cfg.TCPIdle/(100*time.Millisecond), 0xffff)))
 		r.AddOption(opt, dnswire.OptionKeepalive, units[:])
 	}
+	if x.aged != nil {
+		r.AddEDE(opt, x.aged.Code, x.aged.Text)
+	}
 	if x.why != nil {
 		r.AddEDE(opt, x.why.Code, x.why.Text)
 	}

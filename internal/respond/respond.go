@@ -124,6 +124,7 @@ type exchange struct {
 	ours      bool // the answer is from our data
 	truncated bool
 	why       *zone.Note // said to the client, when not nil
+	aged      *zone.Note // likewise, of data from an earlier time
 }
 
 // outcome is how an exchange ends. The zero value is harmless.

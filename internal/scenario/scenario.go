@@ -6,6 +6,8 @@
 //
 //	cites: ID ...      the statements of docs/spec-coverage.md that it proves
 //	loaded: Kind ...   the kinds that are loaded (all, when the line is absent)
+//	recalled: Kind ... the kinds that are known from a snapshot only
+//	confirming: Kind ...  likewise, while the API is about to tell what there is
 //
 // Its files are config.yaml (optional), manifests below manifests/, and expect:
 //
@@ -15,8 +17,9 @@
 //	authority NAME TTL TYPE DATA
 //	additional NAME TTL TYPE DATA
 //	soa ZONE                  the authority section is the SOA of that zone
+//	soa ZONE TTL              likewise, and denials live so long
 //	opt                       the packet, given in octets, has an OPT record
-//	ede CODE TEXT             the Extended DNS Error; without a line: none
+//	ede CODE TEXT             an Extended DNS Error; without a line: none
 //	option NAME HEX           an EDNS option of the response; * is any value
 //	size N                    the response has at most N octets
 //	length N                  the response has N octets
@@ -51,7 +54,8 @@ import (
 type Scenario struct {
 	Cites  []string
 	Loaded []cluster.Kind // nil: all
-	Config []byte         // of config.yaml, or nil
+	Aged   map[cluster.Kind]cluster.Freshness
+	Config []byte // of config.yaml, or nil
 	// Manifests are files by path.
 	Manifests map[string][]byte
 	Queries   []Query
@@ -77,7 +81,7 @@ const manifestDir = "manifests/"
 // Parse reads a scenario file.
 func Parse(data []byte) (*Scenario, error) {
 	a := txtar.Parse(data)
-	s := &Scenario{Manifests: make(map[string][]byte)}
+	s := &Scenario{Manifests: make(map[string][]byte), Aged: make(map[cluster.Kind]cluster.Freshness)}
 	if err := s.header(string(a.Comment)); err != nil {
 		return nil, err
 	}
@@ -110,20 +114,40 @@ func (s *Scenario) header(comment string) error {
 		switch key {
 		case "cites":
 			s.Cites = append(s.Cites, strings.Fields(values)...)
-		case "loaded":
-			s.Loaded = []cluster.Kind{}
-			for _, v := range strings.Fields(values) {
-				i := slices.IndexFunc(cluster.Kinds(), func(k cluster.Kind) bool { return k.String() == v })
-				if i < 0 && v != "nothing" {
-					return fmt.Errorf("loaded: unknown kind %s", v)
-				}
-				if i >= 0 {
-					s.Loaded = append(s.Loaded, cluster.Kinds()[i])
+		case "loaded", "recalled", "confirming":
+			kinds, err := parseKinds(values)
+			if err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			if key == "loaded" {
+				s.Loaded = kinds
+			}
+			for _, k := range kinds {
+				switch key {
+				case "recalled":
+					s.Aged[k] = cluster.Recalled
+				case "confirming":
+					s.Aged[k] = cluster.Confirming
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// parseKinds reads kinds, or the word nothing.
+func parseKinds(values string) ([]cluster.Kind, error) {
+	kinds := []cluster.Kind{}
+	for _, v := range strings.Fields(values) {
+		i := slices.IndexFunc(cluster.Kinds(), func(k cluster.Kind) bool { return k.String() == v })
+		switch {
+		case i >= 0:
+			kinds = append(kinds, cluster.Kinds()[i])
+		case v != "nothing":
+			return nil, fmt.Errorf("unknown kind %s", v)
+		}
+	}
+	return kinds, nil
 }
 
 func (s *Scenario) expect(data []byte) error {
@@ -320,6 +344,17 @@ func (q *Query) compare(m *dnswire.Message) error {
 	return nil
 }
 
+// soa is an SOA record as the file speaks of it: with the TTL of denials (RFC
+// 2308, section 5), or without.
+func (q *Query) soa(r dnswire.Record) string {
+	minimum := r.Data[strings.LastIndex(r.Data, " ")+1:]
+	with := fmt.Sprintf("soa %s %s", r.Name, minimum)
+	if minimum == fmt.Sprint(r.TTL) && slices.Contains(q.want, with) {
+		return with
+	}
+	return "soa " + r.Name
+}
+
 // got is a response in the words of a scenario file.
 func (q *Query) got(m *dnswire.Message) []string {
 	status := []string{m.Status}
@@ -339,7 +374,7 @@ func (q *Query) got(m *dnswire.Message) []string {
 	}
 	for _, r := range m.Authority {
 		if r.Type == "SOA" && slices.ContainsFunc(q.want, func(w string) bool { return strings.HasPrefix(w, "soa ") }) {
-			lines = append(lines, "soa "+r.Name)
+			lines = append(lines, q.soa(r))
 			continue
 		}
 		record("authority ", r)
@@ -349,8 +384,8 @@ func (q *Query) got(m *dnswire.Message) []string {
 			record("additional ", r)
 		}
 	}
-	if m.Error != nil {
-		lines = append(lines, fmt.Sprintf("ede %d %s", m.Error.Code, m.Error.Text))
+	for _, e := range m.Errors {
+		lines = append(lines, fmt.Sprintf("ede %d %s", e.Code, e.Text))
 	}
 	for code, value := range m.Options {
 		if slices.Contains(q.want, fmt.Sprintf("option %s *", code)) {

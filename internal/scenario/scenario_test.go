@@ -124,8 +124,13 @@ func loadManifests(t *testing.T, s *scenario.Scenario) *cluster.Store {
 		t.Logf("problem: %v", p)
 	}
 	if s.Loaded != nil {
-		return partOf(store, s.Loaded)
+		store = partOf(store, s.Loaded)
 	}
+	store.Update(func(tx *cluster.Tx) {
+		for k, f := range s.Aged {
+			tx.SetFreshness(f, k)
+		}
+	})
 	return store
 }
 

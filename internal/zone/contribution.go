@@ -43,6 +43,9 @@ type Marks struct {
 	// a name below it that has no nearer note, Underscored instead where the
 	// label directly below begins with an underscore (RFC 8552).
 	Note, Below, Underscored *Note
+	// Aged says that the name and those below it are from an earlier time; nil
+	// when they are not. A nearer mark counts.
+	Aged *Aged
 }
 
 // Rank orders what several owners contribute to one RRset.
@@ -115,7 +118,7 @@ func (b *bundle) names() Marks {
 
 func (m *Marks) equal(o *Marks) bool {
 	return m.Exists == o.Exists && m.Children == o.Children && m.ChildTTL == o.ChildTTL &&
-		equalNotes(m.Note, o.Note) && equalNotes(m.Below, o.Below) && equalNotes(m.Underscored, o.Underscored)
+		equalNotes(m.Note, o.Note) && equalNotes(m.Below, o.Below) && equalNotes(m.Underscored, o.Underscored) && m.Aged.equal(o.Aged)
 }
 
 func equalNotes(a, b *Note) bool { return a == b || a != nil && b != nil && *a == *b }
@@ -321,6 +324,9 @@ func mergeMarks(bundles []*bundle) *Marks {
 		joined.Note = firstNote(joined.Note, m.Note)
 		joined.Below = firstNote(joined.Below, m.Below)
 		joined.Underscored = firstNote(joined.Underscored, m.Underscored)
+		if joined.Aged == nil {
+			joined.Aged = m.Aged
+		}
 	}
 	return joined
 }

@@ -27,6 +27,8 @@ type Answer struct {
 	SOA *dnswire.SOA
 	// Note says why, where somebody said so; nil for most.
 	Note *Note
+	// Aged says that the answer is from an earlier time, when it is.
+	Aged *Note
 }
 
 // Scratch is what a lookup works in; one goroutine uses it at a time. Its zero
@@ -34,12 +36,21 @@ type Answer struct {
 type Scratch struct {
 	name [dnsname.MaxWire + dnsname.MaxLabel]byte
 	addr dnswire.SingleAddr
+	soa  dnswire.SOA
 }
 
 // Lookup finds the RRset of qtype at the name that has the given wire form,
 // lower-case and without the root's closing zero octet. ANY finds one RRset
 // (RFC 8482, section 4.1). It takes no lock and allocates nothing.
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
+	a := db.lookup(s, qname, qtype)
+	if db.aged.Load() != 0 {
+		db.age(s, qname, &a)
+	}
+	return a
+}
+
+func (db *DB) lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 	if a, ok := db.exact(qname, qtype); ok {
 		return a
 	}

@@ -27,6 +27,7 @@ import (
 type DB struct {
 	table atomic.Pointer[table]
 	depth atomic.Int32 // labels of the longest name that was ever there
+	aged  atomic.Int32 // marks of age that are seen
 
 	mu     sync.Mutex // held by the writer, and by Entries
 	zones  []*authority
@@ -103,12 +104,12 @@ func (db *DB) Apply(changes ...Change) {
 	touched.deepestFirst(func(n *node) {
 		n.next = n.merged()
 		if n.next.holds() || n.zone.apex == n {
-			n.publish()
+			db.publish(n)
 		}
 	})
 	touched.deepestFirst(func(n *node) {
 		if n.touched { // still: it holds nothing any more
-			n.publish()
+			db.publish(n)
 		}
 		db.prune(n)
 	})
@@ -230,12 +231,14 @@ func (n *node) merged() *bundle {
 }
 
 // publish shows readers n.next.
-func (n *node) publish() {
+func (db *DB) publish(n *node) {
 	b := n.next
 	n.touched, n.next = false, nil
-	if !n.seen.Load().sameData(b) {
+	before := n.seen.Load()
+	if !before.sameData(b) {
 		n.zone.touched = true
 	}
+	db.countAged(before, b)
 	// Readers look at seen before exists, so a name never seems to exist
 	// without the records that it exists by.
 	if b.holds() {

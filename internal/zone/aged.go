@@ -1,0 +1,70 @@
+package zone
+
+// Aged says what goes with answers from data of an earlier time, which may not
+// be true any more (RFC 8767).
+type Aged struct {
+	// Found goes with answers for names that exist.
+	Found *Note
+	// Denied goes with denials. When it is pending there is no denial.
+	Denied *Note
+	// DeniedTTL is the TTL of denials, in seconds.
+	DeniedTTL uint32
+}
+
+func (g *Aged) equal(o *Aged) bool {
+	return g == o || g != nil && o != nil &&
+		equalNotes(g.Found, o.Found) && equalNotes(g.Denied, o.Denied) && g.DeniedTTL == o.DeniedTTL
+}
+
+// age adds to an answer what the nearest mark says of its age.
+func (db *DB) age(s *Scratch, qname []byte, a *Answer) {
+	g := db.agedAt(qname)
+	if g == nil {
+		return
+	}
+	switch a.Outcome {
+	case Found, Alias, NoData:
+		a.Aged = g.Found
+	case NXDomain:
+		a.Aged = g.Denied
+		if g.Denied.Pending {
+			a.Outcome, a.Note = Unanswered, nil
+			return
+		}
+		s.soa = *a.SOA
+		s.soa.TTL, s.soa.Minimum = min(s.soa.TTL, g.DeniedTTL), min(s.soa.Minimum, g.DeniedTTL)
+		a.SOA = &s.soa
+	case Unanswered, NotHere, Authority:
+	}
+}
+
+// agedAt is the nearest mark of age at the name or above it, or nil.
+func (db *DB) agedAt(qname []byte) *Aged {
+	t := db.table.Load()
+	for at := 0; at < len(qname); at += 1 + int(qname[at]) {
+		if n := t.find(qname[at:]); n != nil {
+			if b := n.seen.Load(); b.age() != nil {
+				return b.marks.Aged
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bundle) age() *Aged {
+	if b == nil || b.marks == nil {
+		return nil
+	}
+	return b.marks.Aged
+}
+
+// countAged keeps count of the marks of age that are seen, so that lookups need
+// not look for them when there are none.
+func (db *DB) countAged(before, after *bundle) {
+	switch {
+	case before.age() == nil && after.age() != nil:
+		db.aged.Add(1)
+	case before.age() != nil && after.age() == nil:
+		db.aged.Add(-1)
+	}
+}

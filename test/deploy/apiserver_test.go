@@ -1,0 +1,152 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"portolan.dev/portolan/test/e2e/controlplane"
+)
+
+// TestDryRun gives all objects to a real API server, which checks them as if it
+// would keep them: none may be refused, have a field that the API has not, be
+// deprecated, or fall short of the Pod Security Standard "restricted".
+func TestDryRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane, which is built first where it never was")
+	}
+	ctx := t.Context()
+	control := startControlPlane(ctx, t)
+	warnRestricted(ctx, t, control)
+	all := variants(t)
+	all["helm, dual-stack"] = rendered(t, valuesOf(t, `service: {clusterIPs: [10.96.0.10, "fd00:10:96::a"]}`))
+	all["helm, no rules and no tokens"] = rendered(t, valuesOf(t, "{networkPolicy: {metricsFrom: [], egress: []}, tolerations: [], nodeSelector: {kubernetes.io/os: null}}"))
+	for name, all := range all {
+		t.Run(name, func(t *testing.T) {
+			var said warnings
+			client := newApplier(t, control.RESTConfig(), &said)
+			for key, o := range all {
+				if err := client.dryRun(ctx, o); err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+			for _, warning := range said.all {
+				t.Errorf("the API server warns: %s", warning)
+			}
+		})
+	}
+	t.Run("a wrong field is refused", func(t *testing.T) {
+		client := newApplier(t, control.RESTConfig(), new(warnings))
+		o := kustomized(t, "base")["Deployment/portolan"]
+		o["spec"].(map[string]any)["replica"] = 2
+		if err := client.dryRun(ctx, o); err == nil {
+			t.Error("a Deployment with the field spec.replica is accepted: fields are not checked")
+		}
+	})
+}
+
+func startControlPlane(ctx context.Context, t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	control, err := controlplane.Start(ctx, controlplane.Options{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := control.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return control
+}
+
+// warnRestricted makes the API server warn of whatever in kube-system falls
+// short of the standard. It makes that namespace itself, soon after it starts.
+func warnRestricted(ctx context.Context, t *testing.T, control *controlplane.ControlPlane) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: "restricted"}}}`, "pod-security.kubernetes.io/warn")
+	var err error
+	for began := time.Now(); time.Since(began) < 30*time.Second; {
+		_, err = control.Client().CoreV1().Namespaces().
+			Patch(ctx, metav1.NamespaceSystem, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		if err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
+// applier sends objects for a dry run.
+type applier struct {
+	dynamic dynamic.Interface
+	mapper  *restmapper.DeferredDiscoveryRESTMapper
+}
+
+func newApplier(t *testing.T, cfg *rest.Config, said *warnings) *applier {
+	t.Helper()
+	cfg = rest.CopyConfig(cfg)
+	cfg.WarningHandlerWithContext = said
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &applier{client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))}
+}
+
+func (a *applier) dryRun(ctx context.Context, o object) error {
+	u := &unstructured.Unstructured{Object: o}
+	gvk := schema.FromAPIVersionAndKind(u.GetAPIVersion(), u.GetKind())
+	mapping, err := a.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(o)
+	if err != nil {
+		return err
+	}
+	force := true
+	_, err = a.dynamic.Resource(mapping.Resource).Namespace(u.GetNamespace()).
+		Patch(ctx, u.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{
+			DryRun:          []string{metav1.DryRunAll},
+			FieldValidation: metav1.FieldValidationStrict,
+			FieldManager:    "portolan-test",
+			Force:           &force,
+		})
+	return err
+}
+
+// warnings keeps what the API server says beside its answers.
+type warnings struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, code int, _, text string) {
+	const warning = 299 // the code of a warning that stays true (RFC 7234, section 5.5)
+	if code != warning || text == "" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, text)
+}

@@ -6,15 +6,17 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Store holds the model. One writer at a time; readers use View. The zero
 // Store is not usable, see NewStore.
 type Store struct {
-	mu    sync.RWMutex
-	state state
-	feeds []*Feed
+	mu      sync.RWMutex
+	state   state
+	feeds   []*Feed
+	version atomic.Uint64
 }
 
 type state struct {
@@ -90,10 +92,14 @@ func (s *Store) Update(change func(*Tx)) {
 	if len(tx.changes) == 0 {
 		return
 	}
+	s.version.Add(1)
 	for _, f := range s.feeds {
 		f.add(tx.changes)
 	}
 }
+
+// Version is another number after each transaction that changed anything.
+func (s *Store) Version() uint64 { return s.version.Load() }
 
 // View runs read with a view of one moment. The view is good until read
 // returns; objects stay good.

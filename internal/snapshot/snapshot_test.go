@@ -1,0 +1,245 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// model holds one object of each kind, with every field set.
+func model() *cluster.Store {
+	store := cluster.NewStore()
+	addrs := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
+	ports := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}}
+	store.Update(func(tx *cluster.Tx) {
+		tx.PutNamespace(&cluster.Namespace{Name: "shop"})
+		tx.PutService(&cluster.Service{
+			Key: cluster.Key{Namespace: "shop", Name: "web"}, Headless: true, ClusterIPs: addrs, ExternalName: "x.example",
+			Ports: ports, Selector: map[string]string{"app": "web"}, PublishNotReady: true,
+		})
+		tx.PutEndpointSlice(&cluster.EndpointSlice{
+			Key: cluster.Key{Namespace: "shop", Name: "web-1"}, Service: "web", AddressType: cluster.IPv4, Ports: ports,
+			Endpoints: []cluster.Endpoint{{Addresses: addrs, Ready: true, Hostname: "a", Pod: "web-x"}},
+		})
+		tx.PutPod(&cluster.Pod{
+			Key: cluster.Key{Namespace: "shop", Name: "web-x"}, IPs: addrs, Labels: map[string]string{"app": "web"},
+			Finished: true, Hostname: "a", Subdomain: "web", Node: "node-1",
+		})
+		tx.PutNode(&cluster.Node{Name: "node-1", Addresses: addrs})
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+	})
+	return store
+}
+
+// contents is all that a store holds.
+func contents(store *cluster.Store) (all []any) {
+	store.View(func(v *cluster.View) {
+		for o := range v.Namespaces() {
+			all = append(all, *o)
+		}
+		for o := range v.Services() {
+			all = append(all, *o)
+		}
+		for o := range v.EndpointSlices() {
+			all = append(all, *o)
+		}
+		for o := range v.Pods() {
+			all = append(all, *o)
+		}
+		for o := range v.Nodes() {
+			all = append(all, *o)
+		}
+	})
+	return all
+}
+
+func freshness(store *cluster.Store) map[cluster.Kind]cluster.Freshness {
+	of := make(map[cluster.Kind]cluster.Freshness)
+	store.View(func(v *cluster.View) {
+		for _, k := range cluster.Kinds() {
+			of[k] = v.Freshness(k)
+		}
+	})
+	return of
+}
+
+func TestFileKeepsTheModel(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "snapshot")
+	store := model()
+	if err := Of(store, 7).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if snap.Serial != 7 || snap.Written.IsZero() || snap.Len() != 5 {
+		t.Errorf("ReadFile: serial %d, written %v, %d objects; want 7, a time, 5", snap.Serial, snap.Written, snap.Len())
+	}
+	got := cluster.NewStore()
+	snap.Restore(got, cluster.Kinds())
+	if d := cmp.Diff(contents(store), contents(got), cmpopts.EquateComparable(netip.Addr{})); d != "" {
+		t.Errorf("restored: (-want +got)\n%s", d)
+	}
+	for k, f := range freshness(got) {
+		if f != cluster.Recalled {
+			t.Errorf("restored: %s is %s, want recalled", k, f)
+		}
+	}
+}
+
+// TestPartsOnly: what was not loaded is not in the file, and what is not asked
+// for is not restored.
+func TestPartsOnly(t *testing.T) {
+	store := model()
+	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Loading, cluster.KindPod) })
+	snap := Of(store, 0)
+	if snap.Len() != 4 {
+		t.Errorf("Of a store without Pods: %d objects, want 4", snap.Len())
+	}
+	got := cluster.NewStore()
+	snap.Restore(got, []cluster.Kind{cluster.KindService, cluster.KindPod})
+	if n := len(contents(got)); n != 1 {
+		t.Errorf("Restore of Services and Pods: %d objects, want 1", n)
+	}
+	for k, f := range freshness(got) {
+		if (f == cluster.Recalled) != (k == cluster.KindService) {
+			t.Errorf("Restore of Services and Pods: %s is %s", k, f)
+		}
+	}
+}
+
+// TestDamage: whatever octet is changed, whereever the file ends, it is set
+// aside and not used.
+func TestDamage(t *testing.T) {
+	var whole bytes.Buffer
+	if err := Of(model(), 7).write(&whole); err != nil {
+		t.Fatal(err)
+	}
+	damaged := map[string][]byte{
+		"empty":           {},
+		"another program": []byte("hello, world\n"),
+		"another version": bytes.Replace(whole.Bytes(), []byte("snapshot 1"), []byte("snapshot 0"), 1),
+		"longer":          append(slices.Clone(whole.Bytes()), 0),
+		"only magic":      []byte(magic),
+	}
+	for i := 0; i < whole.Len(); i += 7 {
+		flipped := slices.Clone(whole.Bytes())
+		flipped[i] ^= 0x10
+		damaged["changed "+string(rune(i))] = flipped
+		damaged["cut "+string(rune(i))] = whole.Bytes()[:i]
+	}
+	dir := t.TempDir()
+	for claim, data := range damaged {
+		path := filepath.Join(dir, "snapshot")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadFile(path)
+		if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), path+".bad") || strings.Contains(err.Error(), "\n") {
+			t.Fatalf("%s: ReadFile: %v, want one line that says that it is set aside", claim, err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: is still there", claim)
+		}
+		if kept, err := os.ReadFile(path + ".bad"); err != nil || !bytes.Equal(kept, data) {
+			t.Errorf("%s: not kept aside: %v", claim, err)
+		}
+	}
+}
+
+func TestReadAbsent(t *testing.T) {
+	if _, err := ReadFile(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("ReadFile: %v, want that it does not exist", err)
+	}
+}
+
+// TestWriteFails: the last file stays, and nothing is left behind.
+func TestWriteFails(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no /dev/full on this system")
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	if err := Of(model(), 0).write(full); err == nil {
+		t.Error("writing to a full disk: no error")
+	}
+	dir := t.TempDir()
+	if err := Of(model(), 0).WriteFile(filepath.Join(dir, "is", "absent")); err == nil {
+		t.Error("writing to an absent directory: no error")
+	}
+	blocked := filepath.Join(dir, "directory")
+	if err := os.MkdirAll(filepath.Join(blocked, "not empty"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Of(model(), 0).WriteFile(blocked); err == nil {
+		t.Error("writing over a directory: no error")
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestSaver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "snapshot")
+	synctest.Test(t, func(t *testing.T) {
+		store := cluster.NewStore()
+		s := &Saver{Path: path, Store: store, Serial: func() uint32 { return 100 }, Log: slog.New(slog.DiscardHandler)}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+
+		time.Sleep(2 * Interval)
+		synctest.Wait()
+		if !s.Written().IsZero() {
+			t.Error("written though nothing is known")
+		}
+		model().View(func(v *cluster.View) {
+			store.Update(func(tx *cluster.Tx) {
+				for o := range v.Services() {
+					tx.PutService(o)
+				}
+				tx.SetFreshness(cluster.Live, cluster.KindService)
+			})
+		})
+		time.Sleep(Interval)
+		synctest.Wait()
+		wantSerial(t, path, 100+headroom)
+		first := s.Written()
+		time.Sleep(3 * Interval)
+		synctest.Wait()
+		if s.Written() != first {
+			t.Error("written again though nothing changed")
+		}
+		cancel()
+		<-ended
+		wantSerial(t, path, 100)
+	})
+}
+
+func wantSerial(t *testing.T, path string, want uint32) {
+	t.Helper()
+	snap, err := ReadFile(path)
+	if err != nil || snap.Serial != want || snap.Len() != 1 {
+		t.Errorf("ReadFile: %+v, %v; want serial %d and one object", snap, err, want)
+	}
+}

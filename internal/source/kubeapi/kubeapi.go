@@ -1,0 +1,164 @@
+// Package kubeapi reads a cluster from the Kubernetes API and follows it.
+//
+// Each kind is listed and watched by client-go's Reflector, which writes
+// straight into the model: objects become the model's types as they are
+// decoded, and no second copy is kept. Where the server offers it the list
+// comes as a stream (WatchList, KEP-3157), so that it is never in memory whole.
+//
+// What was read stays when the API is lost. A gap in a watch is healed by
+// watching on from the last version that was heard or, where the server has
+// forgotten that, by a list that changes only what differs.
+package kubeapi
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// Config is what a Source is made from.
+type Config struct {
+	// Kubeconfig is a file that says where the API is and who asks; empty is
+	// the account of the Pod that this runs in.
+	Kubeconfig string
+	// Namespaces are those that are read; all when empty.
+	Namespaces []string
+	// ServiceSelector is a label selector: other Services are not read.
+	ServiceSelector string
+	// Pods and Nodes tell whether these are read, beside Namespaces, Services
+	// and EndpointSlices.
+	Pods, Nodes bool
+	// QPS is how many requests a second are sent to the API, over time, and
+	// Burst how many at once; more wait.
+	QPS   float32
+	Burst int
+	// Silence is how long a watch may be silent; then it is broken off and
+	// begun again. API servers say something about once a minute.
+	Silence time.Duration
+	// Settle is how long names that a snapshot lacks are not denied, from the
+	// moment that the API answers; by then its lists should be there.
+	Settle time.Duration
+	// UserAgent is what the API server sees as the client.
+	UserAgent string
+	Store     *cluster.Store
+	Log       *slog.Logger
+}
+
+// Source reads a cluster into a Store.
+type Source struct {
+	cfg      Config
+	clients  *clients
+	readings []*reading
+	settling sync.Once
+}
+
+// New makes a Source. It fails when the API can't be asked: a kubeconfig that
+// can't be read or says too little, a selector that is none. That the API does
+// not answer is no failure.
+func New(cfg Config) (*Source, error) {
+	s := &Source{cfg: cfg}
+	var err error
+	if s.clients, err = newClients(&s.cfg); err != nil {
+		return nil, err
+	}
+	for _, r := range resources {
+		if r.kind == cluster.KindPod && !cfg.Pods || r.kind == cluster.KindNode && !cfg.Nodes {
+			continue
+		}
+		for _, sc := range r.scopes(&cfg) {
+			s.readings = append(s.readings, newReading(s, r, sc))
+		}
+	}
+	return s, nil
+}
+
+// Run reads until ctx is done, and returns ctx's error.
+func (s *Source) Run(ctx context.Context) error {
+	// client-go logs what it thinks of each request; what matters of it is
+	// logged here.
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(&debugOnly{s.cfg.Log.Handler()}))
+	group, ctx := errgroup.WithContext(ctx)
+	for _, r := range s.readings {
+		group.Go(func() error { return r.run(ctx) })
+		group.Go(func() error { return r.watchdog(ctx, s.cfg.Silence) })
+	}
+	return group.Wait()
+}
+
+// heard is called when the API answers. From the first time on, what comes
+// from a snapshot is about to be confirmed, but not for long.
+func (s *Source) heard() {
+	s.settling.Do(func() {
+		if s.refreshes(cluster.Recalled, cluster.Confirming) {
+			time.AfterFunc(s.cfg.Settle, func() { s.refreshes(cluster.Confirming, cluster.Recalled) })
+		}
+	})
+}
+
+// refreshes changes the freshness of the kinds that have the one given, and
+// tells whether there were any.
+func (s *Source) refreshes(from, to cluster.Freshness) (any bool) {
+	s.cfg.Store.Update(func(tx *cluster.Tx) {
+		for _, k := range cluster.Kinds() {
+			if tx.Freshness(k) == from {
+				tx.SetFreshness(to, k)
+				any = true
+			}
+		}
+	})
+	return any
+}
+
+// listed is called when a reading of a kind has all its objects in tx. The kind
+// is live when all its readings have; what is then in no reading's scope comes
+// from a snapshot that was made with other settings.
+func (s *Source) listed(tx *cluster.Tx, of *resource) {
+	var scopes []scope
+	for _, r := range s.readings {
+		if r.resource != of {
+			continue
+		}
+		if !r.listed.Load() {
+			return
+		}
+		scopes = append(scopes, r.scope)
+	}
+	var strays []cluster.Key
+	for k := range of.keys(tx.View) {
+		if !slices.ContainsFunc(scopes, func(sc scope) bool { return sc.holds(k) }) {
+			strays = append(strays, k)
+		}
+	}
+	for _, k := range strays {
+		of.remove(tx, k)
+	}
+	tx.SetFreshness(cluster.Live, of.kind)
+}
+
+// debugOnly lowers everything to the level debug.
+type debugOnly struct{ slog.Handler }
+
+func (h *debugOnly) Enabled(ctx context.Context, _ slog.Level) bool {
+	return h.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+func (h *debugOnly) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelDebug
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h *debugOnly) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &debugOnly{h.Handler.WithAttrs(attrs)}
+}
+
+func (h *debugOnly) WithGroup(name string) slog.Handler {
+	return &debugOnly{h.Handler.WithGroup(name)}
+}

@@ -1,0 +1,182 @@
+package kubeapi
+
+import (
+	"iter"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/source/kubeobj"
+)
+
+// resource is how a kind is read, and how it is written into the model.
+type resource struct {
+	kind    cluster.Kind
+	group   schema.GroupVersion
+	name    string // plural, as in URLs and RBAC rules
+	example runtime.Object
+	scopes  func(*Config) []scope
+	convert func(runtime.Object) item
+	keys    func(*cluster.View) iter.Seq[cluster.Key]
+	remove  func(*cluster.Tx, cluster.Key)
+}
+
+// scope is which objects one reading is of.
+type scope struct {
+	namespace, name string // only these, where they are given
+	labels, fields  string // selectors
+}
+
+// holds tells whether the scope has room for an object of that key.
+func (s scope) holds(k cluster.Key) bool {
+	return (s.namespace == "" || s.namespace == k.Namespace) && (s.name == "" || s.name == k.Name)
+}
+
+// item is one object, converted.
+type item struct {
+	key cluster.Key
+	put func(*cluster.Tx) // nil when the object was refused
+	err error             // why it was refused
+	// caused is when the change was caused that the object shows; zero when
+	// it does not say.
+	caused time.Time
+}
+
+var (
+	core      = corev1.SchemeGroupVersion
+	discovery = discoveryv1.SchemeGroupVersion
+)
+
+// notFinished: the addresses of finished Pods are given back.
+const notFinished = "status.phase!=Succeeded,status.phase!=Failed"
+
+var resources = []*resource{
+	{
+		kind: cluster.KindNamespace, group: core, name: "namespaces", example: new(corev1.Namespace),
+		scopes:  namespaceScopes,
+		convert: converter(kubeobj.Namespace, (*cluster.Tx).PutNamespace, nil),
+		keys:    keysOf((*cluster.View).Namespaces, func(n *cluster.Namespace) cluster.Key { return cluster.Key{Name: n.Name} }),
+		remove:  func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNamespace(k.Name) },
+	},
+	{
+		kind: cluster.KindService, group: core, name: "services", example: new(corev1.Service),
+		scopes:  func(c *Config) []scope { return namespaced(c, scope{labels: c.ServiceSelector}) },
+		convert: converter(kubeobj.Service, (*cluster.Tx).PutService, trimService),
+		keys:    keysOf((*cluster.View).Services, func(s *cluster.Service) cluster.Key { return s.Key }),
+		remove:  (*cluster.Tx).DeleteService,
+	},
+	{
+		kind: cluster.KindEndpointSlice, group: discovery, name: "endpointslices", example: new(discoveryv1.EndpointSlice),
+		scopes:  func(c *Config) []scope { return namespaced(c, scope{}) },
+		convert: converter(kubeobj.EndpointSlice, (*cluster.Tx).PutEndpointSlice, trimSlice),
+		keys:    keysOf((*cluster.View).EndpointSlices, func(s *cluster.EndpointSlice) cluster.Key { return s.Key }),
+		remove:  (*cluster.Tx).DeleteEndpointSlice,
+	},
+	{
+		kind: cluster.KindPod, group: core, name: "pods", example: new(corev1.Pod),
+		scopes:  func(c *Config) []scope { return namespaced(c, scope{fields: notFinished}) },
+		convert: converter(kubeobj.Pod, (*cluster.Tx).PutPod, trimPod),
+		keys:    keysOf((*cluster.View).Pods, func(p *cluster.Pod) cluster.Key { return p.Key }),
+		remove:  (*cluster.Tx).DeletePod,
+	},
+	{
+		kind: cluster.KindNode, group: core, name: "nodes", example: new(corev1.Node),
+		scopes:  func(*Config) []scope { return []scope{{}} },
+		convert: converter(kubeobj.Node, (*cluster.Tx).PutNode, nil),
+		keys:    keysOf((*cluster.View).Nodes, func(n *cluster.Node) cluster.Key { return cluster.Key{Name: n.Name} }),
+		remove:  func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNode(k.Name) },
+	},
+}
+
+// namespaced is one scope for each Namespace that is read, or one for all.
+func namespaced(c *Config, s scope) []scope {
+	if len(c.Namespaces) == 0 {
+		return []scope{s}
+	}
+	var each []scope
+	for _, ns := range c.Namespaces {
+		s.namespace = ns
+		each = append(each, s)
+	}
+	return each
+}
+
+// namespaceScopes: a Namespace is in none, and chosen by its name.
+func namespaceScopes(c *Config) []scope {
+	if len(c.Namespaces) == 0 {
+		return []scope{{}}
+	}
+	var each []scope
+	for _, ns := range c.Namespaces {
+		each = append(each, scope{name: ns, fields: metav1.ObjectNameField + "=" + ns})
+	}
+	return each
+}
+
+// converter makes items of API objects. Trim, where it is given, drops what
+// the model has room for and answers don't need.
+func converter[API metav1.Object, Model any](convert func(API) (Model, field.ErrorList), put func(*cluster.Tx, Model), trim func(Model)) func(runtime.Object) item {
+	return func(o runtime.Object) item {
+		api := o.(API)
+		it := item{key: cluster.Key{Namespace: api.GetNamespace(), Name: api.GetName()}}
+		model, errs := convert(api)
+		if len(errs) > 0 {
+			it.err = errs.ToAggregate()
+			return it
+		}
+		if trim != nil {
+			trim(model)
+		}
+		it.put = func(tx *cluster.Tx) { put(tx, model) }
+		// Set by the control plane, as the measure of how long a change takes
+		// to show (Kubernetes, SLI "DNS programming latency").
+		if text, ok := api.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]; ok {
+			it.caused, _ = time.Parse(time.RFC3339Nano, text) // else it does not say
+		}
+		return it
+	}
+}
+
+func keysOf[Model any](all func(*cluster.View) iter.Seq[Model], key func(Model) cluster.Key) func(*cluster.View) iter.Seq[cluster.Key] {
+	return func(v *cluster.View) iter.Seq[cluster.Key] {
+		return func(yield func(cluster.Key) bool) {
+			for m := range all(v) {
+				if !yield(key(m)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// interned is s as it is kept once, however often it is read.
+func interned(s string) string { return unique.Make(s).Value() }
+
+func internPorts(ports []cluster.Port) {
+	for i := range ports {
+		ports[i].Name = interned(ports[i].Name)
+		ports[i].Protocol = cluster.Protocol(interned(string(ports[i].Protocol)))
+	}
+}
+
+func trimService(s *cluster.Service) {
+	s.Selector = nil
+	s.Namespace = interned(s.Namespace)
+	internPorts(s.Ports)
+}
+
+func trimSlice(s *cluster.EndpointSlice) {
+	s.Namespace, s.Service = interned(s.Namespace), interned(s.Service)
+	internPorts(s.Ports)
+}
+
+func trimPod(p *cluster.Pod) {
+	*p = cluster.Pod{Key: cluster.Key{Namespace: interned(p.Namespace), Name: p.Name}, IPs: p.IPs, Finished: p.Finished}
+}

@@ -69,6 +69,8 @@ type Config struct {
 	// TCPIdle is announced to clients that ask how long an idle connection
 	// stays open (RFC 7828).
 	TCPIdle time.Duration
+	// Stats counts queries and answers; nil is not to count.
+	Stats *Stats
 	// Now tells the time, for cookies; nil is time.Now.
 	Now func() time.Time
 }
@@ -112,10 +114,17 @@ type Worker struct {
 	scratch  zone.Scratch
 	cookie   cookie
 	turns    [turnSlots]turn
+	counts   *shard
 }
 
 // NewWorker makes a Worker.
-func (r *Responder) NewWorker() *Worker { return &Worker{Responder: r} }
+func (r *Responder) NewWorker() *Worker {
+	w := &Worker{Responder: r}
+	if r.cfg.Stats != nil {
+		w.counts = r.cfg.Stats.shard()
+	}
+	return w
+}
 
 // exchange is one query and what becomes of it.
 type exchange struct {
@@ -123,8 +132,9 @@ type exchange struct {
 	outcome   outcome
 	ours      bool // the answer is from our data
 	truncated bool
-	why       *zone.Note // said to the client, when not nil
-	aged      *zone.Note // likewise, of data from an earlier time
+	why       *zone.Note   // said to the client, when not nil
+	aged      *zone.Note   // likewise, of data from an earlier time
+	zone      *dnswire.SOA // of the name that was asked for, when it is in one
 }
 
 // outcome is how an exchange ends. The zero value is harmless.
@@ -155,22 +165,29 @@ var rcodes = [...]dnswire.RCode{
 // Respond answers packet into buf, whose capacity must be dnswire.MaxMessage,
 // and returns the response, or nil when there shall be none. It keeps neither.
 func (w *Worker) Respond(packet []byte, client Client, buf []byte) []byte {
+	began := time.Now()
 	x := exchange{client: client}
-	valid := w.validate(&x, packet)
+	answer := w.exchange(&x, packet, buf)
+	w.count(&x, len(packet), len(answer), time.Since(began))
+	return answer
+}
+
+func (w *Worker) exchange(x *exchange, packet, buf []byte) []byte {
+	valid := w.validate(x, packet)
 	if x.outcome == dropped {
 		return nil
 	}
-	w.start(&x, buf)
+	w.start(x, buf)
 	if valid {
-		switch w.route(&x) {
+		switch w.route(x) {
 		case routeZone:
-			w.solve(&x)
+			w.solve(x)
 		case routeChaos:
-			w.solveChaos(&x)
+			w.solveChaos(x)
 		case routeNowhere:
 		}
 	}
-	return w.finish(&x)
+	return w.finish(x)
 }
 
 // validate reads the query and tells whether it can be answered; where not, it

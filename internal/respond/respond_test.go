@@ -121,7 +121,7 @@ func TestAllocations(t *testing.T) {
 
 // BenchmarkRespond is the whole path of an answer, without sockets.
 func BenchmarkRespond(b *testing.B) {
-	worker := newWorker(b, respond.Config{Data: exampleDB(b)})
+	worker := newWorker(b, respond.Config{Data: exampleDB(b), Stats: respond.NewStats([]dnsname.Name{dnsname.MustParse("cluster.local")}, 4)})
 	buf := make([]byte, 0, dnswire.MaxMessage)
 	for claim, q := range questions {
 		packet := query(b, q)
@@ -224,7 +224,7 @@ func TestBadConfig(t *testing.T) {
 // TestTurns: every record of an RRset comes first in its turn, A and AAAA
 // asked alternately as resolvers do.
 func TestTurns(t *testing.T) {
-	worker := newWorker(t, respond.Config{Data: exampleDB(t)})
+	worker := newWorker(t, respond.Config{Data: exampleDB(t), Stats: respond.NewStats(nil, 1)})
 	packets := [][]byte{query(t, questions["A of 20"]), query(t, dnswire.Question{Name: "db.shop.svc.cluster.local", Type: dnswire.TypeAAAA})}
 	first := make(map[string]int)
 	for range 40 {

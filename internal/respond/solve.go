@@ -25,6 +25,9 @@ func (w *Worker) solve(x *exchange) {
 	name := w.query.QName()
 	for step := range visited {
 		a := w.cfg.Data.Lookup(&w.scratch, name, w.query.Type)
+		if step == 0 {
+			x.zone = a.SOA
+		}
 		if a.Aged != nil {
 			x.aged = a.Aged
 		}

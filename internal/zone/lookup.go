@@ -23,7 +23,7 @@ const (
 type Answer struct {
 	Outcome Outcome
 	RRset   dnswire.RRset
-	// SOA is that of the zone, for denials and Authority.
+	// SOA is that of the zone that the name is in; nil when it is in none.
 	SOA *dnswire.SOA
 	// Note says why, where somebody said so; nil for most.
 	Note *Note

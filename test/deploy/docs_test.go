@@ -1,0 +1,80 @@
+package deploy
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+var metricName = regexp.MustCompile(`\bportolan_[a-z_]+`)
+
+// TestAlerts: each alert says what it means, asks for metrics that exist, and
+// has its line in the page for those who get it.
+func TestAlerts(t *testing.T) {
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Labels      map[string]string
+				Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(readFile(t, filepath.Join(deployDir, "prometheus", "alerts.yaml"))), &file); err != nil {
+		t.Fatal(err)
+	}
+	page := readFile(t, "../../docs/operate.md")
+	metrics := documentedMetrics(t, page)
+	var alerts []string
+	for _, rule := range file.Groups[0].Rules {
+		alerts = append(alerts, rule.Alert)
+		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" {
+			t.Errorf("%s has no severity or no summary", rule.Alert)
+		}
+		if !strings.Contains(page, "\n| "+rule.Alert+" |") {
+			t.Errorf("operate.md has no line for %s", rule.Alert)
+		}
+		for _, name := range metricName.FindAllString(rule.Expr, -1) {
+			if !slices.Contains(metrics, strings.TrimSuffix(name, "_bucket")) {
+				t.Errorf("%s asks for %s, which operate.md does not have", rule.Alert, name)
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`\n\| (Portolan\w+) \|`).FindAllStringSubmatch(page, -1) {
+		if !slices.Contains(alerts, m[1]) {
+			t.Errorf("operate.md has a line for %s, which is no alert", m[1])
+		}
+	}
+}
+
+// documentedMetrics are those of the table in operate.md.
+func documentedMetrics(t *testing.T, page string) (names []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile("\n\\| `(portolan_[a-z_]+)` \\|").FindAllStringSubmatch(page, -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < 10 {
+		t.Fatalf("metrics in operate.md: %v", names)
+	}
+	return names
+}
+
+// TestLinks: the pages link to files that are there, save those that others
+// of the documentation are still to bring.
+func TestLinks(t *testing.T) {
+	for _, page := range []string{"docs/operate.md", "docs/from-coredns.md", "deploy/README.md"} {
+		file := filepath.Join("../..", page)
+		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(readFile(t, file), -1) {
+			if strings.HasPrefix(m[1], "https://") || m[1] == "bench.md" {
+				continue
+			}
+			if found, _ := filepath.Glob(filepath.Join(filepath.Dir(file), m[1])); len(found) == 0 {
+				t.Errorf("%s links to %s, which is not there", page, m[1])
+			}
+		}
+	}
+}

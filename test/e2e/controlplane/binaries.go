@@ -28,30 +28,19 @@ type Binaries string
 
 func (b Binaries) path(program string) string { return filepath.Join(string(b), program) }
 
+// ErrBuild is what Prepare wraps: no network, say, or no space.
+var ErrBuild = errors.New("control plane: its programs can't be built")
+
 // Prepare builds the programs, unless that was done before: they are kept in
 // the user's cache directory, by version. The first time takes about seven
 // minutes on two cores. Several processes may call it at once.
 func Prepare(ctx context.Context, log *slog.Logger) (Binaries, error) {
 	b, err := newBuilder(ctx)
+	if err == nil {
+		err = b.buildMissing(ctx, log)
+	}
 	if err != nil {
-		return "", fmt.Errorf("control plane: %w", err)
-	}
-	if err := os.MkdirAll(b.out, 0o755); err != nil {
-		return "", fmt.Errorf("control plane: %w", err)
-	}
-	unlock, err := lock(filepath.Join(b.out, "lock"))
-	if err != nil {
-		return "", fmt.Errorf("control plane: %w", err)
-	}
-	defer unlock()
-	for program, pkg := range b.packages() {
-		if _, err := os.Stat(filepath.Join(b.out, program)); err == nil {
-			continue
-		}
-		log.Warn("building a program of the control plane; all of them take about 7 minutes, once", "program", program, "version", b.kubernetes, "into", b.out)
-		if err := b.build(ctx, program, pkg); err != nil {
-			return "", fmt.Errorf("control plane: %w", err)
-		}
+		return "", fmt.Errorf("%w: %w", ErrBuild, err)
 	}
 	return Binaries(b.out), nil
 }
@@ -92,6 +81,27 @@ func (b *builder) packages() map[string]string {
 		apiServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
 		controllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
 	}
+}
+
+func (b *builder) buildMissing(ctx context.Context, log *slog.Logger) error {
+	if err := os.MkdirAll(b.out, 0o755); err != nil {
+		return err
+	}
+	unlock, err := lock(filepath.Join(b.out, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for program, pkg := range b.packages() {
+		if _, err := os.Stat(filepath.Join(b.out, program)); err == nil {
+			continue
+		}
+		log.Warn("building a program of the control plane; all of them take about 7 minutes, once", "program", program, "version", b.kubernetes, "into", b.out)
+		if err := b.build(ctx, program, pkg); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // build builds one program under another name first, so that what is there is

@@ -46,6 +46,7 @@ type ControlPlane struct {
 	config    *rest.Config
 	client    *kubernetes.Clientset
 	etcd      *clientv3.Client
+	users     int // made
 
 	etcdProcess, apiServer, controllers process
 }

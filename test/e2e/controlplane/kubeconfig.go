@@ -44,9 +44,11 @@ func (c *ControlPlane) makeClients() error {
 func (c *ControlPlane) Kubeconfig() string { return c.file("admin.kubeconfig") }
 
 // User makes a service account that may do what the rules allow, in all
-// namespaces, and gives its kubeconfig file. Its token is good for a day, and
-// goes through proxies that end TLS.
+// namespaces, and gives its kubeconfig file. The account's name begins with the
+// one given. Its token is good for a day, and goes through proxies that end TLS.
 func (c *ControlPlane) User(ctx context.Context, name string, rules ...rbacv1.PolicyRule) (kubeconfig string, err error) {
+	c.users++
+	name = fmt.Sprintf("%s-%d", name, c.users)
 	fail := func(err error) (string, error) { return "", fmt.Errorf("user %s: %w", name, err) }
 	meta := metav1.ObjectMeta{Name: name}
 	accounts := c.client.CoreV1().ServiceAccounts(accountNamespace)

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/test/e2e/controlplane"
+)
+
+// patience is how long a test waits for what must come. It is long because it
+// costs nothing when all is well, and machines are crowded.
+const patience = time.Minute
+
+// plane is the control plane that all tests of this package share, one after
+// another. Its own Service gets the first address of the first range, the one
+// that it has in the specification's examples.
+var plane = sync.OnceValues(func() (*controlplane.ControlPlane, error) {
+	return controlplane.Start(context.Background(), controlplane.Options{
+		ServiceCIDRs: "10.3.0.0/16,2001:db8::/64",
+		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+})
+
+var planeUsed bool
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if planeUsed {
+		if c, err := plane(); err == nil {
+			if err := c.Close(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				status = 1
+			}
+		}
+	}
+	os.Exit(status)
+}
+
+// controlPlane gives the shared control plane. Where its programs can't be
+// built the test is skipped, but not in CI.
+func controlPlane(t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	planeUsed = true
+	c, err := plane()
+	if errors.Is(err, controlplane.ErrBuild) && os.Getenv("CI") == "" {
+		t.Skipf("skipped: the control plane can't be built here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// poll tries until there is no error, and fails with the last one when time is
+// up.
+func poll(t *testing.T, within time.Duration, try func() error) {
+	t.Helper()
+	if err := tryWithin(t, within, try); err != nil {
+		t.Fatalf("not within %s: %v", within, err)
+	}
+}
+
+// tryWithin tries until there is no error, and gives the last one when time is
+// up.
+func tryWithin(t *testing.T, within time.Duration, try func() error) error {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(within)
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return err
+		}
+	}
+}

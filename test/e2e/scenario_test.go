@@ -1,0 +1,256 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/scenario"
+	"portolan.dev/portolan/internal/snapshot"
+	"portolan.dev/portolan/internal/source/kubeapi"
+	"portolan.dev/portolan/test/e2e/controlplane"
+)
+
+const scenarioDir = "../../testdata/scenarios"
+
+// notForAPI are the scenarios that no API server can show, and why.
+var notForAPI = map[string]string{
+	"manifests-broken.txtar":    "it is about broken files",
+	"manifests-endpoints.txtar": "a controller mirrors Endpoints, by other rules than the manifest source, which has none beside it",
+}
+
+// unacceptable are the objects, by scenario, that this API server does not take
+// as they are, and why.
+var unacceptable = map[string]map[string]string{
+	"cluster-ip-services.txtar": {
+		"Service shop/portless": "a Service has a port",
+		"Service shop/waiting":  "of several ports each has a name, and a Service gets an address at once",
+		"Service shop/bare":     "a Service has a port, and gets an address at once",
+	},
+	"external-name.txtar": {
+		"Service default/v6": "a target is a name, or looks like one",
+	},
+}
+
+// TestScenarios replays the scenario files through a real API server.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(scenarioDir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("Glob(%s) = %d files, %v", scenarioDir, len(files), err)
+	}
+	a := newApplier(t)
+	readers := &readers{a.ControlPlane, make(map[string]string)}
+	for _, file := range files {
+		name := filepath.Base(file)
+		s := parseFile(t, file)
+		t.Run(name, func(t *testing.T) {
+			err := replay(t, a, readers, name, s)
+			reason, listed := notForAPI[name]
+			switch {
+			case listed && err == nil:
+				t.Errorf("the API server shows it; take it off the table")
+			case listed:
+				t.Logf("not for the API: %s", reason)
+			case err != nil:
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func parseFile(t *testing.T, file string) *scenario.Scenario {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := scenario.Parse(data)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return s
+}
+
+// replay says what is wrong when a scenario's objects are applied, read and
+// asked for.
+func replay(t *testing.T, a *applier, readers *readers, name string, s *scenario.Scenario) error {
+	ctx := t.Context()
+	defer func() {
+		if err := a.clear(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	objects, err := readManifests(s.Manifests)
+	if err != nil {
+		return err
+	}
+	if err := a.apply(ctx, objects, unacceptable[name]); err != nil {
+		return err
+	}
+	within := patience
+	if notForAPI[name] != "" {
+		within = time.Second
+	}
+	ask := serve(t, s, readers)
+	return tryWithin(t, within, func() error { return errors.Join(s.Check(ask)...) })
+}
+
+// serve reads the cluster and answers from it.
+func serve(t *testing.T, s *scenario.Scenario, readers *readers) scenario.Ask {
+	t.Helper()
+	cfg := readConfig(t, s.Config)
+	compiled, err := cfg.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler, err := kubezone.New(compiled.Zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := compiler.NewDB()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := cfg.Pods == string(kubezone.PodsVerified)
+	store := cluster.NewStore()
+	if len(s.Aged) > 0 {
+		full := cluster.NewStore()
+		readers.read(t, full, cluster.Kinds(), pods)
+		recall(t, full, store, slices.Collect(maps.Keys(s.Aged)))
+	}
+	readers.read(t, store, liveKinds(s), pods)
+	feed := store.Subscribe()
+	t.Cleanup(feed.Close)
+	responder, err := respond.New(respond.Config{
+		Data: db, UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
+		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),
+		// That of the example in RFC 9018, appendix A.1.
+		Now: func() time.Time { return time.Unix(1559731985, 0) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := responder.NewWorker()
+	return func(packet []byte, client respond.Client) []byte {
+		compiler.Apply(store, feed.Pending(), db)
+		client.Addr = netip.MustParseAddr("198.51.100.100")
+		return worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+	}
+}
+
+func readConfig(t *testing.T, text []byte) config.Config {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// liveKinds are those that are read from the API.
+func liveKinds(s *scenario.Scenario) (kinds []cluster.Kind) {
+	for _, k := range cluster.Kinds() {
+		if _, aged := s.Aged[k]; !aged && (s.Loaded == nil || slices.Contains(s.Loaded, k)) {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
+}
+
+// recall puts kinds of one store into another, by way of a snapshot file.
+func recall(t *testing.T, from, to *cluster.Store, kinds []cluster.Kind) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "snapshot")
+	if err := snapshot.Of(from, 1).WriteFile(file); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := snapshot.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap.Restore(to, kinds)
+}
+
+// readers are users that may read some kinds only.
+type readers struct {
+	plane       *controlplane.ControlPlane
+	kubeconfigs map[string]string // by name
+}
+
+// read follows the cluster until the test ends, as a user that may read the
+// kinds given. It returns when these are loaded and the others are refused.
+func (r *readers) read(t *testing.T, store *cluster.Store, kinds []cluster.Kind, pods bool) {
+	t.Helper()
+	source, err := kubeapi.New(kubeapi.Config{
+		Kubeconfig: r.kubeconfig(t, kinds), Pods: pods, QPS: 100, Burst: 100,
+		Silence: patience, Settle: time.Hour, Store: store,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- source.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v, want that it was cancelled", err)
+		}
+	})
+	poll(t, patience, func() error {
+		for _, st := range source.Status() {
+			switch may := slices.Contains(kinds, st.Kind); {
+			case may && !st.Listed:
+				return fmt.Errorf("%s is not loaded: %v", st.Kind, st.Problem)
+			case !may && !apierrors.IsForbidden(st.Problem):
+				return fmt.Errorf("%s: problem %v, want that it is forbidden", st.Kind, st.Problem)
+			}
+		}
+		return nil
+	})
+}
+
+func (r *readers) kubeconfig(t *testing.T, kinds []cluster.Kind) string {
+	t.Helper()
+	name := "reads"
+	var rules []rbacv1.PolicyRule
+	for _, k := range kinds {
+		name += "-" + strings.ToLower(k.String())
+		rules = append(rules, mayRead(k.String()))
+	}
+	if r.kubeconfigs[name] == "" {
+		var err error
+		if r.kubeconfigs[name], err = r.plane.User(t.Context(), name, rules...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r.kubeconfigs[name]
+}
+
+// mayRead is the rule that allows to read a kind.
+func mayRead(kind string) rbacv1.PolicyRule {
+	r := resources[kind]
+	return rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: []string{"list", "watch"}}
+}

@@ -449,7 +449,9 @@ func TestRestart(t *testing.T) {
 	before := pods("{}")
 	for config, restart := range map[string]bool{
 		"{ttl: 30}":                         false,
-		"{lameduck: 10s}":                   false,
+		"{pods: insecure}":                  true,
+		"{lameduck: 10s}":                   true,
+		"{log: {format: text}}":             true,
 		"{log: {level: debug}}":             false,
 		`{listen: ["[::]:53"]}`:             true,
 		`{admin: {listen: "[::]:9153"}}`:    true,

@@ -1,0 +1,204 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"portolan.dev/portolan/test/e2e/controlplane"
+)
+
+// TestServes runs the server with the config.yaml that is shipped and with no
+// right but those of the ClusterRole, against a real API server: it must become
+// ready, tell every metric of operate.md, and end as it is told.
+func TestServes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane, which is built first where it never was")
+	}
+	control := startControlPlane(t.Context(), t)
+	bin := buildBinary(t)
+	for name, all := range map[string]objects{
+		"kustomize/base":       kustomized(t, "base"),
+		"helm, pods: disabled": rendered(t, valuesOf(t, "config: {pods: disabled}")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, control, bin, all)
+			s.awaitReady(t)
+			s.query(t)
+			if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			s.awaitMetrics(t, documentedMetrics(t, readFile(t, "../../docs/operate.md")))
+			s.stop(t)
+			if log := s.log.String(); strings.Contains(log, "forbidden") {
+				t.Errorf("a right is missing:\n%s", log)
+			}
+		})
+	}
+}
+
+// server is a process that serves.
+type server struct {
+	cmd        *exec.Cmd
+	log        *buffer
+	dns, admin string
+}
+
+func startServer(t *testing.T, control *controlplane.ControlPlane, bin string, all objects) *server {
+	t.Helper()
+	dir := t.TempDir()
+	rules := as[rbacv1.ClusterRole](t, all, "ClusterRole").Rules
+	kubeconfig, err := control.User(t.Context(), fmt.Sprintf("portolan-%d", len(rules)), rules...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(config, []byte(configText(t, all)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &server{log: new(buffer), dns: freeAddress(t), admin: freeAddress(t)}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	s.cmd = exec.CommandContext(ctx, bin, "serve", "--config", config, "--kubeconfig", kubeconfig,
+		"--snapshot", filepath.Join(dir, "snapshot"), "--listen", s.dns, "--admin", s.admin)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = s.cmd.Wait() // it has ended, or was killed just now
+		if t.Failed() {
+			t.Logf("the server said:\n%s", s.log)
+		}
+	})
+	return s
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// get gives the status and the body of a page of the admin server.
+func (s *server) get(path string) (status int, body string) {
+	response, err := http.Get("http://" + s.admin + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(text)
+}
+
+func (s *server) awaitReady(t *testing.T) {
+	t.Helper()
+	await(t, func() string {
+		if status, body := s.get("/readyz"); status != http.StatusOK {
+			return "/readyz: " + body
+		}
+		return ""
+	})
+	if status, body := s.get("/healthz"); status != http.StatusOK {
+		t.Errorf("/healthz: %d, %s", status, body)
+	}
+}
+
+// query asks for the Service that every cluster has.
+func (s *server) query(t *testing.T) {
+	t.Helper()
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, s.dns)
+	}}
+	await(t, func() string {
+		addrs, err := resolver.LookupHost(t.Context(), "kubernetes.default.svc.cluster.local.")
+		if err != nil || len(addrs) == 0 {
+			return fmt.Sprintf("lookup of the Service kubernetes: %v, %v", addrs, err)
+		}
+		return ""
+	})
+}
+
+func (s *server) awaitMetrics(t *testing.T, names []string) {
+	t.Helper()
+	await(t, func() string {
+		_, body := s.get("/metrics")
+		var missing []string
+		for _, name := range names {
+			if !strings.Contains(body, "\n# TYPE "+name+" ") && !strings.HasPrefix(body, "# TYPE "+name+" ") {
+				missing = append(missing, name)
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Sprintf("/metrics lacks %s", missing)
+		}
+		return ""
+	})
+}
+
+// stop asks the server to end, as the kubelet does.
+func (s *server) stop(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() string {
+		if status, _ := s.get("/readyz"); status == http.StatusOK {
+			return "ready after SIGTERM"
+		}
+		return ""
+	})
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
+// await calls wrong until it has nothing to say, for half a minute at most.
+func await(t *testing.T, wrong func() string) {
+	t.Helper()
+	said := ""
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if said = wrong(); said == "" {
+			return
+		}
+	}
+	t.Fatal(said)
+}
+
+// buffer is a bytes.Buffer for several goroutines.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}

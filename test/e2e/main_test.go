@@ -21,22 +21,25 @@ const patience = time.Minute
 // another. Its own Service gets the first address of the first range, the one
 // that it has in the specification's examples.
 var plane = sync.OnceValues(func() (*controlplane.ControlPlane, error) {
-	return controlplane.Start(context.Background(), controlplane.Options{
+	c, err := controlplane.Start(context.Background(), controlplane.Options{
 		ServiceCIDRs: "10.3.0.0/16,2001:db8::/64",
 		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
+	if err == nil {
+		atEnd = append(atEnd, c.Close)
+	}
+	return c, err
 })
 
-var planeUsed bool
+// atEnd is what ends and removes what all tests shared.
+var atEnd []func() error
 
 func TestMain(m *testing.M) {
 	status := m.Run()
-	if planeUsed {
-		if c, err := plane(); err == nil {
-			if err := c.Close(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				status = 1
-			}
+	for _, end := range atEnd {
+		if err := end(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
 		}
 	}
 	os.Exit(status)
@@ -46,7 +49,6 @@ func TestMain(m *testing.M) {
 // built the test is skipped, but not in CI.
 func controlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
-	planeUsed = true
 	c, err := plane()
 	if errors.Is(err, controlplane.ErrBuild) && os.Getenv("CI") == "" {
 		t.Skipf("skipped: the control plane can't be built here: %v", err)

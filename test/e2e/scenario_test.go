@@ -241,10 +241,11 @@ func (r *readers) kubeconfig(t *testing.T, kinds []cluster.Kind) string {
 		rules = append(rules, mayRead(k.String()))
 	}
 	if r.kubeconfigs[name] == "" {
-		var err error
-		if r.kubeconfigs[name], err = r.plane.User(t.Context(), name, rules...); err != nil {
+		user, err := r.plane.NewUser(t.Context(), name, rules...)
+		if err != nil {
 			t.Fatal(err)
 		}
+		r.kubeconfigs[name] = user.Kubeconfig
 	}
 	return r.kubeconfigs[name]
 }

@@ -18,6 +18,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"portolan.dev/portolan/test/e2e/process"
 )
 
 // DefaultServiceCIDRs are the ranges of ClusterIPs: those of most installers.
@@ -48,7 +50,7 @@ type ControlPlane struct {
 	etcd      *clientv3.Client
 	users     int // made
 
-	etcdProcess, apiServer, controllers process
+	etcdProcess, apiServer, controllers process.Process
 }
 
 // Start starts a control plane and waits until it is ready, a few seconds,
@@ -93,7 +95,7 @@ func (c *ControlPlane) start(ctx context.Context) (err error) {
 		return err
 	}
 	if c.options.ControllerManager {
-		return c.controllers.start()
+		return c.controllers.Start()
 	}
 	return nil
 }
@@ -103,8 +105,8 @@ func (c *ControlPlane) file(name string) string { return filepath.Join(c.dir, na
 func (c *ControlPlane) etcdURL() string { return "unix://" + c.file("etcd.sock") }
 
 func (c *ControlPlane) describeProcesses() {
-	describe := func(program string, args []string) process {
-		return process{path: c.binaries.path(program), args: args, log: c.file(program + ".log")}
+	describe := func(program string, args []string) process.Process {
+		return process.Process{Path: c.binaries.path(program), Args: args, Log: c.file(program + ".log")}
 	}
 	c.etcdProcess = describe(etcd, c.etcdFlags())
 	c.apiServer = describe(apiServer, c.apiServerFlags())
@@ -159,19 +161,19 @@ func (c *ControlPlane) controllerFlags() []string {
 // StartAPIServer starts the API server on the address it had before, and waits
 // until it is ready.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
-	if err := c.apiServer.start(); err != nil {
+	if err := c.apiServer.Start(); err != nil {
 		return err
 	}
-	return c.apiServer.waitReady(ctx, func(ctx context.Context) error {
+	return c.apiServer.WaitReady(ctx, func(ctx context.Context) error {
 		return c.client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 }
 
 func (c *ControlPlane) startEtcd(ctx context.Context) error {
-	if err := c.etcdProcess.start(); err != nil {
+	if err := c.etcdProcess.Start(); err != nil {
 		return err
 	}
-	return c.etcdProcess.waitReady(ctx, func(ctx context.Context) error {
+	return c.etcdProcess.WaitReady(ctx, func(ctx context.Context) error {
 		_, err := c.etcd.Get(ctx, "/registry")
 		return err
 	})
@@ -181,15 +183,15 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 // rest goes on.
 func (c *ControlPlane) StopAPIServer() {
 	const grace = 3 * time.Second
-	c.apiServer.stop(grace)
+	c.apiServer.Stop(grace)
 }
 
 // PauseAPIServer makes the API server stand still: it keeps its connections and
 // answers nothing.
-func (c *ControlPlane) PauseAPIServer() { c.apiServer.signal(syscall.SIGSTOP) }
+func (c *ControlPlane) PauseAPIServer() { c.apiServer.Signal(syscall.SIGSTOP) }
 
 // ResumeAPIServer ends a pause.
-func (c *ControlPlane) ResumeAPIServer() { c.apiServer.signal(syscall.SIGCONT) }
+func (c *ControlPlane) ResumeAPIServer() { c.apiServer.Signal(syscall.SIGCONT) }
 
 // Address is where the API server listens.
 func (c *ControlPlane) Address() string { return c.port.addr }
@@ -219,8 +221,8 @@ func (c *ControlPlane) Compact(ctx context.Context) error {
 // Close ends all that was started, and removes its files.
 func (c *ControlPlane) Close() error {
 	// They are thrown away, so nothing needs to end gently.
-	for _, p := range []*process{&c.controllers, &c.apiServer, &c.etcdProcess} {
-		p.stop(0)
+	for _, p := range []*process.Process{&c.controllers, &c.apiServer, &c.etcdProcess} {
+		p.Stop(0)
 	}
 	var errs []error
 	if c.etcd != nil {

@@ -54,11 +54,11 @@ func testSlices(t *testing.T, c *controlplane.ControlPlane) {
 // testUser shows that a user may do what its rules say, and nothing else.
 func testUser(t *testing.T, c *controlplane.ControlPlane) {
 	ctx := t.Context()
-	file, err := c.User(ctx, "reader", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}})
+	user, err := c.NewUser(ctx, "reader", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", file)
+	config, err := clientcmd.BuildConfigFromFlags("", user.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// accountNamespace is that of the accounts that User makes.
+// accountNamespace is that of the accounts that NewUser makes.
 const accountNamespace = metav1.NamespaceSystem
 
 // makeClients writes the administrator's kubeconfig and makes the clients.
@@ -43,38 +43,59 @@ func (c *ControlPlane) makeClients() error {
 // Kubeconfig is the file of an administrator.
 func (c *ControlPlane) Kubeconfig() string { return c.file("admin.kubeconfig") }
 
-// User makes a service account that may do what the rules allow, in all
-// namespaces, and gives its kubeconfig file. The account's name begins with the
-// one given. Its token is good for a day, and goes through proxies that end TLS.
-func (c *ControlPlane) User(ctx context.Context, name string, rules ...rbacv1.PolicyRule) (kubeconfig string, err error) {
+// User is an account of the cluster.
+type User struct {
+	Name       string
+	Kubeconfig string // file
+}
+
+// NewUser makes a service account that may do what the rules allow, in all
+// namespaces. Its name begins with the prefix. Its token is good for a day, and
+// goes through proxies that end TLS.
+func (c *ControlPlane) NewUser(ctx context.Context, prefix string, rules ...rbacv1.PolicyRule) (*User, error) {
 	c.users++
-	name = fmt.Sprintf("%s-%d", name, c.users)
-	fail := func(err error) (string, error) { return "", fmt.Errorf("user %s: %w", name, err) }
-	meta := metav1.ObjectMeta{Name: name}
-	accounts := c.client.CoreV1().ServiceAccounts(accountNamespace)
-	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
-		return fail(err)
+	u := &User{Name: fmt.Sprintf("%s-%d", prefix, c.users)}
+	u.Kubeconfig = c.file(u.Name + ".kubeconfig")
+	if err := c.bind(ctx, u.Name, rules); err != nil {
+		return nil, fmt.Errorf("user %s: %w", u.Name, err)
 	}
-	if _, err := c.client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}); err != nil {
-		return fail(err)
+	const day = 24 * 60 * 60
+	token, err := c.client.CoreV1().ServiceAccounts(accountNamespace).CreateToken(ctx, u.Name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(day))},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("user %s: %w", u.Name, err)
+	}
+	return u, c.writeKubeconfig(u.Kubeconfig, clientcmdapi.AuthInfo{Token: token.Status.Token})
+}
+
+// bind makes an account, and a role of that name for it.
+func (c *ControlPlane) bind(ctx context.Context, name string, rules []rbacv1.PolicyRule) error {
+	meta := metav1.ObjectMeta{Name: name}
+	account := &corev1.ServiceAccount{ObjectMeta: meta}
+	if _, err := c.client.CoreV1().ServiceAccounts(accountNamespace).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}
+	if _, err := c.client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return err
 	}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: accountNamespace}},
 	}
-	if _, err := c.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return fail(err)
+	_, err := c.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+	return err
+}
+
+// Allow replaces what a user may do.
+func (c *ControlPlane) Allow(ctx context.Context, u *User, rules ...rbacv1.PolicyRule) error {
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: u.Name}, Rules: rules}
+	if _, err := c.client.RbacV1().ClusterRoles().Update(ctx, role, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("user %s: %w", u.Name, err)
 	}
-	const day = 24 * 60 * 60
-	token, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(day))},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return fail(err)
-	}
-	kubeconfig = c.file(name + ".kubeconfig")
-	return kubeconfig, c.writeKubeconfig(kubeconfig, clientcmdapi.AuthInfo{Token: token.Status.Token})
+	return nil
 }
 
 func (c *ControlPlane) writeKubeconfig(file string, user clientcmdapi.AuthInfo) error {

@@ -65,7 +65,7 @@ var listening = regexp.MustCompile(`listen="?\[127\.0\.0\.1:(\d+)\]`)
 func serveShop(t *testing.T, bin string) (port string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "portolan"), "serve", "--manifests", "../examples/shop", "--listen", "127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "portolan"), "serve", "--admin", "", "--manifests", "../examples/shop", "--listen", "127.0.0.1:0")
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

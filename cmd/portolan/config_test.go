@@ -76,6 +76,19 @@ var effects = map[string]func(*testing.T){
 	"tcp.maxQueries":     effectOfMaxQueries,
 	"tcp.idle":           effectOfIdle,
 	"log.level":          effectOfLogLevel,
+
+	"kubernetes.kubeconfig":      effectOfKubeconfig,
+	"kubernetes.namespaces":      effectOfNamespaces,
+	"kubernetes.serviceSelector": effectOfServiceSelector,
+	"kubernetes.qps":             effectOfQPS,
+	"kubernetes.burst":           effectOfBurst,
+	"kubernetes.silence":         effectOfSilence,
+	"snapshot.file":              effectOfSnapshotFile,
+	"snapshot.settle":            effectOfSettle,
+	"admin.listen":               effectOfAdminListen,
+	"admin.pprof":                effectOfPProf,
+	"admin.maxStaleness":         effectOfMaxStaleness,
+	"lameduck":                   effectOfLameduck,
 	"log.format":         effectOfLogFormat,
 }
 
@@ -114,11 +127,14 @@ func keysOf(section reflect.Type, prefix string) (keys []string) {
 // any port is listened on, unless it says otherwise.
 func settings(t *testing.T, text string) (path string) {
 	t.Helper()
-	if !strings.HasPrefix(text, "manifests:") {
+	if !strings.HasPrefix(text, "manifests:") && !strings.HasPrefix(text, "kubernetes:") {
 		text += "\nmanifests: testdata/shop"
 	}
 	if !strings.HasPrefix(text, "listen:") {
 		text += "\nlisten: ['" + anyPort + "']"
+	}
+	if !strings.Contains(text, "admin:") {
+		text += "\nadmin: {listen: '" + anyPort + "'}"
 	}
 	path = filepath.Join(t.TempDir(), "portolan.yaml")
 	write(t, path, text+"\n")
@@ -380,6 +396,6 @@ func effectOfLogLevel(t *testing.T) {
 
 func effectOfLogFormat(t *testing.T) {
 	p := serve(t, "log: {format: json}")
-	p.waitLog(`^\{"time":"[^"]+","level":"INFO","msg":"serving","listen":\["127\.0\.0\.1:\d+"\],"zones":\["cluster\.local"\]\}$`)
-	serve(t, "log: {format: text}").waitLog(`^time=\S+ level=INFO msg=serving listen=\[127\.0\.0\.1:\d+\] zones=\[cluster\.local\]$`)
+	p.waitLog(`^\{"time":"[^"]+","level":"INFO","msg":"serving","listen":\["127\.0\.0\.1:\d+"\],"zones":\["cluster\.local"\],"admin":"127\.0\.0\.1:\d+"\}$`)
+	serve(t, "log: {format: text}").waitLog(`^time=\S+ level=INFO msg=serving listen=\[127\.0\.0\.1:\d+\] zones=\[cluster\.local\] admin=127\.0\.0\.1:\d+$`)
 }

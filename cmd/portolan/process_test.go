@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -53,6 +54,9 @@ func start(t *testing.T, args ...string) *process {
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, ended: make(chan struct{})}
+	if !slices.Contains(args, "--config") {
+		args = append(args, "--admin", anyPort)
+	}
 	p.cmd = exec.Command("portolan", append([]string{"serve"}, args...)...)
 	stdout := new(strings.Builder)
 	p.cmd.Stdout = stdout

@@ -49,8 +49,8 @@ func newRoot() *cobra.Command {
 		Use:   "portolan",
 		Short: "Names for a Kubernetes cluster",
 		Long: `Portolan reads a Kubernetes cluster and makes it reachable by name: it is the
-DNS server for the cluster's Services and Pods. It reads the cluster from a
-directory of manifests.`,
+DNS server for the cluster's Services and Pods. It reads the cluster from the
+Kubernetes API, or from a directory of manifests.`,
 		Example: `  portolan serve --manifests examples/shop
   portolan query web.shop.svc.cluster.local --manifests examples/shop`,
 		SilenceErrors: true,
@@ -69,16 +69,20 @@ directory of manifests.`,
 type sourceFlags struct {
 	config    string
 	manifests string
+	kubeconf  string
 	zones     []string
 }
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.config, "config", "", "read the settings in this `FILE` (YAML); flags override it")
 	cmd.Flags().StringVar(&f.manifests, "manifests", "", "read the cluster from this `DIR` of manifests")
+	cmd.Flags().StringVar(&f.kubeconf, "kubeconfig", "", "read the cluster from the Kubernetes API that this `FILE` names (default: the Pod's account)")
 	cmd.Flags().StringArrayVar(&f.zones, "zone", nil, "the cluster's domain `NAME`, repeatable (default cluster.local)")
 	// These fail for flags that are not there only.
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	_ = cmd.MarkFlagDirname("manifests")
+	_ = cmd.MarkFlagFilename("kubeconfig")
+	cmd.MarkFlagsMutuallyExclusive("manifests", "kubeconfig")
 	_ = cmd.RegisterFlagCompletionFunc("zone", cobra.NoFileCompletions)
 }
 
@@ -91,24 +95,24 @@ func (f *sourceFlags) read() (config.Config, error) {
 			return c, err
 		}
 	}
-	if f.manifests != "" {
-		c.Manifests = f.manifests
+	switch {
+	case f.manifests != "":
+		c.Manifests, c.Kubernetes.Kubeconfig = f.manifests, ""
+	case f.kubeconf != "":
+		c.Manifests, c.Kubernetes.Kubeconfig = "", f.kubeconf
 	}
 	if len(f.zones) > 0 {
 		c.Zones = f.zones
-	}
-	if c.Manifests == "" {
-		return c, errors.New("no cluster to read; give --manifests DIR (reading the Kubernetes API is not there yet)")
 	}
 	return c, nil
 }
 
 // load reads the cluster once; what is wrong in it is printed on stderr.
-func load(c config.Config, stderr io.Writer) (d *daemon.Daemon, report manifest.Report, err error) {
+func load(ctx context.Context, c config.Config, stderr io.Writer) (d *daemon.Daemon, report manifest.Report, err error) {
 	if d, err = daemon.New(c); err != nil {
 		return nil, report, err
 	}
-	report, err = d.Load(slog.New(slog.DiscardHandler))
+	report, err = d.Load(ctx, version(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, report, err
 	}

@@ -17,14 +17,18 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			version := ""
-			if info, ok := debug.ReadBuildInfo(); ok {
-				version = info.Main.Version
-			}
-			version = cmp.Or(version, "unknown")
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "portolan %s, DNS schema %s, %s %s/%s\n",
-				version, kubezone.SchemaVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+				version(), kubezone.SchemaVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}
+}
+
+// version is the module's, as it was built.
+func version() string {
+	version := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	return cmp.Or(version, "unknown")
 }

@@ -1,10 +1,7 @@
 package cli
 
 import (
-	"bufio"
-	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -34,36 +31,23 @@ after another, or the one that is named.`,
 			if err != nil {
 				return err
 			}
-			d, _, err := load(c, cmd.ErrOrStderr())
+			d, _, err := load(cmd.Context(), c, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			zones, err := zoneFiles(d.DB, args)
+			zones, err := zoneFiles(d.DB(), args)
 			if err != nil {
 				return err
 			}
 			if format == "json" {
 				return printJSON(cmd.OutOrStdout(), slices.Concat(zones...))
 			}
-			return printZones(cmd.OutOrStdout(), zones)
+			return zone.WriteMaster(cmd.OutOrStdout(), zones)
 		},
 	}
 	source.add(cmd)
 	format.add(cmd)
 	return cmd
-}
-
-func printZones(w io.Writer, zones [][]dnswire.Record) error {
-	out := bufio.NewWriter(w) // keeps its first error
-	for i, records := range zones {
-		if i > 0 {
-			fmt.Fprintln(out)
-		}
-		for _, r := range records {
-			fmt.Fprintln(out, r)
-		}
-	}
-	return out.Flush()
 }
 
 // zoneFiles are the records of each zone, its SOA first; of one zone when it is
@@ -81,23 +65,7 @@ func zoneFiles(db *zone.DB, only []string) ([][]dnswire.Record, error) {
 			return nil, fmt.Errorf("no zone %q; there are %s", only[0], strings.Join(all, ", "))
 		}
 	}
-	slices.SortStableFunc(entries, func(a, b zone.Entry) int { return a.Zone.Compare(b.Zone) })
-	var zones [][]dnswire.Record
-	for _, e := range entries {
-		if e.SOA != nil {
-			zones = append(zones, []dnswire.Record{e.SOA.Record()})
-		}
-		last := &zones[len(zones)-1]
-		for _, set := range e.Sets {
-			records, err := set.Records(e.Name)
-			if err != nil {
-				return nil, err
-			}
-			slices.SortStableFunc(records, func(a, b dnswire.Record) int { return cmp.Compare(a.Data, b.Data) })
-			*last = append(*last, records...)
-		}
-	}
-	return zones, nil
+	return zone.Records(entries)
 }
 
 // zoneNames are the names of all zones, in order, without the closing dot.

@@ -77,6 +77,9 @@ func (f *Feed) add(changes Changes) {
 	}
 }
 
+// Ready gives a token when anything changed; Pending is to be asked then.
+func (f *Feed) Ready() <-chan struct{} { return f.ready }
+
 // Next waits until anything changed and gives all that did, or fails with
 // ctx's error.
 func (f *Feed) Next(ctx context.Context) (Changes, error) {

@@ -46,6 +46,7 @@ func (c *Config) Validate() error {
 // Compiled is a configuration in the types of those who use it.
 type Compiled struct {
 	Listen        []netip.AddrPort
+	Admin         netip.AddrPort // not valid when there is none
 	Zone          kubezone.Config
 	CookieSecrets []respond.CookieSecret
 }
@@ -55,7 +56,7 @@ func (c *Config) Compile() (*Compiled, error) {
 	made := new(Compiled)
 	steps := []func(*Compiled) error{
 		c.compileListen, c.compileRecords, c.compileRanges, c.compileNameServer, c.compileZones,
-		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkLog,
+		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkKubernetes, c.compileAdmin, c.checkLog,
 	}
 	for _, step := range steps {
 		if err := step(made); err != nil {
@@ -200,6 +201,55 @@ func (c *Config) checkLimits(*Compiled) error {
 	if c.TCP.Idle <= 0 {
 		return badValue("tcp.idle", "%s is not more than 0", time.Duration(c.TCP.Idle))
 	}
+	return nil
+}
+
+func (c *Config) checkKubernetes(*Compiled) error {
+	k := &c.Kubernetes
+	if c.Manifests != "" && k.Kubeconfig != "" {
+		return badValue("kubernetes.kubeconfig", "the cluster is read from manifests already; give one of both")
+	}
+	for i, ns := range k.Namespaces {
+		if ns == "" {
+			return badItem("kubernetes.namespaces", i, "an empty name")
+		}
+		if slices.Contains(k.Namespaces[:i], ns) {
+			return badItem("kubernetes.namespaces", i, "%q is given twice", ns)
+		}
+	}
+	for _, n := range []struct {
+		key   string
+		value int
+	}{{"kubernetes.qps", k.QPS}, {"kubernetes.burst", k.Burst}} {
+		if n.value < 1 {
+			return badValue(n.key, "%d is less than 1", n.value)
+		}
+	}
+	for _, d := range []struct {
+		key          string
+		value, least Duration
+	}{
+		{"kubernetes.silence", k.Silence, Duration(time.Second)},
+		{"snapshot.settle", c.Snapshot.Settle, 0},
+		{"admin.maxStaleness", c.Admin.MaxStaleness, 0},
+		{"lameduck", c.Lameduck, 0},
+	} {
+		if d.value < d.least {
+			return badValue(d.key, "%s is less than %s", time.Duration(d.value), time.Duration(d.least))
+		}
+	}
+	return nil
+}
+
+func (c *Config) compileAdmin(made *Compiled) error {
+	if c.Admin.Listen == "" {
+		return nil
+	}
+	addr, err := netip.ParseAddrPort(c.Admin.Listen)
+	if err != nil {
+		return badValue("admin.listen", "%q is not an address and port, such as 127.0.0.1:9153", c.Admin.Listen)
+	}
+	made.Admin = addr
 	return nil
 }
 

@@ -14,8 +14,16 @@ import (
 // Config is everything that can be configured, as the file spells it. A key
 // without a value keeps its default.
 type Config struct {
-	// Manifests is a directory of manifests, or one file.
+	// Manifests is a directory of manifests, or one file; the cluster is read
+	// from there, and not from the Kubernetes API.
 	Manifests string `yaml:"manifests"`
+	// Kubernetes says how the Kubernetes API is read.
+	Kubernetes Kubernetes `yaml:"kubernetes"`
+	Snapshot   Snapshot   `yaml:"snapshot"`
+	Admin      Admin      `yaml:"admin"`
+	// Lameduck is how long queries are answered after the order to stop, while
+	// the server says that it is not ready.
+	Lameduck Duration `yaml:"lameduck"`
 	// Listen are addresses and ports, each for UDP and TCP.
 	Listen []string `yaml:"listen"`
 	// Zones are the cluster's domains; reverse names point into the first.
@@ -38,6 +46,40 @@ type Config struct {
 	Cookies  Cookies  `yaml:"cookies"`
 	TCP      TCP      `yaml:"tcp"`
 	Log      Log      `yaml:"log"`
+}
+
+// Kubernetes says how the Kubernetes API is read.
+type Kubernetes struct {
+	// Kubeconfig is a file; with none, the account of the Pod is used.
+	Kubeconfig string `yaml:"kubeconfig"`
+	// Namespaces are those that are read; all with none.
+	Namespaces []string `yaml:"namespaces"`
+	// ServiceSelector is a label selector: other Services are not there.
+	ServiceSelector string `yaml:"serviceSelector"`
+	// QPS is how many requests a second are sent over time, Burst how many at
+	// once.
+	QPS   int `yaml:"qps"`
+	Burst int `yaml:"burst"`
+	// Silence is how long a watch may be silent before it is begun anew.
+	Silence Duration `yaml:"silence"`
+}
+
+// Snapshot is a file that the cluster is kept in, for a start without the API.
+type Snapshot struct {
+	File string `yaml:"file"`
+	// Settle is how long names that the snapshot lacks are not denied, from the
+	// moment that the API answers.
+	Settle Duration `yaml:"settle"`
+}
+
+// Admin is the HTTP server for health, metrics and dumps.
+type Admin struct {
+	Listen string `yaml:"listen"` // none when empty
+	// PProf gives profiles on addresses that are not loopback, too.
+	PProf bool `yaml:"pprof"`
+	// MaxStaleness is how long the API may be lost until the server says that
+	// it is not ready; 0 is forever.
+	MaxStaleness Duration `yaml:"maxStaleness"`
 }
 
 // NameServer says who the name server is.
@@ -110,6 +152,9 @@ func Default() Config {
 		Listen:     []string{"127.0.0.1:1053"},
 		Zones:      []string{"cluster.local"},
 		TTL:        5,
+		Kubernetes: Kubernetes{QPS: 50, Burst: 100, Silence: Duration(150 * time.Second)},
+		Snapshot:   Snapshot{Settle: Duration(2 * time.Second)},
+		Admin:      Admin{Listen: "127.0.0.1:9153"},
 		Pods:       string(kubezone.PodsVerified),
 		NameServer: NameServer{Service: "kube-system/kube-dns"},
 		UDPSize:    respond.DefaultUDPSize,

@@ -44,6 +44,7 @@ func compile(t *testing.T, text string) *config.Compiled {
 
 var defaults = &config.Compiled{
 	Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
+	Admin:  netip.MustParseAddrPort("127.0.0.1:9153"),
 	Zone: kubezone.Config{
 		Zones:        []dnsname.Name{dnsname.MustParse("cluster.local")},
 		TTL:          5,
@@ -76,6 +77,10 @@ udpSize: 1232
 identity: {nsid: "", serverID: "", version: ""}
 cookies: {secrets: []}
 tcp: {maxConnections: 1000, maxInFlight: 64, maxQueries: 0, idle: 10s}
+kubernetes: {kubeconfig: "", namespaces: [], serviceSelector: "", qps: 50, burst: 100, silence: 2m30s}
+snapshot: {file: "", settle: 2s}
+admin: {listen: "127.0.0.1:9153", pprof: false, maxStaleness: 0s}
+lameduck: 0s
 log: {level: info, format: text}
 `,
 	}
@@ -246,6 +251,17 @@ var refusals = map[string]struct{ text, want string }{
 	"no connections":            {"tcp:\n  maxConnections: 0", ":2: tcp.maxConnections: 0 is less than 1"},
 	"no queries in flight":      {"tcp: {maxInFlight: 0}", ":1: tcp.maxInFlight: 0 is less than 1"},
 	"queries below none":        {"tcp: {maxQueries: -1}", ":1: tcp.maxQueries: -1 is less than 0"},
+	"two sources":               {"manifests: a\nkubernetes: {kubeconfig: b}", ":2: kubernetes.kubeconfig: the cluster is read from manifests already; give one of both"},
+	"a namespace without name":  {"kubernetes: {namespaces: ['']}", ":1: kubernetes.namespaces: an empty name"},
+	"a namespace twice":         {"kubernetes:\n  namespaces:\n  - a\n  - a\n", ":4: kubernetes.namespaces: \"a\" is given twice"},
+	"no requests":               {"kubernetes: {qps: 0}", ":1: kubernetes.qps: 0 is less than 1"},
+	"no requests at once":       {"kubernetes: {burst: 0}", ":1: kubernetes.burst: 0 is less than 1"},
+	"hardly any silence":        {"kubernetes: {silence: 999ms}", ":1: kubernetes.silence: 999ms is less than 1s"},
+	"settling in the past":      {"snapshot: {settle: -1s}", ":1: snapshot.settle: -1s is less than 0s"},
+	"admin without a port":      {"admin: {listen: 127.0.0.1}", ":1: admin.listen: \"127.0.0.1\" is not an address and port, such as 127.0.0.1:9153"},
+	"profiles for some":         {"admin: {pprof: some}", ":1: admin.pprof: \"some\" is not true or false"},
+	"staleness in the past":     {"admin: {maxStaleness: -1s}", ":1: admin.maxStaleness: -1s is less than 0s"},
+	"a lame duck in the past":   {"lameduck: -1s", ":1: lameduck: -1s is less than 0s"},
 	"no idle time":              {"tcp: {idle: 0s}", ":1: tcp.idle: 0s is not more than 0"},
 	"a negative idle time":      {"tcp: {idle: -1s}", ":1: tcp.idle: -1s is not more than 0"},
 	"an unknown log level":      {"log:\n  level: INFO", `:2: log.level: "INFO" is not debug, info, warn or error`},
@@ -271,7 +287,9 @@ func TestRefusals(t *testing.T) {
 // TestRefusalsNameEveryKey: there is a refusal for each key that a bad value
 // can be given to.
 func TestRefusalsNameEveryKey(t *testing.T) {
-	any := map[string]bool{"manifests": true} // any path may be there when it is read
+	any := map[string]bool{ // any path may be there when it is read, and the API knows selectors
+		"manifests": true, "snapshot.file": true, "kubernetes.serviceSelector": true,
+	}
 	for _, key := range keysOf(reflect.TypeFor[config.Config](), "") {
 		if any[key] {
 			continue

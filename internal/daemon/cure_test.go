@@ -22,13 +22,13 @@ func TestWithCure(t *testing.T) {
 	for claim, tt := range tests {
 		t.Run(claim, func(t *testing.T) {
 			err := fmt.Errorf("listen on [::1]:53 (tcp): %w", os.NewSyscallError("bind", tt.reason))
-			got := withCure(err)
+			got := withCure(err, "--listen")
 			if got.Error() != err.Error()+tt.want || !errors.Is(got, tt.reason) {
 				t.Errorf("withCure(%q) = %q, want it with %q", err, got, tt.want)
 			}
 		})
 	}
-	if withCure(nil) != nil {
+	if withCure(nil, "") != nil {
 		t.Error("withCure(nil) is an error")
 	}
 }

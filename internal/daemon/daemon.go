@@ -4,161 +4,163 @@ package daemon
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnsserver"
-	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/metrics"
 	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/source/manifest"
+	"portolan.dev/portolan/internal/snapshot"
+	"portolan.dev/portolan/internal/source/kubeapi"
 	"portolan.dev/portolan/internal/zone"
 )
 
 // Daemon holds the parts that every command needs.
 type Daemon struct {
-	cfg       config.Config
-	addrs     []netip.AddrPort
-	store     *cluster.Store
-	compiler  *kubezone.Compiler
-	responder *respond.Responder
-	nameless  bool // the name server has no address of its own
+	cfg     config.Config // as at the start
+	secret  respond.CookieSecret
+	store   *cluster.Store
+	current atomic.Pointer[answers]
 
-	// DB is the compiled zones.
-	DB *zone.DB
+	// While it serves.
+	api      *kubeapi.Source // nil when the cluster is read from manifests
+	saver    *snapshot.Saver // nil when no snapshot is kept
+	metrics  *metrics.Metrics
+	status   status
+	replaced chan *answers // those that are to take the place of current
+	log      *slog.Logger
 }
 
 // New wires a Daemon. It fails on a bad configuration, and starts nothing.
 func New(cfg config.Config) (*Daemon, error) {
-	compiled, err := cfg.Compile()
+	d := &Daemon{cfg: cfg, secret: randomSecret(), store: cluster.NewStore(), replaced: make(chan *answers, 1)}
+	a, err := d.newAnswers(cfg, uint32(time.Now().Unix()), nil)
 	if err != nil {
 		return nil, err
 	}
-	compiled.Zone.Serial = uint32(time.Now().Unix())
-	d := &Daemon{cfg: cfg, addrs: compiled.Listen, store: cluster.NewStore()}
-	d.nameless = len(compiled.Zone.DNSAddresses) == 0
-	if d.compiler, err = kubezone.New(compiled.Zone); err != nil {
-		return nil, err
-	}
-	if d.DB, err = d.compiler.NewDB(); err != nil {
-		return nil, err
-	}
-	d.responder, err = respond.New(respond.Config{
-		Data:          d.DB,
-		UDPSize:       cfg.UDPSize,
-		NSID:          nsid(cfg.Identity.NSID),
-		ServerID:      cfg.Identity.ServerID,
-		Version:       cfg.Identity.Version,
-		CookieSecrets: cookieSecrets(compiled.CookieSecrets),
-		TCPIdle:       time.Duration(cfg.TCP.Idle),
-	})
-	return d, err
+	d.current.Store(a)
+	return d, nil
 }
 
-// nsid is the configured identity, or the host's name as far as it fits.
-func nsid(configured string) string {
-	if configured != "" {
-		return configured
-	}
-	const maxLabel = 63
-	host, _ := os.Hostname() // none is no identity
-	return host[:min(len(host), maxLabel)]
-}
-
-func cookieSecrets(configured []respond.CookieSecret) []respond.CookieSecret {
-	if len(configured) > 0 {
-		return configured
-	}
-	var secret respond.CookieSecret
-	_, _ = rand.Read(secret[:]) // never fails
-	return []respond.CookieSecret{secret}
-}
-
-// Load reads the manifests once and compiles them.
-func (d *Daemon) Load(log *slog.Logger) (manifest.Report, error) {
-	feed := d.store.Subscribe()
-	defer feed.Close()
-	report, err := d.source(log).Load()
-	if err != nil {
-		return report, err
-	}
-	d.compiler.Apply(d.store, feed.Pending(), d.DB)
-	return report, nil
-}
-
-func (d *Daemon) source(log *slog.Logger) *manifest.Source {
-	return manifest.New(manifest.Config{Path: d.cfg.Manifests, Store: d.store, Log: log})
-}
+// DB is the compiled zones.
+func (d *Daemon) DB() *zone.DB { return d.current.Load().db }
 
 // Responder answers queries from the compiled zones.
-func (d *Daemon) Responder() *respond.Responder { return d.responder }
+func (d *Daemon) Responder() *respond.Responder { return d.current.Load().responder }
 
-// Serve serves until ctx is done, and returns nil after that. It fails when it
-// can't begin: an address is taken, the manifests can't be read. While the
-// manifests are being read it answers that they are.
-func (d *Daemon) Serve(ctx context.Context, log *slog.Logger) error {
-	// Looked at before a socket is bound: nothing began yet when it is not there.
-	if _, err := os.Stat(d.cfg.Manifests); err != nil {
-		return fmt.Errorf("manifests: %w", err)
-	}
-	server, err := d.listen(ctx, log)
+// Options are what Serve needs beside the configuration.
+type Options struct {
+	Version string
+	Log     *slog.Logger
+	// Level is Log's, which the configuration may change; nil when it can't.
+	Level *slog.LevelVar
+	// Reread reads the configuration again, as the command line overrides it;
+	// ConfigFile is watched for it. Without, it is never read again.
+	Reread     func() (config.Config, error)
+	ConfigFile string
+	// Reload asks for that, too.
+	Reload <-chan os.Signal
+}
+
+// Serve serves until ctx is done, drains, and returns nil after that. It fails
+// when it can't begin: an address is taken, the manifests or the kubeconfig
+// can't be read. While the cluster is being read it answers that it is.
+func (d *Daemon) Serve(ctx context.Context, o Options) error {
+	d.log = o.Log
+	source, err := d.openSource(o.Version)
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "listen", server.Addrs(), "zones", d.cfg.Zones)
-	if d.nameless {
-		log.Warn("ns.dns of each zone has no address unless the DNS Service is there; set nameServer.addresses", "service", d.cfg.NameServer.Service)
+	if err := d.recall(); err != nil {
+		return err
 	}
-	group, running := errgroup.WithContext(ctx)
-	group.Go(func() error { return server.Run(running) })
-	group.Go(func() error { return d.compiler.Run(running, d.store, d.DB) })
+	server, err := d.listen(ctx)
+	if err != nil {
+		return err
+	}
+	admin, err := d.listenAdmin(ctx, o.Version)
+	if err != nil {
+		server.Close()
+		return err
+	}
+	d.announce(server, admin)
+
+	// The server stops first, all else when it has: names stay fresh, and
+	// probes are answered, to the end.
+	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopOthers()
+	group, running := errgroup.WithContext(others)
 	group.Go(func() error {
-		return d.source(log).Run(running, func(r manifest.Report) {
-			log.Info("manifests loaded", "path", d.cfg.Manifests, "objects", r.Objects, "passed_over", r.PassedOver, "problems", len(r.Problems))
-		})
+		defer stopOthers()
+		return server.Run(d.lameduck(ctx, running))
 	})
+	group.Go(func() error { return d.compile(running) })
+	group.Go(func() error { return source(running) })
+	if admin != nil {
+		group.Go(func() error { return admin.Run(running) })
+	}
+	if d.saver != nil {
+		group.Go(func() error { return d.saver.Run(running) })
+	}
+	if o.Reread != nil {
+		group.Go(func() error { return d.reload(running, o) })
+	}
 	err = group.Wait()
+	if d.saver != nil {
+		d.saver.Save()
+	}
 	// What runs ends with the error of its context, and that is done as well
 	// when one of them failed: ctx itself must be.
-	if stopped := ctx.Err(); stopped != nil && errors.Is(err, stopped) {
-		log.Info("stopped")
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		d.log.Info("stopped")
 		return nil
 	}
 	return err
 }
 
-func (d *Daemon) listen(ctx context.Context, log *slog.Logger) (*dnsserver.Server, error) {
-	server, err := dnsserver.Listen(ctx, dnsserver.Config{
-		Listen:         d.addrs,
-		NewAnswerer:    func() dnsserver.Answerer { return d.responder.NewWorker() },
-		MaxConnections: d.cfg.TCP.MaxConnections,
-		MaxInFlight:    d.cfg.TCP.MaxInFlight,
-		MaxQueries:     d.cfg.TCP.MaxQueries,
-		Idle:           time.Duration(d.cfg.TCP.Idle),
-		Log:            log,
+// lameduck is a context for the server: it is done for so long after the order
+// to stop as clients may need to see that it is not ready any more, or at once
+// when another part has failed.
+func (d *Daemon) lameduck(order, running context.Context) context.Context {
+	serving, stop := context.WithCancel(running)
+	context.AfterFunc(order, func() {
+		d.status.stopping.Store(true)
+		if wait := time.Duration(d.cfg.Lameduck); wait > 0 {
+			d.log.Info("stopping", "lameduck", wait)
+			time.AfterFunc(wait, stop)
+			return
+		}
+		stop()
 	})
-	return server, withCure(err)
+	return serving
 }
 
-// withCure adds to an error of listening what helps against it.
-func withCure(err error) error {
-	for reason, cure := range map[error]string{
-		syscall.EADDRINUSE:    "another process has it; stop that one, or give another address with --listen",
-		syscall.EACCES:        "ports below 1024 need root or the capability CAP_NET_BIND_SERVICE",
-		syscall.EADDRNOTAVAIL: "no interface of this host has that address",
-	} {
-		if errors.Is(err, reason) {
-			return fmt.Errorf("%w; %s", err, cure)
+// needed are the kinds that answers need.
+func (d *Daemon) needed() []cluster.Kind { return d.current.Load().compiler.Kinds() }
+
+// missing are those of them that are not loaded.
+func (d *Daemon) missing() (kinds []cluster.Kind) {
+	d.store.View(func(v *cluster.View) {
+		for _, k := range d.needed() {
+			if !v.Loaded(k) {
+				kinds = append(kinds, k)
+			}
 		}
+	})
+	return kinds
+}
+
+// errNotRead says that a cluster could not be read in time.
+func errNotRead(problem error) error {
+	if problem == nil {
+		return fmt.Errorf("the cluster could not be read within %s", loadTime)
 	}
-	return err
+	return fmt.Errorf("the cluster could not be read within %s: %w", loadTime, problem)
 }

@@ -30,7 +30,7 @@ spec: {clusterIP: 10.96.0.7}
 func settings(t *testing.T) config.Config {
 	t.Helper()
 	c := config.Default()
-	c.Listen = []string{"127.0.0.1:0"}
+	c.Listen, c.Admin.Listen = []string{"127.0.0.1:0"}, "127.0.0.1:0"
 	c.Manifests = t.TempDir()
 	if err := os.WriteFile(filepath.Join(c.Manifests, "shop.yaml"), []byte(shop), 0o600); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestServeEnds(t *testing.T) {
 					cancel()
 				}
 			}}
-			if err := newDaemon(t, settings(t)).Serve(ctx, log.logger()); err != nil {
+			if err := newDaemon(t, settings(t)).Serve(ctx, daemon.Options{Log: log.logger()}); err != nil {
 				t.Errorf("Serve: %v, want nil", err)
 			}
 			if !strings.HasSuffix(log.String(), "msg=stopped\n") {
@@ -103,7 +103,7 @@ func TestServeEnds(t *testing.T) {
 	t.Run("before it began", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := newDaemon(t, settings(t)).Serve(ctx, new(journal).logger()); err != nil {
+		if err := newDaemon(t, settings(t)).Serve(ctx, daemon.Options{Log: new(journal).logger()}); err != nil {
 			t.Errorf("Serve: %v, want nil", err)
 		}
 	})
@@ -114,7 +114,7 @@ func TestServeMissing(t *testing.T) {
 	c := settings(t)
 	c.Manifests = filepath.Join(c.Manifests, "missing")
 	log := new(journal)
-	err := newDaemon(t, c).Serve(t.Context(), log.logger())
+	err := newDaemon(t, c).Serve(t.Context(), daemon.Options{Log: log.logger()})
 	if want := "manifests: stat " + c.Manifests + ": no such file or directory"; err == nil || err.Error() != want || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Serve of a missing directory: %v, want %s", err, want)
 	}
@@ -131,7 +131,7 @@ func TestLoad(t *testing.T) {
 	if m := ask(t, d, name); m.Status != "SERVFAIL" || len(m.Errors) != 1 || m.Errors[0].Code != uint16(dnswire.EDENotReady) {
 		t.Errorf("before Load: %s, want SERVFAIL with error %d", m, dnswire.EDENotReady)
 	}
-	if _, err := d.Load(slog.New(slog.DiscardHandler)); err != nil {
+	if _, err := d.Load(t.Context(), "test", slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatalf("Load: %v", err)
 	}
 	if m := ask(t, d, name); m.Status != "NOERROR" || len(m.Answer) != 1 || m.Answer[0].Data != "10.96.0.7" {

@@ -62,7 +62,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, maxHeld: maxHeld, drainTime: drainTime, lingerTime: lingerTime}
 	for _, addr := range cfg.Listen {
 		if err := s.bind(ctx, addr); err != nil {
-			s.close()
+			s.Close()
 			return nil, err
 		}
 	}
@@ -143,7 +143,7 @@ func (s *Server) Addrs() []netip.AddrPort {
 // returns nil after that, or the error that ended it. Clients that take in
 // their answers slowly have 5 s for it; Answerers are waited for.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.close()
+	defer s.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, conn := range s.udp {
 		group.Go(func() error { return s.serveUDP(ctx, conn) })
@@ -152,7 +152,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (s *Server) close() {
+// Close gives the sockets back; Run does it, too.
+func (s *Server) Close() {
 	for _, c := range s.udp {
 		c.Close()
 	}

@@ -31,15 +31,13 @@ type Saver struct {
 // can change has none.
 const headroom = 1 << 16
 
-// Run writes the file after changes, until ctx is done, and once more then. It
-// returns ctx's error.
+// Run writes the file after changes, until ctx is done, and returns ctx's error.
 func (s *Saver) Run(ctx context.Context) error {
 	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()
 	for saved := s.Store.Version(); ; { // as it begins it is what the file has, or nothing
 		select {
 		case <-ctx.Done():
-			s.save(0)
 			return ctx.Err()
 		case <-ticker.C:
 		}
@@ -48,6 +46,9 @@ func (s *Saver) Run(ctx context.Context) error {
 		}
 	}
 }
+
+// Save writes the file when nothing changes any more.
+func (s *Saver) Save() { s.save(0) }
 
 // save writes the file. What is wrong is logged when it begins and when it
 // ends: the disk may be full for long. It tells whether it is done.

@@ -232,6 +232,7 @@ func TestSaver(t *testing.T) {
 		}
 		cancel()
 		<-ended
+		s.Save()
 		wantSerial(t, path, 100)
 	})
 }

@@ -110,5 +110,9 @@ func (c *clients) list(ctx context.Context, r *reading, options metav1.ListOptio
 
 func (c *clients) watch(ctx context.Context, r *reading, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
+	// client-go holds to the limit in everything but watches.
+	if err := c.limit.Wait(ctx); err != nil {
+		return nil, err
+	}
 	return c.request(r, options).Watch(ctx)
 }

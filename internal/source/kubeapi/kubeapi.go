@@ -12,6 +12,7 @@ package kubeapi
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -65,7 +67,10 @@ type Source struct {
 // not answer is no failure.
 func New(cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg}
-	var err error
+	_, err := labels.Parse(cfg.ServiceSelector)
+	if err != nil {
+		return nil, fmt.Errorf("selector of Services %q: %w", cfg.ServiceSelector, err)
+	}
 	if s.clients, err = newClients(&s.cfg); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,384 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portolan.dev/portolan/internal/apitest"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// admin asks the admin server, and gives the status and what it says.
+func (p *process) admin(path string) (status int, body string) {
+	p.t.Helper()
+	return get(p.t, p.waitLog(`serving.*admin\W+([0-9.]+:\d+)`)[1], path)
+}
+
+func get(t *testing.T, addr, path string) (status int, body string) {
+	t.Helper()
+	answer, err := http.Get("http://" + addr + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+// awaitAdmin waits until the admin server says the words, with the status.
+func (p *process) awaitAdmin(path string, status int, words string) {
+	p.t.Helper()
+	p.poll(patience, func() error {
+		if got, text := p.admin(path); got != status || !strings.Contains(text, words) {
+			return fmt.Errorf("%s: %d %q, want %d and %q", path, got, text, status, words)
+		}
+		return nil
+	})
+}
+
+// apiService is a Service of the Kubernetes API.
+func apiService(namespace, name, clusterIP string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}},
+		Spec:       corev1.ServiceSpec{ClusterIP: clusterIP, ClusterIPs: []string{clusterIP}},
+	}
+}
+
+// newAPI is an API server that has web, and another Service elsewhere.
+func newAPI(t *testing.T) *apitest.Server {
+	api := apitest.New(t)
+	api.Put(
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}},
+		apiService("shop", "web", "10.96.0.7"), apiService("other", "web", "10.96.0.8"),
+	)
+	return api
+}
+
+const otherWeb = "web.other.svc.cluster.local."
+
+// serveAPI serves from an API server, with these settings of the key
+// kubernetes, and waits until web is answered.
+func serveAPI(t *testing.T, api *apitest.Server, kubernetes, more string) *process {
+	t.Helper()
+	p := serveLost(t, api, kubernetes, more)
+	p.await(patience, web, "10.96.0.7")
+	return p
+}
+
+// serveLost is serveAPI without waiting.
+func serveLost(t *testing.T, api *apitest.Server, kubernetes, more string) *process {
+	t.Helper()
+	return start(t, "--config", settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q%s}\n%s", api.Kubeconfig(t), kubernetes, more)))
+}
+
+func effectOfKubeconfig(t *testing.T) {
+	p := serveAPI(t, newAPI(t), "", "")
+	p.await(patience, otherWeb, "10.96.0.8")
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+}
+
+func effectOfNamespaces(t *testing.T) {
+	serveAPI(t, newAPI(t), ", namespaces: [shop]", "").awaitDenial(patience, otherWeb)
+}
+
+func effectOfServiceSelector(t *testing.T) {
+	api := newAPI(t)
+	api.Put(apiService("shop", "search", "10.96.0.9"))
+	serveAPI(t, api, ", serviceSelector: app=web", "").awaitDenial(patience, "search.shop.svc.cluster.local.")
+}
+
+// askedWithin is how long it took to ask for all kinds, with these limits.
+func askedWithin(t *testing.T, limits string) time.Duration {
+	api := newAPI(t)
+	p := serveAPI(t, api, limits, "")
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	asked := api.Requests()
+	const kinds = 4
+	if len(asked) < kinds {
+		t.Fatalf("%d requests, want %d", len(asked), kinds)
+	}
+	return asked[kinds-1].At.Sub(asked[0].At)
+}
+
+func effectOfQPS(t *testing.T) {
+	if slow := askedWithin(t, ", qps: 1, burst: 1"); slow < 2500*time.Millisecond {
+		t.Errorf("four requests within %s at 1 a second", slow)
+	}
+	if fast := askedWithin(t, ", qps: 100, burst: 1"); fast > 2*time.Second {
+		t.Errorf("four requests within %s at 100 a second", fast)
+	}
+}
+
+func effectOfBurst(t *testing.T) {
+	if fast := askedWithin(t, ", qps: 1, burst: 4"); fast > 2*time.Second {
+		t.Errorf("four requests within %s, though four may come at once", fast)
+	}
+}
+
+func effectOfSilence(t *testing.T) {
+	api := newAPI(t)
+	p := serveAPI(t, api, ", silence: 1s", "")
+	api.Misbehave(apitest.Fault{Silent: true})
+	p.waitLog("kubernetes api is silent")
+}
+
+// snapshotOf serves from an API server until it has written a snapshot.
+func snapshotOf(t *testing.T, api *apitest.Server) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "snapshot")
+	p := serveAPI(t, api, "", "snapshot: {file: "+file+"}")
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	p.stop(syscall.SIGTERM)
+	return file
+}
+
+// TestWarmStart: with the API away, what was known last is answered, and said
+// to be stale; when the API is back, what it says is answered.
+func TestWarmStart(t *testing.T) {
+	t.Parallel()
+	api := newAPI(t)
+	file := snapshotOf(t, api)
+	before := serialOf(t, file)
+
+	api.Misbehave(apitest.Fault{Status: http.StatusInternalServerError})
+	p := serveLost(t, api, "", "snapshot: {file: "+file+"}")
+	p.poll(patience, func() error { return wantError(p.ask("udp", question(web)), "NOERROR", dnswire.EDEStale) })
+	if err := wantData(p.ask("udp", question(web)), "10.96.0.7"); err != nil {
+		t.Error(err)
+	}
+	denied := p.ask("udp", question("wbe.shop.svc.cluster.local."))
+	if err := wantError(denied, "NXDOMAIN", dnswire.EDEStaleNXDomain); err != nil || denied.Authority[0].TTL != 1 {
+		t.Errorf("%v; want TTL 1\n%s", err, denied)
+	}
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	p.awaitAdmin("/metrics", http.StatusOK, `portolan_source_state{kind="Service",state="snapshot"} 1`)
+
+	api.Put(apiService("shop", "new", "10.96.0.10"))
+	api.Delete(apiService("other", "web", ""))
+	api.Misbehave(apitest.Fault{})
+	p.await(patience, "new.shop.svc.cluster.local.", "10.96.0.10")
+	p.awaitDenial(patience, otherWeb)
+	p.poll(patience, func() error {
+		if m := p.ask("udp", question(web)); len(m.Errors) > 0 {
+			return fmt.Errorf("%v", m.Errors)
+		}
+		return nil
+	})
+	p.awaitAdmin("/metrics", http.StatusOK, `portolan_source_state{kind="Service",state="live"} 1`)
+	p.stop(syscall.SIGTERM)
+	if now := serialOf(t, file); int32(now-before) <= 0 {
+		t.Errorf("serial %d after %d", now, before)
+	}
+}
+
+// serialOf is the serial that a server which begins with the file has.
+func serialOf(t *testing.T, file string) (serial uint32) {
+	t.Helper()
+	api := apitest.New(t)
+	api.Misbehave(apitest.Fault{Status: http.StatusInternalServerError})
+	copied := filepath.Join(t.TempDir(), "snapshot")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, copied, string(data))
+	p := serveLost(t, api, "", "snapshot: {file: "+copied+"}")
+	m := p.ask("udp", dnswire.Question{Name: "cluster.local.", Type: dnswire.TypeSOA})
+	var mname, rname string
+	if _, err := fmt.Sscan(m.Answer[0].Data, &mname, &rname, &serial); err != nil {
+		t.Fatal(err)
+	}
+	return serial
+}
+
+func wantError(m *dnswire.Message, status string, code dnswire.EDECode) error {
+	if m.Status != status || len(m.Errors) == 0 || m.Errors[0].Code != uint16(code) {
+		return fmt.Errorf("answer:\n%swant %s and error %d", m, status, code)
+	}
+	return nil
+}
+
+// TestDamagedSnapshot: it is set aside, and costs nothing else.
+func TestDamagedSnapshot(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "snapshot")
+	write(t, file, "portolan snapshot 1\nnot really")
+	p := serveAPI(t, newAPI(t), "", "snapshot: {file: "+file+"}")
+	p.waitLog("snapshot can't be used.*set aside as " + file + ".bad")
+	if _, err := os.Stat(file + ".bad"); err != nil {
+		t.Error(err)
+	}
+}
+
+func effectOfSnapshotFile(t *testing.T) {
+	if info, err := os.Stat(snapshotOf(t, newAPI(t))); err != nil || info.Size() == 0 {
+		t.Errorf("snapshot: %v, %v", info, err)
+	}
+}
+
+// effectOfSettle: the API answers, and its lists do not come.
+func effectOfSettle(t *testing.T) {
+	api := newAPI(t)
+	file := snapshotOf(t, api)
+	api.Misbehave(apitest.Fault{Silent: true})
+	for settle, want := range map[string]struct {
+		status string
+		code   dnswire.EDECode
+	}{"1h": {"SERVFAIL", dnswire.EDENotReady}, "1ms": {"NXDOMAIN", dnswire.EDEStaleNXDomain}} {
+		p := serveLost(t, api, "", "snapshot: {file: "+file+", settle: "+settle+"}")
+		p.poll(patience, func() error {
+			return wantError(p.ask("udp", question("wbe.shop.svc.cluster.local.")), want.status, want.code)
+		})
+	}
+}
+
+func effectOfAdminListen(t *testing.T) {
+	p := serve(t, "admin: {listen: '127.0.0.1:0'}")
+	p.awaitAdmin("/healthz", http.StatusOK, "ok")
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	p.awaitAdmin("/metrics", http.StatusOK, "portolan_build_info{")
+	p.awaitAdmin("/debug/zone", http.StatusOK, "web.shop.svc.cluster.local.\t5\tIN\tA\t10.96.0.7\n")
+	p.awaitAdmin("/debug/model", http.StatusOK, `"web"`)
+	p.awaitAdmin("/debug/pprof/cmdline", http.StatusOK, "portolan")
+	none := serve(t, "admin: {listen: ''}")
+	if log := none.logged(); strings.Contains(log, "admin") {
+		t.Errorf("without an address:\n%s", log)
+	}
+}
+
+// effectOfPProf asks from an address of this host that is not loopback.
+func effectOfPProf(t *testing.T) {
+	host := ownAddress()
+	if !host.IsValid() {
+		t.Skip("this host has no address but loopback")
+	}
+	for setting, want := range map[string]int{"false": http.StatusForbidden, "true": http.StatusOK} {
+		p := serve(t, "admin: {listen: '"+netip.AddrPortFrom(host, 0).String()+"', pprof: "+setting+"}")
+		p.awaitAdmin("/debug/pprof/cmdline", want, "")
+	}
+}
+
+func ownAddress() netip.Addr {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}
+	}
+	for _, a := range all {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err == nil && prefix.Addr().Is4() && !prefix.Addr().IsLoopback() {
+			return prefix.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+func effectOfMaxStaleness(t *testing.T) {
+	for setting, want := range map[string]struct {
+		status int
+		words  string
+	}{"100ms": {http.StatusServiceUnavailable, "Services are stale for "}, "0s": {http.StatusOK, "ok"}} {
+		api := newAPI(t)
+		p := serveAPI(t, api, "", "admin: {listen: '127.0.0.1:0', maxStaleness: "+setting+"}")
+		p.awaitAdmin("/readyz", http.StatusOK, "ok")
+		api.Misbehave(apitest.Fault{Status: http.StatusInternalServerError})
+		api.Cut()
+		p.awaitAdmin("/metrics", http.StatusOK, `portolan_source_state{kind="Service",state="stale"} 1`)
+		p.awaitAdmin("/readyz", want.status, want.words)
+		p.await(patience, web, "10.96.0.7")
+	}
+}
+
+// effectOfLameduck: not ready at once, and answering still.
+func effectOfLameduck(t *testing.T) {
+	p := serve(t, "lameduck: 2s")
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitAdmin("/readyz", http.StatusServiceUnavailable, "stopping")
+	if err := wantData(p.ask("udp", question(web)), "10.96.0.7"); err != nil {
+		t.Error(err)
+	}
+	p.wait()
+	if code := p.state.ExitCode(); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+}
+
+// TestReadyWords: what is missing is said in words.
+func TestReadyWords(t *testing.T) {
+	t.Parallel()
+	api := newAPI(t)
+	api.Misbehave(apitest.Fault{Status: http.StatusForbidden, Resource: "endpointslices"})
+	p := serveAPI(t, api, "", "")
+	p.awaitAdmin("/readyz", http.StatusServiceUnavailable, "EndpointSlices are not loaded: ")
+	p.awaitAdmin("/readyz", http.StatusServiceUnavailable, `{apiGroups: ["discovery.k8s.io"], resources: [endpointslices], verbs: [list, watch]}`)
+	if _, text := p.admin("/readyz"); strings.Contains(text, "Services are") {
+		t.Errorf("readyz: %s; want EndpointSlices only", text)
+	}
+	api.Misbehave(apitest.Fault{})
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+}
+
+// TestReload: the configuration is read again at SIGHUP and when the file
+// changes; a bad one leaves the one before.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	file := settings(t, "ttl: 7")
+	p := start(t, "--config", file)
+	p.await(patience, web, "10.96.0.7")
+	wantTTL := func(want uint32) {
+		t.Helper()
+		p.poll(patience, func() error {
+			m := p.ask("udp", question(web))
+			if len(m.Answer) != 1 || m.Answer[0].TTL != want {
+				return fmt.Errorf("answer:\n%swant TTL %d", m, want)
+			}
+			return nil
+		})
+	}
+	wantTTL(7)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(ttl string) { write(t, file, strings.Replace(string(text), "ttl: 7", ttl, 1)) }
+
+	set("ttl: 8")
+	wantTTL(8)
+	set("ttl: many")
+	p.waitLog("configuration can't be used; the one before stays.*ttl")
+	p.awaitAdmin("/metrics", http.StatusOK, "portolan_config_reload_success 0")
+	wantTTL(8)
+	set("ttl: 9\nudpSize: 1400\nzones: [other.example]\nlameduck: 1s")
+	p.waitLog(`settings that take effect at the next start.*keys=\[lameduck\]`)
+	p.poll(patience, func() error { return wantData(p.ask("udp", question("web.shop.svc.other.example.")), "10.96.0.7") })
+	p.awaitAdmin("/metrics", http.StatusOK, "portolan_config_reload_success 1")
+	p.awaitAdmin("/metrics", http.StatusOK, `zone="cluster.local."`) // what was counted before
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	p.poll(patience, func() error {
+		if n := strings.Count(p.logged(), `msg="configuration read again"`); n != 3 {
+			return fmt.Errorf("read again %d times, want 3", n)
+		}
+		return nil
+	})
+}

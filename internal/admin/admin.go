@@ -1,0 +1,150 @@
+// Package admin is the HTTP server for those who run the DNS server: health,
+// readiness, metrics, dumps and profiles.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Config is what a Server is made from.
+type Config struct {
+	Listen netip.AddrPort
+	// Ready says in words what is missing until the server is ready; nothing
+	// when it is.
+	Ready func() []string
+	// Metrics answers /metrics.
+	Metrics http.Handler
+	// Zone writes the records, Model the cluster's objects.
+	Zone, Model func(io.Writer) error
+	// PProf gives profiles to everybody who can connect; else only loopback
+	// has them.
+	PProf bool
+	Log   *slog.Logger
+}
+
+// Server serves on a bound socket.
+type Server struct {
+	listener net.Listener
+	http     http.Server
+	// dumping holds a token while a dump is made: each takes memory for all
+	// that there is.
+	dumping chan struct{}
+}
+
+// Times that a client may take. Profiles last 30 s unless asked otherwise.
+const (
+	headerTimeout = 5 * time.Second
+	writeTimeout  = 2 * time.Minute
+	drainTimeout  = time.Second
+)
+
+// Listen binds the socket and begins nothing. Its error names the address.
+func Listen(ctx context.Context, cfg Config) (*Server, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", cfg.Listen.String())
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return nil, fmt.Errorf("listen on %s (admin): %w", cfg.Listen, err)
+	}
+	s := &Server{listener: l, dumping: make(chan struct{}, 1)}
+	s.http = http.Server{
+		Handler:           s.routes(&cfg),
+		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      writeTimeout,
+		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// Addr is the address that is listened on.
+func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
+
+// Run serves until ctx is done, and returns nil after that, or the error that
+// ended it.
+func (s *Server) Run(ctx context.Context) error {
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		defer cancel()
+		if s.http.Shutdown(drain) != nil {
+			s.http.Close()
+		}
+	})
+	err := s.http.Serve(s.listener)
+	if stop() {
+		return fmt.Errorf("admin: %w", err)
+	}
+	<-stopped
+	return nil
+}
+
+// Close gives the socket back when Run is never called.
+func (s *Server) Close() { s.listener.Close() }
+
+func (s *Server) routes(cfg *Config) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if missing := cfg.Ready(); len(missing) > 0 {
+			http.Error(w, strings.Join(missing, "\n"), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.Handle("GET /metrics", cfg.Metrics)
+	mux.Handle("GET /debug/zone", s.dump("text/dns; charset=utf-8", cfg.Zone))
+	mux.Handle("GET /debug/model", s.dump("application/json", cfg.Model))
+	profile := func(h http.HandlerFunc) http.HandlerFunc {
+		if cfg.PProf {
+			return h
+		}
+		return onLoopback(h)
+	}
+	mux.HandleFunc("GET /debug/pprof/", profile(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/cmdline", profile(pprof.Cmdline))
+	mux.HandleFunc("GET /debug/pprof/profile", profile(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/symbol", profile(pprof.Symbol))
+	mux.HandleFunc("GET /debug/pprof/trace", profile(pprof.Trace))
+	return mux
+}
+
+// dump answers with what write writes; one dump at a time.
+func (s *Server) dump(contentType string, write func(io.Writer) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case s.dumping <- struct{}{}:
+			defer func() { <-s.dumping }()
+		default:
+			http.Error(w, "another dump is being made", http.StatusTooManyRequests)
+			return
+		}
+		w.Header().Set("Content-Type", contentType)
+		_ = write(w) // the client has gone, and nobody is there to be told
+	})
+}
+
+// onLoopback refuses clients on other hosts.
+func onLoopback(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		client, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !client.Addr().Unmap().IsLoopback() {
+			http.Error(w, "profiles are given on loopback only, unless admin.pprof is set", http.StatusForbidden)
+			return
+		}
+		h(w, r)
+	}
+}

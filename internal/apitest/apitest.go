@@ -1,0 +1,404 @@
+// Package apitest is a Kubernetes API server for tests: lists and watches of
+// what is put into it, over HTTP on loopback, with the bad manners that real
+// ones have. It knows no defaults, no validation and no users.
+package apitest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Server is an API server of Namespaces, Services, EndpointSlices, Pods and
+// Nodes.
+type Server struct {
+	http *httptest.Server
+
+	mu      sync.Mutex
+	version int // of the last change
+	oldest  int // changes up to this one are forgotten
+	objects map[id]metav1.Object
+	log     []event // all changes since oldest
+	changed chan struct{}
+	fault   Fault
+	cut     chan struct{} // closed to end the watches that there are
+	asked   []Request
+}
+
+type id struct{ resource, namespace, name string }
+
+type event struct {
+	version  int
+	resource string
+	kind     string // ADDED, MODIFIED, DELETED
+	object   metav1.Object
+}
+
+// Request is one that the server got.
+type Request struct {
+	At       time.Time
+	Resource string
+	Watch    bool
+	Version  string // resourceVersion
+	URL      string
+}
+
+// Fault makes the server misbehave; the zero value does not.
+type Fault struct {
+	// Status refuses requests with this HTTP status; 0 refuses none.
+	Status int
+	// Resource is the one that is refused; all when empty.
+	Resource string
+	// Silent sends no events, though the connection is there.
+	Silent bool
+	// NoWatchList refuses to send lists as streams, as old servers do.
+	NoWatchList bool
+	// Slow is how long each request waits.
+	Slow time.Duration
+}
+
+// New starts a server that holds the Namespace default. It ends with the test.
+func New(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{objects: make(map[id]metav1.Object), changed: make(chan struct{}), cut: make(chan struct{})}
+	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(func() {
+		s.Cut()
+		s.http.CloseClientConnections()
+		s.http.Close()
+	})
+	s.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	return s
+}
+
+// Kubeconfig writes a kubeconfig file for the server.
+func (s *Server) Kubeconfig(t testing.TB) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "kubeconfig")
+	WriteKubeconfig(t, path, s.http.URL)
+	return path
+}
+
+// URL is the server's address.
+func (s *Server) URL() string { return s.http.URL }
+
+// WriteKubeconfig writes a kubeconfig file for the server at url.
+func WriteKubeconfig(t testing.TB, path, url string) {
+	t.Helper()
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: test, cluster: {server: %q}}]
+contexts: [{name: test, context: {cluster: test, user: test}}]
+users: [{name: test, user: {}}]
+current-context: test
+`, url)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func resourceOf(o metav1.Object) (resource string, kind metav1.TypeMeta) {
+	switch o.(type) {
+	case *corev1.Namespace:
+		return "namespaces", metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}
+	case *corev1.Service:
+		return "services", metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+	case *discoveryv1.EndpointSlice:
+		return "endpointslices", metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
+	case *corev1.Pod:
+		return "pods", metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	case *corev1.Node:
+		return "nodes", metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+	}
+	panic(fmt.Sprintf("apitest: no resource of %T", o))
+}
+
+// Put creates or replaces objects; the server keeps them as they are, and
+// nobody may change them afterwards.
+func (s *Server) Put(objects ...metav1.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range objects {
+		resource, _ := resourceOf(o)
+		key := id{resource, o.GetNamespace(), o.GetName()}
+		kind := "ADDED"
+		if _, there := s.objects[key]; there {
+			kind = "MODIFIED"
+		}
+		s.objects[key] = o
+		s.happen(resource, kind, o)
+	}
+}
+
+// Delete removes objects of these names, if they are there.
+func (s *Server) Delete(objects ...metav1.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range objects {
+		resource, _ := resourceOf(o)
+		key := id{resource, o.GetNamespace(), o.GetName()}
+		if there, ok := s.objects[key]; ok {
+			delete(s.objects, key)
+			s.happen(resource, "DELETED", there)
+		}
+	}
+}
+
+// happen notes a change, and wakes the watches.
+func (s *Server) happen(resource, kind string, o metav1.Object) {
+	s.version++
+	o.SetResourceVersion(strconv.Itoa(s.version))
+	s.log = append(s.log, event{s.version, resource, kind, o})
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Forget makes the server forget what changed up to now, as when etcd is
+// compacted: a watch from before that is refused as expired.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.oldest, s.log = s.version, nil
+}
+
+// Misbehave sets what is wrong with the server from now on.
+func (s *Server) Misbehave(f Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = f
+}
+
+// Cut ends all watches that there are.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.cut)
+	s.cut = make(chan struct{})
+}
+
+// Requests are those that came since the start.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
+// query is what one request asks for.
+type query struct {
+	resource, namespace string
+	labels              labels.Selector
+	fields              fields.Selector
+	watch, initial      bool
+	version             string
+}
+
+func parse(r *http.Request) (q query, err error) {
+	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "/apis/discovery.k8s.io/v1/")
+	parts := strings.Split(path, "/")
+	if len(parts) == 3 && parts[0] == "namespaces" {
+		q.namespace = parts[1]
+	}
+	q.resource = parts[len(parts)-1]
+	values := r.URL.Query()
+	if q.labels, err = labels.Parse(values.Get("labelSelector")); err != nil {
+		return q, err
+	}
+	if q.fields, err = fields.ParseSelector(values.Get("fieldSelector")); err != nil {
+		return q, err
+	}
+	q.watch, q.initial = values.Get("watch") == "true", values.Get("sendInitialEvents") == "true"
+	q.version = values.Get("resourceVersion")
+	return q, nil
+}
+
+func (q *query) wants(resource string, o metav1.Object) bool {
+	set := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+	if p, ok := o.(*corev1.Pod); ok {
+		set["status.phase"] = string(p.Status.Phase)
+	}
+	return resource == q.resource && (q.namespace == "" || q.namespace == o.GetNamespace()) &&
+		q.labels.Matches(labels.Set(o.GetLabels())) && q.fields.Matches(set)
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	q, err := parse(r)
+	s.mu.Lock()
+	s.asked = append(s.asked, Request{time.Now(), q.resource, q.watch, q.version, r.URL.String()})
+	fault := s.fault
+	s.mu.Unlock()
+	time.Sleep(fault.Slow)
+	switch {
+	case err != nil:
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	case fault.Status != 0 && (fault.Resource == "" || fault.Resource == q.resource):
+		refuse(w, fault.Status, reasons[fault.Status], "told to refuse "+q.resource)
+	case q.initial && fault.NoWatchList:
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
+	case q.watch:
+		s.watch(w, r, &q)
+	default:
+		s.list(w, &q)
+	}
+}
+
+var reasons = map[int]metav1.StatusReason{
+	http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests,
+	http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusUnauthorized: metav1.StatusReasonUnauthorized,
+	http.StatusGone: metav1.StatusReasonExpired,
+}
+
+func status(code int, reason metav1.StatusReason, message string) *metav1.Status {
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+	}
+}
+
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(status(code, reason, message))
+}
+
+// encoded is the object as JSON, with its type.
+func encoded(o metav1.Object) map[string]any {
+	_, kind := resourceOf(o)
+	text, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(text, &m); err != nil {
+		panic(err)
+	}
+	m["apiVersion"], m["kind"] = kind.APIVersion, kind.Kind
+	return m
+}
+
+func (s *Server) list(w http.ResponseWriter, q *query) {
+	s.mu.Lock()
+	items := []map[string]any{}
+	for key, o := range s.objects {
+		if q.wants(key.resource, o) {
+			items = append(items, encoded(o))
+		}
+	}
+	version := s.version
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	group := "v1"
+	if q.resource == "endpointslices" {
+		group = "discovery.k8s.io/v1"
+	}
+	kinds := map[string]string{
+		"namespaces": "NamespaceList", "services": "ServiceList", "endpointslices": "EndpointSliceList", "pods": "PodList", "nodes": "NodeList",
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": group, "kind": kinds[q.resource], "metadata": map[string]string{"resourceVersion": strconv.Itoa(version)}, "items": items,
+	})
+}
+
+// stream sends the events of one watch.
+type stream struct {
+	http.ResponseWriter
+	q    *query
+	sent int // the version up to which it is sent
+}
+
+func (st *stream) send(kind string, object any) {
+	_ = json.NewEncoder(st).Encode(map[string]any{"type": kind, "object": object})
+	st.ResponseWriter.(http.Flusher).Flush()
+}
+
+func (st *stream) bookmark(version int, annotations map[string]string) {
+	_, kind := resourceOf(map[string]metav1.Object{
+		"namespaces": new(corev1.Namespace), "services": new(corev1.Service), "endpointslices": new(discoveryv1.EndpointSlice),
+		"pods": new(corev1.Pod), "nodes": new(corev1.Node),
+	}[st.q.resource])
+	st.send("BOOKMARK", map[string]any{
+		"apiVersion": kind.APIVersion, "kind": kind.Kind,
+		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version), "annotations": annotations},
+	})
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *query) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	st := &stream{ResponseWriter: w, q: q}
+	s.mu.Lock()
+	cut := s.cut
+	s.mu.Unlock()
+	if q.initial {
+		s.sendAll(st)
+	} else {
+		st.sent, _ = strconv.Atoi(q.version)
+	}
+	for {
+		s.mu.Lock()
+		changed, silent, expired := s.changed, s.fault.Silent, st.sent < s.oldest
+		var news []event
+		for _, e := range s.log {
+			if e.version > st.sent && !silent {
+				news = append(news, e)
+			}
+		}
+		if len(news) > 0 {
+			st.sent = s.version
+		}
+		s.mu.Unlock()
+		if expired && !silent {
+			st.send("ERROR", status(http.StatusGone, metav1.StatusReasonExpired, "too old resource version"))
+			return
+		}
+		for _, e := range news {
+			if q.wants(e.resource, e.object) {
+				st.send(e.kind, encoded(e.object))
+			}
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-cut:
+			return
+		case <-changed:
+		}
+	}
+}
+
+// sendAll sends everything, and says when that is done.
+func (s *Server) sendAll(st *stream) {
+	s.mu.Lock()
+	silent := s.fault.Silent
+	var all []map[string]any
+	for key, o := range s.objects {
+		if st.q.wants(key.resource, o) {
+			all = append(all, encoded(o))
+		}
+	}
+	st.sent = s.version
+	s.mu.Unlock()
+	if silent {
+		return
+	}
+	for _, o := range all {
+		st.send("ADDED", o)
+	}
+	st.bookmark(st.sent, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+}

@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnsserver"
+	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/zone"
+)
+
+// answers is what queries are answered from, made from one configuration.
+type answers struct {
+	compiler  *kubezone.Compiler
+	db        *zone.DB
+	responder *respond.Responder
+	stats     *respond.Stats
+	nameless  bool // the name server has no address of its own
+}
+
+// newAnswers makes answers whose serials begin with the one given. They go on
+// counting as the ones before did, where the zones are the same.
+func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (*answers, error) {
+	compiled, err := cfg.Compile()
+	if err != nil {
+		return nil, err
+	}
+	compiled.Zone.Serial = serial
+	a := &answers{nameless: len(compiled.Zone.DNSAddresses) == 0}
+	if a.compiler, err = kubezone.New(compiled.Zone); err != nil {
+		return nil, err
+	}
+	if a.db, err = a.compiler.NewDB(); err != nil {
+		return nil, err
+	}
+	a.stats = statsFor(a.db, before)
+	secrets := compiled.CookieSecrets
+	if len(secrets) == 0 {
+		secrets = []respond.CookieSecret{d.secret}
+	}
+	a.responder, err = respond.New(respond.Config{
+		Data:          a.db,
+		UDPSize:       cfg.UDPSize,
+		NSID:          nsid(cfg.Identity.NSID),
+		ServerID:      cfg.Identity.ServerID,
+		Version:       cfg.Identity.Version,
+		CookieSecrets: secrets,
+		TCPIdle:       time.Duration(cfg.TCP.Idle),
+		Stats:         a.stats,
+	})
+	return a, err
+}
+
+func statsFor(db *zone.DB, before *answers) *respond.Stats {
+	var zones []dnsname.Name
+	for _, soa := range db.SOAs() {
+		zones = append(zones, soa.Zone)
+	}
+	if before != nil && slices.Equal(before.stats.Zones(), zones) {
+		return before.stats
+	}
+	// As many as there are goroutines that answer packets, about.
+	return respond.NewStats(zones, 2*runtime.GOMAXPROCS(0))
+}
+
+// nsid is the configured identity, or the host's name as far as it fits.
+func nsid(configured string) string {
+	if configured != "" {
+		return configured
+	}
+	const maxLabel = 63
+	host, _ := os.Hostname() // none is no identity
+	return host[:min(len(host), maxLabel)]
+}
+
+func randomSecret() (secret respond.CookieSecret) {
+	_, _ = rand.Read(secret[:]) // never fails
+	return secret
+}
+
+// serial is the highest of all zones.
+func (a *answers) serial() (highest uint32) {
+	for i, soa := range a.db.SOAs() {
+		if i == 0 || after(soa.Serial, highest) {
+			highest = soa.Serial
+		}
+	}
+	return highest
+}
+
+// after compares serials (RFC 1982, section 3.2).
+func after(a, b uint32) bool { return int32(a-b) > 0 }
+
+// worker answers queries from the current answers.
+type worker struct {
+	daemon *Daemon
+	of     *answers
+	*respond.Worker
+}
+
+// Respond answers one query, see respond.Worker.
+func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) []byte {
+	if now := w.daemon.current.Load(); now != w.of {
+		w.of, w.Worker = now, now.responder.NewWorker()
+	}
+	return w.Worker.Respond(packet, client, buf)
+}
+
+func (d *Daemon) newWorker() dnsserver.Answerer { return &worker{daemon: d} }
+
+// compile keeps the current answers up to date with the store, until ctx is
+// done, and puts others in their place when there are.
+func (d *Daemon) compile(ctx context.Context) error {
+	a := d.current.Load()
+	for {
+		next, err := d.follow(ctx, a)
+		if err != nil {
+			return err
+		}
+		a = next
+	}
+}
+
+// follow keeps a up to date until others are to take its place, and gives
+// those.
+func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err error) {
+	feed := d.store.Subscribe()
+	defer feed.Close()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case next := <-d.replaced:
+			return next, nil
+		case <-feed.Ready():
+		}
+		changed := feed.Pending()
+		missing := d.missing() // before the pass, which may see more
+		a.compiler.Apply(d.store, changed, a.db)
+		d.current.Store(a)
+		d.status.missing.Store(&missing)
+		d.measure(changed)
+	}
+}
+
+// measure tells how long changes took to show whose cause is known.
+func (d *Daemon) measure(changed cluster.Changes) {
+	now := time.Now()
+	for ch, cause := range changed {
+		if cause == 0 || ch.Kind != cluster.KindService || ch.Freshness {
+			continue
+		}
+		kind := "cluster_ip"
+		d.store.View(func(v *cluster.View) {
+			if s := v.Service(ch.Key); s != nil && s.Headless {
+				kind = "headless"
+			}
+		})
+		d.metrics.Programmed(kind, now.Sub(time.Unix(0, cause)))
+	}
+}

@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"portolan.dev/portolan/internal/admin"
+	"portolan.dev/portolan/internal/dnsserver"
+	"portolan.dev/portolan/internal/metrics"
+)
+
+func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
+	compiled, err := d.cfg.Compile()
+	if err != nil {
+		return nil, err
+	}
+	server, err := dnsserver.Listen(ctx, dnsserver.Config{
+		Listen:         compiled.Listen,
+		NewAnswerer:    d.newWorker,
+		MaxConnections: d.cfg.TCP.MaxConnections,
+		MaxInFlight:    d.cfg.TCP.MaxInFlight,
+		MaxQueries:     d.cfg.TCP.MaxQueries,
+		Idle:           time.Duration(d.cfg.TCP.Idle),
+		Log:            d.log,
+	})
+	return server, withCure(err, "--listen")
+}
+
+// listenAdmin gives the admin server, or nil when there shall be none.
+func (d *Daemon) listenAdmin(ctx context.Context, version string) (*admin.Server, error) {
+	d.metrics = metrics.New(version, d.figures)
+	compiled, err := d.cfg.Compile()
+	if err != nil || !compiled.Admin.IsValid() {
+		return nil, err
+	}
+	server, err := admin.Listen(ctx, admin.Config{
+		Listen:  compiled.Admin,
+		Ready:   d.unready,
+		Metrics: d.metrics.Handler(d.log),
+		Zone:    d.writeZone,
+		Model:   d.writeModel,
+		PProf:   d.cfg.Admin.PProf,
+		Log:     d.log,
+	})
+	return server, withCure(err, "--admin")
+}
+
+// announce logs what is served where.
+func (d *Daemon) announce(server *dnsserver.Server, admin *admin.Server) {
+	at := []any{"listen", server.Addrs(), "zones", d.cfg.Zones}
+	if admin != nil {
+		at = append(at, "admin", admin.Addr())
+	}
+	d.log.Info("serving", at...)
+	if d.current.Load().nameless {
+		d.log.Warn("ns.dns of each zone has no address unless the DNS Service is there; set nameServer.addresses", "service", d.cfg.NameServer.Service)
+	}
+}
+
+// withCure adds to an error of listening what helps against it; flag gives
+// another address.
+func withCure(err error, flag string) error {
+	for reason, cure := range map[error]string{
+		syscall.EADDRINUSE:    "another process has it; stop that one, or give another address with " + flag,
+		syscall.EACCES:        "ports below 1024 need root or the capability CAP_NET_BIND_SERVICE",
+		syscall.EADDRNOTAVAIL: "no interface of this host has that address",
+	} {
+		if errors.Is(err, reason) {
+			return fmt.Errorf("%w; %s", err, cure)
+		}
+	}
+	return err
+}

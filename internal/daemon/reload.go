@@ -1,0 +1,119 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"reflect"
+	"time"
+
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/metrics"
+)
+
+// pollTime is how often the configuration file is looked at: it may be a link
+// that is swapped (a mounted ConfigMap), which no watch of the file tells.
+const pollTime = time.Second
+
+// reload reads the configuration again when its file changes and when it is
+// asked to, until ctx is done. A bad one leaves the one before.
+func (d *Daemon) reload(ctx context.Context, o Options) error {
+	ticker := time.NewTicker(pollTime)
+	defer ticker.Stop()
+	applied := d.cfg
+	content, _ := os.ReadFile(o.ConfigFile) // what can't be read has not changed
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-o.Reload:
+			content, _ = os.ReadFile(o.ConfigFile)
+		case <-ticker.C:
+			now, err := os.ReadFile(o.ConfigFile)
+			if err != nil || bytes.Equal(now, content) {
+				continue
+			}
+			content = now
+		}
+		err := d.reread(o, &applied)
+		d.status.reload.Store(&metrics.ReloadFigures{OK: err == nil, At: time.Now()})
+		if err != nil {
+			d.log.Error("configuration can't be used; the one before stays", "err", err)
+		} else {
+			d.log.Info("configuration read again")
+		}
+	}
+}
+
+// reread reads the configuration again; where it differs from what was applied,
+// answers made from it take the place of those that are.
+func (d *Daemon) reread(o Options, applied *config.Config) error {
+	cfg, err := o.Reread()
+	if err != nil {
+		return err
+	}
+	cfg, waiting := frozen(d.cfg, cfg)
+	if len(waiting) > 0 {
+		d.log.Warn("settings that take effect at the next start", "keys", waiting)
+	}
+	if o.Level != nil {
+		var level slog.Level
+		_ = level.UnmarshalText([]byte(cfg.Log.Level)) // checked with the configuration
+		o.Level.Set(level)
+	}
+	applied.Log = cfg.Log
+	if reflect.DeepEqual(cfg, *applied) {
+		return nil
+	}
+	if err := d.replace(cfg); err != nil {
+		return err
+	}
+	*applied = cfg
+	return nil
+}
+
+// replace puts answers made from cfg in the place of those that are.
+func (d *Daemon) replace(cfg config.Config) error {
+	now := d.current.Load()
+	// Every zone may have changed; those that are go on counting meanwhile.
+	const ahead = 1 << 10
+	a, err := d.newAnswers(cfg, now.serial()+ahead, now)
+	if err != nil {
+		return err
+	}
+	if a.stats != now.stats {
+		d.status.retire(now.stats)
+	}
+	select {
+	case <-d.replaced: // one that nobody has taken yet
+	default:
+	}
+	d.replaced <- a
+	return nil
+}
+
+// frozen is cfg with the values of the start where a key takes effect at a
+// start only, and the keys that this is so for and that differ.
+func frozen(start, cfg config.Config) (config.Config, []string) {
+	var waiting []string
+	keep := func(key string, value, first any) {
+		v, f := reflect.ValueOf(value).Elem(), reflect.ValueOf(first).Elem()
+		if !reflect.DeepEqual(v.Interface(), f.Interface()) {
+			waiting = append(waiting, key)
+			v.Set(f)
+		}
+	}
+	keep("manifests", &cfg.Manifests, &start.Manifests)
+	keep("kubernetes", &cfg.Kubernetes, &start.Kubernetes)
+	keep("snapshot", &cfg.Snapshot, &start.Snapshot)
+	keep("admin", &cfg.Admin, &start.Admin)
+	keep("lameduck", &cfg.Lameduck, &start.Lameduck)
+	keep("listen", &cfg.Listen, &start.Listen)
+	keep("tcp", &cfg.TCP, &start.TCP)
+	keep("log.format", &cfg.Log.Format, &start.Log.Format)
+	if start.Manifests == "" { // whether Pods are read from the API depends on it
+		keep("pods", &cfg.Pods, &start.Pods)
+	}
+	return cfg, waiting
+}

@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/snapshot"
+	"portolan.dev/portolan/internal/source/kubeapi"
+	"portolan.dev/portolan/internal/source/manifest"
+)
+
+// loadTime is how long a command that reads a cluster once waits for it.
+const loadTime = 30 * time.Second
+
+// Load reads the cluster once and compiles it. What is wrong with manifests is
+// in the report.
+func (d *Daemon) Load(ctx context.Context, version string, log *slog.Logger) (manifest.Report, error) {
+	d.log = log
+	feed := d.store.Subscribe()
+	defer feed.Close()
+	report, err := d.load(ctx, version)
+	if err != nil {
+		return report, err
+	}
+	a := d.current.Load()
+	a.compiler.Apply(d.store, feed.Pending(), a.db)
+	return report, nil
+}
+
+func (d *Daemon) load(ctx context.Context, version string) (manifest.Report, error) {
+	if d.cfg.Manifests != "" {
+		return d.manifests().Load()
+	}
+	api, err := d.newAPI(version)
+	if err != nil {
+		return manifest.Report{}, err
+	}
+	return manifest.Report{}, d.loadAPI(ctx, api)
+}
+
+// loadAPI reads until all kinds are there that answers need.
+func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source) error {
+	ctx, cancel := context.WithTimeout(ctx, loadTime)
+	defer cancel()
+	feed := d.store.Subscribe()
+	defer feed.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- api.Run(ctx) }()
+	for len(d.missing()) > 0 {
+		if _, err := feed.Next(ctx); err != nil {
+			<-ended
+			return errNotRead(problemOf(api, d.missing()))
+		}
+	}
+	cancel()
+	<-ended
+	return nil
+}
+
+// problemOf is why the first of the kinds can't be read, if that is known.
+func problemOf(api *kubeapi.Source, kinds []cluster.Kind) error {
+	for _, k := range kinds {
+		for _, st := range api.Status() {
+			if st.Kind == k && st.Problem != nil {
+				return st.Problem
+			}
+		}
+	}
+	return nil
+}
+
+// openSource gives what reads the cluster until its context is done.
+func (d *Daemon) openSource(version string) (run func(context.Context) error, err error) {
+	if d.cfg.Manifests == "" {
+		if d.api, err = d.newAPI(version); err != nil {
+			return nil, err
+		}
+		return d.api.Run, nil
+	}
+	// Looked at before a socket is bound: nothing began yet when it is not there.
+	if _, err := os.Stat(d.cfg.Manifests); err != nil {
+		return nil, fmt.Errorf("manifests: %w", err)
+	}
+	return func(ctx context.Context) error {
+		return d.manifests().Run(ctx, func(r manifest.Report) {
+			d.log.Info("manifests loaded", "path", d.cfg.Manifests, "objects", r.Objects, "passed_over", r.PassedOver, "problems", len(r.Problems))
+		})
+	}, nil
+}
+
+func (d *Daemon) manifests() *manifest.Source {
+	return manifest.New(manifest.Config{Path: d.cfg.Manifests, Store: d.store, Log: d.log})
+}
+
+// CheckAPI tells whether the Kubernetes API can be asked, as far as can be seen
+// without asking it.
+func (d *Daemon) CheckAPI(version string) error {
+	_, err := d.newAPI(version)
+	return err
+}
+
+func (d *Daemon) newAPI(version string) (*kubeapi.Source, error) {
+	k := &d.cfg.Kubernetes
+	return kubeapi.New(kubeapi.Config{
+		Kubeconfig:      k.Kubeconfig,
+		Namespaces:      k.Namespaces,
+		ServiceSelector: k.ServiceSelector,
+		Pods:            d.cfg.Pods == string(kubezone.PodsVerified),
+		QPS:             float32(k.QPS),
+		Burst:           k.Burst,
+		Silence:         time.Duration(k.Silence),
+		Settle:          time.Duration(d.cfg.Snapshot.Settle),
+		UserAgent:       "portolan/" + version,
+		Store:           d.store,
+		Log:             d.log,
+	})
+}
+
+// recall fills the store from the snapshot file, if there is one, and goes on
+// from its serial. A file that can't be used is no reason not to start.
+func (d *Daemon) recall() error {
+	file := d.cfg.Snapshot.File
+	if file == "" {
+		return nil
+	}
+	d.saver = &snapshot.Saver{Path: file, Store: d.store, Serial: func() uint32 { return d.current.Load().serial() }, Log: d.log}
+	snap, err := snapshot.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		d.log.Error("snapshot can't be used", "err", err)
+		return nil
+	}
+	first := d.current.Load()
+	if after(snap.Serial+1, first.serial()) {
+		a, err := d.newAnswers(d.cfg, snap.Serial+1, first)
+		if err != nil {
+			return err
+		}
+		d.current.Store(a)
+	}
+	snap.Restore(d.store, d.needed())
+	d.log.Info("snapshot recalled", "file", file, "written", snap.Written.Format(time.RFC3339), "objects", snap.Len())
+	return nil
+}

@@ -1,0 +1,184 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/metrics"
+	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/source/kubeapi"
+	"portolan.dev/portolan/internal/zone"
+)
+
+// status is how the daemon stands, beside what its parts know of themselves.
+type status struct {
+	stopping atomic.Bool
+	// missing are the kinds that were not loaded when the zones were last
+	// compiled; nil before that.
+	missing atomic.Pointer[[]cluster.Kind]
+	reload  atomic.Pointer[metrics.ReloadFigures]
+
+	mu      sync.Mutex
+	retired []*respond.Stats // of answers for other zones, in the past
+}
+
+func (s *status) retire(stats *respond.Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.retired, stats) {
+		s.retired = append(s.retired, stats)
+	}
+}
+
+// counts are those of all answers, past and present.
+func (s *status) counts(now *respond.Stats) (all []respond.Counts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.retired {
+		if st != now {
+			all = append(all, st.Counts())
+		}
+	}
+	return append(all, now.Counts())
+}
+
+// unready says in words what is missing until the daemon is ready.
+func (d *Daemon) unready() (missing []string) {
+	if d.status.stopping.Load() {
+		missing = append(missing, "stopping")
+	}
+	compiled := d.status.missing.Load()
+	if compiled == nil {
+		return append(missing, "nothing is compiled yet")
+	}
+	for _, k := range *compiled {
+		missing = append(missing, fmt.Sprintf("%ss are not loaded%s", k, because(d.problem(k))))
+	}
+	limit := time.Duration(d.cfg.Admin.MaxStaleness)
+	for _, st := range d.kinds() {
+		if limit > 0 && st.Staleness > limit {
+			missing = append(missing, fmt.Sprintf("%ss are stale for %s%s", st.Kind, st.Staleness.Round(time.Second), because(st.Problem)))
+		}
+	}
+	return missing
+}
+
+func because(problem error) string {
+	if problem == nil {
+		return ""
+	}
+	return ": " + problem.Error()
+}
+
+// kinds say how what is read from the API stands.
+func (d *Daemon) kinds() []kubeapi.Status {
+	if d.api == nil {
+		return nil
+	}
+	return d.api.Status()
+}
+
+func (d *Daemon) problem(k cluster.Kind) error {
+	if d.api == nil {
+		return nil
+	}
+	return problemOf(d.api, []cluster.Kind{k})
+}
+
+// figures are what metrics tell.
+func (d *Daemon) figures() metrics.Figures {
+	now := d.current.Load()
+	f := metrics.Figures{DNS: d.status.counts(now.stats), Serials: make(map[string]uint32), Reload: d.status.reload.Load()}
+	for _, soa := range now.db.SOAs() {
+		f.Serials[soa.Zone.String()] = soa.Serial
+	}
+	if d.saver != nil {
+		f.Snapshot = &metrics.SnapshotFigures{Written: d.saver.Written(), Failures: d.saver.Failures()}
+	}
+	statuses := d.kinds()
+	d.store.View(func(v *cluster.View) {
+		for _, k := range d.needed() {
+			f.Kinds = append(f.Kinds, figuresOf(v, k, statuses))
+		}
+	})
+	return f
+}
+
+func figuresOf(v *cluster.View, k cluster.Kind, statuses []kubeapi.Status) metrics.Kind {
+	kind := metrics.Kind{Name: k.String(), Objects: v.Len(k), Events: make(map[string]uint64)}
+	for _, st := range statuses {
+		if st.Kind == k {
+			kind.Staleness = st.Staleness
+			for i, n := range st.Events {
+				kind.Events[kubeapi.EventTypes[i]] = n
+			}
+		}
+	}
+	switch v.Freshness(k) {
+	case cluster.Loading:
+		kind.State = metrics.Loading
+	case cluster.Recalled, cluster.Confirming:
+		kind.State = metrics.Snapshot
+	case cluster.Live:
+		kind.State = metrics.Live
+		if kind.Staleness > 0 {
+			kind.State = metrics.Stale
+		}
+	}
+	return kind
+}
+
+// writeZone writes the records, as master files.
+func (d *Daemon) writeZone(w io.Writer) error {
+	zones, err := zone.Records(d.DB().Entries())
+	if err != nil {
+		return err
+	}
+	return zone.WriteMaster(w, zones)
+}
+
+// writeModel writes the objects as JSON: how far each kind can be relied on,
+// and one line an object, sorted.
+func (d *Daemon) writeModel(w io.Writer) error {
+	freshness := make(map[string]string)
+	var lines []string
+	d.store.View(func(v *cluster.View) {
+		for _, k := range cluster.Kinds() {
+			freshness[k.String()] = v.Freshness(k).String()
+		}
+		lines = slices.Concat(
+			linesOf(cluster.KindNamespace, slices.Collect(v.Namespaces())),
+			linesOf(cluster.KindService, slices.Collect(v.Services())),
+			linesOf(cluster.KindEndpointSlice, slices.Collect(v.EndpointSlices())),
+			linesOf(cluster.KindPod, slices.Collect(v.Pods())),
+			linesOf(cluster.KindNode, slices.Collect(v.Nodes())),
+		)
+	})
+	head, err := json.Marshal(freshness)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "{\"freshness\": %s,\n\"objects\": [\n%s\n]}\n", head, strings.Join(lines, ",\n"))
+	return err
+}
+
+// linesOf are objects of the model as JSON, which they always have a form in.
+func linesOf[T any](k cluster.Kind, objects []T) []string {
+	lines := make([]string, 0, len(objects))
+	for _, o := range objects {
+		text, err := json.Marshal(o)
+		if err != nil {
+			text = []byte("null")
+		}
+		lines = append(lines, fmt.Sprintf("{%q: %s}", k, text))
+	}
+	slices.Sort(lines)
+	return lines
+}

@@ -1,0 +1,258 @@
+// Package metrics tells the figures of the server to Prometheus. It keeps none
+// of its own but the durations of changes; it asks the parts that do, when it
+// is asked.
+package metrics
+
+import (
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"portolan.dev/portolan/internal/respond"
+)
+
+// Kind is how one kind of object stands.
+type Kind struct {
+	Name      string
+	State     string // one of States
+	Staleness time.Duration
+	Events    map[string]uint64 // by type
+	Objects   int
+}
+
+// States of a kind: not all objects are there; they are from a snapshot; the
+// source follows them; it did, and has lost the cluster.
+const (
+	Loading  = "loading"
+	Snapshot = "snapshot"
+	Live     = "live"
+	Stale    = "stale"
+)
+
+// States lists every state.
+var States = []string{Loading, Snapshot, Live, Stale}
+
+// Figures are those of one moment.
+type Figures struct {
+	DNS   []respond.Counts // added up
+	Kinds []Kind
+	// Serials are the zones', by name.
+	Serials map[string]uint32
+	// Snapshot is nil when none is kept.
+	Snapshot *SnapshotFigures
+	// Reload is nil until the configuration was read again.
+	Reload *ReloadFigures
+}
+
+// SnapshotFigures are those of the snapshot file.
+type SnapshotFigures struct {
+	Written  time.Time // zero when it was not, since the start
+	Failures uint64
+}
+
+// ReloadFigures are those of the last time that the configuration was read
+// again.
+type ReloadFigures struct {
+	OK bool
+	At time.Time
+}
+
+// Metrics tells figures, and measures changes.
+type Metrics struct {
+	figures     func() Figures
+	registry    *prometheus.Registry
+	programming *prometheus.HistogramVec
+}
+
+// New makes Metrics that ask for figures at each scrape.
+func New(version string, figures func() Figures) *Metrics {
+	m := &Metrics{
+		figures:  figures,
+		registry: prometheus.NewPedanticRegistry(),
+		programming: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "portolan_dns_programming_duration_seconds",
+			Help:    "Time from a change of a Service's ready Pods, as its EndpointSlice tells it, to the answer that shows it.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 20),
+		}, []string{"service_kind"}),
+	}
+	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "portolan_build_info", Help: "Always 1; its labels tell what runs.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+	m.registry.MustRegister(
+		build, m.programming, (*collector)(m),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+// Programmed notes how long a change of a Service took to show; serviceKind is
+// cluster_ip or headless.
+func (m *Metrics) Programmed(serviceKind string, d time.Duration) {
+	m.programming.WithLabelValues(serviceKind).Observe(max(0, d.Seconds()))
+}
+
+// Handler answers scrapes.
+func (m *Metrics) Handler(log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelError),
+		MaxRequestsInFlight: 4,
+	})
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("portolan_"+name, help, labels, nil)
+}
+
+var (
+	requests     = desc("dns_requests_total", "Queries answered.", "proto", "family", "zone", "type", "rcode")
+	dropped      = desc("dns_dropped_total", "Packets that were no queries, and had no answer.", "proto")
+	duration     = desc("dns_request_duration_seconds", "Time from reading a query to having its answer.", "proto")
+	requestSize  = desc("dns_request_size_bytes", "Size of queries.", "proto")
+	responseSize = desc("dns_response_size_bytes", "Size of answers.", "proto")
+	ede          = desc("dns_ede_total", "Extended DNS Errors (RFC 8914) in answers, whether or not the client has EDNS.", "code")
+	sourceState  = desc("source_state", "1 for the state that a kind of object is in.", "kind", "state")
+	staleness    = desc("source_staleness_seconds", "Time since the source was last in touch with the cluster about a kind; 0 while it is.", "kind")
+	events       = desc("source_events_total", "What the source heard of a kind.", "kind", "type")
+	objects      = desc("model_objects", "Objects in the model.", "kind")
+	serial       = desc("zone_serial", "Serial of a zone.", "zone")
+	snapWritten  = desc("snapshot_write_timestamp_seconds", "When the snapshot was last written.")
+	snapErrors   = desc("snapshot_errors_total", "Snapshots that could not be written.")
+	reloadOK     = desc("config_reload_success", "Whether the configuration was good when it was last read again.")
+	reloadTime   = desc("config_last_reload_timestamp_seconds", "When the configuration was last read again.")
+)
+
+// collector tells Figures.
+type collector Metrics
+
+// Describe lists what Collect tells.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		requests, dropped, duration, requestSize, responseSize, ede, sourceState, staleness, events, objects, serial,
+		snapWritten, snapErrors, reloadOK, reloadTime,
+	} {
+		ch <- d
+	}
+}
+
+// Collect tells the figures of the moment.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	f := c.figures()
+	collectDNS(ch, sumUp(f.DNS))
+	for _, k := range f.Kinds {
+		collectKind(ch, k)
+	}
+	for zone, n := range f.Serials {
+		gauge(ch, serial, float64(n), zone)
+	}
+	if f.Snapshot != nil {
+		if !f.Snapshot.Written.IsZero() {
+			gauge(ch, snapWritten, float64(f.Snapshot.Written.UnixNano())/1e9)
+		}
+		counter(ch, snapErrors, f.Snapshot.Failures)
+	}
+	if f.Reload != nil {
+		gauge(ch, reloadOK, truth(f.Reload.OK))
+		gauge(ch, reloadTime, float64(f.Reload.At.UnixNano())/1e9)
+	}
+}
+
+func collectDNS(ch chan<- prometheus.Metric, s *sums) {
+	for labels, n := range s.requests {
+		counter(ch, requests, n, labels.Transport, labels.Family, labels.Zone, labels.Type, labels.RCode)
+	}
+	for proto, n := range s.dropped {
+		counter(ch, dropped, n, proto)
+	}
+	for code, n := range s.ede {
+		counter(ch, ede, n, strconv.Itoa(int(code)))
+	}
+	for d, byProto := range s.histograms {
+		for proto, h := range byProto {
+			ch <- prometheus.MustNewConstHistogram(d, h.Count, h.Sum, h.Buckets, proto)
+		}
+	}
+}
+
+func collectKind(ch chan<- prometheus.Metric, k Kind) {
+	for _, s := range States {
+		gauge(ch, sourceState, truth(s == k.State), k.Name, s)
+	}
+	gauge(ch, staleness, k.Staleness.Seconds(), k.Name)
+	gauge(ch, objects, float64(k.Objects), k.Name)
+	for what, n := range k.Events {
+		counter(ch, events, n, k.Name, what)
+	}
+}
+
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func counter(ch chan<- prometheus.Metric, d *prometheus.Desc, n uint64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// sums are counts of several Responders, one after another, added up.
+type sums struct {
+	requests   map[respond.Requests]uint64 // by labels, their Count 0
+	dropped    map[string]uint64
+	ede        map[uint16]uint64
+	histograms map[*prometheus.Desc]map[string]respond.Histogram
+}
+
+func sumUp(all []respond.Counts) *sums {
+	s := &sums{
+		requests: make(map[respond.Requests]uint64), dropped: make(map[string]uint64), ede: make(map[uint16]uint64),
+		histograms: make(map[*prometheus.Desc]map[string]respond.Histogram),
+	}
+	for _, c := range all {
+		for _, r := range c.Requests {
+			labels := r
+			labels.Count = 0
+			s.requests[labels] += r.Count
+		}
+		for proto, n := range c.Dropped {
+			s.dropped[proto] += n
+		}
+		for code, n := range c.EDE {
+			s.ede[code] += n
+		}
+		s.addHistograms(duration, c.Duration)
+		s.addHistograms(requestSize, c.QuerySize)
+		s.addHistograms(responseSize, c.ResponseSize)
+	}
+	return s
+}
+
+func (s *sums) addHistograms(d *prometheus.Desc, hs []respond.Histogram) {
+	if s.histograms[d] == nil {
+		s.histograms[d] = make(map[string]respond.Histogram)
+	}
+	for _, h := range hs {
+		sum, ok := s.histograms[d][h.Transport]
+		if !ok {
+			s.histograms[d][h.Transport] = h
+			continue
+		}
+		sum.Count += h.Count
+		sum.Sum += h.Sum
+		for bound, n := range h.Buckets {
+			sum.Buckets[bound] += n
+		}
+		s.histograms[d][h.Transport] = sum
+	}
+}

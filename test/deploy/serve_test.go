@@ -10,20 +10,26 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
 // TestServes runs the server with the config.yaml that is shipped and with no
 // right but those of the ClusterRole, against a real API server: it must become
-// ready, tell every metric of operate.md, and end as it is told.
+// ready, tell the metrics of operate.md, and end as it is told.
 func TestServes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane, which is built first where it never was")
@@ -37,6 +43,7 @@ func TestServes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, control, bin, all)
 			s.awaitReady(t)
+			changeEndpoints(t, control, name)
 			s.query(t)
 			if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 				t.Fatal(err)
@@ -61,7 +68,7 @@ func startServer(t *testing.T, control *controlplane.ControlPlane, bin string, a
 	t.Helper()
 	dir := t.TempDir()
 	rules := as[rbacv1.ClusterRole](t, all, "ClusterRole").Rules
-	kubeconfig, err := control.User(t.Context(), fmt.Sprintf("portolan-%d", len(rules)), rules...)
+	user, err := control.NewUser(t.Context(), "portolan", rules...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +78,7 @@ func startServer(t *testing.T, control *controlplane.ControlPlane, bin string, a
 	}
 	s := &server{log: new(buffer), dns: freeAddress(t), admin: freeAddress(t)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	s.cmd = exec.CommandContext(ctx, bin, "serve", "--config", config, "--kubeconfig", kubeconfig,
+	s.cmd = exec.CommandContext(ctx, bin, "serve", "--config", config, "--kubeconfig", user.Kubeconfig,
 		"--snapshot", filepath.Join(dir, "snapshot"), "--listen", s.dns, "--admin", s.admin)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
@@ -124,7 +131,39 @@ func (s *server) awaitReady(t *testing.T) {
 	}
 }
 
-// query asks for the Service that every cluster has.
+// changeEndpoints makes a Service's endpoints, as the control plane does: with
+// the time at which its Pods changed.
+func changeEndpoints(t *testing.T, control *controlplane.ControlPlane, name string) {
+	t.Helper()
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return r
+		}
+		return -1
+	}, name)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	if _, err := control.Client().CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Labels:      map[string]string{discoveryv1.LabelServiceName: name},
+			Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().Format(time.RFC3339Nano)},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+	}
+	if _, err := control.Client().DiscoveryV1().EndpointSlices("default").Create(t.Context(), slice, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// query asks for the Service that every cluster has and for one that none has,
+// and sends what is no query.
 func (s *server) query(t *testing.T) {
 	t.Helper()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -137,24 +176,39 @@ func (s *server) query(t *testing.T) {
 		}
 		return ""
 	})
+	if addrs, err := resolver.LookupHost(t.Context(), "nowhere.default.svc.cluster.local."); err == nil {
+		t.Errorf("lookup of a Service that is not there: %v", addrs)
+	}
+	conn, err := net.Dial("udp", s.dns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
 }
 
+// awaitMetrics waits until /metrics has exactly the metrics named, beside those
+// of Go and of the process.
 func (s *server) awaitMetrics(t *testing.T, names []string) {
 	t.Helper()
+	slices.Sort(names)
 	await(t, func() string {
 		_, body := s.get("/metrics")
-		var missing []string
-		for _, name := range names {
-			if !strings.Contains(body, "\n# TYPE "+name+" ") && !strings.HasPrefix(body, "# TYPE "+name+" ") {
-				missing = append(missing, name)
-			}
+		var got []string
+		for _, m := range metricType.FindAllStringSubmatch(body, -1) {
+			got = append(got, m[1])
 		}
-		if len(missing) > 0 {
-			return fmt.Sprintf("/metrics lacks %s", missing)
+		slices.Sort(got)
+		if diff := cmp.Diff(names, got); diff != "" {
+			return "metrics (-operate.md +/metrics):\n" + diff
 		}
 		return ""
 	})
 }
+
+var metricType = regexp.MustCompile(`(?m)^# TYPE (portolan_\w+) `)
 
 // stop asks the server to end, as the kubelet does.
 func (s *server) stop(t *testing.T) {

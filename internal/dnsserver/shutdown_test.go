@@ -1,6 +1,7 @@
 package dnsserver_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -27,6 +28,35 @@ func TestStopAnswersWhatWasReadOverUDP(t *testing.T) {
 	buf := make([]byte, 100)
 	if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "slow" {
 		t.Errorf("answer = %q, %v, want %q", buf[:n], err, "slow")
+	}
+	if err := s.end(); err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+}
+
+// TestStopAnswersWhatWaitsOverUDP: what the system took in before the stop is
+// answered, too.
+func TestStopAnswersWhatWaitsOverUDP(t *testing.T) {
+	answerer := newSlow(t)
+	s := start(t, dnsserver.Config{}, answerer.Respond)
+	conn := dialUDP(t, s.addr())
+	if _, err := conn.Write([]byte("slow")); err != nil {
+		t.Fatal(err)
+	}
+	answerer.begins()
+	const waiting = 100
+	for i := range waiting {
+		if _, err := fmt.Fprintf(conn, "query %d", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.stop()
+	close(answerer.goAhead)
+	buf := make([]byte, 100)
+	for i := range 1 + waiting {
+		if _, err := conn.Read(buf); err != nil {
+			t.Fatalf("%d answers of %d: %v", i, 1+waiting, err)
+		}
 	}
 	if err := s.end(); err != nil {
 		t.Errorf("Run() = %v, want nil", err)

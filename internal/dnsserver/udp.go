@@ -11,9 +11,17 @@ import (
 	"portolan.dev/portolan/internal/respond"
 )
 
+// quietTime is how long no packet comes to a socket that the server drains until
+// it is empty: what the system took in before is there at once.
+const quietTime = 20 * time.Millisecond
+
 // serveUDP answers the packets of one socket, one after another.
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
+	})
 	defer stop()
 	p := newPackets(conn, s.cfg.NewAnswerer())
 	unread := 0 // errors of reading in a row
@@ -27,6 +35,8 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 		switch {
 		case err == nil:
 		case ctx.Err() != nil && !received:
+			<-woken
+			p.drain(s.drainTime)
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
@@ -58,6 +68,18 @@ func newPackets(conn *net.UDPConn, answerer Answerer) *packets {
 		p.control = make([]byte, controlLen)
 	}
 	return p
+}
+
+// drain answers the packets that wait, for as long as it may take.
+func (p *packets) drain(limit time.Duration) {
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		if err := p.conn.SetReadDeadline(time.Now().Add(quietTime)); err != nil {
+			return
+		}
+		if received, _ := p.answerOne(); !received {
+			return
+		}
+	}
 }
 
 // answerOne reads one packet and answers it. It tells whether one was

@@ -156,6 +156,9 @@ func (h *debugOnly) Enabled(ctx context.Context, _ slog.Level) bool {
 }
 
 func (h *debugOnly) Handle(ctx context.Context, r slog.Record) error {
+	if !h.Enabled(ctx, r.Level) {
+		return nil // errors are handled without being asked for
+	}
 	r.Level = slog.LevelDebug
 	return h.Handler.Handle(ctx, r)
 }

@@ -1,0 +1,152 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// settings are those of a server that has something to say to everything.
+func settings() Config {
+	text := func(s string) func(io.Writer) error {
+		return func(w io.Writer) error { _, err := io.WriteString(w, s); return err }
+	}
+	return Config{
+		Listen:  netip.MustParseAddrPort("127.0.0.1:0"),
+		Ready:   func() []string { return nil },
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
+		Zone:    text("zone"),
+		Model:   text("model"),
+		Log:     slog.New(slog.DiscardHandler),
+	}
+}
+
+// ask asks as a client at the address.
+func ask(cfg Config, client, method, path string) (status int, body string) {
+	s := &Server{dumping: make(chan struct{}, 1)}
+	r := httptest.NewRequest(method, path, nil)
+	r.RemoteAddr = client
+	w := httptest.NewRecorder()
+	s.routes(&cfg).ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+func TestRoutes(t *testing.T) {
+	const near, mapped, far = "127.0.0.1:1", "[::ffff:127.0.0.1]:1", "192.0.2.1:1"
+	waits := func(c *Config) { c.Ready = func() []string { return []string{"Pods are not loaded", "stopping"} } }
+	profiles := func(c *Config) { c.PProf = true }
+	for claim, test := range map[string]struct {
+		change       func(*Config)
+		client       string
+		method, path string
+		status       int
+		words        string
+	}{
+		"alive":                          {nil, far, "GET", "/healthz", 200, "ok\n"},
+		"alive while it is not ready":    {waits, far, "GET", "/healthz", 200, "ok\n"},
+		"ready":                          {nil, far, "GET", "/readyz", 200, "ok\n"},
+		"not ready, in words":            {waits, far, "GET", "/readyz", 503, "Pods are not loaded\nstopping\n"},
+		"metrics":                        {nil, far, "GET", "/metrics", 200, "metrics"},
+		"the records":                    {nil, far, "GET", "/debug/zone", 200, "zone"},
+		"the objects":                    {nil, far, "GET", "/debug/model", 200, "model"},
+		"a profile, near":                {nil, near, "GET", "/debug/pprof/cmdline", 200, ""},
+		"a profile, near in IPv6":        {nil, "[::1]:1", "GET", "/debug/pprof/cmdline", 200, ""},
+		"a profile, near in disguise":    {nil, mapped, "GET", "/debug/pprof/cmdline", 200, ""},
+		"a profile, far":                 {nil, far, "GET", "/debug/pprof/cmdline", 403, "admin.pprof"},
+		"the list of profiles, far":      {nil, far, "GET", "/debug/pprof/", 403, "admin.pprof"},
+		"a profile, far, where it may":   {profiles, far, "GET", "/debug/pprof/cmdline", 200, ""},
+		"a path that there is not":       {nil, near, "GET", "/debug", 404, ""},
+		"nothing can be written":         {nil, near, "POST", "/debug/zone", 405, ""},
+		"health for a probe by its HEAD": {nil, near, "HEAD", "/healthz", 200, ""},
+	} {
+		cfg := settings()
+		if test.change != nil {
+			test.change(&cfg)
+		}
+		status, body := ask(cfg, test.client, test.method, test.path)
+		if status != test.status || !strings.Contains(body, test.words) {
+			t.Errorf("%s: %s %s: %d %q, want %d and %q", claim, test.method, test.path, status, body, test.status, test.words)
+		}
+	}
+}
+
+// TestOneDumpAtATime: dumps take memory for all that there is.
+func TestOneDumpAtATime(t *testing.T) {
+	cfg := settings()
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	cfg.Zone = func(io.Writer) error { close(begun); <-goOn; return nil }
+	s := &Server{dumping: make(chan struct{}, 1)}
+	routes := s.routes(&cfg)
+	status := func(path string) int {
+		w := httptest.NewRecorder()
+		routes.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Code
+	}
+	first := make(chan int)
+	go func() { first <- status("/debug/zone") }()
+	<-begun
+	if got := status("/debug/model"); got != http.StatusTooManyRequests {
+		t.Errorf("a second dump: %d, want %d", got, http.StatusTooManyRequests)
+	}
+	close(goOn)
+	if got := <-first; got != http.StatusOK {
+		t.Errorf("the first dump: %d", got)
+	}
+	if got := status("/debug/model"); got != http.StatusOK {
+		t.Errorf("a dump after that: %d", got)
+	}
+}
+
+func TestRun(t *testing.T) {
+	s, err := Listen(t.Context(), settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	answer, err := http.Get("http://" + s.Addr().String() + "/healthz")
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("GET /healthz: %v, %v", answer, err)
+	}
+	answer.Body.Close()
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("Run: %v, want nil", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Run does not end")
+	}
+	again, err := Listen(t.Context(), Config{Listen: s.Addr(), Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatalf("its address is not free: %v", err)
+	}
+	again.Close()
+	if err := again.Run(t.Context()); err == nil {
+		t.Error("Run on a closed socket: no error")
+	}
+}
+
+func TestListenTaken(t *testing.T) {
+	s, err := Listen(t.Context(), settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	cfg := settings()
+	cfg.Listen = s.Addr()
+	_, err = Listen(t.Context(), cfg)
+	if err == nil || !strings.HasPrefix(err.Error(), "listen on "+s.Addr().String()+" (admin): ") || errors.Unwrap(err) == nil {
+		t.Errorf("Listen on a taken address: %v", err)
+	}
+}

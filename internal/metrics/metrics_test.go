@@ -1,0 +1,86 @@
+package metrics
+
+import (
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/respond"
+)
+
+// scrape is what a scrape gets, but for Go's own metrics.
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("scrape: %d %s", w.Code, w.Body)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "portolan_") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+func TestFigures(t *testing.T) {
+	counts := respond.Counts{
+		Requests: []respond.Requests{{Transport: "udp", Family: "ipv4", Zone: "cluster.local.", Type: "A", RCode: "NOERROR", Count: 3}},
+		Dropped:  map[string]uint64{"udp": 2},
+		EDE:      map[uint16]uint64{14: 1},
+		Duration: []respond.Histogram{{Transport: "udp", Buckets: map[float64]uint64{0.001: 3}, Count: 3, Sum: 0.0015}},
+	}
+	other := counts
+	other.Requests = append([]respond.Requests{{Transport: "tcp", Family: "ipv6", Zone: ".", Type: "other", RCode: "REFUSED", Count: 1}}, counts.Requests...)
+	other.Duration = []respond.Histogram{{Transport: "udp", Buckets: map[float64]uint64{0.001: 1}, Count: 1, Sum: 0.5}}
+	m := New("v1", func() Figures {
+		return Figures{
+			DNS:      []respond.Counts{counts, other},
+			Kinds:    []Kind{{Name: "Service", State: Stale, Staleness: 1500 * time.Millisecond, Events: map[string]uint64{"added": 4}, Objects: 5}},
+			Serials:  map[string]uint32{"cluster.local.": 7},
+			Snapshot: &SnapshotFigures{Written: time.Unix(100, 0), Failures: 6},
+			Reload:   &ReloadFigures{OK: true, At: time.Unix(200, 0)},
+		}
+	})
+	m.Programmed("headless", 3*time.Millisecond)
+	m.Programmed("headless", -time.Second) // clocks differ
+	got := scrape(t, m)
+	for _, want := range []string{
+		`portolan_dns_requests_total{family="ipv4",proto="udp",rcode="NOERROR",type="A",zone="cluster.local."} 6`,
+		`portolan_dns_requests_total{family="ipv6",proto="tcp",rcode="REFUSED",type="other",zone="."} 1`,
+		`portolan_dns_dropped_total{proto="udp"} 4`,
+		`portolan_dns_ede_total{code="14"} 2`,
+		`portolan_dns_request_duration_seconds_bucket{proto="udp",le="0.001"} 4`,
+		`portolan_dns_request_duration_seconds_count{proto="udp"} 4`,
+		`portolan_dns_request_duration_seconds_sum{proto="udp"} 0.5015`,
+		`portolan_source_state{kind="Service",state="stale"} 1`,
+		`portolan_source_state{kind="Service",state="live"} 0`,
+		`portolan_source_staleness_seconds{kind="Service"} 1.5`,
+		`portolan_source_events_total{kind="Service",type="added"} 4`,
+		`portolan_model_objects{kind="Service"} 5`,
+		`portolan_zone_serial{zone="cluster.local."} 7`,
+		`portolan_snapshot_write_timestamp_seconds 100`,
+		`portolan_snapshot_errors_total 6`,
+		`portolan_config_reload_success 1`,
+		`portolan_config_last_reload_timestamp_seconds 200`,
+		`portolan_dns_programming_duration_seconds_bucket{service_kind="headless",le="0.001"} 1`,
+		`portolan_dns_programming_duration_seconds_bucket{service_kind="headless",le="0.004"} 2`,
+		`version="v1"} 1`,
+	} {
+		if !strings.Contains(got, want+"\n") {
+			t.Errorf("scrape has no %s\n%s", want, got)
+		}
+	}
+}
+
+// TestFewFigures: what there is nothing of is not told.
+func TestFewFigures(t *testing.T) {
+	got := scrape(t, New("v1", func() Figures { return Figures{} }))
+	if lines := strings.Count(got, "\n"); lines != 1 || !strings.HasPrefix(got, "portolan_build_info{") {
+		t.Errorf("scrape:\n%s\nwant the build only", got)
+	}
+}

@@ -1,0 +1,136 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/snapshot"
+)
+
+// TestRollingRestart: of two servers behind one name, one after the other is
+// replaced. Clients leave a server some time after it stops being ready, as
+// endpoints are removed, and lose no query.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	begin := func() *process { return serve(t, "lameduck: 1s") }
+	var target atomic.Pointer[process]
+	old := begin()
+	target.Store(old)
+	var asked, lost atomic.Int64
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				asked.Add(1)
+				if err := once(target.Load().addr); err != nil {
+					lost.Add(1)
+					t.Logf("query %d: %v", asked.Load(), err)
+				}
+			}
+		})
+	}
+	for range 2 {
+		fresh := begin()
+		fresh.awaitAdmin("/readyz", http.StatusOK, "ok")
+		if err := old.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		old.awaitAdmin("/readyz", http.StatusServiceUnavailable, "stopping")
+		time.Sleep(300 * time.Millisecond) // until everybody knows
+		target.Store(fresh)
+		old.wait()
+		old = fresh
+	}
+	close(stop)
+	clients.Wait()
+	if lost.Load() > 0 || asked.Load() < 100 {
+		t.Errorf("%d queries lost of %d", lost.Load(), asked.Load())
+	}
+}
+
+// once asks for web over UDP, from a port of its own.
+func once(addr string) error {
+	conn, err := net.Dial("udp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	packet, err := dnswire.NewQuery(question(web))
+	if err != nil {
+		return err
+	}
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := conn.Write(packet); err != nil {
+		return err
+	}
+	buf := make([]byte, dnswire.MaxMessage)
+	n, err := conn.Read(buf)
+	if err != nil {
+		return err
+	}
+	m, err := dnswire.ParseMessage(buf[:n])
+	if err != nil {
+		return err
+	}
+	return wantData(m, "10.96.0.7")
+}
+
+// TestSnapshotTrouble: a snapshot that can't be written is said once and costs
+// nothing else; it is written when it can be.
+func TestSnapshotTrouble(t *testing.T) {
+	t.Parallel()
+	api := newAPI(t)
+	dir := filepath.Join(t.TempDir(), "missing")
+	p := serveAPI(t, api, "", "snapshot: {file: "+filepath.Join(dir, "snapshot")+"}")
+	p.waitLog("snapshot can't be written; the last one stays")
+	p.awaitAdmin("/metrics", http.StatusOK, "portolan_snapshot_errors_total ")
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	p.await(patience, web, "10.96.0.7")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.waitLog("snapshot can be written again")
+	p.awaitAdmin("/metrics", http.StatusOK, "portolan_snapshot_write_timestamp_seconds ")
+}
+
+// TestClockSetBack: serials go on from the snapshot's, though the clock is
+// behind it.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "snapshot")
+	ahead := uint32(time.Now().Unix()) + 1_000_000
+	store := cluster.NewStore()
+	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
+	if err := snapshot.Of(store, ahead).WriteFile(file); err != nil {
+		t.Fatal(err)
+	}
+	api := newAPI(t)
+	p := serveAPI(t, api, "", "snapshot: {file: "+file+"}")
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	m := p.ask("udp", dnswire.Question{Name: "cluster.local.", Type: dnswire.TypeSOA})
+	var mname, rname string
+	var serial uint32
+	if _, err := fmt.Sscan(m.Answer[0].Data, &mname, &rname, &serial); err != nil || serial <= ahead {
+		t.Errorf("serial %d, %v; want more than %d", serial, err, ahead)
+	}
+}

@@ -89,7 +89,7 @@ var effects = map[string]func(*testing.T){
 	"admin.pprof":                effectOfPProf,
 	"admin.maxStaleness":         effectOfMaxStaleness,
 	"lameduck":                   effectOfLameduck,
-	"log.format":         effectOfLogFormat,
+	"log.format":                 effectOfLogFormat,
 }
 
 func TestConfigEffects(t *testing.T) {

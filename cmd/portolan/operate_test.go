@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -319,6 +320,22 @@ func effectOfLameduck(t *testing.T) {
 	p.wait()
 	if code := p.state.ExitCode(); code != 0 {
 		t.Errorf("exit status %d", code)
+	}
+}
+
+// TestQueryTheAPI: commands that read a cluster once read the API, too.
+func TestQueryTheAPI(t *testing.T) {
+	t.Parallel()
+	api := newAPI(t)
+	kubeconfig := api.Kubeconfig(t)
+	for command, want := range map[string]string{
+		"query " + web:       "web.shop.svc.cluster.local.\t5\tIN\tA\t10.96.0.7\n",
+		"zone cluster.local": "web.other.svc.cluster.local.\t5\tIN\tA\t10.96.0.8\n",
+	} {
+		cmd := exec.Command("portolan", append(strings.Fields(command), "--kubeconfig", kubeconfig)...)
+		if printed, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(printed), want) {
+			t.Errorf("%q: %v\n%swant %q", cmd.Args, err, printed, want)
+		}
 	}
 }
 

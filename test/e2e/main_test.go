@@ -45,18 +45,24 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// controlPlane gives the shared control plane. Where its programs can't be
-// built the test is skipped, but not in CI.
+// controlPlane gives the shared control plane.
 func controlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	c, err := plane()
-	if errors.Is(err, controlplane.ErrBuild) && os.Getenv("CI") == "" {
-		t.Skipf("skipped: the control plane can't be built here: %v", err)
-	}
 	if err != nil {
+		skipWithoutPrograms(t, err)
 		t.Fatal(err)
 	}
 	return c
+}
+
+// skipWithoutPrograms skips the test when the control plane's programs can't be
+// built here, but not in CI.
+func skipWithoutPrograms(t *testing.T, err error) {
+	t.Helper()
+	if errors.Is(err, controlplane.ErrBuild) && os.Getenv("CI") == "" {
+		t.Skipf("skipped: %v", err)
+	}
 }
 
 // poll tries until there is no error, and fails with the last one when time is

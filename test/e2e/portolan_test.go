@@ -72,11 +72,7 @@ func startPortolan(t *testing.T, kubeconfig, config string) *portolan {
 }
 
 func (p *portolan) end() {
-	select {
-	case <-p.Ended():
-	default:
-		p.Stop(patience)
-	}
+	p.Stop(patience)
 	if code := p.State().ExitCode(); code != 0 || strings.Contains(p.Logged(), "DATA RACE") {
 		p.t.Errorf("portolan: %s, want exit status 0 and no data race", p.State())
 	}
@@ -178,7 +174,7 @@ func (p *portolan) steady(queries []query) {
 	var wrong []error
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(2 * time.Millisecond)
+		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			for _, q := range queries {

@@ -158,9 +158,12 @@ func (c *ControlPlane) controllerFlags() []string {
 	}
 }
 
-// StartAPIServer starts the API server on the address it had before, and waits
-// until it is ready.
+// StartAPIServer starts the API server, unless it runs, on the address it had
+// before, and waits until it is ready.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
+	if c.apiServer.Running() {
+		return nil
+	}
 	if err := c.apiServer.Start(); err != nil {
 		return err
 	}

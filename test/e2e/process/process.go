@@ -56,8 +56,18 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Ended is closed when the process ended. It is nil before the first start.
-func (p *Process) Ended() <-chan struct{} { return p.ended }
+// Running tells whether the process was started and has not ended.
+func (p *Process) Running() bool {
+	if p.ended == nil {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
 
 // State is how the process ended, once it has.
 func (p *Process) State() *os.ProcessState { return p.state }
@@ -92,19 +102,14 @@ func (p *Process) WaitReady(ctx context.Context, answers func(context.Context) e
 
 // Signal sends a signal to the process group, if it still runs.
 func (p *Process) Signal(s syscall.Signal) {
-	if p.ended == nil {
-		return
-	}
-	select {
-	case <-p.ended:
-	default:
+	if p.Running() {
 		_ = syscall.Kill(-p.pid, s) // it may just have ended
 	}
 }
 
 // Stop asks the process to end, and kills it when it has not after the grace.
 func (p *Process) Stop(grace time.Duration) {
-	if p.ended == nil {
+	if !p.Running() {
 		return
 	}
 	if grace > 0 {

@@ -389,7 +389,7 @@ func TestStartWithoutAPI(t *testing.T) {
 		t.Run(claim, func(t *testing.T) {
 			test.away(t)
 			p := startPortolan(t, test.kubeconfig, "")
-			time.Sleep(pause)
+			p.waitLog("kubernetes api can't be read")
 			for _, q := range everything() {
 				if m, err := p.ask(q); err != nil || m.Status != "SERVFAIL" {
 					t.Errorf("%s: answer %v, %v, want SERVFAIL", q.name, m, err)

@@ -96,7 +96,7 @@ func (b *builder) buildMissing(ctx context.Context, log *slog.Logger) error {
 		if _, err := os.Stat(filepath.Join(b.out, program)); err == nil {
 			continue
 		}
-		log.Warn("building a program of the control plane; all of them take about 7 minutes, once", "program", program, "version", b.kubernetes, "into", b.out)
+		log.Warn("building a program of the control plane; all of them take about 7 minutes, once", "program", program, "into", b.out)
 		if err := b.build(ctx, program, pkg); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ package apitest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Server is an API server of Namespaces, Services, EndpointSlices, Pods and
@@ -45,8 +47,9 @@ type id struct{ resource, namespace, name string }
 type event struct {
 	version  int
 	resource string
-	kind     string // ADDED, MODIFIED, DELETED
+	kind     string // ADDED, MODIFIED, DELETED, BOOKMARK
 	object   metav1.Object
+	before   metav1.Object // what object replaced, or nil
 }
 
 // Request is one that the server got.
@@ -62,7 +65,10 @@ type Request struct {
 type Fault struct {
 	// Status refuses requests with this HTTP status; 0 refuses none.
 	Status int
-	// Resource is the one that is refused; all when empty.
+	// HangUp closes connections instead of answering, as load balancers do that
+	// have no server.
+	HangUp bool
+	// Resource is the one that Status and HangUp are for; all when empty.
 	Resource string
 	// Silent sends no events, though the connection is there.
 	Silent bool
@@ -72,18 +78,23 @@ type Fault struct {
 	Slow time.Duration
 }
 
+func (f *Fault) hits(resource string) bool { return f.Resource == "" || f.Resource == resource }
+
 // New starts a server that holds the Namespace default. It ends with the test.
 func New(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{objects: make(map[id]metav1.Object), changed: make(chan struct{}), cut: make(chan struct{})}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
-	t.Cleanup(func() {
-		s.Cut()
-		s.http.CloseClientConnections()
-		s.http.Close()
-	})
+	t.Cleanup(s.Stop)
 	s.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	return s
+}
+
+// Stop ends the server; its address is then refused.
+func (s *Server) Stop() {
+	s.Cut()
+	s.http.CloseClientConnections()
+	s.http.Close()
 }
 
 // Kubeconfig writes a kubeconfig file for the server.
@@ -128,20 +139,18 @@ func resourceOf(o metav1.Object) (resource string, kind metav1.TypeMeta) {
 	panic(fmt.Sprintf("apitest: no resource of %T", o))
 }
 
-// Put creates or replaces objects; the server keeps them as they are, and
-// nobody may change them afterwards.
+// Put creates or replaces objects; the server keeps copies.
 func (s *Server) Put(objects ...metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range objects {
 		resource, _ := resourceOf(o)
 		key := id{resource, o.GetNamespace(), o.GetName()}
-		kind := "ADDED"
-		if _, there := s.objects[key]; there {
+		kind, before := "ADDED", s.objects[key]
+		if before != nil {
 			kind = "MODIFIED"
 		}
-		s.objects[key] = o
-		s.happen(resource, kind, o)
+		s.objects[key] = s.happen(event{resource: resource, kind: kind, object: o, before: before})
 	}
 }
 
@@ -154,18 +163,36 @@ func (s *Server) Delete(objects ...metav1.Object) {
 		key := id{resource, o.GetNamespace(), o.GetName()}
 		if there, ok := s.objects[key]; ok {
 			delete(s.objects, key)
-			s.happen(resource, "DELETED", there)
+			s.happen(event{resource: resource, kind: "DELETED", object: there, before: there})
 		}
 	}
 }
 
-// happen notes a change, and wakes the watches.
-func (s *Server) happen(resource, kind string, o metav1.Object) {
+// Objects are all that the server holds; nobody may change them.
+func (s *Server) Objects() []metav1.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.objects))
+}
+
+// Bookmark tells all watches that they have heard everything.
+func (s *Server) Bookmark() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.happen(event{kind: "BOOKMARK", object: new(corev1.Namespace)})
+}
+
+// happen notes a change with a copy of its object, which it gives, and wakes
+// the watches.
+func (s *Server) happen(e event) metav1.Object {
 	s.version++
-	o.SetResourceVersion(strconv.Itoa(s.version))
-	s.log = append(s.log, event{s.version, resource, kind, o})
+	e.version = s.version
+	e.object = e.object.(runtime.Object).DeepCopyObject().(metav1.Object)
+	e.object.SetResourceVersion(strconv.Itoa(s.version))
+	s.log = append(s.log, e)
 	close(s.changed)
 	s.changed = make(chan struct{})
+	return e.object
 }
 
 // Forget makes the server forget what changed up to now, as when etcd is
@@ -236,18 +263,47 @@ func (q *query) wants(resource string, o metav1.Object) bool {
 		q.labels.Matches(labels.Set(o.GetLabels())) && q.fields.Matches(set)
 }
 
+func (q *query) verb() string {
+	if q.watch {
+		return "watch"
+	}
+	return "list"
+}
+
+// shows is how an event looks to a watch that asks for this: an object that
+// enters its selection is added, one that leaves it is deleted.
+func (q *query) shows(e event) (kind string, shown bool) {
+	was := e.before != nil && q.wants(e.resource, e.before)
+	is := e.kind != "DELETED" && q.wants(e.resource, e.object)
+	switch {
+	case is && was:
+		return "MODIFIED", true
+	case is:
+		return "ADDED", true
+	case was:
+		return "DELETED", true
+	}
+	return "", false
+}
+
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	q, err := parse(r)
 	s.mu.Lock()
 	s.asked = append(s.asked, Request{time.Now(), q.resource, q.watch, q.version, r.URL.String()})
 	fault := s.fault
 	s.mu.Unlock()
-	time.Sleep(fault.Slow)
+	select {
+	case <-r.Context().Done():
+		return
+	case <-time.After(fault.Slow):
+	}
 	switch {
 	case err != nil:
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
-	case fault.Status != 0 && (fault.Resource == "" || fault.Resource == q.resource):
-		refuse(w, fault.Status, reasons[fault.Status], "told to refuse "+q.resource)
+	case fault.HangUp && fault.hits(q.resource):
+		panic(http.ErrAbortHandler)
+	case fault.Status != 0 && fault.hits(q.resource):
+		refuse(w, fault.Status, reasons[fault.Status], fmt.Sprintf("told to refuse %s of %s", q.verb(), q.resource))
 	case q.initial && fault.NoWatchList:
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	case q.watch:
@@ -272,6 +328,9 @@ func status(code int, reason metav1.StatusReason, message string) *metav1.Status
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
 	w.Header().Set("Content-Type", "application/json")
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(status(code, reason, message))
 }
@@ -354,10 +413,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *query) {
 		s.mu.Lock()
 		changed, silent, expired := s.changed, s.fault.Silent, st.sent < s.oldest
 		var news []event
-		for _, e := range s.log {
-			if e.version > st.sent && !silent {
-				news = append(news, e)
-			}
+		if !silent {
+			first, _ := slices.BinarySearchFunc(s.log, st.sent+1, func(e event, v int) int { return e.version - v })
+			news = slices.Clone(s.log[first:])
 		}
 		if len(news) > 0 {
 			st.sent = s.version
@@ -368,8 +426,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *query) {
 			return
 		}
 		for _, e := range news {
-			if q.wants(e.resource, e.object) {
-				st.send(e.kind, encoded(e.object))
+			if e.kind == "BOOKMARK" {
+				st.bookmark(e.version, nil)
+			} else if kind, shown := q.shows(e); shown {
+				st.send(kind, encoded(e.object))
 			}
 		}
 		select {

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"reflect"
+	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -30,28 +35,65 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 }()
 
-// clients ask the API. They are made anew from the same configuration file
-// after each failure: the address, the certificates or the token in it may be
-// others now.
+// clients ask the API. They are made anew when, after a failure, the
+// configuration is another one: the address, the certificates or the token in
+// it may have changed.
 type clients struct {
 	cfg *Config
-	// limit holds for all requests, whatever client sends them.
-	limit flowcontrol.RateLimiter
+	// limit and dialer serve all requests, whatever client sends them.
+	limit  flowcontrol.RateLimiter
+	dialer *connrotation.Dialer
 
 	mu      sync.Mutex
+	from    *rest.Config // what the clients were made from
 	byGroup map[schema.GroupVersion]*rest.RESTClient
 }
 
 func newClients(cfg *Config) (*clients, error) {
-	c := &clients{cfg: cfg, limit: flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst)}
+	dial := net.Dialer{Timeout: 10 * time.Second}
+	c := &clients{
+		cfg:    cfg,
+		limit:  flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst),
+		dialer: connrotation.NewDialer(dial.DialContext),
+	}
 	return c, c.renew()
 }
 
-// renew makes the clients from the configuration as it is now.
+// renew makes the clients from the configuration as it is now, if it is another
+// one than they were made from.
 func (c *clients) renew() error {
 	cfg, err := c.restConfig()
 	if err != nil {
 		return err
+	}
+	from := rest.CopyConfig(cfg)
+	if err := rest.LoadTLSFiles(from); err != nil {
+		return fmt.Errorf("kubernetes api: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if reflect.DeepEqual(from, c.from) {
+		return nil
+	}
+	byGroup, err := c.connect(cfg)
+	if err != nil {
+		return fmt.Errorf("kubernetes api: %w", err)
+	}
+	c.from, c.byGroup = from, byGroup
+	return nil
+}
+
+// connect makes a client for each group; they share connections.
+func (c *clients) connect(cfg *rest.Config) (map[schema.GroupVersion]*rest.RESTClient, error) {
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	cfg.NegotiatedSerializer = codecs.WithoutConversion()
+	cfg.UserAgent = c.cfg.UserAgent
+	cfg.RateLimiter = c.limit
+	cfg.Dial = c.dialer.DialContext
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
 	}
 	byGroup := make(map[schema.GroupVersion]*rest.RESTClient)
 	for _, r := range resources {
@@ -63,14 +105,11 @@ func (c *clients) renew() error {
 		if r.group.Group == "" {
 			of.APIPath = "/api"
 		}
-		if byGroup[r.group], err = rest.RESTClientFor(of); err != nil {
-			return fmt.Errorf("kubernetes api: %w", err)
+		if byGroup[r.group], err = rest.RESTClientForConfigAndClient(of, client); err != nil {
+			return nil, err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.byGroup = byGroup
-	return nil
+	return byGroup, nil
 }
 
 func (c *clients) restConfig() (cfg *rest.Config, err error) {
@@ -80,17 +119,25 @@ func (c *clients) restConfig() (cfg *rest.Config, err error) {
 			return nil, errors.New("no cluster to read: this is no Pod of a cluster; give --kubeconfig FILE or --manifests DIR")
 		}
 	} else {
-		cfg, err = clientcmd.BuildConfigFromFlags("", c.cfg.Kubeconfig)
+		cfg, err = fromKubeconfig(c.cfg.Kubeconfig)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes api: %w", err)
 	}
-	cfg.ContentType = runtime.ContentTypeProtobuf
-	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	cfg.NegotiatedSerializer = codecs.WithoutConversion()
-	cfg.UserAgent = c.cfg.UserAgent
-	cfg.RateLimiter = c.limit
 	return cfg, nil
+}
+
+func fromKubeconfig(file string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	switch {
+	case err == nil:
+		return cfg, nil
+	case clientcmd.IsEmptyConfig(err): // its text names another way to configure
+		return nil, fmt.Errorf("%s: no server: current-context leads to no cluster", file)
+	case !strings.Contains(err.Error(), file):
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return nil, err
 }
 
 // request begins a request for the objects of a reading.
@@ -101,7 +148,8 @@ func (c *clients) request(r *reading, options metav1.ListOptions) *rest.Request 
 	return c.byGroup[r.resource.group].Get().
 		NamespaceIfScoped(r.scope.namespace, r.scope.namespace != "").
 		Resource(r.resource.name).
-		VersionedParams(&options, metav1.ParameterCodec)
+		VersionedParams(&options, metav1.ParameterCodec).
+		MaxRetries(0) // which would be ten, unseen; the Reflector tries again
 }
 
 func (c *clients) list(ctx context.Context, r *reading, options metav1.ListOptions) (runtime.Object, error) {
@@ -110,9 +158,5 @@ func (c *clients) list(ctx context.Context, r *reading, options metav1.ListOptio
 
 func (c *clients) watch(ctx context.Context, r *reading, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
-	// client-go holds to the limit in everything but watches.
-	if err := c.limit.Wait(ctx); err != nil {
-		return nil, err
-	}
 	return c.request(r, options).Watch(ctx)
 }

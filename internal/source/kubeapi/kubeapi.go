@@ -59,14 +59,15 @@ type Source struct {
 	cfg      Config
 	clients  *clients
 	readings []*reading
-	settling sync.Once
+	answered sync.Once
+	settling chan struct{} // closed when the API answers
 }
 
 // New makes a Source. It fails when the API can't be asked: a kubeconfig that
 // can't be read or says too little, a selector that is none. That the API does
 // not answer is no failure.
 func New(cfg Config) (*Source, error) {
-	s := &Source{cfg: cfg}
+	s := &Source{cfg: cfg, settling: make(chan struct{})}
 	_, err := labels.Parse(cfg.ServiceSelector)
 	if err != nil {
 		return nil, fmt.Errorf("selector of Services %q: %w", cfg.ServiceSelector, err)
@@ -91,6 +92,7 @@ func (s *Source) Run(ctx context.Context) error {
 	// logged here.
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(&debugOnly{s.cfg.Log.Handler()}))
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.settle(ctx) })
 	for _, r := range s.readings {
 		group.Go(func() error { return r.run(ctx) })
 		group.Go(func() error { return r.watchdog(ctx, s.cfg.Silence) })
@@ -101,25 +103,47 @@ func (s *Source) Run(ctx context.Context) error {
 // heard is called when the API answers. From the first time on, what comes
 // from a snapshot is about to be confirmed, but not for long.
 func (s *Source) heard() {
-	s.settling.Do(func() {
-		if s.refreshes(cluster.Recalled, cluster.Confirming) {
-			time.AfterFunc(s.cfg.Settle, func() { s.refreshes(cluster.Confirming, cluster.Recalled) })
-		}
+	s.answered.Do(func() {
+		s.refreshes(cluster.Recalled, cluster.Confirming)
+		close(s.settling)
 	})
 }
 
-// refreshes changes the freshness of the kinds that have the one given, and
-// tells whether there were any.
-func (s *Source) refreshes(from, to cluster.Freshness) (any bool) {
+// settle ends the time in which what comes from a snapshot is confirmed.
+func (s *Source) settle(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.settling:
+	}
+	if err := sleep(ctx, s.cfg.Settle); err != nil {
+		return err
+	}
+	s.refreshes(cluster.Confirming, cluster.Recalled)
+	return nil
+}
+
+// sleep waits for a time, or fails with ctx's error.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// refreshes changes the freshness of the kinds that have the one given.
+func (s *Source) refreshes(from, to cluster.Freshness) {
 	s.cfg.Store.Update(func(tx *cluster.Tx) {
 		for _, k := range cluster.Kinds() {
 			if tx.Freshness(k) == from {
 				tx.SetFreshness(to, k)
-				any = true
 			}
 		}
 	})
-	return any
 }
 
 // listed is called when a reading of a kind has all its objects in tx. The kind

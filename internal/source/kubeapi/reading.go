@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -31,8 +35,10 @@ type reading struct {
 
 	mu      sync.Mutex
 	watch   *openWatch // nil while there is none
-	lost    time.Time  // since when there was none, when there is none
-	problem error      // why there is none; nil when that is not known
+	lost    time.Time  // since when the API is not heard; zero while it is
+	doubted bool       // it was silent for too long, and nothing came since
+	problem error      // why there is no watch; nil when that is not known
+	causes  []string   // of the problems that were logged since it was heard
 	refused map[cluster.Key]string
 }
 
@@ -62,6 +68,13 @@ func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime
 	ctx, cancel := context.WithTimeout(ctx, r.source.cfg.Silence)
 	defer cancel()
 	list, err := r.source.clients.list(ctx, r, options)
+	switch {
+	case err == nil:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = r.unanswered()
+	case utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err):
+		err = errHungUp
+	}
 	if err != nil {
 		r.failed(ctx, err)
 		return nil, err
@@ -72,46 +85,124 @@ func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime
 
 // begin begins a watch.
 func (r *reading) begin(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	inner, err := r.source.clients.watch(ctx, r, options)
+	pause := backoff
+	for {
+		w, err := r.open(ctx, options)
+		// The Reflector would wait as well, but before the first list is there
+		// it does not end while it waits.
+		if waits := utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err); err == nil || !waits || options.SendInitialEvents == nil {
+			return w, err
+		}
+		if err := sleep(ctx, pause.Step()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// The ways in which a server does not answer.
+var (
+	errUnanswered = errors.New("no answer")
+	errHungUp     = errors.New("no answer: connection closed or timed out")
+)
+
+// unanswered is the error of a request that nobody answered. What is asked next
+// must not go the same way.
+func (r *reading) unanswered() error {
+	r.source.clients.dialer.CloseAll()
+	return fmt.Errorf("%w within %s", errUnanswered, r.source.cfg.Silence)
+}
+
+// open sends the request for a watch, and waits for the answer's beginning.
+func (r *reading) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	// client-go holds to the limit in everything but watches.
+	if err := r.source.clients.limit.Wait(ctx); err != nil {
+		return nil, err
+	}
+	// A server that takes connections and answers nothing must not hold it up.
+	asking, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(r.source.cfg.Silence, func() { cancel(errUnanswered) })
+	inner, err := r.source.clients.watch(asking, r, options)
+	late.Stop()
+	switch {
+	case context.Cause(asking) == errUnanswered: // be it that it came just then
+		err = r.unanswered()
+	case err == nil && reflect.TypeOf(inner) == reflect.TypeOf(watch.NewEmptyWatch()):
+		err = errHungUp // which client-go hides
+	}
 	if err != nil {
-		r.failed(ctx, err)
+		if inner != nil {
+			inner.Stop()
+		}
+		cancel(nil)
+		// An old server refuses lists as streams; the list that follows counts.
+		if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) {
+			r.failed(ctx, err)
+		}
 		return nil, err
 	}
 	r.heard()
-	w := &openWatch{Interface: inner, reading: r}
+	w := &openWatch{Interface: inner, reading: r, cancel: cancel}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.watch, r.lost = w, time.Time{}
-	if r.problem != nil {
-		r.problem = nil
-		r.source.cfg.Log.Info("kubernetes api is heard again", "resource", r.resource.name)
+	r.watch = w
+	if !r.doubted {
+		r.found()
 	}
 	return w, nil
+}
+
+// found notes, with mu held, that the API is heard.
+func (r *reading) found() {
+	if r.problem != nil || r.doubted {
+		r.source.cfg.Log.Info("kubernetes api is heard again", "resource", r.resource.name)
+	}
+	r.problem, r.causes, r.doubted = nil, nil, false
+	if r.watch != nil {
+		r.lost = time.Time{}
+	}
 }
 
 // openWatch is a watch that tells its reading when it ends.
 type openWatch struct {
 	watch.Interface
 	reading *reading
+	cancel  context.CancelCauseFunc // of its request
 }
 
 // Stop ends the watch; the Reflector calls it however the watch ended.
 func (w *openWatch) Stop() {
 	w.Interface.Stop()
+	w.cancel(nil)
 	r := w.reading
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.watch == w {
-		r.watch, r.lost = nil, time.Now()
+	if r.watch != w {
+		return
+	}
+	r.watch = nil
+	if r.lost.IsZero() {
+		r.lost = time.Now()
 	}
 }
 
 // processStart is what lastWord counts from.
 var processStart = time.Now()
 
+// heard is called when the API answers.
 func (r *reading) heard() {
 	r.lastWord.Store(int64(time.Since(processStart)))
 	r.source.heard()
+}
+
+// told is called when the API tells of objects, or that they are as they were.
+// An answer without that does not end the doubt that a silence raised.
+func (r *reading) told() {
+	r.heard()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.doubted {
+		r.found()
+	}
 }
 
 // silence is how long the API was not heard.
@@ -132,20 +223,33 @@ func (r *reading) watchdog(ctx context.Context, limit time.Duration) error {
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		r.mu.Lock()
-		w := r.watch
-		r.mu.Unlock()
-		if silence := r.silence(); w != nil && silence > limit {
-			r.source.cfg.Log.Warn("kubernetes api is silent; watching anew", "resource", r.resource.name, "for", silence.Round(time.Second))
+		if w := r.doubt(limit); w != nil {
+			// What is asked next must not go where nothing came from. Other
+			// watches begin anew where they were.
+			r.source.clients.dialer.CloseAll()
 			w.Stop()
-			r.mu.Lock()
-			r.lost = time.Now().Add(-silence)
-			r.mu.Unlock()
 		}
 	}
 }
 
-// failed notes why there is no watch, and logs it once.
+// doubt gives the watch that is silent for too long, if it is, and logs that
+// once.
+func (r *reading) doubt(limit time.Duration) *openWatch {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	silence := r.silence()
+	if r.watch == nil || silence <= limit {
+		return nil
+	}
+	if !r.doubted {
+		r.doubted, r.lost = true, time.Now().Add(-silence)
+		r.source.cfg.Log.Warn("kubernetes api is silent; watching anew", "resource", r.resource.name, "for", silence.Round(time.Second))
+	}
+	return r.watch
+}
+
+// failed notes why there is no watch, and logs each cause once until the API is
+// heard.
 func (r *reading) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return // told to end
@@ -156,16 +260,38 @@ func (r *reading) failed(ctx context.Context, err error) {
 	err = r.explained(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.problem == nil || r.problem.Error() != err.Error() {
+	if c := cause(err); !slices.Contains(r.causes, c) {
+		r.causes = append(r.causes, c)
 		r.source.cfg.Log.Error("kubernetes api can't be read; what was read stays, and it is tried again", "resource", r.resource.name, "err", err)
 	}
 	r.problem = err
 }
 
-// explained says which rule is missing where one is.
+// explained says which rule is missing where one is, and where the API was
+// looked for instead of all that it was asked.
 func (r *reading) explained(err error) error {
-	if !apierrors.IsForbidden(err) {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w; allow it with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}", err, r.resource.group.Group, r.resource.name)
+	}
+	var asked *url.Error
+	if !errors.As(err, &asked) {
 		return err
 	}
-	return fmt.Errorf("%w; allow it with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}", err, r.resource.group.Group, r.resource.name)
+	at, bad := url.Parse(asked.URL)
+	if bad != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", at.Host, asked.Err)
+}
+
+// cause is what an error comes down to. Of one cause there are many texts: it
+// was a list or a watch, from one port or another.
+func cause(err error) string {
+	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
+		return string(reason)
+	}
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	return err.Error()
 }

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,7 +37,7 @@ func (r *reading) convert(o any) item {
 // Transformer converts objects of a streamed list as they come.
 func (r *reading) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) {
-		r.heard()
+		r.told()
 		return r.convert(o), nil
 	}
 }
@@ -44,7 +45,7 @@ func (r *reading) Transformer() cache.TransformFunc {
 // Replace makes the Store hold these objects, in the reading's scope, and no
 // others. Only what differs changes.
 func (r *reading) Replace(objects []any, _ string) error {
-	r.heard()
+	r.told()
 	r.events[eventListed].Add(1)
 	present := make(map[cluster.Key]struct{}, len(objects))
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
@@ -59,6 +60,12 @@ func (r *reading) Replace(objects []any, _ string) error {
 		}
 		r.listed.Store(true)
 		r.source.listed(tx, r.resource)
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.refused, func(k cluster.Key, _ string) bool {
+		_, there := present[k]
+		return !there
 	})
 	return nil
 }
@@ -96,7 +103,7 @@ func (r *reading) Add(o any) error { return r.event(eventAdded, o) }
 func (r *reading) Update(o any) error { return r.event(eventModified, o) }
 
 func (r *reading) event(kind int, o any) error {
-	r.heard()
+	r.told()
 	r.events[kind].Add(1)
 	it := r.convert(o)
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
@@ -110,7 +117,7 @@ func (r *reading) event(kind int, o any) error {
 
 // Delete removes an object.
 func (r *reading) Delete(o any) error {
-	r.heard()
+	r.told()
 	r.events[eventDeleted].Add(1)
 	it := r.convert(o)
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
@@ -125,7 +132,7 @@ func (r *reading) Delete(o any) error {
 
 // Bookmark hears that nothing else happened.
 func (r *reading) Bookmark(string) error {
-	r.heard()
+	r.told()
 	r.events[eventBookmark].Add(1)
 	return nil
 }
@@ -167,7 +174,7 @@ func (r *reading) addTo(st *Status) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.watch == nil {
+	if !r.lost.IsZero() {
 		st.Staleness = max(st.Staleness, time.Since(r.lost))
 	}
 	if r.problem != nil {

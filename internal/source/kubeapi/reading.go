@@ -102,7 +102,7 @@ func (r *reading) begin(ctx context.Context, options metav1.ListOptions) (watch.
 // The ways in which a server does not answer.
 var (
 	errUnanswered = errors.New("no answer")
-	errHungUp     = errors.New("no answer: connection closed or timed out")
+	errHungUp     = fmt.Errorf("%w: connection closed or timed out", errUnanswered)
 )
 
 // unanswered is the error of a request that nobody answered. What is asked next

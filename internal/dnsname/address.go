@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 )
 
@@ -29,21 +30,33 @@ func Reverse(addr netip.Addr) Name {
 // reversePrefix is the reverse name of addr's first bits, which must be whole
 // octets (IPv4) or nibbles (IPv6).
 func reversePrefix(addr netip.Addr, bits int) Name {
-	raw := addr.AsSlice()
-	var b []byte
+	var buf [MaxWire]byte
+	return Name{string(appendReverse(buf[:0], addr, bits))}
+}
+
+// AppendReverse appends the wire form of prefix's reverse name, without the
+// root's closing zero octet. Its bits must be whole octets (IPv4) or nibbles
+// (IPv6).
+func AppendReverse(b []byte, prefix netip.Prefix) []byte {
+	return appendReverse(b, prefix.Addr(), prefix.Bits())
+}
+
+func appendReverse(b []byte, addr netip.Addr, bits int) []byte {
 	if addr.Is4() {
+		raw := addr.As4()
 		for i := bits/8 - 1; i >= 0; i-- {
-			text := strconv.Itoa(int(raw[i]))
-			b = append(append(b, byte(len(text))), text...)
+			length := len(b)
+			b = strconv.AppendUint(append(b, 0), uint64(raw[i]), 10)
+			b[length] = byte(len(b) - length - 1)
 		}
-		return Name{string(b) + ReverseIPv4.labels}
+		return append(b, ReverseIPv4.labels...)
 	}
 	const hex = "0123456789abcdef"
+	raw := addr.As16()
 	for i := bits/4 - 1; i >= 0; i-- {
-		nibble := raw[i/2] >> (4 * (1 - i%2)) & 0xf
-		b = append(b, 1, hex[nibble])
+		b = append(b, 1, hex[raw[i/2]>>(4*(1-i%2))&0xf])
 	}
-	return Name{string(b) + ReverseIPv6.labels}
+	return append(b, ReverseIPv6.labels...)
 }
 
 // ErrPrefix is wrapped by ReverseZones for a prefix that it can't cover.
@@ -82,40 +95,82 @@ func ReverseZones(prefix netip.Prefix) ([]Name, error) {
 // ReverseAddr is the address whose reverse name n is; ok is false for any
 // other name, also one of fewer or more labels.
 func ReverseAddr(n Name) (addr netip.Addr, ok bool) {
-	switch {
-	case n.IsSubdomainOf(ReverseIPv4):
-		return reverseAddr4(n)
-	case n.IsSubdomainOf(ReverseIPv6):
-		return reverseAddr6(n)
+	prefix, ok := ParseReverse([]byte(n.labels))
+	if !ok || !prefix.IsSingleIP() {
+		return netip.Addr{}, false
 	}
-	return netip.Addr{}, false
+	return prefix.Addr(), true
 }
 
-func reverseAddr4(n Name) (netip.Addr, bool) {
-	var raw [4]byte
-	for i := 3; i >= 0; i-- {
-		label := n.Label()
-		v, err := strconv.ParseUint(label, 10, 8)
-		if err != nil || label != strconv.FormatUint(v, 10) {
-			return netip.Addr{}, false
+// ParseReverse reads the reverse name of an address or of its first octets
+// (IPv4) or nibbles (IPv6), none of them at the least. The name is in wire
+// form, lower-case, without the root's closing zero octet. It allocates
+// nothing.
+func ParseReverse(labels []byte) (prefix netip.Prefix, ok bool) {
+	if rest, ok := cutSuffix(labels, ReverseIPv4.labels); ok {
+		return parseReverse4(rest)
+	}
+	if rest, ok := cutSuffix(labels, ReverseIPv6.labels); ok {
+		return parseReverse6(rest)
+	}
+	return netip.Prefix{}, false
+}
+
+func cutSuffix(labels []byte, suffix string) ([]byte, bool) {
+	n := len(labels) - len(suffix)
+	if n < 0 || string(labels[n:]) != suffix {
+		return nil, false
+	}
+	return labels[:n], true
+}
+
+func parseReverse4(labels []byte) (netip.Prefix, bool) {
+	var octets [4]byte // as they come, the last one first
+	count := 0
+	for ; len(labels) > 0; count++ {
+		end := 1 + int(labels[0])
+		if count == len(octets) || end > len(labels) {
+			return netip.Prefix{}, false
 		}
-		raw[i] = byte(v)
-		n = n.Parent()
+		octet, ok := parseOctet(labels[1:end])
+		if !ok {
+			return netip.Prefix{}, false
+		}
+		octets[count] = octet
+		labels = labels[end:]
 	}
-	return netip.AddrFrom4(raw), n == ReverseIPv4
+	slices.Reverse(octets[:count])
+	return netip.PrefixFrom(netip.AddrFrom4(octets), 8*count), true
 }
 
-func reverseAddr6(n Name) (netip.Addr, bool) {
+// parseOctet reads a decimal octet without leading zeros.
+func parseOctet(digits []byte) (octet byte, ok bool) {
+	value := 0
+	for i, c := range digits {
+		if !isDigit(c) || i == 3 || i > 0 && value == 0 {
+			return 0, false
+		}
+		value = 10*value + int(c-'0')
+	}
+	return byte(value), len(digits) > 0 && value <= 255
+}
+
+func parseReverse6(labels []byte) (netip.Prefix, bool) {
+	const nibbles = 32
+	if len(labels)%2 != 0 || len(labels) > 2*nibbles {
+		return netip.Prefix{}, false
+	}
 	var raw [16]byte
-	for i := 31; i >= 0; i-- {
-		label := n.Label()
-		if len(label) != 1 || hexDigit(label[0]) < 0 {
-			return netip.Addr{}, false
+	count := len(labels) / 2
+	for i := range count {
+		at := len(labels) - 2*(i+1)
+		value := hexDigit(labels[at+1])
+		if labels[at] != 1 || value < 0 {
+			return netip.Prefix{}, false
 		}
-		raw[i/2] |= byte(hexDigit(label[0])) << (4 * (1 - i%2))
-		n = n.Parent()
+		raw[i/2] |= byte(value) << (4 * (1 - i%2))
 	}
-	return netip.AddrFrom16(raw), n == ReverseIPv6
+	return netip.PrefixFrom(netip.AddrFrom16(raw), 4*count), true
 }
 
 // DashedAddr is addr as one label: its canonical text with dashes for dots or

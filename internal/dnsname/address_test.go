@@ -109,6 +109,23 @@ func TestReverseAddrRefuses(t *testing.T) {
 	}
 }
 
+// TestParseReverseIsTheInverseOfAppendReverse, for whole addresses and for
+// their first octets or nibbles.
+func TestParseReverseIsTheInverseOfAppendReverse(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	for range 10_000 {
+		addr, bits := randomAddr(rnd), 4*rnd.IntN(33)
+		if addr.Is4() {
+			bits = 8 * rnd.IntN(5)
+		}
+		want := netip.PrefixFrom(addr, bits).Masked()
+		name := dnsname.AppendReverse(nil, want)
+		if got, ok := dnsname.ParseReverse(name); !ok || got != want {
+			t.Fatalf("ParseReverse(%q) = %v, %v, want %v, true", name, got, ok, want)
+		}
+	}
+}
+
 func TestReverseZones(t *testing.T) {
 	// octets are the zones from.rest. to to.rest.
 	octets := func(from, to int, rest string) (zones []string) {

@@ -175,12 +175,19 @@ func (n Name) Child(label string) (Name, error) {
 	case 1+len(label)+len(n.labels)+1 > MaxWire:
 		return Root, fmt.Errorf("label %q below %s: %w", label, n, ErrLongName)
 	}
-	b := make([]byte, 0, 1+len(label)+len(n.labels))
+	var buf [MaxWire]byte
+	b := AppendLabel(buf[:0], label)
+	return Name{string(append(b, n.labels...))}, nil
+}
+
+// AppendLabel appends label in lower case and wire form. It must not be empty
+// nor longer than MaxLabel.
+func AppendLabel(b []byte, label string) []byte {
 	b = append(b, byte(len(label)))
 	for i := range len(label) {
 		b = append(b, lower(label[i]))
 	}
-	return Name{string(append(b, n.labels...))}, nil
+	return b
 }
 
 // Parent is the name one label above n; the root's parent is the root.

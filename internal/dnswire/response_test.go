@@ -505,7 +505,7 @@ func TestResponseAllocatesNothing(t *testing.T) {
 	buf := make([]byte, 0, dnswire.MaxMessage)
 	var q dnswire.Query
 	var r dnswire.Response
-	var single dnswire.SingleAddr
+	var made dnswire.Assembly
 	for claim, limit := range map[string]int{"everything fits": 1232, "little fits": 200} {
 		t.Run(claim, func(t *testing.T) {
 			got := testing.AllocsPerRun(100, func() {
@@ -519,7 +519,7 @@ func TestResponseAllocatesNothing(t *testing.T) {
 				}
 				r.AddRRset(dnswire.Authority, names, 1)
 				r.AddSOA(dnswire.Authority, start)
-				r.AddRRset(dnswire.Additional, single.Set(netip.IPv6Loopback(), 5), 0)
+				r.AddRRset(dnswire.Additional, made.Addr(netip.IPv6Loopback(), 5), 0)
 				opt := r.Len()
 				r.AddOPT(1232, dnswire.NXDomain, dnswire.FlagDO)
 				r.AddOption(opt, dnswire.OptionCookie, cookie)

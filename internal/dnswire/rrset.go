@@ -61,28 +61,82 @@ func appendRecord(wire []byte, t Type, class Class, ttl uint32, rdata []byte) []
 	return append(wire, rdata...)
 }
 
-// SingleAddr is an RRset of one address record in an array of its own, for
-// answers made up while they are asked. It is good until the next Set.
-type SingleAddr struct{ wire [recordFixed + 16]byte }
-
-// Set makes the RRset of addr, ttl in seconds; its type follows addr's family.
-func (s *SingleAddr) Set(addr netip.Addr, ttl uint32) RRset {
-	var raw [16]byte
-	if addr.Is4() {
-		v4 := addr.As4()
-		copy(raw[:], v4[:])
-		return RRset{TypeA, 1, appendRecord(s.wire[:0], TypeA, ClassIN, ttl, raw[:4])}
+// AppendRRset appends the RRset that NewRRset makes of the same, in a form
+// that ReadRRset reads.
+func AppendRRset(b []byte, t Type, ttl uint32, rdata ...[]byte) []byte {
+	rdata = rdata[:min(len(rdata), MaxRecords)]
+	head := len(b)
+	b = append(b, make([]byte, rrsetHead)...)
+	for _, d := range rdata {
+		b = appendRecord(b, t, ClassIN, ttl, d)
 	}
-	raw = addr.As16()
-	return RRset{TypeAAAA, 1, appendRecord(s.wire[:0], TypeAAAA, ClassIN, ttl, raw[:])}
+	binary.BigEndian.PutUint16(b[head:], uint16(t))
+	binary.BigEndian.PutUint16(b[head+2:], uint16(len(rdata)))
+	binary.BigEndian.PutUint32(b[head+4:], uint32(len(b)-head-rrsetHead))
+	return b
 }
 
-// AppendSRV appends SRV's RDATA (RFC 2782), the target uncompressed.
-func AppendSRV(b []byte, priority, weight, port uint16, target dnsname.Name) []byte {
+// rrsetHead is the length of what AppendRRset writes before the records: type,
+// count, length.
+const rrsetHead = 8
+
+// ReadRRset is the RRset at the start of b, written there by AppendRRset. Its
+// octets stay b's.
+func ReadRRset(b []byte) RRset {
+	end := rrsetHead + int(binary.BigEndian.Uint32(b[4:]))
+	return RRset{
+		Type:  Type(binary.BigEndian.Uint16(b)),
+		Count: binary.BigEndian.Uint16(b[2:]),
+		wire:  b[rrsetHead:end:end],
+	}
+}
+
+// Assembly is an RRset put together while it is asked for, in memory that is
+// used again. Its zero value is ready.
+type Assembly struct {
+	set RRset
+	ttl uint32
+}
+
+// Start begins an RRset without records; what RRset gave before is no longer
+// good.
+func (a *Assembly) Start(t Type, ttl uint32) {
+	a.set, a.ttl = RRset{Type: t, wire: a.set.wire[:0]}, ttl
+}
+
+// Add adds a record, unless there are MaxRecords.
+func (a *Assembly) Add(rdata []byte) {
+	if a.set.Count < MaxRecords {
+		a.set.Count++
+		a.set.wire = appendRecord(a.set.wire, a.set.Type, ClassIN, a.ttl, rdata)
+	}
+}
+
+// RRset is what was put together; it is good until the next Start.
+func (a *Assembly) RRset() RRset { return a.set }
+
+// Addr is the RRset of one address record, ttl in seconds; its type follows
+// addr's family. It is good until the next Start.
+func (a *Assembly) Addr(addr netip.Addr, ttl uint32) RRset {
+	if addr.Is4() {
+		raw := addr.As4()
+		a.Start(TypeA, ttl)
+		a.Add(raw[:])
+	} else {
+		raw := addr.As16()
+		a.Start(TypeAAAA, ttl)
+		a.Add(raw[:])
+	}
+	return a.set
+}
+
+// AppendSRV appends SRV's RDATA (RFC 2782); target is a name in uncompressed
+// wire form.
+func AppendSRV(b []byte, priority, weight, port uint16, target []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, priority)
 	b = binary.BigEndian.AppendUint16(b, weight)
 	b = binary.BigEndian.AppendUint16(b, port)
-	return target.AppendWire(b)
+	return append(b, target...)
 }
 
 // AppendTXT appends TXT's RDATA: one character-string (RFC 1035, section

@@ -17,8 +17,8 @@ func TestRDATAIsAsTheLibraryPacksIt(t *testing.T) {
 		record string
 		got    []byte
 	}{
-		"SRV":                  {"SRV 1 65535 443 " + web, dnswire.AppendSRV(nil, 1, 65535, 443, target)},
-		"SRV to the root":      {"SRV 0 0 0 .", dnswire.AppendSRV(nil, 0, 0, 0, dnsname.Root)},
+		"SRV":                  {"SRV 1 65535 443 " + web, dnswire.AppendSRV(nil, 1, 65535, 443, target.AppendWire(nil))},
+		"SRV to the root":      {"SRV 0 0 0 .", dnswire.AppendSRV(nil, 0, 0, 0, []byte{0})},
 		"TXT":                  {`TXT "1.1.0"`, dnswire.AppendTXT(nil, "1.1.0")},
 		"TXT of nothing":       {`TXT ""`, dnswire.AppendTXT(nil, "")},
 		"TXT of 255 octets":    {`TXT "` + strings.Repeat("x", 255) + `"`, dnswire.AppendTXT(nil, strings.Repeat("x", 255))},
@@ -26,7 +26,7 @@ func TestRDATAIsAsTheLibraryPacksIt(t *testing.T) {
 		"a name as CNAME":      {"CNAME " + web, target.AppendWire(nil)},
 		"an address as A":      {"A 10.0.0.1", netip.MustParseAddr("10.0.0.1").AsSlice()},
 		"an address as AAAA":   {"AAAA fd00::1", netip.MustParseAddr("fd00::1").AsSlice()},
-		"an appended SRV":      {"SRV 1 2 3 .", dnswire.AppendSRV([]byte("before"), 1, 2, 3, dnsname.Root)[len("before"):]},
+		"an appended SRV":      {"SRV 1 2 3 .", dnswire.AppendSRV([]byte("before"), 1, 2, 3, []byte{0})[len("before"):]},
 		"an appended TXT":      {`TXT "abc"`, dnswire.AppendTXT([]byte("before"), "abc")[len("before"):]},
 		"TXT octets are taken": {`TXT "\000\255"`, dnswire.AppendTXT(nil, "\x00\xff")},
 	}
@@ -137,19 +137,53 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-func TestSingleAddr(t *testing.T) {
+func TestAssemblyOfAnAddress(t *testing.T) {
 	tests := map[string]struct{ addr, want string }{
 		"IPv4":                     {"10.0.0.1", "A 10.0.0.1"},
 		"IPv6":                     {"fd00::1", "AAAA fd00::1"},
 		"IPv4-mapped IPv6 is IPv6": {"::ffff:10.0.0.1", "AAAA ::ffff:10.0.0.1"},
 	}
-	var s dnswire.SingleAddr
+	var a dnswire.Assembly
 	for claim, tt := range tests {
 		t.Run(claim, func(t *testing.T) {
-			if got, want := s.Set(netip.MustParseAddr(tt.addr), 5), rrset(t, tt.want); !got.Equal(want) || got.Count != 1 {
-				t.Errorf("Set(%s, 5) = %v %x, want %v %x", tt.addr, got.Type, got.RData(), want.Type, want.RData())
+			if got, want := a.Addr(netip.MustParseAddr(tt.addr), 5), rrset(t, tt.want); !got.Equal(want) || got.Count != 1 {
+				t.Errorf("Addr(%s, 5) = %v %x, want %v %x", tt.addr, got.Type, got.RData(), want.Type, want.RData())
 			}
 		})
+	}
+}
+
+// TestAssembly: what was there before is forgotten.
+func TestAssembly(t *testing.T) {
+	var a dnswire.Assembly
+	a.Addr(netip.IPv6Loopback(), 5)
+	a.Start(dnswire.TypePTR, 5)
+	a.Add([]byte("\x01a\x01x\x00"))
+	a.Add([]byte("\x01b\x00"))
+	if got, want := a.RRset(), rrset(t, "PTR a.x.", "PTR b."); !got.Equal(want) || got.Count != 2 {
+		t.Errorf("an assembly of a.x. and b. = %d records %x, want %x", got.Count, got.RData(), want.RData())
+	}
+}
+
+// TestReadRRset: what AppendRRset appends is what NewRRset makes, wherever it
+// stands.
+func TestReadRRset(t *testing.T) {
+	for claim, records := range map[string][]string{
+		"one record": {"A 10.0.0.1"}, "several": {"SRV 0 0 1 a.", "SRV 0 0 2 b.x."}, "none": nil,
+	} {
+		var typ dnswire.Type
+		var all [][]byte
+		for _, r := range records {
+			var d []byte
+			typ, d = rdata(t, r)
+			all = append(all, d)
+		}
+		const before = "before"
+		b := append(dnswire.AppendRRset([]byte(before), typ, 5, all...), "behind"...)
+		got, want := dnswire.ReadRRset(b[len(before):]), dnswire.NewRRset(typ, 5, all...)
+		if !got.Equal(want) || got.Count != want.Count {
+			t.Errorf("%s: ReadRRset = %v of %d, %x, want %v of %d, %x", claim, got.Type, got.Count, got.RData(), want.Type, want.Count, want.RData())
+		}
 	}
 }
 

@@ -180,7 +180,7 @@ func parseReverse6(labels []byte) (netip.Prefix, bool) {
 // zone of a scoped address is ignored; an address that is not valid has no
 // text.
 func DashedAddr(addr netip.Addr) string {
-	var buf [dashedMax]byte
+	var buf [MaxDashedAddr]byte
 	return string(AppendDashedAddr(buf[:0], addr))
 }
 
@@ -196,7 +196,7 @@ func AppendDashedAddr(b []byte, addr netip.Addr) []byte {
 		b = append(b, '-')
 		return strconv.AppendUint(b, uint64(raw[14])<<8|uint64(raw[15]), 16)
 	}
-	var text [dashedMax]byte
+	var text [MaxDashedAddr]byte
 	t := addr.WithZone("").AppendTo(text[:0])
 	if t[0] == ':' {
 		b = append(b, '0')
@@ -214,8 +214,8 @@ func AppendDashedAddr(b []byte, addr netip.Addr) []byte {
 	return b
 }
 
-// dashedMax is the length of the longest label of an address.
-const dashedMax = len("ffff-ffff-ffff-ffff-ffff-ffff-ffff-ffff")
+// MaxDashedAddr is the length of the longest label that DashedAddr gives.
+const MaxDashedAddr = len("ffff-ffff-ffff-ffff-ffff-ffff-ffff-ffff")
 
 // ParseDashedAddr reads a label that spells an address with dashes, in any
 // form that netip reads: four decimal octets, or an IPv6 address, shortened

@@ -38,18 +38,12 @@ func syntheticCluster(services, endpoints int) *cluster.Store {
 	return store
 }
 
-func benchmarkCompiler(b *testing.B) *kubezone.Compiler {
-	c, err := kubezone.New(kubezone.Config{Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, TTL: 5, Pods: kubezone.PodsVerified})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return c
-}
+var benchmarkConfig = kubezone.Config{Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, TTL: 5, Pods: kubezone.PodsVerified}
 
 // BenchmarkFull compiles 10,000 Services with 40,000 endpoints from scratch.
 func BenchmarkFull(b *testing.B) {
 	store := syntheticCluster(10000, 4)
-	c := benchmarkCompiler(b)
+	c := newCompiler(b, benchmarkConfig)
 	for b.Loop() {
 		feed := store.Subscribe()
 		changes := feed.Pending()
@@ -68,7 +62,7 @@ func BenchmarkChange(b *testing.B) {
 	for _, services := range []int{1000, 10000, 100000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
 			store := syntheticCluster(services, 2)
-			c := benchmarkCompiler(b)
+			c := newCompiler(b, benchmarkConfig)
 			db, err := c.NewDB()
 			if err != nil {
 				b.Fatal(err)

@@ -20,49 +20,48 @@ var nameServer = []string{"dns", "ns"} // ns.dns.Z, outermost first
 
 // cluster compiles what does not belong to one object: the apexes, the name
 // server, the schema's version and the parents of Namespaces.
-func (c *Compiler) cluster(v *cluster.View) zone.Contribution {
-	r := &records{ttl: c.cfg.TTL}
-	primary, _ := below(c.cfg.Zones[0], nameServer...)
-	for _, z := range c.cfg.Zones {
+func (p *pass) cluster() {
+	primary, _ := below(p.cfg.Zones[0], nameServer...)
+	for _, z := range p.cfg.Zones {
 		if server, ok := below(z, nameServer...); ok {
-			r.name(z, dnswire.TypeNS, server)
-			r.Mark(server).Exists = true
-			for _, addr := range c.serverAddresses(v) {
-				r.addr(server, addr)
-			}
+			p.begin(z)
+			p.name(dnswire.TypeNS, server)
+			p.end()
+			p.nameServer(server)
 		}
 		// Specification, section 2.2.
-		child(z, labelVersion, func(n dnsname.Name) {
-			r.Add(n, dnswire.TypeTXT, versionTTL, dnswire.AppendTXT(nil, SchemaVersion))
-		})
-		child(z, labelService, func(n dnsname.Name) {
-			*r.Mark(n) = zone.Marks{Exists: true, Below: noNamespace}
-			if !c.servicesLoaded(v) {
-				r.Mark(n).Below = notLoaded
-			}
-			r.Mark(n).Aged = aged(v, c.serviceKinds)
-		})
-		child(z, labelPod, func(n dnsname.Name) {
-			*r.Mark(n) = c.podParent(v)
-			r.Mark(n).Aged = aged(v, c.podKinds)
-		})
-	}
-	for _, z := range c.reverse {
-		r.name(z, dnswire.TypeNS, primary)
-		if !v.Loaded(c.reverseKinds...) {
-			r.Mark(z).Below = notLoaded
+		if n, ok := below(z, labelVersion); ok {
+			p.base = n
+			p.Begin(n, versionTTL)
+			p.Add(dnswire.TypeTXT, dnswire.AppendTXT(nil, SchemaVersion))
+			p.end()
 		}
-		if g := aged(v, c.reverseKinds); g != nil {
-			r.Mark(z).Aged = g
+		if n, ok := below(z, labelService); ok {
+			m := p.serviceParent()
+			m.Aged = p.aged(p.serviceKinds)
+			p.mark(n, m)
+		}
+		if n, ok := below(z, labelPod); ok {
+			m := p.podParent()
+			m.Aged = p.aged(p.podKinds)
+			p.mark(n, m)
 		}
 	}
-	return r.Contribution()
+	for _, z := range p.reverse {
+		p.begin(z)
+		p.name(dnswire.TypeNS, primary)
+		if !p.Loaded(p.reverseKinds...) {
+			p.Marks.Below = notLoaded
+		}
+		p.Marks.Aged = p.aged(p.reverseKinds)
+		p.end()
+	}
 }
 
 // aged is what is said of names that need these kinds.
-func aged(v *cluster.View, kinds []cluster.Kind) (worst *zone.Aged) {
+func (p *pass) aged(kinds []cluster.Kind) (worst *zone.Aged) {
 	for _, k := range kinds {
-		switch v.Freshness(k) {
+		switch p.Freshness(k) {
 		case cluster.Confirming:
 			return confirming
 		case cluster.Recalled:
@@ -73,65 +72,89 @@ func aged(v *cluster.View, kinds []cluster.Kind) (worst *zone.Aged) {
 	return worst
 }
 
-func (c *Compiler) serverAddresses(v *cluster.View) []netip.Addr {
-	if s := v.Service(c.cfg.DNSService); s != nil && len(s.ClusterIPs) > 0 {
-		return s.ClusterIPs
+// mark gives a name marks, and nothing else.
+func (p *pass) mark(name dnsname.Name, m zone.Marks) {
+	p.begin(name)
+	p.Marks = m
+	p.end()
+}
+
+func (p *pass) nameServer(name dnsname.Name) {
+	p.begin(name)
+	p.Marks.Exists = true
+	addrs := p.cfg.DNSAddresses
+	if s := p.Service(p.cfg.DNSService); s != nil && len(s.ClusterIPs) > 0 {
+		addrs = s.ClusterIPs
 	}
-	return c.cfg.DNSAddresses
+	for _, addr := range addrs {
+		p.AddAddr(addr)
+	}
+	p.end()
 }
 
-func (c *Compiler) servicesLoaded(v *cluster.View) bool {
-	return v.Loaded(cluster.KindNamespace, cluster.KindService)
+func (p *pass) servicesLoaded() bool { return p.Loaded(cluster.KindNamespace, cluster.KindService) }
+
+func (p *pass) serviceParent() zone.Marks {
+	if !p.servicesLoaded() {
+		return zone.Marks{Exists: true, Below: notLoaded}
+	}
+	return zone.Marks{Exists: true, Below: noNamespace}
 }
 
-func (c *Compiler) podParent(v *cluster.View) zone.Marks {
+func (p *pass) podParent() zone.Marks {
 	switch {
-	case c.cfg.Pods == PodsDisabled:
+	case p.cfg.Pods == PodsDisabled:
 		return zone.Marks{Note: podsOff, Below: podsOff}
-	case !v.Loaded(c.podKinds...):
+	case !p.Loaded(p.podKinds...):
 		return zone.Marks{Exists: true, Below: notLoaded}
 	}
 	return zone.Marks{Exists: true, Below: noNamespace}
 }
 
 // namespace compiles the parents of a Namespace's names.
-func (c *Compiler) namespace(v *cluster.View, name string) zone.Contribution {
-	r := &records{ttl: c.cfg.TTL}
-	if v.Namespace(name) == nil {
-		return zone.Contribution{}
-	}
-	for _, z := range c.cfg.Zones {
-		if n, ok := below(z, labelService, name); ok && c.servicesLoaded(v) {
-			*r.Mark(n) = zone.Marks{Exists: true, Below: noService}
-		}
-		if n, ok := below(z, labelPod, name); ok && c.cfg.Pods != PodsDisabled && v.Loaded(c.podKinds...) {
-			*r.Mark(n) = zone.Marks{Exists: true, Below: noPod, Children: zone.AnySpelling}
-			if c.cfg.Pods == PodsInsecure {
-				*r.Mark(n) = zone.Marks{Exists: true, Below: noPodAddress, Children: zone.Synthesized, ChildTTL: c.cfg.TTL}
+func (p *pass) namespace(name string) {
+	exists := p.Namespace(name) != nil
+	for _, z := range p.cfg.Zones {
+		if n, ok := p.namespaceName(z, labelService, name); ok {
+			var m zone.Marks
+			if exists && p.servicesLoaded() {
+				m = zone.Marks{Exists: true, Below: noService}
 			}
+			p.mark(n, m)
+		}
+		if n, ok := p.namespaceName(z, labelPod, name); ok {
+			var m zone.Marks
+			if exists && p.Loaded(p.podKinds...) {
+				m = p.podMarks()
+			}
+			p.mark(n, m)
 		}
 	}
-	return r.Contribution()
+}
+
+// podMarks are those of the parent of a Namespace's Pods.
+func (p *pass) podMarks() zone.Marks {
+	switch p.cfg.Pods {
+	case PodsVerified:
+		return zone.Marks{Exists: true, Below: noPod, Children: zone.AnySpelling}
+	case PodsInsecure:
+		return zone.Marks{Exists: true, Below: noPodAddress, Children: zone.Synthesized, ChildTTL: p.cfg.TTL}
+	}
+	return zone.Marks{}
 }
 
 // pod compiles a Pod's names and the reverse names of its addresses.
-func (c *Compiler) pod(v *cluster.View, key cluster.Key) zone.Contribution {
-	p := v.Pod(key)
-	if p == nil || p.Finished || !v.Loaded(c.podKinds...) {
-		return zone.Contribution{}
+func (p *pass) pod(key cluster.Key) {
+	var addrs []netip.Addr
+	if pod := p.Pod(key); pod != nil && !pod.Finished && p.Loaded(p.podKinds...) {
+		addrs = pod.IPs
 	}
-	r := &records{ttl: c.cfg.TTL}
-	for i, z := range c.cfg.Zones {
-		for _, addr := range p.IPs {
-			name, ok := below(z, labelPod, p.Namespace, dnsname.DashedAddr(addr))
-			if !ok {
-				continue
-			}
-			r.addr(name, addr)
-			if i == 0 && v.Loaded(c.reverseKinds...) {
-				r.ptr(addr, zone.Tier(tierPod, zone.Last), name)
-			}
+	for i, z := range p.cfg.Zones {
+		if parent, ok := p.namespaceName(z, labelPod, key.Namespace); ok {
+			p.changes.Hosts = append(p.changes.Hosts, zone.Hosts{
+				Parent: parent, Source: key.Name, Addrs: addrs, TTL: p.cfg.TTL,
+				Reverse: i == 0 && p.Loaded(p.reverseKinds...), Rank: zone.Tier(tierPod, zone.Last),
+			})
 		}
 	}
-	return r.Contribution()
 }

@@ -183,32 +183,31 @@ func (c *Compiler) Run(ctx context.Context, store *cluster.Store, db *zone.DB) e
 
 // Apply compiles what changed, as the store is now, and applies it to db.
 func (c *Compiler) Apply(store *cluster.Store, changed cluster.Changes, db *zone.DB) {
-	var made []zone.Change
+	var made zone.Changes
 	store.View(func(v *cluster.View) { made = c.Compile(v, changed) })
-	db.Apply(made...)
+	db.Apply(made)
 }
 
 // Compile compiles the objects that changed. What an object compiles to
 // depends on the view alone.
-func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) []zone.Change {
-	made := make([]zone.Change, 0, len(changed)+1)
-	add := func(owner string, contribution zone.Contribution) {
-		made = append(made, zone.Change{Owner: zone.Owner(owner), Contribution: contribution})
-	}
+func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Changes {
+	p := &pass{Compiler: c, View: v, parents: make(map[parent]dnsname.Name)}
+	common := false
 	for ch := range changed {
 		switch {
 		case ch.Freshness:
-			add("cluster", c.cluster(v))
+			common = true
 		case ch.Kind == cluster.KindNamespace:
-			add("namespace "+ch.Key.Name, c.namespace(v, ch.Key.Name))
+			p.namespace(ch.Key.Name)
 		case ch.Kind == cluster.KindService:
-			add("service "+ch.Key.String(), c.service(v, ch.Key))
-			if ch.Key == c.cfg.DNSService {
-				add("cluster", c.cluster(v))
-			}
+			p.service(ch.Key)
+			common = common || ch.Key == c.cfg.DNSService
 		case ch.Kind == cluster.KindPod && c.cfg.Pods == PodsVerified:
-			add("pod "+ch.Key.String(), c.pod(v, ch.Key))
+			p.pod(ch.Key)
 		}
 	}
-	return made
+	if common {
+		p.cluster()
+	}
+	return p.changes
 }

@@ -67,7 +67,7 @@ func TestAllGone(t *testing.T) {
 	}
 }
 
-func newCompiler(t *testing.T, cfg kubezone.Config) *kubezone.Compiler {
+func newCompiler(t testing.TB, cfg kubezone.Config) *kubezone.Compiler {
 	t.Helper()
 	c, err := kubezone.New(cfg)
 	if err != nil {
@@ -76,7 +76,7 @@ func newCompiler(t *testing.T, cfg kubezone.Config) *kubezone.Compiler {
 	return c
 }
 
-func newDB(t *testing.T, c *kubezone.Compiler) *zone.DB {
+func newDB(t testing.TB, c *kubezone.Compiler) *zone.DB {
 	t.Helper()
 	db, err := c.NewDB()
 	if err != nil {
@@ -85,7 +85,7 @@ func newDB(t *testing.T, c *kubezone.Compiler) *zone.DB {
 	return db
 }
 
-func full(t *testing.T, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
+func full(t testing.TB, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
 	t.Helper()
 	feed := store.Subscribe()
 	defer feed.Close()
@@ -218,7 +218,7 @@ func (r *randomCluster) slice() *cluster.EndpointSlice {
 	s := &cluster.EndpointSlice{Key: r.key(), Service: pick(r, "one", "two", "three", ""), AddressType: cluster.IPv4, Ports: r.ports()}
 	for range r.IntN(4) {
 		s.Endpoints = append(s.Endpoints, cluster.Endpoint{
-			Addresses: r.addrs(), Ready: r.IntN(3) > 0, Hostname: pick(r, "", "", "h-0", "h-1"), Pod: pick(r, "", "pod-x", "pod.y"),
+			Addresses: r.addrs(), Ready: r.IntN(3) > 0, Hostname: pick(r, "", "", "h-0", "h-1", "10-0-0-1", "fd00--1", "fd00-0--1"), Pod: pick(r, "", "pod-x", "pod.y"),
 		})
 	}
 	return s

@@ -10,90 +10,70 @@ import (
 	"portolan.dev/portolan/internal/zone"
 )
 
-// endpoint is one address of a ready endpoint.
+// endpoint is one address of a ready endpoint. Its name in SRV and PTR records
+// (specification, section 2.1, "hostname") is its hostname, else the name of
+// its Pod, else its address; empty ones do not count.
 type endpoint struct {
-	addr netip.Addr
-	// names are the labels that it has beside its address, the first of which
-	// is its name; explicit tells that the first is its hostname.
-	names    []string
-	explicit bool
-	ports    []cluster.Port
+	addr          netip.Addr
+	hostname, pod string
+	ports         []cluster.Port
 }
 
-// name is the endpoint's name in SRV and PTR records: the specification's
-// hostname (section 2.1).
-func (e *endpoint) name() string {
-	if len(e.names) > 0 {
-		return e.names[0]
+// label is the endpoint's name, empty where that is its address.
+func (e *endpoint) label() string {
+	if e.hostname != "" {
+		return e.hostname
 	}
-	return dnsname.DashedAddr(e.addr)
+	return e.pod
 }
 
 // service compiles a Service and its endpoints.
-func (c *Compiler) service(v *cluster.View, key cluster.Key) zone.Contribution {
-	s := v.Service(key)
-	if s == nil || !c.servicesLoaded(v) {
-		return zone.Contribution{}
+func (p *pass) service(key cluster.Key) {
+	s := p.Service(key)
+	exists := s != nil && p.servicesLoaded()
+	endpointsLoaded := p.Loaded(cluster.KindEndpointSlice)
+	p.ready = p.ready[:0]
+	if exists && endpointsLoaded {
+		p.collect(s)
 	}
-	sc := &serviceCompiler{records: records{ttl: c.cfg.TTL}, Service: s, podNames: c.cfg.EndpointPodNames}
-	sc.endpointsLoaded = v.Loaded(cluster.KindEndpointSlice)
-	if sc.endpointsLoaded {
-		sc.collect(v.SlicesOf(key))
-	}
-	for i, z := range c.cfg.Zones {
-		base, ok := below(z, labelService, s.Namespace, s.Name)
+	for i, z := range p.cfg.Zones {
+		parent, ok := p.namespaceName(z, labelService, key.Namespace)
 		if !ok {
 			continue
 		}
-		sc.base = base
-		sc.forward()
-		if i == 0 && v.Loaded(c.reverseKinds...) {
-			sc.reverse()
+		base, ok := below(parent, key.Name)
+		if !ok {
+			continue
 		}
+		p.begin(base)
+		if exists {
+			sc := serviceCompiler{pass: p, Service: s, endpointsLoaded: endpointsLoaded}
+			sc.forward()
+			if i == 0 && p.Loaded(p.reverseKinds...) {
+				sc.reverse()
+			}
+		}
+		p.end()
 	}
-	return sc.Contribution()
 }
 
-// serviceCompiler compiles one Service under one zone after another.
-type serviceCompiler struct {
-	records
-	*cluster.Service
-	podNames bool         // endpoints have their Pods' names
-	base     dnsname.Name // of the Service, in the zone in hand
-
-	endpointsLoaded bool
-	ready           []endpoint
-	addresses       int // of all endpoints, ready or not
-}
-
-// collect merges the endpoints of all slices (specification, section 2.1,
-// "ready"). Duplicates are dropped where they become records.
-func (sc *serviceCompiler) collect(slices []*cluster.EndpointSlice) {
-	all := make(map[netip.Addr]struct{})
-	for _, slice := range slices {
+// collect merges the ready endpoints of all slices (specification, section
+// 2.1, "ready"). Duplicates are dropped where they become records.
+func (p *pass) collect(s *cluster.Service) {
+	for _, slice := range p.SlicesOf(s.Key) {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			for _, addr := range e.Addresses {
-				all[addr] = struct{}{}
+			if !e.Ready && !s.PublishNotReady {
+				continue
 			}
-			if e.Ready || sc.PublishNotReady {
-				sc.addReady(e, slice.Ports)
+			made := endpoint{hostname: e.Hostname, ports: slice.Ports}
+			if p.cfg.EndpointPodNames && isLabel(e.Pod) {
+				made.pod = e.Pod
+			}
+			for _, made.addr = range e.Addresses {
+				p.ready = append(p.ready, made)
 			}
 		}
-	}
-	sc.addresses = len(all)
-}
-
-func (sc *serviceCompiler) addReady(e *cluster.Endpoint, ports []cluster.Port) {
-	var names []string
-	if e.Hostname != "" {
-		names = append(names, e.Hostname)
-	}
-	if sc.podNames && isLabel(e.Pod) && e.Pod != e.Hostname {
-		names = append(names, e.Pod)
-	}
-	for _, addr := range e.Addresses {
-		sc.ready = append(sc.ready, endpoint{addr, names, e.Hostname != "", ports})
 	}
 }
 
@@ -102,10 +82,17 @@ func isLabel(name string) bool {
 	return name != "" && len(name) <= dnsname.MaxLabel && !strings.Contains(name, ".")
 }
 
+// serviceCompiler compiles one Service under one zone.
+type serviceCompiler struct {
+	*pass // whose ready endpoints are the Service's
+	*cluster.Service
+	endpointsLoaded bool
+}
+
 func (sc *serviceCompiler) forward() {
-	*sc.Mark(sc.base) = zone.Marks{Below: noEndpoint, Underscored: noPort}
+	sc.Marks = zone.Marks{Below: noEndpoint, Underscored: noPort}
 	if !sc.endpointsLoaded {
-		sc.Mark(sc.base).Below = notLoaded
+		sc.Marks.Below = notLoaded
 	}
 	switch {
 	case sc.ExternalName != "":
@@ -127,7 +114,7 @@ func (sc *serviceCompiler) external() {
 	case err != nil:
 		sc.deny(targetInvalid)
 	default:
-		sc.name(sc.base, dnswire.TypeCNAME, target)
+		sc.Add(dnswire.TypeCNAME, target.AppendWire(nil))
 	}
 }
 
@@ -137,66 +124,89 @@ func (sc *serviceCompiler) deny(n *zone.Note) {
 	if !sc.endpointsLoaded {
 		n = notLoaded
 	}
-	*sc.Mark(sc.base) = zone.Marks{Note: n, Below: n}
+	sc.Marks = zone.Marks{Note: n, Below: n}
 }
 
 // clusterIP: specification, sections 2.3.1 and 2.3.2. A Service that waits for
 // its address exists without one.
 func (sc *serviceCompiler) clusterIP() {
-	sc.Mark(sc.base).Exists = true
+	sc.Marks.Exists = true
 	if len(sc.ClusterIPs) == 0 {
-		sc.Mark(sc.base).Note = noAddress
+		sc.Marks.Note = noAddress
 	}
 	for _, addr := range sc.ClusterIPs {
-		sc.addr(sc.base, addr)
+		sc.AddAddr(addr)
 	}
-	for _, p := range sc.Ports {
-		sc.port(p, sc.base)
+	if target, ok := sc.AppendName(sc.target[:0]); ok {
+		sc.ports(sc.Ports, target)
 	}
 }
 
 // headless: specification, sections 2.4.1 and 2.4.2.
 func (sc *serviceCompiler) headless() {
 	if len(sc.ready) == 0 {
-		sc.deny(noneReady(sc.addresses))
+		sc.deny(noneReady(sc.endpoints()))
 		return
 	}
 	for i := range sc.ready {
 		e := &sc.ready[i]
-		sc.addr(sc.base, e.addr)
-		child(sc.base, e.name(), func(target dnsname.Name) {
-			for _, p := range e.ports {
-				if p.Number != 0 {
-					sc.port(p, target)
-				}
-			}
-		})
+		sc.AddAddr(e.addr)
+		if target, ok := sc.appendEndpoint(sc.target[:0], e); ok {
+			sc.ports(e.ports, target)
+		}
 	}
 }
 
-// port adds the SRV records of a port: at the Service's name and, when the
-// port has a name, at its own.
-func (sc *serviceCompiler) port(p cluster.Port, target dnsname.Name) {
-	sc.srv(sc.base, p.Number, target)
-	if p.Name == "" {
-		return
+// appendEndpoint appends the name of e in wire form.
+func (sc *serviceCompiler) appendEndpoint(wire []byte, e *endpoint) (appended []byte, ok bool) {
+	if label := e.label(); label != "" {
+		return sc.AppendName(wire, label)
 	}
-	if name, ok := below(sc.base, "_"+string(p.Protocol), "_"+p.Name); ok {
-		sc.srv(name, p.Number, target)
+	return sc.AppendHostName(wire, e.addr)
+}
+
+// endpoints counts the addresses of all endpoints, ready or not.
+func (sc *serviceCompiler) endpoints() int {
+	all := make(map[netip.Addr]struct{})
+	for _, slice := range sc.SlicesOf(sc.Key) {
+		for _, e := range slice.Endpoints {
+			for _, addr := range e.Addresses {
+				all[addr] = struct{}{}
+			}
+		}
+	}
+	return len(all)
+}
+
+// ports adds the SRV records of ports: at the Service's name and, when a port
+// has a name, at its own. A port of an endpoint without number has none.
+func (sc *serviceCompiler) ports(ports []cluster.Port, target []byte) {
+	for i := range ports {
+		p := &ports[i]
+		if p.Number == 0 && sc.Headless {
+			continue
+		}
+		rdata := dnswire.AppendSRV(sc.rdata[:0], srvPriority, srvWeight, p.Number, target)
+		sc.Add(dnswire.TypeSRV, rdata)
+		if p.Name != "" {
+			sc.Add(dnswire.TypeSRV, rdata, "_"+p.Name, "_"+string(p.Protocol))
+		}
 	}
 }
 
 // endpointNames: specification, section 2.4.1, for every Service.
 func (sc *serviceCompiler) endpointNames() {
 	if len(sc.ready) > 0 {
-		sc.Mark(sc.base).Children = zone.AnySpelling
+		sc.Marks.Children = zone.AnySpelling
 	}
 	for i := range sc.ready {
 		e := &sc.ready[i]
-		add := func(n dnsname.Name) { sc.addr(n, e.addr) }
-		child(sc.base, dnsname.DashedAddr(e.addr), add)
-		for _, label := range e.names {
-			child(sc.base, label, add)
+		sc.AddHost(e.addr)
+		if e.hostname != "" {
+			sc.AddAddr(e.addr, e.hostname)
+		}
+		if e.pod != "" {
+			sc.AddAddr(e.addr, e.pod)
 		}
 	}
 }
@@ -204,7 +214,7 @@ func (sc *serviceCompiler) endpointNames() {
 // reverse: specification, sections 2.3.3 and 2.4.3.
 func (sc *serviceCompiler) reverse() {
 	for _, addr := range sc.ClusterIPs {
-		sc.ptr(addr, zone.Tier(tierClusterIP, zone.First), sc.base)
+		sc.AddPTR(addr, zone.Tier(tierClusterIP, zone.First))
 	}
 	tier := uint8(tierEndpoint)
 	if sc.Headless {
@@ -212,12 +222,13 @@ func (sc *serviceCompiler) reverse() {
 	}
 	for i := range sc.ready {
 		e := &sc.ready[i]
-		order := zone.Last
-		if e.explicit {
-			order = zone.First
+		switch label := e.label(); {
+		case label == "":
+			sc.AddHostPTR(e.addr, zone.Tier(tier, zone.Last))
+		case e.hostname == "":
+			sc.AddPTR(e.addr, zone.Tier(tier, zone.Last), label)
+		default:
+			sc.AddPTR(e.addr, zone.Tier(tier, zone.First), label)
 		}
-		child(sc.base, e.name(), func(target dnsname.Name) {
-			sc.ptr(e.addr, zone.Tier(tier, order), target)
-		})
 	}
 }

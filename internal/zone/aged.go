@@ -40,27 +40,24 @@ func (db *DB) age(s *Scratch, qname []byte, a *Answer) {
 
 // agedAt is the nearest mark of age at the name or above it, or nil.
 func (db *DB) agedAt(qname []byte) *Aged {
-	t := db.table.Load()
-	for at := 0; at < len(qname); at += 1 + int(qname[at]) {
-		if n := t.find(qname[at:]); n != nil {
-			if b := n.seen.Load(); b.age() != nil {
-				return b.marks.Aged
-			}
+	for n, _, _ := db.closest(qname); n != nil; n = n.parent {
+		if g := n.seen.Load().age(); g != nil {
+			return g
 		}
 	}
 	return nil
 }
 
-func (b *bundle) age() *Aged {
-	if b == nil || b.marks == nil {
+func (t *Subtree) age() *Aged {
+	if t == nil {
 		return nil
 	}
-	return b.marks.Aged
+	return t.marks.Aged
 }
 
 // countAged keeps count of the marks of age that are seen, so that lookups need
 // not look for them when there are none.
-func (db *DB) countAged(before, after *bundle) {
+func (db *DB) countAged(before, after *Subtree) {
 	switch {
 	case before.age() == nil && after.age() != nil:
 		db.aged.Add(1)

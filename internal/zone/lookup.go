@@ -1,6 +1,8 @@
 package zone
 
 import (
+	"sync/atomic"
+
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
 )
@@ -34,8 +36,8 @@ type Answer struct {
 // Scratch is what a lookup works in; one goroutine uses it at a time. Its zero
 // value is ready.
 type Scratch struct {
-	name [dnsname.MaxWire + dnsname.MaxLabel]byte
-	addr dnswire.SingleAddr
+	name [dnsname.MaxWire]byte
+	made dnswire.Assembly
 	soa  dnswire.SOA
 }
 
@@ -43,7 +45,13 @@ type Scratch struct {
 // lower-case and without the root's closing zero octet. ANY finds one RRset
 // (RFC 8482, section 4.1). It takes no lock and allocates nothing.
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
+	before := db.published.Load()
 	a := db.lookup(s, qname, qtype)
+	if a.Outcome == NXDomain && db.published.Load() != before {
+		// The name may have come meanwhile, and what denies it behind it: see
+		// Apply.
+		a = db.lookup(s, qname, qtype)
+	}
 	if db.aged.Load() != 0 {
 		db.age(s, qname, &a)
 	}
@@ -51,57 +59,103 @@ func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 }
 
 func (db *DB) lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
-	if a, ok := db.exact(qname, qtype); ok {
-		return a
-	}
-	denial := db.deny(s, qname, qtype)
-	if denial.Outcome == NXDomain {
-		// The name may have come meanwhile, and what denies it behind it: see
-		// Apply.
-		if a, ok := db.exact(qname, qtype); ok {
-			return a
-		}
-	}
-	return denial
-}
-
-// exact is the answer at the name, if it exists.
-func (db *DB) exact(qname []byte, qtype dnswire.Type) (a Answer, exists bool) {
-	n := db.table.Load().find(qname)
+	n, at, child := db.closest(qname)
 	if n == nil {
-		return Answer{}, false
+		return Answer{Outcome: NotHere}
 	}
-	return n.answer(qtype)
+	a := Answer{Outcome: NXDomain, SOA: n.zone.soa.Load()}
+	exists := false
+	if at == 0 {
+		exists = n.answer(&a, qtype)
+	} else {
+		exists = n.answerBelow(s, &a, qname[:at], qtype)
+	}
+	if !exists && n.zone.reverse {
+		exists = db.answerReverse(s, &a, qname, qtype)
+	}
+	if !exists {
+		n.explain(&a, qname, at, child)
+	}
+	return a
 }
 
-// answer is the answer at a name, if it exists.
-func (n *node) answer(qtype dnswire.Type) (a Answer, exists bool) {
-	b := n.seen.Load() // before exists: see publish
-	if !n.exists.Load() && (b == nil || len(b.sets) == 0) {
-		return Answer{}, false
+// closest finds the node of qname or, where there is none, of its closest
+// ancestor that has one: where in qname that begins, and where the name
+// directly below it does.
+func (db *DB) closest(qname []byte) (n *node, at, child int) {
+	t, depth := db.table.Load(), int(db.depth(qname).Load())
+	for labels := countLabels(qname); labels > 0; labels-- {
+		if labels <= depth {
+			if n := t.find(qname[at:]); n != nil {
+				return n, at, child
+			}
+		}
+		child, at = at, at+1+int(qname[at])
 	}
-	a = Answer{Outcome: NoData, SOA: n.zone.soa.Load()}
+	return nil, 0, 0
+}
+
+// depth is how many labels the longest name of a node ever had, among reverse
+// names or others: the one are long, and their nodes few and high up.
+func (db *DB) depth(name []byte) *atomic.Int32 {
+	const arpa = "\x04arpa"
+	if n := len(name) - len(arpa); n >= 0 && string(name[n:]) == arpa {
+		return &db.depths[1]
+	}
+	return &db.depths[0]
+}
+
+func countLabels(qname []byte) int {
+	count := 0
+	for off := 0; off < len(qname); off += 1 + int(qname[off]) {
+		count++
+	}
+	return count
+}
+
+// answer answers at n's name, if it exists.
+func (n *node) answer(a *Answer, qtype dnswire.Type) (exists bool) {
+	t := n.seen.Load() // before exists: see publish
+	sets := t.base()
+	if len(sets) == 0 && !n.exists.Load() {
+		return false
+	}
+	a.Outcome = NoData
 	if n.zone.apex == n && qtype == dnswire.TypeSOA {
 		a.Outcome = Authority
-		return a, true
+		return true
 	}
-	if b == nil {
-		return a, true
+	t.answer(a, sets, qtype)
+	if a.Outcome == NoData && t != nil && t.marks.Note != nil {
+		a.deny(NoData, t.marks.Note)
 	}
-	for _, set := range b.sets {
+	return true
+}
+
+// answerBelow answers at the name that labels make below n's, if it exists.
+func (n *node) answerBelow(s *Scratch, a *Answer, labels []byte, qtype dnswire.Type) (exists bool) {
+	t := n.seen.Load()
+	if sets, exists := t.find(labels); exists {
+		t.answer(a, sets, qtype)
+		return true
+	}
+	return len(labels) == 1+int(labels[0]) && n.answerHost(s, a, labels, qtype)
+}
+
+// answer answers from the RRsets at the given places.
+func (t *Subtree) answer(a *Answer, places []byte, qtype dnswire.Type) {
+	a.Outcome = NoData
+	for ; len(places) > 0; places = places[placeLen:] {
+		set := dnswire.ReadRRset(t.data[place(places):])
 		switch {
 		case set.Type == qtype || qtype == dnswire.TypeANY:
 			a.Outcome, a.RRset = Found, set
-			return a, true
+			return
 		case set.Type == dnswire.TypeCNAME:
 			a.Outcome, a.RRset = Alias, set
-			return a, true
+			return
 		}
 	}
-	if b.marks != nil && b.marks.Note != nil {
-		a.deny(NoData, b.marks.Note)
-	}
-	return a, true
 }
 
 // deny sets the outcome, or Unanswered when the note says that there is no
@@ -113,79 +167,19 @@ func (a *Answer) deny(o Outcome, note *Note) {
 	}
 }
 
-// deny is the answer at a name that does not exist, unless it turns out to
-// spell a child's address. It goes up from the name, to the first note and to
-// the zone's apex.
-func (db *DB) deny(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
-	t := db.table.Load()
-	labels, depth := countLabels(qname), int(db.depth.Load())
-	at, child := 0, 0 // where the name in hand and the one below it begin
-	for ; labels > 0; labels, child, at = labels-1, at, at+1+int(qname[at]) {
-		if labels > depth {
-			continue
-		}
-		n := t.find(qname[at:])
-		if n == nil {
-			continue
-		}
-		a := Answer{Outcome: NXDomain, SOA: n.zone.soa.Load()}
-		direct := at != 0 && at == 1+int(qname[0])
-		if b := n.seen.Load(); b != nil && b.marks != nil {
-			if direct && b.marks.Children != Exact {
-				if found, ok := db.spelled(s, b.marks, qname, qtype, &a); ok {
-					return found
-				}
-			}
-			if note := b.marks.noteFor(qname, at, child); note != nil {
+// explain denies qname with the nearest note, going up from n to the zone's
+// apex; n's name begins at the given place, the one below it at child.
+func (n *node) explain(a *Answer, qname []byte, at, child int) {
+	for {
+		if t := n.seen.Load(); t != nil {
+			if note := t.marks.noteFor(qname, at, child); note != nil {
 				a.deny(NXDomain, note)
-				return a
+				return
 			}
 		}
 		if n.zone.apex == n {
-			return a
+			return
 		}
+		n, child, at = n.parent, at, at+1+int(qname[at])
 	}
-	return Answer{Outcome: NotHere}
-}
-
-// noteFor is the note for a denial of qname, said by the name that begins at
-// the given place; child is where the name below it begins.
-func (m *Marks) noteFor(qname []byte, at, child int) *Note {
-	if at == 0 {
-		return m.Note
-	}
-	if qname[child] > 0 && qname[child+1] == '_' && m.Underscored != nil {
-		return m.Underscored
-	}
-	return m.Below
-}
-
-// spelled answers for a name directly below one whose children are addresses,
-// when its first label spells one.
-func (db *DB) spelled(s *Scratch, m *Marks, qname []byte, qtype dnswire.Type, denial *Answer) (Answer, bool) {
-	first := 1 + int(qname[0])
-	addr, ok := dnsname.ParseDashedAddr(qname[1:first])
-	if !ok {
-		return Answer{}, false
-	}
-	if m.Children == Synthesized {
-		a := Answer{Outcome: NoData, SOA: denial.SOA}
-		set := s.addr.Set(addr, m.ChildTTL)
-		if set.Type == qtype || qtype == dnswire.TypeANY {
-			a.Outcome, a.RRset = Found, set
-		}
-		return a, true
-	}
-	name := dnsname.AppendDashedAddr(s.name[:1], addr)
-	name[0] = byte(len(name) - 1)
-	name = append(name, qname[first:]...)
-	return db.exact(name, qtype)
-}
-
-func countLabels(qname []byte) int {
-	count := 0
-	for off := 0; off < len(qname); off += 1 + int(qname[off]) {
-		count++
-	}
-	return count
 }

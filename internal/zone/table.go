@@ -7,30 +7,23 @@ import (
 	"portolan.dev/portolan/internal/dnsname"
 )
 
-// node is a name that somebody contributes to, or an ancestor of one. It stays
-// the same as long as it is in the table.
+// node is a name that a subtree or hosts are given for, or an ancestor of one.
+// It stays the same as long as it is in the table.
 type node struct {
-	hash   uint64
 	name   dnsname.Name
 	parent *node // nil at the apex of an outermost zone
 	zone   *authority
 
 	// What readers see. A name that does not exist may be seen for its notes.
-	seen   atomic.Pointer[bundle]
+	seen   atomic.Pointer[Subtree]
+	hosts  atomic.Pointer[hosts] // nil when there are none
 	exists atomic.Bool
 
 	// The writer's own.
-	shares   []ownedShare // by owner
-	children int          // nodes directly below
-	existing int          // those of them that exist
-	touched  bool         // by the change in hand, and next is not seen yet
-	next     *bundle      // what its shares make together
-	pruned   bool         // out of the table
-}
-
-type ownedShare struct {
-	owner  Owner
-	bundle *bundle
+	touched  bool  // by the change in hand
+	pruned   bool  // out of the table
+	children int32 // nodes directly below
+	existing int32 // those of them that exist
 }
 
 // table finds nodes by name: open addressing, linear probing. One writer puts
@@ -39,7 +32,7 @@ type ownedShare struct {
 type table struct {
 	seed  maphash.Seed
 	slots []slot
-	used  int // slots whose tag is not free: nodes and graves
+	used  int // slots whose tag is not free: of nodes, and graves
 	nodes int
 }
 
@@ -89,11 +82,17 @@ func (t *table) find(labels []byte) *node {
 // put adds n, which must not be there, and gives the table that then holds
 // it: t, or a larger one.
 func (t *table) put(n *node) *table {
-	if 2*(t.used+1) > len(t.slots) {
+	if 4*(t.used+1) > 3*len(t.slots) {
 		t = t.rebuilt()
 	}
+	t.place(n, t.hashName(n.name))
+	return t
+}
+
+// place puts n into the first slot that is free for its tag.
+func (t *table) place(n *node, tag uint64) {
 	mask := uint64(len(t.slots) - 1)
-	i := n.hash & mask
+	i := tag & mask
 	for t.slots[i].tag.Load() >= firstTag {
 		i = (i + 1) & mask
 	}
@@ -102,19 +101,20 @@ func (t *table) put(n *node) *table {
 	}
 	t.nodes++
 	t.slots[i].node.Store(n)
-	t.slots[i].tag.Store(n.hash)
-	return t
+	t.slots[i].tag.Store(tag)
 }
 
 // rebuilt is a table of t's nodes without graves, with room for as many again.
 func (t *table) rebuilt() *table {
 	size := minTable
-	for size < 4*(t.nodes+1) {
+	for size < 2*(t.nodes+1) {
 		size *= 2
 	}
 	fresh := newTable(t.seed, size)
-	for n := range t.all {
-		fresh.put(n)
+	for i := range t.slots {
+		if n := t.slots[i].node.Load(); n != nil {
+			fresh.place(n, t.slots[i].tag.Load())
+		}
 	}
 	return fresh
 }
@@ -122,7 +122,7 @@ func (t *table) rebuilt() *table {
 // remove takes n out and gives the table that is left: t, or a smaller one.
 func (t *table) remove(n *node) *table {
 	mask := uint64(len(t.slots) - 1)
-	for i := n.hash & mask; t.slots[i].tag.Load() != freeTag; i = (i + 1) & mask {
+	for i := t.hashName(n.name) & mask; t.slots[i].tag.Load() != freeTag; i = (i + 1) & mask {
 		if t.slots[i].node.Load() == n {
 			t.slots[i].tag.Store(graveTag)
 			t.slots[i].node.Store(nil)

@@ -1,0 +1,147 @@
+package zone
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// Hosts are addresses that one source gives a parent: for each there is a
+// name directly below the parent that spells it with dashes, with its A or
+// AAAA record. Several sources may give one parent the same address.
+type Hosts struct {
+	Parent dnsname.Name
+	Source string // tells sources of one parent apart
+	Addrs  []netip.Addr
+	TTL    uint32 // in seconds
+	// Reverse makes the addresses' reverse names point to the hosts.
+	Reverse bool
+	Rank    Rank
+}
+
+// hosts are those of one parent that come and go one by one. What stands in a
+// Subtree comes and goes with it.
+type hosts struct {
+	ttls index[ttl] // of the records of each host, the lowest first
+
+	// The writer's own.
+	sources map[string]string // what each source gives, as Hosts.pack packs it
+	deltas  []delta[ttl]      // by the change in hand
+	touched bool              // by it
+}
+
+// holds tells whether h makes its parent exist.
+func (h *hosts) holds() bool { return h != nil && !h.ttls.empty() }
+
+// ttl is the TTL of a host's record, in seconds.
+type ttl uint32
+
+func (t ttl) Equal(o ttl) bool { return t == o }
+
+// pack packs TTL, rank and addresses, and nothing when there are none.
+func (h *Hosts) pack() string {
+	if len(h.Addrs) == 0 {
+		return ""
+	}
+	var buf [64]byte
+	b := binary.BigEndian.AppendUint32(buf[:0], h.TTL)
+	b = append(b, 0, byte(h.Rank))
+	if h.Reverse {
+		b[4] = 1
+	}
+	for _, addr := range h.Addrs {
+		if hostFits(h.Parent, addr) {
+			k := keyOf(addr)
+			b = append(append(b, byte(k.length)), k.octets()...)
+		}
+	}
+	return string(b)
+}
+
+// unpack gives what packed says of each host below parent.
+func unpack(packed string, parent dnsname.Name, each func(netip.Addr, ttl, *pointer)) {
+	if packed == "" {
+		return
+	}
+	b := []byte(packed)
+	p := pointer{base: parent, ttl: binary.BigEndian.Uint32(b), rank: Rank(b[5]), host: true}
+	target := &p
+	if b[4] == 0 {
+		target = nil
+	}
+	for b = b[6:]; len(b) > 0; b = b[1+b[0]:] {
+		addr, _ := netip.AddrFromSlice(b[1 : 1+b[0]])
+		each(addr, ttl(p.ttl), target)
+	}
+}
+
+// answerHost answers at a name directly below n whose label spells an address,
+// if it exists.
+func (n *node) answerHost(s *Scratch, a *Answer, label []byte, qtype dnswire.Type) (exists bool) {
+	addr, ok := dnsname.ParseDashedAddr(label[1:])
+	if !ok {
+		return false
+	}
+	t, children := n.seen.Load(), Exact
+	if t != nil {
+		children = t.marks.Children
+	}
+	if children == Synthesized {
+		a.address(s, addr, t.marks.ChildTTL, qtype)
+		return true
+	}
+	if children == Exact && string(appendHostLabel(s.name[:0], addr)) != string(label) {
+		return false
+	}
+	if t.hasHost(addr) {
+		a.address(s, addr, t.ttl, qtype)
+		return true
+	}
+	if h := n.hosts.Load(); h != nil {
+		if ttls := h.ttls.find(addr); len(ttls) > 0 {
+			a.address(s, addr, uint32(ttls[0]), qtype)
+			return true
+		}
+	}
+	sets, exists := t.find(appendHostLabel(s.name[:0], addr))
+	if exists {
+		t.answer(a, sets, qtype)
+	}
+	return exists
+}
+
+// address answers at a host.
+func (a *Answer) address(s *Scratch, addr netip.Addr, ttl uint32, qtype dnswire.Type) {
+	a.Outcome = NoData
+	if t := addrType(addr); t == qtype || qtype == dnswire.TypeANY {
+		a.Outcome, a.RRset = Found, s.made.Addr(addr, ttl)
+	}
+}
+
+// showHosts shows readers what deltas make of n's hosts. Whether n exists no
+// more by them is left to dropHosts.
+func (n *node) showHosts() {
+	h := n.hosts.Load()
+	apply(&h.ttls, h.deltas, func(_ netip.Addr, old, all []ttl) {
+		slices.Sort(all)
+		if len(old) == 0 || len(all) == 0 || old[0] != all[0] {
+			n.zone.touched = true
+		}
+	})
+	h.deltas, h.touched = nil, false
+	if h.holds() {
+		n.settle(true)
+	}
+}
+
+// dropHosts takes n from readers where it existed by its hosts, and forgets
+// hosts that no source gives.
+func (n *node) dropHosts() {
+	n.settle(n.holds())
+	if len(n.hosts.Load().sources) == 0 {
+		n.hosts.Store(nil)
+	}
+}

@@ -79,13 +79,13 @@ func unpack(packed string, parent dnsname.Name, each func(netip.Addr, ttl, *poin
 }
 
 // answerHost answers at a name directly below n whose label spells an address,
-// if it exists.
-func (n *node) answerHost(s *Scratch, a *Answer, label []byte, qtype dnswire.Type) (exists bool) {
+// if it exists; t is what is seen of n.
+func (n *node) answerHost(s *Scratch, a *Answer, t *Subtree, label []byte, qtype dnswire.Type) (exists bool) {
 	addr, ok := dnsname.ParseDashedAddr(label[1:])
 	if !ok {
 		return false
 	}
-	t, children := n.seen.Load(), Exact
+	children := Exact
 	if t != nil {
 		children = t.marks.Children
 	}

@@ -139,7 +139,7 @@ func (n *node) answerBelow(s *Scratch, a *Answer, labels []byte, qtype dnswire.T
 		t.answer(a, sets, qtype)
 		return true
 	}
-	return len(labels) == 1+int(labels[0]) && n.answerHost(s, a, labels, qtype)
+	return len(labels) == 1+int(labels[0]) && n.answerHost(s, a, t, labels, qtype)
 }
 
 // answer answers from the RRsets at the given places.

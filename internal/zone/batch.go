@@ -102,7 +102,9 @@ func (b *batch) show() {
 		}
 	})
 	for _, n := range b.parents {
-		n.showHosts()
+		if len(n.hosts.Load().sources) > 0 {
+			n.changeHosts()
+		}
 	}
 	b.db.published.Add(1)
 	for _, s := range b.steps {
@@ -120,7 +122,10 @@ func (b *batch) drop() {
 		}
 	}
 	for _, n := range b.parents {
-		n.dropHosts()
+		if len(n.hosts.Load().sources) == 0 {
+			n.changeHosts()
+			n.hosts.Store(nil)
+		}
 		b.db.prune(n)
 	}
 	for _, s := range b.steps {

@@ -38,7 +38,7 @@ func (db *DB) Entries() []Entry {
 // put below it.
 func (n *node) appendEntries(entries []Entry) []Entry {
 	apex := n.zone.apex
-	e := Entry{Name: n.name, Zone: apex.name, Exists: n.exists.Load()}
+	e := Entry{Name: n.name, Zone: apex.name, Exists: n.exists}
 	if apex == n {
 		e.SOA = n.zone.soa.Load()
 	}

@@ -121,9 +121,8 @@ func (a *Answer) address(s *Scratch, addr netip.Addr, ttl uint32, qtype dnswire.
 	}
 }
 
-// showHosts shows readers what deltas make of n's hosts. Whether n exists no
-// more by them is left to dropHosts.
-func (n *node) showHosts() {
+// changeHosts shows readers what deltas make of n's hosts.
+func (n *node) changeHosts() {
 	h := n.hosts.Load()
 	apply(&h.ttls, h.deltas, func(_ netip.Addr, old, all []ttl) {
 		slices.Sort(all)
@@ -132,16 +131,5 @@ func (n *node) showHosts() {
 		}
 	})
 	h.deltas, h.touched = nil, false
-	if h.holds() {
-		n.settle(true)
-	}
-}
-
-// dropHosts takes n from readers where it existed by its hosts, and forgets
-// hosts that no source gives.
-func (n *node) dropHosts() {
-	n.settle(n.holds())
-	if len(n.hosts.Load().sources) == 0 {
-		n.hosts.Store(nil)
-	}
+	n.settle()
 }

@@ -115,17 +115,15 @@ func countLabels(qname []byte) int {
 
 // answer answers at n's name, if it exists.
 func (n *node) answer(a *Answer, qtype dnswire.Type) (exists bool) {
-	t := n.seen.Load() // before exists: see publish
-	sets := t.base()
-	if len(sets) == 0 && !n.exists.Load() {
+	t, apex := n.seen.Load(), n.zone.apex == n
+	if !apex && !t.holds() && !n.hosts.Load().holds() && !n.nonTerminal.Load() {
 		return false
 	}
-	a.Outcome = NoData
-	if n.zone.apex == n && qtype == dnswire.TypeSOA {
+	if apex && qtype == dnswire.TypeSOA {
 		a.Outcome = Authority
 		return true
 	}
-	t.answer(a, sets, qtype)
+	t.answer(a, t.base(), qtype)
 	if a.Outcome == NoData && t != nil && t.marks.Note != nil {
 		a.deny(NoData, t.marks.Note)
 	}

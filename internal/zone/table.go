@@ -15,11 +15,12 @@ type node struct {
 	zone   *authority
 
 	// What readers see. A name that does not exist may be seen for its notes.
-	seen   atomic.Pointer[Subtree]
-	hosts  atomic.Pointer[hosts] // nil when there are none
-	exists atomic.Bool
+	seen        atomic.Pointer[Subtree]
+	hosts       atomic.Pointer[hosts] // nil when there are none
+	nonTerminal atomic.Bool           // a name directly below it exists that is a node
 
 	// The writer's own.
+	exists   bool
 	touched  bool  // by the change in hand
 	pruned   bool  // out of the table
 	children int32 // nodes directly below

@@ -68,7 +68,7 @@ func New(zones ...dnswire.SOA) (*DB, error) {
 		}
 		z.apex, n.zone = n, z
 		z.reverse = holdsReverse(soa.Zone)
-		n.settle(false)
+		n.settle()
 		db.zones = append(db.zones, z)
 	}
 	return db, nil
@@ -160,30 +160,22 @@ func (db *DB) publish(n *node, t *Subtree) {
 		n.zone.touched = true
 	}
 	db.countAged(before, t)
-	// Readers look at seen before exists, so a name never seems to exist
-	// without the records that it exists by.
-	if t.holds() {
-		n.seen.Store(t)
-		n.settle(true)
-	} else {
-		n.settle(n.hosts.Load().holds())
-		n.seen.Store(t)
-	}
+	n.seen.Store(t)
+	n.settle()
 	db.published.Add(1)
 }
 
 // holds tells whether what is given for n makes it exist.
 func (n *node) holds() bool { return n.seen.Load().holds() || n.hosts.Load().holds() }
 
-// settle works out whether n exists, given whether it holds anything, and so
-// its ancestors.
-func (n *node) settle(holds bool) {
+// settle works out whether n exists, and so its ancestors.
+func (n *node) settle() {
 	for {
-		exists := n.zone.apex == n || n.existing > 0 || holds
-		if exists == n.exists.Load() {
+		exists := n.zone.apex == n || n.existing > 0 || n.holds()
+		if exists == n.exists {
 			return
 		}
-		n.exists.Store(exists)
+		n.exists = exists
 		if n = n.parent; n == nil {
 			return
 		}
@@ -192,7 +184,7 @@ func (n *node) settle(holds bool) {
 		} else {
 			n.existing--
 		}
-		holds = n.holds()
+		n.nonTerminal.Store(n.existing > 0)
 	}
 }
 

@@ -53,12 +53,13 @@ func NewChaosTXT(text string) RRset {
 }
 
 func appendRecord(wire []byte, t Type, class Class, ttl uint32, rdata []byte) []byte {
-	wire = binary.BigEndian.AppendUint16(wire, questionPointer)
-	wire = binary.BigEndian.AppendUint16(wire, uint16(t))
-	wire = binary.BigEndian.AppendUint16(wire, uint16(class))
-	wire = binary.BigEndian.AppendUint32(wire, ttl)
-	wire = binary.BigEndian.AppendUint16(wire, uint16(len(rdata)))
-	return append(wire, rdata...)
+	var fixed [recordFixed]byte
+	binary.BigEndian.PutUint16(fixed[:], questionPointer)
+	binary.BigEndian.PutUint16(fixed[2:], uint16(t))
+	binary.BigEndian.PutUint16(fixed[4:], uint16(class))
+	binary.BigEndian.PutUint32(fixed[6:], ttl)
+	binary.BigEndian.PutUint16(fixed[10:], uint16(len(rdata)))
+	return append(append(wire, fixed[:]...), rdata...)
 }
 
 // AppendRRset appends the RRset that NewRRset makes of the same, in a form

@@ -80,13 +80,15 @@ func (t *Subtree) find(labels []byte) (sets []byte, exists bool) {
 	low, high := 0, int(t.names)
 	for low < high {
 		middle := int(uint(low+high) / 2)
-		at, sets := t.name(middle)
-		switch bytes.Compare(at, labels) {
-		case 0:
+		b := t.data[place(t.data[middle*placeLen:]):]
+		order := bytes.Compare(b[1:1+b[0]], labels)
+		if order == 0 {
+			_, sets = t.name(middle)
 			return sets, true
-		case -1:
+		}
+		if order < 0 {
 			low = middle + 1
-		default:
+		} else {
 			high = middle
 		}
 	}

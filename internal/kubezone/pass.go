@@ -33,9 +33,9 @@ type pass struct {
 	base    dnsname.Name // of the subtree in hand
 	parents map[parent]dnsname.Name
 	ready   []endpoint // of the Service in hand
-	// target and rdata are in wire form.
+	// target is a name in wire form, rdata an SRV record's with such a name.
 	target [dnsname.MaxWire]byte
-	rdata  [2 * dnsname.MaxWire]byte
+	rdata  [6 + dnsname.MaxWire]byte
 }
 
 // parent is what stands above the names of a Namespace's objects of one kind.

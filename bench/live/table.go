@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// figure is one number of each round, and how it is written.
+type figure func(*round) float64
+
+// row is one line of the table.
+type row struct {
+	what string
+	of   figure
+	unit string
+	goal float64 // Portolan's part of CoreDNS' number, at most; 0 is none
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// quantile gives the figure of times at q, between 0 and 1.
+func quantile(q float64, times func(*round) []time.Duration) figure {
+	return func(r *round) float64 {
+		sorted := slices.Sorted(slices.Values(times(r)))
+		return milliseconds(sorted[min(int(q*float64(len(sorted))), len(sorted)-1)])
+	}
+}
+
+func rows() (all []row) {
+	all = []row{
+		{"resident memory, 5 s after ready", func(r *round) float64 { return r.memory }, "MiB", 1. / 3},
+		{"resident memory, most while loading", func(r *round) float64 { return r.peak }, "MiB", 1. / 3},
+		{"start until ready and right", func(r *round) float64 { return milliseconds(r.ready) }, "ms", 1. / 2},
+		{"processor time for that", func(r *round) float64 { return milliseconds(r.readyCost) }, "ms", 0},
+	}
+	for _, kind := range []struct {
+		what  string
+		times func(*round) []time.Duration
+	}{
+		{"change to answer", func(r *round) []time.Duration { return r.change }},
+		{"the same in a storm", func(r *round) []time.Duration { return r.storm }},
+		{"the same in a stream", func(r *round) []time.Duration { return r.stream }},
+	} {
+		all = append(all,
+			row{kind.what + ", p50", quantile(.5, kind.times), "ms", 1},
+			row{kind.what + ", p99", quantile(.99, kind.times), "ms", 1},
+			row{kind.what + ", most", quantile(1, kind.times), "ms", 0})
+	}
+	return append(all,
+		row{"changes in the storm", func(r *round) float64 { return r.stormRate }, "/s", 0},
+		row{"changes in the stream", func(r *round) float64 { return r.streamRate }, "/s", 0})
+}
+
+// spread is the median of a figure over the rounds, and between what it was.
+type spread struct{ median, least, most float64 }
+
+func over(rounds []*round, f figure) spread {
+	var values []float64
+	for _, r := range rounds {
+		values = append(values, f(r))
+	}
+	slices.Sort(values)
+	return spread{values[len(values)/2], values[0], values[len(values)-1]}
+}
+
+func (s spread) String() string {
+	return fmt.Sprintf("%s (%s to %s)", short(s.median), short(s.least), short(s.most))
+}
+
+// short writes three digits or so.
+func short(f float64) string {
+	switch {
+	case f < 1:
+		return fmt.Sprintf("%.2f", f)
+	case f < 100:
+		return fmt.Sprintf("%.1f", f)
+	}
+	return fmt.Sprintf("%.0f", f)
+}
+
+func markdown(s *settings, machine string, halves []*half) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "CoreDNS 1.15.0 and Portolan, %d rounds, %d changes each, medians (least to most). %s;", s.rounds, s.changes, machine)
+	var others []float64
+	for _, h := range halves {
+		others = append(others, h.others...)
+	}
+	slices.Sort(others)
+	fmt.Fprintf(&b, " processors in use by others while all of this was idle: %.0f%% (%.0f%% to %.0f%%).\n\n",
+		100*others[len(others)/2], 100*others[0], 100*others[len(others)-1])
+	b.WriteString("| | CoreDNS | Portolan | Portolan/CoreDNS | goal | |\n|---|---|---|---|---|---|\n")
+	for _, h := range halves {
+		h.write(&b)
+	}
+	return b.String()
+}
+
+func (h *half) write(b *strings.Builder) {
+	fmt.Fprintf(b, "| **%d Services of %d endpoints, %d headless of %d, %d Pods** | | | | | |\n",
+		h.sizes.services, clusterIPEndpoints, h.sizes.headless, headlessEndpoints, h.sizes.pods)
+	for _, r := range rows() {
+		their, our := over(h.rounds[theirs], r.of), over(h.rounds[ours], r.of)
+		ratio := our.median / their.median
+		goal, met := "", ""
+		if r.goal > 0 {
+			goal, met = fmt.Sprintf("≤ %.2f", r.goal), "missed"
+			if ratio <= r.goal {
+				met = "met"
+			}
+		}
+		fmt.Fprintf(b, "| %s, %s | %s | %s | %.2f | %s | %s |\n", r.what, r.unit, their, our, ratio, goal, met)
+	}
+	first := func(r *round) [outcomes]int { return r.firstSecond }
+	without := func(r *round) [outcomes]int { return r.withoutAPI }
+	fmt.Fprintf(b, "| first second, a query each ms | %s | %s | | no wrong NXDOMAIN | %s |\n",
+		tell(h.rounds[theirs], first), tell(h.rounds[ours], first), metIf(none(h.rounds[ours], first, nxDomain)))
+	fmt.Fprintf(b, "| start without the API, %s, a query each 10 ms | %s | %s | | no wrong NXDOMAIN | %s |\n", watched,
+		tell(h.rounds[theirs], without), tell(h.rounds[ours], without), metIf(none(h.rounds[ours], without, nxDomain)))
+	warm := over(h.rounds[oursWarm], func(r *round) float64 { return milliseconds(r.withoutAPIAnswers) })
+	fmt.Fprintf(b, "| the same, with a snapshot | has none | %s | | | |\n", tell(h.rounds[oursWarm], without))
+	fmt.Fprintf(b, "| until its first right answer, ms | never | %s | | ≤ 1000 | %s |\n", warm, metIf(warm.least > 0 && warm.most <= 1000))
+}
+
+func metIf(met bool) string {
+	if met {
+		return "met"
+	}
+	return "missed"
+}
+
+// tell says in words what became of queries, medians over the rounds.
+func tell(rounds []*round, of func(*round) [outcomes]int) string {
+	var parts []string
+	for o, name := range []string{noReply: "no reply", right: "right", servFail: "SERVFAIL", nxDomain: "NXDOMAIN", otherwise: "otherwise wrong"} {
+		if s := over(rounds, func(r *round) float64 { return float64(of(r)[o]) }); s.most > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.0f (%.0f to %.0f)", name, s.median, s.least, s.most))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// none tells whether there was no such outcome in any round.
+func none(rounds []*round, of func(*round) [outcomes]int, o outcome) bool {
+	return over(rounds, func(r *round) float64 { return float64(of(r)[o]) }).most == 0
+}
+
+// Marks in Markdown, between which the table is put.
+const (
+	beginMark = "<!-- live: begin -->\n"
+	endMark   = "<!-- live: end -->\n"
+)
+
+func writeInto(file, table string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(text), beginMark)
+	_, after, ended := strings.Cut(rest, endMark)
+	if !ok || !ended {
+		return fmt.Errorf("%s: the marks %q and %q are not both there", file, beginMark, endMark)
+	}
+	return os.WriteFile(file, []byte(before+beginMark+table+endMark+after), 0o644)
+}

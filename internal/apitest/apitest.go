@@ -70,7 +70,8 @@ type Fault struct {
 	HangUp bool
 	// Resource is the one that Status and HangUp are for; all when empty.
 	Resource string
-	// Silent sends no events, though the connection is there.
+	// Silent sends no events, and answers no list, though the connection is
+	// there.
 	Silent bool
 	// NoWatchList refuses to send lists as streams, as old servers do.
 	NoWatchList bool
@@ -308,6 +309,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	case q.watch:
 		s.watch(w, r, &q)
+	case fault.Silent:
+		<-r.Context().Done()
 	default:
 		s.list(w, &q)
 	}

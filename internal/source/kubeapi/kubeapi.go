@@ -109,6 +109,15 @@ func (s *Source) heard() {
 	})
 }
 
+// abandon closes the connections to the API, if it was silent on all that is
+// read: what is asked next must not go where nothing came from.
+func (s *Source) abandon() {
+	talks := func(r *reading) bool { return r.silence() <= s.cfg.Silence }
+	if !slices.ContainsFunc(s.readings, talks) {
+		s.clients.dialer.CloseAll()
+	}
+}
+
 // settle ends the time in which what comes from a snapshot is confirmed.
 func (s *Source) settle(ctx context.Context) error {
 	select {

@@ -105,10 +105,9 @@ var (
 	errHungUp     = fmt.Errorf("%w: connection closed or timed out", errUnanswered)
 )
 
-// unanswered is the error of a request that nobody answered. What is asked next
-// must not go the same way.
+// unanswered is the error of a request that nobody answered.
 func (r *reading) unanswered() error {
-	r.source.clients.dialer.CloseAll()
+	r.source.abandon()
 	return fmt.Errorf("%w within %s", errUnanswered, r.source.cfg.Silence)
 }
 
@@ -224,9 +223,7 @@ func (r *reading) watchdog(ctx context.Context, limit time.Duration) error {
 		case <-ticker.C:
 		}
 		if w := r.doubt(limit); w != nil {
-			// What is asked next must not go where nothing came from. Other
-			// watches begin anew where they were.
-			r.source.clients.dialer.CloseAll()
+			r.source.abandon()
 			w.Stop()
 		}
 	}

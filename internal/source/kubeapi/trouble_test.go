@@ -50,6 +50,7 @@ func TestAPIErrors(t *testing.T) {
 			w.api.Put(service("web", "10.0.0.1"), slice("web-1", "10.1.0.2"))
 			w.awaitService("web")
 			w.awaitRequests("endpointslices", before, 5)
+			w.await("a line in the log", func() bool { return len(w.log.lines("can't be read")) > 0 })
 			w.wantLines(1, append(test.words, "can't be read", "resource=endpointslices")...)
 			w.wantLines(1, "level=ERROR")
 			w.wantLines(0, "heard again", "resource=endpointslices")
@@ -215,13 +216,15 @@ func TestSilence(t *testing.T) {
 	w.awaitRequests("services", before, 2)
 	w.await("staleness that goes on growing", func() bool { return w.status(cluster.KindService).Staleness > 2*w.cfg.Silence })
 	w.wantLines(1, "is silent", "resource=services")
-	w.wantLines(0, "heard again")
+	w.wantLines(0, "heard again", "resource=services")
 	w.awaitModel("a silence", "Namespace default", "Service shop/web [10.0.0.1]")
 
 	w.api.Misbehave(apitest.Fault{})
-	w.api.Bookmark()
 	w.awaitModel("its end", "Namespace default", "Service shop/web [10.0.0.2]")
-	w.awaitHealthy()
+	w.await("each kind heard again", func() bool {
+		w.api.Bookmark() // as API servers do from time to time
+		return !slices.ContainsFunc(w.source.Status(), func(st Status) bool { return st.Staleness > 0 })
+	})
 	w.wantLines(1, "heard again", "resource=services")
 }
 
@@ -236,8 +239,8 @@ func TestNoAnswer(t *testing.T) {
 		return !slices.ContainsFunc(w.source.Status(), func(st Status) bool { return st.Problem == nil })
 	})
 	w.awaitRequests("services", 0, 4)
-	w.wantLines(1, "can't be read", "resource=services", "no answer within 500ms")
 	w.wantLines(1, "can't be read", "resource=services")
+	w.wantLines(1, "can't be read", "resource=services", "no answer")
 	w.api.Misbehave(apitest.Fault{})
 	w.awaitFreshness(cluster.Live, w.kinds()...)
 }

@@ -86,14 +86,15 @@ type EndpointSlice struct {
 	Endpoints   []Endpoint
 }
 
-// Endpoint is one endpoint of a slice.
+// Endpoint is one address of an endpoint of a slice. The API lets an endpoint
+// have several addresses of one family, which mean the same; each is one here.
 type Endpoint struct {
-	Addresses []netip.Addr
-	// Ready tells whether the condition ready is true or absent.
-	Ready    bool
+	Addr     netip.Addr
 	Hostname string
 	// Pod is the name of the Pod behind it, when one is named.
 	Pod string
+	// Ready tells whether the condition ready is true or absent.
+	Ready bool
 }
 
 // Pod is a Pod.
@@ -188,11 +189,7 @@ func (s *Service) equal(o *Service) bool {
 
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {
 	return s.Key == o.Key && s.Service == o.Service && s.AddressType == o.AddressType &&
-		slices.Equal(s.Ports, o.Ports) && slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.equal)
-}
-
-func (e Endpoint) equal(o Endpoint) bool {
-	return e.Ready == o.Ready && e.Hostname == o.Hostname && e.Pod == o.Pod && slices.Equal(e.Addresses, o.Addresses)
+		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
 }
 
 func (p *Pod) equal(o *Pod) bool {

@@ -80,7 +80,6 @@ func TestServiceSelects(t *testing.T) {
 func TestEqual(t *testing.T) {
 	differs(t, Service{}, func(a, b *Service) bool { return a.equal(b) })
 	differs(t, EndpointSlice{}, func(a, b *EndpointSlice) bool { return a.equal(b) })
-	differs(t, Endpoint{}, func(a, b *Endpoint) bool { return a.equal(*b) })
 	differs(t, Pod{}, func(a, b *Pod) bool { return a.equal(b) })
 	differs(t, Node{}, func(a, b *Node) bool { return a.equal(b) })
 }

@@ -29,7 +29,7 @@ func syntheticCluster(services, endpoints int) *cluster.Store {
 			slice := &cluster.EndpointSlice{Key: cluster.Key{Namespace: key.Namespace, Name: key.Name + "-x"}, Service: key.Name, AddressType: cluster.IPv4, Ports: ports}
 			for range endpoints {
 				pod = pod.Next()
-				slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addresses: []netip.Addr{pod}, Ready: true})
+				slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: pod, Ready: true})
 			}
 			tx.PutEndpointSlice(slice)
 		}
@@ -74,7 +74,7 @@ func BenchmarkChange(b *testing.B) {
 			for i := range 2 {
 				slices = append(slices, &cluster.EndpointSlice{
 					Key: cluster.Key{Namespace: "ns-0", Name: "service-0-x"}, Service: "service-0", AddressType: cluster.IPv4,
-					Endpoints: []cluster.Endpoint{{Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})}, Ready: true}},
+					Endpoints: []cluster.Endpoint{{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Ready: true}},
 				})
 			}
 			runtime.GC()

@@ -47,7 +47,7 @@ func addHeadless(tx *cluster.Tx, endpoints int, hostnames bool) {
 		slice := &cluster.EndpointSlice{Key: key, Service: key.Name, AddressType: cluster.IPv4, Ports: ports}
 		for j := range 20 {
 			addr = addr.Next()
-			e := cluster.Endpoint{Addresses: []netip.Addr{addr}, Ready: true}
+			e := cluster.Endpoint{Addr: addr, Ready: true}
 			if hostnames {
 				e.Hostname = fmt.Sprintf("%s-%d", key.Name, j)
 			}

@@ -218,7 +218,7 @@ func (r *randomCluster) slice() *cluster.EndpointSlice {
 	s := &cluster.EndpointSlice{Key: r.key(), Service: pick(r, "one", "two", "three", ""), AddressType: cluster.IPv4, Ports: r.ports()}
 	for range r.IntN(4) {
 		s.Endpoints = append(s.Endpoints, cluster.Endpoint{
-			Addresses: r.addrs(), Ready: r.IntN(3) > 0, Hostname: pick(r, "", "", "h-0", "h-1", "10-0-0-1", "fd00--1", "fd00-0--1"), Pod: pick(r, "", "pod-x", "pod.y"),
+			Addr: r.addr(), Ready: r.IntN(3) > 0, Hostname: pick(r, "", "", "h-0", "h-1", "10-0-0-1", "fd00--1", "fd00-0--1"), Pod: pick(r, "", "pod-x", "pod.y"),
 		})
 	}
 	return s

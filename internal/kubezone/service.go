@@ -66,13 +66,11 @@ func (p *pass) collect(s *cluster.Service) {
 			if !e.Ready && !s.PublishNotReady {
 				continue
 			}
-			made := endpoint{hostname: e.Hostname, ports: slice.Ports}
+			made := endpoint{addr: e.Addr, hostname: e.Hostname, ports: slice.Ports}
 			if p.cfg.EndpointPodNames && isLabel(e.Pod) {
 				made.pod = e.Pod
 			}
-			for _, made.addr = range e.Addresses {
-				p.ready = append(p.ready, made)
-			}
+			p.ready = append(p.ready, made)
 		}
 	}
 }
@@ -169,10 +167,8 @@ func (sc *serviceCompiler) appendEndpoint(wire []byte, e *endpoint) (appended []
 func (sc *serviceCompiler) endpoints() int {
 	all := make(map[netip.Addr]struct{})
 	for _, slice := range sc.SlicesOf(sc.Key) {
-		for _, e := range slice.Endpoints {
-			for _, addr := range e.Addresses {
-				all[addr] = struct{}{}
-			}
+		for i := range slice.Endpoints {
+			all[slice.Endpoints[i].Addr] = struct{}{}
 		}
 	}
 	return len(all)

@@ -45,7 +45,7 @@ func exampleDB(t testing.TB) *zone.DB {
 		slice := &cluster.EndpointSlice{Key: cluster.Key{Namespace: "shop", Name: "db-1"}, Service: "db", AddressType: cluster.IPv4, Ports: http}
 		for i := range 20 {
 			slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{
-				Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 244, 0, byte(i)})}, Ready: true, Hostname: fmt.Sprintf("db-%d", i),
+				Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(i)}), Ready: true, Hostname: fmt.Sprintf("db-%d", i),
 			})
 		}
 		tx.PutEndpointSlice(slice)

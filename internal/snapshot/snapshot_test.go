@@ -34,7 +34,7 @@ func model() *cluster.Store {
 		})
 		tx.PutEndpointSlice(&cluster.EndpointSlice{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1"}, Service: "web", AddressType: cluster.IPv4, Ports: ports,
-			Endpoints: []cluster.Endpoint{{Addresses: addrs, Ready: true, Hostname: "a", Pod: "web-x"}},
+			Endpoints: []cluster.Endpoint{{Addr: addrs[0], Ready: true, Hostname: "a", Pod: "web-x"}},
 		})
 		tx.PutPod(&cluster.Pod{
 			Key: cluster.Key{Namespace: "shop", Name: "web-x"}, IPs: addrs, Labels: map[string]string{"app": "web"},

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -149,7 +150,7 @@ func (w *world) model() (lines []string) {
 			lines = append(lines, fmt.Sprintf("Service %s %v", s.Key, s.ClusterIPs))
 		}
 		for s := range v.EndpointSlices() {
-			lines = append(lines, fmt.Sprintf("EndpointSlice %s of %s: %v", s.Key, s.Service, s.Endpoints[0].Addresses))
+			lines = append(lines, fmt.Sprintf("EndpointSlice %s of %s: %v", s.Key, s.Service, []netip.Addr{s.Endpoints[0].Addr}))
 		}
 		for p := range v.Pods() {
 			lines = append(lines, fmt.Sprintf("Pod %s %v", p.Key, p.IPs))

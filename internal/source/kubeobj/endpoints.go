@@ -4,7 +4,6 @@ package kubeobj
 
 import (
 	"fmt"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -37,9 +36,9 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 		slice.Ports = append(slice.Ports, port)
 	}
 	for i := range s.Endpoints {
-		e, bad := sliceEndpoint(field.NewPath("endpoints").Index(i), s.AddressType, &s.Endpoints[i])
+		es, bad := sliceEndpoints(field.NewPath("endpoints").Index(i), s.AddressType, &s.Endpoints[i])
 		errs = append(errs, bad...)
-		slice.Endpoints = append(slice.Endpoints, e)
+		slice.Endpoints = append(slice.Endpoints, es...)
 	}
 	return slice, errs
 }
@@ -61,7 +60,9 @@ func slicePort(path *field.Path, p discoveryv1.EndpointPort) (port cluster.Port,
 	return port, errs
 }
 
-func sliceEndpoint(path *field.Path, t discoveryv1.AddressType, e *discoveryv1.Endpoint) (endpoint cluster.Endpoint, errs field.ErrorList) {
+// sliceEndpoints are the addresses of one endpoint.
+func sliceEndpoints(path *field.Path, t discoveryv1.AddressType, e *discoveryv1.Endpoint) (all []cluster.Endpoint, errs field.ErrorList) {
+	var endpoint cluster.Endpoint
 	endpoint.Ready = e.Conditions.Ready == nil || *e.Conditions.Ready
 	if e.Hostname != nil {
 		endpoint.Hostname = *e.Hostname
@@ -69,7 +70,7 @@ func sliceEndpoint(path *field.Path, t discoveryv1.AddressType, e *discoveryv1.E
 	}
 	endpoint.Pod = podName(e.TargetRef)
 	if t != discoveryv1.AddressTypeIPv4 && t != discoveryv1.AddressTypeIPv6 {
-		return endpoint, errs
+		return nil, errs
 	}
 	for i, text := range e.Addresses {
 		at := path.Child("addresses").Index(i)
@@ -78,9 +79,10 @@ func sliceEndpoint(path *field.Path, t discoveryv1.AddressType, e *discoveryv1.E
 			bad = field.ErrorList{field.Invalid(at, text, fmt.Sprintf("must be an address of the slice's addressType %s", t))}
 		}
 		errs = append(errs, bad...)
-		endpoint.Addresses = append(endpoint.Addresses, addr)
+		endpoint.Addr = addr
+		all = append(all, endpoint)
 	}
-	return endpoint, errs
+	return all, errs
 }
 
 func podName(ref *corev1.ObjectReference) string {
@@ -150,7 +152,7 @@ func mirrorSubset(path *field.Path, subset *corev1.EndpointSubset) (mirrored []*
 				slice = v4
 			}
 			slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{
-				Addresses: []netip.Addr{addr}, Ready: ready, Hostname: a.Hostname, Pod: podName(a.TargetRef),
+				Addr: addr, Ready: ready, Hostname: a.Hostname, Pod: podName(a.TargetRef),
 			})
 		}
 	}

@@ -31,7 +31,7 @@ func TestEndpointSlice(t *testing.T) {
 		s := &cluster.EndpointSlice{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1.a"}, Service: "web", AddressType: cluster.IPv4,
 			Ports:     []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 8080}},
-			Endpoints: []cluster.Endpoint{{Addresses: addrs("10.244.0.1"), Ready: true, Hostname: "dock-1", Pod: "web-1"}},
+			Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Hostname: "dock-1", Pod: "web-1"}},
 		}
 		if change != nil {
 			change(s)
@@ -70,12 +70,18 @@ func TestEndpointSlice(t *testing.T) {
 		"IPv6": {func(s *discoveryv1.EndpointSlice) {
 			s.AddressType, s.Endpoints[0].Addresses = discoveryv1.AddressTypeIPv6, []string{"FD00:0::1"}
 		}, full(func(s *cluster.EndpointSlice) {
-			s.AddressType, s.Endpoints[0].Addresses = cluster.IPv6, addrs("fd00::1")
+			s.AddressType, s.Endpoints[0].Addr = cluster.IPv6, netip.MustParseAddr("fd00::1")
 		})},
 		"FQDN has no addresses": {func(s *discoveryv1.EndpointSlice) {
 			s.AddressType, s.Endpoints[0].Addresses = discoveryv1.AddressTypeFQDN, []string{"web.example"}
 		}, full(func(s *cluster.EndpointSlice) {
-			s.AddressType, s.Endpoints[0].Addresses = cluster.FQDN, nil
+			s.AddressType, s.Endpoints = cluster.FQDN, nil
+		})},
+		"two addresses of one endpoint": {func(s *discoveryv1.EndpointSlice) {
+			s.Endpoints[0].Addresses = []string{"10.244.0.1", "10.244.0.2"}
+		}, full(func(s *cluster.EndpointSlice) {
+			s.Endpoints = append(s.Endpoints, s.Endpoints[0])
+			s.Endpoints[1].Addr = netip.MustParseAddr("10.244.0.2")
 		})},
 		"no endpoints and no ports": {func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil },
 			full(func(s *cluster.EndpointSlice) { s.Endpoints, s.Ports = nil, nil })},
@@ -144,17 +150,17 @@ func TestEndpoints(t *testing.T) {
 	v4 := &cluster.EndpointSlice{
 		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-IPv4"}, Service: "web", AddressType: cluster.IPv4, Ports: ports,
 		Endpoints: []cluster.Endpoint{
-			{Addresses: addrs("10.244.0.1"), Ready: true, Hostname: "dock-1", Pod: "web-1"},
-			{Addresses: addrs("10.244.0.2")},
+			{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Hostname: "dock-1", Pod: "web-1"},
+			{Addr: netip.MustParseAddr("10.244.0.2")},
 		},
 	}
 	v6 := &cluster.EndpointSlice{
 		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-IPv6"}, Service: "web", AddressType: cluster.IPv6, Ports: ports,
-		Endpoints: []cluster.Endpoint{{Addresses: addrs("fd00::1"), Ready: true}},
+		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("fd00::1"), Ready: true}},
 	}
 	second := &cluster.EndpointSlice{
 		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-1-IPv4"}, Service: "web", AddressType: cluster.IPv4,
-		Endpoints: []cluster.Endpoint{{Addresses: addrs("10.244.0.3"), Ready: true}},
+		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.244.0.3"), Ready: true}},
 	}
 	tests := map[string]struct {
 		change func(*corev1.Endpoints)

@@ -112,8 +112,9 @@ func frozen(start, cfg config.Config) (config.Config, []string) {
 	keep("listen", &cfg.Listen, &start.Listen)
 	keep("tcp", &cfg.TCP, &start.TCP)
 	keep("log.format", &cfg.Log.Format, &start.Log.Format)
-	if start.Manifests == "" { // whether Pods are read from the API depends on it
+	if start.Manifests == "" { // what is read from the API depends on these
 		keep("pods", &cfg.Pods, &start.Pods)
+		keep("endpointPodNames", &cfg.EndpointPodNames, &start.EndpointPodNames)
 	}
 	return cfg, waiting
 }

@@ -203,7 +203,7 @@ type readers struct {
 func (r *readers) read(t *testing.T, store *cluster.Store, kinds []cluster.Kind, pods bool) {
 	t.Helper()
 	source, err := kubeapi.New(kubeapi.Config{
-		Kubeconfig: r.kubeconfig(t, kinds), Pods: pods, QPS: 100, Burst: 100,
+		Kubeconfig: r.kubeconfig(t, kinds), Pods: pods, PodNames: true, QPS: 100, Burst: 100,
 		Silence: patience, Settle: time.Hour, Store: store,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

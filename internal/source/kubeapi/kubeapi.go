@@ -38,6 +38,8 @@ type Config struct {
 	// Pods and Nodes tell whether these are read, beside Namespaces, Services
 	// and EndpointSlices.
 	Pods, Nodes bool
+	// PodNames keeps the names of endpoints' Pods.
+	PodNames bool
 	// QPS is how many requests a second are sent to the API, over time, and
 	// Burst how many at once; more wait.
 	QPS   float32

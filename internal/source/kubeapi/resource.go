@@ -23,9 +23,12 @@ type resource struct {
 	name    string // plural, as in URLs and RBAC rules
 	example runtime.Object
 	scopes  func(*Config) []scope
-	convert func(runtime.Object) item
 	keys    func(*cluster.View) iter.Seq[cluster.Key]
 	remove  func(*cluster.Tx, cluster.Key)
+
+	// Set by as.
+	convert func(runtime.Object, *Config) item
+	put     func(tx *cluster.Tx, model any)
 }
 
 // scope is which objects one reading is of.
@@ -41,9 +44,9 @@ func (s scope) holds(k cluster.Key) bool {
 
 // item is one object, converted.
 type item struct {
-	key cluster.Key
-	put func(*cluster.Tx) // nil when the object was refused
-	err error             // why it was refused
+	key   cluster.Key
+	model any   // nil when the object was refused
+	err   error // why it was refused
 	// caused is when the change was caused that the object shows; zero when
 	// it does not say.
 	caused time.Time
@@ -58,41 +61,36 @@ var (
 const notFinished = "status.phase!=Succeeded,status.phase!=Failed"
 
 var resources = []*resource{
-	{
+	as(kubeobj.Namespace, (*cluster.Tx).PutNamespace, nil, resource{
 		kind: cluster.KindNamespace, group: core, name: "namespaces", example: new(corev1.Namespace),
-		scopes:  namespaceScopes,
-		convert: converter(kubeobj.Namespace, (*cluster.Tx).PutNamespace, nil),
-		keys:    keysOf((*cluster.View).Namespaces, func(n *cluster.Namespace) cluster.Key { return cluster.Key{Name: n.Name} }),
-		remove:  func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNamespace(k.Name) },
-	},
-	{
+		scopes: namespaceScopes,
+		keys:   keysOf((*cluster.View).Namespaces, func(n *cluster.Namespace) cluster.Key { return cluster.Key{Name: n.Name} }),
+		remove: func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNamespace(k.Name) },
+	}),
+	as(kubeobj.Service, (*cluster.Tx).PutService, trimService, resource{
 		kind: cluster.KindService, group: core, name: "services", example: new(corev1.Service),
-		scopes:  func(c *Config) []scope { return namespaced(c, scope{labels: c.ServiceSelector}) },
-		convert: converter(kubeobj.Service, (*cluster.Tx).PutService, trimService),
-		keys:    keysOf((*cluster.View).Services, func(s *cluster.Service) cluster.Key { return s.Key }),
-		remove:  (*cluster.Tx).DeleteService,
-	},
-	{
+		scopes: func(c *Config) []scope { return namespaced(c, scope{labels: c.ServiceSelector}) },
+		keys:   keysOf((*cluster.View).Services, func(s *cluster.Service) cluster.Key { return s.Key }),
+		remove: (*cluster.Tx).DeleteService,
+	}),
+	as(kubeobj.EndpointSlice, (*cluster.Tx).PutEndpointSlice, trimSlice, resource{
 		kind: cluster.KindEndpointSlice, group: discovery, name: "endpointslices", example: new(discoveryv1.EndpointSlice),
-		scopes:  func(c *Config) []scope { return namespaced(c, scope{}) },
-		convert: converter(kubeobj.EndpointSlice, (*cluster.Tx).PutEndpointSlice, trimSlice),
-		keys:    keysOf((*cluster.View).EndpointSlices, func(s *cluster.EndpointSlice) cluster.Key { return s.Key }),
-		remove:  (*cluster.Tx).DeleteEndpointSlice,
-	},
-	{
+		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
+		keys:   keysOf((*cluster.View).EndpointSlices, func(s *cluster.EndpointSlice) cluster.Key { return s.Key }),
+		remove: (*cluster.Tx).DeleteEndpointSlice,
+	}),
+	as(kubeobj.Pod, (*cluster.Tx).PutPod, trimPod, resource{
 		kind: cluster.KindPod, group: core, name: "pods", example: new(corev1.Pod),
-		scopes:  func(c *Config) []scope { return namespaced(c, scope{fields: notFinished}) },
-		convert: converter(kubeobj.Pod, (*cluster.Tx).PutPod, trimPod),
-		keys:    keysOf((*cluster.View).Pods, func(p *cluster.Pod) cluster.Key { return p.Key }),
-		remove:  (*cluster.Tx).DeletePod,
-	},
-	{
+		scopes: func(c *Config) []scope { return namespaced(c, scope{fields: notFinished}) },
+		keys:   keysOf((*cluster.View).Pods, func(p *cluster.Pod) cluster.Key { return p.Key }),
+		remove: (*cluster.Tx).DeletePod,
+	}),
+	as(kubeobj.Node, (*cluster.Tx).PutNode, nil, resource{
 		kind: cluster.KindNode, group: core, name: "nodes", example: new(corev1.Node),
-		scopes:  func(*Config) []scope { return []scope{{}} },
-		convert: converter(kubeobj.Node, (*cluster.Tx).PutNode, nil),
-		keys:    keysOf((*cluster.View).Nodes, func(n *cluster.Node) cluster.Key { return cluster.Key{Name: n.Name} }),
-		remove:  func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNode(k.Name) },
-	},
+		scopes: func(*Config) []scope { return []scope{{}} },
+		keys:   keysOf((*cluster.View).Nodes, func(n *cluster.Node) cluster.Key { return cluster.Key{Name: n.Name} }),
+		remove: func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNode(k.Name) },
+	}),
 }
 
 // namespaced is one scope for each Namespace that is read, or one for all.
@@ -120,21 +118,23 @@ func namespaceScopes(c *Config) []scope {
 	return each
 }
 
-// converter makes items of API objects. Trim, where it is given, drops what
-// the model has room for and answers don't need.
-func converter[API metav1.Object, Model any](convert func(API) (Model, field.ErrorList), put func(*cluster.Tx, Model), trim func(Model)) func(runtime.Object) item {
-	return func(o runtime.Object) item {
+// as is r with objects of the API type converted to those of the model's, and
+// put into it. Trim, where it is given, drops what the model has room for and
+// answers don't need.
+func as[API metav1.Object, Model any](convert func(API) (Model, field.ErrorList), put func(*cluster.Tx, Model), trim func(Model, *Config), r resource) *resource {
+	r.put = func(tx *cluster.Tx, model any) { put(tx, model.(Model)) }
+	r.convert = func(o runtime.Object, cfg *Config) item {
 		api := o.(API)
-		it := item{key: cluster.Key{Namespace: api.GetNamespace(), Name: api.GetName()}}
+		it := item{key: cluster.Key{Namespace: interned(api.GetNamespace()), Name: api.GetName()}}
 		model, errs := convert(api)
 		if len(errs) > 0 {
 			it.err = errs.ToAggregate()
 			return it
 		}
 		if trim != nil {
-			trim(model)
+			trim(model, cfg)
 		}
-		it.put = func(tx *cluster.Tx) { put(tx, model) }
+		it.model = model
 		// Set by the control plane, as the measure of how long a change takes
 		// to show (Kubernetes, SLI "DNS programming latency").
 		if text, ok := api.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]; ok {
@@ -142,6 +142,7 @@ func converter[API metav1.Object, Model any](convert func(API) (Model, field.Err
 		}
 		return it
 	}
+	return &r
 }
 
 func keysOf[Model any](all func(*cluster.View) iter.Seq[Model], key func(Model) cluster.Key) func(*cluster.View) iter.Seq[cluster.Key] {
@@ -166,17 +167,22 @@ func internPorts(ports []cluster.Port) {
 	}
 }
 
-func trimService(s *cluster.Service) {
+func trimService(s *cluster.Service, _ *Config) {
 	s.Selector = nil
 	s.Namespace = interned(s.Namespace)
 	internPorts(s.Ports)
 }
 
-func trimSlice(s *cluster.EndpointSlice) {
-	s.Namespace, s.Service = interned(s.Namespace), interned(s.Service)
+func trimSlice(s *cluster.EndpointSlice, cfg *Config) {
+	s.Namespace = interned(s.Namespace)
 	internPorts(s.Ports)
+	for i := range s.Endpoints {
+		if !cfg.PodNames {
+			s.Endpoints[i].Pod = ""
+		}
+	}
 }
 
-func trimPod(p *cluster.Pod) {
+func trimPod(p *cluster.Pod, _ *Config) {
 	*p = cluster.Pod{Key: cluster.Key{Namespace: interned(p.Namespace), Name: p.Name}, IPs: p.IPs, Finished: p.Finished}
 }

@@ -31,7 +31,7 @@ func (r *reading) convert(o any) item {
 	if it, ok := o.(item); ok {
 		return it
 	}
-	return r.resource.convert(o.(runtime.Object))
+	return r.resource.convert(o.(runtime.Object), &r.source.cfg)
 }
 
 // Transformer converts objects of a streamed list as they come.
@@ -82,8 +82,8 @@ func (r *reading) absent(v *cluster.View, present map[cluster.Key]struct{}) (key
 
 // put writes an object, or says why it can't be; its last good version stays.
 func (r *reading) put(tx *cluster.Tx, it item) {
-	if it.put != nil {
-		it.put(tx)
+	if it.model != nil {
+		r.resource.put(tx, it.model)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,6 +4,7 @@ package kubeobj
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -30,11 +31,13 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 		errs = append(errs, field.NotSupported(field.NewPath("addressType"), s.AddressType,
 			[]discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN}))
 	}
+	slice.Ports = slices.Grow(slice.Ports, len(s.Ports))
 	for i, p := range s.Ports {
 		port, bad := slicePort(field.NewPath("ports").Index(i), p)
 		errs = append(errs, bad...)
 		slice.Ports = append(slice.Ports, port)
 	}
+	slice.Endpoints = slices.Grow(slice.Endpoints, len(s.Endpoints))
 	for i := range s.Endpoints {
 		es, bad := sliceEndpoints(field.NewPath("endpoints").Index(i), s.AddressType, &s.Endpoints[i])
 		errs = append(errs, bad...)

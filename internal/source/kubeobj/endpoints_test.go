@@ -75,7 +75,7 @@ func TestEndpointSlice(t *testing.T) {
 		"FQDN has no addresses": {func(s *discoveryv1.EndpointSlice) {
 			s.AddressType, s.Endpoints[0].Addresses = discoveryv1.AddressTypeFQDN, []string{"web.example"}
 		}, full(func(s *cluster.EndpointSlice) {
-			s.AddressType, s.Endpoints = cluster.FQDN, nil
+			s.AddressType, s.Endpoints = cluster.FQDN, []cluster.Endpoint{}
 		})},
 		"two addresses of one endpoint": {func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints[0].Addresses = []string{"10.244.0.1", "10.244.0.2"}

@@ -49,7 +49,9 @@ func (s *Store) Subscribe() *Feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := &Feed{store: s, pending: make(Changes), ready: make(chan struct{}, 1)}
-	f.add(s.state.everything())
+	all := make(Changes)
+	s.state.addEverything(all)
+	f.add(all, true)
 	s.feeds = append(s.feeds, f)
 	return f
 }
@@ -67,10 +69,15 @@ func (f *Feed) Close() {
 	f.store.feeds = kept
 }
 
-func (f *Feed) add(changes Changes) {
+// add makes changes pending; the feed may keep the set when it is given.
+func (f *Feed) add(changes Changes, given bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pending.merge(changes)
+	if len(f.pending) == 0 && given {
+		f.pending = changes
+	} else {
+		f.pending.merge(changes)
+	}
 	select {
 	case f.ready <- struct{}{}:
 	default:

@@ -93,8 +93,8 @@ func (s *Store) Update(change func(*Tx)) {
 		return
 	}
 	s.version.Add(1)
-	for _, f := range s.feeds {
-		f.add(tx.changes)
+	for i, f := range s.feeds {
+		f.add(tx.changes, i == len(s.feeds)-1)
 	}
 }
 
@@ -128,7 +128,7 @@ func (tx *Tx) SetFreshness(f Freshness, ks ...Kind) {
 	}
 	switch {
 	case appeared:
-		tx.changes.merge(tx.state.everything())
+		tx.state.addEverything(tx.changes)
 	case differs:
 		tx.changed(Change{Freshness: true})
 	}
@@ -353,9 +353,8 @@ func lookup[T any](keys keySet, objects map[Key]T) []T {
 	return found
 }
 
-// everything lists each key that a consumer might know, as changes.
-func (s *state) everything() Changes {
-	all := make(Changes)
+// addEverything adds each key that a consumer might know to changes.
+func (s *state) addEverything(all Changes) {
 	all.add(Change{Freshness: true}, 0)
 	for name := range s.namespaces {
 		all.add(Change{Kind: KindNamespace, Key: Key{Name: name}}, 0)
@@ -372,5 +371,4 @@ func (s *state) everything() Changes {
 	for name := range s.nodes {
 		all.add(Change{Kind: KindNode, Key: Key{Name: name}}, 0)
 	}
-	return all
 }

@@ -33,55 +33,54 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 	}
 	slice.Ports = slices.Grow(slice.Ports, len(s.Ports))
 	for i, p := range s.Ports {
-		port, bad := slicePort(field.NewPath("ports").Index(i), p)
-		errs = append(errs, bad...)
+		port, bad := slicePort(p)
+		errs = append(errs, in(bad, "ports", i)...)
 		slice.Ports = append(slice.Ports, port)
 	}
 	slice.Endpoints = slices.Grow(slice.Endpoints, len(s.Endpoints))
 	for i := range s.Endpoints {
-		es, bad := sliceEndpoints(field.NewPath("endpoints").Index(i), s.AddressType, &s.Endpoints[i])
-		errs = append(errs, bad...)
-		slice.Endpoints = append(slice.Endpoints, es...)
+		es, bad := sliceEndpoints(slice.Endpoints, s.AddressType, &s.Endpoints[i])
+		errs = append(errs, in(bad, "endpoints", i)...)
+		slice.Endpoints = es
 	}
 	return slice, errs
 }
 
-func slicePort(path *field.Path, p discoveryv1.EndpointPort) (port cluster.Port, errs field.ErrorList) {
+func slicePort(p discoveryv1.EndpointPort) (port cluster.Port, errs field.ErrorList) {
 	port.Protocol = cluster.TCP
 	if p.Name != nil {
 		port.Name = *p.Name
-		errs = append(errs, optionalLabel(path.Child("name"), port.Name)...)
+		errs = append(errs, in(optionalLabel(port.Name), "name")...)
 	}
 	if p.Protocol != nil {
-		proto, bad := protocol(path.Child("protocol"), *p.Protocol)
-		port.Protocol, errs = proto, append(errs, bad...)
+		proto, bad := protocol(*p.Protocol)
+		port.Protocol, errs = proto, append(errs, in(bad, "protocol")...)
 	}
 	if p.Port != nil {
-		number, bad := portNumber(path.Child("port"), *p.Port)
-		port.Number, errs = number, append(errs, bad...)
+		number, bad := portNumber(*p.Port)
+		port.Number, errs = number, append(errs, in(bad, "port")...)
 	}
 	return port, errs
 }
 
-// sliceEndpoints are the addresses of one endpoint.
-func sliceEndpoints(path *field.Path, t discoveryv1.AddressType, e *discoveryv1.Endpoint) (all []cluster.Endpoint, errs field.ErrorList) {
+// sliceEndpoints appends the addresses of one endpoint.
+func sliceEndpoints(all []cluster.Endpoint, t discoveryv1.AddressType, e *discoveryv1.Endpoint) (_ []cluster.Endpoint, errs field.ErrorList) {
 	var endpoint cluster.Endpoint
 	endpoint.Ready = e.Conditions.Ready == nil || *e.Conditions.Ready
 	if e.Hostname != nil {
 		endpoint.Hostname = *e.Hostname
-		errs = append(errs, optionalLabel(path.Child("hostname"), endpoint.Hostname)...)
+		errs = append(errs, in(optionalLabel(endpoint.Hostname), "hostname")...)
 	}
 	endpoint.Pod = podName(e.TargetRef)
 	if t != discoveryv1.AddressTypeIPv4 && t != discoveryv1.AddressTypeIPv6 {
-		return nil, errs
+		return all, errs
 	}
 	for i, text := range e.Addresses {
-		at := path.Child("addresses").Index(i)
-		addr, bad := address(at, text)
+		addr, bad := address(text)
 		if len(bad) == 0 && addr.Is4() != (t == discoveryv1.AddressTypeIPv4) {
-			bad = field.ErrorList{field.Invalid(at, text, fmt.Sprintf("must be an address of the slice's addressType %s", t))}
+			bad = nowhere(field.Invalid(nil, text, fmt.Sprintf("must be an address of the slice's addressType %s", t)))
 		}
-		errs = append(errs, bad...)
+		errs = append(errs, in(bad, "addresses", i)...)
 		endpoint.Addr = addr
 		all = append(all, endpoint)
 	}
@@ -115,8 +114,8 @@ func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) 
 	k, errs := key(&e.ObjectMeta, validation.IsDNS1123Subdomain) // a lock's may have dots
 	var mirrored []*cluster.EndpointSlice
 	for i := range e.Subsets {
-		m, bad := mirrorSubset(field.NewPath("subsets").Index(i), &e.Subsets[i])
-		errs = append(errs, bad...)
+		m, bad := mirrorSubset(&e.Subsets[i])
+		errs = append(errs, in(bad, "subsets", i)...)
 		for _, slice := range m {
 			slice.Key = cluster.Key{Namespace: k.Namespace, Name: fmt.Sprintf("%s-mirror-%d-%s", k.Name, i, slice.AddressType)}
 			slice.Service = k.Name
@@ -126,15 +125,14 @@ func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) 
 	return mirrored, errs
 }
 
-func mirrorSubset(path *field.Path, subset *corev1.EndpointSubset) (mirrored []*cluster.EndpointSlice, errs field.ErrorList) {
+func mirrorSubset(subset *corev1.EndpointSubset) (mirrored []*cluster.EndpointSlice, errs field.ErrorList) {
 	var ports []cluster.Port
 	for i, p := range subset.Ports {
-		at := path.Child("ports").Index(i)
-		number, bad := portNumber(at.Child("port"), p.Port)
-		errs = append(errs, bad...)
-		proto, bad := protocol(at.Child("protocol"), p.Protocol)
-		errs = append(errs, bad...)
-		errs = append(errs, optionalLabel(at.Child("name"), p.Name)...)
+		number, bad := portNumber(p.Port)
+		errs = append(errs, in(bad, "ports", i, "port")...)
+		proto, bad := protocol(p.Protocol)
+		errs = append(errs, in(bad, "ports", i, "protocol")...)
+		errs = append(errs, in(optionalLabel(p.Name), "ports", i, "name")...)
 		ports = append(ports, cluster.Port{Name: p.Name, Protocol: proto, Number: number})
 	}
 	v4 := &cluster.EndpointSlice{AddressType: cluster.IPv4, Ports: ports}
@@ -143,10 +141,9 @@ func mirrorSubset(path *field.Path, subset *corev1.EndpointSubset) (mirrored []*
 	add := func(list string, ready bool, addresses []corev1.EndpointAddress) {
 		for i := range addresses {
 			a := &addresses[i]
-			at := path.Child(list).Index(i)
-			addr, bad := address(at.Child("ip"), a.IP)
-			errs = append(errs, bad...)
-			errs = append(errs, optionalLabel(at.Child("hostname"), a.Hostname)...)
+			addr, bad := address(a.IP)
+			errs = append(errs, in(bad, list, i, "ip")...)
+			errs = append(errs, in(optionalLabel(a.Hostname), list, i, "hostname")...)
 			if left--; left < 0 {
 				continue
 			}

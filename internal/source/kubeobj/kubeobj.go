@@ -17,7 +17,38 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-var metadata = field.NewPath("metadata")
+// in puts errs into a place of the object: names of fields, and indexes of
+// lists, from the outermost. Places are spelled only where there is an error:
+// most objects have none, and there are many objects.
+func in(errs field.ErrorList, place ...any) field.ErrorList {
+	if len(errs) == 0 {
+		return nil
+	}
+	var path *field.Path
+	for _, step := range place {
+		switch step := step.(type) {
+		case string:
+			path = path.Child(step)
+		case int:
+			path = path.Index(step)
+		}
+	}
+	for _, e := range errs {
+		if e.Field != "" {
+			e.Field = "." + e.Field
+		}
+		e.Field = path.String() + e.Field
+	}
+	return errs
+}
+
+// nowhere are errors whose place is not said yet, see in.
+func nowhere(errs ...*field.Error) field.ErrorList {
+	for _, e := range errs {
+		e.Field = ""
+	}
+	return errs
+}
 
 // key is the key of an object that has a namespace; an object without one is
 // in the namespace default.
@@ -26,60 +57,60 @@ func key(m *metav1.ObjectMeta, validName func(string) []string) (cluster.Key, fi
 	if k.Namespace == "" {
 		k.Namespace = metav1.NamespaceDefault
 	}
-	errs := checkName(metadata.Child("name"), k.Name, validName)
-	return k, append(errs, checkName(metadata.Child("namespace"), k.Namespace, validation.IsDNS1123Label)...)
+	errs := in(checkName(k.Name, validName), "metadata", "name")
+	return k, append(errs, in(checkName(k.Namespace, validation.IsDNS1123Label), "metadata", "namespace")...)
 }
 
-func checkName(path *field.Path, name string, valid func(string) []string) field.ErrorList {
+func checkName(name string, valid func(string) []string) field.ErrorList {
 	if name == "" {
-		return field.ErrorList{field.Required(path, "")}
+		return nowhere(field.Required(nil, ""))
 	}
 	var errs field.ErrorList
 	for _, msg := range valid(name) {
-		errs = append(errs, field.Invalid(path, name, msg))
+		errs = append(errs, nowhere(field.Invalid(nil, name, msg))...)
 	}
 	return errs
 }
 
 // optionalLabel checks a field that is empty or one DNS label.
-func optionalLabel(path *field.Path, label string) field.ErrorList {
+func optionalLabel(label string) field.ErrorList {
 	if label == "" {
 		return nil
 	}
-	return checkName(path, label, validation.IsDNS1123Label)
+	return checkName(label, validation.IsDNS1123Label)
 }
 
 // address parses a field that is one address, without a zone and not an IPv4
 // address in IPv6's clothes.
-func address(path *field.Path, text string) (netip.Addr, field.ErrorList) {
+func address(text string) (netip.Addr, field.ErrorList) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" || addr.Is4In6() {
-		return netip.Addr{}, field.ErrorList{field.Invalid(path, text, "must be an IPv4 or IPv6 address, such as 10.9.8.7 or 2001:db8::ffff")}
+		return netip.Addr{}, nowhere(field.Invalid(nil, text, "must be an IPv4 or IPv6 address, such as 10.9.8.7 or 2001:db8::ffff"))
 	}
 	return addr, nil
 }
 
-func protocol(path *field.Path, p corev1.Protocol) (cluster.Protocol, field.ErrorList) {
+func protocol(p corev1.Protocol) (cluster.Protocol, field.ErrorList) {
 	switch p {
 	case "":
 		return cluster.TCP, nil
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 		return cluster.Protocol(p), nil
 	}
-	return "", field.ErrorList{field.NotSupported(path, p, []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP})}
+	return "", nowhere(field.NotSupported(nil, p, []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}))
 }
 
 // portNumber checks a port's number.
-func portNumber(path *field.Path, n int32) (uint16, field.ErrorList) {
+func portNumber(n int32) (uint16, field.ErrorList) {
 	if n < 1 || n > 65535 {
-		return 0, field.ErrorList{field.Invalid(path, n, "must be between 1 and 65535, inclusive")}
+		return 0, nowhere(field.Invalid(nil, n, "must be between 1 and 65535, inclusive"))
 	}
 	return uint16(n), nil
 }
 
 // Namespace converts a Namespace.
 func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
-	return &cluster.Namespace{Name: n.Name}, checkName(metadata.Child("name"), n.Name, validation.IsDNS1123Label)
+	return &cluster.Namespace{Name: n.Name}, in(checkName(n.Name, validation.IsDNS1123Label), "metadata", "name")
 }
 
 // Node converts a Node. Of its addresses only those are kept that are IP
@@ -87,11 +118,11 @@ func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
 func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 	node := &cluster.Node{Name: n.Name}
 	for _, a := range n.Status.Addresses {
-		if addr, bad := address(nil, a.Address); len(bad) == 0 {
+		if addr, bad := address(a.Address); len(bad) == 0 {
 			node.Addresses = append(node.Addresses, addr)
 		}
 	}
-	return node, checkName(metadata.Child("name"), n.Name, validation.IsDNS1123Subdomain)
+	return node, in(checkName(n.Name, validation.IsDNS1123Subdomain), "metadata", "name")
 }
 
 // Pod converts a Pod.
@@ -105,17 +136,15 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 		Subdomain: p.Spec.Subdomain,
 		Node:      p.Spec.NodeName,
 	}
-	spec := field.NewPath("spec")
-	errs = append(errs, optionalLabel(spec.Child("hostname"), pod.Hostname)...)
-	errs = append(errs, optionalLabel(spec.Child("subdomain"), pod.Subdomain)...)
-	status := field.NewPath("status")
+	errs = append(errs, in(optionalLabel(pod.Hostname), "spec", "hostname")...)
+	errs = append(errs, in(optionalLabel(pod.Subdomain), "spec", "subdomain")...)
 	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
-		addr, bad := address(status.Child("podIP"), p.Status.PodIP)
-		pod.IPs, errs = append(pod.IPs, addr), append(errs, bad...)
+		addr, bad := address(p.Status.PodIP)
+		pod.IPs, errs = append(pod.IPs, addr), append(errs, in(bad, "status", "podIP")...)
 	}
 	for i, ip := range p.Status.PodIPs {
-		addr, bad := address(status.Child("podIPs").Index(i).Child("ip"), ip.IP)
-		pod.IPs, errs = append(pod.IPs, addr), append(errs, bad...)
+		addr, bad := address(ip.IP)
+		pod.IPs, errs = append(pod.IPs, addr), append(errs, in(bad, "status", "podIPs", i, "ip")...)
 	}
 	return pod, errs
 }

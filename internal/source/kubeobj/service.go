@@ -3,6 +3,7 @@ package kubeobj
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,28 +26,28 @@ func Service(s *corev1.Service) (*cluster.Service, field.ErrorList) {
 		Selector:        s.Spec.Selector,
 		PublishNotReady: s.Spec.PublishNotReadyAddresses || s.Annotations[tolerateUnready] == "true",
 	}
-	spec := field.NewPath("spec")
-	errs = append(errs, servicePorts(spec, s.Spec.Ports, service)...)
+	errs = append(errs, servicePorts(s.Spec.Ports, service)...)
 	switch s.Spec.Type {
 	case corev1.ServiceTypeExternalName:
 		service.ExternalName = s.Spec.ExternalName
-		return service, append(errs, externalName(spec.Child("externalName"), s.Spec.ExternalName)...)
+		return service, append(errs, in(externalName(s.Spec.ExternalName), "spec", "externalName")...)
 	case "", corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
-		return service, append(errs, clusterIPs(spec, &s.Spec, service)...)
+		return service, append(errs, in(clusterIPs(&s.Spec, service), "spec")...)
 	}
-	return service, append(errs, field.NotSupported(spec.Child("type"), s.Spec.Type, []corev1.ServiceType{
+	return service, append(errs, field.NotSupported(field.NewPath("spec", "type"), s.Spec.Type, []corev1.ServiceType{
 		corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName,
 	}))
 }
 
-func servicePorts(spec *field.Path, ports []corev1.ServicePort, service *cluster.Service) (errs field.ErrorList) {
-	for i, p := range ports {
-		path := spec.Child("ports").Index(i)
-		number, bad := portNumber(path.Child("port"), p.Port)
-		errs = append(errs, bad...)
-		proto, bad := protocol(path.Child("protocol"), p.Protocol)
-		errs = append(errs, bad...)
-		errs = append(errs, optionalLabel(path.Child("name"), p.Name)...)
+func servicePorts(ports []corev1.ServicePort, service *cluster.Service) (errs field.ErrorList) {
+	service.Ports = slices.Grow(service.Ports, len(ports))
+	for i := range ports {
+		p := &ports[i]
+		number, bad := portNumber(p.Port)
+		errs = append(errs, in(bad, "spec", "ports", i, "port")...)
+		proto, bad := protocol(p.Protocol)
+		errs = append(errs, in(bad, "spec", "ports", i, "protocol")...)
+		errs = append(errs, in(optionalLabel(p.Name), "spec", "ports", i, "name")...)
 		service.Ports = append(service.Ports, cluster.Port{Name: p.Name, Protocol: proto, Number: number})
 	}
 	return errs
@@ -54,46 +55,57 @@ func servicePorts(spec *field.Path, ports []corev1.ServicePort, service *cluster
 
 // externalName checks the target. An address passes, though the API server
 // takes only IPv4's, as names made of digits: the zone says what comes of it.
-func externalName(path *field.Path, target string) field.ErrorList {
+func externalName(target string) field.ErrorList {
 	if _, err := netip.ParseAddr(target); err == nil {
 		return nil
 	}
-	return checkName(path, strings.TrimSuffix(target, "."), validation.IsDNS1123Subdomain)
+	return checkName(strings.TrimSuffix(target, "."), validation.IsDNS1123Subdomain)
 }
 
-func clusterIPs(spec *field.Path, s *corev1.ServiceSpec, service *cluster.Service) (errs field.ErrorList) {
-	texts, at := s.ClusterIPs, spec.Child("clusterIPs").Index
+// clusterIPs gives service its addresses; places are below spec.
+func clusterIPs(s *corev1.ServiceSpec, service *cluster.Service) (errs field.ErrorList) {
+	texts := s.ClusterIPs
+	at := func(errs field.ErrorList, i int) field.ErrorList { return in(errs, "clusterIPs", i) }
 	if len(texts) == 0 && s.ClusterIP != "" {
-		texts, at = []string{s.ClusterIP}, func(int) *field.Path { return spec.Child("clusterIP") }
+		texts = []string{s.ClusterIP}
+		at = func(errs field.ErrorList, _ int) field.ErrorList { return in(errs, "clusterIP") }
 	}
 	if len(s.ClusterIPs) > 0 && s.ClusterIP != "" && s.ClusterIP != s.ClusterIPs[0] {
-		errs = append(errs, field.Invalid(at(0), s.ClusterIPs[0], "must be the same as spec.clusterIP"))
+		errs = append(errs, at(nowhere(field.Invalid(nil, s.ClusterIPs[0], "must be the same as spec.clusterIP")), 0)...)
 	}
-	errs = append(errs, ipFamilies(spec.Child("ipFamilies"), s.IPFamilies)...)
+	errs = append(errs, ipFamilies(s.IPFamilies)...)
 	if len(texts) > 0 && texts[0] == corev1.ClusterIPNone {
 		service.Headless = true
 		if len(texts) > 1 {
-			errs = append(errs, field.Invalid(at(1), texts[1], "must be empty when the first is None"))
+			errs = append(errs, at(nowhere(field.Invalid(nil, texts[1], "must be empty when the first is None")), 1)...)
 		}
 		return errs
 	}
-	taken := make(map[corev1.IPFamily]bool)
+	service.ClusterIPs = slices.Grow(service.ClusterIPs, len(texts))
 	for i, text := range texts {
-		addr, bad := address(at(i), text)
+		addr, bad := address(text)
 		if len(bad) == 0 {
-			family := familyOf(addr)
-			switch {
-			case taken[family]:
-				bad = append(bad, field.Invalid(at(i), text, "may hold one address of each family"))
-			case i < len(s.IPFamilies) && s.IPFamilies[i] == otherFamily(family):
-				bad = append(bad, field.Invalid(at(i), text, fmt.Sprintf("must be of the family %s, as spec.ipFamilies[%d] says", s.IPFamilies[i], i)))
-			}
-			taken[family] = true
+			bad = checkFamily(addr, text, i, s.IPFamilies, service.ClusterIPs)
 		}
-		errs = append(errs, bad...)
+		errs = append(errs, at(bad, i)...)
 		service.ClusterIPs = append(service.ClusterIPs, addr)
 	}
 	return errs
+}
+
+// checkFamily checks that a Service's address number i is of the family that it
+// should be, and not of that of one before.
+func checkFamily(addr netip.Addr, text string, i int, families []corev1.IPFamily, before []netip.Addr) field.ErrorList {
+	family := familyOf(addr)
+	for _, other := range before {
+		if other.IsValid() && familyOf(other) == family {
+			return nowhere(field.Invalid(nil, text, "may hold one address of each family"))
+		}
+	}
+	if i < len(families) && families[i] == otherFamily(family) {
+		return nowhere(field.Invalid(nil, text, fmt.Sprintf("must be of the family %s, as spec.ipFamilies[%d] says", families[i], i)))
+	}
+	return nil
 }
 
 func familyOf(addr netip.Addr) corev1.IPFamily {
@@ -110,10 +122,10 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-func ipFamilies(path *field.Path, families []corev1.IPFamily) (errs field.ErrorList) {
+func ipFamilies(families []corev1.IPFamily) (errs field.ErrorList) {
 	for i, f := range families {
 		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
-			errs = append(errs, field.NotSupported(path.Index(i), f, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
+			errs = append(errs, in(nowhere(field.NotSupported(nil, f, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol})), "ipFamilies", i)...)
 		}
 	}
 	return errs

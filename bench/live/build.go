@@ -11,7 +11,10 @@ import (
 )
 
 // binaries are the paths of the programs that are compared.
-type binaries struct{ coreDNS, portolan string }
+type binaries struct {
+	coreDNS, portolan string
+	commit            string // of Portolan's tree, with "+" when it was changed since
+}
 
 // linkerFlags are those that both are released with.
 const linkerFlags = "-ldflags=-s -w"
@@ -40,6 +43,7 @@ func build(ctx context.Context, log *slog.Logger, dir string) (*binaries, error)
 	b := &binaries{
 		coreDNS:  filepath.Join(cache, "portolan", fmt.Sprintf("coredns-%s-%s", version, goVersion)),
 		portolan: filepath.Join(dir, "portolan"),
+		commit:   commit(ctx, tree),
 	}
 	if _, err := goTool(ctx, tree, "build", "-trimpath", linkerFlags, "-o", b.portolan, "./cmd/portolan"); err != nil {
 		return nil, err
@@ -67,4 +71,13 @@ func goTool(ctx context.Context, dir string, args ...string) (string, error) {
 		return "", fmt.Errorf("go %s: %w\n%s", args[0], err, &stderr)
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+func commit(ctx context.Context, tree string) string {
+	describe := exec.CommandContext(ctx, "git", "-C", tree, "describe", "--always", "--exclude=*", "--dirty=+")
+	out, err := describe.Output()
+	if err != nil {
+		return "an unknown commit"
+	}
+	return strings.TrimSpace(string(out))
 }

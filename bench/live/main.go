@@ -18,13 +18,16 @@ import (
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
-// settings are what the command line says.
+// settings are what the command line says, and what else the table says.
 type settings struct {
 	sizes   sizes
 	rounds  int
 	changes int
 	write   string
 	keep    bool
+
+	// Of this run.
+	commit, machine string
 }
 
 func main() {
@@ -58,7 +61,7 @@ func run(ctx context.Context, s *settings) error {
 	if err != nil {
 		return err
 	}
-	machine := describeMachine()
+	s.commit, s.machine = binaries.commit, describeMachine()
 	api, err := controlplane.Start(ctx, controlplane.Options{Log: log})
 	if err != nil {
 		return err
@@ -88,7 +91,7 @@ func run(ctx context.Context, s *settings) error {
 	if err != nil {
 		return err
 	}
-	table := markdown(s, machine, halves)
+	table := markdown(s, halves)
 	fmt.Print(table)
 	if s.write != "" {
 		return writeInto(s.write, table)

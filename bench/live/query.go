@@ -36,7 +36,8 @@ const (
 	right
 	servFail
 	nxDomain
-	otherwise // wrong in another way: an answer without the address, say
+	without   // NOERROR, but not the address
+	otherwise // another code
 	outcomes
 )
 
@@ -44,6 +45,8 @@ func (q *query) judge(reply []byte) outcome {
 	switch rcode := reply[3] & 0xf; {
 	case rcode == 0 && bytes.Contains(reply, q.want):
 		return right
+	case rcode == 0:
+		return without
 	case rcode == 2:
 		return servFail
 	case rcode == 3:

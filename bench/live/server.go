@@ -115,7 +115,7 @@ func (s *server) stop() {
 func (s *server) waitReady(ctx context.Context) error {
 	const (
 		patience = time.Minute
-		pause    = 2 * time.Millisecond
+		pause    = 10 * time.Millisecond // asking costs those who answer
 	)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

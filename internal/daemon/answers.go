@@ -134,6 +134,7 @@ func (d *Daemon) compile(ctx context.Context) error {
 func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err error) {
 	feed := d.store.Subscribe()
 	defer feed.Close()
+	gathered, loaded := false, len(d.missing()) == 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -142,12 +143,43 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 			return next, nil
 		case <-feed.Ready():
 		}
+		if !loaded && !gathered {
+			gathered = d.gather(ctx, feed)
+		}
 		changed := feed.Pending()
 		missing := d.missing() // before the pass, which may see more
 		a.compiler.Apply(d.store, changed, a.db)
 		d.current.Store(a)
 		d.status.missing.Store(&missing)
 		d.measure(changed)
+		if !loaded && len(missing) == 0 {
+			loaded = true
+			go freeLoadMemory()
+		}
+	}
+}
+
+// gatherTime is how long the first pass waits for kinds that are not there yet when
+// some are: at a start they come within moments of each other, and to compile
+// everything once is cheaper than once for each.
+const gatherTime = 500 * time.Millisecond
+
+// gather waits for them, and tells whether any kind is there.
+func (d *Daemon) gather(ctx context.Context, feed *cluster.Feed) bool {
+	late := time.NewTimer(gatherTime)
+	defer late.Stop()
+	for {
+		missing := len(d.missing())
+		if missing == 0 || missing == len(d.needed()) {
+			return missing == 0
+		}
+		select {
+		case <-ctx.Done():
+			return true
+		case <-late.C:
+			return true
+		case <-feed.Ready():
+		}
 	}
 }
 

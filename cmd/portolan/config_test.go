@@ -82,6 +82,7 @@ var effects = map[string]func(*testing.T){
 	"kubernetes.serviceSelector": effectOfServiceSelector,
 	"kubernetes.qps":             effectOfQPS,
 	"kubernetes.burst":           effectOfBurst,
+	"kubernetes.watchList":       effectOfWatchList,
 	"kubernetes.silence":         effectOfSilence,
 	"snapshot.file":              effectOfSnapshotFile,
 	"snapshot.settle":            effectOfSettle,

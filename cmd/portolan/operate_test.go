@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,6 +131,18 @@ func effectOfQPS(t *testing.T) {
 func effectOfBurst(t *testing.T) {
 	if fast := askedWithin(t, ", qps: 1, burst: 4"); fast > 2*time.Second {
 		t.Errorf("four requests within %s, though four may come at once", fast)
+	}
+}
+
+func effectOfWatchList(t *testing.T) {
+	for setting, want := range map[string]bool{"true": false, "false": true} {
+		api := newAPI(t)
+		p := serveAPI(t, api, ", watchList: "+setting, "")
+		p.awaitAdmin("/readyz", http.StatusOK, "ok")
+		listed := slices.ContainsFunc(api.Requests(), func(r apitest.Request) bool { return !r.Watch })
+		if listed != want {
+			t.Errorf("watchList: %s: plain lists were asked for: %t, want %t", setting, listed, want)
+		}
 	}
 }
 

@@ -310,6 +310,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case q.watch:
 		s.watch(w, r, &q)
 	case fault.Silent:
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	default:
 		s.list(w, &q)

@@ -60,6 +60,8 @@ type Kubernetes struct {
 	// once.
 	QPS   int `yaml:"qps"`
 	Burst int `yaml:"burst"`
+	// WatchList has lists come as watches where the server has that.
+	WatchList bool `yaml:"watchList"`
 	// Silence is how long a watch may be silent before it is begun anew.
 	Silence Duration `yaml:"silence"`
 }

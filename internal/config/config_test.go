@@ -77,7 +77,7 @@ udpSize: 1232
 identity: {nsid: "", serverID: "", version: ""}
 cookies: {secrets: []}
 tcp: {maxConnections: 1000, maxInFlight: 64, maxQueries: 0, idle: 10s}
-kubernetes: {kubeconfig: "", namespaces: [], serviceSelector: "", qps: 50, burst: 100, silence: 2m30s}
+kubernetes: {kubeconfig: "", namespaces: [], serviceSelector: "", qps: 50, burst: 100, watchList: false, silence: 2m30s}
 snapshot: {file: "", settle: 2s}
 admin: {listen: "127.0.0.1:9153", pprof: false, maxStaleness: 0s}
 lameduck: 0s
@@ -257,6 +257,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a namespace twice":         {"kubernetes:\n  namespaces:\n  - a\n  - a\n", ":4: kubernetes.namespaces: \"a\" is given twice"},
 	"no requests":               {"kubernetes: {qps: 0}", ":1: kubernetes.qps: 0 is less than 1"},
 	"no requests at once":       {"kubernetes: {burst: 0}", ":1: kubernetes.burst: 0 is less than 1"},
+	"lists as some watch":       {"kubernetes: {watchList: some}", ":1: kubernetes.watchList: \"some\" is not true or false"},
 	"hardly any silence":        {"kubernetes: {silence: 999ms}", ":1: kubernetes.silence: 999ms is less than 1s"},
 	"settling in the past":      {"snapshot: {settle: -1s}", ":1: snapshot.settle: -1s is less than 0s"},
 	"admin without a port":      {"admin: {listen: 127.0.0.1}", ":1: admin.listen: \"127.0.0.1\" is not an address and port, such as 127.0.0.1:9153"},

@@ -113,6 +113,7 @@ func (d *Daemon) newAPI(version string) (*kubeapi.Source, error) {
 		Namespaces:      k.Namespaces,
 		ServiceSelector: k.ServiceSelector,
 		Pods:            d.cfg.Pods == string(kubezone.PodsVerified),
+		WatchList:       k.WatchList,
 		PodNames:        d.cfg.EndpointPodNames,
 		QPS:             float32(k.QPS),
 		Burst:           k.Burst,

@@ -152,10 +152,6 @@ func (c *clients) request(r *reading, options metav1.ListOptions) *rest.Request 
 		MaxRetries(0) // which would be ten, unseen; the Reflector tries again
 }
 
-func (c *clients) list(ctx context.Context, r *reading, options metav1.ListOptions) (runtime.Object, error) {
-	return c.request(r, options).Do(ctx).Get()
-}
-
 func (c *clients) watch(ctx context.Context, r *reading, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
 	return c.request(r, options).Watch(ctx)

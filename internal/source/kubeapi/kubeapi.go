@@ -1,9 +1,8 @@
 // Package kubeapi reads a cluster from the Kubernetes API and follows it.
 //
 // Each kind is listed and watched by client-go's Reflector, which writes
-// straight into the model: objects become the model's types as they are
-// decoded, and no second copy is kept. Where the server offers it the list
-// comes as a stream (WatchList, KEP-3157), so that it is never in memory whole.
+// straight into the model: objects become the model's types one by one as they
+// come, so that no list is ever in memory whole, and no second copy is kept.
 //
 // What was read stays when the API is lost. A gap in a watch is healed by
 // watching on from the last version that was heard or, where the server has
@@ -38,6 +37,8 @@ type Config struct {
 	// Pods and Nodes tell whether these are read, beside Namespaces, Services
 	// and EndpointSlices.
 	Pods, Nodes bool
+	// WatchList has lists come as watches where the server has that (KEP-3157).
+	WatchList bool
 	// PodNames keeps the names of endpoints' Pods.
 	PodNames bool
 	// QPS is how many requests a second are sent to the API, over time, and

@@ -16,8 +16,11 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// ways are the two ways to list: as a stream, and as old servers do.
-var ways = map[string]apitest.Fault{"stream": {}, "plain list": {NoWatchList: true}}
+// ways are the ways to list: as a watch, as old servers do where that is asked
+// for, and as it is not.
+var ways = map[string]apitest.Fault{"watch": {}, "old server": {NoWatchList: true}, listing: {}}
+
+const listing = "list"
 
 // TestRead: everything of each kind is read, and followed.
 func TestRead(t *testing.T) {
@@ -26,6 +29,7 @@ func TestRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
+			w.cfg.WatchList = name != listing
 			w.api.Misbehave(way)
 			w.api.Put(namespace("shop"), service("web", "10.0.0.1"), slice("web-1", "10.1.0.1"), pod("web-x", "10.1.0.1", corev1.PodRunning), node("n1", "192.0.2.1"))
 			w.live()
@@ -33,7 +37,7 @@ func TestRead(t *testing.T) {
 				"EndpointSlice shop/web-1 of web: [10.1.0.1]", "Pod shop/web-x [10.1.0.1]", "Node n1 [192.0.2.1]")
 			for _, resource := range []string{"namespaces", "services", "endpointslices", "pods", "nodes"} {
 				plain := func(r apitest.Request) bool { return !r.Watch }
-				if got := slices.ContainsFunc(w.requests(resource, 0), plain); got != way.NoWatchList {
+				if got := slices.ContainsFunc(w.requests(resource, 0), plain); got != (way.NoWatchList || name == listing) {
 					t.Errorf("%s: plain lists were asked for: %v", resource, got)
 				}
 			}

@@ -13,7 +13,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -59,29 +58,19 @@ func (r *reading) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (r *reading) listerWatcher() *cache.ListWatch {
-	return &cache.ListWatch{ListWithContextFunc: r.list, WatchFuncWithContext: r.begin}
+func (r *reading) listerWatcher() listerWatcher {
+	lw := &cache.ListWatch{ListWithContextFunc: r.list, WatchFuncWithContext: r.begin}
+	return listerWatcher{lw, !r.source.cfg.WatchList}
 }
 
-func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	// A server that stopped in the middle of a list must not hold it up.
-	ctx, cancel := context.WithTimeout(ctx, r.source.cfg.Silence)
-	defer cancel()
-	list, err := r.source.clients.list(ctx, r, options)
-	switch {
-	case err == nil:
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = r.unanswered()
-	case utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err):
-		err = errHungUp
-	}
-	if err != nil {
-		r.failed(ctx, err)
-		return nil, err
-	}
-	r.heard()
-	return list, nil
+// listerWatcher tells the Reflector whether lists may come as watches.
+type listerWatcher struct {
+	*cache.ListWatch
+	noWatchList bool
 }
+
+// IsWatchListSemanticsUnSupported is what the Reflector asks.
+func (lw listerWatcher) IsWatchListSemanticsUnSupported() bool { return lw.noWatchList }
 
 // begin begins a watch.
 func (r *reading) begin(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {

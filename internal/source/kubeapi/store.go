@@ -25,11 +25,14 @@ const (
 // EventTypes names the types of events that a Status counts, in its order.
 var EventTypes = [eventTypes]string{"added", "modified", "deleted", "bookmark", "listed"}
 
-// convert makes an item of an object, unless it is one: a list that came as a
-// stream was converted on the way.
+// convert makes an item of an object, unless it is one: lists are converted on
+// the way.
 func (r *reading) convert(o any) item {
-	if it, ok := o.(item); ok {
+	switch it := o.(type) {
+	case item:
 		return it
+	case *item:
+		return *it
 	}
 	return r.resource.convert(o.(runtime.Object), &r.source.cfg)
 }

@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, api: apitest.New(t), store: cluster.NewStore(), log: new(book)}
 	w.cfg = Config{
-		Kubeconfig: w.api.Kubeconfig(t), Pods: true, Nodes: true, QPS: 1000, Burst: 1000,
+		Kubeconfig: w.api.Kubeconfig(t), Pods: true, Nodes: true, WatchList: true, QPS: 1000, Burst: 1000,
 		Silence: time.Minute, Settle: time.Minute, UserAgent: "test", Store: w.store,
 		Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	}

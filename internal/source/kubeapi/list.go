@@ -1,0 +1,218 @@
+package kubeapi
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// list is a list whose items are converted already. It looks like a list of
+// the API to the Reflector.
+type list struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []item
+}
+
+// DeepCopyObject is for no one: runtime.Object wants it.
+func (l *list) DeepCopyObject() runtime.Object {
+	c := *l
+	return &c
+}
+
+// DeepCopyObject is for no one, too.
+func (it *item) DeepCopyObject() runtime.Object {
+	c := *it
+	return &c
+}
+
+// GetObjectKind is none: the reading knows.
+func (it *item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// list reads all objects. They are converted as they come, so that they are
+// never in memory all at once.
+func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	// A server that stopped in the middle of a list must not hold it up.
+	asking, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(r.source.cfg.Silence, func() { cancel(errUnanswered) })
+	defer late.Stop()
+	made, err := r.readAll(asking, options, func() {
+		r.heard()
+		late.Reset(r.source.cfg.Silence)
+	})
+	switch {
+	case err == nil:
+		r.heard()
+		return made, nil
+	case context.Cause(asking) == errUnanswered:
+		err = r.unanswered()
+	case utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || errors.Is(err, io.ErrUnexpectedEOF):
+		err = errHungUp
+	}
+	r.failed(ctx, err)
+	return nil, err
+}
+
+// readAll asks for a list and reads it; progress is called from time to time.
+func (r *reading) readAll(ctx context.Context, options metav1.ListOptions, progress func()) (*list, error) {
+	options.Limit, options.Continue = 0, ""
+	body, err := r.source.clients.request(r, options).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	progress()
+	in := &protobufReader{Reader: bufio.NewReaderSize(body, 32<<10)}
+	if magic, err := in.Peek(len(protobufMagic)); err != nil || string(magic) != protobufMagic {
+		return r.readJSON(in)
+	}
+	return r.readProtobuf(in, progress)
+}
+
+// readJSON reads a list of a server that has no protobuf, all at once.
+func (r *reading) readJSON(in io.Reader) (*list, error) {
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := runtime.Decode(codecs.UniversalDeserializer(), text)
+	if err != nil {
+		return nil, err
+	}
+	about, err := apimeta.ListAccessor(decoded)
+	if err != nil {
+		return nil, err
+	}
+	made := &list{ListMeta: metav1.ListMeta{ResourceVersion: about.GetResourceVersion()}}
+	return made, apimeta.EachListItem(decoded, func(o runtime.Object) error {
+		made.Items = append(made.Items, r.convert(o))
+		return nil
+	})
+}
+
+// protobufMagic begins what an API server sends as protobuf: a message of type
+// Unknown, whose field raw holds the object (Kubernetes, "API concepts",
+// "Kubernetes Protobuf encoding").
+const protobufMagic = "k8s\x00"
+
+// Fields of Unknown, and of every list.
+const (
+	fieldRaw      = 2
+	fieldMetadata = 1
+	fieldItems    = 2
+)
+
+// maxItem is the longest object that is read, in octets. API servers refuse
+// far shorter ones.
+const maxItem = 64 << 20
+
+// readProtobuf reads a list item by item.
+func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, error) {
+	if _, err := in.Discard(len(protobufMagic)); err != nil {
+		return nil, err
+	}
+	made := new(list)
+	object := reflect.New(reflect.TypeOf(r.resource.example).Elem())
+	inList, left := false, 0 // octets of the list
+	for {
+		before := in.taken
+		field, length, err := in.field()
+		switch {
+		case err == io.EOF && inList && left <= 0:
+			return made, nil
+		case err == io.EOF:
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		case !inList && field == fieldRaw:
+			inList, left = true, length
+			continue
+		}
+		value, err := in.value(length)
+		if err != nil {
+			return nil, err
+		}
+		within := inList && left > 0 // what follows is of Unknown again
+		left -= in.taken - before
+		switch {
+		case within && field == fieldMetadata:
+			err = made.ListMeta.Unmarshal(value)
+		case within && field == fieldItems:
+			object.Elem().SetZero()
+			err = object.Interface().(interface{ Unmarshal([]byte) error }).Unmarshal(value)
+			made.Items = append(made.Items, r.convert(object.Interface()))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.resource.name, err)
+		}
+		const often = 256
+		if len(made.Items)%often == 0 {
+			progress()
+		}
+	}
+}
+
+// protobufReader reads the fields of a message. All that lists are made of are
+// delimited by their length (wire type 2).
+type protobufReader struct {
+	*bufio.Reader
+	buf   []byte
+	taken int // octets read by field and value
+}
+
+// ReadByte counts what it reads.
+func (p *protobufReader) ReadByte() (byte, error) {
+	b, err := p.Reader.ReadByte()
+	if err == nil {
+		p.taken++
+	}
+	return b, err
+}
+
+var errWireType = errors.New("not a list in protobuf: a field that has no length")
+
+// field reads the number of the next field, and the length of its value.
+func (p *protobufReader) field() (number, length int, err error) {
+	const wireTypeBits, lengthDelimited = 3, 2
+	tag, err := binary.ReadUvarint(p)
+	if err != nil {
+		return 0, 0, err
+	}
+	if tag&(1<<wireTypeBits-1) != lengthDelimited {
+		return 0, 0, errWireType
+	}
+	n, err := binary.ReadUvarint(p)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return int(tag >> wireTypeBits), int(n), err
+}
+
+// value reads a value; it is good until the next one.
+func (p *protobufReader) value(length int) ([]byte, error) {
+	if length < 0 || length > maxItem {
+		return nil, fmt.Errorf("an object of %d octets; at most %d are read", length, maxItem)
+	}
+	if cap(p.buf) < length {
+		p.buf = make([]byte, length)
+	}
+	p.buf = p.buf[:length]
+	n, err := io.ReadFull(p, p.buf)
+	p.taken += n
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return p.buf, err
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,8 +26,8 @@ import (
 )
 
 // fakeAPI is an API server that costs next to nothing: it keeps events as they
-// are sent. It knows watches that begin with all objects (WatchList) and
-// nothing else, in protobuf, over plain HTTP.
+// are sent. It knows lists of everything and watches, with all objects first
+// (WatchList) or without, in protobuf, over plain HTTP.
 type fakeAPI struct {
 	http http.Server
 	url  string
@@ -38,8 +40,16 @@ type fakeAPI struct {
 // kind is the objects of one kind, and who watches them.
 type kind struct {
 	example object
-	events  map[string][]byte // that add each object, by its name
+	list    runtime.Object     // without items
+	objects map[string]*stored // by name
 	watches map[http.ResponseWriter]struct{}
+}
+
+// stored is an object, and the last event of it.
+type stored struct {
+	object  object
+	version int
+	event   []byte
 }
 
 type object interface {
@@ -54,10 +64,14 @@ func newFakeAPI(s sizes) (*fakeAPI, error) {
 		return nil, err
 	}
 	f := &fakeAPI{url: "http://" + listener.Addr().String(), kinds: make(map[string]*kind)}
-	for resource, example := range map[string]object{
-		"namespaces": &corev1.Namespace{}, "services": &corev1.Service{}, "pods": &corev1.Pod{}, "endpointslices": &discoveryv1.EndpointSlice{},
+	for resource, k := range map[string]kind{
+		"namespaces":     {example: &corev1.Namespace{}, list: &corev1.NamespaceList{}},
+		"services":       {example: &corev1.Service{}, list: &corev1.ServiceList{}},
+		"endpointslices": {example: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{}},
+		"pods":           {example: &corev1.Pod{}, list: &corev1.PodList{}},
 	} {
-		f.kinds[resource] = &kind{example, make(map[string][]byte), make(map[http.ResponseWriter]struct{})}
+		k.objects, k.watches = make(map[string]*stored), make(map[http.ResponseWriter]struct{})
+		f.kinds[resource] = &k
 	}
 	f.http.Handler = http.HandlerFunc(f.serve)
 	go f.http.Serve(listener) // until Close
@@ -98,14 +112,14 @@ func (f *fakeAPI) write(resource string, event watch.EventType, o object) error 
 	defer f.mu.Unlock()
 	f.version++
 	o.SetResourceVersion(strconv.Itoa(f.version))
-	frame, err := encode(event, o)
+	sent, err := encodeEvent(event, o)
 	if err != nil {
 		return err
 	}
 	k := f.kinds[resource]
-	k.events[o.GetNamespace()+"/"+o.GetName()] = frame
+	k.objects[o.GetNamespace()+"/"+o.GetName()] = &stored{o, f.version, sent}
 	for w := range k.watches {
-		send(w, frame)
+		send(w, sent)
 	}
 	return nil
 }
@@ -118,12 +132,18 @@ func send(w http.ResponseWriter, frame []byte) {
 
 func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	k := f.kinds[path.Base(r.URL.Path)]
-	if k == nil || r.URL.Query().Get("sendInitialEvents") != "true" {
-		http.Error(w, "only watches that begin with all objects", http.StatusNotImplemented)
+	if k == nil {
+		http.NotFound(w, r)
+		return
+	}
+	query := r.URL.Query()
+	if query.Get("watch") != "true" {
+		f.sendList(w, k)
 		return
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
-	if err := f.begin(w, k); err != nil {
+	after, _ := strconv.Atoi(query.Get("resourceVersion"))
+	if err := f.begin(w, k, after, query.Get("sendInitialEvents") == "true"); err != nil {
 		return
 	}
 	<-r.Context().Done()
@@ -132,32 +152,57 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	delete(k.watches, w)
 }
 
-// begin sends all objects, in the order of their names, says that these were
-// all, and lets the watch have what comes.
-func (f *fakeAPI) begin(w http.ResponseWriter, k *kind) error {
+func (f *fakeAPI) sendList(w http.ResponseWriter, k *kind) {
+	f.mu.Lock()
+	var items []runtime.Object
+	for _, name := range slices.Sorted(maps.Keys(k.objects)) {
+		items = append(items, k.objects[name].object)
+	}
+	list := k.list.DeepCopyObject()
+	list.(metav1.ListInterface).SetResourceVersion(strconv.Itoa(f.version))
+	f.mu.Unlock()
+	var body bytes.Buffer
+	if err := errors.Join(meta.SetList(list, items), encoder.Encode(list, &body)); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	_, _ = w.Write(body.Bytes()) // the client may have gone
+}
+
+// begin sends the objects that changed after a version, in the order of their
+// names, and lets the watch have what comes. With all, it sends each object and
+// says that these were all.
+func (f *fakeAPI) begin(w http.ResponseWriter, k *kind, after int, all bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(k.events)) {
-		if _, err := w.Write(k.events[name]); err != nil {
-			return err
+	for _, name := range slices.Sorted(maps.Keys(k.objects)) {
+		if o := k.objects[name]; all || o.version > after {
+			if _, err := w.Write(o.event); err != nil {
+				return err
+			}
 		}
 	}
-	end := k.example.DeepCopyObject().(object)
-	end.SetResourceVersion(strconv.Itoa(f.version))
-	end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-	frame, err := encode(watch.Bookmark, end)
-	if err != nil {
-		return err
+	if all {
+		end := k.example.DeepCopyObject().(object)
+		end.SetResourceVersion(strconv.Itoa(f.version))
+		end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		bookmark, err := encodeEvent(watch.Bookmark, end)
+		if err != nil {
+			return err
+		}
+		_, _ = w.Write(bookmark) // the client may have gone
 	}
-	send(w, frame)
+	w.(http.Flusher).Flush()
 	k.watches[w] = struct{}{}
 	return nil
 }
 
-// encode is one event as it is sent.
-func encode(event watch.EventType, o object) ([]byte, error) {
-	groups := schema.GroupVersions{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion}
-	encoder := scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), groups)
+var encoder = scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme),
+	schema.GroupVersions{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion})
+
+// encodeEvent is one event as it is sent.
+func encodeEvent(event watch.EventType, o object) ([]byte, error) {
 	var raw, frame bytes.Buffer
 	if err := encoder.Encode(o, &raw); err != nil {
 		return nil, err

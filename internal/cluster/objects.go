@@ -149,7 +149,7 @@ const (
 	// Confirming: all are there that were in a snapshot, and the cluster is
 	// about to say which are now.
 	Confirming
-	// Recalled: as Confirming, and the cluster was not heard.
+	// Recalled: as Confirming, and the cluster is not about to say.
 	Recalled
 	// Live: all are there that the cluster told of.
 	Live

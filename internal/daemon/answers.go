@@ -146,9 +146,8 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 		if !loaded && !gathered {
 			gathered = d.gather(ctx, feed)
 		}
-		changed := feed.Pending()
 		missing := d.missing() // before the pass, which may see more
-		a.compiler.Apply(d.store, changed, a.db)
+		changed := a.compiler.Apply(d.store, feed, a.db)
 		d.current.Store(a)
 		d.status.missing.Store(&missing)
 		d.measure(changed)

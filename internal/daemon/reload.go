@@ -21,8 +21,10 @@ const pollTime = time.Second
 func (d *Daemon) reload(ctx context.Context, o Options) error {
 	ticker := time.NewTicker(pollTime)
 	defer ticker.Stop()
-	applied := d.cfg
+	applied, made := d.cfg, d.current.Load()
 	content, _ := os.ReadFile(o.ConfigFile) // what can't be read has not changed
+	// It may have changed since it was read for the start.
+	made, _ = d.reloadOnce(o, &applied, made)
 	for {
 		select {
 		case <-ctx.Done():
@@ -36,22 +38,34 @@ func (d *Daemon) reload(ctx context.Context, o Options) error {
 			}
 			content = now
 		}
-		err := d.reread(o, &applied)
-		d.status.reload.Store(&metrics.ReloadFigures{OK: err == nil, At: time.Now()})
-		if err != nil {
-			d.log.Error("configuration can't be used; the one before stays", "err", err)
-		} else {
+		var err error
+		if made, err = d.reloadOnce(o, &applied, made); err == nil {
 			d.log.Info("configuration read again")
 		}
 	}
 }
 
+// reloadOnce is reread, with what came of it logged and told.
+func (d *Daemon) reloadOnce(o Options, applied *config.Config, made *answers) (*answers, error) {
+	fresh, err := d.reread(o, applied, made)
+	figures := metrics.ReloadFigures{OK: err == nil, At: time.Now()}
+	if err != nil {
+		d.log.Error("configuration can't be used; the one before stays", "err", err)
+		if last := d.status.reload.Load(); last != nil {
+			figures.At = last.At
+		}
+	}
+	d.status.reload.Store(&figures)
+	return fresh, err
+}
+
 // reread reads the configuration again; where it differs from what was applied,
-// answers made from it take the place of those that are.
-func (d *Daemon) reread(o Options, applied *config.Config) error {
+// answers made from it take the place of those that were made last. It gives
+// those that were made last then.
+func (d *Daemon) reread(o Options, applied *config.Config, made *answers) (*answers, error) {
 	cfg, err := o.Reread()
 	if err != nil {
-		return err
+		return made, err
 	}
 	cfg, waiting := frozen(d.cfg, cfg)
 	if len(waiting) > 0 {
@@ -64,33 +78,38 @@ func (d *Daemon) reread(o Options, applied *config.Config) error {
 	}
 	applied.Log = cfg.Log
 	if reflect.DeepEqual(cfg, *applied) {
-		return nil
+		return made, nil
 	}
-	if err := d.replace(cfg); err != nil {
-		return err
+	fresh, err := d.replace(cfg, made)
+	if err != nil {
+		return made, err
 	}
 	*applied = cfg
-	return nil
+	return fresh, nil
 }
 
-// replace puts answers made from cfg in the place of those that are.
-func (d *Daemon) replace(cfg config.Config) error {
-	now := d.current.Load()
+// replace has answers made from cfg put in the place of those made last, which
+// may themselves not be in their place yet.
+func (d *Daemon) replace(cfg config.Config, last *answers) (*answers, error) {
 	// Every zone may have changed; those that are go on counting meanwhile.
 	const ahead = 1 << 10
-	a, err := d.newAnswers(cfg, now.serial()+ahead, now)
-	if err != nil {
-		return err
+	serial := last.serial()
+	if now := d.current.Load().serial(); after(now, serial) {
+		serial = now
 	}
-	if a.stats != now.stats {
-		d.status.retire(now.stats)
+	a, err := d.newAnswers(cfg, serial+ahead, last)
+	if err != nil {
+		return nil, err
+	}
+	if a.stats != last.stats {
+		d.status.retire(last.stats)
 	}
 	select {
 	case <-d.replaced: // one that nobody has taken yet
 	default:
 	}
 	d.replaced <- a
-	return nil
+	return a, nil
 }
 
 // frozen is cfg with the values of the start where a key takes effect at a

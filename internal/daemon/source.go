@@ -30,7 +30,7 @@ func (d *Daemon) Load(ctx context.Context, version string, log *slog.Logger) (ma
 		return report, err
 	}
 	a := d.current.Load()
-	a.compiler.Apply(d.store, feed.Pending(), a.db)
+	a.compiler.Apply(d.store, feed, a.db)
 	return report, nil
 }
 

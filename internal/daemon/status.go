@@ -148,19 +148,26 @@ func (d *Daemon) writeZone(w io.Writer) error {
 // and one line an object, sorted.
 func (d *Daemon) writeModel(w io.Writer) error {
 	freshness := make(map[string]string)
-	var lines []string
+	var (
+		namespaces []*cluster.Namespace
+		services   []*cluster.Service
+		endpoints  []*cluster.EndpointSlice
+		pods       []*cluster.Pod
+		nodes      []*cluster.Node
+	)
+	// Objects do not change: only who they are is taken down in the View, which
+	// keeps the source waiting.
 	d.store.View(func(v *cluster.View) {
 		for _, k := range cluster.Kinds() {
 			freshness[k.String()] = v.Freshness(k).String()
 		}
-		lines = slices.Concat(
-			linesOf(cluster.KindNamespace, slices.Collect(v.Namespaces())),
-			linesOf(cluster.KindService, slices.Collect(v.Services())),
-			linesOf(cluster.KindEndpointSlice, slices.Collect(v.EndpointSlices())),
-			linesOf(cluster.KindPod, slices.Collect(v.Pods())),
-			linesOf(cluster.KindNode, slices.Collect(v.Nodes())),
-		)
+		namespaces, services, endpoints = slices.Collect(v.Namespaces()), slices.Collect(v.Services()), slices.Collect(v.EndpointSlices())
+		pods, nodes = slices.Collect(v.Pods()), slices.Collect(v.Nodes())
 	})
+	lines := slices.Concat(
+		linesOf(cluster.KindNamespace, namespaces), linesOf(cluster.KindService, services),
+		linesOf(cluster.KindEndpointSlice, endpoints), linesOf(cluster.KindPod, pods), linesOf(cluster.KindNode, nodes),
+	)
 	head, err := json.Marshal(freshness)
 	if err != nil {
 		return err

@@ -37,6 +37,9 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 		case ctx.Err() != nil && !received:
 			<-woken
 			p.drain(s.drainTime)
+			// Whoever asks from now on is told that nobody is here, and need
+			// not wait: connections may take longer to end.
+			conn.Close()
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err

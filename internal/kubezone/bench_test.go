@@ -46,13 +46,12 @@ func BenchmarkFull(b *testing.B) {
 	c := newCompiler(b, benchmarkConfig)
 	for b.Loop() {
 		feed := store.Subscribe()
-		changes := feed.Pending()
-		feed.Close()
 		db, err := c.NewDB()
 		if err != nil {
 			b.Fatal(err)
 		}
-		c.Apply(store, changes, db)
+		c.Apply(store, feed, db)
+		feed.Close()
 	}
 }
 
@@ -69,7 +68,7 @@ func BenchmarkChange(b *testing.B) {
 			}
 			feed := store.Subscribe()
 			defer feed.Close()
-			c.Apply(store, feed.Pending(), db)
+			c.Apply(store, feed, db)
 			slices := []*cluster.EndpointSlice{}
 			for i := range 2 {
 				slices = append(slices, &cluster.EndpointSlice{
@@ -82,7 +81,7 @@ func BenchmarkChange(b *testing.B) {
 			for b.Loop() {
 				i++
 				store.Update(func(tx *cluster.Tx) { tx.PutEndpointSlice(slices[i%2]) })
-				c.Apply(store, feed.Pending(), db)
+				c.Apply(store, feed, db)
 			}
 		})
 	}

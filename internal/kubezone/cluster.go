@@ -43,7 +43,9 @@ func (p *pass) cluster() {
 		}
 		if n, ok := below(z, labelPod); ok {
 			m := p.podParent()
-			m.Aged = p.aged(p.podKinds)
+			if p.cfg.Pods != PodsDisabled {
+				m.Aged = p.aged(p.podKinds)
+			}
 			p.mark(n, m)
 		}
 	}

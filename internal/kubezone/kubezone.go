@@ -6,7 +6,6 @@
 package kubezone
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -163,29 +162,25 @@ func (c *Compiler) NewDB() (*zone.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Apply(cluster.NewStore(), cluster.Changes{{Freshness: true}: 0}, db)
+	nothing := cluster.NewStore()
+	feed := nothing.Subscribe()
+	defer feed.Close()
+	c.Apply(nothing, feed, db)
 	return db, nil
 }
 
-// Run applies to db what a change of the store means for it, until ctx is
-// done, and returns ctx's error. The first pass compiles everything.
-func (c *Compiler) Run(ctx context.Context, store *cluster.Store, db *zone.DB) error {
-	feed := store.Subscribe()
-	defer feed.Close()
-	for {
-		changed, err := feed.Next(ctx)
-		if err != nil {
-			return err
-		}
-		c.Apply(store, changed, db)
-	}
-}
-
-// Apply compiles what changed, as the store is now, and applies it to db.
-func (c *Compiler) Apply(store *cluster.Store, changed cluster.Changes, db *zone.DB) {
+// Apply compiles what changed, as the store is now, and applies it to db; it
+// gives the changes. They are taken from the feed within the view: a view that
+// is newer than they are would tell that a kind is loaded, and deny its names,
+// before its objects are compiled.
+func (c *Compiler) Apply(store *cluster.Store, feed *cluster.Feed, db *zone.DB) (changed cluster.Changes) {
 	var made zone.Changes
-	store.View(func(v *cluster.View) { made = c.Compile(v, changed) })
+	store.View(func(v *cluster.View) {
+		changed = feed.Pending()
+		made = c.Compile(v, changed)
+	})
 	db.Apply(made)
+	return changed
 }
 
 // Compile compiles the objects that changed. What an object compiles to

@@ -31,7 +31,7 @@ func BenchmarkLookup(b *testing.B) {
 	}
 	feed := store.Subscribe()
 	defer feed.Close()
-	c.Apply(store, feed.Pending(), db)
+	c.Apply(store, feed, db)
 	dashed := func(i int) string { return fmt.Sprintf("10-128-%d-%d", (i+1)/256, (i+1)%256) }
 	for sort, of := range map[string]struct {
 		typ  dnswire.Type

@@ -101,7 +101,7 @@ func BenchmarkMemory(b *testing.B) {
 func compile(b *testing.B, store *cluster.Store, db *zone.DB) {
 	feed := store.Subscribe()
 	defer feed.Close()
-	newCompiler(b, benchmarkConfig).Apply(store, feed.Pending(), db)
+	newCompiler(b, benchmarkConfig).Apply(store, feed, db)
 }
 
 // heap is how many octets of the heap are in use.

@@ -22,8 +22,8 @@ var (
 	podsOff       = because("pod records are off")
 
 	recalled = &zone.Aged{
-		Found:     &zone.Note{Code: dnswire.EDEStale, Text: "from a snapshot, the Kubernetes API was not heard since the start"},
-		Denied:    &zone.Note{Code: dnswire.EDEStaleNXDomain, Text: "not in the snapshot, and the Kubernetes API was not heard since the start"},
+		Found:     &zone.Note{Code: dnswire.EDEStale, Text: "from a snapshot, the Kubernetes API has not told of it since the start"},
+		Denied:    &zone.Note{Code: dnswire.EDEStaleNXDomain, Text: "not in the snapshot, and the Kubernetes API has not told what there is since the start"},
 		DeniedTTL: 1,
 	}
 	confirming = &zone.Aged{

@@ -34,10 +34,10 @@ func TestIncrementalEqualsFull(t *testing.T) {
 				}
 			})
 			if r.IntN(2) == 0 { // else the consumer is busy
-				compiler.Apply(store, feed.Pending(), db)
+				compiler.Apply(store, feed, db)
 			}
 		}
-		compiler.Apply(store, feed.Pending(), db)
+		compiler.Apply(store, feed, db)
 		feed.Close()
 		if diff := cmp.Diff(dump(full(t, compiler, store)), dump(db)); diff != "" {
 			t.Fatalf("seed %d: incremental result differs from full compile (-full +incremental):\n%s", seed, diff)
@@ -58,10 +58,10 @@ func TestAllGone(t *testing.T) {
 	db := newDB(t, compiler)
 	for range 300 {
 		store.Update(r.change)
-		compiler.Apply(store, feed.Pending(), db)
+		compiler.Apply(store, feed, db)
 	}
 	store.Update(r.deleteAll)
-	compiler.Apply(store, feed.Pending(), db)
+	compiler.Apply(store, feed, db)
 	if diff := cmp.Diff(want, dump(db)); diff != "" {
 		t.Errorf("after deleting everything (-empty +now):\n%s", diff)
 	}
@@ -90,7 +90,7 @@ func full(t testing.TB, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
 	feed := store.Subscribe()
 	defer feed.Close()
 	db := newDB(t, c)
-	c.Apply(store, feed.Pending(), db)
+	c.Apply(store, feed, db)
 	return db
 }
 

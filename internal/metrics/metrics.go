@@ -125,7 +125,7 @@ var (
 	snapWritten  = desc("snapshot_write_timestamp_seconds", "When the snapshot was last written.")
 	snapErrors   = desc("snapshot_errors_total", "Snapshots that could not be written.")
 	reloadOK     = desc("config_reload_success", "Whether the configuration was good when it was last read again.")
-	reloadTime   = desc("config_last_reload_timestamp_seconds", "When the configuration was last read again.")
+	reloadTime   = desc("config_last_reload_timestamp_seconds", "When the configuration was last read again and found good.")
 )
 
 // collector tells Figures.

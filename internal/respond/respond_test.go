@@ -52,7 +52,7 @@ func exampleDB(t testing.TB) *zone.DB {
 	})
 	feed := store.Subscribe()
 	defer feed.Close()
-	c.Apply(store, feed.Pending(), db)
+	c.Apply(store, feed, db)
 	return db
 }
 

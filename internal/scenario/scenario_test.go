@@ -73,7 +73,7 @@ func serve(t *testing.T, s *scenario.Scenario) scenario.Ask {
 	store := loadManifests(t, s)
 	feed := store.Subscribe()
 	defer feed.Close()
-	compiler.Apply(store, feed.Pending(), db)
+	compiler.Apply(store, feed, db)
 	responder, err := respond.New(respond.Config{
 		Data: db, UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
 		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),

@@ -31,18 +31,28 @@ type Saver struct {
 // can change has none.
 const headroom = 1 << 16
 
-// Run writes the file after changes, until ctx is done, and returns ctx's error.
+// firstLook is how often it is looked, at the start, whether anything is known.
+const firstLook = 50 * time.Millisecond
+
+// Run writes the file as soon as anything is known, so that serials have their
+// headroom from the first, and then after changes, until ctx is done. It
+// returns ctx's error.
 func (s *Saver) Run(ctx context.Context) error {
-	ticker := time.NewTicker(Interval)
+	ticker := time.NewTicker(firstLook)
 	defer ticker.Stop()
-	for saved := s.Store.Version(); ; { // as it begins it is what the file has, or nothing
+	begun := false
+	for saved := uint64(0); ; {
+		if v := s.Store.Version(); v != saved && s.save(headroom) {
+			saved = v
+		}
+		if !begun && (s.failing || !s.Written().IsZero()) {
+			begun = true
+			ticker.Reset(Interval)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
-		}
-		if v := s.Store.Version(); v != saved && s.save(headroom) {
-			saved = v
 		}
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -148,9 +147,10 @@ func (o *object) put(tx *cluster.Tx) {
 }
 
 // WriteFile replaces the file at path. When it fails, the file that was there
-// is as it was, and nothing else is left behind.
+// is as it was, and nothing else is left behind. One program may write it at a
+// time.
 func (s *Snapshot) WriteFile(path string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}

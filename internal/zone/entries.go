@@ -22,6 +22,12 @@ type Entry struct {
 // Entries lists every name at one moment, in canonical order. Writers wait
 // meanwhile, readers do not.
 func (db *DB) Entries() []Entry {
+	entries := db.unsorted()
+	slices.SortFunc(entries, func(a, b Entry) int { return a.Name.Compare(b.Name) })
+	return entries
+}
+
+func (db *DB) unsorted() []Entry {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	t := db.table.Load()
@@ -29,9 +35,7 @@ func (db *DB) Entries() []Entry {
 	for n := range t.all {
 		entries = n.appendEntries(entries)
 	}
-	entries = db.appendReverse(entries)
-	slices.SortFunc(entries, func(a, b Entry) int { return a.Name.Compare(b.Name) })
-	return entries
+	return db.appendReverse(entries)
 }
 
 // appendEntries appends n's entry and those of what its subtree and its hosts

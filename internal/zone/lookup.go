@@ -46,12 +46,18 @@ type Scratch struct {
 // (RFC 8482, section 4.1). It takes no lock and allocates nothing.
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 	before := db.published.Load()
-	a := db.lookup(s, qname, qtype)
+	a := db.look(s, qname, qtype)
 	if a.Outcome == NXDomain && db.published.Load() != before {
 		// The name may have come meanwhile, and what denies it behind it: see
-		// Apply.
-		a = db.lookup(s, qname, qtype)
+		// Apply. That a mark of age was there, or not, is part of the denial.
+		a = db.look(s, qname, qtype)
 	}
+	return a
+}
+
+// look is one attempt.
+func (db *DB) look(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
+	a := db.lookup(s, qname, qtype)
 	if db.aged.Load() != 0 {
 		db.age(s, qname, &a)
 	}

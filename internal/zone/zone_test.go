@@ -554,6 +554,29 @@ func TestNothingIsDeniedMeanwhile(t *testing.T) {
 	})
 }
 
+// TestAgeIsPartOfADenial: a name that comes as the mark of age goes which kept
+// it from being denied, is never denied.
+func TestAgeIsPartOfADenial(t *testing.T) {
+	db := newDB(t, "example")
+	confirming := &zone.Aged{Found: &zone.Note{}, Denied: &zone.Note{Pending: true}}
+	states := []zone.Changes{
+		{Subtrees: []zone.Change{change("a.svc.example", nothing), change("svc.example", marks(zone.Marks{Exists: true, Aged: confirming}))}},
+		{Subtrees: []zone.Change{change("a.svc.example", addrs("192.0.2.1")), change("svc.example", marks(zone.Marks{Exists: true}))}},
+	}
+	db.Apply(states[0])
+	watch(func() {
+		for range 100 {
+			if a := lookup(db, "a.svc.example", dnswire.TypeA); a.Outcome == zone.NXDomain {
+				t.Error("Lookup of a name that comes or is pending = NXDomain")
+			}
+		}
+	}, func() {
+		for i := range 30000 {
+			db.Apply(states[(i+1)%2])
+		}
+	})
+}
+
 // TestSubtreesChangeAtOnce: a reader that finds a name of a subtree in its new
 // state finds no other name of it in the old one afterwards.
 func TestSubtreesChangeAtOnce(t *testing.T) {

@@ -149,7 +149,7 @@ func serve(t *testing.T, s *scenario.Scenario, readers *readers) scenario.Ask {
 	}
 	worker := responder.NewWorker()
 	return func(packet []byte, client respond.Client) []byte {
-		compiler.Apply(store, feed.Pending(), db)
+		compiler.Apply(store, feed, db)
 		client.Addr = netip.MustParseAddr("198.51.100.100")
 		return worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 	}

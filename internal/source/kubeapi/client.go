@@ -67,6 +67,7 @@ func (c *clients) renew() error {
 		return err
 	}
 	from := rest.CopyConfig(cfg)
+	from.Proxy = nil // functions can't be compared
 	if err := rest.LoadTLSFiles(from); err != nil {
 		return fmt.Errorf("kubernetes api: %w", err)
 	}

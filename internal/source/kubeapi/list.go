@@ -68,6 +68,11 @@ func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime
 // readAll asks for a list and reads it; progress is called from time to time.
 func (r *reading) readAll(ctx context.Context, options metav1.ListOptions, progress func()) (*list, error) {
 	options.Limit, options.Continue = 0, ""
+	if options.ResourceVersion == "0" {
+		// Any version that the server has in its cache, the Reflector means; it
+		// may be older than a snapshot, and what it lacks would be denied.
+		options.ResourceVersion = ""
+	}
 	body, err := r.source.clients.request(r, options).Stream(ctx)
 	if err != nil {
 		return nil, err

@@ -2,8 +2,10 @@ package kubeapi
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"reflect"
 	"slices"
@@ -246,7 +248,8 @@ func (r *reading) failed(ctx context.Context, err error) {
 	err = r.explained(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c := cause(err); !slices.Contains(r.causes, c) {
+	const most = 16 // causes that are told apart
+	if c := cause(err); !slices.Contains(r.causes, c) && len(r.causes) < most {
 		r.causes = append(r.causes, c)
 		r.source.cfg.Log.Error("kubernetes api can't be read; what was read stays, and it is tried again", "resource", r.resource.name, "err", err)
 	}
@@ -275,6 +278,15 @@ func (r *reading) explained(err error) error {
 func cause(err error) string {
 	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
 		return string(reason)
+	}
+	// Texts that hold a port or the time differ each time.
+	var lookup *net.DNSError
+	if errors.As(err, &lookup) {
+		return "lookup of " + lookup.Name
+	}
+	var certificate x509.CertificateInvalidError
+	if errors.As(err, &certificate) {
+		return fmt.Sprintf("certificate, reason %d", certificate.Reason)
 	}
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner

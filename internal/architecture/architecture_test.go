@@ -76,7 +76,9 @@ var arrows = []arrow{
 	{"internal/dnsserver", "internal/dnswire", "the longest message"},
 	{"internal/dnswire", "internal/dnsname", "names on the wire"},
 	{"internal/scenario", "internal/cluster", "which kinds are loaded"},
+	{"internal/scenario", "internal/config", "a scenario has settings"},
 	{"internal/scenario", "internal/dnswire", "queries and responses"},
+	{"internal/scenario", "internal/kubezone", "answers as the server does"},
 	{"internal/scenario", "internal/respond", "clients"},
 }
 

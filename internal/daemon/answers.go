@@ -23,7 +23,7 @@ type answers struct {
 	db        *zone.DB
 	responder *respond.Responder
 	stats     *respond.Stats
-	nameless  bool // the name server has no address of its own
+	settings  *config.Compiled
 }
 
 // newAnswers makes answers whose serials begin with the one given. They go on
@@ -34,7 +34,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		return nil, err
 	}
 	compiled.Zone.Serial = serial
-	a := &answers{nameless: len(compiled.Zone.DNSAddresses) == 0}
+	a := &answers{settings: compiled}
 	if a.compiler, err = kubezone.New(compiled.Zone); err != nil {
 		return nil, err
 	}

@@ -13,12 +13,8 @@ import (
 )
 
 func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
-	compiled, err := d.cfg.Compile()
-	if err != nil {
-		return nil, err
-	}
 	server, err := dnsserver.Listen(ctx, dnsserver.Config{
-		Listen:         compiled.Listen,
+		Listen:         d.current.Load().settings.Listen,
 		NewAnswerer:    d.newWorker,
 		MaxConnections: d.cfg.TCP.MaxConnections,
 		MaxInFlight:    d.cfg.TCP.MaxInFlight,
@@ -32,12 +28,12 @@ func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
 // listenAdmin gives the admin server, or nil when there shall be none.
 func (d *Daemon) listenAdmin(ctx context.Context, version string) (*admin.Server, error) {
 	d.metrics = metrics.New(version, d.figures)
-	compiled, err := d.cfg.Compile()
-	if err != nil || !compiled.Admin.IsValid() {
-		return nil, err
+	addr := d.current.Load().settings.Admin
+	if !addr.IsValid() {
+		return nil, nil
 	}
 	server, err := admin.Listen(ctx, admin.Config{
-		Listen:  compiled.Admin,
+		Listen:  addr,
 		Ready:   d.unready,
 		Metrics: d.metrics.Handler(d.log),
 		Zone:    d.writeZone,
@@ -55,7 +51,7 @@ func (d *Daemon) announce(server *dnsserver.Server, admin *admin.Server) {
 		at = append(at, "admin", admin.Addr())
 	}
 	d.log.Info("serving", at...)
-	if d.current.Load().nameless {
+	if len(d.current.Load().settings.Zone.DNSAddresses) == 0 {
 		d.log.Warn("ns.dns of each zone has no address unless the DNS Service is there; set nameServer.addresses", "service", d.cfg.NameServer.Service)
 	}
 }

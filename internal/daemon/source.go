@@ -56,7 +56,7 @@ func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source) error {
 	for len(d.missing()) > 0 {
 		if _, err := feed.Next(ctx); err != nil {
 			<-ended
-			return errNotRead(problemOf(api, d.missing()))
+			return errNotRead(problemOf(api.Status(), d.missing()...))
 		}
 	}
 	cancel()
@@ -65,9 +65,9 @@ func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source) error {
 }
 
 // problemOf is why the first of the kinds can't be read, if that is known.
-func problemOf(api *kubeapi.Source, kinds []cluster.Kind) error {
+func problemOf(statuses []kubeapi.Status, kinds ...cluster.Kind) error {
 	for _, k := range kinds {
-		for _, st := range api.Status() {
+		for _, st := range statuses {
 			if st.Kind == k && st.Problem != nil {
 				return st.Problem
 			}

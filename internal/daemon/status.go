@@ -58,11 +58,12 @@ func (d *Daemon) unready() (missing []string) {
 	if compiled == nil {
 		return append(missing, "nothing is compiled yet")
 	}
+	statuses := d.kinds()
 	for _, k := range *compiled {
-		missing = append(missing, fmt.Sprintf("%ss are not loaded%s", k, because(d.problem(k))))
+		missing = append(missing, fmt.Sprintf("%ss are not loaded%s", k, because(problemOf(statuses, k))))
 	}
 	limit := time.Duration(d.cfg.Admin.MaxStaleness)
-	for _, st := range d.kinds() {
+	for _, st := range statuses {
 		if limit > 0 && st.Staleness > limit {
 			missing = append(missing, fmt.Sprintf("%ss are stale for %s%s", st.Kind, st.Staleness.Round(time.Second), because(st.Problem)))
 		}
@@ -83,13 +84,6 @@ func (d *Daemon) kinds() []kubeapi.Status {
 		return nil
 	}
 	return d.api.Status()
-}
-
-func (d *Daemon) problem(k cluster.Kind) error {
-	if d.api == nil {
-		return nil
-	}
-	return problemOf(d.api, []cluster.Kind{k})
 }
 
 // figures are what metrics tell.

@@ -2,17 +2,12 @@ package scenario_test
 
 import (
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/kubezone"
-	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/scenario"
 	"portolan.dev/portolan/internal/source/manifest"
 )
@@ -54,53 +49,10 @@ func parseFile(t *testing.T, file string) *scenario.Scenario {
 	return s
 }
 
-// serve compiles a scenario's manifests and answers from them.
+// serve answers from a scenario's manifests.
 func serve(t *testing.T, s *scenario.Scenario) scenario.Ask {
 	t.Helper()
-	cfg := readConfig(t, s.Config)
-	compiled, err := cfg.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiler, err := kubezone.New(compiled.Zone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := compiler.NewDB()
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := loadManifests(t, s)
-	feed := store.Subscribe()
-	defer feed.Close()
-	compiler.Apply(store, feed, db)
-	responder, err := respond.New(respond.Config{
-		Data: db, UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
-		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),
-		// That of the example in RFC 9018, appendix A.1.
-		Now: func() time.Time { return time.Unix(1559731985, 0) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	worker := responder.NewWorker()
-	return func(packet []byte, client respond.Client) []byte {
-		client.Addr = netip.MustParseAddr("198.51.100.100")
-		return worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
-	}
-}
-
-func readConfig(t *testing.T, text []byte) config.Config {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Read(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg
+	return scenario.Serve(t, s, func(config.Config) *cluster.Store { return loadManifests(t, s) })
 }
 
 func loadManifests(t *testing.T, s *scenario.Scenario) *cluster.Store {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,9 +18,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/kubezone"
-	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/scenario"
 	"portolan.dev/portolan/internal/snapshot"
 	"portolan.dev/portolan/internal/source/kubeapi"
@@ -115,57 +112,17 @@ func replay(t *testing.T, a *applier, readers *readers, name string, s *scenario
 // serve reads the cluster and answers from it.
 func serve(t *testing.T, s *scenario.Scenario, readers *readers) scenario.Ask {
 	t.Helper()
-	cfg := readConfig(t, s.Config)
-	compiled, err := cfg.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiler, err := kubezone.New(compiled.Zone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := compiler.NewDB()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods := cfg.Pods == string(kubezone.PodsVerified)
-	store := cluster.NewStore()
-	if len(s.Aged) > 0 {
-		full := cluster.NewStore()
-		readers.read(t, full, cluster.Kinds(), pods)
-		recall(t, full, store, slices.Collect(maps.Keys(s.Aged)))
-	}
-	readers.read(t, store, liveKinds(s), pods)
-	feed := store.Subscribe()
-	t.Cleanup(feed.Close)
-	responder, err := respond.New(respond.Config{
-		Data: db, UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
-		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),
-		// That of the example in RFC 9018, appendix A.1.
-		Now: func() time.Time { return time.Unix(1559731985, 0) },
+	return scenario.Serve(t, s, func(cfg config.Config) *cluster.Store {
+		pods := cfg.Pods == string(kubezone.PodsVerified)
+		store := cluster.NewStore()
+		if len(s.Aged) > 0 {
+			full := cluster.NewStore()
+			readers.read(t, full, cluster.Kinds(), pods)
+			recall(t, full, store, slices.Collect(maps.Keys(s.Aged)))
+		}
+		readers.read(t, store, liveKinds(s), pods)
+		return store
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	worker := responder.NewWorker()
-	return func(packet []byte, client respond.Client) []byte {
-		compiler.Apply(store, feed, db)
-		client.Addr = netip.MustParseAddr("198.51.100.100")
-		return worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
-	}
-}
-
-func readConfig(t *testing.T, text []byte) config.Config {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Read(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg
 }
 
 // liveKinds are those that are read from the API.

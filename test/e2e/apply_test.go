@@ -41,7 +41,7 @@ func newApplier(t *testing.T) *applier {
 	for name, ranges := range map[string][]string{
 		"e2e-1": {"10.96.0.0/12", "fd00:96::/64"},
 		"e2e-2": {"fd00:10:96::/64"},
-		"e2e-3": {"fd00::/64"},
+		"e2e-3": {"10.3.0.0/16", "fd00::/64"},
 	} {
 		_, err := c.Client().NetworkingV1().ServiceCIDRs().Create(t.Context(), &networkingv1.ServiceCIDR{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: ranges},

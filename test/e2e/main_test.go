@@ -18,11 +18,11 @@ import (
 const patience = time.Minute
 
 // plane is the control plane that all tests of this package share, one after
-// another. Its own Service gets the first address of the first range, the one
-// that it has in the specification's examples.
+// another. Its own Service, which it makes again whenever a scenario has taken it
+// away, gets the first address of the range: one that no scenario has.
 var plane = sync.OnceValues(func() (*controlplane.ControlPlane, error) {
 	c, err := controlplane.Start(context.Background(), controlplane.Options{
-		ServiceCIDRs: "10.3.0.0/16,2001:db8::/64",
+		ServiceCIDRs: "10.2.0.0/16,2001:db8::/64",
 		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err == nil {

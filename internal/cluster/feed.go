@@ -5,29 +5,42 @@ import (
 	"sync"
 )
 
-// Change says that something may be different: the object at a key, or how far
-// a kind can be relied on. A slice is told as a change of its Service.
+// Changes says what may be different.
+type Changes struct {
+	// Everything says that every object that is there may be. Those that went
+	// are among Objects.
+	Everything bool
+	// Freshness says that how far a kind can be relied on may be.
+	Freshness bool
+	// Objects are those that may be, of kinds that are loaded. With each goes
+	// when the earliest cause of its change was that a transaction told, in
+	// nanoseconds since 1970; 0 when none did.
+	Objects map[Change]int64
+}
+
+// Change names an object. A slice is told as a change of its Service.
 type Change struct {
 	Kind Kind
-	// Freshness says that a kind's did, and Kind and Key mean nothing. Where a
-	// kind was not loaded before, every object is told as changed, too.
-	Freshness bool
-	Key       Key
+	Key  Key
 }
 
-// Changes is a set of changes. With each goes when the earliest cause of it was
-// that a transaction told, in nanoseconds since 1970; 0 when none did.
-type Changes map[Change]int64
+// Empty tells whether nothing changed.
+func (c *Changes) Empty() bool { return !c.Everything && !c.Freshness && len(c.Objects) == 0 }
 
-func (c Changes) add(ch Change, cause int64) {
-	if known := c[ch]; known != 0 && (cause == 0 || known < cause) {
+func (c *Changes) add(ch Change, cause int64) {
+	if c.Objects == nil {
+		c.Objects = make(map[Change]int64)
+	}
+	if known := c.Objects[ch]; known != 0 && (cause == 0 || known < cause) {
 		cause = known
 	}
-	c[ch] = cause
+	c.Objects[ch] = cause
 }
 
-func (c Changes) merge(o Changes) {
-	for ch, cause := range o {
+func (c *Changes) merge(o Changes) {
+	c.Everything = c.Everything || o.Everything
+	c.Freshness = c.Freshness || o.Freshness
+	for ch, cause := range o.Objects {
 		c.add(ch, cause)
 	}
 }
@@ -48,10 +61,8 @@ type Feed struct {
 func (s *Store) Subscribe() *Feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := &Feed{store: s, pending: make(Changes), ready: make(chan struct{}, 1)}
-	all := make(Changes)
-	s.state.addEverything(all)
-	f.add(all, true)
+	f := &Feed{store: s, ready: make(chan struct{}, 1)}
+	f.add(Changes{Everything: true, Freshness: true}, true)
 	s.feeds = append(s.feeds, f)
 	return f
 }
@@ -69,11 +80,11 @@ func (f *Feed) Close() {
 	f.store.feeds = kept
 }
 
-// add makes changes pending; the feed may keep the set when it is given.
+// add makes changes pending; the feed may keep the map when it is given.
 func (f *Feed) add(changes Changes, given bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.pending) == 0 && given {
+	if f.pending.Empty() && given {
 		f.pending = changes
 	} else {
 		f.pending.merge(changes)
@@ -92,7 +103,7 @@ func (f *Feed) Ready() <-chan struct{} { return f.ready }
 func (f *Feed) Next(ctx context.Context) (Changes, error) {
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return Changes{}, ctx.Err()
 	case <-f.ready:
 		return f.Pending(), nil
 	}
@@ -108,6 +119,6 @@ func (f *Feed) Pending() Changes {
 	default:
 	}
 	changes := f.pending
-	f.pending = make(Changes)
+	f.pending = Changes{}
 	return changes
 }

@@ -17,12 +17,21 @@ func changed(kind Kind, namespace, name string) Change {
 	return Change{Kind: kind, Key: Key{namespace, name}}
 }
 
-func changes(all ...Change) Changes {
-	set := make(Changes)
+func changes(all ...Change) (set Changes) {
 	for _, ch := range all {
 		set.add(ch, 0)
 	}
 	return set
+}
+
+// everything is what is told when a kind becomes loaded.
+var everything = Changes{Everything: true, Freshness: true}
+
+// newLoaded makes a Store of which all kinds are loaded.
+func newLoaded() *Store {
+	store := NewStore()
+	store.Update(func(tx *Tx) { tx.SetFreshness(Recalled, Kinds()...) })
+	return store
 }
 
 // everyKind puts one object of each kind.
@@ -51,14 +60,14 @@ func TestChanges(t *testing.T) {
 		want           Changes
 	}{
 		"putting tells of each object":         {nil, everyKind, changes(all...)},
-		"putting the same again tells nothing": {everyKind, everyKind, nil},
+		"putting the same again tells nothing": {everyKind, everyKind, Changes{}},
 		"replacing tells of each object": {everyKind, func(tx *Tx) {
 			tx.PutService(&Service{Key: Key{"shop", "web"}, Headless: true})
 			tx.PutPod(&Pod{Key: Key{"shop", "web-x"}, Finished: true})
 			tx.PutNode(&Node{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
 		}, changes(all[1], all[3], all[4])},
-		"an empty transaction tells nothing":       {everyKind, func(*Tx) {}, nil},
-		"a slice of no Service tells nothing":      {nil, func(tx *Tx) { tx.PutEndpointSlice(slice("")) }, nil},
+		"an empty transaction tells nothing":       {everyKind, func(*Tx) {}, Changes{}},
+		"a slice of no Service tells nothing":      {nil, func(tx *Tx) { tx.PutEndpointSlice(slice("")) }, Changes{}},
 		"deleting a slice tells of its Service":    {everyKind, func(tx *Tx) { tx.DeleteEndpointSlice(Key{"shop", "web-1"}) }, changes(changed(KindService, "shop", "web"))},
 		"a slice that moves tells of both":         {func(tx *Tx) { tx.PutEndpointSlice(slice("a")) }, func(tx *Tx) { tx.PutEndpointSlice(slice("b")) }, changes(changed(KindService, "shop", "a"), changed(KindService, "shop", "b"))},
 		"a slice that leaves tells of its Service": {func(tx *Tx) { tx.PutEndpointSlice(slice("a")) }, func(tx *Tx) { tx.PutEndpointSlice(slice("")) }, changes(changed(KindService, "shop", "a"))},
@@ -79,36 +88,52 @@ func TestChanges(t *testing.T) {
 			tx.DeleteEndpointSlice(Key{"shop", "x"})
 			tx.DeletePod(Key{"shop", "x"})
 			tx.DeleteNode("x")
-		}, nil},
-		"a kind that becomes loaded makes everything changed": {everyKind, func(tx *Tx) { tx.SetFreshness(Live, KindPod) },
-			changes(append([]Change{{Freshness: true}}, all...)...)},
-		"another kind that becomes loaded does so again": {
-			func(tx *Tx) { everyKind(tx); tx.SetFreshness(Live, KindPod) },
-			func(tx *Tx) { tx.SetFreshness(Live, KindPod, KindNode) },
-			changes(append([]Change{{Freshness: true}}, all...)...)},
-		"a kind that is loaded already changes nothing": {
-			func(tx *Tx) { everyKind(tx); tx.SetFreshness(Live, Kinds()...) },
-			func(tx *Tx) { tx.SetFreshness(Live, Kinds()...) }, nil},
-		"a kind that is recalled is there, too": {everyKind, func(tx *Tx) { tx.SetFreshness(Recalled, KindPod) },
-			changes(append([]Change{{Freshness: true}}, all...)...)},
-		"what becomes fresher changes no object": {
-			func(tx *Tx) { everyKind(tx); tx.SetFreshness(Recalled, Kinds()...) },
-			func(tx *Tx) { tx.SetFreshness(Live, KindPod) },
-			changes(Change{Freshness: true})},
+		}, Changes{}},
+		"what becomes fresher changes no object":   {everyKind, func(tx *Tx) { tx.SetFreshness(Live, KindPod) }, Changes{Freshness: true}},
+		"what is as fresh as before tells nothing": {everyKind, func(tx *Tx) { tx.SetFreshness(Recalled, Kinds()...) }, Changes{}},
 	}
 	for claim, test := range tests {
-		store := NewStore()
+		store := newLoaded()
 		if test.before != nil {
 			store.Update(test.before)
 		}
 		feed := store.Subscribe()
 		feed.Pending()
 		store.Update(test.change)
-		got := feed.Pending()
-		if len(got) == 0 && len(test.want) == 0 {
-			continue
+		if d := cmp.Diff(test.want, feed.Pending()); d != "" {
+			t.Errorf("%s: Pending: (-want +got)\n%s", claim, d)
 		}
-		if d := cmp.Diff(test.want, got); d != "" {
+	}
+}
+
+// TestLoadingIsSilent: nothing is told of kinds that are not loaded, and
+// everything when they are.
+func TestLoadingIsSilent(t *testing.T) {
+	tests := map[string]struct {
+		loaded []Kind
+		change func(*Tx)
+		want   Changes
+	}{
+		"no kind":                       {nil, everyKind, Changes{}},
+		"slices without their Services": {[]Kind{KindEndpointSlice}, everyKind, Changes{}},
+		"Services without slices":       {[]Kind{KindService}, everyKind, changes(changed(KindService, "shop", "web"))},
+		"one that becomes loaded":       {nil, func(tx *Tx) { tx.SetFreshness(Live, KindPod) }, everything},
+		"another one":                   {[]Kind{KindPod}, func(tx *Tx) { tx.SetFreshness(Recalled, KindPod, KindNode) }, everything},
+		"one that becomes loaded, while a loaded one loses an object": {[]Kind{KindPod}, func(tx *Tx) {
+			tx.DeletePod(Key{"shop", "old"})
+			tx.SetFreshness(Live, KindNode)
+		}, Changes{Everything: true, Freshness: true, Objects: map[Change]int64{changed(KindPod, "shop", "old"): 0}}},
+	}
+	for claim, test := range tests {
+		store := NewStore()
+		store.Update(func(tx *Tx) {
+			tx.PutPod(&Pod{Key: Key{"shop", "old"}})
+			tx.SetFreshness(Live, test.loaded...)
+		})
+		feed := store.Subscribe()
+		feed.Pending()
+		store.Update(test.change)
+		if d := cmp.Diff(test.want, feed.Pending()); d != "" {
 			t.Errorf("%s: Pending: (-want +got)\n%s", claim, d)
 		}
 	}
@@ -116,7 +141,7 @@ func TestChanges(t *testing.T) {
 
 // TestCauses: with a change goes the earliest cause that is still waiting.
 func TestCauses(t *testing.T) {
-	store := NewStore()
+	store := newLoaded()
 	feed := store.Subscribe()
 	feed.Pending()
 	pod := changed(KindPod, "shop", "a")
@@ -142,27 +167,23 @@ func TestCauses(t *testing.T) {
 		for _, c := range test.causes {
 			put(c)
 		}
-		if d := cmp.Diff(Changes{pod: test.want * 1e9}, feed.Pending()); d != "" {
+		if d := cmp.Diff(Changes{Objects: map[Change]int64{pod: test.want * 1e9}}, feed.Pending()); d != "" {
 			t.Errorf("%s: Pending: (-want +got)\n%s", test.claim, d)
 		}
 	}
 }
 
 func TestSubscribeBeginsWithEverything(t *testing.T) {
-	store := NewStore()
-	want := changes(Change{Freshness: true})
-	if d := cmp.Diff(want, store.Subscribe().Pending()); d != "" {
-		t.Errorf("empty Store: Subscribe().Pending(): (-want +got)\n%s", d)
-	}
-	store.Update(everyKind)
-	want = changes(append([]Change{{Freshness: true}}, all...)...)
-	if d := cmp.Diff(want, store.Subscribe().Pending()); d != "" {
-		t.Errorf("Subscribe().Pending(): (-want +got)\n%s", d)
+	for _, store := range []*Store{NewStore(), newLoaded()} {
+		store.Update(everyKind)
+		if d := cmp.Diff(everything, store.Subscribe().Pending()); d != "" {
+			t.Errorf("Subscribe().Pending(): (-want +got)\n%s", d)
+		}
 	}
 }
 
 func TestFeedCoalesces(t *testing.T) {
-	store := NewStore()
+	store := newLoaded()
 	feed := store.Subscribe()
 	feed.Pending()
 	for range 100 {
@@ -173,7 +194,7 @@ func TestFeedCoalesces(t *testing.T) {
 	if d := cmp.Diff(changes(all...), got); err != nil || d != "" {
 		t.Errorf("after 200 transactions: Next: %v, (-want +got)\n%s", err, d)
 	}
-	if got := feed.Pending(); len(got) != 0 {
+	if got := feed.Pending(); !got.Empty() {
 		t.Errorf("after Next: Pending() = %v, want nothing", got)
 	}
 }
@@ -200,7 +221,7 @@ func TestNextWaits(t *testing.T) {
 	}
 	for claim, prepare := range tests {
 		synctest.Test(t, func(t *testing.T) {
-			store := NewStore()
+			store := newLoaded()
 			feed := store.Subscribe()
 			prepare(t.Context(), store, feed)
 			var got Changes
@@ -228,14 +249,14 @@ func TestNextEndsWithContext(t *testing.T) {
 		feed.Pending()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if got, err := feed.Next(ctx); !errors.Is(err, context.DeadlineExceeded) || got != nil {
-			t.Errorf("Next = %v, %v, want nil and the context's error", got, err)
+		if got, err := feed.Next(ctx); !errors.Is(err, context.DeadlineExceeded) || !got.Empty() {
+			t.Errorf("Next = %v, %v, want nothing and the context's error", got, err)
 		}
 	})
 }
 
 func TestFeedClose(t *testing.T) {
-	store := NewStore()
+	store := newLoaded()
 	first, second, third := store.Subscribe(), store.Subscribe(), store.Subscribe()
 	for _, f := range []*Feed{first, second, third} {
 		f.Pending()
@@ -248,7 +269,7 @@ func TestFeedClose(t *testing.T) {
 			t.Errorf("%s of three feeds, the second closed: Pending: (-want +got)\n%s", name, d)
 		}
 	}
-	if got := second.Pending(); len(got) != 0 {
+	if got := second.Pending(); !got.Empty() {
 		t.Errorf("closed feed: Pending() = %v, want nothing", got)
 	}
 	first.Close()
@@ -263,7 +284,7 @@ func TestFeedClose(t *testing.T) {
 // the Store has.
 func TestNothingIsLost(t *testing.T) {
 	const writers, consumers, rounds, pods = 4, 3, 500, 8
-	store := NewStore()
+	store := newLoaded()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 
@@ -302,7 +323,12 @@ func TestNothingIsLost(t *testing.T) {
 					return
 				}
 				store.View(func(v *View) {
-					for ch := range told {
+					if told.Everything {
+						for p := range v.Pods() {
+							mirror[p.Key] = p.Node
+						}
+					}
+					for ch := range told.Objects {
 						if p := v.Pod(ch.Key); p != nil {
 							mirror[ch.Key] = p.Node
 							continue

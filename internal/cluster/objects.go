@@ -177,11 +177,6 @@ func (s *Service) Selects(p *Pod) bool {
 	return true
 }
 
-func sortByKey[T any](objects []T, key func(T) Key) []T {
-	slices.SortFunc(objects, func(a, b T) int { return key(a).Compare(key(b)) })
-	return objects
-}
-
 func (s *Service) equal(o *Service) bool {
 	return s.Key == o.Key && s.Headless == o.Headless && s.ExternalName == o.ExternalName && s.PublishNotReady == o.PublishNotReady &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) && slices.Equal(s.Ports, o.Ports) && maps.Equal(s.Selector, o.Selector)

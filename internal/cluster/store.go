@@ -3,7 +3,6 @@ package cluster
 import (
 	"iter"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,51 +26,19 @@ type state struct {
 	nodes      map[string]*Node
 	freshness  [kinds]Freshness
 
-	// Secondary indexes.
-	slicesByService     map[Key]keySet
-	servicesByClusterIP map[netip.Addr]keySet
-	servicesBySelector  map[selectorTerm]keySet
-	podsByIP            map[netip.Addr]keySet
-}
-
-// selectorTerm is one term of a Service's selector; a Service is indexed by
-// the least of its terms.
-type selectorTerm struct{ namespace, label, value string }
-
-// keySet is sorted; most hold one key.
-type keySet []Key
-
-func index[K comparable](m map[K]keySet, at K, key Key) {
-	set := m[at]
-	if i, found := slices.BinarySearchFunc(set, key, Key.Compare); !found {
-		m[at] = slices.Insert(set, i, key)
-	}
-}
-
-func unindex[K comparable](m map[K]keySet, at K, key Key) {
-	set := m[at]
-	i, found := slices.BinarySearchFunc(set, key, Key.Compare)
-	switch {
-	case !found:
-	case len(set) == 1:
-		delete(m, at)
-	default:
-		m[at] = slices.Delete(set, i, i+1)
-	}
+	// slicesByService is a secondary index; its slices are sorted.
+	slicesByService map[Key][]*EndpointSlice
 }
 
 // NewStore makes an empty Store, of which no kind is loaded.
 func NewStore() *Store {
 	return &Store{state: state{
-		namespaces:          make(map[string]*Namespace),
-		services:            make(map[Key]*Service),
-		slices:              make(map[Key]*EndpointSlice),
-		pods:                make(map[Key]*Pod),
-		nodes:               make(map[string]*Node),
-		slicesByService:     make(map[Key]keySet),
-		servicesByClusterIP: make(map[netip.Addr]keySet),
-		servicesBySelector:  make(map[selectorTerm]keySet),
-		podsByIP:            make(map[netip.Addr]keySet),
+		namespaces:      make(map[string]*Namespace),
+		services:        make(map[Key]*Service),
+		slices:          make(map[Key]*EndpointSlice),
+		pods:            make(map[Key]*Pod),
+		nodes:           make(map[string]*Node),
+		slicesByService: make(map[Key][]*EndpointSlice),
 	}}
 }
 
@@ -87,9 +54,9 @@ type Tx struct {
 func (s *Store) Update(change func(*Tx)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tx := &Tx{View: &View{&s.state}, changes: make(Changes)}
+	tx := &Tx{View: &View{&s.state}}
 	change(tx)
-	if len(tx.changes) == 0 {
+	if tx.changes.Empty() {
 		return
 	}
 	s.version.Add(1)
@@ -113,24 +80,29 @@ func (s *Store) View(read func(*View)) {
 // measure how long it takes to show.
 func (tx *Tx) CausedAt(t time.Time) { tx.cause = t.UnixNano() }
 
-func (tx *Tx) changed(ch Change) { tx.changes.add(ch, tx.cause) }
+// changed notes that an object did. While its kind is not loaded nobody may
+// rely on it, and nothing is told.
+func (tx *Tx) changed(k Kind, key Key) {
+	if tx.Loaded(k) {
+		tx.changes.add(Change{k, key}, tx.cause)
+	}
+}
+
+func (tx *Tx) sliceChanged(s *EndpointSlice) {
+	if tx.Loaded(KindEndpointSlice) {
+		tx.changed(KindService, s.serviceKey())
+	}
+}
 
 // SetFreshness says how far the objects of the kinds can be relied on. It is a
 // change of everything when one of them was not loaded before: from now on,
-// what is absent does not exist.
+// what is absent does not exist. A kind that is loaded stays so.
 func (tx *Tx) SetFreshness(f Freshness, ks ...Kind) {
-	appeared, differs := false, false
 	for _, k := range ks {
 		was := tx.state.freshness[k]
-		appeared = appeared || was == Loading && f != Loading
-		differs = differs || was != f
+		tx.changes.Everything = tx.changes.Everything || was == Loading && f != Loading
+		tx.changes.Freshness = tx.changes.Freshness || was != f
 		tx.state.freshness[k] = f
-	}
-	switch {
-	case appeared:
-		tx.state.addEverything(tx.changes)
-	case differs:
-		tx.changed(Change{Freshness: true})
 	}
 }
 
@@ -141,14 +113,14 @@ func (tx *Tx) PutNamespace(n *Namespace) {
 		return
 	}
 	tx.state.namespaces[n.Name] = n
-	tx.changed(Change{Kind: KindNamespace, Key: Key{Name: n.Name}})
+	tx.changed(KindNamespace, Key{Name: n.Name})
 }
 
 // DeleteNamespace removes the Namespace of that name, if it is there.
 func (tx *Tx) DeleteNamespace(name string) {
 	if _, ok := tx.state.namespaces[name]; ok {
 		delete(tx.state.namespaces, name)
-		tx.changed(Change{Kind: KindNamespace, Key: Key{Name: name}})
+		tx.changed(KindNamespace, Key{Name: name})
 	}
 }
 
@@ -157,40 +129,16 @@ func (tx *Tx) PutService(s *Service) {
 	if old := tx.state.services[s.Key]; old != nil && old.equal(s) {
 		return
 	}
-	tx.DeleteService(s.Key)
 	tx.state.services[s.Key] = s
-	for _, addr := range s.ClusterIPs {
-		index(tx.state.servicesByClusterIP, addr, s.Key)
-	}
-	if term, ok := s.leastTerm(); ok {
-		index(tx.state.servicesBySelector, term, s.Key)
-	}
-	tx.changed(Change{Kind: KindService, Key: s.Key})
+	tx.changed(KindService, s.Key)
 }
 
 // DeleteService removes the Service at key, if it is there.
 func (tx *Tx) DeleteService(key Key) {
-	s, ok := tx.state.services[key]
-	if !ok {
-		return
+	if _, ok := tx.state.services[key]; ok {
+		delete(tx.state.services, key)
+		tx.changed(KindService, key)
 	}
-	delete(tx.state.services, key)
-	for _, addr := range s.ClusterIPs {
-		unindex(tx.state.servicesByClusterIP, addr, key)
-	}
-	if term, ok := s.leastTerm(); ok {
-		unindex(tx.state.servicesBySelector, term, key)
-	}
-	tx.changed(Change{Kind: KindService, Key: key})
-}
-
-func (s *Service) leastTerm() (term selectorTerm, ok bool) {
-	for label, value := range s.Selector {
-		if !ok || label < term.label {
-			term, ok = selectorTerm{s.Namespace, label, value}, true
-		}
-	}
-	return term, ok
 }
 
 // PutEndpointSlice adds or replaces s. A feed tells it as a change of the
@@ -202,8 +150,10 @@ func (tx *Tx) PutEndpointSlice(s *EndpointSlice) {
 	tx.DeleteEndpointSlice(s.Key)
 	tx.state.slices[s.Key] = s
 	if s.Service != "" {
-		index(tx.state.slicesByService, s.serviceKey(), s.Key)
-		tx.changed(Change{Kind: KindService, Key: s.serviceKey()})
+		of := tx.state.slicesByService[s.serviceKey()]
+		i, _ := find(of, s.Key)
+		tx.state.slicesByService[s.serviceKey()] = slices.Insert(of, i, s)
+		tx.sliceChanged(s)
 	}
 }
 
@@ -214,10 +164,21 @@ func (tx *Tx) DeleteEndpointSlice(key Key) {
 		return
 	}
 	delete(tx.state.slices, key)
-	if s.Service != "" {
-		unindex(tx.state.slicesByService, s.serviceKey(), key)
-		tx.changed(Change{Kind: KindService, Key: s.serviceKey()})
+	of := tx.state.slicesByService[s.serviceKey()]
+	i, found := find(of, key)
+	switch {
+	case !found:
+		return
+	case len(of) == 1:
+		delete(tx.state.slicesByService, s.serviceKey())
+	default:
+		tx.state.slicesByService[s.serviceKey()] = slices.Delete(of, i, i+1)
 	}
+	tx.sliceChanged(s)
+}
+
+func find(sorted []*EndpointSlice, key Key) (i int, found bool) {
+	return slices.BinarySearchFunc(sorted, key, func(s *EndpointSlice, k Key) int { return s.Key.Compare(k) })
 }
 
 // PutPod adds or replaces p.
@@ -225,25 +186,16 @@ func (tx *Tx) PutPod(p *Pod) {
 	if old := tx.state.pods[p.Key]; old != nil && old.equal(p) {
 		return
 	}
-	tx.DeletePod(p.Key)
 	tx.state.pods[p.Key] = p
-	for _, addr := range p.IPs {
-		index(tx.state.podsByIP, addr, p.Key)
-	}
-	tx.changed(Change{Kind: KindPod, Key: p.Key})
+	tx.changed(KindPod, p.Key)
 }
 
 // DeletePod removes the Pod at key, if it is there.
 func (tx *Tx) DeletePod(key Key) {
-	p, ok := tx.state.pods[key]
-	if !ok {
-		return
+	if _, ok := tx.state.pods[key]; ok {
+		delete(tx.state.pods, key)
+		tx.changed(KindPod, key)
 	}
-	delete(tx.state.pods, key)
-	for _, addr := range p.IPs {
-		unindex(tx.state.podsByIP, addr, key)
-	}
-	tx.changed(Change{Kind: KindPod, Key: key})
 }
 
 // PutNode adds or replaces n.
@@ -252,14 +204,14 @@ func (tx *Tx) PutNode(n *Node) {
 		return
 	}
 	tx.state.nodes[n.Name] = n
-	tx.changed(Change{Kind: KindNode, Key: Key{Name: n.Name}})
+	tx.changed(KindNode, Key{Name: n.Name})
 }
 
 // DeleteNode removes the Node of that name, if it is there.
 func (tx *Tx) DeleteNode(name string) {
 	if _, ok := tx.state.nodes[name]; ok {
 		delete(tx.state.nodes, name)
-		tx.changed(Change{Kind: KindNode, Key: Key{Name: name}})
+		tx.changed(KindNode, Key{Name: name})
 	}
 }
 
@@ -314,61 +266,6 @@ func (v *View) Service(key Key) *Service { return v.state.services[key] }
 // Pod is the Pod at key, or nil.
 func (v *View) Pod(key Key) *Pod { return v.state.pods[key] }
 
-// SlicesOf lists the EndpointSlices of the Service at key, by key.
-func (v *View) SlicesOf(service Key) []*EndpointSlice {
-	return lookup(v.state.slicesByService[service], v.state.slices)
-}
-
-// ServicesAt lists the Services that have the ClusterIP addr, by key.
-func (v *View) ServicesAt(addr netip.Addr) []*Service {
-	return lookup(v.state.servicesByClusterIP[addr], v.state.services)
-}
-
-// PodsAt lists the Pods that have the address addr, by key.
-func (v *View) PodsAt(addr netip.Addr) []*Pod {
-	return lookup(v.state.podsByIP[addr], v.state.pods)
-}
-
-// ServicesSelecting lists the Services that select p, by key.
-func (v *View) ServicesSelecting(p *Pod) []*Service {
-	var found []*Service
-	for label, value := range p.Labels {
-		for _, s := range lookup(v.state.servicesBySelector[selectorTerm{p.Namespace, label, value}], v.state.services) {
-			if s.Selects(p) {
-				found = append(found, s)
-			}
-		}
-	}
-	return sortByKey(found, func(s *Service) Key { return s.Key })
-}
-
-func lookup[T any](keys keySet, objects map[Key]T) []T {
-	if len(keys) == 0 {
-		return nil
-	}
-	found := make([]T, 0, len(keys))
-	for _, k := range keys {
-		found = append(found, objects[k])
-	}
-	return found
-}
-
-// addEverything adds each key that a consumer might know to changes.
-func (s *state) addEverything(all Changes) {
-	all.add(Change{Freshness: true}, 0)
-	for name := range s.namespaces {
-		all.add(Change{Kind: KindNamespace, Key: Key{Name: name}}, 0)
-	}
-	for key := range s.services {
-		all.add(Change{Kind: KindService, Key: key}, 0)
-	}
-	for key := range s.slicesByService { // the Service need not be there yet
-		all.add(Change{Kind: KindService, Key: key}, 0)
-	}
-	for key := range s.pods {
-		all.add(Change{Kind: KindPod, Key: key}, 0)
-	}
-	for name := range s.nodes {
-		all.add(Change{Kind: KindNode, Key: Key{Name: name}}, 0)
-	}
-}
+// SlicesOf lists the EndpointSlices of the Service at key, by key. The list is
+// good as long as the view.
+func (v *View) SlicesOf(service Key) []*EndpointSlice { return v.state.slicesByService[service] }

@@ -1,10 +1,7 @@
 package cluster
 
 import (
-	"fmt"
-	"maps"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,325 +10,92 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func addrs(texts ...string) (parsed []netip.Addr) {
-	for _, text := range texts {
-		parsed = append(parsed, netip.MustParseAddr(text))
-	}
-	return parsed
-}
-
-// indexes is what the secondary indexes say, in words.
-type indexes struct {
-	slicesOf, servicesAt, podsAt, selecting map[string][]string
-}
-
-// ask asks a view for everything about the given keys.
-func ask(v *View, services []Key, at []netip.Addr, pods []*Pod) indexes {
-	got := newIndexes()
-	for _, key := range services {
-		for _, s := range v.SlicesOf(key) {
-			got.slicesOf[key.String()] = append(got.slicesOf[key.String()], s.Key.String())
-		}
-	}
-	for _, addr := range at {
-		for _, s := range v.ServicesAt(addr) {
-			got.servicesAt[addr.String()] = append(got.servicesAt[addr.String()], s.Key.String())
-		}
-		for _, p := range v.PodsAt(addr) {
-			got.podsAt[addr.String()] = append(got.podsAt[addr.String()], p.Key.String())
-		}
-	}
-	for _, p := range pods {
-		for _, s := range v.ServicesSelecting(p) {
-			got.selecting[p.Key.String()] = append(got.selecting[p.Key.String()], s.Key.String())
-		}
-	}
-	return got
-}
-
-func newIndexes() indexes {
-	return indexes{map[string][]string{}, map[string][]string{}, map[string][]string{}, map[string][]string{}}
-}
-
-func diffIndexes(want, got indexes) string {
-	return cmp.Diff(want, got, cmp.AllowUnexported(indexes{}))
-}
-
-func TestIndexes(t *testing.T) {
-	web, db := Key{"shop", "web"}, Key{"shop", "db"}
-	pod := &Pod{Key: Key{"shop", "web-1"}, Labels: map[string]string{"app": "web", "run": "x"}, IPs: addrs("10.0.0.1", "fd00::1")}
+func TestSlicesOf(t *testing.T) {
 	slice := func(name, service string) *EndpointSlice {
 		return &EndpointSlice{Key: Key{"shop", name}, Service: service}
 	}
 	tests := map[string]struct {
-		steps []func(*Tx)
-		want  indexes
+		steps   []func(*Tx)
+		web, db []string
 	}{
-		"slices are found by their Service": {
-			[]func(*Tx){func(tx *Tx) {
-				tx.PutEndpointSlice(slice("b", "web"))
-				tx.PutEndpointSlice(slice("a", "web"))
-				tx.PutEndpointSlice(slice("c", "db"))
-			}},
-			indexes{slicesOf: map[string][]string{"shop/web": {"shop/a", "shop/b"}, "shop/db": {"shop/c"}}},
-		},
-		"a slice of another namespace is not found": {
-			[]func(*Tx){func(tx *Tx) {
-				tx.PutEndpointSlice(&EndpointSlice{Key: Key{"data", "a"}, Service: "web"})
-			}},
-			indexes{},
-		},
-		"a slice that moves to another Service leaves the first": {
-			[]func(*Tx){
-				func(tx *Tx) { tx.PutEndpointSlice(slice("a", "web")) },
-				func(tx *Tx) { tx.PutEndpointSlice(slice("a", "db")) },
-			},
-			indexes{slicesOf: map[string][]string{"shop/db": {"shop/a"}}},
-		},
-		"a slice that leaves its Service for none is found nowhere": {
-			[]func(*Tx){
-				func(tx *Tx) { tx.PutEndpointSlice(slice("a", "web")) },
-				func(tx *Tx) { tx.PutEndpointSlice(slice("a", "")) },
-			},
-			indexes{},
-		},
-		"a deleted slice is found nowhere": {
-			[]func(*Tx){func(tx *Tx) {
-				tx.PutEndpointSlice(slice("a", "web"))
-				tx.DeleteEndpointSlice(Key{"shop", "a"})
-			}},
-			indexes{},
-		},
-		"Services are found by each ClusterIP, several by one": {
-			[]func(*Tx){func(tx *Tx) {
-				tx.PutService(&Service{Key: web, ClusterIPs: addrs("10.0.0.1", "fd00::1")})
-				tx.PutService(&Service{Key: db, ClusterIPs: addrs("10.0.0.1")})
-			}},
-			indexes{servicesAt: map[string][]string{"10.0.0.1": {"shop/db", "shop/web"}, "fd00::1": {"shop/web"}}},
-		},
-		"a Service that changes its ClusterIP leaves the first": {
-			[]func(*Tx){
-				func(tx *Tx) { tx.PutService(&Service{Key: web, ClusterIPs: addrs("10.0.0.1")}) },
-				func(tx *Tx) { tx.PutService(&Service{Key: web, ClusterIPs: addrs("10.0.0.2")}) },
-			},
-			indexes{servicesAt: map[string][]string{"10.0.0.2": {"shop/web"}}},
-		},
-		"a deleted Service is found nowhere": {
-			[]func(*Tx){
-				func(tx *Tx) {
-					tx.PutService(&Service{Key: web, ClusterIPs: addrs("10.0.0.1"), Selector: map[string]string{"app": "web"}})
-				},
-				func(tx *Tx) { tx.DeleteService(web) },
-			},
-			indexes{},
-		},
-		"a Service is found by the Pod it selects, whichever term it is indexed by": {
-			[]func(*Tx){func(tx *Tx) {
-				tx.PutService(&Service{Key: web, Selector: map[string]string{"app": "web"}})
-				tx.PutService(&Service{Key: db, Selector: map[string]string{"run": "x"}})
-				tx.PutService(&Service{Key: Key{"shop", "both"}, Selector: map[string]string{"run": "x", "app": "web"}})
-				tx.PutService(&Service{Key: Key{"shop", "half"}, Selector: map[string]string{"run": "y", "app": "web"}})
-				tx.PutService(&Service{Key: Key{"data", "web"}, Selector: map[string]string{"app": "web"}})
-			}},
-			indexes{selecting: map[string][]string{"shop/web-1": {"shop/both", "shop/db", "shop/web"}}},
-		},
-		"a Service that changes its selector is found by the new one only": {
-			[]func(*Tx){
-				func(tx *Tx) { tx.PutService(&Service{Key: web, Selector: map[string]string{"app": "web"}}) },
-				func(tx *Tx) { tx.PutService(&Service{Key: web, Selector: map[string]string{"app": "other"}}) },
-			},
-			indexes{},
-		},
-		"Pods are found by each address, several by one": {
-			[]func(*Tx){func(tx *Tx) {
-				tx.PutPod(pod)
-				tx.PutPod(&Pod{Key: Key{"data", "x"}, IPs: addrs("10.0.0.1")})
-			}},
-			indexes{podsAt: map[string][]string{"10.0.0.1": {"data/x", "shop/web-1"}, "fd00::1": {"shop/web-1"}}},
-		},
-		"a Pod that changes its address leaves the first": {
-			[]func(*Tx){
-				func(tx *Tx) { tx.PutPod(&Pod{Key: pod.Key, IPs: addrs("10.0.0.1", "fd00::1")}) },
-				func(tx *Tx) { tx.PutPod(&Pod{Key: pod.Key, IPs: addrs("10.0.0.2")}) },
-			},
-			indexes{podsAt: map[string][]string{"10.0.0.2": {"shop/web-1"}}},
-		},
-		"a deleted Pod is found nowhere": {
-			[]func(*Tx){func(tx *Tx) { tx.PutPod(pod); tx.DeletePod(pod.Key) }},
-			indexes{},
-		},
+		"slices are found by their Service, sorted": {[]func(*Tx){func(tx *Tx) {
+			tx.PutEndpointSlice(slice("b", "web"))
+			tx.PutEndpointSlice(slice("a", "web"))
+			tx.PutEndpointSlice(slice("c", "db"))
+		}}, []string{"a", "b"}, []string{"c"}},
+		"a slice of another namespace is not found": {[]func(*Tx){func(tx *Tx) {
+			tx.PutEndpointSlice(&EndpointSlice{Key: Key{"data", "a"}, Service: "web"})
+		}}, nil, nil},
+		"a slice that moves to another Service leaves the first": {[]func(*Tx){
+			func(tx *Tx) { tx.PutEndpointSlice(slice("a", "web")) },
+			func(tx *Tx) { tx.PutEndpointSlice(slice("a", "db")) },
+		}, nil, []string{"a"}},
+		"a slice that leaves its Service for none is found nowhere": {[]func(*Tx){
+			func(tx *Tx) { tx.PutEndpointSlice(slice("a", "web")) },
+			func(tx *Tx) { tx.PutEndpointSlice(slice("a", "")) },
+		}, nil, nil},
+		"a deleted slice is found nowhere": {[]func(*Tx){func(tx *Tx) {
+			tx.PutEndpointSlice(slice("a", "web"))
+			tx.DeleteEndpointSlice(Key{"shop", "a"})
+		}}, nil, nil},
 	}
 	for claim, test := range tests {
 		store := NewStore()
 		for _, step := range test.steps {
 			store.Update(step)
 		}
-		want := newIndexes()
-		maps.Copy(want.slicesOf, test.want.slicesOf)
-		maps.Copy(want.servicesAt, test.want.servicesAt)
-		maps.Copy(want.podsAt, test.want.podsAt)
-		maps.Copy(want.selecting, test.want.selecting)
 		store.View(func(v *View) {
-			got := ask(v, []Key{web, db}, addrs("10.0.0.1", "10.0.0.2", "fd00::1"), []*Pod{pod})
-			if d := diffIndexes(want, got); d != "" {
-				t.Errorf("%s: (-want +got)\n%s", claim, d)
+			for service, want := range map[string][]string{"web": test.web, "db": test.db} {
+				if d := cmp.Diff(want, slicesOf(v, Key{"shop", service})); d != "" {
+					t.Errorf("%s: SlicesOf(shop/%s): (-want +got)\n%s", claim, service, d)
+				}
 			}
 		})
 	}
 }
 
-// TestIndexesRandom compares the indexes with what a search through all
-// objects finds, after each of many random transactions.
-func TestIndexesRandom(t *testing.T) {
-	const seeds, steps = 8, 150
+// slicesOf are the names of a Service's slices.
+func slicesOf(v *View, service Key) (names []string) {
+	for _, s := range v.SlicesOf(service) {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// TestSlicesOfRandom compares SlicesOf with what a search through all slices
+// finds, after each of many random transactions.
+func TestSlicesOfRandom(t *testing.T) {
+	const seeds, steps, names = 8, 150, 4
 	for seed := range uint64(seeds) {
-		r := &randomCluster{Rand: rand.New(rand.NewPCG(seed, 0)), naive: newNaive()}
+		r := rand.New(rand.NewPCG(seed, 0))
 		store := NewStore()
+		key := func(i int) Key { return Key{[]string{"a", "b"}[i%2], strconv.Itoa(i / 2)} }
 		for step := range steps {
 			store.Update(func(tx *Tx) {
 				for range 1 + r.IntN(4) {
-					r.step(tx)
+					if k := key(r.IntN(2 * names)); r.IntN(3) > 0 {
+						tx.PutEndpointSlice(&EndpointSlice{Key: k, Service: []string{"", "0", "1", "2"}[r.IntN(4)]})
+					} else {
+						tx.DeleteEndpointSlice(k)
+					}
 				}
 			})
-			var got indexes
-			store.View(func(v *View) { got = ask(v, r.keys(), r.addresses(), r.labelledPods()) })
-			want := r.naive.ask(r.keys(), r.addresses(), r.labelledPods())
-			if d := diffIndexes(want, got); d != "" {
-				t.Fatalf("seed %d, step %d: (-naive +indexes)\n%s", seed, step, d)
-			}
-		}
-		store.Update(func(tx *Tx) { r.clear(tx) })
-		left := len(store.state.slicesByService) + len(store.state.servicesByClusterIP) +
-			len(store.state.servicesBySelector) + len(store.state.podsByIP)
-		if left != 0 {
-			t.Errorf("seed %d: %d index entries of objects that are all deleted, want none", seed, left)
-		}
-	}
-}
-
-// naive holds objects without any index.
-type naive struct {
-	services map[Key]*Service
-	slices   map[Key]*EndpointSlice
-	pods     map[Key]*Pod
-}
-
-func newNaive() *naive {
-	return &naive{map[Key]*Service{}, map[Key]*EndpointSlice{}, map[Key]*Pod{}}
-}
-
-func sortedKeys[T any](objects map[Key]T) []Key {
-	return slices.SortedFunc(maps.Keys(objects), Key.Compare)
-}
-
-func (n *naive) ask(services []Key, at []netip.Addr, pods []*Pod) indexes {
-	want := newIndexes()
-	for _, key := range services {
-		for _, k := range sortedKeys(n.slices) {
-			if s := n.slices[k]; s.Service != "" && s.Namespace == key.Namespace && s.Service == key.Name {
-				want.slicesOf[key.String()] = append(want.slicesOf[key.String()], k.String())
-			}
-		}
-	}
-	for _, addr := range at {
-		for _, k := range sortedKeys(n.services) {
-			if slices.Contains(n.services[k].ClusterIPs, addr) {
-				want.servicesAt[addr.String()] = append(want.servicesAt[addr.String()], k.String())
-			}
-		}
-		for _, k := range sortedKeys(n.pods) {
-			if slices.Contains(n.pods[k].IPs, addr) {
-				want.podsAt[addr.String()] = append(want.podsAt[addr.String()], k.String())
-			}
-		}
-	}
-	for _, p := range pods {
-		for _, k := range sortedKeys(n.services) {
-			if s := n.services[k]; s.Selects(p) {
-				want.selecting[p.Key.String()] = append(want.selecting[p.Key.String()], k.String())
-			}
-		}
-	}
-	return want
-}
-
-// randomCluster makes random changes, to a Store and to naive alike, among few
-// keys, addresses and labels, so that they often meet.
-type randomCluster struct {
-	*rand.Rand
-	naive *naive
-}
-
-func (r *randomCluster) keys() (all []Key) {
-	for _, ns := range []string{"a", "b"} {
-		for i := range 4 {
-			all = append(all, Key{ns, strconv.Itoa(i)})
-		}
-	}
-	return all
-}
-
-func (r *randomCluster) addresses() []netip.Addr {
-	return addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1")
-}
-
-// labelledPods are one Pod for every set of labels in each namespace.
-func (r *randomCluster) labelledPods() (pods []*Pod) {
-	for _, ns := range []string{"a", "b"} {
-		for i := range 9 {
-			labels := map[string]string{}
-			for n, label := range []string{"x", "y"} {
-				if v := []int{i % 3, i / 3}[n]; v > 0 {
-					labels[label] = strconv.Itoa(v)
+			store.View(func(v *View) {
+				want, got := make(map[Key][]string), make(map[Key][]string)
+				for s := range v.EndpointSlices() {
+					if s.Service != "" {
+						want[s.serviceKey()] = append(want[s.serviceKey()], s.Name)
+						slices.Sort(want[s.serviceKey()])
+					}
 				}
-			}
-			pods = append(pods, &Pod{Key: Key{ns, fmt.Sprint(labels)}, Labels: labels})
+				for service := range v.state.slicesByService {
+					got[service] = slicesOf(v, service)
+				}
+				if d := cmp.Diff(want, got); d != "" {
+					t.Fatalf("seed %d, step %d: (-search +SlicesOf)\n%s", seed, step, d)
+				}
+			})
 		}
-	}
-	return pods
-}
-
-func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
-
-func some[T any](r *rand.Rand, from []T) (picked []T) {
-	for range r.IntN(3) {
-		picked = append(picked, pick(r, from))
-	}
-	return picked
-}
-
-func (r *randomCluster) step(tx *Tx) {
-	key := pick(r.Rand, r.keys())
-	switch r.IntN(7) {
-	case 0, 1:
-		s := &Service{Key: key, ClusterIPs: some(r.Rand, r.addresses()), Selector: pick(r.Rand, r.labelledPods()).Labels}
-		r.naive.services[key] = s
-		tx.PutService(s)
-	case 2:
-		s := &EndpointSlice{Key: key, Service: pick(r.Rand, []string{"", "0", "1", "2"})}
-		r.naive.slices[key] = s
-		tx.PutEndpointSlice(s)
-	case 3:
-		p := &Pod{Key: key, IPs: some(r.Rand, r.addresses())}
-		r.naive.pods[key] = p
-		tx.PutPod(p)
-	case 4:
-		delete(r.naive.services, key)
-		tx.DeleteService(key)
-	case 5:
-		delete(r.naive.slices, key)
-		tx.DeleteEndpointSlice(key)
-	case 6:
-		delete(r.naive.pods, key)
-		tx.DeletePod(key)
-	}
-}
-
-func (r *randomCluster) clear(tx *Tx) {
-	for _, key := range r.keys() {
-		tx.DeleteService(key)
-		tx.DeleteEndpointSlice(key)
-		tx.DeletePod(key)
 	}
 }
 
@@ -377,16 +141,14 @@ func TestViewByKey(t *testing.T) {
 	})
 }
 
-// TestTransactionsAreSeenWhole has readers look while a writer keeps two
-// objects and an index equal, transaction by transaction.
+// TestTransactionsAreSeenWhole has readers look while a writer moves a slice
+// from one Service to another and back, transaction by transaction.
 func TestTransactionsAreSeenWhole(t *testing.T) {
 	const transactions = 2000
 	store := NewStore()
 	put := func(i int) {
-		addr := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
 		store.Update(func(tx *Tx) {
-			tx.PutService(&Service{Key: Key{"a", "a"}, ClusterIPs: []netip.Addr{addr}})
-			tx.PutService(&Service{Key: Key{"a", "b"}, ClusterIPs: []netip.Addr{addr}})
+			tx.PutEndpointSlice(&EndpointSlice{Key: Key{"a", "slice"}, Service: strconv.Itoa(i % 2)})
 		})
 	}
 	put(0)
@@ -401,9 +163,8 @@ func TestTransactionsAreSeenWhole(t *testing.T) {
 				default:
 				}
 				store.View(func(v *View) {
-					addr := v.Service(Key{"a", "a"}).ClusterIPs[0]
-					if found := v.ServicesAt(addr); len(found) != 2 {
-						t.Errorf("in a view: ServicesAt(%v) gives %d Services, want both", addr, len(found))
+					if found := len(v.SlicesOf(Key{"a", "0"})) + len(v.SlicesOf(Key{"a", "1"})); found != 1 {
+						t.Errorf("in a view: the slice is found %d times, want once", found)
 					}
 				})
 			}

@@ -185,8 +185,8 @@ func (d *Daemon) gather(ctx context.Context, feed *cluster.Feed) bool {
 // measure tells how long changes took to show whose cause is known.
 func (d *Daemon) measure(changed cluster.Changes) {
 	now := time.Now()
-	for ch, cause := range changed {
-		if cause == 0 || ch.Kind != cluster.KindService || ch.Freshness {
+	for ch, cause := range changed.Objects {
+		if cause == 0 || ch.Kind != cluster.KindService {
 			continue
 		}
 		kind := "cluster_ip"

@@ -18,6 +18,32 @@ const (
 
 var nameServer = []string{"dns", "ns"} // ns.dns.Z, outermost first
 
+// everything compiles all objects that are there, and has tells whether one is.
+func (p *pass) everything() {
+	for n := range p.Namespaces() {
+		p.namespace(n.Name)
+	}
+	for s := range p.Services() {
+		p.service(s.Key)
+	}
+	for pod := range p.Pods() {
+		p.pod(pod.Key)
+	}
+}
+
+func (p *pass) has(ch cluster.Change) bool {
+	switch ch.Kind {
+	case cluster.KindNamespace:
+		return p.Namespace(ch.Key.Name) != nil
+	case cluster.KindService:
+		return p.Service(ch.Key) != nil
+	case cluster.KindPod:
+		return p.Pod(ch.Key) != nil
+	case cluster.KindEndpointSlice, cluster.KindNode:
+	}
+	return false
+}
+
 // cluster compiles what does not belong to one object: the apexes, the name
 // server, the schema's version and the parents of Namespaces.
 func (p *pass) cluster() {
@@ -85,7 +111,7 @@ func (p *pass) nameServer(name dnsname.Name) {
 	p.begin(name)
 	p.Marks.Exists = true
 	addrs := p.cfg.DNSAddresses
-	if s := p.Service(p.cfg.DNSService); s != nil && len(s.ClusterIPs) > 0 {
+	if s := p.Service(p.cfg.DNSService); s != nil && len(s.ClusterIPs) > 0 && p.Loaded(cluster.KindService) {
 		addrs = s.ClusterIPs
 	}
 	for _, addr := range addrs {
@@ -147,6 +173,9 @@ func (p *pass) podMarks() zone.Marks {
 
 // pod compiles a Pod's names and the reverse names of its addresses.
 func (p *pass) pod(key cluster.Key) {
+	if p.cfg.Pods != PodsVerified {
+		return
+	}
 	var addrs []netip.Addr
 	if pod := p.Pod(key); pod != nil && !pod.Finished && p.Loaded(p.podKinds...) {
 		addrs = pod.IPs

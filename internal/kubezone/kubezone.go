@@ -187,22 +187,26 @@ func (c *Compiler) Apply(store *cluster.Store, feed *cluster.Feed, db *zone.DB) 
 // depends on the view alone.
 func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Changes {
 	p := &pass{Compiler: c, View: v, parents: make(map[parent]dnsname.Name)}
-	common := false
-	for ch := range changed {
-		switch {
-		case ch.Freshness:
-			common = true
-		case ch.Kind == cluster.KindNamespace:
-			p.namespace(ch.Key.Name)
-		case ch.Kind == cluster.KindService:
-			p.service(ch.Key)
-			common = common || ch.Key == c.cfg.DNSService
-		case ch.Kind == cluster.KindPod && c.cfg.Pods == PodsVerified:
-			p.pod(ch.Key)
-		}
+	if changed.Everything {
+		p.everything()
 	}
-	if common {
+	_, dnsService := changed.Objects[cluster.Change{Kind: cluster.KindService, Key: c.cfg.DNSService}]
+	if changed.Everything || changed.Freshness || dnsService {
 		p.cluster()
+	}
+	for ch := range changed.Objects {
+		if changed.Everything && p.has(ch) {
+			continue
+		}
+		switch ch.Kind {
+		case cluster.KindNamespace:
+			p.namespace(ch.Key.Name)
+		case cluster.KindService:
+			p.service(ch.Key)
+		case cluster.KindPod:
+			p.pod(ch.Key)
+		case cluster.KindEndpointSlice, cluster.KindNode:
+		}
 	}
 	return p.changes
 }

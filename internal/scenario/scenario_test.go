@@ -1,6 +1,7 @@
 package scenario_test
 
 import (
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -89,35 +90,31 @@ func loadManifests(t *testing.T, s *scenario.Scenario) *cluster.Store {
 // partOf is a store of the objects of some kinds, as it is while the others
 // are being loaded.
 func partOf(full *cluster.Store, loaded []cluster.Kind) *cluster.Store {
-	feed := full.Subscribe()
-	defer feed.Close()
 	part := cluster.NewStore()
-	has := make(map[cluster.Kind]bool)
-	for _, k := range loaded {
-		has[k] = true
-	}
 	full.View(func(v *cluster.View) {
 		part.Update(func(tx *cluster.Tx) {
-			for ch := range feed.Pending() {
-				switch {
-				case ch.Freshness:
-				case ch.Kind == cluster.KindNamespace && has[ch.Kind]:
-					tx.PutNamespace(v.Namespace(ch.Key.Name))
-				case ch.Kind == cluster.KindPod && has[ch.Kind]:
-					tx.PutPod(v.Pod(ch.Key))
-				case ch.Kind == cluster.KindService:
-					if has[ch.Kind] {
-						tx.PutService(v.Service(ch.Key))
-					}
-					for _, slice := range v.SlicesOf(ch.Key) {
-						if has[cluster.KindEndpointSlice] {
-							tx.PutEndpointSlice(slice)
-						}
-					}
+			for _, k := range loaded {
+				switch k {
+				case cluster.KindNamespace:
+					each(v.Namespaces(), tx.PutNamespace)
+				case cluster.KindService:
+					each(v.Services(), tx.PutService)
+				case cluster.KindEndpointSlice:
+					each(v.EndpointSlices(), tx.PutEndpointSlice)
+				case cluster.KindPod:
+					each(v.Pods(), tx.PutPod)
+				case cluster.KindNode:
+					each(v.Nodes(), tx.PutNode)
 				}
 			}
 			tx.SetFreshness(cluster.Live, loaded...)
 		})
 	})
 	return part
+}
+
+func each[T any](all iter.Seq[T], put func(T)) {
+	for o := range all {
+		put(o)
+	}
 }

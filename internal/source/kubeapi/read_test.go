@@ -225,8 +225,8 @@ func TestCauses(t *testing.T) {
 		feed := w.store.Subscribe()
 		w.live()
 		web := cluster.Change{Kind: cluster.KindService, Key: cluster.Key{Namespace: "shop", Name: "web"}}
-		if got, told := feed.Pending()[web]; !told || got != 0 {
-			t.Errorf("%s: cause of what was listed = %d, %v, want 0", name, got, told)
+		if got := feed.Pending(); !got.Everything || len(got.Objects) != 0 {
+			t.Errorf("%s: changes of what was listed = %v, want everything, with no cause", name, got)
 		}
 		for i, test := range []struct {
 			cause string
@@ -238,8 +238,8 @@ func TestCauses(t *testing.T) {
 		} {
 			w.api.Put(caused(fmt.Sprintf("10.1.1.%d", i), test.cause))
 			var got cluster.Changes
-			w.await("a change", func() bool { got = feed.Pending(); return len(got) > 0 })
-			if diff := cmp.Diff(cluster.Changes{web: test.want}, got); diff != "" {
+			w.await("a change", func() bool { got = feed.Pending(); return !got.Empty() })
+			if diff := cmp.Diff(cluster.Changes{Objects: map[cluster.Change]int64{web: test.want}}, got); diff != "" {
 				t.Errorf("%s: changes of an event caused %q (-want +got):\n%s", name, test.cause, diff)
 			}
 		}

@@ -160,9 +160,9 @@ func TestExpired(t *testing.T) {
 			})
 			w.awaitHealthy()
 			stopLooking()
-			want := make(cluster.Changes)
+			want := cluster.Changes{Objects: make(map[cluster.Change]int64)}
 			for _, name := range []string{"changes", "comes", "goes"} {
-				want[cluster.Change{Kind: cluster.KindService, Key: cluster.Key{Namespace: "shop", Name: name}}] = 0
+				want.Objects[cluster.Change{Kind: cluster.KindService, Key: cluster.Key{Namespace: "shop", Name: name}}] = 0
 			}
 			if diff := cmp.Diff(want, feed.Pending()); diff != "" {
 				t.Errorf("changes of a list that differs (-want +got):\n%s", diff)

@@ -62,14 +62,10 @@ func (w *world) load() Report {
 // services are those in the Store with their first addresses, such as
 // "shop/web 10.0.0.1", sorted.
 func (w *world) services() []string {
-	feed := w.store.Subscribe()
-	defer feed.Close()
 	found := []string{}
 	w.store.View(func(v *cluster.View) {
-		for ch := range feed.Pending() {
-			if s := v.Service(ch.Key); ch.Kind == cluster.KindService && s != nil {
-				found = append(found, fmt.Sprintf("%s %v", s.Key, s.ClusterIPs))
-			}
+		for s := range v.Services() {
+			found = append(found, fmt.Sprintf("%s %v", s.Key, s.ClusterIPs))
 		}
 	})
 	slices.Sort(found)

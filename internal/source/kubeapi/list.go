@@ -15,15 +15,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"portolan.dev/portolan/internal/cluster"
 )
 
-// list is a list whose items are converted already. It looks like a list of
-// the API to the Reflector.
+// list is a list whose objects are in the Store already. It looks like a list
+// of the API to the Reflector.
 type list struct {
 	metav1.TypeMeta
 	metav1.ListMeta
-	Items []item
+	Items []listed
 }
+
+// listed is the key of such an object.
+type listed struct{ cluster.Key }
 
 // DeepCopyObject is for no one: runtime.Object wants it.
 func (l *list) DeepCopyObject() runtime.Object {
@@ -32,15 +37,15 @@ func (l *list) DeepCopyObject() runtime.Object {
 }
 
 // DeepCopyObject is for no one, too.
-func (it *item) DeepCopyObject() runtime.Object {
-	c := *it
+func (l *listed) DeepCopyObject() runtime.Object {
+	c := *l
 	return &c
 }
 
 // GetObjectKind is none: the reading knows.
-func (it *item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+func (l *listed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// list reads all objects. They are converted as they come, so that they are
+// list reads all objects. They go to the Store as they come, so that they are
 // never in memory all at once.
 func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	// A server that stopped in the middle of a list must not hold it up.
@@ -101,10 +106,25 @@ func (r *reading) readJSON(in io.Reader) (*list, error) {
 		return nil, err
 	}
 	made := &list{ListMeta: metav1.ListMeta{ResourceVersion: about.GetResourceVersion()}}
-	return made, apimeta.EachListItem(decoded, func(o runtime.Object) error {
-		made.Items = append(made.Items, r.convert(o))
+	var items []item
+	err = apimeta.EachListItem(decoded, func(o runtime.Object) error {
+		items = append(items, r.convert(o))
 		return nil
 	})
+	r.take(made, items)
+	return made, err
+}
+
+// take puts items of a list into the Store.
+func (r *reading) take(made *list, items []item) {
+	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+		for _, it := range items {
+			r.put(tx, it)
+		}
+	})
+	for _, it := range items {
+		made.Items = append(made.Items, listed{it.key})
+	}
 }
 
 // protobufMagic begins what an API server sends as protobuf: a message of type
@@ -112,9 +132,13 @@ func (r *reading) readJSON(in io.Reader) (*list, error) {
 // "Kubernetes Protobuf encoding").
 const protobufMagic = "k8s\x00"
 
-// Fields of Unknown, and of every list.
+// Fields of Unknown, of its typeMeta, and of every list.
 const (
+	fieldTypeMeta = 1
 	fieldRaw      = 2
+
+	fieldKind = 2
+
 	fieldMetadata = 1
 	fieldItems    = 2
 )
@@ -123,6 +147,9 @@ const (
 // far shorter ones.
 const maxItem = 64 << 20
 
+// atOnce is how many objects of a list are put into the Store together.
+const atOnce = 256
+
 // readProtobuf reads a list item by item.
 func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, error) {
 	if _, err := in.Discard(len(protobufMagic)); err != nil {
@@ -130,12 +157,14 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 	}
 	made := new(list)
 	object := reflect.New(reflect.TypeOf(r.resource.example).Elem())
+	items := make([]item, 0, atOnce)
 	inList, left := false, 0 // octets of the list
 	for {
 		before := in.taken
 		field, length, err := in.field()
 		switch {
 		case err == io.EOF && inList && left <= 0:
+			r.take(made, items)
 			return made, nil
 		case err == io.EOF:
 			return nil, io.ErrUnexpectedEOF
@@ -156,15 +185,18 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 			err = made.ListMeta.Unmarshal(value)
 		case within && field == fieldItems:
 			object.Elem().SetZero()
-			err = object.Interface().(interface{ Unmarshal([]byte) error }).Unmarshal(value)
-			made.Items = append(made.Items, r.convert(object.Interface()))
+			if value, err = r.resource.kept.cut(value); err == nil {
+				err = object.Interface().(interface{ Unmarshal([]byte) error }).Unmarshal(value)
+			}
+			items = append(items, r.convert(object.Interface()))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.resource.name, err)
 		}
-		const often = 256
-		if len(made.Items)%often == 0 {
+		if len(items) == atOnce {
 			progress()
+			r.take(made, items)
+			items = items[:0]
 		}
 	}
 }

@@ -50,17 +50,20 @@ func read(r *reading, wire []byte) (*list, error) {
 
 func TestReadProtobuf(t *testing.T) {
 	for _, n := range []int{0, 1, 300} {
-		got, err := read(services(), encodedServices(t, n))
+		reading := services()
+		got, err := read(reading, encodedServices(t, n))
 		if err != nil || got.ResourceVersion != "77" || len(got.Items) != n {
 			t.Fatalf("list of %d: %+v, %v", n, got, err)
 		}
-		for i := range got.Items {
-			s, ok := got.Items[i].model.(*cluster.Service)
-			// Nothing is left over from the item before.
-			if want := fmt.Sprintf("web-%d", i); !ok || s.Name != want || len(s.Ports) != 1 || s.Ports[0].Number != uint16(i+1) {
-				t.Errorf("item %d: %+v, %v", i, s, got.Items[i].err)
+		reading.source.cfg.Store.View(func(v *cluster.View) {
+			for i, listed := range got.Items {
+				s := v.Service(listed.Key)
+				// Nothing is left over from the item before.
+				if want := fmt.Sprintf("web-%d", i); s == nil || s.Name != want || len(s.Ports) != 1 || s.Ports[0].Number != uint16(i+1) {
+					t.Errorf("item %d: %v: %+v", i, listed, s)
+				}
 			}
-		}
+		})
 	}
 }
 

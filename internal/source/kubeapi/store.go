@@ -25,14 +25,11 @@ const (
 // EventTypes names the types of events that a Status counts, in its order.
 var EventTypes = [eventTypes]string{"added", "modified", "deleted", "bookmark", "listed"}
 
-// convert makes an item of an object, unless it is one: lists are converted on
-// the way.
+// convert makes an item of an object, unless it is one: streamed lists are
+// converted on the way.
 func (r *reading) convert(o any) item {
-	switch it := o.(type) {
-	case item:
+	if it, ok := o.(item); ok {
 		return it
-	case *item:
-		return *it
 	}
 	return r.resource.convert(o.(runtime.Object), &r.source.cfg)
 }
@@ -46,15 +43,20 @@ func (r *reading) Transformer() cache.TransformFunc {
 }
 
 // Replace makes the Store hold these objects, in the reading's scope, and no
-// others. Only what differs changes.
+// others. Only what differs changes. Those of a list that was not streamed are
+// there already.
 func (r *reading) Replace(objects []any, _ string) error {
 	r.told()
 	r.events[eventListed].Add(1)
 	present := make(map[cluster.Key]struct{}, len(objects))
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
 		for i, o := range objects {
+			objects[i] = nil // it is in the Store soon, and its list can be large
+			if l, ok := o.(*listed); ok {
+				present[l.Key] = struct{}{}
+				continue
+			}
 			it := r.convert(o)
-			objects[i] = nil // it is in the Store, and its list can be large
 			present[it.key] = struct{}{}
 			r.put(tx, it)
 		}

@@ -65,11 +65,28 @@ func checkName(name string, valid func(string) []string) field.ErrorList {
 	if name == "" {
 		return nowhere(field.Required(nil, ""))
 	}
+	if isLabel(name) {
+		return nil // the library takes long to find that out
+	}
 	var errs field.ErrorList
 	for _, msg := range valid(name) {
 		errs = append(errs, nowhere(field.Invalid(nil, name, msg))...)
 	}
 	return errs
+}
+
+// isLabel tells whether a name is one DNS label in lower case (RFC 1123,
+// section 2.1), which is a valid name wherever names are checked here.
+func isLabel(name string) bool {
+	if len(name) > validation.DNS1123LabelMaxLength || name[0] == '-' || name[len(name)-1] == '-' {
+		return false
+	}
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
 }
 
 // optionalLabel checks a field that is empty or one DNS label.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -208,5 +209,15 @@ func TestErrorsName(t *testing.T) {
 	want := `status.podIPs[1].ip: Invalid value: "fd00::g": must be an IPv4 or IPv6 address, such as 10.9.8.7 or 2001:db8::ffff`
 	if got := fmt.Sprint(errs); got != "["+want+"]" {
 		t.Errorf("Pod with podIPs[1] fd00::g: errors %s, want [%s]", got, want)
+	}
+}
+
+// TestIsLabel: it takes a name only when the library does.
+func TestIsLabel(t *testing.T) {
+	const most = validation.DNS1123LabelMaxLength
+	for _, name := range []string{"a", "0", "a-b", "a--b", "-a", "a-", "-", "A", "a.b", "a_b", "ä", "a b", strings.Repeat("a", most), strings.Repeat("a", most+1)} {
+		if got, want := isLabel(name), len(validation.IsDNS1123Label(name)) == 0; got != want {
+			t.Errorf("isLabel(%q) = %v, want %v", name, got, want)
+		}
 	}
 }

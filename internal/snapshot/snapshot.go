@@ -29,9 +29,10 @@ const magic = "portolan snapshot 1\n"
 // Snapshot is the model at one moment.
 type Snapshot struct {
 	// Serial is one that no zone's serial had gone beyond, and will not until
-	// the next snapshot.
+	// the next snapshot or start. Servers that hear nothing new begin beyond it
+	// each time, with the same data.
 	Serial uint32
-	// Written is when it was.
+	// Written is when it was, of what was heard until then.
 	Written time.Time
 
 	kinds   []cluster.Kind // those that were loaded

@@ -203,7 +203,11 @@ func TestSaver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
 	synctest.Test(t, func(t *testing.T) {
 		store := cluster.NewStore()
-		s := &Saver{Path: path, Store: store, Serial: func() uint32 { return 100 }, Log: slog.New(slog.DiscardHandler)}
+		news := false
+		s := &Saver{
+			Path: path, Store: store, News: func() bool { return news }, Serial: func() uint32 { return 100 },
+			Log: slog.New(slog.DiscardHandler),
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.Run(ctx) }()
@@ -213,14 +217,15 @@ func TestSaver(t *testing.T) {
 		if !s.Written().IsZero() {
 			t.Error("written though nothing is known")
 		}
-		model().View(func(v *cluster.View) {
-			store.Update(func(tx *cluster.Tx) {
-				for o := range v.Services() {
-					tx.PutService(o)
-				}
-				tx.SetFreshness(cluster.Live, cluster.KindService)
-			})
-		})
+		Of(model(), 0).Restore(store, []cluster.Kind{cluster.KindService})
+		time.Sleep(2 * Interval)
+		synctest.Wait()
+		s.Save()
+		if !s.Written().IsZero() {
+			t.Error("written though nothing is new")
+		}
+		news = true
+		store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.KindService) })
 		time.Sleep(Interval)
 		synctest.Wait()
 		wantSerial(t, path, 100+headroom)

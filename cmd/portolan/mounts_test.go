@@ -3,12 +3,19 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"portolan.dev/portolan/internal/apitest"
+	"portolan.dev/portolan/internal/snapshot"
 )
 
 // startWithMounts starts `portolan serve` with a configuration file and with
@@ -16,12 +23,8 @@ import (
 // when it ends.
 func startWithMounts(t *testing.T, script, config string, env ...string) *process {
 	t.Helper()
-	if out, err := exec.Command("unshare", "--mount", "true").CombinedOutput(); err != nil {
-		const why = "mounts of one's own need root, and unshare (Debian: util-linux)"
-		if os.Getenv("CI") == "" {
-			t.Skipf("%s: %v %s", why, err, out)
-		}
-		t.Fatalf("%s: %v %s", why, err, out)
+	if out, err := exec.Command("unshare", "--mount", "true").CombinedOutput(); err != nil && os.Getenv("CI") == "" {
+		t.Skipf("mounts of one's own need root, and unshare (Debian: util-linux): %v %s", err, out)
 	}
 	cmd := exec.Command("unshare", "--mount", "sh", "-e", "-c", script+"\nexec portolan serve --config \"$0\"", settings(t, config))
 	cmd.Env = append(os.Environ(), env...)
@@ -54,5 +57,46 @@ func TestInCluster(t *testing.T) {
 		api.Cut()
 		api.Put(apiService("shop", "web", next))
 		p.await(patience, web, next)
+	}
+}
+
+// TestFullDisk: while there is no room for another snapshot, the last one stays
+// whole, names are as fresh as ever, and one line says what to do.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	const size = 64 << 10
+	api, dir := newAPI(t), t.TempDir()
+	p := startWithMounts(t, fmt.Sprintf("mount -t tmpfs -o size=%d tmpfs %s", size, dir),
+		fmt.Sprintf("kubernetes: {kubeconfig: %q}\nsnapshot: {file: %s/snapshot}", api.Kubeconfig(t), dir))
+	disk := fmt.Sprintf("/proc/%d/root%s", p.cmd.Process.Pid, dir) // as p sees it
+	file, filler := filepath.Join(disk, "snapshot"), filepath.Join(disk, "filler")
+	p.awaitAdmin("/metrics", http.StatusOK, "portolan_snapshot_write_timestamp_seconds ")
+
+	if err := os.WriteFile(filler, make([]byte, size), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling the disk: %v, want no space left", err)
+	}
+	api.Put(apiService("shop", "web", "10.96.0.10"))
+	p.waitLog("snapshot can't be written; the last one stays, and it is tried again.* " + dir + "/snapshot.new: no space left on device; make room there: the new file is written beside the last one")
+	before := contents(t, file)
+	api.Put(apiService("shop", "web", "10.96.0.11"))
+	p.await(patience, web, "10.96.0.11")
+	p.awaitAdmin("/metrics", http.StatusOK, "portolan_snapshot_errors_total 2")
+	if n := strings.Count(p.logged(), "can't be written"); n != 1 {
+		t.Errorf("said %d times that it can't be written, want once", n)
+	}
+	if _, err := snapshot.ReadFile(file); err != nil || contents(t, file) != before {
+		t.Errorf("ReadFile of the last snapshot: %v, or not as it was", err)
+	}
+	if left, err := os.ReadDir(disk); err != nil || len(left) != 2 {
+		t.Errorf("on the disk: %v, %v; want the filler and the snapshot", left, err)
+	}
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	p.waitLog("snapshot can be written again")
+	if contents(t, file) == before {
+		t.Error("the snapshot is the one of before")
 	}
 }

@@ -78,7 +78,7 @@ func (s *Saver) save(ahead uint32) (done bool) {
 	case err != nil:
 		s.failures.Add(1)
 		if !s.failing {
-			s.Log.Error("snapshot can't be written; the last one stays", "err", err)
+			s.Log.Error("snapshot can't be written; the last one stays, and it is tried again", "err", err)
 		}
 	default:
 		s.written.Store(snap.Written.UnixNano())

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -163,11 +164,14 @@ func (s *Snapshot) WriteFile(path string) error {
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("snapshot: %w", err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	_ = os.Remove(f.Name())
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		err = fmt.Errorf("%w; make room there: the new file is written beside the last one", err)
+	}
+	return fmt.Errorf("snapshot: %w", err)
 }
 
 func (s *Snapshot) write(w io.Writer) error {

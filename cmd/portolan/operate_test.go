@@ -202,17 +202,39 @@ func TestWarmStart(t *testing.T) {
 	}
 }
 
+// TestSnapshotStays as it is, and as old, until the API has told anything.
+func TestSnapshotStays(t *testing.T) {
+	t.Parallel()
+	api := newAPI(t)
+	file := snapshotOf(t, api)
+	before := contents(t, file)
+	api.Misbehave(apitest.Fault{Silent: true}) // answers, and the lists don't come
+	p := serveLost(t, api, "", "snapshot: {file: "+file+"}")
+	p.poll(patience, func() error {
+		return wantError(p.ask("udp", question("wbe.shop.svc.cluster.local.")), "SERVFAIL", dnswire.EDENotReady)
+	})
+	p.stop(syscall.SIGTERM)
+	if contents(t, file) != before {
+		t.Error("the snapshot was written again, though nothing is newer")
+	}
+}
+
+func contents(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
 // serialOf is the serial that a server which begins with the file has.
 func serialOf(t *testing.T, file string) (serial uint32) {
 	t.Helper()
 	api := apitest.New(t)
 	api.Misbehave(apitest.Fault{Status: http.StatusInternalServerError})
 	copied := filepath.Join(t.TempDir(), "snapshot")
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, copied, string(data))
+	write(t, copied, contents(t, file))
 	p := serveLost(t, api, "", "snapshot: {file: "+copied+"}")
 	m := p.ask("udp", dnswire.Question{Name: "cluster.local.", Type: dnswire.TypeSOA})
 	var mname, rname string
@@ -385,11 +407,8 @@ func TestReload(t *testing.T) {
 		})
 	}
 	wantTTL(7)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := func(ttl string) { write(t, file, strings.Replace(string(text), "ttl: 7", ttl, 1)) }
+	text := contents(t, file)
+	set := func(ttl string) { write(t, file, strings.Replace(text, "ttl: 7", ttl, 1)) }
 
 	set("ttl: 8")
 	wantTTL(8)

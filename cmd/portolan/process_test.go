@@ -45,7 +45,12 @@ type process struct {
 // listens on. At the end of the test it must still run, or have been stopped.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := launch(t, args...)
+	return launch(t, args...).serving()
+}
+
+// serving waits until it says what it listens on.
+func (p *process) serving() *process {
+	p.t.Helper()
 	p.addr = p.waitLog(`serving\W+listen\W+(127\.0\.0\.1:\d+)`)[1]
 	return p
 }
@@ -53,11 +58,16 @@ func start(t *testing.T, args ...string) *process {
 // launch is start without waiting.
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, ended: make(chan struct{})}
 	if !slices.Contains(args, "--config") {
 		args = append(args, "--admin", anyPort)
 	}
-	p.cmd = exec.Command("portolan", append([]string{"serve"}, args...)...)
+	return follow(t, exec.Command("portolan", append([]string{"serve"}, args...)...))
+}
+
+// follow starts a command that becomes a portolan.
+func follow(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, ended: make(chan struct{})}
 	stdout := new(strings.Builder)
 	p.cmd.Stdout = stdout
 	stderr, err := p.cmd.StderrPipe()

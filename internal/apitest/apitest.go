@@ -1,10 +1,11 @@
 // Package apitest is a Kubernetes API server for tests: lists and watches of
 // what is put into it, over HTTP on loopback, with the bad manners that real
-// ones have. It knows no defaults, no validation and no users.
+// ones have. It knows no defaults, no validation and no users, but an account.
 package apitest
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
@@ -38,6 +39,7 @@ type Server struct {
 	log     []event // all changes since oldest
 	changed chan struct{}
 	fault   Fault
+	token   string        // that requests must have; any may be, or none, when empty
 	cut     chan struct{} // closed to end the watches that there are
 	asked   []Request
 }
@@ -84,8 +86,23 @@ func (f *Fault) hits(resource string) bool { return f.Resource == "" || f.Resour
 // New starts a server that holds the Namespace default. It ends with the test.
 func New(t testing.TB) *Server {
 	t.Helper()
+	return start(t, (*httptest.Server).Start)
+}
+
+// NewTLS is New over TLS and HTTP/2, as clusters have it.
+func NewTLS(t testing.TB) *Server {
+	t.Helper()
+	return start(t, func(h *httptest.Server) {
+		h.EnableHTTP2 = true
+		h.StartTLS()
+	})
+}
+
+func start(t testing.TB, begin func(*httptest.Server)) *Server {
+	t.Helper()
 	s := &Server{objects: make(map[id]metav1.Object), changed: make(chan struct{}), cut: make(chan struct{})}
-	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	begin(s.http)
 	t.Cleanup(s.Stop)
 	s.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	return s
@@ -104,6 +121,25 @@ func (s *Server) Kubeconfig(t testing.TB) (path string) {
 	path = filepath.Join(t.TempDir(), "kubeconfig")
 	WriteKubeconfig(t, path, s.http.URL)
 	return path
+}
+
+// Account writes the files of a Pod's account into dir, as a kubelet does. From
+// now on the server accepts no token but this one.
+func (s *Server) Account(t testing.TB, dir, token string) {
+	t.Helper()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
+	for name, text := range map[string]string{"ca.crt": string(ca), "token": token} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
 }
 
 // URL is the server's address.
@@ -292,6 +328,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.asked = append(s.asked, Request{time.Now(), q.resource, q.watch, q.version, r.URL.String()})
 	fault := s.fault
+	stranger := s.token != "" && r.Header.Get("Authorization") != "Bearer "+s.token
 	s.mu.Unlock()
 	select {
 	case <-r.Context().Done():
@@ -301,6 +338,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	case stranger:
+		refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
 	case fault.HangUp && fault.hits(q.resource):
 		panic(http.ErrAbortHandler)
 	case fault.Status != 0 && fault.hits(q.resource):

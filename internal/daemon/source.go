@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -132,7 +133,7 @@ func (d *Daemon) recall() error {
 	if file == "" {
 		return nil
 	}
-	d.saver = &snapshot.Saver{Path: file, Store: d.store, Serial: func() uint32 { return d.current.Load().serial() }, Log: d.log}
+	d.saver = &snapshot.Saver{Path: file, Store: d.store, News: d.heard, Serial: func() uint32 { return d.current.Load().serial() }, Log: d.log}
 	snap, err := snapshot.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -152,4 +153,9 @@ func (d *Daemon) recall() error {
 	snap.Restore(d.store, d.needed())
 	d.log.Info("snapshot recalled", "file", file, "written", snap.Written.Format(time.RFC3339), "objects", snap.Len())
 	return nil
+}
+
+// heard tells whether anything of the cluster was read since the start.
+func (d *Daemon) heard() bool {
+	return d.api == nil || slices.ContainsFunc(d.api.Status(), func(st kubeapi.Status) bool { return slices.Max(st.Events[:]) > 0 })
 }

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -29,9 +30,10 @@ const magic = "portolan snapshot 1\n"
 // Snapshot is the model at one moment.
 type Snapshot struct {
 	// Serial is one that no zone's serial had gone beyond, and will not until
-	// the next snapshot.
+	// the next snapshot or start. Servers that hear nothing new begin beyond it
+	// each time, with the same data.
 	Serial uint32
-	// Written is when it was.
+	// Written is when it was, of what was heard until then.
 	Written time.Time
 
 	kinds   []cluster.Kind // those that were loaded
@@ -162,11 +164,14 @@ func (s *Snapshot) WriteFile(path string) error {
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("snapshot: %w", err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	_ = os.Remove(f.Name())
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		err = fmt.Errorf("%w; make room there: the new file is written beside the last one", err)
+	}
+	return fmt.Errorf("snapshot: %w", err)
 }
 
 func (s *Snapshot) write(w io.Writer) error {

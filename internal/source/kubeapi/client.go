@@ -147,11 +147,13 @@ func (c *clients) request(r *reading, options metav1.ListOptions) *rest.Request 
 	options.LabelSelector, options.FieldSelector = r.scope.labels, r.scope.fields
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.byGroup[r.resource.group].Get().
+	request := c.byGroup[r.resource.group].Get().
 		NamespaceIfScoped(r.scope.namespace, r.scope.namespace != "").
 		Resource(r.resource.name).
 		VersionedParams(&options, metav1.ParameterCodec).
 		MaxRetries(0) // which would be ten, unseen; the Reflector tries again
+	r.server = request.URL().Host
+	return request
 }
 
 func (c *clients) watch(ctx context.Context, r *reading, options metav1.ListOptions) (watch.Interface, error) {

@@ -30,6 +30,7 @@ type reading struct {
 	source   *Source
 	resource *resource
 	scope    scope
+	server   string      // host and port that were asked last
 	listed   atomic.Bool // all objects were read once
 	events   [eventTypes]atomic.Uint64
 	lastWord atomic.Int64 // when the API was heard, by the monotonic clock
@@ -242,10 +243,10 @@ func (r *reading) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return // told to end
 	}
+	err = r.explained(err)
 	if renewed := r.source.clients.renew(); renewed != nil {
 		err = renewed
 	}
-	err = r.explained(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	const most = 16 // causes that are told apart
@@ -263,14 +264,13 @@ func (r *reading) explained(err error) error {
 		return fmt.Errorf("%w; allow it with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}", err, r.resource.group.Group, r.resource.name)
 	}
 	var asked *url.Error
-	if !errors.As(err, &asked) {
+	switch {
+	case errors.As(err, &asked):
+		err = asked.Err
+	case !errors.Is(err, errUnanswered):
 		return err
 	}
-	at, bad := url.Parse(asked.URL)
-	if bad != nil {
-		return err
-	}
-	return fmt.Errorf("%s: %w", at.Host, asked.Err)
+	return fmt.Errorf("%s: %w", r.server, err)
 }
 
 // cause is what an error comes down to. Of one cause there are many texts: it

@@ -1,12 +1,16 @@
 package kubeapi
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -247,9 +251,65 @@ func TestNoAnswer(t *testing.T) {
 	})
 	w.awaitRequests("services", 0, 4)
 	w.wantLines(1, "can't be read", "resource=services")
-	w.wantLines(1, "can't be read", "resource=services", "no answer")
+	w.wantLines(1, "can't be read", "resource=services", w.host()+": no answer")
 	w.api.Misbehave(apitest.Fault{})
 	w.awaitFreshness(cluster.Live, w.kinds()...)
+}
+
+// TestErrorsNameTheServer: however nothing came from it, it is told where it was
+// looked for.
+func TestErrorsNameTheServer(t *testing.T) {
+	t.Parallel()
+	for name, drops := range map[string]bool{"hung up": false, "packets dropped": true} {
+		for way, watchList := range map[string]bool{"list": false, "watch": true} {
+			t.Run(name+"/"+way, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.cfg.WatchList = watchList
+				w.api.Misbehave(apitest.Fault{HangUp: true})
+				server := w.host()
+				if drops {
+					server = deafAddress(t)
+					apitest.WriteKubeconfig(t, w.cfg.Kubeconfig, "http://"+server)
+				}
+				w.start()
+				want := server + ": no answer: connection closed or timed out"
+				w.await("a problem", func() bool { return w.status(cluster.KindPod).Problem != nil })
+				if p := w.status(cluster.KindPod).Problem; p.Error() != want {
+					t.Errorf("Problem = %v, want %s", p, want)
+				}
+				w.wantLines(1, "can't be read", "resource=pods", `err="`+want+`"`)
+			})
+		}
+	}
+}
+
+// deafAddress is one where nobody answers who connects: a listener whose queue
+// is full.
+func deafAddress(t *testing.T) string {
+	t.Helper()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(socket) })
+	if err := errors.Join(
+		syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+		syscall.Listen(socket, 0), // which leaves room for one
+	); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(at.(*syscall.SockaddrInet4).Port)).String()
+	one, err := net.Dial("tcp4", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { one.Close() })
+	return address
 }
 
 // TestWarmStartAPIAway: what a snapshot holds stays, and counts as recalled.

@@ -90,6 +90,9 @@ func (w *world) end() {
 	}
 }
 
+// host is the server's, with its port.
+func (w *world) host() string { return strings.TrimPrefix(w.api.URL(), "http://") }
+
 // live begins to read, and waits until everything is there.
 func (w *world) live() {
 	w.Helper()

@@ -88,8 +88,7 @@ func (c *clients) renew() error {
 func (c *clients) connect(cfg *rest.Config) (map[schema.GroupVersion]*rest.RESTClient, error) {
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	cfg.NegotiatedSerializer = cuttingCodecs{codecs.WithoutConversion()}
-	cfg.DisableCompression = true // within a cluster it costs more time than it saves, on both sides
+	cfg.NegotiatedSerializer = cuttingCodecs{codecs.WithoutConversion(), c.cfg.kept()}
 	cfg.UserAgent = c.cfg.UserAgent
 	cfg.RateLimiter = c.limit
 	cfg.Dial = c.dialer.DialContext

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portolan.dev/portolan/internal/cluster"
 )
 
 // fields are the fields of a message in protobuf that are kept, by number, and
@@ -17,46 +19,52 @@ type fields []fields
 // whole keeps all of a field.
 var whole = fields{}
 
-// What is kept are the fields that kubeobj and the Reflector read. Numbers are
-// those of generated.proto in k8s.io/api and k8s.io/apimachinery.
-var (
+// kept is what is kept of objects, by their kind: the fields that kubeobj and
+// the Reflector read. Numbers are those of generated.proto in k8s.io/api and
+// k8s.io/apimachinery.
+func (c *Config) kept() map[string]fields {
 	// name, namespace, resourceVersion, annotations
-	keptMeta = fields{1: whole, 3: whole, 6: whole, 12: whole}
-
-	keptNamespace = fields{1: keptMeta}
-	keptService   = fields{
-		1: keptMeta,
-		2: { // spec
-			1:  {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
-			3:  whole,                          // clusterIP
-			4:  whole,                          // type
-			10: whole,                          // externalName
-			13: whole,                          // publishNotReadyAddresses
-			18: whole,                          // clusterIPs
-			19: whole,                          // ipFamilies
+	meta := fields{1: whole, 3: whole, 6: whole, 12: whole}
+	endpoint := fields{
+		1: whole,      // addresses
+		2: {1: whole}, // conditions: ready
+		3: whole,      // hostname
+		4: nil,        // targetRef
+	}
+	if c.PodNames {
+		endpoint[4] = fields{1: whole, 3: whole} // kind, name
+	}
+	return map[string]fields{
+		cluster.KindNamespace.String(): {1: meta},
+		cluster.KindService.String(): {
+			1: meta,
+			2: { // spec
+				1:  {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
+				3:  whole,                          // clusterIP
+				4:  whole,                          // type
+				10: whole,                          // externalName
+				13: whole,                          // publishNotReadyAddresses
+				18: whole,                          // clusterIPs
+				19: whole,                          // ipFamilies
+			},
+		},
+		cluster.KindEndpointSlice.String(): {
+			1: {1: whole, 3: whole, 6: whole, 11: whole, 12: whole}, // metadata, with labels
+			2: endpoint,
+			3: {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
+			4: whole,                          // addressType
+		},
+		cluster.KindPod.String(): {
+			1: meta,
+			2: {16: whole, 17: whole},          // spec: hostname, subdomain
+			3: {1: whole, 6: whole, 12: whole}, // status: phase, podIP, podIPs
+		},
+		cluster.KindNode.String(): {
+			1: meta,
+			3: {5: whole}, // status: addresses
 		},
 	}
-	keptEndpointSlice = fields{
-		1: {1: whole, 3: whole, 6: whole, 11: whole, 12: whole}, // metadata, with labels
-		2: { // endpoints
-			1: whole,                // addresses
-			2: {1: whole},           // conditions: ready
-			3: whole,                // hostname
-			4: {1: whole, 3: whole}, // targetRef: kind, name
-		},
-		3: {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
-		4: whole,                          // addressType
-	}
-	keptPod = fields{
-		1: keptMeta,
-		2: {16: whole, 17: whole},          // spec: hostname, subdomain
-		3: {1: whole, 6: whole, 12: whole}, // status: phase, podIP, podIPs
-	}
-	keptNode = fields{
-		1: keptMeta,
-		3: {5: whole}, // status: addresses
-	}
-)
+}
 
 // cut cuts out of a message what is not kept. It works in place.
 func (f fields) cut(message []byte) ([]byte, error) {
@@ -103,26 +111,17 @@ func setLength(buf []byte, n int) {
 	buf[last] = byte(n)
 }
 
-// keptOf is what is kept of Unknown, in which each object of a watch is sent, by
-// the object's kind.
-var keptOf = make(map[string]fields)
-
-func init() {
-	for kind, kept := range map[string]fields{
-		"Namespace": keptNamespace, "Service": keptService, "EndpointSlice": keptEndpointSlice, "Pod": keptPod, "Node": keptNode,
-	} {
-		keptOf[kind] = fields{fieldTypeMeta: whole, fieldRaw: kept}
-	}
-}
-
 // cutting decodes objects after it has cut out what is not kept.
-type cutting struct{ runtime.Serializer }
+type cutting struct {
+	runtime.Serializer
+	kept map[string]fields // by kind
+}
 
 // Decode decodes an object that is sent by itself.
 func (c cutting) Decode(wire []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if unknown, ok := bytes.CutPrefix(wire, []byte(protobufMagic)); ok {
-		if kept := keptOf[string(value(value(unknown, fieldTypeMeta), fieldKind))]; kept != nil {
-			cut, err := kept.cut(unknown)
+		if kept := c.kept[string(value(value(unknown, fieldTypeMeta), fieldKind))]; kept != nil {
+			cut, err := fields{fieldTypeMeta: whole, fieldRaw: kept}.cut(unknown)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -150,14 +149,17 @@ func value(message []byte, of protowire.Number) []byte {
 }
 
 // cuttingCodecs are codecs whose protobuf is decoded by cutting.
-type cuttingCodecs struct{ runtime.NegotiatedSerializer }
+type cuttingCodecs struct {
+	runtime.NegotiatedSerializer
+	kept map[string]fields
+}
 
 // SupportedMediaTypes are those of the codecs.
 func (c cuttingCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	types := slices.Clone(c.NegotiatedSerializer.SupportedMediaTypes())
 	for i := range types {
 		if types[i].MediaType == runtime.ContentTypeProtobuf {
-			types[i].Serializer = cutting{types[i].Serializer}
+			types[i].Serializer = cutting{types[i].Serializer, c.kept}
 		}
 	}
 	return types

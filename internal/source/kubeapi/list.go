@@ -185,7 +185,7 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 			err = made.ListMeta.Unmarshal(value)
 		case within && field == fieldItems:
 			object.Elem().SetZero()
-			if value, err = r.resource.kept.cut(value); err == nil {
+			if value, err = r.kept.cut(value); err == nil {
 				err = object.Interface().(interface{ Unmarshal([]byte) error }).Unmarshal(value)
 			}
 			items = append(items, r.convert(object.Interface()))

@@ -30,6 +30,7 @@ type reading struct {
 	source   *Source
 	resource *resource
 	scope    scope
+	kept     fields      // of its objects
 	server   string      // host and port that were asked last
 	listed   atomic.Bool // all objects were read once
 	events   [eventTypes]atomic.Uint64
@@ -49,7 +50,7 @@ type reading struct {
 var backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 7, Cap: 5 * time.Second, Jitter: 0.5}
 
 func newReading(s *Source, r *resource, sc scope) *reading {
-	return &reading{source: s, resource: r, scope: sc, lost: time.Now(), refused: make(map[cluster.Key]string)}
+	return &reading{source: s, resource: r, scope: sc, kept: s.cfg.kept()[r.kind.String()], lost: time.Now(), refused: make(map[cluster.Key]string)}
 }
 
 // run reads until ctx is done.

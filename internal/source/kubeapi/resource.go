@@ -22,7 +22,6 @@ type resource struct {
 	group   schema.GroupVersion
 	name    string // plural, as in URLs and RBAC rules
 	example runtime.Object
-	kept    fields
 	scopes  func(*Config) []scope
 	keys    func(*cluster.View) iter.Seq[cluster.Key]
 	remove  func(*cluster.Tx, cluster.Key)
@@ -63,31 +62,31 @@ const notFinished = "status.phase!=Succeeded,status.phase!=Failed"
 
 var resources = []*resource{
 	as(kubeobj.Namespace, (*cluster.Tx).PutNamespace, nil, resource{
-		kind: cluster.KindNamespace, group: core, name: "namespaces", example: new(corev1.Namespace), kept: keptNamespace,
+		kind: cluster.KindNamespace, group: core, name: "namespaces", example: new(corev1.Namespace),
 		scopes: namespaceScopes,
 		keys:   keysOf((*cluster.View).Namespaces, func(n *cluster.Namespace) cluster.Key { return cluster.Key{Name: n.Name} }),
 		remove: func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNamespace(k.Name) },
 	}),
 	as(kubeobj.Service, (*cluster.Tx).PutService, trimService, resource{
-		kind: cluster.KindService, group: core, name: "services", example: new(corev1.Service), kept: keptService,
+		kind: cluster.KindService, group: core, name: "services", example: new(corev1.Service),
 		scopes: func(c *Config) []scope { return namespaced(c, scope{labels: c.ServiceSelector}) },
 		keys:   keysOf((*cluster.View).Services, func(s *cluster.Service) cluster.Key { return s.Key }),
 		remove: (*cluster.Tx).DeleteService,
 	}),
 	as(kubeobj.EndpointSlice, (*cluster.Tx).PutEndpointSlice, trimSlice, resource{
-		kind: cluster.KindEndpointSlice, group: discovery, name: "endpointslices", example: new(discoveryv1.EndpointSlice), kept: keptEndpointSlice,
+		kind: cluster.KindEndpointSlice, group: discovery, name: "endpointslices", example: new(discoveryv1.EndpointSlice),
 		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
 		keys:   keysOf((*cluster.View).EndpointSlices, func(s *cluster.EndpointSlice) cluster.Key { return s.Key }),
 		remove: (*cluster.Tx).DeleteEndpointSlice,
 	}),
 	as(kubeobj.Pod, (*cluster.Tx).PutPod, trimPod, resource{
-		kind: cluster.KindPod, group: core, name: "pods", example: new(corev1.Pod), kept: keptPod,
+		kind: cluster.KindPod, group: core, name: "pods", example: new(corev1.Pod),
 		scopes: func(c *Config) []scope { return namespaced(c, scope{fields: notFinished}) },
 		keys:   keysOf((*cluster.View).Pods, func(p *cluster.Pod) cluster.Key { return p.Key }),
 		remove: (*cluster.Tx).DeletePod,
 	}),
 	as(kubeobj.Node, (*cluster.Tx).PutNode, nil, resource{
-		kind: cluster.KindNode, group: core, name: "nodes", example: new(corev1.Node), kept: keptNode,
+		kind: cluster.KindNode, group: core, name: "nodes", example: new(corev1.Node),
 		scopes: func(*Config) []scope { return []scope{{}} },
 		keys:   keysOf((*cluster.View).Nodes, func(n *cluster.Node) cluster.Key { return cluster.Key{Name: n.Name} }),
 		remove: func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNode(k.Name) },

@@ -153,7 +153,7 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 		d.measure(changed)
 		if !loaded && len(missing) == 0 {
 			loaded = true
-			go freeLoadMemory()
+			go d.freeLoadMemory()
 		}
 	}
 }

@@ -153,7 +153,7 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 		d.measure(changed)
 		if !loaded && len(missing) == 0 {
 			loaded = true
-			go d.freeLoadMemory()
+			go freeLoadMemory()
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 // gatherTime is how long the first pass waits for kinds that are not there yet when
 // some are: at a start they come within moments of each other, and to compile
 // everything once is cheaper than once for each.
-const gatherTime = 500 * time.Millisecond
+const gatherTime = time.Second
 
 // gather waits for them, and tells whether any kind is there.
 func (d *Daemon) gather(ctx context.Context, feed *cluster.Feed) bool {

@@ -36,8 +36,6 @@ type Daemon struct {
 	status   status
 	replaced chan *answers // those that are to take the place of current
 	log      *slog.Logger
-	// freeLoadMemory is called when the cluster is there.
-	freeLoadMemory func()
 }
 
 // New wires a Daemon. It fails on a bad configuration, and starts nothing.
@@ -76,7 +74,7 @@ type Options struct {
 // can't be read. While the cluster is being read it answers that it is.
 func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	d.log = o.Log
-	d.freeLoadMemory = tuneGC()
+	delayGC()
 	source, err := d.openSource(o.Version)
 	if err != nil {
 		return err

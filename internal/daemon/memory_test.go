@@ -8,34 +8,24 @@ import (
 	"time"
 )
 
-// TestTuneGC: memory is limited until something is collected, and the limit is
-// the one from before then, be it that the cluster is loaded before or after.
-func TestTuneGC(t *testing.T) {
-	const limit = 1 << 40
-	for name, test := range map[string]struct {
-		small bool // the cluster is there before anything was collected
-	}{"small": {true}, "large": {false}} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv("GOGC", "")
-			percent, before := debug.SetGCPercent(99), debug.SetMemoryLimit(limit)
-			defer func() {
-				debug.SetGCPercent(percent)
-				debug.SetMemoryLimit(before)
-			}()
-			loaded := tuneGC()
-			want(t, "while loading", -1, firstGC)
-			if !test.small {
-				runtime.GC()
-				want(t, "after the first collection", loadGC, limit)
-			}
-			loaded()
-			want(t, "when loaded", steadyGC, limit)
-		})
-	}
+// TestDelayGC: nothing is collected until there is much, and then as before.
+func TestDelayGC(t *testing.T) {
+	const percent, limit = 70, 1 << 40
+	t.Setenv("GOGC", "")
+	oldPercent, oldLimit := debug.SetGCPercent(percent), debug.SetMemoryLimit(limit)
+	defer func() {
+		debug.SetGCPercent(oldPercent)
+		debug.SetMemoryLimit(oldLimit)
+	}()
+	delayGC()
+	const off = -1
+	wantGC(t, "while loading", off, firstGC)
+	runtime.GC()
+	wantGC(t, "after the first collection", percent, limit)
 }
 
-// want waits for settings, which follow a collection.
-func want(t *testing.T, when string, percent int, limit int64) {
+// wantGC waits for settings, which follow a collection.
+func wantGC(t *testing.T, when string, percent int, limit int64) {
 	t.Helper()
 	got := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
 	for range 1000 {

@@ -158,19 +158,23 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 	}
 }
 
-// gatherTime is how long the first pass waits for kinds that are not there yet when
-// some are: at a start they come within moments of each other, and to compile
-// everything once is cheaper than once for each.
+// gatherTime is how long the first pass waits for kinds that are not there yet
+// when some are: at a start they come within moments of each other, and to
+// compile everything once is cheaper than once for each.
 const gatherTime = time.Second
 
-// gather waits for them, and tells whether any kind is there.
+// gather waits for them, and tells whether any kind is there. Pods are not
+// waited for: they may be many, and few ask for them.
 func (d *Daemon) gather(ctx context.Context, feed *cluster.Feed) bool {
 	late := time.NewTimer(gatherTime)
 	defer late.Stop()
 	for {
-		missing := len(d.missing())
-		if missing == 0 || missing == len(d.needed()) {
-			return missing == 0
+		missing := d.missing()
+		switch {
+		case len(missing) == len(d.needed()):
+			return false
+		case len(missing) == 0, slices.Equal(missing, []cluster.Kind{cluster.KindPod}):
+			return true
 		}
 		select {
 		case <-ctx.Done():

@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+)
+
+// TestGather: the first pass waits for what Services need, but not for long,
+// and not for Pods.
+func TestGather(t *testing.T) {
+	const (
+		namespaces, services, endpoints, pods = cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindPod
+		soon                                  = 100 * time.Millisecond
+	)
+	for claim, test := range map[string]struct {
+		loaded, soon []cluster.Kind
+		any          bool
+		waits        time.Duration
+	}{
+		"nothing is there":           {nil, nil, false, 0},
+		"all is there":               {cluster.Kinds(), nil, true, 0},
+		"Pods are missing":           {[]cluster.Kind{namespaces, services, endpoints}, nil, true, 0},
+		"endpoints come soon":        {[]cluster.Kind{namespaces, services}, []cluster.Kind{endpoints}, true, soon},
+		"endpoints do not come":      {[]cluster.Kind{namespaces, services, pods}, nil, true, gatherTime},
+		"only something else is new": {[]cluster.Kind{namespaces}, []cluster.Kind{pods}, true, gatherTime},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := config.Default()
+			cfg.Pods = "verified"
+			d, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, test.loaded...) })
+			feed := d.store.Subscribe()
+			defer feed.Close()
+			go func() {
+				time.Sleep(soon)
+				d.store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, test.soon...) })
+			}()
+			began := time.Now()
+			if got := d.gather(t.Context(), feed); got != test.any || time.Since(began) != test.waits {
+				t.Errorf("%s: gather = %v after %s, want %v after %s", claim, got, time.Since(began), test.any, test.waits)
+			}
+			time.Sleep(soon) // the store is written to
+		})
+	}
+}

@@ -42,6 +42,7 @@ type half struct {
 // round is what was measured of one contender once.
 type round struct {
 	memory, peak      float64       // MiB
+	memoryAfter       float64       // after the storm
 	ready, readyCost  time.Duration // from the start, and the processor time for it
 	firstSecond       [outcomes]int
 	change            []time.Duration // from the return of a write to the answer
@@ -100,7 +101,10 @@ func (b *bench) onRealAPI(ctx context.Context, c *contender, h *half, r *round) 
 	if r.change, err = b.timeChanges(ctx, server.dns, h.sizes, b.writer.put); err != nil {
 		return err
 	}
-	r.storm, r.stormRate, err = b.timeInStorm(ctx, server.dns, h.sizes, 0, b.writer.put)
+	if r.storm, r.stormRate, err = b.timeInStorm(ctx, server.dns, h.sizes, 0, b.writer.put); err != nil {
+		return err
+	}
+	r.memoryAfter, _, err = server.memory()
 	return err
 }
 

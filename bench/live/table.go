@@ -50,6 +50,7 @@ func rows() (all []row) {
 			row{kind.what + ", most", quantile(1, kind.times), "ms", 0})
 	}
 	return append(all,
+		row{"resident memory, after the storm", func(r *round) float64 { return r.memoryAfter }, "MiB", 0},
 		row{"changes in the storm", func(r *round) float64 { return r.stormRate }, "/s", 0},
 		row{"changes in the stream", func(r *round) float64 { return r.streamRate }, "/s", 0})
 }

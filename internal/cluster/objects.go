@@ -1,6 +1,6 @@
 // Package cluster is the one in-memory model of a cluster: small types for
 // what naming and networking need of each object, a Store that holds them with
-// their secondary indexes, and feeds that tell consumers what changed.
+// a secondary index, and feeds that tell consumers what changed.
 //
 // The types follow the Kubernetes API: core/v1 and discovery.k8s.io/v1.
 // Objects are immutable once they are in the Store.

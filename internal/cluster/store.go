@@ -65,7 +65,7 @@ func (s *Store) Update(change func(*Tx)) {
 	}
 }
 
-// Version is another number after each transaction that changed anything.
+// Version is another number after each transaction of which anything was told.
 func (s *Store) Version() uint64 { return s.version.Load() }
 
 // View runs read with a view of one moment. The view is good until read
@@ -88,6 +88,7 @@ func (tx *Tx) changed(k Kind, key Key) {
 	}
 }
 
+// sliceChanged notes that a slice did, which is told as its Service.
 func (tx *Tx) sliceChanged(s *EndpointSlice) {
 	if tx.Loaded(KindEndpointSlice) {
 		tx.changed(KindService, s.serviceKey())
@@ -96,7 +97,7 @@ func (tx *Tx) sliceChanged(s *EndpointSlice) {
 
 // SetFreshness says how far the objects of the kinds can be relied on. It is a
 // change of everything when one of them was not loaded before: from now on,
-// what is absent does not exist. A kind that is loaded stays so.
+// what is absent does not exist. A kind that is loaded may not be Loading again.
 func (tx *Tx) SetFreshness(f Freshness, ks ...Kind) {
 	for _, k := range ks {
 		was := tx.state.freshness[k]
@@ -151,8 +152,7 @@ func (tx *Tx) PutEndpointSlice(s *EndpointSlice) {
 	tx.state.slices[s.Key] = s
 	if s.Service != "" {
 		of := tx.state.slicesByService[s.serviceKey()]
-		i, _ := find(of, s.Key)
-		tx.state.slicesByService[s.serviceKey()] = slices.Insert(of, i, s)
+		tx.state.slicesByService[s.serviceKey()] = slices.Insert(of, place(of, s.Key), s)
 		tx.sliceChanged(s)
 	}
 }
@@ -164,21 +164,23 @@ func (tx *Tx) DeleteEndpointSlice(key Key) {
 		return
 	}
 	delete(tx.state.slices, key)
-	of := tx.state.slicesByService[s.serviceKey()]
-	i, found := find(of, key)
-	switch {
-	case !found:
+	if s.Service == "" {
 		return
-	case len(of) == 1:
+	}
+	of := tx.state.slicesByService[s.serviceKey()]
+	if len(of) == 1 {
 		delete(tx.state.slicesByService, s.serviceKey())
-	default:
+	} else {
+		i := place(of, key)
 		tx.state.slicesByService[s.serviceKey()] = slices.Delete(of, i, i+1)
 	}
 	tx.sliceChanged(s)
 }
 
-func find(sorted []*EndpointSlice, key Key) (i int, found bool) {
-	return slices.BinarySearchFunc(sorted, key, func(s *EndpointSlice, k Key) int { return s.Key.Compare(k) })
+// place is where the slice with that key is, or would be.
+func place(sorted []*EndpointSlice, key Key) int {
+	i, _ := slices.BinarySearchFunc(sorted, key, func(s *EndpointSlice, k Key) int { return s.Key.Compare(k) })
+	return i
 }
 
 // PutPod adds or replaces p.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -153,9 +154,24 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 		d.measure(changed)
 		if !loaded && len(missing) == 0 {
 			loaded = true
+			d.logLoaded()
 			go freeLoadMemory()
 		}
 	}
+}
+
+// logLoaded says what there is; manifests have their own line.
+func (d *Daemon) logLoaded() {
+	if d.api == nil {
+		return
+	}
+	var of []any
+	d.store.View(func(v *cluster.View) {
+		for _, k := range d.needed() {
+			of = append(of, strings.ToLower(k.String())+"s", v.Len(k))
+		}
+	})
+	d.log.Info("cluster loaded", of...)
 }
 
 // gatherTime is how long the first pass waits for kinds that are not there yet

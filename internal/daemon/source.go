@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"slices"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -101,10 +100,12 @@ func (d *Daemon) manifests() *manifest.Source {
 }
 
 // CheckAPI tells whether the Kubernetes API can be asked, as far as can be seen
-// without asking it.
+// without asking it. Settings may be checked where there is no cluster.
 func (d *Daemon) CheckAPI(version string) error {
-	_, err := d.newAPI(version)
-	return err
+	if _, err := d.newAPI(version); !errors.Is(err, kubeapi.ErrNoCluster) {
+		return err
+	}
+	return nil
 }
 
 func (d *Daemon) newAPI(version string) (*kubeapi.Source, error) {
@@ -133,7 +134,7 @@ func (d *Daemon) recall() error {
 	if file == "" {
 		return nil
 	}
-	d.saver = &snapshot.Saver{Path: file, Store: d.store, News: d.heard, Serial: func() uint32 { return d.current.Load().serial() }, Log: d.log}
+	d.saver = &snapshot.Saver{Path: file, Store: d.store, Heard: d.heard, Serial: func() uint32 { return d.current.Load().serial() }, Log: d.log}
 	snap, err := snapshot.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -151,11 +152,22 @@ func (d *Daemon) recall() error {
 		d.current.Store(a)
 	}
 	snap.Restore(d.store, d.needed())
-	d.log.Info("snapshot recalled", "file", file, "written", snap.Written.Format(time.RFC3339), "objects", snap.Len())
+	if d.api != nil {
+		d.api.HeardLast(snap.Heard)
+	}
+	d.log.Info("snapshot recalled", "file", file, "heard", snap.Heard.Format(time.RFC3339), "objects", snap.Len())
 	return nil
 }
 
-// heard tells whether anything of the cluster was read since the start.
-func (d *Daemon) heard() bool {
-	return d.api == nil || slices.ContainsFunc(d.api.Status(), func(st kubeapi.Status) bool { return slices.Max(st.Events[:]) > 0 })
+// heard is when the cluster was heard last: of the kind that was not heard for
+// longest.
+func (d *Daemon) heard() time.Time {
+	now := time.Now()
+	at := now
+	for _, st := range d.kinds() {
+		if t := now.Add(-st.Staleness); t.Before(at) {
+			at = t
+		}
+	}
+	return at
 }

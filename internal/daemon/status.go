@@ -152,7 +152,7 @@ func (d *Daemon) writeModel(w io.Writer) error {
 	// Objects do not change: only who they are is taken down in the View, which
 	// keeps the source waiting.
 	d.store.View(func(v *cluster.View) {
-		for _, k := range cluster.Kinds() {
+		for _, k := range d.needed() {
 			freshness[k.String()] = v.Freshness(k).String()
 		}
 		namespaces, services, endpoints = slices.Collect(v.Namespaces()), slices.Collect(v.Services()), slices.Collect(v.EndpointSlices())

@@ -18,7 +18,7 @@ const (
 
 var nameServer = []string{"dns", "ns"} // ns.dns.Z, outermost first
 
-// everything compiles all objects that are there, and has tells whether one is.
+// everything compiles all objects that are there.
 func (p *pass) everything() {
 	for n := range p.Namespaces() {
 		p.namespace(n.Name)
@@ -31,6 +31,7 @@ func (p *pass) everything() {
 	}
 }
 
+// has tells whether an object is there.
 func (p *pass) has(ch cluster.Change) bool {
 	switch ch.Kind {
 	case cluster.KindNamespace:

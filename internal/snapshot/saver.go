@@ -17,9 +17,9 @@ const Interval = 5 * time.Second
 type Saver struct {
 	Path  string
 	Store *cluster.Store
-	// News tells whether the cluster was heard since the start. Until then the
-	// file that is there holds all that is known.
-	News func() bool
+	// Heard is when the cluster was heard last: now, or when the snapshot was
+	// that all is from.
+	Heard func() time.Time
 	// Serial is the highest serial of any zone now.
 	Serial func() uint32
 	Log    *slog.Logger
@@ -34,10 +34,10 @@ type Saver struct {
 // can change has none.
 const headroom = 1 << 16
 
-// firstLook is how often it is looked, at the start, whether there is news.
+// firstLook is how often it is looked, at the start, whether anything is known.
 const firstLook = 50 * time.Millisecond
 
-// Run writes the file as soon as there is news, so that serials have their
+// Run writes the file as soon as anything is known, so that serials have their
 // headroom from the first, and then after changes, until ctx is done. It
 // returns ctx's error.
 func (s *Saver) Run(ctx context.Context) error {
@@ -66,13 +66,11 @@ func (s *Saver) Save() { s.save(0) }
 // save writes the file. What is wrong is logged when it begins and when it
 // ends: the disk may be full for long. It tells whether it is done.
 func (s *Saver) save(ahead uint32) (done bool) {
-	if !s.News() {
-		return true
-	}
 	snap := Of(s.Store, s.Serial()+ahead)
 	if len(snap.kinds) == 0 {
 		return true // no kind is known whole, and the file that is there may know more
 	}
+	snap.Heard = s.Heard()
 	err := snap.WriteFile(s.Path)
 	switch {
 	case err != nil:
@@ -81,7 +79,7 @@ func (s *Saver) save(ahead uint32) (done bool) {
 			s.Log.Error("snapshot can't be written; the last one stays, and it is tried again", "err", err)
 		}
 	default:
-		s.written.Store(snap.Written.UnixNano())
+		s.written.Store(time.Now().UnixNano())
 		if s.failing {
 			s.Log.Info("snapshot can be written again", "file", s.Path)
 		}

@@ -30,11 +30,10 @@ const magic = "portolan snapshot 1\n"
 // Snapshot is the model at one moment.
 type Snapshot struct {
 	// Serial is one that no zone's serial had gone beyond, and will not until
-	// the next snapshot or start. Servers that hear nothing new begin beyond it
-	// each time, with the same data.
+	// the next snapshot.
 	Serial uint32
-	// Written is when it was, of what was heard until then.
-	Written time.Time
+	// Heard is when the cluster was heard last.
+	Heard time.Time
 
 	kinds   []cluster.Kind // those that were loaded
 	objects []object
@@ -43,7 +42,7 @@ type Snapshot struct {
 // header comes first in a file, object after object behind it.
 type header struct {
 	Serial  uint32
-	Written time.Time
+	Heard   time.Time
 	Kinds   []string
 	Objects int
 }
@@ -60,7 +59,7 @@ type object struct {
 // Of is the store's model as it is now: the objects of all kinds that are
 // loaded. Objects are shared with the store, not copied.
 func Of(store *cluster.Store, serial uint32) *Snapshot {
-	s := &Snapshot{Serial: serial, Written: time.Now()}
+	s := &Snapshot{Serial: serial, Heard: time.Now()}
 	store.View(func(v *cluster.View) {
 		for _, k := range cluster.Kinds() {
 			if v.Loaded(k) {
@@ -180,7 +179,7 @@ func (s *Snapshot) write(w io.Writer) error {
 	if _, err := buffered.WriteString(magic); err != nil {
 		return err
 	}
-	h := header{Serial: s.Serial, Written: s.Written, Objects: len(s.objects)}
+	h := header{Serial: s.Serial, Heard: s.Heard, Objects: len(s.objects)}
 	for _, k := range s.kinds {
 		h.Kinds = append(h.Kinds, k.String())
 	}
@@ -233,7 +232,7 @@ func parse(data []byte) (*Snapshot, error) {
 	if err := dec.Decode(&h); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrForeign, err)
 	}
-	s := &Snapshot{Serial: h.Serial, Written: h.Written, objects: make([]object, h.Objects)}
+	s := &Snapshot{Serial: h.Serial, Heard: h.Heard, objects: make([]object, h.Objects)}
 	for _, k := range cluster.Kinds() {
 		if slices.Contains(h.Kinds, k.String()) {
 			s.kinds = append(s.kinds, k)

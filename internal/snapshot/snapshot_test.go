@@ -88,8 +88,8 @@ func TestFileKeepsTheModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if snap.Serial != 7 || snap.Written.IsZero() || snap.Len() != 5 {
-		t.Errorf("ReadFile: serial %d, written %v, %d objects; want 7, a time, 5", snap.Serial, snap.Written, snap.Len())
+	if snap.Serial != 7 || snap.Heard.IsZero() || snap.Len() != 5 {
+		t.Errorf("ReadFile: serial %d, heard %v, %d objects; want 7, a time, 5", snap.Serial, snap.Heard, snap.Len())
 	}
 	got := cluster.NewStore()
 	snap.Restore(got, cluster.Kinds())
@@ -193,9 +193,9 @@ func TestSaver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
 	synctest.Test(t, func(t *testing.T) {
 		store := cluster.NewStore()
-		news := false
+		heard := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 		s := &Saver{
-			Path: path, Store: store, News: func() bool { return news }, Serial: func() uint32 { return 100 },
+			Path: path, Store: store, Heard: func() time.Time { return heard }, Serial: func() uint32 { return 100 },
 			Log: slog.New(slog.DiscardHandler),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -207,15 +207,14 @@ func TestSaver(t *testing.T) {
 		if !s.Written().IsZero() {
 			t.Error("written though nothing is known")
 		}
-		Of(model(), 0).Restore(store, []cluster.Kind{cluster.KindService})
-		time.Sleep(2 * Interval)
-		synctest.Wait()
-		s.Save()
-		if !s.Written().IsZero() {
-			t.Error("written though nothing is new")
-		}
-		news = true
-		store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.KindService) })
+		model().View(func(v *cluster.View) {
+			store.Update(func(tx *cluster.Tx) {
+				for o := range v.Services() {
+					tx.PutService(o)
+				}
+				tx.SetFreshness(cluster.Live, cluster.KindService)
+			})
+		})
 		time.Sleep(Interval)
 		synctest.Wait()
 		wantSerial(t, path, 100+headroom)
@@ -229,6 +228,9 @@ func TestSaver(t *testing.T) {
 		<-ended
 		s.Save()
 		wantSerial(t, path, 100)
+		if snap, err := ReadFile(path); err != nil || !snap.Heard.Equal(heard) {
+			t.Errorf("ReadFile: %+v, %v; want that it was heard at %s", snap, err, heard)
+		}
 	})
 }
 

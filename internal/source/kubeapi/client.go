@@ -35,6 +35,9 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 }()
 
+// ErrNoCluster is New's when nothing says which cluster to read.
+var ErrNoCluster = errors.New("no cluster to read: this is no Pod of a cluster; give --kubeconfig FILE or --manifests DIR")
+
 // clients ask the API. They are made anew when, after a failure, the
 // configuration is another one: the address, the certificates or the token in
 // it may have changed.
@@ -117,7 +120,7 @@ func (c *clients) restConfig() (cfg *rest.Config, err error) {
 	if c.cfg.Kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("no cluster to read: this is no Pod of a cluster; give --kubeconfig FILE or --manifests DIR")
+			return nil, ErrNoCluster
 		}
 	} else {
 		cfg, err = fromKubeconfig(c.cfg.Kubeconfig)

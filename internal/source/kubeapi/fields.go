@@ -117,10 +117,11 @@ type cutting struct {
 	kept map[string]fields // by kind
 }
 
-// Decode decodes an object that is sent by itself.
+// Decode decodes an object that is sent by itself. It overwrites wire, which
+// nobody else has.
 func (c cutting) Decode(wire []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if unknown, ok := bytes.CutPrefix(wire, []byte(protobufMagic)); ok {
-		if kept := c.kept[string(value(value(unknown, fieldTypeMeta), fieldKind))]; kept != nil {
+		if kept := c.kept[string(first(first(unknown, fieldTypeMeta), fieldKind))]; kept != nil {
 			cut, err := fields{fieldTypeMeta: whole, fieldRaw: kept}.cut(unknown)
 			if err != nil {
 				return nil, nil, err
@@ -131,8 +132,8 @@ func (c cutting) Decode(wire []byte, defaults *schema.GroupVersionKind, into run
 	return c.Serializer.Decode(wire, defaults, into)
 }
 
-// value is that of the first field with a number, if it has a length.
-func value(message []byte, of protowire.Number) []byte {
+// first is the value of the first field with a number, if it has a length.
+func first(message []byte, of protowire.Number) []byte {
 	for len(message) > 0 {
 		number, wireType, size := protowire.ConsumeField(message)
 		if size < 0 {

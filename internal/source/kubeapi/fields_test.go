@@ -73,7 +73,7 @@ func TestCutFields(t *testing.T) {
 	for _, r := range resources {
 		good := 0
 		for seed := range uint64(seeds) {
-			object := reflect.New(reflect.TypeOf(r.example).Elem()).Interface().(message)
+			object := newMessage(r)
 			fill(seed).Fill(object)
 			wire, err := object.Marshal()
 			if err != nil {
@@ -85,12 +85,12 @@ func TestCutFields(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, seed %d: cut: %v", r.kind, seed, err)
 			}
-			again := reflect.New(reflect.TypeOf(r.example).Elem()).Interface().(message)
+			again := newMessage(r)
 			if err := again.Unmarshal(cut); err != nil {
 				t.Fatalf("%s, seed %d: what is left can't be decoded: %v", r.kind, seed, err)
 			}
 			got := r.convert(again, cfg)
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(item{}), cmp.Comparer(sameError), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			if diff := diffItems(want, got); diff != "" {
 				t.Fatalf("%s, seed %d: (-whole +cut)\n%s", r.kind, seed, diff)
 			}
 			if again.GetResourceVersion() != object.GetResourceVersion() {
@@ -107,6 +107,14 @@ func TestCutFields(t *testing.T) {
 			t.Errorf("%s: %d of %d random objects are good, want more", r.kind, good, seeds)
 		}
 	}
+}
+
+func newMessage(r *resource) message {
+	return reflect.New(reflect.TypeOf(r.example).Elem()).Interface().(message)
+}
+
+func diffItems(want, got item) string {
+	return cmp.Diff(want, got, cmp.AllowUnexported(item{}), cmp.Comparer(sameError), cmpopts.EquateComparable(netip.Addr{}))
 }
 
 func sameError(a, b error) bool {
@@ -158,20 +166,33 @@ func TestCutting(t *testing.T) {
 	}
 }
 
-// FuzzCutFields: no input makes it panic, or longer.
+// FuzzCutFields: what can be decoded, and is cut, converts to the same.
 func FuzzCutFields(f *testing.F) {
-	wire, err := service("web", "10.0.0.1").Marshal()
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(wire)
-	f.Add([]byte("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"))
-	f.Fuzz(func(t *testing.T, wire []byte) {
-		before := len(wire)
-		for kind, kept := range new(Config).kept() {
-			if cut, err := kept.cut(bytes.Clone(wire)); err == nil && len(cut) > before {
-				t.Errorf("%s: %d octets of %d are left", kind, len(cut), before)
+	for kind, r := range resources {
+		for seed := range uint64(4) {
+			object := newMessage(r)
+			fill(seed).Fill(object)
+			wire, err := object.Marshal()
+			if err != nil {
+				f.Fatal(err)
 			}
+			f.Add(uint8(kind), wire)
+		}
+	}
+	f.Add(uint8(0), []byte("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"))
+	f.Fuzz(func(t *testing.T, kind uint8, wire []byte) {
+		r := resources[int(kind)%len(resources)]
+		cfg := &Config{PodNames: true}
+		cut, err := cfg.kept()[r.kind.String()].cut(bytes.Clone(wire))
+		before, after := newMessage(r), newMessage(r)
+		if before.Unmarshal(wire) != nil || err != nil {
+			return
+		}
+		if err := after.Unmarshal(cut); err != nil {
+			t.Fatalf("%s: what is left can't be decoded: %v", r.kind, err)
+		}
+		if diff := diffItems(r.convert(before, cfg), r.convert(after, cfg)); diff != "" || before.GetResourceVersion() != after.GetResourceVersion() {
+			t.Fatalf("%s, resourceVersion %q and %q: (-whole +cut)\n%s", r.kind, before.GetResourceVersion(), after.GetResourceVersion(), diff)
 		}
 	})
 }

@@ -89,6 +89,13 @@ func New(cfg Config) (*Source, error) {
 	return s, nil
 }
 
+// HeardLast says, before Run, when what the Store holds was heard.
+func (s *Source) HeardLast(t time.Time) {
+	for _, r := range s.readings {
+		r.lost = t
+	}
+}
+
 // Run reads until ctx is done, and returns ctx's error.
 func (s *Source) Run(ctx context.Context) error {
 	// client-go logs what it thinks of each request; what matters of it is

@@ -19,16 +19,19 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// list is a list whose objects are in the Store already. It looks like a list
-// of the API to the Reflector.
+// list is a list whose objects are converted already. It looks like a list of
+// the API to the Reflector.
 type list struct {
 	metav1.TypeMeta
 	metav1.ListMeta
 	Items []listed
 }
 
-// listed is the key of such an object.
-type listed struct{ cluster.Key }
+// listed is one of them.
+type listed struct {
+	key  cluster.Key
+	item *item // to be put into the Store with all others; nil when it is there
+}
 
 // DeepCopyObject is for no one: runtime.Object wants it.
 func (l *list) DeepCopyObject() runtime.Object {
@@ -45,7 +48,7 @@ func (l *listed) DeepCopyObject() runtime.Object {
 // GetObjectKind is none: the reading knows.
 func (l *listed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// list reads all objects. They go to the Store as they come, so that they are
+// list reads all objects. They are converted as they come, so that they are
 // never in memory all at once.
 func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	// A server that stopped in the middle of a list must not hold it up.
@@ -115,16 +118,21 @@ func (r *reading) readJSON(in io.Reader) (*list, error) {
 	return made, err
 }
 
-// take puts items of a list into the Store.
+// take adds items to a list. While their kind is being loaded they are put into
+// the Store at once: nobody is told of them before all are there. Later a part of
+// a list is not to be seen: an endpoint can have moved from one slice to another.
 func (r *reading) take(made *list, items []item) {
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
 		for _, it := range items {
-			r.put(tx, it)
+			l := listed{key: it.key}
+			if tx.Loaded(r.resource.kind) {
+				l.item = &it
+			} else {
+				r.put(tx, it)
+			}
+			made.Items = append(made.Items, l)
 		}
 	})
-	for _, it := range items {
-		made.Items = append(made.Items, listed{it.key})
-	}
 }
 
 // protobufMagic begins what an API server sends as protobuf: a message of type
@@ -147,7 +155,7 @@ const (
 // far shorter ones.
 const maxItem = 64 << 20
 
-// atOnce is how many objects of a list are put into the Store together.
+// atOnce is how many objects of a list are taken together.
 const atOnce = 256
 
 // readProtobuf reads a list item by item.
@@ -188,7 +196,9 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 			if value, err = r.kept.cut(value); err == nil {
 				err = object.Interface().(interface{ Unmarshal([]byte) error }).Unmarshal(value)
 			}
-			items = append(items, r.convert(object.Interface()))
+			if err == nil {
+				items = append(items, r.convert(object.Interface()))
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.resource.name, err)

@@ -19,8 +19,10 @@ import (
 
 // services is a reading of Services that nothing answers.
 func services() *reading {
-	s := &Source{cfg: Config{Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)}}
-	return newReading(s, resources[1], scope{})
+	s := &Source{cfg: Config{Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)}, settling: make(chan struct{})}
+	r := newReading(s, resources[1], scope{})
+	s.readings = []*reading{r}
+	return r
 }
 
 // encodedServices is a list of n Services as an API server sends it.
@@ -57,7 +59,7 @@ func TestReadProtobuf(t *testing.T) {
 		}
 		reading.source.cfg.Store.View(func(v *cluster.View) {
 			for i, listed := range got.Items {
-				s := v.Service(listed.Key)
+				s := v.Service(listed.key)
 				// Nothing is left over from the item before.
 				if want := fmt.Sprintf("web-%d", i); s == nil || s.Name != want || len(s.Ports) != 1 || s.Ports[0].Number != uint16(i+1) {
 					t.Errorf("item %d: %v: %+v", i, listed, s)
@@ -79,6 +81,36 @@ func TestReadProtobufInPart(t *testing.T) {
 			t.Errorf("the first %d octets: %v, want an unexpected end", end, err)
 		}
 	}
+}
+
+// TestListInPartChangesNothing: of a kind that is loaded, nothing is changed by a
+// list that breaks off, and all at once by one that is whole.
+func TestListInPartChangesNothing(t *testing.T) {
+	const n = 3 * atOnce
+	r := services()
+	store := r.source.cfg.Store
+	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.KindService) })
+	version := store.Version()
+	wire := encodedServices(t, n)
+	if _, err := read(r, wire[:len(wire)-1]); !errors.Is(err, io.ErrUnexpectedEOF) || store.Version() != version {
+		t.Errorf("a list that breaks off: %v; the Store changed: %v", err, store.Version() != version)
+	}
+	whole, err := read(r, wire)
+	if err != nil || store.Version() != version {
+		t.Fatalf("before Replace: %v; the Store changed: %v", err, store.Version() != version)
+	}
+	objects := make([]any, n)
+	for i := range whole.Items {
+		objects[i] = &whole.Items[i]
+	}
+	if err := r.Replace(objects, "77"); err != nil {
+		t.Fatal(err)
+	}
+	store.View(func(v *cluster.View) {
+		if v.Len(cluster.KindService) != n || store.Version() != version+1 {
+			t.Errorf("after Replace: %d Services, in %d steps, want %d in one", v.Len(cluster.KindService), store.Version()-version, n)
+		}
+	})
 }
 
 func FuzzReadProtobuf(f *testing.F) {

@@ -31,7 +31,7 @@ type reading struct {
 	resource *resource
 	scope    scope
 	kept     fields      // of its objects
-	server   string      // host and port that were asked last
+	server   string      // host and port that were asked last; for the goroutine that asks
 	listed   atomic.Bool // all objects were read once
 	events   [eventTypes]atomic.Uint64
 	lastWord atomic.Int64 // when the API was heard, by the monotonic clock

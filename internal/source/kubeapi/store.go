@@ -25,8 +25,8 @@ const (
 // EventTypes names the types of events that a Status counts, in its order.
 var EventTypes = [eventTypes]string{"added", "modified", "deleted", "bookmark", "listed"}
 
-// convert makes an item of an object, unless it is one: streamed lists are
-// converted on the way.
+// convert makes an item of an object, unless it is one: lists that come as
+// watches are converted on the way.
 func (r *reading) convert(o any) item {
 	if it, ok := o.(item); ok {
 		return it
@@ -43,8 +43,7 @@ func (r *reading) Transformer() cache.TransformFunc {
 }
 
 // Replace makes the Store hold these objects, in the reading's scope, and no
-// others. Only what differs changes. Those of a list that was not streamed are
-// there already.
+// others. Only what differs changes.
 func (r *reading) Replace(objects []any, _ string) error {
 	r.told()
 	r.events[eventListed].Add(1)
@@ -53,7 +52,10 @@ func (r *reading) Replace(objects []any, _ string) error {
 		for i, o := range objects {
 			objects[i] = nil // it is in the Store soon, and its list can be large
 			if l, ok := o.(*listed); ok {
-				present[l.Key] = struct{}{}
+				present[l.key] = struct{}{}
+				if l.item != nil {
+					r.put(tx, *l.item)
+				}
 				continue
 			}
 			it := r.convert(o)

@@ -392,3 +392,17 @@ func TestWarmStartRefused(t *testing.T) {
 		t.Errorf("the Store changed %d times: %s", got-version, fmt.Sprint(w.freshness(cluster.KindService)))
 	}
 }
+
+// TestHeardLast: staleness counts from when what is there was heard.
+func TestHeardLast(t *testing.T) {
+	source, err := New(newWorld(t).cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.HeardLast(time.Now().Add(-time.Hour))
+	for _, st := range source.Status() {
+		if st.Staleness < time.Hour {
+			t.Errorf("%s: Staleness = %s, want an hour and more", st.Kind, st.Staleness)
+		}
+	}
+}

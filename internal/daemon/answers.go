@@ -155,7 +155,7 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 		if !loaded && len(missing) == 0 {
 			loaded = true
 			d.logLoaded()
-			go freeLoadMemory()
+			go settleMemory()
 		}
 	}
 }

@@ -74,6 +74,7 @@ type Options struct {
 // can't be read. While the cluster is being read it answers that it is.
 func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	d.log = o.Log
+	limitMemory(d.log)
 	delayGC()
 	source, err := d.openSource(o.Version)
 	if err != nil {

@@ -1,10 +1,21 @@
 package daemon
 
 import (
+	"log/slog"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
+
+// limitMemory has garbage collected the harder, the nearer memory comes to nine
+// tenths of what the control group may take, unless GOMEMLIMIT says otherwise.
+func limitMemory(log *slog.Logger) {
+	limit, err := memlimit.Set()
+	log.Debug("memory limit", "octets", limit, "err", err) // an error where there are no control groups
+}
 
 // firstGC is how much memory is taken before anything is collected, in octets.
 // While a cluster is loaded nearly all of it lives: to collect 4 MiB, then 6,
@@ -31,6 +42,23 @@ func delayGC() {
 	}, limit)
 }
 
-// freeLoadMemory gives back what loading took and nothing needs any more. The
-// runtime would do it too, over minutes.
-func freeLoadMemory() { debug.FreeOSMemory() }
+// largeHeap is from how many octets that live on collections come half as
+// often, with largeHeapGC for GOGC: each takes its time from answers and from
+// changes, the more the more lives, and with 100,000 Pods that was seen in how
+// long one change of a hundred took to show.
+const (
+	largeHeap   = 32 << 20
+	largeHeapGC = 200
+)
+
+// settleMemory gives back what loading took and nothing needs any more, which
+// the runtime would do too, over minutes, and makes collections rarer where
+// there is much to look at, unless GOGC says how often they are to come.
+func settleMemory() {
+	debug.FreeOSMemory()
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	if live[0].Value.Uint64() >= largeHeap && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(largeHeapGC)
+	}
+}

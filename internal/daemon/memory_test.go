@@ -25,6 +25,27 @@ func TestDelayGC(t *testing.T) {
 	wantGC(t, "after the first collection", percent, limit)
 }
 
+// TestSettleMemory: where much lives on, it is collected less often.
+func TestSettleMemory(t *testing.T) {
+	const percent, limit = 70, 1 << 40
+	t.Setenv("GOGC", "")
+	oldPercent, oldLimit := debug.SetGCPercent(percent), debug.SetMemoryLimit(limit)
+	defer func() {
+		debug.SetGCPercent(oldPercent)
+		debug.SetMemoryLimit(oldLimit)
+	}()
+	settleMemory()
+	wantGC(t, "with a small heap", percent, limit)
+	lives := make([]byte, largeHeap)
+	t.Setenv("GOGC", "50")
+	settleMemory()
+	wantGC(t, "with a large heap, and GOGC", percent, limit)
+	t.Setenv("GOGC", "")
+	settleMemory()
+	wantGC(t, "with a large heap", largeHeapGC, limit)
+	runtime.KeepAlive(lives)
+}
+
 // wantGC waits for settings, which follow a collection.
 func wantGC(t *testing.T, when string, percent int, limit int64) {
 	t.Helper()

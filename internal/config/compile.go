@@ -10,6 +10,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
 )
@@ -188,6 +189,9 @@ func (c *Config) checkIdentity(*Compiled) error {
 func (c *Config) checkLimits(*Compiled) error {
 	if c.UDPSize < 512 || c.UDPSize > 4096 {
 		return badValue("udpSize", "%d is not between 512 and 4096", c.UDPSize)
+	}
+	if s := dnsserver.Steering(c.UDPSteering); s != dnsserver.SteerByCPU && s != dnsserver.SteerByHash {
+		return badValue("udpSteering", "%q is not cpu or hash", c.UDPSteering)
 	}
 	if c.TCP.MaxConnections < 1 {
 		return badValue("tcp.maxConnections", "%d is less than 1", c.TCP.MaxConnections)

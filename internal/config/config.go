@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
 )
@@ -41,7 +42,10 @@ type Config struct {
 	// NameServer says who ns.dns.ZONE is.
 	NameServer NameServer `yaml:"nameServer"`
 	// UDPSize is the longest response over UDP, in octets.
-	UDPSize  int      `yaml:"udpSize"`
+	UDPSize int `yaml:"udpSize"`
+	// UDPSteering is cpu or hash: how packets come to a processor.
+	UDPSteering string `yaml:"udpSteering"`
+
 	Identity Identity `yaml:"identity"`
 	Cookies  Cookies  `yaml:"cookies"`
 	TCP      TCP      `yaml:"tcp"`
@@ -117,7 +121,8 @@ type TCP struct {
 	// MaxConnections is how many there are at once; one more closes the one
 	// that was idle longest.
 	MaxConnections int `yaml:"maxConnections"`
-	// MaxInFlight is how many queries of a connection are worked on at once.
+	// MaxInFlight is how many queries of a connection are answered before their
+	// answers are sent.
 	MaxInFlight int `yaml:"maxInFlight"`
 	// MaxQueries is how many a connection may ask before it is closed; 0 is
 	// without limit.
@@ -151,16 +156,17 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // Default is the configuration of a file that says nothing.
 func Default() Config {
 	return Config{
-		Listen:     []string{"127.0.0.1:1053"},
-		Zones:      []string{"cluster.local"},
-		TTL:        5,
-		Kubernetes: Kubernetes{QPS: 50, Burst: 100, Silence: Duration(150 * time.Second)},
-		Snapshot:   Snapshot{Settle: Duration(2 * time.Second)},
-		Admin:      Admin{Listen: "127.0.0.1:9153"},
-		Pods:       string(kubezone.PodsVerified),
-		NameServer: NameServer{Service: "kube-system/kube-dns"},
-		UDPSize:    respond.DefaultUDPSize,
-		TCP:        TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},
-		Log:        Log{Level: "info", Format: "text"},
+		Listen:      []string{"127.0.0.1:1053"},
+		Zones:       []string{"cluster.local"},
+		TTL:         5,
+		Kubernetes:  Kubernetes{QPS: 50, Burst: 100, Silence: Duration(150 * time.Second)},
+		Snapshot:    Snapshot{Settle: Duration(2 * time.Second)},
+		Admin:       Admin{Listen: "127.0.0.1:9153"},
+		Pods:        string(kubezone.PodsVerified),
+		NameServer:  NameServer{Service: "kube-system/kube-dns"},
+		UDPSize:     respond.DefaultUDPSize,
+		UDPSteering: string(dnsserver.SteerByCPU),
+		TCP:         TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},
+		Log:         Log{Level: "info", Format: "text"},
 	}
 }

@@ -74,6 +74,7 @@ serviceCIDRs: []
 podCIDRs: []
 nameServer: {service: kube-system/kube-dns, addresses: []}
 udpSize: 1232
+udpSteering: cpu
 identity: {nsid: "", serverID: "", version: ""}
 cookies: {secrets: []}
 tcp: {maxConnections: 1000, maxInFlight: 64, maxQueries: 0, idle: 10s}
@@ -242,6 +243,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a name server's interface": {"nameServer: {addresses: ['fe80::1%eth0']}", `:1: nameServer.addresses: "fe80::1%eth0" is not an address`},
 	"a UDP size too small":      {"udpSize: 511", ":1: udpSize: 511 is not between 512 and 4096"},
 	"a UDP size too big":        {"udpSize: 4097", ":1: udpSize: 4097 is not between 512 and 4096"},
+	"steering by chance":        {"udpSteering: random", ":1: udpSteering: \"random\" is not cpu or hash"},
 	"a long NSID":               {"identity:\n  nsid: " + strings.Repeat("n", 129), ":2: identity.nsid: longer than 128 octets"},
 	"a long server ID":          {"identity: {serverID: " + strings.Repeat("n", 256) + "}", ":1: identity.serverID: longer than 255 octets"},
 	"a long version":            {"identity: {version: " + strings.Repeat("n", 256) + "}", ":1: identity.version: longer than 255 octets"},

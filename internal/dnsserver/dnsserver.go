@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,16 +37,34 @@ type Config struct {
 	// MaxConnections is how many TCP connections there are at once, at least
 	// 1; one more closes the one that was idle longest.
 	MaxConnections int
-	// MaxInFlight is how many queries of a connection are worked on at once,
-	// at least 1.
+	// MaxInFlight is how many queries of a connection are answered before their
+	// answers are sent, at least 1.
 	MaxInFlight int
 	// MaxQueries is how many queries a connection may ask; 0 is without limit.
 	MaxQueries int
 	// Idle is how long a connection may be silent, or take to send or accept
 	// one message; more than 0.
 	Idle time.Duration
-	Log  *slog.Logger
+	// Steering is how packets over UDP come to a processor.
+	Steering Steering
+	Log      *slog.Logger
 }
+
+// Steering is how packets over UDP, which several sockets of one port take in,
+// come to one of them and to the processor that serves it.
+type Steering string
+
+// The ways to steer. There is one socket for each processor, where the system
+// lets them share a port.
+const (
+	// SteerByCPU prefers the socket for the processor on which the system took
+	// the packet in. Where the process may not use as many processors at once
+	// as it may run on, it is SteerByHash.
+	SteerByCPU Steering = "cpu"
+	// SteerByHash has the system choose by addresses and ports, evenly, also
+	// when one processor takes in everything.
+	SteerByHash Steering = "hash"
+)
 
 // Server serves on bound sockets.
 type Server struct {
@@ -53,7 +72,7 @@ type Server struct {
 	maxHeld    int
 	drainTime  time.Duration
 	lingerTime time.Duration
-	udp        []*net.UDPConn
+	udp        []*udpSocket
 	tcp        []*net.TCPListener
 }
 
@@ -96,30 +115,39 @@ func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
 	}
 	listener := l.(*net.TCPListener)
 	addr = netip.AddrPortFrom(addr.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())
-	var conns []*net.UDPConn
-	for range udpSockets() {
-		lc := net.ListenConfig{Control: controlUDP}
-		p, err := lc.ListenPacket(ctx, "udp"+family, addr.String())
+	var sockets []*udpSocket
+	for _, cpu := range s.udpSockets() {
+		socket, err := listenUDP(addr, cpu)
 		if err != nil {
 			listener.Close()
-			for _, c := range conns {
-				c.Close()
+			for _, s := range sockets {
+				s.close()
 			}
 			return plainBindError("udp", addr, err)
 		}
-		conns = append(conns, p.(*net.UDPConn))
+		sockets = append(sockets, socket)
 	}
-	s.tcp, s.udp = append(s.tcp, listener), append(s.udp, conns...)
+	s.tcp, s.udp = append(s.tcp, listener), append(s.udp, sockets...)
 	return nil
 }
 
-// udpSockets is how many sockets share a UDP port: one for each processor,
-// where the system spreads packets over them.
-func udpSockets() int {
-	if !reusePort {
-		return 1
+// anyCPU is no processor in particular.
+const anyCPU = -1
+
+// udpSockets are the sockets that share a UDP port, as the processor that each
+// is for: one for each that the process may use at once, where the system
+// spreads packets over them.
+func (s *Server) udpSockets() (cpus []int) {
+	if !sharesPorts {
+		return []int{anyCPU}
 	}
-	return runtime.GOMAXPROCS(0)
+	n := runtime.GOMAXPROCS(0)
+	if s.cfg.Steering == SteerByCPU {
+		if cpus = processors(); len(cpus) == n {
+			return cpus
+		}
+	}
+	return slices.Repeat([]int{anyCPU}, n)
 }
 
 func plainBindError(proto string, addr netip.AddrPort, err error) error {
@@ -152,10 +180,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Close gives the sockets back; Run does it, too.
+// Close gives the sockets back, of a Server that does not Run; Run does it, too.
 func (s *Server) Close() {
-	for _, c := range s.udp {
-		c.Close()
+	for _, socket := range s.udp {
+		socket.close()
 	}
 	for _, l := range s.tcp {
 		l.Close()

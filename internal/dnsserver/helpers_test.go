@@ -203,6 +203,21 @@ func brief(s string) string {
 	return "\"" + s + "\""
 }
 
+// wantNothing wants no answer to be there.
+func (c *client) wantNothing() {
+	c.t.Helper()
+	const moment = 20 * time.Millisecond
+	if err := c.SetReadDeadline(time.Now().Add(moment)); err != nil {
+		c.t.Fatal(err)
+	}
+	if got, err := c.answer(); !isTimeout(err) {
+		c.t.Fatalf("answer %s, %v, want none yet", brief(got), err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // wantEnd wants the server to end the connection in an orderly way.
 func (c *client) wantEnd() {
 	c.t.Helper()

@@ -3,7 +3,9 @@ package dnsserver_test
 import (
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,21 +14,6 @@ import (
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/respond"
 )
-
-// tellICMPErrors makes the system tell the socket about ICMP messages, which
-// it otherwise does only for connected ones.
-func tellICMPErrors(t *testing.T, conn *net.UDPConn) {
-	t.Helper()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var setErr error
-	err = raw.Control(func(fd uintptr) { setErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1) })
-	if err != nil || setErr != nil {
-		t.Fatalf("IP_RECVERR: %v, %v", err, setErr)
-	}
-}
 
 // TestUDPGoesOnAfterClientsThatLeft: an answer to a port that was closed comes
 // back as an ICMP message.
@@ -42,7 +29,11 @@ func TestUDPGoesOnAfterClientsThatLeft(t *testing.T) {
 		}
 		return echo(packet, client, buf)
 	})
-	tellICMPErrors(t, s.KeepOneUDPSocket())
+	// The system tells a socket about ICMP messages only when it is connected,
+	// or wants that.
+	if err := s.KeepOneUDPSocket().SetOption(unix.IPPROTO_IP, unix.IP_RECVERR, 1); err != nil {
+		t.Fatal(err)
+	}
 	s.run()
 	stays := dialUDP(t, s.addr())
 	for range 5 {
@@ -54,6 +45,107 @@ func TestUDPGoesOnAfterClientsThatLeft(t *testing.T) {
 		leaves.Close()
 		left <- struct{}{}
 		wantEcho(t, stays, "I stay")
+	}
+}
+
+// failReads makes each read of the socket fail at once, or no longer.
+func failReads(t *testing.T, socket dnsserver.UDPSocket, fail bool) {
+	t.Helper()
+	var timeout unix.Timeval
+	if fail {
+		timeout.Usec = 1
+	}
+	if err := socket.SetReceiveTimeout(timeout); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUDPReadErrorsAreTakenSlowly: a socket that fails at each read takes no
+// processor for itself, and serves again when it can.
+func TestUDPReadErrorsAreTakenSlowly(t *testing.T) {
+	const errs = 4
+	log := make(logLines, 100)
+	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)
+	socket := s.KeepOneUDPSocket()
+	failReads(t, socket, true)
+	begun := time.Now()
+	s.run()
+	for range errs {
+		line := receive(t, log, "an error in the log")
+		if !strings.Contains(line, "recvmmsg: resource temporarily unavailable") {
+			t.Fatalf("log: %s, want the error of reading", line)
+		}
+	}
+	if got, least := time.Since(begun), (errs-2)*50*time.Millisecond; got < least {
+		t.Errorf("%d errors in %s, want %s at least", errs, got, least)
+	}
+	failReads(t, socket, false)
+	wantEcho(t, dialUDP(t, s.addr()), "hello")
+}
+
+func TestStopEndsAServerWhoseUDPSocketFails(t *testing.T) {
+	log := make(logLines, 100)
+	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)
+	failReads(t, s.KeepOneUDPSocket(), true)
+	s.run()
+	receive(t, log, "an error in the log")
+	s.stop()
+	if err := s.end(); err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+}
+
+// TestUDPQueriesHaveALength: those that are longer are cut.
+func TestUDPQueriesHaveALength(t *testing.T) {
+	s := start(t, dnsserver.Config{}, echo)
+	conn := dialUDP(t, s.addr())
+	for _, length := range []int{dnsserver.MaxUDPQuery, dnsserver.MaxUDPQuery + 1, 65507} {
+		got, err := exchange(conn, longest[:length])
+		if want := min(length, dnsserver.MaxUDPQuery); err != nil || len(got) != want {
+			t.Errorf("of %d octets %d came in (%v), want %d", length, len(got), err, want)
+		}
+	}
+}
+
+// TestSteering: with it, packets come to the socket for the processor on which
+// the client runs, for what it sends over loopback is taken in there.
+func TestSteering(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	cpus := dnsserver.Processors()
+	if len(cpus) < 2 || len(cpus) != runtime.GOMAXPROCS(0) {
+		t.Skip("needs two processors, and all there are")
+	}
+	defer func() { _ = unix.SchedSetaffinity(0, &all) }()
+	for _, steering := range []dnsserver.Steering{dnsserver.SteerByCPU, dnsserver.SteerByHash} {
+		s := listen(t, dnsserver.Config{Steering: steering}, echo)
+		const packets = 64
+		strays := 0
+		for i, cpu := range cpus {
+			var one unix.CPUSet
+			one.Set(cpu)
+			if err := unix.SchedSetaffinity(0, &one); err != nil {
+				t.Fatal(err)
+			}
+			for range packets {
+				if _, err := dialUDP(t, s.addr()).Write([]byte("hello")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for socket := range cpus {
+				if n := s.TakePackets(socket); socket != i {
+					strays += n
+				}
+			}
+		}
+		if wants := steering == dnsserver.SteerByHash; (strays > 0) != wants {
+			t.Errorf("steering by %s: %d packets came to the socket of another processor", steering, strays)
+		}
+		s.Close()
 	}
 }
 

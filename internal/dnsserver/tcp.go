@@ -31,6 +31,7 @@ const retryTime = 50 * time.Millisecond
 type tcpServer struct {
 	*Server
 	workers sync.Pool // of *tcpWorker
+	outs    sync.Pool // of *[]byte, for answers on their way
 	wg      sync.WaitGroup
 
 	mu    sync.Mutex
@@ -52,6 +53,7 @@ type tcpWorker struct {
 func newTCPServer(s *Server) *tcpServer {
 	t := &tcpServer{Server: s, conns: make(map[*tcpConn]struct{})}
 	t.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer()} }
+	t.outs.New = func() any { return new([]byte) }
 	return t
 }
 

@@ -1,42 +1,44 @@
 package dnsserver
 
 import (
+	"bufio"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/respond"
 )
 
-// tcpConn is one connection. One goroutine reads queries, one for each query
-// in flight answers it, so that a slow answer does not hold up the others (RFC
-// 7766, section 6.2.1.1).
+// tcpConn is one connection. Its goroutine reads as many queries as have come,
+// answers them, and sends their answers at once.
 type tcpConn struct {
 	server   *tcpServer
 	conn     *net.TCPConn
+	in       *bufio.Reader
 	client   netip.Addr
-	slots    chan struct{} // a token for each query in flight
 	stopping atomic.Bool
-	inFlight sync.WaitGroup
-	writing  sync.Mutex
 
 	// of the server, under its lock
 	held   int    // octets of queries and answers
 	active uint64 // the turn when a query came last, or an answer went
 }
 
+// Octets that a connection reads at once, enough for a pipeline of some queries;
+// and of answers that are enough to be sent.
+const (
+	readBuffer  = 2 << 10
+	writeBuffer = 16 << 10
+)
+
+const lengthLen = 2 // before each message (RFC 1035, section 4.2.2)
+
 func newTCPConn(t *tcpServer, conn *net.TCPConn) *tcpConn {
 	remote := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
-	return &tcpConn{
-		server: t,
-		conn:   conn,
-		client: remote.Addr().Unmap(),
-		slots:  make(chan struct{}, t.cfg.MaxInFlight),
-	}
+	return &tcpConn{server: t, conn: conn, in: bufio.NewReaderSize(conn, readBuffer), client: remote.Addr().Unmap()}
 }
 
 // stop makes the connection read no more. serve sees the deadline, or that it
@@ -51,92 +53,149 @@ func (c *tcpConn) serve() {
 	// Closed last: a client that sees the end finds that there is room.
 	defer c.conn.Close()
 	defer c.server.forget(c)
-	enough := c.readAll()
-	c.inFlight.Wait()
-	if enough || c.stopping.Load() {
+	if c.answerAll() || c.stopping.Load() {
 		c.linger()
 	}
 }
 
-// readAll has queries answered until the client ends, errs, or asked enough,
-// and tells whether it asked enough.
-func (c *tcpConn) readAll() (enough bool) {
+// answerAll answers queries until the client ends, errs, or asked enough, and
+// tells whether it asked enough.
+func (c *tcpConn) answerAll() (enough bool) {
 	limit := c.server.cfg.MaxQueries
-	for n := 0; limit == 0 || n < limit; n++ {
-		query, err := c.read()
+	for asked := 0; limit == 0 || asked < limit; {
+		most := c.server.cfg.MaxInFlight
+		if limit > 0 {
+			most = min(most, limit-asked)
+		}
+		n, err := c.answerSome(most)
 		if err != nil {
 			return false
 		}
-		c.server.touch(c)
-		c.slots <- struct{}{}
-		c.inFlight.Go(func() {
-			defer func() { <-c.slots }()
-			c.answer(query)
-		})
+		asked += n
 	}
 	return true
 }
 
-// read reads one message, each part in the time that a connection may idle.
-// The connection holds what it returns.
-func (c *tcpConn) read() ([]byte, error) {
-	var length [2]byte
-	if err := c.readFull(length[:]); err != nil {
-		return nil, err
+// answerSome waits for a query and answers it, and those that have come with it
+// up to so many; it says how many there were.
+func (c *tcpConn) answerSome(most int) (n int, err error) {
+	query, err := c.read()
+	if err != nil {
+		return 0, err
 	}
-	n := int(binary.BigEndian.Uint16(length[:]))
-	c.server.hold(c, n)
-	query := make([]byte, n)
-	return query, c.readFull(query)
+	c.server.touch(c)
+	out := c.server.outs.Get().(*[]byte)
+	defer c.server.outs.Put(out)
+	*out = (*out)[:0]
+	w := c.server.workers.Get().(*tcpWorker)
+	for {
+		*out = w.appendAnswer(*out, query, c.client)
+		n++
+		c.letGo(query)
+		if n == most || len(*out) >= writeBuffer || !c.hasQuery() {
+			break
+		}
+		if query, err = c.read(); err != nil {
+			break
+		}
+	}
+	c.server.workers.Put(w)
+	return n, errors.Join(err, c.write(*out))
 }
 
-func (c *tcpConn) readFull(b []byte) error {
+// appendAnswer appends the answer behind its length, or nothing when there is
+// none.
+func (w *tcpWorker) appendAnswer(b, query []byte, client netip.Addr) []byte {
+	answer := w.answerer.Respond(query, respond.Client{Addr: client, Transport: respond.TCP}, w.answer[:0])
+	if answer == nil {
+		return b
+	}
+	b = binary.BigEndian.AppendUint16(b, uint16(len(answer)))
+	return append(b, answer...)
+}
+
+// hasQuery tells whether the next query has come and can be read without
+// waiting; one that the buffer does not hold has not.
+func (c *tcpConn) hasQuery() bool {
+	n := c.in.Buffered()
+	if n < lengthLen {
+		return false
+	}
+	length, _ := c.in.Peek(lengthLen) // which is there
+	return n >= lengthLen+int(binary.BigEndian.Uint16(length))
+}
+
+// read reads one message, each part in the time that a connection may idle. It
+// is good until the next read, and the connection holds it until letGo.
+func (c *tcpConn) read() ([]byte, error) {
+	length, err := c.peek(lengthLen)
+	if err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint16(length))
+	if lengthLen+n > readBuffer {
+		return c.readLong(n)
+	}
+	message, err := c.peek(lengthLen + n)
+	if err != nil {
+		return nil, err
+	}
+	_, _ = c.in.Discard(len(message)) // which is there
+	return message[lengthLen:], nil
+}
+
+// peek gives the next n octets, waiting for them if need be.
+func (c *tcpConn) peek(n int) ([]byte, error) {
+	if c.in.Buffered() < n {
+		if err := c.mayWait(); err != nil {
+			return nil, err
+		}
+	}
+	return c.in.Peek(n)
+}
+
+// readLong reads a message of n octets that the buffer has no room for.
+func (c *tcpConn) readLong(n int) ([]byte, error) {
+	_, _ = c.in.Discard(lengthLen) // which was read
+	c.server.hold(c, n)
+	if err := c.mayWait(); err != nil {
+		return nil, err
+	}
+	message := make([]byte, n)
+	_, err := io.ReadFull(c.in, message)
+	return message, err
+}
+
+// letGo ends the use of a message that read gave.
+func (c *tcpConn) letGo(message []byte) {
+	if n := len(message); lengthLen+n > readBuffer {
+		c.server.release(c, n)
+	}
+}
+
+// mayWait sets the time that reading may take.
+func (c *tcpConn) mayWait() error {
 	if err := c.conn.SetReadDeadline(time.Now().Add(c.server.cfg.Idle)); err != nil {
 		return err
 	}
 	if c.stopping.Load() {
 		return net.ErrClosed
 	}
-	_, err := io.ReadFull(c.conn, b)
-	return err
+	return nil
 }
 
-// answer answers one query, and closes the connection when that can't be sent.
-func (c *tcpConn) answer(query []byte) {
-	message := c.message(query)
-	defer c.server.release(c, len(query)+len(message))
-	if message == nil {
-		return
-	}
-	c.server.hold(c, len(message))
-	c.server.touch(c)
-	if c.write(message) != nil {
-		c.conn.Close()
-	}
-}
-
-// message is the answer behind its length, in memory of its own: the worker's
-// is free for others while the client takes it in.
-func (c *tcpConn) message(query []byte) []byte {
-	w := c.server.workers.Get().(*tcpWorker)
-	defer c.server.workers.Put(w)
-	answer := w.answerer.Respond(query, respond.Client{Addr: c.client, Transport: respond.TCP}, w.answer[:0])
-	if answer == nil {
+// write sends messages, which the connection holds meanwhile.
+func (c *tcpConn) write(messages []byte) error {
+	if len(messages) == 0 {
 		return nil
 	}
-	message := make([]byte, 0, 2+len(answer))
-	message = binary.BigEndian.AppendUint16(message, uint16(len(answer)))
-	return append(message, answer...)
-}
-
-// write sends one message after another, so that each has its own time.
-func (c *tcpConn) write(message []byte) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.server.touch(c)
+	c.server.hold(c, len(messages))
+	defer c.server.release(c, len(messages))
 	if err := c.conn.SetWriteDeadline(time.Now().Add(c.server.cfg.Idle)); err != nil {
 		return err
 	}
-	_, err := c.conn.Write(message)
+	_, err := c.conn.Write(messages)
 	return err
 }
 

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"time"
 
-	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/respond"
 )
 
@@ -15,32 +13,32 @@ import (
 // it is empty: what the system took in before is there at once.
 const quietTime = 20 * time.Millisecond
 
-// serveUDP answers the packets of one socket, one after another.
-func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
+// serveUDP answers the packets of one socket, batch by batch.
+func (s *Server) serveUDP(ctx context.Context, socket *udpSocket) error {
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
-		_ = conn.SetReadDeadline(time.Unix(1, 0))
+		socket.interrupt()
 	})
 	defer stop()
-	p := newPackets(conn, s.cfg.NewAnswerer())
+	p := packets{batch: newBatch(socket), answerer: s.cfg.NewAnswerer()}
 	unread := 0 // errors of reading in a row
 	for {
-		received, err := p.answerOne()
+		received, err := p.answer()
 		if received {
 			unread = 0
 		} else {
 			unread++
 		}
 		switch {
-		case err == nil:
 		case ctx.Err() != nil && !received:
 			<-woken
 			p.drain(s.drainTime)
 			// Whoever asks from now on is told that nobody is here, and need
 			// not wait: connections may take longer to end.
-			conn.Close()
+			socket.close()
 			return nil
+		case err == nil:
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case unread > 1:
@@ -54,59 +52,42 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 	}
 }
 
-// packets is a UDP socket and what its packets are read into and answered in.
+// packets are those of one socket, and what answers them.
 type packets struct {
-	conn     *net.UDPConn
+	*batch
 	answerer Answerer
-	query    [dnswire.MaxMessage]byte
-	answer   [dnswire.MaxMessage]byte
-	// control holds, on a socket of every address, the address that a packet
-	// was sent to, so that the answer comes from there.
-	control []byte
 }
 
-func newPackets(conn *net.UDPConn, answerer Answerer) *packets {
-	p := &packets{conn: conn, answerer: answerer}
-	if conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().IsUnspecified() {
-		p.control = make([]byte, controlLen)
+// answer receives packets and answers them. It tells whether there were any;
+// if so, an error is one of sending.
+func (p *packets) answer() (received bool, err error) {
+	n, err := p.receive()
+	if n == 0 {
+		return false, err
 	}
-	return p
+	for i := range n {
+		packet, from := p.packet(i)
+		client := respond.Client{Addr: from, Transport: respond.UDP}
+		if answer := p.answerer.Respond(packet, client, p.room()); answer != nil {
+			p.reply(i, answer)
+		}
+	}
+	return true, p.send()
 }
 
 // drain answers the packets that wait, for as long as it may take.
 func (p *packets) drain(limit time.Duration) {
+	quiet := false
 	for end := time.Now().Add(limit); time.Now().Before(end); {
-		if err := p.conn.SetReadDeadline(time.Now().Add(quietTime)); err != nil {
+		received, _ := p.answer()
+		switch {
+		case received:
+			quiet = false
+		case quiet:
 			return
+		default:
+			quiet = true
+			time.Sleep(quietTime)
 		}
-		if received, _ := p.answerOne(); !received {
-			return
-		}
 	}
-}
-
-// answerOne reads one packet and answers it. It tells whether one was
-// received; if so, an error is one of sending.
-func (p *packets) answerOne() (received bool, err error) {
-	var n, controlN int
-	var from netip.AddrPort
-	if p.control == nil {
-		n, from, err = p.conn.ReadFromUDPAddrPort(p.query[:])
-	} else {
-		n, controlN, _, from, err = p.conn.ReadMsgUDPAddrPort(p.query[:], p.control)
-	}
-	if err != nil {
-		return false, err
-	}
-	client := respond.Client{Addr: from.Addr().Unmap(), Transport: respond.UDP}
-	answer := p.answerer.Respond(p.query[:n], client, p.answer[:0])
-	if answer == nil {
-		return true, nil
-	}
-	if p.control == nil {
-		_, err = p.conn.WriteToUDPAddrPort(answer, from)
-	} else {
-		_, _, err = p.conn.WriteMsgUDPAddrPort(answer, replyControl(p.control[:controlN]), from)
-	}
-	return true, err
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/respond"
@@ -48,7 +47,7 @@ func TestUDPGoesOn(t *testing.T) {
 	tests := map[string]string{
 		"an empty packet":               "",
 		"an answer that can't be sent":  tooLong,
-		"the longest packet that fits":  longest[:65507],
+		"the longest packet there is":   longest[:65507],
 		"a packet of one octet":         "\x00",
 		"a packet longer than Ethernet": longest[:1501],
 	}
@@ -68,49 +67,28 @@ func TestUDPGoesOn(t *testing.T) {
 	}
 }
 
-func TestUDPAnswersTheLongestPacket(t *testing.T) {
-	s := start(t, dnsserver.Config{}, echo)
-	wantEcho(t, dialUDP(t, s.addr()), longest[:65507])
-}
-
-// TestUDPReadErrorsAreTakenSlowly: a socket that fails at each read takes no
-// processor for itself, and serves again when it can.
-func TestUDPReadErrorsAreTakenSlowly(t *testing.T) {
-	const errs = 4
-	log := make(logLines, 100)
-	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)
-	conn := s.KeepOneUDPSocket()
-	if err := conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	s.run()
-	for range errs {
-		line := receive(t, log, "an error in the log")
-		if !strings.Contains(line, "i/o timeout") {
-			t.Fatalf("log: %s, want the error of reading", line)
+// TestUDPAnswersWithTheLongestPacket, more of them at once than there is room
+// for in one batch.
+func TestUDPAnswersWithTheLongestPacket(t *testing.T) {
+	const clients, room = 20, 65507
+	s := listen(t, dnsserver.Config{}, func(packet []byte, _ respond.Client, buf []byte) []byte {
+		return append(append(buf, packet...), longest[len(packet):room]...)
+	})
+	s.KeepOneUDPSocket()
+	conns := make([]*net.UDPConn, clients)
+	for i := range conns {
+		conns[i] = dialUDP(t, s.addr())
+		if _, err := fmt.Fprintf(conns[i], "query %d", i); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if got, least := time.Since(begun), (errs-2)*50*time.Millisecond; got < least {
-		t.Errorf("%d errors in %s, want %s at least", errs, got, least)
-	}
-	if err := conn.SetReadDeadline(time.Time{}); err != nil {
-		t.Fatal(err)
-	}
-	wantEcho(t, dialUDP(t, s.addr()), "hello")
-}
-
-func TestStopEndsAServerWhoseUDPSocketFails(t *testing.T) {
-	log := make(logLines, 100)
-	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)
-	if err := s.KeepOneUDPSocket().SetReadDeadline(time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
 	s.run()
-	receive(t, log, "an error in the log")
-	s.stop()
-	if err := s.end(); err != nil {
-		t.Errorf("Run() = %v, want nil", err)
+	buf := make([]byte, len(longest))
+	for i, conn := range conns {
+		n, err := conn.Read(buf)
+		if want := fmt.Sprintf("query %dx", i); err != nil || n != room || !strings.HasPrefix(string(buf), want) {
+			t.Errorf("answer %d: %d octets, %s, %v, want %d octets, %s", i, n, brief(string(buf[:n])), err, room, want)
+		}
 	}
 }
 
@@ -135,17 +113,13 @@ func TestUDPAllocatesNothing(t *testing.T) {
 					}
 					return echo(packet, client, buf)
 				})
-			socket := s.KeepOneUDPSocket()
-			defer socket.Close()
-			defer s.Listener().Close()
-			if err := socket.SetDeadline(time.Now().Add(patience)); err != nil {
-				t.Fatal(err)
-			}
+			s.KeepOneUDPSocket()
+			defer s.Close()
 			conn := dialUDP(t, netip.AddrPortFrom(netip.MustParseAddr(tt.to), s.addr().Port()))
-			answerOne := s.ServeOnePacket()
+			serve := s.ServePackets()
 			query, answer := []byte(tt.query), make([]byte, 100)
 			allocs := testing.AllocsPerRun(1000, func() {
-				if err := roundTrip(conn, query, answer, answerOne); err != nil {
+				if err := roundTrip(conn, query, answer, serve); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -158,11 +132,11 @@ func TestUDPAllocatesNothing(t *testing.T) {
 
 // roundTrip sends the query, has it answered, and reads the answer when the
 // query is not empty.
-func roundTrip(conn *net.UDPConn, query, answer []byte, answerOne func() error) error {
+func roundTrip(conn *net.UDPConn, query, answer []byte, serve func() error) error {
 	if _, err := conn.Write(query); err != nil {
 		return err
 	}
-	if err := answerOne(); err != nil || len(query) == 0 {
+	if err := serve(); err != nil || len(query) == 0 {
 		return err
 	}
 	n, err := conn.Read(answer)

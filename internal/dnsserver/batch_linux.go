@@ -27,18 +27,27 @@ const answerRoom = batchLen*1280 + dnswire.MaxMessage
 
 // batch is what a socket's packets are received into and answered from. It
 // refers to itself and must not be copied.
+//
+// Its system calls never wait, and so the runtime is not told of them, which
+// costs about as much as a short answer: the runtime's poller waits when there
+// is nothing to receive, or no room to send.
 type batch struct {
-	socket *udpSocket
+	raw         syscall.RawConn
+	every       bool // the socket is bound to every address of the host
+	receiveOnce func(fd uintptr) (done bool)
+	sendOnce    func(fd uintptr) (done bool)
+	errno       syscall.Errno // of the call that was done last
 
-	in      [batchLen]message
-	from    [batchLen]unix.RawSockaddrInet6 // or of IPv4, which is shorter
-	inData  [batchLen]unix.Iovec
-	control [batchLen][controlLen]byte
-	queries [batchLen * maxUDPQuery]byte
-	used    int // of in, by the batch in hand
+	in       [batchLen]message
+	from     [batchLen]unix.RawSockaddrInet6 // or of IPv4, which is shorter
+	inData   [batchLen]unix.Iovec
+	control  [batchLen][controlLen]byte
+	queries  [batchLen * maxUDPQuery]byte
+	received int // of in
 
 	out     [batchLen]message
 	outData [batchLen]unix.Iovec
+	sent    int // of out
 	queued  int // of out
 	filled  int // of answers
 	answers [answerRoom]byte
@@ -51,8 +60,13 @@ type message struct {
 	length uint32
 }
 
-func newBatch(socket *udpSocket) *batch {
-	b := &batch{socket: socket}
+func newBatch(conn *net.UDPConn) (*batch, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{raw: raw, every: conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().IsUnspecified()}
+	b.receiveOnce, b.sendOnce = b.receiveNow, b.sendNow
 	for i := range b.in {
 		in, out := &b.in[i], &b.out[i]
 		in.Name = (*byte)(unsafe.Pointer(&b.from[i]))
@@ -64,30 +78,52 @@ func newBatch(socket *udpSocket) *batch {
 		out.SetIovlen(1)
 		b.reset(i)
 	}
-	return b
+	return b, nil
 }
 
 // reset makes ready for another packet.
 func (b *batch) reset(i int) {
 	in := &b.in[i]
 	in.Namelen = unix.SizeofSockaddrInet6
-	if b.socket.every {
+	if b.every {
 		in.Control = &b.control[i][0]
 		in.SetControllen(controlLen)
 	}
 }
 
-// receive waits for packets and says how many there are: none, without an
-// error, when the socket was interrupted.
+// receive waits for packets and says how many there are.
 func (b *batch) receive() (n int, err error) {
-	for i := range b.used {
+	for i := range b.received {
 		b.reset(i)
 	}
-	b.used, err = b.call(unix.SYS_RECVMMSG, &b.in, 0, batchLen, unix.MSG_WAITFORONE)
-	for n < b.used && b.in[n].Namelen > 0 { // from nobody: there is no packet
-		n++
+	b.received = 0
+	if err := b.raw.Read(b.receiveOnce); err != nil {
+		return 0, err
 	}
-	return n, err
+	if b.errno != 0 {
+		return 0, os.NewSyscallError("recvmmsg", b.errno)
+	}
+	return b.received, nil
+}
+
+func (b *batch) receiveNow(fd uintptr) (done bool) {
+	b.received, b.errno = call(unix.SYS_RECVMMSG, fd, &b.in[0], batchLen)
+	return b.errno != unix.EAGAIN
+}
+
+// call is recvmmsg(2) or sendmmsg(2) for n messages from first on. It does not
+// wait.
+func call(trap, fd uintptr, first *message, n int) (int, syscall.Errno) {
+	for {
+		done, _, errno := unix.RawSyscall6(trap, fd, uintptr(unsafe.Pointer(first)), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+			return int(done), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
 }
 
 // packet is the packet number i, and who sent it.
@@ -109,7 +145,7 @@ func (b *batch) reply(i int, answer []byte) {
 	b.outData[b.queued].Base = unsafe.SliceData(answer)
 	b.outData[b.queued].SetLen(len(answer))
 	out.Name, out.Namelen = in.Name, in.Namelen
-	if b.socket.every {
+	if b.every {
 		reply := replyControl(b.control[i][:in.Controllen])
 		out.Control = unsafe.SliceData(reply)
 		out.SetControllen(len(reply))
@@ -132,32 +168,22 @@ func (b *batch) send() error {
 
 // flush sends the replies so far.
 func (b *batch) flush() {
-	for next := 0; next < b.queued; {
-		sent, err := b.call(unix.SYS_SENDMMSG, &b.out, next, b.queued-next, 0)
-		next += sent
-		if err != nil {
+	for b.sent < b.queued {
+		if err := b.raw.Write(b.sendOnce); err != nil {
 			b.failed = err
-			next++
+			break
+		}
+		if b.errno != 0 {
+			b.failed = os.NewSyscallError("sendmmsg", b.errno)
+			b.sent++ // the one that can't be sent
 		}
 	}
-	b.queued, b.filled = 0, 0
+	b.sent, b.queued, b.filled = 0, 0, 0
 }
 
-// call is recvmmsg(2) or sendmmsg(2) for n messages from the one numbered first.
-func (b *batch) call(trap uintptr, messages *[batchLen]message, first, n, flags int) (int, error) {
-	for {
-		got, _, errno := unix.Syscall6(trap, uintptr(b.socket.fd.Load()),
-			uintptr(unsafe.Pointer(&messages[first])), uintptr(n), uintptr(flags), 0, 0)
-		switch errno {
-		case 0:
-			return int(got), nil
-		case syscall.EINTR:
-		case syscall.EBADF:
-			return 0, net.ErrClosed
-		default:
-			return 0, os.NewSyscallError(callNames[trap], errno)
-		}
-	}
+func (b *batch) sendNow(fd uintptr) (done bool) {
+	var n int
+	n, b.errno = call(unix.SYS_SENDMMSG, fd, &b.out[b.sent], b.queued-b.sent)
+	b.sent += n
+	return b.errno != unix.EAGAIN
 }
-
-var callNames = map[uintptr]string{unix.SYS_RECVMMSG: "recvmmsg", unix.SYS_SENDMMSG: "sendmmsg"}

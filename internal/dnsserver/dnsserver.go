@@ -72,7 +72,7 @@ type Server struct {
 	maxHeld    int
 	drainTime  time.Duration
 	lingerTime time.Duration
-	udp        []*udpSocket
+	udp        []*net.UDPConn
 	tcp        []*net.TCPListener
 }
 
@@ -115,19 +115,20 @@ func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
 	}
 	listener := l.(*net.TCPListener)
 	addr = netip.AddrPortFrom(addr.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())
-	var sockets []*udpSocket
+	var conns []*net.UDPConn
 	for _, cpu := range s.udpSockets() {
-		socket, err := listenUDP(addr, cpu)
+		lc := net.ListenConfig{Control: controlUDP(cpu, addr.Addr().IsUnspecified())}
+		p, err := lc.ListenPacket(ctx, "udp"+family, addr.String())
 		if err != nil {
 			listener.Close()
-			for _, s := range sockets {
-				s.close()
+			for _, c := range conns {
+				c.Close()
 			}
 			return plainBindError("udp", addr, err)
 		}
-		sockets = append(sockets, socket)
+		conns = append(conns, p.(*net.UDPConn))
 	}
-	s.tcp, s.udp = append(s.tcp, listener), append(s.udp, sockets...)
+	s.tcp, s.udp = append(s.tcp, listener), append(s.udp, conns...)
 	return nil
 }
 
@@ -180,10 +181,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Close gives the sockets back, of a Server that does not Run; Run does it, too.
+// Close gives the sockets back; Run does it, too.
 func (s *Server) Close() {
-	for _, socket := range s.udp {
-		socket.close()
+	for _, c := range s.udp {
+		c.Close()
 	}
 	for _, l := range s.tcp {
 		l.Close()

@@ -2,10 +2,9 @@ package dnsserver
 
 import (
 	"encoding/binary"
-	"net"
 	"net/netip"
 	"os"
-	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,98 +13,44 @@ import (
 // spreads packets over them.
 const sharesPorts = true
 
-// udpSocket is a UDP socket that waits in its system calls. The runtime's
-// poller does not know it: that would cost three calls more for each batch of
-// packets, and a goroutine's way through the scheduler.
-type udpSocket struct {
-	fd    atomic.Int32 // -1 when closed
-	every bool         // it is bound to every address of the host
-}
-
 // receiveBuffer is how many octets of packets may wait for the server, as far
 // as the system allows (net.core.rmem_max).
 const receiveBuffer = 1 << 20
 
-// listenUDP binds a socket that shares its port with others of this server.
-// Where cpu is not negative, the system is told that packets that it takes in
-// on that processor had better come to this socket.
-func listenUDP(addr netip.AddrPort, cpu int) (*udpSocket, error) {
-	family := unix.AF_INET6
-	if addr.Addr().Is4() {
-		family = unix.AF_INET
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	s := &udpSocket{every: addr.Addr().IsUnspecified()}
-	s.fd.Store(int32(fd))
-	if err = s.setOptions(family, cpu); err == nil {
-		var sa unix.Sockaddr
-		if sa, err = sockaddr(addr); err == nil {
-			err = os.NewSyscallError("bind", unix.Bind(fd, sa))
-		}
-	}
-	if err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
-}
+// socketOption is one, set with setsockopt(2).
+type socketOption struct{ level, name, value int }
 
-func (s *udpSocket) setOptions(family, cpu int) error {
-	options := []struct{ level, name, value int }{
-		{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
-		{unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer},
-	}
-	if cpu >= 0 {
-		options = append(options, struct{ level, name, value int }{unix.SOL_SOCKET, unix.SO_INCOMING_CPU, cpu})
-	}
-	if family == unix.AF_INET6 {
-		options = append(options, struct{ level, name, value int }{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1})
-	}
-	if s.every {
-		// Packets tell which address they were sent to: answers come from there.
-		o := struct{ level, name, value int }{unix.IPPROTO_IP, unix.IP_PKTINFO, 1}
-		if family == unix.AF_INET6 {
-			o.level, o.name = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
+// controlUDP gives what sets a socket up before it is bound: it shares its port.
+// One of every address tells where packets were sent. Where cpu is one, packets
+// that the system takes in on that processor had better come to this socket.
+func controlUDP(cpu int, every bool) func(network, address string, c syscall.RawConn) error {
+	return func(network, _ string, c syscall.RawConn) error {
+		options := []socketOption{
+			{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
+			{unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer},
 		}
-		options = append(options, o)
-	}
-	for _, o := range options {
-		if err := unix.SetsockoptInt(int(s.fd.Load()), o.level, o.name, o.value); err != nil {
-			return os.NewSyscallError("setsockopt", err)
+		switch {
+		case every && network == "udp6":
+			options = append(options, socketOption{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1})
+		case every:
+			options = append(options, socketOption{unix.IPPROTO_IP, unix.IP_PKTINFO, 1})
 		}
-	}
-	return nil
-}
-
-func sockaddr(addr netip.AddrPort) (unix.Sockaddr, error) {
-	if addr.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}, nil
-	}
-	sa := &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16()}
-	if zone := addr.Addr().Zone(); zone != "" {
-		ifi, err := net.InterfaceByName(zone)
-		if err != nil {
-			return nil, err
+		if cpu != anyCPU {
+			options = append(options, socketOption{unix.SOL_SOCKET, unix.SO_INCOMING_CPU, cpu})
 		}
-		sa.ZoneId = uint32(ifi.Index)
-	}
-	return sa, nil
-}
-
-// interrupt wakes who waits for packets, and lets nobody wait from now on. What
-// the system has taken in can still be received.
-func (s *udpSocket) interrupt() {
-	// The system does it, and says that the socket is not connected.
-	_ = unix.Shutdown(int(s.fd.Load()), unix.SHUT_RD)
-}
-
-// close gives the socket back; nobody may use it at the same time.
-func (s *udpSocket) close() {
-	if fd := s.fd.Swap(-1); fd >= 0 {
-		_ = unix.Close(int(fd)) // nothing can be done about it
+		var err error
+		ctrlErr := c.Control(func(fd uintptr) {
+			for _, o := range options {
+				if err = unix.SetsockoptInt(int(fd), o.level, o.name, o.value); err != nil {
+					err = os.NewSyscallError("setsockopt", err)
+					return
+				}
+			}
+		})
+		if ctrlErr != nil {
+			return ctrlErr
+		}
+		return err
 	}
 }
 

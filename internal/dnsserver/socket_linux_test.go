@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +13,21 @@ import (
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/respond"
 )
+
+// tellICMPErrors makes the system tell the socket about ICMP messages, which
+// it otherwise does only for connected ones.
+func tellICMPErrors(t *testing.T, conn *net.UDPConn) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var setErr error
+	err = raw.Control(func(fd uintptr) { setErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1) })
+	if err != nil || setErr != nil {
+		t.Fatalf("IP_RECVERR: %v, %v", err, setErr)
+	}
+}
 
 // TestUDPGoesOnAfterClientsThatLeft: an answer to a port that was closed comes
 // back as an ICMP message.
@@ -29,11 +43,7 @@ func TestUDPGoesOnAfterClientsThatLeft(t *testing.T) {
 		}
 		return echo(packet, client, buf)
 	})
-	// The system tells a socket about ICMP messages only when it is connected,
-	// or wants that.
-	if err := s.KeepOneUDPSocket().SetOption(unix.IPPROTO_IP, unix.IP_RECVERR, 1); err != nil {
-		t.Fatal(err)
-	}
+	tellICMPErrors(t, s.KeepOneUDPSocket())
 	s.run()
 	stays := dialUDP(t, s.addr())
 	for range 5 {
@@ -45,53 +55,6 @@ func TestUDPGoesOnAfterClientsThatLeft(t *testing.T) {
 		leaves.Close()
 		left <- struct{}{}
 		wantEcho(t, stays, "I stay")
-	}
-}
-
-// failReads makes each read of the socket fail at once, or no longer.
-func failReads(t *testing.T, socket dnsserver.UDPSocket, fail bool) {
-	t.Helper()
-	var timeout unix.Timeval
-	if fail {
-		timeout.Usec = 1
-	}
-	if err := socket.SetReceiveTimeout(timeout); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestUDPReadErrorsAreTakenSlowly: a socket that fails at each read takes no
-// processor for itself, and serves again when it can.
-func TestUDPReadErrorsAreTakenSlowly(t *testing.T) {
-	const errs = 4
-	log := make(logLines, 100)
-	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)
-	socket := s.KeepOneUDPSocket()
-	failReads(t, socket, true)
-	begun := time.Now()
-	s.run()
-	for range errs {
-		line := receive(t, log, "an error in the log")
-		if !strings.Contains(line, "recvmmsg: resource temporarily unavailable") {
-			t.Fatalf("log: %s, want the error of reading", line)
-		}
-	}
-	if got, least := time.Since(begun), (errs-2)*50*time.Millisecond; got < least {
-		t.Errorf("%d errors in %s, want %s at least", errs, got, least)
-	}
-	failReads(t, socket, false)
-	wantEcho(t, dialUDP(t, s.addr()), "hello")
-}
-
-func TestStopEndsAServerWhoseUDPSocketFails(t *testing.T) {
-	log := make(logLines, 100)
-	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)
-	failReads(t, s.KeepOneUDPSocket(), true)
-	s.run()
-	receive(t, log, "an error in the log")
-	s.stop()
-	if err := s.end(); err != nil {
-		t.Errorf("Run() = %v, want nil", err)
 	}
 }
 
@@ -137,8 +100,10 @@ func TestSteering(t *testing.T) {
 				}
 			}
 			for socket := range cpus {
-				if n := s.TakePackets(socket); socket != i {
-					strays += n
+				for s.TakePacket(socket) {
+					if socket != i {
+						strays++
+					}
 				}
 			}
 		}

@@ -5,7 +5,7 @@ package dnsserver
 import (
 	"net"
 	"net/netip"
-	"time"
+	"syscall"
 
 	"portolan.dev/portolan/internal/dnswire"
 )
@@ -14,36 +14,23 @@ import (
 // chooses the address that answers come from.
 const sharesPorts = false
 
-type udpSocket struct{ conn *net.UDPConn }
-
-func listenUDP(addr netip.AddrPort, _ int) (*udpSocket, error) {
-	family := "udp6"
-	if addr.Addr().Is4() {
-		family = "udp4"
-	}
-	conn, err := net.ListenUDP(family, net.UDPAddrFromAddrPort(addr))
-	return &udpSocket{conn}, err
-}
-
-func (s *udpSocket) interrupt() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) }
-
-func (s *udpSocket) close() { s.conn.Close() }
+func controlUDP(int, bool) func(string, string, syscall.RawConn) error { return nil }
 
 func processors() []int { return nil }
 
 type batch struct {
-	socket   *udpSocket
-	from     netip.AddrPort
-	length   int
-	query    [dnswire.MaxMessage]byte
-	answers  [dnswire.MaxMessage]byte
-	answered []byte
+	conn    *net.UDPConn
+	from    netip.AddrPort
+	length  int
+	query   [dnswire.MaxMessage]byte
+	answers [dnswire.MaxMessage]byte
+	answer  []byte
 }
 
-func newBatch(socket *udpSocket) *batch { return &batch{socket: socket} }
+func newBatch(conn *net.UDPConn) (*batch, error) { return &batch{conn: conn}, nil }
 
 func (b *batch) receive() (n int, err error) {
-	if b.length, b.from, err = b.socket.conn.ReadFromUDPAddrPort(b.query[:]); err != nil {
+	if b.length, b.from, err = b.conn.ReadFromUDPAddrPort(b.query[:]); err != nil {
 		return 0, err
 	}
 	return 1, nil
@@ -55,12 +42,12 @@ func (b *batch) packet(int) (packet []byte, from netip.Addr) {
 
 func (b *batch) room() []byte { return b.answers[:0] }
 
-func (b *batch) reply(_ int, answer []byte) { b.answered = answer }
+func (b *batch) reply(_ int, answer []byte) { b.answer = answer }
 
 func (b *batch) send() (err error) {
-	if b.answered != nil {
-		_, err = b.socket.conn.WriteToUDPAddrPort(b.answered, b.from)
-		b.answered = nil
+	if b.answer != nil {
+		_, err = b.conn.WriteToUDPAddrPort(b.answer, b.from)
+		b.answer = nil
 	}
 	return err
 }

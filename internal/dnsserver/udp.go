@@ -14,14 +14,17 @@ import (
 const quietTime = 20 * time.Millisecond
 
 // serveUDP answers the packets of one socket, batch by batch.
-func (s *Server) serveUDP(ctx context.Context, socket *udpSocket) error {
+func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
-		socket.interrupt()
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
 	})
 	defer stop()
-	p := packets{batch: newBatch(socket), answerer: s.cfg.NewAnswerer()}
+	p, err := newPackets(conn, s.cfg.NewAnswerer())
+	if err != nil {
+		return err
+	}
 	unread := 0 // errors of reading in a row
 	for {
 		received, err := p.answer()
@@ -31,14 +34,14 @@ func (s *Server) serveUDP(ctx context.Context, socket *udpSocket) error {
 			unread++
 		}
 		switch {
+		case err == nil:
 		case ctx.Err() != nil && !received:
 			<-woken
 			p.drain(s.drainTime)
 			// Whoever asks from now on is told that nobody is here, and need
 			// not wait: connections may take longer to end.
-			socket.close()
+			conn.Close()
 			return nil
-		case err == nil:
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case unread > 1:
@@ -55,14 +58,20 @@ func (s *Server) serveUDP(ctx context.Context, socket *udpSocket) error {
 // packets are those of one socket, and what answers them.
 type packets struct {
 	*batch
+	conn     *net.UDPConn
 	answerer Answerer
+}
+
+func newPackets(conn *net.UDPConn, answerer Answerer) (*packets, error) {
+	b, err := newBatch(conn)
+	return &packets{b, conn, answerer}, err
 }
 
 // answer receives packets and answers them. It tells whether there were any;
 // if so, an error is one of sending.
 func (p *packets) answer() (received bool, err error) {
 	n, err := p.receive()
-	if n == 0 {
+	if err != nil {
 		return false, err
 	}
 	for i := range n {
@@ -77,17 +86,12 @@ func (p *packets) answer() (received bool, err error) {
 
 // drain answers the packets that wait, for as long as it may take.
 func (p *packets) drain(limit time.Duration) {
-	quiet := false
 	for end := time.Now().Add(limit); time.Now().Before(end); {
-		received, _ := p.answer()
-		switch {
-		case received:
-			quiet = false
-		case quiet:
+		if err := p.conn.SetReadDeadline(time.Now().Add(quietTime)); err != nil {
 			return
-		default:
-			quiet = true
-			time.Sleep(quietTime)
+		}
+		if received, _ := p.answer(); !received {
+			return
 		}
 	}
 }

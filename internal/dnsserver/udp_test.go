@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/respond"
@@ -92,6 +93,47 @@ func TestUDPAnswersWithTheLongestPacket(t *testing.T) {
 	}
 }
 
+// TestUDPReadErrorsAreTakenSlowly: a socket that fails at each read takes no
+// processor for itself, and serves again when it can.
+func TestUDPReadErrorsAreTakenSlowly(t *testing.T) {
+	const errs = 4
+	log := make(logLines, 100)
+	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)
+	conn := s.KeepOneUDPSocket()
+	if err := conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	s.run()
+	for range errs {
+		line := receive(t, log, "an error in the log")
+		if !strings.Contains(line, "i/o timeout") {
+			t.Fatalf("log: %s, want the error of reading", line)
+		}
+	}
+	if got, least := time.Since(begun), (errs-2)*50*time.Millisecond; got < least {
+		t.Errorf("%d errors in %s, want %s at least", errs, got, least)
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	wantEcho(t, dialUDP(t, s.addr()), "hello")
+}
+
+func TestStopEndsAServerWhoseUDPSocketFails(t *testing.T) {
+	log := make(logLines, 100)
+	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)
+	if err := s.KeepOneUDPSocket().SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	s.run()
+	receive(t, log, "an error in the log")
+	s.stop()
+	if err := s.end(); err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+}
+
 func TestUDPAllocatesNothing(t *testing.T) {
 	tests := map[string]struct {
 		listen, to string
@@ -113,10 +155,16 @@ func TestUDPAllocatesNothing(t *testing.T) {
 					}
 					return echo(packet, client, buf)
 				})
-			s.KeepOneUDPSocket()
+			socket := s.KeepOneUDPSocket()
 			defer s.Close()
+			if err := socket.SetDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
 			conn := dialUDP(t, netip.AddrPortFrom(netip.MustParseAddr(tt.to), s.addr().Port()))
-			serve := s.ServePackets()
+			serve, err := s.ServePackets()
+			if err != nil {
+				t.Fatal(err)
+			}
 			query, answer := []byte(tt.query), make([]byte, 100)
 			allocs := testing.AllocsPerRun(1000, func() {
 				if err := roundTrip(conn, query, answer, serve); err != nil {

@@ -3,6 +3,7 @@ package zone
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -27,6 +28,7 @@ type Builder struct {
 	octets []byte // that records and pointers are made of
 	packed []byte
 	rdata  [][]byte
+	marks  map[Marks]*Marks // of Subtrees made before
 }
 
 // record is one record, or makes a name exist that has names below it.
@@ -183,22 +185,39 @@ func appendHostLabel(b []byte, addr netip.Addr) []byte {
 // nothing.
 func (b *Builder) Subtree() *Subtree {
 	b.sort()
-	t := &Subtree{marks: b.Marks, ttl: b.ttl, names: b.countNames(), hosts4: uint32(len(b.hosts))}
+	t := &Subtree{marks: b.sharedMarks(), ttl: b.ttl, names: b.countNames(), hosts4: uint32(len(b.hosts))}
 	if v6 := slices.IndexFunc(b.hosts, netip.Addr.Is6); v6 >= 0 {
 		t.hosts4, t.hosts6 = uint32(v6), uint32(len(b.hosts)-v6)
 	}
 	b.packed = append(b.packed[:0], make([]byte, placeLen*t.names)...)
-	b.packHosts()
 	b.packNames()
+	b.packHosts()
 	t.pointers = uint32(len(b.packed))
 	for _, p := range b.pointers {
 		b.packed = append(b.packed, p...)
 	}
-	if !t.holds() && len(b.pointers) == 0 && t.marks == (Marks{}) {
+	if !t.holds() && len(b.pointers) == 0 && *t.marks == (Marks{}) {
 		return nil
 	}
 	t.data = bytes.Clone(b.packed)
 	return t
+}
+
+// maxShared is how many Marks a Builder remembers: there are few.
+const maxShared = 256
+
+// sharedMarks are b.Marks, where Subtrees with the same ones have them too.
+func (b *Builder) sharedMarks() *Marks {
+	shared, ok := b.marks[b.Marks]
+	if !ok {
+		if b.marks == nil || len(b.marks) == maxShared {
+			b.marks = make(map[Marks]*Marks)
+		}
+		made := b.Marks
+		shared = &made
+		b.marks[b.Marks] = shared
+	}
+	return shared
 }
 
 // sort puts everything in order, without duplicates.
@@ -250,48 +269,66 @@ func (b *Builder) packHosts() {
 	}
 }
 
-// packNames packs each name behind its RRsets. One that is the base's too, as
-// the SRV records of an only port are, is not repeated.
+// packNames packs each name with its RRsets. One that is the base's too, as the
+// SRV records of an only port are, is not repeated.
 func (b *Builder) packNames() {
-	var base []uint32
+	var base []byte // places of the base's RRsets
 	for i, rest := 0, b.records; len(rest) > 0; i++ {
 		n := runLength(rest, func(r *record) bool { return bytes.Equal(r.labels, rest[0].labels) })
-		var buf [4]uint32
-		places := b.packSets(rest[:n], base, buf[:0])
-		if len(rest[0].labels) == 0 {
-			base = slices.Clone(places)
-		}
 		binary.BigEndian.PutUint32(b.packed[i*placeLen:], uint32(len(b.packed)))
-		b.packed = append(append(b.packed, byte(len(rest[0].labels))), rest[0].labels...)
-		b.packed = append(b.packed, byte(len(places)))
-		for _, p := range places {
-			b.packed = binary.BigEndian.AppendUint32(b.packed, p)
+		places := b.packName(rest[:n], base)
+		if len(rest[0].labels) == 0 {
+			base = places
 		}
 		rest = rest[n:]
 	}
 }
 
-// packSets packs the RRsets of one name, or finds them among those of the
-// base, and appends their places.
-func (b *Builder) packSets(records []record, base, places []uint32) []uint32 {
-	for len(records) > 0 {
-		n := runLength(records, func(r *record) bool { return r.typ == records[0].typ })
-		if records[0].typ != noType {
-			places = append(places, b.packSet(records[:n], base))
-		}
-		records = records[n:]
+// packName packs a name and those of its RRsets that are not among the base's.
+// It gives the places of all of them.
+func (b *Builder) packName(records []record, base []byte) (places []byte) {
+	sets := 0
+	for range rrsets(records) {
+		sets++
 	}
-	return places
+	labels := records[0].labels
+	b.packed = append(append(b.packed, byte(len(labels))), labels...)
+	b.packed = append(b.packed, byte(sets))
+	start := len(b.packed)
+	b.packed = append(b.packed, make([]byte, placeLen*sets)...)
+	at := start
+	for set := range rrsets(records) {
+		place := b.packSet(set, base)
+		binary.BigEndian.PutUint32(b.packed[at:], place)
+		at += placeLen
+	}
+	return b.packed[start:at]
 }
 
-func (b *Builder) packSet(records []record, base []uint32) (at uint32) {
+// rrsets yields the records of each type.
+func rrsets(records []record) iter.Seq[[]record] {
+	return func(yield func([]record) bool) {
+		for len(records) > 0 {
+			n := runLength(records, func(r *record) bool { return r.typ == records[0].typ })
+			if records[0].typ != noType && !yield(records[:n]) {
+				return
+			}
+			records = records[n:]
+		}
+	}
+}
+
+// packSet packs an RRset, unless it is one of those at the places base, and says
+// where it begins.
+func (b *Builder) packSet(records []record, base []byte) (at uint32) {
 	b.rdata = b.rdata[:0]
 	for _, r := range records {
 		b.rdata = append(b.rdata, r.rdata)
 	}
 	start := len(b.packed)
 	b.packed = dnswire.AppendRRset(b.packed, records[0].typ, b.ttl, b.rdata...)
-	for _, p := range base {
+	for ; len(base) > 0; base = base[placeLen:] {
+		p := place(base)
 		if set := dnswire.ReadRRset(b.packed[start:]); set.Equal(dnswire.ReadRRset(b.packed[p:])) {
 			b.packed = b.packed[:start]
 			return p

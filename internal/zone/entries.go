@@ -53,7 +53,7 @@ func (n *node) appendEntries(entries []Entry) []Entry {
 		add(appendHostLabel(nil, addr), new(dnswire.Assembly).Addr(addr, ttl))
 	}
 	if t := n.seen.Load(); t != nil {
-		e.Sets, e.Marks = t.sets(t.base()), t.marks
+		e.Sets, e.Marks = t.sets(t.base()), *t.marks
 		for i := range int(t.names) {
 			if labels, sets := t.name(i); len(labels) > 0 {
 				add(labels, t.sets(sets)...)

@@ -13,20 +13,28 @@ import (
 // marks, and PTR records that point into it. It is immutable, and packed into
 // octets rather than an object for each name, so that a subtree costs little
 // more than its records. A Builder makes it; nil is nothing.
+//
+// A lookup waits for memory rather than for anything else: a Subtree is not
+// longer than a cache line, and what most ask for stands near the beginning of
+// data.
 type Subtree struct {
-	marks          Marks // of the base
+	// data holds, one behind another:
+	//   where each name begins, 4 octets for each, in order of the names
+	//   names: a length, the labels below the base, the number of RRsets and, 4
+	//   octets for each, where they begin; and RRsets, behind the first name
+	//   that has them
+	//   the addresses of hosts, in order, IPv4 first
+	//   pointers, each as Builder.addPointer makes it, in order
+	data           []byte
+	marks          *Marks // of the base, shared with others that have the same
 	ttl            uint32
 	names          uint32 // that have records or names below them, the base only with records
 	hosts4, hosts6 uint32
 	pointers       uint32 // where in data they begin
-	// data holds, one behind another:
-	//   where each name begins, 4 octets for each, in order of the names
-	//   the addresses of hosts, in order, IPv4 first
-	//   RRsets and names: a length, the labels below the base, the number of
-	//   RRsets and, 4 octets for each, where they begin
-	//   pointers, each as Builder.addPointer makes it, in order
-	data []byte
 }
+
+// nothing holds nothing.
+var nothing = Subtree{marks: new(Marks)}
 
 const placeLen = 4
 
@@ -41,18 +49,17 @@ func (t *Subtree) equal(o *Subtree) bool {
 	if t == nil || o == nil {
 		return t == o
 	}
-	return t.ttl == o.ttl && t.marks.equal(&o.marks) && bytes.Equal(t.data, o.data) && t.sameLayout(o)
+	return t.ttl == o.ttl && t.marks.equal(o.marks) && bytes.Equal(t.data, o.data) && t.sameLayout(o)
 }
 
 // sameData tells whether t and o make the same records and names; notes may
 // differ.
 func (t *Subtree) sameData(o *Subtree) bool {
-	var none Subtree
 	if t == nil {
-		t = &none
+		t = &nothing
 	}
 	if o == nil {
-		o = &none
+		o = &nothing
 	}
 	hosts := t.hosts4+t.hosts6 > 0
 	return t.marks.data() == o.marks.data() && t.sameLayout(o) && (t.ttl == o.ttl || !hosts) &&
@@ -66,7 +73,11 @@ func (t *Subtree) sameLayout(o *Subtree) bool {
 // name is name number i, as labels below the base, and the places of its
 // RRsets.
 func (t *Subtree) name(i int) (labels, sets []byte) {
-	b := t.data[place(t.data[i*placeLen:]):]
+	return readName(t.data[place(t.data[i*placeLen:]):])
+}
+
+// readName reads the name at the start of b.
+func readName(b []byte) (labels, sets []byte) {
 	labels, b = b[1:1+b[0]], b[1+b[0]:]
 	return labels, b[1 : 1+placeLen*int(b[0])]
 }
@@ -100,7 +111,7 @@ func (t *Subtree) base() (sets []byte) {
 	if t == nil || t.names == 0 {
 		return nil
 	}
-	if labels, sets := t.name(0); len(labels) == 0 {
+	if labels, sets := readName(t.data[placeLen*t.names:]); len(labels) == 0 {
 		return sets
 	}
 	return nil
@@ -116,8 +127,8 @@ func (t *Subtree) sets(places []byte) (sets []dnswire.RRset) {
 
 // hostKeys are the addresses of the hosts of each family.
 func (t *Subtree) hostKeys() (v4, v6 []byte) {
-	b := t.data[placeLen*t.names:]
-	return b[:4*t.hosts4], b[4*t.hosts4 : 4*t.hosts4+16*t.hosts6]
+	b := t.data[t.pointers-16*t.hosts6-4*t.hosts4 : t.pointers]
+	return b[:4*t.hosts4], b[4*t.hosts4:]
 }
 
 // hosts yields the address of each host.

@@ -43,7 +43,7 @@ the answer is negative.`,
 				return err
 			}
 			client := respond.Client{Transport: respond.TCP}
-			wire := d.Responder().NewWorker().Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+			wire := d.Responder().NewWorker(0).Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 			m, err := dnswire.ParseMessage(wire)
 			if err != nil {
 				return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +41,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	if a.db, err = a.compiler.NewDB(); err != nil {
 		return nil, err
 	}
-	a.stats = statsFor(a.db, before)
+	a.stats = statsFor(a.db, before, dnsserver.Seats(len(compiled.Listen)))
 	secrets := compiled.CookieSecrets
 	if len(secrets) == 0 {
 		secrets = []respond.CookieSecret{d.secret}
@@ -60,7 +59,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	return a, err
 }
 
-func statsFor(db *zone.DB, before *answers) *respond.Stats {
+func statsFor(db *zone.DB, before *answers, seats int) *respond.Stats {
 	var zones []dnsname.Name
 	for _, soa := range db.SOAs() {
 		zones = append(zones, soa.Zone)
@@ -68,8 +67,7 @@ func statsFor(db *zone.DB, before *answers) *respond.Stats {
 	if before != nil && slices.Equal(before.stats.Zones(), zones) {
 		return before.stats
 	}
-	// As many as there are goroutines that answer packets, about.
-	return respond.NewStats(zones, 2*runtime.GOMAXPROCS(0))
+	return respond.NewStats(zones, seats)
 }
 
 // nsid is the configured identity, or the host's name as far as it fits.
@@ -103,6 +101,7 @@ func after(a, b uint32) bool { return int32(a-b) > 0 }
 // worker answers queries from the current answers.
 type worker struct {
 	daemon *Daemon
+	seat   int
 	of     *answers
 	*respond.Worker
 }
@@ -110,12 +109,12 @@ type worker struct {
 // Respond answers one query, see respond.Worker.
 func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) []byte {
 	if now := w.daemon.current.Load(); now != w.of {
-		w.of, w.Worker = now, now.responder.NewWorker()
+		w.of, w.Worker = now, now.responder.NewWorker(w.seat)
 	}
 	return w.Worker.Respond(packet, client, buf)
 }
 
-func (d *Daemon) newWorker() dnsserver.Answerer { return &worker{daemon: d} }
+func (d *Daemon) newWorker(seat int) dnsserver.Answerer { return &worker{daemon: d, seat: seat} }
 
 // compile keeps the current answers up to date with the store, until ctx is
 // done, and puts others in their place when there are.

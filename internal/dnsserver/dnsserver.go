@@ -32,8 +32,9 @@ type Config struct {
 	// one, the same for both. An IPv6 address takes IPv6 only.
 	Listen []netip.AddrPort
 	// NewAnswerer makes an Answerer, which is used by one goroutine at a time.
-	// It is itself called from several.
-	NewAnswerer func() Answerer
+	// It is itself called from several. Answerers of different seats, from 0
+	// and below Seats, work at the same time.
+	NewAnswerer func(seat int) Answerer
 	// MaxConnections is how many TCP connections there are at once, at least
 	// 1; one more closes the one that was idle longest.
 	MaxConnections int
@@ -151,6 +152,13 @@ func (s *Server) udpSockets() (cpus []int) {
 	return slices.Repeat([]int{anyCPU}, n)
 }
 
+// Seats is how many there are where so many addresses are listened on: one for
+// each UDP socket, and for connections one for each processor.
+func Seats(addresses int) int {
+	n := runtime.GOMAXPROCS(0)
+	return addresses*n + n
+}
+
 func plainBindError(proto string, addr netip.AddrPort, err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -174,8 +182,8 @@ func (s *Server) Addrs() []netip.AddrPort {
 func (s *Server) Run(ctx context.Context) error {
 	defer s.Close()
 	group, ctx := errgroup.WithContext(ctx)
-	for _, conn := range s.udp {
-		group.Go(func() error { return s.serveUDP(ctx, conn) })
+	for seat, conn := range s.udp {
+		group.Go(func() error { return s.serveUDP(ctx, conn, seat) })
 	}
 	group.Go(func() error { return newTCPServer(s).run(ctx) })
 	return group.Wait()

@@ -30,7 +30,7 @@ func (s *Server) Listener() *net.TCPListener { return s.tcp[0] }
 // ServePackets gives what answers packets that wait at the first UDP socket of
 // s, or waits for them, each time it is called.
 func (s *Server) ServePackets() (func() error, error) {
-	p, err := newPackets(s.udp[0], s.cfg.NewAnswerer())
+	p, err := newPackets(s.udp[0], s.cfg.NewAnswerer(0))
 	return func() error {
 		_, err := p.answer()
 		return err

@@ -75,7 +75,7 @@ func listen(t *testing.T, cfg dnsserver.Config, answer answerFunc) *running {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.NewAnswerer = func() dnsserver.Answerer { return answer }
+	cfg.NewAnswerer = func(int) dnsserver.Answerer { return answer }
 	s, err := dnsserver.Listen(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("Listen(%v): %v", cfg.Listen, err)

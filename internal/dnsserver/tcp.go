@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,8 +32,9 @@ const retryTime = 50 * time.Millisecond
 // tcpServer serves the connections of all listeners.
 type tcpServer struct {
 	*Server
-	workers sync.Pool // of *tcpWorker
-	outs    sync.Pool // of *[]byte, for answers on their way
+	workers sync.Pool     // of *tcpWorker
+	made    atomic.Uint32 // workers
+	outs    sync.Pool     // of *[]byte, for answers on their way
 	wg      sync.WaitGroup
 
 	mu    sync.Mutex
@@ -52,9 +55,15 @@ type tcpWorker struct {
 
 func newTCPServer(s *Server) *tcpServer {
 	t := &tcpServer{Server: s, conns: make(map[*tcpConn]struct{})}
-	t.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer()} }
+	t.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer(t.nextSeat())} }
 	t.outs.New = func() any { return new([]byte) }
 	return t
+}
+
+// nextSeat gives the seats behind those of UDP sockets, in turn: as many Workers
+// as there are processors work at the same time, about.
+func (t *tcpServer) nextSeat() int {
+	return len(t.udp) + int(t.made.Add(1))%runtime.GOMAXPROCS(0)
 }
 
 // run serves until ctx is done or a listener fails, and drains.

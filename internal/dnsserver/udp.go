@@ -14,14 +14,14 @@ import (
 const quietTime = 20 * time.Millisecond
 
 // serveUDP answers the packets of one socket, batch by batch.
-func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) error {
+func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) error {
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
 		_ = conn.SetReadDeadline(time.Unix(1, 0))
 	})
 	defer stop()
-	p, err := newPackets(conn, s.cfg.NewAnswerer())
+	p, err := newPackets(conn, s.cfg.NewAnswerer(seat))
 	if err != nil {
 		return err
 	}

@@ -108,6 +108,7 @@ func New(cfg Config) (*Responder, error) {
 // Worker answers queries one at a time; each goroutine needs its own. It keeps
 // what a query works in, so that answering allocates nothing.
 type Worker struct {
+	_ cacheLines
 	*Responder
 	query    dnswire.Query
 	response dnswire.Response
@@ -115,13 +116,15 @@ type Worker struct {
 	cookie   cookie
 	turns    [turnSlots]turn
 	counts   *shard
+	_        cacheLines
 }
 
-// NewWorker makes a Worker.
-func (r *Responder) NewWorker() *Worker {
+// NewWorker makes a Worker. Workers of different seats, which are numbers from 0
+// on, do not slow each other down when they work at the same time.
+func (r *Responder) NewWorker(seat int) *Worker {
 	w := &Worker{Responder: r}
 	if r.cfg.Stats != nil {
-		w.counts = r.cfg.Stats.shard()
+		w.counts = r.cfg.Stats.shard(seat)
 	}
 	return w
 }

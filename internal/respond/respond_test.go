@@ -3,6 +3,8 @@ package respond_test
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,7 +64,7 @@ func newWorker(t testing.TB, cfg respond.Config) *respond.Worker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.NewWorker()
+	return r.NewWorker(0)
 }
 
 func query(t testing.TB, q dnswire.Question) []byte {
@@ -132,6 +134,26 @@ func BenchmarkRespond(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkTogether is what an answer costs a processor while the others answer,
+// too: as much as alone, since they share nothing that is written (go test
+// -cpu 1,2,4).
+func BenchmarkTogether(b *testing.B) {
+	cluster := dnsname.MustParse("cluster.local")
+	r, err := respond.New(respond.Config{Data: exampleDB(b), Stats: respond.NewStats([]dnsname.Name{cluster}, runtime.GOMAXPROCS(0))})
+	if err != nil {
+		b.Fatal(err)
+	}
+	packet := query(b, questions["A of 20"])
+	var seats atomic.Int32
+	b.RunParallel(func(pb *testing.PB) {
+		worker := r.NewWorker(int(seats.Add(1)) - 1)
+		buf := make([]byte, 0, dnswire.MaxMessage)
+		for pb.Next() {
+			worker.Respond(packet, client, buf)
+		}
+	})
 }
 
 // silent is data that nobody set an outcome for.

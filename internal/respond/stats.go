@@ -12,20 +12,27 @@ import (
 // not wait for each other; readers add the shards up.
 type Stats struct {
 	zones  []dnsname.Name
-	shards []shard
-	next   atomic.Uint32 // the shard of the next Worker
+	shards []*shard
 }
 
-// shard is what some Workers counted.
+// shard is what the Workers of one seat counted. Others write no cache line of
+// it: where processors take a line from each other to count in, that costs more
+// than an answer.
 type shard struct {
+	_ cacheLines
+
 	requests []atomic.Uint64 // by series
 	dropped  [transports]atomic.Uint64
 	ede      [edeCodes]atomic.Uint64
 	duration [transports]histogram
 	query    [transports]histogram
 	response [transports]histogram
-	_        [64]byte // the next one is on other cache lines
+	_        cacheLines
 }
+
+// cacheLines keeps what is before it and what is behind it on different ones,
+// of 64 octets, fetched in pairs.
+type cacheLines [128]byte
 
 // Labels of the series, and how many values each has.
 const (
@@ -46,9 +53,12 @@ const otherType = "other"
 
 // NewStats makes Stats for the zones, counted in so many shards.
 func NewStats(zones []dnsname.Name, shards int) *Stats {
-	s := &Stats{zones: zones, shards: make([]shard, max(1, shards))}
-	for i := range s.shards {
-		s.shards[i].requests = make([]atomic.Uint64, transports*families*(len(zones)+1)*len(countedTypes)*len(rcodes))
+	const margin = len(cacheLines{}) / 8
+	s := &Stats{zones: zones}
+	series := transports * families * (len(zones) + 1) * len(countedTypes) * len(rcodes)
+	for range max(1, shards) {
+		requests := make([]atomic.Uint64, margin+series+margin)
+		s.shards = append(s.shards, &shard{requests: requests[margin : margin+series]})
 	}
 	return s
 }
@@ -56,10 +66,8 @@ func NewStats(zones []dnsname.Name, shards int) *Stats {
 // Zones are those that are told apart; answers outside them count as the root.
 func (s *Stats) Zones() []dnsname.Name { return s.zones }
 
-// shard gives a Worker a shard to count in.
-func (s *Stats) shard() *shard {
-	return &s.shards[int(s.next.Add(1))%len(s.shards)]
-}
+// shard is the one of a seat.
+func (s *Stats) shard(seat int) *shard { return s.shards[seat%len(s.shards)] }
 
 // count counts a query of the given size that was answered in so many octets,
 // none when it was dropped.
@@ -208,8 +216,8 @@ func (s *Stats) Counts() Counts {
 }
 
 func (s *Stats) sum(of func(*shard) *atomic.Uint64) (n uint64) {
-	for i := range s.shards {
-		n += of(&s.shards[i]).Load()
+	for _, sh := range s.shards {
+		n += of(sh).Load()
 	}
 	return n
 }

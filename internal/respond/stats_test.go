@@ -21,9 +21,10 @@ func TestStats(t *testing.T) {
 	}
 	v4 := respond.Client{Addr: netip.MustParseAddr("192.0.2.1")}
 	v6 := respond.Client{Addr: netip.MustParseAddr("2001:db8::1"), Transport: respond.TCP}
+	seat := 0
 	ask := func(q dnswire.Question, c respond.Client) {
-		// Several Workers count in several shards.
-		r.NewWorker().Respond(query(t, q), c, make([]byte, 0, dnswire.MaxMessage))
+		seat++ // there are more of them than shards
+		r.NewWorker(seat).Respond(query(t, q), c, make([]byte, 0, dnswire.MaxMessage))
 	}
 	for range 3 {
 		ask(dnswire.Question{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA}, v4)
@@ -33,7 +34,7 @@ func TestStats(t *testing.T) {
 	ask(dnswire.Question{Name: "web.shop.svc.cluster.local", Type: 65}, v4)
 	ask(dnswire.Question{Name: "1.0.96.10.in-addr.arpa", Type: dnswire.TypePTR}, v4)
 	ask(dnswire.Question{Name: "example.com", Type: dnswire.TypeA, UDPSize: 1232}, v4)
-	r.NewWorker().Respond([]byte("short"), v4, make([]byte, 0, dnswire.MaxMessage))
+	r.NewWorker(0).Respond([]byte("short"), v4, make([]byte, 0, dnswire.MaxMessage))
 
 	got := stats.Counts()
 	const z, arpa = "cluster.local.", "in-addr.arpa."
@@ -77,9 +78,9 @@ func TestStatsTogether(t *testing.T) {
 	packet := query(t, dnswire.Question{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA})
 	const workers, each = 5, 200
 	var wg sync.WaitGroup
-	for range workers {
+	for seat := range workers {
 		wg.Go(func() {
-			w := r.NewWorker()
+			w := r.NewWorker(seat)
 			for range each {
 				w.Respond(packet, respond.Client{}, make([]byte, 0, dnswire.MaxMessage))
 			}

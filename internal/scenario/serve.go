@@ -43,7 +43,7 @@ func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) A
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker := responder.NewWorker()
+	worker := responder.NewWorker(0)
 	return func(packet []byte, client respond.Client) []byte {
 		compiler.Apply(store, feed, db)
 		client.Addr = netip.MustParseAddr("198.51.100.100")

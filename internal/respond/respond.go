@@ -108,7 +108,6 @@ func New(cfg Config) (*Responder, error) {
 // Worker answers queries one at a time; each goroutine needs its own. It keeps
 // what a query works in, so that answering allocates nothing.
 type Worker struct {
-	_ cacheLines
 	*Responder
 	query    dnswire.Query
 	response dnswire.Response
@@ -116,7 +115,6 @@ type Worker struct {
 	cookie   cookie
 	turns    [turnSlots]turn
 	counts   *shard
-	_        cacheLines
 }
 
 // NewWorker makes a Worker. Workers of different seats, which are numbers from 0

@@ -15,24 +15,17 @@ type Stats struct {
 	shards []*shard
 }
 
-// shard is what the Workers of one seat counted. Others write no cache line of
-// it: where processors take a line from each other to count in, that costs more
-// than an answer.
+// shard is what the Workers of one seat counted. It has its cache lines for
+// itself, as each object of its size has: where processors take a line from each
+// other to count in, that costs more than an answer.
 type shard struct {
-	_ cacheLines
-
 	requests []atomic.Uint64 // by series
 	dropped  [transports]atomic.Uint64
 	ede      [edeCodes]atomic.Uint64
 	duration [transports]histogram
 	query    [transports]histogram
 	response [transports]histogram
-	_        cacheLines
 }
-
-// cacheLines keeps what is before it and what is behind it on different ones,
-// of 64 octets, fetched in pairs.
-type cacheLines [128]byte
 
 // Labels of the series, and how many values each has.
 const (
@@ -53,12 +46,10 @@ const otherType = "other"
 
 // NewStats makes Stats for the zones, counted in so many shards.
 func NewStats(zones []dnsname.Name, shards int) *Stats {
-	const margin = len(cacheLines{}) / 8
 	s := &Stats{zones: zones}
 	series := transports * families * (len(zones) + 1) * len(countedTypes) * len(rcodes)
 	for range max(1, shards) {
-		requests := make([]atomic.Uint64, margin+series+margin)
-		s.shards = append(s.shards, &shard{requests: requests[margin : margin+series]})
+		s.shards = append(s.shards, &shard{requests: make([]atomic.Uint64, series)})
 	}
 	return s
 }

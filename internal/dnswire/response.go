@@ -70,7 +70,11 @@ func (r *Response) AddRRset(s Section, set RRset, first int) (whole bool) {
 		r.buf = append(append(r.buf, begin...), rest...)
 		r.counts[s] += set.Count
 	} else {
-		whole = r.addSome(s, begin) && r.addSome(s, rest)
+		add := r.addSome
+		if hasOneLength(set.Type) {
+			add = r.addSomeOfOneLength
+		}
+		whole = add(s, begin) && add(s, rest)
 	}
 	r.pointOwners(head)
 	return whole
@@ -88,6 +92,18 @@ func (r *Response) addSome(s Section, wire []byte) (whole bool) {
 		wire = wire[n:]
 	}
 	return true
+}
+
+// addSomeOfOneLength is addSome for records that are equally long.
+func (r *Response) addSomeOfOneLength(s Section, wire []byte) (whole bool) {
+	if len(wire) == 0 {
+		return true
+	}
+	n := recordLen(wire)
+	fit := min(max(r.limit-len(r.buf), 0), len(wire)) / n
+	r.buf = append(r.buf, wire[:fit*n]...)
+	r.counts[s] += uint16(fit)
+	return fit*n == len(wire)
 }
 
 // pointOwners makes the records from head on belong to the present owner.

@@ -189,7 +189,7 @@ func (s RRset) start(first int) int {
 	if first == 0 {
 		return 0
 	}
-	if s.Type == TypeA || s.Type == TypeAAAA {
+	if hasOneLength(s.Type) {
 		return first * recordLen(s.wire)
 	}
 	off := 0
@@ -198,6 +198,9 @@ func (s RRset) start(first int) int {
 	}
 	return off
 }
+
+// hasOneLength tells whether all RDATA of type t is equally long.
+func hasOneLength(t Type) bool { return t == TypeA || t == TypeAAAA }
 
 // CompareRData orders the RDATA of records of type t: as octets, but names
 // canonically (RFC 4034, section 6.1), and SRV by its target first, so that

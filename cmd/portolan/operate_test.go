@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -377,6 +378,28 @@ func TestQueryTheAPI(t *testing.T) {
 		cmd := exec.Command("portolan", append(strings.Fields(command), "--kubeconfig", kubeconfig)...)
 		if printed, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(printed), want) {
 			t.Errorf("%q: %v\n%swant %q", cmd.Args, err, printed, want)
+		}
+	}
+}
+
+// TestQueryRefused: who may not read the API is told so at once.
+func TestQueryRefused(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{
+		http.StatusForbidden:    "verbs: [list, watch]",
+		http.StatusUnauthorized: "told to refuse",
+	} {
+		api := newAPI(t)
+		api.Misbehave(apitest.Fault{Status: status})
+		cmd := exec.Command("portolan", "query", web, "--kubeconfig", api.Kubeconfig(t))
+		begun := time.Now()
+		printed, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(printed), want) || strings.Count(string(printed), "\n") != 1 {
+			t.Errorf("status %d: %v\n%s; want exit status 2 and one line with %q", status, err, printed, want)
+		}
+		if took := time.Since(begun); took > patience/2 {
+			t.Errorf("status %d: told after %s", status, took)
 		}
 	}
 }

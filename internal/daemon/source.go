@@ -19,6 +19,9 @@ import (
 // loadTime is how long a command that reads a cluster once waits for it.
 const loadTime = 30 * time.Second
 
+// lookTime is how often it looks whether the API refuses to be read.
+const lookTime = 50 * time.Millisecond
+
 // Load reads the cluster once and compiles it. What is wrong with manifests is
 // in the report.
 func (d *Daemon) Load(ctx context.Context, version string, log *slog.Logger) (manifest.Report, error) {
@@ -53,10 +56,22 @@ func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source) error {
 	defer feed.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- api.Run(ctx) }()
-	for len(d.missing()) > 0 {
-		if _, err := feed.Next(ctx); err != nil {
+	look := time.NewTicker(lookTime)
+	defer look.Stop()
+	for missing := d.missing(); len(missing) > 0; missing = d.missing() {
+		problem := problemOf(api.Status(), missing...)
+		if kubeapi.Refused(problem) {
+			cancel()
 			<-ended
-			return errNotRead(problemOf(api.Status(), d.missing()...))
+			return problem
+		}
+		select {
+		case <-ctx.Done():
+			<-ended
+			return errNotRead(problem)
+		case <-look.C:
+		case <-feed.Ready():
+			feed.Pending()
 		}
 	}
 	cancel()

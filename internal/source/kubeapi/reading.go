@@ -274,6 +274,12 @@ func (r *reading) explained(err error) error {
 	return fmt.Errorf("%s: %w", r.server, err)
 }
 
+// Refused tells whether a Problem is that the API server will not have its
+// reader, which time does not change.
+func Refused(problem error) bool {
+	return apierrors.IsForbidden(problem) || apierrors.IsUnauthorized(problem)
+}
+
 // cause is what an error comes down to. Of one cause there are many texts: it
 // was a list or a watch, from one port or another.
 func cause(err error) string {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // world is an API server, and a Store that it is read into.
 type world struct {
-	*testing.T
+	testing.TB
 	api    *apitest.Server
 	cfg    Config
 	store  *cluster.Store
@@ -46,9 +46,9 @@ type world struct {
 }
 
 // newWorld makes a server, of which everything is to be read.
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{T: t, api: apitest.New(t), store: cluster.NewStore(), log: new(book)}
+	w := &world{TB: t, api: apitest.New(t), store: cluster.NewStore(), log: new(book)}
 	w.cfg = Config{
 		Kubeconfig: w.api.Kubeconfig(t), Pods: true, Nodes: true, WatchList: true, QPS: 1000, Burst: 1000,
 		Silence: time.Minute, Settle: time.Minute, UserAgent: "test", Store: w.store,

@@ -26,6 +26,8 @@ type Data interface {
 	// Lookup finds the RRset of qtype at the lower-case name qname, in wire
 	// form without the root's closing zero octet.
 	Lookup(s *zone.Scratch, qname []byte, qtype dnswire.Type) zone.Answer
+	// Addresses finds the A and the AAAA RRset at such a name.
+	Addresses(s *zone.Scratch, name []byte) (a, aaaa dnswire.RRset)
 }
 
 // Transport is how a query came.

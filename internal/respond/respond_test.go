@@ -84,6 +84,7 @@ var questions = map[string]dnswire.Question{
 	"A of 20":         {Name: "db.shop.svc.cluster.local", Type: dnswire.TypeA},
 	"SRV":             {Name: "_http._tcp.web.shop.svc.cluster.local", Type: dnswire.TypeSRV},
 	"SRV of 20":       {Name: "_http._tcp.db.shop.svc.cluster.local", Type: dnswire.TypeSRV},
+	"SRV and glue":    {Name: "_http._tcp.db.shop.svc.cluster.local", Type: dnswire.TypeSRV, UDPSize: 4096},
 	"PTR":             {Name: "1.0.96.10.in-addr.arpa", Type: dnswire.TypePTR},
 	"CNAME":           {Name: "alias.shop.svc.cluster.local", Type: dnswire.TypeA},
 	"other spelling":  {Name: "10-244-0-3.db.shop.svc.cluster.local", Type: dnswire.TypeA},
@@ -123,7 +124,7 @@ func TestAllocations(t *testing.T) {
 
 // BenchmarkRespond is the whole path of an answer, without sockets.
 func BenchmarkRespond(b *testing.B) {
-	worker := newWorker(b, respond.Config{Data: exampleDB(b), Stats: respond.NewStats([]dnsname.Name{dnsname.MustParse("cluster.local")}, 4)})
+	worker := newWorker(b, respond.Config{Data: exampleDB(b), UDPSize: 4096, Stats: respond.NewStats([]dnsname.Name{dnsname.MustParse("cluster.local")}, 4)})
 	buf := make([]byte, 0, dnswire.MaxMessage)
 	for claim, q := range questions {
 		packet := query(b, q)
@@ -160,6 +161,8 @@ func BenchmarkTogether(b *testing.B) {
 type silent struct{}
 
 func (silent) Lookup(*zone.Scratch, []byte, dnswire.Type) zone.Answer { return zone.Answer{} }
+
+func (silent) Addresses(*zone.Scratch, []byte) (a, aaaa dnswire.RRset) { return a, aaaa }
 
 func TestUnsetOutcomeIsServFail(t *testing.T) {
 	worker := newWorker(t, respond.Config{Data: silent{}})

@@ -133,11 +133,9 @@ func (w *Worker) turn(t dnswire.Type) int {
 func (w *Worker) addGlue() {
 	target, at, next := w.response.SRVTarget(0)
 	for target != nil {
-		for _, t := range [...]dnswire.Type{dnswire.TypeA, dnswire.TypeAAAA} {
-			a := w.cfg.Data.Lookup(&w.scratch, target, t)
-			if a.Outcome == zone.Found && !w.response.AddGlue(a.RRset, target, at) {
-				return
-			}
+		a, aaaa := w.cfg.Data.Addresses(&w.scratch, target)
+		if a.Count > 0 && !w.response.AddGlue(a, target, at) || aaaa.Count > 0 && !w.response.AddGlue(aaaa, target, at) {
+			return
 		}
 		target, at, next = w.response.SRVTarget(next)
 	}

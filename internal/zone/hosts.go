@@ -81,36 +81,45 @@ func unpack(packed string, parent dnsname.Name, each func(netip.Addr, ttl, *poin
 // answerHost answers at a name directly below n whose label spells an address,
 // if it exists; t is what is seen of n.
 func (n *node) answerHost(s *Scratch, a *Answer, t *Subtree, label []byte, qtype dnswire.Type) (exists bool) {
-	addr, ok := dnsname.ParseDashedAddr(label[1:])
+	addr, ok := t.hostAt(s, label)
 	if !ok {
 		return false
 	}
-	children := Exact
-	if t != nil {
-		children = t.marks.Children
-	}
-	if children == Synthesized {
-		a.address(s, addr, t.marks.ChildTTL, qtype)
+	if ttl, ok := n.host(t, addr); ok {
+		a.address(s, addr, ttl, qtype)
 		return true
-	}
-	if children == Exact && string(appendHostLabel(s.name[:0], addr)) != string(label) {
-		return false
-	}
-	if t.hasHost(addr) {
-		a.address(s, addr, t.ttl, qtype)
-		return true
-	}
-	if h := n.hosts.Load(); h != nil {
-		if ttls := h.ttls.find(addr); len(ttls) > 0 {
-			a.address(s, addr, uint32(ttls[0]), qtype)
-			return true
-		}
 	}
 	sets, exists := t.find(appendHostLabel(s.name[:0], addr))
 	if exists {
 		t.answer(a, sets, qtype)
 	}
 	return exists
+}
+
+// hostAt is the address that the label of a host of t spells.
+func (t *Subtree) hostAt(s *Scratch, label []byte) (addr netip.Addr, ok bool) {
+	addr, ok = dnsname.ParseDashedAddr(label[1:])
+	if !ok || t != nil && t.marks.Children != Exact {
+		return addr, ok
+	}
+	return addr, string(appendHostLabel(s.name[:0], addr)) == string(label)
+}
+
+// host gives the TTL of the host of n with that address, if there is one; t is
+// what is seen of n.
+func (n *node) host(t *Subtree, addr netip.Addr) (ttl uint32, ok bool) {
+	if t != nil && t.marks.Children == Synthesized {
+		return t.marks.ChildTTL, true
+	}
+	if t.hasHost(addr) {
+		return t.ttl, true
+	}
+	if h := n.hosts.Load(); h != nil {
+		if ttls := h.ttls.find(addr); len(ttls) > 0 {
+			return uint32(ttls[0]), true
+		}
+	}
+	return 0, false
 }
 
 // address answers at a host.

@@ -404,6 +404,22 @@ func (n *naive) checkLookups(t *testing.T, db *zone.DB, all answers) {
 				t.Errorf("Lookup(%s, %s) = %s, want %s", name, typ, got, want)
 			}
 		}
+		checkAddresses(t, db, name)
+	}
+}
+
+// checkAddresses wants Addresses to find what Lookup finds.
+func checkAddresses(t *testing.T, db *zone.DB, name dnsname.Name) {
+	t.Helper()
+	a, aaaa := db.Addresses(new(zone.Scratch), []byte(name.WireLabels()))
+	for typ, got := range map[dnswire.Type]dnswire.RRset{dnswire.TypeA: a, dnswire.TypeAAAA: aaaa} {
+		want := lookup(db, name.String(), typ)
+		if want.Outcome != zone.Found {
+			want.RRset = dnswire.RRset{}
+		}
+		if got.Count != want.RRset.Count || got.Count > 0 && !got.Equal(want.RRset) {
+			t.Errorf("Addresses(%s): %d %s, want those of Lookup, %d", name, got.Count, typ, want.RRset.Count)
+		}
 	}
 }
 

@@ -44,6 +44,8 @@ func (t *Subtree) addresses(places []byte) (a, aaaa dnswire.RRset) {
 			a = set
 		case dnswire.TypeAAAA:
 			aaaa = set
+		case dnswire.TypeCNAME:
+			return a, aaaa // as Lookup does
 		}
 	}
 	return a, aaaa

@@ -41,7 +41,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	if a.db, err = a.compiler.NewDB(); err != nil {
 		return nil, err
 	}
-	a.stats = statsFor(a.db, before, dnsserver.Seats(len(compiled.Listen), d.processors))
+	a.stats = statsFor(a.db, before, dnsserver.Seats(len(compiled.Listen)))
 	secrets := compiled.CookieSecrets
 	if len(secrets) == 0 {
 		secrets = []respond.CookieSecret{d.secret}

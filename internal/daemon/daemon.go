@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -29,8 +28,6 @@ type Daemon struct {
 	secret  respond.CookieSecret
 	store   *cluster.Store
 	current atomic.Pointer[answers]
-	// processors is how many answer queries at once.
-	processors int
 
 	// While it serves.
 	api      *kubeapi.Source // nil when the cluster is read from manifests
@@ -43,7 +40,7 @@ type Daemon struct {
 
 // New wires a Daemon. It fails on a bad configuration, and starts nothing.
 func New(cfg config.Config) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, secret: randomSecret(), store: cluster.NewStore(), processors: runtime.GOMAXPROCS(0), replaced: make(chan *answers, 1)}
+	d := &Daemon{cfg: cfg, secret: randomSecret(), store: cluster.NewStore(), replaced: make(chan *answers, 1)}
 	a, err := d.newAnswers(cfg, uint32(time.Now().Unix()), nil)
 	if err != nil {
 		return nil, err
@@ -78,7 +75,6 @@ type Options struct {
 func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	d.log = o.Log
 	limitMemory(d.log)
-	leaveRoom()
 	delayGC()
 	source, err := d.openSource(o.Version)
 	if err != nil {

@@ -20,7 +20,6 @@ func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
 		MaxInFlight:    d.cfg.TCP.MaxInFlight,
 		MaxQueries:     d.cfg.TCP.MaxQueries,
 		Idle:           time.Duration(d.cfg.TCP.Idle),
-		Processors:     d.processors,
 		Steering:       dnsserver.Steering(d.cfg.UDPSteering),
 		Log:            d.log,
 	})

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"time"
 
@@ -45,9 +46,6 @@ type Config struct {
 	// Idle is how long a connection may be silent, or take to send or accept
 	// one message; more than 0.
 	Idle time.Duration
-	// Processors is how many answer, at least 1: where the system spreads
-	// packets over them, an address has as many UDP sockets.
-	Processors int
 	// Steering is how packets over UDP come to a processor.
 	Steering Steering
 	Log      *slog.Logger
@@ -139,23 +137,27 @@ func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
 const anyCPU = -1
 
 // udpSockets are the sockets that share a UDP port, as the processor that each
-// is for.
+// is for: one for each that the process may use at once, where the system
+// spreads packets over them.
 func (s *Server) udpSockets() (cpus []int) {
 	if !sharesPorts {
 		return []int{anyCPU}
 	}
+	n := runtime.GOMAXPROCS(0)
 	if s.cfg.Steering == SteerByCPU {
-		if cpus = processors(); len(cpus) == s.cfg.Processors {
+		if cpus = processors(); len(cpus) == n {
 			return cpus
 		}
 	}
-	return slices.Repeat([]int{anyCPU}, s.cfg.Processors)
+	return slices.Repeat([]int{anyCPU}, n)
 }
 
-// Seats is how many there are where so many addresses are listened on, by so
-// many processors: one for each UDP socket, and for connections one for each
-// processor.
-func Seats(addresses, processors int) int { return addresses*processors + processors }
+// Seats is how many there are where so many addresses are listened on: one for
+// each UDP socket, and for connections one for each processor.
+func Seats(addresses int) int {
+	n := runtime.GOMAXPROCS(0)
+	return addresses*n + n
+}
 
 func plainBindError(proto string, addr netip.AddrPort, err error) error {
 	var op *net.OpError

@@ -69,9 +69,6 @@ func listen(t *testing.T, cfg dnsserver.Config, answer answerFunc) *running {
 	if cfg.MaxInFlight == 0 {
 		cfg.MaxInFlight = 100
 	}
-	if cfg.Processors == 0 {
-		cfg.Processors = runtime.GOMAXPROCS(0)
-	}
 	if cfg.Idle == 0 {
 		cfg.Idle = time.Hour
 	}

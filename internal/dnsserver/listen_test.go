@@ -133,7 +133,7 @@ func TestListenFailureNamesTheAddress(t *testing.T) {
 			if addr.Addr().Is6() {
 				needsAddress(t, "::1")
 			}
-			_, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{addr}, Processors: 1})
+			_, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{addr}})
 			want := "listen on " + tt.addr + tt.want
 			if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, tt.is) {
 				t.Errorf("Listen(%s) = %v, want %s and %v", tt.addr, err, want, tt.is)
@@ -153,7 +153,7 @@ func TestListenFailureFreesWhatWasBound(t *testing.T) {
 	second := taken.LocalAddr().(*net.UDPAddr).AddrPort()
 	first := netip.AddrPortFrom(ownAddr(t, 2), second.Port())
 
-	if _, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{first, second}, Processors: 1}); err == nil {
+	if _, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{first, second}}); err == nil {
 		t.Fatalf("Listen(%s, %s) = nil, want an error: the second is taken", first, second)
 	}
 	taken.Close()

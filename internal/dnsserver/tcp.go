@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,7 +63,7 @@ func newTCPServer(s *Server) *tcpServer {
 // nextSeat gives the seats behind those of UDP sockets, in turn: as many Workers
 // as there are processors work at the same time, about.
 func (t *tcpServer) nextSeat() int {
-	return len(t.udp) + int(t.made.Add(1))%t.cfg.Processors
+	return len(t.udp) + int(t.made.Add(1))%runtime.GOMAXPROCS(0)
 }
 
 // run serves until ctx is done or a listener fails, and drains.

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"portolan.dev/portolan/bench/synthetic"
 )
 
 // fakeAPI is an API server that costs next to nothing: it keeps events as they
@@ -58,7 +60,7 @@ type object interface {
 }
 
 // newFakeAPI starts an API server that has the whole cluster.
-func newFakeAPI(s sizes) (*fakeAPI, error) {
+func newFakeAPI(c *synthetic.Cluster) (*fakeAPI, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -75,28 +77,30 @@ func newFakeAPI(s sizes) (*fakeAPI, error) {
 	}
 	f.http.Handler = http.HandlerFunc(f.serve)
 	go f.http.Serve(listener) // until Close
-	return f, f.fill(s)
+	return f, f.fill(c)
 }
 
 func (f *fakeAPI) Close() error { return f.http.Close() }
 
-func (f *fakeAPI) fill(s sizes) error {
-	for _, part := range []struct {
-		resource string
-		n        int
-		object   func(int) object
-	}{
-		{"namespaces", s.namespaces, func(i int) object { return s.namespace(i) }},
-		{"services", s.services, func(i int) object { return s.service(i) }},
-		{"services", s.headless, func(i int) object { return s.headlessService(i) }},
-		{"endpointslices", s.services, func(i int) object { return s.slice(i) }},
-		{"endpointslices", s.headless, func(i int) object { return s.headlessSlice(i) }},
-		{"pods", s.pods, func(i int) object { return s.pod(i) }},
-	} {
-		for i := range part.n {
-			if err := f.write(part.resource, watch.Added, part.object(i)); err != nil {
-				return err
-			}
+func (f *fakeAPI) fill(c *synthetic.Cluster) error {
+	for o := range c.AllNamespaces() {
+		if err := f.write("namespaces", watch.Added, o); err != nil {
+			return err
+		}
+	}
+	for o := range c.AllServices() {
+		if err := f.write("services", watch.Added, o); err != nil {
+			return err
+		}
+	}
+	for o := range c.AllSlices() {
+		if err := f.write("endpointslices", watch.Added, o); err != nil {
+			return err
+		}
+	}
+	for i := range c.Pods {
+		if err := f.write("pods", watch.Added, c.Pod(i)); err != nil {
+			return err
 		}
 	}
 	return nil

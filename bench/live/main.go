@@ -7,20 +7,16 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-
+	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/bench/synthetic"
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
 // settings are what the command line says, and what else the table says.
 type settings struct {
-	sizes   sizes
+	cluster synthetic.Cluster
 	rounds  int
 	changes int
 	write   string
@@ -32,55 +28,38 @@ type settings struct {
 
 func main() {
 	var s settings
-	flag.IntVar(&s.sizes.namespaces, "namespaces", 100, "Namespaces")
-	flag.IntVar(&s.sizes.services, "services", 10_000, "Services with a cluster IP, 3 endpoints each")
-	flag.IntVar(&s.sizes.headless, "headless", 500, "headless Services, 20 endpoints each")
-	flag.IntVar(&s.sizes.pods, "pods", 100_000, "Pods in the second half; 0 leaves that out")
+	flag.IntVar(&s.cluster.Namespaces, "namespaces", 100, "Namespaces")
+	flag.IntVar(&s.cluster.Services[synthetic.ClusterIP], "services", 10_000, "Services with a cluster IP, 3 endpoints each")
+	flag.IntVar(&s.cluster.Services[synthetic.Headless], "headless", 500, "headless Services, 20 endpoints each")
+	flag.IntVar(&s.cluster.Pods, "pods", 100_000, "Pods in the second half; 0 leaves that out")
 	flag.IntVar(&s.rounds, "rounds", 5, "how often everything is measured")
 	flag.IntVar(&s.changes, "changes", 500, "changes of EndpointSlices that are timed, each time")
 	flag.StringVar(&s.write, "write", "", "put the table into this `FILE`, too, between the marks")
 	flag.BoolVar(&s.keep, "keep", false, "measure nothing; keep the cluster until interrupted")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, &s); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	rig.Main(s.run)
 }
 
-func run(ctx context.Context, s *settings) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	klog.SetLogger(logr.Discard()) // of client-go, which complains of what is wanted here
-	dir, err := os.MkdirTemp("", "portolan-bench-")
-	if err != nil {
+func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err error) {
+	b := &bench{settings: s, log: log, dir: dir}
+	if err := b.build(ctx); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	binaries, err := build(ctx, log, dir)
-	if err != nil {
+	s.machine = rig.DescribeMachine()
+	if b.api, err = controlplane.Start(ctx, controlplane.Options{Log: log}); err != nil {
 		return err
 	}
-	s.commit, s.machine = binaries.commit, describeMachine()
-	api, err := controlplane.Start(ctx, controlplane.Options{Log: log})
-	if err != nil {
+	defer b.api.Close()
+	if b.client, err = synthetic.NewClient(b.api.RESTConfig()); err != nil {
 		return err
 	}
-	defer api.Close()
-	b := &bench{settings: s, log: log, api: api, dir: dir, contenders: []*contender{
-		theirs: coreDNS(binaries, dir), ours: portolan(binaries, dir),
-		oursWarm: portolan(binaries, dir, "--snapshot", filepath.Join(dir, "snapshot")),
-	}}
-	if b.writer, err = newWriter(api.RESTConfig()); err != nil {
-		return err
-	}
-	log.Info("filling the cluster", "services", s.sizes.services, "headless", s.sizes.headless)
-	if err := b.writer.fill(ctx, s.sizes); err != nil {
+	log.Info("filling the cluster", "services", s.cluster.Services[synthetic.ClusterIP], "headless", s.cluster.Services[synthetic.Headless])
+	if err := s.cluster.Create(ctx, b.client); err != nil {
 		return err
 	}
 	if s.keep {
-		log.Info("keeping the cluster", "kubeconfig", api.Kubeconfig())
-		if err := b.writer.fillPods(ctx, s.sizes); err != nil {
+		log.Info("keeping the cluster", "kubeconfig", b.api.Kubeconfig())
+		if err := s.cluster.CreatePods(ctx, b.client); err != nil {
 			return err
 		}
 		log.Info("it has its pods, too")
@@ -94,7 +73,39 @@ func run(ctx context.Context, s *settings) error {
 	table := markdown(s, halves)
 	fmt.Print(table)
 	if s.write != "" {
-		return writeInto(s.write, table)
+		return rig.WriteBetween(s.write, "live", table)
+	}
+	return nil
+}
+
+// build builds the programs.
+func (b *bench) build(ctx context.Context) error {
+	workshop, err := rig.NewWorkshop(ctx, b.log, b.dir)
+	if err != nil {
+		return err
+	}
+	b.commit = rig.Commit(ctx, workshop.Tree)
+	portolanPath, err := workshop.Portolan(ctx, workshop.Tree, "portolan")
+	if err != nil {
+		return err
+	}
+	// Without cache, since it is changes that are timed.
+	coreDNSPath, err := workshop.CoreDNS(ctx)
+	if err != nil {
+		return err
+	}
+	portolan := func(flags ...string) func(string) *rig.Contender {
+		return func(kubeconfig string) *rig.Contender {
+			return rig.Portolan(portolanPath, filepath.Join(b.dir, "portolan.log"), append([]string{"--kubeconfig", kubeconfig}, flags...)...)
+		}
+	}
+	coreDNS := func(kubeconfig string) *rig.Contender {
+		return rig.CoreDNS(coreDNSPath, filepath.Join(b.dir, "coredns"), kubeconfig, "")
+	}
+	b.contenders = []contender{
+		theirs:   {"CoreDNS", coreDNS},
+		ours:     {"Portolan", portolan()},
+		oursWarm: {"Portolan", portolan("--snapshot", filepath.Join(b.dir, "snapshot"))},
 	}
 	return nil
 }
@@ -102,16 +113,16 @@ func run(ctx context.Context, s *settings) error {
 // measure measures the cluster without Pods, and then with them.
 func (b *bench) measure(ctx context.Context) (halves []*half, err error) {
 	s := b.settings
-	bare := s.sizes
-	bare.pods = 0
-	h, err := b.half(ctx, bare)
-	if err != nil || s.sizes.pods == 0 {
+	bare := s.cluster
+	bare.Pods = 0
+	h, err := b.half(ctx, &bare)
+	if err != nil || s.cluster.Pods == 0 {
 		return []*half{h}, err
 	}
-	b.log.Info("adding pods", "pods", s.sizes.pods)
-	if err := b.writer.fillPods(ctx, s.sizes); err != nil {
+	b.log.Info("adding pods", "pods", s.cluster.Pods)
+	if err := s.cluster.CreatePods(ctx, b.client); err != nil {
 		return nil, err
 	}
-	full, err := b.half(ctx, s.sizes)
+	full, err := b.half(ctx, &s.cluster)
 	return []*half{h, full}, err
 }

@@ -8,6 +8,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
+
+	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/bench/synthetic"
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
@@ -16,10 +20,16 @@ type bench struct {
 	*settings
 	log        *slog.Logger
 	api        *controlplane.ControlPlane
-	writer     *writer
+	client     *kubernetes.Clientset
 	dir        string
-	contenders []*contender // CoreDNS, Portolan, Portolan with a snapshot
-	changed    int          // timed changes so far
+	contenders []contender // CoreDNS, Portolan, Portolan with a snapshot
+	changed    int         // timed changes so far
+}
+
+// contender is a program that is measured, on whatever API server.
+type contender struct {
+	name string
+	on   func(kubeconfig string) *rig.Contender
 }
 
 // contenders, by place.
@@ -32,8 +42,8 @@ const (
 
 // half is what was measured on one cluster.
 type half struct {
-	sizes  sizes
-	rounds [all][]*round
+	cluster *synthetic.Cluster
+	rounds  [all][]*round
 	// others is which part of the processors others used, each time when all
 	// that is measured was idle.
 	others []float64
@@ -54,8 +64,8 @@ type round struct {
 }
 
 // half measures everything on the cluster as it is.
-func (b *bench) half(ctx context.Context, s sizes) (*half, error) {
-	h := &half{sizes: s}
+func (b *bench) half(ctx context.Context, s *synthetic.Cluster) (*half, error) {
+	h := &half{cluster: s}
 	fake, err := newFakeAPI(s)
 	if err != nil {
 		return nil, err
@@ -70,7 +80,7 @@ func (b *bench) half(ctx context.Context, s sizes) (*half, error) {
 			place := (n + i) % 2 // each is first as often as the other
 			r := new(round)
 			h.rounds[place] = append(h.rounds[place], r)
-			b.log.Info("measuring", "round", n+1, "of", b.contenders[place].name, "pods", s.pods)
+			b.log.Info("measuring", "round", n+1, "of", b.contenders[place].name, "pods", s.Pods)
 			if err := b.firstSecond(b.contenders[place], s, r); err != nil {
 				return nil, err
 			}
@@ -86,59 +96,59 @@ func (b *bench) half(ctx context.Context, s sizes) (*half, error) {
 }
 
 // onRealAPI measures start, memory and changes.
-func (b *bench) onRealAPI(ctx context.Context, c *contender, h *half, r *round) error {
-	server, err := b.measureStart(ctx, c, h.sizes, r)
+func (b *bench) onRealAPI(ctx context.Context, c contender, h *half, r *round) error {
+	server, err := b.measureStart(ctx, c, h.cluster, r)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	const settle = 5 * time.Second
-	others := otherLoad(settle)
+	others := rig.OtherLoad(settle)
 	h.others = append(h.others, others)
-	if r.memory, r.peak, err = server.memory(); err != nil {
+	if r.memory, r.peak, err = server.Memory(); err != nil {
 		return err
 	}
-	if r.change, err = b.timeChanges(ctx, server.dns, h.sizes, b.writer.put); err != nil {
+	if r.change, err = b.timeChanges(ctx, server.DNS, h.cluster, b.put); err != nil {
 		return err
 	}
-	if r.storm, r.stormRate, err = b.timeInStorm(ctx, server.dns, h.sizes, 0, b.writer.put); err != nil {
+	if r.storm, r.stormRate, err = b.timeInStorm(ctx, server.DNS, h.cluster, 0, b.put); err != nil {
 		return err
 	}
-	r.memoryAfter, _, err = server.memory()
+	r.memoryAfter, _, err = server.Memory()
 	return err
 }
 
 // onFakeAPI measures changes in a steady stream of others.
-func (b *bench) onFakeAPI(ctx context.Context, c *contender, fake *fakeAPI, kubeconfig string, s sizes, r *round) error {
-	server, err := c.start(kubeconfig)
+func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeAPI, kubeconfig string, s *synthetic.Cluster, r *round) error {
+	server, err := c.on(kubeconfig).Start()
 	if err != nil {
 		return err
 	}
-	defer server.stop()
-	if err := server.waitReady(ctx); err != nil {
+	defer server.Stop()
+	if err := server.WaitReady(ctx); err != nil {
 		return err
 	}
 	const pace = time.Millisecond
-	r.stream, r.streamRate, err = b.timeInStorm(ctx, server.dns, s, pace, fake.put)
+	r.stream, r.streamRate, err = b.timeInStorm(ctx, server.DNS, s, pace, fake.put)
 	return err
 }
 
 // measureStart starts a server, and waits until it is ready and right.
-func (b *bench) measureStart(ctx context.Context, c *contender, s sizes, r *round) (*server, error) {
+func (b *bench) measureStart(ctx context.Context, c contender, s *synthetic.Cluster, r *round) (*rig.Server, error) {
 	began := time.Now()
-	server, err := c.start(b.api.Kubeconfig())
+	server, err := c.on(b.api.Kubeconfig()).Start()
 	if err != nil {
 		return nil, err
 	}
-	if err = server.waitReady(ctx); err == nil {
-		err = b.allRight(ctx, server.dns, s.facts())
+	if err = server.WaitReady(ctx); err == nil {
+		err = b.allRight(ctx, server.DNS, facts(s))
 	}
 	r.ready = time.Since(began)
 	if err == nil {
-		r.readyCost, err = server.processorTime()
+		r.readyCost, err = server.ProcessorTime()
 	}
 	if err != nil {
-		server.stop()
+		server.Stop()
 		return nil, err
 	}
 	return server, nil
@@ -146,13 +156,13 @@ func (b *bench) measureStart(ctx context.Context, c *contender, s sizes, r *roun
 
 // firstSecond asks a server from its start on. That costs whoever answers
 // already, so it is not the start that is measured.
-func (b *bench) firstSecond(c *contender, s sizes, r *round) error {
-	server, err := c.start(b.api.Kubeconfig())
+func (b *bench) firstSecond(c contender, s *synthetic.Cluster, r *round) error {
+	server, err := c.on(b.api.Kubeconfig()).Start()
 	if err != nil {
 		return err
 	}
-	defer server.stop()
-	m, err := startMetronome(server.dns, s.facts()[0], time.Millisecond)
+	defer server.Stop()
+	m, err := startMetronome(server.DNS, facts(s)[0], time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -177,7 +187,7 @@ func (b *bench) allRight(ctx context.Context, server netip.AddrPort, facts []fac
 
 // timeChanges gives headless Services new endpoints, one after the other, and
 // measures from the return of each write to the answer that has the new one.
-func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s sizes, put putFunc) (times []time.Duration, err error) {
+func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, put putFunc) (times []time.Duration, err error) {
 	a, err := newAsker(server)
 	if err != nil {
 		return nil, err
@@ -185,12 +195,12 @@ func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s sizes,
 	defer a.close()
 	for range b.changes {
 		b.changed++
-		i, address := b.changed%s.headless, nth(changedIPs, b.changed)
-		if err := put(ctx, change(s.headlessSlice(i), address)); err != nil {
+		i, address := b.changed%s.Services[synthetic.Headless], synthetic.Nth(changedIPs, b.changed)
+		if err := put(ctx, change(s.Slices(synthetic.Headless, i)[0], address)); err != nil {
 			return nil, err
 		}
 		began := time.Now()
-		if err := a.until(ctx, fact{s.headlessName(i), address}); err != nil {
+		if err := a.until(ctx, fact{s.DNSName(synthetic.Headless, i), address}); err != nil {
 			return nil, err
 		}
 		times = append(times, time.Since(began))
@@ -199,7 +209,7 @@ func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s sizes,
 }
 
 // timeInStorm does so while others change.
-func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s sizes, pace time.Duration, put putFunc) (times []time.Duration, rate float64, err error) {
+func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, pace time.Duration, put putFunc) (times []time.Duration, rate float64, err error) {
 	stop := storm(ctx, s, pace, put)
 	const before = time.Second
 	time.Sleep(before)
@@ -211,12 +221,12 @@ func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s sizes,
 // withoutAPI stops the API server and measures what starts without it are like.
 func (b *bench) withoutAPI(ctx context.Context, h *half) error {
 	// It is to have a snapshot of the cluster.
-	server, err := b.contenders[oursWarm].start(b.api.Kubeconfig())
+	server, err := b.contenders[oursWarm].on(b.api.Kubeconfig()).Start()
 	if err != nil {
 		return err
 	}
-	err = server.waitReady(ctx)
-	server.stop()
+	err = server.WaitReady(ctx)
+	server.Stop()
 	if err != nil {
 		return err
 	}
@@ -227,7 +237,7 @@ func (b *bench) withoutAPI(ctx context.Context, h *half) error {
 				h.rounds[place] = append(h.rounds[place], new(round))
 			}
 			b.log.Info("starting without the api", "round", n+1, "of", c.name)
-			if err := b.startWithoutAPI(c, h.sizes, h.rounds[place][n]); err != nil {
+			if err := b.startWithoutAPI(c, h.cluster, h.rounds[place][n]); err != nil {
 				return err
 			}
 		}
@@ -238,14 +248,14 @@ func (b *bench) withoutAPI(ctx context.Context, h *half) error {
 // watched is how long a start without the API is watched.
 const watched = 5 * time.Second
 
-func (b *bench) startWithoutAPI(c *contender, s sizes, r *round) error {
+func (b *bench) startWithoutAPI(c contender, s *synthetic.Cluster, r *round) error {
 	began := time.Now()
-	server, err := c.start(b.api.Kubeconfig())
+	server, err := c.on(b.api.Kubeconfig()).Start()
 	if err != nil {
 		return err
 	}
-	defer server.stop()
-	m, err := startMetronome(server.dns, s.facts()[0], 10*time.Millisecond)
+	defer server.Stop()
+	m, err := startMetronome(server.DNS, facts(s)[0], 10*time.Millisecond)
 	if err != nil {
 		return err
 	}

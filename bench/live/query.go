@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
+	"portolan.dev/portolan/bench/synthetic"
 	"portolan.dev/portolan/internal/dnswire"
 )
 
@@ -22,6 +24,17 @@ type fact struct {
 
 // query is what asks for a fact's name, and what is in answers that say it.
 type query struct{ wire, want []byte }
+
+// facts are true when all is loaded: the last of Services and Pods.
+func facts(c *synthetic.Cluster) (all []fact) {
+	last := c.Services[synthetic.ClusterIP] - 1
+	all = append(all, fact{c.DNSName(synthetic.ClusterIP, last), c.ClusterIP(last)})
+	if c.Pods > 0 {
+		p := c.Pod(c.Pods - 1)
+		all = append(all, fact{strings.ReplaceAll(p.Status.PodIP, ".", "-") + "." + p.Namespace + ".pod." + synthetic.Domain, netip.MustParseAddr(p.Status.PodIP)})
+	}
+	return all
+}
 
 func (f fact) query() (*query, error) {
 	wire, err := dnswire.NewQuery(dnswire.Question{Name: f.name, Type: dnswire.TypeA, UDPSize: 1232})

@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/bench/synthetic"
 )
 
 // figure is one number of each round, and how it is written.
@@ -55,43 +57,24 @@ func rows() (all []row) {
 		row{"changes in the stream", func(r *round) float64 { return r.streamRate }, "/s", 0})
 }
 
-// spread is the median of a figure over the rounds, and between what it was.
-type spread struct{ median, least, most float64 }
-
-func over(rounds []*round, f figure) spread {
+func over(rounds []*round, f figure) rig.Spread {
 	var values []float64
 	for _, r := range rounds {
 		values = append(values, f(r))
 	}
-	slices.Sort(values)
-	return spread{values[len(values)/2], values[0], values[len(values)-1]}
-}
-
-func (s spread) String() string {
-	return fmt.Sprintf("%s (%s to %s)", short(s.median), short(s.least), short(s.most))
-}
-
-// short writes three digits or so.
-func short(f float64) string {
-	switch {
-	case f < 1:
-		return fmt.Sprintf("%.2f", f)
-	case f < 100:
-		return fmt.Sprintf("%.1f", f)
-	}
-	return fmt.Sprintf("%.0f", f)
+	return rig.Over(values)
 }
 
 func markdown(s *settings, halves []*half) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "CoreDNS 1.15.0 and Portolan at %s, %d rounds, %d changes each, medians (least to most). %s;", s.commit, s.rounds, s.changes, s.machine)
-	var others []float64
+	var all []float64
 	for _, h := range halves {
-		others = append(others, h.others...)
+		all = append(all, h.others...)
 	}
-	slices.Sort(others)
+	others := rig.Over(all)
 	fmt.Fprintf(&b, " processors in use by others while all of this was idle: %.0f%% (%.0f%% to %.0f%%).\n\n",
-		100*others[len(others)/2], 100*others[0], 100*others[len(others)-1])
+		100*others.Median, 100*others.Least, 100*others.Most)
 	b.WriteString("| | CoreDNS | Portolan | Portolan/CoreDNS | goal | |\n|---|---|---|---|---|---|\n")
 	for _, h := range halves {
 		h.write(&b)
@@ -101,43 +84,33 @@ func markdown(s *settings, halves []*half) string {
 
 func (h *half) write(b *strings.Builder) {
 	fmt.Fprintf(b, "| **%d Services of %d endpoints, %d headless of %d, %d Pods** | | | | | |\n",
-		h.sizes.services, clusterIPEndpoints, h.sizes.headless, headlessEndpoints, h.sizes.pods)
+		h.cluster.Services[synthetic.ClusterIP], synthetic.ClusterIP.Endpoints(), h.cluster.Services[synthetic.Headless], synthetic.Headless.Endpoints(), h.cluster.Pods)
 	for _, r := range rows() {
 		their, our := over(h.rounds[theirs], r.of), over(h.rounds[ours], r.of)
-		ratio := our.median / their.median
+		ratio := our.Median / their.Median
 		goal, met := "", ""
 		if r.goal > 0 {
-			goal, met = fmt.Sprintf("≤ %.2f", r.goal), "missed"
-			if ratio <= r.goal {
-				met = "met"
-			}
+			goal, met = fmt.Sprintf("≤ %.2f", r.goal), rig.Met(ratio <= r.goal)
 		}
 		fmt.Fprintf(b, "| %s, %s | %s | %s | %.2f | %s | %s |\n", r.what, r.unit, their, our, ratio, goal, met)
 	}
 	first := func(r *round) [outcomes]int { return r.firstSecond }
 	apiDown := func(r *round) [outcomes]int { return r.withoutAPI }
 	fmt.Fprintf(b, "| first second, a query each ms | %s | %s | | no denial | %s |\n",
-		tell(h.rounds[theirs], first), tell(h.rounds[ours], first), metIf(neverWrong(h.rounds[ours], first)))
+		tell(h.rounds[theirs], first), tell(h.rounds[ours], first), rig.Met(neverWrong(h.rounds[ours], first)))
 	fmt.Fprintf(b, "| start without the API, %s, a query each 10 ms | %s | %s | | no denial | %s |\n", watched,
-		tell(h.rounds[theirs], apiDown), tell(h.rounds[ours], apiDown), metIf(neverWrong(h.rounds[ours], apiDown) && neverWrong(h.rounds[oursWarm], apiDown)))
+		tell(h.rounds[theirs], apiDown), tell(h.rounds[ours], apiDown), rig.Met(neverWrong(h.rounds[ours], apiDown) && neverWrong(h.rounds[oursWarm], apiDown)))
 	warm := over(h.rounds[oursWarm], func(r *round) float64 { return milliseconds(r.withoutAPIAnswers) })
 	fmt.Fprintf(b, "| the same, with a snapshot | has none | %s | | | |\n", tell(h.rounds[oursWarm], apiDown))
-	fmt.Fprintf(b, "| until its first right answer, ms | never | %s | | ≤ 1000 | %s |\n", warm, metIf(warm.least > 0 && warm.most <= 1000))
-}
-
-func metIf(met bool) string {
-	if met {
-		return "met"
-	}
-	return "missed"
+	fmt.Fprintf(b, "| until its first right answer, ms | never | %s | | ≤ 1000 | %s |\n", warm, rig.Met(warm.Least > 0 && warm.Most <= 1000))
 }
 
 // tell says in words what became of queries, medians over the rounds.
 func tell(rounds []*round, of func(*round) [outcomes]int) string {
 	var parts []string
 	for o, name := range []string{noReply: "no reply", right: "right", servFail: "SERVFAIL", nxDomain: "NXDOMAIN", without: "answer without the address", otherwise: "another code"} {
-		if s := over(rounds, func(r *round) float64 { return float64(of(r)[o]) }); s.most > 0 {
-			parts = append(parts, fmt.Sprintf("%s %.0f (%.0f to %.0f)", name, s.median, s.least, s.most))
+		if s := over(rounds, func(r *round) float64 { return float64(of(r)[o]) }); s.Most > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.0f (%.0f to %.0f)", name, s.Median, s.Least, s.Most))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -145,24 +118,5 @@ func tell(rounds []*round, of func(*round) [outcomes]int) string {
 
 // neverWrong tells whether nobody was told that the name has no address.
 func neverWrong(rounds []*round, of func(*round) [outcomes]int) bool {
-	return over(rounds, func(r *round) float64 { return float64(of(r)[nxDomain] + of(r)[without]) }).most == 0
-}
-
-// Marks in Markdown, between which the table is put.
-const (
-	beginMark = "<!-- live: begin -->\n"
-	endMark   = "<!-- live: end -->\n"
-)
-
-func writeInto(file, table string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := strings.Cut(string(text), beginMark)
-	_, after, ended := strings.Cut(rest, endMark)
-	if !ok || !ended {
-		return fmt.Errorf("%s: the marks %q and %q are not both there", file, beginMark, endMark)
-	}
-	return os.WriteFile(file, []byte(before+beginMark+table+endMark+after), 0o644)
+	return over(rounds, func(r *round) float64 { return float64(of(r)[nxDomain] + of(r)[without]) }).Most == 0
 }

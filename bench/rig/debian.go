@@ -1,0 +1,74 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Debian gives the path of a program of a Debian package: where the system has
+// it, or out of the package and those that it needs, which are fetched into the
+// user's cache directory. Nothing is installed. Libraries says where its
+// libraries are, as LD_LIBRARY_PATH; empty is where the system looks.
+func (w *Workshop) Debian(ctx context.Context, pkg, program string) (path, libraries string, err error) {
+	for _, dir := range []string{"/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
+			return path, "", nil
+		}
+	}
+	root := filepath.Join(w.cache, "debian-"+pkg)
+	path = filepath.Join(root, "usr/sbin", program)
+	if _, err := os.Stat(path); err != nil {
+		w.log.Info("fetching a Debian package", "package", pkg)
+		if err := fetchDebian(ctx, pkg, root); err != nil {
+			return "", "", fmt.Errorf("fetch package %s: %w", pkg, err)
+		}
+	}
+	var dirs []string
+	for _, pattern := range []string{"usr/lib/*-linux-gnu", "lib/*-linux-gnu"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return "", "", err
+		}
+		dirs = append(dirs, found...)
+	}
+	return path, strings.Join(dirs, ":"), nil
+}
+
+// fetchDebian unpacks a package, and those that it needs and the system lacks.
+func fetchDebian(ctx context.Context, pkg, root string) error {
+	plan, err := output(exec.CommandContext(ctx, "apt-get", "--simulate", "--no-install-recommends", "install", pkg))
+	if err != nil {
+		return err
+	}
+	part, err := os.MkdirTemp(filepath.Dir(root), "debian-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(part)
+	download := exec.CommandContext(ctx, "apt-get", "download")
+	for _, line := range regexp.MustCompile(`(?m)^Inst (\S+)`).FindAllStringSubmatch(plan, -1) {
+		download.Args = append(download.Args, line[1])
+	}
+	download.Dir = part
+	if _, err := output(download); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(part, "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if _, err := output(exec.CommandContext(ctx, "dpkg-deb", "--extract", file, part)); err != nil {
+			return err
+		}
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	return os.Rename(part, root)
+}

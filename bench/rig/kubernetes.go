@@ -1,0 +1,42 @@
+package rig
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+)
+
+// Portolan serves DNS and readiness as all contenders do; flags say from where.
+func Portolan(binary, log string, flags ...string) *Contender {
+	return &Contender{Name: "Portolan", Ready: OverHTTP("/readyz"), Log: log,
+		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
+			args := []string{"serve", "--listen", ports[0].String(), "--admin", ports[1].String()}
+			return exec.Command(binary, append(args, flags...)...), nil
+		}}
+}
+
+// corefile is what serves the same as Portolan does by itself.
+const corefile = `cluster.local:%[1]d in-addr.arpa:%[1]d ip6.arpa:%[1]d {
+	bind 127.0.0.1
+	kubernetes cluster.local in-addr.arpa ip6.arpa {
+		kubeconfig %[2]s
+		pods verified
+	}
+	ready %[3]s
+	health %[4]s
+	prometheus %[5]s
+	%[6]s
+}
+`
+
+// CoreDNS reads a cluster that a kubeconfig file names; plugins are lines for
+// its Corefile. Its files have names that begin with files.
+func CoreDNS(binary, files, kubeconfig, plugins string) *Contender {
+	return &Contender{Name: "CoreDNS", Ready: OverHTTP("/ready"), Log: files + ".log",
+		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
+			file := files + ".corefile"
+			text := fmt.Sprintf(corefile, ports[0].Port(), kubeconfig, ports[1], ports[2], ports[3], plugins)
+			return exec.Command(binary, "-conf", file), os.WriteFile(file, []byte(text), 0o600)
+		}}
+}

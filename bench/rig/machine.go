@@ -1,0 +1,44 @@
+package rig
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DescribeMachine says in general words where this was measured.
+func DescribeMachine() string {
+	var name unix.Utsname
+	_ = unix.Uname(&name) // never fails
+	load, _ := os.ReadFile("/proc/loadavg")
+	minutes := strings.Fields(string(load) + " ? ? ?")
+	return fmt.Sprintf("%d cores (%s), Linux %s, %s, load average before the start %s",
+		runtime.NumCPU(), runtime.GOARCH, unix.ByteSliceToString(name.Release[:]), runtime.Version(), strings.Join(minutes[:3], " "))
+}
+
+// OtherLoad waits, and gives which part of the processors was in use meanwhile.
+func OtherLoad(wait time.Duration) float64 {
+	before := ReadUsage()
+	time.Sleep(wait)
+	now := ReadUsage()
+	return float64(now.Used-before.Used) / float64(now.All-before.All)
+}
+
+// Usage is the time of all processors since the machine started, to 10 ms; what
+// of it was used, so neither idle nor waiting for a disk; and what of that the
+// host took for other machines (proc(5)).
+type Usage struct{ All, Used, Stolen time.Duration }
+
+// ReadUsage reads it.
+func ReadUsage() Usage {
+	const tick = 10 * time.Millisecond // USER_HZ
+	var user, nice, system, idle, wait, irq, softirq, steal time.Duration
+	stat, _ := os.ReadFile("/proc/stat")
+	_, _ = fmt.Sscanf(string(stat), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &softirq, &steal)
+	used := user + nice + system + irq + softirq + steal
+	return Usage{All: tick * (used + idle + wait), Used: tick * used, Stolen: tick * steal}
+}

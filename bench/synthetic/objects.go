@@ -1,0 +1,211 @@
+// Package synthetic makes the objects of a Kubernetes cluster of any size, the
+// same ones each time, and writes them to an API server or into a file.
+package synthetic
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Domain is the cluster's.
+const Domain = "cluster.local."
+
+// Cluster says how many objects of each kind there are.
+type Cluster struct {
+	Namespaces int // at least 1
+	Services   [Kinds]int
+	Pods       int
+}
+
+// Kind is what all Services of one kind have in common.
+type Kind int
+
+// The kinds of Services.
+const (
+	ClusterIP Kind = iota // with a cluster IP, and 3 endpoints
+	Headless              // headless, 20 endpoints
+	Single                // headless, 1 endpoint
+	Wide                  // headless, 500 endpoints
+	Kinds
+)
+
+// Endpoints is how many endpoints each Service has.
+func (k Kind) Endpoints() int { return [Kinds]int{3, 20, 1, 500}[k] }
+
+func (k Kind) prefix() string { return [Kinds]string{"svc", "headless", "single", "wide"}[k] }
+
+// Where the addresses begin.
+const (
+	clusterIPs = "10.100.0.0" // in the control plane's range
+	podIPs     = "10.128.0.0"
+)
+
+func (k Kind) endpointIPs() string {
+	return [Kinds]string{"10.160.0.0", "10.176.0.0", "10.184.0.0", "10.188.0.0"}[k]
+}
+
+// Nth is the IPv4 address that is n after base.
+func Nth(base string, n int) netip.Addr {
+	b := netip.MustParseAddr(base).As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
+	return netip.AddrFrom4(b)
+}
+
+// ServiceName is the name in the API of the i-th Service of a kind.
+func (c *Cluster) ServiceName(k Kind, i int) string { return fmt.Sprintf("%s-%05d", k.prefix(), i) }
+
+// NamespaceName is that of the i-th object of whatever kind.
+func (c *Cluster) NamespaceName(i int) string { return fmt.Sprintf("ns-%03d", i%c.Namespaces) }
+
+// DNSName is the name in DNS of the i-th Service of a kind.
+func (c *Cluster) DNSName(k Kind, i int) string {
+	return c.ServiceName(k, i) + "." + c.NamespaceName(i) + ".svc." + Domain
+}
+
+// ClusterIP is the address of the i-th Service that has one.
+func (c *Cluster) ClusterIP(i int) netip.Addr { return Nth(clusterIPs, i) }
+
+// EndpointIP is the address of endpoint e of the i-th Service of a kind.
+func (c *Cluster) EndpointIP(k Kind, i, e int) netip.Addr {
+	return Nth(k.endpointIPs(), i*k.Endpoints()+e)
+}
+
+// Namespace is the i-th one.
+func (c *Cluster) Namespace(i int) *corev1.Namespace {
+	return &corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: c.NamespaceName(i)}}
+}
+
+// Service is the i-th Service of a kind. The last one of all is the last in the
+// API's order, too, if their number is a multiple of Namespaces.
+func (c *Cluster) Service(k Kind, i int) *corev1.Service {
+	const port = 80
+	o := &corev1.Service{TypeMeta: typeMeta("v1", "Service"), ObjectMeta: c.meta(i, c.ServiceName(k, i))}
+	o.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceTypeClusterIP, ClusterIP: corev1.ClusterIPNone,
+		Selector: map[string]string{"app": "app"},
+		Ports:    []corev1.ServicePort{{Name: "http", Port: port, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(port)}},
+	}
+	if k == ClusterIP {
+		o.Spec.ClusterIP = c.ClusterIP(i).String()
+	}
+	o.Spec.ClusterIPs = []string{o.Spec.ClusterIP}
+	return o
+}
+
+// maxInSlice is how many endpoints Kubernetes' controller puts into one slice.
+const maxInSlice = 100
+
+// Slices are the EndpointSlices of the i-th Service of a kind, as Kubernetes'
+// controller writes them.
+func (c *Cluster) Slices(k Kind, i int) (all []*discoveryv1.EndpointSlice) {
+	for first := 0; first < k.Endpoints(); first += maxInSlice {
+		all = append(all, c.slice(k, i, first, min(first+maxInSlice, k.Endpoints())))
+	}
+	return all
+}
+
+func (c *Cluster) slice(k Kind, i, first, end int) *discoveryv1.EndpointSlice {
+	service := c.ServiceName(k, i)
+	o := &discoveryv1.EndpointSlice{
+		TypeMeta: typeMeta("discovery.k8s.io/v1", "EndpointSlice"), AddressType: discoveryv1.AddressTypeIPv4,
+		ObjectMeta: c.meta(i, fmt.Sprintf("%s-x%dk2p", service, first/maxInSlice)),
+	}
+	o.Labels = map[string]string{
+		discoveryv1.LabelServiceName: service, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+	}
+	o.Ports = []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(80)), Protocol: new(corev1.ProtocolTCP)}}
+	for e := first; e < end; e++ {
+		o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{c.EndpointIP(k, i, e).String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+			NodeName:   new(nodeName(i + e)),
+			TargetRef: &corev1.ObjectReference{
+				Kind: "Pod", Namespace: o.Namespace, Name: fmt.Sprintf("%s-5d4f8c7b9-%05x", service, e),
+				UID: types.UID(fmt.Sprintf("5f1c6d3e-0000-4000-8000-%06x%06x", i, e)),
+			},
+		})
+	}
+	return o
+}
+
+// Pod is the i-th Pod, running. No Service selects it.
+func (c *Cluster) Pod(i int) *corev1.Pod {
+	o := &corev1.Pod{TypeMeta: typeMeta("v1", "Pod"), ObjectMeta: c.meta(i, fmt.Sprintf("pod-%06d-5d4f8c7b9-x7k2p", i))}
+	o.Labels = map[string]string{"app": "app", "pod-template-hash": "5d4f8c7b9"}
+	o.Spec = corev1.PodSpec{NodeName: nodeName(i), Containers: []corev1.Container{{Name: "main", Image: "registry.example/app:1"}}}
+	address := Nth(podIPs, i).String()
+	o.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}
+	return o
+}
+
+// AllNamespaces are all Namespaces.
+func (c *Cluster) AllNamespaces() iter.Seq[*corev1.Namespace] {
+	return func(yield func(*corev1.Namespace) bool) {
+		for i := range c.Namespaces {
+			if !yield(c.Namespace(i)) {
+				return
+			}
+		}
+	}
+}
+
+// AllServices are the Services of all kinds.
+func (c *Cluster) AllServices() iter.Seq[*corev1.Service] {
+	return func(yield func(*corev1.Service) bool) {
+		for k, i := range c.each() {
+			if !yield(c.Service(k, i)) {
+				return
+			}
+		}
+	}
+}
+
+// AllSlices are the EndpointSlices of all Services.
+func (c *Cluster) AllSlices() iter.Seq[*discoveryv1.EndpointSlice] {
+	return func(yield func(*discoveryv1.EndpointSlice) bool) {
+		for k, i := range c.each() {
+			for _, o := range c.Slices(k, i) {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// each is every Service: its kind, and which one of that it is.
+func (c *Cluster) each() iter.Seq2[Kind, int] {
+	return func(yield func(Kind, int) bool) {
+		for k, n := range c.Services {
+			for i := range n {
+				if !yield(Kind(k), i) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (c *Cluster) meta(i int, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: c.NamespaceName(i), Name: name}
+}
+
+func typeMeta(version, kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: version, Kind: kind}
+}
+
+func nodeName(i int) string {
+	const nodes = 100
+	return fmt.Sprintf("node-%02d", i%nodes)
+}

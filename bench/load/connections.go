@@ -1,0 +1,84 @@
+package load
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// connectionLoop asks each query on a connection of its own, as many at once as
+// there are sockets.
+func (g *generator) connectionLoop() (first, last *moment, err error) {
+	calls := make([]*socket, g.Sockets)
+	for i := range calls {
+		calls[i] = &socket{newBook(1), &tcp{buffer: make([]byte, 1<<16), fd: -1}}
+		if err := g.reconnect(calls[i], 0); err != nil {
+			return nil, nil, g.errorAt(err)
+		}
+	}
+	return g.measured(func(now time.Duration) error {
+		for _, c := range calls {
+			if err := g.follow(c, now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// follow goes on with a connection: when its query is answered or lost, the
+// next one begins.
+func (g *generator) follow(c *socket, now time.Duration) error {
+	if _, err := c.send(nil); err != nil { // what waited for the connection
+		return g.errorAt(err)
+	}
+	if _, err := g.hear(c); err != nil {
+		return err
+	}
+	g.lost += c.expire(now)
+	if c.waiting > 0 {
+		return nil
+	}
+	return g.reconnect(c, now)
+}
+
+// reconnect ends the connection, makes another one and asks on it.
+func (g *generator) reconnect(c *socket, now time.Duration) error {
+	t := c.carrier.(*tcp)
+	if t.fd >= 0 {
+		if err := unix.Close(t.fd); err != nil {
+			return err
+		}
+	}
+	t.unsent, t.received = t.unsent[:0], nil
+	var err error
+	if t.fd, err = g.dialFrom(); err != nil {
+		return err
+	}
+	return g.ask(c, 1, now)
+}
+
+// dialFrom connects from one of many loopback addresses, so that there are
+// enough ports for connections that ended a moment ago.
+func (g *generator) dialFrom() (fd int, err error) {
+	const sources = 64
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
+		return 0, err
+	}
+	source := unix.SockaddrInet4{Addr: [4]byte{127, 0, 1, byte(1 + g.next%sources)}}
+	if err := unix.Bind(fd, &source); err != nil {
+		return 0, err
+	}
+	// The queue of a server that accepts slowly is not to hold up the others.
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return 0, err
+	}
+	if err := g.connect(fd); err != unix.EINPROGRESS {
+		return 0, err
+	}
+	return fd, nil
+}

@@ -1,0 +1,35 @@
+// Command generator is package load as a process of its own: it reads a
+// configuration on standard input and writes the result on standard output,
+// both in JSON.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"portolan.dev/portolan/bench/load"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "load:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	debug.SetGCPercent(-1) // a run makes no garbage to speak of
+	runtime.LockOSThread()
+	var c load.Config
+	if err := json.NewDecoder(os.Stdin).Decode(&c); err != nil {
+		return err
+	}
+	r, err := load.Run(&c)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}

@@ -1,0 +1,211 @@
+// Package load asks a DNS server queries, in closed loop as fast as it answers,
+// or in open loop at a fixed rate, from one thread.
+//
+// It never sleeps while it measures, so that no server is charged for waking
+// it; the queries are in wire form from the start, and many go and come with
+// one system call.
+package load
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"portolan.dev/portolan/bench/rig"
+)
+
+// Transport is how queries get to the server.
+type Transport string
+
+// The transports.
+const (
+	UDP         Transport = "UDP"
+	TCP         Transport = "TCP, pipelined"
+	Connections Transport = "TCP, a connection per query" // in closed loop only
+)
+
+// Config says what to ask whom.
+type Config struct {
+	Server    netip.AddrPort
+	Transport Transport
+	// Sockets is how many of them there are on the client's side.
+	Sockets int
+	// Window is how many queries are asked and not answered, in closed loop.
+	Window int
+	// Rate is how many queries are asked in a second, in open loop; 0 is
+	// closed loop.
+	Rate int
+	// Warm is how long is asked before the measurement, and Duration its length.
+	Warm, Duration time.Duration
+	// Queries is a file that WriteQueries wrote. They are asked in turn.
+	Queries string
+	// Processes are those of the server, on this machine.
+	Processes []int
+}
+
+// Result is what was measured.
+type Result struct {
+	Elapsed   time.Duration
+	Answered  int
+	Lost      int // not answered within a second
+	RCodes    [16]int
+	Truncated int
+	Octets    int // of answers
+	// ServerTime is the processor time of the server's processes.
+	ServerTime time.Duration
+	// OwnTime is the processor time of this process.
+	OwnTime time.Duration
+	// Others is which part of all processors others used.
+	Others float64
+	// P50 and P99 are how long answers took, in open loop: from the moment
+	// that the query was due. They are 0 when no slice was quiet.
+	P50, P99 time.Duration
+	// Slices are those parts of an open loop, of a tenth of a second each, and
+	// Quiet those of them whose answers are in P50 and P99: neither in them
+	// nor just before did the host take time from this machine.
+	Slices, Quiet int
+}
+
+// patience is how long an answer is waited for.
+const patience = time.Second
+
+// generator is one run.
+type generator struct {
+	*Config
+	began   time.Time // when the sockets were open
+	queries [][]byte
+	next    int // query
+	counts
+	slicer slicer // of open loops
+
+	asking  [][]byte             // queries that are being asked
+	hearing *book                // of the socket that is being heard
+	heardAt time.Duration        // that moment, once it was taken
+	note    func(message []byte) // made once, since it would be garbage each time
+}
+
+// counts are what is counted while it runs.
+type counts struct {
+	answered, lost    int
+	rcodes            [16]int
+	truncated, octets int
+}
+
+// moment is what is read when the measurement begins and when it ends.
+type moment struct {
+	at, server, own time.Duration
+	usage           rig.Usage
+	counts
+}
+
+// Run asks, and blocks until it is done.
+func Run(c *Config) (*Result, error) {
+	queries, err := readQueries(c.Queries)
+	if err != nil {
+		return nil, err
+	}
+	g := &generator{Config: c, queries: queries, asking: make([][]byte, 0, batch)}
+	g.note = g.noteMessage
+	loop := g.closedLoop
+	if c.Rate > 0 {
+		loop = g.openLoop
+	}
+	if c.Transport == Connections {
+		loop = g.connectionLoop
+	}
+	first, last, err := loop()
+	if err != nil {
+		return nil, err
+	}
+	return g.result(first, last), nil
+}
+
+func (g *generator) result(first, last *moment) *Result {
+	r := &Result{
+		Elapsed: last.at - first.at, ServerTime: last.server - first.server, OwnTime: last.own - first.own,
+		Answered: last.answered - first.answered, Lost: g.lost - first.lost,
+		Truncated: last.truncated - first.truncated, Octets: last.octets - first.octets,
+	}
+	used := last.usage.Used - first.usage.Used - r.ServerTime - r.OwnTime
+	r.Others = max(0, float64(used)/float64(last.usage.All-first.usage.All))
+	for i := range r.RCodes {
+		r.RCodes[i] = last.rcodes[i] - first.rcodes[i]
+	}
+	r.P50, r.P99, r.Slices, r.Quiet = quantile(g.slicer.kept, .5), quantile(g.slicer.kept, .99), g.slicer.ended, g.slicer.quiet
+	return r
+}
+
+// now is the time since queries are asked.
+func (g *generator) now() time.Duration { return time.Since(g.began) }
+
+func (g *generator) look() (*moment, error) {
+	server, err := rig.ProcessorTime(g.Processes)
+	if err != nil {
+		return nil, err
+	}
+	own, err := rig.ProcessorTime([]int{0})
+	return &moment{g.now(), server, own, rig.ReadUsage(), g.counts}, err
+}
+
+// measured runs pass again and again: first to warm up, then for as long as is
+// measured.
+func (g *generator) measured(pass func(now time.Duration) error) (first, last *moment, err error) {
+	g.began = time.Now()
+	for {
+		now := g.now()
+		switch {
+		case first == nil && now >= g.Warm:
+			if first, err = g.look(); err != nil {
+				return nil, nil, err
+			}
+		case now >= g.Warm+g.Duration:
+			last, err = g.look()
+			return first, last, err
+		}
+		if err := pass(now); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// take is the next query. Its ID is still to be written.
+func (g *generator) take() []byte {
+	q := g.queries[g.next]
+	g.next++
+	if g.next == len(g.queries) {
+		g.next = 0
+	}
+	return q
+}
+
+// untake gives the last n queries back.
+func (g *generator) untake(n int) {
+	g.next = (g.next - n + len(g.queries)) % len(g.queries)
+}
+
+const (
+	headerLen = 12 // RFC 1035, section 4.1.1
+	minQuery  = headerLen + 1
+)
+
+// count counts an answer.
+func (g *generator) count(answer []byte) {
+	const truncated = 0x02
+	g.answered++
+	g.rcodes[answer[3]&0xf]++
+	g.octets += len(answer)
+	if answer[2]&truncated != 0 {
+		g.truncated++
+	}
+}
+
+// isAnswer tells whether a message is a response at all.
+func isAnswer(message []byte) bool {
+	const response = 0x80
+	return len(message) >= headerLen && message[2]&response != 0
+}
+
+// errorAt says of which server an error is.
+func (g *generator) errorAt(err error) error {
+	return fmt.Errorf("%s, %s: %w", g.Server, g.Transport, err)
+}

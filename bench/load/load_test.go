@@ -1,0 +1,289 @@
+package load
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// someQueries are queries as the generator needs them: a header, and a question
+// that is their number.
+func someQueries(n int) (queries [][]byte) {
+	for i := range n {
+		queries = append(queries, binary.BigEndian.AppendUint16(make([]byte, headerLen), uint16(i)))
+	}
+	return queries
+}
+
+func queryFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "queries")
+	if err := WriteQueries(file, someQueries(2*batch)); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestQueriesComeBack(t *testing.T) {
+	got, err := readQueries(queryFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := someQueries(2 * batch); !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("readQueries gives %d queries, not the %d that were written", len(got), len(want))
+	}
+}
+
+func TestReadQueriesRefuses(t *testing.T) {
+	for what, content := range map[string][]byte{
+		"too few":   {0, 13, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"cut off":   {0, 13, 0},
+		"no header": {0, 1, 0},
+	} {
+		file := filepath.Join(t.TempDir(), "queries")
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readQueries(file); err == nil {
+			t.Errorf("readQueries accepts a file with %s", what)
+		}
+	}
+}
+
+// A server that answers all, but says NXDOMAIN to every fourth question.
+func answer(message []byte) {
+	message[2] |= 0x80
+	if message[headerLen+1]%4 == 0 {
+		message[3] |= 3
+	}
+}
+
+func serveUDP(t *testing.T) netip.AddrPort {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		buf := make([]byte, 512)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			answer(buf[:n])
+			_, _ = conn.WriteToUDPAddrPort(buf[:n], from)
+		}
+	}()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+func serveTCP(t *testing.T) netip.AddrPort {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serveConn(conn)
+		}
+	}()
+	return listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+func serveConn(conn net.Conn) {
+	defer conn.Close()
+	const frame = 2 + headerLen + 2
+	buf := make([]byte, frame)
+	for {
+		if _, err := io.ReadFull(conn, buf); err != nil {
+			return
+		}
+		answer(buf[2:])
+		if _, err := conn.Write(buf); err != nil {
+			return
+		}
+	}
+}
+
+func TestRun(t *testing.T) {
+	udp, tcp := serveUDP(t), serveTCP(t)
+	for what, c := range map[string]Config{
+		"udp, one socket":              {Server: udp, Transport: UDP, Sockets: 1, Window: 8},
+		"udp, more sockets than asked": {Server: udp, Transport: UDP, Sockets: 50, Window: 8},
+		"udp, at a rate":               {Server: udp, Transport: UDP, Sockets: 4, Rate: 1000},
+		"tcp":                          {Server: tcp, Transport: TCP, Sockets: 2, Window: 8},
+		"tcp, at a rate":               {Server: tcp, Transport: TCP, Sockets: 2, Rate: 1000},
+		"connections":                  {Server: tcp, Transport: Connections, Sockets: 2, Window: 2},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c.Warm, c.Duration = 10*time.Millisecond, 200*time.Millisecond
+			c.Queries, c.Processes = queryFile(t), []int{os.Getpid()}
+			r, err := Run(&c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const octets = headerLen + 2
+			if r.Answered == 0 || r.Lost > 0 || r.Octets != octets*r.Answered || r.ServerTime <= 0 {
+				t.Errorf("Run gives %+v", r)
+			}
+			if got := float64(r.RCodes[3]) / float64(r.Answered); got < .2 || got > .3 {
+				t.Errorf("%.2f of the answers are NXDOMAIN, want 0.25", got)
+			}
+			if c.Rate > 0 && (r.Slices == 0 || (r.P50 > 0) != (r.Quiet > 0) || r.P99 < r.P50) {
+				t.Errorf("Run gives %+v", r)
+			}
+		})
+	}
+}
+
+func TestRunSaysThatNobodyListens(t *testing.T) {
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	conn.Close()
+	c := Config{Server: server, Transport: UDP, Sockets: 1, Window: 1, Duration: time.Second, Queries: queryFile(t), Processes: []int{os.Getpid()}}
+	if _, err := Run(&c); err == nil {
+		t.Error("Run gives no error")
+	}
+}
+
+func TestBook(t *testing.T) {
+	b := newBook(2)
+	one, _, _ := b.ask(1)
+	two, _, _ := b.ask(2)
+	if at, ok := b.answer(two); !ok || at != 2 {
+		t.Errorf("answer(%d) = %d, %t", two, at, ok)
+	}
+	if _, ok := b.answer(two); ok {
+		t.Error("an answer counts twice")
+	}
+	if b.waiting != 1 {
+		t.Errorf("%d wait, want 1", b.waiting)
+	}
+	if lost := b.expire(1 + patience); lost != 1 || b.waiting != 0 {
+		t.Errorf("%d lost, %d wait; want 1 and 0", lost, b.waiting)
+	}
+	if _, ok := b.answer(one); ok {
+		t.Error("a lost query is answered")
+	}
+}
+
+// Once all entries are in use, nothing is asked until one of them is lost.
+func TestBookIsFull(t *testing.T) {
+	b := newBook(1)
+	ids := make(map[uint16]bool)
+	for range b.entries {
+		id, _, ok := b.ask(0)
+		if !ok || ids[id] {
+			t.Fatalf("ask gives %d, %t", id, ok)
+		}
+		ids[id] = true
+	}
+	if _, _, ok := b.ask(patience - 1); ok {
+		t.Error("a full book takes another query")
+	}
+	if _, lost, ok := b.ask(patience); !ok || lost != 1 {
+		t.Errorf("%d lost, %t; want 1, true", lost, ok)
+	}
+}
+
+func TestLanes(t *testing.T) {
+	for what, c := range map[string]struct{ sockets, window, lanes int }{
+		"one socket":                  {1, 128, 1},
+		"some":                        {16, 128, 16},
+		"that don't divide":           {100, 128, 100},
+		"more than the window is big": {1000, 128, 128},
+	} {
+		all := lanes(make([]*socket, c.sockets), c.window)
+		window, sockets := 0, 0
+		for _, l := range all {
+			window += l.window
+			sockets += len(l.sockets)
+		}
+		if len(all) != c.lanes || window != c.window || sockets != c.sockets {
+			t.Errorf("%s: %d lanes with a window of %d and %d sockets, want %+v", what, len(all), window, sockets, c)
+		}
+	}
+}
+
+// Slices in which time is stolen, and those behind them, don't count.
+func TestSlicer(t *testing.T) {
+	var s slicer
+	s.begin(0, 0)
+	stolen := s.stolen
+	for i, more := range []time.Duration{0, 1, 0, 0, 0} {
+		stolen += more
+		s.current = append(s.current, time.Duration(i))
+		s.end(time.Duration(i+1)*sliceLength-1, func() time.Duration { t.Fatal("too early"); return 0 })
+		s.end(time.Duration(i+1)*sliceLength, func() time.Duration { return stolen })
+	}
+	if want := []time.Duration{0, 3, 4}; !slices.Equal(s.kept, want) || s.ended != 5 || s.quiet != len(want) {
+		t.Errorf("%d of %d slices, with %v, are quiet; want %v", s.quiet, s.ended, s.kept, want)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	var times []time.Duration
+	for i := range time.Duration(100) {
+		times = append(times, i)
+	}
+	if got := quantile(nil, .5); got != 0 {
+		t.Errorf("quantile of nothing is %d", got)
+	}
+	for q, want := range map[float64]time.Duration{0: 0, .5: 50, .99: 99, 1: 99} {
+		if got := quantile(times, q); got != want {
+			t.Errorf("quantile(%.2f) = %d, want %d", q, got, want)
+		}
+	}
+}
+
+func TestCutFrame(t *testing.T) {
+	message, rest, ok := cutFrame([]byte{0, 2, 'a', 'b', 0, 1})
+	if !ok || string(message) != "ab" || len(rest) != 2 {
+		t.Errorf("cutFrame gives %q, %q, %t", message, rest, ok)
+	}
+	if _, _, ok := cutFrame(rest); ok {
+		t.Error("cutFrame takes half a message")
+	}
+	if _, _, ok := cutFrame(nil); ok {
+		t.Error("cutFrame takes nothing")
+	}
+}
+
+func TestLostConnectionIsAnError(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			conn.Close()
+		}
+	}()
+	c := Config{
+		Server: listener.Addr().(*net.TCPAddr).AddrPort(), Transport: TCP, Sockets: 1, Window: 1,
+		Duration: time.Second, Queries: queryFile(t), Processes: []int{os.Getpid()},
+	}
+	if _, err := Run(&c); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("Run gives %v", err)
+	}
+}

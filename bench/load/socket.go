@@ -1,0 +1,229 @@
+package load
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/bench/mmsg"
+)
+
+// socket is one of the client's, with what was asked on it.
+type socket struct {
+	*book
+	carrier
+}
+
+// carrier sends queries and receives answers, and never waits.
+type carrier interface {
+	// send sends queries whose IDs are set, and says how many it took.
+	send(queries [][]byte) (int, error)
+	// receive calls each for every message that is there, which is good until
+	// the next call.
+	receive(each func(message []byte)) error
+}
+
+func (g *generator) openSockets(most int) (all []*socket, err error) {
+	exchange := newExchange()
+	for range g.Sockets {
+		s := &socket{book: newBook(most)}
+		if g.Transport == UDP {
+			s.carrier, err = g.dialUDP(exchange)
+		} else {
+			s.carrier, err = g.dialTCP()
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// ask asks n queries that are due at a moment.
+func (g *generator) ask(s *socket, n int, at time.Duration) error {
+	queries := g.asking[:0]
+	for range min(n, batch) {
+		q := g.take()
+		id, lost, ok := s.ask(at)
+		g.lost += lost
+		if !ok {
+			g.untake(1)
+			break
+		}
+		binary.BigEndian.PutUint16(q, id)
+		queries = append(queries, q)
+	}
+	if len(queries) == 0 {
+		return nil
+	}
+	sent, err := s.send(queries)
+	for _, q := range queries[sent:] {
+		s.withdraw(binary.BigEndian.Uint16(q))
+	}
+	g.untake(len(queries) - sent)
+	if err != nil {
+		return g.errorAt(err)
+	}
+	return nil
+}
+
+// hear takes the answers that are there. The time is taken once for those that
+// come together.
+func (g *generator) hear(s *socket) (answers int, err error) {
+	if s.waiting == 0 {
+		return 0, nil
+	}
+	before := g.answered
+	g.hearing, g.heardAt = s.book, 0
+	if err := s.receive(g.note); err != nil {
+		return 0, g.errorAt(err)
+	}
+	return g.answered - before, nil
+}
+
+// noteMessage counts a message that came, if it is an answer that is waited for; late
+// ones are counted as lost.
+func (g *generator) noteMessage(message []byte) {
+	if !isAnswer(message) {
+		return
+	}
+	at, ok := g.hearing.answer(binary.BigEndian.Uint16(message))
+	if !ok {
+		return
+	}
+	g.count(message)
+	if g.Rate > 0 && at >= g.Warm {
+		if g.heardAt == 0 {
+			g.heardAt = g.now()
+		}
+		g.slicer.current = append(g.slicer.current, g.heardAt-at)
+	}
+}
+
+// exchange is what all UDP sockets send from and receive into.
+type exchange struct {
+	out, in *mmsg.Messages
+	buffers [batch][4096]byte
+}
+
+func newExchange() *exchange {
+	e := &exchange{out: mmsg.New(batch), in: mmsg.New(batch)}
+	for i := range e.buffers {
+		e.in.SetBuffer(i, e.buffers[i][:])
+	}
+	return e
+}
+
+// udp is a connected UDP socket.
+type udp struct {
+	fd int
+	*exchange
+}
+
+func (g *generator) dialUDP(e *exchange) (*udp, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	const room = 4 << 20 // so that no answer is lost here; the system gives what it may
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, room); err != nil {
+		return nil, err
+	}
+	return &udp{fd, e}, g.connect(fd)
+}
+
+func (g *generator) connect(fd int) error {
+	return unix.Connect(fd, &unix.SockaddrInet4{Port: int(g.Server.Port()), Addr: g.Server.Addr().As4()})
+}
+
+func (u *udp) send(queries [][]byte) (int, error) {
+	for i, q := range queries {
+		u.out.SetBuffer(i, q)
+	}
+	n, err := u.out.Send(u.fd, len(queries), unix.MSG_DONTWAIT)
+	return n, unlessLater(err)
+}
+
+func (u *udp) receive(each func(message []byte)) error {
+	n, err := u.in.Receive(u.fd, unix.MSG_DONTWAIT)
+	for i := range n {
+		each(u.buffers[i][:min(u.in.Len(i), len(u.buffers[i]))])
+	}
+	return unlessLater(err)
+}
+
+// unlessLater forgets errors after which one tries again.
+func unlessLater(err error) error {
+	switch err {
+	case unix.EAGAIN, unix.EINTR, unix.ENOBUFS:
+		return nil
+	}
+	return err
+}
+
+// tcp is a connection that many queries share.
+type tcp struct {
+	fd       int
+	unsent   []byte // the rest of what the system did not take
+	received []byte // the beginning of an answer
+	buffer   []byte
+}
+
+func (g *generator) dialTCP() (*tcp, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return nil, err
+	}
+	const longest = 1<<16 + 2 // a message and its length
+	return &tcp{fd: fd, buffer: make([]byte, 4*longest)}, g.connect(fd)
+}
+
+// send takes all queries, or none while some of those before are not sent; it
+// sends these, too.
+func (t *tcp) send(queries [][]byte) (int, error) {
+	taken := 0
+	if len(t.unsent) == 0 {
+		for _, q := range queries {
+			t.unsent = binary.BigEndian.AppendUint16(t.unsent, uint16(len(q)))
+			t.unsent = append(t.unsent, q...)
+		}
+		taken = len(queries)
+	}
+	if len(t.unsent) == 0 {
+		return taken, nil
+	}
+	n, err := mmsg.Write(t.fd, t.unsent)
+	if err != nil {
+		return taken, unlessLater(err)
+	}
+	t.unsent = append(t.unsent[:0], t.unsent[n:]...)
+	return taken, nil
+}
+
+func (t *tcp) receive(each func(message []byte)) error {
+	free := t.buffer[len(t.received):]
+	n, err := mmsg.Read(t.fd, free)
+	if err != nil {
+		return unlessLater(err)
+	}
+	if n == 0 {
+		return errors.New("the server closed a connection")
+	}
+	rest := t.buffer[:len(t.received)+n]
+	for {
+		message, after, ok := cutFrame(rest)
+		if !ok {
+			break
+		}
+		each(message)
+		rest = after
+	}
+	t.received = t.buffer[:copy(t.buffer, rest)]
+	return nil
+}

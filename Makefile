@@ -1,6 +1,6 @@
 # Short names for what is done often.
 
-.PHONY: build test check fuzz docs bench-live
+.PHONY: build test check fuzz docs bench bench-live
 
 build: ## the binary
 	go build -o portolan ./cmd/portolan
@@ -19,6 +19,9 @@ fuzz: ## each fuzz target in turn, for FUZZTIME
 docs: ## the parts of the docs that tests make
 	go test ./internal/scenario -run Coverage -update
 	go test ./docs -update
+
+bench: ## what a query costs, beside CoreDNS, Knot and NSD, about 25 minutes; docs/bench.md
+	cd bench && go run ./query -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; docs/bench.md
 	cd bench && go run ./live -write ../docs/bench.md $(BENCHFLAGS)

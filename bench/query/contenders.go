@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/bench/synthetic"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// The contenders.
+const (
+	portolan      = "portolan"
+	base          = "base" // another Portolan
+	coreDNS       = "coredns"
+	coreDNSCached = "coredns-cache"
+	knot          = "knot"
+	nsd           = "nsd"
+	echo          = "echo"
+)
+
+// contenderNames are in the order of the tables.
+func contenderNames() []string {
+	return []string{portolan, base, coreDNS, coreDNSCached, knot, nsd, echo}
+}
+
+// entrant is a contender that may start, and its version.
+type entrant struct {
+	*rig.Contender
+	version string
+}
+
+func (b *bench) entrants() map[string]func(context.Context) (*entrant, error) {
+	return map[string]func(context.Context) (*entrant, error){
+		portolan: func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, portolan, b.tree) },
+		base:     func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, base, b.base) },
+		coreDNS:  func(ctx context.Context) (*entrant, error) { return b.coreDNS(ctx, coreDNS, "") },
+		// With the length that installers write.
+		coreDNSCached: func(ctx context.Context) (*entrant, error) { return b.coreDNS(ctx, coreDNSCached, "cache 30") },
+		knot:          func(ctx context.Context) (*entrant, error) { return b.withZones(ctx, theKnot()) },
+		nsd:           func(ctx context.Context) (*entrant, error) { return b.withZones(ctx, theNSD()) },
+		echo:          b.echo,
+	}
+}
+
+// portolanConfig makes reverse zones that end somewhere, and allows UDP answers
+// that are as long as the longest that the workloads ask for.
+const portolanConfig = `podCIDRs: [10.0.0.0/8]
+udpSize: 4096
+`
+
+func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, error) {
+	binary, err := b.workshop.Portolan(ctx, tree, name)
+	if err != nil {
+		return nil, err
+	}
+	return &entrant{rig.Portolan(binary, b.file(name+".log"), b.source...), rig.Commit(ctx, tree)}, nil
+}
+
+func (b *bench) coreDNS(ctx context.Context, name, plugins string) (*entrant, error) {
+	binary, err := b.workshop.CoreDNS(ctx)
+	if err != nil {
+		return nil, err
+	}
+	version, err := versionOf(exec.CommandContext(ctx, binary, "-version"), "CoreDNS-")
+	return &entrant{rig.CoreDNS(binary, b.file(name), b.api.Kubeconfig(), plugins), version}, err
+}
+
+// zoneServer is a server of zone files out of a Debian package of its name.
+type zoneServer struct {
+	name, program string
+	version       string   // flag that makes it print its version
+	run           []string // arguments; the configuration file is the last one
+	// config has the directory and the port; zone, which follows for each one,
+	// a name and a file.
+	config, zone string
+}
+
+// theKnot is Knot DNS for one processor. Whatever else is at its default.
+func theKnot() *zoneServer {
+	return &zoneServer{name: knot, program: "knotd", version: "--version", run: []string{"--config"},
+		zone: "  - domain: %s\n    file: %q\n",
+		config: `server:
+    rundir: %[1]q
+    listen: 127.0.0.1@%[2]d
+    udp-workers: 1
+    tcp-workers: 1
+    background-workers: 1
+    udp-max-payload: 4096
+log:
+  - target: stderr
+    any: warning
+database:
+    storage: %[1]q
+template:
+  - id: default
+    storage: %[1]q
+    zonefile-sync: -1
+    zonefile-load: whole
+    journal-content: none
+zone:
+`}
+}
+
+// theNSD is NSD for one processor, and without the limit of answers for each
+// client that Debian's has.
+func theNSD() *zoneServer {
+	return &zoneServer{name: nsd, program: "nsd", version: "-v", run: []string{"-d", "-c"},
+		zone: "zone:\n    name: %q\n    zonefile: %q\n",
+		config: `server:
+    server-count: 1
+    ip-address: 127.0.0.1@%[2]d
+    do-ip6: no
+    username: ""
+    zonesdir: %[1]q
+    zonelistfile: "%[1]s/zones"
+    xfrdfile: ""
+    xfrdir: %[1]q
+    pidfile: ""
+    database: ""
+    ipv4-edns-size: 4096
+    rrl-ratelimit: 0
+remote-control:
+    control-enable: no
+`}
+}
+
+// withZones makes a contender of a server of zone files.
+func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) {
+	binary, libraries, err := b.workshop.Debian(ctx, z.name, z.program)
+	if err != nil {
+		return nil, err
+	}
+	version, err := versionOf(loading(exec.CommandContext(ctx, binary, z.version), libraries), "version ")
+	if err != nil {
+		return nil, err
+	}
+	command := func(ports []netip.AddrPort) (*exec.Cmd, error) {
+		dir := b.file(z.name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
+		file, config := filepath.Join(dir, "config"), fmt.Sprintf(z.config, dir, ports[0].Port())
+		for _, zone := range b.zones {
+			config += fmt.Sprintf(z.zone, zone.name, zone.file)
+		}
+		return loading(exec.Command(binary, append(z.run, file)...), libraries), os.WriteFile(file, []byte(config), 0o600)
+	}
+	return &entrant{&rig.Contender{Name: z.name, Log: b.file(z.name + ".log"), Command: command, Ready: b.hasLast}, version}, nil
+}
+
+// hasLast asks whether the last Service of all is there.
+func (b *bench) hasLast(_ context.Context, ports []netip.AddrPort) error {
+	k := synthetic.ClusterIP
+	q := query{b.cluster.DNSName(k, b.cluster.Services[k]-1), dnswire.TypeA, noEDNS}
+	r, err := q.ask("udp", ports[0])
+	if err == nil && len(r.Answer) != 1 {
+		err = fmt.Errorf("%s: %s", q, r.Status)
+	}
+	return err
+}
+
+func (b *bench) echo(ctx context.Context) (*entrant, error) {
+	binary, err := b.workshop.Tool(ctx, "echo")
+	if err != nil {
+		return nil, err
+	}
+	return &entrant{&rig.Contender{
+		Name: echo, Log: b.file("echo.log"),
+		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
+			return exec.Command(binary, ports[0].String()), nil
+		},
+		Ready: func(_ context.Context, ports []netip.AddrPort) error {
+			_, err := query{"cluster.local.", dnswire.TypeA, noEDNS}.ask("udp", ports[0])
+			return err
+		},
+	}, ""}, nil
+}
+
+func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
+
+// loading makes a command look for libraries in these directories first.
+func loading(cmd *exec.Cmd, libraries string) *exec.Cmd {
+	if libraries != "" {
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries)
+	}
+	return cmd
+}
+
+// versionOf is what a command prints behind a word, to the end of the line.
+func versionOf(cmd *exec.Cmd, word string) (string, error) {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
+	}
+	_, version, _ := strings.Cut(string(out), word)
+	version, _, _ = strings.Cut(version, "\n")
+	return strings.TrimSuffix(version, "."), nil
+}

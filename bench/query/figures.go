@@ -1,0 +1,90 @@
+package main
+
+import (
+	"time"
+
+	"portolan.dev/portolan/bench/load"
+	"portolan.dev/portolan/bench/rig"
+)
+
+// figure is one number of a sample; ok is false when it has none.
+type figure func(*sample) (number float64, ok bool)
+
+// cost is the processor time of a query, in microseconds.
+func cost(s *sample) (float64, bool) {
+	return microseconds(s.saturated.ServerTime) / float64(s.saturated.Answered), true
+}
+
+// speed is how many thousand queries are answered in a second.
+func speed(s *sample) (float64, bool) { return rate(s.saturated) / 1000, true }
+
+// busy is which part of its processor the server used.
+func busy(s *sample) (float64, bool) {
+	return float64(s.saturated.ServerTime) / float64(s.saturated.Elapsed), true
+}
+
+// octets is the length of an answer.
+func octets(s *sample) (float64, bool) {
+	return float64(s.saturated.Octets) / float64(s.saturated.Answered), true
+}
+
+// p50 and p99 are latencies at the fixed rate, in microseconds.
+func p50(s *sample) (float64, bool) {
+	return steady(s, func(r *load.Result) time.Duration { return r.P50 })
+}
+
+func p99(s *sample) (float64, bool) {
+	return steady(s, func(r *load.Result) time.Duration { return r.P99 })
+}
+
+// steady is a latency, when there were quiet moments to measure it.
+func steady(s *sample, of func(*load.Result) time.Duration) (float64, bool) {
+	if s.steady == nil || s.steady.Quiet == 0 {
+		return 0, false
+	}
+	return microseconds(of(s.steady)), true
+}
+
+// lost is how many queries were not answered, at either rate.
+func lost(s *sample) (float64, bool) {
+	n := s.saturated.Lost
+	if s.steady != nil {
+		n += s.steady.Lost
+	}
+	return float64(n), true
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// over is the spread of a figure over the rounds that have one; ok is false when
+// none has.
+func over(samples []*sample, of figure) (spread rig.Spread, ok bool) {
+	var numbers []float64
+	for _, s := range samples {
+		if n, ok := of(s); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	if len(numbers) == 0 {
+		return rig.Spread{}, false
+	}
+	return rig.Over(numbers), true
+}
+
+// ratio is the spread over the rounds of one's figure divided by the other's in
+// the same round, when the machine was the same; ok is false when no round has
+// both.
+func ratio(one, other []*sample, of figure) (spread rig.Spread, ok bool) {
+	var numbers []float64
+	for i := range min(len(one), len(other)) {
+		a, ours := of(one[i])
+		b, theirs := of(other[i])
+		if ours && theirs && b > 0 {
+			numbers = append(numbers, a/b)
+		}
+	}
+	if len(numbers) == 0 {
+		return rig.Spread{}, false
+	}
+	return rig.Over(numbers), true
+}

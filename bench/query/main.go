@@ -1,0 +1,77 @@
+// Command query measures what a query costs Portolan and its peers, on the same
+// records in one run, and prints tables in Markdown. See docs/bench.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"time"
+
+	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/bench/synthetic"
+)
+
+// settings are what the command line says.
+type settings struct {
+	cluster    synthetic.Cluster
+	rounds     int
+	duration   time.Duration
+	rate       int
+	window     int
+	workloads  string
+	contenders string
+	tree, base string
+	write      string
+}
+
+func main() {
+	var s settings
+	flag.IntVar(&s.cluster.Namespaces, "namespaces", 100, "Namespaces")
+	flag.IntVar(&s.cluster.Services[synthetic.ClusterIP], "services", 10_000, "Services with a cluster IP, 3 endpoints each")
+	flag.IntVar(&s.cluster.Services[synthetic.Headless], "headless", 500, "headless Services, 20 endpoints each")
+	flag.IntVar(&s.cluster.Services[synthetic.Single], "single", 100, "headless Services, 1 endpoint each")
+	flag.IntVar(&s.cluster.Services[synthetic.Wide], "wide", 4, "headless Services, 500 endpoints each")
+	flag.IntVar(&s.rounds, "rounds", 5, "how often everything is measured")
+	flag.DurationVar(&s.duration, "duration", time.Second, "how long each measurement is; there are two for each workload, contender and round")
+	flag.IntVar(&s.rate, "rate", 20_000, "queries in a second at which latency is measured")
+	flag.IntVar(&s.window, "window", 128, "queries under way at once when the processor time is measured")
+	flag.StringVar(&s.workloads, "workloads", "", "only these, with commas between: "+strings.Join(workloadNames(), ","))
+	flag.StringVar(&s.contenders, "contenders", "", "only these, with commas between: "+strings.Join(contenderNames(), ",")+". Without CoreDNS, Portolan reads manifests, and no API server is started")
+	flag.StringVar(&s.tree, "tree", "", "measure the Portolan of the tree in this `DIR` (default: the one this is in)")
+	flag.StringVar(&s.base, "base", "", "measure that of this `DIR`, too, as the contender base")
+	flag.StringVar(&s.write, "write", "", "put the tables into this `FILE`, too, between the marks")
+	flag.Parse()
+	rig.Main(s.run)
+}
+
+func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error {
+	if runtime.NumCPU() < 2 {
+		return errors.New("two processors are needed, one for the server and one for who asks")
+	}
+	if s.rounds < 1 || s.rate < 1 || s.window < 1 {
+		return errors.New("rounds, rate and window are at least 1")
+	}
+	b := &bench{settings: s, log: log, dir: dir, machine: rig.DescribeMachine()}
+	defer b.close()
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	if err := b.agree(); err != nil {
+		return err
+	}
+	results, err := b.measure(ctx)
+	if err != nil {
+		return err
+	}
+	text := b.markdown(results)
+	fmt.Print(text)
+	if s.write != "" {
+		return rig.WriteBetween(s.write, "query", text)
+	}
+	return nil
+}

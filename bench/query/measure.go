@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"slices"
+	"time"
+
+	"portolan.dev/portolan/bench/load"
+	"portolan.dev/portolan/bench/rig"
+)
+
+// warm is how long each measurement is preceded by the same load.
+const warm = 200 * time.Millisecond
+
+// askedInTurn is how many queries a workload has before it begins again.
+const askedInTurn = 1 << 15
+
+// sample is what was measured of one contender under one workload in one round.
+type sample struct {
+	saturated *load.Result
+	// steady is that at the fixed rate; nil when the server can't do that, or
+	// it is not asked for.
+	steady *load.Result
+}
+
+// results are all samples, and how much others used of the processors.
+type results struct {
+	samples map[string]map[string][]*sample // by workload and contender
+	others  []float64
+	// slices are those of all measurements at the fixed rate.
+	slices, quiet int
+}
+
+// measure measures all workloads of all contenders, in turn. In each round
+// another one begins.
+func (b *bench) measure(ctx context.Context) (*results, error) {
+	r := &results{samples: make(map[string]map[string][]*sample)}
+	for i := range b.chosen {
+		w := &b.chosen[i]
+		r.samples[w.name] = make(map[string][]*sample)
+		if err := b.writeQueries(w); err != nil {
+			return nil, err
+		}
+	}
+	for round := range b.rounds {
+		for i := range b.chosen {
+			w := &b.chosen[i]
+			b.log.Info("measuring", "round", round+1, "workload", w.name)
+			for _, c := range turned(b.running, round) {
+				if !w.suits(c) {
+					continue
+				}
+				s, err := b.sample(ctx, w, c, r)
+				if err != nil {
+					return nil, fmt.Errorf("%s, %s: %w", w.name, c.name, err)
+				}
+				r.samples[w.name][c.name] = append(r.samples[w.name][c.name], s)
+			}
+		}
+	}
+	return r, nil
+}
+
+// turned begins with the next one each round, and goes back and forth.
+func turned(all []*contestant, round int) []*contestant {
+	n := round % len(all)
+	order := slices.Concat(all[n:], all[:n])
+	if round%2 == 1 {
+		slices.Reverse(order)
+	}
+	return order
+}
+
+// suits tells whether the workload can be put to a contender.
+func (w *workload) suits(c *contestant) bool { return c.name != echo || w.transport == load.UDP }
+
+func (b *bench) queryFile(w *workload) string { return b.file(w.name + ".queries") }
+
+func (b *bench) writeQueries(w *workload) error {
+	var wires [][]byte
+	for _, q := range w.ask(&b.cluster, askedInTurn) {
+		wire, err := q.wire()
+		if err != nil {
+			return err
+		}
+		wires = append(wires, wire)
+	}
+	return load.WriteQueries(b.queryFile(w), wires)
+}
+
+// sample measures as fast as the server answers, then at the fixed rate.
+func (b *bench) sample(ctx context.Context, w *workload, c *contestant, r *results) (*sample, error) {
+	if b.api != nil {
+		// It has nothing to say, and says that now and then.
+		b.api.PauseAPIServer()
+		defer b.api.ResumeAPIServer()
+	}
+	config := load.Config{
+		Server: c.DNS, Transport: w.transport, Sockets: w.sockets, Window: b.window,
+		Warm: warm, Duration: b.duration, Queries: b.queryFile(w), Processes: c.processes,
+	}
+	s := new(sample)
+	var err error
+	if s.saturated, err = b.load(ctx, &config, r); err != nil {
+		return nil, err
+	}
+	// With less to spare, the queue is what would be measured.
+	const spare = 1.1
+	if w.transport == load.Connections || rate(s.saturated) < spare*float64(b.rate) {
+		return s, nil
+	}
+	config.Rate = b.rate
+	s.steady, err = b.load(ctx, &config, r)
+	return s, err
+}
+
+// rate is how many queries were answered in a second.
+func rate(r *load.Result) float64 { return float64(r.Answered) / r.Elapsed.Seconds() }
+
+// load runs the load generator.
+func (b *bench) load(ctx context.Context, config *load.Config, r *results) (*load.Result, error) {
+	in, err := json.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, b.generator)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &stdout, &stderr
+	result := new(load.Result)
+	ended := make(chan error)
+	go func() {
+		err := rig.StartOn(cmd, []int{generatorCPU})
+		if err == nil {
+			err = cmd.Wait()
+		}
+		ended <- err
+	}()
+	if err := <-ended; err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, &stderr)
+	}
+	if err := json.Unmarshal(stdout.Bytes(), result); err != nil {
+		return nil, err
+	}
+	r.others = append(r.others, result.Others)
+	r.slices += result.Slices
+	r.quiet += result.Quiet
+	if result.Answered == 0 {
+		return nil, fmt.Errorf("no answer")
+	}
+	return result, nil
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/bench/synthetic"
+	"portolan.dev/portolan/test/e2e/controlplane"
+)
+
+// Processors: everybody who is measured is on one, who asks on the other. It is
+// in this order because Knot's first worker insists on the first processor.
+const (
+	serverCPU    = 0
+	generatorCPU = 1
+)
+
+// bench is all that is prepared.
+type bench struct {
+	*settings
+	log     *slog.Logger
+	dir     string
+	machine string
+	chosen  []workload
+
+	workshop  *rig.Workshop
+	api       *controlplane.ControlPlane // nil when Portolan reads manifests
+	source    []string                   // flags that tell Portolan what to read
+	zones     []zoneFile                 // what it read, for those that read files
+	generator string                     // program
+	running   []*contestant
+
+	differences     []*difference // that answers may have, and how often they do
+	answersCompared int
+}
+
+// contestant is a contender that runs.
+type contestant struct {
+	name, version string
+	*rig.Server
+	processes []int
+}
+
+func (b *bench) close() {
+	for _, c := range b.running {
+		c.Stop()
+	}
+	if b.api != nil {
+		if err := b.api.Close(); err != nil {
+			b.log.Error("stopping the control plane", "err", err)
+		}
+	}
+}
+
+// choose picks names from a list with commas; all when that is empty.
+func choose(from []string, list string) ([]string, error) {
+	if list == "" {
+		return from, nil
+	}
+	names := strings.Split(list, ",")
+	for _, name := range names {
+		if !slices.Contains(from, name) {
+			return nil, fmt.Errorf("no %q; there are %s", name, strings.Join(from, ", "))
+		}
+	}
+	return names, nil
+}
+
+// prepare builds everything, makes the cluster, and starts all contenders.
+func (b *bench) prepare(ctx context.Context) error {
+	names, err := choose(workloadNames(), b.workloads)
+	if err != nil {
+		return err
+	}
+	for _, w := range workloads() {
+		if slices.Contains(names, w.name) {
+			b.chosen = append(b.chosen, w)
+		}
+	}
+	if names, err = choose(contenderNames(), b.contenders); err != nil {
+		return err
+	}
+	if b.base == "" {
+		names = slices.DeleteFunc(names, func(n string) bool { return n == base })
+	}
+	if b.workshop, err = rig.NewWorkshop(ctx, b.log, b.dir); err != nil {
+		return err
+	}
+	if b.generator, err = b.workshop.Tool(ctx, "load/generator"); err != nil {
+		return err
+	}
+	if b.tree == "" {
+		b.tree = b.workshop.Tree
+	}
+	if err := b.makeCluster(ctx, slices.Contains(names, coreDNS) || slices.Contains(names, coreDNSCached)); err != nil {
+		return err
+	}
+	return b.startAll(ctx, names)
+}
+
+// makeCluster makes the cluster, on an API server or as a manifest, and writes
+// what Portolan makes of it into zone files.
+func (b *bench) makeCluster(ctx context.Context, onAPI bool) (err error) {
+	config := filepath.Join(b.dir, "portolan.yaml")
+	if err := os.WriteFile(config, []byte(portolanConfig), 0o600); err != nil {
+		return err
+	}
+	b.log.Info("making the cluster", "services", b.cluster.Services)
+	if onAPI {
+		b.api, err = controlplane.Start(ctx, controlplane.Options{Log: b.log})
+		if err != nil {
+			return err
+		}
+		client, err := synthetic.NewClient(b.api.RESTConfig())
+		if err != nil {
+			return err
+		}
+		if err := b.cluster.Create(ctx, client); err != nil {
+			return err
+		}
+		b.source = []string{"--config", config, "--kubeconfig", b.api.Kubeconfig()}
+	} else {
+		manifests := filepath.Join(b.dir, "cluster.yaml")
+		if err := b.cluster.WriteManifests(manifests); err != nil {
+			return err
+		}
+		b.source = []string{"--config", config, "--manifests", manifests}
+	}
+	b.zones, err = b.writeZones(ctx)
+	return err
+}
+
+// zoneFile is a zone as a master file.
+type zoneFile struct{ name, file string }
+
+// writeZones writes a file for each zone that Portolan prints. A zone begins
+// with its SOA record, and an empty line is between two.
+func (b *bench) writeZones(ctx context.Context) (all []zoneFile, err error) {
+	binary, err := b.workshop.Portolan(ctx, b.tree, portolan)
+	if err != nil {
+		return nil, err
+	}
+	text, err := exec.CommandContext(ctx, binary, append([]string{"zone"}, b.source...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("portolan zone: %w", err)
+	}
+	for zone := range strings.SplitSeq(string(text), "\n\n") {
+		name, _, ok := strings.Cut(zone, "\t")
+		if !ok {
+			return nil, errors.New("portolan zone: a zone without records")
+		}
+		z := zoneFile{name, filepath.Join(b.dir, name+"zone")}
+		if err := os.WriteFile(z.file, []byte(zone+"\n"), 0o600); err != nil {
+			return nil, err
+		}
+		all = append(all, z)
+	}
+	return all, nil
+}
+
+// startAll starts the contenders. Those that can't be had are left out.
+func (b *bench) startAll(ctx context.Context, names []string) error {
+	for _, name := range names {
+		e, err := b.entrants()[name](ctx)
+		if err != nil {
+			b.log.Warn("leaving out a contender", "name", name, "err", err)
+			continue
+		}
+		b.log.Info("starting", "contender", name, "version", e.version)
+		e.CPUs = []int{serverCPU}
+		server, err := e.Start()
+		if err != nil {
+			return err
+		}
+		c := &contestant{name: name, version: e.version, Server: server}
+		b.running = append(b.running, c)
+		if err := server.WaitReady(ctx); err != nil {
+			return err
+		}
+		if c.processes, err = server.Processes(); err != nil {
+			return err
+		}
+	}
+	if len(b.running) == 0 {
+		return errors.New("no contender is left")
+	}
+	return nil
+}

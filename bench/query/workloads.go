@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"portolan.dev/portolan/bench/load"
+	"portolan.dev/portolan/bench/synthetic"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// workload is queries, and how they are asked.
+type workload struct {
+	name      string
+	transport load.Transport
+	sockets   int
+	queries   func(*asker)
+}
+
+// How many sockets ask, where that is not what is measured.
+const (
+	usualSockets = 16
+	// callSockets are connections under way when each is for one query: fewer
+	// than what Knot lets wait to be accepted (10), for who is turned away
+	// comes back after a second.
+	callSockets = 8
+)
+
+// UDP sizes that queries announce. glibc and musl announce none; they ask what
+// is in hits and mix.
+const (
+	noEDNS    = 0
+	usualEDNS = 1232
+	// largeEDNS fits the 20 SRV records of a headless Service with their
+	// addresses; the servers are told that they may send so much.
+	largeEDNS = 4096
+)
+
+func workloads() []workload {
+	return []workload{
+		{"hits", load.UDP, usualSockets, (*asker).hit},
+		{"hits-1", load.UDP, 1, (*asker).hit},
+		{"hits-100", load.UDP, 100, (*asker).hit},
+		{"hits-10000", load.UDP, 10_000, (*asker).hit},
+		{"mix", load.UDP, usualSockets, (*asker).lookup},
+		{"nxdomain", load.UDP, usualSockets, (*asker).unknown},
+		{"headless-1", load.UDP, usualSockets, headless(synthetic.Single)},
+		{"headless-20", load.UDP, usualSockets, headless(synthetic.Headless)},
+		{"headless-500", load.UDP, usualSockets, headless(synthetic.Wide)},
+		{"headless-500-tcp", load.TCP, usualSockets, headless(synthetic.Wide)},
+		{"srv", load.UDP, usualSockets, service(synthetic.ClusterIP, usualEDNS)},
+		{"srv-20", load.UDP, usualSockets, service(synthetic.Headless, largeEDNS)},
+		{"ptr", load.UDP, usualSockets, (*asker).reverse},
+		{"tcp", load.TCP, usualSockets, (*asker).hit},
+		{"tcp-connections", load.Connections, callSockets, (*asker).hit},
+	}
+}
+
+func workloadNames() (names []string) {
+	for _, w := range workloads() {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+// query is one question as a client asks it.
+type query struct {
+	name    string
+	kind    dnswire.Type
+	udpSize uint16
+}
+
+func (q query) String() string { return fmt.Sprintf("%s %s", q.name, q.kind) }
+
+func (q query) wire() ([]byte, error) {
+	return dnswire.NewQuery(dnswire.Question{Name: q.name, Type: q.kind, UDPSize: q.udpSize, Flags: dnswire.FlagRD})
+}
+
+// asker makes queries, the same ones each time.
+type asker struct {
+	*synthetic.Cluster
+	random *rand.Rand
+	asked  []query
+}
+
+// ask gives the n first queries of a workload.
+func (w *workload) ask(c *synthetic.Cluster, n int) []query {
+	const seed = 1035
+	a := &asker{Cluster: c, random: rand.New(rand.NewPCG(seed, seed))}
+	for len(a.asked) < n {
+		w.queries(a)
+	}
+	return a.asked[:n]
+}
+
+func (a *asker) add(name string, kind dnswire.Type, udpSize uint16) {
+	a.asked = append(a.asked, query{name, kind, udpSize})
+}
+
+// any is one Service of a kind.
+func (a *asker) any(k synthetic.Kind) int { return a.random.IntN(a.Services[k]) }
+
+func (a *asker) hit() {
+	a.add(a.DNSName(synthetic.ClusterIP, a.any(synthetic.ClusterIP)), dnswire.TypeA, noEDNS)
+}
+
+// unknown asks for a Service that a Namespace does not have.
+func (a *asker) unknown() {
+	name := fmt.Sprintf("%016x.%s.svc.%s", a.random.Uint64(), a.NamespaceName(a.random.IntN(a.Namespaces)), synthetic.Domain)
+	a.add(name, dnswire.TypeA, usualEDNS)
+}
+
+func headless(k synthetic.Kind) func(*asker) {
+	return func(a *asker) { a.add(a.DNSName(k, a.any(k)), dnswire.TypeA, usualEDNS) }
+}
+
+func service(k synthetic.Kind, udpSize uint16) func(*asker) {
+	return func(a *asker) { a.add("_http._tcp."+a.DNSName(k, a.any(k)), dnswire.TypeSRV, udpSize) }
+}
+
+// reverse asks for the addresses of Services and of endpoints.
+func (a *asker) reverse() {
+	address := a.ClusterIP(a.any(synthetic.ClusterIP))
+	if a.random.IntN(2) == 0 {
+		k := synthetic.Headless
+		address = a.EndpointIP(k, a.any(k), a.random.IntN(k.Endpoints()))
+	}
+	b := address.As4()
+	a.add(fmt.Sprintf("%d.%d.%d.%d.in-addr.arpa.", b[3], b[2], b[1], b[0]), dnswire.TypePTR, usualEDNS)
+}

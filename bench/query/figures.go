@@ -5,6 +5,7 @@ import (
 
 	"portolan.dev/portolan/bench/load"
 	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/internal/dnswire"
 )
 
 // figure is one number of a sample; ok is false when it has none.
@@ -45,13 +46,24 @@ func steady(s *sample, of func(*load.Result) time.Duration) (float64, bool) {
 	return microseconds(of(s.steady)), true
 }
 
-// lost is how many queries were not answered, at either rate.
+// lost is how many queries were not answered, or with a code that no query asks
+// for, at either rate.
 func lost(s *sample) (float64, bool) {
-	n := s.saturated.Lost
+	n := failed(s.saturated)
 	if s.steady != nil {
-		n += s.steady.Lost
+		n += failed(s.steady)
 	}
 	return float64(n), true
+}
+
+func failed(r *load.Result) int {
+	n := r.Lost
+	for code, answers := range r.RCodes {
+		if code := dnswire.RCode(code); code != dnswire.NoError && code != dnswire.NXDomain {
+			n += answers
+		}
+	}
+	return n
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -31,9 +32,13 @@ func (l limit) met(ratio float64) bool {
 	return ratio <= l.ratio
 }
 
+// String writes parts of one as fractions.
 func (l limit) String() string {
 	if l.atLeast {
 		return "≥ " + short(l.ratio)
+	}
+	if parts := 1 / l.ratio; parts > 1 && parts == math.Trunc(parts) {
+		return fmt.Sprintf("≤ 1/%.0f", parts)
 	}
 	return "≤ " + short(l.ratio)
 }

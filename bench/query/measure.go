@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -48,21 +49,28 @@ func (b *bench) measure(ctx context.Context) (*results, error) {
 	}
 	for round := range b.rounds {
 		for i := range b.chosen {
-			w := &b.chosen[i]
-			b.log.Info("measuring", "round", round+1, "workload", w.name)
-			for _, c := range turned(b.running, round) {
-				if !w.suits(c) {
-					continue
-				}
-				s, err := b.sample(ctx, w, c, r)
-				if err != nil {
-					return nil, fmt.Errorf("%s, %s: %w", w.name, c.name, err)
-				}
-				r.samples[w.name][c.name] = append(r.samples[w.name][c.name], s)
+			b.log.Info("measuring", "round", round+1, "workload", b.chosen[i].name)
+			if err := b.measureAll(ctx, &b.chosen[i], round, r); err != nil {
+				return nil, err
 			}
 		}
 	}
 	return r, nil
+}
+
+// measureAll measures one workload of all contenders once.
+func (b *bench) measureAll(ctx context.Context, w *workload, round int, r *results) error {
+	for _, c := range turned(b.running, round) {
+		if !w.suits(c) {
+			continue
+		}
+		s, err := b.sample(ctx, w, c, r)
+		if err != nil {
+			return fmt.Errorf("%s, %s: %w", w.name, c.name, err)
+		}
+		r.samples[w.name][c.name] = append(r.samples[w.name][c.name], s)
+	}
+	return nil
 }
 
 // turned begins with the next one each round, and goes back and forth.
@@ -149,7 +157,7 @@ func (b *bench) load(ctx context.Context, config *load.Config, r *results) (*loa
 	r.slices += result.Slices
 	r.quiet += result.Quiet
 	if result.Answered == 0 {
-		return nil, fmt.Errorf("no answer")
+		return nil, errors.New("no answer")
 	}
 	return result, nil
 }

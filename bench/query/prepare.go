@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -100,42 +99,51 @@ func (b *bench) prepare(ctx context.Context) error {
 	if b.tree == "" {
 		b.tree = b.workshop.Tree
 	}
-	if err := b.makeCluster(ctx, slices.Contains(names, coreDNS) || slices.Contains(names, coreDNSCached)); err != nil {
+	if err := b.makeCluster(ctx, names); err != nil {
 		return err
 	}
 	return b.startAll(ctx, names)
 }
 
-// makeCluster makes the cluster, on an API server or as a manifest, and writes
+// makeCluster makes the cluster where these contenders can read it, and writes
 // what Portolan makes of it into zone files.
-func (b *bench) makeCluster(ctx context.Context, onAPI bool) (err error) {
-	config := filepath.Join(b.dir, "portolan.yaml")
+func (b *bench) makeCluster(ctx context.Context, names []string) (err error) {
+	config := b.file("portolan.yaml")
 	if err := os.WriteFile(config, []byte(portolanConfig), 0o600); err != nil {
 		return err
 	}
 	b.log.Info("making the cluster", "services", b.cluster.Services)
-	if onAPI {
-		b.api, err = controlplane.Start(ctx, controlplane.Options{Log: b.log})
-		if err != nil {
-			return err
-		}
-		client, err := synthetic.NewClient(b.api.RESTConfig())
-		if err != nil {
-			return err
-		}
-		if err := b.cluster.Create(ctx, client); err != nil {
-			return err
-		}
-		b.source = []string{"--config", config, "--kubeconfig", b.api.Kubeconfig()}
-	} else {
-		manifests := filepath.Join(b.dir, "cluster.yaml")
-		if err := b.cluster.WriteManifests(manifests); err != nil {
-			return err
-		}
-		b.source = []string{"--config", config, "--manifests", manifests}
+	source := b.writeManifest
+	if slices.Contains(names, coreDNS) || slices.Contains(names, coreDNSCached) {
+		source = b.fillAPI
 	}
+	flags, err := source(ctx)
+	if err != nil {
+		return err
+	}
+	b.source = append(flags, "--config", config)
 	b.zones, err = b.writeZones(ctx)
 	return err
+}
+
+// fillAPI starts an API server that has the cluster, and gives the flags with
+// which Portolan reads it.
+func (b *bench) fillAPI(ctx context.Context) (flags []string, err error) {
+	b.api, err = controlplane.Start(ctx, controlplane.Options{Log: b.log})
+	if err != nil {
+		return nil, err
+	}
+	client, err := synthetic.NewClient(b.api.RESTConfig())
+	if err != nil {
+		return nil, err
+	}
+	return []string{"--kubeconfig", b.api.Kubeconfig()}, b.cluster.Create(ctx, client)
+}
+
+// writeManifest does the same with a file.
+func (b *bench) writeManifest(context.Context) (flags []string, err error) {
+	file := b.file("cluster.yaml")
+	return []string{"--manifests", file}, b.cluster.WriteManifests(file)
 }
 
 // zoneFile is a zone as a master file.
@@ -157,7 +165,7 @@ func (b *bench) writeZones(ctx context.Context) (all []zoneFile, err error) {
 		if !ok {
 			return nil, errors.New("portolan zone: a zone without records")
 		}
-		z := zoneFile{name, filepath.Join(b.dir, name+"zone")}
+		z := zoneFile{name, b.file(name + "zone")}
 		if err := os.WriteFile(z.file, []byte(zone+"\n"), 0o600); err != nil {
 			return nil, err
 		}

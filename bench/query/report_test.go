@@ -63,6 +63,25 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestFailedAnswersAreLost(t *testing.T) {
+	r := &load.Result{Answered: 10, Lost: 1}
+	r.RCodes[dnswire.NoError], r.RCodes[dnswire.NXDomain], r.RCodes[dnswire.ServFail] = 5, 3, 2
+	if got, _ := lost(&sample{saturated: r, steady: r}); got != 6 {
+		t.Errorf("%.0f are lost, want 6", got)
+	}
+}
+
+func TestLimitsAreWrittenAsTheyWereSet(t *testing.T) {
+	for want, l := range map[string]limit{
+		"≤ 1/2": atMost(1. / 2), "≤ 1/3": atMost(1. / 3), "≤ 1/6": atMost(1. / 6), "≤ 1/8": atMost(1. / 8),
+		"≤ 0.90": atMost(.9), "≤ 1.00": atMost(1), "≥ 5.00": atLeast(5),
+	} {
+		if got := l.String(); got != want {
+			t.Errorf("a limit of %v is written %q, want %q", l.ratio, got, want)
+		}
+	}
+}
+
 func TestExplained(t *testing.T) {
 	message := func(status string, records ...dnswire.Record) *dnswire.Message {
 		return &dnswire.Message{Status: status, Answer: records}

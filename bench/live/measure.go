@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"portolan.dev/portolan/bench/fakeapi"
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
 	"portolan.dev/portolan/test/e2e/controlplane"
@@ -66,13 +67,13 @@ type round struct {
 // half measures everything on the cluster as it is.
 func (b *bench) half(ctx context.Context, s *synthetic.Cluster) (*half, error) {
 	h := &half{cluster: s}
-	fake, err := newFakeAPI(s)
+	fake, err := fakeapi.New(s)
 	if err != nil {
 		return nil, err
 	}
 	defer fake.Close()
 	fakeConfig := filepath.Join(b.dir, "fake.kubeconfig")
-	if err := fake.kubeconfig(fakeConfig); err != nil {
+	if err := fake.Kubeconfig(fakeConfig); err != nil {
 		return nil, err
 	}
 	for n := range b.rounds {
@@ -119,7 +120,7 @@ func (b *bench) onRealAPI(ctx context.Context, c contender, h *half, r *round) e
 }
 
 // onFakeAPI measures changes in a steady stream of others.
-func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeAPI, kubeconfig string, s *synthetic.Cluster, r *round) error {
+func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeapi.Server, kubeconfig string, s *synthetic.Cluster, r *round) error {
 	server, err := c.on(kubeconfig).Start()
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeAPI, kubec
 		return err
 	}
 	const pace = time.Millisecond
-	r.stream, r.streamRate, err = b.timeInStorm(ctx, server.DNS, s, pace, fake.put)
+	r.stream, r.streamRate, err = b.timeInStorm(ctx, server.DNS, s, pace, fake.Put)
 	return err
 }
 
@@ -187,7 +188,7 @@ func (b *bench) allRight(ctx context.Context, server netip.AddrPort, facts []fac
 
 // timeChanges gives headless Services new endpoints, one after the other, and
 // measures from the return of each write to the answer that has the new one.
-func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, put putFunc) (times []time.Duration, err error) {
+func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, put synthetic.Put) (times []time.Duration, err error) {
 	a, err := newAsker(server)
 	if err != nil {
 		return nil, err
@@ -196,7 +197,7 @@ func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synth
 	for range b.changes {
 		b.changed++
 		i, address := b.changed%s.Services[synthetic.Headless], synthetic.Nth(changedIPs, b.changed)
-		if err := put(ctx, change(s.Slices(synthetic.Headless, i)[0], address)); err != nil {
+		if err := put(ctx, synthetic.Change(s.Slices(synthetic.Headless, i)[0], address)); err != nil {
 			return nil, err
 		}
 		began := time.Now()
@@ -209,8 +210,8 @@ func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synth
 }
 
 // timeInStorm does so while others change.
-func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, pace time.Duration, put putFunc) (times []time.Duration, rate float64, err error) {
-	stop := storm(ctx, s, pace, put)
+func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, pace time.Duration, put synthetic.Put) (times []time.Duration, rate float64, err error) {
+	stop := s.Storm(ctx, pace, put)
 	const before = time.Second
 	time.Sleep(before)
 	times, err = b.timeChanges(ctx, server, s, put)

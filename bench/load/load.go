@@ -57,11 +57,11 @@ type Result struct {
 	OwnTime time.Duration
 	// Others is which part of all processors others used.
 	Others float64
-	// P50 and P99 are how long answers took, in open loop: from the moment
-	// that the query was due. They are 0 when no slice was quiet.
-	P50, P99 time.Duration
+	// P50, P99 and P999 are how long answers took, in open loop: from the
+	// moment that the query was due. They are 0 when no slice was quiet.
+	P50, P99, P999 time.Duration
 	// Slices are those parts of an open loop, of a tenth of a second each, and
-	// Quiet those of them whose answers are in P50 and P99: neither in them
+	// Quiet those of them whose answers are in these: neither in them
 	// nor just before did the host take time from this machine.
 	Slices, Quiet int
 }
@@ -131,7 +131,9 @@ func (g *generator) result(first, last *moment) *Result {
 	for i := range r.RCodes {
 		r.RCodes[i] = last.rcodes[i] - first.rcodes[i]
 	}
-	r.P50, r.P99, r.Slices, r.Quiet = quantile(g.slicer.kept, .5), quantile(g.slicer.kept, .99), g.slicer.ended, g.slicer.quiet
+	kept := g.slicer.kept
+	r.P50, r.P99, r.P999 = quantile(kept, .5), quantile(kept, .99), quantile(kept, .999)
+	r.Slices, r.Quiet = g.slicer.ended, g.slicer.quiet
 	return r
 }
 

@@ -1,17 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"time"
 
 	"portolan.dev/portolan/bench/load"
-	"portolan.dev/portolan/bench/rig"
 )
 
 // warm is how long each measurement is preceded by the same load.
@@ -131,33 +126,12 @@ func rate(r *load.Result) float64 { return float64(r.Answered) / r.Elapsed.Secon
 
 // load runs the load generator.
 func (b *bench) load(ctx context.Context, config *load.Config, r *results) (*load.Result, error) {
-	in, err := json.Marshal(config)
+	result, err := config.RunApart(ctx, b.generator, generatorCPU)
 	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, b.generator)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &stdout, &stderr
-	result := new(load.Result)
-	ended := make(chan error)
-	go func() {
-		err := rig.StartOn(cmd, []int{generatorCPU})
-		if err == nil {
-			err = cmd.Wait()
-		}
-		ended <- err
-	}()
-	if err := <-ended; err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, &stderr)
-	}
-	if err := json.Unmarshal(stdout.Bytes(), result); err != nil {
 		return nil, err
 	}
 	r.others = append(r.others, result.Others)
 	r.slices += result.Slices
 	r.quiet += result.Quiet
-	if result.Answered == 0 {
-		return nil, errors.New("no answer")
-	}
 	return result, nil
 }

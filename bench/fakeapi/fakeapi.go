@@ -1,4 +1,6 @@
-package main
+// Package fakeapi is a Kubernetes API server for measurements, which costs next
+// to nothing.
+package fakeapi
 
 import (
 	"bytes"
@@ -27,10 +29,10 @@ import (
 	"portolan.dev/portolan/bench/synthetic"
 )
 
-// fakeAPI is an API server that costs next to nothing: it keeps events as they
-// are sent. It knows lists of everything and watches, with all objects first
-// (WatchList) or without, in protobuf, over plain HTTP.
-type fakeAPI struct {
+// Server keeps events as they are sent. It knows lists of everything and
+// watches, with all objects first (WatchList) or without, in protobuf, over plain
+// HTTP.
+type Server struct {
 	http http.Server
 	url  string
 
@@ -59,13 +61,13 @@ type object interface {
 	metav1.Object
 }
 
-// newFakeAPI starts an API server that has the whole cluster.
-func newFakeAPI(c *synthetic.Cluster) (*fakeAPI, error) {
+// New starts a Server that has the whole cluster.
+func New(c *synthetic.Cluster) (*Server, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	f := &fakeAPI{url: "http://" + listener.Addr().String(), kinds: make(map[string]*kind)}
+	f := &Server{url: "http://" + listener.Addr().String(), kinds: make(map[string]*kind)}
 	for resource, k := range map[string]kind{
 		"namespaces":     {example: &corev1.Namespace{}, list: &corev1.NamespaceList{}},
 		"services":       {example: &corev1.Service{}, list: &corev1.ServiceList{}},
@@ -80,9 +82,10 @@ func newFakeAPI(c *synthetic.Cluster) (*fakeAPI, error) {
 	return f, f.fill(c)
 }
 
-func (f *fakeAPI) Close() error { return f.http.Close() }
+// Close ends it.
+func (f *Server) Close() error { return f.http.Close() }
 
-func (f *fakeAPI) fill(c *synthetic.Cluster) error {
+func (f *Server) fill(c *synthetic.Cluster) error {
 	for o := range c.AllNamespaces() {
 		if err := f.write("namespaces", watch.Added, o); err != nil {
 			return err
@@ -106,12 +109,13 @@ func (f *fakeAPI) fill(c *synthetic.Cluster) error {
 	return nil
 }
 
-// put is a putFunc. It returns when the change is on its way to all watches.
-func (f *fakeAPI) put(_ context.Context, o *discoveryv1.EndpointSlice) error {
+// Put is a synthetic.Put. It returns when the change is on its way to all
+// watches.
+func (f *Server) Put(_ context.Context, o *discoveryv1.EndpointSlice) error {
 	return f.write("endpointslices", watch.Modified, o)
 }
 
-func (f *fakeAPI) write(resource string, event watch.EventType, o object) error {
+func (f *Server) write(resource string, event watch.EventType, o object) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.version++
@@ -134,7 +138,7 @@ func send(w http.ResponseWriter, frame []byte) {
 	w.(http.Flusher).Flush()
 }
 
-func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
+func (f *Server) serve(w http.ResponseWriter, r *http.Request) {
 	k := f.kinds[path.Base(r.URL.Path)]
 	if k == nil {
 		http.NotFound(w, r)
@@ -156,7 +160,7 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	delete(k.watches, w)
 }
 
-func (f *fakeAPI) sendList(w http.ResponseWriter, k *kind) {
+func (f *Server) sendList(w http.ResponseWriter, k *kind) {
 	f.mu.Lock()
 	var items []runtime.Object
 	for _, name := range slices.Sorted(maps.Keys(k.objects)) {
@@ -177,7 +181,7 @@ func (f *fakeAPI) sendList(w http.ResponseWriter, k *kind) {
 // begin sends the objects that changed after a version, in the order of their
 // names, and lets the watch have what comes. With all, it sends each object and
 // says that these were all.
-func (f *fakeAPI) begin(w http.ResponseWriter, k *kind, after int, all bool) error {
+func (f *Server) begin(w http.ResponseWriter, k *kind, after int, all bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(k.objects)) {
@@ -216,8 +220,8 @@ func encodeEvent(event watch.EventType, o object) ([]byte, error) {
 	return frame.Bytes(), err
 }
 
-// kubeconfig writes a kubeconfig file for the server.
-func (f *fakeAPI) kubeconfig(file string) error {
+// Kubeconfig writes a kubeconfig file for the server.
+func (f *Server) Kubeconfig(file string) error {
 	return os.WriteFile(file, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: fake, cluster: {server: %q}}]

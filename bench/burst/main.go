@@ -1,0 +1,161 @@
+// Command burst measures what changes of the cluster do to queries: Portolan
+// follows an API server that sends many, and answers queries at a fixed rate
+// meanwhile. It prints a table in Markdown. See docs/bench.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"portolan.dev/portolan/bench/fakeapi"
+	"portolan.dev/portolan/bench/load"
+	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/bench/synthetic"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// settings are what the command line says.
+type settings struct {
+	rounds   int
+	duration time.Duration
+	rate     int
+	write    string
+}
+
+// cases are a cluster each, and how many changes of it there are in a second.
+var cases = []struct {
+	cluster synthetic.Cluster
+	changes int
+}{
+	{synthetic.Cluster{Namespaces: 100, Services: [synthetic.Kinds]int{10_000, 500}}, 10_000},
+	{synthetic.Cluster{Namespaces: 100, Services: [synthetic.Kinds]int{100_000, 500}}, 1_000},
+}
+
+func main() {
+	var s settings
+	flag.IntVar(&s.rounds, "rounds", 3, "how often everything is measured")
+	flag.DurationVar(&s.duration, "duration", 10*time.Second, "how long a burst is, and the quiet before it")
+	flag.IntVar(&s.rate, "rate", 20_000, "queries in a second")
+	flag.StringVar(&s.write, "write", "", "put the table into this `FILE`, too, between the marks")
+	flag.Parse()
+	rig.Main(s.run)
+}
+
+// generatorCPU is the processor of who asks. Portolan may use all, as may the
+// API server.
+const generatorCPU = 1
+
+// bench is what all measurements need.
+type bench struct {
+	*settings
+	log                 *slog.Logger
+	dir                 string
+	portolan, generator string // programs
+	commit, machine     string
+}
+
+func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error {
+	if runtime.NumCPU() < 2 {
+		return errors.New("two processors are needed, one for who asks")
+	}
+	b := &bench{settings: s, log: log, dir: dir, machine: rig.DescribeMachine()}
+	workshop, err := rig.NewWorkshop(ctx, log, dir)
+	if err != nil {
+		return err
+	}
+	b.commit = rig.Commit(ctx, workshop.Tree)
+	if b.portolan, err = workshop.Portolan(ctx, workshop.Tree, "portolan"); err != nil {
+		return err
+	}
+	if b.generator, err = workshop.Tool(ctx, "load/generator"); err != nil {
+		return err
+	}
+	results := make([][]*round, len(cases))
+	for i := range cases {
+		if results[i], err = b.measure(ctx, &cases[i].cluster, cases[i].changes); err != nil {
+			return err
+		}
+	}
+	text := b.markdown(results)
+	fmt.Print(text)
+	if s.write != "" {
+		return rig.WriteBetween(s.write, "burst", text)
+	}
+	return nil
+}
+
+// round is what was measured once.
+type round struct {
+	quiet, burst *load.Result
+	changes      float64 // in a second of the burst
+}
+
+// measure measures one cluster.
+func (b *bench) measure(ctx context.Context, c *synthetic.Cluster, changes int) (rounds []*round, err error) {
+	b.log.Info("making the cluster", "services", c.Services[synthetic.ClusterIP])
+	api, err := fakeapi.New(c)
+	if err != nil {
+		return nil, err
+	}
+	defer api.Close()
+	kubeconfig := filepath.Join(b.dir, "kubeconfig")
+	if err := api.Kubeconfig(kubeconfig); err != nil {
+		return nil, err
+	}
+	server, err := rig.Portolan(b.portolan, filepath.Join(b.dir, "portolan.log"), "--kubeconfig", kubeconfig).Start()
+	if err != nil {
+		return nil, err
+	}
+	defer server.Stop()
+	if err := server.WaitReady(ctx); err != nil {
+		return nil, err
+	}
+	config := load.Config{
+		Server: server.DNS, Transport: load.UDP, Sockets: 100, Rate: b.rate,
+		Warm: time.Second, Duration: b.duration, Queries: filepath.Join(b.dir, "queries"),
+	}
+	if err := writeQueries(config.Queries, c); err != nil {
+		return nil, err
+	}
+	if config.Processes, err = server.Processes(); err != nil {
+		return nil, err
+	}
+	for n := range b.rounds {
+		b.log.Info("measuring", "round", n+1, "services", c.Services[synthetic.ClusterIP])
+		r := new(round)
+		rounds = append(rounds, r)
+		if r.quiet, err = config.RunApart(ctx, b.generator, generatorCPU); err != nil {
+			return nil, err
+		}
+		stop := c.Storm(ctx, time.Second/time.Duration(changes), api.Put)
+		r.burst, err = config.RunApart(ctx, b.generator, generatorCPU)
+		rate, stormErr := stop()
+		if err := errors.Join(err, stormErr); err != nil {
+			return nil, err
+		}
+		r.changes = rate
+	}
+	return rounds, nil
+}
+
+// writeQueries asks for the address of each Service with a cluster IP, in an
+// order that has nothing to do with where it is in memory.
+func writeQueries(file string, c *synthetic.Cluster) error {
+	const stride = 7919 // has no divisor in common with their number
+	n := c.Services[synthetic.ClusterIP]
+	wires := make([][]byte, n)
+	for i := range n {
+		var err error
+		wires[i], err = dnswire.NewQuery(dnswire.Question{Name: c.DNSName(synthetic.ClusterIP, i*stride%n), Type: dnswire.TypeA})
+		if err != nil {
+			return err
+		}
+	}
+	return load.WriteQueries(file, wires)
+}

@@ -108,7 +108,9 @@ func (b *bench) measure(ctx context.Context, c *synthetic.Cluster, changes int) 
 	if err := api.Kubeconfig(kubeconfig); err != nil {
 		return nil, err
 	}
-	server, err := rig.Portolan(b.portolan, filepath.Join(b.dir, "portolan.log"), "--kubeconfig", kubeconfig).Start()
+	contender := rig.Portolan(b.portolan, filepath.Join(b.dir, "portolan.log"), "--kubeconfig", kubeconfig)
+	contender.CPUs = []int{0}
+	server, err := contender.Start()
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
 # Short names for what is done often.
 
-.PHONY: build test check fuzz docs bench bench-live
+.PHONY: build test check fuzz docs bench bench-burst bench-live
 
 build: ## the binary
 	go build -o portolan ./cmd/portolan
@@ -22,6 +22,9 @@ docs: ## the parts of the docs that tests make
 
 bench: ## what a query costs, beside CoreDNS, Knot and NSD, about 25 minutes; docs/bench.md
 	cd bench && go run ./query -write ../docs/bench.md $(BENCHFLAGS)
+
+bench-burst: ## what changes of the cluster do to queries, 3 minutes; docs/bench.md
+	cd bench && go run ./burst -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; docs/bench.md
 	cd bench && go run ./live -write ../docs/bench.md $(BENCHFLAGS)

@@ -39,12 +39,16 @@ type Scratch struct {
 	name [dnsname.MaxWire]byte
 	made dnswire.Assembly
 	soa  dnswire.SOA
+
+	near       *node // found last by Addresses since Lookup
+	nearLabels int32 // of its name
 }
 
 // Lookup finds the RRset of qtype at the name that has the given wire form,
 // lower-case and without the root's closing zero octet. ANY finds one RRset
 // (RFC 8482, section 4.1). It takes no lock and allocates nothing.
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
+	s.near = nil
 	before := db.published.Load()
 	a := db.look(s, qname, qtype)
 	if a.Outcome == NXDomain && db.published.Load() != before {

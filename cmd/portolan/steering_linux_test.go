@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// effectOfSteering: each UDP socket is for a processor, or for none.
+func effectOfSteering(t *testing.T) {
+	if runtime.GOMAXPROCS(0) != runtime.NumCPU() {
+		t.Skip("this process may not use all processors at once, and so steers none")
+	}
+	const none = -1
+	var all, nobody []int
+	for cpu := range runtime.NumCPU() {
+		all, nobody = append(all, cpu), append(nobody, none)
+	}
+	for setting, want := range map[string][]int{"": all, "udpSteering: cpu": all, "udpSteering: hash": nobody} {
+		if got := socketCPUs(t, serve(t, setting)); !slices.Equal(got, want) {
+			t.Errorf("%q: UDP sockets for the processors %d, want %d", setting, got, want)
+		}
+	}
+}
+
+// socketCPUs are the processors that the server's UDP sockets are for, in order.
+func socketCPUs(t *testing.T, p *process) (cpus []int) {
+	t.Helper()
+	pid := p.cmd.Process.Pid
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(process)
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		number, err := strconv.Atoi(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.PidfdGetfd(process, number, 0)
+		if err != nil {
+			t.Skipf("this process may not look at the server's sockets: %v", err)
+		}
+		if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && kind == unix.SOCK_DGRAM {
+			cpu, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_INCOMING_CPU)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cpus = append(cpus, cpu)
+		}
+		unix.Close(fd)
+	}
+	slices.Sort(cpus)
+	return cpus
+}

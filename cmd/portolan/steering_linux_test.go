@@ -17,9 +17,15 @@ func effectOfSteering(t *testing.T) {
 		t.Skip("this process may not use all processors at once, and so steers none")
 	}
 	const none = -1
+	var mine unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &mine); err != nil {
+		t.Fatal(err)
+	}
 	var all, nobody []int
-	for cpu := range runtime.NumCPU() {
-		all, nobody = append(all, cpu), append(nobody, none)
+	for cpu := 0; len(all) < mine.Count(); cpu++ {
+		if mine.IsSet(cpu) {
+			all, nobody = append(all, cpu), append(nobody, none)
+		}
 	}
 	for setting, want := range map[string][]int{"": all, "udpSteering: cpu": all, "udpSteering: hash": nobody} {
 		if got := socketCPUs(t, serve(t, setting)); !slices.Equal(got, want) {

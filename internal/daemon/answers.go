@@ -134,7 +134,7 @@ func (d *Daemon) compile(ctx context.Context) error {
 func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err error) {
 	feed := d.store.Subscribe()
 	defer feed.Close()
-	gathered, loaded := false, len(d.missing()) == 0
+	gathered, loaded, live := false, len(d.missing()) == 0, d.live()
 	for {
 		select {
 		case <-ctx.Done():
@@ -151,8 +151,9 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 		d.current.Store(a)
 		d.status.missing.Store(&missing)
 		d.measure(changed)
-		if !loaded && len(missing) == 0 {
-			loaded = true
+		loaded = loaded || len(missing) == 0
+		if !live && d.live() {
+			live = true
 			d.logLoaded()
 			go settleMemory()
 		}

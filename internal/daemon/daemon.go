@@ -159,6 +159,18 @@ func (d *Daemon) missing() (kinds []cluster.Kind) {
 	return kinds
 }
 
+// live tells whether all kinds that answers need are what the source has now,
+// not what a snapshot had.
+func (d *Daemon) live() bool {
+	live := true
+	d.store.View(func(v *cluster.View) {
+		for _, k := range d.needed() {
+			live = live && v.Freshness(k) == cluster.Live
+		}
+	})
+	return live
+}
+
 // errNotRead says that a cluster could not be read in time.
 func errNotRead(problem error) error {
 	if problem == nil {

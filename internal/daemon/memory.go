@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"runtime"
@@ -13,8 +14,10 @@ import (
 // limitMemory has garbage collected the harder, the nearer memory comes to nine
 // tenths of what the control group may take, unless GOMEMLIMIT says otherwise.
 func limitMemory(log *slog.Logger) {
-	limit, err := memlimit.Set()
-	log.Debug("memory limit", "octets", limit, "err", err) // an error where there are no control groups
+	_, err := memlimit.Set()
+	if err != nil && !errors.Is(err, memlimit.ErrCgroupsNotSupported) && !errors.Is(err, memlimit.ErrNoCgroup) {
+		log.Warn("memory limit of the control group is not known", "err", err)
+	}
 }
 
 // firstGC is how much memory is taken before anything is collected, in octets.

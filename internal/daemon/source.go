@@ -19,8 +19,12 @@ import (
 // loadTime is how long a command that reads a cluster once waits for it.
 const loadTime = 30 * time.Second
 
-// lookTime is how often it looks whether the API refuses to be read.
-const lookTime = 50 * time.Millisecond
+// lookTime is how often it looks whether the API refuses to be read, and
+// refusedTime for how long it believes that this may pass.
+const (
+	lookTime    = 50 * time.Millisecond
+	refusedTime = time.Second
+)
 
 // Load reads the cluster once and compiles it. What is wrong with manifests is
 // in the report.
@@ -58,17 +62,23 @@ func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source) error {
 	go func() { ended <- api.Run(ctx) }()
 	look := time.NewTicker(lookTime)
 	defer look.Stop()
+	var refused time.Time // since when; zero when it is not
 	for missing := d.missing(); len(missing) > 0; missing = d.missing() {
-		problem := problemOf(api.Status(), missing...)
-		if kubeapi.Refused(problem) {
+		refusal := refusalOf(api.Status(), missing)
+		switch {
+		case refusal == nil:
+			refused = time.Time{}
+		case refused.IsZero():
+			refused = time.Now()
+		case time.Since(refused) > refusedTime:
 			cancel()
 			<-ended
-			return problem
+			return refusal
 		}
 		select {
 		case <-ctx.Done():
 			<-ended
-			return errNotRead(problem)
+			return errNotRead(problemOf(api.Status(), missing...))
 		case <-look.C:
 		case <-feed.Ready():
 			feed.Pending()
@@ -76,6 +86,16 @@ func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source) error {
 	}
 	cancel()
 	<-ended
+	return nil
+}
+
+// refusalOf is why one of the kinds will not be read, if that is known.
+func refusalOf(statuses []kubeapi.Status, kinds []cluster.Kind) error {
+	for _, k := range kinds {
+		if problem := problemOf(statuses, k); kubeapi.Refused(problem) {
+			return problem
+		}
+	}
 	return nil
 }
 

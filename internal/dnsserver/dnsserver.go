@@ -21,7 +21,8 @@ import (
 
 // Answerer answers queries, one at a time.
 type Answerer interface {
-	// Respond answers packet into buf, whose capacity is 65,535 octets, or
+	// Respond answers packet into buf, whose capacity is 65,535 octets or
+	// more, or
 	// gives nil when there shall be no answer. It keeps neither.
 	Respond(packet []byte, client respond.Client, buf []byte) []byte
 }
@@ -43,8 +44,8 @@ type Config struct {
 	MaxInFlight int
 	// MaxQueries is how many queries a connection may ask; 0 is without limit.
 	MaxQueries int
-	// Idle is how long a connection may be silent, or take to send or accept
-	// one message; more than 0.
+	// Idle is how long a connection may be silent, take to send one message, or
+	// to accept the answers that are sent together; more than 0.
 	Idle time.Duration
 	// Steering is how packets over UDP come to a processor.
 	Steering Steering

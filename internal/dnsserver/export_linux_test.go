@@ -8,6 +8,9 @@ var ReplyControl = replyControl
 // MaxUDPQuery is maxUDPQuery.
 const MaxUDPQuery = maxUDPQuery
 
+// ReceiveBuffer is receiveBuffer.
+const ReceiveBuffer = receiveBuffer
+
 // Processors are those that the process may run on.
 func Processors() []int { return processors() }
 

@@ -14,8 +14,9 @@ import (
 const sharesPorts = true
 
 // receiveBuffer is how many octets of packets may wait for the server, as far
-// as the system allows (net.core.rmem_max).
-const receiveBuffer = 1 << 20
+// as the system allows (net.core.rmem_max); it counts twice as much, for what it
+// adds to each.
+const receiveBuffer = 512 << 10
 
 // socketOption is one, set with setsockopt(2).
 type socketOption struct{ level, name, value int }
@@ -27,7 +28,6 @@ func controlUDP(cpu int, every bool) func(network, address string, c syscall.Raw
 	return func(network, _ string, c syscall.RawConn) error {
 		options := []socketOption{
 			{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
-			{unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer},
 		}
 		switch {
 		case every && network == "udp6":
@@ -40,6 +40,9 @@ func controlUDP(cpu int, every bool) func(network, address string, c syscall.Raw
 		}
 		var err error
 		ctrlErr := c.Control(func(fd uintptr) {
+			if has, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF); has < 2*receiveBuffer {
+				options = append(options, socketOption{unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer})
+			}
 			for _, o := range options {
 				if err = unix.SetsockoptInt(int(fd), o.level, o.name, o.value); err != nil {
 					err = os.NewSyscallError("setsockopt", err)

@@ -3,8 +3,11 @@ package dnsserver_test
 import (
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +70,34 @@ func TestUDPQueriesHaveALength(t *testing.T) {
 		if want := min(length, dnsserver.MaxUDPQuery); err != nil || len(got) != want {
 			t.Errorf("of %d octets %d came in (%v), want %d", length, len(got), err, want)
 		}
+	}
+}
+
+// TestReceiveBuffer: more may wait than the system gives by itself, as far as it
+// allows that.
+func TestReceiveBuffer(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
+	if err != nil {
+		t.Skip(err)
+	}
+	allowed, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := listen(t, dnsserver.Config{}, echo)
+	defer s.Close()
+	raw, err := s.KeepOneUDPSocket().SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got int
+	var getErr error
+	err = raw.Control(func(fd uintptr) { got, getErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
+	if err != nil || getErr != nil {
+		t.Fatalf("SO_RCVBUF: %v, %v", err, getErr)
+	}
+	if want := 2 * min(dnsserver.ReceiveBuffer, allowed); got < want {
+		t.Errorf("receive buffer of %d octets, want %d", got, want)
 	}
 }
 

@@ -60,6 +60,14 @@ func newTCPServer(s *Server) *tcpServer {
 	return t
 }
 
+// putOut keeps the memory of answers for others, unless it became large.
+func (t *tcpServer) putOut(out *[]byte) {
+	if cap(*out) <= 2*writeBuffer {
+		*out = (*out)[:0]
+		t.outs.Put(out)
+	}
+}
+
 // nextSeat gives the seats behind those of UDP sockets, in turn: as many Workers
 // as there are processors work at the same time, about.
 func (t *tcpServer) nextSeat() int {

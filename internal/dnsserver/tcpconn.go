@@ -85,8 +85,7 @@ func (c *tcpConn) answerSome(most int) (n int, err error) {
 	}
 	c.server.touch(c)
 	out := c.server.outs.Get().(*[]byte)
-	defer c.server.outs.Put(out)
-	*out = (*out)[:0]
+	defer c.server.putOut(out)
 	w := c.server.workers.Get().(*tcpWorker)
 	for {
 		*out = w.appendAnswer(*out, query, c.client)
@@ -184,7 +183,8 @@ func (c *tcpConn) mayWait() error {
 	return nil
 }
 
-// write sends messages, which the connection holds meanwhile.
+// write sends messages, all of them in the time that a connection may idle. The
+// connection holds them meanwhile.
 func (c *tcpConn) write(messages []byte) error {
 	if len(messages) == 0 {
 		return nil

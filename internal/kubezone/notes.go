@@ -36,13 +36,25 @@ var (
 
 func because(text string) *zone.Note { return &zone.Note{Code: dnswire.EDEOther, Text: text} }
 
+// fewReady are the notes for Services of few endpoints, so that all have the
+// same, by how many those are.
+var fewReady = func() (notes [100]*zone.Note) {
+	notes[0] = noEndpoints
+	notes[1] = because("this Service has 1 endpoint and it is not ready")
+	for n := 2; n < len(notes); n++ {
+		notes[n] = manyUnready(n)
+	}
+	return notes
+}()
+
+func manyUnready(endpoints int) *zone.Note {
+	return because(fmt.Sprintf("this Service has %d endpoints and none is ready", endpoints))
+}
+
 // noneReady: the Service has that many endpoints.
 func noneReady(endpoints int) *zone.Note {
-	switch endpoints {
-	case 0:
-		return noEndpoints
-	case 1:
-		return because("this Service has 1 endpoint and it is not ready")
+	if endpoints < len(fewReady) {
+		return fewReady[endpoints]
 	}
-	return because(fmt.Sprintf("this Service has %d endpoints and none is ready", endpoints))
+	return manyUnready(endpoints)
 }

@@ -26,7 +26,8 @@ type Data interface {
 	// Lookup finds the RRset of qtype at the lower-case name qname, in wire
 	// form without the root's closing zero octet.
 	Lookup(s *zone.Scratch, qname []byte, qtype dnswire.Type) zone.Answer
-	// Addresses finds the A and the AAAA RRset at such a name.
+	// Addresses finds the A and the AAAA RRset at such a name; s is that of a
+	// Lookup for the same query.
 	Addresses(s *zone.Scratch, name []byte) (a, aaaa dnswire.RRset)
 }
 
@@ -165,8 +166,8 @@ var rcodes = [...]dnswire.RCode{
 	badVersion:     dnswire.BadVers,
 }
 
-// Respond answers packet into buf, whose capacity must be dnswire.MaxMessage,
-// and returns the response, or nil when there shall be none. It keeps neither.
+// Respond answers packet into buf, whose capacity must be dnswire.MaxMessage at
+// least, and returns the response, or nil when there shall be none. It keeps neither.
 func (w *Worker) Respond(packet []byte, client Client, buf []byte) []byte {
 	began := time.Now()
 	x := exchange{client: client}

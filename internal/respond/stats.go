@@ -163,7 +163,7 @@ type Counts struct {
 	Dropped map[string]uint64
 	// EDE are Extended DNS Errors, by code.
 	EDE map[uint16]uint64
-	// Durations are in seconds, from the query's reading to the answer's
+	// Durations are in seconds, of making the answer, without waiting and
 	// sending; sizes are in octets.
 	Duration, QuerySize, ResponseSize []Histogram
 }

@@ -5,7 +5,7 @@ import "portolan.dev/portolan/internal/dnswire"
 // Addresses finds the A and the AAAA RRset at the name that has the given wire
 // form, as Lookup finds each; one that is not there is empty. Both are good until
 // the Scratch is used again. Names directly below one that has a node cost less
-// one behind another, until the next Lookup.
+// one behind another, as long as nothing changes.
 func (db *DB) Addresses(s *Scratch, name []byte) (a, aaaa dnswire.RRset) {
 	n, at := db.closestAgain(s, name)
 	if n == nil {
@@ -40,7 +40,8 @@ func (db *DB) Addresses(s *Scratch, name []byte) (a, aaaa dnswire.RRset) {
 // closestAgain is closest, which is known without looking where the name is
 // directly below the node found last, and too long to have one itself.
 func (db *DB) closestAgain(s *Scratch, name []byte) (n *node, at int) {
-	if n := s.near; n != nil {
+	now := db.published.Load()
+	if n := s.near; n != nil && s.nearAt == now {
 		base := n.name.WireLabels()
 		at := len(name) - len(base)
 		if at > 0 && at == 1+int(name[0]) && string(name[at:]) == base && s.nearLabels >= db.depth(name).Load() {
@@ -48,7 +49,8 @@ func (db *DB) closestAgain(s *Scratch, name []byte) (n *node, at int) {
 		}
 	}
 	n, at, _ = db.closest(name)
-	if s.near = n; n != nil {
+	s.near, s.nearAt = n, now
+	if n != nil {
 		s.nearLabels = int32(n.name.Labels())
 	}
 	return n, at

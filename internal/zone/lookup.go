@@ -40,8 +40,9 @@ type Scratch struct {
 	made dnswire.Assembly
 	soa  dnswire.SOA
 
-	near       *node // found last by Addresses since Lookup
-	nearLabels int32 // of its name
+	near       *node  // found last by Addresses since Lookup
+	nearAt     uint64 // how much was published then
+	nearLabels int32  // of its name
 }
 
 // Lookup finds the RRset of qtype at the name that has the given wire form,

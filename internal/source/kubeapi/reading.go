@@ -275,7 +275,8 @@ func (r *reading) explained(err error) error {
 }
 
 // Refused tells whether a Problem is that the API server will not have its
-// reader, which time does not change.
+// reader. A server that has just started may say so and mean it no longer a
+// moment later.
 func Refused(problem error) bool {
 	return apierrors.IsForbidden(problem) || apierrors.IsUnauthorized(problem)
 }

@@ -1,0 +1,16 @@
+package zone
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// TestLines: what a lookup goes through is a cache line each.
+func TestLines(t *testing.T) {
+	const line = 64
+	for what, size := range map[string]uintptr{"node": unsafe.Sizeof(node{}), "Subtree": unsafe.Sizeof(Subtree{})} {
+		if size > line {
+			t.Errorf("a %s has %d octets, want %d at most", what, size, line)
+		}
+	}
+}

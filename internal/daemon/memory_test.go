@@ -8,15 +8,23 @@ import (
 	"time"
 )
 
-// TestDelayGC: nothing is collected until there is much, and then as before.
-func TestDelayGC(t *testing.T) {
-	const percent, limit = 70, 1 << 40
+// What GC is set to before a test.
+const percent, limit = 70, 1 << 40
+
+// setGC sets it, until the test ends, as if nobody had said anything.
+func setGC(t *testing.T) {
+	t.Helper()
 	t.Setenv("GOGC", "")
 	oldPercent, oldLimit := debug.SetGCPercent(percent), debug.SetMemoryLimit(limit)
-	defer func() {
+	t.Cleanup(func() {
 		debug.SetGCPercent(oldPercent)
 		debug.SetMemoryLimit(oldLimit)
-	}()
+	})
+}
+
+// TestDelayGC: nothing is collected until there is much, and then as before.
+func TestDelayGC(t *testing.T) {
+	setGC(t)
 	delayGC()
 	delayGC() // which is no more than once
 	const off = -1
@@ -27,13 +35,7 @@ func TestDelayGC(t *testing.T) {
 
 // TestSettleMemory: where much lives on, it is collected less often.
 func TestSettleMemory(t *testing.T) {
-	const percent, limit = 70, 1 << 40
-	t.Setenv("GOGC", "")
-	oldPercent, oldLimit := debug.SetGCPercent(percent), debug.SetMemoryLimit(limit)
-	defer func() {
-		debug.SetGCPercent(oldPercent)
-		debug.SetMemoryLimit(oldLimit)
-	}()
+	setGC(t)
 	settleMemory()
 	wantGC(t, "with a small heap", percent, limit)
 	lives := make([]byte, largeHeap)

@@ -26,8 +26,7 @@ type Data interface {
 	// Lookup finds the RRset of qtype at the lower-case name qname, in wire
 	// form without the root's closing zero octet.
 	Lookup(s *zone.Scratch, qname []byte, qtype dnswire.Type) zone.Answer
-	// Addresses finds the A and the AAAA RRset at such a name; s is that of a
-	// Lookup for the same query.
+	// Addresses finds the A and the AAAA RRset at such a name.
 	Addresses(s *zone.Scratch, name []byte) (a, aaaa dnswire.RRset)
 }
 
@@ -167,7 +166,8 @@ var rcodes = [...]dnswire.RCode{
 }
 
 // Respond answers packet into buf, whose capacity must be dnswire.MaxMessage at
-// least, and returns the response, or nil when there shall be none. It keeps neither.
+// least, and returns the response, or nil when there shall be none. It keeps
+// neither.
 func (w *Worker) Respond(packet []byte, client Client, buf []byte) []byte {
 	began := time.Now()
 	x := exchange{client: client}

@@ -40,7 +40,7 @@ type Scratch struct {
 	made dnswire.Assembly
 	soa  dnswire.SOA
 
-	near       *node  // found last by Addresses since Lookup
+	near       *node  // found last by Addresses
 	nearAt     uint64 // how much was published then
 	nearLabels int32  // of its name
 }
@@ -49,7 +49,6 @@ type Scratch struct {
 // lower-case and without the root's closing zero octet. ANY finds one RRset
 // (RFC 8482, section 4.1). It takes no lock and allocates nothing.
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
-	s.near = nil
 	before := db.published.Load()
 	a := db.look(s, qname, qtype)
 	if a.Outcome == NXDomain && db.published.Load() != before {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"runtime"
@@ -82,12 +81,7 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 			return err
 		}
 	}
-	text := b.markdown(results)
-	fmt.Print(text)
-	if s.write != "" {
-		return rig.WriteBetween(s.write, "burst", text)
-	}
-	return nil
+	return rig.Report(b.markdown(results), s.write, "burst")
 }
 
 // round is what was measured once.

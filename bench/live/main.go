@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 
@@ -70,12 +69,7 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err e
 	if err != nil {
 		return err
 	}
-	table := markdown(s, halves)
-	fmt.Print(table)
-	if s.write != "" {
-		return rig.WriteBetween(s.write, "live", table)
-	}
-	return nil
+	return rig.Report(markdown(s, halves), s.write, "live")
 }
 
 // build builds the programs.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -68,10 +67,5 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	if err != nil {
 		return err
 	}
-	text := b.markdown(results)
-	fmt.Print(text)
-	if s.write != "" {
-		return rig.WriteBetween(s.write, "query", text)
-	}
-	return nil
+	return rig.Report(b.markdown(results), s.write, "query")
 }

@@ -40,6 +40,15 @@ func Met(met bool) string {
 	return "missed"
 }
 
+// Report prints text and, with a file, puts it there too, see WriteBetween.
+func Report(text, file, part string) error {
+	fmt.Print(text)
+	if file == "" {
+		return nil
+	}
+	return WriteBetween(file, part, text)
+}
+
 // WriteBetween puts text into a Markdown file, between the comments that say
 // where the part of that name begins and ends.
 func WriteBetween(file, part, text string) error {

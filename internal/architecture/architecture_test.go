@@ -93,6 +93,7 @@ var libraries = []arrow{
 	{"internal/source/manifest", "k8s.io/", "API types"},
 	{"internal/source/kubeapi", "k8s.io/", "API types, and the Reflector"},
 	{"internal/source/kubeapi", "google.golang.org/protobuf/encoding/protowire", "fields that nobody needs are cut out of messages"},
+	{"internal/source/kubeapi", "github.com/klauspost/compress/gzip", "lists come packed"},
 	{"internal/source/kubeapi", "github.com/go-logr/logr", "client-go logs through it"},
 	{"internal/source/kubeapi", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/source/manifest", "sigs.k8s.io/json", "strict decoding as the API server does it"},

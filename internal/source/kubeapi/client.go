@@ -95,6 +95,7 @@ func (c *clients) connect(cfg *rest.Config) (map[schema.GroupVersion]*rest.RESTC
 	cfg.UserAgent = c.cfg.UserAgent
 	cfg.RateLimiter = c.limit
 	cfg.Dial = c.dialer.DialContext
+	cfg.Wrap(newUnzipper)
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err

@@ -117,8 +117,12 @@ func TestConfigEffectsOfAll(t *testing.T) {
 func keysOf(section reflect.Type, prefix string) (keys []string) {
 	for f := range section.Fields() {
 		key := prefix + f.Tag.Get("yaml")
-		if f.Type.Kind() == reflect.Struct {
-			keys = append(keys, keysOf(f.Type, key+".")...)
+		of := f.Type
+		if of.Kind() == reflect.Slice {
+			of = of.Elem()
+		}
+		if of.Kind() == reflect.Struct {
+			keys = append(keys, keysOf(of, key+".")...)
 			continue
 		}
 		keys = append(keys, key)

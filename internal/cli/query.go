@@ -43,7 +43,10 @@ the answer is negative.`,
 				return err
 			}
 			client := respond.Client{Transport: respond.TCP}
-			wire := d.Responder().NewWorker(0).Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+			wire, later := d.Responder().NewWorker(0).Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+			if later != nil {
+				wire = later.Answer(cmd.Context())
+			}
 			m, err := dnswire.ParseMessage(wire)
 			if err != nil {
 				return err

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnsserver"
+	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
 )
@@ -50,6 +52,8 @@ type Compiled struct {
 	Admin         netip.AddrPort // not valid when there is none
 	Zone          kubezone.Config
 	CookieSecrets []respond.CookieSecret
+	Routes        []forward.Route
+	Cache         cache.Config
 }
 
 // Compile checks the configuration and gives it in the types of its users.
@@ -58,6 +62,7 @@ func (c *Config) Compile() (*Compiled, error) {
 	steps := []func(*Compiled) error{
 		c.compileListen, c.compileRecords, c.compileRanges, c.compileNameServer, c.compileZones,
 		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkKubernetes, c.compileAdmin, c.checkLog,
+		c.compileForward, c.compileCache,
 	}
 	for _, step := range steps {
 		if err := step(made); err != nil {

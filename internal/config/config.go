@@ -5,6 +5,9 @@ package config
 
 import (
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"portolan.dev/portolan/internal/dnsserver"
@@ -41,6 +44,10 @@ type Config struct {
 	PodCIDRs     []string `yaml:"podCIDRs"`
 	// NameServer says who ns.dns.ZONE is.
 	NameServer NameServer `yaml:"nameServer"`
+	// Forward says who is asked for names that are not the cluster's, and Cache
+	// for how long answers are kept.
+	Forward Forward `yaml:"forward"`
+	Cache   Cache   `yaml:"cache"`
 	// UDPSize is the longest response over UDP, in octets.
 	UDPSize int `yaml:"udpSize"`
 	// UDPSteering is cpu or hash: how packets come to a processor.
@@ -98,6 +105,53 @@ type NameServer struct {
 	Addresses []string `yaml:"addresses"`
 }
 
+// Forward says who is asked for names that are not the cluster's.
+type Forward struct {
+	Routes []Route `yaml:"routes"`
+	// MaxInFlight is how many queries wait for answers at once, and
+	// MaxInFlightPerClient how many of one client.
+	MaxInFlight          int `yaml:"maxInFlight"`
+	MaxInFlightPerClient int `yaml:"maxInFlightPerClient"`
+}
+
+// Route says who is asked for the names below a suffix.
+type Route struct {
+	// Suffix is a domain; all names when empty.
+	Suffix string `yaml:"suffix"`
+	// Upstreams are servers, see forward.ParseUpstream.
+	Upstreams []string `yaml:"upstreams"`
+	// ResolvConf is a file with more of them.
+	ResolvConf string `yaml:"resolvConf"`
+	// Policy is fastest, which is the default, sequential or random.
+	Policy string `yaml:"policy"`
+	// Timeout is how long a name is asked for; DefaultRouteTimeout when 0.
+	Timeout Duration `yaml:"timeout"`
+	// CA is a file with the certificates that sign those of upstreams; the
+	// system's when empty.
+	CA string `yaml:"ca"`
+	// TrustDenials has a name that does not exist deny all below it.
+	TrustDenials bool `yaml:"trustDenials"`
+	// NoPrivate refuses answers with private addresses.
+	NoPrivate bool `yaml:"noPrivate"`
+}
+
+// DefaultRouteTimeout is less than the 5 s after which libc asks again.
+const DefaultRouteTimeout = 4 * time.Second
+
+// Cache says for how long answers of others are kept.
+type Cache struct {
+	// Size is how much memory they may take; with 0 nothing is kept.
+	Size Size `yaml:"size"`
+	// MinTTL and MaxTTL bound TTLs, in seconds, MaxNegativeTTL those of denials.
+	MinTTL         int `yaml:"minTTL"`
+	MaxTTL         int `yaml:"maxTTL"`
+	MaxNegativeTTL int `yaml:"maxNegativeTTL"`
+	// Stale is how long an answer may be given behind its TTL when there is no
+	// other, StaleAfter how long a client waits for that other.
+	Stale      Duration `yaml:"stale"`
+	StaleAfter Duration `yaml:"staleAfter"`
+}
+
 // Identity is what the server says of itself.
 type Identity struct {
 	// NSID is given to clients that ask for it (RFC 5001), at most 128
@@ -153,17 +207,58 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // MarshalText writes it as it is read.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
+// Size is a number of octets, written like 65536, 64Ki, 32Mi or 1Gi.
+type Size int64
+
+// sizeUnits are the suffixes of a Size, the largest first.
+var sizeUnits = []struct {
+	suffix string
+	octets int64
+}{{"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10}, {"", 1}}
+
+// UnmarshalText reads a size.
+func (z *Size) UnmarshalText(text []byte) error {
+	for _, unit := range sizeUnits {
+		digits, ok := strings.CutSuffix(string(text), unit.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n < 0 || n > math.MaxInt64/unit.octets {
+			break
+		}
+		*z = Size(n * unit.octets)
+		return nil
+	}
+	return fmt.Errorf("%q is not a size, such as 65536 or 32Mi", text)
+}
+
+// MarshalText writes it as it is read.
+func (z Size) MarshalText() ([]byte, error) {
+	for _, unit := range sizeUnits {
+		if z != 0 && int64(z)%unit.octets == 0 {
+			return fmt.Appendf(nil, "%d%s", int64(z)/unit.octets, unit.suffix), nil
+		}
+	}
+	return []byte("0"), nil
+}
+
 // Default is the configuration of a file that says nothing.
 func Default() Config {
 	return Config{
-		Listen:      []string{"127.0.0.1:1053"},
-		Zones:       []string{"cluster.local"},
-		TTL:         5,
-		Kubernetes:  Kubernetes{QPS: 50, Burst: 100, Silence: Duration(150 * time.Second)},
-		Snapshot:    Snapshot{Settle: Duration(2 * time.Second)},
-		Admin:       Admin{Listen: "127.0.0.1:9153"},
-		Pods:        string(kubezone.PodsVerified),
-		NameServer:  NameServer{Service: "kube-system/kube-dns"},
+		Listen:     []string{"127.0.0.1:1053"},
+		Zones:      []string{"cluster.local"},
+		TTL:        5,
+		Kubernetes: Kubernetes{QPS: 50, Burst: 100, Silence: Duration(150 * time.Second)},
+		Snapshot:   Snapshot{Settle: Duration(2 * time.Second)},
+		Admin:      Admin{Listen: "127.0.0.1:9153"},
+		Pods:       string(kubezone.PodsVerified),
+		NameServer: NameServer{Service: "kube-system/kube-dns"},
+		Forward:    Forward{MaxInFlight: 4096, MaxInFlightPerClient: 1024},
+		Cache: Cache{
+			Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60,
+			Stale: Duration(time.Hour), StaleAfter: Duration(1800 * time.Millisecond),
+		},
 		UDPSize:     respond.DefaultUDPSize,
 		UDPSteering: string(dnsserver.SteerByCPU),
 		TCP:         TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dnsname"
@@ -52,6 +53,7 @@ var defaults = &config.Compiled{
 		DNSService:   cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
 		DNSAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
 	},
+	Cache: cache.Config{Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour},
 }
 
 // TestDefaults: what a file does not say is as the documentation says.
@@ -249,6 +251,24 @@ var refusals = map[string]struct{ text, want string }{
 	"a long version":            {"identity: {version: " + strings.Repeat("n", 256) + "}", ":1: identity.version: longer than 255 octets"},
 	"a secret of words":         {"cookies:\n  secrets:\n  - 00112233445566778899aabbccddeeff\n  - sesame", ":4: cookies.secrets: number 2 is not 32 hexadecimal digits"},
 	"a secret too short":        {"cookies: {secrets: ['00112233']}", ":1: cookies.secrets: number 1 is not 32 hexadecimal digits"},
+	"a suffix that is no name":  {"forward:\n  routes:\n  - upstreams: [10.0.0.2]\n  - {upstreams: [10.0.0.2], suffix: a..b}", ":4: forward.routes.suffix: name \"a..b\": empty label"},
+	"a suffix given twice":      {"forward:\n  routes:\n  - upstreams: [10.0.0.2]\n  - upstreams: [10.0.0.2]\n    suffix: .", ":5: forward.routes.suffix: . is given twice"},
+	"no server":                 {"forward:\n  routes:\n  - suffix: a", ":3: forward.routes.upstreams: no server, and no resolvConf"},
+	"a server by name":          {"forward:\n  routes:\n  - upstreams: [dns.example]", ":3: forward.routes.upstreams: \"dns.example\" is not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9"},
+	"an unknown policy":         {"forward:\n  routes:\n  - upstreams: [10.0.0.2]\n    policy: best", ":4: forward.routes.policy: \"best\" is not fastest, sequential or random"},
+	"a timeout below 0":         {"forward: {routes: [{upstreams: [10.0.0.2], timeout: -1s}]}", ":1: forward.routes.timeout: -1s is less than 0s"},
+	"a timeout without unit":    {"forward: {routes: [{upstreams: [10.0.0.2], timeout: 4}]}", ":1: forward.routes.timeout: \"4\" is not a duration, such as 10s or 1m30s"},
+	"a ca that is not there":    {"forward: {routes: [{upstreams: [10.0.0.2], ca: /nowhere.pem}]}", ":1: forward.routes.ca: open /nowhere.pem: no such file or directory"},
+	"trust that is a word":      {"forward: {routes: [{upstreams: [10.0.0.2], trustDenials: some}]}", ":1: forward.routes.trustDenials: \"some\" is not true or false"},
+	"a guard that is a word":    {"forward: {routes: [{upstreams: [10.0.0.2], noPrivate: some}]}", ":1: forward.routes.noPrivate: \"some\" is not true or false"},
+	"nothing in flight":         {"forward: {maxInFlight: 0}", ":1: forward.maxInFlight: 0 is less than 1"},
+	"nothing for each client":   {"forward: {maxInFlightPerClient: 0}", ":1: forward.maxInFlightPerClient: 0 is less than 1"},
+	"a size in megabytes":       {"cache: {size: 32MB}", ":1: cache.size: \"32MB\" is not a size, such as 65536 or 32Mi"},
+	"a least TTL of more":       {"cache: {minTTL: 10, maxTTL: 5}", ":1: cache.minTTL: 10 is not between 0 and 5"},
+	"a most TTL below 0":        {"cache: {maxTTL: -1}", ":1: cache.maxTTL: -1 is not between 0 and 2147483647"},
+	"a denial's TTL below 0":    {"cache: {maxNegativeTTL: -1}", ":1: cache.maxNegativeTTL: -1 is not between 0 and 2147483647"},
+	"stale for less than 0":     {"cache: {stale: -1s}", ":1: cache.stale: -1s is less than 0s"},
+	"stale after less than 0":   {"cache: {staleAfter: -1s}", ":1: cache.staleAfter: -1s is less than 0s"},
 	"a secret alone":            {"cookies: {secrets: sesame}", ":1: cookies.secrets: not a list; one is written [ONE, TWO]"},
 	"no connections":            {"tcp:\n  maxConnections: 0", ":2: tcp.maxConnections: 0 is less than 1"},
 	"no queries in flight":      {"tcp: {maxInFlight: 0}", ":1: tcp.maxInFlight: 0 is less than 1"},
@@ -292,7 +312,7 @@ func TestRefusals(t *testing.T) {
 // can be given to.
 func TestRefusalsNameEveryKey(t *testing.T) {
 	any := map[string]bool{ // any path may be there when it is read, and the API knows selectors
-		"manifests": true, "kubernetes.serviceSelector": true,
+		"manifests": true, "kubernetes.serviceSelector": true, "forward.routes.resolvConf": true,
 	}
 	for _, key := range keysOf(reflect.TypeFor[config.Config](), "") {
 		if any[key] {
@@ -312,8 +332,12 @@ func TestRefusalsNameEveryKey(t *testing.T) {
 func keysOf(section reflect.Type, prefix string) (keys []string) {
 	for f := range section.Fields() {
 		key := prefix + f.Tag.Get("yaml")
-		if f.Type.Kind() == reflect.Struct {
-			keys = append(keys, keysOf(f.Type, key+".")...)
+		of := f.Type
+		if of.Kind() == reflect.Slice {
+			of = of.Elem()
+		}
+		if of.Kind() == reflect.Struct {
+			keys = append(keys, keysOf(of, key+".")...)
 			continue
 		}
 		keys = append(keys, key)

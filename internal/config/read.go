@@ -226,6 +226,10 @@ func plainKey(key string) string {
 func lineOf(root *yaml.Node, bad *keyError) int {
 	at, line := root, root.Line
 	for _, name := range strings.Split(bad.key, ".") {
+		if at.Kind == yaml.SequenceNode && bad.item >= 0 && bad.item < len(at.Content) {
+			at = at.Content[bad.item]
+			line = at.Line
+		}
 		for i := 0; i+1 < len(at.Content); i += 2 {
 			if at.Kind == yaml.MappingNode && at.Content[i].Value == name {
 				line, at = at.Content[i].Line, at.Content[i+1]

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnsserver"
+	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/zone"
@@ -23,6 +25,9 @@ type answers struct {
 	db        *zone.DB
 	responder *respond.Responder
 	stats     *respond.Stats
+	others    *forward.Forwarder // nil when nobody else is asked
+	cache     *cache.Cache
+	asks      asks
 	settings  *config.Compiled
 }
 
@@ -46,8 +51,16 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	if len(secrets) == 0 {
 		secrets = []respond.CookieSecret{d.secret}
 	}
+	if err := d.newOthers(cfg, a, before); err != nil {
+		return nil, err
+	}
+	var others respond.Others
+	if a.others != nil {
+		others = a.others
+	}
 	a.responder, err = respond.New(respond.Config{
 		Data:          a.db,
+		Others:        others,
 		UDPSize:       cfg.UDPSize,
 		NSID:          nsid(cfg.Identity.NSID),
 		ServerID:      cfg.Identity.ServerID,
@@ -107,11 +120,15 @@ type worker struct {
 }
 
 // Respond answers one query, see respond.Worker.
-func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) []byte {
+func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Later) {
 	if now := w.daemon.current.Load(); now != w.of {
 		w.of, w.Worker = now, now.responder.NewWorker(w.seat)
 	}
-	return w.Worker.Respond(packet, client, buf)
+	answer, later := w.Worker.Respond(packet, client, buf)
+	if later == nil {
+		return answer, nil // and not a Later that is nil
+	}
+	return nil, later
 }
 
 func (d *Daemon) newWorker(seat int) dnsserver.Answerer { return &worker{daemon: d, seat: seat} }
@@ -134,6 +151,15 @@ func (d *Daemon) compile(ctx context.Context) error {
 func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err error) {
 	feed := d.store.Subscribe()
 	defer feed.Close()
+	if a.others != nil {
+		asking, stop := context.WithCancel(ctx)
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			_ = a.others.Run(asking, d.log) // ends with asking
+		}()
+		defer func() { stop(); <-stopped }()
+	}
 	gathered, loaded, live := false, len(d.missing()) == 0, d.live()
 	for {
 		select {

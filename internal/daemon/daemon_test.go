@@ -145,7 +145,7 @@ func ask(t *testing.T, d *daemon.Daemon, name string) *dnswire.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wire := d.Responder().NewWorker(0).Respond(packet, respond.Client{}, make([]byte, 0, dnswire.MaxMessage))
+	wire, _ := d.Responder().NewWorker(0).Respond(packet, respond.Client{}, make([]byte, 0, dnswire.MaxMessage))
 	m, err := dnswire.ParseMessage(wire)
 	if err != nil {
 		t.Fatal(err)

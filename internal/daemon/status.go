@@ -96,6 +96,10 @@ func (d *Daemon) figures() metrics.Figures {
 	if d.saver != nil {
 		f.Snapshot = &metrics.SnapshotFigures{Written: d.saver.Written(), Failures: d.saver.Failures()}
 	}
+	if now.others != nil {
+		asked, kept := now.others.Figures(), now.cache.Stats()
+		f.Forward, f.Cache = &asked, &kept
+	}
 	statuses := d.kinds()
 	d.store.View(func(v *cluster.View) {
 		for _, k := range d.needed() {

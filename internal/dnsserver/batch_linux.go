@@ -1,9 +1,12 @@
 package dnsserver
 
 import (
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -134,6 +137,31 @@ func (b *batch) packet(i int) (packet []byte, from netip.Addr) {
 		return packet, netip.AddrFrom16(sa.Addr).Unmap()
 	}
 	return packet, netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&b.from[i])).Addr)
+}
+
+// wayBack is where an answer goes that comes later.
+type wayBack struct {
+	to      netip.AddrPort
+	control []byte
+}
+
+func (b *batch) wayBack(i int) wayBack {
+	_, from := b.packet(i)
+	sa := &b.from[i]
+	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&sa.Port))[:]) // at the same place in both families
+	if from.IsLinkLocalUnicast() && sa.Family == unix.AF_INET6 {
+		from = from.WithZone(strconv.Itoa(int(sa.Scope_id)))
+	}
+	back := wayBack{to: netip.AddrPortFrom(from, port)}
+	if b.every {
+		back.control = slices.Clone(replyControl(b.control[i][:b.in[i].Controllen]))
+	}
+	return back
+}
+
+func (w wayBack) send(conn *net.UDPConn, answer []byte) error {
+	_, _, err := conn.WriteMsgUDPAddrPort(answer, w.control, w.to)
+	return err
 }
 
 // room is where the next answer goes.

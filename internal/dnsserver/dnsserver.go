@@ -22,9 +22,15 @@ import (
 // Answerer answers queries, one at a time.
 type Answerer interface {
 	// Respond answers packet into buf, whose capacity is 65,535 octets or
-	// more, or
-	// gives nil when there shall be no answer. It keeps neither.
-	Respond(packet []byte, client respond.Client, buf []byte) []byte
+	// more. It keeps neither. An answer that takes time is a Later; where there
+	// shall be none, both are nil.
+	Respond(packet []byte, client respond.Client, buf []byte) (answer []byte, later Later)
+}
+
+// Later is an answer that takes time. Answer is called once, in a goroutine of
+// its own, and waits for it until ctx is done; nil is that there is none.
+type Later interface {
+	Answer(ctx context.Context) []byte
 }
 
 // Config is what a Server is made from.

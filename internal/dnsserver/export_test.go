@@ -1,6 +1,7 @@
 package dnsserver
 
 import (
+	"context"
 	"net"
 	"time"
 )
@@ -32,7 +33,7 @@ func (s *Server) Listener() *net.TCPListener { return s.tcp[0] }
 func (s *Server) ServePackets() (func() error, error) {
 	p, err := newPackets(s.udp[0], s.cfg.NewAnswerer(0))
 	return func() error {
-		_, err := p.answer()
+		_, err := p.answer(context.Background())
 		return err
 	}, err
 }

@@ -24,8 +24,8 @@ const patience = 20 * time.Second
 // answerFunc is an Answerer that keeps nothing.
 type answerFunc func(packet []byte, client respond.Client, buf []byte) []byte
 
-func (f answerFunc) Respond(packet []byte, client respond.Client, buf []byte) []byte {
-	return f(packet, client, buf)
+func (f answerFunc) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+	return f(packet, client, buf), nil
 }
 
 // echo answers with the query.

@@ -40,6 +40,15 @@ func (b *batch) packet(int) (packet []byte, from netip.Addr) {
 	return b.query[:b.length], b.from.Addr().Unmap()
 }
 
+type wayBack struct{ to netip.AddrPort }
+
+func (b *batch) wayBack(int) wayBack { return wayBack{b.from} }
+
+func (w wayBack) send(conn *net.UDPConn, answer []byte) error {
+	_, err := conn.WriteToUDPAddrPort(answer, w.to)
+	return err
+}
+
 func (b *batch) room() []byte { return b.answers[:0] }
 
 func (b *batch) reply(_ int, answer []byte) { b.answer = answer }

@@ -76,17 +76,20 @@ func (t *tcpServer) nextSeat() int {
 
 // run serves until ctx is done or a listener fails, and drains.
 func (t *tcpServer) run(ctx context.Context) error {
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range t.tcp {
-		group.Go(func() error { return t.accept(ctx, l) })
+		group.Go(func() error { return t.accept(ctx, waiting, l) })
 	}
 	err := group.Wait()
-	t.drain()
+	t.drain(giveUp)
 	return err
 }
 
-// accept accepts connections until ctx is done, and closes l.
-func (t *tcpServer) accept(ctx context.Context, l *net.TCPListener) error {
+// accept accepts connections until ctx is done, and closes l. Their answers may
+// take time until waiting is done.
+func (t *tcpServer) accept(ctx, waiting context.Context, l *net.TCPListener) error {
 	// Closed here, where nothing else uses it, so that it is when this ends;
 	// another goroutine's Close would wake this one before that.
 	defer l.Close()
@@ -96,7 +99,7 @@ func (t *tcpServer) accept(ctx context.Context, l *net.TCPListener) error {
 		conn, err := l.AcceptTCP()
 		switch {
 		case err == nil:
-			t.start(conn)
+			t.start(waiting, conn)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -119,7 +122,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // start serves conn, in place of the connection that was idle longest when
 // there are as many as may be.
-func (t *tcpServer) start(conn *net.TCPConn) {
+func (t *tcpServer) start(ctx context.Context, conn *net.TCPConn) {
 	c := newTCPConn(t, conn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +132,7 @@ func (t *tcpServer) start(conn *net.TCPConn) {
 	t.conns[c] = struct{}{}
 	t.turn++
 	c.active = t.turn
-	t.wg.Go(c.serve)
+	t.wg.Go(func() { c.serve(ctx) })
 }
 
 // cut closes the connection that comes before all others. What it holds counts
@@ -199,14 +202,18 @@ func (t *tcpServer) release(c *tcpConn, n int) {
 }
 
 // drain stops reading from every connection and waits until what was read is
-// answered. It closes those that take longer than drainTime.
-func (t *tcpServer) drain() {
+// answered. It closes those that take longer than drainTime, and gives answers up
+// that do.
+func (t *tcpServer) drain(giveUp func()) {
 	t.each(func(c *tcpConn) {
 		if c.active != lingering {
 			c.stop()
 		}
 	})
-	cut := time.AfterFunc(t.drainTime, func() { t.each(func(c *tcpConn) { c.conn.Close() }) })
+	cut := time.AfterFunc(t.drainTime, func() {
+		giveUp()
+		t.each(func(c *tcpConn) { c.conn.Close() })
+	})
 	defer cut.Stop()
 	t.wg.Wait()
 }

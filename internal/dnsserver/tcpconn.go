@@ -2,11 +2,13 @@ package dnsserver
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +23,9 @@ type tcpConn struct {
 	in       *bufio.Reader
 	client   netip.Addr
 	stopping atomic.Bool
+	later    sync.WaitGroup // answers that take time
+	slots    chan struct{}  // one taken by each of them
+	writing  sync.Mutex
 
 	// of the server, under its lock
 	held   int    // octets of queries and answers
@@ -38,7 +43,10 @@ const lengthLen = 2 // before each message (RFC 1035, section 4.2.2)
 
 func newTCPConn(t *tcpServer, conn *net.TCPConn) *tcpConn {
 	remote := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
-	return &tcpConn{server: t, conn: conn, in: bufio.NewReaderSize(conn, readBuffer), client: remote.Addr().Unmap()}
+	return &tcpConn{
+		server: t, conn: conn, in: bufio.NewReaderSize(conn, readBuffer), client: remote.Addr().Unmap(),
+		slots: make(chan struct{}, t.cfg.MaxInFlight),
+	}
 }
 
 // stop makes the connection read no more. serve sees the deadline, or that it
@@ -48,26 +56,29 @@ func (c *tcpConn) stop() {
 	_ = c.conn.SetReadDeadline(time.Unix(1, 0))
 }
 
-// serve serves the connection to its end.
-func (c *tcpConn) serve() {
+// serve serves the connection to its end. Answers may take time until ctx is
+// done.
+func (c *tcpConn) serve(ctx context.Context) {
 	// Closed last: a client that sees the end finds that there is room.
 	defer c.conn.Close()
 	defer c.server.forget(c)
-	if c.answerAll() || c.stopping.Load() {
+	enough := c.answerAll(ctx)
+	c.later.Wait()
+	if enough || c.stopping.Load() {
 		c.linger()
 	}
 }
 
 // answerAll answers queries until the client ends, errs, or asked enough, and
 // tells whether it asked enough.
-func (c *tcpConn) answerAll() (enough bool) {
+func (c *tcpConn) answerAll(ctx context.Context) (enough bool) {
 	limit := c.server.cfg.MaxQueries
 	for asked := 0; limit == 0 || asked < limit; {
 		most := c.server.cfg.MaxInFlight
 		if limit > 0 {
 			most = min(most, limit-asked)
 		}
-		n, err := c.answerSome(most)
+		n, err := c.answerSome(ctx, most)
 		if err != nil {
 			return false
 		}
@@ -78,7 +89,7 @@ func (c *tcpConn) answerAll() (enough bool) {
 
 // answerSome waits for a query and answers it, and those that have come with it
 // up to so many; it says how many there were.
-func (c *tcpConn) answerSome(most int) (n int, err error) {
+func (c *tcpConn) answerSome(ctx context.Context, most int) (n int, err error) {
 	query, err := c.read()
 	if err != nil {
 		return 0, err
@@ -88,7 +99,7 @@ func (c *tcpConn) answerSome(most int) (n int, err error) {
 	defer c.server.putOut(out)
 	w := c.server.workers.Get().(*tcpWorker)
 	for {
-		*out = w.appendAnswer(*out, query, c.client)
+		*out = c.appendAnswer(ctx, *out, w, query)
 		n++
 		c.letGo(query)
 		if n == most || len(*out) >= writeBuffer || !c.hasQuery() {
@@ -103,14 +114,26 @@ func (c *tcpConn) answerSome(most int) (n int, err error) {
 }
 
 // appendAnswer appends the answer behind its length, or nothing when there is
-// none.
-func (w *tcpWorker) appendAnswer(b, query []byte, client netip.Addr) []byte {
-	answer := w.answerer.Respond(query, respond.Client{Addr: client, Transport: respond.TCP}, w.answer[:0])
-	if answer == nil {
+// none, or when it takes time: then it is sent when it is there.
+func (c *tcpConn) appendAnswer(ctx context.Context, b []byte, w *tcpWorker, query []byte) []byte {
+	answer, later := w.answerer.Respond(query, respond.Client{Addr: c.client, Transport: respond.TCP}, w.answer[:0])
+	if later != nil {
+		c.slots <- struct{}{}
+		c.later.Go(func() {
+			defer func() { <-c.slots }()
+			_ = c.write(appendMessage(nil, later.Answer(ctx))) // a client that is gone
+		})
+	}
+	return appendMessage(b, answer)
+}
+
+// appendMessage appends a message behind its length, when there is one.
+func appendMessage(b, message []byte) []byte {
+	if message == nil {
 		return b
 	}
-	b = binary.BigEndian.AppendUint16(b, uint16(len(answer)))
-	return append(b, answer...)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(message)))
+	return append(b, message...)
 }
 
 // hasQuery tells whether the next query has come and can be read without
@@ -192,6 +215,8 @@ func (c *tcpConn) write(messages []byte) error {
 	c.server.touch(c)
 	c.server.hold(c, len(messages))
 	defer c.server.release(c, len(messages))
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	if err := c.conn.SetWriteDeadline(time.Now().Add(c.server.cfg.Idle)); err != nil {
 		return err
 	}

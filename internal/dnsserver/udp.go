@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"portolan.dev/portolan/internal/respond"
@@ -25,9 +26,12 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 	if err != nil {
 		return err
 	}
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer p.later.Wait()
+	defer giveUp()
 	unread := 0 // errors of reading in a row
 	for {
-		received, err := p.answer()
+		received, err := p.answer(waiting)
 		if received {
 			unread = 0
 		} else {
@@ -37,7 +41,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 		case err == nil:
 		case ctx.Err() != nil && !received:
 			<-woken
-			p.drain(s.drainTime)
+			p.drain(waiting, s.drainTime)
 			// Whoever asks from now on is told that nobody is here, and need
 			// not wait: connections may take longer to end.
 			conn.Close()
@@ -60,16 +64,18 @@ type packets struct {
 	*batch
 	conn     *net.UDPConn
 	answerer Answerer
+	later    sync.WaitGroup // answers that take time
 }
 
 func newPackets(conn *net.UDPConn, answerer Answerer) (*packets, error) {
 	b, err := newBatch(conn)
-	return &packets{b, conn, answerer}, err
+	return &packets{batch: b, conn: conn, answerer: answerer}, err
 }
 
-// answer receives packets and answers them. It tells whether there were any;
-// if so, an error is one of sending.
-func (p *packets) answer() (received bool, err error) {
+// answer receives packets and answers them, those whose answers take time behind
+// it, until ctx is done. It tells whether there were any; if so, an error is one
+// of sending.
+func (p *packets) answer(ctx context.Context) (received bool, err error) {
 	n, err := p.receive()
 	if err != nil {
 		return false, err
@@ -77,21 +83,41 @@ func (p *packets) answer() (received bool, err error) {
 	for i := range n {
 		packet, from := p.packet(i)
 		client := respond.Client{Addr: from, Transport: respond.UDP}
-		if answer := p.answerer.Respond(packet, client, p.room()); answer != nil {
+		answer, later := p.answerer.Respond(packet, client, p.room())
+		switch {
+		case later != nil:
+			back := p.wayBack(i)
+			p.later.Go(func() {
+				if answer := later.Answer(ctx); answer != nil {
+					_ = back.send(p.conn, answer) // a client that can't be reached
+				}
+			})
+		case answer != nil:
 			p.reply(i, answer)
 		}
 	}
 	return true, p.send()
 }
 
-// drain answers the packets that wait, for as long as it may take.
-func (p *packets) drain(limit time.Duration) {
+// drain answers the packets that wait, and then those that take time, for as
+// long as it may take.
+func (p *packets) drain(ctx context.Context, limit time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		p.later.Wait()
+		close(done)
+	}()
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		if err := p.conn.SetReadDeadline(time.Now().Add(quietTime)); err != nil {
 			return
 		}
-		if received, _ := p.answer(); !received {
+		if received, _ := p.answer(ctx); received {
+			continue
+		}
+		select {
+		case <-done:
 			return
+		default:
 		}
 	}
 }

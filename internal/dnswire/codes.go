@@ -28,9 +28,27 @@ const (
 	TypeAAAA  = Type(dns.TypeAAAA)
 	TypeSRV   = Type(dns.TypeSRV)
 	TypeOPT   = Type(dns.TypeOPT)
+	TypeRRSIG = Type(dns.TypeRRSIG)
 	TypeIXFR  = Type(dns.TypeIXFR)
 	TypeAXFR  = Type(dns.TypeAXFR)
 	TypeANY   = Type(dns.TypeANY)
+)
+
+// Types whose RDATA holds names, see layouts.
+const (
+	typeDNAME = Type(dns.TypeDNAME)
+	typeMB    = Type(dns.TypeMB)
+	typeMG    = Type(dns.TypeMG)
+	typeMR    = Type(dns.TypeMR)
+	typeMINFO = Type(dns.TypeMINFO)
+	typeRP    = Type(dns.TypeRP)
+	typeMX    = Type(dns.TypeMX)
+	typeAFSDB = Type(dns.TypeAFSDB)
+	typeRT    = Type(dns.TypeRT)
+	typeKX    = Type(dns.TypeKX)
+	typePX    = Type(dns.TypePX)
+	typeNAPTR = Type(dns.TypeNAPTR)
+	typeNSEC  = Type(dns.TypeNSEC)
 )
 
 // String is the type's mnemonic, or TYPE and its number (RFC 3597, section 5).
@@ -143,6 +161,10 @@ const (
 	EDENotReady         = EDECode(dns.ExtendedErrorCodeNotReady)
 	EDEProhibited       = EDECode(dns.ExtendedErrorCodeProhibited)
 	EDENotAuthoritative = EDECode(dns.ExtendedErrorCodeNotAuthoritative)
+	EDEBlocked          = EDECode(dns.ExtendedErrorCodeBlocked)
+	EDEFiltered         = EDECode(dns.ExtendedErrorCodeFiltered)
+	EDENoReachable      = EDECode(dns.ExtendedErrorCodeNoReachableAuthority)
+	EDENetworkError     = EDECode(dns.ExtendedErrorCodeNetworkError)
 )
 
 // MinUDPSize is what every client takes over UDP (RFC 1035, section 2.3.4).

@@ -243,11 +243,13 @@ func (r *Response) SRVTarget(off int) (target []byte, at, next int) {
 	return nil, 0, off
 }
 
+// lastPointable is how far into a message a compression pointer reaches.
+const lastPointable = 1<<14 - 1
+
 // AddGlue writes set to the additional section if all of it fits, and reports
 // whether it did. Its owner is the target that stands at the given place of the
 // message: a pointer, as far as pointers reach (RFC 1035, section 4.1.4).
 func (r *Response) AddGlue(set RRset, target []byte, at int) (whole bool) {
-	const lastPointable = 1<<14 - 1
 	if at > lastPointable {
 		return r.addSpelledOut(set, target)
 	}

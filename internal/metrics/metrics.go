@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/respond"
 )
 
@@ -48,6 +50,9 @@ type Figures struct {
 	Snapshot *SnapshotFigures
 	// Reload is nil until the configuration was read again.
 	Reload *ReloadFigures
+	// Forward and Cache are nil when nobody else is asked.
+	Forward *forward.Figures
+	Cache   *cache.Stats
 }
 
 // SnapshotFigures are those of the snapshot file.
@@ -124,6 +129,21 @@ var (
 	serial       = desc("zone_serial", "Serial of a zone.", "zone")
 	snapWritten  = desc("snapshot_write_timestamp_seconds", "When the snapshot was last written.")
 	snapErrors   = desc("snapshot_errors_total", "Snapshots that could not be written.")
+	cacheHits    = desc("cache_hits_total", "Queries answered from what upstreams answered before; stale is past its TTL.", "type")
+	cacheMisses  = desc("cache_misses_total", "Questions that upstreams were asked.")
+	prefetches   = desc("cache_prefetches_total", "Questions that upstreams were asked before the TTL of their answers was over.")
+	cacheEntries = desc("cache_entries", "Answers of upstreams that are kept.")
+	cacheSize    = desc("cache_size_bytes", "Memory that they take, about.")
+	waiting      = desc("forward_waiting", "Queries that wait for upstreams.")
+	joined       = desc("forward_joined_total", "Queries that waited for a question that an upstream was being asked already.")
+	refused      = desc("forward_refused_total", "Queries that were not forwarded, since too many waited.")
+	upQueries    = desc("forward_queries_total", "Queries sent to an upstream, with those sent again.", "route", "upstream")
+	upReplies    = desc("forward_replies_total", "Replies of an upstream.", "route", "upstream")
+	upLate       = desc("forward_late_total", "Queries that an upstream took longer for than it usually does.", "route", "upstream")
+	upFailures   = desc("forward_failures_total", "Queries that the network refused to take to an upstream.", "route", "upstream")
+	upForged     = desc("forward_bad_replies_total", "Packets from an upstream's address that were no reply to a query.", "route", "upstream")
+	upUp         = desc("forward_up", "Whether an upstream is held to answer.", "route", "upstream")
+	upRTT        = desc("forward_rtt_seconds", "Time that an upstream takes, smoothed.", "route", "upstream")
 	reloadOK     = desc("config_reload_success", "Whether the configuration was good when it was last read again.")
 	reloadTime   = desc("config_last_reload_timestamp_seconds", "When the configuration was last read again and found good.")
 )
@@ -136,6 +156,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		requests, dropped, duration, requestSize, responseSize, ede, sourceState, staleness, events, objects, serial,
 		snapWritten, snapErrors, reloadOK, reloadTime,
+		cacheHits, cacheMisses, prefetches, cacheEntries, cacheSize, waiting, joined, refused,
+		upQueries, upReplies, upLate, upFailures, upForged, upUp, upRTT,
 	} {
 		ch <- d
 	}
@@ -160,6 +182,32 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if f.Reload != nil {
 		gauge(ch, reloadOK, truth(f.Reload.OK))
 		gauge(ch, reloadTime, float64(f.Reload.At.UnixNano())/1e9)
+	}
+	if f.Forward != nil {
+		collectForward(ch, f.Forward)
+	}
+	if f.Cache != nil {
+		gauge(ch, cacheEntries, float64(f.Cache.Entries))
+		gauge(ch, cacheSize, float64(f.Cache.Octets))
+	}
+}
+
+func collectForward(ch chan<- prometheus.Metric, f *forward.Figures) {
+	counter(ch, cacheHits, f.Hits, "fresh")
+	counter(ch, cacheHits, f.StaleHits, "stale")
+	counter(ch, cacheMisses, f.Misses)
+	counter(ch, prefetches, f.Prefetched)
+	counter(ch, joined, f.Joined)
+	counter(ch, refused, f.Refused)
+	gauge(ch, waiting, float64(f.Waiting))
+	for _, u := range f.Upstreams {
+		counter(ch, upQueries, u.Queries, u.Route, u.Upstream)
+		counter(ch, upReplies, u.Replies, u.Route, u.Upstream)
+		counter(ch, upLate, u.Late, u.Route, u.Upstream)
+		counter(ch, upFailures, u.Failures, u.Route, u.Upstream)
+		counter(ch, upForged, u.Forged, u.Route, u.Upstream)
+		gauge(ch, upUp, truth(!u.Down), u.Route, u.Upstream)
+		gauge(ch, upRTT, u.RTT.Seconds(), u.Route, u.Upstream)
 	}
 }
 

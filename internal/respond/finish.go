@@ -62,6 +62,12 @@ func (w *Worker) finish(x *exchange) []byte {
 	if x.truncated {
 		flags |= dnswire.FlagTC
 	}
+	if w.cfg.Others != nil {
+		flags |= dnswire.FlagRA
+	}
+	if x.validated && (w.query.Flags&dnswire.FlagAD != 0 || w.query.EDNS.Flags&dnswire.FlagDO != 0) {
+		flags |= dnswire.FlagAD // RFC 6840, section 5.8
+	}
 	return w.response.Finish(flags, rcode)
 }
 

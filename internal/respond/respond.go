@@ -14,10 +14,13 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/netip"
+	"sync"
 	"time"
 
+	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/zone"
 )
 
@@ -28,6 +31,15 @@ type Data interface {
 	Lookup(s *zone.Scratch, qname []byte, qtype dnswire.Type) zone.Answer
 	// Addresses finds the A and the AAAA RRset at such a name.
 	Addresses(s *zone.Scratch, name []byte) (a, aaaa dnswire.RRset)
+}
+
+// Others answer names that are not ours; *forward.Forwarder does.
+type Others interface {
+	// Known gives what can be answered at once; nil when somebody must be
+	// asked. routed tells whether there is anybody to ask.
+	Known(q cache.Question, now time.Time) (e *cache.Entry, routed bool)
+	// Ask begins to ask for a client. It fails when too many wait already.
+	Ask(client netip.Addr, q cache.Question) (*forward.Request, error)
 }
 
 // Transport is how a query came.
@@ -58,6 +70,8 @@ const MaxNSID = 128
 // Data is usable.
 type Config struct {
 	Data Data
+	// Others answer what Data does not have; nil is nobody.
+	Others Others
 	// UDPSize limits responses over UDP, in octets; 0 is DefaultUDPSize.
 	UDPSize int
 	// NSID is given to clients that ask for it (RFC 5001); none when empty.
@@ -82,6 +96,7 @@ type Responder struct {
 	cfg      Config
 	chaos    map[dnsname.Name]dnswire.RRset
 	hashSeed maphash.Seed
+	later    sync.Pool // of *laterWorker
 }
 
 // New makes a Responder. It fails on settings out of range, by name.
@@ -99,6 +114,7 @@ func New(cfg Config) (*Responder, error) {
 		return nil, fmt.Errorf("NSID of %d octets: longer than %d", len(cfg.NSID), MaxNSID)
 	}
 	r := &Responder{cfg: cfg, chaos: make(map[dnsname.Name]dnswire.RRset), hashSeed: maphash.MakeSeed()}
+	r.later.New = func() any { return &laterWorker{Worker: r.NewWorker(0)} }
 	for name, text := range map[string]string{"id.server": cfg.ServerID, "version.bind": cfg.Version} {
 		if text != "" {
 			r.chaos[dnsname.MustParse(name)] = dnswire.NewChaosTXT(text)
@@ -117,6 +133,8 @@ type Worker struct {
 	cookie   cookie
 	turns    [turnSlots]turn
 	counts   *shard
+	names    [maxAliases + 1][dnsname.MaxWire]byte // targets of others' aliases
+	got      []got                                 // what others answered to this query
 }
 
 // NewWorker makes a Worker. Workers of different seats, which are numbers from 0
@@ -138,6 +156,10 @@ type exchange struct {
 	why       *zone.Note   // said to the client, when not nil
 	aged      *zone.Note   // likewise, of data from an earlier time
 	zone      *dnswire.SOA // of the name that was asked for, when it is in one
+	aliases   int          // that were followed
+	now       time.Time
+	validated bool           // all of the answer is, as others say
+	asks      cache.Question // what others must be asked, when pending
 }
 
 // outcome is how an exchange ends. The zero value is harmless.
@@ -152,6 +174,7 @@ const (
 	notImplemented
 	refused
 	badVersion
+	pending // others must be asked first
 )
 
 // rcodes says what each outcome but dropped is on the wire.
@@ -166,14 +189,20 @@ var rcodes = [...]dnswire.RCode{
 }
 
 // Respond answers packet into buf, whose capacity must be dnswire.MaxMessage at
-// least, and returns the response, or nil when there shall be none. It keeps
-// neither.
-func (w *Worker) Respond(packet []byte, client Client, buf []byte) []byte {
-	began := time.Now()
-	x := exchange{client: client}
-	answer := w.exchange(&x, packet, buf)
-	w.count(&x, len(packet), len(answer), time.Since(began))
-	return answer
+// least, and returns the response. It keeps neither. Where others must be asked
+// for it there is none yet, but a Later. Where there shall be no response there
+// is neither.
+func (w *Worker) Respond(packet []byte, client Client, buf []byte) (answer []byte, later *Later) {
+	x := exchange{client: client, now: time.Now()}
+	answer = w.exchange(&x, packet, buf)
+	if x.outcome == pending {
+		if later = w.ask(&x, packet); later != nil {
+			return nil, later
+		}
+		answer = w.finish(&x)
+	}
+	w.count(&x, len(packet), len(answer), time.Since(x.now))
+	return answer, nil
 }
 
 func (w *Worker) exchange(x *exchange, packet, buf []byte) []byte {
@@ -190,6 +219,9 @@ func (w *Worker) exchange(x *exchange, packet, buf []byte) []byte {
 			w.solveChaos(x)
 		case routeNowhere:
 		}
+	}
+	if x.outcome == pending {
+		return nil
 	}
 	return w.finish(x)
 }

@@ -15,6 +15,7 @@ const maxAliases = 10
 
 var (
 	notOurs    = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and there is no upstream server"}
+	notAsked   = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and the query does not ask for recursion"}
 	noEnd      = zone.Note{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
 	noTransfer = zone.Note{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}
 )
@@ -31,25 +32,28 @@ func (w *Worker) solve(x *exchange) {
 		if a.Aged != nil {
 			x.aged = a.Aged
 		}
-		if a.Outcome != zone.Alias {
+		visited[step] = name
+		switch {
+		case w.isOthers(&a):
+			if name = w.solveElsewhere(x, step, name, &a); name == nil {
+				return
+			}
+		case a.Outcome != zone.Alias:
 			w.conclude(x, step, &a)
 			return
-		}
-		if step == maxAliases {
-			break
-		}
-		if !w.response.AddRRset(dnswire.Answer, a.RRset, 0) {
-			x.outcome, x.ours, x.truncated = answered, true, true
+		case x.aliases == maxAliases:
+		case !w.response.AddRRset(dnswire.Answer, a.RRset, 0):
+			x.outcome, x.ours, x.truncated = answered, x.zone != nil, true
 			return
+		default:
+			name = a.RRset.Target()
+			x.aliases++
 		}
-		visited[step] = name
-		name = a.RRset.Target()
 		if contains(visited[:step+1], name) {
 			break
 		}
 	}
-	x.outcome = failed
-	x.why = &noEnd
+	x.outcome, x.why, x.ours = failed, &noEnd, false
 }
 
 func contains(names [][]byte, name []byte) bool {
@@ -67,24 +71,26 @@ func (w *Worker) conclude(x *exchange, aliases int, a *zone.Answer) {
 	x.why = a.Note
 	switch a.Outcome {
 	case zone.Found:
-		x.outcome, x.ours = answered, true
+		x.outcome, x.ours = answered, x.zone != nil
 		w.addFound(x, a.RRset)
 	case zone.Authority:
-		x.outcome, x.ours = answered, true
+		x.outcome, x.ours = answered, x.zone != nil
 		x.truncated = !w.response.AddSOA(dnswire.Answer, a.SOA)
 	case zone.NoData:
-		x.outcome, x.ours = answered, true
+		x.outcome, x.ours = answered, x.zone != nil
 		x.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
 	case zone.NXDomain:
-		x.outcome, x.ours = denied, true
+		x.outcome, x.ours = denied, x.zone != nil
 		x.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
 	case zone.NotHere:
 		if aliases > 0 {
-			x.outcome, x.ours = answered, true
+			x.outcome, x.ours = answered, x.zone != nil
 			return
 		}
-		x.outcome = refused
-		x.why = &notOurs
+		x.outcome, x.why = refused, &notOurs
+		if w.cfg.Others != nil && w.query.Flags&dnswire.FlagRD == 0 {
+			x.why = &notAsked
+		}
 	case zone.Unanswered, zone.Alias:
 		x.outcome = failed
 	}

@@ -9,7 +9,8 @@
 //	recalled: Kind ... the kinds that are known from a snapshot only
 //	confirming: Kind ...  likewise, while the API is about to tell what there is
 //
-// Its files are config.yaml (optional), manifests below manifests/, and expect:
+// Its files are config.yaml (optional), manifests below manifests/, upstream
+// (optional, see Upstream), and expect:
 //
 //	> NAME TYPE [+OPTION ...]
 //	RCODE [FLAG ...]          or: dropped
@@ -30,7 +31,7 @@
 //
 // Queries carry an OPT record with a size of 1232 octets and go over UDP; the
 // options change that: noedns, bufsize=N, tcp, tls, rd, cd, class=CH, edns=N
-// (version), nsid, keepalive, padding, cookie=HEX, and packet=HEX, which sends
+// (version), ad, nsid, keepalive, padding, cookie=HEX, and packet=HEX, which sends
 // these octets instead.
 package scenario
 
@@ -58,6 +59,7 @@ type Scenario struct {
 	Config []byte // of config.yaml, or nil
 	// Manifests are files by path.
 	Manifests map[string][]byte
+	Upstream  Upstream
 	Queries   []Query
 }
 
@@ -93,10 +95,15 @@ func Parse(data []byte) (*Scenario, error) {
 			if err := s.expect(f.Data); err != nil {
 				return nil, err
 			}
+		case f.Name == "upstream":
+			var err error
+			if s.Upstream, err = parseUpstream(f.Data); err != nil {
+				return nil, err
+			}
 		case strings.HasPrefix(f.Name, manifestDir):
 			s.Manifests[strings.TrimPrefix(f.Name, manifestDir)] = f.Data
 		default:
-			return nil, fmt.Errorf("file %s: not config.yaml, expect or below %s", f.Name, manifestDir)
+			return nil, fmt.Errorf("file %s: not config.yaml, upstream, expect or below %s", f.Name, manifestDir)
 		}
 	}
 	if len(s.Queries) == 0 {
@@ -215,6 +222,8 @@ func (q *Query) option(question *dnswire.Question, option string) (err error) {
 		q.Client.Transport = respond.TCP
 	case "tls":
 		q.Client.Transport = respond.TLS
+	case "ad":
+		question.Flags |= dnswire.FlagAD
 	case "rd":
 		question.Flags |= dnswire.FlagRD
 	case "cd":

@@ -35,7 +35,7 @@ func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) A
 	feed := store.Subscribe()
 	t.Cleanup(feed.Close)
 	responder, err := respond.New(respond.Config{
-		Data: db, UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
+		Data: db, Others: others(t, s, cfg, compiled), UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
 		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),
 		// That of the example in RFC 9018, appendix A.1.
 		Now: func() time.Time { return time.Unix(1559731985, 0) },
@@ -47,7 +47,11 @@ func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) A
 	return func(packet []byte, client respond.Client) []byte {
 		compiler.Apply(store, feed, db)
 		client.Addr = netip.MustParseAddr("198.51.100.100")
-		return worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+		answer, later := worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+		if later != nil {
+			return later.Answer(t.Context())
+		}
+		return answer
 	}
 }
 

@@ -22,9 +22,12 @@ func TestUnzip(t *testing.T) {
 		want  string
 		fails bool
 	}{
-		"packed":                 {serve: zip, want: text},
-		"plain":                  {serve: func(w http.ResponseWriter) { _, _ = io.WriteString(w, text) }, want: text},
-		"said to be, but is not": {serve: func(w http.ResponseWriter) { w.Header().Set("Content-Encoding", "gzip"); _, _ = io.WriteString(w, text) }, fails: true},
+		"packed": {serve: zip, want: text},
+		"plain":  {serve: func(w http.ResponseWriter) { _, _ = io.WriteString(w, text) }, want: text},
+		"said to be, but is not": {serve: func(w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = io.WriteString(w, text)
+		}, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := ""

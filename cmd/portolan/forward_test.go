@@ -1,0 +1,349 @@
+//go:build unix
+
+package main
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// effectsOfForward are of the keys that say who is asked for other names.
+var effectsOfForward = map[string]func(*testing.T){
+	"forward.routes.upstreams": func(t *testing.T) {
+		up := upstream(t, answers("192.0.2.1"))
+		wantOutside(t, "", "REFUSED")
+		wantOutside(t, routeTo(up), "192.0.2.1")
+	},
+	"forward.routes.suffix": func(t *testing.T) {
+		p := serve(t, routeTo(upstream(t, answers("192.0.2.1")), "suffix: corp.example"))
+		wantAnswer(t, p, "www.corp.example.", "192.0.2.1")
+		wantAnswer(t, p, "www.example.", "REFUSED")
+	},
+	"forward.routes.resolvConf": effectOfResolvConf,
+	"forward.routes.policy": func(t *testing.T) {
+		for policy, first := range map[string]bool{"sequential": true, "random": false} {
+			one, two := upstream(t, answers("192.0.2.1")), upstream(t, answers("192.0.2.2"))
+			p := serve(t, fmt.Sprintf("forward: {routes: [{upstreams: ['%s', '%s'], policy: %s}]}", one.addr, two.addr, policy))
+			for i := range 40 {
+				outside(p, fmt.Sprintf("name%d.example.", i))
+			}
+			if asked := two.count("name"); (asked < 5) != first {
+				t.Errorf("%s: the second upstream was asked %d of 40 times", policy, asked)
+			}
+		}
+	},
+	"forward.routes.timeout": func(t *testing.T) {
+		wantOutside(t, routeTo(upstream(t, silence), "timeout: 200ms"), "within 200ms")
+	},
+	"forward.routes.ca": func(t *testing.T) {
+		up, ca := secureUpstream(t, answers("192.0.2.1"))
+		wantOutside(t, fmt.Sprintf("forward: {routes: [{upstreams: ['tls://%s'], timeout: 1s}]}", up.addr), "SERVFAIL")
+		wantOutside(t, fmt.Sprintf("forward: {routes: [{upstreams: ['tls://%s'], ca: '%s'}]}", up.addr, ca), "192.0.2.1")
+		wantOutside(t, fmt.Sprintf("forward: {routes: [{upstreams: ['tls://%s#example.com'], ca: '%s'}]}", up.addr, ca), "192.0.2.1")
+		wantOutside(t, fmt.Sprintf("forward: {routes: [{upstreams: ['tls://%s#other.example'], ca: '%s', timeout: 1s}]}", up.addr, ca), "other.example")
+	},
+	"forward.routes.trustDenials": func(t *testing.T) {
+		for setting, asked := range map[string]int{"trustDenials: false": 1, "trustDenials: true": 0} {
+			up := upstream(t, denies)
+			p := serve(t, routeTo(up, setting))
+			wantAnswer(t, p, "gone.example.", "NXDOMAIN")
+			wantAnswer(t, p, "below.gone.example.", "NXDOMAIN")
+			if got := up.count("below"); got != asked {
+				t.Errorf("%s: asked %d times for what is below, want %d", setting, got, asked)
+			}
+		}
+	},
+	"forward.routes.noPrivate": func(t *testing.T) {
+		up := upstream(t, answers("10.0.0.1"))
+		wantOutside(t, routeTo(up), "10.0.0.1")
+		wantOutside(t, routeTo(up, "noPrivate: true"), "private address")
+	},
+	"forward.maxInFlight": func(t *testing.T) {
+		wantBusy(t, "maxInFlight: 1", "SERVFAIL")
+	},
+	"forward.maxInFlightPerClient": func(t *testing.T) {
+		wantBusy(t, "maxInFlightPerClient: 1", "REFUSED")
+	},
+	"cache.size": func(t *testing.T) {
+		for setting, asked := range map[string]int{"size: 1Mi": 1, "size: 0": 2} {
+			up := upstream(t, answers("192.0.2.1"))
+			p := serve(t, routeTo(up)+"\ncache: {"+setting+"}")
+			wantAnswer(t, p, "www.example.", "192.0.2.1")
+			wantAnswer(t, p, "www.example.", "192.0.2.1")
+			if got := up.count("www"); got != asked {
+				t.Errorf("%s: asked %d times, want %d", setting, got, asked)
+			}
+		}
+	},
+	"cache.minTTL":         func(t *testing.T) { wantTTL(t, answers("192.0.2.1"), "minTTL: 100", 60, 100) },
+	"cache.maxTTL":         func(t *testing.T) { wantTTL(t, answers("192.0.2.1"), "maxTTL: 10, maxNegativeTTL: 5", 60, 10) },
+	"cache.maxNegativeTTL": func(t *testing.T) { wantTTL(t, denies, "maxNegativeTTL: 7", 30, 7) },
+	"cache.stale": func(t *testing.T) {
+		for setting, want := range map[string]string{"stale: 1h": "192.0.2.1", "stale: 0s": "SERVFAIL"} {
+			p := withExpired(t, "timeout: 300ms", setting)
+			wantAnswer(t, p, "www.example.", want)
+		}
+	},
+	"cache.staleAfter": func(t *testing.T) {
+		p := withExpired(t, "timeout: 4s", "staleAfter: 100ms")
+		began := time.Now()
+		wantAnswer(t, p, "www.example.", "192.0.2.1")
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the stale answer came after %s", took)
+		}
+	},
+}
+
+func init() { maps.Copy(effects, effectsOfForward) }
+
+// replier gives the records of an answer and its code; nil and silent is none at
+// all.
+type replier func(name string) (records []string, rcode int)
+
+const silent = -1
+
+func answers(addr string) replier {
+	return func(name string) ([]string, int) { return []string{name + " 60 A " + addr}, dns.RcodeSuccess }
+}
+
+func denies(string) ([]string, int) {
+	return []string{"example. 30 SOA ns.example. host.example. 1 2 3 4 30"}, dns.RcodeNameError
+}
+
+func silence(string) ([]string, int) { return nil, silent }
+
+// upstreamServer is a server that others ask.
+type upstreamServer struct {
+	addr string
+
+	mu    sync.Mutex
+	reply replier
+	names []string
+}
+
+// count is how many questions came for names that begin so.
+func (u *upstreamServer) count(begin string) (n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, name := range u.names {
+		if strings.HasPrefix(name, begin) {
+			n++
+		}
+	}
+	return n
+}
+
+func (u *upstreamServer) set(r replier) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.reply = r
+}
+
+func (u *upstreamServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	name := strings.ToLower(q.Question[0].Name)
+	u.mu.Lock()
+	u.names = append(u.names, name)
+	reply := u.reply
+	u.mu.Unlock()
+	records, rcode := reply(name)
+	if rcode == silent {
+		return
+	}
+	m := new(dns.Msg)
+	m.SetRcode(q, rcode)
+	for _, text := range records {
+		rr, err := dns.NewRR(text)
+		if err != nil {
+			panic(err)
+		}
+		if rr.Header().Rrtype == dns.TypeSOA {
+			m.Ns = append(m.Ns, rr)
+		} else {
+			m.Answer = append(m.Answer, rr)
+		}
+	}
+	m.SetEdns0(1232, false)
+	_ = w.WriteMsg(m)
+}
+
+// upstream starts a server over UDP on a free port.
+func upstream(t *testing.T, reply replier) *upstreamServer {
+	t.Helper()
+	return upstreamAt(t, anyPort, reply)
+}
+
+func upstreamAt(t *testing.T, addr string, reply replier) *upstreamServer {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		if errors.Is(err, syscall.EACCES) {
+			t.Skip("port 53 needs root: ", err)
+		}
+		t.Fatal(err)
+	}
+	u := &upstreamServer{addr: conn.LocalAddr().String(), reply: reply}
+	runServer(t, &dns.Server{PacketConn: conn, Handler: u})
+	return u
+}
+
+// secureUpstream starts a server over TLS, whose certificate is for 127.0.0.1
+// and example.com and is in the file ca.
+func secureUpstream(t *testing.T, reply replier) (u *upstreamServer, ca string) {
+	t.Helper()
+	web := httptest.NewTLSServer(nil)
+	t.Cleanup(web.Close)
+	ca = filepath.Join(t.TempDir(), "ca.pem")
+	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw})))
+	l, err := tls.Listen("tcp", anyPort, &tls.Config{Certificates: web.TLS.Certificates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u = &upstreamServer{addr: l.Addr().String(), reply: reply}
+	runServer(t, &dns.Server{Listener: l, Handler: u})
+	return u, ca
+}
+
+func runServer(t *testing.T, s *dns.Server) {
+	t.Helper()
+	started := make(chan struct{})
+	s.NotifyStartedFunc = func() { close(started) }
+	go func() { _ = s.ActivateAndServe() }()
+	<-started
+	t.Cleanup(func() { _ = s.Shutdown() })
+}
+
+// routeTo is a configuration with one route.
+func routeTo(u *upstreamServer, settings ...string) string {
+	return fmt.Sprintf("forward: {routes: [{upstreams: ['%s'], %s}]}", u.addr, strings.Join(settings, ", "))
+}
+
+// outside asks for a name that is not the cluster's.
+func outside(p *process, name string) *dnswire.Message {
+	p.t.Helper()
+	q := question(name)
+	q.Flags = dnswire.FlagRD
+	return p.ask("udp", q)
+}
+
+// wantAnswer wants words in what is answered for the address of a name.
+func wantAnswer(t *testing.T, p *process, name, words string) {
+	t.Helper()
+	if m := outside(p, name); !strings.Contains(m.String(), words) {
+		t.Errorf("%s:\n%swant %q", name, m, words)
+	}
+}
+
+// wantOutside is wantAnswer, for any name, of a server with the settings.
+func wantOutside(t *testing.T, settings, words string) {
+	t.Helper()
+	if settings == "" {
+		settings = "# the defaults"
+	}
+	wantAnswer(t, serve(t, settings), "www.example.", words)
+}
+
+// wantTTL wants the TTL of the only record without and with a setting.
+func wantTTL(t *testing.T, reply replier, setting string, without, with uint32) {
+	t.Helper()
+	for settings, want := range map[string]uint32{"{}": without, "{" + setting + "}": with} {
+		m := outside(serve(t, routeTo(upstream(t, reply))+"\ncache: "+settings), "www.example.")
+		all := append(m.Answer, m.Authority...)
+		if len(all) != 1 || all[0].TTL != want && all[0].TTL != want-1 {
+			t.Errorf("%s:\n%swant TTL %d", settings, m, want)
+		}
+	}
+}
+
+// wantBusy wants that a second query that waits is refused.
+func wantBusy(t *testing.T, setting, status string) {
+	t.Helper()
+	up := upstream(t, silence)
+	p := serve(t, strings.TrimSuffix(routeTo(up), "}")+", "+setting+"}")
+	waiting := p.dial("udp")
+	q := question("first.example.")
+	q.Flags = dnswire.FlagRD
+	packet, err := dnswire.NewQuery(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waiting.send(packet); err != nil {
+		t.Fatal(err)
+	}
+	p.poll(patience, func() error {
+		if up.count("first") == 0 {
+			return errors.New("the first query does not reach the upstream")
+		}
+		return nil
+	})
+	m := outside(p, "second.example.")
+	if m.Status != status || !strings.Contains(m.String(), "too many queries") {
+		t.Errorf("%s:\n%swant %s and why", setting, m, status)
+	}
+}
+
+// withExpired starts a server that has an answer past its TTL and an upstream
+// that does not answer any more.
+func withExpired(t *testing.T, route, cache string) *process {
+	t.Helper()
+	up := upstream(t, func(name string) ([]string, int) { return []string{name + " 1 A 192.0.2.1"}, dns.RcodeSuccess })
+	p := serve(t, routeTo(up, route)+"\ncache: {"+cache+"}")
+	wantAnswer(t, p, "www.example.", "192.0.2.1")
+	up.set(silence)
+	time.Sleep(1100 * time.Millisecond) // its TTL
+	return p
+}
+
+// effectOfResolvConf: the servers of the file are asked, and others when it
+// changes.
+func effectOfResolvConf(t *testing.T) {
+	upstreamAt(t, "127.0.0.77:53", answers("192.0.2.77"))
+	upstreamAt(t, "127.0.0.78:53", answers("192.0.2.78"))
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	write(t, file, "nameserver 127.0.0.77\n")
+	p := serve(t, "forward: {routes: [{resolvConf: '"+file+"'}]}\ncache: {size: 0}")
+	wantAnswer(t, p, "www.example.", "192.0.2.77")
+	write(t, file, "nameserver 127.0.0.78\n")
+	p.poll(patience, func() error {
+		return wantData(outside(p, "www.example."), "192.0.2.78")
+	})
+}
+
+// TestForwardToItself: a loop is noticed, answered SERVFAIL, and logged; the
+// process stays up.
+func TestForwardToItself(t *testing.T) {
+	t.Parallel()
+	relay := upstream(t, silence) // becomes a way back to the server
+	p := serve(t, routeTo(relay, "timeout: 1s"))
+	back := new(dns.Client)
+	relay.set(func(name string) ([]string, int) {
+		q := new(dns.Msg)
+		q.SetQuestion(name, dns.TypeTXT)
+		if m, _, err := back.Exchange(q, p.addr); err == nil {
+			return nil, m.Rcode
+		}
+		return nil, silent
+	})
+	p.poll(patience, func() error {
+		if m := outside(p, fmt.Sprintf("n%d.example.", time.Now().UnixNano())); m.Status != "SERVFAIL" || !strings.Contains(m.String(), "in a circle") {
+			return fmt.Errorf("answer:\n%swant that there is a circle", m)
+		}
+		return nil
+	})
+	p.waitLog("in a circle")
+	p.await(patience, web, "10.96.0.7")
+}

@@ -1,0 +1,239 @@
+// Package cache keeps the answers of other servers while they are good, and
+// for some time after that, in case that nobody answers any more.
+//
+// It implements RFC 1035, section 7.4 and RFC 2181, section 8 (TTLs), RFC 2308
+// (denials), RFC 8020 (nothing is below a name that does not exist), RFC 8767
+// (stale answers) and RFC 9520 (failures).
+package cache
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// Question is what an answer depends on. Its class is IN.
+type Question struct {
+	// Name is in lower-case wire form, without the root's closing zero octet.
+	Name []byte
+	Type dnswire.Type
+	// DO and CD are the query's flags of these names (RFC 3225; RFC 4035,
+	// section 3.2.2).
+	DO, CD bool
+}
+
+// anyType is in the key of a denial that is of a name, whatever is asked for.
+const anyType dnswire.Type = 0
+
+// Config is what a Cache is made from.
+type Config struct {
+	// Size is how many octets entries take up, about; with 0 nothing is kept.
+	Size int64
+	// MinTTL and MaxTTL bound the TTLs of records, in seconds. A TTL of 0 stays.
+	MinTTL, MaxTTL uint32
+	// MaxNegativeTTL bounds those of denials, in seconds.
+	MaxNegativeTTL uint32
+	// Stale is how long an answer is kept behind its TTL.
+	Stale time.Duration
+}
+
+// Cache keeps answers. It may be used by several goroutines at once.
+type Cache struct {
+	cfg     Config
+	seed    maphash.Seed
+	entries *otter.Cache[uint64, *Entry] // nil when nothing is kept
+}
+
+// New makes an empty Cache.
+func New(cfg Config) (*Cache, error) {
+	if cfg.Size < 0 {
+		return nil, fmt.Errorf("cache: size %d is less than 0", cfg.Size)
+	}
+	if cfg.MinTTL > cfg.MaxTTL {
+		return nil, fmt.Errorf("cache: the least TTL, %d, is more than the most, %d", cfg.MinTTL, cfg.MaxTTL)
+	}
+	if cfg.Size == 0 {
+		return &Cache{cfg: cfg}, nil
+	}
+	entries, err := otter.New(&otter.Options[uint64, *Entry]{
+		MaximumWeight: uint64(cfg.Size),
+		Weigher:       func(_ uint64, e *Entry) uint32 { return e.weight() },
+		Executor:      func(task func()) { task() }, // no goroutines
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	return &Cache{cfg, maphash.MakeSeed(), entries}, nil
+}
+
+// Stats are figures of a Cache.
+type Stats struct {
+	Entries int
+	Octets  uint64
+}
+
+// Stats gives the figures of the moment.
+func (c *Cache) Stats() Stats {
+	if c.entries == nil {
+		return Stats{}
+	}
+	return Stats{c.entries.EstimatedSize(), c.entries.WeightedSize()}
+}
+
+// Get finds what is kept of q: an answer, good or stale, or a failure; nil when
+// there is nothing. It allocates nothing.
+func (c *Cache) Get(q Question, now time.Time) *Entry {
+	if e := c.find(q, q.Type); e != nil && (e.Fresh(now) || !e.denied(now)) {
+		return e
+	}
+	if e := c.find(q, anyType); e != nil && e.Fresh(now) {
+		return e
+	}
+	return c.find(q, q.Type)
+}
+
+// find gives the entry with the given key, if it is not past all use.
+func (c *Cache) find(q Question, t dnswire.Type) *Entry {
+	if c.entries == nil {
+		return nil
+	}
+	e, ok := c.entries.GetIfPresent(c.key(q, t))
+	if !ok || !e.isOf(q, t) {
+		return nil
+	}
+	return e
+}
+
+// Above finds a good denial of a name that q's is below, if it says that nothing
+// is there (RFC 8020, section 2); nil when there is none.
+func (c *Cache) Above(q Question, now time.Time) *Entry {
+	for name := q.Name; len(name) > 0; {
+		name = name[1+int(name[0]):]
+		above := Question{name, q.Type, q.DO, q.CD}
+		if e := c.find(above, anyType); e != nil && e.Fresh(now) {
+			return e
+		}
+	}
+	return nil
+}
+
+// key is a hash: entries tell themselves what they are of, so that two of one
+// key only take each other's place.
+func (c *Cache) key(q Question, t dnswire.Type) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	_, _ = h.Write(q.Name) // never fails
+	_, _ = h.Write([]byte{byte(t >> 8), byte(t), q.bits()})
+	return h.Sum64()
+}
+
+// bits are the flags.
+func (q Question) bits() (b byte) {
+	if q.DO {
+		b |= 1
+	}
+	if q.CD {
+		b |= 2
+	}
+	return b
+}
+
+// Put keeps a reply to q, unless it says nothing that could be kept, and gives
+// it as an Entry anyway. The reply becomes the Cache's. With cut a denial is of
+// all types, and of all names below.
+func (c *Cache) Put(q Question, reply *dnswire.Reply, cut Cut, now time.Time) *Entry {
+	e := &Entry{
+		question: keep(q, q.Type),
+		Reply:    reply,
+		stored:   now.UnixNano(),
+	}
+	life, kept := c.lifetime(reply)
+	e.life = time.Duration(life) * time.Second
+	if !kept {
+		return e
+	}
+	e.stale = c.cfg.Stale
+	t := q.Type
+	if cut == CutBelow && reply.RCode == dnswire.NXDomain {
+		t = anyType
+		e.question = keep(q, t)
+	}
+	if life > 0 {
+		c.set(q, t, e)
+	}
+	return e
+}
+
+// Cut is how far a denial reaches.
+type Cut uint8
+
+// The reaches.
+const (
+	CutNothing Cut = iota // the name and type asked for
+	CutBelow              // all types, and all names below
+)
+
+// lifetime bounds the TTLs of reply and tells for how many seconds it may be
+// kept, if at all.
+func (c *Cache) lifetime(reply *dnswire.Reply) (seconds uint32, kept bool) {
+	kept = reply.RCode == dnswire.NoError || reply.RCode == dnswire.NXDomain
+	negative := reply.RCode == dnswire.NXDomain || reply.Count(dnswire.Answer) == 0
+	seconds, soa := c.cfg.MaxTTL, false
+	reply.Adjust(func(rec dnswire.ReplyRecord) uint32 {
+		ttl, most := rec.TTL(), c.cfg.MaxTTL
+		if rec.Section == dnswire.Authority && rec.Type() == dnswire.TypeSOA {
+			ttl, most, soa = rec.NegativeTTL(), min(most, c.cfg.MaxNegativeTTL), true
+		}
+		if ttl > 0 {
+			ttl = max(min(ttl, most), min(c.cfg.MinTTL, most))
+		}
+		seconds = min(seconds, ttl)
+		return ttl
+	})
+	// A denial without SOA says not for how long it is good (RFC 2308, section
+	// 5); one cut off is not whole.
+	return seconds, kept && (soa || !negative) && reply.Flags&dnswire.FlagTC == 0
+}
+
+// The least and the most time that a failure is remembered (RFC 9520, section
+// 3.2).
+const (
+	minFailure = time.Second
+	maxFailure = 5 * time.Second
+)
+
+// Fail remembers that q could not be answered, and why. What was known of q
+// stays, for a stale answer. Each failure is remembered twice as long as the one
+// before.
+func (c *Cache) Fail(q Question, why *Failure, now time.Time) *Entry {
+	e := &Entry{question: keep(q, q.Type), pause: minFailure}
+	if before := c.find(q, q.Type); before != nil {
+		e.Reply, e.stored, e.life, e.stale = before.Reply, before.stored, before.life, before.stale
+		if before.Failure != nil {
+			e.pause = min(2*before.pause, maxFailure)
+		}
+	}
+	e.Failure, e.failed = why, now.UnixNano()
+	c.set(q, q.Type, e)
+	return e
+}
+
+func (c *Cache) set(q Question, t dnswire.Type, e *Entry) {
+	if c.entries != nil {
+		c.entries.Set(c.key(q, t), e)
+	}
+}
+
+// keep copies what an Entry is of.
+func keep(q Question, t dnswire.Type) question {
+	return question{strings.Clone(string(q.Name)), t, q.bits()}
+}
+
+// weightLimit is what the library can weigh.
+const weightLimit = math.MaxUint32

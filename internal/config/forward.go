@@ -1,0 +1,134 @@
+package config
+
+import (
+	"crypto/x509"
+	"fmt"
+	"os"
+	"time"
+
+	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/forward"
+)
+
+// compileForward checks who is asked for other names. Who is not to be asked is
+// up to who uses it.
+func (c *Config) compileForward(made *Compiled) error {
+	seen := make(map[dnsname.Name]bool)
+	for i, r := range c.Forward.Routes {
+		route, err := r.compile()
+		if err != nil {
+			return &keyError{"forward.routes." + err.key, i, err.err}
+		}
+		if seen[route.Suffix] {
+			return badItem("forward.routes.suffix", i, "%s is given twice", route.Suffix)
+		}
+		seen[route.Suffix] = true
+		made.Routes = append(made.Routes, route)
+	}
+	for _, n := range []struct {
+		key   string
+		value int
+	}{{"forward.maxInFlight", c.Forward.MaxInFlight}, {"forward.maxInFlightPerClient", c.Forward.MaxInFlightPerClient}} {
+		if n.value < 1 {
+			return badValue(n.key, "%d is less than 1", n.value)
+		}
+	}
+	return nil
+}
+
+// compile gives a route, or the error of a key of it.
+func (r *Route) compile() (made forward.Route, bad *keyError) {
+	made = forward.Route{
+		ResolvConf: r.ResolvConf, Policy: forward.Policy(r.Policy), Timeout: time.Duration(r.Timeout),
+		TrustDenials: r.TrustDenials, NoPrivate: r.NoPrivate,
+	}
+	wrong := func(key, format string, args ...any) (forward.Route, *keyError) {
+		return made, &keyError{key: key, err: fmt.Errorf(format, args...)}
+	}
+	var err error
+	if r.Suffix != "" && r.Suffix != "." {
+		if made.Suffix, err = dnsname.Parse(r.Suffix); err != nil {
+			return wrong("suffix", "%w", err)
+		}
+	}
+	switch made.Policy {
+	case "":
+		made.Policy = forward.Fastest
+	case forward.Fastest, forward.Sequential, forward.Random:
+	default:
+		return wrong("policy", "%q is not fastest, sequential or random", r.Policy)
+	}
+	switch {
+	case r.Timeout == 0:
+		made.Timeout = DefaultRouteTimeout
+	case r.Timeout < 0:
+		return wrong("timeout", "%s is less than 0s", made.Timeout)
+	}
+	if len(r.Upstreams) == 0 && r.ResolvConf == "" {
+		return wrong("upstreams", "no server, and no resolvConf")
+	}
+	roots, err := r.roots()
+	if err != nil {
+		return wrong("ca", "%w", err)
+	}
+	for _, u := range r.Upstreams {
+		upstream, err := forward.ParseUpstream(u)
+		if err != nil {
+			return wrong("upstreams", "%w", err)
+		}
+		if upstream.Transport == forward.TLS || upstream.Transport == forward.HTTPS {
+			upstream.Roots = roots
+		}
+		made.Upstreams = append(made.Upstreams, upstream)
+	}
+	return made, nil
+}
+
+// roots are the certificates of CA; nil is the system's.
+func (r *Route) roots() (*x509.CertPool, error) {
+	if r.CA == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(r.CA)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: no certificate in PEM", r.CA)
+	}
+	return roots, nil
+}
+
+// maxTTL is what a TTL can be (RFC 2181, section 8).
+const maxTTL = 1<<31 - 1
+
+func (c *Config) compileCache(made *Compiled) error {
+	k := &c.Cache
+	for _, n := range []struct {
+		key         string
+		value, most int
+	}{
+		{"cache.maxTTL", k.MaxTTL, maxTTL},
+		{"cache.minTTL", k.MinTTL, k.MaxTTL},
+		{"cache.maxNegativeTTL", k.MaxNegativeTTL, maxTTL},
+	} {
+		if n.value < 0 || n.value > n.most {
+			return badValue(n.key, "%d is not between 0 and %d", n.value, n.most)
+		}
+	}
+	for _, d := range []struct {
+		key   string
+		value Duration
+	}{{"cache.stale", k.Stale}, {"cache.staleAfter", k.StaleAfter}} {
+		if d.value < 0 {
+			return badValue(d.key, "%s is less than 0s", time.Duration(d.value))
+		}
+	}
+	made.Cache = cache.Config{
+		Size: int64(k.Size), MinTTL: uint32(k.MinTTL), MaxTTL: uint32(k.MaxTTL), MaxNegativeTTL: uint32(k.MaxNegativeTTL),
+		Stale: time.Duration(k.Stale),
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+// Package forward asks other servers for the names that are not ours.
+//
+// A name goes to the route with the longest suffix of it, and there to one of
+// its upstreams; when that one does not answer in the time that it usually
+// takes, to another one as well. What comes back goes through the cache.
+//
+// It implements RFC 5452 (what is random in a query, and what is checked in a
+// reply), RFC 6891, section 7 (servers without EDNS), RFC 7766 (queries over
+// TCP), RFC 7858 (TLS), RFC 8484 (HTTPS) and RFC 8767 (stale answers).
+package forward
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// Config is what a Forwarder is made from.
+type Config struct {
+	Routes []Route
+	Cache  *cache.Cache
+	// MaxInFlight is how many queries wait for answers at once, MaxPerClient how
+	// many of one client; each at least 1.
+	MaxInFlight, MaxPerClient int
+	// StaleAfter is how long a client waits while there is a stale answer.
+	StaleAfter time.Duration
+	// Exchange sends a query to an upstream and gives its reply; nil is over the
+	// network.
+	Exchange func(ctx context.Context, to Upstream, query []byte) ([]byte, error)
+}
+
+// Forwarder asks other servers. It may be used by several goroutines at once.
+type Forwarder struct {
+	cfg    Config
+	routes []*route // the longest suffix first
+	places places
+	budget budget
+	counts counts
+
+	mu      sync.Mutex
+	flights map[flightKey]*flight
+}
+
+// counts are what a Forwarder did.
+type counts struct {
+	hits, staleHits, misses, joined, prefetched atomic.Uint64
+	refused                                     atomic.Uint64
+}
+
+// New makes a Forwarder and asks nobody.
+func New(cfg Config) (*Forwarder, error) {
+	f := &Forwarder{cfg: cfg, flights: make(map[flightKey]*flight)}
+	f.places.init(cfg.MaxInFlight, cfg.MaxPerClient)
+	for _, r := range cfg.Routes {
+		made, err := newRoute(r, cfg.Exchange)
+		if err != nil {
+			return nil, err
+		}
+		f.routes = append(f.routes, made)
+	}
+	slices.SortStableFunc(f.routes, func(a, b *route) int { return b.Suffix.Labels() - a.Suffix.Labels() })
+	return f, nil
+}
+
+// Run keeps upstreams up to date, and looks for those that are down and for
+// loops, until ctx is done.
+func (f *Forwarder) Run(ctx context.Context, log *slog.Logger) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, r := range f.routes {
+		group.Go(func() error { return r.keep(ctx, log) })
+	}
+	return group.Wait()
+}
+
+// route is that of a name; nil when there is none.
+func (f *Forwarder) route(name []byte) *route {
+	for _, r := range f.routes {
+		if r.holds(name) {
+			return r
+		}
+	}
+	return nil
+}
+
+// Known gives what can be answered at once: a good answer, or, when it is known
+// that there is none to be had, a stale one or the failure; nil when somebody
+// must be asked. routed tells whether there is a route for the name.
+func (f *Forwarder) Known(q cache.Question, now time.Time) (e *cache.Entry, routed bool) {
+	e = f.cfg.Cache.Get(q, now)
+	switch {
+	case e == nil:
+	case e.Fresh(now):
+		if e.Use(now) {
+			f.prefetch(q)
+		}
+		f.counts.hits.Add(1)
+		return e, true
+	case e.Failed(now):
+		if e.Stale(now) {
+			f.counts.staleHits.Add(1)
+		}
+		return e, true
+	}
+	return nil, f.route(q.Name) != nil
+}
+
+// Request is a question of a client that waits for its answer.
+type Request struct {
+	forwarder *Forwarder
+	client    netip.Addr
+	question  cache.Question
+}
+
+// Ask takes a place for a question of client; the Request's Wait gives it back.
+// It fails with ErrBusy or ErrClientBusy.
+func (f *Forwarder) Ask(client netip.Addr, q cache.Question) (*Request, error) {
+	if err := f.places.take(client); err != nil {
+		f.counts.refused.Add(1)
+		return nil, err
+	}
+	q.Name = slices.Clone(q.Name)
+	return &Request{f, client, q}, nil
+}
+
+// prefetch asks for q behind the clients, if there is a place.
+func (f *Forwarder) prefetch(q cache.Question) {
+	if f.places.take(netip.Addr{}) != nil {
+		return
+	}
+	f.counts.prefetched.Add(1)
+	q.Name = slices.Clone(q.Name)
+	go func() {
+		defer f.places.give(netip.Addr{})
+		fl, _ := f.join(q)
+		<-fl.done
+	}()
+}
+
+// Wait asks, together with all who ask the same meanwhile, and gives what came
+// of it, as it was at the given time. While there is a stale answer it waits for
+// no longer than StaleAfter. It must be called, and once.
+func (r *Request) Wait(ctx context.Context) (e *cache.Entry, at time.Time) {
+	f, q, now := r.forwarder, r.question, time.Now()
+	defer f.places.give(r.client)
+	if e := f.cfg.Cache.Above(q, now); e != nil {
+		f.counts.hits.Add(1)
+		return e, now
+	}
+	fl, joined := f.join(q)
+	if joined {
+		f.counts.joined.Add(1)
+	} else {
+		f.counts.misses.Add(1)
+	}
+	var late <-chan time.Time
+	stale := f.cfg.Cache.Get(q, now)
+	if stale != nil && stale.Stale(now) {
+		timer := time.NewTimer(f.cfg.StaleAfter)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-fl.done:
+		return fl.entry, fl.at
+	case <-late:
+		f.counts.staleHits.Add(1)
+		return stale, time.Now()
+	case <-ctx.Done():
+		return &cache.Entry{Failure: &cache.Failure{Code: dnswire.EDEOther, Text: "the server is about to stop"}}, now
+	}
+}
+
+// flightKey is what a flight asks.
+type flightKey struct {
+	name   string
+	qtype  dnswire.Type
+	do, cd bool
+}
+
+// flight is a question that is being asked, for all who want to know.
+type flight struct {
+	done chan struct{}
+	// When done:
+	entry *cache.Entry
+	at    time.Time
+}
+
+// join gives the flight for q, which is begun when there is none.
+func (f *Forwarder) join(q cache.Question) (fl *flight, joined bool) {
+	key := flightKey{string(q.Name), q.Type, q.DO, q.CD}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fl, ok := f.flights[key]; ok {
+		return fl, true
+	}
+	fl = &flight{done: make(chan struct{})}
+	f.flights[key] = fl
+	q.Name = []byte(key.name)
+	go func() {
+		fl.entry, fl.at = f.fly(q)
+		f.mu.Lock()
+		delete(f.flights, key)
+		f.mu.Unlock()
+		close(fl.done)
+	}()
+	return fl, false
+}

@@ -1,0 +1,164 @@
+package forward
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// Policy is which upstream is asked first.
+type Policy string
+
+// The policies. Upstreams that are down come last in each.
+const (
+	Fastest    Policy = "fastest" // who answered fastest of late
+	Sequential Policy = "sequential"
+	Random     Policy = "random"
+)
+
+// Route says who is asked for the names below a suffix.
+type Route struct {
+	Suffix dnsname.Name
+	// Upstreams are servers, and those of the file ResolvConf, which is read
+	// again when it changes; servers that are Own are left out of that.
+	Upstreams  []Upstream
+	ResolvConf string
+	Own        func(netip.AddrPort) bool
+	Policy     Policy
+	// Timeout is how long a question is asked at most.
+	Timeout time.Duration
+	// TrustDenials has a denial be of all names below it, whether or not the
+	// upstream has validated it.
+	TrustDenials bool
+	// NoPrivate refuses answers with private addresses.
+	NoPrivate bool
+}
+
+// route is a Route, and what is known of it.
+type route struct {
+	Route
+	labels    []byte // the suffix
+	upstreams atomic.Pointer[[]*upstream]
+	loop      loop
+	exchange  exchange // nil: over the network
+}
+
+func newRoute(r Route, exchange exchange) (*route, error) {
+	made := &route{Route: r, labels: []byte(r.Suffix.WireLabels()), exchange: exchange}
+	made.loop.init(r.Suffix)
+	servers := r.Upstreams
+	if r.ResolvConf != "" {
+		found, err := r.readResolvConf()
+		if err != nil {
+			return nil, fmt.Errorf("route %s: %w", made, err)
+		}
+		servers = append(slices.Clone(servers), found...)
+	}
+	made.set(servers)
+	return made, nil
+}
+
+// String is the route's suffix.
+func (r *route) String() string { return r.Suffix.String() }
+
+// set replaces the upstreams; what is known of those that stay is kept.
+func (r *route) set(servers []Upstream) {
+	var before, now []*upstream
+	if p := r.upstreams.Load(); p != nil {
+		before = *p
+	}
+	for _, s := range servers {
+		i := slices.IndexFunc(before, func(u *upstream) bool { return u.Upstream == s })
+		if i >= 0 {
+			now = append(now, before[i])
+		} else {
+			now = append(now, newUpstream(s, r.exchange))
+		}
+	}
+	r.upstreams.Store(&now)
+	for _, u := range before {
+		if !slices.Contains(now, u) {
+			u.close()
+		}
+	}
+}
+
+// holds tells whether the name is the suffix or below it.
+func (r *route) holds(name []byte) bool {
+	for off := 0; len(name)-off >= len(r.labels); off += 1 + int(name[off]) {
+		if len(name)-off == len(r.labels) {
+			return string(name[off:]) == string(r.labels)
+		}
+	}
+	return false
+}
+
+// explore is one of how many questions goes to another upstream than the fastest
+// first, to see whether it still is.
+const explore = 32
+
+// order is whom to ask, by the policy: those that are not down or, when all are,
+// everyone.
+func (r *route) order() []*upstream {
+	all := *r.upstreams.Load()
+	if len(all) <= 1 {
+		return all
+	}
+	order := make([]*upstream, 0, len(all))
+	for _, u := range all {
+		if !u.down.Load() {
+			order = append(order, u)
+		}
+	}
+	if len(order) == 0 {
+		order = append(order, all...)
+	}
+	switch r.Policy {
+	case Random:
+		rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	case Fastest:
+		rtts := make(map[*upstream]time.Duration, len(order))
+		for _, u := range order {
+			rtts[u] = u.smoothedRTT()
+		}
+		slices.SortStableFunc(order, func(a, b *upstream) int { return cmp.Compare(rtts[a], rtts[b]) })
+		if n := len(order); n > 1 && rand.N(explore) == 0 {
+			i := 1 + rand.N(n-1)
+			order[0], order[i] = order[i], order[0]
+		}
+	case Sequential:
+	}
+	return order
+}
+
+// guards tells whether answers are looked at for private addresses.
+func (r *route) guards() bool { return r.NoPrivate }
+
+// pointsInside tells whether an answer has an address that is not public: what
+// RFC 6890 lists, as far as somebody may listen there.
+func pointsInside(reply *dnswire.Reply) bool {
+	for rec := range reply.Records {
+		if t := rec.Type(); t != dnswire.TypeA && t != dnswire.TypeAAAA {
+			continue
+		}
+		addr, ok := netip.AddrFromSlice(rec.RData())
+		if !ok {
+			continue
+		}
+		addr = addr.Unmap()
+		if addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || sharedRange.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// sharedRange is that of carriers (RFC 6598), which clusters use as well.
+var sharedRange = netip.MustParsePrefix("100.64.0.0/10")

@@ -1,0 +1,343 @@
+package forward
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+// Transport is how an upstream is asked.
+type Transport uint8
+
+// The transports.
+const (
+	UDP   Transport = iota // and over TCP what does not fit
+	TCP                    // always
+	TLS                    // RFC 7858
+	HTTPS                  // RFC 8484
+)
+
+// Upstream is a server that is asked.
+type Upstream struct {
+	Addr      netip.AddrPort
+	Transport Transport
+	// ServerName is who the certificate must be of, over TLS and HTTPS; the
+	// address when empty.
+	ServerName string
+	// Path is that of the URL, over HTTPS.
+	Path string
+	// Roots are who may sign the certificate; the system's when nil.
+	Roots *x509.CertPool
+}
+
+// String is the upstream as the configuration spells it.
+func (u Upstream) String() string {
+	name := u.ServerName
+	switch u.Transport {
+	case TCP:
+		return "tcp://" + u.Addr.String()
+	case TLS:
+		if name != "" {
+			name = "#" + name
+		}
+		return "tls://" + u.Addr.String() + name
+	case HTTPS:
+		if name == "" {
+			return "https://" + u.Addr.String() + u.Path
+		}
+		return "https://" + name + u.Path + "@" + u.Addr.String()
+	case UDP:
+	}
+	return u.Addr.String()
+}
+
+// exchanger sends a query and gives the reply to it: the one with its ID and its
+// question, whatever case that has.
+type exchanger interface {
+	exchange(ctx context.Context, query []byte) (*dnswire.Reply, error)
+	close()
+}
+
+// upstream is a server that is asked, and what is known of it.
+type upstream struct {
+	Upstream
+	packets exchanger // nil where it is always asked over a connection
+	stream  exchanger
+
+	down      atomic.Bool
+	foldsCase until // it does not keep the case of questions
+	noEDNS    until // it does not know EDNS
+	counts    upstreamCounts
+
+	mu          sync.Mutex
+	rtt, jitter time.Duration // smoothed; 0 when it never answered
+	unanswered  int           // attempts in a row
+}
+
+type upstreamCounts struct {
+	queries, replies, lates, failures, forged atomic.Uint64
+}
+
+// until is a moment until which something holds, in nanoseconds of Unix time.
+type until struct{ at atomic.Int64 }
+
+func (u *until) holds() bool         { return time.Now().UnixNano() < u.at.Load() }
+func (u *until) set(d time.Duration) { u.at.Store(time.Now().Add(d).UnixNano()) }
+
+// habitTime is for how long it is believed that a server does not keep the case,
+// or does not know EDNS.
+const habitTime = time.Hour
+
+// exchange is Config's Exchange, as an exchanger of one upstream.
+type exchange func(ctx context.Context, to Upstream, query []byte) ([]byte, error)
+
+type hooked struct {
+	by exchange
+	to Upstream
+}
+
+func (h hooked) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
+	message, err := h.by(ctx, h.to, query)
+	if err != nil {
+		return nil, err
+	}
+	return dnswire.ParseReply(message)
+}
+
+func (h hooked) close() {}
+
+func newUpstream(u Upstream, by exchange) *upstream {
+	made := &upstream{Upstream: u}
+	if by != nil {
+		made.stream = hooked{by, u}
+		return made
+	}
+	switch u.Transport {
+	case UDP:
+		made.packets = &udp{made}
+		made.stream = newStream(u, nil)
+	case TCP:
+		made.stream = newStream(u, nil)
+	case TLS:
+		made.stream = newStream(u, tlsConfig(u))
+	case HTTPS:
+		made.stream = newHTTPS(u)
+	}
+	return made
+}
+
+func (u *upstream) close() { u.stream.close() }
+
+// udpSize is announced to upstreams: answers that are longer come over TCP, and
+// not in fragments (DNS Flag Day 2020).
+const udpSize = 1232
+
+// ask asks u for q.
+func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
+	began := time.Now()
+	u.counts.queries.Add(1)
+	reply, err := u.askAsItLikes(ctx, q)
+	switch {
+	case err == nil:
+		u.counts.replies.Add(1)
+		u.observe(time.Since(began))
+	case ctx.Err() == nil:
+		u.counts.failures.Add(1)
+		u.late()
+	}
+	return reply, err
+}
+
+// askAsItLikes asks without what u does not know, which it may tell meanwhile.
+func (u *upstream) askAsItLikes(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
+	for {
+		edns, folds := !u.noEDNS.holds(), u.foldsCase.holds()
+		reply, err := u.askOnce(ctx, u.query(q, edns, folds))
+		switch {
+		case errors.Is(err, errCase) && !folds:
+			u.foldsCase.set(habitTime)
+		case err == nil && edns && !reply.EDNS && (reply.RCode == dnswire.FormErr || reply.RCode == dnswire.NotImp):
+			u.noEDNS.set(habitTime) // RFC 6891, section 7
+		default:
+			return reply, err
+		}
+	}
+}
+
+// query makes the query for q, with an ID of its own and, where u keeps it, its
+// letters in upper and lower case by chance: the more is random, the harder it
+// is to forge (RFC 5452, section 4).
+func (u *upstream) query(q cache.Question, edns, plain bool) []byte {
+	b := make([]byte, 0, 64+len(q.Name))
+	var question [dnsname.MaxWire + 4]byte
+	asked := dnswire.AppendQuestion(question[:0], q.Name, q.Type)
+	if !plain && u.packets != nil {
+		scatterCase(asked[:len(q.Name)])
+	}
+	var flags uint16
+	if q.CD {
+		flags |= dnswire.FlagCD
+	}
+	var ednsFlags dnswire.EDNSFlags
+	if q.DO {
+		ednsFlags |= dnswire.FlagDO
+	}
+	size := uint16(0)
+	if edns {
+		size = udpSize
+	}
+	return dnswire.AppendQuery(b, uint16(rand.Uint32()), flags, asked, size, ednsFlags)
+}
+
+// scatterCase makes some of the letters of a name upper case.
+func scatterCase(name []byte) {
+	bits := rand.Uint64()
+	for i, c := range name {
+		if 'a' <= c && c <= 'z' {
+			if bits&1 != 0 {
+				name[i] = c - ('a' - 'A')
+			}
+			if bits >>= 1; bits == 0 {
+				bits = rand.Uint64()
+			}
+		}
+	}
+}
+
+// errCase says that the reply's question has another case than the query's,
+// and comes from the server all the same.
+var errCase = errors.New("the server does not keep the case of names")
+
+// askOnce sends query, over a connection where packets do not do.
+func (u *upstream) askOnce(ctx context.Context, query []byte) (*dnswire.Reply, error) {
+	if u.packets != nil {
+		reply, err := u.packets.exchange(ctx, query)
+		exactly := true
+		if err == nil {
+			_, _, exactly = reply.Answers(query)
+		}
+		switch {
+		case err == nil && exactly && reply.Flags&dnswire.FlagTC == 0:
+			return reply, nil
+		case err != nil && !errors.Is(err, errFlood):
+			return nil, err
+		case err == nil && !exactly:
+			// Forged, or the server does not keep the case: nobody can forge a
+			// connection's.
+			u.counts.forged.Add(1)
+			if _, err := u.overStream(ctx, query); err != nil && ctx.Err() == nil {
+				return nil, errCase
+			}
+		}
+	}
+	return u.overStream(ctx, query)
+}
+
+func (u *upstream) overStream(ctx context.Context, query []byte) (*dnswire.Reply, error) {
+	reply, err := u.stream.exchange(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, exactly := reply.Answers(query); !exactly && u.packets != nil {
+		return nil, errCase
+	}
+	return reply, nil
+}
+
+// Bounds of how long an upstream may take before another is asked as well, and
+// what it is of one that nobody knows yet.
+const (
+	minPatience   = 10 * time.Millisecond
+	firstPatience = 200 * time.Millisecond
+	maxPatience   = time.Second
+)
+
+// patience is how long u usually takes at most, as TCP reckons it (RFC 6298,
+// section 2).
+func (u *upstream) patience() time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.rtt == 0 {
+		return firstPatience
+	}
+	return min(max(u.rtt+4*u.jitter, minPatience), maxPatience)
+}
+
+// observe notes how long an answer took.
+func (u *upstream) observe(took time.Duration) {
+	u.mu.Lock()
+	u.smooth(took)
+	u.unanswered = 0
+	u.mu.Unlock()
+	u.down.Store(false)
+}
+
+func (u *upstream) smooth(took time.Duration) {
+	if u.rtt == 0 {
+		u.rtt, u.jitter = took, took/2
+		return
+	}
+	diff := took - u.rtt
+	u.jitter += (max(diff, -diff) - u.jitter) / 4
+	u.rtt += diff / 8
+}
+
+// maxUnanswered is how many attempts in a row may be late until u is held to be
+// down.
+const maxUnanswered = 3
+
+// late notes that an attempt takes longer than it should.
+func (u *upstream) late() {
+	u.counts.lates.Add(1)
+	u.mu.Lock()
+	u.unanswered++
+	down := u.unanswered >= maxUnanswered
+	u.mu.Unlock()
+	if down {
+		u.down.Store(true)
+	}
+}
+
+// smoothedRTT is how long u takes about; 0 when nobody knows.
+func (u *upstream) smoothedRTT() time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.rtt
+}
+
+// errNoUpstream says that a route leads nowhere.
+var errNoUpstream = errors.New("no upstream server is configured, or all of them are this server itself")
+
+// silenceError says that nobody answered.
+type silenceError struct {
+	of    []*upstream
+	after time.Duration
+}
+
+func (e *silenceError) Error() string {
+	var names []string
+	for _, u := range e.of {
+		names = append(names, u.String())
+	}
+	return fmt.Sprintf("no answer from %s within %s", strings.Join(names, ", "), e.after)
+}
+
+// isNetworkError tells whether the network, and not a server, said no.
+func isNetworkError(err error) bool {
+	var op *net.OpError
+	var errno syscall.Errno
+	return errors.As(err, &errno) || errors.As(err, &op)
+}

@@ -1,0 +1,306 @@
+package respond
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/forward"
+	"portolan.dev/portolan/internal/zone"
+)
+
+var (
+	tooMany       = zone.Note{Code: dnswire.EDEOther, Text: "too many queries wait for other servers"}
+	tooManyYours  = zone.Note{Code: dnswire.EDEProhibited, Text: "too many queries of this client wait for other servers"}
+	stale         = zone.Note{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
+	staleNXDomain = zone.Note{Code: dnswire.EDEStaleNXDomain, Text: stale.Text}
+)
+
+// isOthers tells whether others may know more than a: the name is in none of our
+// zones, or it is a reverse name that nobody said is ours.
+func (w *Worker) isOthers(a *zone.Answer) bool {
+	if w.cfg.Others == nil || w.query.Flags&dnswire.FlagRD == 0 {
+		return false
+	}
+	return a.Outcome == zone.NotHere || a.Outcome == zone.NXDomain && isOpen(a.SOA)
+}
+
+// isOpen tells whether a zone has all reverse names that nobody said are ours.
+func isOpen(z *dnswire.SOA) bool {
+	return z.Zone == dnsname.ReverseIPv4 || z.Zone == dnsname.ReverseIPv6
+}
+
+// got is what others answered to a question for a name, and when.
+type got struct {
+	name  []byte
+	entry *cache.Entry
+	at    time.Time
+}
+
+// solveElsewhere answers with what others know of name; own is what our data
+// says of it. It gives the name at which to go on, or nil when the exchange is
+// concluded, or others must be asked.
+func (w *Worker) solveElsewhere(x *exchange, step int, name []byte, own *zone.Answer) (next []byte) {
+	q := cache.Question{
+		Name: name,
+		Type: w.query.Type,
+		DO:   w.query.EDNS.Flags&dnswire.FlagDO != 0,
+		CD:   w.query.Flags&dnswire.FlagCD != 0,
+	}
+	entry, at := w.gotten(name), x.now
+	if entry.entry != nil {
+		at = entry.at
+	} else {
+		var routed bool
+		if entry.entry, routed = w.cfg.Others.Known(q, x.now); !routed {
+			w.conclude(x, step, own)
+			return nil
+		}
+	}
+	if entry.entry == nil {
+		x.outcome, x.asks = pending, q
+		return nil
+	}
+	return w.passOn(x, step, name, entry.entry, at)
+}
+
+// gotten is what others answered for name to this very query.
+func (w *Worker) gotten(name []byte) got {
+	for _, g := range w.got {
+		if string(g.name) == string(name) {
+			return g
+		}
+	}
+	return got{}
+}
+
+// passOn answers with what an entry for name says.
+func (w *Worker) passOn(x *exchange, step int, name []byte, e *cache.Entry, at time.Time) (next []byte) {
+	reply, as, old := e.Answer(at)
+	if reply == nil {
+		x.outcome, x.ours = failed, false
+		if e.Failure != nil {
+			x.why = &zone.Note{Code: e.Failure.Code, Text: e.Failure.Text}
+		}
+		return nil
+	}
+	switch {
+	case old && reply.RCode == dnswire.NXDomain:
+		x.aged = &staleNXDomain
+	case old:
+		x.aged = &stale
+	}
+	x.validated = reply.Flags&dnswire.FlagAD != 0 && (step == 0 || x.validated)
+	if step == 0 && (!reply.Aliased || w.endsOutside(reply)) {
+		x.outcome = outcomeOf(reply)
+		x.ours = false
+		x.truncated = !w.response.AddReply(reply, as)
+		return nil
+	}
+	return w.follow(x, name, reply, as)
+}
+
+func outcomeOf(reply *dnswire.Reply) outcome {
+	if reply.RCode == dnswire.NXDomain {
+		return denied
+	}
+	return answered
+}
+
+// endsOutside tells whether the aliases of a reply lead to its end and never into
+// our zones: it can be passed on as it is.
+func (w *Worker) endsOutside(reply *dnswire.Reply) bool {
+	whole := reply.RCode == dnswire.NXDomain || w.query.Type == dnswire.TypeCNAME || w.query.Type == dnswire.TypeANY
+	var target [dnsname.MaxWire]byte
+	for rec := range reply.Records {
+		switch t := rec.Type(); {
+		case rec.Section == dnswire.Authority && t == dnswire.TypeSOA:
+			whole = true
+		case rec.Section != dnswire.Answer:
+		case t == w.query.Type:
+			whole = true
+		case t == dnswire.TypeCNAME:
+			a := w.cfg.Data.Lookup(&w.scratch, rec.AppendTarget(target[:0]), w.query.Type)
+			if !w.isOthers(&a) {
+				return false
+			}
+		}
+	}
+	return whole
+}
+
+// follow writes the records of a reply from name on, along its aliases. It gives
+// the name at which they leave the reply, or enter our zones; nil when they end
+// here.
+func (w *Worker) follow(x *exchange, name []byte, reply *dnswire.Reply, as dnswire.Aging) (next []byte) {
+	x.ours = x.zone != nil && !isOpen(x.zone)
+	for first := name; ; {
+		target, whole := w.addOwned(reply, w.names[x.aliases][:0], name, as)
+		switch {
+		case !whole:
+			x.outcome, x.truncated = answered, true
+			return nil
+		case target == nil && string(name) != string(first) && reply.RCode == dnswire.NoError && !w.ends(reply, name):
+			return name // whose records the upstream did not look for
+		case target == nil:
+			x.outcome = outcomeOf(reply)
+			x.truncated = !w.addDenial(reply, as)
+			return nil
+		case x.aliases == maxAliases:
+			x.outcome, x.why, x.ours = failed, &noEnd, false
+			return nil
+		}
+		name = target
+		x.aliases++
+		if a := w.cfg.Data.Lookup(&w.scratch, name, w.query.Type); !w.isOthers(&a) {
+			return name
+		}
+	}
+}
+
+// addOwned writes the records of the answer section that name owns and that were
+// asked for. An alias is one, and its target is given, in room.
+func (w *Worker) addOwned(reply *dnswire.Reply, room, name []byte, as dnswire.Aging) (target []byte, whole bool) {
+	var owner [dnsname.MaxWire]byte
+	next := 0
+	for rec := range reply.Records {
+		if rec.Section != dnswire.Answer || string(rec.AppendOwner(owner[:0])) != string(name) {
+			continue
+		}
+		t := rec.Type()
+		if t == dnswire.TypeRRSIG && w.query.EDNS.Flags&dnswire.FlagDO != 0 {
+			t = rec.Covers()
+		}
+		if t != w.query.Type && w.query.Type != dnswire.TypeANY && t != dnswire.TypeCNAME {
+			continue
+		}
+		at, whole := w.response.AddOwned(rec, as)
+		if !whole {
+			return nil, false
+		}
+		if rec.Type() == dnswire.TypeCNAME && w.query.Type != dnswire.TypeCNAME {
+			target, next = rec.AppendTarget(room), at
+		}
+	}
+	return target, target == nil || w.response.OwnNext(next)
+}
+
+// ends tells whether a reply has the records that were asked for of name, or
+// denies them.
+func (w *Worker) ends(reply *dnswire.Reply, name []byte) bool {
+	var owner [dnsname.MaxWire]byte
+	for rec := range reply.Records {
+		switch {
+		case rec.Section == dnswire.Authority && rec.Type() == dnswire.TypeSOA:
+			return true
+		case rec.Section == dnswire.Answer && rec.Type() == w.query.Type && string(rec.AppendOwner(owner[:0])) == string(name):
+			return true
+		}
+	}
+	return false
+}
+
+// addDenial writes what denies, in a reply that does: the SOA record and, for
+// those who check, the rest of the authority section.
+func (w *Worker) addDenial(reply *dnswire.Reply, as dnswire.Aging) (whole bool) {
+	checks := w.query.EDNS.Flags&dnswire.FlagDO != 0
+	for rec := range reply.Records {
+		if rec.Section != dnswire.Authority || rec.Type() != dnswire.TypeSOA && !checks {
+			continue
+		}
+		if !w.response.AddForeign(dnswire.Authority, rec, as) {
+			return false
+		}
+	}
+	return true
+}
+
+// Later is a query whose answer others must be asked for first. Answer must be
+// called, and once.
+type Later struct {
+	responder *Responder
+	packet    []byte
+	client    Client
+	began     time.Time
+	counts    *shard
+	got       []got
+	asks      []byte // the name that is asked for
+	request   *forward.Request
+}
+
+// laterWorker is a Worker and where its answers go.
+type laterWorker struct {
+	*Worker
+	buf [dnswire.MaxMessage]byte
+}
+
+// ask begins to ask others for what x needs; where that can't be, it sets the
+// outcome and gives nil.
+func (w *Worker) ask(x *exchange, packet []byte) *Later {
+	request, err := w.cfg.Others.Ask(x.client.Addr, x.asks)
+	if err != nil {
+		w.refuse(x, err)
+		return nil
+	}
+	return &Later{
+		responder: w.Responder,
+		packet:    slices.Clone(packet),
+		client:    x.client,
+		began:     x.now,
+		counts:    w.counts,
+		got:       slices.Clone(w.got),
+		asks:      slices.Clone(x.asks.Name),
+		request:   request,
+	}
+}
+
+// refuse ends an exchange for which others can't be asked.
+func (w *Worker) refuse(x *exchange, err error) {
+	x.outcome, x.why = failed, &tooMany
+	if errors.Is(err, forward.ErrClientBusy) {
+		x.outcome, x.why = refused, &tooManyYours
+	}
+}
+
+// Answer asks others and gives the response, or nil when there shall be none.
+// Each of their answers is a step: it leads to another attempt at the whole
+// query, which may need another one.
+func (l *Later) Answer(ctx context.Context) []byte {
+	for {
+		e, at := l.request.Wait(ctx)
+		l.got = append(l.got, got{l.asks, e, at})
+		answer, again := l.attempt()
+		if !again {
+			return answer
+		}
+	}
+}
+
+// attempt tries to answer with what is known now, and begins to ask for what is
+// missing.
+func (l *Later) attempt() (answer []byte, again bool) {
+	w := l.responder.later.Get().(*laterWorker)
+	defer l.responder.later.Put(w)
+	w.got, w.counts = l.got, l.counts
+	defer func() { w.got = nil }()
+	x := exchange{client: l.client, now: time.Now()}
+	answer = w.exchange(&x, l.packet, w.buf[:0])
+	if x.outcome == pending {
+		var err error
+		if len(l.got) > maxAliases {
+			x.outcome, x.why = failed, &noEnd
+		} else if l.request, err = w.cfg.Others.Ask(l.client.Addr, x.asks); err == nil {
+			l.asks = slices.Clone(x.asks.Name)
+			return nil, true
+		} else {
+			w.refuse(&x, err)
+		}
+		answer = w.finish(&x)
+	}
+	w.count(&x, len(l.packet), len(answer), time.Since(l.began))
+	return slices.Clone(answer), false
+}

@@ -1,0 +1,124 @@
+package scenario
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/forward"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// Upstream is what all other servers answer, by name and type, from a file of
+//
+//	> NAME TYPE
+//	RCODE [ad]                or: silence
+//	NAME TTL TYPE DATA        a record of the answer section
+//	authority NAME TTL TYPE DATA
+//
+// in which a question that is not there is answered REFUSED.
+type Upstream map[string]*dns.Msg
+
+func key(name string, qtype uint16) string {
+	return strings.ToLower(name) + " " + dns.TypeToString[qtype]
+}
+
+func parseUpstream(data []byte) (Upstream, error) {
+	u := make(Upstream)
+	scanner := bufio.NewScanner(bytes.NewReader(data))
+	var m *dns.Msg
+	for n := 1; scanner.Scan(); n++ {
+		line := strings.TrimSpace(scanner.Text())
+		if question, ok := strings.CutPrefix(line, "> "); ok {
+			name, qtype, _ := strings.Cut(question, " ")
+			m = new(dns.Msg)
+			u[key(name, dns.StringToType[qtype])] = m
+			continue
+		}
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if err := addReply(m, line); err != nil {
+			return nil, fmt.Errorf("upstream:%d: %q: %w", n, line, err)
+		}
+	}
+	return u, scanner.Err()
+}
+
+// silence is the code of a reply that never comes.
+const silence = -1
+
+// addReply reads a line of a reply.
+func addReply(m *dns.Msg, line string) error {
+	fields := strings.Fields(line)
+	if rcode, ok := dns.StringToRcode[fields[0]]; ok || fields[0] == "silence" {
+		m.Rcode = rcode
+		if !ok {
+			m.Rcode = silence
+		}
+		m.AuthenticatedData = slices.Contains(fields, "ad")
+		return nil
+	}
+	line, authority := strings.CutPrefix(line, "authority ")
+	rr, err := dns.NewRR(line)
+	switch {
+	case err != nil:
+		return err
+	case authority:
+		m.Ns = append(m.Ns, rr)
+	default:
+		m.Answer = append(m.Answer, rr)
+	}
+	return nil
+}
+
+var errNobody = errors.New("nobody answers")
+
+// exchange answers a query.
+func (u Upstream) exchange(_ context.Context, _ forward.Upstream, query []byte) ([]byte, error) {
+	var q dns.Msg
+	if err := q.Unpack(query); err != nil {
+		return nil, err
+	}
+	m := &dns.Msg{MsgHdr: dns.MsgHdr{Rcode: dns.RcodeRefused}}
+	if found := u[key(q.Question[0].Name, q.Question[0].Qtype)]; found != nil {
+		m = found.Copy()
+	}
+	if m.Rcode == silence {
+		return nil, errNobody
+	}
+	m.Id, m.Response, m.Question = q.Id, true, q.Question
+	m.RecursionDesired, m.RecursionAvailable = true, true
+	m.Compress = true
+	m.SetEdns0(1232, false)
+	return m.Pack()
+}
+
+// others ask Upstream, as the configuration says; nil when it says nothing.
+func others(t testing.TB, s *Scenario, cfg config.Config, compiled *config.Compiled) respond.Others {
+	t.Helper()
+	if len(compiled.Routes) == 0 {
+		return nil
+	}
+	kept, err := cache.New(compiled.Cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := forward.New(forward.Config{
+		Routes: compiled.Routes, Cache: kept, MaxInFlight: cfg.Forward.MaxInFlight, MaxPerClient: cfg.Forward.MaxInFlightPerClient,
+		Exchange: s.Upstream.exchange,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}

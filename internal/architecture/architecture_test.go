@@ -122,6 +122,7 @@ var libraries = []arrow{
 	{"internal/cli", "github.com/spf13/cobra", "commands and flags"},
 	{"internal/respond", "github.com/dchest/siphash", "server cookies are SipHash-2-4"},
 	{"internal/dnsserver", "golang.org/x/sys", "socket options, and batches of packets"},
+	{"internal/dnsserver", "golang.org/x/net/netutil", "bounds HTTPS connections"},
 	{"internal/dnsserver", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/daemon", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/daemon", "github.com/KimMachineGun/automemlimit", "the memory limit is the control group's"},

@@ -49,6 +49,8 @@ func (c *Config) Validate() error {
 // Compiled is a configuration in the types of those who use it.
 type Compiled struct {
 	Listen        []netip.AddrPort
+	ListenTLS     []netip.AddrPort
+	ListenHTTPS   []netip.AddrPort
 	Admin         netip.AddrPort // not valid when there is none
 	Zone          kubezone.Config
 	CookieSecrets []respond.CookieSecret
@@ -76,16 +78,39 @@ func (c *Config) compileListen(made *Compiled) error {
 	if len(c.Listen) == 0 {
 		return badValue("listen", "no address")
 	}
-	for i, l := range c.Listen {
-		addr, err := netip.ParseAddrPort(l)
-		if err != nil {
-			return badItem("listen", i, "%q is not an address and port, such as 127.0.0.1:1053 or [::]:53", l)
+	for _, l := range []struct {
+		key   string
+		texts []string
+		made  *[]netip.AddrPort
+	}{{"listen", c.Listen, &made.Listen}, {"tls.listen", c.TLS.Listen, &made.ListenTLS}, {"https.listen", c.HTTPS.Listen, &made.ListenHTTPS}} {
+		for i, text := range l.texts {
+			addr, err := netip.ParseAddrPort(text)
+			if err != nil {
+				return badItem(l.key, i, "%q is not an address and port, such as 127.0.0.1:1053 or [::]:53", text)
+			}
+			addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+			if addr.Port() != 0 && slices.Contains(*l.made, addr) {
+				return badItem(l.key, i, "%q is given twice", text)
+			}
+			*l.made = append(*l.made, addr)
 		}
-		addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-		if addr.Port() != 0 && slices.Contains(made.Listen, addr) {
-			return badItem("listen", i, "%q is given twice", l)
+	}
+	return c.checkTLS()
+}
+
+// checkTLS checks what listeners over TLS need.
+func (c *Config) checkTLS() error {
+	switch {
+	case (c.TLS.Certificate == "") != (c.TLS.Key == ""):
+		key := "tls.key"
+		if c.TLS.Certificate == "" {
+			key = "tls.certificate"
 		}
-		made.Listen = append(made.Listen, addr)
+		return badValue(key, "a certificate needs its key; give both")
+	case len(c.TLS.Listen)+len(c.HTTPS.Listen) > 0 && c.TLS.Certificate == "":
+		return badValue("tls.certificate", "tls.listen and https.listen need a certificate")
+	case !strings.HasPrefix(c.HTTPS.Path, "/") || strings.ContainsAny(c.HTTPS.Path, "{} "):
+		return badValue("https.path", "%q is not a path, such as /dns-query", c.HTTPS.Path)
 	}
 	return nil
 }

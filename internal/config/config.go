@@ -56,6 +56,8 @@ type Config struct {
 	Identity Identity `yaml:"identity"`
 	Cookies  Cookies  `yaml:"cookies"`
 	TCP      TCP      `yaml:"tcp"`
+	TLS      TLS      `yaml:"tls"`
+	HTTPS    HTTPS    `yaml:"https"`
 	Log      Log      `yaml:"log"`
 }
 
@@ -185,6 +187,21 @@ type TCP struct {
 	Idle Duration `yaml:"idle"`
 }
 
+// TLS is DNS over TLS (RFC 7858), and the certificate of that and of HTTPS.
+type TLS struct {
+	Listen []string `yaml:"listen"`
+	// Certificate and Key are files in PEM, which are read again when they
+	// change.
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
+}
+
+// HTTPS is DNS over HTTPS (RFC 8484).
+type HTTPS struct {
+	Listen []string `yaml:"listen"`
+	Path   string   `yaml:"path"`
+}
+
 // Log configures what is logged, on standard error.
 type Log struct {
 	Level  string `yaml:"level"`  // debug, info, warn or error
@@ -262,6 +279,7 @@ func Default() Config {
 		UDPSize:     respond.DefaultUDPSize,
 		UDPSteering: string(dnsserver.SteerByCPU),
 		TCP:         TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},
+		HTTPS:       HTTPS{Path: "/dns-query"},
 		Log:         Log{Level: "info", Format: "text"},
 	}
 }

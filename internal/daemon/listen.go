@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -13,8 +15,21 @@ import (
 )
 
 func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
+	settings := d.current.Load().settings
+	var pair func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	if d.cfg.TLS.Certificate != "" {
+		c, err := newCertificate(d.cfg.TLS.Certificate, d.cfg.TLS.Key, d.log)
+		if err != nil {
+			return nil, err
+		}
+		pair = c.get
+	}
 	server, err := dnsserver.Listen(ctx, dnsserver.Config{
-		Listen:         d.current.Load().settings.Listen,
+		Listen:         settings.Listen,
+		ListenTLS:      settings.ListenTLS,
+		ListenHTTPS:    settings.ListenHTTPS,
+		HTTPSPath:      d.cfg.HTTPS.Path,
+		Certificate:    pair,
 		NewAnswerer:    d.newWorker,
 		MaxConnections: d.cfg.TCP.MaxConnections,
 		MaxInFlight:    d.cfg.TCP.MaxInFlight,
@@ -48,6 +63,11 @@ func (d *Daemon) listenAdmin(ctx context.Context, version string) (*admin.Server
 // announce logs what is served where.
 func (d *Daemon) announce(server *dnsserver.Server, admin *admin.Server) {
 	at := []any{"listen", server.Addrs(), "zones", d.cfg.Zones}
+	for name, addrs := range map[string][]netip.AddrPort{"tls": server.TLSAddrs(), "https": server.HTTPSAddrs()} {
+		if len(addrs) > 0 {
+			at = append(at, name, addrs)
+		}
+	}
 	if admin != nil {
 		at = append(at, "admin", admin.Addr())
 	}

@@ -130,6 +130,8 @@ func frozen(start, cfg config.Config) (config.Config, []string) {
 	keep("lameduck", &cfg.Lameduck, &start.Lameduck)
 	keep("listen", &cfg.Listen, &start.Listen)
 	keep("tcp", &cfg.TCP, &start.TCP)
+	keep("tls", &cfg.TLS, &start.TLS)
+	keep("https", &cfg.HTTPS, &start.HTTPS)
 	keep("udpSteering", &cfg.UDPSteering, &start.UDPSteering)
 	keep("log.format", &cfg.Log.Format, &start.Log.Format)
 	if start.Manifests == "" { // what is read from the API depends on these

@@ -1,10 +1,11 @@
 // Package dnsserver owns sockets and nothing else: it reads queries from UDP
-// and TCP (RFC 1035, section 4.2; RFC 7766), gives them to what answers, and
-// sends what that gives back.
+// and TCP (RFC 1035, section 4.2; RFC 7766), TLS (RFC 7858) and HTTPS (RFC
+// 8484), gives them to what answers, and sends what that gives back.
 package dnsserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,12 @@ type Config struct {
 	// Listen are addresses and ports, each for UDP and TCP. Port 0 is any free
 	// one, the same for both. An IPv6 address takes IPv6 only.
 	Listen []netip.AddrPort
+	// ListenTLS and ListenHTTPS are addresses and ports for DNS over TLS and over
+	// HTTPS. Certificate gives the server's; it is called for each connection.
+	ListenTLS, ListenHTTPS []netip.AddrPort
+	Certificate            func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// HTTPSPath is that of the URL that queries come to over HTTPS.
+	HTTPSPath string
 	// NewAnswerer makes an Answerer, which is used by one goroutine at a time.
 	// It is itself called from several. Answerers of different seats, from 0
 	// and below Seats, work at the same time.
@@ -82,6 +89,7 @@ type Server struct {
 	lingerTime time.Duration
 	udp        []*net.UDPConn
 	tcp        []*net.TCPListener
+	tls, https []*net.TCPListener
 }
 
 // Listen binds the sockets and begins nothing. Its error names the address.
@@ -91,6 +99,19 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		if err := s.bind(ctx, addr); err != nil {
 			s.Close()
 			return nil, err
+		}
+	}
+	for _, to := range []struct {
+		addrs     []netip.AddrPort
+		listeners *[]*net.TCPListener
+	}{{cfg.ListenTLS, &s.tls}, {cfg.ListenHTTPS, &s.https}} {
+		for _, addr := range to.addrs {
+			l, err := listenTCP(ctx, addr)
+			if err != nil {
+				s.Close()
+				return nil, err
+			}
+			*to.listeners = append(*to.listeners, l)
 		}
 	}
 	return s, nil
@@ -112,21 +133,15 @@ func (s *Server) bind(ctx context.Context, addr netip.AddrPort) error {
 // UDP sockets may share it.
 func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	family := "6"
-	if addr.Addr().Is4() {
-		family = "4"
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp"+family, addr.String())
+	listener, err := listenTCP(ctx, addr)
 	if err != nil {
-		return plainBindError("tcp", addr, err)
+		return err
 	}
-	listener := l.(*net.TCPListener)
 	addr = netip.AddrPortFrom(addr.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())
 	var conns []*net.UDPConn
 	for _, cpu := range s.udpSockets() {
 		lc := net.ListenConfig{Control: controlUDP(cpu, addr.Addr().IsUnspecified())}
-		p, err := lc.ListenPacket(ctx, "udp"+family, addr.String())
+		p, err := lc.ListenPacket(ctx, "udp"+family(addr), addr.String())
 		if err != nil {
 			listener.Close()
 			for _, c := range conns {
@@ -138,6 +153,25 @@ func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
 	}
 	s.tcp, s.udp = append(s.tcp, listener), append(s.udp, conns...)
 	return nil
+}
+
+func listenTCP(ctx context.Context, addr netip.AddrPort) (*net.TCPListener, error) {
+	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp"+family(addr), addr.String())
+	if err != nil {
+		return nil, plainBindError("tcp", addr, err)
+	}
+	return l.(*net.TCPListener), nil
+}
+
+// family is what the net package has behind the network's name for a socket of
+// one family.
+func family(addr netip.AddrPort) string {
+	if addr.Addr().Unmap().Is4() {
+		return "4"
+	}
+	return "6"
 }
 
 // anyCPU is no processor in particular.
@@ -175,9 +209,17 @@ func plainBindError(proto string, addr netip.AddrPort, err error) error {
 }
 
 // Addrs are the addresses that are listened on, in the order they were given.
-func (s *Server) Addrs() []netip.AddrPort {
-	addrs := make([]netip.AddrPort, 0, len(s.tcp))
-	for _, l := range s.tcp {
+func (s *Server) Addrs() []netip.AddrPort { return addrsOf(s.tcp) }
+
+// TLSAddrs are those for TLS.
+func (s *Server) TLSAddrs() []netip.AddrPort { return addrsOf(s.tls) }
+
+// HTTPSAddrs are those for HTTPS.
+func (s *Server) HTTPSAddrs() []netip.AddrPort { return addrsOf(s.https) }
+
+func addrsOf(listeners []*net.TCPListener) []netip.AddrPort {
+	addrs := make([]netip.AddrPort, 0, len(listeners))
+	for _, l := range listeners {
 		addrs = append(addrs, l.Addr().(*net.TCPAddr).AddrPort())
 	}
 	return addrs
@@ -193,6 +235,9 @@ func (s *Server) Run(ctx context.Context) error {
 		group.Go(func() error { return s.serveUDP(ctx, conn, seat) })
 	}
 	group.Go(func() error { return newTCPServer(s).run(ctx) })
+	for _, l := range s.https {
+		group.Go(func() error { return newHTTPSServer(s).run(ctx, l) })
+	}
 	return group.Wait()
 }
 
@@ -201,7 +246,7 @@ func (s *Server) Close() {
 	for _, c := range s.udp {
 		c.Close()
 	}
-	for _, l := range s.tcp {
+	for _, l := range slices.Concat(s.tcp, s.tls, s.https) {
 		l.Close()
 	}
 }

@@ -2,6 +2,7 @@ package dnsserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/respond"
 )
 
 // maxHeld is how many octets of queries, and of answers for clients that do
@@ -29,12 +31,13 @@ const lingerTime = 500 * time.Millisecond
 // retryTime is how long a socket rests that failed.
 const retryTime = 50 * time.Millisecond
 
-// tcpServer serves the connections of all listeners.
+// tcpServer serves the connections of all listeners, TCP's and TLS'.
 type tcpServer struct {
 	*Server
 	workers sync.Pool     // of *tcpWorker
 	made    atomic.Uint32 // workers
 	outs    sync.Pool     // of *[]byte, for answers on their way
+	secure  *tls.Config   // for all, which makes sessions resumable
 	wg      sync.WaitGroup
 
 	mu    sync.Mutex
@@ -54,7 +57,7 @@ type tcpWorker struct {
 }
 
 func newTCPServer(s *Server) *tcpServer {
-	t := &tcpServer{Server: s, conns: make(map[*tcpConn]struct{})}
+	t := &tcpServer{Server: s, conns: make(map[*tcpConn]struct{}), secure: tlsConfig(s.cfg.Certificate, "dot")}
 	t.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer(t.nextSeat())} }
 	t.outs.New = func() any { return new([]byte) }
 	return t
@@ -80,7 +83,10 @@ func (t *tcpServer) run(ctx context.Context) error {
 	defer giveUp()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range t.tcp {
-		group.Go(func() error { return t.accept(ctx, waiting, l) })
+		group.Go(func() error { return t.accept(ctx, waiting, l, respond.TCP) })
+	}
+	for _, l := range t.tls {
+		group.Go(func() error { return t.accept(ctx, waiting, l, respond.TLS) })
 	}
 	err := group.Wait()
 	t.drain(giveUp)
@@ -89,7 +95,7 @@ func (t *tcpServer) run(ctx context.Context) error {
 
 // accept accepts connections until ctx is done, and closes l. Their answers may
 // take time until waiting is done.
-func (t *tcpServer) accept(ctx, waiting context.Context, l *net.TCPListener) error {
+func (t *tcpServer) accept(ctx, waiting context.Context, l *net.TCPListener, transport respond.Transport) error {
 	// Closed here, where nothing else uses it, so that it is when this ends;
 	// another goroutine's Close would wake this one before that.
 	defer l.Close()
@@ -99,7 +105,7 @@ func (t *tcpServer) accept(ctx, waiting context.Context, l *net.TCPListener) err
 		conn, err := l.AcceptTCP()
 		switch {
 		case err == nil:
-			t.start(waiting, conn)
+			t.start(waiting, newTCPConn(t, conn, transport))
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -120,10 +126,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// start serves conn, in place of the connection that was idle longest when
+// start serves c, in place of the connection that was idle longest when
 // there are as many as may be.
-func (t *tcpServer) start(ctx context.Context, conn *net.TCPConn) {
-	c := newTCPConn(t, conn)
+func (t *tcpServer) start(ctx context.Context, c *tcpConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.conns) >= t.cfg.MaxConnections {

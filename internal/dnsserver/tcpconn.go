@@ -3,11 +3,11 @@ package dnsserver
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,9 +19,9 @@ import (
 // answers them, and sends their answers at once.
 type tcpConn struct {
 	server   *tcpServer
-	conn     *net.TCPConn
+	conn     conn
 	in       *bufio.Reader
-	client   netip.Addr
+	client   respond.Client
 	stopping atomic.Bool
 	later    sync.WaitGroup // answers that take time
 	slots    chan struct{}  // one taken by each of them
@@ -30,6 +30,12 @@ type tcpConn struct {
 	// of the server, under its lock
 	held   int    // octets of queries and answers
 	active uint64 // the turn when a query came last, or an answer went
+}
+
+// conn is TCP's or TLS'.
+type conn interface {
+	net.Conn
+	CloseWrite() error
 }
 
 // Octets that a connection reads at once, enough for a pipeline of some queries;
@@ -41,11 +47,17 @@ const (
 
 const lengthLen = 2 // before each message (RFC 1035, section 4.2.2)
 
-func newTCPConn(t *tcpServer, conn *net.TCPConn) *tcpConn {
-	remote := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+func newTCPConn(t *tcpServer, tcp *net.TCPConn, transport respond.Transport) *tcpConn {
+	remote := tcp.RemoteAddr().(*net.TCPAddr).AddrPort()
+	var conn conn = tcp
+	if transport == respond.TLS {
+		// Its handshake is part of the first read, and of the time for that.
+		conn = tls.Server(tcp, t.secure)
+	}
 	return &tcpConn{
-		server: t, conn: conn, in: bufio.NewReaderSize(conn, readBuffer), client: remote.Addr().Unmap(),
-		slots: make(chan struct{}, t.cfg.MaxInFlight),
+		server: t, conn: conn, in: bufio.NewReaderSize(conn, readBuffer),
+		client: respond.Client{Addr: remote.Addr().Unmap(), Transport: transport},
+		slots:  make(chan struct{}, t.cfg.MaxInFlight),
 	}
 }
 
@@ -116,7 +128,7 @@ func (c *tcpConn) answerSome(ctx context.Context, most int) (n int, err error) {
 // appendAnswer appends the answer behind its length, or nothing when there is
 // none, or when it takes time: then it is sent when it is there.
 func (c *tcpConn) appendAnswer(ctx context.Context, b []byte, w *tcpWorker, query []byte) []byte {
-	answer, later := w.answerer.Respond(query, respond.Client{Addr: c.client, Transport: respond.TCP}, w.answer[:0])
+	answer, later := w.answerer.Respond(query, c.client, w.answer[:0])
 	if later != nil {
 		c.slots <- struct{}{}
 		c.later.Go(func() {

@@ -44,9 +44,9 @@ func (w *Worker) optLen(x *exchange) int {
 
 func (w *Worker) saysNSID() bool { return w.query.EDNS.NSID && w.cfg.NSID != "" }
 
-// saysKeepalive: over TCP only (RFC 7828, section 3.2.1).
+// saysKeepalive: on connections only (RFC 7828, section 3.2.1) that are DNS' own.
 func (w *Worker) saysKeepalive(x *exchange) bool {
-	return w.query.EDNS.Keepalive && x.client.Transport != UDP && w.cfg.TCPIdle > 0
+	return w.query.EDNS.Keepalive && (x.client.Transport == TCP || x.client.Transport == TLS) && w.cfg.TCPIdle > 0
 }
 
 // finish turns the outcome into a message.
@@ -96,7 +96,7 @@ func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
 	// Padding goes where nobody can look inside (RFC 7830, section 6), in the
 	// blocks that RFC 8467, section 4.1 recommends.
 	const paddingBlock = 468
-	if w.query.EDNS.Padding && x.client.Transport == TLS {
+	if w.query.EDNS.Padding && x.client.Transport >= TLS {
 		r.AddPadding(opt, paddingBlock)
 	}
 }

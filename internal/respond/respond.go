@@ -50,6 +50,7 @@ const (
 	UDP Transport = iota
 	TCP
 	TLS
+	HTTPS
 )
 
 // Client is who asks, and how.

@@ -29,7 +29,7 @@ type shard struct {
 
 // Labels of the series, and how many values each has.
 const (
-	transports = 3
+	transports = 4
 	families   = 2
 	edeCodes   = 32 // RFC 8914 and what was registered since; the last one counts all above
 )
@@ -170,7 +170,7 @@ type Counts struct {
 
 // transportNames and familyNames are the values of these labels.
 var (
-	transportNames = [transports]string{UDP: "udp", TCP: "tcp", TLS: "tls"}
+	transportNames = [transports]string{UDP: "udp", TCP: "tcp", TLS: "tls", HTTPS: "https"}
 	familyNames    = [families]string{"ipv4", "ipv6"}
 )
 

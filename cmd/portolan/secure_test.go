@@ -1,0 +1,223 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"maps"
+	"math/big"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+func init() {
+	maps.Copy(effects, map[string]func(*testing.T){
+		"tls.listen":      func(t *testing.T) { wantSecure(t, "one") },
+		"tls.certificate": effectOfCertificate,
+		"tls.key":         effectOfCertificate,
+		"https.listen":    func(t *testing.T) { wantWeb(t, "", "/dns-query") },
+		"https.path":      func(t *testing.T) { wantWeb(t, "path: /names", "/names") },
+	})
+}
+
+// pair is a certificate for 127.0.0.1 with a name that tells it from others, and
+// its key, in files.
+type pair struct{ certificate, key string }
+
+func newPair(t *testing.T, dir, name string) pair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pair{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
+	write(t, p.certificate, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	write(t, p.key, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})))
+	return p
+}
+
+// serveSecurely starts a server over TLS and HTTPS, with more settings of the
+// latter.
+func serveSecurely(t *testing.T, p pair, https string) (server *process, tlsAddr, httpsAddr string) {
+	t.Helper()
+	server = serve(t, fmt.Sprintf("tls: {listen: ['%s'], certificate: '%s', key: '%s'}\nhttps: {listen: ['%s'], %s}",
+		anyPort, p.certificate, p.key, anyPort, https))
+	tlsAddr = server.waitLog(`serving.* tls="?\[([0-9.:]+)\]`)[1]
+	httpsAddr = server.waitLog(`serving.* https="?\[([0-9.:]+)\]`)[1]
+	return server, tlsAddr, httpsAddr
+}
+
+// presented is the name of the certificate that is presented at addr.
+func presented(t *testing.T, addr string) string {
+	t.Helper()
+	conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"dot"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
+}
+
+// wantSecure wants answers over TLS: several on one connection, padded for who
+// asks for that (RFC 8467).
+func wantSecure(t *testing.T, name string) {
+	t.Helper()
+	_, addr, _ := serveSecurely(t, newPair(t, t.TempDir(), name), "")
+	conn, err := dns.DialWithTLS("tcp", addr, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 3 {
+		q := new(dns.Msg)
+		q.SetQuestion(dns.Fqdn(web), dns.TypeA)
+		q.SetEdns0(1232, false)
+		q.IsEdns0().Option = append(q.IsEdns0().Option, &dns.EDNS0_PADDING{Padding: []byte{0}})
+		if err := conn.WriteMsg(q); err != nil {
+			t.Fatal(err)
+		}
+		m, err := conn.ReadMsg()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Compress = true // as it came
+		if len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != "10.96.0.7" || m.Len()%468 != 0 {
+			t.Errorf("answer over TLS, of %d octets:\n%s", m.Len(), m)
+		}
+	}
+}
+
+// effectOfCertificate: what the files hold is presented, and what they hold
+// later; files that can't be used change nothing.
+func effectOfCertificate(t *testing.T) {
+	dir := t.TempDir()
+	files := newPair(t, dir, "first")
+	p, addr, _ := serveSecurely(t, files, "")
+	if got := presented(t, addr); got != "first" {
+		t.Errorf("certificate of %q, want the first", got)
+	}
+	write(t, files.certificate, "no certificate")
+	p.waitLogWhile(`certificate can't be used`, func() { presented(t, addr) })
+	if got := presented(t, addr); got != "first" {
+		t.Errorf("certificate of %q, want the first", got)
+	}
+	newPair(t, dir, "second")
+	p.poll(patience, func() error {
+		if got := presented(t, addr); got != "second" {
+			return fmt.Errorf("certificate of %q, want the second", got)
+		}
+		return nil
+	})
+}
+
+// waitLogWhile is waitLog while something is done again and again.
+func (p *process) waitLogWhile(pattern string, do func()) {
+	p.t.Helper()
+	p.poll(patience, func() error {
+		do()
+		if !strings.Contains(p.logged(), pattern) {
+			return fmt.Errorf("the log does not have %q", pattern)
+		}
+		return nil
+	})
+}
+
+// wantWeb wants answers over HTTPS at the path, and at no other.
+func wantWeb(t *testing.T, setting, path string) {
+	t.Helper()
+	_, _, addr := serveSecurely(t, newPair(t, t.TempDir(), "one"), setting)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	packet, err := dnswire.NewQuery(question(web))
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded := base64.RawURLEncoding.EncodeToString(packet)
+	const media = "application/dns-message"
+	for name, c := range map[string]struct {
+		method, path, media string
+		body                []byte
+		status              int
+	}{
+		"POST":             {http.MethodPost, path, media, packet, 200},
+		"GET":              {http.MethodGet, path + "?dns=" + encoded, "", nil, 200},
+		"another path":     {http.MethodGet, "/other?dns=" + encoded, "", nil, 404},
+		"another type":     {http.MethodPost, path, "text/plain", packet, 415},
+		"another method":   {http.MethodPut, path, media, packet, 405},
+		"no query":         {http.MethodGet, path, "", nil, 400},
+		"not base64":       {http.MethodGet, path + "?dns=%25", "", nil, 400},
+		"shorter":          {http.MethodPost, path, media, packet[:5], 400},
+		"longer than any":  {http.MethodPost, path, media, make([]byte, 70_000), 413},
+		"a response, GET":  {http.MethodGet, path + "?dns=" + base64.RawURLEncoding.EncodeToString(response(packet)), "", nil, 400},
+		"a response, POST": {http.MethodPost, path, media, response(packet), 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), c.method, "https://"+addr+c.path, bytes.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", c.media)
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			body, _ := io.ReadAll(res.Body)
+			if res.StatusCode != c.status {
+				t.Fatalf("status %d, want %d", res.StatusCode, c.status)
+			}
+			if c.status != 200 {
+				return
+			}
+			m, err := dnswire.ParseMessage(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := wantData(m, "10.96.0.7"); err != nil {
+				t.Error(err)
+			}
+			if got := res.Header.Get("Content-Type") + " " + res.Header.Get("Cache-Control") + " " + res.Proto; got != media+" max-age=5 HTTP/2.0" {
+				t.Errorf("headers %q", got)
+			}
+		})
+	}
+}
+
+// response is a query made into one.
+func response(packet []byte) []byte {
+	packet = bytes.Clone(packet)
+	packet[2] |= 0x80
+	return packet
+}

@@ -1,0 +1,144 @@
+package dnsserver
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/net/netutil"
+
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// tlsConfig is that of a listener for the given protocol. Clients that do not
+// name one are taken, too.
+func tlsConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), protocols ...string) *tls.Config {
+	return &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12, NextProtos: protocols}
+}
+
+// httpsServer answers queries over HTTP/2 and HTTP/1.1 (RFC 8484).
+type httpsServer struct {
+	*Server
+	workers sync.Pool // of *tcpWorker
+}
+
+func newHTTPSServer(s *Server) *httpsServer {
+	h := &httpsServer{Server: s}
+	h.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer(len(s.udp))} }
+	return h
+}
+
+// run serves until ctx is done, and drains.
+func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle(h.cfg.HTTPSPath, h)
+	const maxHeader = 16 << 10
+	server := &http.Server{
+		Handler:        mux,
+		TLSConfig:      tlsConfig(h.cfg.Certificate, "h2", "http/1.1"),
+		ReadTimeout:    h.cfg.Idle,
+		WriteTimeout:   2 * h.cfg.Idle, // with the wait for others
+		IdleTimeout:    h.cfg.Idle,
+		MaxHeaderBytes: maxHeader,
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: h.cfg.MaxInFlight},
+		BaseContext:    func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ErrorLog:       slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
+	}
+	drained := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(drained)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.drainTime)
+		defer cancel()
+		if server.Shutdown(end) != nil {
+			server.Close()
+		}
+	})
+	err := server.ServeTLS(netutil.LimitListener(l, h.cfg.MaxConnections), "", "")
+	if !stop() {
+		<-drained
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// mediaType is that of DNS messages (RFC 8484, section 6).
+const mediaType = "application/dns-message"
+
+// ServeHTTP answers one request.
+func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query, status := readQuery(r)
+	if status != http.StatusOK {
+		http.Error(w, http.StatusText(status), status)
+		return
+	}
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		http.Error(w, "no address", http.StatusInternalServerError)
+		return
+	}
+	worker := h.workers.Get().(*tcpWorker)
+	defer h.workers.Put(worker)
+	client := respond.Client{Addr: remote.Addr().Unmap(), Transport: respond.HTTPS}
+	answer, later := worker.answerer.Respond(query, client, worker.answer[:0])
+	if later != nil {
+		answer = later.Answer(r.Context())
+	}
+	if answer == nil { // a response, or shorter than a header
+		http.Error(w, "not a query", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Cache-Control", fmt.Sprintf("max-age=%d", maxAge(answer)))
+	_, _ = w.Write(answer) // a client that is gone
+}
+
+// readQuery gives the query of a request (RFC 8484, section 4.1), or the status
+// that says what is wrong with it.
+func readQuery(r *http.Request) (query []byte, status int) {
+	var err error
+	switch r.Method {
+	case http.MethodGet:
+		query, err = base64.RawURLEncoding.DecodeString(r.URL.Query().Get("dns"))
+	case http.MethodPost:
+		if r.Header.Get("Content-Type") != mediaType {
+			return nil, http.StatusUnsupportedMediaType
+		}
+		query, err = io.ReadAll(io.LimitReader(r.Body, dnswire.MaxMessage+1))
+	default:
+		return nil, http.StatusMethodNotAllowed
+	}
+	switch {
+	case err != nil || len(query) == 0:
+		return nil, http.StatusBadRequest
+	case len(query) > dnswire.MaxMessage:
+		return nil, http.StatusRequestEntityTooLarge
+	}
+	return query, http.StatusOK
+}
+
+// maxAge is for how many seconds caches of HTTP may keep an answer: the least TTL
+// in it (RFC 8484, section 5.1).
+func maxAge(answer []byte) uint32 {
+	reply, err := dnswire.ParseReply(answer)
+	if err != nil {
+		return 0
+	}
+	age, any := uint32(0), false
+	for rec := range reply.Records {
+		if ttl := rec.TTL(); !any || ttl < age {
+			age, any = ttl, true
+		}
+	}
+	return age
+}

@@ -49,6 +49,7 @@ var arrows = []arrow{
 	{"internal/config", "internal/forward", "its settings are in the file"},
 	{"internal/config", "internal/kubezone", "its settings are in the file"},
 	{"internal/config", "internal/respond", "its settings are in the file"},
+	{"internal/config", "internal/rules", "they are in the file"},
 	{"internal/config", "internal/yamlline", "lines of syntax errors"},
 	{"internal/daemon", "internal/admin", "wiring"},
 	{"internal/daemon", "internal/cache", "wiring"},
@@ -62,6 +63,7 @@ var arrows = []arrow{
 	{"internal/daemon", "internal/forward", "wiring"},
 	{"internal/daemon", "internal/kubezone", "wiring"},
 	{"internal/daemon", "internal/respond", "wiring"},
+	{"internal/daemon", "internal/rules", "wiring"},
 	{"internal/daemon", "internal/source/manifest", "wiring"},
 	{"internal/daemon", "internal/zone", "wiring"},
 	{"internal/source/manifest", "internal/cluster", "writes the model"},
@@ -87,6 +89,9 @@ var arrows = []arrow{
 	{"internal/respond", "internal/zone", "answers from it"},
 	{"internal/respond", "internal/cache", "what others answered"},
 	{"internal/respond", "internal/forward", "asks others"},
+	{"internal/respond", "internal/rules", "applies them"},
+	{"internal/rules", "internal/dnsname", "they are about names"},
+	{"internal/rules", "internal/dnswire", "addresses are kept as RRsets"},
 	{"internal/respond", "internal/dnswire", "reads queries, writes responses"},
 	{"internal/respond", "internal/dnsname", "names of class CHAOS"},
 	{"internal/dnsserver", "internal/respond", "tells it the client and transport"},
@@ -99,6 +104,7 @@ var arrows = []arrow{
 	{"internal/scenario", "internal/dnswire", "queries and responses"},
 	{"internal/scenario", "internal/kubezone", "answers as the server does"},
 	{"internal/scenario", "internal/respond", "clients"},
+	{"internal/scenario", "internal/rules", "answers as the server does"},
 }
 
 // libraries from outside, by path prefix, and who may import them.

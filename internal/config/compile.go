@@ -15,6 +15,7 @@ import (
 	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/rules"
 )
 
 // maxText is the length of a character-string, in octets (RFC 1035, section
@@ -56,6 +57,8 @@ type Compiled struct {
 	CookieSecrets []respond.CookieSecret
 	Routes        []forward.Route
 	Cache         cache.Config
+	Rules         rules.Config
+	RateLimit     rules.Limit
 }
 
 // Compile checks the configuration and gives it in the types of its users.
@@ -64,7 +67,7 @@ func (c *Config) Compile() (*Compiled, error) {
 	steps := []func(*Compiled) error{
 		c.compileListen, c.compileRecords, c.compileRanges, c.compileNameServer, c.compileZones,
 		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkKubernetes, c.compileAdmin, c.checkLog,
-		c.compileForward, c.compileCache,
+		c.compileForward, c.compileCache, c.compileRules,
 	}
 	for _, step := range steps {
 		if err := step(made); err != nil {

@@ -48,6 +48,13 @@ type Config struct {
 	// for how long answers are kept.
 	Forward Forward `yaml:"forward"`
 	Cache   Cache   `yaml:"cache"`
+	// Access, RateLimit, Rewrite, Block and Hosts are rules that are applied to
+	// a query before anything is looked for, in this order.
+	Access    []Access  `yaml:"access"`
+	RateLimit RateLimit `yaml:"rateLimit"`
+	Rewrite   []Rewrite `yaml:"rewrite"`
+	Block     Block     `yaml:"block"`
+	Hosts     Hosts     `yaml:"hosts"`
 	// UDPSize is the longest response over UDP, in octets.
 	UDPSize int `yaml:"udpSize"`
 	// UDPSteering is cpu or hash: how packets come to a processor.
@@ -152,6 +159,47 @@ type Cache struct {
 	// other, StaleAfter how long a client waits for that other.
 	Stale      Duration `yaml:"stale"`
 	StaleAfter Duration `yaml:"staleAfter"`
+}
+
+// Access says what becomes of queries of some clients for some names.
+type Access struct {
+	Action  string   `yaml:"action"`  // allow, refuse or drop
+	Clients []string `yaml:"clients"` // prefixes; all when empty
+	Names   []string `yaml:"names"`   // and those below; all when empty
+}
+
+// RateLimit bounds the responses over UDP to the clients of one prefix.
+type RateLimit struct {
+	PerSecond int `yaml:"perSecond"` // 0 is no limit
+	Burst     int `yaml:"burst"`
+	Prefix4   int `yaml:"prefix4"`
+	Prefix6   int `yaml:"prefix6"`
+	// Slip has one of so many that are too much answered, so that the client
+	// asks over TCP; 0 is none.
+	Slip int `yaml:"slip"`
+}
+
+// Rewrite has names answered as others.
+type Rewrite struct {
+	From string `yaml:"from"`
+	To   string `yaml:"to"`
+	// Exact is for the name From alone, not for those below.
+	Exact bool `yaml:"exact"`
+}
+
+// Block is names, and those below, that are not to be had.
+type Block struct {
+	Names  []string `yaml:"names"`
+	Files  []string `yaml:"files"`
+	Answer string   `yaml:"answer"` // nxdomain or zero
+	TTL    int      `yaml:"ttl"`
+}
+
+// Hosts are names and their addresses.
+type Hosts struct {
+	Lines []string `yaml:"lines"` // as in hosts(5)
+	Files []string `yaml:"files"`
+	TTL   int      `yaml:"ttl"`
 }
 
 // Identity is what the server says of itself.
@@ -276,6 +324,9 @@ func Default() Config {
 			Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60,
 			Stale: Duration(time.Hour), StaleAfter: Duration(1800 * time.Millisecond),
 		},
+		RateLimit:   RateLimit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
+		Block:       Block{Answer: blockNXDomain, TTL: 60},
+		Hosts:       Hosts{TTL: 60},
 		UDPSize:     respond.DefaultUDPSize,
 		UDPSteering: string(dnsserver.SteerByCPU),
 		TCP:         TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},

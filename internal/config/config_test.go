@@ -17,6 +17,7 @@ import (
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/rules"
 )
 
 // write makes a configuration file.
@@ -53,7 +54,9 @@ var defaults = &config.Compiled{
 		DNSService:   cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
 		DNSAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
 	},
-	Cache: cache.Config{Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour},
+	Rules:     rules.Config{Block: rules.Block{TTL: 60}, Hosts: rules.Hosts{TTL: 60}},
+	RateLimit: rules.Limit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
+	Cache:     cache.Config{Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour},
 }
 
 // TestDefaults: what a file does not say is as the documentation says.
@@ -274,6 +277,24 @@ var refusals = map[string]struct{ text, want string }{
 	"TLS without certificate":   {"tls: {listen: ['127.0.0.1:853']}", ":1: tls.certificate: tls.listen and https.listen need a certificate"},
 	"a certificate alone":       {"tls: {certificate: a}", ":1: tls.key: a certificate needs its key; give both"},
 	"a path that is none":       {"https: {path: dns}", ":1: https.path: \"dns\" is not a path, such as /dns-query"},
+	"an unknown action":         {"access:\n- {action: allow}\n- action: forbid", ":3: access.action: \"forbid\" is not allow, refuse or drop"},
+	"a client that is no range": {"access:\n- {action: allow, clients: [10.0.0.0/33]}", ":2: access.clients: \"10.0.0.0/33\" is not a range, such as 10.0.0.0/8"},
+	"access to no name":         {"access:\n- {action: allow, names: [a..b]}", ":2: access.names: name \"a..b\": empty label"},
+	"a rate below 0":            {"rateLimit: {perSecond: -1}", ":1: rateLimit.perSecond: -1 is not between 0 and 1048576"},
+	"a burst of nothing":        {"rateLimit: {burst: 0}", ":1: rateLimit.burst: 0 is not between 1 and 1048576"},
+	"a prefix of IPv4":          {"rateLimit: {prefix4: 33}", ":1: rateLimit.prefix4: 33 is not between 0 and 32"},
+	"a prefix of IPv6":          {"rateLimit: {prefix6: 129}", ":1: rateLimit.prefix6: 129 is not between 0 and 128"},
+	"a slip below 0":            {"rateLimit: {slip: -1}", ":1: rateLimit.slip: -1 is not between 0 and 1048576"},
+	"a rewrite from no name":    {"rewrite:\n- {from: a..b, to: c}", ":2: rewrite.from: name \"a..b\": empty label"},
+	"a rewrite to no name":      {"rewrite:\n- {from: a, to: c..d}", ":2: rewrite.to: name \"c..d\": empty label"},
+	"a rewrite that is a word":  {"rewrite:\n- {from: a, to: b, exact: very}", ":2: rewrite.exact: \"very\" is not true or false"},
+	"everything blocked":        {"block: {names: [.]}", ":1: block.names: the root: everything would be blocked"},
+	"block files in a word":     {"block: {files: a}", ":1: block.files: not a list; one is written [ONE, TWO]"},
+	"an answer of its own":      {"block: {answer: servfail}", ":1: block.answer: \"servfail\" is not nxdomain or zero"},
+	"a TTL of blocked names":    {"block: {ttl: -1}", ":1: block.ttl: -1 is not between 0 and 2147483647"},
+	"a TTL of hosts":            {"hosts: {ttl: -1}", ":1: hosts.ttl: -1 is not between 0 and 2147483647"},
+	"a host without address":    {"hosts:\n  lines: [web.example 10.0.0.1]", ":2: hosts.lines: line 1: \"web.example\" is not an address"},
+	"host files in a word":      {"hosts: {files: a}", ":1: hosts.files: not a list; one is written [ONE, TWO]"},
 	"a secret alone":            {"cookies: {secrets: sesame}", ":1: cookies.secrets: not a list; one is written [ONE, TWO]"},
 	"no connections":            {"tcp:\n  maxConnections: 0", ":2: tcp.maxConnections: 0 is less than 1"},
 	"no queries in flight":      {"tcp: {maxInFlight: 0}", ":1: tcp.maxInFlight: 0 is less than 1"},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"portolan.dev/portolan/internal/cache"
@@ -16,6 +17,7 @@ import (
 	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/rules"
 	"portolan.dev/portolan/internal/zone"
 )
 
@@ -28,6 +30,8 @@ type answers struct {
 	others    *forward.Forwarder // nil when nobody else is asked
 	cache     *cache.Cache
 	asks      asks
+	rules     *rules.Rules // nil when there are none
+	limiter   *rules.Limiter
 	settings  *config.Compiled
 }
 
@@ -54,6 +58,12 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	if err := d.newOthers(cfg, a, before); err != nil {
 		return nil, err
 	}
+	if !compiled.Rules.Empty() {
+		if a.rules, err = rules.New(compiled.Rules); err != nil {
+			return nil, err
+		}
+	}
+	a.limiter = rules.NewLimiter(compiled.RateLimit)
 	var others respond.Others
 	if a.others != nil {
 		others = a.others
@@ -61,6 +71,8 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	a.responder, err = respond.New(respond.Config{
 		Data:          a.db,
 		Others:        others,
+		Rules:         a.rules,
+		Limiter:       a.limiter,
 		UDPSize:       cfg.UDPSize,
 		NSID:          nsid(cfg.Identity.NSID),
 		ServerID:      cfg.Identity.ServerID,
@@ -151,15 +163,7 @@ func (d *Daemon) compile(ctx context.Context) error {
 func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err error) {
 	feed := d.store.Subscribe()
 	defer feed.Close()
-	if a.others != nil {
-		asking, stop := context.WithCancel(ctx)
-		stopped := make(chan struct{})
-		go func() {
-			defer close(stopped)
-			_ = a.others.Run(asking, d.log) // ends with asking
-		}()
-		defer func() { stop(); <-stopped }()
-	}
+	defer d.runBeside(ctx, a)()
 	gathered, loaded, live := false, len(d.missing()) == 0, d.live()
 	for {
 		select {
@@ -183,6 +187,22 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 			d.logLoaded()
 			go settleMemory()
 		}
+	}
+}
+
+// runBeside runs what answers need beside the cluster, until stop is called.
+func (d *Daemon) runBeside(ctx context.Context, a *answers) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	if a.others != nil {
+		wg.Go(func() { _ = a.others.Run(ctx, d.log) }) // ends with ctx
+	}
+	if a.rules != nil {
+		wg.Go(func() { _ = a.rules.Run(ctx, d.log) })
+	}
+	return func() {
+		cancel()
+		wg.Wait()
 	}
 }
 

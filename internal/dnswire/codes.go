@@ -81,6 +81,8 @@ const (
 	NotImp   = RCode(dns.RcodeNotImplemented)
 	Refused  = RCode(dns.RcodeRefused)
 	BadVers  = RCode(dns.RcodeBadVers)
+	// BadCookie asks for the server cookie that comes with it (RFC 7873).
+	BadCookie = RCode(dns.RcodeBadCookie)
 )
 
 // String is the code's mnemonic, or RCODE and its number.

@@ -31,6 +31,7 @@ const (
 // cookie is what the query's COOKIE option asks for.
 type cookie struct {
 	asked bool
+	good  bool // the client has one of ours
 	reply [cookieLen]byte
 }
 
@@ -38,12 +39,15 @@ type cookie struct {
 // is not ours, or too old, counts as absent: a fresh one is returned.
 func (w *Worker) readCookie(client netip.Addr) {
 	c := w.query.EDNS.Cookie
+	w.cookie.good = false
 	w.cookie.asked = c != nil && len(w.cfg.CookieSecrets) > 0
 	if !w.cookie.asked {
 		return
 	}
 	now := w.cfg.Now()
-	if age, ok := w.cookieAge(c, client, now); ok && age < cookieRenew {
+	age, ok := w.cookieAge(c, client, now)
+	w.cookie.good = ok
+	if ok && age < cookieRenew {
 		copy(w.cookie.reply[:], c)
 		return
 	}

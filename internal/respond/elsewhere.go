@@ -95,7 +95,7 @@ func (w *Worker) passOn(x *exchange, step int, name []byte, e *cache.Entry, at t
 		x.aged = &stale
 	}
 	x.validated = reply.Flags&dnswire.FlagAD != 0 && (step == 0 || x.validated)
-	if step == 0 && (!reply.Aliased || w.endsOutside(reply)) {
+	if step == 0 && !x.renamed && (!reply.Aliased || w.endsOutside(reply)) {
 		x.outcome = outcomeOf(reply)
 		x.ours = false
 		x.truncated = !w.response.AddReply(reply, as)
@@ -287,7 +287,7 @@ func (l *Later) attempt() (answer []byte, again bool) {
 	defer l.responder.later.Put(w)
 	w.got, w.counts = l.got, l.counts
 	defer func() { w.got = nil }()
-	x := exchange{client: l.client, now: time.Now()}
+	x := exchange{client: l.client, now: time.Now(), again: true}
 	answer = w.exchange(&x, l.packet, w.buf[:0])
 	if x.outcome == pending {
 		var err error

@@ -21,6 +21,7 @@ import (
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/forward"
+	"portolan.dev/portolan/internal/rules"
 	"portolan.dev/portolan/internal/zone"
 )
 
@@ -86,6 +87,10 @@ type Config struct {
 	// TCPIdle is announced to clients that ask how long an idle connection
 	// stays open (RFC 7828).
 	TCPIdle time.Duration
+	// Rules are applied before anything is looked for, and Limiter bounds what
+	// goes to one client; nil is none.
+	Rules   *rules.Rules
+	Limiter *rules.Limiter
 	// Stats counts queries and answers; nil is not to count.
 	Stats *Stats
 	// Now tells the time, for cookies; nil is time.Now.
@@ -136,6 +141,7 @@ type Worker struct {
 	counts   *shard
 	names    [maxAliases + 1][dnsname.MaxWire]byte // targets of others' aliases
 	got      []got                                 // what others answered to this query
+	renamed  [dnsname.MaxWire]byte                 // the name that the query's is answered as
 }
 
 // NewWorker makes a Worker. Workers of different seats, which are numbers from 0
@@ -157,6 +163,8 @@ type exchange struct {
 	why       *zone.Note   // said to the client, when not nil
 	aged      *zone.Note   // likewise, of data from an earlier time
 	zone      *dnswire.SOA // of the name that was asked for, when it is in one
+	again     bool         // it was tried before
+	renamed   bool         // the name is answered as another one
 	aliases   int          // that were followed
 	now       time.Time
 	validated bool           // all of the answer is, as others say
@@ -175,6 +183,7 @@ const (
 	notImplemented
 	refused
 	badVersion
+	badCookie
 	pending // others must be asked first
 )
 
@@ -187,6 +196,7 @@ var rcodes = [...]dnswire.RCode{
 	notImplemented: dnswire.NotImp,
 	refused:        dnswire.Refused,
 	badVersion:     dnswire.BadVers,
+	badCookie:      dnswire.BadCookie,
 }
 
 // Respond answers packet into buf, whose capacity must be dnswire.MaxMessage at
@@ -208,6 +218,9 @@ func (w *Worker) Respond(packet []byte, client Client, buf []byte) (answer []byt
 
 func (w *Worker) exchange(x *exchange, packet, buf []byte) []byte {
 	valid := w.validate(x, packet)
+	if valid && !x.again {
+		valid = w.mayAsk(x)
+	}
 	if x.outcome == dropped {
 		return nil
 	}

@@ -24,6 +24,12 @@ var (
 func (w *Worker) solve(x *exchange) {
 	var visited [maxAliases + 1][]byte
 	name := w.query.QName()
+	if w.cfg.Rules != nil {
+		name, x.renamed = w.cfg.Rules.Rewrite(name, w.renamed[:])
+		if w.solveByRule(x, name) {
+			return
+		}
+	}
 	for step := range visited {
 		a := w.cfg.Data.Lookup(&w.scratch, name, w.query.Type)
 		if step == 0 {

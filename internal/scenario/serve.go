@@ -12,6 +12,7 @@ import (
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/rules"
 )
 
 // Serve answers as the scenario's configuration says, from the store that read
@@ -35,7 +36,8 @@ func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) A
 	feed := store.Subscribe()
 	t.Cleanup(feed.Close)
 	responder, err := respond.New(respond.Config{
-		Data: db, Others: others(t, s, cfg, compiled), UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
+		Data: db, Others: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: rules.NewLimiter(compiled.RateLimit),
+		UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
 		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),
 		// That of the example in RFC 9018, appendix A.1.
 		Now: func() time.Time { return time.Unix(1559731985, 0) },
@@ -53,6 +55,15 @@ func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) A
 		}
 		return answer
 	}
+}
+
+func rulesOf(t testing.TB, compiled *config.Compiled) *rules.Rules {
+	t.Helper()
+	made, err := rules.New(compiled.Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
 }
 
 func readConfig(t testing.TB, text []byte) config.Config {

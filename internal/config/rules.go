@@ -1,0 +1,116 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/rules"
+)
+
+// The answers to blocked names.
+const (
+	blockNXDomain = "nxdomain"
+	blockZero     = "zero"
+)
+
+// actions are those of access rules.
+var actions = map[string]rules.Action{"allow": rules.Allow, "refuse": rules.Refuse, "drop": rules.Drop}
+
+func (c *Config) compileRules(made *Compiled) error {
+	for i := range c.Access {
+		rule, err := c.Access[i].compile()
+		if err != nil {
+			return &keyError{"access." + err.key, i, err.err}
+		}
+		made.Rules.Access = append(made.Rules.Access, rule)
+	}
+	for i, w := range c.Rewrite {
+		from, err := dnsname.Parse(w.From)
+		if err != nil {
+			return badItem("rewrite.from", i, "%w", err)
+		}
+		to, err := dnsname.Parse(w.To)
+		if err != nil {
+			return badItem("rewrite.to", i, "%w", err)
+		}
+		made.Rules.Rewrites = append(made.Rules.Rewrites, rules.Rewrite{From: from, To: to, Exact: w.Exact})
+	}
+	for i, n := range c.Block.Names {
+		name, err := dnsname.Parse(n)
+		switch {
+		case err != nil:
+			return badItem("block.names", i, "%w", err)
+		case name.IsRoot():
+			return badItem("block.names", i, "the root: everything would be blocked")
+		}
+		made.Rules.Block.Names = append(made.Rules.Block.Names, name)
+	}
+	if c.Block.Answer != blockNXDomain && c.Block.Answer != blockZero {
+		return badValue("block.answer", "%q is not %s or %s", c.Block.Answer, blockNXDomain, blockZero)
+	}
+	for _, ttl := range []struct {
+		key string
+		of  int
+	}{{"block.ttl", c.Block.TTL}, {"hosts.ttl", c.Hosts.TTL}} {
+		if ttl.of < 0 || ttl.of > maxTTL {
+			return badValue(ttl.key, "%d is not between 0 and %d", ttl.of, maxTTL)
+		}
+	}
+	made.Rules.Block.Files, made.Rules.Block.Zero, made.Rules.Block.TTL = c.Block.Files, c.Block.Answer == blockZero, uint32(c.Block.TTL)
+	made.Rules.Hosts = rules.Hosts{Lines: c.Hosts.Lines, Files: c.Hosts.Files, TTL: uint32(c.Hosts.TTL)}
+	if err := rules.CheckLines(c.Hosts.Lines); err != nil {
+		return badValue("hosts.lines", "%w", err)
+	}
+	return c.compileRateLimit(made)
+}
+
+// compile gives a rule, or the error of a key of it.
+func (a *Access) compile() (made rules.Access, bad *keyError) {
+	wrong := func(key, format string, args ...any) (rules.Access, *keyError) {
+		return made, &keyError{key: key, err: fmt.Errorf(format, args...)}
+	}
+	var ok bool
+	if made.Action, ok = actions[a.Action]; !ok {
+		return wrong("action", "%q is not allow, refuse or drop", a.Action)
+	}
+	for _, c := range a.Clients {
+		prefix, err := netip.ParsePrefix(c)
+		if addr, errAddr := netip.ParseAddr(c); errAddr == nil {
+			prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+		}
+		if err != nil {
+			return wrong("clients", "%q is not a range, such as 10.0.0.0/8", c)
+		}
+		made.Clients = append(made.Clients, prefix.Masked())
+	}
+	for _, n := range a.Names {
+		name, err := dnsname.Parse(n)
+		if err != nil {
+			return wrong("names", "%w", err)
+		}
+		made.Names = append(made.Names, name)
+	}
+	return made, nil
+}
+
+func (c *Config) compileRateLimit(made *Compiled) error {
+	l := &c.RateLimit
+	const most = 1 << 20
+	for _, n := range []struct {
+		key                string
+		value, least, most int
+	}{
+		{"rateLimit.perSecond", l.PerSecond, 0, most},
+		{"rateLimit.burst", l.Burst, 1, most},
+		{"rateLimit.prefix4", l.Prefix4, 0, 32},
+		{"rateLimit.prefix6", l.Prefix6, 0, 128},
+		{"rateLimit.slip", l.Slip, 0, most},
+	} {
+		if n.value < n.least || n.value > n.most {
+			return badValue(n.key, "%d is not between %d and %d", n.value, n.least, n.most)
+		}
+	}
+	made.RateLimit = rules.Limit{PerSecond: l.PerSecond, Burst: l.Burst, Prefix4: l.Prefix4, Prefix6: l.Prefix6, Slip: l.Slip}
+	return nil
+}

@@ -1,0 +1,63 @@
+package respond
+
+import (
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/rules"
+	"portolan.dev/portolan/internal/zone"
+)
+
+var (
+	notAllowed = zone.Note{Code: dnswire.EDEProhibited, Text: "this client may not ask for this name here"}
+	blocked    = zone.Note{Code: dnswire.EDEBlocked, Text: "the name is blocked here"}
+)
+
+// mayAsk tells whether the client may ask for the name, and now; where not, it
+// sets the outcome.
+func (w *Worker) mayAsk(x *exchange) bool {
+	if w.cfg.Rules != nil {
+		switch w.cfg.Rules.Access(x.client.Addr, w.query.QName()) {
+		case rules.Allow:
+		case rules.Refuse:
+			x.outcome, x.why = refused, &notAllowed
+			return false
+		case rules.Drop:
+			x.outcome = dropped
+			return false
+		}
+	}
+	// Who has a good cookie, or a connection, is who it seems to be.
+	if w.cfg.Limiter == nil || x.client.Transport != UDP || w.cookie.good {
+		return true
+	}
+	switch w.cfg.Limiter.Take(x.client.Addr, x.now) {
+	case rules.Send:
+		return true
+	case rules.SendCut:
+		x.outcome, x.truncated = answered, true
+		if w.cookie.asked {
+			x.outcome, x.truncated = badCookie, false // RFC 7873, section 5.2.3
+		}
+	case rules.SendNothing:
+		x.outcome = dropped
+	}
+	return false
+}
+
+// solveByRule answers with what somebody wrote down for the name, if anybody did.
+func (w *Worker) solveByRule(x *exchange, name []byte) (done bool) {
+	set, denies, is := w.cfg.Rules.Blocked(name, w.query.Type)
+	if is {
+		x.outcome, x.why = answered, &blocked
+		if denies {
+			x.outcome = denied
+			return true
+		}
+	} else if set, is = w.cfg.Rules.Host(name, w.query.Type); !is {
+		return false
+	}
+	x.outcome, x.ours = answered, true
+	if set.Count > 0 {
+		w.addFound(x, set)
+	}
+	return true
+}

@@ -1,0 +1,187 @@
+package rules_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/rules"
+)
+
+func name(s string) dnsname.Name { return dnsname.MustParse(s) }
+
+func wire(s string) []byte { return []byte(name(s).WireLabels()) }
+
+func newRules(t *testing.T, cfg rules.Config) *rules.Rules {
+	t.Helper()
+	r, err := rules.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRewrite(t *testing.T) {
+	long := strings.Repeat(strings.Repeat("a", 63)+".", 3)
+	r := newRules(t, rules.Config{Rewrites: []rules.Rewrite{
+		{From: name("old.example."), To: name("new.example.")},
+		{From: name("deep.old.example."), To: name("deeper.example.")},
+		{From: name("one.example."), To: name("two.example."), Exact: true},
+		{From: name("grow."), To: name(long)},
+	}})
+	for from, to := range map[string]string{
+		"old.example.": "new.example.", "www.old.example.": "www.new.example.", "a.deep.old.example.": "a.deeper.example.",
+		"one.example.": "two.example.", "www.one.example.": "www.one.example.", "fold.example.": "fold.example.", ".": ".",
+		"x.grow.": "x." + long, strings.Repeat("b", 62) + ".grow.": strings.Repeat("b", 62) + ".grow.",
+	} {
+		var room [dnsname.MaxWire]byte
+		got, renamed := r.Rewrite(wire(from), room[:])
+		if string(got) != string(wire(to)) || renamed != (from != to) {
+			t.Errorf("Rewrite(%s) = %q, %v, want %s", from, got, renamed, to)
+		}
+	}
+	root := newRules(t, rules.Config{Rewrites: []rules.Rewrite{{From: dnsname.Root, To: name("all.example.")}}})
+	var room [dnsname.MaxWire]byte
+	if got, _ := root.Rewrite(wire("www.example."), room[:]); string(got) != string(wire("www.example.all.example.")) {
+		t.Errorf("below the root: %q", got)
+	}
+}
+
+func TestAccess(t *testing.T) {
+	r := newRules(t, rules.Config{Access: []rules.Access{
+		{Action: rules.Drop, Names: []dnsname.Name{name("bad.example.")}},
+		{Action: rules.Allow, Clients: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}},
+		{Action: rules.Refuse, Names: []dnsname.Name{name("corp.example.")}},
+	}})
+	for query, want := range map[string]rules.Action{
+		"10.0.0.1 www.example.": rules.Allow, "10.0.0.1 www.corp.example.": rules.Allow, "10.0.0.1 bad.example.": rules.Drop,
+		"192.0.2.1 www.example.": rules.Allow, "192.0.2.1 corp.example.": rules.Refuse, "192.0.2.1 www.corp.example.": rules.Refuse,
+		"fd00::1 corp.example.": rules.Allow, "2001:db8::1 corp.example.": rules.Refuse, "192.0.2.1 notcorp.example.": rules.Allow,
+	} {
+		client, asked, _ := strings.Cut(query, " ")
+		if got := r.Access(netip.MustParseAddr(client), wire(asked)); got != want {
+			t.Errorf("%s: %d, want %d", query, got, want)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(file, []byte("# comment\n\n 192.0.2.1\ta.example A.Example b.example # more\nfe80::1%eth0 c.example\n::ffff:192.0.2.2 d.example\n2001:db8::1 a.example\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRules(t, rules.Config{Hosts: rules.Hosts{Files: []string{file}, TTL: 60}})
+	for query, want := range map[string]string{
+		"a.example. A": "192.0.2.1", "a.example. AAAA": "2001:db8::1", "a.example. TXT": "nothing", "a.example. ANY": "192.0.2.1",
+		"b.example. A": "192.0.2.1", "c.example. A": "unknown", "d.example. A": "192.0.2.2", "www.a.example. A": "unknown",
+		"1.2.0.192.in-addr.arpa. PTR": "a.example. b.example.", "1.2.0.192.in-addr.arpa. A": "nothing",
+	} {
+		asked, typ, _ := strings.Cut(query, " ")
+		kind, err := dnswire.ParseType(typ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, exists := r.Host(wire(asked), kind)
+		records, err := set.Records(name(asked))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var data []string
+		for _, rec := range records {
+			data = append(data, rec.Data)
+		}
+		got := strings.Join(data, " ")
+		switch {
+		case !exists:
+			got = "unknown"
+		case len(records) == 0:
+			got = "nothing"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	if _, err := rules.New(rules.Config{Block: rules.Block{Files: []string{file + "x"}}}); err == nil {
+		t.Error("a file that is not there: no error")
+	}
+	if _, err := rules.New(rules.Config{Hosts: rules.Hosts{Lines: []string{"192.0.2.1"}}}); err == nil || err.Error() != "line 1: an address without a name" {
+		t.Errorf("a line without name: %v", err)
+	}
+}
+
+func TestBlocked(t *testing.T) {
+	r := newRules(t, rules.Config{Block: rules.Block{Names: []dnsname.Name{name("ads.example.")}, Zero: true, TTL: 5}})
+	for query, want := range map[string]int{"ads.example. A": 1, "x.y.ads.example. AAAA": 1, "ads.example. TXT": 0, "nads.example. A": -1, ". A": -1} {
+		asked, typ, _ := strings.Cut(query, " ")
+		kind, _ := dnswire.ParseType(typ)
+		set, denied, blocked := r.Blocked(wire(asked), kind)
+		if got := int(set.Count); denied || blocked != (want >= 0) || blocked && got != want {
+			t.Errorf("%s: %d records, blocked: %v, denied: %v", query, got, blocked, denied)
+		}
+	}
+}
+
+// TestLimiter: a burst, and then as many as come each second, for each prefix.
+func TestLimiter(t *testing.T) {
+	l := rules.NewLimiter(rules.Limit{PerSecond: 10, Burst: 5, Prefix4: 24, Prefix6: 56, Slip: 3})
+	now := time.Now()
+	count := func(client string, n int) (sent, cut int) {
+		for range n {
+			switch l.Take(netip.MustParseAddr(client), now) {
+			case rules.Send:
+				sent++
+			case rules.SendCut:
+				cut++
+			case rules.SendNothing:
+			}
+		}
+		return sent, cut
+	}
+	for i, c := range []struct {
+		after  time.Duration
+		client string
+		sent   int
+	}{
+		{0, "192.0.2.1", 5}, {0, "192.0.2.200", 0}, {0, "192.0.3.1", 5}, {0, "2001:db8::1", 5}, {0, "2001:db8:0:ff::1", 0},
+		{time.Second, "192.0.2.1", 5}, {200 * time.Millisecond, "192.0.2.1", 2}, {time.Hour, "192.0.2.1", 5},
+	} {
+		now = now.Add(c.after)
+		if sent, cut := count(c.client, 15+c.sent); sent != c.sent || cut < 4 || cut > 6 {
+			t.Errorf("%d: %s: %d sent, %d cut; want %d, 5", i, c.client, sent, cut, c.sent)
+		}
+	}
+	if rules.NewLimiter(rules.Limit{}) != nil {
+		t.Error("a Limiter without a limit")
+	}
+}
+
+// TestAllocations: rules cost none.
+func TestAllocations(t *testing.T) {
+	cfg := rules.Config{
+		Access:   []rules.Access{{Action: rules.Refuse, Names: []dnsname.Name{name("corp.example.")}}},
+		Rewrites: []rules.Rewrite{{From: name("old.example."), To: name("new.example.")}},
+		Block:    rules.Block{Names: []dnsname.Name{name("ads.example.")}},
+	}
+	for i := range 100 {
+		cfg.Hosts.Lines = append(cfg.Hosts.Lines, fmt.Sprintf("192.0.2.%d h%d.example", i+1, i))
+	}
+	r := newRules(t, cfg)
+	l := rules.NewLimiter(rules.Limit{PerSecond: 1, Burst: 1, Prefix4: 24})
+	asked, client, now := wire("www.old.example."), netip.MustParseAddr("192.0.2.1"), time.Now()
+	var room [dnsname.MaxWire]byte
+	if n := testing.AllocsPerRun(1000, func() {
+		r.Access(client, asked)
+		l.Take(client, now)
+		renamed, _ := r.Rewrite(asked, room[:])
+		r.Blocked(renamed, dnswire.TypeA)
+		r.Host(renamed, dnswire.TypeA)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/querylog"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/rules"
 )
@@ -59,6 +60,7 @@ type Compiled struct {
 	Cache         cache.Config
 	Rules         rules.Config
 	RateLimit     rules.Limit
+	QueryLog      querylog.Config
 }
 
 // Compile checks the configuration and gives it in the types of its users.
@@ -67,7 +69,7 @@ func (c *Config) Compile() (*Compiled, error) {
 	steps := []func(*Compiled) error{
 		c.compileListen, c.compileRecords, c.compileRanges, c.compileNameServer, c.compileZones,
 		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkKubernetes, c.compileAdmin, c.checkLog,
-		c.compileForward, c.compileCache, c.compileRules,
+		c.compileForward, c.compileCache, c.compileRules, c.compileQueryLog,
 	}
 	for _, step := range steps {
 		if err := step(made); err != nil {

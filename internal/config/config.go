@@ -66,6 +66,10 @@ type Config struct {
 	TLS      TLS      `yaml:"tls"`
 	HTTPS    HTTPS    `yaml:"https"`
 	Log      Log      `yaml:"log"`
+	// QueryLog says of which queries there is a line in the log.
+	QueryLog QueryLog `yaml:"queryLog"`
+	// DNSTap is a collector of dnstap: unix:PATH or tcp:ADDRESS:PORT.
+	DNSTap string `yaml:"dnstap"`
 }
 
 // Kubernetes says how the Kubernetes API is read.
@@ -254,6 +258,14 @@ type HTTPS struct {
 type Log struct {
 	Level  string `yaml:"level"`  // debug, info, warn or error
 	Format string `yaml:"format"` // text or json
+}
+
+// QueryLog says of which queries there is a line in the log.
+type QueryLog struct {
+	OneIn   int      `yaml:"oneIn"`   // of so many, by chance; 0 is none
+	Clients []string `yaml:"clients"` // prefixes; all when empty
+	Names   []string `yaml:"names"`   // and those below; all when empty
+	RCodes  []string `yaml:"rcodes"`  // such as SERVFAIL; all when empty
 }
 
 // Duration is a time.Duration, written like 10s or 1m30s.

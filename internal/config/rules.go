@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/querylog"
 	"portolan.dev/portolan/internal/rules"
 )
 
@@ -74,24 +76,70 @@ func (a *Access) compile() (made rules.Access, bad *keyError) {
 	if made.Action, ok = actions[a.Action]; !ok {
 		return wrong("action", "%q is not allow, refuse or drop", a.Action)
 	}
-	for _, c := range a.Clients {
-		prefix, err := netip.ParsePrefix(c)
-		if addr, errAddr := netip.ParseAddr(c); errAddr == nil {
+	var err error
+	if made.Clients, err = parsePrefixes(a.Clients); err != nil {
+		return wrong("clients", "%w", err)
+	}
+	if made.Names, err = parseNames(a.Names); err != nil {
+		return wrong("names", "%w", err)
+	}
+	return made, nil
+}
+
+// parsePrefixes reads ranges; an address is one of its own.
+func parsePrefixes(texts []string) (all []netip.Prefix, err error) {
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		if addr, errAddr := netip.ParseAddr(text); errAddr == nil {
 			prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
 		if err != nil {
-			return wrong("clients", "%q is not a range, such as 10.0.0.0/8", c)
+			return nil, fmt.Errorf("%q is not a range, such as 10.0.0.0/8", text)
 		}
-		made.Clients = append(made.Clients, prefix.Masked())
+		all = append(all, prefix.Masked())
 	}
-	for _, n := range a.Names {
-		name, err := dnsname.Parse(n)
+	return all, nil
+}
+
+func parseNames(texts []string) (all []dnsname.Name, err error) {
+	for _, text := range texts {
+		name, err := dnsname.Parse(text)
 		if err != nil {
-			return wrong("names", "%w", err)
+			return nil, err
 		}
-		made.Names = append(made.Names, name)
+		all = append(all, name)
 	}
-	return made, nil
+	return all, nil
+}
+
+func (c *Config) compileQueryLog(made *Compiled) (err error) {
+	q := &c.QueryLog
+	made.QueryLog.OneIn = q.OneIn
+	if q.OneIn < 0 {
+		return badValue("queryLog.oneIn", "%d is less than 0", q.OneIn)
+	}
+	if made.QueryLog.Clients, err = parsePrefixes(q.Clients); err != nil {
+		return badValue("queryLog.clients", "%w", err)
+	}
+	if made.QueryLog.Names, err = parseNames(q.Names); err != nil {
+		return badValue("queryLog.names", "%w", err)
+	}
+	for i, text := range q.RCodes {
+		rcode, err := dnswire.ParseRCode(text)
+		if err != nil {
+			return badItem("queryLog.rcodes", i, "%w", err)
+		}
+		made.QueryLog.RCodes = append(made.QueryLog.RCodes, rcode)
+	}
+	if c.DNSTap == "" {
+		return nil
+	}
+	network, address, ok := querylog.ParseTap(c.DNSTap)
+	if !ok {
+		return badValue("dnstap", "%q is not unix:PATH or tcp:ADDRESS:PORT", c.DNSTap)
+	}
+	made.QueryLog.Tap = querylog.Tap{Network: network, Address: address, Version: c.Identity.Version}
+	return nil
 }
 
 func (c *Config) compileRateLimit(made *Compiled) error {

@@ -16,6 +16,7 @@ import (
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/querylog"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/rules"
 	"portolan.dev/portolan/internal/zone"
@@ -32,6 +33,7 @@ type answers struct {
 	asks      asks
 	rules     *rules.Rules // nil when there are none
 	limiter   *rules.Limiter
+	queries   *querylog.Log // nil when nothing is told of them
 	settings  *config.Compiled
 }
 
@@ -68,11 +70,18 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	if a.others != nil {
 		others = a.others
 	}
+	var observer respond.Observer
+	if !compiled.QueryLog.Empty() {
+		compiled.QueryLog.Tap.Identity = nsid(cfg.Identity.NSID)
+		a.queries = querylog.New(compiled.QueryLog)
+		observer = a.queries
+	}
 	a.responder, err = respond.New(respond.Config{
 		Data:          a.db,
 		Others:        others,
 		Rules:         a.rules,
 		Limiter:       a.limiter,
+		Observer:      observer,
 		UDPSize:       cfg.UDPSize,
 		NSID:          nsid(cfg.Identity.NSID),
 		ServerID:      cfg.Identity.ServerID,
@@ -199,6 +208,9 @@ func (d *Daemon) runBeside(ctx context.Context, a *answers) (stop func()) {
 	}
 	if a.rules != nil {
 		wg.Go(func() { _ = a.rules.Run(ctx, d.log) })
+	}
+	if a.queries != nil {
+		wg.Go(func() { _ = a.queries.Run(ctx, d.log) })
 	}
 	return func() {
 		cancel()

@@ -100,6 +100,14 @@ func (d *Daemon) figures() metrics.Figures {
 		asked, kept := now.others.Figures(), now.cache.Stats()
 		f.Forward, f.Cache = &asked, &kept
 	}
+	if now.queries != nil {
+		n := now.queries.Dropped()
+		f.QueriesUntold = &n
+	}
+	if now.limiter != nil {
+		n := now.limiter.Over()
+		f.Limited = &n
+	}
 	statuses := d.kinds()
 	d.store.View(func(v *cluster.View) {
 		for _, k := range d.needed() {

@@ -130,13 +130,16 @@ func call(trap, fd uintptr, first *message, n int) (int, syscall.Errno) {
 }
 
 // packet is the packet number i, and who sent it.
-func (b *batch) packet(i int) (packet []byte, from netip.Addr) {
+func (b *batch) packet(i int) (packet []byte, from netip.AddrPort) {
 	at := i * maxUDPQuery
 	packet = b.queries[at : at+int(b.in[i].length)]
-	if sa := &b.from[i]; sa.Family == unix.AF_INET6 {
-		return packet, netip.AddrFrom16(sa.Addr).Unmap()
+	sa := &b.from[i]
+	addr := netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(sa)).Addr)
+	if sa.Family == unix.AF_INET6 {
+		addr = netip.AddrFrom16(sa.Addr).Unmap()
 	}
-	return packet, netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&b.from[i])).Addr)
+	port := (*[2]byte)(unsafe.Pointer(&sa.Port)) // at the same place in both families
+	return packet, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(port[:]))
 }
 
 // wayBack is where an answer goes that comes later.
@@ -147,12 +150,10 @@ type wayBack struct {
 
 func (b *batch) wayBack(i int) wayBack {
 	_, from := b.packet(i)
-	sa := &b.from[i]
-	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&sa.Port))[:]) // at the same place in both families
-	if from.IsLinkLocalUnicast() && sa.Family == unix.AF_INET6 {
-		from = from.WithZone(strconv.Itoa(int(sa.Scope_id)))
+	if sa := &b.from[i]; sa.Family == unix.AF_INET6 && from.Addr().IsLinkLocalUnicast() {
+		from = netip.AddrPortFrom(from.Addr().WithZone(strconv.Itoa(int(sa.Scope_id))), from.Port())
 	}
-	back := wayBack{to: netip.AddrPortFrom(from, port)}
+	back := wayBack{to: from}
 	if b.every {
 		back.control = slices.Clone(replyControl(b.control[i][:b.in[i].Controllen]))
 	}

@@ -89,7 +89,7 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	worker := h.workers.Get().(*tcpWorker)
 	defer h.workers.Put(worker)
-	client := respond.Client{Addr: remote.Addr().Unmap(), Transport: respond.HTTPS}
+	client := respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS}
 	answer, later := worker.answerer.Respond(query, client, worker.answer[:0])
 	if later != nil {
 		answer = later.Answer(r.Context())

@@ -36,8 +36,8 @@ func (b *batch) receive() (n int, err error) {
 	return 1, nil
 }
 
-func (b *batch) packet(int) (packet []byte, from netip.Addr) {
-	return b.query[:b.length], b.from.Addr().Unmap()
+func (b *batch) packet(int) (packet []byte, from netip.AddrPort) {
+	return b.query[:b.length], netip.AddrPortFrom(b.from.Addr().Unmap(), b.from.Port())
 }
 
 type wayBack struct{ to netip.AddrPort }

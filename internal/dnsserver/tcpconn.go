@@ -56,7 +56,7 @@ func newTCPConn(t *tcpServer, tcp *net.TCPConn, transport respond.Transport) *tc
 	}
 	return &tcpConn{
 		server: t, conn: conn, in: bufio.NewReaderSize(conn, readBuffer),
-		client: respond.Client{Addr: remote.Addr().Unmap(), Transport: transport},
+		client: respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: transport},
 		slots:  make(chan struct{}, t.cfg.MaxInFlight),
 	}
 }

@@ -82,7 +82,7 @@ func (p *packets) answer(ctx context.Context) (received bool, err error) {
 	}
 	for i := range n {
 		packet, from := p.packet(i)
-		client := respond.Client{Addr: from, Transport: respond.UDP}
+		client := respond.Client{Addr: from.Addr(), Port: from.Port(), Transport: respond.UDP}
 		answer, later := p.answerer.Respond(packet, client, p.room())
 		switch {
 		case later != nil:

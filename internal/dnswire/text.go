@@ -28,6 +28,14 @@ func ParseType(s string) (Type, error) {
 	return 0, fmt.Errorf("unknown type %q", s)
 }
 
+// ParseRCode reads a response code's mnemonic, in any case.
+func ParseRCode(s string) (RCode, error) {
+	if n, ok := dns.StringToRcode[strings.ToUpper(s)]; ok {
+		return RCode(n), nil
+	}
+	return 0, fmt.Errorf("unknown response code %q; use one such as NXDOMAIN or SERVFAIL", s)
+}
+
 // Record is one record as text.
 type Record struct {
 	Name string `json:"name"`

@@ -50,6 +50,11 @@ type Figures struct {
 	Snapshot *SnapshotFigures
 	// Reload is nil until the configuration was read again.
 	Reload *ReloadFigures
+	// QueriesUntold are queries that were to be logged, and were not; nil when
+	// none are to be.
+	QueriesUntold *uint64
+	// Limited are responses over the rate limit; nil when there is none.
+	Limited *uint64
 	// Forward and Cache are nil when nobody else is asked.
 	Forward *forward.Figures
 	Cache   *cache.Stats
@@ -144,6 +149,8 @@ var (
 	upForged     = desc("forward_bad_replies_total", "Packets from an upstream's address that were no reply to a query.", "route", "upstream")
 	upUp         = desc("forward_up", "Whether an upstream is held to answer.", "route", "upstream")
 	upRTT        = desc("forward_rtt_seconds", "Time that an upstream takes, smoothed.", "route", "upstream")
+	untold       = desc("query_log_dropped_total", "Lines and dnstap messages about queries that were dropped, since too many waited.")
+	limited      = desc("dns_rate_limited_total", "Responses that the rate limit held back.")
 	reloadOK     = desc("config_reload_success", "Whether the configuration was good when it was last read again.")
 	reloadTime   = desc("config_last_reload_timestamp_seconds", "When the configuration was last read again and found good.")
 )
@@ -155,7 +162,7 @@ type collector Metrics
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		requests, dropped, duration, requestSize, responseSize, ede, sourceState, staleness, events, objects, serial,
-		snapWritten, snapErrors, reloadOK, reloadTime,
+		snapWritten, snapErrors, reloadOK, reloadTime, untold, limited,
 		cacheHits, cacheMisses, prefetches, cacheEntries, cacheSize, waiting, joined, refused,
 		upQueries, upReplies, upLate, upFailures, upForged, upUp, upRTT,
 	} {
@@ -182,6 +189,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if f.Reload != nil {
 		gauge(ch, reloadOK, truth(f.Reload.OK))
 		gauge(ch, reloadTime, float64(f.Reload.At.UnixNano())/1e9)
+	}
+	if f.QueriesUntold != nil {
+		counter(ch, untold, *f.QueriesUntold)
+	}
+	if f.Limited != nil {
+		counter(ch, limited, *f.Limited)
 	}
 	if f.Forward != nil {
 		collectForward(ch, f.Forward)

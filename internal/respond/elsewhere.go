@@ -301,6 +301,6 @@ func (l *Later) attempt() (answer []byte, again bool) {
 		}
 		answer = w.finish(&x)
 	}
-	w.count(&x, len(l.packet), len(answer), time.Since(l.began))
+	w.done(&x, l.packet, answer, l.began)
 	return slices.Clone(answer), false
 }

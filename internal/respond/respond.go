@@ -54,10 +54,35 @@ const (
 	HTTPS
 )
 
+// String is the transport's name in logs and metrics.
+func (t Transport) String() string { return transportNames[t] }
+
 // Client is who asks, and how.
 type Client struct {
 	Addr      netip.Addr
+	Port      uint16
 	Transport Transport
+}
+
+// AddrPort is where the client asks from.
+func (c Client) AddrPort() netip.AddrPort { return netip.AddrPortFrom(c.Addr, c.Port) }
+
+// Observer is told of each query and its answer; *querylog.Log is one. It must
+// not wait, and not keep what it is given.
+type Observer interface{ Observe(*Observation) }
+
+// Observation is a query and what became of it.
+type Observation struct {
+	Client Client
+	Query  []byte
+	Answer []byte // nil when there was none
+	// QName, in lower-case wire form without the root's closing zero octet, and
+	// QType are those of the question; RCode is the answer's.
+	QName   []byte
+	QType   dnswire.Type
+	RCode   dnswire.RCode
+	Began   time.Time
+	Elapsed time.Duration
 }
 
 // DefaultUDPSize is the longest response over UDP, in octets, that is known to
@@ -93,6 +118,9 @@ type Config struct {
 	Limiter *rules.Limiter
 	// Stats counts queries and answers; nil is not to count.
 	Stats *Stats
+	// Observer is told of them, but for packets that are no queries; nil is
+	// nobody.
+	Observer Observer
 	// Now tells the time, for cookies; nil is time.Now.
 	Now func() time.Time
 }
@@ -212,8 +240,20 @@ func (w *Worker) Respond(packet []byte, client Client, buf []byte) (answer []byt
 		}
 		answer = w.finish(&x)
 	}
-	w.count(&x, len(packet), len(answer), time.Since(x.now))
+	w.done(&x, packet, answer, x.now)
 	return answer, nil
+}
+
+// done counts a query that came at the given time, and tells of it.
+func (w *Worker) done(x *exchange, packet, answer []byte, began time.Time) {
+	took := time.Since(began)
+	w.count(x, len(packet), len(answer), took)
+	if w.cfg.Observer != nil && x.outcome != dropped {
+		w.cfg.Observer.Observe(&Observation{
+			Client: x.client, Query: packet, Answer: answer, QName: w.query.QName(), QType: w.query.Type,
+			RCode: rcodes[x.outcome], Began: began, Elapsed: took,
+		})
+	}
 }
 
 func (w *Worker) exchange(x *exchange, packet, buf []byte) []byte {

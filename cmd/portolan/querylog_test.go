@@ -1,0 +1,128 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	dnstap "github.com/dnstap/golang-dnstap"
+	framestream "github.com/farsightsec/golang-framestream"
+	"google.golang.org/protobuf/proto"
+
+	"portolan.dev/portolan/internal/dnswire"
+)
+
+func init() {
+	maps.Copy(effects, map[string]func(*testing.T){
+		"queryLog.oneIn": func(t *testing.T) {
+			wantLines(t, "oneIn: 1", web, 10)
+			wantLines(t, "oneIn: 5", web, 2)
+		},
+		"queryLog.clients": func(t *testing.T) {
+			wantLines(t, "oneIn: 1, clients: [127.0.0.0/8]", web, 10)
+			wantLines(t, "oneIn: 1, clients: [10.0.0.0/8]", web, 0)
+		},
+		"queryLog.names": func(t *testing.T) {
+			wantLines(t, "oneIn: 1, names: [shop.svc.cluster.local]", web, 10)
+			wantLines(t, "oneIn: 1, names: [data.svc.cluster.local]", web, 0)
+		},
+		"queryLog.rcodes": func(t *testing.T) {
+			wantLines(t, "oneIn: 1, rcodes: [nxdomain]", "gone.shop.svc.cluster.local", 10)
+			wantLines(t, "oneIn: 1, rcodes: [NXDOMAIN]", web, 0)
+		},
+		"dnstap": effectOfDNSTap,
+	})
+}
+
+// wantLines wants so many lines about ten queries.
+func wantLines(t *testing.T, setting, name string, want int) {
+	t.Helper()
+	p := serveAny(t, "queryLog: {"+setting+"}")
+	for range 10 {
+		p.ask("udp", question(name))
+	}
+	// Lines that wait are written at the end.
+	p.stop(syscall.SIGTERM)
+	if got := strings.Count(p.logged(), "msg=query"); got != want {
+		t.Errorf("%s: %d lines, want %d", setting, got, want)
+	}
+	if want > 0 {
+		p.waitLog(`msg=query client=127\.0\.0\.1:\d+ proto=udp qname=` + strings.TrimSuffix(name, ".") + `\. qtype=A rcode=\w+ octets=\d+ elapsed=\S+`)
+	}
+}
+
+// effectOfDNSTap: a collector gets each query and its answer.
+func effectOfDNSTap(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "tap")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := serveAny(t, "dnstap: unix:"+socket)
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	packet, err := dnswire.NewQuery(question(web))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := p.dial("udp")
+	if err := client.send(packet); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := framestream.NewReader(conn, &framestream.ReaderOptions{ContentTypes: [][]byte{dnstap.FSContentType}, Bidirectional: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		kind    dnstap.Message_Type
+		message func(*dnstap.Message) []byte
+		octets  []byte
+	}{
+		{dnstap.Message_CLIENT_QUERY, (*dnstap.Message).GetQueryMessage, packet},
+		{dnstap.Message_CLIENT_RESPONSE, (*dnstap.Message).GetResponseMessage, answer},
+	} {
+		m, err := nextMessage(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetType() != want.kind || !bytes.Equal(want.message(m), want.octets) || net.IP(m.GetQueryAddress()).String() != "127.0.0.1" ||
+			m.GetQueryPort() == 0 || m.GetSocketProtocol() != dnstap.SocketProtocol_UDP || m.GetQueryTimeSec() == 0 {
+			t.Errorf("message %v, want %v of %x", m, want.kind, want.octets)
+		}
+	}
+}
+
+func nextMessage(r *framestream.Reader) (*dnstap.Message, error) {
+	frame := make([]byte, 1<<16)
+	n, err := r.ReadFrame(frame)
+	if err != nil {
+		return nil, err
+	}
+	var tap dnstap.Dnstap
+	if err := proto.Unmarshal(frame[:n], &tap); err != nil {
+		return nil, err
+	}
+	if tap.Message == nil {
+		return nil, errors.New("no message")
+	}
+	if len(tap.Identity) == 0 {
+		return nil, fmt.Errorf("no identity in %v", &tap)
+	}
+	return tap.Message, nil
+}

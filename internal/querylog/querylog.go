@@ -1,0 +1,142 @@
+// Package querylog tells of queries and what they were answered: as lines of the
+// log, of one in so many, by client, name and code, and to a collector of dnstap
+// (https://dnstap.info), all of them. Neither may hold up an answer: what can't
+// be told soon is dropped, and counted.
+package querylog
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// Config is what a Log is made from.
+type Config struct {
+	// OneIn has one of so many queries logged, by chance, of those that the
+	// other fields let pass; 0 is none.
+	OneIn   int
+	Clients []netip.Prefix  // all when empty
+	Names   []dnsname.Name  // and those below; all when empty
+	RCodes  []dnswire.RCode // all when empty
+	// Tap is a collector of dnstap.
+	Tap Tap
+}
+
+// Empty tells whether there is nothing to tell.
+func (c *Config) Empty() bool { return c.OneIn == 0 && c.Tap.Address == "" }
+
+// queueLen is how many queries may wait to be told of.
+const queueLen = 4096
+
+// Log tells of queries. It may be used by several goroutines at once.
+type Log struct {
+	cfg     Config
+	lines   chan *line
+	frames  chan []byte
+	seen    atomic.Uint64
+	dropped atomic.Uint64
+}
+
+// New makes a Log, which tells nothing before Run.
+func New(cfg Config) *Log {
+	return &Log{cfg: cfg, lines: make(chan *line, queueLen), frames: make(chan []byte, queueLen)}
+}
+
+// Dropped is how many lines and frames were.
+func (l *Log) Dropped() uint64 { return l.dropped.Load() }
+
+// line is what is logged of a query.
+type line struct {
+	client  netip.AddrPort
+	proto   string
+	name    string
+	qtype   dnswire.Type
+	rcode   dnswire.RCode
+	octets  int
+	elapsed time.Duration
+}
+
+// Observe takes a query and its answer, neither of which it keeps.
+func (l *Log) Observe(o *respond.Observation) {
+	if l.isLogged(o) {
+		name, _, err := dnsname.FromWire(append(slices.Clone(o.QName), 0))
+		if err == nil {
+			give(l, l.lines, &line{o.Client.AddrPort(), o.Client.Transport.String(), name.String(), o.QType, o.RCode, len(o.Answer), o.Elapsed})
+		}
+	}
+	if l.cfg.Tap.Address != "" {
+		for _, frame := range l.cfg.Tap.frames(o) {
+			give(l, l.frames, frame)
+		}
+	}
+}
+
+// give puts v into a queue, unless that is full.
+func give[T any](l *Log, queue chan<- T, v T) {
+	select {
+	case queue <- v:
+	default:
+		l.dropped.Add(1)
+	}
+}
+
+func (l *Log) isLogged(o *respond.Observation) bool {
+	c := &l.cfg
+	if c.OneIn == 0 {
+		return false
+	}
+	if len(c.RCodes) > 0 && !slices.Contains(c.RCodes, o.RCode) {
+		return false
+	}
+	if len(c.Clients) > 0 && !slices.ContainsFunc(c.Clients, func(p netip.Prefix) bool { return p.Contains(o.Client.Addr) }) {
+		return false
+	}
+	if len(c.Names) > 0 && !slices.ContainsFunc(c.Names, func(n dnsname.Name) bool { return isBelow(o.QName, n) }) {
+		return false
+	}
+	return l.seen.Add(1)%uint64(c.OneIn) == 0
+}
+
+// isBelow tells whether the name in wire form is zone or below it.
+func isBelow(name []byte, zone dnsname.Name) bool {
+	labels := zone.WireLabels()
+	for off := 0; len(name)-off >= len(labels); off += 1 + int(name[off]) {
+		if len(name)-off == len(labels) {
+			return string(name[off:]) == labels
+		}
+	}
+	return false
+}
+
+// Run tells what is observed, until ctx is done.
+func (l *Log) Run(ctx context.Context, log *slog.Logger) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if l.cfg.Tap.Address != "" {
+		wg.Go(func() { l.tap(ctx, log) })
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			for range len(l.lines) {
+				(<-l.lines).log(log)
+			}
+			return ctx.Err()
+		case n := <-l.lines:
+			n.log(log)
+		}
+	}
+}
+
+func (n *line) log(log *slog.Logger) {
+	log.Info("query", "client", n.client, "proto", n.proto, "qname", n.name, "qtype", n.qtype,
+		"rcode", n.rcode, "octets", n.octets, "elapsed", n.elapsed)
+}

@@ -100,13 +100,12 @@ func (d *Daemon) figures() metrics.Figures {
 		asked, kept := now.others.Figures(), now.cache.Stats()
 		f.Forward, f.Cache = &asked, &kept
 	}
+	f.QueriesUntold, f.Limited = new(uint64), new(uint64)
 	if now.queries != nil {
-		n := now.queries.Dropped()
-		f.QueriesUntold = &n
+		*f.QueriesUntold = now.queries.Dropped()
 	}
 	if now.limiter != nil {
-		n := now.limiter.Over()
-		f.Limited = &n
+		*f.Limited = now.limiter.Over()
 	}
 	statuses := d.kinds()
 	d.store.View(func(v *cluster.View) {

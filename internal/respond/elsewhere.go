@@ -115,7 +115,7 @@ func outcomeOf(reply *dnswire.Reply) outcome {
 // our zones: it can be passed on as it is.
 func (w *Worker) endsOutside(reply *dnswire.Reply) bool {
 	whole := reply.RCode == dnswire.NXDomain || w.query.Type == dnswire.TypeCNAME || w.query.Type == dnswire.TypeANY
-	var target [dnsname.MaxWire]byte
+	target := w.names[maxAliases][:0] // of no alias that is followed yet
 	for rec := range reply.Records {
 		switch t := rec.Type(); {
 		case rec.Section == dnswire.Authority && t == dnswire.TypeSOA:
@@ -124,7 +124,7 @@ func (w *Worker) endsOutside(reply *dnswire.Reply) bool {
 		case t == w.query.Type:
 			whole = true
 		case t == dnswire.TypeCNAME:
-			a := w.cfg.Data.Lookup(&w.scratch, rec.AppendTarget(target[:0]), w.query.Type)
+			a := w.cfg.Data.Lookup(&w.scratch, rec.AppendTarget(target), w.query.Type)
 			if !w.isOthers(&a) {
 				return false
 			}

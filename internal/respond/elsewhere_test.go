@@ -1,0 +1,97 @@
+package respond_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/forward"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// upstreamThat makes a Forwarder whose upstream answers with the records that
+// records gives for a name.
+func upstreamThat(t testing.TB, records func(name string) []string) *forward.Forwarder {
+	t.Helper()
+	kept, err := cache.New(cache.Config{Size: 64 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := forward.New(forward.Config{
+		Routes: []forward.Route{{Timeout: 4 * time.Second, Policy: forward.Sequential,
+			Upstreams: []forward.Upstream{{Addr: netip.MustParseAddrPort("192.0.2.53:53")}}}},
+		Cache: kept, MaxInFlight: 1000, MaxPerClient: 1000, StaleAfter: time.Second,
+		Exchange: func(_ context.Context, _ forward.Upstream, query []byte) ([]byte, error) {
+			var q dns.Msg
+			if err := q.Unpack(query); err != nil {
+				return nil, err
+			}
+			m := new(dns.Msg)
+			m.SetReply(&q)
+			m.Compress = true
+			for _, text := range records(q.Question[0].Name) {
+				rr, err := dns.NewRR(text)
+				if err != nil {
+					return nil, err
+				}
+				m.Answer = append(m.Answer, rr)
+			}
+			return m.Pack()
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// answerNow gives the answer, waiting for others where need be.
+func answerNow(t testing.TB, w *respond.Worker, packet, buf []byte) []byte {
+	answer, later := w.Respond(packet, respond.Client{Addr: netip.MustParseAddr("192.0.2.1")}, buf)
+	if later != nil {
+		answer = later.Answer(t.Context())
+	}
+	return answer
+}
+
+// TestKnownAllocations: what is in the cache is answered without allocating.
+func TestKnownAllocations(t *testing.T) {
+	f := upstreamThat(t, func(name string) []string { return []string{name + " 300 CNAME edge.example.", "edge.example. 300 A 192.0.2.1"} })
+	w := newWorker(t, respond.Config{Data: exampleDB(t), Others: f})
+	packet := query(t, dnswire.Question{Name: "www.example.", Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
+	buf := make([]byte, 0, dnswire.MaxMessage)
+	answerNow(t, w, packet, buf)
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, later := w.Respond(packet, respond.Client{}, buf); later != nil {
+			t.Fatal("not known")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkKnown answers from the cache, among so many names.
+func BenchmarkKnown(b *testing.B) {
+	f := upstreamThat(b, func(name string) []string { return []string{name + " 300 A 192.0.2.1"} })
+	for _, names := range []int{1, 10_000, 100_000} {
+		b.Run(fmt.Sprint(names), func(b *testing.B) {
+			w := newWorker(b, respond.Config{Data: exampleDB(b), Others: f})
+			buf := make([]byte, 0, dnswire.MaxMessage)
+			packets := make([][]byte, names)
+			for i := range packets {
+				packets[i] = query(b, dnswire.Question{Name: fmt.Sprintf("name%d.example.", i), Type: dnswire.TypeA, Flags: dnswire.FlagRD})
+				answerNow(b, w, packets[i], buf)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i = (i + 7919) % names {
+				w.Respond(packets[i], respond.Client{}, buf)
+			}
+		})
+	}
+}

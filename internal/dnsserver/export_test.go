@@ -15,6 +15,9 @@ func (s *Server) SetLingerTime(d time.Duration) { s.lingerTime = d }
 // SetMaxHeld sets how many octets of queries and answers s may hold.
 func (s *Server) SetMaxHeld(octets int) { s.maxHeld = octets }
 
+// SetAnswerer has a answer everything.
+func (s *Server) SetAnswerer(a Answerer) { s.cfg.NewAnswerer = func(int) Answerer { return a } }
+
 // KeepOneUDPSocket closes all UDP sockets of s but one, so that every packet
 // comes to that one, and gives it.
 func (s *Server) KeepOneUDPSocket() *net.UDPConn {

@@ -1,0 +1,182 @@
+package dnsserver_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/dnsserver"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// waiting answers queries that begin with "later" when release is closed, or not
+// at all when they are given up, and all others at once.
+type waiting struct {
+	release chan struct{}
+	begun   atomic.Int32
+	givenUp atomic.Int32
+}
+
+func (a *waiting) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+	if strings.HasPrefix(string(packet), "later") {
+		return nil, &late{a, string(packet)}
+	}
+	return append(buf, packet...), nil
+}
+
+type late struct {
+	of    *waiting
+	query string
+}
+
+func (l *late) Answer(ctx context.Context) []byte {
+	l.of.begun.Add(1)
+	select {
+	case <-l.of.release:
+		if l.query == "later nothing" {
+			return nil
+		}
+		return []byte(l.query)
+	case <-ctx.Done():
+		l.of.givenUp.Add(1)
+		return nil
+	}
+}
+
+// begin waits until so many answers are waited for.
+func (a *waiting) begin(t *testing.T, n int32) {
+	t.Helper()
+	for end := time.Now().Add(patience); a.begun.Load() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d answers are waited for, want %d", a.begun.Load(), n)
+		}
+	}
+}
+
+// startWaiting starts a server whose answers take time.
+func startWaiting(t *testing.T, cfg dnsserver.Config) (*running, *waiting) {
+	t.Helper()
+	a := &waiting{release: make(chan struct{})}
+	r := listen(t, cfg, nil)
+	r.SetAnswerer(a)
+	return r.run(), a
+}
+
+// TestLaterUDP: an answer that takes time goes to who asked, from the address
+// that was asked, and holds up nobody.
+func TestLaterUDP(t *testing.T) {
+	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"} {
+		t.Run(listen, func(t *testing.T) {
+			r, a := startWaiting(t, dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort(listen)}})
+			to := r.addr()
+			switch {
+			case to.Addr() == netip.IPv4Unspecified():
+				to = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.7"), to.Port())
+			case to.Addr() == netip.IPv6Unspecified():
+				to = netip.AddrPortFrom(netip.IPv6Loopback(), to.Port())
+			}
+			one, two := dialUDP(t, to), dialUDP(t, to)
+			for i, c := range []interface{ Write([]byte) (int, error) }{one, two} {
+				if _, err := fmt.Fprintf(c, "later %d", i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.begin(t, 2)
+			wantEcho(t, one, "now")
+			close(a.release)
+			for i, c := range []interface{ Read([]byte) (int, error) }{one, two} {
+				buf := make([]byte, 100)
+				n, err := c.Read(buf)
+				if want := fmt.Sprintf("later %d", i); err != nil || string(buf[:n]) != want {
+					t.Errorf("answer %q, %v, want %q", buf[:n], err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestLaterTCP: answers come when they are there, and all of them before the end
+// of the connection.
+func TestLaterTCP(t *testing.T) {
+	r, a := startWaiting(t, dnsserver.Config{})
+	c := dialTCP(t, r.addr())
+	c.ask("later", "now", "later nothing")
+	c.want("now")
+	c.wantNothing()
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	a.begin(t, 2)
+	close(a.release)
+	c.want("later")
+	c.wantEnd()
+}
+
+// TestLaterInFlight: so many queries of a connection are waited for, and then no
+// more are read.
+func TestLaterInFlight(t *testing.T) {
+	r, a := startWaiting(t, dnsserver.Config{MaxInFlight: 2})
+	c := dialTCP(t, r.addr())
+	c.ask("later 1", "later 2", "later 3", "now")
+	a.begin(t, 2)
+	c.wantNothing()
+	if n := a.begun.Load(); n != 2 {
+		t.Errorf("%d are waited for, want 2", n)
+	}
+	close(a.release)
+	got := map[string]bool{}
+	for range 4 {
+		m, err := c.answer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[m] = true
+	}
+	if len(got) != 4 {
+		t.Errorf("answers %v", got)
+	}
+}
+
+// TestLaterShutdown: what is waited for at the end is answered, or given up when
+// it takes too long.
+func TestLaterShutdown(t *testing.T) {
+	for name, inTime := range map[string]bool{"in time": true, "too late": false} {
+		t.Run(name, func(t *testing.T) {
+			a := &waiting{release: make(chan struct{})}
+			r := listen(t, dnsserver.Config{}, nil)
+			r.SetAnswerer(a)
+			if !inTime {
+				r.SetDrainTime(50 * time.Millisecond)
+			}
+			r.run()
+			udp, tcp := dialUDP(t, r.addr()), dialTCP(t, r.addr())
+			if _, err := udp.Write([]byte("later")); err != nil {
+				t.Fatal(err)
+			}
+			tcp.ask("later")
+			a.begin(t, 2)
+			r.stop()
+			if inTime {
+				time.AfterFunc(100*time.Millisecond, func() { close(a.release) })
+			}
+			if err := r.end(); err != nil {
+				t.Error(err)
+			}
+			if !inTime {
+				if n := a.givenUp.Load(); n != 2 {
+					t.Errorf("%d were given up, want 2", n)
+				}
+				return
+			}
+			tcp.want("later")
+			buf := make([]byte, 100)
+			if n, err := udp.Read(buf); err != nil || string(buf[:n]) != "later" {
+				t.Errorf("answer %q, %v", buf[:n], err)
+			}
+		})
+	}
+}

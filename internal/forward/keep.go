@@ -2,20 +2,13 @@ package forward
 
 import (
 	"context"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"portolan.dev/portolan/internal/cache"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/resolvconf"
 )
 
@@ -66,14 +59,6 @@ func (r *route) keep(ctx context.Context, log *slog.Logger) error {
 			}
 		}
 	}
-}
-
-func (r *route) logLoop(log *slog.Logger, looping bool) {
-	if looping {
-		log.Error("an upstream server asks this server again, in a circle; queries of this route are answered SERVFAIL", "route", r, "upstreams", *r.upstreams.Load())
-		return
-	}
-	log.Info("the circle of servers is gone", "route", r)
 }
 
 // reread reads the resolv.conf and tells whether the upstreams are others now.
@@ -172,108 +157,4 @@ func (r *route) probe(ctx context.Context, probes map[*upstream]*probe, now time
 			_, _ = u.ask(ctx, r.loop.question())
 		}()
 	}
-}
-
-// loop is how it is noticed that an upstream asks this server again: with a name
-// that nobody else can know.
-type loop struct {
-	token string // the name's first label
-	name  []byte // in wire form, without the closing zero octet
-	seen  atomic.Bool
-	is    atomic.Bool
-}
-
-// tokenLen is the length of the token, in octets.
-const tokenLen = 16
-
-func (l *loop) init(suffix dnsname.Name) {
-	var raw [tokenLen]byte
-	for i := range raw {
-		raw[i] = byte(rand.Uint32())
-	}
-	l.token = hex.EncodeToString(raw[:])
-	labels := []string{l.token, "portolan-loop"}
-	for _, label := range labels {
-		l.name = dnsname.AppendLabel(l.name, label)
-	}
-	l.name = append(l.name, suffix.WireLabels()...)
-	if len(l.name)+1 > dnsname.MaxWire {
-		l.name = nil // the suffix is so long that there is no room
-	}
-}
-
-// question asks for the name.
-func (l *loop) question() cache.Question {
-	return cache.Question{Name: l.name, Type: dnswire.TypeTXT}
-}
-
-// seesLoop notes that the name came back that only this route asks for.
-func (r *route) seesLoop(name []byte) bool {
-	if r.loop.name == nil || string(name) != string(r.loop.name) {
-		return false
-	}
-	r.loop.seen.Store(true)
-	r.loop.is.Store(true)
-	return true
-}
-
-// looping tells whether the route leads back to this server.
-func (r *route) looping() bool { return r.loop.is.Load() }
-
-// lookForLoop asks each upstream for the name, and forgets a loop that is gone.
-func (r *route) lookForLoop(ctx context.Context) {
-	if r.loop.name == nil {
-		return
-	}
-	answered := false
-	for _, u := range *r.upstreams.Load() {
-		ctx, cancel := context.WithTimeout(ctx, maxPatience)
-		_, err := u.ask(ctx, r.loop.question())
-		cancel()
-		answered = answered || err == nil
-	}
-	if answered && !r.loop.seen.Load() {
-		r.loop.is.Store(false)
-	}
-}
-
-// errBadUpstream is wrapped by ParseUpstream.
-var errBadUpstream = errors.New("not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9")
-
-// ParseUpstream reads a server as String writes it; a port may be left out, and
-// the path of HTTPS.
-func ParseUpstream(s string) (Upstream, error) {
-	u, rest, port := Upstream{}, s, uint16(dnsPort)
-	for prefix, transport := range map[string]Transport{"udp://": UDP, "dns://": UDP, "tcp://": TCP, "tls://": TLS, "https://": HTTPS} {
-		if after, ok := strings.CutPrefix(s, prefix); ok {
-			u.Transport, rest = transport, after
-		}
-	}
-	switch u.Transport {
-	case TLS:
-		port = 853
-		rest, u.ServerName, _ = strings.Cut(rest, "#")
-	case HTTPS:
-		port = 443
-		url, at, ok := strings.Cut(rest, "@")
-		host, path, _ := strings.Cut(url, "/")
-		u.Path = "/" + path
-		if path == "" {
-			u.Path = "/dns-query"
-		}
-		if rest = host; ok {
-			u.ServerName, rest = host, at
-		}
-	case UDP, TCP:
-	}
-	if addr, err := netip.ParseAddr(strings.Trim(rest, "[]")); err == nil {
-		u.Addr = netip.AddrPortFrom(addr.Unmap(), port)
-		return u, nil
-	}
-	addr, err := netip.ParseAddrPort(rest)
-	if err != nil || addr.Port() == 0 {
-		return u, fmt.Errorf("%q is %w", s, errBadUpstream)
-	}
-	u.Addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	return u, nil
 }

@@ -2,12 +2,10 @@ package forward
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,51 +16,6 @@ import (
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
 )
-
-// Transport is how an upstream is asked.
-type Transport uint8
-
-// The transports.
-const (
-	UDP   Transport = iota // and over TCP what does not fit
-	TCP                    // always
-	TLS                    // RFC 7858
-	HTTPS                  // RFC 8484
-)
-
-// Upstream is a server that is asked.
-type Upstream struct {
-	Addr      netip.AddrPort
-	Transport Transport
-	// ServerName is who the certificate must be of, over TLS and HTTPS; the
-	// address when empty.
-	ServerName string
-	// Path is that of the URL, over HTTPS.
-	Path string
-	// Roots are who may sign the certificate; the system's when nil.
-	Roots *x509.CertPool
-}
-
-// String is the upstream as the configuration spells it.
-func (u Upstream) String() string {
-	name := u.ServerName
-	switch u.Transport {
-	case TCP:
-		return "tcp://" + u.Addr.String()
-	case TLS:
-		if name != "" {
-			name = "#" + name
-		}
-		return "tls://" + u.Addr.String() + name
-	case HTTPS:
-		if name == "" {
-			return "https://" + u.Addr.String() + u.Path
-		}
-		return "https://" + name + u.Path + "@" + u.Addr.String()
-	case UDP:
-	}
-	return u.Addr.String()
-}
 
 // exchanger sends a query and gives the reply to it: the one with its ID and its
 // question, whatever case that has.

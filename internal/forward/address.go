@@ -1,0 +1,95 @@
+package forward
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Transport is how an upstream is asked.
+type Transport uint8
+
+// The transports.
+const (
+	UDP   Transport = iota // and over TCP what does not fit
+	TCP                    // always
+	TLS                    // RFC 7858
+	HTTPS                  // RFC 8484
+)
+
+// Upstream is a server that is asked.
+type Upstream struct {
+	Addr      netip.AddrPort
+	Transport Transport
+	// ServerName is who the certificate must be of, over TLS and HTTPS; the
+	// address when empty.
+	ServerName string
+	// Path is that of the URL, over HTTPS.
+	Path string
+	// Roots are who may sign the certificate; the system's when nil.
+	Roots *x509.CertPool
+}
+
+// String is the upstream as the configuration spells it.
+func (u Upstream) String() string {
+	name := u.ServerName
+	switch u.Transport {
+	case TCP:
+		return "tcp://" + u.Addr.String()
+	case TLS:
+		if name != "" {
+			name = "#" + name
+		}
+		return "tls://" + u.Addr.String() + name
+	case HTTPS:
+		if name == "" {
+			return "https://" + u.Addr.String() + u.Path
+		}
+		return "https://" + name + u.Path + "@" + u.Addr.String()
+	case UDP:
+	}
+	return u.Addr.String()
+}
+
+// errBadUpstream is wrapped by ParseUpstream.
+var errBadUpstream = errors.New("not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9")
+
+// ParseUpstream reads a server as String writes it; a port may be left out, and
+// the path of HTTPS.
+func ParseUpstream(s string) (Upstream, error) {
+	u, rest, port := Upstream{}, s, uint16(dnsPort)
+	for prefix, transport := range map[string]Transport{"udp://": UDP, "dns://": UDP, "tcp://": TCP, "tls://": TLS, "https://": HTTPS} {
+		if after, ok := strings.CutPrefix(s, prefix); ok {
+			u.Transport, rest = transport, after
+		}
+	}
+	switch u.Transport {
+	case TLS:
+		port = 853
+		rest, u.ServerName, _ = strings.Cut(rest, "#")
+	case HTTPS:
+		port = 443
+		url, at, ok := strings.Cut(rest, "@")
+		host, path, _ := strings.Cut(url, "/")
+		u.Path = "/" + path
+		if path == "" {
+			u.Path = "/dns-query"
+		}
+		if rest = host; ok {
+			u.ServerName, rest = host, at
+		}
+	case UDP, TCP:
+	}
+	if addr, err := netip.ParseAddr(strings.Trim(rest, "[]")); err == nil {
+		u.Addr = netip.AddrPortFrom(addr.Unmap(), port)
+		return u, nil
+	}
+	addr, err := netip.ParseAddrPort(rest)
+	if err != nil || addr.Port() == 0 {
+		return u, fmt.Errorf("%q is %w", s, errBadUpstream)
+	}
+	u.Addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+	return u, nil
+}

@@ -1,6 +1,6 @@
 # Short names for what is done often.
 
-.PHONY: build test check fuzz docs bench bench-burst bench-live
+.PHONY: build test check fuzz docs bench bench-burst bench-outside bench-live
 
 build: ## the binary
 	go build -o portolan ./cmd/portolan
@@ -25,6 +25,9 @@ bench: ## what a query costs, beside CoreDNS, Knot and NSD, about 25 minutes; do
 
 bench-burst: ## what changes of the cluster do to queries, 3 minutes; docs/bench.md
 	cd bench && go run ./burst -write ../docs/bench.md $(BENCHFLAGS)
+
+bench-outside: ## names that are not the cluster's, beside CoreDNS and Unbound, about 15 minutes; docs/bench.md
+	cd bench && go run ./outside -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; docs/bench.md
 	cd bench && go run ./live -write ../docs/bench.md $(BENCHFLAGS)

@@ -7,9 +7,10 @@ import (
 
 // book knows which queries of one socket wait for an answer.
 type book struct {
-	entries []entry // as many as a power of two
-	next    uint16  // ID
-	waiting int
+	patience time.Duration // with each
+	entries  []entry       // as many as a power of two
+	next     uint16        // ID
+	waiting  int
 }
 
 // entry is a query that was asked.
@@ -19,11 +20,12 @@ type entry struct {
 	at      time.Duration // when it was due
 }
 
-// newBook makes a book for so many queries at once.
-func newBook(most int) *book {
+// newBook makes a book for so many queries at once, each of which is given up
+// after some time.
+func newBook(most int, patience time.Duration) *book {
 	const roomFor = 4 // times as many, so that the next entry is seldom in use
 	size := 1 << bits.Len(uint(roomFor*most-1))
-	return &book{entries: make([]entry, min(size, 1<<16))}
+	return &book{patience: patience, entries: make([]entry, min(size, 1<<16))}
 }
 
 // ask enters a query, and gives its ID. Who did not get an answer in time is
@@ -31,7 +33,7 @@ func newBook(most int) *book {
 func (b *book) ask(at time.Duration) (id uint16, lost int, ok bool) {
 	for range b.entries {
 		e := &b.entries[int(b.next)&(len(b.entries)-1)]
-		if e.waiting && at-e.at < patience {
+		if e.waiting && at-e.at < b.patience {
 			b.next++
 			continue
 		}
@@ -67,7 +69,7 @@ func (b *book) expire(now time.Duration) (lost int) {
 		return 0
 	}
 	for i := range b.entries {
-		if e := &b.entries[i]; e.waiting && now-e.at >= patience {
+		if e := &b.entries[i]; e.waiting && now-e.at >= b.patience {
 			e.waiting = false
 			b.waiting--
 			lost++

@@ -11,7 +11,7 @@ import (
 func (g *generator) connectionLoop() (first, last *moment, err error) {
 	calls := make([]*socket, g.Sockets)
 	for i := range calls {
-		calls[i] = &socket{newBook(1), &tcp{buffer: make([]byte, 1<<16), fd: -1}}
+		calls[i] = &socket{newBook(1, g.patience), &tcp{buffer: make([]byte, 1<<16), fd: -1}}
 		if err := g.reconnect(calls[i], 0); err != nil {
 			return nil, nil, g.errorAt(err)
 		}

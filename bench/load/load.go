@@ -39,15 +39,19 @@ type Config struct {
 	Warm, Duration time.Duration
 	// Queries is a file that WriteQueries wrote. They are asked in turn.
 	Queries string
+	// Patience is how long an answer is waited for; 0 is a second.
+	Patience time.Duration
 	// Processes are those of the server, on this machine.
 	Processes []int
 }
 
 // Result is what was measured.
 type Result struct {
-	Elapsed   time.Duration
+	Elapsed time.Duration
+	// Answered are the answers of that time; in open loop with those that came
+	// later to what was asked in it.
 	Answered  int
-	Lost      int // not answered within a second
+	Lost      int // not answered in time
 	RCodes    [16]int
 	Truncated int
 	Octets    int // of answers
@@ -64,10 +68,16 @@ type Result struct {
 	// Quiet those of them whose answers are in these: neither in them
 	// nor just before did the host take time from this machine.
 	Slices, Quiet int
+	// Whole is of all answers of an open loop, whatever the host did meanwhile:
+	// for what lasts so long that the host does not matter.
+	Whole Latency
 }
 
-// patience is how long an answer is waited for.
-const patience = time.Second
+// Latency is how long answers took.
+type Latency struct{ P50, P99, Most time.Duration }
+
+// usualPatience is how long an answer is waited for where nothing else is said.
+const usualPatience = time.Second
 
 // generator is one run.
 type generator struct {
@@ -75,6 +85,8 @@ type generator struct {
 	began   time.Time // when the sockets were open
 	queries [][]byte
 	next    int // query
+	// patience is how long an answer is waited for.
+	patience time.Duration
 	counts
 	slicer slicer // of open loops
 
@@ -106,6 +118,10 @@ func Run(c *Config) (*Result, error) {
 	}
 	g := &generator{Config: c, queries: queries, asking: make([][]byte, 0, batch)}
 	g.note = g.noteMessage
+	g.patience = usualPatience
+	if c.Patience > 0 {
+		g.patience = c.Patience
+	}
 	loop := g.closedLoop
 	if c.Rate > 0 {
 		loop = g.openLoop
@@ -134,6 +150,8 @@ func (g *generator) result(first, last *moment) *Result {
 	kept := g.slicer.kept
 	r.P50, r.P99, r.P999 = quantile(kept, .5), quantile(kept, .99), quantile(kept, .999)
 	r.Slices, r.Quiet = g.slicer.ended, g.slicer.quiet
+	all := g.slicer.all
+	r.Whole = Latency{quantile(all, .5), quantile(all, .99), quantile(all, 1)}
 	return r
 }
 

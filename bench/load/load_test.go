@@ -65,7 +65,8 @@ func answer(message []byte) {
 	}
 }
 
-func serveUDP(t *testing.T) netip.AddrPort {
+// serveUDP answers each query after some time.
+func serveUDP(t *testing.T, after time.Duration) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -73,14 +74,16 @@ func serveUDP(t *testing.T) netip.AddrPort {
 	}
 	t.Cleanup(func() { conn.Close() })
 	go func() {
-		buf := make([]byte, 512)
 		for {
+			buf := make([]byte, 512)
 			n, from, err := conn.ReadFromUDPAddrPort(buf)
 			if err != nil {
 				return
 			}
-			answer(buf[:n])
-			_, _ = conn.WriteToUDPAddrPort(buf[:n], from)
+			time.AfterFunc(after, func() {
+				answer(buf[:n])
+				_, _ = conn.WriteToUDPAddrPort(buf[:n], from)
+			})
 		}
 	}()
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
@@ -121,7 +124,7 @@ func serveConn(conn net.Conn) {
 }
 
 func TestRun(t *testing.T) {
-	udp, tcp := serveUDP(t), serveTCP(t)
+	udp, tcp := serveUDP(t, 0), serveTCP(t)
 	for what, c := range map[string]Config{
 		"udp, one socket":              {Server: udp, Transport: UDP, Sockets: 1, Window: 8},
 		"udp, more sockets than asked": {Server: udp, Transport: UDP, Sockets: 50, Window: 8},
@@ -151,6 +154,31 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// What is answered behind the end counts, if the patience lasts.
+func TestPatience(t *testing.T) {
+	const rate, delay, duration = 1000, 300 * time.Millisecond, 200 * time.Millisecond
+	server := serveUDP(t, delay)
+	for patience, answered := range map[time.Duration]bool{10 * delay: true, delay / 3: false} {
+		r, err := Run(&Config{
+			Server: server, Transport: UDP, Sockets: 4, Rate: rate, Duration: duration,
+			Queries: queryFile(t), Patience: patience, Processes: []int{os.Getpid()},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := r.Answered
+		if !answered {
+			all = r.Lost
+		}
+		if want := int(duration * rate / time.Second); all < want/2 || r.Answered+r.Lost != all {
+			t.Errorf("with %s, %d are answered and %d lost, of about %d", patience, r.Answered, r.Lost, want)
+		}
+		if answered && r.Whole.P50 < delay {
+			t.Errorf("p50 is %s, want %s at least", r.Whole.P50, delay)
+		}
+	}
+}
+
 func TestRunSaysThatNobodyListens(t *testing.T) {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -164,8 +192,11 @@ func TestRunSaysThatNobodyListens(t *testing.T) {
 	}
 }
 
+// patience is that of the books below.
+const patience = time.Second
+
 func TestBook(t *testing.T) {
-	b := newBook(2)
+	b := newBook(2, patience)
 	one, _, _ := b.ask(1)
 	two, _, _ := b.ask(2)
 	if at, ok := b.answer(two); !ok || at != 2 {
@@ -187,7 +218,7 @@ func TestBook(t *testing.T) {
 
 // Once all entries are in use, nothing is asked until one of them is lost.
 func TestBookIsFull(t *testing.T) {
-	b := newBook(1)
+	b := newBook(1, patience)
 	ids := make(map[uint16]bool)
 	for range b.entries {
 		id, _, ok := b.ask(0)
@@ -230,12 +261,15 @@ func TestSlicer(t *testing.T) {
 	stolen := s.stolen
 	for i, more := range []time.Duration{0, 1, 0, 0, 0} {
 		stolen += more
-		s.current = append(s.current, time.Duration(i))
+		s.add(time.Duration(i))
 		s.end(time.Duration(i+1)*sliceLength-1, func() time.Duration { t.Fatal("too early"); return 0 })
 		s.end(time.Duration(i+1)*sliceLength, func() time.Duration { return stolen })
 	}
 	if want := []time.Duration{0, 3, 4}; !slices.Equal(s.kept, want) || s.ended != 5 || s.quiet != len(want) {
 		t.Errorf("%d of %d slices, with %v, are quiet; want %v", s.quiet, s.ended, s.kept, want)
+	}
+	if want := []time.Duration{0, 1, 2, 3, 4}; !slices.Equal(s.all, want) {
+		t.Errorf("all are %v, want %v", s.all, want)
 	}
 }
 

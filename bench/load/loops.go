@@ -52,7 +52,7 @@ func (g *generator) closedLoop() (first, last *moment, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return first, last, g.drain(sockets)
+	return first, last, g.drain(sockets, func(time.Duration) {})
 }
 
 // pass hears and asks on each lane once. When little came it pauses, so that
@@ -93,10 +93,12 @@ func (g *generator) sweep(sockets []*socket, before, now time.Duration) time.Dur
 	return now
 }
 
-// drain waits for the last answers, or until they are lost.
-func (g *generator) drain(sockets []*socket) error {
-	for deadline := g.now() + patience; ; {
+// drain waits for the last answers, or until they are lost, and calls tick
+// meanwhile.
+func (g *generator) drain(sockets []*socket, tick func(now time.Duration)) error {
+	for deadline := g.now() + g.patience; ; {
 		waiting, now := 0, g.now()
+		tick(now)
 		for _, s := range sockets {
 			if _, err := g.hear(s); err != nil {
 				return err
@@ -112,13 +114,14 @@ func (g *generator) drain(sockets []*socket) error {
 
 // openLoop asks whatever has become of the queries before, each when it is due.
 func (g *generator) openLoop() (first, last *moment, err error) {
-	mostOnOne := int(time.Duration(g.Rate)*patience/time.Second)/g.Sockets + 1
+	mostOnOne := int(time.Duration(g.Rate)*g.patience/time.Second)/g.Sockets + 1
 	sockets, err := g.openSockets(mostOnOne)
 	if err != nil {
 		return nil, nil, g.errorAt(err)
 	}
 	every := time.Second / time.Duration(g.Rate)
 	g.slicer.begin(g.Warm, 2*int(g.Duration/every))
+	stolen := func() time.Duration { return rig.ReadUsage().Stolen }
 	var due, swept time.Duration
 	turn := 0
 	var waiting []*socket // with answers to come, those that were asked first at first
@@ -134,14 +137,19 @@ func (g *generator) openLoop() (first, last *moment, err error) {
 			}
 		}
 		swept = g.sweep(sockets, swept, now)
-		g.slicer.end(now, func() time.Duration { return rig.ReadUsage().Stolen })
+		g.slicer.end(now, stolen)
 		waiting, err = g.hearAll(waiting)
 		return err
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	return first, last, g.drain(sockets)
+	err = g.drain(sockets, func(now time.Duration) {
+		swept = g.sweep(sockets, swept, now)
+		g.slicer.end(now, stolen)
+	})
+	last.counts = g.counts
+	return first, last, err
 }
 
 // hearAll hears all sockets, and gives those that still wait.

@@ -12,17 +12,24 @@ const sliceLength = 100 * time.Millisecond
 
 // slicer sorts latencies by whether the machine was disturbed.
 type slicer struct {
-	current, kept []time.Duration
-	endsAt        time.Duration
-	ended, quiet  int // slices
-	stolen        time.Duration
-	quietBefore   bool
+	current, kept, all []time.Duration
+	endsAt             time.Duration
+	ended, quiet       int // slices
+	stolen             time.Duration
+	quietBefore        bool
 }
 
 // begin begins with the first slice. So many latencies may come.
 func (s *slicer) begin(now time.Duration, most int) {
-	s.current, s.kept = make([]time.Duration, 0, most), make([]time.Duration, 0, most)
+	for _, times := range []*[]time.Duration{&s.current, &s.kept, &s.all} {
+		*times = make([]time.Duration, 0, most)
+	}
 	s.endsAt, s.stolen, s.quietBefore = now+sliceLength, rig.ReadUsage().Stolen, true
+}
+
+// add adds a latency.
+func (s *slicer) add(took time.Duration) {
+	s.current, s.all = append(s.current, took), append(s.all, took)
 }
 
 // end ends a slice when it is time for that, at which so much had been stolen

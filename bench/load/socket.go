@@ -28,7 +28,7 @@ type carrier interface {
 func (g *generator) openSockets(most int) (all []*socket, err error) {
 	exchange := newExchange()
 	for range g.Sockets {
-		s := &socket{book: newBook(most)}
+		s := &socket{book: newBook(most, g.patience)}
 		if g.Transport == UDP {
 			s.carrier, err = g.dialUDP(exchange)
 		} else {
@@ -99,7 +99,7 @@ func (g *generator) noteMessage(message []byte) {
 		if g.heardAt == 0 {
 			g.heardAt = g.now()
 		}
-		g.slicer.current = append(g.slicer.current, g.heardAt-at)
+		g.slicer.add(g.heardAt - at)
 	}
 }
 

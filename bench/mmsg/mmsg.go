@@ -42,6 +42,9 @@ func (m *Messages) AddPeers() {
 	}
 }
 
+// CopyPeer gives message to the peer of message from.
+func (m *Messages) CopyPeer(to, from int) { m.peers[to] = m.peers[from] }
+
 // SetBuffer makes b, which is not empty, what the i-th message is received
 // into, or what is sent.
 func (m *Messages) SetBuffer(i int, b []byte) {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
@@ -68,7 +67,7 @@ func (b *bench) coreDNS(ctx context.Context, name, plugins string) (*entrant, er
 	if err != nil {
 		return nil, err
 	}
-	version, err := versionOf(exec.CommandContext(ctx, binary, "-version"), "CoreDNS-")
+	version, err := rig.VersionOf(exec.CommandContext(ctx, binary, "-version"), "CoreDNS-")
 	return &entrant{rig.CoreDNS(binary, b.file(name), b.api.Kubeconfig(), plugins), version}, err
 }
 
@@ -137,7 +136,7 @@ func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) 
 	if err != nil {
 		return nil, err
 	}
-	version, err := versionOf(loading(exec.CommandContext(ctx, binary, z.version), libraries), "version ")
+	version, err := rig.VersionOf(rig.Loading(exec.CommandContext(ctx, binary, z.version), libraries), "version ")
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +149,7 @@ func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) 
 		for _, zone := range b.zones {
 			config += fmt.Sprintf(z.zone, zone.name, zone.file)
 		}
-		return loading(exec.Command(binary, append(z.run, file)...), libraries), os.WriteFile(file, []byte(config), 0o600)
+		return rig.Loading(exec.Command(binary, append(z.run, file)...), libraries), os.WriteFile(file, []byte(config), 0o600)
 	}
 	return &entrant{&rig.Contender{Name: z.name, Log: b.file(z.name + ".log"), Command: command, Ready: b.hasLast}, version}, nil
 }
@@ -184,22 +183,3 @@ func (b *bench) echo(ctx context.Context) (*entrant, error) {
 }
 
 func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
-
-// loading makes a command look for libraries in these directories first.
-func loading(cmd *exec.Cmd, libraries string) *exec.Cmd {
-	if libraries != "" {
-		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries)
-	}
-	return cmd
-}
-
-// versionOf is what a command prints behind a word, to the end of the line.
-func versionOf(cmd *exec.Cmd, word string) (string, error) {
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
-	}
-	_, version, _ := strings.Cut(string(out), word)
-	version, _, _ = strings.Cut(version, "\n")
-	return strings.TrimSuffix(version, "."), nil
-}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"portolan.dev/portolan/bench/load"
-	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/internal/dnswire"
 )
 
@@ -67,36 +66,3 @@ func failed(r *load.Result) int {
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-
-// over is the spread of a figure over the rounds that have one; ok is false when
-// none has.
-func over(samples []*sample, of figure) (spread rig.Spread, ok bool) {
-	var numbers []float64
-	for _, s := range samples {
-		if n, ok := of(s); ok {
-			numbers = append(numbers, n)
-		}
-	}
-	if len(numbers) == 0 {
-		return rig.Spread{}, false
-	}
-	return rig.Over(numbers), true
-}
-
-// ratio is the spread over the rounds of one's figure divided by the other's in
-// the same round, when the machine was the same; ok is false when no round has
-// both.
-func ratio(one, other []*sample, of figure) (spread rig.Spread, ok bool) {
-	var numbers []float64
-	for i := range min(len(one), len(other)) {
-		a, ours := of(one[i])
-		b, theirs := of(other[i])
-		if ours && theirs && b > 0 {
-			numbers = append(numbers, a/b)
-		}
-	}
-	if len(numbers) == 0 {
-		return rig.Spread{}, false
-	}
-	return rig.Over(numbers), true
-}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -13,50 +12,23 @@ import (
 type goal struct {
 	workload, figure string
 	of               figure
-	knot, coreDNS    limit
-}
-
-// limit is the least or the most that a ratio may be.
-type limit struct {
-	ratio   float64
-	atLeast bool
-}
-
-func atMost(ratio float64) limit  { return limit{ratio: ratio} }
-func atLeast(ratio float64) limit { return limit{ratio: ratio, atLeast: true} }
-
-func (l limit) met(ratio float64) bool {
-	if l.atLeast {
-		return ratio >= l.ratio
-	}
-	return ratio <= l.ratio
-}
-
-// String writes parts of one as fractions.
-func (l limit) String() string {
-	if l.atLeast {
-		return "≥ " + short(l.ratio)
-	}
-	if parts := 1 / l.ratio; parts > 1 && parts == math.Trunc(parts) {
-		return fmt.Sprintf("≤ 1/%.0f", parts)
-	}
-	return "≤ " + short(l.ratio)
+	knot, coreDNS    rig.Limit
 }
 
 func goals() []goal {
 	const processor, perSecond, latency = "CPU per query", "queries/s", "p99"
 	return []goal{
-		{"hits", processor, cost, atMost(.9), atMost(1. / 6)},
-		{"mix", processor, cost, atMost(.9), atMost(1. / 8)},
-		{"nxdomain", processor, cost, atMost(.9), atMost(1. / 8)},
-		{"srv", processor, cost, atMost(1), atMost(1. / 8)},
-		{"srv-20", processor, cost, atMost(1), atMost(1. / 8)},
-		{"headless-20", processor, cost, atMost(1), atMost(1. / 8)},
-		{"hits", perSecond, speed, atLeast(1), atLeast(5)},
-		{"mix", perSecond, speed, atLeast(1), atLeast(5)},
-		{"tcp", processor, cost, atMost(1.2), atMost(1. / 3)},
-		{"hits", latency, p99, atMost(1.2), atMost(1. / 2)},
-		{"mix", latency, p99, atMost(1.2), atMost(1. / 2)},
+		{"hits", processor, cost, rig.AtMost(.9), rig.AtMost(1. / 6)},
+		{"mix", processor, cost, rig.AtMost(.9), rig.AtMost(1. / 8)},
+		{"nxdomain", processor, cost, rig.AtMost(.9), rig.AtMost(1. / 8)},
+		{"srv", processor, cost, rig.AtMost(1), rig.AtMost(1. / 8)},
+		{"srv-20", processor, cost, rig.AtMost(1), rig.AtMost(1. / 8)},
+		{"headless-20", processor, cost, rig.AtMost(1), rig.AtMost(1. / 8)},
+		{"hits", perSecond, speed, rig.AtLeast(1), rig.AtLeast(5)},
+		{"mix", perSecond, speed, rig.AtLeast(1), rig.AtLeast(5)},
+		{"tcp", processor, cost, rig.AtMost(1.2), rig.AtMost(1. / 3)},
+		{"hits", latency, p99, rig.AtMost(1.2), rig.AtMost(1. / 2)},
+		{"mix", latency, p99, rig.AtMost(1.2), rig.AtMost(1. / 2)},
 	}
 }
 
@@ -82,11 +54,11 @@ func (r *results) writeGoals(b *strings.Builder) {
 // judge gives the ratio to a peer and whether it is good; both are empty when
 // there is nothing to compare with. A peer that can't serve the fixed rate has
 // lost.
-func (g *goal) judge(of map[string][]*sample, peer string, l limit) (cell, met string) {
-	if spread, ok := ratio(of[portolan], of[peer], g.of); ok {
-		return ratioCell(spread), rig.Met(l.met(spread.Median))
+func (g *goal) judge(of map[string][]*sample, peer string, l rig.Limit) (cell, met string) {
+	if spread, ok := rig.Ratio(of[portolan], of[peer], g.of); ok {
+		return rig.RatioCell(spread), rig.Met(l.Met(spread.Median))
 	}
-	_, ours := over(of[portolan], g.of)
+	_, ours := rig.OverAll(of[portolan], g.of)
 	tooSlow := !slices.ContainsFunc(of[peer], func(s *sample) bool { return s.steady != nil })
 	if len(of[peer]) > 0 && ours && tooSlow {
 		return "it can't", rig.Met(true)

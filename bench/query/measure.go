@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"portolan.dev/portolan/bench/load"
+	"portolan.dev/portolan/bench/rig"
 )
 
 // warm is how long each measurement is preceded by the same load.
@@ -55,7 +55,7 @@ func (b *bench) measure(ctx context.Context) (*results, error) {
 
 // measureAll measures one workload of all contenders once.
 func (b *bench) measureAll(ctx context.Context, w *workload, round int, r *results) error {
-	for _, c := range turned(b.running, round) {
+	for _, c := range rig.Turned(b.running, round) {
 		if !w.suits(c) {
 			continue
 		}
@@ -66,16 +66,6 @@ func (b *bench) measureAll(ctx context.Context, w *workload, round int, r *resul
 		r.samples[w.name][c.name] = append(r.samples[w.name][c.name], s)
 	}
 	return nil
-}
-
-// turned begins with the next one each round, and goes back and forth.
-func turned(all []*contestant, round int) []*contestant {
-	n := round % len(all)
-	order := slices.Concat(all[n:], all[:n])
-	if round%2 == 1 {
-		slices.Reverse(order)
-	}
-	return order
 }
 
 // suits tells whether the workload can be put to a contender.

@@ -59,23 +59,9 @@ func (b *bench) close() {
 	}
 }
 
-// choose picks names from a list with commas; all when that is empty.
-func choose(from []string, list string) ([]string, error) {
-	if list == "" {
-		return from, nil
-	}
-	names := strings.Split(list, ",")
-	for _, name := range names {
-		if !slices.Contains(from, name) {
-			return nil, fmt.Errorf("no %q; there are %s", name, strings.Join(from, ", "))
-		}
-	}
-	return names, nil
-}
-
 // prepare builds everything, makes the cluster, and starts all contenders.
 func (b *bench) prepare(ctx context.Context) error {
-	names, err := choose(workloadNames(), b.workloads)
+	names, err := rig.Choose(workloadNames(), b.workloads)
 	if err != nil {
 		return err
 	}
@@ -84,7 +70,7 @@ func (b *bench) prepare(ctx context.Context) error {
 			b.chosen = append(b.chosen, w)
 		}
 	}
-	if names, err = choose(contenderNames(), b.contenders); err != nil {
+	if names, err = rig.Choose(contenderNames(), b.contenders); err != nil {
 		return err
 	}
 	if b.base == "" {

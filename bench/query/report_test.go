@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/bench/load"
+	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/internal/dnswire"
 )
 
@@ -19,38 +20,22 @@ func sampleOf(cost, p99 time.Duration) *sample {
 	return s
 }
 
-// Each round is compared with itself: what slowed down both changes nothing.
-func TestRatio(t *testing.T) {
-	ours := []*sample{sampleOf(3, 10), sampleOf(30, 0), sampleOf(2, 10)}
-	theirs := []*sample{sampleOf(6, 20), sampleOf(60, 20), sampleOf(2, 20)}
-	spread, ok := ratio(ours, theirs, cost)
-	if !ok || spread.Median != .5 || spread.Least != .5 || spread.Most != 1 {
-		t.Errorf("ratio = %v, %t", spread, ok)
-	}
-	if spread, ok := ratio(ours[:2], theirs[:2], p99); !ok || spread.Least != .5 || spread.Most != .5 {
-		t.Errorf("of the one round that has both, ratio = %v, %t", spread, ok)
-	}
-	if _, ok := ratio(nil, theirs, cost); ok {
-		t.Error("nothing has a ratio")
-	}
-}
-
 func TestJudge(t *testing.T) {
 	ours := []*sample{sampleOf(4, 10)}
 	for what, c := range map[string]struct {
 		theirs *sample
 		of     figure
-		limit  limit
+		limit  rig.Limit
 		met    string
 	}{
-		"cheap enough":          {sampleOf(5, 0), cost, atMost(.8), "met"},
-		"too dear":              {sampleOf(5, 0), cost, atMost(.7), "missed"},
-		"fast enough":           {sampleOf(5, 0), speed, atLeast(1), "met"},
-		"too slow":              {sampleOf(5, 0), speed, atLeast(2), "missed"},
-		"the peer has no p99":   {sampleOf(5, 0), p99, atMost(.5), "met"},
-		"the peer isn't there":  {nil, cost, atMost(1), ""},
-		"the peer is as slow":   {sampleOf(4, 10), p99, atMost(1), "met"},
-		"the peer is less slow": {sampleOf(4, 5), p99, atMost(1), "missed"},
+		"cheap enough":          {sampleOf(5, 0), cost, rig.AtMost(.8), "met"},
+		"too dear":              {sampleOf(5, 0), cost, rig.AtMost(.7), "missed"},
+		"fast enough":           {sampleOf(5, 0), speed, rig.AtLeast(1), "met"},
+		"too slow":              {sampleOf(5, 0), speed, rig.AtLeast(2), "missed"},
+		"the peer has no p99":   {sampleOf(5, 0), p99, rig.AtMost(.5), "met"},
+		"the peer isn't there":  {nil, cost, rig.AtMost(1), ""},
+		"the peer is as slow":   {sampleOf(4, 10), p99, rig.AtMost(1), "met"},
+		"the peer is less slow": {sampleOf(4, 5), p99, rig.AtMost(1), "missed"},
 	} {
 		of := map[string][]*sample{portolan: ours}
 		if c.theirs != nil {
@@ -68,17 +53,6 @@ func TestFailedAnswersAreLost(t *testing.T) {
 	r.RCodes[dnswire.NoError], r.RCodes[dnswire.NXDomain], r.RCodes[dnswire.ServFail] = 5, 3, 2
 	if got, _ := lost(&sample{saturated: r, steady: r}); got != 6 {
 		t.Errorf("%.0f are lost, want 6", got)
-	}
-}
-
-func TestLimitsAreWrittenAsTheyWereSet(t *testing.T) {
-	for want, l := range map[string]limit{
-		"≤ 1/2": atMost(1. / 2), "≤ 1/3": atMost(1. / 3), "≤ 1/6": atMost(1. / 6), "≤ 1/8": atMost(1. / 8),
-		"≤ 0.90": atMost(.9), "≤ 1.00": atMost(1), "≥ 5.00": atLeast(5),
-	} {
-		if got := l.String(); got != want {
-			t.Errorf("a limit of %v is written %q, want %q", l.ratio, got, want)
-		}
 	}
 }
 

@@ -55,60 +55,22 @@ func (b *bench) writeConditions(s *strings.Builder, r *results) {
 func (r *results) writeRow(s *strings.Builder, workload, name string) {
 	ours, theirs := r.samples[workload][portolan], r.samples[workload][name]
 	compared := func(of figure) string {
-		spread, ok := ratio(ours, theirs, of)
+		spread, ok := rig.Ratio(ours, theirs, of)
 		if !ok || name == portolan {
 			return ""
 		}
-		return ratioCell(spread)
+		return rig.RatioCell(spread)
 	}
 	fmt.Fprintf(s, "| %s | %s | %s | %s%s | %s | %s | %s | %s | %s | %s |\n", name,
-		cell(theirs, cost), compared(cost), limited(theirs), cell(theirs, speed), compared(speed),
-		median(theirs, p50), cell(theirs, p99), compared(p99), most(theirs, lost), median(theirs, octets))
+		rig.SpreadCell(theirs, cost), compared(cost), limited(theirs), rig.SpreadCell(theirs, speed), compared(speed),
+		rig.MedianCell(theirs, p50), rig.SpreadCell(theirs, p99), compared(p99), rig.MostCell(theirs, lost), rig.MedianCell(theirs, octets))
 }
 
 // limited marks rates that were the load generator's limit, not the server's.
 func limited(samples []*sample) string {
 	const all = .9
-	if spread, ok := over(samples, busy); ok && spread.Median < all {
+	if spread, ok := rig.OverAll(samples, busy); ok && spread.Median < all {
 		return "≥ "
 	}
 	return ""
-}
-
-func cell(samples []*sample, of figure) string {
-	spread, ok := over(samples, of)
-	if !ok {
-		return ""
-	}
-	return spread.String()
-}
-
-func median(samples []*sample, of figure) string {
-	spread, ok := over(samples, of)
-	if !ok {
-		return ""
-	}
-	return rig.Short(spread.Median)
-}
-
-// most is for what is whole, and best 0.
-func most(samples []*sample, of figure) string {
-	spread, ok := over(samples, of)
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf("%.0f", spread.Most)
-}
-
-// ratioCell writes two digits behind the point, for what is near 1.
-func ratioCell(s rig.Spread) string {
-	return fmt.Sprintf("%s (%s to %s)", short(s.Median), short(s.Least), short(s.Most))
-}
-
-func short(ratio float64) string {
-	const many = 20
-	if ratio >= many {
-		return rig.Short(ratio)
-	}
-	return fmt.Sprintf("%.2f", ratio)
 }

@@ -70,30 +70,3 @@ func TestHitsReachAllServices(t *testing.T) {
 		t.Errorf("%d names are asked for, want %d", got, want)
 	}
 }
-
-func TestChoose(t *testing.T) {
-	from := []string{"a", "b", "c"}
-	for list, want := range map[string][]string{"": from, "c,a": {"c", "a"}, "b,d": nil} {
-		got, err := choose(from, list)
-		if !slices.Equal(got, want) || (err == nil) != (want != nil) {
-			t.Errorf("choose(%q) = %v, %v; want %v", list, got, err, want)
-		}
-	}
-}
-
-func TestEachContenderIsFirstInTurn(t *testing.T) {
-	all := []*contestant{{name: "a"}, {name: "b"}, {name: "c"}}
-	first := make(map[string]int)
-	for round := range 6 {
-		order := turned(all, round)
-		if len(order) != len(all) {
-			t.Fatalf("round %d has %d contenders", round, len(order))
-		}
-		first[order[0].name]++
-	}
-	for _, c := range all {
-		if first[c.name] == 0 {
-			t.Errorf("%s is never first: %v", c.name, first)
-		}
-	}
-}

@@ -72,3 +72,22 @@ func fetchDebian(ctx context.Context, pkg, root string) error {
 	}
 	return os.Rename(part, root)
 }
+
+// Loading makes a command look for libraries in these directories first.
+func Loading(cmd *exec.Cmd, libraries string) *exec.Cmd {
+	if libraries != "" {
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries)
+	}
+	return cmd
+}
+
+// VersionOf is what a command prints behind a word, to the end of the line.
+func VersionOf(cmd *exec.Cmd, word string) (string, error) {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
+	}
+	_, version, _ := strings.Cut(string(out), word)
+	version, _, _ = strings.Cut(version, "\n")
+	return strings.TrimSuffix(version, "."), nil
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// behaviour is how a server answers. The zero value answers everything at once.
+type behaviour struct {
+	loss   float64   // percent of packets that are not answered
+	stalls time.Time // until when nothing is looked at
+}
+
+// all is a loss in which no connection is answered either.
+const all = 100
+
+// parseBehaviour reads a command that is given now.
+func parseBehaviour(command string, now time.Time) (*behaviour, error) {
+	what, value, _ := strings.Cut(strings.TrimSpace(command), " ")
+	b := new(behaviour)
+	var err error
+	switch what {
+	case "good":
+	case "dead":
+		b.loss = all
+	case "loss":
+		b.loss, err = strconv.ParseFloat(value, 64)
+		if err == nil && (b.loss < 0 || b.loss > all) {
+			err = fmt.Errorf("%s percent", value)
+		}
+	case "stall":
+		var length time.Duration
+		length, err = time.ParseDuration(value)
+		b.stalls = now.Add(length)
+	default:
+		err = fmt.Errorf("no such command")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", command, err)
+	}
+	return b, nil
+}
+
+// drops decides about one packet.
+func (b *behaviour) drops(random *rand.Rand) bool { return all*random.Float64() < b.loss }
+
+// dead tells whether nothing is answered.
+func (b *behaviour) dead() bool { return b.loss >= all }
+
+// stall is how long nothing is looked at from now on.
+func (b *behaviour) stall(now time.Time) time.Duration { return max(0, b.stalls.Sub(now)) }

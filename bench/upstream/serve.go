@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/bench/allnames"
+	"portolan.dev/portolan/bench/mmsg"
+)
+
+// server is one upstream.
+type server struct {
+	ttl       uint32
+	behaviour atomic.Pointer[behaviour]
+	asked     atomic.Int64 // queries that came
+}
+
+func newServer(ttl uint32) *server {
+	s := &server{ttl: ttl}
+	s.behaviour.Store(new(behaviour))
+	return s
+}
+
+// listenUDP opens a socket with so much room that all that comes in a stall
+// waits for its end.
+func listenUDP(address netip.AddrPort) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	const room = 32 << 20
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room) != nil { // for root only
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, room); err != nil {
+			return 0, err
+		}
+	}
+	return fd, unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.Port()), Addr: address.Addr().As4()})
+}
+
+// runFirst lets this thread run as soon as it has something to do, whoever else
+// wants its processor (sched(7)). Only root may; others wait for their turn.
+func runFirst() {
+	runtime.LockOSThread()
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+}
+
+// batch is how many packets come or go with one system call at most.
+const batch = 64
+
+// packets are those that came together.
+type packets struct {
+	*mmsg.Messages
+	in, out [batch][1500]byte
+}
+
+// servePackets returns only when it fails.
+func (s *server) servePackets(fd int) error {
+	runFirst()
+	p := &packets{Messages: mmsg.New(batch)}
+	p.AddPeers()
+	const seed = 1034
+	random := rand.New(rand.NewPCG(seed, seed))
+	for {
+		const forever = -1
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(ready, forever); err != nil && err != unix.EINTR {
+			return fmt.Errorf("poll: %w", err)
+		}
+		s.stall()
+		for i := range p.in {
+			p.SetBuffer(i, p.in[i][:])
+		}
+		n, err := p.Receive(fd, unix.MSG_DONTWAIT)
+		if err != nil && err != unix.EAGAIN && err != unix.EINTR {
+			return fmt.Errorf("receive: %w", err)
+		}
+		if n = s.answer(p, n, random); n == 0 {
+			continue
+		}
+		if _, err := p.Send(fd, n, 0); err != nil && err != unix.EINTR && err != unix.ECONNREFUSED {
+			return fmt.Errorf("send: %w", err)
+		}
+	}
+}
+
+// answer puts the answers to the first n packets in front, and says how many
+// there are.
+func (s *server) answer(p *packets, n int, random *rand.Rand) (answers int) {
+	b := s.behaviour.Load()
+	for i := range n {
+		query := p.in[i][:min(p.Len(i), len(p.in[i]))]
+		answer, ok := allnames.AppendAnswer(p.out[answers][:0], query, s.ttl)
+		if !ok {
+			continue
+		}
+		s.asked.Add(1)
+		if b.drops(random) {
+			continue
+		}
+		p.CopyPeer(answers, i)
+		p.SetBuffer(answers, answer)
+		answers++
+	}
+	return answers
+}
+
+// stall waits while nothing is to be looked at.
+func (s *server) stall() {
+	if wait := s.behaviour.Load().stall(time.Now()); wait > 0 {
+		time.Sleep(wait)
+	}
+}
+
+// serveConnection answers what comes, one query after the other.
+func (s *server) serveConnection(conn net.Conn) {
+	defer conn.Close()
+	const lengthLen = 2
+	var length [lengthLen]byte
+	for {
+		if _, err := io.ReadFull(conn, length[:]); err != nil {
+			return
+		}
+		query := make([]byte, binary.BigEndian.Uint16(length[:]))
+		if _, err := io.ReadFull(conn, query); err != nil {
+			return
+		}
+		s.stall()
+		answer, ok := allnames.AppendAnswer(make([]byte, lengthLen), query, s.ttl)
+		if !ok {
+			return
+		}
+		s.asked.Add(1)
+		if s.behaviour.Load().dead() {
+			continue
+		}
+		binary.BigEndian.PutUint16(answer, uint16(len(answer)-lengthLen))
+		if _, err := conn.Write(answer); err != nil {
+			return
+		}
+	}
+}

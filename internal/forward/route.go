@@ -104,22 +104,30 @@ func (r *route) holds(name []byte) bool {
 // first, to see whether it still is.
 const explore = 32
 
-// order is whom to ask, by the policy: those that are not down or, when all are,
-// everyone.
+// order is whom to ask, by the policy, and behind them those that are down: they
+// may be again.
 func (r *route) order() []*upstream {
 	all := *r.upstreams.Load()
 	if len(all) <= 1 {
 		return all
 	}
-	order := make([]*upstream, 0, len(all))
+	order, down := make([]*upstream, 0, len(all)), []*upstream(nil)
 	for _, u := range all {
-		if !u.down.Load() {
+		if u.down.Load() {
+			down = append(down, u)
+		} else {
 			order = append(order, u)
 		}
 	}
 	if len(order) == 0 {
-		order = append(order, all...)
+		order, down = down, nil
 	}
+	r.arrange(order)
+	return append(order, down...)
+}
+
+// arrange puts upstreams in the order of the policy.
+func (r *route) arrange(order []*upstream) {
 	switch r.Policy {
 	case Random:
 		rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
@@ -135,7 +143,6 @@ func (r *route) order() []*upstream {
 		}
 	case Sequential:
 	}
-	return order
 }
 
 // guards tells whether answers are looked at for private addresses.

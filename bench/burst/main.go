@@ -112,6 +112,10 @@ func (b *bench) measure(ctx context.Context, c *synthetic.Cluster, changes int) 
 	if err := server.WaitReady(ctx); err != nil {
 		return nil, err
 	}
+	frames, err := encode(api, c)
+	if err != nil {
+		return nil, err
+	}
 	config := load.Config{
 		Server: server.DNS, Transport: load.UDP, Sockets: 100, Rate: b.rate,
 		Warm: time.Second, Duration: b.duration, Queries: filepath.Join(b.dir, "queries"),
@@ -129,13 +133,12 @@ func (b *bench) measure(ctx context.Context, c *synthetic.Cluster, changes int) 
 		if r.quiet, err = config.RunApart(ctx, b.generator, generatorCPU); err != nil {
 			return nil, err
 		}
-		stop := c.Storm(ctx, time.Second/time.Duration(changes), api.Put)
+		stop := storm(api, frames, changes)
 		r.burst, err = config.RunApart(ctx, b.generator, generatorCPU)
-		rate, stormErr := stop()
-		if err := errors.Join(err, stormErr); err != nil {
+		r.changes = stop()
+		if err != nil {
 			return nil, err
 		}
-		r.changes = rate
 	}
 	return rounds, nil
 }

@@ -109,6 +109,31 @@ func (f *Server) fill(c *synthetic.Cluster) error {
 	return nil
 }
 
+// Frame is a change of an EndpointSlice as it is sent, made before it is.
+type Frame []byte
+
+// Encode makes the Frame of a change.
+func (f *Server) Encode(o *discoveryv1.EndpointSlice) (Frame, error) {
+	f.mu.Lock()
+	f.version++
+	o.SetResourceVersion(strconv.Itoa(f.version))
+	f.mu.Unlock()
+	return encodeEvent(watch.Modified, o)
+}
+
+// Send sends changes to all who watch EndpointSlices, together, as an API server
+// does with those that are there at the same time. Lists do not show them.
+func (f *Server) Send(changes []Frame) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for w := range f.kinds["endpointslices"].watches {
+		for _, frame := range changes {
+			_, _ = w.Write(frame) // when its client has gone, its context says so
+		}
+		w.(http.Flusher).Flush()
+	}
+}
+
 // Put is a synthetic.Put. It returns when the change is on its way to all
 // watches.
 func (f *Server) Put(_ context.Context, o *discoveryv1.EndpointSlice) error {

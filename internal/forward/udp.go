@@ -24,8 +24,7 @@ var errFlood = errors.New("too many packets that are no reply to the query")
 var packetBuffers = sync.Pool{New: func() any { return new([4096]byte) }}
 
 func (t *udp) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "udp", t.of.Addr.String())
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(t.of.Addr))
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 
 	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/test/e2e/debian"
 )
 
 // The contenders.
@@ -129,11 +130,11 @@ forward-zone:
 `
 
 func (b *bench) unbound(ctx context.Context) (*entrant, error) {
-	binary, libraries, err := b.workshop.Debian(ctx, unbound, unbound)
+	binary, libraries, err := debian.Program(ctx, b.log, unbound, unbound)
 	if err != nil {
 		return nil, err
 	}
-	version, err := rig.VersionOf(rig.Loading(exec.CommandContext(ctx, binary, "-V"), libraries), "Version ")
+	version, err := rig.VersionOf(debian.Loading(exec.CommandContext(ctx, binary, "-V"), libraries), "Version ")
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ func (b *bench) unbound(ctx context.Context) (*entrant, error) {
 			Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
 				a, b := upstreams[0], upstreams[1]
 				text := fmt.Sprintf(unboundConfig, ports[0].Port(), a.Addr(), a.Port(), b.Addr(), b.Port())
-				return rig.Loading(exec.Command(binary, "-d", "-c", files+".conf"), libraries), os.WriteFile(files+".conf", []byte(text), 0o600)
+				return debian.Loading(exec.Command(binary, "-d", "-c", files+".conf"), libraries), os.WriteFile(files+".conf", []byte(text), 0o600)
 			}}, nil
 	}
 	return &entrant{unbound, version, contend}, nil

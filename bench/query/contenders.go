@@ -11,6 +11,7 @@ import (
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
 	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/test/e2e/debian"
 )
 
 // The contenders.
@@ -132,11 +133,11 @@ remote-control:
 
 // withZones makes a contender of a server of zone files.
 func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) {
-	binary, libraries, err := b.workshop.Debian(ctx, z.name, z.program)
+	binary, libraries, err := debian.Program(ctx, b.log, z.name, z.program)
 	if err != nil {
 		return nil, err
 	}
-	version, err := rig.VersionOf(rig.Loading(exec.CommandContext(ctx, binary, z.version), libraries), "version ")
+	version, err := rig.VersionOf(debian.Loading(exec.CommandContext(ctx, binary, z.version), libraries), "version ")
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) 
 		for _, zone := range b.zones {
 			config += fmt.Sprintf(z.zone, zone.name, zone.file)
 		}
-		return rig.Loading(exec.Command(binary, append(z.run, file)...), libraries), os.WriteFile(file, []byte(config), 0o600)
+		return debian.Loading(exec.Command(binary, append(z.run, file)...), libraries), os.WriteFile(file, []byte(config), 0o600)
 	}
 	return &entrant{&rig.Contender{Name: z.name, Log: b.file(z.name + ".log"), Command: command, Ready: b.hasLast}, version}, nil
 }

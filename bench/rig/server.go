@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -227,4 +228,15 @@ func freePorts(n int) (ports []netip.AddrPort, err error) {
 		ports = append(ports, l.Addr().(*net.TCPAddr).AddrPort())
 	}
 	return ports, nil
+}
+
+// VersionOf is what a command prints behind a word, to the end of the line.
+func VersionOf(cmd *exec.Cmd, word string) (string, error) {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
+	}
+	_, version, _ := strings.Cut(string(out), word)
+	version, _, _ = strings.Cut(version, "\n")
+	return strings.TrimSuffix(version, "."), nil
 }

@@ -1,8 +1,11 @@
-package rig
+// Package debian gives tests and measurements the programs of Debian packages
+// without installing them.
+package debian
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,21 +13,29 @@ import (
 	"strings"
 )
 
-// Debian gives the path of a program of a Debian package: where the system has
+// Program gives the path of a program of a Debian package: where the system has
 // it, or out of the package and those that it needs, which are fetched into the
-// user's cache directory. Nothing is installed. Libraries says where its
-// libraries are, as LD_LIBRARY_PATH; empty is where the system looks.
-func (w *Workshop) Debian(ctx context.Context, pkg, program string) (path, libraries string, err error) {
+// user's cache directory. Libraries says where its libraries are, as
+// LD_LIBRARY_PATH; empty is where the system looks.
+func Program(ctx context.Context, log *slog.Logger, pkg, program string) (path, libraries string, err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", "", err
+	}
+	cache = filepath.Join(cache, "portolan")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", "", err
+	}
 	for _, dir := range []string{"/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
 			return path, "", nil
 		}
 	}
-	root := filepath.Join(w.cache, "debian-"+pkg)
+	root := filepath.Join(cache, "debian-"+pkg)
 	path = filepath.Join(root, "usr/sbin", program)
 	if _, err := os.Stat(path); err != nil {
-		w.log.Info("fetching a Debian package", "package", pkg)
-		if err := fetchDebian(ctx, pkg, root); err != nil {
+		log.Info("fetching a Debian package", "package", pkg)
+		if err := fetch(ctx, pkg, root); err != nil {
 			return "", "", fmt.Errorf("fetch package %s: %w", pkg, err)
 		}
 	}
@@ -39,8 +50,8 @@ func (w *Workshop) Debian(ctx context.Context, pkg, program string) (path, libra
 	return path, strings.Join(dirs, ":"), nil
 }
 
-// fetchDebian unpacks a package, and those that it needs and the system lacks.
-func fetchDebian(ctx context.Context, pkg, root string) error {
+// fetch unpacks a package, and those that it needs and the system lacks.
+func fetch(ctx context.Context, pkg, root string) error {
 	plan, err := output(exec.CommandContext(ctx, "apt-get", "--simulate", "--no-install-recommends", "install", pkg))
 	if err != nil {
 		return err
@@ -81,13 +92,13 @@ func Loading(cmd *exec.Cmd, libraries string) *exec.Cmd {
 	return cmd
 }
 
-// VersionOf is what a command prints behind a word, to the end of the line.
-func VersionOf(cmd *exec.Cmd, word string) (string, error) {
-	out, err := cmd.CombinedOutput()
+// output is what a command prints; what it complains of is in the error.
+func output(cmd *exec.Cmd) (string, error) {
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
+		return "", fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, &stderr)
 	}
-	_, version, _ := strings.Cut(string(out), word)
-	version, _, _ = strings.Cut(version, "\n")
-	return strings.TrimSuffix(version, "."), nil
+	return string(out), nil
 }

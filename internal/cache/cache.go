@@ -89,13 +89,14 @@ func (c *Cache) Stats() Stats {
 // Get finds what is kept of q: an answer, good or stale, or a failure; nil when
 // there is nothing. It allocates nothing.
 func (c *Cache) Get(q Question, now time.Time) *Entry {
-	if e := c.find(q, q.Type); e != nil && (e.Fresh(now) || !e.denied(now)) {
-		return e
+	exact := c.find(q, q.Type)
+	if exact != nil && exact.Fresh(now) {
+		return exact
 	}
 	if e := c.find(q, anyType); e != nil && e.Fresh(now) {
 		return e
 	}
-	return c.find(q, q.Type)
+	return exact
 }
 
 // find gives the entry with the given key, if it is not past all use.
@@ -111,10 +112,14 @@ func (c *Cache) find(q Question, t dnswire.Type) *Entry {
 }
 
 // Above finds a good denial of a name that q's is below, if it says that nothing
-// is there (RFC 8020, section 2); nil when there is none.
-func (c *Cache) Above(q Question, now time.Time) *Entry {
+// is there (RFC 8020, section 2); nil when there is none. Names of fewer octets
+// than least are not looked at: others may be asked for those.
+func (c *Cache) Above(q Question, least int, now time.Time) *Entry {
 	for name := q.Name; len(name) > 0; {
 		name = name[1+int(name[0]):]
+		if len(name) < least {
+			break
+		}
 		above := Question{name, q.Type, q.DO, q.CD}
 		if e := c.find(above, anyType); e != nil && e.Fresh(now) {
 			return e
@@ -145,39 +150,34 @@ func (q Question) bits() (b byte) {
 }
 
 // Put keeps a reply to q, unless it says nothing that could be kept, and gives
-// it as an Entry anyway. The reply becomes the Cache's. With cut a denial is of
-// all types, and of all names below.
-func (c *Cache) Put(q Question, reply *dnswire.Reply, cut Cut, now time.Time) *Entry {
-	e := &Entry{
-		question: keep(q, q.Type),
-		Reply:    reply,
-		stored:   now.UnixNano(),
-	}
+// it as an Entry anyway. The reply becomes the Cache's. What was known before is
+// forgotten.
+func (c *Cache) Put(q Question, reply *dnswire.Reply, terms Terms, now time.Time) *Entry {
 	life, kept := c.lifetime(reply)
-	e.life = time.Duration(life) * time.Second
-	if !kept {
+	e := &Entry{
+		question: keep(q, q.Type), Reply: reply, Guarded: terms.Guarded,
+		stored: now.UnixNano(), life: time.Duration(life) * time.Second,
+	}
+	c.forget(q)
+	if !kept || life == 0 {
 		return e
 	}
 	e.stale = c.cfg.Stale
-	t := q.Type
-	if cut == CutBelow && reply.RCode == dnswire.NXDomain {
-		t = anyType
-		e.question = keep(q, t)
+	// What is denied behind an alias is its target (RFC 6604, section 3).
+	if terms.Below && reply.RCode == dnswire.NXDomain && reply.Count(dnswire.Answer) == 0 {
+		e.question = keep(q, anyType)
 	}
-	if life > 0 {
-		c.set(q, t, e)
-	}
+	c.set(q, e.qtype, e)
 	return e
 }
 
-// Cut is how far a denial reaches.
-type Cut uint8
-
-// The reaches.
-const (
-	CutNothing Cut = iota // the name and type asked for
-	CutBelow              // all types, and all names below
-)
+// Terms are what goes with a reply.
+type Terms struct {
+	// Below has a denial of the name be one of all types, and of all names below.
+	Below bool
+	// Guarded says that aliases must not lead to names of ours.
+	Guarded bool
+}
 
 // lifetime bounds the TTLs of reply and tells for how many seconds it may be
 // kept, if at all.
@@ -222,6 +222,14 @@ func (c *Cache) Fail(q Question, why *Failure, now time.Time) *Entry {
 	e.Failure, e.failed = why, now.UnixNano()
 	c.set(q, q.Type, e)
 	return e
+}
+
+// forget forgets what is known of q.
+func (c *Cache) forget(q Question) {
+	if c.entries != nil {
+		c.entries.Invalidate(c.key(q, q.Type))
+		c.entries.Invalidate(c.key(q, anyType))
+	}
 }
 
 func (c *Cache) set(q Question, t dnswire.Type, e *Entry) {

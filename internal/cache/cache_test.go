@@ -118,7 +118,7 @@ func TestTTL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := newCache(t, c.edit)
 			q := question("www.example.", dnswire.TypeA)
-			fresh := k.Put(q, reply(t, "www.example.", c.rcode, c.records...), cache.CutNothing, start)
+			fresh := k.Put(q, reply(t, "www.example.", c.rcode, c.records...), cache.Terms{}, start)
 			if r, _, stale := fresh.Answer(start); r == nil || stale {
 				t.Error("Put gives an entry that does not answer")
 			}
@@ -134,7 +134,7 @@ func TestTTL(t *testing.T) {
 func TestKey(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
-	k.Put(q, reply(t, "www.example.", 0, "www.example. 60 A 192.0.2.1"), cache.CutNothing, start)
+	k.Put(q, reply(t, "www.example.", 0, "www.example. 60 A 192.0.2.1"), cache.Terms{}, start)
 	for name, edit := range map[string]func(*cache.Question){
 		"DO":           func(q *cache.Question) { q.DO = true },
 		"CD":           func(q *cache.Question) { q.CD = true },
@@ -152,31 +152,43 @@ func TestKey(t *testing.T) {
 // Put is told so.
 func TestCut(t *testing.T) {
 	denial := func() *dnswire.Reply { return reply(t, "gone.example.", dns.RcodeNameError, fmt.Sprintf(soa, 60, 60)) }
-	for cut, want := range map[cache.Cut]bool{cache.CutNothing: false, cache.CutBelow: true} {
+	for cut, want := range map[cache.Terms]bool{{}: false, {Below: true}: true} {
 		k := newCache(t, nil)
 		q := question("gone.example.", dnswire.TypeA)
 		k.Put(q, denial(), cut, start)
 		if k.Get(q, start) == nil {
-			t.Errorf("cut %d: not kept", cut)
+			t.Errorf("%+v: not kept", cut)
 		}
 		if got := k.Get(question("gone.example.", dnswire.TypeAAAA), start) != nil; got != want {
-			t.Errorf("cut %d: of another type: %v, want %v", cut, got, want)
+			t.Errorf("%+v: of another type: %v, want %v", cut, got, want)
 		}
 		below := question("a.b.gone.example.", dnswire.TypeA)
-		if got := k.Above(below, start) != nil; got != want {
-			t.Errorf("cut %d: of what is below: %v, want %v", cut, got, want)
+		if got := k.Above(below, 0, start) != nil; got != want {
+			t.Errorf("%+v: of what is below: %v, want %v", cut, got, want)
 		}
-		if k.Above(below, after(time.Minute)) != nil {
-			t.Errorf("cut %d: of what is below, past its TTL", cut)
+		if k.Above(below, 0, after(time.Minute)) != nil {
+			t.Errorf("%+v: of what is below, past its TTL", cut)
 		}
-		if k.Above(question("other.example.", dnswire.TypeA), start) != nil {
-			t.Errorf("cut %d: of another name", cut)
+		if k.Above(question("other.example.", dnswire.TypeA), 0, start) != nil {
+			t.Errorf("%+v: of another name", cut)
 		}
 	}
-	// NODATA says nothing of what is below.
+	// Another route begins between the two.
 	k := newCache(t, nil)
-	k.Put(question("gone.example.", dnswire.TypeA), reply(t, "gone.example.", 0, fmt.Sprintf(soa, 60, 60)), cache.CutBelow, start)
-	if k.Above(question("a.gone.example.", dnswire.TypeA), start) != nil {
+	k.Put(question("gone.example.", dnswire.TypeA), denial(), cache.Terms{Below: true}, start)
+	route := question("b.gone.example.", dnswire.TypeA).Name
+	if k.Above(question("a.b.gone.example.", dnswire.TypeA), len(route), start) != nil {
+		t.Error("a denial of one route is one of another's names")
+	}
+	// Behind an alias it is the target that is denied.
+	k.Put(question("www.example.", dnswire.TypeA), reply(t, "www.example.", dns.RcodeNameError, "www.example. 60 CNAME gone.example.", fmt.Sprintf(soa, 60, 60)), cache.Terms{Below: true}, start)
+	if k.Get(question("www.example.", dnswire.TypeAAAA), start) != nil || k.Above(question("a.www.example.", dnswire.TypeA), 0, start) != nil {
+		t.Error("a denial behind an alias is one of the alias")
+	}
+	// NODATA says nothing of what is below.
+	k = newCache(t, nil)
+	k.Put(question("gone.example.", dnswire.TypeA), reply(t, "gone.example.", 0, fmt.Sprintf(soa, 60, 60)), cache.Terms{Below: true}, start)
+	if k.Above(question("a.gone.example.", dnswire.TypeA), 0, start) != nil {
 		t.Error("NODATA denies what is below")
 	}
 }
@@ -197,16 +209,41 @@ func TestFail(t *testing.T) {
 			t.Errorf("remembered after %s", pause)
 		}
 	}
-	k.Put(q, reply(t, "www.example.", 0, "www.example. 60 A 192.0.2.1"), cache.CutNothing, now)
+	k.Put(q, reply(t, "www.example.", 0, "www.example. 60 A 192.0.2.1"), cache.Terms{}, now)
 	now = now.Add(time.Minute)
 	k.Fail(q, &cache.Failure{Text: "nobody answers"}, now)
 	e := k.Get(q, now)
 	if shown, stale := ttls(e, now); !stale || !e.Failed(now) || len(shown) != 1 {
 		t.Errorf("after a failure: TTLs %v, stale %v; want the answer from before", shown, stale)
 	}
-	k.Put(q, reply(t, "www.example.", 0, "www.example. 60 A 192.0.2.1"), cache.CutNothing, now)
+	k.Put(q, reply(t, "www.example.", 0, "www.example. 60 A 192.0.2.1"), cache.Terms{}, now)
 	if e := k.Get(q, now); !e.Fresh(now) || e.Failed(now) {
 		t.Error("a failure outlives the next answer")
+	}
+}
+
+// TestNewest: what was said last counts, also when it is not kept, or denies all
+// types.
+func TestNewest(t *testing.T) {
+	k := newCache(t, nil)
+	q := question("www.example.", dnswire.TypeA)
+	old := func() {
+		k.Put(q, reply(t, "www.example.", 0, "www.example. 60 A 192.0.2.1"), cache.Terms{}, start)
+	}
+	now := after(2 * time.Minute)
+	old()
+	k.Put(q, reply(t, "www.example.", dns.RcodeNameError, fmt.Sprintf(soa, 60, 60)), cache.Terms{Below: true}, now)
+	if e := k.Get(q, now); e == nil || !e.Fresh(now) {
+		t.Error("a denial is not found behind a stale address")
+	}
+	e := k.Fail(q, &cache.Failure{Text: "nobody answers"}, now)
+	if r, _, _ := e.Answer(now); r != nil {
+		t.Error("a denied address comes back")
+	}
+	old()
+	k.Put(q, reply(t, "www.example.", 0, "www.example. 0 A 192.0.2.2"), cache.Terms{}, now)
+	if e := k.Get(q, now); e != nil {
+		t.Error("an address stays behind another one that is not kept")
 	}
 }
 
@@ -216,7 +253,7 @@ func TestUse(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
 	put := func() *cache.Entry {
-		return k.Put(q, reply(t, "www.example.", 0, "www.example. 100 A 192.0.2.1"), cache.CutNothing, start)
+		return k.Put(q, reply(t, "www.example.", 0, "www.example. 100 A 192.0.2.1"), cache.Terms{}, start)
 	}
 	popular := put()
 	for range 10 {
@@ -238,7 +275,7 @@ func TestSize(t *testing.T) {
 	const size = 256 << 10
 	k := newCache(t, func(c *cache.Config) { c.Size = size })
 	put := func(name string) {
-		k.Put(question(name, dnswire.TypeA), reply(t, name, 0, name+" 3600 A 192.0.2.1"), cache.CutNothing, start)
+		k.Put(question(name, dnswire.TypeA), reply(t, name, 0, name+" 3600 A 192.0.2.1"), cache.Terms{}, start)
 	}
 	const hot, scan = 100, 2000 // more than there is room for
 	used := func() (kept int) {
@@ -287,7 +324,7 @@ func TestNewRefuses(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
-	k.Put(q, reply(t, "www.example.", 0, "www.example. 3600 A 192.0.2.1"), cache.CutNothing, start)
+	k.Put(q, reply(t, "www.example.", 0, "www.example. 3600 A 192.0.2.1"), cache.Terms{}, start)
 	if n := testing.AllocsPerRun(1000, func() { k.Get(q, start).Use(start) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -301,7 +338,7 @@ func BenchmarkGet(b *testing.B) {
 		name := fmt.Sprintf("host%d.example.", i)
 		q := question(name, dnswire.TypeA)
 		all = append(all, q)
-		k.Put(q, reply(t, name, 0, name+" 3600 A 192.0.2.1"), cache.CutNothing, start)
+		k.Put(q, reply(t, name, 0, name+" 3600 A 192.0.2.1"), cache.Terms{}, start)
 	}
 	i := 0
 	for b.Loop() {

@@ -15,6 +15,8 @@ type Entry struct {
 	Reply *dnswire.Reply
 	// Failure is why there is no newer reply; nil when there is no need for one.
 	Failure *Failure
+	// Guarded says that aliases in the reply must not lead to names of ours.
+	Guarded bool
 
 	stored int64 // the reply, in nanoseconds of Unix time
 	life   time.Duration
@@ -77,9 +79,6 @@ func (e *Entry) Stale(now time.Time) bool {
 func (e *Entry) Failed(now time.Time) bool {
 	return e.Failure != nil && now.UnixNano()-e.failed < int64(e.pause)
 }
-
-// denied tells whether all that is left of the entry says no.
-func (e *Entry) denied(now time.Time) bool { return !e.Stale(now) && !e.Failed(now) }
 
 // Answer is what the entry answers at the given time, if it does: its reply, how
 // that is shown, and whether it is stale.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/net/netutil"
@@ -87,13 +88,7 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no address", http.StatusInternalServerError)
 		return
 	}
-	worker := h.workers.Get().(*tcpWorker)
-	defer h.workers.Put(worker)
-	client := respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS}
-	answer, later := worker.answerer.Respond(query, client, worker.answer[:0])
-	if later != nil {
-		answer = later.Answer(r.Context())
-	}
+	answer := h.answer(r.Context(), query, respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS})
 	if answer == nil { // a response, or shorter than a header
 		http.Error(w, "not a query", http.StatusBadRequest)
 		return
@@ -101,6 +96,18 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", fmt.Sprintf("max-age=%d", maxAge(answer)))
 	_, _ = w.Write(answer) // a client that is gone
+}
+
+// answer answers a query. What it works in is not kept while others are asked.
+func (h *httpsServer) answer(ctx context.Context, query []byte, client respond.Client) []byte {
+	worker := h.workers.Get().(*tcpWorker)
+	answer, later := worker.answerer.Respond(query, client, worker.answer[:0])
+	answer = slices.Clone(answer)
+	h.workers.Put(worker)
+	if later != nil {
+		answer = later.Answer(ctx)
+	}
+	return answer
 }
 
 // readQuery gives the query of a request (RFC 8484, section 4.1), or the status

@@ -3,6 +3,7 @@ package dnsserver_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -179,4 +180,63 @@ func TestLaterShutdown(t *testing.T) {
 			}
 		})
 	}
+}
+
+type laterFunc func(ctx context.Context) []byte
+
+func (f laterFunc) Answer(ctx context.Context) []byte { return f(ctx) }
+
+// blocking answers "block" when it may go ahead, and all else after a while.
+type blocking struct{ began, goAhead chan struct{} }
+
+func (a blocking) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+	if string(packet) == "block" {
+		close(a.began)
+		<-a.goAhead
+		return append(buf, packet...), nil
+	}
+	kept := string(packet)
+	return nil, laterFunc(func(ctx context.Context) []byte {
+		select {
+		case <-time.After(300 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return []byte(kept)
+	})
+}
+
+// TestLaterWhileDraining: a packet that comes while the socket is drained, and whose
+// answer takes time, is answered.
+func TestLaterWhileDraining(t *testing.T) {
+	a := blocking{make(chan struct{}), make(chan struct{})}
+	s, err := dnsserver.Listen(t.Context(), dnsserver.Config{
+		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, MaxConnections: 10, MaxInFlight: 10, Idle: time.Hour,
+		Log: slog.New(slog.DiscardHandler), NewAnswerer: func(int) dnsserver.Answerer { return a },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.KeepOneUDPSocket()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	conn := dialUDP(t, s.Addrs()[0])
+	_, _ = conn.Write([]byte("block"))
+	<-a.began
+	stop()
+	close(a.goAhead)
+	time.Sleep(8 * time.Millisecond) // while the socket is being drained, which takes 20 ms at least
+	_, _ = conn.Write([]byte("later"))
+	got := map[string]bool{}
+	buf := make([]byte, 100)
+	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+	for range 2 {
+		n, err := conn.Read(buf)
+		if err != nil {
+			t.Errorf("got %v, then %v", got, err)
+			break
+		}
+		got[string(buf[:n])] = true
+	}
+	<-ended
 }

@@ -150,7 +150,7 @@ func (t *tcpServer) cut(before func(a, b *tcpConn) bool) {
 		}
 	}
 	t.remove(first)
-	first.conn.Close()
+	first.cut()
 }
 
 func (t *tcpServer) remove(c *tcpConn) {
@@ -217,7 +217,7 @@ func (t *tcpServer) drain(giveUp func()) {
 	})
 	cut := time.AfterFunc(t.drainTime, func() {
 		giveUp()
-		t.each(func(c *tcpConn) { c.conn.Close() })
+		t.each((*tcpConn).cut)
 	})
 	defer cut.Stop()
 	t.wg.Wait()

@@ -20,6 +20,7 @@ import (
 type tcpConn struct {
 	server   *tcpServer
 	conn     conn
+	tcp      *net.TCPConn // below conn
 	in       *bufio.Reader
 	client   respond.Client
 	stopping atomic.Bool
@@ -55,7 +56,7 @@ func newTCPConn(t *tcpServer, tcp *net.TCPConn, transport respond.Transport) *tc
 		conn = tls.Server(tcp, t.secure)
 	}
 	return &tcpConn{
-		server: t, conn: conn, in: bufio.NewReaderSize(conn, readBuffer),
+		server: t, conn: conn, tcp: tcp, in: bufio.NewReaderSize(conn, readBuffer),
 		client: respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: transport},
 		slots:  make(chan struct{}, t.cfg.MaxInFlight),
 	}
@@ -130,7 +131,7 @@ func (c *tcpConn) answerSome(ctx context.Context, most int) (n int, err error) {
 func (c *tcpConn) appendAnswer(ctx context.Context, b []byte, w *tcpWorker, query []byte) []byte {
 	answer, later := w.answerer.Respond(query, c.client, w.answer[:0])
 	if later != nil {
-		c.slots <- struct{}{}
+		b = c.takeSlot(b)
 		c.later.Go(func() {
 			defer func() { <-c.slots }()
 			_ = c.write(appendMessage(nil, later.Answer(ctx))) // a client that is gone
@@ -138,6 +139,22 @@ func (c *tcpConn) appendAnswer(ctx context.Context, b []byte, w *tcpWorker, quer
 	}
 	return appendMessage(b, answer)
 }
+
+// takeSlot takes a place for an answer that takes time. Where it must wait for
+// one, the answers so far are sent first; it gives what is left to send.
+func (c *tcpConn) takeSlot(b []byte) []byte {
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		_ = c.write(b) // a client that is gone is seen by the next read
+		b = b[:0]
+		c.slots <- struct{}{}
+	}
+	return b
+}
+
+// cut closes the connection at once, without a word over TLS, which could wait.
+func (c *tcpConn) cut() { c.tcp.Close() }
 
 // appendMessage appends a message behind its length, when there is one.
 func appendMessage(b, message []byte) []byte {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/respond"
@@ -27,8 +28,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 		return err
 	}
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer p.later.Wait()
-	defer giveUp()
+	defer p.end(giveUp)
 	unread := 0 // errors of reading in a row
 	for {
 		received, err := p.answer(waiting)
@@ -42,9 +42,6 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 		case ctx.Err() != nil && !received:
 			<-woken
 			p.drain(waiting, s.drainTime)
-			// Whoever asks from now on is told that nobody is here, and need
-			// not wait: connections may take longer to end.
-			conn.Close()
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
@@ -65,6 +62,16 @@ type packets struct {
 	conn     *net.UDPConn
 	answerer Answerer
 	later    sync.WaitGroup // answers that take time
+	pending  atomic.Int32   // how many
+}
+
+// end gives up the answers that still take time, and closes the socket: whoever
+// asks from now on is told that nobody is here, and need not wait, while
+// connections may take longer to end.
+func (p *packets) end(giveUp func()) {
+	giveUp()
+	p.later.Wait()
+	p.conn.Close()
 }
 
 func newPackets(conn *net.UDPConn, answerer Answerer) (*packets, error) {
@@ -87,7 +94,9 @@ func (p *packets) answer(ctx context.Context) (received bool, err error) {
 		switch {
 		case later != nil:
 			back := p.wayBack(i)
+			p.pending.Add(1)
 			p.later.Go(func() {
+				defer p.pending.Add(-1)
 				if answer := later.Answer(ctx); answer != nil {
 					_ = back.send(p.conn, answer) // a client that can't be reached
 				}
@@ -102,22 +111,12 @@ func (p *packets) answer(ctx context.Context) (received bool, err error) {
 // drain answers the packets that wait, and then those that take time, for as
 // long as it may take.
 func (p *packets) drain(ctx context.Context, limit time.Duration) {
-	done := make(chan struct{})
-	go func() {
-		p.later.Wait()
-		close(done)
-	}()
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		if err := p.conn.SetReadDeadline(time.Now().Add(quietTime)); err != nil {
 			return
 		}
-		if received, _ := p.answer(ctx); received {
-			continue
-		}
-		select {
-		case <-done:
+		if received, _ := p.answer(ctx); !received && p.pending.Load() == 0 {
 			return
-		default:
 		}
 	}
 }

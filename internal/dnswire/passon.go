@@ -26,27 +26,29 @@ func (a Aging) TTL(ttl uint32) uint32 {
 // AddReply writes the sections of p, a reply to the very question that is being
 // answered, as far as they fit: without the additional section rather than cut
 // off, and where even the answer does not fit, as many whole records as do. It
-// reports whether the answer section is whole. Nothing else may be written
-// before.
-func (r *Response) AddReply(p *Reply, a Aging) (whole bool) {
-	last := Additional
-	for last > Answer && p.sectionEnd(last) > r.limit {
+// tells the last section that is there whole: Answer may be too little for a
+// denial, and 0 is that the answer is cut. It writes nothing to another question,
+// where names would point elsewhere, or behind other records.
+func (r *Response) AddReply(p *Reply, a Aging) (last Section) {
+	head := len(r.buf)
+	if head != p.question {
+		return 0
+	}
+	last = Additional
+	for last > 0 && p.sectionEnd(last) > r.limit {
 		last--
 	}
-	head := len(r.buf)
-	if end := p.sectionEnd(last); end <= r.limit {
-		r.buf = append(r.buf, p.wire[p.question:end]...)
-		whole = true
-	} else {
-		r.buf = append(r.buf, p.wire[p.question:p.lastWhole(r.limit)]...)
+	end := p.sectionEnd(last)
+	if last == 0 {
+		end = p.lastWhole(r.limit)
 	}
-	shift := head - p.question // 0, but for a caller's mistake: names would point elsewhere
+	r.buf = append(r.buf, p.wire[p.question:end]...)
 	n := 0
-	for s := Answer; s <= last; s++ {
+	for s := Answer; s <= max(last, Answer); s++ {
 		for range p.counts[s] {
-			at := int(p.fixed[n]) + shift
+			at := int(p.fixed[n])
 			if at+recordHead > len(r.buf) {
-				return whole
+				return last
 			}
 			ttl := r.buf[at+4 : at+8]
 			binary.BigEndian.PutUint32(ttl, a.TTL(binary.BigEndian.Uint32(ttl)))
@@ -54,7 +56,7 @@ func (r *Response) AddReply(p *Reply, a Aging) (whole bool) {
 			n++
 		}
 	}
-	return whole
+	return last
 }
 
 // lastWhole is where the last of the records ends that are whole before limit.

@@ -372,6 +372,22 @@ func (r *Reply) sectionEnd(s Section) int {
 	return last.end()
 }
 
+// LowerOwners spells the owners of records in lower case, as far as they are
+// spelled out: some servers repeat the letters of the question in them.
+func (r *Reply) LowerOwners() {
+	for rec := range r.Records {
+		for off := rec.start; r.wire[off] != 0 && r.wire[off] < 0xc0; off += 1 + int(r.wire[off]) {
+			label := r.wire[off+1 : off+1+int(r.wire[off])]
+			copy(label, dnsname.AppendLower(nil, label))
+		}
+	}
+}
+
+// SameRecords tells whether r and o have the same records, as they came.
+func (r *Reply) SameRecords(o *Reply) bool {
+	return r.RCode == o.RCode && r.counts == o.counts && bytes.Equal(r.wire[r.question:], o.wire[o.question:])
+}
+
 // Answers tells whether r answers the question that q, a query, asks: in the
 // case of its letters as well, which makes it harder to forge.
 func (r *Reply) Answers(q []byte) (id, question, exactly bool) {

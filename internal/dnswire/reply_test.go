@@ -101,8 +101,8 @@ func TestAddReply(t *testing.T) {
 	want := sections(t, wire)
 	var r dnswire.Response
 	respondTo(t, &r, "www.example.", dnswire.MaxMessage)
-	if !r.AddReply(parseReply(t, wire), dnswire.Aging{}) {
-		t.Error("AddReply cuts off")
+	if last := r.AddReply(parseReply(t, wire), dnswire.Aging{}); last != dnswire.Additional {
+		t.Errorf("AddReply wrote up to section %d", last)
 	}
 	if got := sections(t, r.Finish(0, 0)); !equal(got, want) {
 		t.Errorf("AddReply wrote\n%q\nwant\n%q", got, want)
@@ -130,23 +130,32 @@ func TestAddReplyLimit(t *testing.T) {
 	for limit := full; limit >= 60; limit-- {
 		var r dnswire.Response
 		respondTo(t, &r, "www.example.", limit)
-		whole := r.AddReply(p, dnswire.Aging{Age: 10})
+		last := r.AddReply(p, dnswire.Aging{Age: 10})
 		out := r.Finish(0, 0)
 		got := sections(t, out)
 		if len(out) > limit {
 			t.Fatalf("%d octets, the limit is %d", len(out), limit)
 		}
-		if whole != (len(got[0]) == p.Count(dnswire.Answer)) {
-			t.Errorf("limit %d: whole is %v, with %d answers", limit, whole, len(got[0]))
-		}
-		if limit < full && len(got[2]) > 0 || !whole && len(got[1]) > 0 {
-			t.Errorf("limit %d: sections of %d, %d, %d records", limit, len(got[0]), len(got[1]), len(got[2]))
+		for s := dnswire.Answer; s <= dnswire.Additional; s++ {
+			if n := len(got[s-1]); (s <= last) != (n == p.Count(s)) || s > last && s > dnswire.Answer && n > 0 {
+				t.Errorf("limit %d: up to section %d, but section %d has %d of %d records", limit, last, s, n, p.Count(s))
+			}
 		}
 		for _, rec := range slices.Concat(got[:]...) {
 			if !strings.Contains(rec, "\t50\tIN\t") {
 				t.Fatalf("limit %d: %s, want TTL 50", limit, rec)
 			}
 		}
+	}
+}
+
+// TestAddReplyElsewhere: nothing is written as an answer to another question.
+func TestAddReplyElsewhere(t *testing.T) {
+	var r dnswire.Response
+	respondTo(t, &r, "below.www.example.", dnswire.MaxMessage)
+	before := r.Len()
+	if last := r.AddReply(parseReply(t, replyTo(t, everyType...)), dnswire.Aging{}); last != 0 || r.Len() != before {
+		t.Errorf("%d octets up to section %d", r.Len()-before, last)
 	}
 }
 

@@ -29,15 +29,12 @@ func (f *Forwarder) fly(q cache.Question) (*cache.Entry, time.Time) {
 	if reply.RCode != dnswire.NoError && reply.RCode != dnswire.NXDomain {
 		return f.fail(q, refusal(r, reply))
 	}
-	if r.guards() && pointsInside(reply) {
+	if r.NoPrivate && pointsInside(reply) {
 		return f.fail(q, &cache.Failure{Code: dnswire.EDEBlocked, Text: fmt.Sprintf("route %s: the answer has a private address, which names from there may not have", r)})
 	}
-	cut := cache.CutNothing
-	if reply.Flags&dnswire.FlagAD != 0 || r.TrustDenials {
-		cut = cache.CutBelow
-	}
+	terms := cache.Terms{Below: reply.Flags&dnswire.FlagAD != 0 || r.TrustDenials, Guarded: r.NoPrivate}
 	now := time.Now()
-	return f.cfg.Cache.Put(q, reply, cut, now), now
+	return f.cfg.Cache.Put(q, reply, terms, now), now
 }
 
 // fail remembers a failure, and gives the stale answer in its place when there
@@ -87,67 +84,108 @@ func better(a, b result) result {
 	return a
 }
 
-// race asks one upstream of r after the other until one answers. Another one is
-// asked at once when one fails, and when one takes longer than it usually does.
+// race asks one upstream of r after the other until one answers: see racing.
 func (f *Forwarder) race(r *route, q cache.Question) (*dnswire.Reply, error) {
 	order := r.order()
 	if len(order) == 0 {
 		return nil, errNoUpstream
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.Timeout)
-	defer cancel()
-	results := make(chan result, maxAttempts)
-	attempts, open := 0, 0
-	begin := func() (patience time.Duration) {
-		u := order[attempts%len(order)]
-		round := attempts / len(order)
-		attempts++
-		open++
-		go func() {
-			reply, err := u.ask(ctx, q)
-			results <- result{reply, err}
-		}()
-		return min(u.patience()<<round, maxPatience)
+	timeout := r.Timeout
+	if r.allDown() {
+		timeout = min(timeout, downTimeout)
 	}
-	last := func() *upstream { return order[(attempts-1)%len(order)] }
-	began, wait := time.Now(), begin()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	x := &racing{forwarder: f, order: order, results: make(chan result, maxAttempts)}
+	x.timer = time.NewTimer(x.begin(ctx, q))
+	defer x.timer.Stop()
+	return x.run(ctx, q, timeout)
+}
+
+// downTimeout is for how long a name is asked for while all upstreams are held to
+// be down.
+const downTimeout = time.Second
+
+// racing is one question on its way to several upstreams. Another one is asked at
+// once when one fails. When one takes longer than it usually does, another is
+// asked as well, each of them once so, and two attempts at least, as far as the
+// budget goes. What comes behind that follows a clock that doubles: nobody is
+// flooded who is slow for a reason.
+type racing struct {
+	forwarder *Forwarder
+	order     []*upstream
+	results   chan result
+	timer     *time.Timer
+
+	attempts, open int
+	began          time.Time // the last attempt
+	late           bool      // and it is
+}
+
+// firstWait is after how long a second attempt is made whatever the budget says;
+// each one after it takes twice as long.
+const firstWait = 200 * time.Millisecond
+
+// last is the upstream that was asked last.
+func (x *racing) last() *upstream { return x.order[(x.attempts-1)%len(x.order)] }
+
+// wait is how long after the last attempt another one is made at the latest.
+func (x *racing) wait() time.Duration { return firstWait << (x.attempts - 1) }
+
+// begin makes another attempt, and tells when to look after it.
+func (x *racing) begin(ctx context.Context, q cache.Question) time.Duration {
+	x.attempts++
+	x.open++
+	x.began, x.late = time.Now(), false
+	u := x.last()
+	go func() {
+		reply, err := u.ask(ctx, q)
+		x.results <- result{reply, err}
+	}()
+	return min(u.patience(), x.wait())
+}
+
+func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duration) (*dnswire.Reply, error) {
 	var best result
 	for {
 		select {
-		case res := <-results:
-			open--
-			if res.good() {
+		case res := <-x.results:
+			x.open--
+			switch {
+			case res.good():
 				return res.reply, nil
-			}
-			if res.err != nil && ctx.Err() != nil {
+			case res.err != nil && ctx.Err() != nil:
 				continue // to its end
 			}
 			best = better(best, res)
-			if attempts < len(order) && attempts < maxAttempts {
-				timer.Reset(begin())
-			} else if open == 0 {
+			if x.attempts < len(x.order) && x.attempts < maxAttempts {
+				x.timer.Reset(x.begin(ctx, q))
+			} else if x.open == 0 {
 				return best.reply, best.err
 			}
-		case <-timer.C:
-			last().late()
-			switch {
-			case attempts >= maxAttempts:
-			case f.budget.spend() || time.Since(began) >= hardPatience*time.Duration(attempts):
-				timer.Reset(begin())
-			default:
-				timer.Reset(hardPatience)
-			}
+		case <-x.timer.C:
+			x.tick(ctx, q)
 		case <-ctx.Done():
 			if best.reply != nil {
 				return best.reply, nil
 			}
-			return nil, &silenceError{order, r.Timeout}
+			return nil, &silenceError{x.order, timeout}
 		}
 	}
 }
 
-// hardPatience is after how long another attempt is made whatever the budget
-// says.
-const hardPatience = 400 * time.Millisecond
+// tick makes another attempt, if it is time for that.
+func (x *racing) tick(ctx context.Context, q cache.Question) {
+	if !x.late {
+		x.late = true
+		x.last().late()
+	}
+	left := x.wait() - time.Since(x.began)
+	switch {
+	case x.attempts >= maxAttempts:
+	case left <= 0, x.attempts < max(2, len(x.order)) && x.forwarder.budget.spend():
+		x.timer.Reset(x.begin(ctx, q))
+	default:
+		x.timer.Reset(left)
+	}
+}

@@ -58,7 +58,7 @@ type counts struct {
 
 // New makes a Forwarder and asks nobody.
 func New(cfg Config) (*Forwarder, error) {
-	f := &Forwarder{cfg: cfg, flights: make(map[flightKey]*flight)}
+	f := &Forwarder{cfg: cfg, flights: make(map[flightKey]*flight), budget: budget{tenth: firstBudget}}
 	f.places.init(cfg.MaxInFlight, cfg.MaxPerClient)
 	for _, r := range cfg.Routes {
 		made, err := newRoute(r, cfg.Exchange)
@@ -118,17 +118,23 @@ type Request struct {
 	forwarder *Forwarder
 	client    netip.Addr
 	question  cache.Question
+	known     *cache.Entry // the answer, where no place was left for the question
 }
 
 // Ask takes a place for a question of client; the Request's Wait gives it back.
-// It fails with ErrBusy or ErrClientBusy.
+// With none left, what is stale is the answer; where there is nothing, it fails
+// with ErrBusy or ErrClientBusy.
 func (f *Forwarder) Ask(client netip.Addr, q cache.Question) (*Request, error) {
 	if err := f.places.take(client); err != nil {
 		f.counts.refused.Add(1)
+		now := time.Now()
+		if e := f.cfg.Cache.Get(q, now); e != nil && e.Stale(now) {
+			return &Request{forwarder: f, known: e}, nil
+		}
 		return nil, err
 	}
 	q.Name = slices.Clone(q.Name)
-	return &Request{f, client, q}, nil
+	return &Request{forwarder: f, client: client, question: q}, nil
 }
 
 // prefetch asks for q behind the clients, if there is a place.
@@ -136,47 +142,74 @@ func (f *Forwarder) prefetch(q cache.Question) {
 	if f.places.take(netip.Addr{}) != nil {
 		return
 	}
-	f.counts.prefetched.Add(1)
 	q.Name = slices.Clone(q.Name)
-	go func() {
-		defer f.places.give(netip.Addr{})
-		fl, _ := f.join(q)
-		<-fl.done
-	}()
+	if _, joined := f.join(q, netip.Addr{}); joined {
+		f.places.give(netip.Addr{})
+		return
+	}
+	f.counts.prefetched.Add(1)
 }
 
 // Wait asks, together with all who ask the same meanwhile, and gives what came
 // of it, as it was at the given time. While there is a stale answer it waits for
-// no longer than StaleAfter. It must be called, and once.
+// no longer than StaleAfter, and not at all when all upstreams are down. It must
+// be called, and once.
 func (r *Request) Wait(ctx context.Context) (e *cache.Entry, at time.Time) {
 	f, q, now := r.forwarder, r.question, time.Now()
-	defer f.places.give(r.client)
-	if e := f.cfg.Cache.Above(q, now); e != nil {
-		f.counts.hits.Add(1)
-		return e, now
+	if r.known != nil {
+		f.counts.staleHits.Add(1)
+		return r.known, now
 	}
-	fl, joined := f.join(q)
+	route := f.route(q.Name)
+	if route != nil {
+		if e := f.cfg.Cache.Above(q, len(route.labels), now); e != nil {
+			f.counts.hits.Add(1)
+			f.places.give(r.client)
+			return e, now
+		}
+	}
+	fl, joined := f.join(q, r.client)
 	if joined {
 		f.counts.joined.Add(1)
+		defer f.places.give(r.client)
 	} else {
 		f.counts.misses.Add(1)
 	}
-	var late <-chan time.Time
-	stale := f.cfg.Cache.Get(q, now)
-	if stale != nil && stale.Stale(now) {
-		timer := time.NewTimer(f.cfg.StaleAfter)
-		defer timer.Stop()
-		late = timer.C
+	stale, late := f.staleAfter(route, q, now)
+	if late != nil {
+		defer late.Stop()
+		select {
+		case <-fl.done:
+			return fl.entry, fl.at
+		case <-late.C:
+			f.counts.staleHits.Add(1)
+			return stale, time.Now()
+		case <-ctx.Done():
+			return givenUp, now
+		}
 	}
 	select {
 	case <-fl.done:
 		return fl.entry, fl.at
-	case <-late:
-		f.counts.staleHits.Add(1)
-		return stale, time.Now()
 	case <-ctx.Done():
-		return &cache.Entry{Failure: &cache.Failure{Code: dnswire.EDEOther, Text: "the server is about to stop"}}, now
+		return givenUp, now
 	}
+}
+
+// givenUp is what is known when nobody waits any longer.
+var givenUp = &cache.Entry{Failure: &cache.Failure{Code: dnswire.EDEOther, Text: "the server is about to stop"}}
+
+// staleAfter gives the stale answer to q, if there is one, and a timer for the
+// moment to give it.
+func (f *Forwarder) staleAfter(route *route, q cache.Question, now time.Time) (*cache.Entry, *time.Timer) {
+	e := f.cfg.Cache.Get(q, now)
+	switch {
+	case e == nil || !e.Stale(now):
+		return nil, nil
+	case route != nil && route.allDown():
+		return e, time.NewTimer(0)
+	}
+	return e, time.NewTimer(f.cfg.StaleAfter)
 }
 
 // flightKey is what a flight asks.
@@ -194,8 +227,9 @@ type flight struct {
 	at    time.Time
 }
 
-// join gives the flight for q, which is begun when there is none.
-func (f *Forwarder) join(q cache.Question) (fl *flight, joined bool) {
+// join gives the flight for q, which is begun when there is none, and then has
+// the place of client until it ends: so many places, so many flights.
+func (f *Forwarder) join(q cache.Question, client netip.Addr) (fl *flight, joined bool) {
 	key := flightKey{string(q.Name), q.Type, q.DO, q.CD}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -210,6 +244,7 @@ func (f *Forwarder) join(q cache.Question) (fl *flight, joined bool) {
 		f.mu.Lock()
 		delete(f.flights, key)
 		f.mu.Unlock()
+		f.places.give(client)
 		close(fl.done)
 	}()
 	return fl, false

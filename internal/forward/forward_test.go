@@ -248,30 +248,6 @@ func TestHedge(t *testing.T) {
 	})
 }
 
-// TestDownMeanwhile: an upstream that was held to be down is asked when the one
-// that was not does not answer.
-func TestDownMeanwhile(t *testing.T) {
-	var firstDead, secondDead atomic.Bool
-	some := func(dead *atomic.Bool, addr string) *server {
-		return serve(t, func(q asked) [][]byte {
-			if dead.Load() {
-				return nil
-			}
-			return one(q.reply(dnswire.NoError, 60, addr))
-		})
-	}
-	f := to(t, some(&firstDead, "192.0.2.1"), some(&secondDead, "192.0.2.2"))
-	firstDead.Store(true)
-	for i := range 4 {
-		ask(t, f, fmt.Sprintf("late%d.example.", i))
-	}
-	firstDead.Store(false)
-	secondDead.Store(true)
-	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
-		t.Errorf("answer %q, want that of the first", got)
-	}
-}
-
 // TestLoss: a packet that is lost is sent again long before a client would.
 func TestLoss(t *testing.T) {
 	var n atomic.Int32

@@ -33,13 +33,16 @@ func newHTTPS(u Upstream) *https {
 	transport := &http.Transport{
 		// The address is the configuration's, so that no name is needed to ask.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
+			d := net.Dialer{Timeout: openTime}
 			return d.DialContext(ctx, "tcp", u.Addr.String())
 		},
-		TLSClientConfig:   tlsConfig(u),
-		ForceAttemptHTTP2: true,
-		IdleConnTimeout:   idleTime,
-		MaxConnsPerHost:   maxConns,
+		TLSClientConfig:     tlsConfig(u),
+		TLSHandshakeTimeout: openTime,
+		ForceAttemptHTTP2:   true,
+		IdleConnTimeout:     idleTime,
+		MaxConnsPerHost:     maxConns,
+		// A connection whose other end is gone without a word is not used for long.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: silentTime, PingTimeout: silentTime},
 	}
 	return &https{u, "https://" + host + u.Path, &http.Client{Transport: transport}}
 }

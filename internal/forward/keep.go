@@ -6,112 +6,95 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/resolvconf"
 )
 
-// lookTime is how often a route is looked after.
-const lookTime = 250 * time.Millisecond
-
-// readTime is how often its resolv.conf is looked at, and loopTime how often a
-// loop, once seen, is looked for.
+// lookTime is how often a route is looked after, readTime how often its
+// resolv.conf is read, and loopTime how often an upstream that leads back here is
+// asked whether it still does.
 const (
+	lookTime = 250 * time.Millisecond
 	readTime = time.Second
 	loopTime = 10 * time.Second
 )
 
-// keep reads the resolv.conf when it changes, looks for upstreams that are down
-// and for loops, until ctx is done.
+// keep reads the resolv.conf when it changes, and looks after upstreams that are
+// new, down, or lead back here, until ctx is done.
 func (r *route) keep(ctx context.Context, log *slog.Logger) error {
-	defer func() {
-		for _, u := range *r.upstreams.Load() {
-			u.close()
-		}
-	}()
 	ticker := time.NewTicker(lookTime)
 	defer ticker.Stop()
-	go r.lookForLoop(ctx)
-	probes := make(map[*upstream]*probe)
-	var read, looked time.Time
-	looping := false
+	watched := make(map[*upstream]*watch)
+	var read time.Time
 	for {
+		now := time.Now()
+		if r.ResolvConf != "" && now.Sub(read) >= readTime {
+			read = now
+			r.reread(log)
+		}
+		r.lookAfter(ctx, watched, now, log)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case now := <-ticker.C:
-			if r.ResolvConf != "" && now.Sub(read) >= readTime {
-				read = now
-				if r.reread(log) {
-					looked = now
-					go r.lookForLoop(ctx)
-				}
-			}
-			r.probe(ctx, probes, now, log)
-			if is := r.looping(); is != looping {
-				looping, looked = is, now
-				r.logLoop(log, is)
-			} else if is && now.Sub(looked) >= loopTime {
-				looked = now
-				r.loop.seen.Store(false)
-				go r.lookForLoop(ctx)
-			}
+		case <-ticker.C:
 		}
 	}
 }
 
-// reread reads the resolv.conf and tells whether the upstreams are others now.
-func (r *route) reread(log *slog.Logger) (changed bool) {
-	found, err := r.readResolvConf()
+// reread reads the resolv.conf, and replaces the upstreams when they are others
+// now. A file without any, which may be half written, changes nothing.
+func (r *route) reread(log *slog.Logger) {
+	found, listed, err := r.readResolvConf()
+	if err == nil && listed == 0 {
+		err = fmt.Errorf("%s: no nameserver", r.ResolvConf)
+	}
 	if err != nil {
-		log.Debug("resolv.conf can't be read; upstreams stay", "route", r, "err", err)
-		return false
+		log.Debug("resolv.conf can't be used; upstreams stay", "route", r, "err", err)
+		return
 	}
-	servers := append(append([]Upstream(nil), r.Upstreams...), found...)
+	servers := slices.Concat(r.Upstreams, found)
 	before := *r.upstreams.Load()
-	same := len(before) == len(servers)
-	for i := range before {
-		same = same && before[i].Upstream == servers[i]
-	}
-	if same {
-		return false
+	if slices.EqualFunc(before, servers, func(u *upstream, s Upstream) bool { return u.Upstream == s }) {
+		return
 	}
 	r.set(servers)
 	log.Info("upstreams changed", "route", r, "upstreams", servers)
-	return true
 }
 
 // dnsPort is that of the servers in a resolv.conf.
 const dnsPort = 53
 
-// readResolvConf gives the servers of the file that are not this one.
-func (r *Route) readResolvConf() ([]Upstream, error) {
+// readResolvConf gives the servers of the file that are not this one, and tells
+// how many there are with it.
+func (r *Route) readResolvConf() (found []Upstream, listed int, err error) {
 	file, err := os.Open(r.ResolvConf)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer file.Close()
 	conf, _, err := resolvconf.Parse(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.ResolvConf, err)
+		return nil, 0, fmt.Errorf("%s: %w", r.ResolvConf, err)
 	}
-	var found []Upstream
 	for _, addr := range conf.Nameservers {
 		to := netip.AddrPortFrom(addr, dnsPort)
 		if r.Own == nil || !r.Own(to) {
 			found = append(found, Upstream{Addr: to})
 		}
 	}
-	return found, nil
+	return found, len(conf.Nameservers), nil
 }
 
-// probe is how an upstream that is down is asked whether it still is.
-type probe struct {
-	next   time.Time
-	pause  time.Duration
-	under  atomic.Bool
-	logged bool
+// watch is what is known of an upstream that is looked after.
+type watch struct {
+	next    time.Time
+	pause   time.Duration
+	under   atomic.Bool
+	down    bool // and that was logged
+	looping bool // likewise
 }
 
 // maxPause is how long a server that is down is left alone at most, and logPause
@@ -121,40 +104,62 @@ const (
 	logPause = time.Second
 )
 
-// probe asks upstreams that are down, less often the longer they are.
-func (r *route) probe(ctx context.Context, probes map[*upstream]*probe, now time.Time, log *slog.Logger) {
-	for u := range probes {
-		if !u.down.Load() {
-			if probes[u].logged {
-				log.Info("upstream answers again", "route", r, "upstream", u.Upstream)
+// lookAfter looks after each upstream.
+func (r *route) lookAfter(ctx context.Context, watched map[*upstream]*watch, now time.Time, log *slog.Logger) {
+	all := *r.upstreams.Load()
+	for u := range watched {
+		if !slices.Contains(all, u) {
+			delete(watched, u)
+		}
+	}
+	for _, u := range all {
+		w := watched[u]
+		if w == nil {
+			w = &watch{pause: lookTime}
+			watched[u] = w
+			w.ask(ctx, u) // whether it leads back here
+		}
+		if back := u.loop.leadsBack(); back != w.looping {
+			w.looping, w.next = back, now.Add(loopTime)
+			u.logLoop(log, r, back)
+		}
+		switch {
+		case w.looping:
+			if !now.Before(w.next) {
+				w.next = now.Add(loopTime)
+				w.ask(ctx, u)
 			}
-			delete(probes, u)
+		case u.down.Load():
+			w.probe(ctx, r, u, now, log)
+		case w.down:
+			log.Info("upstream answers again", "route", r, "upstream", u.Upstream)
+			fallthrough
+		default:
+			w.down, w.pause = false, lookTime
 		}
 	}
-	for _, u := range *r.upstreams.Load() {
-		if !u.down.Load() {
-			continue
-		}
-		p := probes[u]
-		if p == nil {
-			p = &probe{pause: lookTime}
-			probes[u] = p
-		}
-		if now.Before(p.next) || p.under.Load() {
-			continue
-		}
-		p.next, p.pause = now.Add(p.pause), min(2*p.pause, maxPause)
-		if p.pause > logPause && !p.logged {
-			p.logged = true
-			log.Warn("upstream is down", "route", r, "upstream", u.Upstream)
-		}
-		p.under.Store(true)
-		go func() {
-			defer p.under.Store(false)
-			ctx, cancel := context.WithTimeout(ctx, maxPatience)
-			defer cancel()
-			// Whatever it answers, it answers; unless the question comes back.
-			_, _ = u.ask(ctx, r.loop.question())
-		}()
+}
+
+// probe asks an upstream that is down, less often the longer it is.
+func (w *watch) probe(ctx context.Context, r *route, u *upstream, now time.Time, log *slog.Logger) {
+	if now.Before(w.next) {
+		return
 	}
+	w.next, w.pause = now.Add(w.pause), min(2*w.pause, maxPause)
+	if w.pause > logPause && !w.down {
+		w.down = true
+		log.Warn("upstream is down", "route", r, "upstream", u.Upstream)
+	}
+	w.ask(ctx, u)
+}
+
+// ask asks u something, unless it is being asked.
+func (w *watch) ask(ctx context.Context, u *upstream) {
+	if !w.under.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer w.under.Store(false)
+		u.look(ctx)
+	}()
 }

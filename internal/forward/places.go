@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Errors of Admit.
+// Errors of Ask.
 var (
 	ErrBusy       = errors.New("too many queries wait for other servers")
 	ErrClientBusy = errors.New("too many queries of this client wait for other servers")

@@ -46,16 +46,14 @@ type route struct {
 	Route
 	labels    []byte // the suffix
 	upstreams atomic.Pointer[[]*upstream]
-	loop      loop
 	exchange  exchange // nil: over the network
 }
 
 func newRoute(r Route, exchange exchange) (*route, error) {
 	made := &route{Route: r, labels: []byte(r.Suffix.WireLabels()), exchange: exchange}
-	made.loop.init(r.Suffix)
 	servers := r.Upstreams
 	if r.ResolvConf != "" {
-		found, err := r.readResolvConf()
+		found, _, err := r.readResolvConf()
 		if err != nil {
 			return nil, fmt.Errorf("route %s: %w", made, err)
 		}
@@ -79,7 +77,7 @@ func (r *route) set(servers []Upstream) {
 		if i >= 0 {
 			now = append(now, before[i])
 		} else {
-			now = append(now, newUpstream(s, r.exchange))
+			now = append(now, newUpstream(s, r.Suffix, r.exchange))
 		}
 	}
 	r.upstreams.Store(&now)
@@ -104,18 +102,26 @@ func (r *route) holds(name []byte) bool {
 // first, to see whether it still is.
 const explore = 32
 
-// order is whom to ask, by the policy, and behind them those that are down: they
-// may be again.
-func (r *route) order() []*upstream {
-	all := *r.upstreams.Load()
-	if len(all) <= 1 {
-		return all
+// allDown tells whether no upstream is held to answer.
+func (r *route) allDown() bool {
+	for _, u := range *r.upstreams.Load() {
+		if !u.down.Load() {
+			return false
+		}
 	}
-	order, down := make([]*upstream, 0, len(all)), []*upstream(nil)
-	for _, u := range all {
-		if u.down.Load() {
+	return true
+}
+
+// order is whom to ask, by the policy, and behind them those that are down: they
+// may be up again. Those that lead back here are left out.
+func (r *route) order() []*upstream {
+	var order, down []*upstream
+	for _, u := range *r.upstreams.Load() {
+		switch {
+		case u.loop.leadsBack():
+		case u.down.Load():
 			down = append(down, u)
-		} else {
+		default:
 			order = append(order, u)
 		}
 	}
@@ -144,9 +150,6 @@ func (r *route) arrange(order []*upstream) {
 	case Sequential:
 	}
 }
-
-// guards tells whether answers are looked at for private addresses.
-func (r *route) guards() bool { return r.NoPrivate }
 
 // pointsInside tells whether an answer has an address that is not public: what
 // RFC 6890 lists, as far as somebody may listen there.

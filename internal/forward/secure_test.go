@@ -281,8 +281,8 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// TestCancel: whoever does not wait any longer gives its place back, and others
-// get their answer.
+// TestCancel: the question of whoever does not wait any longer has its place until
+// it is answered, and others get their answer.
 func TestCancel(t *testing.T) {
 	release := make(chan struct{})
 	s := serve(t, func(q asked) [][]byte {
@@ -299,11 +299,12 @@ func TestCancel(t *testing.T) {
 	if got := said(request.Wait(ctx)); got == "192.0.2.1" {
 		t.Errorf("answer %q", got)
 	}
-	if n := f.Figures().Waiting; n != 0 {
-		t.Errorf("%d places taken", n)
+	if n := f.Figures().Waiting; n != 1 {
+		t.Errorf("%d places taken, want 1", n)
 	}
 	close(release)
 	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
 		t.Errorf("answer %q", got)
 	}
+	await(t, "all places are given back", func() bool { return f.Figures().Waiting == 0 })
 }

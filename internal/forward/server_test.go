@@ -85,16 +85,8 @@ type server struct {
 // are sent back; it is called for several queries at once.
 func serve(t *testing.T, handle func(asked) [][]byte) *server {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().(*net.TCPAddr).AddrPort()
-	u, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{t: t, addr: addr, handle: handle}
+	l, u := listen(t)
+	s := &server{t: t, addr: l.Addr().(*net.TCPAddr).AddrPort(), handle: handle}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.serveUDP(&wg, u) })
 	wg.Go(func() { s.serveTCP(&wg, l) })
@@ -104,6 +96,25 @@ func serve(t *testing.T, handle func(asked) [][]byte) *server {
 		wg.Wait()
 	})
 	return s
+}
+
+// listen finds a port that is free for TCP and UDP.
+func listen(t *testing.T) (net.Listener, *net.UDPConn) {
+	t.Helper()
+	const tries = 10
+	for range tries {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(l.Addr().(*net.TCPAddr).AddrPort()))
+		if err == nil {
+			return l, u
+		}
+		l.Close()
+	}
+	t.Fatal("no port is free for TCP and UDP")
+	return nil, nil
 }
 
 func (s *server) take(q asked) [][]byte {

@@ -59,25 +59,25 @@ var (
 // query was on its way (RFC 7766, section 6.2.4).
 func (s *stream) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
 	for {
-		c, fresh, err := s.conn(ctx)
+		c, used, err := s.conn(ctx)
 		if err != nil {
 			return nil, err
 		}
 		reply, err := c.exchange(ctx, query)
-		if err == nil || fresh || ctx.Err() != nil {
+		if err == nil || !used || ctx.Err() != nil {
 			return reply, err
 		}
 	}
 }
 
-// conn gives a connection that has room for a query, which is fresh when it was
-// opened for it.
-func (s *stream) conn(ctx context.Context) (c *streamConn, fresh bool, err error) {
+// conn gives a connection that has room for a query, and tells whether it was
+// open before.
+func (s *stream) conn(ctx context.Context) (c *streamConn, used bool, err error) {
 	s.mu.Lock()
 	for _, c := range s.conns {
 		if c.take() {
 			s.mu.Unlock()
-			return c, false, nil
+			return c, c.isReady(), nil
 		}
 	}
 	if len(s.conns) >= maxConns {
@@ -88,7 +88,7 @@ func (s *stream) conn(ctx context.Context) (c *streamConn, fresh bool, err error
 	s.conns = append(s.conns, c)
 	s.mu.Unlock()
 	c.open(ctx)
-	return c, true, nil
+	return c, false, nil
 }
 
 // forget takes c out, so that it gets no more queries.
@@ -103,12 +103,14 @@ func (s *stream) forget(c *streamConn) {
 	}
 }
 
+// close lets connections end when they are of no more use.
 func (s *stream) close() {
 	s.mu.Lock()
-	conns := append([]*streamConn(nil), s.conns...)
+	conns := s.conns
+	s.conns = nil
 	s.mu.Unlock()
 	for _, c := range conns {
-		c.end(errClosed)
+		c.retire()
 	}
 }
 
@@ -121,6 +123,8 @@ type streamConn struct {
 	conn    net.Conn
 	err     error // why it is of no more use
 	taken   int   // queries that are under way or about to be
+	retired bool  // it gets no more of them
+	heard   time.Time
 	waiting map[uint16]chan *dnswire.Reply
 
 	write sync.Mutex
@@ -135,6 +139,42 @@ func (c *streamConn) take() bool {
 	}
 	c.taken++
 	return true
+}
+
+// isReady tells whether it is open.
+func (c *streamConn) isReady() bool {
+	select {
+	case <-c.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// retire ends the connection when nobody waits any more.
+func (c *streamConn) retire() {
+	c.of.forget(c)
+	c.mu.Lock()
+	c.retired = true
+	done := c.taken == 0
+	c.mu.Unlock()
+	if done {
+		c.end(errClosed)
+	}
+}
+
+// silentTime is how long a query waits, and nothing else comes, until the
+// connection is held to lead nowhere: the other end may be gone without a word.
+const silentTime = 900 * time.Millisecond
+
+// gaveUp notes that a query, sent at the given time, was given up.
+func (c *streamConn) gaveUp(sent time.Time) {
+	c.mu.Lock()
+	silent := time.Since(sent) >= silentTime && c.heard.Before(sent)
+	c.mu.Unlock()
+	if silent {
+		c.retire()
+	}
 }
 
 // openTime is how long opening a connection may take, whoever waits for it.
@@ -191,6 +231,7 @@ func (c *streamConn) exchange(ctx context.Context, query []byte) (*dnswire.Reply
 		return nil, err
 	}
 	defer c.unregister(id)
+	sent := time.Now()
 	if err := c.send(ctx, id, query); err != nil {
 		c.end(err)
 		return nil, err
@@ -208,6 +249,7 @@ func (c *streamConn) exchange(ctx context.Context, query []byte) (*dnswire.Reply
 		r.ID = binary.BigEndian.Uint16(query)
 		return r, nil
 	case <-ctx.Done():
+		c.gaveUp(sent)
 		return nil, ctx.Err()
 	}
 }
@@ -237,8 +279,12 @@ func (c *streamConn) unregister(id uint16) {
 
 func (c *streamConn) release() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.taken--
+	done := c.retired && c.taken == 0
+	c.mu.Unlock()
+	if done {
+		c.end(errClosed)
+	}
 }
 
 func (c *streamConn) why() error {
@@ -276,6 +322,7 @@ func (c *streamConn) read(conn net.Conn) {
 			return
 		}
 		c.mu.Lock()
+		c.heard = time.Now()
 		waiting := c.waiting[reply.ID]
 		delete(c.waiting, reply.ID)
 		c.mu.Unlock()

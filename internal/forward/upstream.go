@@ -31,6 +31,7 @@ type upstream struct {
 	stream  exchanger
 
 	down      atomic.Bool
+	loop      loop
 	foldsCase until // it does not keep the case of questions
 	noEDNS    until // it does not know EDNS
 	counts    upstreamCounts
@@ -72,8 +73,8 @@ func (h hooked) exchange(ctx context.Context, query []byte) (*dnswire.Reply, err
 
 func (h hooked) close() {}
 
-func newUpstream(u Upstream, by exchange) *upstream {
-	made := &upstream{Upstream: u}
+func newUpstream(u Upstream, suffix dnsname.Name, by exchange) *upstream {
+	made := &upstream{Upstream: u, loop: newLoop(suffix)}
 	if by != nil {
 		made.stream = hooked{by, u}
 		return made
@@ -105,29 +106,64 @@ func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, e
 	reply, err := u.askAsItLikes(ctx, q)
 	switch {
 	case err == nil:
+		reply.LowerOwners()
 		u.counts.replies.Add(1)
-		u.observe(time.Since(began))
+		took := time.Since(began)
+		if reply.RCode != dnswire.NoError && reply.RCode != dnswire.NXDomain {
+			took = max(took, firstPatience) // who fails fast is not fast
+		}
+		u.observe(took)
 	case ctx.Err() == nil:
 		u.counts.failures.Add(1)
-		u.late()
+		if !isOurs(err) {
+			u.late()
+		}
 	}
 	return reply, err
 }
 
-// askAsItLikes asks without what u does not know, which it may tell meanwhile.
-func (u *upstream) askAsItLikes(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
-	for {
-		edns, folds := !u.noEDNS.holds(), u.foldsCase.holds()
-		reply, err := u.askOnce(ctx, u.query(q, edns, folds))
-		switch {
-		case errors.Is(err, errCase) && !folds:
-			u.foldsCase.set(habitTime)
-		case err == nil && edns && !reply.EDNS && (reply.RCode == dnswire.FormErr || reply.RCode == dnswire.NotImp):
-			u.noEDNS.set(habitTime) // RFC 6891, section 7
-		default:
-			return reply, err
+// isOurs tells whether an error says nothing of the upstream: it is a limit of
+// this host.
+func isOurs(err error) bool {
+	for _, limit := range []error{errTooMany, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, limit) {
+			return true
 		}
 	}
+	return false
+}
+
+// askAsItLikes asks without what u does not know, which it may tell meanwhile.
+func (u *upstream) askAsItLikes(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
+	edns := !u.noEDNS.holds()
+	reply, err := u.askInCase(ctx, q, edns)
+	if err != nil || !edns || reply.EDNS || !isBewildered(reply) {
+		return reply, err
+	}
+	// RFC 6891, section 7: it may not know EDNS; then it does better without.
+	again, err := u.askInCase(ctx, q, false)
+	if err != nil {
+		return reply, nil
+	}
+	if !isBewildered(again) {
+		u.noEDNS.set(habitTime)
+	}
+	return again, nil
+}
+
+func isBewildered(reply *dnswire.Reply) bool {
+	return reply.RCode == dnswire.FormErr || reply.RCode == dnswire.NotImp
+}
+
+// askInCase asks in upper and lower case where u keeps that.
+func (u *upstream) askInCase(ctx context.Context, q cache.Question, edns bool) (*dnswire.Reply, error) {
+	folds := u.foldsCase.holds()
+	reply, err := u.askOnce(ctx, u.query(q, edns, folds))
+	if errors.Is(err, errCase) && !folds {
+		u.foldsCase.set(habitTime)
+		return u.askOnce(ctx, u.query(q, edns, true))
+	}
+	return reply, err
 }
 
 // query makes the query for q, with an ID of its own and, where u keeps it, its
@@ -170,42 +206,48 @@ func scatterCase(name []byte) {
 	}
 }
 
-// errCase says that the reply's question has another case than the query's,
-// and comes from the server all the same.
+// errCase says that the reply's question has another case than the query's, and
+// that there is no connection to ask over.
 var errCase = errors.New("the server does not keep the case of names")
 
 // askOnce sends query, over a connection where packets do not do.
 func (u *upstream) askOnce(ctx context.Context, query []byte) (*dnswire.Reply, error) {
-	if u.packets != nil {
-		reply, err := u.packets.exchange(ctx, query)
-		exactly := true
-		if err == nil {
-			_, _, exactly = reply.Answers(query)
-		}
-		switch {
-		case err == nil && exactly && reply.Flags&dnswire.FlagTC == 0:
-			return reply, nil
-		case err != nil && !errors.Is(err, errFlood):
-			return nil, err
-		case err == nil && !exactly:
-			// Forged, or the server does not keep the case: nobody can forge a
-			// connection's.
-			u.counts.forged.Add(1)
-			if _, err := u.overStream(ctx, query); err != nil && ctx.Err() == nil {
-				return nil, errCase
-			}
-		}
+	if u.packets == nil {
+		return u.stream.exchange(ctx, query)
 	}
-	return u.overStream(ctx, query)
-}
-
-func (u *upstream) overStream(ctx context.Context, query []byte) (*dnswire.Reply, error) {
-	reply, err := u.stream.exchange(ctx, query)
-	if err != nil {
+	packet, err := u.packets.exchange(ctx, query)
+	switch {
+	case errors.Is(err, errFlood):
+		return u.stream.exchange(ctx, query)
+	case err != nil:
 		return nil, err
 	}
-	if _, _, exactly := reply.Answers(query); !exactly && u.packets != nil {
+	if _, _, exactly := packet.Answers(query); !exactly {
+		return u.askSafely(ctx, query, packet)
+	}
+	if packet.Flags&dnswire.FlagTC == 0 {
+		return packet, nil
+	}
+	if whole, err := u.stream.exchange(ctx, query); err == nil {
+		return whole, nil
+	}
+	return packet, nil // better than nothing
+}
+
+// askSafely asks over a connection, whose replies nobody can forge, after a packet
+// that may be: its question has another case. Where it is not forged, the server
+// does not keep the case.
+func (u *upstream) askSafely(ctx context.Context, query []byte, packet *dnswire.Reply) (*dnswire.Reply, error) {
+	u.counts.forged.Add(1)
+	reply, err := u.stream.exchange(ctx, query)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
 		return nil, errCase
+	}
+	if _, _, exactly := reply.Answers(query); !exactly || reply.SameRecords(packet) {
+		u.foldsCase.set(habitTime)
 	}
 	return reply, nil
 }

@@ -85,7 +85,7 @@ func (t *Tap) append(frames [][]byte, m *dnstap.Message) [][]byte {
 // Times of the connection to a collector: how long opening it and writing to it
 // may take, when it is tried again, and how long a message may wait to be sent.
 const (
-	tapTimeout = 5 * time.Second
+	tapTimeout = time.Second
 	tapRetry   = time.Second
 	tapFlush   = time.Second
 )

@@ -16,6 +16,7 @@ import (
 var (
 	tooMany       = zone.Note{Code: dnswire.EDEOther, Text: "too many queries wait for other servers"}
 	tooManyYours  = zone.Note{Code: dnswire.EDEProhibited, Text: "too many queries of this client wait for other servers"}
+	intoCluster   = zone.Note{Code: dnswire.EDEBlocked, Text: "the name is an alias of one in the cluster, which names from there may not be"}
 	stale         = zone.Note{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
 	staleNXDomain = zone.Note{Code: dnswire.EDEStaleNXDomain, Text: stale.Text}
 )
@@ -51,31 +52,21 @@ func (w *Worker) solveElsewhere(x *exchange, step int, name []byte, own *zone.An
 		DO:   w.query.EDNS.Flags&dnswire.FlagDO != 0,
 		CD:   w.query.Flags&dnswire.FlagCD != 0,
 	}
-	entry, at := w.gotten(name), x.now
-	if entry.entry != nil {
-		at = entry.at
-	} else {
-		var routed bool
-		if entry.entry, routed = w.cfg.Others.Known(q, x.now); !routed {
-			w.conclude(x, step, own)
-			return nil
+	for _, g := range w.got {
+		if string(g.name) == string(name) {
+			return w.passOn(x, step, name, g.entry, g.at)
 		}
 	}
-	if entry.entry == nil {
+	entry, routed := w.cfg.Others.Known(q, x.now)
+	switch {
+	case !routed:
+		w.conclude(x, step, own)
+		return nil
+	case entry == nil:
 		x.outcome, x.asks = pending, q
 		return nil
 	}
-	return w.passOn(x, step, name, entry.entry, at)
-}
-
-// gotten is what others answered for name to this very query.
-func (w *Worker) gotten(name []byte) got {
-	for _, g := range w.got {
-		if string(g.name) == string(name) {
-			return g
-		}
-	}
-	return got{}
+	return w.passOn(x, step, name, entry, x.now)
 }
 
 // passOn answers with what an entry for name says.
@@ -94,14 +85,26 @@ func (w *Worker) passOn(x *exchange, step int, name []byte, e *cache.Entry, at t
 	case old:
 		x.aged = &stale
 	}
-	x.validated = reply.Flags&dnswire.FlagAD != 0 && (step == 0 || x.validated)
-	if step == 0 && !x.renamed && (!reply.Aliased || w.endsOutside(reply)) {
-		x.outcome = outcomeOf(reply)
-		x.ours = false
-		x.truncated = !w.response.AddReply(reply, as)
+	x.validated = reply.Flags&dnswire.FlagAD != 0 && !old && !x.renamed && (step == 0 || x.validated)
+	if step == 0 && !x.renamed && len(reply.Question()) == len(w.query.Question) && (!reply.Aliased || w.endsOutside(reply)) {
+		x.outcome, x.ours = outcomeOf(reply), false
+		x.truncated = w.isCut(reply, w.response.AddReply(reply, as))
 		return nil
 	}
-	return w.follow(x, name, reply, as)
+	return w.follow(x, name, e, reply, as)
+}
+
+// isCut tells whether a client must ask over TCP for a reply of which the
+// sections up to last are there: without its authority section a denial can't be
+// kept, and what is signed not be checked.
+func (w *Worker) isCut(reply *dnswire.Reply, last dnswire.Section) bool {
+	switch {
+	case last < dnswire.Answer, reply.Flags&dnswire.FlagTC != 0:
+		return true
+	case last >= dnswire.Authority || reply.Count(dnswire.Authority) == 0:
+		return false
+	}
+	return reply.Count(dnswire.Answer) == 0 || w.query.EDNS.Flags&dnswire.FlagDO != 0
 }
 
 func outcomeOf(reply *dnswire.Reply) outcome {
@@ -136,7 +139,7 @@ func (w *Worker) endsOutside(reply *dnswire.Reply) bool {
 // follow writes the records of a reply from name on, along its aliases. It gives
 // the name at which they leave the reply, or enter our zones; nil when they end
 // here.
-func (w *Worker) follow(x *exchange, name []byte, reply *dnswire.Reply, as dnswire.Aging) (next []byte) {
+func (w *Worker) follow(x *exchange, name []byte, e *cache.Entry, reply *dnswire.Reply, as dnswire.Aging) (next []byte) {
 	x.ours = x.zone != nil && !isOpen(x.zone)
 	for first := name; ; {
 		target, whole := w.addOwned(reply, w.names[x.aliases][:0], name, as)
@@ -148,7 +151,7 @@ func (w *Worker) follow(x *exchange, name []byte, reply *dnswire.Reply, as dnswi
 			return name // whose records the upstream did not look for
 		case target == nil:
 			x.outcome = outcomeOf(reply)
-			x.truncated = !w.addDenial(reply, as)
+			x.truncated = !w.addDenial(reply, as) || reply.Flags&dnswire.FlagTC != 0
 			return nil
 		case x.aliases == maxAliases:
 			x.outcome, x.why, x.ours = failed, &noEnd, false
@@ -156,7 +159,13 @@ func (w *Worker) follow(x *exchange, name []byte, reply *dnswire.Reply, as dnswi
 		}
 		name = target
 		x.aliases++
-		if a := w.cfg.Data.Lookup(&w.scratch, name, w.query.Type); !w.isOthers(&a) {
+		a := w.cfg.Data.Lookup(&w.scratch, name, w.query.Type)
+		switch {
+		case w.isOthers(&a):
+		case e.Guarded:
+			x.outcome, x.why, x.ours = failed, &intoCluster, false
+			return nil
+		default:
 			return name
 		}
 	}
@@ -260,7 +269,7 @@ func (w *Worker) ask(x *exchange, packet []byte) *Later {
 
 // refuse ends an exchange for which others can't be asked.
 func (w *Worker) refuse(x *exchange, err error) {
-	x.outcome, x.why = failed, &tooMany
+	x.outcome, x.why, x.ours = failed, &tooMany, false
 	if errors.Is(err, forward.ErrClientBusy) {
 		x.outcome, x.why = refused, &tooManyYours
 	}

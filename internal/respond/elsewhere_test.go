@@ -62,7 +62,9 @@ func answerNow(t testing.TB, w *respond.Worker, packet, buf []byte) []byte {
 
 // TestKnownAllocations: what is in the cache is answered without allocating.
 func TestKnownAllocations(t *testing.T) {
-	f := upstreamThat(t, func(name string) []string { return []string{name + " 300 CNAME edge.example.", "edge.example. 300 A 192.0.2.1"} })
+	f := upstreamThat(t, func(name string) []string {
+		return []string{name + " 300 CNAME edge.example.", "edge.example. 300 A 192.0.2.1"}
+	})
 	w := newWorker(t, respond.Config{Data: exampleDB(t), Others: f})
 	packet := query(t, dnswire.Question{Name: "www.example.", Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
 	buf := make([]byte, 0, dnswire.MaxMessage)

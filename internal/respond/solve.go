@@ -74,7 +74,7 @@ func contains(names [][]byte, name []byte) bool {
 // conclude ends an answer with what the lookup of its last name found. The
 // rcode is that of this last step (RFC 6604, section 3).
 func (w *Worker) conclude(x *exchange, aliases int, a *zone.Answer) {
-	x.why = a.Note
+	x.why, x.validated = a.Note, false
 	switch a.Outcome {
 	case zone.Found:
 		x.outcome, x.ours = answered, x.zone != nil

@@ -44,7 +44,9 @@ func New(cfg Config) (*Rules, error) {
 // CheckLines tells the first mistake in lines of hosts(5).
 func CheckLines(lines []string) error {
 	b := newBuilder()
-	b.readLines("", strings.NewReader(strings.Join(lines, "\n")), b.addHost)
+	if err := b.readLines("", strings.NewReader(strings.Join(lines, "\n")), b.addHost); err != nil {
+		return err
+	}
 	if len(b.problems) > 0 {
 		return b.problems[0]
 	}
@@ -64,29 +66,35 @@ const lookTime = time.Second
 func (r *Rules) Run(ctx context.Context, log *slog.Logger) error {
 	ticker := time.NewTicker(lookTime)
 	defer ticker.Stop()
-	version := r.version()
-	_, problems, _ := r.read() // again, for what New passed over
-	logProblems(log, problems)
-	for {
+	var read, failed []time.Time // the versions that were, and that could not be
+	for first := true; ; first = false {
+		if now := r.version(); first || !slices.Equal(now, read) {
+			t, problems, err := r.read()
+			switch {
+			case err == nil:
+				read = now
+				r.tables.Store(t)
+				logProblems(log, problems)
+				log.Log(ctx, level(first), "rules read", "blocked", len(t.blocked), "hosts", len(t.hosts))
+			case !slices.Equal(now, failed):
+				failed = now
+				log.Error("rules can't be read; those before stay", "err", err)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		now := r.version()
-		if slices.Equal(now, version) {
-			continue
-		}
-		version = now
-		t, problems, err := r.read()
-		if err != nil {
-			log.Error("rules can't be read; those before stay", "err", err)
-			continue
-		}
-		r.tables.Store(t)
-		logProblems(log, problems)
-		log.Info("rules read again", "blocked", len(t.blocked), "hosts", len(t.hosts))
 	}
+}
+
+// level is that of saying that files were read: at the start nobody waits for it.
+func level(first bool) slog.Level {
+	if first {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }
 
 func logProblems(log *slog.Logger, problems []*problem) {
@@ -136,7 +144,9 @@ func (r *Rules) read() (*tables, []*problem, error) {
 	if err := b.readFiles(r.cfg.Block.Files, b.addBlocked); err != nil {
 		return nil, nil, err
 	}
-	b.readLines("", strings.NewReader(strings.Join(r.cfg.Hosts.Lines, "\n")), b.addHost)
+	if err := b.readLines("", strings.NewReader(strings.Join(r.cfg.Hosts.Lines, "\n")), b.addHost); err != nil {
+		return nil, nil, err
+	}
 	if err := b.readFiles(r.cfg.Hosts.Files, b.addHost); err != nil {
 		return nil, nil, err
 	}
@@ -161,15 +171,24 @@ func (b *builder) readFiles(files []string, add func(words []string) error) erro
 		if err != nil {
 			return err
 		}
-		b.readLines(name, file, add)
+		err = b.readLines(name, file, add)
 		file.Close()
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// readLines adds the words of each line that has any.
-func (b *builder) readLines(file string, from io.Reader, add func(words []string) error) {
+// maxLine is how long a line may be, in octets: that of an address that blocks
+// many names.
+const maxLine = 1 << 20
+
+// readLines adds the words of each line that has any. It fails when it can't read
+// to the end: half of a list is worse than the one before.
+func (b *builder) readLines(file string, from io.Reader, add func(words []string) error) error {
 	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxLine)
 	n := 1
 	for ; lines.Scan(); n++ {
 		text, _, _ := strings.Cut(lines.Text(), "#")
@@ -182,8 +201,9 @@ func (b *builder) readLines(file string, from io.Reader, add func(words []string
 		}
 	}
 	if err := lines.Err(); err != nil {
-		b.problems = append(b.problems, &problem{file, n, err})
+		return &problem{file, n, err}
 	}
+	return nil
 }
 
 // addBlocked takes a line of one name or, as hosts files that block names have

@@ -96,6 +96,7 @@ func Parse(path string, data []byte, o Options) (*Translation, error) {
 		return nil, err
 	}
 	t := newTranslator("corefile", path, o)
+	t.Notes = emptyImports(path, data)
 	t.translate(blocks)
 	return t.finish()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"os"
 	"path/filepath"
@@ -64,6 +65,9 @@ func parse(path string, data []byte) (blocks []block, err error) {
 			blocks, err = nil, fmt.Errorf("corefile %s: %w", path, failed)
 		}
 	}()
+	// What it says of imports is a note, see emptyImports.
+	defer log.SetOutput(log.Writer())
+	log.SetOutput(io.Discard)
 	parsed, err := caddyfile.Parse(path, bytes.NewReader(data), nil)
 	if err != nil {
 		return nil, parserError(path, err)
@@ -125,6 +129,30 @@ func linesOfKeys(path string, data []byte) map[string][]int {
 	return lines
 }
 
+// variable is one of the environment, as the parser has them.
+var variable = regexp.MustCompile(`\{\$[^}]+\}|\{%[^%]+%\}`)
+
+// imported are the files that an import in the file at path names; none when it
+// names a snippet.
+func imported(path, pattern string) []string {
+	pattern = variable.ReplaceAllStringFunc(pattern, func(v string) string { return os.Getenv(strings.Trim(v, "{$%}")) })
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(filepath.Dir(path), pattern)
+	}
+	files, _ := filepath.Glob(pattern)
+	return files
+}
+
+// emptyImports notes the patterns of imports that no file matches.
+func emptyImports(path string, data []byte) (notes []Note) {
+	for d := caddyfile.NewDispenser(path, bytes.NewReader(data)); d.Next(); {
+		if d.Val() == "import" && d.NextArg() && strings.ContainsAny(d.Val(), "*?") && len(imported(path, d.Val())) == 0 {
+			notes = append(notes, Note{path, d.Line(), "import", Done, "no file matches " + d.Val()})
+		}
+	}
+	return notes
+}
+
 // maxImports is how deep files may import files when their content is read.
 const maxImports = 16
 
@@ -151,12 +179,7 @@ func appendContent(all *bytes.Buffer, path string, depth int) error {
 		if d.Val() != "import" || !d.NextArg() {
 			continue
 		}
-		pattern := os.Expand(d.Val(), os.Getenv) // {$NAME}, but for its brackets
-		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(filepath.Dir(path), pattern)
-		}
-		files, _ := filepath.Glob(strings.NewReplacer("{", "", "}", "").Replace(pattern)) // a snippet is no file
-		for _, file := range files {
+		for _, file := range imported(path, d.Val()) {
 			if err := appendContent(all, file, depth+1); err != nil {
 				return err
 			}

@@ -59,6 +59,9 @@ func (t *translator) kubernetesOption(o *statement) bool {
 		c.EndpointPodNames = true
 		t.from(o, "endpointPodNames")
 	case "namespaces":
+		if len(o.args) == 0 {
+			t.fail(o, "no Namespace")
+		}
 		for _, ns := range o.args {
 			if !slices.Contains(c.Kubernetes.Namespaces, ns) {
 				c.Kubernetes.Namespaces = append(c.Kubernetes.Namespaces, ns)

@@ -47,7 +47,7 @@ func (t *translator) hostsPlugin(b *block, s *statement) {
 		case o.name == "ttl":
 			t.hostsTTL(o, first)
 		case o.name == "fallthrough":
-			falls = true
+			falls = len(o.args) == 0 || covers(t.zonesOf(b, o, o.args), zones)
 		case hostsVerdicts[o.name].why != "":
 			t.judge(o, hostsVerdicts)
 		default:
@@ -57,6 +57,13 @@ func (t *translator) hostsPlugin(b *block, s *statement) {
 	if !falls {
 		t.note(Missing, s, "other names are looked for elsewhere, as with fallthrough; block denies names")
 	}
+}
+
+// covers tells whether each of some zones is in one of others.
+func covers(others, zones []string) bool {
+	return !slices.ContainsFunc(zones, func(z string) bool {
+		return !slices.ContainsFunc(others, func(o string) bool { return isBelow(z, o) })
+	})
 }
 
 func (t *translator) hostsTTL(o *statement, first bool) {
@@ -113,12 +120,12 @@ func (t *translator) rewrite(b *block, s *statement) {
 	case args[0] != "name":
 		t.note(Missing, s, "only names are rewritten, not %s", args[0])
 	default:
-		t.rewriteName(s, args[1:])
+		t.rewriteName(b, s, args[1:])
 	}
 }
 
 // rewriteName: [exact|suffix|prefix|substring|regex] FROM TO [answers].
-func (t *translator) rewriteName(s *statement, args []string) {
+func (t *translator) rewriteName(b *block, s *statement, args []string) {
 	how := "exact"
 	if slices.Contains([]string{"exact", "suffix", "prefix", "substring", "regex"}, args[0]) {
 		how, args = args[0], args[1:]
@@ -143,6 +150,10 @@ func (t *translator) rewriteName(s *statement, args []string) {
 	to, errTo := dnsname.Parse(strings.TrimPrefix(w.To, "."))
 	if errFrom != nil || errTo != nil {
 		t.note(Missing, s, "%s and %s are not both whole labels", w.From, w.To)
+		return
+	}
+	if !slices.ContainsFunc(b.zones, func(z string) bool { return isBelow(zoneText(from), z) || isBelow(z, zoneText(from)) }) {
+		t.note(Done, s, "the block has no names that this is for")
 		return
 	}
 	if how != "exact" {

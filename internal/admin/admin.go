@@ -19,6 +19,9 @@ import (
 // Config is what a Server is made from.
 type Config struct {
 	Listen netip.AddrPort
+	// ProbesOnly leaves out all but health, readiness and metrics, and puts them
+	// where CoreDNS has them, so that what asks for those there need not change.
+	ProbesOnly bool
 	// Ready says in words what is missing until the server is ready; nothing
 	// when it is.
 	Ready func() []string
@@ -97,8 +100,12 @@ func (s *Server) Close() { s.listener.Close() }
 
 func (s *Server) routes(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	health, ready := "GET /healthz", "GET /readyz"
+	if cfg.ProbesOnly {
+		health, ready = "GET /health", "GET /ready"
+	}
+	mux.HandleFunc(health, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc(ready, func(w http.ResponseWriter, _ *http.Request) {
 		if missing := cfg.Ready(); len(missing) > 0 {
 			http.Error(w, strings.Join(missing, "\n"), http.StatusServiceUnavailable)
 			return
@@ -106,6 +113,9 @@ func (s *Server) routes(cfg *Config) http.Handler {
 		fmt.Fprintln(w, "ok")
 	})
 	mux.Handle("GET /metrics", cfg.Metrics)
+	if cfg.ProbesOnly {
+		return mux
+	}
 	mux.Handle("GET /debug/zone", s.dump("text/dns; charset=utf-8", cfg.Zone))
 	mux.Handle("GET /debug/model", s.dump("application/json", cfg.Model))
 	profile := func(h http.HandlerFunc) http.HandlerFunc {

@@ -43,6 +43,8 @@ func TestRoutes(t *testing.T) {
 	const near, mapped, far = "127.0.0.1:1", "[::ffff:127.0.0.1]:1", "192.0.2.1:1"
 	waits := func(c *Config) { c.Ready = func() []string { return []string{"Pods are not loaded", "stopping"} } }
 	profiles := func(c *Config) { c.PProf = true }
+	probes := func(c *Config) { c.ProbesOnly = true }
+	probesWait := func(c *Config) { probes(c); waits(c) }
 	for claim, test := range map[string]struct {
 		change       func(*Config)
 		client       string
@@ -55,6 +57,12 @@ func TestRoutes(t *testing.T) {
 		"ready":                          {nil, far, "GET", "/readyz", 200, "ok\n"},
 		"not ready, in words":            {waits, far, "GET", "/readyz", 503, "Pods are not loaded\nstopping\n"},
 		"metrics":                        {nil, far, "GET", "/metrics", 200, "metrics"},
+		"alive, as CoreDNS is":           {probes, far, "GET", "/health", 200, "ok\n"},
+		"ready, as CoreDNS is":           {probes, far, "GET", "/ready", 200, "ok\n"},
+		"not ready, as CoreDNS is not":   {probesWait, far, "GET", "/ready", 503, "Pods are not loaded\nstopping\n"},
+		"metrics beside probes":          {probes, far, "GET", "/metrics", 200, "metrics"},
+		"no records beside probes":       {probes, near, "GET", "/debug/zone", 404, ""},
+		"no profiles beside probes":      {probes, near, "GET", "/debug/pprof/cmdline", 404, ""},
 		"the records":                    {nil, far, "GET", "/debug/zone", 200, "zone"},
 		"the objects":                    {nil, far, "GET", "/debug/model", 200, "model"},
 		"a profile, near":                {nil, near, "GET", "/debug/pprof/cmdline", 200, ""},

@@ -30,6 +30,9 @@ var errNegative = errors.New("negative")
 // one line on stderr.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
+	if isCoreDNS(args) {
+		root = newCoreDNS()
+	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -56,7 +59,7 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newZone(), newQuery(), newVersion())
+	root.AddCommand(newServe(), newZone(), newQuery(), newConfig(), newVersion())
 	root.SetHelpCommand(newHelp())
 	addCompletion(root)
 	group(root)
@@ -95,6 +98,12 @@ func (f *sourceFlags) read() (config.Config, error) {
 			return c, err
 		}
 	}
+	f.override(&c)
+	return c, nil
+}
+
+// override puts what the flags say in the place of what c says.
+func (f *sourceFlags) override(c *config.Config) {
 	switch {
 	case f.manifests != "":
 		c.Manifests, c.Kubernetes.Kubeconfig = f.manifests, ""
@@ -104,7 +113,6 @@ func (f *sourceFlags) read() (config.Config, error) {
 	if len(f.zones) > 0 {
 		c.Zones = f.zones
 	}
-	return c, nil
 }
 
 // load reads the cluster once; what is wrong in it is printed on stderr.

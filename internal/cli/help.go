@@ -82,7 +82,7 @@ func arguments(least, most int) cobra.PositionalArgs {
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
-		if !cmd.HasSubCommands() {
+		if cmd.Name() != "completion" {
 			continue
 		}
 		cmd.Short = "Print a script that makes a shell complete commands"

@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/corefile"
 	"portolan.dev/portolan/internal/daemon"
 )
 
@@ -27,7 +30,8 @@ change shows in answers at once. An object that can't be read costs that object,
 and its last good version stays.
 
 The configuration file is read again when it changes, and at SIGHUP; a bad one
-leaves the one before.
+leaves the one before. With --corefile, it is CoreDNS' Corefile: what of it has
+no counterpart is logged; "portolan config from-corefile" tells it beforehand.
 
 With --check, nothing is served: the problems of the manifests are printed, one
 line each, and the status is 1 when there are any.`,
@@ -58,6 +62,14 @@ type serveFlags struct {
 	listen   []string
 	admin    string
 	snapshot string
+	corefile string
+
+	// As CoreDNS is called.
+	port      string // of server blocks that name none
+	logFormat string
+	quiet     bool
+
+	notes []corefile.Note // on the Corefile, when it was last read
 }
 
 func (f *serveFlags) add(cmd *cobra.Command) {
@@ -65,6 +77,9 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.listen, "listen", nil, "serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)")
 	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health, metrics and dumps over HTTP on `ADDR:PORT`, or on none when empty (default 127.0.0.1:9153)")
 	cmd.Flags().StringVar(&f.snapshot, "snapshot", "", "keep the cluster in this `FILE`, and begin with it")
+	cmd.Flags().StringVar(&f.corefile, "corefile", "", "read the settings in this `FILE`, CoreDNS' Corefile; flags override it")
+	cmd.MarkFlagsMutuallyExclusive("config", "corefile")
+	_ = cmd.MarkFlagFilename("corefile")
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("admin", cobra.NoFileCompletions)
 	_ = cmd.MarkFlagFilename("snapshot")
@@ -72,7 +87,7 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 
 // read is the configuration that the flags make.
 func (f *serveFlags) read(cmd *cobra.Command) (config.Config, error) {
-	c, err := f.sourceFlags.read()
+	c, err := f.base()
 	if len(f.listen) > 0 {
 		c.Listen = f.listen
 	}
@@ -85,6 +100,65 @@ func (f *serveFlags) read(cmd *cobra.Command) (config.Config, error) {
 	return c, err
 }
 
+// base is the configuration without the flags that only serve has.
+func (f *serveFlags) base() (config.Config, error) {
+	if f.corefile == "" {
+		return f.sourceFlags.read()
+	}
+	t, err := corefile.Read(f.corefile, corefile.Options{Port: f.port, IPv4Only: !hasIPv6()})
+	if err != nil {
+		return config.Config{}, err
+	}
+	c := t.Config
+	f.notes = t.Notes
+	f.override(&c)
+	if f.logFormat != "" {
+		c.Log.Format = f.logFormat
+	}
+	if f.quiet {
+		c.Log.Level = "warn"
+	}
+	return c, nil
+}
+
+// hasIPv6 tells whether the host can listen on IPv6 addresses.
+func hasIPv6() bool {
+	l, err := net.Listen("tcp6", "[::]:0")
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
+}
+
+// content is the text of the files that the configuration is read from.
+func (f *serveFlags) content() ([]byte, error) {
+	if f.corefile != "" {
+		return corefile.Content(f.corefile)
+	}
+	return os.ReadFile(f.config)
+}
+
+// notices logs notes on a Corefile, each set of them once.
+type notices struct {
+	log    *slog.Logger
+	logged []corefile.Note
+}
+
+func (n *notices) tell(notes []corefile.Note) {
+	if slices.Equal(notes, n.logged) {
+		return
+	}
+	n.logged = notes
+	for _, note := range notes {
+		say := n.log.Warn
+		if note.Kind == corefile.Done {
+			say = n.log.Info
+		}
+		say("corefile: "+note.Text, "file", note.File, "line", note.Line, "directive", note.Directive, "kind", note.Kind.String())
+	}
+}
+
 func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 	d, err := daemon.New(c)
 	if err != nil {
@@ -92,15 +166,27 @@ func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
+	if flags.corefile != "" {
+		signal.Notify(hangup, coreDNSReload...)
+	}
 	defer signal.Stop(hangup)
 	level := new(slog.LevelVar)
+	log := newLogger(c.Log, level, cmd.ErrOrStderr())
+	noted := notices{log: log}
+	noted.tell(flags.notes)
 	return d.Serve(cmd.Context(), daemon.Options{
-		Version:    version(),
-		Log:        newLogger(c.Log, level, cmd.ErrOrStderr()),
-		Level:      level,
-		Reread:     func() (config.Config, error) { return flags.read(cmd) },
-		ConfigFile: flags.config,
-		Reload:     hangup,
+		Version: version(),
+		Log:     log,
+		Level:   level,
+		Reread: func() (config.Config, error) {
+			c, err := flags.read(cmd)
+			if err == nil {
+				noted.tell(flags.notes)
+			}
+			return c, err
+		},
+		Content: flags.content,
+		Reload:  hangup,
 	})
 }
 

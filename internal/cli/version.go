@@ -16,12 +16,14 @@ func newVersion() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "portolan %s, DNS schema %s, %s %s/%s\n",
-				version(), kubezone.SchemaVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) },
 	}
+}
+
+func printVersion(cmd *cobra.Command) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "portolan %s, DNS schema %s, %s %s/%s\n",
+		version(), kubezone.SchemaVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }
 
 // version is the module's, as it was built.

@@ -54,6 +54,7 @@ type Compiled struct {
 	ListenTLS     []netip.AddrPort
 	ListenHTTPS   []netip.AddrPort
 	Admin         netip.AddrPort // not valid when there is none
+	Probes        []netip.AddrPort
 	Zone          kubezone.Config
 	CookieSecrets []respond.CookieSecret
 	Routes        []forward.Route
@@ -284,6 +285,16 @@ func (c *Config) checkKubernetes(*Compiled) error {
 }
 
 func (c *Config) compileAdmin(made *Compiled) error {
+	for i, text := range c.Admin.Probes {
+		addr, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return badItem("admin.probes", i, "%q is not an address and port, such as 0.0.0.0:8080", text)
+		}
+		if addr.Port() != 0 && (text == c.Admin.Listen || slices.Contains(made.Probes, addr)) {
+			return badItem("admin.probes", i, "%q is given twice", text)
+		}
+		made.Probes = append(made.Probes, addr)
+	}
 	if c.Admin.Listen == "" {
 		return nil
 	}

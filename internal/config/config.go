@@ -101,6 +101,9 @@ type Snapshot struct {
 // Admin is the HTTP server for health, metrics and dumps.
 type Admin struct {
 	Listen string `yaml:"listen"` // none when empty
+	// Probes are more addresses and ports, with health, readiness and metrics
+	// alone, on CoreDNS' paths.
+	Probes []string `yaml:"probes"`
 	// PProf gives profiles on addresses that are not loopback, too.
 	PProf bool `yaml:"pprof"`
 	// MaxStaleness is how long the API may be lost until the server says that

@@ -61,10 +61,11 @@ type Options struct {
 	Log     *slog.Logger
 	// Level is Log's, which the configuration may change; nil when it can't.
 	Level *slog.LevelVar
-	// Reread reads the configuration again, as the command line overrides it;
-	// ConfigFile is watched for it. Without, it is never read again.
-	Reread     func() (config.Config, error)
-	ConfigFile string
+	// Reread reads the configuration again, as the command line overrides it,
+	// whenever Content is another one: the text of its files. Without, it is
+	// never read again.
+	Reread  func() (config.Config, error)
+	Content func() ([]byte, error)
 	// Reload asks for that, too.
 	Reload <-chan os.Signal
 }
@@ -92,7 +93,7 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 		server.Close()
 		return err
 	}
-	d.announce(server, admin)
+	d.announce(server, &admin)
 
 	// The server stops first, all else when it has: names stay fresh, and
 	// probes are answered, to the end.
@@ -105,8 +106,8 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	})
 	group.Go(func() error { return d.compile(running) })
 	group.Go(func() error { return source(running) })
-	if admin != nil {
-		group.Go(func() error { return admin.Run(running) })
+	for _, server := range admin.all() {
+		group.Go(func() error { return server.Run(running) })
 	}
 	if d.saver != nil {
 		group.Go(func() error { return d.saver.Run(running) })

@@ -41,35 +41,72 @@ func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
 	return server, withCure(err, "--listen")
 }
 
-// listenAdmin gives the admin server, or nil when there shall be none.
-func (d *Daemon) listenAdmin(ctx context.Context, version string) (*admin.Server, error) {
-	d.metrics = metrics.New(version, d.figures)
-	addr := d.current.Load().settings.Admin
-	if !addr.IsValid() {
-		return nil, nil
+// admins are the admin servers.
+type admins struct {
+	main   *admin.Server // nil when there shall be none
+	probes []*admin.Server
+}
+
+func (a *admins) all() []*admin.Server {
+	if a.main == nil {
+		return a.probes
 	}
-	server, err := admin.Listen(ctx, admin.Config{
-		Listen:  addr,
+	return append([]*admin.Server{a.main}, a.probes...)
+}
+
+// listenAdmin gives the admin servers.
+func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, err error) {
+	d.metrics = metrics.New(version, d.figures)
+	cfg := admin.Config{
 		Ready:   d.unready,
 		Metrics: d.metrics.Handler(d.log),
 		Zone:    d.writeZone,
 		Model:   d.writeModel,
 		PProf:   d.cfg.Admin.PProf,
 		Log:     d.log,
-	})
-	return server, withCure(err, "--admin")
+	}
+	settings := d.current.Load().settings
+	if cfg.Listen = settings.Admin; cfg.Listen.IsValid() {
+		if made.main, err = admin.Listen(ctx, cfg); err != nil {
+			return made, withCure(err, "--admin")
+		}
+	}
+	cfg.ProbesOnly = true
+	for _, cfg.Listen = range settings.Probes {
+		server, err := admin.Listen(ctx, cfg)
+		if err != nil {
+			made.close()
+			return made, withCure(err, "admin.probes")
+		}
+		made.probes = append(made.probes, server)
+	}
+	return made, nil
+}
+
+// close gives the sockets back when Run is never called.
+func (a *admins) close() {
+	for _, server := range a.all() {
+		server.Close()
+	}
 }
 
 // announce logs what is served where.
-func (d *Daemon) announce(server *dnsserver.Server, admin *admin.Server) {
+func (d *Daemon) announce(server *dnsserver.Server, admin *admins) {
 	at := []any{"listen", server.Addrs(), "zones", d.cfg.Zones}
 	for name, addrs := range map[string][]netip.AddrPort{"tls": server.TLSAddrs(), "https": server.HTTPSAddrs()} {
 		if len(addrs) > 0 {
 			at = append(at, name, addrs)
 		}
 	}
-	if admin != nil {
-		at = append(at, "admin", admin.Addr())
+	if admin.main != nil {
+		at = append(at, "admin", admin.main.Addr())
+	}
+	var probes []netip.AddrPort
+	for _, server := range admin.probes {
+		probes = append(probes, server.Addr())
+	}
+	if len(probes) > 0 {
+		at = append(at, "probes", probes)
 	}
 	d.log.Info("serving", at...)
 	if len(d.current.Load().settings.Zone.DNSAddresses) == 0 {

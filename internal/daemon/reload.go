@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"os"
 	"reflect"
 	"time"
 
@@ -22,7 +21,7 @@ func (d *Daemon) reload(ctx context.Context, o Options) error {
 	ticker := time.NewTicker(pollTime)
 	defer ticker.Stop()
 	applied, made := d.cfg, d.current.Load()
-	content, _ := os.ReadFile(o.ConfigFile) // what can't be read has not changed
+	content, _ := o.Content() // what can't be read has not changed
 	// It may have changed since it was read for the start.
 	made, _ = d.reloadOnce(o, &applied, made)
 	for {
@@ -30,9 +29,9 @@ func (d *Daemon) reload(ctx context.Context, o Options) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-o.Reload:
-			content, _ = os.ReadFile(o.ConfigFile)
+			content, _ = o.Content()
 		case <-ticker.C:
-			now, err := os.ReadFile(o.ConfigFile)
+			now, err := o.Content()
 			if err != nil || bytes.Equal(now, content) {
 				continue
 			}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"portolan.dev/portolan/internal/corefile"
+)
+
+func newConfig() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Translate the settings of other servers",
+		Long: `Translate the settings of other servers into a configuration file, with a note
+on all that is not the same.`,
+		Example: "  portolan config from-corefile Corefile > portolan.yaml",
+	}
+	group(cmd)
+	cmd.AddCommand(newFromCorefile(), newFromKubeDNS())
+	return cmd
+}
+
+func newFromCorefile() *cobra.Command {
+	return newTranslate(&cobra.Command{
+		Use:   "from-corefile FILE",
+		Short: "Translate CoreDNS' Corefile",
+		Long: `Translate CoreDNS' Corefile into a configuration file, with the keys that differ
+from the defaults. On standard error is a line for each directive that becomes
+no setting, or is not quite the same: FILE:LINE: DIRECTIVE: what is the matter.
+The status is 1 when something has no counterpart.`,
+		Example: `  kubectl -n kube-system get configmap coredns -o jsonpath='{.data.Corefile}' > Corefile
+  portolan config from-corefile Corefile > portolan.yaml`,
+	}, func(path string) (*corefile.Translation, error) { return corefile.Read(path, corefile.Options{}) })
+}
+
+func newFromKubeDNS() *cobra.Command {
+	return newTranslate(&cobra.Command{
+		Use:   "from-kube-dns FILE",
+		Short: "Translate the ConfigMap of kube-dns",
+		Long: `Translate a manifest of the ConfigMap kube-dns into a configuration file, with
+the keys that differ from the defaults. On standard error is a line for each
+entry that becomes no setting. The status is 1 when something has no counterpart.`,
+		Example: `  kubectl -n kube-system get configmap kube-dns -o yaml > kube-dns.yaml
+  portolan config from-kube-dns kube-dns.yaml > portolan.yaml`,
+	}, corefile.ReadKubeDNS)
+}
+
+// newTranslate makes cmd a command that prints what becomes of a file.
+func newTranslate(cmd *cobra.Command, read func(path string) (*corefile.Translation, error)) *cobra.Command {
+	var format output
+	cmd.Args = arguments(1, 1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := format.check(); err != nil {
+			return err
+		}
+		t, err := read(args[0])
+		if err != nil {
+			return err
+		}
+		return printTranslation(cmd, t, format)
+	}
+	format.add(cmd)
+	return cmd
+}
+
+func printTranslation(cmd *cobra.Command, t *corefile.Translation, format output) error {
+	text, err := t.Text()
+	if err != nil {
+		return err
+	}
+	if format == "json" {
+		made := struct {
+			Config map[string]any  `json:"config"`
+			Notes  []corefile.Note `json:"notes"`
+		}{Config: make(map[string]any), Notes: append([]corefile.Note{}, t.Notes...)}
+		if err := yaml.Unmarshal(text, &made.Config); err != nil {
+			return err
+		}
+		err = printJSON(cmd.OutOrStdout(), made)
+	} else {
+		for _, n := range t.Notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), n)
+		}
+		_, err = cmd.OutOrStdout().Write(text)
+	}
+	if err == nil && !t.Complete() {
+		return errNegative
+	}
+	return err
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/corefile"
+)
+
+// coreDNSFlags are those of CoreDNS, which is called without a command, and with
+// one dash.
+var coreDNSFlags = []string{"conf", "dns.port", "log-format", "p", "pidfile", "plugins", "quiet", "version"}
+
+// isCoreDNS tells whether the program is called as CoreDNS is: a cluster's
+// Deployment has another image, and is otherwise as before.
+func isCoreDNS(args []string) bool {
+	if len(args) == 0 || !strings.HasPrefix(args[0], "-") {
+		return false
+	}
+	name, _, _ := strings.Cut(args[0][1:], "=")
+	return slices.Contains(coreDNSFlags, name)
+}
+
+// newCoreDNS is a command that is called as CoreDNS is.
+func newCoreDNS() *cobra.Command {
+	return &cobra.Command{
+		Use:                "portolan",
+		DisableFlagParsing: true,
+		SilenceErrors:      true,
+		SilenceUsage:       true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			called, err := parseCoreDNS(args)
+			switch {
+			case err != nil:
+				return err
+			case called.version:
+				return printVersion(cmd)
+			case called.plugins:
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Join(corefile.Plugins(), "\n"))
+				return err
+			}
+			return called.serve(cmd)
+		},
+	}
+}
+
+// coreDNSCall is what CoreDNS' flags say.
+type coreDNSCall struct {
+	serveFlags
+	pidFile          string
+	version, plugins bool
+}
+
+func parseCoreDNS(args []string) (*coreDNSCall, error) {
+	var c coreDNSCall
+	logFormat := ""
+	flags := flag.NewFlagSet("portolan", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&c.corefile, "conf", "Corefile", "")
+	flags.StringVar(&c.port, "dns.port", "", "")
+	flags.StringVar(&c.port, "p", "", "")
+	flags.StringVar(&c.pidFile, "pidfile", "", "")
+	flags.StringVar(&logFormat, "log-format", "text", "")
+	flags.BoolVar(&c.quiet, "quiet", false, "")
+	flags.BoolVar(&c.plugins, "plugins", false, "")
+	flags.BoolVar(&c.version, "version", false, "")
+	switch err := flags.Parse(args); {
+	case err != nil:
+		return nil, fmt.Errorf("%w; CoreDNS' flags are -%s", err, strings.Join(coreDNSFlags, ", -"))
+	case flags.NArg() > 0:
+		return nil, fmt.Errorf("unexpected argument %q; behind CoreDNS' flags there is no command", flags.Arg(0))
+	case logFormat != "text" && logFormat != "json":
+		return nil, fmt.Errorf("log format %q is not text or json", logFormat)
+	case c.corefile == "stdin":
+		return nil, errors.New("a Corefile is read from a file, which can be read again, and not from stdin")
+	}
+	c.logFormat = logFormat
+	return &c, nil
+}
+
+// serve is the command serve.
+func (c *coreDNSCall) serve(cmd *cobra.Command) error {
+	cfg, err := c.read(cmd)
+	if err != nil {
+		return err
+	}
+	if c.pidFile != "" {
+		if err := os.WriteFile(c.pidFile, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
+			return fmt.Errorf("pid file: %w", err)
+		}
+		defer os.Remove(c.pidFile)
+	}
+	return serve(cmd, cfg, &c.serveFlags)
+}

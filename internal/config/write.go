@@ -1,0 +1,89 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Text is c as a file: the keys whose values are not the defaults. comments are
+// written behind values, by key, such as forward.maxInFlight, or above items of
+// lists, such as forward.routes[0].
+func (c *Config) Text(comments map[string]string) ([]byte, error) {
+	standard := Default()
+	root, err := differing(reflect.ValueOf(c).Elem(), reflect.ValueOf(&standard).Elem(), "", comments)
+	if err != nil || root == nil {
+		return []byte("# the defaults\n"), err
+	}
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(root); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), enc.Close()
+}
+
+// differing is the value of a key where it is not the standard one, else nil.
+func differing(v, standard reflect.Value, key string, comments map[string]string) (n *yaml.Node, err error) {
+	switch {
+	case v.Kind() == reflect.Struct:
+		return differingFields(v, standard, key, comments)
+	case v.Kind() == reflect.Slice && v.Len() == 0 && standard.Len() == 0:
+		return nil, nil
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
+		return items(v, key, comments)
+	case reflect.DeepEqual(v.Interface(), standard.Interface()):
+		return nil, nil
+	}
+	n = new(yaml.Node)
+	if err := n.Encode(v.Interface()); err != nil {
+		return nil, fmt.Errorf("config: %s: %w", key, err)
+	}
+	if n.Kind == yaml.SequenceNode {
+		n.Style = yaml.FlowStyle
+	}
+	n.LineComment = comments[key]
+	return n, nil
+}
+
+func differingFields(v, standard reflect.Value, key string, comments map[string]string) (*yaml.Node, error) {
+	section := &yaml.Node{Kind: yaml.MappingNode}
+	if key != "" {
+		key += "."
+	}
+	for f, field := range v.Fields() {
+		name := f.Tag.Get("yaml")
+		value, err := differing(field, standard.FieldByIndex(f.Index), key+name, comments)
+		if err != nil {
+			return nil, err
+		}
+		if value != nil {
+			section.Content = append(section.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
+		}
+	}
+	if len(section.Content) == 0 {
+		return nil, nil
+	}
+	return section, nil
+}
+
+// items are those of a list of sections, without what they do not say.
+func items(v reflect.Value, key string, comments map[string]string) (*yaml.Node, error) {
+	list := &yaml.Node{Kind: yaml.SequenceNode}
+	for i := range v.Len() {
+		key := fmt.Sprintf("%s[%d]", key, i)
+		item, err := differing(v.Index(i), reflect.Zero(v.Type().Elem()), key, nil)
+		if err != nil {
+			return nil, err
+		}
+		if item == nil {
+			item = &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		}
+		item.HeadComment = comments[key]
+		list.Content = append(list.Content, item)
+	}
+	return list, nil
+}

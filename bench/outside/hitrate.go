@@ -90,7 +90,7 @@ func (s *answerStore) use(name uint32) (hit bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s.Put(q, reply, cache.CutNothing, s.now)
+	s.Put(q, reply, cache.Terms{}, s.now)
 	return false, nil
 }
 

@@ -15,7 +15,18 @@ import (
 	"testing"
 )
 
-func init() { effects["admin.probes"] = effectOfProbes }
+func init() {
+	effects["admin.probes"] = effectOfProbes
+	effects["admin.coreDNSMetrics"] = func(t *testing.T) {
+		for setting, want := range map[string]bool{"false": false, "true": true} {
+			p := serve(t, "admin: {listen: '"+anyPort+"', coreDNSMetrics: "+setting+"}")
+			_, body := p.admin("/metrics")
+			if got := strings.Contains(body, "\ncoredns_dns_requests_total{"); got != want {
+				t.Errorf("coreDNSMetrics: %s: CoreDNS' names are there: %v", setting, got)
+			}
+		}
+	}
+}
 
 // effectOfProbes: CoreDNS' paths and metrics, and nothing else, are there.
 func effectOfProbes(t *testing.T) {

@@ -104,6 +104,8 @@ type Admin struct {
 	// Probes are more addresses and ports, with health, readiness and metrics
 	// alone, on CoreDNS' paths.
 	Probes []string `yaml:"probes"`
+	// CoreDNSMetrics tells some metrics under CoreDNS' names, too.
+	CoreDNSMetrics bool `yaml:"coreDNSMetrics"`
 	// PProf gives profiles on addresses that are not loopback, too.
 	PProf bool `yaml:"pprof"`
 	// MaxStaleness is how long the API may be lost until the server says that

@@ -85,7 +85,7 @@ cookies: {secrets: []}
 tcp: {maxConnections: 1000, maxInFlight: 64, maxQueries: 0, idle: 10s}
 kubernetes: {kubeconfig: "", namespaces: [], serviceSelector: "", qps: 50, burst: 100, watchList: false, silence: 2m30s}
 snapshot: {file: "", settle: 2s}
-admin: {listen: "127.0.0.1:9153", probes: [], pprof: false, maxStaleness: 0s}
+admin: {listen: "127.0.0.1:9153", probes: [], coreDNSMetrics: false, pprof: false, maxStaleness: 0s}
 lameduck: 0s
 log: {level: info, format: text}
 `,
@@ -314,6 +314,7 @@ var refusals = map[string]struct{ text, want string }{
 	"hardly any silence":        {"kubernetes: {silence: 999ms}", ":1: kubernetes.silence: 999ms is less than 1s"},
 	"settling in the past":      {"snapshot: {settle: -1s}", ":1: snapshot.settle: -1s is less than 0s"},
 	"admin without a port":      {"admin: {listen: 127.0.0.1}", ":1: admin.listen: \"127.0.0.1\" is not an address and port, such as 127.0.0.1:9153"},
+	"metrics that are a word":   {"admin: {coreDNSMetrics: some}", ":1: admin.coreDNSMetrics: \"some\" is not true or false"},
 	"probes without a port":     {"admin:\n  probes:\n  - 0.0.0.0:8080\n  - :8181\n", ":4: admin.probes: \":8181\" is not an address and port, such as 0.0.0.0:8080"},
 	"probes twice":              {"admin: {probes: ['127.0.0.1:8080', '127.0.0.1:8080']}", ":1: admin.probes: \"127.0.0.1:8080\" is given twice"},
 	"probes where all is":       {"admin: {probes: ['127.0.0.1:9153']}", ":1: admin.probes: \"127.0.0.1:9153\" is given twice"},

@@ -81,7 +81,9 @@ func (t *translator) prometheus(_ *block, s *statement) {
 	}
 	if t.first["prometheus"] == nil {
 		t.first["prometheus"] = s
-		t.note(Differs, s, "metrics have names of their own, see docs/from-coredns.md; zones and objects are shown there, too, under /debug")
+		t.Config.Admin.CoreDNSMetrics = true
+		t.from(s, "admin.coreDNSMetrics")
+		t.note(Differs, s, "some metrics have CoreDNS' names, too, see docs/from-coredns.md; zones and objects are shown there, too, under /debug")
 	}
 	for i := range s.options {
 		o := &s.options[i]

@@ -57,6 +57,10 @@ func (a *admins) all() []*admin.Server {
 // listenAdmin gives the admin servers.
 func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, err error) {
 	d.metrics = metrics.New(version, d.figures)
+	settings := d.current.Load().settings
+	if d.cfg.Admin.CoreDNSMetrics {
+		d.metrics.AliasCoreDNS(fmt.Sprintf("dns://:%d", settings.Listen[0].Port()))
+	}
 	cfg := admin.Config{
 		Ready:   d.unready,
 		Metrics: d.metrics.Handler(d.log),
@@ -65,7 +69,6 @@ func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, 
 		PProf:   d.cfg.Admin.PProf,
 		Log:     d.log,
 	}
-	settings := d.current.Load().settings
 	if cfg.Listen = settings.Admin; cfg.Listen.IsValid() {
 		if made.main, err = admin.Listen(ctx, cfg); err != nil {
 			return made, withCure(err, "--admin")

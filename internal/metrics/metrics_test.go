@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/respond"
 )
 
@@ -82,5 +84,45 @@ func TestFewFigures(t *testing.T) {
 	got := scrape(t, New("v1", func() Figures { return Figures{} }))
 	if lines := strings.Count(got, "\n"); lines != 1 || !strings.HasPrefix(got, "portolan_build_info{") {
 		t.Errorf("scrape:\n%s\nwant the build only", got)
+	}
+}
+
+// TestAliasCoreDNS: figures under CoreDNS' names, with its labels.
+func TestAliasCoreDNS(t *testing.T) {
+	m := New("v1", func() Figures {
+		return Figures{
+			DNS: []respond.Counts{{
+				Requests: []respond.Requests{
+					{Transport: "udp", Family: "ipv4", Zone: "cluster.local.", Type: "A", RCode: "NOERROR", Count: 3},
+					{Transport: "udp", Family: "ipv4", Zone: "cluster.local.", Type: "A", RCode: "NXDOMAIN", Count: 4},
+				},
+				Duration: []respond.Histogram{
+					{Transport: "udp", Buckets: map[float64]uint64{0.001: 3}, Count: 3, Sum: 0.5},
+					{Transport: "tcp", Buckets: map[float64]uint64{0.001: 1}, Count: 2, Sum: 0.25},
+				},
+				QuerySize: []respond.Histogram{{Transport: "udp", Buckets: map[float64]uint64{64: 7}, Count: 7, Sum: 350}},
+			}},
+			Forward: &forward.Figures{Hits: 5, StaleHits: 1, Misses: 2, Prefetched: 3, Refused: 4},
+			Cache:   &cache.Stats{Entries: 6},
+		}
+	})
+	m.AliasCoreDNS("dns://:53")
+	w := httptest.NewRecorder()
+	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`coredns_dns_requests_total{family="1",proto="udp",server="dns://:53",type="A",view="",zone="cluster.local."} 7`,
+		`coredns_dns_responses_total{plugin="",rcode="NXDOMAIN",server="dns://:53",view="",zone="cluster.local."} 4`,
+		`coredns_dns_request_duration_seconds_bucket{server="dns://:53",view="",zone=".",le="0.001"} 4`,
+		`coredns_dns_request_duration_seconds_sum{server="dns://:53",view="",zone="."} 0.75`,
+		`coredns_dns_request_size_bytes_count{proto="udp",server="dns://:53",view="",zone="."} 7`,
+		`coredns_cache_entries{server="dns://:53",type="success",view="",zones="."} 6`,
+		`coredns_cache_hits_total{server="dns://:53",type="success",view="",zones="."} 5`,
+		`coredns_cache_requests_total{server="dns://:53",view="",zones="."} 7`,
+		`coredns_cache_served_stale_total{server="dns://:53",view="",zones="."} 1`,
+		`coredns_forward_max_concurrent_rejects_total 4`,
+	} {
+		if !strings.Contains(w.Body.String(), want+"\n") {
+			t.Errorf("scrape has no %s\n%s", want, w.Body)
+		}
 	}
 }

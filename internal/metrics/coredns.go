@@ -1,0 +1,120 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/forward"
+	"portolan.dev/portolan/internal/respond"
+)
+
+// The names and labels that CoreDNS 1.15.0 has for what we count as well (plugins
+// metrics, cache and forward), so that dashboards go on working. What it tells
+// apart and we do not is under one label.
+var (
+	coreRequests     = coreDesc("dns_requests_total", "Queries; portolan_dns_requests_total tells more.", "server", "zone", "view", "proto", "family", "type")
+	coreResponses    = coreDesc("dns_responses_total", "Answers; likewise.", "server", "zone", "view", "rcode", "plugin")
+	coreDuration     = coreDesc("dns_request_duration_seconds", "Time that making an answer took, of all zones.", "server", "zone", "view")
+	coreRequestSize  = coreDesc("dns_request_size_bytes", "Size of queries, of all zones.", "server", "zone", "view", "proto")
+	coreResponseSize = coreDesc("dns_response_size_bytes", "Size of answers, of all zones.", "server", "zone", "view", "proto")
+	coreCacheEntries = coreDesc("cache_entries", "Answers that are kept, denials among them.", "server", "type", "zones", "view")
+	coreCacheHits    = coreDesc("cache_hits_total", "Queries answered from them.", "server", "type", "zones", "view")
+	coreCacheMisses  = coreDesc("cache_misses_total", "Questions that upstreams were asked.", "server", "zones", "view")
+	coreCacheAll     = coreDesc("cache_requests_total", "Hits and misses.", "server", "zones", "view")
+	coreCacheStale   = coreDesc("cache_served_stale_total", "Queries answered past the TTL.", "server", "zones", "view")
+	corePrefetches   = coreDesc("cache_prefetch_total", "Questions asked before the end of a TTL.", "server", "zones", "view")
+	coreRejects      = coreDesc("forward_max_concurrent_rejects_total", "Queries that were not forwarded, since too many waited.")
+)
+
+func coreDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("coredns_"+name, help, labels, nil)
+}
+
+// Values of CoreDNS' labels where there is one for all.
+const (
+	coreView = ""
+	coreZone = "."
+	coreType = "success"
+)
+
+// coreFamilies are CoreDNS' names of the families.
+var coreFamilies = map[string]string{"ipv4": "1", "ipv6": "2"}
+
+// coreCollector tells Figures in CoreDNS' names.
+type coreCollector struct {
+	*Metrics
+	server string
+}
+
+// AliasCoreDNS has some figures told under CoreDNS' names, too; server is what its
+// label of that name says, such as dns://:53.
+func (m *Metrics) AliasCoreDNS(server string) { m.registry.MustRegister(&coreCollector{m, server}) }
+
+// Describe lists what Collect tells.
+func (c *coreCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		coreRequests, coreResponses, coreDuration, coreRequestSize, coreResponseSize, coreCacheEntries, coreCacheHits,
+		coreCacheMisses, coreCacheAll, coreCacheStale, corePrefetches, coreRejects,
+	} {
+		ch <- d
+	}
+}
+
+// Collect tells the figures of the moment.
+func (c *coreCollector) Collect(ch chan<- prometheus.Metric) {
+	f := c.figures()
+	s := sumUp(f.DNS)
+	c.collectRequests(ch, s)
+	if all := total(s.histograms[duration]); all.Count > 0 {
+		ch <- prometheus.MustNewConstHistogram(coreDuration, all.Count, all.Sum, all.Buckets, c.server, coreZone, coreView)
+	}
+	for from, to := range map[*prometheus.Desc]*prometheus.Desc{requestSize: coreRequestSize, responseSize: coreResponseSize} {
+		for proto, h := range s.histograms[from] {
+			ch <- prometheus.MustNewConstHistogram(to, h.Count, h.Sum, h.Buckets, c.server, coreZone, coreView, proto)
+		}
+	}
+	if f.Forward != nil {
+		c.collectForward(ch, f.Forward, f.Cache)
+	}
+}
+
+func (c *coreCollector) collectRequests(ch chan<- prometheus.Metric, s *sums) {
+	type query struct{ zone, proto, family, qtype string }
+	type answer struct{ zone, rcode string }
+	queries, answers := make(map[query]uint64), make(map[answer]uint64)
+	for labels, n := range s.requests {
+		queries[query{labels.Zone, labels.Transport, labels.Family, labels.Type}] += n
+		answers[answer{labels.Zone, labels.RCode}] += n
+	}
+	for q, n := range queries {
+		counter(ch, coreRequests, n, c.server, q.zone, coreView, q.proto, coreFamilies[q.family], q.qtype)
+	}
+	for a, n := range answers {
+		counter(ch, coreResponses, n, c.server, a.zone, coreView, a.rcode, "")
+	}
+}
+
+func (c *coreCollector) collectForward(ch chan<- prometheus.Metric, f *forward.Figures, kept *cache.Stats) {
+	counter(ch, coreCacheHits, f.Hits, c.server, coreType, coreZone, coreView)
+	counter(ch, coreCacheMisses, f.Misses, c.server, coreZone, coreView)
+	counter(ch, coreCacheAll, f.Hits+f.Misses, c.server, coreZone, coreView)
+	counter(ch, coreCacheStale, f.StaleHits, c.server, coreZone, coreView)
+	counter(ch, corePrefetches, f.Prefetched, c.server, coreZone, coreView)
+	counter(ch, coreRejects, f.Refused)
+	if kept != nil {
+		gauge(ch, coreCacheEntries, float64(kept.Entries), c.server, coreType, coreZone, coreView)
+	}
+}
+
+// total adds histograms of equal buckets.
+func total(of map[string]respond.Histogram) (all respond.Histogram) {
+	all.Buckets = make(map[float64]uint64)
+	for _, h := range of {
+		all.Count += h.Count
+		all.Sum += h.Sum
+		for bound, n := range h.Buckets {
+			all.Buckets[bound] += n
+		}
+	}
+	return all
+}

@@ -45,12 +45,12 @@ func delayGC() {
 	}, limit)
 }
 
-// largeHeap is from how many octets that live on collections come half as
-// often, with largeHeapGC for GOGC: each takes its time from answers and from
-// changes, the more the more lives, and with 100,000 Pods that was seen in how
-// long one change of a hundred took to show.
+// largeHeap is from how many octets that live on collections come half as often,
+// with largeHeapGC for GOGC: each takes its time from answers and from changes,
+// the more the more lives. That was seen in how long one change of a hundred took
+// to show, with 100,000 Pods, and with 10,500 Services as well.
 const (
-	largeHeap   = 32 << 20
+	largeHeap   = 8 << 20
 	largeHeapGC = 200
 )
 

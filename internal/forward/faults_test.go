@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -246,6 +247,37 @@ func TestBlip(t *testing.T) {
 	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
 		t.Errorf("%q after %s", got, time.Since(began))
 	}
+}
+
+// TestStall: while all upstreams are silent for some seconds questions wait for
+// them, though they are held to be down.
+func TestStall(t *testing.T) {
+	var away atomic.Bool
+	h := func(q asked) [][]byte {
+		if away.Load() {
+			return nil
+		}
+		return works(q)
+	}
+	route := forward.Route{Timeout: 4 * time.Second}
+	for range 2 {
+		route.Upstreams = append(route.Upstreams, forward.Upstream{Addr: serve(t, h).addr})
+	}
+	f := newForwarder(t, settings(t, route))
+	run(t, f)
+	ask(t, f, "warm.example.")
+	away.Store(true)
+	time.AfterFunc(2500*time.Millisecond, func() { away.Store(false) })
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if got := ask(t, f, fmt.Sprintf("n%d.example.", i)); got != "192.0.2.1" {
+				t.Errorf("query %d: %q", i, got)
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+	}
+	wg.Wait()
 }
 
 // TestNoTCP: where what does not fit can't be had over TCP, what fits is.

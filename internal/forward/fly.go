@@ -10,7 +10,7 @@ import (
 )
 
 // maxAttempts is how often a question is sent at most.
-const maxAttempts = 6
+const maxAttempts = 8
 
 // fly asks for q and keeps what comes of it, at the time it gives.
 func (f *Forwarder) fly(q cache.Question) (*cache.Entry, time.Time) {
@@ -91,7 +91,7 @@ func (f *Forwarder) race(r *route, q cache.Question) (*dnswire.Reply, error) {
 		return nil, errNoUpstream
 	}
 	timeout := r.Timeout
-	if r.allDown() {
+	if r.downFor(time.Now()) >= r.Timeout {
 		timeout = min(timeout, downTimeout)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -102,8 +102,8 @@ func (f *Forwarder) race(r *route, q cache.Question) (*dnswire.Reply, error) {
 	return x.run(ctx, q, timeout)
 }
 
-// downTimeout is for how long a name is asked for while all upstreams are held to
-// be down.
+// downTimeout is for how long a name is asked for when all upstreams have been
+// down for longer than names are asked for else: who waits takes a place.
 const downTimeout = time.Second
 
 // racing is one question on its way to several upstreams. Another one is asked at
@@ -122,15 +122,18 @@ type racing struct {
 	late           bool      // and it is
 }
 
+// earlyAttempts are those that do not wait for the clock.
+const earlyAttempts = 3
+
 // firstWait is after how long a second attempt is made whatever the budget says;
-// each one after it takes twice as long.
+// each one after it takes twice as long, up to maxPatience.
 const firstWait = 200 * time.Millisecond
 
 // last is the upstream that was asked last.
 func (x *racing) last() *upstream { return x.order[(x.attempts-1)%len(x.order)] }
 
 // wait is how long after the last attempt another one is made at the latest.
-func (x *racing) wait() time.Duration { return firstWait << (x.attempts - 1) }
+func (x *racing) wait() time.Duration { return min(firstWait<<(x.attempts-1), maxPatience) }
 
 // begin makes another attempt, and tells when to look after it.
 func (x *racing) begin(ctx context.Context, q cache.Question) time.Duration {
@@ -142,7 +145,7 @@ func (x *racing) begin(ctx context.Context, q cache.Question) time.Duration {
 		reply, err := u.ask(ctx, q)
 		x.results <- result{reply, err}
 	}()
-	return min(u.patience(), x.wait())
+	return min(u.patience()<<(x.attempts-1), x.wait())
 }
 
 func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duration) (*dnswire.Reply, error) {
@@ -183,7 +186,7 @@ func (x *racing) tick(ctx context.Context, q cache.Question) {
 	left := x.wait() - time.Since(x.began)
 	switch {
 	case x.attempts >= maxAttempts:
-	case left <= 0, x.attempts < max(2, len(x.order)) && x.forwarder.budget.spend():
+	case left <= 0, x.attempts < max(earlyAttempts, len(x.order)) && x.forwarder.budget.spend():
 		x.timer.Reset(x.begin(ctx, q))
 	default:
 		x.timer.Reset(left)

@@ -58,7 +58,7 @@ type counts struct {
 
 // New makes a Forwarder and asks nobody.
 func New(cfg Config) (*Forwarder, error) {
-	f := &Forwarder{cfg: cfg, flights: make(map[flightKey]*flight), budget: budget{tenth: firstBudget}}
+	f := &Forwarder{cfg: cfg, flights: make(map[flightKey]*flight), budget: budget{left: firstBudget}}
 	f.places.init(cfg.MaxInFlight, cfg.MaxPerClient)
 	for _, r := range cfg.Routes {
 		made, err := newRoute(r, cfg.Exchange)

@@ -56,14 +56,15 @@ func (p *places) count() int {
 }
 
 // budget bounds the queries that are sent beside those that clients cause: one
-// for each ten of those over time, and so many at once.
+// for each five of those over time, which does for a network that loses a tenth of
+// all packets, and so many at once.
 type budget struct {
-	mu    sync.Mutex
-	tenth int
+	mu   sync.Mutex
+	left int
 }
 
 const (
-	hedgeCost   = 10
+	hedgeCost   = 5
 	maxBudget   = 64 * hedgeCost
 	firstBudget = 16 * hedgeCost
 )
@@ -72,16 +73,16 @@ const (
 func (b *budget) earn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.tenth = min(b.tenth+1, maxBudget)
+	b.left = min(b.left+1, maxBudget)
 }
 
 // spend tells whether one more query may be sent, and counts it.
 func (b *budget) spend() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.tenth < hedgeCost {
+	if b.left < hedgeCost {
 		return false
 	}
-	b.tenth -= hedgeCost
+	b.left -= hedgeCost
 	return true
 }

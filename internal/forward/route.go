@@ -104,12 +104,19 @@ const explore = 32
 
 // allDown tells whether no upstream is held to answer.
 func (r *route) allDown() bool {
-	for _, u := range *r.upstreams.Load() {
-		if !u.down.Load() {
-			return false
-		}
+	return !slices.ContainsFunc(*r.upstreams.Load(), func(u *upstream) bool { return !u.down.Load() })
+}
+
+// downFor is how long no upstream has been held to answer; 0 when one is.
+func (r *route) downFor(now time.Time) time.Duration {
+	if !r.allDown() {
+		return 0
 	}
-	return true
+	var last int64
+	for _, u := range *r.upstreams.Load() {
+		last = max(last, u.downSince.Load())
+	}
+	return now.Sub(time.Unix(0, last))
 }
 
 // order is whom to ask, by the policy, and behind them those that are down: they

@@ -31,6 +31,7 @@ type upstream struct {
 	stream  exchanger
 
 	down      atomic.Bool
+	downSince atomic.Int64 // in nanoseconds of Unix time
 	loop      loop
 	foldsCase until // it does not keep the case of questions
 	noEDNS    until // it does not know EDNS
@@ -301,7 +302,8 @@ func (u *upstream) late() {
 	u.unanswered++
 	down := u.unanswered >= maxUnanswered
 	u.mu.Unlock()
-	if down {
+	if down && !u.down.Load() {
+		u.downSince.Store(time.Now().UnixNano())
 		u.down.Store(true)
 	}
 }

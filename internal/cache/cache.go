@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -89,22 +88,23 @@ func (c *Cache) Stats() Stats {
 // Get finds what is kept of q: an answer, good or stale, or a failure; nil when
 // there is nothing. It allocates nothing.
 func (c *Cache) Get(q Question, now time.Time) *Entry {
-	exact := c.find(q, q.Type)
+	name := c.hash(q)
+	exact := c.find(name, q, q.Type)
 	if exact != nil && exact.Fresh(now) {
 		return exact
 	}
-	if e := c.find(q, anyType); e != nil && e.Fresh(now) {
+	if e := c.find(name, q, anyType); e != nil && e.Fresh(now) {
 		return e
 	}
 	return exact
 }
 
-// find gives the entry with the given key, if it is not past all use.
-func (c *Cache) find(q Question, t dnswire.Type) *Entry {
+// find gives the entry of q and the given type; name is q's hash.
+func (c *Cache) find(name uint64, q Question, t dnswire.Type) *Entry {
 	if c.entries == nil {
 		return nil
 	}
-	e, ok := c.entries.GetIfPresent(c.key(q, t))
+	e, ok := c.entries.GetIfPresent(q.key(name, t))
 	if !ok || !e.isOf(q, t) {
 		return nil
 	}
@@ -121,21 +121,26 @@ func (c *Cache) Above(q Question, least int, now time.Time) *Entry {
 			break
 		}
 		above := Question{name, q.Type, q.DO, q.CD}
-		if e := c.find(above, anyType); e != nil && e.Fresh(now) {
+		if e := c.find(c.hash(above), above, anyType); e != nil && e.Fresh(now) {
 			return e
 		}
 	}
 	return nil
 }
 
-// key is a hash: entries tell themselves what they are of, so that two of one
-// key only take each other's place.
-func (c *Cache) key(q Question, t dnswire.Type) uint64 {
-	var h maphash.Hash
-	h.SetSeed(c.seed)
-	_, _ = h.Write(q.Name) // never fails
-	_, _ = h.Write([]byte{byte(t >> 8), byte(t), q.bits()})
-	return h.Sum64()
+// hash is that of q's name; 0 when nothing is kept.
+func (c *Cache) hash(q Question) uint64 {
+	if c.entries == nil {
+		return 0
+	}
+	return maphash.Bytes(c.seed, q.Name)
+}
+
+// key is a hash as well, of all that an entry is of: entries tell themselves what
+// that is, so that two of one key only take each other's place.
+func (q Question) key(name uint64, t dnswire.Type) uint64 {
+	const odd = 0x9e3779b97f4a7c15 // 2 to the 64th, divided by the golden ratio
+	return name ^ (uint64(t)<<8|uint64(q.bits())+1)*odd
 }
 
 // bits are the flags.
@@ -213,7 +218,7 @@ const (
 // before.
 func (c *Cache) Fail(q Question, why *Failure, now time.Time) *Entry {
 	e := &Entry{question: keep(q, q.Type), pause: minFailure}
-	if before := c.find(q, q.Type); before != nil {
+	if before := c.find(c.hash(q), q, q.Type); before != nil {
 		e.Reply, e.stored, e.life, e.stale = before.Reply, before.stored, before.life, before.stale
 		if before.Failure != nil {
 			e.pause = min(2*before.pause, maxFailure)
@@ -227,20 +232,21 @@ func (c *Cache) Fail(q Question, why *Failure, now time.Time) *Entry {
 // forget forgets what is known of q.
 func (c *Cache) forget(q Question) {
 	if c.entries != nil {
-		c.entries.Invalidate(c.key(q, q.Type))
-		c.entries.Invalidate(c.key(q, anyType))
+		name := c.hash(q)
+		c.entries.Invalidate(q.key(name, q.Type))
+		c.entries.Invalidate(q.key(name, anyType))
 	}
 }
 
 func (c *Cache) set(q Question, t dnswire.Type, e *Entry) {
 	if c.entries != nil {
-		c.entries.Set(c.key(q, t), e)
+		c.entries.Set(q.key(c.hash(q), t), e)
 	}
 }
 
 // keep copies what an Entry is of.
 func keep(q Question, t dnswire.Type) question {
-	return question{strings.Clone(string(q.Name)), t, q.bits()}
+	return question{string(q.Name), t, q.bits()}
 }
 
 // weightLimit is what the library can weigh.

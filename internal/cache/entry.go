@@ -8,7 +8,7 @@ import (
 )
 
 // Entry is what is kept of a question: a reply, a failure, or both, when there
-// is no newer reply. It is immutable but for Popular's count.
+// is no newer reply. It is immutable but for what Use notes.
 type Entry struct {
 	question
 	// Reply is nil when there was never one.

@@ -94,9 +94,14 @@ func (t *translator) plugin(b *block, s *statement) {
 	}
 }
 
+// at is a block's line as a statement, for what is said of the whole block.
+func (t *translator) at(b *block) *statement {
+	return &statement{file: t.path, line: b.line, name: strings.Join(b.keys, " ")}
+}
+
 // enter reads what a block is about.
 func (t *translator) enter(b *block) {
-	at := &statement{file: t.path, line: b.line, name: strings.Join(b.keys, " ")}
+	at := t.at(b)
 	for _, key := range b.keys {
 		sites, err := parseSite(key, cmp.Or(t.options.Port, "53"))
 		if err != nil {
@@ -205,17 +210,14 @@ func (t *translator) hosts(b *block) (hosts []netip.Addr) {
 
 // checkBlocks notes what is not the same because there is one set of settings.
 func (t *translator) checkBlocks(blocks []block) {
-	at := func(b *block) *statement {
-		return &statement{file: t.path, line: b.line, name: strings.Join(b.keys, " ")}
-	}
 	for _, s := range t.served {
 		if !sameZones(s.zones, t.served[0].zones) {
-			t.note(Missing, at(&blocks[0]), "all names are answered on all addresses, so also those of other blocks on %s", s.addr)
+			t.note(Missing, t.at(&blocks[0]), "all names are answered on all addresses, so also those of other blocks on %s", s.addr)
 			break
 		}
 	}
 	if t.cluster == nil {
-		t.note(Missing, at(&blocks[0]), "no plugin kubernetes: the names of %s are answered here all the same, from a cluster that must be read", t.Config.Zones[0])
+		t.note(Missing, t.at(&blocks[0]), "no plugin kubernetes: the names of %s are answered here all the same, from a cluster that must be read", t.Config.Zones[0])
 	}
 }
 

@@ -210,15 +210,22 @@ func (n Name) Label() string {
 func (n Name) IsRoot() bool { return n.labels == "" }
 
 // IsSubdomainOf tells whether n is zone or below it.
-func (n Name) IsSubdomainOf(zone Name) bool {
-	if len(n.labels) < len(zone.labels) {
+func (n Name) IsSubdomainOf(zone Name) bool { return endsWith(n.labels, zone.labels) }
+
+// Holds tells whether the name with the given labels, in lower-case wire form
+// without the root's closing zero octet, is n or below it. It allocates nothing.
+func (n Name) Holds(labels []byte) bool { return endsWith(labels, n.labels) }
+
+// endsWith tells whether labels end with those of zone, as whole labels.
+func endsWith[T string | []byte](labels T, zone string) bool {
+	if len(labels) < len(zone) {
 		return false
 	}
 	off := 0
-	for len(n.labels)-off > len(zone.labels) {
-		off += 1 + int(n.labels[off])
+	for len(labels)-off > len(zone) {
+		off += 1 + int(labels[off])
 	}
-	return n.labels[off:] == zone.labels
+	return string(labels[off:]) == zone
 }
 
 // Labels counts n's labels; the root has none.

@@ -108,9 +108,10 @@ const downTimeout = time.Second
 
 // racing is one question on its way to several upstreams. Another one is asked at
 // once when one fails. When one takes longer than it usually does, another is
-// asked as well, each of them once so, and two attempts at least, as far as the
-// budget goes. What comes behind that follows a clock that doubles: nobody is
-// flooded who is slow for a reason.
+// asked as well: each of them once so, and earlyAttempts at least, as far as the
+// budget goes. What comes behind that follows a clock that doubles up to a second:
+// nobody is flooded who is slow for a reason, and some attempts are left for when
+// it is over.
 type racing struct {
 	forwarder *Forwarder
 	order     []*upstream

@@ -84,7 +84,7 @@ func (f *Forwarder) Run(ctx context.Context, log *slog.Logger) error {
 // route is that of a name; nil when there is none.
 func (f *Forwarder) route(name []byte) *route {
 	for _, r := range f.routes {
-		if r.holds(name) {
+		if r.Suffix.Holds(name) {
 			return r
 		}
 	}
@@ -162,7 +162,7 @@ func (r *Request) Wait(ctx context.Context) (e *cache.Entry, at time.Time) {
 	}
 	route := f.route(q.Name)
 	if route != nil {
-		if e := f.cfg.Cache.Above(q, len(route.labels), now); e != nil {
+		if e := f.cfg.Cache.Above(q, len(route.Suffix.WireLabels()), now); e != nil {
 			f.counts.hits.Add(1)
 			f.places.give(r.client)
 			return e, now
@@ -176,21 +176,12 @@ func (r *Request) Wait(ctx context.Context) (e *cache.Entry, at time.Time) {
 		f.counts.misses.Add(1)
 	}
 	stale, late := f.staleAfter(route, q, now)
-	if late != nil {
-		defer late.Stop()
-		select {
-		case <-fl.done:
-			return fl.entry, fl.at
-		case <-late.C:
-			f.counts.staleHits.Add(1)
-			return stale, time.Now()
-		case <-ctx.Done():
-			return givenUp, now
-		}
-	}
 	select {
 	case <-fl.done:
 		return fl.entry, fl.at
+	case <-late:
+		f.counts.staleHits.Add(1)
+		return stale, time.Now()
 	case <-ctx.Done():
 		return givenUp, now
 	}
@@ -199,17 +190,17 @@ func (r *Request) Wait(ctx context.Context) (e *cache.Entry, at time.Time) {
 // givenUp is what is known when nobody waits any longer.
 var givenUp = &cache.Entry{Failure: &cache.Failure{Code: dnswire.EDEOther, Text: "the server is about to stop"}}
 
-// staleAfter gives the stale answer to q, if there is one, and a timer for the
-// moment to give it.
-func (f *Forwarder) staleAfter(route *route, q cache.Question, now time.Time) (*cache.Entry, *time.Timer) {
+// staleAfter gives the stale answer to q, if there is one, and tells when it is
+// to be given; nil is never.
+func (f *Forwarder) staleAfter(route *route, q cache.Question, now time.Time) (*cache.Entry, <-chan time.Time) {
 	e := f.cfg.Cache.Get(q, now)
 	switch {
 	case e == nil || !e.Stale(now):
 		return nil, nil
 	case route != nil && route.allDown():
-		return e, time.NewTimer(0)
+		return e, time.After(0)
 	}
-	return e, time.NewTimer(f.cfg.StaleAfter)
+	return e, time.After(f.cfg.StaleAfter)
 }
 
 // flightKey is what a flight asks.

@@ -44,13 +44,12 @@ type Route struct {
 // route is a Route, and what is known of it.
 type route struct {
 	Route
-	labels    []byte // the suffix
 	upstreams atomic.Pointer[[]*upstream]
 	exchange  exchange // nil: over the network
 }
 
 func newRoute(r Route, exchange exchange) (*route, error) {
-	made := &route{Route: r, labels: []byte(r.Suffix.WireLabels()), exchange: exchange}
+	made := &route{Route: r, exchange: exchange}
 	servers := r.Upstreams
 	if r.ResolvConf != "" {
 		found, _, err := r.readResolvConf()
@@ -86,16 +85,6 @@ func (r *route) set(servers []Upstream) {
 			u.close()
 		}
 	}
-}
-
-// holds tells whether the name is the suffix or below it.
-func (r *route) holds(name []byte) bool {
-	for off := 0; len(name)-off >= len(r.labels); off += 1 + int(name[off]) {
-		if len(name)-off == len(r.labels) {
-			return string(name[off:]) == string(r.labels)
-		}
-	}
-	return false
 }
 
 // explore is one of how many questions goes to another upstream than the fastest

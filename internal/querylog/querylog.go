@@ -99,21 +99,10 @@ func (l *Log) isLogged(o *respond.Observation) bool {
 	if len(c.Clients) > 0 && !slices.ContainsFunc(c.Clients, func(p netip.Prefix) bool { return p.Contains(o.Client.Addr) }) {
 		return false
 	}
-	if len(c.Names) > 0 && !slices.ContainsFunc(c.Names, func(n dnsname.Name) bool { return isBelow(o.QName, n) }) {
+	if len(c.Names) > 0 && !slices.ContainsFunc(c.Names, func(n dnsname.Name) bool { return n.Holds(o.QName) }) {
 		return false
 	}
 	return l.seen.Add(1)%uint64(c.OneIn) == 0
-}
-
-// isBelow tells whether the name in wire form is zone or below it.
-func isBelow(name []byte, zone dnsname.Name) bool {
-	labels := zone.WireLabels()
-	for off := 0; len(name)-off >= len(labels); off += 1 + int(name[off]) {
-		if len(name)-off == len(labels) {
-			return string(name[off:]) == labels
-		}
-	}
-	return false
 }
 
 // Run tells what is observed, until ctx is done.

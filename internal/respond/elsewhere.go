@@ -49,7 +49,7 @@ func (w *Worker) solveElsewhere(x *exchange, step int, name []byte, own *zone.An
 	q := cache.Question{
 		Name: name,
 		Type: w.query.Type,
-		DO:   w.query.EDNS.Flags&dnswire.FlagDO != 0,
+		DO:   w.wantsSigned(),
 		CD:   w.query.Flags&dnswire.FlagCD != 0,
 	}
 	for _, g := range w.got {
@@ -94,6 +94,9 @@ func (w *Worker) passOn(x *exchange, step int, name []byte, e *cache.Entry, at t
 	return w.follow(x, name, e, reply, as)
 }
 
+// wantsSigned tells whether the client checks signatures (RFC 3225).
+func (w *Worker) wantsSigned() bool { return w.query.EDNS.Flags&dnswire.FlagDO != 0 }
+
 // isCut tells whether a client must ask over TCP for a reply of which the
 // sections up to last are there: without its authority section a denial can't be
 // kept, and what is signed not be checked.
@@ -104,7 +107,7 @@ func (w *Worker) isCut(reply *dnswire.Reply, last dnswire.Section) bool {
 	case last >= dnswire.Authority || reply.Count(dnswire.Authority) == 0:
 		return false
 	}
-	return reply.Count(dnswire.Answer) == 0 || w.query.EDNS.Flags&dnswire.FlagDO != 0
+	return reply.Count(dnswire.Answer) == 0 || w.wantsSigned()
 }
 
 func outcomeOf(reply *dnswire.Reply) outcome {
@@ -181,7 +184,7 @@ func (w *Worker) addOwned(reply *dnswire.Reply, room, name []byte, as dnswire.Ag
 			continue
 		}
 		t := rec.Type()
-		if t == dnswire.TypeRRSIG && w.query.EDNS.Flags&dnswire.FlagDO != 0 {
+		if t == dnswire.TypeRRSIG && w.wantsSigned() {
 			t = rec.Covers()
 		}
 		if t != w.query.Type && w.query.Type != dnswire.TypeANY && t != dnswire.TypeCNAME {
@@ -216,9 +219,8 @@ func (w *Worker) ends(reply *dnswire.Reply, name []byte) bool {
 // addDenial writes what denies, in a reply that does: the SOA record and, for
 // those who check, the rest of the authority section.
 func (w *Worker) addDenial(reply *dnswire.Reply, as dnswire.Aging) (whole bool) {
-	checks := w.query.EDNS.Flags&dnswire.FlagDO != 0
 	for rec := range reply.Records {
-		if rec.Section != dnswire.Authority || rec.Type() != dnswire.TypeSOA && !checks {
+		if rec.Section != dnswire.Authority || rec.Type() != dnswire.TypeSOA && !w.wantsSigned() {
 			continue
 		}
 		if !w.response.AddForeign(dnswire.Authority, rec, as) {

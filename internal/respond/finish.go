@@ -65,7 +65,7 @@ func (w *Worker) finish(x *exchange) []byte {
 	if w.cfg.Others != nil {
 		flags |= dnswire.FlagRA
 	}
-	if x.validated && (x.outcome == answered || x.outcome == denied) && (w.query.Flags&dnswire.FlagAD != 0 || w.query.EDNS.Flags&dnswire.FlagDO != 0) {
+	if x.validated && (x.outcome == answered || x.outcome == denied) && (w.query.Flags&dnswire.FlagAD != 0 || w.wantsSigned()) {
 		flags |= dnswire.FlagAD // RFC 6840, section 5.8
 	}
 	return w.response.Finish(flags, rcode)

@@ -33,10 +33,12 @@ func New(cfg Config) (*Rules, error) {
 	if err := CheckLines(cfg.Hosts.Lines); err != nil {
 		return nil, err
 	}
-	t, _, err := r.read()
+	r.version = r.versions()
+	t, problems, err := r.read()
 	if err != nil {
 		return nil, err
 	}
+	r.problems = problems
 	r.tables.Store(t)
 	return r, nil
 }
@@ -66,35 +68,30 @@ const lookTime = time.Second
 func (r *Rules) Run(ctx context.Context, log *slog.Logger) error {
 	ticker := time.NewTicker(lookTime)
 	defer ticker.Stop()
-	var read, failed []time.Time // the versions that were, and that could not be
-	for first := true; ; first = false {
-		if now := r.version(); first || !slices.Equal(now, read) {
-			t, problems, err := r.read()
-			switch {
-			case err == nil:
-				read = now
-				r.tables.Store(t)
-				logProblems(log, problems)
-				log.Log(ctx, level(first), "rules read", "blocked", len(t.blocked), "hosts", len(t.hosts))
-			case !slices.Equal(now, failed):
-				failed = now
-				log.Error("rules can't be read; those before stay", "err", err)
-			}
-		}
+	logProblems(log, r.problems)
+	var failed []time.Time // the versions that could not be read
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
 		}
+		now := r.versions()
+		if slices.Equal(now, r.version) {
+			continue
+		}
+		t, problems, err := r.read()
+		switch {
+		case err == nil:
+			r.version, r.problems = now, problems
+			r.tables.Store(t)
+			logProblems(log, problems)
+			log.Info("rules read again", "blocked", len(t.blocked), "hosts", len(t.hosts))
+		case !slices.Equal(now, failed):
+			failed = now
+			log.Error("rules can't be read; those before stay", "err", err)
+		}
 	}
-}
-
-// level is that of saying that files were read: at the start nobody waits for it.
-func level(first bool) slog.Level {
-	if first {
-		return slog.LevelDebug
-	}
-	return slog.LevelInfo
 }
 
 func logProblems(log *slog.Logger, problems []*problem) {
@@ -108,8 +105,8 @@ func logProblems(log *slog.Logger, problems []*problem) {
 	}
 }
 
-// version tells when each file was changed; zero for one that can't be seen.
-func (r *Rules) version() (all []time.Time) {
+// versions tell when each file was changed; zero for one that can't be seen.
+func (r *Rules) versions() (all []time.Time) {
 	for _, file := range slices.Concat(r.cfg.Block.Files, r.cfg.Hosts.Files) {
 		var changed time.Time
 		if info, err := os.Stat(file); err == nil {

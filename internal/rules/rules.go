@@ -8,7 +8,9 @@ package rules
 
 import (
 	"net/netip"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
@@ -73,6 +75,10 @@ type Rules struct {
 	suffix  map[string]string
 	tables  atomic.Pointer[tables]
 	blocked [2]dnswire.RRset // the addresses of blocked names, A and AAAA
+
+	// Of what was read last; used by New, and then by Run.
+	version  []time.Time
+	problems []*problem
 }
 
 // tables are what is read from files, and replaced when those change.
@@ -98,35 +104,7 @@ func (r *Rules) Access(client netip.Addr, name []byte) Action {
 }
 
 func (a *Access) isOf(client netip.Addr, name []byte) bool {
-	return (len(a.Clients) == 0 || containsAddr(a.Clients, client)) && (len(a.Names) == 0 || isBelowAny(name, a.Names))
-}
-
-func containsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
-}
-
-func isBelowAny(name []byte, zones []dnsname.Name) bool {
-	for _, z := range zones {
-		if labels := z.WireLabels(); endsWith(name, labels) {
-			return true
-		}
-	}
-	return false
-}
-
-// endsWith tells whether name is the name with the given labels or below it.
-func endsWith(name []byte, labels string) bool {
-	for off := 0; len(name)-off >= len(labels); off += 1 + int(name[off]) {
-		if len(name)-off == len(labels) {
-			return string(name[off:]) == labels
-		}
-	}
-	return false
+	return (len(a.Clients) == 0 || slices.ContainsFunc(a.Clients, func(p netip.Prefix) bool { return p.Contains(client) })) && (len(a.Names) == 0 || slices.ContainsFunc(a.Names, func(n dnsname.Name) bool { return n.Holds(name) }))
 }
 
 // Rewrite gives the name that name is answered as: itself, unless a rule says

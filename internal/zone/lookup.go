@@ -49,15 +49,22 @@ type Scratch struct {
 // lower-case and without the root's closing zero octet. ANY finds one RRset
 // (RFC 8482, section 4.1). It takes no lock and allocates nothing.
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
-	before := db.published.Load()
-	a := db.look(s, qname, qtype)
-	if a.Outcome == NXDomain && db.published.Load() != before {
+	for range maxLooks {
+		before := db.published.Load()
+		a := db.look(s, qname, qtype)
+		if a.Outcome != NXDomain || db.published.Load() == before {
+			return a
+		}
 		// The name may have come meanwhile, and what denies it behind it: see
 		// Apply. That a mark of age was there, or not, is part of the denial.
-		a = db.look(s, qname, qtype)
 	}
-	return a
+	return Answer{Outcome: Unanswered}
 }
+
+// maxLooks is how often a lookup is tried in which a name seems to be denied
+// while something changes. More than two are needed only by a reader that is held
+// up each time.
+const maxLooks = 8
 
 // look is one attempt.
 func (db *DB) look(s *Scratch, qname []byte, qtype dnswire.Type) Answer {

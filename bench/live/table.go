@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,32 +23,31 @@ type row struct {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // quantile gives the figure of times at q, between 0 and 1.
-func quantile(q float64, times func(*round) []time.Duration) figure {
-	return func(r *round) float64 {
-		sorted := slices.Sorted(slices.Values(times(r)))
-		return milliseconds(sorted[min(int(q*float64(len(sorted))), len(sorted)-1)])
-	}
+func quantile(q float64, of func(*round) changes) figure {
+	return func(r *round) float64 { return milliseconds(rig.Quantile(of(r).times, q)) }
 }
 
 func rows() (all []row) {
 	all = []row{
 		{"resident memory, 5 s after ready", func(r *round) float64 { return r.memory }, "MiB", 1. / 3},
 		{"resident memory, most while loading", func(r *round) float64 { return r.peak }, "MiB", 1. / 3},
-		{"start until ready and right", func(r *round) float64 { return milliseconds(r.ready) }, "ms", 1. / 2},
-		{"processor time for that", func(r *round) float64 { return milliseconds(r.readyCost) }, "ms", 0},
+		{"start until ready and right", func(r *round) float64 { return milliseconds(r.took) }, "ms", 1. / 2},
+		{"processor time for that", func(r *round) float64 { return milliseconds(r.processor) }, "ms", 0},
+		{"the host took meanwhile", func(r *round) float64 { return 100 * r.stolen }, "%", 0},
 	}
 	for _, kind := range []struct {
-		what  string
-		times func(*round) []time.Duration
+		what string
+		of   func(*round) changes
 	}{
-		{"change to answer", func(r *round) []time.Duration { return r.change }},
-		{"the same in a storm", func(r *round) []time.Duration { return r.storm }},
-		{"the same in a stream", func(r *round) []time.Duration { return r.stream }},
+		{"change to answer", func(r *round) changes { return r.change }},
+		{"the same in a storm", func(r *round) changes { return r.storm }},
+		{"the same in a stream", func(r *round) changes { return r.stream }},
 	} {
 		all = append(all,
-			row{kind.what + ", p50", quantile(.5, kind.times), "ms", 1},
-			row{kind.what + ", p99", quantile(.99, kind.times), "ms", 1},
-			row{kind.what + ", most", quantile(1, kind.times), "ms", 0})
+			row{kind.what + ", p50", quantile(.5, kind.of), "ms", 1},
+			row{kind.what + ", p99", quantile(.99, kind.of), "ms", 1},
+			row{kind.what + ", most", quantile(1, kind.of), "ms", 0},
+			row{"in quiet moments", func(r *round) float64 { return 100 * kind.of(r).quiet }, "%", 0})
 	}
 	return append(all,
 		row{"resident memory, after the storm", func(r *round) float64 { return r.memoryAfter }, "MiB", 0},

@@ -88,7 +88,7 @@ type generator struct {
 	// patience is how long an answer is waited for.
 	patience time.Duration
 	counts
-	slicer slicer // of open loops
+	slices *rig.Slices // of open loops
 
 	asking  [][]byte             // queries that are being asked
 	hearing *book                // of the socket that is being heard
@@ -147,11 +147,11 @@ func (g *generator) result(first, last *moment) *Result {
 	for i := range r.RCodes {
 		r.RCodes[i] = last.rcodes[i] - first.rcodes[i]
 	}
-	kept := g.slicer.kept
-	r.P50, r.P99, r.P999 = quantile(kept, .5), quantile(kept, .99), quantile(kept, .999)
-	r.Slices, r.Quiet = g.slicer.ended, g.slicer.quiet
-	all := g.slicer.all
-	r.Whole = Latency{quantile(all, .5), quantile(all, .99), quantile(all, 1)}
+	if s := g.slices; s != nil {
+		r.P50, r.P99, r.P999 = rig.Quantile(s.Kept, .5), rig.Quantile(s.Kept, .99), rig.Quantile(s.Kept, .999)
+		r.Slices, r.Quiet = s.Ended, s.Quiet
+		r.Whole = Latency{rig.Quantile(s.All, .5), rig.Quantile(s.All, .99), rig.Quantile(s.All, 1)}
+	}
 	return r
 }
 

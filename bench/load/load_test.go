@@ -254,40 +254,6 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// Slices in which time is stolen, and those behind them, don't count.
-func TestSlicer(t *testing.T) {
-	var s slicer
-	s.begin(0, 0)
-	stolen := s.stolen
-	for i, more := range []time.Duration{0, 1, 0, 0, 0} {
-		stolen += more
-		s.add(time.Duration(i))
-		s.end(time.Duration(i+1)*sliceLength-1, func() time.Duration { t.Fatal("too early"); return 0 })
-		s.end(time.Duration(i+1)*sliceLength, func() time.Duration { return stolen })
-	}
-	if want := []time.Duration{0, 3, 4}; !slices.Equal(s.kept, want) || s.ended != 5 || s.quiet != len(want) {
-		t.Errorf("%d of %d slices, with %v, are quiet; want %v", s.quiet, s.ended, s.kept, want)
-	}
-	if want := []time.Duration{0, 1, 2, 3, 4}; !slices.Equal(s.all, want) {
-		t.Errorf("all are %v, want %v", s.all, want)
-	}
-}
-
-func TestQuantile(t *testing.T) {
-	var times []time.Duration
-	for i := range time.Duration(100) {
-		times = append(times, i)
-	}
-	if got := quantile(nil, .5); got != 0 {
-		t.Errorf("quantile of nothing is %d", got)
-	}
-	for q, want := range map[float64]time.Duration{0: 0, .5: 50, .99: 99, 1: 99} {
-		if got := quantile(times, q); got != want {
-			t.Errorf("quantile(%.2f) = %d, want %d", q, got, want)
-		}
-	}
-}
-
 func TestCutFrame(t *testing.T) {
 	message, rest, ok := cutFrame([]byte{0, 2, 'a', 'b', 0, 1})
 	if !ok || string(message) != "ab" || len(rest) != 2 {

@@ -120,8 +120,7 @@ func (g *generator) openLoop() (first, last *moment, err error) {
 		return nil, nil, g.errorAt(err)
 	}
 	every := time.Second / time.Duration(g.Rate)
-	g.slicer.begin(g.Warm, 2*int(g.Duration/every))
-	stolen := func() time.Duration { return rig.ReadUsage().Stolen }
+	g.slices = rig.NewSlices(g.Warm, 2*int(g.Duration/every), rig.Stolen)
 	var due, swept time.Duration
 	turn := 0
 	var waiting []*socket // with answers to come, those that were asked first at first
@@ -137,7 +136,7 @@ func (g *generator) openLoop() (first, last *moment, err error) {
 			}
 		}
 		swept = g.sweep(sockets, swept, now)
-		g.slicer.end(now, stolen)
+		g.slices.End(now)
 		waiting, err = g.hearAll(waiting)
 		return err
 	})
@@ -146,7 +145,7 @@ func (g *generator) openLoop() (first, last *moment, err error) {
 	}
 	err = g.drain(sockets, func(now time.Duration) {
 		swept = g.sweep(sockets, swept, now)
-		g.slicer.end(now, stolen)
+		g.slices.End(now)
 	})
 	last.counts = g.counts
 	return first, last, err

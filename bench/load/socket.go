@@ -99,7 +99,7 @@ func (g *generator) noteMessage(message []byte) {
 		if g.heardAt == 0 {
 			g.heardAt = g.now()
 		}
-		g.slicer.add(g.heardAt - at)
+		g.slices.Add(g.heardAt - at)
 	}
 }
 

@@ -33,6 +33,9 @@ func OtherLoad(wait time.Duration) float64 {
 // host took for other machines (proc(5)).
 type Usage struct{ All, Used, Stolen time.Duration }
 
+// Stolen is that part of it, now.
+func Stolen() time.Duration { return ReadUsage().Stolen }
+
 // ReadUsage reads it.
 func ReadUsage() Usage {
 	const tick = 10 * time.Millisecond // USER_HZ

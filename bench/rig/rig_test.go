@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,4 +76,40 @@ func TestProcessorTime(t *testing.T) {
 		}
 	}
 	t.Error("time goes by and is not used")
+}
+
+// Slices in which time is stolen, and those behind them, don't count.
+func TestSlices(t *testing.T) {
+	stolen := time.Minute
+	s := rig.NewSlices(0, 0, func() time.Duration { return stolen })
+	for i, more := range []time.Duration{0, 1, 0, 0, 0} {
+		stolen += more
+		s.Add(time.Duration(i))
+		s.End(time.Duration(i+1)*rig.SliceLength - 1)
+		if s.Ended != i {
+			t.Error("a slice ends too early")
+		}
+		s.End(time.Duration(i+1) * rig.SliceLength)
+	}
+	if want := []time.Duration{0, 3, 4}; !slices.Equal(s.Kept, want) || s.Ended != 5 || s.Quiet != len(want) {
+		t.Errorf("%d of %d slices, with %v, are quiet; want %v", s.Quiet, s.Ended, s.Kept, want)
+	}
+	if want := []time.Duration{0, 1, 2, 3, 4}; !slices.Equal(s.All, want) {
+		t.Errorf("all are %v, want %v", s.All, want)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	var times []time.Duration
+	for i := range time.Duration(100) {
+		times = append(times, i)
+	}
+	if got := rig.Quantile(nil, .5); got != 0 {
+		t.Errorf("quantile of nothing is %d", got)
+	}
+	for q, want := range map[float64]time.Duration{0: 0, .5: 50, .99: 99, 1: 99} {
+		if got := rig.Quantile(times, q); got != want {
+			t.Errorf("quantile(%.2f) = %d, want %d", q, got, want)
+		}
+	}
 }

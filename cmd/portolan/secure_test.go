@@ -4,21 +4,12 @@ package main
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"maps"
-	"math/big"
-	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +17,7 @@ import (
 	"github.com/miekg/dns"
 
 	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/testcert"
 )
 
 func init() {
@@ -42,28 +34,15 @@ func init() {
 // its key, in files.
 type pair struct{ certificate, key string }
 
-func newPair(t *testing.T, dir, name string) pair {
+func newPair(t *testing.T, dir, name string) (p pair) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	c, err := testcert.New(name, time.Now().Add(time.Hour))
+	if err == nil {
+		p.certificate, p.key, err = c.Write(dir)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := pair{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
-	write(t, p.certificate, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	write(t, p.key, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})))
 	return p
 }
 

@@ -2,16 +2,11 @@ package forward_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -22,32 +17,18 @@ import (
 
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/forward"
+	"portolan.dev/portolan/internal/testcert"
 )
 
 // certify makes a certificate of dns.example and 127.0.0.1 that is good until
 // then, and what trusts it.
 func certify(t *testing.T, until time.Time) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	c, err := testcert.New("dns.example", until)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
-		NotBefore: until.Add(-24 * time.Hour), NotAfter: until, DNSNames: []string{"dns.example"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+	return c.TLS, c.Roots
 }
 
 // resumed counts handshakes, and those that took up a session.

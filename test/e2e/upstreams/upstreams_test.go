@@ -2,15 +2,9 @@ package upstreams
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -26,6 +20,7 @@ import (
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/testcert"
 	"portolan.dev/portolan/internal/zone"
 	"portolan.dev/portolan/test/e2e/debian"
 	"portolan.dev/portolan/test/e2e/process"
@@ -87,8 +82,8 @@ zone:
     ip-address: 127.0.0.1@PORT
     ip-address: 127.0.0.1@TLS
     tls-port: TLS
-    tls-service-key: "DIR/key.pem"
-    tls-service-pem: "DIR/certificate.pem"
+    tls-service-key: "DIR/tls.key"
+    tls-service-pem: "DIR/tls.crt"
     do-ip6: no
     username: ""
     zonesdir: "DIR"
@@ -114,8 +109,8 @@ zone:
     interface: 127.0.0.1@PORT
     interface: 127.0.0.1@TLS
     tls-port: TLS
-    tls-service-key: "DIR/key.pem"
-    tls-service-pem: "DIR/certificate.pem"
+    tls-service-key: "DIR/tls.key"
+    tls-service-pem: "DIR/tls.crt"
     do-ip6: no
 auth-zone:
     name: upstream.example
@@ -206,29 +201,14 @@ func write(t *testing.T, file, text string) {
 // certify puts a certificate for 127.0.0.1 and its key into dir.
 func certify(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	c, err := testcert.New("upstream.example", time.Now().Add(time.Hour))
+	if err == nil {
+		_, _, err = c.Write(dir)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "upstream.example"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	write(t, filepath.Join(dir, "certificate.pem"), string(text))
-	write(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})))
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(text)
-	return roots
+	return c.Roots
 }
 
 // ask asks through a server that knows nothing itself, over TCP.

@@ -1,0 +1,68 @@
+// Package testcert makes certificates for tests and benchmarks: they sign
+// themselves, and are good for a name and for 127.0.0.1.
+package testcert
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Certificate is one with its key.
+type Certificate struct {
+	// TLS is what servers present, and Roots what trusts it.
+	TLS   tls.Certificate
+	Roots *x509.CertPool
+
+	certificate, key []byte // PEM
+}
+
+// New makes a certificate of P-256 that is good for a day, to the moment until.
+func New(name string, until time.Time) (*Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	const day = 24 * time.Hour
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: until.Add(-day), NotAfter: until,
+		DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	c := &Certificate{
+		TLS:         tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		Roots:       x509.NewCertPool(),
+		certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}),
+	}
+	c.Roots.AppendCertsFromPEM(c.certificate)
+	return c, nil
+}
+
+// Write writes both into files of a directory, in the place of those before.
+func (c *Certificate) Write(dir string) (certificate, key string, err error) {
+	certificate, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	return certificate, key, errors.Join(
+		os.WriteFile(certificate, c.certificate, 0o600),
+		os.WriteFile(key, c.key, 0o600),
+	)
+}

@@ -94,7 +94,7 @@ func (b *bench) build(ctx context.Context) error {
 		}
 	}
 	coreDNS := func(kubeconfig string) *rig.Contender {
-		return rig.CoreDNS(coreDNSPath, filepath.Join(b.dir, "coredns"), kubeconfig, "")
+		return rig.CoreDNS(coreDNSPath, filepath.Join(b.dir, "coredns"), kubeconfig, "", rig.Certificate{})
 	}
 	b.contenders = []contender{
 		theirs:   {"CoreDNS", coreDNS},

@@ -11,7 +11,8 @@ import (
 func (g *generator) connectionLoop() (first, last *moment, err error) {
 	calls := make([]*socket, g.Sockets)
 	for i := range calls {
-		calls[i] = &socket{newBook(1, g.patience), &tcp{buffer: make([]byte, 1<<16), fd: -1}}
+		w := &wire{fd: -1}
+		calls[i] = &socket{newBook(1, g.patience), newStream(w, w)}
 		if err := g.reconnect(calls[i], 0); err != nil {
 			return nil, nil, g.errorAt(err)
 		}
@@ -44,15 +45,15 @@ func (g *generator) follow(c *socket, now time.Duration) error {
 
 // reconnect ends the connection, makes another one and asks on it.
 func (g *generator) reconnect(c *socket, now time.Duration) error {
-	t := c.carrier.(*tcp)
-	if t.fd >= 0 {
-		if err := unix.Close(t.fd); err != nil {
+	s := c.carrier.(*stream)
+	if s.fd >= 0 {
+		if err := s.Close(); err != nil {
 			return err
 		}
 	}
-	t.unsent, t.received = t.unsent[:0], nil
+	s.unsent, s.received = s.unsent[:0], nil
 	var err error
-	if t.fd, err = g.dialFrom(); err != nil {
+	if s.fd, err = g.dialFrom(); err != nil {
 		return err
 	}
 	return g.ask(c, 1, now)
@@ -61,7 +62,6 @@ func (g *generator) reconnect(c *socket, now time.Duration) error {
 // dialFrom connects from one of many loopback addresses, so that there are
 // enough ports for connections that ended a moment ago.
 func (g *generator) dialFrom() (fd int, err error) {
-	const sources = 64
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -69,7 +69,7 @@ func (g *generator) dialFrom() (fd int, err error) {
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
 		return 0, err
 	}
-	source := unix.SockaddrInet4{Addr: [4]byte{127, 0, 1, byte(1 + g.next%sources)}}
+	source := unix.SockaddrInet4{Addr: source(g.next)}
 	if err := unix.Bind(fd, &source); err != nil {
 		return 0, err
 	}
@@ -81,4 +81,10 @@ func (g *generator) dialFrom() (fd int, err error) {
 		return 0, err
 	}
 	return fd, nil
+}
+
+// source is the n-th of many loopback addresses, again and again.
+func source(n int) [4]byte {
+	const sources = 64
+	return [4]byte{127, 0, 1, byte(1 + n%sources)}
 }

@@ -19,10 +19,18 @@ type Transport string
 
 // The transports.
 const (
-	UDP         Transport = "UDP"
-	TCP         Transport = "TCP, pipelined"
-	Connections Transport = "TCP, a connection per query" // in closed loop only
+	UDP            Transport = "UDP"
+	TCP            Transport = "TCP, pipelined"
+	TLS            Transport = "TLS, pipelined"
+	Connections    Transport = "TCP, a connection per query"
+	TLSConnections Transport = "TLS, a connection per query"
 )
+
+// Secure tells whether it is over TLS.
+func (t Transport) Secure() bool { return t == TLS || t == TLSConnections }
+
+// Once tells whether a connection is for one query. There is no open loop, then.
+func (t Transport) Once() bool { return t == Connections || t == TLSConnections }
 
 // Config says what to ask whom.
 type Config struct {
@@ -41,6 +49,8 @@ type Config struct {
 	Queries string
 	// Patience is how long an answer is waited for; 0 is a second.
 	Patience time.Duration
+	// Roots is a file with certificates (PEM) that are trusted, for TLS.
+	Roots string
 	// Processes are those of the server, on this machine.
 	Processes []int
 }
@@ -126,8 +136,11 @@ func Run(c *Config) (*Result, error) {
 	if c.Rate > 0 {
 		loop = g.openLoop
 	}
-	if c.Transport == Connections {
+	switch c.Transport {
+	case Connections:
 		loop = g.connectionLoop
+	case TLSConnections:
+		loop = g.tlsConnectionLoop
 	}
 	first, last, err := loop()
 	if err != nil {

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"portolan.dev/portolan/internal/testcert"
 )
 
 // someQueries are queries as the generator needs them: a header, and a question
@@ -95,6 +98,30 @@ func serveTCP(t *testing.T) netip.AddrPort {
 	if err != nil {
 		t.Fatal(err)
 	}
+	serveStreams(t, listener)
+	return listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// serveTLS gives a file, too, with what trusts the server.
+func serveTLS(t *testing.T) (server netip.AddrPort, roots string) {
+	t.Helper()
+	c, err := testcert.New("dns.example", time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, _, err = c.Write(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{c.TLS}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveStreams(t, listener)
+	return listener.Addr().(*net.TCPAddr).AddrPort(), roots
+}
+
+func serveStreams(t *testing.T, listener net.Listener) {
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -105,7 +132,6 @@ func serveTCP(t *testing.T) netip.AddrPort {
 			go serveConn(conn)
 		}
 	}()
-	return listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
 func serveConn(conn net.Conn) {
@@ -125,6 +151,7 @@ func serveConn(conn net.Conn) {
 
 func TestRun(t *testing.T) {
 	udp, tcp := serveUDP(t, 0), serveTCP(t)
+	secure, roots := serveTLS(t)
 	for what, c := range map[string]Config{
 		"udp, one socket":              {Server: udp, Transport: UDP, Sockets: 1, Window: 8},
 		"udp, more sockets than asked": {Server: udp, Transport: UDP, Sockets: 50, Window: 8},
@@ -132,6 +159,9 @@ func TestRun(t *testing.T) {
 		"tcp":                          {Server: tcp, Transport: TCP, Sockets: 2, Window: 8},
 		"tcp, at a rate":               {Server: tcp, Transport: TCP, Sockets: 2, Rate: 1000},
 		"connections":                  {Server: tcp, Transport: Connections, Sockets: 2, Window: 2},
+		"tls":                          {Server: secure, Transport: TLS, Sockets: 2, Window: 8, Roots: roots},
+		"tls, at a rate":               {Server: secure, Transport: TLS, Sockets: 2, Rate: 1000, Roots: roots},
+		"tls connections":              {Server: secure, Transport: TLSConnections, Sockets: 2, Window: 2, Roots: roots},
 	} {
 		t.Run(what, func(t *testing.T) {
 			c.Warm, c.Duration = 10*time.Millisecond, 200*time.Millisecond

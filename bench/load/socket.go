@@ -2,7 +2,6 @@ package load
 
 import (
 	"encoding/binary"
-	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,9 +28,12 @@ func (g *generator) openSockets(most int) (all []*socket, err error) {
 	exchange := newExchange()
 	for range g.Sockets {
 		s := &socket{book: newBook(most, g.patience)}
-		if g.Transport == UDP {
+		switch g.Transport {
+		case UDP:
 			s.carrier, err = g.dialUDP(exchange)
-		} else {
+		case TLS:
+			s.carrier, err = g.dialTLS()
+		default:
 			s.carrier, err = g.dialTCP()
 		}
 		if err != nil {
@@ -162,68 +164,4 @@ func unlessLater(err error) error {
 		return nil
 	}
 	return err
-}
-
-// tcp is a connection that many queries share.
-type tcp struct {
-	fd       int
-	unsent   []byte // the rest of what the system did not take
-	received []byte // the beginning of an answer
-	buffer   []byte
-}
-
-func (g *generator) dialTCP() (*tcp, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-		return nil, err
-	}
-	const longest = 1<<16 + 2 // a message and its length
-	return &tcp{fd: fd, buffer: make([]byte, 4*longest)}, g.connect(fd)
-}
-
-// send takes all queries, or none while some of those before are not sent; it
-// sends these, too.
-func (t *tcp) send(queries [][]byte) (int, error) {
-	taken := 0
-	if len(t.unsent) == 0 {
-		for _, q := range queries {
-			t.unsent = binary.BigEndian.AppendUint16(t.unsent, uint16(len(q)))
-			t.unsent = append(t.unsent, q...)
-		}
-		taken = len(queries)
-	}
-	if len(t.unsent) == 0 {
-		return taken, nil
-	}
-	n, err := mmsg.Write(t.fd, t.unsent)
-	if err != nil {
-		return taken, unlessLater(err)
-	}
-	t.unsent = append(t.unsent[:0], t.unsent[n:]...)
-	return taken, nil
-}
-
-func (t *tcp) receive(each func(message []byte)) error {
-	free := t.buffer[len(t.received):]
-	n, err := mmsg.Read(t.fd, free)
-	if err != nil {
-		return unlessLater(err)
-	}
-	if n == 0 {
-		return errors.New("the server closed a connection")
-	}
-	rest := t.buffer[:len(t.received)+n]
-	for {
-		message, after, ok := cutFrame(rest)
-		if !ok {
-			break
-		}
-		each(message)
-		rest = after
-	}
-	t.received = t.buffer[:copy(t.buffer, rest)]
-	return nil
 }

@@ -55,7 +55,7 @@ func (b *bench) agree() error {
 		b.log.Info("comparing answers", "workload", w.name)
 		for _, q := range distinct(w.ask(&b.cluster, compared)) {
 			b.answersCompared++
-			if err := b.compare(q, w.transport, peers); err != nil {
+			if err := b.compare(q, w, peers); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", w.name, err))
 			}
 			const enough = 5
@@ -89,10 +89,13 @@ func distinct(queries []query) (once []query) {
 	return once
 }
 
-func (b *bench) compare(q query, transport load.Transport, peers []*contestant) error {
+func (b *bench) compare(q query, w *workload, peers []*contestant) error {
 	var first *dnswire.Message
 	for _, c := range peers {
-		answer, err := q.askWhole(transport, c.DNS)
+		if !w.suits(c) {
+			continue
+		}
+		answer, err := q.askWhole(w.transport, c.address(w.transport))
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -108,6 +111,9 @@ func (b *bench) compare(q query, transport load.Transport, peers []*contestant) 
 
 // askWhole asks as the workload does, and over TCP when that is cut off.
 func (q query) askWhole(transport load.Transport, server netip.AddrPort) (*dnswire.Message, error) {
+	if transport.Secure() {
+		return q.ask("tls", server)
+	}
 	if transport == load.UDP {
 		answer, err := q.ask("udp", server)
 		if err != nil || !slices.Contains(answer.Flags, "tc") {

@@ -60,7 +60,17 @@ func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, erro
 	if err != nil {
 		return nil, err
 	}
-	return &entrant{rig.Portolan(binary, b.file(name+".log"), b.source...), rig.Commit(ctx, tree)}, nil
+	config := b.file(name + ".yaml")
+	c := rig.Portolan(binary, b.file(name+".log"), append([]string{"--config", config}, b.source...)...)
+	start := c.Command
+	c.Command = func(ports []netip.AddrPort) (*exec.Cmd, error) {
+		text := portolanConfig + fmt.Sprintf("tls: {listen: [%q], certificate: %q, key: %q}\n", ports[4], b.certificate.File, b.certificate.Key)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+		return start(ports)
+	}
+	return &entrant{c, rig.Commit(ctx, tree)}, nil
 }
 
 func (b *bench) coreDNS(ctx context.Context, name, plugins string) (*entrant, error) {
@@ -69,7 +79,7 @@ func (b *bench) coreDNS(ctx context.Context, name, plugins string) (*entrant, er
 		return nil, err
 	}
 	version, err := rig.VersionOf(exec.CommandContext(ctx, binary, "-version"), "CoreDNS-")
-	return &entrant{rig.CoreDNS(binary, b.file(name), b.api.Kubeconfig(), plugins), version}, err
+	return &entrant{rig.CoreDNS(binary, b.file(name), b.api.Kubeconfig(), plugins, b.certificate), version}, err
 }
 
 // zoneServer is a server of zone files out of a Debian package of its name.
@@ -77,8 +87,8 @@ type zoneServer struct {
 	name, program string
 	version       string   // flag that makes it print its version
 	run           []string // arguments; the configuration file is the last one
-	// config has the directory and the port; zone, which follows for each one,
-	// a name and a file.
+	// config has the directory, the port, a certificate, its key and the port
+	// for TLS; zone, which follows for each one, a name and a file.
 	config, zone string
 }
 
@@ -116,6 +126,10 @@ func theNSD() *zoneServer {
 		config: `server:
     server-count: 1
     ip-address: 127.0.0.1@%[2]d
+    ip-address: 127.0.0.1@%[5]d
+    tls-service-pem: %[3]q
+    tls-service-key: %[4]q
+    tls-port: %[5]d
     do-ip6: no
     username: ""
     zonesdir: %[1]q
@@ -146,7 +160,7 @@ func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) 
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
 		}
-		file, config := filepath.Join(dir, "config"), fmt.Sprintf(z.config, dir, ports[0].Port())
+		file, config := filepath.Join(dir, "config"), fmt.Sprintf(z.config, dir, ports[0].Port(), b.certificate.File, b.certificate.Key, ports[4].Port())
 		for _, zone := range b.zones {
 			config += fmt.Sprintf(z.zone, zone.name, zone.file)
 		}

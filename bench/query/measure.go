@@ -69,7 +69,15 @@ func (b *bench) measureAll(ctx context.Context, w *workload, round int, r *resul
 }
 
 // suits tells whether the workload can be put to a contender.
-func (w *workload) suits(c *contestant) bool { return c.name != echo || w.transport == load.UDP }
+func (w *workload) suits(c *contestant) bool {
+	switch c.name {
+	case echo:
+		return w.transport == load.UDP
+	case knot: // version 3.2 does no TLS
+		return !w.transport.Secure()
+	}
+	return true
+}
 
 func (b *bench) queryFile(w *workload) string { return b.file(w.name + ".queries") }
 
@@ -93,7 +101,7 @@ func (b *bench) sample(ctx context.Context, w *workload, c *contestant, r *resul
 		defer b.api.ResumeAPIServer()
 	}
 	config := load.Config{
-		Server: c.DNS, Transport: w.transport, Sockets: w.sockets, Window: b.window,
+		Server: c.address(w.transport), Transport: w.transport, Sockets: w.sockets, Window: b.window, Roots: b.certificate.File,
 		Warm: warm, Duration: b.duration, Queries: b.queryFile(w), Processes: c.processes,
 	}
 	s := new(sample)
@@ -103,7 +111,7 @@ func (b *bench) sample(ctx context.Context, w *workload, c *contestant, r *resul
 	}
 	// With less to spare, the queue is what would be measured.
 	const spare = 1.1
-	if w.transport == load.Connections || rate(s.saturated) < spare*float64(b.rate) {
+	if w.transport.Once() || rate(s.saturated) < spare*float64(b.rate) {
 		return s, nil
 	}
 	config.Rate = b.rate

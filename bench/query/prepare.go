@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
+	"portolan.dev/portolan/bench/load"
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
+	"portolan.dev/portolan/internal/testcert"
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
@@ -37,6 +41,8 @@ type bench struct {
 	generator string                     // program
 	running   []*contestant
 
+	certificate rig.Certificate // of all that do TLS
+
 	differences     []*difference // that answers may have, and how often they do
 	answersCompared int
 }
@@ -46,6 +52,14 @@ type contestant struct {
 	name, version string
 	*rig.Server
 	processes []int
+}
+
+// address is where it is asked.
+func (c *contestant) address(t load.Transport) netip.AddrPort {
+	if t.Secure() {
+		return c.TLS
+	}
+	return c.DNS
 }
 
 func (b *bench) close() {
@@ -85,29 +99,36 @@ func (b *bench) prepare(ctx context.Context) error {
 	if b.tree == "" {
 		b.tree = b.workshop.Tree
 	}
+	if b.certificate, err = b.makeCertificate(); err != nil {
+		return err
+	}
 	if err := b.makeCluster(ctx, names); err != nil {
 		return err
 	}
 	return b.startAll(ctx, names)
 }
 
+func (b *bench) makeCertificate() (rig.Certificate, error) {
+	const day = 24 * time.Hour
+	c, err := testcert.New("bench", time.Now().Add(day))
+	if err != nil {
+		return rig.Certificate{}, err
+	}
+	file, key, err := c.Write(b.dir)
+	return rig.Certificate{File: file, Key: key}, err
+}
+
 // makeCluster makes the cluster where these contenders can read it, and writes
 // what Portolan makes of it into zone files.
 func (b *bench) makeCluster(ctx context.Context, names []string) (err error) {
-	config := b.file("portolan.yaml")
-	if err := os.WriteFile(config, []byte(portolanConfig), 0o600); err != nil {
-		return err
-	}
 	b.log.Info("making the cluster", "services", b.cluster.Services)
 	source := b.writeManifest
 	if slices.Contains(names, coreDNS) || slices.Contains(names, coreDNSCached) {
 		source = b.fillAPI
 	}
-	flags, err := source(ctx)
-	if err != nil {
+	if b.source, err = source(ctx); err != nil {
 		return err
 	}
-	b.source = append(flags, "--config", config)
 	b.zones, err = b.writeZones(ctx)
 	return err
 }
@@ -142,7 +163,11 @@ func (b *bench) writeZones(ctx context.Context) (all []zoneFile, err error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := exec.CommandContext(ctx, binary, append([]string{"zone"}, b.source...)...).Output()
+	config := b.file("zones.yaml")
+	if err := os.WriteFile(config, []byte(portolanConfig), 0o600); err != nil {
+		return nil, err
+	}
+	text, err := exec.CommandContext(ctx, binary, append([]string{"zone", "--config", config}, b.source...)...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("portolan zone: %w", err)
 	}

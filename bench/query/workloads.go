@@ -53,6 +53,8 @@ func workloads() []workload {
 		{"ptr", load.UDP, usualSockets, (*asker).reverse},
 		{"tcp", load.TCP, usualSockets, (*asker).hit},
 		{"tcp-connections", load.Connections, callSockets, (*asker).hit},
+		{"tls", load.TLS, usualSockets, (*asker).hit},
+		{"tls-connections", load.TLSConnections, callSockets, (*asker).hit},
 	}
 }
 

@@ -17,7 +17,7 @@ func Portolan(binary, log string, flags ...string) *Contender {
 }
 
 // corefile is what serves the same as Portolan does by itself.
-const corefile = `cluster.local:%[1]d in-addr.arpa:%[1]d ip6.arpa:%[1]d {
+const corefile = `cluster.local:%[1]d in-addr.arpa:%[1]d ip6.arpa:%[1]d %[7]s {
 	bind 127.0.0.1
 	kubernetes cluster.local in-addr.arpa ip6.arpa {
 		kubeconfig %[2]s
@@ -30,13 +30,22 @@ const corefile = `cluster.local:%[1]d in-addr.arpa:%[1]d ip6.arpa:%[1]d {
 }
 `
 
+// Certificate is a certificate and its key, in files.
+type Certificate struct{ File, Key string }
+
 // CoreDNS reads a cluster that a kubeconfig file names; plugins are lines for
-// its Corefile. Its files have names that begin with files.
-func CoreDNS(binary, files, kubeconfig, plugins string) *Contender {
+// its Corefile. With a certificate it serves over TLS, too. Its files have names
+// that begin with files.
+func CoreDNS(binary, files, kubeconfig, plugins string, c Certificate) *Contender {
 	return &Contender{Name: "CoreDNS", Ready: OverHTTP("/ready"), Log: files + ".log",
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
 			file := files + ".corefile"
-			text := fmt.Sprintf(corefile, ports[0].Port(), kubeconfig, ports[1], ports[2], ports[3], plugins)
+			secure := ""
+			if c.File != "" {
+				secure = fmt.Sprintf("tls://cluster.local:%d", ports[4].Port())
+				plugins += fmt.Sprintf("\n\ttls %s %s", c.File, c.Key)
+			}
+			text := fmt.Sprintf(corefile, ports[0].Port(), kubeconfig, ports[1], ports[2], ports[3], plugins, secure)
 			return exec.Command(binary, "-conf", file), os.WriteFile(file, []byte(text), 0o600)
 		}}
 }

@@ -23,7 +23,8 @@ import (
 type Contender struct {
 	Name string
 	// Command says how to start it: DNS on the first of the ports, readiness
-	// over HTTP on the second, the rest for what else it wants.
+	// over HTTP on the second, DNS over TLS on the last, the rest for what else
+	// it wants.
 	Command func(ports []netip.AddrPort) (*exec.Cmd, error)
 	Ready   func(ctx context.Context, ports []netip.AddrPort) error
 	Log     string // file
@@ -54,6 +55,7 @@ func OverHTTP(path string) func(context.Context, []netip.AddrPort) error {
 type Server struct {
 	*Contender
 	DNS netip.AddrPort
+	TLS netip.AddrPort // nobody listens there unless it does TLS
 
 	cmd   *exec.Cmd
 	ports []netip.AddrPort
@@ -63,11 +65,11 @@ type Server struct {
 // Start starts the contender, in a session of its own. It ends with this
 // process at the latest.
 func (c *Contender) Start() (*Server, error) {
-	ports, err := freePorts(4)
+	ports, err := freePorts(5)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Contender: c, DNS: ports[0], ports: ports, ended: make(chan struct{})}
+	s := &Server{Contender: c, DNS: ports[0], TLS: ports[len(ports)-1], ports: ports, ended: make(chan struct{})}
 	if s.cmd, err = c.Command(ports); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,171 @@
+package load
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/bench/mmsg"
+)
+
+// stream is a connection that many queries share.
+type stream struct {
+	*wire
+	carried  io.ReadWriter // the wire, or TLS on it
+	outgoing []byte        // what is sent together
+	received []byte        // the beginning of an answer
+	buffer   []byte
+}
+
+func newStream(w *wire, carried io.ReadWriter) *stream {
+	const longest = 1<<16 + 2 // a message and its length
+	return &stream{wire: w, carried: carried, buffer: make([]byte, 4*longest)}
+}
+
+func (g *generator) dialTCP() (*stream, error) {
+	w, err := g.dialWire()
+	return newStream(w, w), err
+}
+
+func (g *generator) dialTLS() (*stream, error) {
+	w, err := g.dialWire()
+	if err != nil {
+		return nil, err
+	}
+	config, err := g.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	secure := tls.Client(w, config)
+	w.waits = true
+	err = secure.Handshake()
+	w.waits = false
+	return newStream(w, secure), err
+}
+
+// send takes all queries, or none while some of those before are not sent; it
+// sends these, too.
+func (s *stream) send(queries [][]byte) (int, error) {
+	if err := s.flush(); err != nil || len(s.unsent) > 0 || len(queries) == 0 {
+		return 0, err
+	}
+	s.outgoing = s.outgoing[:0]
+	for _, q := range queries {
+		s.outgoing = binary.BigEndian.AppendUint16(s.outgoing, uint16(len(q)))
+		s.outgoing = append(s.outgoing, q...)
+	}
+	_, err := s.carried.Write(s.outgoing)
+	return len(queries), err
+}
+
+// receive reads once from a wire, which gives all that is there, and from TLS
+// until it has no more, since it gives a record at a time.
+func (s *stream) receive(each func(message []byte)) error {
+	for plain := s.carried == io.ReadWriter(s.wire); ; {
+		n, err := s.carried.Read(s.buffer[len(s.received):])
+		s.cut(len(s.received)+n, each)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err == io.EOF:
+			return errors.New("the server closed a connection")
+		case err != nil || plain:
+			return err
+		}
+	}
+}
+
+// cut cuts the first n octets of the buffer into messages. The rest waits.
+func (s *stream) cut(n int, each func(message []byte)) {
+	rest := s.buffer[:n]
+	for {
+		message, after, ok := cutFrame(rest)
+		if !ok {
+			break
+		}
+		each(message)
+		rest = after
+	}
+	s.received = s.buffer[:copy(s.buffer, rest)]
+}
+
+// wire is a TCP connection that never waits, unless it is told to. What TLS
+// needs of a net.Conn besides is here, too; it does nothing.
+type wire struct {
+	fd     int
+	unsent []byte // the rest of what the system did not take
+	waits  bool
+}
+
+func (g *generator) dialWire() (*wire, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return nil, err
+	}
+	return &wire{fd: fd}, g.connect(fd)
+}
+
+// Read reads what is there. That there is nothing is os.ErrDeadlineExceeded,
+// after which TLS may be read on.
+func (w *wire) Read(b []byte) (int, error) {
+	read := mmsg.Read
+	if w.waits {
+		read = unix.Read
+	}
+	n, err := read(w.fd, b)
+	switch {
+	case err != nil && unlessLater(err) == nil:
+		return 0, os.ErrDeadlineExceeded
+	case err != nil:
+		return 0, err
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// Write takes everything. What the system does not take is kept.
+func (w *wire) Write(b []byte) (int, error) {
+	w.unsent = append(w.unsent, b...)
+	return len(b), w.flush()
+}
+
+// flush sends what is kept, as far as the system takes it.
+func (w *wire) flush() error {
+	if len(w.unsent) == 0 {
+		return nil
+	}
+	n, err := mmsg.Write(w.fd, w.unsent)
+	if err != nil {
+		return unlessLater(err)
+	}
+	w.unsent = append(w.unsent[:0], w.unsent[n:]...)
+	return nil
+}
+
+// Close closes the connection.
+func (w *wire) Close() error { return unix.Close(w.fd) }
+
+// LocalAddr and what follows make it a net.Conn.
+func (w *wire) LocalAddr() net.Addr { return nil }
+
+// RemoteAddr is nobody's.
+func (w *wire) RemoteAddr() net.Addr { return nil }
+
+// SetDeadline has no effect, since nothing waits.
+func (w *wire) SetDeadline(time.Time) error { return nil }
+
+// SetReadDeadline has none either.
+func (w *wire) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline has none either.
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }

@@ -45,6 +45,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		return nil, err
 	}
 	compiled.Zone.Serial = serial
+	compiled.Zone.Between = d.answerWaiting
 	a := &answers{settings: compiled}
 	if a.compiler, err = kubezone.New(compiled.Zone); err != nil {
 		return nil, err

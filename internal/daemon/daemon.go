@@ -15,6 +15,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/metrics"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/snapshot"
@@ -30,6 +31,7 @@ type Daemon struct {
 	current atomic.Pointer[answers]
 
 	// While it serves.
+	server   atomic.Pointer[dnsserver.Server]
 	api      *kubeapi.Source // nil when the cluster is read from manifests
 	saver    *snapshot.Saver // nil when no snapshot is kept
 	metrics  *metrics.Metrics
@@ -93,6 +95,7 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 		server.Close()
 		return err
 	}
+	d.server.Store(server)
 	d.announce(server, &admin)
 
 	// The server stops first, all else when it has: names stay fresh, and
@@ -143,6 +146,13 @@ func (d *Daemon) lameduck(order, running context.Context) context.Context {
 		stop()
 	})
 	return serving
+}
+
+// answerWaiting is for goroutines that work for long, see dnsserver.Server.
+func (d *Daemon) answerWaiting() {
+	if server := d.server.Load(); server != nil {
+		server.AnswerWaiting()
+	}
 }
 
 // needed are the kinds that answers need.

@@ -157,6 +157,7 @@ func (d *Daemon) newAPI(version string) (*kubeapi.Source, error) {
 		Silence:         time.Duration(k.Silence),
 		Settle:          time.Duration(d.cfg.Snapshot.Settle),
 		UserAgent:       "portolan/" + version,
+		Between:         d.answerWaiting,
 		Store:           d.store,
 		Log:             d.log,
 	})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -28,16 +29,18 @@ const maxUDPQuery = 4096 + 64
 // size, and behind them one of any size.
 const answerRoom = batchLen*1280 + dnswire.MaxMessage
 
-// batch is what a socket's packets are received into and answered from. It
-// refers to itself and must not be copied.
+// batch is what a socket's packets are received into and answered from, by one
+// goroutine at a time. It refers to itself and must not be copied.
 //
 // Its system calls never wait, and so the runtime is not told of them, which
 // costs about as much as a short answer: the runtime's poller waits when there
 // is nothing to receive, or no room to send.
 type batch struct {
+	mu          sync.Mutex // held from when packets are received until they are answered
 	raw         syscall.RawConn
 	every       bool // the socket is bound to every address of the host
 	receiveOnce func(fd uintptr) (done bool)
+	takeOnce    func(fd uintptr)
 	sendOnce    func(fd uintptr) (done bool)
 	errno       syscall.Errno // of the call that was done last
 
@@ -69,7 +72,7 @@ func newBatch(conn *net.UDPConn) (*batch, error) {
 		return nil, err
 	}
 	b := &batch{raw: raw, every: conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().IsUnspecified()}
-	b.receiveOnce, b.sendOnce = b.receiveNow, b.sendNow
+	b.receiveOnce, b.takeOnce, b.sendOnce = b.receiveNow, b.takeNow, b.sendNow
 	for i := range b.in {
 		in, out := &b.in[i], &b.out[i]
 		in.Name = (*byte)(unsafe.Pointer(&b.from[i]))
@@ -94,25 +97,52 @@ func (b *batch) reset(i int) {
 	}
 }
 
-// receive waits for packets and says how many there are.
+// receive waits for packets and says how many there are. Without an error, the
+// batch is the caller's until release.
 func (b *batch) receive() (n int, err error) {
-	for i := range b.received {
-		b.reset(i)
-	}
-	b.received = 0
 	if err := b.raw.Read(b.receiveOnce); err != nil {
 		return 0, err
 	}
 	if b.errno != 0 {
+		defer b.release()
 		return 0, os.NewSyscallError("recvmmsg", b.errno)
 	}
 	return b.received, nil
 }
 
+// receiveNow keeps the batch when it is done.
 func (b *batch) receiveNow(fd uintptr) (done bool) {
-	b.received, b.errno = call(unix.SYS_RECVMMSG, fd, &b.in[0], batchLen)
-	return b.errno != unix.EAGAIN
+	b.mu.Lock()
+	b.takeNow(fd)
+	if b.errno == unix.EAGAIN {
+		b.release()
+		return false
+	}
+	return true
 }
+
+// take is receive for other goroutines than the socket's: it does not wait, and
+// gives nothing while the batch is somebody's. When n is not 0, it is the
+// caller's until release.
+func (b *batch) take() (n int) {
+	if !b.mu.TryLock() {
+		return 0
+	}
+	if err := b.raw.Control(b.takeOnce); err != nil || b.received == 0 {
+		b.release()
+		return 0
+	}
+	return b.received
+}
+
+func (b *batch) takeNow(fd uintptr) {
+	for i := range b.received {
+		b.reset(i)
+	}
+	b.received, b.errno = call(unix.SYS_RECVMMSG, fd, &b.in[0], batchLen)
+}
+
+func (b *batch) release() { b.mu.Unlock() }
 
 // call is recvmmsg(2) or sendmmsg(2) for n messages from first on. It does not
 // wait.

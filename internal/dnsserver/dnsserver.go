@@ -87,6 +87,7 @@ type Server struct {
 	maxHeld    int
 	drainTime  time.Duration
 	lingerTime time.Duration
+	between    between
 	udp        []*net.UDPConn
 	tcp        []*net.TCPListener
 	tls, https []*net.TCPListener

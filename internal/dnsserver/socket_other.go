@@ -36,6 +36,10 @@ func (b *batch) receive() (n int, err error) {
 	return 1, nil
 }
 
+func (b *batch) take() (n int) { return 0 }
+
+func (b *batch) release() {}
+
 func (b *batch) packet(int) (packet []byte, from netip.AddrPort) {
 	return b.query[:b.length], netip.AddrPortFrom(b.from.Addr().Unmap(), b.from.Port())
 }

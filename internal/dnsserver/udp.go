@@ -29,6 +29,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 	}
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer p.end(giveUp)
+	defer s.between.add(func() { p.answerWaiting(waiting) })()
 	unread := 0 // errors of reading in a row
 	for {
 		received, err := p.answer(waiting)
@@ -87,6 +88,20 @@ func (p *packets) answer(ctx context.Context) (received bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	defer p.release()
+	return true, p.answerAll(ctx, n)
+}
+
+// answerWaiting answers the packets that wait, unless somebody does already.
+func (p *packets) answerWaiting(ctx context.Context) {
+	if n := p.take(); n > 0 {
+		defer p.release()
+		_ = p.answerAll(ctx, n) // a client that can't be reached
+	}
+}
+
+// answerAll answers n packets.
+func (p *packets) answerAll(ctx context.Context, n int) error {
 	for i := range n {
 		packet, from := p.packet(i)
 		client := respond.Client{Addr: from.Addr(), Port: from.Port(), Transport: respond.UDP}
@@ -105,7 +120,7 @@ func (p *packets) answer(ctx context.Context) (received bool, err error) {
 			p.reply(i, answer)
 		}
 	}
-	return true, p.send()
+	return p.send()
 }
 
 // drain answers the packets that wait, and then those that take time, for as

@@ -55,6 +55,9 @@ type Config struct {
 	// ReverseRanges are those of Services and of Pods; the zones that cover
 	// them are served. With none, all reverse names are.
 	ReverseRanges []netip.Prefix
+	// Between is called between two objects, of which there may be many, while
+	// the zone is not being changed. It must not use the Store. Nil is nothing.
+	Between func()
 	// Serial is what the zones' serials start at.
 	Serial uint32
 }

@@ -53,7 +53,10 @@ type Config struct {
 	Settle time.Duration
 	// UserAgent is what the API server sees as the client.
 	UserAgent string
-	Store     *cluster.Store
+	// Between is called between two objects, of which many may come at once. It
+	// must not use the Store. Nil is nothing.
+	Between func()
+	Store   *cluster.Store
 	Log       *slog.Logger
 }
 

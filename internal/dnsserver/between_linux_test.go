@@ -1,0 +1,89 @@
+package dnsserver_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/dnsserver"
+)
+
+// TestAnswerWaiting without anybody else who serves the socket, and without
+// garbage.
+func TestAnswerWaiting(t *testing.T) {
+	s := listen(t, dnsserver.Config{}, echo)
+	defer s.Close()
+	s.KeepOneUDPSocket()
+	remove, err := s.AddToBetween()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := dialUDP(t, s.addr())
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	query, answer := []byte("query"), make([]byte, 100)
+	serve := func() error {
+		time.Sleep(dnsserver.LookPause)
+		s.AnswerWaiting()
+		return nil
+	}
+	allocs := testing.AllocsPerRun(100, func() {
+		if err := roundTrip(conn, query, answer, serve); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("an answer takes %v allocations, want 0", allocs)
+	}
+	remove()
+	if _, err := conn.Write(query); err != nil {
+		t.Fatal(err)
+	}
+	_ = serve()
+	if !s.TakePacket(0) {
+		t.Error("a packet was taken from a socket that is not looked at any more")
+	}
+}
+
+// TestAnswerWaitingBesideTheServer: whoever answers, each client gets what it
+// asked for, once, also when the server ends meanwhile.
+func TestAnswerWaitingBesideTheServer(t *testing.T) {
+	s := start(t, dnsserver.Config{}, echo)
+	const clients, queries, lookers = 10, 100, 3
+	done := make(chan struct{})
+	var asking, looking sync.WaitGroup
+	for range lookers {
+		looking.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					s.AnswerWaiting()
+				}
+			}
+		})
+	}
+	for i := range clients {
+		conn := dialUDP(t, s.addr())
+		asking.Go(func() {
+			for j := range queries {
+				query := fmt.Sprintf("query %d of client %d", j, i)
+				if got, err := exchange(conn, query); err != nil || got != query {
+					t.Errorf("answer to %q = %q, %v, want the same", query, got, err)
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
+	s.stop()
+	if err := receive(t, s.ended, "the end of Run"); err != nil {
+		t.Error(err)
+	}
+	close(done)
+	looking.Wait()
+	s.awake = false
+}

@@ -1,6 +1,6 @@
 # Short names for what is done often.
 
-.PHONY: build test check fuzz docs bench bench-burst bench-outside bench-live
+.PHONY: build test check fuzz docs bench bench-code bench-burst bench-outside bench-live
 
 build: ## the binary
 	go build -o portolan ./cmd/portolan
@@ -22,6 +22,12 @@ docs: ## the parts of the docs that tests make
 
 bench: ## what a query costs, beside CoreDNS, Knot and NSD, about 25 minutes; docs/bench.md
 	cd bench && go run ./query -write ../docs/bench.md $(BENCHFLAGS)
+
+bench-code: ## Go benchmarks of lookup, answer, compile and change, 5 minutes; docs/bench.md
+	(go test -run - -bench 'Lookup|Full|Change' -benchtime 200ms -count 10 ./internal/kubezone && \
+	go test -run - -bench 'Respond' -benchtime 200ms -count 10 ./internal/respond && \
+	go test -run - -bench Together -cpu 1,2 -benchtime 200ms -count 10 ./internal/respond) \
+	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
 
 bench-burst: ## what changes of the cluster do to queries, 3 minutes; docs/bench.md
 	cd bench && go run ./burst -write ../docs/bench.md $(BENCHFLAGS)

@@ -99,7 +99,9 @@ func effectOfKubeconfig(t *testing.T) {
 }
 
 func effectOfNamespaces(t *testing.T) {
-	serveAPI(t, newAPI(t), ", namespaces: [shop]", "").awaitDenial(patience, otherWeb)
+	p := serveAPI(t, newAPI(t), ", namespaces: [shop, shopp]", "")
+	p.awaitDenial(patience, otherWeb)
+	p.waitLog("namespace=shopp")
 }
 
 func effectOfServiceSelector(t *testing.T) {
@@ -346,6 +348,8 @@ func effectOfMaxStaleness(t *testing.T) {
 		api.Cut()
 		p.awaitAdmin("/metrics", http.StatusOK, `portolan_source_state{kind="Service",state="stale"} 1`)
 		p.awaitAdmin("/readyz", want.status, want.words)
+		p.awaitAdmin("/readyz", want.status, "Services are stale for ")
+		p.awaitAdmin("/debug/model", http.StatusOK, `"Service":"stale"`)
 		p.await(patience, web, "10.96.0.7")
 	}
 }

@@ -22,9 +22,9 @@ type Config struct {
 	// ProbesOnly leaves out all but health, readiness and metrics, and puts them
 	// where CoreDNS has them, so that what asks for those there need not change.
 	ProbesOnly bool
-	// Ready says in words what is missing until the server is ready; nothing
-	// when it is.
-	Ready func() []string
+	// Ready says in words what is missing until the server is ready, nothing
+	// when it is; and what else is not as it should be.
+	Ready func() (missing, remarks []string)
 	// Metrics answers /metrics.
 	Metrics http.Handler
 	// Zone writes the records, Model the cluster's objects.
@@ -106,16 +106,20 @@ func (s *Server) routes(cfg *Config) http.Handler {
 	}
 	mux.HandleFunc(health, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc(ready, func(w http.ResponseWriter, _ *http.Request) {
-		if missing := cfg.Ready(); len(missing) > 0 {
-			http.Error(w, strings.Join(missing, "\n"), http.StatusServiceUnavailable)
+		missing, remarks := cfg.Ready()
+		if len(missing) > 0 {
+			http.Error(w, strings.Join(append(missing, remarks...), "\n"), http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "ok")
+		fmt.Fprintln(w, strings.Join(append([]string{"ok"}, remarks...), "\n"))
 	})
 	mux.Handle("GET /metrics", cfg.Metrics)
 	if cfg.ProbesOnly {
 		return mux
 	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "/healthz\n/readyz\n/metrics\n/debug/zone\n/debug/model\n/debug/pprof/")
+	})
 	mux.Handle("GET /debug/zone", s.dump("text/dns; charset=utf-8", cfg.Zone))
 	mux.Handle("GET /debug/model", s.dump("application/json", cfg.Model))
 	profile := func(h http.HandlerFunc) http.HandlerFunc {

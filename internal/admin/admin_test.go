@@ -21,7 +21,7 @@ func settings() Config {
 	}
 	return Config{
 		Listen:  netip.MustParseAddrPort("127.0.0.1:0"),
-		Ready:   func() []string { return nil },
+		Ready:   func() (missing, remarks []string) { return nil, nil },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
 		Zone:    text("zone"),
 		Model:   text("model"),
@@ -41,7 +41,12 @@ func ask(cfg Config, client, method, path string) (status int, body string) {
 
 func TestRoutes(t *testing.T) {
 	const near, mapped, far = "127.0.0.1:1", "[::ffff:127.0.0.1]:1", "192.0.2.1:1"
-	waits := func(c *Config) { c.Ready = func() []string { return []string{"Pods are not loaded", "stopping"} } }
+	waits := func(c *Config) {
+		c.Ready = func() (missing, remarks []string) { return []string{"Pods are not loaded", "stopping"}, nil }
+	}
+	stale := func(c *Config) {
+		c.Ready = func() (missing, remarks []string) { return nil, []string{"Pods are stale"} }
+	}
 	profiles := func(c *Config) { c.PProf = true }
 	probes := func(c *Config) { c.ProbesOnly = true }
 	probesWait := func(c *Config) { probes(c); waits(c) }
@@ -55,6 +60,9 @@ func TestRoutes(t *testing.T) {
 		"alive":                          {nil, far, "GET", "/healthz", 200, "ok\n"},
 		"alive while it is not ready":    {waits, far, "GET", "/healthz", 200, "ok\n"},
 		"ready":                          {nil, far, "GET", "/readyz", 200, "ok\n"},
+		"what there is":                  {nil, far, "GET", "/", 200, "/debug/zone\n"},
+		"nothing else":                   {nil, far, "GET", "/other", 404, ""},
+		"ready, but stale":               {stale, far, "GET", "/readyz", 200, "ok\nPods are stale\n"},
 		"not ready, in words":            {waits, far, "GET", "/readyz", 503, "Pods are not loaded\nstopping\n"},
 		"metrics":                        {nil, far, "GET", "/metrics", 200, "metrics"},
 		"alive, as CoreDNS is":           {probes, far, "GET", "/health", 200, "ok\n"},

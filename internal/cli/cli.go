@@ -60,6 +60,8 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceUsage:  true,
 	}
 	root.AddCommand(newServe(), newZone(), newQuery(), newConfig(), newVersion())
+	root.Version = version()
+	root.SetVersionTemplate(versionLine())
 	root.SetHelpCommand(newHelp())
 	addCompletion(root)
 	group(root)

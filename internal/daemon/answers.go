@@ -231,6 +231,13 @@ func (d *Daemon) logLoaded() {
 		}
 	})
 	d.log.Info("cluster loaded", of...)
+	d.store.View(func(v *cluster.View) {
+		for _, name := range d.cfg.Kubernetes.Namespaces {
+			if v.Namespace(name) == nil {
+				d.log.Warn("a Namespace that is to be read does not exist", "setting", "kubernetes.namespaces", "namespace", name)
+			}
+		}
+	})
 }
 
 // gatherTime is how long the first pass waits for kinds that are not there yet

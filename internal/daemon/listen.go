@@ -62,7 +62,7 @@ func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, 
 		d.metrics.AliasCoreDNS(fmt.Sprintf("dns://:%d", settings.Listen[0].Port()))
 	}
 	cfg := admin.Config{
-		Ready:   d.unready,
+		Ready:   d.ready,
 		Metrics: d.metrics.Handler(d.log),
 		Zone:    d.writeZone,
 		Model:   d.writeModel,

@@ -145,7 +145,7 @@ func (d *Daemon) CheckAPI(version string) error {
 
 func (d *Daemon) newAPI(version string) (*kubeapi.Source, error) {
 	k := &d.cfg.Kubernetes
-	return kubeapi.New(kubeapi.Config{
+	source, err := kubeapi.New(kubeapi.Config{
 		Kubeconfig:      k.Kubeconfig,
 		Namespaces:      k.Namespaces,
 		ServiceSelector: k.ServiceSelector,
@@ -161,6 +161,10 @@ func (d *Daemon) newAPI(version string) (*kubeapi.Source, error) {
 		Store:           d.store,
 		Log:             d.log,
 	})
+	if errors.Is(err, kubeapi.ErrSelector) {
+		err = fmt.Errorf("kubernetes.serviceSelector: %w", err)
+	}
+	return source, err
 }
 
 // recall fills the store from the snapshot file, if there is one, and goes on

@@ -49,14 +49,15 @@ func (s *status) counts(now *respond.Stats) (all []respond.Counts) {
 	return append(all, now.Counts())
 }
 
-// unready says in words what is missing until the daemon is ready.
-func (d *Daemon) unready() (missing []string) {
+// ready says in words what is missing until the daemon is ready, and what is
+// stale besides.
+func (d *Daemon) ready() (missing, remarks []string) {
 	if d.status.stopping.Load() {
 		missing = append(missing, "stopping")
 	}
 	compiled := d.status.missing.Load()
 	if compiled == nil {
-		return append(missing, "nothing is compiled yet")
+		return append(missing, "nothing is compiled yet"), nil
 	}
 	statuses := d.kinds()
 	for _, k := range *compiled {
@@ -64,11 +65,16 @@ func (d *Daemon) unready() (missing []string) {
 	}
 	limit := time.Duration(d.cfg.Admin.MaxStaleness)
 	for _, st := range statuses {
-		if limit > 0 && st.Staleness > limit {
-			missing = append(missing, fmt.Sprintf("%ss are stale for %s%s", st.Kind, st.Staleness.Round(time.Second), because(st.Problem)))
+		stale := fmt.Sprintf("%ss are stale for %s%s", st.Kind, st.Staleness.Round(time.Second), because(st.Problem))
+		switch {
+		case st.Staleness == 0:
+		case limit > 0 && st.Staleness > limit:
+			missing = append(missing, stale)
+		default:
+			remarks = append(remarks, stale)
 		}
 	}
-	return missing
+	return missing, remarks
 }
 
 func because(problem error) string {
@@ -126,18 +132,23 @@ func figuresOf(v *cluster.View, k cluster.Kind, statuses []kubeapi.Status) metri
 			}
 		}
 	}
-	switch v.Freshness(k) {
-	case cluster.Loading:
-		kind.State = metrics.Loading
-	case cluster.Recalled, cluster.Confirming:
-		kind.State = metrics.Snapshot
-	case cluster.Live:
-		kind.State = metrics.Live
-		if kind.Staleness > 0 {
-			kind.State = metrics.Stale
-		}
-	}
+	kind.State = stateOf(v, k, kind.Staleness)
 	return kind
+}
+
+// stateOf is how far a kind can be relied on.
+func stateOf(v *cluster.View, k cluster.Kind, staleness time.Duration) string {
+	switch v.Freshness(k) {
+	case cluster.Recalled, cluster.Confirming:
+		return metrics.Snapshot
+	case cluster.Live:
+		if staleness > 0 {
+			return metrics.Stale
+		}
+		return metrics.Live
+	case cluster.Loading:
+	}
+	return metrics.Loading
 }
 
 // writeZone writes the records, as master files.
@@ -152,7 +163,7 @@ func (d *Daemon) writeZone(w io.Writer) error {
 // writeModel writes the objects as JSON: how far each kind can be relied on,
 // and one line an object, sorted.
 func (d *Daemon) writeModel(w io.Writer) error {
-	freshness := make(map[string]string)
+	freshness, statuses := make(map[string]string), d.kinds()
 	var (
 		namespaces []*cluster.Namespace
 		services   []*cluster.Service
@@ -164,7 +175,7 @@ func (d *Daemon) writeModel(w io.Writer) error {
 	// keeps the source waiting.
 	d.store.View(func(v *cluster.View) {
 		for _, k := range d.needed() {
-			freshness[k.String()] = v.Freshness(k).String()
+			freshness[k.String()] = figuresOf(v, k, statuses).State
 		}
 		namespaces, services, endpoints = slices.Collect(v.Namespaces()), slices.Collect(v.Services()), slices.Collect(v.EndpointSlices())
 		pods, nodes = slices.Collect(v.Pods()), slices.Collect(v.Nodes())

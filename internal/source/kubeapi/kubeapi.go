@@ -11,6 +11,7 @@ package kubeapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -57,7 +58,7 @@ type Config struct {
 	// must not use the Store. Nil is nothing.
 	Between func()
 	Store   *cluster.Store
-	Log       *slog.Logger
+	Log     *slog.Logger
 }
 
 // Source reads a cluster into a Store.
@@ -69,6 +70,9 @@ type Source struct {
 	settling chan struct{} // closed when the API answers
 }
 
+// ErrSelector is wrapped when a label selector is none.
+var ErrSelector = errors.New("is no label selector")
+
 // New makes a Source. It fails when the API can't be asked: a kubeconfig that
 // can't be read or says too little, a selector that is none. That the API does
 // not answer is no failure.
@@ -76,7 +80,7 @@ func New(cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg, settling: make(chan struct{})}
 	_, err := labels.Parse(cfg.ServiceSelector)
 	if err != nil {
-		return nil, fmt.Errorf("selector of Services %q: %w", cfg.ServiceSelector, err)
+		return nil, fmt.Errorf("%q %w: %w", cfg.ServiceSelector, ErrSelector, err)
 	}
 	if s.clients, err = newClients(&s.cfg); err != nil {
 		return nil, err

@@ -62,6 +62,7 @@ Kubernetes API, or from a directory of manifests.`,
 	root.AddCommand(newServe(), newZone(), newQuery(), newConfig(), newVersion())
 	root.Version = version()
 	root.SetVersionTemplate(versionLine())
+	root.InitDefaultVersionFlag() // the help command shows it, too
 	root.SetHelpCommand(newHelp())
 	addCompletion(root)
 	group(root)

@@ -87,15 +87,19 @@ func (g *generator) call(ctx context.Context, config *tls.Config, n int) (answer
 	if err := conn.SetDeadline(time.Now().Add(g.patience)); err != nil {
 		return nil, err
 	}
-	query := g.queries[n%len(g.queries)]
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(query))), query...)); err != nil {
+	return ExchangeStream(conn, g.queries[n%len(g.queries)])
+}
+
+// ExchangeStream asks one query over a stream and reads one answer.
+func ExchangeStream(stream io.ReadWriter, query []byte) (answer []byte, err error) {
+	if _, err := stream.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(query))), query...)); err != nil {
 		return nil, err
 	}
 	var length [2]byte
-	if _, err := io.ReadFull(conn, length[:]); err != nil {
+	if _, err := io.ReadFull(stream, length[:]); err != nil {
 		return nil, err
 	}
 	answer = make([]byte, binary.BigEndian.Uint16(length[:]))
-	_, err = io.ReadFull(conn, answer)
+	_, err = io.ReadFull(stream, answer)
 	return answer, err
 }

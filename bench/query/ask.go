@@ -2,13 +2,12 @@ package main
 
 import (
 	"crypto/tls"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"time"
 
+	"portolan.dev/portolan/bench/load"
 	"portolan.dev/portolan/internal/dnswire"
 )
 
@@ -27,11 +26,12 @@ func (q query) ask(network string, server netip.AddrPort) (*dnswire.Message, err
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
-	exchange := exchangeTCP
+	var answer []byte
 	if network == "udp" {
-		exchange = exchangeUDP
+		answer, err = exchangeUDP(conn, wire)
+	} else {
+		answer, err = load.ExchangeStream(conn, wire)
 	}
-	answer, err := exchange(conn, wire)
 	if err != nil {
 		return nil, fmt.Errorf("%s over %s: %w", q, network, err)
 	}
@@ -54,17 +54,4 @@ func exchangeUDP(conn net.Conn, query []byte) (answer []byte, err error) {
 	answer = make([]byte, 1<<16)
 	n, err := conn.Read(answer)
 	return answer[:n], err
-}
-
-func exchangeTCP(conn net.Conn, query []byte) (answer []byte, err error) {
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(query))), query...)); err != nil {
-		return nil, err
-	}
-	var length [2]byte
-	if _, err := io.ReadFull(conn, length[:]); err != nil {
-		return nil, err
-	}
-	answer = make([]byte, binary.BigEndian.Uint16(length[:]))
-	_, err = io.ReadFull(conn, answer)
-	return answer, err
 }

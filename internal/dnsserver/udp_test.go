@@ -14,11 +14,16 @@ import (
 )
 
 func TestUDPAnswersEachClientItsOwn(t *testing.T) {
-	s := start(t, dnsserver.Config{}, echo)
+	wantEchoes(t, start(t, dnsserver.Config{}, echo).addr())
+}
+
+// wantEchoes has many clients ask an echo at once, each for its own.
+func wantEchoes(t *testing.T, server netip.AddrPort) {
+	t.Helper()
 	const clients, queries = 20, 50
 	var wg sync.WaitGroup
 	for i := range clients {
-		conn := dialUDP(t, s.addr())
+		conn := dialUDP(t, server)
 		wg.Go(func() {
 			for j := range queries {
 				query := fmt.Sprintf("query %d of client %d", j, i)

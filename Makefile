@@ -29,7 +29,7 @@ bench-code: ## Go benchmarks of lookup, answer, compile and change, 5 minutes; d
 	go test -run - -bench Together -cpu 1,2 -benchtime 200ms -count 10 ./internal/respond) \
 	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
 
-bench-burst: ## what changes of the cluster do to queries, 3 minutes; docs/bench.md
+bench-burst: ## what changes of the cluster do to queries, 4 minutes; docs/bench.md
 	cd bench && go run ./burst -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-outside: ## names that are not the cluster's, beside CoreDNS and Unbound, about 15 minutes; docs/bench.md

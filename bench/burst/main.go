@@ -53,10 +53,11 @@ const generatorCPU = 1
 // bench is what all measurements need.
 type bench struct {
 	*settings
-	log                 *slog.Logger
-	dir                 string
-	portolan, generator string // programs
-	commit, machine     string
+	log *slog.Logger
+	dir string
+	// Programs.
+	portolan, generator, echo string
+	commit, machine           string
 }
 
 func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error {
@@ -75,6 +76,9 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	if b.generator, err = workshop.Tool(ctx, "load/generator"); err != nil {
 		return err
 	}
+	if b.echo, err = workshop.Tool(ctx, "echo"); err != nil {
+		return err
+	}
 	results := make([][]*round, len(cases))
 	for i := range cases {
 		if results[i], err = b.measure(ctx, &cases[i].cluster, cases[i].changes); err != nil {
@@ -86,8 +90,8 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 
 // round is what was measured once.
 type round struct {
-	quiet, burst *load.Result
-	changes      float64 // in a second of the burst
+	echo, quiet, burst *load.Result
+	changes            float64 // in a second of the burst
 }
 
 // measure measures one cluster.
@@ -102,45 +106,68 @@ func (b *bench) measure(ctx context.Context, c *synthetic.Cluster, changes int) 
 	if err := api.Kubeconfig(kubeconfig); err != nil {
 		return nil, err
 	}
-	contender := rig.Portolan(b.portolan, filepath.Join(b.dir, "portolan.log"), "--kubeconfig", kubeconfig)
-	contender.CPUs = []int{0}
-	server, err := contender.Start()
+	server, err := b.start(ctx, rig.Portolan(b.portolan, filepath.Join(b.dir, "portolan.log"), "--kubeconfig", kubeconfig))
 	if err != nil {
 		return nil, err
 	}
 	defer server.Stop()
-	if err := server.WaitReady(ctx); err != nil {
+	echo, err := b.start(ctx, rig.Echo(b.echo, filepath.Join(b.dir, "echo.log")))
+	if err != nil {
 		return nil, err
 	}
+	defer echo.Stop()
 	frames, err := encode(api, c)
 	if err != nil {
 		return nil, err
 	}
 	config := load.Config{
-		Server: server.DNS, Transport: load.UDP, Sockets: 100, Rate: b.rate,
+		Transport: load.UDP, Sockets: 100, Rate: b.rate,
 		Warm: time.Second, Duration: b.duration, Queries: filepath.Join(b.dir, "queries"),
 	}
 	if err := writeQueries(config.Queries, c); err != nil {
-		return nil, err
-	}
-	if config.Processes, err = server.Processes(); err != nil {
 		return nil, err
 	}
 	for n := range b.rounds {
 		b.log.Info("measuring", "round", n+1, "services", c.Services[synthetic.ClusterIP])
 		r := new(round)
 		rounds = append(rounds, r)
-		if r.quiet, err = config.RunApart(ctx, b.generator, generatorCPU); err != nil {
+		if r.echo, err = b.load(ctx, config, echo); err != nil {
+			return nil, err
+		}
+		if r.quiet, err = b.load(ctx, config, server); err != nil {
 			return nil, err
 		}
 		stop := storm(api, frames, changes)
-		r.burst, err = config.RunApart(ctx, b.generator, generatorCPU)
+		r.burst, err = b.load(ctx, config, server)
 		r.changes = stop()
 		if err != nil {
 			return nil, err
 		}
 	}
 	return rounds, nil
+}
+
+// start starts a contender on the first processor.
+func (b *bench) start(ctx context.Context, c *rig.Contender) (*rig.Server, error) {
+	c.CPUs = []int{0}
+	server, err := c.Start()
+	if err != nil {
+		return nil, err
+	}
+	if err := server.WaitReady(ctx); err != nil {
+		server.Stop()
+		return nil, err
+	}
+	return server, nil
+}
+
+// load asks a server.
+func (b *bench) load(ctx context.Context, config load.Config, server *rig.Server) (r *load.Result, err error) {
+	config.Server = server.DNS
+	if config.Processes, err = server.Processes(); err != nil {
+		return nil, err
+	}
+	return config.RunApart(ctx, b.generator, generatorCPU)
 }
 
 // writeQueries asks for the address of each Service with a cluster IP, in an

@@ -25,18 +25,19 @@ var rows = []struct {
 	{"p99, ms", func(r *load.Result) float64 { return milliseconds(r.P99) }, 1.5},
 	{"p99.9, ms", func(r *load.Result) float64 { return milliseconds(r.P999) }, 0},
 	{"lost", func(r *load.Result) float64 { return float64(r.Lost) }, 0},
-	{"processor time of Portolan, part of one", func(r *load.Result) float64 { return r.ServerTime.Seconds() / r.Elapsed.Seconds() }, 0},
+	{"processor time, part of one", func(r *load.Result) float64 { return r.ServerTime.Seconds() / r.Elapsed.Seconds() }, 0},
 	{"processors in use by others, the API server among them", func(r *load.Result) float64 { return r.Others }, 0},
 }
 
 func (b *bench) markdown(results [][]*round) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Portolan at %s, %d rounds, %d queries/s, medians (least to most). %s.\n\n", b.commit, b.rounds, b.rate, b.machine)
-	text.WriteString("| | quiet | in the burst | burst/quiet | goal | |\n|---|---|---|---|---|---|\n")
+	text.WriteString("| | echo | quiet | in the burst | burst/quiet | goal | |\n|---|---|---|---|---|---|---|\n")
 	for i, rounds := range results {
-		fmt.Fprintf(&text, "| **%d Services, %s changes/s** | | | | | |\n", cases[i].cluster.Services[synthetic.ClusterIP],
+		fmt.Fprintf(&text, "| **%d Services, %s changes/s** | | | | | | |\n", cases[i].cluster.Services[synthetic.ClusterIP],
 			over(rounds, func(r *round) float64 { return r.changes }))
 		for _, row := range rows {
+			echo := over(rounds, func(r *round) float64 { return row.of(r.echo) })
 			quiet := over(rounds, func(r *round) float64 { return row.of(r.quiet) })
 			burst := over(rounds, func(r *round) float64 { return row.of(r.burst) })
 			ratio, goal, met := "", "", ""
@@ -44,7 +45,7 @@ func (b *bench) markdown(results [][]*round) string {
 				ratio = fmt.Sprintf("%.2f", burst.Median/quiet.Median)
 				goal, met = fmt.Sprintf("≤ %.1f", row.goal), rig.Met(burst.Median <= row.goal*quiet.Median)
 			}
-			fmt.Fprintf(&text, "| %s | %s | %s | %s | %s | %s |\n", row.what, quiet, burst, ratio, goal, met)
+			fmt.Fprintf(&text, "| %s | %s | %s | %s | %s | %s | %s |\n", row.what, echo, quiet, burst, ratio, goal, met)
 		}
 	}
 	return text.String()

@@ -185,16 +185,7 @@ func (b *bench) echo(ctx context.Context) (*entrant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &entrant{&rig.Contender{
-		Name: echo, Log: b.file("echo.log"),
-		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
-			return exec.Command(binary, ports[0].String()), nil
-		},
-		Ready: func(_ context.Context, ports []netip.AddrPort) error {
-			_, err := query{"cluster.local.", dnswire.TypeA, noEDNS}.ask("udp", ports[0])
-			return err
-		},
-	}, ""}, nil
+	return &entrant{rig.Echo(binary, b.file("echo.log")), ""}, nil
 }
 
 func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }

@@ -1,0 +1,39 @@
+package rig
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os/exec"
+	"time"
+)
+
+// Echo sends every packet back (bench/echo): what is measured of it is the
+// machine's.
+func Echo(binary, log string) *Contender {
+	return &Contender{Name: "echo", Log: log,
+		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
+			return exec.Command(binary, ports[0].String()), nil
+		},
+		Ready: func(_ context.Context, ports []netip.AddrPort) error { return echoes(ports[0]) },
+	}
+}
+
+// echoes sends a packet and waits for it.
+func echoes(server netip.AddrPort) error {
+	const patience = 100 * time.Millisecond
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(server))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	packet := []byte("hello")
+	if _, err := conn.Write(packet); err != nil {
+		return err
+	}
+	_, err = conn.Read(packet)
+	return err
+}

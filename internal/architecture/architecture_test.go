@@ -143,6 +143,7 @@ var libraries = []arrow{
 	{"internal/yamlline", "go.yaml.in/yaml/v3", "its errors"},
 	{"internal/cli", "github.com/spf13/cobra", "commands and flags"},
 	{"internal/respond", "github.com/dchest/siphash", "server cookies are SipHash-2-4"},
+	{"internal/daemon", "golang.org/x/sys", "the capability for ports below 1024"},
 	{"internal/dnsserver", "golang.org/x/sys", "socket options, and batches of packets"},
 	{"internal/dnsserver", "golang.org/x/net/netutil", "bounds HTTPS connections"},
 	{"internal/dnsserver", "golang.org/x/sync", "goroutines that end together"},

@@ -86,13 +86,8 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	if err := d.recall(); err != nil {
 		return err
 	}
-	server, err := d.listen(ctx)
+	server, admin, err := d.bind(ctx, o.Version)
 	if err != nil {
-		return err
-	}
-	admin, err := d.listenAdmin(ctx, o.Version)
-	if err != nil {
-		server.Close()
 		return err
 	}
 	d.server.Store(server)

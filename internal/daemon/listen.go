@@ -14,6 +14,20 @@ import (
 	"portolan.dev/portolan/internal/metrics"
 )
 
+// bind binds all addresses that something is served on.
+func (d *Daemon) bind(ctx context.Context, version string) (server *dnsserver.Server, admin admins, err error) {
+	err = bindsPrivileged(func() (err error) {
+		if server, err = d.listen(ctx); err != nil {
+			return err
+		}
+		if admin, err = d.listenAdmin(ctx, version); err != nil {
+			server.Close()
+		}
+		return err
+	})
+	return server, admin, err
+}
+
 func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
 	settings := d.current.Load().settings
 	var pair func(*tls.ClientHelloInfo) (*tls.Certificate, error)

@@ -13,46 +13,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-const portStart = "net.ipv4.ip_unprivileged_port_start"
-
-// TestBindsPort53 starts the server as the container does: not root, no new
-// privileges, nothing but NET_BIND_SERVICE to be had, and the Pod's sysctl. It
-// must bind port 53 in a network namespace of its own, and without the sysctl
-// it must not: else the sysctl is not what does it.
-func TestBindsPort53(t *testing.T) {
-	for _, tool := range []string{"unshare", "setpriv", "timeout"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed (Debian: util-linux, coreutils)", tool)
-		}
-	}
-	if os.Getuid() != 0 {
-		t.Skip("a network namespace needs root")
-	}
-	pod := as[appsv1.Deployment](t, kustomized(t, "base"), "Deployment").Spec.Template.Spec
-	bin := buildBinary(t)
-	for sysctl, binds := range map[string]bool{pod.SecurityContext.Sysctls[0].Value: true, "1024": false} {
-		script := fmt.Sprintf(`ip link set lo up 2>/dev/null
-echo %s > /proc/sys/%s || exit 99
-exec setpriv --reuid %d --regid %d --clear-groups --no-new-privs --bounding-set -all,+net_bind_service --inh-caps -all \
-	timeout --signal TERM 2 %s serve --manifests ../../examples/shop --listen 0.0.0.0:53`,
-			sysctl, strings.ReplaceAll(portStart, ".", "/"), *pod.SecurityContext.RunAsUser, *pod.SecurityContext.RunAsGroup, bin)
-		out, err := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", script).CombinedOutput()
-		if bytes.Contains(out, []byte("unshare failed")) || exitStatus(err) == 99 {
-			t.Skipf("no network namespace to be had here: %s", out)
-		}
-		if got := bytes.Contains(out, []byte("msg=serving")); got != binds {
-			t.Errorf("with %s = %s, binds port 53: %v, want %v\n%s", portStart, sysctl, got, binds, out)
-		}
-	}
-}
-
-func exitStatus(err error) int {
-	if exit, ok := err.(*exec.ExitError); ok {
-		return exit.ExitCode()
-	}
-	return 0
-}
-
 // buildBinary builds the server where any user may run it.
 func buildBinary(t *testing.T) string {
 	t.Helper()

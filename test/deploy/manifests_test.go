@@ -92,7 +92,6 @@ func TestHardened(t *testing.T) {
 		RunAsUser:      &id,
 		RunAsGroup:     &id,
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		Sysctls:        []corev1.Sysctl{{Name: portStart, Value: "53"}},
 	}
 	wantContainer := &corev1.SecurityContext{
 		AllowPrivilegeEscalation: &no,
@@ -105,7 +104,7 @@ func TestHardened(t *testing.T) {
 			if diff := cmp.Diff(wantPod, pod.SecurityContext); diff != "" {
 				t.Errorf("the Pod's securityContext (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(wantContainer, container(t, pod).SecurityContext); diff != "" {
+			if diff := cmp.Diff(wantContainer, onlyContainer(t, pod).SecurityContext); diff != "" {
 				t.Errorf("the container's securityContext (-want +got):\n%s", diff)
 			}
 			if pod.HostNetwork || pod.HostPID || pod.HostIPC {
@@ -202,7 +201,7 @@ func TestPorts(t *testing.T) {
 	want := []port{{"dns", "UDP", 53}, {"dns-tcp", "TCP", 53}, {"metrics", "TCP", 9153}}
 	for name, all := range variants(t) {
 		t.Run(name, func(t *testing.T) {
-			c := container(t, as[appsv1.Deployment](t, all, "Deployment").Spec.Template.Spec)
+			c := onlyContainer(t, as[appsv1.Deployment](t, all, "Deployment").Spec.Template.Spec)
 			var got []port
 			for _, p := range c.Ports {
 				got = append(got, port{p.Name, p.Protocol, p.ContainerPort})
@@ -311,7 +310,7 @@ func TestFiles(t *testing.T) {
 	for name, all := range variants(t) {
 		t.Run(name, func(t *testing.T) {
 			pod := as[appsv1.Deployment](t, all, "Deployment").Spec.Template.Spec
-			c := container(t, pod)
+			c := onlyContainer(t, pod)
 			want := []string{"serve", "--config", "/etc/portolan/config.yaml"}
 			if diff := cmp.Diff(want, c.Args); diff != "" {
 				t.Errorf("args (-want +got):\n%s", diff)
@@ -335,7 +334,7 @@ func TestFiles(t *testing.T) {
 
 func volumeAt(t *testing.T, pod corev1.PodSpec, dir string) corev1.Volume {
 	t.Helper()
-	for _, m := range container(t, pod).VolumeMounts {
+	for _, m := range onlyContainer(t, pod).VolumeMounts {
 		if m.MountPath != dir || m.SubPath != "" { // changes don't show below a subPath
 			continue
 		}
@@ -354,7 +353,7 @@ func volumeAt(t *testing.T, pod corev1.PodSpec, dir string) corev1.Volume {
 func TestResources(t *testing.T) {
 	for name, all := range variants(t) {
 		t.Run(name, func(t *testing.T) {
-			c := container(t, as[appsv1.Deployment](t, all, "Deployment").Spec.Template.Spec)
+			c := onlyContainer(t, as[appsv1.Deployment](t, all, "Deployment").Spec.Template.Spec)
 			if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() {
 				t.Errorf("resources = %v", c.Resources)
 			}
@@ -412,7 +411,7 @@ func TestValues(t *testing.T) {
 		"image: {tag: v9, digest: '" + digest + "'}":           "portolan@" + digest,
 		"image: {repository: 'example.com:5000/p', tag: v1.2}": "example.com:5000/p:v1.2",
 	} {
-		if got := container(t, pod(t, values).Spec).Image; got != want {
+		if got := onlyContainer(t, pod(t, values).Spec).Image; got != want {
 			t.Errorf("%s: image = %s, want %s", values, got, want)
 		}
 	}
@@ -504,7 +503,7 @@ func readConfig(t *testing.T, text string) config.Config {
 	return cfg
 }
 
-func container(t *testing.T, pod corev1.PodSpec) corev1.Container {
+func onlyContainer(t *testing.T, pod corev1.PodSpec) corev1.Container {
 	t.Helper()
 	if len(pod.Containers) != 1 || len(pod.InitContainers) != 0 {
 		t.Fatalf("containers: %v and %v, want one", pod.Containers, pod.InitContainers)

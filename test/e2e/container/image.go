@@ -1,0 +1,61 @@
+//go:build linux
+
+package container
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+)
+
+// Image is Portolan's image, as deploy/image/Dockerfile makes it.
+type Image struct {
+	Root         string // the directory of its files
+	Entrypoint   string
+	Capabilities string // of the file, as setcap(8) spells them
+	User         int
+}
+
+// What the Dockerfile says.
+var (
+	buildLine  = regexp.MustCompile(`(?m)^RUN CGO_ENABLED=0 .* go build (-trimpath) (-ldflags)="(-s -w)" -o (/portolan) `)
+	setcapLine = regexp.MustCompile(`(?m)^RUN .*\bsetcap (\S+) /portolan$`)
+	userLine   = regexp.MustCompile(`(?m)^USER (\d+):`)
+)
+
+// BuildImage builds it from the repository. It needs setcap (Debian:
+// libcap2-bin) and, for the file capability, to be root.
+func BuildImage(ctx context.Context, repository string) (*Image, error) {
+	text, err := os.ReadFile(filepath.Join(repository, "deploy/image/Dockerfile"))
+	if err != nil {
+		return nil, err
+	}
+	build, setcap, user := buildLine.FindSubmatch(text), setcapLine.FindSubmatch(text), userLine.FindSubmatch(text)
+	if build == nil || setcap == nil || user == nil {
+		return nil, fmt.Errorf("container: the Dockerfile does not match %s, %s and %s", buildLine, setcapLine, userLine)
+	}
+	dir, err := os.MkdirTemp("", "portolan-image-")
+	if err != nil {
+		return nil, err
+	}
+	image := &Image{Root: dir, Entrypoint: string(build[4]), Capabilities: string(setcap[1])}
+	image.User, _ = strconv.Atoi(string(user[1])) // digits
+	file := filepath.Join(dir, image.Entrypoint)
+	compile := exec.CommandContext(ctx, "go", "build", string(build[1]), string(build[2])+"="+string(build[3]), "-o", file, "./cmd/portolan")
+	compile.Dir = repository
+	compile.Env = append(os.Environ(), "CGO_ENABLED=0")
+	for _, cmd := range []*exec.Cmd{compile, exec.CommandContext(ctx, "chmod", "755", dir), exec.CommandContext(ctx, "setcap", image.Capabilities, file)} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			_ = image.Remove() // there is an error already
+			return nil, fmt.Errorf("container: %s: %w\n%s", cmd, err, out)
+		}
+	}
+	return image, nil
+}
+
+// Remove removes its files.
+func (i *Image) Remove() error { return os.RemoveAll(i.Root) }

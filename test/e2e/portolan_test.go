@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -45,6 +46,7 @@ type portolan struct {
 	process.Process
 	t    *testing.T
 	addr string
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // startPortolan serves the cluster of a kubeconfig file. At the end of the test
@@ -60,7 +62,7 @@ func startPortolan(t *testing.T, kubeconfig, config string) *portolan {
 	if err := os.WriteFile(configFile, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &portolan{t: t}
+	p := &portolan{t: t, dial: new(net.Dialer).DialContext}
 	p.Path, p.Log = file, filepath.Join(dir, "log")
 	p.Args = []string{"serve", "--kubeconfig", kubeconfig, "--config", configFile, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
 	if err := p.Start(); err != nil {
@@ -108,9 +110,11 @@ func hasAddress(name string, addresses ...string) query {
 
 func isAbsent(name string) query { return query{name, dnswire.TypeA, nil} }
 
-// check asks, and says what is wrong with the answer.
-func (p *portolan) check(q query) error {
-	m, err := p.ask(q)
+// check asks over UDP, and says what is wrong with the answer.
+func (p *portolan) check(q query) error { return p.checkOver("udp", q) }
+
+func (p *portolan) checkOver(network string, q query) error {
+	m, err := p.askOver(network, q)
 	if err != nil {
 		return fmt.Errorf("%s: %w", q.name, err)
 	}
@@ -140,12 +144,16 @@ func (p *portolan) await(queries ...query) {
 // answersWithin is how long a server may take on a machine that has other work.
 const answersWithin = 10 * time.Second
 
-func (p *portolan) ask(q query) (*dnswire.Message, error) {
-	packet, err := dnswire.NewQuery(dnswire.Question{Name: q.name, Type: q.qtype, UDPSize: respond.DefaultUDPSize})
+func (p *portolan) ask(q query) (*dnswire.Message, error) { return p.askOver("udp", q) }
+
+func (p *portolan) askOver(network string, q query) (*dnswire.Message, error) {
+	packet, err := dnswire.NewQuery(dnswire.Question{Name: q.name, Type: q.qtype, UDPSize: respond.DefaultUDPSize, Flags: dnswire.FlagRD})
 	if err != nil {
 		return nil, err
 	}
-	conn, err := net.Dial("udp", p.addr)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), answersWithin)
+	defer cancel()
+	conn, err := p.dial(ctx, network, p.addr)
 	if err != nil {
 		return nil, err
 	}
@@ -153,10 +161,23 @@ func (p *portolan) ask(q query) (*dnswire.Message, error) {
 	if err := conn.SetDeadline(time.Now().Add(answersWithin)); err != nil {
 		return nil, err
 	}
+	buf := make([]byte, 2+dnswire.MaxMessage)
+	if network == "tcp" { // RFC 1035, section 4.2.2: the length comes first
+		if _, err := conn.Write(append([]byte{byte(len(packet) >> 8), byte(len(packet))}, packet...)); err != nil {
+			return nil, err
+		}
+		if _, err := io.ReadFull(conn, buf[:2]); err != nil {
+			return nil, err
+		}
+		buf = buf[:int(buf[0])<<8|int(buf[1])]
+		if _, err := io.ReadFull(conn, buf); err != nil {
+			return nil, err
+		}
+		return dnswire.ParseMessage(buf)
+	}
 	if _, err := conn.Write(packet); err != nil {
 		return nil, err
 	}
-	buf := make([]byte, dnswire.MaxMessage)
 	n, err := conn.Read(buf)
 	if err != nil {
 		return nil, err

@@ -45,6 +45,11 @@ func newTCPProxy(t *testing.T, target string) *tcpProxy {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newTCPProxyOn(t, l, target)
+}
+
+func newTCPProxyOn(t *testing.T, l net.Listener, target string) *tcpProxy {
+	t.Helper()
 	p := &tcpProxy{listener: l, target: target, links: make(map[*link]struct{})}
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/netip"
 	"os"
 	"time"
 )
@@ -42,11 +43,11 @@ func newAuthority() (*authority, error) {
 	return &authority{cert, key, pemBlock("CERTIFICATE", der)}, err
 }
 
-// server makes a certificate for a server on loopback.
-func (a *authority) server() (pair, error) {
+// server makes a certificate for a server on loopback, and on one more address.
+func (a *authority) server(at netip.Addr) (pair, error) {
 	t := template(pkix.Name{CommonName: "localhost"})
 	t.DNSNames = []string{"localhost"}
-	t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, at.AsSlice()}
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	return a.sign(t)
 }
@@ -98,7 +99,7 @@ func (c *ControlPlane) writeKeys() error {
 	if c.authority, err = newAuthority(); err != nil {
 		return err
 	}
-	serving, err := c.authority.server()
+	serving, err := c.authority.server(c.serviceAddress)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,10 +46,12 @@ type ControlPlane struct {
 	dir       string // data, keys, logs
 	authority *authority
 	port      *port
-	config    *rest.Config
-	client    *kubernetes.Clientset
-	etcd      *clientv3.Client
-	users     int // made
+	// serviceAddress is that of the API server's own Service.
+	serviceAddress netip.Addr
+	config         *rest.Config
+	client         *kubernetes.Clientset
+	etcd           *clientv3.Client
+	users          int // made
 
 	etcdProcess, apiServer, controllers process.Process
 }
@@ -66,7 +69,11 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &ControlPlane{options: options, binaries: binaries}
+	ranges, err := netip.ParsePrefix(strings.Split(options.ServiceCIDRs, ",")[0])
+	if err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
+	c := &ControlPlane{options: options, binaries: binaries, serviceAddress: ranges.Masked().Addr().Next()}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("control plane: %w", err), c.Close())
 	}
@@ -198,6 +205,10 @@ func (c *ControlPlane) ResumeAPIServer() { c.apiServer.Signal(syscall.SIGCONT) }
 
 // Address is where the API server listens.
 func (c *ControlPlane) Address() string { return c.port.addr }
+
+// ServiceAddress is the ClusterIP of the API server's own Service, which its
+// certificate is for, too. Nothing listens there.
+func (c *ControlPlane) ServiceAddress() netip.Addr { return c.serviceAddress }
 
 // Client is that of an administrator, without limits of its own.
 func (c *ControlPlane) Client() *kubernetes.Clientset { return c.client }

@@ -1,6 +1,9 @@
 package forward
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Figures are those of one moment, counted from the start.
 type Figures struct {
@@ -17,13 +20,18 @@ type Figures struct {
 // UpstreamFigures are those of one upstream of a route.
 type UpstreamFigures struct {
 	Route, Upstream string
+	Address         netip.AddrPort
+	Transport       Transport
 	Queries         uint64 // sent, with those sent again
 	Replies         uint64
 	Late            uint64 // not answered in the time that it usually takes
 	Failures        uint64 // of the network
 	Forged          uint64 // packets that were no reply to a query
+	Opened          uint64 // connections made, whether they came about or not
+	Reused          uint64 // queries over a connection that was there
 	Down            bool
 	RTT             time.Duration // smoothed; 0 when it never answered
+	Durations       []Durations   // of its replies, by response code
 }
 
 // Figures gives those of the moment.
@@ -40,10 +48,11 @@ func (f *Forwarder) Figures() Figures {
 	for _, r := range f.routes {
 		for _, u := range *r.upstreams.Load() {
 			figures.Upstreams = append(figures.Upstreams, UpstreamFigures{
-				Route: r.String(), Upstream: u.String(),
+				Route: r.String(), Upstream: u.String(), Address: u.Addr, Transport: u.Transport,
 				Queries: u.counts.queries.Load(), Replies: u.counts.replies.Load(), Late: u.counts.lates.Load(),
 				Failures: u.counts.failures.Load(), Forged: u.counts.forged.Load(),
-				Down: u.down.Load(), RTT: u.smoothedRTT(),
+				Opened: u.counts.opened.Load(), Reused: u.counts.reused.Load(),
+				Down: u.down.Load(), RTT: u.smoothedRTT(), Durations: u.durations.figures(),
 			})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 
 	"portolan.dev/portolan/internal/dnswire"
 )
@@ -17,12 +18,13 @@ type https struct {
 	to     Upstream
 	url    string
 	client *http.Client
+	trace  httptrace.ClientTrace // counts connections
 }
 
 // mediaType is that of DNS messages (RFC 8484, section 6).
 const mediaType = "application/dns-message"
 
-func newHTTPS(u Upstream) *https {
+func newHTTPS(u Upstream, counts *upstreamCounts) *https {
 	host := u.ServerName
 	if host == "" {
 		host = u.Addr.Addr().String()
@@ -33,6 +35,7 @@ func newHTTPS(u Upstream) *https {
 	transport := &http.Transport{
 		// The address is the configuration's, so that no name is needed to ask.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			counts.opened.Add(1)
 			d := net.Dialer{Timeout: openTime}
 			return d.DialContext(ctx, "tcp", u.Addr.String())
 		},
@@ -44,13 +47,18 @@ func newHTTPS(u Upstream) *https {
 		// A connection whose other end is gone without a word is not used for long.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: silentTime, PingTimeout: silentTime},
 	}
-	return &https{u, "https://" + host + u.Path, &http.Client{Transport: transport}}
+	trace := httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		if got.Reused {
+			counts.reused.Add(1)
+		}
+	}}
+	return &https{u, "https://" + host + u.Path, &http.Client{Transport: transport}, trace}
 }
 
 func (h *https) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
 	body := bytes.Clone(query)
 	binary.BigEndian.PutUint16(body, 0) // so that caches on the way find it (RFC 8484, section 4.1)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &h.trace), http.MethodPost, h.url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

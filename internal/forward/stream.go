@@ -19,8 +19,9 @@ import (
 // stream asks over connections, TCP's or TLS', which carry many queries at once
 // and are used again (RFC 7766, section 6.2).
 type stream struct {
-	to  Upstream
-	tls *tls.Config // nil for TCP
+	to     Upstream
+	tls    *tls.Config // nil for TCP
+	counts *upstreamCounts
 
 	mu    sync.Mutex
 	conns []*streamConn
@@ -35,7 +36,9 @@ const (
 // idleTime is how long a connection stays open without queries under way.
 const idleTime = 10 * time.Second
 
-func newStream(to Upstream, config *tls.Config) *stream { return &stream{to: to, tls: config} }
+func newStream(to Upstream, config *tls.Config, counts *upstreamCounts) *stream {
+	return &stream{to: to, tls: config, counts: counts}
+}
 
 // sessions is how many TLS sessions with one upstream are kept for resumption.
 const sessions = 8
@@ -77,6 +80,7 @@ func (s *stream) conn(ctx context.Context) (c *streamConn, used bool, err error)
 	for _, c := range s.conns {
 		if c.take() {
 			s.mu.Unlock()
+			s.counts.reused.Add(1)
 			return c, c.isReady(), nil
 		}
 	}
@@ -87,6 +91,7 @@ func (s *stream) conn(ctx context.Context) (c *streamConn, used bool, err error)
 	c = &streamConn{of: s, ready: make(chan struct{}), waiting: make(map[uint16]chan *dnswire.Reply), taken: 1}
 	s.conns = append(s.conns, c)
 	s.mu.Unlock()
+	s.counts.opened.Add(1)
 	c.open(ctx)
 	return c, false, nil
 }

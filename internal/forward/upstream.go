@@ -36,6 +36,7 @@ type upstream struct {
 	foldsCase until // it does not keep the case of questions
 	noEDNS    until // it does not know EDNS
 	counts    upstreamCounts
+	durations durations
 
 	mu          sync.Mutex
 	rtt, jitter time.Duration // smoothed; 0 when it never answered
@@ -44,6 +45,8 @@ type upstream struct {
 
 type upstreamCounts struct {
 	queries, replies, lates, failures, forged atomic.Uint64
+	// Connections made, and queries sent over one that was there.
+	opened, reused atomic.Uint64
 }
 
 // until is a moment until which something holds, in nanoseconds of Unix time.
@@ -83,13 +86,13 @@ func newUpstream(u Upstream, suffix dnsname.Name, by exchange) *upstream {
 	switch u.Transport {
 	case UDP:
 		made.packets = &udp{made}
-		made.stream = newStream(u, nil)
+		made.stream = newStream(u, nil, &made.counts)
 	case TCP:
-		made.stream = newStream(u, nil)
+		made.stream = newStream(u, nil, &made.counts)
 	case TLS:
-		made.stream = newStream(u, tlsConfig(u))
+		made.stream = newStream(u, tlsConfig(u), &made.counts)
 	case HTTPS:
-		made.stream = newHTTPS(u)
+		made.stream = newHTTPS(u, &made.counts)
 	}
 	return made
 }
@@ -110,6 +113,7 @@ func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, e
 		reply.LowerOwners()
 		u.counts.replies.Add(1)
 		took := time.Since(began)
+		u.durations.observe(reply.RCode, took)
 		if reply.RCode != dnswire.NoError && reply.RCode != dnswire.NXDomain {
 			took = max(took, firstPatience) // who fails fast is not fast
 		}

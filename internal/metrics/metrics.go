@@ -78,18 +78,16 @@ type Metrics struct {
 	figures     func() Figures
 	registry    *prometheus.Registry
 	programming *prometheus.HistogramVec
+	// coreProgramming is the same under CoreDNS' name; nil without its names.
+	coreProgramming *prometheus.HistogramVec
 }
 
 // New makes Metrics that ask for figures at each scrape.
 func New(version string, figures func() Figures) *Metrics {
 	m := &Metrics{
-		figures:  figures,
-		registry: prometheus.NewPedanticRegistry(),
-		programming: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "portolan_dns_programming_duration_seconds",
-			Help:    "Time from a change of a Service's ready Pods, as its EndpointSlice tells it, to the answer that shows it.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 20),
-		}, []string{"service_kind"}),
+		figures:     figures,
+		registry:    prometheus.NewPedanticRegistry(),
+		programming: newProgramming("portolan_dns_programming_duration_seconds"),
 	}
 	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portolan_build_info", Help: "Always 1; its labels tell what runs.",
@@ -102,10 +100,22 @@ func New(version string, figures func() Figures) *Metrics {
 	return m
 }
 
+func newProgramming(name string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    name,
+		Help:    "Time from a change of a Service's ready Pods, as its EndpointSlice tells it, to the answer that shows it.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 20),
+	}, []string{"service_kind"})
+}
+
 // Programmed notes how long a change of a Service took to show; serviceKind is
 // cluster_ip or headless.
 func (m *Metrics) Programmed(serviceKind string, d time.Duration) {
-	m.programming.WithLabelValues(serviceKind).Observe(max(0, d.Seconds()))
+	took := max(0, d.Seconds())
+	m.programming.WithLabelValues(serviceKind).Observe(took)
+	if m.coreProgramming != nil {
+		m.coreProgramming.WithLabelValues(coreKinds[serviceKind]).Observe(took)
+	}
 }
 
 // Handler answers scrapes.
@@ -148,6 +158,9 @@ var (
 	upFailures   = desc("forward_failures_total", "Queries that the network refused to take to an upstream.", "route", "upstream")
 	upForged     = desc("forward_bad_replies_total", "Packets from an upstream's address that were no reply to a query.", "route", "upstream")
 	upUp         = desc("forward_up", "Whether an upstream is held to answer.", "route", "upstream")
+	upOpened     = desc("forward_connections_total", "Connections made to an upstream.", "route", "upstream")
+	upReused     = desc("forward_connections_reused_total", "Queries sent over a connection that was there.", "route", "upstream")
+	upDuration   = desc("forward_duration_seconds", "Time that an upstream's replies took.", "route", "upstream", "rcode")
 	upRTT        = desc("forward_rtt_seconds", "Time that an upstream takes, smoothed.", "route", "upstream")
 	untold       = desc("query_log_dropped_total", "Lines and dnstap messages about queries that were dropped, since too many waited.")
 	limited      = desc("dns_rate_limited_total", "Responses that the rate limit held back.")
@@ -164,7 +177,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		requests, dropped, duration, requestSize, responseSize, ede, sourceState, staleness, events, objects, serial,
 		snapWritten, snapErrors, reloadOK, reloadTime, untold, limited,
 		cacheHits, cacheMisses, prefetches, cacheEntries, cacheSize, waiting, joined, refused,
-		upQueries, upReplies, upLate, upFailures, upForged, upUp, upRTT,
+		upQueries, upReplies, upLate, upFailures, upForged, upUp, upOpened, upReused, upDuration, upRTT,
 	} {
 		ch <- d
 	}
@@ -220,6 +233,11 @@ func collectForward(ch chan<- prometheus.Metric, f *forward.Figures) {
 		counter(ch, upFailures, u.Failures, u.Route, u.Upstream)
 		counter(ch, upForged, u.Forged, u.Route, u.Upstream)
 		gauge(ch, upUp, truth(!u.Down), u.Route, u.Upstream)
+		counter(ch, upOpened, u.Opened, u.Route, u.Upstream)
+		counter(ch, upReused, u.Reused, u.Route, u.Upstream)
+		for _, d := range u.Durations {
+			ch <- prometheus.MustNewConstHistogram(upDuration, d.Count, d.Sum, d.Buckets, u.Route, u.Upstream, d.RCode)
+		}
 		gauge(ch, upRTT, u.RTT.Seconds(), u.Route, u.Upstream)
 	}
 }

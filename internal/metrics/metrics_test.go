@@ -3,6 +3,7 @@ package metrics
 import (
 	"log/slog"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,14 @@ func TestFewFigures(t *testing.T) {
 	}
 }
 
+// upstreamOf is an upstream with some figures.
+func upstreamOf(route, address string, transport forward.Transport) forward.UpstreamFigures {
+	return forward.UpstreamFigures{
+		Route: route, Upstream: address, Address: netip.MustParseAddrPort(address), Transport: transport, Opened: 4, Reused: 5,
+		Durations: []forward.Durations{{RCode: "NOERROR", Buckets: map[float64]uint64{0.001: 2}, Count: 3, Sum: 0.5}},
+	}
+}
+
 // TestAliasCoreDNS: figures under CoreDNS' names, with its labels.
 func TestAliasCoreDNS(t *testing.T) {
 	m := New("v1", func() Figures {
@@ -102,11 +111,14 @@ func TestAliasCoreDNS(t *testing.T) {
 				},
 				QuerySize: []respond.Histogram{{Transport: "udp", Buckets: map[float64]uint64{64: 7}, Count: 7, Sum: 350}},
 			}},
-			Forward: &forward.Figures{Hits: 5, StaleHits: 1, Misses: 2, Prefetched: 3, Refused: 4},
-			Cache:   &cache.Stats{Entries: 6},
+			Forward: &forward.Figures{Hits: 5, StaleHits: 1, Misses: 2, Prefetched: 3, Refused: 4, Upstreams: []forward.UpstreamFigures{
+				upstreamOf(".", "192.0.2.1:53", forward.UDP), upstreamOf("example.", "192.0.2.1:53", forward.UDP), upstreamOf(".", "192.0.2.1:853", forward.TLS),
+			}},
+			Cache: &cache.Stats{Entries: 6},
 		}
 	})
 	m.AliasCoreDNS("dns://:53")
+	m.Programmed("headless", 3*time.Millisecond)
 	w := httptest.NewRecorder()
 	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{
@@ -120,6 +132,12 @@ func TestAliasCoreDNS(t *testing.T) {
 		`coredns_cache_requests_total{server="dns://:53",view="",zones="."} 7`,
 		`coredns_cache_served_stale_total{server="dns://:53",view="",zones="."} 1`,
 		`coredns_forward_max_concurrent_rejects_total 4`,
+		`coredns_proxy_request_duration_seconds_bucket{proxy_name="forward",rcode="NOERROR",to="192.0.2.1:53",le="0.001"} 4`,
+		`coredns_proxy_request_duration_seconds_sum{proxy_name="forward",rcode="NOERROR",to="192.0.2.1:53"} 1`,
+		`coredns_proxy_request_duration_seconds_count{proxy_name="forward",rcode="NOERROR",to="192.0.2.1:853"} 3`,
+		`coredns_proxy_conn_cache_hits_total{proto="tcp",proxy_name="forward",to="192.0.2.1:53"} 10`,
+		`coredns_proxy_conn_cache_misses_total{proto="tcp-tls",proxy_name="forward",to="192.0.2.1:853"} 4`,
+		`coredns_kubernetes_dns_programming_duration_seconds_bucket{service_kind="headless_with_selector",le="0.004"} 1`,
 	} {
 		if !strings.Contains(w.Body.String(), want+"\n") {
 			t.Errorf("scrape has no %s\n%s", want, w.Body)

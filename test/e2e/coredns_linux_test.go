@@ -308,6 +308,7 @@ func (p *pod) wantMetrics(t *testing.T) {
 		`coredns_dns_requests_total{family="1",proto="udp",server="dns://:53",type="A",view="",zone="cluster.local."} `,
 		`coredns_dns_responses_total{plugin="",rcode="NXDOMAIN",server="dns://:53",view="",zone="cluster.local."} `,
 		`coredns_cache_entries{`,
+		`coredns_proxy_request_duration_seconds_count{proxy_name="forward",rcode="NOERROR",to="` + container.NodeAddress + `:53"} `,
 	} {
 		if !strings.Contains(body, "\n"+want) {
 			t.Errorf("/metrics lacks %s:\n%s", want, body)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -155,4 +156,35 @@ func TestCorefileImports(t *testing.T) {
 	p.await(patience, web, "10.96.0.7")
 	write(t, filepath.Join(dir, "one.override"), "hosts {\n  192.0.2.9 written.example\n  fallthrough\n}\n")
 	p.await(patience, "written.example.", "192.0.2.9")
+}
+
+// TestCorefileFromStdin: with "-conf stdin" it is read from there, once, and what it
+// imports is followed. An interface stands for its addresses.
+func TestCorefileFromStdin(t *testing.T) {
+	t.Parallel()
+	dir, api := t.TempDir(), newAPI(t)
+	cmd := exec.Command("portolan", "-conf", "stdin")
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(".:0 {\n  bind %s\n  kubernetes cluster.local {\n    kubeconfig %s\n  }\n  import %s/*.override\n}\n",
+		loopback(t), api.Kubeconfig(t), dir))
+	p := follow(t, cmd)
+	p.addr = "127.0.0.1:" + p.waitLog(`serving listen="?\[?127\.0\.0\.1:(\d+)`)[1]
+	p.await(patience, web, "10.96.0.7")
+	write(t, filepath.Join(dir, "one.override"), "hosts {\n  192.0.2.9 written.example\n  fallthrough\n}\n")
+	p.await(patience, "written.example.", "192.0.2.9")
+}
+
+// loopback is the name of the interface that has 127.0.0.1.
+func loopback(t *testing.T) string {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		if i.Flags&net.FlagLoopback != 0 {
+			return i.Name
+		}
+	}
+	t.Skip("there is no loopback interface")
+	return ""
 }

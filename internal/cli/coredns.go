@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -79,8 +78,6 @@ func parseCoreDNS(args []string) (*coreDNSCall, error) {
 		return nil, fmt.Errorf("unexpected argument %q; behind CoreDNS' flags there is no command", flags.Arg(0))
 	case logFormat != "text" && logFormat != "json":
 		return nil, fmt.Errorf("log format %q is not text or json", logFormat)
-	case c.corefile == "stdin":
-		return nil, errors.New("a Corefile is read from a file, which can be read again, and not from stdin")
 	}
 	c.logFormat = logFormat
 	return &c, nil
@@ -88,6 +85,13 @@ func parseCoreDNS(args []string) (*coreDNSCall, error) {
 
 // serve is the command serve.
 func (c *coreDNSCall) serve(cmd *cobra.Command) error {
+	if c.corefile == "stdin" {
+		text, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), corefile.MaxOctets+1)) // one more is an error
+		if err != nil {
+			return fmt.Errorf("corefile: %w", err)
+		}
+		c.stdin = text
+	}
 	cfg, err := c.read(cmd)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"slices"
@@ -68,6 +69,7 @@ type serveFlags struct {
 	port      string // of server blocks that name none
 	logFormat string
 	quiet     bool
+	stdin     []byte // the Corefile, when it was read from there
 
 	notes []corefile.Note // on the Corefile, when it was last read
 }
@@ -105,7 +107,11 @@ func (f *serveFlags) base() (config.Config, error) {
 	if f.corefile == "" {
 		return f.sourceFlags.read()
 	}
-	t, err := corefile.Read(f.corefile, corefile.Options{Port: f.port, IPv4Only: !hasIPv6()})
+	data, err := f.corefileText()
+	if err != nil {
+		return config.Config{}, fmt.Errorf("corefile: %w", err)
+	}
+	t, err := corefile.Parse(f.corefile, data, corefile.Options{Port: f.port, IPv4Only: !hasIPv6(), InterfaceAddrs: interfaceAddrs})
 	if err != nil {
 		return config.Config{}, err
 	}
@@ -121,6 +127,38 @@ func (f *serveFlags) base() (config.Config, error) {
 	return c, nil
 }
 
+// corefileText is the Corefile as it is now.
+func (f *serveFlags) corefileText() ([]byte, error) {
+	if f.stdin != nil {
+		return f.stdin, nil
+	}
+	return os.ReadFile(f.corefile)
+}
+
+// interfaceAddrs are the addresses of a network interface of this host.
+func interfaceAddrs(name string) (addrs []netip.Addr, err error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, err
+	}
+	all, err := i.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue // of another kind
+		}
+		addr := prefix.Addr().Unmap()
+		if addr.Is6() && addr.IsLinkLocalUnicast() {
+			addr = addr.WithZone(name)
+		}
+		addrs = append(addrs, addr)
+	}
+	return addrs, nil
+}
+
 // hasIPv6 tells whether the host can listen on IPv6 addresses.
 func hasIPv6() bool {
 	l, err := net.Listen("tcp6", "[::]:0")
@@ -134,7 +172,11 @@ func hasIPv6() bool {
 // content is the text of the files that the configuration is read from.
 func (f *serveFlags) content() ([]byte, error) {
 	if f.corefile != "" {
-		return corefile.Content(f.corefile)
+		data, err := f.corefileText()
+		if err != nil {
+			return nil, err
+		}
+		return corefile.Content(f.corefile, data)
 	}
 	return os.ReadFile(f.config)
 }

@@ -10,6 +10,7 @@ package corefile
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -74,6 +75,9 @@ type Options struct {
 	// IPv4Only leaves out IPv6's address of all interfaces, for hosts that have
 	// no IPv6.
 	IPv4Only bool
+	// InterfaceAddrs gives the addresses of a network interface; nil where the
+	// host that shall serve is not known.
+	InterfaceAddrs func(name string) ([]netip.Addr, error)
 }
 
 // Read reads a Corefile and translates it. It fails where CoreDNS would not

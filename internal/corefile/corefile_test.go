@@ -1,8 +1,10 @@
 package corefile_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -170,15 +172,23 @@ import custom/*.server
 		t.Errorf("last note %q, want %q", last, want)
 	}
 
-	before, err := corefile.Content(path)
+	before, err := contentOf(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "custom", "c.server"), "other.example {\n  forward . 10.0.0.4\n}\n")
-	after, err := corefile.Content(path)
+	after, err := contentOf(path)
 	if err != nil || string(before) == string(after) {
 		t.Errorf("Content with one more file: %v, the same: %t", err, string(before) == string(after))
 	}
+}
+
+func contentOf(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return corefile.Content(path, data)
 }
 
 func write(t *testing.T, path, text string) {
@@ -196,6 +206,33 @@ func TestOptions(t *testing.T) {
 	}
 	if want := []string{"0.0.0.0:1053"}; !slices.Equal(made.Config.Listen, want) {
 		t.Errorf("listen %q, want %q", made.Config.Listen, want)
+	}
+}
+
+// TestInterfaces: a block is bound to the addresses of an interface, but for those
+// that are excepted.
+func TestInterfaces(t *testing.T) {
+	const text = "cluster.local {\n bind eth0 127.0.0.1 {\n except eth1 10.0.0.3\n }\n kubernetes\n}\n"
+	host := corefile.Options{InterfaceAddrs: func(name string) ([]netip.Addr, error) {
+		addrs, ok := map[string][]netip.Addr{
+			"eth0": {netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.0.4"), netip.MustParseAddr("fe80::1%eth0")},
+			"eth1": {netip.MustParseAddr("10.0.0.4")},
+		}[name]
+		if !ok {
+			return nil, errors.New("no such interface")
+		}
+		return addrs, nil
+	}}
+	made, err := corefile.Parse("Corefile", []byte(text), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"10.0.0.2:53", "[fe80::1%eth0]:53", "127.0.0.1:53"}; !slices.Equal(made.Config.Listen, want) || !made.Complete() {
+		t.Errorf("listen %q, notes %v; want %q and nothing missing", made.Config.Listen, made.Notes, want)
+	}
+	_, err = corefile.Parse("Corefile", []byte(strings.ReplaceAll(text, "eth1", "eth2")), host)
+	if want := `corefile Corefile:3: bind except: "eth2" is neither an address nor an interface: no such interface`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }
 

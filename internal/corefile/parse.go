@@ -49,14 +49,14 @@ func (s *statement) path() string {
 	return s.of + " " + s.name
 }
 
-// maxOctets is how long a Corefile may be: more than fits a ConfigMap.
-const maxOctets = 4 << 20
+// MaxOctets is how long a Corefile may be: more than fits a ConfigMap.
+const MaxOctets = 4 << 20
 
 var errLong = errors.New("longer than 4 MiB")
 
 // parse reads the server blocks of a Corefile.
 func parse(path string, data []byte) (blocks []block, err error) {
-	if len(data) > maxOctets {
+	if len(data) > MaxOctets {
 		return nil, &errAt{"corefile", path, 1, errLong}
 	}
 	// The parser panics when a file that is imported can't be read to its end.
@@ -159,28 +159,28 @@ const maxImports = 16
 // Content is the text of a Corefile and of the files that it imports: where it
 // is the same, the Corefile means the same, but for variables of the
 // environment.
-func Content(path string) ([]byte, error) {
+func Content(path string, data []byte) ([]byte, error) {
 	var all bytes.Buffer
-	err := appendContent(&all, path, 0)
+	err := appendContent(&all, path, data, 0)
 	return all.Bytes(), err
 }
 
-func appendContent(all *bytes.Buffer, path string, depth int) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
+func appendContent(all *bytes.Buffer, path string, data []byte, depth int) error {
 	fmt.Fprintf(all, "%s %d\n", path, len(data))
 	all.Write(data)
-	if depth == maxImports || all.Len() > maxOctets {
+	if depth == maxImports || all.Len() > MaxOctets {
 		return nil
 	}
-	for d := caddyfile.NewDispenser(path, io.LimitReader(bytes.NewReader(data), maxOctets)); d.Next(); {
+	for d := caddyfile.NewDispenser(path, io.LimitReader(bytes.NewReader(data), MaxOctets)); d.Next(); {
 		if d.Val() != "import" || !d.NextArg() {
 			continue
 		}
 		for _, file := range imported(path, d.Val()) {
-			if err := appendContent(all, file, depth+1); err != nil {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			if err := appendContent(all, file, data, depth+1); err != nil {
 				return err
 			}
 		}

@@ -80,6 +80,10 @@ func (t *translator) translate(blocks []block) {
 	}
 	if len(blocks) > 0 {
 		t.checkBlocks(blocks)
+		if len(t.Config.Listen) == 0 {
+			t.Config.Listen = config.Default().Listen
+			t.Notes = append(t.Notes, Note{t.path, 1, "file", Differs, "UDP and TCP are served on loopback, " + t.Config.Listen[0]})
+		}
 	}
 }
 
@@ -187,17 +191,17 @@ func (t *translator) hosts(b *block) (hosts []netip.Addr) {
 		if len(s.args) == 0 {
 			t.fail(s, "no address")
 		}
-		for _, o := range s.options {
-			t.note(Missing, &o, "there are no exceptions: name the addresses that are meant")
-		}
-		for _, a := range s.args {
-			addr, err := netip.ParseAddr(a)
-			if err != nil {
-				t.note(Missing, s, "%s: interfaces are not known by name: name their addresses", a)
+		chosen := t.addresses(s)
+		for i := range s.options {
+			o := &s.options[i]
+			if o.name != "except" {
+				t.fail(o, "no such option")
 				continue
 			}
-			hosts = append(hosts, addr.Unmap())
+			except := t.addresses(o)
+			chosen = slices.DeleteFunc(chosen, func(a netip.Addr) bool { return slices.Contains(except, a) })
 		}
+		hosts = append(hosts, chosen...)
 	}
 	if bound {
 		return hosts
@@ -206,6 +210,27 @@ func (t *translator) hosts(b *block) (hosts []netip.Addr) {
 		return []netip.Addr{netip.IPv4Unspecified()}
 	}
 	return []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+}
+
+// addresses are those that the arguments name, or those of the interfaces that
+// they name.
+func (t *translator) addresses(s *statement) (all []netip.Addr) {
+	for _, a := range s.args {
+		if addr, err := netip.ParseAddr(a); err == nil {
+			all = append(all, addr.Unmap())
+			continue
+		}
+		if t.options.InterfaceAddrs == nil {
+			t.note(Missing, s, "%s: the interfaces of the host that shall serve are not known here: name their addresses, or let it read this file itself", a)
+			continue
+		}
+		addrs, err := t.options.InterfaceAddrs(a)
+		if err != nil {
+			t.fail(s, "%q is neither an address nor an interface: %w", a, err)
+		}
+		all = append(all, addrs...)
+	}
+	return all
 }
 
 // checkBlocks notes what is not the same because there is one set of settings.
@@ -232,10 +257,6 @@ func (t *translator) finish() (*Translation, error) {
 	}
 	t.dropShadowed()
 	t.Config.Listen = withoutCovered(t.Config.Listen)
-	if len(t.Config.Listen) == 0 && len(t.Config.TLS.Listen)+len(t.Config.HTTPS.Listen) > 0 {
-		t.Config.Listen = config.Default().Listen
-		t.Notes = append(t.Notes, Note{t.path, 1, "file", Differs, "UDP and TCP are served, too: on loopback, " + t.Config.Listen[0]})
-	}
 	t.noteUnsaid()
 	sortNotes(t.path, t.Notes)
 	if err := t.validate(); err != nil {

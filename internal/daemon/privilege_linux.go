@@ -16,15 +16,12 @@ func bindsPrivileged(bind func() error) error {
 	const right = 1 << unix.CAP_NET_BIND_SERVICE
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return os.NewSyscallError("capget", err)
-	}
-	if sets[0].Permitted&right == 0 || sets[0].Effective&right != 0 {
+	if unix.Capget(&header, &sets[0]) != nil || sets[0].Permitted&right == 0 || sets[0].Effective&right != 0 {
 		return bind()
 	}
 	sets[0].Effective |= right
-	if err := unix.Capset(&header, &sets[0]); err != nil {
-		return os.NewSyscallError("capset", err)
+	if unix.Capset(&header, &sets[0]) != nil {
+		return bind() // what it says is plainer
 	}
 	bound := bind()
 	sets[0].Effective &^= right

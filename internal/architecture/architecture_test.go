@@ -91,6 +91,7 @@ var arrows = []arrow{
 	{"internal/kubezone", "internal/zone", "into this"},
 	{"internal/kubezone", "internal/dnsname", "owner names"},
 	{"internal/kubezone", "internal/dnswire", "RDATA"},
+	{"internal/podresolv", "internal/resolvconf", "computes one"},
 	{"internal/zone", "internal/dnsname", "owner names"},
 	{"internal/zone", "internal/dnswire", "RRsets are kept ready in wire form"},
 	{"internal/respond", "internal/zone", "answers from it"},

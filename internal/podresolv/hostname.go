@@ -25,9 +25,8 @@ type Hostname struct {
 	Warnings []Warning
 }
 
-// FQDNError says that a Pod with setHostnameAsFQDN does not start; the kubelet
-// tells with events of the reason FailedCreatePodSandBox. Its text is the
-// kubelet's.
+// FQDNError says that a Pod with setHostnameAsFQDN does not start, in the
+// kubelet's words.
 type FQDNError struct {
 	Field string // such as "spec.setHostnameAsFQDN"
 	FQDN  string
@@ -36,6 +35,11 @@ type FQDNError struct {
 func (e *FQDNError) Error() string {
 	return fmt.Sprintf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
 		e.FQDN, maxFQDN, len(e.FQDN))
+}
+
+// Warning is the error as one, of the event that the kubelet emits.
+func (e *FQDNError) Warning() Warning {
+	return Warning{Reason: FailedCreatePodSandBox, Field: e.Field, Message: e.Error()}
 }
 
 // HostnameOf computes a Pod's hostname. An error is an *FQDNError; the Hostname

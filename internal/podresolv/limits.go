@@ -32,6 +32,33 @@ const (
 	muslLine = 254
 )
 
+// CheckNode warns of a node's resolv.conf that is beyond the limits, so that
+// Pods there lose search domains. With a cluster domain, three of them are
+// ClusterFirst's.
+func CheckNode(n Node) []Warning {
+	if n.ResolvConf == nil {
+		return nil
+	}
+	var w warner
+	searches, room := withoutDots(n.ResolvConf.Searches), MaxSearches
+	if n.ClusterDomain != "" {
+		room -= 3
+	}
+	if len(searches) > room {
+		w.warn(CheckLimitsForResolvConf, "", "the node's resolv.conf has %d search domains: Pods have room for %d of them", len(searches), room)
+	}
+	if i := slices.IndexFunc(searches, isLong); i >= 0 {
+		w.warn(CheckLimitsForResolvConf, "", "the node's resolv.conf has a search domain of %d characters, which begins %.64q: one has at most %d", len(searches[i]), searches[i], MaxSearch)
+	}
+	if n := joinedLen(searches); n > MaxSearchList {
+		w.warn(CheckLimitsForResolvConf, "", "the node's resolv.conf has search domains of %d characters: together they have at most %d", n, MaxSearchList)
+	}
+	return w.warnings
+}
+
+// isLong says whether a search domain is left out for its length.
+func isLong(search string) bool { return len(search) > MaxSearch }
+
 // limitNameservers leaves out what is beyond the limit.
 func (f *former) limitNameservers(list []string) []string {
 	if len(list) <= MaxNameservers {
@@ -54,7 +81,7 @@ func (f *former) limitSearches(list []string) []string {
 	}
 	var kept, long []string
 	for _, search := range list {
-		if len(search) > MaxSearch {
+		if isLong(search) {
 			long = append(long, search)
 		} else {
 			kept = append(kept, search)

@@ -180,7 +180,7 @@ func (f *former) policy() Policy {
 	case Custom:
 		f.warn("", field, "the API server does not take Custom: the policy is called None since Kubernetes 1.9")
 	case ClusterFirstWithAutopath, smallAutopath:
-		f.warn("", field, "the API server does not take %s: give the Pod None and this dnsConfig", f.pod.Policy)
+		f.warn("", field, "the API server does not take %s: give the Pod None, and as dnsConfig what it gets here", f.pod.Policy)
 	}
 	switch policy {
 	case Default, None:

@@ -1,6 +1,7 @@
 package podresolv
 
 import (
+	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -240,7 +241,7 @@ func TestWarnings(t *testing.T) {
 	}{
 		"an ordinary Pod has none": {Pod{}, node(t), nil},
 		"Custom":                   {Pod{Policy: Custom}, node(t), []string{` spec.dnsPolicy: the API server does not take Custom: the policy is called None since Kubernetes 1.9`}},
-		"ClusterFirstWithAutopath": {Pod{Policy: ClusterFirstWithAutopath}, node(t), []string{` spec.dnsPolicy: the API server does not take ClusterFirstWithAutopath: give the Pod None and this dnsConfig`}},
+		"ClusterFirstWithAutopath": {Pod{Policy: ClusterFirstWithAutopath}, node(t), []string{` spec.dnsPolicy: the API server does not take ClusterFirstWithAutopath: give the Pod None, and as dnsConfig what it gets here`}},
 		"hostNetwork, in a template": {Pod{HostNetwork: true, Path: "spec.template.spec"}, node(t), []string{
 			` spec.template.spec.dnsPolicy: with hostNetwork, ClusterFirst is Default: ClusterFirstWithHostNet asks the cluster's DNS`}},
 		"an unknown policy": {Pod{Policy: "Nearest"}, node(t), []string{` spec.dnsPolicy: unknown policy "Nearest": the kubelet takes it for ClusterFirst`}},
@@ -306,6 +307,40 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+func TestCheckNode(t *testing.T) {
+	tests := map[string]struct {
+		domain   string
+		searches []string
+		want     []string
+	}{
+		"29 search domains":                   {"cluster.local", names(29, 5), nil},
+		"30 search domains":                   {"cluster.local", names(30, 5), []string{"the node's resolv.conf has 30 search domains: Pods have room for 29 of them"}},
+		"32 search domains, and no cluster's": {"", names(32, 5), nil},
+		"33 search domains, and no cluster's": {"", names(33, 5), []string{"the node's resolv.conf has 33 search domains: Pods have room for 32 of them"}},
+		"253 characters, and a dot":           {"", []string{strings.Repeat("x", 253) + "."}, nil},
+		"254 characters":                      {"", []string{strings.Repeat("x", 254)}, []string{`the node's resolv.conf has a search domain of 254 characters, which begins "` + strings.Repeat("x", 64) + `": one has at most 253`}},
+		"2,048 characters, and the root":      {"", append(names(8, 227), names(9, 224)[8], "."), nil},
+		"2,049 characters":                    {"", append(names(8, 227), names(9, 225)[8]), []string{"the node's resolv.conf has search domains of 2049 characters: together they have at most 2048"}},
+	}
+	for claim, test := range tests {
+		t.Run(claim, func(t *testing.T) {
+			var got []string
+			for _, w := range CheckNode(Node{ClusterDomain: test.domain, ResolvConf: &resolvconf.Config{Searches: test.searches}}) {
+				if w.Reason != CheckLimitsForResolvConf {
+					t.Errorf("%q has the reason %q", w, w.Reason)
+				}
+				got = append(got, w.String())
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("CheckNode with the searches %q = %q, want %q", test.searches, got, test.want)
+			}
+		})
+	}
+	if got := CheckNode(Node{}); got != nil {
+		t.Errorf("CheckNode without a resolv.conf = %v", got)
+	}
+}
+
 func TestHostnameOf(t *testing.T) {
 	long := strings.Repeat("a", 60) + "--.-bcd"
 	fqdn := func(n int) Pod { // its FQDN has n octets
@@ -345,6 +380,11 @@ func TestHostnameOf(t *testing.T) {
 			text := ""
 			if err != nil {
 				text = err.Error()
+				var tooLong *FQDNError
+				want := Warning{FailedCreatePodSandBox, "spec.setHostnameAsFQDN", text}
+				if !errors.As(err, &tooLong) || tooLong.Warning() != want {
+					t.Errorf("HostnameOf(%+v) gives %#v, want one that warns %v", test.pod, err, want)
+				}
 			}
 			if got.Kernel != test.kernel || got.FQDN != test.fqdn || !reflect.DeepEqual(warnings, test.warnings) || text != test.err {
 				t.Errorf("HostnameOf(%+v) = %q, %q, %q, %q, want %q, %q, %q, %q", test.pod, got.Kernel, got.FQDN, warnings, text, test.kernel, test.fqdn, test.warnings, test.err)

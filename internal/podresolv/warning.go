@@ -9,6 +9,9 @@ const (
 	// MissingClusterDNS: the policy needs the cluster's DNS, and the kubelet
 	// knows none.
 	MissingClusterDNS = "MissingClusterDNS"
+	// CheckLimitsForResolvConf: the node's resolv.conf is beyond the limits.
+	// It is an event of the Node.
+	CheckLimitsForResolvConf = "CheckLimitsForResolvConf"
 	// FailedCreatePodSandBox: the Pod does not start.
 	FailedCreatePodSandBox = "FailedCreatePodSandBox"
 )

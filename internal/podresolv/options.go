@@ -62,11 +62,11 @@ func takesNumber(name string) bool {
 	return name == "ndots" || name == "timeout" || name == "attempts"
 }
 
-// glibcKnows goes by resolv.conf(5), without what ended with glibc 2.24, and by
-// what glibc's news of 2.36 and later add.
+// glibcKnows goes by glibc (resolv/res_init.c, resolv.h), from 2.36 on: options
+// that resolv.conf(5) has and glibc dropped, such as inet6, are unknown.
 func glibcKnows(name string) bool {
 	switch name {
-	case "debug", "rotate", "no-check-names", "inet6", "edns0", "single-request", "single-request-reopen",
+	case "debug", "rotate", "edns0", "single-request", "single-request-reopen",
 		"no-tld-query", "no_tld_query", "use-vc", "no-reload", "trust-ad", "no-aaaa", "strict-error":
 		return true
 	}

@@ -73,6 +73,17 @@ var effectsOfForward = map[string]func(*testing.T){
 		wantOutside(t, routeTo(up), "10.0.0.1")
 		wantOutside(t, routeTo(up, "noPrivate: true"), "private address")
 	},
+	"forward.routes.clientSubnet": func(t *testing.T) {
+		q := question("www.example.")
+		q.Flags = dnswire.FlagRD
+		q.Options = map[dnswire.OptionCode][]byte{dnswire.OptionSubnet: {0, 1, 24, 0, 198, 51, 100}}
+		for setting, want := range map[string]string{"clientSubnet: false": "", "clientSubnet: true": "00011818c63364"} {
+			p := serve(t, routeTo(upstream(t, answers("192.0.2.1")), setting))
+			if got := p.ask("udp", q).Options[dnswire.OptionSubnet]; got != want {
+				t.Errorf("%s: the answer's option is %q, want %q", setting, got, want)
+			}
+		}
+	},
 	"forward.maxInFlight": func(t *testing.T) {
 		wantBusy(t, "maxInFlight: 1", "SERVFAIL")
 	},
@@ -178,6 +189,12 @@ func (u *upstreamServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 		}
 	}
 	m.SetEdns0(1232, false)
+	for _, o := range q.IsEdns0().Option {
+		if subnet, ok := o.(*dns.EDNS0_SUBNET); ok {
+			subnet.SourceScope = subnet.SourceNetmask
+			m.IsEdns0().Option = append(m.IsEdns0().Option, subnet)
+		}
+	}
 	_ = w.WriteMsg(m)
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -25,6 +26,15 @@ type Question struct {
 	// DO and CD are the query's flags of these names (RFC 3225; RFC 4035,
 	// section 3.2.2).
 	DO, CD bool
+	// Subnet says where the client is (RFC 7871). With it, only what is the same
+	// for all clients is kept and found. Nil is that nobody shall know.
+	Subnet dnswire.Subnet
+}
+
+// Clone is a copy that shares nothing with q.
+func (q Question) Clone() Question {
+	q.Name, q.Subnet = slices.Clone(q.Name), slices.Clone(q.Subnet)
+	return q
 }
 
 // anyType is in the key of a denial that is of a name, whatever is asked for.
@@ -105,7 +115,7 @@ func (c *Cache) find(name uint64, q Question, t dnswire.Type) *Entry {
 		return nil
 	}
 	e, ok := c.entries.GetIfPresent(q.key(name, t))
-	if !ok || !e.isOf(q, t) {
+	if !ok || !e.isOf(q, t) || q.Subnet != nil && !e.isForAll() {
 		return nil
 	}
 	return e
@@ -115,13 +125,12 @@ func (c *Cache) find(name uint64, q Question, t dnswire.Type) *Entry {
 // is there (RFC 8020, section 2); nil when there is none. Names of fewer octets
 // than least are not looked at: others may be asked for those.
 func (c *Cache) Above(q Question, least int, now time.Time) *Entry {
-	for name := q.Name; len(name) > 0; {
-		name = name[1+int(name[0]):]
-		if len(name) < least {
+	for len(q.Name) > 0 {
+		q.Name = q.Name[1+int(q.Name[0]):]
+		if len(q.Name) < least {
 			break
 		}
-		above := Question{name, q.Type, q.DO, q.CD}
-		if e := c.find(c.hash(above), above, anyType); e != nil && e.Fresh(now) {
+		if e := c.find(c.hash(q), q, anyType); e != nil && e.Fresh(now) {
 			return e
 		}
 	}
@@ -156,12 +165,15 @@ func (q Question) bits() (b byte) {
 
 // Put keeps a reply to q, unless it says nothing that could be kept, and gives
 // it as an Entry anyway. The reply becomes the Cache's. What was known before is
-// forgotten.
+// forgotten, unless the reply is for the clients of a subnet only.
 func (c *Cache) Put(q Question, reply *dnswire.Reply, terms Terms, now time.Time) *Entry {
 	life, kept := c.lifetime(reply)
 	e := &Entry{
 		question: keep(q, q.Type), Reply: reply, Guarded: terms.Guarded,
 		stored: now.UnixNano(), life: time.Duration(life) * time.Second,
+	}
+	if q.Subnet != nil && !e.isForAll() {
+		return e
 	}
 	c.forget(q)
 	if !kept || life == 0 {
@@ -215,17 +227,19 @@ const (
 
 // Fail remembers that q could not be answered, and why. What was known of q
 // stays, for a stale answer. Each failure is remembered twice as long as the one
-// before.
+// before; one with a Subnet is not, which may be what failed.
 func (c *Cache) Fail(q Question, why *Failure, now time.Time) *Entry {
 	e := &Entry{question: keep(q, q.Type), pause: minFailure}
 	if before := c.find(c.hash(q), q, q.Type); before != nil {
-		e.Reply, e.stored, e.life, e.stale = before.Reply, before.stored, before.life, before.stale
+		e.Reply, e.Guarded, e.stored, e.life, e.stale = before.Reply, before.Guarded, before.stored, before.life, before.stale
 		if before.Failure != nil {
 			e.pause = min(2*before.pause, maxFailure)
 		}
 	}
 	e.Failure, e.failed = why, now.UnixNano()
-	c.set(q, q.Type, e)
+	if q.Subnet == nil {
+		c.set(q, q.Type, e)
+	}
 	return e
 }
 

@@ -346,3 +346,12 @@ func BenchmarkGet(b *testing.B) {
 		i += 7919
 	}
 }
+
+// TestGuardedWhenStale: a failure leaves what is known of a reply with it.
+func TestGuardedWhenStale(t *testing.T) {
+	k, q := newCache(t, nil), question("www.example.", dnswire.TypeA)
+	k.Put(q, reply(t, "www.example.", dns.RcodeSuccess, "www.example. 60 CNAME in.cluster.local."), cache.Terms{Guarded: true}, start)
+	if e := k.Fail(q, &cache.Failure{}, after(2*time.Minute)); !e.Guarded {
+		t.Error("the stale reply is not guarded any more")
+	}
+}

@@ -45,6 +45,10 @@ func (e *Entry) isOf(q Question, t dnswire.Type) bool {
 	return e.qtype == t && e.bits == q.bits() && e.name == string(q.Name)
 }
 
+// isForAll tells whether the reply is the same for the clients of all subnets. One
+// to a question without may depend on where this server is.
+func (e *Entry) isForAll() bool { return e.Reply != nil && e.Reply.Subnet.IsForAll() }
+
 // overhead is about how many octets an Entry takes, with what the library keeps
 // of it, beside its reply and its name.
 const overhead = 256

@@ -151,6 +151,8 @@ type Route struct {
 	TrustDenials bool `yaml:"trustDenials"`
 	// NoPrivate refuses answers with private addresses.
 	NoPrivate bool `yaml:"noPrivate"`
+	// ClientSubnet has upstreams know what clients say of where they are.
+	ClientSubnet bool `yaml:"clientSubnet"`
 }
 
 // DefaultRouteTimeout is less than the 5 s after which libc asks again.

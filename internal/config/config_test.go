@@ -263,6 +263,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a timeout without unit":    {"forward: {routes: [{upstreams: [10.0.0.2], timeout: 4}]}", ":1: forward.routes.timeout: \"4\" is not a duration, such as 10s or 1m30s"},
 	"a ca that is not there":    {"forward: {routes: [{upstreams: [10.0.0.2], ca: /nowhere.pem}]}", ":1: forward.routes.ca: open /nowhere.pem: no such file or directory"},
 	"trust that is a word":      {"forward: {routes: [{upstreams: [10.0.0.2], trustDenials: some}]}", ":1: forward.routes.trustDenials: \"some\" is not true or false"},
+	"a subnet that is a word":   {"forward: {routes: [{upstreams: [10.0.0.2], clientSubnet: 10.0.0.0/8}]}", ":1: forward.routes.clientSubnet: \"10.0.0.0/8\" is not true or false"},
 	"a guard that is a word":    {"forward: {routes: [{upstreams: [10.0.0.2], noPrivate: some}]}", ":1: forward.routes.noPrivate: \"some\" is not true or false"},
 	"nothing in flight":         {"forward: {maxInFlight: 0}", ":1: forward.maxInFlight: 0 is less than 1"},
 	"nothing for each client":   {"forward: {maxInFlightPerClient: 0}", ":1: forward.maxInFlightPerClient: 0 is less than 1"},

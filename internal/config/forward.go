@@ -41,7 +41,7 @@ func (c *Config) compileForward(made *Compiled) error {
 func (r *Route) compile() (made forward.Route, bad *keyError) {
 	made = forward.Route{
 		ResolvConf: r.ResolvConf, Policy: forward.Policy(r.Policy), Timeout: time.Duration(r.Timeout),
-		TrustDenials: r.TrustDenials, NoPrivate: r.NoPrivate,
+		TrustDenials: r.TrustDenials, NoPrivate: r.NoPrivate, ClientSubnet: r.ClientSubnet,
 	}
 	wrong := func(key, format string, args ...any) (forward.Route, *keyError) {
 		return made, &keyError{key: key, err: fmt.Errorf(format, args...)}

@@ -125,10 +125,11 @@ const FlagDO EDNSFlags = 1 << 15
 // OptionCode names an EDNS option.
 type OptionCode uint16
 
-// EDNS options: NSID RFC 5001, COOKIE RFC 7873, TCP keepalive RFC 7828,
-// padding RFC 7830, Extended DNS Errors RFC 8914.
+// EDNS options: NSID RFC 5001, client subnet RFC 7871, COOKIE RFC 7873, TCP
+// keepalive RFC 7828, padding RFC 7830, Extended DNS Errors RFC 8914.
 const (
 	OptionNSID      = OptionCode(dns.EDNS0NSID)
+	OptionSubnet    = OptionCode(dns.EDNS0SUBNET)
 	OptionCookie    = OptionCode(dns.EDNS0COOKIE)
 	OptionKeepalive = OptionCode(dns.EDNS0TCPKEEPALIVE)
 	OptionPadding   = OptionCode(dns.EDNS0PADDING)
@@ -140,6 +141,8 @@ func (c OptionCode) String() string {
 	switch c {
 	case OptionNSID:
 		return "NSID"
+	case OptionSubnet:
+		return "ECS"
 	case OptionCookie:
 		return "COOKIE"
 	case OptionKeepalive:

@@ -49,6 +49,7 @@ type EDNS struct {
 	NSID      bool
 	Keepalive bool
 	Padding   bool
+	Subnet    Subnet // not checked
 }
 
 // QName is the question's name in lower case, in wire form without the root's
@@ -197,6 +198,8 @@ func (e *EDNS) parseOptions(b []byte) bool {
 			e.Keepalive = true
 		case OptionPadding:
 			e.Padding = true
+		case OptionSubnet:
+			e.Subnet = value
 		}
 	}
 	return true

@@ -16,15 +16,17 @@ var ErrReply = errors.New("malformed reply")
 // passed on: each is whole, and each name ends inside the message, by pointers
 // that lead back. The OPT record, and what comes behind it, is taken out.
 //
-// A Reply is immutable but for Adjust, which comes before it is shared.
+// A Reply is immutable but for Adjust and Subnet, which come before it is shared.
 type Reply struct {
 	ID    uint16
 	Flags uint16
 	RCode RCode
-	// EDNS tells whether there was an OPT record, and Option what it held of
+	// EDNS tells whether there was an OPT record, and Error what it held of
 	// Extended DNS Errors; nil without.
 	EDNS  bool
 	Error *ReplyError
+	// Subnet is the client subnet option; not checked.
+	Subnet Subnet
 	// Aliased tells whether there is a CNAME record in the answer section.
 	Aliased bool
 
@@ -119,8 +121,11 @@ func (r *Reply) parseOPT(opt []byte) (ok bool) {
 		if n > len(b) {
 			return false
 		}
-		if OptionCode(binary.BigEndian.Uint16(b)) == OptionEDE && n >= OptionLen(2) && r.Error == nil {
+		switch code := OptionCode(binary.BigEndian.Uint16(b)); {
+		case code == OptionEDE && n >= OptionLen(2) && r.Error == nil:
 			r.Error = &ReplyError{EDECode(binary.BigEndian.Uint16(b[4:])), string(b[6:n])}
+		case code == OptionSubnet:
+			r.Subnet = bytes.Clone(b[4:n])
 		}
 		b = b[n:]
 	}
@@ -261,7 +266,7 @@ func (r *Reply) Question() []byte { return r.wire[HeaderLen:r.question] }
 // Size is about how many octets r takes in memory.
 func (r *Reply) Size() int {
 	const head = 160
-	return head + len(r.wire) + 2*len(r.fixed)
+	return head + len(r.wire) + 2*len(r.fixed) + len(r.Subnet)
 }
 
 // Count is how many records a section has.

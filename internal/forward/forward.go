@@ -6,7 +6,8 @@
 //
 // It implements RFC 5452 (what is random in a query, and what is checked in a
 // reply), RFC 6891, section 7 (servers without EDNS), RFC 7766 (queries over
-// TCP), RFC 7858 (TLS), RFC 8484 (HTTPS) and RFC 8767 (stale answers).
+// TCP), RFC 7858 (TLS), RFC 7871 (client subnets are passed on), RFC 8484
+// (HTTPS) and RFC 8767 (stale answers).
 package forward
 
 import (
@@ -113,6 +114,12 @@ func (f *Forwarder) Known(q cache.Question, now time.Time) (e *cache.Entry, rout
 	return nil, f.route(q.Name) != nil
 }
 
+// TakesSubnet tells whether questions for name may say where the client is.
+func (f *Forwarder) TakesSubnet(name []byte) bool {
+	r := f.route(name)
+	return r != nil && r.ClientSubnet
+}
+
 // Request is a question of a client that waits for its answer.
 type Request struct {
 	forwarder *Forwarder
@@ -133,8 +140,7 @@ func (f *Forwarder) Ask(client netip.Addr, q cache.Question) (*Request, error) {
 		}
 		return nil, err
 	}
-	q.Name = slices.Clone(q.Name)
-	return &Request{forwarder: f, client: client, question: q}, nil
+	return &Request{forwarder: f, client: client, question: q.Clone()}, nil
 }
 
 // prefetch asks for q behind the clients, if there is a place.
@@ -142,8 +148,7 @@ func (f *Forwarder) prefetch(q cache.Question) {
 	if f.places.take(netip.Addr{}) != nil {
 		return
 	}
-	q.Name = slices.Clone(q.Name)
-	if _, joined := f.join(q, netip.Addr{}); joined {
+	if _, joined := f.join(q.Clone(), netip.Addr{}); joined {
 		f.places.give(netip.Addr{})
 		return
 	}
@@ -208,6 +213,7 @@ type flightKey struct {
 	name   string
 	qtype  dnswire.Type
 	do, cd bool
+	subnet string
 }
 
 // flight is a question that is being asked, for all who want to know.
@@ -218,10 +224,10 @@ type flight struct {
 	at    time.Time
 }
 
-// join gives the flight for q, which is begun when there is none, and then has
-// the place of client until it ends: so many places, so many flights.
+// join gives the flight for q, which it keeps. It is begun when there is none, and
+// then has the place of client until it ends: so many places, so many flights.
 func (f *Forwarder) join(q cache.Question, client netip.Addr) (fl *flight, joined bool) {
-	key := flightKey{string(q.Name), q.Type, q.DO, q.CD}
+	key := flightKey{string(q.Name), q.Type, q.DO, q.CD, string(q.Subnet)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if fl, ok := f.flights[key]; ok {
@@ -229,7 +235,6 @@ func (f *Forwarder) join(q cache.Question, client netip.Addr) (fl *flight, joine
 	}
 	fl = &flight{done: make(chan struct{})}
 	f.flights[key] = fl
-	q.Name = []byte(key.name)
 	go func() {
 		fl.entry, fl.at = f.fly(q)
 		f.mu.Lock()

@@ -441,3 +441,41 @@ func TestLoop(t *testing.T) {
 		return strings.Contains(ask(t, f, fmt.Sprintf("n%d.example.", time.Now().UnixNano())), "in a circle")
 	})
 }
+
+// TestSubnetsAreNotJoined: questions from two subnets go out, one for each, also
+// when they come at once.
+func TestSubnetsAreNotJoined(t *testing.T) {
+	release := make(chan struct{})
+	s := serve(t, func(q asked) [][]byte {
+		<-release
+		return works(q)
+	})
+	f := newForwarder(t, settings(t, forward.Route{ClientSubnet: true, Upstreams: []forward.Upstream{{Addr: s.addr}}}))
+	var wg sync.WaitGroup
+	for _, subnet := range []dnswire.Subnet{nil, {0, 1, 8, 0, 10}, {0, 1, 8, 0, 11}, {0, 1, 8, 0, 11}} {
+		question := questionOf("www.example.")
+		question.Subnet = subnet
+		request, err := f.Ask(client, question)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if got := said(request.Wait(t.Context())); got != "192.0.2.1" {
+				t.Errorf("answer %q", got)
+			}
+		})
+	}
+	options := func() map[string]bool {
+		seen := make(map[string]bool)
+		for _, q := range s.queries() {
+			var parsed dnswire.Query
+			if parsed.ParseHeader(q.packet) == nil && parsed.ParseBody(q.packet) == nil {
+				seen[string(parsed.EDNS.Subnet)] = true
+			}
+		}
+		return seen
+	}
+	await(t, "three subnets", func() bool { return len(options()) == 3 })
+	close(release)
+	wg.Wait()
+}

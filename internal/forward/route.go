@@ -39,6 +39,9 @@ type Route struct {
 	TrustDenials bool
 	// NoPrivate refuses answers with private addresses.
 	NoPrivate bool
+	// ClientSubnet has upstreams know what clients say of where they are (RFC
+	// 7871).
+	ClientSubnet bool
 }
 
 // route is a Route, and what is known of it.

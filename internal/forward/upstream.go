@@ -108,6 +108,9 @@ func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, e
 	began := time.Now()
 	u.counts.queries.Add(1)
 	reply, err := u.askAsItLikes(ctx, q)
+	if err == nil {
+		err = checkSubnet(q, reply)
+	}
 	switch {
 	case err == nil:
 		reply.LowerOwners()
@@ -125,6 +128,23 @@ func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, e
 		}
 	}
 	return reply, err
+}
+
+// errSubnet says that the reply is for a subnet that was not asked for: RFC 7871,
+// section 7.3 has it dropped.
+var errSubnet = errors.New("the reply is for another client subnet")
+
+// checkSubnet looks at the subnet that a reply says it is for. Where nobody asked
+// for one it says nothing, and where none is what was asked for, it is for that.
+func checkSubnet(q cache.Question, reply *dnswire.Reply) error {
+	switch {
+	case reply.Subnet == nil:
+	case q.Subnet == nil || !q.Subnet.HasPrefix():
+		reply.Subnet = q.Subnet
+	case !reply.Subnet.Answers(q.Subnet):
+		return errSubnet
+	}
+	return nil
 }
 
 // isOurs tells whether an error says nothing of the upstream: it is a limit of
@@ -193,7 +213,11 @@ func (u *upstream) query(q cache.Question, edns, plain bool) []byte {
 	if edns {
 		size = udpSize
 	}
-	return dnswire.AppendQuery(b, uint16(rand.Uint32()), flags, asked, size, ednsFlags)
+	b = dnswire.AppendQuery(b, uint16(rand.Uint32()), flags, asked, size, ednsFlags)
+	if edns && q.Subnet != nil {
+		b = dnswire.AppendSubnet(b, q.Subnet)
+	}
+	return b
 }
 
 // scatterCase makes some of the letters of a name upper case.

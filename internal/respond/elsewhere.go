@@ -18,6 +18,7 @@ var (
 	tooManyYours  = zone.Note{Code: dnswire.EDEProhibited, Text: "too many queries of this client wait for other servers"}
 	intoCluster   = zone.Note{Code: dnswire.EDEBlocked, Text: "the name is an alias of one in the cluster, which names from there may not be"}
 	stale         = zone.Note{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
+	noSubnet      = zone.Note{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
 	staleNXDomain = zone.Note{Code: dnswire.EDEStaleNXDomain, Text: stale.Text}
 )
 
@@ -52,6 +53,13 @@ func (w *Worker) solveElsewhere(x *exchange, step int, name []byte, own *zone.An
 		DO:   w.wantsSigned(),
 		CD:   w.query.Flags&dnswire.FlagCD != 0,
 	}
+	if subnet := w.query.EDNS.Subnet; subnet != nil && w.cfg.Others.TakesSubnet(name) {
+		if !subnet.IsAsked() {
+			x.outcome, x.why, x.ours = malformed, &noSubnet, false
+			return nil
+		}
+		q.Subnet = subnet
+	}
 	for _, g := range w.got {
 		if string(g.name) == string(name) {
 			return w.passOn(x, step, name, g.entry, g.at)
@@ -79,6 +87,10 @@ func (w *Worker) passOn(x *exchange, step int, name []byte, e *cache.Entry, at t
 		}
 		return nil
 	}
+	if !w.notesScope(x, reply) {
+		x.outcome, x.truncated = answered, true
+		return nil
+	}
 	switch {
 	case old && reply.RCode == dnswire.NXDomain:
 		x.aged = &staleNXDomain
@@ -92,6 +104,25 @@ func (w *Worker) passOn(x *exchange, step int, name []byte, e *cache.Entry, at t
 		return nil
 	}
 	return w.follow(x, name, e, reply, as)
+}
+
+// notesScope notes for which clients a reply is, and keeps room to say so; where
+// there is none left, it gives false. An answer of several replies is for those
+// that all of them are for.
+func (w *Worker) notesScope(x *exchange, reply *dnswire.Reply) bool {
+	if reply.Subnet == nil || w.query.EDNS.Subnet == nil {
+		return true
+	}
+	if !x.scoped {
+		n := dnswire.OptionLen(len(w.query.EDNS.Subnet))
+		if !w.response.Fits(n) {
+			return false
+		}
+		w.response.Reserve(n)
+		x.scoped = true
+	}
+	x.scope = max(x.scope, reply.Subnet.Scope())
+	return true
 }
 
 // wantsSigned tells whether the client checks signatures (RFC 3225).

@@ -39,6 +39,9 @@ func (w *Worker) optLen(x *exchange) int {
 	if w.saysKeepalive(x) {
 		n += dnswire.OptionLen(keepaliveLen)
 	}
+	if x.scoped {
+		n += dnswire.OptionLen(len(e.Subnet))
+	}
 	return n
 }
 
@@ -86,6 +89,9 @@ func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
 		var units [keepaliveLen]byte // of 100 ms
 		binary.BigEndian.PutUint16(units[:], uint16(min(w.cfg.TCPIdle/(100*time.Millisecond), 0xffff)))
 		r.AddOption(opt, dnswire.OptionKeepalive, units[:])
+	}
+	if x.scoped {
+		r.AddSubnet(opt, w.query.EDNS.Subnet, x.scope)
 	}
 	if x.aged != nil {
 		r.AddEDE(opt, x.aged.Code, x.aged.Text)

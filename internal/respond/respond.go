@@ -5,9 +5,9 @@
 //
 // It implements RFC 1034, section 4.3.2 (answers), RFC 2181, section 9
 // (truncation), RFC 2308 (denials), RFC 6604 (the rcode behind a CNAME), RFC
-// 6891 (EDNS0), RFC 7873 and 9018 (cookies), RFC 5001 (NSID), RFC 7828 (TCP
-// keepalive), RFC 7830 (padding), RFC 8482 (ANY) and RFC 8914 (Extended DNS
-// Errors).
+// 6891 (EDNS0), RFC 7871 (client subnets, for others), RFC 7873 and 9018
+// (cookies), RFC 5001 (NSID), RFC 7828 (TCP keepalive), RFC 7830 (padding), RFC
+// 8482 (ANY) and RFC 8914 (Extended DNS Errors).
 package respond
 
 import (
@@ -39,6 +39,9 @@ type Others interface {
 	// Known gives what can be answered at once; nil when somebody must be
 	// asked. routed tells whether there is anybody to ask.
 	Known(q cache.Question, now time.Time) (e *cache.Entry, routed bool)
+	// TakesSubnet tells whether they may know where a client is that asks for a
+	// name.
+	TakesSubnet(name []byte) bool
 	// Ask begins to ask for a client. It fails when too many wait already.
 	Ask(client netip.Addr, q cache.Question) (*forward.Request, error)
 }
@@ -193,6 +196,8 @@ type exchange struct {
 	zone      *dnswire.SOA // of the name that was asked for, when it is in one
 	again     bool         // it was tried before
 	renamed   bool         // the name is answered as another one
+	scoped    bool         // others say for which clients the answer is:
+	scope     uint8        // for those of the subnet of so many bits
 	aliases   int          // that were followed
 	now       time.Time
 	validated bool           // all of the answer is, as others say

@@ -31,8 +31,8 @@
 //
 // Queries carry an OPT record with a size of 1232 octets and go over UDP; the
 // options change that: noedns, bufsize=N, tcp, tls, rd, cd, class=CH, edns=N
-// (version), ad, nsid, keepalive, padding, cookie=HEX, and packet=HEX, which sends
-// these octets instead.
+// (version), ad, nsid, keepalive, padding, cookie=HEX, ecs=HEX, and packet=HEX,
+// which sends these octets instead.
 package scenario
 
 import (
@@ -241,6 +241,8 @@ func (q *Query) option(question *dnswire.Question, option string) (err error) {
 		question.Options[dnswire.OptionPadding] = nil
 	case "cookie":
 		question.Options[dnswire.OptionCookie], err = hex.DecodeString(value)
+	case "ecs":
+		question.Options[dnswire.OptionSubnet], err = hex.DecodeString(value)
 	case "packet":
 		question.UDPSize = 0
 		q.Packet, err = hex.DecodeString(value)

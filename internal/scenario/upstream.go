@@ -25,7 +25,8 @@ import (
 //	NAME TTL TYPE DATA        a record of the answer section
 //	authority NAME TTL TYPE DATA
 //
-// in which a question that is not there is answered REFUSED.
+// in which a question that is not there is answered REFUSED. Where a query says of
+// which subnet the client is, the answer is for that one.
 type Upstream map[string]*dns.Msg
 
 func key(name string, qtype uint16) string {
@@ -100,6 +101,12 @@ func (u Upstream) exchange(_ context.Context, _ forward.Upstream, query []byte) 
 	m.RecursionDesired, m.RecursionAvailable = true, true
 	m.Compress = true
 	m.SetEdns0(1232, false)
+	for _, option := range q.IsEdns0().Option {
+		if s, ok := option.(*dns.EDNS0_SUBNET); ok {
+			s.SourceScope = s.SourceNetmask
+			m.IsEdns0().Option = append(m.IsEdns0().Option, s)
+		}
+	}
 	return m.Pack()
 }
 

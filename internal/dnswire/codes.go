@@ -51,6 +51,12 @@ const (
 	typeNSEC  = Type(dns.TypeNSEC)
 )
 
+// Types whose RDATA may hold addresses, see ReplyRecord.Addresses.
+const (
+	typeSVCB  = Type(dns.TypeSVCB)
+	typeHTTPS = Type(dns.TypeHTTPS)
+)
+
 // String is the type's mnemonic, or TYPE and its number (RFC 3597, section 5).
 func (t Type) String() string {
 	if t == Type(dns.TypeNone) || t == Type(dns.TypeReserved) { // the library has words for them

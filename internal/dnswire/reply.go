@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 
 	"portolan.dev/portolan/internal/dnsname"
 )
@@ -330,6 +331,53 @@ func (c ReplyRecord) AppendTarget(b []byte) []byte {
 
 // RData is the record's RDATA as it came; names in it may be compressed.
 func (c ReplyRecord) RData() []byte { return c.of.wire[c.fixed+recordHead : c.end()] }
+
+// Keys of the parameters of SVCB and HTTPS records that are addresses (RFC 9460,
+// section 14.3.2).
+const (
+	keyIPv4Hint = 4
+	keyIPv6Hint = 6
+)
+
+// Addresses gives the addresses in the record: that of an A or AAAA record, and
+// the hints of an SVCB or HTTPS record (RFC 9460, sections 2.2 and 7.3), as far
+// as that is well formed.
+func (c ReplyRecord) Addresses(yield func(netip.Addr) bool) {
+	b := c.RData()
+	switch c.Type() {
+	case TypeA, TypeAAAA:
+		addr, _ := netip.AddrFromSlice(b) // of a length that was checked
+		yield(addr)
+	case typeSVCB, typeHTTPS:
+		const priority = 2
+		if len(b) < priority {
+			return
+		}
+		name, ok := plainName(b[priority:])
+		if !ok {
+			return
+		}
+		for b = b[priority+name:]; len(b) >= 4; {
+			key, n := binary.BigEndian.Uint16(b), int(binary.BigEndian.Uint16(b[2:]))
+			if b = b[4:]; n > len(b) || !eachHint(key, b[:n], yield) {
+				return
+			}
+			b = b[n:]
+		}
+	}
+}
+
+// eachHint gives the addresses of a parameter that has some, until it is told to
+// stop.
+func eachHint(key uint16, value []byte, yield func(netip.Addr) bool) bool {
+	length := map[uint16]int{keyIPv4Hint: 4, keyIPv6Hint: 16}[key]
+	for ; length > 0 && len(value) >= length; value = value[length:] {
+		if addr, _ := netip.AddrFromSlice(value[:length]); !yield(addr) {
+			return false
+		}
+	}
+	return true
+}
 
 // Covers is the type that an RRSIG record signs (RFC 4034, section 3.1.1).
 func (c ReplyRecord) Covers() Type { return Type(binary.BigEndian.Uint16(c.RData())) }

@@ -150,24 +150,32 @@ func (r *route) arrange(order []*upstream) {
 	}
 }
 
-// pointsInside tells whether an answer has an address that is not public: what
-// RFC 6890 lists, as far as somebody may listen there.
+// pointsInside tells whether an answer has an address that is not public.
 func pointsInside(reply *dnswire.Reply) bool {
 	for rec := range reply.Records {
-		if t := rec.Type(); t != dnswire.TypeA && t != dnswire.TypeAAAA {
-			continue
-		}
-		addr, ok := netip.AddrFromSlice(rec.RData())
-		if !ok {
-			continue
-		}
-		addr = addr.Unmap()
-		if addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || sharedRange.Contains(addr) {
-			return true
+		for addr := range rec.Addresses {
+			if isInside(addr) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// sharedRange is that of carriers (RFC 6598), which clusters use as well.
-var sharedRange = netip.MustParsePrefix("100.64.0.0/10")
+// isInside tells whether an address, or the IPv4 address in it, is one that RFC
+// 6890 lists as not public, as far as somebody may listen there.
+func isInside(addr netip.Addr) bool {
+	addr = addr.Unmap()
+	if translated.Contains(addr) {
+		b := addr.As16()
+		addr = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || sharedRange.Contains(addr)
+}
+
+var (
+	// sharedRange is that of carriers (RFC 6598), which clusters use as well.
+	sharedRange = netip.MustParsePrefix("100.64.0.0/10")
+	// translated has IPv4 addresses in its last octets (RFC 6052, section 2.1).
+	translated = netip.MustParsePrefix("64:ff9b::/96")
+)

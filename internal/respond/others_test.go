@@ -228,3 +228,18 @@ func TestOwnerCase(t *testing.T) {
 		t.Errorf("answer %v", m.Answer)
 	}
 }
+
+// TestGuardedHints: a hint is an address.
+func TestGuardedHints(t *testing.T) {
+	for hint, want := range map[string]int{
+		"ipv4hint=192.0.2.1": dns.RcodeSuccess, "ipv4hint=192.0.2.1,10.0.0.1": dns.RcodeServerFailure,
+		"ipv6hint=2001:db8::1": dns.RcodeSuccess, "ipv6hint=64:ff9b::a00:1": dns.RcodeServerFailure,
+	} {
+		w := withUpstreams(t, nil, []forward.Route{{NoPrivate: true}}, func(_ uint16, q, m *dns.Msg) {
+			m.Answer = append(m.Answer, rr(q.Question[0].Name+" 60 HTTPS 1 . "+hint))
+		})
+		if m := askAll(t, w, "www.example.", dns.TypeHTTPS, nil); m.Rcode != want {
+			t.Errorf("%s: %s, want %s", hint, dns.RcodeToString[m.Rcode], dns.RcodeToString[want])
+		}
+	}
+}

@@ -146,7 +146,6 @@ var libraries = []arrow{
 	{"internal/respond", "github.com/dchest/siphash", "server cookies are SipHash-2-4"},
 	{"internal/daemon", "golang.org/x/sys", "the capability for ports below 1024"},
 	{"internal/dnsserver", "golang.org/x/sys", "socket options, and batches of packets"},
-	{"internal/dnsserver", "golang.org/x/net/netutil", "bounds HTTPS connections"},
 	{"internal/dnsserver", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/daemon", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/daemon", "github.com/KimMachineGun/automemlimit", "the memory limit is the control group's"},

@@ -49,8 +49,9 @@ type Config struct {
 	// It is itself called from several. Answerers of different seats, from 0
 	// and below Seats, work at the same time.
 	NewAnswerer func(seat int) Answerer
-	// MaxConnections is how many TCP connections there are at once, at least
-	// 1; one more closes the one that was idle longest.
+	// MaxConnections is how many connections there are at once over TCP and TLS,
+	// and how many over each of ListenHTTPS, at least 1; one more closes the one
+	// that was idle longest.
 	MaxConnections int
 	// MaxInFlight is how many queries of a connection are answered before their
 	// answers are sent, at least 1.

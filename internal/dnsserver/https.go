@@ -14,8 +14,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/net/netutil"
-
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/respond"
 )
@@ -30,10 +28,14 @@ func tlsConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error),
 type httpsServer struct {
 	*Server
 	workers sync.Pool // of *tcpWorker
+
+	mu    sync.Mutex
+	conns map[net.Conn]uint64 // the turn when a request came last, or its answer went
+	turn  uint64              // counts what happens on connections
 }
 
 func newHTTPSServer(s *Server) *httpsServer {
-	h := &httpsServer{Server: s}
+	h := &httpsServer{Server: s, conns: make(map[net.Conn]uint64)}
 	h.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer(len(s.udp))} }
 	return h
 }
@@ -51,6 +53,8 @@ func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
 		IdleTimeout:    h.cfg.Idle,
 		MaxHeaderBytes: maxHeader,
 		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: h.cfg.MaxInFlight},
+		ConnState:      h.follow,
+		ConnContext:    func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		BaseContext:    func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ErrorLog:       slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
 	}
@@ -63,7 +67,7 @@ func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
 			server.Close()
 		}
 	})
-	err := server.ServeTLS(netutil.LimitListener(l, h.cfg.MaxConnections), "", "")
+	err := server.ServeTLS(l, "", "")
 	if !stop() {
 		<-drained
 	}
@@ -73,11 +77,57 @@ func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
+// connKey is that of a request's connection in its context.
+type connKey struct{}
+
+// follow notes which connections there are. A new one takes the place of the one
+// that was idle longest when there are as many as may be.
+func (h *httpsServer) follow(c net.Conn, state http.ConnState) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		if len(h.conns) >= h.cfg.MaxConnections {
+			h.cut()
+		}
+		h.turn++
+		h.conns[c] = h.turn
+	case http.StateClosed:
+		delete(h.conns, c)
+	}
+}
+
+// cut closes the connection that was idle longest, without the words of TLS, which
+// its client may not take in.
+func (h *httpsServer) cut() {
+	var first net.Conn
+	for c, turn := range h.conns {
+		if first == nil || turn < h.conns[first] {
+			first = c
+		}
+	}
+	delete(h.conns, first)
+	first.(*tls.Conn).NetConn().Close()
+}
+
+// touch notes that the connection of a request is not idle.
+func (h *httpsServer) touch(r *http.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := r.Context().Value(connKey{}).(net.Conn)
+	if _, ok := h.conns[c]; ok { // not cut
+		h.turn++
+		h.conns[c] = h.turn
+	}
+}
+
 // mediaType is that of DNS messages (RFC 8484, section 6).
 const mediaType = "application/dns-message"
 
 // ServeHTTP answers one request.
 func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.touch(r)
+	defer h.touch(r)
 	query, status := readQuery(r)
 	if status != http.StatusOK {
 		http.Error(w, http.StatusText(status), status)

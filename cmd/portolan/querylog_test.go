@@ -12,9 +12,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	dnstap "github.com/dnstap/golang-dnstap"
 	framestream "github.com/farsightsec/golang-framestream"
+	"github.com/miekg/dns"
 	"google.golang.org/protobuf/proto"
 
 	"portolan.dev/portolan/internal/dnswire"
@@ -125,4 +127,99 @@ func nextMessage(r *framestream.Reader) (*dnstap.Message, error) {
 		return nil, fmt.Errorf("no identity in %v", &tap)
 	}
 	return tap.Message, nil
+}
+
+// TestDNSTapReload: each query is told of, in its order, also those that come
+// while the configuration is read again, and the last ones.
+func TestDNSTapReload(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "tap")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	told := make(chan string, 1<<16)
+	go collect(l, told)
+	file := settings(t, "ttl: 5\ndnstap: unix:"+socket)
+	text := contents(t, file)
+	p := start(t, "--config", file)
+	c := p.dial("udp")
+	var asked []string
+	for ttl := 6; ttl < 9; ttl++ {
+		write(t, file, strings.Replace(text, "ttl: 5", fmt.Sprint("ttl: ", ttl), 1))
+		want := ttl - 5
+		p.poll(patience, func() error {
+			for range 50 {
+				name := fmt.Sprintf("n%d.example.", len(asked))
+				if _, err := c.ask(question(name)); err != nil {
+					return err
+				}
+				asked = append(asked, name)
+			}
+			if got := strings.Count(p.logged(), `msg="configuration read again"`); got < want {
+				return fmt.Errorf("read again %d times, want %d", got, want)
+			}
+			return nil
+		})
+	}
+	p.stop(syscall.SIGTERM)
+	for i, want := range asked {
+		select {
+		case got := <-told:
+			if got != want {
+				t.Fatalf("query %d told is %s, want %s", i, got, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%d of %d queries are told", i, len(asked))
+		}
+	}
+}
+
+// TestDNSTapAtTheEnd: what waits for a collector is told at the end, if there is
+// one then.
+func TestDNSTapAtTheEnd(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "tap")
+	p := serveAny(t, "dnstap: unix:"+socket)
+	p.waitLog("dnstap collector is gone")
+	p.ask("udp", question("last.example."))
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	told := make(chan string, 1)
+	go collect(l, told)
+	p.stop(syscall.SIGTERM)
+	select {
+	case got := <-told:
+		if got != "last.example." {
+			t.Errorf("told is %s", got)
+		}
+	case <-time.After(patience):
+		t.Error("nothing is told")
+	}
+}
+
+// collect gives the names of queries that come to a collector, one connection
+// after the other.
+func collect(l net.Listener, told chan<- string) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		r, err := framestream.NewReader(conn, &framestream.ReaderOptions{ContentTypes: [][]byte{dnstap.FSContentType}, Bidirectional: true})
+		for err == nil {
+			var m *dnstap.Message
+			if m, err = nextMessage(r); err == nil && m.GetType() == dnstap.Message_CLIENT_QUERY {
+				var q dns.Msg
+				if q.Unpack(m.GetQueryMessage()) == nil {
+					told <- q.Question[0].Name
+				}
+			}
+		}
+		conn.Close()
+	}
 }

@@ -16,7 +16,6 @@ import (
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/kubezone"
-	"portolan.dev/portolan/internal/querylog"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/rules"
 	"portolan.dev/portolan/internal/zone"
@@ -33,7 +32,6 @@ type answers struct {
 	asks      asks
 	rules     *rules.Rules // nil when there are none
 	limiter   *rules.Limiter
-	queries   *querylog.Log // nil when nothing is told of them
 	settings  *config.Compiled
 }
 
@@ -74,8 +72,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	var observer respond.Observer
 	if !compiled.QueryLog.Empty() {
 		compiled.QueryLog.Tap.Identity = nsid(cfg.Identity.NSID)
-		a.queries = querylog.New(compiled.QueryLog)
-		observer = a.queries
+		observer = d.queries
 	}
 	a.responder, err = respond.New(respond.Config{
 		Data:          a.db,
@@ -173,6 +170,7 @@ func (d *Daemon) compile(ctx context.Context) error {
 func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err error) {
 	feed := d.store.Subscribe()
 	defer feed.Close()
+	d.queries.Set(a.settings.QueryLog)
 	defer d.runBeside(ctx, a)()
 	gathered, loaded, live := false, len(d.missing()) == 0, d.live()
 	for {
@@ -210,8 +208,8 @@ func (d *Daemon) runBeside(ctx context.Context, a *answers) (stop func()) {
 	if a.rules != nil {
 		wg.Go(func() { _ = a.rules.Run(ctx, d.log) })
 	}
-	if a.queries != nil {
-		wg.Go(func() { _ = a.queries.Run(ctx, d.log) })
+	if !a.settings.QueryLog.Empty() {
+		wg.Go(func() { _ = d.queries.Run(ctx, d.log) })
 	}
 	return func() {
 		cancel()

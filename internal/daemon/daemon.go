@@ -17,6 +17,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/metrics"
+	"portolan.dev/portolan/internal/querylog"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/snapshot"
 	"portolan.dev/portolan/internal/source/kubeapi"
@@ -28,6 +29,7 @@ type Daemon struct {
 	cfg     config.Config // as at the start
 	secret  respond.CookieSecret
 	store   *cluster.Store
+	queries *querylog.Log // of all answers, one after the other
 	current atomic.Pointer[answers]
 
 	// While it serves.
@@ -42,11 +44,12 @@ type Daemon struct {
 
 // New wires a Daemon. It fails on a bad configuration, and starts nothing.
 func New(cfg config.Config) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, secret: randomSecret(), store: cluster.NewStore(), replaced: make(chan *answers, 1)}
+	d := &Daemon{cfg: cfg, secret: randomSecret(), store: cluster.NewStore(), queries: querylog.New(querylog.Config{}), replaced: make(chan *answers, 1)}
 	a, err := d.newAnswers(cfg, uint32(time.Now().Unix()), nil)
 	if err != nil {
 		return nil, err
 	}
+	d.queries.Set(a.settings.QueryLog)
 	d.current.Store(a)
 	return d, nil
 }

@@ -107,9 +107,7 @@ func (d *Daemon) figures() metrics.Figures {
 		f.Forward, f.Cache = &asked, &kept
 	}
 	f.QueriesUntold, f.Limited = new(uint64), new(uint64)
-	if now.queries != nil {
-		*f.QueriesUntold = now.queries.Dropped()
-	}
+	*f.QueriesUntold = d.queries.Dropped()
 	if now.limiter != nil {
 		*f.Limited = now.limiter.Over()
 	}

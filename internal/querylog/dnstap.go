@@ -83,7 +83,8 @@ func (t *Tap) append(frames [][]byte, m *dnstap.Message) [][]byte {
 }
 
 // Times of the connection to a collector: how long opening it and writing to it
-// may take, when it is tried again, and how long a message may wait to be sent.
+// may take, likewise sending what waits at the end; when it is tried again; and how
+// long a message may wait to be sent.
 const (
 	tapTimeout = time.Second
 	tapRetry   = time.Second
@@ -91,16 +92,17 @@ const (
 )
 
 // tap sends frames to the collector until ctx is done. A collector that is not
-// there is tried again; meanwhile the queue fills, and the rest is dropped.
-func (l *Log) tap(ctx context.Context, log *slog.Logger) {
+// there is tried again, also once at the end; meanwhile the queue fills, and the
+// rest is dropped.
+func (l *Log) tap(ctx context.Context, to *Tap, log *slog.Logger) {
 	failed := false
-	for ctx.Err() == nil {
-		err := l.tapOnce(ctx)
+	for {
+		err := l.tapOnce(ctx, to)
 		if ctx.Err() != nil {
 			return
 		}
 		if !failed {
-			log.Warn("dnstap collector is gone", "address", l.cfg.Tap.Address, "err", err)
+			log.Warn("dnstap collector is gone", "address", to.Address, "err", err)
 		}
 		failed = true
 		select {
@@ -111,9 +113,9 @@ func (l *Log) tap(ctx context.Context, log *slog.Logger) {
 }
 
 // tapOnce sends frames over one connection, to its end.
-func (l *Log) tapOnce(ctx context.Context) error {
+func (l *Log) tapOnce(ctx context.Context, to *Tap) error {
 	d := net.Dialer{Timeout: tapTimeout}
-	conn, err := d.DialContext(ctx, l.cfg.Tap.Network, l.cfg.Tap.Address)
+	conn, err := d.DialContext(context.WithoutCancel(ctx), to.Network, to.Address)
 	if err != nil {
 		return err
 	}
@@ -129,6 +131,7 @@ func (l *Log) tapOnce(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			defer time.AfterFunc(tapTimeout, func() { conn.Close() }).Stop()
 			for range len(l.frames) {
 				if _, err := w.WriteFrame(<-l.frames); err != nil {
 					return err

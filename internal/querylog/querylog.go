@@ -36,9 +36,10 @@ func (c *Config) Empty() bool { return c.OneIn == 0 && c.Tap.Address == "" }
 // queueLen is how many queries may wait to be told of.
 const queueLen = 4096
 
-// Log tells of queries. It may be used by several goroutines at once.
+// Log tells of queries. It may be used by several goroutines at once. What waits
+// when its settings change, or while Run does not run, is told of in its order.
 type Log struct {
-	cfg     Config
+	cfg     atomic.Pointer[Config]
 	lines   chan *line
 	frames  chan []byte
 	seen    atomic.Uint64
@@ -47,8 +48,13 @@ type Log struct {
 
 // New makes a Log, which tells nothing before Run.
 func New(cfg Config) *Log {
-	return &Log{cfg: cfg, lines: make(chan *line, queueLen), frames: make(chan []byte, queueLen)}
+	l := &Log{lines: make(chan *line, queueLen), frames: make(chan []byte, queueLen)}
+	l.Set(cfg)
+	return l
 }
+
+// Set says what is observed from now on, and where the next Run tells it.
+func (l *Log) Set(cfg Config) { l.cfg.Store(&cfg) }
 
 // Dropped is how many lines and frames were.
 func (l *Log) Dropped() uint64 { return l.dropped.Load() }
@@ -66,14 +72,15 @@ type line struct {
 
 // Observe takes a query and its answer, neither of which it keeps.
 func (l *Log) Observe(o *respond.Observation) {
-	if l.isLogged(o) {
+	cfg := l.cfg.Load()
+	if l.isLogged(cfg, o) {
 		name, _, err := dnsname.FromWire(append(slices.Clone(o.QName), 0))
 		if err == nil {
 			give(l, l.lines, &line{o.Client.AddrPort(), o.Client.Transport.String(), name.String(), o.QType, o.RCode, len(o.Answer), o.Elapsed})
 		}
 	}
-	if l.cfg.Tap.Address != "" {
-		for _, frame := range l.cfg.Tap.frames(o) {
+	if cfg.Tap.Address != "" {
+		for _, frame := range cfg.Tap.frames(o) {
 			give(l, l.frames, frame)
 		}
 	}
@@ -88,8 +95,7 @@ func give[T any](l *Log, queue chan<- T, v T) {
 	}
 }
 
-func (l *Log) isLogged(o *respond.Observation) bool {
-	c := &l.cfg
+func (l *Log) isLogged(c *Config, o *respond.Observation) bool {
 	if c.OneIn == 0 {
 		return false
 	}
@@ -105,12 +111,13 @@ func (l *Log) isLogged(o *respond.Observation) bool {
 	return l.seen.Add(1)%uint64(c.OneIn) == 0
 }
 
-// Run tells what is observed, until ctx is done.
+// Run tells what is observed, until ctx is done, and then what waits: to a
+// collector within some seconds.
 func (l *Log) Run(ctx context.Context, log *slog.Logger) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if l.cfg.Tap.Address != "" {
-		wg.Go(func() { l.tap(ctx, log) })
+	if tap := l.cfg.Load().Tap; tap.Address != "" {
+		wg.Go(func() { l.tap(ctx, &tap, log) })
 	}
 	for {
 		select {

@@ -200,3 +200,58 @@ func response(packet []byte) []byte {
 	packet[2] |= 0x80
 	return packet
 }
+
+// serveOnly starts a server with this listener and no other, and gives its address.
+func serveOnly(t *testing.T, name string) (p *process, addr string) {
+	t.Helper()
+	files := newPair(t, t.TempDir(), "one")
+	text := "listen: []\nadmin: {listen: '" + anyPort + "', coreDNSMetrics: true}\n"
+	pair := fmt.Sprintf("certificate: '%s', key: '%s'", files.certificate, files.key)
+	if name == "tls" {
+		text += "tls: {listen: ['" + anyPort + "'], " + pair + "}"
+	} else {
+		text += "https: {listen: ['" + anyPort + "']}\ntls: {" + pair + "}"
+	}
+	p = launch(t, "--config", settings(t, text))
+	addr = p.waitLog(`serving zones=\[\S+\] ` + name + `=\[(\S+)\]`)[1]
+	p.waitLog("manifests loaded")
+	return p, addr
+}
+
+// TestTLSOnly: there may be listeners over TLS and no others.
+func TestTLSOnly(t *testing.T) {
+	t.Parallel()
+	p, addr := serveOnly(t, "tls")
+	client := dns.Client{Net: "tcp-tls", TLSConfig: &tls.Config{InsecureSkipVerify: true}}
+	p.poll(patience, func() error {
+		q := new(dns.Msg)
+		q.SetQuestion(dns.Fqdn(web), dns.TypeA)
+		m, _, err := client.Exchange(q, addr)
+		if err == nil && len(m.Answer) != 1 {
+			err = fmt.Errorf("answer:\n%s", m)
+		}
+		return err
+	})
+	p.awaitAdmin("/metrics", http.StatusOK, `server="tls://:0"`)
+}
+
+// TestHTTPSOnly: likewise over HTTPS.
+func TestHTTPSOnly(t *testing.T) {
+	t.Parallel()
+	p, addr := serveOnly(t, "https")
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
+	packet, err := dnswire.NewQuery(question(web))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.Post("https://"+addr+"/dns-query", "application/dns-message", bytes.NewReader(packet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		t.Errorf("answer: %s", answer.Status)
+	}
+	p.awaitAdmin("/metrics", http.StatusOK, `portolan_`)
+}

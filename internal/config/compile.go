@@ -81,8 +81,8 @@ func (c *Config) Compile() (*Compiled, error) {
 }
 
 func (c *Config) compileListen(made *Compiled) error {
-	if len(c.Listen) == 0 {
-		return badValue("listen", "no address")
+	if len(c.Listen)+len(c.TLS.Listen)+len(c.HTTPS.Listen) == 0 {
+		return badValue("listen", "no address, nor in tls.listen or https.listen")
 	}
 	for _, l := range []struct {
 		key   string

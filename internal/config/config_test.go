@@ -136,6 +136,9 @@ func TestCompile(t *testing.T) {
 			c.Zone.DNSAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54")}
 		}},
 		"IPv4 in IPv6 is IPv4": {"listen: ['[::ffff:127.0.0.1]:1053']", func(*config.Compiled) {}},
+		"TLS alone": {"listen: []\ntls: {listen: [127.0.0.1:853], certificate: c, key: k}", func(c *config.Compiled) {
+			c.Listen, c.ListenTLS, c.Zone.DNSAddresses = nil, []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:853")}, nil
+		}},
 		"any free port, twice": {"listen: [127.0.0.1:0, 127.0.0.1:0]", func(c *config.Compiled) {
 			free := netip.MustParseAddrPort("127.0.0.1:0")
 			c.Listen = []netip.AddrPort{free, free}
@@ -225,7 +228,7 @@ var refusals = map[string]struct{ text, want string }{
 	"listen without address":    {"listen:\n  - 127.0.0.1:53\n  - :53\n", `:3: listen: ":53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
 	"listen without port":       {"listen: [127.0.0.1]", `:1: listen: "127.0.0.1" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
 	"listen on port 65536":      {"listen: [127.0.0.1:65536]", `:1: listen: "127.0.0.1:65536" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
-	"listen nowhere":            {"ttl: 5\nlisten: []", ":2: listen: no address"},
+	"listen nowhere":            {"ttl: 5\nlisten: []", ":2: listen: no address, nor in tls.listen or https.listen"},
 	"listen twice":              {"listen:\n  - 127.0.0.1:53\n  - 127.0.0.1:0\n  - '[::ffff:127.0.0.1]:53'\n", `:4: listen: "[::ffff:127.0.0.1]:53" is given twice`},
 	"no zone":                   {"zones: []", ":1: zones: no zone"},
 	"an empty zone":             {"zones: ['']", `:1: zones: name "": empty label`},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/admin"
+	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/metrics"
 )
@@ -73,7 +74,7 @@ func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, 
 	d.metrics = metrics.New(version, d.figures)
 	settings := d.current.Load().settings
 	if d.cfg.Admin.CoreDNSMetrics {
-		d.metrics.AliasCoreDNS(fmt.Sprintf("dns://:%d", settings.Listen[0].Port()))
+		d.metrics.AliasCoreDNS(coreDNSServer(settings))
 	}
 	cfg := admin.Config{
 		Ready:   d.ready,
@@ -100,6 +101,17 @@ func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, 
 	return made, nil
 }
 
+// coreDNSServer is what CoreDNS' label of a server says, of the first address.
+func coreDNSServer(settings *config.Compiled) string {
+	switch {
+	case len(settings.Listen) > 0:
+		return fmt.Sprintf("dns://:%d", settings.Listen[0].Port())
+	case len(settings.ListenTLS) > 0:
+		return fmt.Sprintf("tls://:%d", settings.ListenTLS[0].Port())
+	}
+	return fmt.Sprintf("https://:%d", settings.ListenHTTPS[0].Port())
+}
+
 // close gives the sockets back when Run is never called.
 func (a *admins) close() {
 	for _, server := range a.all() {
@@ -109,12 +121,16 @@ func (a *admins) close() {
 
 // announce logs what is served where.
 func (d *Daemon) announce(server *dnsserver.Server, admin *admins) {
-	at := []any{"listen", server.Addrs(), "zones", d.cfg.Zones}
-	for name, addrs := range map[string][]netip.AddrPort{"tls": server.TLSAddrs(), "https": server.HTTPSAddrs()} {
+	var at []any
+	listed := func(name string, addrs []netip.AddrPort) {
 		if len(addrs) > 0 {
 			at = append(at, name, addrs)
 		}
 	}
+	listed("listen", server.Addrs())
+	at = append(at, "zones", d.cfg.Zones)
+	listed("tls", server.TLSAddrs())
+	listed("https", server.HTTPSAddrs())
 	if admin.main != nil {
 		at = append(at, "admin", admin.main.Addr())
 	}
@@ -122,9 +138,7 @@ func (d *Daemon) announce(server *dnsserver.Server, admin *admins) {
 	for _, server := range admin.probes {
 		probes = append(probes, server.Addr())
 	}
-	if len(probes) > 0 {
-		at = append(at, "probes", probes)
-	}
+	listed("probes", probes)
 	d.log.Info("serving", at...)
 	if len(d.current.Load().settings.Zone.DNSAddresses) == 0 {
 		d.log.Warn("ns.dns of each zone has no address unless the DNS Service is there; set nameServer.addresses", "service", d.cfg.NameServer.Service)

@@ -3,8 +3,10 @@ package rules
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -17,10 +19,11 @@ import (
 	"portolan.dev/portolan/internal/dnswire"
 )
 
-// New makes Rules and reads their files. It fails when a file can't be read or a
-// configured line is not one; bad lines of files are passed over, see Run.
+// New makes Rules and reads their files. A file that is not there is taken to be
+// empty until it is. New fails when one can't be read or a configured line is not
+// one; bad lines of files are passed over, see Run.
 func New(cfg Config) (*Rules, error) {
-	r := &Rules{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string)}
+	r := &Rules{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string), found: make(map[string]bool)}
 	for _, w := range cfg.Rewrites {
 		table := r.suffix
 		if w.Exact {
@@ -64,11 +67,16 @@ func (c *Config) Empty() bool {
 const lookTime = time.Second
 
 // Run reads the files again when they change, until ctx is done, and logs lines
-// that are passed over.
+// that are passed over, and once which files were never there.
 func (r *Rules) Run(ctx context.Context, log *slog.Logger) error {
 	ticker := time.NewTicker(lookTime)
 	defer ticker.Stop()
 	logProblems(log, r.problems)
+	for _, name := range r.files() {
+		if !r.found[name] {
+			log.Warn("a file of rules is not there; it is read when it is", "file", name)
+		}
+	}
 	var failed []time.Time // the versions that could not be read
 	for {
 		select {
@@ -105,9 +113,11 @@ func logProblems(log *slog.Logger, problems []*problem) {
 	}
 }
 
+func (r *Rules) files() []string { return slices.Concat(r.cfg.Block.Files, r.cfg.Hosts.Files) }
+
 // versions tell when each file was changed; zero for one that can't be seen.
 func (r *Rules) versions() (all []time.Time) {
-	for _, file := range slices.Concat(r.cfg.Block.Files, r.cfg.Hosts.Files) {
+	for _, file := range r.files() {
 		var changed time.Time
 		if info, err := os.Stat(file); err == nil {
 			changed = info.ModTime()
@@ -138,16 +148,37 @@ func (r *Rules) read() (*tables, []*problem, error) {
 	for _, name := range r.cfg.Block.Names {
 		b.blocked[name.WireLabels()] = struct{}{}
 	}
-	if err := b.readFiles(r.cfg.Block.Files, b.addBlocked); err != nil {
+	if err := r.readFiles(b, r.cfg.Block.Files, b.addBlocked); err != nil {
 		return nil, nil, err
 	}
 	if err := b.readLines("", strings.NewReader(strings.Join(r.cfg.Hosts.Lines, "\n")), b.addHost); err != nil {
 		return nil, nil, err
 	}
-	if err := b.readFiles(r.cfg.Hosts.Files, b.addHost); err != nil {
+	if err := r.readFiles(b, r.cfg.Hosts.Files, b.addHost); err != nil {
 		return nil, nil, err
 	}
 	return &tables{b.blocked, b.hosts(r.cfg.Hosts.TTL)}, b.problems, nil
+}
+
+// readFiles has add take the words of each line. A file that is gone is an error:
+// who replaces it may be about to put the new one there.
+func (r *Rules) readFiles(b *builder, files []string, add func(words []string) error) error {
+	for _, name := range files {
+		file, err := os.Open(name)
+		if errors.Is(err, fs.ErrNotExist) && !r.found[name] {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = b.readLines(name, file, add)
+		file.Close()
+		if err != nil {
+			return err
+		}
+		r.found[name] = true
+	}
+	return nil
 }
 
 // builder puts tables together.
@@ -160,21 +191,6 @@ type builder struct {
 
 func newBuilder() *builder {
 	return &builder{blocked: make(map[string]struct{}), addrs: make(map[string][]netip.Addr), names: make(map[netip.Addr][]dnsname.Name)}
-}
-
-func (b *builder) readFiles(files []string, add func(words []string) error) error {
-	for _, name := range files {
-		file, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		err = b.readLines(name, file, add)
-		file.Close()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // maxLine is how long a line may be, in octets: that of an address that blocks

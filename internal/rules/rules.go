@@ -3,7 +3,8 @@
 // and which have addresses that somebody wrote down.
 //
 // Its files are of the form of hosts(5), and lists of one name a line. They are
-// read again when they change; what can't be read leaves what was there.
+// read again when they change, and when they come to be; what can't be read leaves
+// what was there.
 package rules
 
 import (
@@ -79,6 +80,7 @@ type Rules struct {
 	// Of what was read last; used by New, and then by Run.
 	version  []time.Time
 	problems []*problem
+	found    map[string]bool // the files that were there once
 }
 
 // tables are what is read from files, and replaced when those change.

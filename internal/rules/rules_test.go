@@ -1,11 +1,14 @@
 package rules_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,8 +110,8 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
 	}
-	if _, err := rules.New(rules.Config{Block: rules.Block{Files: []string{file + "x"}}}); err == nil {
-		t.Error("a file that is not there: no error")
+	if _, err := rules.New(rules.Config{Block: rules.Block{Files: []string{filepath.Dir(file)}}}); err == nil {
+		t.Error("a directory: no error")
 	}
 	if _, err := rules.New(rules.Config{Hosts: rules.Hosts{Lines: []string{"192.0.2.1"}}}); err == nil || err.Error() != "line 1: an address without a name" {
 		t.Errorf("a line without name: %v", err)
@@ -183,5 +186,65 @@ func TestAllocations(t *testing.T) {
 		r.Host(renamed, dnswire.TypeA)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestMissingFiles: files that are not there are named once, and read when they
+// are; one that goes away leaves what it said.
+func TestMissingFiles(t *testing.T) {
+	dir := t.TempDir()
+	hosts, blocked := filepath.Join(dir, "hosts"), filepath.Join(dir, "blocked")
+	r := newRules(t, rules.Config{Block: rules.Block{Files: []string{blocked}}, Hosts: rules.Hosts{Files: []string{hosts}, TTL: 60}})
+	var log lockedBuffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx, slog.New(slog.NewTextHandler(&log, nil))) }()
+	defer func() { stop(); <-ended }()
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: not within 20 s; log:\n%s", what, log.String())
+			}
+		}
+	}
+	hasHost := func() bool { _, exists := r.Host(wire("a.example."), dnswire.TypeA); return exists }
+	isBlocked := func() bool { _, _, is := r.Blocked(wire("b.example."), dnswire.TypeA); return is }
+	until("both are named", func() bool { return strings.Count(log.String(), "level=WARN") == 2 })
+	write(t, hosts, "192.0.2.1 a.example\n")
+	until("the first one is read", hasHost)
+	write(t, blocked, "b.example\n")
+	until("the second one is read", isBlocked)
+	if err := os.Remove(hosts); err != nil {
+		t.Fatal(err)
+	}
+	until("its end is noticed", func() bool { return strings.Contains(log.String(), "those before stay") })
+	if !hasHost() || strings.Count(log.String(), "level=WARN") != 2 {
+		t.Errorf("what a file said is gone with it: %t; log:\n%s", !hasHost(), log.String())
+	}
+}
+
+// lockedBuffer is a log that several goroutines write to and read.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

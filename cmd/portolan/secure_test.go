@@ -239,7 +239,7 @@ func TestTLSOnly(t *testing.T) {
 func TestHTTPSOnly(t *testing.T) {
 	t.Parallel()
 	p, addr := serveOnly(t, "https")
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	client := http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	packet, err := dnswire.NewQuery(question(web))
 	if err != nil {

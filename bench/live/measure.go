@@ -231,6 +231,7 @@ func (b *bench) allRight(ctx context.Context, server netip.AddrPort, facts []fac
 // measures from the return of each write to the answer that has the new one. It
 // goes on until enough of them were in moments in which the host took nothing.
 func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, put synthetic.Put) (c changes, err error) {
+	defer rig.KeepGarbage()()
 	const mostTries = 3 // times as many as are wanted
 	a, err := newAsker(server)
 	if err != nil {
@@ -268,6 +269,7 @@ func (b *bench) timeChange(ctx context.Context, a *asker, s *synthetic.Cluster, 
 
 // timeInStorm does so while others change.
 func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, pace time.Duration, put synthetic.Put) (c changes, rate float64, err error) {
+	defer rig.KeepGarbage()()
 	stop := s.Storm(ctx, pace, put)
 	const before = time.Second
 	time.Sleep(before)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -43,6 +44,7 @@ type batch struct {
 	takeOnce    func(fd uintptr)
 	sendOnce    func(fd uintptr) (done bool)
 	errno       syscall.Errno // of the call that was done last
+	unwaited    int           // times that receive did not have to wait, in a row
 
 	in       [batchLen]message
 	from     [batchLen]unix.RawSockaddrInet6 // or of IPv4, which is shorter
@@ -115,10 +117,26 @@ func (b *batch) receiveNow(fd uintptr) (done bool) {
 	b.mu.Lock()
 	b.takeNow(fd)
 	if b.errno == unix.EAGAIN {
+		b.unwaited = 0
 		b.release()
 		return false
 	}
+	b.unwaited++
 	return true
+}
+
+// maxUnwaited is how often packets are received without waiting before other
+// goroutines have their turn.
+const maxUnwaited = 4
+
+// goOn lets other goroutines of the processor go first when there was no need to
+// wait for packets for a while. Without that they would wait for 10 ms: who asks
+// again when the answer comes may do so before this goroutine looks again.
+func (b *batch) goOn() {
+	if b.unwaited >= maxUnwaited {
+		b.unwaited = 0
+		runtime.Gosched()
+	}
 }
 
 // take is receive for other goroutines than the socket's: it does not wait, and

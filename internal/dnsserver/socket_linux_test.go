@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,35 @@ func tellICMPErrors(t *testing.T, conn *net.UDPConn) {
 	err = raw.Control(func(fd uintptr) { setErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1) })
 	if err != nil || setErr != nil {
 		t.Fatalf("IP_RECVERR: %v, %v", err, setErr)
+	}
+}
+
+// TestUDPLetsOthersWork while packets are always there, on one processor.
+func TestUDPLetsOthersWork(t *testing.T) {
+	const packets = 500
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var answered int
+	var worked atomic.Bool
+	done := make(chan bool, 1)
+	s := listen(t, dnsserver.Config{}, func(packet []byte, client respond.Client, buf []byte) []byte {
+		if answered == 0 {
+			go worked.Store(true)
+		}
+		if answered++; answered == packets {
+			done <- worked.Load()
+		}
+		return nil
+	})
+	s.KeepOneUDPSocket()
+	conn := dialUDP(t, s.addr())
+	for range packets {
+		if _, err := conn.Write([]byte("query")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.run()
+	if !receive(t, done, "the last packet") {
+		t.Errorf("a goroutine had to wait until %d packets were answered", packets)
 	}
 }
 

@@ -40,6 +40,8 @@ func (b *batch) take() (n int) { return 0 }
 
 func (b *batch) release() {}
 
+func (b *batch) goOn() {}
+
 func (b *batch) packet(int) (packet []byte, from netip.AddrPort) {
 	return b.query[:b.length], netip.AddrPortFrom(b.from.Addr().Unmap(), b.from.Port())
 }

@@ -32,6 +32,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 	defer s.between.add(func() { p.answerWaiting(waiting) })()
 	unread := 0 // errors of reading in a row
 	for {
+		p.goOn()
 		received, err := p.answer(waiting)
 		if received {
 			unread = 0

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"portolan.dev/portolan/internal/cli"
@@ -13,6 +14,8 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
+	// A program file with capabilities, as the image's is, would have none.
+	debug.SetTraceback("single")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// The first signal asks to stop; the next does what signals do.

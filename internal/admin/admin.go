@@ -100,12 +100,12 @@ func (s *Server) Close() { s.listener.Close() }
 
 func (s *Server) routes(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
-	health, ready := "GET /healthz", "GET /readyz"
+	health, ready := "/healthz", "/readyz"
 	if cfg.ProbesOnly {
-		health, ready = "GET /health", "GET /ready"
+		health, ready = "/health", "/ready"
 	}
-	mux.HandleFunc(health, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc(ready, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+health, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET "+ready, func(w http.ResponseWriter, _ *http.Request) {
 		missing, remarks := cfg.Ready()
 		if len(missing) > 0 {
 			http.Error(w, strings.Join(append(missing, remarks...), "\n"), http.StatusServiceUnavailable)
@@ -118,7 +118,7 @@ func (s *Server) routes(cfg *Config) http.Handler {
 		return mux
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "/healthz\n/readyz\n/metrics\n/debug/zone\n/debug/model\n/debug/pprof/")
+		fmt.Fprintln(w, strings.Join([]string{health, ready, "/metrics", "/debug/zone", "/debug/model", "/debug/pprof/"}, "\n"))
 	})
 	mux.Handle("GET /debug/zone", s.dump("text/dns; charset=utf-8", cfg.Zone))
 	mux.Handle("GET /debug/model", s.dump("application/json", cfg.Model))

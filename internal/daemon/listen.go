@@ -17,15 +17,16 @@ import (
 
 // bind binds all addresses that something is served on.
 func (d *Daemon) bind(ctx context.Context, version string) (server *dnsserver.Server, admin admins, err error) {
-	err = bindsPrivileged(func() (err error) {
-		if server, err = d.listen(ctx); err != nil {
-			return err
-		}
-		if admin, err = d.listenAdmin(ctx, version); err != nil {
-			server.Close()
+	err = bindPrivileged(func() (err error) {
+		if server, err = d.listen(ctx); err == nil {
+			admin, err = d.listenAdmin(ctx, version)
 		}
 		return err
 	})
+	if err != nil && server != nil {
+		server.Close()
+		admin.close()
+	}
 	return server, admin, err
 }
 

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bindsPrivileged calls bind with CAP_NET_BIND_SERVICE in effect, if the process
+// bindPrivileged calls bind with CAP_NET_BIND_SERVICE in effect, if the process
 // is permitted it: then bind has ports below 1024. It is not in effect before
 // and after. See capabilities(7); the image's file has it as a permitted one.
-func bindsPrivileged(bind func() error) error {
+func bindPrivileged(bind func() error) error {
 	runtime.LockOSThread() // capabilities are a thread's
 	defer runtime.UnlockOSThread()
 	const right = 1 << unix.CAP_NET_BIND_SERVICE

@@ -2,5 +2,5 @@
 
 package daemon
 
-// bindsPrivileged calls bind.
-func bindsPrivileged(bind func() error) error { return bind() }
+// bindPrivileged calls bind.
+func bindPrivileged(bind func() error) error { return bind() }

@@ -65,7 +65,7 @@ func (d *Daemon) ready() (missing, remarks []string) {
 	}
 	limit := time.Duration(d.cfg.Admin.MaxStaleness)
 	for _, st := range statuses {
-		stale := fmt.Sprintf("%ss are stale for %s%s", st.Kind, st.Staleness.Round(time.Second), because(st.Problem))
+		stale := fmt.Sprintf("%ss are stale for %s%s", st.Kind, st.Staleness.Round(100*time.Millisecond), because(st.Problem))
 		switch {
 		case st.Staleness == 0:
 		case limit > 0 && st.Staleness > limit:
@@ -130,17 +130,17 @@ func figuresOf(v *cluster.View, k cluster.Kind, statuses []kubeapi.Status) metri
 			}
 		}
 	}
-	kind.State = stateOf(v, k, kind.Staleness)
+	kind.State = stateOf(v, k, statuses)
 	return kind
 }
 
 // stateOf is how far a kind can be relied on.
-func stateOf(v *cluster.View, k cluster.Kind, staleness time.Duration) string {
+func stateOf(v *cluster.View, k cluster.Kind, statuses []kubeapi.Status) string {
 	switch v.Freshness(k) {
 	case cluster.Recalled, cluster.Confirming:
 		return metrics.Snapshot
 	case cluster.Live:
-		if staleness > 0 {
+		if slices.ContainsFunc(statuses, func(st kubeapi.Status) bool { return st.Kind == k && st.Staleness > 0 }) {
 			return metrics.Stale
 		}
 		return metrics.Live
@@ -173,7 +173,7 @@ func (d *Daemon) writeModel(w io.Writer) error {
 	// keeps the source waiting.
 	d.store.View(func(v *cluster.View) {
 		for _, k := range d.needed() {
-			freshness[k.String()] = figuresOf(v, k, statuses).State
+			freshness[k.String()] = stateOf(v, k, statuses)
 		}
 		namespaces, services, endpoints = slices.Collect(v.Namespaces()), slices.Collect(v.Services()), slices.Collect(v.EndpointSlices())
 		pods, nodes = slices.Collect(v.Pods()), slices.Collect(v.Nodes())

@@ -43,6 +43,8 @@ type batch struct {
 	receiveOnce func(fd uintptr) (done bool)
 	takeOnce    func(fd uintptr)
 	sendOnce    func(fd uintptr) (done bool)
+	sendTaken   func(fd uintptr)
+	taken       bool          // by another goroutine than the socket's, which must not wait
 	errno       syscall.Errno // of the call that was done last
 	unwaited    int           // times that receive did not have to wait, in a row
 
@@ -75,6 +77,7 @@ func newBatch(conn *net.UDPConn) (*batch, error) {
 	}
 	b := &batch{raw: raw, every: conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().IsUnspecified()}
 	b.receiveOnce, b.takeOnce, b.sendOnce = b.receiveNow, b.takeNow, b.sendNow
+	b.sendTaken = func(fd uintptr) { b.sendNow(fd) }
 	for i := range b.in {
 		in, out := &b.in[i], &b.out[i]
 		in.Name = (*byte)(unsafe.Pointer(&b.from[i]))
@@ -122,6 +125,7 @@ func (b *batch) receiveNow(fd uintptr) (done bool) {
 		return false
 	}
 	b.unwaited++
+	b.taken = false
 	return true
 }
 
@@ -150,6 +154,7 @@ func (b *batch) take() (n int) {
 		b.release()
 		return 0
 	}
+	b.taken = true
 	return b.received
 }
 
@@ -246,7 +251,7 @@ func (b *batch) send() error {
 // flush sends the replies so far.
 func (b *batch) flush() {
 	for b.sent < b.queued {
-		if err := b.raw.Write(b.sendOnce); err != nil {
+		if err := b.sendSome(); err != nil {
 			b.failed = err
 			break
 		}
@@ -256,6 +261,20 @@ func (b *batch) flush() {
 		}
 	}
 	b.sent, b.queued, b.filled = 0, 0, 0
+}
+
+// sendSome sends some replies. It waits for room, unless the batch is taken.
+func (b *batch) sendSome() error {
+	if !b.taken {
+		return b.raw.Write(b.sendOnce)
+	}
+	if err := b.raw.Control(b.sendTaken); err != nil {
+		return err
+	}
+	if b.errno == unix.EAGAIN {
+		return os.NewSyscallError("sendmmsg", b.errno)
+	}
+	return nil
 }
 
 func (b *batch) sendNow(fd uintptr) (done bool) {

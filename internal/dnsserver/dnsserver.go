@@ -96,7 +96,7 @@ type Server struct {
 
 // Listen binds the sockets and begins nothing. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, maxHeld: maxHeld, drainTime: drainTime, lingerTime: lingerTime}
+	s := &Server{cfg: cfg, maxHeld: maxHeld, drainTime: drainTime, lingerTime: lingerTime, between: between{began: time.Now()}}
 	for _, addr := range cfg.Listen {
 		if err := s.bind(ctx, addr); err != nil {
 			s.Close()

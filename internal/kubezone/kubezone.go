@@ -81,6 +81,9 @@ var (
 
 // New makes a Compiler. It fails on settings out of range.
 func New(cfg Config) (*Compiler, error) {
+	if cfg.Between == nil {
+		cfg.Between = func() {}
+	}
 	c := &Compiler{cfg: cfg}
 	if err := c.checkZones(); err != nil {
 		return nil, err

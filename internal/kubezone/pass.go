@@ -47,9 +47,7 @@ type parent struct {
 // begin begins the subtree at base, and end adds it to the changes. What is
 // there ends when nothing was said meanwhile.
 func (p *pass) begin(base dnsname.Name) {
-	if p.cfg.Between != nil {
-		p.cfg.Between()
-	}
+	p.cfg.Between()
 	p.base = base
 	p.Begin(base, p.cfg.TTL)
 }

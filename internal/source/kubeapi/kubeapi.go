@@ -77,6 +77,9 @@ var ErrSelector = errors.New("is no label selector")
 // can't be read or says too little, a selector that is none. That the API does
 // not answer is no failure.
 func New(cfg Config) (*Source, error) {
+	if cfg.Between == nil {
+		cfg.Between = func() {}
+	}
 	s := &Source{cfg: cfg, settling: make(chan struct{})}
 	_, err := labels.Parse(cfg.ServiceSelector)
 	if err != nil {

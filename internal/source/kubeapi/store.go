@@ -31,9 +31,7 @@ func (r *reading) convert(o any) item {
 	if it, ok := o.(item); ok {
 		return it
 	}
-	if between := r.source.cfg.Between; between != nil {
-		between()
-	}
+	r.source.cfg.Between()
 	return r.resource.convert(o.(runtime.Object), &r.source.cfg)
 }
 

@@ -19,7 +19,7 @@ import (
 
 // services is a reading of Services that nothing answers.
 func services() *reading {
-	s := &Source{cfg: Config{Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)}, settling: make(chan struct{})}
+	s := &Source{cfg: Config{Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler), Between: func() {}}, settling: make(chan struct{})}
 	r := newReading(s, resources[1], scope{})
 	s.readings = []*reading{r}
 	return r

@@ -85,12 +85,14 @@ func (h *half) write(b *strings.Builder) {
 		h.cluster.Services[synthetic.ClusterIP], synthetic.ClusterIP.Endpoints(), h.cluster.Services[synthetic.Headless], synthetic.Headless.Endpoints(), h.cluster.Pods)
 	for _, r := range rows() {
 		their, our := over(h.rounds[theirs], r.of), over(h.rounds[ours], r.of)
-		ratio := our.Median / their.Median
-		goal, met := "", ""
-		if r.goal > 0 {
-			goal, met = fmt.Sprintf("≤ %.2f", r.goal), rig.Met(ratio <= r.goal)
+		ratio, goal, met := "", "", ""
+		if r.unit != "%" {
+			ratio = fmt.Sprintf("%.2f", our.Median/their.Median)
 		}
-		fmt.Fprintf(b, "| %s, %s | %s | %s | %.2f | %s | %s |\n", r.what, r.unit, their, our, ratio, goal, met)
+		if r.goal > 0 {
+			goal, met = fmt.Sprintf("≤ %.2f", r.goal), rig.Met(our.Median <= r.goal*their.Median)
+		}
+		fmt.Fprintf(b, "| %s, %s | %s | %s | %s | %s | %s |\n", r.what, r.unit, their, our, ratio, goal, met)
 	}
 	first := func(r *round) [outcomes]int { return r.firstSecond }
 	apiDown := func(r *round) [outcomes]int { return r.withoutAPI }

@@ -14,7 +14,8 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	// A program file with capabilities, as the image's is, would have none.
+	// Where the program's file has capabilities, as the image's has, the runtime
+	// says nothing of where a panic was, unless it is told to.
 	debug.SetTraceback("single")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

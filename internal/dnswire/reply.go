@@ -340,8 +340,9 @@ const (
 )
 
 // Addresses gives the addresses in the record: that of an A or AAAA record, and
-// the hints of an SVCB or HTTPS record (RFC 9460, sections 2.2 and 7.3), as far
-// as that is well formed.
+// the hints of an SVCB or HTTPS record (RFC 9460, sections 2.2 and 7.3). Where
+// such a record is malformed, the last one is the zero Addr: others may read an
+// address there.
 func (c ReplyRecord) Addresses(yield func(netip.Addr) bool) {
 	b := c.RData()
 	switch c.Type() {
@@ -349,30 +350,46 @@ func (c ReplyRecord) Addresses(yield func(netip.Addr) bool) {
 		addr, _ := netip.AddrFromSlice(b) // of a length that was checked
 		yield(addr)
 	case typeSVCB, typeHTTPS:
-		const priority = 2
-		if len(b) < priority {
-			return
-		}
-		name, ok := plainName(b[priority:])
-		if !ok {
-			return
-		}
-		for b = b[priority+name:]; len(b) >= 4; {
-			key, n := binary.BigEndian.Uint16(b), int(binary.BigEndian.Uint16(b[2:]))
-			if b = b[4:]; n > len(b) || !eachHint(key, b[:n], yield) {
-				return
-			}
-			b = b[n:]
-		}
+		eachHint(b, yield)
 	}
 }
 
-// eachHint gives the addresses of a parameter that has some, until it is told to
-// stop.
-func eachHint(key uint16, value []byte, yield func(netip.Addr) bool) bool {
-	length := map[uint16]int{keyIPv4Hint: 4, keyIPv6Hint: 16}[key]
-	for ; length > 0 && len(value) >= length; value = value[length:] {
-		if addr, _ := netip.AddrFromSlice(value[:length]); !yield(addr) {
+// eachHint gives the hints in the RDATA of an SVCB record, as Addresses does.
+func eachHint(b []byte, yield func(netip.Addr) bool) {
+	const priority, paramHead = 2, 4
+	name, ok := plainName(b[min(priority, len(b)):])
+	if !ok {
+		yield(netip.Addr{})
+		return
+	}
+	for b = b[priority+name:]; len(b) > 0; {
+		if len(b) < paramHead || paramHead+int(binary.BigEndian.Uint16(b[2:])) > len(b) {
+			yield(netip.Addr{})
+			return
+		}
+		end := paramHead + int(binary.BigEndian.Uint16(b[2:]))
+		if !eachAddress(binary.BigEndian.Uint16(b), b[paramHead:end], yield) {
+			return
+		}
+		b = b[end:]
+	}
+}
+
+// eachAddress gives the addresses of a parameter that has some, and the zero Addr
+// for what is left of its value; it tells whether more are wanted.
+func eachAddress(key uint16, value []byte, yield func(netip.Addr) bool) (more bool) {
+	length := 0
+	switch key {
+	case keyIPv4Hint:
+		length = 4
+	case keyIPv6Hint:
+		length = 16
+	default:
+		return true
+	}
+	for ; len(value) > 0; value = value[min(length, len(value)):] {
+		addr, _ := netip.AddrFromSlice(value[:min(length, len(value))]) // zero where it is cut
+		if !yield(addr) {
 			return false
 		}
 	}

@@ -251,19 +251,23 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// TestAddresses: those of records that have some.
+// TestAddresses: those of records that have some, and the zero one where such a
+// record is malformed.
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string][]string{
 		"www.example. 60 A 192.0.2.1":           {"192.0.2.1"},
 		"www.example. 60 AAAA 2001:db8::1":      {"2001:db8::1"},
 		"www.example. 60 TXT 192.0.2.1":         nil,
 		`www.example. 60 TYPE65280 \# 3 000100`: nil,
+		`www.example. 60 TYPE65280 \# 1 00`:     {"invalid IP"},
 		"www.example. 60 HTTPS 1 svc.example. alpn=h2,h3 port=8443 ipv4hint=192.0.2.1,10.0.0.1 ech=AAAA ipv6hint=fd00::1": {"192.0.2.1", "10.0.0.1", "fd00::1"},
 		"www.example. 60 SVCB 1 svc.example. ipv6hint=2001:db8::1,2001:db8::2":                                            {"2001:db8::1", "2001:db8::2"},
-		`www.example. 60 TYPE65280 \# 2 0001`:                                                                             nil,
-		`www.example. 60 TYPE65280 \# 3 0001c0`:                                                                           nil,
-		`www.example. 60 TYPE65280 \# 11 000100 0004 0008 0a000001`:                                                       nil, // cut
-		`www.example. 60 TYPE65280 \# 13 000100 0004 0006 0a000001 0a00`:                                                  {"10.0.0.1"},
+		`www.example. 60 TYPE65280 \# 2 0001`:                                                                             {"invalid IP"},
+		`www.example. 60 TYPE65280 \# 3 0001c0`:                                                                           {"invalid IP"},
+		`www.example. 60 TYPE65280 \# 12 0001c00c 0004 0004 0a000001`:                                                     {"invalid IP"}, // a compressed name
+		`www.example. 60 TYPE65280 \# 11 000100 0004 0008 0a000001`:                                                       {"invalid IP"}, // cut
+		`www.example. 60 TYPE65280 \# 14 000100 0004 0004 0a000001 000600`:                                                {"10.0.0.1", "invalid IP"},
+		`www.example. 60 TYPE65280 \# 13 000100 0004 0006 0a000001 0a00`:                                                  {"10.0.0.1", "invalid IP"},
 	} {
 		var got []string
 		// TYPE65280 becomes HTTPS, which the library would not pack wrong.

@@ -408,7 +408,8 @@ func TestNoPrivate(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"10.0.0.1": true, "127.0.0.1": true, "169.254.1.1": true, "0.0.0.0": true, "100.64.0.1": true,
 		"192.0.2.1": false, "::1": true, "fd00::1": true, "fe80::1": true, "::ffff:10.0.0.1": true, "2001:db8::1": false,
-		"64:ff9b::10.0.0.1": true, "64:ff9b::192.0.2.1": false, "64:ff9b:1::10.0.0.1": false,
+		"64:ff9b::10.0.0.1": true, "64:ff9b::192.0.2.1": false, "64:ff9b:1::10.0.0.1": true, "64:ff9b:1::192.0.2.1": true,
+		"2002:a00:1::1": true, "2002:c000:201::1": false,
 	} {
 		s := serve(t, func(q asked) [][]byte { return one(q.reply(dnswire.NoError, 60, addr)) })
 		f := newForwarder(t, settings(t, forward.Route{NoPrivate: true, Upstreams: []forward.Upstream{{Addr: s.addr}}}))

@@ -150,7 +150,8 @@ func (r *route) arrange(order []*upstream) {
 	}
 }
 
-// pointsInside tells whether an answer has an address that is not public.
+// pointsInside tells whether an answer has an address that is not public, or one
+// that can't be read.
 func pointsInside(reply *dnswire.Reply) bool {
 	for rec := range reply.Records {
 		for addr := range rec.Addresses {
@@ -163,14 +164,18 @@ func pointsInside(reply *dnswire.Reply) bool {
 }
 
 // isInside tells whether an address, or the IPv4 address in it, is one that RFC
-// 6890 lists as not public, as far as somebody may listen there.
+// 6890 lists as not public, as far as somebody may listen there. One that is not
+// valid may be any.
 func isInside(addr netip.Addr) bool {
 	addr = addr.Unmap()
-	if translated.Contains(addr) {
-		b := addr.As16()
+	switch b := addr.As16(); {
+	case translated.Contains(addr):
 		addr = netip.AddrFrom4([4]byte(b[12:]))
+	case tunnelled.Contains(addr):
+		addr = netip.AddrFrom4([4]byte(b[2:]))
 	}
-	return addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || sharedRange.Contains(addr)
+	return !addr.IsValid() || addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() ||
+		sharedRange.Contains(addr) || translatedInside.Contains(addr)
 }
 
 var (
@@ -178,4 +183,9 @@ var (
 	sharedRange = netip.MustParsePrefix("100.64.0.0/10")
 	// translated has IPv4 addresses in its last octets (RFC 6052, section 2.1).
 	translated = netip.MustParsePrefix("64:ff9b::/96")
+	// translatedInside is for translators of a network's own (RFC 8215).
+	translatedInside = netip.MustParsePrefix("64:ff9b:1::/48")
+	// tunnelled has an IPv4 address behind its first two octets (RFC 3056,
+	// section 2).
+	tunnelled = netip.MustParsePrefix("2002::/16")
 )

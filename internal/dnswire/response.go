@@ -47,6 +47,13 @@ func (r *Response) Start(buf []byte, q *Query, limit int) {
 	}
 }
 
+// DropRecords takes out the records that were written; what is reserved stays.
+func (r *Response) DropRecords() {
+	r.buf = r.buf[:HeaderLen+len(r.query.Question)]
+	r.counts = [4]uint16{0: r.counts[0]}
+	r.owner = questionPointer
+}
+
 // Len is the message's length so far.
 func (r *Response) Len() int { return len(r.buf) }
 

@@ -59,8 +59,12 @@ func AppendSubnet(query []byte, s Subnet) []byte {
 }
 
 // AddSubnet adds the client subnet option of a query, with the scope of the
-// answer, to the OPT record that begins at opt.
+// answer, to the OPT record that begins at opt. One that may not be in a query is
+// not repeated.
 func (r *Response) AddSubnet(opt int, asked Subnet, scope uint8) {
+	if !asked.IsAsked() {
+		return
+	}
 	value := len(r.buf) + OptionLen(0)
 	r.AddOption(opt, OptionSubnet, asked)
 	r.buf[value+3] = scope

@@ -63,3 +63,18 @@ func TestSubnetAnswers(t *testing.T) {
 		t.Error("what says nothing of a client is for all")
 	}
 }
+
+// TestAddSubnetMalformed: what may not be in a query is not repeated.
+func TestAddSubnetMalformed(t *testing.T) {
+	for _, value := range []string{"", "\x00", "\x00\x01\x18", "\x00\x01\x18\x18\xc0\x00\x02"} {
+		var r dnswire.Response
+		r.Start(make([]byte, 0, dnswire.MaxMessage), new(dnswire.Query), dnswire.MaxMessage)
+		opt := r.Len()
+		r.AddOPT(1232, dnswire.NoError, 0)
+		before := r.Len()
+		r.AddSubnet(opt, dnswire.Subnet(value), 24)
+		if r.Len() != before {
+			t.Errorf("%x is repeated", value)
+		}
+	}
+}

@@ -18,7 +18,7 @@ var (
 	tooManyYours  = zone.Note{Code: dnswire.EDEProhibited, Text: "too many queries of this client wait for other servers"}
 	intoCluster   = zone.Note{Code: dnswire.EDEBlocked, Text: "the name is an alias of one in the cluster, which names from there may not be"}
 	stale         = zone.Note{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
-	noSubnet      = zone.Note{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
+	badSubnet     = zone.Note{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
 	staleNXDomain = zone.Note{Code: dnswire.EDEStaleNXDomain, Text: stale.Text}
 )
 
@@ -55,7 +55,8 @@ func (w *Worker) solveElsewhere(x *exchange, step int, name []byte, own *zone.An
 	}
 	if subnet := w.query.EDNS.Subnet; subnet != nil && w.cfg.Others.TakesSubnet(name) {
 		if !subnet.IsAsked() {
-			x.outcome, x.why, x.ours = malformed, &noSubnet, false
+			w.response.DropRecords() // of the aliases that led here
+			x.outcome, x.why, x.ours = malformed, &badSubnet, false
 			return nil
 		}
 		q.Subnet = subnet

@@ -26,8 +26,8 @@ type Question struct {
 	// DO and CD are the query's flags of these names (RFC 3225; RFC 4035,
 	// section 3.2.2).
 	DO, CD bool
-	// Subnet says where the client is (RFC 7871). With it, only what is the same
-	// for all clients is kept and found. Nil is that nobody shall know.
+	// Subnet says where the client is (RFC 7871). With it, only replies that are
+	// the same for all clients are kept and found. Nil is that nobody shall know.
 	Subnet dnswire.Subnet
 }
 
@@ -115,10 +115,10 @@ func (c *Cache) find(name uint64, q Question, t dnswire.Type) *Entry {
 		return nil
 	}
 	e, ok := c.entries.GetIfPresent(q.key(name, t))
-	if !ok || !e.isOf(q, t) || q.Subnet != nil && !e.isForAll() {
+	if !ok || !e.isOf(q, t) {
 		return nil
 	}
-	return e
+	return e.to(q)
 }
 
 // Above finds a good denial of a name that q's is below, if it says that nothing
@@ -225,22 +225,26 @@ const (
 	maxFailure = 5 * time.Second
 )
 
-// Fail remembers that q could not be answered, and why. What was known of q
-// stays, for a stale answer. Each failure is remembered twice as long as the one
-// before; one with a Subnet is not, which may be what failed.
+// Fail remembers that q could not be answered, and why, for the clients of all
+// subnets, unless it is known of one only. What was known of q stays, for a stale
+// answer. Each failure is remembered twice as long as the one before.
 func (c *Cache) Fail(q Question, why *Failure, now time.Time) *Entry {
-	e := &Entry{question: keep(q, q.Type), pause: minFailure}
-	if before := c.find(c.hash(q), q, q.Type); before != nil {
-		e.Reply, e.Guarded, e.stored, e.life, e.stale = before.Reply, before.Guarded, before.stored, before.life, before.stale
+	ofAll := q
+	ofAll.Subnet = nil
+	e := &Entry{question: keep(q, q.Type), Failure: why, failed: now.UnixNano(), pause: minFailure}
+	if before := c.find(c.hash(q), ofAll, q.Type); before != nil {
 		if before.Failure != nil {
 			e.pause = min(2*before.pause, maxFailure)
 		}
+		if before.Reply != nil {
+			e.failure = &Entry{question: e.question, Failure: why, failed: e.failed, pause: e.pause}
+			e.Reply, e.Guarded, e.stored, e.life, e.stale = before.Reply, before.Guarded, before.stored, before.life, before.stale
+		}
 	}
-	e.Failure, e.failed = why, now.UnixNano()
-	if q.Subnet == nil {
+	if !why.OfSubnet {
 		c.set(q, q.Type, e)
 	}
-	return e
+	return e.to(q)
 }
 
 // forget forgets what is known of q.

@@ -355,3 +355,50 @@ func TestGuardedWhenStale(t *testing.T) {
 		t.Error("the stale reply is not guarded any more")
 	}
 }
+
+// TestFailWithSubnet: a failure is one for all clients, unless it is known of one
+// subnet only; a stale reply stays with those whom it is for.
+func TestFailWithSubnet(t *testing.T) {
+	plain := question("www.example.", dnswire.TypeA)
+	here, there := plain, plain
+	here.Subnet, there.Subnet = dnswire.Subnet{0, 1, 8, 0, 10}, dnswire.Subnet{0, 1, 8, 0, 11}
+
+	k := newCache(t, nil)
+	k.Fail(here, &cache.Failure{Text: "nobody answers"}, start)
+	for name, q := range map[string]cache.Question{"nobody's": plain, "the same": here, "another": there} {
+		if e := k.Get(q, start); e == nil || !e.Failed(start) {
+			t.Errorf("a failure is not known of %s subnet", name)
+		}
+	}
+	k.Fail(there, &cache.Failure{Text: "nobody answers"}, after(second))
+	if now := after(3*second - 1); !k.Get(plain, now).Failed(now) {
+		t.Error("a second failure is not remembered for twice as long")
+	}
+
+	k = newCache(t, nil)
+	if e := k.Fail(here, &cache.Failure{OfSubnet: true}, start); !e.Failed(start) {
+		t.Error("a failure of one subnet is none")
+	}
+	if k.Get(plain, start) != nil || k.Get(there, start) != nil {
+		t.Error("a failure of one subnet is known of another")
+	}
+
+	now := after(time.Minute)
+	for ofSubnet, want := range map[string]bool{"": false, "\x00\x01\x08\x00\x0a": true} {
+		k = newCache(t, nil)
+		q, r := plain, reply(t, "www.example.", 0, "www.example. 60 A 192.0.2.1")
+		if ofSubnet != "" {
+			q, r.Subnet = here, dnswire.Subnet(ofSubnet)
+		}
+		k.Put(q, r, cache.Terms{}, start)
+		if e := k.Fail(there, &cache.Failure{}, now); e.Stale(now) != want || !e.Failed(now) {
+			t.Errorf("a reply to %x is given to another subnet: %t, want %t", ofSubnet, e.Stale(now), want)
+		}
+		if e := k.Get(there, now); e.Stale(now) != want || !e.Failed(now) {
+			t.Errorf("a reply to %x is found by another subnet: %t, want %t", ofSubnet, e.Stale(now), want)
+		}
+		if e := k.Get(plain, now); !e.Stale(now) || !e.Failed(now) {
+			t.Errorf("a reply to %x is lost with a failure", ofSubnet)
+		}
+	}
+}

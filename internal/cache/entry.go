@@ -23,6 +23,9 @@ type Entry struct {
 	stale  time.Duration
 	failed int64 // likewise
 	pause  time.Duration
+	// failure is the Entry without its reply, for whom that is not; nil when it
+	// has no reply, or no failure.
+	failure *Entry
 
 	uses       atomic.Uint32
 	refreshing atomic.Bool
@@ -39,6 +42,8 @@ type question struct {
 type Failure struct {
 	Code dnswire.EDECode
 	Text string
+	// OfSubnet says that it is known of the clients of one subnet only.
+	OfSubnet bool
 }
 
 func (e *Entry) isOf(q Question, t dnswire.Type) bool {
@@ -48,6 +53,15 @@ func (e *Entry) isOf(q Question, t dnswire.Type) bool {
 // isForAll tells whether the reply is the same for the clients of all subnets. One
 // to a question without may depend on where this server is.
 func (e *Entry) isForAll() bool { return e.Reply != nil && e.Reply.Subnet.IsForAll() }
+
+// to is what e says to q: to one with a Subnet a reply that is for all, or why
+// there is none; nil when it says nothing.
+func (e *Entry) to(q Question) *Entry {
+	if q.Subnet == nil || e.Reply == nil || e.isForAll() {
+		return e
+	}
+	return e.failure
+}
 
 // overhead is about how many octets an Entry takes, with what the library keeps
 // of it, beside its reply and its name.
@@ -60,6 +74,9 @@ func (e *Entry) weight() uint32 {
 	}
 	if e.Failure != nil {
 		n += len(e.Failure.Text)
+	}
+	if e.failure != nil {
+		n += overhead
 	}
 	return uint32(min(n, weightLimit))
 }

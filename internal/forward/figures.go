@@ -26,7 +26,7 @@ type UpstreamFigures struct {
 	Replies         uint64
 	Late            uint64 // not answered in the time that it usually takes
 	Failures        uint64 // of the network
-	Forged          uint64 // packets that were no reply to a query
+	Forged          uint64 // packets that were no reply to a query, and replies for another subnet
 	Opened          uint64 // connections made, whether they came about or not
 	Reused          uint64 // queries over a connection that was there
 	Down            bool

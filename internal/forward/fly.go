@@ -30,7 +30,10 @@ func (f *Forwarder) fly(q cache.Question) (*cache.Entry, time.Time) {
 		return f.fail(q, refusal(r, reply))
 	}
 	if r.NoPrivate && pointsInside(reply) {
-		return f.fail(q, &cache.Failure{Code: dnswire.EDEBlocked, Text: fmt.Sprintf("route %s: the answer has a private address, which names from there may not have", r)})
+		return f.fail(q, &cache.Failure{
+			Code: dnswire.EDEBlocked, Text: fmt.Sprintf("route %s: the answer has a private address, which names from there may not have", r),
+			OfSubnet: isOfSubnet(reply),
+		})
 	}
 	terms := cache.Terms{Below: reply.Flags&dnswire.FlagAD != 0 || r.TrustDenials, Guarded: r.NoPrivate}
 	now := time.Now()
@@ -50,11 +53,15 @@ func (f *Forwarder) fail(q cache.Question, why *cache.Failure) (*cache.Entry, ti
 
 // refusal is what a reply says that is no answer.
 func refusal(r *route, reply *dnswire.Reply) *cache.Failure {
+	why := &cache.Failure{Code: dnswire.EDEOther, Text: fmt.Sprintf("route %s: an upstream server answers %s", r, reply.RCode), OfSubnet: isOfSubnet(reply)}
 	if reply.Error != nil {
-		return &cache.Failure{Code: reply.Error.Code, Text: reply.Error.Text}
+		why.Code, why.Text = reply.Error.Code, reply.Error.Text
 	}
-	return &cache.Failure{Code: dnswire.EDEOther, Text: fmt.Sprintf("route %s: an upstream server answers %s", r, reply.RCode)}
+	return why
 }
+
+// isOfSubnet tells whether a reply is for the clients of one subnet only.
+func isOfSubnet(reply *dnswire.Reply) bool { return reply.Subnet != nil && reply.Subnet.Scope() > 0 }
 
 // failureOf says why nobody answered.
 func failureOf(r *route, err error) *cache.Failure {

@@ -143,8 +143,10 @@ func (f *Forwarder) Ask(client netip.Addr, q cache.Question) (*Request, error) {
 	return &Request{forwarder: f, client: client, question: q.Clone()}, nil
 }
 
-// prefetch asks for q behind the clients, if there is a place.
+// prefetch asks for q behind the clients, if there is a place: for all of them,
+// and not for the subnet of the one who came by.
 func (f *Forwarder) prefetch(q cache.Question) {
+	q.Subnet = nil
 	if f.places.take(netip.Addr{}) != nil {
 		return
 	}

@@ -107,10 +107,7 @@ const udpSize = 1232
 func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
 	began := time.Now()
 	u.counts.queries.Add(1)
-	reply, err := u.askAsItLikes(ctx, q)
-	if err == nil {
-		err = checkSubnet(q, reply)
-	}
+	reply, err := u.askWithSubnet(ctx, q)
 	switch {
 	case err == nil:
 		reply.LowerOwners()
@@ -130,21 +127,34 @@ func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, e
 	return reply, err
 }
 
-// errSubnet says that the reply is for a subnet that was not asked for: RFC 7871,
-// section 7.3 has it dropped.
-var errSubnet = errors.New("the reply is for another client subnet")
-
-// checkSubnet looks at the subnet that a reply says it is for. Where nobody asked
-// for one it says nothing, and where none is what was asked for, it is for that.
-func checkSubnet(q cache.Question, reply *dnswire.Reply) error {
+// askWithSubnet asks for q, and once more without its subnet where u refuses the
+// option, or says that its reply is for another subnet: such a reply is dropped,
+// and says nothing of whether u is up. What comes without has no Subnet.
+func (u *upstream) askWithSubnet(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
+	reply, err := u.askAsItLikes(ctx, q)
 	switch {
-	case reply.Subnet == nil:
-	case q.Subnet == nil || !q.Subnet.HasPrefix():
-		reply.Subnet = q.Subnet
-	case !reply.Subnet.Answers(q.Subnet):
-		return errSubnet
+	case err != nil:
+		return nil, err
+	case q.Subnet != nil && (isBewildered(reply) || reply.RCode == dnswire.Refused):
+	case isForSubnet(q, reply):
+		return reply, nil
+	default:
+		u.counts.forged.Add(1)
 	}
-	return nil
+	q.Subnet = nil
+	return u.askWithSubnet(ctx, q)
+}
+
+// isForSubnet tells whether a reply is for the subnet of q, and sets the reply's
+// Subnet to what it says of that. One without the option has SCOPE 0 (RFC 7871,
+// section 7.3): it is for the clients of all subnets. One to a question without
+// a prefix is for those who gave none, whatever it says.
+func isForSubnet(q cache.Question, reply *dnswire.Reply) bool {
+	if q.Subnet == nil || !q.Subnet.HasPrefix() || reply.Subnet == nil {
+		reply.Subnet = q.Subnet
+		return true
+	}
+	return reply.Subnet.Answers(q.Subnet)
 }
 
 // isOurs tells whether an error says nothing of the upstream: it is a limit of
@@ -158,11 +168,12 @@ func isOurs(err error) bool {
 	return false
 }
 
-// askAsItLikes asks without what u does not know, which it may tell meanwhile.
+// askAsItLikes asks without EDNS where u does not know it, which it may tell
+// meanwhile. With a subnet it does not: that may be all that u does not take.
 func (u *upstream) askAsItLikes(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
 	edns := !u.noEDNS.holds()
 	reply, err := u.askInCase(ctx, q, edns)
-	if err != nil || !edns || reply.EDNS || !isBewildered(reply) {
+	if err != nil || !edns || q.Subnet != nil || reply.EDNS || !isBewildered(reply) {
 		return reply, err
 	}
 	// RFC 6891, section 7: it may not know EDNS; then it does better without.

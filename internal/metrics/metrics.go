@@ -156,7 +156,7 @@ var (
 	upReplies    = desc("forward_replies_total", "Replies of an upstream.", "route", "upstream")
 	upLate       = desc("forward_late_total", "Queries that an upstream took longer for than it usually does.", "route", "upstream")
 	upFailures   = desc("forward_failures_total", "Queries that the network refused to take to an upstream.", "route", "upstream")
-	upForged     = desc("forward_bad_replies_total", "Packets from an upstream's address that were no reply to a query.", "route", "upstream")
+	upForged     = desc("forward_bad_replies_total", "Packets from an upstream's address that were no reply to a query, and replies for another client subnet.", "route", "upstream")
 	upUp         = desc("forward_up", "Whether an upstream is held to answer.", "route", "upstream")
 	upOpened     = desc("forward_connections_total", "Connections made to an upstream.", "route", "upstream")
 	upReused     = desc("forward_connections_reused_total", "Queries sent over a connection that was there.", "route", "upstream")

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +111,31 @@ func init() {
 			wantPrinted(t, "hosts: {lines: ['192.0.2.9 nine.example'], ttl: 7}", "nine.example.\t7\tIN\tA", "nine.example")
 		},
 	})
+}
+
+// TestReloadWithoutFile: a file that is away while the configuration is read again
+// blocks what it blocked.
+func TestReloadWithoutFile(t *testing.T) {
+	t.Parallel()
+	blocked := filepath.Join(t.TempDir(), "blocked")
+	write(t, blocked, "ads.shop.svc.cluster.local\n")
+	file := settings(t, "ttl: 5\nblock: {files: ["+blocked+"]}")
+	p := start(t, "--config", file)
+	wantTTL := func(ttl uint32) {
+		p.poll(patience, func() error {
+			if m := p.ask("udp", question(web)); len(m.Answer) != 1 || m.Answer[0].TTL != ttl {
+				return fmt.Errorf("answer:\n%swant TTL %d", m, ttl)
+			}
+			return nil
+		})
+	}
+	wantTTL(5)
+	if err := os.Remove(blocked); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, strings.Replace(contents(t, file), "ttl: 5", "ttl: 6", 1))
+	wantTTL(6)
+	wantAnswer(t, p, "ads.shop.svc.cluster.local", "error: 15 (the name is blocked here)")
 }
 
 // serveAny is serve without waiting for an answer, which rules may refuse.

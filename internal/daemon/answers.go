@@ -60,7 +60,11 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		return nil, err
 	}
 	if !compiled.Rules.Empty() {
-		if a.rules, err = rules.New(compiled.Rules); err != nil {
+		var last *rules.Rules
+		if before != nil {
+			last = before.rules
+		}
+		if a.rules, err = rules.Renew(last, compiled.Rules); err != nil {
 			return nil, err
 		}
 	}
@@ -207,9 +211,6 @@ func (d *Daemon) runBeside(ctx context.Context, a *answers) (stop func()) {
 	}
 	if a.rules != nil {
 		wg.Go(func() { _ = a.rules.Run(ctx, d.log) })
-	}
-	if !a.settings.QueryLog.Empty() {
-		wg.Go(func() { _ = d.queries.Run(ctx, d.log) })
 	}
 	return func() {
 		cancel()

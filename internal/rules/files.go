@@ -22,8 +22,12 @@ import (
 // New makes Rules and reads their files. A file that is not there is taken to be
 // empty until it is. New fails when one can't be read or a configured line is not
 // one; bad lines of files are passed over, see Run.
-func New(cfg Config) (*Rules, error) {
-	r := &Rules{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string), found: make(map[string]bool)}
+func New(cfg Config) (*Rules, error) { return Renew(nil, cfg) }
+
+// Renew is New of Rules that take the place of others, or of nil: a file that is
+// not there any more says what it said to them.
+func Renew(before *Rules, cfg Config) (*Rules, error) {
+	r := &Rules{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string)}
 	for _, w := range cfg.Rewrites {
 		table := r.suffix
 		if w.Exact {
@@ -33,29 +37,40 @@ func New(cfg Config) (*Rules, error) {
 	}
 	r.blocked[0] = dnswire.NewRRset(dnswire.TypeA, cfg.Block.TTL, netip.IPv4Unspecified().AsSlice())
 	r.blocked[1] = dnswire.NewRRset(dnswire.TypeAAAA, cfg.Block.TTL, netip.IPv6Unspecified().AsSlice())
-	if err := CheckLines(cfg.Hosts.Lines); err != nil {
+	var err error
+	if r.lines, err = parseLines(cfg.Hosts.Lines); err != nil {
 		return nil, err
 	}
-	r.version = r.versions()
-	t, problems, err := r.read()
-	if err != nil {
-		return nil, err
+	var lists map[source]*list
+	if before != nil {
+		lists = before.tables.Load().lists
 	}
-	r.problems = problems
-	r.tables.Store(t)
+	lists, failed := r.read(lists)
+	for _, err := range failed {
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	r.tables.Store(r.build(lists))
 	return r, nil
 }
 
 // CheckLines tells the first mistake in lines of hosts(5).
 func CheckLines(lines []string) error {
-	b := newBuilder()
-	if err := b.readLines("", strings.NewReader(strings.Join(lines, "\n")), b.addHost); err != nil {
-		return err
+	_, err := parseLines(lines)
+	return err
+}
+
+// parseLines takes all lines, or tells the first mistake.
+func parseLines(lines []string) (*list, error) {
+	l, err := parse(source{kind: hostsList}, strings.NewReader(strings.Join(lines, "\n")))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(l.problems) > 0:
+		return nil, l.problems[0]
 	}
-	if len(b.problems) > 0 {
-		return b.problems[0]
-	}
-	return nil
+	return l, nil
 }
 
 // Empty tells whether a Config says nothing.
@@ -71,34 +86,39 @@ const lookTime = time.Second
 func (r *Rules) Run(ctx context.Context, log *slog.Logger) error {
 	ticker := time.NewTicker(lookTime)
 	defer ticker.Stop()
-	logProblems(log, r.problems)
-	for _, name := range r.files() {
-		if !r.found[name] {
-			log.Warn("a file of rules is not there; it is read when it is", "file", name)
+	for _, s := range r.sources() {
+		if l := r.tables.Load().lists[s]; l != nil {
+			logProblems(log, l.problems)
+		} else {
+			log.Warn("a file of rules is not there; it is read when it is", "file", s.file)
 		}
 	}
-	var failed []time.Time // the versions that could not be read
+	told := "" // why files can't be read
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		now := r.versions()
-		if slices.Equal(now, r.version) {
+		before := r.tables.Load().lists
+		lists, failed := r.read(before)
+		if now := fmt.Sprint(failed); now != told {
+			told = now
+			for _, err := range failed {
+				log.Error("a file of rules can't be read; what it said stays", "err", err)
+			}
+		}
+		if maps.Equal(lists, before) {
 			continue
 		}
-		t, problems, err := r.read()
-		switch {
-		case err == nil:
-			r.version, r.problems = now, problems
-			r.tables.Store(t)
-			logProblems(log, problems)
-			log.Info("rules read again", "blocked", len(t.blocked), "hosts", len(t.hosts))
-		case !slices.Equal(now, failed):
-			failed = now
-			log.Error("rules can't be read; those before stay", "err", err)
+		t := r.build(lists)
+		r.tables.Store(t)
+		for _, s := range r.sources() {
+			if lists[s] != nil && lists[s] != before[s] {
+				logProblems(log, lists[s].problems)
+			}
 		}
+		log.Info("rules read again", "blocked", len(t.blocked), "hosts", len(t.hosts))
 	}
 }
 
@@ -113,19 +133,51 @@ func logProblems(log *slog.Logger, problems []*problem) {
 	}
 }
 
-func (r *Rules) files() []string { return slices.Concat(r.cfg.Block.Files, r.cfg.Hosts.Files) }
+// source is a file, and what is looked for in it.
+type source struct {
+	kind kind
+	file string
+}
 
-// versions tell when each file was changed; zero for one that can't be seen.
-func (r *Rules) versions() (all []time.Time) {
-	for _, file := range r.files() {
-		var changed time.Time
-		if info, err := os.Stat(file); err == nil {
-			changed = info.ModTime()
-		}
-		all = append(all, changed)
+// kind is what the lines of a list are.
+type kind uint8
+
+const (
+	blockList kind = iota
+	hostsList
+)
+
+func (r *Rules) sources() (all []source) {
+	for _, file := range r.cfg.Block.Files {
+		all = append(all, source{blockList, file})
+	}
+	for _, file := range r.cfg.Hosts.Files {
+		all = append(all, source{hostsList, file})
 	}
 	return all
 }
+
+// list is what a source said when it was read last. It does not change.
+type list struct {
+	version  version
+	blocked  []string // names in wire form
+	hosts    []named
+	problems []*problem
+}
+
+// named is a name and its address.
+type named struct {
+	addr netip.Addr
+	name dnsname.Name
+}
+
+// version tells whether a file was changed.
+type version struct {
+	changed time.Time
+	size    int64 // in octets
+}
+
+func versionOf(info fs.FileInfo) version { return version{info.ModTime(), info.Size()} }
 
 // problem is a line that can't be used; of the configuration where there is no
 // file.
@@ -142,64 +194,59 @@ func (p *problem) Error() string {
 	return fmt.Sprintf("%s:%d: %s", p.file, p.line, p.err)
 }
 
-// read reads everything anew.
-func (r *Rules) read() (*tables, []*problem, error) {
-	b := newBuilder()
-	for _, name := range r.cfg.Block.Names {
-		b.blocked[name.WireLabels()] = struct{}{}
+// read gives what sources say now: as before, but for those that were changed and
+// can be read. failed tells of those that can't; one that is not there and never
+// was is not among them.
+func (r *Rules) read(before map[source]*list) (now map[source]*list, failed []error) {
+	now = make(map[source]*list)
+	for _, s := range r.sources() {
+		l, err := readSource(s, before[s])
+		if err != nil && (before[s] != nil || !errors.Is(err, fs.ErrNotExist)) {
+			failed = append(failed, err)
+		}
+		if l != nil {
+			now[s] = l
+		}
 	}
-	if err := r.readFiles(b, r.cfg.Block.Files, b.addBlocked); err != nil {
-		return nil, nil, err
-	}
-	if err := b.readLines("", strings.NewReader(strings.Join(r.cfg.Hosts.Lines, "\n")), b.addHost); err != nil {
-		return nil, nil, err
-	}
-	if err := r.readFiles(b, r.cfg.Hosts.Files, b.addHost); err != nil {
-		return nil, nil, err
-	}
-	return &tables{b.blocked, b.hosts(r.cfg.Hosts.TTL)}, b.problems, nil
+	return now, failed
 }
 
-// readFiles has add take the words of each line. A file that is gone is an error:
-// who replaces it may be about to put the new one there.
-func (r *Rules) readFiles(b *builder, files []string, add func(words []string) error) error {
-	for _, name := range files {
-		file, err := os.Open(name)
-		if errors.Is(err, fs.ErrNotExist) && !r.found[name] {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		err = b.readLines(name, file, add)
-		file.Close()
-		if err != nil {
-			return err
-		}
-		r.found[name] = true
+// readSource reads a source unless it is what it was before, and gives that also
+// when it fails. A file that is gone is an error: who replaces it may be about to
+// put the new one there.
+func readSource(s source, before *list) (*list, error) {
+	if info, err := os.Stat(s.file); err == nil && before != nil && versionOf(info) == before.version {
+		return before, nil
 	}
-	return nil
-}
-
-// builder puts tables together.
-type builder struct {
-	blocked  map[string]struct{}
-	addrs    map[string][]netip.Addr       // of names
-	names    map[netip.Addr][]dnsname.Name // of addresses
-	problems []*problem
-}
-
-func newBuilder() *builder {
-	return &builder{blocked: make(map[string]struct{}), addrs: make(map[string][]netip.Addr), names: make(map[netip.Addr][]dnsname.Name)}
+	file, err := os.Open(s.file)
+	if err != nil {
+		return before, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return before, err
+	}
+	l, err := parse(s, file)
+	if err != nil {
+		return before, err
+	}
+	l.version = versionOf(info)
+	return l, nil
 }
 
 // maxLine is how long a line may be, in octets: that of an address that blocks
 // many names.
 const maxLine = 1 << 20
 
-// readLines adds the words of each line that has any. It fails when it can't read
-// to the end: half of a list is worse than the one before.
-func (b *builder) readLines(file string, from io.Reader, add func(words []string) error) error {
+// parse takes the words of each line that has any. It fails when it can't read to
+// the end: half of a list is worse than the one before.
+func parse(s source, from io.Reader) (*list, error) {
+	l := new(list)
+	add := l.addHost
+	if s.kind == blockList {
+		add = l.addBlocked
+	}
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxLine)
 	n := 1
@@ -210,18 +257,18 @@ func (b *builder) readLines(file string, from io.Reader, add func(words []string
 			continue
 		}
 		if err := add(words); err != nil {
-			b.problems = append(b.problems, &problem{file, n, err})
+			l.problems = append(l.problems, &problem{s.file, n, err})
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return &problem{file, n, err}
+		return nil, &problem{s.file, n, err}
 	}
-	return nil
+	return l, nil
 }
 
 // addBlocked takes a line of one name or, as hosts files that block names have
 // it, of an address and names.
-func (b *builder) addBlocked(words []string) error {
+func (l *list) addBlocked(words []string) error {
 	if _, err := netip.ParseAddr(words[0]); err == nil {
 		words = words[1:]
 	}
@@ -236,13 +283,13 @@ func (b *builder) addBlocked(words []string) error {
 		if name.IsRoot() {
 			return fmt.Errorf("the root: everything would be blocked")
 		}
-		b.blocked[name.WireLabels()] = struct{}{}
+		l.blocked = append(l.blocked, name.WireLabels())
 	}
 	return nil
 }
 
 // addHost takes a line of an address and names.
-func (b *builder) addHost(words []string) error {
+func (l *list) addHost(words []string) error {
 	addr, err := netip.ParseAddr(words[0])
 	switch {
 	case err != nil || addr.Zone() != "":
@@ -256,19 +303,42 @@ func (b *builder) addHost(words []string) error {
 		if err != nil {
 			return err
 		}
-		key := name.WireLabels()
-		if !slices.Contains(b.addrs[key], addr) {
-			b.addrs[key] = append(b.addrs[key], addr)
-			b.names[addr] = append(b.names[addr], name)
-		}
+		l.hosts = append(l.hosts, named{addr, name})
 	}
 	return nil
 }
 
-// hosts makes the RRsets of names and of addresses.
-func (b *builder) hosts(ttl uint32) map[string]host {
+// build puts together what is configured and what sources say.
+func (r *Rules) build(lists map[source]*list) *tables {
+	t := &tables{blocked: make(map[string]struct{}), lists: lists}
+	for _, name := range r.cfg.Block.Names {
+		t.blocked[name.WireLabels()] = struct{}{}
+	}
+	hosts := slices.Clone(r.lines.hosts)
+	for _, s := range r.sources() {
+		if l := lists[s]; l != nil {
+			for _, name := range l.blocked {
+				t.blocked[name] = struct{}{}
+			}
+			hosts = append(hosts, l.hosts...)
+		}
+	}
+	t.hosts = compileHosts(hosts, r.cfg.Hosts.TTL)
+	return t
+}
+
+// compileHosts makes the RRsets of names and of addresses.
+func compileHosts(hosts []named, ttl uint32) map[string]host {
+	addrsOf, namesOf := make(map[string][]netip.Addr), make(map[netip.Addr][]dnsname.Name)
+	for _, h := range hosts {
+		key := h.name.WireLabels()
+		if !slices.Contains(addrsOf[key], h.addr) {
+			addrsOf[key] = append(addrsOf[key], h.addr)
+			namesOf[h.addr] = append(namesOf[h.addr], h.name)
+		}
+	}
 	all := make(map[string]host)
-	for name, addrs := range b.addrs {
+	for name, addrs := range addrsOf {
 		var v4, v6 [][]byte
 		for _, a := range addrs {
 			if a.Is4() {
@@ -279,9 +349,9 @@ func (b *builder) hosts(ttl uint32) map[string]host {
 		}
 		all[name] = host{a: dnswire.NewRRset(dnswire.TypeA, ttl, v4...), aaaa: dnswire.NewRRset(dnswire.TypeAAAA, ttl, v6...)}
 	}
-	for _, addr := range slices.SortedFunc(maps.Keys(b.names), netip.Addr.Compare) {
+	for _, addr := range slices.SortedFunc(maps.Keys(namesOf), netip.Addr.Compare) {
 		var targets [][]byte
-		for _, name := range b.names[addr] {
+		for _, name := range namesOf[addr] {
 			targets = append(targets, name.AppendWire(nil))
 		}
 		key := dnsname.Reverse(addr).WireLabels()

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
@@ -74,19 +73,16 @@ type Rules struct {
 	cfg     Config
 	exact   map[string]string // from name to name, in wire form
 	suffix  map[string]string
-	tables  atomic.Pointer[tables]
+	lines   *list            // of Config.Hosts
 	blocked [2]dnswire.RRset // the addresses of blocked names, A and AAAA
-
-	// Of what was read last; used by New, and then by Run.
-	version  []time.Time
-	problems []*problem
-	found    map[string]bool // the files that were there once
+	tables  atomic.Pointer[tables]
 }
 
 // tables are what is read from files, and replaced when those change.
 type tables struct {
 	blocked map[string]struct{}
 	hosts   map[string]host
+	lists   map[source]*list // what they are made from; none of a file that was never there
 }
 
 // host is what a name of hosts(5) has.

@@ -218,9 +218,77 @@ func TestMissingFiles(t *testing.T) {
 	if err := os.Remove(hosts); err != nil {
 		t.Fatal(err)
 	}
-	until("its end is noticed", func() bool { return strings.Contains(log.String(), "those before stay") })
+	until("its end is noticed", func() bool { return strings.Contains(log.String(), "what it said stays") })
 	if !hasHost() || strings.Count(log.String(), "level=WARN") != 2 {
 		t.Errorf("what a file said is gone with it: %t; log:\n%s", !hasHost(), log.String())
+	}
+	write(t, blocked, "c.example\n")
+	until("the other one is read again", func() bool { return !isBlocked() })
+	if !hasHost() || strings.Count(log.String(), "level=ERROR") != 1 {
+		t.Errorf("what a file said is gone with another one: %t; log:\n%s", !hasHost(), log.String())
+	}
+	write(t, hosts, "192.0.2.2 b.example\n")
+	until("it is back, and read", func() bool { return !hasHost() })
+}
+
+// TestRenew: what a file said that went away stays with the Rules that follow,
+// but where it is not one of theirs.
+func TestRenew(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "list")
+	write(t, file, "192.0.2.1 a.example\n")
+	both := rules.Config{Block: rules.Block{Files: []string{file}}, Hosts: rules.Hosts{Files: []string{file}}}
+	before := newRules(t, both)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	for claim, tt := range map[string]struct {
+		cfg           rules.Config
+		blocked, host bool
+	}{
+		"both":      {both, true, true},
+		"block":     {rules.Config{Block: both.Block}, true, false},
+		"hosts":     {rules.Config{Hosts: both.Hosts}, false, true},
+		"no longer": {rules.Config{}, false, false},
+	} {
+		r, err := rules.Renew(before, tt.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, blocked := r.Blocked(wire("a.example."), dnswire.TypeA)
+		_, host := r.Host(wire("a.example."), dnswire.TypeA)
+		if blocked != tt.blocked || host != tt.host {
+			t.Errorf("%s: blocked: %t, host: %t", claim, blocked, host)
+		}
+	}
+	write(t, file, "192.0.2.1 b.example\n")
+	r, err := rules.Renew(before, both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, blocked := r.Blocked(wire("a.example."), dnswire.TypeA); blocked {
+		t.Error("a file that is back is not read")
+	}
+}
+
+// TestSameTime: a file is another one when it has another size, whatever its time.
+func TestSameTime(t *testing.T) {
+	file, at := filepath.Join(t.TempDir(), "blocked"), time.Now()
+	put := func(text string) {
+		write(t, file, text)
+		if err := os.Chtimes(file, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a.example\n")
+	cfg := rules.Config{Block: rules.Block{Files: []string{file}}}
+	before := newRules(t, cfg)
+	put("other.example\n")
+	r, err := rules.Renew(before, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, blocked := r.Blocked(wire("other.example."), dnswire.TypeA); !blocked {
+		t.Error("the file is not read again")
 	}
 }
 

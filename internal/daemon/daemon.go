@@ -106,6 +106,7 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 		return server.Run(d.lameduck(ctx, running))
 	})
 	group.Go(func() error { return d.compile(running) })
+	group.Go(func() error { return d.queries.Run(running, d.log) })
 	group.Go(func() error { return source(running) })
 	for _, server := range admin.all() {
 		group.Go(func() error { return server.Run(running) })

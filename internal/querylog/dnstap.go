@@ -91,18 +91,31 @@ const (
 	tapFlush   = time.Second
 )
 
-// tap sends frames to the collector until ctx is done. A collector that is not
-// there is tried again, also once at the end; meanwhile the queue fills, and the
-// rest is dropped.
-func (l *Log) tap(ctx context.Context, to *Tap, log *slog.Logger) {
+// collector is one of dnstap, and the frames that wait for it.
+type collector struct {
+	network, address string
+	frames           chan []byte
+}
+
+func newCollector(t *Tap) *collector {
+	return &collector{t.Network, t.Address, make(chan []byte, queueLen)}
+}
+
+// isAt tells whether c is where t says.
+func (c *collector) isAt(t *Tap) bool { return c.network == t.Network && c.address == t.Address }
+
+// run sends frames until ctx is done, and gives how many were left then. A
+// collector that is not there is tried again, also once at the end; meanwhile the
+// queue fills, and the rest is dropped.
+func (c *collector) run(ctx context.Context, log *slog.Logger) (left uint64) {
 	failed := false
 	for {
-		err := l.tapOnce(ctx, to)
+		err := c.send(ctx)
 		if ctx.Err() != nil {
-			return
+			return uint64(len(c.frames))
 		}
 		if !failed {
-			log.Warn("dnstap collector is gone", "address", to.Address, "err", err)
+			log.Warn("dnstap collector is gone", "address", c.address, "err", err)
 		}
 		failed = true
 		select {
@@ -112,10 +125,10 @@ func (l *Log) tap(ctx context.Context, to *Tap, log *slog.Logger) {
 	}
 }
 
-// tapOnce sends frames over one connection, to its end.
-func (l *Log) tapOnce(ctx context.Context, to *Tap) error {
+// send sends frames over one connection, to its end.
+func (c *collector) send(ctx context.Context) error {
 	d := net.Dialer{Timeout: tapTimeout}
-	conn, err := d.DialContext(context.WithoutCancel(ctx), to.Network, to.Address)
+	conn, err := d.DialContext(context.WithoutCancel(ctx), c.network, c.address)
 	if err != nil {
 		return err
 	}
@@ -132,13 +145,13 @@ func (l *Log) tapOnce(ctx context.Context, to *Tap) error {
 		select {
 		case <-ctx.Done():
 			defer time.AfterFunc(tapTimeout, func() { conn.Close() }).Stop()
-			for range len(l.frames) {
-				if _, err := w.WriteFrame(<-l.frames); err != nil {
+			for range len(c.frames) {
+				if _, err := w.WriteFrame(<-c.frames); err != nil {
 					return err
 				}
 			}
 			return w.Close()
-		case frame := <-l.frames:
+		case frame := <-c.frames:
 			if _, err := w.WriteFrame(frame); err != nil {
 				return err
 			}

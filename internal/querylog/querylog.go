@@ -37,24 +37,41 @@ func (c *Config) Empty() bool { return c.OneIn == 0 && c.Tap.Address == "" }
 const queueLen = 4096
 
 // Log tells of queries. It may be used by several goroutines at once. What waits
-// when its settings change, or while Run does not run, is told of in its order.
+// when its settings change, or before Run runs, is told of in its order.
 type Log struct {
-	cfg     atomic.Pointer[Config]
+	now     atomic.Pointer[settings]
+	changed chan struct{} // holds one when Run has not seen the settings
 	lines   chan *line
-	frames  chan []byte
 	seen    atomic.Uint64
 	dropped atomic.Uint64
 }
 
+// settings are a Config, and the collector that it names; nil when it names none.
+type settings struct {
+	Config
+	collector *collector
+}
+
 // New makes a Log, which tells nothing before Run.
 func New(cfg Config) *Log {
-	l := &Log{lines: make(chan *line, queueLen), frames: make(chan []byte, queueLen)}
+	l := &Log{changed: make(chan struct{}, 1), lines: make(chan *line, queueLen)}
+	l.now.Store(new(settings))
 	l.Set(cfg)
 	return l
 }
 
-// Set says what is observed from now on, and where the next Run tells it.
-func (l *Log) Set(cfg Config) { l.cfg.Store(&cfg) }
+// Set says what is observed from now on, and where it is told. What waits for a
+// collector is still for that one. Set must not be called at once.
+func (l *Log) Set(cfg Config) {
+	next := &settings{Config: cfg}
+	if tap := &cfg.Tap; tap.Address != "" {
+		if next.collector = l.now.Load().collector; next.collector == nil || !next.collector.isAt(tap) {
+			next.collector = newCollector(tap)
+		}
+	}
+	l.now.Store(next)
+	offer(l.changed, struct{}{})
+}
 
 // Dropped is how many lines and frames were.
 func (l *Log) Dropped() uint64 { return l.dropped.Load() }
@@ -72,25 +89,33 @@ type line struct {
 
 // Observe takes a query and its answer, neither of which it keeps.
 func (l *Log) Observe(o *respond.Observation) {
-	cfg := l.cfg.Load()
-	if l.isLogged(cfg, o) {
+	now := l.now.Load()
+	if l.isLogged(&now.Config, o) {
 		name, _, err := dnsname.FromWire(append(slices.Clone(o.QName), 0))
 		if err == nil {
-			give(l, l.lines, &line{o.Client.AddrPort(), o.Client.Transport.String(), name.String(), o.QType, o.RCode, len(o.Answer), o.Elapsed})
+			l.count(offer(l.lines, &line{o.Client.AddrPort(), o.Client.Transport.String(), name.String(), o.QType, o.RCode, len(o.Answer), o.Elapsed}))
 		}
 	}
-	if cfg.Tap.Address != "" {
-		for _, frame := range cfg.Tap.frames(o) {
-			give(l, l.frames, frame)
+	if now.collector != nil {
+		for _, frame := range now.Tap.frames(o) {
+			l.count(offer(now.collector.frames, frame))
 		}
 	}
 }
 
-// give puts v into a queue, unless that is full.
-func give[T any](l *Log, queue chan<- T, v T) {
+// offer puts v into a queue, and tells whether there was room.
+func offer[T any](queue chan<- T, v T) bool {
 	select {
 	case queue <- v:
+		return true
 	default:
+		return false
+	}
+}
+
+// count counts what found no room.
+func (l *Log) count(room bool) {
+	if !room {
 		l.dropped.Add(1)
 	}
 }
@@ -112,15 +137,22 @@ func (l *Log) isLogged(c *Config, o *respond.Observation) bool {
 }
 
 // Run tells what is observed, until ctx is done, and then what waits: to a
-// collector within some seconds.
+// collector within some seconds, also to one that is not told of more.
 func (l *Log) Run(ctx context.Context, log *slog.Logger) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if tap := l.cfg.Load().Tap; tap.Address != "" {
-		wg.Go(func() { l.tap(ctx, &tap, log) })
-	}
+	var told *collector
+	stop := func() {}
+	defer func() { stop() }()
 	for {
 		select {
+		case <-l.changed:
+			to := l.now.Load().collector
+			if to == told {
+				continue
+			}
+			stop()
+			told, stop = to, l.start(ctx, &wg, to, log)
 		case <-ctx.Done():
 			for range len(l.lines) {
 				(<-l.lines).log(log)
@@ -130,6 +162,15 @@ func (l *Log) Run(ctx context.Context, log *slog.Logger) error {
 			n.log(log)
 		}
 	}
+}
+
+// start tells a collector, if there is one, until stop is called or ctx is done.
+func (l *Log) start(ctx context.Context, wg *sync.WaitGroup, to *collector, log *slog.Logger) (stop func()) {
+	ctx, stop = context.WithCancel(ctx)
+	if to != nil {
+		wg.Go(func() { l.dropped.Add(to.run(ctx, log)) })
+	}
+	return stop
 }
 
 func (n *line) log(log *slog.Logger) {

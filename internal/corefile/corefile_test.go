@@ -234,6 +234,10 @@ func TestInterfaces(t *testing.T) {
 	if want := `corefile Corefile:3: bind except: "eth2" is neither an address nor an interface: no such interface`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
+	_, err = corefile.Parse("Corefile", []byte("cluster.local {\n bind eth1 {\n except 10.0.0.4\n }\n kubernetes\n}\n"), host)
+	if want := "corefile Corefile:1: cluster.local: no address is left to listen on"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
 }
 
 // FuzzParse: whatever a Corefile says, it is translated into a configuration

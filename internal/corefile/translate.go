@@ -80,10 +80,21 @@ func (t *translator) translate(blocks []block) {
 	}
 	if len(blocks) > 0 {
 		t.checkBlocks(blocks)
-		if len(t.Config.Listen) == 0 {
-			t.Config.Listen = config.Default().Listen
-			t.Notes = append(t.Notes, Note{t.path, 1, "file", Differs, "UDP and TCP are served on loopback, " + t.Config.Listen[0]})
-		}
+		t.checkListen(&blocks[0])
+	}
+}
+
+// checkListen sees to it that something is listened on: where the interfaces of
+// the host that shall serve are not known, it may be bound to nothing else.
+func (t *translator) checkListen(first *block) {
+	c := &t.Config
+	switch {
+	case len(c.Listen)+len(c.TLS.Listen)+len(c.HTTPS.Listen) > 0:
+	case t.options.InterfaceAddrs != nil:
+		t.fail(t.at(first), "no address is left to listen on")
+	default:
+		c.Listen = config.Default().Listen
+		t.Notes = append(t.Notes, Note{t.path, 1, "file", Differs, "UDP and TCP are served on loopback, " + c.Listen[0]})
 	}
 }
 

@@ -92,6 +92,7 @@ type Server struct {
 	udp        []*net.UDPConn
 	tcp        []*net.TCPListener
 	tls, https []*net.TCPListener
+	web        []*httpsServer // of https
 }
 
 // Listen binds the sockets and begins nothing. Its error names the address.
@@ -115,6 +116,9 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 			}
 			*to.listeners = append(*to.listeners, l)
 		}
+	}
+	for range s.https {
+		s.web = append(s.web, newHTTPSServer(s))
 	}
 	return s, nil
 }
@@ -237,8 +241,8 @@ func (s *Server) Run(ctx context.Context) error {
 		group.Go(func() error { return s.serveUDP(ctx, conn, seat) })
 	}
 	group.Go(func() error { return newTCPServer(s).run(ctx) })
-	for _, l := range s.https {
-		group.Go(func() error { return newHTTPSServer(s).run(ctx, l) })
+	for i, l := range s.https {
+		group.Go(func() error { return s.web[i].run(ctx, l) })
 	}
 	return group.Wait()
 }

@@ -28,6 +28,13 @@ func (s *Server) KeepOneUDPSocket() *net.UDPConn {
 	return s.udp[0]
 }
 
+// WebConnections is how many there are over HTTPS.
+func (s *Server) WebConnections() int {
+	s.web[0].mu.Lock()
+	defer s.web[0].mu.Unlock()
+	return len(s.web[0].conns)
+}
+
 // Listener is the first of s.
 func (s *Server) Listener() *net.TCPListener { return s.tcp[0] }
 

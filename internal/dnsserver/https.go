@@ -30,12 +30,27 @@ type httpsServer struct {
 	workers sync.Pool // of *tcpWorker
 
 	mu    sync.Mutex
-	conns map[net.Conn]uint64 // the turn when a request came last, or its answer went
-	turn  uint64              // counts what happens on connections
+	conns map[net.Conn]*httpsConn
+	turn  uint64 // counts what happens on connections
+}
+
+// httpsConn is what is known of a connection.
+type httpsConn struct {
+	turn     uint64 // when a query came last, or its answer went
+	inFlight int    // queries
+}
+
+// isIdler tells whether c is to be cut before another one: those that wait for
+// answers go last.
+func (c *httpsConn) isIdler(other *httpsConn) bool {
+	if (c.inFlight == 0) != (other.inFlight == 0) {
+		return c.inFlight == 0
+	}
+	return c.turn < other.turn
 }
 
 func newHTTPSServer(s *Server) *httpsServer {
-	h := &httpsServer{Server: s, conns: make(map[net.Conn]uint64)}
+	h := &httpsServer{Server: s, conns: make(map[net.Conn]*httpsConn)}
 	h.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer(len(s.udp))} }
 	return h
 }
@@ -91,7 +106,7 @@ func (h *httpsServer) follow(c net.Conn, state http.ConnState) {
 			h.cut()
 		}
 		h.turn++
-		h.conns[c] = h.turn
+		h.conns[c] = &httpsConn{turn: h.turn}
 	case http.StateClosed:
 		delete(h.conns, c)
 	}
@@ -101,8 +116,8 @@ func (h *httpsServer) follow(c net.Conn, state http.ConnState) {
 // its client may not take in.
 func (h *httpsServer) cut() {
 	var first net.Conn
-	for c, turn := range h.conns {
-		if first == nil || turn < h.conns[first] {
+	for c, conn := range h.conns {
+		if first == nil || conn.isIdler(h.conns[first]) {
 			first = c
 		}
 	}
@@ -110,14 +125,14 @@ func (h *httpsServer) cut() {
 	first.(*tls.Conn).NetConn().Close()
 }
 
-// touch notes that the connection of a request is not idle.
-func (h *httpsServer) touch(r *http.Request) {
+// note notes that so many more queries are under way on the connection of r.
+func (h *httpsServer) note(r *http.Request, more int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := r.Context().Value(connKey{}).(net.Conn)
-	if _, ok := h.conns[c]; ok { // not cut
+	if c := h.conns[r.Context().Value(connKey{}).(net.Conn)]; c != nil { // not cut
 		h.turn++
-		h.conns[c] = h.turn
+		c.turn = h.turn
+		c.inFlight += more
 	}
 }
 
@@ -126,8 +141,6 @@ const mediaType = "application/dns-message"
 
 // ServeHTTP answers one request.
 func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.touch(r)
-	defer h.touch(r)
 	query, status := readQuery(r)
 	if status != http.StatusOK {
 		http.Error(w, http.StatusText(status), status)
@@ -138,6 +151,8 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no address", http.StatusInternalServerError)
 		return
 	}
+	h.note(r, 1)
+	defer h.note(r, -1)
 	answer := h.answer(r.Context(), query, respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS})
 	if answer == nil { // a response, or shorter than a header
 		http.Error(w, "not a query", http.StatusBadRequest)

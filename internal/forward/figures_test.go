@@ -40,8 +40,9 @@ func TestUpstreamFigures(t *testing.T) {
 			}
 			ask(t, f, "nowhere.example.")
 			u := f.Figures().Upstreams[0]
-			// On a crowded machine a question is asked again that seems to be lost.
-			if u.Opened != tt.opened || u.Reused < tt.reused || u.Opened == 0 && u.Reused > 0 {
+			// On a crowded machine a question is asked again that seems to be lost;
+			// where no connection has come about yet, over one more.
+			if u.Opened < tt.opened || u.Opened > tt.opened+u.Late || u.Reused < tt.reused || tt.opened == 0 && u.Opened+u.Reused > 0 {
 				t.Errorf("%d connections opened, %d used again; want %d and %d", u.Opened, u.Reused, tt.opened, tt.reused)
 			}
 			replies := make(map[string]uint64)

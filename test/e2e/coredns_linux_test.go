@@ -21,8 +21,6 @@ import (
 	"portolan.dev/portolan/test/e2e/container"
 )
 
-func init() { container.Main() }
-
 // elsewhere is a name that is not the cluster's.
 var elsewhere = hasAddress("www.example.", "203.0.113.7")
 

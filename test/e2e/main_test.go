@@ -34,7 +34,8 @@ var plane = sync.OnceValues(func() (*controlplane.ControlPlane, error) {
 // atEnd is what ends and removes what all tests shared.
 var atEnd []func() error
 
-func TestMain(m *testing.M) {
+// run runs the tests, and gives the exit status.
+func run(m *testing.M) int {
 	status := m.Run()
 	for _, end := range atEnd {
 		if err := end(); err != nil {
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 			status = 1
 		}
 	}
-	os.Exit(status)
+	return status
 }
 
 // controlPlane gives the shared control plane.

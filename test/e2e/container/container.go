@@ -32,10 +32,12 @@ import (
 )
 
 // ErrUnable is why Check fails.
-var ErrUnable = errors.New("container: namespaces can't be made here")
+var ErrUnable = errors.New("container: can't be run here")
 
 // Check tells whether containers can be run here: who runs them must be root,
-// with unshare (Debian: util-linux), ip (iproute2) and setcap (libcap2-bin).
+// with unshare (Debian: util-linux), ip (iproute2) and setcap (libcap2-bin), and
+// the directory of temporary files must not be mounted nosuid: file capabilities
+// would not count.
 func Check() error {
 	for _, tool := range []string{"unshare", "ip", "setcap"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -44,6 +46,13 @@ func Check() error {
 	}
 	if out, err := exec.Command("unshare", "--pid", "--mount", "--net", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %w: %s", ErrUnable, err, out)
+	}
+	var system unix.Statfs_t
+	if err := unix.Statfs(os.TempDir(), &system); err != nil {
+		return &fs.PathError{Op: "statfs", Path: os.TempDir(), Err: err}
+	}
+	if system.Flags&unix.ST_NOSUID != 0 {
+		return fmt.Errorf("%w: %s is mounted nosuid", ErrUnable, os.TempDir())
 	}
 	return nil
 }
@@ -86,7 +95,7 @@ type plan struct {
 }
 
 // Process gives a process that runs the container, and ends it when it ends.
-// Signals reach the container's.
+// SIGTERM reaches the container's. Other signals end unshare, and so all of it.
 func (c Config) Process() (*process.Process, error) {
 	p := plan{Config: c}
 	p.Network = nil
@@ -130,8 +139,8 @@ func Main() {
 // the first of a PID namespace around the container's: whatever happens, with
 // it all of them end.
 func runSupervisor(text string) int {
-	// They come to the whole process group, and are the container's business.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1)
+	// It comes to the whole process group, and is the container's business.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM)
 	cmd := exec.Command(os.Args[0], enter, text)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC}

@@ -4,12 +4,16 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Image is Portolan's image, as deploy/image/Dockerfile makes it.
@@ -18,6 +22,8 @@ type Image struct {
 	Entrypoint   string
 	Capabilities string // of the file, as setcap(8) spells them
 	User         int
+
+	lock *os.File
 }
 
 // What the Dockerfile says.
@@ -38,11 +44,16 @@ func BuildImage(ctx context.Context, repository string) (*Image, error) {
 	if build == nil || setcap == nil || user == nil {
 		return nil, fmt.Errorf("container: the Dockerfile does not match %s, %s and %s", buildLine, setcapLine, userLine)
 	}
-	dir, err := os.MkdirTemp("", "portolan-image-")
+	removeLeft()
+	dir, err := os.MkdirTemp("", imageDir)
 	if err != nil {
 		return nil, err
 	}
-	image := &Image{Root: dir, Entrypoint: string(build[4]), Capabilities: string(setcap[1])}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	image := &Image{Root: dir, Entrypoint: string(build[4]), Capabilities: string(setcap[1]), lock: lock}
 	image.User, _ = strconv.Atoi(string(user[1])) // digits
 	file := filepath.Join(dir, image.Entrypoint)
 	compile := exec.CommandContext(ctx, "go", "build", string(build[1]), string(build[2])+"="+string(build[3]), "-o", file, "./cmd/portolan")
@@ -58,4 +69,37 @@ func BuildImage(ctx context.Context, repository string) (*Image, error) {
 }
 
 // Remove removes its files.
-func (i *Image) Remove() error { return os.RemoveAll(i.Root) }
+func (i *Image) Remove() error { return errors.Join(os.RemoveAll(i.Root), i.lock.Close()) }
+
+// imageDir is what the names of images' directories begin with.
+const imageDir = "portolan-container-"
+
+// lockDir locks a directory, for as long as its file is open and who opened it
+// lives. It fails where somebody else has.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, &fs.PathError{Op: "flock", Path: dir, Err: err}
+	}
+	return f, nil
+}
+
+// removeLeft removes the images of those that were killed. One without files may
+// be about to be locked.
+func removeLeft() {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), imageDir+"*")) // the pattern is a good one
+	for _, dir := range left {
+		lock, err := lockDir(dir)
+		if err != nil {
+			continue
+		}
+		if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
+			_ = os.RemoveAll(dir) // the next one tries again
+		}
+		lock.Close()
+	}
+}

@@ -88,13 +88,15 @@ func (f *sourceFlags) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	_ = cmd.MarkFlagDirname("manifests")
 	_ = cmd.MarkFlagFilename("kubeconfig")
-	cmd.MarkFlagsMutuallyExclusive("manifests", "kubeconfig")
 	_ = cmd.RegisterFlagCompletionFunc("zone", cobra.NoFileCompletions)
 }
 
 // read is the configuration that the flags make.
 func (f *sourceFlags) read() (config.Config, error) {
 	c := config.Default()
+	if err := f.check(); err != nil {
+		return c, err
+	}
 	if f.config != "" {
 		var err error
 		if c, err = config.Read(f.config); err != nil {
@@ -103,6 +105,18 @@ func (f *sourceFlags) read() (config.Config, error) {
 	}
 	f.override(&c)
 	return c, nil
+}
+
+// check refuses flags that exclude each other.
+func (f *sourceFlags) check() error {
+	if f.manifests != "" && f.kubeconf != "" {
+		return exclusive("manifests", "kubeconfig")
+	}
+	return nil
+}
+
+func exclusive(one, other string) error {
+	return fmt.Errorf("--%s and --%s exclude each other", one, other)
 }
 
 // override puts what the flags say in the place of what c says.

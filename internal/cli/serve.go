@@ -80,7 +80,6 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health, metrics and dumps over HTTP on `ADDR:PORT`, or on none when empty (default 127.0.0.1:9153)")
 	cmd.Flags().StringVar(&f.snapshot, "snapshot", "", "keep the cluster in this `FILE`, and begin with it")
 	cmd.Flags().StringVar(&f.corefile, "corefile", "", "read the settings in this `FILE`, CoreDNS' Corefile; flags override it")
-	cmd.MarkFlagsMutuallyExclusive("config", "corefile")
 	_ = cmd.MarkFlagFilename("corefile")
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("admin", cobra.NoFileCompletions)
@@ -106,6 +105,12 @@ func (f *serveFlags) read(cmd *cobra.Command) (config.Config, error) {
 func (f *serveFlags) base() (config.Config, error) {
 	if f.corefile == "" {
 		return f.sourceFlags.read()
+	}
+	if f.config != "" {
+		return config.Config{}, exclusive("config", "corefile")
+	}
+	if err := f.check(); err != nil {
+		return config.Config{}, err
 	}
 	data, err := f.corefileText()
 	if err != nil {
@@ -234,15 +239,15 @@ func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 
 // checkServe reports every problem; with any, the status is negative.
 func checkServe(cmd *cobra.Command, c config.Config) error {
+	d, err := daemon.New(c)
+	if err != nil {
+		return err
+	}
+	if err := d.Check(version()); err != nil {
+		return err
+	}
 	if c.Manifests == "" {
-		d, err := daemon.New(c)
-		if err != nil {
-			return err
-		}
-		if err := d.CheckAPI(version()); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok: the settings; there are no manifests to check")
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok: the settings; there are no manifests to check")
 		return err
 	}
 	_, report, err := load(cmd.Context(), c, cmd.ErrOrStderr())

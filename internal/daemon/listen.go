@@ -32,13 +32,9 @@ func (d *Daemon) bind(ctx context.Context, version string) (server *dnsserver.Se
 
 func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
 	settings := d.current.Load().settings
-	var pair func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	if d.cfg.TLS.Certificate != "" {
-		c, err := newCertificate(d.cfg.TLS.Certificate, d.cfg.TLS.Key, d.log)
-		if err != nil {
-			return nil, err
-		}
-		pair = c.get
+	pair, err := d.certificate()
+	if err != nil {
+		return nil, err
 	}
 	server, err := dnsserver.Listen(ctx, dnsserver.Config{
 		Listen:         settings.Listen,
@@ -55,6 +51,19 @@ func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
 		Log:            d.log,
 	})
 	return server, withCure(err, "--listen")
+}
+
+// certificate gives the server's certificate for each handshake; nil where there
+// is none.
+func (d *Daemon) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if d.cfg.TLS.Certificate == "" {
+		return nil, nil
+	}
+	c, err := newCertificate(d.cfg.TLS.Certificate, d.cfg.TLS.Key, d.log)
+	if err != nil {
+		return nil, err
+	}
+	return c.get, nil
 }
 
 // admins are the admin servers.

@@ -78,6 +78,9 @@ func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source) error {
 		select {
 		case <-ctx.Done():
 			<-ended
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return errors.New("interrupted while the cluster was read")
+			}
 			return errNotRead(problemOf(api.Status(), missing...))
 		case <-look.C:
 		case <-feed.Ready():
@@ -134,9 +137,16 @@ func (d *Daemon) manifests() *manifest.Source {
 	return manifest.New(manifest.Config{Path: d.cfg.Manifests, Store: d.store, Log: d.log})
 }
 
-// CheckAPI tells whether the Kubernetes API can be asked, as far as can be seen
-// without asking it. Settings may be checked where there is no cluster.
-func (d *Daemon) CheckAPI(version string) error {
+// Check tells whether what the settings name is there: the certificate, and the
+// Kubernetes API as far as can be seen without asking it. Settings may be checked
+// where there is no cluster.
+func (d *Daemon) Check(version string) error {
+	if _, err := d.certificate(); err != nil {
+		return err
+	}
+	if d.cfg.Manifests != "" {
+		return nil
+	}
 	if _, err := d.newAPI(version); !errors.Is(err, kubeapi.ErrNoCluster) {
 		return err
 	}

@@ -67,7 +67,7 @@ func (d *Daemon) ready() (missing, remarks []string) {
 	for _, st := range statuses {
 		stale := fmt.Sprintf("%ss are stale for %s%s", st.Kind, st.Staleness.Round(100*time.Millisecond), because(st.Problem))
 		switch {
-		case st.Staleness == 0:
+		case st.Staleness == 0, slices.Contains(*compiled, st.Kind):
 		case limit > 0 && st.Staleness > limit:
 			missing = append(missing, stale)
 		default:

@@ -132,7 +132,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	requests     = desc("dns_requests_total", "Queries answered.", "proto", "family", "zone", "type", "rcode")
-	dropped      = desc("dns_dropped_total", "Packets that were no queries, and had no answer.", "proto")
+	dropped      = desc("dns_dropped_total", "Packets that had no answer: no queries, and those of clients that access drops.", "proto")
 	duration     = desc("dns_request_duration_seconds", "Time that making an answer took, with the wait for upstreams.", "proto")
 	requestSize  = desc("dns_request_size_bytes", "Size of queries.", "proto")
 	responseSize = desc("dns_response_size_bytes", "Size of answers.", "proto")

@@ -322,6 +322,49 @@ func TestDownLast(t *testing.T) {
 	}
 }
 
+// TestDeadAndFailing: what the only upstream that is up says is said soon, though
+// it is a failure and another upstream is silent.
+func TestDeadAndFailing(t *testing.T) {
+	for _, rcode := range []dnswire.RCode{dnswire.ServFail, dnswire.Refused} {
+		bad := serve(t, func(q asked) [][]byte { return one(q.reply(rcode, 0)) })
+		f := newForwarder(t, settings(t, forward.Route{Timeout: 4 * time.Second, Upstreams: []forward.Upstream{{Addr: serve(t, silent).addr}, {Addr: bad.addr}}}))
+		const learned = 5 // by then it is known that one is down
+		for i := range 2 * learned {
+			began, most := time.Now(), 1500*time.Millisecond
+			if i >= learned {
+				most = 200 * time.Millisecond
+			}
+			got := ask(t, f, fmt.Sprintf("n%d.example.", i))
+			if want := "route .: an upstream server answers " + rcode.String(); got != want {
+				t.Errorf("query %d: %q, want %q", i, got, want)
+			}
+			if took := time.Since(began); took > most {
+				t.Errorf("query %d: %s after %s", i, rcode, took)
+			}
+		}
+	}
+}
+
+// TestFailingAndSlow: where one upstream fails, the other one is waited for, and
+// asked again when a packet is lost.
+func TestFailingAndSlow(t *testing.T) {
+	bad := serve(t, func(q asked) [][]byte { return one(q.reply(dnswire.ServFail, 0)) })
+	var n atomic.Int32
+	lossy := serve(t, func(q asked) [][]byte {
+		time.Sleep(100 * time.Millisecond)
+		if n.Add(1) == 1 {
+			return nil
+		}
+		return works(q)
+	})
+	f := to(t, bad, lossy)
+	for i := range 5 {
+		if got := ask(t, f, fmt.Sprintf("n%d.example.", i)); got != "192.0.2.1" {
+			t.Errorf("query %d: %q", i, got)
+		}
+	}
+}
+
 // TestBusyStale: with no place left there are stale answers.
 func TestBusyStale(t *testing.T) {
 	var away atomic.Bool

@@ -74,6 +74,7 @@ func failureOf(r *route, err error) *cache.Failure {
 
 // result is what came of an attempt.
 type result struct {
+	of    int // the upstream, in the order
 	reply *dnswire.Reply
 	err   error
 }
@@ -103,7 +104,7 @@ func (f *Forwarder) race(r *route, q cache.Question) (*dnswire.Reply, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	x := &racing{forwarder: f, order: order, results: make(chan result, maxAttempts)}
+	x := &racing{forwarder: f, order: order, heard: make([]heard, len(order)), results: make(chan result, maxAttempts)}
 	x.timer = time.NewTimer(x.begin(ctx, q))
 	defer x.timer.Stop()
 	return x.run(ctx, q, timeout)
@@ -118,16 +119,26 @@ const downTimeout = time.Second
 // asked as well: each of them once so, and earlyAttempts at least, as far as the
 // budget goes. What comes behind that follows a clock that doubles up to a second:
 // nobody is flooded who is slow for a reason, and some attempts are left for when
-// it is over.
+// it is over. When one answers with a failure, the others are not waited for to
+// the end: see settle.
 type racing struct {
 	forwarder *Forwarder
 	order     []*upstream
+	heard     []heard // of each of them
 	results   chan result
 	timer     *time.Timer
+	enough    <-chan time.Time // when a failure will do; nil: never
 
 	attempts, open int
-	began          time.Time // the last attempt
+	last           int       // the upstream that was asked last
+	began          time.Time // that attempt
 	late           bool      // and it is
+}
+
+// heard is what came of an upstream.
+type heard struct {
+	open   int  // attempts
+	failed bool // a reply that is a failure
 }
 
 // earlyAttempts are those that do not wait for the clock.
@@ -137,21 +148,40 @@ const earlyAttempts = 3
 // each one after it takes twice as long, up to maxPatience.
 const firstWait = 200 * time.Millisecond
 
-// last is the upstream that was asked last.
-func (x *racing) last() *upstream { return x.order[(x.attempts-1)%len(x.order)] }
+// downPatience is how long an upstream that is down may take when all others have
+// failed: it may be up again.
+const downPatience = 50 * time.Millisecond
+
+// losses is how often the patience with an upstream is waited for when all others
+// have failed: what was lost may be asked again meanwhile.
+const losses = 3
+
+// next is the upstream to ask: the next one in the order that has not failed.
+func (x *racing) next() int {
+	at := x.attempts % len(x.order)
+	for range x.order {
+		if !x.heard[at].failed {
+			break
+		}
+		at = (at + 1) % len(x.order)
+	}
+	return at
+}
 
 // wait is how long after the last attempt another one is made at the latest.
 func (x *racing) wait() time.Duration { return min(firstWait<<(x.attempts-1), maxPatience) }
 
 // begin makes another attempt, and tells when to look after it.
 func (x *racing) begin(ctx context.Context, q cache.Question) time.Duration {
+	at := x.next()
+	u := x.order[at]
 	x.attempts++
 	x.open++
-	x.began, x.late = time.Now(), false
-	u := x.last()
+	x.heard[at].open++
+	x.last, x.began, x.late = at, time.Now(), false
 	go func() {
 		reply, err := u.ask(ctx, q)
-		x.results <- result{reply, err}
+		x.results <- result{at, reply, err}
 	}()
 	return min(u.patience()<<(x.attempts-1), x.wait())
 }
@@ -162,6 +192,7 @@ func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duratio
 		select {
 		case res := <-x.results:
 			x.open--
+			x.heard[res.of].open--
 			switch {
 			case res.good():
 				return res.reply, nil
@@ -169,13 +200,20 @@ func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duratio
 				continue // to its end
 			}
 			best = better(best, res)
+			x.heard[res.of].failed = x.heard[res.of].failed || res.reply != nil
 			if x.attempts < len(x.order) && x.attempts < maxAttempts {
 				x.timer.Reset(x.begin(ctx, q))
 			} else if x.open == 0 {
 				return best.reply, best.err
 			}
+			if best.reply != nil {
+				x.settle()
+			}
 		case <-x.timer.C:
 			x.tick(ctx, q)
+		case <-x.enough:
+			x.noteLate()
+			return best.reply, nil
 		case <-ctx.Done():
 			if best.reply != nil {
 				return best.reply, nil
@@ -185,12 +223,34 @@ func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duratio
 	}
 }
 
+// settle says, once all upstreams were asked and one has answered with a failure,
+// until when those are waited for of which nothing came: hardly where one is
+// down, else for about as long as it usually takes.
+func (x *racing) settle() {
+	if x.attempts < min(len(x.order), maxAttempts) {
+		return
+	}
+	again, wait := maxPatience, downPatience
+	for i, u := range x.order {
+		if h := x.heard[i]; h.open > 0 && !h.failed && !u.down.Load() {
+			again, wait = min(again, u.patience()), max(wait, losses*u.patience())
+		}
+	}
+	x.timer.Reset(again)
+	x.enough = time.After(wait)
+}
+
+// noteLate notes once that the last attempt is late, if nothing came of it.
+func (x *racing) noteLate() {
+	if !x.late && x.heard[x.last].open > 0 {
+		x.order[x.last].late()
+	}
+	x.late = true
+}
+
 // tick makes another attempt, if it is time for that.
 func (x *racing) tick(ctx context.Context, q cache.Question) {
-	if !x.late {
-		x.late = true
-		x.last().late()
-	}
+	x.noteLate()
 	left := x.wait() - time.Since(x.began)
 	switch {
 	case x.attempts >= maxAttempts:

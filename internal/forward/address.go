@@ -4,7 +4,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -57,9 +59,10 @@ func (u Upstream) String() string {
 var errBadUpstream = errors.New("not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9")
 
 // ParseUpstream reads a server as String writes it; a port may be left out, and
-// the path of HTTPS.
+// the path of HTTPS. A URL's port may stand in the URL as well.
 func ParseUpstream(s string) (Upstream, error) {
 	u, rest, port := Upstream{}, s, uint16(dnsPort)
+	fixed := false // the port, by a URL
 	for prefix, transport := range map[string]Transport{"udp://": UDP, "dns://": UDP, "tcp://": TCP, "tls://": TLS, "https://": HTTPS} {
 		if after, ok := strings.CutPrefix(s, prefix); ok {
 			u.Transport, rest = transport, after
@@ -79,6 +82,13 @@ func ParseUpstream(s string) (Upstream, error) {
 		}
 		if rest = host; ok {
 			u.ServerName, rest = host, at
+			if name, number, err := net.SplitHostPort(host); err == nil {
+				n, err := strconv.ParseUint(number, 10, 16)
+				if err != nil || n == 0 {
+					return u, fmt.Errorf("%q is %w", s, errBadUpstream)
+				}
+				u.ServerName, port, fixed = name, uint16(n), true
+			}
 		}
 	case UDP, TCP:
 	}
@@ -89,6 +99,9 @@ func ParseUpstream(s string) (Upstream, error) {
 	addr, err := netip.ParseAddrPort(rest)
 	if err != nil || addr.Port() == 0 {
 		return u, fmt.Errorf("%q is %w", s, errBadUpstream)
+	}
+	if fixed && addr.Port() != port {
+		return u, fmt.Errorf("%q has two ports, %d and %d", s, port, addr.Port())
 	}
 	u.Addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	return u, nil

@@ -195,6 +195,8 @@ func TestParseUpstream(t *testing.T) {
 		"tls://9.9.9.9": "tls://9.9.9.9:853", "tls://9.9.9.9:8853#dns.quad9.net": "tls://9.9.9.9:8853#dns.quad9.net",
 		"https://9.9.9.9": "https://9.9.9.9:443/dns-query", "https://dns.quad9.net/names@9.9.9.9:8443": "https://dns.quad9.net/names@9.9.9.9:8443",
 		"::ffff:10.0.0.2": "10.0.0.2:53",
+		"https://dns.test:1443/dns-query@127.0.0.1": "https://dns.test/dns-query@127.0.0.1:1443", "https://dns.test:1443@127.0.0.1:1443": "https://dns.test/dns-query@127.0.0.1:1443",
+		"https://127.0.0.1:1443/dns-query": "https://127.0.0.1:1443/dns-query",
 	} {
 		u, err := forward.ParseUpstream(text)
 		if err != nil || u.String() != want {
@@ -205,7 +207,8 @@ func TestParseUpstream(t *testing.T) {
 			t.Errorf("ParseUpstream(%s) = %v, %v; want %v", want, again, err, u)
 		}
 	}
-	for _, text := range []string{"", "dns.example", "10.0.0.2:0", "10.0.0.2:x", "ftp://10.0.0.2", "tls://dns.example", "https://dns.example/dns-query"} {
+	for _, text := range []string{"", "dns.example", "10.0.0.2:0", "10.0.0.2:x", "ftp://10.0.0.2", "tls://dns.example", "https://dns.example/dns-query",
+		"https://dns.test:1443/dns-query@127.0.0.1:443", "https://dns.test:0/dns-query@127.0.0.1", "https://dns.test:x@127.0.0.1"} {
 		if u, err := forward.ParseUpstream(text); err == nil {
 			t.Errorf("ParseUpstream(%s) = %v", text, u)
 		}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -362,6 +363,36 @@ func TestFailingAndSlow(t *testing.T) {
 		if got := ask(t, f, fmt.Sprintf("n%d.example.", i)); got != "192.0.2.1" {
 			t.Errorf("query %d: %q", i, got)
 		}
+	}
+}
+
+// TestDownLog: the log says that an upstream is down, and why.
+func TestDownLog(t *testing.T) {
+	certificate, roots := certify(t, time.Now().Add(time.Hour))
+	config := new(resumed).config(certificate)
+	f := newForwarder(t, settings(t, forward.Route{Upstreams: []forward.Upstream{
+		{Addr: netip.MustParseAddrPort("127.0.0.1:1")},
+		{Addr: secure(t, serve(t, works), config), Transport: forward.TLS, ServerName: "other.example", Roots: roots},
+	}}))
+	name := filepath.Join(t.TempDir(), "log")
+	log, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = f.Run(ctx, slog.New(slog.NewTextHandler(log, nil))) }()
+	defer func() { stop(); <-done; log.Close() }()
+	for i := range 3 {
+		if got := ask(t, f, fmt.Sprintf("n%d.example.", i)); strings.Contains(got, "->") {
+			t.Errorf("query %d: %q", i, got)
+		}
+	}
+	for _, want := range []string{`err="connection refused"`, `err="its certificate is not accepted: certificate is valid for dns.example, not other.example"`} {
+		await(t, want, func() bool {
+			said, err := os.ReadFile(name)
+			return err == nil && strings.Contains(string(said), want)
+		})
 	}
 }
 

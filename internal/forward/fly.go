@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -22,12 +23,12 @@ func (f *Forwarder) fly(q cache.Question) (*cache.Entry, time.Time) {
 		return f.fail(q, &cache.Failure{Code: dnswire.EDENoReachable, Text: fmt.Sprintf("route %s: an upstream server asks this server again, in a circle", r)})
 	}
 	f.budget.earn()
-	reply, err := f.race(r, q)
+	reply, from, err := f.race(r, q)
 	if err != nil {
 		return f.fail(q, failureOf(r, err))
 	}
 	if reply.RCode != dnswire.NoError && reply.RCode != dnswire.NXDomain {
-		return f.fail(q, refusal(r, reply))
+		return f.fail(q, refusal(r, from, reply))
 	}
 	if r.NoPrivate && pointsInside(reply) {
 		return f.fail(q, &cache.Failure{
@@ -51,11 +52,12 @@ func (f *Forwarder) fail(q cache.Question, why *cache.Failure) (*cache.Entry, ti
 	return e, now
 }
 
-// refusal is what a reply says that is no answer.
-func refusal(r *route, reply *dnswire.Reply) *cache.Failure {
+// refusal is what a reply says that is no answer, and who says so.
+func refusal(r *route, from *upstream, reply *dnswire.Reply) *cache.Failure {
 	why := &cache.Failure{Code: dnswire.EDEOther, Text: fmt.Sprintf("route %s: an upstream server answers %s", r, reply.RCode), OfSubnet: isOfSubnet(reply)}
 	if reply.Error != nil {
-		why.Code, why.Text = reply.Error.Code, reply.Error.Text
+		why.Code = reply.Error.Code
+		why.Text = fmt.Sprintf("route %s: %s says: %s", r, from, cmp.Or(reply.Error.Text, reply.RCode.String()))
 	}
 	return why
 }
@@ -92,11 +94,12 @@ func better(a, b result) result {
 	return a
 }
 
-// race asks one upstream of r after the other until one answers: see racing.
-func (f *Forwarder) race(r *route, q cache.Question) (*dnswire.Reply, error) {
+// race asks one upstream of r after the other until one answers, and gives the
+// reply and who gave it: see racing.
+func (f *Forwarder) race(r *route, q cache.Question) (*dnswire.Reply, *upstream, error) {
 	order := r.order()
 	if len(order) == 0 {
-		return nil, errNoUpstream
+		return nil, nil, errNoUpstream
 	}
 	timeout := r.Timeout
 	if r.downFor(time.Now()) >= r.Timeout {
@@ -107,7 +110,8 @@ func (f *Forwarder) race(r *route, q cache.Question) (*dnswire.Reply, error) {
 	x := &racing{forwarder: f, order: order, heard: make([]heard, len(order)), results: make(chan result, maxAttempts)}
 	x.timer = time.NewTimer(x.begin(ctx, q))
 	defer x.timer.Stop()
-	return x.run(ctx, q, timeout)
+	res := x.run(ctx, q, timeout)
+	return res.reply, order[res.of], res.err
 }
 
 // downTimeout is for how long a name is asked for when all upstreams have been
@@ -186,7 +190,7 @@ func (x *racing) begin(ctx context.Context, q cache.Question) time.Duration {
 	return min(u.patience()<<(x.attempts-1), x.wait())
 }
 
-func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duration) (*dnswire.Reply, error) {
+func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duration) result {
 	var best result
 	for {
 		select {
@@ -195,7 +199,7 @@ func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duratio
 			x.heard[res.of].open--
 			switch {
 			case res.good():
-				return res.reply, nil
+				return res
 			case res.err != nil && ctx.Err() != nil:
 				continue // to its end
 			}
@@ -204,7 +208,7 @@ func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duratio
 			if x.attempts < len(x.order) && x.attempts < maxAttempts {
 				x.timer.Reset(x.begin(ctx, q))
 			} else if x.open == 0 {
-				return best.reply, best.err
+				return best
 			}
 			if best.reply != nil {
 				x.settle()
@@ -213,12 +217,12 @@ func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duratio
 			x.tick(ctx, q)
 		case <-x.enough:
 			x.noteLate()
-			return best.reply, nil
+			return best
 		case <-ctx.Done():
 			if best.reply != nil {
-				return best.reply, nil
+				return best
 			}
-			return nil, &silenceError{x.order, timeout}
+			return result{err: &silenceError{x.order, timeout}}
 		}
 	}
 }
@@ -243,7 +247,7 @@ func (x *racing) settle() {
 // noteLate notes once that the last attempt is late, if nothing came of it.
 func (x *racing) noteLate() {
 	if !x.late && x.heard[x.last].open > 0 {
-		x.order[x.last].late()
+		x.order[x.last].late(errLate)
 	}
 	x.late = true
 }

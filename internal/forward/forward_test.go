@@ -345,12 +345,20 @@ func TestNobody(t *testing.T) {
 	}
 	// Nobody listens there.
 	cfg = settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: netip.MustParseAddrPort("127.0.0.1:1")}}})
-	if got := ask(t, newForwarder(t, cfg), "www.example."); !strings.Contains(got, "route .: ") || !strings.Contains(got, "connection refused") {
+	if got := ask(t, newForwarder(t, cfg), "www.example."); got != "route .: 127.0.0.1:1: connection refused" {
 		t.Errorf("closed port: %q", got)
 	}
 	bad := serve(t, func(q asked) [][]byte { return one(q.reply(dnswire.ServFail, 0)) })
 	if got, want := ask(t, to(t, bad), "www.example."), "route .: an upstream server answers SERVFAIL"; got != want {
 		t.Errorf("SERVFAIL: %q, want %q", got, want)
+	}
+	why := serve(t, func(q asked) [][]byte {
+		m := q.reply(dnswire.ServFail, 0)
+		m[len(m)-1] = 4 + 2 + 5 // the options of the OPT record: one of 7 octets
+		return one(append(m, 0, 15, 0, 7, 0, 20, 'b', 'e', 'c', 'a', 'u'))
+	})
+	if got, want := ask(t, to(t, why), "www.example."), fmt.Sprintf("route .: %s says: becau", why.addr); got != want {
+		t.Errorf("SERVFAIL with an error: %q, want %q", got, want)
 	}
 }
 

@@ -70,7 +70,7 @@ func (h *https) exchange(ctx context.Context, query []byte) (*dnswire.Reply, err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: HTTP status %s", h.to, res.Status)
+		return nil, fmt.Errorf("HTTP status %s", res.Status)
 	}
 	message, err := io.ReadAll(io.LimitReader(res.Body, dnswire.MaxMessage+1))
 	if err != nil {
@@ -78,10 +78,10 @@ func (h *https) exchange(ctx context.Context, query []byte) (*dnswire.Reply, err
 	}
 	reply, err := dnswire.ParseReply(message)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", h.to, err)
+		return nil, err
 	}
 	if _, question, _ := reply.Answers(query); !question {
-		return nil, fmt.Errorf("%s: a reply to another question", h.to)
+		return nil, errOther
 	}
 	reply.ID = binary.BigEndian.Uint16(query)
 	return reply, nil

@@ -148,7 +148,7 @@ func (w *watch) probe(ctx context.Context, r *route, u *upstream, now time.Time,
 	w.next, w.pause = now.Add(w.pause), min(2*w.pause, maxPause)
 	if w.pause > logPause && !w.down {
 		w.down = true
-		log.Warn("upstream is down", "route", r, "upstream", u.Upstream)
+		log.Warn("upstream is down", "route", r, "upstream", u.Upstream, "err", u.why())
 	}
 	w.ask(ctx, u)
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -55,6 +54,7 @@ func tlsConfig(u Upstream) *tls.Config {
 var (
 	errTooMany = errors.New("too many queries under way on connections")
 	errClosed  = errors.New("the server closed the connection")
+	errOther   = errors.New("a reply to another question")
 )
 
 // exchange asks over a connection that is there, and once more over another one
@@ -218,7 +218,7 @@ func (s *stream) dial(ctx context.Context) (net.Conn, error) {
 	secure := tls.Client(conn, s.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("%s: %w", s.to, err)
+		return nil, err
 	}
 	return secure, nil
 }
@@ -247,9 +247,8 @@ func (c *streamConn) exchange(ctx context.Context, query []byte) (*dnswire.Reply
 			return nil, c.why()
 		}
 		if _, question, _ := r.Answers(query); !question {
-			err := errors.New("a reply to another question")
-			c.end(err)
-			return nil, err
+			c.end(errOther)
+			return nil, errOther
 		}
 		r.ID = binary.BigEndian.Uint16(query)
 		return r, nil

@@ -1,11 +1,15 @@
 package forward
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +45,7 @@ type upstream struct {
 	mu          sync.Mutex
 	rtt, jitter time.Duration // smoothed; 0 when it never answered
 	unanswered  int           // attempts in a row
+	failure     error         // why, of the last one of which more is known than errLate
 }
 
 type upstreamCounts struct {
@@ -121,8 +126,9 @@ func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, e
 	case ctx.Err() == nil:
 		u.counts.failures.Add(1)
 		if !isOurs(err) {
-			u.late()
+			u.late(err)
 		}
+		err = &upstreamError{u.Upstream, err}
 	}
 	return reply, err
 }
@@ -315,7 +321,7 @@ func (u *upstream) patience() time.Duration {
 func (u *upstream) observe(took time.Duration) {
 	u.mu.Lock()
 	u.smooth(took)
-	u.unanswered = 0
+	u.unanswered, u.failure = 0, nil
 	u.mu.Unlock()
 	u.down.Store(false)
 }
@@ -334,17 +340,27 @@ func (u *upstream) smooth(took time.Duration) {
 // down.
 const maxUnanswered = 3
 
-// late notes that an attempt takes longer than it should.
-func (u *upstream) late() {
+// late notes that an attempt takes longer than it should, or failed, and why.
+func (u *upstream) late(why error) {
 	u.counts.lates.Add(1)
 	u.mu.Lock()
 	u.unanswered++
+	if u.failure == nil || why != errLate {
+		u.failure = why
+	}
 	down := u.unanswered >= maxUnanswered
 	u.mu.Unlock()
 	if down && !u.down.Load() {
 		u.downSince.Store(time.Now().UnixNano())
 		u.down.Store(true)
 	}
+}
+
+// why says why attempts of late had no answer.
+func (u *upstream) why() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return inWords(cmp.Or(u.failure, errLate))
 }
 
 // smoothedRTT is how long u takes about; 0 when nobody knows.
@@ -356,6 +372,45 @@ func (u *upstream) smoothedRTT() time.Duration {
 
 // errNoUpstream says that a route leads nowhere.
 var errNoUpstream = errors.New("no upstream server is configured, or all of them are this server itself")
+
+// errLate says that an upstream takes longer than it usually does.
+var errLate = errors.New("no answer")
+
+// upstreamError says which upstream could not be asked, and why, in words: clients
+// read it.
+type upstreamError struct {
+	of  Upstream
+	err error
+}
+
+func (e *upstreamError) Error() string { return e.of.String() + ": " + inWords(e.err) }
+
+func (e *upstreamError) Unwrap() error { return e.err }
+
+// inWords says what an error of the network is, without the addresses of this host
+// and the names of system calls.
+func inWords(err error) string {
+	var number syscall.Errno
+	var certificate *tls.CertificateVerificationError
+	var op *net.OpError
+	var timeout net.Error
+	var post *url.Error
+	switch {
+	case errors.Is(err, io.EOF):
+		return errClosed.Error()
+	case errors.As(err, &certificate):
+		return "its certificate is not accepted: " + strings.TrimPrefix(certificate.Err.Error(), "x509: ")
+	case errors.As(err, &number):
+		return number.Error()
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "it took too long"
+	case errors.As(err, &op):
+		return op.Err.Error()
+	case errors.As(err, &post):
+		return inWords(post.Err)
+	}
+	return err.Error()
+}
 
 // silenceError says that nobody answered.
 type silenceError struct {

@@ -179,7 +179,7 @@ func (c *Cache) Put(q Question, reply *dnswire.Reply, terms Terms, now time.Time
 	if !kept || life == 0 {
 		return e
 	}
-	e.stale = c.cfg.Stale
+	e.stale, e.staleTTL = c.cfg.Stale, min(staleTTL, c.cfg.MaxTTL)
 	// What is denied behind an alias is its target (RFC 6604, section 3).
 	if terms.Below && reply.RCode == dnswire.NXDomain && reply.Count(dnswire.Answer) == 0 {
 		e.question = keep(q, anyType)
@@ -238,7 +238,8 @@ func (c *Cache) Fail(q Question, why *Failure, now time.Time) *Entry {
 		}
 		if before.Reply != nil {
 			e.failure = &Entry{question: e.question, Failure: why, failed: e.failed, pause: e.pause}
-			e.Reply, e.Guarded, e.stored, e.life, e.stale = before.Reply, before.Guarded, before.stored, before.life, before.stale
+			e.Reply, e.Guarded, e.stored, e.life = before.Reply, before.Guarded, before.stored, before.life
+			e.stale, e.staleTTL = before.stale, before.staleTTL
 		}
 	}
 	if !why.OfSubnet {

@@ -98,6 +98,7 @@ func TestTTL(t *testing.T) {
 		"each its own":                      {records: []string{"www.example. 60 CNAME a.example.", "a.example. 300 A 192.0.2.1"}, at: 10 * second, want: []uint32{50, 290}},
 		"past the least of them":            {records: []string{"www.example. 60 CNAME a.example.", "a.example. 300 A 192.0.2.1"}, at: 60 * second, want: []uint32{30, 30}, stale: true},
 		"past its TTL":                      {records: []string{fmt.Sprintf(a, 60)}, at: 60 * second, want: []uint32{30}, stale: true},
+		"past its TTL, lowered":             {records: []string{fmt.Sprintf(a, 60)}, edit: func(c *cache.Config) { c.MaxTTL = 5 }, at: 5 * second, want: []uint32{5}, stale: true},
 		"past all":                          {records: []string{fmt.Sprintf(a, 60)}, at: 60*second + time.Hour},
 		"0 is not kept":                     {records: []string{fmt.Sprintf(a, 0)}},
 		"0 is not raised":                   {records: []string{fmt.Sprintf(a, 0)}, edit: func(c *cache.Config) { c.MinTTL = 30 }},

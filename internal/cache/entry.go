@@ -23,6 +23,8 @@ type Entry struct {
 	stale  time.Duration
 	failed int64 // likewise
 	pause  time.Duration
+	// staleTTL is the TTL of its records when it is stale, in seconds.
+	staleTTL uint32
 	// failure is the Entry without its reply, for whom that is not; nil when it
 	// has no reply, or no failure.
 	failure *Entry
@@ -110,12 +112,12 @@ func (e *Entry) Answer(now time.Time) (reply *dnswire.Reply, as dnswire.Aging, s
 	case e.Fresh(now), e.Failure == nil && e.stored == now.UnixNano():
 		return e.Reply, dnswire.Aging{Age: uint32(e.age(now) / time.Second)}, false
 	case e.Stale(now):
-		return e.Reply, dnswire.Aging{Stale: staleTTL}, true
+		return e.Reply, dnswire.Aging{Stale: e.staleTTL}, true
 	}
 	return nil, as, false
 }
 
-// staleTTL is the TTL of stale records, in seconds (RFC 8767, section 4).
+// staleTTL is the TTL of stale records at most, in seconds (RFC 8767, section 4).
 const staleTTL = 30
 
 // An entry is asked for anew, behind those who ask, when it was used so often

@@ -173,6 +173,22 @@ func TestCorefileFromStdin(t *testing.T) {
 	p.await(patience, "written.example.", "192.0.2.9")
 }
 
+// TestCorefileLog: queries of the names and classes that log says are logged, and
+// no others, also with -quiet.
+func TestCorefileLog(t *testing.T) {
+	t.Parallel()
+	corefile := filepath.Join(t.TempDir(), "Corefile")
+	write(t, corefile, fmt.Sprintf(".:0 {\n  kubernetes cluster.local {\n    kubeconfig %s\n  }\n  log cluster.local {\n    class denial\n  }\n}\n",
+		newAPI(t).Kubeconfig(t)))
+	p := asCoreDNS(t, corefile, "-quiet")
+	p.await(patience, web, "10.96.0.7")
+	p.ask("udp", question("gone."+web))
+	p.waitLog(`msg=query .*qname=gone\.` + regexp.QuoteMeta(web) + ` .*rcode=NXDOMAIN`)
+	if strings.Contains(p.logged(), "rcode=NOERROR") {
+		t.Errorf("queries that log does not name are logged")
+	}
+}
+
 // loopback is the name of the interface that has 127.0.0.1.
 func loopback(t *testing.T) string {
 	t.Helper()

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -29,10 +31,12 @@ func newFromCorefile() *cobra.Command {
 		Long: `Translate CoreDNS' Corefile into a configuration file, with the keys that differ
 from the defaults. On standard error is a line for each directive that becomes
 no setting, or is not quite the same: FILE:LINE: DIRECTIVE: what is the matter.
-The status is 1 when something has no counterpart.`,
+FILE is - for standard input. The status is 1 when something has no counterpart.`,
 		Example: `  kubectl -n kube-system get configmap coredns -o jsonpath='{.data.Corefile}' > Corefile
   portolan config from-corefile Corefile > portolan.yaml`,
-	}, func(path string) (*corefile.Translation, error) { return corefile.Read(path, corefile.Options{}) })
+	}, "corefile", func(path string, data []byte) (*corefile.Translation, error) {
+		return corefile.Parse(path, data, corefile.Options{})
+	})
 }
 
 func newFromKubeDNS() *cobra.Command {
@@ -41,21 +45,27 @@ func newFromKubeDNS() *cobra.Command {
 		Short: "Translate the ConfigMap of kube-dns",
 		Long: `Translate a manifest of the ConfigMap kube-dns into a configuration file, with
 the keys that differ from the defaults. On standard error is a line for each
-entry that becomes no setting. The status is 1 when something has no counterpart.`,
+entry that becomes no setting. FILE is - for standard input. The status is 1 when
+something has no counterpart.`,
 		Example: `  kubectl -n kube-system get configmap kube-dns -o yaml > kube-dns.yaml
   portolan config from-kube-dns kube-dns.yaml > portolan.yaml`,
-	}, corefile.ReadKubeDNS)
+	}, "config map", corefile.ParseKubeDNS)
 }
 
-// newTranslate makes cmd a command that prints what becomes of a file.
-func newTranslate(cmd *cobra.Command, read func(path string) (*corefile.Translation, error)) *cobra.Command {
+// newTranslate makes cmd a command that prints what becomes of a file, which is
+// called what in errors.
+func newTranslate(cmd *cobra.Command, what string, parse func(path string, data []byte) (*corefile.Translation, error)) *cobra.Command {
 	var format output
 	cmd.Args = arguments(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := format.check(); err != nil {
 			return err
 		}
-		t, err := read(args[0])
+		path, data, err := readInput(cmd, args[0])
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		t, err := parse(path, data)
 		if err != nil {
 			return err
 		}
@@ -63,6 +73,21 @@ func newTranslate(cmd *cobra.Command, read func(path string) (*corefile.Translat
 	}
 	format.add(cmd)
 	return cmd
+}
+
+// readInput reads a file, or standard input for "-", and gives its name.
+func readInput(cmd *cobra.Command, path string) (name string, data []byte, err error) {
+	if path == "-" {
+		data, err = readStdin(cmd)
+		return "stdin", data, err
+	}
+	data, err = os.ReadFile(path)
+	return path, data, err
+}
+
+// readStdin reads a Corefile or ConfigMap from standard input.
+func readStdin(cmd *cobra.Command) ([]byte, error) {
+	return io.ReadAll(io.LimitReader(cmd.InOrStdin(), corefile.MaxOctets+1)) // one more is an error
 }
 
 func printTranslation(cmd *cobra.Command, t *corefile.Translation, format output) error {

@@ -86,7 +86,7 @@ func parseCoreDNS(args []string) (*coreDNSCall, error) {
 // serve is the command serve.
 func (c *coreDNSCall) serve(cmd *cobra.Command) error {
 	if c.corefile == "stdin" {
-		text, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), corefile.MaxOctets+1)) // one more is an error
+		text, err := readStdin(cmd)
 		if err != nil {
 			return fmt.Errorf("corefile: %w", err)
 		}

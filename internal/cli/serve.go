@@ -126,7 +126,7 @@ func (f *serveFlags) base() (config.Config, error) {
 	if f.logFormat != "" {
 		c.Log.Format = f.logFormat
 	}
-	if f.quiet {
+	if f.quiet && c.QueryLog.OneIn == 0 { // lines of queries are wanted all the same
 		c.Log.Level = "warn"
 	}
 	return c, nil

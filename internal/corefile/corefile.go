@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 
@@ -80,17 +79,8 @@ type Options struct {
 	InterfaceAddrs func(name string) ([]netip.Addr, error)
 }
 
-// Read reads a Corefile and translates it. It fails where CoreDNS would not
-// begin; its errors name the file and the line.
-func Read(path string, o Options) (*Translation, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("corefile: %w", err)
-	}
-	return Parse(path, data, o)
-}
-
-// Parse is Read of a file that has this text.
+// Parse translates a Corefile, whose path is what its imports are relative to. It
+// fails where CoreDNS would not begin; its errors name the file and the line.
 func Parse(path string, data []byte, o Options) (*Translation, error) {
 	if _, err := strconv.ParseUint(cmp.Or(o.Port, "53"), 10, 16); err != nil {
 		return nil, fmt.Errorf("corefile: %q is not a port", o.Port)

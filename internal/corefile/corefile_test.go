@@ -159,13 +159,17 @@ import custom/*.server
 	}
 	write(t, filepath.Join(dir, "custom", "a.override"), "forward . 10.0.0.2\nwhoami\n")
 	write(t, filepath.Join(dir, "custom", "b.server"), "corp.example {\n  forward . 10.0.0.3\n}\n")
-	made, err := corefile.Read(path, corefile.Options{})
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := corefile.Parse(path, text, corefile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := made.Config
 	if c.TTL != 17 || c.Cache.MaxTTL != 17 || len(c.Forward.Routes) != 2 || c.Forward.Routes[1].Suffix != "corp.example" {
-		t.Errorf("Read = %+v, want TTLs of 17 and two routes", c)
+		t.Errorf("Parse = %+v, want TTLs of 17 and two routes", c)
 	}
 	want := filepath.Join(dir, "custom", "a.override") + ":2: whoami: "
 	if last := made.Notes[len(made.Notes)-1].String(); !strings.HasPrefix(last, want) {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -19,17 +18,8 @@ import (
 	"portolan.dev/portolan/internal/yamlline"
 )
 
-// ReadKubeDNS reads a manifest of the ConfigMap kube-dns and translates it. Its
-// errors name the file and the line.
-func ReadKubeDNS(path string) (*Translation, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("config map: %w", err)
-	}
-	return ParseKubeDNS(path, data)
-}
-
-// ParseKubeDNS is ReadKubeDNS of a file that has this text.
+// ParseKubeDNS translates a manifest of the ConfigMap kube-dns. Its errors name
+// the file and the line.
 func ParseKubeDNS(path string, data []byte) (*Translation, error) {
 	t := newTranslator("config map", path, Options{})
 	entries, err := configMap(path, data)

@@ -62,7 +62,7 @@ func (t *translator) hostsPlugin(b *block, s *statement) {
 // covers tells whether each of some zones is in one of others.
 func covers(others, zones []string) bool {
 	return !slices.ContainsFunc(zones, func(z string) bool {
-		return !slices.ContainsFunc(others, func(o string) bool { return isBelow(z, o) })
+		return !isBelowAny(z, others)
 	})
 }
 

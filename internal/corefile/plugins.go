@@ -16,13 +16,14 @@ var plugins = map[string]plugin{
 	"cache":       (*translator).cachePlugin,
 	"chaos":       (*translator).chaos,
 	"debug":       (*translator).debug,
+	"dnstap":      (*translator).dnstap,
 	"errors":      (*translator).errorsPlugin,
 	"forward":     (*translator).forward,
 	"health":      (*translator).health,
 	"hosts":       (*translator).hostsPlugin,
 	"kubernetes":  func(*translator, *block, *statement) {}, // see translate
 	"loadbalance": (*translator).loadbalance,
-	"log":         (*translator).log,
+	"log":         func(*translator, *block, *statement) {}, // see logPlugins
 	"nsid":        (*translator).nsid,
 	"pprof":       (*translator).pprof,
 	"prometheus":  (*translator).prometheus,
@@ -60,7 +61,6 @@ var verdicts = map[string]verdict{
 	"clouddns":     {Missing, "no zones are served but the cluster's"},
 	"dns64":        {Missing, "no addresses are made from others"},
 	"dnssec":       {Missing, "answers are not signed"},
-	"dnstap":       {Missing, "messages are not copied to others; metrics count them"},
 	"dynupdate":    {Missing, "no zones are served but the cluster's"},
 	"erratic":      {Missing, "a plugin for tests"},
 	"etcd":         {Missing, "no zones are served but the cluster's"},

@@ -103,14 +103,10 @@ func (t *translator) pprof(_ *block, s *statement) {
 }
 
 func (t *translator) errorsPlugin(_ *block, s *statement) {
-	t.note(Done, s, "errors are logged always; what goes wrong in a query is told in its answer, and counted")
+	t.note(Done, s, "what goes wrong in a query is told in its answer, and counted; other errors are logged always")
 	for i := range s.options {
 		t.note(Done, &s.options[i], "errors of queries are counted, and not logged one by one")
 	}
-}
-
-func (t *translator) log(_ *block, s *statement) {
-	t.note(Differs, s, "queries are counted, by kind of name, type, code and reason, and not logged")
 }
 
 func (t *translator) debug(_ *block, s *statement) {

@@ -78,6 +78,7 @@ func (t *translator) translate(blocks []block) {
 			t.plugin(b, &b.statements[j])
 		}
 	}
+	t.logPlugins(blocks)
 	if len(blocks) > 0 {
 		t.checkBlocks(blocks)
 		t.checkListen(&blocks[0])
@@ -105,7 +106,7 @@ func (t *translator) plugin(b *block, s *statement) {
 	} else if v, ok := verdicts[s.name]; ok {
 		t.note(v.kind, s, "%s", v.why)
 	} else {
-		t.note(Missing, s, "not a plugin of CoreDNS 1.15")
+		t.fail(s, "not a plugin of CoreDNS 1.15")
 	}
 }
 

@@ -30,6 +30,9 @@ func ParseType(s string) (Type, error) {
 
 // ParseRCode reads a response code's mnemonic, in any case.
 func ParseRCode(s string) (RCode, error) {
+	if strings.EqualFold(s, BadVers.String()) {
+		return BadVers, nil
+	}
 	if n, ok := dns.StringToRcode[strings.ToUpper(s)]; ok {
 		return RCode(n), nil
 	}

@@ -90,6 +90,10 @@ func TestRCodeString(t *testing.T) {
 		}
 	}
 	for code := range dnswire.RCode(1 << 12) {
+		text := code.String()
+		if got, err := dnswire.ParseRCode(text); !strings.HasPrefix(text, "RCODE") && (err != nil || got != code) {
+			t.Errorf("ParseRCode(%q) = %d, %v, want %d", text, got, err, code)
+		}
 		if got := code.String(); got == "" || got != strings.ToUpper(got) {
 			t.Errorf("RCode(%d).String() = %q, want a mnemonic or RCODE and the number", uint16(code), got)
 		}

@@ -1,6 +1,9 @@
 # Short names for what is done often.
 
-.PHONY: build test check fuzz docs bench bench-code bench-burst bench-outside bench-live
+.PHONY: help build test check fuzz docs bench bench-code bench-burst bench-outside bench-live
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the binary
 	go build -o portolan ./cmd/portolan

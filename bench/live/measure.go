@@ -123,6 +123,7 @@ func (b *bench) onRealAPI(ctx context.Context, c contender, h *half, r *round) e
 	if r.memory, r.peak, err = server.Memory(); err != nil {
 		return err
 	}
+	defer rig.KeepGarbage()()
 	if r.change, err = b.timeChanges(ctx, server.DNS, h.cluster, b.put); err != nil {
 		return err
 	}
@@ -143,6 +144,7 @@ func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeapi.Server
 	if err := server.WaitReady(ctx); err != nil {
 		return err
 	}
+	defer rig.KeepGarbage()()
 	const pace = time.Millisecond
 	r.stream, r.streamRate, err = b.timeInStorm(ctx, server.DNS, s, pace, fake.Put)
 	return err
@@ -231,7 +233,6 @@ func (b *bench) allRight(ctx context.Context, server netip.AddrPort, facts []fac
 // measures from the return of each write to the answer that has the new one. It
 // goes on until enough of them were in moments in which the host took nothing.
 func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, put synthetic.Put) (c changes, err error) {
-	defer rig.KeepGarbage()()
 	const mostTries = 3 // times as many as are wanted
 	a, err := newAsker(server)
 	if err != nil {
@@ -269,7 +270,6 @@ func (b *bench) timeChange(ctx context.Context, a *asker, s *synthetic.Cluster, 
 
 // timeInStorm does so while others change.
 func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, pace time.Duration, put synthetic.Put) (c changes, rate float64, err error) {
-	defer rig.KeepGarbage()()
 	stop := s.Storm(ctx, pace, put)
 	const before = time.Second
 	time.Sleep(before)

@@ -137,9 +137,15 @@ func load(ctx context.Context, c config.Config, stderr io.Writer) (d *daemon.Dae
 	if d, err = daemon.New(c); err != nil {
 		return nil, report, err
 	}
-	report, err = d.Load(ctx, version(), slog.New(slog.DiscardHandler))
+	report, err = loadInto(ctx, d, stderr)
+	return d, report, err
+}
+
+// loadInto is load of a Daemon that is there.
+func loadInto(ctx context.Context, d *daemon.Daemon, stderr io.Writer) (manifest.Report, error) {
+	report, err := d.Load(ctx, version(), slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, report, err
+		return report, err
 	}
 	for _, p := range report.Problems {
 		kind := "warning: "
@@ -148,7 +154,7 @@ func load(ctx context.Context, c config.Config, stderr io.Writer) (d *daemon.Dae
 		}
 		fmt.Fprintf(stderr, "portolan: %s%s\n", kind, p.Error())
 	}
-	return d, report, nil
+	return report, nil
 }
 
 // output is the flag -o.

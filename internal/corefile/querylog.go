@@ -92,12 +92,13 @@ func (t *translator) appendLogged(all []logged, b *block, s *statement) []logged
 	return append(all, l)
 }
 
-// logClasses sets the codes of classes, without "all".
+// logClasses sets the codes of classes, unless they are all.
 func (t *translator) logClasses(s *statement, classes []string) {
-	if slices.Contains(classes, "all") {
+	has := func(class string) bool { return slices.Contains(classes, class) }
+	success, denial := has("success"), has("denial")
+	if has("all") || success && denial && has("error") {
 		return
 	}
-	success, denial := slices.Contains(classes, "success"), slices.Contains(classes, "denial")
 	if denial && !success {
 		t.note(Differs, s, "denials with NXDOMAIN are logged; those of a type alone are NOERROR, and are not")
 	}
@@ -105,13 +106,9 @@ func (t *translator) logClasses(s *statement, classes []string) {
 		t.note(Differs, s, "all NOERROR is logged, with denials of a type alone")
 	}
 	for _, class := range []string{"success", "denial", "error"} {
-		if slices.Contains(classes, class) {
+		if has(class) {
 			t.Config.QueryLog.RCodes = append(t.Config.QueryLog.RCodes, logRCodes[class]...)
 		}
-	}
-	if len(t.Config.QueryLog.RCodes) == len(logRCodes["success"])+len(logRCodes["denial"])+len(logRCodes["error"]) {
-		t.Config.QueryLog.RCodes = nil
-		return
 	}
 	t.from(s, "queryLog.rcodes")
 }
@@ -170,16 +167,18 @@ func (t *translator) dnstap(b *block, s *statement) {
 	if len(s.args) > 2 {
 		t.note(Differs, s, "the size of what waits can't be set")
 	}
-	network, address, _ := strings.Cut(s.args[0], "://")
-	if !strings.Contains(s.args[0], "://") {
+	network, address, ok := strings.Cut(s.args[0], "://")
+	if !ok {
 		network, address = "unix", s.args[0]
 	}
-	if network == "tcp" {
+	switch network {
+	case "unix":
+	case "tcp":
 		if _, err := netip.ParseAddrPort(address); err != nil {
 			t.note(Missing, s, "%s is not an address and port: names are not looked up", address)
 			return
 		}
-	} else if network != "unix" {
+	default:
 		t.note(Missing, s, "dnstap goes to a socket or over TCP, not over %s", network)
 		return
 	}

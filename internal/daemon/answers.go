@@ -224,19 +224,21 @@ func (d *Daemon) logLoaded() {
 		return
 	}
 	var of []any
+	var absent []string
 	d.store.View(func(v *cluster.View) {
 		for _, k := range d.needed() {
 			of = append(of, strings.ToLower(k.String())+"s", v.Len(k))
 		}
-	})
-	d.log.Info("cluster loaded", of...)
-	d.store.View(func(v *cluster.View) {
 		for _, name := range d.cfg.Kubernetes.Namespaces {
 			if v.Namespace(name) == nil {
-				d.log.Warn("a Namespace that is to be read does not exist", "setting", "kubernetes.namespaces", "namespace", name)
+				absent = append(absent, name)
 			}
 		}
 	})
+	d.log.Info("cluster loaded", of...)
+	for _, name := range absent {
+		d.log.Warn("a Namespace that is to be read does not exist", "setting", "kubernetes.namespaces", "namespace", name)
+	}
 }
 
 // gatherTime is how long the first pass waits for kinds that are not there yet

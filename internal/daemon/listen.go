@@ -79,7 +79,7 @@ func (a *admins) all() []*admin.Server {
 	return append([]*admin.Server{a.main}, a.probes...)
 }
 
-// listenAdmin gives the admin servers.
+// listenAdmin gives the admin servers, also those that there are when it fails.
 func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, err error) {
 	d.metrics = metrics.New(version, d.figures)
 	settings := d.current.Load().settings
@@ -103,7 +103,6 @@ func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, 
 	for _, cfg.Listen = range settings.Probes {
 		server, err := admin.Listen(ctx, cfg)
 		if err != nil {
-			made.close()
 			return made, withCure(err, "admin.probes")
 		}
 		made.probes = append(made.probes, server)

@@ -65,12 +65,13 @@ func (d *Daemon) ready() (missing, remarks []string) {
 	}
 	limit := time.Duration(d.cfg.Admin.MaxStaleness)
 	for _, st := range statuses {
+		if st.Staleness == 0 || slices.Contains(*compiled, st.Kind) {
+			continue
+		}
 		stale := fmt.Sprintf("%ss are stale for %s%s", st.Kind, st.Staleness.Round(100*time.Millisecond), because(st.Problem))
-		switch {
-		case st.Staleness == 0, slices.Contains(*compiled, st.Kind):
-		case limit > 0 && st.Staleness > limit:
+		if limit > 0 && st.Staleness > limit {
 			missing = append(missing, stale)
-		default:
+		} else {
 			remarks = append(remarks, stale)
 		}
 	}
@@ -106,8 +107,7 @@ func (d *Daemon) figures() metrics.Figures {
 		asked, kept := now.others.Figures(), now.cache.Stats()
 		f.Forward, f.Cache = &asked, &kept
 	}
-	f.QueriesUntold, f.Limited = new(uint64), new(uint64)
-	*f.QueriesUntold = d.queries.Dropped()
+	f.QueriesUntold, f.Limited = new(d.queries.Dropped()), new(uint64)
 	if now.limiter != nil {
 		*f.Limited = now.limiter.Over()
 	}

@@ -12,10 +12,11 @@ import (
 const lookPause = 100 * time.Microsecond
 
 // AnswerWaiting answers packets that wait at UDP sockets, without waiting for
-// any, or for room to send: what the system does not take then is lost. Who works for long calls it now and then, at moments at which answers are
-// as right as at any other: the runtime looks for packets when no goroutine on a
-// processor has work to do, else every 10 ms only. It may be called as often as
-// one likes; most calls cost no more than a look at the clock.
+// any, or for room to send: what the system does not take then is lost. Who works
+// for long calls it now and then, at moments at which answers are as right as at
+// any other: the runtime looks for packets when no goroutine on a processor has
+// work to do, else every 10 ms only. It may be called as often as one likes; most
+// calls cost no more than a look at the clock.
 func (s *Server) AnswerWaiting() { s.between.look() }
 
 // between is what answers the packets of sockets that are served.

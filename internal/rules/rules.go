@@ -102,7 +102,9 @@ func (r *Rules) Access(client netip.Addr, name []byte) Action {
 }
 
 func (a *Access) isOf(client netip.Addr, name []byte) bool {
-	return (len(a.Clients) == 0 || slices.ContainsFunc(a.Clients, func(p netip.Prefix) bool { return p.Contains(client) })) && (len(a.Names) == 0 || slices.ContainsFunc(a.Names, func(n dnsname.Name) bool { return n.Holds(name) }))
+	isClient := func(p netip.Prefix) bool { return p.Contains(client) }
+	holds := func(n dnsname.Name) bool { return n.Holds(name) }
+	return (len(a.Clients) == 0 || slices.ContainsFunc(a.Clients, isClient)) && (len(a.Names) == 0 || slices.ContainsFunc(a.Names, holds))
 }
 
 // Rewrite gives the name that name is answered as: itself, unless a rule says

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"portolan.dev/portolan/internal/podresolv/podrand"
 	"portolan.dev/portolan/internal/resolvconf"
 )
 
@@ -69,70 +70,46 @@ func eventsOf(warnings []Warning) []string {
 	return slices.Compact(list)
 }
 
-func pick[T any](random *rand.Rand, list ...T) T { return list[random.IntN(len(list))] }
-
-// several are up to n picks, with duplicates.
-func several[T any](random *rand.Rand, n int, list ...T) []T {
-	var picked []T
-	for range random.IntN(n + 1) {
-		picked = append(picked, pick(random, list...))
-	}
-	return picked
-}
-
 func generate(random *rand.Rand) generated {
 	servers := []string{"10.0.0.10", "192.0.2.1", "192.0.2.2", "2001:db8::1", "fd00::a", "::1"}
 	optionWords := []string{"ndots:1", "ndots:2", "ndots:5", "edns0", "rotate", "timeout:1", "attempts:3", "ndots"}
 	var g generated
 	g.pod = Pod{
-		Namespace:   pick(random, "shop", "default", "a"),
+		Namespace:   podrand.Pick(random, "shop", "default", "a"),
 		Name:        "web",
-		OS:          pick(random, "", Linux, Windows),
+		OS:          podrand.Pick(random, "", Linux, Windows),
 		HostNetwork: random.IntN(3) == 0,
-		Policy: pick(random, "", Default, ClusterFirst, ClusterFirstWithHostNet, None, Custom,
+		Policy: podrand.Pick(random, "", Default, ClusterFirst, ClusterFirstWithHostNet, None, Custom,
 			ClusterFirstWithAutopath, "clusterFirstWithAutopath", "Nearest"),
 	}
 	if random.IntN(3) > 0 {
 		g.pod.DNSConfig = &DNSConfig{
-			Nameservers: several(random, 4, servers...),
-			Searches:    generateSearches(random),
-			Options:     options(several(random, 4, optionWords...)...),
+			Nameservers: podrand.Several(random, 4, servers...),
+			Searches:    podrand.Searches(random),
+			Options:     options(podrand.Several(random, 4, optionWords...)...),
 		}
 	}
 	g.node = Node{
-		ClusterDomain: pick(random, "cluster.local", "example", ""),
-		Addrs:         several(random, 2, addrs("192.0.2.7", "2001:db8::7")...),
+		ClusterDomain: podrand.Pick(random, "cluster.local", "example", ""),
+		Addrs:         podrand.Several(random, 2, podrand.Addrs("192.0.2.7", "2001:db8::7")...),
 	}
 	if random.IntN(5) > 0 {
-		g.node.ClusterDNS = several(random, 4, addrs("10.0.0.10", "fd00::a", "10.0.0.11")...)
+		g.node.ClusterDNS = podrand.Several(random, 4, podrand.Addrs("10.0.0.10", "fd00::a", "10.0.0.11")...)
 	}
 	if random.IntN(5) > 0 {
-		for _, server := range several(random, 4, servers...) {
+		for _, server := range podrand.Several(random, 4, servers...) {
 			g.text += "nameserver " + server + "\n"
 		}
-		if list := generateSearches(random); len(list) > 0 {
+		if list := podrand.Searches(random); len(list) > 0 {
 			g.text += "search " + strings.Join(list, " ") + "\n"
 		}
-		if words := several(random, 3, optionWords...); len(words) > 0 {
+		if words := podrand.Several(random, 3, optionWords...); len(words) > 0 {
 			g.text += "options " + strings.Join(words, " ") + "\n"
 		}
 		config, _ := ParseNode(g.text)
 		g.node.ResolvConf = &config
 	}
 	return g
-}
-
-// generateSearches are few domains, or many, or long ones.
-func generateSearches(random *rand.Rand) []string {
-	list := several(random, 4, "foo.com", "cluster.local", "svc.cluster.local", "shop.svc.cluster.local", "corp.example.", ".", "a_b.example")
-	for i := range pick(random, 0, 0, 0, 40) {
-		list = append(list, fmt.Sprintf("n%d.example", random.IntN(i+20)))
-	}
-	for range pick(random, 0, 0, 0, 12) {
-		list = append(list, strings.Repeat(pick(random, "x", "y", "z"), 200+random.IntN(56)))
-	}
-	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	return list
 }
 
 // oracle is the text of the Pod's resolv.conf, and the kubelet's events, worked

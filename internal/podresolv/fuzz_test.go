@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"portolan.dev/portolan/internal/podresolv/podrand"
 	"portolan.dev/portolan/internal/resolvconf"
 )
 
@@ -16,7 +17,7 @@ func FuzzResolve(f *testing.F) {
 	f.Add("Default", "search\ndomain a\nnameserver\n", "z", "", strings.Repeat("x", 300), "", "\nnameserver ::2", "..")
 	f.Fuzz(func(t *testing.T, policy, nodeText, domain, servers, searches, names, value, name string) {
 		config, _ := ParseNode(nodeText)
-		n := Node{ClusterDomain: domain, ClusterDNS: addrs("10.0.0.10"), ResolvConf: &config}
+		n := Node{ClusterDomain: domain, ClusterDNS: podrand.Addrs("10.0.0.10"), ResolvConf: &config}
 		c := &DNSConfig{Nameservers: strings.Fields(servers), Searches: strings.Split(searches, ",")}
 		for optionName := range strings.SplitSeq(names, ",") {
 			c.Options = append(c.Options, resolvconf.Option{Name: optionName, Value: value})

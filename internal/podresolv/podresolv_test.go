@@ -2,22 +2,14 @@ package podresolv
 
 import (
 	"errors"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"portolan.dev/portolan/internal/podresolv/podrand"
 	"portolan.dev/portolan/internal/resolvconf"
 )
-
-func addrs(texts ...string) []netip.Addr {
-	var list []netip.Addr
-	for _, text := range texts {
-		list = append(list, netip.MustParseAddr(text))
-	}
-	return list
-}
 
 // nodeConf is a node's resolv.conf of this text.
 func nodeConf(t *testing.T, text string) *resolvconf.Config {
@@ -34,9 +26,9 @@ func node(t *testing.T) Node {
 	t.Helper()
 	return Node{
 		ClusterDomain: "cluster.local",
-		ClusterDNS:    addrs("10.0.0.10"),
+		ClusterDNS:    podrand.Addrs("10.0.0.10"),
 		ResolvConf:    nodeConf(t, "nameserver 10.1.1.10\nsearch foo.com\noptions ndots:1\n"),
-		Addrs:         addrs("192.0.2.7"),
+		Addrs:         podrand.Addrs("192.0.2.7"),
 		Hostname:      "node-1",
 	}
 }
@@ -63,7 +55,7 @@ func TestPublishedExamples(t *testing.T) {
 		Searches:    []string{"ns1.svc.cluster-domain.example", "my.dns.search.suffix"},
 		Options:     options("ndots:2", "edns0"),
 	}
-	plain := Node{ClusterDomain: "cluster.local", ClusterDNS: addrs("10.32.0.10"), ResolvConf: &resolvconf.Config{}}
+	plain := Node{ClusterDomain: "cluster.local", ClusterDNS: podrand.Addrs("10.32.0.10"), ResolvConf: &resolvconf.Config{}}
 	tests := map[string]struct {
 		pod  Pod
 		node Node
@@ -89,7 +81,7 @@ func TestPublishedExamples(t *testing.T) {
 			"nameserver 192.0.2.1\nsearch ns1.svc.cluster-domain.example my.dns.search.suffix\noptions ndots:2 edns0\n"},
 		"DNS page: IPv6 setup": {
 			Pod{Namespace: "default", Name: "dns-example"},
-			Node{ClusterDomain: "cluster-domain.example", ClusterDNS: addrs("2001:db8:30::a"), ResolvConf: &resolvconf.Config{}},
+			Node{ClusterDomain: "cluster-domain.example", ClusterDNS: podrand.Addrs("2001:db8:30::a"), ResolvConf: &resolvconf.Config{}},
 			"nameserver 2001:db8:30::a\nsearch default.svc.cluster-domain.example svc.cluster-domain.example cluster-domain.example\noptions ndots:5\n"},
 		"DNS page: busybox with ClusterFirstWithHostNet": {
 			Pod{Namespace: "default", Name: "busybox", HostNetwork: true, Policy: ClusterFirstWithHostNet}, plain,
@@ -108,7 +100,7 @@ func TestPublishedExamples(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	bare := Node{ClusterDomain: "cluster.local", ClusterDNS: addrs("10.0.0.10", "fd00::a")}
+	bare := Node{ClusterDomain: "cluster.local", ClusterDNS: podrand.Addrs("10.0.0.10", "fd00::a")}
 	tests := map[string]struct {
 		pod    Pod
 		node   Node
@@ -134,12 +126,12 @@ func TestResolve(t *testing.T) {
 			Pod{}, Node{ClusterDomain: "cluster.local", ResolvConf: node(t).ResolvConf}, Default,
 			"nameserver 10.1.1.10\nsearch foo.com\noptions ndots:1\n"},
 		"without a cluster domain only the node's domains are searched": {
-			Pod{}, Node{ClusterDNS: addrs("10.0.0.10"), ResolvConf: node(t).ResolvConf}, ClusterFirst,
+			Pod{}, Node{ClusterDNS: podrand.Addrs("10.0.0.10"), ResolvConf: node(t).ResolvConf}, ClusterFirst,
 			"nameserver 10.0.0.10\nsearch foo.com\noptions ndots:5\n"},
 		"Default without a resolv.conf is a loopback, and the root": {
 			Pod{Policy: Default}, bare, Default, "nameserver 127.0.0.1\nsearch .\n"},
 		"a loopback of each of the node's families": {
-			Pod{Policy: Default}, Node{Addrs: addrs("192.0.2.7", "2001:db8::7")}, Default,
+			Pod{Policy: Default}, Node{Addrs: podrand.Addrs("192.0.2.7", "2001:db8::7")}, Default,
 			"nameserver 127.0.0.1\nnameserver ::1\nsearch .\n"},
 		"None without a dnsConfig is empty": {Pod{Policy: None}, node(t), None, ""},
 		"an unknown policy is ClusterFirst, also in the node's network": {
@@ -160,11 +152,11 @@ func TestResolve(t *testing.T) {
 			Node{ResolvConf: nodeConf(t, "nameserver ::1\noptions rotate ndots:1 attempts:4\n")}, Default,
 			"nameserver ::1\noptions rotate ndots:2 attempts:4 edns0 timeout:1\n"},
 		"an option may lose its value": {
-			Pod{DNSConfig: &DNSConfig{Options: options("ndots")}}, Node{ClusterDNS: addrs("10.0.0.10")}, ClusterFirst,
+			Pod{DNSConfig: &DNSConfig{Options: options("ndots")}}, Node{ClusterDNS: podrand.Addrs("10.0.0.10")}, ClusterFirst,
 			"nameserver 10.0.0.10\noptions ndots\n"},
 		"a value within the name is the option's": {
 			Pod{DNSConfig: &DNSConfig{Options: []resolvconf.Option{{Name: "ndots:2"}, {Name: "a:b", Value: "c"}}}},
-			Node{ClusterDNS: addrs("10.0.0.10")}, ClusterFirst,
+			Node{ClusterDNS: podrand.Addrs("10.0.0.10")}, ClusterFirst,
 			"nameserver 10.0.0.10\noptions ndots:2 a:b:c\n"},
 		"what has no place in a resolv.conf is left out": {
 			Pod{Policy: None, DNSConfig: &DNSConfig{
@@ -246,7 +238,7 @@ func TestWarnings(t *testing.T) {
 			` spec.template.spec.dnsPolicy: with hostNetwork, ClusterFirst is Default: ClusterFirstWithHostNet asks the cluster's DNS`}},
 		"an unknown policy": {Pod{Policy: "Nearest"}, node(t), []string{` spec.dnsPolicy: unknown policy "Nearest": the kubelet takes it for ClusterFirst`}},
 		"no cluster DNS":    {Pod{}, Node{ClusterDomain: "cluster.local"}, []string{`MissingClusterDNS spec.dnsPolicy: the kubelet knows no address of the cluster's DNS: ClusterFirst is Default`}},
-		"no cluster domain": {Pod{}, Node{ClusterDNS: addrs("::1")}, []string{` spec.dnsPolicy: the kubelet knows no cluster domain: short names of Services do not resolve`}},
+		"no cluster domain": {Pod{}, Node{ClusterDNS: podrand.Addrs("::1")}, []string{` spec.dnsPolicy: the kubelet knows no cluster domain: short names of Services do not resolve`}},
 		"Windows: ClusterFirstWithHostNet, and one domain": {Pod{OS: Windows, Policy: ClusterFirstWithHostNet, HostNetwork: true}, node(t), []string{
 			` spec.dnsPolicy: ClusterFirstWithHostNet is not supported for Windows Pods`,
 			` Windows searches only one domain, "default.svc.cluster.local": names that need another must be complete`}},
@@ -256,7 +248,7 @@ func TestWarnings(t *testing.T) {
 		"three nameservers": {none(DNSConfig{Nameservers: []string{"::1", "::2", "::3"}}), node(t), nil},
 		"a fourth nameserver": {Pod{DNSConfig: &DNSConfig{Nameservers: []string{"::1", "::2", "::3"}}}, node(t), []string{
 			`DNSConfigForming spec.dnsConfig.nameservers: 1 nameserver is left out, from "::3" on: a Pod has at most 3`}},
-		"a node's nameservers": {Pod{Policy: Default}, Node{ResolvConf: &resolvconf.Config{Nameservers: addrs("::1", "::2", "::3", "::4", "::5")}}, []string{
+		"a node's nameservers": {Pod{Policy: Default}, Node{ResolvConf: &resolvconf.Config{Nameservers: podrand.Addrs("::1", "::2", "::3", "::4", "::5")}}, []string{
 			`DNSConfigForming 2 nameservers are left out, from "::4" on: a Pod has at most 3`}},
 		"six search domains": {none(DNSConfig{Searches: names(6, 10)}), node(t), nil},
 		"a seventh":          {none(DNSConfig{Searches: names(7, 10)}), node(t), []string{" " + pending}},
@@ -272,7 +264,7 @@ func TestWarnings(t *testing.T) {
 		"a 33rd search domain": {Pod{Libc: GoResolver, DNSConfig: &DNSConfig{Searches: names(29, 10)}}, node(t), []string{
 			`DNSConfigForming spec.dnsConfig.searches: 1 search domain is left out, from "xxxxxxx.bc" on: a Pod has at most 32`,
 			strings.Replace(" "+pending, " 7 ", " 32 ", 1)}},
-		"a node's 33rd": {Pod{Libc: GoResolver}, Node{ClusterDNS: addrs("::1"), ClusterDomain: "z", ResolvConf: &resolvconf.Config{Searches: names(31, 10)}}, []string{
+		"a node's 33rd": {Pod{Libc: GoResolver}, Node{ClusterDNS: podrand.Addrs("::1"), ClusterDomain: "z", ResolvConf: &resolvconf.Config{Searches: names(31, 10)}}, []string{
 			`DNSConfigForming 2 search domains are left out, from "xxxxxxx.bd" on: a Pod has at most 32`,
 			strings.TrimPrefix(strings.Replace(pending, " 7 ", " 32 ", 1), "spec.dnsConfig.searches:")}},
 		"253 characters in one": {none(DNSConfig{Searches: names(1, 253)}), node(t), nil},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portolan.dev/portolan/internal/podresolv/podrand"
 	"portolan.dev/portolan/internal/resolvconf"
 )
 
@@ -96,7 +97,7 @@ func TestValidateAgreesWithTheLibrary(t *testing.T) {
 			name = strings.Repeat("a", 60) + "." + strings.Repeat("b", 189+random.IntN(8))
 		}
 		if random.IntN(2) == 0 {
-			addr = pick(random, "", "::ffff:", "::", "2001:db8::") + pick(random, "10", "010", "000", "256", "0000") + "." + pick(random, "0.0.1", "00.0.1", "1.2", "09.08.7", "1.2.3.4", "0x1.2.3")
+			addr = podrand.Pick(random, "", "::ffff:", "::", "2001:db8::") + podrand.Pick(random, "10", "010", "000", "256", "0000") + "." + podrand.Pick(random, "0.0.1", "00.0.1", "1.2", "09.08.7", "1.2.3.4", "0x1.2.3")
 		}
 		p := Pod{
 			Hostname: name, Subdomain: name, HostnameOverride: &name,
@@ -149,7 +150,7 @@ func spell(random *rand.Rand, characters string, n int) string {
 	all := []rune(characters)
 	var b strings.Builder
 	for range random.IntN(n + 1) {
-		b.WriteRune(pick(random, all...))
+		b.WriteRune(podrand.Pick(random, all...))
 	}
 	return b.String()
 }

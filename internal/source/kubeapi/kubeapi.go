@@ -130,12 +130,17 @@ func (s *Source) heard() {
 }
 
 // abandon closes the connections to the API, if it was silent on all that is
-// read: what is asked next must not go where nothing came from.
+// read: what is asked next must not go where nothing came from. Each watch that
+// ends with them is in doubt, whoever noticed first.
 func (s *Source) abandon() {
 	talks := func(r *reading) bool { return r.silence() <= s.cfg.Silence }
-	if !slices.ContainsFunc(s.readings, talks) {
-		s.clients.dialer.CloseAll()
+	if slices.ContainsFunc(s.readings, talks) {
+		return
 	}
+	for _, r := range s.readings {
+		r.doubt(s.cfg.Silence)
+	}
+	s.clients.dialer.CloseAll()
 }
 
 // settle ends the time in which what comes from a snapshot is confirmed.

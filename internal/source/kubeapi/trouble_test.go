@@ -229,6 +229,29 @@ func TestSilence(t *testing.T) {
 	w.wantLines(1, "heard again", "resource=services")
 }
 
+// TestSilenceOfAll: what is closed because nothing came on any connection was
+// not heard again by its being opened anew, whichever kind noticed first.
+func TestSilenceOfAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.live()
+	w.awaitHealthy()
+	before := len(w.requests("services", 0))
+	w.api.Misbehave(apitest.Fault{Silent: true})
+	w.await("a watch anew", func() bool {
+		for _, r := range w.source.readings {
+			r.lastWord.Store(int64(time.Since(processStart) - 2*w.cfg.Silence))
+		}
+		w.source.abandon()
+		return len(w.requests("services", before)) > 0
+	})
+	w.wantLines(1, "is silent", "resource=services")
+	w.wantLines(0, "heard again", "resource=services")
+	if st := w.status(cluster.KindService); st.Staleness < w.cfg.Silence {
+		t.Errorf("Staleness = %s after a silence of all, want %s or more", st.Staleness, w.cfg.Silence)
+	}
+}
+
 // awaitHeard waits until each kind is heard, on a server that says from time to
 // time that nothing happened, as real ones do.
 func (w *world) awaitHeard() {

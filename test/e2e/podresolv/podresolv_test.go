@@ -1,7 +1,6 @@
 package podresolv_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/util"
 
 	"portolan.dev/portolan/internal/podresolv"
+	"portolan.dev/portolan/internal/podresolv/podrand"
 	"portolan.dev/portolan/internal/resolvconf"
 )
 
@@ -35,9 +35,9 @@ func TestKubelet(t *testing.T) {
 	for i := range 3000 {
 		p := generatePod(random)
 		n := podresolv.Node{
-			ClusterDomain: pick(random, "cluster.local", "example", ""),
-			ClusterDNS:    several(random, 4, addrs("10.0.0.10", "fd00::a", "10.0.0.11")...),
-			Addrs:         several(random, 2, addrs("192.0.2.7", "2001:db8::7")...),
+			ClusterDomain: podrand.Pick(random, "cluster.local", "example", ""),
+			ClusterDNS:    podrand.Several(random, 4, podrand.Addrs("10.0.0.10", "fd00::a", "10.0.0.11")...),
+			Addrs:         podrand.Several(random, 2, podrand.Addrs("192.0.2.7", "2001:db8::7")...),
 		}
 		text, path := generateFile(random), ""
 		if random.IntN(5) > 0 {
@@ -97,18 +97,18 @@ func TestAPIServer(t *testing.T) {
 	met := make(map[string]int)
 	for i := range 3000 {
 		p := generatePod(random)
-		p.Policy = pick(random, p.Policy, p.Policy, "Nearest", "clusterfirst")
-		p.OS = pick(random, "", podresolv.Linux, podresolv.Windows, "plan9")
-		p.Hostname = pick(random, "", "web", "a.b", "-", strings.Repeat("h", 64))
-		p.Subdomain = pick(random, "", "docks", "a.b", "Docks")
+		p.Policy = podrand.Pick(random, p.Policy, p.Policy, "Nearest", "clusterfirst")
+		p.OS = podrand.Pick(random, "", podresolv.Linux, podresolv.Windows, "plan9")
+		p.Hostname = podrand.Pick(random, "", "web", "a.b", "-", strings.Repeat("h", 64))
+		p.Subdomain = podrand.Pick(random, "", "docks", "a.b", "Docks")
 		p.SetHostnameAsFQDN = random.IntN(2) == 0
 		if random.IntN(3) == 0 {
-			p.HostnameOverride = new(pick(random, "", "a.example", "a_b", strings.Repeat("h", 65)))
+			p.HostnameOverride = new(podrand.Pick(random, "", "a.example", "a_b", strings.Repeat("h", 65)))
 		}
 		if c := p.DNSConfig; c != nil {
-			c.Nameservers = append(c.Nameservers, several(random, 2, "", "dns", "010.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "2001:DB8::1")...)
-			c.Searches = append(c.Searches, several(random, 2, "", ".", "..", "A", "_a.b_c.", "-a", "a..b")...)
-			c.Options = append(c.Options, several(random, 1, resolvconf.Option{Value: "1"})...)
+			c.Nameservers = append(c.Nameservers, podrand.Several(random, 2, "", "dns", "010.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "2001:DB8::1")...)
+			c.Searches = append(c.Searches, podrand.Several(random, 2, "", ".", "..", "A", "_a.b_c.", "-a", "a..b")...)
+			c.Options = append(c.Options, podrand.Several(random, 1, resolvconf.Option{Value: "1"})...)
 		}
 		var got []string
 		for _, err := range podresolv.Validate(p) {
@@ -206,17 +206,17 @@ func eventsOf(recorder *record.FakeRecorder) []string {
 
 func generatePod(random *rand.Rand) podresolv.Pod {
 	p := podresolv.Pod{
-		Namespace:   pick(random, "shop", "default", "a"),
+		Namespace:   podrand.Pick(random, "shop", "default", "a"),
 		Name:        "web",
 		HostNetwork: random.IntN(3) == 0,
-		Policy: pick(random, "", podresolv.Default, podresolv.ClusterFirst, podresolv.ClusterFirstWithHostNet,
+		Policy: podrand.Pick(random, "", podresolv.Default, podresolv.ClusterFirst, podresolv.ClusterFirstWithHostNet,
 			podresolv.None),
 	}
 	if random.IntN(3) > 0 {
 		p.DNSConfig = &podresolv.DNSConfig{
-			Nameservers: several(random, 4, "10.0.0.10", "192.0.2.1", "2001:db8::1", "fd00::a", "::1"),
-			Searches:    generateSearches(random),
-			Options: several(random, 4, resolvconf.Option{Name: "ndots", Value: "1"}, resolvconf.Option{Name: "ndots", Value: "2"},
+			Nameservers: podrand.Several(random, 4, "10.0.0.10", "192.0.2.1", "2001:db8::1", "fd00::a", "::1"),
+			Searches:    podrand.Searches(random),
+			Options: podrand.Several(random, 4, resolvconf.Option{Name: "ndots", Value: "1"}, resolvconf.Option{Name: "ndots", Value: "2"},
 				resolvconf.Option{Name: "edns0"}, resolvconf.Option{Name: "ndots"}, resolvconf.Option{Name: "timeout", Value: "1"}),
 		}
 	}
@@ -226,46 +226,14 @@ func generatePod(random *rand.Rand) podresolv.Pod {
 // generateFile is a node's resolv.conf with what the kubelet reads in its own
 // way.
 func generateFile(random *rand.Rand) string {
-	lines := several(random, 6,
+	lines := podrand.Several(random, 6,
 		"nameserver 10.1.1.10", "  nameserver 2001:db8::1", "nameserver ::1 # mine", "nameserver 192.0.2.1\r",
 		"search foo.com corp.example.", "search", "search .", "\tsearch a b c", "domain corp.example", "# search z", "; search z",
 		"options ndots:1 rotate", "options ndots:3", "options edns0 timeout:2 timeout:3", "sortlist 10.0.0.0/8", "")
-	if list := generateSearches(random); len(list) > 0 && random.IntN(2) == 0 {
+	if list := podrand.Searches(random); len(list) > 0 && random.IntN(2) == 0 {
 		lines = append(lines, "search "+strings.Join(list, " "))
 	}
 	return strings.Join(lines, "\n")
-}
-
-// generateSearches are few domains, or many, or long ones.
-func generateSearches(random *rand.Rand) []string {
-	list := several(random, 4, "foo.com", "cluster.local", "svc.cluster.local", "shop.svc.cluster.local", "corp.example.", ".", "a_b.example")
-	for i := range pick(random, 0, 0, 0, 40) {
-		list = append(list, fmt.Sprintf("n%d.example", random.IntN(i+20)))
-	}
-	for range pick(random, 0, 0, 0, 12) {
-		list = append(list, strings.Repeat(pick(random, "x", "y", "z"), 200+random.IntN(56)))
-	}
-	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	return list
-}
-
-func pick[T any](random *rand.Rand, list ...T) T { return list[random.IntN(len(list))] }
-
-// several are up to n picks, with duplicates.
-func several[T any](random *rand.Rand, n int, list ...T) []T {
-	var picked []T
-	for range random.IntN(n + 1) {
-		picked = append(picked, pick(random, list...))
-	}
-	return picked
-}
-
-func addrs(texts ...string) []netip.Addr {
-	var list []netip.Addr
-	for _, text := range texts {
-		list = append(list, netip.MustParseAddr(text))
-	}
-	return list
 }
 
 func ips(addrs []netip.Addr) []net.IP {

@@ -6,7 +6,7 @@
 // Queries that a resolver has under way together (A beside AAAA, or all servers
 // at once) may come in any order, and only those.
 //
-// The tests need root, Linux, gcc and musl-gcc (Debian: musl-tools); without one
-// of them they are skipped, but not where the variable CI is set. No packet leaves
+// The tests need root, Linux, gcc and musl-gcc (Debian: musl-tools); without, what
+// needs them is skipped, but not where the variable CI is set. No packet leaves
 // the namespace, and its processes end with the test.
 package netns

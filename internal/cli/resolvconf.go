@@ -111,7 +111,7 @@ func newResolvConfJSON(c *chosen, r daemon.ResolvConf) resolvConfJSON {
 		j.Options = append(j.Options, o.String())
 	}
 	for _, w := range append(r.Warnings, r.Hostname.Warnings...) {
-		j.Warnings = append(j.Warnings, warningJSON(w))
+		j.Warnings = append(j.Warnings, warningJSON{w.Reason, w.Field, w.Message})
 	}
 	for _, e := range r.Refused {
 		j.Errors = append(j.Errors, e.Error())

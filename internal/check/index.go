@@ -195,5 +195,5 @@ func (x *index) nearestService(namespace, name string) string {
 	for _, s := range of[:min(len(of), mostHints)] {
 		names = append(names, s.Name)
 	}
-	return nearest(name, names)
+	return Nearest(name, names)
 }

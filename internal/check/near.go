@@ -8,9 +8,9 @@ import (
 // mostTypos is how many letters may differ for a word to be taken for another.
 const mostTypos = 2
 
-// nearest is the word of a list that is most like the given one, the first of
+// Nearest is the word of a list that is most like the given one, the first of
 // several; "" if none is like it.
-func nearest(word string, list []string) string {
+func Nearest(word string, list []string) string {
 	best, least := "", mostTypos+1
 	for _, other := range list {
 		if d := distance(word, other); d > 0 && d < least && d*3 <= max(len(word), len(other)) {

@@ -135,7 +135,7 @@ func (j *judge) nearestSelected(s *cluster.Service) (hint, fix string) {
 	}
 	for _, label := range slices.Sorted(maps.Keys(s.Selector)) {
 		value := s.Selector[label]
-		if near := nearest(value, x.values[valueKey{s.Namespace, label}]); near != "" {
+		if near := Nearest(value, x.values[valueKey{s.Namespace, label}]); near != "" {
 			p := x.byLabel[labelKey{s.Namespace, label, near}][0]
 			return fmt.Sprintf(": %s has %s=%s and the Service wants %s", p, label, near, value), "set spec.selector to " + label + "=" + near + ", or the label to " + value
 		}
@@ -360,7 +360,7 @@ func (j *judge) namedTarget(with []*podresolv.Subject, field, target string, pro
 	}
 	slices.Sort(names)
 	why, fix := ", which have no port with a name", "name the container's port "+target+", or set targetPort to its number"
-	switch near := nearest(target, names); {
+	switch near := Nearest(target, names); {
 	case other != "":
 		why, fix = fmt.Sprintf(" of protocol %s: it is one of %s", protocol, other), "set the same protocol in both places"
 	case near != "":

@@ -58,7 +58,7 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newConfig(), newVersion())
+	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newExplain(), newConfig(), newVersion())
 	root.Version = version()
 	root.SetVersionTemplate(versionLine())
 	root.InitDefaultVersionFlag() // the help command shows it, too

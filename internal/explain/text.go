@@ -28,7 +28,7 @@ const (
 )
 
 func (s Style) mark(code, text string) string {
-	if !s.Color || text == "" {
+	if !s.Color || code == "" || text == "" {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"

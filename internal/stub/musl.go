@@ -13,9 +13,9 @@ import (
 // and what replies mean), res_msend.c (servers and attempts), res_mkquery.c.
 //
 // Since 1.2.4 a candidate that can't be sent is passed over like one that does
-// not exist (it ends the search here); a reply without records is EAI_NODATA, not
-// EAI_NONAME; each of A and AAAA must be answered (here A's reply decides); and
-// truncated answers are fetched over TCP.
+// not exist (here it ends the search, or, with the root as search domain, is sent
+// malformed); a reply without records is EAI_NODATA, not EAI_NONAME; and truncated
+// answers are fetched over TCP.
 
 const (
 	muslAttempts    = 2
@@ -114,22 +114,27 @@ func (r *resolver) muslEnd(why string) {
 func (r *resolver) muslTry(name string, cause Cause, domain int) (goesOn bool) {
 	t := r.candidate(name, cause, domain)
 	t.Outcome = NoSuchName
-	if t.Skipped = fault(name); t.Skipped != "" {
+	bare := strings.TrimSuffix(name, ".")
+	if t.Skipped = fault(bare); t.Skipped != "" {
 		return false
 	}
-	replies := r.muslAsk(t)
-	for _, reply := range replies {
-		if reply.Loss == None && reply.Found {
-			t.Outcome = Found
+	if strings.HasSuffix(bare, ".") {
+		t.Why = "the root as search domain: musl 1.2.3 sends a malformed question, which nobody answers"
+	}
+	t.Outcome = NoData
+	for _, reply := range r.muslAsk(t) { // all must be there, and none may deny the name
+		switch {
+		case reply.Loss != None:
+			t.Outcome = TryAgain
 			return false
+		case reply.RCode == dnswire.NXDomain:
+			t.Outcome = NoSuchName
+			return true
+		case reply.Records > 0:
+			t.Outcome = Found
 		}
 	}
-	if replies[0].Loss != None {
-		t.Outcome = TryAgain
-		return false
-	}
-	t.Outcome = verdict(replies[0].RCode)
-	return t.Outcome == NoSuchName
+	return false
 }
 
 // muslAsk is __res_msend_rc: a reply for each type, of which those that never

@@ -165,7 +165,7 @@ var rules = []Rule{
 		Description: "The label kubernetes.io/service-name names a Service of the same namespace. There is none.",
 		Source:      pageSlices + ", “Ownership”"},
 	{ID: EndpointSlicePortMismatch, Severity: Error, Title: "ports of an EndpointSlice are not those of its Service",
-		Description: "Ports of a slice and of its Service go together by name and protocol. What comes for a port of the Service that the slice does not have finds no endpoint.",
+		Description: "Ports of a slice and of its Service go together by name and protocol. What comes for a port of the Service that the slice does not have finds no endpoint. Of a headless Service it is a warning: only SRV records go by the names, which are the slice's.",
 		Source:      pageService + ", “Services without selectors”"},
 	{ID: EndpointSliceFQDN, Severity: Warning, Admission: true, Title: "an EndpointSlice has names for addresses",
 		Description: "The address type FQDN has no meaning for DNS: no record is made of it.",

@@ -82,6 +82,24 @@ const (
 	NetworkPolicyDNSOverTCP        = "network-policy-dns-over-tcp"
 )
 
+// The IDs of what is wrong with manifests themselves, which a source tells.
+const (
+	ManifestRejected = "manifest-rejected"
+	ManifestWarning  = "manifest-warning"
+)
+
+// ManifestRules lists the rules of ManifestRejected and ManifestWarning.
+func ManifestRules() []Rule {
+	return []Rule{
+		{ID: ManifestRejected, Severity: Error, Title: "a document is rejected",
+			Description: "What it describes does not count: its last good version stays, or nothing.",
+			Source:      "the Kubernetes API"},
+		{ID: ManifestWarning, Severity: Warning, Title: "something in a document is passed over",
+			Description: "An unknown field, an unknown version, or an object that is declared twice.",
+			Source:      "the Kubernetes API"},
+	}
+}
+
 // Sources of rules.
 const (
 	specification  = "Kubernetes DNS-Based Service Discovery 1.1.0"

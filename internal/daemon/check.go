@@ -32,7 +32,7 @@ type Found struct {
 func (d *Daemon) Findings(l Loaded, n NodeSettings, wanted func(rule string) bool) []Found {
 	var all []Found
 	d.store.View(func(v *cluster.View) {
-		for _, f := range d.checker(v, n).All() {
+		for _, f := range d.rules(v, n).All() {
 			found := Found{Rule: f.Rule, Severity: f.Severity, Object: f.Object.String(), Field: f.Field, Message: f.Message, Fix: f.Fix}
 			found.File, found.Line = place(l, &f)
 			all = append(all, found)
@@ -77,8 +77,8 @@ func inManifests(l Loaded, told []Found) (all []Found) {
 	return all
 }
 
-// checker judges a view.
-func (d *Daemon) checker(v *cluster.View, n NodeSettings) *check.Cluster {
+// rules are the checks over the model.
+func (d *Daemon) rules(v *cluster.View, n NodeSettings) *check.Cluster {
 	c := &check.Cluster{View: v, DNSService: d.dnsService()}
 	for _, domain := range d.Domains() {
 		c.Domains = append(c.Domains, strings.ToLower(domain))

@@ -82,6 +82,24 @@ const (
 	NetworkPolicyDNSOverTCP        = "network-policy-dns-over-tcp"
 )
 
+// The IDs of what is wrong with manifests themselves, which a source tells.
+const (
+	ManifestRejected = "manifest-rejected"
+	ManifestWarning  = "manifest-warning"
+)
+
+// ManifestRules lists the rules of ManifestRejected and ManifestWarning.
+func ManifestRules() []Rule {
+	return []Rule{
+		{ID: ManifestRejected, Severity: Error, Title: "a document is rejected",
+			Description: "What it describes does not count: its last good version stays, or nothing.",
+			Source:      "the Kubernetes API"},
+		{ID: ManifestWarning, Severity: Warning, Title: "something in a document is passed over",
+			Description: "An unknown field, an unknown version, or an object that is declared twice.",
+			Source:      "the Kubernetes API"},
+	}
+}
+
 // Sources of rules.
 const (
 	specification  = "Kubernetes DNS-Based Service Discovery 1.1.0"
@@ -165,7 +183,7 @@ var rules = []Rule{
 		Description: "The label kubernetes.io/service-name names a Service of the same namespace. There is none.",
 		Source:      pageSlices + ", “Ownership”"},
 	{ID: EndpointSlicePortMismatch, Severity: Error, Title: "ports of an EndpointSlice are not those of its Service",
-		Description: "Ports of a slice and of its Service go together by name and protocol. What comes for a port of the Service that the slice does not have finds no endpoint.",
+		Description: "Ports of a slice and of its Service go together by name and protocol. What comes for a port of the Service that the slice does not have finds no endpoint. Of a headless Service it is a warning: only SRV records go by the names, which are the slice's.",
 		Source:      pageService + ", “Services without selectors”"},
 	{ID: EndpointSliceFQDN, Severity: Warning, Admission: true, Title: "an EndpointSlice has names for addresses",
 		Description: "The address type FQDN has no meaning for DNS: no record is made of it.",

@@ -94,19 +94,11 @@ func (p *podJudge) sharedHostname() {
 		return
 	}
 	for _, other := range p.indexed().hosts[hostKey{p.subject.Namespace, p.subject.Spec.Subdomain, p.subject.Spec.Hostname}] {
-		if other.Pod != nil && other.Key != p.subject.Key && p.fromTemplate() != other.Key {
+		if other.Pod != nil && other.Key != p.subject.Key {
 			p.add(PodHostnameShared, field, fix, "%s has the same hostname %s: the name %s is both", other, p.subject.Spec.Hostname, whole)
 			return
 		}
 	}
-}
-
-// fromTemplate is the key of the workload that made the Pod.
-func (p *podJudge) fromTemplate() cluster.Key {
-	if m := p.indexed().maker(p.subject); m != nil {
-		return m.Key
-	}
-	return cluster.Key{}
 }
 
 // reachesDNS: NetworkPolicies must let the Pod ask.

@@ -310,7 +310,7 @@ func (g *glibc) exchange(t *Try, types []dnswire.Type) (replies []Reply, nobody 
 	}
 	for attempt := 1; attempt <= g.attempts; attempt++ {
 		for i := range g.servers {
-			v := visit{g, t, g.servers[(i+offset)%len(g.servers)], attempt}
+			v := visit{glibc: g, t: t, server: g.servers[(i+offset)%len(g.servers)], attempt: attempt}
 			if !streams {
 				var heard bool
 				replies, streams, heard = v.datagrams(types)
@@ -338,6 +338,9 @@ type visit struct {
 	t       *Try
 	server  netip.Addr
 	attempt int
+	// open says that TCP is begun while the reply to a datagram is still to
+	// come.
+	open bool
 }
 
 func (v *visit) question(qtype dnswire.Type, tcp bool) Reply {
@@ -373,7 +376,7 @@ func (v *visit) datagrams(types []dnswire.Type) (replies []Reply, streams, heard
 // enough; failures alone are none.
 func (v *visit) read(all []Reply) (replies []Reply, streams, heard bool) {
 	read := 0
-	for _, reply := range all {
+	for i, reply := range all {
 		switch reply.Loss {
 		case Unreachable:
 			return nil, false, heard
@@ -388,6 +391,7 @@ func (v *visit) read(all []Reply) (replies []Reply, streams, heard bool) {
 		switch {
 		case isFailure(reply.RCode):
 		case reply.Truncated:
+			v.open = i < len(all)-1
 			return nil, true, true
 		default:
 			replies = append(replies, reply)
@@ -425,7 +429,9 @@ func (v *visit) serially(types []dnswire.Type) (replies []Reply, streams, heard 
 // stream is send_vc: both questions over one connection. What the server says
 // counts, failures too.
 func (v *visit) stream(types []dnswire.Type) (replies []Reply, heard bool) {
-	v.t.round()
+	if !v.open {
+		v.t.round()
+	}
 	for _, qtype := range types {
 		replies = append(replies, v.question(qtype, true))
 	}

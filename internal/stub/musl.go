@@ -66,6 +66,8 @@ func (r *resolver) muslFile() {
 	if n, digits, _ := number(r.Conf, "attempts"); digits {
 		r.attempts = min(n, muslMaxAttempts)
 	}
+	n, digits, _ := number(r.Conf, "timeout")
+	r.hasty = digits && n == 0
 }
 
 // muslSearch is name_from_dns_search, of a name without its closing dot.
@@ -100,8 +102,10 @@ func (r *resolver) muslEnd(why string) {
 	switch {
 	case last.Outcome == Found:
 		why = "it was found"
+	case last.Outcome == Crashed:
+		why = "with attempts:0, musl kills the program"
 	case last.Skipped != "":
-		why = "a name that can't be sent ends musl's search"
+		why = "what can't be sent ends musl's search"
 	}
 	outcome := last.Outcome
 	if outcome == NoData && r.forAddresses() {
@@ -118,7 +122,14 @@ func (r *resolver) muslTry(name string, cause Cause, domain int) (goesOn bool) {
 	if t.Skipped = fault(bare); t.Skipped != "" {
 		return false
 	}
-	if strings.HasSuffix(bare, ".") {
+	switch {
+	case r.attempts == 0:
+		t.Skipped, t.Outcome = "attempts is 0: musl divides by it, and the program is killed", Crashed
+		return false
+	case r.hasty:
+		t.Skipped, t.Outcome = "timeout is 0: musl sends nothing", TryAgain
+		return false
+	case strings.HasSuffix(bare, "."):
 		t.Why = "the root as search domain: musl 1.2.3 sends a malformed question, which nobody answers"
 	}
 	t.Outcome = NoData
@@ -171,7 +182,8 @@ func (m *muslExchange) open() int {
 
 // attempt asks all servers at once for what is open. The first reply counts that
 // says whether there is something; a server that fails is asked again at once,
-// twice for each type in all; other codes are passed over.
+// twice for each type in all; other codes are passed over. The timeout is that of
+// all attempts together; where it can't be shared evenly, there may be one more.
 func (m *muslExchange) attempt(attempt int) {
 	m.t.round()
 	type arrival struct {

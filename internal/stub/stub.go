@@ -17,6 +17,8 @@
 //     in the order of resolv.conf.
 //   - musl 1.2.3 makes a malformed question of the root as search domain, which
 //     nobody answers: no name that is searched is found.
+//   - musl divides by attempts: with attempts:0, looking a name up kills the
+//     program. With timeout:0 it sends nothing, as glibc with attempts:0.
 //   - glibc looks up again, from the first candidate on, what does not fit into
 //     getaddrinfo's buffer: from about 25 addresses on, all queries come twice.
 //   - glibc stops searching at any failure but SERVFAIL (at a timeout, say), and
@@ -115,6 +117,7 @@ const (
 	NoData             // EAI_NODATA, NO_DATA: the name exists
 	TryAgain           // EAI_AGAIN, TRY_AGAIN: no server answered, or all failed
 	Failed             // EAI_FAIL, NO_RECOVERY
+	Crashed            // the program is killed
 )
 
 // String is the outcome in words.
@@ -130,6 +133,8 @@ func (o Outcome) String() string {
 		return "try again"
 	case Failed:
 		return "failed"
+	case Crashed:
+		return "crashed"
 	}
 	return "not tried"
 }
@@ -248,7 +253,8 @@ type resolver struct {
 	trace    Trace
 	servers  []netip.Addr
 	attempts int
-	size     int // of replies over UDP
+	hasty    bool // timeout is 0
+	size     int  // of replies over UDP
 }
 
 // setServers takes the first servers, or what is asked where there are none.

@@ -189,13 +189,13 @@ func TestPackets(t *testing.T) {
 // TestWords: each outcome and cause has words of its own.
 func TestWords(t *testing.T) {
 	seen := make(map[string]bool)
-	for o := Untried; o <= Failed; o++ {
+	for o := Untried; o <= Crashed; o++ {
 		seen[o.String()] = true
 	}
 	for c := Searched; c <= AsGiven; c++ {
 		seen[c.String()] = true
 	}
-	if len(seen) != int(Failed)+1+int(AsGiven)+1 {
+	if len(seen) != int(Crashed)+1+int(AsGiven)+1 {
 		t.Errorf("words are used twice: %v", seen)
 	}
 }

@@ -49,7 +49,7 @@ var (
 // enter builds the programs, and runs this test in namespaces of its own.
 func enter(t *testing.T) {
 	dir := t.TempDir()
-	if err := exec.Command("unshare", "--mount", "--net", "true").Run(); err != nil {
+	if err := exec.Command("unshare", "--mount", "--net", "--uts", "true").Run(); err != nil {
 		missing(t, "namespaces of one's own need root, and unshare (Debian: util-linux): %v", err)
 	}
 	for _, tool := range []string{"gcc", "musl-gcc"} {
@@ -71,7 +71,7 @@ func enter(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), inside+"="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("inside of the namespaces: %v\n%s", err, out)
@@ -160,7 +160,22 @@ func newWorld(t *testing.T, dir string) *world {
 		portolan2: startPortolan(t, dir, portolan2, manifests, "hosts: {lines: [192.0.2.7 broken.one.test]}\n"),
 		deafAddr:  listenDeaf(t),
 	}}
+	for _, addr := range []netip.Addr{portolan1, portolan2} {
+		w.awaitLoaded(t, addr)
+	}
 	return w
+}
+
+// awaitLoaded waits until the server has read its manifests; before, it answers
+// SERVFAIL.
+func (w *world) awaitLoaded(t *testing.T, addr netip.Addr) {
+	t.Helper()
+	q := stub.Question{Name: "web.shop.svc.cluster.local.", Type: dnswire.TypeA, Size: 512}
+	for deadline := time.Now().Add(patience); exchange(addr, q).Records == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not know %s", addr, q.Name)
+		}
+	}
 }
 
 // etc are the files that resolvers read beside resolv.conf.
@@ -312,6 +327,19 @@ func (w *world) mark(t *testing.T) map[netip.Addr][]sent {
 		all[addr] = s.until(t, sent("udp "+name+" A"))
 	}
 	return all
+}
+
+// await waits a while until so many queries were seen: a resolver may be content
+// before all servers have answered.
+func (s *server) await(n int) {
+	for deadline := time.Now().Add(patience / 10); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		have := len(s.seen)
+		s.mu.Unlock()
+		if have >= n {
+			return
+		}
+	}
 }
 
 // until waits until q was seen, and takes what was before it.

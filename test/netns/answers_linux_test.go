@@ -112,7 +112,7 @@ func exists(name string, records map[string][]dns.RR) bool {
 }
 
 // sizes are headless Services with so many endpoints.
-var sizes = map[string]int{"many": 40, "n23": 23, "n24": 24, "n25": 25, "n26": 26, "n50": 50, "n51": 51, "n81": 81, "n82": 82, "n83": 83, "n84": 84}
+var sizes = map[string]int{"many": 40, "n24": 24, "n25": 25, "n81": 81, "n82": 82}
 
 // cluster is the manifests.
 func cluster() string {

@@ -95,7 +95,8 @@ func build(t *testing.T, env []string, name string, args ...string) {
 
 // world is what is inside of the namespaces.
 type world struct {
-	dir string
+	dir       string
+	manifests string
 	// servers are those that tell what they saw.
 	servers map[netip.Addr]*server
 	marks   int
@@ -138,7 +139,7 @@ func newWorld(t *testing.T, dir string) *world {
 	}
 	write(t, filepath.Join(manifests, "cluster.yaml"), cluster())
 	serveUpstream(t)
-	w := &world{dir: dir, known: make(map[asked]stub.Reply), servers: map[netip.Addr]*server{
+	w := &world{dir: dir, manifests: manifests, known: make(map[asked]stub.Reply), servers: map[netip.Addr]*server{
 		portolan1: startPortolan(t, dir, portolan1, manifests, ""),
 		portolan2: startPortolan(t, dir, portolan2, manifests, "hosts: {lines: [192.0.2.7 broken.one.test]}\n"),
 		deafAddr:  listenDeaf(t),

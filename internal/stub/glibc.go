@@ -114,8 +114,8 @@ func (g *glibc) options() {
 }
 
 // isHostname tells whether getaddrinfo looks a name up at all
-// (resolv/res-name-checking.c): letters, digits, hyphens and lines, no hyphen
-// first.
+// (resolv/res-name-checking.c): letters, digits, hyphens and underscores, no
+// hyphen first.
 func isHostname(name string) bool {
 	if fault(name) != "" || strings.HasPrefix(name, "-") {
 		return false
@@ -250,24 +250,23 @@ func (g *glibc) answer(t *Try, name string) answer {
 // struct gaih_addrtuple for each address.
 func (g *glibc) room(name string, replies []Reply) int {
 	const pointer, tuple = 8, 40
-	records, names, aliases := 0, len(name), 1 // the closing dot's place is the zero's
+	records := 0
 	for _, reply := range replies {
 		records += reply.Records
-		if reply.Alias != "" {
-			names += len(complete(reply.Alias))
-			aliases = 2
-		}
 	}
-	switch {
-	case g.Type == 0:
-		if aliases > 1 {
-			names -= len(name)
-		}
-		return tuple + align(names, pointer) + tuple*(records-1)
-	case g.Type == dnswire.TypeA:
-		return align(align(names, 4)+4*records, pointer) + pointer*(records+1+aliases)
+	names := []string{name}
+	if alias := replies[0].Alias; alias != "" {
+		names = append(names, complete(alias))
 	}
-	return align(align(names, 4)+16*records, pointer) + pointer*(records+1+aliases)
+	if g.Type == 0 { // the last name only
+		return tuple*records + align(len(names[len(names)-1]), pointer)
+	}
+	addr := 16
+	if g.Type == dnswire.TypeA {
+		addr = 4
+	}
+	text := len(strings.Join(names, "")) // a zero stands for each closing dot
+	return align(align(text, 4)+addr*records, pointer) + pointer*(records+1+len(names))
 }
 
 // align is n, or what is next to it and a multiple of so many.
@@ -311,13 +310,12 @@ func (g *glibc) exchange(t *Try, types []dnswire.Type) (replies []Reply, nobody 
 	for attempt := 1; attempt <= g.attempts; attempt++ {
 		for i := range g.servers {
 			v := visit{glibc: g, t: t, server: g.servers[(i+offset)%len(g.servers)], attempt: attempt}
+			heard := false
 			if !streams {
-				var heard bool
 				replies, streams, heard = v.datagrams(types)
 				nobody = nobody && !heard
 			}
 			if streams {
-				var heard bool
 				replies, heard = v.stream(types)
 				nobody = !heard
 			}

@@ -71,8 +71,8 @@ func goAddress(name string) (v4, v6 bool) {
 	return err == nil && addr.Is4(), err == nil && addr.Is6()
 }
 
-// isDomainName tells whether Go looks a name up at all: letters, digits, hyphens
-// within labels and lines, not only digits and dots.
+// isDomainName tells whether Go looks a name up at all: letters, digits,
+// underscores and, within labels, hyphens, not only digits and dots.
 func isDomainName(name string) bool {
 	if name == "." {
 		return true

@@ -38,7 +38,7 @@ func (r *resolver) musl() {
 	if !r.forAddresses() {
 		r.trace.Unsearched = "musl's res_search does not search"
 		r.muslTry(r.Name, AsGiven, -1)
-		r.muslEnd("nothing was found, and musl's res_search does not search")
+		r.muslEnd()
 		return
 	}
 	bare := strings.TrimSuffix(r.Name, ".")
@@ -88,30 +88,31 @@ func (r *resolver) muslSearch(bare string) {
 			continue
 		}
 		if !r.muslTry(bare+"."+domain, Searched, i) {
-			r.muslEnd("musl searches no further, as the last reply is not that the name does not exist")
+			r.muslEnd()
 			return
 		}
 	}
 	r.muslTry(r.Name, cause, -1)
-	r.muslEnd("nothing was found")
+	r.muslEnd()
 }
 
 // muslEnd ends the lookup as the last candidate did.
-func (r *resolver) muslEnd(why string) {
+func (r *resolver) muslEnd() {
 	last := r.trace.Tries[len(r.trace.Tries)-1]
 	switch {
 	case last.Outcome == Found:
-		why = "it was found"
+		r.end(Found, "it was found")
 	case last.Outcome == Crashed:
-		why = "with attempts:0, musl kills the program"
+		r.end(Crashed, "with attempts:0, musl kills the program")
 	case last.Skipped != "":
-		why = "what can't be sent ends musl's search"
+		r.end(last.Outcome, "what can't be sent ends musl's search")
+	case last.Outcome == TryAgain:
+		r.end(TryAgain, "no server answered, or all failed: musl goes no further")
+	case last.Outcome == NoData && r.forAddresses():
+		r.end(NoSuchName, "a candidate exists, without records of the type: musl goes no further, and says that there is no such name")
+	default:
+		r.end(last.Outcome, "nothing was found")
 	}
-	outcome := last.Outcome
-	if outcome == NoData && r.forAddresses() {
-		outcome = NoSuchName // EAI_NONAME
-	}
-	r.end(outcome, why)
 }
 
 // muslTry is name_from_dns, and tells whether the search goes on.

@@ -32,7 +32,7 @@ portolan check deploy -o sarif > portolan.sarif
 portolan check deploy --skip namespace-is-tld --skip service-port-unnamed
 ` + "```" + `
 
-A test makes this page of the rules and their examples (` + "`internal/check/testdata`" + `), and runs these: ` + "`go test ./internal/check -run Docs -update`" + `.
+A test makes this page of the rules and their examples (` + "`internal/check/testdata`" + `), and runs these: ` + "`go test ./internal/check -run Docs -update`" + `. Another puts them to a real API server, and finds the same there.
 
 `
 

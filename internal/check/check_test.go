@@ -79,6 +79,8 @@ func TestFindings(t *testing.T) {
 			[]string{"warning: service orders/web: service-no-ready-endpoint: it has 1 endpoint, not ready (10.244.0.7 is terminating): its"}},
 		"not ready, by a gate": {texts{unready(""), condition(`{type: Ready, status: "False"}, {type: example.com/gate, status: "False", reason: Wait}`)},
 			[]string{"warning: service orders/web: service-no-ready-endpoint: it has 1 endpoint, not ready (pod orders/web-1, whose condition example.com/gate is False, Wait): its"}},
+		"not ready, being deleted": {texts{unready(""), strings.Replace(pod("web-1", "app: web", "spec: {containers: []}"), "name: web-1", "deletionTimestamp: '2026-01-01T00:00:00Z', name: web-1", 1)},
+			[]string{"warning: service orders/web: service-no-ready-endpoint: it has 1 endpoint, not ready (pod orders/web-1, which is terminating): its"}},
 		"not scheduled": {texts{unready(""), condition(`{type: Ready, status: "False"}, {type: PodScheduled, status: "False", reason: Unschedulable, message: no room}`)},
 			[]string{"warning: service orders/web: service-no-ready-endpoint: it has 1 endpoint, not ready (pod orders/web-1, whose condition PodScheduled is False, Unschedulable: no room): its"}},
 		"no endpoint yet": {texts{service("web", "clusterIP: None, selector: {app: web}, "+http), endpoints("web", ""), condition(`{type: PodScheduled, status: "False"}`)},

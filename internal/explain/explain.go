@@ -85,6 +85,7 @@ type Try struct {
 type Query struct {
 	Server string `json:"server"`
 	Type   string `json:"type"`
+	TCP    bool   `json:"tcp,omitempty"`
 	// Round tells which are under way together; Attempt is from 1.
 	Round   int `json:"round"`
 	Attempt int `json:"attempt"`
@@ -251,8 +252,12 @@ func (a *asker) try(t *stub.Trace, i int) Try {
 
 // query is a packet with what came of it.
 func (a *asker) query(q stub.Query, round int) Query {
+	made := Query{Server: q.Server.String(), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
+	if q.Malformed() {
+		made.Result, made.Note = "TIMEOUT", "the question is malformed"
+		return made
+	}
 	answer := a.answer(q.Server, q.Question)
-	made := Query{Server: q.Server.String(), Type: q.Type.String(), Round: round, Attempt: q.Attempt}
 	switch {
 	case answer.Unasked != "":
 		made.Result, made.Note = dnswire.NXDomain.String(), assumedNote+answer.Unasked

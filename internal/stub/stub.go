@@ -61,9 +61,8 @@ type Lookup struct {
 
 // Question is what a resolver asks a server.
 type Question struct {
-	// Name is complete, with its closing dot, in the case that it is sent in. One
-	// that ends in two dots stands for a malformed question, which is not given
-	// to an Ask.
+	// Name is complete, with its closing dot, in the case that it is sent in; see
+	// Malformed.
 	Name string
 	Type dnswire.Type
 	TCP  bool // over TCP; else over UDP
@@ -71,6 +70,10 @@ type Question struct {
 	// EDNS.
 	Size int
 }
+
+// Malformed tells whether the resolver sends something that is no question of
+// Name. Nobody answers it, and no Ask is given it.
+func (q *Question) Malformed() bool { return strings.HasSuffix(q.Name, "..") }
 
 // Reply is what comes of a Question.
 type Reply struct {
@@ -299,7 +302,7 @@ func (t *Try) round() { t.Rounds = append(t.Rounds, nil) }
 // send asks a server in the present round of t.
 func (r *resolver) send(t *Try, q Query) Reply {
 	q.Name, q.Size = t.Name, r.size
-	if q.Reply.Loss = Timeout; !strings.HasSuffix(q.Name, "..") {
+	if q.Reply.Loss = Timeout; !q.Malformed() {
 		q.Reply = r.ask(q.Server, q.Question)
 	}
 	last := len(t.Rounds) - 1

@@ -79,6 +79,8 @@ func TestFindings(t *testing.T) {
 			[]string{"warning: service orders/web: service-no-ready-endpoint: it has 1 endpoint, not ready (10.244.0.7 is terminating): its"}},
 		"not ready, by a gate": {texts{unready(""), condition(`{type: Ready, status: "False"}, {type: example.com/gate, status: "False", reason: Wait}`)},
 			[]string{"warning: service orders/web: service-no-ready-endpoint: it has 1 endpoint, not ready (pod orders/web-1, whose condition example.com/gate is False, Wait): its"}},
+		"not ready, being deleted": {texts{unready(""), strings.Replace(pod("web-1", "app: web", "spec: {containers: []}"), "name: web-1", "deletionTimestamp: '2026-01-01T00:00:00Z', name: web-1", 1)},
+			[]string{"warning: service orders/web: service-no-ready-endpoint: it has 1 endpoint, not ready (pod orders/web-1, which is terminating): its"}},
 		"not scheduled": {texts{unready(""), condition(`{type: Ready, status: "False"}, {type: PodScheduled, status: "False", reason: Unschedulable, message: no room}`)},
 			[]string{"warning: service orders/web: service-no-ready-endpoint: it has 1 endpoint, not ready (pod orders/web-1, whose condition PodScheduled is False, Unschedulable: no room): its"}},
 		"no endpoint yet": {texts{service("web", "clusterIP: None, selector: {app: web}, "+http), endpoints("web", ""), condition(`{type: PodScheduled, status: "False"}`)},
@@ -95,7 +97,7 @@ func TestFindings(t *testing.T) {
 		"one hostname in both families":         {texts{service("web", "clusterIP: None, "+http), endpoints("web", "{addresses: [10.244.0.7], hostname: a}"), strings.NewReplacer("IPv4", "IPv6", "web-x", "web-y", "10.244.0.7", "'fd00::7'").Replace(endpoints("web", "{addresses: [10.244.0.7], hostname: a}"))}, nil},
 
 		"an external name in capitals, with a dot":                        {texts{service("web", "type: ExternalName, externalName: web.billing.svc.cluster.local."), strings.ReplaceAll(service("web", "type: ExternalName, externalName: www.example.com"), "orders", "billing")}, nil},
-		"an external name in no Namespace":                                {texts{service("web", "type: ExternalName, externalName: web.billing.svc.cluster.local")}, []string{"error: service orders/web: externalname-missing-service: there is no Namespace billing, so that web.billing.svc.cluster.local does not resolve"}},
+		"an external name in no Namespace":                                {texts{service("web", "type: ExternalName, externalName: web.billing.svc.cluster.local")}, []string{"warning: service orders/web: externalname-missing-service: there is no Namespace billing, so that web.billing.svc.cluster.local does not resolve"}},
 		"an external name beside svc":                                     {texts{service("web", "type: ExternalName, externalName: web.billing.cluster.local")}, []string{"error: service orders/web: externalname-missing-service: web.billing.cluster.local is under the cluster's domain, and no Service has such a name"}},
 		"an external name of a Pod":                                       {texts{service("web", "type: ExternalName, externalName: 10-0-0-1.orders.pod.cluster.local")}, nil},
 		"an external name of an endpoint":                                 {texts{service("web", "type: ExternalName, externalName: a.db.orders.svc.cluster.local"), service("db", http), endpoints("db", "{addresses: [192.0.2.7], hostname: a}")}, nil},
@@ -124,6 +126,10 @@ func TestFindings(t *testing.T) {
 			[]string{"error: deployment orders/web: network-policy-blocks-dns: no rule of networkpolicy kube-system/p lets UDP port 53 reach the cluster's DNS, the rule that comes nearest is for other Pods or addresses, see spec.ingress[0] of kube-system/p: no name resolves"}},
 		"a Pod that does not ask the cluster's DNS": {texts{deployment("web", "app: web", "dnsPolicy: None, dnsConfig: {nameservers: [192.0.2.7]}"), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]")},
 			[]string{"note: deployment orders/web: pod-policy-none-elsewhere: "}},
+		"DNS by another label, which may be right": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}, podSelector: {matchLabels: {app: coredns}}}], ports: [{port: 53, protocol: UDP}, {port: 53}]}]")},
+			[]string{"warning: deployment orders/web: network-policy-blocks-dns: "}},
+		"what a StatefulSet is blamed for is not told of its Pods": {texts{strings.NewReplacer("Deployment", "StatefulSet", "spec: {selector", "spec: {serviceName: s, selector").Replace(deployment("web", "app: web", "")), pod("web-0", "app: web", "spec: {hostname: web-0, subdomain: s, containers: []}")},
+			[]string{"error: statefulset orders/web: statefulset-service-missing: "}},
 		"a policy for other Pods": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {matchLabels: {app: db}}, policyTypes: [Egress]")}, nil},
 	}
 	for claim, test := range tests {
@@ -209,5 +215,42 @@ func TestParseSeverity(t *testing.T) {
 	}
 	if _, err := check.ParseSeverity("fatal"); err == nil {
 		t.Error(`ParseSeverity("fatal"): no error`)
+	}
+}
+
+// TestAdmission: rules that are marked for it judge their example's object
+// alone, in a cluster of which nothing is known.
+func TestAdmission(t *testing.T) {
+	empty := cluster.NewStore()
+	for _, r := range check.Rules() {
+		if !r.Admission {
+			continue
+		}
+		e := readExample(t, r.ID)
+		path := filepath.Join(t.TempDir(), before)
+		if err := os.WriteFile(path, []byte(e.before), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var got []check.Finding
+		load(t, path).View(func(full *cluster.View) {
+			empty.View(func(none *cluster.View) {
+				c := newCluster(none, settings(t, e.comment))
+				for s := range full.Services() {
+					got = append(got, c.Service(s)...)
+				}
+				for s := range full.EndpointSlices() {
+					got = append(got, c.EndpointSlice(s)...)
+				}
+				for n := range full.Namespaces() {
+					got = append(got, c.Namespace(n)...)
+				}
+				for _, s := range podresolv.Subjects(full) {
+					got = append(got, c.Subject(&s)...)
+				}
+			})
+		})
+		if !slices.ContainsFunc(got, func(f check.Finding) bool { return f.Rule == r.ID }) {
+			t.Errorf("%s: alone, its object gives %q", r.ID, lines(got))
+		}
 	}
 }

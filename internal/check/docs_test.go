@@ -24,7 +24,15 @@ Documents that are rejected are errors of the rule ` + "`manifest-rejected`" + `
 
 What needs objects that are not there to be read (Pods, where the account may not list them) is not judged. What is wrong with a workload's template is told of the workload, not of each of its Pods again. Rules with a mark under *alone* can be judged from the one object, before it is in the cluster.
 
-A test makes this page of the rules and their examples (` + "`internal/check/testdata`" + `), and runs these: ` + "`go test ./internal/check -run Docs -update`" + `.
+In a workflow of GitHub, findings become annotations, or alerts of code scanning:
+
+` + "```sh" + `
+portolan check deploy -o github --severity warning
+portolan check deploy -o sarif > portolan.sarif
+portolan check deploy --skip namespace-is-tld --skip service-port-unnamed
+` + "```" + `
+
+A test makes this page of the rules and their examples (` + "`internal/check/testdata`" + `), and runs these: ` + "`go test ./internal/check -run Docs -update`" + `. Another puts them to a real API server, and finds the same there.
 
 `
 

@@ -151,7 +151,11 @@ func (p *podJudge) forbidden(rule string, r *policy.Reach, protocol cluster.Prot
 		}
 		near = ", the rule that comes nearest " + lacks
 	}
-	p.add(rule, "", fix, "no rule of %s lets %s port %d %s the cluster's DNS%s: %s",
+	severity := severities[rule]
+	if p.View.Service(p.DNSService) == nil && r.Egress.Near.Lacks == policy.Peers {
+		severity = Warning // that may be the DNS
+	}
+	p.addAs(severity, rule, "", fix, "no rule of %s lets %s port %d %s the cluster's DNS%s: %s",
 		networkPolicies(policy.Names(v.Policies)), protocol, r.Port, way, near, what)
 }
 

@@ -166,6 +166,7 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 		return found, err
 	}
 	printUnread(l.Unread, stderr)
+	noteAssumed(d, node, stderr)
 	all := d.Findings(l, node, f.wanted)
 	found.all, found.objects = make(map[check.Severity]int), l.Objects
 	for _, one := range all {

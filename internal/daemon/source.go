@@ -30,7 +30,7 @@ const (
 // Loaded is what is known of a cluster that was read once, beside the model.
 type Loaded struct {
 	manifest.Report
-	// Unread are why kinds can't be read that answers don't need.
+	// Unread are why kinds can't be read that can be done without.
 	Unread []error
 	// Where is manifest.Source's; it knows nothing of a cluster that was read
 	// from the API.
@@ -61,21 +61,21 @@ func (d *Daemon) load(ctx context.Context, version string, whole bool) (l Loaded
 		return l, err
 	}
 	l.Where = func(cluster.Kind, cluster.Key, string) (string, int, bool) { return "", 0, false }
-	wanted := d.needed()
+	wanted, must := d.needed(), d.needed()
 	if whole {
-		wanted = cluster.Kinds()
+		wanted, must = cluster.Kinds(), []cluster.Kind{cluster.KindService}
 	}
 	api, err := d.newAPI(version, whole)
 	if err != nil {
 		return l, err
 	}
-	l.Unread, err = d.loadAPI(ctx, api, wanted)
+	l.Unread, err = d.loadAPI(ctx, api, wanted, must)
 	return l, err
 }
 
-// loadAPI reads until all kinds are there that are wanted. It does without
-// those that answers don't need, if the API refuses them.
-func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source, wanted []cluster.Kind) (unread []error, err error) {
+// loadAPI reads until all kinds are there that are wanted. If the API refuses
+// some, it does without them, but for those that must be there.
+func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source, wanted, must []cluster.Kind) (unread []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	feed := d.store.Subscribe()
 	defer feed.Close()
@@ -97,7 +97,7 @@ func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source, wanted []clus
 			refused = time.Now()
 		case time.Since(refused) > refusedTime:
 			for k, refusal := range refusals {
-				if slices.Contains(d.needed(), k) {
+				if slices.Contains(must, k) {
 					return nil, refusal
 				}
 				unread = append(unread, refusal)

@@ -86,6 +86,16 @@ func TestExplainCluster(t *testing.T) {
 		t.Errorf("without policies: standard error %q, want %q", stderr, want)
 	}
 
+	// Not even Pods may be.
+	few, err := a.NewUser(t.Context(), "few", rulesBut("Pod")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr = runPortolan(t, "check", "--kubeconfig", few.Kubeconfig, "--cluster-dns", "10.96.0.10")
+	if !strings.Contains(stderr, "resources: [pods]") || !strings.Contains(stdout, "service-no-endpoints") {
+		t.Errorf("check without Pods: %q, %q; want what can be found without them", stdout, stderr)
+	}
+
 	rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: []string{"list", "watch"}})
 	if err := a.Allow(t.Context(), user, rules...); err != nil {
 		t.Fatal(err)

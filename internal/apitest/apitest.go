@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +20,11 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -160,18 +164,30 @@ current-context: test
 	}
 }
 
+// resources are those that the server has, by their names.
+var resources = map[string]struct {
+	object metav1.Object // a pointer to the type
+	metav1.TypeMeta
+}{
+	"namespaces":      {new(corev1.Namespace), metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}},
+	"services":        {new(corev1.Service), metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}},
+	"endpointslices":  {new(discoveryv1.EndpointSlice), metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}},
+	"pods":            {new(corev1.Pod), metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
+	"nodes":           {new(corev1.Node), metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}},
+	"deployments":     {new(appsv1.Deployment), metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}},
+	"statefulsets":    {new(appsv1.StatefulSet), metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}},
+	"daemonsets":      {new(appsv1.DaemonSet), metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}},
+	"jobs":            {new(batchv1.Job), metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}},
+	"cronjobs":        {new(batchv1.CronJob), metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}},
+	"networkpolicies": {new(networkingv1.NetworkPolicy), metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}},
+}
+
+// resourceOf is the resource of an object, by its type.
 func resourceOf(o metav1.Object) (resource string, kind metav1.TypeMeta) {
-	switch o.(type) {
-	case *corev1.Namespace:
-		return "namespaces", metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}
-	case *corev1.Service:
-		return "services", metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
-	case *discoveryv1.EndpointSlice:
-		return "endpointslices", metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
-	case *corev1.Pod:
-		return "pods", metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	case *corev1.Node:
-		return "nodes", metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+	for name, r := range resources {
+		if reflect.TypeOf(o) == reflect.TypeOf(r.object) {
+			return name, r.TypeMeta
+		}
 	}
 	panic(fmt.Sprintf("apitest: no resource of %T", o))
 }
@@ -405,15 +421,9 @@ func (s *Server) list(w http.ResponseWriter, q *query) {
 	version := s.version
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
-	group := "v1"
-	if q.resource == "endpointslices" {
-		group = "discovery.k8s.io/v1"
-	}
-	kinds := map[string]string{
-		"namespaces": "NamespaceList", "services": "ServiceList", "endpointslices": "EndpointSliceList", "pods": "PodList", "nodes": "NodeList",
-	}
+	kind := resources[q.resource]
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"apiVersion": group, "kind": kinds[q.resource], "metadata": map[string]string{"resourceVersion": strconv.Itoa(version)}, "items": items,
+		"apiVersion": kind.APIVersion, "kind": kind.Kind + "List", "metadata": map[string]string{"resourceVersion": strconv.Itoa(version)}, "items": items,
 	})
 }
 
@@ -430,10 +440,7 @@ func (st *stream) send(kind string, object any) {
 }
 
 func (st *stream) bookmark(version int, annotations map[string]string) {
-	_, kind := resourceOf(map[string]metav1.Object{
-		"namespaces": new(corev1.Namespace), "services": new(corev1.Service), "endpointslices": new(discoveryv1.EndpointSlice),
-		"pods": new(corev1.Pod), "nodes": new(corev1.Node),
-	}[st.q.resource])
+	kind := resources[st.q.resource]
 	st.send("BOOKMARK", map[string]any{
 		"apiVersion": kind.APIVersion, "kind": kind.Kind,
 		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version), "annotations": annotations},

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +58,7 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newZone(), newQuery(), newConfig(), newWebhook(), newVersion())
+	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newExplain(), newConfig(), newWebhook(), newVersion())
 	root.Version = version()
 	root.SetVersionTemplate(versionLine())
 	root.InitDefaultVersionFlag() // the help command shows it, too
@@ -138,28 +137,36 @@ func (f *sourceFlags) override(c *config.Config) {
 }
 
 // load reads the cluster once; what is wrong in it is printed on stderr.
-func load(ctx context.Context, c config.Config, stderr io.Writer) (d *daemon.Daemon, report manifest.Report, err error) {
-	if d, err = daemon.New(c); err != nil {
-		return nil, report, err
+func load(ctx context.Context, c config.Config, stderr io.Writer) (*daemon.Daemon, error) {
+	d, err := daemon.New(c)
+	if err != nil {
+		return nil, err
 	}
-	report, err = loadInto(ctx, d, stderr)
-	return d, report, err
+	_, err = loadInto(ctx, d, false, stderr)
+	return d, err
 }
 
-// loadInto is load of a Daemon that is there.
-func loadInto(ctx context.Context, d *daemon.Daemon, stderr io.Writer) (manifest.Report, error) {
-	report, err := d.Load(ctx, version(), slog.New(slog.DiscardHandler))
+// loadInto is load of a Daemon that is there, whole if it is to be.
+func loadInto(ctx context.Context, d *daemon.Daemon, whole bool, stderr io.Writer) (daemon.Loaded, error) {
+	l, err := d.Load(ctx, version(), whole)
 	if err != nil {
-		return report, err
+		return l, err
 	}
-	for _, p := range report.Problems {
+	printProblems(l.Problems, stderr)
+	for _, err := range l.Unread {
+		fmt.Fprintf(stderr, "portolan: warning: %s; what depends on it is not known\n", err)
+	}
+	return l, nil
+}
+
+func printProblems(problems []manifest.Problem, stderr io.Writer) {
+	for _, p := range problems {
 		kind := "warning: "
 		if p.Rejected {
 			kind = ""
 		}
 		fmt.Fprintf(stderr, "portolan: %s%s\n", kind, p.Error())
 	}
-	return report, nil
 }
 
 // output is the flag -o.

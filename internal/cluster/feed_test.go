@@ -36,7 +36,7 @@ func newLoaded() *Store {
 
 // everyKind puts one object of each kind.
 func everyKind(tx *Tx) {
-	tx.PutNamespace(&Namespace{"shop"})
+	tx.PutNamespace(&Namespace{Name: "shop"})
 	tx.PutService(&Service{Key: Key{"shop", "web"}})
 	tx.PutEndpointSlice(&EndpointSlice{Key: Key{"shop", "web-1"}, Service: "web"})
 	tx.PutEndpointSlice(&EndpointSlice{Key: Key{"shop", "early-1"}, Service: "early"})

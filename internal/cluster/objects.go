@@ -48,7 +48,10 @@ type Port struct {
 }
 
 // Namespace is a Namespace.
-type Namespace struct{ Name string }
+type Namespace struct {
+	Name   string
+	Labels map[string]string
+}
 
 // Service is a Service.
 type Service struct {
@@ -61,7 +64,10 @@ type Service struct {
 	// ExternalName is the target of a Service of that type, else empty.
 	ExternalName string
 	Ports        []Port
-	Selector     map[string]string
+	// Targets are the ports of the endpoints, number or name, one for each of
+	// Ports; empty where that is the port's own number, and nil when all are.
+	Targets  []string
+	Selector map[string]string
 	// PublishNotReady makes endpoints count as ready that are not.
 	PublishNotReady bool
 }
@@ -95,18 +101,8 @@ type Endpoint struct {
 	Pod string
 	// Ready tells whether the condition ready is true or absent.
 	Ready bool
-}
-
-// Pod is a Pod.
-type Pod struct {
-	Key
-	IPs    []netip.Addr
-	Labels map[string]string
-	// Finished is set when its phase is Succeeded or Failed: its addresses are
-	// given back.
-	Finished            bool
-	Hostname, Subdomain string
-	Node                string
+	// Terminating tells whether the condition terminating is true.
+	Terminating bool
 }
 
 // Node is a Node.
@@ -125,18 +121,42 @@ const (
 	KindEndpointSlice
 	KindPod
 	KindNode
+	KindDeployment
+	KindStatefulSet
+	KindDaemonSet
+	KindJob
+	KindCronJob
+	KindNetworkPolicy
 	kinds
 )
 
 // Kinds lists every kind.
-func Kinds() []Kind { return []Kind{KindNamespace, KindService, KindEndpointSlice, KindPod, KindNode} }
+func Kinds() (all []Kind) {
+	for k := range kinds {
+		all = append(all, k)
+	}
+	return all
+}
+
+// KindsOfNames lists the kinds that answers may need.
+func KindsOfNames() []Kind {
+	return []Kind{KindNamespace, KindService, KindEndpointSlice, KindPod, KindNode}
+}
+
+// WorkloadKinds lists the kinds of workloads.
+func WorkloadKinds() []Kind {
+	return []Kind{KindDeployment, KindStatefulSet, KindDaemonSet, KindJob, KindCronJob}
+}
 
 // String is the kind's name in the API.
 func (k Kind) String() string {
 	if k >= kinds {
 		return "unknown"
 	}
-	return [kinds]string{"Namespace", "Service", "EndpointSlice", "Pod", "Node"}[k]
+	return [kinds]string{
+		"Namespace", "Service", "EndpointSlice", "Pod", "Node",
+		"Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "NetworkPolicy",
+	}[k]
 }
 
 // Freshness is how far the objects of a kind can be relied on.
@@ -165,21 +185,18 @@ func (s *EndpointSlice) serviceKey() Key { return Key{s.Namespace, s.Service} }
 
 // Selects tells whether the Service selects a Pod with the given namespace and
 // labels; a Service without selector selects none.
-func (s *Service) Selects(p *Pod) bool {
-	if len(s.Selector) == 0 || s.Namespace != p.Namespace {
-		return false
-	}
-	for k, v := range s.Selector {
-		if got, ok := p.Labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
+func (s *Service) Selects(p *Pod) bool { return s.SelectsLabels(p.Namespace, p.Labels) }
+
+// SelectsLabels is Selects of what has the given namespace and labels, be it a
+// Pod or a template.
+func (s *Service) SelectsLabels(namespace string, labels map[string]string) bool {
+	return len(s.Selector) > 0 && s.Namespace == namespace && (&Selector{Labels: s.Selector}).Selects(labels)
 }
 
 func (s *Service) equal(o *Service) bool {
 	return s.Key == o.Key && s.Headless == o.Headless && s.ExternalName == o.ExternalName && s.PublishNotReady == o.PublishNotReady &&
-		slices.Equal(s.ClusterIPs, o.ClusterIPs) && slices.Equal(s.Ports, o.Ports) && maps.Equal(s.Selector, o.Selector)
+		slices.Equal(s.ClusterIPs, o.ClusterIPs) && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Targets, o.Targets) &&
+		maps.Equal(s.Selector, o.Selector)
 }
 
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {
@@ -187,9 +204,8 @@ func (s *EndpointSlice) equal(o *EndpointSlice) bool {
 		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
 }
 
-func (p *Pod) equal(o *Pod) bool {
-	return p.Key == o.Key && p.Finished == o.Finished && p.Hostname == o.Hostname && p.Subdomain == o.Subdomain && p.Node == o.Node &&
-		slices.Equal(p.IPs, o.IPs) && maps.Equal(p.Labels, o.Labels)
+func (n *Namespace) equal(o *Namespace) bool {
+	return n.Name == o.Name && maps.Equal(n.Labels, o.Labels)
 }
 
 func (n *Node) equal(o *Node) bool { return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses) }

@@ -38,7 +38,7 @@ func TestKeyCompare(t *testing.T) {
 }
 
 func TestKindString(t *testing.T) {
-	want := []string{"Namespace", "Service", "EndpointSlice", "Pod", "Node"}
+	want := []string{"Namespace", "Service", "EndpointSlice", "Pod", "Node", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "NetworkPolicy"}
 	if len(Kinds()) != len(want) {
 		t.Fatalf("Kinds() = %v, want %v", Kinds(), want)
 	}
@@ -78,6 +78,7 @@ func TestServiceSelects(t *testing.T) {
 
 // TestEqual: a difference in any one field makes objects differ.
 func TestEqual(t *testing.T) {
+	differs(t, Namespace{}, func(a, b *Namespace) bool { return a.equal(b) })
 	differs(t, Service{}, func(a, b *Service) bool { return a.equal(b) })
 	differs(t, EndpointSlice{}, func(a, b *EndpointSlice) bool { return a.equal(b) })
 	differs(t, Pod{}, func(a, b *Pod) bool { return a.equal(b) })
@@ -99,6 +100,8 @@ func differs[T any](t *testing.T, zero T, equal func(a, b *T) bool) {
 			v.SetString("x")
 		case reflect.Slice:
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		case reflect.Pointer:
+			v.Set(reflect.New(v.Type().Elem()))
 		case reflect.Map:
 			v.Set(reflect.ValueOf(map[string]string{"a": "b"}))
 		case reflect.Struct: // Key, whose fields are visible themselves

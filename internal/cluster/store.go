@@ -3,6 +3,7 @@ package cluster
 import (
 	"iter"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,8 @@ type state struct {
 	slices     map[Key]*EndpointSlice
 	pods       map[Key]*Pod
 	nodes      map[string]*Node
+	workloads  [kinds]map[Key]*Workload // of WorkloadKinds
+	policies   map[Key]*NetworkPolicy
 	freshness  [kinds]Freshness
 
 	// slicesByService is a secondary index; its slices are sorted.
@@ -38,6 +41,7 @@ func NewStore() *Store {
 		slices:          make(map[Key]*EndpointSlice),
 		pods:            make(map[Key]*Pod),
 		nodes:           make(map[string]*Node),
+		policies:        make(map[Key]*NetworkPolicy),
 		slicesByService: make(map[Key][]*EndpointSlice),
 	}}
 }
@@ -110,7 +114,7 @@ func (tx *Tx) SetFreshness(f Freshness, ks ...Kind) {
 // PutNamespace adds or replaces n. To put what is there already changes
 // nothing, here and below.
 func (tx *Tx) PutNamespace(n *Namespace) {
-	if tx.Namespace(n.Name) != nil {
+	if old := tx.Namespace(n.Name); old != nil && old.equal(n) {
 		return
 	}
 	tx.state.namespaces[n.Name] = n
@@ -217,6 +221,45 @@ func (tx *Tx) DeleteNode(name string) {
 	}
 }
 
+// PutWorkload adds or replaces w, among those of its kind.
+func (tx *Tx) PutWorkload(w *Workload) {
+	of := tx.state.workloads[w.Kind]
+	if old := of[w.Key]; old != nil && reflect.DeepEqual(old, w) {
+		return
+	}
+	if of == nil {
+		of = make(map[Key]*Workload)
+		tx.state.workloads[w.Kind] = of
+	}
+	of[w.Key] = w
+	tx.changed(w.Kind, w.Key)
+}
+
+// DeleteWorkload removes the workload of that kind at key, if it is there.
+func (tx *Tx) DeleteWorkload(k Kind, key Key) {
+	if _, ok := tx.state.workloads[k][key]; ok {
+		delete(tx.state.workloads[k], key)
+		tx.changed(k, key)
+	}
+}
+
+// PutNetworkPolicy adds or replaces p.
+func (tx *Tx) PutNetworkPolicy(p *NetworkPolicy) {
+	if old := tx.state.policies[p.Key]; old != nil && reflect.DeepEqual(old, p) {
+		return
+	}
+	tx.state.policies[p.Key] = p
+	tx.changed(KindNetworkPolicy, p.Key)
+}
+
+// DeleteNetworkPolicy removes the NetworkPolicy at key, if it is there.
+func (tx *Tx) DeleteNetworkPolicy(key Key) {
+	if _, ok := tx.state.policies[key]; ok {
+		delete(tx.state.policies, key)
+		tx.changed(KindNetworkPolicy, key)
+	}
+}
+
 // View reads the model at one moment.
 type View struct{ state *state }
 
@@ -234,13 +277,15 @@ func (v *View) Freshness(ks ...Kind) Freshness {
 	return least
 }
 
-// Namespaces, Services, EndpointSlices, Pods and Nodes yield the objects of a
-// kind, in no order.
-func (v *View) Namespaces() iter.Seq[*Namespace]         { return maps.Values(v.state.namespaces) }
-func (v *View) Services() iter.Seq[*Service]             { return maps.Values(v.state.services) }
-func (v *View) EndpointSlices() iter.Seq[*EndpointSlice] { return maps.Values(v.state.slices) }
-func (v *View) Pods() iter.Seq[*Pod]                     { return maps.Values(v.state.pods) }
-func (v *View) Nodes() iter.Seq[*Node]                   { return maps.Values(v.state.nodes) }
+// Namespaces, Services, EndpointSlices, Pods, Nodes, Workloads and
+// NetworkPolicies yield the objects of a kind, in no order.
+func (v *View) Namespaces() iter.Seq[*Namespace]          { return maps.Values(v.state.namespaces) }
+func (v *View) Services() iter.Seq[*Service]              { return maps.Values(v.state.services) }
+func (v *View) EndpointSlices() iter.Seq[*EndpointSlice]  { return maps.Values(v.state.slices) }
+func (v *View) Pods() iter.Seq[*Pod]                      { return maps.Values(v.state.pods) }
+func (v *View) Nodes() iter.Seq[*Node]                    { return maps.Values(v.state.nodes) }
+func (v *View) Workloads(k Kind) iter.Seq[*Workload]      { return maps.Values(v.state.workloads[k]) }
+func (v *View) NetworkPolicies() iter.Seq[*NetworkPolicy] { return maps.Values(v.state.policies) }
 
 // Len is how many objects of a kind there are.
 func (v *View) Len(k Kind) int {
@@ -255,6 +300,10 @@ func (v *View) Len(k Kind) int {
 		return len(v.state.pods)
 	case KindNode:
 		return len(v.state.nodes)
+	case KindNetworkPolicy:
+		return len(v.state.policies)
+	case KindDeployment, KindStatefulSet, KindDaemonSet, KindJob, KindCronJob:
+		return len(v.state.workloads[k])
 	}
 	return 0
 }
@@ -267,6 +316,9 @@ func (v *View) Service(key Key) *Service { return v.state.services[key] }
 
 // Pod is the Pod at key, or nil.
 func (v *View) Pod(key Key) *Pod { return v.state.pods[key] }
+
+// Workload is the workload of that kind at key, or nil.
+func (v *View) Workload(k Kind, key Key) *Workload { return v.state.workloads[k][key] }
 
 // SlicesOf lists the EndpointSlices of the Service at key, by key. The list is
 // good as long as the view.

@@ -106,7 +106,7 @@ func TestViewByKey(t *testing.T) {
 		tx.PutService(&Service{Key: web.Key, Headless: true})
 		tx.PutService(web)
 		tx.PutPod(&Pod{Key: Key{"shop", "web-1"}})
-		tx.PutNamespace(&Namespace{"shop"})
+		tx.PutNamespace(&Namespace{Name: "shop"})
 		tx.PutNode(&Node{Name: "node-1"})
 		if tx.Service(web.Key) != web {
 			t.Error("in a transaction: Service does not give what was put just before")

@@ -158,15 +158,18 @@ func (d *Daemon) answerWaiting() {
 func (d *Daemon) needed() []cluster.Kind { return d.current.Load().compiler.Kinds() }
 
 // missing are those of them that are not loaded.
-func (d *Daemon) missing() (kinds []cluster.Kind) {
+func (d *Daemon) missing() []cluster.Kind { return d.unloaded(d.needed()) }
+
+// unloaded are those of the kinds that are not loaded.
+func (d *Daemon) unloaded(kinds []cluster.Kind) (not []cluster.Kind) {
 	d.store.View(func(v *cluster.View) {
-		for _, k := range d.needed() {
+		for _, k := range kinds {
 			if !v.Loaded(k) {
-				kinds = append(kinds, k)
+				not = append(not, k)
 			}
 		}
 	})
-	return kinds
+	return not
 }
 
 // live tells whether all kinds that answers need are what the source has now,

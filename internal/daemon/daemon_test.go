@@ -131,7 +131,7 @@ func TestLoad(t *testing.T) {
 	if m := ask(t, d, name); m.Status != "SERVFAIL" || len(m.Errors) != 1 || m.Errors[0].Code != uint16(dnswire.EDENotReady) {
 		t.Errorf("before Load: %s, want SERVFAIL with error %d", m, dnswire.EDENotReady)
 	}
-	if _, err := d.Load(t.Context(), "test", slog.New(slog.DiscardHandler)); err != nil {
+	if _, err := d.Load(t.Context(), "test", false); err != nil {
 		t.Fatalf("Load: %v", err)
 	}
 	if m := ask(t, d, name); m.Status != "NOERROR" || len(m.Answer) != 1 || m.Answer[0].Data != "10.96.0.7" {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -26,80 +27,106 @@ const (
 	refusedTime = time.Second
 )
 
-// Load reads the cluster once and compiles it. What is wrong with manifests is
-// in the report.
-func (d *Daemon) Load(ctx context.Context, version string, log *slog.Logger) (manifest.Report, error) {
-	d.log = log
+// Loaded is what is known of a cluster that was read once, beside the model.
+type Loaded struct {
+	manifest.Report
+	// Unread are why kinds can't be read that answers don't need.
+	Unread []error
+	// Where is manifest.Source's; it knows nothing of a cluster that was read
+	// from the API.
+	Where func(kind cluster.Kind, key cluster.Key, field string) (file string, line int, ok bool)
+}
+
+// Load reads the cluster once and compiles it: what answers need or, if it is
+// to be whole, all kinds with all that the model has room for. What is wrong
+// with manifests is in the report.
+func (d *Daemon) Load(ctx context.Context, version string, whole bool) (Loaded, error) {
+	d.log = slog.New(slog.DiscardHandler)
 	feed := d.store.Subscribe()
 	defer feed.Close()
-	report, err := d.load(ctx, version)
+	l, err := d.load(ctx, version, whole)
 	if err != nil {
-		return report, err
+		return l, err
 	}
 	a := d.current.Load()
 	a.compiler.Apply(d.store, feed, a.db)
-	return report, nil
+	return l, nil
 }
 
-func (d *Daemon) load(ctx context.Context, version string) (manifest.Report, error) {
+func (d *Daemon) load(ctx context.Context, version string, whole bool) (l Loaded, err error) {
 	if d.cfg.Manifests != "" {
-		return d.manifests().Load()
+		source := d.manifests(whole)
+		l.Where = source.Where
+		l.Report, err = source.Load()
+		return l, err
 	}
-	api, err := d.newAPI(version)
+	l.Where = func(cluster.Kind, cluster.Key, string) (string, int, bool) { return "", 0, false }
+	wanted := d.needed()
+	if whole {
+		wanted = cluster.Kinds()
+	}
+	api, err := d.newAPI(version, whole)
 	if err != nil {
-		return manifest.Report{}, err
+		return l, err
 	}
-	return manifest.Report{}, d.loadAPI(ctx, api)
+	l.Unread, err = d.loadAPI(ctx, api, wanted)
+	return l, err
 }
 
-// loadAPI reads until all kinds are there that answers need.
-func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source) error {
+// loadAPI reads until all kinds are there that are wanted. It does without
+// those that answers don't need, if the API refuses them.
+func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source, wanted []cluster.Kind) (unread []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
-	defer cancel()
 	feed := d.store.Subscribe()
 	defer feed.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- api.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
 	look := time.NewTicker(lookTime)
 	defer look.Stop()
 	var refused time.Time // since when; zero when it is not
-	for missing := d.missing(); len(missing) > 0; missing = d.missing() {
-		refusal := refusalOf(api.Status(), missing)
+	for missing := d.unloaded(wanted); len(missing) > 0; missing = d.unloaded(wanted) {
+		refusals := refusalsOf(api.Status(), missing)
 		switch {
-		case refusal == nil:
+		case len(refusals) == 0:
 			refused = time.Time{}
 		case refused.IsZero():
 			refused = time.Now()
 		case time.Since(refused) > refusedTime:
-			cancel()
-			<-ended
-			return refusal
+			for k, refusal := range refusals {
+				if slices.Contains(d.needed(), k) {
+					return nil, refusal
+				}
+				unread = append(unread, refusal)
+				wanted = slices.DeleteFunc(slices.Clone(wanted), func(w cluster.Kind) bool { return w == k })
+			}
 		}
 		select {
 		case <-ctx.Done():
-			<-ended
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return errors.New("interrupted while the cluster was read")
+				return nil, errors.New("interrupted while the cluster was read")
 			}
-			return errNotRead(problemOf(api.Status(), missing...))
+			return nil, errNotRead(problemOf(api.Status(), missing...))
 		case <-look.C:
 		case <-feed.Ready():
 			feed.Pending()
 		}
 	}
-	cancel()
-	<-ended
-	return nil
+	return unread, nil
 }
 
-// refusalOf is why one of the kinds will not be read, if that is known.
-func refusalOf(statuses []kubeapi.Status, kinds []cluster.Kind) error {
+// refusalsOf are why kinds will not be read, as far as that is known.
+func refusalsOf(statuses []kubeapi.Status, kinds []cluster.Kind) map[cluster.Kind]error {
+	refusals := make(map[cluster.Kind]error)
 	for _, k := range kinds {
 		if problem := problemOf(statuses, k); kubeapi.Refused(problem) {
-			return problem
+			refusals[k] = problem
 		}
 	}
-	return nil
+	return refusals
 }
 
 // problemOf is why the first of the kinds can't be read, if that is known.
@@ -117,7 +144,7 @@ func problemOf(statuses []kubeapi.Status, kinds ...cluster.Kind) error {
 // openSource gives what reads the cluster until its context is done.
 func (d *Daemon) openSource(version string) (run func(context.Context) error, err error) {
 	if d.cfg.Manifests == "" {
-		if d.api, err = d.newAPI(version); err != nil {
+		if d.api, err = d.newAPI(version, false); err != nil {
 			return nil, err
 		}
 		return d.api.Run, nil
@@ -127,14 +154,14 @@ func (d *Daemon) openSource(version string) (run func(context.Context) error, er
 		return nil, fmt.Errorf("manifests: %w", err)
 	}
 	return func(ctx context.Context) error {
-		return d.manifests().Run(ctx, func(r manifest.Report) {
+		return d.manifests(false).Run(ctx, func(r manifest.Report) {
 			d.log.Info("manifests loaded", "path", d.cfg.Manifests, "objects", r.Objects, "passed_over", r.PassedOver, "problems", len(r.Problems))
 		})
 	}, nil
 }
 
-func (d *Daemon) manifests() *manifest.Source {
-	return manifest.New(manifest.Config{Path: d.cfg.Manifests, Store: d.store, Log: d.log})
+func (d *Daemon) manifests(whole bool) *manifest.Source {
+	return manifest.New(manifest.Config{Path: d.cfg.Manifests, Whole: whole, Store: d.store, Log: d.log})
 }
 
 // Check tells whether what the settings name is there: the certificate, and the
@@ -147,13 +174,13 @@ func (d *Daemon) Check(version string) error {
 	if d.cfg.Manifests != "" {
 		return nil
 	}
-	if _, err := d.newAPI(version); !errors.Is(err, kubeapi.ErrNoCluster) {
+	if _, err := d.newAPI(version, false); !errors.Is(err, kubeapi.ErrNoCluster) {
 		return err
 	}
 	return nil
 }
 
-func (d *Daemon) newAPI(version string) (*kubeapi.Source, error) {
+func (d *Daemon) newAPI(version string, whole bool) (*kubeapi.Source, error) {
 	k := &d.cfg.Kubernetes
 	source, err := kubeapi.New(kubeapi.Config{
 		Kubeconfig:      k.Kubeconfig,
@@ -162,6 +189,7 @@ func (d *Daemon) newAPI(version string) (*kubeapi.Source, error) {
 		Pods:            d.cfg.Pods == string(kubezone.PodsVerified),
 		WatchList:       k.WatchList,
 		PodNames:        d.cfg.EndpointPodNames,
+		Whole:           whole,
 		QPS:             float32(k.QPS),
 		Burst:           k.Burst,
 		Silence:         time.Duration(k.Silence),

@@ -87,6 +87,7 @@ type Message struct {
 	Name       string   `json:"name"`
 	Type       string   `json:"type"`
 	Status     string   `json:"status"`
+	Code       RCode    `json:"-"` // as Status
 	Flags      []string `json:"flags"`
 	Answer     []Record `json:"answer"`
 	Authority  []Record `json:"authority"`
@@ -132,7 +133,8 @@ func ParseMessage(wire []byte) (*Message, error) {
 		}
 	}
 	// Unpack has put the extended bits in already.
-	t.Status = RCode(m.Rcode).String()
+	t.Code = RCode(m.Rcode)
+	t.Status = t.Code.String()
 	return t, nil
 }
 

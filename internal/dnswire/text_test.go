@@ -211,7 +211,7 @@ func TestParseMessage(t *testing.T) {
 
 	got, err := dnswire.ParseMessage(wire)
 	want := &dnswire.Message{
-		Name: web, Type: "SRV", Status: "BADVERS", Flags: []string{"qr", "aa", "tc", "ra", "ad"},
+		Name: web, Type: "SRV", Status: "BADVERS", Code: dnswire.BadVers, Flags: []string{"qr", "aa", "tc", "ra", "ad"},
 		Answer: []dnswire.Record{
 			{Name: web, TTL: 5, Type: "CNAME", Data: "db." + web},
 			{Name: "db." + web, TTL: 5, Type: "SRV", Data: "0 100 80 a.x."},

@@ -39,7 +39,7 @@ func (e *FQDNError) Error() string {
 
 // Warning is the error as one, of the event that the kubelet emits.
 func (e *FQDNError) Warning() Warning {
-	return Warning{Reason: FailedCreatePodSandBox, Field: e.Field, Message: e.Error()}
+	return Warning{Topic: LongFQDN, Reason: FailedCreatePodSandBox, Field: e.Field, Message: e.Error()}
 }
 
 // HostnameOf computes a Pod's hostname. An error is an *FQDNError; the Hostname
@@ -48,7 +48,7 @@ func HostnameOf(p Pod, n Node) (Hostname, error) {
 	var w warner
 	if p.HostNetwork {
 		if p.SetHostnameAsFQDN {
-			w.warn("", p.field("setHostnameAsFQDN"), "it has no effect with hostNetwork: the Pod has the node's hostname")
+			w.warn(UselessFQDN, p.field("setHostnameAsFQDN"), "it has no effect with hostNetwork: the Pod has the node's hostname")
 		}
 		return Hostname{Kernel: n.Hostname, FQDN: n.Hostname, Warnings: w.warnings}, nil
 	}
@@ -61,7 +61,7 @@ func HostnameOf(p Pod, n Node) (Hostname, error) {
 	switch {
 	case !p.SetHostnameAsFQDN:
 	case h.FQDN == name:
-		w.warn("", p.field("setHostnameAsFQDN"), "it has no effect: the Pod has no FQDN without a subdomain")
+		w.warn(UselessFQDN, p.field("setHostnameAsFQDN"), "it has no effect: the Pod has no FQDN without a subdomain")
 	case len(h.FQDN) > maxFQDN:
 		err = &FQDNError{Field: p.field("setHostnameAsFQDN"), FQDN: h.FQDN}
 	default:
@@ -85,6 +85,6 @@ func (p *Pod) shortHostname(w *warner) string {
 		return name
 	}
 	cut := strings.TrimRight(name[:maxHostname], "-.")
-	w.warn("", field, "the Pod's hostname is cut to %d characters: %s", len(cut), cut)
+	w.warn(CutHostname, field, "the Pod's hostname is cut to %d characters: %s", len(cut), cut)
 	return cut
 }

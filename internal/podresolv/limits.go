@@ -45,13 +45,13 @@ func CheckNode(n Node) []Warning {
 		room -= 3
 	}
 	if len(searches) > room {
-		w.warn(CheckLimitsForResolvConf, "", "the node's resolv.conf has %d search domains: Pods have room for %d of them", len(searches), room)
+		w.warn(NodeLimits, "", "the node's resolv.conf has %d search domains: Pods have room for %d of them", len(searches), room)
 	}
 	if i := slices.IndexFunc(searches, isLong); i >= 0 {
-		w.warn(CheckLimitsForResolvConf, "", "the node's resolv.conf has a search domain of %d characters, which begins %.64q: one has at most %d", len(searches[i]), searches[i], MaxSearch)
+		w.warn(NodeLimits, "", "the node's resolv.conf has a search domain of %d characters, which begins %.64q: one has at most %d", len(searches[i]), searches[i], MaxSearch)
 	}
 	if n := joinedLen(searches); n > MaxSearchList {
-		w.warn(CheckLimitsForResolvConf, "", "the node's resolv.conf has search domains of %d characters: together they have at most %d", n, MaxSearchList)
+		w.warn(NodeLimits, "", "the node's resolv.conf has search domains of %d characters: together they have at most %d", n, MaxSearchList)
 	}
 	return w.warnings
 }
@@ -65,7 +65,7 @@ func (f *former) limitNameservers(list []string) []string {
 		return list
 	}
 	list, rest := list[:MaxNameservers], list[MaxNameservers:]
-	f.warn(DNSConfigForming, f.nameserversField(rest), "%s left out, from %.64q on: a Pod has at most %d",
+	f.warn(Limits, f.nameserversField(rest), "%s left out, from %.64q on: a Pod has at most %d",
 		counted(len(rest), "nameserver"), rest[0], MaxNameservers)
 	return list
 }
@@ -76,7 +76,7 @@ func (f *former) limitSearches(list []string) []string {
 	if len(list) > MaxSearches {
 		rest := list[MaxSearches:]
 		list = list[:MaxSearches]
-		f.warn(DNSConfigForming, f.searchesField(rest), "%s left out, from %.64q on: a Pod has at most %d",
+		f.warn(Limits, f.searchesField(rest), "%s left out, from %.64q on: a Pod has at most %d",
 			counted(len(rest), "search domain"), rest[0], MaxSearches)
 	}
 	var kept, long []string
@@ -88,7 +88,7 @@ func (f *former) limitSearches(list []string) []string {
 		}
 	}
 	if len(long) > 0 {
-		f.warn(DNSConfigForming, f.searchesField(long), "%s left out, the first begins %.64q: one has at most %d characters",
+		f.warn(Limits, f.searchesField(long), "%s left out, the first begins %.64q: one has at most %d characters",
 			counted(len(long), "search domain"), long[0], MaxSearch)
 	}
 	fit := len(kept)
@@ -96,7 +96,7 @@ func (f *former) limitSearches(list []string) []string {
 		fit--
 	}
 	if rest := kept[fit:]; len(rest) > 0 {
-		f.warn(DNSConfigForming, f.searchesField(rest), "%s left out, from %.64q on: together they have at most %d characters",
+		f.warn(Limits, f.searchesField(rest), "%s left out, from %.64q on: together they have at most %d characters",
 			counted(len(rest), "search domain"), rest[0], MaxSearchList)
 	}
 	return kept[:fit]
@@ -130,16 +130,16 @@ func (f *former) olderLimits(c resolvconf.Config) {
 	glibc := libc == LibcUnknown || libc == Glibc
 	if n := len(c.Searches); n > olderSearches {
 		if glibc {
-			f.warn("", field, "%d search domains: glibc 2.25 and earlier searches only the first %d", n, olderSearches)
+			f.warn(OlderLimits, field, "%d search domains: glibc 2.25 and earlier searches only the first %d", n, olderSearches)
 		}
-		f.warn("", field, "%d search domains: with containerd 1.5.5 and earlier, or CRI-O 1.21 and earlier, a Pod with more than %d may stay pending", n, olderSearches)
+		f.warn(OlderLimits, field, "%d search domains: with containerd 1.5.5 and earlier, or CRI-O 1.21 and earlier, a Pod with more than %d may stay pending", n, olderSearches)
 	}
 	if n := joinedLen(c.Searches); n > olderSearchList && glibc {
-		f.warn("", field, "search domains of %d characters: glibc 2.25 and earlier takes only the first %d", n, olderSearchList)
+		f.warn(OlderLimits, field, "search domains of %d characters: glibc 2.25 and earlier takes only the first %d", n, olderSearchList)
 	}
 	if libc == LibcUnknown || libc == Musl {
 		if n := len("search ") + joinedLen(c.Searches); n > muslLine {
-			f.warn("", field, "the search line has %d characters: musl passes over lines of more than %d, and searches nothing", n, muslLine)
+			f.warn(OlderLimits, field, "the search line has %d characters: musl passes over lines of more than %d, and searches nothing", n, muslLine)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (f *former) olderLimits(c resolvconf.Config) {
 func (f *former) spelling() {
 	for i, text := range f.pod.DNSConfig.Nameservers {
 		if addr, err := netip.ParseAddr(text); err == nil && addr.Is6() && addr.String() != text {
-			f.warn("", f.pod.field(fmt.Sprintf("dnsConfig.nameservers[%d]", i)), "IPv6 address %q should be spelt %q (RFC 5952)", text, addr)
+			f.warn(Spelling, f.pod.field(fmt.Sprintf("dnsConfig.nameservers[%d]", i)), "IPv6 address %q should be spelt %q (RFC 5952)", text, addr)
 		}
 	}
 }

@@ -96,17 +96,17 @@ func (f *former) options(c resolvconf.Config) {
 		case given.Name == "":
 			// An error, see Validate.
 		case option.Name == "" || !isWord(option.String()):
-			f.warn("", field, "%.64q is not one word: it is left out", given.String())
+			f.warn(UselessOption, field, "%.64q is not one word: it is left out", given.String())
 		case option.Name != given.Name:
-			f.warn("", field, "the name %.64q holds a value: if the policy has that option, too, the kubelet writes both, in no fixed order", given.Name)
+			f.warn(UselessOption, field, "the name %.64q holds a value: if the policy has that option, too, the kubelet writes both, in no fixed order", given.Name)
 		case !libc.knows(option.Name):
-			f.warn("", field, "option %.64q has no effect: %s", option.Name, libc.refusal())
+			f.warn(UselessOption, field, "option %.64q has no effect: %s", option.Name, libc.refusal())
 		case takesNumber(option.Name) && option.Value == "":
-			f.warn("", field, "option %q has no effect without a value", option.Name)
+			f.warn(ValuelessOption, field, "option %q has no effect without a value", option.Name)
 		}
 	}
 	if words := optionsLen(c); words > muslLine && (libc == LibcUnknown || libc == Musl) {
-		f.warn("", f.pod.field("dnsConfig.options"), "the options line has %d characters: musl passes over lines of more than %d, ndots with it", words, muslLine)
+		f.warn(OlderLimits, f.pod.field("dnsConfig.options"), "the options line has %d characters: musl passes over lines of more than %d, ndots with it", words, muslLine)
 	}
 }
 
@@ -123,6 +123,6 @@ func optionsLen(c resolvconf.Config) int {
 // resolution on Windows nodes").
 func (f *former) windows(c resolvconf.Config) {
 	if len(c.Searches) > 1 {
-		f.warn("", f.searchesField(c.Searches), "Windows searches only one domain, %.253q: names that need another must be complete", c.Searches[0])
+		f.warn(WindowsSearch, f.searchesField(c.Searches), "Windows searches only one domain, %.253q: names that need another must be complete", c.Searches[0])
 	}
 }

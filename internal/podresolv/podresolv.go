@@ -178,28 +178,28 @@ func (f *former) policy() Policy {
 	field := f.pod.field("dnsPolicy")
 	switch f.pod.Policy {
 	case Custom:
-		f.warn("", field, "the API server does not take Custom: the policy is called None since Kubernetes 1.9")
+		f.warn(OddPolicy, field, "the API server does not take Custom: the policy is called None since Kubernetes 1.9")
 	case ClusterFirstWithAutopath, smallAutopath:
-		f.warn("", field, "the API server does not take %s: give the Pod None, and as dnsConfig what it gets here", f.pod.Policy)
+		f.warn(OddPolicy, field, "the API server does not take %s: give the Pod None, and as dnsConfig what it gets here", f.pod.Policy)
 	}
 	switch policy {
 	case Default, None:
 		return policy
 	case ClusterFirst, ClusterFirstWithAutopath:
 		if f.pod.HostNetwork {
-			f.warn("", field, "with hostNetwork, %s is Default: ClusterFirstWithHostNet asks the cluster's DNS", policy)
+			f.warn(HostNetworkPolicy, field, "with hostNetwork, %s is Default: ClusterFirstWithHostNet asks the cluster's DNS", policy)
 			return Default
 		}
 	case ClusterFirstWithHostNet:
 		if f.pod.OS == Windows {
-			f.warn("", field, "ClusterFirstWithHostNet is not supported for Windows Pods")
+			f.warn(WindowsPolicy, field, "ClusterFirstWithHostNet is not supported for Windows Pods")
 		}
 	default:
-		f.warn("", field, "unknown policy %.64q: the kubelet takes it for ClusterFirst", policy)
+		f.warn(OddPolicy, field, "unknown policy %.64q: the kubelet takes it for ClusterFirst", policy)
 		policy = ClusterFirst
 	}
 	if len(f.node.ClusterDNS) == 0 {
-		f.warn(MissingClusterDNS, field, "the kubelet knows no address of the cluster's DNS: %s is Default", policy)
+		f.warn(NoClusterDNS, field, "the kubelet knows no address of the cluster's DNS: %s is Default", policy)
 		return Default
 	}
 	return policy
@@ -226,7 +226,7 @@ func (f *former) base(policy Policy) lists {
 func (f *former) clusterSearches(policy Policy) []string {
 	domain, namespace := f.node.ClusterDomain, f.pod.namespace()
 	if domain == "" {
-		f.warn("", f.pod.field("dnsPolicy"), "the kubelet knows no cluster domain: short names of Services do not resolve")
+		f.warn(NoClusterDomain, f.pod.field("dnsPolicy"), "the kubelet knows no cluster domain: short names of Services do not resolve")
 		return f.nodeSearches()
 	}
 	if policy == ClusterFirstWithAutopath {

@@ -374,7 +374,7 @@ func TestHostnameOf(t *testing.T) {
 			if err != nil {
 				text = err.Error()
 				var tooLong *FQDNError
-				want := Warning{FailedCreatePodSandBox, "spec.setHostnameAsFQDN", text}
+				want := Warning{LongFQDN, FailedCreatePodSandBox, "spec.setHostnameAsFQDN", text}
 				if !errors.As(err, &tooLong) || tooLong.Warning() != want {
 					t.Errorf("HostnameOf(%+v) gives %#v, want one that warns %v", test.pod, err, want)
 				}

@@ -54,6 +54,8 @@ type object struct {
 	EndpointSlice *cluster.EndpointSlice
 	Pod           *cluster.Pod
 	Node          *cluster.Node
+	Workload      *cluster.Workload
+	NetworkPolicy *cluster.NetworkPolicy
 }
 
 // Of is the store's model as it is now: the objects of all kinds that are
@@ -94,6 +96,14 @@ func (s *Snapshot) add(v *cluster.View, k cluster.Kind) {
 		for o := range v.Nodes() {
 			s.objects = append(s.objects, object{Node: o})
 		}
+	case cluster.KindDeployment, cluster.KindStatefulSet, cluster.KindDaemonSet, cluster.KindJob, cluster.KindCronJob:
+		for o := range v.Workloads(k) {
+			s.objects = append(s.objects, object{Workload: o})
+		}
+	case cluster.KindNetworkPolicy:
+		for o := range v.NetworkPolicies() {
+			s.objects = append(s.objects, object{NetworkPolicy: o})
+		}
 	}
 }
 
@@ -128,6 +138,10 @@ func (o *object) kind() cluster.Kind {
 		return cluster.KindEndpointSlice
 	case o.Pod != nil:
 		return cluster.KindPod
+	case o.Workload != nil:
+		return o.Workload.Kind
+	case o.NetworkPolicy != nil:
+		return cluster.KindNetworkPolicy
 	}
 	return cluster.KindNode
 }
@@ -144,6 +158,10 @@ func (o *object) put(tx *cluster.Tx) {
 		tx.PutPod(o.Pod)
 	case o.Node != nil:
 		tx.PutNode(o.Node)
+	case o.Workload != nil:
+		tx.PutWorkload(o.Workload)
+	case o.NetworkPolicy != nil:
+		tx.PutNetworkPolicy(o.NetworkPolicy)
 	}
 }
 

@@ -27,7 +27,7 @@ func model() *cluster.Store {
 	addrs := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
 	ports := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}}
 	store.Update(func(tx *cluster.Tx) {
-		tx.PutNamespace(&cluster.Namespace{Name: "shop"})
+		tx.PutNamespace(&cluster.Namespace{Name: "shop", Labels: map[string]string{"team": "a"}})
 		tx.PutService(&cluster.Service{
 			Key: cluster.Key{Namespace: "shop", Name: "web"}, Headless: true, ClusterIPs: addrs, ExternalName: "x.example",
 			Ports: ports, Selector: map[string]string{"app": "web"}, PublishNotReady: true,
@@ -38,9 +38,12 @@ func model() *cluster.Store {
 		})
 		tx.PutPod(&cluster.Pod{
 			Key: cluster.Key{Namespace: "shop", Name: "web-x"}, IPs: addrs, Labels: map[string]string{"app": "web"},
-			Finished: true, Hostname: "a", Subdomain: "web", Node: "node-1",
+			Finished: true, Deleting: true, Node: "node-1", Spec: &cluster.PodSpec{Hostname: "a", Subdomain: "web", Ports: ports},
+			Unmet: []cluster.Condition{{Type: "Ready", Status: "False"}},
 		})
 		tx.PutNode(&cluster.Node{Name: "node-1", Addresses: addrs})
+		tx.PutWorkload(&cluster.Workload{Kind: cluster.KindJob, Key: cluster.Key{Namespace: "shop", Name: "once"}, Replicas: 1})
+		tx.PutNetworkPolicy(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "shop", Name: "none"}, Egress: true})
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
 	return store
@@ -62,6 +65,12 @@ func contents(store *cluster.Store) (all []any) {
 			all = append(all, *o)
 		}
 		for o := range v.Nodes() {
+			all = append(all, *o)
+		}
+		for o := range v.Workloads(cluster.KindJob) {
+			all = append(all, *o)
+		}
+		for o := range v.NetworkPolicies() {
 			all = append(all, *o)
 		}
 	})
@@ -88,8 +97,8 @@ func TestFileKeepsTheModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if snap.Serial != 7 || snap.Heard.IsZero() || snap.Len() != 5 {
-		t.Errorf("ReadFile: serial %d, heard %v, %d objects; want 7, a time, 5", snap.Serial, snap.Heard, snap.Len())
+	if snap.Serial != 7 || snap.Heard.IsZero() || snap.Len() != 7 {
+		t.Errorf("ReadFile: serial %d, heard %v, %d objects; want 7, a time, 7", snap.Serial, snap.Heard, snap.Len())
 	}
 	got := cluster.NewStore()
 	snap.Restore(got, cluster.Kinds())
@@ -109,8 +118,8 @@ func TestPartsOnly(t *testing.T) {
 	store := model()
 	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Loading, cluster.KindPod) })
 	snap := Of(store, 0)
-	if snap.Len() != 4 {
-		t.Errorf("Of a store without Pods: %d objects, want 4", snap.Len())
+	if snap.Len() != 6 {
+		t.Errorf("Of a store without Pods: %d objects, want 6", snap.Len())
 	}
 	got := cluster.NewStore()
 	snap.Restore(got, []cluster.Kind{cluster.KindService, cluster.KindPod})

@@ -21,8 +21,11 @@ var whole = fields{}
 
 // kept is what is kept of objects, by their kind: the fields that kubeobj and
 // the Reflector read. Numbers are those of generated.proto in k8s.io/api and
-// k8s.io/apimachinery.
+// k8s.io/apimachinery. Of kinds that are not there everything is kept.
 func (c *Config) kept() map[string]fields {
+	if c.Whole {
+		return nil
+	}
 	// name, namespace, resourceVersion, annotations
 	meta := fields{1: whole, 3: whole, 6: whole, 12: whole}
 	endpoint := fields{
@@ -66,8 +69,12 @@ func (c *Config) kept() map[string]fields {
 	}
 }
 
-// cut cuts out of a message what is not kept. It works in place.
+// cut cuts out of a message what is not kept. It works in place. Nil fields cut
+// nothing.
 func (f fields) cut(message []byte) ([]byte, error) {
+	if f == nil {
+		return message, nil
+	}
 	kept := message[:0]
 	for rest := message; len(rest) > 0; {
 		number, wireType, tag := protowire.ConsumeTag(rest)

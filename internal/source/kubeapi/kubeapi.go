@@ -38,6 +38,9 @@ type Config struct {
 	// Pods and Nodes tell whether these are read, beside Namespaces, Services
 	// and EndpointSlices.
 	Pods, Nodes bool
+	// Whole reads all kinds, and keeps all that the model has room for of each
+	// object.
+	Whole bool
 	// WatchList has lists come as watches where the server has that (KEP-3157).
 	WatchList bool
 	// PodNames keeps the names of endpoints' Pods.
@@ -89,7 +92,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	for _, r := range resources {
-		if r.kind == cluster.KindPod && !cfg.Pods || r.kind == cluster.KindNode && !cfg.Nodes {
+		if !r.read(&cfg) {
 			continue
 		}
 		for _, sc := range r.scopes(&cfg) {
@@ -172,7 +175,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // refreshes changes the freshness of the kinds that have the one given.
 func (s *Source) refreshes(from, to cluster.Freshness) {
 	s.cfg.Store.Update(func(tx *cluster.Tx) {
-		for _, k := range cluster.Kinds() {
+		for _, k := range cluster.KindsOfNames() {
 			if tx.Freshness(k) == from {
 				tx.SetFreshness(to, k)
 			}

@@ -9,8 +9,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portolan.dev/portolan/internal/apitest"
 	"portolan.dev/portolan/internal/cluster"
@@ -93,16 +97,65 @@ func TestOptionalKinds(t *testing.T) {
 	}
 }
 
+// TestWhole: all kinds are read, with all that the model has room for.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	for name, watchList := range map[string]bool{"list": false, "watch": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.cfg.Pods, w.cfg.Nodes, w.cfg.Whole, w.cfg.WatchList = false, false, true, watchList
+			meta := metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+			template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{DNSPolicy: corev1.DNSNone}}
+			web := service("web", "10.0.0.1")
+			web.Spec.Selector = map[string]string{"app": "web"}
+			runs := pod("runs", "10.1.0.1", corev1.PodRunning)
+			runs.Spec.Subdomain = "web"
+			w.api.Put(web, runs, node("n1", "192.0.2.1"),
+				&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Template: template}},
+				&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Template: template}},
+				&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Template: template}},
+				&batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Template: template}},
+				&batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}}},
+				&networkingv1.NetworkPolicy{ObjectMeta: meta},
+			)
+			w.start()
+			w.awaitFreshness(cluster.Live, cluster.Kinds()...)
+			key := cluster.Key{Namespace: "shop", Name: "web"}
+			w.store.View(func(v *cluster.View) {
+				for _, k := range cluster.WorkloadKinds() {
+					if got := v.Workload(k, key); got == nil || got.Spec.DNSPolicy != "None" {
+						t.Errorf("%s = %+v, want one with the policy None", k, got)
+					}
+				}
+				if v.Len(cluster.KindNetworkPolicy) != 1 || v.Service(key).Selector["app"] != "web" {
+					t.Errorf("%d NetworkPolicies, want 1; selector %v, want app: web", v.Len(cluster.KindNetworkPolicy), v.Service(key).Selector)
+				}
+				if p := v.Pod(cluster.Key{Namespace: "shop", Name: "runs"}); p == nil || p.Spec == nil || p.Spec.Subdomain != "web" {
+					t.Errorf("Pod = %+v, want one with a subdomain", p)
+				}
+			})
+			w.api.Delete(&appsv1.Deployment{ObjectMeta: meta}, &networkingv1.NetworkPolicy{ObjectMeta: meta})
+			w.await("what is deleted is gone", func() (gone bool) {
+				w.store.View(func(v *cluster.View) {
+					gone = v.Len(cluster.KindDeployment) == 0 && v.Len(cluster.KindNetworkPolicy) == 0 && v.Len(cluster.KindJob) == 1
+				})
+				return gone
+			})
+		})
+	}
+}
+
 // TestKindsBecomeLiveAlone: a kind that can't be listed holds up no other.
 func TestKindsBecomeLiveAlone(t *testing.T) {
 	t.Parallel()
-	for _, r := range resources {
+	for _, r := range resourcesOfNames() {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.api.Misbehave(apitest.Fault{Status: 500, Resource: r.name})
 			w.start()
-			for _, k := range cluster.Kinds() {
+			for _, k := range cluster.KindsOfNames() {
 				if k != r.kind {
 					w.awaitFreshness(cluster.Live, k)
 				}

@@ -5,8 +5,11 @@ import (
 	"time"
 	"unique"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,15 +56,18 @@ type item struct {
 }
 
 var (
-	core      = corev1.SchemeGroupVersion
-	discovery = discoveryv1.SchemeGroupVersion
+	core       = corev1.SchemeGroupVersion
+	discovery  = discoveryv1.SchemeGroupVersion
+	apps       = appsv1.SchemeGroupVersion
+	batch      = batchv1.SchemeGroupVersion
+	networking = networkingv1.SchemeGroupVersion
 )
 
 // notFinished: the addresses of finished Pods are given back.
 const notFinished = "status.phase!=Succeeded,status.phase!=Failed"
 
 var resources = []*resource{
-	as(kubeobj.Namespace, (*cluster.Tx).PutNamespace, nil, resource{
+	as(kubeobj.Namespace, (*cluster.Tx).PutNamespace, trimNamespace, resource{
 		kind: cluster.KindNamespace, group: core, name: "namespaces", example: new(corev1.Namespace),
 		scopes: namespaceScopes,
 		keys:   keysOf((*cluster.View).Namespaces, func(n *cluster.Namespace) cluster.Key { return cluster.Key{Name: n.Name} }),
@@ -91,6 +97,45 @@ var resources = []*resource{
 		keys:   keysOf((*cluster.View).Nodes, func(n *cluster.Node) cluster.Key { return cluster.Key{Name: n.Name} }),
 		remove: func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNode(k.Name) },
 	}),
+	workloads(kubeobj.Deployment, cluster.KindDeployment, apps, "deployments", new(appsv1.Deployment)),
+	workloads(kubeobj.StatefulSet, cluster.KindStatefulSet, apps, "statefulsets", new(appsv1.StatefulSet)),
+	workloads(kubeobj.DaemonSet, cluster.KindDaemonSet, apps, "daemonsets", new(appsv1.DaemonSet)),
+	workloads(kubeobj.Job, cluster.KindJob, batch, "jobs", new(batchv1.Job)),
+	workloads(kubeobj.CronJob, cluster.KindCronJob, batch, "cronjobs", new(batchv1.CronJob)),
+	as(kubeobj.NetworkPolicy, (*cluster.Tx).PutNetworkPolicy, nil, resource{
+		kind: cluster.KindNetworkPolicy, group: networking, name: "networkpolicies", example: new(networkingv1.NetworkPolicy),
+		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
+		keys:   keysOf((*cluster.View).NetworkPolicies, func(p *cluster.NetworkPolicy) cluster.Key { return p.Key }),
+		remove: (*cluster.Tx).DeleteNetworkPolicy,
+	}),
+}
+
+// workloads is the resource of a kind of them.
+func workloads[API interface {
+	metav1.Object
+	runtime.Object
+}](convert func(API) (*cluster.Workload, field.ErrorList), k cluster.Kind, group schema.GroupVersion, name string, example API) *resource {
+	return as(convert, (*cluster.Tx).PutWorkload, nil, resource{
+		kind: k, group: group, name: name, example: example,
+		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
+		keys: keysOf(func(v *cluster.View) iter.Seq[*cluster.Workload] { return v.Workloads(k) },
+			func(w *cluster.Workload) cluster.Key { return w.Key }),
+		remove: func(tx *cluster.Tx, key cluster.Key) { tx.DeleteWorkload(k, key) },
+	})
+}
+
+// read tells whether the kind is read.
+func (r *resource) read(c *Config) bool {
+	switch r.kind {
+	case cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice:
+		return true
+	case cluster.KindPod:
+		return c.Pods || c.Whole
+	case cluster.KindNode:
+		return c.Nodes || c.Whole
+	default:
+		return c.Whole
+	}
 }
 
 // namespaced is one scope for each Namespace that is read, or one for all.
@@ -131,7 +176,7 @@ func as[API metav1.Object, Model any](convert func(API) (Model, field.ErrorList)
 			it.err = errs.ToAggregate()
 			return it
 		}
-		if trim != nil {
+		if trim != nil && !cfg.Whole {
 			trim(model, cfg)
 		}
 		it.model = model
@@ -167,8 +212,10 @@ func internPorts(ports []cluster.Port) {
 	}
 }
 
+func trimNamespace(n *cluster.Namespace, _ *Config) { n.Labels = nil }
+
 func trimService(s *cluster.Service, _ *Config) {
-	s.Selector = nil
+	s.Selector, s.Targets = nil, nil
 	s.Namespace = interned(s.Namespace)
 	internPorts(s.Ports)
 }
@@ -177,6 +224,7 @@ func trimSlice(s *cluster.EndpointSlice, cfg *Config) {
 	s.Namespace = interned(s.Namespace)
 	internPorts(s.Ports)
 	for i := range s.Endpoints {
+		s.Endpoints[i].Terminating = false
 		if !cfg.PodNames {
 			s.Endpoints[i].Pod = ""
 		}

@@ -188,8 +188,8 @@ func look(t *testing.T, store *cluster.Store, key cluster.Key) (stop func()) {
 			default:
 			}
 			store.View(func(v *cluster.View) {
-				if v.Service(key) == nil || v.Freshness(cluster.Kinds()...) != cluster.Live {
-					t.Errorf("Service %v, %s, want it always there and live", v.Service(key), v.Freshness(cluster.Kinds()...))
+				if v.Service(key) == nil || v.Freshness(cluster.KindsOfNames()...) != cluster.Live {
+					t.Errorf("Service %v, %s, want it always there and live", v.Service(key), v.Freshness(cluster.KindsOfNames()...))
 				}
 			})
 			if t.Failed() {
@@ -345,7 +345,7 @@ func TestWarmStartAPIAway(t *testing.T) {
 	w.api.Stop()
 	w.start()
 	w.await("staleness of several attempts", func() bool { return w.status(cluster.KindNode).Staleness > 1500*time.Millisecond })
-	for _, k := range cluster.Kinds() {
+	for _, k := range cluster.KindsOfNames() {
 		w.awaitFreshness(cluster.Recalled, k)
 		if p := w.status(k).Problem; p == nil || !strings.Contains(p.Error(), "connection refused") || strings.Contains(p.Error(), "resourceVersion") {
 			t.Errorf("Problem of %ss = %v, want the refused connection, without the request", k, p)
@@ -408,7 +408,7 @@ func TestWarmStartRefused(t *testing.T) {
 	version := w.store.Version()
 	w.api.Misbehave(apitest.Fault{Status: http.StatusUnauthorized})
 	w.start()
-	for _, r := range resources {
+	for _, r := range resourcesOfNames() {
 		w.awaitRequests(r.name, 0, 4)
 	}
 	if got := w.store.Version(); got != version {

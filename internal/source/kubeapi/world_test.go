@@ -100,6 +100,11 @@ func (w *world) live() {
 	w.awaitFreshness(cluster.Live, w.kinds()...)
 }
 
+// resourcesOfNames are those that answers may need.
+func resourcesOfNames() []*resource {
+	return slices.DeleteFunc(slices.Clone(resources), func(r *resource) bool { return !r.read(&Config{Pods: true, Nodes: true}) })
+}
+
 // kinds are those that are read.
 func (w *world) kinds() (ks []cluster.Kind) {
 	for _, st := range w.source.Status() {
@@ -292,7 +297,7 @@ func (w *world) remember() (lines []string) {
 		tx.PutNamespace(&cluster.Namespace{Name: "gone"})
 		tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "gone"}})
 		tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: "gone", Name: "web"}})
-		tx.SetFreshness(cluster.Recalled, cluster.Kinds()...)
+		tx.SetFreshness(cluster.Recalled, cluster.KindsOfNames()...)
 	})
 	return w.model()
 }

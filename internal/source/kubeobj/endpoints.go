@@ -67,6 +67,7 @@ func slicePort(p discoveryv1.EndpointPort) (port cluster.Port, errs field.ErrorL
 func sliceEndpoints(all []cluster.Endpoint, t discoveryv1.AddressType, e *discoveryv1.Endpoint) (_ []cluster.Endpoint, errs field.ErrorList) {
 	var endpoint cluster.Endpoint
 	endpoint.Ready = e.Conditions.Ready == nil || *e.Conditions.Ready
+	endpoint.Terminating = e.Conditions.Terminating != nil && *e.Conditions.Terminating
 	if e.Hostname != nil {
 		endpoint.Hostname = *e.Hostname
 		errs = append(errs, in(optionalLabel(endpoint.Hostname), "hostname")...)

@@ -60,7 +60,7 @@ func TestEndpointSlice(t *testing.T) {
 			full(func(s *cluster.EndpointSlice) { s.Endpoints[0].Ready = false })},
 		"serving does not make it ready": {func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
-		}, full(func(s *cluster.EndpointSlice) { s.Endpoints[0].Ready = false })},
+		}, full(func(s *cluster.EndpointSlice) { s.Endpoints[0].Ready, s.Endpoints[0].Terminating = false, true })},
 		"without hostname": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Hostname = nil },
 			full(func(s *cluster.EndpointSlice) { s.Endpoints[0].Hostname = "" })},
 		"without a target": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].TargetRef = nil },

@@ -127,7 +127,7 @@ func portNumber(n int32) (uint16, field.ErrorList) {
 
 // Namespace converts a Namespace.
 func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
-	return &cluster.Namespace{Name: n.Name}, in(checkName(n.Name, validation.IsDNS1123Label), "metadata", "name")
+	return &cluster.Namespace{Name: n.Name, Labels: n.Labels}, in(checkName(n.Name, validation.IsDNS1123Label), "metadata", "name")
 }
 
 // Node converts a Node. Of its addresses only those are kept that are IP
@@ -140,28 +140,4 @@ func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 		}
 	}
 	return node, in(checkName(n.Name, validation.IsDNS1123Subdomain), "metadata", "name")
-}
-
-// Pod converts a Pod.
-func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
-	k, errs := key(&p.ObjectMeta, validation.IsDNS1123Subdomain)
-	pod := &cluster.Pod{
-		Key:       k,
-		Labels:    p.Labels,
-		Finished:  p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
-		Hostname:  p.Spec.Hostname,
-		Subdomain: p.Spec.Subdomain,
-		Node:      p.Spec.NodeName,
-	}
-	errs = append(errs, in(optionalLabel(pod.Hostname), "spec", "hostname")...)
-	errs = append(errs, in(optionalLabel(pod.Subdomain), "spec", "subdomain")...)
-	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
-		addr, bad := address(p.Status.PodIP)
-		pod.IPs, errs = append(pod.IPs, addr), append(errs, in(bad, "status", "podIP")...)
-	}
-	for i, ip := range p.Status.PodIPs {
-		addr, bad := address(ip.IP)
-		pod.IPs, errs = append(pod.IPs, addr), append(errs, in(bad, "status", "podIPs", i, "ip")...)
-	}
-	return pod, errs
 }

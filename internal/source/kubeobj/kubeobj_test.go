@@ -88,8 +88,9 @@ func labelRefusals[API any](meta func(*API) *metav1.ObjectMeta) map[string]refus
 }
 
 func TestNamespace(t *testing.T) {
-	got, errs := Namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
-	if d := cmp.Diff(&cluster.Namespace{Name: "shop"}, got); d != "" || len(errs) > 0 {
+	labels := map[string]string{"team": "a"}
+	got, errs := Namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: labels}})
+	if d := cmp.Diff(&cluster.Namespace{Name: "shop", Labels: labels}, got); d != "" || len(errs) > 0 {
 		t.Errorf("Namespace: %v (-want +got)\n%s", errs, d)
 	}
 	testRefusals(t, "Namespace",
@@ -149,7 +150,7 @@ func TestPod(t *testing.T) {
 	full := func(change func(*cluster.Pod)) *cluster.Pod {
 		p := &cluster.Pod{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1.a"}, IPs: addrs("10.244.0.1", "fd00::1"),
-			Labels: map[string]string{"app": "web"}, Hostname: "dock-1", Subdomain: "docks", Node: "node-1",
+			Labels: map[string]string{"app": "web"}, Node: "node-1", Spec: &cluster.PodSpec{Hostname: "dock-1", Subdomain: "docks"},
 		}
 		change(p)
 		return p
@@ -168,7 +169,13 @@ func TestPod(t *testing.T) {
 		"failed is finished":       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, full(func(p *cluster.Pod) { p.Finished = true })},
 		"pending is not finished":  {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, full(func(*cluster.Pod) {})},
 		"only a name": {func(p *corev1.Pod) { *p = corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}} },
-			&cluster.Pod{Key: cluster.Key{Namespace: "default", Name: "x"}}},
+			&cluster.Pod{Key: cluster.Key{Namespace: "default", Name: "x"}, Spec: &cluster.PodSpec{}}},
+		"told to end": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, full(func(p *cluster.Pod) { p.Deleting = true })},
+		"conditions that are not met": {func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: "Initialized", Status: "True"}, {Type: "Ready", Status: "False", Reason: "R", Message: "m"}}
+		}, full(func(p *cluster.Pod) {
+			p.Unmet = []cluster.Condition{{Type: "Ready", Status: "False", Reason: "R", Message: "m"}}
+		})},
 	}
 	for claim, test := range tests {
 		in := pod()

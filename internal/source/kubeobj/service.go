@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -49,8 +50,22 @@ func servicePorts(ports []corev1.ServicePort, service *cluster.Service) (errs fi
 		errs = append(errs, in(bad, "spec", "ports", i, "protocol")...)
 		errs = append(errs, in(optionalLabel(p.Name), "spec", "ports", i, "name")...)
 		service.Ports = append(service.Ports, cluster.Port{Name: p.Name, Protocol: proto, Number: number})
+		if t := target(p.TargetPort); t != "" {
+			if service.Targets == nil {
+				service.Targets = make([]string, len(ports))
+			}
+			service.Targets[i] = t
+		}
 	}
 	return errs
+}
+
+// target is a targetPort as text; without one it is the port's own number.
+func target(p intstr.IntOrString) string {
+	if p == (intstr.IntOrString{}) {
+		return ""
+	}
+	return p.String()
 }
 
 // externalName checks the target. An address passes, though the API server

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -53,6 +54,8 @@ func TestService(t *testing.T) {
 		"without type it is ClusterIP":    {func(s *corev1.Service) { s.Spec.Type = "" }, full(nil)},
 		"NodePort has ClusterIPs":         {func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }, full(nil)},
 		"LoadBalancer has ClusterIPs":     {func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }, full(nil)},
+		"a target by name": {func(s *corev1.Service) { s.Spec.Ports[1].TargetPort = intstr.FromString("domain") },
+			full(func(s *cluster.Service) { s.Targets = []string{"", "domain"} })},
 		"clusterIP alone": {func(s *corev1.Service) { s.Spec.ClusterIPs, s.Spec.IPFamilies = nil, nil },
 			full(func(s *cluster.Service) { s.ClusterIPs = addrs("10.96.0.1") })},
 		"clusterIPs alone": {func(s *corev1.Service) { s.Spec.ClusterIP = "" }, full(nil)},

@@ -66,6 +66,18 @@ type object struct {
 	file  string
 	line  int
 	value any
+	// doc is what it was read from, and path where it stands there; nil when
+	// nobody will ask where its fields stand.
+	doc  *document
+	path path
+}
+
+// lineOf is the line of a field, or of the nearest one around it that is there.
+func (o *object) lineOf(field string) int {
+	if o.doc == nil || field == "" {
+		return o.line
+	}
+	return o.line + o.doc.lineOf(slices.Concat(o.path, parsePath(field))) - o.doc.lineOf(o.path)
 }
 
 // mirrored is legacy Endpoints: the slices that mirror them, if they may.
@@ -90,9 +102,9 @@ type decoded struct {
 type chunks map[[sha256.Size]byte]*decoded
 
 // decodeFile reads all documents of a file. Those that are in known need not be
-// decoded again: a change costs what changed.
-func decodeFile(file string, data []byte, known chunks) *decoded {
-	d := newFileDecoder(file)
+// decoded again: a change costs what changed. With whole, moreKinds count too.
+func decodeFile(file string, data []byte, known chunks, whole bool) *decoded {
+	d := newFileDecoder(file, whole)
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if isJSON(data) {
 		for _, doc := range splitJSON(data) {
@@ -117,8 +129,8 @@ func decodeFile(file string, data []byte, known chunks) *decoded {
 	return &d.decoded
 }
 
-func newFileDecoder(file string) *fileDecoder {
-	return &fileDecoder{file: file, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
+func newFileDecoder(file string, whole bool) *fileDecoder {
+	return &fileDecoder{file: file, whole: whole, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
 }
 
 // chunk takes in one document that begins at the given line.
@@ -133,7 +145,7 @@ func (d *fileDecoder) chunk(text []byte, line int, known chunks) {
 	if !ok {
 		return
 	}
-	one := newFileDecoder(d.file)
+	one := newFileDecoder(d.file, d.whole)
 	one.document(&doc)
 	d.add(&one.decoded, 0)
 	if len(one.problems) == 0 {
@@ -158,18 +170,39 @@ func (d *decoded) add(part *decoded, lines int) {
 }
 
 type fileDecoder struct {
-	file string
+	file  string
+	whole bool
 	decoded
 }
 
-// known are the kinds that the model is made of, by apiVersion and kind.
-var known = map[string]func(*fileDecoder, *item){
+// kinds are those that answers are made of, by apiVersion and kind.
+var kinds = map[string]func(*fileDecoder, *item){
 	"v1/Namespace":                      decodeAs(kubeobj.Namespace),
 	"v1/Node":                           decodeAs(kubeobj.Node),
 	"v1/Service":                        decodeAs(kubeobj.Service),
 	"v1/Pod":                            decodeAs(kubeobj.Pod),
 	"v1/Endpoints":                      decodeAs(endpoints),
 	"discovery.k8s.io/v1/EndpointSlice": decodeAs(kubeobj.EndpointSlice),
+}
+
+// moreKinds say how Pods come to be and what they may do, which answers don't
+// need.
+var moreKinds = map[string]func(*fileDecoder, *item){
+	"apps/v1/Deployment":                 decodeAs(kubeobj.Deployment),
+	"apps/v1/StatefulSet":                decodeAs(kubeobj.StatefulSet),
+	"apps/v1/DaemonSet":                  decodeAs(kubeobj.DaemonSet),
+	"batch/v1/Job":                       decodeAs(kubeobj.Job),
+	"batch/v1/CronJob":                   decodeAs(kubeobj.CronJob),
+	"networking.k8s.io/v1/NetworkPolicy": decodeAs(kubeobj.NetworkPolicy),
+}
+
+// decoder is that of a kind, nil when it does not count.
+func (d *fileDecoder) decoder(apiVersion, kind string) func(*fileDecoder, *item) {
+	name := apiVersion + "/" + kind
+	if decode := kinds[name]; decode != nil || !d.whole {
+		return decode
+	}
+	return moreKinds[name]
 }
 
 // endpoints converts legacy Endpoints.
@@ -196,7 +229,7 @@ func (d *fileDecoder) document(doc *document) {
 		d.reject(&item{doc: doc, head: doc.head}, nil, doc.err)
 		return
 	}
-	if !isList(doc.head) {
+	if !d.isList(doc.head) {
 		d.item(&item{doc: doc, json: doc.json, head: doc.head})
 		return
 	}
@@ -221,10 +254,9 @@ func (d *fileDecoder) document(doc *document) {
 
 // isList tells whether a document holds a list of objects: List itself, or one
 // of a kind that is known, such as ServiceList.
-func isList(h head) bool {
+func (d *fileDecoder) isList(h head) bool {
 	element, ok := strings.CutSuffix(h.Kind, "List")
-	_, of := known[h.APIVersion+"/"+element]
-	return ok && (of || h.APIVersion == "v1" && element == "")
+	return ok && (d.decoder(h.APIVersion, element) != nil || h.APIVersion == "v1" && element == "")
 }
 
 func (d *fileDecoder) item(it *item) {
@@ -234,8 +266,8 @@ func (d *fileDecoder) item(it *item) {
 			return
 		}
 	}
-	decode, ok := known[it.head.APIVersion+"/"+it.head.Kind]
-	if !ok {
+	decode := d.decoder(it.head.APIVersion, it.head.Kind)
+	if decode == nil {
 		d.passedOver++
 		if oddVersion(it.head) {
 			d.problems = append(d.problems, d.problem(it, path{"apiVersion"}, fmt.Errorf("%s is not known for this kind, passed over", it.head.APIVersion)))
@@ -252,7 +284,7 @@ func (d *fileDecoder) item(it *item) {
 // that is not known: a slip, or an old object.
 func oddVersion(h head) bool {
 	group, _, grouped := strings.Cut(h.APIVersion, "/")
-	for name := range known {
+	for name := range kinds {
 		i := strings.LastIndex(name, "/")
 		knownGroup, _, knownGrouped := strings.Cut(name[:i], "/")
 		if name[i+1:] == h.Kind && grouped == knownGrouped && (!grouped || group == knownGroup) {
@@ -301,7 +333,11 @@ func decodeAs[API, Model any](convert func(*API) (Model, field.ErrorList)) func(
 			return
 		}
 		id, _ := it.identity()
-		d.objects = append(d.objects, object{id, d.file, it.doc.lineOf(it.path), model})
+		o := object{id: id, file: d.file, line: it.doc.lineOf(it.path), value: model}
+		if d.whole {
+			o.doc, o.path = it.doc, it.path
+		}
+		d.objects = append(d.objects, o)
 	}
 }
 

@@ -28,7 +28,10 @@ import (
 // Config is what a Source is made from.
 type Config struct {
 	// Path is a directory, or one file.
-	Path  string
+	Path string
+	// Whole reads workloads and NetworkPolicies, too, and remembers where all
+	// objects stand, see Where.
+	Whole bool
 	Store *cluster.Store
 	Log   *slog.Logger
 }
@@ -42,6 +45,7 @@ type Source struct {
 	broken   map[string]error   // what can't be looked into, by path
 	loaded   bool
 	report   Report // of the last time that anything changed
+	places   map[identity]object
 }
 
 // file is a manifest as it was read last.
@@ -142,13 +146,13 @@ func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
 	if f.sum = sha256.Sum256(data); f.sum == old.sum {
 		return false
 	}
-	f.decode(path, data, old)
+	f.decode(path, data, old, s.cfg.Whole)
 	return true
 }
 
 // decode takes in a file's new content; old is what it was.
-func (f *file) decode(path string, data []byte, old *file) {
-	f.decoded = decodeFile(path, data, old.chunks)
+func (f *file) decode(path string, data []byte, old *file, whole bool) {
+	f.decoded = decodeFile(path, data, old.chunks, whole)
 	f.problems = f.decoded.problems
 	f.declared = make(map[identity]object, len(f.objects))
 	f.lastGood = make(map[identity]object)
@@ -198,6 +202,9 @@ func (s *Source) update() Report {
 	}
 	for path, err := range s.broken {
 		report.Problems = append(report.Problems, Problem{File: path, Line: 1, Err: err, Rejected: true})
+	}
+	if s.cfg.Whole {
+		s.places = objects
 	}
 	report.Problems = append(report.Problems, sharedClusterIPs(objects)...)
 	values := modelValues(objects)
@@ -285,9 +292,17 @@ func (s *Source) write(values map[identity]any) {
 				put(tx, v)
 			}
 		}
-		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+		tx.SetFreshness(cluster.Live, s.kinds()...)
 	})
 	s.applied = values
+}
+
+// kinds are those that are read.
+func (s *Source) kinds() []cluster.Kind {
+	if s.cfg.Whole {
+		return cluster.Kinds()
+	}
+	return cluster.KindsOfNames()
 }
 
 func put(tx *cluster.Tx, value any) {
@@ -302,6 +317,10 @@ func put(tx *cluster.Tx, value any) {
 		tx.PutPod(v)
 	case *cluster.Node:
 		tx.PutNode(v)
+	case *cluster.Workload:
+		tx.PutWorkload(v)
+	case *cluster.NetworkPolicy:
+		tx.PutNetworkPolicy(v)
 	}
 }
 
@@ -317,7 +336,26 @@ func remove(tx *cluster.Tx, id identity) {
 		tx.DeletePod(id.key)
 	case "Node":
 		tx.DeleteNode(id.key.Name)
+	case "NetworkPolicy":
+		tx.DeleteNetworkPolicy(id.key)
+	default:
+		for _, k := range cluster.WorkloadKinds() {
+			if k.String() == id.kind {
+				tx.DeleteWorkload(k, id.key)
+			}
+		}
 	}
+}
+
+// Where says in which file and line an object stands, or a field of it such as
+// "spec.ports[0].name": the nearest one around it that is there. ok is false of
+// an object that no manifest declares, and of all without Whole.
+func (s *Source) Where(kind cluster.Kind, key cluster.Key, field string) (file string, line int, ok bool) {
+	o, ok := s.places[identity{kind.String(), key}]
+	if !ok {
+		return "", 0, false
+	}
+	return o.file, o.lineOf(field), true
 }
 
 // compare tells which problems were not reported before, and which that were

@@ -237,6 +237,57 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// TestWhole: workloads and NetworkPolicies count when everything is to be read,
+// and each field's line is known; otherwise they are passed over.
+func TestWhole(t *testing.T) {
+	const text = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec:\n  ports:\n  - port: 80\n  selector:\n    app: web\n" +
+		"---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: apps/v1\n  kind: Deployment\n  metadata: {name: web, namespace: shop}\n  spec:\n    template:\n      spec:\n        subdomain: web\n" +
+		"- apiVersion: networking.k8s.io/v1\n  kind: NetworkPolicy\n  metadata: {name: none, namespace: shop}\n"
+	w := newWorld(t)
+	w.write("f.yaml", text)
+	if report := w.load(); report.PassedOver != 2 {
+		t.Errorf("%d documents are passed over, want 2", report.PassedOver)
+	}
+	if _, _, ok := w.source.Where(cluster.KindService, cluster.Key{Namespace: "shop", Name: "web"}, ""); ok {
+		t.Error("Where knows a Service, though nobody was to ask")
+	}
+
+	whole := newWorld(t)
+	whole.source.cfg.Whole = true
+	whole.write("f.yaml", text)
+	if report := whole.load(); report.PassedOver != 0 || len(report.Problems) > 0 {
+		t.Errorf("%d documents are passed over, problems %v; want none", report.PassedOver, report.Problems)
+	}
+	web := cluster.Key{Namespace: "shop", Name: "web"}
+	for _, test := range []struct {
+		kind  cluster.Kind
+		key   cluster.Key
+		field string
+		line  int
+	}{
+		{cluster.KindService, web, "", 1},
+		{cluster.KindService, web, "spec.selector", 7},
+		{cluster.KindService, web, "spec.ports[0].port", 6},
+		{cluster.KindService, web, "spec.ports[0].name", 6},
+		{cluster.KindService, web, "spec.externalName", 4},
+		{cluster.KindDeployment, web, "", 13},
+		{cluster.KindDeployment, web, "spec.template.spec.subdomain", 19},
+		{cluster.KindNetworkPolicy, cluster.Key{Namespace: "shop", Name: "none"}, "metadata", 22},
+	} {
+		_, line, ok := whole.source.Where(test.kind, test.key, test.field)
+		if !ok || line != test.line {
+			t.Errorf("%s %s, %q: line %d (%v), want %d", test.kind, test.key, test.field, line, ok, test.line)
+		}
+	}
+	whole.write("f.yaml", "")
+	whole.load()
+	whole.store.View(func(v *cluster.View) {
+		if n := v.Len(cluster.KindDeployment) + v.Len(cluster.KindNetworkPolicy); n != 0 {
+			t.Errorf("%d are there after they were taken out, want none", n)
+		}
+	})
+}
+
 func TestAliasBombIsBounded(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
@@ -424,12 +475,12 @@ func describe(d *decoded) []string {
 // the file it stands now.
 func TestKnownDocuments(t *testing.T) {
 	web := service("web", "10.0.0.1")
-	first := decodeFile("f", []byte("---\n"+web+"---\n"+service("db", "10.0.0.2")), nil)
-	second := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), first.chunks)
+	first := decodeFile("f", []byte("---\n"+web+"---\n"+service("db", "10.0.0.2")), nil, false)
+	second := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), first.chunks, false)
 	if len(second.objects) != 2 || second.objects[1].value != first.objects[0].value {
 		t.Errorf("objects = %+v, want the known shop/web as it was", second.objects)
 	}
-	fresh := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), nil)
+	fresh := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), nil, false)
 	if diff := cmp.Diff(describe(fresh), describe(second)); diff != "" {
 		t.Errorf("with what is known (-fresh +known):\n%s", diff)
 	}
@@ -445,8 +496,8 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Endpoints\nmetadata: {name: a}\nsubsets: [{addresses: [{ip: 10.0.0.1, hostname: h}], ports: [{port: 1}]}]\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Service\nmetadata: {<<: {namespace: a}, name: b, 1: 2, annotations: {a.b/c: true}}\r\nspec: {ports: [{port: 2024-01-01}]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := decodeFile("f", data, nil)
-		if again := decodeFile("f", data, d.chunks); !cmp.Equal(describe(d), describe(again)) {
+		d := decodeFile("f", data, nil, false)
+		if again := decodeFile("f", data, d.chunks, false); !cmp.Equal(describe(d), describe(again)) {
 			t.Errorf("decodeFile(%q) = %q, and with what is known %q", data, describe(d), describe(again))
 		}
 		lines := 1 + strings.Count(string(data), "\n")

@@ -1,0 +1,172 @@
+package check
+
+import (
+	"fmt"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/policy"
+)
+
+// subdomain: with a Service of its name, the Pod has a name there.
+func (p *podJudge) subdomain() {
+	name := p.subject.Spec.Subdomain
+	if name == "" || p.subject.Spec.HostNetwork || p.subject.Kind == cluster.KindStatefulSet || p.isRefused(p.field("subdomain")) || !p.loaded(cluster.KindService) {
+		return
+	}
+	field := p.field("subdomain")
+	key := cluster.Key{Namespace: p.subject.Namespace, Name: name}
+	s := p.View.Service(key)
+	whole := p.wholeName(name)
+	switch {
+	case s == nil || s.ExternalName != "":
+		what := "there is no Service"
+		if s != nil {
+			what = "an ExternalName Service has no endpoints, and so is"
+		}
+		p.add(PodSubdomainNoService, field, "make a headless Service of that name, which selects the Pod",
+			"%s %s%s: the Pod takes its name for %s, which does not resolve", what, key, mean(p.indexed().nearestService(p.subject.Namespace, name)), whole)
+	case !s.SelectsLabels(p.subject.Namespace, p.subject.Labels) && len(s.Selector) > 0:
+		p.add(PodSubdomainNotSelected, field, "give the Pod the labels that the Service selects",
+			"service %s does not select the Pod, which lacks %s: %s does not resolve", key, wants(s, p.subject.Labels), whole)
+	case !s.Headless:
+		p.add(PodSubdomainNotHeadless, field, "set clusterIP: None in the Service",
+			"service %s is not headless: that %s resolves is not promised", key, whole)
+	case p.subject.Spec.Hostname == "":
+		p.add(PodSubdomainNoHostname, p.field("hostname"), "set hostname, too",
+			"without hostname the Pod has no name of its own under service %s: only those with one get a record", key)
+	}
+}
+
+// wholeName is the name that a Pod takes for its own.
+func (p *podJudge) wholeName(subdomain string) string {
+	host := p.subject.Spec.Hostname
+	if host == "" {
+		host = p.settings.Name
+	}
+	return fmt.Sprintf("%s.%s.%s.svc.%s", host, subdomain, p.subject.Namespace, p.domain())
+}
+
+// wants are the labels that a Service wants of what has these.
+func wants(s *cluster.Service, labels map[string]string) string {
+	var texts []string
+	for _, label := range missing(s.Selector, labels) {
+		texts = append(texts, label+"="+s.Selector[label])
+	}
+	return some(texts)
+}
+
+// statefulSet: its Pods have names under its Service.
+func (p *podJudge) statefulSet() {
+	if p.subject.Kind != cluster.KindStatefulSet || p.subject.Spec.HostNetwork || !p.loaded(cluster.KindService) {
+		return
+	}
+	const field = "spec.serviceName"
+	name := p.subject.Workload.Service
+	key := cluster.Key{Namespace: p.subject.Namespace, Name: name}
+	s := p.View.Service(key)
+	switch {
+	case name == "":
+		p.add(StatefulSetNoService, field, "make a headless Service, and name it in serviceName",
+			"it names no Service: its Pods have no names such as %s-0.SERVICE.%s.svc.%s", p.subject.Name, p.subject.Namespace, p.domain())
+	case s == nil || s.ExternalName != "":
+		p.add(StatefulSetServiceMissing, field, "make a headless Service of that name, which selects the Pods",
+			"there is no Service %s with endpoints%s: names of its Pods, such as %s-0.%s, do not resolve", key, mean(p.indexed().nearestService(p.subject.Namespace, name)), p.subject.Name, name)
+	case !s.SelectsLabels(p.subject.Namespace, p.subject.Labels) && len(s.Selector) > 0:
+		p.add(StatefulSetServiceNotSelecting, field, "set the Service's selector to labels of the template",
+			"service %s does not select its Pods, which lack %s: names such as %s-0.%s do not resolve", key, wants(s, p.subject.Labels), p.subject.Name, name)
+	case !s.Headless:
+		p.add(StatefulSetServiceNotHeadless, field, "set clusterIP: None in the Service",
+			"service %s is not headless: that names of its Pods resolve, such as %s-0.%s, is not promised", key, p.subject.Name, name)
+	}
+}
+
+// sharedHostname: a name of one Pod is to find one Pod.
+func (p *podJudge) sharedHostname() {
+	if p.subject.Spec.Hostname == "" || p.subject.Spec.Subdomain == "" || p.subject.Spec.HostNetwork || p.subject.Kind == cluster.KindStatefulSet {
+		return
+	}
+	const fix = "leave out hostname, or make a StatefulSet, which gives each Pod one"
+	field, whole := p.field("hostname"), p.wholeName(p.subject.Spec.Subdomain)
+	if p.subject.Workload != nil {
+		if p.subject.Workload.Replicas > 1 || p.subject.Kind == cluster.KindDaemonSet {
+			p.add(PodHostnameShared, field, fix, "all Pods of the template have the same hostname %s: the name %s is all of them", p.subject.Spec.Hostname, whole)
+		}
+		return
+	}
+	for _, other := range p.indexed().hosts[hostKey{p.subject.Namespace, p.subject.Spec.Subdomain, p.subject.Spec.Hostname}] {
+		if other.Pod != nil && other.Key != p.subject.Key && p.fromTemplate() != other.Key {
+			p.add(PodHostnameShared, field, fix, "%s has the same hostname %s: the name %s is both", other, p.subject.Spec.Hostname, whole)
+			return
+		}
+	}
+}
+
+// fromTemplate is the key of the workload that made the Pod.
+func (p *podJudge) fromTemplate() cluster.Key {
+	if m := p.indexed().maker(p.subject); m != nil {
+		return m.Key
+	}
+	return cluster.Key{}
+}
+
+// reachesDNS: NetworkPolicies must let the Pod ask.
+func (p *podJudge) reachesDNS() {
+	if !p.loaded(cluster.KindNetworkPolicy, cluster.KindNamespace, cluster.KindService) {
+		return
+	}
+	if asks, _ := p.asks(); !asks {
+		return
+	}
+	dns := p.dns()
+	from := &policy.End{Namespace: p.subject.Namespace, Labels: p.subject.Labels, Ports: p.subject.Spec.Ports, HostNetwork: p.subject.Spec.HostNetwork}
+	if p.subject.Pod != nil {
+		from.Addrs = p.subject.Pod.IPs
+	}
+	policies := p.indexed().policies
+	if r := dns.Reach(policies, from, cluster.UDP); !r.Allowed() {
+		p.forbidden(NetworkPolicyBlocksDNS, &r, cluster.UDP, "no name resolves")
+		return
+	}
+	if r := dns.Reach(policies, from, cluster.TCP); !r.Allowed() {
+		p.forbidden(NetworkPolicyDNSOverTCP, &r, cluster.TCP, "answers that do not fit a packet are lost")
+	}
+}
+
+// dns is the cluster's DNS as this Pod asks it.
+func (p *podJudge) dns() *policy.DNS {
+	x := p.indexed()
+	key := addrTexts(p.node.ClusterDNS)
+	if x.dns[key] == nil {
+		x.dns[key] = policy.DNSOf(p.View, p.DNSService, p.node.ClusterDNS)
+	}
+	return x.dns[key]
+}
+
+// forbidden says which policies forbid a Pod to ask, and what the nearest rule
+// lacks.
+func (p *podJudge) forbidden(rule string, r *policy.Reach, protocol cluster.Protocol, what string) {
+	v, way, rules := r.Egress, "leave the Pod for", "egress"
+	fix := fmt.Sprintf("allow egress to UDP and TCP port %d of the Pods of %s", r.Port, p.DNSService)
+	if v.Allowed {
+		v, way, rules = r.Ingress, "reach", "ingress"
+		fix = fmt.Sprintf("allow ingress from namespace %s at UDP and TCP port %d of the Pods of %s", p.subject.Namespace, r.Port, p.DNSService)
+	}
+	near := ""
+	if n := v.Near; n.Policy != nil {
+		lacks := fmt.Sprintf("is for other Pods or addresses, see spec.%s[%d] of %s", rules, n.Rule, n.Policy.Key)
+		if n.Lacks == policy.Ports {
+			lacks = fmt.Sprintf("has other ports, see spec.%s[%d] of %s", rules, n.Rule, n.Policy.Key)
+		}
+		near = ", the rule that comes nearest " + lacks
+	}
+	p.add(rule, "", fix, "no rule of %s lets %s port %d %s the cluster's DNS%s: %s",
+		networkPolicies(policy.Names(v.Policies)), protocol, r.Port, way, near, what)
+}
+
+// networkPolicies names those that apply.
+func networkPolicies(names []string) string {
+	if len(names) == 1 {
+		return "networkpolicy " + names[0]
+	}
+	return "the networkpolicies " + some(names)
+}

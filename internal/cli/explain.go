@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/explain"
+)
+
+func newExplain() *cobra.Command {
+	var flags explainFlags
+	cmd := &cobra.Command{
+		Use:   "explain NAME --from NAMESPACE/POD",
+		Short: "Say what becomes of a name in a Pod, and why",
+		Long: `Say what becomes of a name in a Pod: each name that its resolver makes of it,
+with the answer; where it stops and why; how many packets it takes. Then, in a
+sentence, why it does not resolve, or takes so many, and the cure.
+
+The Pod is one of the cluster's, or the Pods of a Deployment, StatefulSet,
+DaemonSet, Job or CronJob: shop/web-0, shop/web, or shop/deployment/web. With
+--filename it is the one in that file. NAME is as a program in it gives it.
+
+The answers are made from the cluster as it is read, as the server makes them.
+With --live, the servers are asked that the Pod's resolv.conf names. The status
+is 1 when the name does not resolve.`,
+		Example: `  portolan explain web.shop --from shop/client --manifests examples/shop
+  portolan explain db --from default/job/backup --libc musl --live`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := flags.explain(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if flags.format == "json" {
+				err = printJSON(cmd.OutOrStdout(), e)
+			} else {
+				err = e.WriteText(cmd.OutOrStdout(), flags.style(cmd))
+			}
+			if err == nil && !e.Found() {
+				return errNegative
+			}
+			return err
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+type explainFlags struct {
+	pod    podFlags
+	from   string
+	rrtype string
+	libc   string
+	live   bool
+	server string
+	color  string
+	format output
+}
+
+var (
+	libcs  = []cobra.Completion{"glibc", "musl", "windows", "go"}
+	colors = []cobra.Completion{"auto", "always", "never"}
+)
+
+func (f *explainFlags) add(cmd *cobra.Command) {
+	f.pod.add(cmd)
+	cmd.Flags().StringVar(&f.from, "from", "", "the program runs in this `NAMESPACE/POD`")
+	cmd.Flags().StringVar(&f.rrtype, "type", "", "it asks for this `TYPE` only (default A and AAAA, as programs mostly do)")
+	cmd.Flags().StringVar(&f.libc, "libc", "glibc", "its resolver is that of `LIBC`: glibc, musl, windows, or go")
+	cmd.Flags().BoolVar(&f.live, "live", false, "ask the servers that the Pod's resolv.conf names")
+	cmd.Flags().StringVar(&f.server, "server", "", "with --live, ask the server at `ADDR:PORT` in their place")
+	cmd.Flags().StringVar(&f.color, "color", "auto", "use colours `WHEN`: auto, always, or never")
+	f.format.add(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("server", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("libc", cobra.FixedCompletions(libcs, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colors, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]cobra.Completion{"A", "AAAA", "SRV", "PTR", "TXT"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// explain explains what the flags say.
+func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explanation, error) {
+	q, err := f.question(name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.pod.read(cmd, f.from)
+	if err != nil {
+		return nil, err
+	}
+	q.Subject, q.Node = c.subject, c.node
+	return c.Explain(cmd.Context(), q), nil
+}
+
+// question is what is asked, as far as the flags say it.
+func (f *explainFlags) question(name string) (q daemon.Question, err error) {
+	if err := f.format.check(); err != nil {
+		return q, err
+	}
+	if !slices.Contains(colors, cobra.Completion(f.color)) {
+		return q, fmt.Errorf("--color %q is not auto, always or never", f.color)
+	}
+	if f.from == "" && f.pod.file == "" {
+		return q, errors.New("--from is missing: it says which Pod, such as --from shop/web-0")
+	}
+	q = daemon.Question{Name: name, Live: f.live}
+	var ok bool
+	if q.Libc, ok = explain.Resolver(f.libc); !ok {
+		return q, fmt.Errorf("--libc %q is not glibc, musl, windows or go", f.libc)
+	}
+	if f.rrtype != "" {
+		if q.Type, err = dnswire.ParseType(f.rrtype); err != nil {
+			return q, fmt.Errorf("--type: %w; use one such as A, AAAA, SRV, PTR or TXT", err)
+		}
+	}
+	if f.server == "" {
+		return q, nil
+	}
+	if !f.live {
+		return q, errors.New("--server goes with --live")
+	}
+	if q.Server, err = netip.ParseAddrPort(f.server); err != nil {
+		return q, fmt.Errorf("--server: %q is not an address and a port, such as 127.0.0.1:1053", f.server)
+	}
+	return q, nil
+}
+
+// style is that of the terminal that is printed to (https://no-color.org for
+// NO_COLOR); there is none where it is not one.
+func (f *explainFlags) style(cmd *cobra.Command) explain.Style {
+	style := explain.Style{Color: f.color == "always"}
+	if out, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+		if width, _, err := term.GetSize(int(out.Fd())); err == nil {
+			style.Width = width
+		}
+		style.Color = style.Color || f.color == "auto" && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	}
+	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
+		style.Width = columns
+	}
+	return style
+}

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/podresolv"
+)
+
+// nodeFlags say of the nodes what no model of a cluster does.
+type nodeFlags struct {
+	resolvConf string
+	clusterDNS []string
+}
+
+func (f *nodeFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.resolvConf, "node-resolv-conf", "", "the node's resolv.conf is this `FILE` (default: it has none)")
+	cmd.Flags().StringArrayVar(&f.clusterDNS, "cluster-dns", nil, "Pods ask the cluster's DNS at this `ADDR`, repeatable (default: the cluster IPs of the DNS Service)")
+	_ = cmd.MarkFlagFilename("node-resolv-conf")
+	_ = cmd.RegisterFlagCompletionFunc("cluster-dns", cobra.NoFileCompletions)
+}
+
+// read gives the settings; a line of the node's resolv.conf that counts for
+// nothing is printed on stderr.
+func (f *nodeFlags) read(stderr io.Writer) (n daemon.NodeSettings, err error) {
+	for _, text := range f.clusterDNS {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return n, fmt.Errorf("--cluster-dns: %q is not an address, such as 10.96.0.10", text)
+		}
+		n.ClusterDNS = append(n.ClusterDNS, addr.Unmap())
+	}
+	if f.resolvConf == "" {
+		return n, nil
+	}
+	config, problems, err := daemon.ReadNode(f.resolvConf)
+	if err != nil {
+		return n, fmt.Errorf("--node-resolv-conf: %w", err)
+	}
+	n.ResolvConf = config
+	for _, p := range problems {
+		fmt.Fprintf(stderr, "portolan: warning: %s:%d: %s\n", f.resolvConf, p.Line, p.Err)
+	}
+	return n, nil
+}
+
+// podFlags choose a Pod, its cluster, and its node.
+type podFlags struct {
+	source sourceFlags
+	node   nodeFlags
+	file   string
+}
+
+func (f *podFlags) add(cmd *cobra.Command) {
+	f.source.add(cmd)
+	f.node.add(cmd)
+	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the Pod, or what makes it, is in this manifest `FILE`, or on standard input when it is -; no cluster need be read")
+	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+}
+
+// chosen is a Pod with all that was read.
+type chosen struct {
+	*daemon.Daemon
+	subject podresolv.Subject
+	node    daemon.NodeSettings
+}
+
+// read reads the cluster, and looks for the Pod that the reference names in it
+// or in the file; the reference may be empty when there is a file.
+func (f *podFlags) read(cmd *cobra.Command, reference string) (c chosen, err error) {
+	var ref *podresolv.Reference
+	if reference != "" {
+		r, err := podresolv.ParseReference(reference)
+		if err != nil {
+			return c, err
+		}
+		ref = &r
+	}
+	stderr := cmd.ErrOrStderr()
+	if c.node, err = f.node.read(stderr); err != nil {
+		return c, err
+	}
+	settings, err := f.source.read()
+	if err != nil {
+		return c, err
+	}
+	if c.Daemon, err = daemon.New(settings); err != nil {
+		return c, err
+	}
+	_, err = loadInto(cmd.Context(), c.Daemon, true, stderr)
+	if f.file != "" && errors.Is(err, daemon.ErrNoCluster) {
+		err = nil
+	}
+	if err != nil {
+		return c, err
+	}
+	if addr, assumed := c.AssumedDNS(c.node); assumed {
+		fmt.Fprintf(stderr, "portolan: note: no DNS Service is known; %s is taken for its cluster IP (--cluster-dns says another)\n", addr)
+	}
+	if f.file == "" {
+		c.subject, err = c.Subject(*ref)
+		return c, err
+	}
+	c.subject, err = f.fromFile(cmd, ref)
+	return c, err
+}
+
+// fromFile looks for the Pod in the file.
+func (f *podFlags) fromFile(cmd *cobra.Command, ref *podresolv.Reference) (podresolv.Subject, error) {
+	file := f.file
+	if file == "-" {
+		temporary, err := os.CreateTemp("", "portolan-*.yaml")
+		if err != nil {
+			return podresolv.Subject{}, err
+		}
+		defer os.Remove(temporary.Name())
+		_, err = io.Copy(temporary, cmd.InOrStdin())
+		if err = errors.Join(err, temporary.Close()); err != nil {
+			return podresolv.Subject{}, err
+		}
+		file = temporary.Name()
+	}
+	subject, report, err := daemon.SubjectIn(file, ref)
+	printProblems(report.Problems, cmd.ErrOrStderr())
+	return subject, err
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/daemon"
+)
+
+func newResolvConf() *cobra.Command {
+	var pod podFlags
+	var format output
+	cmd := &cobra.Command{
+		Use:   "resolvconf NAMESPACE/POD",
+		Short: "Print the resolv.conf that a Pod gets",
+		Long: `Print the resolv.conf that a Pod gets, as the kubelet makes it from the Pod's
+dnsPolicy and dnsConfig and the node's settings. What is left out of it, or does
+not do what it seems to, is said on standard error.
+
+The Pod is one of the cluster's, or the Pods of a Deployment, StatefulSet,
+DaemonSet, Job or CronJob: shop/web-0, shop/web, or shop/deployment/web. With
+--filename it is the one in that file. The status is 1 when an API server refuses
+the Pod for its settings of DNS, or it does not start because of them.`,
+		Example: `  portolan resolvconf shop/web --manifests examples/shop
+  portolan resolvconf -f pod.yaml --node-resolv-conf /etc/resolv.conf`,
+		Args:              arguments(0, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := format.check(); err != nil {
+				return err
+			}
+			reference := ""
+			if len(args) > 0 {
+				reference = args[0]
+			} else if pod.file == "" {
+				return fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
+			}
+			c, err := pod.read(cmd, reference)
+			if err != nil {
+				return err
+			}
+			r := c.ResolvConf(&c.subject, c.node)
+			if format == "json" {
+				err = printJSON(cmd.OutOrStdout(), newResolvConfJSON(&c, r))
+			} else {
+				err = printResolvConf(r, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			if err == nil && (len(r.Refused) > 0 || r.NotStarted != nil) {
+				return errNegative
+			}
+			return err
+		},
+	}
+	pod.add(cmd)
+	format.add(cmd)
+	return cmd
+}
+
+// printResolvConf prints the file, and on stderr what is wrong.
+func printResolvConf(r daemon.ResolvConf, stdout, stderr io.Writer) error {
+	for _, e := range r.Refused {
+		fmt.Fprintf(stderr, "portolan: the API server refuses the Pod: %s\n", e)
+	}
+	if r.NotStarted != nil {
+		fmt.Fprintf(stderr, "portolan: the Pod does not start: %s\n", r.NotStarted)
+	}
+	for _, w := range r.Warnings {
+		reason := ""
+		if w.Reason != "" {
+			reason = " (event " + w.Reason + ")"
+		}
+		fmt.Fprintf(stderr, "portolan: warning: %s%s\n", w, reason)
+	}
+	_, err := io.WriteString(stdout, r.Config.String())
+	return err
+}
+
+// resolvConfJSON is what resolvconf prints as JSON.
+type resolvConfJSON struct {
+	Pod         string        `json:"pod"` // kind and key
+	Policy      string        `json:"policy"`
+	Nameservers []string      `json:"nameservers"`
+	Searches    []string      `json:"searches"`
+	Options     []string      `json:"options"`
+	Hostname    string        `json:"hostname"`
+	FQDN        string        `json:"fqdn"`
+	Text        string        `json:"resolvConf"`
+	Warnings    []warningJSON `json:"warnings"`
+	Errors      []string      `json:"errors"`
+}
+
+type warningJSON struct {
+	Reason  string `json:"reason,omitempty"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+}
+
+func newResolvConfJSON(c *chosen, r daemon.ResolvConf) resolvConfJSON {
+	j := resolvConfJSON{
+		Pod: c.subject.String(), Policy: string(r.Policy),
+		Nameservers: []string{}, Searches: append([]string{}, r.Config.Searches...), Options: []string{},
+		Hostname: r.Hostname.Kernel, FQDN: r.Hostname.FQDN, Text: r.Config.String(),
+		Warnings: []warningJSON{}, Errors: []string{},
+	}
+	for _, addr := range r.Config.Nameservers {
+		j.Nameservers = append(j.Nameservers, addr.String())
+	}
+	for _, o := range r.Config.Options {
+		j.Options = append(j.Options, o.String())
+	}
+	for _, w := range append(r.Warnings, r.Hostname.Warnings...) {
+		j.Warnings = append(j.Warnings, warningJSON{w.Reason, w.Field, w.Message})
+	}
+	for _, e := range r.Refused {
+		j.Errors = append(j.Errors, e.Error())
+	}
+	if r.NotStarted != nil {
+		j.Errors = append(j.Errors, r.NotStarted.Error())
+	}
+	return j
+}

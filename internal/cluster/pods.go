@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+)
+
+// Pod is a Pod.
+type Pod struct {
+	Key
+	IPs    []netip.Addr
+	Labels map[string]string
+	// Finished is set when its phase is Succeeded or Failed: its addresses are
+	// given back.
+	Finished bool
+	// Deleting is set when it is told to end.
+	Deleting bool
+	Node     string
+	// Spec is nil where a source is read for addresses only.
+	Spec *PodSpec
+	// Unmet are the conditions of its status that are not True.
+	Unmet []Condition
+}
+
+// Condition is a condition of a Pod's status, such as Ready.
+type Condition struct{ Type, Status, Reason, Message string }
+
+// PodSpec is what matters for names in the spec of a Pod, or of a Pod's
+// template. Fields that are not given are empty, as in the API.
+type PodSpec struct {
+	OS                string
+	HostNetwork       bool
+	DNSPolicy         string
+	DNSConfig         *DNSConfig // nil when there is none
+	Hostname          string
+	HostnameOverride  *string
+	Subdomain         string
+	SetHostnameAsFQDN bool
+	// Ports are those of all its containers.
+	Ports []Port
+}
+
+// DNSConfig is a Pod's dnsConfig, as it is spelt there.
+type DNSConfig struct {
+	Nameservers []string
+	Searches    []string
+	Options     []DNSOption
+}
+
+// DNSOption is an option of a dnsConfig; Value is empty when it has none.
+type DNSOption struct{ Name, Value string }
+
+// Workload is an object that makes Pods from a template: one of
+// WorkloadKinds.
+type Workload struct {
+	Kind Kind
+	Key
+	// Replicas is how many Pods it makes at a time, as far as it says; 1 when
+	// it does not.
+	Replicas int
+	// Selector chooses its Pods, where it has one.
+	Selector *Selector
+	// Service is the name of the Service that a StatefulSet's Pods have names
+	// under.
+	Service string
+	// Labels and Spec are those of the template.
+	Labels map[string]string
+	Spec   PodSpec
+}
+
+// SpecPath is where the template's spec stands in the object.
+func (w *Workload) SpecPath() string {
+	if w.Kind == KindCronJob {
+		return "spec.jobTemplate.spec.template.spec"
+	}
+	return "spec.template.spec"
+}
+
+func (p *Pod) equal(o *Pod) bool {
+	return p.Key == o.Key && p.Finished == o.Finished && p.Deleting == o.Deleting && p.Node == o.Node &&
+		slices.Equal(p.IPs, o.IPs) && maps.Equal(p.Labels, o.Labels) && slices.Equal(p.Unmet, o.Unmet) &&
+		(p.Spec == o.Spec || reflect.DeepEqual(p.Spec, o.Spec))
+}

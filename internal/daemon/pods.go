@@ -1,0 +1,150 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/podresolv"
+	"portolan.dev/portolan/internal/resolvconf"
+	"portolan.dev/portolan/internal/source/kubeapi"
+	"portolan.dev/portolan/internal/source/manifest"
+)
+
+// ErrNoCluster is Load's when nothing says which cluster to read.
+var ErrNoCluster = kubeapi.ErrNoCluster
+
+// NodeSettings are what a command is told of the nodes that Pods run on.
+type NodeSettings struct {
+	// ResolvConf is the file that the kubelet hands on to Pods; nil when it has
+	// none.
+	ResolvConf *resolvconf.Config
+	// ClusterDNS are the addresses that the kubelet gives to Pods; when there
+	// are none, those of the DNS Service.
+	ClusterDNS []netip.Addr
+}
+
+// usualClusterDNS is what the DNS Service has where nobody chose: kubeadm takes
+// the tenth address of the range of Services, 10.96.0.0/12.
+var usualClusterDNS = netip.AddrFrom4([4]byte{10, 96, 0, 10})
+
+// ReadNode reads a node's resolv.conf. Problems are lines that count for
+// nothing.
+func ReadNode(file string) (*resolvconf.Config, []resolvconf.Problem, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, problems := podresolv.ParseNode(string(text))
+	return &config, problems, nil
+}
+
+// Domains are the cluster's, without the closing dot; the first is that which
+// Pods search.
+func (d *Daemon) Domains() (domains []string) {
+	for _, zone := range d.cfg.Zones {
+		domains = append(domains, strings.TrimSuffix(zone, "."))
+	}
+	return domains
+}
+
+// clusterDNS are the addresses that Pods ask, with what the settings say of
+// them; none when nothing says which they are.
+func (d *Daemon) clusterDNS(v *cluster.View, n NodeSettings) []netip.Addr {
+	if len(n.ClusterDNS) > 0 {
+		return n.ClusterDNS
+	}
+	if s := v.Service(d.dnsService()); s != nil {
+		return s.ClusterIPs
+	}
+	return nil
+}
+
+// AssumedDNS is the address that Pods are taken to ask because nothing says
+// which it is, if so.
+func (d *Daemon) AssumedDNS(n NodeSettings) (addr netip.Addr, assumed bool) {
+	d.store.View(func(v *cluster.View) { assumed = len(d.clusterDNS(v, n)) == 0 })
+	return usualClusterDNS, assumed
+}
+
+// dnsService is the key of the Service of the cluster's DNS.
+func (d *Daemon) dnsService() cluster.Key {
+	ns, name, _ := strings.Cut(d.cfg.NameServer.Service, "/")
+	return cluster.Key{Namespace: ns, Name: name}
+}
+
+// node is the node that a Subject's Pods run on, as far as it is known.
+func (d *Daemon) node(v *cluster.View, s *podresolv.Subject, n NodeSettings) podresolv.Node {
+	node := podresolv.Node{ResolvConf: n.ResolvConf, ClusterDNS: d.clusterDNS(v, n)}
+	if len(node.ClusterDNS) == 0 {
+		node.ClusterDNS = []netip.Addr{usualClusterDNS}
+	}
+	if domains := d.Domains(); len(domains) > 0 {
+		node.ClusterDomain = domains[0]
+	}
+	if s.Pod == nil || s.Pod.Node == "" {
+		return node
+	}
+	node.Hostname = s.Pod.Node
+	for known := range v.Nodes() {
+		if known.Name == s.Pod.Node {
+			node.Addrs = slices.Clone(known.Addresses)
+		}
+	}
+	return node
+}
+
+// Subject is the Pod or workload that a reference names.
+func (d *Daemon) Subject(r podresolv.Reference) (s podresolv.Subject, err error) {
+	d.store.View(func(v *cluster.View) { s, err = r.Find(v) })
+	return s, err
+}
+
+// SubjectIn is the only Pod or workload in a file of manifests or, when it has
+// several, the one that a reference names.
+func SubjectIn(file string, r *podresolv.Reference) (s podresolv.Subject, report manifest.Report, err error) {
+	store := cluster.NewStore()
+	report, err = manifest.New(manifest.Config{Path: file, Whole: true, Store: store}).Load()
+	if err != nil {
+		return s, report, err
+	}
+	store.View(func(v *cluster.View) {
+		all := podresolv.Subjects(v)
+		switch {
+		case r != nil:
+			s, err = r.Find(v)
+		case len(all) == 1:
+			s = all[0]
+		case len(all) == 0:
+			err = fmt.Errorf("%s: no Pod in it, and nothing that makes any", file)
+		default:
+			err = fmt.Errorf("%s: there are %s; name one of them", file, podresolv.List(all))
+		}
+	})
+	return s, report, err
+}
+
+// ResolvConf is what a Pod gets, and what is wrong with it.
+type ResolvConf struct {
+	podresolv.Result
+	Hostname podresolv.Hostname
+	// Refused are what an API server refuses the Pod for.
+	Refused []*podresolv.FieldError
+	// NotStarted is why the Pod does not start, nil if it does.
+	NotStarted error
+}
+
+// ResolvConf computes what a Subject's Pods get.
+func (d *Daemon) ResolvConf(s *podresolv.Subject, n NodeSettings) (r ResolvConf) {
+	d.store.View(func(v *cluster.View) {
+		pod, node := s.Settings(), d.node(v, s, n)
+		r.Result = podresolv.Resolve(pod, node)
+		r.Warnings = append(podresolv.CheckNode(node), r.Warnings...)
+		r.Refused = podresolv.Validate(pod)
+		r.Hostname, r.NotStarted = podresolv.HostnameOf(pod, node)
+	})
+	return r
+}

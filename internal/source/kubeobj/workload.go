@@ -1,0 +1,62 @@
+package kubeobj
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// Deployment converts a Deployment.
+func Deployment(d *appsv1.Deployment) (*cluster.Workload, field.ErrorList) {
+	return workload(cluster.KindDeployment, &d.ObjectMeta, d.Spec.Replicas, d.Spec.Selector, &d.Spec.Template)
+}
+
+// StatefulSet converts a StatefulSet.
+func StatefulSet(s *appsv1.StatefulSet) (*cluster.Workload, field.ErrorList) {
+	w, errs := workload(cluster.KindStatefulSet, &s.ObjectMeta, s.Spec.Replicas, s.Spec.Selector, &s.Spec.Template)
+	w.Service = s.Spec.ServiceName
+	return w, errs
+}
+
+// DaemonSet converts a DaemonSet.
+func DaemonSet(d *appsv1.DaemonSet) (*cluster.Workload, field.ErrorList) {
+	return workload(cluster.KindDaemonSet, &d.ObjectMeta, nil, d.Spec.Selector, &d.Spec.Template)
+}
+
+// Job converts a Job.
+func Job(j *batchv1.Job) (*cluster.Workload, field.ErrorList) {
+	return workload(cluster.KindJob, &j.ObjectMeta, j.Spec.Parallelism, j.Spec.Selector, &j.Spec.Template)
+}
+
+// CronJob converts a CronJob.
+func CronJob(c *batchv1.CronJob) (*cluster.Workload, field.ErrorList) {
+	job := &c.Spec.JobTemplate.Spec
+	return workload(cluster.KindCronJob, &c.ObjectMeta, job.Parallelism, job.Selector, &job.Template)
+}
+
+// workload converts what all of them have.
+func workload(kind cluster.Kind, meta *metav1.ObjectMeta, replicas *int32, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec) (*cluster.Workload, field.ErrorList) {
+	k, errs := key(meta, validation.IsDNS1123Subdomain)
+	w := &cluster.Workload{Kind: kind, Key: k, Replicas: 1, Labels: template.Labels, Spec: *PodSpec(&template.Spec)}
+	if replicas != nil {
+		w.Replicas = int(*replicas)
+	}
+	if selector != nil {
+		w.Selector = labelSelector(selector)
+	}
+	return w, errs
+}
+
+// labelSelector converts a label selector.
+func labelSelector(s *metav1.LabelSelector) *cluster.Selector {
+	selector := &cluster.Selector{Labels: s.MatchLabels}
+	for _, e := range s.MatchExpressions {
+		selector.Requirements = append(selector.Requirements, cluster.Requirement{Label: e.Key, Operator: cluster.Operator(e.Operator), Values: e.Values})
+	}
+	return selector
+}

@@ -58,9 +58,9 @@ func init() {
 		"webhook.certificateLife": effectOfCertificateLife,
 		"webhook.deny": func(t *testing.T) {
 			wantAddressReview(t, "", true, 1)
-			wantAddressReview(t, "deny: [external-name-is-address]", false, 0)
+			wantAddressReview(t, "deny: [externalname-address]", false, 0)
 		},
-		"webhook.ignore": func(t *testing.T) { wantAddressReview(t, "ignore: [external-name-is-address]", true, 0) },
+		"webhook.ignore": func(t *testing.T) { wantAddressReview(t, "ignore: [externalname-address]", true, 0) },
 	})
 }
 

@@ -103,12 +103,15 @@ type Handler struct {
 	mux      http.ServeMux
 }
 
-// NewHandler makes a Handler. The reviewers look at what is to be validated,
-// beside the rules that are built in.
-func NewHandler(cfg Config, namespaces Namespaces, reviewers []Reviewer, observer Observer, log *slog.Logger) *Handler {
+// NewHandler makes a Handler.
+func NewHandler(cfg Config, namespaces Namespaces, observer Observer, log *slog.Logger) *Handler {
+	return newHandler(cfg, namespaces, newAlone(&cfg).judge, observer, log)
+}
+
+func newHandler(cfg Config, namespaces Namespaces, of judge, observer Observer, log *slog.Logger) *Handler {
 	h := &Handler{timeout: cfg.Timeout, places: make(chan struct{}, cfg.MaxInFlight), observer: observer, log: log}
 	m := mutator{namespaces: namespaces, clusterDNS: cfg.ClusterDNS, clusterDomain: cfg.ClusterDomain}
-	v := newValidator(cfg, reviewers)
+	v := validator{judge: of, deny: cfg.Deny, ignore: cfg.Ignore}
 	h.mux.Handle("POST /mutate", h.answer("mutate", m.review))
 	h.mux.Handle("POST /validate", h.answer("validate", v.review))
 	return h

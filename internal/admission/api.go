@@ -52,6 +52,7 @@ func NewAPI(c Cluster) (*API, error) {
 		return nil, err
 	}
 	cfg.NegotiatedSerializer = codecs.WithoutConversion()
+	cfg.WarningHandler = rest.NoWarnings{} // it would write lines of its own
 	cfg.UserAgent, cfg.QPS, cfg.Burst, cfg.Timeout = c.UserAgent, float32(c.QPS), c.Burst, requestTime
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {

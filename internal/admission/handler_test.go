@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/podresolv"
 )
 
@@ -68,9 +69,15 @@ var settings = Config{
 	MaxInFlight:   8,
 }
 
-func newTestHandler(cfg Config, n namespaces, reviewers ...Reviewer) (*Handler, *seen) {
+func newTestHandler(cfg Config, n namespaces) (*Handler, *seen) {
 	s := new(seen)
-	return NewHandler(cfg, n, reviewers, s, slog.New(slog.DiscardHandler)), s
+	return NewHandler(cfg, n, s, slog.New(slog.DiscardHandler)), s
+}
+
+// newJudgedHandler has objects judged otherwise.
+func newJudgedHandler(cfg Config, of judge) (*Handler, *seen) {
+	s := new(seen)
+	return newHandler(cfg, nil, of, s, slog.New(slog.DiscardHandler)), s
 }
 
 // request is one to create an object, in JSON.
@@ -167,36 +174,30 @@ func TestNoReview(t *testing.T) {
 	}
 }
 
-// reviewer is a Reviewer by a function.
-type reviewer func(namespace string, o runtime.Object) []Finding
-
-func (r reviewer) Review(namespace string, o runtime.Object) []Finding { return r(namespace, o) }
-
 // TestOpen: an object that can't be reviewed is let through, with a warning.
 func TestOpen(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	for claim, tt := range map[string]struct {
 		path, object string
-		reviewer     reviewer
+		judge        judge
 		warning      string
 	}{
-		"a panic":         {"/validate", aPod, func(string, runtime.Object) []Finding { panic("oh") }, "internal error"},
-		"no answer":       {"/validate", aPod, func(string, runtime.Object) []Finding { <-hang; return nil }, "no answer within 50ms"},
+		"a panic":         {"/validate", aPod, func(string, runtime.Object) []check.Finding { panic("oh") }, "internal error"},
+		"no answer":       {"/validate", aPod, func(string, runtime.Object) []check.Finding { <-hang; return nil }, "no answer within 50ms"},
 		"a strange Pod":   {"/mutate", `{"spec": {"dnsPolicy": 7}}`, nil, "the Pod can't be read"},
 		"no object":       {"/validate", `null`, nil, ""},
 		"a strange field": {"/validate", `{"spec": []}`, nil, "the object can't be read"},
 		"no Namespace":    {"/mutate", aPod, nil, "namespace shop can't be read: not found"},
 	} {
 		cfg := settings
-		if tt.reviewer != nil && claim == "no answer" {
+		if claim == "no answer" {
 			cfg.Timeout = 50 * time.Millisecond
 		}
-		var more []Reviewer
-		if tt.reviewer != nil {
-			more = append(more, tt.reviewer)
+		h, s := newTestHandler(cfg, nil)
+		if tt.judge != nil {
+			h, s = newJudgedHandler(cfg, tt.judge)
 		}
-		h, s := newTestHandler(cfg, nil, more...)
 		response := ask(t, h, tt.path, request(pods, "shop", tt.object))
 		if !response.Allowed || response.Patch != nil {
 			t.Errorf("%s: %+v, want it let through unchanged", claim, response)
@@ -219,7 +220,7 @@ func TestMaxInFlight(t *testing.T) {
 	cfg := settings
 	cfg.Timeout, cfg.MaxInFlight = 50*time.Millisecond, 2
 	hang := make(chan struct{})
-	h, s := newTestHandler(cfg, nil, reviewer(func(string, runtime.Object) []Finding { <-hang; return nil }))
+	h, s := newJudgedHandler(cfg, func(string, runtime.Object) []check.Finding { <-hang; return nil })
 	for range cfg.MaxInFlight {
 		ask(t, h, "/validate", request(pods, "shop", aPod))
 	}
@@ -259,7 +260,7 @@ func FuzzBody(f *testing.F) {
 		}
 	}
 	cfg := settings
-	cfg.Timeout, cfg.Deny = 10*time.Second, []string{RuleExternalName}
+	cfg.Timeout, cfg.Deny = 10*time.Second, []string{check.ExternalNameAddress}
 	autopath := map[string]string{policyKey: string(podresolv.ClusterFirstWithAutopath)}
 	h, _ := newTestHandler(cfg, namespaces{"shop": {ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: autopath}}})
 	f.Fuzz(func(t *testing.T, path string, body []byte) {

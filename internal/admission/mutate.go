@@ -133,7 +133,8 @@ func obstacleOf(s *corev1.PodSpec) error {
 // fails where the Pod would lose something of that.
 func (m *mutator) resolve(pod *corev1.Pod, namespace *corev1.Namespace) (*corev1.PodDNSConfig, error) {
 	node := podresolv.Node{ClusterDomain: m.clusterDomain, ClusterDNS: m.clusterDNS}
-	p := dnsPod(namespace.Name, pod.Name, &pod.Spec)
+	subject := podSubject(namespace.Name, pod)
+	p := subject.Settings()
 	p.Policy = podresolv.ClusterFirstWithAutopath
 	if errs := podresolv.Validate(p); len(errs) > 0 {
 		return nil, errs[0]

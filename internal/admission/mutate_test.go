@@ -202,7 +202,7 @@ func TestMutateIsPolicy(t *testing.T) {
 	cfg.ClusterDNS = append(cfg.ClusterDNS, netip.MustParseAddr("fd00:10:96::a"))
 	h, _ := newTestHandler(cfg, inNamespaces)
 	node := podresolv.Node{ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS}
-	changed := 0
+	patches := 0
 	for range 2000 {
 		before := randomPod(random)
 		text, err := json.Marshal(before)
@@ -213,7 +213,7 @@ func TestMutateIsPolicy(t *testing.T) {
 		if response.Patch == nil {
 			continue
 		}
-		changed++
+		patches++
 		made, err := json.Marshal(patched(t, string(text), response))
 		if err != nil {
 			t.Fatal(err)
@@ -222,9 +222,9 @@ func TestMutateIsPolicy(t *testing.T) {
 		if err := decode(made, after); err != nil {
 			t.Fatal(err)
 		}
-		p := dnsPod("shop", "p", &before.Spec)
+		subject, changed := podSubject("shop", before), podSubject("shop", after)
+		p, q := subject.Settings(), changed.Settings()
 		p.Policy = podresolv.ClusterFirstWithAutopath
-		q := dnsPod("shop", "p", &after.Spec)
 		if errs := podresolv.Validate(q); len(errs) > 0 {
 			t.Fatalf("the API server refuses what became of %s: %v", text, errs[0])
 		}
@@ -233,8 +233,8 @@ func TestMutateIsPolicy(t *testing.T) {
 			t.Fatalf("%s\nbecame %s\nwith %+v, want %+v", text, made, got.Config, want.Config)
 		}
 	}
-	if changed < 100 {
-		t.Errorf("%d of 2000 Pods were changed, want more", changed)
+	if patches < 100 {
+		t.Errorf("%d of 2000 Pods were changed, want more", patches)
 	}
 }
 

@@ -2,9 +2,7 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -15,50 +13,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/podresolv"
+	"portolan.dev/portolan/internal/source/kubeobj"
 )
 
-// Finding is what is wrong with an object.
-type Finding struct {
-	Rule    string
-	Field   string // its path, such as "spec.externalName"; "" if it is none
-	Message string
-}
-
-// String is the finding in one line.
-func (f Finding) String() string {
-	if f.Field == "" {
-		return f.Rule + ": " + f.Message
+// Rules lists the rules that objects are held to: those that need no more than
+// the object, and the limits of a Pod's lists, to which the webhook's settings
+// say enough. What nobody is asked about, EndpointSlices, has none here.
+func Rules() (all []check.Rule) {
+	for _, r := range check.Rules() {
+		switch r.ID {
+		case check.EndpointSliceNoService, check.EndpointSliceFQDN, check.EndpointAddressForbidden:
+			continue
+		}
+		if r.Admission || r.ID == check.PodDNSLimit {
+			all = append(all, r)
+		}
 	}
-	return f.Rule + ": " + f.Field + ": " + f.Message
+	return all
 }
-
-// Reviewer finds what is wrong with an object that is created or changed: one of
-// the API's types, in a namespace, which the object itself may not say. It must
-// not change the object.
-type Reviewer interface {
-	Review(namespace string, o runtime.Object) []Finding
-}
-
-// The rules that are built in.
-const (
-	// RuleFQDN: with setHostnameAsFQDN a Pod does not start whose FQDN is longer
-	// than the kernel takes.
-	RuleFQDN = "fqdn-too-long"
-	// RuleDNSConfig: nameservers or search domains are left out, since there are
-	// too many, or they are too long.
-	RuleDNSConfig = "dns-config-over-limits"
-	// RuleExternalName: an ExternalName is an address.
-	RuleExternalName = "external-name-is-address"
-)
-
-// Rules lists the rules that are built in.
-func Rules() []string { return []string{RuleDNSConfig, RuleExternalName, RuleFQDN} }
 
 // kinds are what reviews are of, by resource.
 var kinds = map[metav1.GroupVersionResource]func() runtime.Object{
 	pods:                 func() runtime.Object { return new(corev1.Pod) },
 	services:             func() runtime.Object { return new(corev1.Service) },
+	core("namespaces"):   func() runtime.Object { return new(corev1.Namespace) },
 	apps("deployments"):  func() runtime.Object { return new(appsv1.Deployment) },
 	apps("replicasets"):  func() runtime.Object { return new(appsv1.ReplicaSet) },
 	apps("statefulsets"): func() runtime.Object { return new(appsv1.StatefulSet) },
@@ -67,10 +48,11 @@ var kinds = map[metav1.GroupVersionResource]func() runtime.Object{
 	batch("cronjobs"):    func() runtime.Object { return new(batchv1.CronJob) },
 }
 
-var (
-	pods     = metav1.GroupVersionResource{Version: "v1", Resource: "pods"}
-	services = metav1.GroupVersionResource{Version: "v1", Resource: "services"}
-)
+var pods, services = core("pods"), core("services")
+
+func core(resource string) metav1.GroupVersionResource {
+	return metav1.GroupVersionResource{Version: "v1", Resource: resource}
+}
 
 func apps(resource string) metav1.GroupVersionResource {
 	return metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
@@ -80,15 +62,14 @@ func batch(resource string) metav1.GroupVersionResource {
 	return metav1.GroupVersionResource{Group: "batch", Version: "v1", Resource: resource}
 }
 
-// validator asks the reviewers about objects.
-type validator struct {
-	reviewers    []Reviewer
-	deny, ignore []string // rules
-}
+// judge finds what is wrong with an object of the API in a namespace, which the
+// object itself may not say.
+type judge func(namespace string, o runtime.Object) []check.Finding
 
-func newValidator(cfg Config, more []Reviewer) *validator {
-	builtIn := dnsRules{podresolv.Node{ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS}}
-	return &validator{reviewers: append([]Reviewer{builtIn}, more...), deny: cfg.Deny, ignore: cfg.Ignore}
+// validator holds objects to the rules.
+type validator struct {
+	judge        judge
+	deny, ignore []string // rules
 }
 
 func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (verdict, error) {
@@ -102,53 +83,140 @@ func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (
 	}
 	var found verdict
 	var denials []string
-	for _, reviewer := range v.reviewers {
-		for _, f := range reviewer.Review(r.Namespace, o) {
-			switch {
-			case slices.Contains(v.ignore, f.Rule):
-			case slices.Contains(v.deny, f.Rule):
-				denials = append(denials, f.String())
-			default:
-				found.warnings = append(found.warnings, f.String())
-			}
+	for _, f := range v.judge(r.Namespace, o) {
+		switch {
+		case slices.Contains(v.ignore, f.Rule):
+		case slices.Contains(v.deny, f.Rule):
+			denials = append(denials, textOf(&f))
+		case f.Severity > check.Note:
+			found.warnings = append(found.warnings, textOf(&f))
 		}
 	}
 	found.denied = strings.Join(denials, "; ")
 	return found, nil
 }
 
-// dnsRules are the rules that are built in. What a node's resolv.conf adds is
-// not known.
-type dnsRules struct{ node podresolv.Node }
-
-func (d dnsRules) Review(namespace string, o runtime.Object) []Finding {
-	if s, ok := o.(*corev1.Service); ok {
-		return externalName(s)
+// textOf is a finding in one line.
+func textOf(f *check.Finding) string {
+	text := f.Rule + ": "
+	if f.Field != "" {
+		text += f.Field + ": "
 	}
-	pod, ok := podOf(namespace, o)
-	if !ok {
-		return nil
-	}
-	var found []Finding
-	_, err := podresolv.HostnameOf(pod, d.node)
-	if long := (*podresolv.FQDNError)(nil); errors.As(err, &long) {
-		found = append(found, Finding{RuleFQDN, long.Field, long.Error()})
-	}
-	for _, w := range podresolv.Resolve(pod, d.node).Warnings {
-		if w.Reason == podresolv.DNSConfigForming {
-			found = append(found, Finding{RuleDNSConfig, w.Field, w.Message})
-		}
-	}
-	return found
+	return text + f.Message
 }
 
-func externalName(s *corev1.Service) []Finding {
-	if s.Spec.Type != corev1.ServiceTypeExternalName {
-		return nil
+// alone judges objects with nothing around them.
+type alone struct {
+	store *cluster.Store // empty
+	node  podresolv.Node
+	rules map[string]bool
+}
+
+func newAlone(cfg *Config) *alone {
+	a := &alone{
+		store: cluster.NewStore(),
+		node:  podresolv.Node{ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS},
+		rules: make(map[string]bool),
 	}
-	if _, err := netip.ParseAddr(strings.TrimSuffix(s.Spec.ExternalName, ".")); err != nil {
-		return nil
+	for _, r := range Rules() {
+		a.rules[r.ID] = true
 	}
-	return []Finding{{RuleExternalName, "spec.externalName", fmt.Sprintf(
-		"%s is an address, and must be a name; for addresses use a Service without selector and an EndpointSlice", s.Spec.ExternalName)}}
+	return a
+}
+
+func (a *alone) judge(namespace string, o runtime.Object) (found []check.Finding) {
+	a.store.View(func(v *cluster.View) {
+		c := &check.Cluster{View: v, Domains: []string{a.node.ClusterDomain}, Node: func(*podresolv.Subject) podresolv.Node { return a.node }}
+		switch o := o.(type) {
+		case *corev1.Namespace:
+			n, _ := kubeobj.Namespace(o) // what is refused is refused by the API server
+			found = c.Namespace(n)
+		case *corev1.Service:
+			o.Namespace = namespace
+			s, _ := kubeobj.Service(o)
+			found = c.Service(s)
+		default:
+			if s, ok := subjectOf(namespace, o); ok {
+				found = c.Subject(&s)
+			}
+		}
+	})
+	return slices.DeleteFunc(found, func(f check.Finding) bool { return !a.rules[f.Rule] })
+}
+
+// subjectOf is a Pod, or what makes Pods. What the API server refuses of it, the
+// API server says.
+func subjectOf(namespace string, o runtime.Object) (s podresolv.Subject, ok bool) {
+	var w *cluster.Workload
+	switch o := o.(type) {
+	case *corev1.Pod:
+		s = podSubject(namespace, o)
+		return s, true
+	case *appsv1.Deployment:
+		w, _ = kubeobj.Deployment(o)
+	case *appsv1.StatefulSet:
+		w, _ = kubeobj.StatefulSet(o)
+		w.Spec.Hostname, w.Spec.Subdomain = lastHostname(o), w.Service // the controller sets both
+	case *appsv1.DaemonSet:
+		w, _ = kubeobj.DaemonSet(o)
+	case *appsv1.ReplicaSet:
+		if metav1.GetControllerOf(o) != nil {
+			return s, false // its Deployment was looked at
+		}
+		// It names its Pods as a DaemonSet does.
+		w, _ = kubeobj.DaemonSet(&appsv1.DaemonSet{ObjectMeta: o.ObjectMeta, Spec: appsv1.DaemonSetSpec{Template: o.Spec.Template}})
+	case *batchv1.Job:
+		w, _ = kubeobj.Job(o)
+		indexed(w, o.Name, &o.Spec)
+	case *batchv1.CronJob:
+		const minutes = "-00000000" // since 1970, behind the names of its Jobs
+		w, _ = kubeobj.CronJob(o)
+		indexed(w, o.Name+minutes, &o.Spec.JobTemplate.Spec)
+	default:
+		return s, false
+	}
+	w.Key.Namespace = namespace
+	return podresolv.SubjectOfWorkload(w), true
+}
+
+// lastHostname is that of a StatefulSet's Pod with the highest ordinal.
+func lastHostname(s *appsv1.StatefulSet) string {
+	last := int32(0)
+	if s.Spec.Replicas != nil {
+		last = max(0, *s.Spec.Replicas-1)
+	}
+	if s.Spec.Ordinals != nil {
+		last += s.Spec.Ordinals.Start
+	}
+	return fmt.Sprintf("%s-%d", s.Name, last)
+}
+
+// indexed gives the Pods of an indexed Job of a name the hostname that the
+// controller gives the last of them, unless the template has one.
+func indexed(w *cluster.Workload, job string, s *batchv1.JobSpec) {
+	if w.Spec.Hostname != "" || s.CompletionMode == nil || *s.CompletionMode != batchv1.IndexedCompletion {
+		return
+	}
+	last := int32(0)
+	if s.Completions != nil {
+		last = max(0, *s.Completions-1)
+	}
+	w.Spec.Hostname = fmt.Sprintf("%s-%d", job, last)
+}
+
+// podSubject is a Pod, of which the settings matter alone: it may have no name
+// yet, where the API server is to make one.
+func podSubject(namespace string, p *corev1.Pod) podresolv.Subject {
+	name := p.Name
+	if name == "" {
+		name = generated(p.GenerateName)
+	}
+	return podresolv.SubjectOfPod(&cluster.Pod{Key: cluster.Key{Namespace: namespace, Name: name}, Labels: p.Labels, Spec: kubeobj.PodSpec(&p.Spec)})
+}
+
+// generated is a name that the API server makes of generateName (apiserver,
+// pkg/storage/names), with x for what is made by chance.
+func generated(base string) string {
+	const random, most = "xxxxx", 63
+	return base[:min(len(base), most-len(random))] + random
 }

@@ -158,11 +158,11 @@ func TestCompile(t *testing.T) {
 		"a secret of digits is not a number": {"cookies: {secrets: [00112233445566778899001122334455]}", func(c *config.Compiled) {
 			c.CookieSecrets = []respond.CookieSecret{{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55}}
 		}},
-		"a webhook": {"zones: [a.example]\nwebhook: {clusterDNS: [10.96.0.10, '::ffff:10.96.0.11', 'fd00::a'], service: dns/hook, deny: [fqdn-too-long], ignore: [dns-config-over-limits]}", func(c *config.Compiled) {
+		"a webhook": {"zones: [a.example]\nwebhook: {clusterDNS: [10.96.0.10, '::ffff:10.96.0.11', 'fd00::a'], service: dns/hook, deny: [pod-fqdn-too-long], ignore: [pod-dns-limit]}", func(c *config.Compiled) {
 			c.Zone.Zones, c.Webhook.ClusterDomain = names("a.example"), "a.example"
 			c.Webhook.ClusterDNS = []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"), netip.MustParseAddr("fd00::a")}
 			c.Webhook.Service = admission.Service{Namespace: "dns", Name: "hook"}
-			c.Webhook.Deny, c.Webhook.Ignore = []string{"fqdn-too-long"}, []string{"dns-config-over-limits"}
+			c.Webhook.Deny, c.Webhook.Ignore = []string{"pod-fqdn-too-long"}, []string{"pod-dns-limit"}
 		}},
 		"no TTL": {"ttl: 0", func(c *config.Compiled) { c.Zone.TTL = 0 }},
 	}
@@ -274,9 +274,9 @@ var refusals = map[string]struct{ text, want string }{
 	"much time for reviews":          {"webhook: {timeout: 31s}", ":1: webhook.timeout: 31s is not more than 0s and at most 30s"},
 	"no place for reviews":           {"webhook: {maxInFlight: 0}", ":1: webhook.maxInFlight: 0 is less than 1"},
 	"a certificate for a moment":     {"webhook: {certificateLife: 9s}", ":1: webhook.certificateLife: 9s is less than 10s"},
-	"a rule that is none":            {"webhook:\n  deny:\n  - typo", `:3: webhook.deny: "typo" is no rule; these are: dns-config-over-limits, external-name-is-address, fqdn-too-long`},
-	"a rule that is none, ignored":   {"webhook: {ignore: [typo]}", `:1: webhook.ignore: "typo" is no rule; these are: dns-config-over-limits, external-name-is-address, fqdn-too-long`},
-	"a rule that denies and doesn't": {"webhook: {deny: [fqdn-too-long], ignore: [fqdn-too-long]}", ":1: webhook.ignore: fqdn-too-long is in webhook.deny, too"},
+	"a rule that is none":            {"webhook:\n  deny:\n  - typo", `:3: webhook.deny: "typo" is no rule of the webhook's; docs/webhook.md lists them`},
+	"a rule that is none, ignored":   {"webhook: {ignore: [typo]}", `:1: webhook.ignore: "typo" is no rule of the webhook's; docs/webhook.md lists them`},
+	"a rule that denies and doesn't": {"webhook: {deny: [pod-fqdn-too-long], ignore: [pod-fqdn-too-long]}", ":1: webhook.ignore: pod-fqdn-too-long is in webhook.deny, too"},
 	"steering by chance":             {"udpSteering: random", ":1: udpSteering: \"random\" is not cpu or hash"},
 	"a long NSID":                    {"identity:\n  nsid: " + strings.Repeat("n", 129), ":2: identity.nsid: longer than 128 octets"},
 	"a long server ID":               {"identity: {serverID: " + strings.Repeat("n", 256) + "}", ":1: identity.serverID: longer than 255 octets"},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/admission"
+	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/podresolv"
 )
 
@@ -56,14 +57,16 @@ func (c *Config) compileWebhook(made *Compiled) (err error) {
 }
 
 func (c *Config) checkWebhookRules() error {
-	known := admission.Rules()
+	known := func(rule string) bool {
+		return slices.ContainsFunc(admission.Rules(), func(r check.Rule) bool { return r.ID == rule })
+	}
 	for _, list := range []struct {
 		key   string
 		rules []string
 	}{{"webhook.deny", c.Webhook.Deny}, {"webhook.ignore", c.Webhook.Ignore}} {
 		for i, rule := range list.rules {
-			if !slices.Contains(known, rule) {
-				return badItem(list.key, i, "%q is no rule; these are: %s", rule, strings.Join(known, ", "))
+			if !known(rule) {
+				return badItem(list.key, i, "%q is no rule of the webhook's; docs/webhook.md lists them", rule)
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func (w *Webhook) Serve(ctx context.Context, version string, log *slog.Logger) e
 	cfg := w.settings.Webhook
 	keeper := admission.NewKeeper(cfg, w.api, time.Now, log)
 	figures := metrics.NewWebhook(version, keeper.Until)
-	handler := admission.NewHandler(cfg, w.api, nil, figures, log)
+	handler := admission.NewHandler(cfg, w.api, figures, log)
 	var server *admission.Server
 	var probes *admin.Server
 	err := bindPrivileged(func() (err error) {

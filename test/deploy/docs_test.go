@@ -28,7 +28,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := readFile(t, "../../docs/operate.md")
-	metrics := documentedMetrics(t, page)
+	metrics := append(documentedMetrics(t, page), webhookMetrics(page)...)
 	var alerts []string
 	for _, rule := range file.Groups[0].Rules {
 		alerts = append(alerts, rule.Alert)
@@ -51,7 +51,15 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// documentedMetrics are the server's, of the tables in operate.md.
+// webhookMetrics are the webhook's, of the tables in operate.md.
+func webhookMetrics(page string) (names []string) {
+	for _, m := range regexp.MustCompile("\n\\| `(portolan_webhook_[a-z_]+)` \\|").FindAllStringSubmatch(page, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+// documentedMetrics are the server's.
 func documentedMetrics(t *testing.T, page string) (names []string) {
 	t.Helper()
 	for _, m := range regexp.MustCompile("\n\\| `(portolan_[a-z_]+)` \\|").FindAllStringSubmatch(page, -1) {

@@ -360,7 +360,7 @@ func testMutatedPods(t *testing.T, w *webhooks) {
 		"with a typo":                   {"plain", annotated("Autopath"), "ClusterFirst", `"Autopath" is not ClusterFirstWithAutopath or off`},
 		"with the KEP's policy":         {"plain", func(p *corev1.Pod) { p.Spec.DNSPolicy = "clusterFirstWithAutopath" }, fmt.Sprintf(changedDNS, "plain"), ""},
 		"with Default":                  {"shop", func(p *corev1.Pod) { p.Spec.DNSPolicy = corev1.DNSDefault }, "Default", ""},
-		"in the node's network":         {"shop", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, "ClusterFirst", ""},
+		"in the node's network":         {"shop", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, "ClusterFirst", "pod-host-network-policy: "},
 		"of the cluster itself":         {hookNamespace, annotated(autopath), "ClusterFirst", ""},
 		"with a DNS of its own": {"shop", func(p *corev1.Pod) {
 			p.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("2")}}}
@@ -473,26 +473,30 @@ func (w *webhooks) trouble() map[string]func() error {
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: newPod("").Spec}
 	template.Spec.SetHostnameAsFQDN = new(true)
 	return map[string]func() error{
-		"fqdn-too-long: spec.setHostnameAsFQDN: failed to construct FQDN": func() error {
+		"pod-fqdn-too-long: spec.setHostnameAsFQDN: failed to construct FQDN": func() error {
 			_, err := w.client.CoreV1().Pods("plain").Create(ctx, pod, dry)
 			return err
 		},
-		"dns-config-over-limits: spec.dnsConfig.nameservers: 1 nameserver is left out": func() error {
+		"pod-dns-limit: spec.dnsConfig.nameservers: 1 nameserver is left out": func() error {
 			_, err := w.client.CoreV1().Pods("plain").Create(ctx, many, dry)
 			return err
 		},
-		"fqdn-too-long: spec.template.spec.setHostnameAsFQDN: failed to construct FQDN": func() error {
+		"pod-fqdn-too-long: spec.template.spec.setHostnameAsFQDN: failed to construct FQDN": func() error {
 			_, err := w.client.AppsV1().StatefulSets("plain").Create(ctx, &appsv1.StatefulSet{
 				ObjectMeta: metav1.ObjectMeta{Name: longName},
 				Spec:       appsv1.StatefulSetSpec{ServiceName: "sub", Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
 			}, dry)
 			return err
 		},
-		"external-name-is-address: spec.externalName: 192.0.2.1 is an address": func() error {
+		"externalname-address: spec.externalName: 192.0.2.1 is an address": func() error {
 			_, err := w.client.CoreV1().Services("plain").Create(ctx, &corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Name: "s"},
 				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "192.0.2.1"},
 			}, dry)
+			return err
+		},
+		"namespace-named-svc: metadata.name: Pods that ask for SERVICE.NAMESPACE.svc": func() error {
+			_, err := w.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "svc"}}, dry)
 			return err
 		},
 	}
@@ -514,7 +518,7 @@ func testRulesWarn(t *testing.T, w *webhooks) {
 		if !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, want) }) {
 			t.Errorf("warnings %q, want %s", said, want)
 		}
-		if strings.HasPrefix(want, "external-name") && !bytes.Contains(page, []byte(strings.Join(said, "\n"))) {
+		if strings.HasPrefix(want, "externalname") && !bytes.Contains(page, []byte(strings.Join(said, "\n"))) {
 			t.Errorf("webhook.md lacks %q", said)
 		}
 	}
@@ -525,12 +529,12 @@ func testRulesDeny(t *testing.T, w *webhooks) {
 	for _, r := range w.replicas {
 		r.Stop(patience)
 	}
-	w.start("  deny: [external-name-is-address, fqdn-too-long]\n  ignore: [dns-config-over-limits]\n")
+	w.start("  deny: [externalname-address, pod-fqdn-too-long, namespace-named-svc]\n  ignore: [pod-dns-limit]\n")
 	w.awaitChange()
 	for want, apply := range w.trouble() {
 		w.warned.take()
 		err := apply()
-		if strings.HasPrefix(want, "dns-config-over-limits") {
+		if strings.HasPrefix(want, "pod-dns-limit") {
 			if said := w.warned.take(); err != nil || len(said) > 0 {
 				t.Errorf("ignored: %v, warnings %q, want none", err, said)
 			}

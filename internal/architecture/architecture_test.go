@@ -33,6 +33,7 @@ type arrow struct{ from, to, why string }
 // way: source → cluster → kubezone → zone ← respond ← dnsserver.
 var arrows = []arrow{
 	{"cmd/portolan", "internal/cli", "main is the commands and nothing else"},
+	{"internal/cli", "internal/check", "prints findings, and the rules"},
 	{"internal/cli", "internal/config", "flags override the configuration"},
 	{"internal/cli", "internal/corefile", "prints, and serves, what becomes of other servers' settings"},
 	{"internal/cli", "internal/daemon", "commands ask for wired parts"},

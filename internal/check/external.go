@@ -74,7 +74,7 @@ func (j *judge) externalInside(s *cluster.Service, target string, labels []strin
 	case j.View.Service(key) != nil:
 		j.loop(s)
 	case j.View.Namespace(key.Namespace) == nil:
-		j.add(ExternalNameMissingService, externalField, "name a Service that is there",
+		j.addAs(Warning, ExternalNameMissingService, externalField, "name a Service that is there",
 			"there is no Namespace %s, so that %s does not resolve", key.Namespace, target)
 	default:
 		near := j.indexed().nearestService(key.Namespace, key.Name)

@@ -156,6 +156,14 @@ func (x *index) maker(s *podresolv.Subject) *podresolv.Subject {
 // cutLast is a name without its last part behind a dash.
 func cutLast(name string) string { return name[:max(0, strings.LastIndexByte(name, '-'))] }
 
+// ofStatefulSet are the rules that say of a StatefulSet what others say of its
+// Pods, whose subdomain is its Service.
+var ofStatefulSet = map[string]string{
+	PodSubdomainNoService:   StatefulSetServiceMissing,
+	PodSubdomainNotSelected: StatefulSetServiceNotSelecting,
+	PodSubdomainNotHeadless: StatefulSetServiceNotHeadless,
+}
+
 // withoutEchoes leaves out what is found of a Pod and of the template that it
 // is made of, too.
 func (x *index) withoutEchoes(all []Finding) []Finding {
@@ -178,7 +186,7 @@ func (x *index) withoutEchoes(all []Finding) []Finding {
 	return slices.DeleteFunc(all, func(f Finding) bool {
 		for m := makers[f.Object]; m != nil; {
 			at := Object{m.Kind, m.Key}
-			if found[ruleAt{f.Rule, at}] {
+			if found[ruleAt{f.Rule, at}] || found[ruleAt{ofStatefulSet[f.Rule], at}] {
 				return true
 			}
 			m = makers[at]

@@ -23,7 +23,7 @@ func (c *Cluster) Namespace(n *cluster.Namespace) []Finding {
 			names[i] = s.Name + "." + n.Name
 		}
 		j.add(NamespaceIsTLD, "metadata.name", "give it a name that is no top-level domain, or write names on the internet with a closing dot",
-			".%s is a top-level domain of the internet: for Pods, %s %s a Service of this Namespace", n.Name, some(names), isAre(len(names)))
+			".%s is a top-level domain of the internet, and Pods that ask for %s are led into this Namespace", n.Name, some(names))
 	}
 	return j.found()
 }
@@ -44,7 +44,7 @@ func (j *judge) dnsServiceMissing() {
 	if x := j.indexed(); len(x.services[key.Namespace]) == 0 && !x.occupied[key.Namespace] {
 		return
 	}
-	j.add(DNSServiceMissing, "", "make the Service, with UDP and TCP port 53, and the address that the kubelets have as clusterDNS",
+	j.add(DNSServiceMissing, "", "make the Service, with UDP and TCP port 53, and the address that the kubelets have as clusterDNS; or name another in the setting nameServer.service",
 		"there is no Service of this name%s, which Pods ask for names", mean(j.indexed().nearestService(key.Namespace, key.Name)))
 }
 

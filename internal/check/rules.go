@@ -82,6 +82,24 @@ const (
 	NetworkPolicyDNSOverTCP        = "network-policy-dns-over-tcp"
 )
 
+// The IDs of what is wrong with manifests themselves, which a source tells.
+const (
+	ManifestRejected = "manifest-rejected"
+	ManifestWarning  = "manifest-warning"
+)
+
+// ManifestRules lists the rules of ManifestRejected and ManifestWarning.
+func ManifestRules() []Rule {
+	return []Rule{
+		{ID: ManifestRejected, Severity: Error, Title: "a document is rejected",
+			Description: "What it describes does not count: its last good version stays, or nothing.",
+			Source:      "the Kubernetes API"},
+		{ID: ManifestWarning, Severity: Warning, Title: "something in a document is passed over",
+			Description: "An unknown field, an unknown version, or an object that is declared twice.",
+			Source:      "the Kubernetes API"},
+	}
+}
+
 // Sources of rules.
 const (
 	specification  = "Kubernetes DNS-Based Service Discovery 1.1.0"
@@ -153,7 +171,7 @@ var rules = []Rule{
 		Description: "Each is an alias of the next, and the last of the first: none of them resolves.",
 		Source:      specification + ", section 2.5; RFC 1034, section 3.6.2"},
 	{ID: ExternalNameMissingService, Severity: Error, Title: "the target of an ExternalName Service is not in the cluster",
-		Description: "The target ends with the cluster's domain, and there is no such Namespace or Service.",
+		Description: "The target ends with the cluster's domain, and there is no such Service. Where the Namespace is not there either it is a warning: the manifests may be elsewhere.",
 		Source:      specification + ", section 2.5"},
 	{ID: ExternalNameSelector, Severity: Warning, Admission: true, Title: "an ExternalName Service has a selector",
 		Description: "A Service of this type is only an alias: it has no endpoints, and its selector has no effect.",
@@ -165,7 +183,7 @@ var rules = []Rule{
 		Description: "The label kubernetes.io/service-name names a Service of the same namespace. There is none.",
 		Source:      pageSlices + ", “Ownership”"},
 	{ID: EndpointSlicePortMismatch, Severity: Error, Title: "ports of an EndpointSlice are not those of its Service",
-		Description: "Ports of a slice and of its Service go together by name and protocol. What comes for a port of the Service that the slice does not have finds no endpoint.",
+		Description: "Ports of a slice and of its Service go together by name and protocol. What comes for a port of the Service that the slice does not have finds no endpoint. Of a headless Service it is a warning: only SRV records go by the names, which are the slice's.",
 		Source:      pageService + ", “Services without selectors”"},
 	{ID: EndpointSliceFQDN, Severity: Warning, Admission: true, Title: "an EndpointSlice has names for addresses",
 		Description: "The address type FQDN has no meaning for DNS: no record is made of it.",
@@ -187,7 +205,7 @@ var rules = []Rule{
 		Source:      pageDNS + ", “Namespaces of Services”"},
 	{ID: DNSServiceMissing, Severity: Warning, Title: "the Service of the cluster's DNS is not there",
 		Description: "Pods ask for names at the address of that Service. Clusters have it in kube-system as kube-dns, whatever serves them. It is not judged where nothing of that namespace is known.",
-		Source:      pageDNS + ", “Introduction”"},
+		Source:      pageService + ", “Discovering services”"},
 	{ID: DNSServicePorts, Severity: Error, Title: "the Service of the cluster's DNS lacks a port",
 		Description: "Clients ask over UDP, and over TCP when an answer does not fit a packet.",
 		Source:      "RFC 7766, section 5; RFC 1035, section 4.2"},
@@ -289,7 +307,7 @@ var rules = []Rule{
 		Description: "Only what is an endpoint of the Service has a name under it.",
 		Source:      pageDNS + ", “Pod's hostname and subdomain fields”"},
 	{ID: NetworkPolicyBlocksDNS, Severity: Error, Title: "NetworkPolicies keep a Pod from asking the cluster's DNS",
-		Description: "A Pod that a policy selects for egress may open only the connections that some policy allows, and DNS is one. Policies at the DNS' own Pods have to allow it, too. Policies go by the DNS Pods' labels and their own port, which need not be 53. Whether an ipBlock is compared with the Service's address or a Pod's differs between network plugins: one that covers either counts as allowing. Where neither the Service nor its Pods are known, its Pods are taken to have the label k8s-app: kube-dns in the namespace kube-system.",
+		Description: "A Pod that a policy selects for egress may open only the connections that some policy allows, and DNS is one. Policies at the DNS' own Pods have to allow it, too. Policies go by the DNS Pods' labels and their own port, which need not be 53. Whether an ipBlock is compared with the Service's address or a Pod's differs between network plugins: one that covers either counts as allowing. Where neither the Service nor its Pods are known, its Pods are taken to have the label k8s-app: kube-dns in the namespace kube-system, and a rule that allows the port for other Pods makes it a warning. Policies of other kinds than Kubernetes' own are not known here.",
 		Source:      pagePolicies + ", “The two sorts of Pod isolation” and “Behavior of to and from selectors”"},
 	{ID: NetworkPolicyDNSOverTCP, Severity: Warning, Title: "NetworkPolicies let a Pod ask over UDP and not over TCP",
 		Description: "An answer that does not fit a packet is cut off, and the client asks again over TCP: large answers, and no others, are lost.",

@@ -46,8 +46,12 @@ func (j *judge) slicePorts(e *cluster.EndpointSlice, s *cluster.Service) {
 		if slices.ContainsFunc(s.Ports, same) {
 			continue
 		}
-		j.add(EndpointSlicePortMismatch, fmt.Sprintf("ports[%d].name", i), "give the port of the slice the name and protocol that it has in the Service",
-			"%s is none of the ports of service %s, which has %s: what comes for the Service's port finds no endpoint here", portText(p), s.Key, portTexts(s.Ports))
+		severity, what := Error, "what comes for the Service's port finds no endpoint here"
+		if s.Headless {
+			severity, what = Warning, "SRV records have the slice's name, not the Service's"
+		}
+		j.addAs(severity, EndpointSlicePortMismatch, fmt.Sprintf("ports[%d].name", i), "give the port of the slice the name and protocol that it has in the Service",
+			"%s is none of the ports of service %s, which has %s: %s", portText(p), s.Key, portTexts(s.Ports), what)
 		return
 	}
 	for _, p := range s.Ports {

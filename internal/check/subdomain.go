@@ -94,19 +94,11 @@ func (p *podJudge) sharedHostname() {
 		return
 	}
 	for _, other := range p.indexed().hosts[hostKey{p.subject.Namespace, p.subject.Spec.Subdomain, p.subject.Spec.Hostname}] {
-		if other.Pod != nil && other.Key != p.subject.Key && p.fromTemplate() != other.Key {
+		if other.Pod != nil && other.Key != p.subject.Key {
 			p.add(PodHostnameShared, field, fix, "%s has the same hostname %s: the name %s is both", other, p.subject.Spec.Hostname, whole)
 			return
 		}
 	}
-}
-
-// fromTemplate is the key of the workload that made the Pod.
-func (p *podJudge) fromTemplate() cluster.Key {
-	if m := p.indexed().maker(p.subject); m != nil {
-		return m.Key
-	}
-	return cluster.Key{}
 }
 
 // reachesDNS: NetworkPolicies must let the Pod ask.
@@ -159,7 +151,11 @@ func (p *podJudge) forbidden(rule string, r *policy.Reach, protocol cluster.Prot
 		}
 		near = ", the rule that comes nearest " + lacks
 	}
-	p.add(rule, "", fix, "no rule of %s lets %s port %d %s the cluster's DNS%s: %s",
+	severity := severities[rule]
+	if p.View.Service(p.DNSService) == nil && r.Egress.Near.Lacks == policy.Peers {
+		severity = Warning // that may be the DNS
+	}
+	p.addAs(severity, rule, "", fix, "no rule of %s lets %s port %d %s the cluster's DNS%s: %s",
 		networkPolicies(policy.Names(v.Policies)), protocol, r.Port, way, near, what)
 }
 

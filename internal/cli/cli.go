@@ -58,7 +58,7 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newExplain(), newConfig(), newWebhook(), newVersion())
+	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newExplain(), newCheck(), newConfig(), newWebhook(), newVersion())
 	root.Version = version()
 	root.SetVersionTemplate(versionLine())
 	root.InitDefaultVersionFlag() // the help command shows it, too
@@ -153,10 +153,14 @@ func loadInto(ctx context.Context, d *daemon.Daemon, whole bool, stderr io.Write
 		return l, err
 	}
 	printProblems(l.Problems, stderr)
-	for _, err := range l.Unread {
+	printUnread(l.Unread, stderr)
+	return l, nil
+}
+
+func printUnread(unread []error, stderr io.Writer) {
+	for _, err := range unread {
 		fmt.Fprintf(stderr, "portolan: warning: %s; what depends on it is not known\n", err)
 	}
-	return l, nil
 }
 
 func printProblems(problems []manifest.Problem, stderr io.Writer) {

@@ -50,6 +50,13 @@ func (f *nodeFlags) read(stderr io.Writer) (n daemon.NodeSettings, err error) {
 	return n, nil
 }
 
+// noteAssumed says on stderr when nothing tells where Pods ask.
+func noteAssumed(d *daemon.Daemon, n daemon.NodeSettings, stderr io.Writer) {
+	if addr, assumed := d.AssumedDNS(n); assumed {
+		fmt.Fprintf(stderr, "portolan: note: no DNS Service is known; %s is taken for its cluster IP (--cluster-dns says another)\n", addr)
+	}
+}
+
 // podFlags choose a Pod, its cluster, and its node.
 type podFlags struct {
 	source sourceFlags
@@ -100,9 +107,7 @@ func (f *podFlags) read(cmd *cobra.Command, reference string) (c chosen, err err
 	if err != nil {
 		return c, err
 	}
-	if addr, assumed := c.AssumedDNS(c.node); assumed {
-		fmt.Fprintf(stderr, "portolan: note: no DNS Service is known; %s is taken for its cluster IP (--cluster-dns says another)\n", addr)
-	}
+	noteAssumed(c.Daemon, c.node, stderr)
 	if f.file == "" {
 		c.subject, err = c.Subject(*ref)
 		return c, err

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/explain"
@@ -42,14 +41,6 @@ func (d *Daemon) Explain(ctx context.Context, q Question) (e *explain.Explanatio
 		})
 	})
 	return e
-}
-
-// rules are the checks over the model.
-func (d *Daemon) rules(v *cluster.View, n NodeSettings) *check.Cluster {
-	return &check.Cluster{
-		View: v, Domains: d.Domains(), DNSService: d.dnsService(),
-		Node: func(s *podresolv.Subject) podresolv.Node { return d.node(v, s, n) },
-	}
 }
 
 // askModel answers for the cluster's DNS as the server would, but for names that

@@ -219,12 +219,16 @@ func (a *asker) reply(server netip.Addr, q stub.Question) stub.Reply {
 		return stub.Reply{Loss: answer.Loss}
 	}
 	m := answer.Message
-	return stub.Reply{
-		RCode:     m.Code,
-		Found:     slices.ContainsFunc(m.Answer, func(r dnswire.Record) bool { return r.Type == q.Type.String() }),
-		Alias:     slices.ContainsFunc(m.Answer, func(r dnswire.Record) bool { return r.Type == "CNAME" }),
-		Truncated: slices.Contains(m.Flags, "tc"),
+	reply := stub.Reply{RCode: m.Code, Truncated: slices.Contains(m.Flags, "tc")}
+	for _, r := range m.Answer {
+		switch r.Type {
+		case q.Type.String():
+			reply.Records++
+		case "CNAME":
+			reply.Alias = r.Data
+		}
 	}
+	return reply
 }
 
 // assumedNote begins the note on an answer that nobody gave.
@@ -259,7 +263,7 @@ func (a *asker) query(q stub.Query, round int) Query {
 	default:
 		m := answer.Message
 		made.Result, made.Records = m.Status, m.Answer
-		if made.Result == dnswire.NoError.String() && !q.Reply.Found {
+		if made.Result == dnswire.NoError.String() && q.Reply.Records == 0 {
 			made.Result = "NODATA"
 		}
 		for _, e := range m.Errors {

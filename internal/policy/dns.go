@@ -22,8 +22,7 @@ type DNS struct {
 	Service *cluster.Service
 	// Addrs are those that Pods ask at.
 	Addrs []netip.Addr
-	// ends are its Pods, targets the port that each has for either protocol.
-	ends []End
+	ends  []End // its Pods
 }
 
 // DNSOf finds the Pods of the DNS Service: those that it selects, else the
@@ -43,26 +42,45 @@ func DNSOf(v *cluster.View, service cluster.Key, asked []netip.Addr) *DNS {
 	if len(selector) == 0 {
 		return d
 	}
-	wanted := cluster.Selector{Labels: selector}
-	for p := range v.Pods() {
-		if p.Namespace == service.Namespace && !p.Finished && p.Spec != nil && wanted.Selects(p.Labels) {
-			d.ends = append(d.ends, End{p.Namespace, p.Labels, p.IPs, p.Spec.Ports, p.Spec.HostNetwork})
-		}
-	}
-	if len(d.ends) == 0 {
-		for _, k := range cluster.WorkloadKinds() {
-			for w := range v.Workloads(k) {
-				if w.Namespace == service.Namespace && wanted.Selects(w.Labels) {
-					d.ends = append(d.ends, End{w.Namespace, w.Labels, nil, w.Spec.Ports, w.Spec.HostNetwork})
-				}
-			}
-		}
+	if d.ends = podsOf(v, service.Namespace, selector); len(d.ends) == 0 {
+		d.ends = templatesOf(v, service.Namespace, selector)
 	}
 	if len(d.ends) == 0 {
 		d.ends = []End{{Namespace: service.Namespace, Labels: selector, Ports: d.usualPorts()}}
 	}
-	d.distinct()
 	return d
+}
+
+// podsOf are the Pods of a namespace that a selector chooses, sorted.
+func podsOf(v *cluster.View, namespace string, selector map[string]string) (ends []End) {
+	var chosen []*cluster.Pod
+	for p := range v.Pods() {
+		if p.Namespace == namespace && !p.Finished && p.Spec != nil && (&cluster.Selector{Labels: selector}).Selects(p.Labels) {
+			chosen = append(chosen, p)
+		}
+	}
+	slices.SortFunc(chosen, func(a, b *cluster.Pod) int { return a.Key.Compare(b.Key) })
+	for _, p := range chosen {
+		ends = append(ends, End{Namespace: p.Namespace, Labels: p.Labels, Addrs: p.IPs, Ports: p.Spec.Ports, HostNetwork: p.Spec.HostNetwork})
+	}
+	return ends
+}
+
+// templatesOf is podsOf of workloads.
+func templatesOf(v *cluster.View, namespace string, selector map[string]string) (ends []End) {
+	for _, k := range cluster.WorkloadKinds() {
+		var chosen []*cluster.Workload
+		for w := range v.Workloads(k) {
+			if w.Namespace == namespace && (&cluster.Selector{Labels: selector}).Selects(w.Labels) {
+				chosen = append(chosen, w)
+			}
+		}
+		slices.SortFunc(chosen, func(a, b *cluster.Workload) int { return a.Key.Compare(b.Key) })
+		for _, w := range chosen {
+			ends = append(ends, End{Namespace: w.Namespace, Labels: w.Labels, Ports: w.Spec.Ports, HostNetwork: w.Spec.HostNetwork})
+		}
+	}
+	return ends
 }
 
 // usualPorts are those of containers that nobody has seen: what the Service
@@ -86,13 +104,6 @@ func (d *DNS) target(i int) string {
 		return d.Service.Targets[i]
 	}
 	return ""
-}
-
-// distinct sorts the ends, so that the same one is told of each time.
-func (d *DNS) distinct() {
-	slices.SortFunc(d.ends, func(a, b End) int {
-		return slices.CompareFunc(a.Addrs, b.Addrs, func(x, y netip.Addr) int { return x.Compare(y) })
-	})
 }
 
 // port is the port that a Pod of the DNS has for port 53 of the Service.

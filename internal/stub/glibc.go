@@ -1,6 +1,7 @@
 package stub
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -19,6 +20,8 @@ const (
 	maxNdots         = 15 // musl's and Go's, too
 	glibcEDNSSize    = 1200
 	plainSize        = 512
+	// glibcRoom is the first buffer of getaddrinfo, in octets.
+	glibcRoom = 1024
 )
 
 // glibc is the state that outlives one candidate.
@@ -36,6 +39,10 @@ type glibc struct {
 	// was read last: the search looks at it to tell SERVFAIL from other
 	// failures.
 	first dnswire.RCode
+	// silent says that nobody answered what was asked last, or all failed.
+	silent bool
+	// need is how much room the addresses take that were found, in octets.
+	need int
 }
 
 // answer is what came of a candidate.
@@ -64,9 +71,28 @@ func (r *resolver) glibc() {
 		return
 	}
 	g.search()
-	if r.trace.Outcome == Failed && r.forAddresses() {
-		r.trace.Outcome = NoSuchName // getaddrinfo knows no other word for it
+	if !r.forAddresses() {
+		return
 	}
+	for room := glibcRoom; r.trace.Outcome == Found && g.need > room; room *= 2 {
+		last := len(r.trace.Tries) - 1
+		r.trace.Tries[last].Why = fmt.Sprintf("the addresses do not fit into getaddrinfo's buffer of %d octets: it looks up again with a larger one", room)
+		g.search()
+	}
+	r.trace.Outcome = g.told(r.trace.Outcome)
+}
+
+// told is what getaddrinfo makes of the search's outcome. For A it goes another
+// way than for AAAA or both, which lends errors other names.
+func (g *glibc) told(o Outcome) Outcome {
+	switch {
+	case o == Found || o == NoData:
+	case g.Type == dnswire.TypeA && g.silent && o != TryAgain:
+		return NoData
+	case g.Type == dnswire.TypeA && !g.silent && o == TryAgain, o == Failed:
+		return NoSuchName
+	}
+	return o
 }
 
 func (g *glibc) options() {
@@ -205,19 +231,47 @@ func (g *glibc) answer(t *Try, name string) answer {
 		return answer{outcome: Failed}
 	}
 	types := g.types()
-	if g.noAAAA {
-		if g.Type == dnswire.TypeAAAA {
-			t.Skipped = "with no-aaaa, glibc says itself that there is no data"
-			return answer{outcome: NoData}
-		}
-		types = types[:1]
+	if g.noAAAA && g.forAddresses() {
+		types = []dnswire.Type{dnswire.TypeA}
 	}
 	replies, nobody := g.exchange(t, types)
-	if len(replies) == 0 {
+	if g.silent = len(replies) == 0; g.silent {
 		return answer{outcome: TryAgain, nobody: nobody}
 	}
+	if g.noAAAA && g.Type == dnswire.TypeAAAA { // A tells whether the name exists
+		replies[0].Records, replies[0].Alias = 0, ""
+	}
+	g.need = g.room(t.Name, replies)
 	return g.judge(replies)
 }
+
+// room is how much of getaddrinfo's buffer the replies take, in octets, where a
+// pointer has eight: for one family lists of pointers and names, for both a
+// struct gaih_addrtuple for each address.
+func (g *glibc) room(name string, replies []Reply) int {
+	const pointer, tuple = 8, 40
+	records, names, aliases := 0, len(name), 1 // the closing dot's place is the zero's
+	for _, reply := range replies {
+		records += reply.Records
+		if reply.Alias != "" {
+			names += len(complete(reply.Alias))
+			aliases = 2
+		}
+	}
+	switch {
+	case g.Type == 0:
+		if aliases > 1 {
+			names -= len(name)
+		}
+		return tuple + align(names, pointer) + tuple*(records-1)
+	case g.Type == dnswire.TypeA:
+		return align(align(names, 4)+4*records, pointer) + pointer*(records+1+aliases)
+	}
+	return align(align(names, 4)+16*records, pointer) + pointer*(records+1+aliases)
+}
+
+// align is n, or what is next to it and a multiple of so many.
+func align(n, of int) int { return (n + of - 1) / of * of }
 
 // judge is what __res_context_query and nss_dns make of one or two replies.
 func (g *glibc) judge(replies []Reply) answer {
@@ -225,16 +279,16 @@ func (g *glibc) judge(replies []Reply) answer {
 	code := dnswire.NoError
 	for _, reply := range replies {
 		if reply.RCode == dnswire.NoError {
-			if reply.Found {
+			if reply.Records > 0 {
 				return answer{outcome: Found, ends: true}
 			}
-			alias = alias || reply.Alias
+			alias = alias || reply.Alias != ""
 		} else if code == dnswire.NoError {
 			code = reply.RCode
 		}
 	}
 	switch {
-	case alias && g.forAddresses():
+	case alias && (g.Type == 0 || g.Type == dnswire.TypeAAAA):
 		return answer{outcome: NoSuchName, ends: true}
 	case alias:
 		return answer{outcome: NoData, ends: true}
@@ -256,7 +310,7 @@ func (g *glibc) exchange(t *Try, types []dnswire.Type) (replies []Reply, nobody 
 	}
 	for attempt := 1; attempt <= g.attempts; attempt++ {
 		for i := range g.servers {
-			v := visit{g, t, g.servers[(i+offset)%len(g.servers)], attempt}
+			v := visit{glibc: g, t: t, server: g.servers[(i+offset)%len(g.servers)], attempt: attempt}
 			if !streams {
 				var heard bool
 				replies, streams, heard = v.datagrams(types)
@@ -284,6 +338,9 @@ type visit struct {
 	t       *Try
 	server  netip.Addr
 	attempt int
+	// open says that TCP is begun while the reply to a datagram is still to
+	// come.
+	open bool
 }
 
 func (v *visit) question(qtype dnswire.Type, tcp bool) Reply {
@@ -319,7 +376,7 @@ func (v *visit) datagrams(types []dnswire.Type) (replies []Reply, streams, heard
 // enough; failures alone are none.
 func (v *visit) read(all []Reply) (replies []Reply, streams, heard bool) {
 	read := 0
-	for _, reply := range all {
+	for i, reply := range all {
 		switch reply.Loss {
 		case Unreachable:
 			return nil, false, heard
@@ -334,6 +391,7 @@ func (v *visit) read(all []Reply) (replies []Reply, streams, heard bool) {
 		switch {
 		case isFailure(reply.RCode):
 		case reply.Truncated:
+			v.open = i < len(all)-1
 			return nil, true, true
 		default:
 			replies = append(replies, reply)
@@ -371,7 +429,9 @@ func (v *visit) serially(types []dnswire.Type) (replies []Reply, streams, heard 
 // stream is send_vc: both questions over one connection. What the server says
 // counts, failures too.
 func (v *visit) stream(types []dnswire.Type) (replies []Reply, heard bool) {
-	v.t.round()
+	if !v.open {
+		v.t.round()
+	}
 	for _, qtype := range types {
 		replies = append(replies, v.question(qtype, true))
 	}

@@ -201,7 +201,7 @@ func (g *golang) exchange(t *Try, qtype dnswire.Type) Outcome {
 			switch {
 			case reply.Loss != None || reply.RCode == dnswire.ServFail:
 				outcome = TryAgain
-			case reply.RCode == dnswire.NXDomain, reply.RCode == dnswire.NoError && !reply.Found:
+			case reply.RCode == dnswire.NXDomain, reply.RCode == dnswire.NoError && !reply.found():
 				return NoSuchName
 			case reply.RCode == dnswire.NoError:
 				return Found

@@ -13,9 +13,9 @@ import (
 // and what replies mean), res_msend.c (servers and attempts), res_mkquery.c.
 //
 // Since 1.2.4 a candidate that can't be sent is passed over like one that does
-// not exist (it ends the search here); a reply without records is EAI_NODATA, not
-// EAI_NONAME; each of A and AAAA must be answered (here A's reply decides); and
-// truncated answers are fetched over TCP.
+// not exist (here it ends the search, or, with the root as search domain, is sent
+// malformed); a reply without records is EAI_NODATA, not EAI_NONAME; and truncated
+// answers are fetched over TCP.
 
 const (
 	muslAttempts    = 2
@@ -66,6 +66,8 @@ func (r *resolver) muslFile() {
 	if n, digits, _ := number(r.Conf, "attempts"); digits {
 		r.attempts = min(n, muslMaxAttempts)
 	}
+	n, digits, _ := number(r.Conf, "timeout")
+	r.hasty = digits && n == 0
 }
 
 // muslSearch is name_from_dns_search, of a name without its closing dot.
@@ -100,8 +102,10 @@ func (r *resolver) muslEnd(why string) {
 	switch {
 	case last.Outcome == Found:
 		why = "it was found"
+	case last.Outcome == Crashed:
+		why = "with attempts:0, musl kills the program"
 	case last.Skipped != "":
-		why = "a name that can't be sent ends musl's search"
+		why = "what can't be sent ends musl's search"
 	}
 	outcome := last.Outcome
 	if outcome == NoData && r.forAddresses() {
@@ -114,22 +118,34 @@ func (r *resolver) muslEnd(why string) {
 func (r *resolver) muslTry(name string, cause Cause, domain int) (goesOn bool) {
 	t := r.candidate(name, cause, domain)
 	t.Outcome = NoSuchName
-	if t.Skipped = fault(name); t.Skipped != "" {
+	bare := strings.TrimSuffix(name, ".")
+	if t.Skipped = fault(bare); t.Skipped != "" {
 		return false
 	}
-	replies := r.muslAsk(t)
-	for _, reply := range replies {
-		if reply.Loss == None && reply.Found {
-			t.Outcome = Found
+	switch {
+	case r.attempts == 0:
+		t.Skipped, t.Outcome = "attempts is 0: musl divides by it, and the program is killed", Crashed
+		return false
+	case r.hasty:
+		t.Skipped, t.Outcome = "timeout is 0: musl sends nothing", TryAgain
+		return false
+	case strings.HasSuffix(bare, "."):
+		t.Why = "the root as search domain: musl 1.2.3 sends a malformed question, which nobody answers"
+	}
+	t.Outcome = NoData
+	for _, reply := range r.muslAsk(t) { // all must be there, and none may deny the name
+		switch {
+		case reply.Loss != None:
+			t.Outcome = TryAgain
 			return false
+		case reply.RCode == dnswire.NXDomain:
+			t.Outcome = NoSuchName
+			return true
+		case reply.Records > 0:
+			t.Outcome = Found
 		}
 	}
-	if replies[0].Loss != None {
-		t.Outcome = TryAgain
-		return false
-	}
-	t.Outcome = verdict(replies[0].RCode)
-	return t.Outcome == NoSuchName
+	return false
 }
 
 // muslAsk is __res_msend_rc: a reply for each type, of which those that never
@@ -166,7 +182,8 @@ func (m *muslExchange) open() int {
 
 // attempt asks all servers at once for what is open. The first reply counts that
 // says whether there is something; a server that fails is asked again at once,
-// twice for each type in all; other codes are passed over.
+// twice for each type in all; other codes are passed over. The timeout is that of
+// all attempts together; where it can't be shared evenly, there may be one more.
 func (m *muslExchange) attempt(attempt int) {
 	m.t.round()
 	type arrival struct {

@@ -12,14 +12,23 @@
 //     glibc and Go, with none by musl.
 //   - musl stops at a name that exists without records of the type, and at a
 //     server that fails, where glibc and Go go on to the next search domain.
-//   - musl asks all servers at once, and who answers first is right.
+//   - musl asks all servers at once, and who answers first is right. Where they
+//     don't say the same, chance decides; what is foretold is that they answer
+//     in the order of resolv.conf.
+//   - musl 1.2.3 makes a malformed question of the root as search domain, which
+//     nobody answers: no name that is searched is found.
+//   - musl divides by attempts: with attempts:0, looking a name up kills the
+//     program. With timeout:0 it sends nothing, as glibc with attempts:0.
+//   - glibc looks up again, from the first candidate on, what does not fit into
+//     getaddrinfo's buffer: from about 25 addresses on, all queries come twice.
 //   - glibc stops searching at any failure but SERVFAIL (at a timeout, say), and
 //     then tries the name as it is given; where nothing listens at any server's
 //     address it doesn't even do that.
 //   - An answer that is an alias without records of the type (ExternalName) ends
 //     glibc's search, but not Go's.
 //   - SERVFAIL for one of A and AAAA costs glibc nothing where the other has an
-//     answer: that one is taken, and nobody is asked again.
+//     answer: that one is taken, and nobody is asked again. musl asks again and
+//     again, and then finds nothing.
 //   - Where resolv.conf has no search domain, glibc and Go search the domain of
 //     the hostname, which a Pod with setHostnameAsFQDN has.
 package stub
@@ -52,7 +61,10 @@ type Lookup struct {
 
 // Question is what a resolver asks a server.
 type Question struct {
-	Name string // complete, with its closing dot, in the case that it is sent in
+	// Name is complete, with its closing dot, in the case that it is sent in. One
+	// that ends in two dots stands for a malformed question, which is not given
+	// to an Ask.
+	Name string
 	Type dnswire.Type
 	TCP  bool // over TCP; else over UDP
 	// Size is the longest reply that is taken over UDP, in octets: 512 without
@@ -64,13 +76,18 @@ type Question struct {
 type Reply struct {
 	Loss  Loss // the rest counts only where nothing was lost
 	RCode dnswire.RCode
-	// Found says that there are records of the type, also where an alias leads
-	// to them.
-	Found bool
-	// Alias says that the answer has an alias.
-	Alias bool
+	// Records is how many of the type are in the answer, also where an alias
+	// leads to them.
+	Records int
+	// Alias is where the answer's last alias leads, "" without one.
+	Alias string
 	// Truncated says that not all of the answer fitted.
 	Truncated bool
+}
+
+// found tells whether the reply has what was asked for.
+func (r *Reply) found() bool {
+	return r.Loss == None && r.RCode == dnswire.NoError && r.Records > 0
 }
 
 // Loss says why there is no reply.
@@ -100,6 +117,7 @@ const (
 	NoData             // EAI_NODATA, NO_DATA: the name exists
 	TryAgain           // EAI_AGAIN, TRY_AGAIN: no server answered, or all failed
 	Failed             // EAI_FAIL, NO_RECOVERY
+	Crashed            // the program is killed
 )
 
 // String is the outcome in words.
@@ -115,6 +133,8 @@ func (o Outcome) String() string {
 		return "try again"
 	case Failed:
 		return "failed"
+	case Crashed:
+		return "crashed"
 	}
 	return "not tried"
 }
@@ -233,7 +253,8 @@ type resolver struct {
 	trace    Trace
 	servers  []netip.Addr
 	attempts int
-	size     int // of replies over UDP
+	hasty    bool // timeout is 0
+	size     int  // of replies over UDP
 }
 
 // setServers takes the first servers, or what is asked where there are none.
@@ -278,7 +299,9 @@ func (t *Try) round() { t.Rounds = append(t.Rounds, nil) }
 // send asks a server in the present round of t.
 func (r *resolver) send(t *Try, q Query) Reply {
 	q.Name, q.Size = t.Name, r.size
-	q.Reply = r.ask(q.Server, q.Question)
+	if q.Reply.Loss = Timeout; !strings.HasSuffix(q.Name, "..") {
+		q.Reply = r.ask(q.Server, q.Question)
+	}
 	last := len(t.Rounds) - 1
 	t.Rounds[last] = append(t.Rounds[last], q)
 	return q.Reply

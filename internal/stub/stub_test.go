@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 
 // world is what the servers know: by name, words that are types with records, or
 // one of nodata, alias, servfail, refused, formerr, timeout, closed, for all
-// types or as TYPE=word. Over UDP, tc goes with a type. A name of the second
+// types or as TYPE=word; TYPE*N are N records. Over UDP, tc goes with a type. A name of the second
 // server alone is written 2/NAME; other names are NXDOMAIN.
 type world map[string]string
 
@@ -45,7 +46,7 @@ func (world) reply(text string, q Question) Reply {
 		switch word {
 		case "nodata":
 		case "alias":
-			reply.Alias = true
+			reply.Alias = "elsewhere.k."
 		case "nxdomain":
 			reply.RCode = dnswire.NXDomain
 		case "servfail":
@@ -61,7 +62,14 @@ func (world) reply(text string, q Question) Reply {
 		case "tc":
 			reply.Truncated = !q.TCP
 		default:
-			reply.Found = reply.Found || word == q.Type.String()
+			n := 1
+			if kind, times, ok := strings.Cut(word, "*"); ok {
+				word = kind
+				n, _ = strconv.Atoi(times)
+			}
+			if word == q.Type.String() {
+				reply.Records = n
+			}
 		}
 	}
 	return reply
@@ -173,7 +181,7 @@ func TestPackets(t *testing.T) {
 			t.Errorf("try %d: %v, domain %d, want %v, %d", i, try.Cause, try.Domain, want.cause, want.domain)
 		}
 	}
-	if q := got.Tries[3].Rounds[0][1]; q.Name != "www.example.com." || q.Attempt != 1 || q.Size != 512 || !q.Reply.Found {
+	if q := got.Tries[3].Rounds[0][1]; q.Name != "www.example.com." || q.Attempt != 1 || q.Size != 512 || q.Reply.Records != 1 {
 		t.Errorf("the last query is %+v", q)
 	}
 }
@@ -181,13 +189,13 @@ func TestPackets(t *testing.T) {
 // TestWords: each outcome and cause has words of its own.
 func TestWords(t *testing.T) {
 	seen := make(map[string]bool)
-	for o := Untried; o <= Failed; o++ {
+	for o := Untried; o <= Crashed; o++ {
 		seen[o.String()] = true
 	}
 	for c := Searched; c <= AsGiven; c++ {
 		seen[c.String()] = true
 	}
-	if len(seen) != int(Failed)+1+int(AsGiven)+1 {
+	if len(seen) != int(Crashed)+1+int(AsGiven)+1 {
 		t.Errorf("words are used twice: %v", seen)
 	}
 }
@@ -233,7 +241,7 @@ func FuzzResolve(f *testing.F) {
 		if again := Resolve(l, chance(answers)); !reflect.DeepEqual(got, again) {
 			t.Errorf("%+v is\n%+v and\n%+v", l, got, again)
 		}
-		candidates := len(c.Searches) + 3
+		candidates := 3 * (len(c.Searches) + 3) // glibc may go through them again
 		if packets := got.Packets(); len(got.Tries) > candidates || packets > candidates*maxNameservers*goMaxAttempts*4 {
 			t.Errorf("%+v: %d tries, %d packets", l, len(got.Tries), packets)
 		}
@@ -255,8 +263,8 @@ func chance(seed uint64) Ask {
 		return Reply{
 			Loss:      []Loss{None, None, None, Timeout, Unreachable}[n%5],
 			RCode:     []dnswire.RCode{0, dnswire.NXDomain, dnswire.ServFail, dnswire.Refused, dnswire.FormErr}[n/5%5],
-			Found:     n/25%2 == 0,
-			Alias:     n/50%2 == 0,
+			Records:   []int{0, 1, 0, 30}[n/25%4],
+			Alias:     []string{"", "a.b."}[n/75%2],
 			Truncated: n/100%4 == 0,
 		}
 	}
@@ -266,7 +274,7 @@ func chance(seed uint64) Ask {
 func checkTries(t *testing.T, tr Trace) {
 	t.Helper()
 	for i, try := range tr.Tries {
-		if try.Outcome == Found && (i < len(tr.Tries)-1 || tr.Outcome != Found) {
+		if try.Outcome == Found && (i < len(tr.Tries)-1 && try.Why == "" || i == len(tr.Tries)-1 && tr.Outcome != Found) {
 			t.Errorf("%s was found, and it goes on: %+v", try.Name, tr)
 		}
 		if try.Skipped != "" && len(try.Rounds) > 0 {
@@ -277,7 +285,8 @@ func checkTries(t *testing.T, tr Trace) {
 				t.Errorf("%s has a round without queries", try.Name)
 			}
 			for _, q := range round {
-				if fault(q.Name) != "" || q.Name != try.Name || !strings.HasSuffix(q.Name, ".") {
+				malformed := strings.HasSuffix(q.Name, "..") && q.Reply.Loss == Timeout
+				if fault(q.Name) != "" && !malformed || q.Name != try.Name || !strings.HasSuffix(q.Name, ".") {
 					t.Errorf("%q is asked for instead of %q", q.Name, try.Name)
 				}
 			}

@@ -58,7 +58,7 @@ func (r *resolver) windowsTry(t *Try) {
 			}
 			switch {
 			case reply.Loss != None || t.Outcome == Found:
-			case reply.RCode == dnswire.NoError && reply.Found:
+			case reply.found():
 				t.Outcome = Found
 			case reply.RCode == dnswire.NoError, reply.RCode == dnswire.NXDomain:
 				t.Outcome = verdict(reply.RCode)

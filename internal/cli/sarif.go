@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/internal/daemon"
+)
+
+// The types of a log in SARIF 2.1.0 (OASIS, Static Analysis Results Interchange
+// Format), as far as they are used here; the numbers are its sections.
+type (
+	sarifLog struct { // 3.13
+		Schema  string     `json:"$schema"`
+		Version string     `json:"version"`
+		Runs    []sarifRun `json:"runs"`
+	}
+	sarifRun struct { // 3.14
+		Tool    sarifTool     `json:"tool"`
+		Results []sarifResult `json:"results"`
+	}
+	sarifTool struct { // 3.18
+		Driver sarifDriver `json:"driver"`
+	}
+	sarifDriver struct { // 3.19
+		Name    string      `json:"name"`
+		Version string      `json:"version"`
+		Rules   []sarifRule `json:"rules"`
+	}
+	sarifRule struct { // 3.49
+		ID                   string             `json:"id"`
+		ShortDescription     sarifText          `json:"shortDescription"`
+		FullDescription      sarifText          `json:"fullDescription"`
+		Help                 sarifText          `json:"help"`
+		DefaultConfiguration sarifConfiguration `json:"defaultConfiguration"`
+	}
+	sarifConfiguration struct { // 3.50
+		Level string `json:"level"`
+	}
+	sarifText struct { // 3.11, 3.12
+		Text string `json:"text"`
+	}
+	sarifResult struct { // 3.27
+		RuleID              string            `json:"ruleId"`
+		RuleIndex           int               `json:"ruleIndex"`
+		Level               string            `json:"level"`
+		Message             sarifText         `json:"message"`
+		Locations           []sarifLocation   `json:"locations,omitempty"`
+		PartialFingerprints map[string]string `json:"partialFingerprints"`
+	}
+	sarifLocation struct { // 3.28
+		PhysicalLocation *sarifPhysical `json:"physicalLocation,omitempty"`
+		LogicalLocations []sarifLogical `json:"logicalLocations,omitempty"`
+	}
+	sarifPhysical struct { // 3.29
+		ArtifactLocation sarifArtifact `json:"artifactLocation"`
+		Region           sarifRegion   `json:"region"`
+	}
+	sarifArtifact struct { // 3.4
+		URI string `json:"uri"`
+	}
+	sarifRegion struct { // 3.30
+		StartLine int `json:"startLine"`
+	}
+	sarifLogical struct { // 3.33
+		FullyQualifiedName string `json:"fullyQualifiedName"`
+		Kind               string `json:"kind"`
+	}
+)
+
+// printSARIF prints a log that has every rule.
+func printSARIF(w io.Writer, f findings) error {
+	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "portolan", Version: version()}}, Results: []sarifResult{}}
+	rules := everyRule()
+	for _, r := range rules {
+		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{
+			ID: r.ID, ShortDescription: sarifText{r.Title}, FullDescription: sarifText{r.Description},
+			Help: sarifText{"Source: " + r.Source + "."}, DefaultConfiguration: sarifConfiguration{r.Severity.String()},
+		})
+	}
+	seen := make(map[string]int)
+	for i := range f.shown {
+		one := &f.shown[i]
+		print := fingerprint(one)
+		seen[print]++
+		run.Results = append(run.Results, sarifResult{
+			RuleID: one.Rule, RuleIndex: slices.IndexFunc(rules, func(r check.Rule) bool { return r.ID == one.Rule }),
+			Level: one.Severity.String(), Message: sarifText{whole(one)}, Locations: locations(one),
+			PartialFingerprints: map[string]string{"portolan/v1": print + ":" + strconv.Itoa(seen[print])},
+		})
+	}
+	return printJSON(w, sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}})
+}
+
+// fingerprint stays the same when lines move.
+func fingerprint(f *daemon.Found) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{f.Rule, f.Object, f.Field}, "\x00")))
+	return hex.EncodeToString(sum[:8])
+}
+
+// locations are where a finding stands, and its object.
+func locations(f *daemon.Found) []sarifLocation {
+	var l sarifLocation
+	if f.File != "" {
+		l.PhysicalLocation = &sarifPhysical{sarifArtifact{uri(f.File)}, sarifRegion{max(1, f.Line)}}
+	}
+	if f.Object != "" {
+		l.LogicalLocations = []sarifLogical{{f.Object, "resource"}}
+	}
+	if l.PhysicalLocation == nil && l.LogicalLocations == nil {
+		return nil
+	}
+	return []sarifLocation{l}
+}
+
+// uri is a file as a reference, relative to where the command runs if it is
+// there.
+func uri(file string) string {
+	if filepath.IsAbs(file) {
+		if dir, err := os.Getwd(); err == nil {
+			if below, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(below) {
+				file = below
+			}
+		}
+	}
+	u := url.URL{Path: filepath.ToSlash(file)}
+	if filepath.IsAbs(file) {
+		u.Scheme = "file"
+	}
+	return u.String()
+}

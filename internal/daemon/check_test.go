@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"portolan.dev/portolan/internal/config"
+)
+
+// TestFindings: findings stand where their objects do, a problem is told once,
+// and what mirrors legacy Endpoints stands where its Service does.
+func TestFindings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	text := `apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: orders}
+spec:
+  clusterIP: 10.96.0.7
+  ports: [{name: http, port: 80}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: b, namespace: orders}
+spec:
+  clusterIP: 10.96.0.7
+  ports: [{name: http, port: 80}]
+---
+apiVersion: v1
+kind: Endpoints
+metadata: {name: a, namespace: orders}
+subsets: [{addresses: [{ip: 192.0.2.7}], ports: [{name: web, port: 80}]}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: b-1, namespace: orders, labels: {kubernetes.io/service-name: b}}
+addressType: IPv4
+ports: [{name: http, port: 80}]
+endpoints: [{addresses: [192.0.2.7]}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: Orders}
+`
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := config.Default()
+	c.Manifests = file
+	d, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.Load(t.Context(), "test", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range d.Findings(l, NodeSettings{}, func(string) bool { return true }) {
+		got = append(got, fmt.Sprintf("%s:%d %s %s", strings.TrimPrefix(f.File, file), f.Line, f.Object, f.Rule))
+	}
+	want := []string{
+		":1 endpointslice orders/a-mirror-0-IPv4 endpointslice-port-mismatch",
+		":4 service orders/a cluster-ip-shared",
+		":11 service orders/b cluster-ip-shared",
+		":29 namespace Orders manifest-rejected",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("Findings = %q, want %q", got, want)
+	}
+	if only := d.Findings(l, NodeSettings{}, func(rule string) bool { return rule == "manifest-rejected" }); len(only) != 1 {
+		t.Errorf("Findings of one rule = %+v, want one", only)
+	}
+}

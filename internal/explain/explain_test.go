@@ -1,0 +1,98 @@
+package explain
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/podresolv"
+	"portolan.dev/portolan/internal/stub"
+)
+
+func TestMeaningOf(t *testing.T) {
+	web := cluster.Key{Namespace: "shop", Name: "web"}
+	tests := map[string]struct {
+		want meaning
+		ok   bool
+	}{
+		"web.shop.svc.cluster.local.":            {meaning{service: web}, true},
+		"WEB.Shop.SVC.Cluster.Local":             {meaning{service: web}, true},
+		"web.shop.svc.b.example.":                {meaning{service: web}, true},
+		"web-0.web.shop.svc.cluster.local.":      {meaning{service: web, host: "web-0"}, true},
+		"_http._tcp.web.shop.svc.cluster.local.": {meaning{service: web, port: "http", protocol: "tcp"}, true},
+		"_http.web.shop.svc.cluster.local.":      {},
+		"a.b.web.shop.svc.cluster.local.":        {},
+		"shop.svc.cluster.local.":                {},
+		"svc.cluster.local.":                     {},
+		"10-0-0-1.shop.pod.cluster.local.":       {},
+		"web.shop.svc.example.":                  {},
+		"web.shop.":                              {},
+		".":                                      {},
+	}
+	for name, test := range tests {
+		if got, ok := meaningOf(name, []string{"cluster.local", "b.example"}); got != test.want || ok != test.ok {
+			t.Errorf("meaningOf(%q) = %+v, %v; want %+v, %v", name, got, ok, test.want, test.ok)
+		}
+	}
+}
+
+// request is of a Pod in an empty cluster, whose DNS answers everything with a
+// code.
+func request(name string, code dnswire.RCode) Request {
+	store := cluster.NewStore()
+	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
+	var c *check.Cluster
+	node := podresolv.Node{ClusterDomain: "cluster.local", ClusterDNS: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
+	store.View(func(v *cluster.View) {
+		c = &check.Cluster{View: v, Domains: []string{"cluster.local"}, Node: func(*podresolv.Subject) podresolv.Node { return node }}
+	})
+	return Request{
+		Name: name, Libc: podresolv.Glibc, Node: node, Cluster: c,
+		Subject: podresolv.SubjectOfPod(&cluster.Pod{Key: cluster.Key{Namespace: "shop", Name: "client"}}),
+		Ask: func(netip.Addr, stub.Question) Answer {
+			return Answer{Message: &dnswire.Message{Code: code, Status: code.String()}}
+		},
+	}
+}
+
+// TestWidth: no line is longer than the terminal, unless one word is.
+func TestWidth(t *testing.T) {
+	e := Explain(request("web.data", dnswire.NXDomain))
+	for _, width := range []int{60, 80, 200} {
+		var b strings.Builder
+		if err := e.WriteText(&b, Style{Width: width}); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			if line = strings.TrimSuffix(line, "\n"); len(line) > width {
+				t.Errorf("width %d: a line of %d: %s", width, len(line), line)
+			}
+		}
+	}
+}
+
+// FuzzExplain: no name makes it panic, or ask without bound, or say nothing.
+func FuzzExplain(f *testing.F) {
+	for _, name := range []string{"web", "web.shop.svc", "", ".", "..", "_a._b.c.d.svc", "a b", "\x00", strings.Repeat("a.", 200), "10.0.0.1", "localhost"} {
+		f.Add(name, uint8(1), uint16(0), uint16(3))
+		f.Add(name, uint8(2), uint16(33), uint16(2))
+		f.Add(name, uint8(3), uint16(28), uint16(0))
+		f.Add(name, uint8(4), uint16(0), uint16(5))
+	}
+	f.Fuzz(func(t *testing.T, name string, libc uint8, rrtype, code uint16) {
+		r := request(name, dnswire.RCode(code%16))
+		r.Libc, r.Type = podresolv.Libc(libc%5), dnswire.Type(rrtype)
+		e := Explain(r)
+		const most = 1000
+		if e.Packets > most || e.Outcome == "" {
+			t.Errorf("%q: %d packets, outcome %q", name, e.Packets, e.Outcome)
+		}
+		var b strings.Builder
+		if err := e.WriteText(&b, Style{Width: 40}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -99,6 +99,9 @@ const (
 )
 
 func wishOf(pod *corev1.Pod) (wish, error) {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return wantsNot, nil // it runs already, as a file on the node has it
+	}
 	if isAutopath(string(pod.Spec.DNSPolicy)) {
 		return wants, nil
 	}

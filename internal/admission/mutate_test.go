@@ -76,6 +76,7 @@ var mutations = map[string]struct {
 	"the policy is not spelled out":  {"shop", "", `{}`, config("shop", `"10.96.0.10"`, "5"), ""},
 
 	// Who can't have it.
+	"what a node runs by itself":       {"shop", `{"kubernetes.io/config.mirror": "0a1b", "portolan.dev/dns-policy": "ClusterFirstWithAutopath"}`, clusterFirst, "", ""},
 	"None is decided":                  {"shop", wantsIt, `{"dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.1"]}}`, "", ""},
 	"Default is decided":               {"shop", "", `{"dnsPolicy": "Default"}`, "", ""},
 	"Default, and the Pod wants it":    {"silent", wantsIt, `{"dnsPolicy": "Default"}`, "", "its dnsPolicy is Default"},

@@ -16,33 +16,35 @@ import (
 type Server struct {
 	listener net.Listener
 	http     http.Server
+	longest  time.Duration // that a request takes
 }
 
-// Times that a client may take, and that reviews under way have at the end.
+// Times that a client may take: for a header, for all but the review, without a
+// request.
 const (
 	headerTimeout = 5 * time.Second
-	bodyTimeout   = 10 * time.Second
+	clientTimeout = 5 * time.Second
 	idleTimeout   = 2 * time.Minute
-	drainTimeout  = 5 * time.Second
 )
 
 // Listen binds the socket and begins nothing. Its error names the address.
-func Listen(ctx context.Context, addr netip.AddrPort, handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*Server, error) {
+func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*Server, error) {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr.String())
+	l, err := lc.Listen(ctx, "tcp", cfg.Listen.String())
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) {
 			err = op.Err
 		}
-		return nil, fmt.Errorf("listen on %s (webhook): %w", addr, err)
+		return nil, fmt.Errorf("listen on %s (webhook): %w", cfg.Listen, err)
 	}
-	return &Server{listener: l, http: http.Server{
+	longest := cfg.Timeout + clientTimeout
+	return &Server{listener: l, longest: longest, http: http.Server{
 		Handler:           handler,
 		TLSConfig:         &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12},
 		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout,
-		WriteTimeout:      bodyTimeout,
+		ReadTimeout:       longest,
+		WriteTimeout:      longest,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}, nil
@@ -57,7 +59,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.longest)
 		defer cancel()
 		if s.http.Shutdown(drain) != nil {
 			s.http.Close()

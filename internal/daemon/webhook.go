@@ -56,7 +56,7 @@ func (w *Webhook) Serve(ctx context.Context, version string, log *slog.Logger) e
 	var server *admission.Server
 	var probes *admin.Server
 	err := bindPrivileged(func() (err error) {
-		if server, err = admission.Listen(ctx, cfg.Listen, handler, keeper.Certificate, log); err != nil {
+		if server, err = admission.Listen(ctx, cfg, handler, keeper.Certificate, log); err != nil {
 			return withCure(err, "--listen")
 		}
 		if !w.settings.Admin.IsValid() {

@@ -27,7 +27,8 @@ type Config struct {
 	Ready func() (missing, remarks []string)
 	// Metrics answers /metrics.
 	Metrics http.Handler
-	// Zone writes the records, Model the cluster's objects.
+	// Zone writes the records, Model the cluster's objects; with nil there is no
+	// such dump.
 	Zone, Model func(io.Writer) error
 	// PProf gives profiles to everybody who can connect; else only loopback
 	// has them.
@@ -117,11 +118,18 @@ func (s *Server) routes(cfg *Config) http.Handler {
 	if cfg.ProbesOnly {
 		return mux
 	}
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, strings.Join([]string{health, ready, "/metrics", "/debug/zone", "/debug/model", "/debug/pprof/"}, "\n"))
-	})
-	mux.Handle("GET /debug/zone", s.dump("text/dns; charset=utf-8", cfg.Zone))
-	mux.Handle("GET /debug/model", s.dump("application/json", cfg.Model))
+	paths := []string{health, ready, "/metrics"}
+	for _, dump := range []struct {
+		path, contentType string
+		write             func(io.Writer) error
+	}{{"/debug/zone", "text/dns; charset=utf-8", cfg.Zone}, {"/debug/model", "application/json", cfg.Model}} {
+		if dump.write != nil {
+			mux.Handle("GET "+dump.path, s.dump(dump.contentType, dump.write))
+			paths = append(paths, dump.path)
+		}
+	}
+	paths = append(paths, "/debug/pprof/")
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, strings.Join(paths, "\n")) })
 	profile := func(h http.HandlerFunc) http.HandlerFunc {
 		if cfg.PProf {
 			return h

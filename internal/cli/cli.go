@@ -58,7 +58,7 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newExplain(), newCheck(), newConfig(), newVersion())
+	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newExplain(), newCheck(), newConfig(), newWebhook(), newVersion())
 	root.Version = version()
 	root.SetVersionTemplate(versionLine())
 	root.InitDefaultVersionFlag() // the help command shows it, too
@@ -79,13 +79,18 @@ type sourceFlags struct {
 }
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.config, "config", "", "read the settings in this `FILE` (YAML); flags override it")
+	f.addAPI(cmd)
 	cmd.Flags().StringVar(&f.manifests, "manifests", "", "read the cluster from this `DIR` of manifests")
+	_ = cmd.MarkFlagDirname("manifests") // fails for flags that are not there only
+}
+
+// addAPI adds them without manifests.
+func (f *sourceFlags) addAPI(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.config, "config", "", "read the settings in this `FILE` (YAML); flags override it")
 	cmd.Flags().StringVar(&f.kubeconf, "kubeconfig", "", "read the cluster from the Kubernetes API that this `FILE` names (default: the Pod's account)")
 	cmd.Flags().StringArrayVar(&f.zones, "zone", nil, "the cluster's domain `NAME`, repeatable (default cluster.local)")
 	// These fail for flags that are not there only.
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
-	_ = cmd.MarkFlagDirname("manifests")
 	_ = cmd.MarkFlagFilename("kubeconfig")
 	_ = cmd.RegisterFlagCompletionFunc("zone", cobra.NoFileCompletions)
 }

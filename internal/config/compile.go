@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"portolan.dev/portolan/internal/admission"
 	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dnsname"
@@ -62,6 +63,7 @@ type Compiled struct {
 	Rules         rules.Config
 	RateLimit     rules.Limit
 	QueryLog      querylog.Config
+	Webhook       admission.Config
 }
 
 // Compile checks the configuration and gives it in the types of its users.
@@ -70,7 +72,7 @@ func (c *Config) Compile() (*Compiled, error) {
 	steps := []func(*Compiled) error{
 		c.compileListen, c.compileRecords, c.compileRanges, c.compileNameServer, c.compileZones,
 		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkKubernetes, c.compileAdmin, c.checkLog,
-		c.compileForward, c.compileCache, c.compileRules, c.compileQueryLog,
+		c.compileForward, c.compileCache, c.compileRules, c.compileQueryLog, c.compileWebhook,
 	}
 	for _, step := range steps {
 		if err := step(made); err != nil {

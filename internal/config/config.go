@@ -70,6 +70,8 @@ type Config struct {
 	QueryLog QueryLog `yaml:"queryLog"`
 	// DNSTap is a collector of dnstap: unix:PATH or tcp:ADDRESS:PORT.
 	DNSTap string `yaml:"dnstap"`
+	// Webhook is of the admission webhook alone.
+	Webhook Webhook `yaml:"webhook"`
 }
 
 // Kubernetes says how the Kubernetes API is read.
@@ -275,6 +277,24 @@ type QueryLog struct {
 	RCodes  []string `yaml:"rcodes"`  // such as SERVFAIL; all when empty
 }
 
+// Webhook is the admission webhook.
+type Webhook struct {
+	Listen string `yaml:"listen"`
+	// Service is what the API server reaches it by, as namespace/name. The Secret
+	// beside it, and the configurations that register the webhook, have its name.
+	Service string `yaml:"service"`
+	// ClusterDNS are the addresses of the cluster's DNS.
+	ClusterDNS []string `yaml:"clusterDNS"`
+	// Timeout bounds one review, MaxInFlight how many there are at once.
+	Timeout     Duration `yaml:"timeout"`
+	MaxInFlight int      `yaml:"maxInFlight"`
+	// CertificateLife is how long a certificate is good.
+	CertificateLife Duration `yaml:"certificateLife"`
+	// Deny and Ignore are rules; what the others find is a warning.
+	Deny   []string `yaml:"deny"`
+	Ignore []string `yaml:"ignore"`
+}
+
 // Duration is a time.Duration, written like 10s or 1m30s.
 type Duration time.Duration
 
@@ -351,5 +371,9 @@ func Default() Config {
 		TCP:         TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},
 		HTTPS:       HTTPS{Path: "/dns-query"},
 		Log:         Log{Level: "info", Format: "text"},
+		Webhook: Webhook{
+			Listen: "127.0.0.1:8443", Service: "kube-system/portolan-webhook", Timeout: Duration(time.Second), MaxInFlight: 32,
+			CertificateLife: Duration(90 * 24 * time.Hour),
+		},
 	}
 }

@@ -103,7 +103,7 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	group, running := errgroup.WithContext(others)
 	group.Go(func() error {
 		defer stopOthers()
-		return server.Run(d.lameduck(ctx, running))
+		return server.Run(lameduck(ctx, running, time.Duration(d.cfg.Lameduck), &d.status.stopping, d.log))
 	})
 	group.Go(func() error { return d.compile(running) })
 	group.Go(func() error { return d.queries.Run(running, d.log) })
@@ -130,15 +130,15 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	return err
 }
 
-// lameduck is a context for the server: it is done for so long after the order
-// to stop as clients may need to see that it is not ready any more, or at once
-// when another part has failed.
-func (d *Daemon) lameduck(order, running context.Context) context.Context {
+// lameduck is a context for a server: it is done so long after the order to stop
+// as clients may need to see that it is not ready any more, which stopping says
+// from then on, or at once when another part has failed.
+func lameduck(order, running context.Context, wait time.Duration, stopping *atomic.Bool, log *slog.Logger) context.Context {
 	serving, stop := context.WithCancel(running)
 	context.AfterFunc(order, func() {
-		d.status.stopping.Store(true)
-		if wait := time.Duration(d.cfg.Lameduck); wait > 0 {
-			d.log.Info("stopping", "lameduck", wait)
+		stopping.Store(true)
+		if wait > 0 {
+			log.Info("stopping", "lameduck", wait)
 			time.AfterFunc(wait, stop)
 			return
 		}

@@ -132,6 +132,7 @@ func frozen(start, cfg config.Config) (config.Config, []string) {
 	keep("tls", &cfg.TLS, &start.TLS)
 	keep("https", &cfg.HTTPS, &start.HTTPS)
 	keep("udpSteering", &cfg.UDPSteering, &start.UDPSteering)
+	keep("webhook", &cfg.Webhook, &start.Webhook) // another process'
 	keep("log.format", &cfg.Log.Format, &start.Log.Format)
 	if start.Manifests == "" { // what is read from the API depends on these
 		keep("pods", &cfg.Pods, &start.Pods)

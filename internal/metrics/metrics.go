@@ -89,15 +89,20 @@ func New(version string, figures func() Figures) *Metrics {
 		registry:    prometheus.NewPedanticRegistry(),
 		programming: newProgramming("portolan_dns_programming_duration_seconds"),
 	}
+	m.registry.MustRegister(m.programming, (*collector)(m))
+	m.registry.MustRegister(ofProcess(version)...)
+	return m
+}
+
+// ofProcess collects what every process tells.
+func ofProcess(version string) []prometheus.Collector {
 	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portolan_build_info", Help: "Always 1; its labels tell what runs.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	}, func() float64 { return 1 })
-	m.registry.MustRegister(
-		build, m.programming, (*collector)(m),
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return m
+	return []prometheus.Collector{
+		build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	}
 }
 
 func newProgramming(name string) *prometheus.HistogramVec {
@@ -119,8 +124,10 @@ func (m *Metrics) Programmed(serviceKind string, d time.Duration) {
 }
 
 // Handler answers scrapes.
-func (m *Metrics) Handler(log *slog.Logger) http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+func (m *Metrics) Handler(log *slog.Logger) http.Handler { return handlerFor(m.registry, log) }
+
+func handlerFor(registry *prometheus.Registry, log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelError),
 		MaxRequestsInFlight: 4,
 	})

@@ -72,6 +72,11 @@ func rendered(t *testing.T, values map[string]any) objects {
 
 func render(t *testing.T, values map[string]any) (objects, error) {
 	t.Helper()
+	return renderIn(t, "kube-system", values)
+}
+
+func renderIn(t *testing.T, namespace string, values map[string]any) (objects, error) {
+	t.Helper()
 	chart, err := loader.Load(chartDir)
 	if err != nil {
 		t.Fatalf("chart: %v", err)
@@ -79,7 +84,7 @@ func render(t *testing.T, values map[string]any) (objects, error) {
 	if err := chart.Validate(); err != nil {
 		t.Fatalf("chart: %v", err)
 	}
-	release := common.ReleaseOptions{Name: "portolan", Namespace: "kube-system", Revision: 1, IsInstall: true}
+	release := common.ReleaseOptions{Name: "portolan", Namespace: namespace, Revision: 1, IsInstall: true}
 	given, err := util.ToRenderValues(chart, values, release, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err

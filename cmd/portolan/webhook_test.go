@@ -1,0 +1,345 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portolan.dev/portolan/internal/apitest"
+)
+
+func init() {
+	maps.Copy(effects, map[string]func(*testing.T){
+		"webhook.listen": func(t *testing.T) {
+			l, err := net.Listen("tcp", anyPort)
+			if err != nil {
+				t.Fatal(err)
+			}
+			addr := l.Addr().String()
+			l.Close()
+			h := startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), "listen: '"+addr+"'")
+			if h.addr != addr {
+				t.Errorf("it listens on %s, want %s", h.addr, addr)
+			}
+			h.wantPatch(`"10.96.0.10"`)
+		},
+		"webhook.service": func(t *testing.T) {
+			h := startHook(t, newHookAPI(t, "dns/hook"), "service: dns/hook")
+			h.wantPatch(`"10.96.0.10"`)
+			if !h.api.Get("/api/v1/namespaces/dns/secrets/hook", new(corev1.Secret)) {
+				t.Error("there is no Secret dns/hook")
+			}
+		},
+		"webhook.clusterDNS": func(t *testing.T) {
+			startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), "clusterDNS: [10.0.0.10, 'fd00::a']").wantPatch(`"10.0.0.10","fd00::a"`)
+		},
+		"webhook.timeout":         effectOfWebhookTimeout,
+		"webhook.maxInFlight":     effectOfWebhookMaxInFlight,
+		"webhook.certificateLife": effectOfCertificateLife,
+		"webhook.deny": func(t *testing.T) {
+			wantAddressReview(t, "", true, 1)
+			wantAddressReview(t, "deny: [externalname-address]", false, 0)
+		},
+		"webhook.ignore": func(t *testing.T) { wantAddressReview(t, "ignore: [externalname-address]", true, 0) },
+	})
+}
+
+// hook is a webhook that runs, and the API server that it serves.
+type hook struct {
+	*process
+	api     *apitest.Documents
+	service string
+}
+
+// newHookAPI is an API server that knows the webhook, as its chart registers it,
+// and a Namespace with its label.
+func newHookAPI(t *testing.T, service string) *apitest.Documents {
+	t.Helper()
+	namespace, name, _ := strings.Cut(service, "/")
+	api := apitest.NewDocuments(t)
+	api.Put("/api/v1/namespaces/shop", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "shop", Labels: map[string]string{"portolan.dev/dns-policy": "ClusterFirstWithAutopath"},
+	}})
+	meta := metav1.ObjectMeta{Name: name}
+	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: name}}
+	api.Put(registrationPath("mutating", name), &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "a", ClientConfig: client}},
+	})
+	api.Put(registrationPath("validating", name), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "b", ClientConfig: client}},
+	})
+	return api
+}
+
+func registrationPath(kind, name string) string {
+	return "/apis/admissionregistration.k8s.io/v1/" + kind + "webhookconfigurations/" + name
+}
+
+// startHook starts a webhook with these settings of the key webhook, and waits
+// until it is ready.
+func startHook(t *testing.T, api *apitest.Documents, webhook string) *hook {
+	t.Helper()
+	h := &hook{api: api, service: "kube-system/portolan-webhook"}
+	for _, setting := range []string{"listen: '" + anyPort + "'", "clusterDNS: [10.96.0.10]"} {
+		if key, _, _ := strings.Cut(setting, ":"); !strings.Contains(webhook, key) {
+			webhook += ", " + setting
+		}
+	}
+	webhook = strings.TrimPrefix(webhook, ", ")
+	if _, of, given := strings.Cut(webhook, "service: "); given {
+		h.service, _, _ = strings.Cut(of, ",")
+	}
+	file := settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q}\nwebhook: {%s}", api.Kubeconfig(t), webhook))
+	h.process = follow(t, exec.Command("portolan", "webhook", "--config", file))
+	h.addr = h.waitLog(`webhook serving\W+listen=(127\.0\.0\.1:\d+)`)[1]
+	h.awaitAdmin("/readyz", http.StatusOK, "ok")
+	return h
+}
+
+// client trusts what the registration says, as API servers do.
+func (h *hook) client() *http.Client {
+	h.t.Helper()
+	namespace, name, _ := strings.Cut(h.service, "/")
+	var registered admissionregistrationv1.ValidatingWebhookConfiguration
+	if !h.api.Get(registrationPath("validating", name), &registered) {
+		h.t.Fatal("the registration is gone")
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(registered.Webhooks[0].ClientConfig.CABundle) {
+		h.t.Fatal("no certificate in the CA bundle")
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name + "." + namespace + ".svc"}, ForceAttemptHTTP2: true}
+	h.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+// review asks about an object that is to be created in the Namespace shop.
+func (h *hook) review(client *http.Client, path, resource, object string) (*admissionv1.AdmissionResponse, error) {
+	body, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "1", Namespace: "shop", Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(object)},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: resource},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := client.Post("https://"+h.addr+path, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s %s: %w", answer.Status, text, err)
+	}
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(text, &review); err != nil {
+		return nil, err
+	}
+	return review.Response, nil
+}
+
+const newPod = `{"metadata": {"name": "p"}, "spec": {"dnsPolicy": "ClusterFirst"}}`
+
+// wantPatch wants the words in the patch of a Pod.
+func (h *hook) wantPatch(words string) {
+	h.t.Helper()
+	response, err := h.review(h.client(), "/mutate", "pods", newPod)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if !response.Allowed || !strings.Contains(string(response.Patch), words) {
+		h.t.Errorf("patch %s, warnings %q, want %s", response.Patch, response.Warnings, words)
+	}
+}
+
+// effectOfWebhookTimeout: a Namespace that takes long is not waited for.
+func effectOfWebhookTimeout(t *testing.T) {
+	for setting, want := range map[string]time.Duration{"timeout: 100ms": 100 * time.Millisecond, "": time.Second} {
+		api := newHookAPI(t, "kube-system/portolan-webhook")
+		h := startHook(t, api, setting)
+		hang := make(chan struct{})
+		api.Misbehave(func(_, path string) int {
+			if strings.HasSuffix(path, "/namespaces/shop") {
+				<-hang
+			}
+			return 0
+		})
+		client, began := h.client(), time.Now()
+		response, err := h.review(client, "/mutate", "pods", newPod)
+		took := time.Since(began)
+		close(hang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !response.Allowed || response.Patch != nil || len(response.Warnings) != 1 {
+			t.Errorf("%q: %+v, want it let through with a warning", setting, response)
+		}
+		if took < want || want < time.Second && took > 900*time.Millisecond {
+			t.Errorf("%q: answered after %s, want %s", setting, took, want)
+		}
+	}
+}
+
+// effectOfWebhookMaxInFlight: as many reviews as that ask for the Namespace at
+// once, and no more.
+func effectOfWebhookMaxInFlight(t *testing.T) {
+	const together = 3
+	for setting, most := range map[string]int32{"maxInFlight: 1, timeout: 20s": 1, "timeout: 20s": together} {
+		api := newHookAPI(t, "kube-system/portolan-webhook")
+		h := startHook(t, api, setting)
+		var inside, highest atomic.Int32
+		release := make(chan struct{})
+		api.Misbehave(func(_, path string) int {
+			if strings.HasSuffix(path, "/namespaces/shop") {
+				if n := inside.Add(1); n > highest.Load() {
+					highest.Store(n)
+				}
+				<-release
+				inside.Add(-1)
+			}
+			return 0
+		})
+		client := h.client()
+		answered := make(chan error)
+		for range together {
+			go func() {
+				_, err := h.review(client, "/mutate", "pods", newPod)
+				answered <- err
+			}()
+		}
+		h.poll(patience, func() error {
+			if n := highest.Load(); n != most {
+				return fmt.Errorf("%d reviews at once, want %d", n, most)
+			}
+			return nil
+		})
+		time.AfterFunc(200*time.Millisecond, func() { close(release) }) // in which no more may come
+		for range together {
+			if err := <-answered; err != nil {
+				t.Errorf("%q: %v", setting, err)
+			}
+		}
+		if n := highest.Load(); n != most {
+			t.Errorf("%q: %d reviews at once, want %d", setting, n, most)
+		}
+	}
+}
+
+func effectOfCertificateLife(t *testing.T) {
+	for setting, want := range map[string]time.Duration{"certificateLife: 1h": time.Hour, "": 90 * 24 * time.Hour} {
+		h := startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), setting)
+		conn, err := tls.Dial("tcp", h.addr, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		left := time.Until(conn.ConnectionState().PeerCertificates[0].NotAfter)
+		if left > want || left < want-5*time.Minute {
+			t.Errorf("%q: a certificate for %s, want %s", setting, left, want)
+		}
+	}
+}
+
+// wantAddressReview wants a Service with an address for its ExternalName
+// reviewed so.
+func wantAddressReview(t *testing.T, setting string, allowed bool, warnings int) {
+	t.Helper()
+	h := startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), setting)
+	response, err := h.review(h.client(), "/validate", "services", `{"metadata": {"name": "s"}, "spec": {"type": "ExternalName", "externalName": "192.0.2.1"}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.Allowed != allowed || len(response.Warnings) != warnings {
+		t.Errorf("%q: %+v, want allowed: %t, and %d warnings", setting, response, allowed, warnings)
+	}
+}
+
+// TestWebhook: the parts work together, and a review that is under way when it
+// is told to stop is answered.
+func TestWebhook(t *testing.T) {
+	t.Parallel()
+	api := newHookAPI(t, "kube-system/portolan-webhook")
+	h := startHook(t, api, "")
+	h.wantPatch(`"search.shop.cluster.local.ap.k8s.io"`)
+	h.awaitAdmin("/metrics", http.StatusOK, `portolan_webhook_reviews_total{operation="CREATE",resource="pods",result="changed",webhook="mutate"} 1`)
+	h.awaitAdmin("/metrics", http.StatusOK, "portolan_webhook_certificate_expiry_timestamp_seconds 1")
+	h.awaitAdmin("/healthz", http.StatusOK, "ok")
+	if status, body := h.admin("/debug/zone"); status != http.StatusNotFound {
+		t.Errorf("/debug/zone: %d %q, want that there is none", status, body)
+	}
+
+	asked, release := make(chan struct{}), make(chan struct{})
+	api.Misbehave(func(_, path string) int {
+		if strings.HasSuffix(path, "/namespaces/shop") {
+			close(asked)
+			<-release
+		}
+		return 0
+	})
+	client := h.client()
+	answered := make(chan error, 1)
+	go func() {
+		response, err := h.review(client, "/mutate", "pods", newPod)
+		if err == nil && response.Patch == nil {
+			err = fmt.Errorf("%+v, want a patch", response)
+		}
+		answered <- err
+	}()
+	<-asked
+	if err := h.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	if err := <-answered; err != nil {
+		t.Errorf("the review under way at SIGTERM: %v", err)
+	}
+	h.wait()
+	if code := h.state.ExitCode(); code != 0 {
+		t.Errorf("exit status %d, want 0", code)
+	}
+}
+
+// TestWebhookWaits: it is not ready while the API server can't trust it, and
+// says why.
+func TestWebhookWaits(t *testing.T) {
+	t.Parallel()
+	api := newHookAPI(t, "kube-system/portolan-webhook")
+	api.Misbehave(func(method, _ string) int {
+		if method == http.MethodPatch {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	file := settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q}\nlameduck: 100ms\nwebhook: {listen: '%s', clusterDNS: [10.96.0.10]}", api.Kubeconfig(t), anyPort))
+	p := follow(t, exec.Command("portolan", "webhook", "--config", file))
+	p.awaitAdmin("/readyz", http.StatusServiceUnavailable, "mutatingwebhookconfigurations portolan-webhook: told to refuse PATCH")
+	p.awaitAdmin("/healthz", http.StatusOK, "ok")
+	p.waitLog("the certificate can't be looked after")
+	api.Misbehave(func(string, string) int { return 0 })
+	p.awaitAdmin("/readyz", http.StatusOK, "ok")
+	p.stop(syscall.SIGTERM)
+	p.waitLog("stopping.*lameduck=100ms")
+}

@@ -1,0 +1,289 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/internal/podresolv"
+)
+
+// namespaces are Namespaces by name; others can't be read.
+type namespaces map[string]*corev1.Namespace
+
+func (n namespaces) Namespace(_ context.Context, name string) (*corev1.Namespace, error) {
+	if n[name] == nil {
+		return nil, errors.New("not found")
+	}
+	return n[name], nil
+}
+
+// seen keeps what an Observer is told.
+type seen struct {
+	mu      sync.Mutex
+	results []string
+	refused int
+}
+
+func (s *seen) Reviewed(webhook, operation, resource, result string, _ time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.results = append(s.results, strings.Join([]string{webhook, operation, resource, result}, " "))
+}
+
+func (s *seen) Refused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused++
+}
+
+func (s *seen) last(t *testing.T) string {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.results) == 0 {
+		t.Fatal("no review was told of")
+	}
+	return s.results[len(s.results)-1]
+}
+
+var settings = Config{
+	ClusterDNS:    []netip.Addr{netip.MustParseAddr("10.96.0.10")},
+	ClusterDomain: "cluster.local",
+	Timeout:       time.Minute, // machines are crowded
+	MaxInFlight:   8,
+}
+
+func newTestHandler(cfg Config, n namespaces) (*Handler, *seen) {
+	s := new(seen)
+	return NewHandler(cfg, n, s, slog.New(slog.DiscardHandler)), s
+}
+
+// newJudgedHandler has objects judged otherwise.
+func newJudgedHandler(cfg Config, of judge) (*Handler, *seen) {
+	s := new(seen)
+	return newHandler(cfg, nil, of, s, slog.New(slog.DiscardHandler)), s
+}
+
+// request is one to create an object, in JSON.
+func request(resource metav1.GroupVersionResource, namespace, object string) *admissionv1.AdmissionRequest {
+	return &admissionv1.AdmissionRequest{
+		UID: "0a-1b", Resource: resource, Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(object)},
+	}
+}
+
+// ask sends a review, and gives the response.
+func ask(t *testing.T, h http.Handler, path string, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	t.Helper()
+	body, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: r,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := post(h, path, "application/json", body)
+	if answer.Code != http.StatusOK {
+		t.Fatalf("POST %s: %d %s", path, answer.Code, answer.Body)
+	}
+	return responseOf(t, answer.Body.Bytes(), r)
+}
+
+func post(h http.Handler, path, media string, body []byte) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body))
+	r.Header.Set("Content-Type", media)
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, r)
+	return answer
+}
+
+// responseOf reads an answer, and checks what all have in common.
+func responseOf(t *testing.T, body []byte, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	t.Helper()
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(body, &review); err != nil {
+		t.Fatalf("answer %q: %v", body, err)
+	}
+	switch {
+	case review.APIVersion != "admission.k8s.io/v1" || review.Kind != "AdmissionReview" || review.Response == nil:
+		t.Fatalf("answer %q is no AdmissionReview with a response", body)
+	case review.Response.UID != r.UID:
+		t.Fatalf("answer to %q, want to %q", review.Response.UID, r.UID)
+	case (review.Response.Patch == nil) != (review.Response.PatchType == nil):
+		t.Fatalf("answer %q: a patch and its type come together", body)
+	}
+	for _, w := range review.Response.Warnings {
+		if len(w) > 256 || strings.ContainsAny(w, "\n\r") {
+			t.Errorf("warning %q is longer than 256 octets, or than a line", w)
+		}
+	}
+	return review.Response
+}
+
+const aPod = `{"metadata": {"name": "p"}, "spec": {"dnsPolicy": "ClusterFirst"}}`
+
+// TestNoReview: what is no review has a status that says so.
+func TestNoReview(t *testing.T) {
+	h, s := newTestHandler(settings, nil)
+	const good = `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1"}}`
+	for claim, tt := range map[string]struct {
+		method, path, media, body string
+		status                    int
+	}{
+		"a review":               {"POST", "/mutate", "application/json", good, 200},
+		"a review, with charset": {"POST", "/validate", "application/json; charset=utf-8", good, 200},
+		"GET":                    {"GET", "/mutate", "", "", 405},
+		"another path":           {"POST", "/", "application/json", good, 404},
+		"another type":           {"POST", "/mutate", "application/yaml", good, 415},
+		"no type":                {"POST", "/mutate", "", good, 415},
+		"nothing":                {"POST", "/mutate", "application/json", "", 400},
+		"no JSON":                {"POST", "/mutate", "application/json", "{", 400},
+		"a list":                 {"POST", "/mutate", "application/json", "[]", 400},
+		"two reviews":            {"POST", "/mutate", "application/json", good + good, 400},
+		"another kind":           {"POST", "/mutate", "application/json", strings.Replace(good, "AdmissionReview", "Pod", 1), 400},
+		"an older version":       {"POST", "/mutate", "application/json", strings.Replace(good, "/v1", "/v1beta1", 1), 400},
+		"no request":             {"POST", "/mutate", "application/json", strings.Replace(good, "request", "response", 1), 400},
+		"no uid":                 {"POST", "/mutate", "application/json", strings.Replace(good, `"1"`, `""`, 1), 400},
+		"longer than any":        {"POST", "/mutate", "application/json", strings.Repeat(" ", maxBody+1), 413},
+	} {
+		before := s.refused
+		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body))
+		r.Header.Set("Content-Type", tt.media)
+		answer := httptest.NewRecorder()
+		h.ServeHTTP(answer, r)
+		if answer.Code != tt.status {
+			t.Errorf("%s: status %d %q, want %d", claim, answer.Code, answer.Body, tt.status)
+		}
+		if told := s.refused > before; told != (tt.status == 400 || tt.status == 413 || tt.status == 415) {
+			t.Errorf("%s: told as refused: %t", claim, told)
+		}
+	}
+}
+
+// TestOpen: an object that can't be reviewed is let through, with a warning.
+func TestOpen(t *testing.T) {
+	hang := make(chan struct{})
+	defer close(hang)
+	for claim, tt := range map[string]struct {
+		path, object string
+		judge        judge
+		warning      string
+	}{
+		"a panic":         {"/validate", aPod, func(string, runtime.Object) []check.Finding { panic("oh") }, "internal error"},
+		"no answer":       {"/validate", aPod, func(string, runtime.Object) []check.Finding { <-hang; return nil }, "no answer within 50ms"},
+		"a strange Pod":   {"/mutate", `{"spec": {"dnsPolicy": 7}}`, nil, "the Pod can't be read"},
+		"no object":       {"/validate", `null`, nil, ""},
+		"a strange field": {"/validate", `{"spec": []}`, nil, "the object can't be read"},
+		"no Namespace":    {"/mutate", aPod, nil, "namespace shop can't be read: not found"},
+	} {
+		cfg := settings
+		if claim == "no answer" {
+			cfg.Timeout = 50 * time.Millisecond
+		}
+		h, s := newTestHandler(cfg, nil)
+		if tt.judge != nil {
+			h, s = newJudgedHandler(cfg, tt.judge)
+		}
+		response := ask(t, h, tt.path, request(pods, "shop", tt.object))
+		if !response.Allowed || response.Patch != nil {
+			t.Errorf("%s: %+v, want it let through unchanged", claim, response)
+		}
+		if tt.warning == "" {
+			continue
+		}
+		if len(response.Warnings) != 1 || !strings.Contains(response.Warnings[0], tt.warning) {
+			t.Errorf("%s: warnings %q, want %q", claim, response.Warnings, tt.warning)
+		}
+		if got := s.last(t); !strings.HasSuffix(got, " CREATE pods failed") {
+			t.Errorf("%s: told %q", claim, got)
+		}
+	}
+}
+
+// TestMaxInFlight: a review that hangs keeps its place, and when there is none
+// left a request is refused in time.
+func TestMaxInFlight(t *testing.T) {
+	cfg := settings
+	cfg.Timeout, cfg.MaxInFlight = 50*time.Millisecond, 2
+	hang := make(chan struct{})
+	h, s := newJudgedHandler(cfg, func(string, runtime.Object) []check.Finding { <-hang; return nil })
+	for range cfg.MaxInFlight {
+		ask(t, h, "/validate", request(pods, "shop", aPod))
+	}
+	body, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request(pods, "shop", aPod),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer := post(h, "/validate", "application/json", body); answer.Code != http.StatusServiceUnavailable || s.refused != 1 {
+		t.Errorf("one more: %d %q, told of %d, want %d", answer.Code, answer.Body, s.refused, http.StatusServiceUnavailable)
+	}
+	close(hang)
+	for range 2 * cfg.MaxInFlight { // the places come back
+		h.places <- struct{}{}
+		<-h.places
+	}
+}
+
+// FuzzBody: whatever comes, it is a status from 400 on, or a review that is
+// answered.
+func FuzzBody(f *testing.F) {
+	for _, path := range []string{"/mutate", "/validate"} {
+		for _, object := range []string{
+			aPod, `{"spec": {"dnsPolicy": "clusterFirstWithAutopath", "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]}}}`,
+			`{"spec": {"type": "ExternalName", "externalName": "10.0.0.1"}}`, `null`, `[]`,
+		} {
+			for resource := range kinds {
+				body, err := json.Marshal(&admissionv1.AdmissionReview{
+					TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request(resource, "shop", object),
+				})
+				if err != nil {
+					f.Fatal(err)
+				}
+				f.Add(path, body)
+			}
+		}
+	}
+	cfg := settings
+	cfg.Timeout, cfg.Deny = 10*time.Second, []string{check.ExternalNameAddress}
+	autopath := map[string]string{policyKey: string(podresolv.ClusterFirstWithAutopath)}
+	h, _ := newTestHandler(cfg, namespaces{"shop": {ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: autopath}}})
+	f.Fuzz(func(t *testing.T, path string, body []byte) {
+		if path != "/mutate" && path != "/validate" {
+			t.Skip()
+		}
+		answer := post(h, path, "application/json", body)
+		if answer.Code >= 400 && answer.Code < 500 {
+			return
+		}
+		var sent admissionv1.AdmissionReview
+		if err := decode(body, &sent); err != nil || answer.Code != http.StatusOK {
+			t.Fatalf("status %d for what can't be read: %v", answer.Code, err)
+		}
+		response := responseOf(t, answer.Body.Bytes(), sent.Request)
+		var patch []operation
+		if response.Patch != nil && json.Unmarshal(response.Patch, &patch) != nil {
+			t.Errorf("patch %q", response.Patch)
+		}
+		for _, warning := range response.Warnings {
+			if strings.Contains(warning, "internal error") || strings.Contains(warning, "no answer within") {
+				t.Errorf("warning %q", warning)
+			}
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package admission
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// Server serves reviews over HTTPS on a bound socket.
+type Server struct {
+	listener net.Listener
+	http     http.Server
+	longest  time.Duration // that a request takes
+}
+
+// Times that a client may take: for a header, for all but the review, without a
+// request.
+const (
+	headerTimeout = 5 * time.Second
+	clientTimeout = 5 * time.Second
+	idleTimeout   = 2 * time.Minute
+)
+
+// Listen binds the socket and begins nothing. Its error names the address.
+func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*Server, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", cfg.Listen.String())
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return nil, fmt.Errorf("listen on %s (webhook): %w", cfg.Listen, err)
+	}
+	longest := cfg.Timeout + clientTimeout
+	return &Server{listener: l, longest: longest, http: http.Server{
+		Handler:           handler,
+		TLSConfig:         &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12},
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       longest,
+		WriteTimeout:      longest,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+// Addr is the address that is listened on.
+func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
+
+// Run serves until ctx is done, answers what is under way, and returns nil, or
+// the error that ended it before.
+func (s *Server) Run(ctx context.Context) error {
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.longest)
+		defer cancel()
+		if s.http.Shutdown(drain) != nil {
+			s.http.Close()
+		}
+	})
+	err := s.http.ServeTLS(s.listener, "", "")
+	if stop() {
+		return fmt.Errorf("webhook: %w", err)
+	}
+	<-stopped
+	return nil
+}
+
+// Close gives the socket back when Run is never called.
+func (s *Server) Close() { s.listener.Close() }

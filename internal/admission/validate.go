@@ -1,0 +1,222 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/podresolv"
+	"portolan.dev/portolan/internal/source/kubeobj"
+)
+
+// Rules lists the rules that objects are held to: those that need no more than
+// the object, and the limits of a Pod's lists, to which the webhook's settings
+// say enough. What nobody is asked about, EndpointSlices, has none here.
+func Rules() (all []check.Rule) {
+	for _, r := range check.Rules() {
+		switch r.ID {
+		case check.EndpointSliceNoService, check.EndpointSliceFQDN, check.EndpointAddressForbidden:
+			continue
+		}
+		if r.Admission || r.ID == check.PodDNSLimit {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// kinds are what reviews are of, by resource.
+var kinds = map[metav1.GroupVersionResource]func() runtime.Object{
+	pods:                 func() runtime.Object { return new(corev1.Pod) },
+	services:             func() runtime.Object { return new(corev1.Service) },
+	core("namespaces"):   func() runtime.Object { return new(corev1.Namespace) },
+	apps("deployments"):  func() runtime.Object { return new(appsv1.Deployment) },
+	apps("replicasets"):  func() runtime.Object { return new(appsv1.ReplicaSet) },
+	apps("statefulsets"): func() runtime.Object { return new(appsv1.StatefulSet) },
+	apps("daemonsets"):   func() runtime.Object { return new(appsv1.DaemonSet) },
+	batch("jobs"):        func() runtime.Object { return new(batchv1.Job) },
+	batch("cronjobs"):    func() runtime.Object { return new(batchv1.CronJob) },
+}
+
+var pods, services = core("pods"), core("services")
+
+func core(resource string) metav1.GroupVersionResource {
+	return metav1.GroupVersionResource{Version: "v1", Resource: resource}
+}
+
+func apps(resource string) metav1.GroupVersionResource {
+	return metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
+}
+
+func batch(resource string) metav1.GroupVersionResource {
+	return metav1.GroupVersionResource{Group: "batch", Version: "v1", Resource: resource}
+}
+
+// judge finds what is wrong with an object of the API in a namespace, which the
+// object itself may not say.
+type judge func(namespace string, o runtime.Object) []check.Finding
+
+// validator holds objects to the rules.
+type validator struct {
+	judge        judge
+	deny, ignore []string // rules
+}
+
+func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (verdict, error) {
+	newObject, known := kinds[r.Resource]
+	if !known || r.SubResource != "" || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
+		return verdict{}, nil
+	}
+	o := newObject()
+	if err := decode(r.Object.Raw, o); err != nil {
+		return verdict{}, fmt.Errorf("the object can't be read: %w", err)
+	}
+	var found verdict
+	var denials []string
+	for _, f := range v.judge(r.Namespace, o) {
+		switch {
+		case slices.Contains(v.ignore, f.Rule):
+		case slices.Contains(v.deny, f.Rule):
+			denials = append(denials, textOf(&f))
+		case f.Severity > check.Note:
+			found.warnings = append(found.warnings, textOf(&f))
+		}
+	}
+	found.denied = strings.Join(denials, "; ")
+	return found, nil
+}
+
+// textOf is a finding in one line.
+func textOf(f *check.Finding) string {
+	text := f.Rule + ": "
+	if f.Field != "" {
+		text += f.Field + ": "
+	}
+	return text + f.Message
+}
+
+// alone judges objects with nothing around them.
+type alone struct {
+	store *cluster.Store // empty
+	node  podresolv.Node
+	rules map[string]bool
+}
+
+func newAlone(cfg *Config) *alone {
+	a := &alone{
+		store: cluster.NewStore(),
+		node:  podresolv.Node{ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS},
+		rules: make(map[string]bool),
+	}
+	for _, r := range Rules() {
+		a.rules[r.ID] = true
+	}
+	return a
+}
+
+func (a *alone) judge(namespace string, o runtime.Object) (found []check.Finding) {
+	a.store.View(func(v *cluster.View) {
+		c := &check.Cluster{View: v, Domains: []string{a.node.ClusterDomain}, Node: func(*podresolv.Subject) podresolv.Node { return a.node }}
+		switch o := o.(type) {
+		case *corev1.Namespace:
+			n, _ := kubeobj.Namespace(o) // what is refused is refused by the API server
+			found = c.Namespace(n)
+		case *corev1.Service:
+			o.Namespace = namespace
+			s, _ := kubeobj.Service(o)
+			found = c.Service(s)
+		default:
+			if s, ok := subjectOf(namespace, o); ok {
+				found = c.Subject(&s)
+			}
+		}
+	})
+	return slices.DeleteFunc(found, func(f check.Finding) bool { return !a.rules[f.Rule] })
+}
+
+// subjectOf is a Pod, or what makes Pods. What the API server refuses of it, the
+// API server says.
+func subjectOf(namespace string, o runtime.Object) (s podresolv.Subject, ok bool) {
+	var w *cluster.Workload
+	switch o := o.(type) {
+	case *corev1.Pod:
+		s = podSubject(namespace, o)
+		return s, true
+	case *appsv1.Deployment:
+		w, _ = kubeobj.Deployment(o)
+	case *appsv1.StatefulSet:
+		w, _ = kubeobj.StatefulSet(o)
+		w.Spec.Hostname, w.Spec.Subdomain = lastHostname(o), w.Service // the controller sets both
+	case *appsv1.DaemonSet:
+		w, _ = kubeobj.DaemonSet(o)
+	case *appsv1.ReplicaSet:
+		if metav1.GetControllerOf(o) != nil {
+			return s, false // its Deployment was looked at
+		}
+		// It names its Pods as a DaemonSet does.
+		w, _ = kubeobj.DaemonSet(&appsv1.DaemonSet{ObjectMeta: o.ObjectMeta, Spec: appsv1.DaemonSetSpec{Template: o.Spec.Template}})
+	case *batchv1.Job:
+		w, _ = kubeobj.Job(o)
+		indexed(w, o.Name, &o.Spec)
+	case *batchv1.CronJob:
+		const minutes = "-00000000" // since 1970, behind the names of its Jobs
+		w, _ = kubeobj.CronJob(o)
+		indexed(w, o.Name+minutes, &o.Spec.JobTemplate.Spec)
+	default:
+		return s, false
+	}
+	w.Key.Namespace = namespace
+	return podresolv.SubjectOfWorkload(w), true
+}
+
+// lastHostname is that of a StatefulSet's Pod with the highest ordinal.
+func lastHostname(s *appsv1.StatefulSet) string {
+	last := int32(0)
+	if s.Spec.Replicas != nil {
+		last = max(0, *s.Spec.Replicas-1)
+	}
+	if s.Spec.Ordinals != nil {
+		last += s.Spec.Ordinals.Start
+	}
+	return fmt.Sprintf("%s-%d", s.Name, last)
+}
+
+// indexed gives the Pods of an indexed Job of a name the hostname that the
+// controller gives the last of them, unless the template has one.
+func indexed(w *cluster.Workload, job string, s *batchv1.JobSpec) {
+	if w.Spec.Hostname != "" || s.CompletionMode == nil || *s.CompletionMode != batchv1.IndexedCompletion {
+		return
+	}
+	last := int32(0)
+	if s.Completions != nil {
+		last = max(0, *s.Completions-1)
+	}
+	w.Spec.Hostname = fmt.Sprintf("%s-%d", job, last)
+}
+
+// podSubject is a Pod, of which the settings matter alone: it may have no name
+// yet, where the API server is to make one.
+func podSubject(namespace string, p *corev1.Pod) podresolv.Subject {
+	name := p.Name
+	if name == "" {
+		name = generated(p.GenerateName)
+	}
+	return podresolv.SubjectOfPod(&cluster.Pod{Key: cluster.Key{Namespace: namespace, Name: name}, Labels: p.Labels, Spec: kubeobj.PodSpec(&p.Spec)})
+}
+
+// generated is a name that the API server makes of generateName (apiserver,
+// pkg/storage/names), with x for what is made by chance.
+func generated(base string) string {
+	const random, most = "xxxxx", 63
+	return base[:min(len(base), most-len(random))] + random
+}

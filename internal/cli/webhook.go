@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/daemon"
+)
+
+func newWebhook() *cobra.Command {
+	var flags webhookFlags
+	cmd := &cobra.Command{
+		Use:   "webhook",
+		Short: "Serve the admission webhook of a cluster",
+		Long: `Serve the admission webhook of a cluster, over HTTPS, until it is told to stop.
+
+Pods with the annotation portolan.dev/dns-policy: ClusterFirstWithAutopath, or in
+a Namespace with that label, get what the KEP DNS Autopath in PodSpec describes.
+Objects whose users would meet trouble with names are warned of, or denied where
+the configuration says so.
+
+It makes and renews its certificate, keeps it in a Secret, and has the API server
+trust it. It reviews Pods; what it can't review is let through.`,
+		Example: `  portolan webhook --cluster-dns 10.96.0.10
+  portolan webhook --kubeconfig ~/.kube/config --cluster-dns 10.96.0.10 --listen 0.0.0.0:8443`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := flags.read(cmd)
+			if err != nil {
+				return err
+			}
+			w, err := daemon.NewWebhook(c, version())
+			if err != nil {
+				return err
+			}
+			return w.Serve(cmd.Context(), version(), newLogger(c.Log, new(slog.LevelVar), cmd.ErrOrStderr()))
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+// webhookFlags are the flags that override the configuration.
+type webhookFlags struct {
+	sourceFlags
+	listen     string
+	admin      string
+	clusterDNS []string
+}
+
+func (f *webhookFlags) add(cmd *cobra.Command) {
+	f.addAPI(cmd)
+	cmd.Flags().StringVar(&f.listen, "listen", "", "serve reviews over HTTPS on `ADDR:PORT` (default 127.0.0.1:8443)")
+	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health and metrics over HTTP on `ADDR:PORT`, or on none when empty (default 127.0.0.1:9153)")
+	cmd.Flags().StringArrayVar(&f.clusterDNS, "cluster-dns", nil, "the `ADDR` of the cluster's DNS, repeatable")
+	for _, flag := range []string{"listen", "admin", "cluster-dns"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+}
+
+// read is the configuration that the flags make.
+func (f *webhookFlags) read(cmd *cobra.Command) (config.Config, error) {
+	c, err := f.sourceFlags.read()
+	if f.listen != "" {
+		c.Webhook.Listen = f.listen
+	}
+	if cmd.Flags().Changed("admin") {
+		c.Admin.Listen = f.admin
+	}
+	if len(f.clusterDNS) > 0 {
+		c.Webhook.ClusterDNS = f.clusterDNS
+	}
+	return c, err
+}

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"portolan.dev/portolan/internal/admission"
+	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/internal/podresolv"
+)
+
+// Bounds of the webhook's settings. API servers wait for 30 s at most.
+const (
+	maxReviewTime      = Duration(30 * time.Second)
+	minCertificateLife = Duration(10 * time.Second)
+)
+
+// compileWebhook comes behind the zones: the first is the cluster's domain.
+func (c *Config) compileWebhook(made *Compiled) (err error) {
+	w := &c.Webhook
+	made.Webhook = admission.Config{
+		ClusterDomain:   strings.TrimSuffix(made.Zone.Zones[0].String(), "."),
+		Timeout:         time.Duration(w.Timeout),
+		MaxInFlight:     w.MaxInFlight,
+		CertificateLife: time.Duration(w.CertificateLife),
+		Deny:            w.Deny,
+		Ignore:          w.Ignore,
+	}
+	if made.Webhook.Listen, err = netip.ParseAddrPort(w.Listen); err != nil {
+		return badValue("webhook.listen", "%q is not an address and port, such as 0.0.0.0:8443", w.Listen)
+	}
+	namespace, name, _ := strings.Cut(w.Service, "/")
+	if namespace == "" || name == "" || strings.Contains(name, "/") {
+		return badValue("webhook.service", "%q is not namespace/name", w.Service)
+	}
+	made.Webhook.Service = admission.Service{Namespace: namespace, Name: name}
+	for i, text := range w.ClusterDNS {
+		addr, err := netip.ParseAddr(text)
+		if err != nil || addr.Zone() != "" {
+			return badItem("webhook.clusterDNS", i, "%q is not an address", text)
+		}
+		made.Webhook.ClusterDNS = append(made.Webhook.ClusterDNS, addr.Unmap())
+	}
+	switch {
+	case len(w.ClusterDNS) > podresolv.MaxNameservers:
+		return badValue("webhook.clusterDNS", "%d addresses; a Pod has at most %d", len(w.ClusterDNS), podresolv.MaxNameservers)
+	case w.Timeout <= 0 || w.Timeout > maxReviewTime:
+		return badValue("webhook.timeout", "%s is not more than 0s and at most %s", time.Duration(w.Timeout), time.Duration(maxReviewTime))
+	case w.MaxInFlight < 1:
+		return badValue("webhook.maxInFlight", "%d is less than 1", w.MaxInFlight)
+	case w.CertificateLife < minCertificateLife:
+		return badValue("webhook.certificateLife", "%s is less than %s", time.Duration(w.CertificateLife), time.Duration(minCertificateLife))
+	}
+	return c.checkWebhookRules()
+}
+
+func (c *Config) checkWebhookRules() error {
+	known := func(rule string) bool {
+		return slices.ContainsFunc(admission.Rules(), func(r check.Rule) bool { return r.ID == rule })
+	}
+	for _, list := range []struct {
+		key   string
+		rules []string
+	}{{"webhook.deny", c.Webhook.Deny}, {"webhook.ignore", c.Webhook.Ignore}} {
+		for i, rule := range list.rules {
+			if !known(rule) {
+				return badItem(list.key, i, "%q is no rule of the webhook's; docs/webhook.md lists them", rule)
+			}
+		}
+	}
+	for i, rule := range c.Webhook.Ignore {
+		if slices.Contains(c.Webhook.Deny, rule) {
+			return badItem("webhook.ignore", i, "%s is in webhook.deny, too", rule)
+		}
+	}
+	return nil
+}

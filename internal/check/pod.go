@@ -24,6 +24,7 @@ func (c *Cluster) Subject(s *podresolv.Subject) []Finding {
 	p.policy()
 	p.nameservers()
 	p.searches()
+	p.zeros()
 	p.ndots()
 	p.hostname()
 	p.subdomain()
@@ -195,6 +196,10 @@ func (p *podJudge) searches() {
 		if p.isRefused(field) {
 			continue
 		}
+		if search == "." {
+			p.add(PodSearchRoot, field, "leave it out: a name is tried as it is given without it", "with the root as a search domain, lookups of musl, as in Alpine images, wait in vain")
+			continue
+		}
 		search = canonical(search)
 		labels, ok := p.inside(search)
 		switch {
@@ -225,6 +230,18 @@ const (
 	// outside stands for a name that is not the cluster's.
 	outside = "api.example.com"
 )
+
+// zeros: options that keep musl from asking.
+func (p *podJudge) zeros() {
+	if p.settings.DNSConfig == nil || p.windows() {
+		return
+	}
+	for i, o := range p.settings.DNSConfig.Options {
+		if n, err := strconv.Atoi(o.Value); err == nil && n == 0 && (o.Name == "attempts" || o.Name == "timeout") {
+			p.add(PodOptionZero, p.field(fmt.Sprintf("dnsConfig.options[%d]", i)), "set it to 1 or more", "with %s programs that use musl, as in Alpine images, look nothing up", o)
+		}
+	}
+}
 
 // ndots decides what is searched first.
 func (p *podJudge) ndots() {

@@ -58,6 +58,8 @@ const (
 	PodNameserversMixed            = "pod-nameservers-mixed"
 	PodNameserverNoDNS             = "pod-nameserver-no-dns"
 	PodSearchNowhere               = "pod-search-nowhere"
+	PodSearchRoot                  = "pod-search-root"
+	PodOptionZero                  = "pod-option-zero"
 	PodPolicyUnknown               = "pod-policy-unknown"
 	PodPolicyDefault               = "pod-policy-default"
 	PodPolicyNoneElsewhere         = "pod-policy-none-elsewhere"
@@ -225,6 +227,9 @@ var rules = []Rule{
 	{ID: PodDNSOptionWithoutValue, Severity: Warning, Admission: true, Title: "an option of a Pod's dnsConfig lacks its value",
 		Description: "Options such as ndots are nothing without a number.",
 		Source:      "resolv.conf(5)"},
+	{ID: PodOptionZero, Severity: Warning, Admission: true, Title: "no attempts, or no time, for a lookup",
+		Description: "musl, as in Alpine images, divides the time among the attempts: with attempts:0 a program ends at its first lookup (SIGFPE), and with timeout:0 it asks nobody. glibc and Go take 1 for 0.",
+		Source:      "resolv.conf(5); musl 1.2.3, src/network/res_msend.c; tried in test/netns"},
 	{ID: PodNdotsCapped, Severity: Note, Admission: true, Title: "ndots is higher than resolvers take",
 		Description: "More than 15 is 15.",
 		Source:      "resolv.conf(5)"},
@@ -246,6 +251,9 @@ var rules = []Rule{
 	{ID: PodSearchNowhere, Severity: Warning, Title: "a search domain is not in the cluster",
 		Description: "It looks like a Namespace's, which is not there, or like one of another cluster. Nothing is found, and each name costs its queries.",
 		Source:      pageDNS + ", “Namespaces of Services”"},
+	{ID: PodSearchRoot, Severity: Warning, Admission: true, Title: "the root is a search domain",
+		Description: "glibc and Go take it for the name as it is given. musl, as in Alpine images, makes a name with an empty label of it, which no server answers: each name that is searched to there waits until the time is over.",
+		Source:      "resolv.conf(5); musl 1.2.3, src/network/lookup_name.c; tried in test/netns"},
 	{ID: PodPolicyUnknown, Severity: Warning, Admission: true, Title: "the API server does not take a Pod's dnsPolicy",
 		Description: "Names for policies that only the KEPs have.",
 		Source:      kepPodDNS + "; KEP DNS Autopath in PodSpec"},

@@ -73,6 +73,7 @@ func TestExplain(t *testing.T) {
 		{"queue-0.queue", "shop/client", 0, podresolv.Glibc, "no such name", 8, "pod-subdomain-no-service", ""},
 		{"worker-a.workers", "shop/client", 0, podresolv.Glibc, "no such name", 8, "pod-subdomain-no-hostname", ""},
 		{"a.web", "shop/client", 0, podresolv.Glibc, "no such name", 8, "host-of-cluster-ip", "headless"},
+		{"gifts", "shop/client", 0, podresolv.Glibc, "found", 2, "service-selects-no-pod", ""},
 		{"wbe", "shop/client", 0, podresolv.Glibc, "no such name", 8, "slip", "web"},
 		{"nothing", "shop/client", 0, podresolv.Glibc, "no such name", 8, "no-service", "web"},
 		{"web", "shop/client", dnswire.TypeAAAA, podresolv.Glibc, "no data", -1, "other-family", "dual-stack"},

@@ -54,15 +54,28 @@ func (d *diagnosis) take(findings []check.Finding, rules ...string) bool {
 // diagnose says why the name ended as it did. What keeps every name from
 // resolving comes first; then only what is about this name, nearest first.
 func (d *diagnosis) diagnose() []Diagnosis {
-	d.take(d.Cluster.Subject(&d.Subject), "network-policy-blocks-dns")
+	d.take(d.Cluster.Subject(&d.Subject), check.NetworkPolicyBlocksDNS)
 	switch {
 	case d.e.Found():
+		d.behind()
 		d.queries()
 	case d.policy() || d.resolver():
 	default:
 		d.name()
 	}
 	return d.found
+}
+
+// nobodyThere are the rules of Services that nobody answers for.
+var nobodyThere = []string{check.ServiceNoReadyEndpoint, check.ServiceSelectsNoPod, check.ServiceNoEndpoints, check.ServiceTargetPortMissing, check.ServiceScaledToZero}
+
+// behind tells when a name resolves, and nobody answers at the address.
+func (d *diagnosis) behind() {
+	if m, ok := d.meaning(); ok {
+		if s := d.Cluster.View.Service(m.service); s != nil && s.ExternalName == "" {
+			d.take(d.Cluster.Service(s), nobodyThere...)
+		}
+	}
 }
 
 // queries tells when it took more packets than needed.
@@ -210,7 +223,7 @@ func (d *diagnosis) service(s *cluster.Service, m meaning) {
 	findings := d.Cluster.Service(s)
 	switch {
 	case s.ExternalName != "":
-		if !d.take(findings, "externalname-address", "externalname-loop", "externalname-missing-service", "externalname-unqualified") {
+		if !d.take(findings, check.ExternalNameAddress, check.ExternalNameLoop, check.ExternalNameMissingService, check.ExternalNameUnqualified) {
 			d.add("external-name", "see that the target resolves", "Service %s stands for %s, which has no such record", s.Key, s.ExternalName)
 		}
 	case m.port != "":
@@ -218,7 +231,7 @@ func (d *diagnosis) service(s *cluster.Service, m meaning) {
 	case m.host != "":
 		d.host(s, m)
 	case d.family(s):
-	case d.take(findings, "service-no-ready-endpoint", "service-selects-no-pod", "service-no-endpoints", "service-target-port-missing"):
+	case d.take(findings, nobodyThere...):
 	default:
 		d.add("no-record", "ask for A, AAAA or SRV", "Service %s has no %s record", s.Key, strings.Join(d.e.Type, " and no "))
 	}
@@ -261,13 +274,13 @@ func (d *diagnosis) port(s *cluster.Service, m meaning, findings []check.Finding
 				d.add("port-protocol", fmt.Sprintf("ask for _%s._%s", p.Name, strings.ToLower(string(p.Protocol))), "port %s of Service %s is of %s", p.Name, s.Key, p.Protocol)
 				return
 			}
-			d.take(findings, "service-no-ready-endpoint", "service-selects-no-pod", "service-no-endpoints", "service-target-port-missing")
+			d.take(findings, nobodyThere...)
 			return
 		}
 		names = append(names, p.Name)
 	}
 	if len(names) == 0 {
-		if !d.take(findings, "service-port-unnamed") {
+		if !d.take(findings, check.ServicePortUnnamed) {
 			d.add("port-unnamed", "give its ports names", "Service %s has no port with a name, and SRV records are of named ports", s.Key)
 		}
 		return
@@ -298,7 +311,7 @@ func (d *diagnosis) host(s *cluster.Service, m meaning) {
 		return
 	}
 	if pod := d.Cluster.View.Pod(cluster.Key{Namespace: s.Namespace, Name: m.host}); pod != nil && d.take(d.Cluster.Subject(new(podresolv.SubjectOfPod(pod))),
-		"pod-subdomain-no-hostname", "pod-subdomain-not-selected") {
+		check.PodSubdomainNoHostname, check.PodSubdomainNotSelected) {
 		return
 	}
 	slices.Sort(hosts)
@@ -325,7 +338,7 @@ func some(names []string) string {
 func (d *diagnosis) subdomain(m meaning) bool {
 	for _, s := range podresolv.Subjects(d.Cluster.View) {
 		if s.Namespace == m.service.Namespace && s.Spec.Subdomain == m.service.Name {
-			return d.take(d.Cluster.Subject(&s), "pod-subdomain-no-service")
+			return d.take(d.Cluster.Subject(&s), check.PodSubdomainNoService)
 		}
 	}
 	return false

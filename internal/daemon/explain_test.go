@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 		{"a.web", "shop/client", 0, podresolv.Glibc, "no such name", 8, "host-of-cluster-ip", "headless"},
 		{"gifts", "shop/client", 0, podresolv.Glibc, "found", 2, "service-selects-no-pod", ""},
 		{"wbe", "shop/client", 0, podresolv.Glibc, "no such name", 8, "slip", "web"},
-		{"nothing", "shop/client", 0, podresolv.Glibc, "no such name", 8, "no-service", "web"},
+		{"nothing", "shop/client", 0, podresolv.Glibc, "no such name", 8, "no-service", "gifts"},
 		{"web", "shop/client", dnswire.TypeAAAA, podresolv.Glibc, "no data", -1, "other-family", "dual-stack"},
 		{"postgres.data", "shop/client", dnswire.TypeAAAA, podresolv.Musl, "no such name", 2, "other-family", ""},
 		{"web", "shop/report", 0, podresolv.Glibc, "no such name", -1, "not-cluster-dns", "ClusterFirst"},

@@ -13,7 +13,7 @@ func (c *Cluster) Namespace(n *cluster.Namespace) []Finding {
 	case n.Name == "svc" || n.Name == "pod":
 		j.add(NamespaceNamedSvc, "metadata.name", "give it another name",
 			"Pods that ask for SERVICE.NAMESPACE.%s are led into this Namespace first: the search domain svc.%s comes before %s", n.Name, j.domain(), j.domain())
-	case isTLD(n.Name):
+	case IsTLD(n.Name):
 		services := c.indexed().services[n.Name]
 		if len(services) == 0 {
 			break
@@ -28,8 +28,8 @@ func (c *Cluster) Namespace(n *cluster.Namespace) []Finding {
 	return j.found()
 }
 
-// isTLD tells whether a label is a public top-level domain.
-func isTLD(label string) bool {
+// IsTLD tells whether a label is a public top-level domain.
+func IsTLD(label string) bool {
 	suffix, icann := publicsuffix.PublicSuffix("x." + label)
 	return icann && suffix == label
 }

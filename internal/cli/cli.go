@@ -12,6 +12,7 @@ import (
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/explain"
 	"portolan.dev/portolan/internal/source/manifest"
 )
 
@@ -42,7 +43,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errNegative):
 		return exitNegative
 	}
-	fmt.Fprintf(stderr, "portolan: %s\n", err)
+	fmt.Fprintf(stderr, "portolan: %s\n", explain.Plain(err.Error()))
 	return exitUsage
 }
 

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -30,8 +32,9 @@ DaemonSet, Job or CronJob: shop/web-0, shop/web, or shop/deployment/web. With
 --filename it is the one in that file. NAME is as a program in it gives it.
 
 The answers are made from the cluster as it is read, as the server makes them.
-With --live, the servers are asked that the Pod's resolv.conf names. The status
-is 1 when the name does not resolve.`,
+With --live, the servers are asked that the Pod's resolv.conf names, from where
+the command runs: NetworkPolicies are those of the cluster as it is read. The
+status is 1 when the name does not resolve.`,
 		Example: `  portolan explain web.shop --from shop/client --manifests examples/shop
   portolan explain db --from default/job/backup --libc musl --live`,
 		Args:              arguments(1, 1),
@@ -62,6 +65,7 @@ type explainFlags struct {
 	rrtype string
 	libc   string
 	live   bool
+	tcp    bool
 	server string
 	color  string
 	format output
@@ -79,6 +83,7 @@ func (f *explainFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.libc, "libc", "glibc", "its resolver is that of `LIBC`: glibc, musl, windows, or go")
 	cmd.Flags().BoolVar(&f.live, "live", false, "ask the servers that the Pod's resolv.conf names")
 	cmd.Flags().StringVar(&f.server, "server", "", "with --live, ask the server at `ADDR:PORT` in their place")
+	cmd.Flags().BoolVar(&f.tcp, "tcp", false, "with --live, ask over TCP, as kubectl port-forward needs it")
 	cmd.Flags().StringVar(&f.color, "color", "auto", "use colours `WHEN`: auto, always, or never")
 	f.format.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions)
@@ -90,11 +95,15 @@ func (f *explainFlags) add(cmd *cobra.Command) {
 
 // explain explains what the flags say.
 func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explanation, error) {
-	q, err := f.question(name)
+	q, err := f.question(cmd.Context(), name)
 	if err != nil {
 		return nil, err
 	}
-	c, err := f.pod.read(cmd, f.from)
+	ref, err := f.pod.reference(f.from, cmd.Flags().Changed("from"))
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.pod.read(cmd, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -103,17 +112,20 @@ func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explan
 }
 
 // question is what is asked, as far as the flags say it.
-func (f *explainFlags) question(name string) (q daemon.Question, err error) {
+func (f *explainFlags) question(ctx context.Context, name string) (q daemon.Question, err error) {
 	if err := f.format.check(); err != nil {
 		return q, err
 	}
 	if !slices.Contains(colors, cobra.Completion(f.color)) {
 		return q, fmt.Errorf("--color %q is not auto, always or never", f.color)
 	}
+	if name == "" {
+		return q, errors.New("NAME is empty")
+	}
 	if f.from == "" && f.pod.file == "" {
 		return q, errors.New("--from is missing: it says which Pod, such as --from shop/web-0")
 	}
-	q = daemon.Question{Name: name, Live: f.live}
+	q = daemon.Question{Name: name, Live: f.live, TCP: f.tcp}
 	var ok bool
 	if q.Libc, ok = explain.Resolver(f.libc); !ok {
 		return q, fmt.Errorf("--libc %q is not glibc, musl, windows or go", f.libc)
@@ -123,17 +135,37 @@ func (f *explainFlags) question(name string) (q daemon.Question, err error) {
 			return q, fmt.Errorf("--type: %w; use one such as A, AAAA, SRV, PTR or TXT", err)
 		}
 	}
-	if f.server == "" {
-		return q, nil
+	if !f.live && (f.server != "" || f.tcp) {
+		return q, errors.New("--server and --tcp go with --live")
 	}
-	if !f.live {
-		return q, errors.New("--server goes with --live")
+	if f.server != "" {
+		q.Server, err = serverAddr(ctx, f.server)
 	}
-	if q.Server, err = netip.ParseAddrPort(f.server); err != nil {
-		return q, fmt.Errorf("--server: %q is not an address and a port, such as 127.0.0.1:1053", f.server)
-	}
-	return q, nil
+	return q, err
 }
+
+// serverAddr reads a server's address, or the name of its host, with its port or
+// without.
+func serverAddr(ctx context.Context, text string) (netip.AddrPort, error) {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(addr, dnsPort), nil
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = text, strconv.Itoa(dnsPort)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("--server: %q is not an address and a port, such as 127.0.0.1:1053", text)
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("--server: %w", err)
+	}
+	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(number)), nil
+}
+
+const dnsPort = 53
 
 // style is that of the terminal that is printed to (https://no-color.org for
 // NO_COLOR); there is none where it is not one.

@@ -6,11 +6,14 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/podresolv"
+	"portolan.dev/portolan/internal/source/manifest"
 )
 
 // nodeFlags say of the nodes what no model of a cluster does.
@@ -67,7 +70,7 @@ type podFlags struct {
 func (f *podFlags) add(cmd *cobra.Command) {
 	f.source.add(cmd)
 	f.node.add(cmd)
-	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the Pod, or what makes it, is in this manifest `FILE`, or on standard input when it is -; no cluster need be read")
+	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the Pod, or what makes it, is in this manifest `FILE`, or on standard input when it is -; it is the cluster, too, if no other is named")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 }
 
@@ -79,16 +82,9 @@ type chosen struct {
 }
 
 // read reads the cluster, and looks for the Pod that the reference names in it
-// or in the file; the reference may be empty when there is a file.
-func (f *podFlags) read(cmd *cobra.Command, reference string) (c chosen, err error) {
-	var ref *podresolv.Reference
-	if reference != "" {
-		r, err := podresolv.ParseReference(reference)
-		if err != nil {
-			return c, err
-		}
-		ref = &r
-	}
+// or in the file; without one it is the only one in the file, see reference. A
+// file is the cluster, too, where nothing says which to read.
+func (f *podFlags) read(cmd *cobra.Command, ref *podresolv.Reference) (c chosen, err error) {
 	stderr := cmd.ErrOrStderr()
 	if c.node, err = f.node.read(stderr); err != nil {
 		return c, err
@@ -97,41 +93,73 @@ func (f *podFlags) read(cmd *cobra.Command, reference string) (c chosen, err err
 	if err != nil {
 		return c, err
 	}
-	if c.Daemon, err = daemon.New(settings); err != nil {
+	settings.Forward.Routes = nil // whoever is asked, it is not from here
+	file, remove, err := f.path(cmd.InOrStdin())
+	if err != nil {
 		return c, err
 	}
-	_, err = loadInto(cmd.Context(), c.Daemon, true, stderr)
-	if f.file != "" && errors.Is(err, daemon.ErrNoCluster) {
-		err = nil
+	defer remove()
+	alone := false
+	c.Daemon, err = loadWhole(cmd, settings)
+	if file != "" && errors.Is(err, daemon.ErrNoCluster) {
+		alone, settings.Manifests = true, file
+		c.Daemon, err = loadWhole(cmd, settings)
 	}
 	if err != nil {
 		return c, err
 	}
-	noteAssumed(c.Daemon, c.node, stderr)
-	if f.file == "" {
+	switch {
+	case ref != nil && (file == "" || alone):
 		c.subject, err = c.Subject(*ref)
-		return c, err
+	case alone:
+		c.subject, err = c.OnlySubject()
+	default:
+		var report manifest.Report
+		c.subject, report, err = daemon.SubjectIn(file, ref)
+		printProblems(report.Problems, stderr)
 	}
-	c.subject, err = f.fromFile(cmd, ref)
+	if err == nil {
+		noteAssumed(c.Daemon, c.node, stderr)
+	}
 	return c, err
 }
 
-// fromFile looks for the Pod in the file.
-func (f *podFlags) fromFile(cmd *cobra.Command, ref *podresolv.Reference) (podresolv.Subject, error) {
-	file := f.file
-	if file == "-" {
-		temporary, err := os.CreateTemp("", "portolan-*.yaml")
-		if err != nil {
-			return podresolv.Subject{}, err
-		}
-		defer os.Remove(temporary.Name())
-		_, err = io.Copy(temporary, cmd.InOrStdin())
-		if err = errors.Join(err, temporary.Close()); err != nil {
-			return podresolv.Subject{}, err
-		}
-		file = temporary.Name()
+// reference reads which Pod is meant, which need not be said where there is a
+// file.
+func (f *podFlags) reference(text string, given bool) (*podresolv.Reference, error) {
+	if !given && f.file != "" {
+		return nil, nil
 	}
-	subject, report, err := daemon.SubjectIn(file, ref)
-	printProblems(report.Problems, cmd.ErrOrStderr())
-	return subject, err
+	r, err := podresolv.ParseReference(text)
+	return &r, err
+}
+
+// loadWhole reads a cluster whole.
+func loadWhole(cmd *cobra.Command, settings config.Config) (*daemon.Daemon, error) {
+	d, err := daemon.New(settings)
+	if err != nil {
+		return nil, err
+	}
+	_, err = loadInto(cmd.Context(), d, true, cmd.ErrOrStderr())
+	return d, err
+}
+
+// path is where the file is. Standard input is copied into one, which remove
+// removes.
+func (f *podFlags) path(stdin io.Reader) (file string, remove func(), err error) {
+	remove = func() {}
+	if f.file != "-" {
+		return f.file, remove, nil
+	}
+	dir, err := os.MkdirTemp("", "portolan-")
+	if err != nil {
+		return "", remove, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) } // what is left is in the system's directory for that
+	file = filepath.Join(dir, "stdin.yaml")
+	text, err := io.ReadAll(stdin)
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	return file, remove, err
 }

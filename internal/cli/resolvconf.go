@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,13 +33,14 @@ the Pod for its settings of DNS, or it does not start because of them.`,
 			if err := format.check(); err != nil {
 				return err
 			}
-			reference := ""
-			if len(args) > 0 {
-				reference = args[0]
-			} else if pod.file == "" {
+			if len(args) == 0 && pod.file == "" {
 				return fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
 			}
-			c, err := pod.read(cmd, reference)
+			ref, err := pod.reference(strings.Join(args, ""), len(args) > 0)
+			if err != nil {
+				return err
+			}
+			c, err := pod.read(cmd, ref)
 			if err != nil {
 				return err
 			}
@@ -66,7 +69,7 @@ func printResolvConf(r daemon.ResolvConf, stdout, stderr io.Writer) error {
 	if r.NotStarted != nil {
 		fmt.Fprintf(stderr, "portolan: the Pod does not start: %s\n", r.NotStarted)
 	}
-	for _, w := range r.Warnings {
+	for _, w := range slices.Concat(r.Warnings, r.Hostname.Warnings) {
 		reason := ""
 		if w.Reason != "" {
 			reason = " (event " + w.Reason + ")"
@@ -110,7 +113,7 @@ func newResolvConfJSON(c *chosen, r daemon.ResolvConf) resolvConfJSON {
 	for _, o := range r.Config.Options {
 		j.Options = append(j.Options, o.String())
 	}
-	for _, w := range append(r.Warnings, r.Hostname.Warnings...) {
+	for _, w := range slices.Concat(r.Warnings, r.Hostname.Warnings) {
 		j.Warnings = append(j.Warnings, warningJSON{w.Reason, w.Field, w.Message})
 	}
 	for _, e := range r.Refused {

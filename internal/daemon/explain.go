@@ -25,19 +25,21 @@ type Question struct {
 	// cluster's DNS, and nobody for others.
 	Live   bool
 	Server netip.AddrPort
+	// TCP has them asked over TCP whatever the resolver does.
+	TCP bool
 }
 
 // Explain says what becomes of a name in a Pod.
 func (d *Daemon) Explain(ctx context.Context, q Question) (e *explain.Explanation) {
 	d.store.View(func(v *cluster.View) {
 		node := d.node(v, &q.Subject, q.Node)
-		ask := d.askModel(ctx, node.ClusterDNS)
+		ask, model := d.askModel(node.ClusterDNS, q.Subject.Pod), explain.Ask(nil)
 		if q.Live {
-			ask = askLive(ctx, q.Server)
+			ask, model = askLive(ctx, q.Server, q.TCP), ask
 		}
 		e = explain.Explain(explain.Request{
 			Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,
-			Cluster: d.rules(v, q.Node), Ask: ask,
+			Cluster: d.rules(v, q.Node), Ask: ask, Model: model,
 		})
 	})
 	return e
@@ -45,8 +47,12 @@ func (d *Daemon) Explain(ctx context.Context, q Question) (e *explain.Explanatio
 
 // askModel answers for the cluster's DNS as the server would, but for names that
 // are not the cluster's.
-func (d *Daemon) askModel(ctx context.Context, clusterDNS []netip.Addr) explain.Ask {
+func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask {
 	worker := d.Responder().NewWorker(0)
+	var client respond.Client
+	if pod != nil && len(pod.IPs) > 0 {
+		client.Addr = pod.IPs[0]
+	}
 	return func(server netip.Addr, q stub.Question) explain.Answer {
 		if !slices.Contains(clusterDNS, server.Unmap()) {
 			return explain.Answer{Unasked: server.String() + " is not the cluster's DNS, and was not asked; --live asks it"}
@@ -55,24 +61,30 @@ func (d *Daemon) askModel(ctx context.Context, clusterDNS []netip.Addr) explain.
 		if err != nil {
 			return explain.Answer{Loss: stub.Timeout}
 		}
-		client := respond.Client{}
+		client.Transport = respond.UDP
 		if q.TCP {
 			client.Transport = respond.TCP
 		}
 		wire, later := worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
-		if later != nil {
-			return explain.Answer{Unasked: "the name is not the cluster's, and nobody was asked; --live asks"}
+		switch {
+		case later != nil:
+			return explain.Answer{Unasked: notOurs}
+		case len(wire) == 0: // by a rule
+			return explain.Answer{Loss: stub.Timeout}
 		}
 		m, err := dnswire.ParseMessage(wire)
 		switch {
 		case err != nil:
 			return explain.Answer{Loss: stub.Timeout}
-		case m.Code == dnswire.Refused:
-			return explain.Answer{Unasked: "the name is not the cluster's, and nobody was asked; --live asks"}
+		case m.Code == dnswire.Refused && slices.ContainsFunc(m.Errors, func(e dnswire.ExtendedError) bool { return e.Code == uint16(dnswire.EDENotAuthoritative) }):
+			return explain.Answer{Unasked: notOurs}
 		}
-		return explain.Answer{Message: m}
+		return explain.Answer{Message: m, FromModel: true}
 	}
 }
+
+// notOurs is why nobody is asked without --live.
+const notOurs = "the name is not the cluster's, and nobody was asked; --live asks"
 
 // packetOf is a question as a query of a resolver.
 func packetOf(q stub.Question) ([]byte, error) {

@@ -2,6 +2,8 @@ package daemon_test
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -79,8 +81,8 @@ func TestExplain(t *testing.T) {
 		{"web", "shop/client", dnswire.TypeAAAA, podresolv.Glibc, "no data", -1, "other-family", "dual-stack"},
 		{"postgres.data", "shop/client", dnswire.TypeAAAA, podresolv.Musl, "no such name", 2, "other-family", ""},
 		{"web", "shop/report", 0, podresolv.Glibc, "no such name", -1, "not-cluster-dns", "ClusterFirst"},
-		{"postgres.data", "shop/deployment/ledger", 0, podresolv.Glibc, "found", 4, "network-policy-blocks-dns", ""},
-		{"postgres.data", "shop/ledger", 0, podresolv.WindowsClient, "no such name", 2, "network-policy-blocks-dns", ""},
+		{"postgres.data", "shop/deployment/ledger", 0, podresolv.Glibc, "blocked", 4, "network-policy-blocks-dns", ""},
+		{"postgres.data", "shop/ledger", 0, podresolv.WindowsClient, "blocked", 2, "network-policy-blocks-dns", ""},
 		{"postgres.data", "shop/client", 0, podresolv.WindowsClient, "no such name", 2, "resolver", "postgres.data.svc.cluster.local."},
 		{"192.0.2.1", "shop/client", 0, podresolv.Glibc, "found", 0, "", ""},
 		{"localhost", "shop/client", 0, podresolv.Glibc, "found", 0, "", ""},
@@ -118,5 +120,101 @@ func TestResolvConf(t *testing.T) {
 	}
 	if _, assumed := d.AssumedDNS(daemon.NodeSettings{}); assumed {
 		t.Error("the address is assumed, though there is a DNS Service")
+	}
+}
+
+const unmade = `
+apiVersion: v1
+kind: Service
+metadata: {name: outside, namespace: shop}
+spec: {type: ExternalName, externalName: db.example.com}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {clusterIP: None, selector: {app: db}, ports: [{name: sql, port: 5432}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop}
+spec: {serviceName: db, template: {metadata: {labels: {app: db}}, spec: {}}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: mq, namespace: shop}
+spec: {serviceName: mq-headless, template: {metadata: {labels: {app: mq}}, spec: {}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: db}, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: only, namespace: data}
+spec: {clusterIP: 10.96.7.7, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client, namespace: shop}
+`
+
+// TestExplainManifests: what a control plane would make is not blamed on
+// manifests; what is not the cluster's is not said to be absent; and each cure
+// that says what to ask for works, by the same resolver.
+func TestExplainManifests(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	if err := os.WriteFile(file, []byte(unmade), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := config.Default()
+	c.Manifests = file
+	d := newDaemon(t, c)
+	if _, err := d.Load(t.Context(), "test", true); err != nil {
+		t.Fatal(err)
+	}
+	explain := func(name string, rrtype dnswire.Type, libc podresolv.Libc) *explain.Explanation {
+		return d.Explain(t.Context(), daemon.Question{Name: name, Type: rrtype, Libc: libc, Subject: subject(t, d, "shop/client")})
+	}
+	for _, test := range []struct {
+		name    string
+		rrtype  dnswire.Type
+		libc    podresolv.Libc
+		outcome string
+		rule    string
+	}{
+		{"outside", 0, podresolv.Glibc, "found", ""},
+		{"db", 0, podresolv.Glibc, "no such name", "no-endpoint-slice"},
+		{"db-0.db", 0, podresolv.Glibc, "no such name", "no-endpoint-slice"},
+		{"_sql._tcp.db", dnswire.TypeSRV, podresolv.Glibc, "no such name", "no-endpoint-slice"},
+		{"_sql._tcp.db", 0, podresolv.Glibc, "no such name", "not-srv"},
+		{"mq-0.mq", 0, podresolv.Glibc, "no such name", "statefulset-service-missing"},
+		{"web", 0, podresolv.Glibc, "no data", "no-cluster-ip"},
+		{"github.com", 0, podresolv.Glibc, "not known", "outside"},
+		{"www.example.com", 0, podresolv.Musl, "not known", "outside"},
+		{"only", 0, podresolv.Glibc, "no such name", "other-namespace"},
+		{"only", 0, podresolv.WindowsClient, "no such name", "other-namespace"},
+		{"onyl.data", 0, podresolv.Musl, "no such name", "slip"},
+		{"only.date", 0, podresolv.GoResolver, "no such name", "no-namespace"},
+		{"only.data.", 0, podresolv.Glibc, "no such name", "closing-dot"},
+		{"only.data.cluster.local", 0, podresolv.Glibc, "no such name", "no-meaning"},
+		{"kubernetes.default", 0, podresolv.Glibc, "no such name", "no-service"},
+		{"http://web", 0, podresolv.Glibc, "no such name", "no-hostname"},
+		{"client", dnswire.TypeSRV, podresolv.Glibc, "no such name", "no-service"},
+	} {
+		e := explain(test.name, test.rrtype, test.libc)
+		rule, cure := "", ""
+		if len(e.Diagnoses) > 0 {
+			rule, cure = e.Diagnoses[0].Rule, e.Diagnoses[0].Cure
+		}
+		if e.Outcome != test.outcome || rule != test.rule {
+			t.Errorf("%s, %s: %q, diagnosis %q; want %q, %q", test.name, e.Resolver, e.Outcome, rule, test.outcome, test.rule)
+		}
+		if _, quoted, asks := strings.Cut(cure, `ask for "`); asks {
+			name, _, _ := strings.Cut(quoted, `"`)
+			if again := explain(name, test.rrtype, test.libc); !again.Found() {
+				t.Errorf("%s, %s: the cure is %s, and %s is %s", test.name, e.Resolver, cure, name, again.Outcome)
+			}
+		}
 	}
 }

@@ -20,9 +20,10 @@ import (
 const liveTime = 5 * time.Second
 
 // askLive asks servers on port 53 or, if it is valid, the given one in their
-// place.
-func askLive(ctx context.Context, instead netip.AddrPort) explain.Ask {
+// place; over TCP alone if it is to be.
+func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.Ask {
 	return func(server netip.Addr, q stub.Question) explain.Answer {
+		q.TCP = q.TCP || tcp
 		at := netip.AddrPortFrom(server, 53)
 		if instead.IsValid() {
 			at = instead

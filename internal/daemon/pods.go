@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -108,23 +109,30 @@ func (d *Daemon) Subject(r podresolv.Reference) (s podresolv.Subject, err error)
 func SubjectIn(file string, r *podresolv.Reference) (s podresolv.Subject, report manifest.Report, err error) {
 	store := cluster.NewStore()
 	report, err = manifest.New(manifest.Config{Path: file, Whole: true, Store: store}).Load()
-	if err != nil {
-		return s, report, err
+	if err == nil {
+		store.View(func(v *cluster.View) { s, err = chosen(v, r) })
 	}
-	store.View(func(v *cluster.View) {
-		all := podresolv.Subjects(v)
-		switch {
-		case r != nil:
-			s, err = r.Find(v)
-		case len(all) == 1:
-			s = all[0]
-		case len(all) == 0:
-			err = fmt.Errorf("%s: no Pod in it, and nothing that makes any", file)
-		default:
-			err = fmt.Errorf("%s: there are %s; name one of them", file, podresolv.List(all))
-		}
-	})
 	return s, report, err
+}
+
+// OnlySubject is the only Pod or workload of the cluster.
+func (d *Daemon) OnlySubject() (s podresolv.Subject, err error) {
+	d.store.View(func(v *cluster.View) { s, err = chosen(v, nil) })
+	return s, err
+}
+
+// chosen is the Pod or workload that a reference names, or the only one.
+func chosen(v *cluster.View, r *podresolv.Reference) (podresolv.Subject, error) {
+	all := podresolv.Subjects(v)
+	switch {
+	case r != nil:
+		return r.Find(v)
+	case len(all) == 1:
+		return all[0], nil
+	case len(all) == 0:
+		return podresolv.Subject{}, errors.New("there is no Pod, and nothing that makes any")
+	}
+	return podresolv.Subject{}, fmt.Errorf("there are %s; name one of them", podresolv.List(all))
 }
 
 // ResolvConf is what a Pod gets, and what is wrong with it.

@@ -96,8 +96,12 @@ func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source, wanted, must 
 		case refused.IsZero():
 			refused = time.Now()
 		case time.Since(refused) > refusedTime:
-			for k, refusal := range refusals {
-				if slices.Contains(must, k) {
+			for _, k := range missing {
+				refusal := refusals[k]
+				switch {
+				case refusal == nil:
+					continue
+				case slices.Contains(must, k):
 					return nil, refusal
 				}
 				unread = append(unread, refusal)

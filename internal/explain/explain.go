@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,6 +29,8 @@ type Request struct {
 	Cluster *check.Cluster
 	// Ask asks a server.
 	Ask Ask
+	// Model answers as the model has it, for comparison; nil when Ask does.
+	Model Ask
 }
 
 // Ask asks a server one question.
@@ -42,6 +45,9 @@ type Answer struct {
 	// cluster's; then it counts as a name that does not exist. "" is that
 	// somebody was.
 	Unasked string
+	// FromModel says that it is of the model, which follows no alias out of the
+	// cluster.
+	FromModel bool
 }
 
 // Explanation is what becomes of the name.
@@ -65,8 +71,17 @@ type Explanation struct {
 	trace      stub.Trace
 }
 
-// Found tells whether there are records.
-func (e *Explanation) Found() bool { return e.trace.Outcome == stub.Found }
+// Found tells whether the program has an answer.
+func (e *Explanation) Found() bool { return e.trace.Outcome == stub.Found && e.Outcome != blocked }
+
+// blocked is the outcome when the Pod's packets do not reach a server.
+const blocked = "blocked"
+
+// block says that the Pod may not ask what was found out here.
+func (e *Explanation) block() {
+	e.Why = "a NetworkPolicy keeps the Pod's queries from the cluster's DNS; without it: " + e.Outcome
+	e.Outcome = blocked
+}
 
 // Try is one candidate.
 type Try struct {
@@ -94,7 +109,8 @@ type Query struct {
 	Result  string           `json:"result"`
 	Records []dnswire.Record `json:"records,omitempty"`
 	// Note is what else the server said, or why nobody was asked.
-	Note string `json:"note,omitempty"`
+	Note    string `json:"note,omitempty"`
+	assumed bool   // nobody was asked
 }
 
 // resolverNames are those that --libc takes.
@@ -132,34 +148,62 @@ func Explain(r Request) *Explanation {
 		Policy: resolved.Policy, ResolvConf: resolved.Config.String(),
 		trace: r.resolve(resolved.Config, r.Libc, a),
 	}
-	for _, w := range resolved.Warnings {
-		e.Warnings = append(e.Warnings, w.String())
-	}
+	e.warn(pod, r.Node, resolved.Warnings)
 	e.Ndots, e.Packets = e.trace.Ndots, e.trace.Packets()
 	e.Outcome, e.Why = e.trace.Outcome.String(), e.trace.Why
 	e.Tries = make([]Try, 0, len(e.trace.Tries))
 	for i := range e.trace.Tries {
 		e.Tries = append(e.Tries, a.try(&e.trace, i))
 	}
-	if e.Found() && len(e.Tries) > 0 {
+	if e.trace.Outcome == stub.Found && len(e.Tries) > 0 {
 		for _, q := range e.Tries[len(e.Tries)-1].Queries {
 			e.Records = append(e.Records, q.Records...)
 		}
 		e.Records = unique(e.Records)
 	}
-	d := &diagnosis{Request: &r, e: e, a: a, conf: resolved.Config}
+	d := &diagnosis{Request: &r, e: e, a: a, conf: resolved.Config, found: []Diagnosis{}}
 	e.Diagnoses = d.diagnose()
 	return e
+}
+
+// unknown is the outcome when it depends on who was not asked.
+const unknown = "not known"
+
+// last is the candidate that was tried last, nil if there is none.
+func (e *Explanation) last() *Try {
+	if len(e.Tries) == 0 {
+		return nil
+	}
+	return &e.Tries[len(e.Tries)-1]
+}
+
+// warn takes down what is wrong with the Pod's settings.
+func (e *Explanation) warn(pod podresolv.Pod, node podresolv.Node, warnings []podresolv.Warning) {
+	for _, refused := range podresolv.Validate(pod) {
+		e.Warnings = append(e.Warnings, "the API server refuses the Pod: "+refused.Error())
+	}
+	hostname, err := podresolv.HostnameOf(pod, node)
+	if err != nil {
+		e.Warnings = append(e.Warnings, "the Pod does not start: "+err.Error())
+	}
+	for _, w := range slices.Concat(podresolv.CheckNode(node), warnings, hostname.Warnings) {
+		e.Warnings = append(e.Warnings, w.String())
+	}
 }
 
 // resolve does as a resolver with this resolv.conf. The Pod's own name is in its
 // /etc/hosts, which the kubelet writes.
 func (r *Request) resolve(conf resolvconf.Config, libc podresolv.Libc, a *asker) stub.Trace {
 	hostname, _ := podresolv.HostnameOf(r.Subject.Settings(), r.Node) // that it does not start is another matter
-	if own := strings.EqualFold; !r.Subject.Spec.HostNetwork && (own(r.Name, hostname.Kernel) || own(r.Name, hostname.FQDN)) {
+	if own := strings.EqualFold; !r.Subject.Spec.HostNetwork && r.forAddresses() && (own(r.Name, hostname.Kernel) || own(r.Name, hostname.FQDN)) {
 		return stub.Trace{Outcome: stub.Found, Why: "it is the Pod's own name, which is in its /etc/hosts"}
 	}
 	return stub.Resolve(stub.Lookup{Libc: libc, Conf: conf, Hostname: hostname.Kernel, Name: r.Name, Type: r.Type}, a.reply)
+}
+
+// forAddresses tells whether addresses are looked up: files have nothing else.
+func (r *Request) forAddresses() bool {
+	return r.Type == 0 || r.Type == dnswire.TypeA || r.Type == dnswire.TypeAAAA
 }
 
 // types are what is looked up.
@@ -175,6 +219,19 @@ func typeNames(list []dnswire.Type) (names []string) {
 		names = append(names, t.String())
 	}
 	return names
+}
+
+// sorted are records in an order that does not depend on the server's. What is
+// no alias comes last.
+func sorted(records []dnswire.Record) []dnswire.Record {
+	records = slices.Clone(records)
+	slices.SortStableFunc(records, func(a, b dnswire.Record) int {
+		if a.Type == "CNAME" || b.Type == "CNAME" {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Data, b.Data))
+	})
+	return records
 }
 
 // unique are the records without those that are there twice.
@@ -229,18 +286,40 @@ func (a *asker) reply(server netip.Addr, q stub.Question) stub.Reply {
 			reply.Alias = r.Data
 		}
 	}
+	if leadsOut(answer, q.Type) != "" {
+		reply.Records = 1 // as far as is known
+	}
 	return reply
 }
 
-// assumedNote begins the note on an answer that nobody gave.
-const assumedNote = "assumed: "
+// leadsOut is where an alias leads that was not followed, since what it leads to
+// is not the cluster's; "" where none does.
+func leadsOut(answer Answer, t dnswire.Type) (target string) {
+	m := answer.Message
+	if m == nil || !answer.FromModel || resultOf(m, t) != noData {
+		return ""
+	}
+	for _, r := range m.Answer {
+		if r.Type == "CNAME" {
+			target = r.Data
+		}
+	}
+	if slices.ContainsFunc(m.Authority, func(r dnswire.Record) bool { return r.Type == "SOA" }) {
+		return "" // it was followed, and there is nothing
+	}
+	return target
+}
 
 // try is a candidate with its answers.
 func (a *asker) try(t *stub.Trace, i int) Try {
 	from := &t.Tries[i]
 	try := Try{Name: from.Name, Why: from.Cause.String(), Skipped: from.Skipped, Outcome: from.Outcome.String(), Stopped: from.Why, Queries: []Query{}}
 	if from.Cause == stub.Searched {
-		try.Why += " " + strings.TrimSuffix(t.Searches[from.Domain], ".")
+		domain := t.Searches[from.Domain]
+		if domain != "." {
+			domain = strings.TrimSuffix(domain, ".")
+		}
+		try.Why += " " + domain
 	}
 	for round, queries := range from.Rounds {
 		for _, q := range queries {
@@ -254,26 +333,42 @@ func (a *asker) try(t *stub.Trace, i int) Try {
 func (a *asker) query(q stub.Query, round int) Query {
 	made := Query{Server: q.Server.String(), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
 	if q.Malformed() {
-		made.Result, made.Note = "TIMEOUT", "the question is malformed"
+		made.Result, made.Note = timeout, "the question is malformed"
 		return made
 	}
 	answer := a.answer(q.Server, q.Question)
 	switch {
 	case answer.Unasked != "":
-		made.Result, made.Note = dnswire.NXDomain.String(), assumedNote+answer.Unasked
+		made.Result, made.Note, made.assumed = dnswire.NXDomain.String(), "assumed: "+answer.Unasked, true
 	case answer.Message == nil && answer.Loss == stub.Unreachable:
-		made.Result = "UNREACHABLE"
+		made.Result = unreachable
 	case answer.Message == nil:
-		made.Result = "TIMEOUT"
+		made.Result = timeout
 	default:
 		m := answer.Message
-		made.Result, made.Records = m.Status, m.Answer
-		if made.Result == dnswire.NoError.String() && q.Reply.Records == 0 {
-			made.Result = "NODATA"
+		made.Result, made.Records = resultOf(m, q.Type), sorted(m.Answer)
+		if leadsOut(answer, q.Type) != "" {
+			made.Note = "what it leads to is not the cluster's, and nobody was asked; --live asks"
 		}
 		for _, e := range m.Errors {
 			made.Note = e.Text
 		}
 	}
 	return made
+}
+
+// Results that are no code of an answer.
+const (
+	noData      = "NODATA"
+	timeout     = "TIMEOUT"
+	unreachable = "UNREACHABLE"
+)
+
+// resultOf is an answer's code, or that there are no records of the type.
+func resultOf(m *dnswire.Message, t dnswire.Type) string {
+	has := slices.ContainsFunc(m.Answer, func(r dnswire.Record) bool { return r.Type == t.String() })
+	if m.Code == dnswire.NoError && !has {
+		return noData
+	}
+	return m.Status
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 
 	"portolan.dev/portolan/internal/dnswire"
 )
@@ -27,6 +28,17 @@ const (
 	amber = "33"
 )
 
+// Plain is text without what would tell a terminal to do something, or write
+// where it should not (Unicode: the category of controls and formats).
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cc, unicode.Cf) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
+
 func (s Style) mark(code, text string) string {
 	if !s.Color || code == "" || text == "" {
 		return text
@@ -38,6 +50,7 @@ func (s Style) mark(code, text string) string {
 type page struct {
 	Style
 	strings.Builder
+	servers bool // whether to say who is asked: there are several
 }
 
 // line prints a line, broken at the width, with what follows its first line
@@ -54,6 +67,7 @@ func (p *page) line(indent int, code, text string) {
 	}
 	var words []string
 	for word := range strings.FieldsSeq(text) {
+		word = Plain(word)
 		if at += len([]rune(word)) + 1; p.Width > 0 && len(words) > 0 && indent+2+at > p.Width {
 			flush(words)
 			words, at = nil, len([]rune(word))+1
@@ -65,7 +79,7 @@ func (p *page) line(indent int, code, text string) {
 
 // WriteText prints the explanation for people.
 func (e *Explanation) WriteText(w io.Writer, style Style) error {
-	p := &page{Style: style}
+	p := &page{Style: style, servers: strings.Count(e.ResolvConf, "nameserver ") > 1}
 	p.line(0, bold, fmt.Sprintf("%s (%s) in %s, by the resolver of %s", e.Name, strings.Join(e.Type, " and "), e.Pod, e.Resolver))
 	for line := range strings.Lines(e.ResolvConf) {
 		p.line(2, faint, line)
@@ -84,7 +98,7 @@ func (e *Explanation) WriteText(w io.Writer, style Style) error {
 	if e.Found() {
 		code = green
 	}
-	if len(e.Records) > 0 {
+	if e.Found() && len(e.Records) > 0 {
 		end = data(e.Records)
 	}
 	p.line(0, code, fmt.Sprintf("%s, after %s: %s", e.Outcome, packets(e.Packets), end))
@@ -119,7 +133,7 @@ func (p *page) try(n int, t *Try) {
 // alike tells whether two queries differ only in type, and in when they are
 // sent.
 func alike(a, b *Query) bool {
-	return a.Server == b.Server && a.Result == b.Result && a.Note == b.Note && len(a.Records) == 0 && len(b.Records) == 0
+	return a.Server == b.Server && a.TCP == b.TCP && a.Result == b.Result && a.Note == b.Note && len(a.Records) == 0 && len(b.Records) == 0
 }
 
 // queries prints queries that are alike.
@@ -141,7 +155,14 @@ func (p *page) queries(all []Query) {
 	if times := len(all) / len(types); times > 1 {
 		text += fmt.Sprintf(", %d times", times)
 	}
-	p.line(4, code, strings.Join(types, ", ")+": "+text)
+	head := strings.Join(types, ", ")
+	if p.servers {
+		head += " at " + q.Server
+	}
+	if q.TCP {
+		head += " over TCP"
+	}
+	p.line(4, code, head+": "+text)
 }
 
 // mostData is how many records a line has.

@@ -79,8 +79,8 @@ func TestExplainCluster(t *testing.T) {
 
 	// All but NetworkPolicies may be read.
 	stdout, stderr := runPortolan(t, explain...)
-	if e := explanation(t, stdout); e.Outcome != "found" || len(e.Diagnoses) != 0 {
-		t.Errorf("without policies: %s, want found, without a diagnosis", stdout)
+	if e := explanation(t, stdout); e.Outcome != "found" || len(e.Diagnoses) != 1 || e.Diagnoses[0].Rule != "service-no-endpoints" {
+		t.Errorf("without policies: %s, want found, and that nobody is behind it", stdout)
 	}
 	if want := `resources: [networkpolicies], verbs: [list, watch]}; what depends on it is not known`; !strings.Contains(stderr, want) {
 		t.Errorf("without policies: standard error %q, want %q", stderr, want)
@@ -107,8 +107,8 @@ func TestExplainCluster(t *testing.T) {
 		}
 		return nil
 	})
-	if e := explanation(t, stdout); e.Outcome != "found" || len(e.Diagnoses) != 1 || e.Diagnoses[0].Rule != "network-policy-blocks-dns" {
-		t.Errorf("with policies: %s, want found, and that the policy forbids it", stdout)
+	if e := explanation(t, stdout); e.Outcome != "blocked" || len(e.Diagnoses) == 0 || e.Diagnoses[0].Rule != "network-policy-blocks-dns" {
+		t.Errorf("with policies: %s, want that the policy blocks it", stdout)
 	}
 
 	stdout, _ = runPortolan(t, "resolvconf", "there/jailed", "--cluster-dns", "10.96.0.10", "--kubeconfig", user.Kubeconfig)

@@ -64,8 +64,10 @@ func PodSpec(s *corev1.PodSpec) *cluster.PodSpec {
 	for i := range s.Containers {
 		spec.Ports = append(spec.Ports, containerPorts(s.Containers[i].Ports)...)
 	}
-	for i := range s.InitContainers { // those that go on running have ports, too
-		spec.Ports = append(spec.Ports, containerPorts(s.InitContainers[i].Ports)...)
+	for i := range s.InitContainers {
+		if again := s.InitContainers[i].RestartPolicy; again != nil && *again == corev1.ContainerRestartPolicyAlways { // it goes on running
+			spec.Ports = append(spec.Ports, containerPorts(s.InitContainers[i].Ports)...)
+		}
 	}
 	return spec
 }

@@ -26,7 +26,10 @@ func TestPodSpec(t *testing.T) {
 			Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &two}, {Name: "edns0"}},
 		},
 		Containers:     []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80}, {ContainerPort: 0}}}},
-		InitContainers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "dns", ContainerPort: 53, Protocol: corev1.ProtocolUDP}}}},
+		InitContainers: []corev1.Container{
+			{Ports: []corev1.ContainerPort{{Name: "dns", ContainerPort: 53, Protocol: corev1.ProtocolUDP}}, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
+			{Ports: []corev1.ContainerPort{{Name: "ends", ContainerPort: 54}}},
+		},
 	}
 	want := &cluster.PodSpec{
 		OS: "windows", HostNetwork: true, DNSPolicy: "None", Hostname: "a", HostnameOverride: &override, Subdomain: "b", SetHostnameAsFQDN: true,

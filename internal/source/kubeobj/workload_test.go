@@ -25,7 +25,7 @@ func TestPodSpec(t *testing.T) {
 			Nameservers: []string{"192.0.2.1"}, Searches: []string{"corp.example"},
 			Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &two}, {Name: "edns0"}},
 		},
-		Containers:     []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80}, {ContainerPort: 0}}}},
+		Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80}, {ContainerPort: 0}}}},
 		InitContainers: []corev1.Container{
 			{Ports: []corev1.ContainerPort{{Name: "dns", ContainerPort: 53, Protocol: corev1.ProtocolUDP}}, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
 			{Ports: []corev1.ContainerPort{{Name: "ends", ContainerPort: 54}}},

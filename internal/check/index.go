@@ -134,6 +134,50 @@ func (x *index) selected(s *cluster.Service) (all []*podresolv.Subject) {
 			all = append(all, p)
 		}
 	}
+	if len(all) > 0 {
+		return all
+	}
+	return x.willBeSelected(s)
+}
+
+// Labels that controllers give Pods beside those of the template (Kubernetes,
+// "Well-Known Labels, Annotations and Taints").
+var ofControllers = []string{"pod-template-hash", "controller-revision-hash", "pod-template-generation", "controller-uid", "job-name"}
+
+func ofController(label string) bool {
+	for _, prefix := range []string{"statefulset.kubernetes.io/", "apps.kubernetes.io/", "batch.kubernetes.io/"} {
+		if strings.HasPrefix(label, prefix) {
+			return true
+		}
+	}
+	return slices.Contains(ofControllers, label)
+}
+
+// willBeSelected are the workloads whose Pods a Service will select by labels
+// that controllers set: those that have all other labels, and the name that is
+// in the value where the label holds one.
+func (x *index) willBeSelected(s *cluster.Service) (all []*podresolv.Subject) {
+	others := cluster.Selector{Labels: make(map[string]string)}
+	var owner string
+	for label, value := range s.Selector {
+		switch {
+		case label == "job-name", label == "batch.kubernetes.io/job-name":
+			owner = value
+		case label == "statefulset.kubernetes.io/pod-name":
+			owner = cutLast(value)
+		case !ofController(label):
+			others.Labels[label] = value
+		}
+	}
+	if len(others.Labels) == len(s.Selector) {
+		return nil
+	}
+	for i := range x.all {
+		p := &x.all[i]
+		if p.Workload != nil && p.Namespace == s.Namespace && (owner == "" || owner == p.Name) && others.Selects(p.Labels) {
+			all = append(all, p)
+		}
+	}
 	return all
 }
 

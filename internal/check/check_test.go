@@ -63,6 +63,7 @@ func TestFindings(t *testing.T) {
 			strings.ReplaceAll(deployment("web", "app: web", ""), "kind: Deployment", "kind: StatefulSet")}, []string{"warning: statefulset orders/web: statefulset-no-service"}},
 		"a selector of a label that a Job's Pods get": {texts{service("web", "clusterIP: 10.96.0.7, selector: {batch.kubernetes.io/job-name: web}, "+http),
 			strings.ReplaceAll(strings.ReplaceAll(deployment("web", "app: web", ""), "kind: Deployment", "kind: Job"), "apps/v1", "batch/v1")}, nil},
+		"a node's cache beside the cluster's DNS": {texts{pod("client", "app: web", `spec: {dnsPolicy: None, dnsConfig: {nameservers: [169.254.20.10, 10.96.0.10], searches: [orders.svc.cluster.local]}, containers: []}`)}, nil},
 		"a selector that wants one label more": {texts{service("web", "selector: {app: web, tier: front}, "+http), deployment("web", "app: web", "")},
 			[]string{"error: service orders/web: service-selects-no-pod: it selects no Pod: deployment orders/web has all labels that it wants but tier=front"}},
 		"a selector with one label of another value": {texts{service("web", "selector: {app: web, tier: front}, "+http), deployment("web", "app: web, tier: back", "")},

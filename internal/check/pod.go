@@ -124,11 +124,12 @@ func (p *podJudge) clusterDNS() []netip.Addr {
 	return addrs
 }
 
-// asks tells whether the Pod asks the cluster's DNS, and whether others.
+// asks tells whether the Pod asks the cluster's DNS, and whether others. A
+// link-local address is a node's cache of it.
 func (p *podJudge) asks() (cluster, others bool) {
 	own := p.clusterDNS()
 	for _, addr := range p.resolved.Config.Nameservers {
-		if slices.Contains(own, addr) {
+		if slices.Contains(own, addr) || addr.IsLinkLocalUnicast() {
 			cluster = true
 		} else {
 			others = true

@@ -54,7 +54,7 @@ func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask
 		client.Addr = pod.IPs[0]
 	}
 	return func(server netip.Addr, q stub.Question) explain.Answer {
-		if !slices.Contains(clusterDNS, server.Unmap()) {
+		if !slices.Contains(clusterDNS, server.Unmap()) && !server.IsLinkLocalUnicast() { // which is a node's cache
 			return explain.Answer{Unasked: server.String() + " is not the cluster's DNS, and was not asked; --live asks it"}
 		}
 		packet, err := packetOf(q)

@@ -157,6 +157,11 @@ spec: {clusterIP: 10.96.7.7, ports: [{name: http, port: 80}]}
 apiVersion: v1
 kind: Pod
 metadata: {name: client, namespace: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: cached, namespace: shop}
+spec: {dnsPolicy: None, dnsConfig: {nameservers: [169.254.20.10], searches: [shop.svc.cluster.local, svc.cluster.local, cluster.local], options: [{name: ndots, value: "5"}]}}
 `
 
 // TestExplainManifests: what a control plane would make is not blamed on
@@ -175,6 +180,10 @@ func TestExplainManifests(t *testing.T) {
 	}
 	explain := func(name string, rrtype dnswire.Type, libc podresolv.Libc) *explain.Explanation {
 		return d.Explain(t.Context(), daemon.Question{Name: name, Type: rrtype, Libc: libc, Subject: subject(t, d, "shop/client")})
+	}
+	cached := daemon.Question{Name: "only.data", Libc: podresolv.Glibc, Subject: subject(t, d, "shop/cached")}
+	if e := d.Explain(t.Context(), cached); e.Outcome != "found" {
+		t.Errorf("by a node's cache: %s, %+v; want found", e.Outcome, e.Diagnoses)
 	}
 	for _, test := range []struct {
 		name    string

@@ -293,7 +293,7 @@ func (d *diagnosis) policy() bool {
 	if given != string(d.e.Policy) {
 		effect = fmt.Sprintf(", in effect %s", d.e.Policy)
 	}
-	asksCluster := func(a netip.Addr) bool { return slices.Contains(d.Node.ClusterDNS, a) }
+	asksCluster := func(a netip.Addr) bool { return slices.Contains(d.Node.ClusterDNS, a) || a.IsLinkLocalUnicast() }
 	switch {
 	case d.e.Policy == podresolv.ClusterFirstWithAutopath:
 		d.add("autopath", "ask for the whole name, or set dnsPolicy: ClusterFirst",

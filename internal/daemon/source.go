@@ -35,6 +35,8 @@ type Loaded struct {
 	// Where is manifest.Source's; it knows nothing of a cluster that was read
 	// from the API.
 	Where func(kind cluster.Kind, key cluster.Key, field string) (file string, line int, ok bool)
+	// Near is manifest.Source's, too.
+	Near func(namespace string) (file string, line int)
 }
 
 // Load reads the cluster once and compiles it: what answers need or, if it is
@@ -56,11 +58,12 @@ func (d *Daemon) Load(ctx context.Context, version string, whole bool) (Loaded, 
 func (d *Daemon) load(ctx context.Context, version string, whole bool) (l Loaded, err error) {
 	if d.cfg.Manifests != "" {
 		source := d.manifests(whole)
-		l.Where = source.Where
+		l.Where, l.Near = source.Where, source.Near
 		l.Report, err = source.Load()
 		return l, err
 	}
 	l.Where = func(cluster.Kind, cluster.Key, string) (string, int, bool) { return "", 0, false }
+	l.Near = func(string) (string, int) { return "", 0 }
 	wanted, must := d.needed(), d.needed()
 	if whole {
 		wanted, must = cluster.Kinds(), []cluster.Kind{cluster.KindService}

@@ -358,6 +358,31 @@ func (s *Source) Where(kind cluster.Kind, key cluster.Key, field string) (file s
 	return o.file, o.lineOf(field), true
 }
 
+// Near is where the first object of a namespace says that it is in it; of none,
+// the first object at all; of none, the first file. Without Whole, and without
+// files, it is nowhere.
+func (s *Source) Near(namespace string) (file string, line int) {
+	var first *object
+	rank := func(o *object) int {
+		if o.id.key.Namespace == namespace {
+			return 0
+		}
+		return 1
+	}
+	for _, o := range s.places {
+		if first == nil || cmp.Or(cmp.Compare(rank(&o), rank(first)), cmp.Compare(o.file, first.file), cmp.Compare(o.line, first.line)) < 0 {
+			first = &o
+		}
+	}
+	switch {
+	case first != nil:
+		return first.file, first.lineOf("metadata.namespace")
+	case s.cfg.Whole && len(s.files) > 0:
+		return slices.Min(slices.Collect(maps.Keys(s.files))), 1
+	}
+	return "", 0
+}
+
 // compare tells which problems were not reported before, and which that were
 // do not stand any more.
 func (s *Source) compare(problems []Problem) (fresh, mended []Problem) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/config"
 )
 
@@ -104,4 +105,18 @@ func findings(t *testing.T, path string) []Found {
 		t.Fatal(err)
 	}
 	return d.Findings(l, NodeSettings{}, func(string) bool { return true })
+}
+
+// TestOwnManifests: what this repository deploys has no errors, with charts,
+// settings and templates beside the manifests.
+func TestOwnManifests(t *testing.T) {
+	found := findings(t, "../../deploy")
+	for _, f := range found {
+		if f.Severity == check.Error {
+			t.Errorf("%s:%d: %s %s", f.File, f.Line, f.Message, f.Rule)
+		}
+	}
+	if len(found) == 0 {
+		t.Error("nothing is found, want at least that templates have to be rendered")
+	}
 }

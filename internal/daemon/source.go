@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -43,10 +44,30 @@ type Loaded struct {
 // to be whole, all kinds with all that the model has room for. What is wrong
 // with manifests is in the report.
 func (d *Daemon) Load(ctx context.Context, version string, whole bool) (Loaded, error) {
+	return d.loadOnce(func() (Loaded, error) { return d.load(ctx, version, whole) })
+}
+
+// Files are manifests to be read in the place of those that the settings name.
+type Files struct {
+	Paths []string // of files and directories; "-" is Stdin
+	// Exclude are patterns of what is left out, see manifest.Config.
+	Exclude []string
+	Stdin   io.Reader
+}
+
+// LoadFiles is Load of all that is in some files.
+func (d *Daemon) LoadFiles(f Files) (Loaded, error) {
+	return d.loadOnce(func() (Loaded, error) {
+		return loadFrom(manifest.New(manifest.Config{Path: f.Paths[0], Also: f.Paths[1:], Exclude: f.Exclude, Stdin: f.Stdin, Whole: true, Store: d.store, Log: d.log}))
+	})
+}
+
+// loadOnce compiles what load reads.
+func (d *Daemon) loadOnce(load func() (Loaded, error)) (Loaded, error) {
 	d.log = slog.New(slog.DiscardHandler)
 	feed := d.store.Subscribe()
 	defer feed.Close()
-	l, err := d.load(ctx, version, whole)
+	l, err := load()
 	if err != nil {
 		return l, err
 	}
@@ -55,12 +76,15 @@ func (d *Daemon) Load(ctx context.Context, version string, whole bool) (Loaded, 
 	return l, nil
 }
 
+func loadFrom(source *manifest.Source) (l Loaded, err error) {
+	l.Where, l.Near = source.Where, source.Near
+	l.Report, err = source.Load()
+	return l, err
+}
+
 func (d *Daemon) load(ctx context.Context, version string, whole bool) (l Loaded, err error) {
 	if d.cfg.Manifests != "" {
-		source := d.manifests(whole)
-		l.Where, l.Near = source.Where, source.Near
-		l.Report, err = source.Load()
-		return l, err
+		return loadFrom(d.manifests(whole))
 	}
 	l.Where = func(cluster.Kind, cluster.Key, string) (string, int, bool) { return "", 0, false }
 	l.Near = func(string) (string, int) { return "", 0 }

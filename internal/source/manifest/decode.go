@@ -155,7 +155,7 @@ func (d *fileDecoder) chunk(text []byte, line int, known chunks) {
 	one := newFileDecoder(d.file, d.whole)
 	one.document(&doc)
 	if d.whole && action.Match(text) {
-		one.judgeTemplate(&doc)
+		one.judgeTemplate(&doc, text, line)
 	}
 	d.add(&one.decoded, 0)
 	if len(one.problems) == 0 && one.template == 0 {
@@ -188,14 +188,14 @@ var action = regexp.MustCompile(`\{\{.*\}\}`)
 
 var errTemplate = errors.New("looks like a Helm template, and can't be read as it is: render it first (helm template)")
 
-// judgeTemplate takes the problems of a document with actions for what they are
-// if it can't be read, or if an action stands where a value is wanted.
-func (d *fileDecoder) judgeTemplate(doc *document) {
-	first := slices.IndexFunc(d.problems, func(p Problem) bool {
+// judgeTemplate takes a document of that text with actions for a template if it
+// can't be read, or if an action stands where a value is wanted: then its
+// problems are none.
+func (d *fileDecoder) judgeTemplate(doc *document, text []byte, line int) {
+	if slices.ContainsFunc(d.problems, func(p Problem) bool {
 		return p.Rejected && (doc.err != nil || strings.Contains(p.Err.Error(), "{{"))
-	})
-	if first >= 0 {
-		d.template = d.problems[first].Line
+	}) {
+		d.template = line + bytes.Count(text[:action.FindIndex(text)[0]], []byte("\n"))
 		d.problems = nil
 	}
 }

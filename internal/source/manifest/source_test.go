@@ -200,7 +200,7 @@ func TestWhatIsNoObject(t *testing.T) {
 		"a text":                         {good + "just text\n", 1, nil},
 		"an object without kind":         {good + "apiVersion: v1\nmetadata: {name: web}\n", 0, []string{"f.yaml:6: kind: missing; each document is one Kubernetes object"}},
 		"an object without apiVersion":   {good + "kind: Service\nmetadata: {namespace: web}\n", 0, []string{"f.yaml:6: apiVersion: missing; each document is one Kubernetes object"}},
-		"a template":                     {good + "kind: Service\nmetadata:\n  name: {{ .Release.Name }}\n---\n{{- if .Values.web }}\nkind: Service\n{{- end }}\n", 0, []string{"f.yaml:6: " + template}},
+		"a template":                     {good + "kind: Service\nmetadata:\n  name: {{ .Release.Name }}\n---\n{{- if .Values.web }}\nkind: Service\n{{- end }}\n", 0, []string{"f.yaml:8: " + template}},
 		"a template in quotes":           {good + "apiVersion: v1\nkind: Service\nmetadata:\n  name: \"{{ .Release.Name }}\"\n", 0, []string{"f.yaml:9: " + template}},
 		"an error beside an action":      {good + "apiVersion: v1\nkind: Service\nmetadata: {name: web, annotations: {a: \"{{ .a }}\"}}\nspec: {clusterIP: x}\n", 0, []string{`f.yaml:9: service default/web: spec.clusterIP: Invalid value: "x": must be an IPv4 or IPv6 address, such as 10.9.8.7 or 2001:db8::ffff`}},
 		"a key that is a mapping":        {good + "a: {{b: c}: d}\n", 0, []string{"f.yaml:6: a key is a mapping or a list"}},

@@ -38,10 +38,10 @@ func networkPolicy(namespace, spec string) string {
 
 const http = "ports: [{name: http, port: 80}]"
 
-// lines are findings in short: severity, object, rule and message.
+// lines are findings in short: severity, object, rule, message and cure.
 func lines(found []check.Finding) (all []string) {
 	for _, f := range found {
-		all = append(all, fmt.Sprintf("%s: %s: %s: %s", f.Severity, f.Object, f.Rule, f.Message))
+		all = append(all, fmt.Sprintf("%s: %s: %s: %s; %s", f.Severity, f.Object, f.Rule, f.Message, f.Fix))
 	}
 	return all
 }
@@ -71,6 +71,8 @@ func TestFindings(t *testing.T) {
 		"a selector with another label of that value": {texts{service("web", "selector: {app.kubernetes.io/name: web}, "+http), deployment("web", "app: web", "")},
 			[]string{"error: service orders/web: service-selects-no-pod: it selects no Pod: deployment orders/web has app=web and the Service wants app.kubernetes.io/name=web"}},
 		"a selector like nothing": {texts{service("web", "selector: {app: web}, "+http), deployment("db", "app: db", "")},
+			[]string{"error: service orders/web: service-selects-no-pod: it selects no Pod: nothing is behind it"}},
+		"a selector like nothing, at an address": {texts{service("web", "clusterIP: 10.96.0.7, selector: {app: web}, "+http), deployment("db", "app: db", "")},
 			[]string{"error: service orders/web: service-selects-no-pod: it selects no Pod: its name resolves, and nothing answers at its address"}},
 		"a namespace without Pods": {texts{service("web", "clusterIP: None, selector: {app: web}, "+http)},
 			[]string{"warning: service orders/web: service-selects-no-pod: it selects no Pod, for no Pod or workload of the namespace orders is known: its name does not exist"}},
@@ -130,11 +132,15 @@ func TestFindings(t *testing.T) {
 		"ingress at the DNS": {texts{deployment("web", "app: web", ""), networkPolicy("kube-system", "podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]")},
 			[]string{"error: deployment orders/web: network-policy-blocks-dns: no rule of networkpolicy kube-system/p lets UDP port 53 reach the cluster's DNS, the rule that comes nearest is for other Pods or addresses, see spec.ingress[0] of kube-system/p: no name resolves"}},
 		"a Pod that does not ask the cluster's DNS": {texts{deployment("web", "app: web", "dnsPolicy: None, dnsConfig: {nameservers: [192.0.2.7]}"), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]")},
-			[]string{"note: deployment orders/web: pod-policy-none-elsewhere: "}},
+			[]string{"note: deployment orders/web: pod-policy-none-elsewhere: with None the Pod asks only 192.0.2.7, "}},
 		"DNS by another label, which may be right": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}, podSelector: {matchLabels: {app: coredns}}}], ports: [{port: 53, protocol: UDP}, {port: 53}]}]")},
 			[]string{"warning: deployment orders/web: network-policy-blocks-dns: "}},
 		"what a StatefulSet is blamed for is not told of its Pods": {texts{strings.NewReplacer("Deployment", "StatefulSet", "spec: {selector", "spec: {serviceName: s, selector").Replace(deployment("web", "app: web", "")), pod("web-0", "app: web", "spec: {hostname: web-0, subdomain: s, containers: []}")},
 			[]string{"error: statefulset orders/web: statefulset-service-missing: "}},
+		"a StatefulSet whose Service has another name": {texts{service("db-headless", "clusterIP: None, selector: {app: db}, "+http), strings.NewReplacer("Deployment", "StatefulSet", "spec: {selector", "spec: {serviceName: db, selector").Replace(deployment("db", "app: db", ""))},
+			[]string{"error: statefulset orders/db: statefulset-service-missing: there is no service orders/db, and db-headless selects its Pods: names such as db-0.db do not resolve; set serviceName to db-headless, or make"}},
+		"a StatefulSet whose Service is an alias": {texts{service("db", "type: ExternalName, externalName: db.example.com"), strings.NewReplacer("Deployment", "StatefulSet", "spec: {selector", "spec: {serviceName: db, selector").Replace(deployment("db", "app: db", ""))},
+			[]string{"error: statefulset orders/db: statefulset-service-missing: service orders/db is of the type ExternalName, which has no Pods behind it: names such as db-0.db do not resolve; make"}},
 		"a policy for other Pods": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {matchLabels: {app: db}}, policyTypes: [Egress]")}, nil},
 	}
 	for claim, test := range tests {

@@ -150,7 +150,7 @@ func (p *podJudge) policy() {
 		p.add(PodPolicyDefault, p.field("dnsPolicy"), "set it to ClusterFirst, if the Pod needs names of the cluster",
 			"with Default the Pod asks the node's nameservers, which have no names of the cluster")
 	case p.resolved.Policy == podresolv.None && !asksCluster && len(p.resolved.Config.Nameservers) > 0 && len(p.clusterDNS()) > 0:
-		p.add(PodPolicyNoneElsewhere, p.field("dnsConfig.nameservers"), fmt.Sprintf("name the cluster's DNS, %s, if the Pod needs names of the cluster", p.clusterDNS()[0]),
+		p.add(PodPolicyNoneElsewhere, p.field("dnsConfig.nameservers"), fmt.Sprintf("name the cluster's DNS, %s, and take the nameservers out, if the Pod needs names of the cluster", p.clusterDNS()[0]),
 			"with None the Pod asks only %s, which is not the cluster's DNS: names of the cluster do not resolve", addrTexts(p.resolved.Config.Nameservers))
 	}
 }

@@ -88,6 +88,9 @@ func nobodyAnswers(s *cluster.Service) string {
 	if s.Headless {
 		return "its name does not exist"
 	}
+	if len(s.ClusterIPs) == 0 {
+		return "nothing is behind it" // the cluster will give it an address
+	}
 	return "its name resolves, and nothing answers at its address"
 }
 

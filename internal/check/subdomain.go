@@ -69,8 +69,8 @@ func (p *podJudge) statefulSet() {
 		p.add(StatefulSetNoService, field, "make a headless Service, and name it in serviceName",
 			"it names no Service: its Pods have no names such as %s-0.SERVICE.%s.svc.%s", p.subject.Name, p.subject.Namespace, p.domain())
 	case s == nil || s.ExternalName != "":
-		p.add(StatefulSetServiceMissing, field, "make a headless Service of that name, which selects the Pods",
-			"there is no Service %s with endpoints%s: names of its Pods, such as %s-0.%s, do not resolve", key, mean(p.indexed().nearestService(p.subject.Namespace, name)), p.subject.Name, name)
+		what, fix := p.serviceMissing(key, s)
+		p.add(StatefulSetServiceMissing, field, fix, "%s: names such as %s-0.%s do not resolve", what, p.subject.Name, name)
 	case !s.SelectsLabels(p.subject.Namespace, p.subject.Labels) && len(s.Selector) > 0:
 		p.add(StatefulSetServiceNotSelecting, field, "set the Service's selector to labels of the template",
 			"service %s does not select its Pods, which lack %s: names such as %s-0.%s do not resolve", key, wants(s, p.subject.Labels), p.subject.Name, name)
@@ -78,6 +78,25 @@ func (p *podJudge) statefulSet() {
 		p.add(StatefulSetServiceNotHeadless, field, "set clusterIP: None in the Service",
 			"service %s is not headless: that names of its Pods resolve, such as %s-0.%s, is not promised", key, p.subject.Name, name)
 	}
+}
+
+// serviceMissing says what there is in the place of a StatefulSet's Service, and
+// the cure. s is an ExternalName Service of that name, or nil.
+func (p *podJudge) serviceMissing(key cluster.Key, s *cluster.Service) (what, fix string) {
+	fix = "make a headless Service of that name, which selects the Pods"
+	if s != nil {
+		return fmt.Sprintf("service %s is of the type ExternalName, which has no Pods behind it", key), fix
+	}
+	var selecting []string
+	for _, s := range p.indexed().services[p.subject.Namespace] {
+		if s.Headless && len(s.Selector) > 0 && s.SelectsLabels(p.subject.Namespace, p.subject.Labels) {
+			selecting = append(selecting, s.Name)
+		}
+	}
+	if len(selecting) == 1 {
+		return fmt.Sprintf("there is no service %s, and %s selects its Pods", key, selecting[0]), "set serviceName to " + selecting[0] + ", or " + fix
+	}
+	return fmt.Sprintf("there is no service %s%s", key, mean(p.indexed().nearestService(p.subject.Namespace, key.Name))), fix
 }
 
 // sharedHostname: a name of one Pod is to find one Pod.

@@ -1,27 +1,36 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/source/manifest"
 )
 
 // checkFlags are those of check.
 type checkFlags struct {
-	source     sourceFlags
-	node       nodeFlags
-	format     string
-	rules      []string
-	skip       []string
-	severity   string
-	least      check.Severity
-	positional string // DIR
+	source   sourceFlags
+	node     nodeFlags
+	paths    []string // arguments
+	exclude  []string
+	format   string
+	color    string
+	rules    []string
+	skip     []string
+	severity string
+	failOn   string
+	least    check.Severity // that is printed
+	fatal    check.Severity // from which on the status is not 0
 }
 
 // printers print what was found in the format of that name.
@@ -35,38 +44,47 @@ var printers = map[string]func(io.Writer, findings) error{
 // formats are the names of printers, as they are told.
 var formats = []string{"text", "json", "sarif", "github"}
 
+// severities are what may be asked for, from the worst.
+var severities = []cobra.Completion{"error", "warning", "note"}
+
 // findings are what a command is to print.
 type findings struct {
-	shown   []daemon.Found
-	all     map[check.Severity]int // how many there are, shown or not
-	objects int                    // that were read from manifests
+	shown []daemon.Found
+	all   map[check.Severity]int // how many there are, shown or not
+	// passedOver and notObjects are those of manifest.Report.
+	passedOver, notObjects int
+	color                  bool // whether text may have colours
+}
+
+// from is how many there are of that severity and worse ones.
+func (f *findings) from(s check.Severity) (n int) {
+	for ; s <= check.Error; s++ {
+		n += f.all[s]
+	}
+	return n
 }
 
 func newCheck() *cobra.Command {
 	var flags checkFlags
 	cmd := &cobra.Command{
-		Use:   "check [DIR]",
+		Use:   "check [PATH]...",
 		Short: "Find what users of the cluster's DNS will stumble over",
-		Long: `Find names that will not resolve, or not as they are meant, in a directory of
-manifests or in a cluster: what is wrong, why, and what to do. docs/rules.md
-describes each rule.
+		Long: `Find names that will not resolve, or not as they are meant, in a cluster or in
+manifests: what is wrong, why, and what to do. Each PATH is a file, a directory,
+or - for standard input; together they are one cluster. docs/rules.md describes
+each rule.
 
 The status is 1 when there is an error, which rejected documents are, too;
-warnings and notes don't count.`,
+warnings and notes count with --fail-on.`,
 		Example: `  portolan check examples/shop
+  helm template shop ./chart | portolan check -
   portolan check --kubeconfig ~/.kube/config --severity warning
   portolan check deploy -o sarif > portolan.sarif`,
-		Args: arguments(0, 1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveFilterDirs
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				flags.positional = args[0]
-			}
+			flags.paths = args
 			if err := flags.check(); err != nil {
 				return err
 			}
@@ -77,7 +95,7 @@ warnings and notes don't count.`,
 			if err := printers[flags.format](cmd.OutOrStdout(), found); err != nil {
 				return err
 			}
-			if found.all[check.Error] > 0 {
+			if found.from(flags.fatal) > 0 {
 				return errNegative
 			}
 			return nil
@@ -94,6 +112,9 @@ func (f *checkFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.rules, "rule", nil, "look by the rule of this `ID` only, repeatable")
 	cmd.Flags().StringArrayVar(&f.skip, "skip", nil, "do not look by the rule of this `ID`, repeatable")
 	cmd.Flags().StringVar(&f.severity, "severity", "note", "print what is at least this `SEVERITY`: error, warning or note")
+	cmd.Flags().StringVar(&f.failOn, "fail-on", "error", "the status is 1 when there is at least this `SEVERITY`: error, warning or note")
+	cmd.Flags().StringArrayVar(&f.exclude, "exclude", nil, "leave out files and directories of this `NAME`, or path below PATH, such as '*.json'; repeatable")
+	cmd.Flags().StringVar(&f.color, "color", "auto", "use colours `WHEN`: auto, always, or never")
 	fixed := func(flag string, values []cobra.Completion) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -104,7 +125,10 @@ func (f *checkFlags) add(cmd *cobra.Command) {
 	fixed("output", formats)
 	fixed("rule", ids)
 	fixed("skip", ids)
-	fixed("severity", []cobra.Completion{"error", "warning", "note"})
+	fixed("severity", severities)
+	fixed("fail-on", severities)
+	fixed("color", colors)
+	fixed("exclude", nil)
 }
 
 // orList is a list in words: "a, b or c".
@@ -118,14 +142,14 @@ func everyRule() []check.Rule { return append(check.Rules(), check.ManifestRules
 
 // check refuses what the flags may not be.
 func (f *checkFlags) check() (err error) {
-	if f.positional != "" {
+	if len(f.paths) > 0 {
 		switch {
 		case f.source.manifests != "":
-			return fmt.Errorf("DIR and --manifests exclude each other")
+			return fmt.Errorf("PATH and --manifests exclude each other")
 		case f.source.kubeconf != "":
-			return fmt.Errorf("DIR and --kubeconfig exclude each other")
+			return fmt.Errorf("PATH and --kubeconfig exclude each other")
 		}
-		f.source.manifests = f.positional
+		f.source.manifests = f.paths[0]
 	}
 	if printers[f.format] == nil {
 		return fmt.Errorf("output format %q is not %s", f.format, orList(formats))
@@ -135,8 +159,19 @@ func (f *checkFlags) check() (err error) {
 			return fmt.Errorf("there is no rule %q; docs/rules.md lists them", id)
 		}
 	}
+	if !slices.Contains(colors, cobra.Completion(f.color)) {
+		return fmt.Errorf("--color %q is not auto, always or never", f.color)
+	}
+	for _, pattern := range f.exclude {
+		if _, err := filepath.Match(pattern, ""); err != nil {
+			return fmt.Errorf("--exclude %q: %w", pattern, err)
+		}
+	}
 	if f.least, err = check.ParseSeverity(f.severity); err != nil {
 		return fmt.Errorf("--severity: %w", err)
+	}
+	if f.fatal, err = check.ParseSeverity(f.failOn); err != nil {
+		return fmt.Errorf("--fail-on: %w", err)
 	}
 	return nil
 }
@@ -153,22 +188,14 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	if err != nil {
 		return found, err
 	}
-	c, err := f.source.read()
-	if err != nil {
-		return found, err
-	}
-	d, err := daemon.New(c)
-	if err != nil {
-		return found, err
-	}
-	l, err := d.Load(cmd.Context(), version(), true)
+	d, l, err := f.load(cmd)
 	if err != nil {
 		return found, err
 	}
 	printUnread(l.Unread, stderr)
 	noteAssumed(d, node, stderr)
 	all := d.Findings(l, node, f.wanted)
-	found.all, found.objects = make(map[check.Severity]int), l.Objects
+	found = findings{all: make(map[check.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: f.colored(cmd)}
 	for _, one := range all {
 		found.all[one.Severity]++
 		if one.Severity >= f.least {
@@ -178,11 +205,53 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	return found, nil
 }
 
+// load reads the cluster.
+func (f *checkFlags) load(cmd *cobra.Command) (d *daemon.Daemon, l daemon.Loaded, err error) {
+	c, err := f.source.read()
+	if err != nil {
+		return d, l, err
+	}
+	if d, err = daemon.New(c); err != nil {
+		return d, l, err
+	}
+	paths := f.paths
+	switch {
+	case len(paths) > 0:
+	case c.Manifests != "":
+		paths = []string{c.Manifests}
+	case len(f.exclude) > 0:
+		return d, l, errors.New("--exclude goes with manifests")
+	default:
+		l, err = d.Load(cmd.Context(), version(), true)
+		return d, l, err
+	}
+	l, err = d.LoadFiles(daemon.Files{Paths: paths, Exclude: f.exclude, Stdin: cmd.InOrStdin()})
+	if err == nil && l.Objects == 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: warning: no object that names depend on in %s\n", strings.Join(paths, ", "))
+	}
+	return d, l, err
+}
+
+// colored tells whether to use colours (https://no-color.org for NO_COLOR).
+func (f *checkFlags) colored(cmd *cobra.Command) bool {
+	out, ok := cmd.OutOrStdout().(*os.File)
+	return f.color == "always" ||
+		f.color == "auto" && ok && term.IsTerminal(int(out.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// colorCodes are those of severities (ECMA-48, section 8.3.117).
+var colorCodes = map[check.Severity]int{check.Error: 31, check.Warning: 33, check.Note: 2}
+
 // printFindings prints a line for each, as compilers do, and how many there are.
 func printFindings(w io.Writer, f findings) error {
 	var b strings.Builder
 	for i := range f.shown {
-		b.WriteString(line(&f.shown[i]) + "\n")
+		one := &f.shown[i]
+		severity := one.Severity.String()
+		if f.color {
+			severity = fmt.Sprintf("\x1b[%dm%s\x1b[0m", colorCodes[one.Severity], severity)
+		}
+		b.WriteString(line(one, severity) + "\n")
 	}
 	total := 0
 	var counts []string
@@ -195,8 +264,27 @@ func printFindings(w io.Writer, f findings) error {
 	if hidden := total - len(f.shown); hidden > 0 {
 		fmt.Fprintf(&b, "; %d not shown", hidden)
 	}
-	_, err := io.WriteString(w, b.String()+"\n")
+	b.WriteString("\n")
+	var others []string
+	if f.passedOver > 0 {
+		others = append(others, many(f.passedOver, "document of another kind", "documents of other kinds"))
+	}
+	if f.notObjects > 0 {
+		others = append(others, many(f.notObjects, "document that is no Kubernetes object", "documents that are no Kubernetes objects"))
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(&b, "passed over: %s\n", strings.Join(others, ", "))
+	}
+	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// many is a number with what is counted.
+func many(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
 }
 
 func plural(n int) string {
@@ -208,8 +296,8 @@ func plural(n int) string {
 
 // line is a finding in one line: where it stands, if that is known, or else the
 // object first.
-func line(f *daemon.Found) string {
-	parts := []string{f.Severity.String(), f.Object, f.Field, sentence(f)}
+func line(f *daemon.Found, severity string) string {
+	parts := []string{severity, f.Object, f.Field, sentence(f)}
 	if f.File != "" {
 		parts = append([]string{fmt.Sprintf("%s:%d", f.File, f.Line)}, parts...)
 	} else if f.Object != "" {
@@ -244,7 +332,7 @@ func printGitHub(w io.Writer, f findings) error {
 			command = "notice"
 		}
 		properties := []string{"title=" + inProperty(one.Rule)}
-		if one.File != "" {
+		if one.File != "" && one.File != manifest.Stdin {
 			properties = append([]string{"file=" + inProperty(one.File), fmt.Sprintf("line=%d", one.Line)}, properties...)
 		}
 		fmt.Fprintf(&b, "::%s %s::%s\n", command, strings.Join(properties, ","), inData(whole(one)))

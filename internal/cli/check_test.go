@@ -73,7 +73,7 @@ func TestLine(t *testing.T) {
 		"service a/b: note: m [r]":                     {Rule: "r", Severity: check.Note, Object: "service a/b", Message: "m"},
 		"a.yaml:1: error: m [r]":                       {Rule: "r", Severity: check.Error, Message: "m", File: "a.yaml", Line: 1},
 	} {
-		if got := line(&f); got != want {
+		if got := line(&f, f.Severity.String()); got != want {
 			t.Errorf("line(%+v) = %q, want %q", f, got, want)
 		}
 	}

@@ -35,6 +35,9 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
+	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
+		root.SetOut(unquoted{stdout})
+	}
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	switch {

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -94,6 +96,17 @@ func addCompletion(root *cobra.Command) {
 			shell.Args = arguments(0, 0)
 		}
 	}
+}
+
+// unquoted takes the marks of placeholders out of flags' usage, which
+// completions show as it is.
+type unquoted struct{ io.Writer }
+
+func (u unquoted) Write(text []byte) (int, error) {
+	if _, err := u.Writer.Write(bytes.ReplaceAll(text, []byte("`"), nil)); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 func newHelp() *cobra.Command {

@@ -3,6 +3,7 @@ package cli
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -83,7 +84,7 @@ func printSARIF(w io.Writer, f findings) error {
 	for _, r := range rules {
 		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{
 			ID: r.ID, ShortDescription: sarifText{r.Title}, FullDescription: sarifText{r.Description},
-			Help: sarifText{"Source: " + r.Source + "."}, DefaultConfiguration: sarifConfiguration{r.Severity.String()},
+			Help: sarifText{help(&r)}, DefaultConfiguration: sarifConfiguration{r.Severity.String()},
 		})
 	}
 	seen := make(map[string]int)
@@ -98,6 +99,12 @@ func printSARIF(w io.Writer, f findings) error {
 		})
 	}
 	return printJSON(w, sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}})
+}
+
+// help is what GitHub shows beside a result; the cure of each is in its message.
+func help(r *check.Rule) string {
+	return fmt.Sprintf("%s%s: %s\n\nThe cure is in the message. docs/rules.md of Portolan has an example.\n\nSource: %s.",
+		strings.ToUpper(r.Title[:1]), r.Title[1:], r.Description, r.Source)
 }
 
 // fingerprint stays the same when lines move.

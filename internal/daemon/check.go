@@ -45,7 +45,8 @@ func (d *Daemon) Findings(l Loaded, n NodeSettings, wanted func(rule string) boo
 }
 
 // place is where a finding stands. A slice that mirrors legacy Endpoints stands
-// nowhere: its Service does.
+// nowhere: its Service does. For what else no file declares, such as a Namespace
+// that objects are in, it is a place near by: GitHub refuses results without.
 func place(l Loaded, f *check.Finding) (file string, line int) {
 	file, line, ok := l.Where(f.Object.Kind, f.Object.Key, f.Field)
 	if ok {
@@ -53,9 +54,14 @@ func place(l Loaded, f *check.Finding) (file string, line int) {
 	}
 	if f.Object.Kind == cluster.KindEndpointSlice {
 		name, _, _ := strings.Cut(f.Object.Name, "-mirror-")
-		file, line, _ = l.Where(cluster.KindService, cluster.Key{Namespace: f.Object.Namespace, Name: name}, "")
+		if file, line, ok = l.Where(cluster.KindService, cluster.Key{Namespace: f.Object.Namespace, Name: name}, ""); ok {
+			return file, line
+		}
 	}
-	return file, line
+	if f.Object.Kind == cluster.KindNamespace {
+		return l.Near(f.Object.Name)
+	}
+	return l.Near(f.Object.Namespace)
 }
 
 // inManifests are the problems of documents as findings, but for those that a

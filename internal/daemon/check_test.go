@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/config"
 )
 
@@ -71,7 +72,51 @@ metadata: {name: Orders}
 	if !slices.Equal(got, want) {
 		t.Errorf("Findings = %q, want %q", got, want)
 	}
+	// What no file declares stands where something of its namespace does.
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.yaml": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: orders\n",
+		"b.yaml": "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  namespace: dev\nspec:\n  externalName: example.com\n  type: ExternalName\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := findings(t, dir)
+	if len(found) != 1 || found[0].Object != "namespace dev" || found[0].File != filepath.Join(dir, "b.yaml") || found[0].Line != 5 {
+		t.Errorf("Findings = %+v, want one of namespace dev at the Service in it", found)
+	}
 	if only := d.Findings(l, NodeSettings{}, func(rule string) bool { return rule == "manifest-rejected" }); len(only) != 1 {
 		t.Errorf("Findings of one rule = %+v, want one", only)
+	}
+}
+
+// findings are all that is found in manifests.
+func findings(t *testing.T, path string) []Found {
+	t.Helper()
+	c := config.Default()
+	c.Manifests = path
+	d, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.Load(t.Context(), "test", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Findings(l, NodeSettings{}, func(string) bool { return true })
+}
+
+// TestOwnManifests: what this repository deploys has no errors, with charts,
+// settings and templates beside the manifests.
+func TestOwnManifests(t *testing.T) {
+	found := findings(t, "../../deploy")
+	for _, f := range found {
+		if f.Severity == check.Error {
+			t.Errorf("%s:%d: %s %s", f.File, f.Line, f.Message, f.Rule)
+		}
+	}
+	if len(found) == 0 {
+		t.Error("nothing is found, want at least that templates have to be rendered")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -35,16 +36,38 @@ type Loaded struct {
 	// Where is manifest.Source's; it knows nothing of a cluster that was read
 	// from the API.
 	Where func(kind cluster.Kind, key cluster.Key, field string) (file string, line int, ok bool)
+	// Near is manifest.Source's, too.
+	Near func(namespace string) (file string, line int)
 }
 
 // Load reads the cluster once and compiles it: what answers need or, if it is
 // to be whole, all kinds with all that the model has room for. What is wrong
 // with manifests is in the report.
 func (d *Daemon) Load(ctx context.Context, version string, whole bool) (Loaded, error) {
+	return d.loadOnce(func() (Loaded, error) { return d.load(ctx, version, whole) })
+}
+
+// Files are manifests to be read in the place of those that the settings name.
+type Files struct {
+	Paths []string // of files and directories; "-" is Stdin
+	// Exclude are patterns of what is left out, see manifest.Config.
+	Exclude []string
+	Stdin   io.Reader
+}
+
+// LoadFiles is Load of all that is in some files.
+func (d *Daemon) LoadFiles(f Files) (Loaded, error) {
+	return d.loadOnce(func() (Loaded, error) {
+		return loadFrom(manifest.New(manifest.Config{Path: f.Paths[0], Also: f.Paths[1:], Exclude: f.Exclude, Stdin: f.Stdin, Whole: true, Store: d.store, Log: d.log}))
+	})
+}
+
+// loadOnce compiles what load reads.
+func (d *Daemon) loadOnce(load func() (Loaded, error)) (Loaded, error) {
 	d.log = slog.New(slog.DiscardHandler)
 	feed := d.store.Subscribe()
 	defer feed.Close()
-	l, err := d.load(ctx, version, whole)
+	l, err := load()
 	if err != nil {
 		return l, err
 	}
@@ -53,14 +76,18 @@ func (d *Daemon) Load(ctx context.Context, version string, whole bool) (Loaded, 
 	return l, nil
 }
 
+func loadFrom(source *manifest.Source) (l Loaded, err error) {
+	l.Where, l.Near = source.Where, source.Near
+	l.Report, err = source.Load()
+	return l, err
+}
+
 func (d *Daemon) load(ctx context.Context, version string, whole bool) (l Loaded, err error) {
 	if d.cfg.Manifests != "" {
-		source := d.manifests(whole)
-		l.Where = source.Where
-		l.Report, err = source.Load()
-		return l, err
+		return loadFrom(d.manifests(whole))
 	}
 	l.Where = func(cluster.Kind, cluster.Key, string) (string, int, bool) { return "", 0, false }
+	l.Near = func(string) (string, int) { return "", 0 }
 	wanted, must := d.needed(), d.needed()
 	if whole {
 		wanted, must = cluster.Kinds(), []cluster.Kind{cluster.KindService}

@@ -16,6 +16,8 @@ var (
 	// The library counts lines from 0 in what its parser finds (and of tabs),
 	// from 1 in what its scanner finds, and tells no line when it is the first.
 	parserError = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key|',' or)|found (duplicate|incompatible|undefined|a tab))`)
+	// It prints what is no key as a value of Go.
+	noKey       = regexp.MustCompile(`^invalid map key: .*`)
 	noLineError = regexp.MustCompile(`^(control characters|invalid |unknown anchor|input error)`)
 )
 
@@ -36,6 +38,7 @@ func Of(err error) (line int, clean error) {
 		}
 	}
 	if noLineError.MatchString(text) {
+		text = noKey.ReplaceAllString(text, "a key is a mapping or a list")
 		return 0, errors.New(text)
 	}
 	return max(line, 1), errors.New(text)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,7 +75,22 @@ func externalName(target string) field.ErrorList {
 	if _, err := netip.ParseAddr(target); err == nil {
 		return nil
 	}
+	if parts := beyondName(target); len(parts) > 0 {
+		return nowhere(field.Invalid(nil, target, "a name is wanted, leave out "+strings.Join(parts, " and ")))
+	}
 	return checkName(strings.TrimSuffix(target, "."), validation.IsDNS1123Subdomain)
+}
+
+// beyondName are the parts of a URL before and behind its name, in quotes; none
+// of what is no URL.
+func beyondName(target string) (parts []string) {
+	if scheme, rest, ok := strings.Cut(target, "://"); ok {
+		parts, target = append(parts, strconv.Quote(scheme+"://")), rest
+	}
+	if i := strings.IndexAny(target, ":/"); i >= 0 {
+		parts = append(parts, strconv.Quote(target[i:]))
+	}
+	return parts
 }
 
 // clusterIPs gives service its addresses; places are below spec.

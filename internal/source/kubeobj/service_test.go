@@ -163,7 +163,21 @@ func TestServiceRefusals(t *testing.T) {
 		"an external name with underscore":  {external("a_b.example"), []string{"spec.externalName: Invalid value"}},
 		"an external name with upper case":  {external("A.example"), []string{"spec.externalName: Invalid value"}},
 		"an external name with a port":      {external("a.example:80"), []string{"spec.externalName: Invalid value"}},
-		"an external name of a URL":         {external("http://a.example/"), []string{"spec.externalName: Invalid value"}},
+		"an external name of a URL":         {external("http://a.example:80/"), []string{"spec.externalName: Invalid value"}},
 		"an external name with empty label": {external("a..example"), []string{"spec.externalName: Invalid value"}},
 	})
+}
+
+// TestURLForAName: who writes a URL is told which parts to leave out.
+func TestURLForAName(t *testing.T) {
+	for target, want := range map[string]string{
+		"a.example:80":          `spec.externalName: Invalid value: "a.example:80": a name is wanted, leave out ":80"`,
+		"a.example/b":           `spec.externalName: Invalid value: "a.example/b": a name is wanted, leave out "/b"`,
+		"http://a.example:80/b": `spec.externalName: Invalid value: "http://a.example:80/b": a name is wanted, leave out "http://" and ":80/b"`,
+	} {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: target}}
+		if _, errs := Service(s); len(errs) != 1 || errs[0].Error() != want {
+			t.Errorf("Service with the external name %s: errors %v, want %s", target, errs, want)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	strictjson "sigs.k8s.io/json"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/near"
 	"portolan.dev/portolan/internal/source/kubeobj"
 )
 
@@ -92,6 +94,8 @@ type decoded struct {
 	broken     map[identity]bool
 	unreadable bool
 	passedOver int // documents of other kinds
+	notObjects int // documents that are no Kubernetes objects
+	template   int // the line of the first template that can't be read; 0 for none
 	// namespaces are those that documents of other kinds live in.
 	namespaces map[string]bool
 	chunks     chunks
@@ -117,6 +121,9 @@ func decodeFile(file string, data []byte, known chunks, whole bool) *decoded {
 			d.chunk(chunk, line, known)
 			line += bytes.Count(chunk, []byte("\n"))
 		}
+	}
+	if d.template > 0 {
+		d.problems = append(d.problems, Problem{File: file, Line: d.template, Err: errTemplate})
 	}
 	// YAML breaks lines at more than line feeds; editors mostly do not.
 	lines := 1 + bytes.Count(data, []byte("\n"))
@@ -147,8 +154,11 @@ func (d *fileDecoder) chunk(text []byte, line int, known chunks) {
 	}
 	one := newFileDecoder(d.file, d.whole)
 	one.document(&doc)
+	if d.whole && action.Match(text) {
+		one.judgeTemplate(&doc, text, line)
+	}
 	d.add(&one.decoded, 0)
-	if len(one.problems) == 0 {
+	if len(one.problems) == 0 && one.template == 0 {
 		for i := range one.objects {
 			one.objects[i].line -= line - 1
 		}
@@ -167,6 +177,27 @@ func (d *decoded) add(part *decoded, lines int) {
 	maps.Copy(d.namespaces, part.namespaces)
 	d.unreadable = d.unreadable || part.unreadable
 	d.passedOver += part.passedOver
+	d.notObjects += part.notObjects
+	if d.template == 0 {
+		d.template = part.template
+	}
+}
+
+// action is one of Go's templates, which Helm's are.
+var action = regexp.MustCompile(`\{\{.*\}\}`)
+
+var errTemplate = errors.New("looks like a Helm template, and can't be read as it is: render it first (helm template)")
+
+// judgeTemplate takes a document of that text with actions for a template if it
+// can't be read, or if an action stands where a value is wanted: then its
+// problems are none.
+func (d *fileDecoder) judgeTemplate(doc *document, text []byte, line int) {
+	if slices.ContainsFunc(d.problems, func(p Problem) bool {
+		return p.Rejected && (doc.err != nil || strings.Contains(p.Err.Error(), "{{"))
+	}) {
+		d.template = line + bytes.Count(text[:action.FindIndex(text)[0]], []byte("\n"))
+		d.problems = nil
+	}
 }
 
 type fileDecoder struct {
@@ -226,7 +257,7 @@ type item struct {
 
 func (d *fileDecoder) document(doc *document) {
 	if doc.err != nil {
-		d.reject(&item{doc: doc, head: doc.head}, nil, doc.err)
+		d.rejectType(&item{doc: doc, json: doc.json, head: doc.head}, doc.err)
 		return
 	}
 	if !d.isList(doc.head) {
@@ -260,6 +291,10 @@ func (d *fileDecoder) isList(h head) bool {
 }
 
 func (d *fileDecoder) item(it *item) {
+	if d.whole && (it.head.APIVersion == "" || it.head.Kind == "") && it.head.Metadata == (headMeta{}) {
+		d.notObjects++
+		return
+	}
 	for _, field := range []struct{ key, value string }{{"apiVersion", it.head.APIVersion}, {"kind", it.head.Kind}} {
 		if field.value == "" {
 			d.reject(it, path{field.key}, errors.New("missing; each document is one Kubernetes object"))
@@ -269,8 +304,11 @@ func (d *fileDecoder) item(it *item) {
 	decode := d.decoder(it.head.APIVersion, it.head.Kind)
 	if decode == nil {
 		d.passedOver++
-		if oddVersion(it.head) {
+		if d.oddVersion(it.head) {
 			d.problems = append(d.problems, d.problem(it, path{"apiVersion"}, fmt.Errorf("%s is not known for this kind, passed over", it.head.APIVersion)))
+		}
+		if meant := d.meantKind(it.head); meant != "" {
+			d.problems = append(d.problems, d.problem(it, path{"kind"}, fmt.Errorf("%s is not known for %s, passed over; did you mean %s", it.head.Kind, it.head.APIVersion, meant)))
 		}
 		if ns := it.head.Metadata.Namespace; len(validation.IsDNS1123Label(ns)) == 0 {
 			d.namespaces[ns] = true
@@ -280,11 +318,21 @@ func (d *fileDecoder) item(it *item) {
 	decode(d, it)
 }
 
+// known are the kinds that are read, as apiVersion/kind.
+func (d *fileDecoder) known() (names []string) {
+	names = slices.Collect(maps.Keys(kinds))
+	if d.whole {
+		names = slices.AppendSeq(names, maps.Keys(moreKinds))
+	}
+	slices.Sort(names)
+	return names
+}
+
 // oddVersion tells whether h is of a kind of ours in a version of its API group
 // that is not known: a slip, or an old object.
-func oddVersion(h head) bool {
+func (d *fileDecoder) oddVersion(h head) bool {
 	group, _, grouped := strings.Cut(h.APIVersion, "/")
-	for name := range kinds {
+	for _, name := range d.known() {
 		i := strings.LastIndex(name, "/")
 		knownGroup, _, knownGrouped := strings.Cut(name[:i], "/")
 		if name[i+1:] == h.Kind && grouped == knownGrouped && (!grouped || group == knownGroup) {
@@ -292,6 +340,18 @@ func oddVersion(h head) bool {
 		}
 	}
 	return false
+}
+
+// meantKind is the kind of the same apiVersion that was perhaps meant; "" if
+// none is like it.
+func (d *fileDecoder) meantKind(h head) string {
+	var same []string
+	for _, name := range d.known() {
+		if kind, ok := strings.CutPrefix(name, h.APIVersion+"/"); ok && !strings.Contains(kind, "/") {
+			same = append(same, kind)
+		}
+	}
+	return near.Word(h.Kind, same)
 }
 
 // identity is what the item describes; ok is false when it does not say.

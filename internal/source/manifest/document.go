@@ -73,7 +73,9 @@ func splitJSON(data []byte) []document {
 			return append(docs, document{line: line, err: err})
 		}
 		doc := document{line: line, json: raw}
-		doc.err = json.Unmarshal(raw, &doc.head)
+		if raw[0] == '{' {
+			doc.err = json.Unmarshal(raw, &doc.head)
+		}
 		docs = append(docs, doc)
 	}
 }

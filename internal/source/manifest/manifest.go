@@ -14,6 +14,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -27,14 +28,25 @@ import (
 
 // Config is what a Source is made from.
 type Config struct {
-	// Path is a directory, or one file.
+	// Path is a directory, or one file. "-" is Stdin, unless that is nil.
 	Path string
+	// Also are more of them, which are read as if they were in one directory.
+	Also []string
+	// Exclude leaves files and directories out, by their name or their path
+	// below the directory that is read, as patterns of path/filepath.Match.
+	Exclude []string
+	Stdin   io.Reader
 	// Whole reads workloads and NetworkPolicies, too, and remembers where all
-	// objects stand, see Where.
+	// objects stand, see Where. It is for looking at what people wrote: documents
+	// that are no Kubernetes objects are passed over, and templates that can't be
+	// read are a warning.
 	Whole bool
 	Store *cluster.Store
 	Log   *slog.Logger
 }
+
+// Stdin is what the file is called that is read from standard input.
+const Stdin = "<stdin>"
 
 // Source reads manifests into a Store.
 type Source struct {
@@ -46,6 +58,7 @@ type Source struct {
 	loaded   bool
 	report   Report // of the last time that anything changed
 	places   map[identity]object
+	stdin    []byte // once it was read
 }
 
 // file is a manifest as it was read last.
@@ -67,8 +80,9 @@ type Report struct {
 	// New are those of them that the Report before did not have, Mended those
 	// that it had and that stand no more.
 	New, Mended []Problem
-	// Objects counts those in the model, PassedOver documents of other kinds.
-	Objects, PassedOver int
+	// Objects counts those in the model, PassedOver documents of other kinds,
+	// NotObjects those that are no Kubernetes objects and no problems, see Whole.
+	Objects, PassedOver, NotObjects int
 }
 
 // New makes a Source. Nothing is read yet.
@@ -85,7 +99,7 @@ func New(cfg Config) *Source {
 // the Store in one transaction. It fails when the path itself can't be read;
 // then everything stays as it was. All else that is wrong is in the Report.
 func (s *Source) Load() (Report, error) {
-	t, err := walk(s.cfg.Path)
+	t, err := walk(&s.cfg)
 	if err != nil {
 		return Report{}, fmt.Errorf("manifests: %w", err)
 	}
@@ -133,7 +147,7 @@ func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
 	}
 	f := &file{info: info, read: time.Now(), sum: old.sum, decoded: old.decoded, declared: old.declared, lastGood: old.lastGood, problems: old.problems}
 	s.files[path] = f
-	data, err := readFile(path, info)
+	data, err := s.read(path, info)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		delete(s.files, path)
@@ -148,6 +162,19 @@ func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
 	}
 	f.decode(path, data, old, s.cfg.Whole)
 	return true
+}
+
+// read reads a file; there is no info of Stdin, which can be read once only.
+func (s *Source) read(path string, info fs.FileInfo) (data []byte, err error) {
+	if info != nil {
+		return readFile(path, info)
+	}
+	if s.stdin == nil {
+		if s.stdin, err = io.ReadAll(io.LimitReader(s.cfg.Stdin, maxFile+1)); err == nil && len(s.stdin) > maxFile {
+			err = errTooLong
+		}
+	}
+	return s.stdin, err
 }
 
 // decode takes in a file's new content; old is what it was.
@@ -185,6 +212,7 @@ func (s *Source) update() Report {
 		f := s.files[path]
 		report.Problems = append(report.Problems, f.problems...)
 		report.PassedOver += f.passedOver
+		report.NotObjects += f.notObjects
 		for id, o := range f.declared {
 			if first, twice := objects[id]; twice {
 				report.Problems = append(report.Problems, twiceProblem(o, first))
@@ -356,6 +384,31 @@ func (s *Source) Where(kind cluster.Kind, key cluster.Key, field string) (file s
 		return "", 0, false
 	}
 	return o.file, o.lineOf(field), true
+}
+
+// Near is where the first object of a namespace says that it is in it; of none,
+// the first object at all; of none, the first file. Without Whole, and without
+// files, it is nowhere.
+func (s *Source) Near(namespace string) (file string, line int) {
+	var first *object
+	rank := func(o *object) int {
+		if o.id.key.Namespace == namespace {
+			return 0
+		}
+		return 1
+	}
+	for _, o := range s.places {
+		if first == nil || cmp.Or(cmp.Compare(rank(&o), rank(first)), cmp.Compare(o.file, first.file), cmp.Compare(o.line, first.line)) < 0 {
+			first = &o
+		}
+	}
+	switch {
+	case first != nil:
+		return first.file, first.lineOf("metadata.namespace")
+	case s.cfg.Whole && len(s.files) > 0:
+		return slices.Min(slices.Collect(maps.Keys(s.files))), 1
+	}
+	return "", 0
 }
 
 // compare tells which problems were not reported before, and which that were

@@ -185,6 +185,74 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// TestWhatIsNoObject: where everything is read, trees hold more than manifests.
+func TestWhatIsNoObject(t *testing.T) {
+	good := service("good", "10.0.0.1") + "---\n"
+	const template = "looks like a Helm template, and can't be read as it is: render it first (helm template)"
+	for claim, c := range map[string]struct {
+		text       string
+		notObjects int
+		want       []string
+	}{
+		"values":                         {good + "replicas: 3\n", 1, nil},
+		"a chart":                        {good + "apiVersion: v2\nname: shop\n", 1, nil},
+		"a list":                         {good + "- 7\n", 1, nil},
+		"a text":                         {good + "just text\n", 1, nil},
+		"an object without kind":         {good + "apiVersion: v1\nmetadata: {name: web}\n", 0, []string{"f.yaml:6: kind: missing; each document is one Kubernetes object"}},
+		"an object without apiVersion":   {good + "kind: Service\nmetadata: {namespace: web}\n", 0, []string{"f.yaml:6: apiVersion: missing; each document is one Kubernetes object"}},
+		"a template":                     {good + "kind: Service\nmetadata:\n  name: {{ .Release.Name }}\n---\n{{- if .Values.web }}\nkind: Service\n{{- end }}\n", 0, []string{"f.yaml:8: " + template}},
+		"a template in quotes":           {good + "apiVersion: v1\nkind: Service\nmetadata:\n  name: \"{{ .Release.Name }}\"\n", 0, []string{"f.yaml:9: " + template}},
+		"an error beside an action":      {good + "apiVersion: v1\nkind: Service\nmetadata: {name: web, annotations: {a: \"{{ .a }}\"}}\nspec: {clusterIP: x}\n", 0, []string{`f.yaml:9: service default/web: spec.clusterIP: Invalid value: "x": must be an IPv4 or IPv6 address, such as 10.9.8.7 or 2001:db8::ffff`}},
+		"a key that is a mapping":        {good + "a: {{b: c}: d}\n", 0, []string{"f.yaml:6: a key is a mapping or a list"}},
+		"a kind with a slip":             {good + "apiVersion: v1\nkind: Servce\nmetadata: {name: web}\n", 0, []string{"f.yaml:7: servce default/web: kind: Servce is not known for v1, passed over; did you mean Service"}},
+		"a kind with a slip, of a group": {good + "apiVersion: apps/v1\nkind: Deploymnet\nmetadata: {name: web}\n", 0, []string{"f.yaml:7: deploymnet default/web: kind: Deploymnet is not known for apps/v1, passed over; did you mean Deployment"}},
+		"a kind in capitals":             {good + "apiVersion: apps/v1\nkind: deployment\nmetadata: {name: web}\n", 0, []string{"f.yaml:7: deployment default/web: kind: deployment is not known for apps/v1, passed over; did you mean Deployment"}},
+		"an old version":                 {good + "apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: web}\n", 0, []string{"f.yaml:6: deployment default/web: apiVersion: apps/v1beta1 is not known for this kind, passed over"}},
+		"a kind of another group":        {good + "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: web}\n", 0, nil},
+		"other kinds":                    {good + "apiVersion: v1\nkind: Secret\nmetadata: {name: web}\n---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: web}\n", 0, nil},
+	} {
+		w := newWorld(t)
+		w.source.cfg.Whole = true
+		w.write("f.yaml", c.text)
+		r := w.load()
+		if got := w.texts(r.Problems); !slices.Equal(got, c.want) || r.NotObjects != c.notObjects {
+			t.Errorf("%s: problems = %q, %d documents are no objects; want %q, %d", claim, got, r.NotObjects, c.want, c.notObjects)
+		}
+		if s := w.services(); !slices.Contains(s, "shop/good [10.0.0.1]") {
+			t.Errorf("%s: services = %q, want shop/good among them", claim, s)
+		}
+	}
+}
+
+// TestExclude: files and directories are left out by their name, or by their
+// path below the root.
+func TestExclude(t *testing.T) {
+	w := newWorld(t)
+	w.source.cfg.Exclude = []string{"templates", "b/*.yml"}
+	w.write("a/templates/f.yaml", service("a", "10.0.0.1"))
+	w.write("b/f.yml", service("b", "10.0.0.2"))
+	w.write("b/f.yaml", service("c", "10.0.0.3"))
+	w.load()
+	w.wantServices("excluding two files", "shop/c [10.0.0.3]")
+}
+
+// TestSeveralPaths: files, directories and standard input are one cluster.
+func TestSeveralPaths(t *testing.T) {
+	w := newWorld(t)
+	w.write("a/f.yaml", service("a", "10.0.0.1"))
+	w.write("b.yaml", service("b", "10.0.0.2"))
+	w.write("c/f.yaml", service("c", "10.0.0.3"))
+	w.source.cfg.Path = filepath.Join(w.dir, "a")
+	w.source.cfg.Also = []string{filepath.Join(w.dir, "b.yaml"), "-"}
+	w.source.cfg.Stdin = strings.NewReader(service("d", "10.0.0.4") + "---\napiVersion: v1\nmetadata: {name: x}\n")
+	for _, claim := range []string{"reading", "reading again"} {
+		if got, want := w.texts(w.load().Problems), []string{"<stdin>:6: kind: missing; each document is one Kubernetes object"}; !slices.Equal(got, want) {
+			t.Errorf("%s: problems = %q, want %q", claim, got, want)
+		}
+		w.wantServices(claim, "shop/a [10.0.0.1]", "shop/b [10.0.0.2]", "shop/d [10.0.0.4]")
+	}
+}
+
 func TestProblemsInJSON(t *testing.T) {
 	w := newWorld(t)
 	w.write("f.json", `{"apiVersion": "v1", "kind": "List", "items": [

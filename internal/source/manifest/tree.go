@@ -12,7 +12,9 @@ import (
 
 // tree is what stands in a directory tree at one moment.
 type tree struct {
-	files map[string]fs.FileInfo // manifests, by path; of what a link leads to
+	root    string // that which is walked
+	exclude []string
+	files   map[string]fs.FileInfo // manifests, by path; of what a link leads to
 	// broken are the files and directories that can't be looked into: what was
 	// known of them, and below them, stays.
 	broken map[string]error
@@ -27,22 +29,38 @@ type names map[string]bool
 // maxFile is how long a manifest may be, in octets.
 const maxFile = 256 << 20
 
-// walk finds the manifests under root, which may itself be one file. Names
-// that begin with a dot are passed over, links are followed: that is how a
-// mounted ConfigMap changes all its files at once. It fails when root itself
-// can't be looked into.
-func walk(root string) (*tree, error) {
+var errTooLong = fmt.Errorf("longer than %d MiB", maxFile>>20)
+
+// walk finds the manifests under the paths of cfg, which may be files. Names
+// that begin with a dot are passed over, and what is to be excluded; links are
+// followed: that is how a mounted ConfigMap changes all its files at once. It
+// fails when one of the paths itself can't be looked into.
+func walk(cfg *Config) (*tree, error) {
+	t := &tree{exclude: cfg.Exclude, files: make(map[string]fs.FileInfo), broken: make(map[string]error), watched: make(map[string]names)}
+	for _, root := range append([]string{cfg.Path}, cfg.Also...) {
+		if root == "-" && cfg.Stdin != nil {
+			t.files[Stdin] = nil
+			continue
+		}
+		if err := t.addRoot(root); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+func (t *tree) addRoot(root string) error {
 	info, err := os.Stat(root)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	t := &tree{files: make(map[string]fs.FileInfo), broken: make(map[string]error), watched: make(map[string]names)}
+	t.root = root
 	t.watchName(root)
 	if !info.IsDir() {
 		t.files[root] = info
-		return t, nil
+		return nil
 	}
-	return t, t.addDir(root, nil)
+	return t.addDir(root, nil)
 }
 
 // addDir adds a directory; above are the directories it is in, with links
@@ -66,6 +84,9 @@ func (t *tree) addDir(dir string, above []string) error {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
+		if t.excluded(path) {
+			continue
+		}
 		if e.Type()&fs.ModeSymlink != 0 {
 			t.watchName(path)
 		}
@@ -88,6 +109,20 @@ func (t *tree) addEntry(path string, above []string) error {
 		t.files[path] = info
 	}
 	return nil
+}
+
+// excluded tells whether a pattern matches a path below the root, or its last
+// part.
+func (t *tree) excluded(path string) bool {
+	below, err := filepath.Rel(t.root, path)
+	if err != nil {
+		below = path
+	}
+	return slices.ContainsFunc(t.exclude, func(pattern string) bool {
+		name, _ := filepath.Match(pattern, filepath.Base(path))
+		whole, _ := filepath.Match(pattern, below)
+		return name || whole
+	})
 }
 
 // isBroken tells whether path can't be looked into, or is below what can't.
@@ -165,7 +200,7 @@ func isManifest(path string) bool {
 // readFile reads a manifest.
 func readFile(path string, info fs.FileInfo) ([]byte, error) {
 	if info.Size() > maxFile {
-		return nil, fmt.Errorf("longer than %d MiB", maxFile>>20)
+		return nil, errTooLong
 	}
 	return os.ReadFile(path)
 }

@@ -70,7 +70,7 @@ type watched struct {
 // that no change falls between.
 func (s *Source) scan(w *watched) (Report, error) {
 	for {
-		t, err := walk(s.cfg.Path)
+		t, err := walk(&s.cfg)
 		if err != nil {
 			return Report{}, fmt.Errorf("manifests: %w", err)
 		}

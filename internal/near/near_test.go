@@ -1,4 +1,4 @@
-package check
+package near
 
 import "testing"
 
@@ -16,7 +16,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
+func TestWord(t *testing.T) {
 	for _, test := range []struct {
 		word string
 		list []string
@@ -28,8 +28,8 @@ func TestNearest(t *testing.T) {
 		{"orders", []string{"order-1", "order"}, "order"},
 		{"orders", nil, ""},
 	} {
-		if got := Nearest(test.word, test.list); got != test.want {
-			t.Errorf("Nearest(%q, %q) = %q, want %q", test.word, test.list, got, test.want)
+		if got := Word(test.word, test.list); got != test.want {
+			t.Errorf("Word(%q, %q) = %q, want %q", test.word, test.list, got, test.want)
 		}
 	}
 }

@@ -146,19 +146,24 @@ func load(ctx context.Context, c config.Config, stderr io.Writer) (*daemon.Daemo
 	if err != nil {
 		return nil, err
 	}
-	_, err = loadInto(ctx, d, false, stderr)
+	_, err = loadInto(ctx, d, stderr)
 	return d, err
 }
 
-// loadInto is load of a Daemon that is there, whole if it is to be.
-func loadInto(ctx context.Context, d *daemon.Daemon, whole bool, stderr io.Writer) (daemon.Loaded, error) {
-	l, err := d.Load(ctx, version(), whole)
+// loadInto is load of a Daemon that is there.
+func loadInto(ctx context.Context, d *daemon.Daemon, stderr io.Writer) (daemon.Loaded, error) {
+	l, err := d.Load(ctx, version(), false)
 	if err != nil {
 		return l, err
 	}
+	printLoaded(l, stderr)
+	return l, nil
+}
+
+// printLoaded prints what is wrong with what was read.
+func printLoaded(l daemon.Loaded, stderr io.Writer) {
 	printProblems(l.Problems, stderr)
 	printUnread(l.Unread, stderr)
-	return l, nil
 }
 
 func printUnread(unread []error, stderr io.Writer) {

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/podresolv"
 	"portolan.dev/portolan/internal/source/manifest"
@@ -94,28 +91,28 @@ func (f *podFlags) read(cmd *cobra.Command, ref *podresolv.Reference) (c chosen,
 		return c, err
 	}
 	settings.Forward.Routes = nil // whoever is asked, it is not from here
-	file, remove, err := f.path(cmd.InOrStdin())
-	if err != nil {
+	if c.Daemon, err = daemon.New(settings); err != nil {
 		return c, err
 	}
-	defer remove()
+	files := daemon.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}
 	alone := false
-	c.Daemon, err = loadWhole(cmd, settings)
-	if file != "" && errors.Is(err, daemon.ErrNoCluster) {
-		alone, settings.Manifests = true, file
-		c.Daemon, err = loadWhole(cmd, settings)
+	loaded, err := c.Load(cmd.Context(), version(), true)
+	if f.file != "" && errors.Is(err, daemon.ErrNoCluster) {
+		alone = true
+		loaded, err = c.LoadFiles(files)
 	}
 	if err != nil {
 		return c, err
 	}
+	printLoaded(loaded, stderr)
 	switch {
-	case ref != nil && (file == "" || alone):
+	case ref != nil && (f.file == "" || alone):
 		c.subject, err = c.Subject(*ref)
 	case alone:
 		c.subject, err = c.OnlySubject()
 	default:
 		var report manifest.Report
-		c.subject, report, err = daemon.SubjectIn(file, ref)
+		c.subject, report, err = daemon.SubjectIn(files, ref)
 		printProblems(report.Problems, stderr)
 	}
 	if err == nil {
@@ -132,34 +129,4 @@ func (f *podFlags) reference(text string, given bool) (*podresolv.Reference, err
 	}
 	r, err := podresolv.ParseReference(text)
 	return &r, err
-}
-
-// loadWhole reads a cluster whole.
-func loadWhole(cmd *cobra.Command, settings config.Config) (*daemon.Daemon, error) {
-	d, err := daemon.New(settings)
-	if err != nil {
-		return nil, err
-	}
-	_, err = loadInto(cmd.Context(), d, true, cmd.ErrOrStderr())
-	return d, err
-}
-
-// path is where the file is. Standard input is copied into one, which remove
-// removes.
-func (f *podFlags) path(stdin io.Reader) (file string, remove func(), err error) {
-	remove = func() {}
-	if f.file != "-" {
-		return f.file, remove, nil
-	}
-	dir, err := os.MkdirTemp("", "portolan-")
-	if err != nil {
-		return "", remove, err
-	}
-	remove = func() { _ = os.RemoveAll(dir) } // what is left is in the system's directory for that
-	file = filepath.Join(dir, "stdin.yaml")
-	text, err := io.ReadAll(stdin)
-	if err == nil {
-		err = os.WriteFile(file, text, 0o600)
-	}
-	return file, remove, err
 }

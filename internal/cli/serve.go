@@ -250,7 +250,7 @@ func checkServe(cmd *cobra.Command, c config.Config) error {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok: the settings; there are no manifests to check")
 		return err
 	}
-	report, err := loadInto(cmd.Context(), d, false, cmd.ErrOrStderr())
+	report, err := loadInto(cmd.Context(), d, cmd.ErrOrStderr())
 	switch {
 	case err != nil:
 		return err

@@ -104,11 +104,11 @@ func (d *Daemon) Subject(r podresolv.Reference) (s podresolv.Subject, err error)
 	return s, err
 }
 
-// SubjectIn is the only Pod or workload in a file of manifests or, when it has
+// SubjectIn is the only Pod or workload in files of manifests or, when they have
 // several, the one that a reference names.
-func SubjectIn(file string, r *podresolv.Reference) (s podresolv.Subject, report manifest.Report, err error) {
+func SubjectIn(f Files, r *podresolv.Reference) (s podresolv.Subject, report manifest.Report, err error) {
 	store := cluster.NewStore()
-	report, err = manifest.New(manifest.Config{Path: file, Whole: true, Store: store}).Load()
+	report, err = manifest.New(f.config(store)).Load()
 	if err == nil {
 		store.View(func(v *cluster.View) { s, err = chosen(v, r) })
 	}

@@ -58,8 +58,15 @@ type Files struct {
 // LoadFiles is Load of all that is in some files.
 func (d *Daemon) LoadFiles(f Files) (Loaded, error) {
 	return d.loadOnce(func() (Loaded, error) {
-		return loadFrom(manifest.New(manifest.Config{Path: f.Paths[0], Also: f.Paths[1:], Exclude: f.Exclude, Stdin: f.Stdin, Whole: true, Store: d.store, Log: d.log}))
+		return loadFrom(manifest.New(f.config(d.store)))
 	})
+}
+
+func (f Files) config(store *cluster.Store) manifest.Config {
+	return manifest.Config{
+		Path: f.Paths[0], Also: f.Paths[1:], Exclude: f.Exclude, Stdin: f.Stdin, Whole: true,
+		Store: store, Log: slog.New(slog.DiscardHandler),
+	}
 }
 
 // loadOnce compiles what load reads.

@@ -78,6 +78,8 @@ type Finding struct {
 	Message string
 	// Fix is the cure: an imperative clause.
 	Fix string
+	// blocked is of findings that All tells of NetworkPolicies, else nil.
+	blocked *blocked
 }
 
 // compare orders findings by object, then rule.
@@ -102,7 +104,8 @@ type Cluster struct {
 }
 
 // All judges everything. Findings are in order of object, then rule. What a
-// workload's template is blamed for is not told again of its Pods.
+// workload's template is blamed for is not told again of its Pods, and what
+// NetworkPolicies do to Pods is told of the policies.
 func (c *Cluster) All() []Finding {
 	x := c.indexed()
 	var all []Finding
@@ -119,7 +122,7 @@ func (c *Cluster) All() []Finding {
 		all = append(all, c.Subject(&x.all[i])...)
 	}
 	all = append(all, c.Whole()...)
-	all = x.withoutEchoes(all)
+	all = c.byPolicy(x.withoutEchoes(all))
 	slices.SortFunc(all, func(a, b Finding) int { return a.compare(&b) })
 	return all
 }

@@ -130,11 +130,26 @@ func TestFindings(t *testing.T) {
 		"a subdomain in the node's network":            {texts{pod("web-1", "app: web", "spec: {hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet, subdomain: s, containers: []}")}, nil},
 
 		"ingress at the DNS": {texts{deployment("web", "app: web", ""), networkPolicy("kube-system", "podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]")},
-			[]string{"error: deployment orders/web: network-policy-blocks-dns: no rule of networkpolicy kube-system/p lets UDP port 53 reach the cluster's DNS, the rule that comes nearest is for other Pods or addresses, see spec.ingress[0] of kube-system/p: no name resolves"}},
+			[]string{"error: networkpolicy kube-system/p: network-policy-blocks-dns: no rule of it lets deployment orders/web ask the cluster's DNS at UDP port 53, the rule that comes nearest, spec.ingress[0], is for other Pods or addresses: no name resolves; allow ingress from namespace orders at"}},
+		"Pods of many workloads": {texts{deployment("a", "app: a", ""), deployment("b", "app: b", ""), deployment("c", "app: c", ""), deployment("d", "app: d", ""), pod("d-5d4cf56db6-2xkqp", "app: d", "spec: {containers: []}"), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]")},
+			[]string{"error: networkpolicy orders/p: network-policy-blocks-dns: no rule of it lets 4 Pods and workloads (deployment orders/a, deployment orders/b, deployment orders/c and 1 more) ask the cluster's DNS at UDP port 53: no name resolves; allow egress to"}},
+		"several policies": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]"),
+			strings.Replace(networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 5432}]}]"), "name: p", "name: db", 1)},
+			[]string{"error: networkpolicy orders/p: network-policy-blocks-dns: no rule of it, nor of others beside it, lets deployment orders/web ask the cluster's DNS at UDP port 53"}},
+		"several policies, one of which nearly allows": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]"),
+			strings.Replace(networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}}], ports: [{port: 443}]}]"), "name: p", "name: web", 1)},
+			[]string{"error: networkpolicy orders/web: network-policy-blocks-dns: no rule of it, nor of others beside it, lets deployment orders/web ask the cluster's DNS at UDP port 53, the rule that comes nearest, spec.egress[0], has other ports: no name resolves"}},
+		"OpenShift's DNS": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: openshift-dns}}, podSelector: {matchLabels: {dns.operator.openshift.io/daemonset-dns: default}}}], ports: [{port: 5353, protocol: UDP}, {port: 5353}]}]")},
+			[]string{"warning: networkpolicy orders/p: network-policy-blocks-dns: no rule of it lets deployment orders/web ask the cluster's DNS at UDP port 53, unless spec.egress[0] is for it: no name resolves"}},
+		"all ports of neighbours": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {}}]}]")},
+			[]string{"error: networkpolicy orders/p: network-policy-blocks-dns: "}},
+		"another DNS than the Service": {texts{deployment("web", "app: web", ""), strings.NewReplacer("orders", "kube-system", "web", "kube-dns").Replace(service("web", "clusterIP: 172.30.0.10, selector: {app: dns}, ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53}]")), strings.ReplaceAll(deployment("dns", "app: dns", ""), "orders", "kube-system"),
+			networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: dns}}}], ports: [{port: 53, protocol: UDP}, {port: 53}]}]")},
+			[]string{"warning: networkpolicy orders/p: network-policy-blocks-dns: "}},
 		"a Pod that does not ask the cluster's DNS": {texts{deployment("web", "app: web", "dnsPolicy: None, dnsConfig: {nameservers: [192.0.2.7]}"), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]")},
 			[]string{"note: deployment orders/web: pod-policy-none-elsewhere: with None the Pod asks only 192.0.2.7, "}},
 		"DNS by another label, which may be right": {texts{deployment("web", "app: web", ""), networkPolicy("orders", "podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}, podSelector: {matchLabels: {app: coredns}}}], ports: [{port: 53, protocol: UDP}, {port: 53}]}]")},
-			[]string{"warning: deployment orders/web: network-policy-blocks-dns: "}},
+			[]string{"warning: networkpolicy orders/p: network-policy-blocks-dns: "}},
 		"what a StatefulSet is blamed for is not told of its Pods": {texts{strings.NewReplacer("Deployment", "StatefulSet", "spec: {selector", "spec: {serviceName: s, selector").Replace(deployment("web", "app: web", "")), pod("web-0", "app: web", "spec: {hostname: web-0, subdomain: s, containers: []}")},
 			[]string{"error: statefulset orders/web: statefulset-service-missing: "}},
 		"a StatefulSet whose Service has another name": {texts{service("db-headless", "clusterIP: None, selector: {app: db}, "+http), strings.NewReplacer("Deployment", "StatefulSet", "spec: {selector", "spec: {serviceName: db, selector").Replace(deployment("db", "app: db", ""))},
@@ -195,6 +210,23 @@ func TestOne(t *testing.T) {
 			if got, want := lines(c.Subject(&s)), lines(of(s.Kind, s.Key)); len(want) > 0 && !slices.Equal(got, want) {
 				t.Errorf("Subject(%s) = %q, All has %q", &s, got, want)
 			}
+		}
+	})
+}
+
+// TestBlocked: a Pod's own findings tell of the policies that keep it from
+// asking, too.
+func TestBlocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "manifests.yaml")
+	if err := os.WriteFile(path, []byte(deployment("web", "app: web", "")+"\n---\n"+networkPolicy("orders", "podSelector: {}, policyTypes: [Egress]")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	load(t, path).View(func(v *cluster.View) {
+		c := newCluster(v, usualNode())
+		got := lines(c.Subject(&podresolv.Subjects(v)[0]))
+		const want = "error: deployment orders/web: network-policy-blocks-dns: no rule of networkpolicy orders/p lets UDP port 53 leave the Pod for the cluster's DNS: no name resolves; "
+		if len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("Subject = %q, want %s", got, want)
 		}
 	})
 }

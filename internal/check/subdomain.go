@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/policy"
 )
 
 // subdomain: with a Service of its name, the Pod has a name there.
@@ -118,70 +117,4 @@ func (p *podJudge) sharedHostname() {
 			return
 		}
 	}
-}
-
-// reachesDNS: NetworkPolicies must let the Pod ask.
-func (p *podJudge) reachesDNS() {
-	if !p.loaded(cluster.KindNetworkPolicy, cluster.KindNamespace, cluster.KindService) {
-		return
-	}
-	if asks, _ := p.asks(); !asks {
-		return
-	}
-	dns := p.dns()
-	from := &policy.End{Namespace: p.subject.Namespace, Labels: p.subject.Labels, Ports: p.subject.Spec.Ports, HostNetwork: p.subject.Spec.HostNetwork}
-	if p.subject.Pod != nil {
-		from.Addrs = p.subject.Pod.IPs
-	}
-	policies := p.indexed().policies
-	if r := dns.Reach(policies, from, cluster.UDP); !r.Allowed() {
-		p.forbidden(NetworkPolicyBlocksDNS, &r, cluster.UDP, "no name resolves")
-		return
-	}
-	if r := dns.Reach(policies, from, cluster.TCP); !r.Allowed() {
-		p.forbidden(NetworkPolicyDNSOverTCP, &r, cluster.TCP, "answers that do not fit a packet are lost")
-	}
-}
-
-// dns is the cluster's DNS as this Pod asks it.
-func (p *podJudge) dns() *policy.DNS {
-	x := p.indexed()
-	key := addrTexts(p.node.ClusterDNS)
-	if x.dns[key] == nil {
-		x.dns[key] = policy.DNSOf(p.View, p.DNSService, p.node.ClusterDNS)
-	}
-	return x.dns[key]
-}
-
-// forbidden says which policies forbid a Pod to ask, and what the nearest rule
-// lacks.
-func (p *podJudge) forbidden(rule string, r *policy.Reach, protocol cluster.Protocol, what string) {
-	v, way, rules := r.Egress, "leave the Pod for", "egress"
-	fix := fmt.Sprintf("allow egress to UDP and TCP port %d of the Pods of %s", r.Port, p.DNSService)
-	if v.Allowed {
-		v, way, rules = r.Ingress, "reach", "ingress"
-		fix = fmt.Sprintf("allow ingress from namespace %s at UDP and TCP port %d of the Pods of %s", p.subject.Namespace, r.Port, p.DNSService)
-	}
-	near := ""
-	if n := v.Near; n.Policy != nil {
-		lacks := fmt.Sprintf("is for other Pods or addresses, see spec.%s[%d] of %s", rules, n.Rule, n.Policy.Key)
-		if n.Lacks == policy.Ports {
-			lacks = fmt.Sprintf("has other ports, see spec.%s[%d] of %s", rules, n.Rule, n.Policy.Key)
-		}
-		near = ", the rule that comes nearest " + lacks
-	}
-	severity := severities[rule]
-	if p.View.Service(p.DNSService) == nil && r.Egress.Near.Lacks == policy.Peers {
-		severity = Warning // that may be the DNS
-	}
-	p.addAs(severity, rule, "", fix, "no rule of %s lets %s port %d %s the cluster's DNS%s: %s",
-		networkPolicies(policy.Names(v.Policies)), protocol, r.Port, way, near, what)
-}
-
-// networkPolicies names those that apply.
-func networkPolicies(names []string) string {
-	if len(names) == 1 {
-		return "networkpolicy " + names[0]
-	}
-	return "the networkpolicies " + some(names)
 }

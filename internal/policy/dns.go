@@ -165,6 +165,29 @@ func (d *DNS) restricted(s *Set) bool {
 	return slices.ContainsFunc(d.ends, func(e End) bool { return len(s.policies[e.Namespace]) > 0 })
 }
 
+// otherDNSPort is that of DNS Pods that may not open ports below 1024, such as
+// OpenShift's (OpenShift Container Platform, Networking, "DNS Operator").
+const otherDNSPort = 5353
+
+// PerhapsDNS is the first rule for egress that may be meant for the cluster's
+// DNS where that is not known: it names a port of DNS, or allows all ports of
+// Pods elsewhere or of addresses. Its Policy is nil if there is none.
+func PerhapsDNS(policies []*cluster.NetworkPolicy, protocol cluster.Protocol) Near {
+	for _, p := range policies {
+		for i := range p.EgressRules {
+			r := &p.EgressRules[i]
+			elsewhere := slices.ContainsFunc(r.Peers, func(peer cluster.PolicyPeer) bool { return peer.Namespaces != nil || peer.Block.IsValid() })
+			named := slices.ContainsFunc([]uint16{dnsPort, otherDNSPort}, func(n uint16) bool {
+				return len(r.Ports) > 0 && portsAllow(r.Ports, &End{}, cluster.Port{Protocol: protocol, Number: n})
+			})
+			if named || elsewhere && len(r.Ports) == 0 {
+				return Near{p, i, Peers}
+			}
+		}
+	}
+	return Near{}
+}
+
 // Names are the policies' keys, by namespace and name.
 func Names(policies []*cluster.NetworkPolicy) (names []string) {
 	sorted := slices.SortedFunc(slices.Values(policies), func(a, b *cluster.NetworkPolicy) int {

@@ -46,8 +46,9 @@ func init() {
 		"webhook.service": func(t *testing.T) {
 			h := startHook(t, newHookAPI(t, "dns/hook"), "service: dns/hook")
 			h.wantPatch(`"10.96.0.10"`)
-			if !h.api.Get("/api/v1/namespaces/dns/secrets/hook", new(corev1.Secret)) {
-				t.Error("there is no Secret dns/hook")
+			var s corev1.Secret
+			if !h.api.Get("/api/v1/namespaces/dns/secrets/hook", &s) || len(s.Data) == 0 {
+				t.Error("the Secret dns/hook has no certificate")
 			}
 		},
 		"webhook.clusterDNS": func(t *testing.T) {
@@ -80,6 +81,7 @@ func newHookAPI(t *testing.T, service string) *apitest.Documents {
 	api.Put("/api/v1/namespaces/shop", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "shop", Labels: map[string]string{"portolan.dev/dns-policy": "ClusterFirstWithAutopath"},
 	}})
+	api.Put("/api/v1/namespaces/"+namespace+"/secrets/"+name, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 	meta := metav1.ObjectMeta{Name: name}
 	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: name}}
 	api.Put(registrationPath("mutating", name), &admissionregistrationv1.MutatingWebhookConfiguration{

@@ -111,14 +111,10 @@ func (a *API) secret(ctx context.Context, s Service) (*corev1.Secret, error) {
 // errChanged says that somebody else was faster: what was read is read again.
 var errChanged = errors.New("changed by another in the meantime")
 
-// writeSecret creates a Secret, or replaces the version that was read.
+// writeSecret replaces the version of a Secret that was read.
 func (a *API) writeSecret(ctx context.Context, s *corev1.Secret) error {
-	request := a.core.Post().Namespace(s.Namespace).Resource("secrets")
-	if s.ResourceVersion != "" {
-		request = a.core.Put().Namespace(s.Namespace).Resource("secrets").Name(s.Name)
-	}
-	err := request.Body(s).MaxRetries(0).Do(ctx).Error()
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || s.ResourceVersion != "" && apierrors.IsNotFound(err) {
+	err := a.core.Put().Namespace(s.Namespace).Resource("secrets").Name(s.Name).Body(s).MaxRetries(0).Do(ctx).Error()
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return errChanged
 	}
 	return err
@@ -195,9 +191,20 @@ func (a *API) setBundle(ctx context.Context, r *registration, bundle []byte) err
 		patch = append(patch, operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", e.place), bundle})
 	}
 	err := a.registration.Patch(types.JSONPatchType).Resource(r.resource).Name(r.name).Body(encode(patch)).MaxRetries(0).Do(ctx).Error()
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code == http.StatusUnprocessableEntity ||
-		apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return errChanged // the test failed, or it is gone
+	if testFailed(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return errChanged
 	}
 	return err
+}
+
+// testFailed tells whether a JSON patch could not be applied. The API server
+// names no object then; it does where the patched one is not valid (apiserver,
+// endpoints/handlers, jsonPatcher).
+func testFailed(err error) bool {
+	of := apierrors.APIStatus(nil)
+	if !errors.As(err, &of) {
+		return false
+	}
+	status := of.Status()
+	return status.Code == http.StatusUnprocessableEntity && (status.Details == nil || status.Details.Name == "")
 }

@@ -25,7 +25,7 @@ type generation struct {
 }
 
 // clockSkew is how far clocks of a cluster may be apart.
-const clockSkew = time.Hour
+const clockSkew = 24 * time.Hour
 
 // newGeneration makes one for a server's name that is good from now on, and a
 // little before, for a time.
@@ -110,3 +110,17 @@ func (g *generation) until() time.Time { return g.certificate.NotAfter }
 
 // same tells whether two are one.
 func (g *generation) same(o *generation) bool { return o != nil && g.certificate.Equal(o.certificate) }
+
+// authorities are the certificates in a CA bundle that have not ended, each in
+// PEM as newGeneration spells it. What is no certificate is left out.
+func authorities(bundle []byte, now time.Time) (all [][]byte) {
+	for {
+		var first *pem.Block
+		if first, bundle = pem.Decode(bundle); first == nil {
+			return all
+		}
+		if c, err := x509.ParseCertificate(first.Bytes); err == nil && now.Before(c.NotAfter) {
+			all = append(all, block("CERTIFICATE", first.Bytes))
+		}
+	}
+}

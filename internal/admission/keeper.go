@@ -11,16 +11,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Keeper makes and renews the certificate, and has the API server trust it.
 //
-// A Secret holds the newest generation and the one before. All replicas read it
-// and any may write it: its resourceVersion has one of them win. The CA bundles
-// of the registrations hold the authorities of both. A replica serves the newest
-// when it has seen the registrations trust it for as long as API servers may
-// take to notice, and the one before until then.
+// A Secret holds the newest generation and the one before. It is there from the
+// start, empty. All replicas read it and any may write it: its resourceVersion
+// has one of them win. The CA bundles of the registrations hold the authorities
+// of both, and what they held before until nobody serves that any more. A replica
+// serves the newest when it has seen the registrations trust it for as long as
+// API servers may take to notice, and until then the one before, or what it
+// served.
 type Keeper struct {
 	api     *API
 	service Service
@@ -147,7 +148,7 @@ func (k *Keeper) pass(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("secret %s/%s: %w", k.service.Namespace, k.service.Name, err)
 	}
-	if err := k.register(ctx, registered, bundle(newest, before)); err != nil {
+	if err := k.register(ctx, registered, k.bundle(registered, newest, before)); err != nil {
 		return err
 	}
 	k.serve(newest, before)
@@ -167,13 +168,31 @@ func trust(registered []*registration, g *generation) bool {
 	return entries > 0
 }
 
-// bundle holds the authorities of both generations; before may be nil.
-func bundle(newest, before *generation) []byte {
-	if before == nil {
-		return newest.authorityPEM
+// bundle holds the authorities of both generations; before may be nil. What the
+// registrations trust besides stays until all replicas serve the newest: each has
+// looked within a settling time, and settled within another.
+func (k *Keeper) bundle(registered []*registration, newest, before *generation) []byte {
+	made := bytes.Clone(newest.authorityPEM)
+	if before != nil {
+		made = append(made, before.authorityPEM...)
 	}
-	return append(bytes.Clone(newest.authorityPEM), before.authorityPEM...)
+	if newest.same(k.newest) && k.now().Sub(k.since) >= 2*k.settle() {
+		return made
+	}
+	for _, r := range registered {
+		for _, e := range r.entries {
+			for _, authority := range authorities(e.bundle, k.now()) {
+				if !bytes.Contains(made, authority) {
+					made = append(made, authority...)
+				}
+			}
+		}
+	}
+	return made
 }
+
+// settle is how long API servers may take to notice a change of the CA bundle.
+func (k *Keeper) settle() time.Duration { return min(settleTime, k.life/20) }
 
 // register has the registrations trust a bundle, and no more.
 func (k *Keeper) register(ctx context.Context, registered []*registration, bundle []byte) error {
@@ -204,11 +223,16 @@ func (k *Keeper) serve(newest, before *generation) {
 	if !newest.same(k.newest) {
 		k.newest, k.since = newest, now
 	}
-	next, settle := newest, min(settleTime, k.life/20)
-	if before != nil && before.until().Sub(now) > settle && now.Sub(k.since) < settle {
+	next, serving, settle := newest, k.serving.Load(), k.settle()
+	lasts := func(g *generation) bool { return g != nil && g.until().Sub(now) > settle }
+	switch {
+	case now.Sub(k.since) >= settle:
+	case lasts(before):
 		next = before
+	case lasts(serving) && k.trusted.Load():
+		next = serving
 	}
-	if !next.same(k.serving.Load()) {
+	if !next.same(serving) {
 		k.log.Info("certificate served", "until", next.until().UTC().Format(time.RFC3339))
 	}
 	k.serving.Store(next)
@@ -229,7 +253,7 @@ func (k *Keeper) generations(ctx context.Context) (newest, before *generation, e
 		return nil, nil, err
 	}
 	if secret == nil {
-		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.service.Namespace, Name: k.service.Name}}
+		return nil, nil, errors.New("it does not exist, and is to be installed with the webhook")
 	}
 	now, host := k.now(), k.service.host()
 	newest, before = k.useful(secret, ""), k.useful(secret, keyBefore)
@@ -239,7 +263,7 @@ func (k *Keeper) generations(ctx context.Context) (newest, before *generation, e
 	switch {
 	case newest != nil:
 		before = newest
-	case before == nil: // the Secret is gone, or spoilt
+	case before == nil: // the Secret is new, or spoilt
 		if serving := k.serving.Load(); serving != nil && serving.check(host, now) == nil {
 			before = serving
 		}

@@ -49,6 +49,7 @@ func newWorld(t *testing.T) *world {
 		Service: &admissionregistrationv1.ServiceReference{Namespace: "dns", Name: "other"}, CABundle: []byte("other"),
 	}
 	meta := metav1.ObjectMeta{Name: "hook"}
+	w.emptySecret()
 	w.Put(mutatingPath, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{
 		{Name: "a", ClientConfig: own}, {Name: "other", ClientConfig: other}, {Name: "b", ClientConfig: own},
 	}})
@@ -60,6 +61,11 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// emptySecret is the Secret as it is installed.
+func (w *world) emptySecret() {
+	w.Put(secretPath, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "dns", Name: "hook"}})
 }
 
 func (w *world) keeper() *Keeper {
@@ -155,7 +161,7 @@ func TestKeeperStarts(t *testing.T) {
 	if got, want := k.Until(), w.time().Add(testLife); !got.Equal(want) {
 		t.Errorf("good until %s, want %s", got, want)
 	}
-	want := []string{"POST " + secretPath, "PATCH " + mutatingPath, "PATCH " + validatingPath}
+	want := []string{"PUT " + secretPath, "PATCH " + mutatingPath, "PATCH " + validatingPath}
 	if got := w.Writes(); !slices.Equal(got, want) {
 		t.Errorf("writes %q, want %q", got, want)
 	}
@@ -253,8 +259,8 @@ func TestKeepersRace(t *testing.T) {
 	if keepers[0].serving.Load().same(first) {
 		t.Error("the new certificate is not served")
 	}
-	if made("POST") != 1 || made("PUT") != 1 {
-		t.Errorf("the Secret was created %d times and renewed %d times, want once each", made("POST"), made("PUT"))
+	if made("PUT") != 2 {
+		t.Errorf("the Secret was written %d times, want twice", made("PUT"))
 	}
 }
 
@@ -274,7 +280,7 @@ func TestKeeperLate(t *testing.T) {
 	for _, r := range registered {
 		r.entries[0].bundle = nil // so that it is set
 	}
-	if err := late.register(t.Context(), registered, bundle(old, nil)); !errors.Is(err, errChanged) {
+	if err := late.register(t.Context(), registered, old.authorityPEM); !errors.Is(err, errChanged) {
 		t.Errorf("register with what was read before = %v, want %v", err, errChanged)
 	}
 	w.look(late)
@@ -297,10 +303,7 @@ func TestKeeperRepairs(t *testing.T) {
 			m.Webhooks[2].ClientConfig.CABundle = []byte("-----BEGIN CERTIFICATE-----\n")
 			w.Put(mutatingPath, &m)
 		},
-		"the Secret is deleted": func(w *world) { w.Delete(secretPath) },
-		"the Secret is empty": func(w *world) {
-			w.Put(secretPath, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "dns", Name: "hook"}})
-		},
+		"the Secret is empty": (*world).emptySecret,
 		"the key is another's": func(w *world) {
 			var s corev1.Secret
 			w.Get(secretPath, &s)
@@ -360,7 +363,7 @@ func TestKeeperRefused(t *testing.T) {
 	for _, of := range []struct{ method, path, words string }{
 		{"GET", mutatingPath, "told to refuse GET"},
 		{"GET", secretPath, "secret dns/hook: told to refuse GET"},
-		{"POST", "/api/v1/namespaces/dns/secrets", "secret dns/hook: told to refuse POST"},
+		{"PUT", secretPath, "secret dns/hook: told to refuse PUT"},
 		{"PATCH", validatingPath, "validatingwebhookconfigurations hook: told to refuse PATCH"},
 	} {
 		refuse(of.method, of.path)
@@ -385,6 +388,98 @@ func TestKeeperRefused(t *testing.T) {
 	}
 	w.pass(testLife)
 	wantNotReady(t, k, "the certificate has ended")
+}
+
+// TestKeeperFresh: a replica that is started finds the Secret spoilt before the
+// others do, and they are trusted on, also by API servers that notice changes
+// late; what is not needed any more goes from the bundle.
+func TestKeeperFresh(t *testing.T) {
+	const step, late = 5 * time.Second, 20 * time.Second
+	for claim, spoil := range map[string]func(*world){
+		"the Secret is empty": (*world).emptySecret,
+		"the newest is spoilt": func(w *world) {
+			var s corev1.Secret
+			w.Get(secretPath, &s)
+			s.Data[corev1.TLSCertKey] = []byte("spoilt")
+			w.Put(secretPath, &s)
+		},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			w := newWorld(t)
+			one, two := w.keeper(), w.keeper()
+			w.look(one, two)
+			w.pass(testLife * 3 / 4) // so that there is one before
+			w.look(one, two)
+			w.pass(settleTime)
+			w.look(one, two)
+			history := [][][]byte{w.bundles()}
+			spoil(w)
+			fresh := w.keeper()
+			for n := 0; n < 40; n++ {
+				w.look(fresh)
+				if n%2 == 1 { // the others look later
+					w.look(one, two)
+				}
+				history = append(history, w.bundles())
+				before := history[max(0, len(history)-1-int(late/step))]
+				for i, k := range []*Keeper{one, two} {
+					if err := w.check(k, w.bundles()); err != nil {
+						t.Fatalf("look %d: keeper %d: %v", n, i, err)
+					}
+					if err := w.check(k, before); err != nil {
+						t.Fatalf("look %d: keeper %d and an API server that is late: %v", n, i, err)
+					}
+				}
+				w.pass(step)
+			}
+			w.wantTrusted(one, two, fresh)
+			if !one.serving.Load().same(fresh.serving.Load()) || !two.serving.Load().same(fresh.serving.Load()) {
+				t.Error("the replicas serve different certificates")
+			}
+			if n := strings.Count(string(w.bundles()[0]), "BEGIN CERTIFICATE"); n > 2 {
+				t.Errorf("%d authorities are trusted in the end, want two at most", n)
+			}
+		})
+	}
+}
+
+// TestKeeperWithoutSecret: who has no Secret does not make one, which would need
+// the right to make any, and says so. What is served stays trusted.
+func TestKeeperWithoutSecret(t *testing.T) {
+	w := newWorld(t)
+	k := w.keeper()
+	w.look(k)
+	w.Delete(secretPath)
+	fresh := w.keeper()
+	for _, one := range []*Keeper{k, fresh} {
+		if one.look(t.Context()) == nil {
+			t.Error("no error without a Secret")
+		}
+	}
+	w.wantTrusted(k)
+	wantNotReady(t, fresh, "secret dns/hook: it does not exist, and is to be installed with the webhook")
+	w.emptySecret()
+	w.look(fresh, k)
+	w.wantTrusted(fresh, k)
+}
+
+// TestKeeperInvalid: what the API server refuses of a registration is told, and
+// not tried again at once.
+func TestKeeperInvalid(t *testing.T) {
+	w := newWorld(t)
+	patches := 0
+	w.Misbehave(func(method, _ string) int {
+		if method == http.MethodPatch {
+			patches++
+			return http.StatusUnprocessableEntity
+		}
+		return 0
+	})
+	k := w.keeper()
+	if err := k.look(t.Context()); err == nil || errors.Is(err, errChanged) || patches != 1 {
+		t.Errorf("after %d patches: %v, want one, and why it is refused", patches, err)
+	}
+	wantNotReady(t, k, "told to refuse PATCH")
 }
 
 // TestKeeperUnregistered: without a registration it is not ready; one is enough.

@@ -72,6 +72,9 @@ type validator struct {
 	deny, ignore []string // rules
 }
 
+// review warns of what it finds, and denies what is configured so: never what
+// goes already, nor what a controller made, which would make it again and again.
+// Of a change it denies what is worse than before.
 func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (verdict, error) {
 	newObject, known := kinds[r.Resource]
 	if !known || r.SubResource != "" || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
@@ -81,19 +84,61 @@ func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (
 	if err := decode(r.Object.Raw, o); err != nil {
 		return verdict{}, fmt.Errorf("the object can't be read: %w", err)
 	}
-	var found verdict
-	var denials []string
-	for _, f := range v.judge(r.Namespace, o) {
+	meta := o.(metav1.Object) // all kinds are
+	if meta.GetDeletionTimestamp() != nil {
+		return verdict{}, nil
+	}
+	findings := v.judge(r.Namespace, o)
+	deny := func(check.Finding) bool { return false }
+	if !made(meta) && slices.ContainsFunc(findings, v.denies) {
+		before, err := v.before(r, newObject())
+		if err != nil {
+			return verdict{}, err
+		}
+		now := countRules(findings)
+		deny = func(f check.Finding) bool { return v.denies(f) && now[f.Rule] > before[f.Rule] }
+	}
+	var warnings, denials []string
+	for _, f := range findings {
 		switch {
 		case slices.Contains(v.ignore, f.Rule):
-		case slices.Contains(v.deny, f.Rule):
+		case deny(f):
 			denials = append(denials, textOf(&f))
-		case f.Severity > check.Note:
-			found.warnings = append(found.warnings, textOf(&f))
+		case v.denies(f) || f.Severity > check.Note:
+			warnings = append(warnings, textOf(&f))
 		}
 	}
-	found.denied = strings.Join(denials, "; ")
-	return found, nil
+	return verdict{warnings: warnings, denied: strings.Join(denials, "; ")}, nil
+}
+
+// denies tells whether what a finding's rule finds is to be denied.
+func (v *validator) denies(f check.Finding) bool { return slices.Contains(v.deny, f.Rule) }
+
+// before says how much each rule finds in what an update changes; none where
+// the object is new.
+func (v *validator) before(r *admissionv1.AdmissionRequest, old runtime.Object) (map[string]int, error) {
+	if r.Operation != admissionv1.Update {
+		return nil, nil
+	}
+	if err := decode(r.OldObject.Raw, old); err != nil {
+		return nil, fmt.Errorf("the object before can't be read: %w", err)
+	}
+	return countRules(v.judge(r.Namespace, old)), nil
+}
+
+// countRules says how often each rule has found something.
+func countRules(findings []check.Finding) map[string]int {
+	counts := make(map[string]int)
+	for i := range findings {
+		counts[findings[i].Rule]++
+	}
+	return counts
+}
+
+// made tells whether a controller made an object, or a kubelet.
+func made(o metav1.Object) bool {
+	_, mirror := o.GetAnnotations()[corev1.MirrorPodAnnotationKey]
+	return mirror || metav1.GetControllerOfNoCopy(o) != nil
 }
 
 // textOf is a finding in one line.

@@ -148,6 +148,58 @@ func TestValidateOperations(t *testing.T) {
 	}
 }
 
+// TestDenyLeaves: what is there already, what goes, and what controllers make
+// is not denied: it is warned of, but for what goes.
+func TestDenyLeaves(t *testing.T) {
+	const (
+		address      = `{"type": "ExternalName", "externalName": "192.0.2.1"}`
+		otherAddress = `{"type": "ExternalName", "externalName": "192.0.2.2"}`
+		name         = `{"type": "ExternalName", "externalName": "db.example"}`
+		ports        = `{"ports": [{"port": 80}, {"port": 81}]}`
+	)
+	meta := func(more, spec string) string { return `{"metadata": {"name": "s"` + more + `}, "spec": ` + spec + `}` }
+	owned := func(kind string) string {
+		return fmt.Sprintf(`, "ownerReferences": [{"kind": %q, "name": "o", "controller": true}]`, kind)
+	}
+	pod, job := named(letters(38), setFQDN), named(letters(32), templateOf(setFQDN, ""))
+	with := func(object, more string) string { return strings.Replace(object, `"}`, `"`+more+`}`, 1) }
+	cfg := settings
+	cfg.Deny = ruleIDs()
+	h, _ := newTestHandler(cfg, nil)
+	for claim, tt := range map[string]struct {
+		resource metav1.GroupVersionResource
+		old, new string // old is "" for what is created
+		denied   bool
+		warnings int
+	}{
+		"a finalizer goes":               {services, meta(`, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]`, address), meta(`, "deletionTimestamp": "2026-01-01T00:00:00Z"`, address), false, 0},
+		"what goes changes":              {services, meta(`, "deletionTimestamp": "2026-01-01T00:00:00Z"`, name), meta(`, "deletionTimestamp": "2026-01-01T00:00:00Z"`, address), false, 0},
+		"a label comes":                  {services, meta("", address), meta(`, "labels": {"a": "b"}`, address), false, 1},
+		"a Deployment is scaled":         {apps("deployments"), named(letters(21), templateOf(setFQDN, "")), named(letters(21), templateOf(setFQDN, `"replicas": 3, `)), false, 1},
+		"as bad as before":               {services, meta("", address), meta("", otherAddress), false, 1},
+		"the trouble is new":             {services, meta("", name), meta("", address), true, 0},
+		"the trouble ends":               {services, meta("", address), meta("", name), false, 0},
+		"it moves":                       {services, meta("", ports), meta("", `{"ports": [{"name": "a", "port": 79}, {"port": 80}, {"port": 81}]}`), false, 2},
+		"more comes":                     {services, meta("", ports), meta("", `{"ports": [{"port": 80}, {"port": 81}, {"port": 82}]}`), true, 0},
+		"a Pod":                          {pods, "", pod, true, 0},
+		"a Pod of an older ReplicaSet":   {pods, "", with(pod, owned("ReplicaSet")), false, 1},
+		"a Pod that somebody else owns":  {pods, "", with(pod, strings.Replace(owned("Group"), `, "controller": true`, "", 1)), true, 0},
+		"a mirror Pod":                   {pods, "", with(pod, `, "annotations": {"kubernetes.io/config.mirror": "x"}`), false, 1},
+		"a Job":                          {batch("jobs"), "", job, true, 0},
+		"a Job of a CronJob":             {batch("jobs"), "", with(job, owned("CronJob")), false, 1},
+		"a StatefulSet of an operator's": {apps("statefulsets"), "", with(named(letters(60), templateOf(setFQDN, `"serviceName": "sub", `)), owned("Database")), false, 1},
+	} {
+		r := request(tt.resource, "shop", tt.new)
+		if tt.old != "" {
+			r.Operation, r.OldObject.Raw = admissionv1.Update, []byte(tt.old)
+		}
+		got := ask(t, h, "/validate", r)
+		if got.Allowed == tt.denied || len(got.Warnings) != tt.warnings {
+			t.Errorf("%s: %+v, want denied %t and %d warnings", claim, got, tt.denied, tt.warnings)
+		}
+	}
+}
+
 // TestSeverity: a note is told only where it is denied.
 func TestSeverity(t *testing.T) {
 	cfg := settings

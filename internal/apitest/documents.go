@@ -122,7 +122,11 @@ func (d *Documents) serve(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if code != 0 {
-		refuse(w, code, reasons[code], "told to refuse "+r.Method)
+		refusal := status(code, reasons[code], "told to refuse "+r.Method)
+		refusal.Details = &metav1.StatusDetails{Name: path.Base(r.URL.Path)} // a JSON patch that fails names none
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = w.Write(marshal(refusal))
 		return
 	}
 	at := r.URL.Path

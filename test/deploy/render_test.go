@@ -13,6 +13,7 @@ import (
 
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
+	v2 "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	kyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -77,6 +78,13 @@ func render(t *testing.T, values map[string]any) (objects, error) {
 
 func renderIn(t *testing.T, namespace string, values map[string]any) (objects, error) {
 	t.Helper()
+	all, _, err := renderChart(t, loaded(t), namespace, values, clusterOf("v1.36.0"))
+	return all, err
+}
+
+// loaded is the chart as it is shipped.
+func loaded(t *testing.T) *v2.Chart {
+	t.Helper()
 	chart, err := loader.Load(chartDir)
 	if err != nil {
 		t.Fatalf("chart: %v", err)
@@ -84,22 +92,37 @@ func renderIn(t *testing.T, namespace string, values map[string]any) (objects, e
 	if err := chart.Validate(); err != nil {
 		t.Fatalf("chart: %v", err)
 	}
+	return chart
+}
+
+// clusterOf is a cluster of a version of Kubernetes.
+func clusterOf(version string) *common.Capabilities {
+	cluster := *common.DefaultCapabilities
+	cluster.KubeVersion = common.KubeVersion{Version: version}
+	return &cluster
+}
+
+// renderChart gives the objects of a chart, and its notes.
+func renderChart(t *testing.T, chart *v2.Chart, namespace string, values map[string]any, cluster *common.Capabilities) (all objects, notes string, err error) {
+	t.Helper()
 	release := common.ReleaseOptions{Name: "portolan", Namespace: namespace, Revision: 1, IsInstall: true}
-	given, err := util.ToRenderValues(chart, values, release, common.DefaultCapabilities)
+	given, err := util.ToRenderValues(chart, values, release, cluster)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	files, err := engine.Engine{Strict: true}.Render(chart, given)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	all := objects{}
+	all = objects{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if !strings.HasSuffix(name, ".txt") {
-			all.read(t, files[name])
+		if strings.HasSuffix(name, ".txt") {
+			notes += files[name]
+			continue
 		}
+		all.read(t, files[name])
 	}
-	return all, nil
+	return all, notes, nil
 }
 
 // beside are the values of values-beside.yaml.

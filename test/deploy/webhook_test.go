@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,48 @@ func TestWebhookDisabled(t *testing.T) {
 	}
 }
 
+// TestWebhookReusedValues: an upgrade with the values of a chart that had no
+// webhook gives what one with this chart's does.
+func TestWebhookReusedValues(t *testing.T) {
+	for _, given := range []string{"{}", "webhook: {enabled: true}", "webhook: {enabled: true, config: {deny: [pod-fqdn-too-long]}}"} {
+		c := loaded(t)
+		delete(c.Values, "webhook")
+		reused, _, err := renderChart(t, c, "kube-system", valuesOf(t, given), clusterOf("v1.36.0"))
+		if err != nil {
+			t.Errorf("--reuse-values with %s: %v", given, err)
+			continue
+		}
+		if diff := cmp.Diff(rendered(t, valuesOf(t, given)), reused); diff != "" {
+			t.Errorf("with %s (-values of this chart +reused):\n%s", given, diff)
+		}
+	}
+}
+
+// TestWebhookVersion: the chart is for older clusters, too, the webhook is not.
+func TestWebhookVersion(t *testing.T) {
+	old := clusterOf("v1.27.9")
+	if _, _, err := renderChart(t, loaded(t), "kube-system", nil, old); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := renderChart(t, loaded(t), "kube-system", valuesOf(t, "webhook: {enabled: true}"), old); err == nil {
+		t.Error("a webhook in Kubernetes 1.27: no error")
+	}
+}
+
+// TestWebhookNotes: what helm says at the end is of the webhook where there is
+// one.
+func TestWebhookNotes(t *testing.T) {
+	for values, want := range map[string]bool{"{}": false, "webhook: {enabled: true}": true} {
+		_, notes, err := renderChart(t, loaded(t), "kube-system", valuesOf(t, values), clusterOf("v1.36.0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(notes, "ap.k8s.io"); got != want || strings.Contains(notes, "not forward") {
+			t.Errorf("with %s: %s", values, notes)
+		}
+	}
+}
+
 // TestWebhookChartIsKustomization: both ways give the same objects.
 func TestWebhookChartIsKustomization(t *testing.T) {
 	all := webhookVariants(t)
@@ -76,7 +119,7 @@ func TestWebhookChartIsKustomization(t *testing.T) {
 func TestWebhookKinds(t *testing.T) {
 	want := []string{
 		"ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment", "MutatingWebhookConfiguration", "NetworkPolicy",
-		"PodDisruptionBudget", "Role", "RoleBinding", "Service", "ServiceAccount", "ValidatingWebhookConfiguration",
+		"PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount", "ValidatingWebhookConfiguration",
 	}
 	for name, all := range webhookVariants(t) {
 		var got []string
@@ -115,7 +158,6 @@ func TestWebhookHardened(t *testing.T) {
 	}
 	wantOwn := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: own, Verbs: []string{"get", "update"}},
-		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
 	}
 	wantSubjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: hookName, Namespace: "kube-system"}}
 	for name, all := range webhookVariants(t) {
@@ -135,6 +177,10 @@ func TestWebhookHardened(t *testing.T) {
 				if diff != "" {
 					t.Errorf("%s (-want +got):\n%s", what, diff)
 				}
+			}
+			// What is not said of the data stays as the webhook wrote it.
+			if s := as[corev1.Secret](t, all, "Secret"); s.Name != hookName || s.Data != nil || s.StringData != nil {
+				t.Errorf("Secret %s with data, want %s with none", s.Name, hookName)
 			}
 			if pod.HostNetwork || pod.HostPID || pod.HostIPC {
 				t.Error("the Pod shares a namespace with its node")
@@ -297,6 +343,10 @@ webhook: {enabled: true, replicas: 3, failurePolicy: Fail, timeoutSeconds: 5, co
 		"webhook: {enabled: true, config: {service: a/b}}",
 		"webhook: {enabled: true, failurePolicy: Maybe}",
 		"webhook: {enabled: true, timeoutSeconds: 31}",
+		"webhook: {enabled: true, timeoutSeconds: 2, config: {timeout: 2s}}",
+		"webhook: {enabled: true, timeoutSeconds: 2, config: {timeout: 2100ms}}",
+		"webhook: {enabled: true, timeoutSeconds: 1}", // timeout is 1s
+		"webhook: {enabled: true, config: {timeout: soon}}",
 		"{service: {name: portolan, clusterIPs: []}, webhook: {enabled: true}}", // whose DNS?
 	} {
 		if _, err := render(t, valuesOf(t, refused)); err == nil {

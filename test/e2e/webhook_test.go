@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -107,7 +108,7 @@ func newWebhooks(t *testing.T) *webhooks {
 	if w.client, err = kubernetes.NewForConfig(cfg); err != nil {
 		t.Fatal(err)
 	}
-	w.install()
+	w.install(slices.Collect(maps.Keys(hookResources))...)
 	w.makeKubeconfig()
 	for name, labels := range map[string]map[string]string{"shop": {policyKey: autopath}, "plain": nil} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
@@ -129,6 +130,7 @@ func newWebhooks(t *testing.T) *webhooks {
 // or protect them.
 var hookResources = map[string]schema.GroupVersionResource{
 	"ServiceAccount":                 core("serviceaccounts"),
+	"Secret":                         core("secrets"),
 	"Service":                        core("services"),
 	"ClusterRole":                    rbac("clusterroles"),
 	"ClusterRoleBinding":             rbac("clusterrolebindings"),
@@ -142,8 +144,9 @@ func rbac(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}
 }
 
-// install puts what deploy/kustomize/webhook holds to the API server.
-func (w *webhooks) install() {
+// install puts what deploy/kustomize/webhook holds of these kinds to the API
+// server.
+func (w *webhooks) install(kinds ...string) {
 	w.t.Helper()
 	files := make(map[string][]byte)
 	names, err := filepath.Glob(hookDir + "/*.yaml")
@@ -170,12 +173,12 @@ func (w *webhooks) install() {
 	put := 0
 	for _, o := range all {
 		resource, ok := hookResources[o.GetKind()]
-		if !ok {
+		if !ok || !slices.Contains(kinds, o.GetKind()) {
 			continue
 		}
 		to := dynamic.ResourceInterface(client.Resource(resource))
 		switch o.GetKind() {
-		case "ServiceAccount", "Service", "Role", "RoleBinding":
+		case "ServiceAccount", "Secret", "Service", "Role", "RoleBinding":
 			to = client.Resource(resource).Namespace(hookNamespace)
 		}
 		// The API server makes the Namespace soon after its start.
@@ -185,8 +188,8 @@ func (w *webhooks) install() {
 		})
 		put++
 	}
-	if put != len(hookResources) {
-		w.t.Fatalf("%d objects were installed, want %d", put, len(hookResources))
+	if put != len(kinds) {
+		w.t.Fatalf("%d objects were installed, want one each of %q", put, kinds)
 	}
 }
 
@@ -615,8 +618,9 @@ func (w *webhooks) bundle() string {
 	return string(c.Webhooks[0].ClientConfig.CABundle)
 }
 
-// testRepairs: a CA bundle that is emptied, and a Secret that is deleted, come
-// again, and Pods are changed then.
+// testRepairs: a CA bundle and a Secret that are emptied are filled again, a
+// Secret that is deleted after it was installed again, and Pods are changed all
+// the time but where the bundle is empty.
 func testRepairs(t *testing.T, w *webhooks) {
 	ctx := t.Context()
 	empty, err := json.Marshal([]map[string]any{{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}})
@@ -639,16 +643,38 @@ func testRepairs(t *testing.T, w *webhooks) {
 	})
 	w.awaitChange()
 	secrets := w.Client().CoreV1().Secrets(hookNamespace)
+	filled := func(after string) {
+		t.Helper()
+		poll(t, patience, func() error {
+			if err := w.changed(); err != nil {
+				t.Errorf("after the Secret was %s: %v", after, err)
+			}
+			s, err := secrets.Get(ctx, hookName, metav1.GetOptions{})
+			if err == nil && len(s.Data) == 0 {
+				err = errors.New("the Secret is empty")
+			}
+			return err
+		})
+	}
+	// An update may lose against a renewal.
+	poll(t, patience, func() error {
+		s, err := secrets.Get(ctx, hookName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		s.Data = nil
+		_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
+		return err
+	})
+	filled("emptied")
 	if err := secrets.Delete(ctx, hookName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, patience, func() error {
-		if err := w.changed(); err != nil {
-			t.Errorf("after the Secret was deleted: %v", err)
-		}
-		_, err := secrets.Get(ctx, hookName, metav1.GetOptions{})
-		return err
-	})
+	if err := w.changed(); err != nil {
+		t.Errorf("without a Secret: %v", err)
+	}
+	w.install("Secret")
+	filled("deleted")
 	w.awaitChange()
 }
 

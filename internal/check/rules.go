@@ -128,7 +128,7 @@ var severities = func() map[string]Severity {
 
 var rules = []Rule{
 	{ID: ServiceSelectsNoPod, Severity: Error, Title: "a Service selects no Pod",
-		Description: "No Pod, and no template of a workload, has the labels that the Service's selector wants, so it has no endpoints: a headless Service's name does not exist, and at a cluster IP nothing answers. Where neither a Pod nor a workload of the namespace is known it is a warning: the manifests may be elsewhere.",
+		Description: "No Pod, and no template of a workload, has the labels that the Service's selector wants, so it has no endpoints: a headless Service's name does not exist, and at a cluster IP nothing answers. It is an error where a Pod or template comes near, by a slip; else a warning, for the Pods may be made elsewhere, or get the label as they run.",
 		Source:      pageService + ", “Defining a Service”; " + headlessRecord},
 	{ID: ServiceNoReadyEndpoint, Severity: Warning, Title: "a Service has endpoints, and none is ready",
 		Description: "Records lead to ready endpoints only, unless the Service has publishNotReadyAddresses. It is a warning, for it passes when Pods become ready; the message says what one of them waits for.",

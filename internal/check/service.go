@@ -100,10 +100,13 @@ func (j *judge) selector(s *cluster.Service, b *backing) {
 		return // of Pods that the model does not have
 	}
 	if len(b.selected) == 0 {
-		hint, fix := j.nearestSelected(s)
-		severity := Error
+		hint, fix, slip := j.nearestSelected(s)
+		severity := Warning // who makes its Pods may not be known, nor what labels they get
+		if slip {
+			severity = Error
+		}
 		if hint == "" && !j.indexed().occupied[s.Namespace] {
-			severity, hint = Warning, fmt.Sprintf(", for no Pod or workload of the namespace %s is known", s.Namespace)
+			hint = fmt.Sprintf(", for no Pod or workload of the namespace %s is known", s.Namespace)
 		}
 		j.addAs(severity, ServiceSelectsNoPod, "spec.selector", fix, "it selects no Pod%s: %s", hint, nobodyAnswers(s))
 		return
@@ -118,36 +121,37 @@ func (j *judge) selector(s *cluster.Service, b *backing) {
 }
 
 // nearestSelected says which Pod or template a Service's selector just misses,
-// and what to do.
-func (j *judge) nearestSelected(s *cluster.Service) (hint, fix string) {
+// what to do, and whether that is a slip, and no label that Pods get as they run.
+func (j *judge) nearestSelected(s *cluster.Service) (hint, fix string, slip bool) {
 	x := j.indexed()
 	fix = "set spec.selector to labels that its Pods have"
 	for _, label := range slices.Sorted(maps.Keys(s.Selector)) {
 		elsewhere := &cluster.Service{Selector: s.Selector}
 		for _, p := range x.byLabel[labelKey{"", label, s.Selector[label]}] {
 			if elsewhere.Namespace = p.Namespace; elsewhere.SelectsLabels(p.Namespace, p.Labels) {
-				return fmt.Sprintf(", and would select %s in the namespace %s", p, p.Namespace), "put the Service into the namespace of the Pods"
+				return fmt.Sprintf(", and would select %s in the namespace %s", p, p.Namespace), "put the Service into the namespace of the Pods", true
 			}
 		}
 	}
 	if p, label := x.allButOne(s); p != nil {
 		if value, ok := p.Labels[label]; ok {
-			return fmt.Sprintf(": %s has %s=%s and the Service wants %s", p, label, value, s.Selector[label]), "set spec.selector to " + label + "=" + value + ", or the label to " + s.Selector[label]
+			return fmt.Sprintf(": %s has %s=%s and the Service wants %s", p, label, value, s.Selector[label]), "set spec.selector to " + label + "=" + value + ", or the label to " + s.Selector[label],
+				Nearest(s.Selector[label], []string{value}) != ""
 		}
-		return fmt.Sprintf(": %s has all labels that it wants but %s=%s", p, label, s.Selector[label]), "leave " + label + " out of spec.selector, or give it to the Pods"
+		return fmt.Sprintf(": %s has all labels that it wants but %s=%s", p, label, s.Selector[label]), "leave " + label + " out of spec.selector, or give it to the Pods", false
 	}
 	for _, label := range slices.Sorted(maps.Keys(s.Selector)) {
 		value := s.Selector[label]
 		if near := Nearest(value, x.values[valueKey{s.Namespace, label}]); near != "" {
 			p := x.byLabel[labelKey{s.Namespace, label, near}][0]
-			return fmt.Sprintf(": %s has %s=%s and the Service wants %s", p, label, near, value), "set spec.selector to " + label + "=" + near + ", or the label to " + value
+			return fmt.Sprintf(": %s has %s=%s and the Service wants %s", p, label, near, value), "set spec.selector to " + label + "=" + near + ", or the label to " + value, true
 		}
 		if with := x.byValue[valueKey{s.Namespace, value}]; len(with) > 0 {
 			other := labelOf(with[0], value)
-			return fmt.Sprintf(": %s has %s=%s and the Service wants %s=%s", with[0], other, value, label, value), "set spec.selector to " + other + "=" + value
+			return fmt.Sprintf(": %s has %s=%s and the Service wants %s=%s", with[0], other, value, label, value), "set spec.selector to " + other + "=" + value, true
 		}
 	}
-	return "", fix
+	return "", fix, false
 }
 
 // allButOne finds a Pod or template that has all labels of the selector but

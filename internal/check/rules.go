@@ -97,7 +97,7 @@ func ManifestRules() []Rule {
 			Description: "What it describes does not count: its last good version stays, or nothing.",
 			Source:      "the Kubernetes API"},
 		{ID: ManifestWarning, Severity: Warning, Title: "something in a document is passed over",
-			Description: "An unknown field, an unknown version, or an object that is declared twice.",
+			Description: "An unknown field, an unknown version or kind, a template that has to be rendered, or an object that is declared twice.",
 			Source:      "the Kubernetes API"},
 	}
 }

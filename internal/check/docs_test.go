@@ -31,6 +31,14 @@ Documents that are rejected are errors of the rule ` + "`manifest-rejected`" + `
 
 What needs objects that are not there to be read (Pods, where the account may not list them) is not judged. What is wrong with a workload's template is told of the workload, not of each of its Pods again. Rules with a mark under *alone* can be judged from the one object, before it is in the cluster.
 
+What is meant as it is can say so, in manifests, with an annotation of the object or of its Pods' template; in a cluster that is read from the API, annotations are not looked at:
+
+` + "```yaml" + `
+metadata:
+  annotations:
+    portolan.dev/ignore-rules: namespace-is-tld, service-port-unnamed
+` + "```" + `
+
 In a workflow of GitHub, findings become annotations, or alerts of code scanning, which GitHub takes of files only and not of a running cluster. What no file declares, such as a Namespace that objects are in, is told where the first of them stands:
 
 ` + "```sh" + `

@@ -84,6 +84,10 @@ const (
 	NetworkPolicyDNSOverTCP        = "network-policy-dns-over-tcp"
 )
 
+// IgnoreAnnotation names rules, between commas, that an object in manifests is
+// not to be judged by; in a template it holds for what is found of the Pods.
+const IgnoreAnnotation = "portolan.dev/ignore-rules"
+
 // The IDs of what is wrong with manifests themselves, which a source tells.
 const (
 	ManifestRejected = "manifest-rejected"

@@ -18,13 +18,28 @@ var update = flag.Bool("update", false, "write the rules and their examples into
 
 const intro = `# Rules
 
-What ` + "`portolan check`" + ` looks for. Each rule has an ID that stays the same, and a severity: an **error** is a name that does not resolve, or leads to nothing; a **warning** may be one, or is one for some; a **note** works, and may surprise. The status of the command is 1 when there is an error.
+What ` + "`portolan check`" + ` looks for. Each rule has an ID that stays the same, and a severity: an **error** is a name that does not resolve, or leads to nothing; a **warning** may be one, or is one for some; a **note** works, and may surprise. The status of the command is 1 when there is an error; ` + "`--fail-on warning`" + ` and ` + "`--fail-on note`" + ` are stricter, whatever ` + "`--severity`" + ` prints.
 
-Documents that are rejected are errors of the rule ` + "`manifest-rejected`" + `; other problems of documents, such as unknown fields, are warnings of the rule ` + "`manifest-warning`" + `.
+It looks at a cluster, or at files and directories, which together are one cluster; ` + "`-`" + ` is standard input. ` + "`--exclude`" + ` leaves out files and directories by their name, or by their path below the directory, with the patterns of shells; a template of Helm has to be rendered first:
+
+` + "```sh" + `
+portolan check base overlay/extra.yaml --exclude 'test-*'
+helm template shop ./chart | portolan check -
+` + "```" + `
+
+Documents that are rejected are errors of the rule ` + "`manifest-rejected`" + `; other problems of documents, such as unknown fields, kinds with a slip, and templates that can't be read, are warnings of the rule ` + "`manifest-warning`" + `. Documents that are no Kubernetes objects (they lack a kind or an apiVersion, and a name: values, charts, settings) and objects of kinds that don't matter for names are passed over, and counted.
 
 What needs objects that are not there to be read (Pods, where the account may not list them) is not judged. What is wrong with a workload's template is told of the workload, not of each of its Pods again. Rules with a mark under *alone* can be judged from the one object, before it is in the cluster.
 
-In a workflow of GitHub, findings become annotations, or alerts of code scanning:
+What is meant as it is can say so, in manifests, with an annotation of the object or of its Pods' template; in a cluster that is read from the API, annotations are not looked at:
+
+` + "```yaml" + `
+metadata:
+  annotations:
+    portolan.dev/ignore-rules: namespace-is-tld, service-port-unnamed
+` + "```" + `
+
+In a workflow of GitHub, findings become annotations, or alerts of code scanning, which GitHub takes of files only and not of a running cluster. What no file declares, such as a Namespace that objects are in, is told where the first of them stands:
 
 ` + "```sh" + `
 portolan check deploy -o github --severity warning

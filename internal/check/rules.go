@@ -84,6 +84,10 @@ const (
 	NetworkPolicyDNSOverTCP        = "network-policy-dns-over-tcp"
 )
 
+// IgnoreAnnotation names rules, between commas, that an object in manifests is
+// not to be judged by; in a template it holds for what is found of the Pods.
+const IgnoreAnnotation = "portolan.dev/ignore-rules"
+
 // The IDs of what is wrong with manifests themselves, which a source tells.
 const (
 	ManifestRejected = "manifest-rejected"
@@ -97,7 +101,7 @@ func ManifestRules() []Rule {
 			Description: "What it describes does not count: its last good version stays, or nothing.",
 			Source:      "the Kubernetes API"},
 		{ID: ManifestWarning, Severity: Warning, Title: "something in a document is passed over",
-			Description: "An unknown field, an unknown version, or an object that is declared twice.",
+			Description: "An unknown field, an unknown version or kind, a template that has to be rendered, or an object that is declared twice.",
 			Source:      "the Kubernetes API"},
 	}
 }

@@ -33,6 +33,9 @@ func (d *Daemon) Findings(l Loaded, n NodeSettings, wanted func(rule string) boo
 	var all []Found
 	d.store.View(func(v *cluster.View) {
 		for _, f := range d.rules(v, n).All() {
+			if ignored(l, &f) {
+				continue
+			}
 			found := Found{Rule: f.Rule, Severity: f.Severity, Object: f.Object.String(), Field: f.Field, Message: f.Message, Fix: f.Fix}
 			found.File, found.Line = place(l, &f)
 			all = append(all, found)
@@ -42,6 +45,19 @@ func (d *Daemon) Findings(l Loaded, n NodeSettings, wanted func(rule string) boo
 	all = slices.DeleteFunc(all, func(f Found) bool { return !wanted(f.Rule) })
 	slices.SortStableFunc(all, func(a, b Found) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return all
+}
+
+// ignored tells whether an annotation of the object says not to judge it by the
+// rule.
+func ignored(l Loaded, f *check.Finding) bool {
+	for _, list := range l.Annotations(f.Object.Kind, f.Object.Key, check.IgnoreAnnotation) {
+		for rule := range strings.SplitSeq(list, ",") {
+			if strings.TrimSpace(rule) == f.Rule {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // place is where a finding stands. A slice that mirrors legacy Endpoints stands

@@ -120,3 +120,35 @@ func TestOwnManifests(t *testing.T) {
 		t.Error("nothing is found, want at least that templates have to be rendered")
 	}
 }
+
+// TestIgnoredRules: an object's annotation, or that of its Pods' template, names
+// rules that it is not to be judged by.
+func TestIgnoredRules(t *testing.T) {
+	const text = `apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {portolan.dev/ignore-rules: "pod-ndots-low,namespace-is-tld"}}}
+- {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop, annotations: {portolan.dev/ignore-rules: "service-port-unnamed, service-selects-no-pod"}}, spec: {ports: [{port: 80}], selector: {app: x}}}
+- {apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop, annotations: {portolan.dev/ignore-rules: service-port}}, spec: {ports: [{port: 80}], selector: {app: web}}}
+- apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: web, namespace: shop}
+  spec: {template: {metadata: {labels: {app: web}, annotations: {portolan.dev/ignore-rules: pod-policy-default}}, spec: {dnsPolicy: Default}}}
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly, namespace: shop}
+spec: {jobTemplate: {spec: {template: {metadata: {annotations: {portolan.dev/ignore-rules: pod-policy-default}}, spec: {dnsPolicy: Default}}}}}
+`
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range findings(t, file) {
+		got = append(got, f.Object+" "+f.Rule)
+	}
+	if want := []string{"service shop/db service-port-unnamed"}; !slices.Equal(got, want) {
+		t.Errorf("Findings = %q, want %q", got, want)
+	}
+}

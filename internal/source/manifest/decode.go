@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -68,10 +69,11 @@ type object struct {
 	file  string
 	line  int
 	value any
-	// doc is what it was read from, and path where it stands there; nil when
-	// nobody will ask where its fields stand.
+	// doc is what it was read from, path where it stands there, and json itself;
+	// nil when nobody will ask where its fields stand.
 	doc  *document
 	path path
+	json []byte
 }
 
 // lineOf is the line of a field, or of the nearest one around it that is there.
@@ -80,6 +82,31 @@ func (o *object) lineOf(field string) int {
 		return o.line
 	}
 	return o.line + o.doc.lineOf(slices.Concat(o.path, parsePath(field))) - o.doc.lineOf(o.path)
+}
+
+// annotated is what has annotations: an object, and the templates of Pods.
+type annotated struct {
+	Metadata struct {
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		Template    *annotated `json:"template"`
+		JobTemplate *annotated `json:"jobTemplate"`
+	} `json:"spec"`
+}
+
+// annotations are Source.Annotations'.
+func (o *object) annotations(name string) (values []string) {
+	var a annotated
+	if !bytes.Contains(o.json, []byte(name)) || json.Unmarshal(o.json, &a) != nil {
+		return nil
+	}
+	for at := &a; at != nil; at = cmp.Or(at.Spec.Template, at.Spec.JobTemplate) {
+		if value, ok := at.Metadata.Annotations[name]; ok {
+			values = append(values, value)
+		}
+	}
+	return values
 }
 
 // mirrored is legacy Endpoints: the slices that mirror them, if they may.
@@ -395,7 +422,7 @@ func decodeAs[API, Model any](convert func(*API) (Model, field.ErrorList)) func(
 		id, _ := it.identity()
 		o := object{id: id, file: d.file, line: it.doc.lineOf(it.path), value: model}
 		if d.whole {
-			o.doc, o.path = it.doc, it.path
+			o.doc, o.path, o.json = it.doc, it.path, it.json
 		}
 		d.objects = append(d.objects, o)
 	}

@@ -386,6 +386,16 @@ func (s *Source) Where(kind cluster.Kind, key cluster.Key, field string) (file s
 	return o.file, o.lineOf(field), true
 }
 
+// Annotations are the values of an annotation of an object and of its Pods'
+// template, as far as they are there; none without Whole.
+func (s *Source) Annotations(kind cluster.Kind, key cluster.Key, name string) (values []string) {
+	o, ok := s.places[identity{kind.String(), key}]
+	if !ok {
+		return nil
+	}
+	return o.annotations(name)
+}
+
 // Near is where the first object of a namespace says that it is in it; of none,
 // the first object at all; of none, the first file. Without Whole, and without
 // files, it is nowhere.

@@ -12,7 +12,9 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -321,6 +323,34 @@ func TestWebhook(t *testing.T) {
 	h.wait()
 	if code := h.state.ExitCode(); code != 0 {
 		t.Errorf("exit status %d, want 0", code)
+	}
+}
+
+// TestAlertsTell: the alert that nobody answers names is by a metric that
+// servers of names have, and webhooks don't; that of no webhook the other way
+// round.
+func TestAlertsTell(t *testing.T) {
+	t.Parallel()
+	alerts, err := os.ReadFile("../../deploy/prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := start(t, "--manifests", shop(t), "--listen", anyPort)
+	hook := startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), "")
+	for pattern, in := range map[string]struct{ has, lacks *process }{
+		`absent\((\w+)\)`:       {server, hook.process},
+		`unless count\((\w+)\)`: {hook.process, server},
+	} {
+		m := regexp.MustCompile(pattern).FindSubmatch(alerts)
+		if m == nil {
+			t.Fatalf("no alert has %s", pattern)
+		}
+		for p, want := range map[*process]bool{in.has: true, in.lacks: false} {
+			_, told := p.admin("/metrics")
+			if got := regexp.MustCompile(`(?m)^` + string(m[1]) + `[{ ]`).MatchString(told); got != want {
+				t.Errorf("%s: %s is told: %t, want %t", p.cmd.Args, m[1], got, want)
+			}
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ func (w *Webhook) Serve(ctx context.Context, version string, log *slog.Logger) e
 	limitMemory(log)
 	cfg := w.settings.Webhook
 	keeper := admission.NewKeeper(cfg, w.api, time.Now, log)
-	figures := metrics.NewWebhook(version, keeper.Until)
+	figures := metrics.NewWebhook(version, keeper.Until, cfg.CertificateLife)
 	handler := admission.NewHandler(cfg, w.api, figures, log)
 	var server *admission.Server
 	var probes *admin.Server

@@ -17,8 +17,8 @@ type Webhook struct {
 }
 
 // NewWebhook makes a Webhook; until tells when the certificate ends that is
-// served, zero when there is none.
-func NewWebhook(version string, until func() time.Time) *Webhook {
+// served, zero when there is none, and life is how long one is good.
+func NewWebhook(version string, until func() time.Time, life time.Duration) *Webhook {
 	w := &Webhook{
 		registry: prometheus.NewPedanticRegistry(),
 		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -44,7 +44,12 @@ func NewWebhook(version string, until func() time.Time) *Webhook {
 		}
 		return 0
 	})
-	w.registry.MustRegister(w.reviews, w.duration, w.refused, expiry)
+	lifetime := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "portolan_webhook_certificate_life_seconds",
+		Help: "How long a certificate is good; it is renewed after two thirds of that.",
+	})
+	lifetime.Set(life.Seconds())
+	w.registry.MustRegister(w.reviews, w.duration, w.refused, expiry, lifetime)
 	w.registry.MustRegister(ofProcess(version)...)
 	return w
 }

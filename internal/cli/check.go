@@ -195,7 +195,7 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	printUnread(l.Unread, stderr)
 	noteAssumed(d, node, stderr)
 	all := d.Findings(l, node, f.wanted)
-	found = findings{all: make(map[check.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: f.colored(cmd)}
+	found = findings{all: make(map[check.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: colored(cmd, f.color)}
 	for _, one := range all {
 		found.all[one.Severity]++
 		if one.Severity >= f.least {
@@ -227,16 +227,27 @@ func (f *checkFlags) load(cmd *cobra.Command) (d *daemon.Daemon, l daemon.Loaded
 	}
 	l, err = d.LoadFiles(daemon.Files{Paths: paths, Exclude: f.exclude, Stdin: cmd.InOrStdin()})
 	if err == nil && l.Objects == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: warning: no object that names depend on in %s\n", strings.Join(paths, ", "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: warning: no object that names depend on in %s\n", strings.Join(named(paths), ", "))
 	}
 	return d, l, err
 }
 
+// named are paths as they are told.
+func named(paths []string) (names []string) {
+	for _, path := range paths {
+		if path == "-" {
+			path = manifest.Stdin
+		}
+		names = append(names, path)
+	}
+	return names
+}
+
 // colored tells whether to use colours (https://no-color.org for NO_COLOR).
-func (f *checkFlags) colored(cmd *cobra.Command) bool {
+func colored(cmd *cobra.Command, when string) bool {
 	out, ok := cmd.OutOrStdout().(*os.File)
-	return f.color == "always" ||
-		f.color == "auto" && ok && term.IsTerminal(int(out.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return when == "always" ||
+		when == "auto" && ok && term.IsTerminal(int(out.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // colorCodes are those of severities (ECMA-48, section 8.3.117).

@@ -4,16 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/explain"
 	"portolan.dev/portolan/internal/source/manifest"
 )
 
@@ -24,7 +23,7 @@ type checkFlags struct {
 	paths    []string // arguments
 	exclude  []string
 	format   string
-	color    string
+	color    colorFlag
 	rules    []string
 	skip     []string
 	severity string
@@ -114,7 +113,7 @@ func (f *checkFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.severity, "severity", "note", "print what is at least this `SEVERITY`: error, warning or note")
 	cmd.Flags().StringVar(&f.failOn, "fail-on", "error", "the status is 1 when there is at least this `SEVERITY`: error, warning or note")
 	cmd.Flags().StringArrayVar(&f.exclude, "exclude", nil, "leave out files and directories of this `NAME`, or path below PATH, such as '*.json'; repeatable")
-	cmd.Flags().StringVar(&f.color, "color", "auto", "use colours `WHEN`: auto, always, or never")
+	f.color.add(cmd)
 	fixed := func(flag string, values []cobra.Completion) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -127,7 +126,6 @@ func (f *checkFlags) add(cmd *cobra.Command) {
 	fixed("skip", ids)
 	fixed("severity", severities)
 	fixed("fail-on", severities)
-	fixed("color", colors)
 	fixed("exclude", nil)
 }
 
@@ -159,8 +157,8 @@ func (f *checkFlags) check() (err error) {
 			return fmt.Errorf("there is no rule %q; docs/rules.md lists them", id)
 		}
 	}
-	if !slices.Contains(colors, cobra.Completion(f.color)) {
-		return fmt.Errorf("--color %q is not auto, always or never", f.color)
+	if err := f.color.check(); err != nil {
+		return err
 	}
 	for _, pattern := range f.exclude {
 		if _, err := filepath.Match(pattern, ""); err != nil {
@@ -195,7 +193,7 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	printUnread(l.Unread, stderr)
 	noteAssumed(d, node, stderr)
 	all := d.Findings(l, node, f.wanted)
-	found = findings{all: make(map[check.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: colored(cmd, f.color)}
+	found = findings{all: make(map[check.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: f.color.on(cmd)}
 	for _, one := range all {
 		found.all[one.Severity]++
 		if one.Severity >= f.least {
@@ -241,13 +239,6 @@ func named(paths []string) (names []string) {
 		names = append(names, path)
 	}
 	return names
-}
-
-// colored tells whether to use colours (https://no-color.org for NO_COLOR).
-func colored(cmd *cobra.Command, when string) bool {
-	out, ok := cmd.OutOrStdout().(*os.File)
-	return when == "always" ||
-		when == "auto" && ok && term.IsTerminal(int(out.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // colorCodes are those of severities (ECMA-48, section 8.3.117).
@@ -308,7 +299,7 @@ func plural(n int) string {
 // line is a finding in one line: where it stands, if that is known, or else the
 // object first.
 func line(f *daemon.Found, severity string) string {
-	parts := []string{severity, f.Object, f.Field, sentence(f)}
+	parts := []string{severity, f.Object, f.Field, explain.Plain(sentence(f))}
 	if f.File != "" {
 		parts = append([]string{fmt.Sprintf("%s:%d", f.File, f.Line)}, parts...)
 	} else if f.Object != "" {
@@ -346,7 +337,7 @@ func printGitHub(w io.Writer, f findings) error {
 		if one.File != "" && one.File != manifest.Stdin {
 			properties = append([]string{"file=" + inProperty(one.File), fmt.Sprintf("line=%d", one.Line)}, properties...)
 		}
-		fmt.Fprintf(&b, "::%s %s::%s\n", command, strings.Join(properties, ","), inData(whole(one)))
+		fmt.Fprintf(&b, "::%s %s::%s\n", command, strings.Join(properties, ","), inData(explain.Plain(whole(one))))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -67,14 +66,11 @@ type explainFlags struct {
 	live   bool
 	tcp    bool
 	server string
-	color  string
+	color  colorFlag
 	format output
 }
 
-var (
-	libcs  = []cobra.Completion{"glibc", "musl", "windows", "go"}
-	colors = []cobra.Completion{"auto", "always", "never"}
-)
+var libcs = []cobra.Completion{"glibc", "musl", "windows", "go"}
 
 func (f *explainFlags) add(cmd *cobra.Command) {
 	f.pod.add(cmd)
@@ -84,12 +80,11 @@ func (f *explainFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.live, "live", false, "ask the servers that the Pod's resolv.conf names")
 	cmd.Flags().StringVar(&f.server, "server", "", "with --live, ask the server at `ADDR:PORT` in their place")
 	cmd.Flags().BoolVar(&f.tcp, "tcp", false, "with --live, ask over TCP, as kubectl port-forward needs it")
-	cmd.Flags().StringVar(&f.color, "color", "auto", "use colours `WHEN`: auto, always, or never")
+	f.color.add(cmd)
 	f.format.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("server", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("libc", cobra.FixedCompletions(libcs, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colors, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]cobra.Completion{"A", "AAAA", "SRV", "PTR", "TXT"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -116,8 +111,8 @@ func (f *explainFlags) question(ctx context.Context, name string) (q daemon.Ques
 	if err := f.format.check(); err != nil {
 		return q, err
 	}
-	if !slices.Contains(colors, cobra.Completion(f.color)) {
-		return q, fmt.Errorf("--color %q is not auto, always or never", f.color)
+	if err := f.color.check(); err != nil {
+		return q, err
 	}
 	if name == "" {
 		return q, errors.New("NAME is empty")
@@ -167,15 +162,14 @@ func serverAddr(ctx context.Context, text string) (netip.AddrPort, error) {
 
 const dnsPort = 53
 
-// style is that of the terminal that is printed to (https://no-color.org for
-// NO_COLOR); there is none where it is not one.
+// style is that of the terminal that is printed to; there is no width where it is
+// not one, unless COLUMNS says one.
 func (f *explainFlags) style(cmd *cobra.Command) explain.Style {
-	style := explain.Style{Color: f.color == "always"}
-	if out, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+	style := explain.Style{Color: f.color.on(cmd)}
+	if out, ok := cmd.OutOrStdout().(*os.File); ok {
 		if width, _, err := term.GetSize(int(out.Fd())); err == nil {
 			style.Width = width
 		}
-		style.Color = style.Color || f.color == "auto" && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	}
 	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
 		style.Width = columns

@@ -63,8 +63,9 @@ type Workload struct {
 	// Selector chooses its Pods, where it has one.
 	Selector *Selector
 	// Service is the name of the Service that a StatefulSet's Pods have names
-	// under.
-	Service string
+	// under, and LastOrdinal that of the last of them.
+	Service     string
+	LastOrdinal int
 	// Labels and Spec are those of the template.
 	Labels map[string]string
 	Spec   PodSpec

@@ -39,7 +39,8 @@ func SubjectOfWorkload(w *cluster.Workload) Subject {
 }
 
 // Settings are what Resolve and its kin go by. Pods of a workload have a name as
-// they will have it, with letters x for what is made by chance.
+// they will have it, with letters x for what is made by chance; of a StatefulSet
+// it is the last one's, which is no shorter than others.
 func (s *Subject) Settings() Pod {
 	p := Pod{
 		Namespace:         s.Namespace,
@@ -55,6 +56,10 @@ func (s *Subject) Settings() Pod {
 	if s.Workload != nil {
 		p.Path, p.Name = s.Workload.SpecPath(), s.Name+chance[s.Kind]
 	}
+	if s.Kind == cluster.KindStatefulSet { // whose controller sets these
+		p.Name = fmt.Sprintf("%s-%d", s.Name, s.Workload.LastOrdinal)
+		p.Hostname, p.Subdomain = p.Name, s.Workload.Service
+	}
 	if c := s.Spec.DNSConfig; c != nil {
 		p.DNSConfig = &DNSConfig{Nameservers: c.Nameservers, Searches: c.Searches}
 		for _, o := range c.Options {
@@ -68,11 +73,10 @@ func (s *Subject) Settings() Pod {
 // Deployment's with the hash of its template, of up to ten characters, and five
 // by chance; a CronJob's with the minutes since 1970.
 var chance = map[cluster.Kind]string{
-	cluster.KindDeployment:  "-xxxxxxxxxx-xxxxx",
-	cluster.KindStatefulSet: "-0",
-	cluster.KindDaemonSet:   "-xxxxx",
-	cluster.KindJob:         "-xxxxx",
-	cluster.KindCronJob:     "-00000000-xxxxx",
+	cluster.KindDeployment: "-xxxxxxxxxx-xxxxx",
+	cluster.KindDaemonSet:  "-xxxxx",
+	cluster.KindJob:        "-xxxxx",
+	cluster.KindCronJob:    "-00000000-xxxxx",
 }
 
 // Subjects are the Pods and workloads of the model, by kind and key.

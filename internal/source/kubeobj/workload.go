@@ -19,7 +19,10 @@ func Deployment(d *appsv1.Deployment) (*cluster.Workload, field.ErrorList) {
 // StatefulSet converts a StatefulSet.
 func StatefulSet(s *appsv1.StatefulSet) (*cluster.Workload, field.ErrorList) {
 	w, errs := workload(cluster.KindStatefulSet, &s.ObjectMeta, s.Spec.Replicas, s.Spec.Selector, &s.Spec.Template)
-	w.Service = s.Spec.ServiceName
+	w.Service, w.LastOrdinal = s.Spec.ServiceName, max(0, w.Replicas-1)
+	if s.Spec.Ordinals != nil {
+		w.LastOrdinal += int(s.Spec.Ordinals.Start)
+	}
 	return w, errs
 }
 

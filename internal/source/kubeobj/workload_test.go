@@ -57,8 +57,11 @@ func TestWorkloads(t *testing.T) {
 			Selector: &cluster.Selector{Labels: labels}, Labels: labels, Spec: cluster.PodSpec{Subdomain: "web"},
 		}
 	}
+	ordinal := func(w *cluster.Workload) *cluster.Workload { w.LastOrdinal = 12; return w }
 	deployment, e1 := Deployment(&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &three, Selector: selector, Template: template}})
-	set, e2 := StatefulSet(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{ServiceName: "db", Selector: selector, Template: template}})
+	set, e2 := StatefulSet(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
+		ServiceName: "db", Selector: selector, Template: template, Replicas: &three, Ordinals: &appsv1.StatefulSetOrdinals{Start: 10},
+	}})
 	daemon, e3 := DaemonSet(&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}})
 	once, e4 := Job(&batchv1.Job{ObjectMeta: meta, Spec: job})
 	often, e5 := CronJob(&batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: job}}})
@@ -69,7 +72,7 @@ func TestWorkloads(t *testing.T) {
 	}
 	for _, test := range []struct{ got, want *cluster.Workload }{
 		{deployment, want(cluster.KindDeployment, 3, "")},
-		{set, want(cluster.KindStatefulSet, 1, "db")},
+		{set, ordinal(want(cluster.KindStatefulSet, 3, "db"))},
 		{daemon, want(cluster.KindDaemonSet, 1, "")},
 		{once, want(cluster.KindJob, 3, "")},
 		{often, want(cluster.KindCronJob, 3, "")},

@@ -391,13 +391,16 @@ func testMutatedPods(t *testing.T, w *webhooks) {
 	}
 	pod := newPod("p")
 	annotated(autopath)(pod)
-	made, err := w.try("plain", pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := dnsOf(&made.Spec), "None [169.254.20.10 fd00::10] [search.plain.cluster.local.ap.k8s.io] ndots:1"; got != want {
-		t.Errorf("with annotations of the Namespace: %s, want %s", got, want)
-	}
+	poll(t, patience, func() error { // a Namespace is kept for a few seconds
+		made, err := w.try("plain", pod)
+		if err != nil {
+			return err
+		}
+		if got, want := dnsOf(&made.Spec), "None [169.254.20.10 fd00::10] [search.plain.cluster.local.ap.k8s.io] ndots:1"; got != want {
+			return fmt.Errorf("with annotations of the Namespace: %s, want %s", got, want)
+		}
+		return nil
+	})
 }
 
 func annotated(policy string) func(*corev1.Pod) {

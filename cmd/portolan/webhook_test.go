@@ -88,6 +88,7 @@ func newHookAPI(t *testing.T, service string) *apitest.Documents {
 			Name: name, Labels: map[string]string{"portolan.dev/dns-policy": "ClusterFirstWithAutopath"},
 		}})
 	}
+	api.Put("/api/v1/namespaces/"+namespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	api.Put("/api/v1/namespaces/"+namespace+"/secrets/"+name, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 	meta := metav1.ObjectMeta{Name: name}
 	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: name}}

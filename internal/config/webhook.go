@@ -37,11 +37,11 @@ func (c *Config) compileWebhook(made *Compiled) (err error) {
 	}
 	made.Webhook.Service = admission.Service{Namespace: namespace, Name: name}
 	for i, text := range w.ClusterDNS {
-		addr, err := netip.ParseAddr(text)
-		if err != nil || addr.Zone() != "" {
-			return badItem("webhook.clusterDNS", i, "%q is not an address", text)
+		addr, err := admission.ParseNameserver(text)
+		if err != nil {
+			return badItem("webhook.clusterDNS", i, "%v", err)
 		}
-		made.Webhook.ClusterDNS = append(made.Webhook.ClusterDNS, addr.Unmap())
+		made.Webhook.ClusterDNS = append(made.Webhook.ClusterDNS, addr)
 	}
 	switch {
 	case len(w.ClusterDNS) > podresolv.MaxNameservers:

@@ -276,7 +276,7 @@ var refusals = map[string]struct{ text, want string }{
 	"no time for reviews":            {"webhook: {timeout: 0s}", ":1: webhook.timeout: 0s is not more than 0s and at most 30s"},
 	"much time for reviews":          {"webhook: {timeout: 31s}", ":1: webhook.timeout: 31s is not more than 0s and at most 30s"},
 	"no place for reviews":           {"webhook: {maxInFlight: 0}", ":1: webhook.maxInFlight: 0 is less than 1"},
-	"a certificate for a moment":     {"webhook: {certificateLife: 9s}", ":1: webhook.certificateLife: 9s is less than 10s"},
+	"a certificate for a moment":     {"webhook: {certificateLife: 59m}", ":1: webhook.certificateLife: 59m0s is less than 1h0m0s"},
 	"a rule that is none":            {"webhook:\n  deny:\n  - typo", `:3: webhook.deny: "typo" is no rule of the webhook's; docs/webhook.md lists them`},
 	"a rule that is none, ignored":   {"webhook: {ignore: [typo]}", `:1: webhook.ignore: "typo" is no rule of the webhook's; docs/webhook.md lists them`},
 	"a rule that denies and doesn't": {"webhook: {deny: [pod-fqdn-too-long], ignore: [pod-fqdn-too-long]}", ":1: webhook.ignore: pod-fqdn-too-long is in webhook.deny, too"},

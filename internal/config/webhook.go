@@ -14,7 +14,7 @@ import (
 // Bounds of the webhook's settings. API servers wait for 30 s at most.
 const (
 	maxReviewTime      = Duration(30 * time.Second)
-	minCertificateLife = Duration(10 * time.Second)
+	minCertificateLife = Duration(time.Hour) // a replica that is late looks again meanwhile
 )
 
 // compileWebhook comes behind the zones: the first is the cluster's domain.

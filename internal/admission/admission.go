@@ -97,6 +97,7 @@ type review func(context.Context, *admissionv1.AdmissionRequest) (verdict, error
 type Handler struct {
 	timeout  time.Duration
 	places   chan struct{} // holds a token for each review under way
+	large    chan struct{} // holds one for the large review that is under way
 	octets   atomic.Int64  // of bodies that are held
 	told     rarely        // of what was let through
 	observer Observer
@@ -110,7 +111,7 @@ func NewHandler(cfg Config, namespaces Namespaces, observer Observer, log *slog.
 }
 
 func newHandler(cfg Config, namespaces Namespaces, of judge, observer Observer, log *slog.Logger) *Handler {
-	h := &Handler{timeout: cfg.Timeout, places: make(chan struct{}, cfg.MaxInFlight), observer: observer, log: log}
+	h := &Handler{timeout: cfg.Timeout, places: make(chan struct{}, cfg.MaxInFlight), large: make(chan struct{}, 1), observer: observer, log: log}
 	m := mutator{namespaces: newKeptNamespaces(namespaces), clusterDNS: cfg.ClusterDNS, clusterDomain: cfg.ClusterDomain}
 	v := validator{judge: of, deny: cfg.Deny, ignore: cfg.Ignore}
 	h.mux.Handle("POST /mutate", h.answer("mutate", m.review))

@@ -21,6 +21,9 @@ const (
 	// octetsInFlight is how many octets of bodies there are at once, of those
 	// that come and of those that are reviewed. Who asks is not known.
 	octetsInFlight = 4 * maxBody
+	// large reviews take a place that there is once. An object in memory is up to
+	// ten times as long as its JSON.
+	large = 1 << 20
 )
 
 // statusError is why a request is no review.
@@ -45,15 +48,23 @@ func (h *Handler) begin(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		body.giveBack()
 		return nil, nil, wrongly
 	}
-	select {
-	case h.places <- struct{}{}:
-	case <-ctx.Done():
-		body.giveBack()
-		return nil, nil, wrong(http.StatusServiceUnavailable, "too many reviews at once")
+	places := []chan struct{}{h.places}
+	if len(text) > large {
+		places = []chan struct{}{h.large, h.places}
 	}
-	done = func() {
-		<-h.places
-		body.giveBack()
+	done = body.giveBack
+	for _, place := range places {
+		select {
+		case place <- struct{}{}:
+		case <-ctx.Done():
+			done()
+			return nil, nil, wrong(http.StatusServiceUnavailable, "too many reviews at once")
+		}
+		before := done
+		done = func() {
+			<-place
+			before()
+		}
 	}
 	if request, wrongly = parse(text); wrongly != nil {
 		done()

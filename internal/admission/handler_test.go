@@ -267,6 +267,34 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
+// TestLargeAlone: of large reviews, which take many times their memory, there is
+// one at a time, and small ones go on beside it.
+func TestLargeAlone(t *testing.T) {
+	cfg := settings
+	cfg.Timeout = 300 * time.Millisecond
+	hang := make(chan struct{})
+	h, s := newJudgedHandler(cfg, func(string, runtime.Object) []check.Finding { <-hang; return nil })
+	body := func(size int) []byte {
+		text, err := json.Marshal(&admissionv1.AdmissionReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request(pods, "shop", aPod),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(text, bytes.Repeat([]byte(" "), size)...)
+	}
+	for _, of := range []struct{ size, status int }{{large, 200}, {large, 503}, {0, 200}} {
+		if answer := post(h, "/validate", "application/json", body(of.size)); answer.Code != of.status {
+			t.Errorf("%d octets: status %d, want %d", of.size, answer.Code, of.status)
+		}
+	}
+	if s.refused != 1 {
+		t.Errorf("told of %d, want 1", s.refused)
+	}
+	close(hang)
+	h.large <- struct{}{} // it comes back
+}
+
 // TestOctetsInFlight: bodies that are under way take no more memory than the
 // budget, and give back what they took.
 func TestOctetsInFlight(t *testing.T) {

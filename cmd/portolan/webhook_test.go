@@ -74,15 +74,21 @@ type hook struct {
 	service string
 }
 
+// hookNamespaces have the webhook's label. Each is read once in a few seconds.
+var hookNamespaces = []string{"shop", "shop-0", "shop-1", "shop-2"}
+
 // newHookAPI is an API server that knows the webhook, as its chart registers it,
-// and a Namespace with its label.
+// and Namespaces with its label.
 func newHookAPI(t *testing.T, service string) *apitest.Documents {
 	t.Helper()
 	namespace, name, _ := strings.Cut(service, "/")
 	api := apitest.NewDocuments(t)
-	api.Put("/api/v1/namespaces/shop", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "shop", Labels: map[string]string{"portolan.dev/dns-policy": "ClusterFirstWithAutopath"},
-	}})
+	for _, name := range hookNamespaces {
+		api.Put("/api/v1/namespaces/"+name, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"portolan.dev/dns-policy": "ClusterFirstWithAutopath"},
+		}})
+	}
+	api.Put("/api/v1/namespaces/"+namespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	api.Put("/api/v1/namespaces/"+namespace+"/secrets/"+name, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 	meta := metav1.ObjectMeta{Name: name}
 	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: name}}
@@ -139,10 +145,15 @@ func (h *hook) client() *http.Client {
 
 // review asks about an object that is to be created in the Namespace shop.
 func (h *hook) review(client *http.Client, path, resource, object string) (*admissionv1.AdmissionResponse, error) {
+	return h.reviewIn("shop", client, path, resource, object)
+}
+
+// reviewIn is review in another Namespace.
+func (h *hook) reviewIn(namespace string, client *http.Client, path, resource, object string) (*admissionv1.AdmissionResponse, error) {
 	body, err := json.Marshal(&admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
-			UID: "1", Namespace: "shop", Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(object)},
+			UID: "1", Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(object)},
 			Resource: metav1.GroupVersionResource{Version: "v1", Resource: resource},
 		},
 	})
@@ -217,7 +228,7 @@ func effectOfWebhookMaxInFlight(t *testing.T) {
 		var inside, highest atomic.Int32
 		release := make(chan struct{})
 		api.Misbehave(func(_, path string) int {
-			if strings.HasSuffix(path, "/namespaces/shop") {
+			if strings.Contains(path, "/namespaces/shop-") {
 				if n := inside.Add(1); n > highest.Load() {
 					highest.Store(n)
 				}
@@ -228,9 +239,9 @@ func effectOfWebhookMaxInFlight(t *testing.T) {
 		})
 		client := h.client()
 		answered := make(chan error)
-		for range together {
+		for i := range together {
 			go func() {
-				_, err := h.review(client, "/mutate", "pods", newPod)
+				_, err := h.reviewIn(fmt.Sprint("shop-", i), client, "/mutate", "pods", newPod)
 				answered <- err
 			}()
 		}
@@ -295,9 +306,18 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("/debug/zone: %d %q, want that there is none", status, body)
 	}
 
+	conn, err := tls.Dial("tcp", h.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if got := conn.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
+		t.Errorf("it speaks %s, want http/1.1", got)
+	}
+
 	asked, release := make(chan struct{}), make(chan struct{})
 	api.Misbehave(func(_, path string) int {
-		if strings.HasSuffix(path, "/namespaces/shop") {
+		if strings.HasSuffix(path, "/namespaces/shop-1") {
 			close(asked)
 			<-release
 		}
@@ -306,7 +326,7 @@ func TestWebhook(t *testing.T) {
 	client := h.client()
 	answered := make(chan error, 1)
 	go func() {
-		response, err := h.review(client, "/mutate", "pods", newPod)
+		response, err := h.reviewIn("shop-1", client, "/mutate", "pods", newPod)
 		if err == nil && response.Patch == nil {
 			err = fmt.Errorf("%+v, want a patch", response)
 		}

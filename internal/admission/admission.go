@@ -13,19 +13,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"mime"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
 )
 
 // Config is what the webhook goes by.
@@ -73,7 +72,7 @@ const (
 type verdict struct {
 	patch    []operation
 	warnings []string
-	denied   string // why; "" is allowed
+	denied   []string // why; none is allowed
 	failed   bool
 }
 
@@ -81,7 +80,7 @@ func (v *verdict) result() string {
 	switch {
 	case v.failed:
 		return ResultFailed
-	case v.denied != "":
+	case len(v.denied) > 0:
 		return ResultDenied
 	case len(v.patch) > 0:
 		return ResultChanged
@@ -98,6 +97,9 @@ type review func(context.Context, *admissionv1.AdmissionRequest) (verdict, error
 type Handler struct {
 	timeout  time.Duration
 	places   chan struct{} // holds a token for each review under way
+	large    chan struct{} // holds one for the large review that is under way
+	octets   atomic.Int64  // of bodies that are held
+	told     rarely        // of what was let through
 	observer Observer
 	log      *slog.Logger
 	mux      http.ServeMux
@@ -109,8 +111,8 @@ func NewHandler(cfg Config, namespaces Namespaces, observer Observer, log *slog.
 }
 
 func newHandler(cfg Config, namespaces Namespaces, of judge, observer Observer, log *slog.Logger) *Handler {
-	h := &Handler{timeout: cfg.Timeout, places: make(chan struct{}, cfg.MaxInFlight), observer: observer, log: log}
-	m := mutator{namespaces: namespaces, clusterDNS: cfg.ClusterDNS, clusterDomain: cfg.ClusterDomain}
+	h := &Handler{timeout: cfg.Timeout, places: make(chan struct{}, cfg.MaxInFlight), large: make(chan struct{}, 1), observer: observer, log: log}
+	m := mutator{namespaces: newKeptNamespaces(namespaces), clusterDNS: cfg.ClusterDNS, clusterDomain: cfg.ClusterDomain}
 	v := validator{judge: of, deny: cfg.Deny, ignore: cfg.Ignore}
 	h.mux.Handle("POST /mutate", h.answer("mutate", m.review))
 	h.mux.Handle("POST /validate", h.answer("validate", v.review))
@@ -119,10 +121,6 @@ func newHandler(cfg Config, namespaces Namespaces, of judge, observer Observer, 
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
 
-// maxBody is how long a review may be, in octets: it holds an object as it was
-// and as it will be, and the API server takes at most 3 MiB of JSON.
-const maxBody = 7 << 20
-
 // answer answers requests for one webhook. What is no review gets a status; the
 // API server goes by its failurePolicy then.
 func (h *Handler) answer(webhook string, do review) http.Handler {
@@ -130,78 +128,57 @@ func (h *Handler) answer(webhook string, do review) http.Handler {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(r.Context(), h.timeout)
 		defer cancel()
-		select {
-		case h.places <- struct{}{}:
-		case <-ctx.Done():
-			h.observer.Refused()
-			http.Error(w, "too many reviews at once", http.StatusServiceUnavailable)
-			return
-		}
-		request, err := h.read(w, r)
+		request, done, err := h.begin(ctx, w, r)
 		if err != nil {
-			<-h.places
 			h.observer.Refused()
 			http.Error(w, err.Error(), err.status)
 			return
 		}
-		v := h.bounded(ctx, request, do) // gives the place back
+		v := h.bounded(ctx, request, do, done)
 		if v.failed {
-			h.log.Warn("let through unreviewed", "webhook", webhook, "resource", request.Resource.Resource,
-				"namespace", request.Namespace, "name", request.Name, "reason", v.warnings[0])
+			if untold, now := h.told.again(time.Now()); now {
+				h.log.Warn("let through unreviewed", "webhook", webhook, "resource", resourceLabel(request),
+					"namespace", plain(request.Namespace), "name", plain(request.Name), "reason", plain(v.warnings[0]), "untold", untold)
+			}
 		}
 		write(w, respond(request, &v))
 		h.observer.Reviewed(webhook, operationLabel(request), resourceLabel(request), v.result(), time.Since(began))
 	})
 }
 
-// statusError is why a request is no review.
-type statusError struct {
-	status int
-	reason string
+// unreviewedEvery is how often the log tells of what is let through.
+const unreviewedEvery = time.Second
+
+// rarely has something told once in unreviewedEvery.
+type rarely struct {
+	mu     sync.Mutex
+	next   time.Time
+	untold int
 }
 
-func (e *statusError) Error() string { return e.reason }
-
-func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionRequest, *statusError) {
-	wrong := func(status int, format string, args ...any) (*admissionv1.AdmissionRequest, *statusError) {
-		return nil, &statusError{status, fmt.Sprintf(format, args...)}
+// again says whether it is to be told now, and how often it was not since it
+// last was.
+func (r *rarely) again(now time.Time) (untold int, tell bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Before(r.next) {
+		r.untold++
+		return 0, false
 	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return wrong(http.StatusUnsupportedMediaType, "the body is not application/json")
-	}
-	// Where it can't be set, the server's own limit holds.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.timeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if long := (*http.MaxBytesError)(nil); errors.As(err, &long) {
-		return wrong(http.StatusRequestEntityTooLarge, "the body is longer than %d octets", maxBody)
-	} else if err != nil {
-		return wrong(http.StatusBadRequest, "the body can't be read: %v", err)
-	}
-	review := new(admissionv1.AdmissionReview)
-	if err := decode(body, review); err != nil {
-		return wrong(http.StatusBadRequest, "the body is no AdmissionReview: %v", err)
-	}
-	switch {
-	case review.APIVersion != admissionv1.SchemeGroupVersion.String() || review.Kind != "AdmissionReview":
-		return wrong(http.StatusBadRequest, "the body is no AdmissionReview of %s", admissionv1.SchemeGroupVersion)
-	case review.Request == nil || review.Request.UID == "":
-		return wrong(http.StatusBadRequest, "the AdmissionReview has no request with a uid")
-	}
-	return review.Request, nil
+	untold, r.untold, r.next = r.untold, 0, now.Add(unreviewedEvery)
+	return untold, true
 }
 
-// decode reads JSON as the API server does: case matters.
-func decode(data []byte, into any) error { return kjson.UnmarshalCaseSensitivePreserveInts(data, into) }
-
-// bounded reviews until ctx is done. A review that goes on keeps its place.
-func (h *Handler) bounded(ctx context.Context, r *admissionv1.AdmissionRequest, do review) verdict {
-	done := make(chan verdict, 1)
+// bounded reviews until ctx is done, and calls done when the review has ended,
+// which may be later.
+func (h *Handler) bounded(ctx context.Context, r *admissionv1.AdmissionRequest, do review, done func()) verdict {
+	made := make(chan verdict, 1)
 	go func() {
-		defer func() { <-h.places }()
-		done <- h.safely(ctx, r, do)
+		defer done()
+		made <- h.safely(ctx, r, do)
 	}()
 	select {
-	case v := <-done:
+	case v := <-made:
 		return v
 	case <-ctx.Done():
 		return open(fmt.Errorf("no answer within %s", h.timeout))
@@ -228,13 +205,11 @@ func open(err error) verdict {
 }
 
 func respond(r *admissionv1.AdmissionRequest, v *verdict) *admissionv1.AdmissionReview {
-	response := &admissionv1.AdmissionResponse{UID: r.UID, Allowed: v.denied == ""}
-	for _, warning := range v.warnings {
-		response.Warnings = append(response.Warnings, plain(warning))
-	}
-	if v.denied != "" {
+	response := &admissionv1.AdmissionResponse{UID: r.UID, Allowed: len(v.denied) == 0, Warnings: first(v.warnings)}
+	if len(v.denied) > 0 {
 		response.Result = &metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: v.denied,
+			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+			Message: strings.Join(first(v.denied), "; "),
 		}
 	}
 	if len(v.patch) > 0 {
@@ -247,16 +222,33 @@ func respond(r *admissionv1.AdmissionRequest, v *verdict) *admissionv1.Admission
 	}
 }
 
+// first are the first texts of many, and how many more there are. The API server
+// hands on 4,096 characters of warnings (apiserver, endpoints/filters).
+func first(texts []string) (said []string) {
+	const most = 14 // of 256 octets each
+	for _, text := range texts[:min(len(texts), most)] {
+		said = append(said, plain(text))
+	}
+	if more := len(texts) - most; more > 0 {
+		said = append(said, fmt.Sprintf("and %d more", more))
+	}
+	return said
+}
+
 // plain is a warning as the API server hands it on: one line, not too long.
 func plain(warning string) string {
 	const most = 256
+	cut := len(warning) > 4*most // and most characters are left, of four octets at most
+	if cut {
+		warning = warning[:4*most]
+	}
 	warning = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
 	}, warning)
-	if len(warning) <= most {
+	if len(warning) <= most && !cut {
 		return warning
 	}
 	return strings.ToValidUTF8(warning[:most-3], "") + "..."

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -240,6 +243,223 @@ func TestMaxInFlight(t *testing.T) {
 	}
 }
 
+// TestSlowBodies: who takes time to send a review holds up nobody else.
+func TestSlowBodies(t *testing.T) {
+	cfg := settings
+	cfg.MaxInFlight = 1
+	h, _ := newTestHandler(cfg, nil)
+	sent, slow := io.Pipe()
+	ended := make(chan int)
+	go func() {
+		r := httptest.NewRequest(http.MethodPost, "/validate", sent)
+		r.Header.Set("Content-Type", "application/json")
+		answer := httptest.NewRecorder()
+		h.ServeHTTP(answer, r)
+		ended <- answer.Code
+	}()
+	if _, err := slow.Write([]byte("{")); err != nil { // it is being read
+		t.Fatal(err)
+	}
+	ask(t, h, "/validate", request(pods, "shop", aPod))
+	slow.Close()
+	if code := <-ended; code != http.StatusBadRequest {
+		t.Errorf("half a review: status %d, want %d", code, http.StatusBadRequest)
+	}
+}
+
+// TestLargeAlone: of large reviews, which take many times their memory, there is
+// one at a time, and small ones go on beside it.
+func TestLargeAlone(t *testing.T) {
+	cfg := settings
+	cfg.Timeout = 300 * time.Millisecond
+	hang := make(chan struct{})
+	h, s := newJudgedHandler(cfg, func(string, runtime.Object) []check.Finding { <-hang; return nil })
+	body := func(size int) []byte {
+		text, err := json.Marshal(&admissionv1.AdmissionReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request(pods, "shop", aPod),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(text, bytes.Repeat([]byte(" "), size)...)
+	}
+	for _, of := range []struct{ size, status int }{{large, 200}, {large, 503}, {0, 200}} {
+		if answer := post(h, "/validate", "application/json", body(of.size)); answer.Code != of.status {
+			t.Errorf("%d octets: status %d, want %d", of.size, answer.Code, of.status)
+		}
+	}
+	if s.refused != 1 {
+		t.Errorf("told of %d, want 1", s.refused)
+	}
+	close(hang)
+	h.large <- struct{}{} // it comes back
+}
+
+// TestOctetsInFlight: bodies that are under way take no more memory than the
+// budget, and give back what they took.
+func TestOctetsInFlight(t *testing.T) {
+	cfg := settings
+	cfg.MaxInFlight = 100
+	h, s := newTestHandler(cfg, nil)
+	begin := func() (code chan int, end func()) {
+		sent, w := io.Pipe()
+		code = make(chan int, 1)
+		go func() {
+			r := httptest.NewRequest(http.MethodPost, "/validate", sent)
+			r.Header.Set("Content-Type", "application/json")
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, r)
+			sent.Close()
+			code <- answer.Code
+		}()
+		if _, err := w.Write(bytes.Repeat([]byte(" "), maxBody)); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			t.Error(err)
+		}
+		return code, func() { w.Close() }
+	}
+	var codes []chan int
+	var ends []func()
+	for range octetsInFlight / maxBody {
+		code, end := begin()
+		codes, ends = append(codes, code), append(ends, end)
+	}
+	over, end := begin()
+	if code := <-over; code != http.StatusServiceUnavailable || s.refused != 1 {
+		t.Errorf("one more body: status %d, told of %d", code, s.refused)
+	}
+	end()
+	for i := range codes {
+		ends[i]()
+		if code := <-codes[i]; code != http.StatusBadRequest {
+			t.Errorf("body %d: status %d, want %d", i, code, http.StatusBadRequest)
+		}
+	}
+	if left := h.octets.Load(); left != 0 {
+		t.Errorf("%d octets are held in the end", left)
+	}
+	ask(t, h, "/validate", request(pods, "shop", aPod))
+	for n := 0; n < 100 && h.octets.Load() != 0; n++ { // after the answer
+		time.Sleep(10 * time.Millisecond)
+	}
+	if left := h.octets.Load(); left != 0 {
+		t.Errorf("%d octets are held after a review", left)
+	}
+}
+
+// TestAnswerBounds: however much there is to say, the answer is short, and says
+// that there is more.
+func TestAnswerBounds(t *testing.T) {
+	var ports []string
+	for len(ports) < 200_000 {
+		ports = append(ports, `{"port": 80}`)
+	}
+	object := `{"metadata": {"name": "s"}, "spec": {"ports": [` + strings.Join(ports, ",") + `]}}`
+	for _, deny := range [][]string{nil, {check.ServicePortNames}} {
+		cfg := settings
+		cfg.Deny = deny
+		h, _ := newTestHandler(cfg, nil)
+		response := ask(t, h, "/validate", request(services, "shop", object))
+		said := response.Warnings
+		if deny != nil {
+			if response.Allowed {
+				t.Fatal("it is not denied")
+			}
+			said = []string{response.Result.Message}
+		}
+		text := strings.Join(said, "")
+		if len(text) > 4<<10 || len(said) == 0 || !strings.Contains(said[len(said)-1], " more") {
+			t.Errorf("deny %v: %d octets in %d texts, the last %q", deny, len(text), len(said), said[len(said)-1])
+		}
+	}
+}
+
+// TestUnreviewedLogged: lines about what is let through are short, and few.
+func TestUnreviewedLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		h := NewHandler(settings, namespaces{}, new(seen), slog.New(slog.NewTextHandler(&text, nil)))
+		r := request(pods, "shop", `{"spec": []}`)
+		r.Name = letters(100_000)
+		for range 100 {
+			ask(t, h, "/validate", r)
+		}
+		time.Sleep(unreviewedEvery)
+		ask(t, h, "/validate", r)
+		if n := strings.Count(text.String(), "\n"); n != 2 || text.Len() > 4<<10 {
+			t.Errorf("%d lines of %d octets", n, text.Len())
+		}
+		if !strings.Contains(text.String(), "untold=99") {
+			t.Errorf("the log does not say how many it left out: %s", &text)
+		}
+	})
+}
+
+// TestNamespacesTogether: reviews of Pods in one Namespace ask for it once in a
+// few seconds, failures are forgotten at once, and what is kept is bounded.
+func TestNamespacesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		fails := true
+		of := namespacesFunc(func(_ context.Context, name string) (*corev1.Namespace, error) {
+			time.Sleep(time.Second)
+			asked++
+			if fails {
+				return nil, errors.New("no")
+			}
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
+		})
+		k := newKeptNamespaces(of)
+		together := func(want int) {
+			t.Helper()
+			before := asked
+			for range 10 {
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					defer cancel()
+					if n, err := k.Namespace(ctx, "shop"); (err != nil) != fails || err == nil && n.Name != "shop" {
+						t.Errorf("%v, %v", n, err)
+					}
+				}()
+			}
+			time.Sleep(1500 * time.Millisecond)
+			synctest.Wait()
+			if got := asked - before; got != want {
+				t.Errorf("asked %d times, want %d", got, want)
+			}
+		}
+		together(1)
+		fails = false
+		together(1)
+		together(0)
+		time.Sleep(namespaceLife)
+		together(1)
+
+		// Who gives up does not take the answer from the others.
+		time.Sleep(namespaceLife)
+		given, giveUp := context.WithCancel(t.Context())
+		go func() { _, _ = k.Namespace(given, "shop") }()
+		synctest.Wait()
+		giveUp()
+		if _, err := k.Namespace(t.Context(), "shop"); err != nil {
+			t.Error(err)
+		}
+		for i := range 2 * namespacesKept {
+			go func() { _, _ = k.Namespace(t.Context(), fmt.Sprint("n", i)) }()
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := len(k.kept); n > namespacesKept {
+			t.Errorf("%d Namespaces are kept", n)
+		}
+	})
+}
+
+type namespacesFunc func(context.Context, string) (*corev1.Namespace, error)
+
+func (f namespacesFunc) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	return f(ctx, name)
+}
+
 // FuzzBody: whatever comes, it is a status from 400 on, or a review that is
 // answered.
 func FuzzBody(f *testing.F) {
@@ -268,12 +488,17 @@ func FuzzBody(f *testing.F) {
 			t.Skip()
 		}
 		answer := post(h, path, "application/json", body)
-		if answer.Code >= 400 && answer.Code < 500 {
+		var sent admissionv1.AdmissionReview
+		err := decode(body, &sent)
+		isReview := err == nil && sent.APIVersion == "admission.k8s.io/v1" && sent.Kind == "AdmissionReview" && sent.Request != nil && sent.Request.UID != ""
+		if !isReview {
+			if answer.Code < 400 || answer.Code >= 500 {
+				t.Fatalf("status %d for what is no review: %v", answer.Code, err)
+			}
 			return
 		}
-		var sent admissionv1.AdmissionReview
-		if err := decode(body, &sent); err != nil || answer.Code != http.StatusOK {
-			t.Fatalf("status %d for what can't be read: %v", answer.Code, err)
+		if answer.Code != http.StatusOK {
+			t.Fatalf("status %d %s for a review", answer.Code, answer.Body)
 		}
 		response := responseOf(t, answer.Body.Bytes(), sent.Request)
 		var patch []operation

@@ -31,6 +31,7 @@ type Keeper struct {
 
 	serving atomic.Pointer[generation]
 	trusted atomic.Bool            // whether the registrations trust what is served, as last seen
+	reads   atomic.Bool            // whether Namespaces could be read once
 	problem atomic.Pointer[string] // why the last pass failed; nil if it did not
 
 	newest *generation // that the registrations were seen to trust
@@ -59,7 +60,8 @@ func (k *Keeper) Until() time.Time {
 }
 
 // Ready says in words what is missing until the API server trusts what is
-// served, nothing when it does; and what else is not as it should be.
+// served and Namespaces can be read, nothing when all is there; and what else is
+// not as it should be.
 func (k *Keeper) Ready() (missing, remarks []string) {
 	switch until := k.Until(); {
 	case until.IsZero():
@@ -68,6 +70,8 @@ func (k *Keeper) Ready() (missing, remarks []string) {
 		missing = append(missing, "the certificate has ended")
 	case !k.trusted.Load():
 		missing = append(missing, "the CA bundle lacks the certificate's authority")
+	case !k.reads.Load():
+		missing = append(missing, "Namespaces could not be read yet")
 	}
 	if problem := k.problem.Load(); problem != nil {
 		remarks = append(remarks, *problem)
@@ -152,6 +156,11 @@ func (k *Keeper) pass(ctx context.Context) error {
 		return err
 	}
 	k.serve(newest, before)
+	// Reviews read Namespaces: the right to do so is tried with its own.
+	if _, err := k.api.Namespace(ctx, k.service.Namespace); err != nil {
+		return fmt.Errorf("namespace %s: %w", k.service.Namespace, err)
+	}
+	k.reads.Store(true)
 	return nil
 }
 

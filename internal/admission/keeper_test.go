@@ -24,6 +24,7 @@ import (
 var ownService = Service{Namespace: "dns", Name: "hook"}
 
 const (
+	namespacePath  = "/api/v1/namespaces/dns"
 	secretPath     = "/api/v1/namespaces/dns/secrets/hook"
 	mutatingPath   = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hook"
 	validatingPath = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/hook"
@@ -50,6 +51,7 @@ func newWorld(t *testing.T) *world {
 	}
 	meta := metav1.ObjectMeta{Name: "hook"}
 	w.emptySecret()
+	w.Put(namespacePath, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dns"}})
 	w.Put(mutatingPath, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{
 		{Name: "a", ClientConfig: own}, {Name: "other", ClientConfig: other}, {Name: "b", ClientConfig: own},
 	}})
@@ -353,7 +355,7 @@ func TestKeeperRefused(t *testing.T) {
 	w := newWorld(t)
 	refuse := func(method, path string) {
 		w.Misbehave(func(m, p string) int {
-			if m == method && strings.HasPrefix(p, path) {
+			if m == method && p == path {
 				return http.StatusForbidden
 			}
 			return 0
@@ -365,6 +367,7 @@ func TestKeeperRefused(t *testing.T) {
 		{"GET", secretPath, "secret dns/hook: told to refuse GET"},
 		{"PUT", secretPath, "secret dns/hook: told to refuse PUT"},
 		{"PATCH", validatingPath, "validatingwebhookconfigurations hook: told to refuse PATCH"},
+		{"GET", namespacePath, "namespace dns: told to refuse GET"},
 	} {
 		refuse(of.method, of.path)
 		if k.look(t.Context()) == nil {

@@ -178,14 +178,27 @@ func withOption(c *podresolv.DNSConfig, o resolvconf.Option) *podresolv.DNSConfi
 	}
 }
 
+// ParseNameserver reads the address of a nameserver that Pods can ask: it is not
+// the unspecified one, and in a Pod 127.0.0.1 is the Pod's own.
+func ParseNameserver(text string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("%.64q is not an address", text)
+	}
+	if addr = addr.Unmap(); addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
+		return netip.Addr{}, fmt.Errorf("%s is no address that Pods can ask", addr)
+	}
+	return addr, nil
+}
+
 // parseAddrs reads addresses with commas between them.
 func parseAddrs(text string) (addrs []netip.Addr, err error) {
 	for part := range strings.SplitSeq(text, ",") {
-		addr, err := netip.ParseAddr(strings.TrimSpace(part))
-		if err != nil || addr.Zone() != "" {
-			return nil, fmt.Errorf("%.64q is not an address", part)
+		addr, err := ParseNameserver(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
 		}
-		addrs = append(addrs, addr.Unmap())
+		addrs = append(addrs, addr)
 	}
 	return addrs, nil
 }

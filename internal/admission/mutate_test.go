@@ -34,6 +34,9 @@ var inNamespaces = func() namespaces {
 		"dots":    {{policyKey: "ClusterFirstWithAutopath"}, {ndotsKey: "many"}},
 		"manner":  {{policyKey: "ClusterFirstWithAutopath"}, {ndotsKey: "16"}},
 		"address": {{policyKey: "ClusterFirstWithAutopath"}, {nameserversKey: "169.254.20.10,agent"}},
+		"own":     {{policyKey: "ClusterFirstWithAutopath"}, {nameserversKey: "169.254.20.10,::1"}},
+		"nowhere": {{policyKey: "ClusterFirstWithAutopath"}, {nameserversKey: "0.0.0.0"}},
+		"many":    {{policyKey: "ClusterFirstWithAutopath"}, {nameserversKey: "224.0.0.251"}},
 		"empty":   {{policyKey: "ClusterFirstWithAutopath"}, {nameserversKey: ""}},
 		"much":    {{policyKey: "ClusterFirstWithAutopath"}, {nameserversKey: "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"}},
 	} {
@@ -105,6 +108,9 @@ var mutations = map[string]struct {
 	"dots that are no number":  {"dots", "", clusterFirst, "", `annotation portolan.dev/ndots of namespace dots: "many" is not between 0 and 15`},
 	"too many dots":            {"manner", "", clusterFirst, "", `"16" is not between 0 and 15`},
 	"an agent by name":         {"address", "", clusterFirst, "", `annotation portolan.dev/nameservers of namespace address: "agent" is not an address`},
+	"the Pod itself as agent":  {"own", "", clusterFirst, "", `::1 is no address that Pods can ask`},
+	"an agent nowhere":         {"nowhere", "", clusterFirst, "", `0.0.0.0 is no address that Pods can ask`},
+	"an agent that is many":    {"many", "", clusterFirst, "", `224.0.0.251 is no address that Pods can ask`},
 	"no agent":                 {"empty", "", clusterFirst, "", `"" is not an address`},
 	"too many agents":          {"much", "", clusterFirst, "", "1 nameserver is left out"},
 }

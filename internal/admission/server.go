@@ -39,8 +39,12 @@ func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate f
 		return nil, fmt.Errorf("listen on %s (webhook): %w", cfg.Listen, err)
 	}
 	longest := cfg.Timeout + clientTimeout
+	// API servers ask Services over HTTP/1.1 (apiserver, util/webhook, client.go).
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
 	return &Server{listener: l, longest: longest, http: http.Server{
 		Handler:           handler,
+		Protocols:         protocols,
 		TLSConfig:         &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       longest,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -108,7 +107,7 @@ func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (
 			warnings = append(warnings, textOf(&f))
 		}
 	}
-	return verdict{warnings: warnings, denied: strings.Join(denials, "; ")}, nil
+	return verdict{warnings: warnings, denied: denials}, nil
 }
 
 // denies tells whether what a finding's rule finds is to be denied.
@@ -150,6 +149,10 @@ func textOf(f *check.Finding) string {
 	return text + f.Message
 }
 
+// maxJudged is how many entries of a list are looked at. What is longer is made
+// up, and each entry may be a finding.
+const maxJudged = 1000
+
 // alone judges objects with nothing around them.
 type alone struct {
 	store *cluster.Store // empty
@@ -178,15 +181,27 @@ func (a *alone) judge(namespace string, o runtime.Object) (found []check.Finding
 			found = c.Namespace(n)
 		case *corev1.Service:
 			o.Namespace = namespace
+			o.Spec.Ports = o.Spec.Ports[:min(len(o.Spec.Ports), maxJudged)]
 			s, _ := kubeobj.Service(o)
 			found = c.Service(s)
 		default:
 			if s, ok := subjectOf(namespace, o); ok {
+				shorten(s.Spec.DNSConfig)
 				found = c.Subject(&s)
 			}
 		}
 	})
 	return slices.DeleteFunc(found, func(f check.Finding) bool { return !a.rules[f.Rule] })
+}
+
+// shorten leaves of a dnsConfig what is looked at; it may be nil.
+func shorten(c *cluster.DNSConfig) {
+	if c == nil {
+		return
+	}
+	c.Nameservers = c.Nameservers[:min(len(c.Nameservers), maxJudged)]
+	c.Searches = c.Searches[:min(len(c.Searches), maxJudged)]
+	c.Options = c.Options[:min(len(c.Options), maxJudged)]
 }
 
 // subjectOf is a Pod, or what makes Pods. What the API server refuses of it, the

@@ -165,6 +165,7 @@ var libraries = []arrow{
 	{"internal/forward", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/admission", "k8s.io/", "API types, and a client"},
 	{"internal/admission", "sigs.k8s.io/json", "decoding as the API server does it"},
+	{"internal/admission", "golang.org/x/sync", "one question for all that ask it at once"},
 	{"internal/source/kubeobj", "k8s.io/", "API types and their validation"},
 	{"internal/source/manifest", "k8s.io/", "API types"},
 	{"internal/source/kubeapi", "k8s.io/", "API types, and the Reflector"},

@@ -14,7 +14,7 @@ import (
 // Bounds of the webhook's settings. API servers wait for 30 s at most.
 const (
 	maxReviewTime      = Duration(30 * time.Second)
-	minCertificateLife = Duration(10 * time.Second)
+	minCertificateLife = Duration(time.Hour) // a replica that is late looks again meanwhile
 )
 
 // compileWebhook comes behind the zones: the first is the cluster's domain.
@@ -37,11 +37,11 @@ func (c *Config) compileWebhook(made *Compiled) (err error) {
 	}
 	made.Webhook.Service = admission.Service{Namespace: namespace, Name: name}
 	for i, text := range w.ClusterDNS {
-		addr, err := netip.ParseAddr(text)
-		if err != nil || addr.Zone() != "" {
-			return badItem("webhook.clusterDNS", i, "%q is not an address", text)
+		addr, err := admission.ParseNameserver(text)
+		if err != nil {
+			return badItem("webhook.clusterDNS", i, "%v", err)
 		}
-		made.Webhook.ClusterDNS = append(made.Webhook.ClusterDNS, addr.Unmap())
+		made.Webhook.ClusterDNS = append(made.Webhook.ClusterDNS, addr)
 	}
 	switch {
 	case len(w.ClusterDNS) > podresolv.MaxNameservers:

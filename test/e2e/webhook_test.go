@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,13 +48,9 @@ const (
 	autopath      = "ClusterFirstWithAutopath"
 )
 
-// certificateLife is short, so that the test sees renewals: one each 30 s.
-const certificateLife = 45 * time.Second
-
 // webhooks is a cluster with the webhook as it is shipped, but for its Pods,
-// which are processes, and for how long certificates are good. The API server
-// reaches their Service through a proxy, as one does that is not in the Pods'
-// network.
+// which are processes. The API server reaches their Service through a proxy, as
+// one does that is not in the Pods' network.
 type webhooks struct {
 	*controlplane.ControlPlane
 	t          *testing.T
@@ -81,6 +79,7 @@ func TestWebhook(t *testing.T) {
 	}
 	t.Run("renewals", func(t *testing.T) { testRenewals(t, w) })
 	t.Run("repairs", func(t *testing.T) { testRepairs(t, w) })
+	t.Run("silence", func(t *testing.T) { testSilence(t, w) })
 	t.Run("death", func(t *testing.T) { testDeath(t, w) })
 	t.Run("denials", func(t *testing.T) { testRulesDeny(t, w) })
 }
@@ -232,7 +231,7 @@ func (w *webhooks) start(more string) *replica {
 	}
 	dir := w.t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(shipped, "  certificateLife: %s\n%s", certificateLife, more), 0o600); err != nil {
+	if err := os.WriteFile(config, append(shipped, more...), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 	r := new(replica)
@@ -391,13 +390,16 @@ func testMutatedPods(t *testing.T, w *webhooks) {
 	}
 	pod := newPod("p")
 	annotated(autopath)(pod)
-	made, err := w.try("plain", pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := dnsOf(&made.Spec), "None [169.254.20.10 fd00::10] [search.plain.cluster.local.ap.k8s.io] ndots:1"; got != want {
-		t.Errorf("with annotations of the Namespace: %s, want %s", got, want)
-	}
+	poll(t, patience, func() error { // a Namespace is kept for a few seconds
+		made, err := w.try("plain", pod)
+		if err != nil {
+			return err
+		}
+		if got, want := dnsOf(&made.Spec), "None [169.254.20.10 fd00::10] [search.plain.cluster.local.ap.k8s.io] ndots:1"; got != want {
+			return fmt.Errorf("with annotations of the Namespace: %s, want %s", got, want)
+		}
+		return nil
+	})
 }
 
 func annotated(policy string) func(*corev1.Pod) {
@@ -583,24 +585,66 @@ func testWebhookMetrics(t *testing.T, w *webhooks) {
 }
 
 // testRenewals: while Pods are created all the time, certificates and their
-// authorities are renewed, and each Pod is changed.
+// authorities are made anew, since the Secret is emptied, and each Pod is changed.
 func testRenewals(t *testing.T, w *webhooks) {
-	bundles := make(map[string]bool)
+	bundles := map[string]bool{w.bundle(): true}
 	pods := 0
-	for began := time.Now(); time.Since(began) < 2*certificateLife; pods++ {
-		if err := w.changed(); err != nil {
-			t.Errorf("Pod %d, after %s: %v", pods, time.Since(began), err)
+	for range 2 {
+		before := w.served()
+		w.emptySecret()
+		for began, renewed := time.Now(), false; !renewed; {
+			if time.Since(began) > 2*patience {
+				t.Fatalf("%s after the Secret was emptied the certificates are %q, before they were %q", 2*patience, w.served(), before)
+			}
+			for range 25 {
+				if err := w.changed(); err != nil {
+					t.Errorf("Pod %d, after %s: %v", pods, time.Since(began), err)
+				}
+				pods++
+				time.Sleep(20 * time.Millisecond) // other processes want a processor, too
+			}
+			bundles[w.bundle()] = true
+			renewed = !slices.ContainsFunc(w.served(), func(serial string) bool { return slices.Contains(before, serial) })
 		}
-		bundles[w.bundle()] = true
-		time.Sleep(20 * time.Millisecond) // other processes want a processor, too
 	}
 	t.Logf("%d Pods were created while there were %d CA bundles", pods, len(bundles))
 	if len(bundles) < 3 {
-		t.Errorf("%d CA bundles within two lives of a certificate, want 3 or more", len(bundles))
+		t.Errorf("%d CA bundles in two renewals, want 3 or more", len(bundles))
 	}
 	if t.Failed() {
 		t.Logf("log of the API server's proxy:\n%s", w.proxy.logged())
 	}
+}
+
+// emptySecret takes the certificates from the Secret.
+func (w *webhooks) emptySecret() {
+	w.t.Helper()
+	secrets := w.Client().CoreV1().Secrets(hookNamespace)
+	s, err := secrets.Get(w.t.Context(), hookName, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.Data = nil
+	if _, err := secrets.Update(w.t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// served are the serial numbers of the certificates that replicas serve.
+func (w *webhooks) served() (serials []string) {
+	w.t.Helper()
+	for _, r := range w.replicas {
+		if !r.Running() {
+			continue
+		}
+		conn, err := tls.Dial("tcp", r.addr, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		serials = append(serials, conn.ConnectionState().PeerCertificates[0].SerialNumber.String())
+		conn.Close()
+	}
+	return serials
 }
 
 // bundle is the CA bundle that the API server trusts.
@@ -618,9 +662,9 @@ func (w *webhooks) bundle() string {
 	return string(c.Webhooks[0].ClientConfig.CABundle)
 }
 
-// testRepairs: a CA bundle and a Secret that are emptied are filled again, a
-// Secret that is deleted after it was installed again, and Pods are changed all
-// the time but where the bundle is empty.
+// testRepairs: a CA bundle that is emptied is set again, a Secret that is deleted
+// and installed again is filled, and Pods are changed all that time, but for when
+// the bundle is empty.
 func testRepairs(t *testing.T, w *webhooks) {
 	ctx := t.Context()
 	empty, err := json.Marshal([]map[string]any{{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}})
@@ -643,30 +687,6 @@ func testRepairs(t *testing.T, w *webhooks) {
 	})
 	w.awaitChange()
 	secrets := w.Client().CoreV1().Secrets(hookNamespace)
-	filled := func(after string) {
-		t.Helper()
-		poll(t, patience, func() error {
-			if err := w.changed(); err != nil {
-				t.Errorf("after the Secret was %s: %v", after, err)
-			}
-			s, err := secrets.Get(ctx, hookName, metav1.GetOptions{})
-			if err == nil && len(s.Data) == 0 {
-				err = errors.New("the Secret is empty")
-			}
-			return err
-		})
-	}
-	// An update may lose against a renewal.
-	poll(t, patience, func() error {
-		s, err := secrets.Get(ctx, hookName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		s.Data = nil
-		_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
-		return err
-	})
-	filled("emptied")
 	if err := secrets.Delete(ctx, hookName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -674,7 +694,34 @@ func testRepairs(t *testing.T, w *webhooks) {
 		t.Errorf("without a Secret: %v", err)
 	}
 	w.install("Secret")
-	filled("deleted")
+	poll(t, patience, func() error {
+		if err := w.changed(); err != nil {
+			t.Errorf("after the Secret was deleted: %v", err)
+		}
+		s, err := secrets.Get(ctx, hookName, metav1.GetOptions{})
+		if err == nil && len(s.Data) == 0 {
+			err = errors.New("the Secret is empty")
+		}
+		return err
+	})
+	w.awaitChange()
+}
+
+// testSilence: replicas that do not say a word hold up a Pod for the two
+// timeoutSeconds, to change it and to check it, and it is created.
+func testSilence(t *testing.T, w *webhooks) {
+	for _, r := range w.replicas {
+		r.Signal(syscall.SIGSTOP)
+	}
+	const timeout = 2 * time.Second // as registrations.yaml has it
+	began := time.Now()
+	_, err := w.client.CoreV1().Pods("shop").Create(t.Context(), newPod("unheard"), metav1.CreateOptions{})
+	if took := time.Since(began); err != nil || took < timeout || took > 2*timeout+answersWithin/2 {
+		t.Errorf("a Pod while the webhook is silent: %v after %s, want it created after %s", err, took, 2*timeout)
+	}
+	for _, r := range w.replicas {
+		r.Signal(syscall.SIGCONT)
+	}
 	w.awaitChange()
 }
 

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -398,20 +399,20 @@ func TestUnreviewedLogged(t *testing.T) {
 // few seconds, failures are forgotten at once, and what is kept is bounded.
 func TestNamespacesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		var asked atomic.Int64
 		fails := true
 		of := namespacesFunc(func(_ context.Context, name string) (*corev1.Namespace, error) {
 			time.Sleep(time.Second)
-			asked++
+			asked.Add(1)
 			if fails {
 				return nil, errors.New("no")
 			}
 			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 		})
 		k := newKeptNamespaces(of)
-		together := func(want int) {
+		together := func(want int64) {
 			t.Helper()
-			before := asked
+			before := asked.Load()
 			for range 10 {
 				go func() {
 					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -423,7 +424,7 @@ func TestNamespacesTogether(t *testing.T) {
 			}
 			time.Sleep(1500 * time.Millisecond)
 			synctest.Wait()
-			if got := asked - before; got != want {
+			if got := asked.Load() - before; got != want {
 				t.Errorf("asked %d times, want %d", got, want)
 			}
 		}

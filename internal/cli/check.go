@@ -337,7 +337,7 @@ func printGitHub(w io.Writer, f findings) error {
 		if one.File != "" && one.File != manifest.Stdin {
 			properties = append([]string{"file=" + inProperty(one.File), fmt.Sprintf("line=%d", one.Line)}, properties...)
 		}
-		fmt.Fprintf(&b, "::%s %s::%s\n", command, strings.Join(properties, ","), inData(explain.Plain(whole(one))))
+		fmt.Fprintf(&b, "::%s %s::%s\n", command, strings.Join(properties, ","), explain.Plain(inData(whole(one))))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

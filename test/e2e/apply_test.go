@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -94,7 +96,24 @@ func (a *applier) ensureNamespace(ctx context.Context, name string) error {
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return a.awaitNamespace(ctx, name)
+}
+
+// awaitNamespace waits until objects can be created in a Namespace that was just
+// made: for a moment the API server may take it for the one of that name that
+// went before.
+func (a *applier) awaitNamespace(ctx context.Context, name string) error {
+	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, patience, true, func(ctx context.Context) (done bool, err error) {
+		probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
+		_, err = a.Client().CoreV1().ConfigMaps(name).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return false, nil
+		}
+		return true, err
+	})
 }
 
 func (a *applier) create(ctx context.Context, o object) error {
@@ -112,6 +131,9 @@ func (a *applier) create(ctx context.Context, o object) error {
 	}
 	if err != nil {
 		return err
+	}
+	if o.GetKind() == "Namespace" {
+		return a.awaitNamespace(ctx, o.GetName())
 	}
 	if status, ok := o.Object["status"]; ok {
 		made.Object["status"] = status

@@ -94,6 +94,11 @@ func (a *applier) createAll(t *testing.T, f txtar.File) (refused bool) {
 		case err != nil:
 			t.Fatal(err)
 		}
+		if o.GetKind() == "Namespace" {
+			if err := a.awaitNamespace(t.Context(), o.GetName()); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if status, ok := o.Object["status"]; ok {
 			made.Object["status"] = status
 			if _, err := a.anyKind(o).UpdateStatus(t.Context(), made, metav1.UpdateOptions{}); err != nil {

@@ -216,7 +216,6 @@ func subjectOf(namespace string, o runtime.Object) (s podresolv.Subject, ok bool
 		w, _ = kubeobj.Deployment(o)
 	case *appsv1.StatefulSet:
 		w, _ = kubeobj.StatefulSet(o)
-		w.Spec.Hostname, w.Spec.Subdomain = lastHostname(o), w.Service // the controller sets both
 	case *appsv1.DaemonSet:
 		w, _ = kubeobj.DaemonSet(o)
 	case *appsv1.ReplicaSet:
@@ -237,18 +236,6 @@ func subjectOf(namespace string, o runtime.Object) (s podresolv.Subject, ok bool
 	}
 	w.Key.Namespace = namespace
 	return podresolv.SubjectOfWorkload(w), true
-}
-
-// lastHostname is that of a StatefulSet's Pod with the highest ordinal.
-func lastHostname(s *appsv1.StatefulSet) string {
-	last := int32(0)
-	if s.Spec.Replicas != nil {
-		last = max(0, *s.Spec.Replicas-1)
-	}
-	if s.Spec.Ordinals != nil {
-		last += s.Spec.Ordinals.Start
-	}
-	return fmt.Sprintf("%s-%d", s.Name, last)
 }
 
 // indexed gives the Pods of an indexed Job of a name the hostname that the

@@ -77,7 +77,7 @@ func (d *diagnosis) likelihood(m meaning) int {
 	switch {
 	case service != nil && (m.host == "" || service.Headless):
 		return 6
-	case m.host != "" && (d.hasSubdomain(m.service) || d.statefulSetOf(m) != nil):
+	case m.host != "" && (d.underSubdomain(m.service) != nil || d.statefulSetOf(m) != nil):
 		return 5
 	case m.host == "" && d.Cluster.View.Namespace(m.service.Namespace) != nil:
 		return 4
@@ -89,27 +89,29 @@ func (d *diagnosis) likelihood(m meaning) int {
 	return 0
 }
 
-// hasSubdomain tells whether there are Pods of that subdomain in a Namespace.
-func (d *diagnosis) hasSubdomain(service cluster.Key) bool {
-	return slices.ContainsFunc(podresolv.Subjects(d.Cluster.View), func(s podresolv.Subject) bool {
+// underSubdomain is one of the Pods whose subdomain is a Service's name, nil if
+// there are none.
+func (d *diagnosis) underSubdomain(service cluster.Key) *podresolv.Subject {
+	all := podresolv.Subjects(d.Cluster.View)
+	i := slices.IndexFunc(all, func(s podresolv.Subject) bool {
 		return s.Namespace == service.Namespace && s.Spec.Subdomain == service.Name
 	})
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
 }
 
 // statefulSetOf is the one whose Pods have names such as m's host.
 func (d *diagnosis) statefulSetOf(m meaning) *cluster.Workload {
-	name, ordinal, ok := cutLast(m.host, "-")
-	if _, err := strconv.Atoi(ordinal); !ok || err != nil {
+	dash := strings.LastIndexByte(m.host, '-')
+	if dash < 0 {
 		return nil
 	}
-	return d.Cluster.View.Workload(cluster.KindStatefulSet, cluster.Key{Namespace: m.service.Namespace, Name: name})
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
+	if _, err := strconv.Atoi(m.host[dash+1:]); err != nil {
+		return nil
 	}
-	return s, "", false
+	return d.Cluster.View.Workload(cluster.KindStatefulSet, cluster.Key{Namespace: m.service.Namespace, Name: m.host[:dash]})
 }
 
 // statefulSet says why Pods of a StatefulSet have no names.
@@ -144,12 +146,8 @@ func (d *diagnosis) outside() {
 // subdomain says that Pods have the name for their subdomain, and no Service
 // has it.
 func (d *diagnosis) subdomain(m meaning) bool {
-	for _, s := range podresolv.Subjects(d.Cluster.View) {
-		if s.Namespace == m.service.Namespace && s.Spec.Subdomain == m.service.Name {
-			return d.take(d.Cluster.Subject(&s), check.PodSubdomainNoService)
-		}
-	}
-	return false
+	s := d.underSubdomain(m.service)
+	return s != nil && d.take(d.Cluster.Subject(s), check.PodSubdomainNoService)
 }
 
 // elsewhere says that other Namespaces have a Service of that name.

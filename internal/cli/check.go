@@ -299,9 +299,9 @@ func plural(n int) string {
 // line is a finding in one line: where it stands, if that is known, or else the
 // object first.
 func line(f *daemon.Found, severity string) string {
-	parts := []string{severity, f.Object, f.Field, explain.Plain(sentence(f))}
+	parts := []string{severity, explain.Plain(f.Object), explain.Plain(f.Field), explain.Plain(sentence(f))}
 	if f.File != "" {
-		parts = append([]string{fmt.Sprintf("%s:%d", f.File, f.Line)}, parts...)
+		parts = append([]string{fmt.Sprintf("%s:%d", explain.Plain(f.File), f.Line)}, parts...)
 	} else if f.Object != "" {
 		parts[0], parts[1] = parts[1], parts[0]
 	}

@@ -168,7 +168,7 @@ func printLoaded(l daemon.Loaded, stderr io.Writer) {
 
 func printUnread(unread []error, stderr io.Writer) {
 	for _, err := range unread {
-		fmt.Fprintf(stderr, "portolan: warning: %s; what depends on it is not known\n", err)
+		fmt.Fprintf(stderr, "portolan: warning: %s; what depends on it is not known\n", explain.Plain(err.Error()))
 	}
 }
 
@@ -178,7 +178,7 @@ func printProblems(problems []manifest.Problem, stderr io.Writer) {
 		if p.Rejected {
 			kind = ""
 		}
-		fmt.Fprintf(stderr, "portolan: %s%s\n", kind, p.Error())
+		fmt.Fprintf(stderr, "portolan: %s%s\n", kind, explain.Plain(p.Error()))
 	}
 }
 

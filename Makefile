@@ -1,6 +1,6 @@
 # Short names for what is done often.
 
-.PHONY: help build test check fuzz docs bench bench-code bench-burst bench-outside bench-live
+.PHONY: help build test check fuzz docs bench bench-code bench-burst bench-outside bench-live bench-node bench-followers
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,3 +41,9 @@ bench-outside: ## names that are not the cluster's, beside CoreDNS and Unbound, 
 
 bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; docs/bench.md
 	cd bench && go run ./live -write ../docs/bench.md $(BENCHFLAGS)
+
+bench-node: ## what the agent on a node is to Pods, beside CoreDNS, about 20 minutes, as root; docs/bench.md
+	cd bench && go run ./node -write ../docs/bench.md $(BENCHFLAGS)
+
+bench-followers: ## what nodes that follow the zone cost, beside watchers of the API, about 8 minutes; docs/bench.md
+	cd bench && go run ./followers -write ../docs/bench.md $(BENCHFLAGS)

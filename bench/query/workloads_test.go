@@ -10,7 +10,7 @@ import (
 )
 
 func smallCluster() *synthetic.Cluster {
-	return &synthetic.Cluster{Namespaces: 10, Services: [synthetic.Kinds]int{200, 20, 5, 2}}
+	return &synthetic.Cluster{Namespaces: 10, Services: [synthetic.Kinds]int{200, 20, 5, 0, 2}}
 }
 
 func TestWorkloadsAreTheSameEachTime(t *testing.T) {

@@ -165,8 +165,11 @@ func (s *Server) failed(err error) error {
 }
 
 // Memory is the resident memory in MiB, as it is now and as it was at most.
-func (s *Server) Memory() (now, most float64, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+func (s *Server) Memory() (now, most float64, err error) { return Memory(s.cmd.Process.Pid) }
+
+// Memory is that of a process.
+func Memory(pid int) (now, most float64, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0, err
 	}

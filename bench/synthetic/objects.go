@@ -33,14 +33,15 @@ const (
 	ClusterIP Kind = iota // with a cluster IP, and 3 endpoints
 	Headless              // headless, 20 endpoints
 	Single                // headless, 1 endpoint
+	Triple                // headless, 3 endpoints
 	Wide                  // headless, 500 endpoints
 	Kinds
 )
 
 // Endpoints is how many endpoints each Service has.
-func (k Kind) Endpoints() int { return [Kinds]int{3, 20, 1, 500}[k] }
+func (k Kind) Endpoints() int { return [Kinds]int{3, 20, 1, 3, 500}[k] }
 
-func (k Kind) prefix() string { return [Kinds]string{"svc", "headless", "single", "wide"}[k] }
+func (k Kind) prefix() string { return [Kinds]string{"svc", "headless", "single", "triple", "wide"}[k] }
 
 // Where the addresses begin.
 const (
@@ -49,7 +50,7 @@ const (
 )
 
 func (k Kind) endpointIPs() string {
-	return [Kinds]string{"10.160.0.0", "10.176.0.0", "10.184.0.0", "10.188.0.0"}[k]
+	return [Kinds]string{"10.160.0.0", "10.176.0.0", "10.184.0.0", "10.186.0.0", "10.188.0.0"}[k]
 }
 
 // Nth is the IPv4 address that is n after base.

@@ -11,7 +11,7 @@ import (
 )
 
 func cluster() *synthetic.Cluster {
-	return &synthetic.Cluster{Namespaces: 3, Services: [synthetic.Kinds]int{7, 3, 2, 2}, Pods: 2}
+	return &synthetic.Cluster{Namespaces: 3, Services: [synthetic.Kinds]int{7, 3, 2, 4, 2}, Pods: 2}
 }
 
 func TestManifestsAreTheSameEachTime(t *testing.T) {
@@ -31,7 +31,7 @@ func TestManifestsAreTheSameEachTime(t *testing.T) {
 		t.Error("two files differ")
 	}
 	const wide = 5 // EndpointSlices of 100
-	if got, want := bytes.Count(one, []byte("---\n")), 3+2*(7+3+2)+2+2*wide; got != want {
+	if got, want := bytes.Count(one, []byte("---\n")), 3+2*(7+3+2+4)+2+2*wide; got != want {
 		t.Errorf("%d objects, want %d", got, want)
 	}
 }
@@ -58,7 +58,7 @@ func TestEachEndpointHasAnAddressOfItsOwn(t *testing.T) {
 
 // As many as the flags' defaults may be raised to, the ranges don't meet.
 func TestRangesDoNotMeet(t *testing.T) {
-	many := [synthetic.Kinds]int{100_000, 20_000, 100_000, 1000}
+	many := [synthetic.Kinds]int{100_000, 20_000, 100_000, 40_000, 1000}
 	c := &synthetic.Cluster{Namespaces: 100, Services: many, Pods: 1_000_000}
 	ends := []struct{ first, last netip.Addr }{
 		{c.ClusterIP(0), c.ClusterIP(many[synthetic.ClusterIP] - 1)},

@@ -181,9 +181,9 @@ func wantChange(t *testing.T, setting, without, with string, query ...string) {
 	wantPrinted(t, setting, with, query...)
 }
 
-// manyEndpoints is web, and a headless Service with more addresses than fit a
-// small message.
-func manyEndpoints(t *testing.T) (path string) {
+// manyEndpoints is web, and a headless Service with these ports and so many
+// endpoints, 65,536 at most.
+func manyEndpoints(t *testing.T, ports string, endpoints int) (path string) {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString(service("web", "10.96.0.7") + `---
@@ -196,11 +196,11 @@ apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: many-1, namespace: shop, labels: {kubernetes.io/service-name: many}}
 addressType: IPv4
-ports: []
+ports: ` + ports + `
 endpoints:
 `)
-	for i := range 100 {
-		fmt.Fprintf(&b, "  - addresses: [10.244.7.%d]\n", i+1)
+	for i := range endpoints {
+		fmt.Fprintf(&b, "  - addresses: [10.100.%d.%d]\n", i>>8, i&255)
 	}
 	path = filepath.Join(t.TempDir(), "many.yaml")
 	write(t, path, b.String())
@@ -208,7 +208,7 @@ endpoints:
 }
 
 func effectOfUDPSize(t *testing.T) {
-	manifests := "manifests: " + manyEndpoints(t)
+	manifests := "manifests: " + manyEndpoints(t, "[]", 100) // more than fit a small message
 	q := question("many.shop.svc.cluster.local.")
 	q.UDPSize = 4096
 	for setting, want := range map[string]struct {

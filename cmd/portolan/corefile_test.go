@@ -35,6 +35,13 @@ func effectOfProbes(t *testing.T) {
 	for _, addr := range p.probes() {
 		wantProbes(p, addr)
 	}
+	socket := "unix:" + filepath.Join(t.TempDir(), "probes")
+	serve(t, "admin: {listen: '', probes: ['"+socket+"']}")
+	for what, want := range map[string]string{"live": "ok\n", "ready": "ok\n"} {
+		if out, err := exec.Command("portolan", "probe", what, socket).CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("portolan probe %s: %q, %v; want %q", what, out, err, want)
+		}
+	}
 }
 
 // probes are the addresses for probes alone.

@@ -39,11 +39,11 @@ var effectsOfForward = map[string]func(*testing.T){
 		for policy, first := range map[string]bool{"sequential": true, "random": false} {
 			one, two := upstream(t, answers("192.0.2.1")), upstream(t, answers("192.0.2.2"))
 			p := serve(t, fmt.Sprintf("forward: {routes: [{upstreams: ['%s', '%s'], policy: %s}]}", one.addr, two.addr, policy))
-			for i := range 40 {
+			for i := range 100 {
 				outside(p, fmt.Sprintf("name%d.example.", i))
 			}
-			if asked := two.count("name"); (asked < 5) != first {
-				t.Errorf("%s: the second upstream was asked %d of 40 times", policy, asked)
+			if asked := two.count("name"); (asked < 25) != first {
+				t.Errorf("%s: the second upstream was asked %d of 100 times", policy, asked)
 			}
 		}
 	},
@@ -58,13 +58,13 @@ var effectsOfForward = map[string]func(*testing.T){
 		wantOutside(t, fmt.Sprintf("forward: {routes: [{upstreams: ['tls://%s#other.example'], ca: '%s', timeout: 1s}]}", up.addr, ca), "other.example")
 	},
 	"forward.routes.trustDenials": func(t *testing.T) {
-		for setting, asked := range map[string]int{"trustDenials: false": 1, "trustDenials: true": 0} {
+		for setting, asked := range map[string]bool{"trustDenials: false": true, "trustDenials: true": false} {
 			up := upstream(t, denies)
 			p := serve(t, routeTo(up, setting))
 			wantAnswer(t, p, "gone.example.", "NXDOMAIN")
 			wantAnswer(t, p, "below.gone.example.", "NXDOMAIN")
-			if got := up.count("below"); got != asked {
-				t.Errorf("%s: asked %d times for what is below, want %d", setting, got, asked)
+			if got := up.count("below"); (got > 0) != asked {
+				t.Errorf("%s: asked %d times for what is below, want any: %t", setting, got, asked)
 			}
 		}
 	},
@@ -91,14 +91,12 @@ var effectsOfForward = map[string]func(*testing.T){
 		wantBusy(t, "maxInFlightPerClient: 1", "REFUSED")
 	},
 	"cache.size": func(t *testing.T) {
-		for setting, asked := range map[string]int{"size: 1Mi": 1, "size: 0": 2} {
+		for setting, then := range map[string]string{"size: 1Mi": "192.0.2.1", "size: 0": "192.0.2.2"} {
 			up := upstream(t, answers("192.0.2.1"))
 			p := serve(t, routeTo(up)+"\ncache: {"+setting+"}")
 			wantAnswer(t, p, "www.example.", "192.0.2.1")
-			wantAnswer(t, p, "www.example.", "192.0.2.1")
-			if got := up.count("www"); got != asked {
-				t.Errorf("%s: asked %d times, want %d", setting, got, asked)
-			}
+			up.set(answers("192.0.2.2"))
+			wantAnswer(t, p, "www.example.", then)
 		}
 	},
 	"cache.minTTL":         func(t *testing.T) { wantTTL(t, answers("192.0.2.1"), "minTTL: 100", 60, 100) },
@@ -280,7 +278,7 @@ func wantTTL(t *testing.T, reply replier, setting string, without, with uint32) 
 	for settings, want := range map[string]uint32{"{}": without, "{" + setting + "}": with} {
 		m := outside(serve(t, routeTo(upstream(t, reply))+"\ncache: "+settings), "www.example.")
 		all := append(m.Answer, m.Authority...)
-		if len(all) != 1 || all[0].TTL != want && all[0].TTL != want-1 {
+		if len(all) != 1 || all[0].TTL > want || all[0].TTL+5 < want {
 			t.Errorf("%s:\n%swant TTL %d", settings, m, want)
 		}
 	}

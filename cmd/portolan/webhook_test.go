@@ -56,6 +56,9 @@ func init() {
 		"webhook.clusterDNS": func(t *testing.T) {
 			startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), "clusterDNS: [10.0.0.10, 'fd00::a']").wantPatch(`"10.0.0.10","fd00::a"`)
 		},
+		"webhook.nodeDNS": func(t *testing.T) {
+			startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), "nodeDNS: [169.254.20.10]").wantPatch(`"169.254.20.10","10.96.0.10"`)
+		},
 		"webhook.timeout":         effectOfWebhookTimeout,
 		"webhook.maxInFlight":     effectOfWebhookMaxInFlight,
 		"webhook.certificateLife": effectOfCertificateLife,
@@ -347,8 +350,8 @@ func TestWebhook(t *testing.T) {
 }
 
 // TestAlertsTell: the alert that nobody answers names is by a metric that
-// servers of names have, and webhooks don't; that of no webhook the other way
-// round.
+// servers of names have, and webhooks and agents don't; that of no webhook the other
+// way round. That of no agent is by one that neither has.
 func TestAlertsTell(t *testing.T) {
 	t.Parallel()
 	alerts, err := os.ReadFile("../../deploy/prometheus/alerts.yaml")
@@ -357,16 +360,17 @@ func TestAlertsTell(t *testing.T) {
 	}
 	server := start(t, "--manifests", shop(t), "--listen", anyPort)
 	hook := startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), "")
-	for pattern, in := range map[string]struct{ has, lacks *process }{
-		`absent\((\w+)\)`:       {server, hook.process},
-		`unless count\((\w+)\)`: {hook.process, server},
+	agent := startNode(t, "node: {mode: cache, servers: [192.0.2.1]}")
+	for pattern, has := range map[string]*process{
+		`absent\((\w+)\)`: server, `unless count\((portolan_webhook_\w+)\)`: hook.process, `unless count\((portolan_node_\w+)\)`: nil,
 	} {
 		m := regexp.MustCompile(pattern).FindSubmatch(alerts)
 		if m == nil {
 			t.Fatalf("no alert has %s", pattern)
 		}
-		for p, want := range map[*process]bool{in.has: true, in.lacks: false} {
+		for _, p := range []*process{server, hook.process, agent} {
 			_, told := p.admin("/metrics")
+			want := p == has
 			if got := regexp.MustCompile(`(?m)^` + string(m[1]) + `[{ ]`).MatchString(told); got != want {
 				t.Errorf("%s: %s is told: %t, want %t", p.cmd.Args, m[1], got, want)
 			}

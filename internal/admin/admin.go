@@ -12,13 +12,21 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
 // Config is what a Server is made from.
 type Config struct {
 	Listen netip.AddrPort
+	// Socket is the path of a Unix socket, in the place of Listen; what is left of
+	// one there is removed.
+	Socket string
+	// Control sets the socket up before it is bound, see net.ListenConfig; nil does
+	// nothing.
+	Control func(network, address string, c syscall.RawConn) error
 	// ProbesOnly leaves out all but health, readiness and metrics, and puts them
 	// where CoreDNS has them, so that what asks for those there need not change.
 	ProbesOnly bool
@@ -54,14 +62,19 @@ const (
 
 // Listen binds the socket and begins nothing. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", cfg.Listen.String())
+	lc := net.ListenConfig{Control: cfg.Control}
+	network, address := "tcp", cfg.Listen.String()
+	if cfg.Socket != "" {
+		network, address = "unix", cfg.Socket
+		removeSocket(cfg.Socket)
+	}
+	l, err := lc.Listen(ctx, network, address)
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) {
 			err = op.Err
 		}
-		return nil, fmt.Errorf("listen on %s (admin): %w", cfg.Listen, err)
+		return nil, fmt.Errorf("listen on %s (admin): %w", address, err)
 	}
 	s := &Server{listener: l, dumping: make(chan struct{}, 1)}
 	s.http = http.Server{
@@ -73,8 +86,16 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Addr is the address that is listened on.
-func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
+// removeSocket removes the socket that a process left which was killed; what is no
+// socket stays, and is in the way.
+func removeSocket(path string) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		_ = os.Remove(path) // binding says what is wrong
+	}
+}
+
+// Addr is the address that is listened on, or the path of the socket.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Run serves until ctx is done, and returns nil after that, or the error that
 // ended it.

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -129,7 +132,7 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
-	answer, err := http.Get("http://" + s.Addr().String() + "/healthz")
+	answer, err := http.Get("http://" + s.Addr() + "/healthz")
 	if err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatalf("GET /healthz: %v, %v", answer, err)
 	}
@@ -143,7 +146,7 @@ func TestRun(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("Run does not end")
 	}
-	again, err := Listen(t.Context(), Config{Listen: s.Addr(), Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler()})
+	again, err := Listen(t.Context(), Config{Listen: netip.MustParseAddrPort(s.Addr()), Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler()})
 	if err != nil {
 		t.Fatalf("its address is not free: %v", err)
 	}
@@ -160,9 +163,47 @@ func TestListenTaken(t *testing.T) {
 	}
 	defer s.Close()
 	cfg := settings()
-	cfg.Listen = s.Addr()
+	cfg.Listen = netip.MustParseAddrPort(s.Addr())
 	_, err = Listen(t.Context(), cfg)
-	if err == nil || !strings.HasPrefix(err.Error(), "listen on "+s.Addr().String()+" (admin): ") || errors.Unwrap(err) == nil {
+	if err == nil || !strings.HasPrefix(err.Error(), "listen on "+s.Addr()+" (admin): ") || errors.Unwrap(err) == nil {
 		t.Errorf("Listen on a taken address: %v", err)
+	}
+}
+
+// TestSocket: a Unix socket is served on, also where a process that was killed left
+// one; what is no socket is left alone.
+func TestSocket(t *testing.T) {
+	cfg := settings()
+	cfg.ProbesOnly, cfg.Socket = true, filepath.Join(t.TempDir(), "probes")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	left.Close()
+	s, err := Listen(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", s.Addr())
+	}}}
+	answer, err := client.Get("http://probes/ready")
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("GET /ready = %v, %v", answer, err)
+	}
+	client.CloseIdleConnections()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(cfg.Socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(t.Context(), cfg); err == nil {
+		t.Error("a file that is no socket is replaced")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portolan.dev/portolan/internal/podresolv"
 )
 
 // Config is what the webhook goes by.
@@ -33,9 +36,12 @@ type Config struct {
 	// Service is what the API server reaches the webhook by. The Secret beside
 	// it, and the two configurations that register the webhook, have its name.
 	Service Service
-	// ClusterDNS and ClusterDomain are those of the cluster's kubelets.
-	ClusterDNS    []netip.Addr
-	ClusterDomain string
+	// ClusterDNS and ClusterDomain are those of the cluster's kubelets. NodeDNS are
+	// the addresses of the agent on each node, which Pods that get the policy ask
+	// first; AutopathSuffix ends their search domain, see podresolv.Node.
+	ClusterDNS, NodeDNS []netip.Addr
+	ClusterDomain       string
+	AutopathSuffix      string
 	// Timeout bounds one review, MaxInFlight how many there are at once.
 	Timeout     time.Duration
 	MaxInFlight int
@@ -112,7 +118,9 @@ func NewHandler(cfg Config, namespaces Namespaces, observer Observer, log *slog.
 
 func newHandler(cfg Config, namespaces Namespaces, of judge, observer Observer, log *slog.Logger) *Handler {
 	h := &Handler{timeout: cfg.Timeout, places: make(chan struct{}, cfg.MaxInFlight), large: make(chan struct{}, 1), observer: observer, log: log}
-	m := mutator{namespaces: newKeptNamespaces(namespaces), clusterDNS: cfg.ClusterDNS, clusterDomain: cfg.ClusterDomain}
+	m := mutator{namespaces: newKeptNamespaces(namespaces), node: podresolv.Node{
+		ClusterDomain: cfg.ClusterDomain, ClusterDNS: slices.Concat(cfg.NodeDNS, cfg.ClusterDNS), AutopathSuffix: cfg.AutopathSuffix,
+	}}
 	v := validator{judge: of, deny: cfg.Deny, ignore: cfg.Ignore}
 	h.mux.Handle("POST /mutate", h.answer("mutate", m.review))
 	h.mux.Handle("POST /validate", h.answer("validate", v.review))

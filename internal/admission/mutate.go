@@ -46,9 +46,8 @@ type Namespaces interface {
 // the node's network ClusterFirst is Default, so that podresolv has the policy
 // be Default there, too, and ClusterFirstWithHostNet is another one.
 type mutator struct {
-	namespaces    Namespaces
-	clusterDNS    []netip.Addr
-	clusterDomain string
+	namespaces Namespaces
+	node       podresolv.Node // as it is to the Pods
 }
 
 func (m *mutator) review(ctx context.Context, r *admissionv1.AdmissionRequest) (v verdict, err error) {
@@ -135,7 +134,7 @@ func obstacleOf(s *corev1.PodSpec) error {
 // resolve is the Pod's dnsConfig by the policy, with what it has of its own. It
 // fails where the Pod would lose something of that.
 func (m *mutator) resolve(pod *corev1.Pod, namespace *corev1.Namespace) (*corev1.PodDNSConfig, error) {
-	node := podresolv.Node{ClusterDomain: m.clusterDomain, ClusterDNS: m.clusterDNS}
+	node := m.node
 	subject := podSubject(namespace.Name, pod)
 	p := subject.Settings()
 	p.Policy = podresolv.ClusterFirstWithAutopath

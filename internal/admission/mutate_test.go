@@ -266,3 +266,27 @@ func randomPod(random *rand.Rand) *corev1.Pod {
 	}
 	return pod
 }
+
+// TestMutateToAgent: Pods ask the agent on their node first, then the cluster's DNS,
+// and their search domain has the suffix that servers know.
+func TestMutateToAgent(t *testing.T) {
+	cfg := settings
+	cfg.NodeDNS, cfg.AutopathSuffix = []netip.Addr{netip.MustParseAddr("169.254.20.10")}, "search.example"
+	h, _ := newTestHandler(cfg, inNamespaces)
+	pod := `{"spec": {"containers": [{"name": "a", "image": "a"}]}}`
+	after := patched(t, pod, ask(t, h, "/mutate", request(pods, "shop", pod)))
+	made := new(corev1.Pod)
+	text, err := json.Marshal(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, made); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"169.254.20.10", "10.96.0.10"}, made.Spec.DNSConfig.Nameservers); diff != "" {
+		t.Errorf("nameservers (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"search.shop.cluster.local.search.example"}, made.Spec.DNSConfig.Searches); diff != "" {
+		t.Errorf("searches (-want +got):\n%s", diff)
+	}
+}

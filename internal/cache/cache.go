@@ -29,11 +29,14 @@ type Question struct {
 	// Subnet says where the client is (RFC 7871). With it, only replies that are
 	// the same for all clients are kept and found. Nil is that nobody shall know.
 	Subnet dnswire.Subnet
+	// Search is an option that says where who is asked shall search for the name;
+	// nil is that it shall not.
+	Search []byte
 }
 
 // Clone is a copy that shares nothing with q.
 func (q Question) Clone() Question {
-	q.Name, q.Subnet = slices.Clone(q.Name), slices.Clone(q.Subnet)
+	q.Name, q.Subnet, q.Search = slices.Clone(q.Name), slices.Clone(q.Subnet), slices.Clone(q.Search)
 	return q
 }
 
@@ -125,6 +128,9 @@ func (c *Cache) find(name uint64, q Question, t dnswire.Type) *Entry {
 // is there (RFC 8020, section 2); nil when there is none. Names of fewer octets
 // than least are not looked at: others may be asked for those.
 func (c *Cache) Above(q Question, least int, now time.Time) *Entry {
+	if q.Search != nil {
+		return nil // what is not found for one name may be for another
+	}
 	for len(q.Name) > 0 {
 		q.Name = q.Name[1+int(q.Name[0]):]
 		if len(q.Name) < least {
@@ -137,12 +143,17 @@ func (c *Cache) Above(q Question, least int, now time.Time) *Entry {
 	return nil
 }
 
-// hash is that of q's name; 0 when nothing is kept.
+// hash is that of q's name and of where it is searched for; 0 when nothing is
+// kept.
 func (c *Cache) hash(q Question) uint64 {
 	if c.entries == nil {
 		return 0
 	}
-	return maphash.Bytes(c.seed, q.Name)
+	name := maphash.Bytes(c.seed, q.Name)
+	if q.Search != nil {
+		name += maphash.Bytes(c.seed, q.Search)
+	}
+	return name
 }
 
 // key is a hash as well, of all that an entry is of: entries tell themselves what
@@ -181,7 +192,7 @@ func (c *Cache) Put(q Question, reply *dnswire.Reply, terms Terms, now time.Time
 	}
 	e.stale, e.staleTTL = c.cfg.Stale, min(staleTTL, c.cfg.MaxTTL)
 	// What is denied behind an alias is its target (RFC 6604, section 3).
-	if terms.Below && reply.RCode == dnswire.NXDomain && reply.Count(dnswire.Answer) == 0 {
+	if terms.Below && q.Search == nil && reply.RCode == dnswire.NXDomain && reply.Count(dnswire.Answer) == 0 {
 		e.question = keep(q, anyType)
 	}
 	c.set(q, e.qtype, e)
@@ -265,7 +276,7 @@ func (c *Cache) set(q Question, t dnswire.Type, e *Entry) {
 
 // keep copies what an Entry is of.
 func keep(q Question, t dnswire.Type) question {
-	return question{string(q.Name), t, q.bits()}
+	return question{string(q.Name), string(q.Search), t, q.bits()}
 }
 
 // weightLimit is what the library can weigh.

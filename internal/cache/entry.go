@@ -35,9 +35,10 @@ type Entry struct {
 
 // question is what an Entry is of.
 type question struct {
-	name  string
-	qtype dnswire.Type
-	bits  byte
+	name   string
+	search string
+	qtype  dnswire.Type
+	bits   byte
 }
 
 // Failure is why there is no answer, as an Extended DNS Error.
@@ -49,7 +50,7 @@ type Failure struct {
 }
 
 func (e *Entry) isOf(q Question, t dnswire.Type) bool {
-	return e.qtype == t && e.bits == q.bits() && e.name == string(q.Name)
+	return e.qtype == t && e.bits == q.bits() && e.name == string(q.Name) && e.search == string(q.Search)
 }
 
 // isForAll tells whether the reply is the same for the clients of all subnets. One
@@ -70,7 +71,7 @@ func (e *Entry) to(q Question) *Entry {
 const overhead = 256
 
 func (e *Entry) weight() uint32 {
-	n := overhead + len(e.name)
+	n := overhead + len(e.name) + len(e.search)
 	if e.Reply != nil {
 		n += e.Reply.Size()
 	}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/podresolv"
 	"portolan.dev/portolan/internal/source/manifest"
@@ -115,10 +117,41 @@ func (f *podFlags) read(cmd *cobra.Command, ref *podresolv.Reference) (c chosen,
 		c.subject, report, err = daemon.SubjectIn(files, ref)
 		printProblems(report.Problems, stderr)
 	}
-	if err == nil {
-		noteAssumed(c.Daemon, c.node, stderr)
+	if err != nil {
+		return c, err
 	}
-	return c, err
+	if err := c.byWebhook(&settings.Webhook, stderr); err != nil {
+		return c, err
+	}
+	noteAssumed(c.Daemon, c.node, stderr)
+	return c, nil
+}
+
+// byWebhook has a Pod with one search domain ask whom the webhook writes into it,
+// if the settings say that and no flag does. It says on stderr that others which
+// are not made yet may have the policy by a word that is not read here.
+func (c *chosen) byWebhook(w *config.Webhook, stderr io.Writer) error {
+	if len(w.ClusterDNS) == 0 {
+		return nil
+	}
+	switch c.ResolvConf(&c.subject, c.node).Policy {
+	case podresolv.ClusterFirst:
+		if c.subject.Pod == nil || len(c.subject.Pod.IPs) == 0 {
+			fmt.Fprintln(stderr, "portolan: note: labels and annotations portolan.dev/dns-policy are not looked at; with dnsPolicy: ClusterFirstWithAutopath, the Pod is taken as the webhook makes it")
+		}
+	case podresolv.ClusterFirstWithAutopath:
+		if len(c.node.ClusterDNS) > 0 {
+			return nil
+		}
+		for _, text := range slices.Concat(w.NodeDNS, w.ClusterDNS) {
+			addr, err := netip.ParseAddr(text)
+			if err != nil {
+				return fmt.Errorf("webhook: %q is not an address, such as 10.96.0.10", text)
+			}
+			c.node.ClusterDNS = append(c.node.ClusterDNS, addr.Unmap())
+		}
+	}
+	return nil
 }
 
 // reference reads which Pod is meant, which need not be said where there is a

@@ -45,7 +45,9 @@ the answer is negative.`,
 			client := respond.Client{Transport: respond.TCP}
 			wire, later := d.Responder().NewWorker(0).Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 			if later != nil {
-				wire = later.Answer(cmd.Context())
+				for wire = range later.Answers(cmd.Context()) {
+					break // one message is all there is to print
+				}
 			}
 			m, err := dnswire.ParseMessage(wire)
 			if err != nil {

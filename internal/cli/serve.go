@@ -207,33 +207,50 @@ func (n *notices) tell(notes []corefile.Note) {
 }
 
 func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
-	d, err := daemon.New(c)
+	var noted notices
+	o := runOptions{content: flags.content}
+	if flags.corefile != "" {
+		o.signals = coreDNSReload
+	}
+	o.wire = func(log *slog.Logger) (*daemon.Daemon, error) {
+		d, err := daemon.New(c)
+		if err == nil {
+			noted.log = log
+			noted.tell(flags.notes)
+		}
+		return d, err
+	}
+	o.reread = func() (config.Config, error) {
+		c, err := flags.read(cmd)
+		if err == nil {
+			noted.tell(flags.notes)
+		}
+		return c, err
+	}
+	return run(cmd, c.Log, o)
+}
+
+// runOptions are how a Daemon is made and follows its configuration.
+type runOptions struct {
+	wire    func(*slog.Logger) (*daemon.Daemon, error)
+	reread  func() (config.Config, error)
+	content func() ([]byte, error)
+	signals []os.Signal // that have it read again, beside SIGHUP
+}
+
+// run serves until the command is told to stop.
+func run(cmd *cobra.Command, settings config.Log, o runOptions) error {
+	level := new(slog.LevelVar)
+	log := newLogger(settings, level, cmd.ErrOrStderr())
+	d, err := o.wire(log)
 	if err != nil {
 		return err
 	}
 	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	if flags.corefile != "" {
-		signal.Notify(hangup, coreDNSReload...)
-	}
+	signal.Notify(hangup, append(o.signals, syscall.SIGHUP)...)
 	defer signal.Stop(hangup)
-	level := new(slog.LevelVar)
-	log := newLogger(c.Log, level, cmd.ErrOrStderr())
-	noted := notices{log: log}
-	noted.tell(flags.notes)
 	return d.Serve(cmd.Context(), daemon.Options{
-		Version: version(),
-		Log:     log,
-		Level:   level,
-		Reread: func() (config.Config, error) {
-			c, err := flags.read(cmd)
-			if err == nil {
-				noted.tell(flags.notes)
-			}
-			return c, err
-		},
-		Content: flags.content,
-		Reload:  hangup,
+		Version: version(), Log: log, Level: level, Reread: o.reread, Content: o.content, Reload: hangup,
 	})
 }
 
@@ -268,7 +285,17 @@ func newLogger(c config.Log, level *slog.LevelVar, w io.Writer) *slog.Logger {
 	level.Set(first)
 	options := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
+		options.ReplaceAttr = inWords
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// inWords gives what has words of its own in these, as text has it. JSON would take
+// its fields apart, or have none to show.
+func inWords(_ []string, a slog.Attr) slog.Attr {
+	if value, is := a.Value.Any().(fmt.Stringer); is && a.Value.Kind() == slog.KindAny {
+		a.Value = slog.StringValue(value.String())
+	}
+	return a
 }

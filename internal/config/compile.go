@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/admission"
+	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnsserver"
+	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/querylog"
@@ -56,14 +58,20 @@ type Compiled struct {
 	ListenHTTPS   []netip.AddrPort
 	Admin         netip.AddrPort // not valid when there is none
 	Probes        []netip.AddrPort
+	ProbeSockets  []string // paths
 	Zone          kubezone.Config
 	CookieSecrets []respond.CookieSecret
 	Routes        []forward.Route
 	Cache         cache.Config
 	Rules         rules.Config
-	RateLimit     rules.Limit
-	QueryLog      querylog.Config
-	Webhook       admission.Config
+	Autopath      autopath.Config
+	// AutopathSOA is that of the names below its suffix.
+	AutopathSOA dnswire.SOA
+	RateLimit   rules.Limit
+	QueryLog    querylog.Config
+	Webhook     admission.Config
+	Node        NodeConfig
+	Transfer    CompiledTransfer
 }
 
 // Compile checks the configuration and gives it in the types of its users.
@@ -73,6 +81,7 @@ func (c *Config) Compile() (*Compiled, error) {
 		c.compileListen, c.compileRecords, c.compileRanges, c.compileNameServer, c.compileZones,
 		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkKubernetes, c.compileAdmin, c.checkLog,
 		c.compileForward, c.compileCache, c.compileRules, c.compileQueryLog, c.compileWebhook,
+		c.compileTransfer, c.compileNode,
 	}
 	for _, step := range steps {
 		if err := step(made); err != nil {
@@ -194,7 +203,7 @@ func (c *Config) compileZones(made *Compiled) error {
 	if err != nil {
 		return badValue("zones", "%s", strings.TrimPrefix(err.Error(), "zones "))
 	}
-	return nil
+	return c.compileAutopath(made, compiler)
 }
 
 func (c *Config) compileCookies(made *Compiled) error {
@@ -288,9 +297,16 @@ func (c *Config) checkKubernetes(*Compiled) error {
 
 func (c *Config) compileAdmin(made *Compiled) error {
 	for i, text := range c.Admin.Probes {
+		if path, is := strings.CutPrefix(text, "unix:"); is {
+			if path == "" || slices.Contains(made.ProbeSockets, path) {
+				return badItem("admin.probes", i, "%q is without a path, or given twice", text)
+			}
+			made.ProbeSockets = append(made.ProbeSockets, path)
+			continue
+		}
 		addr, err := netip.ParseAddrPort(text)
 		if err != nil {
-			return badItem("admin.probes", i, "%q is not an address and port, such as 0.0.0.0:8080", text)
+			return badItem("admin.probes", i, "%q is not an address and port, such as 0.0.0.0:8080, or unix:PATH", text)
 		}
 		if addr.Port() != 0 && (text == c.Admin.Listen || slices.Contains(made.Probes, addr)) {
 			return badItem("admin.probes", i, "%q is given twice", text)

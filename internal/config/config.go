@@ -10,8 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/dnsserver"
 	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/replica"
 	"portolan.dev/portolan/internal/respond"
 )
 
@@ -55,6 +57,8 @@ type Config struct {
 	Rewrite   []Rewrite `yaml:"rewrite"`
 	Block     Block     `yaml:"block"`
 	Hosts     Hosts     `yaml:"hosts"`
+	// Autopath has names searched for here rather than by clients.
+	Autopath Autopath `yaml:"autopath"`
 	// UDPSize is the longest response over UDP, in octets.
 	UDPSize int `yaml:"udpSize"`
 	// UDPSteering is cpu or hash: how packets come to a processor.
@@ -65,13 +69,15 @@ type Config struct {
 	TCP      TCP      `yaml:"tcp"`
 	TLS      TLS      `yaml:"tls"`
 	HTTPS    HTTPS    `yaml:"https"`
+	Transfer Transfer `yaml:"transfer"`
 	Log      Log      `yaml:"log"`
 	// QueryLog says of which queries there is a line in the log.
 	QueryLog QueryLog `yaml:"queryLog"`
 	// DNSTap is a collector of dnstap: unix:PATH or tcp:ADDRESS:PORT.
 	DNSTap string `yaml:"dnstap"`
-	// Webhook is of the admission webhook alone.
+	// Webhook is of the admission webhook alone, Node of the agent on each node.
 	Webhook Webhook `yaml:"webhook"`
+	Node    Node    `yaml:"node"`
 }
 
 // Kubernetes says how the Kubernetes API is read.
@@ -215,6 +221,22 @@ type Hosts struct {
 	TTL   int      `yaml:"ttl"`
 }
 
+// Autopath has names searched for here: clients say in which paths.
+type Autopath struct {
+	// Suffix ends names that say so; none do when empty.
+	Suffix string `yaml:"suffix"`
+	// Option is the code of an EDNS option that says so; 0 is none. It counts
+	// from Clients, which are prefixes; from all when empty.
+	Option  int      `yaml:"option"`
+	Clients []string `yaml:"clients"`
+	// HostPaths are the search paths of nodes, behind the cluster's own.
+	HostPaths []string `yaml:"hostPaths"`
+	// MaxPaths is how many paths an option may have, MaxOctets how long it may
+	// be.
+	MaxPaths  int `yaml:"maxPaths"`
+	MaxOctets int `yaml:"maxOctets"`
+}
+
 // Identity is what the server says of itself.
 type Identity struct {
 	// NSID is given to clients that ask for it (RFC 5001), at most 128
@@ -255,6 +277,9 @@ type TLS struct {
 	// change.
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
+	// ClientCA is a file with the certificates that sign those of clients, which
+	// may have one.
+	ClientCA string `yaml:"clientCA"`
 }
 
 // HTTPS is DNS over HTTPS (RFC 8484).
@@ -283,8 +308,10 @@ type Webhook struct {
 	// Service is what the API server reaches it by, as namespace/name. The Secret
 	// beside it, and the configurations that register the webhook, have its name.
 	Service string `yaml:"service"`
-	// ClusterDNS are the addresses of the cluster's DNS.
+	// ClusterDNS are the addresses of the cluster's DNS, NodeDNS those of the agent
+	// on each node, which Pods that get the policy ask first.
 	ClusterDNS []string `yaml:"clusterDNS"`
+	NodeDNS    []string `yaml:"nodeDNS"`
 	// Timeout bounds one review, MaxInFlight how many there are at once.
 	Timeout     Duration `yaml:"timeout"`
 	MaxInFlight int      `yaml:"maxInFlight"`
@@ -293,6 +320,43 @@ type Webhook struct {
 	// Deny and Ignore are rules; what the others find is a warning.
 	Deny   []string `yaml:"deny"`
 	Ignore []string `yaml:"ignore"`
+}
+
+// Node is the agent on each node.
+type Node struct {
+	// Mode is replica or cache.
+	Mode string `yaml:"mode"`
+	// Addresses are put on the node, and listened on at Port in the place of
+	// Listen. With none, nothing is put there.
+	Addresses []string `yaml:"addresses"`
+	Port      int      `yaml:"port"`
+	// Device begins the name of the device that has them.
+	Device string `yaml:"device"`
+	// Servers are the cluster's, see forward.ParseUpstream; over TCP where
+	// nothing else is said.
+	Servers []string `yaml:"servers"`
+	// Option is how servers are told what to search for a name in: paths or
+	// compact. It is of the mode cache, and what follows of the mode replica.
+	Option string `yaml:"option"`
+	// Primaries are who the zones come from: addresses, or names of Services whose
+	// addresses Servers tell; Servers when empty.
+	Primaries []string `yaml:"primaries"`
+	// Key is one of transfer.keys that signs transfers; none when empty. CA is a
+	// file with the certificates that sign those of primaries; the system's when
+	// empty.
+	Key string `yaml:"key"`
+	CA  string `yaml:"ca"`
+	// Notify is an address and port where primaries tell of changes, beside those
+	// that queries come to; nowhere when empty.
+	Notify string `yaml:"notify"`
+	// File keeps the zones for the next start; none does when empty.
+	File string `yaml:"file"`
+	// Name is the node's: each prefers other primaries. The host's when empty.
+	Name string `yaml:"name"`
+	// Check is how often a primary is asked for news, and Stale how long none may
+	// answer until what is known is called old.
+	Check Duration `yaml:"check"`
+	Stale Duration `yaml:"stale"`
 }
 
 // Duration is a time.Duration, written like 10s or 1m30s.
@@ -366,11 +430,17 @@ func Default() Config {
 		RateLimit:   RateLimit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
 		Block:       Block{Answer: blockNXDomain, TTL: 60},
 		Hosts:       Hosts{TTL: 60},
+		Autopath:    Autopath{Suffix: autopath.DefaultSuffix, Option: autopath.DefaultOption, MaxPaths: 16, MaxOctets: 1024},
 		UDPSize:     respond.DefaultUDPSize,
 		UDPSteering: string(dnsserver.SteerByCPU),
 		TCP:         TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},
 		HTTPS:       HTTPS{Path: "/dns-query"},
+		Transfer:    Transfer{History: TransferHistory{Changes: 100_000, Memory: 16 << 20}, MaxTransfers: 100, Memory: 128 << 20},
 		Log:         Log{Level: "info", Format: "text"},
+		Node: Node{
+			Mode: string(NodeReplica), Port: 53, Device: "portolan", Option: optionPaths,
+			Check: Duration(replica.DefaultCheck), Stale: Duration(replica.DefaultStale),
+		},
 		Webhook: Webhook{
 			Listen: "127.0.0.1:8443", Service: "kube-system/portolan-webhook", Timeout: Duration(time.Second), MaxInFlight: 32,
 			CertificateLife: Duration(90 * 24 * time.Hour),

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,13 +13,19 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"portolan.dev/portolan/internal/admission"
+	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/nodenet"
+	"portolan.dev/portolan/internal/replica"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/rules"
+	"portolan.dev/portolan/internal/transfer"
+	"portolan.dev/portolan/internal/zone"
 )
 
 // write makes a configuration file.
@@ -57,11 +64,27 @@ var defaults = &config.Compiled{
 	},
 	Rules:     rules.Config{Block: rules.Block{TTL: 60}, Hosts: rules.Hosts{TTL: 60}},
 	RateLimit: rules.Limit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
-	Cache:     cache.Config{Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour},
+	Autopath: autopath.Config{
+		Suffix: dnsname.MustParse("ap.k8s.io"), Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, Option: 65001, MaxPaths: 16, MaxOctets: 1024,
+	},
+	Node: config.NodeConfig{
+		Mode: config.NodeReplica, Relay: respond.RelayPaths, Network: nodenet.Config{Port: 53, Prefix: "portolan"},
+		Listen:  []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
+		Replica: replica.Config{Zones: names("cluster.local"), Check: 5 * time.Second, Stale: 15 * time.Second},
+	},
+	AutopathSOA: dnswire.SOA{
+		Zone: dnsname.MustParse("ap.k8s.io"), MName: dnsname.MustParse("ns.dns.cluster.local"), RName: dnsname.MustParse("hostmaster.cluster.local"),
+		TTL: 5, Refresh: 7200, Retry: 1800, Expire: 86400, Minimum: 5,
+	},
+	Cache: cache.Config{Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour},
 	Webhook: admission.Config{
 		Listen:  netip.MustParseAddrPort("127.0.0.1:8443"),
-		Service: admission.Service{Namespace: "kube-system", Name: "portolan-webhook"}, ClusterDomain: "cluster.local",
+		Service: admission.Service{Namespace: "kube-system", Name: "portolan-webhook"}, ClusterDomain: "cluster.local", AutopathSuffix: "ap.k8s.io",
 		Timeout: time.Second, MaxInFlight: 32, CertificateLife: 90 * 24 * time.Hour,
+	},
+	Transfer: config.CompiledTransfer{
+		Sender:  transfer.Config{MaxTransfers: 100, MaxSize: 128 << 20, UDPSize: 1232},
+		History: zone.History{Changes: 100_000, Octets: 16 << 20},
 	},
 }
 
@@ -125,6 +148,7 @@ func TestCompile(t *testing.T) {
 	}{
 		"names in any case, with or without the dot": {"zones: [Cluster.Local., other.example]", func(c *config.Compiled) {
 			c.Zone.Zones = names("cluster.local", "other.example") // the first is the domain of Pods
+			c.Autopath.Zones = c.Zone.Zones
 		}},
 		"ranges of Services, then of Pods": {"podCIDRs: [10.244.0.0/16]\nserviceCIDRs: [10.96.0.0/12, 'fd00:10:96::/112']", func(c *config.Compiled) {
 			c.Zone.ReverseRanges = []netip.Prefix{
@@ -160,21 +184,43 @@ func TestCompile(t *testing.T) {
 		}},
 		"a webhook": {"zones: [a.example]\nwebhook: {clusterDNS: [10.96.0.10, '::ffff:10.96.0.11', 'fd00::a'], service: dns/hook, deny: [pod-fqdn-too-long], ignore: [pod-dns-limit]}", func(c *config.Compiled) {
 			c.Zone.Zones, c.Webhook.ClusterDomain = names("a.example"), "a.example"
+			c.Autopath.Zones = c.Zone.Zones
+			c.AutopathSOA.MName, c.AutopathSOA.RName = dnsname.MustParse("ns.dns.a.example"), dnsname.MustParse("hostmaster.a.example")
 			c.Webhook.ClusterDNS = []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"), netip.MustParseAddr("fd00::a")}
 			c.Webhook.Service = admission.Service{Namespace: "dns", Name: "hook"}
 			c.Webhook.Deny, c.Webhook.Ignore = []string{"pod-fqdn-too-long"}, []string{"pod-dns-limit"}
 		}},
-		"no TTL": {"ttl: 0", func(c *config.Compiled) { c.Zone.TTL = 0 }},
+		"no TTL": {"ttl: 0", func(c *config.Compiled) {
+			c.Zone.TTL, c.AutopathSOA.TTL, c.AutopathSOA.Minimum = 0, 0, 0
+		}},
+		"names are not searched for": {"autopath: {suffix: '', option: 0}", func(c *config.Compiled) {
+			c.Autopath.Suffix, c.AutopathSOA.Zone, c.Autopath.Option = dnsname.Root, dnsname.Root, 0
+			c.Webhook.AutopathSuffix = ""
+		}},
 	}
 	for claim, tt := range tests {
 		t.Run(claim, func(t *testing.T) {
 			want := *defaults
 			tt.want(&want)
+			want.Node.Listen = want.Listen // a node has no addresses of its own here
+			want.Node.Replica.Zones = slices.Concat(want.Zone.Zones, reverseZones(want.Zone.ReverseRanges))
 			if got := compile(t, tt.text); !reflect.DeepEqual(got, &want) {
 				t.Errorf("Compile of %q\n got %+v\nwant %+v", tt.text, got, &want)
 			}
 		})
 	}
+}
+
+func reverseZones(ranges []netip.Prefix) (all []dnsname.Name) {
+	for _, r := range ranges {
+		zones, _ := dnsname.ReverseZones(r)
+		for _, z := range zones {
+			if !slices.Contains(all, z) {
+				all = append(all, z)
+			}
+		}
+	}
+	return all
 }
 
 func names(all ...string) (parsed []dnsname.Name) {
@@ -272,6 +318,9 @@ var refusals = map[string]struct{ text, want string }{
 	"a webhook's DNS in the Pod":     {"webhook: {clusterDNS: [169.254.20.10, 127.0.0.53]}", `:1: webhook.clusterDNS: 127.0.0.53 is no address that Pods can ask`},
 	"a webhook's DNS nowhere":        {"webhook: {clusterDNS: ['::ffff:0.0.0.0']}", `:1: webhook.clusterDNS: 0.0.0.0 is no address that Pods can ask`},
 	"a webhook's DNS for many":       {"webhook: {clusterDNS: ['ff02::fb']}", `:1: webhook.clusterDNS: ff02::fb is no address that Pods can ask`},
+	"an agent's address by name":     {"webhook: {nodeDNS: [agent]}", `:1: webhook.nodeDNS: "agent" is not an address`},
+	"an agent where the servers are": {"webhook: {clusterDNS: [10.0.0.1], nodeDNS: [169.254.20.10, 10.0.0.1]}", ":1: webhook.nodeDNS: 10.0.0.1 is in webhook.clusterDNS, too; who asks that reaches the agent"},
+	"agents and servers, too many":   {"webhook: {clusterDNS: [10.0.0.1, 10.0.0.2], nodeDNS: [169.254.20.10, 'fd00::a']}", ":1: webhook.nodeDNS: 4 addresses with webhook.clusterDNS; a Pod has at most 3"},
 	"four addresses for Pods":        {"webhook: {clusterDNS: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]}", ":1: webhook.clusterDNS: 4 addresses; a Pod has at most 3"},
 	"no time for reviews":            {"webhook: {timeout: 0s}", ":1: webhook.timeout: 0s is not more than 0s and at most 30s"},
 	"much time for reviews":          {"webhook: {timeout: 31s}", ":1: webhook.timeout: 31s is not more than 0s and at most 30s"},
@@ -326,6 +375,35 @@ var refusals = map[string]struct{ text, want string }{
 	"an answer of its own":           {"block: {answer: servfail}", ":1: block.answer: \"servfail\" is not nxdomain or zero"},
 	"a TTL of blocked names":         {"block: {ttl: -1}", ":1: block.ttl: -1 is not between 0 and 2147483647"},
 	"a TTL of hosts":                 {"hosts: {ttl: -1}", ":1: hosts.ttl: -1 is not between 0 and 2147483647"},
+	"a suffix of an empty label":     {"autopath: {suffix: a..b}", ":1: autopath.suffix: name \"a..b\": empty label"},
+	"all names below the suffix":     {"autopath: {suffix: .}", ":1: autopath.suffix: the root has all names below it; leave it empty for none"},
+	"a suffix in the zone":           {"autopath: {suffix: ap.cluster.local}", ":1: autopath.suffix: ap.cluster.local. and the zone cluster.local. have names in common"},
+	"a suffix of reverse names":      {"autopath: {suffix: arpa}", ":1: autopath.suffix: arpa. and the zone in-addr.arpa. have names in common"},
+	"an option of many digits":       {"autopath: {option: 65536}", ":1: autopath.option: 65536 is not between 0 and 65535"},
+	"the option for marks":           {"autopath: {option: 65002}", ":1: autopath.option: 65002 is the option MARKS"},
+	"the option that the KEP wished": {"autopath: {option: 15}", ":1: autopath.option: 15 is the option EDE"},
+	"search paths of no range":       {"autopath:\n  clients: [x]", ":2: autopath.clients: \"x\" is not a range, such as 10.0.0.0/8"},
+	"a search path of no name":       {"autopath:\n  hostPaths: [a, b..c]", ":2: autopath.hostPaths: name \"b..c\": empty label"},
+	"no search paths":                {"autopath: {maxPaths: 0}", ":1: autopath.maxPaths: 0 is not between 1 and 32"},
+	"search paths without end":       {"autopath: {maxOctets: 5000}", ":1: autopath.maxOctets: 5000 is not between 1 and 4096"},
+	"a node of its own mode":         {"node: {mode: proxy}", ":1: node.mode: \"proxy\" is not replica or cache"},
+	"a node's address by name":       {"node:\n  addresses: [dns.example]", ":2: node.addresses: \"dns.example\" is not an address, such as 169.254.20.10 or fd00::a"},
+	"a node's address on loopback":   {"node: {addresses: [127.0.0.53]}", ":1: node.addresses: address 127.0.0.53: must be a unicast address, without a zone, and not of loopback"},
+	"a node's port":                  {"node: {port: 0}", ":1: node.port: 0 is not between 1 and 65535"},
+	"a node's device":                {"node: {device: portolan/0}", ":1: node.device: prefix \"portolan/0\": must be a letter, then letters, digits and \"-\", at most 12"},
+	"a node's server by name":        {"node: {servers: [10.96.0.11, kube-dns]}", ":1: node.servers: \"kube-dns\" is not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9"},
+	"a node that asks itself":        {"node: {addresses: [10.96.0.10], servers: [10.96.0.10]}", ":1: node.servers: 10.96.0.10:53 is one of the agent's own addresses; servers need another one, such as that of a second Service"},
+	"a node told at no port":         {"node: {notify: 0.0.0.0}", ":1: node.notify: \"0.0.0.0\" is not an address and port, such as 0.0.0.0:9155, beside those for queries"},
+	"a node told where it is asked":  {"node: {notify: '127.0.0.1:1053'}", ":1: node.notify: \"127.0.0.1:1053\" is not an address and port, such as 0.0.0.0:9155, beside those for queries"},
+	"a node's primary over HTTPS":    {"node: {primaries: ['https://dns.example/dns-query@10.0.0.2']}", ":1: node.primaries: \"https://dns.example/dns-query@10.0.0.2\": zones come over TCP or TLS"},
+	"a node's primary":               {"node: {primaries: ['a..b']}", ":1: node.primaries: \"a..b\" is not a server, such as 10.0.0.2 or tls://10.0.0.2, nor a name, such as servers.dns.svc.cluster.local:53"},
+	"a node's key":                   {"node: {key: other}", ":1: node.key: \"other\" is not the name of one of transfer.keys"},
+	"a node's authorities":           {"node: {ca: /none}", ":1: node.ca: open /none: no such file or directory"},
+	"a node's copy in a list":        {"node: {file: [a]}", ":1: node.file: a list is not text"},
+	"a node's name in a list":        {"node: {name: [a]}", ":1: node.name: a list is not text"},
+	"a node that never checks":       {"node: {check: 0s}", ":1: node.check: 0s is not more than 0s"},
+	"a node that is stale at once":   {"node: {stale: 5s}", ":1: node.stale: 5s is not more than 5s"},
+	"a node's option":                {"node: {option: short}", ":1: node.option: \"short\" is not paths or compact"},
 	"a host without address":         {"hosts:\n  lines: [web.example 10.0.0.1]", ":2: hosts.lines: line 1: \"web.example\" is not an address"},
 	"host files in a word":           {"hosts: {files: a}", ":1: hosts.files: not a list; one is written [ONE, TWO]"},
 	"one in less than none":          {"queryLog: {oneIn: -1}", ":1: queryLog.oneIn: -1 is less than 0"},
@@ -348,8 +426,10 @@ var refusals = map[string]struct{ text, want string }{
 	"settling in the past":           {"snapshot: {settle: -1s}", ":1: snapshot.settle: -1s is less than 0s"},
 	"admin without a port":           {"admin: {listen: 127.0.0.1}", ":1: admin.listen: \"127.0.0.1\" is not an address and port, such as 127.0.0.1:9153"},
 	"metrics that are a word":        {"admin: {coreDNSMetrics: some}", ":1: admin.coreDNSMetrics: \"some\" is not true or false"},
-	"probes without a port":          {"admin:\n  probes:\n  - 0.0.0.0:8080\n  - :8181\n", ":4: admin.probes: \":8181\" is not an address and port, such as 0.0.0.0:8080"},
+	"probes without a port":          {"admin:\n  probes:\n  - 0.0.0.0:8080\n  - :8181\n", ":4: admin.probes: \":8181\" is not an address and port, such as 0.0.0.0:8080, or unix:PATH"},
 	"probes twice":                   {"admin: {probes: ['127.0.0.1:8080', '127.0.0.1:8080']}", ":1: admin.probes: \"127.0.0.1:8080\" is given twice"},
+	"probes without a path":          {"admin: {probes: ['unix:']}", ":1: admin.probes: \"unix:\" is without a path, or given twice"},
+	"probes at a path twice":         {"admin: {probes: ['unix:/a', 'unix:/a']}", ":1: admin.probes: \"unix:/a\" is without a path, or given twice"},
 	"probes where all is":            {"admin: {probes: ['127.0.0.1:9153']}", ":1: admin.probes: \"127.0.0.1:9153\" is given twice"},
 	"profiles for some":              {"admin: {pprof: some}", ":1: admin.pprof: \"some\" is not true or false"},
 	"staleness in the past":          {"admin: {maxStaleness: -1s}", ":1: admin.maxStaleness: -1s is less than 0s"},
@@ -357,6 +437,21 @@ var refusals = map[string]struct{ text, want string }{
 	"no idle time":                   {"tcp: {idle: 0s}", ":1: tcp.idle: 0s is not more than 0"},
 	"a negative idle time":           {"tcp: {idle: -1s}", ":1: tcp.idle: -1s is not more than 0"},
 	"an unknown log level":           {"log:\n  level: INFO", `:2: log.level: "INFO" is not debug, info, warn or error`},
+	"transfer to no range":           {"transfer:\n  allow:\n  - {clients: [10.0.0.0/33]}", ":3: transfer.allow.clients: \"10.0.0.0/33\" is not a range, such as 10.0.0.0/8"},
+	"transfer to everybody":          {"transfer: {allow: [{}]}", ":1: transfer.allow: a rule for everybody; give clients, key or certificate"},
+	"transfer for no key":            {"transfer: {allow: [{key: k}]}", ":1: transfer.allow.key: \"k\" is not the name of one of transfer.keys"},
+	"transfer for no certificate":    {"transfer: {allow: [{certificate: c}]}", ":1: transfer.allow.certificate: certificates of clients are checked with tls.clientCA, which is empty"},
+	"a key without name":             {"transfer: {keys: [{algorithm: hmac-sha256, secretFile: f}]}", ":1: transfer.keys.name: name \"\": empty label"},
+	"a transfer key twice":           {"transfer:\n  keys:\n  - {name: k, algorithm: hmac-sha256, secretFile: f}\n  - {name: K., algorithm: hmac-sha256, secretFile: f}", ":4: transfer.keys.name: \"K.\" is given twice"},
+	"a key for MD5":                  {"transfer: {keys: [{name: k, algorithm: hmac-md5, secretFile: f}]}", ":1: transfer.keys.algorithm: \"hmac-md5\" is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512"},
+	"a key without secret":           {"transfer: {keys: [{name: k, algorithm: hmac-sha256}]}", ":1: transfer.keys.secretFile: no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives"},
+	"changes below none":             {"transfer:\n  history: {changes: -1}", ":2: transfer.history.changes: -1 is less than 0"},
+	"changes in a word":              {"transfer: {history: {memory: much}}", ":1: transfer.history.memory: \"much\" is not a size, such as 65536 or 32Mi"},
+	"no transfers":                   {"transfer: {maxTransfers: 0}", ":1: transfer.maxTransfers: 0 is less than 1"},
+	"no memory for transfers":        {"transfer: {memory: 1023Ki}", ":1: transfer.memory: less than 1Mi"},
+	"notices to a name":              {"transfer:\n  notify: [10.0.0.2:53, ns.example:53]", ":2: transfer.notify: \"ns.example:53\" is not an address and port, such as 10.0.0.2:53"},
+	"notices to a Service, no name":  {"transfer: {notifyService: agents}", ":1: transfer.notifyService: \"agents\" is not namespace/name"},
+	"clients' certificates, no TLS":  {"tls: {clientCA: ca.pem}", ":1: tls.clientCA: clients have certificates over TLS alone; give tls.listen"},
 	"an unknown log format":          {"log: {format: xml}", `:1: log.format: "xml" is not text or json`},
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"portolan.dev/portolan/internal/admission"
 	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/podresolv"
 )
 
@@ -27,6 +28,7 @@ func (c *Config) compileWebhook(made *Compiled) (err error) {
 		CertificateLife: time.Duration(w.CertificateLife),
 		Deny:            w.Deny,
 		Ignore:          w.Ignore,
+		AutopathSuffix:  suffixOf(made.Autopath.Suffix),
 	}
 	if made.Webhook.Listen, err = netip.ParseAddrPort(w.Listen); err != nil {
 		return badValue("webhook.listen", "%q is not an address and port, such as 0.0.0.0:8443", w.Listen)
@@ -36,16 +38,10 @@ func (c *Config) compileWebhook(made *Compiled) (err error) {
 		return badValue("webhook.service", "%q is not namespace/name", w.Service)
 	}
 	made.Webhook.Service = admission.Service{Namespace: namespace, Name: name}
-	for i, text := range w.ClusterDNS {
-		addr, err := admission.ParseNameserver(text)
-		if err != nil {
-			return badItem("webhook.clusterDNS", i, "%v", err)
-		}
-		made.Webhook.ClusterDNS = append(made.Webhook.ClusterDNS, addr)
+	if err := c.compileNameservers(made); err != nil {
+		return err
 	}
 	switch {
-	case len(w.ClusterDNS) > podresolv.MaxNameservers:
-		return badValue("webhook.clusterDNS", "%d addresses; a Pod has at most %d", len(w.ClusterDNS), podresolv.MaxNameservers)
 	case w.Timeout <= 0 || w.Timeout > maxReviewTime:
 		return badValue("webhook.timeout", "%s is not more than 0s and at most %s", time.Duration(w.Timeout), time.Duration(maxReviewTime))
 	case w.MaxInFlight < 1:
@@ -54,6 +50,39 @@ func (c *Config) compileWebhook(made *Compiled) (err error) {
 		return badValue("webhook.certificateLife", "%s is less than %s", time.Duration(w.CertificateLife), time.Duration(minCertificateLife))
 	}
 	return c.checkWebhookRules()
+}
+
+// suffixOf is the suffix without its closing dot; "" where names have none, which is
+// the KEP's to Pods.
+func suffixOf(suffix dnsname.Name) string { return strings.TrimSuffix(suffix.String(), ".") }
+
+// compileNameservers reads whom Pods ask.
+func (c *Config) compileNameservers(made *Compiled) error {
+	w, m := &c.Webhook, &made.Webhook
+	for i, text := range w.ClusterDNS {
+		addr, err := admission.ParseNameserver(text)
+		if err != nil {
+			return badItem("webhook.clusterDNS", i, "%v", err)
+		}
+		m.ClusterDNS = append(m.ClusterDNS, addr)
+	}
+	if len(w.ClusterDNS) > podresolv.MaxNameservers {
+		return badValue("webhook.clusterDNS", "%d addresses; a Pod has at most %d", len(w.ClusterDNS), podresolv.MaxNameservers)
+	}
+	for i, text := range w.NodeDNS {
+		addr, err := admission.ParseNameserver(text)
+		if err != nil {
+			return badItem("webhook.nodeDNS", i, "%v", err)
+		}
+		if slices.Contains(m.ClusterDNS, addr) {
+			return badItem("webhook.nodeDNS", i, "%s is in webhook.clusterDNS, too; who asks that reaches the agent", addr)
+		}
+		m.NodeDNS = append(m.NodeDNS, addr)
+	}
+	if n := len(w.NodeDNS) + len(w.ClusterDNS); len(w.NodeDNS) > 0 && n > podresolv.MaxNameservers {
+		return badValue("webhook.nodeDNS", "%d addresses with webhook.clusterDNS; a Pod has at most %d", n, podresolv.MaxNameservers)
+	}
+	return nil
 }
 
 func (c *Config) checkWebhookRules() error {

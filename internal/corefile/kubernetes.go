@@ -20,7 +20,7 @@ var kubernetesVerdicts = map[string]verdict{
 	"resyncperiod":           {Done, "watches are never read again without need"},
 	"startup_timeout":        {Done, "it serves at once, and answers SERVFAIL to what is not loaded yet"},
 	"tls":                    {Missing, "the API is named by a kubeconfig file, which has its certificates: write one, and name it in kubernetes.kubeconfig"},
-	"transfer":               {Missing, "zones are not transferred; portolan zone and /debug/zone print them"},
+	"transfer":               {Missing, "not translated; transfer in docs/configuration.md says who may have the zones"},
 	"upstream":               {Done, "names that ExternalName Services lead to are asked for, of the routes of forward"},
 	"zonal":                  {Missing, "zones of the topology have no names"},
 }

@@ -56,7 +56,7 @@ var verdicts = map[string]verdict{
 	"shed":        {Done, "what is too much is not queued"},
 
 	"auto":         {Missing, "no zones are served but the cluster's: leave it to a server of its own, and forward to that"},
-	"autopath":     {Missing, "search paths are not followed by the server: each name is asked for by itself"},
+	"autopath":     {Missing, "no Pod is known by its address to be searched for; Pods can say their search paths by one search domain: docs/webhook.md"},
 	"azure":        {Missing, "no zones are served but the cluster's"},
 	"clouddns":     {Missing, "no zones are served but the cluster's"},
 	"dns64":        {Missing, "no addresses are made from others"},
@@ -85,7 +85,7 @@ var verdicts = map[string]verdict{
 	"siit":         {Missing, "no addresses are made from others"},
 	"template":     {Missing, "answers are not made from templates; rewrite, hosts and block can do some of that"},
 	"trace":        {Missing, "queries are not traced"},
-	"transfer":     {Missing, "zones are not transferred; portolan zone and /debug/zone print them"},
+	"transfer":     {Missing, "not translated; transfer in docs/configuration.md says who may have the zones"},
 	"tsig":         {Missing, "messages are not signed"},
 	"view":         {Missing, "all clients get the same answers"},
 	"whoami":       {Missing, "a plugin for tests"},

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
@@ -18,12 +20,13 @@ import (
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/rules"
+	"portolan.dev/portolan/internal/transfer"
 	"portolan.dev/portolan/internal/zone"
 )
 
 // answers is what queries are answered from, made from one configuration.
 type answers struct {
-	compiler  *kubezone.Compiler
+	compiler  *kubezone.Compiler // nil on a node
 	db        *zone.DB
 	responder *respond.Responder
 	stats     *respond.Stats
@@ -32,6 +35,7 @@ type answers struct {
 	asks      asks
 	rules     *rules.Rules // nil when there are none
 	limiter   *rules.Limiter
+	transfer  *transfer.Sender // nil when the zones go to nobody
 	settings  *config.Compiled
 }
 
@@ -44,14 +48,18 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	}
 	compiled.Zone.Serial = serial
 	compiled.Zone.Between = d.answerWaiting
+	if compiled.Transfer.IsOn() {
+		compiled.Zone.Instance = newInstance()
+	}
 	a := &answers{settings: compiled}
-	if a.compiler, err = kubezone.New(compiled.Zone); err != nil {
+	made := func() error { return a.newZones(before) }
+	if d.agent != nil {
+		made = func() error { return d.newNodeAnswers(a) }
+	}
+	if err := made(); err != nil {
 		return nil, err
 	}
-	if a.db, err = a.compiler.NewDB(); err != nil {
-		return nil, err
-	}
-	a.stats = statsFor(a.db, before, dnsserver.Seats(len(compiled.Listen)))
+	a.stats = statsFor(a.db, before, d.seats(compiled.Listen))
 	secrets := compiled.CookieSecrets
 	if len(secrets) == 0 {
 		secrets = []respond.CookieSecret{d.secret}
@@ -69,6 +77,10 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		}
 	}
 	a.limiter = rules.NewLimiter(compiled.RateLimit)
+	transfers, err := d.newTransfer(a, before)
+	if err != nil {
+		return nil, err
+	}
 	var others respond.Others
 	if a.others != nil {
 		others = a.others
@@ -78,12 +90,15 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		compiled.QueryLog.Tap.Identity = nsid(cfg.Identity.NSID)
 		observer = d.queries
 	}
-	a.responder, err = respond.New(respond.Config{
+	settings := respond.Config{
 		Data:          a.db,
 		Others:        others,
 		Rules:         a.rules,
 		Limiter:       a.limiter,
+		Search:        autopath.New(compiled.Autopath),
+		SearchSOA:     compiled.AutopathSOA,
 		Observer:      observer,
+		Transfers:     transfers,
 		UDPSize:       cfg.UDPSize,
 		NSID:          nsid(cfg.Identity.NSID),
 		ServerID:      cfg.Identity.ServerID,
@@ -91,8 +106,35 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		CookieSecrets: secrets,
 		TCPIdle:       time.Duration(cfg.TCP.Idle),
 		Stats:         a.stats,
-	})
+	}
+	d.setNode(&settings, compiled)
+	a.responder, err = respond.New(settings)
 	return a, err
+}
+
+// newZones makes the zones that the cluster is compiled into. They are those of the
+// answers before where they would be the same: who follows them goes on.
+func (a *answers) newZones(before *answers) (err error) {
+	if before != nil && sameZones(a.settings, before.settings) {
+		a.settings.Zone.Instance = before.settings.Zone.Instance
+		a.compiler, a.db = before.compiler, before.db
+		return nil
+	}
+	if a.compiler, err = kubezone.New(a.settings.Zone); err != nil {
+		return err
+	}
+	a.db, err = a.compiler.NewDB()
+	return err
+}
+
+// sameZones tells whether two configurations make the same zones.
+func sameZones(a, b *config.Compiled) bool {
+	of := func(c *config.Compiled) kubezone.Config {
+		zones := c.Zone
+		zones.Between, zones.Serial, zones.Instance = nil, 0, ""
+		return zones
+	}
+	return a.Transfer.IsOn() == b.Transfer.IsOn() && reflect.DeepEqual(of(a), of(b))
 }
 
 func statsFor(db *zone.DB, before *answers, seats int) *respond.Stats {
@@ -156,24 +198,33 @@ func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) ([]by
 
 func (d *Daemon) newWorker(seat int) dnsserver.Answerer { return &worker{daemon: d, seat: seat} }
 
-// compile keeps the current answers up to date with the store, until ctx is
-// done, and puts others in their place when there are.
-func (d *Daemon) compile(ctx context.Context) error {
-	a := d.current.Load()
+// keepCurrent keeps the current answers up to date, until ctx is done, and puts
+// others in their place when there are.
+func (d *Daemon) keepCurrent(ctx context.Context) error {
+	follow := d.follow
+	if d.agent != nil {
+		follow = d.followNothing
+	}
+	a, feed := d.current.Load(), d.store.Subscribe()
+	defer func() { feed.Close() }()
 	for {
-		next, err := d.follow(ctx, a)
+		next, err := follow(ctx, a, feed)
 		if err != nil {
 			return err
+		}
+		if next.db == a.db {
+			d.current.Store(next) // with what the zones hold, and what the feed has for them
+		} else {
+			feed.Close()
+			feed = d.store.Subscribe()
 		}
 		a = next
 	}
 }
 
-// follow keeps a up to date until others are to take its place, and gives
-// those.
-func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err error) {
-	feed := d.store.Subscribe()
-	defer feed.Close()
+// follow keeps a up to date with the store, by what feed has of it, until others are
+// to take its place, and gives those.
+func (d *Daemon) follow(ctx context.Context, a *answers, feed *cluster.Feed) (next *answers, err error) {
 	d.queries.Set(a.settings.QueryLog)
 	defer d.runBeside(ctx, a)()
 	gathered, loaded, live := false, len(d.missing()) == 0, d.live()
@@ -191,6 +242,9 @@ func (d *Daemon) follow(ctx context.Context, a *answers) (next *answers, err err
 		missing := d.missing() // before the pass, which may see more
 		changed := a.compiler.Apply(d.store, feed, a.db)
 		d.current.Store(a)
+		if a.transfer != nil {
+			a.transfer.Changed()
+		}
 		d.status.missing.Store(&missing)
 		d.measure(changed)
 		loaded = loaded || len(missing) == 0
@@ -211,6 +265,13 @@ func (d *Daemon) runBeside(ctx context.Context, a *answers) (stop func()) {
 	}
 	if a.rules != nil {
 		wg.Go(func() { _ = a.rules.Run(ctx, d.log) })
+	}
+	if a.transfer != nil {
+		wg.Go(func() {
+			if err := a.transfer.Run(ctx, d.log); ctx.Err() == nil {
+				d.log.Error("secondaries are not told of changes", "err", err)
+			}
+		})
 	}
 	return func() {
 		cancel()

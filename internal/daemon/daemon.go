@@ -27,6 +27,7 @@ import (
 // Daemon holds the parts that every command needs.
 type Daemon struct {
 	cfg     config.Config // as at the start
+	agent   *agent        // nil where this is not the agent of one
 	secret  respond.CookieSecret
 	store   *cluster.Store
 	queries *querylog.Log // of all answers, one after the other
@@ -44,14 +45,21 @@ type Daemon struct {
 
 // New wires a Daemon. It fails on a bad configuration, and starts nothing.
 func New(cfg config.Config) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, secret: randomSecret(), store: cluster.NewStore(), queries: querylog.New(querylog.Config{}), replaced: make(chan *answers, 1)}
-	a, err := d.newAnswers(cfg, uint32(time.Now().Unix()), nil)
+	d := &Daemon{cfg: cfg}
+	return d, d.begin()
+}
+
+// begin makes all parts that every Daemon has.
+func (d *Daemon) begin() error {
+	d.secret, d.store, d.replaced = randomSecret(), cluster.NewStore(), make(chan *answers, 1)
+	d.queries = querylog.New(querylog.Config{})
+	a, err := d.newAnswers(d.cfg, uint32(time.Now().Unix()), nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	d.queries.Set(a.settings.QueryLog)
 	d.current.Store(a)
-	return d, nil
+	return nil
 }
 
 // DB is the compiled zones.
@@ -82,15 +90,21 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	d.log = o.Log
 	limitMemory(d.log)
 	delayGC()
-	source, err := d.openSource(o.Version)
+	source, err := d.open(o.Version)
 	if err != nil {
 		return err
 	}
-	if err := d.recall(); err != nil {
-		return err
-	}
+	defer d.closeNetwork()
 	server, admin, err := d.bind(ctx, o.Version)
 	if err != nil {
+		return err
+	}
+	if err := d.divert(ctx); err != nil {
+		server.Close()
+		admin.close()
+		if d.agent.notified != nil {
+			d.agent.notified.Close()
+		}
 		return err
 	}
 	d.server.Store(server)
@@ -105,9 +119,12 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 		defer stopOthers()
 		return server.Run(lameduck(ctx, running, time.Duration(d.cfg.Lameduck), &d.status.stopping, d.log))
 	})
-	group.Go(func() error { return d.compile(running) })
+	group.Go(func() error { return d.keepCurrent(running) })
 	group.Go(func() error { return d.queries.Run(running, d.log) })
 	group.Go(func() error { return source(running) })
+	if d.agent != nil && d.agent.notified != nil {
+		group.Go(func() error { return d.agent.notified.Run(running) })
+	}
 	for _, server := range admin.all() {
 		group.Go(func() error { return server.Run(running) })
 	}
@@ -154,8 +171,13 @@ func (d *Daemon) answerWaiting() {
 	}
 }
 
-// needed are the kinds that answers need.
-func (d *Daemon) needed() []cluster.Kind { return d.current.Load().compiler.Kinds() }
+// needed are the kinds that answers need; none on a node.
+func (d *Daemon) needed() []cluster.Kind {
+	if d.agent != nil {
+		return nil
+	}
+	return d.current.Load().compiler.Kinds()
+}
 
 // missing are those of them that are not loaded.
 func (d *Daemon) missing() []cluster.Kind { return d.unloaded(d.needed()) }

@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/explain"
 	"portolan.dev/portolan/internal/podresolv"
@@ -39,7 +41,7 @@ func (d *Daemon) Explain(ctx context.Context, q Question) (e *explain.Explanatio
 		}
 		e = explain.Explain(explain.Request{
 			Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,
-			Cluster: d.rules(v, q.Node), Ask: ask, Model: model,
+			Cluster: d.rules(v, q.Node), Ask: ask, Model: model, Searched: d.searched(),
 		})
 	})
 	return e
@@ -53,8 +55,11 @@ func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask
 	if pod != nil && len(pod.IPs) > 0 {
 		client.Addr = pod.IPs[0]
 	}
+	settings := d.current.Load().settings
+	searched := d.searched()
+	agents := slices.Concat(clusterDNS, settings.Webhook.NodeDNS)
 	return func(server netip.Addr, q stub.Question) explain.Answer {
-		if !slices.Contains(clusterDNS, server.Unmap()) && !server.IsLinkLocalUnicast() { // which is a node's cache
+		if !slices.Contains(agents, server.Unmap()) && !server.IsLinkLocalUnicast() { // which is an agent, or a node's cache
 			return explain.Answer{Unasked: server.String() + " is not the cluster's DNS, and was not asked; --live asks it"}
 		}
 		packet, err := packetOf(q)
@@ -79,12 +84,41 @@ func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask
 		case m.Code == dnswire.Refused && slices.ContainsFunc(m.Errors, func(e dnswire.ExtendedError) bool { return e.Code == uint16(dnswire.EDENotAuthoritative) }):
 			return explain.Answer{Unasked: notOurs}
 		}
+		if m.Code == dnswire.NXDomain && searched(q.Name) != nil {
+			return explain.Answer{Unasked: notSearched}
+		}
 		return explain.Answer{Message: m, FromModel: true}
+	}
+}
+
+// searched gives what the server looks for in place of a name that says what it
+// shall be searched for in; nil for any other.
+func (d *Daemon) searched() func(text string) []string {
+	r := autopath.New(d.current.Load().settings.Autopath)
+	return func(text string) (names []string) {
+		var s autopath.Search
+		name, err := dnsname.Parse(text)
+		if err != nil || r.Name([]byte(name.WireLabels()), &s) != autopath.Named {
+			return nil
+		}
+		for i := range s.Len() {
+			wire := s.Append(nil, i)
+			if wire == nil {
+				continue // no name can be so long
+			}
+			if name, _, err := dnsname.FromWire(append(wire, 0)); err == nil {
+				names = append(names, name.String())
+			}
+		}
+		return names
 	}
 }
 
 // notOurs is why nobody is asked without --live.
 const notOurs = "the name is not the cluster's, and nobody was asked; --live asks"
+
+// notSearched is why a search is not ended without it.
+const notSearched = "no name of the cluster's is found in its search paths, and nobody was asked for others; --live asks"
 
 // packetOf is a question as a query of a resolver.
 func packetOf(q stub.Question) ([]byte, error) {

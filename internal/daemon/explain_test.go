@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/dnswire"
@@ -101,6 +102,104 @@ func TestExplain(t *testing.T) {
 		}
 		if test.outcome != "" && e.Outcome != test.outcome || test.packets >= 0 && e.Packets != test.packets || rule != test.rule || !strings.Contains(cure, test.cure) {
 			t.Errorf("%s from %s: want %q after %d packets, diagnosis %q with %q; got\n%s", test.name, test.from, test.outcome, test.packets, test.rule, test.cure, &text)
+		}
+	}
+}
+
+// TestExplainSearched: with one search domain a name takes one query of each type,
+// which is told where there are many; and no name is denied that may be another's.
+func TestExplainSearched(t *testing.T) {
+	d := trouble(t)
+	for name, want := range map[string]string{
+		"postgres.data":                   "found, after 2 packets",
+		"postgres.data.svc.cluster.local": "found, after 2 packets",
+		"www.example.com":                 "A, AAAA: NXDOMAIN (assumed: no name of the cluster's is found in its search paths",
+	} {
+		client := subject(t, d, "shop/client")
+		spec := *client.Spec // the model's
+		spec.DNSPolicy = string(podresolv.ClusterFirstWithAutopath)
+		client.Spec = &spec
+		var text strings.Builder
+		if err := d.Explain(t.Context(), daemon.Question{Name: name, Libc: podresolv.Glibc, Subject: client}).WriteText(&text, explain.Style{}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%s: want %q in\n%s", name, want, &text)
+		}
+	}
+	e := d.Explain(t.Context(), daemon.Question{Name: "postgres.data.svc.cluster.local", Libc: podresolv.Glibc, Subject: subject(t, d, "shop/client")})
+	if want := "ClusterFirstWithAutopath, with which the server searches (docs/webhook.md): 2 packets"; len(e.Diagnoses) != 1 || !strings.Contains(e.Diagnoses[0].Cure, want) {
+		t.Errorf("diagnoses %+v, want %q", e.Diagnoses, want)
+	}
+}
+
+// searched is a Pod as the webhook makes it: one search domain stands for all.
+func searched(s podresolv.Subject) podresolv.Subject {
+	spec := *s.Spec // the model's
+	spec.DNSPolicy = string(podresolv.None)
+	spec.DNSConfig = &cluster.DNSConfig{Nameservers: []string{"169.254.20.10", "10.96.0.10"}, Searches: []string{"search.shop.cluster.local.ap.k8s.io"}}
+	s.Spec = &spec
+	return s
+}
+
+// TestExplainSearchedAlias: a search ends at an alias that leads out of the
+// cluster, as a resolver's own does, and who has the one search domain is not told
+// to have others.
+func TestExplainSearchedAlias(t *testing.T) {
+	c := config.Default()
+	c.Manifests = "../../examples/shop"
+	d := newDaemon(t, c)
+	if _, err := d.Load(t.Context(), "test", true); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"payments":      "found, after 2 packets: alias of payments.shop.svc.cluster.local., alias of api.payments.example.com.\n",
+		"payments.shop": "alias of payments.shop.svc.cluster.local., alias of api.payments.example.com.\n",
+		"elsewhere.org": "not known, after 4 packets: elsewhere.org. is not the cluster's",
+	} {
+		var text strings.Builder
+		pod := searched(subject(t, d, "shop/deployment/web"))
+		if err := d.Explain(t.Context(), daemon.Question{Name: name, Libc: podresolv.Glibc, Subject: pod}).WriteText(&text, explain.Style{}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), want) || strings.Contains(text.String(), "ClusterFirst") {
+			t.Errorf("%s: want %q and no other policy in\n%s", name, want, &text)
+		}
+	}
+}
+
+// TestExplainSearchedDiagnosis: a name that is searched for is explained as the
+// names that it stands for: as with ClusterFirst.
+func TestExplainSearchedDiagnosis(t *testing.T) {
+	d := trouble(t)
+	for _, test := range []struct {
+		name    string
+		rrtype  dnswire.Type
+		outcome string
+	}{
+		{"search", 0, "no such name"},
+		{"cart", 0, "no such name"},
+		{"postgres", 0, "no such name"},
+		{"postgres.date", 0, "no such name"},
+		{"_https._tcp.web", dnswire.TypeSRV, "no such name"},
+		{"worker-a.workers", 0, "no such name"},
+		{"gifts", 0, "found"},
+		{"wbe", 0, "no such name"},
+		{"nothing", 0, "no such name"},
+		{"web", dnswire.TypeAAAA, "no such name"}, // as glibc takes an alias without records
+		{"postgres.data", dnswire.TypeAAAA, "no such name"},
+		{"www.example.com", 0, "not known"},
+	} {
+		q := daemon.Question{Name: test.name, Type: test.rrtype, Libc: podresolv.Glibc, Subject: subject(t, d, "shop/client")}
+		usual := d.Explain(t.Context(), q)
+		q.Subject = searched(q.Subject)
+		e := d.Explain(t.Context(), q)
+		if len(e.Diagnoses) == 0 || len(usual.Diagnoses) == 0 {
+			t.Errorf("%s: diagnoses %+v, with ClusterFirst %+v", test.name, e.Diagnoses, usual.Diagnoses)
+			continue
+		}
+		if e.Outcome != test.outcome || e.Diagnoses[0] != usual.Diagnoses[0] {
+			t.Errorf("%s: %s, %+v; want %s, as with ClusterFirst %+v", test.name, e.Outcome, e.Diagnoses[0], test.outcome, usual.Diagnoses[0])
 		}
 	}
 }

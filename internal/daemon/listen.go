@@ -21,6 +21,9 @@ func (d *Daemon) bind(ctx context.Context, version string) (server *dnsserver.Se
 		if server, err = d.listen(ctx); err == nil {
 			admin, err = d.listenAdmin(ctx, version)
 		}
+		if err == nil && d.agent != nil {
+			err = d.listenNotified(ctx)
+		}
 		return err
 	})
 	if err != nil && server != nil {
@@ -36,18 +39,24 @@ func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	authorities, err := d.clientCAs()
+	if err != nil {
+		return nil, err
+	}
 	server, err := dnsserver.Listen(ctx, dnsserver.Config{
 		Listen:         settings.Listen,
 		ListenTLS:      settings.ListenTLS,
 		ListenHTTPS:    settings.ListenHTTPS,
 		HTTPSPath:      d.cfg.HTTPS.Path,
 		Certificate:    pair,
+		ClientCAs:      authorities,
 		NewAnswerer:    d.newWorker,
 		MaxConnections: d.cfg.TCP.MaxConnections,
 		MaxInFlight:    d.cfg.TCP.MaxInFlight,
 		MaxQueries:     d.cfg.TCP.MaxQueries,
 		Idle:           time.Duration(d.cfg.TCP.Idle),
 		Steering:       dnsserver.Steering(d.cfg.UDPSteering),
+		SharePorts:     d.agent != nil,
 		Log:            d.log,
 	})
 	return server, withCure(err, "--listen")
@@ -94,6 +103,9 @@ func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, 
 		PProf:   d.cfg.Admin.PProf,
 		Log:     d.log,
 	}
+	if d.agent != nil { // another agent takes over, or gave way to this one
+		cfg.Control = dnsserver.SharePort
+	}
 	if cfg.Listen = settings.Admin; cfg.Listen.IsValid() {
 		if made.main, err = admin.Listen(ctx, cfg); err != nil {
 			return made, withCure(err, "--admin")
@@ -101,13 +113,26 @@ func (d *Daemon) listenAdmin(ctx context.Context, version string) (made admins, 
 	}
 	cfg.ProbesOnly = true
 	for _, cfg.Listen = range settings.Probes {
-		server, err := admin.Listen(ctx, cfg)
-		if err != nil {
-			return made, withCure(err, "admin.probes")
+		if err := made.addProbes(ctx, cfg); err != nil {
+			return made, err
 		}
-		made.probes = append(made.probes, server)
+	}
+	cfg.Control = nil
+	for _, cfg.Socket = range settings.ProbeSockets {
+		if err := made.addProbes(ctx, cfg); err != nil {
+			return made, err
+		}
 	}
 	return made, nil
+}
+
+func (a *admins) addProbes(ctx context.Context, cfg admin.Config) error {
+	server, err := admin.Listen(ctx, cfg)
+	if err != nil {
+		return withCure(err, "admin.probes")
+	}
+	a.probes = append(a.probes, server)
+	return nil
 }
 
 // coreDNSServer is what CoreDNS' label of a server says, of the first address.
@@ -143,13 +168,18 @@ func (d *Daemon) announce(server *dnsserver.Server, admin *admins) {
 	if admin.main != nil {
 		at = append(at, "admin", admin.main.Addr())
 	}
-	var probes []netip.AddrPort
+	var probes []string
 	for _, server := range admin.probes {
 		probes = append(probes, server.Addr())
 	}
-	listed("probes", probes)
+	if len(probes) > 0 {
+		at = append(at, "probes", probes)
+	}
+	if d.agent != nil && d.agent.notified != nil {
+		listed("notify", d.agent.notified.Addrs())
+	}
 	d.log.Info("serving", at...)
-	if len(d.current.Load().settings.Zone.DNSAddresses) == 0 {
+	if d.agent == nil && len(d.current.Load().settings.Zone.DNSAddresses) == 0 {
 		d.log.Warn("ns.dns of each zone has no address unless the DNS Service is there; set nameServer.addresses", "service", d.cfg.NameServer.Service)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/forward"
 )
 
@@ -19,7 +20,7 @@ func (d *Daemon) newOthers(cfg config.Config, a, before *answers) (err error) {
 	if len(a.settings.Routes) == 0 {
 		return nil
 	}
-	a.asks = asks{cfg.Forward, cfg.Cache, cfg.Listen, cfg.NameServer}
+	a.asks = asks{cfg.Forward, cfg.Cache, cfg.Listen, cfg.NameServer, cfg.Autopath.Option, cfg.Zones, cfg.Node}
 	if before != nil && reflect.DeepEqual(a.asks, before.asks) {
 		a.others, a.cache = before.others, before.cache
 		return nil
@@ -34,6 +35,8 @@ func (d *Daemon) newOthers(cfg config.Config, a, before *answers) (err error) {
 	a.others, err = forward.New(forward.Config{
 		Routes:       routes,
 		Cache:        a.cache,
+		SearchZone:   a.settings.Zone.Zones[0],
+		SearchOption: dnswire.OptionCode(cfg.Autopath.Option),
 		MaxInFlight:  cfg.Forward.MaxInFlight,
 		MaxPerClient: cfg.Forward.MaxInFlightPerClient,
 		StaleAfter:   time.Duration(cfg.Cache.StaleAfter),
@@ -47,6 +50,9 @@ type asks struct {
 	cache      config.Cache
 	listen     []string
 	nameServer config.NameServer
+	option     int
+	zones      []string
+	node       config.Node
 }
 
 // isOwn tells whether a server is this one: it is listened on there, or it is

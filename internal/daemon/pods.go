@@ -79,7 +79,9 @@ func (d *Daemon) dnsService() cluster.Key {
 
 // node is the node that a Subject's Pods run on, as far as it is known.
 func (d *Daemon) node(v *cluster.View, s *podresolv.Subject, n NodeSettings) podresolv.Node {
-	node := podresolv.Node{ResolvConf: n.ResolvConf, ClusterDNS: d.clusterDNS(v, n)}
+	node := podresolv.Node{
+		ResolvConf: n.ResolvConf, ClusterDNS: d.clusterDNS(v, n), AutopathSuffix: strings.TrimSuffix(d.cfg.Autopath.Suffix, "."),
+	}
 	if len(node.ClusterDNS) == 0 {
 		node.ClusterDNS = []netip.Addr{usualClusterDNS}
 	}

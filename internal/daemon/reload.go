@@ -66,7 +66,7 @@ func (d *Daemon) reread(o Options, applied *config.Config, made *answers) (*answ
 	if err != nil {
 		return made, err
 	}
-	cfg, waiting := frozen(d.cfg, cfg)
+	cfg, waiting := d.frozen(cfg)
 	if len(waiting) > 0 {
 		d.log.Warn("settings that take effect at the next start", "keys", waiting)
 	}
@@ -113,8 +113,9 @@ func (d *Daemon) replace(cfg config.Config, last *answers) (*answers, error) {
 
 // frozen is cfg with the values of the start where a key takes effect at a
 // start only, and the keys that this is so for and that differ.
-func frozen(start, cfg config.Config) (config.Config, []string) {
+func (d *Daemon) frozen(cfg config.Config) (config.Config, []string) {
 	var waiting []string
+	start := d.cfg
 	keep := func(key string, value, first any) {
 		v, f := reflect.ValueOf(value).Elem(), reflect.ValueOf(first).Elem()
 		if !reflect.DeepEqual(v.Interface(), f.Interface()) {
@@ -133,7 +134,14 @@ func frozen(start, cfg config.Config) (config.Config, []string) {
 	keep("https", &cfg.HTTPS, &start.HTTPS)
 	keep("udpSteering", &cfg.UDPSteering, &start.UDPSteering)
 	keep("webhook", &cfg.Webhook, &start.Webhook) // another process'
+	keep("node", &cfg.Node, &start.Node)
 	keep("log.format", &cfg.Log.Format, &start.Log.Format)
+	if d.agent != nil { // what it keeps is named by these
+		keep("zones", &cfg.Zones, &start.Zones)
+		keep("serviceCIDRs", &cfg.ServiceCIDRs, &start.ServiceCIDRs)
+		keep("podCIDRs", &cfg.PodCIDRs, &start.PodCIDRs)
+		keep("transfer", &cfg.Transfer, &start.Transfer)
+	}
 	if start.Manifests == "" { // what is read from the API depends on these
 		keep("pods", &cfg.Pods, &start.Pods)
 		keep("endpointPodNames", &cfg.EndpointPodNames, &start.EndpointPodNames)

@@ -212,6 +212,9 @@ func (d *Daemon) Check(version string) error {
 	if _, err := d.certificate(); err != nil {
 		return err
 	}
+	if _, err := d.clientCAs(); err != nil {
+		return err
+	}
 	if d.cfg.Manifests != "" {
 		return nil
 	}
@@ -264,7 +267,7 @@ func (d *Daemon) recall() error {
 	}
 	first := d.current.Load()
 	if after(snap.Serial+1, first.serial()) {
-		a, err := d.newAnswers(d.cfg, snap.Serial+1, first)
+		a, err := d.newAnswers(d.cfg, snap.Serial+1, nil)
 		if err != nil {
 			return err
 		}

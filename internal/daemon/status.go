@@ -59,11 +59,15 @@ func (d *Daemon) ready() (missing, remarks []string) {
 	if compiled == nil {
 		return append(missing, "nothing is compiled yet"), nil
 	}
+	limit := time.Duration(d.cfg.Admin.MaxStaleness)
+	if d.agent != nil {
+		more, remarks := d.agent.ready(limit)
+		return append(missing, more...), remarks
+	}
 	statuses := d.kinds()
 	for _, k := range *compiled {
 		missing = append(missing, fmt.Sprintf("%ss are not loaded%s", k, because(problemOf(statuses, k))))
 	}
-	limit := time.Duration(d.cfg.Admin.MaxStaleness)
 	for _, st := range statuses {
 		if st.Staleness == 0 || slices.Contains(*compiled, st.Kind) {
 			continue
@@ -100,6 +104,9 @@ func (d *Daemon) figures() metrics.Figures {
 	for _, soa := range now.db.SOAs() {
 		f.Serials[soa.Zone.String()] = soa.Serial
 	}
+	if d.agent != nil {
+		d.agent.tell(&f)
+	}
 	if d.saver != nil {
 		f.Snapshot = &metrics.SnapshotFigures{Written: d.saver.Written(), Failures: d.saver.Failures()}
 	}
@@ -108,6 +115,7 @@ func (d *Daemon) figures() metrics.Figures {
 		f.Forward, f.Cache = &asked, &kept
 	}
 	f.QueriesUntold, f.Limited = new(d.queries.Dropped()), new(uint64)
+	f.Transfer = now.transferFigures()
 	if now.limiter != nil {
 		*f.Limited = now.limiter.Over()
 	}

@@ -6,8 +6,10 @@ package dnsserver
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -28,10 +30,20 @@ type Answerer interface {
 	Respond(packet []byte, client respond.Client, buf []byte) (answer []byte, later Later)
 }
 
-// Later is an answer that takes time. Answer is called once, in a goroutine of
-// its own, and waits for it until ctx is done; nil is that there is none.
+// Later is an answer that takes time, or several messages. Answers is called
+// once, and what it gives is gone through in a goroutine of its own, which waits
+// for each message until ctx is done, and ends where one can't be sent. Over UDP
+// and HTTPS the first is all.
 type Later interface {
-	Answer(ctx context.Context) []byte
+	Answers(ctx context.Context) iter.Seq[[]byte]
+}
+
+// first is the first message of an answer; nil when there is none.
+func first(ctx context.Context, later Later) []byte {
+	for answer := range later.Answers(ctx) {
+		return slices.Clone(answer)
+	}
+	return nil
 }
 
 // Config is what a Server is made from.
@@ -43,6 +55,9 @@ type Config struct {
 	// HTTPS. Certificate gives the server's; it is called for each connection.
 	ListenTLS, ListenHTTPS []netip.AddrPort
 	Certificate            func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// ClientCAs sign the certificates of clients over TLS, which need have none;
+	// nil is not to ask for any.
+	ClientCAs *x509.CertPool
 	// HTTPSPath is that of the URL that queries come to over HTTPS.
 	HTTPSPath string
 	// NewAnswerer makes an Answerer, which is used by one goroutine at a time.
@@ -63,7 +78,10 @@ type Config struct {
 	Idle time.Duration
 	// Steering is how packets over UDP come to a processor.
 	Steering Steering
-	Log      *slog.Logger
+	// SharePorts has another process of the same user listen beside this one. When
+	// this one stops, what comes is the other one's.
+	SharePorts bool
+	Log        *slog.Logger
 }
 
 // Steering is how packets over UDP, which several sockets of one port take in,
@@ -109,7 +127,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		listeners *[]*net.TCPListener
 	}{{cfg.ListenTLS, &s.tls}, {cfg.ListenHTTPS, &s.https}} {
 		for _, addr := range to.addrs {
-			l, err := listenTCP(ctx, addr)
+			l, err := s.listenTCP(ctx, addr)
 			if err != nil {
 				s.Close()
 				return nil, err
@@ -139,7 +157,7 @@ func (s *Server) bind(ctx context.Context, addr netip.AddrPort) error {
 // UDP sockets may share it.
 func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	listener, err := listenTCP(ctx, addr)
+	listener, err := s.listenTCP(ctx, addr)
 	if err != nil {
 		return err
 	}
@@ -161,9 +179,12 @@ func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
 	return nil
 }
 
-func listenTCP(ctx context.Context, addr netip.AddrPort) (*net.TCPListener, error) {
+func (s *Server) listenTCP(ctx context.Context, addr netip.AddrPort) (*net.TCPListener, error) {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	var lc net.ListenConfig
+	if s.cfg.SharePorts {
+		lc.Control = SharePort
+	}
 	l, err := lc.Listen(ctx, "tcp"+family(addr), addr.String())
 	if err != nil {
 		return nil, plainBindError("tcp", addr, err)

@@ -170,7 +170,7 @@ func (h *httpsServer) answer(ctx context.Context, query []byte, client respond.C
 	answer = slices.Clone(answer)
 	h.workers.Put(worker)
 	if later != nil {
-		answer = later.Answer(ctx)
+		answer = first(ctx, later)
 	}
 	return answer
 }

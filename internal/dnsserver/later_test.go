@@ -3,6 +3,7 @@ package dnsserver_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -34,7 +35,18 @@ type late struct {
 	query string
 }
 
-func (l *late) Answer(ctx context.Context) []byte {
+func (l *late) Answers(ctx context.Context) iter.Seq[[]byte] { return oneOf(l.answer(ctx)) }
+
+// oneOf is one message, or none.
+func oneOf(answer []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if answer != nil {
+			yield(answer)
+		}
+	}
+}
+
+func (l *late) answer(ctx context.Context) []byte {
 	l.of.begun.Add(1)
 	select {
 	case <-l.of.release:
@@ -184,7 +196,7 @@ func TestLaterShutdown(t *testing.T) {
 
 type laterFunc func(ctx context.Context) []byte
 
-func (f laterFunc) Answer(ctx context.Context) []byte { return f(ctx) }
+func (f laterFunc) Answers(ctx context.Context) iter.Seq[[]byte] { return oneOf(f(ctx)) }
 
 // blocking answers "block" when it may go ahead, and all else after a while.
 type blocking struct{ began, goAhead chan struct{} }

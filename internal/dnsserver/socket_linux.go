@@ -2,6 +2,7 @@ package dnsserver
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"os"
 	"syscall"
@@ -55,6 +56,42 @@ func controlUDP(cpu int, every bool) func(network, address string, c syscall.Raw
 		}
 		return err
 	}
+}
+
+// SharePort has a listener share its port with those of other processes of the same
+// user; it is for net.ListenConfig.
+func SharePort(_, _ string, c syscall.RawConn) (err error) {
+	if ctrlErr := c.Control(func(fd uintptr) {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	}); ctrlErr != nil {
+		return ctrlErr
+	}
+	return err
+}
+
+// leave has packets that come from now on go to the other sockets that share the
+// port: it connects the socket to a port of its own host that nobody sends from
+// (discard, RFC 863). What waits in it stays, and can be answered. Where that
+// can't be done, packets come until the socket is closed.
+func leave(conn *net.UDPConn) {
+	own := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	var to unix.Sockaddr
+	const discard = 9
+	switch {
+	case own.Is4() && own.IsUnspecified():
+		to = &unix.SockaddrInet4{Port: discard, Addr: [4]byte{127, 0, 0, 1}}
+	case own.Is4():
+		to = &unix.SockaddrInet4{Port: discard, Addr: own.As4()}
+	case own.IsUnspecified():
+		to = &unix.SockaddrInet6{Port: discard, Addr: netip.IPv6Loopback().As16()}
+	default:
+		to = &unix.SockaddrInet6{Port: discard, Addr: own.As16()}
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _ = unix.Connect(int(fd), to) })
 }
 
 // processors are those that this process may run on.

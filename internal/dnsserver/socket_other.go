@@ -66,3 +66,9 @@ func (b *batch) send() (err error) {
 	}
 	return err
 }
+
+// SharePort does nothing where ports can't be shared.
+func SharePort(string, string, syscall.RawConn) error { return nil }
+
+// leave does nothing, likewise.
+func leave(*net.UDPConn) {}

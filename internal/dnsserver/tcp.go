@@ -58,6 +58,9 @@ type tcpWorker struct {
 
 func newTCPServer(s *Server) *tcpServer {
 	t := &tcpServer{Server: s, conns: make(map[*tcpConn]struct{}), secure: tlsConfig(s.cfg.Certificate, "dot")}
+	if s.cfg.ClientCAs != nil {
+		t.secure.ClientAuth, t.secure.ClientCAs = tls.VerifyClientCertIfGiven, s.cfg.ClientCAs
+	}
 	t.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer(t.nextSeat())} }
 	t.outs.New = func() any { return new([]byte) }
 	return t

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"iter"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -107,6 +108,7 @@ func (c *tcpConn) answerSome(ctx context.Context, most int) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	c.identify()
 	c.server.touch(c)
 	out := c.server.outs.Get().(*[]byte)
 	defer c.server.putOut(out)
@@ -126,6 +128,15 @@ func (c *tcpConn) answerSome(ctx context.Context, most int) (n int, err error) {
 	return n, errors.Join(err, c.write(*out))
 }
 
+// identify notes who the client is, which the handshake told.
+func (c *tcpConn) identify() {
+	if secure, ok := c.conn.(*tls.Conn); ok && c.client.Certificate == nil {
+		if chains := secure.ConnectionState().VerifiedChains; len(chains) > 0 {
+			c.client.Certificate = chains[0][0]
+		}
+	}
+}
+
 // appendAnswer appends the answer behind its length, or nothing when there is
 // none, or when it takes time: then it is sent when it is there.
 func (c *tcpConn) appendAnswer(ctx context.Context, b []byte, w *tcpWorker, query []byte) []byte {
@@ -134,10 +145,21 @@ func (c *tcpConn) appendAnswer(ctx context.Context, b []byte, w *tcpWorker, quer
 		b = c.takeSlot(b)
 		c.later.Go(func() {
 			defer func() { <-c.slots }()
-			_ = c.write(appendMessage(nil, later.Answer(ctx))) // a client that is gone
+			c.writeEach(later.Answers(ctx))
 		})
 	}
 	return appendMessage(b, answer)
+}
+
+// writeEach sends messages one by one, each in the time that a connection may
+// idle, until the client is gone.
+func (c *tcpConn) writeEach(messages iter.Seq[[]byte]) {
+	var out []byte
+	for m := range messages {
+		if out = appendMessage(out[:0], m); c.write(out) != nil {
+			return
+		}
+	}
 }
 
 // takeSlot takes a place for an answer that takes time. Where it must wait for

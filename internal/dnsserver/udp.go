@@ -20,6 +20,9 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
+		if s.cfg.SharePorts {
+			leave(conn)
+		}
 		_ = conn.SetReadDeadline(time.Unix(1, 0))
 	})
 	defer stop()
@@ -113,7 +116,7 @@ func (p *packets) answerAll(ctx context.Context, n int) error {
 			p.pending.Add(1)
 			p.later.Go(func() {
 				defer p.pending.Add(-1)
-				if answer := later.Answer(ctx); answer != nil {
+				if answer := first(ctx, later); answer != nil {
 					_ = back.send(p.conn, answer) // a client that can't be reached
 				}
 			})

@@ -9,6 +9,7 @@
 package dnswire
 
 import (
+	"encoding/binary"
 	"strconv"
 
 	"github.com/miekg/dns"
@@ -49,6 +50,7 @@ const (
 	typePX    = Type(dns.TypePX)
 	typeNAPTR = Type(dns.TypeNAPTR)
 	typeNSEC  = Type(dns.TypeNSEC)
+	typeTSIG  = Type(dns.TypeTSIG)
 )
 
 // Types whose RDATA may hold addresses, see ReplyRecord.Addresses.
@@ -72,6 +74,7 @@ type Class uint16
 const (
 	ClassIN    = Class(dns.ClassINET)
 	ClassCHAOS = Class(dns.ClassCHAOS)
+	classANY   = Class(dns.ClassANY)
 )
 
 // RCode is a response code, those above 15 in EDNS's extended form (RFC 6891,
@@ -86,6 +89,7 @@ const (
 	NXDomain = RCode(dns.RcodeNameError)
 	NotImp   = RCode(dns.RcodeNotImplemented)
 	Refused  = RCode(dns.RcodeRefused)
+	NotAuth  = RCode(dns.RcodeNotAuth)
 	BadVers  = RCode(dns.RcodeBadVers)
 	// BadCookie asks for the server cookie that comes with it (RFC 7873).
 	BadCookie = RCode(dns.RcodeBadCookie)
@@ -142,21 +146,19 @@ const (
 	OptionEDE       = OptionCode(dns.EDNS0EDE)
 )
 
-// String is the option's name in IANA's registry, or its number.
+// optionNames are those of IANA's registry, and our own.
+var optionNames = map[OptionCode]string{
+	OptionNSID: "NSID", OptionSubnet: "ECS", OptionCookie: "COOKIE", OptionKeepalive: "KEEPALIVE",
+	OptionPadding: "PADDING", OptionEDE: "EDE", OptionMarks: "MARKS",
+}
+
+// Known tells whether this package knows what the option is.
+func (c OptionCode) Known() bool { return optionNames[c] != "" }
+
+// String is the option's name, or its number.
 func (c OptionCode) String() string {
-	switch c {
-	case OptionNSID:
-		return "NSID"
-	case OptionSubnet:
-		return "ECS"
-	case OptionCookie:
-		return "COOKIE"
-	case OptionKeepalive:
-		return "KEEPALIVE"
-	case OptionPadding:
-		return "PADDING"
-	case OptionEDE:
-		return "EDE"
+	if name := optionNames[c]; name != "" {
+		return name
 	}
 	return strconv.Itoa(int(c))
 }
@@ -184,6 +186,14 @@ const MinUDPSize = 512
 // HeaderLen is the length of a message's header, and so the place of the
 // question's name.
 const HeaderLen = 12
+
+// OpcodeOf is the opcode of a message; of one that is too short it is OpcodeQuery.
+func OpcodeOf(message []byte) Opcode {
+	if len(message) < HeaderLen {
+		return OpcodeQuery
+	}
+	return Opcode(binary.BigEndian.Uint16(message[2:]) & opcodeMask >> opcodeShift)
+}
 
 // MaxMessage is the longest message that TCP's length prefix can announce
 // (RFC 1035, section 4.2.2).

@@ -107,7 +107,7 @@ func (r *Response) addRest(s Section, head int, rec ReplyRecord, a Aging) (whole
 	fixed := len(r.buf)
 	r.buf = append(r.buf, wire[rec.fixed:rec.fixed+recordHead]...)
 	binary.BigEndian.PutUint32(r.buf[fixed+4:], a.TTL(rec.TTL()))
-	r.buf = rec.appendRData(r.buf)
+	r.buf = rec.AppendRData(r.buf)
 	binary.BigEndian.PutUint16(r.buf[fixed+8:], uint16(len(r.buf)-fixed-recordHead))
 	if len(r.buf) > r.limit {
 		r.buf = r.buf[:head]
@@ -117,9 +117,9 @@ func (r *Response) addRest(s Section, head int, rec ReplyRecord, a Aging) (whole
 	return true
 }
 
-// appendRData appends the RDATA without pointers, which are good in the message
-// that it came in only.
-func (c ReplyRecord) appendRData(b []byte) []byte {
+// AppendRData appends the RDATA without pointers, which are good in the message
+// that it came in only; names that may be compressed are in lower case.
+func (c ReplyRecord) AppendRData(b []byte) []byte {
 	wire, off, end := c.of.wire, c.fixed+recordHead, c.end()
 	l := layouts[c.Type()]
 	if c.Type() == typeNAPTR {
@@ -161,4 +161,13 @@ func AppendQuestion(b, name []byte, t Type) []byte {
 	b = append(append(b, name...), 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(t))
 	return binary.BigEndian.AppendUint16(b, uint16(ClassIN))
+}
+
+// AppendOption adds an option to a query that ends with an OPT record without
+// options.
+func AppendOption(query []byte, code OptionCode, value []byte) []byte {
+	binary.BigEndian.PutUint16(query[len(query)-2:], uint16(OptionLen(len(value))))
+	query = binary.BigEndian.AppendUint16(query, uint16(code))
+	query = binary.BigEndian.AppendUint16(query, uint16(len(value)))
+	return append(query, value...)
 }

@@ -29,6 +29,9 @@ type Query struct {
 	Type     Type
 	Class    Class
 	EDNS     EDNS
+	// SearchOption is the code of the option with search paths; 0 is none. It
+	// stays when a packet is parsed.
+	SearchOption OptionCode
 
 	questions  uint16
 	records    [3]uint16 // answer, authority, additional
@@ -36,6 +39,7 @@ type Query struct {
 	nameLen    int
 	labelStart [dnsname.MaxWire / 2]uint8
 	labels     int
+	tsig       bool // the last record is one
 }
 
 // EDNS is what the OPT record of a query says (RFC 6891, section 6.1).
@@ -49,7 +53,9 @@ type EDNS struct {
 	NSID      bool
 	Keepalive bool
 	Padding   bool
+	Marks     bool   // OptionMarks
 	Subnet    Subnet // not checked
+	Search    []byte // what the SearchOption holds; nil when there is none
 }
 
 // QName is the question's name in lower case, in wire form without the root's
@@ -64,7 +70,7 @@ func (q *Query) Questions() int { return int(q.questions) }
 func (q *Query) ParseHeader(packet []byte) error {
 	q.ID, q.Flags, q.Opcode, q.questions, q.records = 0, 0, 0, 0, [3]uint16{}
 	q.Question, q.EDNS = nil, EDNS{}
-	q.Type, q.Class, q.nameLen, q.labels = 0, 0, 0, 0
+	q.Type, q.Class, q.nameLen, q.labels, q.tsig = 0, 0, 0, 0, false
 	if len(packet) < HeaderLen {
 		return ErrShort
 	}
@@ -155,7 +161,9 @@ func (q *Query) parseRecord(packet []byte, off int, section Section) (length int
 	if len(r) < fixed+dataLen {
 		return 0, false
 	}
-	if Type(binary.BigEndian.Uint16(r)) == TypeOPT {
+	t := Type(binary.BigEndian.Uint16(r))
+	q.tsig = t == typeTSIG
+	if t == TypeOPT {
 		// One OPT record, owned by the root (RFC 6891, section 6.1.1).
 		if section != Additional || q.EDNS.Present || nameLen != 1 {
 			return 0, false
@@ -164,14 +172,14 @@ func (q *Query) parseRecord(packet []byte, off int, section Section) (length int
 		q.EDNS.UDPSize = binary.BigEndian.Uint16(r[2:])
 		q.EDNS.Version = r[5]
 		q.EDNS.Flags = EDNSFlags(binary.BigEndian.Uint16(r[6:])) & FlagDO
-		if !q.EDNS.parseOptions(r[fixed : fixed+dataLen]) {
+		if !q.EDNS.parseOptions(r[fixed:fixed+dataLen], q.SearchOption) {
 			return 0, false
 		}
 	}
 	return nameLen + fixed + dataLen, true
 }
 
-func (e *EDNS) parseOptions(b []byte) bool {
+func (e *EDNS) parseOptions(b []byte, search OptionCode) bool {
 	for len(b) > 0 {
 		if len(b) < 4 {
 			return false
@@ -198,8 +206,14 @@ func (e *EDNS) parseOptions(b []byte) bool {
 			e.Keepalive = true
 		case OptionPadding:
 			e.Padding = true
+		case OptionMarks:
+			e.Marks = e.Marks || n == 0
 		case OptionSubnet:
 			e.Subnet = value
+		case search:
+			if e.Search == nil && code != 0 {
+				e.Search = value
+			}
 		}
 	}
 	return true

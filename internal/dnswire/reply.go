@@ -28,6 +28,8 @@ type Reply struct {
 	Error *ReplyError
 	// Subnet is the client subnet option; not checked.
 	Subnet Subnet
+	// Options are the codes of other options, the first of them.
+	Options []OptionCode
 	// Aliased tells whether there is a CNAME record in the answer section.
 	Aliased bool
 
@@ -47,7 +49,18 @@ type ReplyError struct {
 const recordHead = 10
 
 // ParseReply reads a response with one question. It copies what it keeps.
-func ParseReply(packet []byte) (*Reply, error) {
+func ParseReply(packet []byte) (*Reply, error) { return parseReply(packet, 1) }
+
+// ParsePart reads a message of the answer to a transfer, as ParseReply does: all
+// but the first may be without question (RFC 5936, section 2.2.1).
+func ParsePart(packet []byte) (*Reply, error) {
+	if len(packet) >= HeaderLen && binary.BigEndian.Uint16(packet[4:]) == 0 {
+		return parseReply(packet, 0)
+	}
+	return parseReply(packet, 1)
+}
+
+func parseReply(packet []byte, questions uint16) (*Reply, error) {
 	if len(packet) < HeaderLen || len(packet) > MaxMessage {
 		return nil, ErrReply
 	}
@@ -57,15 +70,17 @@ func ParseReply(packet []byte) (*Reply, error) {
 		wire:  packet,
 	}
 	r.RCode = RCode(r.Flags & 0xf)
-	if r.Flags&FlagQR == 0 || Opcode(r.Flags&opcodeMask>>opcodeShift) != OpcodeQuery || binary.BigEndian.Uint16(packet[4:]) != 1 {
+	if r.Flags&FlagQR == 0 || Opcode(r.Flags&opcodeMask>>opcodeShift) != OpcodeQuery || binary.BigEndian.Uint16(packet[4:]) != questions {
 		return nil, ErrReply
 	}
-	r.counts[0] = 1
-	name, ok := plainName(packet[HeaderLen:])
-	if !ok || HeaderLen+name+4 > len(packet) {
-		return nil, ErrReply
+	r.counts[0], r.question = questions, HeaderLen
+	if questions > 0 {
+		name, ok := plainName(packet[HeaderLen:])
+		if !ok || HeaderLen+name+4 > len(packet) {
+			return nil, ErrReply
+		}
+		r.question += name + 4
 	}
-	r.question = HeaderLen + name + 4
 	end, ok := r.parseRecords(packet)
 	if !ok {
 		return nil, ErrReply
@@ -110,6 +125,9 @@ func (r *Reply) parseRecords(packet []byte) (end int, ok bool) {
 	return off, true
 }
 
+// maxOptions is how many options of a reply are noted.
+const maxOptions = 16
+
 // parseOPT reads an OPT record from its type on.
 func (r *Reply) parseOPT(opt []byte) (ok bool) {
 	r.EDNS = true
@@ -127,6 +145,8 @@ func (r *Reply) parseOPT(opt []byte) (ok bool) {
 			r.Error = &ReplyError{EDECode(binary.BigEndian.Uint16(b[4:])), string(b[6:n])}
 		case code == OptionSubnet:
 			r.Subnet = bytes.Clone(b[4:n])
+		case len(r.Options) < maxOptions:
+			r.Options = append(r.Options, code)
 		}
 		b = b[n:]
 	}

@@ -31,19 +31,22 @@ const srvFixed = 6
 // MaxRecords is how many records an RRset holds at most.
 const MaxRecords = 1<<16 - 1
 
+// maxRData is the longest RDATA of a record, in octets (RFC 1035, section 3.2.1).
+const maxRData = 1<<16 - 1
+
 // NewRRset makes an RRset of class IN, ttl in seconds, of the given RDATA, in
-// their order. RDATA beyond MaxRecords is dropped: no message could hold it.
+// their order. RDATA beyond MaxRecords is dropped, and RDATA of more than 65535
+// octets: no message could hold it.
 func NewRRset(t Type, ttl uint32, rdata ...[]byte) RRset {
-	rdata = rdata[:min(len(rdata), MaxRecords)]
 	size := 0
 	for _, d := range rdata {
 		size += recordFixed + len(d)
 	}
-	wire := make([]byte, 0, size)
+	a := Assembly{set: RRset{Type: t, wire: make([]byte, 0, size)}, ttl: ttl}
 	for _, d := range rdata {
-		wire = appendRecord(wire, t, ClassIN, ttl, d)
+		a.Add(d)
 	}
-	return RRset{Type: t, Count: uint16(len(rdata)), wire: wire}
+	return a.set
 }
 
 // NewChaosTXT makes a TXT RRset of class CHAOS and TTL 0, which tells about the
@@ -65,14 +68,15 @@ func appendRecord(wire []byte, t Type, class Class, ttl uint32, rdata []byte) []
 // AppendRRset appends the RRset that NewRRset makes of the same, in a form
 // that ReadRRset reads.
 func AppendRRset(b []byte, t Type, ttl uint32, rdata ...[]byte) []byte {
-	rdata = rdata[:min(len(rdata), MaxRecords)]
 	head := len(b)
 	b = append(b, make([]byte, rrsetHead)...)
+	a := Assembly{set: RRset{Type: t, wire: b}, ttl: ttl}
 	for _, d := range rdata {
-		b = appendRecord(b, t, ClassIN, ttl, d)
+		a.Add(d)
 	}
+	b = a.set.wire
 	binary.BigEndian.PutUint16(b[head:], uint16(t))
-	binary.BigEndian.PutUint16(b[head+2:], uint16(len(rdata)))
+	binary.BigEndian.PutUint16(b[head+2:], a.set.Count)
 	binary.BigEndian.PutUint32(b[head+4:], uint32(len(b)-head-rrsetHead))
 	return b
 }
@@ -105,9 +109,10 @@ func (a *Assembly) Start(t Type, ttl uint32) {
 	a.set, a.ttl = RRset{Type: t, wire: a.set.wire[:0]}, ttl
 }
 
-// Add adds a record, unless there are MaxRecords.
+// Add adds a record, unless there are MaxRecords, or its RDATA is longer than 65535
+// octets.
 func (a *Assembly) Add(rdata []byte) {
-	if a.set.Count < MaxRecords {
+	if a.set.Count < MaxRecords && len(rdata) <= maxRData {
 		a.set.Count++
 		a.set.wire = appendRecord(a.set.wire, a.set.Type, ClassIN, a.ttl, rdata)
 	}

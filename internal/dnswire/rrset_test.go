@@ -58,6 +58,25 @@ func TestRRset(t *testing.T) {
 	}
 }
 
+// TestRDATATooLong: RDATA that no record holds is left out, and the others stay.
+func TestRDATATooLong(t *testing.T) {
+	fits, tooLong := make([]byte, 1<<16-1), make([]byte, 1<<16)
+	var a dnswire.Assembly
+	a.Start(dnswire.TypeTXT, 5)
+	for _, rdata := range [][]byte{{1}, tooLong, fits} {
+		a.Add(rdata)
+	}
+	for claim, set := range map[string]dnswire.RRset{
+		"NewRRset":    dnswire.NewRRset(dnswire.TypeTXT, 5, []byte{1}, tooLong, fits),
+		"AppendRRset": dnswire.ReadRRset(dnswire.AppendRRset(nil, dnswire.TypeTXT, 5, []byte{1}, tooLong, fits)),
+		"Assembly":    a.RRset(),
+	} {
+		if got := set.RData(); set.Count != 2 || len(got) != 2 || len(got[0]) != 1 || len(got[1]) != len(fits) {
+			t.Errorf("%s: %d records, said to be %d, want those of 1 and of %d octets", claim, len(got), set.Count, len(fits))
+		}
+	}
+}
+
 func TestZeroRRset(t *testing.T) {
 	var zero dnswire.RRset
 	if zero.TTL() != 0 || len(zero.RData()) != 0 || zero.Target() != nil {

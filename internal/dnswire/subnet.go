@@ -49,15 +49,6 @@ func (s Subnet) Answers(asked Subnet) bool {
 // and not of those alone that say nothing of theirs (section 7.3.1).
 func (s Subnet) IsForAll() bool { return s != nil && s.HasPrefix() && s.Scope() == 0 }
 
-// AppendSubnet adds a client subnet option to a query that ends with an OPT
-// record without options.
-func AppendSubnet(query []byte, s Subnet) []byte {
-	binary.BigEndian.PutUint16(query[len(query)-2:], uint16(OptionLen(len(s))))
-	query = binary.BigEndian.AppendUint16(query, uint16(OptionSubnet))
-	query = binary.BigEndian.AppendUint16(query, uint16(len(s)))
-	return append(query, s...)
-}
-
 // AddSubnet adds the client subnet option of a query, with the scope of the
 // answer, to the OPT record that begins at opt. One that may not be in a query is
 // not repeated.

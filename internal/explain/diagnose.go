@@ -209,13 +209,27 @@ func (d *diagnosis) differs() bool {
 		if model.Message == nil {
 			continue // nobody knows
 		}
-		if said, known := said(q.Result, q.Records), said(resultOf(model.Message, t), model.Message.Answer); said != known {
+		records := q.Records
+		if leadsOut(model, t) != "" { // whither the server follows it, and the model does not
+			records = ownedAsIn(records, model.Message.Answer)
+		}
+		if said, known := said(q.Result, records), said(resultOf(model.Message, t), model.Message.Answer); said != known {
 			d.add("server-differs", "see whether the server is up to date (/readyz, /debug/model), and whether it is this cluster's",
 				"%s says of %s %s: %s; the cluster as it is read has %s", q.Server, name, q.Type, said, known)
 			return true
 		}
 	}
 	return false
+}
+
+// ownedAsIn are the records whose owners have records in the model.
+func ownedAsIn(records, model []dnswire.Record) (owned []dnswire.Record) {
+	for _, r := range records {
+		if slices.ContainsFunc(model, func(m dnswire.Record) bool { return strings.EqualFold(m.Name, r.Name) }) {
+			owned = append(owned, r)
+		}
+	}
+	return owned
 }
 
 // said is an answer in words that do not depend on the order of records.
@@ -264,7 +278,25 @@ func (d *diagnosis) queries() {
 	if d.e.Ndots > usual && strings.Count(strings.TrimSuffix(d.Name, "."), ".") >= usual {
 		cure += fmt.Sprintf("; or give the Pod the option ndots:%d in dnsConfig, so that it is asked for first as it is", usual)
 	}
+	if n := d.withAutopath(); n > 0 && n < d.e.Packets {
+		cure += fmt.Sprintf("; or give the Pod the policy %s, with which the server searches (docs/webhook.md): %s", podresolv.ClusterFirstWithAutopath, packets(n))
+	}
 	d.add("many-queries", cure, "%d of %s were for names that do not exist, of the search list (ndots:%d)", vain, packets(d.e.Packets), d.e.Ndots)
+}
+
+// withAutopath is how many packets the lookup would take if the server searched; 0
+// where it would not end well, or the Pod can't have that.
+func (d *diagnosis) withAutopath() int {
+	if d.e.Policy != podresolv.ClusterFirst {
+		return 0
+	}
+	pod := d.Subject.Settings()
+	pod.Policy = podresolv.ClusterFirstWithAutopath
+	would := d.would(podresolv.Resolve(pod, d.Node).Config, d.Libc)
+	if would.Outcome != stub.Found {
+		return 0
+	}
+	return would.Packets()
 }
 
 func packets(n int) string {
@@ -295,9 +327,9 @@ func (d *diagnosis) policy() bool {
 	}
 	asksCluster := func(a netip.Addr) bool { return slices.Contains(d.Node.ClusterDNS, a) || a.IsLinkLocalUnicast() }
 	switch {
-	case d.e.Policy == podresolv.ClusterFirstWithAutopath:
-		d.add("autopath", "ask for the whole name, or set dnsPolicy: ClusterFirst",
-			"the Pod's search domain, %s, stands for the search list, and nobody is known to expand it", strings.Join(d.conf.Searches, " "))
+	case d.hasSearched():
+		d.add("autopath", "have the Pod ask a server that does (docs/webhook.md), or ask for the whole name",
+			"the Pod's search domain, %s, stands for the search list, and who was asked does not go through that", strings.Join(d.conf.Searches, " "))
 	case !slices.ContainsFunc(d.conf.Nameservers, asksCluster):
 		d.add("not-cluster-dns", cure, "the Pod asks none of the addresses that the cluster's DNS is known by: its dnsPolicy is %s%s", given, effect)
 	default:
@@ -305,6 +337,16 @@ func (d *diagnosis) policy() bool {
 			"the Pod's settings have not the search domains, or the ndots, by which the name is found")
 	}
 	return true
+}
+
+// hasSearched tells whether the Pod has a search domain that stands for the search
+// list: search.NAMESPACE.ZONE.SUFFIX, whatever the suffix.
+func (d *diagnosis) hasSearched() bool {
+	return slices.ContainsFunc(d.conf.Searches, func(domain string) bool {
+		rest, is := strings.CutPrefix(strings.ToLower(domain), "search.")
+		_, rest, _ = strings.Cut(rest, ".") // behind the Namespace
+		return is && slices.ContainsFunc(d.Cluster.Domains, func(zone string) bool { return strings.HasPrefix(rest, strings.ToLower(zone)+".") })
+	})
 }
 
 func policyName(policy string) string {

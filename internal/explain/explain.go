@@ -31,6 +31,9 @@ type Request struct {
 	Ask Ask
 	// Model answers as the model has it, for comparison; nil when Ask does.
 	Model Ask
+	// Searched are the names that the server looks for in place of one that says
+	// what it shall be searched for in, in their order; nil of any other.
+	Searched func(name string) []string
 }
 
 // Ask asks a server one question.
@@ -142,7 +145,7 @@ func Explain(r Request) *Explanation {
 	pod := r.Subject.Settings()
 	pod.Libc = r.Libc
 	resolved := podresolv.Resolve(pod, r.Node)
-	a := &asker{ask: r.Ask, answers: make(map[asked]Answer)}
+	a := &asker{ask: r.Ask, searched: r.Searched, answers: make(map[asked]Answer)}
 	e := &Explanation{
 		Name: r.Name, Type: typeNames(r.types()), Pod: r.Subject.String(), Resolver: resolverName(r.Libc),
 		Policy: resolved.Policy, ResolvConf: resolved.Config.String(),
@@ -242,72 +245,6 @@ func unique(records []dnswire.Record) (once []dnswire.Record) {
 		}
 	}
 	return once
-}
-
-// asker asks, and remembers the answers.
-type asker struct {
-	ask     Ask
-	answers map[asked]Answer
-}
-
-// asked is a question that is asked once: whoever asks again has the same
-// answer.
-type asked struct {
-	server netip.Addr
-	stub.Question
-}
-
-func (a *asker) answer(server netip.Addr, q stub.Question) Answer {
-	key := asked{server, q}
-	answer, known := a.answers[key]
-	if !known {
-		answer = a.ask(server, q)
-		a.answers[key] = answer
-	}
-	return answer
-}
-
-// reply is the answer as resolvers take it.
-func (a *asker) reply(server netip.Addr, q stub.Question) stub.Reply {
-	answer := a.answer(server, q)
-	if answer.Message == nil {
-		if answer.Unasked != "" {
-			return stub.Reply{RCode: dnswire.NXDomain}
-		}
-		return stub.Reply{Loss: answer.Loss}
-	}
-	m := answer.Message
-	reply := stub.Reply{RCode: m.Code, Truncated: slices.Contains(m.Flags, "tc")}
-	for _, r := range m.Answer {
-		switch r.Type {
-		case q.Type.String():
-			reply.Records++
-		case "CNAME":
-			reply.Alias = r.Data
-		}
-	}
-	if leadsOut(answer, q.Type) != "" {
-		reply.Records = 1 // as far as is known
-	}
-	return reply
-}
-
-// leadsOut is where an alias leads that was not followed, since what it leads to
-// is not the cluster's; "" where none does.
-func leadsOut(answer Answer, t dnswire.Type) (target string) {
-	m := answer.Message
-	if m == nil || !answer.FromModel || resultOf(m, t) != noData {
-		return ""
-	}
-	for _, r := range m.Answer {
-		if r.Type == "CNAME" {
-			target = r.Data
-		}
-	}
-	if slices.ContainsFunc(m.Authority, func(r dnswire.Record) bool { return r.Type == "SOA" }) {
-		return "" // it was followed, and there is nothing
-	}
-	return target
 }
 
 // try is a candidate with its answers.

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,6 +56,33 @@ func request(name string, code dnswire.RCode) Request {
 		Ask: func(netip.Addr, stub.Question) Answer {
 			return Answer{Message: &dnswire.Message{Code: code, Status: code.String()}}
 		},
+	}
+}
+
+// TestDiffers: a server that follows an alias out of the cluster says more than the
+// model, and nothing else.
+func TestDiffers(t *testing.T) {
+	alias := dnswire.Record{Name: "pay.shop.svc.cluster.local.", Type: "CNAME", Data: "pay.example.com."}
+	followed := dnswire.Record{Name: alias.Data, Type: "A", Data: "192.0.2.1"}
+	for _, test := range []struct {
+		live []dnswire.Record
+		want bool
+	}{
+		{[]dnswire.Record{alias, followed}, false},
+		{[]dnswire.Record{{Name: alias.Name, Type: "CNAME", Data: "old.example.com."}, followed}, true},
+		{[]dnswire.Record{followed}, true},
+	} {
+		r := request("pay", dnswire.NoError)
+		r.Type = dnswire.TypeA
+		r.Ask = func(netip.Addr, stub.Question) Answer { return Answer{Message: &dnswire.Message{Answer: test.live}} }
+		r.Model = func(netip.Addr, stub.Question) Answer {
+			return Answer{FromModel: true, Message: &dnswire.Message{Answer: []dnswire.Record{alias}}}
+		}
+		e := Explain(r)
+		differs := slices.ContainsFunc(e.Diagnoses, func(d Diagnosis) bool { return d.Rule == "server-differs" })
+		if differs != test.want {
+			t.Errorf("%+v: differs %v, want %v: %+v", test.live, differs, test.want, e.Diagnoses)
+		}
 	}
 }
 

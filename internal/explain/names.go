@@ -55,14 +55,27 @@ func (d *diagnosis) withoutSvc() bool {
 	return false
 }
 
+// standsFor are the names that are looked for where a candidate is asked for: that
+// alone, but where the server searches.
+func (d *diagnosis) standsFor(candidate string) []string {
+	if d.Searched != nil {
+		if names := d.Searched(candidate); len(names) > 0 {
+			return names
+		}
+	}
+	return []string{candidate}
+}
+
 // meaning is what was meant: what the candidate stands for that comes nearest to
 // something that is there.
 func (d *diagnosis) meaning() (best meaning, ok bool) {
 	most := 0
 	for _, try := range d.e.Tries {
-		if m, is := meaningOf(try.Name, d.Cluster.Domains); is {
-			if n := d.likelihood(m); n > most {
-				best, most, ok = m, n, true
+		for _, name := range d.standsFor(try.Name) {
+			if m, is := meaningOf(name, d.Cluster.Domains); is {
+				if n := d.likelihood(m); n > most {
+					best, most, ok = m, n, true
+				}
 			}
 		}
 	}
@@ -132,15 +145,18 @@ func (d *diagnosis) statefulSet(m meaning) bool {
 // known where nobody was asked.
 func (d *diagnosis) outside() {
 	last := d.e.last()
-	switch {
-	case last == nil:
-	case slices.ContainsFunc(last.Queries, func(q Query) bool { return q.assumed }):
-		d.e.Outcome, d.e.Why = unknown, last.Name+" is not the cluster's, and nobody was asked"
-		d.add("outside", "give --live to ask the server that runs", "%s is no name of the cluster's: who it is depends on servers that were not asked", last.Name)
-		d.queries()
-	default:
-		d.add("outside", "see that the name is right", "%s is no name of the cluster's, and nobody else's that the server knows", last.Name)
+	if last == nil {
+		return
 	}
+	names := d.standsFor(last.Name)
+	name := names[len(names)-1]
+	if slices.ContainsFunc(last.Queries, func(q Query) bool { return q.assumed }) {
+		d.e.Outcome, d.e.Why = unknown, name+" is not the cluster's, and nobody was asked"
+		d.add("outside", "give --live to ask the server that runs", "%s is no name of the cluster's: who it is depends on servers that were not asked", name)
+		d.queries()
+		return
+	}
+	d.add("outside", "see that the name is right", "%s is no name of the cluster's, and nobody else's that the server knows", name)
 }
 
 // subdomain says that Pods have the name for their subdomain, and no Service

@@ -15,7 +15,7 @@ const maxAttempts = 8
 
 // fly asks for q and keeps what comes of it, at the time it gives.
 func (f *Forwarder) fly(q cache.Question) (*cache.Entry, time.Time) {
-	r := f.route(q.Name)
+	r := f.routeOf(q)
 	if r == nil {
 		return f.fail(q, &cache.Failure{Code: dnswire.EDENotAuthoritative, Text: "there is no upstream server for this name"})
 	}

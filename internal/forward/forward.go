@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"portolan.dev/portolan/internal/cache"
+	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
 )
 
@@ -32,6 +33,10 @@ type Config struct {
 	// MaxInFlight is how many queries wait for answers at once, MaxPerClient how
 	// many of one client; each at least 1.
 	MaxInFlight, MaxPerClient int
+	// SearchZone is whose route questions take that are to be searched for, by the
+	// option of the code SearchOption.
+	SearchZone   dnsname.Name
+	SearchOption dnswire.OptionCode
 	// StaleAfter is how long a client waits while there is a stale answer.
 	StaleAfter time.Duration
 	// Exchange sends a query to an upstream and gives its reply; nil is over the
@@ -62,7 +67,7 @@ func New(cfg Config) (*Forwarder, error) {
 	f := &Forwarder{cfg: cfg, flights: make(map[flightKey]*flight), budget: budget{left: firstBudget}}
 	f.places.init(cfg.MaxInFlight, cfg.MaxPerClient)
 	for _, r := range cfg.Routes {
-		made, err := newRoute(r, cfg.Exchange)
+		made, err := newRoute(r, cfg.Exchange, cfg.SearchOption)
 		if err != nil {
 			return nil, err
 		}
@@ -80,6 +85,14 @@ func (f *Forwarder) Run(ctx context.Context, log *slog.Logger) error {
 		group.Go(func() error { return r.keep(ctx, log) })
 	}
 	return group.Wait()
+}
+
+// routeOf is that of a question; nil when there is none.
+func (f *Forwarder) routeOf(q cache.Question) *route {
+	if q.Search != nil {
+		return f.route([]byte(f.cfg.SearchZone.WireLabels()))
+	}
+	return f.route(q.Name)
 }
 
 // route is that of a name; nil when there is none.
@@ -111,7 +124,7 @@ func (f *Forwarder) Known(q cache.Question, now time.Time) (e *cache.Entry, rout
 		}
 		return e, true
 	}
-	return nil, f.route(q.Name) != nil
+	return nil, f.routeOf(q) != nil
 }
 
 // TakesSubnet tells whether questions for name may say where the client is.
@@ -167,7 +180,7 @@ func (r *Request) Wait(ctx context.Context) (e *cache.Entry, at time.Time) {
 		f.counts.staleHits.Add(1)
 		return r.known, now
 	}
-	route := f.route(q.Name)
+	route := f.routeOf(q)
 	if route != nil {
 		if e := f.cfg.Cache.Above(q, len(route.Suffix.WireLabels()), now); e != nil {
 			f.counts.hits.Add(1)
@@ -216,6 +229,7 @@ type flightKey struct {
 	qtype  dnswire.Type
 	do, cd bool
 	subnet string
+	search string
 }
 
 // flight is a question that is being asked, for all who want to know.
@@ -229,7 +243,7 @@ type flight struct {
 // join gives the flight for q, which it keeps. It is begun when there is none, and
 // then has the place of client until it ends: so many places, so many flights.
 func (f *Forwarder) join(q cache.Question, client netip.Addr) (fl *flight, joined bool) {
-	key := flightKey{string(q.Name), q.Type, q.DO, q.CD, string(q.Subnet)}
+	key := flightKey{string(q.Name), q.Type, q.DO, q.CD, string(q.Subnet), string(q.Search)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if fl, ok := f.flights[key]; ok {

@@ -49,10 +49,11 @@ type route struct {
 	Route
 	upstreams atomic.Pointer[[]*upstream]
 	exchange  exchange // nil: over the network
+	search    dnswire.OptionCode
 }
 
-func newRoute(r Route, exchange exchange) (*route, error) {
-	made := &route{Route: r, exchange: exchange}
+func newRoute(r Route, exchange exchange, search dnswire.OptionCode) (*route, error) {
+	made := &route{Route: r, exchange: exchange, search: search}
 	servers := r.Upstreams
 	if r.ResolvConf != "" {
 		found, _, err := r.readResolvConf()
@@ -79,7 +80,7 @@ func (r *route) set(servers []Upstream) {
 		if i >= 0 {
 			now = append(now, before[i])
 		} else {
-			now = append(now, newUpstream(s, r.Suffix, r.exchange))
+			now = append(now, newUpstream(s, r.Suffix, r.exchange, r.search))
 		}
 	}
 	r.upstreams.Store(&now)

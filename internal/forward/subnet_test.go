@@ -55,7 +55,7 @@ func TestSubnetOfAnother(t *testing.T) {
 		if q.subnet() == nil {
 			return works(q)
 		}
-		return one(dnswire.AppendSubnet(q.reply(dnswire.NoError, 60, "192.0.2.66"), scoped(near(9), 24)))
+		return one(dnswire.AppendOption(q.reply(dnswire.NoError, 60, "192.0.2.66"), dnswire.OptionSubnet, scoped(near(9), 24)))
 	})
 	f := nearTo(t, s)
 	const n = 5
@@ -138,7 +138,7 @@ func TestSubnetFails(t *testing.T) {
 				}
 				m := q.reply(c.rcode, 60, addrs...)
 				if from := q.subnet(); from != nil {
-					m = dnswire.AppendSubnet(m, scoped(from, c.scope))
+					m = dnswire.AppendOption(m, dnswire.OptionSubnet, scoped(from, c.scope))
 				}
 				return one(m)
 			})
@@ -159,7 +159,7 @@ func TestPrefetchWithoutSubnet(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte {
 		m := q.reply(dnswire.NoError, 60, "192.0.2.1")
 		if from := q.subnet(); from != nil {
-			m = dnswire.AppendSubnet(m, from)
+			m = dnswire.AppendOption(m, dnswire.OptionSubnet, from)
 		}
 		return one(m)
 	})

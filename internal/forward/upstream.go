@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ type upstream struct {
 	Upstream
 	packets exchanger // nil where it is always asked over a connection
 	stream  exchanger
+	search  dnswire.OptionCode // of the option with search paths
 
 	down      atomic.Bool
 	downSince atomic.Int64 // in nanoseconds of Unix time
@@ -82,8 +84,8 @@ func (h hooked) exchange(ctx context.Context, query []byte) (*dnswire.Reply, err
 
 func (h hooked) close() {}
 
-func newUpstream(u Upstream, suffix dnsname.Name, by exchange) *upstream {
-	made := &upstream{Upstream: u, loop: newLoop(suffix)}
+func newUpstream(u Upstream, suffix dnsname.Name, by exchange, search dnswire.OptionCode) *upstream {
+	made := &upstream{Upstream: u, loop: newLoop(suffix), search: search}
 	if by != nil {
 		made.stream = hooked{by, u}
 		return made
@@ -175,11 +177,15 @@ func isOurs(err error) bool {
 }
 
 // askAsItLikes asks without EDNS where u does not know it, which it may tell
-// meanwhile. With a subnet it does not: that may be all that u does not take.
+// meanwhile. With a subnet it does not: that may be all that u does not take. What
+// is to be searched for is another question without.
 func (u *upstream) askAsItLikes(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
-	edns := !u.noEDNS.holds()
+	edns := !u.noEDNS.holds() || q.Search != nil
 	reply, err := u.askInCase(ctx, q, edns)
-	if err != nil || !edns || q.Subnet != nil || reply.EDNS || !isBewildered(reply) {
+	if err == nil && q.Search != nil {
+		u.wantSearched(reply)
+	}
+	if err != nil || !edns || q.Subnet != nil || q.Search != nil || reply.EDNS || !isBewildered(reply) {
 		return reply, err
 	}
 	// RFC 6891, section 7: it may not know EDNS; then it does better without.
@@ -191,6 +197,16 @@ func (u *upstream) askAsItLikes(ctx context.Context, q cache.Question) (*dnswire
 		u.noEDNS.set(habitTime)
 	}
 	return again, nil
+}
+
+// wantSearched makes a reply a refusal that does not say, by the option, that its
+// server has searched: one that does not know the option answers for the name
+// alone.
+func (u *upstream) wantSearched(reply *dnswire.Reply) {
+	if (reply.RCode == dnswire.NoError || reply.RCode == dnswire.NXDomain) && !slices.Contains(reply.Options, u.search) {
+		reply.RCode = dnswire.Refused
+		reply.Error = &dnswire.ReplyError{Code: dnswire.EDEOther, Text: fmt.Sprintf("it does not search for names by option %d (autopath.option, autopath.clients)", u.search)}
+	}
 }
 
 func isBewildered(reply *dnswire.Reply) bool {
@@ -231,8 +247,12 @@ func (u *upstream) query(q cache.Question, edns, plain bool) []byte {
 		size = udpSize
 	}
 	b = dnswire.AppendQuery(b, uint16(rand.Uint32()), flags, asked, size, ednsFlags)
-	if edns && q.Subnet != nil {
-		b = dnswire.AppendSubnet(b, q.Subnet)
+	switch {
+	case !edns:
+	case q.Search != nil:
+		b = dnswire.AppendOption(b, u.search, q.Search)
+	case q.Subnet != nil:
+		b = dnswire.AppendOption(b, dnswire.OptionSubnet, q.Subnet)
 	}
 	return b
 }

@@ -58,6 +58,9 @@ type Config struct {
 	// Between is called between two objects, of which there may be many, while
 	// the zone is not being changed. It must not use the Store. Nil is nothing.
 	Between func()
+	// Instance is the first label of the name server in SOA records, by which
+	// secondaries tell one history of serials from another; none when empty.
+	Instance string
 	// Serial is what the zones' serials start at.
 	Serial uint32
 }
@@ -146,23 +149,33 @@ const (
 	soaExpire  = 86400
 )
 
+// SOA is the start of authority that a zone of this server has. It fails where
+// the cluster's domain is too long to have a name server.
+func (c *Compiler) SOA(apex dnsname.Name) (dnswire.SOA, error) {
+	mname, err := dnsname.MustParse("ns.dns").Under(c.cfg.Zones[0])
+	if err == nil && c.cfg.Instance != "" {
+		mname, err = mname.Child(c.cfg.Instance)
+	}
+	if err != nil {
+		return dnswire.SOA{}, err
+	}
+	rname, err := c.cfg.Zones[0].Child("hostmaster")
+	return dnswire.SOA{
+		Zone: apex, MName: mname, RName: rname, TTL: c.cfg.TTL, Serial: c.cfg.Serial,
+		Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minimum: c.cfg.TTL,
+	}, err
+}
+
 // NewDB makes the zones that the Compiler's records go to, as they are while
 // nothing is loaded.
 func (c *Compiler) NewDB() (*zone.DB, error) {
-	mname, err := dnsname.MustParse("ns.dns").Under(c.cfg.Zones[0])
-	if err != nil {
-		return nil, err
-	}
-	rname, err := c.cfg.Zones[0].Child("hostmaster")
-	if err != nil {
-		return nil, err
-	}
 	var soas []dnswire.SOA
 	for _, apex := range slices.Concat(c.cfg.Zones, c.reverse) {
-		soas = append(soas, dnswire.SOA{
-			Zone: apex, MName: mname, RName: rname, TTL: c.cfg.TTL, Serial: c.cfg.Serial,
-			Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minimum: c.cfg.TTL,
-		})
+		soa, err := c.SOA(apex)
+		if err != nil {
+			return nil, err
+		}
+		soas = append(soas, soa)
 	}
 	db, err := zone.New(soas...)
 	if err != nil {

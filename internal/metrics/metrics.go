@@ -16,6 +16,7 @@ import (
 
 	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/forward"
+	"portolan.dev/portolan/internal/replica"
 	"portolan.dev/portolan/internal/respond"
 )
 
@@ -48,6 +49,8 @@ type Figures struct {
 	Serials map[string]uint32
 	// Snapshot is nil when none is kept.
 	Snapshot *SnapshotFigures
+	// Node is nil where nothing was put on the node.
+	Node *NodeFigures
 	// Reload is nil until the configuration was read again.
 	Reload *ReloadFigures
 	// QueriesUntold are queries that were to be logged, and were not; nil when
@@ -55,15 +58,25 @@ type Figures struct {
 	QueriesUntold *uint64
 	// Limited are responses over the rate limit; nil when there is none.
 	Limited *uint64
+	// Replica is nil where no copies are kept.
+	Replica *replica.Status
 	// Forward and Cache are nil when nobody else is asked.
 	Forward *forward.Figures
 	Cache   *cache.Stats
+	// Transfer is nil when it is not known.
+	Transfer *TransferFigures
 }
 
 // SnapshotFigures are those of the snapshot file.
 type SnapshotFigures struct {
 	Written  time.Time // zero when it was not, since the start
 	Failures uint64
+}
+
+// NodeFigures are those of what an agent has put on its node.
+type NodeFigures struct {
+	Repairs uint64
+	Healthy bool
 }
 
 // ReloadFigures are those of the last time that the configuration was read
@@ -144,6 +157,7 @@ var (
 	requestSize  = desc("dns_request_size_bytes", "Size of queries.", "proto")
 	responseSize = desc("dns_response_size_bytes", "Size of answers.", "proto")
 	ede          = desc("dns_ede_total", "Extended DNS Errors (RFC 8914) in answers, whether or not the client has EDNS.", "code")
+	searches     = desc("dns_searches_total", "Queries whose names were searched for, by what says in which paths.", "by", "result")
 	sourceState  = desc("source_state", "1 for the state that a kind of object is in.", "kind", "state")
 	staleness    = desc("source_staleness_seconds", "Time since the source was last in touch with the cluster about a kind; 0 while it is.", "kind")
 	events       = desc("source_events_total", "What the source heard of a kind.", "kind", "type")
@@ -171,6 +185,8 @@ var (
 	upRTT        = desc("forward_rtt_seconds", "Time that an upstream takes, smoothed.", "route", "upstream")
 	untold       = desc("query_log_dropped_total", "Lines and dnstap messages about queries that were dropped, since too many waited.")
 	limited      = desc("dns_rate_limited_total", "Responses that the rate limit held back.")
+	netHealthy   = desc("node_network_healthy", "Whether all that the agent has put on its node was there when it last looked.")
+	netRepairs   = desc("node_network_repairs_total", "How often something of it was missing and was put there again.")
 	reloadOK     = desc("config_reload_success", "Whether the configuration was good when it was last read again.")
 	reloadTime   = desc("config_last_reload_timestamp_seconds", "When the configuration was last read again and found good.")
 )
@@ -181,11 +197,15 @@ type collector Metrics
 // Describe lists what Collect tells.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requests, dropped, duration, requestSize, responseSize, ede, sourceState, staleness, events, objects, serial,
-		snapWritten, snapErrors, reloadOK, reloadTime, untold, limited,
+		requests, dropped, duration, requestSize, responseSize, ede, searches, sourceState, staleness, events, objects, serial,
+		snapWritten, snapErrors, netHealthy, netRepairs, reloadOK, reloadTime, untold, limited,
 		cacheHits, cacheMisses, prefetches, cacheEntries, cacheSize, waiting, joined, refused,
 		upQueries, upReplies, upLate, upFailures, upForged, upUp, upOpened, upReused, upDuration, upRTT,
+		transfers, transferSize, notices, remembered, rememberedSize,
 	} {
+		ch <- d
+	}
+	for _, d := range replicaDescs {
 		ch <- d
 	}
 }
@@ -206,6 +226,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		counter(ch, snapErrors, f.Snapshot.Failures)
 	}
+	if f.Node != nil {
+		gauge(ch, netHealthy, truth(f.Node.Healthy))
+		counter(ch, netRepairs, f.Node.Repairs)
+	}
 	if f.Reload != nil {
 		gauge(ch, reloadOK, truth(f.Reload.OK))
 		gauge(ch, reloadTime, float64(f.Reload.At.UnixNano())/1e9)
@@ -216,8 +240,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if f.Limited != nil {
 		counter(ch, limited, *f.Limited)
 	}
+	if f.Replica != nil {
+		collectReplica(ch, f.Replica)
+	}
 	if f.Forward != nil {
 		collectForward(ch, f.Forward)
+	}
+	if f.Transfer != nil {
+		collectTransfer(ch, f.Transfer)
 	}
 	if f.Cache != nil {
 		gauge(ch, cacheEntries, float64(f.Cache.Entries))
@@ -255,6 +285,9 @@ func collectDNS(ch chan<- prometheus.Metric, s *sums) {
 	}
 	for proto, n := range s.dropped {
 		counter(ch, dropped, n, proto)
+	}
+	for labels, n := range s.searches {
+		counter(ch, searches, n, labels.By, labels.End)
 	}
 	for code, n := range s.ede {
 		counter(ch, ede, n, strconv.Itoa(int(code)))
@@ -297,13 +330,14 @@ type sums struct {
 	requests   map[respond.Requests]uint64 // by labels, their Count 0
 	dropped    map[string]uint64
 	ede        map[uint16]uint64
+	searches   map[respond.Searches]uint64
 	histograms map[*prometheus.Desc]map[string]respond.Histogram
 }
 
 func sumUp(all []respond.Counts) *sums {
 	s := &sums{
 		requests: make(map[respond.Requests]uint64), dropped: make(map[string]uint64), ede: make(map[uint16]uint64),
-		histograms: make(map[*prometheus.Desc]map[string]respond.Histogram),
+		searches: make(map[respond.Searches]uint64), histograms: make(map[*prometheus.Desc]map[string]respond.Histogram),
 	}
 	for _, c := range all {
 		for _, r := range c.Requests {
@@ -316,6 +350,11 @@ func sumUp(all []respond.Counts) *sums {
 		}
 		for code, n := range c.EDE {
 			s.ede[code] += n
+		}
+		for _, r := range c.Searches {
+			labels := r
+			labels.Count = 0
+			s.searches[labels] += r.Count
 		}
 		s.addHistograms(duration, c.Duration)
 		s.addHistograms(requestSize, c.QuerySize)

@@ -35,6 +35,7 @@ func TestFigures(t *testing.T) {
 		Requests: []respond.Requests{{Transport: "udp", Family: "ipv4", Zone: "cluster.local.", Type: "A", RCode: "NOERROR", Count: 3}},
 		Dropped:  map[string]uint64{"udp": 2},
 		EDE:      map[uint16]uint64{14: 1},
+		Searches: []respond.Searches{{By: "name", End: "found", Count: 8}},
 		Duration: []respond.Histogram{{Transport: "udp", Buckets: map[float64]uint64{0.001: 3}, Count: 3, Sum: 0.0015}},
 	}
 	other := counts
@@ -46,6 +47,7 @@ func TestFigures(t *testing.T) {
 			Kinds:    []Kind{{Name: "Service", State: Stale, Staleness: 1500 * time.Millisecond, Events: map[string]uint64{"added": 4}, Objects: 5}},
 			Serials:  map[string]uint32{"cluster.local.": 7},
 			Snapshot: &SnapshotFigures{Written: time.Unix(100, 0), Failures: 6},
+			Node:     &NodeFigures{Repairs: 3, Healthy: true},
 			Reload:   &ReloadFigures{OK: true, At: time.Unix(200, 0)},
 		}
 	})
@@ -57,6 +59,7 @@ func TestFigures(t *testing.T) {
 		`portolan_dns_requests_total{family="ipv6",proto="tcp",rcode="REFUSED",type="other",zone="."} 1`,
 		`portolan_dns_dropped_total{proto="udp"} 4`,
 		`portolan_dns_ede_total{code="14"} 2`,
+		`portolan_dns_searches_total{by="name",result="found"} 16`,
 		`portolan_dns_request_duration_seconds_bucket{proto="udp",le="0.001"} 4`,
 		`portolan_dns_request_duration_seconds_count{proto="udp"} 4`,
 		`portolan_dns_request_duration_seconds_sum{proto="udp"} 0.5015`,
@@ -68,6 +71,8 @@ func TestFigures(t *testing.T) {
 		`portolan_zone_serial{zone="cluster.local."} 7`,
 		`portolan_snapshot_write_timestamp_seconds 100`,
 		`portolan_snapshot_errors_total 6`,
+		`portolan_node_network_healthy 1`,
+		`portolan_node_network_repairs_total 3`,
 		`portolan_config_reload_success 1`,
 		`portolan_config_last_reload_timestamp_seconds 200`,
 		`portolan_dns_programming_duration_seconds_bucket{service_kind="headless",le="0.001"} 1`,

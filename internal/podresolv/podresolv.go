@@ -12,6 +12,7 @@
 package podresolv
 
 import (
+	"cmp"
 	"net/netip"
 
 	"portolan.dev/portolan/internal/resolvconf"
@@ -43,6 +44,9 @@ const (
 )
 
 const smallAutopath Policy = "clusterFirstWithAutopath"
+
+// autopathSuffix is the KEP's.
+const autopathSuffix = "ap.k8s.io"
 
 // canonical is the name for the policy that the code goes by. A policy that is
 // unknown stays as it is.
@@ -121,6 +125,9 @@ type Node struct {
 	// kubelet may have neither.
 	ClusterDomain string
 	ClusterDNS    []netip.Addr
+	// AutopathSuffix ends the search domain of ClusterFirstWithAutopath; "" is the
+	// KEP's, "ap.k8s.io".
+	AutopathSuffix string
 	// ResolvConf is the file that the kubelet's setting resolvConf names, as
 	// ParseNode gives it; nil if it names none.
 	ResolvConf *resolvconf.Config
@@ -230,7 +237,7 @@ func (f *former) clusterSearches(policy Policy) []string {
 		return f.nodeSearches()
 	}
 	if policy == ClusterFirstWithAutopath {
-		return []string{"search." + namespace + "." + domain + ".ap.k8s.io"}
+		return []string{"search." + namespace + "." + domain + "." + cmp.Or(f.node.AutopathSuffix, autopathSuffix)}
 	}
 	return unique([]string{namespace + ".svc." + domain, "svc." + domain, domain}, f.nodeSearches())
 }

@@ -23,12 +23,22 @@ var (
 )
 
 // isOthers tells whether others may know more than a: the name is in none of our
-// zones, or it is a reverse name that nobody said is ours.
+// zones, or it is a reverse name that nobody said is ours, or ours are not loaded
+// and others have them.
 func (w *Worker) isOthers(a *zone.Answer) bool {
 	if w.cfg.Others == nil || w.query.Flags&dnswire.FlagRD == 0 {
 		return false
 	}
-	return a.Outcome == zone.NotHere || a.Outcome == zone.NXDomain && isOpen(a.SOA)
+	switch a.Outcome {
+	case zone.NotHere:
+		return true
+	case zone.NXDomain:
+		return isOpen(a.SOA)
+	case zone.Unanswered:
+		return w.cfg.AskWhileLoading
+	default:
+		return false
+	}
 }
 
 // isOpen tells whether a zone has all reverse names that nobody said are ours.
@@ -36,46 +46,75 @@ func isOpen(z *dnswire.SOA) bool {
 	return z.Zone == dnsname.ReverseIPv4 || z.Zone == dnsname.ReverseIPv6
 }
 
-// got is what others answered to a question for a name, and when.
+// got is what others answered to a question, and when.
 type got struct {
-	name  []byte
+	cache.Question
 	entry *cache.Entry
 	at    time.Time
+}
+
+// isSame tells whether two questions of one query are the same.
+func isSame(q, o cache.Question) bool {
+	return q.Type == o.Type && string(q.Name) == string(o.Name) && string(q.Search) == string(o.Search)
+}
+
+// question is what others are asked for a name of ours. Where the client says in
+// no way that it may where it is, the exchange is concluded.
+func (w *Worker) question(x *exchange, name []byte, t dnswire.Type) (q cache.Question, ok bool) {
+	q = cache.Question{Name: name, Type: t, DO: w.wantsSigned(), CD: w.query.Flags&dnswire.FlagCD != 0}
+	if x.relayed && string(name) == string(w.searcher.of.Name()) {
+		q.Search = w.searcher.option
+		return q, true
+	}
+	if subnet := w.query.EDNS.Subnet; subnet != nil && w.cfg.Others.TakesSubnet(name) {
+		if !subnet.IsAsked() {
+			w.response.DropRecords() // of the aliases that led here
+			x.outcome, x.why, x.ours = malformed, &badSubnet, false
+			return q, false
+		}
+		q.Subnet = subnet
+	}
+	return q, true
+}
+
+// known is what others are known to answer to q, and when they did; nil when they
+// must be asked first. routed tells whether there is anybody to ask.
+func (w *Worker) known(x *exchange, q cache.Question) (e *cache.Entry, at time.Time, routed bool) {
+	for _, g := range w.got {
+		if isSame(g.Question, q) {
+			return g.entry, g.at, true
+		}
+	}
+	e, routed = w.cfg.Others.Known(q, x.now)
+	return e, x.now, routed
+}
+
+// askFor notes that others must be asked q.
+func (w *Worker) askFor(x *exchange, q cache.Question) {
+	x.outcome = pending
+	if !slices.ContainsFunc(w.asks, func(o cache.Question) bool { return isSame(q, o) }) {
+		w.asks = append(w.asks, q.Clone())
+	}
 }
 
 // solveElsewhere answers with what others know of name; own is what our data
 // says of it. It gives the name at which to go on, or nil when the exchange is
 // concluded, or others must be asked.
 func (w *Worker) solveElsewhere(x *exchange, step int, name []byte, own *zone.Answer) (next []byte) {
-	q := cache.Question{
-		Name: name,
-		Type: w.query.Type,
-		DO:   w.wantsSigned(),
-		CD:   w.query.Flags&dnswire.FlagCD != 0,
+	q, ok := w.question(x, name, w.query.Type)
+	if !ok {
+		return nil
 	}
-	if subnet := w.query.EDNS.Subnet; subnet != nil && w.cfg.Others.TakesSubnet(name) {
-		if !subnet.IsAsked() {
-			w.response.DropRecords() // of the aliases that led here
-			x.outcome, x.why, x.ours = malformed, &badSubnet, false
-			return nil
-		}
-		q.Subnet = subnet
-	}
-	for _, g := range w.got {
-		if string(g.name) == string(name) {
-			return w.passOn(x, step, name, g.entry, g.at)
-		}
-	}
-	entry, routed := w.cfg.Others.Known(q, x.now)
+	entry, at, routed := w.known(x, q)
 	switch {
 	case !routed:
 		w.conclude(x, step, own)
 		return nil
 	case entry == nil:
-		x.outcome, x.asks = pending, q
+		w.askFor(x, q)
 		return nil
 	}
-	return w.passOn(x, step, name, entry, x.now)
+	return w.passOn(x, step, name, entry, at)
 }
 
 // passOn answers with what an entry for name says.
@@ -98,6 +137,7 @@ func (w *Worker) passOn(x *exchange, step int, name []byte, e *cache.Entry, at t
 	case old:
 		x.aged = &stale
 	}
+	x.noteError(reply)
 	x.validated = reply.Flags&dnswire.FlagAD != 0 && !old && !x.renamed && (step == 0 || x.validated)
 	if step == 0 && !x.renamed && len(reply.Question()) == len(w.query.Question) && (!reply.Aliased || w.endsOutside(reply)) {
 		x.outcome, x.ours = outcomeOf(reply), false
@@ -124,6 +164,19 @@ func (w *Worker) notesScope(x *exchange, reply *dnswire.Reply) bool {
 	}
 	x.scope = max(x.scope, reply.Subnet.Scope())
 	return true
+}
+
+// noteError notes what who answered says of the answer: a server of the cluster
+// says why there is none, and that it is of earlier data.
+func (x *exchange) noteError(reply *dnswire.Reply) {
+	e := reply.Error
+	switch {
+	case e == nil:
+	case e.Code == dnswire.EDEStale, e.Code == dnswire.EDEStaleNXDomain:
+		x.aged = &zone.Note{Code: e.Code, Text: e.Text}
+	default:
+		x.why = &zone.Note{Code: e.Code, Text: e.Text}
+	}
 }
 
 // wantsSigned tells whether the client checks signatures (RFC 3225).
@@ -182,10 +235,14 @@ func (w *Worker) follow(x *exchange, name []byte, e *cache.Entry, reply *dnswire
 		case !whole:
 			x.outcome, x.truncated = answered, true
 			return nil
-		case target == nil && string(name) != string(first) && reply.RCode == dnswire.NoError && !w.ends(reply, name):
+		case target == nil && string(name) != string(first) && reply.RCode == dnswire.NoError && !ends(reply, name, w.query.Type):
 			return name // whose records the upstream did not look for
 		case target == nil:
 			x.outcome = outcomeOf(reply)
+			if x.relayed && w.searcher.named && string(name) == string(first) {
+				x.truncated = !w.denyRelayed(reply, as)
+				return nil
+			}
 			x.truncated = !w.addDenial(reply, as) || reply.Flags&dnswire.FlagTC != 0
 			return nil
 		case x.aliases == maxAliases:
@@ -233,15 +290,14 @@ func (w *Worker) addOwned(reply *dnswire.Reply, room, name []byte, as dnswire.Ag
 	return target, target == nil || w.response.OwnNext(next)
 }
 
-// ends tells whether a reply has the records that were asked for of name, or
-// denies them.
-func (w *Worker) ends(reply *dnswire.Reply, name []byte) bool {
+// ends tells whether a reply has the records of type t of name, or denies them.
+func ends(reply *dnswire.Reply, name []byte, t dnswire.Type) bool {
 	var owner [dnsname.MaxWire]byte
 	for rec := range reply.Records {
 		switch {
 		case rec.Section == dnswire.Authority && rec.Type() == dnswire.TypeSOA:
 			return true
-		case rec.Section == dnswire.Answer && rec.Type() == w.query.Type && string(rec.AppendOwner(owner[:0])) == string(name):
+		case rec.Section == dnswire.Answer && rec.Type() == t && string(rec.AppendOwner(owner[:0])) == string(name):
 			return true
 		}
 	}
@@ -271,8 +327,31 @@ type Later struct {
 	began     time.Time
 	counts    *shard
 	got       []got
-	asks      []byte // the name that is asked for
-	request   *forward.Request
+	asks      []asked  // and wait for: none was waited for yet
+	asked     []asked  // all, so far
+	messages  Messages // of a transfer; nil for other answers
+}
+
+// maxAsked is how many questions one query may have others asked: each alias of an
+// answer, or each path of a search, for both families, and then the aliases there.
+const maxAsked = 128
+
+// asked is a question that others are asked.
+type asked struct {
+	cache.Question
+	request *forward.Request // nil where there is no place to ask
+}
+
+// noPlace is what is known of a question that nobody could be asked.
+var noPlace = &cache.Entry{Failure: &cache.Failure{Code: tooMany.Code, Text: tooMany.Text}}
+
+// wait asks, and gives the answer.
+func (a *asked) wait(ctx context.Context) got {
+	if a.request == nil {
+		return got{a.Question, noPlace, time.Now()}
+	}
+	e, at := a.request.Wait(ctx)
+	return got{a.Question, e, at}
 }
 
 // laterWorker is a Worker and where its answers go.
@@ -284,9 +363,8 @@ type laterWorker struct {
 // ask begins to ask others for what x needs; where that can't be, it sets the
 // outcome and gives nil.
 func (w *Worker) ask(x *exchange, packet []byte) *Later {
-	request, err := w.cfg.Others.Ask(x.client.Addr, x.asks)
-	if err != nil {
-		w.refuse(x, err)
+	asks := w.begin(x, nil)
+	if asks == nil {
 		return nil
 	}
 	return &Later{
@@ -296,9 +374,26 @@ func (w *Worker) ask(x *exchange, packet []byte) *Later {
 		began:     x.now,
 		counts:    w.counts,
 		got:       slices.Clone(w.got),
-		asks:      slices.Clone(x.asks.Name),
-		request:   request,
+		asks:      asks,
 	}
+}
+
+// begin takes places for the questions that x needs answered, but for those that
+// were asked before. Where there is none for the first of all, it sets the outcome
+// and gives nil.
+func (w *Worker) begin(x *exchange, before []asked) (asks []asked) {
+	for _, q := range w.asks {
+		if slices.ContainsFunc(before, func(a asked) bool { return isSame(a.Question, q) }) {
+			continue
+		}
+		request, err := w.cfg.Others.Ask(x.client.Addr, q)
+		if err != nil && len(asks)+len(before) == 0 {
+			w.refuse(x, err)
+			return nil
+		}
+		asks = append(asks, asked{q, request})
+	}
+	return asks
 }
 
 // refuse ends an exchange for which others can't be asked.
@@ -309,23 +404,41 @@ func (w *Worker) refuse(x *exchange, err error) {
 	}
 }
 
-// Answer asks others and gives the response, or nil when there shall be none.
-// Each of their answers is a step: it leads to another attempt at the whole
-// query, which may need another one.
+// Answer asks others and gives the response, or nil when there shall be none. Each
+// of their answers is a step: it leads to another attempt at the whole query, which
+// may need others. What is not needed any more is not waited for.
 func (l *Later) Answer(ctx context.Context) []byte {
-	for {
-		e, at := l.request.Wait(ctx)
-		l.got = append(l.got, got{l.asks, e, at})
-		answer, again := l.attempt()
+	ended := make(chan struct{})
+	defer close(ended)
+	answers := make(chan got)
+	for waiting := 0; ; {
+		waiting += len(l.asks)
+		if waiting == 1 && len(l.asks) == 1 {
+			l.got = append(l.got, l.asks[0].wait(ctx))
+		} else {
+			for _, a := range l.asks {
+				go func() {
+					g := a.wait(ctx)
+					select {
+					case answers <- g:
+					case <-ended:
+					}
+				}()
+			}
+			l.got = append(l.got, <-answers)
+		}
+		waiting--
+		l.asked = append(l.asked, l.asks...)
+		answer, again := l.attempt(waiting)
 		if !again {
 			return answer
 		}
 	}
 }
 
-// attempt tries to answer with what is known now, and begins to ask for what is
-// missing.
-func (l *Later) attempt() (answer []byte, again bool) {
+// attempt tries to answer with what is known now, while so many answers are waited
+// for, and begins to ask for what is missing.
+func (l *Later) attempt(waiting int) (answer []byte, again bool) {
 	w := l.responder.later.Get().(*laterWorker)
 	defer l.responder.later.Put(w)
 	w.got, w.counts = l.got, l.counts
@@ -333,14 +446,13 @@ func (l *Later) attempt() (answer []byte, again bool) {
 	x := exchange{client: l.client, now: time.Now(), again: true}
 	answer = w.exchange(&x, l.packet, w.buf[:0])
 	if x.outcome == pending {
-		var err error
-		if len(l.got) > maxAliases {
+		if len(l.asked) < maxAsked {
+			if l.asks = w.begin(&x, l.asked); len(l.asks)+waiting > 0 {
+				return nil, true
+			}
+		}
+		if x.outcome == pending {
 			x.outcome, x.why = failed, &noEnd
-		} else if l.request, err = w.cfg.Others.Ask(l.client.Addr, x.asks); err == nil {
-			l.asks = slices.Clone(x.asks.Name)
-			return nil, true
-		} else {
-			w.refuse(&x, err)
 		}
 		answer = w.finish(&x)
 	}

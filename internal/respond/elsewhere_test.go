@@ -13,6 +13,7 @@ import (
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/forward"
 	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/zone"
 )
 
 // upstreamThat makes a Forwarder whose upstream answers with the records that
@@ -95,5 +96,30 @@ func BenchmarkKnown(b *testing.B) {
 				w.Respond(packets[i], respond.Client{}, buf)
 			}
 		})
+	}
+}
+
+// loading is data that is not loaded.
+type loading struct{ *zone.DB }
+
+func (l loading) Lookup(s *zone.Scratch, name []byte, t dnswire.Type) zone.Answer {
+	a := l.DB.Lookup(s, name, t)
+	if a.Outcome != zone.NotHere {
+		a.Outcome = zone.Unanswered
+	}
+	return a
+}
+
+// TestAskWhileLoading: others that have our names are asked for them until ours
+// are loaded.
+func TestAskWhileLoading(t *testing.T) {
+	f := upstreamThat(t, func(name string) []string { return []string{name + " 5 A 10.96.0.1"} })
+	for ask, want := range map[bool]dnswire.RCode{true: dnswire.NoError, false: dnswire.ServFail} {
+		w := newWorker(t, respond.Config{Data: loading{exampleDB(t)}, Others: f, AskWhileLoading: ask})
+		packet := query(t, dnswire.Question{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA, Flags: dnswire.FlagRD})
+		answer := answerNow(t, w, packet, make([]byte, 0, dnswire.MaxMessage))
+		if got := dnswire.RCode(answer[3] & 0xf); got != want {
+			t.Errorf("asking %t: %s, want %s", ask, got, want)
+		}
 	}
 }

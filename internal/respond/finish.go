@@ -18,7 +18,7 @@ func (w *Worker) start(x *exchange, buf []byte) {
 		}
 	}
 	w.response.Start(buf, &w.query, limit)
-	w.response.Reserve(w.optLen(x))
+	w.response.Reserve(w.optLen(x) + x.signature.length)
 }
 
 const keepaliveLen = 2
@@ -38,6 +38,9 @@ func (w *Worker) optLen(x *exchange) int {
 	}
 	if w.saysKeepalive(x) {
 		n += dnswire.OptionLen(keepaliveLen)
+	}
+	if x.echoes {
+		n += dnswire.OptionLen(0)
 	}
 	if x.scoped {
 		n += dnswire.OptionLen(len(e.Subnet))
@@ -71,7 +74,7 @@ func (w *Worker) finish(x *exchange) []byte {
 	if x.validated && (x.outcome == answered || x.outcome == denied) && (w.query.Flags&dnswire.FlagAD != 0 || w.wantsSigned()) {
 		flags |= dnswire.FlagAD // RFC 6840, section 5.8
 	}
-	return w.response.Finish(flags, rcode)
+	return x.sign(w.response.Finish(flags, rcode))
 }
 
 func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
@@ -89,6 +92,9 @@ func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
 		var units [keepaliveLen]byte // of 100 ms
 		binary.BigEndian.PutUint16(units[:], uint16(min(w.cfg.TCPIdle/(100*time.Millisecond), 0xffff)))
 		r.AddOption(opt, dnswire.OptionKeepalive, units[:])
+	}
+	if x.echoes {
+		r.AddOption(opt, w.query.SearchOption, nil)
 	}
 	if x.scoped {
 		r.AddSubnet(opt, w.query.EDNS.Subnet, x.scope)

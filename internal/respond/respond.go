@@ -11,12 +11,15 @@
 package respond
 
 import (
+	"crypto/x509"
 	"fmt"
 	"hash/maphash"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
@@ -65,6 +68,8 @@ type Client struct {
 	Addr      netip.Addr
 	Port      uint16
 	Transport Transport
+	// Certificate is the client's, which was verified; nil when it has none.
+	Certificate *x509.Certificate
 }
 
 // AddrPort is where the client asks from.
@@ -102,6 +107,8 @@ type Config struct {
 	Data Data
 	// Others answer what Data does not have; nil is nobody.
 	Others Others
+	// AskWhileLoading has Others asked for names of Data that are not loaded.
+	AskWhileLoading bool
 	// UDPSize limits responses over UDP, in octets; 0 is DefaultUDPSize.
 	UDPSize int
 	// NSID is given to clients that ask for it (RFC 5001); none when empty.
@@ -119,6 +126,17 @@ type Config struct {
 	// goes to one client; nil is none.
 	Rules   *rules.Rules
 	Limiter *rules.Limiter
+	// Search reads what names are searched for in; nil is nothing. SearchSOA is
+	// that of names that say so themselves, for denials; aliases to what was found
+	// have its TTL.
+	Search    *autopath.Reader
+	SearchSOA dnswire.SOA
+	// Relay has Others search rather than Data.
+	Relay Relay
+	// Transfers sends zones to other servers; nil refuses to.
+	Transfers Transfers
+	// Notified is told that zones have changed elsewhere; nil is nobody.
+	Notified Notified
 	// Stats counts queries and answers; nil is not to count.
 	Stats *Stats
 	// Observer is told of them, but for packets that are no queries; nil is
@@ -127,6 +145,16 @@ type Config struct {
 	// Now tells the time, for cookies; nil is time.Now.
 	Now func() time.Time
 }
+
+// Relay is how others are told in what to search for a name.
+type Relay uint8
+
+// The ways.
+const (
+	NoRelay      Relay = iota // they are not
+	RelayPaths                // by all search paths
+	RelayCompact              // by the Namespace and the zone
+)
 
 // Responder answers queries. Its Workers do the work.
 type Responder struct {
@@ -173,12 +201,17 @@ type Worker struct {
 	names    [maxAliases + 1][dnsname.MaxWire]byte // targets of others' aliases
 	got      []got                                 // what others answered to this query
 	renamed  [dnsname.MaxWire]byte                 // the name that the query's is answered as
+	asks     []cache.Question                      // what others must be asked, when pending
+	searcher searcher
 }
 
 // NewWorker makes a Worker. Workers of different seats, which are numbers from 0
 // on, do not slow each other down when they work at the same time.
 func (r *Responder) NewWorker(seat int) *Worker {
 	w := &Worker{Responder: r}
+	if r.cfg.Search != nil {
+		w.query.SearchOption = dnswire.OptionCode(r.cfg.Search.OptionCode())
+	}
 	if r.cfg.Stats != nil {
 		w.counts = r.cfg.Stats.shard(seat)
 	}
@@ -191,17 +224,21 @@ type exchange struct {
 	outcome   outcome
 	ours      bool // the answer is from our data
 	truncated bool
-	why       *zone.Note   // said to the client, when not nil
-	aged      *zone.Note   // likewise, of data from an earlier time
-	zone      *dnswire.SOA // of the name that was asked for, when it is in one
-	again     bool         // it was tried before
-	renamed   bool         // the name is answered as another one
-	scoped    bool         // others say for which clients the answer is:
-	scope     uint8        // for those of the subnet of so many bits
-	aliases   int          // that were followed
+	why       *zone.Note                 // said to the client, when not nil
+	aged      *zone.Note                 // likewise, of data from an earlier time
+	zone      *dnswire.SOA               // of the name that was asked for, when it is in one
+	again     bool                       // it was tried before
+	renamed   bool                       // the name is answered as another one
+	relayed   bool                       // others search for it
+	search    *[searchEnds]atomic.Uint64 // counts it; nil when nothing is searched for
+	echoes    bool                       // it repeats that it was told what to search in
+	scoped    bool                       // others say for which clients the answer is:
+	scope     uint8                      // for those of the subnet of so many bits
+	aliases   int                        // that were followed
 	now       time.Time
-	validated bool           // all of the answer is, as others say
-	asks      cache.Question // what others must be asked, when pending
+	validated bool     // all of the answer is, as others say
+	messages  Messages // of the answer, when transferring
+	signature signature
 }
 
 // outcome is how an exchange ends. The zero value is harmless.
@@ -217,19 +254,23 @@ const (
 	refused
 	badVersion
 	badCookie
-	pending // others must be asked first
+	notAuthoritative
+	pending      // others must be asked first
+	transferring // the answer is several messages
 )
 
 // rcodes says what each outcome but dropped is on the wire.
 var rcodes = [...]dnswire.RCode{
-	failed:         dnswire.ServFail,
-	answered:       dnswire.NoError,
-	denied:         dnswire.NXDomain,
-	malformed:      dnswire.FormErr,
-	notImplemented: dnswire.NotImp,
-	refused:        dnswire.Refused,
-	badVersion:     dnswire.BadVers,
-	badCookie:      dnswire.BadCookie,
+	failed:           dnswire.ServFail,
+	answered:         dnswire.NoError,
+	denied:           dnswire.NXDomain,
+	malformed:        dnswire.FormErr,
+	notImplemented:   dnswire.NotImp,
+	refused:          dnswire.Refused,
+	badVersion:       dnswire.BadVers,
+	badCookie:        dnswire.BadCookie,
+	notAuthoritative: dnswire.NotAuth,
+	transferring:     dnswire.NoError,
 }
 
 // Respond answers packet into buf, whose capacity must be dnswire.MaxMessage at
@@ -246,6 +287,9 @@ func (w *Worker) Respond(packet []byte, client Client, buf []byte) (answer []byt
 		answer = w.finish(&x)
 	}
 	w.done(&x, packet, answer, x.now)
+	if x.outcome == transferring {
+		return nil, &Later{messages: x.messages}
+	}
 	return answer, nil
 }
 
@@ -262,9 +306,11 @@ func (w *Worker) done(x *exchange, packet, answer []byte, began time.Time) {
 }
 
 func (w *Worker) exchange(x *exchange, packet, buf []byte) []byte {
-	valid := w.validate(x, packet)
-	if valid && !x.again {
-		valid = w.mayAsk(x)
+	w.asks = w.asks[:0]
+	valid := w.validate(x, packet) && (x.again || w.mayAsk(x)) && w.checkSignature(x, packet)
+	if valid && w.query.Opcode == dnswire.OpcodeNotify {
+		w.notify(x)
+		valid = false
 	}
 	if x.outcome == dropped {
 		return nil
@@ -276,10 +322,12 @@ func (w *Worker) exchange(x *exchange, packet, buf []byte) []byte {
 			w.solve(x)
 		case routeChaos:
 			w.solveChaos(x)
+		case routeTransfer:
+			w.transfer(x, packet)
 		case routeNowhere:
 		}
 	}
-	if x.outcome == pending {
+	if x.outcome == pending || x.outcome == transferring {
 		return nil
 	}
 	return w.finish(x)
@@ -296,7 +344,10 @@ func (w *Worker) validate(x *exchange, packet []byte) (valid bool) {
 	err := q.ParseBody(packet)
 	w.readCookie(x.client.Addr)
 	switch {
-	case q.Opcode != dnswire.OpcodeQuery:
+	case q.Opcode == dnswire.OpcodeNotify && w.cfg.Notified == nil && w.cfg.Transfers != nil:
+		x.outcome, x.why = refused, &noPrimary
+		return false
+	case q.Opcode != dnswire.OpcodeQuery && (q.Opcode != dnswire.OpcodeNotify || w.cfg.Notified == nil):
 		x.outcome = notImplemented
 		return false
 	case err == dnswire.ErrQuestions && w.cookie.asked && q.Questions() == 0:
@@ -323,9 +374,10 @@ const (
 	routeNowhere route = iota // the outcome is set
 	routeZone
 	routeChaos
+	routeTransfer
 )
 
-// route chooses by class and by type: transfers are nobody's here.
+// route chooses by class and by type.
 func (w *Worker) route(x *exchange) route {
 	switch {
 	case w.query.Class == dnswire.ClassCHAOS && len(w.chaos) > 0:
@@ -333,6 +385,8 @@ func (w *Worker) route(x *exchange) route {
 	case w.query.Class != dnswire.ClassIN:
 		x.outcome = refused
 		return routeNowhere
+	case (w.query.Type == dnswire.TypeAXFR || w.query.Type == dnswire.TypeIXFR) && w.cfg.Transfers != nil:
+		return routeTransfer
 	case w.query.Type == dnswire.TypeAXFR || w.query.Type == dnswire.TypeIXFR:
 		x.outcome = refused
 		x.why = &noTransfer

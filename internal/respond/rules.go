@@ -33,6 +33,10 @@ func (w *Worker) mayAsk(x *exchange) bool {
 	case rules.Send:
 		return true
 	case rules.SendCut:
+		if w.query.Opcode == dnswire.OpcodeNotify {
+			x.outcome = dropped // who sent it takes any answer for a good one
+			return false
+		}
 		x.outcome, x.truncated = answered, true
 		if w.cookie.asked {
 			x.outcome, x.truncated = badCookie, false // RFC 7873, section 5.2.3
@@ -45,19 +49,36 @@ func (w *Worker) mayAsk(x *exchange) bool {
 
 // solveByRule answers with what somebody wrote down for the name, if anybody did.
 func (w *Worker) solveByRule(x *exchange, name []byte) (done bool) {
-	set, denies, is := w.cfg.Rules.Blocked(name, w.query.Type)
-	if is {
-		x.outcome, x.why = answered, &blocked
-		if denies {
-			x.outcome = denied
-			return true
-		}
-	} else if set, is = w.cfg.Rules.Host(name, w.query.Type); !is {
+	r, is := w.byRule(name, w.query.Type)
+	switch {
+	case !is:
 		return false
+	case r.blocks:
+		x.why = &blocked
+	}
+	if r.denies {
+		x.outcome = denied
+		return true
 	}
 	x.outcome, x.ours = answered, true
-	if set.Count > 0 {
-		w.addFound(x, set)
+	if r.set.Count > 0 {
+		w.addFound(x, r.set)
 	}
 	return true
+}
+
+// ruled is what somebody wrote down for a name: that it is blocked, and so denied or
+// with other records, or its records.
+type ruled struct {
+	set            dnswire.RRset
+	blocks, denies bool
+}
+
+// byRule gives what somebody wrote down for the name and the type, if anybody did.
+func (w *Worker) byRule(name []byte, t dnswire.Type) (r ruled, is bool) {
+	if r.set, r.denies, r.blocks = w.cfg.Rules.Blocked(name, t); r.blocks {
+		return r, true
+	}
+	r.set, is = w.cfg.Rules.Host(name, t)
+	return r, is
 }

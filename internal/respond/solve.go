@@ -14,25 +14,43 @@ import (
 const maxAliases = 10
 
 var (
-	notOurs    = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and there is no upstream server"}
-	notAsked   = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and the query does not ask for recursion"}
-	noEnd      = zone.Note{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
-	noTransfer = zone.Note{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}
+	notOurs  = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and there is no upstream server"}
+	notAsked = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and the query does not ask for recursion"}
+	noEnd    = zone.Note{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
 )
 
-// solve answers from the zones, following aliases as far as they stay inside.
+// solve answers from the zones.
 func (w *Worker) solve(x *exchange) {
-	var visited [maxAliases + 1][]byte
 	name := w.query.QName()
+	if w.cfg.Search != nil {
+		switch w.readSearch(x) {
+		case searched:
+			w.solveSearched(x)
+			return
+		case relayed:
+			w.answer(x, w.searcher.of.Name())
+			return
+		case concluded:
+			return
+		case notSearched:
+		}
+	}
 	if w.cfg.Rules != nil {
 		name, x.renamed = w.cfg.Rules.Rewrite(name, w.renamed[:])
 		if w.solveByRule(x, name) {
 			return
 		}
 	}
-	for step := range visited {
+	w.answer(x, name)
+}
+
+// answer answers from name on, following aliases as far as they stay inside.
+func (w *Worker) answer(x *exchange, name []byte) {
+	var visited [maxAliases + 1][]byte
+	first := x.aliases // that led to name
+	for step := first; step < len(visited); step++ {
 		a := w.cfg.Data.Lookup(&w.scratch, name, w.query.Type)
-		if step == 0 {
+		if step == first {
 			x.zone = a.SOA
 		}
 		if a.Aged != nil {
@@ -55,7 +73,7 @@ func (w *Worker) solve(x *exchange) {
 			name = a.RRset.Target()
 			x.aliases++
 		}
-		if contains(visited[:step+1], name) {
+		if contains(visited[first:step+1], name) {
 			break
 		}
 	}

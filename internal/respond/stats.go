@@ -22,6 +22,7 @@ type shard struct {
 	requests []atomic.Uint64 // by series
 	dropped  [transports]atomic.Uint64
 	ede      [edeCodes]atomic.Uint64
+	searches [searchKinds][searchEnds]atomic.Uint64
 	duration [transports]histogram
 	query    [transports]histogram
 	response [transports]histogram
@@ -33,6 +34,24 @@ const (
 	families   = 2
 	edeCodes   = 32 // RFC 8914 and what was registered since; the last one counts all above
 )
+
+// Who says in what a name is searched for, and how that ends.
+const (
+	searchKinds = 2
+	searchEnds  = 3
+)
+
+// searchEnd is how a search has ended, or that others search.
+func searchEnd(o outcome) int {
+	switch o {
+	case answered:
+		return 0
+	case denied:
+		return 1
+	default:
+		return 2
+	}
+}
 
 // countedTypes are those that are counted each on its own; all others are the
 // first.
@@ -84,6 +103,9 @@ func (w *Worker) count(x *exchange, query, answer int, took time.Duration) {
 	c.requests[series].Add(1)
 	c.response[t].observe(sizeBuckets[:], uint64(answer))
 	c.duration[t].observe(durationBuckets[:], uint64(took))
+	if x.search != nil {
+		x.search[searchEnd(x.outcome)].Add(1)
+	}
 	if x.why != nil {
 		c.ede[min(x.why.Code, edeCodes-1)].Add(1)
 	}
@@ -147,6 +169,13 @@ type Requests struct {
 	Count     uint64
 }
 
+// Searches are how many searches were the same.
+type Searches struct {
+	By    string // what says in which paths: name or option
+	End   string // found, none or failed
+	Count uint64
+}
+
 // Histogram is a distribution of values.
 type Histogram struct {
 	Transport string
@@ -163,6 +192,8 @@ type Counts struct {
 	Dropped map[string]uint64
 	// EDE are Extended DNS Errors, by code.
 	EDE map[uint16]uint64
+	// Searches are queries whose names were searched for.
+	Searches []Searches
 	// Durations are in seconds, of making the answer, without waiting and
 	// sending; sizes are in octets.
 	Duration, QuerySize, ResponseSize []Histogram
@@ -172,6 +203,8 @@ type Counts struct {
 var (
 	transportNames = [transports]string{UDP: "udp", TCP: "tcp", TLS: "tls", HTTPS: "https"}
 	familyNames    = [families]string{"ipv4", "ipv6"}
+	searchNames    = [searchKinds]string{"name", "option"}
+	searchEndNames = [searchEnds]string{"found", "none", "failed"}
 )
 
 // Counts adds up the shards.
@@ -181,6 +214,13 @@ func (s *Stats) Counts() Counts {
 	for code := range edeCodes {
 		if n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.ede[code] }); n > 0 {
 			c.EDE[uint16(code)] = n
+		}
+	}
+	for by, name := range searchNames {
+		for end, ended := range searchEndNames {
+			if n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.searches[by][end] }); n > 0 {
+				c.Searches = append(c.Searches, Searches{name, ended, n})
+			}
 		}
 	}
 	for t, name := range transportNames {

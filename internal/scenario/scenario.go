@@ -31,8 +31,10 @@
 //
 // Queries carry an OPT record with a size of 1232 octets and go over UDP; the
 // options change that: noedns, bufsize=N, tcp, tls, rd, cd, class=CH, edns=N
-// (version), ad, nsid, keepalive, padding, cookie=HEX, ecs=HEX, and packet=HEX,
-// which sends these octets instead.
+// (version), ad, nsid, keepalive, padding, cookie=HEX, ecs=HEX, search=PATH,...
+// (search paths), searchof=NAMESPACE,ZONE (likewise, in short), searchhex=HEX (an
+// option in their place), marks, ixfr=N (the serial that the client has), and
+// packet=HEX, which sends these octets instead.
 package scenario
 
 import (
@@ -46,6 +48,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/respond"
@@ -185,12 +188,17 @@ func (s *Scenario) addQuery(line string) error {
 	if len(fields) < 2 {
 		return fmt.Errorf("not NAME TYPE [+OPTION ...]")
 	}
+	held := ""
 	question := dnswire.Question{Name: fields[0], UDPSize: respond.DefaultUDPSize, Options: make(map[dnswire.OptionCode][]byte)}
 	var err error
 	if question.Type, err = dnswire.ParseType(fields[1]); err != nil {
 		return err
 	}
 	for _, f := range fields[2:] {
+		if serial, ok := strings.CutPrefix(f, "+ixfr="); ok {
+			held = serial
+			continue
+		}
 		if err := q.option(&question, f); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
 		}
@@ -198,6 +206,11 @@ func (s *Scenario) addQuery(line string) error {
 	q.edns = q.edns || question.UDPSize > 0
 	if q.Packet == nil {
 		if q.Packet, err = dnswire.NewQuery(question); err != nil {
+			return err
+		}
+	}
+	if held != "" {
+		if q.Packet, err = withHeld(q.Packet, held); err != nil {
 			return err
 		}
 	}
@@ -237,12 +250,20 @@ func (q *Query) option(question *dnswire.Question, option string) (err error) {
 		question.Options[dnswire.OptionNSID] = nil
 	case "keepalive":
 		question.Options[dnswire.OptionKeepalive] = nil
+	case "marks":
+		question.Options[dnswire.OptionMarks] = nil
 	case "padding":
 		question.Options[dnswire.OptionPadding] = nil
 	case "cookie":
 		question.Options[dnswire.OptionCookie], err = hex.DecodeString(value)
 	case "ecs":
 		question.Options[dnswire.OptionSubnet], err = hex.DecodeString(value)
+	case "search":
+		question.Options[autopath.DefaultOption] = []byte(value)
+	case "searchof":
+		question.Options[autopath.DefaultOption] = []byte("\x01" + value)
+	case "searchhex":
+		question.Options[autopath.DefaultOption], err = hex.DecodeString(value)
 	case "packet":
 		question.UDPSize = 0
 		q.Packet, err = hex.DecodeString(value)

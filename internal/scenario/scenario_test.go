@@ -30,6 +30,11 @@ func TestScenarios(t *testing.T) {
 				t.Error(err)
 			}
 		})
+		t.Run("copy of "+filepath.Base(file), func(t *testing.T) {
+			for _, err := range s.Check(scenario.ServeCopies(t, s, func(config.Config) *cluster.Store { return loadManifests(t, s) })) {
+				t.Error(err)
+			}
+		})
 	}
 	const promised = 150
 	if queries < promised {

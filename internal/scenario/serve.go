@@ -7,22 +7,44 @@ import (
 	"testing"
 	"time"
 
+	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/kubezone"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/rules"
+	"portolan.dev/portolan/internal/zone"
 )
 
 // Serve answers as the scenario's configuration says, from the store that read
 // gives, as it is when a question is asked. Read is the source under test.
 func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Ask {
 	t.Helper()
+	return serve(t, s, read, func(db *zone.DB) (respond.Data, func()) { return db, func() {} })
+}
+
+// ServeCopies is Serve from copies of the zones that can be transferred, and from
+// the zones themselves for other names.
+func ServeCopies(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Ask {
+	t.Helper()
+	return serve(t, s, read, func(db *zone.DB) (respond.Data, func()) {
+		c := newCopies(t, db)
+		return c, func() { c.follow(t) }
+	})
+}
+
+// serve answers from what data makes of the zones; follow is called when they may
+// have changed.
+func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, data func(*zone.DB) (seen respond.Data, follow func())) Ask {
+	t.Helper()
 	cfg := readConfig(t, s.Config)
 	compiled, err := cfg.Compile()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if compiled.Transfer.IsOn() {
+		compiled.Zone.Instance = instance
 	}
 	compiler, err := kubezone.New(compiled.Zone)
 	if err != nil {
@@ -35,9 +57,16 @@ func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) A
 	store := read(cfg)
 	feed := store.Subscribe()
 	t.Cleanup(feed.Close)
+	sender, err := transfers(compiled, db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, follow := data(db)
 	responder, err := respond.New(respond.Config{
-		Data: db, Others: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: rules.NewLimiter(compiled.RateLimit),
+		Transfers: sender,
+		Data:      seen, Others: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: rules.NewLimiter(compiled.RateLimit),
 		UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
+		Search: autopath.New(compiled.Autopath), SearchSOA: compiled.AutopathSOA,
 		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),
 		// That of the example in RFC 9018, appendix A.1.
 		Now: func() time.Time { return time.Unix(1559731985, 0) },
@@ -48,10 +77,13 @@ func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) A
 	worker := responder.NewWorker(0)
 	return func(packet []byte, client respond.Client) []byte {
 		compiler.Apply(store, feed, db)
+		follow()
 		client.Addr = netip.MustParseAddr("198.51.100.100")
 		answer, later := worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 		if later != nil {
-			return later.Answer(t.Context())
+			for answer := range later.Answers(t.Context()) {
+				return answer // the first message
+			}
 		}
 		return answer
 	}

@@ -1,31 +1,22 @@
 // Package snapshot keeps the model in a file, so that a server that starts
 // while the cluster's API is away can answer from what was known last.
 //
-// A file is a line that says what it is and in which version, the model's
-// objects in encoding/gob, and the SHA-256 sum of all before it. It is replaced
-// whole, by renaming a complete one over it. One that is damaged, or of another
-// version or program, is set aside and never used.
+// It is a state file that holds the model's objects in encoding/gob.
 package snapshot
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/sha256"
 	"encoding/gob"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/statefile"
 )
 
-// magic begins every file of this version.
-const magic = "portolan snapshot 1\n"
+const kind = statefile.Kind("portolan snapshot 1\n")
 
 // Snapshot is the model at one moment.
 type Snapshot struct {
@@ -165,43 +156,20 @@ func (o *object) put(tx *cluster.Tx) {
 	}
 }
 
-// WriteFile replaces the file at path. When it fails, the file that was there
-// is as it was, and nothing else is left behind. One program may write it at a
-// time.
+// WriteFile replaces the file at path, see statefile.Kind.Write.
 func (s *Snapshot) WriteFile(path string) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
+	if err := kind.Write(path, s.write); err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
-	err = s.write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		return nil
-	}
-	_ = os.Remove(f.Name())
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		err = fmt.Errorf("%w; make room there: the new file is written beside the last one", err)
-	}
-	return fmt.Errorf("snapshot: %w", err)
+	return nil
 }
 
 func (s *Snapshot) write(w io.Writer) error {
-	sum := sha256.New()
-	buffered := bufio.NewWriter(io.MultiWriter(w, sum))
-	if _, err := buffered.WriteString(magic); err != nil {
-		return err
-	}
 	h := header{Serial: s.Serial, Heard: s.Heard, Objects: len(s.objects)}
 	for _, k := range s.kinds {
 		h.Kinds = append(h.Kinds, k.String())
 	}
-	enc := gob.NewEncoder(buffered)
+	enc := gob.NewEncoder(w)
 	if err := enc.Encode(h); err != nil {
 		return err
 	}
@@ -210,45 +178,30 @@ func (s *Snapshot) write(w io.Writer) error {
 			return err
 		}
 	}
-	if err := buffered.Flush(); err != nil {
-		return err
-	}
-	_, err := w.Write(sum.Sum(nil))
-	return err
+	return nil
 }
 
 // ErrForeign is wrapped by the errors of files that are no snapshots of this
 // version, or damaged ones.
-var ErrForeign = errors.New("not a whole snapshot of this version")
+var ErrForeign = statefile.ErrForeign
 
-// ReadFile reads the file at path. One that is there and can't be used is
-// renamed to path.bad, and the error wraps ErrForeign; one that is not there
-// is fs.ErrNotExist.
-func ReadFile(path string) (*Snapshot, error) {
-	data, err := os.ReadFile(path)
+// ReadFile reads the file at path, see statefile.Kind.Read.
+func ReadFile(path string) (s *Snapshot, err error) {
+	err = kind.Read(path, func(contents []byte) error {
+		s, err = parse(contents)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	s, err := parse(data)
-	if err == nil {
-		return s, nil
-	}
-	aside := path + ".bad"
-	if moved := os.Rename(path, aside); moved != nil && !errors.Is(moved, fs.ErrNotExist) {
-		return nil, fmt.Errorf("snapshot %s: %w, and can't be set aside: %w", path, err, moved)
-	}
-	return nil, fmt.Errorf("snapshot %s: %w; it is set aside as %s", path, err, aside)
+	return s, nil
 }
 
-func parse(data []byte) (*Snapshot, error) {
-	body, sum := data[:max(0, len(data)-sha256.Size)], data[max(0, len(data)-sha256.Size):]
-	if !bytes.HasPrefix(body, []byte(magic)) || sha256.Sum256(body) != [sha256.Size]byte(sum) {
-		return nil, ErrForeign
-	}
-	dec := gob.NewDecoder(bytes.NewReader(body[len(magic):]))
+func parse(contents []byte) (*Snapshot, error) {
+	dec := gob.NewDecoder(bytes.NewReader(contents))
 	var h header
 	if err := dec.Decode(&h); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrForeign, err)
+		return nil, err
 	}
 	s := &Snapshot{Serial: h.Serial, Heard: h.Heard, objects: make([]object, h.Objects)}
 	for _, k := range cluster.Kinds() {
@@ -258,7 +211,7 @@ func parse(data []byte) (*Snapshot, error) {
 	}
 	for i := range s.objects {
 		if err := dec.Decode(&s.objects[i]); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrForeign, err)
+			return nil, err
 		}
 	}
 	return s, nil

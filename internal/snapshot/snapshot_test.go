@@ -136,26 +136,28 @@ func TestPartsOnly(t *testing.T) {
 // TestDamage: whatever octet is changed, whereever the file ends, it is set
 // aside and not used.
 func TestDamage(t *testing.T) {
-	var whole bytes.Buffer
-	if err := Of(model(), 7).write(&whole); err != nil {
+	path := filepath.Join(t.TempDir(), "snapshot")
+	if err := Of(model(), 7).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
 	damaged := map[string][]byte{
 		"empty":           {},
 		"another program": []byte("hello, world\n"),
-		"another version": bytes.Replace(whole.Bytes(), []byte("snapshot 1"), []byte("snapshot 0"), 1),
-		"longer":          append(slices.Clone(whole.Bytes()), 0),
-		"only magic":      []byte(magic),
+		"another version": bytes.Replace(whole, []byte("snapshot 1"), []byte("snapshot 0"), 1),
+		"longer":          append(slices.Clone(whole), 0),
+		"only its kind":   []byte(kind),
 	}
-	for i := 0; i < whole.Len(); i += 7 {
-		flipped := slices.Clone(whole.Bytes())
+	for i := 0; i < len(whole); i += 7 {
+		flipped := slices.Clone(whole)
 		flipped[i] ^= 0x10
 		damaged["changed "+string(rune(i))] = flipped
-		damaged["cut "+string(rune(i))] = whole.Bytes()[:i]
+		damaged["cut "+string(rune(i))] = whole[:i]
 	}
-	dir := t.TempDir()
 	for claim, data := range damaged {
-		path := filepath.Join(dir, "snapshot")
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -55,6 +55,18 @@ func (t *Subtree) age() *Aged {
 	return t.marks.Aged
 }
 
+// countUnsettled keeps count of the subtrees that are not settled.
+func (z *authority) countUnsettled(before, after *Subtree) {
+	if !before.isSettled() {
+		z.unsettled--
+	}
+	if !after.isSettled() {
+		z.unsettled++
+	}
+}
+
+func (t *Subtree) isSettled() bool { return t == nil || t.marks.isSettled() }
+
 // countAged keeps count of the marks of age that are seen, so that lookups need
 // not look for them when there are none.
 func (db *DB) countAged(before, after *Subtree) {

@@ -98,12 +98,12 @@ func (b *batch) show() {
 	apply(&b.db.pointers, b.pointers, func(addr netip.Addr, old, all []pointer) {
 		arrange(all, addr)
 		if z := b.db.zoneOf(addr); z != nil && !sameAnswer(old, all, addr) {
-			z.touched = true
+			b.db.touch(z, spot{addr: addr}, state{pointers: old})
 		}
 	})
 	for _, n := range b.parents {
 		if len(n.hosts.Load().sources) > 0 {
-			n.changeHosts()
+			b.db.changeHosts(n)
 		}
 	}
 	b.db.published.Add(1)
@@ -123,7 +123,7 @@ func (b *batch) drop() {
 	}
 	for _, n := range b.parents {
 		if len(n.hosts.Load().sources) == 0 {
-			n.changeHosts()
+			b.db.changeHosts(n)
 			n.hosts.Store(nil)
 		}
 		b.db.prune(n)

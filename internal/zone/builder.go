@@ -60,11 +60,15 @@ func (b *Builder) Begin(base dnsname.Name, ttl uint32) {
 
 // Add adds a record. Equal records become one.
 func (b *Builder) Add(t dnswire.Type, rdata []byte, labels ...string) {
-	name, ok := b.name(labels)
-	if !ok {
-		return
+	if name, ok := b.name(labels); ok {
+		b.addRecord(t, rdata, name)
 	}
-	b.records = append(b.records, record{name, t, b.keep(rdata)})
+}
+
+// addRecord adds a record at name, labels below the base in wire form, which
+// stay as they are.
+func (b *Builder) addRecord(t dnswire.Type, rdata, name []byte) {
+	b.records = append(b.records, record{labels: name, typ: t, rdata: b.keep(rdata)})
 	for len(name) > 0 {
 		if name = name[1+name[0]:]; len(name) > 0 {
 			b.records = append(b.records, record{labels: name})
@@ -247,7 +251,7 @@ func (b *Builder) mixHosts() {
 		i, found := slices.BinarySearchFunc(b.hosts, addr, netip.Addr.Compare)
 		if label := appendHostLabel(nil, addr); found && string(label) == string(r.labels) {
 			k := keyOf(addr)
-			b.records = append(b.records, record{r.labels, addrType(addr), b.keep(k.octets())})
+			b.records = append(b.records, record{labels: r.labels, typ: addrType(addr), rdata: b.keep(k.octets())})
 			b.hosts = slices.Delete(b.hosts, i, i+1)
 		}
 	}

@@ -111,6 +111,11 @@ func (n *node) host(t *Subtree, addr netip.Addr) (ttl uint32, ok bool) {
 	if t != nil && t.marks.Children == Synthesized {
 		return t.marks.ChildTTL, true
 	}
+	return n.givenHost(t, addr)
+}
+
+// givenHost is host for those that were given.
+func (n *node) givenHost(t *Subtree, addr netip.Addr) (ttl uint32, ok bool) {
 	if t.hasHost(addr) {
 		return t.ttl, true
 	}
@@ -131,14 +136,21 @@ func (a *Answer) address(s *Scratch, addr netip.Addr, ttl uint32, qtype dnswire.
 }
 
 // changeHosts shows readers what deltas make of n's hosts.
-func (n *node) changeHosts() {
-	h := n.hosts.Load()
-	apply(&h.ttls, h.deltas, func(_ netip.Addr, old, all []ttl) {
+func (db *DB) changeHosts(n *node) {
+	h, before := n.hosts.Load(), n.state()
+	apply(&h.ttls, h.deltas, func(addr netip.Addr, old, all []ttl) {
 		slices.Sort(all)
 		if len(old) == 0 || len(all) == 0 || old[0] != all[0] {
-			n.zone.touched = true
+			was := state{host: len(old) > 0}
+			if was.host {
+				was.ttl = uint32(old[0])
+			}
+			db.touch(n.zone, spot{n.name, addr}, was)
 		}
 	})
+	if before.parent != h.holds() {
+		db.touch(n.zone, spot{name: n.name}, before)
+	}
 	h.deltas, h.touched = nil, false
 	n.settle()
 }

@@ -116,6 +116,25 @@ func (x *index[V]) find(addr netip.Addr) []V {
 	return p.values[first:last]
 }
 
+// count is the number of values.
+func (x *index[V]) count() (n int) {
+	for i := range x.roots {
+		n += x.roots[i].Load().count()
+	}
+	return n
+}
+
+func (p *page[V]) count() (n int) {
+	if p == nil {
+		return 0
+	}
+	n = len(p.values)
+	for _, below := range p.pages {
+		n += below.count()
+	}
+	return n
+}
+
 // child is the number of the page of p that key belongs to.
 func (p *page[V]) child(key []byte) int {
 	i := search(p.keys, key)
@@ -181,6 +200,15 @@ func (p *page[V]) all(yield func(netip.Addr, []V) bool) bool {
 		from = to
 	}
 	return true
+}
+
+// frozen is x as it is now.
+func (x *index[V]) frozen() *index[V] {
+	f := new(index[V])
+	for i := range x.roots {
+		f.roots[i].Store(x.roots[i].Load())
+	}
+	return f
 }
 
 func (x *index[V]) empty() bool { return x.roots[0].Load() == nil && x.roots[1].Load() == nil }

@@ -136,7 +136,7 @@ func (n *node) answer(a *Answer, qtype dnswire.Type) (exists bool) {
 	if !apex && !t.holds() && !n.hosts.Load().holds() && !n.nonTerminal.Load() {
 		return false
 	}
-	if apex && qtype == dnswire.TypeSOA {
+	if apex && qtype == dnswire.TypeSOA && !t.pending() { // what is not loaded has none
 		a.Outcome = Authority
 		return true
 	}
@@ -146,6 +146,9 @@ func (n *node) answer(a *Answer, qtype dnswire.Type) (exists bool) {
 	}
 	return true
 }
+
+// pending tells whether nothing is known of t's base yet.
+func (t *Subtree) pending() bool { return t != nil && t.marks.Note != nil && t.marks.Note.Pending }
 
 // answerBelow answers at the name that labels make below n's, if it exists.
 func (n *node) answerBelow(s *Scratch, a *Answer, labels []byte, qtype dnswire.Type) (exists bool) {

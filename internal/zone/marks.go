@@ -39,16 +39,24 @@ type Marks struct {
 }
 
 func (m *Marks) equal(o *Marks) bool {
-	return m.data() == o.data() &&
-		equalNotes(m.Note, o.Note) && equalNotes(m.Below, o.Below) && equalNotes(m.Underscored, o.Underscored) && m.Aged.equal(o.Aged)
+	return m.sameAnswers(o) && m.Aged.equal(o.Aged)
 }
+
+// sameAnswers tells whether m and o differ in nothing but age.
+func (m *Marks) sameAnswers(o *Marks) bool {
+	return m.Exists == o.Exists && m.Children == o.Children && m.ChildTTL == o.ChildTTL &&
+		equalNotes(m.Note, o.Note) && equalNotes(m.Below, o.Below) && equalNotes(m.Underscored, o.Underscored)
+}
+
+// isSettled tells whether what is said is what the source has now: nothing is
+// pending, nor from an earlier time.
+func (m *Marks) isSettled() bool {
+	return m.Aged == nil && !m.Note.pending() && !m.Below.pending() && !m.Underscored.pending()
+}
+
+func (n *Note) pending() bool { return n != nil && n.Pending }
 
 func equalNotes(a, b *Note) bool { return a == b || a != nil && b != nil && *a == *b }
-
-// data is m without what is only said with denials.
-func (m *Marks) data() Marks {
-	return Marks{Exists: m.Exists, Children: m.Children, ChildTTL: m.ChildTTL}
-}
 
 // noteFor is the note for a denial of qname, said by the name that begins at
 // the given place; child is where the name below it begins.

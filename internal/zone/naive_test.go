@@ -203,7 +203,7 @@ func (n *naive) lookup(all answers, name dnsname.Name, t dnswire.Type) string {
 	switch {
 	case !exists:
 		return describe(zone.NXDomain, apex, note, nil)
-	case name == apex && t == dnswire.TypeSOA:
+	case name == apex && t == dnswire.TypeSOA && (n.subtrees[name].marks.Note == nil || !n.subtrees[name].marks.Note.Pending):
 		return describe(zone.Authority, apex, nil, nil)
 	}
 	for _, typ := range slices.Sorted(maps.Keys(sets)) {
@@ -363,11 +363,11 @@ func (n *naive) serials(db *zone.DB) (all []uint32) {
 	return all
 }
 
-// dataMarks are the marks that change what is served.
+// dataMarks are the marks, all of which change what is served.
 func (n *naive) dataMarks() map[dnsname.Name]string {
 	all := make(map[dnsname.Name]string)
 	for name, s := range n.subtrees {
-		all[name] = fmt.Sprint(s.marks.Exists, s.marks.Children)
+		all[name] = string(zone.AppendMarks(nil, &s.marks))
 	}
 	return all
 }
@@ -382,7 +382,7 @@ func (n *naive) zoneDump(all answers, marks map[dnsname.Name]string, z dnsname.N
 		}
 	}
 	for name, m := range marks {
-		if apex, ok := n.zoneOf(name); ok && apex == z && m != fmt.Sprint(false, zone.Exact) {
+		if apex, ok := n.zoneOf(name); ok && apex == z && m != string(zone.AppendMarks(nil, new(zone.Marks))) {
 			lines = append(lines, fmt.Sprint(name, m))
 		}
 	}

@@ -52,8 +52,7 @@ func (t *Subtree) equal(o *Subtree) bool {
 	return t.ttl == o.ttl && t.marks.equal(o.marks) && bytes.Equal(t.data, o.data) && t.sameLayout(o)
 }
 
-// sameData tells whether t and o make the same records and names; notes may
-// differ.
+// sameData tells whether t and o make the same answers, but for their age.
 func (t *Subtree) sameData(o *Subtree) bool {
 	if t == nil {
 		t = &nothing
@@ -62,7 +61,7 @@ func (t *Subtree) sameData(o *Subtree) bool {
 		o = &nothing
 	}
 	hosts := t.hosts4+t.hosts6 > 0
-	return t.marks.data() == o.marks.data() && t.sameLayout(o) && (t.ttl == o.ttl || !hosts) &&
+	return t.marks.sameAnswers(o.marks) && t.sameLayout(o) && (t.ttl == o.ttl || !hosts) &&
 		bytes.Equal(t.data[:t.pointers], o.data[:o.pointers])
 }
 

@@ -31,8 +31,9 @@ type DB struct {
 	published atomic.Uint64   // grows when what readers see changes
 	aged      atomic.Int32    // marks of age that are seen
 
-	mu    sync.Mutex // held by the writer, and by Entries
-	zones []*authority
+	mu      sync.Mutex // held by the writer, and by who reads one moment
+	zones   []*authority
+	history history
 }
 
 // authority is a zone: its apex, and its start of authority with the serial of
@@ -42,6 +43,9 @@ type authority struct {
 	soa     atomic.Pointer[dnswire.SOA]
 	reverse bool // reverse names are in it
 	touched bool // by the change in hand
+
+	unsettled int    // subtrees that are seen and not settled
+	oldest    uint32 // the serial from which on all changes are remembered
 }
 
 // ErrDuplicateZone is wrapped by New.
@@ -105,7 +109,7 @@ type Change struct {
 
 // Apply makes changes. Of a base that is given twice the first change counts.
 // No two subtrees may have a name in common, nor a subtree one with the base of
-// another.
+// another, or with a host that is not its own.
 //
 // Each subtree changes at once, so that readers see the state before or the
 // state after of it. Names that come are shown from the deepest up, before
@@ -157,9 +161,10 @@ func (db *DB) publish(n *node, t *Subtree) {
 	n.touched = false
 	before := n.seen.Load()
 	if !before.sameData(t) {
-		n.zone.touched = true
+		db.touch(n.zone, spot{name: n.name}, n.state())
 	}
 	db.countAged(before, t)
+	n.zone.countUnsettled(before, t)
 	n.seen.Store(t)
 	n.settle()
 	db.published.Add(1)

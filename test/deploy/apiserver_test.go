@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +28,8 @@ import (
 
 // TestDryRun gives all objects to a real API server, which checks them as if it
 // would keep them: none may be refused, have a field that the API has not, be
-// deprecated, or fall short of the Pod Security Standard "restricted".
+// deprecated, or fall short of the Pod Security Standard "restricted", but for what
+// the agent on a node is there for.
 func TestDryRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane, which is built first where it never was")
@@ -54,6 +57,31 @@ func TestDryRun(t *testing.T) {
 			}
 		})
 	}
+	for name, all := range nodeVariants(t) {
+		t.Run(name, func(t *testing.T) {
+			var said warnings
+			client := newApplier(t, control.RESTConfig(), &said)
+			for key, o := range all {
+				if err := client.dryRun(ctx, o); err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+			var short []string
+			for _, warning := range said.all {
+				rest, is := strings.CutPrefix(warning, `would violate PodSecurity "restricted:latest": `)
+				if !is {
+					t.Errorf("the API server warns: %s", warning)
+				}
+				for part := range strings.SplitSeq(rest, "), ") {
+					what, _, _ := strings.Cut(part, " (")
+					short = append(short, what)
+				}
+			}
+			if diff := cmp.Diff(agentNeeds, short); diff != "" {
+				t.Errorf("where the agent falls short of restricted (-want +got):\n%s", diff)
+			}
+		})
+	}
 	t.Run("a wrong field is refused", func(t *testing.T) {
 		client := newApplier(t, control.RESTConfig(), new(warnings))
 		o := kustomized(t, "base")["Deployment/portolan"]
@@ -63,6 +91,11 @@ func TestDryRun(t *testing.T) {
 		}
 	})
 }
+
+// agentNeeds are what a Pod lacks by the standard, and the agent needs: the node's
+// network and NET_ADMIN in it, /dev/net/tun, and root, since a capability of another
+// user's is in effect only for a moment.
+var agentNeeds = []string{"host namespaces", "unrestricted capabilities", "restricted volume types", "runAsNonRoot != true", "runAsUser=0"}
 
 func startControlPlane(ctx context.Context, t *testing.T) *controlplane.ControlPlane {
 	t.Helper()

@@ -28,7 +28,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := readFile(t, "../../docs/operate.md")
-	metrics := append(documentedMetrics(t, page), webhookMetrics(page)...)
+	metrics := append(documentedMetrics(t, page), otherMetrics(page)...)
 	var alerts []string
 	for _, rule := range file.Groups[0].Rules {
 		alerts = append(alerts, rule.Alert)
@@ -51,10 +51,15 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// webhookMetrics are the webhook's, of the tables in operate.md.
-func webhookMetrics(page string) (names []string) {
-	for _, m := range regexp.MustCompile("\n\\| `(portolan_webhook_[a-z_]+)` \\|").FindAllStringSubmatch(page, -1) {
-		names = append(names, m[1])
+// ofOthers are metrics of the webhook and of agents.
+var ofOthers = regexp.MustCompile("^portolan_(webhook|replica|node)_")
+
+// otherMetrics are those of the tables in operate.md.
+func otherMetrics(page string) (names []string) {
+	for _, m := range regexp.MustCompile("\n\\| `(portolan_[a-z_]+)` \\|").FindAllStringSubmatch(page, -1) {
+		if ofOthers.MatchString(m[1]) {
+			names = append(names, m[1])
+		}
 	}
 	return names
 }
@@ -63,7 +68,7 @@ func webhookMetrics(page string) (names []string) {
 func documentedMetrics(t *testing.T, page string) (names []string) {
 	t.Helper()
 	for _, m := range regexp.MustCompile("\n\\| `(portolan_[a-z_]+)` \\|").FindAllStringSubmatch(page, -1) {
-		if !strings.HasPrefix(m[1], "portolan_webhook_") { // those are tested where the webhook runs
+		if !ofOthers.MatchString(m[1]) { // those are tested where they come from
 			names = append(names, m[1])
 		}
 	}
@@ -76,7 +81,7 @@ func documentedMetrics(t *testing.T, page string) (names []string) {
 // TestLinks: the pages link to files that are there, save those that others
 // of the documentation are still to bring.
 func TestLinks(t *testing.T) {
-	for _, page := range []string{"docs/operate.md", "docs/from-coredns.md", "docs/webhook.md", "deploy/README.md"} {
+	for _, page := range []string{"docs/operate.md", "docs/from-coredns.md", "docs/webhook.md", "docs/node.md", "deploy/README.md"} {
 		file := filepath.Join("../..", page)
 		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(readFile(t, file), -1) {
 			if strings.HasPrefix(m[1], "https://") || m[1] == "bench.md" {

@@ -42,7 +42,7 @@ func comparable(t *testing.T, all objects) objects {
 			delete(own, label)
 		}
 		switch o["kind"] {
-		case "Deployment":
+		case "Deployment", "DaemonSet":
 			pod := o["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any)
 			delete(pod["annotations"].(map[string]any), "checksum/restart")
 		case "ConfigMap":

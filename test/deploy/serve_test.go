@@ -170,9 +170,11 @@ func (s *server) query(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, s.dns)
 	}}
 	await(t, func() string {
-		addrs, err := resolver.LookupHost(t.Context(), "kubernetes.default.svc.cluster.local.")
-		if err != nil || len(addrs) == 0 {
-			return fmt.Sprintf("lookup of the Service kubernetes: %v, %v", addrs, err)
+		for _, name := range []string{"kubernetes.default.svc.cluster.local.", "kubernetes.search.default.cluster.local.ap.k8s.io."} {
+			addrs, err := resolver.LookupHost(t.Context(), name)
+			if err != nil || len(addrs) == 0 {
+				return fmt.Sprintf("lookup of the Service kubernetes, %s: %v, %v", name, addrs, err)
+			}
 		}
 		return ""
 	})

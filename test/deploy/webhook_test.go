@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -101,7 +102,7 @@ func TestWebhookNotes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(notes, "ap.k8s.io"); got != want || strings.Contains(notes, "not forward") {
+		if got := strings.Contains(notes, "ClusterFirstWithAutopath"); got != want || strings.Contains(notes, "does not yet") {
 			t.Errorf("with %s: %s", values, notes)
 		}
 	}
@@ -334,6 +335,20 @@ webhook: {enabled: true, replicas: 3, failurePolicy: Fail, timeoutSeconds: 5, co
 	if diff := cmp.Diff([]string{"10.0.0.1"}, given.Webhook.ClusterDNS); diff != "" {
 		t.Errorf("clusterDNS (-want +got):\n%s", diff)
 	}
+	for agent, want := range map[string][]string{
+		"{enabled: false}": nil,
+		"{enabled: true}":  {"169.254.20.10"},
+		"{enabled: true, config: {addresses: [169.254.20.10, 10.96.0.10]}}": {"169.254.20.10"}, // the cluster DNS IP leads to it, too
+	} {
+		all := hookIn(t, "kube-system", valuesOf(t, "{webhook: {enabled: true}, node: "+agent+"}"))
+		if diff := cmp.Diff(want, readConfig(t, configText(t, all)).Webhook.NodeDNS, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("with agents %s: nodeDNS (-want +got):\n%s", agent, diff)
+		}
+	}
+	chosen := hookIn(t, "kube-system", valuesOf(t, "{webhook: {enabled: true, config: {nodeDNS: []}}, node: {enabled: true}}"))
+	if dns := readConfig(t, configText(t, chosen)).Webhook.NodeDNS; len(dns) > 0 {
+		t.Errorf("nodeDNS = %v where none was chosen", dns)
+	}
 	before := as[appsv1.Deployment](t, hook(t, "{}"), "Deployment").Spec.Template
 	if cmp.Equal(before, as[appsv1.Deployment](t, hook(t, "{config: {timeout: 500ms}}"), "Deployment").Spec.Template) {
 		t.Error("another configuration does not replace Pods")
@@ -348,6 +363,7 @@ webhook: {enabled: true, replicas: 3, failurePolicy: Fail, timeoutSeconds: 5, co
 		"webhook: {enabled: true, timeoutSeconds: 1}", // timeout is 1s
 		"webhook: {enabled: true, config: {timeout: soon}}",
 		"{service: {name: portolan, clusterIPs: []}, webhook: {enabled: true}}", // whose DNS?
+		"{service: {clusterIPs: [10.96.0.10, 'fd00::1']}, webhook: {enabled: true}, node: {enabled: true, config: {addresses: [169.254.20.10, 'fd00::a']}}}",
 	} {
 		if _, err := render(t, valuesOf(t, refused)); err == nil {
 			t.Errorf("helm template with %s: no error", refused)

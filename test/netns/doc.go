@@ -7,6 +7,9 @@
 // Queries that a resolver has under way together (A beside AAAA, or all servers
 // at once) may come in any order, and only those.
 //
+// TestNode has Pods on nodes (package nodes) look names up by the agent of their
+// node.
+//
 // The tests need root, Linux, gcc and musl-gcc (Debian: musl-tools); without, what
 // needs them is skipped, but not where the variable CI is set. No packet leaves
 // the namespace, and its processes end with the test.

@@ -76,10 +76,13 @@ type Config struct {
 }
 
 // Mount is a directory or file of the host that can be read in the container.
-type Mount struct{ Source, Target string }
+type Mount struct {
+	Source, Target string
+	Writable       bool // it can be written, too
+}
 
 // capabilities are the numbers of those that are known here.
-var capabilities = map[string]int{"NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE}
+var capabilities = map[string]int{"NET_ADMIN": unix.CAP_NET_ADMIN, "NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE}
 
 // The first arguments of the processes of a container.
 const (
@@ -210,7 +213,9 @@ func (p *plan) enterRoot() error {
 		if err := mount(m.Source, target, "", unix.MS_BIND); err != nil {
 			return err
 		}
-		mounted = append(mounted, target)
+		if !m.Writable {
+			mounted = append(mounted, target)
+		}
 	}
 	for _, target := range mounted { // now that nothing is to be made in them
 		if err := mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY); err != nil {

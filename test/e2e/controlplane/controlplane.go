@@ -196,6 +196,9 @@ func (c *ControlPlane) StopAPIServer() {
 	c.apiServer.Stop(grace)
 }
 
+// APIServerID is the ID of the API server's process.
+func (c *ControlPlane) APIServerID() int { return c.apiServer.ID() }
+
 // PauseAPIServer makes the API server stand still: it keeps its connections and
 // answers nothing.
 func (c *ControlPlane) PauseAPIServer() { c.apiServer.Signal(syscall.SIGSTOP) }

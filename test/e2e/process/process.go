@@ -69,6 +69,9 @@ func (p *Process) Running() bool {
 	}
 }
 
+// ID is the process' ID; 0 before the first start.
+func (p *Process) ID() int { return p.pid }
+
 // State is how the process ended, once it has.
 func (p *Process) State() *os.ProcessState { return p.state }
 

@@ -49,3 +49,67 @@ sideEffects: None
 failurePolicy: {{ .failurePolicy }}
 timeoutSeconds: {{ .timeoutSeconds }}
 {{- end }}
+
+{{/* The values below node, as those below webhook. */}}
+{{- define "portolan.node" -}}
+{{- $given := get .Values "node" | default dict -}}
+{{- $chart := dict "enabled" false "admin" "0.0.0.0:9154" "serversClusterIPs" list "maxSurge" 1
+  "existingSecret" "" "stateDir" "/var/lib/portolan-node" "notify" "0.0.0.0:9155"
+  "config" (dict "mode" "replica" "addresses" (list "169.254.20.10"))
+  "priorityClassName" "system-node-critical" "nodeSelector" (dict "kubernetes.io/os" "linux") "tolerations" (list (dict "operator" "Exists"))
+  "resources" (dict "requests" (dict "cpu" "25m" "memory" "64Mi") "limits" (dict "memory" "256Mi")) -}}
+{{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
+{{- end }}
+
+{{/* The port of an address. */}}
+{{- define "portolan.port" -}}
+{{ splitList ":" . | last }}
+{{- end }}
+
+{{/* Whether there are agents that zones are transferred to; else nothing. */}}
+{{- define "portolan.transfers" -}}
+{{- $node := include "portolan.node" . | fromYaml -}}
+{{- if and $node.enabled (ne $node.config.mode "cache") }}yes{{ end -}}
+{{- end }}
+
+{{- define "portolan.transferSecret" -}}
+{{- $node := include "portolan.node" . | fromYaml -}}
+{{ $node.existingSecret | default (printf "%s-transfer" .Release.Name) }}
+{{- end }}
+
+{{/* The key that they are signed with, for servers and agents. */}}
+{{- define "portolan.transferKey" -}}
+name: {{ .Release.Name }}-node
+algorithm: hmac-sha256
+secretFile: /etc/portolan-transfer/key
+{{- end }}
+
+{{/* The server's config.yaml: agents may have its zones, are told of changes, and keep connections. */}}
+{{- define "portolan.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- if include "portolan.transfers" . -}}
+{{- $transfer := get $config "transfer" | default dict -}}
+{{- $key := include "portolan.transferKey" . | fromYaml -}}
+{{- $_ := set $transfer "keys" (append (get $transfer "keys" | default list) $key) -}}
+{{- $_ := set $transfer "allow" (append (get $transfer "allow" | default list) (dict "key" $key.name)) -}}
+{{- if not (get $transfer "notifyService") -}}
+{{- $_ := set $transfer "notifyService" (printf "%s/%s-node" .Release.Namespace .Release.Name) -}}
+{{- end -}}
+{{- $_ := set $config "transfer" $transfer -}}
+{{- $tcp := get $config "tcp" | default dict -}}
+{{- $_ := set $config "tcp" (merge $tcp (dict "maxConnections" 5000)) -}}
+{{- end -}}
+{{ toYaml $config }}
+{{- end }}
+
+{{/* The same for the agents' objects. */}}
+{{- define "portolan.nodeSelector" -}}
+app.kubernetes.io/name: {{ .Release.Name }}-node
+{{- end }}
+
+{{- define "portolan.nodeLabels" -}}
+{{ include "portolan.nodeSelector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}

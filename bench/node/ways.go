@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+
+	"portolan.dev/portolan/test/netns/nodes"
+)
+
+// way is a way from a Pod to its names: servers, what is on the nodes, and the
+// Pod's resolv.conf.
+type way struct {
+	name, title string
+	// server starts one at an address, and agent one on a node; nil for none.
+	server  func(*bench, netip.Addr) (*nodes.Process, error)
+	agent   func(*bench, int) (*nodes.Process, error)
+	resolv  func(namespace string, servers ...netip.Addr) string
+	service netip.Addr // that Pods ask
+	// given is whether the agent wants its address to be there.
+	given bool
+	// settled is what an agent says when it has all; "" when it has all at once.
+	settled string
+}
+
+// The ways.
+const (
+	direct       = "portolan"
+	coreDNS      = "coredns"
+	coreDNSPath  = "coredns-autopath"
+	coreDNSCache = "coredns-cache"
+	kepCache     = "cache"
+	replica      = "replica"
+)
+
+func ways() []way {
+	return []way{
+		{direct, "Portolan", (*bench).portolanServer, nil, nodes.ClusterFirst, nodes.DNSService, false, ""},
+		{coreDNS, "CoreDNS", coreDNSServer(""), nil, nodes.ClusterFirst, nodes.DNSService, false, ""},
+		{coreDNSPath, "CoreDNS, `autopath`", coreDNSServer("autopath @kubernetes"), nil, nodes.ClusterFirst, nodes.DNSService, false, ""},
+		{coreDNSCache, "CoreDNS, and a cache on the node", coreDNSServer(""), (*bench).coreDNSAgent, nodes.ClusterFirst, nodes.Local, true, ""},
+		{kepCache, "Portolan, agent as cache", (*bench).portolanServer, agent(cacheMode), nodes.WithSearch, nodes.DNSService, false, ""},
+		{replica, "Portolan, agent as replica", replicaServer, agent(replicaMode), nodes.WithSearch, nodes.DNSService, false, "zone is followed"},
+	}
+}
+
+func wayNames() (names []string) {
+	for _, w := range ways() {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+// elsewhere are settings of Portolan that all have.
+var elsewhere = fmt.Sprintf("forward: {routes: [{upstreams: [%s]}]}\nadmin: {listen: ''}\n", nodes.Upstream)
+
+func (b *bench) portolanServer(at netip.Addr) (*nodes.Process, error) { return b.serve(at, "") }
+
+// sendingServer sends its zones to replicas. more is more settings of that.
+func (b *bench) sendingServer(at netip.Addr, more string) (*nodes.Process, error) {
+	notify := ""
+	for _, node := range b.world.NodeAddrs {
+		notify += fmt.Sprintf("'%s:%d', ", node, notifyPort)
+	}
+	return b.serve(at, fmt.Sprintf("transfer: {%s, allow: [{key: replica}], notify: [%s], %s}\n", b.keys(serverSecret), notify, more))
+}
+
+func replicaServer(b *bench, at netip.Addr) (*nodes.Process, error) { return b.sendingServer(at, "") }
+
+// notifyPort is where agents are told of changes, on their nodes.
+const notifyPort = 9155
+
+// Files of the key that the server and the agents have.
+const (
+	serverSecret = "server.secret"
+	agentSecret  = "agent.secret"
+)
+
+func (b *bench) keys(file string) string {
+	return fmt.Sprintf("keys: [{name: replica, algorithm: hmac-sha256, secretFile: '%s'}]", b.file(file))
+}
+
+// serve starts Portolan as the cluster's server, with more settings.
+func (b *bench) serve(at netip.Addr, more string) (*nodes.Process, error) {
+	file := "serve-" + at.String() + ".yaml"
+	config := fmt.Sprintf("listen: ['%s:53']\n", at) + elsewhere + more
+	return b.start(b.world.Server, file, config, b.portolan, "serve", "--kubeconfig", b.file("kubeconfig"), "--config", b.file(file))
+}
+
+// agentMode is how the agent knows the names of the cluster.
+type agentMode string
+
+const (
+	cacheMode   agentMode = "cache"
+	replicaMode agentMode = "replica"
+)
+
+// zonesOf is a file for an agent's zones.
+func (b *bench) zonesOf(node int) string { return b.file(fmt.Sprintf("zones-%d", node)) }
+
+// agentConfig has the addresses on a node.
+func (b *bench) agentConfig(m agentMode, node int, addrs ...netip.Addr) string {
+	settings := fmt.Sprintf("mode: %s, servers: ['%s'], addresses: [", m, nodes.ServerService)
+	for _, a := range addrs {
+		settings += fmt.Sprintf("'%s', ", a)
+	}
+	settings += "]"
+	keys := ""
+	if m == replicaMode {
+		settings += fmt.Sprintf(", primaries: ['%s', '%s'], key: replica, notify: '0.0.0.0:%d', file: '%s'",
+			nodes.Servers[0], nodes.Servers[1], notifyPort, b.zonesOf(node))
+		keys = fmt.Sprintf("transfer: {%s}\n", b.keys(agentSecret))
+	}
+	return fmt.Sprintf("node: {%s}\n", settings) + keys + elsewhere
+}
+
+// agent starts Portolan's on a node.
+func agent(m agentMode) func(*bench, int) (*nodes.Process, error) {
+	return func(b *bench, node int) (*nodes.Process, error) {
+		return b.startAgent(node, b.agentConfig(m, node, nodes.Local, nodes.DNSService))
+	}
+}
+
+func (b *bench) startAgent(node int, config string) (*nodes.Process, error) {
+	file := fmt.Sprintf("node-%d.yaml", node)
+	return b.start(b.world.Nodes[node], file, config, b.portolan, "node", "--config", b.file(file))
+}
+
+// coreDNSConfig is what kubeadm installs, but for pods, which are verified, as
+// autopath needs it, and those of the records' TTL that is CoreDNS' own.
+const coreDNSConfig = `.:53 {
+	bind %s
+	%s
+	cache 30
+	kubernetes cluster.local in-addr.arpa ip6.arpa {
+		kubeconfig %s
+		pods verified
+	}
+	forward . %s
+	loadbalance
+}
+`
+
+func coreDNSServer(plugin string) func(*bench, netip.Addr) (*nodes.Process, error) {
+	return func(b *bench, at netip.Addr) (*nodes.Process, error) {
+		file := "corefile-" + at.String()
+		config := fmt.Sprintf(coreDNSConfig, at, plugin, b.file("kubeconfig"), nodes.Upstream)
+		return b.start(b.world.Server, file, config, b.coreDNS, "-conf", b.file(file))
+	}
+}
+
+// coreDNSAgentConfig has the settings that Kubernetes' NodeLocal DNSCache has for
+// these plugins (cluster/addons/dns/nodelocaldns/nodelocaldns.yaml).
+const coreDNSAgentConfig = `cluster.local:53 {
+	bind %[1]s
+	cache {
+		success 9984 30
+		denial 9984 5
+	}
+	forward . %[2]s {
+		force_tcp
+	}
+}
+in-addr.arpa:53 ip6.arpa:53 {
+	bind %[1]s
+	cache 30
+	forward . %[2]s {
+		force_tcp
+	}
+}
+.:53 {
+	bind %[1]s
+	cache 30
+	forward . %[3]s
+}
+`
+
+func (b *bench) coreDNSAgent(node int) (*nodes.Process, error) {
+	file := fmt.Sprintf("corefile-node-%d", node)
+	config := fmt.Sprintf(coreDNSAgentConfig, nodes.Local, nodes.ServerService, nodes.Upstream)
+	return b.start(b.world.Nodes[node], file, config, b.coreDNS, "-conf", b.file(file))
+}
+
+// searches tells whether Pods have the KEP's search domain.
+func (w way) searches() bool { return w.name == kepCache || w.name == replica }

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	maps.Copy(effects, map[string]func(*testing.T){
+		"node.addresses": func(t *testing.T) {
+			p := nodeAlone(t, "addresses: [169.254.20.10, 'fd00::a']")
+			p.waitLog(`serving\W+listen=\W+169\.254\.20\.10:53 \[fd00::a\]:53`)
+			wantInterface(t, p, "portolan", "169.254.20.10/32", "fd00::a/128")
+		},
+		"node.port": func(t *testing.T) {
+			p := nodeAlone(t, "addresses: [169.254.20.10], port: 5353")
+			p.waitLog(`serving\W+listen=\W+169\.254\.20\.10:5353`)
+		},
+		"node.device": func(t *testing.T) {
+			p := nodeAlone(t, "addresses: [169.254.20.10], device: names")
+			p.waitLog(`serving`)
+			wantInterface(t, p, "names", "169.254.20.10/32")
+		},
+	})
+}
+
+// nodeAlone starts the agent of a node in a network of its own, with these
+// settings of node.
+func nodeAlone(t *testing.T, settings string) *process {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("a network of its own needs root")
+	}
+	file := t.TempDir() + "/node.yaml"
+	write(t, file, "node: {mode: cache, servers: [192.0.2.1], "+settings+"}\nadmin: {listen: ''}\n")
+	cmd := exec.Command("portolan", "node", "--config", file)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	return follow(t, cmd)
+}
+
+// wantInterface wants a device whose name begins so in the network of p, with
+// these addresses.
+func wantInterface(t *testing.T, p *process, name string, addrs ...string) {
+	t.Helper()
+	all := make(chan string)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		all <- interfaces(p.cmd.Process.Pid)
+	}()
+	got := <-all
+	for _, addr := range addrs {
+		if !strings.Contains(got, fmt.Sprintf("\n%s", name)) || !strings.Contains(got, " "+addr) {
+			t.Errorf("interfaces:%s\nwant %s* with %s", got, name, addr)
+		}
+	}
+}
+
+// interfaces are those in the network of a process, one a line, or an error. The
+// thread is in that network then.
+func interfaces(pid int) (text string) {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return err.Error()
+	}
+	defer file.Close()
+	if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err.Error()
+	}
+	list, err := net.Interfaces()
+	if err != nil {
+		return err.Error()
+	}
+	for _, i := range list {
+		addrs, _ := i.Addrs() // none then
+		text += fmt.Sprintf("\n%s %s ", i.Name, addrs)
+		text = strings.NewReplacer("[", " ", "]", " ").Replace(text)
+	}
+	return text
+}
+
+// TestTwoAgents: an agent starts beside another with the same addresses and takes
+// its place; each has a socket for its own probes.
+func TestTwoAgents(t *testing.T) {
+	nsenter, err := exec.LookPath("nsenter")
+	if err != nil {
+		t.Skip("nsenter is not installed (Debian: util-linux)")
+	}
+	first := nodeAlone(t, "addresses: [169.254.20.10]")
+	first.waitLog(`serving\W+listen=`)
+	network := []string{"--target", fmt.Sprint(first.cmd.Process.Pid), "--net"}
+	file, socket := t.TempDir()+"/node.yaml", "unix:"+t.TempDir()+"/probes"
+	write(t, file, "node: {mode: cache, servers: [192.0.2.1], addresses: [169.254.20.10]}\nadmin: {listen: '', probes: ['"+socket+"']}\n")
+	second := follow(t, exec.Command(nsenter, append(network, "portolan", "node", "--config", file)...))
+	second.waitLog(`serving\W+listen=`)
+	ready := func() error {
+		if out, err := exec.Command("portolan", "probe", "ready", socket).CombinedOutput(); err != nil {
+			return fmt.Errorf("portolan probe: %s, %w", out, err)
+		}
+		return nil
+	}
+	second.poll(patience, ready)
+	first.stop(syscall.SIGTERM)
+	if err := ready(); err != nil {
+		t.Error(err)
+	}
+	second.stop(syscall.SIGTERM)
+	if ready() == nil {
+		t.Error("a probe is good when nobody is there")
+	}
+}

@@ -1,0 +1,80 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/autopath"
+)
+
+func init() {
+	maps.Copy(effects, map[string]func(*testing.T){
+		"node.servers": func(t *testing.T) {
+			s := serveAny(t, "ttl: 7")
+			p := startNode(t, "node: {mode: cache, servers: ['"+s.addr+"']}")
+			wantAnswer(t, p, web, "\t10.96.0.7\n")
+			wantAnswer(t, p, "7.0.96.10.in-addr.arpa.", "NOERROR")
+			wantAnswer(t, p, "www.example.", "REFUSED")
+		},
+		"node.option": func(t *testing.T) {
+			for setting, want := range map[string]string{
+				"option: paths": "shop.svc.cluster.local,svc.cluster.local,cluster.local,corp.example", "option: compact": "\x01shop,cluster.local",
+			} {
+				options := make(chan string, 10)
+				server := searchServer(t, options)
+				p := startNode(t, "node: {mode: cache, servers: ['udp://"+server+"'], "+setting+"}\nautopath: {hostPaths: [corp.example]}")
+				wantAnswer(t, p, searched, "\t192.0.2.1\n")
+				if got := <-options; got != want {
+					t.Errorf("%s: option %q, want %q", setting, got, want)
+				}
+			}
+		},
+	})
+}
+
+// startNode starts the agent of a node with the settings.
+func startNode(t *testing.T, text string) *process {
+	t.Helper()
+	if !strings.Contains(text, "listen:") {
+		text += "\nlisten: ['" + anyPort + "']"
+	}
+	file := t.TempDir() + "/node.yaml"
+	write(t, file, text+"\nadmin: {listen: '"+anyPort+"'}\n")
+	return follow(t, exec.Command("portolan", "node", "--config", file)).serving()
+}
+
+// searchServer is a server of a cluster that finds web, and tells the options that
+// came with questions for it.
+func searchServer(t *testing.T, options chan<- string) (addr string) {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", anyPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runServer(t, &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg)
+		m.SetReply(q)
+		for _, o := range q.IsEdns0().Option {
+			if local, ok := o.(*dns.EDNS0_LOCAL); ok && local.Code == autopath.DefaultOption {
+				options <- string(local.Data)
+			}
+		}
+		rr, err := dns.NewRR(fmt.Sprintf("%s 60 A 192.0.2.1", q.Question[0].Name))
+		if err != nil {
+			panic(err)
+		}
+		m.Answer = append(m.Answer, rr)
+		m.SetEdns0(1232, false)
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_LOCAL{Code: autopath.DefaultOption}) // it has searched
+		_ = w.WriteMsg(m)
+	})})
+	return conn.LocalAddr().String()
+}

@@ -1,0 +1,154 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dnsname"
+	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/transfer"
+	"portolan.dev/portolan/internal/zone"
+)
+
+// Transfer says who may have the zones as a whole.
+type Transfer struct {
+	// Allow are rules: the zones go to those that one of them is for. With none
+	// they go to nobody.
+	Allow []TransferRule `yaml:"allow"`
+	Keys  []TransferKey  `yaml:"keys"`
+	// History bounds what is remembered of changes, for those that follow them.
+	History TransferHistory `yaml:"history"`
+	// MaxTransfers is how many long transfers are under way at once, and Memory
+	// what they may take.
+	MaxTransfers int  `yaml:"maxTransfers"`
+	Memory       Size `yaml:"memory"`
+	// Notify are addresses and ports that are told of changes, and so is what is
+	// behind the Service NotifyService, namespace/name.
+	Notify        []string `yaml:"notify"`
+	NotifyService string   `yaml:"notifyService"`
+}
+
+// TransferRule is for those for whom all that it says holds.
+type TransferRule struct {
+	Clients     []string `yaml:"clients"`     // prefixes; all when empty
+	Key         string   `yaml:"key"`         // that queries are signed with
+	Certificate string   `yaml:"certificate"` // a name that the client's certificate is for
+}
+
+// TransferKey is a key for TSIG (RFC 8945).
+type TransferKey struct {
+	Name       string `yaml:"name"`
+	Algorithm  string `yaml:"algorithm"`  // such as hmac-sha256
+	SecretFile string `yaml:"secretFile"` // a file with the secret, in base64
+}
+
+// TransferHistory bounds what is remembered of changes.
+type TransferHistory struct {
+	Changes int  `yaml:"changes"`
+	Memory  Size `yaml:"memory"`
+}
+
+// CompiledTransfer is a Transfer in the types of those who use it.
+type CompiledTransfer struct {
+	Sender  transfer.Config // but for what it sends
+	History zone.History
+	// Notify are who is told of changes, with the endpoints of NotifyService; that
+	// is the zero Key where there is none.
+	Notify        []netip.AddrPort
+	NotifyService cluster.Key
+}
+
+// IsOn tells whether anybody may have the zones.
+func (t *CompiledTransfer) IsOn() bool { return len(t.Sender.Rules) > 0 }
+
+func (c *Config) compileTransfer(made *Compiled) error {
+	t, m := &c.Transfer, &made.Transfer
+	switch {
+	case t.History.Changes < 0:
+		return badValue("transfer.history.changes", "%d is less than 0", t.History.Changes)
+	case t.MaxTransfers < 1:
+		return badValue("transfer.maxTransfers", "%d is less than 1", t.MaxTransfers)
+	case t.Memory < 1<<20:
+		return badValue("transfer.memory", "less than 1Mi")
+	}
+	m.History = zone.History{Changes: t.History.Changes, Octets: int64(t.History.Memory)}
+	m.Sender.MaxTransfers, m.Sender.MaxSize, m.Sender.UDPSize = t.MaxTransfers, int64(t.Memory), uint16(c.UDPSize)
+	for _, step := range []func(*CompiledTransfer) error{t.compileKeys, t.compileAllow, t.compileNotify} {
+		if err := step(m); err != nil {
+			return err
+		}
+	}
+	for i, rule := range t.Allow {
+		if rule.Certificate != "" && c.TLS.ClientCA == "" {
+			return badItem("transfer.allow.certificate", i, "certificates of clients are checked with tls.clientCA, which is empty")
+		}
+	}
+	if c.TLS.ClientCA != "" && len(c.TLS.Listen) == 0 {
+		return badValue("tls.clientCA", "clients have certificates over TLS alone; give tls.listen")
+	}
+	return nil
+}
+
+func (t *Transfer) compileKeys(m *CompiledTransfer) error {
+	for i, k := range t.Keys {
+		name, err := dnsname.Parse(k.Name)
+		algorithm := dnswire.TSIGAlgorithm(strings.ToLower(k.Algorithm))
+		switch {
+		case err != nil:
+			return badItem("transfer.keys.name", i, "%w", err)
+		case name.IsRoot():
+			return badItem("transfer.keys.name", i, "the root is no key's name")
+		case slices.ContainsFunc(m.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name }):
+			return badItem("transfer.keys.name", i, "%q is given twice", k.Name)
+		case !algorithm.IsKnown():
+			return badItem("transfer.keys.algorithm", i, "%q is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512", k.Algorithm)
+		case k.SecretFile == "":
+			return badItem("transfer.keys.secretFile", i, "no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives")
+		}
+		m.Sender.Keys = append(m.Sender.Keys, transfer.KeyFile{Name: name, Algorithm: algorithm, File: k.SecretFile})
+	}
+	return nil
+}
+
+func (t *Transfer) compileAllow(m *CompiledTransfer) error {
+	for i, r := range t.Allow {
+		rule := transfer.Rule{Certificate: r.Certificate}
+		if len(r.Clients) == 0 && r.Key == "" && r.Certificate == "" {
+			return badItem("transfer.allow", i, "a rule for everybody; give clients, key or certificate")
+		}
+		var err error
+		if rule.Clients, err = parsePrefixes(r.Clients); err != nil {
+			return badItem("transfer.allow.clients", i, "%w", err)
+		}
+		if r.Key != "" {
+			name, err := dnsname.Parse(r.Key)
+			if err != nil || !slices.ContainsFunc(m.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name }) {
+				return badItem("transfer.allow.key", i, "%q is not the name of one of transfer.keys", r.Key)
+			}
+			rule.Key = name
+		}
+		m.Sender.Rules = append(m.Sender.Rules, rule)
+	}
+	return nil
+}
+
+func (t *Transfer) compileNotify(m *CompiledTransfer) error {
+	for i, text := range t.Notify {
+		addr, err := netip.ParseAddrPort(text)
+		if err != nil || addr.Port() == 0 {
+			return badItem("transfer.notify", i, "%q is not an address and port, such as 10.0.0.2:53", text)
+		}
+		m.Notify = append(m.Notify, netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()))
+	}
+	if t.NotifyService == "" {
+		return nil
+	}
+	ns, name, _ := strings.Cut(t.NotifyService, "/")
+	if ns == "" || name == "" || strings.Contains(name, "/") {
+		return badValue("transfer.notifyService", "%q is not namespace/name", t.NotifyService)
+	}
+	m.NotifyService = cluster.Key{Namespace: ns, Name: name}
+	return nil
+}

@@ -1,0 +1,41 @@
+package scenario
+
+import (
+	"fmt"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/transfer"
+	"portolan.dev/portolan/internal/zone"
+)
+
+// instance is the server's, in scenarios.
+const instance = "i1"
+
+// withHeld is a query for IXFR of a client that has the zone with that serial.
+func withHeld(packet []byte, serial string) ([]byte, error) {
+	var m dns.Msg
+	if err := m.Unpack(packet); err != nil {
+		return nil, err
+	}
+	name := m.Question[0].Name
+	soa, err := dns.NewRR(fmt.Sprintf("%s 5 SOA %s.ns.dns.cluster.local. hostmaster.cluster.local. %s 0 0 0 0", name, instance, serial))
+	if err != nil {
+		return nil, err
+	}
+	m.Ns = append(m.Ns, soa)
+	return m.Pack()
+}
+
+// transfers sends zones as the settings say; nil is to refuse to.
+func transfers(compiled *config.Compiled, db *zone.DB) (respond.Transfers, error) {
+	if !compiled.Transfer.IsOn() {
+		return nil, nil
+	}
+	db.Remember(compiled.Transfer.History)
+	cfg := compiled.Transfer.Sender
+	cfg.Data = db
+	return transfer.New(cfg, nil)
+}

@@ -1,0 +1,86 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"portolan.dev/portolan/test/e2e/container"
+)
+
+// TestNodeRuns: with the command, the configuration, the user and the capabilities
+// that the DaemonSet gives it, the agent puts its address and its table there, both
+// of which go with it, and its probes are good.
+func TestNodeRuns(t *testing.T) {
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skip("this host has no TUN devices: ", err)
+	}
+	image := buildImage(t)
+	all := kustomized(t, "node")
+	pod := as[appsv1.DaemonSet](t, all, "DaemonSet").Spec.Template.Spec
+	c := onlyContainer(t, pod)
+	config, run, resolv := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "resolv.conf")
+	for file, text := range map[string]string{filepath.Join(config, "config.yaml"): configText(t, all), resolv: "nameserver 192.0.2.1\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{image.Entrypoint}
+	for _, arg := range c.Args {
+		args = append(args, strings.ReplaceAll(arg, "$(PORTOLAN_SERVERS_SERVICE_HOST)", container.NodeAddress))
+	}
+	var granted []string
+	for _, name := range c.SecurityContext.Capabilities.Add {
+		granted = append(granted, string(name))
+	}
+	network, err := container.NewNetwork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer network.Close()
+	p, err := container.Config{
+		Root: image.Root,
+		Mounts: []container.Mount{
+			{Source: config, Target: agentConfigDir}, {Source: resolv, Target: "/etc/resolv.conf"},
+			{Source: run, Target: "/run/portolan", Writable: true}, {Source: "/dev/net", Target: "/dev/net"},
+		},
+		Args:            args,
+		User:            int(*c.SecurityContext.RunAsUser),
+		Capabilities:    granted,
+		NoNewPrivileges: !*c.SecurityContext.AllowPrivilegeEscalation,
+		Network:         network,
+	}.Process()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Log = filepath.Join(t.TempDir(), "log")
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop(10 * time.Second)
+	await(t, func() string {
+		if log := p.Logged(); strings.Contains(log, `"msg":"serving"`) || !p.Running() {
+			return ""
+		}
+		return "neither serving nor ended:\n" + p.LastLogged()
+	})
+	for _, want := range []string{"the addresses are on a device that goes with the agent", "the table of nftables goes with the agent", "169.254.20.10:53"} {
+		if log := p.Logged(); !strings.Contains(log, want) {
+			t.Fatalf("want %q in:\n%s", want, log)
+		}
+	}
+	for _, probe := range []string{"live", "ready"} {
+		await(t, func() string {
+			out, err := exec.CommandContext(t.Context(), filepath.Join(image.Root, image.Entrypoint), "probe", probe, "unix:"+run+"/probes").CombinedOutput()
+			if err != nil {
+				return "probe " + probe + ": " + string(out)
+			}
+			return ""
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 )
 
@@ -70,6 +71,8 @@ type Service struct {
 	Selector map[string]string
 	// PublishNotReady makes endpoints count as ready that are not.
 	PublishNotReady bool
+	// Spec is nil where a source is read for names only.
+	Spec *ServiceSpec
 }
 
 // AddressType is what the addresses of an EndpointSlice are.
@@ -86,7 +89,11 @@ const (
 // in its own namespace; it is empty when the slice belongs to none.
 type EndpointSlice struct {
 	Key
-	Service     string
+	Service string
+	// ManagedBy names who keeps it up (label
+	// endpointslice.kubernetes.io/managed-by); empty when nobody says so, and
+	// where a source is read for names only.
+	ManagedBy   string
 	AddressType AddressType
 	Ports       []Port
 	Endpoints   []Endpoint
@@ -105,10 +112,21 @@ type Endpoint struct {
 	Terminating bool
 }
 
-// Node is a Node.
+// Node is a Node. Where a source is read for names only, it has a name and
+// addresses.
 type Node struct {
 	Name      string
 	Addresses []netip.Addr
+	// Zone is its label topology.kubernetes.io/zone; empty when it has none.
+	Zone string
+	// Ready tells whether its condition Ready is True.
+	Ready bool
+	// ControlPlane tells whether it is labelled to be one's: its processors do
+	// not count for topology hints.
+	ControlPlane bool
+	// MilliCPU are its allocatable processors, in thousandths; 0 when it does
+	// not say.
+	MilliCPU int64
 }
 
 // Kind is a kind of object.
@@ -196,11 +214,11 @@ func (s *Service) SelectsLabels(namespace string, labels map[string]string) bool
 func (s *Service) equal(o *Service) bool {
 	return s.Key == o.Key && s.Headless == o.Headless && s.ExternalName == o.ExternalName && s.PublishNotReady == o.PublishNotReady &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Targets, o.Targets) &&
-		maps.Equal(s.Selector, o.Selector)
+		maps.Equal(s.Selector, o.Selector) && (s.Spec == o.Spec || reflect.DeepEqual(s.Spec, o.Spec))
 }
 
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {
-	return s.Key == o.Key && s.Service == o.Service && s.AddressType == o.AddressType &&
+	return s.Key == o.Key && s.Service == o.Service && s.ManagedBy == o.ManagedBy && s.AddressType == o.AddressType &&
 		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
 }
 
@@ -208,4 +226,7 @@ func (n *Namespace) equal(o *Namespace) bool {
 	return n.Name == o.Name && maps.Equal(n.Labels, o.Labels)
 }
 
-func (n *Node) equal(o *Node) bool { return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses) }
+func (n *Node) equal(o *Node) bool {
+	return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses) &&
+		n.Zone == o.Zone && n.Ready == o.Ready && n.ControlPlane == o.ControlPlane && n.MilliCPU == o.MilliCPU
+}

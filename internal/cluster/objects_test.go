@@ -96,6 +96,8 @@ func differs[T any](t *testing.T, zero T, equal func(a, b *T) bool) {
 		switch v.Kind() {
 		case reflect.Bool:
 			v.SetBool(true)
+		case reflect.Int64:
+			v.SetInt(1)
 		case reflect.String:
 			v.SetString("x")
 		case reflect.Slice:

@@ -18,6 +18,12 @@ type Pod struct {
 	// Deleting is set when it is told to end.
 	Deleting bool
 	Node     string
+	// Ready tells whether its condition Ready is True; false where a source is
+	// read for addresses only.
+	Ready bool
+	UID   string
+	// Simulated is set when no such Pod runs: it was made from a template.
+	Simulated bool
 	// Spec is nil where a source is read for addresses only.
 	Spec *PodSpec
 	// Unmet are the conditions of its status that are not True.
@@ -38,7 +44,12 @@ type PodSpec struct {
 	HostnameOverride  *string
 	Subdomain         string
 	SetHostnameAsFQDN bool
-	// Ports are those of all its containers.
+	// NoServiceLinks is set when enableServiceLinks is false.
+	NoServiceLinks bool
+	// NodeSelector are labels that its node must have.
+	NodeSelector map[string]string
+	// Ports are those of all its containers, and behind them those of init
+	// containers that go on running.
 	Ports []Port
 }
 
@@ -66,6 +77,8 @@ type Workload struct {
 	// under, and LastOrdinal that of the last of them.
 	Service     string
 	LastOrdinal int
+	// Indexed is set when a Job's Pods have indexes, and hostnames by them.
+	Indexed bool
 	// Labels and Spec are those of the template.
 	Labels map[string]string
 	Spec   PodSpec
@@ -81,6 +94,7 @@ func (w *Workload) SpecPath() string {
 
 func (p *Pod) equal(o *Pod) bool {
 	return p.Key == o.Key && p.Finished == o.Finished && p.Deleting == o.Deleting && p.Node == o.Node &&
+		p.Ready == o.Ready && p.UID == o.UID && p.Simulated == o.Simulated &&
 		slices.Equal(p.IPs, o.IPs) && maps.Equal(p.Labels, o.Labels) && slices.Equal(p.Unmet, o.Unmet) &&
 		(p.Spec == o.Spec || reflect.DeepEqual(p.Spec, o.Spec))
 }

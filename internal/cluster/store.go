@@ -84,6 +84,13 @@ func (s *Store) View(read func(*View)) {
 // measure how long it takes to show.
 func (tx *Tx) CausedAt(t time.Time) { tx.cause = t.UnixNano() }
 
+// Changed is what the transaction changed so far, of kinds that are loaded.
+func (tx *Tx) Changed() Changes {
+	c := tx.changes
+	c.Objects = maps.Clone(c.Objects)
+	return c
+}
+
 // changed notes that an object did. While its kind is not loaded nobody may
 // rely on it, and nothing is told.
 func (tx *Tx) changed(k Kind, key Key) {
@@ -313,6 +320,9 @@ func (v *View) Namespace(name string) *Namespace { return v.state.namespaces[nam
 
 // Service is the Service at key, or nil.
 func (v *View) Service(key Key) *Service { return v.state.services[key] }
+
+// Node is the Node of that name, or nil.
+func (v *View) Node(name string) *Node { return v.state.nodes[name] }
 
 // Pod is the Pod at key, or nil.
 func (v *View) Pod(key Key) *Pod { return v.state.pods[key] }

@@ -91,7 +91,7 @@ var resources = []*resource{
 		keys:   keysOf((*cluster.View).Pods, func(p *cluster.Pod) cluster.Key { return p.Key }),
 		remove: (*cluster.Tx).DeletePod,
 	}),
-	as(kubeobj.Node, (*cluster.Tx).PutNode, nil, resource{
+	as(kubeobj.Node, (*cluster.Tx).PutNode, trimNode, resource{
 		kind: cluster.KindNode, group: core, name: "nodes", example: new(corev1.Node),
 		scopes: func(*Config) []scope { return []scope{{}} },
 		keys:   keysOf((*cluster.View).Nodes, func(n *cluster.Node) cluster.Key { return cluster.Key{Name: n.Name} }),
@@ -215,13 +215,13 @@ func internPorts(ports []cluster.Port) {
 func trimNamespace(n *cluster.Namespace, _ *Config) { n.Labels = nil }
 
 func trimService(s *cluster.Service, _ *Config) {
-	s.Selector, s.Targets = nil, nil
+	s.Selector, s.Targets, s.Spec = nil, nil, nil
 	s.Namespace = interned(s.Namespace)
 	internPorts(s.Ports)
 }
 
 func trimSlice(s *cluster.EndpointSlice, cfg *Config) {
-	s.Namespace = interned(s.Namespace)
+	s.Namespace, s.ManagedBy = interned(s.Namespace), ""
 	internPorts(s.Ports)
 	for i := range s.Endpoints {
 		s.Endpoints[i].Terminating = false
@@ -229,6 +229,10 @@ func trimSlice(s *cluster.EndpointSlice, cfg *Config) {
 			s.Endpoints[i].Pod = ""
 		}
 	}
+}
+
+func trimNode(n *cluster.Node, _ *Config) {
+	*n = cluster.Node{Name: n.Name, Addresses: n.Addresses}
 }
 
 func trimPod(p *cluster.Pod, _ *Config) {

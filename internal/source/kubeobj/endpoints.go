@@ -21,6 +21,7 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 	slice := &cluster.EndpointSlice{
 		Key:         k,
 		Service:     s.Labels[discoveryv1.LabelServiceName],
+		ManagedBy:   s.Labels[discoveryv1.LabelManagedBy],
 		AddressType: cluster.AddressType(s.AddressType),
 	}
 	switch s.AddressType {

@@ -117,9 +117,11 @@ func protocol(p corev1.Protocol) (cluster.Protocol, field.ErrorList) {
 	return "", nowhere(field.NotSupported(nil, p, []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}))
 }
 
+const maxPort = 1<<16 - 1
+
 // portNumber checks a port's number.
 func portNumber(n int32) (uint16, field.ErrorList) {
-	if n < 1 || n > 65535 {
+	if n < 1 || n > maxPort {
 		return 0, nowhere(field.Invalid(nil, n, "must be between 1 and 65535, inclusive"))
 	}
 	return uint16(n), nil
@@ -133,7 +135,14 @@ func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
 // Node converts a Node. Of its addresses only those are kept that are IP
 // addresses: others are names.
 func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
-	node := &cluster.Node{Name: n.Name}
+	node := &cluster.Node{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], MilliCPU: n.Status.Allocatable.Cpu().MilliValue()}
+	_, controlPlane := n.Labels["node-role.kubernetes.io/control-plane"]
+	_, master := n.Labels["node-role.kubernetes.io/master"]
+	node.ControlPlane = controlPlane || master
+	for i := range n.Status.Conditions {
+		c := &n.Status.Conditions[i]
+		node.Ready = node.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
 	for _, a := range n.Status.Addresses {
 		if addr, bad := address(a.Address); len(bad) == 0 {
 			node.Addresses = append(node.Addresses, addr)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -129,6 +130,14 @@ func TestNode(t *testing.T) {
 			t.Errorf("%s: Node with addresses %q: %v (-want +got)\n%s", claim, test.addresses, errs, d)
 		}
 	}
+	told := node()
+	told.Labels = map[string]string{corev1.LabelTopologyZone: "a", "node-role.kubernetes.io/control-plane": ""}
+	told.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	told.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}
+	got, _ := Node(told)
+	if d := cmp.Diff(&cluster.Node{Name: "node-1.example", Zone: "a", ControlPlane: true, Ready: true, MilliCPU: 1500}, got); d != "" {
+		t.Errorf("Node with a zone and a status (-want +got)\n%s", d)
+	}
 	testRefusals(t, "Node", func() *corev1.Node { return node("192.0.2.1") }, Node, map[string]refusal[corev1.Node]{
 		"no name":                {func(o *corev1.Node) { o.Name = "" }, []string{"metadata.name: Required value"}},
 		"a name with upper case": {func(o *corev1.Node) { o.Name = "Node" }, []string{"metadata.name: Invalid value"}},
@@ -170,6 +179,9 @@ func TestPod(t *testing.T) {
 		"pending is not finished":  {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, full(func(*cluster.Pod) {})},
 		"only a name": {func(p *corev1.Pod) { *p = corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}} },
 			&cluster.Pod{Key: cluster.Key{Namespace: "default", Name: "x"}, Spec: &cluster.PodSpec{}}},
+		"ready": {func(p *corev1.Pod) {
+			p.UID, p.Status.Conditions = "1-2", []corev1.PodCondition{{Type: "Ready", Status: "True"}}
+		}, full(func(p *cluster.Pod) { p.UID, p.Ready = "1-2", true })},
 		"told to end": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, full(func(p *cluster.Pod) { p.Deleting = true })},
 		"conditions that are not met": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: "Initialized", Status: "True"}, {Type: "Ready", Status: "False", Reason: "R", Message: "m"}}

@@ -17,6 +17,7 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 		Finished: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 		Deleting: p.DeletionTimestamp != nil,
 		Node:     p.Spec.NodeName,
+		UID:      string(p.UID),
 		Spec:     PodSpec(&p.Spec),
 	}
 	errs = append(errs, in(optionalLabel(p.Spec.Hostname), "spec", "hostname")...)
@@ -30,7 +31,10 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 		pod.IPs, errs = append(pod.IPs, addr), append(errs, in(bad, "status", "podIPs", i, "ip")...)
 	}
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Status != corev1.ConditionTrue {
+		c := &p.Status.Conditions[i]
+		if c.Status == corev1.ConditionTrue {
+			pod.Ready = pod.Ready || c.Type == corev1.PodReady
+		} else {
 			pod.Unmet = append(pod.Unmet, cluster.Condition{Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message})
 		}
 	}
@@ -47,6 +51,8 @@ func PodSpec(s *corev1.PodSpec) *cluster.PodSpec {
 		HostnameOverride:  s.HostnameOverride,
 		Subdomain:         s.Subdomain,
 		SetHostnameAsFQDN: s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN,
+		NoServiceLinks:    s.EnableServiceLinks != nil && !*s.EnableServiceLinks,
+		NodeSelector:      s.NodeSelector,
 	}
 	if s.OS != nil {
 		spec.OS = string(s.OS.Name)

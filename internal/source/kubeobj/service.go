@@ -1,6 +1,7 @@
 package kubeobj
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -27,6 +28,7 @@ func Service(s *corev1.Service) (*cluster.Service, field.ErrorList) {
 		Key:             k,
 		Selector:        s.Spec.Selector,
 		PublishNotReady: s.Spec.PublishNotReadyAddresses || s.Annotations[tolerateUnready] == "true",
+		Spec:            serviceSpec(s),
 	}
 	errs = append(errs, servicePorts(s.Spec.Ports, service)...)
 	switch s.Spec.Type {
@@ -50,7 +52,14 @@ func servicePorts(ports []corev1.ServicePort, service *cluster.Service) (errs fi
 		proto, bad := protocol(p.Protocol)
 		errs = append(errs, in(bad, "spec", "ports", i, "protocol")...)
 		errs = append(errs, in(optionalLabel(p.Name), "spec", "ports", i, "name")...)
+		errs = append(errs, in(nodePort(p.NodePort, len(ports), i, service.Spec), "spec", "ports", i, "nodePort")...)
 		service.Ports = append(service.Ports, cluster.Port{Name: p.Name, Protocol: proto, Number: number})
+		if p.AppProtocol != nil {
+			if service.Spec.AppProtocols == nil {
+				service.Spec.AppProtocols = make([]*string, len(ports))
+			}
+			service.Spec.AppProtocols[i] = p.AppProtocol
+		}
 		if t := target(p.TargetPort); t != "" {
 			if service.Targets == nil {
 				service.Targets = make([]string, len(ports))
@@ -58,6 +67,56 @@ func servicePorts(ports []corev1.ServicePort, service *cluster.Service) (errs fi
 			service.Targets[i] = t
 		}
 	}
+	return errs
+}
+
+// serviceSpec converts what is not about ports or addresses.
+func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
+	spec := &cluster.ServiceSpec{
+		UID:           string(s.UID),
+		Labels:        s.Labels,
+		Type:          cluster.ServiceType(cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP)),
+		NoNodePorts:   s.Spec.AllocateLoadBalancerNodePorts != nil && !*s.Spec.AllocateLoadBalancerNodePorts,
+		ExternalLocal: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
+		InternalLocal: s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		TopologyMode:  topologyMode(s.Annotations),
+		Deleting:      s.DeletionTimestamp != nil,
+	}
+	for _, f := range s.Spec.IPFamilies {
+		spec.Families = append(spec.Families, cluster.AddressType(f))
+	}
+	if s.Spec.IPFamilyPolicy != nil {
+		spec.FamilyPolicy = cluster.FamilyPolicy(*s.Spec.IPFamilyPolicy)
+	}
+	if s.Spec.TrafficDistribution != nil {
+		spec.TrafficDistribution = *s.Spec.TrafficDistribution
+	}
+	if n := s.Spec.HealthCheckNodePort; n > 0 && n <= maxPort {
+		spec.HealthCheckNodePort = uint16(n)
+	}
+	return spec
+}
+
+// topologyMode is that of the annotation; the older one counts where both are
+// given (k8s.io/api/core/v1, AnnotationTopologyMode).
+func topologyMode(annotations map[string]string) string {
+	//lint:ignore SA1019 the deprecated annotation counts
+	if mode, ok := annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
+		return mode
+	}
+	return annotations[corev1.AnnotationTopologyMode]
+}
+
+// nodePort keeps the node port of port number i of n; 0 is none.
+func nodePort(number int32, n, i int, spec *cluster.ServiceSpec) field.ErrorList {
+	if number == 0 {
+		return nil
+	}
+	port, errs := portNumber(number)
+	if spec.NodePorts == nil {
+		spec.NodePorts = make([]uint16, n)
+	}
+	spec.NodePorts[i] = port
 	return errs
 }
 

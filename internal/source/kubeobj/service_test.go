@@ -105,7 +105,44 @@ func TestService(t *testing.T) {
 			test.change(in)
 		}
 		got, errs := Service(in)
+		got.Spec = nil // see TestServiceSpec
 		if d := cmp.Diff(test.want, got, addrEqual); d != "" || len(errs) > 0 {
+			t.Errorf("%s: Service: %v (-want +got)\n%s", claim, errs, d)
+		}
+	}
+}
+
+// TestServiceSpec: what matters of a Service beyond names.
+func TestServiceSpec(t *testing.T) {
+	h2c, policy, distribution, local, no := "kubernetes.io/h2c", corev1.IPFamilyPolicyPreferDualStack, "PreferSameZone", corev1.ServiceInternalTrafficPolicyLocal, false
+	for claim, test := range map[string]struct {
+		change func(*corev1.Service)
+		want   cluster.ServiceSpec
+	}{
+		"a type": {func(*corev1.Service) {}, cluster.ServiceSpec{Type: cluster.ClusterIP}},
+		"labels, and who it is": {func(s *corev1.Service) { s.Labels, s.UID = map[string]string{"a": "b"}, "1-2" },
+			cluster.ServiceSpec{Type: cluster.ClusterIP, Labels: map[string]string{"a": "b"}, UID: "1-2"}},
+		"families": {func(s *corev1.Service) {
+			s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = []corev1.IPFamily{corev1.IPv6Protocol}, &policy
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP, Families: []cluster.AddressType{cluster.IPv6}, FamilyPolicy: cluster.PreferDualStack}},
+		"node ports": {func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.Ports[1].NodePort, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, 30007, 30008
+			s.Spec.AllocateLoadBalancerNodePorts, s.Spec.ExternalTrafficPolicy = &no, corev1.ServiceExternalTrafficPolicyLocal
+		}, cluster.ServiceSpec{Type: cluster.LoadBalancer, NodePorts: []uint16{0, 30007}, HealthCheckNodePort: 30008, NoNodePorts: true, ExternalLocal: true}},
+		"where traffic goes": {func(s *corev1.Service) {
+			s.Spec.Ports[0].AppProtocol, s.Spec.TrafficDistribution, s.Spec.InternalTrafficPolicy = &h2c, &distribution, &local
+			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto"}
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP, AppProtocols: []*string{&h2c, nil}, TrafficDistribution: distribution, InternalLocal: true, TopologyMode: "Auto"}},
+		"the older annotation counts": {func(s *corev1.Service) {
+			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto", "service.kubernetes.io/topology-aware-hints": "disabled"}
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP, TopologyMode: "disabled"}},
+		"about to end": {func(s *corev1.Service) { s.DeletionTimestamp = &metav1.Time{} }, cluster.ServiceSpec{Type: cluster.ClusterIP, Deleting: true}},
+	} {
+		in := service()
+		in.Spec.ClusterIP, in.Spec.ClusterIPs, in.Spec.IPFamilies, in.Spec.Type = "", nil, nil, ""
+		test.change(in)
+		got, errs := Service(in)
+		if d := cmp.Diff(&test.want, got.Spec); d != "" || len(errs) > 0 {
 			t.Errorf("%s: Service: %v (-want +got)\n%s", claim, errs, d)
 		}
 	}

@@ -33,13 +33,24 @@ func DaemonSet(d *appsv1.DaemonSet) (*cluster.Workload, field.ErrorList) {
 
 // Job converts a Job.
 func Job(j *batchv1.Job) (*cluster.Workload, field.ErrorList) {
-	return workload(cluster.KindJob, &j.ObjectMeta, j.Spec.Parallelism, j.Spec.Selector, &j.Spec.Template)
+	return job(cluster.KindJob, &j.ObjectMeta, &j.Spec)
 }
 
 // CronJob converts a CronJob.
 func CronJob(c *batchv1.CronJob) (*cluster.Workload, field.ErrorList) {
-	job := &c.Spec.JobTemplate.Spec
-	return workload(cluster.KindCronJob, &c.ObjectMeta, job.Parallelism, job.Selector, &job.Template)
+	return job(cluster.KindCronJob, &c.ObjectMeta, &c.Spec.JobTemplate.Spec)
+}
+
+func job(kind cluster.Kind, meta *metav1.ObjectMeta, s *batchv1.JobSpec) (*cluster.Workload, field.ErrorList) {
+	w, errs := workload(kind, meta, s.Parallelism, s.Selector, &s.Template)
+	if s.Completions != nil {
+		w.Replicas = min(w.Replicas, int(*s.Completions))
+	}
+	if s.Suspend != nil && *s.Suspend {
+		w.Replicas = 0
+	}
+	w.Indexed = s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
+	return w, errs
 }
 
 // workload converts what all of them have.

@@ -132,10 +132,19 @@ type decoded struct {
 // their text, with lines counted from their own first.
 type chunks map[[sha256.Size]byte]*decoded
 
+// depth is how much of manifests is read.
+type depth uint8
+
+const (
+	forNames  depth = iota // what answers need
+	forPods                // moreKinds too; what is no Kubernetes object is passed over
+	forPeople              // and where all of it stands
+)
+
 // decodeFile reads all documents of a file. Those that are in known need not be
-// decoded again: a change costs what changed. With whole, moreKinds count too.
-func decodeFile(file string, data []byte, known chunks, whole bool) *decoded {
-	d := newFileDecoder(file, whole)
+// decoded again: a change costs what changed.
+func decodeFile(file string, data []byte, known chunks, depth depth) *decoded {
+	d := newFileDecoder(file, depth)
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if isJSON(data) {
 		for _, doc := range splitJSON(data) {
@@ -163,8 +172,8 @@ func decodeFile(file string, data []byte, known chunks, whole bool) *decoded {
 	return &d.decoded
 }
 
-func newFileDecoder(file string, whole bool) *fileDecoder {
-	return &fileDecoder{file: file, whole: whole, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
+func newFileDecoder(file string, depth depth) *fileDecoder {
+	return &fileDecoder{file: file, depth: depth, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
 }
 
 // chunk takes in one document that begins at the given line.
@@ -179,9 +188,9 @@ func (d *fileDecoder) chunk(text []byte, line int, known chunks) {
 	if !ok {
 		return
 	}
-	one := newFileDecoder(d.file, d.whole)
+	one := newFileDecoder(d.file, d.depth)
 	one.document(&doc)
-	if d.whole && action.Match(text) {
+	if d.depth >= forPods && action.Match(text) {
 		one.judgeTemplate(&doc, text, line)
 	}
 	d.add(&one.decoded, 0)
@@ -229,7 +238,7 @@ func (d *fileDecoder) judgeTemplate(doc *document, text []byte, line int) {
 
 type fileDecoder struct {
 	file  string
-	whole bool
+	depth depth
 	decoded
 }
 
@@ -257,7 +266,7 @@ var moreKinds = map[string]func(*fileDecoder, *item){
 // decoder is that of a kind, nil when it does not count.
 func (d *fileDecoder) decoder(apiVersion, kind string) func(*fileDecoder, *item) {
 	name := apiVersion + "/" + kind
-	if decode := kinds[name]; decode != nil || !d.whole {
+	if decode := kinds[name]; decode != nil || d.depth < forPods {
 		return decode
 	}
 	return moreKinds[name]
@@ -318,7 +327,7 @@ func (d *fileDecoder) isList(h head) bool {
 }
 
 func (d *fileDecoder) item(it *item) {
-	if d.whole && (it.head.APIVersion == "" || it.head.Kind == "") && it.head.Metadata == (headMeta{}) {
+	if d.depth >= forPods && (it.head.APIVersion == "" || it.head.Kind == "") && it.head.Metadata == (headMeta{}) {
 		d.notObjects++
 		return
 	}
@@ -348,7 +357,7 @@ func (d *fileDecoder) item(it *item) {
 // known are the kinds that are read, as apiVersion/kind.
 func (d *fileDecoder) known() (names []string) {
 	names = slices.Collect(maps.Keys(kinds))
-	if d.whole {
+	if d.depth >= forPods {
 		names = slices.AppendSeq(names, maps.Keys(moreKinds))
 	}
 	slices.Sort(names)
@@ -421,7 +430,7 @@ func decodeAs[API, Model any](convert func(*API) (Model, field.ErrorList)) func(
 		}
 		id, _ := it.identity()
 		o := object{id: id, file: d.file, line: it.doc.lineOf(it.path), value: model}
-		if d.whole {
+		if d.depth == forPeople {
 			o.doc, o.path, o.json = it.doc, it.path, it.json
 		}
 		d.objects = append(d.objects, o)

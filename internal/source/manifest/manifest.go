@@ -41,8 +41,29 @@ type Config struct {
 	// that are no Kubernetes objects are passed over, and templates that can't be
 	// read are a warning.
 	Whole bool
-	Store *cluster.Store
-	Log   *slog.Logger
+	// ControlPlane, where it is given, adds to each transaction what a control
+	// plane would make of it; workloads are read for it.
+	ControlPlane ControlPlane
+	Store        *cluster.Store
+	Log          *slog.Logger
+}
+
+// ControlPlane makes of what is declared what a cluster would have.
+type ControlPlane interface {
+	// Complete adds to a transaction what follows from what it changed, and tells
+	// which objects that are declared are refused at present: those don't count,
+	// or count as they were before.
+	Complete(*cluster.Tx) []cluster.Refusal
+}
+
+func (c *Config) depth() depth {
+	switch {
+	case c.Whole:
+		return forPeople
+	case c.ControlPlane != nil:
+		return forPods
+	}
+	return forNames
 }
 
 // Stdin is what the file is called that is read from standard input.
@@ -160,7 +181,7 @@ func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
 	if f.sum = sha256.Sum256(data); f.sum == old.sum {
 		return false
 	}
-	f.decode(path, data, old, s.cfg.Whole)
+	f.decode(path, data, old, s.cfg.depth())
 	return true
 }
 
@@ -178,8 +199,8 @@ func (s *Source) read(path string, info fs.FileInfo) (data []byte, err error) {
 }
 
 // decode takes in a file's new content; old is what it was.
-func (f *file) decode(path string, data []byte, old *file, whole bool) {
-	f.decoded = decodeFile(path, data, old.chunks, whole)
+func (f *file) decode(path string, data []byte, old *file, depth depth) {
+	f.decoded = decodeFile(path, data, old.chunks, depth)
 	f.problems = f.decoded.problems
 	f.declared = make(map[identity]object, len(f.objects))
 	f.lastGood = make(map[identity]object)
@@ -234,14 +255,18 @@ func (s *Source) update() Report {
 	if s.cfg.Whole {
 		s.places = objects
 	}
-	report.Problems = append(report.Problems, sharedClusterIPs(objects)...)
+	if s.cfg.ControlPlane == nil { // which refuses the second
+		report.Problems = append(report.Problems, sharedClusterIPs(objects)...)
+	}
 	values := modelValues(objects)
 	for _, f := range s.files {
 		for ns := range f.namespaces {
 			implyNamespace(values, ns)
 		}
 	}
-	s.write(values)
+	for _, r := range s.write(values) {
+		report.Problems = append(report.Problems, refusalProblem(r, objects))
+	}
 	report.Objects = len(values)
 	slices.SortStableFunc(report.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Error(), b.Error()))
@@ -308,7 +333,7 @@ func sharedClusterIPs(objects map[identity]object) (problems []Problem) {
 }
 
 // write makes the Store hold values, and nothing else of ours.
-func (s *Source) write(values map[identity]any) {
+func (s *Source) write(values map[identity]any) (refused []cluster.Refusal) {
 	s.cfg.Store.Update(func(tx *cluster.Tx) {
 		for id := range s.applied {
 			if _, ok := values[id]; !ok {
@@ -321,16 +346,26 @@ func (s *Source) write(values map[identity]any) {
 			}
 		}
 		tx.SetFreshness(cluster.Live, s.kinds()...)
+		if s.cfg.ControlPlane != nil {
+			refused = s.cfg.ControlPlane.Complete(tx)
+		}
 	})
 	s.applied = values
+	return refused
+}
+
+// refusalProblem says where the object stands that is refused.
+func refusalProblem(r cluster.Refusal, objects map[identity]object) Problem {
+	o := objects[identity{r.Kind.String(), r.Key}]
+	return Problem{File: o.file, Line: o.lineOf(r.Field), Object: o.id.String(), Field: r.Field, Err: r.Err, Rejected: true}
 }
 
 // kinds are those that are read.
 func (s *Source) kinds() []cluster.Kind {
-	if s.cfg.Whole {
-		return cluster.Kinds()
+	if s.cfg.depth() == forNames {
+		return cluster.KindsOfNames()
 	}
-	return cluster.KindsOfNames()
+	return cluster.Kinds()
 }
 
 func put(tx *cluster.Tx, value any) {

@@ -73,7 +73,7 @@ const Stdin = "<stdin>"
 type Source struct {
 	cfg      Config
 	files    map[string]*file
-	applied  map[identity]any   // what the Store holds of ours
+	applied  map[identity]any   // what the Store holds; nil before it was looked at
 	reported map[string]Problem // those that stand, by their text
 	broken   map[string]error   // what can't be looked into, by path
 	loaded   bool
@@ -111,7 +111,6 @@ func New(cfg Config) *Source {
 	return &Source{
 		cfg:      cfg,
 		files:    make(map[string]*file),
-		applied:  make(map[identity]any),
 		reported: make(map[string]Problem),
 	}
 }
@@ -330,84 +329,6 @@ func sharedClusterIPs(objects map[identity]object) (problems []Problem) {
 		}
 	}
 	return problems
-}
-
-// write makes the Store hold values, and nothing else of ours.
-func (s *Source) write(values map[identity]any) (refused []cluster.Refusal) {
-	s.cfg.Store.Update(func(tx *cluster.Tx) {
-		for id := range s.applied {
-			if _, ok := values[id]; !ok {
-				remove(tx, id)
-			}
-		}
-		for id, v := range values {
-			if s.applied[id] != v {
-				put(tx, v)
-			}
-		}
-		tx.SetFreshness(cluster.Live, s.kinds()...)
-		if s.cfg.ControlPlane != nil {
-			refused = s.cfg.ControlPlane.Complete(tx)
-		}
-	})
-	s.applied = values
-	return refused
-}
-
-// refusalProblem says where the object stands that is refused.
-func refusalProblem(r cluster.Refusal, objects map[identity]object) Problem {
-	o := objects[identity{r.Kind.String(), r.Key}]
-	return Problem{File: o.file, Line: o.lineOf(r.Field), Object: o.id.String(), Field: r.Field, Err: r.Err, Rejected: true}
-}
-
-// kinds are those that are read.
-func (s *Source) kinds() []cluster.Kind {
-	if s.cfg.depth() == forNames {
-		return cluster.KindsOfNames()
-	}
-	return cluster.Kinds()
-}
-
-func put(tx *cluster.Tx, value any) {
-	switch v := value.(type) {
-	case *cluster.Namespace:
-		tx.PutNamespace(v)
-	case *cluster.Service:
-		tx.PutService(v)
-	case *cluster.EndpointSlice:
-		tx.PutEndpointSlice(v)
-	case *cluster.Pod:
-		tx.PutPod(v)
-	case *cluster.Node:
-		tx.PutNode(v)
-	case *cluster.Workload:
-		tx.PutWorkload(v)
-	case *cluster.NetworkPolicy:
-		tx.PutNetworkPolicy(v)
-	}
-}
-
-func remove(tx *cluster.Tx, id identity) {
-	switch id.kind {
-	case "Namespace":
-		tx.DeleteNamespace(id.key.Name)
-	case "Service":
-		tx.DeleteService(id.key)
-	case "EndpointSlice":
-		tx.DeleteEndpointSlice(id.key)
-	case "Pod":
-		tx.DeletePod(id.key)
-	case "Node":
-		tx.DeleteNode(id.key.Name)
-	case "NetworkPolicy":
-		tx.DeleteNetworkPolicy(id.key)
-	default:
-		for _, k := range cluster.WorkloadKinds() {
-			if k.String() == id.kind {
-				tx.DeleteWorkload(k, id.key)
-			}
-		}
-	}
 }
 
 // Where says in which file and line an object stands, or a field of it such as

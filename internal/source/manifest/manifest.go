@@ -20,7 +20,10 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -136,11 +139,7 @@ func (s *Source) load(t *tree) Report {
 			changed = true
 		}
 	}
-	for path, info := range t.files {
-		if f := s.files[path]; f == nil || !f.same(info) {
-			changed = s.reread(path, info) || changed
-		}
-	}
+	changed = s.rereadAll(t.files) || changed
 	if changed {
 		s.report = s.update()
 	} else {
@@ -158,30 +157,68 @@ func (f *file) same(info fs.FileInfo) bool {
 		f.info.ModTime().Equal(info.ModTime()) && f.read.Sub(info.ModTime()) > sameInstant
 }
 
-// reread decodes a file again, if its content changed, and tells whether
-// anything is different.
-func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
-	old := s.files[path]
+// rereadAll decodes the files again that changed, on all processors, and tells
+// whether anything is different.
+func (s *Source) rereadAll(infos map[string]fs.FileInfo) (changed bool) {
+	type reading struct {
+		path    string
+		file    *file
+		changed bool
+	}
+	var readings []reading
+	for path, info := range infos {
+		if old := s.files[path]; old == nil || !old.same(info) {
+			readings = append(readings, reading{path: path})
+		}
+	}
+	each(len(readings), func(i int) {
+		r := &readings[i]
+		r.file, r.changed = s.reread(r.path, infos[r.path], s.files[r.path])
+	})
+	for _, r := range readings {
+		changed = changed || r.changed
+		if s.files[r.path] = r.file; r.file == nil {
+			delete(s.files, r.path)
+		}
+	}
+	return changed
+}
+
+// each does something for each number below n, on all processors.
+func each(n int, do func(int)) {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// reread decodes a file again, if its content is not old's, and tells whether
+// anything is different; nil is a file that is gone.
+func (s *Source) reread(path string, info fs.FileInfo, old *file) (f *file, changed bool) {
 	if old == nil {
 		old = &file{decoded: new(decoded)}
 	}
-	f := &file{info: info, read: time.Now(), sum: old.sum, decoded: old.decoded, declared: old.declared, lastGood: old.lastGood, problems: old.problems}
-	s.files[path] = f
+	f = &file{info: info, read: time.Now(), sum: old.sum, decoded: old.decoded, declared: old.declared, lastGood: old.lastGood, problems: old.problems}
 	data, err := s.read(path, info)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		delete(s.files, path)
-		return true
+		return nil, true
 	case err != nil:
 		f.info, f.sum = nil, [sha256.Size]byte{} // try again
 		f.problems = []Problem{{File: path, Line: 1, Err: err, Rejected: true}}
-		return true
+		return f, true
 	}
 	if f.sum = sha256.Sum256(data); f.sum == old.sum {
-		return false
+		return f, false
 	}
 	f.decode(path, data, old, s.cfg.depth())
-	return true
+	return f, true
 }
 
 // read reads a file; there is no info of Stdin, which can be read once only.

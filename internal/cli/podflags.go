@@ -93,7 +93,7 @@ func (f *podFlags) read(cmd *cobra.Command, ref *podresolv.Reference) (c chosen,
 		return c, err
 	}
 	settings.Forward.Routes = nil // whoever is asked, it is not from here
-	if c.Daemon, err = daemon.New(settings); err != nil {
+	if c.Daemon, err = newDaemon(cmd, settings); err != nil {
 		return c, err
 	}
 	files := daemon.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}

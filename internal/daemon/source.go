@@ -60,7 +60,9 @@ type Files struct {
 // LoadFiles is Load of all that is in some files.
 func (d *Daemon) LoadFiles(f Files) (Loaded, error) {
 	return d.loadOnce(func() (Loaded, error) {
-		return loadFrom(manifest.New(f.config(d.store)))
+		cfg := f.config(d.store)
+		d.simulate(&cfg)
+		return loadFrom(manifest.New(cfg))
 	})
 }
 
@@ -191,8 +193,10 @@ func (d *Daemon) openSource(version string) (run func(context.Context) error, er
 		return d.api.Run, nil
 	}
 	// Looked at before a socket is bound: nothing began yet when it is not there.
-	if _, err := os.Stat(d.cfg.Manifests); err != nil {
-		return nil, fmt.Errorf("manifests: %w", err)
+	if d.cfg.Manifests != "-" {
+		if _, err := os.Stat(d.cfg.Manifests); err != nil {
+			return nil, fmt.Errorf("manifests: %w", err)
+		}
 	}
 	return func(ctx context.Context) error {
 		return d.manifests(false).Run(ctx, func(r manifest.Report) {
@@ -202,7 +206,16 @@ func (d *Daemon) openSource(version string) (run func(context.Context) error, er
 }
 
 func (d *Daemon) manifests(whole bool) *manifest.Source {
-	return manifest.New(manifest.Config{Path: d.cfg.Manifests, Whole: whole, Store: d.store, Log: d.log})
+	cfg := manifest.Config{Path: d.cfg.Manifests, Whole: whole, Stdin: d.Stdin, Store: d.store, Log: d.log}
+	d.simulate(&cfg)
+	return manifest.New(cfg)
+}
+
+// simulate has what manifests declare completed, if it is to be.
+func (d *Daemon) simulate(cfg *manifest.Config) {
+	if d.plane != nil {
+		cfg.ControlPlane = d.plane
+	}
 }
 
 // Check tells whether what the settings name is there: the certificate, and the
@@ -273,7 +286,12 @@ func (d *Daemon) recall() error {
 		}
 		d.current.Store(a)
 	}
-	snap.Restore(d.store, d.needed())
+	if d.plane != nil {
+		snap.Restore(d.store, cluster.Kinds())
+		d.store.View(d.plane.Recall)
+	} else {
+		snap.Restore(d.store, d.needed())
+	}
 	if d.api != nil {
 		d.api.HeardLast(snap.Heard)
 	}

@@ -1,0 +1,210 @@
+package endpointslices
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// Config is what a Compiler is made of.
+type Config struct {
+	// MaxEndpoints is how many endpoints a slice holds at most, up to
+	// MaxMaxEndpoints; 0 is DefaultMaxEndpoints.
+	MaxEndpoints int
+	Log          *slog.Logger
+}
+
+// Validate refuses what can't be.
+func (c Config) Validate() error {
+	if c.MaxEndpoints < 0 || c.MaxEndpoints > MaxMaxEndpoints {
+		return fmt.Errorf("%d endpoints a slice: may be 1 to %d", c.MaxEndpoints, MaxMaxEndpoints)
+	}
+	return nil
+}
+
+// Compiler keeps the slices of all Services of a model that have selectors and
+// no slices of others: those that are declared count instead.
+type Compiler struct {
+	cfg     Config
+	index   *Index
+	nodes   *Nodes
+	workers []*worker
+	begun   bool
+
+	mu   sync.Mutex // for made
+	made map[cluster.Key]*made
+}
+
+// made is what a Service has from us.
+type made struct {
+	service *cluster.Service
+	slices  []*discoveryv1.EndpointSlice // by name; not changed any more
+	// incomplete is set when Pods were left out.
+	incomplete bool
+}
+
+// New makes a Compiler. Its Config is valid.
+func New(cfg Config) *Compiler {
+	cfg.MaxEndpoints = cmp.Or(cfg.MaxEndpoints, DefaultMaxEndpoints)
+	c := &Compiler{cfg: cfg, index: NewIndex(), nodes: NewNodes(NodesDeclared), made: make(map[cluster.Key]*made)}
+	for range runtime.GOMAXPROCS(0) {
+		c.workers = append(c.workers, newWorker(c))
+	}
+	return c
+}
+
+// Slices are those made for a Service, by name. They must not be changed.
+func (c *Compiler) Slices(service cluster.Key) []*discoveryv1.EndpointSlice {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.made[service]; m != nil {
+		return slices.Clone(m.slices)
+	}
+	return nil
+}
+
+// Complete brings the slices up to date of the Services that the transaction
+// touched, in it. It does nothing until all kinds that it needs are loaded.
+func (c *Compiler) Complete(tx *cluster.Tx) {
+	if !tx.Loaded(cluster.KindService, cluster.KindPod, cluster.KindNode, cluster.KindEndpointSlice) {
+		return
+	}
+	changes := tx.Changed()
+	if !c.begun {
+		c.begun = true
+		changes.Everything = true
+		c.removeRecalled(tx)
+	}
+	if changes.Everything || hasNodes(changes) {
+		c.nodes.Set(tx.View)
+	}
+	touched := c.index.Update(tx.View, changes)
+	jobs := make([]*job, 0, len(touched))
+	for key, t := range touched {
+		if j := c.job(tx.View, key, t); j != nil {
+			jobs = append(jobs, j)
+		}
+	}
+	slices.SortFunc(jobs, func(a, b *job) int { return a.key.Compare(b.key) })
+	c.run(jobs)
+	for _, j := range jobs {
+		c.put(tx, j)
+	}
+}
+
+func hasNodes(changes cluster.Changes) bool {
+	for ch := range changes.Objects {
+		if ch.Kind == cluster.KindNode {
+			return true
+		}
+	}
+	return false
+}
+
+// removeRecalled removes slices that are called and labelled as ours, which are
+// from before: they are made again, with the same names.
+func (c *Compiler) removeRecalled(tx *cluster.Tx) {
+	var recalled []cluster.Key
+	for s := range tx.EndpointSlices() {
+		if s.ManagedBy == ManagedBy && isSliceName(cluster.Key{Namespace: s.Namespace, Name: s.Service}, s.Name) {
+			recalled = append(recalled, s.Key)
+		}
+	}
+	for _, key := range recalled {
+		tx.DeleteEndpointSlice(key)
+	}
+}
+
+// job is the slices of one Service to be brought up to date.
+type job struct {
+	key  cluster.Key
+	now  *cluster.Service // nil when it gets no slices of ours
+	old  *made            // nil when there are none
+	pods []PodChange      // all that changed, unless whole
+	// whole says that all is to be looked at.
+	whole bool
+
+	// What comes of it: the slices by name, those of them that are new or differ,
+	// and these as the model has them.
+	slices     []*discoveryv1.EndpointSlice
+	written    []*discoveryv1.EndpointSlice
+	model      []*cluster.EndpointSlice
+	incomplete bool
+}
+
+// job tells what is to be done for a Service that was touched, nil for nothing.
+func (c *Compiler) job(v *cluster.View, key cluster.Key, t *Touched) *job {
+	j := &job{key: key, now: v.Service(key), old: c.made[key], pods: t.Pods, whole: t.Whole}
+	if !HasSlices(j.now) || t.Whole && c.hasOthers(v, j) || !t.Whole && j.old == nil {
+		j.now = nil
+	}
+	if j.now == nil && j.old == nil {
+		return nil
+	}
+	return j
+}
+
+// hasOthers tells whether the Service has slices that are not ours.
+func (c *Compiler) hasOthers(v *cluster.View, j *job) bool {
+	return slices.ContainsFunc(v.SlicesOf(j.key), func(s *cluster.EndpointSlice) bool {
+		return j.old == nil || !slices.ContainsFunc(j.old.slices, func(ours *discoveryv1.EndpointSlice) bool { return ours.Name == s.Name })
+	})
+}
+
+// parallelFrom is how many Services are worth more than one goroutine.
+const parallelFrom = 16
+
+// run does the jobs, on all processors if they are many.
+func (c *Compiler) run(jobs []*job) {
+	if len(jobs) < parallelFrom {
+		for _, j := range jobs {
+			c.workers[0].do(j)
+		}
+		return
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for _, w := range c.workers {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(jobs)); i = next.Add(1) - 1 {
+				w.do(jobs[i])
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// put writes what came of a job.
+func (c *Compiler) put(tx *cluster.Tx, j *job) {
+	gone := make(map[string]bool)
+	if j.old != nil {
+		for _, s := range j.old.slices {
+			gone[s.Name] = true
+		}
+	}
+	for _, s := range j.slices {
+		delete(gone, s.Name)
+	}
+	for name := range gone {
+		tx.DeleteEndpointSlice(cluster.Key{Namespace: j.key.Namespace, Name: name})
+	}
+	for _, m := range j.model {
+		tx.PutEndpointSlice(m)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if j.now == nil {
+		c.nodes.forget(j.key)
+		delete(c.made, j.key)
+		return
+	}
+	c.made[j.key] = &made{service: j.now, slices: j.slices, incomplete: j.incomplete}
+}

@@ -62,7 +62,7 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newExplain(), newCheck(), newConfig(), newNode(), newWebhook(), newProbe(), newVersion())
+	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(), newNode(), newWebhook(), newProbe(), newVersion())
 	root.Version = version()
 	root.SetVersionTemplate(versionLine())
 	root.InitDefaultVersionFlag() // the help command shows it, too

@@ -38,6 +38,8 @@ type Loaded struct {
 	Where func(kind cluster.Kind, key cluster.Key, field string) (file string, line int, ok bool)
 	// Near is manifest.Source's, too.
 	Near func(namespace string) (file string, line int)
+	// Declared is, too.
+	Declared func(kind cluster.Kind, key cluster.Key) []byte
 	// Annotations is, too.
 	Annotations func(kind cluster.Kind, key cluster.Key, name string) []string
 }
@@ -88,7 +90,7 @@ func (d *Daemon) loadOnce(load func() (Loaded, error)) (Loaded, error) {
 }
 
 func loadFrom(source *manifest.Source) (l Loaded, err error) {
-	l.Where, l.Near, l.Annotations = source.Where, source.Near, source.Annotations
+	l.Where, l.Near, l.Annotations, l.Declared = source.Where, source.Near, source.Annotations, source.Declared
 	l.Report, err = source.Load()
 	return l, err
 }
@@ -100,6 +102,7 @@ func (d *Daemon) load(ctx context.Context, version string, whole bool) (l Loaded
 	l.Where = func(cluster.Kind, cluster.Key, string) (string, int, bool) { return "", 0, false }
 	l.Near = func(string) (string, int) { return "", 0 }
 	l.Annotations = func(cluster.Kind, cluster.Key, string) []string { return nil }
+	l.Declared = func(cluster.Kind, cluster.Key) []byte { return nil }
 	wanted, must := d.needed(), d.needed()
 	if whole {
 		wanted, must = cluster.Kinds(), []cluster.Kind{cluster.KindService}

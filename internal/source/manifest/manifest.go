@@ -388,6 +388,12 @@ func (s *Source) Where(kind cluster.Kind, key cluster.Key, field string) (file s
 	return o.file, o.lineOf(field), true
 }
 
+// Declared is an object as it was declared, as JSON; nil of one that no manifest
+// declares, and of all without Whole.
+func (s *Source) Declared(kind cluster.Kind, key cluster.Key) []byte {
+	return s.places[identity{kind.String(), key}].json
+}
+
 // Annotations are the values of an annotation of an object and of its Pods'
 // template, as far as they are there; none without Whole.
 func (s *Source) Annotations(kind cluster.Kind, key cluster.Key, name string) (values []string) {

@@ -2,6 +2,7 @@ package alloc
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -102,6 +103,10 @@ func draftOf(key cluster.Key, s *service) *draft {
 	if s.accepted != nil {
 		before = fieldsOf(s.accepted)
 	}
+	if s.accepted != nil && reflect.DeepEqual(d.fields, before) {
+		d.keep()
+		return d
+	}
 	d.keepAddresses(before)
 	d.keepNodePorts(before)
 	if d.healthCheck == 0 && (before.healthCheck == 0 || d.was.hasHealthCheck() && d.hasHealthCheck()) {
@@ -111,22 +116,38 @@ func draftOf(key cluster.Key, s *service) *draft {
 	return d
 }
 
+// keep keeps all that is held, where the manifest gives what it gave before. The
+// API server would refuse some of that the second time: a single family that the
+// second was added to, and what was dropped with the type.
+func (d *draft) keep() {
+	d.ips, d.families, d.policy = slices.Clone(d.was.ips), slices.Clone(d.was.families), d.was.policy
+	d.nodePorts, d.healthCheck = slices.Clone(d.was.nodePorts), d.was.healthCheck
+	d.noNodePorts = d.was.noNodePorts
+}
+
 // keepAddresses keeps what is held of addresses and families where the manifest
 // does not give it. What it gave before and gives no longer is taken away by
 // "kubectl apply"; the API server then restores addresses, and takes the rest from
 // them. A single address is taken to be a clusterIP, which leaves a second one
-// alone, unless the manifest had both before.
+// alone, unless the manifest had both before. A single family of a Service that was
+// recalled is taken to be what the second was added to.
 func (d *draft) keepAddresses(before fields) {
 	first := len(d.ips) == 1 && len(before.ips) < 2 && len(d.was.ips) == 2 && d.ips[0] == d.was.ips[0]
 	if len(d.ips) == 0 || first {
 		d.ips = slices.Clone(d.was.ips)
 	}
-	if len(d.families) == 0 && len(before.families) == 0 {
+	recalled := before.typ == "" && d.policy != cluster.SingleStack && d.firstFamilyOnly()
+	if len(d.families) == 0 && len(before.families) == 0 || recalled {
 		d.families = slices.Clone(d.was.families)
 	}
 	if d.policy == "" && before.policy == "" {
 		d.policy = d.was.policy
 	}
+}
+
+// firstFamilyOnly tells whether the first of two families that are held is given.
+func (d *draft) firstFamilyOnly() bool {
+	return len(d.families) == 1 && len(d.was.families) == 2 && d.families[0] == d.was.families[0]
 }
 
 // keepNodePorts keeps node ports that are held: of the same port and protocol by

@@ -48,6 +48,7 @@ var arrows = []arrow{
 	{"internal/cli", "internal/serviceenv", "prints environments"},
 	{"internal/cli", "internal/source/manifest", "prints what a look at manifests found"},
 	{"internal/cli", "internal/zone", "zone prints entries"},
+	{"internal/alloc", "internal/cluster", "fills in Services of the model"},
 	{"internal/autopath", "internal/dnsname", "search paths are names"},
 	{"internal/cache", "internal/dnswire", "keeps replies"},
 	{"internal/admission", "internal/check", "its rules"},

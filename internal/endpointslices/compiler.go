@@ -47,8 +47,9 @@ type Compiler struct {
 type made struct {
 	service *cluster.Service
 	slices  []*discoveryv1.EndpointSlice // by name; not changed any more
-	// incomplete is set when Pods were left out.
-	incomplete bool
+	// plain is set when changes of its Pods are, see isPlain, and incomplete when
+	// Pods were left out.
+	plain, incomplete bool
 }
 
 // New makes a Compiler. Its Config is valid.
@@ -206,5 +207,5 @@ func (c *Compiler) put(tx *cluster.Tx, j *job) {
 		delete(c.made, j.key)
 		return
 	}
-	c.made[j.key] = &made{service: j.now, slices: j.slices, incomplete: j.incomplete}
+	c.made[j.key] = &made{service: j.now, slices: j.slices, plain: isPlain(j.now), incomplete: j.incomplete}
 }

@@ -30,11 +30,20 @@ func newWorker(c *Compiler) *worker {
 	return w
 }
 
-// do does a job by the library.
+// do does a job.
 func (w *worker) do(j *job) {
-	if j.now == nil {
-		return
+	switch {
+	case j.now == nil:
+	case w.plain(j):
+		w.convert(j)
+	default:
+		w.reconcile(j)
+		w.convert(j)
 	}
+}
+
+// reconcile does a job by the library.
+func (w *worker) reconcile(j *job) {
 	var existing []*discoveryv1.EndpointSlice
 	if j.old != nil {
 		existing = j.old.slices
@@ -50,7 +59,6 @@ func (w *worker) do(j *job) {
 	j.written = slices.DeleteFunc(slices.Clone(j.slices), func(s *discoveryv1.EndpointSlice) bool { return slices.Contains(existing, s) })
 	deal(existing, j.written)
 	j.name()
-	w.convert(j)
 }
 
 // convert makes the model's slices of those that were written.

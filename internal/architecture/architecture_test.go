@@ -87,7 +87,6 @@ var arrows = []arrow{
 	{"internal/config", "internal/alloc", "node ports are in the file"},
 	{"internal/config", "internal/simulate", "its settings are in the file"},
 	{"internal/daemon", "internal/simulate", "wiring"},
-	{"internal/alloc", "internal/cluster", "gives the model's Services addresses"},
 	{"internal/simulate", "internal/alloc", "gives Services their addresses"},
 	{"internal/simulate", "internal/cluster", "completes the model"},
 	{"internal/simulate", "internal/endpointslices", "gives Services their slices"},

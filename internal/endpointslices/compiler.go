@@ -47,9 +47,8 @@ type Compiler struct {
 type made struct {
 	service *cluster.Service
 	slices  []*discoveryv1.EndpointSlice // by name; not changed any more
-	// plain is set when changes of its Pods are, see isPlain, and incomplete when
-	// Pods were left out.
-	plain, incomplete bool
+	// plain is set when changes of its Pods are, see isPlain.
+	plain bool
 }
 
 // New makes a Compiler. Its Config is valid.
@@ -135,10 +134,9 @@ type job struct {
 
 	// What comes of it: the slices by name, those of them that are new or differ,
 	// and these as the model has them.
-	slices     []*discoveryv1.EndpointSlice
-	written    []*discoveryv1.EndpointSlice
-	model      []*cluster.EndpointSlice
-	incomplete bool
+	slices  []*discoveryv1.EndpointSlice
+	written []*discoveryv1.EndpointSlice
+	model   []*cluster.EndpointSlice
 }
 
 // job tells what is to be done for a Service that was touched, nil for nothing.
@@ -207,5 +205,5 @@ func (c *Compiler) put(tx *cluster.Tx, j *job) {
 		delete(c.made, j.key)
 		return
 	}
-	c.made[j.key] = &made{service: j.now, slices: j.slices, plain: isPlain(j.now), incomplete: j.incomplete}
+	c.made[j.key] = &made{service: j.now, slices: j.slices, plain: isPlain(j.now)}
 }

@@ -29,7 +29,7 @@ func isPlain(s *cluster.Service) bool {
 // plain does a job the short way. It is false when that can't be, and then
 // nothing was done.
 func (w *worker) plain(j *job) bool {
-	if j.whole || j.old.incomplete || !j.old.plain || j.now != j.old.service {
+	if j.whole || !j.old.plain || j.now != j.old.service {
 		return false
 	}
 	for _, ch := range j.pods {

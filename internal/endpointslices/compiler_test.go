@@ -428,7 +428,9 @@ func TestOrder(t *testing.T) {
 	for range 5 {
 		m := newModel(t, func(tx *cluster.Tx) {
 			for i := range 40 { // enough for all processors
-				tx.PutService(web(func(s *cluster.Service) { s.Name = fmt.Sprintf("other-%d", i) }))
+				tx.PutService(web(func(s *cluster.Service) {
+					s.Name, s.Selector = fmt.Sprintf("other-%d", i), map[string]string{"app": "other"}
+				}))
 			}
 			tx.PutService(web(func(s *cluster.Service) {
 				s.Spec.Families = []cluster.AddressType{cluster.IPv6, cluster.IPv4}

@@ -35,7 +35,7 @@ func (w *worker) do(j *job) {
 	switch {
 	case j.now == nil:
 	case w.plain(j):
-		w.convert(j)
+		w.convertPlain(j)
 	default:
 		w.reconcile(j)
 		w.convert(j)

@@ -3,6 +3,7 @@ package endpointslices_test
 import (
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -204,7 +205,7 @@ func checkStored(t *testing.T, seed uint64, store *cluster.Store, key cluster.Ke
 		want = append(want, m)
 	}
 	store.View(func(v *cluster.View) { got = slices.Clone(v.SlicesOf(key)) })
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b interface{ String() string }) bool { return a.String() == b.String() })); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("-seed %d: %s: in the store (-made +there):\n%s", seed, key, diff)
 	}
 }

@@ -22,7 +22,8 @@ type Pod struct {
 	// read for addresses only.
 	Ready bool
 	UID   string
-	// Simulated is set when no such Pod runs: it was made from a template.
+	// Simulated is set when no such Pod runs, as far as is known: its addresses
+	// were made up.
 	Simulated bool
 	// Spec is nil where a source is read for addresses only.
 	Spec *PodSpec
@@ -46,8 +47,6 @@ type PodSpec struct {
 	SetHostnameAsFQDN bool
 	// NoServiceLinks is set when enableServiceLinks is false.
 	NoServiceLinks bool
-	// NodeSelector are labels that its node must have.
-	NodeSelector map[string]string
 	// Ports are those of all its containers, and behind them those of init
 	// containers that go on running.
 	Ports []Port

@@ -52,7 +52,6 @@ func PodSpec(s *corev1.PodSpec) *cluster.PodSpec {
 		Subdomain:         s.Subdomain,
 		SetHostnameAsFQDN: s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN,
 		NoServiceLinks:    s.EnableServiceLinks != nil && !*s.EnableServiceLinks,
-		NodeSelector:      s.NodeSelector,
 	}
 	if s.OS != nil {
 		spec.OS = string(s.OS.Name)

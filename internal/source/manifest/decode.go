@@ -152,11 +152,7 @@ func decodeFile(file string, data []byte, known chunks, depth depth) *decoded {
 		}
 	} else {
 		d.chunks = make(chunks)
-		line := 1
-		for _, chunk := range splitYAML(data) {
-			d.chunk(chunk, line, known)
-			line += bytes.Count(chunk, []byte("\n"))
-		}
+		d.addChunks(splitYAML(data), known)
 	}
 	if d.template > 0 {
 		d.problems = append(d.problems, Problem{File: file, Line: d.template, Err: errTemplate})
@@ -176,29 +172,58 @@ func newFileDecoder(file string, depth depth) *fileDecoder {
 	return &fileDecoder{file: file, depth: depth, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
 }
 
-// chunk takes in one document that begins at the given line.
-func (d *fileDecoder) chunk(text []byte, line int, known chunks) {
-	sum := sha256.Sum256(text)
-	if made := known[sum]; made != nil {
-		d.chunks[sum] = made
-		d.add(made, line-1)
+// chunk is the text of one document of a YAML file.
+type chunk struct {
+	text []byte
+	line int // its first
+	sum  [sha256.Size]byte
+	*decoded
+	// movable says that there was no problem: lines are counted from its own
+	// first.
+	movable bool
+}
+
+// addChunks takes in the documents of a file, decoded on all processors.
+func (d *fileDecoder) addChunks(texts [][]byte, known chunks) {
+	all, line := make([]chunk, len(texts)), 1
+	for i, text := range texts {
+		all[i] = chunk{text: text, line: line}
+		line += bytes.Count(text, []byte("\n"))
+	}
+	each(len(all), func(i int) { d.decodeChunk(&all[i], known) })
+	for i := range all {
+		switch c := &all[i]; {
+		case c.decoded == nil: // nothing but comments
+		case c.movable:
+			d.chunks[c.sum] = c.decoded
+			d.add(c.decoded, c.line-1)
+		default:
+			d.add(c.decoded, 0)
+		}
+	}
+}
+
+// decodeChunk decodes one, if it is not known. It does not change d.
+func (d *fileDecoder) decodeChunk(c *chunk, known chunks) {
+	c.sum = sha256.Sum256(c.text)
+	if made := known[c.sum]; made != nil {
+		c.decoded, c.movable = made, true
 		return
 	}
-	doc, ok := readYAML(text, line)
+	doc, ok := readYAML(c.text, c.line)
 	if !ok {
 		return
 	}
 	one := newFileDecoder(d.file, d.depth)
 	one.document(&doc)
-	if d.depth >= forPods && action.Match(text) {
-		one.judgeTemplate(&doc, text, line)
+	if d.depth >= forPods && action.Match(c.text) {
+		one.judgeTemplate(&doc, c.text, c.line)
 	}
-	d.add(&one.decoded, 0)
-	if len(one.problems) == 0 && one.template == 0 {
+	c.decoded, c.movable = &one.decoded, len(one.problems) == 0 && one.template == 0
+	if c.movable {
 		for i := range one.objects {
-			one.objects[i].line -= line - 1
+			one.objects[i].line -= c.line - 1
 		}
-		d.chunks[sum] = &one.decoded
 	}
 }
 

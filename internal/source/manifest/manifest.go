@@ -20,7 +20,10 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -73,7 +76,7 @@ const Stdin = "<stdin>"
 type Source struct {
 	cfg      Config
 	files    map[string]*file
-	applied  map[identity]any   // what the Store holds of ours
+	applied  map[identity]any   // what the Store holds; nil before it was looked at
 	reported map[string]Problem // those that stand, by their text
 	broken   map[string]error   // what can't be looked into, by path
 	loaded   bool
@@ -111,7 +114,6 @@ func New(cfg Config) *Source {
 	return &Source{
 		cfg:      cfg,
 		files:    make(map[string]*file),
-		applied:  make(map[identity]any),
 		reported: make(map[string]Problem),
 	}
 }
@@ -137,11 +139,7 @@ func (s *Source) load(t *tree) Report {
 			changed = true
 		}
 	}
-	for path, info := range t.files {
-		if f := s.files[path]; f == nil || !f.same(info) {
-			changed = s.reread(path, info) || changed
-		}
-	}
+	changed = s.rereadAll(t.files) || changed
 	if changed {
 		s.report = s.update()
 	} else {
@@ -159,30 +157,68 @@ func (f *file) same(info fs.FileInfo) bool {
 		f.info.ModTime().Equal(info.ModTime()) && f.read.Sub(info.ModTime()) > sameInstant
 }
 
-// reread decodes a file again, if its content changed, and tells whether
-// anything is different.
-func (s *Source) reread(path string, info fs.FileInfo) (changed bool) {
-	old := s.files[path]
+// rereadAll decodes the files again that changed, on all processors, and tells
+// whether anything is different.
+func (s *Source) rereadAll(infos map[string]fs.FileInfo) (changed bool) {
+	type reading struct {
+		path    string
+		file    *file
+		changed bool
+	}
+	var readings []reading
+	for path, info := range infos {
+		if old := s.files[path]; old == nil || !old.same(info) {
+			readings = append(readings, reading{path: path})
+		}
+	}
+	each(len(readings), func(i int) {
+		r := &readings[i]
+		r.file, r.changed = s.reread(r.path, infos[r.path], s.files[r.path])
+	})
+	for _, r := range readings {
+		changed = changed || r.changed
+		if s.files[r.path] = r.file; r.file == nil {
+			delete(s.files, r.path)
+		}
+	}
+	return changed
+}
+
+// each does something for each number below n, on all processors.
+func each(n int, do func(int)) {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// reread decodes a file again, if its content is not old's, and tells whether
+// anything is different; nil is a file that is gone.
+func (s *Source) reread(path string, info fs.FileInfo, old *file) (f *file, changed bool) {
 	if old == nil {
 		old = &file{decoded: new(decoded)}
 	}
-	f := &file{info: info, read: time.Now(), sum: old.sum, decoded: old.decoded, declared: old.declared, lastGood: old.lastGood, problems: old.problems}
-	s.files[path] = f
+	f = &file{info: info, read: time.Now(), sum: old.sum, decoded: old.decoded, declared: old.declared, lastGood: old.lastGood, problems: old.problems}
 	data, err := s.read(path, info)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		delete(s.files, path)
-		return true
+		return nil, true
 	case err != nil:
 		f.info, f.sum = nil, [sha256.Size]byte{} // try again
 		f.problems = []Problem{{File: path, Line: 1, Err: err, Rejected: true}}
-		return true
+		return f, true
 	}
 	if f.sum = sha256.Sum256(data); f.sum == old.sum {
-		return false
+		return f, false
 	}
 	f.decode(path, data, old, s.cfg.depth())
-	return true
+	return f, true
 }
 
 // read reads a file; there is no info of Stdin, which can be read once only.
@@ -258,14 +294,16 @@ func (s *Source) update() Report {
 	if s.cfg.ControlPlane == nil { // which refuses the second
 		report.Problems = append(report.Problems, sharedClusterIPs(objects)...)
 	}
-	values := modelValues(objects)
+	values := s.modelValues(objects)
 	for _, f := range s.files {
 		for ns := range f.namespaces {
 			implyNamespace(values, ns)
 		}
 	}
 	for _, r := range s.write(values) {
-		report.Problems = append(report.Problems, refusalProblem(r, objects))
+		if o, declared := objects[identity{r.Kind.String(), r.Key}]; declared {
+			report.Problems = append(report.Problems, o.refused(r))
+		}
 	}
 	report.Objects = len(values)
 	slices.SortStableFunc(report.Problems, func(a, b Problem) int {
@@ -276,7 +314,7 @@ func (s *Source) update() Report {
 }
 
 // modelValues adds what objects imply: mirrored slices and namespaces.
-func modelValues(objects map[identity]object) map[identity]any {
+func (s *Source) modelValues(objects map[identity]object) map[identity]any {
 	values := make(map[identity]any, len(objects))
 	hasSlices := make(map[cluster.Key]bool)
 	for id, o := range objects {
@@ -292,7 +330,7 @@ func modelValues(objects map[identity]object) map[identity]any {
 	}
 	for id, o := range objects {
 		m, ok := o.value.(*mirrored)
-		if !ok || hasSlices[id.key] {
+		if !ok || hasSlices[id.key] || s.cfg.ControlPlane != nil && !mirroredFor(objects, id.key) {
 			continue
 		}
 		for _, slice := range m.slices {
@@ -300,6 +338,13 @@ func modelValues(objects map[identity]object) map[identity]any {
 		}
 	}
 	return values
+}
+
+// mirroredFor tells whether there is a Service whose Endpoints a control plane
+// mirrors: it makes slices of its own for one with a selector.
+func mirroredFor(objects map[identity]object, service cluster.Key) bool {
+	s, ok := objects[identity{"Service", service}].value.(*cluster.Service)
+	return ok && len(s.Selector) == 0
 }
 
 // implyNamespace adds the Namespace that an object lives in, if it is not there.
@@ -332,84 +377,6 @@ func sharedClusterIPs(objects map[identity]object) (problems []Problem) {
 	return problems
 }
 
-// write makes the Store hold values, and nothing else of ours.
-func (s *Source) write(values map[identity]any) (refused []cluster.Refusal) {
-	s.cfg.Store.Update(func(tx *cluster.Tx) {
-		for id := range s.applied {
-			if _, ok := values[id]; !ok {
-				remove(tx, id)
-			}
-		}
-		for id, v := range values {
-			if s.applied[id] != v {
-				put(tx, v)
-			}
-		}
-		tx.SetFreshness(cluster.Live, s.kinds()...)
-		if s.cfg.ControlPlane != nil {
-			refused = s.cfg.ControlPlane.Complete(tx)
-		}
-	})
-	s.applied = values
-	return refused
-}
-
-// refusalProblem says where the object stands that is refused.
-func refusalProblem(r cluster.Refusal, objects map[identity]object) Problem {
-	o := objects[identity{r.Kind.String(), r.Key}]
-	return Problem{File: o.file, Line: o.lineOf(r.Field), Object: o.id.String(), Field: r.Field, Err: r.Err, Rejected: true}
-}
-
-// kinds are those that are read.
-func (s *Source) kinds() []cluster.Kind {
-	if s.cfg.depth() == forNames {
-		return cluster.KindsOfNames()
-	}
-	return cluster.Kinds()
-}
-
-func put(tx *cluster.Tx, value any) {
-	switch v := value.(type) {
-	case *cluster.Namespace:
-		tx.PutNamespace(v)
-	case *cluster.Service:
-		tx.PutService(v)
-	case *cluster.EndpointSlice:
-		tx.PutEndpointSlice(v)
-	case *cluster.Pod:
-		tx.PutPod(v)
-	case *cluster.Node:
-		tx.PutNode(v)
-	case *cluster.Workload:
-		tx.PutWorkload(v)
-	case *cluster.NetworkPolicy:
-		tx.PutNetworkPolicy(v)
-	}
-}
-
-func remove(tx *cluster.Tx, id identity) {
-	switch id.kind {
-	case "Namespace":
-		tx.DeleteNamespace(id.key.Name)
-	case "Service":
-		tx.DeleteService(id.key)
-	case "EndpointSlice":
-		tx.DeleteEndpointSlice(id.key)
-	case "Pod":
-		tx.DeletePod(id.key)
-	case "Node":
-		tx.DeleteNode(id.key.Name)
-	case "NetworkPolicy":
-		tx.DeleteNetworkPolicy(id.key)
-	default:
-		for _, k := range cluster.WorkloadKinds() {
-			if k.String() == id.kind {
-				tx.DeleteWorkload(k, id.key)
-			}
-		}
-	}
-}
-
 // Where says in which file and line an object stands, or a field of it such as
 // "spec.ports[0].name": the nearest one around it that is there. ok is false of
 // an object that no manifest declares, and of all without Whole.
@@ -419,6 +386,12 @@ func (s *Source) Where(kind cluster.Kind, key cluster.Key, field string) (file s
 		return "", 0, false
 	}
 	return o.file, o.lineOf(field), true
+}
+
+// Declared is an object as it was declared, as JSON; nil of one that no manifest
+// declares, and of all without Whole.
+func (s *Source) Declared(kind cluster.Kind, key cluster.Key) []byte {
+	return s.places[identity{kind.String(), key}].json
 }
 
 // Annotations are the values of an annotation of an object and of its Pods'

@@ -305,6 +305,38 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// TestRecalled: what a snapshot had and no manifest declares is gone once they
+// are read.
+func TestRecalled(t *testing.T) {
+	w := newWorld(t)
+	shop := cluster.Key{Namespace: "shop", Name: "gone"}
+	w.store.Update(func(tx *cluster.Tx) {
+		tx.PutNamespace(&cluster.Namespace{Name: "old"})
+		tx.PutService(&cluster.Service{Key: shop})
+		tx.PutEndpointSlice(&cluster.EndpointSlice{Key: shop, Service: "gone"})
+		tx.PutPod(&cluster.Pod{Key: shop})
+		tx.PutNode(&cluster.Node{Name: "old"})
+		tx.PutWorkload(&cluster.Workload{Kind: cluster.KindJob, Key: shop})
+		tx.PutNetworkPolicy(&cluster.NetworkPolicy{Key: shop})
+		tx.SetFreshness(cluster.Recalled, cluster.Kinds()...)
+	})
+	w.source.cfg.Whole = true
+	w.write("f.yaml", service("web", "10.0.0.1"))
+	w.load()
+	w.store.View(func(v *cluster.View) {
+		for _, k := range cluster.Kinds() {
+			want := 0
+			if k == cluster.KindService || k == cluster.KindNamespace {
+				want = 1
+			}
+			if n := v.Len(k); n != want {
+				t.Errorf("%d objects of kind %s, want %d", n, k, want)
+			}
+		}
+	})
+	w.wantServices("a snapshot", "shop/web [10.0.0.1]")
+}
+
 // TestWhole: workloads and NetworkPolicies count when everything is to be read,
 // and each field's line is known; otherwise they are passed over.
 func TestWhole(t *testing.T) {

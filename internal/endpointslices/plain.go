@@ -29,7 +29,7 @@ func isPlain(s *cluster.Service) bool {
 // plain does a job the short way. It is false when that can't be, and then
 // nothing was done.
 func (w *worker) plain(j *job) bool {
-	if j.whole || j.old.incomplete || !j.old.plain || j.now != j.old.service {
+	if j.whole || !j.old.plain || j.now != j.old.service || len(j.stored) != len(j.old.slices) {
 		return false
 	}
 	for _, ch := range j.pods {
@@ -37,6 +37,7 @@ func (w *worker) plain(j *job) bool {
 			return false
 		}
 	}
+	slices.SortFunc(j.pods, func(a, b PodChange) int { return cmp.Compare(a.name(), b.name()) })
 	j.slices = slices.Clone(j.old.slices)
 	j.written = nil
 	for _, family := range j.now.Spec.Families {
@@ -53,6 +54,59 @@ func (w *worker) plain(j *job) bool {
 	}
 	j.written = slices.DeleteFunc(j.written, func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) == 0 })
 	return true
+}
+
+// name is the Pod's.
+func (ch PodChange) name() string {
+	if ch.New != nil {
+		return ch.New.Name
+	}
+	return ch.Old.Name
+}
+
+// changed tells whether a Pod of that name is among those that a job is for, which
+// are in order.
+func (j *job) changed(pod string) bool {
+	_, found := slices.BinarySearchFunc(j.pods, pod, func(ch PodChange, pod string) int { return cmp.Compare(ch.name(), pod) })
+	return found
+}
+
+// convertPlain makes the model's slices of those that were written the short way:
+// what did not change is as it was, for to read addresses takes long.
+func (w *worker) convertPlain(j *job) {
+	for _, s := range j.written {
+		i := slices.IndexFunc(j.stored, func(m *cluster.EndpointSlice) bool { return m.Name == s.Name })
+		m := *j.stored[i]
+		m.Endpoints = make([]cluster.Endpoint, 0, len(s.Endpoints))
+		before := j.stored[i].Endpoints
+		for k := range s.Endpoints {
+			pod := s.Endpoints[k].TargetRef.Name
+			for len(before) > 0 && before[0].Pod < pod {
+				before = before[1:]
+			}
+			if len(before) == 0 || before[0].Pod != pod || j.changed(pod) {
+				m.Endpoints = appendModel(m.Endpoints, &s.Endpoints[k])
+				continue
+			}
+			for len(before) > 0 && before[0].Pod == pod {
+				m.Endpoints, before = append(m.Endpoints, before[0]), before[1:]
+			}
+		}
+		j.model = append(j.model, &m)
+	}
+}
+
+// appendModel appends what the model has of an endpoint that was made here.
+func appendModel(all []cluster.Endpoint, e *discoveryv1.Endpoint) []cluster.Endpoint {
+	endpoint := cluster.Endpoint{Pod: e.TargetRef.Name, Ready: *e.Conditions.Ready, Terminating: *e.Conditions.Terminating}
+	if e.Hostname != nil {
+		endpoint.Hostname = *e.Hostname
+	}
+	for _, text := range e.Addresses {
+		endpoint.Addr = netip.MustParseAddr(text)
+		all = append(all, endpoint)
+	}
+	return all
 }
 
 // inSlices tells whether a Pod has endpoints: it has addresses, and has not

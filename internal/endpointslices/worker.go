@@ -35,7 +35,7 @@ func (w *worker) do(j *job) {
 	switch {
 	case j.now == nil:
 	case w.plain(j):
-		w.convert(j)
+		w.convertPlain(j)
 	default:
 		w.reconcile(j)
 		w.convert(j)
@@ -52,7 +52,6 @@ func (w *worker) reconcile(j *job) {
 	err := w.reconciler.Reconcile(Request{Service: j.now, Pods: w.compiler.index.Pods(j.key), Existing: existing})
 	w.reconciler.forgetFigures(j.key) // which nobody asks for
 	if err != nil {
-		j.incomplete = true
 		w.compiler.cfg.Log.Debug("endpoints were left out", "service", j.key, "err", err)
 	}
 	j.slices = slices.Concat(w.client.kept, w.client.created)

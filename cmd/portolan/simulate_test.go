@@ -5,9 +5,11 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -28,6 +30,43 @@ var effectsOfSimulate = map[string]func(*testing.T){
 }
 
 func init() { maps.Copy(effects, effectsOfSimulate) }
+
+// TestSimulatedAddressesStay: with a snapshot a Service keeps its address over a
+// restart, though nothing else says any more which it was. That it gives it up is
+// refused, as the API does it.
+func TestSimulatedAddressesStay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, snapshot := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "snapshot")
+	const text = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {%s, ports: [{port: 80}]}\n"
+	begin := func() *process {
+		p := start(t, "--manifests", file, "--simulate", "--snapshot", snapshot, "--listen", anyPort)
+		p.waitLog("manifests loaded")
+		p.await(patience, web, "10.96.0.7")
+		return p
+	}
+	write(t, file, fmt.Sprintf(text, "clusterIP: 10.96.0.7"))
+	p := begin()
+	write(t, file, fmt.Sprintf(text, "type: ClusterIP"))
+	p.stop(syscall.SIGTERM)
+	p = begin()
+	write(t, file, fmt.Sprintf(text, "clusterIP: None"))
+	p.waitLog("may not change once set")
+	p.await(patience, web, "10.96.0.7")
+	p.stop(syscall.SIGTERM)
+	write(t, file, fmt.Sprintf(text, "type: ClusterIP"))
+	if err := os.Remove(snapshot); err != nil {
+		t.Fatal(err)
+	}
+	p = start(t, "--manifests", file, "--simulate", "--listen", anyPort)
+	p.waitLog("manifests loaded")
+	p.poll(patience, func() error {
+		if m := p.ask("udp", question(web)); m.Status != "NOERROR" || strings.Contains(m.String(), "\t10.96.0.7\n") {
+			return fmt.Errorf("without a snapshot:\n%swant another address", m)
+		}
+		return nil
+	})
+}
 
 // wantShown wants words in what get shows of a Service with five Pods; slices of
 // two endpoints at most are three.

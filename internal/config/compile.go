@@ -262,8 +262,8 @@ func (c *Config) checkKubernetes(*Compiled) error {
 	if c.Manifests != "" && k.Kubeconfig != "" {
 		return badValue("kubernetes.kubeconfig", "the cluster is read from manifests already; give one of both")
 	}
-	if c.Manifests != "" && c.Snapshot.File != "" {
-		return badValue("snapshot.file", "a snapshot is of the Kubernetes API; manifests are there at every start")
+	if c.Manifests != "" && c.Snapshot.File != "" && !c.Simulate.Enabled {
+		return badValue("snapshot.file", "a snapshot is of the Kubernetes API; manifests are there at every start, but for made-up addresses (simulate)")
 	}
 	for i, ns := range k.Namespaces {
 		if ns == "" {

@@ -423,7 +423,7 @@ var refusals = map[string]struct{ text, want string }{
 	"no queries in flight":           {"tcp: {maxInFlight: 0}", ":1: tcp.maxInFlight: 0 is less than 1"},
 	"queries below none":             {"tcp: {maxQueries: -1}", ":1: tcp.maxQueries: -1 is less than 0"},
 	"two sources":                    {"manifests: a\nkubernetes: {kubeconfig: b}", ":2: kubernetes.kubeconfig: the cluster is read from manifests already; give one of both"},
-	"a snapshot of manifests":        {"manifests: a\nsnapshot: {file: b}", ":2: snapshot.file: a snapshot is of the Kubernetes API; manifests are there at every start"},
+	"a snapshot of manifests":        {"manifests: a\nsnapshot: {file: b}", ":2: snapshot.file: a snapshot is of the Kubernetes API; manifests are there at every start, but for made-up addresses (simulate)"},
 	"a namespace without name":       {"kubernetes: {namespaces: ['']}", ":1: kubernetes.namespaces: an empty name"},
 	"a namespace twice":              {"kubernetes:\n  namespaces:\n  - a\n  - a\n", ":4: kubernetes.namespaces: \"a\" is given twice"},
 	"no requests":                    {"kubernetes: {qps: 0}", ":1: kubernetes.qps: 0 is less than 1"},

@@ -94,7 +94,7 @@ func envWarnings(e *serviceenv.Environment) (warnings []string) {
 // envNotes are what is not known of the environment of a Subject's Pods.
 func envNotes(e *serviceenv.Environment, s *podresolv.Subject) (notes []string) {
 	if n := len(e.Pending); n > 0 {
-		notes = append(notes, fmt.Sprintf("no cluster IP yet, and no variables: %s", keys(e.Pending)))
+		notes = append(notes, fmt.Sprintf("no cluster IP yet, and no variables (--simulate gives one): %s", keys(e.Pending)))
 	}
 	if !e.Master {
 		notes = append(notes, "the Service default/kubernetes, whose variables every Pod of a cluster has, is not there")

@@ -25,7 +25,8 @@ func newGet() *cobra.Command {
 		Use:   "get KIND [NAME]",
 		Short: "Show Services, EndpointSlices or Pods of manifests, as kubectl does",
 		Long: `Show the services, endpointslices or pods of manifests, in kubectl's columns or as
-YAML: as they are declared, with the API's defaults.
+YAML: as they are declared, with the API's defaults. With --simulate they have what
+a cluster fills in, and those are there that a cluster makes.
 
 A Pod that does not run has the STATUS Simulated, and in YAML the annotation
 portolan.dev/simulated. The status is 1 when there is no object of that NAME.`,

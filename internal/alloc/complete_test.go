@@ -219,39 +219,50 @@ func randomService(t testing.TB, r *rand.Rand, name string) *cluster.Service {
 // changes nothing. An Allocator that recalls the end goes on from it.
 func TestHistories(t *testing.T) {
 	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		ranges := []string{dual, single, "10.96.0.0/27 fd00:96::/124"}[r.IntN(3)]
-		w := newWorld(t, ranges)
-		declared := make(map[string]*cluster.Service)
-		for range 60 {
-			before := w.services()
-			var put []*cluster.Service
-			var gone []string
-			for _, i := range r.Perm(40)[:1+r.IntN(4)] {
-				name := fmt.Sprint("s", i)
-				if r.IntN(4) == 0 {
-					delete(declared, name)
-					gone = append(gone, name)
-					continue
-				}
-				declared[name] = randomService(t, r, name)
-				put = append(put, declared[name])
-			}
-			w.remove(gone...)
-			between := w.services()
-			refused := w.put(put...)
-			checkSane(t, w)
-			checkKept(t, before, between)
-			checkKept(t, between, w.services())
-			checkRefused(t, w, refused, between, declared)
-			if t.Failed() {
-				t.Fatalf("seed %d: put %s, removed %v", seed, describeAll(put), gone)
-			}
+		if history(t, seed); t.Failed() {
+			return
 		}
-		checkRecall(t, w, ranges, declared)
+	}
+}
+
+// FuzzHistories is TestHistories for as long as anyone likes.
+func FuzzHistories(f *testing.F) {
+	f.Add(uint64(1582))
+	f.Fuzz(history)
+}
+
+func history(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	ranges := []string{dual, single, "10.96.0.0/27 fd00:96::/124"}[r.IntN(3)]
+	w := newWorld(t, ranges)
+	declared := make(map[string]*cluster.Service)
+	for range 60 {
+		before := w.services()
+		var put []*cluster.Service
+		var gone []string
+		for _, i := range r.Perm(40)[:1+r.IntN(4)] {
+			name := fmt.Sprint("s", i)
+			if r.IntN(4) == 0 {
+				delete(declared, name)
+				gone = append(gone, name)
+				continue
+			}
+			declared[name] = randomService(t, r, name)
+			put = append(put, declared[name])
+		}
+		w.remove(gone...)
+		between := w.services()
+		refused := w.put(put...)
+		checkSane(t, w)
+		checkKept(t, before, between)
+		checkKept(t, between, w.services())
+		checkRefused(t, w, refused, between, declared)
 		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			t.Fatalf("seed %d: put %s, removed %v", seed, describeAll(put), gone)
 		}
+	}
+	if checkRecall(t, w, ranges, declared); t.Failed() {
+		t.Fatalf("seed %d", seed)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestCreate(t *testing.T) {
 		"headless without, single policy":  {single, "headless selectorless policy=SingleStack", "SingleStack IPv4 None"},
 		"headless without, other family":   {single, "headless selectorless families=IPv6", "RequireDualStack IPv6,IPv4 None"},
 		"external name":                    {dual, "external=example.com", ""},
-		"external name keeps a node port":  {dual, "external=example.com ports=80:30080", "30080"},
+		"external name has no node port":   {dual, "external=example.com ports=80:30080", ""},
 		"node port":                        {single, "type=NodePort", "SingleStack IPv4 new new"},
 		"node port given":                  {single, "type=NodePort ports=80:30080", "SingleStack IPv4 new 30080"},
 		"one for TCP and UDP":              {single, "type=NodePort ports=a=53/TCP:30053,b=53/UDP:30053", "SingleStack IPv4 new 30053,30053"},

@@ -38,7 +38,9 @@ func fieldsOf(s *cluster.Service) fields {
 		externalLocal: spec.ExternalLocal,
 		selects:       len(s.Selector) > 0,
 	}
-	copy(f.nodePorts, spec.NodePorts)
+	if f.typ != cluster.ExternalName {
+		copy(f.nodePorts, spec.NodePorts)
+	} // else the API server keeps the numbers, but reserves none
 	if s.Headless {
 		f.ips = []netip.Addr{{}}
 	}

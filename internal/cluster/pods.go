@@ -25,10 +25,18 @@ type Pod struct {
 	// Simulated is set when no such Pod runs, as far as is known: its addresses
 	// were made up.
 	Simulated bool
+	// Owner is the workload of whose template it was made up; nil of others.
+	Owner *Owner
 	// Spec is nil where a source is read for addresses only.
 	Spec *PodSpec
 	// Unmet are the conditions of its status that are not True.
 	Unmet []Condition
+}
+
+// Owner names a workload of a Pod's own namespace.
+type Owner struct {
+	Kind Kind
+	Name string
 }
 
 // Condition is a condition of a Pod's status, such as Ready.
@@ -93,7 +101,7 @@ func (w *Workload) SpecPath() string {
 
 func (p *Pod) equal(o *Pod) bool {
 	return p.Key == o.Key && p.Finished == o.Finished && p.Deleting == o.Deleting && p.Node == o.Node &&
-		p.Ready == o.Ready && p.UID == o.UID && p.Simulated == o.Simulated &&
+		p.Ready == o.Ready && p.UID == o.UID && p.Simulated == o.Simulated && reflect.DeepEqual(p.Owner, o.Owner) &&
 		slices.Equal(p.IPs, o.IPs) && maps.Equal(p.Labels, o.Labels) && slices.Equal(p.Unmet, o.Unmet) &&
 		(p.Spec == o.Spec || reflect.DeepEqual(p.Spec, o.Spec))
 }

@@ -152,13 +152,10 @@ func TestPod(t *testing.T) {
 		tx.PutNode(&cluster.Node{Name: "n", Addresses: addrs("192.0.2.1")})
 		tx.PutPod(&cluster.Pod{Key: key("plain"), IPs: addrs("10.1.0.1"), Node: "n"})
 		tx.PutPod(&cluster.Pod{Key: key("given"), IPs: addrs("10.1.0.2", "fd00::2"), Node: "n", Ready: true, Simulated: true})
-		for _, name := range []string{"web", "web-api"} {
-			tx.PutWorkload(&cluster.Workload{Kind: cluster.KindDeployment, Key: key(name), Labels: map[string]string{"app": "web"}})
-		}
-		tx.PutWorkload(&cluster.Workload{Kind: cluster.KindStatefulSet, Key: key("web")})
+		of := func(name string) *cluster.Owner { return &cluster.Owner{Kind: cluster.KindDeployment, Name: name} }
 		labels := map[string]string{"app": "web", "pod-template-hash": "x"}
-		tx.PutPod(&cluster.Pod{Key: key("web-api-x-1"), Labels: labels, IPs: addrs("10.1.0.3"), Ready: true, Simulated: true, Spec: &cluster.PodSpec{Hostname: "h"}})
-		tx.PutPod(&cluster.Pod{Key: key("web-x-1"), Labels: labels, IPs: addrs("10.1.0.4"), Ready: true, Simulated: true})
+		tx.PutPod(&cluster.Pod{Key: key("web-api-x-1"), Owner: of("web-api"), Labels: labels, IPs: addrs("10.1.0.3"), Ready: true, Simulated: true, Spec: &cluster.PodSpec{Hostname: "h"}})
+		tx.PutPod(&cluster.Pod{Key: key("web-x-1"), Owner: of("web"), Labels: labels, IPs: addrs("10.1.0.4"), Ready: true, Simulated: true})
 	})
 	w.declared["Pod shop/plain"] = `{"metadata":{"name":"plain"},"spec":{"containers":[{"name":"c","ports":[{"containerPort":80}]}]}}`
 	w.declared["Pod shop/given"] = w.declared["Pod shop/plain"]

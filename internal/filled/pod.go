@@ -3,7 +3,6 @@ package filled
 import (
 	"cmp"
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +17,7 @@ func (c *Cluster) pod(v *cluster.View, p *cluster.Pod) (Object, error) {
 	o := new(corev1.Pod)
 	ok, err := c.declared(cluster.KindPod, p.Key, o)
 	if err == nil && !ok {
-		o, err = c.podOfTemplate(v, p)
+		o, err = c.podOfTemplate(p)
 	}
 	if err != nil {
 		return nil, err
@@ -46,15 +45,15 @@ func defaultPorts(containers []corev1.Container) {
 }
 
 // podOfTemplate is a Pod that a workload's controller would have made.
-func (c *Cluster) podOfTemplate(v *cluster.View, p *cluster.Pod) (*corev1.Pod, error) {
+func (c *Cluster) podOfTemplate(p *cluster.Pod) (*corev1.Pod, error) {
 	o := &corev1.Pod{ObjectMeta: meta(p.Key)}
-	if w := workloadOf(v, p); w != nil {
+	if p.Owner != nil {
 		var declared struct {
 			Spec struct {
 				Template corev1.PodTemplateSpec `json:"template"`
 			} `json:"spec"`
 		}
-		if _, err := c.declared(w.Kind, w.Key, &declared); err != nil {
+		if _, err := c.declared(p.Owner.Kind, cluster.Key{Namespace: p.Namespace, Name: p.Owner.Name}, &declared); err != nil {
 			return nil, err
 		}
 		o.Annotations, o.Spec = declared.Spec.Template.Annotations, declared.Spec.Template.Spec
@@ -64,40 +63,6 @@ func (c *Cluster) podOfTemplate(v *cluster.View, p *cluster.Pod) (*corev1.Pod, e
 		o.Spec.Hostname, o.Spec.Subdomain = p.Spec.Hostname, p.Spec.Subdomain
 	}
 	return o, nil
-}
-
-// controllers are the kinds of workloads whose Pods have a label of their own.
-var controllers = map[string]cluster.Kind{
-	"pod-template-hash":                  cluster.KindDeployment,
-	"statefulset.kubernetes.io/pod-name": cluster.KindStatefulSet,
-	"batch.kubernetes.io/job-name":       cluster.KindJob,
-}
-
-// workloadOf is the workload whose Pod this is, by its labels and its name, or
-// nil: that with the longest name, where several have Pods whose names begin so.
-func workloadOf(v *cluster.View, p *cluster.Pod) (of *cluster.Workload) {
-	kind := cluster.KindDaemonSet
-	for label, k := range controllers {
-		if _, ok := p.Labels[label]; ok {
-			kind = k
-		}
-	}
-	for w := range v.Workloads(kind) {
-		if w.Namespace == p.Namespace && strings.HasPrefix(p.Name, w.Name+"-") && contains(p.Labels, w.Labels) && (of == nil || len(w.Name) > len(of.Name)) {
-			of = w
-		}
-	}
-	return of
-}
-
-// contains tells whether labels have all of some.
-func contains(labels, some map[string]string) bool {
-	for k, v := range some {
-		if got, ok := labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
 }
 
 // fillStatus sets what a kubelet tells, where nothing was declared.

@@ -79,10 +79,13 @@ var chance = map[cluster.Kind]string{
 	cluster.KindCronJob:    "-00000000-xxxxx",
 }
 
-// Subjects are the Pods and workloads of the model, by kind and key.
+// Subjects are the Pods and workloads of the model, by kind and key; Pods that
+// were made up of a workload stand for nothing more.
 func Subjects(v *cluster.View) (all []Subject) {
 	for p := range v.Pods() {
-		all = append(all, SubjectOfPod(p))
+		if p.Owner == nil {
+			all = append(all, SubjectOfPod(p))
+		}
 	}
 	for _, k := range cluster.WorkloadKinds() {
 		for w := range v.Workloads(k) {

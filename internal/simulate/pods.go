@@ -210,6 +210,7 @@ func (m *maker) pod(name, node string, labels map[string]string) *cluster.Pod {
 		Node:      node,
 		Ready:     true,
 		Simulated: true,
+		Owner:     &cluster.Owner{Kind: m.workload.Kind, Name: m.workload.Name},
 		Spec:      &spec,
 	}
 	maps.Copy(p.Labels, m.workload.Labels)

@@ -194,6 +194,9 @@ func TestPods(t *testing.T) {
 			if !p.Finished && (!p.Ready || !p.Simulated || len(p.IPs) != 1) {
 				t.Errorf("%s: Pod %+v, want one that is ready, simulated and has an address", claim, p)
 			}
+			if declared := strings.Contains(test.text, "{name: "+p.Name+","); declared != (p.Owner == nil) {
+				t.Errorf("%s: Pod %s has the owner %v; declared %t", claim, p.Name, p.Owner, declared)
+			}
 		}
 		slices.SortFunc(got, strings.Compare)
 		if !matches(got, test.want) {

@@ -27,6 +27,8 @@ type sequence struct {
 	services  map[string]bool
 	pods      map[string]bool
 	nodes     map[string]bool
+	// help is called from time to time while it is waited for controllers.
+	help func(*sequence) error
 }
 
 const (
@@ -39,6 +41,7 @@ func newSequence(ctx context.Context, client *kubernetes.Clientset, seed uint64,
 	return &sequence{
 		ctx: ctx, client: client, random: rand.New(rand.NewPCG(seed, 8)), namespace: fmt.Sprintf("slices-%d", number), number: number,
 		services: make(map[string]bool), pods: make(map[string]bool), nodes: make(map[string]bool),
+		help: (*sequence).alone,
 	}
 }
 
@@ -409,6 +412,9 @@ func (s *sequence) removeNode() error {
 	delete(s.nodes, name)
 	return s.client.CoreV1().Nodes().Delete(s.ctx, name, metav1.DeleteOptions{})
 }
+
+// alone is no help.
+func (s *sequence) alone() error { return nil }
 
 // nudge changes what nobody looks at of each Service.
 func (s *sequence) nudge() error {

@@ -37,7 +37,7 @@ const (
 func TestSlices(t *testing.T) {
 	c := startSlicesPlane(t, controlplane.Options{})
 	m := newMemory(t, c)
-	runSequences(t, c, m)
+	runSequences(t, c, m, (*sequence).nudge)
 	t.Run("topology mode", func(t *testing.T) { testTopologyMode(t, c, m) })
 }
 
@@ -63,8 +63,8 @@ func startSlicesPlane(t *testing.T, options controlplane.Options) *controlplane.
 }
 
 // runSequences runs all sequences, and looks at all they left once more at the
-// end: nothing that came late made a difference.
-func runSequences(t *testing.T, c *controlplane.ControlPlane, m *memory) {
+// end: nothing that came late made a difference. Help is what controllers may need.
+func runSequences(t *testing.T, c *controlplane.ControlPlane, m *memory, help func(*sequence) error) {
 	t.Helper()
 	began := time.Now()
 	sequences := make([]*sequence, len(seeds))
@@ -73,6 +73,7 @@ func runSequences(t *testing.T, c *controlplane.ControlPlane, m *memory) {
 	group.SetLimit(sequencesOut)
 	for i, seed := range seeds {
 		sequences[i] = newSequence(ctx, client, seed, i)
+		sequences[i].help = help
 		group.Go(func() error {
 			if err := sequences[i].run(c, m); err != nil {
 				return fmt.Errorf("sequence %d, seed %d: %w", i, seed, err)
@@ -148,7 +149,7 @@ func (s *sequence) compare(c *controlplane.ControlPlane, m *memory) error {
 	return awaitEqual(s.ctx, patience,
 		func() ([]string, error) { return ofControllers(s.ctx, c, s.namespace, hintsWhole) },
 		func() []string { return m.described(s.namespace, slices.Sorted(maps.Keys(s.services)), hintsWhole) },
-		s.nudge)
+		func() error { return s.help(s) })
 }
 
 // testTopologyMode: Services with the annotation get hints on both sides, or on

@@ -21,6 +21,7 @@ fuzz: ## each fuzz target in turn, for FUZZTIME
 
 docs: ## the parts of the docs that tests make
 	go test ./internal/scenario -run Coverage -update
+	go test ./internal/filled -run Coverage -update
 	go test ./internal/check -run Docs -update
 	go test ./docs -update
 

@@ -42,7 +42,12 @@ func TestScripts(t *testing.T) {
 		Deadline: time.Now().Add(time.Minute),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", noRaceSleep)
-			return os.CopyFS(filepath.Join(env.WorkDir, "shop"), os.DirFS("testdata/shop"))
+			for name, dir := range map[string]string{"shop": "testdata/shop", "charts": "../../examples/charts"} {
+				if err := os.CopyFS(filepath.Join(env.WorkDir, name), os.DirFS(dir)); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": scriptStatus, "refused": scriptRefused, "prints": scriptPrints, "occupy": scriptOccupy,

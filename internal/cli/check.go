@@ -209,10 +209,13 @@ func (f *checkFlags) load(cmd *cobra.Command) (d *daemon.Daemon, l daemon.Loaded
 	if err != nil {
 		return d, l, err
 	}
-	if d, err = daemon.New(c); err != nil {
+	paths := f.paths
+	if len(paths) > 0 && c.Simulate.Enabled {
+		c.Manifests = paths[0] // there are some
+	}
+	if d, err = newDaemon(cmd, c); err != nil {
 		return d, l, err
 	}
-	paths := f.paths
 	switch {
 	case len(paths) > 0:
 	case c.Manifests != "":

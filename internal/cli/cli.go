@@ -62,7 +62,7 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newExplain(), newCheck(), newConfig(), newNode(), newWebhook(), newController(), newProbe(), newVersion())
+	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(), newNode(), newWebhook(), newController(), newProbe(), newVersion())
 	root.Version = version()
 	root.SetVersionTemplate(versionLine())
 	root.InitDefaultVersionFlag() // the help command shows it, too
@@ -78,13 +78,15 @@ Kubernetes API, or from a directory of manifests.`,
 type sourceFlags struct {
 	config    string
 	manifests string
+	simulate  bool
 	kubeconf  string
 	zones     []string
 }
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
 	f.addAPI(cmd)
-	cmd.Flags().StringVar(&f.manifests, "manifests", "", "read the cluster from this `DIR` of manifests")
+	cmd.Flags().StringVar(&f.manifests, "manifests", "", "read the cluster from this `DIR` of manifests, or from standard input (-)")
+	cmd.Flags().BoolVar(&f.simulate, "simulate", false, "complete the manifests as a cluster would: Pods of workloads, addresses, EndpointSlices")
 	_ = cmd.MarkFlagDirname("manifests") // fails for flags that are not there only
 }
 
@@ -153,19 +155,30 @@ func (f *sourceFlags) override(c *config.Config) {
 	case f.kubeconf != "":
 		c.Manifests, c.Kubernetes.Kubeconfig = "", f.kubeconf
 	}
+	c.Simulate.Enabled = c.Simulate.Enabled || f.simulate
 	if len(f.zones) > 0 {
 		c.Zones = f.zones
 	}
 }
 
 // load reads the cluster once; what is wrong in it is printed on stderr.
-func load(ctx context.Context, c config.Config, stderr io.Writer) (*daemon.Daemon, error) {
+func load(cmd *cobra.Command, c config.Config) (*daemon.Daemon, error) {
+	d, err := newDaemon(cmd, c)
+	if err != nil {
+		return nil, err
+	}
+	_, err = loadInto(cmd.Context(), d, cmd.ErrOrStderr())
+	return d, err
+}
+
+// newDaemon makes a Daemon that may read manifests from the command's input.
+func newDaemon(cmd *cobra.Command, c config.Config) (*daemon.Daemon, error) {
 	d, err := daemon.New(c)
 	if err != nil {
 		return nil, err
 	}
-	_, err = loadInto(ctx, d, stderr)
-	return d, err
+	d.Stdin = cmd.InOrStdin()
+	return d, nil
 }
 
 // loadInto is load of a Daemon that is there.

@@ -59,18 +59,27 @@ func noteAssumed(d *daemon.Daemon, n daemon.NodeSettings, stderr io.Writer) {
 	}
 }
 
-// podFlags choose a Pod, its cluster, and its node.
-type podFlags struct {
+// subjectFlags choose a Pod and its cluster.
+type subjectFlags struct {
 	source sourceFlags
-	node   nodeFlags
 	file   string
 }
 
-func (f *podFlags) add(cmd *cobra.Command) {
+func (f *subjectFlags) add(cmd *cobra.Command) {
 	f.source.add(cmd)
-	f.node.add(cmd)
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the Pod, or what makes it, is in this manifest `FILE`, or on standard input when it is -; it is the cluster, too, if no other is named")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+}
+
+// podFlags choose a Pod, its cluster, and its node.
+type podFlags struct {
+	subjectFlags
+	node nodeFlags
+}
+
+func (f *podFlags) add(cmd *cobra.Command) {
+	f.subjectFlags.add(cmd)
+	f.node.add(cmd)
 }
 
 // chosen is a Pod with all that was read.
@@ -92,32 +101,7 @@ func (f *podFlags) read(cmd *cobra.Command, ref *podresolv.Reference) (c chosen,
 	if err != nil {
 		return c, err
 	}
-	settings.Forward.Routes = nil // whoever is asked, it is not from here
-	if c.Daemon, err = daemon.New(settings); err != nil {
-		return c, err
-	}
-	files := daemon.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}
-	alone := false
-	loaded, err := c.Load(cmd.Context(), version(), true)
-	if f.file != "" && errors.Is(err, daemon.ErrNoCluster) {
-		alone = true
-		loaded, err = c.LoadFiles(files)
-	}
-	if err != nil {
-		return c, err
-	}
-	printLoaded(loaded, stderr)
-	switch {
-	case ref != nil && (f.file == "" || alone):
-		c.subject, err = c.Subject(*ref)
-	case alone:
-		c.subject, err = c.OnlySubject()
-	default:
-		var report manifest.Report
-		c.subject, report, err = daemon.SubjectIn(files, ref)
-		printProblems(report.Problems, stderr)
-	}
-	if err != nil {
+	if c.Daemon, c.subject, err = f.find(cmd, settings, ref); err != nil {
 		return c, err
 	}
 	if err := c.byWebhook(&settings.Webhook, stderr); err != nil {
@@ -125,6 +109,39 @@ func (f *podFlags) read(cmd *cobra.Command, ref *podresolv.Reference) (c chosen,
 	}
 	noteAssumed(c.Daemon, c.node, stderr)
 	return c, nil
+}
+
+// find is what podFlags.read does of a cluster that settings name.
+func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *podresolv.Reference) (d *daemon.Daemon, s podresolv.Subject, err error) {
+	settings.Forward.Routes = nil // whoever is asked, it is not from here
+	alone := settings.Simulate.Enabled && settings.Manifests == "" && f.file != ""
+	if alone {
+		settings.Manifests = f.file
+	}
+	if d, err = newDaemon(cmd, settings); err != nil {
+		return nil, s, err
+	}
+	files := daemon.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}
+	loaded, err := d.Load(cmd.Context(), version(), true)
+	if f.file != "" && errors.Is(err, daemon.ErrNoCluster) {
+		alone = true
+		loaded, err = d.LoadFiles(files)
+	}
+	if err != nil {
+		return nil, s, err
+	}
+	printLoaded(loaded, cmd.ErrOrStderr())
+	switch {
+	case ref != nil && (f.file == "" || alone):
+		s, err = d.Subject(*ref)
+	case alone:
+		s, err = d.OnlySubject()
+	default:
+		var report manifest.Report
+		s, report, err = daemon.SubjectIn(files, ref)
+		printProblems(report.Problems, cmd.ErrOrStderr())
+	}
+	return d, s, err
 }
 
 // byWebhook has a Pod with one search domain ask whom the webhook writes into it,
@@ -156,7 +173,7 @@ func (c *chosen) byWebhook(w *config.Webhook, stderr io.Writer) error {
 
 // reference reads which Pod is meant, which need not be said where there is a
 // file.
-func (f *podFlags) reference(text string, given bool) (*podresolv.Reference, error) {
+func (f *subjectFlags) reference(text string, given bool) (*podresolv.Reference, error) {
 	if !given && f.file != "" {
 		return nil, nil
 	}

@@ -38,7 +38,7 @@ the answer is negative.`,
 			if err != nil {
 				return err
 			}
-			d, err := load(cmd.Context(), c, cmd.ErrOrStderr())
+			d, err := load(cmd, c)
 			if err != nil {
 				return err
 			}

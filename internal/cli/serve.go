@@ -213,7 +213,7 @@ func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 		o.signals = coreDNSReload
 	}
 	o.wire = func(log *slog.Logger) (*daemon.Daemon, error) {
-		d, err := daemon.New(c)
+		d, err := newDaemon(cmd, c)
 		if err == nil {
 			noted.log = log
 			noted.tell(flags.notes)
@@ -256,7 +256,7 @@ func run(cmd *cobra.Command, settings config.Log, o runOptions) error {
 
 // checkServe reports every problem; with any, the status is negative.
 func checkServe(cmd *cobra.Command, c config.Config) error {
-	d, err := daemon.New(c)
+	d, err := newDaemon(cmd, c)
 	if err != nil {
 		return err
 	}

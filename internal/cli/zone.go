@@ -31,7 +31,7 @@ after another, or the one that is named.`,
 			if err != nil {
 				return err
 			}
-			d, err := load(cmd.Context(), c, cmd.ErrOrStderr())
+			d, err := load(cmd, c)
 			if err != nil {
 				return err
 			}

@@ -52,6 +52,7 @@ type Tx struct {
 	*View
 	changes Changes
 	cause   int64
+	asked   map[Key]*Service // see AskedServices
 }
 
 // Update runs change with a transaction, alone.
@@ -89,6 +90,19 @@ func (tx *Tx) Changed() Changes {
 	c := tx.changes
 	c.Objects = maps.Clone(c.Objects)
 	return c
+}
+
+// AskedServices is what the transaction was asked to hold of Services so far:
+// what was put last at each key, nil where it was deleted. Other than Changed, it
+// tells of what was there, or was not there, before.
+func (tx *Tx) AskedServices() map[Key]*Service { return maps.Clone(tx.asked) }
+
+// ask notes what Service is to be at key.
+func (tx *Tx) ask(key Key, s *Service) {
+	if tx.asked == nil {
+		tx.asked = make(map[Key]*Service)
+	}
+	tx.asked[key] = s
 }
 
 // changed notes that an object did. While its kind is not loaded nobody may
@@ -138,6 +152,7 @@ func (tx *Tx) DeleteNamespace(name string) {
 
 // PutService adds or replaces s.
 func (tx *Tx) PutService(s *Service) {
+	tx.ask(s.Key, s)
 	if old := tx.state.services[s.Key]; old != nil && old.equal(s) {
 		return
 	}
@@ -147,6 +162,7 @@ func (tx *Tx) PutService(s *Service) {
 
 // DeleteService removes the Service at key, if it is there.
 func (tx *Tx) DeleteService(key Key) {
+	tx.ask(key, nil)
 	if _, ok := tx.state.services[key]; ok {
 		delete(tx.state.services, key)
 		tx.changed(KindService, key)

@@ -248,3 +248,34 @@ func TestAllOfAKind(t *testing.T) {
 		}
 	})
 }
+
+// TestAskedServices: it tells of calls that change nothing, which Changed does
+// not.
+func TestAskedServices(t *testing.T) {
+	store := NewStore()
+	there := &Service{Key: Key{"shop", "there"}}
+	store.Update(func(tx *Tx) {
+		tx.SetFreshness(Live, KindService)
+		tx.PutService(there)
+	})
+	same := &Service{Key: there.Key}
+	gone := Key{"shop", "gone"}
+	store.Update(func(tx *Tx) {
+		if asked := tx.AskedServices(); len(asked) != 0 {
+			t.Errorf("AskedServices() = %v before anything was asked", asked)
+		}
+		tx.PutService(same)
+		tx.DeleteService(gone)
+		asked := tx.AskedServices()
+		if s, ok := asked[gone]; len(asked) != 2 || asked[there.Key] != same || !ok || s != nil {
+			t.Errorf("AskedServices() = %v, want what was put at %s and nil at %s", asked, there.Key, gone)
+		}
+		if changes := tx.Changed(); !changes.Empty() {
+			t.Errorf("Changed() = %v, want nothing", changes)
+		}
+		tx.DeleteService(there.Key)
+		if s := tx.AskedServices()[there.Key]; s != nil {
+			t.Errorf("AskedServices() has %v where a Service was deleted", s)
+		}
+	})
+}

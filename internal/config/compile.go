@@ -20,6 +20,7 @@ import (
 	"portolan.dev/portolan/internal/querylog"
 	"portolan.dev/portolan/internal/respond"
 	"portolan.dev/portolan/internal/rules"
+	"portolan.dev/portolan/internal/simulate"
 )
 
 // maxText is the length of a character-string, in octets (RFC 1035, section
@@ -69,6 +70,7 @@ type Compiled struct {
 	AutopathSOA dnswire.SOA
 	RateLimit   rules.Limit
 	QueryLog    querylog.Config
+	Simulate    simulate.Config
 	Webhook     admission.Config
 	Node        NodeConfig
 	Transfer    CompiledTransfer
@@ -79,7 +81,7 @@ type Compiled struct {
 func (c *Config) Compile() (*Compiled, error) {
 	made := new(Compiled)
 	steps := []func(*Compiled) error{
-		c.compileListen, c.compileRecords, c.compileRanges, c.compileNameServer, c.compileZones,
+		c.compileListen, c.compileRecords, c.compileRanges, c.compileSimulate, c.compileNameServer, c.compileZones,
 		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkKubernetes, c.compileAdmin, c.checkLog,
 		c.compileForward, c.compileCache, c.compileRules, c.compileQueryLog, c.compileWebhook,
 		c.compileTransfer, c.compileNode, c.compileController,
@@ -261,8 +263,8 @@ func (c *Config) checkKubernetes(*Compiled) error {
 	if c.Manifests != "" && k.Kubeconfig != "" {
 		return badValue("kubernetes.kubeconfig", "the cluster is read from manifests already; give one of both")
 	}
-	if c.Manifests != "" && c.Snapshot.File != "" {
-		return badValue("snapshot.file", "a snapshot is of the Kubernetes API; manifests are there at every start")
+	if c.Manifests != "" && c.Snapshot.File != "" && !c.Simulate.Enabled {
+		return badValue("snapshot.file", "a snapshot is of the Kubernetes API; manifests are there at every start, but for made-up addresses (simulate)")
 	}
 	for i, ns := range k.Namespaces {
 		if ns == "" {

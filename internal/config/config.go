@@ -25,6 +25,8 @@ type Config struct {
 	// Manifests is a directory of manifests, or one file; the cluster is read
 	// from there, and not from the Kubernetes API.
 	Manifests string `yaml:"manifests"`
+	// Simulate has them completed as a cluster's control plane would do it.
+	Simulate Simulate `yaml:"simulate"`
 	// Kubernetes says how the Kubernetes API is read.
 	Kubernetes Kubernetes `yaml:"kubernetes"`
 	Snapshot   Snapshot   `yaml:"snapshot"`
@@ -421,6 +423,7 @@ func Default() Config {
 		Listen:     []string{"127.0.0.1:1053"},
 		Zones:      []string{"cluster.local"},
 		TTL:        5,
+		Simulate:   Simulate{NodePorts: "30000-32767", MaxEndpointsPerSlice: 100},
 		Kubernetes: Kubernetes{QPS: 50, Burst: 100, Silence: Duration(150 * time.Second)},
 		Snapshot:   Snapshot{Settle: Duration(2 * time.Second)},
 		Admin:      Admin{Listen: "127.0.0.1:9153"},

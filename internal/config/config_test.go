@@ -121,6 +121,7 @@ snapshot: {file: "", settle: 2s}
 admin: {listen: "127.0.0.1:9153", probes: [], coreDNSMetrics: false, pprof: false, maxStaleness: 0s}
 lameduck: 0s
 log: {level: info, format: text}
+simulate: {enabled: false, nodePorts: 30000-32767, maxEndpointsPerSlice: 100}
 webhook: {listen: "127.0.0.1:8443", service: kube-system/portolan-webhook, timeout: 1s, maxInFlight: 32, certificateLife: 2160h}
 controller:
   maxEndpointsPerSlice: 100
@@ -314,6 +315,12 @@ var refusals = map[string]struct{ text, want string }{
 	"a Service range of words":       {"serviceCIDRs: [services]", `:1: serviceCIDRs: "services" is not a range, such as 10.96.0.0/12`},
 	"a Service range too wide":       {"serviceCIDRs: [0.0.0.0/0]", `:1: serviceCIDRs: "0.0.0.0/0" is not a range, such as 10.96.0.0/12`},
 	"a Pod range without bits":       {"podCIDRs:\n- 10.0.0.0/8\n- 10.96.0.0", `:3: podCIDRs: "10.96.0.0" is not a range, such as 10.96.0.0/12`},
+	"a cluster of nothing":           {"simulate: {enabled: true}", ":1: simulate.enabled: a cluster is made of manifests, and there are none; give a directory of them (manifests)"},
+	"node ports of words":            {"simulate:\n  nodePorts: many", `:2: simulate.nodePorts: "many" is not a range of ports, such as 30000-32767`},
+	"node ports backwards":           {"simulate: {nodePorts: 32767-30000}", `:1: simulate.nodePorts: "32767-30000" is not a range of ports, such as 30000-32767`},
+	"slices of no endpoint":          {"simulate: {maxEndpointsPerSlice: 0}", ":1: simulate.maxEndpointsPerSlice: 0 is not between 1 and 1000"},
+	"slices too long":                {"simulate: {maxEndpointsPerSlice: 1001}", ":1: simulate.maxEndpointsPerSlice: 1001 is not between 1 and 1000"},
+	"Pods where Services are":        {"manifests: .\npodCIDRs: [10.96.0.0/24]\nsimulate: {enabled: true}", ":3: simulate.enabled: the range of Pods 10.96.0.0/24 overlaps 10.96.0.0/16 (serviceCIDRs and podCIDRs say which)"},
 	"a DNS Service, no name":         {"nameServer:\n  service: kube-dns", `:2: nameServer.service: "kube-dns" is not namespace/name`},
 	"a DNS Service, much name":       {"nameServer: {service: a/b/c}", `:1: nameServer.service: "a/b/c" is not namespace/name`},
 	"a DNS Service, empty":           {"nameServer: {service: ''}", `:1: nameServer.service: "" is not namespace/name`},
@@ -437,7 +444,7 @@ var refusals = map[string]struct{ text, want string }{
 	"no queries in flight":           {"tcp: {maxInFlight: 0}", ":1: tcp.maxInFlight: 0 is less than 1"},
 	"queries below none":             {"tcp: {maxQueries: -1}", ":1: tcp.maxQueries: -1 is less than 0"},
 	"two sources":                    {"manifests: a\nkubernetes: {kubeconfig: b}", ":2: kubernetes.kubeconfig: the cluster is read from manifests already; give one of both"},
-	"a snapshot of manifests":        {"manifests: a\nsnapshot: {file: b}", ":2: snapshot.file: a snapshot is of the Kubernetes API; manifests are there at every start"},
+	"a snapshot of manifests":        {"manifests: a\nsnapshot: {file: b}", ":2: snapshot.file: a snapshot is of the Kubernetes API; manifests are there at every start, but for made-up addresses (simulate)"},
 	"a namespace without name":       {"kubernetes: {namespaces: ['']}", ":1: kubernetes.namespaces: an empty name"},
 	"a namespace twice":              {"kubernetes:\n  namespaces:\n  - a\n  - a\n", ":4: kubernetes.namespaces: \"a\" is given twice"},
 	"no requests":                    {"kubernetes: {qps: 0}", ":1: kubernetes.qps: 0 is less than 1"},

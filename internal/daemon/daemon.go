@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"portolan.dev/portolan/internal/metrics"
 	"portolan.dev/portolan/internal/querylog"
 	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/simulate"
 	"portolan.dev/portolan/internal/snapshot"
 	"portolan.dev/portolan/internal/source/kubeapi"
 	"portolan.dev/portolan/internal/zone"
@@ -26,11 +28,15 @@ import (
 
 // Daemon holds the parts that every command needs.
 type Daemon struct {
+	// Stdin is where manifests are read from whose path is "-".
+	Stdin io.Reader
+
 	cfg     config.Config // as at the start
 	agent   *agent        // nil where this is not the agent of one
 	secret  respond.CookieSecret
 	store   *cluster.Store
-	queries *querylog.Log // of all answers, one after the other
+	plane   *simulate.ControlPlane // nil where none is simulated
+	queries *querylog.Log          // of all answers, one after the other
 	current atomic.Pointer[answers]
 
 	// While it serves.
@@ -56,6 +62,11 @@ func (d *Daemon) begin() error {
 	a, err := d.newAnswers(d.cfg, uint32(time.Now().Unix()), nil)
 	if err != nil {
 		return err
+	}
+	if d.cfg.Simulate.Enabled {
+		if d.plane, err = simulate.New(a.settings.Simulate); err != nil {
+			return err // it was checked
+		}
 	}
 	d.queries.Set(a.settings.QueryLog)
 	d.current.Store(a)

@@ -11,6 +11,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/podresolv"
 	"portolan.dev/portolan/internal/resolvconf"
+	"portolan.dev/portolan/internal/serviceenv"
 	"portolan.dev/portolan/internal/source/kubeapi"
 	"portolan.dev/portolan/internal/source/manifest"
 )
@@ -157,4 +158,10 @@ func (d *Daemon) ResolvConf(s *podresolv.Subject, n NodeSettings) (r ResolvConf)
 		r.Hostname, r.NotStarted = podresolv.HostnameOf(pod, node)
 	})
 	return r
+}
+
+// ServiceEnv computes the variables that a Subject's Pods get for Services.
+func (d *Daemon) ServiceEnv(s *podresolv.Subject) (e serviceenv.Environment) {
+	d.store.View(func(v *cluster.View) { e = serviceenv.Of(v, s.Namespace, s.Spec) })
+	return e
 }

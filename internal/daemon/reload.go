@@ -124,6 +124,11 @@ func (d *Daemon) frozen(cfg config.Config) (config.Config, []string) {
 		}
 	}
 	keep("manifests", &cfg.Manifests, &start.Manifests)
+	keep("simulate", &cfg.Simulate, &start.Simulate)
+	if start.Simulate.Enabled { // addresses come from these
+		keep("serviceCIDRs", &cfg.ServiceCIDRs, &start.ServiceCIDRs)
+		keep("podCIDRs", &cfg.PodCIDRs, &start.PodCIDRs)
+	}
 	keep("kubernetes", &cfg.Kubernetes, &start.Kubernetes)
 	keep("snapshot", &cfg.Snapshot, &start.Snapshot)
 	keep("admin", &cfg.Admin, &start.Admin)

@@ -38,6 +38,8 @@ type Loaded struct {
 	Where func(kind cluster.Kind, key cluster.Key, field string) (file string, line int, ok bool)
 	// Near is manifest.Source's, too.
 	Near func(namespace string) (file string, line int)
+	// Declared is, too.
+	Declared func(kind cluster.Kind, key cluster.Key) []byte
 	// Annotations is, too.
 	Annotations func(kind cluster.Kind, key cluster.Key, name string) []string
 }
@@ -60,7 +62,9 @@ type Files struct {
 // LoadFiles is Load of all that is in some files.
 func (d *Daemon) LoadFiles(f Files) (Loaded, error) {
 	return d.loadOnce(func() (Loaded, error) {
-		return loadFrom(manifest.New(f.config(d.store)))
+		cfg := f.config(d.store)
+		d.simulate(&cfg)
+		return loadFrom(manifest.New(cfg))
 	})
 }
 
@@ -86,7 +90,7 @@ func (d *Daemon) loadOnce(load func() (Loaded, error)) (Loaded, error) {
 }
 
 func loadFrom(source *manifest.Source) (l Loaded, err error) {
-	l.Where, l.Near, l.Annotations = source.Where, source.Near, source.Annotations
+	l.Where, l.Near, l.Annotations, l.Declared = source.Where, source.Near, source.Annotations, source.Declared
 	l.Report, err = source.Load()
 	return l, err
 }
@@ -98,6 +102,7 @@ func (d *Daemon) load(ctx context.Context, version string, whole bool) (l Loaded
 	l.Where = func(cluster.Kind, cluster.Key, string) (string, int, bool) { return "", 0, false }
 	l.Near = func(string) (string, int) { return "", 0 }
 	l.Annotations = func(cluster.Kind, cluster.Key, string) []string { return nil }
+	l.Declared = func(cluster.Kind, cluster.Key) []byte { return nil }
 	wanted, must := d.needed(), d.needed()
 	if whole {
 		wanted, must = cluster.Kinds(), []cluster.Kind{cluster.KindService}
@@ -191,8 +196,10 @@ func (d *Daemon) openSource(version string) (run func(context.Context) error, er
 		return d.api.Run, nil
 	}
 	// Looked at before a socket is bound: nothing began yet when it is not there.
-	if _, err := os.Stat(d.cfg.Manifests); err != nil {
-		return nil, fmt.Errorf("manifests: %w", err)
+	if d.cfg.Manifests != "-" {
+		if _, err := os.Stat(d.cfg.Manifests); err != nil {
+			return nil, fmt.Errorf("manifests: %w", err)
+		}
 	}
 	return func(ctx context.Context) error {
 		return d.manifests(false).Run(ctx, func(r manifest.Report) {
@@ -202,7 +209,16 @@ func (d *Daemon) openSource(version string) (run func(context.Context) error, er
 }
 
 func (d *Daemon) manifests(whole bool) *manifest.Source {
-	return manifest.New(manifest.Config{Path: d.cfg.Manifests, Whole: whole, Store: d.store, Log: d.log})
+	cfg := manifest.Config{Path: d.cfg.Manifests, Whole: whole, Stdin: d.Stdin, Store: d.store, Log: d.log}
+	d.simulate(&cfg)
+	return manifest.New(cfg)
+}
+
+// simulate has what manifests declare completed, if it is to be.
+func (d *Daemon) simulate(cfg *manifest.Config) {
+	if d.plane != nil {
+		cfg.ControlPlane = d.plane
+	}
 }
 
 // Check tells whether what the settings name is there: the certificate, and the
@@ -273,7 +289,12 @@ func (d *Daemon) recall() error {
 		}
 		d.current.Store(a)
 	}
-	snap.Restore(d.store, d.needed())
+	if d.plane != nil {
+		snap.Restore(d.store, cluster.Kinds())
+		d.store.View(d.plane.Recall)
+	} else {
+		snap.Restore(d.store, d.needed())
+	}
 	if d.api != nil {
 		d.api.HeardLast(snap.Heard)
 	}

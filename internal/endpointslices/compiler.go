@@ -47,8 +47,8 @@ type Compiler struct {
 type made struct {
 	service *cluster.Service
 	slices  []*discoveryv1.EndpointSlice // by name; not changed any more
-	// incomplete is set when Pods were left out.
-	incomplete bool
+	// plain is set when changes of its Pods are, see isPlain.
+	plain bool
 }
 
 // New makes a Compiler. Its Config is valid.
@@ -131,19 +131,20 @@ type job struct {
 	pods []PodChange      // all that changed, unless whole
 	// whole says that all is to be looked at.
 	whole bool
+	// stored are its slices in the model, by name.
+	stored []*cluster.EndpointSlice
 
 	// What comes of it: the slices by name, those of them that are new or differ,
 	// and these as the model has them.
-	slices     []*discoveryv1.EndpointSlice
-	written    []*discoveryv1.EndpointSlice
-	model      []*cluster.EndpointSlice
-	incomplete bool
+	slices  []*discoveryv1.EndpointSlice
+	written []*discoveryv1.EndpointSlice
+	model   []*cluster.EndpointSlice
 }
 
 // job tells what is to be done for a Service that was touched, nil for nothing.
 func (c *Compiler) job(v *cluster.View, key cluster.Key, t *Touched) *job {
-	j := &job{key: key, now: v.Service(key), old: c.made[key], pods: t.Pods, whole: t.Whole}
-	if !HasSlices(j.now) || t.Whole && c.hasOthers(v, j) || !t.Whole && j.old == nil {
+	j := &job{key: key, now: v.Service(key), old: c.made[key], pods: t.Pods, whole: t.Whole, stored: v.SlicesOf(key)}
+	if !HasSlices(j.now) || t.Whole && j.hasOthers() || !t.Whole && j.old == nil {
 		j.now = nil
 	}
 	if j.now == nil && j.old == nil {
@@ -153,8 +154,8 @@ func (c *Compiler) job(v *cluster.View, key cluster.Key, t *Touched) *job {
 }
 
 // hasOthers tells whether the Service has slices that are not ours.
-func (c *Compiler) hasOthers(v *cluster.View, j *job) bool {
-	return slices.ContainsFunc(v.SlicesOf(j.key), func(s *cluster.EndpointSlice) bool {
+func (j *job) hasOthers() bool {
+	return slices.ContainsFunc(j.stored, func(s *cluster.EndpointSlice) bool {
 		return j.old == nil || !slices.ContainsFunc(j.old.slices, func(ours *discoveryv1.EndpointSlice) bool { return ours.Name == s.Name })
 	})
 }
@@ -206,5 +207,5 @@ func (c *Compiler) put(tx *cluster.Tx, j *job) {
 		delete(c.made, j.key)
 		return
 	}
-	c.made[j.key] = &made{service: j.now, slices: j.slices, incomplete: j.incomplete}
+	c.made[j.key] = &made{service: j.now, slices: j.slices, plain: isPlain(j.now)}
 }

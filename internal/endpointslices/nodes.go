@@ -58,12 +58,14 @@ func (n *Nodes) known(name string) bool {
 	return present[name] != nil || n.rule == NodesDeclared && (name == "" || len(present) == 0)
 }
 
-// zone is that of the Node of that name, empty when it has none.
-func (n *Nodes) zone(name string) string {
-	if node := (*n.present.Load())[name]; node != nil {
-		return node.Labels[corev1.LabelTopologyZone]
+// zone is that of the Node of that name, nil when it has none.
+func (n *Nodes) zone(name string) *string {
+	node := (*n.present.Load())[name]
+	if node == nil || node.Labels[corev1.LabelTopologyZone] == "" {
+		return nil
 	}
-	return ""
+	zone := node.Labels[corev1.LabelTopologyZone]
+	return &zone
 }
 
 // forget drops what is remembered of the hints of a Service.

@@ -30,11 +30,20 @@ func newWorker(c *Compiler) *worker {
 	return w
 }
 
-// do does a job by the library.
+// do does a job.
 func (w *worker) do(j *job) {
-	if j.now == nil {
-		return
+	switch {
+	case j.now == nil:
+	case w.plain(j):
+		w.convertPlain(j)
+	default:
+		w.reconcile(j)
+		w.convert(j)
 	}
+}
+
+// reconcile does a job by the library.
+func (w *worker) reconcile(j *job) {
 	var existing []*discoveryv1.EndpointSlice
 	if j.old != nil {
 		existing = j.old.slices
@@ -43,14 +52,12 @@ func (w *worker) do(j *job) {
 	err := w.reconciler.Reconcile(Request{Service: j.now, Pods: w.compiler.index.Pods(j.key), Existing: existing})
 	w.reconciler.forgetFigures(j.key) // which nobody asks for
 	if err != nil {
-		j.incomplete = true
 		w.compiler.cfg.Log.Debug("endpoints were left out", "service", j.key, "err", err)
 	}
 	j.slices = slices.Concat(w.client.kept, w.client.created)
 	j.written = slices.DeleteFunc(slices.Clone(j.slices), func(s *discoveryv1.EndpointSlice) bool { return slices.Contains(existing, s) })
 	deal(existing, j.written)
 	j.name()
-	w.convert(j)
 }
 
 // convert makes the model's slices of those that were written.

@@ -10,6 +10,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/scenario"
+	"portolan.dev/portolan/internal/simulate"
 	"portolan.dev/portolan/internal/source/manifest"
 )
 
@@ -31,7 +32,7 @@ func TestScenarios(t *testing.T) {
 			}
 		})
 		t.Run("copy of "+filepath.Base(file), func(t *testing.T) {
-			for _, err := range s.Check(scenario.ServeCopies(t, s, func(config.Config) *cluster.Store { return loadManifests(t, s) })) {
+			for _, err := range s.Check(scenario.ServeCopies(t, s, func(cfg config.Config) *cluster.Store { return loadManifests(t, s, cfg) })) {
 				t.Error(err)
 			}
 		})
@@ -58,10 +59,10 @@ func parseFile(t *testing.T, file string) *scenario.Scenario {
 // serve answers from a scenario's manifests.
 func serve(t *testing.T, s *scenario.Scenario) scenario.Ask {
 	t.Helper()
-	return scenario.Serve(t, s, func(config.Config) *cluster.Store { return loadManifests(t, s) })
+	return scenario.Serve(t, s, func(cfg config.Config) *cluster.Store { return loadManifests(t, s, cfg) })
 }
 
-func loadManifests(t *testing.T, s *scenario.Scenario) *cluster.Store {
+func loadManifests(t *testing.T, s *scenario.Scenario, settings config.Config) *cluster.Store {
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range s.Manifests {
@@ -74,7 +75,11 @@ func loadManifests(t *testing.T, s *scenario.Scenario) *cluster.Store {
 		}
 	}
 	store := cluster.NewStore()
-	report, err := manifest.New(manifest.Config{Path: dir, Store: store, Log: slog.New(slog.DiscardHandler)}).Load()
+	cfg := manifest.Config{Path: dir, Store: store, Log: slog.New(slog.DiscardHandler)}
+	if settings.Simulate.Enabled {
+		cfg.ControlPlane = controlPlane(t, settings)
+	}
+	report, err := manifest.New(cfg).Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,6 +95,20 @@ func loadManifests(t *testing.T, s *scenario.Scenario) *cluster.Store {
 		}
 	})
 	return store
+}
+
+func controlPlane(t *testing.T, settings config.Config) *simulate.ControlPlane {
+	t.Helper()
+	made, err := settings.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Simulate.Log = slog.New(slog.DiscardHandler)
+	plane, err := simulate.New(made.Simulate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plane
 }
 
 // partOf is a store of the objects of some kinds, as it is while the others

@@ -294,14 +294,16 @@ func (s *Source) update() Report {
 	if s.cfg.ControlPlane == nil { // which refuses the second
 		report.Problems = append(report.Problems, sharedClusterIPs(objects)...)
 	}
-	values := modelValues(objects)
+	values := s.modelValues(objects)
 	for _, f := range s.files {
 		for ns := range f.namespaces {
 			implyNamespace(values, ns)
 		}
 	}
 	for _, r := range s.write(values) {
-		report.Problems = append(report.Problems, refusalProblem(r, objects))
+		if o, declared := objects[identity{r.Kind.String(), r.Key}]; declared {
+			report.Problems = append(report.Problems, o.refused(r))
+		}
 	}
 	report.Objects = len(values)
 	slices.SortStableFunc(report.Problems, func(a, b Problem) int {
@@ -312,7 +314,7 @@ func (s *Source) update() Report {
 }
 
 // modelValues adds what objects imply: mirrored slices and namespaces.
-func modelValues(objects map[identity]object) map[identity]any {
+func (s *Source) modelValues(objects map[identity]object) map[identity]any {
 	values := make(map[identity]any, len(objects))
 	hasSlices := make(map[cluster.Key]bool)
 	for id, o := range objects {
@@ -328,7 +330,7 @@ func modelValues(objects map[identity]object) map[identity]any {
 	}
 	for id, o := range objects {
 		m, ok := o.value.(*mirrored)
-		if !ok || hasSlices[id.key] {
+		if !ok || hasSlices[id.key] || s.cfg.ControlPlane != nil && !mirroredFor(objects, id.key) {
 			continue
 		}
 		for _, slice := range m.slices {
@@ -336,6 +338,13 @@ func modelValues(objects map[identity]object) map[identity]any {
 		}
 	}
 	return values
+}
+
+// mirroredFor tells whether there is a Service whose Endpoints a control plane
+// mirrors: it makes slices of its own for one with a selector.
+func mirroredFor(objects map[identity]object, service cluster.Key) bool {
+	s, ok := objects[identity{"Service", service}].value.(*cluster.Service)
+	return ok && len(s.Selector) == 0
 }
 
 // implyNamespace adds the Namespace that an object lives in, if it is not there.
@@ -377,6 +386,12 @@ func (s *Source) Where(kind cluster.Kind, key cluster.Key, field string) (file s
 		return "", 0, false
 	}
 	return o.file, o.lineOf(field), true
+}
+
+// Declared is an object as it was declared, as JSON; nil of one that no manifest
+// declares, and of all without Whole.
+func (s *Source) Declared(kind cluster.Kind, key cluster.Key) []byte {
+	return s.places[identity{kind.String(), key}].json
 }
 
 // Annotations are the values of an annotation of an object and of its Pods'

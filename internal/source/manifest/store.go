@@ -58,9 +58,8 @@ func objectsOf(v *cluster.View) map[identity]any {
 	return all
 }
 
-// refusalProblem says where the object stands that is refused.
-func refusalProblem(r cluster.Refusal, objects map[identity]object) Problem {
-	o := objects[identity{r.Kind.String(), r.Key}]
+// refused says where the object stands that is refused.
+func (o *object) refused(r cluster.Refusal) Problem {
 	return Problem{File: o.file, Line: o.lineOf(r.Field), Object: o.id.String(), Field: r.Field, Err: r.Err, Rejected: true}
 }
 

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/podresolv"
+	"portolan.dev/portolan/internal/serviceenv"
+)
+
+func newEnv() *cobra.Command {
+	var pod subjectFlags
+	var format output
+	cmd := &cobra.Command{
+		Use:   "env NAMESPACE/POD",
+		Short: "Print the variables that a Pod gets for Services",
+		Long: `Print the environment variables that the kubelet gives a Pod's containers for
+Services, sorted, as NAME=value lines: those of the cluster IPs of the Pod's
+namespace and of the API server, with those for Docker's links. What a container
+sets itself under such a name comes first, and is not looked at.
+
+The Pod is one of the cluster's, or the Pods of a Deployment, StatefulSet,
+DaemonSet, Job or CronJob: shop/web-0, shop/web, or shop/deployment/web. With
+--filename it is the one in that file. A container has the variables of Services
+that were there when it started; all that are there now are taken for such.`,
+		Example: `  portolan env shop/web --manifests examples/shop
+  docker run --env-file <(portolan env shop/web --manifests examples/shop) IMAGE`,
+		Args:              arguments(0, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := format.check(); err != nil {
+				return err
+			}
+			if len(args) == 0 && pod.file == "" {
+				return fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
+			}
+			ref, err := pod.reference(strings.Join(args, ""), len(args) > 0)
+			if err != nil {
+				return err
+			}
+			settings, err := pod.source.read()
+			if err != nil {
+				return err
+			}
+			d, subject, err := pod.find(cmd, settings, ref)
+			if err != nil {
+				return err
+			}
+			e := d.ServiceEnv(&subject)
+			if format == "json" {
+				return printJSON(cmd.OutOrStdout(), newEnvJSON(&subject, &e))
+			}
+			return printEnv(cmd.OutOrStdout(), cmd.ErrOrStderr(), &e, &subject)
+		},
+	}
+	pod.add(cmd)
+	format.add(cmd)
+	return cmd
+}
+
+// printEnv prints the variables, and on stderr what is to be known of them.
+func printEnv(stdout, stderr io.Writer, e *serviceenv.Environment, s *podresolv.Subject) error {
+	for _, w := range envWarnings(e) {
+		fmt.Fprintf(stderr, "portolan: warning: %s\n", w)
+	}
+	for _, n := range envNotes(e, s) {
+		fmt.Fprintf(stderr, "portolan: note: %s\n", n)
+	}
+	var b strings.Builder
+	for _, v := range e.Variables {
+		fmt.Fprintln(&b, v)
+	}
+	_, err := io.WriteString(stdout, b.String())
+	return err
+}
+
+// envWarnings are what may go wrong with an environment.
+func envWarnings(e *serviceenv.Environment) (warnings []string) {
+	if size := e.Size(); size >= serviceenv.Tight {
+		warnings = append(warnings, fmt.Sprintf(
+			"%d variables take %d of the %d octets that Linux leaves to the arguments and the environment of a program, where nobody changed the limit: beyond that it does not start (argument list too long); enableServiceLinks: false in the Pod's spec leaves them out",
+			len(e.Variables), size, serviceenv.Limit))
+	}
+	for _, c := range e.Clashes {
+		warnings = append(warnings, fmt.Sprintf("%s is made by the Services %s; the kubelet takes one by chance, here it is the last", c.Name, keys(c.Services)))
+	}
+	return warnings
+}
+
+// envNotes are what is not known of the environment of a Subject's Pods.
+func envNotes(e *serviceenv.Environment, s *podresolv.Subject) (notes []string) {
+	if n := len(e.Pending); n > 0 {
+		notes = append(notes, fmt.Sprintf("no cluster IP yet, and no variables (--simulate gives one): %s", keys(e.Pending)))
+	}
+	if !e.Master {
+		notes = append(notes, "the Service default/kubernetes, whose variables every Pod of a cluster has, is not there")
+	}
+	if s.Pod != nil && !s.Pod.Simulated && len(s.Pod.IPs) > 0 {
+		notes = append(notes, "the Pod may be older than some of these Services, and then lacks their variables: when its containers started is not known here")
+	}
+	return notes
+}
+
+// keys lists some keys.
+func keys(all []cluster.Key) string {
+	const most = 5
+	var names []string
+	for _, k := range all[:min(len(all), most)] {
+		names = append(names, k.String())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(all) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// envJSON is what env prints as JSON.
+type envJSON struct {
+	Pod       string            `json:"pod"` // kind and key
+	Variables map[string]string `json:"variables"`
+	// Octets are what they take of Limit.
+	Octets   int      `json:"octets"`
+	Limit    int      `json:"limit"`
+	Warnings []string `json:"warnings"`
+	Notes    []string `json:"notes"`
+}
+
+func newEnvJSON(s *podresolv.Subject, e *serviceenv.Environment) envJSON {
+	j := envJSON{
+		Pod: s.String(), Variables: make(map[string]string, len(e.Variables)), Octets: e.Size(), Limit: serviceenv.Limit,
+		Warnings: append([]string{}, envWarnings(e)...), Notes: append([]string{}, envNotes(e, s)...),
+	}
+	for _, v := range e.Variables {
+		j.Variables[v.Name] = v.Value
+	}
+	return j
+}

@@ -1,0 +1,77 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"portolan.dev/portolan/internal/alloc"
+	"portolan.dev/portolan/internal/simulate"
+)
+
+// Simulate has manifests completed as a cluster's control plane would do it.
+type Simulate struct {
+	Enabled bool `yaml:"enabled"`
+	// NodePorts are the first and the last that Services get, as in 30000-32767.
+	NodePorts string `yaml:"nodePorts"`
+	// MaxEndpointsPerSlice is 1 to 1000.
+	MaxEndpointsPerSlice int `yaml:"maxEndpointsPerSlice"`
+}
+
+// The ranges of a simulated cluster for which none are given: those of kind.
+var (
+	simulatedServices = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
+	simulatedPods     = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56")}
+)
+
+// compileSimulate comes behind compileRanges, which checked the ranges alone.
+func (c *Config) compileSimulate(made *Compiled) (err error) {
+	s := &c.Simulate
+	var cfg simulate.Config
+	if cfg.NodePorts, err = nodePorts(s.NodePorts); err != nil {
+		return badValue("simulate.nodePorts", "%w", err)
+	}
+	if s.MaxEndpointsPerSlice < 1 || s.MaxEndpointsPerSlice > maxEndpoints {
+		return badValue("simulate.maxEndpointsPerSlice", "%d is not between 1 and %d", s.MaxEndpointsPerSlice, maxEndpoints)
+	}
+	cfg.MaxEndpoints = s.MaxEndpointsPerSlice
+	cfg.ServiceRanges, cfg.PodRanges = prefixesOr(c.ServiceCIDRs, simulatedServices), prefixesOr(c.PodCIDRs, simulatedPods)
+	if !s.Enabled {
+		return nil
+	}
+	if c.Manifests == "" {
+		return badValue("simulate.enabled", "a cluster is made of manifests, and there are none; give a directory of them (manifests)")
+	}
+	if _, err := simulate.New(cfg); err != nil {
+		return badValue("simulate.enabled", "%w (serviceCIDRs and podCIDRs say which)", err)
+	}
+	made.Simulate = cfg
+	return nil
+}
+
+// maxEndpoints is how many endpoints a slice may have (validation of
+// EndpointSlices in Kubernetes).
+const maxEndpoints = 1000
+
+// prefixesOr are the ranges of texts that were checked; others where there are
+// none.
+func prefixesOr(texts []string, others []netip.Prefix) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	if len(all) == 0 {
+		return others
+	}
+	return all
+}
+
+func nodePorts(text string) (ports alloc.Ports, err error) {
+	first, last, ok := strings.Cut(text, "-")
+	a, errA := strconv.ParseUint(first, 10, 16)
+	b, errB := strconv.ParseUint(last, 10, 16)
+	if !ok || errA != nil || errB != nil || a == 0 || a > b {
+		return ports, fmt.Errorf("%q is not a range of ports, such as 30000-32767", text)
+	}
+	return alloc.Ports{First: uint16(a), Last: uint16(b)}, nil
+}

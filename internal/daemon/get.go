@@ -1,0 +1,28 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"portolan.dev/portolan/internal/filled"
+)
+
+// errAskKubectl is Get's of a cluster that has an API server.
+var errAskKubectl = errors.New("only manifests are shown (--manifests DIR); of a cluster that has an API server, kubectl get shows the same and more")
+
+// Get reads manifests once and puts the objects together that are chosen.
+func (d *Daemon) Get(ctx context.Context, version string, choice filled.Choice) ([]filled.Object, Loaded, error) {
+	if d.cfg.Manifests == "" {
+		return nil, Loaded{}, errAskKubectl
+	}
+	l, err := d.Load(ctx, version, true)
+	if err != nil {
+		return nil, l, err
+	}
+	c := filled.Cluster{Store: d.store, Declared: l.Declared}
+	if d.plane != nil {
+		c.Slices = d.plane.Slices
+	}
+	objects, err := c.Objects(choice)
+	return objects, l, err
+}

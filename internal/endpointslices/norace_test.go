@@ -1,0 +1,5 @@
+//go:build !race
+
+package endpointslices_test
+
+const raceEnabled = false

@@ -53,10 +53,12 @@ func NewSlices(cfg config.Config, version string, log *slog.Logger) (*Slices, er
 		Kubeconfig: k.Kubeconfig, Namespaces: k.Namespaces, ServiceSelector: k.ServiceSelector, ForSlices: true, WatchList: k.WatchList,
 		QPS: float32(k.QPS), Burst: k.Burst, Silence: time.Duration(k.Silence), UserAgent: "portolan/" + version, Store: store, Log: log,
 	})
-	if err != nil {
-		if errors.Is(err, kubeapi.ErrSelector) {
-			err = fmt.Errorf("kubernetes.serviceSelector: %w", err)
-		}
+	switch {
+	case errors.Is(err, kubeapi.ErrNoCluster): // which knows of manifests
+		return nil, errors.New("no cluster to write to: this is no Pod of a cluster; give --kubeconfig FILE")
+	case errors.Is(err, kubeapi.ErrSelector):
+		return nil, fmt.Errorf("kubernetes.serviceSelector: %w", err)
+	case err != nil:
 		return nil, err
 	}
 	return s, s.connect(store, version)

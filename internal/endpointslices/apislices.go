@@ -2,11 +2,14 @@ package endpointslices
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
@@ -78,9 +81,18 @@ func (a *apiSlices) newInformer(client kubernetes.Interface, namespace string) c
 		return []string{serviceOf(o.(*discoveryv1.EndpointSlice)).String()}, nil
 	}}))
 	must(informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		if passes(err) {
+			return
+		}
 		a.setProblem(fmt.Errorf("read endpointslices: %w", err))
 	}))
 	return informer
+}
+
+// passes tells whether a watch that ends so is only begun again: its connection
+// was closed, or the API server has forgotten what was before.
+func passes(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }
 
 func must(err error) {

@@ -136,6 +136,7 @@ func (c *Controller) Follow(ctx context.Context) error {
 	defer reading.Wait()
 	reading.Go(func() { c.api.run(ctx) })
 	defer c.feed.Close()
+	defer c.queue.ShutDown() // Work, where it runs, has ended then, or ends
 	for {
 		select {
 		case <-ctx.Done():

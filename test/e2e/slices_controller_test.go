@@ -49,6 +49,7 @@ func TestSlicesController(t *testing.T) {
 	m := newMemory(t, c)
 	awaitOneLeader(t, replicas)
 	runSequences(t, c, m, (*sequence).alone)
+	t.Run("topology mode", func(t *testing.T) { testTopologyMode(t, c, m) })
 	t.Run("handover", func(t *testing.T) { testHandover(t, c, m, replicas) })
 	t.Run("repair", func(t *testing.T) { testRepair(t, c, m) })
 }

@@ -102,8 +102,9 @@ func (k *controller) start() {
 		if running < 0 {
 			return fmt.Errorf("it does not run: %s", k.LastLogged())
 		}
-		_, after, found := strings.Cut(k.Logged()[running:], "admin=")
-		if k.admin, _, found = strings.Cut(after, "\n"); !found {
+		_, after, _ := strings.Cut(k.Logged()[running:], "admin=")
+		var whole bool
+		if k.admin, _, whole = strings.Cut(after, "\n"); !whole {
 			return fmt.Errorf("it does not say where it is asked: %s", k.LastLogged())
 		}
 		_, err := k.get("/readyz")

@@ -62,7 +62,7 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(), newNode(), newWebhook(), newProbe(), newVersion())
+	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(), newNode(), newWebhook(), newController(), newProbe(), newVersion())
 	root.Version = version()
 	root.SetVersionTemplate(versionLine())
 	root.InitDefaultVersionFlag() // the help command shows it, too
@@ -93,17 +93,30 @@ func (f *sourceFlags) add(cmd *cobra.Command) {
 // addAPI adds them without manifests.
 func (f *sourceFlags) addAPI(cmd *cobra.Command) {
 	f.addSettings(cmd)
+	f.addKubeconfig(cmd)
+}
+
+// addCluster adds them without manifests, and without names.
+func (f *sourceFlags) addCluster(cmd *cobra.Command) {
+	f.addConfig(cmd)
+	f.addKubeconfig(cmd)
+}
+
+func (f *sourceFlags) addKubeconfig(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.kubeconf, "kubeconfig", "", "read the cluster from the Kubernetes API that this `FILE` names (default: the Pod's account)")
 	_ = cmd.MarkFlagFilename("kubeconfig") // fails for flags that are not there only
 }
 
 // addSettings adds them without the cluster.
 func (f *sourceFlags) addSettings(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.config, "config", "", "read the settings in this `FILE` (YAML); flags override it")
+	f.addConfig(cmd)
 	cmd.Flags().StringArrayVar(&f.zones, "zone", nil, "the cluster's domain `NAME`, repeatable (default cluster.local)")
-	// These fail for flags that are not there only.
-	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
-	_ = cmd.RegisterFlagCompletionFunc("zone", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("zone", cobra.NoFileCompletions) // fails for flags that are not there only
+}
+
+func (f *sourceFlags) addConfig(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.config, "config", "", "read the settings in this `FILE` (YAML); flags override it")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // fails for flags that are not there only
 }
 
 // read is the configuration that the flags make.

@@ -74,6 +74,7 @@ type Compiled struct {
 	Webhook     admission.Config
 	Node        NodeConfig
 	Transfer    CompiledTransfer
+	Controller  CompiledController
 }
 
 // Compile checks the configuration and gives it in the types of its users.
@@ -83,7 +84,7 @@ func (c *Config) Compile() (*Compiled, error) {
 		c.compileListen, c.compileRecords, c.compileRanges, c.compileSimulate, c.compileNameServer, c.compileZones,
 		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkKubernetes, c.compileAdmin, c.checkLog,
 		c.compileForward, c.compileCache, c.compileRules, c.compileQueryLog, c.compileWebhook,
-		c.compileTransfer, c.compileNode,
+		c.compileTransfer, c.compileNode, c.compileController,
 	}
 	for _, step := range steps {
 		if err := step(made); err != nil {

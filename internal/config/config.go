@@ -12,7 +12,9 @@ import (
 
 	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/dnsserver"
+	"portolan.dev/portolan/internal/endpointslices"
 	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/leader"
 	"portolan.dev/portolan/internal/replica"
 	"portolan.dev/portolan/internal/respond"
 )
@@ -77,9 +79,11 @@ type Config struct {
 	QueryLog QueryLog `yaml:"queryLog"`
 	// DNSTap is a collector of dnstap: unix:PATH or tcp:ADDRESS:PORT.
 	DNSTap string `yaml:"dnstap"`
-	// Webhook is of the admission webhook alone, Node of the agent on each node.
-	Webhook Webhook `yaml:"webhook"`
-	Node    Node    `yaml:"node"`
+	// Webhook is of the admission webhook alone, Node of the agent on each node,
+	// Controller of controllers.
+	Webhook    Webhook    `yaml:"webhook"`
+	Node       Node       `yaml:"node"`
+	Controller Controller `yaml:"controller"`
 }
 
 // Kubernetes says how the Kubernetes API is read.
@@ -443,6 +447,13 @@ func Default() Config {
 		Node: Node{
 			Mode: string(NodeReplica), Port: 53, Device: "portolan", Option: optionPaths,
 			Check: Duration(replica.DefaultCheck), Stale: Duration(replica.DefaultStale),
+		},
+		Controller: Controller{
+			MaxEndpointsPerSlice: endpointslices.DefaultMaxEndpoints, ConcurrentSyncs: endpointslices.DefaultSyncs,
+			LeaderElection: LeaderElection{
+				Enabled: true, Namespace: "kube-system", Name: "portolan-slices", LeaseDuration: Duration(leader.DefaultLeaseDuration),
+				RenewDeadline: Duration(leader.DefaultRenewDeadline), RetryPeriod: Duration(leader.DefaultRetryPeriod),
+			},
 		},
 		Webhook: Webhook{
 			Listen: "127.0.0.1:8443", Service: "kube-system/portolan-webhook", Timeout: Duration(time.Second), MaxInFlight: 32,

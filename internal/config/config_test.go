@@ -20,6 +20,7 @@ import (
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/leader"
 	"portolan.dev/portolan/internal/nodenet"
 	"portolan.dev/portolan/internal/replica"
 	"portolan.dev/portolan/internal/respond"
@@ -82,6 +83,9 @@ var defaults = &config.Compiled{
 		Service: admission.Service{Namespace: "kube-system", Name: "portolan-webhook"}, ClusterDomain: "cluster.local", AutopathSuffix: "ap.k8s.io",
 		Timeout: time.Second, MaxInFlight: 32, CertificateLife: 90 * 24 * time.Hour,
 	},
+	Controller: config.CompiledController{MaxEndpoints: 100, Syncs: 5, Lease: &leader.Config{
+		Namespace: "kube-system", Name: "portolan-slices", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+	}},
 	Transfer: config.CompiledTransfer{
 		Sender:  transfer.Config{MaxTransfers: 100, MaxSize: 128 << 20, UDPSize: 1232},
 		History: zone.History{Changes: 100_000, Octets: 16 << 20},
@@ -119,6 +123,10 @@ lameduck: 0s
 log: {level: info, format: text}
 simulate: {enabled: false, nodePorts: 30000-32767, maxEndpointsPerSlice: 100}
 webhook: {listen: "127.0.0.1:8443", service: kube-system/portolan-webhook, timeout: 1s, maxInFlight: 32, certificateLife: 2160h}
+controller:
+  maxEndpointsPerSlice: 100
+  concurrentSyncs: 5
+  leaderElection: {enabled: true, namespace: kube-system, name: portolan-slices, leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}
 `,
 	}
 	for claim, text := range files {
@@ -182,6 +190,9 @@ func TestCompile(t *testing.T) {
 		}},
 		"a secret of digits is not a number": {"cookies: {secrets: [00112233445566778899001122334455]}", func(c *config.Compiled) {
 			c.CookieSecrets = []respond.CookieSecret{{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55}}
+		}},
+		"a controller alone": {"controller: {maxEndpointsPerSlice: 1000, concurrentSyncs: 9, leaderElection: {enabled: false}}", func(c *config.Compiled) {
+			c.Controller = config.CompiledController{MaxEndpoints: 1000, Syncs: 9}
 		}},
 		"a webhook": {"zones: [a.example]\nwebhook: {clusterDNS: [10.96.0.10, '::ffff:10.96.0.11', 'fd00::a'], service: dns/hook, deny: [pod-fqdn-too-long], ignore: [pod-dns-limit]}", func(c *config.Compiled) {
 			c.Zone.Zones, c.Webhook.ClusterDomain = names("a.example"), "a.example"
@@ -336,6 +347,16 @@ var refusals = map[string]struct{ text, want string }{
 	"a rule that is none":            {"webhook:\n  deny:\n  - typo", `:3: webhook.deny: "typo" is no rule of the webhook's; docs/webhook.md lists them`},
 	"a rule that is none, ignored":   {"webhook: {ignore: [typo]}", `:1: webhook.ignore: "typo" is no rule of the webhook's; docs/webhook.md lists them`},
 	"a rule that denies and doesn't": {"webhook: {deny: [pod-fqdn-too-long], ignore: [pod-fqdn-too-long]}", ":1: webhook.ignore: pod-fqdn-too-long is in webhook.deny, too"},
+	"slices without endpoints":       {"controller: {maxEndpointsPerSlice: 0}", ":1: controller.maxEndpointsPerSlice: 0 is not between 1 and 1000"},
+	"slices of many endpoints":       {"controller: {maxEndpointsPerSlice: 1001}", ":1: controller.maxEndpointsPerSlice: 1001 is not between 1 and 1000"},
+	"a controller that does nothing": {"controller:\n  concurrentSyncs: 0", ":2: controller.concurrentSyncs: 0 is not between 1 and 1000"},
+	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},
+	"a lease nowhere":                {"controller: {leaderElection: {namespace: ''}}", `:1: controller.leaderElection.namespace: "" is no name of a Namespace`},
+	"a lease without a good name":    {"controller:\n  leaderElection:\n    name: a/b", `:3: controller.leaderElection.name: "a/b" is no name of a Lease`},
+	"a lease that ends early":        {"controller: {leaderElection: {leaseDuration: 10s}}", ":1: controller.leaderElection.leaseDuration: 10s is not more than renewDeadline, which is 10s"},
+	"a lease with one attempt":       {"controller: {leaderElection: {renewDeadline: 2400ms}}", ":1: controller.leaderElection.renewDeadline: 2.4s is not more than 1.2 times retryPeriod, which is 2s"},
+	"a lease renewed all the time":   {"controller: {leaderElection: {retryPeriod: 0s}}", ":1: controller.leaderElection.retryPeriod: 0s is not more than 0s"},
+	"a lease for a moment":           {"controller: {leaderElection: {leaseDuration: 900ms, renewDeadline: 500ms, retryPeriod: 100ms}}", ":1: controller.leaderElection.leaseDuration: 900ms is less than 1s"},
 	"steering by chance":             {"udpSteering: random", ":1: udpSteering: \"random\" is not cpu or hash"},
 	"a long NSID":                    {"identity:\n  nsid: " + strings.Repeat("n", 129), ":2: identity.nsid: longer than 128 octets"},
 	"a long server ID":               {"identity: {serverID: " + strings.Repeat("n", 256) + "}", ":1: identity.serverID: longer than 255 octets"},

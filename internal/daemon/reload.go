@@ -140,6 +140,7 @@ func (d *Daemon) frozen(cfg config.Config) (config.Config, []string) {
 	keep("udpSteering", &cfg.UDPSteering, &start.UDPSteering)
 	keep("webhook", &cfg.Webhook, &start.Webhook) // another process'
 	keep("node", &cfg.Node, &start.Node)
+	keep("controller", &cfg.Controller, &start.Controller)
 	keep("log.format", &cfg.Log.Format, &start.Log.Format)
 	if d.agent != nil { // what it keeps is named by these
 		keep("zones", &cfg.Zones, &start.Zones)

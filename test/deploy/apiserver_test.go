@@ -43,6 +43,7 @@ func TestDryRun(t *testing.T) {
 	for name, hook := range webhookVariants(t) {
 		all[name] = hook
 	}
+	all["helm, controller of slices"] = slicesOf(t, "{enabled: true}")
 	for name, all := range all {
 		t.Run(name, func(t *testing.T) {
 			var said warnings

@@ -51,8 +51,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// ofOthers are metrics of the webhook and of agents.
-var ofOthers = regexp.MustCompile("^portolan_(webhook|replica|node)_")
+// ofOthers are metrics of the webhook, of agents and of controllers.
+var ofOthers = regexp.MustCompile("^portolan_(webhook|replica|node|controller)_")
 
 // otherMetrics are those of the tables in operate.md.
 func otherMetrics(page string) (names []string) {
@@ -81,7 +81,7 @@ func documentedMetrics(t *testing.T, page string) (names []string) {
 // TestLinks: the pages link to files that are there, save those that others
 // of the documentation are still to bring.
 func TestLinks(t *testing.T) {
-	for _, page := range []string{"docs/operate.md", "docs/from-coredns.md", "docs/webhook.md", "docs/node.md", "deploy/README.md"} {
+	for _, page := range []string{"docs/operate.md", "docs/from-coredns.md", "docs/webhook.md", "docs/node.md", "docs/controller.md", "deploy/README.md"} {
 		file := filepath.Join("../..", page)
 		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(readFile(t, file), -1) {
 			if strings.HasPrefix(m[1], "https://") || m[1] == "bench.md" {

@@ -122,14 +122,17 @@ func (c *clients) connect(cfg *rest.Config) (map[schema.GroupVersion]*rest.RESTC
 	return byGroup, nil
 }
 
-func (c *clients) restConfig() (cfg *rest.Config, err error) {
-	if c.cfg.Kubeconfig == "" {
+func (c *clients) restConfig() (*rest.Config, error) { return restConfig(c.cfg.Kubeconfig) }
+
+// restConfig is that of a kubeconfig file or, with none, of the Pod's account.
+func restConfig(kubeconfig string) (cfg *rest.Config, err error) {
+	if kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
 			return nil, ErrNoCluster
 		}
 	} else {
-		cfg, err = fromKubeconfig(c.cfg.Kubeconfig)
+		cfg, err = fromKubeconfig(kubeconfig)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes api: %w", err)

@@ -23,7 +23,7 @@ var whole = fields{}
 // the Reflector read. Numbers are those of generated.proto in k8s.io/api and
 // k8s.io/apimachinery. Of kinds that are not there everything is kept.
 func (c *Config) kept() map[string]fields {
-	if c.Whole {
+	if c.Whole || c.ForSlices {
 		return nil
 	}
 	// name, namespace, resourceVersion, annotations

@@ -41,6 +41,9 @@ type Config struct {
 	// Whole reads all kinds, and keeps all that the model has room for of each
 	// object.
 	Whole bool
+	// ForSlices reads Services, Pods and Nodes, and keeps what EndpointSlices are
+	// made from; nothing else is read.
+	ForSlices bool
 	// WatchList has lists come as watches where the server has that (KEP-3157).
 	WatchList bool
 	// PodNames keeps the names of endpoints' Pods.
@@ -111,9 +114,7 @@ func (s *Source) HeardLast(t time.Time) {
 
 // Run reads until ctx is done, and returns ctx's error.
 func (s *Source) Run(ctx context.Context) error {
-	// client-go logs what it thinks of each request; what matters of it is
-	// logged here.
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(&debugOnly{s.cfg.Log.Handler()}))
+	ctx = Hushed(ctx, s.cfg.Log) // what matters is logged here
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.settle(ctx) })
 	for _, r := range s.readings {
@@ -207,6 +208,12 @@ func (s *Source) listed(tx *cluster.Tx, of *resource) {
 		of.remove(tx, k)
 	}
 	tx.SetFreshness(cluster.Live, of.kind)
+}
+
+// Hushed has client-go, which logs what it thinks of each request, do so at the
+// level debug.
+func Hushed(ctx context.Context, log *slog.Logger) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(&debugOnly{log.Handler()}))
 }
 
 // debugOnly lowers everything to the level debug.

@@ -126,6 +126,9 @@ func workloads[API interface {
 
 // read tells whether the kind is read.
 func (r *resource) read(c *Config) bool {
+	if c.ForSlices {
+		return r.kind == cluster.KindService || r.kind == cluster.KindPod || r.kind == cluster.KindNode
+	}
 	switch r.kind {
 	case cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice:
 		return true
@@ -176,7 +179,11 @@ func as[API metav1.Object, Model any](convert func(API) (Model, field.ErrorList)
 			it.err = errs.ToAggregate()
 			return it
 		}
-		if trim != nil && !cfg.Whole {
+		switch {
+		case trim == nil || cfg.Whole:
+		case cfg.ForSlices:
+			trimForSlices(model)
+		default:
 			trim(model, cfg)
 		}
 		it.model = model
@@ -237,4 +244,18 @@ func trimNode(n *cluster.Node, _ *Config) {
 
 func trimPod(p *cluster.Pod, _ *Config) {
 	*p = cluster.Pod{Key: cluster.Key{Namespace: interned(p.Namespace), Name: p.Name}, IPs: p.IPs, Finished: p.Finished}
+}
+
+// trimForSlices drops what EndpointSlices are not made from. Most changes of a
+// Pod's status are of its other conditions, and are none then.
+func trimForSlices(model any) {
+	p, ok := model.(*cluster.Pod)
+	if !ok {
+		return
+	}
+	p.Namespace, p.Unmet = interned(p.Namespace), nil
+	if p.Spec != nil {
+		p.Spec = &cluster.PodSpec{Hostname: p.Spec.Hostname, Subdomain: p.Spec.Subdomain, Ports: p.Spec.Ports}
+		internPorts(p.Spec.Ports)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,6 +32,11 @@ type Options struct {
 	// ControllerManager runs the controllers that make EndpointSlices, delete
 	// what is in deleted namespaces and make service accounts.
 	ControllerManager bool
+	// Without are names of controllers that are not to run.
+	Without []string
+	// ControllerFlags are put behind those that kube-controller-manager always
+	// gets.
+	ControllerFlags []string
 	// ServiceCIDRs are DefaultServiceCIDRs when empty.
 	ServiceCIDRs string
 	// APIServerFlags are put behind those that are always given.
@@ -158,11 +164,12 @@ func (c *ControlPlane) controllerFlags() []string {
 		"service-cidr-controller", "deployment-controller", "replicaset-controller", "statefulset-controller",
 		"garbage-collector-controller",
 	}
-	return []string{
+	controllers = slices.DeleteFunc(controllers, func(name string) bool { return slices.Contains(c.options.Without, name) })
+	return append([]string{
 		"--kubeconfig=" + c.Kubeconfig(), "--leader-elect=false", "--secure-port=0",
 		"--controllers=" + strings.Join(controllers, ","),
 		"--service-account-private-key-file=" + c.file("accounts.key"), "--root-ca-file=" + c.file("ca.crt"),
-	}
+	}, c.options.ControllerFlags...)
 }
 
 // StartAPIServer starts the API server, unless it runs, on the address it had

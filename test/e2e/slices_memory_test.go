@@ -1,0 +1,292 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/endpointslices"
+	"portolan.dev/portolan/internal/source/kubeapi"
+	"portolan.dev/portolan/test/e2e/controlplane"
+)
+
+// memory makes in memory the EndpointSlices of a real cluster: what the API
+// server holds is copied into a model without slices, in which they are made.
+type memory struct {
+	mu       sync.Mutex // of the compiler
+	compiler *endpointslices.Compiler
+}
+
+// newMemory follows the cluster until the test ends.
+func newMemory(t *testing.T, c *controlplane.ControlPlane) *memory {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	api, own := cluster.NewStore(), cluster.NewStore()
+	source, err := kubeapi.New(kubeapi.Config{
+		Kubeconfig: c.Kubeconfig(), Whole: true, WatchList: true, QPS: 1000, Burst: 1000,
+		Silence: 10 * patience, Settle: patience, UserAgent: "portolan-e2e", Store: api, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &memory{compiler: endpointslices.New(endpointslices.Config{MaxEndpoints: 100, Log: log})}
+	ctx, stop := context.WithCancel(t.Context())
+	feed := api.Subscribe()
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := source.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("read the cluster: %v", err)
+		}
+	})
+	running.Go(func() {
+		for {
+			changes, err := feed.Next(ctx)
+			if err != nil {
+				return
+			}
+			m.copy(api, own, changes)
+		}
+	})
+	t.Cleanup(func() { stop(); running.Wait() })
+	return m
+}
+
+// kindsOfSlices are those that slices are made from.
+var kindsOfSlices = []cluster.Kind{cluster.KindService, cluster.KindPod, cluster.KindNode}
+
+// copy brings what changed from the one model into the other, and the slices
+// there up to date. Nothing is copied before all kinds are there.
+func (m *memory) copy(from, to *cluster.Store, changes cluster.Changes) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	from.View(func(v *cluster.View) {
+		if !v.Loaded(kindsOfSlices...) {
+			return
+		}
+		to.Update(func(tx *cluster.Tx) {
+			tx.SetFreshness(cluster.Live, append(kindsOfSlices, cluster.KindEndpointSlice)...)
+			for o := range changed(v, changes) {
+				copyObject(tx, v, o)
+			}
+			m.compiler.Complete(tx)
+		})
+	})
+}
+
+// changed yields what may be different.
+func changed(v *cluster.View, changes cluster.Changes) iter.Seq[cluster.Change] {
+	all := make(map[cluster.Change]bool)
+	for o := range changes.Objects {
+		all[o] = true
+	}
+	if changes.Everything {
+		for s := range v.Services() {
+			all[cluster.Change{Kind: cluster.KindService, Key: s.Key}] = true
+		}
+		for p := range v.Pods() {
+			all[cluster.Change{Kind: cluster.KindPod, Key: p.Key}] = true
+		}
+		for n := range v.Nodes() {
+			all[cluster.Change{Kind: cluster.KindNode, Key: cluster.Key{Name: n.Name}}] = true
+		}
+	}
+	return maps.Keys(all)
+}
+
+func copyObject(tx *cluster.Tx, v *cluster.View, o cluster.Change) {
+	switch o.Kind {
+	case cluster.KindService:
+		if s := v.Service(o.Key); s != nil {
+			tx.PutService(s)
+		} else {
+			tx.DeleteService(o.Key)
+		}
+	case cluster.KindPod:
+		if p := v.Pod(o.Key); p != nil {
+			tx.PutPod(p)
+		} else {
+			tx.DeletePod(o.Key)
+		}
+	case cluster.KindNode:
+		if n := v.Node(o.Key.Name); n != nil {
+			tx.PutNode(n)
+		} else {
+			tx.DeleteNode(o.Key.Name)
+		}
+	}
+}
+
+// described is describe of the slices of some Services of a Namespace.
+func (m *memory) described(namespace string, services []string, hints hintForm) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var made []*discoveryv1.EndpointSlice
+	for _, name := range services {
+		made = append(made, m.compiler.Slices(cluster.Key{Namespace: namespace, Name: name})...)
+	}
+	return describe(made, hints)
+}
+
+// ofControllers is describe of the slices of a Namespace that the API server
+// holds and a controller keeps up.
+func ofControllers(ctx context.Context, c *controlplane.ControlPlane, namespace string, hints hintForm) ([]string, error) {
+	list, err := c.Client().DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelManagedBy + "=endpointslice-controller.k8s.io",
+	})
+	if err != nil {
+		return nil, err
+	}
+	var all []*discoveryv1.EndpointSlice
+	for i := range list.Items {
+		all = append(all, &list.Items[i])
+	}
+	return describe(all, hints), nil
+}
+
+// hintForm is how hints are compared.
+type hintForm uint8
+
+const (
+	// hintsWhole: as they are.
+	hintsWhole hintForm = iota
+	// hintsThere: only whether there are any. Which endpoints are told to serve
+	// another zone, for topology mode Auto, depends on what was before.
+	hintsThere
+)
+
+// describe is what slices say as sorted lines, however they share endpoints
+// among themselves: a line for each endpoint, and one for each group of slices
+// with the same Service, ports, labels and kind of address. Slices without
+// endpoints are told so.
+func describe(all []*discoveryv1.EndpointSlice, hints hintForm) (lines []string) {
+	groups := make(map[string]bool)
+	for _, s := range all {
+		group := fmt.Sprintf("%s/%s %s %s", s.Namespace, s.Labels[discoveryv1.LabelServiceName], s.AddressType, describePorts(s.Ports))
+		groups[fmt.Sprintf("%s labels=%v owners=%s", group, s.Labels, describeOwners(s))] = true
+		for i := range s.Endpoints {
+			lines = append(lines, group+" "+describeEndpoint(&s.Endpoints[i], hints))
+		}
+	}
+	lines = append(lines, slices.Collect(maps.Keys(groups))...)
+	slices.Sort(lines)
+	return lines
+}
+
+func describePorts(ports []discoveryv1.EndpointPort) string {
+	var texts []string
+	for _, p := range ports {
+		texts = append(texts, fmt.Sprintf("%s/%s/%d/%s", text(p.Name), text((*string)(p.Protocol)), *p.Port, text(p.AppProtocol)))
+	}
+	slices.Sort(texts)
+	return "[" + strings.Join(texts, " ") + "]"
+}
+
+func describeOwners(s *discoveryv1.EndpointSlice) string {
+	var texts []string
+	for _, o := range s.OwnerReferences {
+		texts = append(texts, fmt.Sprintf("%s/%s/%s/%t/%t", o.Kind, o.Name, o.UID, o.Controller != nil && *o.Controller, o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion))
+	}
+	return strings.Join(texts, ",")
+}
+
+func describeEndpoint(e *discoveryv1.Endpoint, hints hintForm) string {
+	is := func(b *bool) string {
+		if b == nil {
+			return "-"
+		}
+		return fmt.Sprint(*b)
+	}
+	return fmt.Sprintf("%v ready=%s serving=%s terminating=%s hostname=%s node=%s zone=%s pod=%s/%s/%s hints=%s",
+		e.Addresses, is(e.Conditions.Ready), is(e.Conditions.Serving), is(e.Conditions.Terminating),
+		text(e.Hostname), text(e.NodeName), text(e.Zone), e.TargetRef.Namespace, e.TargetRef.Name, e.TargetRef.UID, describeHints(e.Hints, hints))
+}
+
+func describeHints(h *discoveryv1.EndpointHints, form hintForm) string {
+	switch {
+	case h == nil:
+		return "-"
+	case form == hintsThere:
+		return "some"
+	}
+	var texts []string
+	for _, z := range h.ForZones {
+		texts = append(texts, "zone "+z.Name)
+	}
+	for _, n := range h.ForNodes {
+		texts = append(texts, "node "+n.Name)
+	}
+	return strings.Join(texts, ",")
+}
+
+// text is what a pointer leads to, and "-" where it leads nowhere.
+func text(s *string) string {
+	if s == nil {
+		return "-"
+	}
+	return *s
+}
+
+// awaitEqual waits until what controllers keep in the API is what is made in
+// memory. Controllers are nudged when that takes long: a Node's zone is told by
+// slices only after something else happened to the Service.
+func awaitEqual(ctx context.Context, within time.Duration, got func() ([]string, error), want func() []string, nudge func() error) error {
+	const nudgeEvery = 500 * time.Millisecond
+	deadline, nudged := time.Now().Add(within), time.Now()
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		have, err := got()
+		if err != nil {
+			return err
+		}
+		wanted := want()
+		if slices.Equal(have, wanted) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not equal within %s:\n%s", within, differences(have, wanted))
+		}
+		if time.Since(nudged) > nudgeEvery {
+			if err := nudge(); err != nil {
+				return err
+			}
+			nudged = time.Now()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// differences are the lines that only one side has.
+func differences(api, memory []string) string {
+	var b strings.Builder
+	for _, side := range []struct {
+		name        string
+		lines, than []string
+	}{{"only in the API: ", api, memory}, {"only in memory:  ", memory, api}} {
+		for _, line := range side.lines {
+			if !slices.Contains(side.than, line) {
+				b.WriteString(side.name + line + "\n")
+			}
+		}
+	}
+	if b.Len() == 0 {
+		return fmt.Sprintf("some lines come more often on one side\nAPI: %q\nmemory: %q", api, memory)
+	}
+	return b.String()
+}

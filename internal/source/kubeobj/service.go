@@ -100,7 +100,6 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 // topologyMode is that of the annotation; the older one counts where both are
 // given (k8s.io/api/core/v1, AnnotationTopologyMode).
 func topologyMode(annotations map[string]string) string {
-	//lint:ignore SA1019 the deprecated annotation counts
 	if mode, ok := annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
 		return mode
 	}

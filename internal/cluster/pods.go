@@ -15,6 +15,8 @@ type Pod struct {
 	// Finished is set when its phase is Succeeded or Failed: its addresses are
 	// given back.
 	Finished bool
+	// Pending is set when its phase says that it does not run yet.
+	Pending bool
 	// Deleting is set when it is told to end.
 	Deleting bool
 	Node     string
@@ -91,6 +93,11 @@ type Workload struct {
 	Spec   PodSpec
 }
 
+// Scheduled tells whether nothing says that the Pod has no Node yet.
+func (p *Pod) Scheduled() bool {
+	return !p.Pending && !slices.ContainsFunc(p.Unmet, func(c Condition) bool { return c.Type == "PodScheduled" })
+}
+
 // SpecPath is where the template's spec stands in the object.
 func (w *Workload) SpecPath() string {
 	if w.Kind == KindCronJob {
@@ -100,7 +107,7 @@ func (w *Workload) SpecPath() string {
 }
 
 func (p *Pod) equal(o *Pod) bool {
-	return p.Key == o.Key && p.Finished == o.Finished && p.Deleting == o.Deleting && p.Node == o.Node &&
+	return p.Key == o.Key && p.Finished == o.Finished && p.Pending == o.Pending && p.Deleting == o.Deleting && p.Node == o.Node &&
 		p.Ready == o.Ready && p.UID == o.UID && p.Simulated == o.Simulated && reflect.DeepEqual(p.Owner, o.Owner) &&
 		slices.Equal(p.IPs, o.IPs) && maps.Equal(p.Labels, o.Labels) && slices.Equal(p.Unmet, o.Unmet) &&
 		(p.Spec == o.Spec || reflect.DeepEqual(p.Spec, o.Spec))

@@ -162,15 +162,20 @@ func (r Reference) Find(v *cluster.View) (Subject, error) {
 			return SubjectOfWorkload(w), nil
 		}
 	}
-	var same, near []Subject
+	var same, near, others []Subject // others are of another kind
 	for _, s := range Subjects(v) {
 		switch {
-		case s.Namespace != r.Namespace || r.named && s.Kind != r.Kind:
+		case s.Namespace != r.Namespace:
+		case r.named && s.Kind != r.Kind:
+			others = append(others, s)
 		case s.Name == r.Name:
 			same = append(same, s)
 		default:
 			near = append(near, s)
 		}
+	}
+	if len(near) == 0 {
+		near = others
 	}
 	switch {
 	case len(same) == 1:

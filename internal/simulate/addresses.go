@@ -127,7 +127,10 @@ func (a *addresses) observe(tx *cluster.Tx, made map[cluster.Key]*cluster.Pod) {
 		}
 	}
 	for key := range a.held {
-		if made[key] == nil && tx.Pod(key) == nil {
+		switch {
+		case key.Namespace == "" && tx.Node(key.Name) != nil: // a Node's
+		case made[key] != nil || tx.Pod(key) != nil:
+		default:
 			a.giveBack(key)
 		}
 	}

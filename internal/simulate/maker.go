@@ -31,11 +31,10 @@ func (m *maker) pods() []*cluster.Pod {
 	case cluster.KindDaemonSet:
 		return m.daemonSet()
 	case cluster.KindJob:
-		labels := map[string]string{"batch.kubernetes.io/job-name": w.Name, "job-name": w.Name}
 		if w.Indexed {
-			return m.indexed(labels)
+			return m.indexed()
 		}
-		return m.several(w.Name+"-", labels)
+		return m.several(w.Name+"-", nil)
 	}
 	return nil // a CronJob makes Jobs at its times
 }
@@ -152,11 +151,11 @@ func (m *maker) daemonSet() (made []*cluster.Pod) {
 }
 
 // indexed: Pods of a Job that have their index in their names, and a hostname.
-func (m *maker) indexed(labels map[string]string) (made []*cluster.Pod) {
+func (m *maker) indexed() (made []*cluster.Pod) {
 	w := m.workload
 	for i := range m.fit(w.Replicas - len(m.own())) {
-		p := m.pod(generated(fmt.Sprintf("%s-%d-", w.Name, i), i), m.nodes[i%len(m.nodes)], labels)
-		p.Labels["batch.kubernetes.io/job-completion-index"] = strconv.Itoa(i)
+		p := m.pod(generated(fmt.Sprintf("%s-%d-", w.Name, i), i), m.nodes[i%len(m.nodes)],
+			map[string]string{"batch.kubernetes.io/job-completion-index": strconv.Itoa(i)})
 		p.Spec.Hostname = cmp.Or(p.Spec.Hostname, fmt.Sprintf("%s-%d", w.Name, i))
 		made = append(made, p)
 	}

@@ -22,7 +22,7 @@ func (c *ControlPlane) makePods(tx *cluster.Tx) (refused []cluster.Refusal) {
 			made[p.Key] = p
 		}
 		if m.short > 0 {
-			refused = append(refused, cluster.Refusal{Kind: w.Kind, Key: w.Key, Field: "spec.replicas",
+			refused = append(refused, cluster.Refusal{Kind: w.Kind, Key: w.Key, Field: countedBy[w.Kind],
 				Err: fmt.Errorf("the range of Pods has no addresses for %d of them: those are left out", m.short)})
 		}
 	}
@@ -45,6 +45,11 @@ func (c *ControlPlane) makePods(tx *cluster.Tx) (refused []cluster.Refusal) {
 		c.pods[key] = tx.Pod(key)
 	}
 	return refused
+}
+
+// countedBy is the field that says how many Pods a workload has.
+var countedBy = map[cluster.Kind]string{
+	cluster.KindDeployment: "spec.replicas", cluster.KindStatefulSet: "spec.replicas", cluster.KindJob: "spec.parallelism",
 }
 
 // workloads are those of all kinds, in order.
@@ -70,13 +75,16 @@ func (c *ControlPlane) declaredPods(tx *cluster.Tx) map[string][]*cluster.Pod {
 	return declared
 }
 
-// addressesOf are those of the Pod's Node if it uses its network, where they are
-// known, and else its own.
-func (c *ControlPlane) addressesOf(v *cluster.Tx, p *cluster.Pod) []netip.Addr {
-	if n := v.Node(p.Node); p.Spec.HostNetwork && n != nil && len(n.Addresses) > 0 {
+// addressesOf are a Pod's own or, if it uses its Node's network, that one's: those
+// that are known, or else some for all Pods there.
+func (c *ControlPlane) addressesOf(tx *cluster.Tx, p *cluster.Pod) []netip.Addr {
+	if !p.Spec.HostNetwork {
+		return c.addresses.of(p.Key)
+	}
+	if n := tx.Node(p.Node); n != nil && len(n.Addresses) > 0 {
 		return n.Addresses
 	}
-	return c.addresses.of(p.Key)
+	return c.addresses.of(cluster.Key{Name: p.Node})
 }
 
 // completePods gives declared Pods that have no status what a kubelet would have
@@ -86,7 +94,7 @@ func (c *ControlPlane) completePods(tx *cluster.Tx) {
 	declared := c.declaredPods(tx)
 	for _, ns := range slices.Sorted(maps.Keys(declared)) {
 		for _, p := range declared[ns] {
-			if p.Finished || p.Simulated {
+			if p.Finished || p.Simulated || !p.Scheduled() {
 				continue
 			}
 			full := *p

@@ -59,14 +59,19 @@ func New(cfg Config) (*ControlPlane, error) {
 			}
 		}
 	}
-	return &ControlPlane{
+	c := &ControlPlane{
 		services:  services,
 		slices:    endpointslices.New(endpointslices.Config{MaxEndpoints: cfg.MaxEndpoints, Log: cfg.Log}),
 		apiServer: cfg.ServiceRanges[0].Masked().Addr().Next(),
 		addresses: newAddresses(cfg.PodRanges),
 		pods:      make(map[cluster.Key]*cluster.Pod),
 		nodes:     make(map[string]*cluster.Node),
-	}, nil
+	}
+	// That one has its address before others can ask for it.
+	first := cluster.NewStore()
+	first.Update(c.addAPIServer)
+	first.View(c.services.Recall)
+	return c, nil
 }
 
 // Recall takes over the addresses that a snapshot had, so that they stay what
@@ -126,14 +131,20 @@ func (c *ControlPlane) addAPIServer(tx *cluster.Tx) {
 	if tx.Namespace(apiServer.Namespace) == nil {
 		tx.PutNamespace(&cluster.Namespace{Name: apiServer.Namespace})
 	}
+	family := cluster.IPv6
+	if c.apiServer.Is4() {
+		family = cluster.IPv4
+	}
 	tx.PutService(&cluster.Service{
 		Key:        apiServer,
 		ClusterIPs: []netip.Addr{c.apiServer},
 		Ports:      []cluster.Port{{Name: "https", Protocol: cluster.TCP, Number: 443}},
 		Targets:    []string{"6443"},
 		Spec: &cluster.ServiceSpec{
-			Type:   cluster.ClusterIP,
-			Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
+			Type:         cluster.ClusterIP,
+			Labels:       map[string]string{"component": "apiserver", "provider": "kubernetes"},
+			FamilyPolicy: cluster.SingleStack,
+			Families:     []cluster.AddressType{family},
 		},
 	})
 }

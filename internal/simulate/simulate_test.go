@@ -227,6 +227,8 @@ func TestDeclaredPods(t *testing.T) {
 	w.load(map[string]string{"all.yaml": node("a") + pod("none", "x", "spec: {nodeName: other}\n") +
 		pod("told", "x", "status: {podIP: 10.9.9.9, conditions: [{type: Ready, status: 'False'}]}\n") +
 		pod("host", "x", "spec: {hostNetwork: true, nodeName: b}\n") +
+		pod("host1", "x", "spec: {hostNetwork: true, nodeName: c}\n") + pod("host2", "x", "spec: {hostNetwork: true, nodeName: c}\n") +
+		pod("waits", "x", "status: {phase: Pending}\n") +
 		"apiVersion: v1\nkind: Node\nmetadata: {name: b}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.7}]}\n"})
 	pods := w.pods()
 	if p := pods["default/none"]; p.Node != "other" || !p.Ready || !p.Simulated || len(p.IPs) != 1 {
@@ -237,6 +239,12 @@ func TestDeclaredPods(t *testing.T) {
 	}
 	if p := pods["default/host"]; fmt.Sprint(p.IPs) != "[192.0.2.7]" {
 		t.Errorf("a Pod in its Node's network: %+v", p)
+	}
+	if p := pods["default/waits"]; p.Ready || p.Node != "" || len(p.IPs) > 0 {
+		t.Errorf("a Pod that waits for a Node: %+v", p)
+	}
+	if p, q := pods["default/host1"], pods["default/host2"]; len(p.IPs) != 1 || fmt.Sprint(p.IPs) != fmt.Sprint(q.IPs) {
+		t.Errorf("two Pods in the network of a Node that is not declared: %v and %v", p.IPs, q.IPs)
 	}
 	w.store.View(func(v *cluster.View) {
 		if n := v.Node("other"); n == nil || !n.Ready {
@@ -348,7 +356,7 @@ func TestMirroring(t *testing.T) {
 	}
 }
 
-// TestAPIServer: every cluster has its Service, unless another is declared.
+// TestAPIServer: every cluster has its Service, and nobody takes its address.
 func TestAPIServer(t *testing.T) {
 	w := newWorld(t, settings(), nil)
 	w.load(nil)
@@ -360,13 +368,21 @@ func TestAPIServer(t *testing.T) {
 	if got := addr(); got != "[10.96.0.1]" {
 		t.Errorf("the API server's address is %s", got)
 	}
-	w = newWorld(t, settings(), nil)
-	w.load(map[string]string{"a.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: kubernetes}\nspec: {clusterIP: 10.96.0.77, ports: [{port: 443}]}\n"})
-	if got := addr(); got != "[10.96.0.77]" {
-		t.Errorf("the address declared for it is %s", got)
+	declared := func(name, ip string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {clusterIP: %s, ports: [{port: 443}]}\n", name, ip)
 	}
-	if problems := w.load(nil); len(problems) > 0 || addr() == "[]" {
-		t.Errorf("after that was taken back, its address is %s, problems %q", addr(), problems)
+	for text, want := range map[string]string{
+		declared("kubernetes", "10.96.0.1"):  "",
+		declared("kubernetes", "10.96.0.77"): "may not change once set",
+		declared("another", "10.96.0.1"):     "provided IP is already allocated",
+	} {
+		w = newWorld(t, settings(), nil)
+		if problems := strings.Join(w.load(map[string]string{"a.yaml": text}), "\n"); !strings.Contains(problems, want) || (problems == "") != (want == "") {
+			t.Errorf("%s: problems %q, want %q", text, problems, want)
+		}
+		if got := addr(); got != "[10.96.0.1]" {
+			t.Errorf("%s: its address is %s", text, got)
+		}
 	}
 }
 

@@ -176,7 +176,7 @@ func TestPod(t *testing.T) {
 		"no address yet":           {func(p *corev1.Pod) { p.Status = corev1.PodStatus{} }, full(func(p *cluster.Pod) { p.IPs = nil })},
 		"succeeded is finished":    {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, full(func(p *cluster.Pod) { p.Finished = true })},
 		"failed is finished":       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, full(func(p *cluster.Pod) { p.Finished = true })},
-		"pending is not finished":  {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, full(func(*cluster.Pod) {})},
+		"pending is not finished":  {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, full(func(p *cluster.Pod) { p.Pending = true })},
 		"only a name": {func(p *corev1.Pod) { *p = corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}} },
 			&cluster.Pod{Key: cluster.Key{Namespace: "default", Name: "x"}, Spec: &cluster.PodSpec{}}},
 		"ready": {func(p *corev1.Pod) {

@@ -15,6 +15,7 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 		Key:      k,
 		Labels:   p.Labels,
 		Finished: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+		Pending:  p.Status.Phase == corev1.PodPending,
 		Deleting: p.DeletionTimestamp != nil,
 		Node:     p.Spec.NodeName,
 		UID:      string(p.UID),

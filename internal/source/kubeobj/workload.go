@@ -1,6 +1,8 @@
 package kubeobj
 
 import (
+	"maps"
+
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +45,11 @@ func CronJob(c *batchv1.CronJob) (*cluster.Workload, field.ErrorList) {
 
 func job(kind cluster.Kind, meta *metav1.ObjectMeta, s *batchv1.JobSpec) (*cluster.Workload, field.ErrorList) {
 	w, errs := workload(kind, meta, s.Parallelism, s.Selector, &s.Template)
+	if kind == cluster.KindJob { // the API server adds them to its template
+		labels := map[string]string{batchv1.JobNameLabel: meta.Name, "job-name": meta.Name}
+		maps.Copy(labels, w.Labels)
+		w.Labels = labels
+	}
 	if s.Completions != nil {
 		w.Replicas = min(w.Replicas, int(*s.Completions))
 	}

@@ -58,6 +58,10 @@ func TestWorkloads(t *testing.T) {
 		}
 	}
 	ordinal := func(w *cluster.Workload) *cluster.Workload { w.LastOrdinal = 12; return w }
+	named := func(w *cluster.Workload) *cluster.Workload {
+		w.Labels = map[string]string{"app": "web", "job-name": "web", "batch.kubernetes.io/job-name": "web"}
+		return w
+	}
 	deployment, e1 := Deployment(&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &three, Selector: selector, Template: template}})
 	set, e2 := StatefulSet(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
 		ServiceName: "db", Selector: selector, Template: template, Replicas: &three, Ordinals: &appsv1.StatefulSetOrdinals{Start: 10},
@@ -74,7 +78,7 @@ func TestWorkloads(t *testing.T) {
 		{deployment, want(cluster.KindDeployment, 3, "")},
 		{set, ordinal(want(cluster.KindStatefulSet, 3, "db"))},
 		{daemon, want(cluster.KindDaemonSet, 1, "")},
-		{once, want(cluster.KindJob, 3, "")},
+		{once, named(want(cluster.KindJob, 3, ""))},
 		{often, want(cluster.KindCronJob, 3, "")},
 	} {
 		if diff := cmp.Diff(test.want, test.got); diff != "" {

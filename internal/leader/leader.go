@@ -89,14 +89,14 @@ func New(cfg Config) (*Election, error) {
 // Leading tells whether this process leads.
 func (e *Election) Leading() bool { return e.leading.Load() }
 
-// Run waits until it leads, and runs lead then. When ctx is done it waits until
-// lead has ended, and gives the Lease back for another to take over at once; it
-// returns ctx's error. When the Lease is lost it returns ErrLost, and lead's
-// context is done. When lead fails it returns that.
+// Run waits until it leads, and runs lead then. When ctx is done it returns ctx's
+// error. When the Lease is lost lead's context is done, and it returns ErrLost.
+// When lead fails it returns that. In each case it waits until lead has ended, and
+// then gives the Lease back, if it has it still, for another to take over at once.
 func (e *Election) Run(ctx context.Context, lead func(context.Context) error) error {
 	// The Lease outlives ctx, until lead has ended.
-	holding, release := context.WithCancel(context.WithoutCancel(ctx))
-	defer release()
+	holding, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	leads := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
@@ -105,7 +105,8 @@ func (e *Election) Run(ctx context.Context, lead func(context.Context) error) er
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
 		},
 		LeaseDuration: e.cfg.LeaseDuration, RenewDeadline: e.cfg.RenewDeadline, RetryPeriod: e.cfg.RetryPeriod,
-		ReleaseOnCancel: true, Name: e.cfg.Name,
+		ReleaseOnCancel: false, // it would not wait for lead when a renewal fails
+		Name:            e.cfg.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) { leads <- ctx },
 			OnStoppedLeading: func() {},
@@ -122,9 +123,12 @@ func (e *Election) Run(ctx context.Context, lead func(context.Context) error) er
 		defer close(ended)
 		elector.Run(holding)
 	}()
-	defer func() {
-		release()
+	defer func() { // lead has ended, if it was called
+		stop()
 		<-ended
+		if elector.IsLeader() {
+			e.giveBack(context.WithoutCancel(ctx))
+		}
 	}()
 	select {
 	case <-ctx.Done():
@@ -148,4 +152,21 @@ func (e *Election) lead(ctx, held context.Context, lead func(context.Context) er
 		return ErrLost
 	}
 	return err
+}
+
+// giveBack has the Lease held by nobody, if it is held by this process. Where that
+// can't be done it lapses.
+func (e *Election) giveBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.RenewDeadline)
+	defer cancel()
+	leases := e.cfg.Client.CoordinationV1().Leases(e.cfg.Namespace)
+	lease, err := leases.Get(ctx, e.cfg.Name, metav1.GetOptions{})
+	if err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == e.identity {
+		lease.Spec.HolderIdentity = new(string)
+		// The API refuses it when somebody took the Lease since it was read.
+		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		e.cfg.Log.Warn("lease not given back; it lapses", "lease", e.cfg.Namespace+"/"+e.cfg.Name, "err", err)
+	}
 }

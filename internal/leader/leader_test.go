@@ -109,6 +109,92 @@ func TestLost(t *testing.T) {
 	})
 }
 
+// outage is a time in which nobody who has the Lease can renew it, and in which it
+// can be read, and given back.
+func outage(client *fake.Clientset) *atomic.Bool {
+	var on atomic.Bool
+	client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		lease := action.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
+		return on.Load() && *lease.Spec.HolderIdentity != "", nil, errors.New("no api")
+	})
+	return &on
+}
+
+// TestLostWhileBusy: who can't renew the Lease does not give it back before it has
+// ended what it did, be the API there again by then, and does so then.
+func TestLostWhileBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		away := outage(client)
+		const ending = 2 * time.Second // the Lease is good for longer
+		var busy atomic.Bool
+		first := run(t, config(client), func(ctx context.Context) error {
+			busy.Store(true)
+			defer busy.Store(false)
+			<-ctx.Done()
+			away.Store(false)
+			time.Sleep(ending)
+			return ctx.Err()
+		})
+		synctest.Wait()
+		own := *get(t, client).Spec.HolderIdentity
+		second := run(t, config(client), func(ctx context.Context) error {
+			if busy.Load() {
+				t.Error("the second leads before the first has ended")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		time.Sleep(time.Second)
+		away.Store(true)
+		for away.Load() {
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if holder := *get(t, client).Spec.HolderIdentity; holder != own || !busy.Load() {
+			t.Errorf("while the first ends (%t) the Lease is held by %q, want %q", busy.Load(), holder, own)
+		}
+		if err := <-first.ended; !errors.Is(err, leader.ErrLost) {
+			t.Errorf("Run = %v, want %v", err, leader.ErrLost)
+		}
+		if holder := *get(t, client).Spec.HolderIdentity; holder == own {
+			t.Error("the first has ended and holds the Lease still")
+		}
+		time.Sleep(leader.DefaultRetryPeriod * 3)
+		if !second.Leading() {
+			t.Error("the second does not lead")
+		}
+		second.stop()
+		<-second.ended
+	})
+}
+
+// TestLostForLong: who took the Lease over keeps it when the one before ends at
+// last.
+func TestLostForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		away := outage(client)
+		first := run(t, config(client), func(ctx context.Context) error {
+			<-ctx.Done()
+			away.Store(false)
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		})
+		synctest.Wait()
+		own := *get(t, client).Spec.HolderIdentity
+		second := run(t, config(client), nil)
+		time.Sleep(time.Second)
+		away.Store(true)
+		<-first.ended
+		if holder := *get(t, client).Spec.HolderIdentity; !second.Leading() || holder == "" || holder == own {
+			t.Errorf("the Lease is held by %q and the second leads: %t", holder, second.Leading())
+		}
+		second.stop()
+		<-second.ended
+	})
+}
+
 // TestFails: what leading fails with is Run's error, and the Lease is free.
 func TestFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

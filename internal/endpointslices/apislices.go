@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -25,15 +28,15 @@ type apiSlices struct {
 	informers []cache.SharedIndexInformer // one for each Namespace that is read
 	log       *slog.Logger
 
-	mu      sync.Mutex
-	problem error
+	mu       sync.Mutex
+	problems map[string]error // why a Namespace is not read, where it is not
 }
 
 // byService is the name of an index.
 const byService = "service"
 
 func newAPISlices(c *Controller) *apiSlices {
-	a := &apiSlices{log: c.cfg.Log}
+	a := &apiSlices{log: c.cfg.Log, problems: make(map[string]error)}
 	namespaces := c.cfg.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
@@ -64,27 +67,39 @@ func newAPISlices(c *Controller) *apiSlices {
 }
 
 func (a *apiSlices) newInformer(client kubernetes.Interface, namespace string) cache.SharedIndexInformer {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.LabelSelector = labels.Set{discoveryv1.LabelManagedBy: ManagedBy}.String()
-		}),
-		informers.WithTransform(func(o any) (any, error) {
-			if s, ok := o.(*discoveryv1.EndpointSlice); ok {
-				s.ManagedFields = nil
+	managed := labels.Set{discoveryv1.LabelManagedBy: ManagedBy}.String()
+	of := client.DiscoveryV1().EndpointSlices(namespace)
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = managed
+			return of.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = managed
+			w, err := of.Watch(ctx, o)
+			if err == nil { // which a list went before, or which is one; be it empty
+				a.setProblem(namespace, nil)
 			}
-			a.setProblem(nil)
-			return o, nil
-		}))
-	informer := factory.Discovery().V1().EndpointSlices().Informer()
+			return w, err
+		},
+	}
+	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client), &discoveryv1.EndpointSlice{}, cache.SharedIndexInformerOptions{
+		Indexers: cache.Indexers{byService: func(o any) ([]string, error) {
+			return []string{serviceOf(o.(*discoveryv1.EndpointSlice)).String()}, nil
+		}},
+	})
 	// These fail for informers that were started only.
-	must(informer.AddIndexers(cache.Indexers{byService: func(o any) ([]string, error) {
-		return []string{serviceOf(o.(*discoveryv1.EndpointSlice)).String()}, nil
-	}}))
+	must(informer.SetTransform(func(o any) (any, error) {
+		if s, ok := o.(*discoveryv1.EndpointSlice); ok {
+			s.ManagedFields = nil
+		}
+		return o, nil
+	}))
 	must(informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if passes(err) {
 			return
 		}
-		a.setProblem(fmt.Errorf("read endpointslices: %w", err))
+		a.setProblem(namespace, fmt.Errorf("read endpointslices: %w", err))
 	}))
 	return informer
 }
@@ -139,17 +154,26 @@ func (a *apiSlices) of(service cluster.Key) (all []*discoveryv1.EndpointSlice) {
 	return withoutDeleted(all)
 }
 
-func (a *apiSlices) setProblem(err error) {
+// setProblem notes why the slices of a Namespace can't be read; nil: they can.
+func (a *apiSlices) setProblem(namespace string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err != nil && (a.problem == nil || a.problem.Error() != err.Error()) {
+	if err == nil {
+		delete(a.problems, namespace)
+		return
+	}
+	if known := a.problems[namespace]; known == nil || known.Error() != err.Error() {
 		a.log.Warn("api can't be read; tried again", "err", err)
 	}
-	a.problem = err
+	a.problems[namespace] = err
 }
 
-func (a *apiSlices) lastProblem() error {
+// problem is that of the first Namespace that has one.
+func (a *apiSlices) problem() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.problem
+	for _, namespace := range slices.Sorted(maps.Keys(a.problems)) {
+		return a.problems[namespace]
+	}
+	return nil
 }

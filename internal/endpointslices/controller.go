@@ -124,7 +124,7 @@ func (c *Controller) Missing() (missing []string) {
 }
 
 // Problem is why the slices of the API can't be read; nil when they can.
-func (c *Controller) Problem() error { return c.api.lastProblem() }
+func (c *Controller) Problem() error { return c.api.problem() }
 
 // readKinds are those that slices are made from.
 var readKinds = []cluster.Kind{cluster.KindService, cluster.KindPod, cluster.KindNode}

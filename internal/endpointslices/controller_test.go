@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -248,6 +249,48 @@ func TestControllerReadsFirst(t *testing.T) {
 		<-ended
 		<-ended
 	})
+}
+
+// TestControllerProblem: what kept it from reading is none any more when it reads,
+// be there no slice.
+func TestControllerProblem(t *testing.T) {
+	for claim, refuse := range map[string]func(*fake.Clientset, *atomic.Bool){
+		"a list": func(c *fake.Clientset, away *atomic.Bool) {
+			c.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return away.Load(), nil, errors.New("no api")
+			})
+		},
+		"a watch": func(c *fake.Clientset, away *atomic.Bool) {
+			c.PrependWatchReactor("endpointslices", func(clienttesting.Action) (bool, watch.Interface, error) {
+				return away.Load(), nil, errors.New("no api")
+			})
+		},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, away := fake.NewClientset(), &atomic.Bool{}
+				refuse(client, away)
+				away.Store(true)
+				controller := endpointslices.NewController(endpointslices.ControllerConfig{
+					Store: cluster.NewStore(), Reader: client, Writer: client, Syncs: 1, Log: slog.New(slog.DiscardHandler),
+				})
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- controller.Follow(ctx) }()
+				settle()
+				if controller.Problem() == nil {
+					t.Error("refused, and there is no problem")
+				}
+				away.Store(false)
+				time.Sleep(time.Minute) // it is tried again less and less often
+				if err := controller.Problem(); err != nil {
+					t.Errorf("refused no more, and the problem is %v", err)
+				}
+				stop()
+				<-ended
+			})
+		})
+	}
 }
 
 // TestControllerRetries: what could not be written is written later, less and less

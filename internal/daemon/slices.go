@@ -19,8 +19,10 @@ import (
 	"portolan.dev/portolan/internal/source/kubeapi"
 )
 
-// writeTime bounds a request that writes. It is no longer than what is by default
-// between the end of a leader and the beginning of the next, 5 s.
+// writeTime bounds a request that writes: one that hangs holds up the Service it is
+// for, or the renewal of the Lease, for no longer, and by default renewals are tried
+// twice as long. The end of a leader does not wait for it: that breaks off what is
+// being written.
 const writeTime = 5 * time.Second
 
 // Slices is the controller of EndpointSlices.
@@ -102,7 +104,7 @@ func (f figures) Synced(result endpointslices.Result, took time.Duration) {
 }
 
 // Serve keeps up the slices of the cluster while it leads, until ctx is done: it
-// ends what it began then, gives the Lease back, and returns nil. It fails when it
+// writes nothing more then, gives the Lease back, and returns nil. It fails when it
 // can't begin, and when it leads no more.
 func (s *Slices) Serve(ctx context.Context) error {
 	limitMemory(s.log)

@@ -77,8 +77,6 @@ type Controller struct {
 	nodes   *Nodes
 	tracker *endpointsliceutil.EndpointSliceTracker
 	api     *apiSlices
-	// reconcilers are one for each that works at once.
-	reconcilers []*Reconciler
 
 	mu    sync.Mutex // of index
 	index *Index
@@ -92,11 +90,6 @@ func NewController(cfg ControllerConfig) *Controller {
 	c := &Controller{
 		cfg: cfg, feed: cfg.Store.Subscribe(), nodes: NewNodes(NodesKnown), tracker: endpointsliceutil.NewEndpointSliceTracker(), index: NewIndex(),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstPause, lastPause)),
-	}
-	for range cfg.Syncs {
-		c.reconcilers = append(c.reconcilers, NewReconciler(ReconcilerConfig{
-			Client: cfg.Writer, Nodes: c.nodes, MaxEndpoints: cfg.MaxEndpoints, Tracker: c.tracker, Events: events{cfg.Log},
-		}))
 	}
 	c.api = newAPISlices(c)
 	return c
@@ -167,16 +160,19 @@ func (c *Controller) absorb(v *cluster.View) {
 	}
 }
 
-// Work writes what has to change, until ctx is done and what it began has ended;
-// it returns ctx's error. It waits until everything is read. It may be called
-// once.
+// Work writes what has to change, until ctx is done, when it sends nothing more and
+// breaks off requests under way; it returns ctx's error. It waits until everything
+// is read. It may be called once.
 func (c *Controller) Work(ctx context.Context) error {
 	if err := c.awaitRead(ctx); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	var working sync.WaitGroup
-	for _, r := range c.reconcilers {
+	for range c.cfg.Syncs {
+		r := NewReconciler(ReconcilerConfig{
+			Client: writerUntil(ctx, c.cfg.Writer), Nodes: c.nodes, MaxEndpoints: c.cfg.MaxEndpoints, Tracker: c.tracker, Events: events{c.cfg.Log},
+		})
 		working.Go(func() {
 			for c.workOnNext(ctx, r) {
 			}
@@ -214,6 +210,8 @@ func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 	err := c.sync(r, key)
 	result := ResultDone
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return true // broken off
 	case err == nil:
 		c.queue.Forget(key)
 	case errors.Is(err, errStale):

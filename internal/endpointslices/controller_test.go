@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -17,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -218,6 +222,91 @@ func TestControllerWaits(t *testing.T) {
 		settle()
 		a.want("after it stopped", addressOf(1))
 	})
+}
+
+// TestControllerBreaksOff: of the slices of one Service none is written after the
+// end of the context.
+func TestControllerBreaksOff(t *testing.T) {
+	for verb, want := range map[string]int64{"create": 1, "update": 3 + 1, "delete": 3 + 1} {
+		t.Run(verb, func(t *testing.T) {
+			inController(t, func(a *apiServer) {
+				ctx, cancel := context.WithCancel(a.t.Context())
+				defer cancel()
+				a.PrependReactor(verb, "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+					cancel()
+					return false, nil, nil
+				})
+				ended := make(chan error, 1)
+				a.putMany(nil)
+				go func() { ended <- a.controller.Work(ctx) }()
+				settle()
+				switch verb { // as the others are made now
+				case "update":
+					a.putMany(func(p *cluster.Pod) { p.Ready = false })
+				case "delete":
+					a.store.Update(func(tx *cluster.Tx) {
+						tx.PutService(controlled(func(s *cluster.Service) { s.Spec.UID, s.Spec.Deleting = "u-other", true }))
+					})
+				}
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					a.t.Errorf("Work = %v, want %v", err, context.Canceled)
+				}
+				if n := a.writes.Load(); n != want {
+					a.t.Errorf("%d writes, want %d: none after the end", n, want)
+				}
+				for len(a.results) > 0 {
+					if r := <-a.results; r == endpointslices.ResultFailed {
+						a.t.Error("what was broken off counts as failed")
+					}
+				}
+			})
+		})
+	}
+}
+
+// putMany puts Pods for three slices.
+func (a *apiServer) putMany(change func(*cluster.Pod)) {
+	a.store.Update(func(tx *cluster.Tx) {
+		for i := range 3 * 80 {
+			tx.PutPod(controlledPod(i+1, change))
+		}
+	})
+}
+
+// TestControllerBreaksOffARequest: one that is not answered does not hold up the
+// end.
+func TestControllerBreaksOffARequest(t *testing.T) {
+	asked, answer := make(chan struct{}, 1), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-answer
+	}))
+	defer server.Close()
+	defer close(answer)
+	writer, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &apiServer{t: t, store: cluster.NewStore(), results: make(chan endpointslices.Result, 10)}
+	a.store.Update(func(tx *cluster.Tx) {
+		tx.PutService(controlled(nil))
+		tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindPod, cluster.KindNode)
+	})
+	a.controller = endpointslices.NewController(endpointslices.ControllerConfig{
+		Store: a.store, Reader: fake.NewClientset(), Writer: writer, MaxEndpoints: 100, Syncs: 1, Figures: a, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	followed, worked := make(chan error, 1), make(chan error, 1)
+	go func() { followed <- a.controller.Follow(ctx) }()
+	go func() { worked <- a.controller.Work(ctx) }()
+	<-asked
+	stop()
+	select {
+	case <-worked:
+	case <-time.After(30 * time.Second):
+		t.Error("Work has not ended, as a request is not answered")
+	}
+	<-followed
 }
 
 // TestControllerReadsFirst: a kind that is not read yet is no kind without objects.

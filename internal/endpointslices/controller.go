@@ -36,6 +36,10 @@ const (
 // of kube-controller-manager, endpointSliceChangeMinSyncDelay).
 const foreignPause = time.Second
 
+// collectTime is how long slices of a Service that is not there may stay before
+// that is worth a word: the garbage collector does not come at once.
+const collectTime = time.Minute
+
 // Result is what became of one attempt at the slices of a Service.
 type Result string
 
@@ -78,8 +82,10 @@ type Controller struct {
 	tracker *endpointsliceutil.EndpointSliceTracker
 	api     *apiSlices
 
-	mu    sync.Mutex // of index
+	mu    sync.Mutex // of what follows
 	index *Index
+	// orphaned is since when Services are not there whose slices are.
+	orphaned map[cluster.Key]time.Time
 }
 
 // errStale is why an attempt was put off.
@@ -88,7 +94,7 @@ var errStale = errors.New("the watch has not told yet what was written before")
 // NewController makes a Controller, which follows the Store from now on.
 func NewController(cfg ControllerConfig) *Controller {
 	c := &Controller{
-		cfg: cfg, feed: cfg.Store.Subscribe(), nodes: NewNodes(NodesKnown), tracker: endpointsliceutil.NewEndpointSliceTracker(), index: NewIndex(),
+		cfg: cfg, feed: cfg.Store.Subscribe(), nodes: NewNodes(NodesKnown), tracker: endpointsliceutil.NewEndpointSliceTracker(), index: NewIndex(), orphaned: make(map[cluster.Key]time.Time),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstPause, lastPause)),
 	}
 	c.api = newAPISlices(c)
@@ -228,11 +234,13 @@ func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 
 // sync brings the slices of a Service up to date. Those of a Service that went
 // are for the garbage collector, which their owner reference tells of it; those
-// of one that selects no more stay (EndpointSlices, "Ownership").
+// of one that selects no more stay (EndpointSlices, "Ownership"), and so do those of
+// one that was refused when it was read.
 func (c *Controller) sync(r *Reconciler, key cluster.Key) error {
 	service, pods := c.look(key)
 	if service == nil {
 		c.forget(key)
+		c.watchOrphans(key)
 		return nil
 	}
 	if !HasSlices(service) {
@@ -255,6 +263,9 @@ func (c *Controller) look(key cluster.Key) (service *cluster.Service, pods []*cl
 		c.absorb(v)
 		service, pods = v.Service(key), c.index.Pods(key)
 	})
+	if service != nil {
+		delete(c.orphaned, key)
+	}
 	return service, pods
 }
 
@@ -262,6 +273,30 @@ func (c *Controller) look(key cluster.Key) (service *cluster.Service, pods []*cl
 func (c *Controller) forget(key cluster.Key) {
 	c.tracker.DeleteService(key.Namespace, key.Name)
 	c.nodes.forget(key)
+}
+
+// watchOrphans says that slices are not kept up when they stay although their
+// Service is not there. One that was never read, as it was refused, looks the same
+// as one that went: only that nobody collects its slices tells them apart.
+func (c *Controller) watchOrphans(key cluster.Key) {
+	stay := len(c.api.of(key))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if stay == 0 {
+		delete(c.orphaned, key)
+		return
+	}
+	since, known := c.orphaned[key]
+	if !known {
+		since = time.Now()
+		c.orphaned[key] = since
+	}
+	if left := collectTime - time.Since(since); left > 0 {
+		c.queue.AddAfter(key, left) // each time: a shorter wait takes the place of a longer one
+		return
+	}
+	delete(c.orphaned, key)
+	c.cfg.Log.Warn("slices not kept up: their service was refused when it was read, or is gone and they are not collected", "service", key, "slices", stay)
 }
 
 // sliceChanged is told of a slice of the API that is new or different.

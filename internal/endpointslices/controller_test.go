@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,10 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -38,6 +35,27 @@ type apiServer struct {
 	writes     atomic.Int64
 	failing    atomic.Bool
 	results    chan endpointslices.Result
+	log        logged
+	// asked is told the verb of each write.
+	asked atomic.Pointer[func(string)]
+}
+
+// logged is a log that is read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // inController runs a test in time that passes when nothing happens. There is a
@@ -54,7 +72,7 @@ func inController(t *testing.T, test func(*apiServer)) {
 			tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindPod, cluster.KindNode)
 		})
 		a.controller = endpointslices.NewController(endpointslices.ControllerConfig{
-			Store: a.store, Reader: a, Writer: a, MaxEndpoints: 100, Syncs: 2, Figures: a, Log: slog.New(slog.DiscardHandler),
+			Store: a.store, Reader: a, Writer: a, MaxEndpoints: 100, Syncs: 2, Figures: a, Log: slog.New(slog.NewTextHandler(&a.log, nil)),
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -121,6 +139,9 @@ func (a *apiServer) react(action clienttesting.Action) (bool, runtime.Object, er
 		return false, nil, nil
 	}
 	n := a.writes.Add(1)
+	if asked := a.asked.Load(); asked != nil {
+		(*asked)(action.GetVerb())
+	}
 	if a.failing.Load() {
 		return true, nil, errors.New("no api")
 	}
@@ -224,91 +245,6 @@ func TestControllerWaits(t *testing.T) {
 	})
 }
 
-// TestControllerBreaksOff: of the slices of one Service none is written after the
-// end of the context.
-func TestControllerBreaksOff(t *testing.T) {
-	for verb, want := range map[string]int64{"create": 1, "update": 3 + 1, "delete": 3 + 1} {
-		t.Run(verb, func(t *testing.T) {
-			inController(t, func(a *apiServer) {
-				ctx, cancel := context.WithCancel(a.t.Context())
-				defer cancel()
-				a.PrependReactor(verb, "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
-					cancel()
-					return false, nil, nil
-				})
-				ended := make(chan error, 1)
-				a.putMany(nil)
-				go func() { ended <- a.controller.Work(ctx) }()
-				settle()
-				switch verb { // as the others are made now
-				case "update":
-					a.putMany(func(p *cluster.Pod) { p.Ready = false })
-				case "delete":
-					a.store.Update(func(tx *cluster.Tx) {
-						tx.PutService(controlled(func(s *cluster.Service) { s.Spec.UID, s.Spec.Deleting = "u-other", true }))
-					})
-				}
-				if err := <-ended; !errors.Is(err, context.Canceled) {
-					a.t.Errorf("Work = %v, want %v", err, context.Canceled)
-				}
-				if n := a.writes.Load(); n != want {
-					a.t.Errorf("%d writes, want %d: none after the end", n, want)
-				}
-				for len(a.results) > 0 {
-					if r := <-a.results; r == endpointslices.ResultFailed {
-						a.t.Error("what was broken off counts as failed")
-					}
-				}
-			})
-		})
-	}
-}
-
-// putMany puts Pods for three slices.
-func (a *apiServer) putMany(change func(*cluster.Pod)) {
-	a.store.Update(func(tx *cluster.Tx) {
-		for i := range 3 * 80 {
-			tx.PutPod(controlledPod(i+1, change))
-		}
-	})
-}
-
-// TestControllerBreaksOffARequest: one that is not answered does not hold up the
-// end.
-func TestControllerBreaksOffARequest(t *testing.T) {
-	asked, answer := make(chan struct{}, 1), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		asked <- struct{}{}
-		<-answer
-	}))
-	defer server.Close()
-	defer close(answer)
-	writer, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &apiServer{t: t, store: cluster.NewStore(), results: make(chan endpointslices.Result, 10)}
-	a.store.Update(func(tx *cluster.Tx) {
-		tx.PutService(controlled(nil))
-		tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindPod, cluster.KindNode)
-	})
-	a.controller = endpointslices.NewController(endpointslices.ControllerConfig{
-		Store: a.store, Reader: fake.NewClientset(), Writer: writer, MaxEndpoints: 100, Syncs: 1, Figures: a, Log: slog.New(slog.DiscardHandler),
-	})
-	ctx, stop := context.WithCancel(t.Context())
-	followed, worked := make(chan error, 1), make(chan error, 1)
-	go func() { followed <- a.controller.Follow(ctx) }()
-	go func() { worked <- a.controller.Work(ctx) }()
-	<-asked
-	stop()
-	select {
-	case <-worked:
-	case <-time.After(30 * time.Second):
-		t.Error("Work has not ended, as a request is not answered")
-	}
-	<-followed
-}
-
 // TestControllerReadsFirst: a kind that is not read yet is no kind without objects.
 func TestControllerReadsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -338,48 +274,6 @@ func TestControllerReadsFirst(t *testing.T) {
 		<-ended
 		<-ended
 	})
-}
-
-// TestControllerProblem: what kept it from reading is none any more when it reads,
-// be there no slice.
-func TestControllerProblem(t *testing.T) {
-	for claim, refuse := range map[string]func(*fake.Clientset, *atomic.Bool){
-		"a list": func(c *fake.Clientset, away *atomic.Bool) {
-			c.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return away.Load(), nil, errors.New("no api")
-			})
-		},
-		"a watch": func(c *fake.Clientset, away *atomic.Bool) {
-			c.PrependWatchReactor("endpointslices", func(clienttesting.Action) (bool, watch.Interface, error) {
-				return away.Load(), nil, errors.New("no api")
-			})
-		},
-	} {
-		t.Run(claim, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client, away := fake.NewClientset(), &atomic.Bool{}
-				refuse(client, away)
-				away.Store(true)
-				controller := endpointslices.NewController(endpointslices.ControllerConfig{
-					Store: cluster.NewStore(), Reader: client, Writer: client, Syncs: 1, Log: slog.New(slog.DiscardHandler),
-				})
-				ctx, stop := context.WithCancel(t.Context())
-				ended := make(chan error, 1)
-				go func() { ended <- controller.Follow(ctx) }()
-				settle()
-				if controller.Problem() == nil {
-					t.Error("refused, and there is no problem")
-				}
-				away.Store(false)
-				time.Sleep(time.Minute) // it is tried again less and less often
-				if err := controller.Problem(); err != nil {
-					t.Errorf("refused no more, and the problem is %v", err)
-				}
-				stop()
-				<-ended
-			})
-		})
-	}
 }
 
 // TestControllerRetries: what could not be written is written later, less and less

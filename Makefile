@@ -1,6 +1,6 @@
 # Short names for what is done often.
 
-.PHONY: help build test check fuzz docs bench bench-code bench-burst bench-outside bench-live bench-node bench-followers
+.PHONY: help build test check fuzz docs bench bench-code bench-simulate bench-burst bench-outside bench-live bench-node bench-followers
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,12 @@ bench-code: ## Go benchmarks of lookup, answer, compile and change, 5 minutes; d
 	(go test -run - -bench 'Lookup|Full|Change' -benchtime 200ms -count 10 ./internal/kubezone && \
 	go test -run - -bench 'Respond' -benchtime 200ms -count 10 ./internal/respond && \
 	go test -run - -bench Together -cpu 1,2 -benchtime 200ms -count 10 ./internal/respond) \
+	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
+
+bench-simulate: ## what completing manifests costs, and changes of Pods then, 4 minutes; docs/bench.md
+	(go test -run - -bench Ready -benchtime 1x -count 6 ./internal/simulate && \
+	go test -run - -bench 'Full|Events/batch=1000$$' -benchtime 2s -count 6 ./internal/endpointslices && \
+	go test -run - -bench Complete -benchtime 2s -count 6 ./internal/alloc) \
 	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
 
 bench-burst: ## what changes of the cluster do to queries, 4 minutes; docs/bench.md

@@ -321,6 +321,7 @@ var refusals = map[string]struct{ text, want string }{
 	"slices of no endpoint":          {"simulate: {maxEndpointsPerSlice: 0}", ":1: simulate.maxEndpointsPerSlice: 0 is not between 1 and 1000"},
 	"slices too long":                {"simulate: {maxEndpointsPerSlice: 1001}", ":1: simulate.maxEndpointsPerSlice: 1001 is not between 1 and 1000"},
 	"Pods where Services are":        {"manifests: .\npodCIDRs: [10.96.0.0/24]\nsimulate: {enabled: true}", ":3: simulate.enabled: the range of Pods 10.96.0.0/24 overlaps 10.96.0.0/16 (serviceCIDRs and podCIDRs say which)"},
+	"two ranges of one family":       {"manifests: .\npodCIDRs: [10.1.0.0/16, 10.2.0.0/16]\nsimulate: {enabled: true}", ":3: simulate.enabled: ranges of Pods [10.1.0.0/16 10.2.0.0/16]: there must be one, or two of different families (serviceCIDRs and podCIDRs say which)"},
 	"a DNS Service, no name":         {"nameServer:\n  service: kube-dns", `:2: nameServer.service: "kube-dns" is not namespace/name`},
 	"a DNS Service, much name":       {"nameServer: {service: a/b/c}", `:1: nameServer.service: "a/b/c" is not namespace/name`},
 	"a DNS Service, empty":           {"nameServer: {service: ''}", `:1: nameServer.service: "" is not namespace/name`},

@@ -63,11 +63,6 @@ func (d *Daemon) begin() error {
 	if err != nil {
 		return err
 	}
-	if d.cfg.Simulate.Enabled {
-		if d.plane, err = simulate.New(a.settings.Simulate); err != nil {
-			return err // it was checked
-		}
-	}
 	d.queries.Set(a.settings.QueryLog)
 	d.current.Store(a)
 	return nil
@@ -101,6 +96,9 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	d.log = o.Log
 	limitMemory(d.log)
 	delayGC()
+	if err := d.beginSimulation(); err != nil {
+		return err
+	}
 	source, err := d.open(o.Version)
 	if err != nil {
 		return err

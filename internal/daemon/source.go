@@ -13,6 +13,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/simulate"
 	"portolan.dev/portolan/internal/snapshot"
 	"portolan.dev/portolan/internal/source/kubeapi"
 	"portolan.dev/portolan/internal/source/manifest"
@@ -78,6 +79,9 @@ func (f Files) config(store *cluster.Store) manifest.Config {
 // loadOnce compiles what load reads.
 func (d *Daemon) loadOnce(load func() (Loaded, error)) (Loaded, error) {
 	d.log = slog.New(slog.DiscardHandler)
+	if err := d.beginSimulation(); err != nil {
+		return Loaded{}, err
+	}
 	feed := d.store.Subscribe()
 	defer feed.Close()
 	l, err := load()
@@ -212,6 +216,17 @@ func (d *Daemon) manifests(whole bool) *manifest.Source {
 	cfg := manifest.Config{Path: d.cfg.Manifests, Whole: whole, Stdin: d.Stdin, Store: d.store, Log: d.log}
 	d.simulate(&cfg)
 	return manifest.New(cfg)
+}
+
+// beginSimulation makes what completes manifests, if they are to be.
+func (d *Daemon) beginSimulation() (err error) {
+	if !d.cfg.Simulate.Enabled {
+		return nil
+	}
+	cfg := d.current.Load().settings.Simulate
+	cfg.Log = d.log
+	d.plane, err = simulate.New(cfg)
+	return err
 }
 
 // simulate has what manifests declare completed, if it is to be.

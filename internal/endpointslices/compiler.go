@@ -19,7 +19,8 @@ type Config struct {
 	// MaxEndpoints is how many endpoints a slice holds at most, up to
 	// MaxMaxEndpoints; 0 is DefaultMaxEndpoints.
 	MaxEndpoints int
-	Log          *slog.Logger
+	// Log is told what is left out of slices; nil is one that nobody reads.
+	Log *slog.Logger
 }
 
 // Validate refuses what can't be.
@@ -47,13 +48,35 @@ type Compiler struct {
 type made struct {
 	service *cluster.Service
 	slices  []*discoveryv1.EndpointSlice // by name; not changed any more
+	// model are the same as they are in the model. Ours are known by these
+	// pointers: what is declared may be called and labelled like them.
+	model   []*cluster.EndpointSlice
+	refused refusals
 	// plain is set when changes of its Pods are, see isPlain.
 	plain bool
+}
+
+// has tells whether a slice of the model is one of these.
+func (m *made) has(s *cluster.EndpointSlice) bool {
+	if m == nil {
+		return false
+	}
+	i := place(m.model, s.Name)
+	return i < len(m.model) && m.model[i] == s
+}
+
+// place is where the slice of that name is, or would be, among those by name.
+func place(sorted []*cluster.EndpointSlice, name string) int {
+	i, _ := slices.BinarySearchFunc(sorted, name, func(s *cluster.EndpointSlice, name string) int { return cmp.Compare(s.Name, name) })
+	return i
 }
 
 // New makes a Compiler. Its Config is valid.
 func New(cfg Config) *Compiler {
 	cfg.MaxEndpoints = cmp.Or(cfg.MaxEndpoints, DefaultMaxEndpoints)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	c := &Compiler{cfg: cfg, index: NewIndex(), nodes: NewNodes(NodesDeclared), made: make(map[cluster.Key]*made)}
 	for range runtime.GOMAXPROCS(0) {
 		c.workers = append(c.workers, newWorker(c))
@@ -81,15 +104,16 @@ func (c *Compiler) Complete(tx *cluster.Tx) {
 	if !c.begun {
 		c.begun = true
 		changes.Everything = true
-		c.removeRecalled(tx)
 	}
 	if changes.Everything || hasNodes(changes) {
 		c.nodes.Set(tx.View)
 	}
 	touched := c.index.Update(tx.View, changes)
 	jobs := make([]*job, 0, len(touched))
+	present := sync.OnceValue(func() map[cluster.Key]*cluster.EndpointSlice { return slicesByKey(tx.View) })
 	for key, t := range touched {
 		if j := c.job(tx.View, key, t); j != nil {
+			j.present = present
 			jobs = append(jobs, j)
 		}
 	}
@@ -109,18 +133,13 @@ func hasNodes(changes cluster.Changes) bool {
 	return false
 }
 
-// removeRecalled removes slices that are called and labelled as ours, which are
-// from before: they are made again, with the same names.
-func (c *Compiler) removeRecalled(tx *cluster.Tx) {
-	var recalled []cluster.Key
-	for s := range tx.EndpointSlices() {
-		if s.ManagedBy == ManagedBy && isSliceName(cluster.Key{Namespace: s.Namespace, Name: s.Service}, s.Name) {
-			recalled = append(recalled, s.Key)
-		}
+// slicesByKey are all slices of a view.
+func slicesByKey(v *cluster.View) map[cluster.Key]*cluster.EndpointSlice {
+	all := make(map[cluster.Key]*cluster.EndpointSlice, v.Len(cluster.KindEndpointSlice))
+	for s := range v.EndpointSlices() {
+		all[s.Key] = s
 	}
-	for _, key := range recalled {
-		tx.DeleteEndpointSlice(key)
-	}
+	return all
 }
 
 // job is the slices of one Service to be brought up to date.
@@ -131,20 +150,27 @@ type job struct {
 	pods []PodChange      // all that changed, unless whole
 	// whole says that all is to be looked at.
 	whole bool
-	// stored are its slices in the model, by name.
+	// stored are its slices in the model, by name, until that is written to; intact
+	// says that they are just those of old.
 	stored []*cluster.EndpointSlice
+	intact bool
+	// present are all slices of the model. It is asked only for new names, as it
+	// takes long.
+	present func() map[cluster.Key]*cluster.EndpointSlice
 
 	// What comes of it: the slices by name, those of them that are new or differ,
-	// and these as the model has them.
+	// these as the model has them, and what was left out.
 	slices  []*discoveryv1.EndpointSlice
 	written []*discoveryv1.EndpointSlice
 	model   []*cluster.EndpointSlice
+	refused refusals
 }
 
 // job tells what is to be done for a Service that was touched, nil for nothing.
 func (c *Compiler) job(v *cluster.View, key cluster.Key, t *Touched) *job {
 	j := &job{key: key, now: v.Service(key), old: c.made[key], pods: t.Pods, whole: t.Whole, stored: v.SlicesOf(key)}
-	if !HasSlices(j.now) || t.Whole && j.hasOthers() || !t.Whole && j.old == nil {
+	j.intact = j.old != nil && slices.Equal(j.stored, j.old.model)
+	if !HasSlices(j.now) || j.hasOthers() || !t.Whole && j.old == nil {
 		j.now = nil
 	}
 	if j.now == nil && j.old == nil {
@@ -155,8 +181,21 @@ func (c *Compiler) job(v *cluster.View, key cluster.Key, t *Touched) *job {
 
 // hasOthers tells whether the Service has slices that are not ours.
 func (j *job) hasOthers() bool {
-	return slices.ContainsFunc(j.stored, func(s *cluster.EndpointSlice) bool {
-		return j.old == nil || !slices.ContainsFunc(j.old.slices, func(ours *discoveryv1.EndpointSlice) bool { return ours.Name == s.Name })
+	return !j.intact && slices.ContainsFunc(j.stored, func(s *cluster.EndpointSlice) bool { return !j.old.has(s) })
+}
+
+// existing are the slices from before that are still there: one is not when it
+// was deleted, or when another was declared at its name.
+func (j *job) existing() []*discoveryv1.EndpointSlice {
+	if j.old == nil {
+		return nil
+	}
+	if j.intact {
+		return j.old.slices
+	}
+	return slices.DeleteFunc(slices.Clone(j.old.slices), func(s *discoveryv1.EndpointSlice) bool {
+		i := place(j.stored, s.Name)
+		return i == len(j.stored) || j.stored[i].Name != s.Name || !j.old.has(j.stored[i])
 	})
 }
 
@@ -185,17 +224,8 @@ func (c *Compiler) run(jobs []*job) {
 
 // put writes what came of a job.
 func (c *Compiler) put(tx *cluster.Tx, j *job) {
-	gone := make(map[string]bool)
-	if j.old != nil {
-		for _, s := range j.old.slices {
-			gone[s.Name] = true
-		}
-	}
-	for _, s := range j.slices {
-		delete(gone, s.Name)
-	}
-	for name := range gone {
-		tx.DeleteEndpointSlice(cluster.Key{Namespace: j.key.Namespace, Name: name})
+	for _, key := range j.gone() {
+		tx.DeleteEndpointSlice(key)
 	}
 	for _, m := range j.model {
 		tx.PutEndpointSlice(m)
@@ -207,5 +237,22 @@ func (c *Compiler) put(tx *cluster.Tx, j *job) {
 		delete(c.made, j.key)
 		return
 	}
-	c.made[j.key] = &made{service: j.now, slices: j.slices, plain: isPlain(j.now)}
+	c.made[j.key] = &made{
+		service: j.now, slices: j.slices, refused: j.refused, plain: isPlain(j.now),
+		model: slices.Clone(tx.SlicesOf(j.key)), // there are no others, and what is put as it was before stays that
+	}
+}
+
+// gone are the slices of ours that are to be no more.
+func (j *job) gone() (keys []cluster.Key) {
+	names := make(map[string]bool, len(j.slices))
+	for _, s := range j.slices {
+		names[s.Name] = true
+	}
+	for _, s := range j.stored {
+		if !names[s.Name] && j.old.has(s) {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
 }

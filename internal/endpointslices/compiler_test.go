@@ -256,20 +256,26 @@ func TestDeclared(t *testing.T) {
 	check("the Service went", nil, 0)
 }
 
-// TestRecalled: slices that were made before a restart are made anew, with the
-// same names; those of a real controller count as declared.
+// TestRecalled: slices that were made before a restart, which the source removes
+// as nobody declares them, are made anew with the same names; those that somebody
+// does count, whatever they are called.
 func TestRecalled(t *testing.T) {
 	before := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); putPods(tx, 0, 150) })
-	var recalled []*cluster.EndpointSlice
-	before.View(func(v *cluster.View) { recalled = slices.Clone(v.SlicesOf(webKey)) })
+	recalled := before.stored(webKey)
+	recall := func(s *cluster.Store) {
+		s.Update(func(tx *cluster.Tx) {
+			for _, s := range recalled {
+				tx.PutEndpointSlice(s)
+			}
+			tx.SetFreshness(cluster.Recalled, cluster.KindEndpointSlice)
+		})
+	}
 	m := &model{cluster.NewStore(), newCompiler(t, 0)}
-	m.Update(func(tx *cluster.Tx) {
-		for _, s := range recalled {
-			tx.PutEndpointSlice(s)
-		}
-		tx.SetFreshness(cluster.Recalled, cluster.KindEndpointSlice)
-	})
+	recall(m.Store)
 	m.update(func(tx *cluster.Tx) {
+		for _, s := range recalled {
+			tx.DeleteEndpointSlice(s.Key)
+		}
 		tx.PutService(web())
 		putPods(tx, 0, 50)
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
@@ -278,11 +284,18 @@ func TestRecalled(t *testing.T) {
 		t.Errorf("after a restart: slices %v of %v endpoints, want one of %v with 50", got, m.sizes(), before.names())
 	}
 
-	foreign := *recalled[0]
-	foreign.Name = "web-zzzzz"
-	m = newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); tx.PutEndpointSlice(&foreign); tx.PutPod(pod(1)) })
-	if got := m.names(); !slices.Equal(got, []string{"web-zzzzz"}) {
-		t.Errorf("with a slice of a real controller: slices %v, want just that", got)
+	m = &model{cluster.NewStore(), newCompiler(t, 0)}
+	recall(m.Store)
+	declared := *recalled[0]
+	m.update(func(tx *cluster.Tx) {
+		tx.DeleteEndpointSlice(recalled[1].Key)
+		tx.PutEndpointSlice(&declared)
+		tx.PutService(web())
+		tx.PutPod(pod(1))
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+	})
+	if got := m.names(); !slices.Equal(got, []string{declared.Name}) || len(m.stored(webKey)[0].Endpoints) != len(declared.Endpoints) {
+		t.Errorf("with a slice that was recalled and is declared: slices %v of %v endpoints, want just that", got, m.sizes())
 	}
 }
 

@@ -85,6 +85,7 @@ func (x *Index) Update(v *cluster.View, changes cluster.Changes) map[cluster.Key
 			nodes = true
 			x.node(ch.Key.Name, v.Node(ch.Key.Name), t)
 		}
+		x.drop(ch.Key.Namespace)
 	}
 	x.gather(selecting)
 	if nodes {
@@ -95,10 +96,11 @@ func (x *Index) Update(v *cluster.View, changes cluster.Changes) map[cluster.Key
 
 // Pods are those that the Service at key selects, in no order.
 func (x *Index) Pods(key cluster.Key) []*cluster.Pod {
-	s := x.space(key.Namespace).selections[key.Name]
-	if s == nil {
+	space := x.spaces[key.Namespace]
+	if space == nil || space.selections[key.Name] == nil {
 		return nil
 	}
+	s := space.selections[key.Name]
 	pods := make([]*cluster.Pod, 0, len(s.members))
 	for m := range s.members {
 		pods = append(pods, m.pod)
@@ -160,6 +162,13 @@ func (x *Index) space(namespace string) *space {
 		x.spaces[namespace] = s
 	}
 	return s
+}
+
+// drop forgets a Namespace that has nothing any more.
+func (x *Index) drop(namespace string) {
+	if s := x.spaces[namespace]; s != nil && len(s.selections) == 0 && len(s.members) == 0 {
+		delete(x.spaces, namespace)
+	}
 }
 
 // service takes in a Service, nil when it went, and appends to selecting when

@@ -39,20 +39,8 @@ func sliceName(service cluster.Key, n int) string {
 	return string(name)
 }
 
-// namesTried is how many names of a Service may be in use.
-const namesTried = 10_000
-
-// isSliceName tells whether a slice of the Service is called as one of ours.
-func isSliceName(service cluster.Key, name string) bool {
-	for n := range namesTried {
-		if sliceName(service, n) == name {
-			return true
-		}
-	}
-	return false
-}
-
-// name names slices that have no name yet, in the order they were written in.
+// name names slices that have no name yet, in the order they were written in, as
+// nothing is called that is not ours.
 func (j *job) name() {
 	taken := make(map[string]bool, len(j.slices))
 	for _, s := range j.slices {
@@ -63,11 +51,17 @@ func (j *job) name() {
 		if s.Name != "" {
 			continue
 		}
-		for s.Name == "" || taken[s.Name] {
+		for s.Name == "" || taken[s.Name] || j.isOthers(s.Name) {
 			s.Name = sliceName(j.key, n)
 			n++
 		}
 		taken[s.Name] = true
 	}
 	slices.SortFunc(j.slices, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// isOthers tells whether the model has a slice of that name that is not ours.
+func (j *job) isOthers(name string) bool {
+	s := j.present()[cluster.Key{Namespace: j.key.Namespace, Name: name}]
+	return s != nil && !j.old.has(s)
 }

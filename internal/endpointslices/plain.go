@@ -29,12 +29,17 @@ func isPlain(s *cluster.Service) bool {
 // plain does a job the short way. It is false when that can't be, and then
 // nothing was done.
 func (w *worker) plain(j *job) bool {
-	if j.whole || !j.old.plain || j.now != j.old.service || len(j.stored) != len(j.old.slices) {
+	if j.whole || !j.intact || !j.old.plain || j.now != j.old.service {
 		return false
 	}
 	for _, ch := range j.pods {
 		if ch.New != nil && inSlices(ch.New) && !j.now.PublishNotReady && !w.compiler.nodes.known(ch.New.Node) {
 			return false
+		}
+	}
+	for i, ch := range j.pods {
+		if ch.New != nil {
+			j.pods[i].New = w.sound(j, ch.New)
 		}
 	}
 	slices.SortFunc(j.pods, func(a, b PodChange) int { return cmp.Compare(a.name(), b.name()) })
@@ -53,6 +58,7 @@ func (w *worker) plain(j *job) bool {
 		j.slices = slices.DeleteFunc(j.slices, func(other *discoveryv1.EndpointSlice) bool { return other == s })
 	}
 	j.written = slices.DeleteFunc(j.written, func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) == 0 })
+	j.keepRefused()
 	return true
 }
 
@@ -267,7 +273,7 @@ func (c *change) endpoint(p *cluster.Pod) (e discoveryv1.Endpoint, ok bool) {
 	if p.Node != "" {
 		e.NodeName, e.Zone = c.nodeName(&p.Node), c.compiler.nodes.zone(p.Node)
 	}
-	if p.Spec != nil && p.Spec.Hostname != "" && p.Spec.Subdomain == c.job.key.Name {
+	if endpointHostname(c.job.key, p) != "" {
 		e.Hostname = &p.Spec.Hostname
 	}
 	return e, true

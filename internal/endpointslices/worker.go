@@ -44,12 +44,13 @@ func (w *worker) do(j *job) {
 
 // reconcile does a job by the library.
 func (w *worker) reconcile(j *job) {
-	var existing []*discoveryv1.EndpointSlice
-	if j.old != nil {
-		existing = j.old.slices
+	existing := j.existing()
+	pods := w.compiler.index.Pods(j.key)
+	for i, p := range pods {
+		pods[i] = w.sound(j, p)
 	}
 	w.client.begin(existing)
-	err := w.reconciler.Reconcile(Request{Service: j.now, Pods: w.compiler.index.Pods(j.key), Existing: existing})
+	err := w.reconciler.Reconcile(Request{Service: j.now, Pods: pods, Existing: existing})
 	w.reconciler.forgetFigures(j.key) // which nobody asks for
 	if err != nil {
 		w.compiler.cfg.Log.Debug("endpoints were left out", "service", j.key, "err", err)
@@ -60,12 +61,14 @@ func (w *worker) reconcile(j *job) {
 	j.name()
 }
 
-// convert makes the model's slices of those that were written.
+// convert makes the model's slices of those that were written. One that is
+// refused has something wrong with its Service, and is left out.
 func (w *worker) convert(j *job) {
 	for _, s := range j.written {
 		m, errs := kubeobj.EndpointSlice(s)
 		if err := errs.ToAggregate(); err != nil {
 			w.compiler.cfg.Log.Error("a slice is no valid one", "service", j.key, "slice", s.Name, "err", err)
+			j.slices = slices.DeleteFunc(j.slices, func(other *discoveryv1.EndpointSlice) bool { return other == s })
 			continue
 		}
 		j.model = append(j.model, m)

@@ -17,41 +17,89 @@ type addresses struct {
 	ranges []netip.Prefix
 	users  map[netip.Addr]cluster.Key
 	held   map[cluster.Key][]netip.Addr
-	// declared are those that Pods have by themselves.
+	// declared are those that Pods say they have, and waiting how many declared
+	// Pods need some.
 	declared map[netip.Addr]bool
+	within   []int // how many of these are in each range
+	waiting  int
 }
 
 func newAddresses(ranges []netip.Prefix) *addresses {
 	return &addresses{ranges: ranges, users: make(map[netip.Addr]cluster.Key), held: make(map[cluster.Key][]netip.Addr)}
 }
 
-// room is for how many Pods there are addresses, all in all.
+// declare takes note of what Pods say they have.
+func (a *addresses) declare(pods map[cluster.Key]*cluster.Pod) {
+	a.declared, a.within, a.waiting = make(map[netip.Addr]bool), make([]int, len(a.ranges)), 0
+	for _, p := range pods {
+		switch {
+		case p.Finished || p.Spec != nil && p.Spec.HostNetwork:
+		case len(p.IPs) == 0:
+			a.waiting++
+		}
+		if !p.Finished {
+			for _, addr := range p.IPs {
+				a.declared[addr] = true
+			}
+		}
+	}
+	for addr := range a.declared {
+		for i, r := range a.ranges {
+			if r.Contains(addr) {
+				a.within[i]++
+			}
+		}
+	}
+}
+
+// room is how many Pods may be made up beside those that are declared.
 func (a *addresses) room() int {
 	room := maxPods
-	for _, r := range a.ranges {
-		room = min(room, int(size(r))-2) // the network's, and IPv4's for all in it
+	for i, r := range a.ranges {
+		room = min(room, capacity(r)-a.within[i]-a.waiting)
 	}
 	return max(0, room)
 }
 
 // size is how many addresses are looked at of a range: of a large one the first
 // that 31 bits count.
-func size(r netip.Prefix) uint64 {
-	return 1 << min(31, r.Addr().BitLen()-r.Bits())
+func size(r netip.Prefix) uint64 { return 1 << min(31, r.Addr().BitLen()-r.Bits()) }
+
+// capacity is how many of them Pods may have: the first is the network's, and the
+// last of IPv4 for all in it.
+func capacity(r netip.Prefix) int {
+	if r.Addr().Is4() {
+		return max(0, int(size(r))-2)
+	}
+	return int(size(r)) - 1
 }
 
-// of are the addresses of a Pod, the same each time; fewer than there are ranges
-// when one is full.
+// keep gives back the addresses of Pods that are not there any more.
+func (a *addresses) keep(pods map[cluster.Key]*cluster.Pod) {
+	still := make(map[cluster.Key]bool, len(pods))
+	for _, p := range pods {
+		still[networkOf(p)] = true
+	}
+	for key := range a.held {
+		if !still[key] {
+			a.giveBack(key)
+		}
+	}
+}
+
+// of are the addresses for a key, the same each time; none when a range is full.
 func (a *addresses) of(key cluster.Key) []netip.Addr {
-	if held, ok := a.held[key]; ok && !a.anyDeclared(held) {
+	if held := a.held[key]; len(held) > 0 && !a.anyDeclared(held) {
 		return held
 	}
 	a.giveBack(key)
-	var given []netip.Addr
-	for _, r := range a.ranges {
-		if addr, ok := a.free(r, key); ok {
-			given = append(given, addr)
+	given := make([]netip.Addr, 0, len(a.ranges))
+	for i := range a.ranges {
+		addr, ok := a.free(i, key)
+		if !ok {
+			return nil
 		}
+		given = append(given, addr)
 	}
 	a.take(key, given)
 	return given
@@ -66,11 +114,16 @@ func (a *addresses) anyDeclared(addrs []netip.Addr) bool {
 	return false
 }
 
-// free looks for an address from where the Pod's name points.
-func (a *addresses) free(r netip.Prefix, key cluster.Key) (netip.Addr, bool) {
+// free looks for an address of a range from where the key points. It does not look
+// in one that is full.
+func (a *addresses) free(i int, key cluster.Key) (netip.Addr, bool) {
+	r := a.ranges[i]
+	if len(a.held)+a.within[i] >= capacity(r) {
+		return netip.Addr{}, false
+	}
 	n := size(r)
-	for i, first := uint64(0), hash(key)%n; i < n; i++ {
-		offset := (first + i) % n
+	for step, first := uint64(0), hash(key)%n; step < n; step++ {
+		offset := (first + step) % n
 		addr := at(r, offset)
 		_, used := a.users[addr]
 		if last := addr.Is4() && offset == n-1; offset != 0 && !last && !used && !a.declared[addr] {
@@ -98,7 +151,20 @@ func at(r netip.Prefix, offset uint64) netip.Addr {
 	return addr
 }
 
-// take has a Pod hold addresses.
+// recall has a Pod hold the addresses that it had, if they are such as would be
+// given today.
+func (a *addresses) recall(key cluster.Key, addrs []netip.Addr) {
+	if len(addrs) != len(a.ranges) {
+		return
+	}
+	for i, addr := range addrs {
+		if _, used := a.users[addr]; used || !a.ranges[i].Contains(addr) {
+			return
+		}
+	}
+	a.take(key, addrs)
+}
+
 func (a *addresses) take(key cluster.Key, addrs []netip.Addr) {
 	a.held[key] = addrs
 	for _, addr := range addrs {
@@ -106,32 +172,9 @@ func (a *addresses) take(key cluster.Key, addrs []netip.Addr) {
 	}
 }
 
-// giveBack has the Pod hold none.
 func (a *addresses) giveBack(key cluster.Key) {
 	for _, addr := range a.held[key] {
 		delete(a.users, addr)
 	}
 	delete(a.held, key)
-}
-
-// observe takes note of the addresses that Pods have by themselves, and of those
-// that are free again because no Pod is there that may have them.
-func (a *addresses) observe(tx *cluster.Tx, made map[cluster.Key]*cluster.Pod) {
-	a.declared = make(map[netip.Addr]bool)
-	for p := range tx.Pods() {
-		if p.Simulated || p.Finished || p.Spec != nil && p.Spec.HostNetwork {
-			continue
-		}
-		for _, addr := range p.IPs {
-			a.declared[addr] = true
-		}
-	}
-	for key := range a.held {
-		switch {
-		case key.Namespace == "" && tx.Node(key.Name) != nil: // a Node's
-		case made[key] != nil || tx.Pod(key) != nil:
-		default:
-			a.giveBack(key)
-		}
-	}
 }

@@ -13,15 +13,23 @@ import (
 type maker struct {
 	workload *cluster.Workload
 	nodes    []string
-	declared declaredPods // of its namespace
-	room     int          // how many may be made
-	short    int          // how many were not
+	declared *declaredPods // of its namespace; nil when there are none
+	room     int           // how many may be made
+	problems []cluster.Refusal
+}
+
+// countedBy is the field that says how many Pods a workload has.
+var countedBy = map[cluster.Kind]string{
+	cluster.KindDeployment: "spec.replicas", cluster.KindStatefulSet: "spec.replicas", cluster.KindJob: "spec.parallelism",
 }
 
 // pods are those that the workload has, but for declared ones; addresses are
-// still missing.
+// still missing. There are none of a template whose Pods an API server refuses.
 func (m *maker) pods() []*cluster.Pod {
 	w := m.workload
+	if !m.valid("hostname", w.Spec.Hostname) || !m.valid("subdomain", w.Spec.Subdomain) {
+		return nil
+	}
 	switch w.Kind {
 	case cluster.KindDeployment:
 		hash := templateHash(w)
@@ -39,70 +47,47 @@ func (m *maker) pods() []*cluster.Pod {
 	return nil // a CronJob makes Jobs at its times
 }
 
-// own are the declared Pods that the workload selects and that did not end.
-func (m *maker) own() (own []*cluster.Pod) {
-	if m.workload.Selector == nil {
-		return nil
+// valid tells whether a field of the Pods is empty or one DNS label, as the API
+// server wants it; if not, that is a problem of the workload.
+func (m *maker) valid(field, name string) bool {
+	if name == "" || isLabel(name) {
+		return true
 	}
-	for _, p := range m.declared.candidates(m.workload.Selector) {
-		if !p.Finished && m.workload.Selector.Selects(p.Labels) {
-			own = append(own, p)
-		}
-	}
-	return own
+	m.problems = append(m.problems, cluster.Refusal{
+		Field: m.workload.SpecPath(), Err: fmt.Errorf("its Pods can't be: %s %q is not a DNS label of 63 letters, digits and '-' at most", field, name),
+	})
+	return false
 }
 
-// declaredPods are those of a namespace.
-type declaredPods struct {
-	all     []*cluster.Pod
-	named   map[string]bool
-	byLabel map[label][]*cluster.Pod
-}
-
-type label struct{ key, value string }
-
-// indexed are the Pods of each namespace, for many workloads that look for
-// theirs.
-func indexed(declared map[string][]*cluster.Pod) map[string]declaredPods {
-	all := make(map[string]declaredPods, len(declared))
-	for ns, pods := range declared {
-		d := declaredPods{all: pods, named: make(map[string]bool, len(pods)), byLabel: make(map[label][]*cluster.Pod)}
-		for _, p := range pods {
-			d.named[p.Name] = true
-			for k, v := range p.Labels {
-				d.byLabel[label{k, v}] = append(d.byLabel[label{k, v}], p)
-			}
-		}
-		all[ns] = d
+// isLabel tells whether a name is a label (RFC 1123, section 2.1) in lower case.
+func isLabel(name string) bool {
+	if len(name) > 63 || name[0] == '-' || name[len(name)-1] == '-' {
+		return false
 	}
-	return all
-}
-
-// candidates are the Pods that a selector may choose, the fewest that one of its
-// labels leaves.
-func (d declaredPods) candidates(s *cluster.Selector) []*cluster.Pod {
-	least := d.all
-	for k, v := range s.Labels {
-		if with := d.byLabel[label{k, v}]; len(with) < len(least) {
-			least = with
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
 		}
 	}
-	return least
+	return true
 }
 
 // fit is how many of n may be made.
 func (m *maker) fit(n int) int {
-	m.short = max(0, n-m.room)
-	return n - m.short
+	short := max(0, n-m.room)
+	if short > 0 {
+		m.problems = append(m.problems, noRoom(countedBy[m.workload.Kind], short, m.room))
+	}
+	return n - short
 }
 
 // several are as many as the workload has, with names that begin alike.
 func (m *maker) several(prefix string, labels map[string]string) (made []*cluster.Pod) {
 	taken := make(map[string]bool)
-	n := m.fit(m.workload.Replicas - len(m.own()))
+	n := m.fit(m.workload.Replicas - len(m.declared.selected(m.workload.Selector)))
 	for i := 0; len(made) < n; i++ {
 		name := generated(prefix, i)
-		if !taken[name] && !m.declared.named[name] {
+		if !taken[name] && !m.declared.has(name) {
 			taken[name] = true
 			made = append(made, m.pod(name, m.nodes[len(made)%len(m.nodes)], labels))
 		}
@@ -113,10 +98,13 @@ func (m *maker) several(prefix string, labels map[string]string) (made []*cluste
 // statefulSet: Pods that have their ordinal in their names, and a hostname.
 func (m *maker) statefulSet() (made []*cluster.Pod) {
 	w := m.workload
+	if w.Replicas > 0 && !m.valid("hostname", fmt.Sprintf("%s-%d", w.Name, w.LastOrdinal)) || !m.valid("subdomain", w.Service) {
+		return nil
+	}
 	for i := range m.fit(w.Replicas) {
 		ordinal := w.LastOrdinal - (w.Replicas - 1) + i
 		name := fmt.Sprintf("%s-%d", w.Name, ordinal)
-		if m.declared.named[name] {
+		if m.declared.has(name) {
 			continue
 		}
 		p := m.pod(name, m.nodes[i%len(m.nodes)], map[string]string{
@@ -132,13 +120,13 @@ func (m *maker) statefulSet() (made []*cluster.Pod) {
 // daemonSet: a Pod on each Node.
 func (m *maker) daemonSet() (made []*cluster.Pod) {
 	has, taken := make(map[string]bool), make(map[string]bool)
-	for _, p := range m.own() {
+	for _, p := range m.declared.selected(m.workload.Selector) {
 		has[p.Node] = true
 	}
 	nodes := m.nodes[:m.fit(len(m.nodes))]
 	for i := 0; len(nodes) > 0; i++ {
 		name := generated(m.workload.Name+"-", i)
-		if taken[name] || m.declared.named[name] {
+		if taken[name] || m.declared.has(name) {
 			continue
 		}
 		taken[name] = true
@@ -153,9 +141,15 @@ func (m *maker) daemonSet() (made []*cluster.Pod) {
 // indexed: Pods of a Job that have their index in their names, and a hostname.
 func (m *maker) indexed() (made []*cluster.Pod) {
 	w := m.workload
-	for i := range m.fit(w.Replicas - len(m.own())) {
-		p := m.pod(generated(fmt.Sprintf("%s-%d-", w.Name, i), i), m.nodes[i%len(m.nodes)],
-			map[string]string{"batch.kubernetes.io/job-completion-index": strconv.Itoa(i)})
+	if w.Replicas > 0 && !m.valid("hostname", cmp.Or(w.Spec.Hostname, fmt.Sprintf("%s-%d", w.Name, w.Replicas-1))) {
+		return nil
+	}
+	for i := range m.fit(w.Replicas - len(m.declared.selected(w.Selector))) {
+		name := generated(fmt.Sprintf("%s-%d-", w.Name, i), i)
+		if m.declared.has(name) {
+			continue
+		}
+		p := m.pod(name, m.nodes[i%len(m.nodes)], map[string]string{"batch.kubernetes.io/job-completion-index": strconv.Itoa(i)})
 		p.Spec.Hostname = cmp.Or(p.Spec.Hostname, fmt.Sprintf("%s-%d", w.Name, i))
 		made = append(made, p)
 	}

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 
@@ -44,5 +45,6 @@ func generated(prefix string, i int) string {
 // templateHash stands for the hash of a Deployment's template, which its Pods
 // have in their names and in a label.
 func templateHash(w *cluster.Workload) string {
-	return scramble(hashLetters, w.Name, w.Labels, fmt.Sprintf("%+v", w.Spec))
+	spec, _ := json.Marshal(&w.Spec) // plain values
+	return scramble(hashLetters, w.Name, w.Labels, string(spec))
 }

@@ -40,9 +40,10 @@ type ControlPlane struct {
 	slices    *endpointslices.Compiler
 	apiServer netip.Addr // the address of the API server's Service
 	addresses *addresses
-	pods      map[cluster.Key]*cluster.Pod // those that were made of templates
-	refused   []cluster.Refusal            // workloads
-	nodes     map[string]*cluster.Node     // those that were made up
+	declared  declared
+	pods      map[cluster.Key]*cluster.Pod // as they were put last
+	refused   []cluster.Refusal            // workloads and Pods
+	nodes     map[string]*cluster.Node     // as they were put last
 }
 
 // New makes a ControlPlane of which nothing was asked yet, or says what is wrong
@@ -52,12 +53,8 @@ func New(cfg Config) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, r := range cfg.PodRanges {
-		for _, other := range append(cfg.PodRanges[:i:i], cfg.ServiceRanges...) {
-			if r.Overlaps(other) {
-				return nil, fmt.Errorf("the range of Pods %s overlaps %s", r, other)
-			}
-		}
+	if err := checkPodRanges(cfg); err != nil {
+		return nil, err
 	}
 	c := &ControlPlane{
 		services:  services,
@@ -74,13 +71,29 @@ func New(cfg Config) (*ControlPlane, error) {
 	return c, nil
 }
 
+// checkPodRanges refuses ranges of which Pods can't have an address each.
+func checkPodRanges(cfg Config) error {
+	ranges := cfg.PodRanges
+	if len(ranges) == 0 || len(ranges) > 2 || len(ranges) == 2 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4() {
+		return fmt.Errorf("ranges of Pods %v: there must be one, or two of different families", ranges)
+	}
+	for _, r := range ranges {
+		for _, other := range cfg.ServiceRanges {
+			if r.Overlaps(other) {
+				return fmt.Errorf("the range of Pods %s overlaps %s", r, other)
+			}
+		}
+	}
+	return nil
+}
+
 // Recall takes over the addresses that a snapshot had, so that they stay what
 // they were. It is called before the first Complete.
 func (c *ControlPlane) Recall(v *cluster.View) {
 	c.services.Recall(v)
 	for p := range v.Pods() {
-		if p.Simulated {
-			c.addresses.take(p.Key, p.IPs)
+		if p.Simulated && (p.Spec == nil || !p.Spec.HostNetwork) {
+			c.addresses.recall(p.Key, p.IPs)
 		}
 	}
 }
@@ -89,11 +102,10 @@ func (c *ControlPlane) Recall(v *cluster.View) {
 // which Services are refused at present, see manifest.ControlPlane.
 func (c *ControlPlane) Complete(tx *cluster.Tx) []cluster.Refusal {
 	c.addAPIServer(tx)
-	if touchesPods(tx.Changed()) {
-		c.completeNodes(tx)
-		c.refused = c.makePods(tx)
-		c.completePods(tx)
-		c.implyNodes(tx)
+	if c.declared.pods == nil || touchesPods(tx.Changed()) {
+		c.observe(tx)
+		c.refused = c.putPods(tx)
+		c.putNodes(tx)
 	}
 	refused := slices.Concat(c.refused, c.services.Complete(tx))
 	c.slices.Complete(tx)
@@ -125,11 +137,11 @@ func touchesPods(changes cluster.Changes) bool {
 var apiServer = cluster.Key{Namespace: "default", Name: "kubernetes"}
 
 func (c *ControlPlane) addAPIServer(tx *cluster.Tx) {
-	if tx.Service(apiServer) != nil {
-		return
-	}
 	if tx.Namespace(apiServer.Namespace) == nil {
 		tx.PutNamespace(&cluster.Namespace{Name: apiServer.Namespace})
+	}
+	if tx.Service(apiServer) != nil {
+		return
 	}
 	family := cluster.IPv6
 	if c.apiServer.Is4() {

@@ -30,6 +30,10 @@ func Service(s *corev1.Service) (*cluster.Service, field.ErrorList) {
 		PublishNotReady: s.Spec.PublishNotReadyAddresses || s.Annotations[tolerateUnready] == "true",
 		Spec:            serviceSpec(s),
 	}
+	if n := s.Spec.HealthCheckNodePort; n != 0 {
+		port, bad := portNumber(n)
+		service.Spec.HealthCheckNodePort, errs = port, append(errs, in(bad, "spec", "healthCheckNodePort")...)
+	}
 	errs = append(errs, servicePorts(s.Spec.Ports, service)...)
 	switch s.Spec.Type {
 	case corev1.ServiceTypeExternalName:
@@ -90,9 +94,6 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 	}
 	if s.Spec.TrafficDistribution != nil {
 		spec.TrafficDistribution = *s.Spec.TrafficDistribution
-	}
-	if n := s.Spec.HealthCheckNodePort; n > 0 && n <= maxPort {
-		spec.HealthCheckNodePort = uint16(n)
 	}
 	return spec
 }

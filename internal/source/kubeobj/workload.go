@@ -22,6 +22,9 @@ func Deployment(d *appsv1.Deployment) (*cluster.Workload, field.ErrorList) {
 func StatefulSet(s *appsv1.StatefulSet) (*cluster.Workload, field.ErrorList) {
 	w, errs := workload(cluster.KindStatefulSet, &s.ObjectMeta, s.Spec.Replicas, s.Spec.Selector, &s.Spec.Template)
 	w.Service, w.LastOrdinal = s.Spec.ServiceName, max(0, w.Replicas-1)
+	if s.Spec.Ordinals != nil && s.Spec.Ordinals.Start < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "ordinals", "start"), s.Spec.Ordinals.Start, "must be greater than or equal to 0"))
+	}
 	if s.Spec.Ordinals != nil {
 		w.LastOrdinal += int(s.Spec.Ordinals.Start)
 	}
@@ -66,11 +69,25 @@ func workload(kind cluster.Kind, meta *metav1.ObjectMeta, replicas *int32, selec
 	w := &cluster.Workload{Kind: kind, Key: k, Replicas: 1, Labels: template.Labels, Spec: *PodSpec(&template.Spec)}
 	if replicas != nil {
 		w.Replicas = int(*replicas)
+		if *replicas < 0 {
+			errs = append(errs, field.Invalid(field.NewPath("spec", countField(kind)), *replicas, "must be greater than or equal to 0"))
+		}
 	}
 	if selector != nil {
 		w.Selector = labelSelector(selector)
 	}
 	return w, errs
+}
+
+// countField is the field of a workload's spec that says how many Pods it makes.
+func countField(kind cluster.Kind) string {
+	switch kind {
+	case cluster.KindJob:
+		return "parallelism"
+	case cluster.KindCronJob:
+		return "jobTemplate.spec.parallelism"
+	}
+	return "replicas"
 }
 
 // labelSelector converts a label selector.

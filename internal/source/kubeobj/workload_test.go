@@ -85,6 +85,15 @@ func TestWorkloads(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", test.want.Kind, diff)
 		}
 	}
+	few := int32(-1)
+	testRefusals(t, "StatefulSet", func() *appsv1.StatefulSet { return &appsv1.StatefulSet{ObjectMeta: meta} }, StatefulSet, map[string]refusal[appsv1.StatefulSet]{
+		"fewer than no replicas": {func(s *appsv1.StatefulSet) { s.Spec.Replicas = &few }, []string{"spec.replicas: Invalid value"}},
+		"ordinals below 0": {func(s *appsv1.StatefulSet) { s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: -1} },
+			[]string{"spec.ordinals.start: Invalid value"}},
+	})
+	testRefusals(t, "Job", func() *batchv1.Job { return &batchv1.Job{ObjectMeta: meta} }, Job, map[string]refusal[batchv1.Job]{
+		"fewer than no Pods at once": {func(j *batchv1.Job) { j.Spec.Parallelism = &few }, []string{"spec.parallelism: Invalid value"}},
+	})
 	testRefusals(t, "Deployment", func() *appsv1.Deployment { return &appsv1.Deployment{ObjectMeta: meta} }, Deployment,
 		nameRefusals(func(o *appsv1.Deployment) *metav1.ObjectMeta { return &o.ObjectMeta }))
 }

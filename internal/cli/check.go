@@ -227,21 +227,10 @@ func (f *checkFlags) load(cmd *cobra.Command) (d *daemon.Daemon, l daemon.Loaded
 		return d, l, err
 	}
 	l, err = d.LoadFiles(daemon.Files{Paths: paths, Exclude: f.exclude, Stdin: cmd.InOrStdin()})
-	if err == nil && l.Objects == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: warning: no object that names depend on in %s\n", strings.Join(named(paths), ", "))
+	if err == nil {
+		printNothing(l, cmd.ErrOrStderr())
 	}
 	return d, l, err
-}
-
-// named are paths as they are told.
-func named(paths []string) (names []string) {
-	for _, path := range paths {
-		if path == "-" {
-			path = manifest.Stdin
-		}
-		names = append(names, path)
-	}
-	return names
 }
 
 // colorCodes are those of severities (ECMA-48, section 8.3.117).

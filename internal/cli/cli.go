@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -85,10 +86,36 @@ type sourceFlags struct {
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
 	f.addAPI(cmd)
-	cmd.Flags().StringVar(&f.manifests, "manifests", "", "read the cluster from this `DIR` of manifests, or from standard input (-)")
+	cmd.Flags().Var(&manifestsFlag{path: &f.manifests}, "manifests", "read the cluster from this `DIR` of manifests, or from standard input (-)")
 	cmd.Flags().BoolVar(&f.simulate, "simulate", false, "complete the manifests as a cluster would: Pods of workloads, addresses, EndpointSlices")
 	_ = cmd.MarkFlagDirname("manifests") // fails for flags that are not there only
 }
+
+// manifestsFlag is the flag --manifests. Of two, one would be read only.
+type manifestsFlag struct {
+	path  *string
+	given bool
+}
+
+// String is the path.
+func (f *manifestsFlag) String() string {
+	if f.path == nil { // of a zero value, which the library compares with
+		return ""
+	}
+	return *f.path
+}
+
+// Set sets the path, once.
+func (f *manifestsFlag) Set(path string) error {
+	if f.given {
+		return errors.New("given twice, and one is read only: name a directory that has both")
+	}
+	*f.path, f.given = path, true
+	return nil
+}
+
+// Type is what help and completion call it.
+func (f *manifestsFlag) Type() string { return "string" }
 
 // addAPI adds them without manifests.
 func (f *sourceFlags) addAPI(cmd *cobra.Command) {
@@ -195,6 +222,23 @@ func loadInto(ctx context.Context, d *daemon.Daemon, stderr io.Writer) (daemon.L
 func printLoaded(l daemon.Loaded, stderr io.Writer) {
 	printProblems(l.Problems, stderr)
 	printUnread(l.Unread, stderr)
+	printNothing(l, stderr)
+}
+
+// printNothing says that manifests have no names in them: what was to write them
+// may have failed.
+func printNothing(l daemon.Loaded, stderr io.Writer) {
+	if len(l.From) == 0 || l.Objects > 0 {
+		return
+	}
+	var names []string
+	for _, path := range l.From {
+		if path == "-" {
+			path = manifest.Stdin
+		}
+		names = append(names, path)
+	}
+	fmt.Fprintf(stderr, "portolan: warning: no object that names depend on in %s\n", explain.Plain(strings.Join(names, ", ")))
 }
 
 func printUnread(unread []error, stderr io.Writer) {

@@ -35,10 +35,7 @@ that were there when it started; all that are there now are taken for such.`,
 			if err := format.check(); err != nil {
 				return err
 			}
-			if len(args) == 0 && pod.file == "" {
-				return fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
-			}
-			ref, err := pod.reference(strings.Join(args, ""), len(args) > 0)
+			ref, err := pod.argument(cmd, args)
 			if err != nil {
 				return err
 			}

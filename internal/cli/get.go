@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -22,17 +24,18 @@ import (
 func newGet() *cobra.Command {
 	var flags getFlags
 	cmd := &cobra.Command{
-		Use:   "get KIND [NAME]",
+		Use:   "get KIND[,KIND]... [NAME]... | KIND/NAME...",
 		Short: "Show Services, EndpointSlices or Pods of manifests, as kubectl does",
 		Long: `Show the services, endpointslices or pods of manifests, in kubectl's columns or as
 YAML: as they are declared, with the API's defaults. With --simulate they have what
 a cluster fills in, and those are there that a cluster makes.
 
 A Pod that does not run has the STATUS Simulated, and in YAML the annotation
-portolan.dev/simulated. The status is 1 when there is no object of that NAME.`,
+portolan.dev/simulated. The status is 1 when there is no object of a NAME.`,
 		Example: `  portolan get services -A --manifests examples/shop
-  portolan get svc web -n shop -o yaml --manifests examples/shop`,
-		Args: arguments(1, 2),
+  portolan get svc,endpointslices,pods -A --manifests examples/charts --simulate
+  portolan get svc/web -n shop -o yaml --manifests examples/shop`,
+		Args: arguments(1, math.MaxInt),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -79,33 +82,75 @@ func getNames() (names []string) {
 	return names
 }
 
-// choice is what the arguments and flags choose.
-func (f *getFlags) choice(args []string) (c filled.Choice, err error) {
+// parseKind reads the name of a kind.
+func parseKind(text string) (cluster.Kind, error) {
 	i := slices.IndexFunc(filled.Kinds(), func(k cluster.Kind) bool {
-		return slices.Contains(getKinds[k], strings.ToLower(args[0]))
+		return slices.Contains(getKinds[k], strings.ToLower(text))
 	})
+	if i < 0 {
+		return 0, fmt.Errorf("no kind %q to show; there are %s", text, strings.Join(getNames(), ", "))
+	}
+	return filled.Kinds()[i], nil
+}
+
+// parseChoices reads what is to be shown, as kubectl does: KIND,... with names
+// that count for each, or else each argument is KIND/NAME.
+func parseChoices(args []string) (choices []filled.Choice, err error) {
+	add := func(kind, name string) {
+		k, bad := parseKind(kind)
+		if c := (filled.Choice{Kind: k, Name: name}); bad == nil && !slices.Contains(choices, c) {
+			choices = append(choices, c)
+		}
+		err = cmp.Or(err, bad)
+	}
+	if strings.Contains(args[0], "/") {
+		for _, arg := range args {
+			kind, name, ok := strings.Cut(arg, "/")
+			if !ok || name == "" || strings.Contains(name, "/") {
+				return nil, fmt.Errorf("%q is not KIND/NAME, as the first argument is", arg)
+			}
+			add(kind, name)
+		}
+		return choices, err
+	}
+	names := args[1:]
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	for kind := range strings.SplitSeq(args[0], ",") {
+		for _, name := range names {
+			if strings.Contains(name, "/") {
+				return nil, fmt.Errorf("%q is not a NAME; KIND/NAME stands without a KIND before it", name)
+			}
+			add(kind, name)
+		}
+	}
+	return choices, err
+}
+
+// choices are what the arguments and flags choose.
+func (f *getFlags) choices(args []string) ([]filled.Choice, error) {
+	choices, err := parseChoices(args)
 	switch {
-	case i < 0:
-		return c, fmt.Errorf("no kind %q to show; there are %s", args[0], strings.Join(getNames(), ", "))
+	case err != nil:
+		return nil, err
 	case f.format != "" && !slices.Contains(getFormats, f.format):
-		return c, fmt.Errorf("output format %q is not wide, yaml or json", f.format)
-	case f.all && len(args) > 1:
-		return c, errors.New("NAME and --all-namespaces exclude each other")
+		return nil, fmt.Errorf("output format %q is not wide, yaml or json", f.format)
+	case f.all && choices[0].Name != "":
+		return nil, errors.New("NAME and --all-namespaces exclude each other")
 	case f.namespace == "" && !f.all:
-		return c, errors.New("--namespace is empty; -A shows all")
+		return nil, errors.New("--namespace is empty; -A shows all")
 	}
-	c.Kind = filled.Kinds()[i]
 	if !f.all {
-		c.Namespace = f.namespace
+		for i := range choices {
+			choices[i].Namespace = f.namespace
+		}
 	}
-	if len(args) > 1 {
-		c.Name = args[1]
-	}
-	return c, nil
+	return choices, nil
 }
 
 func (f *getFlags) run(cmd *cobra.Command, args []string) error {
-	choice, err := f.choice(args)
+	choices, err := f.choices(args)
 	if err != nil {
 		return err
 	}
@@ -117,28 +162,65 @@ func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	objects, loaded, err := d.Get(cmd.Context(), version(), choice)
+	chosen, loaded, err := d.Get(cmd.Context(), version(), choices)
 	if err != nil {
 		return err
 	}
-	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	stderr := cmd.ErrOrStderr()
 	printLoaded(loaded, stderr)
-	if choice.Name != "" && len(objects) == 0 {
-		fmt.Fprintf(stderr, "portolan: %s %q not found in the namespace %s\n", getKinds[choice.Kind][0], choice.Name, choice.Namespace)
-		return errNegative
+	absent := false
+	for i, c := range choices {
+		if c.Name != "" && len(chosen[i]) == 0 {
+			absent = true
+			fmt.Fprintf(stderr, "portolan: %s %q not found in the namespace %s\n", getKinds[c.Kind][0], c.Name, c.Namespace)
+		}
 	}
-	if f.format == "yaml" || f.format == "json" {
-		return f.printObjects(stdout, objects, choice)
-	}
-	if len(objects) == 0 {
-		where := fmt.Sprintf(" in %s namespace", choice.Namespace)
+	objects := slices.Concat(chosen...)
+	switch {
+	case absent && len(objects) == 0:
+	case f.format == "yaml" || f.format == "json":
+		err = f.printObjects(cmd.OutOrStdout(), objects, choices)
+	case len(objects) == 0:
+		where := fmt.Sprintf(" in %s namespace", f.namespace)
 		if f.all {
 			where = ""
 		}
 		fmt.Fprintf(stderr, "No resources found%s.\n", where)
-		return nil
+	default:
+		err = f.printTables(cmd.OutOrStdout(), chosen, choices)
 	}
-	return printTable(stdout, filled.Table(choice.Kind, objects, filled.Columns{Namespace: f.all, Wide: f.format == "wide", Now: time.Now()}))
+	if err == nil && absent {
+		return errNegative
+	}
+	return err
+}
+
+// printTables prints a table of each kind that has objects, in the order in which
+// kinds were asked for. With more kinds than one, names have theirs before.
+func (f *getFlags) printTables(stdout io.Writer, chosen [][]filled.Object, choices []filled.Choice) error {
+	var kinds []cluster.Kind
+	of := make(map[cluster.Kind][]filled.Object)
+	for i, c := range choices {
+		if !slices.Contains(kinds, c.Kind) {
+			kinds = append(kinds, c.Kind)
+		}
+		of[c.Kind] = append(of[c.Kind], chosen[i]...)
+	}
+	columns := filled.Columns{Namespace: f.all, Kind: len(kinds) > 1, Wide: f.format == "wide", Now: time.Now()}
+	printed := false
+	for _, k := range kinds {
+		if len(of[k]) == 0 {
+			continue
+		}
+		if printed {
+			fmt.Fprintln(stdout)
+		}
+		printed = true
+		if err := printTable(stdout, filled.Table(k, of[k], columns)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printTable prints rows as kubectl does it.
@@ -155,10 +237,10 @@ func printTable(stdout io.Writer, rows [][]string) error {
 	return w.Flush()
 }
 
-// printObjects prints an object that was asked for by name, or a List.
-func (f *getFlags) printObjects(stdout io.Writer, objects []filled.Object, choice filled.Choice) error {
+// printObjects prints the one object that was asked for by name, or a List.
+func (f *getFlags) printObjects(stdout io.Writer, objects []filled.Object, choices []filled.Choice) error {
 	var v any = listJSON{APIVersion: "v1", Kind: "List", Items: append([]filled.Object{}, objects...)}
-	if choice.Name != "" {
+	if len(choices) == 1 && choices[0].Name != "" {
 		v = objects[0]
 	}
 	if f.format == "json" {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -113,6 +114,9 @@ func (f *podFlags) read(cmd *cobra.Command, ref *podresolv.Reference) (c chosen,
 
 // find is what podFlags.read does of a cluster that settings name.
 func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *podresolv.Reference) (d *daemon.Daemon, s podresolv.Subject, err error) {
+	if f.file == "-" && settings.Manifests == "-" {
+		return nil, s, errors.New("--manifests - and --filename - exclude each other: there is one standard input")
+	}
 	settings.Forward.Routes = nil // whoever is asked, it is not from here
 	alone := settings.Simulate.Enabled && settings.Manifests == "" && f.file != ""
 	if alone {
@@ -169,6 +173,15 @@ func (c *chosen) byWebhook(w *config.Webhook, stderr io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// argument reads which Pod is meant by the argument of a command, which may lack
+// where there is a file.
+func (f *subjectFlags) argument(cmd *cobra.Command, args []string) (*podresolv.Reference, error) {
+	if len(args) == 0 && f.file == "" {
+		return nil, fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
+	}
+	return f.reference(strings.Join(args, ""), len(args) > 0)
 }
 
 // reference reads which Pod is meant, which need not be said where there is a

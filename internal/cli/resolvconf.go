@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,10 +32,7 @@ the Pod for its settings of DNS, or it does not start because of them.`,
 			if err := format.check(); err != nil {
 				return err
 			}
-			if len(args) == 0 && pod.file == "" {
-				return fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
-			}
-			ref, err := pod.reference(strings.Join(args, ""), len(args) > 0)
+			ref, err := pod.argument(cmd, args)
 			if err != nil {
 				return err
 			}

@@ -64,7 +64,7 @@ metadata: {name: Orders}
 		got = append(got, fmt.Sprintf("%s:%d %s %s", strings.TrimPrefix(f.File, file), f.Line, f.Object, f.Rule))
 	}
 	want := []string{
-		":1 endpointslice orders/a-mirror-0-IPv4 endpointslice-port-mismatch",
+		":1 endpointslice orders/a-mirror-0-ipv4 endpointslice-port-mismatch",
 		":4 service orders/a cluster-ip-shared",
 		":11 service orders/b cluster-ip-shared",
 		":29 namespace Orders manifest-rejected",

@@ -109,6 +109,37 @@ func TestServeEnds(t *testing.T) {
 	})
 }
 
+// TestServeNothing: manifests without a name are told as soon as they are read;
+// others are not.
+func TestServeNothing(t *testing.T) {
+	for claim, test := range map[string]struct {
+		change func(*config.Config)
+		want   bool
+	}{
+		"a Service":          {func(*config.Config) {}, false},
+		"an empty directory": {func(c *config.Config) { c.Manifests = t.TempDir() }, true},
+		"nothing on stdin":   {func(c *config.Config) { c.Manifests = "-" }, true},
+		"nothing, simulated": {func(c *config.Config) { c.Manifests, c.Simulate.Enabled = "-", true }, true},
+	} {
+		c := settings(t)
+		test.change(&c)
+		d := newDaemon(t, c)
+		d.Stdin = strings.NewReader("")
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		const warning = `level=WARN msg="no object that names depend on is in the manifests"`
+		log := &journal{seen: func(text string) {
+			if strings.Contains(text, warning) || !test.want && strings.Contains(text, `"manifests loaded"`) {
+				cancel()
+			}
+		}}
+		err := d.Serve(ctx, daemon.Options{Log: log.logger()})
+		cancel()
+		if got := strings.Contains(log.String(), warning); err != nil || got != test.want {
+			t.Errorf("%s: Serve: %v, warned %t, want %t; log:\n%s", claim, err, got, test.want, log)
+		}
+	}
+}
+
 // TestServeMissing: it does not say that it serves and then that it can't.
 func TestServeMissing(t *testing.T) {
 	c := settings(t)

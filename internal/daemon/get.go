@@ -10,8 +10,9 @@ import (
 // errAskKubectl is Get's of a cluster that has an API server.
 var errAskKubectl = errors.New("only manifests are shown (--manifests DIR); of a cluster that has an API server, kubectl get shows the same and more")
 
-// Get reads manifests once and puts the objects together that are chosen.
-func (d *Daemon) Get(ctx context.Context, version string, choice filled.Choice) ([]filled.Object, Loaded, error) {
+// Get reads manifests once and puts the objects together that are
+// chosen, by each choice.
+func (d *Daemon) Get(ctx context.Context, version string, choices []filled.Choice) ([][]filled.Object, Loaded, error) {
 	if d.cfg.Manifests == "" {
 		return nil, Loaded{}, errAskKubectl
 	}
@@ -23,6 +24,11 @@ func (d *Daemon) Get(ctx context.Context, version string, choice filled.Choice) 
 	if d.plane != nil {
 		c.Slices = d.plane.Slices
 	}
-	objects, err := c.Objects(choice)
-	return objects, l, err
+	objects := make([][]filled.Object, len(choices))
+	for i, choice := range choices {
+		if objects[i], err = c.Objects(choice); err != nil {
+			return nil, l, err
+		}
+	}
+	return objects, l, nil
 }

@@ -32,6 +32,9 @@ const (
 // Loaded is what is known of a cluster that was read once, beside the model.
 type Loaded struct {
 	manifest.Report
+	// From are the paths of the manifests; none of a cluster that was read from
+	// the API.
+	From []string
 	// Unread are why kinds can't be read that can be done without.
 	Unread []error
 	// Where is manifest.Source's; it knows nothing of a cluster that was read
@@ -65,7 +68,9 @@ func (d *Daemon) LoadFiles(f Files) (Loaded, error) {
 	return d.loadOnce(func() (Loaded, error) {
 		cfg := f.config(d.store)
 		d.simulate(&cfg)
-		return loadFrom(manifest.New(cfg))
+		l, err := loadFrom(manifest.New(cfg))
+		l.From = f.Paths
+		return l, err
 	})
 }
 
@@ -101,7 +106,9 @@ func loadFrom(source *manifest.Source) (l Loaded, err error) {
 
 func (d *Daemon) load(ctx context.Context, version string, whole bool) (l Loaded, err error) {
 	if d.cfg.Manifests != "" {
-		return loadFrom(d.manifests(whole))
+		l, err = loadFrom(d.manifests(whole))
+		l.From = []string{d.cfg.Manifests}
+		return l, err
 	}
 	l.Where = func(cluster.Kind, cluster.Key, string) (string, int, bool) { return "", 0, false }
 	l.Near = func(string) (string, int) { return "", 0 }
@@ -208,6 +215,9 @@ func (d *Daemon) openSource(version string) (run func(context.Context) error, er
 	return func(ctx context.Context) error {
 		return d.manifests(false).Run(ctx, func(r manifest.Report) {
 			d.log.Info("manifests loaded", "path", d.cfg.Manifests, "objects", r.Objects, "passed_over", r.PassedOver, "problems", len(r.Problems))
+			if r.Objects == 0 {
+				d.log.Warn("no object that names depend on is in the manifests", "path", d.cfg.Manifests)
+			}
 		})
 	}, nil
 }

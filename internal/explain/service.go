@@ -34,10 +34,14 @@ func (d *diagnosis) service(s *cluster.Service, m meaning) {
 func (d *diagnosis) unmade(s *cluster.Service) bool {
 	switch {
 	case !s.Headless && len(s.ClusterIPs) == 0:
-		d.add("no-cluster-ip", "read the cluster itself (--kubeconfig FILE), or give the Service a clusterIP in the manifests",
+		d.add("no-cluster-ip", "read the cluster itself (--kubeconfig FILE), have addresses given out as a cluster does (--simulate), or give the Service a clusterIP in the manifests",
 			"Service %s has no cluster IP as it is read: the API server assigns it", s.Key)
 	case s.Headless && len(d.Cluster.View.SlicesOf(s.Key)) == 0:
-		d.add("no-endpoint-slice", "read the cluster itself (--kubeconfig FILE), or put an EndpointSlice into the manifests",
+		cure := "read the cluster itself (--kubeconfig FILE), or put an EndpointSlice into the manifests"
+		if len(s.Selector) > 0 {
+			cure = "read the cluster itself (--kubeconfig FILE), have slices made as a cluster does (--simulate), or put an EndpointSlice into the manifests"
+		}
+		d.add("no-endpoint-slice", cure,
 			"Service %s has no EndpointSlice as it is read: the control plane makes them of its selector and the Pods", s.Key)
 	default:
 		return false

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -132,16 +133,17 @@ func TestSlices(t *testing.T) {
 			})
 		}
 	})
-	w.declared["EndpointSlice shop/declared"] = `{"metadata":{"name":"declared"},"addressType":"IPv4","ports":[{"port":80}],"endpoints":[{"addresses":["10.1.0.9"]}]}`
+	w.declared["EndpointSlice shop/declared"] = `{"metadata":{"name":"declared","ownerReferences":[{"kind":"Service","name":"web","uid":"u"}]},"addressType":"IPv4","ports":[{"port":80}],"endpoints":[{"addresses":["10.1.0.9"]}]}`
 	w.slices = []*discoveryv1.EndpointSlice{{AddressType: discoveryv1.AddressTypeIPv6}}
 	w.slices[0].Name, w.slices[0].GenerateName = "made", "web-"
-	wantIn(t, "declared", w.get(t, cluster.KindEndpointSlice, "declared"), `"apiVersion":"discovery.k8s.io/v1"`, `"addresses":["10.1.0.9"]`, `{"name":"","protocol":"TCP","port":80}`, `"namespace":"shop"`)
-	wantIn(t, "made", w.get(t, cluster.KindEndpointSlice, "made"), `"generateName":"web-"`, `"addressType":"IPv6"`)
+	w.slices[0].OwnerReferences = []metav1.OwnerReference{{Kind: "Service", Name: "web"}}
+	wantIn(t, "declared", w.get(t, cluster.KindEndpointSlice, "declared"), `"apiVersion":"discovery.k8s.io/v1"`, `"addresses":["10.1.0.9"]`, `"uid":"u"`, `{"name":"","protocol":"TCP","port":80}`, `"namespace":"shop"`)
+	wantIn(t, "made", w.get(t, cluster.KindEndpointSlice, "made"), `"generateName":"web-"`, `"addressType":"IPv6"`, `!ownerReferences`)
 	wantIn(t, "mirror", w.get(t, cluster.KindEndpointSlice, "mirror"), `"kubernetes.io/service-name":"web"`,
 		`{"name":"p","protocol":"TCP","port":80}`, `{"name":"","protocol":"UDP"}`,
 		`{"addresses":["10.1.0.1"],"conditions":{"ready":true},"hostname":"h","targetRef":{"kind":"Pod","namespace":"shop","name":"q"}}`,
 		`{"addresses":["10.1.0.2"],"conditions":{"ready":false,"terminating":true}}`)
-	if w.slices[0].Kind != "" {
+	if w.slices[0].Kind != "" || len(w.slices[0].OwnerReferences) != 1 {
 		t.Error("the slice that was made is changed")
 	}
 }

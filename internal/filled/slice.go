@@ -1,6 +1,8 @@
 package filled
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,9 @@ func (c *Cluster) endpointSlice(s *cluster.EndpointSlice) (Object, error) {
 	}
 	o.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
 	o.Namespace = s.Namespace
+	// The Service has no UID before an API server gives it one, and references
+	// without are refused (k8s.io/apimachinery, pkg/api/validation, objectmeta.go).
+	o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == "" })
 	for i := range o.Ports {
 		p := &o.Ports[i]
 		if p.Name == nil {

@@ -20,6 +20,8 @@ import (
 type Columns struct {
 	// Namespace puts the namespace first.
 	Namespace bool
+	// Kind puts the kind before each name, such as service/web.
+	Kind bool
 	// Wide adds what kubectl's -o wide does.
 	Wide bool
 	// Now is what ages are counted from.
@@ -35,11 +37,15 @@ const (
 )
 
 // headers are those of kubectl's tables (k8s.io/kubernetes,
-// pkg/printers/internalversion), wide ones those that -o wide adds.
-var headers = map[cluster.Kind]struct{ usual, wide []string }{
-	cluster.KindService:       {[]string{"NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"}, []string{"SELECTOR"}},
-	cluster.KindEndpointSlice: {[]string{"NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"}, nil},
-	cluster.KindPod:           {[]string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"}, []string{"IP", "NODE", "NOMINATED NODE", "READINESS GATES"}},
+// pkg/printers/internalversion), wide ones those that -o wide adds, name what a
+// kind is called before a slash.
+var headers = map[cluster.Kind]struct {
+	name        string
+	usual, wide []string
+}{
+	cluster.KindService:       {"service", []string{"NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"}, []string{"SELECTOR"}},
+	cluster.KindEndpointSlice: {"endpointslice.discovery.k8s.io", []string{"NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"}, nil},
+	cluster.KindPod:           {"pod", []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"}, []string{"IP", "NODE", "NOMINATED NODE", "READINESS GATES"}},
 }
 
 // Table gives the header and a row for each of some objects of a kind, as
@@ -60,6 +66,9 @@ func Table(kind cluster.Kind, objects []Object, c Columns) (rows [][]string) {
 			usual = sliceCells(o)
 		case *corev1.Pod:
 			usual, wide = podCells(o, c.Now)
+		}
+		if c.Kind {
+			usual[0] = h.name + "/" + usual[0]
 		}
 		row := append(usual, age(o.GetCreationTimestamp(), c.Now))
 		if c.Wide {

@@ -5,6 +5,7 @@ package kubeobj
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -109,9 +110,13 @@ func Mirrors(e *corev1.Endpoints) bool {
 // maxMirrored is how many addresses of a subset are mirrored.
 const maxMirrored = 1000
 
+// mirroring is what EndpointSlices that mirror Endpoints are labelled with under
+// endpointslice.kubernetes.io/managed-by (Kubernetes, "EndpointSlices",
+// "Management").
+const mirroring = "endpointslicemirroring-controller.k8s.io"
+
 // Endpoints converts legacy Endpoints into the slices that mirror them: one
-// for each subset and address family. Their names have upper case, so that no
-// EndpointSlice of the API is named alike.
+// for each subset and address family, named SERVICE-mirror-SUBSET-FAMILY.
 func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) {
 	k, errs := key(&e.ObjectMeta, validation.IsDNS1123Subdomain) // a lock's may have dots
 	var mirrored []*cluster.EndpointSlice
@@ -119,8 +124,8 @@ func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) 
 		m, bad := mirrorSubset(&e.Subsets[i])
 		errs = append(errs, in(bad, "subsets", i)...)
 		for _, slice := range m {
-			slice.Key = cluster.Key{Namespace: k.Namespace, Name: fmt.Sprintf("%s-mirror-%d-%s", k.Name, i, slice.AddressType)}
-			slice.Service = k.Name
+			slice.Key = cluster.Key{Namespace: k.Namespace, Name: fmt.Sprintf("%s-mirror-%d-%s", k.Name, i, strings.ToLower(string(slice.AddressType)))}
+			slice.Service, slice.ManagedBy = k.Name, mirroring
 			mirrored = append(mirrored, slice)
 		}
 	}

@@ -148,18 +148,18 @@ func legacy() *corev1.Endpoints {
 func TestEndpoints(t *testing.T) {
 	ports := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 8080}, {Name: "dns", Protocol: cluster.UDP, Number: 53}}
 	v4 := &cluster.EndpointSlice{
-		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-IPv4"}, Service: "web", AddressType: cluster.IPv4, Ports: ports,
+		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-ipv4"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv4, Ports: ports,
 		Endpoints: []cluster.Endpoint{
 			{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Hostname: "dock-1", Pod: "web-1"},
 			{Addr: netip.MustParseAddr("10.244.0.2")},
 		},
 	}
 	v6 := &cluster.EndpointSlice{
-		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-IPv6"}, Service: "web", AddressType: cluster.IPv6, Ports: ports,
+		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-ipv6"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv6, Ports: ports,
 		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("fd00::1"), Ready: true}},
 	}
 	second := &cluster.EndpointSlice{
-		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-1-IPv4"}, Service: "web", AddressType: cluster.IPv4,
+		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-1-ipv4"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv4,
 		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.244.0.3"), Ready: true}},
 	}
 	tests := map[string]struct {
@@ -177,7 +177,7 @@ func TestEndpoints(t *testing.T) {
 		"without namespace it is default": {func(e *corev1.Endpoints) {
 			e.Namespace, e.Subsets = "", []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.244.0.3"}}}}
 		}, []*cluster.EndpointSlice{{
-			Key: cluster.Key{Namespace: "default", Name: "web-mirror-0-IPv4"}, Service: "web", AddressType: cluster.IPv4, Endpoints: second.Endpoints,
+			Key: cluster.Key{Namespace: "default", Name: "web-mirror-0-ipv4"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv4, Endpoints: second.Endpoints,
 		}}},
 	}
 	for claim, test := range tests {

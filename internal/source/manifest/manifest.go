@@ -20,6 +20,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -79,6 +80,7 @@ type Source struct {
 	applied  map[identity]any   // what the Store holds; nil before it was looked at
 	reported map[string]Problem // those that stand, by their text
 	broken   map[string]error   // what can't be looked into, by path
+	patched  []string           // see tree.kustomizations
 	loaded   bool
 	report   Report // of the last time that anything changed
 	places   map[identity]object
@@ -132,6 +134,9 @@ func (s *Source) Load() (Report, error) {
 // load brings s.files up to date, and the Store with them.
 func (s *Source) load(t *tree) Report {
 	changed := !s.loaded || len(t.broken)+len(s.broken) > 0
+	if s.cfg.ControlPlane != nil && !slices.Equal(s.patched, t.kustomizations) {
+		s.patched, changed = t.kustomizations, true
+	}
 	s.loaded, s.broken = true, t.broken
 	for path := range s.files {
 		if _, ok := t.files[path]; !ok && !t.isBroken(path) {
@@ -260,6 +265,13 @@ func twiceProblem(o, first object) Problem {
 		Err: fmt.Errorf("declared before, in %s:%d; this one counts", first.file, first.line)}
 }
 
+// kustomizationProblem warns of a directory that is not what it seems: a cluster
+// would be made of what it is rendered to.
+func kustomizationProblem(path string) Problem {
+	return Problem{File: path, Line: 1, Err: fmt.Errorf(
+		"its directory is a kustomization, and patches in it count here in the place of what they patch: render it (kubectl kustomize %s | portolan ... --manifests -)", filepath.Dir(path))}
+}
+
 // update writes the tree's objects to the Store.
 func (s *Source) update() Report {
 	var report Report
@@ -287,6 +299,9 @@ func (s *Source) update() Report {
 	}
 	for path, err := range s.broken {
 		report.Problems = append(report.Problems, Problem{File: path, Line: 1, Err: err, Rejected: true})
+	}
+	for _, path := range s.patched {
+		report.Problems = append(report.Problems, kustomizationProblem(path))
 	}
 	if s.cfg.Whole {
 		s.places = objects
@@ -334,7 +349,10 @@ func (s *Source) modelValues(objects map[identity]object) map[identity]any {
 			continue
 		}
 		for _, slice := range m.slices {
-			values[identity{"EndpointSlice", slice.Key}] = slice
+			id := identity{"EndpointSlice", slice.Key}
+			if _, declared := objects[id]; !declared { // of another Service, by chance
+				values[id] = slice
+			}
 		}
 	}
 	return values

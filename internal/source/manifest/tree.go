@@ -18,6 +18,8 @@ type tree struct {
 	// broken are the files and directories that can't be looked into: what was
 	// known of them, and below them, stays.
 	broken map[string]error
+	// kustomizations are files that say how others are to be put together.
+	kustomizations []string
 	// watched are directories, with links resolved, and the names in them that
 	// count; nil where all do.
 	watched map[string]names
@@ -57,7 +59,7 @@ func (t *tree) addRoot(root string) error {
 	t.root = root
 	t.watchName(root)
 	if !info.IsDir() {
-		t.files[root] = info
+		t.addFile(root, info)
 		return nil
 	}
 	return t.addDir(root, nil)
@@ -106,9 +108,30 @@ func (t *tree) addEntry(path string, above []string) error {
 	case info.IsDir():
 		return t.addDir(path, above)
 	case info.Mode().IsRegular() && isManifest(path):
-		t.files[path] = info
+		t.addFile(path, info)
+	case info.Mode().IsRegular() && isKustomization(path): // without an extension
+		t.kustomizations = append(t.kustomizations, path)
 	}
 	return nil
+}
+
+// addFile adds a file that is read.
+func (t *tree) addFile(path string, info fs.FileInfo) {
+	t.files[path] = info
+	if isKustomization(path) {
+		t.kustomizations = append(t.kustomizations, path)
+	}
+}
+
+// isKustomization tells whether a file has one of the names by which kustomize
+// finds what to do in a directory (Kubernetes, "Declarative Management of
+// Kubernetes Objects Using Kustomize").
+func isKustomization(path string) bool {
+	switch filepath.Base(path) {
+	case "kustomization.yaml", "kustomization.yml", "Kustomization":
+		return true
+	}
+	return false
 }
 
 // excluded tells whether a pattern matches a path below the root, or its last

@@ -114,6 +114,18 @@ func (m *model) declaredFor(s *cluster.EndpointSlice) []*cluster.EndpointSlice {
 	return []*cluster.EndpointSlice{s}
 }
 
+// TestNamesStay: a slice that takes the place of another of ours takes its name.
+func TestNamesStay(t *testing.T) {
+	m := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); tx.PutPod(pod(1)) })
+	before := m.names()
+	m.update(func(tx *cluster.Tx) {
+		tx.PutService(web(func(s *cluster.Service) { s.Spec.Families = []cluster.AddressType{cluster.IPv6} }))
+	})
+	if diff := cmp.Diff(before, m.names()); diff != "" || m.stored(webKey)[0].AddressType != cluster.IPv6 {
+		t.Errorf("of another family: slices %v (-before +after):\n%s", m.stored(webKey), diff)
+	}
+}
+
 // TestDeclaredUnchanged: a slice that is declared just as it was made is taken
 // away by its name, and made again.
 func TestDeclaredUnchanged(t *testing.T) {

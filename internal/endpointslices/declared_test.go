@@ -2,6 +2,7 @@ package endpointslices_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -33,7 +34,15 @@ func (m *model) stored(service cluster.Key) (all []*cluster.EndpointSlice) {
 // TestDeclaredAsOurs: what is declared counts, though it is called and labelled
 // as what was made. When it is taken away, what was made is back.
 func TestDeclaredAsOurs(t *testing.T) {
-	full := func(tx *cluster.Tx) { tx.PutService(web()); putPods(tx, 0, 150) }
+	full := func(tx *cluster.Tx) {
+		tx.PutService(web())
+		putPods(tx, 0, 150)
+		for i := range 20 { // enough that they are many
+			tx.PutService(web(func(s *cluster.Service) {
+				s.Name, s.Selector = fmt.Sprintf("one-%d", i), map[string]string{"app": "one"}
+			}))
+		}
+	}
 	made := newModel(t, full).stored(webKey)
 	declared := edited(made[1])
 	elsewhere := edited(made[1])

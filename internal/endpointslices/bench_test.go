@@ -142,3 +142,12 @@ func benchmarkEvents(b *testing.B, f fleet, batch int) {
 	}
 	b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
 }
+
+// BenchmarkService: a Service comes and goes where there are 10,000.
+func BenchmarkService(b *testing.B) {
+	s := serve(b, newFleet(10_000, 1))
+	for b.Loop() {
+		s.update(func(tx *cluster.Tx) { tx.PutService(web()) })
+		s.update(func(tx *cluster.Tx) { tx.DeleteService(webKey) })
+	}
+}

@@ -110,10 +110,10 @@ func (c *Compiler) Complete(tx *cluster.Tx) {
 	}
 	touched := c.index.Update(tx.View, changes)
 	jobs := make([]*job, 0, len(touched))
-	present := sync.OnceValue(func() map[cluster.Key]*cluster.EndpointSlice { return slicesByKey(tx.View) })
+	at := lookUp(tx.View, len(touched))
 	for key, t := range touched {
 		if j := c.job(tx.View, key, t); j != nil {
-			j.present = present
+			j.at = at
 			jobs = append(jobs, j)
 		}
 	}
@@ -133,13 +133,27 @@ func hasNodes(changes cluster.Changes) bool {
 	return false
 }
 
-// slicesByKey are all slices of a view.
-func slicesByKey(v *cluster.View) map[cluster.Key]*cluster.EndpointSlice {
-	all := make(map[cluster.Key]*cluster.EndpointSlice, v.Len(cluster.KindEndpointSlice))
-	for s := range v.EndpointSlices() {
-		all[s.Key] = s
+// lookUp finds slices of a view by their keys. For many Services all are sorted
+// out, when the first is asked for; for few that would take longer than to look.
+func lookUp(v *cluster.View, services int) func(cluster.Key) *cluster.EndpointSlice {
+	if services < parallelFrom {
+		return func(key cluster.Key) *cluster.EndpointSlice {
+			for s := range v.EndpointSlices() {
+				if s.Name == key.Name && s.Namespace == key.Namespace {
+					return s
+				}
+			}
+			return nil
+		}
 	}
-	return all
+	all := sync.OnceValue(func() map[cluster.Key]*cluster.EndpointSlice {
+		all := make(map[cluster.Key]*cluster.EndpointSlice, v.Len(cluster.KindEndpointSlice))
+		for s := range v.EndpointSlices() {
+			all[s.Key] = s
+		}
+		return all
+	})
+	return func(key cluster.Key) *cluster.EndpointSlice { return all()[key] }
 }
 
 // job is the slices of one Service to be brought up to date.
@@ -154,9 +168,9 @@ type job struct {
 	// says that they are just those of old.
 	stored []*cluster.EndpointSlice
 	intact bool
-	// present are all slices of the model. It is asked only for new names, as it
-	// takes long.
-	present func() map[cluster.Key]*cluster.EndpointSlice
+	// at is the slice of the model at a key, or nil. It is asked only for new
+	// names, as it takes long.
+	at func(cluster.Key) *cluster.EndpointSlice
 
 	// What comes of it: the slices by name, those of them that are new or differ,
 	// these as the model has them, and what was left out.

@@ -2,6 +2,7 @@ package endpointslices_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -33,7 +34,15 @@ func (m *model) stored(service cluster.Key) (all []*cluster.EndpointSlice) {
 // TestDeclaredAsOurs: what is declared counts, though it is called and labelled
 // as what was made. When it is taken away, what was made is back.
 func TestDeclaredAsOurs(t *testing.T) {
-	full := func(tx *cluster.Tx) { tx.PutService(web()); putPods(tx, 0, 150) }
+	full := func(tx *cluster.Tx) {
+		tx.PutService(web())
+		putPods(tx, 0, 150)
+		for i := range 20 { // enough that they are many
+			tx.PutService(web(func(s *cluster.Service) {
+				s.Name, s.Selector = fmt.Sprintf("one-%d", i), map[string]string{"app": "one"}
+			}))
+		}
+	}
 	made := newModel(t, full).stored(webKey)
 	declared := edited(made[1])
 	elsewhere := edited(made[1])
@@ -112,6 +121,18 @@ func (m *model) declaredFor(s *cluster.EndpointSlice) []*cluster.EndpointSlice {
 		return nil
 	}
 	return []*cluster.EndpointSlice{s}
+}
+
+// TestNamesStay: a slice that takes the place of another of ours takes its name.
+func TestNamesStay(t *testing.T) {
+	m := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); tx.PutPod(pod(1)) })
+	before := m.names()
+	m.update(func(tx *cluster.Tx) {
+		tx.PutService(web(func(s *cluster.Service) { s.Spec.Families = []cluster.AddressType{cluster.IPv6} }))
+	})
+	if diff := cmp.Diff(before, m.names()); diff != "" || m.stored(webKey)[0].AddressType != cluster.IPv6 {
+		t.Errorf("of another family: slices %v (-before +after):\n%s", m.stored(webKey), diff)
+	}
 }
 
 // TestDeclaredUnchanged: a slice that is declared just as it was made is taken

@@ -62,6 +62,6 @@ func (j *job) name() {
 
 // isOthers tells whether the model has a slice of that name that is not ours.
 func (j *job) isOthers(name string) bool {
-	s := j.present()[cluster.Key{Namespace: j.key.Namespace, Name: name}]
+	s := j.at(cluster.Key{Namespace: j.key.Namespace, Name: name})
 	return s != nil && !j.old.has(s)
 }

@@ -343,6 +343,9 @@ func (v *View) Node(name string) *Node { return v.state.nodes[name] }
 // Pod is the Pod at key, or nil.
 func (v *View) Pod(key Key) *Pod { return v.state.pods[key] }
 
+// EndpointSlice is the EndpointSlice at key, or nil.
+func (v *View) EndpointSlice(key Key) *EndpointSlice { return v.state.slices[key] }
+
 // Workload is the workload of that kind at key, or nil.
 func (v *View) Workload(k Kind, key Key) *Workload { return v.state.workloads[k][key] }
 

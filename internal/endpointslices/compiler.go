@@ -110,10 +110,9 @@ func (c *Compiler) Complete(tx *cluster.Tx) {
 	}
 	touched := c.index.Update(tx.View, changes)
 	jobs := make([]*job, 0, len(touched))
-	at := lookUp(tx.View, len(touched))
 	for key, t := range touched {
 		if j := c.job(tx.View, key, t); j != nil {
-			j.at = at
+			j.at = tx.EndpointSlice
 			jobs = append(jobs, j)
 		}
 	}
@@ -131,29 +130,6 @@ func hasNodes(changes cluster.Changes) bool {
 		}
 	}
 	return false
-}
-
-// lookUp finds slices of a view by their keys. For many Services all are sorted
-// out, when the first is asked for; for few that would take longer than to look.
-func lookUp(v *cluster.View, services int) func(cluster.Key) *cluster.EndpointSlice {
-	if services < parallelFrom {
-		return func(key cluster.Key) *cluster.EndpointSlice {
-			for s := range v.EndpointSlices() {
-				if s.Name == key.Name && s.Namespace == key.Namespace {
-					return s
-				}
-			}
-			return nil
-		}
-	}
-	all := sync.OnceValue(func() map[cluster.Key]*cluster.EndpointSlice {
-		all := make(map[cluster.Key]*cluster.EndpointSlice, v.Len(cluster.KindEndpointSlice))
-		for s := range v.EndpointSlices() {
-			all[s.Key] = s
-		}
-		return all
-	})
-	return func(key cluster.Key) *cluster.EndpointSlice { return all()[key] }
 }
 
 // job is the slices of one Service to be brought up to date.

@@ -35,8 +35,8 @@ bench-code: ## Go benchmarks of lookup, answer, compile and change, 5 minutes; d
 	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
 
 bench-simulate: ## what completing manifests costs, and changes of Pods then, 4 minutes; docs/bench.md
-	(go test -run - -bench Ready -benchtime 1x -count 6 ./internal/simulate && \
-	go test -run - -bench 'Full|Events/batch=1000$$' -benchtime 2s -count 6 ./internal/endpointslices && \
+	export GOGC=200; (go test -run - -bench Ready -benchtime 1x -count 4 ./internal/simulate && \
+	go test -run - -bench 'Full|Events/batch=1000' -benchtime 2s -count 6 ./internal/endpointslices && \
 	go test -run - -bench Complete -benchtime 2s -count 6 ./internal/alloc) \
 	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
 

@@ -265,6 +265,9 @@ func (p path) String() string {
 // lineOf is the line of the field at the path, or of the nearest field around
 // it that is there.
 func (d *document) lineOf(p path) int {
+	if len(p) == 0 {
+		return d.line // nobody has to look
+	}
 	if d.tree == nil {
 		var root yaml.Node
 		if yaml.Unmarshal(d.json, &root) != nil || len(root.Content) == 0 {

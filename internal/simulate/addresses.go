@@ -76,6 +76,9 @@ func capacity(r netip.Prefix) int {
 
 // keep gives back the addresses of Pods that are not there any more.
 func (a *addresses) keep(pods map[cluster.Key]*cluster.Pod) {
+	if len(a.held) == 0 {
+		return
+	}
 	still := make(map[cluster.Key]bool, len(pods))
 	for _, p := range pods {
 		still[networkOf(p)] = true

@@ -21,15 +21,19 @@ func (c *ControlPlane) putPods(tx *cluster.Tx) (refused []cluster.Refusal) {
 	made, refused := c.makePods(tx, wanted, nodes)
 	maps.Copy(wanted, made)
 	c.addresses.keep(wanted)
-	for _, key := range slices.SortedFunc(maps.Keys(wanted), cluster.Key.Compare) {
-		p := wanted[key]
+	var without []cluster.Key
+	for key, p := range wanted {
 		if len(p.IPs) == 0 && !p.Finished && p.Scheduled() {
-			full := *p
-			if full.IPs, full.Simulated = c.addressesOf(p), true; len(full.IPs) == 0 {
-				refused = append(refused, cluster.Refusal{Kind: cluster.KindPod, Key: key, Err: errors.New("the range of Pods has no address for it")})
-			}
-			wanted[key] = &full
+			without = append(without, key)
 		}
+	}
+	slices.SortFunc(without, cluster.Key.Compare)
+	for _, key := range without {
+		full := *wanted[key]
+		if full.IPs, full.Simulated = c.addressesOf(&full), true; len(full.IPs) == 0 {
+			refused = append(refused, cluster.Refusal{Kind: cluster.KindPod, Key: key, Err: errors.New("the range of Pods has no address for it")})
+		}
+		wanted[key] = &full
 	}
 	for key, p := range c.pods {
 		if wanted[key] == nil && tx.Pod(key) == p {
@@ -38,7 +42,9 @@ func (c *ControlPlane) putPods(tx *cluster.Tx) (refused []cluster.Refusal) {
 	}
 	clear(c.pods)
 	for key, p := range wanted {
-		tx.PutPod(p)
+		if tx.Pod(key) != p {
+			tx.PutPod(p)
+		}
 		c.pods[key] = tx.Pod(key)
 	}
 	return refused
@@ -48,8 +54,12 @@ func (c *ControlPlane) putPods(tx *cluster.Tx) (refused []cluster.Refusal) {
 // are its own, as its controller would have it: it makes so many fewer.
 func (c *ControlPlane) makePods(tx *cluster.Tx, placed map[cluster.Key]*cluster.Pod, nodes []string) (made map[cluster.Key]*cluster.Pod, refused []cluster.Refusal) {
 	made = make(map[cluster.Key]*cluster.Pod)
+	all := workloads(tx.View)
+	if len(all) == 0 {
+		return made, nil
+	}
 	declared, room := indexed(placed), c.addresses.room()
-	for _, w := range workloads(tx.View) {
+	for _, w := range all {
 		m := maker{workload: w, nodes: nodes, declared: declared[w.Namespace], room: room - len(made)}
 		for _, p := range m.pods() {
 			made[p.Key] = p

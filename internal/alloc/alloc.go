@@ -90,7 +90,7 @@ func New(c Config) (*Allocator, error) {
 		if err := checkRange(r); err != nil {
 			return nil, fmt.Errorf("range of cluster IPs %s: %w", r, err)
 		}
-		family := familyOf(r.Addr())
+		family := cluster.FamilyOf(r.Addr())
 		if a.ranges[family] != nil {
 			return nil, fmt.Errorf("range of cluster IPs %s: the two must be of different families", r)
 		}
@@ -112,13 +112,6 @@ func checkRange(r netip.Prefix) error {
 		return fmt.Errorf("the service cluster IP range must be at least %d IP addresses", leastRange)
 	}
 	return nil
-}
-
-func familyOf(a netip.Addr) cluster.AddressType {
-	if a.Is4() {
-		return cluster.IPv4
-	}
-	return cluster.IPv6
 }
 
 // Recall takes over what Services hold that an Allocator filled in before, as

@@ -181,7 +181,7 @@ func (w *world) describe(s, declared, before *cluster.Service) string {
 	}
 	var ips []string
 	for _, ip := range s.ClusterIPs {
-		b := w.alloc.ranges[familyOf(ip)].Band
+		b := w.alloc.ranges[cluster.FamilyOf(ip)].Band
 		switch {
 		case slices.Contains(before.ClusterIPs, ip):
 			ips = append(ips, "kept")

@@ -58,7 +58,7 @@ func (a *Allocator) claimAddresses(d *draft) (p problems) {
 
 // claimAddress claims an address that is asked for; the words say why not.
 func (a *Allocator) claimAddress(d *draft, ip netip.Addr) (words string) {
-	r := a.ranges[familyOf(ip)]
+	r := a.ranges[cluster.FamilyOf(ip)]
 	switch {
 	case r == nil || !r.contains(ip):
 		return "the provided network does not match the current range"
@@ -226,7 +226,7 @@ func (d *draft) choose(p *pool, purpose string) (place uint64, ok bool) {
 func (a *Allocator) reclaim(d *draft) (p problems) {
 	if d.needsAddresses() {
 		for i, ip := range d.ips {
-			if words := a.claimAddress(d, ip); words != "" || d.families[i] != familyOf(ip) {
+			if words := a.claimAddress(d, ip); words != "" || d.families[i] != cluster.FamilyOf(ip) {
 				p.invalid(clusterIPsField, d.ipList(), words)
 			}
 		}
@@ -259,7 +259,7 @@ func (a *Allocator) releaseAll(was, is fields) {
 	if was.needsAddresses() {
 		for _, ip := range was.ips {
 			if !slices.Contains(is.ips, ip) {
-				r := a.ranges[familyOf(ip)]
+				r := a.ranges[cluster.FamilyOf(ip)]
 				r.release(r.place(ip))
 				a.freed++
 			}

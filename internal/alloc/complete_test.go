@@ -284,7 +284,7 @@ func checkSane(t *testing.T, w *world) {
 				t.Errorf("%s and %s share %s", key, other, ip)
 			}
 			ips[ip] = key
-			if r := w.alloc.ranges[familyOf(ip)]; r == nil || !r.contains(ip) || s.Spec.Families[i] != familyOf(ip) {
+			if r := w.alloc.ranges[cluster.FamilyOf(ip)]; r == nil || !r.contains(ip) || s.Spec.Families[i] != cluster.FamilyOf(ip) {
 				t.Errorf("%s has %s, as %s", key, ip, s.Spec.Families[i])
 			}
 		}

@@ -97,11 +97,11 @@ func (d *draft) checkRelated() (p problems) {
 	if d.headless() {
 		return p
 	}
-	if len(d.ips) > 1 && !slices.ContainsFunc(d.ips[1:], func(ip netip.Addr) bool { return familyOf(ip) != familyOf(d.ips[0]) }) {
+	if len(d.ips) > 1 && !slices.ContainsFunc(d.ips[1:], func(ip netip.Addr) bool { return cluster.FamilyOf(ip) != cluster.FamilyOf(d.ips[0]) }) {
 		p.invalid(clusterIPsField, d.ipList(), "may specify no more than one IP for each IP family")
 	}
 	for i, ip := range d.ips[:min(len(d.ips), len(d.families))] {
-		if f := d.families[i]; f == otherFamily(familyOf(ip)) {
+		if f := d.families[i]; f == otherFamily(cluster.FamilyOf(ip)) {
 			p.invalid(at(clusterIPsField, i), quoted(ip.String()), fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", f, i))
 		}
 	}
@@ -148,7 +148,7 @@ func (a *Allocator) inferFamilies(d *draft) (p problems) {
 		if i < len(d.families) {
 			continue
 		}
-		f := familyOf(ip)
+		f := cluster.FamilyOf(ip)
 		if a.ranges[f] == nil {
 			p.invalid(at(clusterIPsField, i), d.ipList(), string(f)+" is not configured on this cluster")
 			continue

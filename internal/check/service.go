@@ -279,17 +279,9 @@ func (j *judge) families(s *cluster.Service, b *backing) {
 	for i, addr := range s.ClusterIPs {
 		if !slices.ContainsFunc(b.ready, func(e netip.Addr) bool { return e.Is4() == addr.Is4() }) {
 			j.add(ServiceFamilyNoEndpoint, fmt.Sprintf("spec.clusterIPs[%d]", i), "give the Pods addresses of both families, or the Service one family in spec.ipFamilies",
-				"it has the %s cluster IP %s, and no ready endpoint of that family: clients that try it first wait in vain", familyOf(addr), addr)
+				"it has the %s cluster IP %s, and no ready endpoint of that family: clients that try it first wait in vain", cluster.FamilyOf(addr), addr)
 		}
 	}
-}
-
-// familyOf is the family of an address, as the API spells it.
-func familyOf(addr netip.Addr) cluster.AddressType {
-	if addr.Is4() {
-		return cluster.IPv4
-	}
-	return cluster.IPv6
 }
 
 // portNames: ports are found by their names.

@@ -85,6 +85,14 @@ const (
 	FQDN AddressType = "FQDN"
 )
 
+// FamilyOf is the address type that an address is of.
+func FamilyOf(addr netip.Addr) AddressType {
+	if addr.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
 // EndpointSlice is an EndpointSlice. Service names the Service it belongs to,
 // in its own namespace; it is empty when the slice belongs to none.
 type EndpointSlice struct {

@@ -98,6 +98,20 @@ func (p *Pod) Scheduled() bool {
 	return !p.Pending && !slices.ContainsFunc(p.Unmet, func(c Condition) bool { return c.Type == "PodScheduled" })
 }
 
+// CountPath is where the number of its Pods stands in the object; empty where none
+// does.
+func (w *Workload) CountPath() string {
+	switch w.Kind {
+	case KindDeployment, KindStatefulSet:
+		return "spec.replicas"
+	case KindJob:
+		return "spec.parallelism"
+	case KindCronJob:
+		return "spec.jobTemplate.spec.parallelism"
+	}
+	return ""
+}
+
 // SpecPath is where the template's spec stands in the object.
 func (w *Workload) SpecPath() string {
 	if w.Kind == KindCronJob {

@@ -423,7 +423,7 @@ func Default() Config {
 		Listen:     []string{"127.0.0.1:1053"},
 		Zones:      []string{"cluster.local"},
 		TTL:        5,
-		Simulate:   Simulate{NodePorts: "30000-32767", MaxEndpointsPerSlice: 100},
+		Simulate:   Simulate{NodePorts: "30000-32767", MaxEndpointsPerSlice: endpointslices.DefaultMaxEndpoints},
 		Kubernetes: Kubernetes{QPS: 50, Burst: 100, Silence: Duration(150 * time.Second)},
 		Snapshot:   Snapshot{Settle: Duration(2 * time.Second)},
 		Admin:      Admin{Listen: "127.0.0.1:9153"},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/internal/alloc"
+	"portolan.dev/portolan/internal/endpointslices"
 	"portolan.dev/portolan/internal/simulate"
 )
 
@@ -32,8 +33,8 @@ func (c *Config) compileSimulate(made *Compiled) (err error) {
 	if cfg.NodePorts, err = nodePorts(s.NodePorts); err != nil {
 		return badValue("simulate.nodePorts", "%w", err)
 	}
-	if s.MaxEndpointsPerSlice < 1 || s.MaxEndpointsPerSlice > maxEndpoints {
-		return badValue("simulate.maxEndpointsPerSlice", "%d is not between 1 and %d", s.MaxEndpointsPerSlice, maxEndpoints)
+	if s.MaxEndpointsPerSlice < 1 || s.MaxEndpointsPerSlice > endpointslices.MaxMaxEndpoints {
+		return badValue("simulate.maxEndpointsPerSlice", "%d is not between 1 and %d", s.MaxEndpointsPerSlice, endpointslices.MaxMaxEndpoints)
 	}
 	cfg.MaxEndpoints = s.MaxEndpointsPerSlice
 	cfg.ServiceRanges, cfg.PodRanges = prefixesOr(c.ServiceCIDRs, simulatedServices), prefixesOr(c.PodCIDRs, simulatedPods)
@@ -49,10 +50,6 @@ func (c *Config) compileSimulate(made *Compiled) (err error) {
 	made.Simulate = cfg
 	return nil
 }
-
-// maxEndpoints is how many endpoints a slice may have (validation of
-// EndpointSlices in Kubernetes).
-const maxEndpoints = 1000
 
 // prefixesOr are the ranges of texts that were checked; others where there are
 // none.

@@ -256,7 +256,7 @@ func (c *change) add(i, n int) {
 // endpoint is that of a Pod; false when it has no address of the family.
 func (c *change) endpoint(p *cluster.Pod) (e discoveryv1.Endpoint, ok bool) {
 	for _, ip := range p.IPs {
-		if familyOf(ip) == c.family {
+		if cluster.FamilyOf(ip) == c.family {
 			e.Addresses = append(e.Addresses, ip.String())
 		}
 	}
@@ -298,13 +298,6 @@ func equalText(a, b *string) bool {
 		return a == b
 	}
 	return *a == *b
-}
-
-func familyOf(ip netip.Addr) cluster.AddressType {
-	if ip.Is4() {
-		return cluster.IPv4
-	}
-	return cluster.IPv6
 }
 
 func addressType(f cluster.AddressType) discoveryv1.AddressType { return discoveryv1.AddressType(f) }

@@ -13,10 +13,9 @@ type declared struct {
 	nodes map[string]*cluster.Node
 }
 
-// observe takes note of what a transaction was asked to hold: all that is not
-// what was put here.
-func (c *ControlPlane) observe(tx *cluster.Tx) {
-	changes := tx.Changed()
+// observe takes note of what a transaction was asked to hold by its changes: all
+// that is not what was put here.
+func (c *ControlPlane) observe(tx *cluster.Tx, changes cluster.Changes) {
 	if changes.Everything || c.declared.pods == nil {
 		c.declared = declared{pods: make(map[cluster.Key]*cluster.Pod), nodes: make(map[string]*cluster.Node)}
 		for p := range tx.Pods() {

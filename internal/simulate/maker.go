@@ -6,6 +6,8 @@ import (
 	"maps"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"portolan.dev/portolan/internal/cluster"
 )
 
@@ -16,11 +18,6 @@ type maker struct {
 	declared *declaredPods // of its namespace; nil when there are none
 	room     int           // how many may be made
 	problems []cluster.Refusal
-}
-
-// countedBy is the field that says how many Pods a workload has.
-var countedBy = map[cluster.Kind]string{
-	cluster.KindDeployment: "spec.replicas", cluster.KindStatefulSet: "spec.replicas", cluster.KindJob: "spec.parallelism",
 }
 
 // pods are those that the workload has, but for declared ones; addresses are
@@ -50,7 +47,7 @@ func (m *maker) pods() []*cluster.Pod {
 // valid tells whether a field of the Pods is empty or one DNS label, as the API
 // server wants it; if not, that is a problem of the workload.
 func (m *maker) valid(field, name string) bool {
-	if name == "" || isLabel(name) {
+	if name == "" || len(validation.IsDNS1123Label(name)) == 0 {
 		return true
 	}
 	m.problems = append(m.problems, cluster.Refusal{
@@ -59,24 +56,11 @@ func (m *maker) valid(field, name string) bool {
 	return false
 }
 
-// isLabel tells whether a name is a label (RFC 1123, section 2.1) in lower case.
-func isLabel(name string) bool {
-	if len(name) > 63 || name[0] == '-' || name[len(name)-1] == '-' {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return false
-		}
-	}
-	return true
-}
-
 // fit is how many of n may be made.
 func (m *maker) fit(n int) int {
 	short := max(0, n-m.room)
 	if short > 0 {
-		m.problems = append(m.problems, noRoom(countedBy[m.workload.Kind], short, m.room))
+		m.problems = append(m.problems, noRoom(m.workload.CountPath(), short, m.room))
 	}
 	return n - short
 }

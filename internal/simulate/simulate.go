@@ -102,8 +102,8 @@ func (c *ControlPlane) Recall(v *cluster.View) {
 // which Services are refused at present, see manifest.ControlPlane.
 func (c *ControlPlane) Complete(tx *cluster.Tx) []cluster.Refusal {
 	c.addAPIServer(tx)
-	if c.declared.pods == nil || touchesPods(tx.Changed()) {
-		c.observe(tx)
+	if changes := tx.Changed(); c.declared.pods == nil || touchesPods(changes) {
+		c.observe(tx, changes)
 		c.refused = c.putPods(tx)
 		c.putNodes(tx)
 	}
@@ -143,10 +143,6 @@ func (c *ControlPlane) addAPIServer(tx *cluster.Tx) {
 	if tx.Service(apiServer) != nil {
 		return
 	}
-	family := cluster.IPv6
-	if c.apiServer.Is4() {
-		family = cluster.IPv4
-	}
 	tx.PutService(&cluster.Service{
 		Key:        apiServer,
 		ClusterIPs: []netip.Addr{c.apiServer},
@@ -156,7 +152,7 @@ func (c *ControlPlane) addAPIServer(tx *cluster.Tx) {
 			Type:         cluster.ClusterIP,
 			Labels:       map[string]string{"component": "apiserver", "provider": "kubernetes"},
 			FamilyPolicy: cluster.SingleStack,
-			Families:     []cluster.AddressType{family},
+			Families:     []cluster.AddressType{cluster.FamilyOf(c.apiServer)},
 		},
 	})
 }

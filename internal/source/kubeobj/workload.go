@@ -70,24 +70,13 @@ func workload(kind cluster.Kind, meta *metav1.ObjectMeta, replicas *int32, selec
 	if replicas != nil {
 		w.Replicas = int(*replicas)
 		if *replicas < 0 {
-			errs = append(errs, field.Invalid(field.NewPath("spec", countField(kind)), *replicas, "must be greater than or equal to 0"))
+			errs = append(errs, field.Invalid(field.NewPath(w.CountPath()), *replicas, "must be greater than or equal to 0"))
 		}
 	}
 	if selector != nil {
 		w.Selector = labelSelector(selector)
 	}
 	return w, errs
-}
-
-// countField is the field of a workload's spec that says how many Pods it makes.
-func countField(kind cluster.Kind) string {
-	switch kind {
-	case cluster.KindJob:
-		return "parallelism"
-	case cluster.KindCronJob:
-		return "jobTemplate.spec.parallelism"
-	}
-	return "replicas"
 }
 
 // labelSelector converts a label selector.

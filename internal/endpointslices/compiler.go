@@ -7,11 +7,11 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/parallel"
 )
 
 // Config is what a Compiler is made of.
@@ -52,8 +52,7 @@ type made struct {
 	// pointers: what is declared may be called and labelled like them.
 	model   []*cluster.EndpointSlice
 	refused refusals
-	// plain is set when changes of its Pods are, see isPlain.
-	plain bool
+	plain   *plainness // nil when changes of its Pods are not
 }
 
 // has tells whether a slice of the model is one of these.
@@ -149,11 +148,13 @@ type job struct {
 	at func(cluster.Key) *cluster.EndpointSlice
 
 	// What comes of it: the slices by name, those of them that are new or differ,
-	// these as the model has them, and what was left out.
+	// these as the model has them, what was left out, and whether changes from now
+	// on are plain.
 	slices  []*discoveryv1.EndpointSlice
 	written []*discoveryv1.EndpointSlice
 	model   []*cluster.EndpointSlice
 	refused refusals
+	plain   *plainness
 }
 
 // job tells what is to be done for a Service that was touched, nil for nothing.
@@ -200,16 +201,7 @@ func (c *Compiler) run(jobs []*job) {
 		}
 		return
 	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for _, w := range c.workers {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(jobs)); i = next.Add(1) - 1 {
-				w.do(jobs[i])
-			}
-		})
-	}
-	wg.Wait()
+	parallel.EachBy(len(c.workers), len(jobs), func(worker, i int) { c.workers[worker].do(jobs[i]) })
 }
 
 // put writes what came of a job.
@@ -228,7 +220,7 @@ func (c *Compiler) put(tx *cluster.Tx, j *job) {
 		return
 	}
 	c.made[j.key] = &made{
-		service: j.now, slices: j.slices, refused: j.refused, plain: isPlain(j.now),
+		service: j.now, slices: j.slices, refused: j.refused, plain: j.plain,
 		model: slices.Clone(tx.SlicesOf(j.key)), // there are no others, and what is put as it was before stays that
 	}
 }

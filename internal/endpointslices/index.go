@@ -5,15 +5,14 @@ import (
 	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/parallel"
 )
 
 // Index knows which Pods each Service selects. It is kept up by Update, and not
 // for use by several goroutines at once.
 type Index struct {
 	spaces map[string]*space
-	// onNode are the Pods of each Node, by its name, and zones those of the Nodes.
-	onNode map[string]map[*member]struct{}
-	zones  map[string]string
+	zones  map[string]string // of the Nodes, by their names
 }
 
 // space is what is in a Namespace.
@@ -30,13 +29,45 @@ type label struct{ key, value string }
 type selection struct {
 	service *cluster.Service
 	under   label
-	members map[*member]struct{}
+	members []*member // in no order
 }
 
 // member is a Pod, and the Services that select it.
 type member struct {
 	pod *cluster.Pod
-	of  []*selection
+	of  []membership
+}
+
+// membership is a member's in a selection, at a place among the members there.
+type membership struct {
+	in *selection
+	at int
+}
+
+// join makes m a member of s.
+func (m *member) join(s *selection) {
+	m.of = append(m.of, membership{s, len(s.members)})
+	s.members = append(s.members, m)
+}
+
+// leave ends the membership of m in s, if it has one. The last member takes its
+// place.
+func (m *member) leave(s *selection) {
+	i := slices.IndexFunc(m.of, func(o membership) bool { return o.in == s })
+	if i < 0 {
+		return
+	}
+	at, last := m.of[i].at, len(s.members)-1
+	moved := s.members[last]
+	moved.of[slices.IndexFunc(moved.of, func(o membership) bool { return o.in == s })].at = at
+	s.members[at], s.members[last] = moved, nil
+	s.members = s.members[:last]
+	m.of = slices.Delete(m.of, i, i+1)
+}
+
+// isIn tells whether m is a member of s.
+func (m *member) isIn(s *selection) bool {
+	return slices.ContainsFunc(m.of, func(o membership) bool { return o.in == s })
 }
 
 // Touched is what changes mean for a Service.
@@ -52,7 +83,7 @@ type PodChange struct{ Old, New *cluster.Pod }
 
 // NewIndex makes an Index, empty so far.
 func NewIndex() *Index {
-	return &Index{spaces: make(map[string]*space), onNode: make(map[string]map[*member]struct{}), zones: make(map[string]string)}
+	return &Index{spaces: make(map[string]*space), zones: make(map[string]string)}
 }
 
 // Update brings the Index up to date with what changed in the view, and tells
@@ -71,7 +102,7 @@ func (x *Index) Update(v *cluster.View, changes cluster.Changes) map[cluster.Key
 		x.fill(v, t)
 	}
 	var selecting []*selection // anew
-	nodes := false
+	nodes, moved := false, make(map[string]bool)
 	for ch := range changes.Objects {
 		switch {
 		case ch.Kind == cluster.KindService:
@@ -83,12 +114,13 @@ func (x *Index) Update(v *cluster.View, changes cluster.Changes) map[cluster.Key
 			x.pod(ch.Key, v.Pod(ch.Key), t)
 		case ch.Kind == cluster.KindNode && !changes.Everything:
 			nodes = true
-			x.node(ch.Key.Name, v.Node(ch.Key.Name), t)
+			x.node(ch.Key.Name, v.Node(ch.Key.Name), moved)
 		}
 		x.drop(ch.Key.Namespace)
 	}
 	x.gather(selecting)
 	if nodes {
+		x.touchOn(moved, t)
 		x.touchAuto(t)
 	}
 	return t
@@ -101,14 +133,15 @@ func (x *Index) Pods(key cluster.Key) []*cluster.Pod {
 		return nil
 	}
 	s := space.selections[key.Name]
-	pods := make([]*cluster.Pod, 0, len(s.members))
-	for m := range s.members {
-		pods = append(pods, m.pod)
+	pods := make([]*cluster.Pod, len(s.members))
+	for i, m := range s.members {
+		pods[i] = m.pod
 	}
 	return pods
 }
 
-// fill takes in everything that is there.
+// fill takes in everything that is there, the Pods of several Namespaces side by
+// side.
 func (x *Index) fill(v *cluster.View, t touches) {
 	for s := range v.Services() {
 		t.whole(s.Key)
@@ -116,17 +149,21 @@ func (x *Index) fill(v *cluster.View, t touches) {
 			x.space(s.Namespace).add(s)
 		}
 	}
+	pods := make(map[*space][]*cluster.Pod)
 	for p := range v.Pods() {
-		x.pod(p.Key, p, nil)
+		space := x.space(p.Namespace)
+		pods[space] = append(pods[space], p)
 	}
+	spaces := slices.Collect(maps.Keys(pods))
+	parallel.Each(len(spaces), func(i int) { spaces[i].fill(pods[spaces[i]]) })
 	for n := range v.Nodes() {
 		x.zones[n.Name] = n.Zone
 	}
 }
 
-// node takes in a Node, nil when it went. Its Pods' endpoints change when it
-// comes or goes, and with its zone.
-func (x *Index) node(name string, now *cluster.Node, t touches) {
+// node takes in a Node, nil when it went, and notes whether it moved: endpoints on
+// it change when it comes or goes, and with its zone.
+func (x *Index) node(name string, now *cluster.Node, moved map[string]bool) {
 	zone, known := x.zones[name]
 	switch {
 	case now == nil:
@@ -136,9 +173,22 @@ func (x *Index) node(name string, now *cluster.Node, t touches) {
 	default:
 		x.zones[name] = now.Zone
 	}
-	for m := range x.onNode[name] {
-		for _, s := range m.of {
-			t.whole(s.service.Key)
+	moved[name] = true
+}
+
+// touchOn touches the Services that have Pods on these Nodes.
+func (x *Index) touchOn(nodes map[string]bool, t touches) {
+	if len(nodes) == 0 {
+		return
+	}
+	for _, space := range x.spaces {
+		for _, m := range space.members {
+			if !nodes[m.pod.Node] {
+				continue
+			}
+			for _, o := range m.of {
+				t.whole(o.in.service.Key)
+			}
 		}
 	}
 }
@@ -192,7 +242,7 @@ func (x *Index) service(key cluster.Key, now *cluster.Service, selecting []*sele
 // add takes in a Service, which has no members yet. Of the labels of its
 // selector it stands under the one that the fewest others do.
 func (s *space) add(service *cluster.Service) *selection {
-	added := &selection{service: service, members: make(map[*member]struct{})}
+	added := &selection{service: service}
 	fewest := -1
 	for k, v := range service.Selector {
 		pair := label{k, v}
@@ -214,8 +264,8 @@ func (s *space) remove(old *selection) {
 	} else {
 		s.byPair[old.under] = under
 	}
-	for m := range old.members {
-		m.of = slices.DeleteFunc(m.of, func(s *selection) bool { return s == old })
+	for _, m := range old.members {
+		m.of = slices.DeleteFunc(m.of, func(o membership) bool { return o.in == old })
 	}
 }
 
@@ -231,62 +281,54 @@ func (s *space) selecting(pod *cluster.Pod, found []*selection) []*selection {
 	return found
 }
 
-// pod takes in a Pod, nil when it went, and notes what that touches, unless t is
-// nil.
-func (x *Index) pod(key cluster.Key, now *cluster.Pod, t touches) {
-	space := x.space(key.Namespace)
-	m := space.members[key.Name]
-	var old *cluster.Pod
-	var before []*selection
-	if m != nil {
-		old, before = m.pod, m.of
-	}
-	switch {
-	case now == nil && m == nil:
-		return
-	case now == nil:
-		delete(space.members, key.Name)
-	case m == nil:
-		m = &member{}
-		space.members[key.Name] = m
-	}
-	if old == nil || now == nil || old.Node != now.Node {
-		x.move(m, old, now)
-	}
-	var after []*selection
-	if now != nil {
-		m.pod = now
-		after = space.selecting(now, nil)
-	}
-	m.of = after
-	for _, s := range before {
-		if slices.Contains(after, s) {
-			t.pod(s, PodChange{old, now})
-		} else {
-			delete(s.members, m)
-			t.pod(s, PodChange{Old: old})
-		}
-	}
-	for _, s := range after {
-		if !slices.Contains(before, s) {
-			s.members[m] = struct{}{}
-			t.pod(s, PodChange{New: now})
+// fill takes in the Pods of a space that has none yet.
+func (s *space) fill(pods []*cluster.Pod) {
+	s.members = make(map[string]*member, len(pods))
+	var found []*selection
+	for _, p := range pods {
+		m := &member{pod: p}
+		s.members[p.Name] = m
+		found = s.selecting(p, found[:0])
+		for _, by := range found {
+			m.join(by)
 		}
 	}
 }
 
-// move keeps onNode up.
-func (x *Index) move(m *member, old, now *cluster.Pod) {
-	if old != nil {
-		if delete(x.onNode[old.Node], m); len(x.onNode[old.Node]) == 0 {
-			delete(x.onNode, old.Node)
+// pod takes in a Pod, nil when it went, and notes what that touches.
+func (x *Index) pod(key cluster.Key, now *cluster.Pod, t touches) {
+	space := x.space(key.Namespace)
+	m := space.members[key.Name]
+	var old *cluster.Pod
+	switch {
+	case now == nil && m == nil:
+		return
+	case now == nil:
+		old = m.pod
+		delete(space.members, key.Name)
+	case m == nil:
+		m = &member{pod: now}
+		space.members[key.Name] = m
+	default:
+		old, m.pod = m.pod, now
+	}
+	var after []*selection
+	if now != nil {
+		after = space.selecting(now, nil)
+	}
+	for _, o := range slices.Clone(m.of) {
+		if slices.Contains(after, o.in) {
+			t.pod(o.in, PodChange{old, now})
+		} else {
+			m.leave(o.in)
+			t.pod(o.in, PodChange{Old: old})
 		}
 	}
-	if now != nil {
-		if x.onNode[now.Node] == nil {
-			x.onNode[now.Node] = make(map[*member]struct{})
+	for _, s := range after {
+		if !m.isIn(s) {
+			m.join(s)
+			t.pod(s, PodChange{New: now})
 		}
-		x.onNode[now.Node][m] = struct{}{}
 	}
 }
 
@@ -306,9 +348,8 @@ func (x *Index) gather(selecting []*selection) {
 		for _, m := range x.spaces[namespace].members {
 			found = of.selecting(m.pod, found[:0])
 			for _, s := range found {
-				if _, known := s.members[m]; !known { // by a Pod that changed after the Service
-					s.members[m] = struct{}{}
-					m.of = append(m.of, s)
+				if !m.isIn(s) { // by a Pod that changed after the Service
+					m.join(s)
 				}
 			}
 		}
@@ -330,8 +371,6 @@ func (t touches) at(key cluster.Key) *Touched {
 func (t touches) whole(key cluster.Key) { t.at(key).Whole = true }
 
 func (t touches) pod(s *selection, ch PodChange) {
-	if t != nil {
-		touched := t.at(s.service.Key)
-		touched.Pods = append(touched.Pods, ch)
-	}
+	touched := t.at(s.service.Key)
+	touched.Pods = append(touched.Pods, ch)
 }

@@ -19,21 +19,63 @@ import (
 // endpointslice, Reconciler.reconcileByPortMapping): endpoints are changed where
 // they are; new ones go into the slices that were changed, the fullest first, and
 // the rest into the one other slice that is fullest with them. What needs a new
-// slice, or leaves a family without any endpoint, is left to the library.
+// slice, or leaves a family without any endpoint, is left to the library, but for
+// the first slices of a Service, see worker.begin.
 
-// isPlain tells whether changes of the Service's Pods may be done the short way.
-func isPlain(s *cluster.Service) bool {
-	return s.Spec != nil && len(s.Spec.Families) > 0 && s.Spec.TrafficDistribution == "" && !allotted(s) && numericTargets(s)
+// plainness says that the endpoints of a Service all have the same ports, and no
+// hints.
+type plainness struct {
+	// named is set where the Service's ports depend on these of its Pods.
+	named    bool
+	podPorts []cluster.Port
 }
 
-// plain does a job the short way. It is false when that can't be, and then
+// plainnessOf is that of a Service with these Pods, nil when there is none.
+func plainnessOf(s *cluster.Service, pods []*cluster.Pod) *plainness {
+	if s.Spec == nil || len(s.Spec.Families) == 0 || s.Spec.TrafficDistribution != "" || allotted(s) {
+		return nil
+	}
+	if numericTargets(s) {
+		return &plainness{}
+	}
+	i := slices.IndexFunc(pods, inSlices)
+	if i < 0 {
+		return nil
+	}
+	same := &plainness{named: true, podPorts: podPorts(pods[i])}
+	for _, p := range pods[i:] {
+		if !same.fits(p) {
+			return nil
+		}
+	}
+	return same
+}
+
+// fits tells whether the endpoint of a Pod, if it has one, is like the others.
+func (s *plainness) fits(p *cluster.Pod) bool {
+	return !s.named || !inSlices(p) || slices.Equal(podPorts(p), s.podPorts)
+}
+
+func podPorts(p *cluster.Pod) []cluster.Port {
+	if p.Spec == nil {
+		return nil
+	}
+	return p.Spec.Ports
+}
+
+// isOnNode tells whether a Pod's endpoint is not left out for its Node.
+func (w *worker) isOnNode(j *job, p *cluster.Pod) bool {
+	return !inSlices(p) || j.now.PublishNotReady || w.compiler.nodes.known(p.Node)
+}
+
+// change does a job the short way. It is false when that can't be, and then
 // nothing was done.
-func (w *worker) plain(j *job) bool {
-	if j.whole || !j.intact || !j.old.plain || j.now != j.old.service {
+func (w *worker) change(j *job) bool {
+	if j.whole || !j.intact || j.old.plain == nil || j.now != j.old.service {
 		return false
 	}
 	for _, ch := range j.pods {
-		if ch.New != nil && inSlices(ch.New) && !j.now.PublishNotReady && !w.compiler.nodes.known(ch.New.Node) {
+		if ch.New != nil && !(w.isOnNode(j, ch.New) && j.old.plain.fits(ch.New)) {
 			return false
 		}
 	}
@@ -46,7 +88,7 @@ func (w *worker) plain(j *job) bool {
 	j.slices = slices.Clone(j.old.slices)
 	j.written = nil
 	for _, family := range j.now.Spec.Families {
-		f := change{worker: w, job: j, family: family}
+		f := familyChange{worker: w, job: j, family: family}
 		if !f.do() {
 			return false
 		}
@@ -59,6 +101,7 @@ func (w *worker) plain(j *job) bool {
 	}
 	j.written = slices.DeleteFunc(j.written, func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) == 0 })
 	j.keepRefused()
+	j.plain = j.old.plain
 	return true
 }
 
@@ -77,9 +120,9 @@ func (j *job) changed(pod string) bool {
 	return found
 }
 
-// convertPlain makes the model's slices of those that were written the short way:
+// convertChanged makes the model's slices of those that were written the short way:
 // what did not change is as it was, for to read addresses takes long.
-func (w *worker) convertPlain(j *job) {
+func (w *worker) convertChanged(j *job) {
 	for _, s := range j.written {
 		i := slices.IndexFunc(j.stored, func(m *cluster.EndpointSlice) bool { return m.Name == s.Name })
 		m := *j.stored[i]
@@ -119,15 +162,15 @@ func appendModel(all []cluster.Endpoint, e *discoveryv1.Endpoint) []cluster.Endp
 // ended (EndpointSlices, "Conditions").
 func inSlices(p *cluster.Pod) bool { return !p.Finished && len(p.IPs) > 0 }
 
-// change is what a job does to the slices of one family.
-type change struct {
+// familyChange is what a job does to the slices of one family.
+type familyChange struct {
 	*worker
 	job    *job
 	family cluster.AddressType
 	fresh  []discoveryv1.Endpoint // that have no place yet
 }
 
-func (c *change) do() bool {
+func (c *familyChange) do() bool {
 	before := c.count()
 	for _, ch := range c.job.pods {
 		c.pod(ch)
@@ -141,7 +184,7 @@ func (c *change) do() bool {
 }
 
 // count is how many endpoints the family has.
-func (c *change) count() (n int) {
+func (c *familyChange) count() (n int) {
 	for _, s := range c.job.slices {
 		if s.AddressType == addressType(c.family) {
 			n += len(s.Endpoints)
@@ -152,7 +195,7 @@ func (c *change) count() (n int) {
 
 // pod takes the endpoint of a Pod out of its slice, or changes it there, or makes
 // it a fresh one.
-func (c *change) pod(ch PodChange) {
+func (c *familyChange) pod(ch PodChange) {
 	var want discoveryv1.Endpoint
 	wanted := false
 	if ch.New != nil && inSlices(ch.New) {
@@ -179,7 +222,7 @@ func (c *change) pod(ch PodChange) {
 
 // place is where the endpoint of a Pod is: in which slice, -1 for none, and at
 // which place in it.
-func (c *change) place(pod string) (slice, at int) {
+func (c *familyChange) place(pod string) (slice, at int) {
 	for i, s := range c.job.slices {
 		if s.AddressType == addressType(c.family) {
 			if at, ok := find(s.Endpoints, pod); ok {
@@ -191,7 +234,7 @@ func (c *change) place(pod string) (slice, at int) {
 }
 
 // write makes slice number i one that may be changed.
-func (c *change) write(i int) *discoveryv1.EndpointSlice {
+func (c *familyChange) write(i int) *discoveryv1.EndpointSlice {
 	s := c.job.slices[i]
 	if slices.Contains(c.job.written, s) {
 		return s
@@ -204,7 +247,7 @@ func (c *change) write(i int) *discoveryv1.EndpointSlice {
 }
 
 // fill gives fresh endpoints places in slices that are there.
-func (c *change) fill() bool {
+func (c *familyChange) fill() bool {
 	var written, other []int
 	for i, s := range c.job.slices {
 		switch {
@@ -238,10 +281,12 @@ func (c *change) fill() bool {
 }
 
 // room is how many endpoints fit into slice number i.
-func (c *change) room(i int) int { return c.compiler.cfg.MaxEndpoints - len(c.job.slices[i].Endpoints) }
+func (c *familyChange) room(i int) int {
+	return c.compiler.cfg.MaxEndpoints - len(c.job.slices[i].Endpoints)
+}
 
 // add moves n fresh endpoints into slice number i.
-func (c *change) add(i, n int) {
+func (c *familyChange) add(i, n int) {
 	if n <= 0 {
 		return
 	}
@@ -254,7 +299,7 @@ func (c *change) add(i, n int) {
 }
 
 // endpoint is that of a Pod; false when it has no address of the family.
-func (c *change) endpoint(p *cluster.Pod) (e discoveryv1.Endpoint, ok bool) {
+func (c *familyChange) endpoint(p *cluster.Pod) (e discoveryv1.Endpoint, ok bool) {
 	for _, ip := range p.IPs {
 		if cluster.FamilyOf(ip) == c.family {
 			e.Addresses = append(e.Addresses, ip.String())

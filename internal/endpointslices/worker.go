@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/source/kubeobj"
 )
 
@@ -34,21 +35,32 @@ func newWorker(c *Compiler) *worker {
 func (w *worker) do(j *job) {
 	switch {
 	case j.now == nil:
-	case w.plain(j):
-		w.convertPlain(j)
+	case w.change(j):
+		w.convertChanged(j)
 	default:
-		w.reconcile(j)
+		w.renew(j)
 		w.convert(j)
 	}
 }
 
-// reconcile does a job by the library.
-func (w *worker) reconcile(j *job) {
+// renew makes all slices of a Service.
+func (w *worker) renew(j *job) {
 	existing := j.existing()
 	pods := w.compiler.index.Pods(j.key)
 	for i, p := range pods {
 		pods[i] = w.sound(j, p)
 	}
+	j.plain = plainnessOf(j.now, pods)
+	if len(existing) > 0 || j.plain == nil || !w.begin(j, pods) {
+		w.reconcile(j, existing, pods)
+	}
+	j.written = slices.DeleteFunc(slices.Clone(j.slices), func(s *discoveryv1.EndpointSlice) bool { return slices.Contains(existing, s) })
+	deal(existing, j.written)
+	j.name()
+}
+
+// reconcile does a job by the library.
+func (w *worker) reconcile(j *job, existing []*discoveryv1.EndpointSlice, pods []*cluster.Pod) {
 	w.client.begin(existing)
 	err := w.reconciler.Reconcile(Request{Service: j.now, Pods: pods, Existing: existing})
 	w.reconciler.forgetFigures(j.key) // which nobody asks for
@@ -56,9 +68,6 @@ func (w *worker) reconcile(j *job) {
 		w.compiler.cfg.Log.Debug("endpoints were left out", "service", j.key, "err", err)
 	}
 	j.slices = slices.Concat(w.client.kept, w.client.created)
-	j.written = slices.DeleteFunc(slices.Clone(j.slices), func(s *discoveryv1.EndpointSlice) bool { return slices.Contains(existing, s) })
-	deal(existing, j.written)
-	j.name()
 }
 
 // convert makes the model's slices of those that were written. One that is

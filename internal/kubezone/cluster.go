@@ -2,10 +2,13 @@ package kubezone
 
 import (
 	"net/netip"
+	"runtime"
+	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dnsname"
 	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/parallel"
 	"portolan.dev/portolan/internal/zone"
 )
 
@@ -18,16 +21,24 @@ const (
 
 var nameServer = []string{"dns", "ns"} // ns.dns.Z, outermost first
 
-// everything compiles all objects that are there.
+// everything compiles all objects that are there, on all processors.
 func (p *pass) everything() {
 	for n := range p.Namespaces() {
 		p.namespace(n.Name)
 	}
-	for s := range p.Services() {
-		p.service(s.Key)
+	passes := []*pass{p}
+	for len(passes) < runtime.GOMAXPROCS(0) {
+		passes = append(passes, newPass(p.Compiler, p.View, func() {}))
 	}
-	for pod := range p.Pods() {
-		p.pod(pod.Key)
+	services := slices.Collect(p.Services())
+	parallel.EachBy(len(passes), len(services), func(worker, i int) { passes[worker].service(services[i].Key) })
+	if p.cfg.Pods == PodsVerified {
+		pods := slices.Collect(p.Pods())
+		parallel.EachBy(len(passes), len(pods), func(worker, i int) { passes[worker].pod(pods[i].Key) })
+	}
+	for _, other := range passes[1:] {
+		p.changes.Subtrees = append(p.changes.Subtrees, other.changes.Subtrees...)
+		p.changes.Hosts = append(p.changes.Hosts, other.changes.Hosts...)
 	}
 }
 

@@ -205,7 +205,7 @@ func (c *Compiler) Apply(store *cluster.Store, feed *cluster.Feed, db *zone.DB) 
 // Compile compiles the objects that changed. What an object compiles to
 // depends on the view alone.
 func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Changes {
-	p := &pass{Compiler: c, View: v, parents: make(map[parent]dnsname.Name)}
+	p := newPass(c, v, c.cfg.Between)
 	if changed.Everything {
 		p.everything()
 	}

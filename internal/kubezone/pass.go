@@ -29,6 +29,7 @@ type pass struct {
 	*cluster.View
 	zone.Builder
 	changes zone.Changes
+	between func()
 
 	base    dnsname.Name // of the subtree in hand
 	parents map[parent]dnsname.Name
@@ -44,10 +45,14 @@ type parent struct {
 	kind, namespace string
 }
 
+func newPass(c *Compiler, v *cluster.View, between func()) *pass {
+	return &pass{Compiler: c, View: v, between: between, parents: make(map[parent]dnsname.Name)}
+}
+
 // begin begins the subtree at base, and end adds it to the changes. What is
 // there ends when nothing was said meanwhile.
 func (p *pass) begin(base dnsname.Name) {
-	p.cfg.Between()
+	p.between()
 	p.base = base
 	p.Begin(base, p.cfg.TTL)
 }

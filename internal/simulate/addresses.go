@@ -3,6 +3,7 @@ package simulate
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"iter"
 	"net/netip"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -29,9 +30,9 @@ func newAddresses(ranges []netip.Prefix) *addresses {
 }
 
 // declare takes note of what Pods say they have.
-func (a *addresses) declare(pods map[cluster.Key]*cluster.Pod) {
+func (a *addresses) declare(pods iter.Seq[*cluster.Pod]) {
 	a.declared, a.within, a.waiting = make(map[netip.Addr]bool), make([]int, len(a.ranges)), 0
-	for _, p := range pods {
+	for p := range pods {
 		switch {
 		case p.Finished || p.Spec != nil && p.Spec.HostNetwork:
 		case len(p.IPs) == 0:
@@ -74,8 +75,8 @@ func capacity(r netip.Prefix) int {
 	return int(size(r)) - 1
 }
 
-// keep gives back the addresses of Pods that are not there any more.
-func (a *addresses) keep(pods map[cluster.Key]*cluster.Pod) {
+// keep gives back the addresses that none of these Pods needs any more.
+func (a *addresses) keep(pods []*cluster.Pod) {
 	if len(a.held) == 0 {
 		return
 	}

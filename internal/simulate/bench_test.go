@@ -17,8 +17,8 @@ import (
 )
 
 // project writes 10,000 Services with ten Pods each into a hundred files of a
-// directory.
-func project(b *testing.B, ext string) (dir string) {
+// directory; the Pods are declared, or made of Deployments.
+func project(b *testing.B, ext string, deployments bool) (dir string) {
 	b.Helper()
 	dir = b.TempDir()
 	for i := range 100 {
@@ -26,6 +26,11 @@ func project(b *testing.B, ext string) (dir string) {
 		for j := range 100 {
 			name := fmt.Sprintf("service-%d", 100*i+j)
 			document(&text, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"%s","namespace":"ns-%d","labels":{"app":"%s"}},"spec":{"selector":{"app":"%s"},"ports":[{"name":"http","port":80,"targetPort":"http"}]}}`, name, i, name, name)
+			if deployments {
+				document(&text, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"%s","namespace":"ns-%d"},"spec":{"replicas":10,"selector":{"matchLabels":{"app":"%s"}},"template":{"metadata":{"labels":{"app":"%s"}},"spec":{"containers":[{"name":"main","image":"registry.example/main:1","ports":[{"name":"http","containerPort":8080}]}]}}}}`,
+					name, i, name, name)
+				continue
+			}
 			for k := range 10 {
 				n := 1000*i + 10*j + k
 				document(&text, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"%s-%d","namespace":"ns-%d","labels":{"app":"%s"}},"spec":{"nodeName":"node-%d","containers":[{"name":"main","image":"registry.example/main:1","ports":[{"name":"http","containerPort":8080}]}]},"status":{"phase":"Running","podIP":"10.%d.%d.%d","conditions":[{"type":"Ready","status":"True"}]}}`,
@@ -63,11 +68,16 @@ func asYAML(b *testing.B, lines []byte) []byte {
 }
 
 // BenchmarkReady: a project of 10,000 Services and 100,000 Pods is completed and
-// compiled into the zone: from objects of the model, and from files.
+// compiled into the zone: from objects of the model, of which the Pods are declared
+// or made of Deployments, and from files.
 func BenchmarkReady(b *testing.B) {
-	for _, from := range []string{"objects", "json", "yaml"} {
+	for _, from := range []string{"objects", "deployments", "json", "yaml"} {
 		b.Run("from="+from, func(b *testing.B) {
-			dir := project(b, map[string]string{"objects": "json", "json": "json", "yaml": "yaml"}[from])
+			ext := "json"
+			if from == "yaml" {
+				ext = "yaml"
+			}
+			dir := project(b, ext, from == "deployments")
 			objects := decoded(b, dir)
 			for b.Loop() {
 				store, zones := cluster.NewStore(), newZones(b)
@@ -76,7 +86,7 @@ func BenchmarkReady(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if from == "objects" {
+				if from == "objects" || from == "deployments" {
 					store.Update(func(tx *cluster.Tx) {
 						objects(tx)
 						plane.Complete(tx)
@@ -97,7 +107,7 @@ func BenchmarkReady(b *testing.B) {
 
 func benchSettings() simulate.Config {
 	return settings(func(c *simulate.Config) {
-		c.ServiceRanges, c.PodRanges = prefixes("10.64.0.0/12"), prefixes("10.192.0.0/16")
+		c.ServiceRanges, c.PodRanges = prefixes("10.64.0.0/12"), prefixes("10.192.0.0/14")
 	})
 }
 
@@ -113,7 +123,7 @@ func newZones(b *testing.B) *kubezone.Compiler {
 func decoded(b *testing.B, dir string) func(*cluster.Tx) {
 	b.Helper()
 	store := cluster.NewStore()
-	if _, err := manifest.New(manifest.Config{Path: dir, Store: store, Log: settings().Log}).Load(); err != nil {
+	if _, err := manifest.New(manifest.Config{Path: dir, Store: store, Log: settings().Log, Whole: true}).Load(); err != nil {
 		b.Fatal(err)
 	}
 	return func(tx *cluster.Tx) {
@@ -126,6 +136,11 @@ func decoded(b *testing.B, dir string) func(*cluster.Tx) {
 			}
 			for p := range v.Pods() {
 				tx.PutPod(p)
+			}
+			for _, k := range cluster.WorkloadKinds() {
+				for w := range v.Workloads(k) {
+					tx.PutWorkload(w)
+				}
 			}
 			tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 		})

@@ -1,57 +1,45 @@
 package simulate
 
 import (
+	"iter"
+	"maps"
 	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// declared are Pods and Nodes as they are declared. What is made of them starts
-// from here each time: what was filled in never counts as declared.
-type declared struct {
-	pods  map[cluster.Key]*cluster.Pod
-	nodes map[string]*cluster.Node
+// ours is an object that this control plane put: what is declared with what was
+// filled in, or, where declared is nil, one that it made.
+type ours[T any] struct{ declared, put *T }
+
+// observe takes note of what was declared since the last time: what stands where
+// an object was put and is not that one.
+func (c *ControlPlane) observe(tx *cluster.Tx) {
+	maps.DeleteFunc(c.pods, func(key cluster.Key, o ours[cluster.Pod]) bool { return tx.Pod(key) != o.put })
+	maps.DeleteFunc(c.nodes, func(name string, o ours[cluster.Node]) bool { return tx.Node(name) != o.put })
 }
 
-// observe takes note of what a transaction was asked to hold by its changes: all
-// that is not what was put here.
-func (c *ControlPlane) observe(tx *cluster.Tx, changes cluster.Changes) {
-	if changes.Everything || c.declared.pods == nil {
-		c.declared = declared{pods: make(map[cluster.Key]*cluster.Pod), nodes: make(map[string]*cluster.Node)}
-		for p := range tx.Pods() {
-			c.observePod(p.Key, p)
-		}
-		for n := range tx.Nodes() {
-			c.observeNode(n.Name, n)
-		}
-		return
-	}
-	for ch := range changes.Objects {
-		switch ch.Kind {
-		case cluster.KindPod:
-			c.observePod(ch.Key, tx.Pod(ch.Key))
-		case cluster.KindNode:
-			c.observeNode(ch.Key.Name, tx.Node(ch.Key.Name))
+// asDeclared yields Pods or Nodes of the model as they are declared. What is made
+// of them starts from here each time: what was filled in never counts as declared.
+func asDeclared[K comparable, T any](all iter.Seq[*T], put map[K]ours[T], key func(*T) K) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for object := range all {
+			if o, is := put[key(object)]; is {
+				object = o.declared
+			}
+			if object != nil && !yield(object) {
+				return
+			}
 		}
 	}
 }
 
-func (c *ControlPlane) observePod(key cluster.Key, p *cluster.Pod) {
-	switch {
-	case p == nil:
-		delete(c.declared.pods, key)
-	case p != c.pods[key]:
-		c.declared.pods[key] = p
-	}
+func (c *ControlPlane) declaredPods(v *cluster.View) iter.Seq[*cluster.Pod] {
+	return asDeclared(v.Pods(), c.pods, func(p *cluster.Pod) cluster.Key { return p.Key })
 }
 
-func (c *ControlPlane) observeNode(name string, n *cluster.Node) {
-	switch {
-	case n == nil:
-		delete(c.declared.nodes, name)
-	case n != c.nodes[name]:
-		c.declared.nodes[name] = n
-	}
+func (c *ControlPlane) declaredNodes(v *cluster.View) iter.Seq[*cluster.Node] {
+	return asDeclared(v.Nodes(), c.nodes, func(n *cluster.Node) string { return n.Name })
 }
 
 // madeUp is the Node that Pods run on where none is declared.
@@ -59,9 +47,9 @@ const madeUp = "simulated"
 
 // nodeNames are the Nodes that are declared, in order; the one that is made up
 // where there is none.
-func (d *declared) nodeNames() (names []string) {
-	for name := range d.nodes {
-		names = append(names, name)
+func (c *ControlPlane) nodeNames(v *cluster.View) (names []string) {
+	for n := range c.declaredNodes(v) {
+		names = append(names, n.Name)
 	}
 	if len(names) == 0 {
 		return []string{madeUp}
@@ -70,49 +58,46 @@ func (d *declared) nodeNames() (names []string) {
 	return names
 }
 
-// placed are the Pods with what a scheduler and a kubelet would have told of them,
-// but for addresses: a Node, and that they are ready.
-func (d *declared) placed(nodes []string) map[cluster.Key]*cluster.Pod {
-	placed := make(map[cluster.Key]*cluster.Pod, len(d.pods))
-	for key, p := range d.pods {
-		if !p.Finished && p.Scheduled() && (p.Node == "" || !p.Ready && len(p.Unmet) == 0) {
-			full := *p
-			if full.Node == "" {
-				full.Node = nodes[hash(key)%uint64(len(nodes))]
-			}
-			full.Ready = len(p.Unmet) == 0
-			p = &full
-		}
-		placed[key] = p
+// placed is a Pod with what a scheduler and a kubelet would have told of it, but
+// for addresses: a Node, and that it is ready.
+func placed(p *cluster.Pod, nodes []string) *cluster.Pod {
+	if p.Finished || !p.Scheduled() || p.Node != "" && (p.Ready || len(p.Unmet) > 0) {
+		return p
 	}
-	return placed
+	full := *p
+	if full.Node == "" {
+		full.Node = nodes[hash(p.Key)%uint64(len(nodes))]
+	}
+	full.Ready = len(p.Unmet) == 0
+	return &full
 }
 
 // putNodes has the model hold the Nodes that are declared, ready where they say
 // nothing of themselves, and those that Pods are on and nobody declares.
 func (c *ControlPlane) putNodes(tx *cluster.Tx) {
-	wanted := make(map[string]*cluster.Node)
-	for name, n := range c.declared.nodes {
+	put, known := make(map[string]ours[cluster.Node]), make(map[string]bool)
+	for n := range c.declaredNodes(tx.View) {
+		known[n.Name] = true
 		if !n.Ready && n.MilliCPU == 0 && len(n.Addresses) == 0 {
 			ready := *n
 			ready.Ready = true
-			n = &ready
+			put[n.Name] = ours[cluster.Node]{n, &ready}
 		}
-		wanted[name] = n
 	}
 	for p := range tx.Pods() {
-		if p.Node != "" && wanted[p.Node] == nil {
-			wanted[p.Node] = &cluster.Node{Name: p.Node, Ready: true}
+		if p.Node != "" && !known[p.Node] {
+			known[p.Node] = true
+			put[p.Node] = ours[cluster.Node]{put: &cluster.Node{Name: p.Node, Ready: true}}
 		}
 	}
-	for name, n := range c.nodes {
-		if wanted[name] == nil && tx.Node(name) == n {
+	for name := range c.nodes {
+		if !known[name] {
 			tx.DeleteNode(name)
 		}
 	}
-	clear(c.nodes)
-	for name, n := range wanted {
-		tx.PutNode(n)
-		c.nodes[name] = tx.Node(name)
+	for name, o := range put {
+		tx.PutNode(o.put)
+		put[name] = ours[cluster.Node]{o.declared, tx.Node(name)} // the one that was there, if it was the same
 	}
+	c.nodes = put
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -15,61 +14,77 @@ import (
 // of them, and those that workloads make. It tells what there is no address for,
 // and what can't be.
 func (c *ControlPlane) putPods(tx *cluster.Tx) (refused []cluster.Refusal) {
-	nodes := c.declared.nodeNames()
-	wanted := c.declared.placed(nodes)
-	c.addresses.declare(c.declared.pods)
-	made, refused := c.makePods(tx, wanted, nodes)
-	maps.Copy(wanted, made)
-	c.addresses.keep(wanted)
-	var without []cluster.Key
-	for key, p := range wanted {
-		if len(p.IPs) == 0 && !p.Finished && p.Scheduled() {
-			without = append(without, key)
+	nodes := c.nodeNames(tx.View)
+	put := make(map[cluster.Key]ours[cluster.Pod])
+	for p := range c.declaredPods(tx.View) {
+		if full := placed(p, nodes); full != p || lacksAddresses(p) {
+			put[p.Key] = ours[cluster.Pod]{p, full}
 		}
 	}
-	slices.SortFunc(without, cluster.Key.Compare)
-	for _, key := range without {
-		full := *wanted[key]
-		if full.IPs, full.Simulated = c.addressesOf(&full), true; len(full.IPs) == 0 {
-			refused = append(refused, cluster.Refusal{Kind: cluster.KindPod, Key: key, Err: errors.New("the range of Pods has no address for it")})
-		}
-		wanted[key] = &full
+	all := workloads(tx.View)
+	if len(put)+len(all) > 0 {
+		c.addresses.declare(c.declaredPods(tx.View))
 	}
-	for key, p := range c.pods {
-		if wanted[key] == nil && tx.Pod(key) == p {
+	if len(all) > 0 {
+		refused = c.makePods(all, c.indexed(tx.View, put), nodes, put)
+	}
+	refused = append(refused, c.giveAddresses(tx.View, put)...)
+	for key, o := range c.pods {
+		if o.declared == nil && put[key].put == nil {
 			tx.DeletePod(key)
 		}
 	}
-	clear(c.pods)
-	for key, p := range wanted {
-		if tx.Pod(key) != p {
-			tx.PutPod(p)
-		}
-		c.pods[key] = tx.Pod(key)
+	for key, o := range put {
+		tx.PutPod(o.put)
+		put[key] = ours[cluster.Pod]{o.declared, tx.Pod(key)} // the one that was there, if it was the same
 	}
+	c.pods = put
 	return refused
 }
 
-// makePods makes the Pods of all workloads. Declared Pods that a workload selects
-// are its own, as its controller would have it: it makes so many fewer.
-func (c *ControlPlane) makePods(tx *cluster.Tx, placed map[cluster.Key]*cluster.Pod, nodes []string) (made map[cluster.Key]*cluster.Pod, refused []cluster.Refusal) {
-	made = make(map[cluster.Key]*cluster.Pod)
-	all := workloads(tx.View)
-	if len(all) == 0 {
-		return made, nil
-	}
-	declared, room := indexed(placed), c.addresses.room()
+// lacksAddresses tells whether a Pod runs, as far as is known, and has no address.
+func lacksAddresses(p *cluster.Pod) bool { return len(p.IPs) == 0 && !p.Finished && p.Scheduled() }
+
+// makePods adds the Pods of workloads to those that are put. Declared Pods that a
+// workload selects are its own, as its controller would have it: it makes so many
+// fewer.
+func (c *ControlPlane) makePods(all []*cluster.Workload, declared map[string]*declaredPods, nodes []string, put map[cluster.Key]ours[cluster.Pod]) (refused []cluster.Refusal) {
+	room := c.addresses.room()
 	for _, w := range all {
-		m := maker{workload: w, nodes: nodes, declared: declared[w.Namespace], room: room - len(made)}
+		m := maker{workload: w, nodes: nodes, declared: declared[w.Namespace], room: room}
 		for _, p := range m.pods() {
-			made[p.Key] = p
+			if put[p.Key].put == nil {
+				room--
+			}
+			put[p.Key] = ours[cluster.Pod]{put: p}
 		}
 		for _, err := range m.problems {
 			err.Kind, err.Key = w.Kind, w.Key
 			refused = append(refused, err)
 		}
 	}
-	return made, refused
+	return refused
+}
+
+// giveAddresses gives the Pods that lack them addresses, and takes back those of
+// Pods that don't any more.
+func (c *ControlPlane) giveAddresses(v *cluster.View, put map[cluster.Key]ours[cluster.Pod]) (refused []cluster.Refusal) {
+	var without []*cluster.Pod
+	for _, o := range put {
+		if lacksAddresses(o.put) {
+			without = append(without, o.put)
+		}
+	}
+	slices.SortFunc(without, func(a, b *cluster.Pod) int { return a.Key.Compare(b.Key) })
+	c.addresses.keep(without)
+	for _, p := range without {
+		full := *p
+		if full.IPs, full.Simulated = c.addressesOf(v, p), true; len(full.IPs) == 0 {
+			refused = append(refused, cluster.Refusal{Kind: cluster.KindPod, Key: p.Key, Err: errors.New("the range of Pods has no address for it")})
+		}
+		put[p.Key] = ours[cluster.Pod]{put[p.Key].declared, &full}
+	}
+	return refused
 }
 
 // workloads are those of all kinds, in order.
@@ -83,11 +98,11 @@ func workloads(v *cluster.View) (all []*cluster.Workload) {
 
 // addressesOf are a Pod's own or, if it uses its Node's network, that one's: those
 // that are known, or else some for all Pods there.
-func (c *ControlPlane) addressesOf(p *cluster.Pod) []netip.Addr {
+func (c *ControlPlane) addressesOf(v *cluster.View, p *cluster.Pod) []netip.Addr {
 	if p.Spec == nil || !p.Spec.HostNetwork {
 		return c.addresses.of(p.Key)
 	}
-	if n := c.declared.nodes[p.Node]; n != nil && len(n.Addresses) > 0 {
+	if n := v.Node(p.Node); n != nil && len(n.Addresses) > 0 {
 		return n.Addresses
 	}
 	return c.addresses.of(networkOf(p))
@@ -110,18 +125,21 @@ type declaredPods struct {
 
 type label struct{ key, value string }
 
-// indexed are the Pods of each namespace, for many workloads that look for
-// theirs.
-func indexed(pods map[cluster.Key]*cluster.Pod) map[string]*declaredPods {
+// indexed are the declared Pods of each namespace as they are put, for many
+// workloads that look for theirs.
+func (c *ControlPlane) indexed(v *cluster.View, put map[cluster.Key]ours[cluster.Pod]) map[string]*declaredPods {
 	all := make(map[string]*declaredPods)
-	for key, p := range pods {
-		d := all[key.Namespace]
+	for p := range c.declaredPods(v) {
+		if o, is := put[p.Key]; is {
+			p = o.put
+		}
+		d := all[p.Namespace]
 		if d == nil {
 			d = &declaredPods{named: make(map[string]bool), byLabel: make(map[label][]*cluster.Pod)}
-			all[key.Namespace] = d
+			all[p.Namespace] = d
 		}
 		d.all = append(d.all, p)
-		d.named[key.Name] = true
+		d.named[p.Name] = true
 		for k, v := range p.Labels {
 			d.byLabel[label{k, v}] = append(d.byLabel[label{k, v}], p)
 		}

@@ -40,10 +40,11 @@ type ControlPlane struct {
 	slices    *endpointslices.Compiler
 	apiServer netip.Addr // the address of the API server's Service
 	addresses *addresses
-	declared  declared
-	pods      map[cluster.Key]*cluster.Pod // as they were put last
-	refused   []cluster.Refusal            // workloads and Pods
-	nodes     map[string]*cluster.Node     // as they were put last
+	// pods and nodes are those of the model that are not as they are declared.
+	pods    map[cluster.Key]ours[cluster.Pod]
+	nodes   map[string]ours[cluster.Node]
+	refused []cluster.Refusal // workloads and Pods
+	begun   bool
 }
 
 // New makes a ControlPlane of which nothing was asked yet, or says what is wrong
@@ -61,8 +62,6 @@ func New(cfg Config) (*ControlPlane, error) {
 		slices:    endpointslices.New(endpointslices.Config{MaxEndpoints: cfg.MaxEndpoints, Log: cfg.Log}),
 		apiServer: cfg.ServiceRanges[0].Masked().Addr().Next(),
 		addresses: newAddresses(cfg.PodRanges),
-		pods:      make(map[cluster.Key]*cluster.Pod),
-		nodes:     make(map[string]*cluster.Node),
 	}
 	// That one has its address before others can ask for it.
 	first := cluster.NewStore()
@@ -102,8 +101,9 @@ func (c *ControlPlane) Recall(v *cluster.View) {
 // which Services are refused at present, see manifest.ControlPlane.
 func (c *ControlPlane) Complete(tx *cluster.Tx) []cluster.Refusal {
 	c.addAPIServer(tx)
-	if changes := tx.Changed(); c.declared.pods == nil || touchesPods(changes) {
-		c.observe(tx, changes)
+	if !c.begun || touchesPods(tx.Changed()) {
+		c.begun = true
+		c.observe(tx)
 		c.refused = c.putPods(tx)
 		c.putNodes(tx)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/near"
+	"portolan.dev/portolan/internal/parallel"
 	"portolan.dev/portolan/internal/source/kubeobj"
 )
 
@@ -190,7 +191,7 @@ func (d *fileDecoder) addChunks(texts [][]byte, known chunks) {
 		all[i] = chunk{text: text, line: line}
 		line += bytes.Count(text, []byte("\n"))
 	}
-	each(len(all), func(i int) { d.decodeChunk(&all[i], known) })
+	parallel.Each(len(all), func(i int) { d.decodeChunk(&all[i], known) })
 	for i := range all {
 		switch c := &all[i]; {
 		case c.decoded == nil: // nothing but comments

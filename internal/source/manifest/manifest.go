@@ -21,13 +21,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/parallel"
 )
 
 // Config is what a Source is made from.
@@ -176,7 +174,7 @@ func (s *Source) rereadAll(infos map[string]fs.FileInfo) (changed bool) {
 			readings = append(readings, reading{path: path})
 		}
 	}
-	each(len(readings), func(i int) {
+	parallel.Each(len(readings), func(i int) {
 		r := &readings[i]
 		r.file, r.changed = s.reread(r.path, infos[r.path], s.files[r.path])
 	})
@@ -187,20 +185,6 @@ func (s *Source) rereadAll(infos map[string]fs.FileInfo) (changed bool) {
 		}
 	}
 	return changed
-}
-
-// each does something for each number below n, on all processors.
-func each(n int, do func(int)) {
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range min(n, runtime.GOMAXPROCS(0)) {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				do(i)
-			}
-		})
-	}
-	group.Wait()
 }
 
 // reread decodes a file again, if its content is not old's, and tells whether

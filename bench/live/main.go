@@ -5,8 +5,11 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
@@ -20,6 +23,7 @@ type settings struct {
 	changes int
 	write   string
 	keep    bool
+	parts   map[part]bool
 
 	// Of this run.
 	commit, machine string
@@ -35,26 +39,52 @@ func main() {
 	flag.IntVar(&s.changes, "changes", 500, "changes of EndpointSlices that are timed, each time")
 	flag.StringVar(&s.write, "write", "", "put the table into this `FILE`, too, between the marks")
 	flag.BoolVar(&s.keep, "keep", false, "measure nothing; keep the cluster until interrupted")
+	s.parts = map[part]bool{firstSecond: true, start: true, changing: true, stream: true, withoutAPI: true}
+	flag.Func("parts", "only these, with commas between: "+strings.Join(partNames(), ","), s.setParts)
 	flag.Parse()
 	rig.Main(s.run)
 }
 
-func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err error) {
+// part is something that is measured, which may be left out.
+type part string
+
+const (
+	firstSecond part = "first-second"
+	start       part = "start"
+	changing    part = "changes"
+	stream      part = "stream"
+	withoutAPI  part = "without-api"
+)
+
+func partNames() (names []string) {
+	for _, p := range []part{firstSecond, start, changing, stream, withoutAPI} {
+		names = append(names, string(p))
+	}
+	return names
+}
+
+func (s *settings) setParts(text string) error {
+	clear(s.parts)
+	for name := range strings.SplitSeq(text, ",") {
+		if !slices.Contains(partNames(), name) {
+			return fmt.Errorf("there is no part %q", name)
+		}
+		s.parts[part(name)] = true
+	}
+	return nil
+}
+
+func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error {
 	b := &bench{settings: s, log: log, dir: dir}
 	if err := b.build(ctx); err != nil {
 		return err
 	}
 	s.machine = rig.DescribeMachine()
-	if b.api, err = controlplane.Start(ctx, controlplane.Options{Log: log}); err != nil {
-		return err
-	}
-	defer b.api.Close()
-	if b.client, err = synthetic.NewClient(b.api.RESTConfig()); err != nil {
-		return err
-	}
-	log.Info("filling the cluster", "services", s.cluster.Services[synthetic.ClusterIP], "headless", s.cluster.Services[synthetic.Headless])
-	if err := s.cluster.Create(ctx, b.client); err != nil {
-		return err
+	if s.keep || s.needsAPI() {
+		if err := b.startAPI(ctx); err != nil {
+			return err
+		}
+		defer b.api.Close()
 	}
 	if s.keep {
 		log.Info("keeping the cluster", "kubeconfig", b.api.Kubeconfig())
@@ -70,6 +100,26 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) (err e
 		return err
 	}
 	return rig.Report(markdown(s, halves), s.write, "live")
+}
+
+// needsAPI tells whether anything is measured that needs a real API server.
+func (s *settings) needsAPI() bool {
+	return s.parts[firstSecond] || s.parts[start] || s.parts[changing] || s.parts[withoutAPI]
+}
+
+// startAPI starts an API server, and fills the cluster, but for Pods.
+func (b *bench) startAPI(ctx context.Context) (err error) {
+	if b.api, err = controlplane.Start(ctx, controlplane.Options{Log: b.log}); err != nil {
+		return err
+	}
+	if b.client, err = synthetic.NewClient(b.api.RESTConfig()); err == nil {
+		b.log.Info("filling the cluster", "services", b.cluster.Services[synthetic.ClusterIP], "headless", b.cluster.Services[synthetic.Headless])
+		err = b.cluster.Create(ctx, b.client)
+	}
+	if err != nil {
+		b.api.Close()
+	}
+	return err
 }
 
 // build builds the programs.
@@ -113,9 +163,11 @@ func (b *bench) measure(ctx context.Context) (halves []*half, err error) {
 	if err != nil || s.cluster.Pods == 0 {
 		return []*half{h}, err
 	}
-	b.log.Info("adding pods", "pods", s.cluster.Pods)
-	if err := s.cluster.CreatePods(ctx, b.client); err != nil {
-		return nil, err
+	if b.needsAPI() {
+		b.log.Info("adding pods", "pods", s.cluster.Pods)
+		if err := s.cluster.CreatePods(ctx, b.client); err != nil {
+			return nil, err
+		}
 	}
 	full, err := b.half(ctx, &s.cluster)
 	return []*half{h, full}, err

@@ -54,7 +54,7 @@ type half struct {
 type round struct {
 	memory, peak float64 // MiB
 	memoryAfter  float64 // after the storm
-	start
+	startup
 	firstSecond       [outcomes]int
 	change            changes // from the return of a write to the answer
 	storm, stream     changes
@@ -64,8 +64,8 @@ type round struct {
 	withoutAPIAnswers time.Duration // from start to the first right answer; 0 is none
 }
 
-// start is one of a server, until it is ready and right.
-type start struct {
+// startup is that of a server, until it is ready and right.
+type startup struct {
 	took, processor time.Duration
 	stolen          float64 // the host's part of the processors meanwhile
 }
@@ -96,19 +96,28 @@ func (b *bench) half(ctx context.Context, s *synthetic.Cluster) (*half, error) {
 			r := new(round)
 			h.rounds[place] = append(h.rounds[place], r)
 			b.log.Info("measuring", "round", n+1, "of", b.contenders[place].name, "pods", s.Pods)
-			if err := b.firstSecond(b.contenders[place], s, r); err != nil {
-				return nil, err
+			if b.parts[firstSecond] {
+				err = b.firstSecond(b.contenders[place], s, r)
 			}
-			if err := b.onRealAPI(ctx, b.contenders[place], h, r); err != nil {
-				return nil, err
+			if err == nil && (b.parts[start] || b.parts[changing]) {
+				err = b.onRealAPI(ctx, b.contenders[place], h, r)
 			}
-			if err := b.onFakeAPI(ctx, b.contenders[place], fake, fakeConfig, s, r); err != nil {
+			if err == nil && b.parts[stream] {
+				err = b.onFakeAPI(ctx, b.contenders[place], fake, fakeConfig, h, r)
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
 	}
-	return h, b.withoutAPI(ctx, h)
+	if b.parts[withoutAPI] {
+		err = b.withoutAPI(ctx, h)
+	}
+	return h, err
 }
+
+// settle is how long a server is let alone before changes are timed.
+const settle = 5 * time.Second
 
 // onRealAPI measures start, memory and changes.
 func (b *bench) onRealAPI(ctx context.Context, c contender, h *half, r *round) error {
@@ -117,17 +126,15 @@ func (b *bench) onRealAPI(ctx context.Context, c contender, h *half, r *round) e
 		return err
 	}
 	defer func() { server.Stop() }()
-	const settle = 5 * time.Second
-	others := rig.OtherLoad(settle)
-	h.others = append(h.others, others)
-	if r.memory, r.peak, err = server.Memory(); err != nil {
+	h.others = append(h.others, rig.OtherLoad(settle))
+	if r.memory, r.peak, err = server.Memory(); err != nil || !b.parts[changing] {
 		return err
 	}
 	defer rig.KeepGarbage()()
-	if r.change, err = b.timeChanges(ctx, server.DNS, h.cluster, b.put); err != nil {
+	if r.change, err = b.timeChanges(ctx, server.DNS, h.cluster, b.changes, b.put); err != nil {
 		return err
 	}
-	if r.storm, r.stormRate, err = b.timeInStorm(ctx, server.DNS, h.cluster, 0, b.put); err != nil {
+	if r.storm, r.stormRate, err = b.timeInStorm(ctx, server.DNS, h.cluster, b.changes, 0, b.put); err != nil {
 		return err
 	}
 	r.memoryAfter, _, err = server.Memory()
@@ -135,7 +142,7 @@ func (b *bench) onRealAPI(ctx context.Context, c contender, h *half, r *round) e
 }
 
 // onFakeAPI measures changes in a steady stream of others.
-func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeapi.Server, kubeconfig string, s *synthetic.Cluster, r *round) error {
+func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeapi.Server, kubeconfig string, h *half, r *round) error {
 	server, err := c.on(kubeconfig).Start()
 	if err != nil {
 		return err
@@ -144,9 +151,13 @@ func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeapi.Server
 	if err := server.WaitReady(ctx); err != nil {
 		return err
 	}
+	h.others = append(h.others, rig.OtherLoad(settle))
 	defer rig.KeepGarbage()()
-	const pace = time.Millisecond
-	r.stream, r.streamRate, err = b.timeInStorm(ctx, server.DNS, s, pace, fake.Put)
+	const (
+		pace = time.Millisecond
+		more = 10 // times as many changes, as each takes a fraction of a millisecond
+	)
+	r.stream, r.streamRate, err = b.timeInStorm(ctx, server.DNS, h.cluster, more*b.changes, pace, fake.Put)
 	return err
 }
 
@@ -162,12 +173,12 @@ func (b *bench) quietStart(ctx context.Context, c contender, s *synthetic.Cluste
 		if n > 0 {
 			server.Stop()
 		}
-		var this start
+		var this startup
 		if server, this, err = b.measureStart(ctx, c, s); err != nil {
 			return nil, err
 		}
 		if n == 0 || this.stolen < r.stolen {
-			r.start = this
+			r.startup = this
 		}
 		if this.stolen < little {
 			break
@@ -177,16 +188,16 @@ func (b *bench) quietStart(ctx context.Context, c contender, s *synthetic.Cluste
 }
 
 // measureStart starts a server, and waits until it is ready and right.
-func (b *bench) measureStart(ctx context.Context, c contender, s *synthetic.Cluster) (*rig.Server, start, error) {
+func (b *bench) measureStart(ctx context.Context, c contender, s *synthetic.Cluster) (*rig.Server, startup, error) {
 	began, before := time.Now(), rig.ReadUsage()
 	server, err := c.on(b.api.Kubeconfig()).Start()
 	if err != nil {
-		return nil, start{}, err
+		return nil, startup{}, err
 	}
 	if err = server.WaitReady(ctx); err == nil {
 		err = b.allRight(ctx, server.DNS, facts(s))
 	}
-	this := start{took: time.Since(began)}
+	this := startup{took: time.Since(began)}
 	now := rig.ReadUsage()
 	this.stolen = float64(now.Stolen-before.Stolen) / float64(now.All-before.All)
 	if err == nil {
@@ -231,8 +242,8 @@ func (b *bench) allRight(ctx context.Context, server netip.AddrPort, facts []fac
 
 // timeChanges gives headless Services new endpoints, one after the other, and
 // measures from the return of each write to the answer that has the new one. It
-// goes on until enough of them were in moments in which the host took nothing.
-func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, put synthetic.Put) (c changes, err error) {
+// goes on until so many of them were in moments in which the host took nothing.
+func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, wanted int, put synthetic.Put) (c changes, err error) {
 	const mostTries = 3 // times as many as are wanted
 	a, err := newAsker(server)
 	if err != nil {
@@ -240,8 +251,8 @@ func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synth
 	}
 	defer a.close()
 	first := time.Now()
-	sorted := rig.NewSlices(0, mostTries*b.changes, rig.Stolen)
-	for len(sorted.Kept) < b.changes && len(sorted.All) < mostTries*b.changes {
+	sorted := rig.NewSlices(0, mostTries*wanted, rig.Stolen)
+	for len(sorted.Kept) < wanted && len(sorted.All) < mostTries*wanted {
 		took, err := b.timeChange(ctx, a, s, put)
 		if err != nil {
 			return c, err
@@ -250,7 +261,7 @@ func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synth
 		sorted.End(time.Since(first))
 	}
 	c = changes{sorted.Kept, float64(len(sorted.Kept)) / float64(len(sorted.All))}
-	if len(c.times) < b.changes/2 {
+	if len(c.times) < wanted/2 {
 		c.times = sorted.All
 	}
 	return c, nil
@@ -269,11 +280,11 @@ func (b *bench) timeChange(ctx context.Context, a *asker, s *synthetic.Cluster, 
 }
 
 // timeInStorm does so while others change.
-func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, pace time.Duration, put synthetic.Put) (c changes, rate float64, err error) {
+func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, wanted int, pace time.Duration, put synthetic.Put) (c changes, rate float64, err error) {
 	stop := s.Storm(ctx, pace, put)
 	const before = time.Second
 	time.Sleep(before)
-	c, err = b.timeChanges(ctx, server, s, put)
+	c, err = b.timeChanges(ctx, server, s, wanted, put)
 	rate, stormErr := stop()
 	return c, rate, errors.Join(err, stormErr)
 }

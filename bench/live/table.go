@@ -14,6 +14,7 @@ type figure func(*round) float64
 
 // row is one line of the table.
 type row struct {
+	part part
 	what string
 	of   figure
 	unit string
@@ -29,30 +30,31 @@ func quantile(q float64, of func(*round) changes) figure {
 
 func rows() (all []row) {
 	all = []row{
-		{"resident memory, 5 s after ready", func(r *round) float64 { return r.memory }, "MiB", 1. / 3},
-		{"resident memory, most while loading", func(r *round) float64 { return r.peak }, "MiB", 1. / 3},
-		{"start until ready and right", func(r *round) float64 { return milliseconds(r.took) }, "ms", 1. / 2},
-		{"processor time for that", func(r *round) float64 { return milliseconds(r.processor) }, "ms", 0},
-		{"the host took meanwhile", func(r *round) float64 { return 100 * r.stolen }, "%", 0},
+		{start, "resident memory, 5 s after ready", func(r *round) float64 { return r.memory }, "MiB", 1. / 3},
+		{start, "resident memory, most while loading", func(r *round) float64 { return r.peak }, "MiB", 1. / 3},
+		{start, "start until ready and right", func(r *round) float64 { return milliseconds(r.took) }, "ms", 1. / 2},
+		{start, "processor time for that", func(r *round) float64 { return milliseconds(r.processor) }, "ms", 0},
+		{start, "the host took meanwhile", func(r *round) float64 { return 100 * r.stolen }, "%", 0},
 	}
 	for _, kind := range []struct {
+		part part
 		what string
 		of   func(*round) changes
 	}{
-		{"change to answer", func(r *round) changes { return r.change }},
-		{"the same in a storm", func(r *round) changes { return r.storm }},
-		{"the same in a stream", func(r *round) changes { return r.stream }},
+		{changing, "change to answer", func(r *round) changes { return r.change }},
+		{changing, "the same in a storm", func(r *round) changes { return r.storm }},
+		{stream, "the same in a stream", func(r *round) changes { return r.stream }},
 	} {
 		all = append(all,
-			row{kind.what + ", p50", quantile(.5, kind.of), "ms", 1},
-			row{kind.what + ", p99", quantile(.99, kind.of), "ms", 1},
-			row{kind.what + ", most", quantile(1, kind.of), "ms", 0},
-			row{"in quiet moments", func(r *round) float64 { return 100 * kind.of(r).quiet }, "%", 0})
+			row{kind.part, kind.what + ", p50", quantile(.5, kind.of), "ms", 1},
+			row{kind.part, kind.what + ", p99", quantile(.99, kind.of), "ms", 1},
+			row{kind.part, kind.what + ", most", quantile(1, kind.of), "ms", 0},
+			row{kind.part, "in quiet moments", func(r *round) float64 { return 100 * kind.of(r).quiet }, "%", 0})
 	}
 	return append(all,
-		row{"resident memory, after the storm", func(r *round) float64 { return r.memoryAfter }, "MiB", 0},
-		row{"changes in the storm", func(r *round) float64 { return r.stormRate }, "/s", 0},
-		row{"changes in the stream", func(r *round) float64 { return r.streamRate }, "/s", 0})
+		row{changing, "resident memory, after the storm", func(r *round) float64 { return r.memoryAfter }, "MiB", 0},
+		row{changing, "changes in the storm", func(r *round) float64 { return r.stormRate }, "/s", 0},
+		row{stream, "changes in the stream", func(r *round) float64 { return r.streamRate }, "/s", 0})
 }
 
 func over(rounds []*round, f figure) rig.Spread {
@@ -75,15 +77,18 @@ func markdown(s *settings, halves []*half) string {
 		100*others.Median, 100*others.Least, 100*others.Most)
 	b.WriteString("| | CoreDNS | Portolan | Portolan/CoreDNS | goal | |\n|---|---|---|---|---|---|\n")
 	for _, h := range halves {
-		h.write(&b)
+		h.write(&b, s.parts)
 	}
 	return b.String()
 }
 
-func (h *half) write(b *strings.Builder) {
+func (h *half) write(b *strings.Builder, parts map[part]bool) {
 	fmt.Fprintf(b, "| **%d Services of %d endpoints, %d headless of %d, %d Pods** | | | | | |\n",
 		h.cluster.Services[synthetic.ClusterIP], synthetic.ClusterIP.Endpoints(), h.cluster.Services[synthetic.Headless], synthetic.Headless.Endpoints(), h.cluster.Pods)
 	for _, r := range rows() {
+		if !parts[r.part] {
+			continue
+		}
 		their, our := over(h.rounds[theirs], r.of), over(h.rounds[ours], r.of)
 		ratio, goal, met := "", "", ""
 		if r.unit != "%" {
@@ -94,10 +99,18 @@ func (h *half) write(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "| %s, %s | %s | %s | %s | %s | %s |\n", r.what, r.unit, their, our, ratio, goal, met)
 	}
-	first := func(r *round) [outcomes]int { return r.firstSecond }
+	if parts[firstSecond] {
+		first := func(r *round) [outcomes]int { return r.firstSecond }
+		fmt.Fprintf(b, "| first second, a query each ms | %s | %s | | no denial | %s |\n",
+			tell(h.rounds[theirs], first), tell(h.rounds[ours], first), rig.Met(neverWrong(h.rounds[ours], first)))
+	}
+	if parts[withoutAPI] {
+		h.writeWithoutAPI(b)
+	}
+}
+
+func (h *half) writeWithoutAPI(b *strings.Builder) {
 	apiDown := func(r *round) [outcomes]int { return r.withoutAPI }
-	fmt.Fprintf(b, "| first second, a query each ms | %s | %s | | no denial | %s |\n",
-		tell(h.rounds[theirs], first), tell(h.rounds[ours], first), rig.Met(neverWrong(h.rounds[ours], first)))
 	fmt.Fprintf(b, "| start without the API, %s, a query each 10 ms | %s | %s | | no denial | %s |\n", watched,
 		tell(h.rounds[theirs], apiDown), tell(h.rounds[ours], apiDown), rig.Met(neverWrong(h.rounds[ours], apiDown) && neverWrong(h.rounds[oursWarm], apiDown)))
 	warm := over(h.rounds[oursWarm], func(r *round) float64 { return milliseconds(r.withoutAPIAnswers) })

@@ -28,7 +28,7 @@ func (p *pass) everything() {
 	}
 	passes := []*pass{p}
 	for len(passes) < runtime.GOMAXPROCS(0) {
-		passes = append(passes, newPass(p.Compiler, p.View, func() {}))
+		passes = append(passes, p.pass(p.View, func() {}))
 	}
 	services := slices.Collect(p.Services())
 	parallel.EachBy(len(passes), len(services), func(worker, i int) { passes[worker].service(services[i].Key) })
@@ -37,8 +37,9 @@ func (p *pass) everything() {
 		parallel.EachBy(len(passes), len(pods), func(worker, i int) { passes[worker].pod(pods[i].Key) })
 	}
 	for _, other := range passes[1:] {
-		p.changes.Subtrees = append(p.changes.Subtrees, other.changes.Subtrees...)
-		p.changes.Hosts = append(p.changes.Hosts, other.changes.Hosts...)
+		made := other.end()
+		p.changes.Subtrees = append(p.changes.Subtrees, made.Subtrees...)
+		p.changes.Hosts = append(p.changes.Hosts, made.Hosts...)
 	}
 }
 
@@ -64,7 +65,7 @@ func (p *pass) cluster() {
 		if server, ok := below(z, nameServer...); ok {
 			p.begin(z)
 			p.name(dnswire.TypeNS, server)
-			p.end()
+			p.add()
 			p.nameServer(server)
 		}
 		// Specification, section 2.2.
@@ -72,7 +73,7 @@ func (p *pass) cluster() {
 			p.base = n
 			p.Begin(n, versionTTL)
 			p.Add(dnswire.TypeTXT, dnswire.AppendTXT(nil, SchemaVersion))
-			p.end()
+			p.add()
 		}
 		if n, ok := below(z, labelService); ok {
 			m := p.serviceParent()
@@ -94,7 +95,7 @@ func (p *pass) cluster() {
 			p.Marks.Below = notLoaded
 		}
 		p.Marks.Aged = p.aged(p.reverseKinds)
-		p.end()
+		p.add()
 	}
 }
 
@@ -116,7 +117,7 @@ func (p *pass) aged(kinds []cluster.Kind) (worst *zone.Aged) {
 func (p *pass) mark(name dnsname.Name, m zone.Marks) {
 	p.begin(name)
 	p.Marks = m
-	p.end()
+	p.add()
 }
 
 func (p *pass) nameServer(name dnsname.Name) {
@@ -129,7 +130,7 @@ func (p *pass) nameServer(name dnsname.Name) {
 	for _, addr := range addrs {
 		p.AddAddr(addr)
 	}
-	p.end()
+	p.add()
 }
 
 func (p *pass) servicesLoaded() bool { return p.Loaded(cluster.KindNamespace, cluster.KindService) }

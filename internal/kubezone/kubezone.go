@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dnsname"
@@ -65,10 +66,12 @@ type Config struct {
 	Serial uint32
 }
 
-// Compiler turns objects into records. It holds no state but its settings.
+// Compiler turns objects into records. It holds no state but its settings, and
+// memory to use again.
 type Compiler struct {
 	cfg     Config
 	reverse []dnsname.Name
+	passes  sync.Pool // of *pass
 	// needed by names under svc.Z, by those under pod.Z, and by reverse names
 	serviceKinds, podKinds, reverseKinds []cluster.Kind
 }
@@ -205,7 +208,7 @@ func (c *Compiler) Apply(store *cluster.Store, feed *cluster.Feed, db *zone.DB) 
 // Compile compiles the objects that changed. What an object compiles to
 // depends on the view alone.
 func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Changes {
-	p := newPass(c, v, c.cfg.Between)
+	p := c.pass(v, c.cfg.Between)
 	if changed.Everything {
 		p.everything()
 	}
@@ -227,5 +230,5 @@ func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Change
 		case cluster.KindEndpointSlice, cluster.KindNode:
 		}
 	}
-	return p.changes
+	return p.end()
 }

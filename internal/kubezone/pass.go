@@ -23,7 +23,8 @@ const (
 )
 
 // pass compiles what changed, one object after another, in memory that each
-// uses again. What each object compiles to depends on the view alone.
+// uses again, and the passes that follow. What each object compiles to depends on
+// the view alone.
 type pass struct {
 	*Compiler
 	*cluster.View
@@ -45,11 +46,26 @@ type parent struct {
 	kind, namespace string
 }
 
-func newPass(c *Compiler, v *cluster.View, between func()) *pass {
-	return &pass{Compiler: c, View: v, between: between, parents: make(map[parent]dnsname.Name)}
+// pass begins one.
+func (c *Compiler) pass(v *cluster.View, between func()) *pass {
+	p, _ := c.passes.Get().(*pass)
+	if p == nil {
+		p = &pass{Compiler: c, parents: make(map[parent]dnsname.Name)}
+	}
+	p.View, p.between = v, between
+	return p
 }
 
-// begin begins the subtree at base, and end adds it to the changes. What is
+// end ends the pass, and gives what it made.
+func (p *pass) end() zone.Changes {
+	made := p.changes
+	p.View, p.changes = nil, zone.Changes{}
+	clear(p.parents)
+	p.passes.Put(p)
+	return made
+}
+
+// begin begins the subtree at base, and add adds it to the changes. What is
 // there ends when nothing was said meanwhile.
 func (p *pass) begin(base dnsname.Name) {
 	p.between()
@@ -57,7 +73,7 @@ func (p *pass) begin(base dnsname.Name) {
 	p.Begin(base, p.cfg.TTL)
 }
 
-func (p *pass) end() {
+func (p *pass) add() {
 	p.changes.Subtrees = append(p.changes.Subtrees, zone.Change{Base: p.base, Subtree: p.Subtree()})
 }
 

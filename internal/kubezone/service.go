@@ -53,7 +53,7 @@ func (p *pass) service(key cluster.Key) {
 				sc.reverse()
 			}
 		}
-		p.end()
+		p.add()
 	}
 }
 

@@ -53,6 +53,7 @@ type half struct {
 // round is what was measured of one contender once.
 type round struct {
 	memory, peak float64 // MiB
+	own          float64 // of memory, what is of no file
 	memoryAfter  float64 // after the storm
 	startup
 	firstSecond       [outcomes]int
@@ -127,7 +128,10 @@ func (b *bench) onRealAPI(ctx context.Context, c contender, h *half, r *round) e
 	}
 	defer func() { server.Stop() }()
 	h.others = append(h.others, rig.OtherLoad(settle))
-	if r.memory, r.peak, err = server.Memory(); err != nil || !b.parts[changing] {
+	if r.memory, r.peak, err = server.Memory(); err == nil {
+		r.own, err = server.OwnMemory()
+	}
+	if err != nil || !b.parts[changing] {
 		return err
 	}
 	defer rig.KeepGarbage()()

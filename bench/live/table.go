@@ -31,6 +31,7 @@ func quantile(q float64, of func(*round) changes) figure {
 func rows() (all []row) {
 	all = []row{
 		{start, "resident memory, 5 s after ready", func(r *round) float64 { return r.memory }, "MiB", 1. / 3},
+		{start, "of it, what is of no file", func(r *round) float64 { return r.own }, "MiB", 0},
 		{start, "resident memory, most while loading", func(r *round) float64 { return r.peak }, "MiB", 1. / 3},
 		{start, "start until ready and right", func(r *round) float64 { return milliseconds(r.took) }, "ms", 1. / 2},
 		{start, "processor time for that", func(r *round) float64 { return milliseconds(r.processor) }, "ms", 0},

@@ -169,20 +169,24 @@ func (s *Server) Memory() (now, most float64, err error) { return Memory(s.cmd.P
 
 // Memory is that of a process.
 func Memory(pid int) (now, most float64, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if now, err = status(pid, "VmRSS"); err == nil {
+		most, err = status(pid, "VmHWM")
+	}
+	return now, most, err
+}
+
+// OwnMemory is how much of the resident memory is of no file, in MiB.
+func (s *Server) OwnMemory() (float64, error) { return status(s.cmd.Process.Pid, "RssAnon") }
+
+// status is a size of proc_pid_status(5), in MiB.
+func status(pid int, field string) (mib float64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	for line := range strings.Lines(string(status)) {
-		var kib float64
-		if _, err := fmt.Sscanf(line, "VmRSS: %f kB", &kib); err == nil {
-			now = kib / 1024
-		}
-		if _, err := fmt.Sscanf(line, "VmHWM: %f kB", &kib); err == nil {
-			most = kib / 1024
-		}
-	}
-	return now, most, nil
+	_, rest, _ := strings.Cut(string(text), "\n"+field+":")
+	_, err = fmt.Sscan(rest, &mib) // KiB
+	return mib / 1024, err
 }
 
 // Processes are the IDs of the server's process and of its children.

@@ -64,8 +64,7 @@ Kubernetes API, or from a directory of manifests.`,
 		SilenceUsage:  true,
 	}
 	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(), newNode(), newWebhook(), newController(), newProbe(), newVersion())
-	root.Version = version()
-	root.SetVersionTemplate(versionLine())
+	root.Version = versions()     // without a template: those keep more of the program than is used, see architecture
 	root.InitDefaultVersionFlag() // the help command shows it, too
 	root.SetHelpCommand(newHelp())
 	addCompletion(root)

@@ -21,14 +21,14 @@ func newVersion() *cobra.Command {
 }
 
 func printVersion(cmd *cobra.Command) error {
-	_, err := fmt.Fprint(cmd.OutOrStdout(), versionLine())
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "portolan version %s\n", versions()) // as cobra's --version
 	return err
 }
 
-// versionLine is the program's version, that of the names' schema, and the
+// versions are the program's version, that of the names' schema, and the
 // toolchain's.
-func versionLine() string {
-	return fmt.Sprintf("portolan %s, DNS schema %s, %s %s/%s\n", version(), kubezone.SchemaVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+func versions() string {
+	return fmt.Sprintf("%s, DNS schema %s, %s %s/%s", version(), kubezone.SchemaVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // version is the module's, as it was built.

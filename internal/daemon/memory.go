@@ -55,10 +55,11 @@ const (
 )
 
 // settleMemory gives back what loading took and nothing needs any more, which
-// the runtime would do too, over minutes, and makes collections rarer where
-// there is much to look at, unless GOGC says how often they are to come.
+// for the heap the runtime would do too, over minutes, and makes collections rarer
+// where there is much to look at, unless GOGC says how often they are to come.
 func settleMemory() {
 	debug.FreeOSMemory()
+	dropImage()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	if live[0].Value.Uint64() >= largeHeap && os.Getenv("GOGC") == "" {

@@ -383,8 +383,13 @@ type delta[V any] struct {
 	gone  bool
 }
 
+// atOnce is how many addresses are changed together, in memory that the next ones
+// use again: when a cluster is loaded, it changes all of them.
+const atOnce = 1024
+
 // apply makes what deltas, which it sorts, make of the values of x. For each
 // address, arrange is given the old values and the new ones, to put in order.
+// Readers see all of it at once.
 func apply[V interface{ Equal(V) bool }](x *index[V], deltas []delta[V], arrange func(addr netip.Addr, old, all []V)) {
 	slices.SortFunc(deltas, func(a, b delta[V]) int {
 		if c := a.addr.Compare(b.addr); c != 0 || a.gone == b.gone {
@@ -395,8 +400,13 @@ func apply[V interface{ Equal(V) bool }](x *index[V], deltas []delta[V], arrange
 		}
 		return -1
 	})
-	made, changes := make([]V, 0, 2*len(deltas)), make([]update[V], 0, len(deltas))
+	next, room := x.frozen(), min(len(deltas), atOnce)
+	made, changes := make([]V, 0, 2*room), make([]update[V], 0, room)
 	for len(deltas) > 0 {
+		if len(changes) == atOnce {
+			next.update(changes)
+			made, changes = made[:0], changes[:0]
+		}
 		addr, start := deltas[0].addr, len(made)
 		old := x.find(addr)
 		made = append(made, old...)
@@ -417,5 +427,8 @@ func apply[V interface{ Equal(V) bool }](x *index[V], deltas []delta[V], arrange
 			changes = append(changes, update[V]{addr, all})
 		}
 	}
-	x.update(changes)
+	next.update(changes)
+	for i := range x.roots {
+		x.roots[i].Store(next.roots[i].Load())
+	}
 }

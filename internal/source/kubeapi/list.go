@@ -123,12 +123,14 @@ func (r *reading) readJSON(in io.Reader) (*list, error) {
 // a list is not to be seen: an endpoint can have moved from one slice to another.
 func (r *reading) take(made *list, items []item) {
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
-		for _, it := range items {
-			l := listed{key: it.key}
-			if tx.Loaded(r.resource.kind) {
-				l.item = &it
+		loaded := tx.Loaded(r.resource.kind)
+		for i := range items {
+			l := listed{key: items[i].key}
+			if loaded {
+				later := items[i]
+				l.item = &later
 			} else {
-				r.put(tx, it)
+				r.put(tx, items[i])
 			}
 			made.Items = append(made.Items, l)
 		}
@@ -164,7 +166,7 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 		return nil, err
 	}
 	made := new(list)
-	object := reflect.New(reflect.TypeOf(r.resource.example).Elem())
+	object := reflect.New(reflect.TypeOf(r.resource.example).Elem()) // for one after the other
 	items := make([]item, 0, atOnce)
 	inList, left := false, 0 // octets of the list
 	for {
@@ -192,7 +194,7 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 		case within && field == fieldMetadata:
 			err = made.ListMeta.Unmarshal(value)
 		case within && field == fieldItems:
-			object.Elem().SetZero()
+			r.resource.clear(object.Interface())
 			if value, err = r.kept.cut(value); err == nil {
 				err = object.Interface().(interface{ Unmarshal([]byte) error }).Unmarshal(value)
 			}

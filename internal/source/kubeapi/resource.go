@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"iter"
+	"reflect"
 	"time"
 	"unique"
 
@@ -28,6 +29,9 @@ type resource struct {
 	scopes  func(*Config) []scope
 	keys    func(*cluster.View) iter.Seq[cluster.Key]
 	remove  func(*cluster.Tx, cluster.Key)
+	// clear empties an object for the next one to be read into it. What the model
+	// does not take over is used again.
+	clear func(object any)
 
 	// Set by as.
 	convert func(runtime.Object, *Config) item
@@ -78,12 +82,14 @@ var resources = []*resource{
 		scopes: func(c *Config) []scope { return namespaced(c, scope{labels: c.ServiceSelector}) },
 		keys:   keysOf((*cluster.View).Services, func(s *cluster.Service) cluster.Key { return s.Key }),
 		remove: (*cluster.Tx).DeleteService,
+		clear:  clearService,
 	}),
 	as(kubeobj.EndpointSlice, (*cluster.Tx).PutEndpointSlice, trimSlice, resource{
 		kind: cluster.KindEndpointSlice, group: discovery, name: "endpointslices", example: new(discoveryv1.EndpointSlice),
 		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
 		keys:   keysOf((*cluster.View).EndpointSlices, func(s *cluster.EndpointSlice) cluster.Key { return s.Key }),
 		remove: (*cluster.Tx).DeleteEndpointSlice,
+		clear:  clearSlice,
 	}),
 	as(kubeobj.Pod, (*cluster.Tx).PutPod, trimPod, resource{
 		kind: cluster.KindPod, group: core, name: "pods", example: new(corev1.Pod),
@@ -171,6 +177,9 @@ func namespaceScopes(c *Config) []scope {
 // answers don't need.
 func as[API metav1.Object, Model any](convert func(API) (Model, field.ErrorList), put func(*cluster.Tx, Model), trim func(Model, *Config), r resource) *resource {
 	r.put = func(tx *cluster.Tx, model any) { put(tx, model.(Model)) }
+	if r.clear == nil {
+		r.clear = func(object any) { reflect.ValueOf(object).Elem().SetZero() }
+	}
 	r.convert = func(o runtime.Object, cfg *Config) item {
 		api := o.(API)
 		it := item{key: cluster.Key{Namespace: interned(api.GetNamespace()), Name: api.GetName()}}
@@ -225,6 +234,17 @@ func trimService(s *cluster.Service, _ *Config) {
 	s.Selector, s.Targets, s.Spec = nil, nil, nil
 	s.Namespace = interned(s.Namespace)
 	internPorts(s.Ports)
+}
+
+func clearService(object any) {
+	s := object.(*corev1.Service)
+	*s = corev1.Service{Spec: corev1.ServiceSpec{Ports: s.Spec.Ports[:0], ClusterIPs: s.Spec.ClusterIPs[:0], IPFamilies: s.Spec.IPFamilies[:0]}}
+}
+
+func clearSlice(object any) {
+	s := object.(*discoveryv1.EndpointSlice)
+	clear(s.Labels)
+	*s = discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: s.Labels}, Endpoints: s.Endpoints[:0], Ports: s.Ports[:0]}
 }
 
 func trimSlice(s *cluster.EndpointSlice, cfg *Config) {

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package daemon
+
+// dropImage does nothing.
+func dropImage() {}

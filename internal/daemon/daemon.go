@@ -96,7 +96,7 @@ func (d *Daemon) Serve(ctx context.Context, o Options) error {
 	d.log = o.Log
 	limitMemory(d.log)
 	delayGC()
-	dropImage() // which initialization brought in
+	go dropImage() // which initialization brought in
 	if err := d.beginSimulation(); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func limitMemory(log *slog.Logger) {
 // While a cluster is loaded nearly all of it lives: to collect 4 MiB, then 6,
 // and so on takes a tenth of the time of a start and finds little. After that
 // it is as ever. GOMEMLIMIT holds, if it is less.
-const firstGC = 24 << 20
+const firstGC = 30 << 20
 
 // delayGC puts the first collection off, unless GOGC says when it is to be.
 func delayGC() {

@@ -30,6 +30,7 @@ func (b *batch) add(changes Changes) {
 	}
 	b.pointers = make([]delta[pointer], 0, octets/minPointer+len(changes.Hosts))
 	b.steps = make([]step, 0, len(changes.Subtrees))
+	b.db.table.Store(b.db.table.Load().withRoom(len(changes.Subtrees)))
 	for _, c := range changes.Subtrees {
 		b.addSubtree(c.Base, c.Subtree)
 	}

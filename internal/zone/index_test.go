@@ -157,3 +157,42 @@ func TestApplyDeltas(t *testing.T) {
 		}
 	}
 }
+
+// TestApplyMany: more deltas than are made together are seen all at once, and none
+// is lost.
+func TestApplyMany(t *testing.T) {
+	const n = 3*atOnce + 1
+	at := func(i int) netip.Addr {
+		if i%2 == 0 {
+			return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+		}
+		return netip.AddrFrom16([16]byte{0xfd, 14: byte(i >> 8), 15: byte(i)})
+	}
+	x := new(index[ttl])
+	for _, change := range []struct{ gone, come ttl }{{0, 1}, {1, 2}, {2, 0}} {
+		var deltas []delta[ttl]
+		for i := range n {
+			if change.gone != 0 {
+				deltas = append(deltas, delta[ttl]{at(i), change.gone, true})
+			}
+			if change.come != 0 {
+				deltas = append(deltas, delta[ttl]{at(i), change.come, false})
+			}
+		}
+		before := x.count()
+		apply(x, deltas, func(netip.Addr, []ttl, []ttl) {
+			if x.count() != before || before > 0 && !slices.Equal(x.find(at(0)), []ttl{change.gone}) {
+				t.Fatalf("%+v: a part of it is seen", change)
+			}
+		})
+		for i := range n {
+			var want []ttl
+			if change.come != 0 {
+				want = []ttl{change.come}
+			}
+			if got := x.find(at(i)); !slices.Equal(got, want) {
+				t.Fatalf("%+v: %s has %v, want %v", change, at(i), got, want)
+			}
+		}
+	}
+}

@@ -84,7 +84,7 @@ func (t *table) find(labels []byte) *node {
 // it: t, or a larger one.
 func (t *table) put(n *node) *table {
 	if 4*(t.used+1) > 3*len(t.slots) {
-		t = t.rebuilt()
+		t = t.rebuilt(1)
 	}
 	t.place(n, t.hashName(n.name))
 	return t
@@ -105,10 +105,21 @@ func (t *table) place(n *node, tag uint64) {
 	t.slots[i].tag.Store(tag)
 }
 
-// rebuilt is a table of t's nodes without graves, with room for as many again.
-func (t *table) rebuilt() *table {
+// withRoom gives a table of t's nodes that has room for so many more: t, or one that
+// is made at once as large as it would grow to. Where there are more nodes than are
+// to come, most of those are thought to be there already, and t does.
+func (t *table) withRoom(more int) *table {
+	if 4*(t.used+more) <= 3*len(t.slots) || more < t.nodes {
+		return t
+	}
+	return t.rebuilt(more)
+}
+
+// rebuilt is a table of t's nodes without graves, less than half full with so many
+// more.
+func (t *table) rebuilt(more int) *table {
 	size := minTable
-	for size < 2*(t.nodes+1) {
+	for size < 2*(t.nodes+more) {
 		size *= 2
 	}
 	fresh := newTable(t.seed, size)
@@ -132,7 +143,7 @@ func (t *table) remove(n *node) *table {
 		}
 	}
 	if len(t.slots) > minTable && 16*t.nodes < len(t.slots) {
-		return t.rebuilt()
+		return t.rebuilt(0)
 	}
 	return t
 }

@@ -377,15 +377,21 @@ func TestSerial(t *testing.T) {
 	}
 }
 
-// TestGrowAndShrink: names come and go by the thousand, and nothing of them
-// stays.
+// TestGrowAndShrink: names come by the thousand, one by one and all at once, and
+// go, and nothing of them stays.
 func TestGrowAndShrink(t *testing.T) {
 	db := newDB(t, "example")
 	const names = 20000
 	name := func(i int) string { return fmt.Sprintf("h.n%d.example", i) }
+	var changes zone.Changes
 	for i := range names {
-		set(db, name(i), addrs("192.0.2.1"))
+		if i < names/10 {
+			set(db, name(i), addrs("192.0.2.1"))
+			continue
+		}
+		changes.Subtrees = append(changes.Subtrees, change(name(i), addrs("192.0.2.1")))
 	}
+	db.Apply(changes)
 	for i := range names {
 		if a := lookup(db, name(i), dnswire.TypeA); a.Outcome != zone.Found {
 			t.Fatalf("Lookup(%s) = %v, want Found", name(i), a.Outcome)

@@ -454,13 +454,15 @@ func TestRecallOtherRanges(t *testing.T) {
 
 // TestHistories: whatever was declared before, what is there is what a start with
 // the present manifests makes. Addresses are of ranges so wide that no two names
-// meet.
+// meet. Some begin again with what was there, as with a snapshot.
 func TestHistories(t *testing.T) {
 	wide := settings(func(c *simulate.Config) { c.PodRanges = prefixes("fd00::/64") })
 	pieces := []string{
 		node("a"), node("b"), strings.Replace(node("c"), "---", "status: {addresses: [{type: InternalIP, address: 192.0.2.7}]}\n---", 1),
 		workload("Deployment", "web", "replicas: 2"), workload("Deployment", "web", "replicas: 1"), workload("DaemonSet", "agent", ""),
 		workload("StatefulSet", "db", "serviceName: db\nreplicas: 2"), workload("Job", "load", "parallelism: 2\ncompletionMode: Indexed"),
+		strings.Replace(node("c"), "---", "status: {conditions: [{type: Ready, status: 'True'}]}\n---", 1), workload("Job", "agent", "parallelism: 2"),
+		pod("told", "x", "status: {podIP: 10.9.9.8}\n"), pod("told", "x", "spec: {nodeName: b}\nstatus: {podIP: 10.9.9.8, conditions: [{type: Ready, status: 'True'}]}\n"),
 		pod("web-x", "web", ""), pod("agent-x", "agent", ""), pod("db-0", "db", "status: {podIP: 10.9.9.9}\n"), pod("db-0", "db", ""),
 		pod("host", "x", "spec: {hostNetwork: true, nodeName: c}\n"), pod("waits", "web", "status: {phase: Pending}\n"),
 		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n---\n",
@@ -475,6 +477,9 @@ func TestHistories(t *testing.T) {
 				if random.IntN(2) == 0 {
 					files[fmt.Sprintf("%02d.yaml", i)] = piece
 				}
+			}
+			if random.IntN(4) == 0 {
+				w = newWorld(t, wide, w.store)
 			}
 			w.load(files)
 			fresh := newWorld(t, wide, nil)

@@ -54,7 +54,8 @@ type Config struct {
 type ControlPlane interface {
 	// Complete adds to a transaction what follows from what it changed, and tells
 	// which objects that are declared are refused at present: those don't count,
-	// or count as they were before.
+	// or count as they were before. It may know what it put by the pointers: what
+	// is declared anew never leaves an equal one of it in its place.
 	Complete(*cluster.Tx) []cluster.Refusal
 }
 

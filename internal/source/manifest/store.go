@@ -16,9 +16,13 @@ func (s *Source) write(values map[identity]any) (refused []cluster.Refusal) {
 			}
 		}
 		for id, v := range values {
-			if s.applied[id] != v {
-				put(tx, v)
+			if s.applied[id] == v {
+				continue
 			}
+			if s.cfg.ControlPlane != nil && makesUp(id.kind) {
+				remove(tx, id) // what it put there may be equal, and would stay
+			}
+			put(tx, v)
 		}
 		tx.SetFreshness(cluster.Live, s.kinds()...)
 		if s.cfg.ControlPlane != nil {
@@ -27,6 +31,12 @@ func (s *Source) write(values map[identity]any) (refused []cluster.Refusal) {
 	})
 	s.applied = values
 	return refused
+}
+
+// makesUp tells whether a control plane makes or completes objects of a kind, but for
+// Services, of which it is told by Tx.AskedServices.
+func makesUp(kind string) bool {
+	return kind == cluster.KindPod.String() || kind == cluster.KindNode.String() || kind == cluster.KindEndpointSlice.String()
 }
 
 // objectsOf are all objects of a view.

@@ -1,0 +1,58 @@
+package simulate_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestDeclaredAsFilledIn: what is declared counts from when it is declared, be it
+// just what was filled in or made up before, as one gets it from "portolan get".
+func TestDeclaredAsFilledIn(t *testing.T) {
+	ready := "conditions: [{type: Ready, status: 'True'}]"
+	readyNode := func(name string) string {
+		return strings.Replace(node(name), "---", "status: {"+ready+"}\n---", 1)
+	}
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n---\n"
+	const slice = `apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: web-k8z47
+  labels: {kubernetes.io/service-name: web, endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io}
+addressType: IPv4
+ports: [{name: "", protocol: TCP, port: 80}]
+endpoints: [{addresses: [10.9.9.9], conditions: {ready: true, serving: true, terminating: false}, targetRef: {kind: Pod, name: x}}]
+`
+	for claim, steps := range map[string][]map[string]string{
+		"a Pod's Node": {
+			{"nodes.yaml": node("a"), "pod.yaml": pod("x", "x", "status: {podIP: 10.9.9.9}\n")},
+			{"nodes.yaml": node("a"), "pod.yaml": pod("x", "x", "spec: {nodeName: a}\nstatus: {podIP: 10.9.9.9, "+ready+"}\n")},
+			{"nodes.yaml": node("b"), "pod.yaml": pod("x", "x", "spec: {nodeName: a}\nstatus: {podIP: 10.9.9.9, "+ready+"}\n")},
+		},
+		"a Node that a Pod is on, for a DaemonSet": {
+			{"pod.yaml": pod("x", "x", "spec: {nodeName: a}\n"), "agent.yaml": workload("DaemonSet", "agent", "")},
+			{"pod.yaml": pod("x", "x", "spec: {nodeName: a}\n"), "agent.yaml": workload("DaemonSet", "agent", ""), "nodes.yaml": readyNode("a")},
+		},
+		"a Node that a Pod was on": {
+			{"pod.yaml": pod("x", "x", "spec: {nodeName: a}\n")},
+			{"pod.yaml": pod("x", "x", "spec: {nodeName: a}\n"), "nodes.yaml": readyNode("a")},
+			{"nodes.yaml": readyNode("a")},
+		},
+		"a slice": {
+			{"web.yaml": service, "pod.yaml": pod("x", "web", "status: {podIP: 10.9.9.9}\n")},
+			{"web.yaml": service, "pod.yaml": pod("x", "web", "status: {podIP: 10.9.9.9}\n"), "slice.yaml": slice},
+			{"web.yaml": service, "pod.yaml": pod("x", "web", "status: {podIP: 10.9.9.10}\n"), "slice.yaml": slice},
+		},
+	} {
+		w := newWorld(t, settings(), nil)
+		for _, files := range steps {
+			w.load(files)
+		}
+		fresh := newWorld(t, settings(), nil)
+		fresh.load(steps[len(steps)-1])
+		if diff := cmp.Diff(fresh.dump(), w.dump()); diff != "" {
+			t.Errorf("%s: from scratch, and after others (-want +got)\n%s", claim, diff)
+		}
+	}
+}

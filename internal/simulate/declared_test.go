@@ -56,3 +56,16 @@ endpoints: [{addresses: [10.9.9.9], conditions: {ready: true, serving: true, ter
 		}
 	}
 }
+
+// TestWorkloadsOfOneName: each workload has its Pods, whatever others are called.
+func TestWorkloadsOfOneName(t *testing.T) {
+	w := newWorld(t, settings(), nil)
+	w.load(map[string]string{"a.yaml": workload("DaemonSet", "load", "") + workload("Job", "load", "parallelism: 2")})
+	kinds := make(map[string]int)
+	for _, p := range w.pods() {
+		kinds[p.Owner.Kind.String()]++
+	}
+	if diff := cmp.Diff(map[string]int{"DaemonSet": 1, "Job": 2}, kinds); diff != "" {
+		t.Errorf("Pods by kind of owner (-want +got)\n%s", diff)
+	}
+}

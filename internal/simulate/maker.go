@@ -16,7 +16,9 @@ type maker struct {
 	workload *cluster.Workload
 	nodes    []string
 	declared *declaredPods // of its namespace; nil when there are none
-	room     int           // how many may be made
+	// put are the Pods of others, which may be called what this one's would be.
+	put      map[cluster.Key]ours[cluster.Pod]
+	room     int // how many may be made
 	problems []cluster.Refusal
 }
 
@@ -65,13 +67,18 @@ func (m *maker) fit(n int) int {
 	return n - short
 }
 
+// has tells whether there is a Pod of that name already.
+func (m *maker) has(name string) bool {
+	return m.declared.has(name) || m.put[cluster.Key{Namespace: m.workload.Namespace, Name: name}].put != nil
+}
+
 // several are as many as the workload has, with names that begin alike.
 func (m *maker) several(prefix string, labels map[string]string) (made []*cluster.Pod) {
 	taken := make(map[string]bool)
 	n := m.fit(m.workload.Replicas - len(m.declared.selected(m.workload.Selector)))
 	for i := 0; len(made) < n; i++ {
 		name := generated(prefix, i)
-		if !taken[name] && !m.declared.has(name) {
+		if !taken[name] && !m.has(name) {
 			taken[name] = true
 			made = append(made, m.pod(name, m.nodes[len(made)%len(m.nodes)], labels))
 		}
@@ -110,7 +117,7 @@ func (m *maker) daemonSet() (made []*cluster.Pod) {
 	nodes := m.nodes[:m.fit(len(m.nodes))]
 	for i := 0; len(nodes) > 0; i++ {
 		name := generated(m.workload.Name+"-", i)
-		if taken[name] || m.declared.has(name) {
+		if taken[name] || m.has(name) {
 			continue
 		}
 		taken[name] = true

@@ -51,11 +51,9 @@ func lacksAddresses(p *cluster.Pod) bool { return len(p.IPs) == 0 && !p.Finished
 func (c *ControlPlane) makePods(all []*cluster.Workload, declared map[string]*declaredPods, nodes []string, put map[cluster.Key]ours[cluster.Pod]) (refused []cluster.Refusal) {
 	room := c.addresses.room()
 	for _, w := range all {
-		m := maker{workload: w, nodes: nodes, declared: declared[w.Namespace], room: room}
+		m := maker{workload: w, nodes: nodes, declared: declared[w.Namespace], put: put, room: room}
 		for _, p := range m.pods() {
-			if put[p.Key].put == nil {
-				room--
-			}
+			room--
 			put[p.Key] = ours[cluster.Pod]{put: p}
 		}
 		for _, err := range m.problems {

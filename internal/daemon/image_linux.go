@@ -33,11 +33,11 @@ func dropImage() {
 type mapping struct{ start, end uintptr }
 
 // imageMappings are those of a program's file in which all is as it is in the file:
-// nothing can be written there, and nothing was, as a dynamic linker does (see
-// proc_pid_smaps(5)).
+// nothing can be written there, and nothing was, as a dynamic linker does, be it in
+// memory or swapped out (see proc_pid_smaps(5)).
 func imageMappings(smaps io.Reader, program string) (all []mapping) {
 	var m mapping
-	var inside bool
+	var inside bool // one of the program, in which nothing written was seen
 	lines := bufio.NewScanner(smaps)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
@@ -47,7 +47,9 @@ func imageMappings(smaps io.Reader, program string) (all []mapping) {
 			if _, err := fmt.Sscanf(fields[0], "%x-%x", &m.start, &m.end); err != nil {
 				inside = false
 			}
-		case inside && len(fields) > 1 && fields[0] == "Anonymous:" && fields[1] == "0":
+		case len(fields) > 1 && fields[0] == "Anonymous:":
+			inside = inside && fields[1] == "0"
+		case inside && len(fields) > 1 && fields[0] == "Swap:" && fields[1] == "0": // which comes later
 			all = append(all, m)
 		}
 	}

@@ -114,7 +114,7 @@ func newMessage(r *resource) message {
 }
 
 func diffItems(want, got item) string {
-	return cmp.Diff(want, got, cmp.AllowUnexported(item{}), cmp.Comparer(sameError), cmpopts.EquateComparable(netip.Addr{}))
+	return cmp.Diff(want, got, cmp.AllowUnexported(item{}), cmp.Comparer(sameError), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}))
 }
 
 func sameError(a, b error) bool {

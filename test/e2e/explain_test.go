@@ -14,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"portolan.dev/portolan/test/e2e/await"
 )
 
 // runPortolan runs a command to its end; its status may be 1.
@@ -100,7 +101,7 @@ func TestExplainCluster(t *testing.T) {
 	if err := a.Allow(t.Context(), user, rules...); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, patience, func() error {
+	await.NoError(t, func() error {
 		stdout, stderr = runPortolan(t, explain...)
 		if stderr != "" {
 			return errors.New(stderr)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -27,6 +28,9 @@ func runPortolan(t *testing.T, args ...string) (stdout, stderr string) {
 	var out, problems bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), file, args...)
 	cmd.Stdout, cmd.Stderr = &out, &problems
+	// The race detector would have it wait for a second before it ends, in case
+	// goroutines go on.
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		t.Fatalf("portolan %s: %v\n%s", strings.Join(args, " "), err, &problems)

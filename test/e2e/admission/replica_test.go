@@ -43,6 +43,7 @@ func (w *webhooks) start(more string) *replica {
 	if err := r.Start(); err != nil {
 		w.t.Fatal(err)
 	}
+	w.replicas = append(w.replicas, r)
 	w.t.Cleanup(func() {
 		w.stop()
 		if code := r.State().ExitCode(); !r.killed && code != 0 || strings.Contains(r.Logged(), "DATA RACE") {
@@ -70,7 +71,6 @@ func (w *webhooks) start(more string) *replica {
 		}
 		return nil
 	})
-	w.replicas = append(w.replicas, r)
 	w.balance()
 	return r
 }

@@ -23,12 +23,14 @@ import (
 // kube-controller-manager does (--concurrent-service-endpoint-syncs).
 const DefaultSyncs = 5
 
-// Pauses between attempts at one Service, of which each is twice the last. The
-// first is short: most often only the watch is not up to date with what was
-// written a moment ago.
+// Pauses between attempts at one Service, of which each is twice the last. Those
+// after attempts that failed get long. Those for a watch that has not told yet what
+// was written a moment ago do not, however often the Service failed before: it may,
+// as long as the Node of one of its Pods is missing, and all else goes on.
 const (
-	firstPause = 10 * time.Millisecond
-	lastPause  = 5 * time.Minute
+	firstPause     = 10 * time.Millisecond
+	lastPause      = 5 * time.Minute
+	lastStalePause = time.Second
 )
 
 // foreignPause is how long a Service waits whose slices somebody else changed:
@@ -77,6 +79,7 @@ type ControllerConfig struct {
 type Controller struct {
 	cfg     ControllerConfig
 	queue   workqueue.TypedRateLimitingInterface[cluster.Key]
+	stale   workqueue.TypedRateLimiter[cluster.Key] // the pauses for the watch
 	feed    *cluster.Feed
 	nodes   *Nodes
 	tracker *endpointsliceutil.EndpointSliceTracker
@@ -95,6 +98,7 @@ var errStale = errors.New("the watch has not told yet what was written before")
 func NewController(cfg ControllerConfig) *Controller {
 	c := &Controller{
 		cfg: cfg, feed: cfg.Store.Subscribe(), nodes: NewNodes(NodesKnown), tracker: endpointsliceutil.NewEndpointSliceTracker(), index: NewIndex(), orphaned: make(map[cluster.Key]time.Time),
+		stale: workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstPause, lastStalePause),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstPause, lastPause)),
 	}
 	c.api = newAPISlices(c)
@@ -214,6 +218,9 @@ func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 	}
 	began := time.Now()
 	err := c.sync(r, key)
+	if !errors.Is(err, errStale) {
+		c.stale.Forget(key)
+	}
 	result := ResultDone
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -222,7 +229,7 @@ func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 		c.queue.Forget(key)
 	case errors.Is(err, errStale):
 		result = ResultStale
-		c.queue.AddRateLimited(key)
+		c.queue.AddAfter(key, c.stale.When(key))
 	default:
 		result = ResultFailed
 		c.cfg.Log.Warn("slices not brought up to date; tried again", "service", key, "attempt", c.queue.NumRequeues(key)+1, "err", err)

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -36,6 +37,8 @@ type apiServer struct {
 	failing    atomic.Bool
 	results    chan endpointslices.Result
 	log        logged
+	// lag is by how many nanoseconds watches are late.
+	lag atomic.Int64
 	// asked is told the verb of each write.
 	asked atomic.Pointer[func(string)]
 }
@@ -65,6 +68,7 @@ func inController(t *testing.T, test func(*apiServer)) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &apiServer{Clientset: fake.NewClientset(), t: t, store: cluster.NewStore(), results: make(chan endpointslices.Result, 1000)}
 		a.PrependReactor("*", "endpointslices", a.react)
+		a.PrependWatchReactor("endpointslices", a.watchLate)
 		a.store.Update(func(tx *cluster.Tx) {
 			tx.PutNode(&cluster.Node{Name: "node", Zone: "east", Ready: true})
 			tx.PutService(controlled(func(s *cluster.Service) { s.Spec.UID = "u-web" }))
@@ -155,6 +159,19 @@ func (a *apiServer) react(action clienttesting.Action) (bool, runtime.Object, er
 		}
 	}
 	return false, nil, nil
+}
+
+// watchLate watches with the lag.
+func (a *apiServer) watchLate(action clienttesting.Action) (bool, watch.Interface, error) {
+	of := action.(clienttesting.WatchActionImpl)
+	w, err := a.Tracker().Watch(of.GetResource(), of.GetNamespace(), of.ListOptions)
+	if err != nil {
+		return true, nil, err
+	}
+	return true, watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+		time.Sleep(time.Duration(a.lag.Load()))
+		return e, true
+	}), nil
 }
 
 // slices are those of the Service.
@@ -291,6 +308,29 @@ func TestControllerRetries(t *testing.T) {
 		a.failing.Store(false)
 		time.Sleep(6 * time.Minute)
 		a.want("in the end", addressOf(1))
+	})
+}
+
+// TestControllerStale: a Service that failed for long, and is tried less and less
+// often, waits no longer than others for a watch that is late.
+func TestControllerStale(t *testing.T) {
+	inController(t, func(a *apiServer) {
+		defer a.work()()
+		a.putPod(2, func(p *cluster.Pod) { p.Node = "missing" })
+		time.Sleep(time.Hour)
+		a.lag.Store(int64(50 * time.Millisecond))
+		a.putPod(3, nil)
+		time.Sleep(20 * time.Millisecond) // it is written, and the watch has not told
+		a.want("the first change", addressOf(1), addressOf(3))
+		for len(a.results) > 0 {
+			<-a.results
+		}
+		a.putPod(4, nil)
+		settle()
+		a.want("a change before the watch tells of the one before", addressOf(1), addressOf(3), addressOf(4))
+		if first := <-a.results; first != endpointslices.ResultStale {
+			t.Errorf("the first attempt is %s, want it %s", first, endpointslices.ResultStale)
+		}
 	})
 }
 

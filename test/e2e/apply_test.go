@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
@@ -106,7 +107,7 @@ func (a *applier) ensureNamespace(ctx context.Context, name string) error {
 // made: for a moment the API server may take it for the one of that name that
 // went before.
 func (a *applier) awaitNamespace(ctx context.Context, name string) error {
-	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, patience, true, func(ctx context.Context) (done bool, err error) {
+	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, await.Patience, true, func(ctx context.Context) (done bool, err error) {
 		probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
 		_, err = a.Client().CoreV1().ConfigMaps(name).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

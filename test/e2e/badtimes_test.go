@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
+	"portolan.dev/portolan/test/e2e/manifests"
 )
 
 // there is what is there all the time, whatever happens.
@@ -82,7 +84,7 @@ func newCluster(t *testing.T) *applier {
 			t.Error(err)
 		}
 	})
-	objects, err := readManifests(map[string][]byte{"there.yaml": []byte(there)})
+	objects, err := manifests.Read(map[string][]byte{"there.yaml": []byte(there)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +342,7 @@ func TestMissingRule(t *testing.T) {
 			user := a.user(t, kind)
 			p := startPortolan(t, user.Kubeconfig, quick)
 			p.steady(test.served)
-			poll(t, patience, func() error {
+			await.NoError(t, func() error {
 				if !strings.Contains(strings.ReplaceAll(p.Logged(), `\"`, `"`), test.rule) {
 					return fmt.Errorf("the log does not name the rule %s", test.rule)
 				}

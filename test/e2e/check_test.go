@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/test/e2e/manifests"
 )
 
 // refusedExamples are the rules whose examples this API server does not take;
@@ -77,7 +78,7 @@ func TestCheckExamples(t *testing.T) {
 // refused.
 func (a *applier) createAll(t *testing.T, f txtar.File) (refused bool) {
 	t.Helper()
-	all, err := readManifests(map[string][]byte{f.Name: f.Data})
+	all, err := manifests.Read(map[string][]byte{f.Name: f.Data})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,23 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
+	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
 )
 
 // TestControllers follows what Kubernetes' own controllers make of Services,
 // Pods and namespaces: from selectors to EndpointSlices to names.
 func TestControllers(t *testing.T) {
 	ctx := t.Context()
-	c, err := controlplane.Start(ctx, controlplane.Options{ControllerManager: true})
-	if err != nil {
-		skipWithoutPrograms(t, err)
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := controlplanetest.Start(t, controlplane.Options{ControllerManager: true})
 	user, err := c.NewUser(ctx, "portolan", rulesBut()...)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +68,7 @@ func testPod(t *testing.T, c *controlplane.ControlPlane, p *portolan) {
 		},
 	}
 	// Until the controllers have made the account that Pods have, none is taken.
-	poll(t, patience, func() (err error) {
+	await.NoError(t, func() (err error) {
 		pod, err = pods.Create(ctx, pod, metav1.CreateOptions{})
 		return err
 	})

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/container"
 )
 
@@ -258,7 +259,7 @@ func upstreamAnswer(query []byte) []byte {
 // awaitTTL waits until a record has this TTL.
 func (p *pod) awaitTTL(want uint32) {
 	p.t.Helper()
-	poll(p.t, patience, func() error {
+	await.NoError(p.t, func() error {
 		m, err := p.ask(services[0])
 		if err != nil {
 			return err
@@ -272,7 +273,7 @@ func (p *pod) awaitTTL(want uint32) {
 
 // get asks for a page from the node, over a new connection.
 func (p *pod) get(port, path string) (status int, body string) {
-	client := http.Client{Timeout: answersWithin, Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true}}
+	client := http.Client{Timeout: await.Answer, Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true}}
 	response, err := client.Get("http://" + net.JoinHostPort(container.PodAddress, port) + path)
 	if err != nil {
 		return 0, err.Error()
@@ -288,7 +289,7 @@ func (p *pod) get(port, path string) (status int, body string) {
 func (p *pod) awaitProbes(t *testing.T) {
 	t.Helper()
 	for _, probe := range []*corev1.Probe{p.container.LivenessProbe, p.container.ReadinessProbe} {
-		poll(t, patience, func() error {
+		await.NoError(t, func() error {
 			if status, body := p.get(portOf(p.container, probe), probe.HTTPGet.Path); status != http.StatusOK {
 				return fmt.Errorf("%s: %d %s", probe.HTTPGet.Path, status, body)
 			}
@@ -321,7 +322,7 @@ func (p *pod) stopAsKubelet(t *testing.T, lameduck bool) {
 	p.Signal(syscall.SIGTERM)
 	if lameduck {
 		probe := p.container.ReadinessProbe
-		poll(t, patience, func() error {
+		await.NoError(t, func() error {
 			if status, _ := p.get(portOf(p.container, probe), probe.HTTPGet.Path); status == http.StatusOK {
 				return fmt.Errorf("%s after SIGTERM: %d", probe.HTTPGet.Path, status)
 			}
@@ -331,7 +332,7 @@ func (p *pod) stopAsKubelet(t *testing.T, lameduck bool) {
 			t.Errorf("after SIGTERM: %v", err)
 		}
 	}
-	poll(t, patience, func() error {
+	await.NoError(t, func() error {
 		if p.Running() {
 			return fmt.Errorf("it runs after SIGTERM:\n%s", p.LastLogged())
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"portolan.dev/portolan/test/e2e/await"
 )
 
 // runPortolan runs a command to its end; its status may be 1.
@@ -26,6 +28,9 @@ func runPortolan(t *testing.T, args ...string) (stdout, stderr string) {
 	var out, problems bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), file, args...)
 	cmd.Stdout, cmd.Stderr = &out, &problems
+	// The race detector would have it wait for a second before it ends, in case
+	// goroutines go on.
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		t.Fatalf("portolan %s: %v\n%s", strings.Join(args, " "), err, &problems)
@@ -100,7 +105,7 @@ func TestExplainCluster(t *testing.T) {
 	if err := a.Allow(t.Context(), user, rules...); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, patience, func() error {
+	await.NoError(t, func() error {
 		stdout, stderr = runPortolan(t, explain...)
 		if stderr != "" {
 			return errors.New(stderr)

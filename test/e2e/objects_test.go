@@ -1,23 +1,15 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"path"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"portolan.dev/portolan/test/e2e/manifests"
 )
 
-// object is an API object as a manifest spells it.
-type object = *unstructured.Unstructured
+type object = manifests.Object
 
 // resource is where the objects of a kind are.
 type resource struct {
@@ -41,40 +33,6 @@ func core(name string) schema.GroupVersionResource {
 // nameOf is what an object is called in messages and tables.
 func nameOf(o object) string {
 	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
-}
-
-// readManifests decodes all documents of the files that are manifests by their
-// names. Lists are taken apart.
-func readManifests(files map[string][]byte) (all []object, err error) {
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)) {
-			continue
-		}
-		decoder := yaml.NewYAMLOrJSONDecoder(bufio.NewReader(bytes.NewReader(files[name])), 4096)
-		for {
-			var content map[string]any
-			if err := decoder.Decode(&content); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			if len(content) > 0 {
-				all = append(all, withoutList(&unstructured.Unstructured{Object: content})...)
-			}
-		}
-	}
-	return all, nil
-}
-
-func withoutList(o object) (items []object) {
-	if !o.IsList() {
-		return []object{o}
-	}
-	_ = o.EachListItem(func(item runtime.Object) error {
-		items = append(items, item.(object))
-		return nil
-	})
-	return items
 }
 
 // complete adds what the API server wants, answers don't show, and manifests of

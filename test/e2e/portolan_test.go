@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,27 +17,22 @@ import (
 
 	"portolan.dev/portolan/internal/dnswire"
 	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/process"
+	"portolan.dev/portolan/test/e2e/program"
 )
 
 // repository is the directory of Portolan's own module.
 const repository = "../.."
 
-// binary builds portolan with the race detector, once. The file's directory is
-// removed at the end.
+// binary builds portolan, once. The file's directory is removed at the end.
 var binary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "portolan-e2e-binary-")
 	if err != nil {
 		return "", err
 	}
 	atEnd = append(atEnd, func() error { return os.RemoveAll(dir) })
-	file := filepath.Join(dir, "portolan")
-	cmd := exec.Command("go", "build", "-race", "-o", file, "./cmd/portolan")
-	cmd.Dir = repository
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build portolan: %w\n%s", err, out)
-	}
-	return file, nil
+	return program.Build(repository, dir)
 })
 
 // portolan is the real program, serving.
@@ -74,7 +68,7 @@ func startPortolan(t *testing.T, kubeconfig, config string) *portolan {
 }
 
 func (p *portolan) end() {
-	p.Stop(patience)
+	p.Stop(await.Patience)
 	if code := p.State().ExitCode(); code != 0 || strings.Contains(p.Logged(), "DATA RACE") {
 		p.t.Errorf("portolan: %s, want exit status 0 and no data race", p.State())
 	}
@@ -87,7 +81,7 @@ func (p *portolan) end() {
 func (p *portolan) waitLog(pattern string) (match []string) {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
-	poll(p.t, patience, func() error {
+	await.NoError(p.t, func() error {
 		if match = re.FindStringSubmatch(p.Logged()); match != nil {
 			return nil
 		}
@@ -137,12 +131,9 @@ func (p *portolan) checkOver(network string, q query) error {
 func (p *portolan) await(queries ...query) {
 	p.t.Helper()
 	for _, q := range queries {
-		poll(p.t, patience, func() error { return p.check(q) })
+		await.NoError(p.t, func() error { return p.check(q) })
 	}
 }
-
-// answersWithin is how long a server may take on a machine that has other work.
-const answersWithin = 10 * time.Second
 
 func (p *portolan) ask(q query) (*dnswire.Message, error) { return p.askOver("udp", q) }
 
@@ -151,14 +142,14 @@ func (p *portolan) askOver(network string, q query) (*dnswire.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), answersWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), await.Answer)
 	defer cancel()
 	conn, err := p.dial(ctx, network, p.addr)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(answersWithin)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(await.Answer)); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, 2+dnswire.MaxMessage)

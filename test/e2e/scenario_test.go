@@ -22,7 +22,9 @@ import (
 	"portolan.dev/portolan/internal/scenario"
 	"portolan.dev/portolan/internal/snapshot"
 	"portolan.dev/portolan/internal/source/kubeapi"
+	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
+	"portolan.dev/portolan/test/e2e/manifests"
 )
 
 const scenarioDir = "../../testdata/scenarios"
@@ -95,19 +97,19 @@ func replay(t *testing.T, a *applier, readers *readers, name string, s *scenario
 			t.Fatal(err)
 		}
 	}()
-	objects, err := readManifests(s.Manifests)
+	objects, err := manifests.Read(s.Manifests)
 	if err != nil {
 		return err
 	}
 	if err := a.apply(ctx, objects, unacceptable[name]); err != nil {
 		return err
 	}
-	within := patience
+	within := await.Patience
 	if notForAPI[name] != "" {
 		within = time.Second
 	}
 	ask := serve(t, s, readers)
-	return tryWithin(t, within, func() error { return errors.Join(s.Check(ask)...) })
+	return await.Within(within, func() error { return errors.Join(s.Check(ask)...) })
 }
 
 // serve reads the cluster and answers from it.
@@ -162,7 +164,7 @@ func (r *readers) read(t *testing.T, store *cluster.Store, kinds []cluster.Kind,
 	t.Helper()
 	source, err := kubeapi.New(kubeapi.Config{
 		Kubeconfig: r.kubeconfig(t, kinds), Pods: pods, PodNames: true, QPS: 100, Burst: 100,
-		Silence: patience, Settle: time.Hour, Store: store,
+		Silence: await.Patience, Settle: time.Hour, Store: store,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
@@ -177,7 +179,7 @@ func (r *readers) read(t *testing.T, store *cluster.Store, kinds []cluster.Kind,
 			t.Errorf("Run = %v, want that it was cancelled", err)
 		}
 	})
-	poll(t, patience, func() error {
+	await.NoError(t, func() error {
 		for _, st := range source.Status() {
 			switch may := slices.Contains(kinds, st.Kind); {
 			case may && !st.Listed:

@@ -1,4 +1,4 @@
-package e2e
+package endpointslices_test
 
 import (
 	"fmt"
@@ -15,7 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
+	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
 )
 
 // seeds are those of the sequences, one each. They stay, so that what went wrong
@@ -49,17 +51,7 @@ func startSlicesPlane(t *testing.T, options controlplane.Options) *controlplane.
 	// Pods need no account here. The controllers may ask as often as they like.
 	options.APIServerFlags = []string{"--disable-admission-plugins=ServiceAccount"}
 	options.ControllerFlags = []string{"--kube-api-qps=1000", "--kube-api-burst=1000"}
-	c, err := controlplane.Start(t.Context(), options)
-	if err != nil {
-		skipWithoutPrograms(t, err)
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
+	return controlplanetest.Start(t, options)
 }
 
 // runSequences runs all sequences, and looks at all they left once more at the
@@ -146,7 +138,7 @@ func (s *sequence) run(c *controlplane.ControlPlane, m *memory) error {
 
 // compare waits until both sides agree on the sequence's Namespace.
 func (s *sequence) compare(c *controlplane.ControlPlane, m *memory) error {
-	return awaitEqual(s.ctx, patience,
+	return awaitEqual(s.ctx, await.Patience,
 		func() ([]string, error) { return ofControllers(s.ctx, c, s.namespace, hintsWhole) },
 		func() []string { return m.described(s.namespace, slices.Sorted(maps.Keys(s.services)), hintsWhole) },
 		func() error { return s.help(s) })
@@ -183,7 +175,7 @@ func testTopologyMode(t *testing.T, c *controlplane.ControlPlane, m *memory) {
 				t.Fatal(err)
 			}
 		}
-		err := awaitEqual(s.ctx, patience,
+		err := awaitEqual(s.ctx, await.Patience,
 			func() ([]string, error) { return ofControllers(s.ctx, c, s.namespace, hintsThere) },
 			func() []string { return m.described(s.namespace, []string{service.Name}, hintsThere) }, s.nudge)
 		if err != nil {

@@ -1,13 +1,11 @@
-package e2e
+package alloc_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -25,7 +23,9 @@ import (
 	"portolan.dev/portolan/internal/alloc"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/source/kubeobj"
+	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
+	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
 )
 
 // allocStep applies a manifest of a Service: its spec, where a selector and a port
@@ -110,22 +110,13 @@ type allocPlane struct {
 
 func startAlloc(t *testing.T, ranges string) *allocPlane {
 	t.Helper()
-	c, err := controlplane.Start(t.Context(), controlplane.Options{ServiceCIDRs: ranges, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
-	if err != nil {
-		skipWithoutPrograms(t, err)
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := controlplanetest.Start(t, controlplane.Options{ServiceCIDRs: ranges})
 	p := &allocPlane{services: c.Client().CoreV1().Services(metav1.NamespaceDefault)}
 	for text := range strings.SplitSeq(ranges, ",") {
 		p.ranges = append(p.ranges, netip.MustParsePrefix(text))
 	}
 	// It takes a moment until there are ranges.
-	poll(t, patience, func() error {
+	await.NoError(t, func() error {
 		for _, spec := range []string{`$`, `$, ipFamilies: [` + string(familyOfRange(p.ranges[len(p.ranges)-1])) + `]`} {
 			if _, err := p.apply(t.Context(), allocStep{"probe", spec}); err != nil {
 				return err

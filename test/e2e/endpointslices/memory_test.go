@@ -1,4 +1,4 @@
-package e2e
+package endpointslices_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/endpointslices"
 	"portolan.dev/portolan/internal/source/kubeapi"
+	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
@@ -36,7 +37,7 @@ func newMemory(t *testing.T, c *controlplane.ControlPlane) *memory {
 	api, own := cluster.NewStore(), cluster.NewStore()
 	source, err := kubeapi.New(kubeapi.Config{
 		Kubeconfig: c.Kubeconfig(), Whole: true, WatchList: true, QPS: 1000, Burst: 1000,
-		Silence: 10 * patience, Settle: patience, UserAgent: "portolan-e2e", Store: api, Log: log,
+		Silence: 10 * await.Patience, Settle: await.Patience, UserAgent: "portolan-e2e", Store: api, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

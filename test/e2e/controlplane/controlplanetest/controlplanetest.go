@@ -1,0 +1,38 @@
+// Package controlplanetest has tests use control planes.
+package controlplanetest
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+
+	"portolan.dev/portolan/test/e2e/controlplane"
+)
+
+// Start starts a control plane that ends with the test. Builds are told of on
+// standard error.
+func Start(t *testing.T, options controlplane.Options) *controlplane.ControlPlane {
+	t.Helper()
+	options.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	c, err := controlplane.Start(t.Context(), options)
+	if err != nil {
+		Fail(t, err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// Fail ends the test because a control plane did not start. The test is only
+// skipped where the programs can't be built, but not in CI.
+func Fail(t *testing.T, err error) {
+	t.Helper()
+	if errors.Is(err, controlplane.ErrBuild) && os.Getenv("CI") == "" {
+		t.Skipf("skipped: %v", err)
+	}
+	t.Fatal(err)
+}

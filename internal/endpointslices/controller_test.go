@@ -168,10 +168,25 @@ func (a *apiServer) watchLate(action clienttesting.Action) (bool, watch.Interfac
 	if err != nil {
 		return true, nil, err
 	}
-	return true, watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-		time.Sleep(time.Duration(a.lag.Load()))
-		return e, true
-	}), nil
+	events := make(chan watch.Event)
+	late := watch.NewProxyWatcher(events)
+	go func() {
+		defer w.Stop()
+		for {
+			select {
+			case <-late.StopChan():
+				return
+			case e := <-w.ResultChan(): // which the tracker does not close
+				time.Sleep(time.Duration(a.lag.Load()))
+				select {
+				case <-late.StopChan():
+					return
+				case events <- e:
+				}
+			}
+		}
+	}()
+	return true, late, nil
 }
 
 // slices are those of the Service.

@@ -12,7 +12,7 @@
 //
 // The programs are built once, in about seven minutes, and kept in the user's
 // cache directory; "go run ./cmd/controlplane -prepare" does only that. The
-// tests then take about four minutes on two cores:
+// tests then take four to five minutes on two cores:
 //
 //	go test -race ./...
 package e2e

@@ -37,7 +37,7 @@ func main() {
 	flag.IntVar(&s.cluster.Pods, "pods", 100_000, "Pods in the second half; 0 leaves that out")
 	flag.IntVar(&s.rounds, "rounds", 5, "how often everything is measured")
 	flag.IntVar(&s.changes, "changes", 500, "changes of EndpointSlices that are timed, each time")
-	flag.StringVar(&s.write, "write", "", "put the table into this `FILE`, too, between the marks")
+	flag.StringVar(&s.write, "write", "", "put the table into this `FILE`, too, between the marks, if all parts are measured")
 	flag.BoolVar(&s.keep, "keep", false, "measure nothing; keep the cluster until interrupted")
 	s.parts = map[part]bool{firstSecond: true, start: true, changing: true, stream: true, withoutAPI: true}
 	flag.Func("parts", "only these, with commas between: "+strings.Join(partNames(), ","), s.setParts)
@@ -98,6 +98,9 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	halves, err := b.measure(ctx)
 	if err != nil {
 		return err
+	}
+	if len(s.parts) < len(partNames()) {
+		s.write = "" // the table there is of all parts
 	}
 	return rig.Report(markdown(s, halves), s.write, "live")
 }

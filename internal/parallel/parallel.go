@@ -14,7 +14,8 @@ func Each(n int, do func(i int)) {
 }
 
 // EachBy is Each by so many workers, and tells which of them, from 0, does what:
-// each does one thing at a time. The first runs in the goroutine of the caller.
+// each does one thing at a time. The first runs in the goroutine of the caller. To do
+// something must not panic: others would go on.
 func EachBy(workers, n int, do func(worker, i int)) {
 	var next atomic.Int64
 	work := func(worker int) {

@@ -115,7 +115,7 @@ func (t *table) withRoom(more int) *table {
 	return t.rebuilt(more)
 }
 
-// rebuilt is a table of t's nodes without graves, less than half full with so many
+// rebuilt is a table of t's nodes without graves, at most half full with so many
 // more.
 func (t *table) rebuilt(more int) *table {
 	size := minTable

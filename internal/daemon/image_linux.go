@@ -11,9 +11,9 @@ import (
 )
 
 // dropImage takes the pages of the program's file out of this process. Those that
-// are used come back from the page cache as they are, 16 at a touch; a third of them
-// was for initialization alone, most of it that of client-go's types, and does not.
-// It does nothing where it may not look.
+// are used come back from the page cache as they are, 16 at a touch. Most do not:
+// initialization, above all that of client-go's types, and loading touched them. It
+// does nothing where it may not look.
 func dropImage() {
 	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {

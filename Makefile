@@ -21,23 +21,23 @@ fuzz: ## each fuzz target in turn, for FUZZTIME
 
 docs: ## the parts of the docs that tests make
 	go test ./internal/scenario -run Coverage -update
-	go test ./internal/filled -run Coverage -update
-	go test ./internal/check -run Docs -update
+	go test ./internal/kube/simulate/apiobject -run Coverage -update
+	go test ./internal/pod/lint -run Docs -update
 	go test ./docs -update
 
 bench: ## what a query costs, beside CoreDNS, Knot and NSD, about 25 minutes; docs/bench.md
 	cd bench && go run ./query -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-code: ## Go benchmarks of lookup, answer, compile and change, 5 minutes; docs/bench.md
-	(go test -run - -bench 'Lookup|Full|Change' -benchtime 200ms -count 10 ./internal/kubezone && \
-	go test -run - -bench 'Respond' -benchtime 200ms -count 10 ./internal/respond && \
-	go test -run - -bench Together -cpu 1,2 -benchtime 200ms -count 10 ./internal/respond) \
+	(go test -run - -bench 'Lookup|Full|Change' -benchtime 200ms -count 10 ./internal/dns/kubezone && \
+	go test -run - -bench 'Respond' -benchtime 200ms -count 10 ./internal/dns/respond && \
+	go test -run - -bench Together -cpu 1,2 -benchtime 200ms -count 10 ./internal/dns/respond) \
 	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
 
 bench-simulate: ## what completing manifests costs, and changes of Pods then, 4 minutes; docs/bench.md
-	export GOGC=200; (go test -run - -bench Ready -benchtime 1x -count 4 ./internal/simulate && \
-	go test -run - -bench 'Full|Events/batch=1000' -benchtime 2s -count 6 ./internal/endpointslices && \
-	go test -run - -bench Complete -benchtime 2s -count 6 ./internal/alloc) \
+	export GOGC=200; (go test -run - -bench Ready -benchtime 1x -count 4 ./internal/kube/simulate && \
+	go test -run - -bench 'Full|Events/batch=1000' -benchtime 2s -count 6 ./internal/kube/endpointslices && \
+	go test -run - -bench Complete -benchtime 2s -count 6 ./internal/kube/simulate/alloc) \
 	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
 
 bench-burst: ## what changes of the cluster do to queries, 4 minutes; docs/bench.md

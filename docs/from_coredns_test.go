@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"portolan.dev/portolan/internal/corefile"
+	"portolan.dev/portolan/internal/migrate/corefile"
 )
 
 // TestUsualCorefile: the Corefile that docs/from-coredns.md shows becomes the

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"portolan.dev/portolan/internal/admission"
-	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/internal/kube/admission"
+	"portolan.dev/portolan/internal/pod/lint"
 )
 
 // TestWebhookRules: docs/webhook.md lists the rules that objects are held to.
@@ -20,7 +20,7 @@ func TestWebhookRules(t *testing.T) {
 	want.WriteString("| rule | finds |\n|---|---|\n")
 	for _, r := range admission.Rules() {
 		note := ""
-		if r.Severity == check.Note {
+		if r.Severity == lint.Note {
 			note = " (a note)"
 		}
 		fmt.Fprintf(&want, "| `%s` | %s%s |\n", r.ID, r.Title, note)

@@ -7,7 +7,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // AppendAnswer appends the answer to a query: the name's address to who asks for

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"portolan.dev/portolan/bench/allnames"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 func query(t *testing.T, q dnswire.Question) []byte {

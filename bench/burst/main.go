@@ -16,7 +16,7 @@ import (
 	"portolan.dev/portolan/bench/load"
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // settings are what the command line says.

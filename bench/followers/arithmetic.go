@@ -7,7 +7,7 @@ import (
 )
 
 // nodes is the size of the cluster that is computed, and noticePause the least time
-// between two NOTIFYs of a zone to one follower, in seconds (internal/transfer).
+// between two NOTIFYs of a zone to one follower, in seconds (internal/dns/transfer).
 const (
 	nodes       = 5000
 	noticePause = .2

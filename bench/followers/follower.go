@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // apex is the zone that is followed.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/bench/rig"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // node is what the agent of one took.

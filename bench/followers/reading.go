@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // reading finds the end of the answer to a transfer (RFC 5936, section 2.2; RFC

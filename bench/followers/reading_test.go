@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // transferOf is an answer of these serials' SOAs with an address behind each but

@@ -18,8 +18,8 @@ import (
 
 	"portolan.dev/portolan/bench/fakeapi"
 	"portolan.dev/portolan/bench/rig"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // key signs all transfers and notices.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/bench/synthetic"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // fact is a name and an address that it has.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"portolan.dev/portolan/internal/testcert"
+	"portolan.dev/portolan/internal/support/testcert"
 )
 
 // someQueries are queries as the generator needs them: a header, and a question

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"portolan.dev/portolan/bench/allnames"
-	"portolan.dev/portolan/internal/cache"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // hitRates are those of one store under the trace.

@@ -13,7 +13,7 @@ import (
 
 	"portolan.dev/portolan/bench/allnames"
 	"portolan.dev/portolan/bench/load"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // newNames are n names that nobody asked for before.

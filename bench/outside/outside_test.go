@@ -10,7 +10,7 @@ import (
 
 	"portolan.dev/portolan/bench/allnames"
 	"portolan.dev/portolan/bench/load"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // answered is a sample at a rate, of so many microseconds a query and for p99.

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/bench/load"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // difference is one that answers of some contenders may have, with the reason.

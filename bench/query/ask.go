@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/bench/load"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // ask asks one server once, over udp, tcp or tls.

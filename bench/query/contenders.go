@@ -10,7 +10,7 @@ import (
 
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/test/e2e/debian"
 )
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/bench/load"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // figure is one number of a sample; ok is false when it has none.

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/bench/synthetic"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // lookup is what a program in a Pod wants to know, and what its resolver asks

@@ -15,7 +15,7 @@ import (
 	"portolan.dev/portolan/bench/load"
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
-	"portolan.dev/portolan/internal/testcert"
+	"portolan.dev/portolan/internal/support/testcert"
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 

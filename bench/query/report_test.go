@@ -7,7 +7,7 @@ import (
 
 	"portolan.dev/portolan/bench/load"
 	"portolan.dev/portolan/bench/rig"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // sampleOf is one of so many microseconds a query, with so many for p99; none

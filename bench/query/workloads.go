@@ -6,7 +6,7 @@ import (
 
 	"portolan.dev/portolan/bench/load"
 	"portolan.dev/portolan/bench/synthetic"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // workload is queries, and how they are asked.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"portolan.dev/portolan/bench/synthetic"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 func smallCluster() *synthetic.Cluster {

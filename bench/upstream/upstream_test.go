@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 func TestParseBehaviour(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"testing"
 
-	"portolan.dev/portolan/internal/autopath"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // searched is a name that says in which paths it is searched for.

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portolan.dev/portolan/internal/apitest"
+	"portolan.dev/portolan/internal/kube/apitest"
 )
 
 // TestCheckTheAPI: a cluster's findings have no file, and what may not be read

@@ -18,7 +18,7 @@ import (
 	"testing"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // effects proves, for each key of the configuration file, that it does what it

@@ -30,7 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"portolan.dev/portolan/internal/apitest"
+	"portolan.dev/portolan/internal/kube/apitest"
 )
 
 func init() {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // effectsOfForward are of the keys that say who is asked for other names.

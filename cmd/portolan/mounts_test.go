@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	"portolan.dev/portolan/internal/apitest"
-	"portolan.dev/portolan/internal/snapshot"
+	"portolan.dev/portolan/internal/cluster/snapshot"
+	"portolan.dev/portolan/internal/kube/apitest"
 )
 
 // startWithMounts starts `portolan serve` with a configuration file and with

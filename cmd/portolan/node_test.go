@@ -12,7 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"portolan.dev/portolan/internal/autopath"
+	"portolan.dev/portolan/internal/dns/autopath"
 )
 
 func init() {

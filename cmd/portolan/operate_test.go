@@ -21,9 +21,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portolan.dev/portolan/internal/apitest"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/snapshot"
+	"portolan.dev/portolan/internal/cluster/snapshot"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/kube/apitest"
 )
 
 // admin asks the admin server, and gives the status and what it says.

@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/respond"
 )
 
 // patience is how long a test waits for what must come. It is long because it

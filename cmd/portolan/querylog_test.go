@@ -19,7 +19,7 @@ import (
 	"github.com/miekg/dns"
 	"google.golang.org/protobuf/proto"
 
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 func init() {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // sends are the settings of a server that sends its zones.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/snapshot"
+	"portolan.dev/portolan/internal/cluster/snapshot"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 // TestRollingRestart: of two servers behind one name, one after the other is

@@ -16,8 +16,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/testcert"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/support/testcert"
 )
 
 func init() {

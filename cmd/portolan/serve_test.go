@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"portolan.dev/portolan/internal/dnswire"
+	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
 const anyPort = "127.0.0.1:0"

@@ -27,7 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"portolan.dev/portolan/internal/apitest"
+	"portolan.dev/portolan/internal/kube/apitest"
 )
 
 func init() {

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/daemon"
-	"portolan.dev/portolan/internal/explain"
-	"portolan.dev/portolan/internal/source/manifest"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/lint"
 )
 
 // checkFlags are those of check.
@@ -28,8 +28,8 @@ type checkFlags struct {
 	skip     []string
 	severity string
 	failOn   string
-	least    check.Severity // that is printed
-	fatal    check.Severity // from which on the status is not 0
+	least    lint.Severity // that is printed
+	fatal    lint.Severity // from which on the status is not 0
 }
 
 // printers print what was found in the format of that name.
@@ -49,15 +49,15 @@ var severities = []cobra.Completion{"error", "warning", "note"}
 // findings are what a command is to print.
 type findings struct {
 	shown []daemon.Found
-	all   map[check.Severity]int // how many there are, shown or not
+	all   map[lint.Severity]int // how many there are, shown or not
 	// passedOver and notObjects are those of manifest.Report.
 	passedOver, notObjects int
 	color                  bool // whether text may have colours
 }
 
 // from is how many there are of that severity and worse ones.
-func (f *findings) from(s check.Severity) (n int) {
-	for ; s <= check.Error; s++ {
+func (f *findings) from(s lint.Severity) (n int) {
+	for ; s <= lint.Error; s++ {
 		n += f.all[s]
 	}
 	return n
@@ -136,7 +136,7 @@ func orList(words []string) string {
 }
 
 // everyRule is what may be found.
-func everyRule() []check.Rule { return append(check.Rules(), check.ManifestRules()...) }
+func everyRule() []lint.Rule { return append(lint.Rules(), lint.ManifestRules()...) }
 
 // check refuses what the flags may not be.
 func (f *checkFlags) check() (err error) {
@@ -153,7 +153,7 @@ func (f *checkFlags) check() (err error) {
 		return fmt.Errorf("output format %q is not %s", f.format, orList(formats))
 	}
 	for _, id := range append(slices.Clone(f.rules), f.skip...) {
-		if !slices.ContainsFunc(everyRule(), func(r check.Rule) bool { return r.ID == id }) {
+		if !slices.ContainsFunc(everyRule(), func(r lint.Rule) bool { return r.ID == id }) {
 			return fmt.Errorf("there is no rule %q; docs/rules.md lists them", id)
 		}
 	}
@@ -165,10 +165,10 @@ func (f *checkFlags) check() (err error) {
 			return fmt.Errorf("--exclude %q: %w", pattern, err)
 		}
 	}
-	if f.least, err = check.ParseSeverity(f.severity); err != nil {
+	if f.least, err = lint.ParseSeverity(f.severity); err != nil {
 		return fmt.Errorf("--severity: %w", err)
 	}
-	if f.fatal, err = check.ParseSeverity(f.failOn); err != nil {
+	if f.fatal, err = lint.ParseSeverity(f.failOn); err != nil {
 		return fmt.Errorf("--fail-on: %w", err)
 	}
 	return nil
@@ -193,7 +193,7 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	printUnread(l.Unread, stderr)
 	noteAssumed(d, node, stderr)
 	all := d.Findings(l, node, f.wanted)
-	found = findings{all: make(map[check.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: f.color.on(cmd)}
+	found = findings{all: make(map[lint.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: f.color.on(cmd)}
 	for _, one := range all {
 		found.all[one.Severity]++
 		if one.Severity >= f.least {
@@ -234,7 +234,7 @@ func (f *checkFlags) load(cmd *cobra.Command) (d *daemon.Daemon, l daemon.Loaded
 }
 
 // colorCodes are those of severities (ECMA-48, section 8.3.117).
-var colorCodes = map[check.Severity]int{check.Error: 31, check.Warning: 33, check.Note: 2}
+var colorCodes = map[lint.Severity]int{lint.Error: 31, lint.Warning: 33, lint.Note: 2}
 
 // printFindings prints a line for each, as compilers do, and how many there are.
 func printFindings(w io.Writer, f findings) error {
@@ -249,7 +249,7 @@ func printFindings(w io.Writer, f findings) error {
 	}
 	total := 0
 	var counts []string
-	for s := check.Error; s >= check.Note; s-- {
+	for s := lint.Error; s >= lint.Note; s-- {
 		n := f.all[s]
 		total += n
 		counts = append(counts, fmt.Sprintf("%d %s%s", n, s, plural(n)))
@@ -322,7 +322,7 @@ func printGitHub(w io.Writer, f findings) error {
 	for i := range f.shown {
 		one := &f.shown[i]
 		command := one.Severity.String()
-		if one.Severity == check.Note {
+		if one.Severity == lint.Note {
 			command = "notice"
 		}
 		properties := []string{"title=" + inProperty(one.Rule)}

@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/pod/lint"
 )
 
 func TestGitHubEscapes(t *testing.T) {
-	found := findings{shown: []daemon.Found{{Rule: "r", Severity: check.Error, Message: "100% a\nb\r: c, d", File: "a:b,c%.yaml", Line: 7}}}
+	found := findings{shown: []daemon.Found{{Rule: "r", Severity: lint.Error, Message: "100% a\nb\r: c, d", File: "a:b,c%.yaml", Line: 7}}}
 	var out bytes.Buffer
 	if err := printGitHub(&out, found); err != nil {
 		t.Fatal(err)
@@ -30,10 +30,10 @@ func TestSARIF(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := findings{shown: []daemon.Found{
-		{Rule: check.PodNdotsLow, Severity: check.Note, Object: "pod a/b", Message: "m", Fix: "f", File: "a b/c.yaml", Line: 3},
-		{Rule: check.PodNdotsLow, Severity: check.Note, Object: "pod a/b", Message: "m", Fix: "f", File: filepath.Join(dir, "d.yaml"), Line: 3},
-		{Rule: check.ManifestRejected, Severity: check.Error, Message: "m", File: "/elsewhere/d.yaml"},
-		{Rule: check.ManifestWarning, Severity: check.Warning, Message: "m"},
+		{Rule: lint.PodNdotsLow, Severity: lint.Note, Object: "pod a/b", Message: "m", Fix: "f", File: "a b/c.yaml", Line: 3},
+		{Rule: lint.PodNdotsLow, Severity: lint.Note, Object: "pod a/b", Message: "m", Fix: "f", File: filepath.Join(dir, "d.yaml"), Line: 3},
+		{Rule: lint.ManifestRejected, Severity: lint.Error, Message: "m", File: "/elsewhere/d.yaml"},
+		{Rule: lint.ManifestWarning, Severity: lint.Warning, Message: "m"},
 	}}
 	var out bytes.Buffer
 	if err := printSARIF(&out, found); err != nil {
@@ -69,9 +69,9 @@ func TestSARIF(t *testing.T) {
 
 func TestLine(t *testing.T) {
 	for want, f := range map[string]daemon.Found{
-		"a.yaml:3: error: service a/b: spec: m; f [r]": {Rule: "r", Severity: check.Error, Object: "service a/b", Field: "spec", Message: "m", Fix: "f", File: "a.yaml", Line: 3},
-		"service a/b: note: m [r]":                     {Rule: "r", Severity: check.Note, Object: "service a/b", Message: "m"},
-		"a.yaml:1: error: m [r]":                       {Rule: "r", Severity: check.Error, Message: "m", File: "a.yaml", Line: 1},
+		"a.yaml:3: error: service a/b: spec: m; f [r]": {Rule: "r", Severity: lint.Error, Object: "service a/b", Field: "spec", Message: "m", Fix: "f", File: "a.yaml", Line: 3},
+		"service a/b: note: m [r]":                     {Rule: "r", Severity: lint.Note, Object: "service a/b", Message: "m"},
+		"a.yaml:1: error: m [r]":                       {Rule: "r", Severity: lint.Error, Message: "m", File: "a.yaml", Line: 1},
 	} {
 		if got := line(&f, f.Severity.String()); got != want {
 			t.Errorf("line(%+v) = %q, want %q", f, got, want)

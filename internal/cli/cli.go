@@ -13,8 +13,8 @@ import (
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
-	"portolan.dev/portolan/internal/explain"
-	"portolan.dev/portolan/internal/source/manifest"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/pod/explain"
 )
 
 // Exit statuses.

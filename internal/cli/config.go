@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"portolan.dev/portolan/internal/corefile"
+	"portolan.dev/portolan/internal/migrate/corefile"
 )
 
 func newConfig() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portolan.dev/portolan/internal/corefile"
+	"portolan.dev/portolan/internal/migrate/corefile"
 )
 
 // coreDNSFlags are those of CoreDNS, which is called without a command, and with

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/podresolv"
-	"portolan.dev/portolan/internal/serviceenv"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/serviceenv"
 )
 
 func newEnv() *cobra.Command {
@@ -60,7 +60,7 @@ that were there when it started; all that are there now are taken for such.`,
 }
 
 // printEnv prints the variables, and on stderr what is to be known of them.
-func printEnv(stdout, stderr io.Writer, e *serviceenv.Environment, s *podresolv.Subject) error {
+func printEnv(stdout, stderr io.Writer, e *serviceenv.Environment, s *dnsconfig.Subject) error {
 	for _, w := range envWarnings(e) {
 		fmt.Fprintf(stderr, "portolan: warning: %s\n", w)
 	}
@@ -89,7 +89,7 @@ func envWarnings(e *serviceenv.Environment) (warnings []string) {
 }
 
 // envNotes are what is not known of the environment of a Subject's Pods.
-func envNotes(e *serviceenv.Environment, s *podresolv.Subject) (notes []string) {
+func envNotes(e *serviceenv.Environment, s *dnsconfig.Subject) (notes []string) {
 	if n := len(e.Pending); n > 0 {
 		notes = append(notes, fmt.Sprintf("no cluster IP yet, and no variables (--simulate gives one): %s", keys(e.Pending)))
 	}
@@ -127,7 +127,7 @@ type envJSON struct {
 	Notes    []string `json:"notes"`
 }
 
-func newEnvJSON(s *podresolv.Subject, e *serviceenv.Environment) envJSON {
+func newEnvJSON(s *dnsconfig.Subject, e *serviceenv.Environment) envJSON {
 	j := envJSON{
 		Pod: s.String(), Variables: make(map[string]string, len(e.Variables)), Octets: e.Size(), Limit: serviceenv.Limit,
 		Warnings: append([]string{}, envWarnings(e)...), Notes: append([]string{}, envNotes(e, s)...),

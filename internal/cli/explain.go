@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 
 	"portolan.dev/portolan/internal/daemon"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/explain"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/pod/explain"
 )
 
 func newExplain() *cobra.Command {

@@ -17,8 +17,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/explain"
-	"portolan.dev/portolan/internal/filled"
+	"portolan.dev/portolan/internal/kube/simulate/apiobject"
+	"portolan.dev/portolan/internal/pod/explain"
 )
 
 func newGet() *cobra.Command {
@@ -76,7 +76,7 @@ var getKinds = map[cluster.Kind][]string{
 
 // getNames are the first names of all kinds.
 func getNames() (names []string) {
-	for _, k := range filled.Kinds() {
+	for _, k := range apiobject.Kinds() {
 		names = append(names, getKinds[k][0])
 	}
 	return names
@@ -84,21 +84,21 @@ func getNames() (names []string) {
 
 // parseKind reads the name of a kind.
 func parseKind(text string) (cluster.Kind, error) {
-	i := slices.IndexFunc(filled.Kinds(), func(k cluster.Kind) bool {
+	i := slices.IndexFunc(apiobject.Kinds(), func(k cluster.Kind) bool {
 		return slices.Contains(getKinds[k], strings.ToLower(text))
 	})
 	if i < 0 {
 		return 0, fmt.Errorf("no kind %q to show; there are %s", text, strings.Join(getNames(), ", "))
 	}
-	return filled.Kinds()[i], nil
+	return apiobject.Kinds()[i], nil
 }
 
 // parseChoices reads what is to be shown, as kubectl does: KIND,... with names
 // that count for each, or else each argument is KIND/NAME.
-func parseChoices(args []string) (choices []filled.Choice, err error) {
+func parseChoices(args []string) (choices []apiobject.Choice, err error) {
 	add := func(kind, name string) {
 		k, bad := parseKind(kind)
-		if c := (filled.Choice{Kind: k, Name: name}); bad == nil && !slices.Contains(choices, c) {
+		if c := (apiobject.Choice{Kind: k, Name: name}); bad == nil && !slices.Contains(choices, c) {
 			choices = append(choices, c)
 		}
 		err = cmp.Or(err, bad)
@@ -129,7 +129,7 @@ func parseChoices(args []string) (choices []filled.Choice, err error) {
 }
 
 // choices are what the arguments and flags choose.
-func (f *getFlags) choices(args []string) ([]filled.Choice, error) {
+func (f *getFlags) choices(args []string) ([]apiobject.Choice, error) {
 	choices, err := parseChoices(args)
 	switch {
 	case err != nil:
@@ -197,16 +197,16 @@ func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 
 // printTables prints a table of each kind that has objects, in the order in which
 // kinds were asked for. With more kinds than one, names have theirs before.
-func (f *getFlags) printTables(stdout io.Writer, chosen [][]filled.Object, choices []filled.Choice) error {
+func (f *getFlags) printTables(stdout io.Writer, chosen [][]apiobject.Object, choices []apiobject.Choice) error {
 	var kinds []cluster.Kind
-	of := make(map[cluster.Kind][]filled.Object)
+	of := make(map[cluster.Kind][]apiobject.Object)
 	for i, c := range choices {
 		if !slices.Contains(kinds, c.Kind) {
 			kinds = append(kinds, c.Kind)
 		}
 		of[c.Kind] = append(of[c.Kind], chosen[i]...)
 	}
-	columns := filled.Columns{Namespace: f.all, Kind: len(kinds) > 1, Wide: f.format == "wide", Now: time.Now()}
+	columns := apiobject.Columns{Namespace: f.all, Kind: len(kinds) > 1, Wide: f.format == "wide", Now: time.Now()}
 	printed := false
 	for _, k := range kinds {
 		if len(of[k]) == 0 {
@@ -216,7 +216,7 @@ func (f *getFlags) printTables(stdout io.Writer, chosen [][]filled.Object, choic
 			fmt.Fprintln(stdout)
 		}
 		printed = true
-		if err := printTable(stdout, filled.Table(k, of[k], columns)); err != nil {
+		if err := printTable(stdout, apiobject.Table(k, of[k], columns)); err != nil {
 			return err
 		}
 	}
@@ -238,8 +238,8 @@ func printTable(stdout io.Writer, rows [][]string) error {
 }
 
 // printObjects prints the one object that was asked for by name, or a List.
-func (f *getFlags) printObjects(stdout io.Writer, objects []filled.Object, choices []filled.Choice) error {
-	var v any = listJSON{APIVersion: "v1", Kind: "List", Items: append([]filled.Object{}, objects...)}
+func (f *getFlags) printObjects(stdout io.Writer, objects []apiobject.Object, choices []apiobject.Choice) error {
+	var v any = listJSON{APIVersion: "v1", Kind: "List", Items: append([]apiobject.Object{}, objects...)}
 	if len(choices) == 1 && choices[0].Name != "" {
 		v = objects[0]
 	}
@@ -251,9 +251,9 @@ func (f *getFlags) printObjects(stdout io.Writer, objects []filled.Object, choic
 
 // listJSON is a List of the API.
 type listJSON struct {
-	APIVersion string          `json:"apiVersion"`
-	Items      []filled.Object `json:"items"`
-	Kind       string          `json:"kind"`
+	APIVersion string             `json:"apiVersion"`
+	Items      []apiobject.Object `json:"items"`
+	Kind       string             `json:"kind"`
 	Metadata   struct {
 		ResourceVersion string `json:"resourceVersion"`
 	} `json:"metadata"`

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/forward"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/forward"
 )
 
 // TestLogJSON: what has words of its own is logged in these as JSON as well.

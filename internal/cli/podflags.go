@@ -12,8 +12,8 @@ import (
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
-	"portolan.dev/portolan/internal/podresolv"
-	"portolan.dev/portolan/internal/source/manifest"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
 // nodeFlags say of the nodes what no model of a cluster does.
@@ -86,14 +86,14 @@ func (f *podFlags) add(cmd *cobra.Command) {
 // chosen is a Pod with all that was read.
 type chosen struct {
 	*daemon.Daemon
-	subject podresolv.Subject
+	subject dnsconfig.Subject
 	node    daemon.NodeSettings
 }
 
 // read reads the cluster, and looks for the Pod that the reference names in it
 // or in the file; without one it is the only one in the file, see reference. A
 // file is the cluster, too, where nothing says which to read.
-func (f *podFlags) read(cmd *cobra.Command, ref *podresolv.Reference) (c chosen, err error) {
+func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen, err error) {
 	stderr := cmd.ErrOrStderr()
 	if c.node, err = f.node.read(stderr); err != nil {
 		return c, err
@@ -113,7 +113,7 @@ func (f *podFlags) read(cmd *cobra.Command, ref *podresolv.Reference) (c chosen,
 }
 
 // find is what podFlags.read does of a cluster that settings name.
-func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *podresolv.Reference) (d *daemon.Daemon, s podresolv.Subject, err error) {
+func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *dnsconfig.Reference) (d *daemon.Daemon, s dnsconfig.Subject, err error) {
 	if f.file == "-" && settings.Manifests == "-" {
 		return nil, s, errors.New("--manifests - and --filename - exclude each other: there is one standard input")
 	}
@@ -156,11 +156,11 @@ func (c *chosen) byWebhook(w *config.Webhook, stderr io.Writer) error {
 		return nil
 	}
 	switch c.ResolvConf(&c.subject, c.node).Policy {
-	case podresolv.ClusterFirst:
+	case dnsconfig.ClusterFirst:
 		if c.subject.Pod == nil || len(c.subject.Pod.IPs) == 0 {
 			fmt.Fprintln(stderr, "portolan: note: labels and annotations portolan.dev/dns-policy are not looked at; with dnsPolicy: ClusterFirstWithAutopath, the Pod is taken as the webhook makes it")
 		}
-	case podresolv.ClusterFirstWithAutopath:
+	case dnsconfig.ClusterFirstWithAutopath:
 		if len(c.node.ClusterDNS) > 0 {
 			return nil
 		}
@@ -177,7 +177,7 @@ func (c *chosen) byWebhook(w *config.Webhook, stderr io.Writer) error {
 
 // argument reads which Pod is meant by the argument of a command, which may lack
 // where there is a file.
-func (f *subjectFlags) argument(cmd *cobra.Command, args []string) (*podresolv.Reference, error) {
+func (f *subjectFlags) argument(cmd *cobra.Command, args []string) (*dnsconfig.Reference, error) {
 	if len(args) == 0 && f.file == "" {
 		return nil, fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
 	}
@@ -186,10 +186,10 @@ func (f *subjectFlags) argument(cmd *cobra.Command, args []string) (*podresolv.R
 
 // reference reads which Pod is meant, which need not be said where there is a
 // file.
-func (f *subjectFlags) reference(text string, given bool) (*podresolv.Reference, error) {
+func (f *subjectFlags) reference(text string, given bool) (*dnsconfig.Reference, error) {
 	if !given && f.file != "" {
 		return nil, nil
 	}
-	r, err := podresolv.ParseReference(text)
+	r, err := dnsconfig.ParseReference(text)
 	return &r, err
 }

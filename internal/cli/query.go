@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/respond"
 )
 
 func newQuery() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/pod/lint"
 )
 
 // The types of a log in SARIF 2.1.0 (OASIS, Static Analysis Results Interchange
@@ -93,7 +93,7 @@ func printSARIF(w io.Writer, f findings) error {
 		print := fingerprint(one)
 		seen[print]++
 		run.Results = append(run.Results, sarifResult{
-			RuleID: one.Rule, RuleIndex: slices.IndexFunc(rules, func(r check.Rule) bool { return r.ID == one.Rule }),
+			RuleID: one.Rule, RuleIndex: slices.IndexFunc(rules, func(r lint.Rule) bool { return r.ID == one.Rule }),
 			Level: one.Severity.String(), Message: sarifText{whole(one)}, Locations: locations(one),
 			PartialFingerprints: map[string]string{"portolan/v1": print + ":" + strconv.Itoa(seen[print])},
 		})
@@ -102,7 +102,7 @@ func printSARIF(w io.Writer, f findings) error {
 }
 
 // help is what GitHub shows beside a result; the cure of each is in its message.
-func help(r *check.Rule) string {
+func help(r *lint.Rule) string {
 	return fmt.Sprintf("%s%s: %s\n\nThe cure is in the message. docs/rules.md of Portolan has an example.\n\nSource: %s.",
 		strings.ToUpper(r.Title[:1]), r.Title[1:], r.Description, r.Source)
 }

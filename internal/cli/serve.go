@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/corefile"
 	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/migrate/corefile"
 )
 
 func newServe() *cobra.Command {

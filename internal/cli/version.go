@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/dns/kubezone"
 )
 
 func newVersion() *cobra.Command {

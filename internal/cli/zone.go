@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 func newZone() *cobra.Command {

@@ -3,10 +3,10 @@ package config
 import (
 	"net/netip"
 
-	"portolan.dev/portolan/internal/autopath"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/kubezone"
 )
 
 // The most that an option with search paths may hold: a kubelet allows so many

@@ -8,19 +8,19 @@ import (
 	"strings"
 	"time"
 
-	"portolan.dev/portolan/internal/admission"
-	"portolan.dev/portolan/internal/autopath"
-	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnsserver"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/forward"
-	"portolan.dev/portolan/internal/kubezone"
-	"portolan.dev/portolan/internal/querylog"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/rules"
-	"portolan.dev/portolan/internal/simulate"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/filter"
+	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/querylog"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/kube/admission"
+	"portolan.dev/portolan/internal/kube/simulate"
 )
 
 // maxText is the length of a character-string, in octets (RFC 1035, section
@@ -64,11 +64,11 @@ type Compiled struct {
 	CookieSecrets []respond.CookieSecret
 	Routes        []forward.Route
 	Cache         cache.Config
-	Rules         rules.Config
+	Rules         filter.Config
 	Autopath      autopath.Config
 	// AutopathSOA is that of the names below its suffix.
 	AutopathSOA dnswire.SOA
-	RateLimit   rules.Limit
+	RateLimit   filter.Limit
 	QueryLog    querylog.Config
 	Simulate    simulate.Config
 	Webhook     admission.Config

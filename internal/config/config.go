@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"portolan.dev/portolan/internal/autopath"
-	"portolan.dev/portolan/internal/dnsserver"
-	"portolan.dev/portolan/internal/endpointslices"
-	"portolan.dev/portolan/internal/kubezone"
-	"portolan.dev/portolan/internal/leader"
-	"portolan.dev/portolan/internal/replica"
-	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/secondary"
+	"portolan.dev/portolan/internal/kube/endpointslices"
+	"portolan.dev/portolan/internal/kube/leader"
 )
 
 // Config is everything that can be configured, as the file spells it. A key
@@ -446,7 +446,7 @@ func Default() Config {
 		Log:         Log{Level: "info", Format: "text"},
 		Node: Node{
 			Mode: string(NodeReplica), Port: 53, Device: "portolan", Option: optionPaths,
-			Check: Duration(replica.DefaultCheck), Stale: Duration(replica.DefaultStale),
+			Check: Duration(secondary.DefaultCheck), Stale: Duration(secondary.DefaultStale),
 		},
 		Controller: Controller{
 			MaxEndpointsPerSlice: endpointslices.DefaultMaxEndpoints, ConcurrentSyncs: endpointslices.DefaultSyncs,

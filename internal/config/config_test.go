@@ -12,21 +12,21 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"portolan.dev/portolan/internal/admission"
-	"portolan.dev/portolan/internal/autopath"
-	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/kubezone"
-	"portolan.dev/portolan/internal/leader"
-	"portolan.dev/portolan/internal/nodenet"
-	"portolan.dev/portolan/internal/replica"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/rules"
-	"portolan.dev/portolan/internal/transfer"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/filter"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/secondary"
+	"portolan.dev/portolan/internal/dns/transfer"
+	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/kube/admission"
+	"portolan.dev/portolan/internal/kube/leader"
+	"portolan.dev/portolan/internal/node/hostnet"
 )
 
 // write makes a configuration file.
@@ -63,15 +63,15 @@ var defaults = &config.Compiled{
 		DNSService:   cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
 		DNSAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
 	},
-	Rules:     rules.Config{Block: rules.Block{TTL: 60}, Hosts: rules.Hosts{TTL: 60}},
-	RateLimit: rules.Limit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
+	Rules:     filter.Config{Block: filter.Block{TTL: 60}, Hosts: filter.Hosts{TTL: 60}},
+	RateLimit: filter.Limit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
 	Autopath: autopath.Config{
 		Suffix: dnsname.MustParse("ap.k8s.io"), Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, Option: 65001, MaxPaths: 16, MaxOctets: 1024,
 	},
 	Node: config.NodeConfig{
-		Mode: config.NodeReplica, Relay: respond.RelayPaths, Network: nodenet.Config{Port: 53, Prefix: "portolan"},
+		Mode: config.NodeReplica, Relay: respond.RelayPaths, Network: hostnet.Config{Port: 53, Prefix: "portolan"},
 		Listen:  []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
-		Replica: replica.Config{Zones: names("cluster.local"), Check: 5 * time.Second, Stale: 15 * time.Second},
+		Replica: secondary.Config{Zones: names("cluster.local"), Check: 5 * time.Second, Stale: 15 * time.Second},
 	},
 	AutopathSOA: dnswire.SOA{
 		Zone: dnsname.MustParse("ap.k8s.io"), MName: dnsname.MustParse("ns.dns.cluster.local"), RName: dnsname.MustParse("hostmaster.cluster.local"),

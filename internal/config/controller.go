@@ -4,8 +4,8 @@ import (
 	"strings"
 	"time"
 
-	"portolan.dev/portolan/internal/endpointslices"
-	"portolan.dev/portolan/internal/leader"
+	"portolan.dev/portolan/internal/kube/endpointslices"
+	"portolan.dev/portolan/internal/kube/leader"
 )
 
 // Controller is what controllers go by.

@@ -6,9 +6,9 @@ import (
 	"os"
 	"time"
 
-	"portolan.dev/portolan/internal/cache"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/forward"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/forward"
 )
 
 // compileForward checks who is asked for other names. Who is not to be asked is

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/forward"
-	"portolan.dev/portolan/internal/nodenet"
-	"portolan.dev/portolan/internal/replica"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/transfer"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/secondary"
+	"portolan.dev/portolan/internal/dns/transfer"
+	"portolan.dev/portolan/internal/node/hostnet"
 )
 
 // NodeMode is how the agent on a node knows the cluster's names.
@@ -35,14 +35,14 @@ type NodeConfig struct {
 	Mode NodeMode
 	// Network is what is put on the node; nothing when it has no addresses. Listen
 	// is where queries are answered.
-	Network nodenet.Config
+	Network hostnet.Config
 	Listen  []netip.AddrPort
 	// Routes lead to the cluster's servers, where no others are configured.
 	Routes []forward.Route
 	Relay  respond.Relay
 	// Replica is what the zones are kept by, but for who finds primaries and what
 	// signs transfers; Key is that, nil for none. Named are primaries by name.
-	Replica replica.Config
+	Replica secondary.Config
 	Notify  netip.AddrPort // not valid when it is nowhere
 	Key     *transfer.KeyFile
 	Named   []NamedPrimary
@@ -84,10 +84,10 @@ func (c *Config) compileNodeAddresses(made *Compiled) error {
 	if n.Port < 1 || n.Port > 65535 {
 		return badValue("node.port", "%d is not between 1 and 65535", n.Port)
 	}
-	if err := nodenet.CheckPrefix(n.Device); err != nil {
+	if err := hostnet.CheckPrefix(n.Device); err != nil {
 		return badValue("node.device", "%w", err)
 	}
-	node.Network = nodenet.Config{Port: uint16(n.Port), Prefix: n.Device}
+	node.Network = hostnet.Config{Port: uint16(n.Port), Prefix: n.Device}
 	if len(n.Addresses) == 0 {
 		node.Listen = made.Listen
 		return nil

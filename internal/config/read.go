@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"portolan.dev/portolan/internal/yamlline"
+	"portolan.dev/portolan/internal/support/yamlerr"
 )
 
 // Read reads a configuration file over the defaults. Its errors name the file
@@ -91,7 +91,7 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 
 // syntaxError says what the YAML library found, and on which line.
 func syntaxError(err error) error {
-	line, err := yamlline.Of(err)
+	line, err := yamlerr.Of(err)
 	if line == 0 {
 		return err
 	}

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"portolan.dev/portolan/internal/alloc"
-	"portolan.dev/portolan/internal/endpointslices"
-	"portolan.dev/portolan/internal/simulate"
+	"portolan.dev/portolan/internal/kube/endpointslices"
+	"portolan.dev/portolan/internal/kube/simulate"
+	"portolan.dev/portolan/internal/kube/simulate/alloc"
 )
 
 // Simulate has manifests completed as a cluster's control plane would do it.

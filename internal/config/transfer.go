@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/transfer"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/transfer"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 // Transfer says who may have the zones as a whole.

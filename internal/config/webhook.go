@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"portolan.dev/portolan/internal/admission"
-	"portolan.dev/portolan/internal/check"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/podresolv"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/kube/admission"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/lint"
 )
 
 // Bounds of the webhook's settings. API servers wait for 30 s at most.
@@ -66,8 +66,8 @@ func (c *Config) compileNameservers(made *Compiled) error {
 		}
 		m.ClusterDNS = append(m.ClusterDNS, addr)
 	}
-	if len(w.ClusterDNS) > podresolv.MaxNameservers {
-		return badValue("webhook.clusterDNS", "%d addresses; a Pod has at most %d", len(w.ClusterDNS), podresolv.MaxNameservers)
+	if len(w.ClusterDNS) > dnsconfig.MaxNameservers {
+		return badValue("webhook.clusterDNS", "%d addresses; a Pod has at most %d", len(w.ClusterDNS), dnsconfig.MaxNameservers)
 	}
 	for i, text := range w.NodeDNS {
 		addr, err := admission.ParseNameserver(text)
@@ -79,15 +79,15 @@ func (c *Config) compileNameservers(made *Compiled) error {
 		}
 		m.NodeDNS = append(m.NodeDNS, addr)
 	}
-	if n := len(w.NodeDNS) + len(w.ClusterDNS); len(w.NodeDNS) > 0 && n > podresolv.MaxNameservers {
-		return badValue("webhook.nodeDNS", "%d addresses with webhook.clusterDNS; a Pod has at most %d", n, podresolv.MaxNameservers)
+	if n := len(w.NodeDNS) + len(w.ClusterDNS); len(w.NodeDNS) > 0 && n > dnsconfig.MaxNameservers {
+		return badValue("webhook.nodeDNS", "%d addresses with webhook.clusterDNS; a Pod has at most %d", n, dnsconfig.MaxNameservers)
 	}
 	return nil
 }
 
 func (c *Config) checkWebhookRules() error {
 	known := func(rule string) bool {
-		return slices.ContainsFunc(admission.Rules(), func(r check.Rule) bool { return r.ID == rule })
+		return slices.ContainsFunc(admission.Rules(), func(r lint.Rule) bool { return r.ID == rule })
 	}
 	for _, list := range []struct {
 		key   string

@@ -10,18 +10,18 @@ import (
 	"sync"
 	"time"
 
-	"portolan.dev/portolan/internal/autopath"
-	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnsserver"
-	"portolan.dev/portolan/internal/forward"
-	"portolan.dev/portolan/internal/kubezone"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/rules"
-	"portolan.dev/portolan/internal/transfer"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/filter"
+	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/transfer"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 // answers is what queries are answered from, made from one configuration.
@@ -33,8 +33,8 @@ type answers struct {
 	others    *forward.Forwarder // nil when nobody else is asked
 	cache     *cache.Cache
 	asks      asks
-	rules     *rules.Rules // nil when there are none
-	limiter   *rules.Limiter
+	rules     *filter.Rules // nil when there are none
+	limiter   *filter.Limiter
 	transfer  *transfer.Sender // nil when the zones go to nobody
 	settings  *config.Compiled
 }
@@ -68,15 +68,15 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		return nil, err
 	}
 	if !compiled.Rules.Empty() {
-		var last *rules.Rules
+		var last *filter.Rules
 		if before != nil {
 			last = before.rules
 		}
-		if a.rules, err = rules.Renew(last, compiled.Rules); err != nil {
+		if a.rules, err = filter.Renew(last, compiled.Rules); err != nil {
 			return nil, err
 		}
 	}
-	a.limiter = rules.NewLimiter(compiled.RateLimit)
+	a.limiter = filter.NewLimiter(compiled.RateLimit)
 	transfers, err := d.newTransfer(a, before)
 	if err != nil {
 		return nil, err

@@ -5,15 +5,15 @@ import (
 	"slices"
 	"strings"
 
-	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/podresolv"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/lint"
 )
 
 // Found is a finding, and where what it is about stands.
 type Found struct {
-	Rule     string         `json:"rule"`
-	Severity check.Severity `json:"severity"`
+	Rule     string        `json:"rule"`
+	Severity lint.Severity `json:"severity"`
 	// Object is kind and key, such as "service shop/web"; "" of a document that
 	// does not say what it describes.
 	Object  string `json:"object,omitempty"`
@@ -49,8 +49,8 @@ func (d *Daemon) Findings(l Loaded, n NodeSettings, wanted func(rule string) boo
 
 // ignored tells whether an annotation of the object says not to judge it by the
 // rule.
-func ignored(l Loaded, f *check.Finding) bool {
-	for _, list := range l.Annotations(f.Object.Kind, f.Object.Key, check.IgnoreAnnotation) {
+func ignored(l Loaded, f *lint.Finding) bool {
+	for _, list := range l.Annotations(f.Object.Kind, f.Object.Key, lint.IgnoreAnnotation) {
 		for rule := range strings.SplitSeq(list, ",") {
 			if strings.TrimSpace(rule) == f.Rule {
 				return true
@@ -63,7 +63,7 @@ func ignored(l Loaded, f *check.Finding) bool {
 // place is where a finding stands. A slice that mirrors legacy Endpoints stands
 // nowhere: its Service does. For what else no file declares, such as a Namespace
 // that objects are in, it is a place near by: GitHub refuses results without.
-func place(l Loaded, f *check.Finding) (file string, line int) {
+func place(l Loaded, f *lint.Finding) (file string, line int) {
 	file, line, ok := l.Where(f.Object.Kind, f.Object.Key, f.Field)
 	if ok {
 		return file, line
@@ -85,13 +85,13 @@ func place(l Loaded, f *check.Finding) (file string, line int) {
 func inManifests(l Loaded, told []Found) (all []Found) {
 	for _, p := range l.Problems {
 		if slices.ContainsFunc(told, func(f Found) bool {
-			return f.Rule == check.ClusterIPShared && p.Field == "" && !p.Rejected && f.Object == p.Object
+			return f.Rule == lint.ClusterIPShared && p.Field == "" && !p.Rejected && f.Object == p.Object
 		}) {
 			continue
 		}
-		f := Found{Rule: check.ManifestWarning, Severity: check.Warning, Object: p.Object, Field: p.Field, File: p.File, Line: p.Line}
+		f := Found{Rule: lint.ManifestWarning, Severity: lint.Warning, Object: p.Object, Field: p.Field, File: p.File, Line: p.Line}
 		if p.Rejected {
-			f.Rule, f.Severity = check.ManifestRejected, check.Error
+			f.Rule, f.Severity = lint.ManifestRejected, lint.Error
 		}
 		f.Message = strings.ReplaceAll(p.Err.Error(), "\n", " ")
 		all = append(all, f)
@@ -100,13 +100,13 @@ func inManifests(l Loaded, told []Found) (all []Found) {
 }
 
 // rules are the checks over the model.
-func (d *Daemon) rules(v *cluster.View, n NodeSettings) *check.Cluster {
-	c := &check.Cluster{View: v, DNSService: d.dnsService()}
+func (d *Daemon) rules(v *cluster.View, n NodeSettings) *lint.Cluster {
+	c := &lint.Cluster{View: v, DNSService: d.dnsService()}
 	for _, domain := range d.Domains() {
 		c.Domains = append(c.Domains, strings.ToLower(domain))
 	}
-	nodes := make(map[string]podresolv.Node) // by name; "" where it is not known
-	c.Node = func(s *podresolv.Subject) podresolv.Node {
+	nodes := make(map[string]dnsconfig.Node) // by name; "" where it is not known
+	c.Node = func(s *dnsconfig.Subject) dnsconfig.Node {
 		name := ""
 		if s.Pod != nil {
 			name = s.Pod.Node

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"portolan.dev/portolan/internal/check"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/pod/lint"
 )
 
 // TestFindings: findings stand where their objects do, a problem is told once,
@@ -112,7 +112,7 @@ func findings(t *testing.T, path string) []Found {
 func TestOwnManifests(t *testing.T) {
 	found := findings(t, "../../deploy")
 	for _, f := range found {
-		if f.Severity == check.Error {
+		if f.Severity == lint.Error {
 			t.Errorf("%s:%d: %s %s", f.File, f.Line, f.Message, f.Rule)
 		}
 	}

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/cluster/snapshot"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnsserver"
-	"portolan.dev/portolan/internal/metrics"
-	"portolan.dev/portolan/internal/querylog"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/simulate"
-	"portolan.dev/portolan/internal/snapshot"
-	"portolan.dev/portolan/internal/source/kubeapi"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/querylog"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/kube/api"
+	"portolan.dev/portolan/internal/kube/simulate"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
 
 // Daemon holds the parts that every command needs.
@@ -41,7 +41,7 @@ type Daemon struct {
 
 	// While it serves.
 	server   atomic.Pointer[dnsserver.Server]
-	api      *kubeapi.Source // nil when the cluster is read from manifests
+	api      *api.Source     // nil when the cluster is read from manifests
 	saver    *snapshot.Saver // nil when no snapshot is kept
 	metrics  *metrics.Metrics
 	status   status

@@ -5,22 +5,22 @@ import (
 	"net/netip"
 	"slices"
 
-	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/explain"
-	"portolan.dev/portolan/internal/podresolv"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/stub"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
 // Question is what Explain is asked.
 type Question struct {
 	Name    string
 	Type    dnswire.Type // 0 is A and AAAA
-	Subject podresolv.Subject
-	Libc    podresolv.Libc
+	Subject dnsconfig.Subject
+	Libc    dnsconfig.Libc
 	Node    NodeSettings
 	// Live has the servers asked that the Pod's resolv.conf names or, if it is
 	// valid, the one at Server in place of them; else the model answers for the
@@ -58,13 +58,13 @@ func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask
 	settings := d.current.Load().settings
 	searched := d.searched()
 	agents := slices.Concat(clusterDNS, settings.Webhook.NodeDNS)
-	return func(server netip.Addr, q stub.Question) explain.Answer {
+	return func(server netip.Addr, q stubresolver.Question) explain.Answer {
 		if !slices.Contains(agents, server.Unmap()) && !server.IsLinkLocalUnicast() { // which is an agent, or a node's cache
 			return explain.Answer{Unasked: server.String() + " is not the cluster's DNS, and was not asked; --live asks it"}
 		}
 		packet, err := packetOf(q)
 		if err != nil {
-			return explain.Answer{Loss: stub.Timeout}
+			return explain.Answer{Loss: stubresolver.Timeout}
 		}
 		client.Transport = respond.UDP
 		if q.TCP {
@@ -75,12 +75,12 @@ func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask
 		case later != nil:
 			return explain.Answer{Unasked: notOurs}
 		case len(wire) == 0: // by a rule
-			return explain.Answer{Loss: stub.Timeout}
+			return explain.Answer{Loss: stubresolver.Timeout}
 		}
 		m, err := dnswire.ParseMessage(wire)
 		switch {
 		case err != nil:
-			return explain.Answer{Loss: stub.Timeout}
+			return explain.Answer{Loss: stubresolver.Timeout}
 		case m.Code == dnswire.Refused && slices.ContainsFunc(m.Errors, func(e dnswire.ExtendedError) bool { return e.Code == uint16(dnswire.EDENotAuthoritative) }):
 			return explain.Answer{Unasked: notOurs}
 		}
@@ -121,6 +121,6 @@ const notOurs = "the name is not the cluster's, and nobody was asked; --live ask
 const notSearched = "no name of the cluster's is found in its search paths, and nobody was asked for others; --live asks"
 
 // packetOf is a question as a query of a resolver.
-func packetOf(q stub.Question) ([]byte, error) {
+func packetOf(q stubresolver.Question) ([]byte, error) {
 	return dnswire.NewQuery(dnswire.Question{Name: q.Name, Type: q.Type, UDPSize: uint16(min(q.Size, dnswire.MaxMessage)), Flags: dnswire.FlagRD})
 }

@@ -10,10 +10,10 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/explain"
-	"portolan.dev/portolan/internal/podresolv"
-	"portolan.dev/portolan/internal/resolvconf"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/resolvconf"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/explain"
 )
 
 // trouble reads the example in which each name fails for another reason.
@@ -32,9 +32,9 @@ func trouble(t *testing.T) *daemon.Daemon {
 	return d
 }
 
-func subject(t *testing.T, d *daemon.Daemon, reference string) podresolv.Subject {
+func subject(t *testing.T, d *daemon.Daemon, reference string) dnsconfig.Subject {
 	t.Helper()
-	r, err := podresolv.ParseReference(reference)
+	r, err := dnsconfig.ParseReference(reference)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,42 +52,42 @@ func TestExplain(t *testing.T) {
 	tests := []struct {
 		name, from string
 		rrtype     dnswire.Type
-		libc       podresolv.Libc
+		libc       dnsconfig.Libc
 		outcome    string
 		packets    int
 		rule       string // "" is no diagnosis
 		cure       string // a part of it
 	}{
-		{"web", "shop/client", 0, podresolv.Glibc, "found", 2, "", ""},
-		{"web", "shop/client", 0, podresolv.Musl, "found", 2, "", ""},
-		{"web", "shop/client", 0, podresolv.GoResolver, "found", 2, "", ""},
-		{"web", "shop/client", 0, podresolv.WindowsClient, "found", 2, "", ""},
-		{"client", "shop/client", 0, podresolv.Glibc, "found", 0, "", ""},
-		{"postgres.data.svc.cluster.local", "shop/client", 0, podresolv.Glibc, "found", 8, "many-queries", "postgres.data.svc.cluster.local."},
-		{"postgres.data", "shop/client", 0, podresolv.Glibc, "found", 4, "", ""},
-		{"postgres", "shop/client", 0, podresolv.Glibc, "no such name", 8, "other-namespace", "postgres.data"},
-		{"postgres.date", "shop/client", 0, podresolv.Glibc, "no such name", 8, "no-namespace", "postgres.data"},
-		{"cart", "shop/client", 0, podresolv.Glibc, "no such name", 8, "service-no-ready-endpoint", ""},
-		{"search", "shop/client", 0, podresolv.Glibc, "no such name", 8, "service-selects-no-pod", ""},
-		{"_smtp._tcp.mail.shop.svc.cluster.local.", "shop/client", dnswire.TypeSRV, podresolv.Glibc, "no such name", 1, "service-port-unnamed", ""},
-		{"_https._tcp.web", "shop/client", dnswire.TypeSRV, podresolv.Glibc, "no such name", 4, "no-port", ""},
-		{"_http._udp.web", "shop/client", dnswire.TypeSRV, podresolv.Glibc, "no such name", 4, "port-protocol", "_http._tcp"},
-		{"bank", "shop/client", dnswire.TypeA, podresolv.Glibc, "", -1, "externalname-address", ""},
-		{"queue-0.queue", "shop/client", 0, podresolv.Glibc, "no such name", 8, "pod-subdomain-no-service", ""},
-		{"worker-a.workers", "shop/client", 0, podresolv.Glibc, "no such name", 8, "pod-subdomain-no-hostname", ""},
-		{"a.web", "shop/client", 0, podresolv.Glibc, "no such name", 8, "host-of-cluster-ip", "headless"},
-		{"gifts", "shop/client", 0, podresolv.Glibc, "found", 2, "service-selects-no-pod", ""},
-		{"wbe", "shop/client", 0, podresolv.Glibc, "no such name", 8, "slip", "web"},
-		{"nothing", "shop/client", 0, podresolv.Glibc, "no such name", 8, "no-service", "gifts"},
-		{"web", "shop/client", dnswire.TypeAAAA, podresolv.Glibc, "no data", -1, "other-family", "dual-stack"},
-		{"postgres.data", "shop/client", dnswire.TypeAAAA, podresolv.Musl, "no such name", 2, "other-family", ""},
-		{"web", "shop/report", 0, podresolv.Glibc, "no such name", -1, "not-cluster-dns", "ClusterFirst"},
-		{"postgres.data", "shop/deployment/ledger", 0, podresolv.Glibc, "blocked", 4, "network-policy-blocks-dns", ""},
-		{"postgres.data", "shop/ledger", 0, podresolv.WindowsClient, "blocked", 2, "network-policy-blocks-dns", ""},
-		{"postgres.data", "shop/client", 0, podresolv.WindowsClient, "no such name", 2, "resolver", "postgres.data.svc.cluster.local."},
-		{"192.0.2.1", "shop/client", 0, podresolv.Glibc, "found", 0, "", ""},
-		{"localhost", "shop/client", 0, podresolv.Glibc, "found", 0, "", ""},
-		{"www.example.com", "shop/client", 0, podresolv.Glibc, "", -1, "outside", ""},
+		{"web", "shop/client", 0, dnsconfig.Glibc, "found", 2, "", ""},
+		{"web", "shop/client", 0, dnsconfig.Musl, "found", 2, "", ""},
+		{"web", "shop/client", 0, dnsconfig.GoResolver, "found", 2, "", ""},
+		{"web", "shop/client", 0, dnsconfig.WindowsClient, "found", 2, "", ""},
+		{"client", "shop/client", 0, dnsconfig.Glibc, "found", 0, "", ""},
+		{"postgres.data.svc.cluster.local", "shop/client", 0, dnsconfig.Glibc, "found", 8, "many-queries", "postgres.data.svc.cluster.local."},
+		{"postgres.data", "shop/client", 0, dnsconfig.Glibc, "found", 4, "", ""},
+		{"postgres", "shop/client", 0, dnsconfig.Glibc, "no such name", 8, "other-namespace", "postgres.data"},
+		{"postgres.date", "shop/client", 0, dnsconfig.Glibc, "no such name", 8, "no-namespace", "postgres.data"},
+		{"cart", "shop/client", 0, dnsconfig.Glibc, "no such name", 8, "service-no-ready-endpoint", ""},
+		{"search", "shop/client", 0, dnsconfig.Glibc, "no such name", 8, "service-selects-no-pod", ""},
+		{"_smtp._tcp.mail.shop.svc.cluster.local.", "shop/client", dnswire.TypeSRV, dnsconfig.Glibc, "no such name", 1, "service-port-unnamed", ""},
+		{"_https._tcp.web", "shop/client", dnswire.TypeSRV, dnsconfig.Glibc, "no such name", 4, "no-port", ""},
+		{"_http._udp.web", "shop/client", dnswire.TypeSRV, dnsconfig.Glibc, "no such name", 4, "port-protocol", "_http._tcp"},
+		{"bank", "shop/client", dnswire.TypeA, dnsconfig.Glibc, "", -1, "externalname-address", ""},
+		{"queue-0.queue", "shop/client", 0, dnsconfig.Glibc, "no such name", 8, "pod-subdomain-no-service", ""},
+		{"worker-a.workers", "shop/client", 0, dnsconfig.Glibc, "no such name", 8, "pod-subdomain-no-hostname", ""},
+		{"a.web", "shop/client", 0, dnsconfig.Glibc, "no such name", 8, "host-of-cluster-ip", "headless"},
+		{"gifts", "shop/client", 0, dnsconfig.Glibc, "found", 2, "service-selects-no-pod", ""},
+		{"wbe", "shop/client", 0, dnsconfig.Glibc, "no such name", 8, "slip", "web"},
+		{"nothing", "shop/client", 0, dnsconfig.Glibc, "no such name", 8, "no-service", "gifts"},
+		{"web", "shop/client", dnswire.TypeAAAA, dnsconfig.Glibc, "no data", -1, "other-family", "dual-stack"},
+		{"postgres.data", "shop/client", dnswire.TypeAAAA, dnsconfig.Musl, "no such name", 2, "other-family", ""},
+		{"web", "shop/report", 0, dnsconfig.Glibc, "no such name", -1, "not-cluster-dns", "ClusterFirst"},
+		{"postgres.data", "shop/deployment/ledger", 0, dnsconfig.Glibc, "blocked", 4, "network-policy-blocks-dns", ""},
+		{"postgres.data", "shop/ledger", 0, dnsconfig.WindowsClient, "blocked", 2, "network-policy-blocks-dns", ""},
+		{"postgres.data", "shop/client", 0, dnsconfig.WindowsClient, "no such name", 2, "resolver", "postgres.data.svc.cluster.local."},
+		{"192.0.2.1", "shop/client", 0, dnsconfig.Glibc, "found", 0, "", ""},
+		{"localhost", "shop/client", 0, dnsconfig.Glibc, "found", 0, "", ""},
+		{"www.example.com", "shop/client", 0, dnsconfig.Glibc, "", -1, "outside", ""},
 	}
 	for _, test := range tests {
 		q := daemon.Question{Name: test.name, Type: test.rrtype, Libc: test.libc, Subject: subject(t, d, test.from)}
@@ -117,26 +117,26 @@ func TestExplainSearched(t *testing.T) {
 	} {
 		client := subject(t, d, "shop/client")
 		spec := *client.Spec // the model's
-		spec.DNSPolicy = string(podresolv.ClusterFirstWithAutopath)
+		spec.DNSPolicy = string(dnsconfig.ClusterFirstWithAutopath)
 		client.Spec = &spec
 		var text strings.Builder
-		if err := d.Explain(t.Context(), daemon.Question{Name: name, Libc: podresolv.Glibc, Subject: client}).WriteText(&text, explain.Style{}); err != nil {
+		if err := d.Explain(t.Context(), daemon.Question{Name: name, Libc: dnsconfig.Glibc, Subject: client}).WriteText(&text, explain.Style{}); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%s: want %q in\n%s", name, want, &text)
 		}
 	}
-	e := d.Explain(t.Context(), daemon.Question{Name: "postgres.data.svc.cluster.local", Libc: podresolv.Glibc, Subject: subject(t, d, "shop/client")})
+	e := d.Explain(t.Context(), daemon.Question{Name: "postgres.data.svc.cluster.local", Libc: dnsconfig.Glibc, Subject: subject(t, d, "shop/client")})
 	if want := "ClusterFirstWithAutopath, with which the server searches (docs/webhook.md): 2 packets"; len(e.Diagnoses) != 1 || !strings.Contains(e.Diagnoses[0].Cure, want) {
 		t.Errorf("diagnoses %+v, want %q", e.Diagnoses, want)
 	}
 }
 
 // searched is a Pod as the webhook makes it: one search domain stands for all.
-func searched(s podresolv.Subject) podresolv.Subject {
+func searched(s dnsconfig.Subject) dnsconfig.Subject {
 	spec := *s.Spec // the model's
-	spec.DNSPolicy = string(podresolv.None)
+	spec.DNSPolicy = string(dnsconfig.None)
 	spec.DNSConfig = &cluster.DNSConfig{Nameservers: []string{"169.254.20.10", "10.96.0.10"}, Searches: []string{"search.shop.cluster.local.ap.k8s.io"}}
 	s.Spec = &spec
 	return s
@@ -159,7 +159,7 @@ func TestExplainSearchedAlias(t *testing.T) {
 	} {
 		var text strings.Builder
 		pod := searched(subject(t, d, "shop/deployment/web"))
-		if err := d.Explain(t.Context(), daemon.Question{Name: name, Libc: podresolv.Glibc, Subject: pod}).WriteText(&text, explain.Style{}); err != nil {
+		if err := d.Explain(t.Context(), daemon.Question{Name: name, Libc: dnsconfig.Glibc, Subject: pod}).WriteText(&text, explain.Style{}); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(text.String(), want) || strings.Contains(text.String(), "ClusterFirst") {
@@ -190,7 +190,7 @@ func TestExplainSearchedDiagnosis(t *testing.T) {
 		{"postgres.data", dnswire.TypeAAAA, "no such name"},
 		{"www.example.com", 0, "not known"},
 	} {
-		q := daemon.Question{Name: test.name, Type: test.rrtype, Libc: podresolv.Glibc, Subject: subject(t, d, "shop/client")}
+		q := daemon.Question{Name: test.name, Type: test.rrtype, Libc: dnsconfig.Glibc, Subject: subject(t, d, "shop/client")}
 		usual := d.Explain(t.Context(), q)
 		q.Subject = searched(q.Subject)
 		e := d.Explain(t.Context(), q)
@@ -277,38 +277,38 @@ func TestExplainManifests(t *testing.T) {
 	if _, err := d.Load(t.Context(), "test", true); err != nil {
 		t.Fatal(err)
 	}
-	explain := func(name string, rrtype dnswire.Type, libc podresolv.Libc) *explain.Explanation {
+	explain := func(name string, rrtype dnswire.Type, libc dnsconfig.Libc) *explain.Explanation {
 		return d.Explain(t.Context(), daemon.Question{Name: name, Type: rrtype, Libc: libc, Subject: subject(t, d, "shop/client")})
 	}
-	cached := daemon.Question{Name: "only.data", Libc: podresolv.Glibc, Subject: subject(t, d, "shop/cached")}
+	cached := daemon.Question{Name: "only.data", Libc: dnsconfig.Glibc, Subject: subject(t, d, "shop/cached")}
 	if e := d.Explain(t.Context(), cached); e.Outcome != "found" {
 		t.Errorf("by a node's cache: %s, %+v; want found", e.Outcome, e.Diagnoses)
 	}
 	for _, test := range []struct {
 		name    string
 		rrtype  dnswire.Type
-		libc    podresolv.Libc
+		libc    dnsconfig.Libc
 		outcome string
 		rule    string
 	}{
-		{"outside", 0, podresolv.Glibc, "found", ""},
-		{"db", 0, podresolv.Glibc, "no such name", "no-endpoint-slice"},
-		{"db-0.db", 0, podresolv.Glibc, "no such name", "no-endpoint-slice"},
-		{"_sql._tcp.db", dnswire.TypeSRV, podresolv.Glibc, "no such name", "no-endpoint-slice"},
-		{"_sql._tcp.db", 0, podresolv.Glibc, "no such name", "not-srv"},
-		{"mq-0.mq", 0, podresolv.Glibc, "no such name", "statefulset-service-missing"},
-		{"web", 0, podresolv.Glibc, "no data", "no-cluster-ip"},
-		{"github.com", 0, podresolv.Glibc, "not known", "outside"},
-		{"www.example.com", 0, podresolv.Musl, "not known", "outside"},
-		{"only", 0, podresolv.Glibc, "no such name", "other-namespace"},
-		{"only", 0, podresolv.WindowsClient, "no such name", "other-namespace"},
-		{"onyl.data", 0, podresolv.Musl, "no such name", "slip"},
-		{"only.date", 0, podresolv.GoResolver, "no such name", "no-namespace"},
-		{"only.data.", 0, podresolv.Glibc, "no such name", "closing-dot"},
-		{"only.data.cluster.local", 0, podresolv.Glibc, "no such name", "no-meaning"},
-		{"kubernetes.default", 0, podresolv.Glibc, "no such name", "no-service"},
-		{"http://web", 0, podresolv.Glibc, "no such name", "no-hostname"},
-		{"client", dnswire.TypeSRV, podresolv.Glibc, "no such name", "no-service"},
+		{"outside", 0, dnsconfig.Glibc, "found", ""},
+		{"db", 0, dnsconfig.Glibc, "no such name", "no-endpoint-slice"},
+		{"db-0.db", 0, dnsconfig.Glibc, "no such name", "no-endpoint-slice"},
+		{"_sql._tcp.db", dnswire.TypeSRV, dnsconfig.Glibc, "no such name", "no-endpoint-slice"},
+		{"_sql._tcp.db", 0, dnsconfig.Glibc, "no such name", "not-srv"},
+		{"mq-0.mq", 0, dnsconfig.Glibc, "no such name", "statefulset-service-missing"},
+		{"web", 0, dnsconfig.Glibc, "no data", "no-cluster-ip"},
+		{"github.com", 0, dnsconfig.Glibc, "not known", "outside"},
+		{"www.example.com", 0, dnsconfig.Musl, "not known", "outside"},
+		{"only", 0, dnsconfig.Glibc, "no such name", "other-namespace"},
+		{"only", 0, dnsconfig.WindowsClient, "no such name", "other-namespace"},
+		{"onyl.data", 0, dnsconfig.Musl, "no such name", "slip"},
+		{"only.date", 0, dnsconfig.GoResolver, "no such name", "no-namespace"},
+		{"only.data.", 0, dnsconfig.Glibc, "no such name", "closing-dot"},
+		{"only.data.cluster.local", 0, dnsconfig.Glibc, "no such name", "no-meaning"},
+		{"kubernetes.default", 0, dnsconfig.Glibc, "no such name", "no-service"},
+		{"http://web", 0, dnsconfig.Glibc, "no such name", "no-hostname"},
+		{"client", dnswire.TypeSRV, dnsconfig.Glibc, "no such name", "no-service"},
 	} {
 		e := explain(test.name, test.rrtype, test.libc)
 		rule, cure := "", ""

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"portolan.dev/portolan/internal/filled"
+	"portolan.dev/portolan/internal/kube/simulate/apiobject"
 )
 
 // errAskKubectl is Get's of a cluster that has an API server.
@@ -12,7 +12,7 @@ var errAskKubectl = errors.New("only manifests are shown (--manifests DIR); of a
 
 // Get reads manifests once and puts the objects together that are
 // chosen, by each choice.
-func (d *Daemon) Get(ctx context.Context, version string, choices []filled.Choice) ([][]filled.Object, Loaded, error) {
+func (d *Daemon) Get(ctx context.Context, version string, choices []apiobject.Choice) ([][]apiobject.Object, Loaded, error) {
 	if d.cfg.Manifests == "" {
 		return nil, Loaded{}, errAskKubectl
 	}
@@ -20,11 +20,11 @@ func (d *Daemon) Get(ctx context.Context, version string, choices []filled.Choic
 	if err != nil {
 		return nil, l, err
 	}
-	c := filled.Cluster{Store: d.store, Declared: l.Declared}
+	c := apiobject.Cluster{Store: d.store, Declared: l.Declared}
 	if d.plane != nil {
 		c.Slices = d.plane.Slices
 	}
-	objects := make([][]filled.Object, len(choices))
+	objects := make([][]apiobject.Object, len(choices))
 	for i, choice := range choices {
 		if objects[i], err = c.Objects(choice); err != nil {
 			return nil, l, err

@@ -9,10 +9,10 @@ import (
 	"syscall"
 	"time"
 
-	"portolan.dev/portolan/internal/admin"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnsserver"
-	"portolan.dev/portolan/internal/metrics"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/ops/admin"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
 
 // bind binds all addresses that something is served on.

@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"time"
 
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/explain"
-	"portolan.dev/portolan/internal/stub"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
 // liveTime is how long a server may take, as long as resolvers wait for it
@@ -22,7 +22,7 @@ const liveTime = 5 * time.Second
 // askLive asks servers on port 53 or, if it is valid, the given one in their
 // place; over TCP alone if it is to be.
 func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.Ask {
-	return func(server netip.Addr, q stub.Question) explain.Answer {
+	return func(server netip.Addr, q stubresolver.Question) explain.Answer {
 		q.TCP = q.TCP || tcp
 		at := netip.AddrPortFrom(server, 53)
 		if instead.IsValid() {
@@ -33,14 +33,14 @@ func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.Ask 
 		case err == nil:
 			return explain.Answer{Message: m}
 		case errors.Is(err, syscall.ECONNREFUSED):
-			return explain.Answer{Loss: stub.Unreachable}
+			return explain.Answer{Loss: stubresolver.Unreachable}
 		}
-		return explain.Answer{Loss: stub.Timeout}
+		return explain.Answer{Loss: stubresolver.Timeout}
 	}
 }
 
 // exchange asks one question, and waits for its answer for liveTime.
-func exchange(ctx context.Context, server netip.AddrPort, q stub.Question) (*dnswire.Message, error) {
+func exchange(ctx context.Context, server netip.AddrPort, q stubresolver.Question) (*dnswire.Message, error) {
 	packet, err := packetOf(q)
 	if err != nil {
 		return nil, err

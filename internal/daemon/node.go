@@ -11,25 +11,25 @@ import (
 	"sync"
 	"time"
 
-	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnsserver"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/forward"
-	"portolan.dev/portolan/internal/metrics"
-	"portolan.dev/portolan/internal/nodenet"
-	"portolan.dev/portolan/internal/replica"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/transfer"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/secondary"
+	"portolan.dev/portolan/internal/dns/transfer"
+	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/node/hostnet"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
 
 // agent is that of a node: what a Daemon has in the place of a cluster.
 type agent struct {
-	network *nodenet.Net     // what it has put there; nil for nothing
-	replica *replica.Replica // nil in the mode cache
+	network *hostnet.Net       // what it has put there; nil for nothing
+	replica *secondary.Replica // nil in the mode cache
 	// notified listens for NOTIFY alone; nil where nothing does.
 	notified *dnsserver.Server
 }
@@ -56,7 +56,7 @@ func NewNode(cfg config.Config, log *slog.Logger) (*Daemon, error) {
 // errNoServers says that an agent does not know whom to ask.
 var errNoServers = errors.New("node.servers: none; give the addresses of the cluster's DNS servers, with --server")
 
-func (d *Daemon) newReplica(n *config.NodeConfig) (r *replica.Replica, err error) {
+func (d *Daemon) newReplica(n *config.NodeConfig) (r *secondary.Replica, err error) {
 	cfg := n.Replica
 	cfg.Log = d.log
 	if cfg.Node == "" {
@@ -80,7 +80,7 @@ func (d *Daemon) newReplica(n *config.NodeConfig) (r *replica.Replica, err error
 		}
 		cfg.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.get(nil) }
 	}
-	return replica.New(cfg)
+	return secondary.New(cfg)
 }
 
 // keyTime is how far apart a key's file is read, at least: who sends what is said to
@@ -243,7 +243,7 @@ func (d *Daemon) installNetwork() (err error) {
 		return nil
 	}
 	cfg.Log = d.log
-	d.agent.network, err = nodenet.Install(cfg)
+	d.agent.network, err = hostnet.Install(cfg)
 	return err
 }
 

@@ -11,11 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/transfer"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/transfer"
 )
 
 // TestNodeServers: an agent needs servers, also where routes of one's own lead

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"time"
 
-	"portolan.dev/portolan/internal/dnsserver"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/respond"
 )
 
 // notified answers NOTIFY (RFC 1996) and nothing else: servers reach an agent by an

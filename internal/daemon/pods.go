@@ -9,15 +9,15 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/podresolv"
-	"portolan.dev/portolan/internal/resolvconf"
-	"portolan.dev/portolan/internal/serviceenv"
-	"portolan.dev/portolan/internal/source/kubeapi"
-	"portolan.dev/portolan/internal/source/manifest"
+	"portolan.dev/portolan/internal/dns/resolvconf"
+	"portolan.dev/portolan/internal/kube/api"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/serviceenv"
 )
 
 // ErrNoCluster is Load's when nothing says which cluster to read.
-var ErrNoCluster = kubeapi.ErrNoCluster
+var ErrNoCluster = api.ErrNoCluster
 
 // NodeSettings are what a command is told of the nodes that Pods run on.
 type NodeSettings struct {
@@ -40,7 +40,7 @@ func ReadNode(file string) (*resolvconf.Config, []resolvconf.Problem, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	config, problems := podresolv.ParseNode(string(text))
+	config, problems := dnsconfig.ParseNode(string(text))
 	return &config, problems, nil
 }
 
@@ -79,8 +79,8 @@ func (d *Daemon) dnsService() cluster.Key {
 }
 
 // node is the node that a Subject's Pods run on, as far as it is known.
-func (d *Daemon) node(v *cluster.View, s *podresolv.Subject, n NodeSettings) podresolv.Node {
-	node := podresolv.Node{
+func (d *Daemon) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) dnsconfig.Node {
+	node := dnsconfig.Node{
 		ResolvConf: n.ResolvConf, ClusterDNS: d.clusterDNS(v, n), AutopathSuffix: strings.TrimSuffix(d.cfg.Autopath.Suffix, "."),
 	}
 	if len(node.ClusterDNS) == 0 {
@@ -102,14 +102,14 @@ func (d *Daemon) node(v *cluster.View, s *podresolv.Subject, n NodeSettings) pod
 }
 
 // Subject is the Pod or workload that a reference names.
-func (d *Daemon) Subject(r podresolv.Reference) (s podresolv.Subject, err error) {
+func (d *Daemon) Subject(r dnsconfig.Reference) (s dnsconfig.Subject, err error) {
 	d.store.View(func(v *cluster.View) { s, err = r.Find(v) })
 	return s, err
 }
 
 // SubjectIn is the only Pod or workload in files of manifests or, when they have
 // several, the one that a reference names.
-func SubjectIn(f Files, r *podresolv.Reference) (s podresolv.Subject, report manifest.Report, err error) {
+func SubjectIn(f Files, r *dnsconfig.Reference) (s dnsconfig.Subject, report manifest.Report, err error) {
 	store := cluster.NewStore()
 	report, err = manifest.New(f.config(store)).Load()
 	if err == nil {
@@ -119,49 +119,49 @@ func SubjectIn(f Files, r *podresolv.Reference) (s podresolv.Subject, report man
 }
 
 // OnlySubject is the only Pod or workload of the cluster.
-func (d *Daemon) OnlySubject() (s podresolv.Subject, err error) {
+func (d *Daemon) OnlySubject() (s dnsconfig.Subject, err error) {
 	d.store.View(func(v *cluster.View) { s, err = chosen(v, nil) })
 	return s, err
 }
 
 // chosen is the Pod or workload that a reference names, or the only one.
-func chosen(v *cluster.View, r *podresolv.Reference) (podresolv.Subject, error) {
-	all := podresolv.Subjects(v)
+func chosen(v *cluster.View, r *dnsconfig.Reference) (dnsconfig.Subject, error) {
+	all := dnsconfig.Subjects(v)
 	switch {
 	case r != nil:
 		return r.Find(v)
 	case len(all) == 1:
 		return all[0], nil
 	case len(all) == 0:
-		return podresolv.Subject{}, errors.New("there is no Pod, and nothing that makes any")
+		return dnsconfig.Subject{}, errors.New("there is no Pod, and nothing that makes any")
 	}
-	return podresolv.Subject{}, fmt.Errorf("there are %s; name one of them", podresolv.List(all))
+	return dnsconfig.Subject{}, fmt.Errorf("there are %s; name one of them", dnsconfig.List(all))
 }
 
 // ResolvConf is what a Pod gets, and what is wrong with it.
 type ResolvConf struct {
-	podresolv.Result
-	Hostname podresolv.Hostname
+	dnsconfig.Result
+	Hostname dnsconfig.Hostname
 	// Refused are what an API server refuses the Pod for.
-	Refused []*podresolv.FieldError
+	Refused []*dnsconfig.FieldError
 	// NotStarted is why the Pod does not start, nil if it does.
 	NotStarted error
 }
 
 // ResolvConf computes what a Subject's Pods get.
-func (d *Daemon) ResolvConf(s *podresolv.Subject, n NodeSettings) (r ResolvConf) {
+func (d *Daemon) ResolvConf(s *dnsconfig.Subject, n NodeSettings) (r ResolvConf) {
 	d.store.View(func(v *cluster.View) {
 		pod, node := s.Settings(), d.node(v, s, n)
-		r.Result = podresolv.Resolve(pod, node)
-		r.Warnings = append(podresolv.CheckNode(node), r.Warnings...)
-		r.Refused = podresolv.Validate(pod)
-		r.Hostname, r.NotStarted = podresolv.HostnameOf(pod, node)
+		r.Result = dnsconfig.Resolve(pod, node)
+		r.Warnings = append(dnsconfig.CheckNode(node), r.Warnings...)
+		r.Refused = dnsconfig.Validate(pod)
+		r.Hostname, r.NotStarted = dnsconfig.HostnameOf(pod, node)
 	})
 	return r
 }
 
 // ServiceEnv computes the variables that a Subject's Pods get for Services.
-func (d *Daemon) ServiceEnv(s *podresolv.Subject) (e serviceenv.Environment) {
+func (d *Daemon) ServiceEnv(s *dnsconfig.Subject) (e serviceenv.Environment) {
 	d.store.View(func(v *cluster.View) { e = serviceenv.Of(v, s.Namespace, s.Spec) })
 	return e
 }

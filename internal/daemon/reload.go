@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/metrics"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
 
 // pollTime is how often the configuration file is looked at: it may be a link

@@ -10,10 +10,10 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/metrics"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
 
 // TestReplaceLosesNoDeletion: what goes away while answers take the place of

@@ -10,13 +10,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"portolan.dev/portolan/internal/admin"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/endpointslices"
-	"portolan.dev/portolan/internal/leader"
-	"portolan.dev/portolan/internal/metrics"
-	"portolan.dev/portolan/internal/source/kubeapi"
+	"portolan.dev/portolan/internal/kube/api"
+	"portolan.dev/portolan/internal/kube/endpointslices"
+	"portolan.dev/portolan/internal/kube/leader"
+	"portolan.dev/portolan/internal/ops/admin"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
 
 // writeTime bounds a request that writes: one that hangs holds up the Service it is
@@ -30,7 +30,7 @@ type Slices struct {
 	cfg        config.Config
 	settings   *config.Compiled
 	log        *slog.Logger
-	source     *kubeapi.Source
+	source     *api.Source
 	controller *endpointslices.Controller
 	election   *leader.Election // nil when nobody else does the same
 	figures    *metrics.Controller
@@ -51,14 +51,14 @@ func NewSlices(cfg config.Config, version string, log *slog.Logger) (*Slices, er
 	s := &Slices{cfg: cfg, settings: settings, log: log, figures: metrics.NewController(version)}
 	store := cluster.NewStore()
 	k := &cfg.Kubernetes
-	s.source, err = kubeapi.New(kubeapi.Config{
+	s.source, err = api.New(api.Config{
 		Kubeconfig: k.Kubeconfig, Namespaces: k.Namespaces, ServiceSelector: k.ServiceSelector, ForSlices: true, WatchList: k.WatchList,
 		QPS: float32(k.QPS), Burst: k.Burst, Silence: time.Duration(k.Silence), UserAgent: "portolan/" + version, Store: store, Log: log,
 	})
 	switch {
-	case errors.Is(err, kubeapi.ErrNoCluster): // which knows of manifests
+	case errors.Is(err, api.ErrNoCluster): // which knows of manifests
 		return nil, errors.New("no cluster to write to: this is no Pod of a cluster; give --kubeconfig FILE")
-	case errors.Is(err, kubeapi.ErrSelector):
+	case errors.Is(err, api.ErrSelector):
 		return nil, fmt.Errorf("kubernetes.serviceSelector: %w", err)
 	case err != nil:
 		return nil, err
@@ -69,13 +69,13 @@ func NewSlices(cfg config.Config, version string, log *slog.Logger) (*Slices, er
 // connect makes what writes.
 func (s *Slices) connect(store *cluster.Store, version string) error {
 	k := &s.cfg.Kubernetes
-	client := kubeapi.ClientConfig{Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + version}
-	reader, err := kubeapi.NewClient(client)
+	client := api.ClientConfig{Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + version}
+	reader, err := api.NewClient(client)
 	if err != nil {
 		return err
 	}
 	client.Timeout = writeTime
-	writer, err := kubeapi.NewClient(client)
+	writer, err := api.NewClient(client)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *Slices) connect(store *cluster.Store, version string) error {
 		return nil
 	}
 	// A renewal must not wait behind what else is written.
-	if of.Lease.Client, err = kubeapi.NewClient(client); err != nil {
+	if of.Lease.Client, err = api.NewClient(client); err != nil {
 		return err
 	}
 	of.Lease.Log = s.log
@@ -129,7 +129,7 @@ func (s *Slices) Serve(ctx context.Context) error {
 
 // run runs the parts: what writes stops first, then what it needs.
 func (s *Slices) run(ctx context.Context, probes *admin.Server) error {
-	others, stopOthers := context.WithCancel(kubeapi.Hushed(context.WithoutCancel(ctx), s.log))
+	others, stopOthers := context.WithCancel(api.Hushed(context.WithoutCancel(ctx), s.log))
 	defer stopOthers()
 	group, running := errgroup.WithContext(others)
 	group.Go(func() error {

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/kubezone"
-	"portolan.dev/portolan/internal/simulate"
-	"portolan.dev/portolan/internal/snapshot"
-	"portolan.dev/portolan/internal/source/kubeapi"
-	"portolan.dev/portolan/internal/source/manifest"
+	"portolan.dev/portolan/internal/cluster/snapshot"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/kube/api"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/simulate"
 )
 
 // loadTime is how long a command that reads a cluster once waits for it.
@@ -128,7 +128,7 @@ func (d *Daemon) load(ctx context.Context, version string, whole bool) (l Loaded
 
 // loadAPI reads until all kinds are there that are wanted. If the API refuses
 // some, it does without them, but for those that must be there.
-func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source, wanted, must []cluster.Kind) (unread []error, err error) {
+func (d *Daemon) loadAPI(ctx context.Context, api *api.Source, wanted, must []cluster.Kind) (unread []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	feed := d.store.Subscribe()
 	defer feed.Close()
@@ -176,10 +176,10 @@ func (d *Daemon) loadAPI(ctx context.Context, api *kubeapi.Source, wanted, must 
 }
 
 // refusalsOf are why kinds will not be read, as far as that is known.
-func refusalsOf(statuses []kubeapi.Status, kinds []cluster.Kind) map[cluster.Kind]error {
+func refusalsOf(statuses []api.Status, kinds []cluster.Kind) map[cluster.Kind]error {
 	refusals := make(map[cluster.Kind]error)
 	for _, k := range kinds {
-		if problem := problemOf(statuses, k); kubeapi.Refused(problem) {
+		if problem := problemOf(statuses, k); api.Refused(problem) {
 			refusals[k] = problem
 		}
 	}
@@ -187,7 +187,7 @@ func refusalsOf(statuses []kubeapi.Status, kinds []cluster.Kind) map[cluster.Kin
 }
 
 // problemOf is why the first of the kinds can't be read, if that is known.
-func problemOf(statuses []kubeapi.Status, kinds ...cluster.Kind) error {
+func problemOf(statuses []api.Status, kinds ...cluster.Kind) error {
 	for _, k := range kinds {
 		for _, st := range statuses {
 			if st.Kind == k && st.Problem != nil {
@@ -259,15 +259,15 @@ func (d *Daemon) Check(version string) error {
 	if d.cfg.Manifests != "" {
 		return nil
 	}
-	if _, err := d.newAPI(version, false); !errors.Is(err, kubeapi.ErrNoCluster) {
+	if _, err := d.newAPI(version, false); !errors.Is(err, api.ErrNoCluster) {
 		return err
 	}
 	return nil
 }
 
-func (d *Daemon) newAPI(version string, whole bool) (*kubeapi.Source, error) {
+func (d *Daemon) newAPI(version string, whole bool) (*api.Source, error) {
 	k := &d.cfg.Kubernetes
-	source, err := kubeapi.New(kubeapi.Config{
+	source, err := api.New(api.Config{
 		Kubeconfig:      k.Kubeconfig,
 		Namespaces:      k.Namespaces,
 		ServiceSelector: k.ServiceSelector,
@@ -284,7 +284,7 @@ func (d *Daemon) newAPI(version string, whole bool) (*kubeapi.Source, error) {
 		Store:           d.store,
 		Log:             d.log,
 	})
-	if errors.Is(err, kubeapi.ErrSelector) {
+	if errors.Is(err, api.ErrSelector) {
 		err = fmt.Errorf("kubernetes.serviceSelector: %w", err)
 	}
 	return source, err

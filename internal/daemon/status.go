@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/metrics"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/source/kubeapi"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/kube/api"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
 
 // status is how the daemon stands, beside what its parts know of themselves.
@@ -90,7 +90,7 @@ func because(problem error) string {
 }
 
 // kinds say how what is read from the API stands.
-func (d *Daemon) kinds() []kubeapi.Status {
+func (d *Daemon) kinds() []api.Status {
 	if d.api == nil {
 		return nil
 	}
@@ -128,13 +128,13 @@ func (d *Daemon) figures() metrics.Figures {
 	return f
 }
 
-func figuresOf(v *cluster.View, k cluster.Kind, statuses []kubeapi.Status) metrics.Kind {
+func figuresOf(v *cluster.View, k cluster.Kind, statuses []api.Status) metrics.Kind {
 	kind := metrics.Kind{Name: k.String(), Objects: v.Len(k), Events: make(map[string]uint64)}
 	for _, st := range statuses {
 		if st.Kind == k {
 			kind.Staleness = st.Staleness
 			for i, n := range st.Events {
-				kind.Events[kubeapi.EventTypes[i]] = n
+				kind.Events[api.EventTypes[i]] = n
 			}
 		}
 	}
@@ -143,12 +143,12 @@ func figuresOf(v *cluster.View, k cluster.Kind, statuses []kubeapi.Status) metri
 }
 
 // stateOf is how far a kind can be relied on.
-func stateOf(v *cluster.View, k cluster.Kind, statuses []kubeapi.Status) string {
+func stateOf(v *cluster.View, k cluster.Kind, statuses []api.Status) string {
 	switch v.Freshness(k) {
 	case cluster.Recalled, cluster.Confirming:
 		return metrics.Snapshot
 	case cluster.Live:
-		if slices.ContainsFunc(statuses, func(st kubeapi.Status) bool { return st.Kind == k && st.Staleness > 0 }) {
+		if slices.ContainsFunc(statuses, func(st api.Status) bool { return st.Kind == k && st.Staleness > 0 }) {
 			return metrics.Stale
 		}
 		return metrics.Live

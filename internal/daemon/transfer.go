@@ -9,9 +9,9 @@ import (
 	"os"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/metrics"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/transfer"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/transfer"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
 
 // newInstance is a label that no other history of serials has.

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"portolan.dev/portolan/internal/admin"
-	"portolan.dev/portolan/internal/admission"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/metrics"
+	"portolan.dev/portolan/internal/kube/admission"
+	"portolan.dev/portolan/internal/ops/admin"
+	"portolan.dev/portolan/internal/ops/metrics"
 )
 
 // Webhook is the admission webhook.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"testing"
 
-	"portolan.dev/portolan/internal/dnsname"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 // copies are those of the zones of a DB, made of what transfers hold.

@@ -48,10 +48,10 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/respond"
 )
 
 // Scenario is one file.

@@ -9,9 +9,9 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/simulate"
 	"portolan.dev/portolan/internal/scenario"
-	"portolan.dev/portolan/internal/simulate"
-	"portolan.dev/portolan/internal/source/manifest"
 )
 
 const scenarioDir = "../../testdata/scenarios"

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"portolan.dev/portolan/internal/autopath"
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/kubezone"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/rules"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/filter"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 // Serve answers as the scenario's configuration says, from the store that read
@@ -64,7 +64,7 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 	seen, follow := data(db)
 	responder, err := respond.New(respond.Config{
 		Transfers: sender,
-		Data:      seen, Others: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: rules.NewLimiter(compiled.RateLimit),
+		Data:      seen, Others: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewLimiter(compiled.RateLimit),
 		UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
 		Search: autopath.New(compiled.Autopath), SearchSOA: compiled.AutopathSOA,
 		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),
@@ -89,9 +89,9 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 	}
 }
 
-func rulesOf(t testing.TB, compiled *config.Compiled) *rules.Rules {
+func rulesOf(t testing.TB, compiled *config.Compiled) *filter.Rules {
 	t.Helper()
-	made, err := rules.New(compiled.Rules)
+	made, err := filter.New(compiled.Rules)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/miekg/dns"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/respond"
-	"portolan.dev/portolan/internal/transfer"
-	"portolan.dev/portolan/internal/zone"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/transfer"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 // instance is the server's, in scenarios.

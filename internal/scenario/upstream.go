@@ -12,10 +12,10 @@ import (
 
 	"github.com/miekg/dns"
 
-	"portolan.dev/portolan/internal/cache"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/forward"
-	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/dns/respond"
 )
 
 // Upstream is what all other servers answer, by name and type, from a file of

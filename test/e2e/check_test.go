@@ -14,20 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"portolan.dev/portolan/internal/check"
+	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/test/e2e/manifests"
 )
 
 // refusedExamples are the rules whose examples this API server does not take;
 // the rules are for manifests that never met one, and for templates.
 var refusedExamples = []string{
-	check.ServicePortNames, check.ClusterIPShared, check.EndpointAddressForbidden, check.PodDNSRefused, check.PodPolicyUnknown,
+	lint.ServicePortNames, lint.ClusterIPShared, lint.EndpointAddressForbidden, lint.PodDNSRefused, lint.PodPolicyUnknown,
 }
 
 // notForClusters are the rules whose examples can't be shown here, and why.
 var notForClusters = map[string]string{
-	check.PodNoClusterDNS:    "it is about a kubelet's settings",
-	check.PodNoClusterDomain: "it is about a kubelet's settings",
+	lint.PodNoClusterDNS:    "it is about a kubelet's settings",
+	lint.PodNoClusterDomain: "it is about a kubelet's settings",
 }
 
 // moreResources are of the kinds that examples of rules have beside resources.
@@ -42,12 +42,12 @@ var moreResources = map[string]schema.GroupVersionResource{
 // cluster as in the manifests.
 func TestCheckExamples(t *testing.T) {
 	a := newApplier(t)
-	for _, rule := range check.Rules() {
+	for _, rule := range lint.Rules() {
 		if notForClusters[rule.ID] != "" {
 			continue
 		}
 		t.Run(rule.ID, func(t *testing.T) {
-			archive, err := txtar.ParseFile(filepath.Join("../../internal/check/testdata", rule.ID+".txtar"))
+			archive, err := txtar.ParseFile(filepath.Join("../../internal/pod/lint/testdata", rule.ID+".txtar"))
 			if err != nil {
 				t.Fatal(err)
 			}

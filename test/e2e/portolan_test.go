@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/respond"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/process"
 	"portolan.dev/portolan/test/e2e/program"

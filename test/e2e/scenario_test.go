@@ -17,11 +17,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/cluster/snapshot"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/kubezone"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/kube/api"
 	"portolan.dev/portolan/internal/scenario"
-	"portolan.dev/portolan/internal/snapshot"
-	"portolan.dev/portolan/internal/source/kubeapi"
 	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/manifests"
@@ -162,7 +162,7 @@ type readers struct {
 // kinds given. It returns when these are loaded and the others are refused.
 func (r *readers) read(t *testing.T, store *cluster.Store, kinds []cluster.Kind, pods bool) {
 	t.Helper()
-	source, err := kubeapi.New(kubeapi.Config{
+	source, err := api.New(api.Config{
 		Kubeconfig: r.kubeconfig(t, kinds), Pods: pods, PodNames: true, QPS: 100, Burst: 100,
 		Silence: await.Patience, Settle: time.Hour, Store: store,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),

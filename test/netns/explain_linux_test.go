@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"portolan.dev/portolan/internal/dnswire"
-	"portolan.dev/portolan/internal/resolvconf"
-	"portolan.dev/portolan/internal/stub"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/resolvconf"
+	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
 // explained is what of `portolan explain -o json` counts.
@@ -33,7 +33,7 @@ type explained struct {
 
 // explain foretells by what `portolan explain --live` prints for a Pod with the
 // lookup's resolv.conf, which becomes this namespace's, as it prints it.
-func (w *world) explain(t *testing.T, l stub.Lookup, kind, program string) foretold {
+func (w *world) explain(t *testing.T, l stubresolver.Lookup, kind, program string) foretold {
 	t.Helper()
 	args := []string{"explain", "--live", "-o", "json", "--libc", program, "--manifests", w.manifests, "-f", podOf(t, l.Conf)}
 	if l.Type != 0 {
@@ -48,16 +48,16 @@ func (w *world) explain(t *testing.T, l stub.Lookup, kind, program string) foret
 		t.Fatalf("%q prints %q, %s: %v", cmd.Args, stdout.String(), stderr.String(), err)
 	}
 	write(t, "/etc/resolv.conf", e.ResolvConf)
-	trace := stub.Trace{}
+	trace := stubresolver.Trace{}
 	for _, try := range e.Tries {
-		made := stub.Try{Name: try.Name}
+		made := stubresolver.Try{Name: try.Name}
 		for _, q := range try.Queries {
 			for len(made.Rounds) < q.Round {
 				made.Rounds = append(made.Rounds, nil)
 			}
-			made.Rounds[q.Round-1] = append(made.Rounds[q.Round-1], stub.Query{
+			made.Rounds[q.Round-1] = append(made.Rounds[q.Round-1], stubresolver.Query{
 				Server:   q.Server,
-				Question: stub.Question{Name: try.Name, Type: typeOf(t, q.Type), TCP: q.TCP},
+				Question: stubresolver.Question{Name: try.Name, Type: typeOf(t, q.Type), TCP: q.TCP},
 			})
 		}
 		trace.Tries = append(trace.Tries, made)

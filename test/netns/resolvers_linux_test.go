@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"portolan.dev/portolan/internal/podresolv"
-	"portolan.dev/portolan/internal/resolvconf"
-	"portolan.dev/portolan/internal/stub"
+	"portolan.dev/portolan/internal/dns/resolvconf"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
 // setting is a resolv.conf, and what is looked up with it.
@@ -27,7 +27,7 @@ type setting struct {
 	// names are looked up by every resolver, those of some by only these. A name
 	// may be followed by its type.
 	names string
-	some  map[podresolv.Libc]string
+	some  map[dnsconfig.Libc]string
 	// explained says that it is `portolan explain` that foretells, of a Pod with
 	// that resolv.conf; else package stub, from which explain has it.
 	explained bool
@@ -180,11 +180,11 @@ var settings = map[string]setting{
 		onlysix
 		sixbroken
 		late
-	`, some: map[podresolv.Libc]string{
+	`, some: map[dnsconfig.Libc]string{
 		// musl's retries are for A and AAAA together; which takes how many is
 		// chance.
-		podresolv.Glibc:      "broken \n broken AAAA \n broken.one.test. \n twobroken \n twobroken A \n _broken._tcp SRV",
-		podresolv.GoResolver: "broken \n broken AAAA \n broken.one.test. \n twobroken \n twobroken A \n _broken._tcp SRV",
+		dnsconfig.Glibc:      "broken \n broken AAAA \n broken.one.test. \n twobroken \n twobroken A \n _broken._tcp SRV",
+		dnsconfig.GoResolver: "broken \n broken AAAA \n broken.one.test. \n twobroken \n twobroken A \n _broken._tcp SRV",
 	}},
 	"one that refuses": {conf: "search refused.example one.test\n" + first + "options ndots:5 timeout:1\n", names: `
 		late A
@@ -197,8 +197,8 @@ var settings = map[string]setting{
 		_http._tcp.web SRV
 	`},
 	// musl takes whichever answers first.
-	"the first server fails": {conf: search + first + second + "options timeout:1\n", some: map[podresolv.Libc]string{
-		podresolv.Glibc: "broken.one.test A \n broken.one.test", podresolv.GoResolver: "broken.one.test A \n broken.one.test",
+	"the first server fails": {conf: search + first + second + "options timeout:1\n", some: map[dnsconfig.Libc]string{
+		dnsconfig.Glibc: "broken.one.test A \n broken.one.test", dnsconfig.GoResolver: "broken.one.test A \n broken.one.test",
 	}},
 	"the first server is deaf": {conf: search + deaf + first + "options timeout:1 attempts:2\n", names: `
 		web A
@@ -214,11 +214,11 @@ var settings = map[string]setting{
 		missing.
 	`},
 	"single-request": {conf: search + first + "options ndots:5 single-request\n", names: "web\n missing\n many.data"},
-	"single-request fails": {conf: "search one.test\n" + first + "options single-request timeout:1 attempts:1\n", some: map[podresolv.Libc]string{
-		podresolv.Glibc: "broken\n onlysix\n sixbroken", podresolv.GoResolver: "broken\n onlysix\n sixbroken",
+	"single-request fails": {conf: "search one.test\n" + first + "options single-request timeout:1 attempts:1\n", some: map[dnsconfig.Libc]string{
+		dnsconfig.Glibc: "broken\n onlysix\n sixbroken", dnsconfig.GoResolver: "broken\n onlysix\n sixbroken",
 	}},
 	"use-vc":                                 {conf: search + first + "options ndots:5 use-vc\n", names: "web\n missing\n www.example.test"},
-	"use-vc fails":                           {conf: "search one.test\n" + first + "options use-vc timeout:1\n", some: map[podresolv.Libc]string{podresolv.Glibc: "broken A", podresolv.GoResolver: "broken A"}},
+	"use-vc fails":                           {conf: "search one.test\n" + first + "options use-vc timeout:1\n", some: map[dnsconfig.Libc]string{dnsconfig.Glibc: "broken A", dnsconfig.GoResolver: "broken A"}},
 	"edns0":                                  {conf: search + first + "options edns0\n", names: "many.data.svc\n web"},
 	"no-aaaa":                                {conf: search + first + "options ndots:5 no-aaaa\n", names: "web\n six\n web AAAA\n missing"},
 	"no-tld-query":                           {conf: search + first + "options no-tld-query\n", names: "missing"},
@@ -227,9 +227,9 @@ var settings = map[string]setting{
 	"attempts 0":                             {conf: search + first + "options attempts:0\n", names: "web"},
 	"timeout 0":                              {conf: search + first + "options timeout:0\n", names: "web"},
 	"attempts none":                          {conf: search + first + "options attempts:x timeout:x\n", names: "web"},
-	"rotate":                                 {conf: search + first + second + "options rotate\n", some: map[podresolv.Libc]string{podresolv.GoResolver: "missing A", podresolv.Musl: "missing A"}},
+	"rotate":                                 {conf: search + first + second + "options rotate\n", some: map[dnsconfig.Libc]string{dnsconfig.GoResolver: "missing A", dnsconfig.Musl: "missing A"}},
 	"a hostname with a domain":               {conf: first, host: "db-0.data.svc.cluster.local", names: "db\n web A\n missing A"},
-	"the root, and a hostname with a domain": {conf: "search .\n" + first, host: "db-0.data.svc.cluster.local", some: map[podresolv.Libc]string{podresolv.GoResolver: "db", podresolv.Glibc: "db"}},
+	"the root, and a hostname with a domain": {conf: "search .\n" + first, host: "db-0.data.svc.cluster.local", some: map[dnsconfig.Libc]string{dnsconfig.GoResolver: "db", dnsconfig.Glibc: "db"}},
 	"the root":                               {conf: "search . shop.svc.cluster.local\n" + first + "options ndots:5 timeout:1\n", names: "web\n missing A"},
 	"a domain that is none":                  {conf: "search a..b shop.svc.cluster.local\n" + first, names: "web\n missing A"},
 	"a long domain": {conf: "search " + strings.Repeat(strings.Repeat("d", 50)+".", 4) + "test shop.svc.cluster.local\n" + first + "options ndots:5\n",
@@ -242,10 +242,10 @@ var settings = map[string]setting{
 var long = strings.Repeat(strings.Repeat("l", 62)+".", 4) + "l"
 
 // libcs are the resolvers, and how they are built.
-var libcs = map[podresolv.Libc]string{
-	podresolv.Glibc:      "glibc",
-	podresolv.Musl:       "musl",
-	podresolv.GoResolver: "go",
+var libcs = map[dnsconfig.Libc]string{
+	dnsconfig.Glibc:      "glibc",
+	dnsconfig.Musl:       "musl",
+	dnsconfig.GoResolver: "go",
 }
 
 // minimum is how many names each resolver must have looked up as `portolan
@@ -281,7 +281,7 @@ func TestResolvers(t *testing.T) {
 						kind = "0"
 					}
 					t.Run(claim+"/"+name+"_"+kind, func(t *testing.T) {
-						l := stub.Lookup{Libc: libc, Conf: conf, Hostname: s.host, Name: name, Type: types[kind]}
+						l := stubresolver.Lookup{Libc: libc, Conf: conf, Hostname: s.host, Name: name, Type: types[kind]}
 						var f foretold
 						if s.explained {
 							explained++
@@ -326,13 +326,13 @@ type foretold struct {
 }
 
 // foretell asks the servers what the resolver would ask them.
-func (w *world) foretell(l stub.Lookup) foretold {
-	trace := stub.Resolve(l, w.ask)
+func (w *world) foretell(l stubresolver.Lookup) foretold {
+	trace := stubresolver.Resolve(l, w.ask)
 	return expect(&trace, trace.Outcome.String(), l.Libc)
 }
 
 // expect is what a trace foretells.
-func expect(trace *stub.Trace, outcome string, libc podresolv.Libc) foretold {
+func expect(trace *stubresolver.Trace, outcome string, libc dnsconfig.Libc) foretold {
 	f := foretold{outcome: outcome}
 	loose := false
 	for _, try := range trace.Tries {
@@ -344,7 +344,7 @@ func expect(trace *stub.Trace, outcome string, libc podresolv.Libc) foretold {
 			for _, q := range round {
 				last[q.Server] = append(last[q.Server], asSeen(q))
 			}
-			loose = loose || libc != podresolv.GoResolver && goesOn(round)
+			loose = loose || libc != dnsconfig.GoResolver && goesOn(round)
 		}
 	}
 	return f
@@ -352,11 +352,11 @@ func expect(trace *stub.Trace, outcome string, libc podresolv.Libc) foretold {
 
 // goesOn tells whether the C libraries go on before all of a round is answered:
 // musl takes the first of several servers, and glibc goes over to TCP.
-func goesOn(round []stub.Query) bool {
-	return slices.ContainsFunc(round, func(q stub.Query) bool { return q.Server != round[0].Server || q.TCP != round[0].TCP })
+func goesOn(round []stubresolver.Query) bool {
+	return slices.ContainsFunc(round, func(q stubresolver.Query) bool { return q.Server != round[0].Server || q.TCP != round[0].TCP })
 }
 
-func asSeen(q stub.Query) sent {
+func asSeen(q stubresolver.Query) sent {
 	if q.Malformed() {
 		return malformed
 	}
@@ -374,7 +374,7 @@ func (w *world) compare(t *testing.T, f foretold, program, kind, name string) {
 	out, err := exec.CommandContext(t.Context(), filepath.Join(w.dir, program), kind, name).CombinedOutput()
 	got := strings.TrimSpace(string(out))
 	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled() {
-		got = stub.Crashed.String()
+		got = stubresolver.Crashed.String()
 	} else if err != nil {
 		got += " " + err.Error()
 	}

@@ -20,9 +20,9 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"portolan.dev/portolan/internal/alloc"
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/source/kubeobj"
+	"portolan.dev/portolan/internal/kube/object"
+	"portolan.dev/portolan/internal/kube/simulate/alloc"
 	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
@@ -172,11 +172,11 @@ func (p *allocPlane) world(t *testing.T) *allocWorld {
 // is not ok when it is refused as it is read.
 func (w *allocWorld) apply(t *testing.T, s allocStep) (now *cluster.Service, refused []string, ok bool) {
 	t.Helper()
-	var object corev1.Service
-	if err := yaml.UnmarshalStrict([]byte(s.manifest()), &object); err != nil {
+	var manifest corev1.Service
+	if err := yaml.UnmarshalStrict([]byte(s.manifest()), &manifest); err != nil {
 		t.Fatal(err)
 	}
-	service, errs := kubeobj.Service(&object)
+	service, errs := object.Service(&manifest)
 	if len(errs) > 0 {
 		return nil, nil, false
 	}
@@ -231,7 +231,7 @@ func (p *allocPlane) compare(t *testing.T, steps []allocStep) {
 			w.restore(step, declared[step.name])
 			continue
 		}
-		made, errs := kubeobj.Service(applied)
+		made, errs := object.Service(applied)
 		if len(errs) > 0 {
 			t.Fatal(errs)
 		}

@@ -1,3 +1,3 @@
-// Package alloc holds no code; its tests compare what internal/alloc fills in, and
+// Package alloc holds no code; its tests compare what internal/kube/simulate/alloc fills in, and
 // refuses, with what a real API server does.
 package alloc

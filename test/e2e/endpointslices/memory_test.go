@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/endpointslices"
-	"portolan.dev/portolan/internal/source/kubeapi"
+	"portolan.dev/portolan/internal/kube/api"
+	"portolan.dev/portolan/internal/kube/endpointslices"
 	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
@@ -34,17 +34,17 @@ type memory struct {
 func newMemory(t *testing.T, c *controlplane.ControlPlane) *memory {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	api, own := cluster.NewStore(), cluster.NewStore()
-	source, err := kubeapi.New(kubeapi.Config{
+	remote, own := cluster.NewStore(), cluster.NewStore()
+	source, err := api.New(api.Config{
 		Kubeconfig: c.Kubeconfig(), Whole: true, WatchList: true, QPS: 1000, Burst: 1000,
-		Silence: 10 * await.Patience, Settle: await.Patience, UserAgent: "portolan-e2e", Store: api, Log: log,
+		Silence: 10 * await.Patience, Settle: await.Patience, UserAgent: "portolan-e2e", Store: remote, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &memory{compiler: endpointslices.New(endpointslices.Config{MaxEndpoints: 100, Log: log})}
 	ctx, stop := context.WithCancel(t.Context())
-	feed := api.Subscribe()
+	feed := remote.Subscribe()
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := source.Run(ctx); !errors.Is(err, context.Canceled) {
@@ -57,7 +57,7 @@ func newMemory(t *testing.T, c *controlplane.ControlPlane) *memory {
 			if err != nil {
 				return
 			}
-			m.copy(api, own, changes)
+			m.copy(remote, own, changes)
 		}
 	})
 	t.Cleanup(func() { stop(); running.Wait() })

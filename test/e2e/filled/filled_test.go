@@ -24,9 +24,9 @@ import (
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/filled"
-	"portolan.dev/portolan/internal/serviceenv"
-	"portolan.dev/portolan/internal/source/kubeobj"
+	"portolan.dev/portolan/internal/kube/object"
+	"portolan.dev/portolan/internal/kube/simulate/apiobject"
+	"portolan.dev/portolan/internal/pod/serviceenv"
 )
 
 const cases = 3000
@@ -128,7 +128,7 @@ func TestTables(t *testing.T) {
 		s := service(random, "web")
 		legacyscheme.Scheme.Default(s)
 		for kind, test := range map[cluster.Kind]struct {
-			object   filled.Object
+			object   apiobject.Object
 			internal runtime.Object
 		}{
 			cluster.KindService:       {s, new(core.Service)},
@@ -148,7 +148,7 @@ func TestTables(t *testing.T) {
 					header, cells = append(header, strings.ToUpper(c.Name)), append(cells, fmt.Sprint(want.Rows[0].Cells[j]))
 				}
 			}
-			got := filled.Table(kind, []filled.Object{test.object}, filled.Columns{Wide: wide, Now: time.Now()})
+			got := apiobject.Table(kind, []apiobject.Object{test.object}, apiobject.Columns{Wide: wide, Now: time.Now()})
 			if !slices.Equal(got[0], header) || !slices.Equal(got[1], cells) {
 				text, _ := json.Marshal(test.object)
 				t.Fatalf("case %d: %s\ngot  %q %q\nwant %q %q", i, text, got[0], got[1], header, cells)
@@ -158,13 +158,13 @@ func TestTables(t *testing.T) {
 }
 
 // modelled puts Services into a Store, as they are declared.
-func modelled(t *testing.T, services []*corev1.Service) filled.Cluster {
+func modelled(t *testing.T, services []*corev1.Service) apiobject.Cluster {
 	t.Helper()
 	declared := make(map[cluster.Key][]byte)
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
 		for _, s := range services {
-			m, errs := kubeobj.Service(s)
+			m, errs := object.Service(s)
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
@@ -176,7 +176,7 @@ func modelled(t *testing.T, services []*corev1.Service) filled.Cluster {
 			declared[m.Key] = text
 		}
 	})
-	return filled.Cluster{Store: store, Declared: func(_ cluster.Kind, key cluster.Key) []byte { return declared[key] }}
+	return apiobject.Cluster{Store: store, Declared: func(_ cluster.Kind, key cluster.Key) []byte { return declared[key] }}
 }
 
 // TestDefaults compares what is set in Services with what an API server sets.
@@ -185,7 +185,7 @@ func TestDefaults(t *testing.T) {
 	for i := range cases {
 		s := service(random, "web")
 		c := modelled(t, []*corev1.Service{s})
-		objects, err := c.Objects(filled.Choice{Kind: cluster.KindService})
+		objects, err := c.Objects(apiobject.Choice{Kind: cluster.KindService})
 		if err != nil || len(objects) != 1 {
 			t.Fatal(len(objects), err)
 		}

@@ -1,4 +1,4 @@
-// Package podresolv holds no code; its tests compare internal/podresolv with
+// Package dnsconfig holds no code; its tests compare internal/pod/dnsconfig with
 // Kubernetes' own code: the kubelet's that forms a Pod's resolv.conf, and the
 // API server's that validates Pods. They need no cluster; to build them takes
 // about two minutes.

@@ -21,9 +21,9 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/network/dns"
 	"k8s.io/kubernetes/pkg/kubelet/util"
 
-	"portolan.dev/portolan/internal/podresolv"
-	"portolan.dev/portolan/internal/podresolv/podrand"
-	"portolan.dev/portolan/internal/resolvconf"
+	"portolan.dev/portolan/internal/dns/resolvconf"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/dnsconfig/podrand"
 )
 
 // TestKubelet compares resolv.conf and events, over generated Pods and nodes.
@@ -34,7 +34,7 @@ func TestKubelet(t *testing.T) {
 	met := make(map[string]int)
 	for i := range 3000 {
 		p := generatePod(random)
-		n := podresolv.Node{
+		n := dnsconfig.Node{
 			ClusterDomain: podrand.Pick(random, "cluster.local", "example", ""),
 			ClusterDNS:    podrand.Several(random, 4, podrand.Addrs("10.0.0.10", "fd00::a", "10.0.0.11")...),
 			Addrs:         podrand.Several(random, 2, podrand.Addrs("192.0.2.7", "2001:db8::7")...),
@@ -45,7 +45,7 @@ func TestKubelet(t *testing.T) {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			config, _ := podresolv.ParseNode(text)
+			config, _ := dnsconfig.ParseNode(text)
 			n.ResolvConf = &config
 		}
 
@@ -54,7 +54,7 @@ func TestKubelet(t *testing.T) {
 		if path != "" {
 			kubelet.CheckLimitsForResolvConf(klog.Background())
 		}
-		if got, want := reasonsOf(podresolv.CheckNode(n)), eventsOf(recorder); !slices.Equal(got, want) {
+		if got, want := reasonsOf(dnsconfig.CheckNode(n)), eventsOf(recorder); !slices.Equal(got, want) {
 			t.Fatalf("case %d: CheckNode(%+v) has the events %v, want %v", i, n, got, want)
 		} else if len(got) > 0 {
 			met[got[0]]++
@@ -65,7 +65,7 @@ func TestKubelet(t *testing.T) {
 		}
 		events := eventsOf(recorder)
 
-		result := podresolv.Resolve(p, n)
+		result := dnsconfig.Resolve(p, n)
 		got := result.Config
 		var servers, options []string
 		for _, addr := range got.Nameservers {
@@ -86,7 +86,7 @@ func TestKubelet(t *testing.T) {
 			met[event]++
 		}
 	}
-	if met[podresolv.DNSConfigForming] < 100 || met[podresolv.MissingClusterDNS] < 100 || met[podresolv.CheckLimitsForResolvConf] < 100 {
+	if met[dnsconfig.DNSConfigForming] < 100 || met[dnsconfig.MissingClusterDNS] < 100 || met[dnsconfig.CheckLimitsForResolvConf] < 100 {
 		t.Errorf("met only %v", met)
 	}
 }
@@ -98,7 +98,7 @@ func TestAPIServer(t *testing.T) {
 	for i := range 3000 {
 		p := generatePod(random)
 		p.Policy = podrand.Pick(random, p.Policy, p.Policy, "Nearest", "clusterfirst")
-		p.OS = podrand.Pick(random, "", podresolv.Linux, podresolv.Windows, "plan9")
+		p.OS = podrand.Pick(random, "", dnsconfig.Linux, dnsconfig.Windows, "plan9")
 		p.Hostname = podrand.Pick(random, "", "web", "a.b", "-", strings.Repeat("h", 64))
 		p.Subdomain = podrand.Pick(random, "", "docks", "a.b", "Docks")
 		p.SetHostnameAsFQDN = random.IntN(2) == 0
@@ -111,7 +111,7 @@ func TestAPIServer(t *testing.T) {
 			c.Options = append(c.Options, podrand.Several(random, 1, resolvconf.Option{Value: "1"})...)
 		}
 		var got []string
-		for _, err := range podresolv.Validate(p) {
+		for _, err := range dnsconfig.Validate(p) {
 			got = append(got, err.Error())
 			met[string(err.Kind)]++
 		}
@@ -125,7 +125,7 @@ func TestAPIServer(t *testing.T) {
 }
 
 // refusals are the API server's errors in the fields that Validate looks at.
-func refusals(p podresolv.Pod) []string {
+func refusals(p dnsconfig.Pod) []string {
 	spec := &core.PodSpec{
 		DNSPolicy: core.DNSPolicy(p.Policy), Hostname: p.Hostname, Subdomain: p.Subdomain,
 		HostnameOverride: p.HostnameOverride, SetHostnameAsFQDN: &p.SetHostnameAsFQDN,
@@ -156,16 +156,16 @@ func refusals(p podresolv.Pod) []string {
 
 func TestHostnameAsFQDN(t *testing.T) {
 	for length := range 63 {
-		p := podresolv.Pod{Namespace: "shop", Name: strings.Repeat("w", length+1), Subdomain: "docks", SetHostnameAsFQDN: true}
+		p := dnsconfig.Pod{Namespace: "shop", Name: strings.Repeat("w", length+1), Subdomain: "docks", SetHostnameAsFQDN: true}
 		want, wantErr := util.GetNodenameForKernel(p.Name, "docks.shop.svc.cluster.local", &p.SetHostnameAsFQDN)
-		got, err := podresolv.HostnameOf(p, podresolv.Node{ClusterDomain: "cluster.local"})
+		got, err := dnsconfig.HostnameOf(p, dnsconfig.Node{ClusterDomain: "cluster.local"})
 		if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() || err == nil && got.Kernel != want {
 			t.Errorf("HostnameOf(%+v) = %q, %v, want %q, %v", p, got.Kernel, err, want, wantErr)
 		}
 	}
 }
 
-func kubernetesPod(p podresolv.Pod) *corev1.Pod {
+func kubernetesPod(p dnsconfig.Pod) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
 		Spec:       corev1.PodSpec{DNSPolicy: corev1.DNSPolicy(p.Policy), HostNetwork: p.HostNetwork},
@@ -183,7 +183,7 @@ func kubernetesPod(p podresolv.Pod) *corev1.Pod {
 }
 
 // reasonsOf are the warnings' events, as a sorted set of reasons.
-func reasonsOf(warnings []podresolv.Warning) []string {
+func reasonsOf(warnings []dnsconfig.Warning) []string {
 	var list []string
 	for _, w := range warnings {
 		if w.Reason != "" {
@@ -204,16 +204,16 @@ func eventsOf(recorder *record.FakeRecorder) []string {
 	return slices.Compact(list)
 }
 
-func generatePod(random *rand.Rand) podresolv.Pod {
-	p := podresolv.Pod{
+func generatePod(random *rand.Rand) dnsconfig.Pod {
+	p := dnsconfig.Pod{
 		Namespace:   podrand.Pick(random, "shop", "default", "a"),
 		Name:        "web",
 		HostNetwork: random.IntN(3) == 0,
-		Policy: podrand.Pick(random, "", podresolv.Default, podresolv.ClusterFirst, podresolv.ClusterFirstWithHostNet,
-			podresolv.None),
+		Policy: podrand.Pick(random, "", dnsconfig.Default, dnsconfig.ClusterFirst, dnsconfig.ClusterFirstWithHostNet,
+			dnsconfig.None),
 	}
 	if random.IntN(3) > 0 {
-		p.DNSConfig = &podresolv.DNSConfig{
+		p.DNSConfig = &dnsconfig.DNSConfig{
 			Nameservers: podrand.Several(random, 4, "10.0.0.10", "192.0.2.1", "2001:db8::1", "fd00::a", "::1"),
 			Searches:    podrand.Searches(random),
 			Options: podrand.Several(random, 4, resolvconf.Option{Name: "ndots", Value: "1"}, resolvconf.Option{Name: "ndots", Value: "2"},

@@ -1,0 +1,216 @@
+package dnsserver
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/respond"
+)
+
+// tlsConfig is that of a listener for the given protocol. Clients that do not
+// name one are taken, too.
+func tlsConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), protocols ...string) *tls.Config {
+	return &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12, NextProtos: protocols}
+}
+
+// httpsServer answers queries over HTTP/2 and HTTP/1.1 (RFC 8484).
+type httpsServer struct {
+	*Server
+	workers sync.Pool // of *tcpWorker
+
+	mu    sync.Mutex
+	conns map[net.Conn]*httpsConn
+	turn  uint64 // counts what happens on connections
+}
+
+// httpsConn is what is known of a connection.
+type httpsConn struct {
+	turn     uint64 // when a query came last, or its answer went
+	inFlight int    // queries
+}
+
+// isIdler tells whether c is to be cut before another one: those that wait for
+// answers go last.
+func (c *httpsConn) isIdler(other *httpsConn) bool {
+	if (c.inFlight == 0) != (other.inFlight == 0) {
+		return c.inFlight == 0
+	}
+	return c.turn < other.turn
+}
+
+func newHTTPSServer(s *Server) *httpsServer {
+	h := &httpsServer{Server: s, conns: make(map[net.Conn]*httpsConn)}
+	h.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer(len(s.udp))} }
+	return h
+}
+
+// run serves until ctx is done, and drains.
+func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle(h.cfg.HTTPSPath, h)
+	const maxHeader = 16 << 10
+	server := &http.Server{
+		Handler:        mux,
+		TLSConfig:      tlsConfig(h.cfg.Certificate, "h2", "http/1.1"),
+		ReadTimeout:    h.cfg.Idle,
+		WriteTimeout:   2 * h.cfg.Idle, // with the wait for others
+		IdleTimeout:    h.cfg.Idle,
+		MaxHeaderBytes: maxHeader,
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: h.cfg.MaxInFlight},
+		ConnState:      h.follow,
+		ConnContext:    func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		BaseContext:    func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ErrorLog:       slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
+	}
+	drained := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(drained)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.drainTime)
+		defer cancel()
+		if server.Shutdown(end) != nil {
+			server.Close()
+		}
+	})
+	err := server.ServeTLS(l, "", "")
+	if !stop() {
+		<-drained
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// connKey is that of a request's connection in its context.
+type connKey struct{}
+
+// follow notes which connections there are. A new one takes the place of the one
+// that was idle longest when there are as many as may be.
+func (h *httpsServer) follow(c net.Conn, state http.ConnState) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		if len(h.conns) >= h.cfg.MaxConnections {
+			h.cut()
+		}
+		h.turn++
+		h.conns[c] = &httpsConn{turn: h.turn}
+	case http.StateClosed:
+		delete(h.conns, c)
+	}
+}
+
+// cut closes the connection that was idle longest, without the words of TLS, which
+// its client may not take in.
+func (h *httpsServer) cut() {
+	var first net.Conn
+	for c, conn := range h.conns {
+		if first == nil || conn.isIdler(h.conns[first]) {
+			first = c
+		}
+	}
+	delete(h.conns, first)
+	first.(*tls.Conn).NetConn().Close()
+}
+
+// note notes that so many more queries are under way on the connection of r.
+func (h *httpsServer) note(r *http.Request, more int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.conns[r.Context().Value(connKey{}).(net.Conn)]; c != nil { // not cut
+		h.turn++
+		c.turn = h.turn
+		c.inFlight += more
+	}
+}
+
+// mediaType is that of DNS messages (RFC 8484, section 6).
+const mediaType = "application/dns-message"
+
+// ServeHTTP answers one request.
+func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query, status := readQuery(r)
+	if status != http.StatusOK {
+		http.Error(w, http.StatusText(status), status)
+		return
+	}
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		http.Error(w, "no address", http.StatusInternalServerError)
+		return
+	}
+	h.note(r, 1)
+	defer h.note(r, -1)
+	answer := h.answer(r.Context(), query, respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS})
+	if answer == nil { // a response, or shorter than a header
+		http.Error(w, "not a query", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Cache-Control", fmt.Sprintf("max-age=%d", maxAge(answer)))
+	_, _ = w.Write(answer) // a client that is gone
+}
+
+// answer answers a query. What it works in is not kept while others are asked.
+func (h *httpsServer) answer(ctx context.Context, query []byte, client respond.Client) []byte {
+	worker := h.workers.Get().(*tcpWorker)
+	answer, later := worker.answerer.Respond(query, client, worker.answer[:0])
+	answer = slices.Clone(answer)
+	h.workers.Put(worker)
+	if later != nil {
+		answer = first(ctx, later)
+	}
+	return answer
+}
+
+// readQuery gives the query of a request (RFC 8484, section 4.1), or the status
+// that says what is wrong with it.
+func readQuery(r *http.Request) (query []byte, status int) {
+	var err error
+	switch r.Method {
+	case http.MethodGet:
+		query, err = base64.RawURLEncoding.DecodeString(r.URL.Query().Get("dns"))
+	case http.MethodPost:
+		if r.Header.Get("Content-Type") != mediaType {
+			return nil, http.StatusUnsupportedMediaType
+		}
+		query, err = io.ReadAll(io.LimitReader(r.Body, dnswire.MaxMessage+1))
+	default:
+		return nil, http.StatusMethodNotAllowed
+	}
+	switch {
+	case err != nil || len(query) == 0:
+		return nil, http.StatusBadRequest
+	case len(query) > dnswire.MaxMessage:
+		return nil, http.StatusRequestEntityTooLarge
+	}
+	return query, http.StatusOK
+}
+
+// maxAge is for how many seconds caches of HTTP may keep an answer: the least TTL
+// in it (RFC 8484, section 5.1).
+func maxAge(answer []byte) uint32 {
+	reply, err := dnswire.ParseReply(answer)
+	if err != nil {
+		return 0
+	}
+	age, any := uint32(0), false
+	for rec := range reply.Records {
+		if ttl := rec.TTL(); !any || ttl < age {
+			age, any = ttl, true
+		}
+	}
+	return age
+}

@@ -1,0 +1,327 @@
+package dnsserver_test
+
+import (
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/respond"
+)
+
+// stillServed wants the connection to be alive.
+func (c *client) stillServed() {
+	c.t.Helper()
+	c.ask("still there?")
+	c.want("still there?")
+}
+
+func TestOneConnectionMoreClosesTheOneIdleLongest(t *testing.T) {
+	s := start(t, dnsserver.Config{MaxConnections: 3}, echo)
+	a, b, c := dialTCP(t, s.addr()), dialTCP(t, s.addr()), dialTCP(t, s.addr())
+	for _, client := range []*client{a, b, c, a} {
+		client.stillServed()
+	}
+	d := dialTCP(t, s.addr())
+	d.stillServed()
+	b.wantCut()
+	for _, client := range []*client{c, a, d} {
+		client.stillServed()
+	}
+	e := dialTCP(t, s.addr())
+	e.stillServed()
+	c.wantCut()
+	a.stillServed()
+	d.stillServed()
+}
+
+// TestPartOfAQueryIsNone: who sends a query octet by octet is as idle as who
+// is silent.
+func TestPartOfAQueryIsNone(t *testing.T) {
+	s := start(t, dnsserver.Config{MaxConnections: 2}, echo)
+	trickles, asks := dialTCP(t, s.addr()), dialTCP(t, s.addr())
+	asks.stillServed()
+	if _, err := trickles.Write(framed("not all")[:5]); err != nil {
+		t.Fatal(err)
+	}
+	dialTCP(t, s.addr()).stillServed()
+	trickles.wantCut()
+	asks.stillServed()
+}
+
+func TestAQueryEndsIdleness(t *testing.T) {
+	answerer := newSlow(t)
+	s := start(t, dnsserver.Config{MaxConnections: 2}, answerer.Respond)
+	waits, idle := dialTCP(t, s.addr()), dialTCP(t, s.addr())
+	idle.stillServed()
+	waits.ask("slow")
+	answerer.begins()
+	dialTCP(t, s.addr()).stillServed()
+	idle.wantCut()
+	close(answerer.goAhead)
+	waits.want("slow")
+}
+
+// TestAnAnswerEndsIdleness: a connection is not idle while it waits for an
+// answer and gets it.
+func TestAnAnswerEndsIdleness(t *testing.T) {
+	answerer := newSlow(t)
+	s := start(t, dnsserver.Config{MaxConnections: 2}, answerer.Respond)
+	waits, idle := dialTCP(t, s.addr()), dialTCP(t, s.addr())
+	waits.ask("slow")
+	answerer.begins()
+	idle.stillServed()
+	close(answerer.goAhead)
+	waits.want("slow")
+	dialTCP(t, s.addr()).stillServed()
+	idle.wantCut()
+	waits.stillServed()
+}
+
+func TestClosedConnectionsMakeRoom(t *testing.T) {
+	s := start(t, dnsserver.Config{MaxConnections: 2}, echo)
+	stays := dialTCP(t, s.addr())
+	stays.stillServed()
+	for range 200 {
+		c := dialTCP(t, s.addr())
+		c.stillServed()
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		c.wantEnd()
+	}
+	stays.stillServed()
+}
+
+// TestAConnectionThatAskedEnoughGoesFirst: it is there only until the client
+// sees the end of it.
+func TestAConnectionThatAskedEnoughGoesFirst(t *testing.T) {
+	s := start(t, dnsserver.Config{MaxConnections: 2, MaxQueries: 1}, echo)
+	silent, asked := dialTCP(t, s.addr()), dialTCP(t, s.addr())
+	asked.stillServed()
+	asked.wantEnd()
+	dialTCP(t, s.addr()).stillServed()
+	silent.stillServed()
+}
+
+// TestSilenceEndsAConnection after the time that Idle says, not before it, and
+// wherever in a message it begins.
+func TestSilenceEndsAConnection(t *testing.T) {
+	const idle = 50 * time.Millisecond
+	tests := map[string][]byte{
+		"from the beginning":   nil,
+		"in a length":          {0},
+		"after a length":       {0, 5},
+		"in a message":         framed("hello")[:4],
+		"after a query":        framed("hello"),
+		"after one of none":    framed(""),
+		"in the second length": append(framed("hello"), 0),
+	}
+	for claim, sent := range tests {
+		t.Run(claim, func(t *testing.T) {
+			s := start(t, dnsserver.Config{Idle: idle}, echo)
+			begun := time.Now()
+			c := dialTCP(t, s.addr())
+			if _, err := c.Write(sent); err != nil {
+				t.Fatal(err)
+			}
+			c.wantCut()
+			if d := time.Since(begun); d < idle {
+				t.Errorf("closed after %s, want %s", d, idle)
+			}
+		})
+	}
+}
+
+// TestAQuerySentSlowlyIsCut: each message has the time that Idle says, however
+// lively its octets come.
+func TestAQuerySentSlowlyIsCut(t *testing.T) {
+	c := dialTCP(t, start(t, dnsserver.Config{Idle: 50 * time.Millisecond}, echo).addr())
+	if _, err := c.Write(framed(longest)[:2]); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); ; {
+		<-tick.C
+		if _, err := c.Write([]byte{'x'}); err != nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a message that takes %s is still read", patience)
+		}
+	}
+}
+
+// TestAClientThatNeverReadsIsCut when the system takes no more for it.
+func TestAClientThatNeverReadsIsCut(t *testing.T) {
+	s := start(t, dnsserver.Config{Idle: 100 * time.Millisecond, MaxInFlight: 10}, echoOrBig)
+	never := dialTCP(t, s.addr())
+	ended := never.pour(framed(big))
+	s.servesNewcomers()
+	if err := receive(t, ended, "the connection's end"); isTimeout(err) {
+		t.Errorf("the server still serves a client that never reads: %v", err)
+	}
+	s.servesNewcomers()
+}
+
+// servesNewcomers wants a new connection to be served. One may be closed as
+// idle, on a busy machine, before it came to ask.
+func (r *running) servesNewcomers() {
+	r.t.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		c := dialTCP(r.t, r.addr())
+		if _, err = c.Write(framed("hello")); err != nil {
+			continue
+		}
+		var got string
+		if got, err = c.answer(); err == nil && got == "hello" {
+			return
+		}
+	}
+	r.t.Fatalf("no new connection is served: %v", err)
+}
+
+// TestNoMoreInFlightThanAllowed: before more is answered, the answers so far
+// are sent.
+func TestNoMoreInFlightThanAllowed(t *testing.T) {
+	const allowed = 3
+	answerer := newSlow(t)
+	s := start(t, dnsserver.Config{MaxInFlight: allowed}, answerer.Respond)
+	c := dialTCP(t, s.addr())
+	c.ask("one", "two", "three", "slow four", "five", "six", "slow seven")
+	c.want("one", "two", "three")
+	answerer.begins()
+	answerer.goAhead <- struct{}{}
+	c.want("slow four", "five", "six")
+	answerer.begins()
+	close(answerer.goAhead)
+	c.want("slow seven")
+}
+
+func TestAConnectionAsksNoMoreThanAllowed(t *testing.T) {
+	tests := map[string]struct {
+		ask, want []string
+	}{
+		"as many":           {[]string{"a", "a", "a"}, []string{"a", "a", "a"}},
+		"more":              {[]string{"a", "a", "a", "a", "a"}, []string{"a", "a", "a"}},
+		"those of nothing":  {[]string{"", "", "", ""}, []string{"", "", ""}},
+		"more, large ones":  {[]string{big, big, big, big}, []string{longest, longest, longest}},
+		"many more":         {strings.Split(strings.Repeat("a", 1000), ""), []string{"a", "a", "a"}},
+		"more of long ones": {[]string{longest, longest, longest, longest, longest}, []string{longest, longest, longest}},
+	}
+	for claim, tt := range tests {
+		t.Run(claim, func(t *testing.T) {
+			s := listen(t, dnsserver.Config{MaxQueries: 3}, echoOrBig)
+			s.SetLingerTime(patience)
+			s.run()
+			c := dialTCP(t, s.addr())
+			// The system takes in little, so that answers are on their way
+			// when the server ends the connection.
+			if err := c.SetReadBuffer(smallBuffer); err != nil {
+				t.Fatal(err)
+			}
+			var asking sync.WaitGroup
+			asking.Go(func() { _, _ = c.Write(framed(tt.ask...)) })
+			c.want(tt.want...)
+			c.wantEnd()
+			c.Close()
+			asking.Wait()
+			dialTCP(t, s.addr()).stillServed()
+		})
+	}
+}
+
+// TestWhoHoldsMostIsCut when there is too much to hold, and not who came with
+// one octet too many.
+func TestWhoHoldsMostIsCut(t *testing.T) {
+	s := listen(t, dnsserver.Config{}, echoOrBig)
+	// Room for the answer that a client does not take in, but hardly for more.
+	s.SetMaxHeld(2 + len(longest) + 500)
+	s.run()
+	modest := dialTCP(t, s.addr())
+	modest.stillServed()
+	ended := dialTCP(t, s.addr()).pour(framed(big))
+	query := longest[:1000]
+	for deadline := time.Now().Add(patience); ; {
+		modest.ask(query)
+		modest.want(query)
+		select {
+		case err := <-ended:
+			if isTimeout(err) {
+				t.Fatalf("the server still serves a client that never reads: %v", err)
+			}
+			modest.stillServed()
+			return
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s the one that holds most is not cut", patience)
+		}
+	}
+}
+
+// TestWhatWasAnsweredIsNotHeld, however much it was.
+func TestWhatWasAnsweredIsNotHeld(t *testing.T) {
+	answer := func(packet []byte, client respond.Client, buf []byte) []byte {
+		if packet[0] == '-' {
+			return nil
+		}
+		return echo(packet, client, buf)
+	}
+	s := listen(t, dnsserver.Config{}, answer)
+	s.SetMaxHeld(10_000)
+	s.run()
+	c := dialTCP(t, s.addr())
+	for range 100 {
+		c.ask("-"+longest[:1000], longest[:1000])
+		c.want(longest[:1000])
+	}
+}
+
+// TestQueriesCountAsHeld: those that are not there in full yet, and those that
+// are worked on.
+func TestQueriesCountAsHeld(t *testing.T) {
+	const clients, room = 20, 10
+	tests := map[string]string{
+		"in part":   string(framed(longest)[:1000]),
+		"worked on": string(framed("slow" + longest[4:])),
+	}
+	for claim, sent := range tests {
+		t.Run(claim, func(t *testing.T) {
+			answerer := newSlow(t)
+			go func() {
+				for {
+					select {
+					case <-answerer.began:
+					case <-t.Context().Done():
+						return
+					}
+				}
+			}()
+			s := listen(t, dnsserver.Config{}, answerer.Respond)
+			s.SetMaxHeld(room*len(longest) + 1000)
+			s.run()
+			cut := make(chan struct{}, clients)
+			for range clients {
+				c := dialTCP(t, s.addr())
+				if _, err := c.Write([]byte(sent)); err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					if _, err := io.Copy(io.Discard, c); !isTimeout(err) {
+						cut <- struct{}{}
+					}
+				}()
+			}
+			for range clients - room {
+				receive(t, cut, "a connection to be cut")
+			}
+			dialTCP(t, s.addr()).stillServed()
+			close(answerer.goAhead)
+		})
+	}
+}

@@ -1,0 +1,215 @@
+package dnsserver_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/respond"
+)
+
+func TestStopAnswersWhatWasReadOverUDP(t *testing.T) {
+	answerer := newSlow(t)
+	s := start(t, dnsserver.Config{}, answerer.Respond)
+	conn, idle := dialUDP(t, s.addr()), dialTCP(t, s.addr())
+	idle.stillServed()
+	if _, err := conn.Write([]byte("slow")); err != nil {
+		t.Fatal(err)
+	}
+	answerer.begins()
+	s.stop()
+	idle.wantEnd() // TCP does not wait for UDP
+	close(answerer.goAhead)
+	buf := make([]byte, 100)
+	if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "slow" {
+		t.Errorf("answer = %q, %v, want %q", buf[:n], err, "slow")
+	}
+	if err := s.end(); err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+}
+
+// TestStopAnswersWhatWaitsOverUDP: what the system took in before the stop is
+// answered, too.
+func TestStopAnswersWhatWaitsOverUDP(t *testing.T) {
+	answerer := newSlow(t)
+	s := start(t, dnsserver.Config{}, answerer.Respond)
+	conn := dialUDP(t, s.addr())
+	if _, err := conn.Write([]byte("slow")); err != nil {
+		t.Fatal(err)
+	}
+	answerer.begins()
+	const waiting = 100
+	for i := range waiting {
+		if _, err := fmt.Fprintf(conn, "query %d", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.stop()
+	close(answerer.goAhead)
+	buf := make([]byte, 100)
+	for i := range 1 + waiting {
+		if _, err := conn.Read(buf); err != nil {
+			t.Fatalf("%d answers of %d: %v", i, 1+waiting, err)
+		}
+	}
+	if err := s.end(); err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+}
+
+func TestStopAnswersWhatWasReadOverTCP(t *testing.T) {
+	answerer := newSlow(t)
+	s := start(t, dnsserver.Config{Listen: ownPort(t)}, answerer.Respond)
+	idle, waits := dialTCP(t, s.addr()), dialTCP(t, s.addr())
+	idle.stillServed()
+	waits.ask("slow", "read as well")
+	answerer.begins()
+	s.stop()
+	idle.wantEnd()
+	if conn, err := net.DialTimeout("tcp", s.addr().String(), patience); err == nil {
+		conn.Close()
+		t.Errorf("%s takes connections after the stop", s.addr())
+	}
+	close(answerer.goAhead)
+	waits.want("slow", "read as well")
+	waits.wantEnd()
+	if err := s.end(); err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+}
+
+// TestStopLosesNoAnswerToWhatWasNotRead: the client asked more than the server
+// read, and its system takes in answers slowly.
+func TestStopLosesNoAnswerToWhatWasNotRead(t *testing.T) {
+	began, goAhead := make(chan struct{}), make(chan struct{})
+	s := listen(t, dnsserver.Config{MaxInFlight: 3}, func(packet []byte, client respond.Client, buf []byte) []byte {
+		select {
+		case began <- struct{}{}:
+		case <-goAhead:
+		case <-t.Context().Done():
+		}
+		select {
+		case <-goAhead:
+		case <-t.Context().Done():
+		}
+		return echoOrBig(packet, client, buf)
+	})
+	s.SetLingerTime(patience)
+	s.SetDrainTime(patience)
+	s.run()
+	idle, c := dialTCP(t, s.addr()), dialTCP(t, s.addr())
+	if err := c.SetReadBuffer(smallBuffer); err != nil {
+		t.Fatal(err)
+	}
+	c.ask(strings.Split(strings.Repeat(" "+big, 1000)[1:], " ")...)
+	receive(t, began, "a query")
+	s.stop()
+	idle.wantEnd()
+	close(goAhead)
+	answers := 0
+	got, err := c.answer()
+	for ; err == nil && got == longest; got, err = c.answer() {
+		answers++
+	}
+	if err != io.EOF || answers < 3 {
+		t.Errorf("after %d answers: %s, %v, want at least 3, then %v", answers, brief(got), err, io.EOF)
+	}
+}
+
+// TestStopLosesNoAnswerOnItsWay to a client that asked all it may, and asks on.
+func TestStopLosesNoAnswerOnItsWay(t *testing.T) {
+	answered := make(chan struct{}, 3)
+	s := listen(t, dnsserver.Config{MaxQueries: 3}, func(packet []byte, client respond.Client, buf []byte) []byte {
+		if string(packet) == big {
+			answered <- struct{}{}
+		}
+		return echoOrBig(packet, client, buf)
+	})
+	s.SetLingerTime(patience)
+	s.SetDrainTime(patience)
+	s.run()
+	idle, c := dialTCP(t, s.addr()), dialTCP(t, s.addr())
+	if err := c.SetReadBuffer(smallBuffer); err != nil {
+		t.Fatal(err)
+	}
+	c.ask(big, big, big)
+	for range 3 {
+		receive(t, answered, "a query")
+	}
+	other := dialUDP(t, s.addr())
+	for range 50 { // time for the server to send what there is
+		wantEcho(t, other, "hello")
+	}
+	s.stop()
+	idle.wantEnd()
+	c.ask(big)
+	c.want(longest, longest, longest)
+	c.wantEnd()
+}
+
+// TestStopCutsClientsThatNeverRead when connections had time to end.
+func TestStopCutsClientsThatNeverRead(t *testing.T) {
+	const queries = 400 // read at once, and answered in 26 MB, more than the system takes in
+	var begins sync.Once
+	answering := make(chan struct{})
+	s := listen(t, dnsserver.Config{}, func(packet []byte, client respond.Client, buf []byte) []byte {
+		begins.Do(func() { close(answering) })
+		return echoOrBig(packet, client, buf)
+	})
+	s.SetDrainTime(50 * time.Millisecond)
+	s.run()
+	c := dialTCP(t, s.addr())
+	if err := c.SetReadBuffer(smallBuffer); err != nil {
+		t.Fatal(err)
+	}
+	c.ask(strings.Split(strings.Repeat(" "+big, queries)[1:], " ")...)
+	receive(t, answering, "a query")
+	s.stop()
+	if err := s.end(); err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+}
+
+// TestStopWaitsForNoClient that keeps its connection and is silent, or sends
+// on and on.
+func TestStopWaitsForNoClient(t *testing.T) {
+	tests := map[string]func(c *client){
+		"silent":            func(c *client) {},
+		"in a message":      func(c *client) { _, _ = c.Write(framed("hello")[:4]) },
+		"sends on and on":   func(c *client) { c.pour(framed("")) },
+		"asks on and on":    func(c *client) { c.pour(framed("hello")) },
+		"has ended its own": func(c *client) { _ = c.CloseWrite() },
+	}
+	for claim, behave := range tests {
+		t.Run(claim, func(t *testing.T) {
+			s := listen(t, dnsserver.Config{}, echo)
+			s.SetLingerTime(20 * time.Millisecond)
+			s.run()
+			c := dialTCP(t, s.addr())
+			c.stillServed()
+			behave(c)
+			s.stop()
+			if err := s.end(); err != nil {
+				t.Errorf("Run() = %v, want nil", err)
+			}
+		})
+	}
+}
+
+func TestStopBeforeRun(t *testing.T) {
+	s := listen(t, dnsserver.Config{}, echo)
+	s.SetLingerTime(20 * time.Millisecond)
+	waiting := dialTCP(t, s.addr()) // the system accepted it, the server did not
+	s.run()
+	s.stop()
+	if err := s.end(); err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+	waiting.wantCut()
+}

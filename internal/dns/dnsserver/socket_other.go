@@ -1,0 +1,74 @@
+//go:build !linux
+
+package dnsserver
+
+import (
+	"net"
+	"net/netip"
+	"syscall"
+
+	"portolan.dev/portolan/internal/dns/dnswire"
+)
+
+// Elsewhere one socket serves a port, a batch is one packet, and the system
+// chooses the address that answers come from.
+const sharesPorts = false
+
+func controlUDP(int, bool) func(string, string, syscall.RawConn) error { return nil }
+
+func processors() []int { return nil }
+
+type batch struct {
+	conn    *net.UDPConn
+	from    netip.AddrPort
+	length  int
+	query   [dnswire.MaxMessage]byte
+	answers [dnswire.MaxMessage]byte
+	answer  []byte
+}
+
+func newBatch(conn *net.UDPConn) (*batch, error) { return &batch{conn: conn}, nil }
+
+func (b *batch) receive() (n int, err error) {
+	if b.length, b.from, err = b.conn.ReadFromUDPAddrPort(b.query[:]); err != nil {
+		return 0, err
+	}
+	return 1, nil
+}
+
+func (b *batch) take() (n int) { return 0 }
+
+func (b *batch) release() {}
+
+func (b *batch) goOn() {}
+
+func (b *batch) packet(int) (packet []byte, from netip.AddrPort) {
+	return b.query[:b.length], netip.AddrPortFrom(b.from.Addr().Unmap(), b.from.Port())
+}
+
+type wayBack struct{ to netip.AddrPort }
+
+func (b *batch) wayBack(int) wayBack { return wayBack{b.from} }
+
+func (w wayBack) send(conn *net.UDPConn, answer []byte) error {
+	_, err := conn.WriteToUDPAddrPort(answer, w.to)
+	return err
+}
+
+func (b *batch) room() []byte { return b.answers[:0] }
+
+func (b *batch) reply(_ int, answer []byte) { b.answer = answer }
+
+func (b *batch) send() (err error) {
+	if b.answer != nil {
+		_, err = b.conn.WriteToUDPAddrPort(b.answer, b.from)
+		b.answer = nil
+	}
+	return err
+}
+
+// SharePort does nothing where ports can't be shared.
+func SharePort(string, string, syscall.RawConn) error { return nil }
+
+// leave does nothing, likewise.
+func leave(*net.UDPConn) {}

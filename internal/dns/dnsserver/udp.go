@@ -1,0 +1,141 @@
+package dnsserver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/dns/respond"
+)
+
+// quietTime is how long no packet comes to a socket that the server drains until
+// it is empty: what the system took in before is there at once.
+const quietTime = 20 * time.Millisecond
+
+// serveUDP answers the packets of one socket, batch by batch.
+func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) error {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		if s.cfg.SharePorts {
+			leave(conn)
+		}
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
+	})
+	defer stop()
+	p, err := newPackets(conn, s.cfg.NewAnswerer(seat))
+	if err != nil {
+		return err
+	}
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer p.end(giveUp)
+	defer s.between.add(func() { p.answerWaiting(waiting) })()
+	unread := 0 // errors of reading in a row
+	for {
+		p.goOn()
+		received, err := p.answer(waiting)
+		if received {
+			unread = 0
+		} else {
+			unread++
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil && !received:
+			<-woken
+			p.drain(waiting, s.drainTime)
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case unread > 1:
+			s.cfg.Log.Warn("udp socket can't be read", "err", err)
+			pause(ctx, retryTime)
+		default:
+			// An error that a client caused, such as an ICMP message, is told
+			// once and is no reason to stop.
+			s.cfg.Log.Debug("udp socket", "err", err)
+		}
+	}
+}
+
+// packets are those of one socket, and what answers them.
+type packets struct {
+	*batch
+	conn     *net.UDPConn
+	answerer Answerer
+	later    sync.WaitGroup // answers that take time
+	pending  atomic.Int32   // how many
+}
+
+// end gives up the answers that still take time, and closes the socket: whoever
+// asks from now on is told that nobody is here, and need not wait, while
+// connections may take longer to end.
+func (p *packets) end(giveUp func()) {
+	giveUp()
+	p.later.Wait()
+	p.conn.Close()
+}
+
+func newPackets(conn *net.UDPConn, answerer Answerer) (*packets, error) {
+	b, err := newBatch(conn)
+	return &packets{batch: b, conn: conn, answerer: answerer}, err
+}
+
+// answer receives packets and answers them, those whose answers take time behind
+// it, until ctx is done. It tells whether there were any; if so, an error is one
+// of sending.
+func (p *packets) answer(ctx context.Context) (received bool, err error) {
+	n, err := p.receive()
+	if err != nil {
+		return false, err
+	}
+	defer p.release()
+	return true, p.answerAll(ctx, n)
+}
+
+// answerWaiting answers the packets that wait, unless somebody does already.
+func (p *packets) answerWaiting(ctx context.Context) {
+	if n := p.take(); n > 0 {
+		defer p.release()
+		_ = p.answerAll(ctx, n) // a client that can't be reached
+	}
+}
+
+// answerAll answers n packets.
+func (p *packets) answerAll(ctx context.Context, n int) error {
+	for i := range n {
+		packet, from := p.packet(i)
+		client := respond.Client{Addr: from.Addr(), Port: from.Port(), Transport: respond.UDP}
+		answer, later := p.answerer.Respond(packet, client, p.room())
+		switch {
+		case later != nil:
+			back := p.wayBack(i)
+			p.pending.Add(1)
+			p.later.Go(func() {
+				defer p.pending.Add(-1)
+				if answer := first(ctx, later); answer != nil {
+					_ = back.send(p.conn, answer) // a client that can't be reached
+				}
+			})
+		case answer != nil:
+			p.reply(i, answer)
+		}
+	}
+	return p.send()
+}
+
+// drain answers the packets that wait, and then those that take time, for as
+// long as it may take.
+func (p *packets) drain(ctx context.Context, limit time.Duration) {
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		if err := p.conn.SetReadDeadline(time.Now().Add(quietTime)); err != nil {
+			return
+		}
+		if received, _ := p.answer(ctx); !received && p.pending.Load() == 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,342 @@
+package dnswire
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/binary"
+	"errors"
+	"hash"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/dns/dnsname"
+)
+
+// TSIGAlgorithm is how messages are signed (RFC 8945, section 6), by its name
+// without the closing dot.
+type TSIGAlgorithm string
+
+// The algorithms: those of SHA-2.
+const (
+	HMACSHA224 TSIGAlgorithm = "hmac-sha224"
+	HMACSHA256 TSIGAlgorithm = "hmac-sha256"
+	HMACSHA384 TSIGAlgorithm = "hmac-sha384"
+	HMACSHA512 TSIGAlgorithm = "hmac-sha512"
+)
+
+var tsigHashes = map[TSIGAlgorithm]func() hash.Hash{
+	HMACSHA224: sha256.New224,
+	HMACSHA256: sha256.New,
+	HMACSHA384: sha512.New384,
+	HMACSHA512: sha512.New,
+}
+
+// IsKnown tells whether messages can be signed so.
+func (a TSIGAlgorithm) IsKnown() bool { return tsigHashes[a] != nil }
+
+// TSIGKey is a secret that two servers share. Its algorithm is known.
+type TSIGKey struct {
+	Name      dnsname.Name
+	Algorithm TSIGAlgorithm
+	Secret    []byte
+}
+
+// TSIGError says what is wrong with a signature (RFC 8945, section 3).
+type TSIGError uint16
+
+// The errors of signatures. A response with one has the code NotAuth.
+const (
+	BadSig   = TSIGError(dns.RcodeBadSig)
+	BadKey   = TSIGError(dns.RcodeBadKey)
+	BadTime  = TSIGError(dns.RcodeBadTime)
+	BadTrunc = TSIGError(dns.RcodeBadTrunc)
+)
+
+var tsigWords = map[TSIGError]string{
+	BadSig:   "the signature is wrong (BADSIG)",
+	BadKey:   "the key is unknown (BADKEY)",
+	BadTime:  "the clocks differ (BADTIME)",
+	BadTrunc: "the signature is cut (BADTRUNC)",
+}
+
+func (e TSIGError) Error() string { return tsigWords[e] }
+
+// ErrUnsigned says that a message is not signed where it must be.
+var ErrUnsigned = errors.New("the message is not signed")
+
+// tsigFudge is how far the clocks of two servers may differ, in seconds (RFC
+// 8945, section 10).
+const tsigFudge = 300
+
+// TSIG is the TSIG record of a message (RFC 8945, section 4.2). Its slices are
+// the message's.
+type TSIG struct {
+	Key       dnsname.Name
+	Algorithm dnsname.Name
+	Error     TSIGError
+	Other     []byte
+
+	signed     uint64 // seconds since 1970
+	fudge      uint16
+	mac        []byte
+	originalID uint16
+	start      int // where the record begins in the message
+}
+
+// Len is the length of the message without the record.
+func (t *TSIG) Len() int { return t.start }
+
+// HasTSIG tells whether the message that q was read from ends with a TSIG record.
+func (q *Query) HasTSIG() bool { return q.tsig }
+
+// ReadTSIG reads the TSIG record of a message; nil when there is none. It fails
+// with ErrMalformed.
+func ReadTSIG(message []byte) (*TSIG, error) {
+	if len(message) < HeaderLen {
+		return nil, ErrMalformed
+	}
+	off, records := HeaderLen, 0
+	for range binary.BigEndian.Uint16(message[4:]) {
+		n, ok := skipName(message[off:])
+		if off += n + 4; !ok || off > len(message) {
+			return nil, ErrMalformed
+		}
+	}
+	for s := Answer; s <= Additional; s++ {
+		records += int(binary.BigEndian.Uint16(message[4+2*s:]))
+	}
+	for ; records > 0; records-- {
+		n, ok := skipName(message[off:])
+		fixed := off + n
+		if !ok || fixed+recordHead > len(message) {
+			return nil, ErrMalformed
+		}
+		end := fixed + recordHead + int(binary.BigEndian.Uint16(message[fixed+8:]))
+		if end > len(message) {
+			return nil, ErrMalformed
+		}
+		if Type(binary.BigEndian.Uint16(message[fixed:])) == typeTSIG {
+			// The last record of the additional section (RFC 8945, section 5.1).
+			if records > 1 || end != len(message) || binary.BigEndian.Uint16(message[10:]) == 0 {
+				return nil, ErrMalformed
+			}
+			return readTSIG(message, off, fixed)
+		}
+		off = end
+	}
+	return nil, nil
+}
+
+// tsigFixed is the length of a TSIG record's RDATA without its names, MAC and
+// other data.
+const tsigFixed = 6 + 2 + 2 + 2 + 2 + 2
+
+// readTSIG reads the TSIG record that begins at start and ends the message; its
+// type stands at fixed.
+func readTSIG(message []byte, start, fixed int) (*TSIG, error) {
+	var buf [dnsname.MaxWire]byte
+	if _, ok := endOfName(message, start); !ok || Class(binary.BigEndian.Uint16(message[fixed+2:])) != classANY {
+		return nil, ErrMalformed
+	}
+	t := &TSIG{start: start}
+	t.Key, _, _ = dnsname.FromWire(append(appendName(buf[:0], message, start), 0))
+	rdata := message[fixed+recordHead:]
+	algorithm, n, err := dnsname.FromWire(rdata)
+	if err != nil || len(rdata) < n+tsigFixed {
+		return nil, ErrMalformed
+	}
+	t.Algorithm, rdata = algorithm, rdata[n:]
+	t.signed = binary.BigEndian.Uint64(rdata) >> 16
+	t.fudge = binary.BigEndian.Uint16(rdata[6:])
+	size := int(binary.BigEndian.Uint16(rdata[8:]))
+	if len(rdata) < tsigFixed+size {
+		return nil, ErrMalformed
+	}
+	t.mac, rdata = rdata[10:10+size], rdata[10+size:]
+	t.originalID = binary.BigEndian.Uint16(rdata)
+	t.Error = TSIGError(binary.BigEndian.Uint16(rdata[2:]))
+	if t.Other = rdata[6:]; len(t.Other) != int(binary.BigEndian.Uint16(rdata[4:])) {
+		return nil, ErrMalformed
+	}
+	return t, nil
+}
+
+// TSIGExchange signs or checks the messages of one exchange, in their order: the
+// query, then the answer's. One goroutine uses it at a time.
+type TSIGExchange struct {
+	key      *TSIGKey
+	messages int       // that were signed or checked
+	mac      []byte    // of the last one
+	digest   hash.Hash // begun, when messages without signature were checked
+	unsigned int       // how many
+}
+
+// Exchange begins an exchange.
+func (k *TSIGKey) Exchange() *TSIGExchange { return &TSIGExchange{key: k} }
+
+// Len is by how much Sign makes a message longer, at most.
+func (k *TSIGKey) Len() int {
+	return k.Name.WireLen() + recordHead + len(k.Algorithm) + 2 + tsigFixed + tsigHashes[k.Algorithm]().Size() + timeLen
+}
+
+// timeLen is the length of a time in TSIG records.
+const timeLen = 6
+
+// Sign appends a TSIG record to message, which is the next one.
+func (x *TSIGExchange) Sign(message []byte, now time.Time) []byte {
+	return x.sign(message, &TSIG{signed: uint64(now.Unix())})
+}
+
+// SignBadTime is Sign for the answer to a query from another time, which says
+// what time it is (RFC 8945, section 5.2.3).
+func (x *TSIGExchange) SignBadTime(message []byte, query *TSIG, now time.Time) []byte {
+	return x.sign(message, &TSIG{
+		signed: query.signed, Error: BadTime,
+		Other: appendTime(nil, uint64(now.Unix())),
+	})
+}
+
+func (x *TSIGExchange) sign(message []byte, t *TSIG) []byte {
+	t.Key, t.Algorithm = x.key.Name, x.key.algorithm()
+	t.fudge, t.originalID, t.start = tsigFudge, binary.BigEndian.Uint16(message), len(message)
+	t.mac = x.sum(message, t, binary.BigEndian.Uint16(message[10:]))
+	return t.append(message)
+}
+
+// RefuseTSIG appends a TSIG record without signature to the answer to a query
+// that can't be trusted (RFC 8945, section 5.3.2).
+func RefuseTSIG(message []byte, query *TSIG, why TSIGError) []byte {
+	t := TSIG{
+		Key: query.Key, Algorithm: query.Algorithm, Error: why,
+		signed: query.signed, fudge: query.fudge, originalID: binary.BigEndian.Uint16(message),
+	}
+	return t.append(message)
+}
+
+// append appends t to message.
+func (t *TSIG) append(message []byte) []byte {
+	b := t.Key.AppendWire(message)
+	b = binary.BigEndian.AppendUint16(b, uint16(typeTSIG))
+	b = binary.BigEndian.AppendUint16(b, uint16(classANY))
+	b = binary.BigEndian.AppendUint32(b, 0) // TTL
+	b = binary.BigEndian.AppendUint16(b, uint16(t.Algorithm.WireLen()+tsigFixed+len(t.mac)+len(t.Other)))
+	b = t.Algorithm.AppendWire(b)
+	b = appendTime(b, t.signed)
+	b = binary.BigEndian.AppendUint16(b, t.fudge)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(t.mac)))
+	b = append(b, t.mac...)
+	b = binary.BigEndian.AppendUint16(b, t.originalID)
+	b = binary.BigEndian.AppendUint16(b, uint16(t.Error))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(t.Other)))
+	b = append(b, t.Other...)
+	binary.BigEndian.PutUint16(b[10:], binary.BigEndian.Uint16(b[10:])+1)
+	return b
+}
+
+func appendTime(b []byte, seconds uint64) []byte {
+	b = binary.BigEndian.AppendUint16(b, uint16(seconds>>32))
+	return binary.BigEndian.AppendUint32(b, uint32(seconds))
+}
+
+func (k *TSIGKey) algorithm() dnsname.Name { return dnsname.MustParse(string(k.Algorithm)) }
+
+// maxUnsigned is how many messages of an answer may come between two that are
+// signed (RFC 8945, section 5.3.1).
+const maxUnsigned = 99
+
+// Verify checks the signature of message, which is the next one. It fails with a
+// TSIGError, ErrUnsigned or ErrMalformed; the exchange is at its end then, but
+// for BadTime: the answer to that is signed. Behind the first message of an
+// answer some may be unsigned; see Settled.
+func (x *TSIGExchange) Verify(message []byte, now time.Time) error {
+	t, err := ReadTSIG(message)
+	switch {
+	case err != nil:
+		return err
+	case t == nil:
+		return x.skip(message)
+	case t.Key != x.key.Name || t.Algorithm != x.key.algorithm():
+		return BadKey
+	case t.Error != 0 && len(t.mac) == 0:
+		return t.Error // of an answer, and not to be trusted
+	}
+	size := tsigHashes[x.key.Algorithm]().Size()
+	if len(t.mac) > size || len(t.mac) < max(10, size/2) { // RFC 8945, section 5.2.2.1
+		return ErrMalformed
+	}
+	mac := x.sum(message, t, binary.BigEndian.Uint16(message[10:])-1)
+	switch {
+	case !hmac.Equal(mac[:len(t.mac)], t.mac):
+		return BadSig
+	case t.Error != 0:
+		return t.Error
+	case max(t.signed, uint64(now.Unix()))-min(t.signed, uint64(now.Unix())) > uint64(t.fudge):
+		return BadTime
+	case len(t.mac) < size:
+		return BadTrunc
+	}
+	return nil
+}
+
+// skip takes in a message without signature.
+func (x *TSIGExchange) skip(message []byte) error {
+	if x.messages < 2 || x.unsigned == maxUnsigned {
+		return ErrUnsigned
+	}
+	x.begin()
+	x.digest.Write(message)
+	x.unsigned++
+	return nil
+}
+
+// Settled tells whether the last message was signed, and so all before it are
+// what they were: the last of an answer must be.
+func (x *TSIGExchange) Settled() bool { return x.unsigned == 0 }
+
+// begin begins the digest of a message behind another.
+func (x *TSIGExchange) begin() {
+	if x.digest != nil {
+		return
+	}
+	x.digest = hmac.New(tsigHashes[x.key.Algorithm], x.key.Secret)
+	if x.messages > 0 {
+		x.digest.Write(binary.BigEndian.AppendUint16(nil, uint16(len(x.mac))))
+		x.digest.Write(x.mac)
+	}
+}
+
+// sum is the MAC of a message, which had so many additional records before it was
+// signed, with the numbers of t (RFC 8945, section 4.3). It is the last one's
+// from then on.
+func (x *TSIGExchange) sum(message []byte, t *TSIG, additional uint16) []byte {
+	x.begin()
+	var header [HeaderLen]byte
+	copy(header[:], message)
+	binary.BigEndian.PutUint16(header[:], t.originalID)
+	binary.BigEndian.PutUint16(header[10:], additional)
+	x.digest.Write(header[:])
+	x.digest.Write(message[HeaderLen:t.start])
+	x.digest.Write(x.variables(t))
+	x.mac = x.digest.Sum(nil)
+	x.digest, x.unsigned = nil, 0
+	x.messages++
+	return x.mac
+}
+
+// variables are the fields of t that are signed: the times alone behind the first
+// message of an answer (section 5.3.1).
+func (x *TSIGExchange) variables(t *TSIG) []byte {
+	if x.messages > 1 {
+		return binary.BigEndian.AppendUint16(appendTime(nil, t.signed), t.fudge)
+	}
+	b := t.Key.AppendWire(nil)
+	b = binary.BigEndian.AppendUint16(b, uint16(classANY))
+	b = binary.BigEndian.AppendUint32(b, 0) // TTL
+	b = t.Algorithm.AppendWire(b)
+	b = binary.BigEndian.AppendUint16(appendTime(b, t.signed), t.fudge)
+	b = binary.BigEndian.AppendUint16(b, uint16(t.Error))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(t.Other)))
+	return append(b, t.Other...)
+}

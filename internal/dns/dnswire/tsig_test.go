@@ -1,0 +1,236 @@
+package dnswire_test
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+)
+
+const tsigSecret = "a secret of some thirty-two octets"
+
+var tsigTime = time.Unix(1_800_000_000, 0)
+
+func tsigKey(a dnswire.TSIGAlgorithm) *dnswire.TSIGKey {
+	return &dnswire.TSIGKey{Name: dnsname.MustParse("replica.Keys"), Algorithm: a, Secret: []byte(tsigSecret)}
+}
+
+// libraryMessage is a message with room for a signature of the library's.
+func libraryMessage(a dnswire.TSIGAlgorithm, response bool, at time.Time) *dns.Msg {
+	m := new(dns.Msg)
+	m.SetAxfr("cluster.local.")
+	m.Id, m.Response = 4711, response
+	m.SetTsig("Replica.keys.", string(a)+".", 300, at.Unix())
+	return m
+}
+
+// TestTSIGWithLibrary: a query and an answer of several messages, signed by one
+// side, are good to the other, for each algorithm and both ways.
+func TestTSIGWithLibrary(t *testing.T) {
+	secret := base64.StdEncoding.EncodeToString([]byte(tsigSecret))
+	now := time.Now() // the library goes by its own clock
+	for _, a := range []dnswire.TSIGAlgorithm{dnswire.HMACSHA224, dnswire.HMACSHA256, dnswire.HMACSHA384, dnswire.HMACSHA512} {
+		signs, checks := tsigKey(a).Exchange(), tsigKey(a).Exchange()
+		mac := ""
+		for i := range 4 {
+			theirs, theirMAC, err := dns.TsigGenerate(libraryMessage(a, i > 0, now), secret, mac, i > 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := checks.Verify(theirs, now); err != nil {
+				t.Errorf("%s: Verify of the library's message %d: %v", a, i, err)
+			}
+			plain := libraryMessage(a, i > 0, now)
+			plain.Extra = nil
+			wire, err := plain.Pack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours := signs.Sign(wire, now)
+			if most := len(wire) + tsigKey(a).Len(); len(ours) > most {
+				t.Errorf("%s: a signed message has %d octets, want %d at most", a, len(ours), most)
+			}
+			if err := dns.TsigVerify(ours, secret, mac, i > 1); err != nil {
+				t.Errorf("%s: the library on our message %d: %v", a, i, err)
+			}
+			mac = theirMAC
+		}
+	}
+}
+
+// signed is a query as tsigKey signs it at tsigTime.
+func signed(t testing.TB) []byte {
+	t.Helper()
+	return tsigKey(dnswire.HMACSHA256).Exchange().Sign(unsigned(t), tsigTime)
+}
+
+// unsigned is that query without its signature.
+func unsigned(t testing.TB) []byte {
+	t.Helper()
+	wire, err := dnswire.NewQuery(dnswire.Question{Name: "cluster.local", Type: dnswire.TypeAXFR, UDPSize: 1232})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.BigEndian.PutUint16(wire, 7)
+	return wire
+}
+
+// TestTSIGRefused: what is wrong with a signature is told apart.
+func TestTSIGRefused(t *testing.T) {
+	query := signed(t)
+	macAt := len(query) - 2 - 2 - 2 - 32 // before the original ID, the error and no other data
+	cut := func(n int) []byte {
+		short := append(append([]byte{}, query[:macAt+n]...), query[macAt+32:]...)
+		binary.BigEndian.PutUint16(short[macAt-2:], uint16(n))
+		rdlength := macAt - 2 - 2 - 6 - len("\x0bhmac-sha256\x00") - 2
+		binary.BigEndian.PutUint16(short[rdlength:], binary.BigEndian.Uint16(short[rdlength:])-uint16(32-n))
+		return short
+	}
+	changed := append([]byte{}, query...)
+	changed[dnswire.HeaderLen+1] = 'C'
+	otherName, otherAlgorithm, otherSecret := tsigKey(dnswire.HMACSHA256), tsigKey(dnswire.HMACSHA512), tsigKey(dnswire.HMACSHA256)
+	otherName.Name, otherSecret.Secret = dnsname.MustParse("other"), []byte("wrong")
+	behind := append(append([]byte{}, query...), "\x00\x00\x01\x00\x01\x00\x00\x00\x00\x00\x00"...)
+	binary.BigEndian.PutUint16(behind[10:], 3)
+	const fudge = 300 * time.Second
+	for name, c := range map[string]struct {
+		key     *dnswire.TSIGKey
+		message []byte
+		at      time.Time
+		want    error
+	}{
+		"good":                {tsigKey(dnswire.HMACSHA256), query, tsigTime, nil},
+		"just not too late":   {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(fudge), nil},
+		"just not too early":  {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(-fudge), nil},
+		"too late":            {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(fudge + time.Second), dnswire.BadTime},
+		"too early":           {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(-fudge - time.Second), dnswire.BadTime},
+		"other key":           {otherName, query, tsigTime, dnswire.BadKey},
+		"other algorithm":     {otherAlgorithm, query, tsigTime, dnswire.BadKey},
+		"other secret":        {otherSecret, query, tsigTime, dnswire.BadSig},
+		"changed":             {tsigKey(dnswire.HMACSHA256), changed, tsigTime, dnswire.BadSig},
+		"cut to half":         {tsigKey(dnswire.HMACSHA256), cut(16), tsigTime, dnswire.BadTrunc},
+		"cut to less":         {tsigKey(dnswire.HMACSHA256), cut(15), tsigTime, dnswire.ErrMalformed},
+		"not signed":          {tsigKey(dnswire.HMACSHA256), unsigned(t), tsigTime, dnswire.ErrUnsigned},
+		"a record behind":     {tsigKey(dnswire.HMACSHA256), behind, tsigTime, dnswire.ErrMalformed},
+		"shorter than header": {tsigKey(dnswire.HMACSHA256), query[:11], tsigTime, dnswire.ErrMalformed},
+	} {
+		if err := c.key.Exchange().Verify(c.message, c.at); !errors.Is(err, c.want) {
+			t.Errorf("%s: Verify = %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// TestTSIGErrors: who asked is told what is wrong: what can't be trusted without
+// a signature, another time with one and with the server's time.
+func TestTSIGErrors(t *testing.T) {
+	query, plain := signed(t), make([]byte, dnswire.HeaderLen)
+	asked, err := dnswire.ReadTSIG(query)
+	if err != nil || asked == nil {
+		t.Fatalf("ReadTSIG = %v, %v", asked, err)
+	}
+	client := tsigKey(dnswire.HMACSHA256).Exchange()
+	client.Sign(unsigned(t), tsigTime)
+	if err := client.Verify(dnswire.RefuseTSIG(plain, asked, dnswire.BadSig), tsigTime); err != dnswire.BadSig {
+		t.Errorf("Verify of a refusal = %v, want %v", err, dnswire.BadSig)
+	}
+
+	later := tsigTime.Add(time.Hour)
+	server := tsigKey(dnswire.HMACSHA256).Exchange()
+	if err := server.Verify(query, later); err != dnswire.BadTime {
+		t.Fatalf("Verify = %v", err)
+	}
+	answer := server.SignBadTime(plain, asked, later)
+	if err := client.Verify(answer, tsigTime); err != dnswire.BadTime {
+		t.Errorf("Verify of a refusal = %v, want %v", err, dnswire.BadTime)
+	}
+	said, err := dnswire.ReadTSIG(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []byte{0, 0, 0x6b, 0x49, 0xe0, 0x10}; string(said.Other) != string(want) { // 1,800,003,600
+		t.Errorf("other data %x, want %x", said.Other, want)
+	}
+}
+
+// TestTSIGUnsignedBetween: messages of an answer may be unsigned between two that
+// are signed, 99 at most, and what they say counts.
+func TestTSIGUnsignedBetween(t *testing.T) {
+	for name, c := range map[string]struct {
+		between int
+		change  bool
+		want    error
+	}{
+		"none":              {0, false, nil},
+		"some":              {3, false, nil},
+		"as many as may be": {99, false, nil},
+		"too many":          {100, false, dnswire.ErrUnsigned},
+		"one is changed":    {3, true, dnswire.BadSig},
+	} {
+		if err := unsignedBetween(t, c.between, c.change); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// unsignedBetween checks an answer with so many unsigned messages in it.
+func unsignedBetween(t *testing.T, between int, change bool) error {
+	t.Helper()
+	message := func() []byte { return make([]byte, dnswire.HeaderLen) }
+	server, client := tsigKey(dnswire.HMACSHA256).Exchange(), tsigKey(dnswire.HMACSHA256).Exchange()
+	query := client.Sign(message(), tsigTime)
+	if err := server.Verify(query, tsigTime); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Verify(server.Sign(message(), tsigTime), tsigTime); err != nil {
+		t.Fatal(err)
+	}
+	for i := range between {
+		m := message()
+		if err := server.Verify(m, tsigTime); err != nil { // which takes it into the next signature
+			return err
+		}
+		if change && i == 1 {
+			m[3] ^= 1
+		}
+		if err := client.Verify(m, tsigTime); err != nil {
+			return err
+		}
+		if client.Settled() {
+			t.Error("settled by an unsigned message")
+		}
+	}
+	err := client.Verify(server.Sign(message(), tsigTime), tsigTime)
+	if !client.Settled() {
+		t.Error("not settled by a signed message")
+	}
+	return err
+}
+
+// FuzzTSIG: no message makes reading fail in another way than with an error, and
+// none is good that was not signed.
+func FuzzTSIG(f *testing.F) {
+	f.Add(signed(f))
+	f.Add(signed(f)[:40])
+	f.Fuzz(func(t *testing.T, message []byte) {
+		read, err := dnswire.ReadTSIG(message)
+		if err == nil && read != nil && read.Len() > len(message) {
+			t.Errorf("the record begins behind the message")
+		}
+		if tsigKey(dnswire.HMACSHA256).Exchange().Verify(message, tsigTime) == nil && string(message) != string(signed(t)) {
+			// What is not signed may differ: the ID.
+			if len(message) != len(signed(t)) || string(message[2:]) != string(signed(t)[2:]) {
+				t.Errorf("Verify of %x is good", message)
+			}
+		}
+		var q dnswire.Query
+		if q.ParseHeader(message) == nil && q.ParseBody(message) == nil && read != nil && !q.HasTSIG() {
+			t.Errorf("the query is not known to be signed")
+		}
+	})
+}

@@ -1,0 +1,363 @@
+package filter
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+)
+
+// New makes Rules and reads their files. A file that is not there is taken to be
+// empty until it is. New fails when one can't be read or a configured line is not
+// one; bad lines of files are passed over, see Run.
+func New(cfg Config) (*Rules, error) { return Renew(nil, cfg) }
+
+// Renew is New of Rules that take the place of others, or of nil: a file that is
+// not there any more says what it said to them.
+func Renew(before *Rules, cfg Config) (*Rules, error) {
+	r := &Rules{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string)}
+	for _, w := range cfg.Rewrites {
+		table := r.suffix
+		if w.Exact {
+			table = r.exact
+		}
+		table[w.From.WireLabels()] = w.To.WireLabels()
+	}
+	r.blocked[0] = dnswire.NewRRset(dnswire.TypeA, cfg.Block.TTL, netip.IPv4Unspecified().AsSlice())
+	r.blocked[1] = dnswire.NewRRset(dnswire.TypeAAAA, cfg.Block.TTL, netip.IPv6Unspecified().AsSlice())
+	var err error
+	if r.lines, err = parseLines(cfg.Hosts.Lines); err != nil {
+		return nil, err
+	}
+	var lists map[source]*list
+	if before != nil {
+		lists = before.tables.Load().lists
+	}
+	lists, failed := r.read(lists)
+	for _, err := range failed {
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	r.tables.Store(r.build(lists))
+	return r, nil
+}
+
+// CheckLines tells the first mistake in lines of hosts(5).
+func CheckLines(lines []string) error {
+	_, err := parseLines(lines)
+	return err
+}
+
+// parseLines takes all lines, or tells the first mistake.
+func parseLines(lines []string) (*list, error) {
+	l, err := parse(source{kind: hostsList}, strings.NewReader(strings.Join(lines, "\n")))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(l.problems) > 0:
+		return nil, l.problems[0]
+	}
+	return l, nil
+}
+
+// Empty tells whether a Config says nothing.
+func (c *Config) Empty() bool {
+	return len(c.Access)+len(c.Rewrites)+len(c.Block.Names)+len(c.Block.Files)+len(c.Hosts.Lines)+len(c.Hosts.Files) == 0
+}
+
+// lookTime is how often files are looked at.
+const lookTime = time.Second
+
+// Run reads the files again when they change, until ctx is done, and logs lines
+// that are passed over, and once which files were never there.
+func (r *Rules) Run(ctx context.Context, log *slog.Logger) error {
+	ticker := time.NewTicker(lookTime)
+	defer ticker.Stop()
+	for _, s := range r.sources() {
+		if l := r.tables.Load().lists[s]; l != nil {
+			logProblems(log, l.problems)
+		} else {
+			log.Warn("a file of rules is not there; it is read when it is", "file", s.file)
+		}
+	}
+	told := "" // why files can't be read
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		before := r.tables.Load().lists
+		lists, failed := r.read(before)
+		if now := fmt.Sprint(failed); now != told {
+			told = now
+			for _, err := range failed {
+				log.Error("a file of rules can't be read; what it said stays", "err", err)
+			}
+		}
+		if maps.Equal(lists, before) {
+			continue
+		}
+		t := r.build(lists)
+		r.tables.Store(t)
+		for _, s := range r.sources() {
+			if lists[s] != nil && lists[s] != before[s] {
+				logProblems(log, lists[s].problems)
+			}
+		}
+		log.Info("rules read again", "blocked", len(t.blocked), "hosts", len(t.hosts))
+	}
+}
+
+func logProblems(log *slog.Logger, problems []*problem) {
+	const most = 10
+	for i, p := range problems {
+		if i == most {
+			log.Warn("more lines passed over", "lines", len(problems)-most)
+			return
+		}
+		log.Warn("line passed over", "err", p)
+	}
+}
+
+// source is a file, and what is looked for in it.
+type source struct {
+	kind kind
+	file string
+}
+
+// kind is what the lines of a list are.
+type kind uint8
+
+const (
+	blockList kind = iota
+	hostsList
+)
+
+func (r *Rules) sources() (all []source) {
+	for _, file := range r.cfg.Block.Files {
+		all = append(all, source{blockList, file})
+	}
+	for _, file := range r.cfg.Hosts.Files {
+		all = append(all, source{hostsList, file})
+	}
+	return all
+}
+
+// list is what a source said when it was read last. It does not change.
+type list struct {
+	version  version
+	blocked  []string // names in wire form
+	hosts    []named
+	problems []*problem
+}
+
+// named is a name and its address.
+type named struct {
+	addr netip.Addr
+	name dnsname.Name
+}
+
+// version tells whether a file was changed.
+type version struct {
+	changed time.Time
+	size    int64 // in octets
+}
+
+func versionOf(info fs.FileInfo) version { return version{info.ModTime(), info.Size()} }
+
+// problem is a line that can't be used; of the configuration where there is no
+// file.
+type problem struct {
+	file string
+	line int // from 1
+	err  error
+}
+
+func (p *problem) Error() string {
+	if p.file == "" {
+		return fmt.Sprintf("line %d: %s", p.line, p.err)
+	}
+	return fmt.Sprintf("%s:%d: %s", p.file, p.line, p.err)
+}
+
+// read gives what sources say now: as before, but for those that were changed and
+// can be read. failed tells of those that can't; one that is not there and never
+// was is not among them.
+func (r *Rules) read(before map[source]*list) (now map[source]*list, failed []error) {
+	now = make(map[source]*list)
+	for _, s := range r.sources() {
+		l, err := readSource(s, before[s])
+		if err != nil && (before[s] != nil || !errors.Is(err, fs.ErrNotExist)) {
+			failed = append(failed, err)
+		}
+		if l != nil {
+			now[s] = l
+		}
+	}
+	return now, failed
+}
+
+// readSource reads a source unless it is what it was before, and gives that also
+// when it fails. A file that is gone is an error: who replaces it may be about to
+// put the new one there.
+func readSource(s source, before *list) (*list, error) {
+	if info, err := os.Stat(s.file); err == nil && before != nil && versionOf(info) == before.version {
+		return before, nil
+	}
+	file, err := os.Open(s.file)
+	if err != nil {
+		return before, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return before, err
+	}
+	l, err := parse(s, file)
+	if err != nil {
+		return before, err
+	}
+	l.version = versionOf(info)
+	return l, nil
+}
+
+// maxLine is how long a line may be, in octets: that of an address that blocks
+// many names.
+const maxLine = 1 << 20
+
+// parse takes the words of each line that has any. It fails when it can't read to
+// the end: half of a list is worse than the one before.
+func parse(s source, from io.Reader) (*list, error) {
+	l := new(list)
+	add := l.addHost
+	if s.kind == blockList {
+		add = l.addBlocked
+	}
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxLine)
+	n := 1
+	for ; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		words := strings.Fields(text)
+		if len(words) == 0 {
+			continue
+		}
+		if err := add(words); err != nil {
+			l.problems = append(l.problems, &problem{s.file, n, err})
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, &problem{s.file, n, err}
+	}
+	return l, nil
+}
+
+// addBlocked takes a line of one name or, as hosts files that block names have
+// it, of an address and names.
+func (l *list) addBlocked(words []string) error {
+	if _, err := netip.ParseAddr(words[0]); err == nil {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return fmt.Errorf("an address without a name")
+	}
+	for _, w := range words {
+		name, err := dnsname.Parse(w)
+		if err != nil {
+			return err
+		}
+		if name.IsRoot() {
+			return fmt.Errorf("the root: everything would be blocked")
+		}
+		l.blocked = append(l.blocked, name.WireLabels())
+	}
+	return nil
+}
+
+// addHost takes a line of an address and names.
+func (l *list) addHost(words []string) error {
+	addr, err := netip.ParseAddr(words[0])
+	switch {
+	case err != nil || addr.Zone() != "":
+		return fmt.Errorf("%q is not an address", words[0])
+	case len(words) == 1:
+		return fmt.Errorf("an address without a name")
+	}
+	addr = addr.Unmap()
+	for _, w := range words[1:] {
+		name, err := dnsname.Parse(w)
+		if err != nil {
+			return err
+		}
+		l.hosts = append(l.hosts, named{addr, name})
+	}
+	return nil
+}
+
+// build puts together what is configured and what sources say.
+func (r *Rules) build(lists map[source]*list) *tables {
+	t := &tables{blocked: make(map[string]struct{}), lists: lists}
+	for _, name := range r.cfg.Block.Names {
+		t.blocked[name.WireLabels()] = struct{}{}
+	}
+	hosts := slices.Clone(r.lines.hosts)
+	for _, s := range r.sources() {
+		if l := lists[s]; l != nil {
+			for _, name := range l.blocked {
+				t.blocked[name] = struct{}{}
+			}
+			hosts = append(hosts, l.hosts...)
+		}
+	}
+	t.hosts = compileHosts(hosts, r.cfg.Hosts.TTL)
+	return t
+}
+
+// compileHosts makes the RRsets of names and of addresses.
+func compileHosts(hosts []named, ttl uint32) map[string]host {
+	addrsOf, namesOf := make(map[string][]netip.Addr), make(map[netip.Addr][]dnsname.Name)
+	for _, h := range hosts {
+		key := h.name.WireLabels()
+		if !slices.Contains(addrsOf[key], h.addr) {
+			addrsOf[key] = append(addrsOf[key], h.addr)
+			namesOf[h.addr] = append(namesOf[h.addr], h.name)
+		}
+	}
+	all := make(map[string]host)
+	for name, addrs := range addrsOf {
+		var v4, v6 [][]byte
+		for _, a := range addrs {
+			if a.Is4() {
+				v4 = append(v4, a.AsSlice())
+			} else {
+				v6 = append(v6, a.AsSlice())
+			}
+		}
+		all[name] = host{a: dnswire.NewRRset(dnswire.TypeA, ttl, v4...), aaaa: dnswire.NewRRset(dnswire.TypeAAAA, ttl, v6...)}
+	}
+	for _, addr := range slices.SortedFunc(maps.Keys(namesOf), netip.Addr.Compare) {
+		var targets [][]byte
+		for _, name := range namesOf[addr] {
+			targets = append(targets, name.AppendWire(nil))
+		}
+		key := dnsname.Reverse(addr).WireLabels()
+		h := all[key]
+		h.ptr = dnswire.NewRRset(dnswire.TypePTR, ttl, targets...)
+		all[key] = h
+	}
+	return all
+}

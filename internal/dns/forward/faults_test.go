@@ -1,0 +1,481 @@
+package forward_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/forward"
+)
+
+// TestFlights: there are no more questions under way than places, even when those
+// who asked do not wait.
+func TestFlights(t *testing.T) {
+	s := serve(t, silent)
+	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}})
+	cfg.MaxInFlight, cfg.MaxPerClient = 2, 2
+	f := newForwarder(t, cfg)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	taken := 0
+	for i := range 500 {
+		if r, err := f.Ask(client, questionOf(fmt.Sprintf("n%d.example.", i))); err == nil {
+			r.Wait(gone)
+			taken++
+		}
+	}
+	if taken != 2 {
+		t.Errorf("%d questions were taken, want 2", taken)
+	}
+}
+
+// TestDeadConnection: a connection whose other end is gone is given up.
+func TestDeadConnection(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var conns atomic.Int32
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n := conns.Add(1)
+			go func() {
+				if n == 1 { // a host that is gone: never a reply, nor an end
+					_, _ = io.Copy(io.Discard, c)
+					return
+				}
+				for {
+					var b [2]byte
+					if _, err := io.ReadFull(c, b[:]); err != nil {
+						return
+					}
+					m := make([]byte, int(b[0])<<8|int(b[1]))
+					_, _ = io.ReadFull(c, m)
+					r := asked{packet: m}.reply(dnswire.NoError, 60, "192.0.2.1")
+					_, _ = c.Write(append([]byte{byte(len(r) >> 8), byte(len(r))}, r...))
+				}
+			}()
+		}
+	}()
+	f := newForwarder(t, settings(t, forward.Route{Timeout: 500 * time.Millisecond, Upstreams: []forward.Upstream{{Addr: l.Addr().(*net.TCPAddr).AddrPort(), Transport: forward.TCP}}}))
+	run(t, f)
+	began, i := time.Now(), 0
+	for ; time.Since(began) < 25*time.Second; i++ {
+		if ask(t, f, fmt.Sprintf("n%d.example.", i)) == "192.0.2.1" {
+			t.Logf("recovered after %s", time.Since(began))
+			return
+		}
+	}
+	t.Errorf("%d queries in %s, none answered, %d connections", i, time.Since(began), conns.Load())
+}
+
+// TestRunEnds: queries under way when Run ends are answered: a Forwarder may run
+// again.
+func TestRunEnds(t *testing.T) {
+	s := serve(t, func(q asked) [][]byte {
+		time.Sleep(300 * time.Millisecond)
+		return works(q)
+	})
+	f := newForwarder(t, settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr, Transport: forward.TCP}}}))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	time.AfterFunc(50*time.Millisecond, func() { defer close(ended); _ = f.Run(ctx, slog.New(slog.DiscardHandler)) })
+	time.AfterFunc(100*time.Millisecond, stop)
+	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
+		t.Errorf("answer %q", got)
+	}
+	<-ended
+}
+
+// TestLoopOfOne: one of two upstreams leads back; the other one is asked.
+func TestLoopOfOne(t *testing.T) {
+	var f *forward.Forwarder
+	ready := make(chan struct{})
+	self := serve(t, func(q asked) [][]byte {
+		<-ready
+		name := bytes.ToLower(q.question())
+		question := questionOf("x.")
+		question.Name = name[:len(name)-5]
+		question.Type = dnswire.Type(binary.BigEndian.Uint16(name[len(name)-4:]))
+		if e, _ := f.Known(question, time.Now()); e == nil {
+			if r, err := f.Ask(client, question); err == nil {
+				r.Wait(t.Context())
+			}
+		}
+		return one(q.reply(dnswire.ServFail, 0))
+	})
+	good := serve(t, works)
+	f = to(t, good, self)
+	close(ready)
+	run(t, f)
+	time.Sleep(time.Second)
+	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
+		t.Errorf("answer %q, want that of the good upstream", got)
+	}
+}
+
+// TestEmptyResolvConf: a file that is half written takes no upstream away.
+func TestEmptyResolvConf(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	_ = os.WriteFile(file, []byte("nameserver 192.0.2.1\n"), 0o600)
+	f := newForwarder(t, settings(t, forward.Route{ResolvConf: file}))
+	run(t, f)
+	if n := len(f.Figures().Upstreams); n != 1 {
+		t.Fatalf("%d upstreams", n)
+	}
+	_ = os.WriteFile(file, nil, 0o600)
+	time.Sleep(2500 * time.Millisecond)
+	if n := len(f.Figures().Upstreams); n != 1 {
+		t.Errorf("%d upstreams while the file is being written", n)
+	}
+}
+
+// TestFastServfail: who fails fast is not the fastest.
+func TestFastServfail(t *testing.T) {
+	bad := serve(t, func(q asked) [][]byte { return one(q.reply(dnswire.ServFail, 0)) })
+	good := serve(t, func(q asked) [][]byte { time.Sleep(5 * time.Millisecond); return works(q) })
+	f := newForwarder(t, settings(t, forward.Route{Policy: forward.Fastest, Upstreams: []forward.Upstream{{Addr: bad.addr}, {Addr: good.addr}}}))
+	for i := range 100 {
+		ask(t, f, fmt.Sprintf("n%d.example.", i))
+	}
+	if n := len(bad.queries()); n > 50 {
+		t.Errorf("the one that always fails was asked first for %d of 100", n)
+	}
+}
+
+// TestFirstBudget: the first query finds another upstream as fast as later ones.
+func TestFirstBudget(t *testing.T) {
+	dead, good := serve(t, silent), serve(t, works)
+	f := to(t, dead, good)
+	began := time.Now()
+	ask(t, f, "www.example.")
+	if took := time.Since(began); took > 600*time.Millisecond {
+		t.Errorf("took %s; patience with an unknown one is 200ms, and there is a first budget", took)
+	}
+}
+
+// TestCaseOverUDP: a server that does not keep the case over UDP only is not asked
+// over TCP for ever.
+func TestCaseOverUDP(t *testing.T) {
+	var tcp atomic.Int32
+	s := serve(t, func(q asked) [][]byte {
+		m := q.reply(dnswire.NoError, 60, "192.0.2.1")
+		if q.tcp {
+			tcp.Add(1)
+		} else {
+			copy(m[12:], strings.ToLower(string(q.question())))
+		}
+		return one(m)
+	})
+	f := to(t, s)
+	for i := range 10 {
+		ask(t, f, fmt.Sprintf("abcdefghijklmnop%d.example.", i))
+	}
+	if n := tcp.Load(); n > 1 {
+		t.Errorf("%d queries over TCP for 10 names", n)
+	}
+}
+
+// TestDialStorm: all who wait for a connection that can't be opened go elsewhere
+// with the first failure.
+func TestDialStorm(t *testing.T) {
+	// Accepts and closes at once: TLS handshakes fail.
+	l, _ := net.Listen("tcp4", "127.0.0.1:0")
+	defer l.Close()
+	var dials atomic.Int32
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			dials.Add(1)
+			time.AfterFunc(50*time.Millisecond, func() { c.Close() })
+		}
+	}()
+	good := serve(t, works)
+	f := newForwarder(t, settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: l.Addr().(*net.TCPAddr).AddrPort(), Transport: forward.TLS}, {Addr: good.addr}}}))
+	done := make(chan time.Duration, 100)
+	for i := range 100 {
+		go func() { began := time.Now(); ask(t, f, fmt.Sprintf("n%d.example.", i)); done <- time.Since(began) }()
+	}
+	var most time.Duration
+	for range 100 {
+		most = max(most, <-done)
+	}
+	if most > time.Second {
+		t.Errorf("the slowest answer took %s, with %d connections tried", most, dials.Load())
+	}
+}
+
+// TestBlip: a network that is away for a moment costs no more than that, about.
+func TestBlip(t *testing.T) {
+	var away atomic.Bool
+	h := func(q asked) [][]byte {
+		if away.Load() {
+			return nil
+		}
+		return works(q)
+	}
+	f := to(t, serve(t, h), serve(t, h))
+	for i := range 600 {
+		ask(t, f, fmt.Sprintf("warm%d.example.", i))
+	}
+	away.Store(true)
+	time.AfterFunc(300*time.Millisecond, func() { away.Store(false) })
+	began := time.Now()
+	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
+		t.Errorf("%q after %s", got, time.Since(began))
+	}
+}
+
+// TestStall: while all upstreams are silent for some seconds questions wait for
+// them, though they are held to be down.
+func TestStall(t *testing.T) {
+	var away atomic.Bool
+	h := func(q asked) [][]byte {
+		if away.Load() {
+			return nil
+		}
+		return works(q)
+	}
+	route := forward.Route{Timeout: 4 * time.Second}
+	for range 2 {
+		route.Upstreams = append(route.Upstreams, forward.Upstream{Addr: serve(t, h).addr})
+	}
+	f := newForwarder(t, settings(t, route))
+	run(t, f)
+	ask(t, f, "warm.example.")
+	away.Store(true)
+	time.AfterFunc(2500*time.Millisecond, func() { away.Store(false) })
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if got := ask(t, f, fmt.Sprintf("n%d.example.", i)); got != "192.0.2.1" {
+				t.Errorf("query %d: %q", i, got)
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+	}
+	wg.Wait()
+}
+
+// TestNoTCP: where what does not fit can't be had over TCP, what fits is.
+func TestNoTCP(t *testing.T) {
+	s := serve(t, func(q asked) [][]byte {
+		if q.tcp {
+			return one(closing)
+		}
+		m := q.reply(dnswire.NoError, 60, "192.0.2.1")
+		m[2] |= 2
+		return one(m)
+	})
+	if got := ask(t, to(t, s), "www.example."); got != "192.0.2.1" {
+		t.Errorf("answer %q", got)
+	}
+}
+
+// TestDownLast: upstreams that are down are asked when the others fail.
+func TestDownLast(t *testing.T) {
+	var first, second atomic.Bool // silent
+	one1 := serve(t, func(q asked) [][]byte {
+		if first.Load() {
+			return nil
+		}
+		return works(q)
+	})
+	two := serve(t, func(q asked) [][]byte {
+		if second.Load() {
+			return one(q.reply(dnswire.ServFail, 0))
+		}
+		return works(q)
+	})
+	f := to(t, one1, two)
+	first.Store(true)
+	for i := range 5 {
+		ask(t, f, fmt.Sprintf("a%d.example.", i))
+	}
+	first.Store(false) // is back, but nobody has looked yet
+	second.Store(true)
+	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
+		t.Errorf("answer %q, with the first upstream back", got)
+	}
+}
+
+// TestDeadAndFailing: what the only upstream that is up says is said soon, though
+// it is a failure and another upstream is silent.
+func TestDeadAndFailing(t *testing.T) {
+	for _, rcode := range []dnswire.RCode{dnswire.ServFail, dnswire.Refused} {
+		bad := serve(t, func(q asked) [][]byte { return one(q.reply(rcode, 0)) })
+		f := newForwarder(t, settings(t, forward.Route{Timeout: 4 * time.Second, Upstreams: []forward.Upstream{{Addr: serve(t, silent).addr}, {Addr: bad.addr}}}))
+		const learned = 5 // by then it is known that one is down
+		for i := range 2 * learned {
+			began, most := time.Now(), 1500*time.Millisecond
+			if i >= learned {
+				most = 200 * time.Millisecond
+			}
+			got := ask(t, f, fmt.Sprintf("n%d.example.", i))
+			if want := "route .: an upstream server answers " + rcode.String(); got != want {
+				t.Errorf("query %d: %q, want %q", i, got, want)
+			}
+			if took := time.Since(began); took > most {
+				t.Errorf("query %d: %s after %s", i, rcode, took)
+			}
+		}
+	}
+}
+
+// TestFailingAndSlow: where one upstream fails, the other one is waited for, and
+// asked again when a packet is lost.
+func TestFailingAndSlow(t *testing.T) {
+	bad := serve(t, func(q asked) [][]byte { return one(q.reply(dnswire.ServFail, 0)) })
+	var n atomic.Int32
+	lossy := serve(t, func(q asked) [][]byte {
+		time.Sleep(100 * time.Millisecond)
+		if n.Add(1) == 1 {
+			return nil
+		}
+		return works(q)
+	})
+	f := to(t, bad, lossy)
+	for i := range 5 {
+		if got := ask(t, f, fmt.Sprintf("n%d.example.", i)); got != "192.0.2.1" {
+			t.Errorf("query %d: %q", i, got)
+		}
+	}
+}
+
+// TestDownLog: the log says that an upstream is down, and why.
+func TestDownLog(t *testing.T) {
+	certificate, roots := certify(t, time.Now().Add(time.Hour))
+	config := new(resumed).config(certificate)
+	f := newForwarder(t, settings(t, forward.Route{Upstreams: []forward.Upstream{
+		{Addr: netip.MustParseAddrPort("127.0.0.1:1")},
+		{Addr: secure(t, serve(t, works), config), Transport: forward.TLS, ServerName: "other.example", Roots: roots},
+	}}))
+	name := filepath.Join(t.TempDir(), "log")
+	log, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = f.Run(ctx, slog.New(slog.NewTextHandler(log, nil))) }()
+	defer func() { stop(); <-done; log.Close() }()
+	for i := range 3 {
+		if got := ask(t, f, fmt.Sprintf("n%d.example.", i)); strings.Contains(got, "->") {
+			t.Errorf("query %d: %q", i, got)
+		}
+	}
+	for _, want := range []string{`err="connection refused"`, `err="its certificate is not accepted: certificate is valid for dns.example, not other.example"`} {
+		await(t, want, func() bool {
+			said, err := os.ReadFile(name)
+			return err == nil && strings.Contains(string(said), want)
+		})
+	}
+}
+
+// TestBusyStale: with no place left there are stale answers.
+func TestBusyStale(t *testing.T) {
+	var away atomic.Bool
+	s := serve(t, func(q asked) [][]byte {
+		if away.Load() {
+			return nil
+		}
+		return one(q.reply(dnswire.NoError, 1, "192.0.2.1"))
+	})
+	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}})
+	cfg.MaxInFlight = 1
+	f := newForwarder(t, cfg)
+	ask(t, f, "www.example.")
+	time.Sleep(1100 * time.Millisecond)
+	away.Store(true)
+	r, _ := f.Ask(client, questionOf("other.example."))
+	defer r.Wait(context.Background())
+	if e, _ := f.Known(questionOf("www.example."), time.Now()); e == nil {
+		if got := ask(t, f, "www.example."); got == forward.ErrBusy.Error() {
+			t.Errorf("%s, with a stale answer there", got)
+		}
+	}
+}
+
+// TestDeadHTTPS: likewise over HTTPS.
+func TestDeadHTTPS(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/dns-message")
+		_, _ = w.Write(asked{packet: m}.reply(dnswire.NoError, 60, "192.0.2.1"))
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	l, _ := net.Listen("tcp4", "127.0.0.1:0")
+	defer l.Close()
+	var conns atomic.Int32
+	var dead atomic.Bool
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n := conns.Add(1)
+			back, err := net.Dial("tcp", s.Listener.Addr().String())
+			if err != nil {
+				return
+			}
+			pipe := func(to, from net.Conn) {
+				b := make([]byte, 4096)
+				for {
+					k, err := from.Read(b)
+					if err != nil {
+						return
+					}
+					if n == 1 && dead.Load() {
+						continue
+					}
+					_, _ = to.Write(b[:k])
+				}
+			}
+			go pipe(c, back)
+			go pipe(back, c)
+		}
+	}()
+	f := newForwarder(t, settings(t, forward.Route{Timeout: 500 * time.Millisecond, Upstreams: []forward.Upstream{{Addr: l.Addr().(*net.TCPAddr).AddrPort(), Transport: forward.HTTPS, Path: "/", ServerName: "example.com", Roots: roots}}}))
+	run(t, f)
+	if got := ask(t, f, "first.example."); got != "192.0.2.1" {
+		t.Fatal(got)
+	}
+	dead.Store(true)
+	began, i := time.Now(), 0
+	for ; time.Since(began) < 25*time.Second; i++ {
+		if ask(t, f, fmt.Sprintf("n%d.example.", i)) == "192.0.2.1" {
+			t.Logf("recovered after %s", time.Since(began))
+			return
+		}
+	}
+	t.Errorf("%d queries in %s, none answered, %d connections", i, time.Since(began), conns.Load())
+}

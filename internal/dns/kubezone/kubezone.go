@@ -1,0 +1,234 @@
+// Package kubezone compiles the cluster model into DNS zone data.
+//
+// It implements Kubernetes DNS-Based Service Discovery 1.1.0; denial
+// follows RFC 2308, section 2, empty non-terminals RFC 4592, section 2.2.2.
+// Where the specification is silent, docs/dns-answers.md decides.
+package kubezone
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/zone"
+)
+
+// SchemaVersion is the version of the specification that the records follow
+// (specification, section 1).
+const SchemaVersion = "1.1.0"
+
+const (
+	versionTTL = 28800 // of dns-version, as in the specification's example
+	// MaxTTL is the longest TTL of a cluster's records, in seconds.
+	MaxTTL = 3600
+)
+
+// PodMode says which names under pod.Z exist.
+type PodMode string
+
+// The pod modes.
+const (
+	PodsVerified PodMode = "verified" // those of Pods
+	PodsInsecure PodMode = "insecure" // one for each address
+	PodsDisabled PodMode = "disabled" // none
+)
+
+// Config is what a Compiler is made from.
+type Config struct {
+	// Zones are the cluster domains, at least one; reverse names point into
+	// the first.
+	Zones []dnsname.Name
+	// TTL is that of the cluster's records and of denials, in seconds, at
+	// most MaxTTL.
+	TTL  uint32
+	Pods PodMode
+	// EndpointPodNames names endpoints without hostname after their Pods.
+	EndpointPodNames bool
+	// DNSService is the Service whose ClusterIPs are the addresses of the name
+	// server; DNSAddresses are used where it is not in the model.
+	DNSService   cluster.Key
+	DNSAddresses []netip.Addr
+	// ReverseRanges are those of Services and of Pods; the zones that cover
+	// them are served. With none, all reverse names are.
+	ReverseRanges []netip.Prefix
+	// Between is called between two objects, of which there may be many, while
+	// the zone is not being changed. It must not use the Store. Nil is nothing.
+	Between func()
+	// Instance is the first label of the name server in SOA records, by which
+	// secondaries tell one history of serials from another; none when empty.
+	Instance string
+	// Serial is what the zones' serials start at.
+	Serial uint32
+}
+
+// Compiler turns objects into records. It holds no state but its settings, and
+// memory to use again.
+type Compiler struct {
+	cfg     Config
+	reverse []dnsname.Name
+	passes  sync.Pool // of *pass
+	// needed by names under svc.Z, by those under pod.Z, and by reverse names
+	serviceKinds, podKinds, reverseKinds []cluster.Kind
+}
+
+// Errors that New wraps.
+var (
+	ErrNoZone   = errors.New("no zone")
+	ErrOverlap  = errors.New("zones overlap")
+	ErrTTL      = fmt.Errorf("TTL not between 0 and %d seconds", MaxTTL)
+	ErrPodMode  = errors.New("pod mode is not verified, insecure or disabled")
+	ErrRootZone = errors.New("the root can't be a cluster's zone")
+)
+
+// New makes a Compiler. It fails on settings out of range.
+func New(cfg Config) (*Compiler, error) {
+	if cfg.Between == nil {
+		cfg.Between = func() {}
+	}
+	c := &Compiler{cfg: cfg}
+	if err := c.checkZones(); err != nil {
+		return nil, err
+	}
+	if cfg.TTL > MaxTTL {
+		return nil, fmt.Errorf("TTL %d: %w", cfg.TTL, ErrTTL)
+	}
+	c.podKinds = []cluster.Kind{cluster.KindNamespace}
+	c.serviceKinds = []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice}
+	c.reverseKinds = slices.Clone(c.serviceKinds)
+	switch cfg.Pods {
+	case PodsVerified:
+		c.podKinds = append(c.podKinds, cluster.KindPod)
+		c.reverseKinds = append(c.reverseKinds, cluster.KindPod)
+	case PodsInsecure, PodsDisabled:
+	default:
+		return nil, fmt.Errorf("pod mode %q: %w", cfg.Pods, ErrPodMode)
+	}
+	c.reverse = []dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}
+	for _, r := range cfg.ReverseRanges {
+		zones, err := dnsname.ReverseZones(r)
+		if err != nil {
+			return nil, err
+		}
+		for _, z := range zones {
+			if !slices.Contains(c.reverse, z) {
+				c.reverse = append(c.reverse, z)
+			}
+		}
+	}
+	return c, nil
+}
+
+// Kinds are the kinds of objects that the zones are compiled from.
+func (c *Compiler) Kinds() []cluster.Kind { return slices.Clone(c.reverseKinds) }
+
+func (c *Compiler) checkZones() error {
+	if len(c.cfg.Zones) == 0 {
+		return ErrNoZone
+	}
+	for i, z := range c.cfg.Zones {
+		if z.IsRoot() {
+			return ErrRootZone
+		}
+		others := append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, c.cfg.Zones[:i]...)
+		for _, o := range others {
+			if z.IsSubdomainOf(o) || o.IsSubdomainOf(z) {
+				return fmt.Errorf("zones %s and %s: %w", o, z, ErrOverlap)
+			}
+		}
+	}
+	return nil
+}
+
+// Timers of the SOA records, in seconds, as RFC 1912, section 2.2 advises for
+// data that changes often. The minimum, which denials live by, is the TTL.
+const (
+	soaRefresh = 7200
+	soaRetry   = 1800
+	soaExpire  = 86400
+)
+
+// SOA is the start of authority that a zone of this server has. It fails where
+// the cluster's domain is too long to have a name server.
+func (c *Compiler) SOA(apex dnsname.Name) (dnswire.SOA, error) {
+	mname, err := dnsname.MustParse("ns.dns").Under(c.cfg.Zones[0])
+	if err == nil && c.cfg.Instance != "" {
+		mname, err = mname.Child(c.cfg.Instance)
+	}
+	if err != nil {
+		return dnswire.SOA{}, err
+	}
+	rname, err := c.cfg.Zones[0].Child("hostmaster")
+	return dnswire.SOA{
+		Zone: apex, MName: mname, RName: rname, TTL: c.cfg.TTL, Serial: c.cfg.Serial,
+		Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minimum: c.cfg.TTL,
+	}, err
+}
+
+// NewDB makes the zones that the Compiler's records go to, as they are while
+// nothing is loaded.
+func (c *Compiler) NewDB() (*zone.DB, error) {
+	var soas []dnswire.SOA
+	for _, apex := range slices.Concat(c.cfg.Zones, c.reverse) {
+		soa, err := c.SOA(apex)
+		if err != nil {
+			return nil, err
+		}
+		soas = append(soas, soa)
+	}
+	db, err := zone.New(soas...)
+	if err != nil {
+		return nil, err
+	}
+	nothing := cluster.NewStore()
+	feed := nothing.Subscribe()
+	defer feed.Close()
+	c.Apply(nothing, feed, db)
+	return db, nil
+}
+
+// Apply compiles what changed, as the store is now, and applies it to db; it
+// gives the changes. They are taken from the feed within the view: a view that
+// is newer than they are would tell that a kind is loaded, and deny its names,
+// before its objects are compiled.
+func (c *Compiler) Apply(store *cluster.Store, feed *cluster.Feed, db *zone.DB) (changed cluster.Changes) {
+	var made zone.Changes
+	store.View(func(v *cluster.View) {
+		changed = feed.Pending()
+		made = c.Compile(v, changed)
+	})
+	db.Apply(made)
+	return changed
+}
+
+// Compile compiles the objects that changed. What an object compiles to
+// depends on the view alone.
+func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Changes {
+	p := c.pass(v, c.cfg.Between)
+	if changed.Everything {
+		p.everything()
+	}
+	_, dnsService := changed.Objects[cluster.Change{Kind: cluster.KindService, Key: c.cfg.DNSService}]
+	if changed.Everything || changed.Freshness || dnsService {
+		p.cluster()
+	}
+	for ch := range changed.Objects {
+		if changed.Everything && p.has(ch) {
+			continue
+		}
+		switch ch.Kind {
+		case cluster.KindNamespace:
+			p.namespace(ch.Key.Name)
+		case cluster.KindService:
+			p.service(ch.Key)
+		case cluster.KindPod:
+			p.pod(ch.Key)
+		case cluster.KindEndpointSlice, cluster.KindNode:
+		}
+	}
+	return p.end()
+}

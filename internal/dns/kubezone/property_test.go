@@ -1,0 +1,225 @@
+package kubezone_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/zone"
+)
+
+// sequences is how many random sequences of changes a run tries.
+const sequences = 2500
+
+// TestIncrementalEqualsFull: the law of every compiler. Whatever the order of
+// changes, and however they are coalesced, the zone is the one that compiling
+// the final state from scratch gives.
+func TestIncrementalEqualsFull(t *testing.T) {
+	for seed := range uint64(sequences) {
+		r := &randomCluster{Rand: rand.New(rand.NewPCG(seed, 1))}
+		compiler := newCompiler(t, r.config())
+		store := cluster.NewStore()
+		feed := store.Subscribe()
+		db := newDB(t, compiler)
+		for range 4 + r.IntN(12) {
+			store.Update(func(tx *cluster.Tx) {
+				for range 1 + r.IntN(3) {
+					r.change(tx)
+				}
+			})
+			if r.IntN(2) == 0 { // else the consumer is busy
+				compiler.Apply(store, feed, db)
+			}
+		}
+		compiler.Apply(store, feed, db)
+		feed.Close()
+		if diff := cmp.Diff(dump(full(t, compiler, store)), dump(db)); diff != "" {
+			t.Fatalf("seed %d: incremental result differs from full compile (-full +incremental):\n%s", seed, diff)
+		}
+	}
+}
+
+// TestAllGone: when every object is gone, so is every name of theirs, and the
+// index of names with them.
+func TestAllGone(t *testing.T) {
+	r := &randomCluster{Rand: rand.New(rand.NewPCG(7, 7))}
+	compiler := newCompiler(t, r.config())
+	store := cluster.NewStore()
+	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
+	want := dump(full(t, compiler, store))
+	feed := store.Subscribe()
+	defer feed.Close()
+	db := newDB(t, compiler)
+	for range 300 {
+		store.Update(r.change)
+		compiler.Apply(store, feed, db)
+	}
+	store.Update(r.deleteAll)
+	compiler.Apply(store, feed, db)
+	if diff := cmp.Diff(want, dump(db)); diff != "" {
+		t.Errorf("after deleting everything (-empty +now):\n%s", diff)
+	}
+}
+
+func newCompiler(t testing.TB, cfg kubezone.Config) *kubezone.Compiler {
+	t.Helper()
+	c, err := kubezone.New(cfg)
+	if err != nil {
+		t.Fatalf("New(%+v): %v", cfg, err)
+	}
+	return c
+}
+
+func newDB(t testing.TB, c *kubezone.Compiler) *zone.DB {
+	t.Helper()
+	db, err := c.NewDB()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func full(t testing.TB, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
+	t.Helper()
+	feed := store.Subscribe()
+	defer feed.Close()
+	db := newDB(t, c)
+	c.Apply(store, feed, db)
+	return db
+}
+
+// dump is everything that is seen of a zone but serials, a line each.
+func dump(db *zone.DB) []string {
+	var lines []string
+	for _, e := range db.Entries() {
+		lines = append(lines, fmt.Sprintf("%s exists=%v children=%d %d", e.Name, e.Exists, e.Marks.Children, e.Marks.ChildTTL))
+		for _, set := range e.Sets {
+			records, err := set.Records(e.Name)
+			if err != nil {
+				lines = append(lines, err.Error())
+			}
+			for _, r := range records {
+				lines = append(lines, r.String())
+			}
+		}
+		for i, n := range []*zone.Note{e.Marks.Note, e.Marks.Below, e.Marks.Underscored} {
+			if n != nil {
+				lines = append(lines, fmt.Sprintf("%s note %d: %+v", e.Name, i, *n))
+			}
+		}
+	}
+	return lines
+}
+
+// randomCluster makes changes in a world small enough for them to meet.
+type randomCluster struct{ *rand.Rand }
+
+func pick[T any](r *randomCluster, from ...T) T { return from[r.IntN(len(from))] }
+
+func (r *randomCluster) config() kubezone.Config {
+	cfg := kubezone.Config{
+		Zones:            []dnsname.Name{dnsname.MustParse("cluster.local")},
+		TTL:              uint32(r.IntN(10)),
+		Pods:             pick(r, kubezone.PodsVerified, kubezone.PodsVerified, kubezone.PodsInsecure, kubezone.PodsDisabled),
+		EndpointPodNames: r.IntN(3) == 0,
+		DNSService:       cluster.Key{Namespace: "a", Name: "one"},
+		DNSAddresses:     []netip.Addr{netip.MustParseAddr("192.0.2.53")},
+	}
+	if r.IntN(3) == 0 {
+		cfg.Zones = append(cfg.Zones, dnsname.MustParse("corp.example"))
+	}
+	if r.IntN(3) == 0 {
+		cfg.ReverseRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	}
+	return cfg
+}
+
+func (r *randomCluster) key() cluster.Key {
+	return cluster.Key{Namespace: pick(r, "a", "b"), Name: pick(r, "one", "two", "three")}
+}
+
+func (r *randomCluster) addr() netip.Addr {
+	return netip.MustParseAddr(pick(r, "10.0.0.1", "10.0.0.2", "10.0.0.3", "192.0.2.7", "fd00::1", "fd00::2"))
+}
+
+func (r *randomCluster) change(tx *cluster.Tx) {
+	switch r.IntN(11) {
+	case 0:
+		tx.PutNamespace(&cluster.Namespace{Name: pick(r, "a", "b")})
+	case 1:
+		tx.DeleteNamespace(pick(r, "a", "b"))
+	case 2, 3:
+		tx.PutService(r.service())
+	case 4:
+		tx.DeleteService(r.key())
+	case 5, 6:
+		tx.PutEndpointSlice(r.slice())
+	case 7:
+		tx.DeleteEndpointSlice(r.key())
+	case 8:
+		tx.PutPod(&cluster.Pod{Key: r.key(), IPs: r.addrs(), Finished: r.IntN(4) == 0})
+	case 9:
+		tx.DeletePod(r.key())
+	case 10:
+		tx.SetFreshness(cluster.Live, pick(r, cluster.Kinds()...), pick(r, cluster.Kinds()...))
+	}
+}
+
+func (r *randomCluster) deleteAll(tx *cluster.Tx) {
+	for _, ns := range []string{"a", "b"} {
+		tx.DeleteNamespace(ns)
+		for _, name := range []string{"one", "two", "three"} {
+			key := cluster.Key{Namespace: ns, Name: name}
+			tx.DeleteService(key)
+			tx.DeleteEndpointSlice(key)
+			tx.DeletePod(key)
+		}
+	}
+}
+
+func (r *randomCluster) addrs() []netip.Addr {
+	var addrs []netip.Addr
+	for range r.IntN(3) {
+		addrs = append(addrs, r.addr())
+	}
+	return addrs
+}
+
+func (r *randomCluster) service() *cluster.Service {
+	s := &cluster.Service{Key: r.key(), Ports: r.ports(), PublishNotReady: r.IntN(4) == 0}
+	switch r.IntN(5) {
+	case 0:
+		s.ExternalName = pick(r, "example.com", "one.a.svc.cluster.local", "192.0.2.1", "not..a.name")
+	case 1, 2:
+		s.Headless = true
+	default:
+		s.ClusterIPs = r.addrs()
+	}
+	return s
+}
+
+func (r *randomCluster) ports() []cluster.Port {
+	var ports []cluster.Port
+	for range r.IntN(3) {
+		ports = append(ports, cluster.Port{
+			Name: pick(r, "", "http", "sql"), Protocol: pick(r, cluster.TCP, cluster.UDP), Number: uint16(pick(r, 0, 80, 443)),
+		})
+	}
+	return ports
+}
+
+func (r *randomCluster) slice() *cluster.EndpointSlice {
+	s := &cluster.EndpointSlice{Key: r.key(), Service: pick(r, "one", "two", "three", ""), AddressType: cluster.IPv4, Ports: r.ports()}
+	for range r.IntN(4) {
+		s.Endpoints = append(s.Endpoints, cluster.Endpoint{
+			Addr: r.addr(), Ready: r.IntN(3) > 0, Hostname: pick(r, "", "", "h-0", "h-1", "10-0-0-1", "fd00--1", "fd00-0--1"), Pod: pick(r, "", "pod-x", "pod.y"),
+		})
+	}
+	return s
+}

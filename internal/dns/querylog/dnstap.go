@@ -1,0 +1,164 @@
+package querylog
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	dnstap "github.com/dnstap/golang-dnstap"
+	framestream "github.com/farsightsec/golang-framestream"
+	"google.golang.org/protobuf/proto"
+
+	"portolan.dev/portolan/internal/dns/respond"
+)
+
+// Tap says where dnstap goes, and who sends it.
+type Tap struct {
+	// Network and Address are those of a collector: unix and a path, or tcp and
+	// an address with port; none when empty.
+	Network, Address string
+	// Identity and Version are told with each message.
+	Identity, Version string
+}
+
+// ParseTap reads unix:PATH or tcp:ADDRESS:PORT, also with two slashes behind the
+// colon.
+func ParseTap(s string) (network, address string, ok bool) {
+	network, address, _ = strings.Cut(s, ":")
+	address = strings.TrimPrefix(address, "//")
+	switch network {
+	case "unix":
+		return network, address, address != ""
+	case "tcp":
+		_, err := netip.ParseAddrPort(address)
+		return network, address, err == nil
+	}
+	return "", "", false
+}
+
+// frames are the messages about a query and about its answer, if it has one.
+func (t *Tap) frames(o *respond.Observation) (frames [][]byte) {
+	query := t.message(o, dnstap.Message_CLIENT_QUERY)
+	query.QueryMessage = o.Query
+	frames = t.append(frames, query)
+	if o.Answer != nil {
+		answer := t.message(o, dnstap.Message_CLIENT_RESPONSE)
+		answer.ResponseMessage = o.Answer
+		at := o.Began.Add(o.Elapsed)
+		answer.ResponseTimeSec, answer.ResponseTimeNsec = proto.Uint64(uint64(at.Unix())), proto.Uint32(uint32(at.Nanosecond()))
+		frames = t.append(frames, answer)
+	}
+	return frames
+}
+
+// protocols are dnstap's names of transports.
+var protocols = map[respond.Transport]dnstap.SocketProtocol{
+	respond.UDP: dnstap.SocketProtocol_UDP, respond.TCP: dnstap.SocketProtocol_TCP,
+	respond.TLS: dnstap.SocketProtocol_DOT, respond.HTTPS: dnstap.SocketProtocol_DOH,
+}
+
+func (t *Tap) message(o *respond.Observation, kind dnstap.Message_Type) *dnstap.Message {
+	family := dnstap.SocketFamily_INET6
+	if o.Client.Addr.Is4() {
+		family = dnstap.SocketFamily_INET
+	}
+	return &dnstap.Message{
+		Type: &kind, SocketFamily: &family, SocketProtocol: protocols[o.Client.Transport].Enum(),
+		QueryAddress: o.Client.Addr.AsSlice(), QueryPort: proto.Uint32(uint32(o.Client.Port)),
+		QueryTimeSec: proto.Uint64(uint64(o.Began.Unix())), QueryTimeNsec: proto.Uint32(uint32(o.Began.Nanosecond())),
+	}
+}
+
+func (t *Tap) append(frames [][]byte, m *dnstap.Message) [][]byte {
+	frame, err := proto.Marshal(&dnstap.Dnstap{
+		Identity: []byte(t.Identity), Version: []byte(t.Version), Type: dnstap.Dnstap_MESSAGE.Enum(), Message: m,
+	})
+	if err != nil { // which no message of ours causes
+		return frames
+	}
+	return append(frames, frame)
+}
+
+// Times of the connection to a collector: how long opening it and writing to it
+// may take, likewise sending what waits at the end; when it is tried again; and how
+// long a message may wait to be sent.
+const (
+	tapTimeout = time.Second
+	tapRetry   = time.Second
+	tapFlush   = time.Second
+)
+
+// collector is one of dnstap, and the frames that wait for it.
+type collector struct {
+	network, address string
+	frames           chan []byte
+}
+
+func newCollector(t *Tap) *collector {
+	return &collector{t.Network, t.Address, make(chan []byte, queueLen)}
+}
+
+// isAt tells whether c is where t says.
+func (c *collector) isAt(t *Tap) bool { return c.network == t.Network && c.address == t.Address }
+
+// run sends frames until ctx is done, and gives how many were left then. A
+// collector that is not there is tried again, also once at the end; meanwhile the
+// queue fills, and the rest is dropped.
+func (c *collector) run(ctx context.Context, log *slog.Logger) (left uint64) {
+	failed := false
+	for {
+		err := c.send(ctx)
+		if ctx.Err() != nil {
+			return uint64(len(c.frames))
+		}
+		if !failed {
+			log.Warn("dnstap collector is gone", "address", c.address, "err", err)
+		}
+		failed = true
+		select {
+		case <-ctx.Done():
+		case <-time.After(tapRetry):
+		}
+	}
+}
+
+// send sends frames over one connection, to its end.
+func (c *collector) send(ctx context.Context) error {
+	d := net.Dialer{Timeout: tapTimeout}
+	conn, err := d.DialContext(context.WithoutCancel(ctx), c.network, c.address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	w, err := framestream.NewWriter(conn, &framestream.WriterOptions{
+		ContentTypes: [][]byte{dnstap.FSContentType}, Bidirectional: true, Timeout: tapTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(tapFlush)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			defer time.AfterFunc(tapTimeout, func() { conn.Close() }).Stop()
+			for range len(c.frames) {
+				if _, err := w.WriteFrame(<-c.frames); err != nil {
+					return err
+				}
+			}
+			return w.Close()
+		case frame := <-c.frames:
+			if _, err := w.WriteFrame(frame); err != nil {
+				return err
+			}
+		case <-ticker.C:
+			if err := w.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}

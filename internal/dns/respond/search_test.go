@@ -1,0 +1,212 @@
+package respond_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/dns/respond"
+)
+
+// searchConfig has names searched for, with two paths of the host.
+func searchConfig(cfg *respond.Config) {
+	cfg.Search = autopath.New(autopath.Config{
+		Suffix: dnsname.MustParse("ap.k8s.io"), Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, Option: autopath.DefaultOption,
+		Host: []dnsname.Name{dnsname.MustParse("corp.example"), dnsname.MustParse("host.example")}, MaxPaths: 16, MaxOctets: 1024,
+	})
+	cfg.SearchSOA = dnswire.SOA{Zone: dnsname.MustParse("ap.k8s.io"), TTL: 5, Minimum: 5}
+}
+
+// TestSearchAllocations: a search that ends in the cluster allocates nothing.
+func TestSearchAllocations(t *testing.T) {
+	cfg := respond.Config{Data: exampleDB(t)}
+	searchConfig(&cfg)
+	w := newWorker(t, cfg)
+	buf := make([]byte, 0, dnswire.MaxMessage)
+	for _, q := range []dnswire.Question{
+		{Name: "web.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA},
+		{Name: "web.shop.search.other.cluster.local.ap.k8s.io", Type: dnswire.TypeAAAA},
+		{Name: "none.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA},
+		{Name: "web", Type: dnswire.TypeA, UDPSize: 1232, Options: map[dnswire.OptionCode][]byte{autopath.DefaultOption: []byte("shop.svc.cluster.local")}},
+	} {
+		packet := query(t, q)
+		if n := testing.AllocsPerRun(100, func() {
+			if answer, _ := w.Respond(packet, client, buf); answer == nil {
+				t.Errorf("%s: no answer", q.Name)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", q.Name, n)
+		}
+	}
+}
+
+// TestSearchTogether: all names that others know are asked for at once, A and
+// AAAA.
+func TestSearchTogether(t *testing.T) {
+	const names = 3 // two paths of the host, and as given
+	var mu sync.Mutex
+	asked, all := make(map[string]bool), make(chan struct{})
+	w := withUpstreams(t, searchConfig, []forward.Route{{}}, func(_ uint16, q, m *dns.Msg) {
+		mu.Lock()
+		before := len(asked)
+		asked[strings.ToLower(q.Question[0].String())] = true // more than once where it takes long
+		if before < 2*names && len(asked) == 2*names {
+			close(all)
+		}
+		mu.Unlock()
+		<-all // none is answered before all were asked
+		m.Rcode = dns.RcodeNameError
+		m.Ns = append(m.Ns, rr("example. 60 SOA ns.example. host.example. 1 2 3 4 60"))
+		if name := q.Question[0].Name; strings.HasPrefix(name, "www.example.com.host.") {
+			m.Rcode, m.Ns = dns.RcodeSuccess, nil
+			m.Answer = append(m.Answer, rr(name+" 60 A 192.0.2.1"))
+		}
+	})
+	m := askAll(t, w, "www.example.com.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil)
+	if len(m.Answer) != 2 || !strings.Contains(fmt.Sprint(m.Answer), "CNAME\twww.example.com.host.example.") {
+		t.Errorf("answer %v", m.Answer)
+	}
+	// The other family ends there, too.
+	m = askAll(t, w, "www.example.com.search.shop.cluster.local.ap.k8s.io.", dns.TypeAAAA, nil)
+	if len(m.Answer) == 0 || !strings.Contains(fmt.Sprint(m.Answer), "CNAME\twww.example.com.host.example.") {
+		t.Errorf("AAAA: answer %v", m.Answer)
+	}
+}
+
+// TestSearchBusy: where there is a place for the first question only, the others
+// have failed.
+func TestSearchBusy(t *testing.T) {
+	store, err := cache.New(cache.Config{Size: 1 << 20, MaxTTL: 86400, MaxNegativeTTL: 3600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := forward.Route{Timeout: time.Second, Policy: forward.Sequential, Upstreams: []forward.Upstream{{Addr: netip.MustParseAddrPort("192.0.2.53:53")}}}
+	f, err := forward.New(forward.Config{Routes: []forward.Route{route}, Cache: store, MaxInFlight: 1, MaxPerClient: 1, Exchange: scripted(t, func(_ uint16, _, m *dns.Msg) {
+		m.Rcode = dns.RcodeNameError
+		m.Ns = append(m.Ns, rr("example. 60 SOA ns.example. host.example. 1 2 3 4 60"))
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := respond.Config{Data: exampleDB(t), Others: f}
+	searchConfig(&cfg)
+	w := newWorker(t, cfg)
+	m := askAll(t, w, "none.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil)
+	if m.Rcode != dns.RcodeServerFailure {
+		t.Errorf("%s, want SERVFAIL", dns.RcodeToString[m.Rcode])
+	}
+	// The place is free again.
+	if m := askAll(t, w, "www.example.org.", dns.TypeA, nil); m.Rcode != dns.RcodeNameError {
+		t.Errorf("afterwards: %s", dns.RcodeToString[m.Rcode])
+	}
+}
+
+// TestSearchWithoutCache: a search whose answers nobody keeps ends all the same.
+func TestSearchWithoutCache(t *testing.T) {
+	store, err := cache.New(cache.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := forward.Route{Timeout: time.Second, Policy: forward.Sequential, Upstreams: []forward.Upstream{{Addr: netip.MustParseAddrPort("192.0.2.53:53")}}}
+	f, err := forward.New(forward.Config{Routes: []forward.Route{route}, Cache: store, MaxInFlight: 100, MaxPerClient: 100, Exchange: scripted(t, func(_ uint16, q, m *dns.Msg) {
+		switch name := q.Question[0].Name; {
+		case name == "www.example.com." && q.Question[0].Qtype == dns.TypeA:
+			m.Answer = append(m.Answer, rr(name+" 60 CNAME a.example.net."))
+		case name == "a.example.net.":
+			m.Answer = append(m.Answer, rr(name+" 60 A 192.0.2.1"))
+		default:
+			m.Rcode = dns.RcodeNameError
+		}
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := respond.Config{Data: exampleDB(t), Others: f}
+	searchConfig(&cfg)
+	m := askAll(t, newWorker(t, cfg), "www.example.com.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil)
+	if len(m.Answer) != 3 {
+		t.Errorf("%s %v", dns.RcodeToString[m.Rcode], m.Answer)
+	}
+}
+
+// TestSearchStopped: who waits is answered when the server stops.
+func TestSearchStopped(t *testing.T) {
+	w := withUpstreams(t, searchConfig, []forward.Route{{}}, func(uint16, *dns.Msg, *dns.Msg) { time.Sleep(time.Second) })
+	packet := query(t, dnswire.Question{Name: "www.example.com.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA, Flags: dnswire.FlagRD})
+	_, later := w.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if later == nil || later.Answer(ctx) == nil {
+		t.Error("no answer")
+	}
+}
+
+// TestSearchStats: searches are counted by what asks for them and how they end.
+func TestSearchStats(t *testing.T) {
+	cfg := respond.Config{Data: exampleDB(t), Stats: respond.NewStats(nil, 1)}
+	searchConfig(&cfg)
+	w := newWorker(t, cfg)
+	for _, q := range []dnswire.Question{
+		{Name: "web.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA},
+		{Name: "web.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeAAAA},
+		{Name: "none.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA},
+		{Name: "web", Type: dnswire.TypeA, UDPSize: 1232, Options: map[dnswire.OptionCode][]byte{autopath.DefaultOption: []byte("shop.svc.cluster.local")}},
+		{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA},
+	} {
+		respondNow(w, query(t, q), client)
+	}
+	want := []respond.Searches{{By: "name", End: "found", Count: 2}, {By: "name", End: "none", Count: 1}, {By: "option", End: "found", Count: 1}}
+	if got := cfg.Stats.Counts().Searches; !slices.Equal(got, want) {
+		t.Errorf("searches %+v, want %+v", got, want)
+	}
+}
+
+// TestSearchDoesNotWait: what comes behind the name that is found is not waited
+// for.
+func TestSearchDoesNotWait(t *testing.T) {
+	never := make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	w := withUpstreams(t, searchConfig, []forward.Route{{}}, func(_ uint16, q, m *dns.Msg) {
+		name := q.Question[0].Name
+		if !strings.HasSuffix(name, ".corp.example.") {
+			<-never
+		}
+		m.Answer = append(m.Answer, rr(name+" 60 A 192.0.2.1"))
+	})
+	began := time.Now()
+	m := askAll(t, w, "intra.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil)
+	if took := time.Since(began); len(m.Answer) != 2 || took > 900*time.Millisecond {
+		t.Errorf("%v after %s", m.Answer, took)
+	}
+}
+
+// TestSearchCutShort: a reply that is cut off says that something is there: the
+// search does not go on behind it.
+func TestSearchCutShort(t *testing.T) {
+	w := withUpstreams(t, searchConfig, []forward.Route{{}}, func(_ uint16, q, m *dns.Msg) {
+		switch name := q.Question[0].Name; name {
+		case "intra.corp.example.":
+			m.Truncated = true
+		case "intra.host.example.":
+			m.Answer = append(m.Answer, rr(name+" 60 A 192.0.2.1"))
+		default:
+			m.Rcode = dns.RcodeNameError
+			m.Ns = append(m.Ns, rr(". 60 SOA a. b. 1 2 3 4 60"))
+		}
+	})
+	if m := askAll(t, w, "intra.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil); m.Rcode != dns.RcodeServerFailure {
+		t.Errorf("%s %v, want SERVFAIL", dns.RcodeToString[m.Rcode], m.Answer)
+	}
+}

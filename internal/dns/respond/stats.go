@@ -1,0 +1,294 @@
+package respond
+
+import (
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+)
+
+// Stats counts queries and answers. Workers count in shards, so that they do
+// not wait for each other; readers add the shards up.
+type Stats struct {
+	zones  []dnsname.Name
+	shards []*shard
+}
+
+// shard is what the Workers of one seat counted. It has its cache lines for
+// itself, as each object of its size has: where processors take a line from each
+// other to count in, that costs more than an answer.
+type shard struct {
+	requests []atomic.Uint64 // by series
+	dropped  [transports]atomic.Uint64
+	ede      [edeCodes]atomic.Uint64
+	searches [searchKinds][searchEnds]atomic.Uint64
+	duration [transports]histogram
+	query    [transports]histogram
+	response [transports]histogram
+}
+
+// Labels of the series, and how many values each has.
+const (
+	transports = 4
+	families   = 2
+	edeCodes   = 32 // RFC 8914 and what was registered since; the last one counts all above
+)
+
+// Who says in what a name is searched for, and how that ends.
+const (
+	searchKinds = 2
+	searchEnds  = 3
+)
+
+// searchEnd is how a search has ended, or that others search.
+func searchEnd(o outcome) int {
+	switch o {
+	case answered:
+		return 0
+	case denied:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// countedTypes are those that are counted each on its own; all others are the
+// first.
+var countedTypes = [...]dnswire.Type{
+	0, dnswire.TypeA, dnswire.TypeAAAA, dnswire.TypeSRV, dnswire.TypePTR, dnswire.TypeCNAME, dnswire.TypeNS,
+	dnswire.TypeSOA, dnswire.TypeTXT, dnswire.TypeANY,
+}
+
+// otherType is the label of all types that are not counted each on its own.
+const otherType = "other"
+
+// NewStats makes Stats for the zones, counted in so many shards.
+func NewStats(zones []dnsname.Name, shards int) *Stats {
+	s := &Stats{zones: zones}
+	series := transports * families * (len(zones) + 1) * len(countedTypes) * len(rcodes)
+	for range max(1, shards) {
+		s.shards = append(s.shards, &shard{requests: make([]atomic.Uint64, series)})
+	}
+	return s
+}
+
+// Zones are those that are told apart; answers outside them count as the root.
+func (s *Stats) Zones() []dnsname.Name { return s.zones }
+
+// shard is the one of a seat.
+func (s *Stats) shard(seat int) *shard { return s.shards[seat%len(s.shards)] }
+
+// count counts a query of the given size that was answered in so many octets,
+// none when it was dropped.
+func (w *Worker) count(x *exchange, query, answer int, took time.Duration) {
+	if w.cfg.Stats == nil {
+		return
+	}
+	c, t := w.counts, int(x.client.Transport)
+	c.query[t].observe(sizeBuckets[:], uint64(query))
+	if x.outcome == dropped {
+		c.dropped[t].Add(1)
+		return
+	}
+	family := 0
+	if x.client.Addr.Is6() {
+		family = 1
+	}
+	series := t
+	series = series*families + family
+	series = series*(len(w.cfg.Stats.zones)+1) + w.zoneIndex(x.zone)
+	series = series*len(countedTypes) + typeIndex(w.query.Type)
+	series = series*len(rcodes) + int(x.outcome)
+	c.requests[series].Add(1)
+	c.response[t].observe(sizeBuckets[:], uint64(answer))
+	c.duration[t].observe(durationBuckets[:], uint64(took))
+	if x.search != nil {
+		x.search[searchEnd(x.outcome)].Add(1)
+	}
+	if x.why != nil {
+		c.ede[min(x.why.Code, edeCodes-1)].Add(1)
+	}
+	if x.aged != nil {
+		c.ede[min(x.aged.Code, edeCodes-1)].Add(1)
+	}
+}
+
+// zoneIndex is 0 for none, and the zone's place, from 1.
+func (w *Worker) zoneIndex(zone *dnswire.SOA) int {
+	if zone == nil {
+		return 0
+	}
+	for i, z := range w.cfg.Stats.zones {
+		if z == zone.Zone {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+func typeIndex(t dnswire.Type) int {
+	for i := 1; i < len(countedTypes); i++ {
+		if countedTypes[i] == t {
+			return i
+		}
+	}
+	return 0
+}
+
+// Upper bounds of the buckets of histograms: nanoseconds, and octets.
+var (
+	durationBuckets = [...]uint64{1e3, 2e3, 5e3, 10e3, 20e3, 50e3, 100e3, 500e3, 1e6, 5e6, 10e6, 50e6, 100e6, 500e6, 1e9, 5e9}
+	sizeBuckets     = [...]uint64{64, 128, 256, 512, 1024, 1232, 2048, 4096, 8192, 16384, 32768, 65535}
+)
+
+const maxBuckets = len(durationBuckets)
+
+// histogram counts values by the first bucket that holds them.
+type histogram struct {
+	buckets [maxBuckets + 1]atomic.Uint64
+	sum     atomic.Uint64
+}
+
+func (h *histogram) observe(bounds []uint64, v uint64) {
+	i := 0
+	for i < len(bounds) && v > bounds[i] {
+		i++
+	}
+	h.buckets[i].Add(1)
+	h.sum.Add(v)
+}
+
+// Requests is how many queries had the same labels.
+type Requests struct {
+	Transport string // udp, tcp or tls
+	Family    string // of the client's address: ipv4 or ipv6
+	Zone      string
+	Type      string
+	RCode     string
+	Count     uint64
+}
+
+// Searches are how many searches were the same.
+type Searches struct {
+	By    string // what says in which paths: name or option
+	End   string // found, none or failed
+	Count uint64
+}
+
+// Histogram is a distribution of values.
+type Histogram struct {
+	Transport string
+	// Buckets are how many values were at most so large, by the upper bound.
+	Buckets map[float64]uint64
+	Count   uint64
+	Sum     float64
+}
+
+// Counts is what Stats counted. Values that never came are left out.
+type Counts struct {
+	Requests []Requests
+	// Dropped are queries without an answer, by transport.
+	Dropped map[string]uint64
+	// EDE are Extended DNS Errors, by code.
+	EDE map[uint16]uint64
+	// Searches are queries whose names were searched for.
+	Searches []Searches
+	// Durations are in seconds, of making the answer, without waiting and
+	// sending; sizes are in octets.
+	Duration, QuerySize, ResponseSize []Histogram
+}
+
+// transportNames and familyNames are the values of these labels.
+var (
+	transportNames = [transports]string{UDP: "udp", TCP: "tcp", TLS: "tls", HTTPS: "https"}
+	familyNames    = [families]string{"ipv4", "ipv6"}
+	searchNames    = [searchKinds]string{"name", "option"}
+	searchEndNames = [searchEnds]string{"found", "none", "failed"}
+)
+
+// Counts adds up the shards.
+func (s *Stats) Counts() Counts {
+	c := Counts{Dropped: make(map[string]uint64), EDE: make(map[uint16]uint64)}
+	c.Requests = s.requests()
+	for code := range edeCodes {
+		if n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.ede[code] }); n > 0 {
+			c.EDE[uint16(code)] = n
+		}
+	}
+	for by, name := range searchNames {
+		for end, ended := range searchEndNames {
+			if n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.searches[by][end] }); n > 0 {
+				c.Searches = append(c.Searches, Searches{name, ended, n})
+			}
+		}
+	}
+	for t, name := range transportNames {
+		if n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.dropped[t] }); n > 0 {
+			c.Dropped[name] = n
+		}
+		for _, h := range []struct {
+			into   *[]Histogram
+			of     func(*shard) *histogram
+			bounds []uint64
+			unit   float64
+		}{
+			{&c.Duration, func(sh *shard) *histogram { return &sh.duration[t] }, durationBuckets[:], 1e-9},
+			{&c.QuerySize, func(sh *shard) *histogram { return &sh.query[t] }, sizeBuckets[:], 1},
+			{&c.ResponseSize, func(sh *shard) *histogram { return &sh.response[t] }, sizeBuckets[:], 1},
+		} {
+			if made := s.histogram(h.of, h.bounds, h.unit); made.Count > 0 {
+				made.Transport = name
+				*h.into = append(*h.into, made)
+			}
+		}
+	}
+	return c
+}
+
+func (s *Stats) sum(of func(*shard) *atomic.Uint64) (n uint64) {
+	for _, sh := range s.shards {
+		n += of(sh).Load()
+	}
+	return n
+}
+
+// requests takes each series' number apart, as count puts it together.
+func (s *Stats) requests() (all []Requests) {
+	for series := range s.shards[0].requests {
+		n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.requests[series] })
+		if n == 0 {
+			continue
+		}
+		r := Requests{Zone: dnsname.Root.String(), Type: otherType, Count: n}
+		rest := series
+		take := func(of int) int {
+			i := rest % of
+			rest /= of
+			return i
+		}
+		r.RCode = rcodes[take(len(rcodes))].String()
+		if i := take(len(countedTypes)); i > 0 {
+			r.Type = countedTypes[i].String()
+		}
+		if i := take(len(s.zones) + 1); i > 0 {
+			r.Zone = s.zones[i-1].String()
+		}
+		r.Family = familyNames[take(families)]
+		r.Transport = transportNames[rest]
+		all = append(all, r)
+	}
+	return all
+}
+
+func (s *Stats) histogram(of func(*shard) *histogram, bounds []uint64, unit float64) Histogram {
+	made := Histogram{Buckets: make(map[float64]uint64, len(bounds))}
+	for i := range len(bounds) + 1 {
+		made.Count += s.sum(func(sh *shard) *atomic.Uint64 { return &of(sh).buckets[i] })
+		if i < len(bounds) {
+			made.Buckets[float64(bounds[i])*unit] = made.Count
+		}
+	}
+	made.Sum = float64(s.sum(func(sh *shard) *atomic.Uint64 { return &of(sh).sum })) * unit
+	return made
+}

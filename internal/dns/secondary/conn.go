@@ -1,0 +1,169 @@
+package secondary
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/forward"
+)
+
+// How long each step of a transfer may take: a connection, with its handshake; the
+// first message, as a transfer may wait for its turn at the server; one behind it;
+// all of them.
+const (
+	dialTime     = 3 * time.Second
+	firstTime    = 10 * time.Second
+	messageTime  = 5 * time.Second
+	transferTime = 2 * time.Minute
+)
+
+// conn is a connection to a server, for one transfer at a time.
+type conn struct {
+	net.Conn
+	in   *bufio.Reader
+	buf  []byte // a message that came
+	used bool   // a message came
+}
+
+func dial(ctx context.Context, to forward.Upstream, config *tls.Config) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", to.Addr.String())
+	if err != nil {
+		return nil, err
+	}
+	if to.Transport == forward.TLS {
+		secure := tls.Client(c, tlsConfig(to, config))
+		if err := secure.HandshakeContext(ctx); err != nil {
+			c.Close()
+			return nil, err
+		}
+		c = secure
+	}
+	return &conn{Conn: c, in: bufio.NewReaderSize(c, 1<<14)}, nil
+}
+
+// tlsConfig is base with the server's name (RFC 8310): that which is configured,
+// or its address.
+func tlsConfig(to forward.Upstream, base *tls.Config) *tls.Config {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if base != nil {
+		config = base.Clone()
+	}
+	config.ServerName = to.ServerName
+	if config.ServerName == "" {
+		config.ServerName = to.Addr.Addr().WithZone("").String()
+	}
+	return config
+}
+
+// next reads a message, which takes so long at most; it is good until the next one.
+func (c *conn) next(within time.Duration, until time.Time) ([]byte, error) {
+	if soon := time.Now().Add(within); soon.Before(until) {
+		until = soon
+	}
+	if err := c.SetReadDeadline(until); err != nil {
+		return nil, err
+	}
+	var length [2]byte
+	if _, err := io.ReadFull(c.in, length[:]); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint16(length[:]))
+	if cap(c.buf) < n {
+		c.buf = make([]byte, n)
+	}
+	if _, err := io.ReadFull(c.in, c.buf[:n]); err != nil {
+		return nil, err
+	}
+	c.used = true
+	return c.buf[:n], nil
+}
+
+func (c *conn) send(message []byte) error {
+	if err := c.SetWriteDeadline(time.Now().Add(messageTime)); err != nil {
+		return err
+	}
+	framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(message)), uint16(len(message)))
+	_, err := c.Write(append(framed, message...))
+	return err
+}
+
+// refusal is an answer with an error.
+type refusal struct {
+	rcode dnswire.RCode
+	why   string // as an Extended DNS Error says, or empty
+}
+
+func (r *refusal) Error() string {
+	if r.why == "" {
+		return "the server answers " + r.rcode.String()
+	}
+	return fmt.Sprintf("the server answers %s: %q", r.rcode, r.why)
+}
+
+// transfer asks for a zone, or for what is new where has is not nil, and reads
+// the answer to its end. Nothing of it counts when that fails.
+func (r *Replica) transfer(ctx context.Context, c *conn, name dnsname.Name, has *dnswire.SOA) (*answer, error) {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	id := uint16(rand.Uint32())
+	query := dnswire.AppendTransferQuery(nil, id, name, has, dnswire.OptionMarks)
+	var signed *dnswire.TSIGExchange
+	if key := r.key(); key != nil {
+		signed = key.Exchange()
+		query = signed.Sign(query, time.Now())
+	}
+	if err := c.send(query); err != nil {
+		return nil, err
+	}
+	read := &reading{zone: name, has: has, limits: r.cfg.Limits}
+	until, within := time.Now().Add(transferTime), firstTime
+	for last := false; !last; within = messageTime {
+		message, err := c.next(within, until)
+		if err != nil {
+			return nil, err
+		}
+		if last, err = read.message(message, id, signed); err != nil {
+			return nil, err
+		}
+	}
+	if signed != nil && !signed.Settled() {
+		return nil, fmt.Errorf("at the end of the transfer: %w", dnswire.ErrUnsigned)
+	}
+	return &read.answer, nil
+}
+
+// message takes in one message as it came.
+func (r *reading) message(message []byte, id uint16, signed *dnswire.TSIGExchange) (last bool, err error) {
+	if len(message) < dnswire.HeaderLen || binary.BigEndian.Uint16(message) != id {
+		return false, fmt.Errorf("%w: an answer to another query", errStream)
+	}
+	if signed != nil {
+		if err := signed.Verify(message, time.Now()); err != nil {
+			return false, err
+		}
+	}
+	part, err := dnswire.ParsePart(message)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errStream, err)
+	}
+	if part.RCode != dnswire.NoError {
+		refused := &refusal{rcode: part.RCode}
+		if part.Error != nil {
+			refused.why = part.Error.Text
+		}
+		return false, refused
+	}
+	return r.take(part, len(message))
+}

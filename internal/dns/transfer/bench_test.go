@@ -1,0 +1,112 @@
+package transfer
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/zone"
+)
+
+// tenThousand is a zone of so many Services of a port.
+func tenThousand(b *testing.B) *zone.DB {
+	b.Helper()
+	db := newDB(b)
+	db.Remember(zone.History{Changes: 100_000, Octets: 16 << 20})
+	for i := range 10_000 {
+		changeService(db, i, 0)
+	}
+	return db
+}
+
+// changeService gives a Service another address.
+func changeService(db *zone.DB, i, round int) {
+	name := fmt.Sprintf("service-%d.namespace-%d.svc.cluster.local", i, i/50)
+	put(db, name, func(b *zone.Builder) {
+		b.Marks = zone.Marks{Exists: true, Below: &zone.Note{Text: "no ready endpoint of this Service has that hostname or address"}}
+		b.AddAddr(netip.AddrFrom4([4]byte{10, byte(96 + round%8), byte(i >> 8), byte(i)}))
+		target, _ := b.AppendName(nil)
+		rdata := dnswire.AppendSRV(nil, 0, 100, 80, target)
+		b.Add(dnswire.TypeSRV, rdata)
+		b.Add(dnswire.TypeSRV, rdata, "_http", "_tcp")
+	})
+}
+
+// BenchmarkWhole: a zone is collected and encoded.
+func BenchmarkWhole(b *testing.B) {
+	db := tenThousand(b)
+	octets := 0
+	for b.Loop() {
+		m, err := db.Moment(apex)
+		if err != nil {
+			b.Fatal(err)
+		}
+		octets = 0
+		for _, message := range encodeMoment(m, zone.Marked) {
+			octets += len(message)
+		}
+	}
+	b.ReportMetric(float64(octets), "octets")
+}
+
+// BenchmarkMoment: the time for which the writer waits.
+func BenchmarkMoment(b *testing.B) {
+	db := tenThousand(b)
+	for b.Loop() {
+		if _, err := db.Moment(apex); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkDifference: of twenty changes, which are those of 200 ms at 100 a
+// second.
+func BenchmarkDifference(b *testing.B) {
+	db := tenThousand(b)
+	from := db.SOAs()[0].Serial
+	for i := range 20 {
+		changeService(db, 37*i, 1)
+	}
+	octets := 0
+	for b.Loop() {
+		d, err := db.Since(apex, from)
+		if err != nil {
+			b.Fatal(err)
+		}
+		octets = 0
+		for _, message := range encodeDifference(d, zone.Marked) {
+			octets += len(message)
+		}
+	}
+	b.ReportMetric(float64(octets), "octets")
+}
+
+// BenchmarkFollower: one more server asks for those, signed.
+func BenchmarkFollower(b *testing.B) {
+	db := tenThousand(b)
+	from := db.SOAs()[0].Serial
+	for i := range 20 {
+		changeService(db, 37*i, 1)
+	}
+	s := newSender(b, db, nil)
+	key := &dnswire.TSIGKey{Name: apex, Algorithm: dnswire.HMACSHA256, Secret: make([]byte, 32)}
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			q := since("cluster.local", from)
+			q.Detail, q.Exchange = zone.Marked, key.Exchange()
+			follow(b, s, q)
+		}
+	})
+}
+
+func follow(b *testing.B, s *Sender, q *respond.TransferQuery) {
+	messages, refusal := s.Begin(q)
+	if refusal != nil {
+		b.Error(refusal)
+		return
+	}
+	for range messages(b.Context()) {
+	}
+}

@@ -1,0 +1,443 @@
+package zone_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/zone"
+)
+
+// records are those of a transfer, one a line.
+func recordLines(sets func(func(zone.Owned) bool)) map[string]bool {
+	all := make(map[string]bool)
+	for o := range sets {
+		for _, rdata := range o.Set.RData() {
+			line := fmt.Sprintf("%s %d %s %q", ownerName(o), o.Set.TTL(), o.Set.Type, rdata)
+			if all[line] {
+				all["twice: "+line] = true
+			}
+			all[line] = true
+		}
+	}
+	return all
+}
+
+func ownerName(o zone.Owned) dnsname.Name {
+	name, _, err := dnsname.FromWire(append(slices.Clone(o.Owner), 0))
+	if err != nil {
+		panic(err)
+	}
+	return name
+}
+
+var details = map[string]zone.Detail{"plain": zone.Plain, "marked": zone.Marked}
+
+// history is what each zone held at each serial.
+type history map[string]map[uint32]map[string]bool // by zone and detail
+
+// FuzzSince: for random changes, what a zone held at a serial that is remembered,
+// without what went and with what came, is what it holds.
+func FuzzSince(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(seed)
+	}
+	f.Add(uint64(429)) // a base that has PTR records elsewhere and nothing else
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		r := random{rand.New(rand.NewPCG(seed, 4))}
+		n := &naive{subtrees: make(map[dnsname.Name]subtree), hosts: make(map[[2]string]zone.Hosts)}
+		apexes := []string{"a", "b.a", "10.in-addr.arpa", [...]string{"arpa", "in-addr.arpa", "ip6.arpa"}[seed%3]}
+		db := newDB(t, apexes...)
+		db.Remember(zone.History{Changes: 1 << 20, Octets: 1 << 30})
+		held := make(history)
+		for range 12 {
+			db.Apply(r.change(n))
+			for _, apex := range apexes {
+				held.check(t, db, apex)
+			}
+		}
+	})
+}
+
+// check compares what a zone holds with what it makes of what it held before.
+func (h history) check(t *testing.T, db *zone.DB, apex string) {
+	t.Helper()
+	moment, err := db.Moment(dnsname.MustParse(apex))
+	if errors.Is(err, zone.ErrNotSettled) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, detail := range details {
+		key := apex + " " + name
+		now := recordLines(moment.Records(detail))
+		if h[key] == nil {
+			h[key] = make(map[uint32]map[string]bool)
+		}
+		if before, ok := h[key][moment.SOA.Serial]; ok && !maps.Equal(before, now) {
+			t.Errorf("%s changed and its serial did not:\n%s", key, cmp.Diff(before, now))
+		}
+		h[key][moment.SOA.Serial] = now
+		for serial, before := range h[key] {
+			d, err := db.Since(moment.SOA.Zone, serial)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.From.Serial != serial || d.To.Serial != moment.SOA.Serial {
+				t.Errorf("difference from %d to %d, want from %d to %d", d.From.Serial, d.To.Serial, serial, moment.SOA.Serial)
+			}
+			gone, come := d.Records(detail)
+			if diff := cmp.Diff(now, patched(t, before, gone, come)); diff != "" {
+				t.Errorf("%s from %d to %d (-want +got):\n%s", key, serial, moment.SOA.Serial, diff)
+			}
+		}
+	}
+}
+
+// patched is before, without what is gone and with what came.
+func patched(t *testing.T, before map[string]bool, gone, come []zone.Owned) map[string]bool {
+	t.Helper()
+	made := maps.Clone(before)
+	for line := range recordLines(slices.Values(gone)) {
+		if !made[line] {
+			t.Errorf("gone and was not there: %s", line)
+		}
+		delete(made, line)
+	}
+	for line := range recordLines(slices.Values(come)) {
+		if made[line] {
+			t.Errorf("came and was there: %s", line)
+		}
+		made[line] = true
+	}
+	return made
+}
+
+// TestHistoryBounds: the oldest changes are forgotten first, by number and by
+// octets, and what is forgotten is not made up.
+func TestHistoryBounds(t *testing.T) {
+	grow := func(db *zone.DB, n int) {
+		for i := range n {
+			set(db, "h.one", addrs(fmt.Sprintf("192.0.2.%d", i+1)))
+		}
+	}
+	for name, c := range map[string]struct {
+		limit zone.History
+		kept  uint32
+	}{
+		"nothing":         {zone.History{}, 0},
+		"changes":         {zone.History{Changes: 4, Octets: 1 << 20}, 4},
+		"octets":          {zone.History{Changes: 100, Octets: 1000}, 5},
+		"no octets":       {zone.History{Changes: 100}, 0},
+		"more than there": {zone.History{Changes: 100, Octets: 1 << 20}, 10},
+	} {
+		db := newDB(t, "one", "two")
+		db.Remember(c.limit)
+		grow(db, 10)
+		for serial := uint32(1); serial <= 11; serial++ {
+			_, err := db.Since(dnsname.MustParse("one"), serial)
+			want := error(nil)
+			if serial < 11-c.kept {
+				want = zone.ErrHistory
+			}
+			if !errors.Is(err, want) {
+				t.Errorf("%s: Since(%d) = %v, want %v", name, serial, err, want)
+			}
+		}
+		if _, err := db.Since(dnsname.MustParse("one"), 12); !errors.Is(err, zone.ErrHistory) {
+			t.Errorf("%s: Since a serial to come = %v", name, err)
+		}
+		if _, err := db.Since(dnsname.MustParse("two"), 1); err != nil {
+			t.Errorf("%s: Since, of a zone that did not change = %v", name, err)
+		}
+		if changes, octets := db.Remembered(); changes != int(c.kept) || octets > c.limit.Octets {
+			t.Errorf("%s: %d changes of %d octets are remembered, want %d", name, changes, octets, c.kept)
+		}
+	}
+}
+
+// TestSinceSerialsGoRound: serials are numbers on a circle.
+func TestSinceSerialsGoRound(t *testing.T) {
+	db, err := zone.New(soa("one", 1<<32-2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.Remember(zone.History{Changes: 10, Octets: 1 << 20})
+	for i := range 4 {
+		set(db, "h.one", addrs(fmt.Sprintf("192.0.2.%d", i+1)))
+	}
+	d, err := db.Since(dnsname.MustParse("one"), 1<<32-1)
+	if err != nil || d.To.Serial != 2 {
+		t.Fatalf("Since = %+v, %v", d, err)
+	}
+	gone, come := d.Records(zone.Plain)
+	if got := fmt.Sprint(recordLines(slices.Values(gone)), recordLines(slices.Values(come))); !strings.Contains(got, `"\xc0\x00\x02\x01"`) || !strings.Contains(got, `"\xc0\x00\x02\x04"`) {
+		t.Errorf("gone and came %s", got)
+	}
+}
+
+// TestNotTransferred: a zone that is not there, one that waits for data, and one
+// from an earlier time are told apart from others.
+func TestNotTransferred(t *testing.T) {
+	db := newDB(t, "one", "two")
+	for name, c := range map[string]struct {
+		marks zone.Marks
+		zone  string
+		want  error
+	}{
+		"nothing said": {zone.Marks{}, "one", nil},
+		"settled":      {zone.Marks{Note: &zone.Note{Text: "no"}}, "one", nil},
+		"pending":      {zone.Marks{Below: &zone.Note{Pending: true}}, "one", zone.ErrNotSettled},
+		"aged":         {zone.Marks{Aged: &zone.Aged{Found: &zone.Note{}, Denied: &zone.Note{}}}, "one", zone.ErrNotSettled},
+		"another's":    {zone.Marks{Below: &zone.Note{Pending: true}}, "two", nil},
+		"no zone":      {zone.Marks{}, "h.one", zone.ErrNoZone},
+	} {
+		set(db, "h.one", marks(c.marks))
+		if _, err := db.Moment(dnsname.MustParse(c.zone)); !errors.Is(err, c.want) {
+			t.Errorf("%s: Moment = %v, want %v", name, err, c.want)
+		}
+		if _, err := db.Since(dnsname.MustParse(c.zone), 1); !errors.Is(err, c.want) && (c.want != nil || !errors.Is(err, zone.ErrHistory)) {
+			t.Errorf("%s: Since = %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// TestMarksData: marks are read as they were written.
+func TestMarksData(t *testing.T) {
+	note := &zone.Note{Code: dnswire.EDEOther, Text: "no such Service"}
+	for name, m := range map[string]zone.Marks{
+		"nothing":     {},
+		"exists":      {Exists: true},
+		"synthesized": {Exists: true, Children: zone.Synthesized, ChildTTL: 3600, Below: note},
+		"all":         {Children: zone.AnySpelling, Note: note, Below: &zone.Note{Code: 14, Pending: true}, Underscored: &zone.Note{}},
+	} {
+		got, err := zone.ParseMarks(zone.AppendMarks(nil, &m))
+		if diff := cmp.Diff(m, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	long := zone.Marks{Note: &zone.Note{Text: strings.Repeat("x", 1<<16)}}
+	if got, err := zone.ParseMarks(zone.AppendMarks(nil, &long)); err != nil || len(got.Note.Text) != 4096 {
+		t.Errorf("a long text: %v", err)
+	}
+}
+
+// FuzzMarks: whatever is read as marks is written the same, and nothing makes
+// reading fail in another way than with an error.
+func FuzzMarks(f *testing.F) {
+	f.Add(zone.AppendMarks(nil, &zone.Marks{Exists: true, Below: &zone.Note{Code: 14, Text: "wait", Pending: true}}))
+	f.Add([]byte("\x02\x01a\x01b\x00"))
+	f.Fuzz(func(t *testing.T, rdata []byte) {
+		if m, err := zone.ParseMarks(rdata); err == nil {
+			if again := zone.AppendMarks(nil, &m); string(again) != string(rdata) {
+				t.Errorf("%x is read, and written as %x", rdata, again)
+			}
+		}
+		for _, apex := range []string{"one", "10.in-addr.arpa"} {
+			db := newDB(t, apex)
+			c, err := db.Copy(dnsname.MustParse(apex))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := dnsname.MustParse("1.2.3." + apex)
+			_ = c.Replace(c.SOA(), []zone.Item{{Name: name, Type: zone.TypeMarks, RData: rdata}})
+			db.Entries()
+		}
+	})
+}
+
+// FuzzChange: a copy that is given what changed answers and lists what the zone
+// does, whatever changes and however much at once.
+func FuzzChange(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		r := random{rand.New(rand.NewPCG(seed, 6))}
+		n := &naive{subtrees: make(map[dnsname.Name]subtree), hosts: make(map[[2]string]zone.Hosts)}
+		apexes := []string{"a", "b.a", "10.in-addr.arpa", [...]string{"arpa", "in-addr.arpa", "ip6.arpa"}[seed%3]}
+		db := newDB(t, apexes...)
+		db.Remember(zone.History{Changes: 1 << 20, Octets: 1 << 30})
+		made := restored(t, db)
+		var copies []*zone.Copy
+		for _, soa := range db.SOAs() {
+			c, err := made.Copy(soa.Zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			copies = append(copies, c)
+		}
+		for range 8 {
+			for range 1 + r.IntN(2) {
+				db.Apply(settledChanges(r.change(n)))
+			}
+			for _, c := range copies {
+				d, err := db.Since(c.SOA().Zone, c.SOA().Serial)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Change(d.To, stepsOf(d)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkRestored(t, db, made)
+		}
+	})
+}
+
+// stepsOf are those of a difference.
+func stepsOf(d *zone.Difference) (steps []zone.Step) {
+	gone, come := d.Records(zone.Marked)
+	for i, owned := range [][]zone.Owned{gone, come} {
+		for _, o := range owned {
+			for _, rdata := range o.Set.RData() {
+				it := zone.Item{Name: ownerName(o), Type: o.Set.Type, TTL: o.Set.TTL(), RData: slices.Clone(rdata)}
+				steps = append(steps, zone.Step{Item: it, Gone: i == 0})
+			}
+		}
+	}
+	return steps
+}
+
+// restored is a DB made of what transfers of all zones of db hold, as a replica
+// makes it.
+func restored(t *testing.T, db *zone.DB) *zone.DB {
+	t.Helper()
+	made, err := zone.New(db.SOAs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, soa := range db.SOAs() {
+		moment, err := db.Moment(soa.Zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := made.Copy(soa.Zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var items []zone.Item
+		for o := range moment.Records(zone.Marked) {
+			for _, rdata := range o.Set.RData() {
+				items = append(items, zone.Item{Name: ownerName(o), Type: o.Set.Type, TTL: o.Set.TTL(), RData: slices.Clone(rdata)})
+			}
+		}
+		if err := c.Replace(moment.SOA, items); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return made
+}
+
+// FuzzRestore: a DB that is made of records and marks answers and lists what the
+// one does that they are of.
+func FuzzRestore(f *testing.F) {
+	for seed := range uint64(12) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		r := random{rand.New(rand.NewPCG(seed, 5))}
+		n := &naive{subtrees: make(map[dnsname.Name]subtree), hosts: make(map[[2]string]zone.Hosts)}
+		apexes := []string{"a", "b.a", "10.in-addr.arpa", [...]string{"arpa", "in-addr.arpa", "ip6.arpa"}[seed%3]}
+		db := newDB(t, apexes...)
+		for range 4 {
+			db.Apply(settledChanges(r.change(n)))
+		}
+		checkRestored(t, db, restored(t, db))
+	})
+}
+
+// TestManyTargets: an address has as many targets as there are, in an order of
+// their own, and so does a copy.
+func TestManyTargets(t *testing.T) {
+	db := newDB(t, "a", "10.in-addr.arpa")
+	addr := netip.MustParseAddr("10.0.0.1")
+	const targets = 1000
+	set(db, "z.a", func(b *zone.Builder) {
+		for i := range targets {
+			b.AddPTR(addr, zone.Tier(0, zone.First), fmt.Sprintf("%063d", i))
+		}
+	})
+	set(db, "b.a", func(b *zone.Builder) { b.AddPTR(addr, zone.Tier(0, zone.Last)) })
+	set(db, "c.a", func(b *zone.Builder) { b.AddPTR(addr, zone.Tier(0, zone.Last)) })
+	checkRestored(t, db, restored(t, db))
+}
+
+// settledChanges are those that don't wait for data.
+func settledChanges(c zone.Changes) zone.Changes {
+	db, err := zone.New(soa("a", 1), soa("b.a", 1))
+	if err != nil {
+		panic(err)
+	}
+	c.Subtrees = slices.DeleteFunc(c.Subtrees, func(s zone.Change) bool {
+		db.Apply(zone.Changes{Subtrees: []zone.Change{s}})
+		_, errA := db.Moment(dnsname.MustParse("a"))
+		_, errB := db.Moment(dnsname.MustParse("b.a"))
+		db.Apply(zone.Changes{Subtrees: []zone.Change{{Base: s.Base}}})
+		return errA != nil || errB != nil
+	})
+	return c
+}
+
+func checkRestored(t *testing.T, db, got *zone.DB) {
+	t.Helper()
+	if diff := cmp.Diff(visible(db), visible(got)); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	for _, e := range db.Entries() {
+		for _, label := range []string{"", "h", "_x", "x.y", "10-0-0-1", "fd00-0--1", "fd00--1", "0--ffff-a00-1"} {
+			name := e.Name
+			if label != "" {
+				name = under(e.Name, label)
+			}
+			for _, typ := range []dnswire.Type{dnswire.TypeA, dnswire.TypeAAAA, dnswire.TypeTXT, dnswire.TypePTR, dnswire.TypeSOA, dnswire.TypeANY} {
+				if want, got := fullAnswer(db, name, typ), fullAnswer(got, name, typ); got != want {
+					t.Errorf("Lookup(%s, %s) = %s, want %s", name, typ, got, want)
+				}
+			}
+		}
+	}
+	// What says of addresses what is not spelled out.
+	if want, got := fullAnswer(db, dnsname.Reverse(netip.MustParseAddr("10.0.0.9")), dnswire.TypePTR), fullAnswer(got, dnsname.Reverse(netip.MustParseAddr("10.0.0.9")), dnswire.TypePTR); got != want {
+		t.Errorf("a reverse name: %s, want %s", got, want)
+	}
+}
+
+// visible are the entries that a client can tell from nothing, as text.
+func visible(db *zone.DB) (lines []string) {
+	for _, e := range db.Entries() {
+		m := e.Marks
+		e.Marks, m.Note, m.Below, m.Underscored = zone.Marks{}, nil, nil, nil
+		if !e.Exists && m == (zone.Marks{}) {
+			continue
+		}
+		line := fmt.Sprintf("%s in %s, %v, %s %+v", e.Name, e.Zone, e.Exists, zone.AppendMarks(nil, &m), e.SOA != nil)
+		for _, s := range e.Sets {
+			line += fmt.Sprintf(" %s %d %q", s.Type, s.TTL(), s.RData())
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func fullAnswer(db *zone.DB, name dnsname.Name, t dnswire.Type) string {
+	a := lookup(db, name.String(), t)
+	if a.SOA == nil {
+		return fmt.Sprint(a.Outcome)
+	}
+	text := fmt.Sprintf("outcome %d, zone %s, TTL %d, records %q", a.Outcome, a.SOA.Zone, a.RRset.TTL(), a.RRset.RData())
+	if a.Note != nil {
+		text += fmt.Sprintf(", note %+v", *a.Note)
+	}
+	return text
+}

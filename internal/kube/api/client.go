@@ -1,0 +1,173 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// codecs know the API groups that are read, and no others.
+var codecs = func() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, discoveryv1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, networkingv1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			panic(err) // a type registered twice, at start
+		}
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return serializer.NewCodecFactory(scheme)
+}()
+
+// ErrNoCluster is New's when nothing says which cluster to read.
+var ErrNoCluster = errors.New("no cluster to read: this is no Pod of a cluster; give --kubeconfig FILE or --manifests DIR")
+
+// clients ask the API. They are made anew when, after a failure, the
+// configuration is another one: the address, the certificates or the token in
+// it may have changed.
+type clients struct {
+	cfg *Config
+	// limit and dialer serve all requests, whatever client sends them.
+	limit  flowcontrol.RateLimiter
+	dialer *connrotation.Dialer
+
+	mu      sync.Mutex
+	from    *rest.Config // what the clients were made from
+	byGroup map[schema.GroupVersion]*rest.RESTClient
+}
+
+func newClients(cfg *Config) (*clients, error) {
+	dial := net.Dialer{Timeout: 10 * time.Second}
+	c := &clients{
+		cfg:    cfg,
+		limit:  flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst),
+		dialer: connrotation.NewDialer(dial.DialContext),
+	}
+	return c, c.renew()
+}
+
+// renew makes the clients from the configuration as it is now, if it is another
+// one than they were made from.
+func (c *clients) renew() error {
+	cfg, err := c.restConfig()
+	if err != nil {
+		return err
+	}
+	from := rest.CopyConfig(cfg)
+	from.Proxy = nil // functions can't be compared
+	if err := rest.LoadTLSFiles(from); err != nil {
+		return fmt.Errorf("kubernetes api: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if reflect.DeepEqual(from, c.from) {
+		return nil
+	}
+	byGroup, err := c.connect(cfg)
+	if err != nil {
+		return fmt.Errorf("kubernetes api: %w", err)
+	}
+	c.from, c.byGroup = from, byGroup
+	return nil
+}
+
+// connect makes a client for each group; they share connections.
+func (c *clients) connect(cfg *rest.Config) (map[schema.GroupVersion]*rest.RESTClient, error) {
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	cfg.NegotiatedSerializer = cuttingCodecs{codecs.WithoutConversion(), c.cfg.kept()}
+	cfg.UserAgent = c.cfg.UserAgent
+	cfg.RateLimiter = c.limit
+	cfg.Dial = c.dialer.DialContext
+	cfg.Wrap(newUnzipper)
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	byGroup := make(map[schema.GroupVersion]*rest.RESTClient)
+	for _, r := range resources {
+		if byGroup[r.group] != nil {
+			continue
+		}
+		of := rest.CopyConfig(cfg)
+		of.GroupVersion, of.APIPath = &r.group, "/apis"
+		if r.group.Group == "" {
+			of.APIPath = "/api"
+		}
+		if byGroup[r.group], err = rest.RESTClientForConfigAndClient(of, client); err != nil {
+			return nil, err
+		}
+	}
+	return byGroup, nil
+}
+
+func (c *clients) restConfig() (*rest.Config, error) { return restConfig(c.cfg.Kubeconfig) }
+
+// restConfig is that of a kubeconfig file or, with none, of the Pod's account.
+func restConfig(kubeconfig string) (cfg *rest.Config, err error) {
+	if kubeconfig == "" {
+		cfg, err = rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, ErrNoCluster
+		}
+	} else {
+		cfg, err = fromKubeconfig(kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes api: %w", err)
+	}
+	return cfg, nil
+}
+
+func fromKubeconfig(file string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	switch {
+	case err == nil:
+		return cfg, nil
+	case clientcmd.IsEmptyConfig(err): // its text names another way to configure
+		return nil, fmt.Errorf("%s: no server: current-context leads to no cluster", file)
+	case !strings.Contains(err.Error(), file):
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return nil, err
+}
+
+// request begins a request for the objects of a reading.
+func (c *clients) request(r *reading, options metav1.ListOptions) *rest.Request {
+	options.LabelSelector, options.FieldSelector = r.scope.labels, r.scope.fields
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	request := c.byGroup[r.resource.group].Get().
+		NamespaceIfScoped(r.scope.namespace, r.scope.namespace != "").
+		Resource(r.resource.name).
+		VersionedParams(&options, metav1.ParameterCodec).
+		MaxRetries(0) // which would be ten, unseen; the Reflector tries again
+	r.server = request.URL().Host
+	return request
+}
+
+func (c *clients) watch(ctx context.Context, r *reading, options metav1.ListOptions) (watch.Interface, error) {
+	options.Watch = true
+	return c.request(r, options).Watch(ctx)
+}

@@ -1,0 +1,174 @@
+package api
+
+import (
+	"bytes"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// fields are the fields of a message in protobuf that are kept, by number, and
+// what is kept of each. The others are cut out before a message is decoded:
+// most of what an API server sends is of no use here.
+type fields []fields
+
+// whole keeps all of a field.
+var whole = fields{}
+
+// kept is what is kept of objects, by their kind: the fields that kubeobj and
+// the Reflector read. Numbers are those of generated.proto in k8s.io/api and
+// k8s.io/apimachinery. Of kinds that are not there everything is kept.
+func (c *Config) kept() map[string]fields {
+	if c.Whole || c.ForSlices {
+		return nil
+	}
+	// name, namespace, resourceVersion, annotations
+	meta := fields{1: whole, 3: whole, 6: whole, 12: whole}
+	endpoint := fields{
+		1: whole,      // addresses
+		2: {1: whole}, // conditions: ready
+		3: whole,      // hostname
+		4: nil,        // targetRef
+	}
+	if c.PodNames {
+		endpoint[4] = fields{1: whole, 3: whole} // kind, name
+	}
+	return map[string]fields{
+		cluster.KindNamespace.String(): {1: meta},
+		cluster.KindService.String(): {
+			1: meta,
+			2: { // spec
+				1:  {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
+				3:  whole,                          // clusterIP
+				4:  whole,                          // type
+				10: whole,                          // externalName
+				13: whole,                          // publishNotReadyAddresses
+				18: whole,                          // clusterIPs
+				19: whole,                          // ipFamilies
+			},
+		},
+		cluster.KindEndpointSlice.String(): {
+			1: {1: whole, 3: whole, 6: whole, 11: whole, 12: whole}, // metadata, with labels
+			2: endpoint,
+			3: {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
+			4: whole,                          // addressType
+		},
+		cluster.KindPod.String(): {
+			1: meta,
+			2: {16: whole, 17: whole},          // spec: hostname, subdomain
+			3: {1: whole, 6: whole, 12: whole}, // status: phase, podIP, podIPs
+		},
+		cluster.KindNode.String(): {
+			1: meta,
+			3: {5: whole}, // status: addresses
+		},
+	}
+}
+
+// cut cuts out of a message what is not kept. It works in place. Nil fields cut
+// nothing.
+func (f fields) cut(message []byte) ([]byte, error) {
+	if f == nil {
+		return message, nil
+	}
+	kept := message[:0]
+	for rest := message; len(rest) > 0; {
+		number, wireType, tag := protowire.ConsumeTag(rest)
+		if tag < 0 {
+			return nil, protowire.ParseError(tag)
+		}
+		size := protowire.ConsumeFieldValue(number, wireType, rest[tag:])
+		if size < 0 {
+			return nil, protowire.ParseError(size)
+		}
+		field := rest[:tag+size]
+		rest = rest[len(field):]
+		if int(number) >= len(f) || f[number] == nil {
+			continue
+		}
+		inner := f[number]
+		if wireType != protowire.BytesType || len(inner) == 0 {
+			kept = append(kept, field...)
+			continue
+		}
+		value, _ := protowire.ConsumeBytes(field[tag:])
+		head := len(field) - len(value) // the tag and the length
+		value, err := inner.cut(value)
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, field[:head]...)
+		setLength(kept[len(kept)-head+tag:], len(value))
+		kept = append(kept, value...)
+	}
+	return kept, nil
+}
+
+// setLength writes a length in all of buf, be it in more octets than it needs.
+func setLength(buf []byte, n int) {
+	last := len(buf) - 1
+	for i := range last {
+		buf[i] = byte(n) | 0x80
+		n >>= 7
+	}
+	buf[last] = byte(n)
+}
+
+// cutting decodes objects after it has cut out what is not kept.
+type cutting struct {
+	runtime.Serializer
+	kept map[string]fields // by kind
+}
+
+// Decode decodes an object that is sent by itself. It overwrites wire, which
+// nobody else has.
+func (c cutting) Decode(wire []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if unknown, ok := bytes.CutPrefix(wire, []byte(protobufMagic)); ok {
+		if kept := c.kept[string(first(first(unknown, fieldTypeMeta), fieldKind))]; kept != nil {
+			cut, err := fields{fieldTypeMeta: whole, fieldRaw: kept}.cut(unknown)
+			if err != nil {
+				return nil, nil, err
+			}
+			wire = wire[:len(protobufMagic)+len(cut)]
+		}
+	}
+	return c.Serializer.Decode(wire, defaults, into)
+}
+
+// first is the value of the first field with a number, if it has a length.
+func first(message []byte, of protowire.Number) []byte {
+	for len(message) > 0 {
+		number, wireType, size := protowire.ConsumeField(message)
+		if size < 0 {
+			return nil
+		}
+		if number == of && wireType == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(message)
+			v, _ := protowire.ConsumeBytes(message[tag:])
+			return v
+		}
+		message = message[size:]
+	}
+	return nil
+}
+
+// cuttingCodecs are codecs whose protobuf is decoded by cutting.
+type cuttingCodecs struct {
+	runtime.NegotiatedSerializer
+	kept map[string]fields
+}
+
+// SupportedMediaTypes are those of the codecs.
+func (c cuttingCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
+	types := slices.Clone(c.NegotiatedSerializer.SupportedMediaTypes())
+	for i := range types {
+		if types[i].MediaType == runtime.ContentTypeProtobuf {
+			types[i].Serializer = cutting{types[i].Serializer, c.kept}
+		}
+	}
+	return types
+}

@@ -1,0 +1,267 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// list is a list whose objects are converted already. It looks like a list of
+// the API to the Reflector.
+type list struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []listed
+}
+
+// listed is one of them.
+type listed struct {
+	key  cluster.Key
+	item *item // to be put into the Store with all others; nil when it is there
+}
+
+// DeepCopyObject is for no one: runtime.Object wants it.
+func (l *list) DeepCopyObject() runtime.Object {
+	c := *l
+	return &c
+}
+
+// DeepCopyObject is for no one, too.
+func (l *listed) DeepCopyObject() runtime.Object {
+	c := *l
+	return &c
+}
+
+// GetObjectKind is none: the reading knows.
+func (l *listed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// list reads all objects. They are converted as they come, so that they are
+// never in memory all at once.
+func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	// A server that stopped in the middle of a list must not hold it up.
+	asking, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(r.source.cfg.Silence, func() { cancel(errUnanswered) })
+	defer late.Stop()
+	made, err := r.readAll(asking, options, func() {
+		r.heard()
+		late.Reset(r.source.cfg.Silence)
+	})
+	switch {
+	case err == nil:
+		r.heard()
+		return made, nil
+	case context.Cause(asking) == errUnanswered:
+		err = r.unanswered()
+	case utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || errors.Is(err, io.ErrUnexpectedEOF):
+		err = errHungUp
+	}
+	r.failed(ctx, err)
+	return nil, err
+}
+
+// readAll asks for a list and reads it; progress is called from time to time.
+func (r *reading) readAll(ctx context.Context, options metav1.ListOptions, progress func()) (*list, error) {
+	options.Limit, options.Continue = 0, ""
+	if options.ResourceVersion == "0" {
+		// Any version that the server has in its cache, the Reflector means; it
+		// may be older than a snapshot, and what it lacks would be denied.
+		options.ResourceVersion = ""
+	}
+	body, err := r.source.clients.request(r, options).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	progress()
+	in := &protobufReader{Reader: bufio.NewReaderSize(body, 32<<10)}
+	if magic, err := in.Peek(len(protobufMagic)); err != nil || string(magic) != protobufMagic {
+		return r.readJSON(in)
+	}
+	return r.readProtobuf(in, progress)
+}
+
+// readJSON reads a list of a server that has no protobuf, all at once.
+func (r *reading) readJSON(in io.Reader) (*list, error) {
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := runtime.Decode(codecs.UniversalDeserializer(), text)
+	if err != nil {
+		return nil, err
+	}
+	about, err := apimeta.ListAccessor(decoded)
+	if err != nil {
+		return nil, err
+	}
+	made := &list{ListMeta: metav1.ListMeta{ResourceVersion: about.GetResourceVersion()}}
+	var items []item
+	err = apimeta.EachListItem(decoded, func(o runtime.Object) error {
+		items = append(items, r.convert(o))
+		return nil
+	})
+	r.take(made, items)
+	return made, err
+}
+
+// take adds items to a list. While their kind is being loaded they are put into
+// the Store at once: nobody is told of them before all are there. Later a part of
+// a list is not to be seen: an endpoint can have moved from one slice to another.
+func (r *reading) take(made *list, items []item) {
+	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+		loaded := tx.Loaded(r.resource.kind)
+		for i := range items {
+			l := listed{key: items[i].key}
+			if loaded {
+				later := items[i]
+				l.item = &later
+			} else {
+				r.put(tx, items[i])
+			}
+			made.Items = append(made.Items, l)
+		}
+	})
+}
+
+// protobufMagic begins what an API server sends as protobuf: a message of type
+// Unknown, whose field raw holds the object (Kubernetes, "API concepts",
+// "Kubernetes Protobuf encoding").
+const protobufMagic = "k8s\x00"
+
+// Fields of Unknown, of its typeMeta, and of every list.
+const (
+	fieldTypeMeta = 1
+	fieldRaw      = 2
+
+	fieldKind = 2
+
+	fieldMetadata = 1
+	fieldItems    = 2
+)
+
+// maxItem is the longest object that is read, in octets. API servers refuse
+// far shorter ones.
+const maxItem = 64 << 20
+
+// atOnce is how many objects of a list are taken together.
+const atOnce = 256
+
+// readProtobuf reads a list item by item.
+func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, error) {
+	if _, err := in.Discard(len(protobufMagic)); err != nil {
+		return nil, err
+	}
+	made := new(list)
+	object := reflect.New(reflect.TypeOf(r.resource.example).Elem()) // for one after the other
+	items := make([]item, 0, atOnce)
+	inList, left := false, 0 // octets of the list
+	for {
+		before := in.taken
+		field, length, err := in.field()
+		switch {
+		case err == io.EOF && inList && left <= 0:
+			r.take(made, items)
+			return made, nil
+		case err == io.EOF:
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		case !inList && field == fieldRaw:
+			inList, left = true, length
+			continue
+		}
+		value, err := in.value(length)
+		if err != nil {
+			return nil, err
+		}
+		within := inList && left > 0 // what follows is of Unknown again
+		left -= in.taken - before
+		switch {
+		case within && field == fieldMetadata:
+			err = made.ListMeta.Unmarshal(value)
+		case within && field == fieldItems:
+			r.resource.clear(object.Interface())
+			if value, err = r.kept.cut(value); err == nil {
+				err = object.Interface().(interface{ Unmarshal([]byte) error }).Unmarshal(value)
+			}
+			if err == nil {
+				items = append(items, r.convert(object.Interface()))
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.resource.name, err)
+		}
+		if len(items) == atOnce {
+			progress()
+			r.take(made, items)
+			items = items[:0]
+		}
+	}
+}
+
+// protobufReader reads the fields of a message. All that lists are made of are
+// delimited by their length (wire type 2).
+type protobufReader struct {
+	*bufio.Reader
+	buf   []byte
+	taken int // octets read by field and value
+}
+
+// ReadByte counts what it reads.
+func (p *protobufReader) ReadByte() (byte, error) {
+	b, err := p.Reader.ReadByte()
+	if err == nil {
+		p.taken++
+	}
+	return b, err
+}
+
+var errWireType = errors.New("not a list in protobuf: a field that has no length")
+
+// field reads the number of the next field, and the length of its value.
+func (p *protobufReader) field() (number, length int, err error) {
+	const wireTypeBits, lengthDelimited = 3, 2
+	tag, err := binary.ReadUvarint(p)
+	if err != nil {
+		return 0, 0, err
+	}
+	if tag&(1<<wireTypeBits-1) != lengthDelimited {
+		return 0, 0, errWireType
+	}
+	n, err := binary.ReadUvarint(p)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return int(tag >> wireTypeBits), int(n), err
+}
+
+// value reads a value; it is good until the next one.
+func (p *protobufReader) value(length int) ([]byte, error) {
+	if length < 0 || length > maxItem {
+		return nil, fmt.Errorf("an object of %d octets; at most %d are read", length, maxItem)
+	}
+	if cap(p.buf) < length {
+		p.buf = make([]byte, length)
+	}
+	p.buf = p.buf[:length]
+	n, err := io.ReadFull(p, p.buf)
+	p.taken += n
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return p.buf, err
+}

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+var _ cache.TransformingStore = (*reading)(nil)
+
+// The types of events.
+const (
+	eventAdded = iota
+	eventModified
+	eventDeleted
+	eventBookmark
+	eventListed // all objects at once
+	eventTypes
+)
+
+// EventTypes names the types of events that a Status counts, in its order.
+var EventTypes = [eventTypes]string{"added", "modified", "deleted", "bookmark", "listed"}
+
+// convert makes an item of an object, unless it is one: lists that come as
+// watches are converted on the way.
+func (r *reading) convert(o any) item {
+	if it, ok := o.(item); ok {
+		return it
+	}
+	r.source.cfg.Between()
+	return r.resource.convert(o.(runtime.Object), &r.source.cfg)
+}
+
+// Transformer converts objects of a streamed list as they come.
+func (r *reading) Transformer() cache.TransformFunc {
+	return func(o any) (any, error) {
+		r.told()
+		return r.convert(o), nil
+	}
+}
+
+// Replace makes the Store hold these objects, in the reading's scope, and no
+// others. Only what differs changes.
+func (r *reading) Replace(objects []any, _ string) error {
+	r.told()
+	r.events[eventListed].Add(1)
+	present := make(map[cluster.Key]struct{}, len(objects))
+	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+		for i, o := range objects {
+			objects[i] = nil // it is in the Store soon, and its list can be large
+			if l, ok := o.(*listed); ok {
+				present[l.key] = struct{}{}
+				if l.item != nil {
+					r.put(tx, *l.item)
+				}
+				continue
+			}
+			it := r.convert(o)
+			present[it.key] = struct{}{}
+			r.put(tx, it)
+		}
+		for _, k := range r.absent(tx.View, present) {
+			r.resource.remove(tx, k)
+		}
+		r.listed.Store(true)
+		r.source.listed(tx, r.resource)
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.refused, func(k cluster.Key, _ string) bool {
+		_, there := present[k]
+		return !there
+	})
+	return nil
+}
+
+// absent are the keys of objects that are in the Store and not present.
+func (r *reading) absent(v *cluster.View, present map[cluster.Key]struct{}) (keys []cluster.Key) {
+	for k := range r.resource.keys(v) {
+		if _, ok := present[k]; !ok && r.scope.holds(k) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// put writes an object, or says why it can't be; its last good version stays.
+func (r *reading) put(tx *cluster.Tx, it item) {
+	if it.model != nil {
+		r.resource.put(tx, it.model)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case it.err == nil:
+		delete(r.refused, it.key)
+	case r.refused[it.key] != it.err.Error():
+		r.refused[it.key] = it.err.Error()
+		r.source.cfg.Log.Error("object refused; its last good version, if any, stays", "resource", r.resource.name, "object", it.key, "err", it.err)
+	}
+}
+
+// Add puts an object that is new.
+func (r *reading) Add(o any) error { return r.event(eventAdded, o) }
+
+// Update puts an object that is different.
+func (r *reading) Update(o any) error { return r.event(eventModified, o) }
+
+func (r *reading) event(kind int, o any) error {
+	r.told()
+	r.events[kind].Add(1)
+	it := r.convert(o)
+	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+		if !it.caused.IsZero() {
+			tx.CausedAt(it.caused)
+		}
+		r.put(tx, it)
+	})
+	return nil
+}
+
+// Delete removes an object.
+func (r *reading) Delete(o any) error {
+	r.told()
+	r.events[eventDeleted].Add(1)
+	it := r.convert(o)
+	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
+		// The last change of an object says nothing of when its end was caused.
+		r.resource.remove(tx, it.key)
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.refused, it.key)
+	return nil
+}
+
+// Bookmark hears that nothing else happened.
+func (r *reading) Bookmark(string) error {
+	r.told()
+	r.events[eventBookmark].Add(1)
+	return nil
+}
+
+// Resync is never asked for.
+func (r *reading) Resync() error { return nil }
+
+// Status is how the reading of a kind stands.
+type Status struct {
+	Kind cluster.Kind
+	// Listed tells whether all objects were read since the start.
+	Listed bool
+	// Staleness is for how long the API was not heard of this kind; 0 while it
+	// is.
+	Staleness time.Duration
+	// Problem is why it is not heard, where that is known.
+	Problem error
+	// Events counts what was heard, by type as in EventTypes.
+	Events [eventTypes]uint64
+}
+
+// Status says how each kind that is read stands. Of a kind that is read in
+// several Namespaces it is the worst.
+func (s *Source) Status() []Status {
+	var all []Status
+	for _, r := range s.readings {
+		if len(all) == 0 || all[len(all)-1].Kind != r.resource.kind {
+			all = append(all, Status{Kind: r.resource.kind, Listed: true})
+		}
+		r.addTo(&all[len(all)-1])
+	}
+	return all
+}
+
+func (r *reading) addTo(st *Status) {
+	st.Listed = st.Listed && r.listed.Load()
+	for i := range r.events {
+		st.Events[i] += r.events[i].Load()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.lost.IsZero() {
+		st.Staleness = max(st.Staleness, time.Since(r.lost))
+	}
+	if r.problem != nil {
+		st.Problem = r.problem
+	}
+}

@@ -1,0 +1,130 @@
+package endpointslices_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/kube/endpointslices"
+)
+
+// TestTouched: which Services a change touches, and how.
+func TestTouched(t *testing.T) {
+	service := func(name string, selector map[string]string, changes ...func(*cluster.Service)) *cluster.Service {
+		changes = append([]func(*cluster.Service){func(s *cluster.Service) { s.Name, s.Selector = name, selector }}, changes...)
+		return web(changes...)
+	}
+	front, all := map[string]string{"app": "web", "tier": "front"}, map[string]string{"app": "web"}
+	auto := func(s *cluster.Service) { s.Spec = &cluster.ServiceSpec{TopologyMode: "Auto"} }
+	on := func(p *cluster.Pod) { p.Node = "a" }
+	for claim, tt := range map[string]struct {
+		change func(tx *cluster.Tx)
+		want   []string // Services, and what changed of each
+	}{
+		"nothing":         {func(*cluster.Tx) {}, nil},
+		"a Pod changes":   {func(tx *cluster.Tx) { tx.PutPod(pod(1, on, func(p *cluster.Pod) { p.Ready = false })) }, []string{"all changed", "front changed"}},
+		"a Pod comes":     {func(tx *cluster.Tx) { tx.PutPod(pod(3)) }, []string{"all came", "front came"}},
+		"a Pod goes":      {func(tx *cluster.Tx) { tx.DeletePod(pod(1).Key) }, []string{"all went", "front went"}},
+		"a Pod of nobody": {func(tx *cluster.Tx) { tx.PutPod(pod(3, func(p *cluster.Pod) { p.Labels = nil })) }, nil},
+		"a Pod of another Namespace": {func(tx *cluster.Tx) {
+			tx.PutPod(pod(3, func(p *cluster.Pod) { p.Namespace = "else" }))
+		}, nil},
+		"labels change": {func(tx *cluster.Tx) {
+			tx.PutPod(pod(1, on, func(p *cluster.Pod) { p.Labels = map[string]string{"app": "web", "tier": "back"} }))
+		}, []string{"all changed", "back came", "front went"}},
+		"a Service changes": {func(tx *cluster.Tx) { tx.PutService(service("front", front, auto)) }, []string{"front whole"}},
+		"a Service goes":    {func(tx *cluster.Tx) { tx.DeleteService(service("front", front).Key) }, []string{"front whole"}},
+		"a Node with Pods goes": {func(tx *cluster.Tx) { tx.DeleteNode("a") },
+			[]string{"all whole", "auto whole", "front whole"}},
+		"a Node with Pods moves": {func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "a", Zone: "south"}) },
+			[]string{"all whole", "auto whole", "front whole"}},
+		"a Node is ready":           {func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "a", Zone: "north", Ready: true}) }, []string{"auto whole"}},
+		"a Node without Pods comes": {func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "b", Zone: "north"}) }, []string{"auto whole"}},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			store, index := cluster.NewStore(), endpointslices.NewIndex()
+			var touched map[cluster.Key]*endpointslices.Touched
+			update := func(change func(tx *cluster.Tx)) {
+				store.Update(func(tx *cluster.Tx) {
+					change(tx)
+					touched = index.Update(tx.View, tx.Changed())
+				})
+			}
+			update(func(tx *cluster.Tx) {
+				tx.PutService(service("front", front))
+				tx.PutService(service("back", map[string]string{"tier": "back", "app": "web"}))
+				tx.PutService(service("all", all))
+				tx.PutService(service("auto", map[string]string{"app": "other"}, auto))
+				tx.PutPod(pod(1, on))
+				tx.PutPod(pod(2))
+				tx.PutNode(&cluster.Node{Name: "a", Zone: "north"})
+				tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+			})
+			update(tt.change)
+			if diff := cmp.Diff(tt.want, describeTouched(touched)); diff != "" {
+				t.Errorf("Update: touched (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func describeTouched(touched map[cluster.Key]*endpointslices.Touched) (lines []string) {
+	for key, t := range touched {
+		if t.Whole {
+			lines = append(lines, key.Name+" whole")
+			continue
+		}
+		for _, ch := range t.Pods {
+			how := "changed"
+			switch {
+			case ch.Old == nil:
+				how = "came"
+			case ch.New == nil:
+				how = "went"
+			}
+			lines = append(lines, key.Name+" "+how)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestMembers: after any changes, however they are batched, an Index knows the
+// Pods that each Service selects as if all were looked at.
+func TestMembers(t *testing.T) {
+	for seed := range uint64(300) {
+		w := newWorld(seed)
+		store, index := cluster.NewStore(), endpointslices.NewIndex()
+		for round := range 6 {
+			store.Update(func(tx *cluster.Tx) {
+				if round == 0 {
+					tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+				}
+				for range pick(w, 1, 3, 30) {
+					key, now := w.event()
+					putModel(t, tx, key, now)
+				}
+				index.Update(tx.View, tx.Changed())
+				for i := range 3 {
+					key := cluster.Key{Namespace: namespace, Name: fmt.Sprintf("service-%d", i)}
+					want, got := make(map[string]*cluster.Pod), make(map[string]*cluster.Pod)
+					for p := range tx.Pods() {
+						if s := tx.Service(key); endpointslices.HasSlices(s) && s.Selects(p) {
+							want[p.Name] = p
+						}
+					}
+					for _, p := range index.Pods(key) {
+						got[p.Name] = p
+					}
+					if !maps.Equal(want, got) {
+						t.Fatalf("seed %d: round %d: Pods(%s) = %v, want %v", seed, round, key, got, want)
+					}
+				}
+			})
+		}
+	}
+}

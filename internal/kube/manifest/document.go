@@ -1,0 +1,354 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"portolan.dev/portolan/internal/support/yamlerr"
+)
+
+// document is one document of a file, as JSON.
+type document struct {
+	line int // where it begins, from 1
+	json []byte
+	tree *yaml.Node // where its fields stand; nil until a line is asked for
+	err  error      // why it can't be read; then head says what is known of it
+	head head
+}
+
+// head is what tells what a document describes.
+type head struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   headMeta `json:"metadata"`
+}
+
+type headMeta struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// isJSON tells whether a file is JSON throughout, and not a mapping in YAML's
+// flow style, which looks like it.
+func isJSON(data []byte) bool {
+	start := bytes.TrimLeft(data, " \t\r\n")
+	return len(start) > 0 && start[0] == '{' && !separator.Match(data) && json.Valid(firstJSON(start))
+}
+
+// firstJSON is the first JSON value of data; data itself when it has none.
+func firstJSON(data []byte) []byte {
+	var raw json.RawMessage
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&raw); err != nil {
+		return data
+	}
+	return raw
+}
+
+// splitJSON reads the documents of a JSON file. One that can't be read is the
+// last.
+func splitJSON(data []byte) []document {
+	var docs []document
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for {
+		start := int(dec.InputOffset())
+		start += len(data[start:]) - len(bytes.TrimLeft(data[start:], " \t\r\n"))
+		line := 1 + bytes.Count(data[:start], []byte("\n"))
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return docs
+		}
+		if err != nil {
+			if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+				line = 1 + bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n"))
+			}
+			return append(docs, document{line: line, err: err})
+		}
+		doc := document{line: line, json: raw}
+		if raw[0] == '{' {
+			doc.err = json.Unmarshal(raw, &doc.head)
+		}
+		docs = append(docs, doc)
+	}
+}
+
+var separator = regexp.MustCompile(`(?m)^(?:---|\.\.\.)(?:[ \t].*)?\r?$`)
+
+// bareMarker is a separator without content behind it.
+var bareMarker = regexp.MustCompile(`^(?:---|\.\.\.)[ \t\r]*(?:[ \t]#.*)?$`)
+
+// splitYAML cuts data before each line that begins or ends a document. Content
+// of a block scalar is indented, so such a line is never one.
+func splitYAML(data []byte) [][]byte {
+	var chunks [][]byte
+	start := 0
+	for _, at := range separator.FindAllIndex(data, -1) {
+		chunks = append(chunks, data[start:at[0]])
+		start = at[0]
+	}
+	return append(chunks, data[start:])
+}
+
+// readYAML reads one document that begins at the given line; ok is false when
+// there is nothing in it.
+func readYAML(chunk []byte, line int) (doc document, ok bool) {
+	first := firstLine(chunk)
+	if first < 0 {
+		return document{}, false
+	}
+	if marker, _, _ := bytes.Cut(chunk, []byte("\n")); bytes.HasPrefix(marker, []byte("...")) && bareMarker.Match(marker) {
+		chunk = append([]byte("###"), chunk[3:]...)
+	}
+	var root yaml.Node
+	err := yaml.Unmarshal(chunk, &root)
+	if err == nil && (root.Kind == 0 || root.Content[0].Tag == "!!null") {
+		return document{}, false
+	}
+	doc.line = line + first
+	if err != nil {
+		var at int
+		if at, doc.err = yamlerr.Of(err); at > 0 {
+			doc.line = line + at - 1
+		}
+		return doc, true
+	}
+	doc.tree = root.Content[0]
+	shiftLines(doc.tree, line-1)
+	doc.line = doc.tree.Line
+	doc.head = headOf(doc.tree)
+	var value any
+	if err := doc.tree.Decode(&value); err != nil {
+		var at int
+		if at, doc.err = yamlerr.Of(err); at > 0 {
+			doc.line = at
+		}
+		return doc, true
+	}
+	plain, err := plainValue(value)
+	if err == nil {
+		doc.json, err = json.Marshal(plain)
+	}
+	doc.err = err
+	// Aliases and merged keys are resolved there.
+	var resolved head
+	if err == nil && json.Unmarshal(doc.json, &resolved) == nil {
+		doc.head = resolved
+	}
+	return doc, true
+}
+
+// firstLine counts the lines of chunk before its content: blank ones, comments,
+// directives and document markers. It is -1 when there is no content.
+func firstLine(chunk []byte) int {
+	for i, l := range bytes.Split(chunk, []byte("\n")) {
+		text := bytes.TrimSpace(l)
+		if len(text) > 0 && text[0] != '#' && l[0] != '%' && !bareMarker.Match(l) {
+			return i
+		}
+	}
+	return -1
+}
+
+// shiftLines moves the lines of a document into its file, and makes scalars
+// that look like dates the strings that they are in JSON.
+func shiftLines(n *yaml.Node, by int) {
+	n.Line += by
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
+		n.Tag = "!!str"
+	}
+	for _, c := range n.Content {
+		shiftLines(c, by)
+	}
+}
+
+// plainValue makes a decoded YAML value one that JSON can hold: keys are
+// strings.
+func plainValue(v any) (any, error) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			plain, err := plainValue(e)
+			if err != nil {
+				return nil, err
+			}
+			v[k] = plain
+		}
+		return v, nil
+	case map[any]any:
+		m := make(map[string]any, len(v))
+		for k, e := range v {
+			plain, err := plainValue(e)
+			if err != nil {
+				return nil, err
+			}
+			switch k.(type) {
+			case string, int, bool, float64:
+				m[fmt.Sprint(k)] = plain
+			default:
+				return nil, fmt.Errorf("key %v is not a string", k)
+			}
+		}
+		return m, nil
+	case []any:
+		for i, e := range v {
+			plain, err := plainValue(e)
+			if err != nil {
+				return nil, err
+			}
+			v[i] = plain
+		}
+	}
+	return v, nil
+}
+
+func headOf(n *yaml.Node) head {
+	scalar := func(path ...string) string {
+		at := n
+		for _, key := range path {
+			if at = mapValue(at, key); at == nil {
+				return ""
+			}
+		}
+		return at.Value
+	}
+	return head{scalar("apiVersion"), scalar("kind"), headMeta{scalar("metadata", "namespace"), scalar("metadata", "name")}}
+}
+
+// mapValue is the value at key of a mapping, or nil.
+func mapValue(n *yaml.Node, key string) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// path leads to a field: keys, and indexes in brackets.
+type path []string
+
+var pathStep = regexp.MustCompile(`[^.\[\]]+|\[[^\]]*\]`)
+
+// parsePath reads a path such as spec.ports[0].name.
+func parsePath(s string) path { return pathStep.FindAllString(s, -1) }
+
+// String is the path as the API's errors spell it.
+func (p path) String() string {
+	var b strings.Builder
+	for _, step := range p {
+		switch {
+		case strings.HasPrefix(step, "["):
+		case strings.Contains(step, "."):
+			step = "[" + step + "]"
+		case b.Len() > 0:
+			b.WriteByte('.')
+		}
+		b.WriteString(step)
+	}
+	return b.String()
+}
+
+// lineOf is the line of the field at the path, or of the nearest field around
+// it that is there.
+func (d *document) lineOf(p path) int {
+	if len(p) == 0 {
+		return d.line // nobody has to look
+	}
+	if d.tree == nil {
+		var root yaml.Node
+		if yaml.Unmarshal(d.json, &root) != nil || len(root.Content) == 0 {
+			return d.line
+		}
+		d.tree = root.Content[0]
+		shiftLines(d.tree, d.line-1)
+	}
+	at, line := d.tree, d.line
+	for _, step := range p {
+		if at.Kind == yaml.AliasNode {
+			at = at.Alias
+		}
+		key := strings.Trim(step, "[]")
+		i, err := strconv.Atoi(key)
+		switch {
+		case at.Kind == yaml.SequenceNode && err == nil && i < len(at.Content):
+			at = at.Content[i]
+		case mapValue(at, key) != nil:
+			for j := 0; j+1 < len(at.Content); j += 2 {
+				if at.Content[j].Value == key {
+					line = at.Content[j].Line
+				}
+			}
+			at = mapValue(at, key)
+			continue
+		default:
+			return line
+		}
+		line = at.Line
+	}
+	return line
+}
+
+// pathAt is the path of the value that ends at or spans offset in raw.
+func pathAt(raw []byte, offset int64) path {
+	type level struct {
+		array bool
+		index int
+		key   string
+		isKey bool // the next string is a key
+	}
+	var stack []level
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			break
+		}
+		top := len(stack) - 1
+		if s, ok := token.(string); ok && top >= 0 && !stack[top].array && stack[top].isKey {
+			stack[top].key, stack[top].isKey = s, false
+			continue
+		}
+		delim, _ := token.(json.Delim)
+		if delim == '{' || delim == '[' {
+			if dec.InputOffset() >= offset {
+				break
+			}
+			stack = append(stack, level{array: delim == '[', isKey: delim == '{'})
+			continue
+		}
+		if dec.InputOffset() >= offset {
+			break
+		}
+		if delim == '}' || delim == ']' {
+			stack = stack[:top]
+			top--
+		}
+		if top >= 0 {
+			stack[top].index++
+			stack[top].isKey = true
+		}
+	}
+	var p path
+	for _, l := range stack {
+		if l.array {
+			p = append(p, fmt.Sprintf("[%d]", l.index))
+		} else {
+			p = append(p, l.key)
+		}
+	}
+	return p
+}

@@ -1,0 +1,152 @@
+// Package object turns objects of the Kubernetes API into the model's types.
+//
+// It refuses values that the API server refuses, in the fields that the model
+// keeps and with the API's own field paths, so that manifests that never met
+// an API server are held to the same rules. Fields that the API server wants
+// for other reasons than naming may be missing.
+package object
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// in puts errs into a place of the object: names of fields, and indexes of
+// lists, from the outermost. Places are spelled only where there is an error:
+// most objects have none, and there are many objects.
+func in(errs field.ErrorList, place ...any) field.ErrorList {
+	if len(errs) == 0 {
+		return nil
+	}
+	var path *field.Path
+	for _, step := range place {
+		switch step := step.(type) {
+		case string:
+			path = path.Child(step)
+		case int:
+			path = path.Index(step)
+		}
+	}
+	for _, e := range errs {
+		if e.Field != "" {
+			e.Field = "." + e.Field
+		}
+		e.Field = path.String() + e.Field
+	}
+	return errs
+}
+
+// nowhere are errors whose place is not said yet, see in.
+func nowhere(errs ...*field.Error) field.ErrorList {
+	for _, e := range errs {
+		e.Field = ""
+	}
+	return errs
+}
+
+// key is the key of an object that has a namespace; an object without one is
+// in the namespace default.
+func key(m *metav1.ObjectMeta, validName func(string) []string) (cluster.Key, field.ErrorList) {
+	k := cluster.Key{Namespace: m.Namespace, Name: m.Name}
+	if k.Namespace == "" {
+		k.Namespace = metav1.NamespaceDefault
+	}
+	errs := in(checkName(k.Name, validName), "metadata", "name")
+	return k, append(errs, in(checkName(k.Namespace, validation.IsDNS1123Label), "metadata", "namespace")...)
+}
+
+func checkName(name string, valid func(string) []string) field.ErrorList {
+	if name == "" {
+		return nowhere(field.Required(nil, ""))
+	}
+	if isLabel(name) {
+		return nil // the library takes long to find that out
+	}
+	var errs field.ErrorList
+	for _, msg := range valid(name) {
+		errs = append(errs, nowhere(field.Invalid(nil, name, msg))...)
+	}
+	return errs
+}
+
+// isLabel tells whether a name is one DNS label in lower case (RFC 1123,
+// section 2.1), which is a valid name wherever names are checked here.
+func isLabel(name string) bool {
+	if len(name) > validation.DNS1123LabelMaxLength || name[0] == '-' || name[len(name)-1] == '-' {
+		return false
+	}
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// optionalLabel checks a field that is empty or one DNS label.
+func optionalLabel(label string) field.ErrorList {
+	if label == "" {
+		return nil
+	}
+	return checkName(label, validation.IsDNS1123Label)
+}
+
+// address parses a field that is one address, without a zone and not an IPv4
+// address in IPv6's clothes.
+func address(text string) (netip.Addr, field.ErrorList) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Zone() != "" || addr.Is4In6() {
+		return netip.Addr{}, nowhere(field.Invalid(nil, text, "must be an IPv4 or IPv6 address, such as 10.9.8.7 or 2001:db8::ffff"))
+	}
+	return addr, nil
+}
+
+func protocol(p corev1.Protocol) (cluster.Protocol, field.ErrorList) {
+	switch p {
+	case "":
+		return cluster.TCP, nil
+	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
+		return cluster.Protocol(p), nil
+	}
+	return "", nowhere(field.NotSupported(nil, p, []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}))
+}
+
+const maxPort = 1<<16 - 1
+
+// portNumber checks a port's number.
+func portNumber(n int32) (uint16, field.ErrorList) {
+	if n < 1 || n > maxPort {
+		return 0, nowhere(field.Invalid(nil, n, "must be between 1 and 65535, inclusive"))
+	}
+	return uint16(n), nil
+}
+
+// Namespace converts a Namespace.
+func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
+	return &cluster.Namespace{Name: n.Name, Labels: n.Labels}, in(checkName(n.Name, validation.IsDNS1123Label), "metadata", "name")
+}
+
+// Node converts a Node. Of its addresses only those are kept that are IP
+// addresses: others are names.
+func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
+	node := &cluster.Node{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], MilliCPU: n.Status.Allocatable.Cpu().MilliValue()}
+	_, controlPlane := n.Labels["node-role.kubernetes.io/control-plane"]
+	_, master := n.Labels["node-role.kubernetes.io/master"]
+	node.ControlPlane = controlPlane || master
+	for i := range n.Status.Conditions {
+		c := &n.Status.Conditions[i]
+		node.Ready = node.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	for _, a := range n.Status.Addresses {
+		if addr, bad := address(a.Address); len(bad) == 0 {
+			node.Addresses = append(node.Addresses, addr)
+		}
+	}
+	return node, in(checkName(n.Name, validation.IsDNS1123Subdomain), "metadata", "name")
+}

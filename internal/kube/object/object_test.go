@@ -1,0 +1,242 @@
+package object
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+func addrs(texts ...string) (parsed []netip.Addr) {
+	for _, text := range texts {
+		parsed = append(parsed, netip.MustParseAddr(text))
+	}
+	return parsed
+}
+
+var addrEqual = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+// brief is each error as path and type, such as "spec.type: Unsupported value".
+func brief(errs field.ErrorList) (texts []string) {
+	for _, err := range errs {
+		texts = append(texts, err.Field+": "+err.Type.String())
+	}
+	return texts
+}
+
+// refusal is an object that is good but for what spoil does to it, and the
+// errors that this must give, as brief writes them.
+type refusal[API any] struct {
+	spoil func(*API)
+	want  []string
+}
+
+// testRefusals converts a good object, then each spoiled one.
+func testRefusals[API, Model any](t *testing.T, name string, good func() *API, convert func(*API) (Model, field.ErrorList), refusals map[string]refusal[API]) {
+	t.Helper()
+	if _, errs := convert(good()); len(errs) > 0 {
+		t.Fatalf("%s of the good object: %v, want no error", name, errs)
+	}
+	for claim, test := range refusals {
+		object := good()
+		test.spoil(object)
+		_, errs := convert(object)
+		if d := cmp.Diff(test.want, brief(errs)); d != "" {
+			t.Errorf("%s: %s: errors %v: (-want +got)\n%s", claim, name, errs, d)
+		}
+		for _, err := range errs {
+			if text := err.ErrorBody(); text == "" || strings.Contains(text, "\n") {
+				t.Errorf("%s: %s: error %q, want one line of text", claim, name, text)
+			}
+		}
+	}
+}
+
+// names are what every kind with a namespace refuses, given how it names its
+// own; label tells whether the name must be one label, not several with dots.
+func nameRefusals[API any](meta func(*API) *metav1.ObjectMeta) map[string]refusal[API] {
+	name := func(name string) func(*API) { return func(o *API) { meta(o).Name = name } }
+	namespace := func(name string) func(*API) { return func(o *API) { meta(o).Namespace = name } }
+	badName, badNamespace := []string{"metadata.name: Invalid value"}, []string{"metadata.namespace: Invalid value"}
+	return map[string]refusal[API]{
+		"no name":                          {name(""), []string{"metadata.name: Required value"}},
+		"a name with upper case":           {name("Web"), badName},
+		"a name with an underscore":        {name("web_1"), badName},
+		"a name that ends in a hyphen":     {name("web-"), badName},
+		"a name of several lines":          {name("web\nx"), badName},
+		"a name longer than 253 octets":    {name(strings.Repeat("a", 254)), badName},
+		"a namespace with a dot":           {namespace("a.b"), badNamespace},
+		"a namespace with upper case":      {namespace("Shop"), badNamespace},
+		"a namespace longer than 63":       {namespace(strings.Repeat("a", 64)), badNamespace},
+		"a name and a namespace, both bad": {func(o *API) { meta(o).Name, meta(o).Namespace = "X", "Y" }, append(badName[:1:1], badNamespace...)},
+	}
+}
+
+func labelRefusals[API any](meta func(*API) *metav1.ObjectMeta) map[string]refusal[API] {
+	return map[string]refusal[API]{
+		"a name with a dot":       {func(o *API) { meta(o).Name = "a.b" }, []string{"metadata.name: Invalid value"}},
+		"a name of 64 characters": {func(o *API) { meta(o).Name = strings.Repeat("a", 64) }, []string{"metadata.name: Invalid value"}},
+	}
+}
+
+func TestNamespace(t *testing.T) {
+	labels := map[string]string{"team": "a"}
+	got, errs := Namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: labels}})
+	if d := cmp.Diff(&cluster.Namespace{Name: "shop", Labels: labels}, got); d != "" || len(errs) > 0 {
+		t.Errorf("Namespace: %v (-want +got)\n%s", errs, d)
+	}
+	testRefusals(t, "Namespace",
+		func() *corev1.Namespace { return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}} }, Namespace,
+		labelRefusals(func(o *corev1.Namespace) *metav1.ObjectMeta { return &o.ObjectMeta }))
+	testRefusals(t, "Namespace",
+		func() *corev1.Namespace { return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}} }, Namespace,
+		map[string]refusal[corev1.Namespace]{
+			"no name": {func(o *corev1.Namespace) { o.Name = "" }, []string{"metadata.name: Required value"}},
+		})
+}
+
+func node(addresses ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1.example"}}
+	for _, a := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Address: a})
+	}
+	return n
+}
+
+func TestNode(t *testing.T) {
+	tests := map[string]struct {
+		addresses []string
+		want      []netip.Addr
+	}{
+		"addresses in order":                        {[]string{"192.0.2.1", "2001:db8::1"}, addrs("192.0.2.1", "2001:db8::1")},
+		"names are no addresses":                    {[]string{"node-1", "192.0.2.1", "node-1.example."}, addrs("192.0.2.1")},
+		"an IPv4 address in IPv6's clothes is none": {[]string{"::ffff:192.0.2.1"}, nil},
+		"an address with a zone is none":            {[]string{"fe80::1%eth0"}, nil},
+		"none":                                      {nil, nil},
+	}
+	for claim, test := range tests {
+		got, errs := Node(node(test.addresses...))
+		want := &cluster.Node{Name: "node-1.example", Addresses: test.want}
+		if d := cmp.Diff(want, got, addrEqual); d != "" || len(errs) > 0 {
+			t.Errorf("%s: Node with addresses %q: %v (-want +got)\n%s", claim, test.addresses, errs, d)
+		}
+	}
+	told := node()
+	told.Labels = map[string]string{corev1.LabelTopologyZone: "a", "node-role.kubernetes.io/control-plane": ""}
+	told.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	told.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}
+	got, _ := Node(told)
+	if d := cmp.Diff(&cluster.Node{Name: "node-1.example", Zone: "a", ControlPlane: true, Ready: true, MilliCPU: 1500}, got); d != "" {
+		t.Errorf("Node with a zone and a status (-want +got)\n%s", d)
+	}
+	testRefusals(t, "Node", func() *corev1.Node { return node("192.0.2.1") }, Node, map[string]refusal[corev1.Node]{
+		"no name":                {func(o *corev1.Node) { o.Name = "" }, []string{"metadata.name: Required value"}},
+		"a name with upper case": {func(o *corev1.Node) { o.Name = "Node" }, []string{"metadata.name: Invalid value"}},
+	})
+}
+
+func pod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1.a", Labels: map[string]string{"app": "web"}},
+		Spec:       corev1.PodSpec{Hostname: "dock-1", Subdomain: "docks", NodeName: "node-1"},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, PodIP: "10.244.0.1",
+			PodIPs: []corev1.PodIP{{IP: "10.244.0.1"}, {IP: "fd00::1"}},
+		},
+	}
+}
+
+func TestPod(t *testing.T) {
+	full := func(change func(*cluster.Pod)) *cluster.Pod {
+		p := &cluster.Pod{
+			Key: cluster.Key{Namespace: "shop", Name: "web-1.a"}, IPs: addrs("10.244.0.1", "fd00::1"),
+			Labels: map[string]string{"app": "web"}, Node: "node-1", Spec: &cluster.PodSpec{Hostname: "dock-1", Subdomain: "docks"},
+		}
+		change(p)
+		return p
+	}
+	tests := map[string]struct {
+		change func(*corev1.Pod)
+		want   *cluster.Pod
+	}{
+		"all fields":                      {func(*corev1.Pod) {}, full(func(*cluster.Pod) {})},
+		"without namespace it is default": {func(p *corev1.Pod) { p.Namespace = "" }, full(func(p *cluster.Pod) { p.Namespace = "default" })},
+		"podIP counts when podIPs is empty": {func(p *corev1.Pod) { p.Status.PodIPs = nil },
+			full(func(p *cluster.Pod) { p.IPs = addrs("10.244.0.1") })},
+		"podIPs counts, not podIP": {func(p *corev1.Pod) { p.Status.PodIP = "10.244.0.9" }, full(func(*cluster.Pod) {})},
+		"no address yet":           {func(p *corev1.Pod) { p.Status = corev1.PodStatus{} }, full(func(p *cluster.Pod) { p.IPs = nil })},
+		"succeeded is finished":    {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, full(func(p *cluster.Pod) { p.Finished = true })},
+		"failed is finished":       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, full(func(p *cluster.Pod) { p.Finished = true })},
+		"pending is not finished":  {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, full(func(p *cluster.Pod) { p.Pending = true })},
+		"only a name": {func(p *corev1.Pod) { *p = corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}} },
+			&cluster.Pod{Key: cluster.Key{Namespace: "default", Name: "x"}, Spec: &cluster.PodSpec{}}},
+		"ready": {func(p *corev1.Pod) {
+			p.UID, p.Status.Conditions = "1-2", []corev1.PodCondition{{Type: "Ready", Status: "True"}}
+		}, full(func(p *cluster.Pod) { p.UID, p.Ready = "1-2", true })},
+		"told to end": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, full(func(p *cluster.Pod) { p.Deleting = true })},
+		"conditions that are not met": {func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: "Initialized", Status: "True"}, {Type: "Ready", Status: "False", Reason: "R", Message: "m"}}
+		}, full(func(p *cluster.Pod) {
+			p.Unmet = []cluster.Condition{{Type: "Ready", Status: "False", Reason: "R", Message: "m"}}
+		})},
+	}
+	for claim, test := range tests {
+		in := pod()
+		test.change(in)
+		got, errs := Pod(in)
+		if d := cmp.Diff(test.want, got, addrEqual); d != "" || len(errs) > 0 {
+			t.Errorf("%s: Pod: %v (-want +got)\n%s", claim, errs, d)
+		}
+	}
+}
+
+func TestPodRefusals(t *testing.T) {
+	ip := func(i int, text string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.PodIPs[i].IP = text }
+	}
+	testRefusals(t, "Pod", pod, Pod, nameRefusals(func(o *corev1.Pod) *metav1.ObjectMeta { return &o.ObjectMeta }))
+	testRefusals(t, "Pod", pod, Pod, map[string]refusal[corev1.Pod]{
+		"a hostname with a dot":      {func(p *corev1.Pod) { p.Spec.Hostname = "a.b" }, []string{"spec.hostname: Invalid value"}},
+		"a subdomain with a dot":     {func(p *corev1.Pod) { p.Spec.Subdomain = "a.b" }, []string{"spec.subdomain: Invalid value"}},
+		"an address that is none":    {ip(0, "10.244.0"), []string{"status.podIPs[0].ip: Invalid value"}},
+		"the second address is none": {ip(1, "fd00::g"), []string{"status.podIPs[1].ip: Invalid value"}},
+		"an address with zeros":      {ip(0, "010.244.0.1"), []string{"status.podIPs[0].ip: Invalid value"}},
+		"an address with a zone":     {ip(1, "fe80::1%eth0"), []string{"status.podIPs[1].ip: Invalid value"}},
+		"IPv4 in IPv6's clothes":     {ip(1, "::ffff:10.0.0.1"), []string{"status.podIPs[1].ip: Invalid value"}},
+		"an address with a mask":     {ip(0, "10.244.0.1/24"), []string{"status.podIPs[0].ip: Invalid value"}},
+		"an empty address":           {ip(0, ""), []string{"status.podIPs[0].ip: Invalid value"}},
+		"podIP alone is none":        {func(p *corev1.Pod) { p.Status.PodIP, p.Status.PodIPs = "x", nil }, []string{"status.podIP: Invalid value"}},
+		"everything at once": {func(p *corev1.Pod) {
+			p.Name, p.Spec.Hostname, p.Status.PodIPs[0].IP = "", "A", "x"
+		}, []string{"metadata.name: Required value", "spec.hostname: Invalid value", "status.podIPs[0].ip: Invalid value"}},
+	})
+}
+
+func TestErrorsName(t *testing.T) {
+	p := pod()
+	p.Status.PodIPs[1].IP = "fd00::g"
+	_, errs := Pod(p)
+	want := `status.podIPs[1].ip: Invalid value: "fd00::g": must be an IPv4 or IPv6 address, such as 10.9.8.7 or 2001:db8::ffff`
+	if got := fmt.Sprint(errs); got != "["+want+"]" {
+		t.Errorf("Pod with podIPs[1] fd00::g: errors %s, want [%s]", got, want)
+	}
+}
+
+// TestIsLabel: it takes a name only when the library does.
+func TestIsLabel(t *testing.T) {
+	const most = validation.DNS1123LabelMaxLength
+	for _, name := range []string{"a", "0", "a-b", "a--b", "-a", "a-", "-", "A", "a.b", "a_b", "ä", "a b", strings.Repeat("a", most), strings.Repeat("a", most+1)} {
+		if got, want := isLabel(name), len(validation.IsDNS1123Label(name)) == 0; got != want {
+			t.Errorf("isLabel(%q) = %v, want %v", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package apiobject
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// world is a model with what was declared.
+type world struct {
+	store    *cluster.Store
+	declared map[string]string // by kind and key
+	slices   []*discoveryv1.EndpointSlice
+}
+
+func newWorld(t *testing.T, put func(*cluster.Tx)) *world {
+	t.Helper()
+	w := &world{store: cluster.NewStore(), declared: make(map[string]string)}
+	w.store.Update(put)
+	return w
+}
+
+// get is the only object that is chosen, as JSON.
+func (w *world) get(t *testing.T, kind cluster.Kind, name string) string {
+	t.Helper()
+	c := Cluster{Store: w.store, Declared: func(kind cluster.Kind, key cluster.Key) []byte {
+		if text, ok := w.declared[kind.String()+" "+key.String()]; ok {
+			return []byte(text)
+		}
+		return nil
+	}}
+	if w.slices != nil {
+		c.Slices = func(cluster.Key) []*discoveryv1.EndpointSlice { return w.slices }
+	}
+	objects, err := c.Objects(Choice{Kind: kind, Namespace: "shop", Name: name})
+	if err != nil || len(objects) != 1 {
+		t.Fatalf("%s: %d objects, error %v", name, len(objects), err)
+	}
+	text, err := json.Marshal(objects[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// wantIn demands pieces of JSON in an object.
+func wantIn(t *testing.T, claim, got string, pieces ...string) {
+	t.Helper()
+	for _, piece := range pieces {
+		lacking, lacks := strings.CutPrefix(piece, "!")
+		if strings.Contains(got, lacking) == lacks {
+			t.Errorf("%s: want %s in %s", claim, piece, got)
+		}
+	}
+}
+
+func key(name string) cluster.Key { return cluster.Key{Namespace: "shop", Name: name} }
+
+func addrs(texts ...string) (all []netip.Addr) {
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+// TestService: what was allocated is set, and the API's defaults are.
+func TestService(t *testing.T) {
+	for claim, test := range map[string]struct {
+		declared string
+		model    cluster.Service
+		want     []string
+	}{
+		"allocated": {
+			`{"metadata":{"name":"a","labels":{"x":"y"}},"spec":{"type":"NodePort","ports":[{"port":80},{"name":"b","port":81,"targetPort":"web","protocol":"UDP"}]}}`,
+			cluster.Service{ClusterIPs: addrs("10.0.0.1", "fd00::1"), Spec: &cluster.ServiceSpec{
+				Type: cluster.NodePort, Families: []cluster.AddressType{cluster.IPv4, cluster.IPv6}, FamilyPolicy: cluster.PreferDualStack, NodePorts: []uint16{30001, 0}, HealthCheckNodePort: 30002,
+			}},
+			[]string{`"apiVersion":"v1"`, `"kind":"Service"`, `"namespace":"shop"`, `"labels":{"x":"y"}`, `"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1","fd00::1"]`, `"ipFamilies":["IPv4","IPv6"]`, `"ipFamilyPolicy":"PreferDualStack"`,
+				`{"protocol":"TCP","port":80,"targetPort":80,"nodePort":30001}`, `{"name":"b","protocol":"UDP","port":81,"targetPort":"web"}`,
+				`"healthCheckNodePort":30002`, `"sessionAffinity":"None"`, `"internalTrafficPolicy":"Cluster"`, `"externalTrafficPolicy":"Cluster"`, `!allocateLoadBalancer`},
+		},
+		"headless": {
+			`{"metadata":{"name":"a"},"spec":{"clusterIP":"None"}}`,
+			cluster.Service{Headless: true, Spec: &cluster.ServiceSpec{FamilyPolicy: cluster.RequireDualStack}},
+			[]string{`"clusterIP":"None","clusterIPs":["None"]`, `"ipFamilyPolicy":"RequireDualStack"`, `"type":"ClusterIP"`, `!externalTrafficPolicy`},
+		},
+		"external name": {
+			`{"metadata":{"name":"a"},"spec":{"type":"ExternalName","externalName":"example.com"}}`,
+			cluster.Service{ExternalName: "example.com", Spec: &cluster.ServiceSpec{Type: cluster.ExternalName}},
+			[]string{`"externalName":"example.com"`, `"sessionAffinity":"None"`, `!clusterIP`, `!internalTrafficPolicy`, `!ipFamilies`},
+		},
+		"load balancer, client IP": {
+			`{"metadata":{"name":"a"},"spec":{"type":"LoadBalancer","sessionAffinity":"ClientIP"}}`,
+			cluster.Service{Spec: &cluster.ServiceSpec{Type: cluster.LoadBalancer}},
+			[]string{`"allocateLoadBalancerNodePorts":true`, `"sessionAffinityConfig":{"clientIP":{"timeoutSeconds":10800}}`},
+		},
+		"what was said stays": {
+			`{"metadata":{"name":"a"},"spec":{"type":"LoadBalancer","allocateLoadBalancerNodePorts":false,"internalTrafficPolicy":"Local","externalTrafficPolicy":"Local","sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":7}}}}`,
+			cluster.Service{Spec: &cluster.ServiceSpec{Type: cluster.LoadBalancer}},
+			[]string{`"allocateLoadBalancerNodePorts":false`, `"internalTrafficPolicy":"Local"`, `"externalTrafficPolicy":"Local"`, `"timeoutSeconds":7`},
+		},
+		"not declared": {
+			"",
+			cluster.Service{ClusterIPs: addrs("10.96.0.1"), Ports: []cluster.Port{{Name: "https", Protocol: cluster.TCP, Number: 443}}, Targets: []string{"6443"}, Spec: &cluster.ServiceSpec{Type: cluster.ClusterIP, Labels: map[string]string{"component": "apiserver"}}},
+			[]string{`"labels":{"component":"apiserver"}`, `"clusterIP":"10.96.0.1"`, `{"name":"https","protocol":"TCP","port":443,"targetPort":6443}`},
+		},
+	} {
+		test.model.Key = key("a")
+		w := newWorld(t, func(tx *cluster.Tx) {
+			tx.PutService(&test.model)
+			tx.PutService(&cluster.Service{Key: key("other")})
+		})
+		if test.declared != "" {
+			w.declared["Service shop/a"] = test.declared
+		}
+		wantIn(t, claim, w.get(t, cluster.KindService, "a"), test.want...)
+	}
+}
+
+// TestSlices: one that was declared, one that was made, and a mirror.
+func TestSlices(t *testing.T) {
+	w := newWorld(t, func(tx *cluster.Tx) {
+		for _, name := range []string{"declared", "made", "mirror"} {
+			tx.PutEndpointSlice(&cluster.EndpointSlice{
+				Key: key(name), Service: "web", AddressType: cluster.IPv4, Ports: []cluster.Port{{Name: "p", Protocol: cluster.TCP, Number: 80}, {Protocol: cluster.UDP}},
+				Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: true, Hostname: "h", Pod: "q"}, {Addr: netip.MustParseAddr("10.1.0.2"), Terminating: true}},
+			})
+		}
+	})
+	w.declared["EndpointSlice shop/declared"] = `{"metadata":{"name":"declared","ownerReferences":[{"kind":"Service","name":"web","uid":"u"}]},"addressType":"IPv4","ports":[{"port":80}],"endpoints":[{"addresses":["10.1.0.9"]}]}`
+	w.slices = []*discoveryv1.EndpointSlice{{AddressType: discoveryv1.AddressTypeIPv6}}
+	w.slices[0].Name, w.slices[0].GenerateName = "made", "web-"
+	w.slices[0].OwnerReferences = []metav1.OwnerReference{{Kind: "Service", Name: "web"}}
+	wantIn(t, "declared", w.get(t, cluster.KindEndpointSlice, "declared"), `"apiVersion":"discovery.k8s.io/v1"`, `"addresses":["10.1.0.9"]`, `"uid":"u"`, `{"name":"","protocol":"TCP","port":80}`, `"namespace":"shop"`)
+	wantIn(t, "made", w.get(t, cluster.KindEndpointSlice, "made"), `"generateName":"web-"`, `"addressType":"IPv6"`, `!ownerReferences`)
+	wantIn(t, "mirror", w.get(t, cluster.KindEndpointSlice, "mirror"), `"kubernetes.io/service-name":"web"`,
+		`{"name":"p","protocol":"TCP","port":80}`, `{"name":"","protocol":"UDP"}`,
+		`{"addresses":["10.1.0.1"],"conditions":{"ready":true},"hostname":"h","targetRef":{"kind":"Pod","namespace":"shop","name":"q"}}`,
+		`{"addresses":["10.1.0.2"],"conditions":{"ready":false,"terminating":true}}`)
+	if w.slices[0].Kind != "" || len(w.slices[0].OwnerReferences) != 1 {
+		t.Error("the slice that was made is changed")
+	}
+}
+
+// TestPod: addresses, Node and conditions are set; a Pod of a template has that.
+func TestPod(t *testing.T) {
+	w := newWorld(t, func(tx *cluster.Tx) {
+		tx.PutNode(&cluster.Node{Name: "n", Addresses: addrs("192.0.2.1")})
+		tx.PutPod(&cluster.Pod{Key: key("plain"), IPs: addrs("10.1.0.1"), Node: "n"})
+		tx.PutPod(&cluster.Pod{Key: key("given"), IPs: addrs("10.1.0.2", "fd00::2"), Node: "n", Ready: true, Simulated: true})
+		of := func(name string) *cluster.Owner { return &cluster.Owner{Kind: cluster.KindDeployment, Name: name} }
+		labels := map[string]string{"app": "web", "pod-template-hash": "x"}
+		tx.PutPod(&cluster.Pod{Key: key("web-api-x-1"), Owner: of("web-api"), Labels: labels, IPs: addrs("10.1.0.3"), Ready: true, Simulated: true, Spec: &cluster.PodSpec{Hostname: "h"}})
+		tx.PutPod(&cluster.Pod{Key: key("web-x-1"), Owner: of("web"), Labels: labels, IPs: addrs("10.1.0.4"), Ready: true, Simulated: true})
+	})
+	w.declared["Pod shop/plain"] = `{"metadata":{"name":"plain"},"spec":{"containers":[{"name":"c","ports":[{"containerPort":80}]}]}}`
+	w.declared["Pod shop/given"] = w.declared["Pod shop/plain"]
+	w.declared["Deployment shop/web"] = `{"spec":{"template":{"metadata":{"annotations":{"b":"c"}},"spec":{"containers":[{"name":"of-web"}]}}}}`
+	w.declared["Deployment shop/web-api"] = strings.ReplaceAll(w.declared["Deployment shop/web"], "of-web", "of-api")
+	w.declared["StatefulSet shop/web"] = strings.ReplaceAll(w.declared["Deployment shop/web"], "of-web", "of-set")
+	wantIn(t, "plain", w.get(t, cluster.KindPod, "plain"), `"phase":"Pending"`, `"podIP":"10.1.0.1"`, `"protocol":"TCP"`, `"nodeName":"n"`, `!simulated`, `!conditions`, `!hostIP`)
+	wantIn(t, "given", w.get(t, cluster.KindPod, "given"), `"annotations":{"portolan.dev/simulated":"true"}`, `"phase":"Running"`, `"podIPs":[{"ip":"10.1.0.2"},{"ip":"fd00::2"}]`, `"hostIP":"192.0.2.1"`, `"type":"Ready","status":"True"`)
+	wantIn(t, "of a template", w.get(t, cluster.KindPod, "web-api-x-1"), `"containers":[{"name":"of-api"`, `"b":"c"`, `"portolan.dev/simulated":"true"`, `"pod-template-hash":"x"`, `"hostname":"h"`)
+	wantIn(t, "of another", w.get(t, cluster.KindPod, "web-x-1"), `"containers":[{"name":"of-web"`)
+}
+
+// TestObjects: the choice is by namespace and name, and the order is fixed.
+func TestObjects(t *testing.T) {
+	w := newWorld(t, func(tx *cluster.Tx) {
+		for _, k := range []cluster.Key{{Namespace: "b", Name: "y"}, {Namespace: "a", Name: "z"}, {Namespace: "b", Name: "x"}} {
+			tx.PutService(&cluster.Service{Key: k})
+		}
+	})
+	c := Cluster{Store: w.store, Declared: func(cluster.Kind, cluster.Key) []byte { return nil }}
+	for claim, test := range map[string]struct {
+		choice Choice
+		want   string
+	}{
+		"all":       {Choice{}, "a/z b/x b/y"},
+		"namespace": {Choice{Namespace: "b"}, "b/x b/y"},
+		"name":      {Choice{Namespace: "b", Name: "y"}, "b/y"},
+		"none":      {Choice{Namespace: "c"}, ""},
+	} {
+		test.choice.Kind = cluster.KindService
+		objects, err := c.Objects(test.choice)
+		var got []string
+		for _, o := range objects {
+			got = append(got, o.GetNamespace()+"/"+o.GetName())
+		}
+		if text := strings.Join(got, " "); err != nil || text != test.want {
+			t.Errorf("%s: got %s, error %v, want %s", claim, text, err, test.want)
+		}
+	}
+	if _, err := c.Objects(Choice{Kind: cluster.KindNode}); err == nil {
+		t.Error("Nodes: no error")
+	}
+}

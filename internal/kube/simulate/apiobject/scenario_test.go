@@ -1,0 +1,462 @@
+package apiobject_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/tools/txtar"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/simulate"
+	"portolan.dev/portolan/internal/kube/simulate/alloc"
+	"portolan.dev/portolan/internal/kube/simulate/apiobject"
+	"portolan.dev/portolan/internal/pod/serviceenv"
+)
+
+// Scenario files say what becomes of manifests, state after state. Each is a
+// txtar archive, whose comment says what is shown, and has lines "key: values":
+//
+//	cites: ID ...         the examples of docs/spec-examples.md that it shows
+//	services: RANGE,...   the ranges of cluster IPs (10.96.0.0/16)
+//	services2: RANGE,...  from the second state on, after a restart; and so on
+//	pods: RANGE,...       the ranges of Pods (10.244.0.0/16)
+//	max-endpoints: N      of a slice
+//
+// Its files are, for the first state, manifests below manifests/, and:
+//
+//	expect.yaml  documents, each of which is contained in an object: mappings by
+//	             subset, lists by position. null is a key that is not there, and
+//	             "in A-B" or "in PREFIX" an address or number that is there.
+//	             Without a name it is contained in any object of its kind and
+//	             namespace, in another one than documents before it; with one
+//	             that ends in *, in each whose name begins so.
+//	counts       KIND NAMESPACE N: how many objects there are; or hint ZONE N: how
+//	             many endpoints are for clients of a zone
+//	refused      words, in each line those of one problem that is reported
+//	env.NS       variables that a Pod of a namespace has, among others
+//
+// For the second state they are manifests2/, expect2.yaml, counts2, refused2 and
+// env2.NS, and so on; manifests that are not there again are gone. A manifest
+// NAME*N.yaml is there N times, with its number in the place of each "#".
+
+const scenarioDir = "../../../../testdata/simulate"
+
+type scenario struct {
+	cites        []string
+	services     map[int]string // ranges, by the state from which on they are
+	pods         string
+	maxEndpoints int
+	states       []*state
+}
+
+type state struct {
+	manifests map[string][]byte
+	expect    []any
+	counts    []string
+	refused   []string
+	env       map[string][]string
+}
+
+func parseScenario(data []byte) (*scenario, error) {
+	a := txtar.Parse(data)
+	s := &scenario{services: map[int]string{0: "10.96.0.0/16"}, pods: "10.244.0.0/16"}
+	for line := range strings.Lines(string(a.Comment)) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok {
+			continue
+		}
+		var err error
+		switch name, number := numbered(key); name {
+		case "cites":
+			s.cites = append(s.cites, strings.Fields(value)...)
+		case "services":
+			s.services[number] = value
+		case "pods":
+			s.pods = value
+		case "max-endpoints":
+			s.maxEndpoints, err = strconv.Atoi(value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", line, err)
+		}
+	}
+	for _, f := range a.Files {
+		if err := s.file(f); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name, err)
+		}
+	}
+	for i, st := range s.states {
+		if st == nil || len(st.expect)+len(st.counts)+len(st.refused)+len(st.env) == 0 {
+			return nil, fmt.Errorf("state %d: nothing is expected", i+1)
+		}
+	}
+	return s, nil
+}
+
+// numbered cuts the number of a state off a name; the first has none.
+func numbered(name string) (base string, state int) {
+	base = strings.TrimRight(name, "0123456789")
+	if n, err := strconv.Atoi(name[len(base):]); err == nil {
+		return base, n - 1
+	}
+	return base, 0
+}
+
+func (s *scenario) file(f txtar.File) error {
+	first, rest, below := strings.Cut(f.Name, "/")
+	if !below {
+		first, rest, _ = strings.Cut(f.Name, ".")
+	}
+	kind, number := numbered(first)
+	for len(s.states) <= number {
+		s.states = append(s.states, &state{manifests: make(map[string][]byte), env: make(map[string][]string)})
+	}
+	st := s.states[number]
+	switch lines := strings.Split(strings.TrimSpace(string(f.Data)), "\n"); {
+	case kind == "manifests" && below:
+		st.manifests[rest] = f.Data
+	case kind == "expect" && rest == "yaml":
+		for dec := yaml.NewDecoder(bytes.NewReader(f.Data)); ; {
+			var doc any
+			if err := dec.Decode(&doc); err != nil {
+				if len(st.expect) == 0 || err.Error() != "EOF" {
+					return err
+				}
+				return nil
+			}
+			st.expect = append(st.expect, doc)
+		}
+	case kind == "counts" && rest == "":
+		st.counts = lines
+	case kind == "refused" && rest == "":
+		st.refused = lines
+	case kind == "env" && rest != "":
+		st.env[rest] = lines
+	default:
+		return fmt.Errorf("no file of a scenario")
+	}
+	return nil
+}
+
+// TestScenarios runs testdata/simulate.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(scenarioDir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d scenarios, error %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			runScenario(t, readScenario(t, file))
+		})
+	}
+}
+
+func readScenario(t *testing.T, file string) *scenario {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := parseScenario(data)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return s
+}
+
+// run is a cluster that lives until it is started anew.
+type run struct {
+	store   *cluster.Store
+	control *simulate.ControlPlane
+	source  *manifest.Source
+}
+
+func runScenario(t *testing.T, s *scenario) {
+	dir := t.TempDir()
+	var r *run
+	for i, st := range s.states {
+		if ranges, ok := s.services[i]; ok {
+			r = newRun(t, s, ranges, dir, r)
+		}
+		st.write(t, dir)
+		report, err := r.source.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(fmt.Sprintf("state %d", i+1), func(t *testing.T) { r.check(t, st, report) })
+	}
+}
+
+// newRun starts a cluster that remembers what the one before it gave out.
+func newRun(t *testing.T, s *scenario, services, dir string, before *run) *run {
+	t.Helper()
+	control, err := simulate.New(simulate.Config{
+		ServiceRanges: prefixes(services), PodRanges: prefixes(s.pods), NodePorts: alloc.Ports{First: 30000, Last: 32767},
+		MaxEndpoints: s.maxEndpoints, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before != nil {
+		before.store.View(control.Recall)
+	}
+	r := &run{store: cluster.NewStore(), control: control}
+	r.source = manifest.New(manifest.Config{Path: dir, Whole: true, ControlPlane: control, Store: r.store, Log: slog.New(slog.DiscardHandler)})
+	return r
+}
+
+func prefixes(list string) (all []netip.Prefix) {
+	for _, text := range strings.Split(list, ",") {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+// write puts the state's manifests into an empty directory.
+func (st *state) write(t *testing.T, dir string) {
+	t.Helper()
+	old, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range old {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, data := range st.manifests {
+		if _, times, ok := strings.Cut(strings.TrimSuffix(name, ".yaml"), "*"); ok {
+			n, err := strconv.Atoi(times)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			var all bytes.Buffer
+			for i := range n {
+				all.WriteString("---\n")
+				all.Write(bytes.ReplaceAll(data, []byte("#"), strconv.AppendInt(nil, int64(i), 10)))
+			}
+			data = all.Bytes()
+		}
+		if err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(name, "*", "-")), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (r *run) check(t *testing.T, st *state, report manifest.Report) {
+	for _, err := range st.problems(report.Problems) {
+		t.Error(err)
+	}
+	used := make(map[any]bool)
+	for _, want := range st.expect {
+		if err := r.expected(t, want.(map[string]any), used); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, line := range st.counts {
+		var kind, ns string
+		var want int
+		if n, err := fmt.Sscan(line, &kind, &ns, &want); err != nil || n != 3 {
+			t.Fatalf("counts: %q: %v", line, err)
+		}
+		got := 0
+		if kind == "hint" {
+			got = r.hints(t, ns)
+		} else {
+			got = len(r.objects(t, apiobject.Choice{Kind: kindOf(t, kind), Namespace: ns}))
+		}
+		if got != want {
+			t.Errorf("%s: there are %d", line, got)
+		}
+	}
+	for ns, want := range st.env {
+		var e serviceenv.Environment
+		r.store.View(func(v *cluster.View) { e = serviceenv.Of(v, ns, new(cluster.PodSpec)) })
+		for _, line := range want {
+			if !slices.ContainsFunc(e.Variables, func(v serviceenv.Variable) bool { return v.String() == line }) {
+				t.Errorf("no variable %s among %v", line, e.Variables)
+			}
+		}
+	}
+}
+
+// problems compares what is refused with what should be.
+func (st *state) problems(problems []manifest.Problem) (wrong []error) {
+	left := slices.Clone(problems)
+	for _, words := range st.refused {
+		i := slices.IndexFunc(left, func(p manifest.Problem) bool { return p.Rejected && strings.Contains(p.Error(), words) })
+		if i < 0 {
+			wrong = append(wrong, fmt.Errorf("not refused: %s; there are %v", words, left))
+			continue
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	for _, p := range left {
+		wrong = append(wrong, fmt.Errorf("unexpected: %w", p))
+	}
+	return wrong
+}
+
+func kindOf(t *testing.T, name string) cluster.Kind {
+	t.Helper()
+	i := slices.IndexFunc(apiobject.Kinds(), func(k cluster.Kind) bool { return k.String() == name })
+	if i < 0 {
+		t.Fatalf("no kind %q", name)
+	}
+	return apiobject.Kinds()[i]
+}
+
+// objects are those that are chosen, as JSON has them.
+func (r *run) objects(t *testing.T, choice apiobject.Choice) (objects []map[string]any) {
+	t.Helper()
+	c := apiobject.Cluster{Store: r.store, Declared: r.source.Declared, Slices: r.control.Slices}
+	all, err := c.Objects(choice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := make(map[string]any)
+		dec := json.NewDecoder(bytes.NewReader(text))
+		dec.UseNumber()
+		if err := dec.Decode(&object); err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+// hints counts the endpoints that are for clients of a zone.
+func (r *run) hints(t *testing.T, zone string) (n int) {
+	t.Helper()
+	for _, slice := range r.objects(t, apiobject.Choice{Kind: cluster.KindEndpointSlice}) {
+		endpoints, _ := slice["endpoints"].([]any)
+		for _, e := range endpoints {
+			want := map[string]any{"hints": map[string]any{"forZones": []any{map[string]any{"name": zone}}}}
+			if contained(want, e, "") == nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// expected finds the objects that a document is about, and tells how they
+// differ from it.
+func (r *run) expected(t *testing.T, want map[string]any, used map[any]bool) error {
+	t.Helper()
+	meta, _ := want["metadata"].(map[string]any)
+	name, _ := meta["name"].(string)
+	ns, _ := meta["namespace"].(string)
+	kind, _ := want["kind"].(string)
+	if ns == "" {
+		ns = "default"
+	}
+	choice := apiobject.Choice{Kind: kindOf(t, kind), Namespace: ns}
+	prefix, several := strings.CutSuffix(name, "*")
+	if several {
+		delete(meta, "name")
+	} else {
+		choice.Name = name
+	}
+	var differences []error
+	matching := 0
+	for _, got := range r.objects(t, choice) {
+		gotName := got["metadata"].(map[string]any)["name"].(string)
+		if several && !strings.HasPrefix(gotName, prefix) {
+			continue
+		}
+		id := fmt.Sprint(kind, ns, gotName)
+		switch err := contained(want, got, kind+" "+gotName); {
+		case err != nil:
+			differences = append(differences, err)
+		case name == "" && used[id]:
+		default:
+			used[id] = true
+			if matching++; name == "" {
+				return nil
+			}
+		}
+	}
+	switch {
+	case several && len(differences) > 0:
+		return differences[0]
+	case matching == 0 && len(differences) > 0:
+		return fmt.Errorf("%v", differences)
+	case matching == 0:
+		return fmt.Errorf("no %s %s/%s", kind, ns, name)
+	}
+	return nil
+}
+
+// contained tells what of want is not in got; at is where that is.
+func contained(want, got any, at string) error {
+	switch want := want.(type) {
+	case map[string]any:
+		m, ok := got.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s: %v is no mapping", at, got)
+		}
+		for k, w := range want {
+			if err := contained(w, m[k], at+"."+k); err != nil {
+				return err
+			}
+		}
+		return nil
+	case []any:
+		l, ok := got.([]any)
+		if !ok || len(l) != len(want) {
+			return fmt.Errorf("%s: %v, want %v", at, got, want)
+		}
+		for i, w := range want {
+			if err := contained(w, l[i], fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case string:
+		if bounds, ok := strings.CutPrefix(want, "in "); ok && within(bounds, fmt.Sprint(got)) {
+			return nil
+		}
+	}
+	if n, ok := got.(json.Number); ok && n.String() == fmt.Sprint(want) {
+		return nil
+	}
+	if want != got {
+		return fmt.Errorf("%s: %v, want %v", at, got, want)
+	}
+	return nil
+}
+
+// within tells whether an address or a number is in PREFIX, or in FIRST-LAST.
+func within(bounds, value string) bool {
+	addr, err := netip.ParseAddr(value)
+	if prefix, bad := netip.ParsePrefix(bounds); bad == nil {
+		return err == nil && prefix.Contains(addr)
+	}
+	first, last, _ := strings.Cut(bounds, "-")
+	if err == nil {
+		return netip.MustParseAddr(first).Compare(addr) <= 0 && addr.Compare(netip.MustParseAddr(last)) <= 0
+	}
+	var low, high, n int
+	if _, err := fmt.Sscan(first+" "+last+" "+value, &low, &high, &n); err != nil {
+		return false
+	}
+	return low <= n && n <= high
+}

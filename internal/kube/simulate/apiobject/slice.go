@@ -1,0 +1,85 @@
+package apiobject
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// endpointSlice is an EndpointSlice: as it was declared, as it was made for its
+// Service, or else as the model has it, which is so of mirrors of Endpoints.
+func (c *Cluster) endpointSlice(s *cluster.EndpointSlice) (Object, error) {
+	o := new(discoveryv1.EndpointSlice)
+	ok, err := c.declared(cluster.KindEndpointSlice, s.Key, o)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		o = c.undeclaredSlice(s)
+	}
+	o.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
+	o.Namespace = s.Namespace
+	// The Service has no UID before an API server gives it one, and references
+	// without are refused (k8s.io/apimachinery, pkg/api/validation, objectmeta.go).
+	o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == "" })
+	for i := range o.Ports {
+		p := &o.Ports[i]
+		if p.Name == nil {
+			p.Name = new(string)
+		}
+		if p.Protocol == nil {
+			tcp := corev1.ProtocolTCP
+			p.Protocol = &tcp
+		}
+	}
+	return o, nil
+}
+
+func (c *Cluster) undeclaredSlice(s *cluster.EndpointSlice) *discoveryv1.EndpointSlice {
+	if c.Slices != nil {
+		for _, made := range c.Slices(cluster.Key{Namespace: s.Namespace, Name: s.Service}) {
+			if made.Name == s.Name {
+				return made.DeepCopy()
+			}
+		}
+	}
+	o := &discoveryv1.EndpointSlice{ObjectMeta: meta(s.Key), AddressType: discoveryv1.AddressType(s.AddressType)}
+	o.Labels = make(map[string]string)
+	if s.Service != "" {
+		o.Labels[discoveryv1.LabelServiceName] = s.Service
+	}
+	if s.ManagedBy != "" {
+		o.Labels[discoveryv1.LabelManagedBy] = s.ManagedBy
+	}
+	for _, p := range s.Ports {
+		name, protocol := p.Name, corev1.Protocol(p.Protocol)
+		port := discoveryv1.EndpointPort{Name: &name, Protocol: &protocol}
+		if number := int32(p.Number); number > 0 {
+			port.Port = &number
+		}
+		o.Ports = append(o.Ports, port)
+	}
+	for _, e := range s.Endpoints {
+		o.Endpoints = append(o.Endpoints, endpoint(s.Namespace, e))
+	}
+	return o
+}
+
+func endpoint(namespace string, e cluster.Endpoint) discoveryv1.Endpoint {
+	o := discoveryv1.Endpoint{Addresses: []string{e.Addr.String()}}
+	o.Conditions.Ready = &e.Ready
+	if e.Terminating {
+		o.Conditions.Terminating = &e.Terminating
+	}
+	if e.Hostname != "" {
+		o.Hostname = &e.Hostname
+	}
+	if e.Pod != "" {
+		o.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: e.Pod}
+	}
+	return o
+}

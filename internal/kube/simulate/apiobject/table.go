@@ -1,0 +1,209 @@
+package apiobject
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// Columns say how a table is to be, beside what it has of every object.
+type Columns struct {
+	// Namespace puts the namespace first.
+	Namespace bool
+	// Kind puts the kind before each name, such as service/web.
+	Kind bool
+	// Wide adds what kubectl's -o wide does.
+	Wide bool
+	// Now is what ages are counted from.
+	Now time.Time
+}
+
+// Words of kubectl's tables for what is not there.
+const (
+	none    = "<none>"
+	unknown = "<unknown>"
+	unset   = "<unset>"
+	pending = "<pending>"
+)
+
+// headers are those of kubectl's tables (k8s.io/kubernetes,
+// pkg/printers/internalversion), wide ones those that -o wide adds, name what a
+// kind is called before a slash.
+var headers = map[cluster.Kind]struct {
+	name        string
+	usual, wide []string
+}{
+	cluster.KindService:       {"service", []string{"NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"}, []string{"SELECTOR"}},
+	cluster.KindEndpointSlice: {"endpointslice.discovery.k8s.io", []string{"NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"}, nil},
+	cluster.KindPod:           {"pod", []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"}, []string{"IP", "NODE", "NOMINATED NODE", "READINESS GATES"}},
+}
+
+// Table gives the header and a row for each of some objects of a kind, as
+// kubectl prints them. The STATUS of a Pod that does not run is Simulated.
+func Table(kind cluster.Kind, objects []Object, c Columns) (rows [][]string) {
+	h := headers[kind]
+	head := slices.Clone(h.usual)
+	if c.Wide {
+		head = append(head, h.wide...)
+	}
+	rows = append(rows, head)
+	for _, o := range objects {
+		var usual, wide []string
+		switch o := o.(type) {
+		case *corev1.Service:
+			usual, wide = serviceCells(o, &c)
+		case *discoveryv1.EndpointSlice:
+			usual = sliceCells(o)
+		case *corev1.Pod:
+			usual, wide = podCells(o, c.Now)
+		}
+		if c.Kind {
+			usual[0] = h.name + "/" + usual[0]
+		}
+		row := append(usual, age(o.GetCreationTimestamp(), c.Now))
+		if c.Wide {
+			row = append(row, wide...)
+		}
+		rows = append(rows, row)
+	}
+	if c.Namespace {
+		for i := range rows {
+			namespace := "NAMESPACE"
+			if i > 0 {
+				namespace = objects[i-1].GetNamespace()
+			}
+			rows[i] = slices.Insert(rows[i], 0, namespace)
+		}
+	}
+	return rows
+}
+
+func age(created metav1.Time, now time.Time) string {
+	if created.IsZero() {
+		return unknown
+	}
+	return duration.HumanDuration(now.Sub(created.Time))
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+func serviceCells(s *corev1.Service, c *Columns) (usual, wide []string) {
+	ip := none
+	if len(s.Spec.ClusterIPs) > 0 {
+		ip = s.Spec.ClusterIPs[0]
+	} else if s.Spec.ClusterIP != "" { // declared, and never met an API server
+		ip = s.Spec.ClusterIP
+	}
+	var ports []string
+	for i := range s.Spec.Ports {
+		ports = append(ports, portText(&s.Spec.Ports[i]))
+	}
+	usual = []string{s.Name, string(s.Spec.Type), ip, externalIP(s, c.Wide), or(strings.Join(ports, ","), none)}
+	return usual, []string{labels.FormatLabels(s.Spec.Selector)}
+}
+
+// externalIP is where a Service is reached from outside.
+func externalIP(s *corev1.Service, wide bool) string {
+	switch s.Spec.Type {
+	case corev1.ServiceTypeExternalName:
+		return s.Spec.ExternalName
+	case corev1.ServiceTypeLoadBalancer:
+		given := s.Spec.ExternalIPs
+		if balancers := loadBalancers(s, wide); balancers != "" {
+			given = slices.Concat([]string{balancers}, given)
+		}
+		return or(strings.Join(given, ","), pending)
+	}
+	return or(strings.Join(s.Spec.ExternalIPs, ","), none)
+}
+
+// loadBalancers are the addresses of a Service's load balancer, shortened unless
+// there is room.
+func loadBalancers(s *corev1.Service, wide bool) string {
+	const width = 16
+	var all []string
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if at := or(i.IP, i.Hostname); at != "" {
+			all = append(all, at)
+		}
+	}
+	slices.Sort(all)
+	text := strings.Join(slices.Compact(all), ",")
+	if !wide && len(text) > width {
+		text = text[:width-len("...")] + "..."
+	}
+	return text
+}
+
+func sliceCells(s *discoveryv1.EndpointSlice) []string {
+	var ports, addresses []string
+	for _, p := range s.Ports {
+		text := "*" // every port
+		if p.Port != nil {
+			text = strconv.Itoa(int(*p.Port))
+		} else if p.Name != nil && *p.Name != "" {
+			text = *p.Name
+		}
+		ports = append(ports, text)
+	}
+	for _, e := range s.Endpoints {
+		addresses = append(addresses, e.Addresses...)
+	}
+	return []string{s.Name, string(s.AddressType), shortened(ports), shortened(addresses)}
+}
+
+// shortened lists three and says how many more there are.
+func shortened(all []string) string {
+	const shown = 3
+	text := or(strings.Join(all[:min(len(all), shown)], ","), unset)
+	if more := len(all) - shown; more > 0 {
+		text += fmt.Sprintf(" + %d more...", more)
+	}
+	return text
+}
+
+func podCells(p *corev1.Pod, now time.Time) (usual, wide []string) {
+	s := stateOf(p)
+	restarts := strconv.Itoa(s.restarts)
+	if s.restarts > 0 && !s.restarted.IsZero() {
+		restarts += " (" + age(s.restarted, now) + " ago)"
+	}
+	ip, gates := "", none
+	if len(p.Status.PodIPs) > 0 {
+		ip = p.Status.PodIPs[0].IP
+	}
+	if n := len(p.Spec.ReadinessGates); n > 0 {
+		gates = fmt.Sprintf("%d/%d", openGates(p), n)
+	}
+	return []string{p.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.reason, restarts},
+		[]string{or(ip, none), or(p.Spec.NodeName, none), or(p.Status.NominatedNodeName, none), gates}
+}
+
+func openGates(p *corev1.Pod) (open int) {
+	for _, g := range p.Spec.ReadinessGates {
+		if isTrue(&p.Status, g.ConditionType) {
+			open++
+		}
+	}
+	return open
+}
+
+func isTrue(s *corev1.PodStatus, kind corev1.PodConditionType) bool {
+	c := condition(s, kind)
+	return c != nil && c.Status == corev1.ConditionTrue
+}

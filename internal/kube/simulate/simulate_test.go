@@ -1,0 +1,521 @@
+package simulate_test
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/simulate"
+	"portolan.dev/portolan/internal/kube/simulate/alloc"
+)
+
+// world is a directory of manifests, and what is made of it.
+type world struct {
+	t      *testing.T
+	dir    string
+	store  *cluster.Store
+	source *manifest.Source
+}
+
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+// settings are those of a cluster with one family, as edit changes them.
+func settings(edit ...func(*simulate.Config)) simulate.Config {
+	cfg := simulate.Config{
+		ServiceRanges: prefixes("10.96.0.0/16"), PodRanges: prefixes("10.244.0.0/16"),
+		NodePorts: alloc.Ports{First: 30000, Last: 32767}, MaxEndpoints: 100, Log: slog.New(slog.DiscardHandler),
+	}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	return cfg
+}
+
+// newWorld makes one that begins with what is recalled, if anything is.
+func newWorld(t *testing.T, cfg simulate.Config, recalled *cluster.Store) *world {
+	t.Helper()
+	plane, err := simulate.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, dir: t.TempDir(), store: cluster.NewStore()}
+	if recalled != nil {
+		w.store = recalled
+		recalled.View(plane.Recall)
+	}
+	w.source = manifest.New(manifest.Config{Path: w.dir, Store: w.store, Log: cfg.Log, ControlPlane: plane})
+	return w
+}
+
+// load reads the directory with these files in it, and no others, and gives the
+// problems.
+func (w *world) load(files map[string]string) (problems []string) {
+	w.t.Helper()
+	old, _ := filepath.Glob(filepath.Join(w.dir, "*"))
+	for _, path := range old {
+		_ = os.Remove(path)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	report, err := w.source.Load()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range report.Problems {
+		problems = append(problems, strings.TrimPrefix(p.Error(), w.dir+"/"))
+	}
+	return problems
+}
+
+// pods are the Pods with their addresses, by key.
+func (w *world) pods() map[string]*cluster.Pod {
+	pods := make(map[string]*cluster.Pod)
+	w.store.View(func(v *cluster.View) {
+		for p := range v.Pods() {
+			pods[p.Key.String()] = p
+		}
+	})
+	return pods
+}
+
+func addresses(pods map[string]*cluster.Pod) map[string]string {
+	all := make(map[string]string)
+	for key, p := range pods {
+		all[key] = fmt.Sprint(p.IPs)
+	}
+	return all
+}
+
+func workload(kind, name, spec string) string {
+	version := "apps/v1"
+	if strings.HasSuffix(kind, "Job") {
+		version = "batch/v1"
+	}
+	return fmt.Sprintf(`apiVersion: %s
+kind: %s
+metadata: {name: %s}
+spec:
+  %s
+  selector: {matchLabels: {app: %s}}
+  template:
+    metadata: {labels: {app: %s}}
+    spec: {containers: [{name: a, image: b}]}
+---
+`, version, kind, name, strings.ReplaceAll(spec, "\n", "\n  "), name, name)
+}
+
+func node(name string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\n---\n", name)
+}
+
+func pod(name, app, rest string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {app: %s}}\n%s---\n", name, app, rest)
+}
+
+// TestPods: the Pods of each kind of workload have names, labels and hostnames
+// such as Kubernetes gives them, are ready, and marked.
+func TestPods(t *testing.T) {
+	const chance = "[bcdfghjklmnpqrstvwxz2456789]{5}"
+	const hash = "[bcdfghjklmnpqrstvwxz2456789]{10}"
+	for claim, test := range map[string]struct {
+		text string
+		want []string // patterns of: name node hostname.subdomain labels
+	}{
+		"a Deployment's have the hash of its template": {
+			workload("Deployment", "web", "replicas: 2"),
+			[]string{"web-" + hash + "-" + chance + ` simulated \. app=web,pod-template-hash=` + hash, "web-" + hash + "-" + chance + ` simulated \. app=web,pod-template-hash=` + hash},
+		},
+		"without replicas there is one": {workload("Deployment", "web", "paused: false"), []string{"web-.*"}},
+		"none":                          {workload("Deployment", "web", "replicas: 0"), nil},
+		"a StatefulSet's have ordinals, and hostnames under its Service": {
+			workload("StatefulSet", "db", "serviceName: pg\nreplicas: 2\nordinals: {start: 5}"),
+			[]string{
+				`db-5 simulated db-5\.pg app=db,apps.kubernetes.io/pod-index=5,statefulset.kubernetes.io/pod-name=db-5`,
+				`db-6 simulated db-6\.pg app=db,apps.kubernetes.io/pod-index=6,statefulset.kubernetes.io/pod-name=db-6`,
+			},
+		},
+		"a DaemonSet has one on each Node": {
+			workload("DaemonSet", "agent", "") + node("b") + node("a"),
+			[]string{"agent-" + chance + ` a \. app=agent`, "agent-" + chance + ` b \. app=agent`},
+		},
+		"without Nodes, one is made up": {workload("DaemonSet", "agent", ""), []string{"agent-" + chance + ` simulated \. app=agent`}},
+		"a Job runs as many as it may at once": {
+			workload("Job", "load", "parallelism: 5\ncompletions: 2"),
+			[]string{"load-" + chance + " .* app=load,batch.kubernetes.io/job-name=load,job-name=load", "load-" + chance + " .*"},
+		},
+		"an indexed Job's have indexes": {
+			workload("Job", "load", "parallelism: 2\ncompletions: 2\ncompletionMode: Indexed"),
+			[]string{"load-0-" + chance + ` simulated load-0\. .*job-completion-index=0.*`, "load-1-" + chance + ` simulated load-1\. .*job-completion-index=1.*`},
+		},
+		"a suspended Job has none": {workload("Job", "load", "suspend: true"), nil},
+		"a CronJob has none between its times": {
+			"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\nspec: {schedule: '@daily', jobTemplate: {spec: {template: {spec: {containers: [{name: a, image: b}]}}}}}\n", nil,
+		},
+		"declared Pods that it selects are its own": {
+			workload("Deployment", "web", "replicas: 2") + pod("web-x", "web", ""),
+			[]string{"web-" + hash + ".*", `web-x simulated \. app=web`},
+		},
+		"those that ended are not": {
+			workload("Deployment", "web", "replicas: 1") + pod("web-x", "web", "status: {phase: Succeeded, podIP: 10.244.0.9}\n"),
+			[]string{"web-" + hash + ".*", `web-x  \. app=web`},
+		},
+		"a declared Pod has the place of a StatefulSet's": {
+			workload("StatefulSet", "db", "serviceName: pg\nreplicas: 2") + pod("db-0", "db", "spec: {hostname: mine}\n"),
+			[]string{`db-0 simulated mine\. app=db`, `db-1 simulated db-1\.pg .*`},
+		},
+		"a long name is cut as Kubernetes does it": {
+			workload("Job", strings.Repeat("x", 60), ""), []string{strings.Repeat("x", 58) + chance + ".*"},
+		},
+	} {
+		w := newWorld(t, settings(), nil)
+		if problems := w.load(map[string]string{"all.yaml": test.text}); len(problems) > 0 {
+			t.Errorf("%s: problems %q", claim, problems)
+		}
+		got := []string{}
+		for _, p := range w.pods() {
+			got = append(got, fmt.Sprintf("%s %s %s.%s %s", p.Name, p.Node, p.Spec.Hostname, p.Spec.Subdomain, labels(p.Labels)))
+			if !p.Finished && (!p.Ready || !p.Simulated || len(p.IPs) != 1) {
+				t.Errorf("%s: Pod %+v, want one that is ready, simulated and has an address", claim, p)
+			}
+			if declared := strings.Contains(test.text, "{name: "+p.Name+","); declared != (p.Owner == nil) {
+				t.Errorf("%s: Pod %s has the owner %v; declared %t", claim, p.Name, p.Owner, declared)
+			}
+		}
+		slices.SortFunc(got, strings.Compare)
+		if !matches(got, test.want) {
+			t.Errorf("%s: Pods\n%s\nwant\n%s", claim, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+		}
+	}
+}
+
+func labels(all map[string]string) string {
+	var texts []string
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		texts = append(texts, k+"="+all[k])
+	}
+	return strings.Join(texts, ",")
+}
+
+// matches tells whether each line matches its pattern; that of a DaemonSet's two
+// Pods, whose names are by chance, in either order.
+func matches(got, want []string) bool {
+	return slices.EqualFunc(got, want, func(line, pattern string) bool { return regexp.MustCompile("^" + pattern + "$").MatchString(line) }) ||
+		len(got) == 2 && slices.EqualFunc([]string{got[1], got[0]}, want, func(line, pattern string) bool { return regexp.MustCompile("^" + pattern + "$").MatchString(line) })
+}
+
+// TestDeclaredPods: what a Pod says of itself counts; what it does not say is
+// filled in.
+func TestDeclaredPods(t *testing.T) {
+	w := newWorld(t, settings(), nil)
+	w.load(map[string]string{"all.yaml": node("a") + pod("none", "x", "spec: {nodeName: other}\n") +
+		pod("told", "x", "status: {podIP: 10.9.9.9, conditions: [{type: Ready, status: 'False'}]}\n") +
+		pod("host", "x", "spec: {hostNetwork: true, nodeName: b}\n") +
+		pod("host1", "x", "spec: {hostNetwork: true, nodeName: c}\n") + pod("host2", "x", "spec: {hostNetwork: true, nodeName: c}\n") +
+		pod("waits", "x", "status: {phase: Pending}\n") +
+		"apiVersion: v1\nkind: Node\nmetadata: {name: b}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.7}]}\n"})
+	pods := w.pods()
+	if p := pods["default/none"]; p.Node != "other" || !p.Ready || !p.Simulated || len(p.IPs) != 1 {
+		t.Errorf("a Pod without status: %+v", p)
+	}
+	if p := pods["default/told"]; p.Ready || p.Simulated || fmt.Sprint(p.IPs) != "[10.9.9.9]" || p.Node == "" {
+		t.Errorf("a Pod with a status: %+v", p)
+	}
+	if p := pods["default/host"]; fmt.Sprint(p.IPs) != "[192.0.2.7]" {
+		t.Errorf("a Pod in its Node's network: %+v", p)
+	}
+	if p := pods["default/waits"]; p.Ready || p.Node != "" || len(p.IPs) > 0 {
+		t.Errorf("a Pod that waits for a Node: %+v", p)
+	}
+	if p, q := pods["default/host1"], pods["default/host2"]; len(p.IPs) != 1 || fmt.Sprint(p.IPs) != fmt.Sprint(q.IPs) {
+		t.Errorf("two Pods in the network of a Node that is not declared: %v and %v", p.IPs, q.IPs)
+	}
+	w.store.View(func(v *cluster.View) {
+		if n := v.Node("other"); n == nil || !n.Ready {
+			t.Errorf("the Node that a Pod is on: %+v", n)
+		}
+		if n := v.Node("a"); !n.Ready {
+			t.Errorf("a Node without a status: %+v", n)
+		}
+	})
+	w.load(nil)
+	w.store.View(func(v *cluster.View) {
+		if v.Len(cluster.KindNode)+v.Len(cluster.KindPod) != 0 {
+			t.Errorf("%d Nodes and %d Pods are left", v.Len(cluster.KindNode), v.Len(cluster.KindPod))
+		}
+	})
+}
+
+// TestAddresses: no two Pods have one, and a Pod keeps its own whatever others
+// do, in whatever file it is, and after a start with a snapshot.
+func TestAddresses(t *testing.T) {
+	tight := settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/26", "fd00::/122") })
+	w := newWorld(t, tight, nil)
+	files := map[string]string{"a.yaml": workload("Deployment", "a", "replicas: 20"), "b.yaml": workload("StatefulSet", "b", "serviceName: b\nreplicas: 20")}
+	w.load(files)
+	first := addresses(w.pods())
+	if len(first) != 40 || len(distinct(first)) != 40 {
+		t.Fatalf("%d Pods have %d addresses, want 40: %v", len(first), len(distinct(first)), first)
+	}
+	fresh := newWorld(t, tight, nil)
+	fresh.load(map[string]string{"one.yaml": files["b.yaml"] + files["a.yaml"]})
+	if got := addresses(fresh.pods()); !maps.Equal(got, first) {
+		t.Errorf("from files in another order: %v, want %v", got, first)
+	}
+	w.load(map[string]string{"b.yaml": files["b.yaml"]})
+	w.load(map[string]string{"b.yaml": files["b.yaml"], "c.yaml": workload("Deployment", "c", "replicas: 20")})
+	second := addresses(w.pods())
+	for key, addr := range second {
+		if strings.HasPrefix(key, "default/b-") && first[key] != addr {
+			t.Errorf("%s moved from %s to %s", key, first[key], addr)
+		}
+	}
+	again := newWorld(t, tight, w.store)
+	again.load(map[string]string{"b.yaml": files["b.yaml"], "c.yaml": workload("Deployment", "c", "replicas: 20")})
+	if got := addresses(again.pods()); !maps.Equal(got, second) {
+		t.Errorf("after a start with a snapshot: %v, want %v", got, second)
+	}
+}
+
+func distinct(addrs map[string]string) map[string]bool {
+	all := make(map[string]bool)
+	for _, a := range addrs {
+		all[a] = true
+	}
+	return all
+}
+
+// TestDeclaredAddress: an address that a Pod says it has is nobody else's.
+func TestDeclaredAddress(t *testing.T) {
+	w := newWorld(t, settings(), nil)
+	db := workload("StatefulSet", "db", "serviceName: db")
+	w.load(map[string]string{"a.yaml": db})
+	had := w.pods()["default/db-0"].IPs[0]
+	w.load(map[string]string{"a.yaml": db + pod("told", "x", fmt.Sprintf("status: {podIP: %s}\n", had))})
+	if got := w.pods()["default/db-0"].IPs[0]; got == had {
+		t.Errorf("two Pods have %s", got)
+	}
+}
+
+// TestNoRoom: Pods for which there is no address are told, and the others serve.
+func TestNoRoom(t *testing.T) {
+	w := newWorld(t, settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/29") }), nil)
+	problems := w.load(map[string]string{"a.yaml": "# first\n" + workload("Deployment", "web", "replicas: 2000000000")})
+	if len(problems) != 1 || !strings.Contains(problems[0], "a.yaml:2: deployment default/web: spec.replicas: the range of Pods has no addresses for") {
+		t.Errorf("problems %q", problems)
+	}
+	if got := w.pods(); len(got) != 6 || len(distinct(addresses(got))) != 6 {
+		t.Errorf("%d Pods with %v, want 6 as a /29 has room for", len(got), addresses(got))
+	}
+}
+
+// TestMirroring: Endpoints are mirrored unless they, or their Service, say
+// otherwise (EndpointSlices page, "EndpointSlice mirroring").
+func TestMirroring(t *testing.T) {
+	const endpoints = "apiVersion: v1\nkind: Endpoints\nmetadata: {name: web%s}\nsubsets: [{addresses: [{ip: 192.0.2.1}], ports: [{port: 80}]}]\n---\n"
+	service := func(rest string) string {
+		return "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]" + rest + "}\n---\n"
+	}
+	for claim, test := range map[string]struct {
+		text string
+		want bool
+	}{
+		"of a Service without selector": {service("") + fmt.Sprintf(endpoints, ""), true},
+		"skipped by a label":            {service("") + fmt.Sprintf(endpoints, ", labels: {endpointslice.kubernetes.io/skip-mirror: 'true'}"), false},
+		"a lock":                        {service("") + fmt.Sprintf(endpoints, ", annotations: {control-plane.alpha.kubernetes.io/leader: x}"), false},
+		"of no Service":                 {fmt.Sprintf(endpoints, ""), false},
+		"of a Service with a selector":  {service(", selector: {app: web}") + fmt.Sprintf(endpoints, ""), false},
+	} {
+		w := newWorld(t, settings(), nil)
+		w.load(map[string]string{"a.yaml": test.text})
+		mirrored := false
+		w.store.View(func(v *cluster.View) {
+			for s := range v.EndpointSlices() {
+				mirrored = mirrored || len(s.Endpoints) == 1 && s.Endpoints[0].Addr == netip.MustParseAddr("192.0.2.1")
+			}
+		})
+		if mirrored != test.want {
+			t.Errorf("Endpoints %s: mirrored %t, want %t", claim, mirrored, test.want)
+		}
+	}
+}
+
+// TestAPIServer: every cluster has its Service, and nobody takes its address.
+func TestAPIServer(t *testing.T) {
+	w := newWorld(t, settings(), nil)
+	w.load(nil)
+	key := cluster.Key{Namespace: "default", Name: "kubernetes"}
+	addr := func() (text string) {
+		w.store.View(func(v *cluster.View) { text = fmt.Sprint(v.Service(key).ClusterIPs) })
+		return text
+	}
+	if got := addr(); got != "[10.96.0.1]" {
+		t.Errorf("the API server's address is %s", got)
+	}
+	declared := func(name, ip string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {clusterIP: %s, ports: [{port: 443}]}\n", name, ip)
+	}
+	for text, want := range map[string]string{
+		declared("kubernetes", "10.96.0.1"):  "",
+		declared("kubernetes", "10.96.0.77"): "may not change once set",
+		declared("another", "10.96.0.1"):     "provided IP is already allocated",
+	} {
+		w = newWorld(t, settings(), nil)
+		if problems := strings.Join(w.load(map[string]string{"a.yaml": text}), "\n"); !strings.Contains(problems, want) || (problems == "") != (want == "") {
+			t.Errorf("%s: problems %q, want %q", text, problems, want)
+		}
+		if got := addr(); got != "[10.96.0.1]" {
+			t.Errorf("%s: its address is %s", text, got)
+		}
+	}
+}
+
+// TestRanges: ranges that overlap are refused.
+func TestRanges(t *testing.T) {
+	for claim, cfg := range map[string]simulate.Config{
+		"Pods' in Services'": settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.96.7.0/24") }),
+		"Pods' in Pods'":     settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/16", "10.244.1.0/24") }),
+	} {
+		if _, err := simulate.New(cfg); err == nil || !strings.Contains(err.Error(), "overlaps") && !strings.Contains(err.Error(), "different families") {
+			t.Errorf("%s: error %v", claim, err)
+		}
+	}
+}
+
+// TestImpossiblePods: a template whose Pods an API server refuses makes none, and
+// costs nobody else anything.
+func TestImpossiblePods(t *testing.T) {
+	w := newWorld(t, settings(), nil)
+	problems := w.load(map[string]string{"a.yaml": workload("StatefulSet", "web.v1", "serviceName: web") + workload("Deployment", "web", "replicas: 1") +
+		workload("StatefulSet", strings.Repeat("x", 62), "serviceName: web\nreplicas: 11")})
+	if len(problems) != 2 || !strings.Contains(strings.Join(problems, "\n"), `statefulset default/web.v1: spec.template.spec: its Pods can't be: hostname "web.v1-0" is not a DNS label`) {
+		t.Errorf("problems %q", problems)
+	}
+	if got := w.pods(); len(got) != 1 {
+		t.Errorf("Pods %v, want the Deployment's", addresses(got))
+	}
+}
+
+// TestTemplateHash: names are the same each time that the same is read.
+func TestTemplateHash(t *testing.T) {
+	text := strings.Replace(workload("Deployment", "web", "replicas: 2"), "containers:", "hostnameOverride: a, enableServiceLinks: false, dnsConfig: {options: [{name: ndots, value: '1'}]}, containers:", 1)
+	first := newWorld(t, settings(), nil)
+	first.load(map[string]string{"a.yaml": text})
+	second := newWorld(t, settings(), nil)
+	second.load(map[string]string{"b.yaml": "# moved\n" + text})
+	if a, b := addresses(first.pods()), addresses(second.pods()); len(a) != 2 || !maps.Equal(a, b) {
+		t.Errorf("Pods %v, and then %v", a, b)
+	}
+}
+
+// TestFull: Pods for which there is no address are told, at once, and get theirs
+// when others go.
+func TestFull(t *testing.T) {
+	w := newWorld(t, settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/30") }), nil)
+	text := pod("a", "x", "") + pod("b", "x", "")
+	if problems := w.load(map[string]string{"a.yaml": text, "b.yaml": pod("c", "x", "")}); len(problems) != 1 || problems[0] != "b.yaml:1: pod default/c: the range of Pods has no address for it" {
+		t.Errorf("problems %q", problems)
+	}
+	if problems := w.load(map[string]string{"b.yaml": pod("c", "x", "")}); len(problems) > 0 || len(w.pods()["default/c"].IPs) != 1 {
+		t.Errorf("when others are gone: problems %q, Pods %v", problems, addresses(w.pods()))
+	}
+}
+
+// TestRecallOtherRanges: addresses of other ranges are not taken over.
+func TestRecallOtherRanges(t *testing.T) {
+	w := newWorld(t, settings(), nil)
+	files := map[string]string{"a.yaml": pod("a", "x", "")}
+	w.load(files)
+	again := newWorld(t, settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.99.0.0/16", "fd00::/64") }), w.store)
+	again.load(files)
+	if got := again.pods()["default/a"].IPs; len(got) != 2 || !prefixes("10.99.0.0/16")[0].Contains(got[0]) {
+		t.Errorf("addresses %v", got)
+	}
+}
+
+// TestHistories: whatever was declared before, what is there is what a start with
+// the present manifests makes. Addresses are of ranges so wide that no two names
+// meet. Some begin again with what was there, as with a snapshot.
+func TestHistories(t *testing.T) {
+	wide := settings(func(c *simulate.Config) { c.PodRanges = prefixes("fd00::/64") })
+	pieces := []string{
+		node("a"), node("b"), strings.Replace(node("c"), "---", "status: {addresses: [{type: InternalIP, address: 192.0.2.7}]}\n---", 1),
+		workload("Deployment", "web", "replicas: 2"), workload("Deployment", "web", "replicas: 1"), workload("DaemonSet", "agent", ""),
+		workload("StatefulSet", "db", "serviceName: db\nreplicas: 2"), workload("Job", "load", "parallelism: 2\ncompletionMode: Indexed"),
+		strings.Replace(node("c"), "---", "status: {conditions: [{type: Ready, status: 'True'}]}\n---", 1), workload("Job", "agent", "parallelism: 2"),
+		pod("told", "x", "status: {podIP: 10.9.9.8}\n"), pod("told", "x", "spec: {nodeName: b}\nstatus: {podIP: 10.9.9.8, conditions: [{type: Ready, status: 'True'}]}\n"),
+		pod("web-x", "web", ""), pod("agent-x", "agent", ""), pod("db-0", "db", "status: {podIP: 10.9.9.9}\n"), pod("db-0", "db", ""),
+		pod("host", "x", "spec: {hostNetwork: true, nodeName: c}\n"), pod("waits", "web", "status: {phase: Pending}\n"),
+		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n---\n",
+		"apiVersion: v1\nkind: Service\nmetadata: {name: db}\nspec: {clusterIP: None, selector: {app: db}, ports: [{port: 80}]}\n---\n",
+	}
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		w := newWorld(t, wide, nil)
+		for step := range 8 {
+			files := make(map[string]string)
+			for i, piece := range pieces {
+				if random.IntN(2) == 0 {
+					files[fmt.Sprintf("%02d.yaml", i)] = piece
+				}
+			}
+			if random.IntN(4) == 0 {
+				w = newWorld(t, wide, w.store)
+			}
+			w.load(files)
+			fresh := newWorld(t, wide, nil)
+			fresh.load(files)
+			if diff := cmp.Diff(fresh.dump(), w.dump()); diff != "" {
+				t.Fatalf("seed %d, step %d: from scratch, and after others (-want +got)\n%s", seed, step, diff)
+			}
+		}
+	}
+}
+
+// dump is all that the model holds, but for the names of slices, which tell those
+// of one Service apart in the order that they came.
+func (w *world) dump() (lines []string) {
+	w.store.View(func(v *cluster.View) {
+		for n := range v.Namespaces() {
+			lines = append(lines, "namespace "+n.Name)
+		}
+		for n := range v.Nodes() {
+			lines = append(lines, fmt.Sprintf("node %+v", *n))
+		}
+		for p := range v.Pods() {
+			lines = append(lines, fmt.Sprintf("pod %s %v %s ready=%t simulated=%t %v %s", p.Key, p.IPs, p.Node, p.Ready, p.Simulated, p.Labels, p.Spec.Hostname))
+		}
+		for s := range v.Services() {
+			lines = append(lines, fmt.Sprintf("service %s %v %+v", s.Key, s.ClusterIPs, *s.Spec))
+		}
+		for s := range v.EndpointSlices() {
+			var endpoints []string
+			for _, e := range s.Endpoints {
+				endpoints = append(endpoints, fmt.Sprintf("%+v", e))
+			}
+			slices.Sort(endpoints)
+			lines = append(lines, fmt.Sprintf("slice of %s %s %v %v", s.Service, s.AddressType, s.Ports, endpoints))
+		}
+	})
+	slices.Sort(lines)
+	return lines
+}

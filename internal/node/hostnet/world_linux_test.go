@@ -1,0 +1,407 @@
+package hostnet_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// inside is set in the node's namespaces.
+const inside = "PORTOLAN_NODENET_INSIDE"
+
+// patience is how long is waited for what must come.
+const patience = 20 * time.Second
+
+// Addresses of the world. A Pod asks from a network namespace of its own, by way
+// of a veth, as it does on a node.
+var (
+	local4, local6     = netip.MustParseAddr("169.254.20.10"), netip.MustParseAddr("fd00::a")
+	cluster4, cluster6 = netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:10:96::a")
+	node4, node6       = netip.MustParsePrefix("10.244.1.1/24"), netip.MustParsePrefix("fd00:10:244:1::1/64")
+	otherNode          = []netip.Prefix{netip.MustParsePrefix("10.244.2.1/24"), netip.MustParsePrefix("fd00:10:244:2::1/64")}
+	others             = []netip.Prefix{netip.MustParsePrefix("10.244.2.53/24"), netip.MustParsePrefix("fd00:10:244:2::53/64")}
+	pod4, pod6         = netip.MustParsePrefix("10.244.1.7/24"), netip.MustParsePrefix("fd00:10:244:1::7/64")
+)
+
+var (
+	locals   = []netip.Addr{local4, local6}
+	clusters = []netip.Addr{cluster4, cluster6}
+)
+
+// node is the node's network namespace, where the test runs, beside a Pod's and
+// another node's, which is the way out.
+type node struct{ pod, other *os.File }
+
+// onNode runs this test in namespaces of its own: of the network, and of mounts.
+// It gives nil outside of them.
+func onNode(t *testing.T) *node {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		return newNode(t)
+	}
+	t.Parallel()
+	// The child dies with the thread that made it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own := &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if err := possible(own); err != nil && os.Getenv("CI") == "" {
+		t.Skipf("namespaces of one's own, and TUN devices, need root and a kernel with them: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=2m", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = own
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("in the namespaces: %v\n%s", err, out)
+	} else {
+		t.Logf("in the namespaces:\n%s", out)
+	}
+	return nil
+}
+
+// possible tells why there can be no node.
+func possible(own *syscall.SysProcAttr) error {
+	try := exec.Command("true")
+	try.SysProcAttr = own
+	if err := try.Run(); err != nil {
+		return err
+	}
+	tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return tun.Close()
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	for _, sysctl := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+		must(t, os.WriteFile("/proc/sys/"+sysctl, []byte("1"), 0))
+	}
+	useAtOnce(t)
+	up(t, "lo")
+	n := &node{
+		pod:   attach(t, "veth-pod", []netip.Prefix{node4, node6}, pod4, pod6),
+		other: attach(t, "veth-other", otherNode, others...),
+	}
+	for _, o := range others {
+		must(t, netlink.RouteAdd(&netlink.Route{Gw: o.Addr().AsSlice()}))
+	}
+	return n
+}
+
+// useAtOnce makes IPv6 addresses usable without asking whether somebody else has
+// them, which takes seconds.
+func useAtOnce(t *testing.T) {
+	t.Helper()
+	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/all/accept_dad", []byte("0"), 0))
+	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0))
+}
+
+// attach makes a namespace with addresses, behind a device of the node.
+func attach(t *testing.T, device string, node []netip.Prefix, addrs ...netip.Prefix) *os.File {
+	t.Helper()
+	namespace := newNamespace(t)
+	must(t, netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: device},
+		PeerName:  "eth0", PeerNamespace: netlink.NsFd(namespace.Fd()),
+	}))
+	give(t, device, node...)
+	within(t, namespace, func() {
+		up(t, "lo")
+		give(t, "eth0", addrs...)
+		for _, gateway := range node {
+			must(t, netlink.RouteAdd(&netlink.Route{Gw: gateway.Addr().AsSlice()}))
+		}
+	})
+	return namespace
+}
+
+// newNamespace makes a network namespace that nobody is in.
+func newNamespace(t *testing.T) *os.File {
+	t.Helper()
+	type made struct {
+		file *os.File
+		err  error
+	}
+	done := make(chan made)
+	go func() {
+		runtime.LockOSThread() // and it ends with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- made{nil, err}
+			return
+		}
+		useAtOnce(t)
+		file, err := os.Open("/proc/thread-self/ns/net")
+		done <- made{file, err}
+	}()
+	m := <-done
+	must(t, m.err)
+	t.Cleanup(func() { m.file.Close() })
+	return m.file
+}
+
+// within does something in a namespace; sockets that it opens stay there.
+func within(t *testing.T, namespace *os.File, do func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		var err error
+		defer func() { done <- err }()
+		runtime.LockOSThread() // and it ends with the goroutine
+		if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err == nil {
+			do()
+		}
+	}()
+	must(t, <-done)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func up(t *testing.T, device string) netlink.Link {
+	t.Helper()
+	link, err := netlink.LinkByName(device)
+	must(t, err)
+	must(t, netlink.LinkSetUp(link))
+	return link
+}
+
+// give gives a device addresses.
+func give(t *testing.T, device string, prefixes ...netip.Prefix) {
+	t.Helper()
+	link := up(t, device)
+	for _, p := range prefixes {
+		ip := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+		must(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: ip, Flags: unix.IFA_F_NODAD}))
+	}
+}
+
+// agentProcess is an agent.
+type agentProcess struct {
+	cmd    *exec.Cmd
+	device string
+	lines  chan string // of its log, after the first
+	ended  chan struct{}
+}
+
+// startAgent starts one and waits until it serves.
+func startAgent(t *testing.T, s settings) *agentProcess {
+	t.Helper()
+	text, err := json.Marshal(s)
+	must(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asAgent+"="+string(text))
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	cmd.Stderr = os.Stderr
+	a := &agentProcess{cmd: cmd, lines: make(chan string, 1000), ended: make(chan struct{})}
+	must(t, cmd.Start())
+	go func() {
+		defer close(a.ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			a.lines <- lines.Text()
+		}
+		close(a.lines)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(a.kill)
+	serving := a.await(t, "serving on ")
+	a.device = strings.TrimPrefix(serving, "serving on ")
+	return a
+}
+
+// await gives the next line of the log with the word.
+func (a *agentProcess) await(t *testing.T, word string) string {
+	t.Helper()
+	timeout := time.After(patience)
+	var seen []string
+	for {
+		select {
+		case line, ok := <-a.lines:
+			if !ok {
+				t.Fatalf("the agent ended; its log, up to here: %q", seen)
+			}
+			if seen = append(seen, line); strings.Contains(line, word) {
+				return line
+			}
+		case <-timeout:
+			t.Fatalf("%q is not in the log: %q", word, seen)
+		}
+	}
+}
+
+// kill is kill -9.
+func (a *agentProcess) kill() {
+	_ = a.cmd.Process.Kill()
+	<-a.ended
+}
+
+// stop ends it as it should.
+func (a *agentProcess) stop(t *testing.T) {
+	t.Helper()
+	must(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-a.ended:
+	case <-time.After(patience):
+		t.Fatal("the agent does not end")
+	}
+	if state := a.cmd.ProcessState; !state.Success() {
+		t.Fatalf("the agent: %v", state)
+	}
+}
+
+// ask asks once, and gives who answered, or why nobody did in the time.
+func ask(network string, addr netip.Addr, within time.Duration) string {
+	conn, err := net.DialTimeout(network, netip.AddrPortFrom(addr, port).String(), within)
+	if err != nil {
+		return plain(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(within)); err != nil {
+		return plain(err)
+	}
+	if _, err := conn.Write([]byte("who?")); err != nil {
+		return plain(err)
+	}
+	var buf [512]byte
+	n, err := conn.Read(buf[:])
+	if err != nil {
+		return plain(err)
+	}
+	name, _, _ := strings.Cut(string(buf[:n]), " ")
+	return name
+}
+
+func plain(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	return err.Error()
+}
+
+// asks asks every address over UDP and TCP, from the node and from the Pod.
+func (n *node) asks(t *testing.T, want string, addrs ...netip.Addr) {
+	t.Helper()
+	everywhere := func(from string) {
+		for _, addr := range addrs {
+			for _, network := range []string{"udp", "tcp"} {
+				got := ask(network, addr, time.Second)
+				if got != want { // the first packet may wait for neighbours to be found
+					got = ask(network, addr, patience)
+				}
+				if got != want {
+					t.Errorf("%s over %s, asked from the %s: %q, want %q", addr, network, from, got, want)
+				}
+			}
+		}
+	}
+	everywhere("node")
+	within(t, n.pod, func() { everywhere("Pod") })
+}
+
+// until waits for a condition, and gives how long that took.
+func until(t *testing.T, what string, is func() bool) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	for !is() {
+		if time.Since(begin) > patience {
+			t.Fatalf("not in %v: %s", patience, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(begin)
+}
+
+// left is what there is of agents: devices, addresses, tables.
+func left(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	links, err := netlink.LinkList()
+	must(t, err)
+	for _, l := range links {
+		if strings.HasPrefix(l.Attrs().Name, "portolan") {
+			all = append(all, "device "+l.Attrs().Name)
+		}
+	}
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	must(t, err)
+	for _, a := range addrs {
+		if addr, _ := netip.AddrFromSlice(a.IP); slices.Contains(slices.Concat(locals, clusters), addr.Unmap()) {
+			all = append(all, "address "+addr.Unmap().String())
+		}
+	}
+	return append(all, tables(t)...)
+}
+
+// tables of agents.
+func tables(t *testing.T) (all []string) {
+	t.Helper()
+	tables, err := rules(t).ListTables()
+	must(t, err)
+	for _, table := range tables {
+		if strings.HasPrefix(table.Name, "portolan") {
+			all = append(all, "table "+table.Name)
+		}
+	}
+	return all
+}
+
+func rules(t *testing.T) *nftables.Conn {
+	t.Helper()
+	conn, err := nftables.New()
+	must(t, err)
+	return conn
+}
+
+// tracked gives the entries of connection tracking with the address.
+func tracked(t *testing.T, addr netip.Addr) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/nf_conntrack")
+	must(t, err)
+	for line := range strings.Lines(string(text)) {
+		for field := range strings.FieldsSeq(line) {
+			if _, value, ok := strings.Cut(field, "="); ok {
+				if a, err := netip.ParseAddr(value); err == nil && a == addr {
+					all = append(all, strings.TrimSpace(line))
+					break
+				}
+			}
+		}
+	}
+	return all
+}
+
+// holder is the kind of lasting device that this kernel has.
+func holder(t *testing.T) string {
+	t.Helper()
+	for _, kind := range []string{"dummy", "bridge"} {
+		try := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: "try"}, LinkType: kind}
+		if err := netlink.LinkAdd(try); err == nil {
+			must(t, netlink.LinkDel(try))
+			t.Logf("the lasting device is of kind %s", kind)
+			return kind
+		}
+	}
+	t.Fatal("the kernel has neither dummy devices nor bridges")
+	return ""
+}

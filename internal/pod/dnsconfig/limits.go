@@ -1,0 +1,172 @@
+package dnsconfig
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/dns/resolvconf"
+)
+
+// Limits of Kubernetes, for the lists of dnsConfig and for the merged ones
+// (DNS for Services and Pods, "DNS search domain list limits").
+const (
+	MaxNameservers = 3
+	MaxSearches    = 32
+	// MaxSearchList bounds the search domains together with the blanks
+	// between them, in octets.
+	MaxSearchList = 2048
+	// MaxSearch bounds one search domain, in octets.
+	MaxSearch = 253
+)
+
+// Limits that some resolvers and runtimes still have.
+const (
+	// olderSearches and olderSearchList are those of glibc until 2.25
+	// (resolv.conf(5)); old container runtimes have the first (DNS for
+	// Services and Pods).
+	olderSearches   = 6
+	olderSearchList = 256
+	// muslLine is the longest line, in octets without its end, that musl
+	// reads (src/network/resolvconf.c); it passes over longer ones whole.
+	muslLine = 254
+)
+
+// CheckNode warns of a node's resolv.conf that is beyond the limits, so that
+// Pods there lose search domains. With a cluster domain, three of them are
+// ClusterFirst's.
+func CheckNode(n Node) []Warning {
+	if n.ResolvConf == nil {
+		return nil
+	}
+	var w warner
+	searches, room := withoutDots(n.ResolvConf.Searches), MaxSearches
+	if n.ClusterDomain != "" {
+		room -= 3
+	}
+	if len(searches) > room {
+		w.warn(NodeLimits, "", "the node's resolv.conf has %d search domains: Pods have room for %d of them", len(searches), room)
+	}
+	if i := slices.IndexFunc(searches, isLong); i >= 0 {
+		w.warn(NodeLimits, "", "the node's resolv.conf has a search domain of %d characters, which begins %.64q: one has at most %d", len(searches[i]), searches[i], MaxSearch)
+	}
+	if n := joinedLen(searches); n > MaxSearchList {
+		w.warn(NodeLimits, "", "the node's resolv.conf has search domains of %d characters: together they have at most %d", n, MaxSearchList)
+	}
+	return w.warnings
+}
+
+// isLong says whether a search domain is left out for its length.
+func isLong(search string) bool { return len(search) > MaxSearch }
+
+// limitNameservers leaves out what is beyond the limit.
+func (f *former) limitNameservers(list []string) []string {
+	if len(list) <= MaxNameservers {
+		return list
+	}
+	list, rest := list[:MaxNameservers], list[MaxNameservers:]
+	f.warn(Limits, f.nameserversField(rest), "%s left out, from %.64q on: a Pod has at most %d",
+		counted(len(rest), "nameserver"), rest[0], MaxNameservers)
+	return list
+}
+
+// limitSearches leaves out what is beyond the limits, one after the other as
+// the kubelet applies them: the number, the length of one, the length of all.
+func (f *former) limitSearches(list []string) []string {
+	if len(list) > MaxSearches {
+		rest := list[MaxSearches:]
+		list = list[:MaxSearches]
+		f.warn(Limits, f.searchesField(rest), "%s left out, from %.64q on: a Pod has at most %d",
+			counted(len(rest), "search domain"), rest[0], MaxSearches)
+	}
+	var kept, long []string
+	for _, search := range list {
+		if isLong(search) {
+			long = append(long, search)
+		} else {
+			kept = append(kept, search)
+		}
+	}
+	if len(long) > 0 {
+		f.warn(Limits, f.searchesField(long), "%s left out, the first begins %.64q: one has at most %d characters",
+			counted(len(long), "search domain"), long[0], MaxSearch)
+	}
+	fit := len(kept)
+	for joinedLen(kept[:fit]) > MaxSearchList {
+		fit--
+	}
+	if rest := kept[fit:]; len(rest) > 0 {
+		f.warn(Limits, f.searchesField(rest), "%s left out, from %.64q on: together they have at most %d characters",
+			counted(len(rest), "search domain"), rest[0], MaxSearchList)
+	}
+	return kept[:fit]
+}
+
+// nameserversField is the field that what was left out came from: dnsConfig's
+// if the Pod has the last of it, for the Pod's come last.
+func (f *former) nameserversField(left []string) string {
+	if c := f.pod.DNSConfig; c != nil && slices.Contains(c.Nameservers, left[len(left)-1]) {
+		return f.pod.field("dnsConfig.nameservers")
+	}
+	return ""
+}
+
+// searchesField is nameserversField for search domains.
+func (f *former) searchesField(left []string) string {
+	if c := f.pod.DNSConfig; c != nil && slices.Contains(c.Searches, left[len(left)-1]) {
+		return f.pod.field("dnsConfig.searches")
+	}
+	return ""
+}
+
+// olderLimits warns of what resolvers and runtimes with limits of their own
+// make of c.
+func (f *former) olderLimits(c resolvconf.Config) {
+	if f.pod.OS == Windows || len(c.Searches) == 0 {
+		return
+	}
+	field := f.searchesField(c.Searches)
+	libc := f.pod.libc()
+	glibc := libc == LibcUnknown || libc == Glibc
+	if n := len(c.Searches); n > olderSearches {
+		if glibc {
+			f.warn(OlderLimits, field, "%d search domains: glibc 2.25 and earlier searches only the first %d", n, olderSearches)
+		}
+		f.warn(OlderLimits, field, "%d search domains: with containerd 1.5.5 and earlier, or CRI-O 1.21 and earlier, a Pod with more than %d may stay pending", n, olderSearches)
+	}
+	if n := joinedLen(c.Searches); n > olderSearchList && glibc {
+		f.warn(OlderLimits, field, "search domains of %d characters: glibc 2.25 and earlier takes only the first %d", n, olderSearchList)
+	}
+	if libc == LibcUnknown || libc == Musl {
+		if n := len("search ") + joinedLen(c.Searches); n > muslLine {
+			f.warn(OlderLimits, field, "the search line has %d characters: musl passes over lines of more than %d, and searches nothing", n, muslLine)
+		}
+	}
+}
+
+// spelling warns of nameservers in a spelling other than the usual one, as the
+// API server does.
+func (f *former) spelling() {
+	for i, text := range f.pod.DNSConfig.Nameservers {
+		if addr, err := netip.ParseAddr(text); err == nil && addr.Is6() && addr.String() != text {
+			f.warn(Spelling, f.pod.field(fmt.Sprintf("dnsConfig.nameservers[%d]", i)), "IPv6 address %q should be spelt %q (RFC 5952)", text, addr)
+		}
+	}
+}
+
+// joinedLen is the length of the list with blanks between, in octets.
+func joinedLen(list []string) int {
+	n := max(0, len(list)-1)
+	for _, s := range list {
+		n += len(s)
+	}
+	return n
+}
+
+// counted is a number with its noun: "1 nameserver is", "2 nameservers are".
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun + " is"
+	}
+	return fmt.Sprintf("%d %ss are", n, noun)
+}

@@ -1,0 +1,82 @@
+package dnsconfig
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/dns/resolvconf"
+)
+
+// ParseNode reads a node's resolv.conf as the kubelet does, which differs from
+// how resolvers read it: keywords may be indented, domain lines do not count, a
+// search line without a name empties the list, and search domains have no
+// closing dot. Problems are those of resolvconf.Parse. A nameserver line
+// without an address keeps a kubelet from starting any Pod.
+func ParseNode(text string) (resolvconf.Config, []resolvconf.Problem) {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		switch words := strings.Fields(line); {
+		case len(words) > 0 && words[0] == "domain":
+			line = ""
+		case len(words) == 1 && words[0] == "search":
+			line = "search ."
+		}
+		lines[i] = line
+	}
+	// A strings.Reader gives no error.
+	config, problems, _ := resolvconf.Parse(strings.NewReader(strings.Join(lines, "\n")))
+	config.Searches = withoutDots(config.Searches)
+	return config, problems
+}
+
+// withoutDots are the search domains without their closing dots, and without
+// the root; nil if there are none.
+func withoutDots(searches []string) []string {
+	var list []string
+	for _, search := range searches {
+		if search != "." {
+			list = append(list, strings.TrimSuffix(search, "."))
+		}
+	}
+	return list
+}
+
+// nodeSearches are the search domains of the node's resolv.conf.
+func (f *former) nodeSearches() []string {
+	if f.node.ResolvConf == nil {
+		return nil
+	}
+	return withoutDots(f.node.ResolvConf.Searches)
+}
+
+// nodeLists is what the policy Default gives. Without a resolv.conf the Pod
+// asks its own loopback, and searches the root: in effect it has no DNS.
+func (f *former) nodeLists() lists {
+	if f.node.ResolvConf == nil {
+		return lists{nameservers: loopbacks(f.node.Addrs), searches: []string{"."}}
+	}
+	l := lists{searches: f.nodeSearches(), options: slices.Clone(f.node.ResolvConf.Options)}
+	for _, addr := range f.node.ResolvConf.Nameservers {
+		l.nameservers = append(l.nameservers, addr.String())
+	}
+	return l
+}
+
+// loopbacks has one loopback address for each address, of the same family;
+// that of IPv4 for no address.
+func loopbacks(addrs []netip.Addr) []string {
+	var list []string
+	for _, addr := range addrs {
+		if addr.Unmap().Is6() {
+			list = append(list, "::1")
+		} else {
+			list = append(list, "127.0.0.1")
+		}
+	}
+	if len(list) == 0 {
+		return []string{"127.0.0.1"}
+	}
+	return list
+}

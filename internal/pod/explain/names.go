@@ -1,0 +1,241 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/lint"
+)
+
+// name says what is wrong with what the name stands for.
+func (d *diagnosis) name() {
+	m, ok := d.meaning()
+	if !ok {
+		if !d.withoutSvc() {
+			d.outside()
+		}
+		return
+	}
+	if s := d.Cluster.View.Service(m.service); s != nil {
+		d.service(s, m)
+		return
+	}
+	if d.subdomain(m) || d.statefulSet(m) || d.namespace(m) || d.elsewhere(m) || d.slip(m) {
+		return
+	}
+	cure := "create it, or ask for another name"
+	if names := d.servicesIn(m.service.Namespace); len(names) > 0 {
+		cure += fmt.Sprintf("; in namespace %s there are %s", m.service.Namespace, some(names))
+	}
+	if m.service == (cluster.Key{Namespace: "default", Name: "kubernetes"}) {
+		cure = "read the cluster itself (--kubeconfig FILE)"
+	}
+	d.add("no-service", cure, "there is no Service %s", m.service)
+}
+
+// withoutSvc speaks of names in the cluster's domain that stand for nothing.
+func (d *diagnosis) withoutSvc() bool {
+	name := strings.ToLower(strings.TrimSuffix(d.Name, "."))
+	for _, domain := range d.Cluster.Domains {
+		rest, within := strings.CutSuffix(name, "."+domain)
+		if !within {
+			continue
+		}
+		cure := "a Service is SERVICE.NAMESPACE.svc." + domain
+		if m, ok := meaningOf(rest+".svc."+domain, d.Cluster.Domains); ok && d.Cluster.View.Service(m.service) != nil {
+			cure = fmt.Sprintf("ask for %q", d.nameOf(m.service, m.host))
+		}
+		d.add("no-meaning", cure, "%s is in the cluster's domain, and stands for nothing there", d.Name)
+		return true
+	}
+	return false
+}
+
+// standsFor are the names that are looked for where a candidate is asked for: that
+// alone, but where the server searches.
+func (d *diagnosis) standsFor(candidate string) []string {
+	if d.Searched != nil {
+		if names := d.Searched(candidate); len(names) > 0 {
+			return names
+		}
+	}
+	return []string{candidate}
+}
+
+// meaning is what was meant: what the candidate stands for that comes nearest to
+// something that is there.
+func (d *diagnosis) meaning() (best meaning, ok bool) {
+	most := 0
+	for _, try := range d.e.Tries {
+		for _, name := range d.standsFor(try.Name) {
+			if m, is := meaningOf(name, d.Cluster.Domains); is {
+				if n := d.likelihood(m); n > most {
+					best, most, ok = m, n, true
+				}
+			}
+		}
+	}
+	return best, ok
+}
+
+// likelihood is greater for what is more likely to be meant, and 0 for what is
+// not.
+func (d *diagnosis) likelihood(m meaning) int {
+	service := d.Cluster.View.Service(m.service)
+	name := strings.TrimSuffix(d.Name, ".")
+	switch {
+	case service != nil && (m.host == "" || service.Headless):
+		return 6
+	case m.host != "" && (d.underSubdomain(m.service) != nil || d.statefulSetOf(m) != nil):
+		return 5
+	case m.host == "" && d.Cluster.View.Namespace(m.service.Namespace) != nil:
+		return 4
+	case service != nil:
+		return 3
+	case m.host == "" && (strings.Contains(name+".", ".svc.") || strings.Count(name, ".") <= 1 && (!lint.IsTLD(m.service.Namespace) || len(d.namespacesWith(m.service.Name)) > 0)):
+		return 2
+	}
+	return 0
+}
+
+// underSubdomain is one of the Pods whose subdomain is a Service's name, nil if
+// there are none.
+func (d *diagnosis) underSubdomain(service cluster.Key) *dnsconfig.Subject {
+	all := dnsconfig.Subjects(d.Cluster.View)
+	i := slices.IndexFunc(all, func(s dnsconfig.Subject) bool {
+		return s.Namespace == service.Namespace && s.Spec.Subdomain == service.Name
+	})
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// statefulSetOf is the one whose Pods have names such as m's host.
+func (d *diagnosis) statefulSetOf(m meaning) *cluster.Workload {
+	dash := strings.LastIndexByte(m.host, '-')
+	if dash < 0 {
+		return nil
+	}
+	if _, err := strconv.Atoi(m.host[dash+1:]); err != nil {
+		return nil
+	}
+	return d.Cluster.View.Workload(cluster.KindStatefulSet, cluster.Key{Namespace: m.service.Namespace, Name: m.host[:dash]})
+}
+
+// statefulSet says why Pods of a StatefulSet have no names.
+func (d *diagnosis) statefulSet(m meaning) bool {
+	w := d.statefulSetOf(m)
+	if w == nil {
+		return false
+	}
+	s := dnsconfig.SubjectOfWorkload(w)
+	if d.take(d.Cluster.Subject(&s), lint.StatefulSetNoService, lint.StatefulSetServiceMissing) {
+		return true
+	}
+	d.add("other-service", fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: w.Namespace, Name: w.Service}, m.host)), "the names of statefulset %s's Pods are under Service %s, not %s", w.Key, w.Service, m.service.Name)
+	return true
+}
+
+// outside speaks of names that are not the cluster's. What becomes of one is not
+// known where nobody was asked.
+func (d *diagnosis) outside() {
+	last := d.e.last()
+	if last == nil {
+		return
+	}
+	names := d.standsFor(last.Name)
+	name := names[len(names)-1]
+	if slices.ContainsFunc(last.Queries, func(q Query) bool { return q.assumed }) {
+		d.e.Outcome, d.e.Why = unknown, name+" is not the cluster's, and nobody was asked"
+		d.add("outside", "give --live to ask the server that runs", "%s is no name of the cluster's: who it is depends on servers that were not asked", name)
+		d.queries()
+		return
+	}
+	d.add("outside", "see that the name is right", "%s is no name of the cluster's, and nobody else's that the server knows", name)
+}
+
+// subdomain says that Pods have the name for their subdomain, and no Service
+// has it.
+func (d *diagnosis) subdomain(m meaning) bool {
+	s := d.underSubdomain(m.service)
+	return s != nil && d.take(d.Cluster.Subject(s), lint.PodSubdomainNoService)
+}
+
+// elsewhere says that other Namespaces have a Service of that name.
+func (d *diagnosis) elsewhere(m meaning) bool {
+	others := d.namespacesWith(m.service.Name)
+	if len(others) == 0 {
+		return false
+	}
+	d.add("other-namespace", fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: others[0], Name: m.service.Name}, m.host)),
+		"Service %s is not in namespace %s; it is in %s", m.service.Name, m.service.Namespace, some(others))
+	return true
+}
+
+// namespacesWith are the Namespaces that have a Service of that name, in order.
+func (d *diagnosis) namespacesWith(service string) (names []string) {
+	for s := range d.Cluster.View.Services() {
+		if s.Name == service {
+			names = append(names, s.Namespace)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// namespace says that there is no such Namespace, and which is perhaps meant:
+// one that has the Service, if there is any.
+func (d *diagnosis) namespace(m meaning) bool {
+	switch m.service.Namespace {
+	case "default", "kube-system", "kube-public", "kube-node-lease": // each cluster has them
+		return false
+	}
+	if d.Cluster.View.Namespace(m.service.Namespace) != nil {
+		return false
+	}
+	all := d.namespacesWith(m.service.Name)
+	meant := lint.Nearest(m.service.Namespace, all)
+	if meant == "" && len(all) > 0 {
+		meant = all[0]
+	}
+	if meant == "" {
+		for n := range d.Cluster.View.Namespaces() {
+			all = append(all, n.Name)
+		}
+		slices.Sort(all)
+		meant = lint.Nearest(m.service.Namespace, all)
+	}
+	cure := "see that the second label of the name is a Namespace"
+	if meant != "" {
+		cure = fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(cluster.Key{Namespace: meant, Name: m.service.Name}, m.host))
+	}
+	d.add("no-namespace", cure, "there is no Namespace %s", m.service.Namespace)
+	return true
+}
+
+// slip says which Service has a name like it.
+func (d *diagnosis) slip(m meaning) bool {
+	near := lint.Nearest(m.service.Name, d.servicesIn(m.service.Namespace))
+	if near == "" {
+		return false
+	}
+	key := cluster.Key{Namespace: m.service.Namespace, Name: near}
+	d.add("slip", fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(key, m.host)), "there is no Service %s; there is %s", m.service, near)
+	return true
+}
+
+// servicesIn are the names of the Services of a Namespace, in order.
+func (d *diagnosis) servicesIn(namespace string) (names []string) {
+	for s := range d.Cluster.View.Services() {
+		if s.Namespace == namespace {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

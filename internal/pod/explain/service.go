@@ -1,0 +1,166 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/lint"
+)
+
+// service says what is wrong with a Service that is there.
+func (d *diagnosis) service(s *cluster.Service, m meaning) {
+	findings := d.Cluster.Service(s)
+	switch {
+	case s.ExternalName != "":
+		if !d.take(findings, lint.ExternalNameAddress, lint.ExternalNameLoop, lint.ExternalNameMissingService, lint.ExternalNameUnqualified) {
+			d.add("external-name", "see that its target has one", "Service %s stands for %s, which has no %s record", s.Key, s.ExternalName, strings.Join(d.e.Type, " and no "))
+		}
+	case m.port != "":
+		d.port(s, m, findings)
+	case m.host != "":
+		d.host(s, m)
+	case d.family(s) || d.take(findings, nobodyThere...) || d.unmade(s):
+	default:
+		d.add("no-record", "ask for A, AAAA or SRV", "Service %s has no %s record", s.Key, strings.Join(d.e.Type, " and no "))
+	}
+}
+
+// unmade tells whether a Service lacks what a control plane would give it.
+func (d *diagnosis) unmade(s *cluster.Service) bool {
+	switch {
+	case !s.Headless && len(s.ClusterIPs) == 0:
+		d.add("no-cluster-ip", "read the cluster itself (--kubeconfig FILE), have addresses given out as a cluster does (--simulate), or give the Service a clusterIP in the manifests",
+			"Service %s has no cluster IP as it is read: the API server assigns it", s.Key)
+	case s.Headless && len(d.Cluster.View.SlicesOf(s.Key)) == 0:
+		cure := "read the cluster itself (--kubeconfig FILE), or put an EndpointSlice into the manifests"
+		if len(s.Selector) > 0 {
+			cure = "read the cluster itself (--kubeconfig FILE), have slices made as a cluster does (--simulate), or put an EndpointSlice into the manifests"
+		}
+		d.add("no-endpoint-slice", cure,
+			"Service %s has no EndpointSlice as it is read: the control plane makes them of its selector and the Pods", s.Key)
+	default:
+		return false
+	}
+	return true
+}
+
+// family says that a Service has addresses of the other family only.
+func (d *diagnosis) family(s *cluster.Service) bool {
+	want4 := d.Type == dnswire.TypeA
+	if !want4 && d.Type != dnswire.TypeAAAA {
+		return false
+	}
+	addrs := slices.Clone(s.ClusterIPs)
+	for _, slice := range d.Cluster.View.SlicesOf(s.Key) {
+		if s.Headless {
+			for _, e := range slice.Endpoints {
+				addrs = append(addrs, e.Addr)
+			}
+		}
+	}
+	if len(addrs) == 0 || slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == want4 }) {
+		return false
+	}
+	has, wants := "IPv6", "IPv4"
+	if !want4 {
+		has, wants = wants, has
+	}
+	d.add("other-family", "ask for the other type, or make the Service dual-stack (ipFamilyPolicy: PreferDualStack)", "Service %s has %s addresses and no %s ones", s.Key, has, wants)
+	return true
+}
+
+// port says why a Service has no SRV record for a port.
+func (d *diagnosis) port(s *cluster.Service, m meaning, findings []lint.Finding) {
+	var names []string
+	for _, p := range s.Ports {
+		if p.Name == "" {
+			continue
+		}
+		if p.Name == m.port {
+			if !strings.EqualFold(string(p.Protocol), m.protocol) {
+				d.add("port-protocol", fmt.Sprintf("ask for _%s._%s", p.Name, strings.ToLower(string(p.Protocol))), "port %s of Service %s is of %s", p.Name, s.Key, p.Protocol)
+				return
+			}
+			switch {
+			case d.Type != dnswire.TypeSRV:
+				d.add("not-srv", "ask for SRV (--type SRV)", "names of ports have SRV records, and no others")
+			case !d.take(findings, nobodyThere...):
+				d.unmade(s)
+			}
+			return
+		}
+		names = append(names, p.Name)
+	}
+	if len(names) == 0 {
+		if !d.take(findings, lint.ServicePortUnnamed) {
+			d.add("port-unnamed", "give its ports names", "Service %s has no port with a name, and SRV records are of named ports", s.Key)
+		}
+		return
+	}
+	d.add("no-port", "ask for one of these", "Service %s has no port named %s; it has %s", s.Key, m.port, strings.Join(names, ", "))
+}
+
+// host says why a headless Service has no such endpoint.
+func (d *diagnosis) host(s *cluster.Service, m meaning) {
+	if !s.Headless {
+		d.add("host-of-cluster-ip", "ask for the Service itself, or make it headless (clusterIP: None)", "Service %s is not headless: its endpoints have no names of their own, such as %s", s.Key, m.host)
+		return
+	}
+	if len(d.Cluster.View.SlicesOf(s.Key)) == 0 && len(s.Selector) > 0 {
+		if !d.take(d.Cluster.Service(s), nobodyThere...) {
+			d.unmade(s)
+		}
+		return
+	}
+	var hosts, unready, ready []string
+	for _, slice := range d.Cluster.View.SlicesOf(s.Key) {
+		for _, e := range slice.Endpoints {
+			switch {
+			case e.Hostname == "":
+			case !e.Ready && !s.PublishNotReady:
+				if e.Hostname == m.host {
+					unready = append(unready, e.Addr.String())
+				}
+			case e.Hostname == m.host:
+				ready = append(ready, e.Addr.String())
+			default:
+				hosts = append(hosts, e.Hostname)
+			}
+		}
+	}
+	switch {
+	case len(ready) > 0:
+		d.add("no-record", "ask for the type of its address", "endpoint %s of Service %s has the address %s, and no %s record", m.host, s.Key, some(ready), strings.Join(d.e.Type, " and no "))
+		return
+	case len(unready) > 0:
+		d.add("host-not-ready", "see why it is not ready, or set publishNotReadyAddresses on the Service",
+			"endpoint %s of Service %s is not ready (%s)", m.host, s.Key, strings.Join(unready, ", "))
+		return
+	}
+	if pod := d.Cluster.View.Pod(cluster.Key{Namespace: s.Namespace, Name: m.host}); pod != nil && d.take(d.Cluster.Subject(new(dnsconfig.SubjectOfPod(pod))),
+		lint.PodSubdomainNoHostname, lint.PodSubdomainNotSelected) {
+		return
+	}
+	slices.Sort(hosts)
+	hosts = slices.Compact(hosts)
+	if len(hosts) == 0 {
+		d.add("no-hostnames", fmt.Sprintf("give the Pods a hostname, and subdomain: %s", s.Name), "no endpoint of Service %s has a hostname", s.Key)
+		return
+	}
+	d.add("no-host", "ask for one of these", "no endpoint of Service %s is called %s; there are %s", s.Key, m.host, some(hosts))
+}
+
+// mostNamed is how many names a diagnosis lists.
+const mostNamed = 5
+
+func some(names []string) string {
+	if more := len(names) - mostNamed; more > 0 {
+		return strings.Join(names[:mostNamed], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,186 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+
+	"portolan.dev/portolan/internal/dns/dnswire"
+)
+
+// Style is how an Explanation is printed.
+type Style struct {
+	// Width is that of the terminal in columns; lines are not broken when it is
+	// 0.
+	Width int
+	// Color marks what was found and what was not by escape sequences (ECMA-48,
+	// SGR).
+	Color bool
+}
+
+const (
+	bold  = "1"
+	faint = "2"
+	red   = "31"
+	green = "32"
+	amber = "33"
+)
+
+// Plain is text without what would tell a terminal to do something, or write
+// where it should not (Unicode: the category of controls and formats).
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cc, unicode.Cf) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
+
+func (s Style) mark(code, text string) string {
+	if !s.Color || code == "" || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// page is what is printed, line by line.
+type page struct {
+	Style
+	strings.Builder
+	servers bool // whether to say who is asked: there are several
+}
+
+// line prints a line, broken at the width, with what follows its first line
+// indented.
+func (p *page) line(indent int, code, text string) {
+	at, first := 0, true
+	flush := func(words []string) {
+		pad := indent
+		if !first {
+			pad += 2
+		}
+		p.WriteString(strings.Repeat(" ", pad) + p.mark(code, strings.Join(words, " ")) + "\n")
+		first, at = false, 0
+	}
+	var words []string
+	for word := range strings.FieldsSeq(text) {
+		word = Plain(word)
+		if at += len([]rune(word)) + 1; p.Width > 0 && len(words) > 0 && indent+2+at > p.Width {
+			flush(words)
+			words, at = nil, len([]rune(word))+1
+		}
+		words = append(words, word)
+	}
+	flush(words)
+}
+
+// WriteText prints the explanation for people.
+func (e *Explanation) WriteText(w io.Writer, style Style) error {
+	p := &page{Style: style, servers: strings.Count(e.ResolvConf, "nameserver ") > 1}
+	p.line(0, bold, fmt.Sprintf("%s (%s) in %s, by the resolver of %s", e.Name, strings.Join(e.Type, " and "), e.Pod, e.Resolver))
+	for line := range strings.Lines(e.ResolvConf) {
+		p.line(2, faint, line)
+	}
+	for _, warning := range e.Warnings {
+		p.line(2, amber, "warning: "+warning)
+	}
+	if len(e.Tries) > 0 {
+		p.WriteString("\n")
+	}
+	for i := range e.Tries {
+		p.try(i+1, &e.Tries[i])
+	}
+	p.WriteString("\n")
+	code, end := red, e.Why
+	if e.Found() {
+		code = green
+	}
+	if e.Found() && len(e.Records) > 0 {
+		end = data(e.Records)
+	}
+	p.line(0, code, fmt.Sprintf("%s, after %s: %s", e.Outcome, packets(e.Packets), end))
+	for _, d := range e.Diagnoses {
+		p.line(2, "", "why:  "+d.Why)
+		p.line(2, "", "cure: "+d.Cure)
+	}
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+// try prints a candidate, and its queries in as few lines as say all.
+func (p *page) try(n int, t *Try) {
+	p.line(0, "", fmt.Sprintf("%2d. %s", n, t.Name))
+	p.line(4, faint, t.Why)
+	if t.Skipped != "" {
+		p.line(4, amber, "passed over: "+t.Skipped)
+	}
+	for rest := t.Queries; len(rest) > 0; {
+		same := 1
+		for same < len(rest) && alike(&rest[0], &rest[same]) {
+			same++
+		}
+		p.queries(rest[:same])
+		rest = rest[same:]
+	}
+	if t.Stopped != "" {
+		p.line(4, amber, t.Stopped)
+	}
+}
+
+// alike tells whether two queries differ only in type, and in when they are
+// sent.
+func alike(a, b *Query) bool {
+	return a.Server == b.Server && a.TCP == b.TCP && a.Result == b.Result && a.Note == b.Note && len(a.Records) == 0 && len(b.Records) == 0
+}
+
+// queries prints queries that are alike.
+func (p *page) queries(all []Query) {
+	q := &all[0]
+	text, code := q.Result, red
+	if len(q.Records) > 0 {
+		text, code = data(q.Records), green
+	}
+	if q.Note != "" {
+		text += " (" + q.Note + ")"
+	}
+	var types []string
+	for i := range all {
+		if !slices.Contains(types, all[i].Type) {
+			types = append(types, all[i].Type)
+		}
+	}
+	if times := len(all) / len(types); times > 1 {
+		text += fmt.Sprintf(", %d times", times)
+	}
+	head := strings.Join(types, ", ")
+	if p.servers {
+		head += " at " + q.Server
+	}
+	if q.TCP {
+		head += " over TCP"
+	}
+	p.line(4, code, head+": "+text)
+}
+
+// mostData is how many records a line has.
+const mostData = 4
+
+// data are records in a line.
+func data(records []dnswire.Record) string {
+	var words []string
+	for _, r := range records[:min(len(records), mostData)] {
+		if r.Type == "CNAME" {
+			words = append(words, "alias of "+r.Data)
+			continue
+		}
+		words = append(words, r.Data)
+	}
+	text := strings.Join(words, ", ")
+	if more := len(records) - mostData; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

@@ -1,0 +1,143 @@
+package lint_test
+
+import (
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/resolvconf"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/lint"
+)
+
+const (
+	before = "before.yaml"
+	after  = "after.yaml"
+)
+
+// usualNode is the node of examples that don't say otherwise.
+func usualNode() dnsconfig.Node {
+	return dnsconfig.Node{
+		ClusterDomain: "cluster.local",
+		ClusterDNS:    []netip.Addr{netip.MustParseAddr("10.96.0.10")},
+		ResolvConf:    &resolvconf.Config{Nameservers: []netip.Addr{netip.MustParseAddr("192.0.2.53")}},
+	}
+}
+
+// settings reads an example's comment: lines of cluster-dns and cluster-domain,
+// which may be none.
+func settings(t *testing.T, comment string) dnsconfig.Node {
+	t.Helper()
+	n := usualNode()
+	for line := range strings.Lines(comment) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		switch key {
+		case "cluster-dns":
+			n.ClusterDNS = nil
+			for _, text := range strings.Fields(strings.TrimPrefix(value, "none")) {
+				n.ClusterDNS = append(n.ClusterDNS, netip.MustParseAddr(text))
+			}
+		case "cluster-domain":
+			n.ClusterDomain = strings.TrimPrefix(value, "none")
+		default:
+			t.Fatalf("unknown setting %q", line)
+		}
+	}
+	return n
+}
+
+// load reads manifests into a Store, whole.
+func load(t *testing.T, path string) *cluster.Store {
+	t.Helper()
+	store := cluster.NewStore()
+	report, err := manifest.New(manifest.Config{Path: path, Whole: true, Store: store, Log: slog.New(slog.DiscardHandler)}).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range report.Problems {
+		if !strings.Contains(p.Error(), "cluster IP") { // a rule says so, too
+			t.Error(p)
+		}
+	}
+	return store
+}
+
+// all judges everything in a Store.
+func all(store *cluster.Store, node dnsconfig.Node) (found []lint.Finding) {
+	store.View(func(v *cluster.View) {
+		c := newCluster(v, node)
+		found = c.All()
+	})
+	return found
+}
+
+func newCluster(v *cluster.View, node dnsconfig.Node) *lint.Cluster {
+	return &lint.Cluster{
+		View: v, Domains: []string{"cluster.local"}, DNSService: cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
+		Node: func(*dnsconfig.Subject) dnsconfig.Node { return node },
+	}
+}
+
+// example is a rule's example.
+type example struct {
+	comment       string
+	before, after string
+	found, cured  []lint.Finding
+}
+
+func readExample(t *testing.T, id string) example {
+	t.Helper()
+	archive, err := txtar.ParseFile(filepath.Join("testdata", id+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := example{comment: string(archive.Comment)}
+	node := settings(t, e.comment)
+	for _, f := range archive.Files {
+		path := filepath.Join(t.TempDir(), f.Name)
+		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		found := all(load(t, path), node)
+		switch f.Name {
+		case before:
+			e.before, e.found = string(f.Data), found
+		case after:
+			e.after, e.cured = string(f.Data), found
+		default:
+			t.Fatalf("%s has a file %s", id, f.Name)
+		}
+	}
+	return e
+}
+
+// TestExamples: each rule's example breaks it and no other rule, and its cure
+// breaks none.
+func TestExamples(t *testing.T) {
+	for _, rule := range lint.Rules() {
+		t.Run(rule.ID, func(t *testing.T) {
+			e := readExample(t, rule.ID)
+			var rules []string
+			for _, f := range e.found {
+				rules = append(rules, f.Rule)
+				if f.Message == "" || f.Fix == "" || strings.HasSuffix(f.Message, ".") || strings.HasSuffix(f.Fix, ".") {
+					t.Errorf("%s: message %q, fix %q: want sentences without full stop", before, f.Message, f.Fix)
+				}
+			}
+			if !slices.Equal(slices.Compact(rules), []string{rule.ID}) {
+				t.Errorf("%s: findings %+v, want those of %s", before, e.found, rule.ID)
+			}
+			if len(e.cured) > 0 {
+				t.Errorf("%s: findings %+v, want none", after, e.cured)
+			}
+		})
+	}
+}

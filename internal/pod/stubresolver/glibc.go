@@ -1,0 +1,443 @@
+package stubresolver
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"portolan.dev/portolan/internal/dns/dnswire"
+)
+
+// glibc 2.36: resolv/res_init.c (the file), resolv/res_query.c (the search, and
+// what replies mean), resolv/res_send.c (servers, attempts, A beside AAAA),
+// resolv/nss_dns/dns-host.c and sysdeps/posix/getaddrinfo.c (what the program is
+// told).
+
+// Limits and defaults of resolv/resolv.h.
+const (
+	glibcAttempts    = 2
+	glibcMaxAttempts = 5
+	maxNdots         = 15 // musl's and Go's, too
+	glibcEDNSSize    = 1200
+	plainSize        = 512
+	// glibcRoom is the first buffer of getaddrinfo, in octets.
+	glibcRoom = 1024
+)
+
+// glibc is the state that outlives one candidate.
+type glibc struct {
+	*resolver
+	// single and reopen are the options single-request and
+	// single-request-reopen: A, and then AAAA. A server that answers only one
+	// of two questions sets them for good.
+	single, reopen bool
+	streams        bool // use-vc: TCP only
+	rotate         bool
+	sends          int // how many times the servers were gone through
+	noAAAA         bool
+	// first is the code of the reply that was read first, of the server that
+	// was read last: the search looks at it to tell SERVFAIL from other
+	// failures.
+	first dnswire.RCode
+	// silent says that nobody answered what was asked last, or all failed.
+	silent bool
+	// need is how much room the addresses take that were found, in octets.
+	need int
+}
+
+// answer is what came of a candidate.
+type answer struct {
+	outcome Outcome
+	// ends says that the search is over: there are records, an alias, or
+	// nobody to ask.
+	ends bool
+	// nobody says that nothing listens at any server's address.
+	nobody bool
+}
+
+func (r *resolver) glibc() {
+	r.setServers(loopback)
+	r.trace.Searches = r.Conf.Searches
+	if domain := domainOf(r.Hostname); len(r.Conf.Searches) == 0 && domain != "" {
+		r.trace.Searches = []string{domain}
+	}
+	g := &glibc{resolver: r}
+	g.options()
+	if r.literal(cAddress, func(name string) bool { return strings.EqualFold(name, "localhost") }) {
+		return
+	}
+	if r.forAddresses() && !isHostname(r.Name) {
+		r.end(NoSuchName, "it is no hostname: nobody is asked")
+		return
+	}
+	g.search()
+	if !r.forAddresses() {
+		return
+	}
+	for room := glibcRoom; r.trace.Outcome == Found && g.need > room; room *= 2 {
+		last := len(r.trace.Tries) - 1
+		r.trace.Tries[last].Why = fmt.Sprintf("the addresses do not fit into getaddrinfo's buffer of %d octets: it looks up again with a larger one", room)
+		g.search()
+	}
+	r.trace.Outcome = g.told(r.trace.Outcome)
+}
+
+// told is what getaddrinfo makes of the search's outcome. For A it goes another
+// way than for AAAA or both, which lends errors other names.
+func (g *glibc) told(o Outcome) Outcome {
+	switch {
+	case o == Found || o == NoData:
+	case g.Type == dnswire.TypeA && g.silent && o != TryAgain:
+		return NoData
+	case g.Type == dnswire.TypeA && !g.silent && o == TryAgain, o == Failed:
+		return NoSuchName
+	}
+	return o
+}
+
+func (g *glibc) options() {
+	g.trace.Ndots, g.attempts, g.size = 1, glibcAttempts, plainSize
+	if n, _, there := number(g.Conf, "ndots"); there {
+		g.trace.Ndots = min(n, maxNdots)
+	}
+	if n, _, there := number(g.Conf, "attempts"); there {
+		g.attempts = min(n, glibcMaxAttempts)
+	}
+	if has(g.Conf, "edns0") {
+		g.size = glibcEDNSSize
+	}
+	g.reopen = has(g.Conf, "single-request-reopen")
+	g.single = g.reopen || has(g.Conf, "single-request")
+	g.streams = has(g.Conf, "use-vc")
+	g.rotate = has(g.Conf, "rotate")
+	g.noAAAA = has(g.Conf, "no-aaaa")
+}
+
+// isHostname tells whether getaddrinfo looks a name up at all
+// (resolv/res-name-checking.c): letters, digits, hyphens and underscores, no
+// hyphen first.
+func isHostname(name string) bool {
+	if fault(name) != "" || strings.HasPrefix(name, "-") {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
+	})
+}
+
+// search is __res_context_search.
+func (g *glibc) search() {
+	dots, rooted := g.dots(), g.rooted()
+	var early answer
+	switch {
+	case rooted:
+		g.trace.Unsearched = "the name ends in a dot"
+		if only := g.query(g.Name, TrailingDot, -1); !g.ended(only) {
+			g.end(only.outcome, "nothing was found, and a name that ends in a dot is not searched")
+		}
+		return
+	case dots >= g.trace.Ndots:
+		if early = g.query(g.Name, EnoughDots, -1); g.ended(early) {
+			return
+		}
+	}
+	list := g.domains()
+	if g.ended(list.last) {
+		return
+	}
+	tried := early.outcome != Untried || list.root
+	if !tried && (dots > 0 || !list.any || !has(g.Conf, "no-tld-query", "no_tld_query")) {
+		if list.last = g.query(g.Name, Last, -1); list.last.ends {
+			g.ended(list.last)
+			return
+		}
+	}
+	switch {
+	case early.outcome != Untried:
+		g.end(early.outcome, "nothing was found; what came of the name as given counts")
+	case list.noData:
+		g.end(NoData, "nothing was found; a candidate exists, without records of the type")
+	case list.servFail:
+		g.end(TryAgain, "nothing was found; for a candidate all servers failed")
+	default:
+		g.end(list.last.outcome, "nothing was found")
+	}
+}
+
+// ended ends the lookup if a says so, and tells whether it does.
+func (g *glibc) ended(a answer) bool {
+	switch {
+	case !a.ends:
+		return false
+	case a.outcome == Found:
+		g.end(Found, "it was found")
+	case a.nobody:
+		g.end(a.outcome, "no server can be reached: glibc gives up")
+	default:
+		g.end(a.outcome, "the answer is an alias without records of the type: glibc searches no further")
+	}
+	return true
+}
+
+// searched is what came of the search domains.
+type searched struct {
+	any    bool // there are some
+	root   bool // the root is one of them: the name was tried as given
+	last   answer
+	noData bool
+	// servFail says that for a candidate all servers failed, with SERVFAIL.
+	servFail bool
+}
+
+func (g *glibc) domains() searched {
+	list := searched{last: answer{outcome: NoSuchName}}
+	for i, domain := range g.trace.Searches {
+		list.any = true
+		domain = strings.TrimPrefix(domain, ".")
+		list.root = list.root || domain == ""
+		a := g.query(g.Name+"."+domain, Searched, i)
+		a.ends = a.ends || a.nobody
+		list.last = a
+		switch {
+		case a.ends:
+			return list
+		case a.outcome == NoData:
+			list.noData = true
+		case a.outcome == NoSuchName:
+		case a.outcome == TryAgain && g.first == dnswire.ServFail:
+			list.servFail = true
+		default:
+			g.trace.Tries[len(g.trace.Tries)-1].Why = "glibc passes over the other search domains after a failure that is not SERVFAIL"
+			return list
+		}
+	}
+	return list
+}
+
+// query is __res_context_query.
+func (g *glibc) query(name string, cause Cause, domain int) answer {
+	t := g.candidate(name, cause, domain)
+	a := g.answer(t, name)
+	t.Outcome = a.outcome
+	return a
+}
+
+func (g *glibc) answer(t *Try, name string) answer {
+	g.first = dnswire.NoError
+	if t.Skipped = fault(name); name == "" {
+		t.Skipped = "the name is empty"
+	}
+	if t.Skipped != "" {
+		return answer{outcome: Failed}
+	}
+	types := g.types()
+	if g.noAAAA && g.forAddresses() {
+		types = []dnswire.Type{dnswire.TypeA}
+	}
+	replies, nobody := g.exchange(t, types)
+	if g.silent = len(replies) == 0; g.silent {
+		return answer{outcome: TryAgain, nobody: nobody}
+	}
+	if g.noAAAA && g.Type == dnswire.TypeAAAA { // A tells whether the name exists
+		replies[0].Records, replies[0].Alias = 0, ""
+	}
+	g.need = g.room(t.Name, replies)
+	return g.judge(replies)
+}
+
+// room is how much of getaddrinfo's buffer the replies take, in octets, where a
+// pointer has eight: for one family lists of pointers and names, for both a
+// struct gaih_addrtuple for each address.
+func (g *glibc) room(name string, replies []Reply) int {
+	const pointer, tuple = 8, 40
+	records := 0
+	for _, reply := range replies {
+		records += reply.Records
+	}
+	names := []string{name}
+	if alias := replies[0].Alias; alias != "" {
+		names = append(names, complete(alias))
+	}
+	if g.Type == 0 { // the last name only
+		return tuple*records + align(len(names[len(names)-1]), pointer)
+	}
+	addr := 16
+	if g.Type == dnswire.TypeA {
+		addr = 4
+	}
+	text := len(strings.Join(names, "")) // a zero stands for each closing dot
+	return align(align(text, 4)+addr*records, pointer) + pointer*(records+1+len(names))
+}
+
+// align is n, or what is next to it and a multiple of so many.
+func align(n, of int) int { return (n + of - 1) / of * of }
+
+// judge is what __res_context_query and nss_dns make of one or two replies.
+func (g *glibc) judge(replies []Reply) answer {
+	alias := false
+	code := dnswire.NoError
+	for _, reply := range replies {
+		if reply.RCode == dnswire.NoError {
+			if reply.Records > 0 {
+				return answer{outcome: Found, ends: true}
+			}
+			alias = alias || reply.Alias != ""
+		} else if code == dnswire.NoError {
+			code = reply.RCode
+		}
+	}
+	switch {
+	case alias && (g.Type == 0 || g.Type == dnswire.TypeAAAA):
+		return answer{outcome: NoSuchName, ends: true}
+	case alias:
+		return answer{outcome: NoData, ends: true}
+	}
+	return answer{outcome: verdict(code)}
+}
+
+// exchange is __res_context_send: the replies that count, none where all servers
+// failed. nobody says that then nothing listens at any address.
+func (g *glibc) exchange(t *Try, types []dnswire.Type) (replies []Reply, nobody bool) {
+	offset := 0
+	if g.rotate { // where it begins is chance; here the first server
+		offset = g.sends
+	}
+	g.sends++
+	streams, nobody := g.streams, !g.streams
+	if g.attempts == 0 {
+		t.Skipped = "attempts is 0: glibc sends nothing"
+	}
+	for attempt := 1; attempt <= g.attempts; attempt++ {
+		for i := range g.servers {
+			v := visit{glibc: g, t: t, server: g.servers[(i+offset)%len(g.servers)], attempt: attempt}
+			heard := false
+			if !streams {
+				replies, streams, heard = v.datagrams(types)
+				nobody = nobody && !heard
+			}
+			if streams {
+				replies, heard = v.stream(types)
+				nobody = !heard
+			}
+			if len(replies) > 0 {
+				return replies, false
+			}
+		}
+		if streams { // at most one attempt over TCP
+			break
+		}
+	}
+	return nil, nobody
+}
+
+// visit is one server during one attempt.
+type visit struct {
+	*glibc
+	t       *Try
+	server  netip.Addr
+	attempt int
+	// open says that TCP is begun while the reply to a datagram is still to
+	// come.
+	open bool
+}
+
+func (v *visit) question(qtype dnswire.Type, tcp bool) Reply {
+	return v.send(v.t, Query{Server: v.server, Attempt: v.attempt, Question: Question{Type: qtype, TCP: tcp}})
+}
+
+// isFailure tells whether the next server is asked after this code over UDP.
+func isFailure(code dnswire.RCode) bool {
+	return code == dnswire.ServFail || code == dnswire.NotImp || code == dnswire.Refused
+}
+
+// datagrams is send_dg: the replies that count, whether TCP is needed, and
+// whether anything listens there.
+func (v *visit) datagrams(types []dnswire.Type) (replies []Reply, streams, heard bool) {
+	if len(types) == 2 && !v.single {
+		v.t.round()
+		both := []Reply{v.question(types[0], false), v.question(types[1], false)}
+		replies, streams, heard = v.read(both)
+		if streams || len(replies) == 0 || both[0].Loss == None && both[1].Loss == None {
+			return replies, streams, heard
+		}
+		// Only one of two came: perhaps the server can't take two at once.
+		v.single = true
+	}
+	if len(types) == 2 {
+		return v.serially(types)
+	}
+	v.t.round()
+	return v.read([]Reply{v.question(types[0], false)})
+}
+
+// read takes the replies to what was sent at once. An answer beside a failure is
+// enough; failures alone are none.
+func (v *visit) read(all []Reply) (replies []Reply, streams, heard bool) {
+	read := 0
+	for i, reply := range all {
+		switch reply.Loss {
+		case Unreachable:
+			return nil, false, heard
+		case Timeout:
+			heard = true
+			continue
+		}
+		heard = true
+		if read++; read == 1 {
+			v.first = reply.RCode
+		}
+		switch {
+		case isFailure(reply.RCode):
+		case reply.Truncated:
+			v.open = i < len(all)-1
+			return nil, true, true
+		default:
+			replies = append(replies, reply)
+		}
+	}
+	return replies, false, heard
+}
+
+// serially sends A, and AAAA when there is an answer to A. After a failure it
+// waits in vain for an answer to what it did not send.
+func (v *visit) serially(types []dnswire.Type) (replies []Reply, streams, heard bool) {
+	for {
+		v.t.round()
+		replies, streams, heard = v.read([]Reply{v.question(types[0], false)})
+		if streams || len(replies) == 0 {
+			return replies, streams, heard
+		}
+		v.t.round()
+		second := v.question(types[1], false)
+		switch {
+		case second.Loss == Unreachable:
+			return nil, false, true
+		case second.Loss == Timeout && !v.reopen:
+			v.reopen = true
+			continue
+		case second.Loss == Timeout || isFailure(second.RCode):
+			return replies, false, true
+		case second.Truncated:
+			return nil, true, true
+		}
+		return append(replies, second), false, true
+	}
+}
+
+// stream is send_vc: both questions over one connection. What the server says
+// counts, failures too.
+func (v *visit) stream(types []dnswire.Type) (replies []Reply, heard bool) {
+	if !v.open {
+		v.t.round()
+	}
+	for _, qtype := range types {
+		replies = append(replies, v.question(qtype, true))
+	}
+	for _, reply := range replies {
+		if reply.Loss != None {
+			return nil, reply.Loss != Unreachable
+		}
+	}
+	v.first = replies[0].RCode
+	return replies, true
+}

@@ -1,0 +1,223 @@
+package stubresolver
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/resolvconf"
+)
+
+// musl 1.2.3: src/network/resolvconf.c (the file), lookup_name.c (the search,
+// and what replies mean), res_msend.c (servers and attempts), res_mkquery.c.
+//
+// Since 1.2.4 a candidate that can't be sent is passed over like one that does
+// not exist (here it ends the search, or, with the root as search domain, is sent
+// malformed); a reply without records is EAI_NODATA, not EAI_NONAME; and truncated
+// answers are fetched over TCP.
+
+const (
+	muslAttempts    = 2
+	muslMaxAttempts = 10
+	// muslLine is the longest line that is read, in octets without its end;
+	// longer ones are passed over whole.
+	muslLine = 254
+	// muslName is the longest name that is looked up, in octets with a closing
+	// dot; muslBuffer what a candidate must fit into.
+	muslName   = 254
+	muslBuffer = 256
+)
+
+func (r *resolver) musl() {
+	r.setServers(loopback)
+	r.muslFile()
+	if r.literal(cAddress, func(name string) bool { return name == "localhost" }) {
+		return
+	}
+	if !r.forAddresses() {
+		r.trace.Unsearched = "musl's res_search does not search"
+		r.muslTry(r.Name, AsGiven, -1)
+		r.muslEnd()
+		return
+	}
+	bare := strings.TrimSuffix(r.Name, ".")
+	if bare == "" || len(r.Name) > muslName || strings.HasSuffix(bare, ".") {
+		r.end(NoSuchName, "it is empty, too long, or ends in two dots: nobody is asked")
+		return
+	}
+	r.muslSearch(bare)
+}
+
+// muslFile reads resolv.conf.
+func (r *resolver) muslFile() {
+	r.trace.Ndots, r.attempts, r.size = 1, muslAttempts, plainSize
+	if line := strings.Join(r.Conf.Searches, " "); len("search ")+len(line) <= muslLine {
+		r.trace.Searches = r.Conf.Searches
+	} else {
+		r.trace.Unsearched = fmt.Sprintf("the search line is longer than %d characters: musl passes over it", muslLine)
+	}
+	if len(resolvconf.Config{Options: r.Conf.Options}.String()) > muslLine+len("\n") {
+		return
+	}
+	if n, digits, _ := number(r.Conf, "ndots"); digits {
+		r.trace.Ndots = min(n, maxNdots)
+	}
+	if n, digits, _ := number(r.Conf, "attempts"); digits {
+		r.attempts = min(n, muslMaxAttempts)
+	}
+	n, digits, _ := number(r.Conf, "timeout")
+	r.hasty = digits && n == 0
+}
+
+// muslSearch is name_from_dns_search, of a name without its closing dot.
+func (r *resolver) muslSearch(bare string) {
+	cause := Last
+	searches := r.trace.Searches
+	switch {
+	case r.rooted():
+		cause, searches = TrailingDot, nil
+		r.trace.Unsearched = "the name ends in a dot"
+	case r.dots() >= r.trace.Ndots:
+		cause, searches = EnoughDots, nil
+		r.trace.Unsearched = fmt.Sprintf("the name has enough dots for ndots, %d: musl tries it only as it is given", r.trace.Ndots)
+	}
+	for i, domain := range searches {
+		if len(domain) >= muslBuffer-len(bare)-1 {
+			r.candidate(bare+"."+domain, Searched, i).Skipped = "the name is too long for musl's buffer"
+			continue
+		}
+		if !r.muslTry(bare+"."+domain, Searched, i) {
+			r.muslEnd()
+			return
+		}
+	}
+	r.muslTry(r.Name, cause, -1)
+	r.muslEnd()
+}
+
+// muslEnd ends the lookup as the last candidate did.
+func (r *resolver) muslEnd() {
+	last := r.trace.Tries[len(r.trace.Tries)-1]
+	switch {
+	case last.Outcome == Found:
+		r.end(Found, "it was found")
+	case last.Outcome == Crashed:
+		r.end(Crashed, "with attempts:0, musl kills the program")
+	case last.Skipped != "":
+		r.end(last.Outcome, "what can't be sent ends musl's search")
+	case last.Outcome == TryAgain:
+		r.end(TryAgain, "no server answered, or all failed: musl goes no further")
+	case last.Outcome == NoData && r.forAddresses():
+		r.end(NoSuchName, "a candidate exists, without records of the type: musl goes no further, and says that there is no such name")
+	default:
+		r.end(last.Outcome, "nothing was found")
+	}
+}
+
+// muslTry is name_from_dns, and tells whether the search goes on.
+func (r *resolver) muslTry(name string, cause Cause, domain int) (goesOn bool) {
+	t := r.candidate(name, cause, domain)
+	t.Outcome = NoSuchName
+	bare := strings.TrimSuffix(name, ".")
+	if t.Skipped = fault(bare); t.Skipped != "" {
+		return false
+	}
+	switch {
+	case r.attempts == 0:
+		t.Skipped, t.Outcome = "attempts is 0: musl divides by it, and the program is killed", Crashed
+		return false
+	case r.hasty:
+		t.Skipped, t.Outcome = "timeout is 0: musl sends nothing", TryAgain
+		return false
+	case strings.HasSuffix(bare, "."):
+		t.Why = "the root as search domain: musl 1.2.3 sends a malformed question, which nobody answers"
+	}
+	t.Outcome = NoData
+	for _, reply := range r.muslAsk(t) { // all must be there, and none may deny the name
+		switch {
+		case reply.Loss != None:
+			t.Outcome = TryAgain
+			return false
+		case reply.RCode == dnswire.NXDomain:
+			t.Outcome = NoSuchName
+			return true
+		case reply.Records > 0:
+			t.Outcome = Found
+		}
+	}
+	return false
+}
+
+// muslAsk is __res_msend_rc: a reply for each type, of which those that never
+// came are lost.
+func (r *resolver) muslAsk(t *Try) []Reply {
+	m := muslExchange{resolver: r, t: t, types: r.types()}
+	m.replies = make([]Reply, len(m.types))
+	for i := range m.replies {
+		m.replies[i].Loss = Timeout
+	}
+	for attempt := 1; attempt <= r.attempts && m.open() > 0; attempt++ {
+		m.attempt(attempt)
+	}
+	return m.replies
+}
+
+type muslExchange struct {
+	*resolver
+	t       *Try
+	types   []dnswire.Type
+	replies []Reply // to the types
+}
+
+// open is how many types are without a reply.
+func (m *muslExchange) open() int {
+	n := 0
+	for _, reply := range m.replies {
+		if reply.Loss != None {
+			n++
+		}
+	}
+	return n
+}
+
+// attempt asks all servers at once for what is open. The first reply counts that
+// says whether there is something; a server that fails is asked again at once,
+// twice for each type in all; other codes are passed over. The timeout is that of
+// all attempts together; where it can't be shared evenly, there may be one more.
+func (m *muslExchange) attempt(attempt int) {
+	m.t.round()
+	type arrival struct {
+		of     int // index of the type
+		server netip.Addr
+		reply  Reply
+	}
+	var arrivals []arrival
+	ask := func(of int, server netip.Addr) {
+		q := Query{Server: server, Attempt: attempt, Question: Question{Type: m.types[of]}}
+		arrivals = append(arrivals, arrival{of, server, m.send(m.t, q)})
+	}
+	for i, reply := range m.replies {
+		for _, server := range m.servers {
+			if reply.Loss != None {
+				ask(i, server)
+			}
+		}
+	}
+	retries := 2 * len(m.types)
+	for ; len(arrivals) > 0 && m.open() > 0; arrivals = arrivals[1:] {
+		a := arrivals[0]
+		if a.reply.Loss != None || m.replies[a.of].Loss == None {
+			continue
+		}
+		switch a.reply.RCode {
+		case dnswire.NoError, dnswire.NXDomain:
+			m.replies[a.of] = a.reply
+		case dnswire.ServFail:
+			if retries > 0 {
+				retries--
+				ask(a.of, a.server)
+			}
+		}
+	}
+}

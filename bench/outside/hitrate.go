@@ -82,7 +82,7 @@ func (s *answerStore) use(name uint32) (hit bool, err error) {
 	}
 	s.buffer, _ = allnames.AppendAnswer(s.buffer[:0], query, answerTTL)
 	const afterName = 5 // the root's octet, type and class
-	q := cache.Question{Name: query[dnswire.HeaderLen : len(query)-afterName], Type: dnswire.TypeA}
+	q := cache.Key{Name: query[dnswire.HeaderLen : len(query)-afterName], Type: dnswire.TypeA}
 	if s.Get(q, s.now) != nil {
 		return true, nil
 	}

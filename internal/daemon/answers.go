@@ -81,7 +81,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	if err != nil {
 		return nil, err
 	}
-	var others respond.Others
+	var others respond.Upstreams
 	if a.others != nil {
 		others = a.others
 	}
@@ -92,7 +92,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	}
 	settings := respond.Config{
 		Data:          a.db,
-		Others:        others,
+		Upstreams:     others,
 		Rules:         a.rules,
 		Limiter:       a.limiter,
 		Search:        autopath.New(compiled.Autopath),
@@ -185,13 +185,13 @@ type worker struct {
 }
 
 // Respond answers one query, see respond.Worker.
-func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	if now := w.daemon.current.Load(); now != w.of {
 		w.of, w.Worker = now, now.responder.NewWorker(w.seat)
 	}
 	answer, later := w.Worker.Respond(packet, client, buf)
 	if later == nil {
-		return answer, nil // and not a Later that is nil
+		return answer, nil // and not a Deferred that is nil
 	}
 	return nil, later
 }

@@ -142,7 +142,7 @@ func (f *finder) Find(ctx context.Context) (found []forward.Upstream, err error)
 
 // askOthers gives the addresses of a name that others know.
 func (d *Daemon) askOthers(ctx context.Context, name dnsname.Name, t dnswire.Type) (addrs []netip.Addr, err error) {
-	others, q := d.current.Load().others, cache.Question{Name: []byte(name.WireLabels()), Type: t}
+	others, q := d.current.Load().others, cache.Key{Name: []byte(name.WireLabels()), Type: t}
 	now := time.Now()
 	e, _ := others.Known(q, now)
 	if e == nil {
@@ -203,7 +203,7 @@ func (d *Daemon) setNode(cfg *respond.Config, settings *config.Compiled) {
 	case d.agent.replica == nil:
 		cfg.Relay = settings.Node.Relay
 	default:
-		cfg.AskWhileLoading, cfg.Notified = true, d.agent.replica
+		cfg.ForwardWhileLoading, cfg.NotifyHandler = true, d.agent.replica
 	}
 }
 

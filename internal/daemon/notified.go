@@ -15,7 +15,7 @@ import (
 type notified struct{ dnsserver.Answerer }
 
 // Respond answers one message, see respond.Worker; other messages it drops.
-func (n notified) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+func (n notified) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	if dnswire.OpcodeOf(packet) != dnswire.OpcodeNotify {
 		return nil, nil
 	}

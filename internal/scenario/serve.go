@@ -64,7 +64,7 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 	seen, follow := data(db)
 	responder, err := respond.New(respond.Config{
 		Transfers: sender,
-		Data:      seen, Others: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewLimiter(compiled.RateLimit),
+		Data:      seen, Upstreams: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewLimiter(compiled.RateLimit),
 		UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
 		Search: autopath.New(compiled.Autopath), SearchSOA: compiled.AutopathSOA,
 		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),

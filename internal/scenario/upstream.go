@@ -111,7 +111,7 @@ func (u Upstream) exchange(_ context.Context, _ forward.Upstream, query []byte) 
 }
 
 // others ask Upstream, as the configuration says; nil when it says nothing.
-func others(t testing.TB, s *Scenario, cfg config.Config, compiled *config.Compiled) respond.Others {
+func others(t testing.TB, s *Scenario, cfg config.Config, compiled *config.Compiled) respond.Upstreams {
 	t.Helper()
 	if len(compiled.Routes) == 0 {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Question is what an answer depends on. Its class is IN.
-type Question struct {
+// Key is what an answer depends on. Its class is IN.
+type Key struct {
 	// Name is in lower-case wire form, without the root's closing zero octet.
 	Name []byte
 	Type dnswire.Type
@@ -35,7 +35,7 @@ type Question struct {
 }
 
 // Clone is a copy that shares nothing with q.
-func (q Question) Clone() Question {
+func (q Key) Clone() Key {
 	q.Name, q.Subnet, q.Search = slices.Clone(q.Name), slices.Clone(q.Subnet), slices.Clone(q.Search)
 	return q
 }
@@ -100,7 +100,7 @@ func (c *Cache) Stats() Stats {
 
 // Get finds what is kept of q: an answer, good or stale, or a failure; nil when
 // there is nothing. It allocates nothing.
-func (c *Cache) Get(q Question, now time.Time) *Entry {
+func (c *Cache) Get(q Key, now time.Time) *Entry {
 	name := c.hash(q)
 	exact := c.find(name, q, q.Type)
 	if exact != nil && exact.Fresh(now) {
@@ -113,7 +113,7 @@ func (c *Cache) Get(q Question, now time.Time) *Entry {
 }
 
 // find gives the entry of q and the given type; name is q's hash.
-func (c *Cache) find(name uint64, q Question, t dnswire.Type) *Entry {
+func (c *Cache) find(name uint64, q Key, t dnswire.Type) *Entry {
 	if c.entries == nil {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (c *Cache) find(name uint64, q Question, t dnswire.Type) *Entry {
 // Above finds a good denial of a name that q's is below, if it says that nothing
 // is there (RFC 8020, section 2); nil when there is none. Names of fewer octets
 // than least are not looked at: others may be asked for those.
-func (c *Cache) Above(q Question, least int, now time.Time) *Entry {
+func (c *Cache) Above(q Key, least int, now time.Time) *Entry {
 	if q.Search != nil {
 		return nil // what is not found for one name may be for another
 	}
@@ -145,7 +145,7 @@ func (c *Cache) Above(q Question, least int, now time.Time) *Entry {
 
 // hash is that of q's name and of where it is searched for; 0 when nothing is
 // kept.
-func (c *Cache) hash(q Question) uint64 {
+func (c *Cache) hash(q Key) uint64 {
 	if c.entries == nil {
 		return 0
 	}
@@ -158,13 +158,13 @@ func (c *Cache) hash(q Question) uint64 {
 
 // key is a hash as well, of all that an entry is of: entries tell themselves what
 // that is, so that two of one key only take each other's place.
-func (q Question) key(name uint64, t dnswire.Type) uint64 {
+func (q Key) key(name uint64, t dnswire.Type) uint64 {
 	const odd = 0x9e3779b97f4a7c15 // 2 to the 64th, divided by the golden ratio
 	return name ^ (uint64(t)<<8|uint64(q.bits())+1)*odd
 }
 
 // bits are the flags.
-func (q Question) bits() (b byte) {
+func (q Key) bits() (b byte) {
 	if q.DO {
 		b |= 1
 	}
@@ -177,7 +177,7 @@ func (q Question) bits() (b byte) {
 // Put keeps a reply to q, unless it says nothing that could be kept, and gives
 // it as an Entry anyway. The reply becomes the Cache's. What was known before is
 // forgotten, unless the reply is for the clients of a subnet only.
-func (c *Cache) Put(q Question, reply *dnswire.Reply, terms Terms, now time.Time) *Entry {
+func (c *Cache) Put(q Key, reply *dnswire.Reply, terms Terms, now time.Time) *Entry {
 	life, kept := c.lifetime(reply)
 	e := &Entry{
 		question: keep(q, q.Type), Reply: reply, Guarded: terms.Guarded,
@@ -239,7 +239,7 @@ const (
 // Fail remembers that q could not be answered, and why, for the clients of all
 // subnets, unless it is known of one only. What was known of q stays, for a stale
 // answer. Each failure is remembered twice as long as the one before.
-func (c *Cache) Fail(q Question, why *Failure, now time.Time) *Entry {
+func (c *Cache) Fail(q Key, why *Failure, now time.Time) *Entry {
 	ofAll := q
 	ofAll.Subnet = nil
 	e := &Entry{question: keep(q, q.Type), Failure: why, failed: now.UnixNano(), pause: minFailure}
@@ -260,7 +260,7 @@ func (c *Cache) Fail(q Question, why *Failure, now time.Time) *Entry {
 }
 
 // forget forgets what is known of q.
-func (c *Cache) forget(q Question) {
+func (c *Cache) forget(q Key) {
 	if c.entries != nil {
 		name := c.hash(q)
 		c.entries.Invalidate(q.key(name, q.Type))
@@ -268,14 +268,14 @@ func (c *Cache) forget(q Question) {
 	}
 }
 
-func (c *Cache) set(q Question, t dnswire.Type, e *Entry) {
+func (c *Cache) set(q Key, t dnswire.Type, e *Entry) {
 	if c.entries != nil {
 		c.entries.Set(q.key(c.hash(q), t), e)
 	}
 }
 
 // keep copies what an Entry is of.
-func keep(q Question, t dnswire.Type) question {
+func keep(q Key, t dnswire.Type) question {
 	return question{string(q.Name), string(q.Search), t, q.bits()}
 }
 

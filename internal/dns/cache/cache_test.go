@@ -33,8 +33,8 @@ func newCache(t *testing.T, edit func(*cache.Config)) *cache.Cache {
 	return c
 }
 
-func question(name string, t dnswire.Type) cache.Question {
-	return cache.Question{Name: []byte(dnsname.MustParse(name).WireLabels()), Type: t}
+func question(name string, t dnswire.Type) cache.Key {
+	return cache.Key{Name: []byte(dnsname.MustParse(name).WireLabels()), Type: t}
 }
 
 // reply makes a reply: records, of which SOA ones are in the authority section.
@@ -136,11 +136,11 @@ func TestKey(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
 	k.Put(q, reply(t, "www.example.", 0, "www.example. 60 A 192.0.2.1"), cache.Terms{}, start)
-	for name, edit := range map[string]func(*cache.Question){
-		"DO":           func(q *cache.Question) { q.DO = true },
-		"CD":           func(q *cache.Question) { q.CD = true },
-		"another type": func(q *cache.Question) { q.Type = dnswire.TypeAAAA },
-		"another name": func(q *cache.Question) { q.Name = question("ww.example.", q.Type).Name },
+	for name, edit := range map[string]func(*cache.Key){
+		"DO":           func(q *cache.Key) { q.DO = true },
+		"CD":           func(q *cache.Key) { q.CD = true },
+		"another type": func(q *cache.Key) { q.Type = dnswire.TypeAAAA },
+		"another name": func(q *cache.Key) { q.Name = question("ww.example.", q.Type).Name },
 	} {
 		other := q
 		if edit(&other); k.Get(other, start) != nil {
@@ -334,7 +334,7 @@ func TestAllocations(t *testing.T) {
 func BenchmarkGet(b *testing.B) {
 	t := &testing.T{}
 	k, _ := cache.New(cache.Config{Size: 64 << 20, MaxTTL: 86400, MaxNegativeTTL: 3600})
-	var all []cache.Question
+	var all []cache.Key
 	for i := range 50_000 {
 		name := fmt.Sprintf("host%d.example.", i)
 		q := question(name, dnswire.TypeA)
@@ -366,7 +366,7 @@ func TestFailWithSubnet(t *testing.T) {
 
 	k := newCache(t, nil)
 	k.Fail(here, &cache.Failure{Text: "nobody answers"}, start)
-	for name, q := range map[string]cache.Question{"nobody's": plain, "the same": here, "another": there} {
+	for name, q := range map[string]cache.Key{"nobody's": plain, "the same": here, "another": there} {
 		if e := k.Get(q, start); e == nil || !e.Failed(start) {
 			t.Errorf("a failure is not known of %s subnet", name)
 		}

@@ -49,7 +49,7 @@ type Failure struct {
 	OfSubnet bool
 }
 
-func (e *Entry) isOf(q Question, t dnswire.Type) bool {
+func (e *Entry) isOf(q Key, t dnswire.Type) bool {
 	return e.qtype == t && e.bits == q.bits() && e.name == string(q.Name) && e.search == string(q.Search)
 }
 
@@ -59,7 +59,7 @@ func (e *Entry) isForAll() bool { return e.Reply != nil && e.Reply.Subnet.IsForA
 
 // to is what e says to q: to one with a Subnet a reply that is for all, or why
 // there is none; nil when it says nothing.
-func (e *Entry) to(q Question) *Entry {
+func (e *Entry) to(q Key) *Entry {
 	if q.Subnet == nil || e.Reply == nil || e.isForAll() {
 		return e
 	}

@@ -25,21 +25,21 @@ import (
 // Answerer answers queries, one at a time.
 type Answerer interface {
 	// Respond answers packet into buf, whose capacity is 65,535 octets or
-	// more. It keeps neither. An answer that takes time is a Later; where there
+	// more. It keeps neither. An answer that takes time is a Deferred; where there
 	// shall be none, both are nil.
-	Respond(packet []byte, client respond.Client, buf []byte) (answer []byte, later Later)
+	Respond(packet []byte, client respond.Client, buf []byte) (answer []byte, later Deferred)
 }
 
-// Later is an answer that takes time, or several messages. Answers is called
+// Deferred is an answer that takes time, or several messages. Answers is called
 // once, and what it gives is gone through in a goroutine of its own, which waits
 // for each message until ctx is done, and ends where one can't be sent. Over UDP
 // and HTTPS the first is all.
-type Later interface {
+type Deferred interface {
 	Answers(ctx context.Context) iter.Seq[[]byte]
 }
 
 // first is the first message of an answer; nil when there is none.
-func first(ctx context.Context, later Later) []byte {
+func first(ctx context.Context, later Deferred) []byte {
 	for answer := range later.Answers(ctx) {
 		return slices.Clone(answer)
 	}

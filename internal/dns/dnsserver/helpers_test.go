@@ -24,7 +24,7 @@ const patience = 20 * time.Second
 // answerFunc is an Answerer that keeps nothing.
 type answerFunc func(packet []byte, client respond.Client, buf []byte) []byte
 
-func (f answerFunc) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+func (f answerFunc) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	return f(packet, client, buf), nil
 }
 

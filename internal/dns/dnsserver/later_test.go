@@ -23,7 +23,7 @@ type waiting struct {
 	givenUp atomic.Int32
 }
 
-func (a *waiting) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+func (a *waiting) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	if strings.HasPrefix(string(packet), "later") {
 		return nil, &late{a, string(packet)}
 	}
@@ -201,7 +201,7 @@ func (f laterFunc) Answers(ctx context.Context) iter.Seq[[]byte] { return oneOf(
 // blocking answers "block" when it may go ahead, and all else after a while.
 type blocking struct{ began, goAhead chan struct{} }
 
-func (a blocking) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+func (a blocking) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	if string(packet) == "block" {
 		close(a.began)
 		<-a.goAhead

@@ -20,7 +20,7 @@ type streaming struct {
 
 const streamed = 200
 
-func (s *streaming) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+func (s *streaming) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	if strings.HasPrefix(string(packet), "stream") {
 		return nil, s
 	}

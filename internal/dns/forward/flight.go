@@ -14,7 +14,7 @@ import (
 const maxAttempts = 8
 
 // fly asks for q and keeps what comes of it, at the time it gives.
-func (f *Forwarder) fly(q cache.Question) (*cache.Entry, time.Time) {
+func (f *Forwarder) fly(q cache.Key) (*cache.Entry, time.Time) {
 	r := f.routeOf(q)
 	if r == nil {
 		return f.fail(q, &cache.Failure{Code: dnswire.EDENotAuthoritative, Text: "there is no upstream server for this name"})
@@ -43,7 +43,7 @@ func (f *Forwarder) fly(q cache.Question) (*cache.Entry, time.Time) {
 
 // fail remembers a failure, and gives the stale answer in its place when there
 // is one.
-func (f *Forwarder) fail(q cache.Question, why *cache.Failure) (*cache.Entry, time.Time) {
+func (f *Forwarder) fail(q cache.Key, why *cache.Failure) (*cache.Entry, time.Time) {
 	now := time.Now()
 	e := f.cfg.Cache.Fail(q, why, now)
 	if e.Stale(now) {
@@ -96,7 +96,7 @@ func better(a, b result) result {
 
 // race asks one upstream of r after the other until one answers, and gives the
 // reply and who gave it: see racing.
-func (f *Forwarder) race(r *route, q cache.Question) (*dnswire.Reply, *upstream, error) {
+func (f *Forwarder) race(r *route, q cache.Key) (*dnswire.Reply, *upstream, error) {
 	order := r.order()
 	if len(order) == 0 {
 		return nil, nil, errNoUpstream
@@ -176,7 +176,7 @@ func (x *racing) next() int {
 func (x *racing) wait() time.Duration { return min(firstWait<<(x.attempts-1), maxPatience) }
 
 // begin makes another attempt, and tells when to look after it.
-func (x *racing) begin(ctx context.Context, q cache.Question) time.Duration {
+func (x *racing) begin(ctx context.Context, q cache.Key) time.Duration {
 	at := x.next()
 	u := x.order[at]
 	x.attempts++
@@ -190,7 +190,7 @@ func (x *racing) begin(ctx context.Context, q cache.Question) time.Duration {
 	return min(u.patience()<<(x.attempts-1), x.wait())
 }
 
-func (x *racing) run(ctx context.Context, q cache.Question, timeout time.Duration) result {
+func (x *racing) run(ctx context.Context, q cache.Key, timeout time.Duration) result {
 	var best result
 	for {
 		select {
@@ -253,7 +253,7 @@ func (x *racing) noteLate() {
 }
 
 // tick makes another attempt, if it is time for that.
-func (x *racing) tick(ctx context.Context, q cache.Question) {
+func (x *racing) tick(ctx context.Context, q cache.Key) {
 	x.noteLate()
 	left := x.wait() - time.Since(x.began)
 	switch {

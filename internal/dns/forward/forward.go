@@ -88,7 +88,7 @@ func (f *Forwarder) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // routeOf is that of a question; nil when there is none.
-func (f *Forwarder) routeOf(q cache.Question) *route {
+func (f *Forwarder) routeOf(q cache.Key) *route {
 	if q.Search != nil {
 		return f.route([]byte(f.cfg.SearchZone.WireLabels()))
 	}
@@ -108,7 +108,7 @@ func (f *Forwarder) route(name []byte) *route {
 // Known gives what can be answered at once: a good answer, or, when it is known
 // that there is none to be had, a stale one or the failure; nil when somebody
 // must be asked. routed tells whether there is a route for the name.
-func (f *Forwarder) Known(q cache.Question, now time.Time) (e *cache.Entry, routed bool) {
+func (f *Forwarder) Known(q cache.Key, now time.Time) (e *cache.Entry, routed bool) {
 	e = f.cfg.Cache.Get(q, now)
 	switch {
 	case e == nil:
@@ -137,14 +137,14 @@ func (f *Forwarder) TakesSubnet(name []byte) bool {
 type Request struct {
 	forwarder *Forwarder
 	client    netip.Addr
-	question  cache.Question
+	question  cache.Key
 	known     *cache.Entry // the answer, where no place was left for the question
 }
 
 // Ask takes a place for a question of client; the Request's Wait gives it back.
 // With none left, what is stale is the answer; where there is nothing, it fails
 // with ErrBusy or ErrClientBusy.
-func (f *Forwarder) Ask(client netip.Addr, q cache.Question) (*Request, error) {
+func (f *Forwarder) Ask(client netip.Addr, q cache.Key) (*Request, error) {
 	if err := f.places.take(client); err != nil {
 		f.counts.refused.Add(1)
 		now := time.Now()
@@ -158,7 +158,7 @@ func (f *Forwarder) Ask(client netip.Addr, q cache.Question) (*Request, error) {
 
 // prefetch asks for q behind the clients, if there is a place: for all of them,
 // and not for the subnet of the one who came by.
-func (f *Forwarder) prefetch(q cache.Question) {
+func (f *Forwarder) prefetch(q cache.Key) {
 	q.Subnet = nil
 	if f.places.take(netip.Addr{}) != nil {
 		return
@@ -212,7 +212,7 @@ var givenUp = &cache.Entry{Failure: &cache.Failure{Code: dnswire.EDEOther, Text:
 
 // staleAfter gives the stale answer to q, if there is one, and tells when it is
 // to be given; nil is never.
-func (f *Forwarder) staleAfter(route *route, q cache.Question, now time.Time) (*cache.Entry, <-chan time.Time) {
+func (f *Forwarder) staleAfter(route *route, q cache.Key, now time.Time) (*cache.Entry, <-chan time.Time) {
 	e := f.cfg.Cache.Get(q, now)
 	switch {
 	case e == nil || !e.Stale(now):
@@ -242,7 +242,7 @@ type flight struct {
 
 // join gives the flight for q, which it keeps. It is begun when there is none, and
 // then has the place of client until it ends: so many places, so many flights.
-func (f *Forwarder) join(q cache.Question, client netip.Addr) (fl *flight, joined bool) {
+func (f *Forwarder) join(q cache.Key, client netip.Addr) (fl *flight, joined bool) {
 	key := flightKey{string(q.Name), q.Type, q.DO, q.CD, string(q.Subnet), string(q.Search)}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -45,15 +45,15 @@ func newLoop(suffix dnsname.Name) loop {
 
 // question gives a question for the next name, and its number. Where there is no
 // room for names it is one for the root, which shows whether somebody answers.
-func (l *loop) question() (q cache.Question, number int) {
+func (l *loop) question() (q cache.Key, number int) {
 	if l.labels == nil {
-		return cache.Question{Type: dnswire.TypeNS}, 0
+		return cache.Key{Type: dnswire.TypeNS}, 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.asked++
 	name := append(dnsname.AppendLabel(nil, strconv.Itoa(l.asked)), l.labels...)
-	return cache.Question{Name: name, Type: dnswire.TypeTXT}, l.asked
+	return cache.Key{Name: name, Type: dnswire.TypeTXT}, l.asked
 }
 
 // sees notes a name that came back, and tells whether it is one.

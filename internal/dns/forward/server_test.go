@@ -257,8 +257,8 @@ var client = netip.MustParseAddr("192.0.2.100")
 
 func dnsnameOf(name string) dnsname.Name { return dnsname.MustParse(name) }
 
-func questionOf(name string) cache.Question {
-	return cache.Question{Name: []byte(dnsname.MustParse(name).WireLabels()), Type: dnswire.TypeA}
+func questionOf(name string) cache.Key {
+	return cache.Key{Name: []byte(dnsname.MustParse(name).WireLabels()), Type: dnswire.TypeA}
 }
 
 // ask asks for the address of name, and gives what comes of it: the address, or

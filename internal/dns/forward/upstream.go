@@ -111,7 +111,7 @@ func (u *upstream) close() { u.stream.close() }
 const udpSize = 1232
 
 // ask asks u for q.
-func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
+func (u *upstream) ask(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
 	began := time.Now()
 	u.counts.queries.Add(1)
 	reply, err := u.askWithSubnet(ctx, q)
@@ -138,7 +138,7 @@ func (u *upstream) ask(ctx context.Context, q cache.Question) (*dnswire.Reply, e
 // askWithSubnet asks for q, and once more without its subnet where u refuses the
 // option, or says that its reply is for another subnet: such a reply is dropped,
 // and says nothing of whether u is up. What comes without has no Subnet.
-func (u *upstream) askWithSubnet(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
+func (u *upstream) askWithSubnet(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
 	reply, err := u.askAsItLikes(ctx, q)
 	switch {
 	case err != nil:
@@ -157,7 +157,7 @@ func (u *upstream) askWithSubnet(ctx context.Context, q cache.Question) (*dnswir
 // Subnet to what it says of that. One without the option has SCOPE 0 (RFC 7871,
 // section 7.3): it is for the clients of all subnets. One to a question without
 // a prefix is for those who gave none, whatever it says.
-func isForSubnet(q cache.Question, reply *dnswire.Reply) bool {
+func isForSubnet(q cache.Key, reply *dnswire.Reply) bool {
 	if q.Subnet == nil || !q.Subnet.HasPrefix() || reply.Subnet == nil {
 		reply.Subnet = q.Subnet
 		return true
@@ -179,7 +179,7 @@ func isOurs(err error) bool {
 // askAsItLikes asks without EDNS where u does not know it, which it may tell
 // meanwhile. With a subnet it does not: that may be all that u does not take. What
 // is to be searched for is another question without.
-func (u *upstream) askAsItLikes(ctx context.Context, q cache.Question) (*dnswire.Reply, error) {
+func (u *upstream) askAsItLikes(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
 	edns := !u.noEDNS.holds() || q.Search != nil
 	reply, err := u.askInCase(ctx, q, edns)
 	if err == nil && q.Search != nil {
@@ -214,7 +214,7 @@ func isBewildered(reply *dnswire.Reply) bool {
 }
 
 // askInCase asks in upper and lower case where u keeps that.
-func (u *upstream) askInCase(ctx context.Context, q cache.Question, edns bool) (*dnswire.Reply, error) {
+func (u *upstream) askInCase(ctx context.Context, q cache.Key, edns bool) (*dnswire.Reply, error) {
 	folds := u.foldsCase.holds()
 	reply, err := u.askOnce(ctx, u.query(q, edns, folds))
 	if errors.Is(err, errCase) && !folds {
@@ -227,7 +227,7 @@ func (u *upstream) askInCase(ctx context.Context, q cache.Question, edns bool) (
 // query makes the query for q, with an ID of its own and, where u keeps it, its
 // letters in upper and lower case by chance: the more is random, the harder it
 // is to forge (RFC 5452, section 4).
-func (u *upstream) query(q cache.Question, edns, plain bool) []byte {
+func (u *upstream) query(q cache.Key, edns, plain bool) []byte {
 	b := make([]byte, 0, 64+len(q.Name))
 	var question [dnsname.MaxWire + 4]byte
 	asked := dnswire.AppendQuestion(question[:0], q.Name, q.Type)

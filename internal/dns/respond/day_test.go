@@ -148,7 +148,7 @@ func TestDay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := respond.New(respond.Config{Data: exampleDB(t), Others: f})
+		r, err := respond.New(respond.Config{Data: exampleDB(t), Upstreams: f})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func (w *Worker) finish(x *exchange) []byte {
 	if x.truncated {
 		flags |= dnswire.FlagTC
 	}
-	if w.cfg.Others != nil {
+	if w.cfg.Upstreams != nil {
 		flags |= dnswire.FlagRA
 	}
 	if x.validated && (x.outcome == answered || x.outcome == denied) && (w.query.Flags&dnswire.FlagAD != 0 || w.wantsSigned()) {
@@ -99,8 +99,8 @@ func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
 	if x.scoped {
 		r.AddSubnet(opt, w.query.EDNS.Subnet, x.scope)
 	}
-	if x.aged != nil {
-		r.AddEDE(opt, x.aged.Code, x.aged.Text)
+	if x.stale != nil {
+		r.AddEDE(opt, x.stale.Code, x.stale.Text)
 	}
 	if x.why != nil {
 		r.AddEDE(opt, x.why.Code, x.why.Text)

@@ -8,9 +8,9 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// Notified is told that zones have changed elsewhere (RFC 1996);
-// *secondary.Replica is.
-type Notified interface {
+// NotifyHandler takes NOTIFY messages about zones that this server is a secondary
+// of (RFC 1996); *secondary.Replica does.
+type NotifyHandler interface {
 	// Key gives the key of that name; nil when there is none.
 	Key(name dnsname.Name) *dnswire.TSIGKey
 	// Notify takes in a NOTIFY about a zone, given by its apex in lower-case wire
@@ -30,7 +30,7 @@ func (w *Worker) notify(x *exchange) {
 	switch {
 	case q.Type != dnswire.TypeSOA || q.Class != dnswire.ClassIN:
 		x.outcome = malformed
-	case w.cfg.Notified.Notify(q.QName(), x.client.Addr, x.signature.exchange != nil):
+	case w.cfg.NotifyHandler.Notify(q.QName(), x.client.Addr, x.signature.exchange != nil):
 		x.outcome, x.ours = answered, true
 	default:
 		x.outcome, x.why = refused, &notForUs

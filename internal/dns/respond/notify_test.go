@@ -39,7 +39,7 @@ func TestNotify(t *testing.T) {
 	key := &dnswire.TSIGKey{Name: dnsname.MustParse("k"), Algorithm: dnswire.HMACSHA256, Secret: []byte("secret")}
 	who := primaries{netip.MustParseAddr("192.0.2.1"), key}
 	for claim, c := range map[string]struct {
-		notified respond.Notified
+		notified respond.NotifyHandler
 		from     string
 		typ      uint16
 		key      *dnswire.TSIGKey
@@ -54,7 +54,7 @@ func TestNotify(t *testing.T) {
 		"with a wrong signature":   {who, "192.0.2.1", dns.TypeSOA, &dnswire.TSIGKey{Name: key.Name, Algorithm: key.Algorithm, Secret: []byte("other")}, dns.RcodeNotAuth, false},
 		"signed, where is no copy": {nil, "192.0.2.1", dns.TypeSOA, key, dns.RcodeNotImplemented, false},
 	} {
-		r, err := respond.New(respond.Config{Data: db, Notified: c.notified})
+		r, err := respond.New(respond.Config{Data: db, NotifyHandler: c.notified})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestNotifyMayNot(t *testing.T) {
 		"a query over the rate":  {respond.Config{Limiter: empty}, query, dns.RcodeSuccess},
 	} {
 		who := &counted{primaries: primaries{from, key}}
-		c.cfg.Data, c.cfg.Notified = db, who
+		c.cfg.Data, c.cfg.NotifyHandler = db, who
 		r, err := respond.New(c.cfg)
 		if err != nil {
 			t.Fatal(err)

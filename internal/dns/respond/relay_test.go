@@ -78,7 +78,7 @@ func newRelaying(t *testing.T, form respond.Relay, edit ...func(agent, server *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Others = f
+	cfg.Upstreams = f
 	r.Worker = newWorker(t, cfg)
 	return r
 }

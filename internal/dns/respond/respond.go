@@ -37,16 +37,16 @@ type Data interface {
 	Addresses(s *zone.Scratch, name []byte) (a, aaaa dnswire.RRset)
 }
 
-// Others answer names that are not ours; *forward.Forwarder does.
-type Others interface {
+// Upstreams answer names outside the zones served here; *forward.Forwarder does.
+type Upstreams interface {
 	// Known gives what can be answered at once; nil when somebody must be
 	// asked. routed tells whether there is anybody to ask.
-	Known(q cache.Question, now time.Time) (e *cache.Entry, routed bool)
+	Known(q cache.Key, now time.Time) (e *cache.Entry, routed bool)
 	// TakesSubnet tells whether they may know where a client is that asks for a
 	// name.
 	TakesSubnet(name []byte) bool
 	// Ask begins to ask for a client. It fails when too many wait already.
-	Ask(client netip.Addr, q cache.Question) (*forward.Request, error)
+	Ask(client netip.Addr, q cache.Key) (*forward.Request, error)
 }
 
 // Transport is how a query came.
@@ -105,10 +105,11 @@ const MaxNSID = 128
 // Data is usable.
 type Config struct {
 	Data Data
-	// Others answer what Data does not have; nil is nobody.
-	Others Others
-	// AskWhileLoading has Others asked for names of Data that are not loaded.
-	AskWhileLoading bool
+	// Upstreams answer what Data does not have; nil is none.
+	Upstreams Upstreams
+	// ForwardWhileLoading sends queries for names of Data that are not loaded yet
+	// to Upstreams.
+	ForwardWhileLoading bool
 	// UDPSize limits responses over UDP, in octets; 0 is DefaultUDPSize.
 	UDPSize int
 	// NSID is given to clients that ask for it (RFC 5001); none when empty.
@@ -131,12 +132,12 @@ type Config struct {
 	// have its TTL.
 	Search    *autopath.Reader
 	SearchSOA dnswire.SOA
-	// Relay has Others search rather than Data.
+	// Relay has Upstreams search rather than Data.
 	Relay Relay
 	// Transfers sends zones to other servers; nil refuses to.
 	Transfers Transfers
-	// Notified is told that zones have changed elsewhere; nil is nobody.
-	Notified Notified
+	// NotifyHandler takes NOTIFY messages (RFC 1996); nil refuses them.
+	NotifyHandler NotifyHandler
 	// Stats counts queries and answers; nil is not to count.
 	Stats *Stats
 	// Observer is told of them, but for packets that are no queries; nil is
@@ -161,7 +162,7 @@ type Responder struct {
 	cfg      Config
 	chaos    map[dnsname.Name]dnswire.RRset
 	hashSeed maphash.Seed
-	later    sync.Pool // of *laterWorker
+	workers  sync.Pool // of *deferredWorker
 }
 
 // New makes a Responder. It fails on settings out of range, by name.
@@ -179,7 +180,7 @@ func New(cfg Config) (*Responder, error) {
 		return nil, fmt.Errorf("NSID of %d octets: longer than %d", len(cfg.NSID), MaxNSID)
 	}
 	r := &Responder{cfg: cfg, chaos: make(map[dnsname.Name]dnswire.RRset), hashSeed: maphash.MakeSeed()}
-	r.later.New = func() any { return &laterWorker{Worker: r.NewWorker(0)} }
+	r.workers.New = func() any { return &deferredWorker{Worker: r.NewWorker(0)} }
 	for name, text := range map[string]string{"id.server": cfg.ServerID, "version.bind": cfg.Version} {
 		if text != "" {
 			r.chaos[dnsname.MustParse(name)] = dnswire.NewChaosTXT(text)
@@ -192,17 +193,17 @@ func New(cfg Config) (*Responder, error) {
 // what a query works in, so that answering allocates nothing.
 type Worker struct {
 	*Responder
-	query    dnswire.Query
-	response dnswire.Response
-	scratch  zone.Scratch
-	cookie   cookie
-	turns    [turnSlots]turn
-	counts   *shard
-	names    [maxAliases + 1][dnsname.MaxWire]byte // targets of others' aliases
-	got      []got                                 // what others answered to this query
-	renamed  [dnsname.MaxWire]byte                 // the name that the query's is answered as
-	asks     []cache.Question                      // what others must be asked, when pending
-	searcher searcher
+	query             dnswire.Query
+	response          dnswire.Response
+	scratch           zone.Scratch
+	cookie            cookie
+	turns             [turnSlots]turn
+	counts            *shard
+	names             [maxAliases + 1][dnsname.MaxWire]byte // targets of others' aliases
+	upstreamAnswers   []upstreamAnswer                      // what others answered to this query
+	renamed           [dnsname.MaxWire]byte                 // the name that the query's is answered as
+	upstreamQuestions []cache.Key                           // what others must be asked, when pending
+	searcher          searcher
 }
 
 // NewWorker makes a Worker. Workers of different seats, which are numbers from 0
@@ -225,7 +226,7 @@ type exchange struct {
 	ours      bool // the answer is from our data
 	truncated bool
 	why       *zone.Note                 // said to the client, when not nil
-	aged      *zone.Note                 // likewise, of data from an earlier time
+	stale     *zone.Note                 // likewise, of data from an earlier time
 	zone      *dnswire.SOA               // of the name that was asked for, when it is in one
 	again     bool                       // it was tried before
 	renamed   bool                       // the name is answered as another one
@@ -275,9 +276,9 @@ var rcodes = [...]dnswire.RCode{
 
 // Respond answers packet into buf, whose capacity must be dnswire.MaxMessage at
 // least, and returns the response. It keeps neither. Where others must be asked
-// for it there is none yet, but a Later. Where there shall be no response there
+// for it there is none yet, but a Deferred. Where there shall be no response there
 // is neither.
-func (w *Worker) Respond(packet []byte, client Client, buf []byte) (answer []byte, later *Later) {
+func (w *Worker) Respond(packet []byte, client Client, buf []byte) (answer []byte, later *Deferred) {
 	x := exchange{client: client, now: time.Now()}
 	answer = w.exchange(&x, packet, buf)
 	if x.outcome == pending {
@@ -288,7 +289,7 @@ func (w *Worker) Respond(packet []byte, client Client, buf []byte) (answer []byt
 	}
 	w.done(&x, packet, answer, x.now)
 	if x.outcome == transferring {
-		return nil, &Later{messages: x.messages}
+		return nil, &Deferred{messages: x.messages}
 	}
 	return answer, nil
 }
@@ -306,7 +307,7 @@ func (w *Worker) done(x *exchange, packet, answer []byte, began time.Time) {
 }
 
 func (w *Worker) exchange(x *exchange, packet, buf []byte) []byte {
-	w.asks = w.asks[:0]
+	w.upstreamQuestions = w.upstreamQuestions[:0]
 	valid := w.validate(x, packet) && (x.again || w.mayAsk(x)) && w.checkSignature(x, packet)
 	if valid && w.query.Opcode == dnswire.OpcodeNotify {
 		w.notify(x)
@@ -344,10 +345,10 @@ func (w *Worker) validate(x *exchange, packet []byte) (valid bool) {
 	err := q.ParseBody(packet)
 	w.readCookie(x.client.Addr)
 	switch {
-	case q.Opcode == dnswire.OpcodeNotify && w.cfg.Notified == nil && w.cfg.Transfers != nil:
+	case q.Opcode == dnswire.OpcodeNotify && w.cfg.NotifyHandler == nil && w.cfg.Transfers != nil:
 		x.outcome, x.why = refused, &noPrimary
 		return false
-	case q.Opcode != dnswire.OpcodeQuery && (q.Opcode != dnswire.OpcodeNotify || w.cfg.Notified == nil):
+	case q.Opcode != dnswire.OpcodeQuery && (q.Opcode != dnswire.OpcodeNotify || w.cfg.NotifyHandler == nil):
 		x.outcome = notImplemented
 		return false
 	case err == dnswire.ErrQuestions && w.cookie.asked && q.Questions() == 0:

@@ -132,8 +132,8 @@ func (w *Worker) solveSearched(x *exchange) {
 	}
 	s, ttl := &w.searcher, w.cfg.SearchSOA.TTL
 	x.why = nil // of what was not found before it
-	if x.aged != nil {
-		x.aged, ttl = &passedOver, min(ttl, s.soa.TTL)
+	if x.stale != nil {
+		x.stale, ttl = &passedOver, min(ttl, s.soa.TTL)
 	}
 	if !bytes.Equal(name, w.query.QName()) {
 		s.alias.Start(dnswire.TypeCNAME, ttl)
@@ -176,7 +176,7 @@ func (w *Worker) find(x *exchange) (name []byte) {
 		var v verdict
 		var must bool
 		x.why = nil
-		name, v, must = w.look(x, name)
+		name, v, must = w.searchName(x, name)
 		switch {
 		case v == ended:
 			return nil
@@ -205,18 +205,18 @@ func (w *Worker) find(x *exchange) (name []byte) {
 	return nil
 }
 
-// look tells what a name comes to, as which it is answered, and whether it must be
+// searchName tells what a name comes to, as which it is answered, and whether it must be
 // known for the search to go on behind it: it is in our zones, or something is
 // there. An address of either family ends a search for one, so that searches for
 // both end at the same name.
-func (w *Worker) look(x *exchange, name []byte) (as []byte, v verdict, must bool) {
+func (w *Worker) searchName(x *exchange, name []byte) (as []byte, v verdict, must bool) {
 	if w.cfg.Rules != nil {
 		if w.cfg.Rules.Access(x.client.Addr, name) != filter.Allow {
 			return name, absent, false
 		}
 		name, _ = w.cfg.Rules.Rewrite(name, w.renamed[:])
 	}
-	v, must = w.lookType(x, name, w.query.Type)
+	v, must = w.searchType(x, name, w.query.Type)
 	other := dnswire.TypeA
 	switch w.query.Type {
 	case dnswire.TypeA:
@@ -229,7 +229,7 @@ func (w *Worker) look(x *exchange, name []byte) (as []byte, v verdict, must bool
 		return name, v, must
 	}
 	why := x.why
-	also, _ := w.lookType(x, name, other) // is asked for at the same time
+	also, _ := w.searchType(x, name, other) // is asked for at the same time
 	switch {
 	case v == without, also == ended, v == failing && also == waiting:
 		v = also
@@ -239,8 +239,8 @@ func (w *Worker) look(x *exchange, name []byte) (as []byte, v verdict, must bool
 	return name, v, must
 }
 
-// lookType tells the same of one type, along aliases.
-func (w *Worker) lookType(x *exchange, name []byte, t dnswire.Type) (v verdict, ours bool) {
+// searchType tells the same of one type, along aliases.
+func (w *Worker) searchType(x *exchange, name []byte, t dnswire.Type) (v verdict, ours bool) {
 	if w.cfg.Rules != nil {
 		if r, is := w.byRule(name, t); is {
 			return r.verdict(), true
@@ -251,9 +251,9 @@ func (w *Worker) lookType(x *exchange, name []byte, t dnswire.Type) (v verdict, 
 		if step == 0 {
 			ours = a.SOA != nil && !isOpen(a.SOA) || w.cfg.Search.IsCluster(name)
 		}
-		if w.isOthers(&a) {
+		if w.isUpstreams(&a) {
 			var must bool
-			if v, must, name = w.lookElsewhere(x, name, t); name == nil {
+			if v, must, name = w.searchUpstream(x, name, t); name == nil {
 				return v, ours || must
 			}
 			continue
@@ -295,7 +295,7 @@ func (r *ruled) verdict() verdict {
 func (w *Worker) noteDenial(x *exchange, a *zone.Answer) {
 	s := &w.searcher
 	if a.Aged != nil {
-		x.aged = a.Aged
+		x.stale = a.Aged
 	}
 	if !s.denied {
 		s.soa, s.denied = *a.SOA, true
@@ -348,10 +348,10 @@ func (w *Worker) denyRelayed(reply *dnswire.Reply, as dnswire.Aging) (whole bool
 	return w.response.AddSOA(dnswire.Authority, &soa)
 }
 
-// lookElsewhere tells what others say of name, and whether that must be known for
+// searchUpstream tells what others say of name, and whether that must be known for
 // the search to go on. Where their aliases lead on, to a name of ours or one that
 // they were not asked for, it gives that.
-func (w *Worker) lookElsewhere(x *exchange, name []byte, t dnswire.Type) (v verdict, must bool, next []byte) {
+func (w *Worker) searchUpstream(x *exchange, name []byte, t dnswire.Type) (v verdict, must bool, next []byte) {
 	q, ok := w.question(x, name, t)
 	if !ok {
 		return ended, false, nil
@@ -375,7 +375,7 @@ func (w *Worker) lookElsewhere(x *exchange, name []byte, t dnswire.Type) (v verd
 		}
 		return failing, false, nil
 	}
-	v, next = w.lookReply(x, name, t, reply, e.Guarded)
+	v, next = w.searchReply(x, name, t, reply, e.Guarded)
 	switch {
 	case next != nil || v == found:
 	case reply.Flags&dnswire.FlagTC != 0: // what is there was left out
@@ -387,8 +387,8 @@ func (w *Worker) lookElsewhere(x *exchange, name []byte, t dnswire.Type) (v verd
 	return v, false, next
 }
 
-// lookReply tells the same of a reply.
-func (w *Worker) lookReply(x *exchange, name []byte, t dnswire.Type, reply *dnswire.Reply, guarded bool) (v verdict, next []byte) {
+// searchReply tells the same of a reply.
+func (w *Worker) searchReply(x *exchange, name []byte, t dnswire.Type, reply *dnswire.Reply, guarded bool) (v verdict, next []byte) {
 	first := name
 	for step := range maxAliases {
 		target, has := ownedBy(reply, name, t, w.searcher.target[step%2][:0])
@@ -406,7 +406,7 @@ func (w *Worker) lookReply(x *exchange, name []byte, t dnswire.Type, reply *dnsw
 		name = target
 		a := w.cfg.Data.Lookup(&w.scratch, name, t)
 		switch {
-		case w.isOthers(&a):
+		case w.isUpstreams(&a):
 		case guarded:
 			x.why = &intoCluster
 			return failing, nil

@@ -100,7 +100,7 @@ func TestSearchBusy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := respond.Config{Data: exampleDB(t), Others: f}
+	cfg := respond.Config{Data: exampleDB(t), Upstreams: f}
 	searchConfig(&cfg)
 	w := newWorker(t, cfg)
 	m := askAll(t, w, "none.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil)
@@ -133,7 +133,7 @@ func TestSearchWithoutCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := respond.Config{Data: exampleDB(t), Others: f}
+	cfg := respond.Config{Data: exampleDB(t), Upstreams: f}
 	searchConfig(&cfg)
 	m := askAll(t, newWorker(t, cfg), "www.example.com.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil)
 	if len(m.Answer) != 3 {

@@ -54,12 +54,12 @@ func (w *Worker) answer(x *exchange, name []byte) {
 			x.zone = a.SOA
 		}
 		if a.Aged != nil {
-			x.aged = a.Aged
+			x.stale = a.Aged
 		}
 		visited[step] = name
 		switch {
-		case w.isOthers(&a):
-			if name = w.solveElsewhere(x, step, name, &a); name == nil {
+		case w.isUpstreams(&a):
+			if name = w.solveUpstream(x, step, name, &a); name == nil {
 				return
 			}
 		case a.Outcome != zone.Alias:
@@ -112,7 +112,7 @@ func (w *Worker) conclude(x *exchange, aliases int, a *zone.Answer) {
 			return
 		}
 		x.outcome, x.why = refused, &notOurs
-		if w.cfg.Others != nil && w.query.Flags&dnswire.FlagRD == 0 {
+		if w.cfg.Upstreams != nil && w.query.Flags&dnswire.FlagRD == 0 {
 			x.why = &notAsked
 		}
 	case zone.Unanswered, zone.Alias:

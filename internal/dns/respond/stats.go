@@ -109,8 +109,8 @@ func (w *Worker) count(x *exchange, query, answer int, took time.Duration) {
 	if x.why != nil {
 		c.ede[min(x.why.Code, edeCodes-1)].Add(1)
 	}
-	if x.aged != nil {
-		c.ede[min(x.aged.Code, edeCodes-1)].Add(1)
+	if x.stale != nil {
+		c.ede[min(x.stale.Code, edeCodes-1)].Add(1)
 	}
 }
 

@@ -124,7 +124,7 @@ type signature struct {
 // checkSignature checks a query's signature, where it has one and there are keys,
 // and tells whether the query can be answered (RFC 8945, section 5.2).
 func (w *Worker) checkSignature(x *exchange, packet []byte) (valid bool) {
-	if w.cfg.Transfers == nil && w.cfg.Notified == nil || !w.query.HasTSIG() {
+	if w.cfg.Transfers == nil && w.cfg.NotifyHandler == nil || !w.query.HasTSIG() {
 		return true
 	}
 	asked, err := dnswire.ReadTSIG(packet)
@@ -154,8 +154,8 @@ func (w *Worker) checkSignature(x *exchange, packet []byte) (valid bool) {
 
 // keyOf is the key of that name; nil when there is none.
 func (w *Worker) keyOf(name dnsname.Name) (key *dnswire.TSIGKey) {
-	if w.cfg.Notified != nil {
-		key = w.cfg.Notified.Key(name)
+	if w.cfg.NotifyHandler != nil {
+		key = w.cfg.NotifyHandler.Key(name)
 	}
 	if key == nil && w.cfg.Transfers != nil {
 		key = w.cfg.Transfers.Key(name)
@@ -180,7 +180,7 @@ func (x *exchange) sign(answer []byte) []byte {
 
 // Answers gives the messages of the answer, one behind another, while they are
 // taken; it is called once, instead of Answer.
-func (l *Later) Answers(ctx context.Context) iter.Seq[[]byte] {
+func (l *Deferred) Answers(ctx context.Context) iter.Seq[[]byte] {
 	if l.messages != nil {
 		return l.messages(ctx)
 	}

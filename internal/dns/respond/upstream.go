@@ -17,16 +17,16 @@ var (
 	tooMany       = zone.Note{Code: dnswire.EDEOther, Text: "too many queries wait for other servers"}
 	tooManyYours  = zone.Note{Code: dnswire.EDEProhibited, Text: "too many queries of this client wait for other servers"}
 	intoCluster   = zone.Note{Code: dnswire.EDEBlocked, Text: "the name is an alias of one in the cluster, which names from there may not be"}
-	stale         = zone.Note{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
+	staleAnswer   = zone.Note{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
 	badSubnet     = zone.Note{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
-	staleNXDomain = zone.Note{Code: dnswire.EDEStaleNXDomain, Text: stale.Text}
+	staleNXDomain = zone.Note{Code: dnswire.EDEStaleNXDomain, Text: staleAnswer.Text}
 )
 
-// isOthers tells whether others may know more than a: the name is in none of our
+// isUpstreams tells whether others may know more than a: the name is in none of our
 // zones, or it is a reverse name that nobody said is ours, or ours are not loaded
 // and others have them.
-func (w *Worker) isOthers(a *zone.Answer) bool {
-	if w.cfg.Others == nil || w.query.Flags&dnswire.FlagRD == 0 {
+func (w *Worker) isUpstreams(a *zone.Answer) bool {
+	if w.cfg.Upstreams == nil || w.query.Flags&dnswire.FlagRD == 0 {
 		return false
 	}
 	switch a.Outcome {
@@ -35,7 +35,7 @@ func (w *Worker) isOthers(a *zone.Answer) bool {
 	case zone.NXDomain:
 		return isOpen(a.SOA)
 	case zone.Unanswered:
-		return w.cfg.AskWhileLoading
+		return w.cfg.ForwardWhileLoading
 	default:
 		return false
 	}
@@ -46,27 +46,27 @@ func isOpen(z *dnswire.SOA) bool {
 	return z.Zone == dnsname.ReverseIPv4 || z.Zone == dnsname.ReverseIPv6
 }
 
-// got is what others answered to a question, and when.
-type got struct {
-	cache.Question
+// upstreamAnswer is what upstreams answered to a question, and when.
+type upstreamAnswer struct {
+	cache.Key
 	entry *cache.Entry
 	at    time.Time
 }
 
 // isSame tells whether two questions of one query are the same.
-func isSame(q, o cache.Question) bool {
+func isSame(q, o cache.Key) bool {
 	return q.Type == o.Type && string(q.Name) == string(o.Name) && string(q.Search) == string(o.Search)
 }
 
 // question is what others are asked for a name of ours. Where the client says in
 // no way that it may where it is, the exchange is concluded.
-func (w *Worker) question(x *exchange, name []byte, t dnswire.Type) (q cache.Question, ok bool) {
-	q = cache.Question{Name: name, Type: t, DO: w.wantsSigned(), CD: w.query.Flags&dnswire.FlagCD != 0}
+func (w *Worker) question(x *exchange, name []byte, t dnswire.Type) (q cache.Key, ok bool) {
+	q = cache.Key{Name: name, Type: t, DO: w.wantsSigned(), CD: w.query.Flags&dnswire.FlagCD != 0}
 	if x.relayed && string(name) == string(w.searcher.of.Name()) {
 		q.Search = w.searcher.option
 		return q, true
 	}
-	if subnet := w.query.EDNS.Subnet; subnet != nil && w.cfg.Others.TakesSubnet(name) {
+	if subnet := w.query.EDNS.Subnet; subnet != nil && w.cfg.Upstreams.TakesSubnet(name) {
 		if !subnet.IsAsked() {
 			w.response.DropRecords() // of the aliases that led here
 			x.outcome, x.why, x.ours = malformed, &badSubnet, false
@@ -79,28 +79,28 @@ func (w *Worker) question(x *exchange, name []byte, t dnswire.Type) (q cache.Que
 
 // known is what others are known to answer to q, and when they did; nil when they
 // must be asked first. routed tells whether there is anybody to ask.
-func (w *Worker) known(x *exchange, q cache.Question) (e *cache.Entry, at time.Time, routed bool) {
-	for _, g := range w.got {
-		if isSame(g.Question, q) {
+func (w *Worker) known(x *exchange, q cache.Key) (e *cache.Entry, at time.Time, routed bool) {
+	for _, g := range w.upstreamAnswers {
+		if isSame(g.Key, q) {
 			return g.entry, g.at, true
 		}
 	}
-	e, routed = w.cfg.Others.Known(q, x.now)
+	e, routed = w.cfg.Upstreams.Known(q, x.now)
 	return e, x.now, routed
 }
 
 // askFor notes that others must be asked q.
-func (w *Worker) askFor(x *exchange, q cache.Question) {
+func (w *Worker) askFor(x *exchange, q cache.Key) {
 	x.outcome = pending
-	if !slices.ContainsFunc(w.asks, func(o cache.Question) bool { return isSame(q, o) }) {
-		w.asks = append(w.asks, q.Clone())
+	if !slices.ContainsFunc(w.upstreamQuestions, func(o cache.Key) bool { return isSame(q, o) }) {
+		w.upstreamQuestions = append(w.upstreamQuestions, q.Clone())
 	}
 }
 
-// solveElsewhere answers with what others know of name; own is what our data
+// solveUpstream answers with what others know of name; own is what our data
 // says of it. It gives the name at which to go on, or nil when the exchange is
 // concluded, or others must be asked.
-func (w *Worker) solveElsewhere(x *exchange, step int, name []byte, own *zone.Answer) (next []byte) {
+func (w *Worker) solveUpstream(x *exchange, step int, name []byte, own *zone.Answer) (next []byte) {
 	q, ok := w.question(x, name, w.query.Type)
 	if !ok {
 		return nil
@@ -114,11 +114,11 @@ func (w *Worker) solveElsewhere(x *exchange, step int, name []byte, own *zone.An
 		w.askFor(x, q)
 		return nil
 	}
-	return w.passOn(x, step, name, entry, at)
+	return w.relayReply(x, step, name, entry, at)
 }
 
-// passOn answers with what an entry for name says.
-func (w *Worker) passOn(x *exchange, step int, name []byte, e *cache.Entry, at time.Time) (next []byte) {
+// relayReply answers with what an entry for name says.
+func (w *Worker) relayReply(x *exchange, step int, name []byte, e *cache.Entry, at time.Time) (next []byte) {
 	reply, as, old := e.Answer(at)
 	if reply == nil {
 		x.outcome, x.ours = failed, false
@@ -133,9 +133,9 @@ func (w *Worker) passOn(x *exchange, step int, name []byte, e *cache.Entry, at t
 	}
 	switch {
 	case old && reply.RCode == dnswire.NXDomain:
-		x.aged = &staleNXDomain
+		x.stale = &staleNXDomain
 	case old:
-		x.aged = &stale
+		x.stale = &staleAnswer
 	}
 	x.noteError(reply)
 	x.validated = reply.Flags&dnswire.FlagAD != 0 && !old && !x.renamed && (step == 0 || x.validated)
@@ -173,7 +173,7 @@ func (x *exchange) noteError(reply *dnswire.Reply) {
 	switch {
 	case e == nil:
 	case e.Code == dnswire.EDEStale, e.Code == dnswire.EDEStaleNXDomain:
-		x.aged = &zone.Note{Code: e.Code, Text: e.Text}
+		x.stale = &zone.Note{Code: e.Code, Text: e.Text}
 	default:
 		x.why = &zone.Note{Code: e.Code, Text: e.Text}
 	}
@@ -216,7 +216,7 @@ func (w *Worker) endsOutside(reply *dnswire.Reply) bool {
 			whole = true
 		case t == dnswire.TypeCNAME:
 			a := w.cfg.Data.Lookup(&w.scratch, rec.AppendTarget(target), w.query.Type)
-			if !w.isOthers(&a) {
+			if !w.isUpstreams(&a) {
 				return false
 			}
 		}
@@ -253,7 +253,7 @@ func (w *Worker) follow(x *exchange, name []byte, e *cache.Entry, reply *dnswire
 		x.aliases++
 		a := w.cfg.Data.Lookup(&w.scratch, name, w.query.Type)
 		switch {
-		case w.isOthers(&a):
+		case w.isUpstreams(&a):
 		case e.Guarded:
 			x.outcome, x.why, x.ours = failed, &intoCluster, false
 			return nil
@@ -318,27 +318,27 @@ func (w *Worker) addDenial(reply *dnswire.Reply, as dnswire.Aging) (whole bool) 
 	return true
 }
 
-// Later is a query whose answer others must be asked for first. Answer must be
+// Deferred is a query whose answer others must be asked for first. Answer must be
 // called, and once.
-type Later struct {
+type Deferred struct {
 	responder *Responder
 	packet    []byte
 	client    Client
 	began     time.Time
 	counts    *shard
-	got       []got
-	asks      []asked  // and wait for: none was waited for yet
-	asked     []asked  // all, so far
-	messages  Messages // of a transfer; nil for other answers
+	got       []upstreamAnswer
+	asks      []upstreamQuestion // and wait for: none was waited for yet
+	asked     []upstreamQuestion // all, so far
+	messages  Messages           // of a transfer; nil for other answers
 }
 
 // maxAsked is how many questions one query may have others asked: each alias of an
 // answer, or each path of a search, for both families, and then the aliases there.
-const maxAsked = 128
+const maxUpstreamQuestions = 128
 
-// asked is a question that others are asked.
-type asked struct {
-	cache.Question
+// upstreamQuestion is a question that upstreams are asked.
+type upstreamQuestion struct {
+	cache.Key
 	request *forward.Request // nil where there is no place to ask
 }
 
@@ -346,34 +346,34 @@ type asked struct {
 var noPlace = &cache.Entry{Failure: &cache.Failure{Code: tooMany.Code, Text: tooMany.Text}}
 
 // wait asks, and gives the answer.
-func (a *asked) wait(ctx context.Context) got {
+func (a *upstreamQuestion) wait(ctx context.Context) upstreamAnswer {
 	if a.request == nil {
-		return got{a.Question, noPlace, time.Now()}
+		return upstreamAnswer{a.Key, noPlace, time.Now()}
 	}
 	e, at := a.request.Wait(ctx)
-	return got{a.Question, e, at}
+	return upstreamAnswer{a.Key, e, at}
 }
 
-// laterWorker is a Worker and where its answers go.
-type laterWorker struct {
+// deferredWorker is a Worker and where its answers go.
+type deferredWorker struct {
 	*Worker
 	buf [dnswire.MaxMessage]byte
 }
 
 // ask begins to ask others for what x needs; where that can't be, it sets the
 // outcome and gives nil.
-func (w *Worker) ask(x *exchange, packet []byte) *Later {
+func (w *Worker) ask(x *exchange, packet []byte) *Deferred {
 	asks := w.begin(x, nil)
 	if asks == nil {
 		return nil
 	}
-	return &Later{
+	return &Deferred{
 		responder: w.Responder,
 		packet:    slices.Clone(packet),
 		client:    x.client,
 		began:     x.now,
 		counts:    w.counts,
-		got:       slices.Clone(w.got),
+		got:       slices.Clone(w.upstreamAnswers),
 		asks:      asks,
 	}
 }
@@ -381,17 +381,17 @@ func (w *Worker) ask(x *exchange, packet []byte) *Later {
 // begin takes places for the questions that x needs answered, but for those that
 // were asked before. Where there is none for the first of all, it sets the outcome
 // and gives nil.
-func (w *Worker) begin(x *exchange, before []asked) (asks []asked) {
-	for _, q := range w.asks {
-		if slices.ContainsFunc(before, func(a asked) bool { return isSame(a.Question, q) }) {
+func (w *Worker) begin(x *exchange, before []upstreamQuestion) (asks []upstreamQuestion) {
+	for _, q := range w.upstreamQuestions {
+		if slices.ContainsFunc(before, func(a upstreamQuestion) bool { return isSame(a.Key, q) }) {
 			continue
 		}
-		request, err := w.cfg.Others.Ask(x.client.Addr, q)
+		request, err := w.cfg.Upstreams.Ask(x.client.Addr, q)
 		if err != nil && len(asks)+len(before) == 0 {
 			w.refuse(x, err)
 			return nil
 		}
-		asks = append(asks, asked{q, request})
+		asks = append(asks, upstreamQuestion{q, request})
 	}
 	return asks
 }
@@ -407,10 +407,10 @@ func (w *Worker) refuse(x *exchange, err error) {
 // Answer asks others and gives the response, or nil when there shall be none. Each
 // of their answers is a step: it leads to another attempt at the whole query, which
 // may need others. What is not needed any more is not waited for.
-func (l *Later) Answer(ctx context.Context) []byte {
+func (l *Deferred) Answer(ctx context.Context) []byte {
 	ended := make(chan struct{})
 	defer close(ended)
-	answers := make(chan got)
+	answers := make(chan upstreamAnswer)
 	for waiting := 0; ; {
 		waiting += len(l.asks)
 		if waiting == 1 && len(l.asks) == 1 {
@@ -438,15 +438,15 @@ func (l *Later) Answer(ctx context.Context) []byte {
 
 // attempt tries to answer with what is known now, while so many answers are waited
 // for, and begins to ask for what is missing.
-func (l *Later) attempt(waiting int) (answer []byte, again bool) {
-	w := l.responder.later.Get().(*laterWorker)
-	defer l.responder.later.Put(w)
-	w.got, w.counts = l.got, l.counts
-	defer func() { w.got = nil }()
+func (l *Deferred) attempt(waiting int) (answer []byte, again bool) {
+	w := l.responder.workers.Get().(*deferredWorker)
+	defer l.responder.workers.Put(w)
+	w.upstreamAnswers, w.counts = l.got, l.counts
+	defer func() { w.upstreamAnswers = nil }()
 	x := exchange{client: l.client, now: time.Now(), again: true}
 	answer = w.exchange(&x, l.packet, w.buf[:0])
 	if x.outcome == pending {
-		if len(l.asked) < maxAsked {
+		if len(l.asked) < maxUpstreamQuestions {
 			if l.asks = w.begin(&x, l.asked); len(l.asks)+waiting > 0 {
 				return nil, true
 			}

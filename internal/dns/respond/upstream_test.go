@@ -66,7 +66,7 @@ func TestKnownAllocations(t *testing.T) {
 	f := upstreamThat(t, func(name string) []string {
 		return []string{name + " 300 CNAME edge.example.", "edge.example. 300 A 192.0.2.1"}
 	})
-	w := newWorker(t, respond.Config{Data: exampleDB(t), Others: f})
+	w := newWorker(t, respond.Config{Data: exampleDB(t), Upstreams: f})
 	packet := query(t, dnswire.Question{Name: "www.example.", Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
 	buf := make([]byte, 0, dnswire.MaxMessage)
 	answerNow(t, w, packet, buf)
@@ -84,7 +84,7 @@ func BenchmarkKnown(b *testing.B) {
 	f := upstreamThat(b, func(name string) []string { return []string{name + " 300 A 192.0.2.1"} })
 	for _, names := range []int{1, 10_000, 100_000} {
 		b.Run(fmt.Sprint(names), func(b *testing.B) {
-			w := newWorker(b, respond.Config{Data: exampleDB(b), Others: f})
+			w := newWorker(b, respond.Config{Data: exampleDB(b), Upstreams: f})
 			buf := make([]byte, 0, dnswire.MaxMessage)
 			packets := make([][]byte, names)
 			for i := range packets {
@@ -110,12 +110,12 @@ func (l loading) Lookup(s *zone.Scratch, name []byte, t dnswire.Type) zone.Answe
 	return a
 }
 
-// TestAskWhileLoading: others that have our names are asked for them until ours
+// TestForwardWhileLoading: others that have our names are asked for them until ours
 // are loaded.
-func TestAskWhileLoading(t *testing.T) {
+func TestForwardWhileLoading(t *testing.T) {
 	f := upstreamThat(t, func(name string) []string { return []string{name + " 5 A 10.96.0.1"} })
 	for ask, want := range map[bool]dnswire.RCode{true: dnswire.NoError, false: dnswire.ServFail} {
-		w := newWorker(t, respond.Config{Data: loading{exampleDB(t)}, Others: f, AskWhileLoading: ask})
+		w := newWorker(t, respond.Config{Data: loading{exampleDB(t)}, Upstreams: f, ForwardWhileLoading: ask})
 		packet := query(t, dnswire.Question{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA, Flags: dnswire.FlagRD})
 		answer := answerNow(t, w, packet, make([]byte, 0, dnswire.MaxMessage))
 		if got := dnswire.RCode(answer[3] & 0xf); got != want {

@@ -56,7 +56,7 @@ func withUpstreams(t *testing.T, edit func(*respond.Config), routes []forward.Ro
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := respond.Config{Data: exampleDB(t), Others: f}
+	cfg := respond.Config{Data: exampleDB(t), Upstreams: f}
 	if edit != nil {
 		edit(&cfg)
 	}

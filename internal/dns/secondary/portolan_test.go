@@ -27,7 +27,7 @@ import (
 // answerer answers as respond's worker does.
 type answerer struct{ *respond.Worker }
 
-func (a answerer) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Later) {
+func (a answerer) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	answer, later := a.Worker.Respond(packet, client, buf)
 	if later == nil {
 		return answer, nil
@@ -130,7 +130,7 @@ func TestPortolan(t *testing.T) {
 			cfg.Check = 2 * time.Second
 			over(s, &cfg)
 			r := run(t, cfg)
-			agent, _ := listen(t, respond.Config{Data: r.DB(), Notified: r.Replica}, nil)
+			agent, _ := listen(t, respond.Config{Data: r.DB(), NotifyHandler: r.Replica}, nil)
 			mu.Lock()
 			agents = agent.Addrs()
 			mu.Unlock()

@@ -229,7 +229,7 @@ func ask(t *testing.T, to forward.Upstream, name string, qtype dnswire.Type) *dn
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := respond.New(respond.Config{Data: db, Others: f})
+	r, err := respond.New(respond.Config{Data: db, Upstreams: f})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"portolan.dev/portolan/test/program"
 )
 
 var update = flag.Bool("update", false, "write what the commands print into the documents")
@@ -49,14 +51,14 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
+// buildBinary builds portolan and returns its directory.
 func buildBinary(t *testing.T) (dir string) {
 	t.Helper()
-	dir = t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "portolan"), "../cmd/portolan")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	file, err := program.Build(t.Context(), program.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return dir
+	return filepath.Dir(file)
 }
 
 var listening = regexp.MustCompile(`listen="?\[127\.0\.0\.1:(\d+)\]`)

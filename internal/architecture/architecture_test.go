@@ -255,6 +255,7 @@ var libraries = []arrow{
 	{"test/netns/nodes", "github.com/miekg/dns", "an upstream server, and who asks"},
 	{"test/netns/nodes", "github.com/vishvananda/netlink", "links between namespaces"},
 	{"test/netns/nodes", "golang.org/x/sys", "namespaces"},
+	{"test/program", "github.com/rogpeppe/go-internal/lockedfile", "one build at a time in the user's cache"},
 }
 
 // TestImports: every import is an allowed arrow, and every arrow is used.

@@ -11,9 +11,11 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+
+	"portolan.dev/portolan/test/program"
 )
 
-// buildBinary builds the server where any user may run it.
+// buildBinary builds portolan into a directory that every user can read.
 func buildBinary(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "portolan")
@@ -24,13 +26,14 @@ func buildBinary(t *testing.T) string {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(dir, "portolan")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/portolan")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	file, err := program.Build(t.Context(), program.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return bin
+	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(file))); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, filepath.Base(file))
 }
 
 // TestUnit: systemd knows every setting of the unit, and finds little left to

@@ -19,20 +19,15 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/process"
-	"portolan.dev/portolan/test/e2e/program"
+	"portolan.dev/portolan/test/program"
 )
 
 // repository is the directory of Portolan's own module.
 const repository = "../.."
 
-// binary builds portolan, once. The file's directory is removed at the end.
+// binary builds portolan with the race detector.
 var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "portolan-e2e-binary-")
-	if err != nil {
-		return "", err
-	}
-	atEnd = append(atEnd, func() error { return os.RemoveAll(dir) })
-	return program.Build(repository, dir)
+	return program.Build(context.Background(), program.Options{Flags: []string{"-race"}})
 })
 
 // portolan is the real program, serving.

@@ -53,7 +53,7 @@ func TestNode(t *testing.T) {
 		t.Skipf("nodes with Pods need root, nft (Debian: nftables), gcc and musl-gcc: %v", err)
 	}
 	must(t, err)
-	build(t, nil, "go", "build", "-o", filepath.Join(dir, "portolan"), "portolan.dev/portolan/cmd/portolan")
+	linkProgram(t, dir)
 	stop, err := w.ServeUpstream()
 	must(t, err)
 	t.Cleanup(stop)

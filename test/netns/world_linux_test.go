@@ -24,6 +24,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/pod/stubresolver"
+	"portolan.dev/portolan/test/program"
 )
 
 // inside is the variable that holds, inside of the namespaces, the directory of
@@ -52,11 +53,11 @@ func enter(t *testing.T) {
 		t.Skipf("namespaces of one's own need root, and unshare (Debian: util-linux): %v", err)
 	}
 	source := filepath.Join("testdata", "resolve.c")
-	program := func(name string) string { return filepath.Join(dir, name) }
-	build(t, nil, "gcc", "-o", program("glibc"), source, "-lresolv")
-	build(t, nil, "musl-gcc", "-static", "-o", program("musl"), source)
-	build(t, []string{"CGO_ENABLED=0"}, "go", "build", "-o", program("go"), "./cmd/resolve")
-	build(t, nil, "go", "build", "-o", program("portolan"), "portolan.dev/portolan/cmd/portolan")
+	in := func(name string) string { return filepath.Join(dir, name) }
+	build(t, nil, "gcc", "-o", in("glibc"), source, "-lresolv")
+	build(t, nil, "musl-gcc", "-static", "-o", in("musl"), source)
+	build(t, []string{"CGO_ENABLED=0"}, "go", "build", "-o", in("go"), "./cmd/resolve")
+	linkProgram(t, dir)
 
 	// The child dies with the thread that made it.
 	runtime.LockOSThread()
@@ -76,7 +77,15 @@ func enter(t *testing.T) {
 	}
 }
 
-// inCI tells whether what is missing is a failure.
+// linkProgram builds portolan and links it into a directory.
+func linkProgram(t *testing.T, dir string) {
+	t.Helper()
+	file, err := program.Build(t.Context(), program.Options{})
+	must(t, err)
+	must(t, os.Symlink(file, filepath.Join(dir, "portolan")))
+}
+
+// inCI reports whether a missing program or permission is a failure.
 func inCI() bool { return os.Getenv("CI") != "" }
 
 // build runs a compiler. One that is not there builds nothing, but not in CI.

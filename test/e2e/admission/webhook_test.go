@@ -24,7 +24,7 @@ import (
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
 	"portolan.dev/portolan/test/e2e/manifests"
-	"portolan.dev/portolan/test/e2e/program"
+	"portolan.dev/portolan/test/program"
 )
 
 const (
@@ -57,7 +57,7 @@ type webhooks struct {
 // while the webhook is there, is not there, and changes its certificates. To change
 // these takes a while, in which the rest is tried on another control plane.
 func TestWebhook(t *testing.T) {
-	file, err := program.Build(repository, t.TempDir())
+	file, err := program.Build(t.Context(), program.Options{Flags: []string{"-race"}})
 	if err != nil {
 		t.Fatal(err)
 	}

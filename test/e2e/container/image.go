@@ -14,6 +14,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/test/program"
 )
 
 // Image is Portolan's image, as deploy/image/Dockerfile makes it.
@@ -56,10 +58,18 @@ func BuildImage(ctx context.Context, repository string) (*Image, error) {
 	image := &Image{Root: dir, Entrypoint: string(build[4]), Capabilities: string(setcap[1]), lock: lock}
 	image.User, _ = strconv.Atoi(string(user[1])) // digits
 	file := filepath.Join(dir, image.Entrypoint)
-	compile := exec.CommandContext(ctx, "go", "build", string(build[1]), string(build[2])+"="+string(build[3]), "-o", file, "./cmd/portolan")
-	compile.Dir = repository
-	compile.Env = append(os.Environ(), "CGO_ENABLED=0")
-	for _, cmd := range []*exec.Cmd{compile, exec.CommandContext(ctx, "chmod", "755", dir), exec.CommandContext(ctx, "setcap", image.Capabilities, file)} {
+	built, err := program.Build(ctx, program.Options{
+		Flags: []string{string(build[1]), string(build[2]) + "=" + string(build[3])},
+		Env:   []string{"CGO_ENABLED=0"},
+	})
+	if err == nil {
+		err = os.CopyFS(dir, os.DirFS(filepath.Dir(built)))
+	}
+	if err != nil {
+		_ = image.Remove() // there is an error already
+		return nil, fmt.Errorf("container: %w", err)
+	}
+	for _, cmd := range []*exec.Cmd{exec.CommandContext(ctx, "chmod", "755", dir), exec.CommandContext(ctx, "setcap", image.Capabilities, file)} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			_ = image.Remove() // there is an error already
 			return nil, fmt.Errorf("container: %s: %w\n%s", cmd, err, out)

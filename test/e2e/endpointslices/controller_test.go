@@ -19,11 +19,8 @@ import (
 	"portolan.dev/portolan/test/e2e/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/process"
-	"portolan.dev/portolan/test/e2e/program"
+	"portolan.dev/portolan/test/program"
 )
-
-// repository is the directory of Portolan's own module.
-const repository = "../../.."
 
 // slicesRules are what the controller of slices may do, as the chart has it.
 var slicesRules = []rbacv1.PolicyRule{
@@ -48,7 +45,7 @@ func TestSlicesController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := program.Build(repository, t.TempDir())
+	file, err := program.Build(t.Context(), program.Options{Flags: []string{"-race"}})
 	if err != nil {
 		t.Fatal(err)
 	}

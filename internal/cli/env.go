@@ -77,12 +77,12 @@ func printEnv(stdout, stderr io.Writer, e *serviceenv.Environment, s *dnsconfig.
 
 // envWarnings are what may go wrong with an environment.
 func envWarnings(e *serviceenv.Environment) (warnings []string) {
-	if size := e.Size(); size >= serviceenv.Tight {
+	if size := e.Size(); size >= serviceenv.WarnSize {
 		warnings = append(warnings, fmt.Sprintf(
 			"%d variables take %d of the %d octets that Linux leaves to the arguments and the environment of a program, where nobody changed the limit: beyond that it does not start (argument list too long); enableServiceLinks: false in the Pod's spec leaves them out",
 			len(e.Variables), size, serviceenv.Limit))
 	}
-	for _, c := range e.Clashes {
+	for _, c := range e.Conflicts {
 		warnings = append(warnings, fmt.Sprintf("%s is made by the Services %s; the kubelet takes one by chance, here it is the last", c.Name, keys(c.Services)))
 	}
 	return warnings
@@ -93,7 +93,7 @@ func envNotes(e *serviceenv.Environment, s *dnsconfig.Subject) (notes []string) 
 	if n := len(e.Pending); n > 0 {
 		notes = append(notes, fmt.Sprintf("no cluster IP yet, and no variables (--simulate gives one): %s", keys(e.Pending)))
 	}
-	if !e.Master {
+	if !e.KubernetesService {
 		notes = append(notes, "the Service default/kubernetes, whose variables every Pod of a cluster has, is not there")
 	}
 	if s.Pod != nil && !s.Pod.Simulated && len(s.Pod.IPs) > 0 {

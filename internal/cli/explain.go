@@ -122,7 +122,7 @@ func (f *explainFlags) question(ctx context.Context, name string) (q daemon.Ques
 	}
 	q = daemon.Question{Name: name, Live: f.live, TCP: f.tcp}
 	var ok bool
-	if q.Libc, ok = explain.Resolver(f.libc); !ok {
+	if q.Libc, ok = explain.ParseResolver(f.libc); !ok {
 		return q, fmt.Errorf("--libc %q is not glibc, musl, windows or go", f.libc)
 	}
 	if f.rrtype != "" {

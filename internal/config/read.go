@@ -91,7 +91,7 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 
 // syntaxError says what the YAML library found, and on which line.
 func syntaxError(err error) error {
-	line, err := yamlerr.Of(err)
+	line, err := yamlerr.Split(err)
 	if line == 0 {
 		return err
 	}

@@ -32,7 +32,7 @@ type Found struct {
 func (d *Daemon) Findings(l Loaded, n NodeSettings, wanted func(rule string) bool) []Found {
 	var all []Found
 	d.store.View(func(v *cluster.View) {
-		for _, f := range d.rules(v, n).All() {
+		for _, f := range d.rules(v, n).CheckAll() {
 			if ignored(l, &f) {
 				continue
 			}
@@ -100,13 +100,13 @@ func inManifests(l Loaded, told []Found) (all []Found) {
 }
 
 // rules are the checks over the model.
-func (d *Daemon) rules(v *cluster.View, n NodeSettings) *lint.Cluster {
-	c := &lint.Cluster{View: v, DNSService: d.dnsService()}
+func (d *Daemon) rules(v *cluster.View, n NodeSettings) *lint.Linter {
+	c := &lint.Linter{View: v, DNSService: d.dnsService()}
 	for _, domain := range d.Domains() {
 		c.Domains = append(c.Domains, strings.ToLower(domain))
 	}
-	nodes := make(map[string]dnsconfig.Node) // by name; "" where it is not known
-	c.Node = func(s *dnsconfig.Subject) dnsconfig.Node {
+	nodes := make(map[string]dnsconfig.NodeSettings) // by name; "" where it is not known
+	c.Node = func(s *dnsconfig.Subject) dnsconfig.NodeSettings {
 		name := ""
 		if s.Pod != nil {
 			name = s.Pod.Node

@@ -35,13 +35,13 @@ type Question struct {
 func (d *Daemon) Explain(ctx context.Context, q Question) (e *explain.Explanation) {
 	d.store.View(func(v *cluster.View) {
 		node := d.node(v, &q.Subject, q.Node)
-		ask, model := d.askModel(node.ClusterDNS, q.Subject.Pod), explain.Ask(nil)
+		ask, model := d.askModel(node.ClusterDNS, q.Subject.Pod), explain.QueryFunc(nil)
 		if q.Live {
 			ask, model = askLive(ctx, q.Server, q.TCP), ask
 		}
 		e = explain.Explain(explain.Request{
 			Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,
-			Cluster: d.rules(v, q.Node), Ask: ask, Model: model, Searched: d.searched(),
+			Linter: d.rules(v, q.Node), Query: ask, Model: model, ServerSearch: d.searched(),
 		})
 	})
 	return e
@@ -49,7 +49,7 @@ func (d *Daemon) Explain(ctx context.Context, q Question) (e *explain.Explanatio
 
 // askModel answers for the cluster's DNS as the server would, but for names that
 // are not the cluster's.
-func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask {
+func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.QueryFunc {
 	worker := d.Responder().NewWorker(0)
 	var client respond.Client
 	if pod != nil && len(pod.IPs) > 0 {
@@ -58,9 +58,9 @@ func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask
 	settings := d.current.Load().settings
 	searched := d.searched()
 	agents := slices.Concat(clusterDNS, settings.Webhook.NodeDNS)
-	return func(server netip.Addr, q stubresolver.Question) explain.Answer {
+	return func(server netip.Addr, q stubresolver.Query) explain.Answer {
 		if !slices.Contains(agents, server.Unmap()) && !server.IsLinkLocalUnicast() { // which is an agent, or a node's cache
-			return explain.Answer{Unasked: server.String() + " is not the cluster's DNS, and was not asked; --live asks it"}
+			return explain.Answer{NotAsked: server.String() + " is not the cluster's DNS, and was not asked; --live asks it"}
 		}
 		packet, err := packetOf(q)
 		if err != nil {
@@ -73,7 +73,7 @@ func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask
 		wire, later := worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 		switch {
 		case later != nil:
-			return explain.Answer{Unasked: notOurs}
+			return explain.Answer{NotAsked: notOurs}
 		case len(wire) == 0: // by a rule
 			return explain.Answer{Loss: stubresolver.Timeout}
 		}
@@ -82,10 +82,10 @@ func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Ask
 		case err != nil:
 			return explain.Answer{Loss: stubresolver.Timeout}
 		case m.Code == dnswire.Refused && slices.ContainsFunc(m.Errors, func(e dnswire.ExtendedError) bool { return e.Code == uint16(dnswire.EDENotAuthoritative) }):
-			return explain.Answer{Unasked: notOurs}
+			return explain.Answer{NotAsked: notOurs}
 		}
 		if m.Code == dnswire.NXDomain && searched(q.Name) != nil {
-			return explain.Answer{Unasked: notSearched}
+			return explain.Answer{NotAsked: notSearched}
 		}
 		return explain.Answer{Message: m, FromModel: true}
 	}
@@ -121,6 +121,6 @@ const notOurs = "the name is not the cluster's, and nobody was asked; --live ask
 const notSearched = "no name of the cluster's is found in its search paths, and nobody was asked for others; --live asks"
 
 // packetOf is a question as a query of a resolver.
-func packetOf(q stubresolver.Question) ([]byte, error) {
+func packetOf(q stubresolver.Query) ([]byte, error) {
 	return dnswire.NewQuery(dnswire.Question{Name: q.Name, Type: q.Type, UDPSize: uint16(min(q.Size, dnswire.MaxMessage)), Flags: dnswire.FlagRD})
 }

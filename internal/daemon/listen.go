@@ -77,15 +77,15 @@ func (d *Daemon) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, er
 
 // admins are the admin servers.
 type admins struct {
-	main   *admin.Server // nil when there shall be none
-	probes []*admin.Server
+	main   *admin.HTTPServer // nil when there shall be none
+	probes []*admin.HTTPServer
 }
 
-func (a *admins) all() []*admin.Server {
+func (a *admins) all() []*admin.HTTPServer {
 	if a.main == nil {
 		return a.probes
 	}
-	return append([]*admin.Server{a.main}, a.probes...)
+	return append([]*admin.HTTPServer{a.main}, a.probes...)
 }
 
 // listenAdmin gives the admin servers, also those that there are when it fails.

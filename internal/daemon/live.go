@@ -21,8 +21,8 @@ const liveTime = 5 * time.Second
 
 // askLive asks servers on port 53 or, if it is valid, the given one in their
 // place; over TCP alone if it is to be.
-func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.Ask {
-	return func(server netip.Addr, q stubresolver.Question) explain.Answer {
+func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.QueryFunc {
+	return func(server netip.Addr, q stubresolver.Query) explain.Answer {
 		q.TCP = q.TCP || tcp
 		at := netip.AddrPortFrom(server, 53)
 		if instead.IsValid() {
@@ -40,7 +40,7 @@ func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.Ask 
 }
 
 // exchange asks one question, and waits for its answer for liveTime.
-func exchange(ctx context.Context, server netip.AddrPort, q stubresolver.Question) (*dnswire.Message, error) {
+func exchange(ctx context.Context, server netip.AddrPort, q stubresolver.Query) (*dnswire.Message, error) {
 	packet, err := packetOf(q)
 	if err != nil {
 		return nil, err

@@ -79,8 +79,8 @@ func (d *Daemon) dnsService() cluster.Key {
 }
 
 // node is the node that a Subject's Pods run on, as far as it is known.
-func (d *Daemon) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) dnsconfig.Node {
-	node := dnsconfig.Node{
+func (d *Daemon) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) dnsconfig.NodeSettings {
+	node := dnsconfig.NodeSettings{
 		ResolvConf: n.ResolvConf, ClusterDNS: d.clusterDNS(v, n), AutopathSuffix: strings.TrimSuffix(d.cfg.Autopath.Suffix, "."),
 	}
 	if len(node.ClusterDNS) == 0 {
@@ -135,12 +135,12 @@ func chosen(v *cluster.View, r *dnsconfig.Reference) (dnsconfig.Subject, error) 
 	case len(all) == 0:
 		return dnsconfig.Subject{}, errors.New("there is no Pod, and nothing that makes any")
 	}
-	return dnsconfig.Subject{}, fmt.Errorf("there are %s; name one of them", dnsconfig.List(all))
+	return dnsconfig.Subject{}, fmt.Errorf("there are %s; name one of them", dnsconfig.JoinSubjects(all))
 }
 
 // ResolvConf is what a Pod gets, and what is wrong with it.
 type ResolvConf struct {
-	dnsconfig.Result
+	dnsconfig.Resolution
 	Hostname dnsconfig.Hostname
 	// Refused are what an API server refuses the Pod for.
 	Refused []*dnsconfig.FieldError
@@ -152,7 +152,7 @@ type ResolvConf struct {
 func (d *Daemon) ResolvConf(s *dnsconfig.Subject, n NodeSettings) (r ResolvConf) {
 	d.store.View(func(v *cluster.View) {
 		pod, node := s.Settings(), d.node(v, s, n)
-		r.Result = dnsconfig.Resolve(pod, node)
+		r.Resolution = dnsconfig.Resolve(pod, node)
 		r.Warnings = append(dnsconfig.CheckNode(node), r.Warnings...)
 		r.Refused = dnsconfig.Validate(pod)
 		r.Hostname, r.NotStarted = dnsconfig.HostnameOf(pod, node)
@@ -162,6 +162,6 @@ func (d *Daemon) ResolvConf(s *dnsconfig.Subject, n NodeSettings) (r ResolvConf)
 
 // ServiceEnv computes the variables that a Subject's Pods get for Services.
 func (d *Daemon) ServiceEnv(s *dnsconfig.Subject) (e serviceenv.Environment) {
-	d.store.View(func(v *cluster.View) { e = serviceenv.Of(v, s.Namespace, s.Spec) })
+	d.store.View(func(v *cluster.View) { e = serviceenv.Compute(v, s.Namespace, s.Spec) })
 	return e
 }

@@ -109,7 +109,7 @@ func (f figures) Synced(result endpointslices.Result, took time.Duration) {
 func (s *Slices) Serve(ctx context.Context) error {
 	limitMemory(s.log)
 	s.figures.Watch(s.controller, s.leading)
-	var probes *admin.Server
+	var probes *admin.HTTPServer
 	if s.settings.Admin.IsValid() {
 		err := bindPrivileged(func() (err error) {
 			probes, err = admin.Listen(ctx, admin.Config{
@@ -128,7 +128,7 @@ func (s *Slices) Serve(ctx context.Context) error {
 }
 
 // run runs the parts: what writes stops first, then what it needs.
-func (s *Slices) run(ctx context.Context, probes *admin.Server) error {
+func (s *Slices) run(ctx context.Context, probes *admin.HTTPServer) error {
 	others, stopOthers := context.WithCancel(api.Hushed(context.WithoutCancel(ctx), s.log))
 	defer stopOthers()
 	group, running := errgroup.WithContext(others)

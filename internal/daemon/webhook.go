@@ -54,7 +54,7 @@ func (w *Webhook) Serve(ctx context.Context, version string, log *slog.Logger) e
 	figures := metrics.NewWebhook(version, keeper.Until, cfg.CertificateLife)
 	handler := admission.NewHandler(cfg, w.api, figures, log)
 	var server *admission.Server
-	var probes *admin.Server
+	var probes *admin.HTTPServer
 	err := bindPrivileged(func() (err error) {
 		if server, err = admission.Listen(ctx, cfg, handler, keeper.Certificate, log); err != nil {
 			return withCure(err, "--listen")
@@ -82,7 +82,7 @@ func (w *Webhook) Serve(ctx context.Context, version string, log *slog.Logger) e
 }
 
 // run runs the parts: the server stops first, then what it needs.
-func (w *Webhook) run(ctx context.Context, server *admission.Server, probes *admin.Server, keeper *admission.Keeper) error {
+func (w *Webhook) run(ctx context.Context, server *admission.Server, probes *admin.HTTPServer, keeper *admission.Keeper) error {
 	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOthers()
 	group, running := errgroup.WithContext(others)

@@ -56,18 +56,18 @@ import (
 
 // Scenario is one file.
 type Scenario struct {
-	Cites  []string
-	Loaded []cluster.Kind // nil: all
-	Aged   map[cluster.Kind]cluster.Freshness
-	Config []byte // of config.yaml, or nil
+	Cites     []string
+	Loaded    []cluster.Kind // nil: all
+	Freshness map[cluster.Kind]cluster.Freshness
+	Config    []byte // of config.yaml, or nil
 	// Manifests are files by path.
 	Manifests map[string][]byte
-	Upstream  Upstream
-	Queries   []Query
+	Upstream  UpstreamAnswers
+	Cases     []Case
 }
 
 // Query is a question and what is expected.
-type Query struct {
+type Case struct {
 	Line   string // the question as it is written
 	Packet []byte
 	Client respond.Client
@@ -86,7 +86,7 @@ const manifestDir = "manifests/"
 // Parse reads a scenario file.
 func Parse(data []byte) (*Scenario, error) {
 	a := txtar.Parse(data)
-	s := &Scenario{Manifests: make(map[string][]byte), Aged: make(map[cluster.Kind]cluster.Freshness)}
+	s := &Scenario{Manifests: make(map[string][]byte), Freshness: make(map[cluster.Kind]cluster.Freshness)}
 	if err := s.header(string(a.Comment)); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func Parse(data []byte) (*Scenario, error) {
 			return nil, fmt.Errorf("file %s: not config.yaml, upstream, expect or below %s", f.Name, manifestDir)
 		}
 	}
-	if len(s.Queries) == 0 {
+	if len(s.Cases) == 0 {
 		return nil, fmt.Errorf("no query")
 	}
 	return s, nil
@@ -135,9 +135,9 @@ func (s *Scenario) header(comment string) error {
 			for _, k := range kinds {
 				switch key {
 				case "recalled":
-					s.Aged[k] = cluster.Recalled
+					s.Freshness[k] = cluster.Recalled
 				case "confirming":
-					s.Aged[k] = cluster.Confirming
+					s.Freshness[k] = cluster.Confirming
 				}
 			}
 		}
@@ -169,10 +169,10 @@ func (s *Scenario) expect(data []byte) error {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case strings.HasPrefix(line, "> "):
 			err = s.addQuery(line[2:])
-		case len(s.Queries) == 0:
+		case len(s.Cases) == 0:
 			err = fmt.Errorf("no question before it")
 		default:
-			err = s.Queries[len(s.Queries)-1].addWant(line)
+			err = s.Cases[len(s.Cases)-1].addWant(line)
 		}
 		if err != nil {
 			return fmt.Errorf("expect:%d: %q: %w", n, line, err)
@@ -183,7 +183,7 @@ func (s *Scenario) expect(data []byte) error {
 
 // addQuery reads a question.
 func (s *Scenario) addQuery(line string) error {
-	q := Query{Line: line, records: -1, additionals: -1}
+	q := Case{Line: line, records: -1, additionals: -1}
 	fields := strings.Fields(line)
 	if len(fields) < 2 {
 		return fmt.Errorf("not NAME TYPE [+OPTION ...]")
@@ -214,11 +214,11 @@ func (s *Scenario) addQuery(line string) error {
 			return err
 		}
 	}
-	s.Queries = append(s.Queries, q)
+	s.Cases = append(s.Cases, q)
 	return nil
 }
 
-func (q *Query) option(question *dnswire.Question, option string) (err error) {
+func (q *Case) option(question *dnswire.Question, option string) (err error) {
 	name, value, _ := strings.Cut(strings.TrimPrefix(option, "+"), "=")
 	switch name {
 	case "noedns":
@@ -274,7 +274,7 @@ func (q *Query) option(question *dnswire.Question, option string) (err error) {
 }
 
 // addWant reads a line of what is expected, in the words that got uses.
-func (q *Query) addWant(line string) error {
+func (q *Case) addWant(line string) error {
 	key, rest, _ := strings.Cut(line, " ")
 	var err error
 	switch key {
@@ -301,12 +301,12 @@ func (q *Query) addWant(line string) error {
 }
 
 // Ask answers a packet.
-type Ask func(packet []byte, client respond.Client) []byte
+type Responder func(packet []byte, client respond.Client) []byte
 
 // Check asks every question and gives what is not as expected.
-func (s *Scenario) Check(ask Ask) (wrong []error) {
-	for i := range s.Queries {
-		q := &s.Queries[i]
+func (s *Scenario) Check(ask Responder) (wrong []error) {
+	for i := range s.Cases {
+		q := &s.Cases[i]
 		if err := q.check(ask); err != nil {
 			wrong = append(wrong, fmt.Errorf("> %s\n%w", q.Line, err))
 		}
@@ -314,7 +314,7 @@ func (s *Scenario) Check(ask Ask) (wrong []error) {
 	return wrong
 }
 
-func (q *Query) check(ask Ask) error {
+func (q *Case) check(ask Responder) error {
 	wire := ask(q.Packet, q.Client)
 	if (wire == nil) != q.dropped {
 		return fmt.Errorf("dropped: got %v, want %v", wire == nil, q.dropped)
@@ -350,7 +350,7 @@ func (q *Query) check(ask Ask) error {
 	return nil
 }
 
-func (q *Query) checkRotation(ask Ask, first *dnswire.Message) error {
+func (q *Case) checkRotation(ask Responder, first *dnswire.Message) error {
 	second, err := dnswire.ParseMessage(ask(q.Packet, q.Client))
 	if err != nil {
 		return err
@@ -363,7 +363,7 @@ func (q *Query) checkRotation(ask Ask, first *dnswire.Message) error {
 
 // compare compares the lines of what came with those wanted; order counts in
 // the first line only.
-func (q *Query) compare(m *dnswire.Message) error {
+func (q *Case) compare(m *dnswire.Message) error {
 	got := q.got(m)
 	want := slices.Clone(q.want)
 	if len(want) > 0 {
@@ -378,7 +378,7 @@ func (q *Query) compare(m *dnswire.Message) error {
 
 // soa is an SOA record as the file speaks of it: with the TTL of denials (RFC
 // 2308, section 5), or without.
-func (q *Query) soa(r dnswire.Record) string {
+func (q *Case) soa(r dnswire.Record) string {
 	minimum := r.Data[strings.LastIndex(r.Data, " ")+1:]
 	with := fmt.Sprintf("soa %s %s", r.Name, minimum)
 	if minimum == fmt.Sprint(r.TTL) && slices.Contains(q.want, with) {
@@ -388,7 +388,7 @@ func (q *Query) soa(r dnswire.Record) string {
 }
 
 // got is a response in the words of a scenario file.
-func (q *Query) got(m *dnswire.Message) []string {
+func (q *Case) got(m *dnswire.Message) []string {
 	status := []string{m.Status}
 	for _, f := range m.Flags {
 		if f != "qr" {

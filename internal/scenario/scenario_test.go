@@ -25,14 +25,14 @@ func TestScenarios(t *testing.T) {
 	queries := 0
 	for _, file := range files {
 		s := parseFile(t, file)
-		queries += len(s.Queries)
+		queries += len(s.Cases)
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			for _, err := range s.Check(serve(t, s)) {
 				t.Error(err)
 			}
 		})
 		t.Run("copy of "+filepath.Base(file), func(t *testing.T) {
-			for _, err := range s.Check(scenario.ServeCopies(t, s, func(cfg config.Config) *cluster.Store { return loadManifests(t, s, cfg) })) {
+			for _, err := range s.Check(scenario.ServeSecondary(t, s, func(cfg config.Config) *cluster.Store { return loadManifests(t, s, cfg) })) {
 				t.Error(err)
 			}
 		})
@@ -57,7 +57,7 @@ func parseFile(t *testing.T, file string) *scenario.Scenario {
 }
 
 // serve answers from a scenario's manifests.
-func serve(t *testing.T, s *scenario.Scenario) scenario.Ask {
+func serve(t *testing.T, s *scenario.Scenario) scenario.Responder {
 	t.Helper()
 	return scenario.Serve(t, s, func(cfg config.Config) *cluster.Store { return loadManifests(t, s, cfg) })
 }
@@ -90,7 +90,7 @@ func loadManifests(t *testing.T, s *scenario.Scenario, settings config.Config) *
 		store = partOf(store, s.Loaded)
 	}
 	store.Update(func(tx *cluster.Tx) {
-		for k, f := range s.Aged {
+		for k, f := range s.Freshness {
 			tx.SetFreshness(f, k)
 		}
 	})

@@ -19,14 +19,14 @@ import (
 
 // Serve answers as the scenario's configuration says, from the store that read
 // gives, as it is when a question is asked. Read is the source under test.
-func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Ask {
+func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Responder {
 	t.Helper()
 	return serve(t, s, read, func(db *zone.DB) (respond.Data, func()) { return db, func() {} })
 }
 
 // ServeCopies is Serve from copies of the zones that can be transferred, and from
 // the zones themselves for other names.
-func ServeCopies(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Ask {
+func ServeSecondary(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Responder {
 	t.Helper()
 	return serve(t, s, read, func(db *zone.DB) (respond.Data, func()) {
 		c := newCopies(t, db)
@@ -36,7 +36,7 @@ func ServeCopies(t testing.TB, s *Scenario, read func(config.Config) *cluster.St
 
 // serve answers from what data makes of the zones; follow is called when they may
 // have changed.
-func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, data func(*zone.DB) (seen respond.Data, follow func())) Ask {
+func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, data func(*zone.DB) (seen respond.Data, follow func())) Responder {
 	t.Helper()
 	cfg := readConfig(t, s.Config)
 	compiled, err := cfg.Compile()

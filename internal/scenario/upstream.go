@@ -27,14 +27,14 @@ import (
 //
 // in which a question that is not there is answered REFUSED. Where a query says of
 // which subnet the client is, the answer is for that one.
-type Upstream map[string]*dns.Msg
+type UpstreamAnswers map[string]*dns.Msg
 
 func key(name string, qtype uint16) string {
 	return strings.ToLower(name) + " " + dns.TypeToString[qtype]
 }
 
-func parseUpstream(data []byte) (Upstream, error) {
-	u := make(Upstream)
+func parseUpstream(data []byte) (UpstreamAnswers, error) {
+	u := make(UpstreamAnswers)
 	scanner := bufio.NewScanner(bytes.NewReader(data))
 	var m *dns.Msg
 	for n := 1; scanner.Scan(); n++ {
@@ -85,7 +85,7 @@ func addReply(m *dns.Msg, line string) error {
 var errNobody = errors.New("nobody answers")
 
 // exchange answers a query.
-func (u Upstream) exchange(_ context.Context, _ forward.Upstream, query []byte) ([]byte, error) {
+func (u UpstreamAnswers) exchange(_ context.Context, _ forward.Upstream, query []byte) ([]byte, error) {
 	var q dns.Msg
 	if err := q.Unpack(query); err != nil {
 		return nil, err

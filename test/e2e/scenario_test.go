@@ -113,15 +113,15 @@ func replay(t *testing.T, a *applier, readers *readers, name string, s *scenario
 }
 
 // serve reads the cluster and answers from it.
-func serve(t *testing.T, s *scenario.Scenario, readers *readers) scenario.Ask {
+func serve(t *testing.T, s *scenario.Scenario, readers *readers) scenario.Responder {
 	t.Helper()
 	return scenario.Serve(t, s, func(cfg config.Config) *cluster.Store {
 		pods := cfg.Pods == string(kubezone.PodsVerified)
 		store := cluster.NewStore()
-		if len(s.Aged) > 0 {
+		if len(s.Freshness) > 0 {
 			full := cluster.NewStore()
 			readers.read(t, full, cluster.Kinds(), pods)
-			recall(t, full, store, slices.Collect(maps.Keys(s.Aged)))
+			recall(t, full, store, slices.Collect(maps.Keys(s.Freshness)))
 		}
 		readers.read(t, store, liveKinds(s), pods)
 		return store
@@ -131,7 +131,7 @@ func serve(t *testing.T, s *scenario.Scenario, readers *readers) scenario.Ask {
 // liveKinds are those that are read from the API.
 func liveKinds(s *scenario.Scenario) (kinds []cluster.Kind) {
 	for _, k := range cluster.Kinds() {
-		if _, aged := s.Aged[k]; !aged && (s.Loaded == nil || slices.Contains(s.Loaded, k)) {
+		if _, aged := s.Freshness[k]; !aged && (s.Loaded == nil || slices.Contains(s.Loaded, k)) {
 			kinds = append(kinds, k)
 		}
 	}

@@ -50,17 +50,17 @@ func (w *world) explain(t *testing.T, l stubresolver.Lookup, kind, program strin
 	write(t, "/etc/resolv.conf", e.ResolvConf)
 	trace := stubresolver.Trace{}
 	for _, try := range e.Tries {
-		made := stubresolver.Try{Name: try.Name}
+		made := stubresolver.Candidate{Name: try.Name}
 		for _, q := range try.Queries {
 			for len(made.Rounds) < q.Round {
 				made.Rounds = append(made.Rounds, nil)
 			}
-			made.Rounds[q.Round-1] = append(made.Rounds[q.Round-1], stubresolver.Query{
-				Server:   q.Server,
-				Question: stubresolver.Question{Name: try.Name, Type: typeOf(t, q.Type), TCP: q.TCP},
+			made.Rounds[q.Round-1] = append(made.Rounds[q.Round-1], stubresolver.Exchange{
+				Server: q.Server,
+				Query:  stubresolver.Query{Name: try.Name, Type: typeOf(t, q.Type), TCP: q.TCP},
 			})
 		}
-		trace.Tries = append(trace.Tries, made)
+		trace.Candidates = append(trace.Candidates, made)
 	}
 	if trace.Packets() != e.Packets {
 		t.Errorf("%q says %d packets of\n%s", cmd.Args, e.Packets, stdout.String())

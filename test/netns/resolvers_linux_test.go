@@ -335,7 +335,7 @@ func (w *world) foretell(l stubresolver.Lookup) foretold {
 func expect(trace *stubresolver.Trace, outcome string, libc dnsconfig.Libc) foretold {
 	f := foretold{outcome: outcome}
 	loose := false
-	for _, try := range trace.Tries {
+	for _, try := range trace.Candidates {
 		for _, round := range try.Rounds {
 			if !loose {
 				f.rounds = append(f.rounds, make(map[netip.Addr][]sent))
@@ -352,11 +352,11 @@ func expect(trace *stubresolver.Trace, outcome string, libc dnsconfig.Libc) fore
 
 // goesOn tells whether the C libraries go on before all of a round is answered:
 // musl takes the first of several servers, and glibc goes over to TCP.
-func goesOn(round []stubresolver.Query) bool {
-	return slices.ContainsFunc(round, func(q stubresolver.Query) bool { return q.Server != round[0].Server || q.TCP != round[0].TCP })
+func goesOn(round []stubresolver.Exchange) bool {
+	return slices.ContainsFunc(round, func(q stubresolver.Exchange) bool { return q.Server != round[0].Server || q.TCP != round[0].TCP })
 }
 
-func asSeen(q stubresolver.Query) sent {
+func asSeen(q stubresolver.Exchange) sent {
 	if q.Malformed() {
 		return malformed
 	}

@@ -109,12 +109,12 @@ type world struct {
 	// servers are those that tell what they saw.
 	servers map[netip.Addr]*server
 	marks   int
-	known   map[asked]stubresolver.Reply
+	known   map[asked]stubresolver.Response
 }
 
 type asked struct {
 	server netip.Addr
-	stubresolver.Question
+	stubresolver.Query
 }
 
 // server holds what was seen since it was last taken.
@@ -148,7 +148,7 @@ func newWorld(t *testing.T, dir string) *world {
 	}
 	write(t, filepath.Join(manifests, "cluster.yaml"), cluster())
 	serveUpstream(t)
-	w := &world{dir: dir, manifests: manifests, known: make(map[asked]stubresolver.Reply), servers: map[netip.Addr]*server{
+	w := &world{dir: dir, manifests: manifests, known: make(map[asked]stubresolver.Response), servers: map[netip.Addr]*server{
 		portolan1: startPortolan(t, dir, portolan1, manifests, ""),
 		portolan2: startPortolan(t, dir, portolan2, manifests, "hosts: {lines: [192.0.2.7 broken.one.test]}\n"),
 		deafAddr:  listenDeaf(t),
@@ -163,7 +163,7 @@ func newWorld(t *testing.T, dir string) *world {
 // SERVFAIL.
 func (w *world) awaitLoaded(t *testing.T, addr netip.Addr) {
 	t.Helper()
-	q := stubresolver.Question{Name: "web.shop.svc.cluster.local.", Type: dnswire.TypeA, Size: 512}
+	q := stubresolver.Query{Name: "web.shop.svc.cluster.local.", Type: dnswire.TypeA, Size: 512}
 	for deadline := time.Now().Add(patience); exchange(addr, q).Records == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s does not know %s", addr, q.Name)
@@ -314,7 +314,7 @@ func (w *world) mark(t *testing.T) map[netip.Addr][]sent {
 	name := fmt.Sprintf("mark-%d.test.", w.marks)
 	all := make(map[netip.Addr][]sent)
 	for addr, s := range w.servers {
-		if reply := exchange(addr, stubresolver.Question{Name: name, Type: dnswire.TypeA, Size: 512}); reply.Loss != stubresolver.None {
+		if reply := exchange(addr, stubresolver.Query{Name: name, Type: dnswire.TypeA, Size: 512}); reply.Loss != stubresolver.None {
 			t.Fatalf("%s does not answer", addr)
 		}
 		all[addr] = s.until(t, sent("udp "+name+" A"))
@@ -356,12 +356,12 @@ func (s *server) until(t *testing.T, q sent) []sent {
 }
 
 // ask asks the real servers, each question once.
-func (w *world) ask(addr netip.Addr, q stubresolver.Question) stubresolver.Reply {
+func (w *world) ask(addr netip.Addr, q stubresolver.Query) stubresolver.Response {
 	switch addr {
 	case deafAddr:
-		return stubresolver.Reply{Loss: stubresolver.Timeout}
+		return stubresolver.Response{Loss: stubresolver.Timeout}
 	case closedAt:
-		return stubresolver.Reply{Loss: stubresolver.Unreachable}
+		return stubresolver.Response{Loss: stubresolver.Unreachable}
 	}
 	key := asked{addr, q}
 	reply, ok := w.known[key]
@@ -373,7 +373,7 @@ func (w *world) ask(addr netip.Addr, q stubresolver.Question) stubresolver.Reply
 }
 
 // exchange asks one question over a socket.
-func exchange(addr netip.Addr, q stubresolver.Question) stubresolver.Reply {
+func exchange(addr netip.Addr, q stubresolver.Query) stubresolver.Response {
 	query := new(dns.Msg).SetQuestion(q.Name, uint16(q.Type))
 	client := &dns.Client{Net: "udp", Timeout: patience, UDPSize: uint16(q.Size)}
 	if q.TCP {
@@ -386,11 +386,11 @@ func exchange(addr netip.Addr, q stubresolver.Question) stubresolver.Reply {
 	m, _, err := client.ExchangeContext(ctx, query, netip.AddrPortFrom(addr, 53).String())
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return stubresolver.Reply{Loss: stubresolver.Unreachable}
+		return stubresolver.Response{Loss: stubresolver.Unreachable}
 	case err != nil:
-		return stubresolver.Reply{Loss: stubresolver.Timeout}
+		return stubresolver.Response{Loss: stubresolver.Timeout}
 	}
-	reply := stubresolver.Reply{RCode: dnswire.RCode(m.Rcode), Truncated: m.Truncated}
+	reply := stubresolver.Response{RCode: dnswire.RCode(m.Rcode), Truncated: m.Truncated}
 	for _, rr := range m.Answer {
 		if rr.Header().Rrtype == uint16(q.Type) {
 			reply.Records++

@@ -16,7 +16,7 @@ import (
 	"portolan.dev/portolan/internal/support/statefile"
 )
 
-const kind = statefile.Kind("portolan snapshot 1\n")
+const kind = statefile.Format("portolan snapshot 1\n")
 
 // Snapshot is the model at one moment.
 type Snapshot struct {

@@ -18,7 +18,7 @@ import (
 // kind is that of state files: each zone's SOA record, the others of the zone
 // behind it, with marks. A record is the owner, without compression, type, TTL,
 // length of the RDATA, RDATA.
-const kind = statefile.Kind("portolan replica 1\n")
+const kind = statefile.Format("portolan replica 1\n")
 
 // saveTime is how far apart two files are written, at least, and saveRest how many
 // times as long as writing one took: all of it is written, however little changed,

@@ -118,7 +118,7 @@ func NewHandler(cfg Config, namespaces Namespaces, observer Observer, log *slog.
 
 func newHandler(cfg Config, namespaces Namespaces, of judge, observer Observer, log *slog.Logger) *Handler {
 	h := &Handler{timeout: cfg.Timeout, places: make(chan struct{}, cfg.MaxInFlight), large: make(chan struct{}, 1), observer: observer, log: log}
-	m := mutator{namespaces: newKeptNamespaces(namespaces), node: dnsconfig.Node{
+	m := mutator{namespaces: newKeptNamespaces(namespaces), node: dnsconfig.NodeSettings{
 		ClusterDomain: cfg.ClusterDomain, ClusterDNS: slices.Concat(cfg.NodeDNS, cfg.ClusterDNS), AutopathSuffix: cfg.AutopathSuffix,
 	}}
 	v := validator{judge: of, deny: cfg.Deny, ignore: cfg.Ignore}

@@ -47,7 +47,7 @@ type Namespaces interface {
 // be Default there, too, and ClusterFirstWithHostNet is another one.
 type mutator struct {
 	namespaces Namespaces
-	node       dnsconfig.Node // as it is to the Pods
+	node       dnsconfig.NodeSettings // as it is to the Pods
 }
 
 func (m *mutator) review(ctx context.Context, r *admissionv1.AdmissionRequest) (v verdict, err error) {

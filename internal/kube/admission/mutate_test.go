@@ -208,7 +208,7 @@ func TestMutateIsPolicy(t *testing.T) {
 	cfg := settings
 	cfg.ClusterDNS = append(cfg.ClusterDNS, netip.MustParseAddr("fd00:10:96::a"))
 	h, _ := newTestHandler(cfg, inNamespaces)
-	node := dnsconfig.Node{ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS}
+	node := dnsconfig.NodeSettings{ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS}
 	patches := 0
 	for range 2000 {
 		before := randomPod(random)
@@ -235,7 +235,7 @@ func TestMutateIsPolicy(t *testing.T) {
 		if errs := dnsconfig.Validate(q); len(errs) > 0 {
 			t.Fatalf("the API server refuses what became of %s: %v", text, errs[0])
 		}
-		want, got := dnsconfig.Resolve(p, node), dnsconfig.Resolve(q, dnsconfig.Node{})
+		want, got := dnsconfig.Resolve(p, node), dnsconfig.Resolve(q, dnsconfig.NodeSettings{})
 		if got.Policy != dnsconfig.None || !reflect.DeepEqual(got.Config, want.Config) {
 			t.Fatalf("%s\nbecame %s\nwith %+v, want %+v", text, made, got.Config, want.Config)
 		}

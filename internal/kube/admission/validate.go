@@ -156,14 +156,14 @@ const maxJudged = 1000
 // alone judges objects with nothing around them.
 type alone struct {
 	store *cluster.Store // empty
-	node  dnsconfig.Node
+	node  dnsconfig.NodeSettings
 	rules map[string]bool
 }
 
 func newAlone(cfg *Config) *alone {
 	a := &alone{
 		store: cluster.NewStore(),
-		node:  dnsconfig.Node{ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS},
+		node:  dnsconfig.NodeSettings{ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS},
 		rules: make(map[string]bool),
 	}
 	for _, r := range Rules() {
@@ -174,20 +174,20 @@ func newAlone(cfg *Config) *alone {
 
 func (a *alone) judge(namespace string, o runtime.Object) (found []lint.Finding) {
 	a.store.View(func(v *cluster.View) {
-		c := &lint.Cluster{View: v, Domains: []string{a.node.ClusterDomain}, Node: func(*dnsconfig.Subject) dnsconfig.Node { return a.node }}
+		c := &lint.Linter{View: v, Domains: []string{a.node.ClusterDomain}, Node: func(*dnsconfig.Subject) dnsconfig.NodeSettings { return a.node }}
 		switch o := o.(type) {
 		case *corev1.Namespace:
 			n, _ := object.Namespace(o) // what is refused is refused by the API server
-			found = c.Namespace(n)
+			found = c.CheckNamespace(n)
 		case *corev1.Service:
 			o.Namespace = namespace
 			o.Spec.Ports = o.Spec.Ports[:min(len(o.Spec.Ports), maxJudged)]
 			s, _ := object.Service(o)
-			found = c.Service(s)
+			found = c.CheckService(s)
 		default:
 			if s, ok := subjectOf(namespace, o); ok {
 				shorten(s.Spec.DNSConfig)
-				found = c.Subject(&s)
+				found = c.CheckSubject(&s)
 			}
 		}
 	})

@@ -413,7 +413,7 @@ func (d *fileDecoder) meantKind(h head) string {
 			same = append(same, kind)
 		}
 	}
-	return suggest.Word(h.Kind, same)
+	return suggest.Closest(h.Kind, same)
 }
 
 // identity is what the item describes; ok is false when it does not say.

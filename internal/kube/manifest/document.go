@@ -115,7 +115,7 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 	doc.line = line + first
 	if err != nil {
 		var at int
-		if at, doc.err = yamlerr.Of(err); at > 0 {
+		if at, doc.err = yamlerr.Split(err); at > 0 {
 			doc.line = line + at - 1
 		}
 		return doc, true
@@ -127,7 +127,7 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 	var value any
 	if err := doc.tree.Decode(&value); err != nil {
 		var at int
-		if at, doc.err = yamlerr.Of(err); at > 0 {
+		if at, doc.err = yamlerr.Split(err); at > 0 {
 			doc.line = at
 		}
 		return doc, true

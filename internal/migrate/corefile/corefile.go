@@ -38,9 +38,9 @@ type Note struct {
 	Line int    `json:"line"` // from 1
 	// Directive is the plugin and, where the note is about one, its option; or
 	// the name of a server block.
-	Directive string `json:"directive"`
-	Kind      Kind   `json:"kind"`
-	Text      string `json:"text"`
+	Directive string   `json:"directive"`
+	Kind      NoteKind `json:"kind"`
+	Text      string   `json:"text"`
 }
 
 // String is the note as one line, as compilers write theirs.
@@ -49,22 +49,22 @@ func (n Note) String() string {
 }
 
 // Kind is how much a note matters. The zero value matters most.
-type Kind uint8
+type NoteKind uint8
 
 // The kinds.
 const (
-	Missing Kind = iota // there is no counterpart
-	Differs             // there is one, which is not quite the same
-	Done                // it is done anyway
+	Missing NoteKind = iota // there is no counterpart
+	Differs                 // there is one, which is not quite the same
+	Done                    // it is done anyway
 )
 
 var kindNames = [...]string{Missing: "missing", Differs: "differs", Done: "done"}
 
 // String is the kind in a word.
-func (k Kind) String() string { return kindNames[k] }
+func (k NoteKind) String() string { return kindNames[k] }
 
 // MarshalText writes the kind as a word.
-func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+func (k NoteKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // Options are what a Corefile is read with. The zero value is as CoreDNS is
 // called without flags.

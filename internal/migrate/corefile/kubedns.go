@@ -56,18 +56,18 @@ func configMap(path string, data []byte) ([]statement, error) {
 	}
 	var root yaml.Node
 	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&root); err != nil && !errors.Is(err, io.EOF) {
-		line, err := yamlerr.Of(err)
+		line, err := yamlerr.Split(err)
 		return wrong(max(line, 1), "%w", err)
 	}
 	var doc struct {
-		Kind string    `yaml:"kind"`
-		Data yaml.Node `yaml:"data"`
+		NoteKind string    `yaml:"kind"`
+		Data     yaml.Node `yaml:"data"`
 	}
 	if err := root.Decode(&doc); err != nil {
 		return wrong(1, "not a manifest of a ConfigMap")
 	}
-	if doc.Kind != "ConfigMap" {
-		return wrong(1, "kind is %q, not ConfigMap", doc.Kind)
+	if doc.NoteKind != "ConfigMap" {
+		return wrong(1, "kind is %q, not ConfigMap", doc.NoteKind)
 	}
 	var entries []statement
 	if doc.Data.Kind == 0 || doc.Data.ShortTag() == "!!null" {

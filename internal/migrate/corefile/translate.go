@@ -43,7 +43,7 @@ func newTranslator(what, path string, o Options) *translator {
 }
 
 // note says what is the matter with a statement.
-func (t *translator) note(k Kind, s *statement, format string, args ...any) {
+func (t *translator) note(k NoteKind, s *statement, format string, args ...any) {
 	t.Notes = append(t.Notes, Note{s.file, s.line, s.path(), k, fmt.Sprintf(format, args...)})
 }
 
@@ -323,7 +323,7 @@ func (t *translator) duration(s *statement, arg string) time.Duration {
 
 // once tells whether a statement is the first of a plugin whose settings there
 // is one set of, and notes it where another one says something else.
-func (t *translator) once(s *statement, otherwise Kind) bool {
+func (t *translator) once(s *statement, otherwise NoteKind) bool {
 	first := t.first[s.name]
 	if first == nil {
 		t.first[s.name] = s
@@ -342,7 +342,7 @@ func sameStatement(a, b *statement) bool {
 
 // verdict is what is said of a directive that becomes no setting.
 type verdict struct {
-	kind Kind
+	kind NoteKind
 	why  string
 }
 

@@ -45,7 +45,7 @@ type Config struct {
 }
 
 // Server serves on a bound socket.
-type Server struct {
+type HTTPServer struct {
 	listener net.Listener
 	http     http.Server
 	// dumping holds a token while a dump is made: each takes memory for all
@@ -61,7 +61,7 @@ const (
 )
 
 // Listen binds the socket and begins nothing. Its error names the address.
-func Listen(ctx context.Context, cfg Config) (*Server, error) {
+func Listen(ctx context.Context, cfg Config) (*HTTPServer, error) {
 	lc := net.ListenConfig{Control: cfg.Control}
 	network, address := "tcp", cfg.Listen.String()
 	if cfg.Socket != "" {
@@ -76,7 +76,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 		}
 		return nil, fmt.Errorf("listen on %s (admin): %w", address, err)
 	}
-	s := &Server{listener: l, dumping: make(chan struct{}, 1)}
+	s := &HTTPServer{listener: l, dumping: make(chan struct{}, 1)}
 	s.http = http.Server{
 		Handler:           s.routes(&cfg),
 		ReadHeaderTimeout: headerTimeout,
@@ -95,11 +95,11 @@ func removeSocket(path string) {
 }
 
 // Addr is the address that is listened on, or the path of the socket.
-func (s *Server) Addr() string { return s.listener.Addr().String() }
+func (s *HTTPServer) Addr() string { return s.listener.Addr().String() }
 
 // Run serves until ctx is done, and returns nil after that, or the error that
 // ended it.
-func (s *Server) Run(ctx context.Context) error {
+func (s *HTTPServer) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -118,9 +118,9 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Close gives the socket back when Run is never called.
-func (s *Server) Close() { s.listener.Close() }
+func (s *HTTPServer) Close() { s.listener.Close() }
 
-func (s *Server) routes(cfg *Config) http.Handler {
+func (s *HTTPServer) routes(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
 	health, ready := "/healthz", "/readyz"
 	if cfg.ProbesOnly {
@@ -166,7 +166,7 @@ func (s *Server) routes(cfg *Config) http.Handler {
 }
 
 // dump answers with what write writes; one dump at a time.
-func (s *Server) dump(contentType string, write func(io.Writer) error) http.Handler {
+func (s *HTTPServer) dump(contentType string, write func(io.Writer) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		select {
 		case s.dumping <- struct{}{}:

@@ -34,7 +34,7 @@ func settings() Config {
 
 // ask asks as a client at the address.
 func ask(cfg Config, client, method, path string) (status int, body string) {
-	s := &Server{dumping: make(chan struct{}, 1)}
+	s := &HTTPServer{dumping: make(chan struct{}, 1)}
 	r := httptest.NewRequest(method, path, nil)
 	r.RemoteAddr = client
 	w := httptest.NewRecorder()
@@ -102,7 +102,7 @@ func TestOneDumpAtATime(t *testing.T) {
 	cfg := settings()
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	cfg.Zone = func(io.Writer) error { close(begun); <-goOn; return nil }
-	s := &Server{dumping: make(chan struct{}, 1)}
+	s := &HTTPServer{dumping: make(chan struct{}, 1)}
 	routes := s.routes(&cfg)
 	status := func(path string) int {
 		w := httptest.NewRecorder()

@@ -14,8 +14,8 @@ import (
 
 // generated is a Pod on a node, made at random; text is the node's resolv.conf.
 type generated struct {
-	pod  Pod
-	node Node
+	pod  PodSettings
+	node NodeSettings
 	text string
 }
 
@@ -74,7 +74,7 @@ func generate(random *rand.Rand) generated {
 	servers := []string{"10.0.0.10", "192.0.2.1", "192.0.2.2", "2001:db8::1", "fd00::a", "::1"}
 	optionWords := []string{"ndots:1", "ndots:2", "ndots:5", "edns0", "rotate", "timeout:1", "attempts:3", "ndots"}
 	var g generated
-	g.pod = Pod{
+	g.pod = PodSettings{
 		Namespace:   podrand.Pick(random, "shop", "default", "a"),
 		Name:        "web",
 		OS:          podrand.Pick(random, "", Linux, Windows),
@@ -89,7 +89,7 @@ func generate(random *rand.Rand) generated {
 			Options:     options(podrand.Several(random, 4, optionWords...)...),
 		}
 	}
-	g.node = Node{
+	g.node = NodeSettings{
 		ClusterDomain: podrand.Pick(random, "cluster.local", "example", ""),
 		Addrs:         podrand.Several(random, 2, podrand.Addrs("192.0.2.7", "2001:db8::7")...),
 	}
@@ -262,9 +262,9 @@ func TestResolveLeavesItsArgumentsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := Node{ResolvConf: &config, ClusterDNS: []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.10")}, ClusterDomain: "z"}
-	for _, policy := range []Policy{Default, ClusterFirst} {
-		p := Pod{Policy: policy, DNSConfig: &DNSConfig{Options: options("ndots:9", "x:1"), Searches: []string{"c."}}}
+	n := NodeSettings{ResolvConf: &config, ClusterDNS: []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.10")}, ClusterDomain: "z"}
+	for _, policy := range []DNSPolicy{Default, ClusterFirst} {
+		p := PodSettings{Policy: policy, DNSConfig: &DNSConfig{Options: options("ndots:9", "x:1"), Searches: []string{"c."}}}
 		result := Resolve(p, n)
 		for i := range result.Config.Options {
 			result.Config.Options[i].Name = "changed"

@@ -19,38 +19,38 @@ import (
 )
 
 // Policy is a Pod's dnsPolicy, as the Pod spells it.
-type Policy string
+type DNSPolicy string
 
 // The policies. No policy ("") is ClusterFirst.
 const (
 	// Default takes the node's resolv.conf.
-	Default Policy = "Default"
+	Default DNSPolicy = "Default"
 	// ClusterFirst asks the cluster's DNS, and searches the Pod's namespace,
 	// all Services, the cluster domain, then the node's domains. A Pod in the
 	// node's network gets Default instead.
-	ClusterFirst Policy = "ClusterFirst"
+	ClusterFirst DNSPolicy = "ClusterFirst"
 	// ClusterFirstWithHostNet is ClusterFirst in the node's network, too.
-	ClusterFirstWithHostNet Policy = "ClusterFirstWithHostNet"
+	ClusterFirstWithHostNet DNSPolicy = "ClusterFirstWithHostNet"
 	// None takes only what dnsConfig says.
-	None Policy = "None"
+	None DNSPolicy = "None"
 	// Custom is None in the KEP Configurable Pod DNS.
-	Custom Policy = "Custom"
+	Custom DNSPolicy = "Custom"
 	// ClusterFirstWithAutopath is ClusterFirst with one search domain, which
 	// stands for all of them: the server searches (KEP DNS Autopath in
 	// PodSpec). As the KEP does not say otherwise, a Pod in the node's
 	// network gets Default, as with ClusterFirst. The KEP also spells it
 	// with a small c.
-	ClusterFirstWithAutopath Policy = "ClusterFirstWithAutopath"
+	ClusterFirstWithAutopath DNSPolicy = "ClusterFirstWithAutopath"
 )
 
-const smallAutopath Policy = "clusterFirstWithAutopath"
+const smallAutopath DNSPolicy = "clusterFirstWithAutopath"
 
 // autopathSuffix is the KEP's.
 const autopathSuffix = "ap.k8s.io"
 
 // canonical is the name for the policy that the code goes by. A policy that is
 // unknown stays as it is.
-func (p Policy) canonical() Policy {
+func (p DNSPolicy) canonical() DNSPolicy {
 	switch p {
 	case "":
 		return ClusterFirst
@@ -74,7 +74,7 @@ const (
 
 // Pod is what of a Pod, or of a Pod's template, matters here. Its fields are
 // those of corev1.PodSpec.
-type Pod struct {
+type PodSettings struct {
 	Namespace string // "" is default
 	Name      string
 	// Path is where the PodSpec stands in its object, for the fields that
@@ -85,7 +85,7 @@ type Pod struct {
 	// Libc is whose resolver the Pod's programs use, if that is known.
 	Libc        Libc
 	HostNetwork bool
-	Policy      Policy
+	Policy      DNSPolicy
 	DNSConfig   *DNSConfig // nil: the Pod has none
 	Hostname    string
 	Subdomain   string
@@ -104,14 +104,14 @@ type DNSConfig struct {
 }
 
 // field is the path of a field of the PodSpec, such as "spec.dnsPolicy".
-func (p *Pod) field(name string) string {
+func (p *PodSettings) field(name string) string {
 	if p.Path == "" {
 		return "spec." + name
 	}
 	return p.Path + "." + name
 }
 
-func (p *Pod) namespace() string {
+func (p *PodSettings) namespace() string {
 	if p.Namespace == "" {
 		return "default"
 	}
@@ -119,7 +119,7 @@ func (p *Pod) namespace() string {
 }
 
 // Node is what of a node and its kubelet matters here.
-type Node struct {
+type NodeSettings struct {
 	// ClusterDomain and ClusterDNS are the kubelet's settings clusterDomain,
 	// such as "cluster.local", and clusterDNS, addresses of any family. A
 	// kubelet may have neither.
@@ -139,22 +139,22 @@ type Node struct {
 }
 
 // Result is what Resolve found.
-type Result struct {
+type Resolution struct {
 	// Config is what the kubelet hands to the container runtime, which
 	// writes it to the Pod's resolv.conf. A Windows Pod has no such file: the
 	// runtime gives it the nameservers and the first search domain.
 	Config resolvconf.Config
 	// Policy is the one that was applied: Default, ClusterFirst,
 	// ClusterFirstWithHostNet, None or ClusterFirstWithAutopath.
-	Policy Policy
+	Policy DNSPolicy
 	// Warnings are in the order in which they were met.
 	Warnings []Warning
 }
 
 // Resolve computes the resolv.conf of a Pod on a node. It gives a Config for a
 // Pod that Validate refuses, too, and leaves out what no resolv.conf can hold.
-func Resolve(p Pod, n Node) Result {
-	f := former{pod: &p, node: &n}
+func Resolve(p PodSettings, n NodeSettings) Resolution {
+	f := builder{pod: &p, node: &n}
 	policy := f.policy()
 	all := f.base(policy)
 	if p.DNSConfig != nil {
@@ -169,25 +169,25 @@ func Resolve(p Pod, n Node) Result {
 	if p.OS == Windows {
 		f.windows(config)
 	}
-	return Result{Config: config, Policy: policy, Warnings: f.warnings}
+	return Resolution{Config: config, Policy: policy, Warnings: f.warnings}
 }
 
 // former holds what Resolve goes by, and the warnings so far.
-type former struct {
-	pod  *Pod
-	node *Node
+type builder struct {
+	pod  *PodSettings
+	node *NodeSettings
 	warner
 }
 
 // policy decides which policy is applied.
-func (f *former) policy() Policy {
+func (f *builder) policy() DNSPolicy {
 	policy := f.pod.Policy.canonical()
 	field := f.pod.field("dnsPolicy")
 	switch f.pod.Policy {
 	case Custom:
-		f.warn(OddPolicy, field, "the API server does not take Custom: the policy is called None since Kubernetes 1.9")
+		f.warn(UnknownPolicy, field, "the API server does not take Custom: the policy is called None since Kubernetes 1.9")
 	case ClusterFirstWithAutopath, smallAutopath:
-		f.warn(OddPolicy, field, "the API server does not take %s: give the Pod None, and as dnsConfig what it gets here", f.pod.Policy)
+		f.warn(UnknownPolicy, field, "the API server does not take %s: give the Pod None, and as dnsConfig what it gets here", f.pod.Policy)
 	}
 	switch policy {
 	case Default, None:
@@ -202,7 +202,7 @@ func (f *former) policy() Policy {
 			f.warn(WindowsPolicy, field, "ClusterFirstWithHostNet is not supported for Windows Pods")
 		}
 	default:
-		f.warn(OddPolicy, field, "unknown policy %.64q: the kubelet takes it for ClusterFirst", policy)
+		f.warn(UnknownPolicy, field, "unknown policy %.64q: the kubelet takes it for ClusterFirst", policy)
 		policy = ClusterFirst
 	}
 	if len(f.node.ClusterDNS) == 0 {
@@ -213,7 +213,7 @@ func (f *former) policy() Policy {
 }
 
 // base is what a policy gives, before dnsConfig.
-func (f *former) base(policy Policy) lists {
+func (f *builder) base(policy DNSPolicy) lists {
 	switch policy {
 	case None:
 		return lists{}
@@ -230,7 +230,7 @@ func (f *former) base(policy Policy) lists {
 }
 
 // clusterSearches are the search domains of ClusterFirst and its kin.
-func (f *former) clusterSearches(policy Policy) []string {
+func (f *builder) clusterSearches(policy DNSPolicy) []string {
 	domain, namespace := f.node.ClusterDomain, f.pod.namespace()
 	if domain == "" {
 		f.warn(NoClusterDomain, f.pod.field("dnsPolicy"), "the kubelet knows no cluster domain: short names of Services do not resolve")

@@ -22,9 +22,9 @@ func nodeConf(t *testing.T, text string) *resolvconf.Config {
 }
 
 // node is that of the KEP's examples, with a node's own addresses.
-func node(t *testing.T) Node {
+func node(t *testing.T) NodeSettings {
 	t.Helper()
-	return Node{
+	return NodeSettings{
 		ClusterDomain: "cluster.local",
 		ClusterDNS:    podrand.Addrs("10.0.0.10"),
 		ResolvConf:    nodeConf(t, "nameserver 10.1.1.10\nsearch foo.com\noptions ndots:1\n"),
@@ -55,39 +55,39 @@ func TestPublishedExamples(t *testing.T) {
 		Searches:    []string{"ns1.svc.cluster-domain.example", "my.dns.search.suffix"},
 		Options:     options("ndots:2", "edns0"),
 	}
-	plain := Node{ClusterDomain: "cluster.local", ClusterDNS: podrand.Addrs("10.32.0.10"), ResolvConf: &resolvconf.Config{}}
+	plain := NodeSettings{ClusterDomain: "cluster.local", ClusterDNS: podrand.Addrs("10.32.0.10"), ResolvConf: &resolvconf.Config{}}
 	tests := map[string]struct {
-		pod  Pod
-		node Node
+		pod  PodSettings
+		node NodeSettings
 		want string
 	}{
 		"KEP: override DNS server and search paths": {
-			Pod{Namespace: "ns1", Name: "example", Policy: Custom, DNSConfig: custom}, node(t),
+			PodSettings{Namespace: "ns1", Name: "example", Policy: Custom, DNSConfig: custom}, node(t),
 			"nameserver 1.2.3.4\nsearch ns1.svc.cluster.local my.dns.search.suffix\noptions ndots:2 edns0\n"},
 		"KEP: the same with the policy's present name": {
-			Pod{Namespace: "ns1", Name: "example", Policy: None, DNSConfig: custom}, node(t),
+			PodSettings{Namespace: "ns1", Name: "example", Policy: None, DNSConfig: custom}, node(t),
 			"nameserver 1.2.3.4\nsearch ns1.svc.cluster.local my.dns.search.suffix\noptions ndots:2 edns0\n"},
 		"KEP: overriding ndots": {
-			Pod{Policy: ClusterFirst, DNSConfig: &DNSConfig{Options: options("ndots:1")}}, node(t),
+			PodSettings{Policy: ClusterFirst, DNSConfig: &DNSConfig{Options: options("ndots:1")}}, node(t),
 			"nameserver 10.0.0.10\nsearch default.svc.cluster.local svc.cluster.local cluster.local foo.com\noptions ndots:1\n"},
 		"KEP: the host's": {
-			Pod{Policy: Default}, node(t),
+			PodSettings{Policy: Default}, node(t),
 			"nameserver 10.1.1.10\nsearch foo.com\noptions ndots:1\n"},
 		"DNS page: namespaces of Services": {
-			Pod{Namespace: "test"}, plain,
+			PodSettings{Namespace: "test"}, plain,
 			"nameserver 10.32.0.10\nsearch test.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n"},
 		"DNS page: dns-example": {
-			Pod{Namespace: "default", Name: "dns-example", Policy: None, DNSConfig: example}, node(t),
+			PodSettings{Namespace: "default", Name: "dns-example", Policy: None, DNSConfig: example}, node(t),
 			"nameserver 192.0.2.1\nsearch ns1.svc.cluster-domain.example my.dns.search.suffix\noptions ndots:2 edns0\n"},
 		"DNS page: IPv6 setup": {
-			Pod{Namespace: "default", Name: "dns-example"},
-			Node{ClusterDomain: "cluster-domain.example", ClusterDNS: podrand.Addrs("2001:db8:30::a"), ResolvConf: &resolvconf.Config{}},
+			PodSettings{Namespace: "default", Name: "dns-example"},
+			NodeSettings{ClusterDomain: "cluster-domain.example", ClusterDNS: podrand.Addrs("2001:db8:30::a"), ResolvConf: &resolvconf.Config{}},
 			"nameserver 2001:db8:30::a\nsearch default.svc.cluster-domain.example svc.cluster-domain.example cluster-domain.example\noptions ndots:5\n"},
 		"DNS page: busybox with ClusterFirstWithHostNet": {
-			Pod{Namespace: "default", Name: "busybox", HostNetwork: true, Policy: ClusterFirstWithHostNet}, plain,
+			PodSettings{Namespace: "default", Name: "busybox", HostNetwork: true, Policy: ClusterFirstWithHostNet}, plain,
 			"nameserver 10.32.0.10\nsearch default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n"},
 		"KEP DNS Autopath: the search path": {
-			Pod{Namespace: "ns1", Policy: "clusterFirstWithAutopath"}, node(t),
+			PodSettings{Namespace: "ns1", Policy: "clusterFirstWithAutopath"}, node(t),
 			"nameserver 10.0.0.10\nsearch search.ns1.cluster.local.ap.k8s.io\noptions ndots:5\n"},
 	}
 	for claim, test := range tests {
@@ -100,74 +100,74 @@ func TestPublishedExamples(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	bare := Node{ClusterDomain: "cluster.local", ClusterDNS: podrand.Addrs("10.0.0.10", "fd00::a")}
+	bare := NodeSettings{ClusterDomain: "cluster.local", ClusterDNS: podrand.Addrs("10.0.0.10", "fd00::a")}
 	tests := map[string]struct {
-		pod    Pod
-		node   Node
-		policy Policy
+		pod    PodSettings
+		node   NodeSettings
+		policy DNSPolicy
 		want   string
 	}{
 		"no policy is ClusterFirst": {
-			Pod{Namespace: "shop"}, node(t), ClusterFirst,
+			PodSettings{Namespace: "shop"}, node(t), ClusterFirst,
 			"nameserver 10.0.0.10\nsearch shop.svc.cluster.local svc.cluster.local cluster.local foo.com\noptions ndots:5\n"},
 		"addresses of both families, no resolv.conf": {
-			Pod{Namespace: "shop"}, bare, ClusterFirst,
+			PodSettings{Namespace: "shop"}, bare, ClusterFirst,
 			"nameserver 10.0.0.10\nnameserver fd00::a\nsearch shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n"},
 		"ClusterFirst in the node's network is Default": {
-			Pod{HostNetwork: true, Policy: ClusterFirst}, node(t), Default,
+			PodSettings{HostNetwork: true, Policy: ClusterFirst}, node(t), Default,
 			"nameserver 10.1.1.10\nsearch foo.com\noptions ndots:1\n"},
 		"ClusterFirstWithAutopath in the node's network is Default": {
-			Pod{HostNetwork: true, Policy: ClusterFirstWithAutopath}, node(t), Default,
+			PodSettings{HostNetwork: true, Policy: ClusterFirstWithAutopath}, node(t), Default,
 			"nameserver 10.1.1.10\nsearch foo.com\noptions ndots:1\n"},
 		"ClusterFirstWithHostNet outside it": {
-			Pod{Policy: ClusterFirstWithHostNet}, node(t), ClusterFirstWithHostNet,
+			PodSettings{Policy: ClusterFirstWithHostNet}, node(t), ClusterFirstWithHostNet,
 			"nameserver 10.0.0.10\nsearch default.svc.cluster.local svc.cluster.local cluster.local foo.com\noptions ndots:5\n"},
 		"ClusterFirst without the cluster's DNS is Default": {
-			Pod{}, Node{ClusterDomain: "cluster.local", ResolvConf: node(t).ResolvConf}, Default,
+			PodSettings{}, NodeSettings{ClusterDomain: "cluster.local", ResolvConf: node(t).ResolvConf}, Default,
 			"nameserver 10.1.1.10\nsearch foo.com\noptions ndots:1\n"},
 		"without a cluster domain only the node's domains are searched": {
-			Pod{}, Node{ClusterDNS: podrand.Addrs("10.0.0.10"), ResolvConf: node(t).ResolvConf}, ClusterFirst,
+			PodSettings{}, NodeSettings{ClusterDNS: podrand.Addrs("10.0.0.10"), ResolvConf: node(t).ResolvConf}, ClusterFirst,
 			"nameserver 10.0.0.10\nsearch foo.com\noptions ndots:5\n"},
 		"Default without a resolv.conf is a loopback, and the root": {
-			Pod{Policy: Default}, bare, Default, "nameserver 127.0.0.1\nsearch .\n"},
+			PodSettings{Policy: Default}, bare, Default, "nameserver 127.0.0.1\nsearch .\n"},
 		"a loopback of each of the node's families": {
-			Pod{Policy: Default}, Node{Addrs: podrand.Addrs("192.0.2.7", "2001:db8::7")}, Default,
+			PodSettings{Policy: Default}, NodeSettings{Addrs: podrand.Addrs("192.0.2.7", "2001:db8::7")}, Default,
 			"nameserver 127.0.0.1\nnameserver ::1\nsearch .\n"},
-		"None without a dnsConfig is empty": {Pod{Policy: None}, node(t), None, ""},
+		"None without a dnsConfig is empty": {PodSettings{Policy: None}, node(t), None, ""},
 		"an unknown policy is ClusterFirst, also in the node's network": {
-			Pod{Policy: "Nearest", HostNetwork: true}, node(t), ClusterFirst,
+			PodSettings{Policy: "Nearest", HostNetwork: true}, node(t), ClusterFirst,
 			"nameserver 10.0.0.10\nsearch default.svc.cluster.local svc.cluster.local cluster.local foo.com\noptions ndots:5\n"},
 		"a Windows Pod": {
-			Pod{OS: Windows, Namespace: "shop"}, bare, ClusterFirst,
+			PodSettings{OS: Windows, Namespace: "shop"}, bare, ClusterFirst,
 			"nameserver 10.0.0.10\nnameserver fd00::a\nsearch shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n"},
 		"dnsConfig goes to the end, without duplicates": {
-			Pod{DNSConfig: &DNSConfig{
+			PodSettings{DNSConfig: &DNSConfig{
 				Nameservers: []string{"192.0.2.1", "10.0.0.10", "192.0.2.1", "192.0.2.2"},
 				Searches:    []string{"cluster.local", "b.example", "a.example", "b.example", "foo.com", "foo.com."},
 			}}, node(t), ClusterFirst,
 			"nameserver 10.0.0.10\nnameserver 192.0.2.1\nnameserver 192.0.2.2\n" +
 				"search default.svc.cluster.local svc.cluster.local cluster.local foo.com b.example a.example foo.com.\noptions ndots:5\n"},
 		"an option replaces that of its name, in its place": {
-			Pod{Policy: Default, DNSConfig: &DNSConfig{Options: options("edns0", "ndots:3", "timeout:1", "ndots:2", "rotate")}},
-			Node{ResolvConf: nodeConf(t, "nameserver ::1\noptions rotate ndots:1 attempts:4\n")}, Default,
+			PodSettings{Policy: Default, DNSConfig: &DNSConfig{Options: options("edns0", "ndots:3", "timeout:1", "ndots:2", "rotate")}},
+			NodeSettings{ResolvConf: nodeConf(t, "nameserver ::1\noptions rotate ndots:1 attempts:4\n")}, Default,
 			"nameserver ::1\noptions rotate ndots:2 attempts:4 edns0 timeout:1\n"},
 		"an option may lose its value": {
-			Pod{DNSConfig: &DNSConfig{Options: options("ndots")}}, Node{ClusterDNS: podrand.Addrs("10.0.0.10")}, ClusterFirst,
+			PodSettings{DNSConfig: &DNSConfig{Options: options("ndots")}}, NodeSettings{ClusterDNS: podrand.Addrs("10.0.0.10")}, ClusterFirst,
 			"nameserver 10.0.0.10\noptions ndots\n"},
 		"a value within the name is the option's": {
-			Pod{DNSConfig: &DNSConfig{Options: []resolvconf.Option{{Name: "ndots:2"}, {Name: "a:b", Value: "c"}}}},
-			Node{ClusterDNS: podrand.Addrs("10.0.0.10")}, ClusterFirst,
+			PodSettings{DNSConfig: &DNSConfig{Options: []resolvconf.Option{{Name: "ndots:2"}, {Name: "a:b", Value: "c"}}}},
+			NodeSettings{ClusterDNS: podrand.Addrs("10.0.0.10")}, ClusterFirst,
 			"nameserver 10.0.0.10\noptions ndots:2 a:b:c\n"},
 		"what has no place in a resolv.conf is left out": {
-			Pod{Policy: None, DNSConfig: &DNSConfig{
+			PodSettings{Policy: None, DNSConfig: &DNSConfig{
 				Nameservers: []string{"dns.example", "::1"}, Searches: []string{"a b", "c", ""},
 				Options: []resolvconf.Option{{Name: "x", Value: "1\nnameserver 192.0.2.66"}, {Name: ""}, {Name: "rotate"}},
 			}}, node(t), None, "nameserver ::1\nsearch c\noptions rotate\n"},
 		"the node's root and closing dots go, the Pod's stay": {
-			Pod{Policy: Default, DNSConfig: &DNSConfig{Searches: []string{".", "c."}}},
-			Node{ResolvConf: &resolvconf.Config{Searches: []string{"a.", ".", "b"}}}, Default, "search a b . c.\n"},
+			PodSettings{Policy: Default, DNSConfig: &DNSConfig{Searches: []string{".", "c."}}},
+			NodeSettings{ResolvConf: &resolvconf.Config{Searches: []string{"a.", ".", "b"}}}, Default, "search a b . c.\n"},
 		"Default alone keeps duplicates": {
-			Pod{Policy: Default}, Node{ResolvConf: nodeConf(t, "nameserver ::1\nnameserver ::1\nsearch a a.\n")}, Default,
+			PodSettings{Policy: Default}, NodeSettings{ResolvConf: nodeConf(t, "nameserver ::1\nnameserver ::1\nsearch a a.\n")}, Default,
 			"nameserver ::1\nnameserver ::1\nsearch a a\n"},
 	}
 	for claim, test := range tests {
@@ -214,41 +214,41 @@ func names(n, length int) []string {
 }
 
 func TestWarnings(t *testing.T) {
-	none := func(c DNSConfig) Pod {
+	none := func(c DNSConfig) PodSettings {
 		if c.Nameservers == nil {
 			c.Nameservers = []string{"192.0.2.1"}
 		}
-		return Pod{Policy: None, DNSConfig: &c, Libc: GoResolver}
+		return PodSettings{Policy: None, DNSConfig: &c, Libc: GoResolver}
 	}
-	withLibc := func(p Pod, l Libc) Pod { p.Libc = l; return p }
-	windows := func(p Pod) Pod { p.OS = Windows; return p }
+	withLibc := func(p PodSettings, l Libc) PodSettings { p.Libc = l; return p }
+	windows := func(p PodSettings) PodSettings { p.OS = Windows; return p }
 	const (
 		pending = `spec.dnsConfig.searches: 7 search domains: with containerd 1.5.5 and earlier, or CRI-O 1.21 and earlier, a Pod with more than 6 may stay pending`
 		first6  = `spec.dnsConfig.searches: 7 search domains: glibc 2.25 and earlier searches only the first 6`
 	)
 	tests := map[string]struct {
-		pod  Pod
-		node Node
+		pod  PodSettings
+		node NodeSettings
 		want []string // with the reason before
 	}{
-		"an ordinary Pod has none": {Pod{}, node(t), nil},
-		"Custom":                   {Pod{Policy: Custom}, node(t), []string{` spec.dnsPolicy: the API server does not take Custom: the policy is called None since Kubernetes 1.9`}},
-		"ClusterFirstWithAutopath": {Pod{Policy: ClusterFirstWithAutopath}, node(t), []string{` spec.dnsPolicy: the API server does not take ClusterFirstWithAutopath: give the Pod None, and as dnsConfig what it gets here`}},
-		"hostNetwork, in a template": {Pod{HostNetwork: true, Path: "spec.template.spec"}, node(t), []string{
+		"an ordinary Pod has none": {PodSettings{}, node(t), nil},
+		"Custom":                   {PodSettings{Policy: Custom}, node(t), []string{` spec.dnsPolicy: the API server does not take Custom: the policy is called None since Kubernetes 1.9`}},
+		"ClusterFirstWithAutopath": {PodSettings{Policy: ClusterFirstWithAutopath}, node(t), []string{` spec.dnsPolicy: the API server does not take ClusterFirstWithAutopath: give the Pod None, and as dnsConfig what it gets here`}},
+		"hostNetwork, in a template": {PodSettings{HostNetwork: true, Path: "spec.template.spec"}, node(t), []string{
 			` spec.template.spec.dnsPolicy: with hostNetwork, ClusterFirst is Default: ClusterFirstWithHostNet asks the cluster's DNS`}},
-		"an unknown policy": {Pod{Policy: "Nearest"}, node(t), []string{` spec.dnsPolicy: unknown policy "Nearest": the kubelet takes it for ClusterFirst`}},
-		"no cluster DNS":    {Pod{}, Node{ClusterDomain: "cluster.local"}, []string{`MissingClusterDNS spec.dnsPolicy: the kubelet knows no address of the cluster's DNS: ClusterFirst is Default`}},
-		"no cluster domain": {Pod{}, Node{ClusterDNS: podrand.Addrs("::1")}, []string{` spec.dnsPolicy: the kubelet knows no cluster domain: short names of Services do not resolve`}},
-		"Windows: ClusterFirstWithHostNet, and one domain": {Pod{OS: Windows, Policy: ClusterFirstWithHostNet, HostNetwork: true}, node(t), []string{
+		"an unknown policy": {PodSettings{Policy: "Nearest"}, node(t), []string{` spec.dnsPolicy: unknown policy "Nearest": the kubelet takes it for ClusterFirst`}},
+		"no cluster DNS":    {PodSettings{}, NodeSettings{ClusterDomain: "cluster.local"}, []string{`MissingClusterDNS spec.dnsPolicy: the kubelet knows no address of the cluster's DNS: ClusterFirst is Default`}},
+		"no cluster domain": {PodSettings{}, NodeSettings{ClusterDNS: podrand.Addrs("::1")}, []string{` spec.dnsPolicy: the kubelet knows no cluster domain: short names of Services do not resolve`}},
+		"Windows: ClusterFirstWithHostNet, and one domain": {PodSettings{OS: Windows, Policy: ClusterFirstWithHostNet, HostNetwork: true}, node(t), []string{
 			` spec.dnsPolicy: ClusterFirstWithHostNet is not supported for Windows Pods`,
 			` Windows searches only one domain, "default.svc.cluster.local": names that need another must be complete`}},
 		"Windows: no options, no older limits": {windows(none(DNSConfig{Searches: names(7, 60), Options: options("ndots:2")})), node(t), []string{
 			` spec.dnsConfig.options[0]: option "ndots" has no effect: Windows does not take it`,
 			` spec.dnsConfig.searches: Windows searches only one domain, "` + names(1, 60)[0] + `": names that need another must be complete`}},
 		"three nameservers": {none(DNSConfig{Nameservers: []string{"::1", "::2", "::3"}}), node(t), nil},
-		"a fourth nameserver": {Pod{DNSConfig: &DNSConfig{Nameservers: []string{"::1", "::2", "::3"}}}, node(t), []string{
+		"a fourth nameserver": {PodSettings{DNSConfig: &DNSConfig{Nameservers: []string{"::1", "::2", "::3"}}}, node(t), []string{
 			`DNSConfigForming spec.dnsConfig.nameservers: 1 nameserver is left out, from "::3" on: a Pod has at most 3`}},
-		"a node's nameservers": {Pod{Policy: Default}, Node{ResolvConf: &resolvconf.Config{Nameservers: podrand.Addrs("::1", "::2", "::3", "::4", "::5")}}, []string{
+		"a node's nameservers": {PodSettings{Policy: Default}, NodeSettings{ResolvConf: &resolvconf.Config{Nameservers: podrand.Addrs("::1", "::2", "::3", "::4", "::5")}}, []string{
 			`DNSConfigForming 2 nameservers are left out, from "::4" on: a Pod has at most 3`}},
 		"six search domains": {none(DNSConfig{Searches: names(6, 10)}), node(t), nil},
 		"a seventh":          {none(DNSConfig{Searches: names(7, 10)}), node(t), []string{" " + pending}},
@@ -261,10 +261,10 @@ func TestWarnings(t *testing.T) {
 		"a line that musl reads": {withLibc(none(DNSConfig{Searches: names(2, 123)}), Musl), node(t), nil},
 		"a line that musl passes over": {withLibc(none(DNSConfig{Searches: append(names(1, 123), names(2, 124)[1])}), Musl), node(t), []string{
 			` spec.dnsConfig.searches: the search line has 255 characters: musl passes over lines of more than 254, and searches nothing`}},
-		"a 33rd search domain": {Pod{Libc: GoResolver, DNSConfig: &DNSConfig{Searches: names(29, 10)}}, node(t), []string{
+		"a 33rd search domain": {PodSettings{Libc: GoResolver, DNSConfig: &DNSConfig{Searches: names(29, 10)}}, node(t), []string{
 			`DNSConfigForming spec.dnsConfig.searches: 1 search domain is left out, from "xxxxxxx.bc" on: a Pod has at most 32`,
 			strings.Replace(" "+pending, " 7 ", " 32 ", 1)}},
-		"a node's 33rd": {Pod{Libc: GoResolver}, Node{ClusterDNS: podrand.Addrs("::1"), ClusterDomain: "z", ResolvConf: &resolvconf.Config{Searches: names(31, 10)}}, []string{
+		"a node's 33rd": {PodSettings{Libc: GoResolver}, NodeSettings{ClusterDNS: podrand.Addrs("::1"), ClusterDomain: "z", ResolvConf: &resolvconf.Config{Searches: names(31, 10)}}, []string{
 			`DNSConfigForming 2 search domains are left out, from "xxxxxxx.bd" on: a Pod has at most 32`,
 			strings.TrimPrefix(strings.Replace(pending, " 7 ", " 32 ", 1), "spec.dnsConfig.searches:")}},
 		"253 characters in one": {none(DNSConfig{Searches: names(1, 253)}), node(t), nil},
@@ -318,7 +318,7 @@ func TestCheckNode(t *testing.T) {
 	for claim, test := range tests {
 		t.Run(claim, func(t *testing.T) {
 			var got []string
-			for _, w := range CheckNode(Node{ClusterDomain: test.domain, ResolvConf: &resolvconf.Config{Searches: test.searches}}) {
+			for _, w := range CheckNode(NodeSettings{ClusterDomain: test.domain, ResolvConf: &resolvconf.Config{Searches: test.searches}}) {
 				if w.Reason != CheckLimitsForResolvConf {
 					t.Errorf("%q has the reason %q", w, w.Reason)
 				}
@@ -329,39 +329,39 @@ func TestCheckNode(t *testing.T) {
 			}
 		})
 	}
-	if got := CheckNode(Node{}); got != nil {
+	if got := CheckNode(NodeSettings{}); got != nil {
 		t.Errorf("CheckNode without a resolv.conf = %v", got)
 	}
 }
 
 func TestHostnameOf(t *testing.T) {
 	long := strings.Repeat("a", 60) + "--.-bcd"
-	fqdn := func(n int) Pod { // its FQDN has n octets
-		return Pod{Namespace: "ns", Name: "web", Hostname: strings.Repeat("h", n-len(".sub.ns.svc.cluster.local")), Subdomain: "sub", SetHostnameAsFQDN: true}
+	fqdn := func(n int) PodSettings { // its FQDN has n octets
+		return PodSettings{Namespace: "ns", Name: "web", Hostname: strings.Repeat("h", n-len(".sub.ns.svc.cluster.local")), Subdomain: "sub", SetHostnameAsFQDN: true}
 	}
 	tests := map[string]struct {
-		pod          Pod
+		pod          PodSettings
 		kernel, fqdn string
 		warnings     []string
 		err          string
 	}{
-		"the Pod's name": {Pod{Name: "web-1"}, "web-1", "web-1", nil, ""},
-		"a hostname":     {Pod{Name: "web-1", Hostname: "dock"}, "dock", "dock", nil, ""},
-		"DNS page: busybox-1": {Pod{Namespace: "my-namespace", Name: "busybox1", Hostname: "busybox-1", Subdomain: "busybox-subdomain"},
+		"the Pod's name": {PodSettings{Name: "web-1"}, "web-1", "web-1", nil, ""},
+		"a hostname":     {PodSettings{Name: "web-1", Hostname: "dock"}, "dock", "dock", nil, ""},
+		"DNS page: busybox-1": {PodSettings{Namespace: "my-namespace", Name: "busybox1", Hostname: "busybox-1", Subdomain: "busybox-subdomain"},
 			"busybox-1", "busybox-1.busybox-subdomain.my-namespace.svc.cluster.local", nil, ""},
-		"a subdomain alone": {Pod{Name: "web-1", Subdomain: "docks"}, "web-1", "web-1.docks.default.svc.cluster.local", nil, ""},
-		"setHostnameAsFQDN": {Pod{Name: "web-1", Subdomain: "docks", SetHostnameAsFQDN: true},
+		"a subdomain alone": {PodSettings{Name: "web-1", Subdomain: "docks"}, "web-1", "web-1.docks.default.svc.cluster.local", nil, ""},
+		"setHostnameAsFQDN": {PodSettings{Name: "web-1", Subdomain: "docks", SetHostnameAsFQDN: true},
 			"web-1.docks.default.svc.cluster.local", "web-1.docks.default.svc.cluster.local", nil, ""},
-		"setHostnameAsFQDN without a subdomain": {Pod{Name: "web-1", SetHostnameAsFQDN: true}, "web-1", "web-1",
+		"setHostnameAsFQDN without a subdomain": {PodSettings{Name: "web-1", SetHostnameAsFQDN: true}, "web-1", "web-1",
 			[]string{"spec.setHostnameAsFQDN: it has no effect: the Pod has no FQDN without a subdomain"}, ""},
 		"64 characters": {fqdn(64), fqdn(64).Hostname + ".sub.ns.svc.cluster.local", fqdn(64).Hostname + ".sub.ns.svc.cluster.local", nil, ""},
 		"65 characters": {fqdn(65), fqdn(65).Hostname, fqdn(65).Hostname + ".sub.ns.svc.cluster.local", nil,
 			"failed to construct FQDN from pod hostname and cluster domain, FQDN " + fqdn(65).Hostname + ".sub.ns.svc.cluster.local is too long (64 characters is the max, 65 characters requested)"},
-		"a long name is cut": {Pod{Name: long, Subdomain: "sub"}, strings.Repeat("a", 60), strings.Repeat("a", 60) + ".sub.default.svc.cluster.local",
+		"a long name is cut": {PodSettings{Name: long, Subdomain: "sub"}, strings.Repeat("a", 60), strings.Repeat("a", 60) + ".sub.default.svc.cluster.local",
 			[]string{"metadata.name: the Pod's hostname is cut to 60 characters: " + strings.Repeat("a", 60)}, ""},
-		"the node's network": {Pod{Name: "web-1", Hostname: "dock", Subdomain: "docks", HostNetwork: true, SetHostnameAsFQDN: true}, "node-1", "node-1",
+		"the node's network": {PodSettings{Name: "web-1", Hostname: "dock", Subdomain: "docks", HostNetwork: true, SetHostnameAsFQDN: true}, "node-1", "node-1",
 			[]string{"spec.setHostnameAsFQDN: it has no effect with hostNetwork: the Pod has the node's hostname"}, ""},
-		"hostnameOverride": {Pod{Name: "web-1", Hostname: "dock", Subdomain: "docks", HostnameOverride: new("a.example")}, "a.example", "a.example", nil, ""},
+		"hostnameOverride": {PodSettings{Name: "web-1", Hostname: "dock", Subdomain: "docks", HostnameOverride: new("a.example")}, "a.example", "a.example", nil, ""},
 	}
 	for claim, test := range tests {
 		t.Run(claim, func(t *testing.T) {
@@ -374,7 +374,7 @@ func TestHostnameOf(t *testing.T) {
 			if err != nil {
 				text = err.Error()
 				var tooLong *FQDNError
-				want := Warning{LongFQDN, FailedCreatePodSandBox, "spec.setHostnameAsFQDN", text}
+				want := Warning{FQDNTooLong, FailedCreatePodSandBox, "spec.setHostnameAsFQDN", text}
 				if !errors.As(err, &tooLong) || tooLong.Warning() != want {
 					t.Errorf("HostnameOf(%+v) gives %#v, want one that warns %v", test.pod, err, want)
 				}

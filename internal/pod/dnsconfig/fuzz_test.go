@@ -17,12 +17,12 @@ func FuzzResolve(f *testing.F) {
 	f.Add("Default", "search\ndomain a\nnameserver\n", "z", "", strings.Repeat("x", 300), "", "\nnameserver ::2", "..")
 	f.Fuzz(func(t *testing.T, policy, nodeText, domain, servers, searches, names, value, name string) {
 		config, _ := ParseNode(nodeText)
-		n := Node{ClusterDomain: domain, ClusterDNS: podrand.Addrs("10.0.0.10"), ResolvConf: &config}
+		n := NodeSettings{ClusterDomain: domain, ClusterDNS: podrand.Addrs("10.0.0.10"), ResolvConf: &config}
 		c := &DNSConfig{Nameservers: strings.Fields(servers), Searches: strings.Split(searches, ",")}
 		for optionName := range strings.SplitSeq(names, ",") {
 			c.Options = append(c.Options, resolvconf.Option{Name: optionName, Value: value})
 		}
-		p := Pod{Policy: Policy(policy), Name: name, Subdomain: name, HostnameOverride: &name, SetHostnameAsFQDN: true, DNSConfig: c}
+		p := PodSettings{Policy: DNSPolicy(policy), Name: name, Subdomain: name, HostnameOverride: &name, SetHostnameAsFQDN: true, DNSConfig: c}
 
 		got := Resolve(p, n).Config
 		if len(got.Nameservers) > MaxNameservers || len(got.Searches) > MaxSearches || joinedLen(got.Searches) > MaxSearchList {

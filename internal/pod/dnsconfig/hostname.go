@@ -39,16 +39,16 @@ func (e *FQDNError) Error() string {
 
 // Warning is the error as one, of the event that the kubelet emits.
 func (e *FQDNError) Warning() Warning {
-	return Warning{Topic: LongFQDN, Reason: FailedCreatePodSandBox, Field: e.Field, Message: e.Error()}
+	return Warning{Topic: FQDNTooLong, Reason: FailedCreatePodSandBox, Field: e.Field, Message: e.Error()}
 }
 
 // HostnameOf computes a Pod's hostname. An error is an *FQDNError; the Hostname
 // beside it is the one that the Pod would have without setHostnameAsFQDN.
-func HostnameOf(p Pod, n Node) (Hostname, error) {
+func HostnameOf(p PodSettings, n NodeSettings) (Hostname, error) {
 	var w warner
 	if p.HostNetwork {
 		if p.SetHostnameAsFQDN {
-			w.warn(UselessFQDN, p.field("setHostnameAsFQDN"), "it has no effect with hostNetwork: the Pod has the node's hostname")
+			w.warn(IgnoredFQDN, p.field("setHostnameAsFQDN"), "it has no effect with hostNetwork: the Pod has the node's hostname")
 		}
 		return Hostname{Kernel: n.Hostname, FQDN: n.Hostname, Warnings: w.warnings}, nil
 	}
@@ -61,7 +61,7 @@ func HostnameOf(p Pod, n Node) (Hostname, error) {
 	switch {
 	case !p.SetHostnameAsFQDN:
 	case h.FQDN == name:
-		w.warn(UselessFQDN, p.field("setHostnameAsFQDN"), "it has no effect: the Pod has no FQDN without a subdomain")
+		w.warn(IgnoredFQDN, p.field("setHostnameAsFQDN"), "it has no effect: the Pod has no FQDN without a subdomain")
 	case len(h.FQDN) > maxFQDN:
 		err = &FQDNError{Field: p.field("setHostnameAsFQDN"), FQDN: h.FQDN}
 	default:
@@ -73,7 +73,7 @@ func HostnameOf(p Pod, n Node) (Hostname, error) {
 
 // shortHostname is the hostname without its domain, cut to what the kernel
 // takes.
-func (p *Pod) shortHostname(w *warner) string {
+func (p *PodSettings) shortHostname(w *warner) string {
 	name, field := p.Name, "metadata.name"
 	switch {
 	case p.HostnameOverride != nil:
@@ -85,6 +85,6 @@ func (p *Pod) shortHostname(w *warner) string {
 		return name
 	}
 	cut := strings.TrimRight(name[:maxHostname], "-.")
-	w.warn(CutHostname, field, "the Pod's hostname is cut to %d characters: %s", len(cut), cut)
+	w.warn(TruncatedHostname, field, "the Pod's hostname is cut to %d characters: %s", len(cut), cut)
 	return cut
 }

@@ -35,7 +35,7 @@ const (
 // CheckNode warns of a node's resolv.conf that is beyond the limits, so that
 // Pods there lose search domains. With a cluster domain, three of them are
 // ClusterFirst's.
-func CheckNode(n Node) []Warning {
+func CheckNode(n NodeSettings) []Warning {
 	if n.ResolvConf == nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func CheckNode(n Node) []Warning {
 func isLong(search string) bool { return len(search) > MaxSearch }
 
 // limitNameservers leaves out what is beyond the limit.
-func (f *former) limitNameservers(list []string) []string {
+func (f *builder) limitNameservers(list []string) []string {
 	if len(list) <= MaxNameservers {
 		return list
 	}
@@ -72,7 +72,7 @@ func (f *former) limitNameservers(list []string) []string {
 
 // limitSearches leaves out what is beyond the limits, one after the other as
 // the kubelet applies them: the number, the length of one, the length of all.
-func (f *former) limitSearches(list []string) []string {
+func (f *builder) limitSearches(list []string) []string {
 	if len(list) > MaxSearches {
 		rest := list[MaxSearches:]
 		list = list[:MaxSearches]
@@ -104,7 +104,7 @@ func (f *former) limitSearches(list []string) []string {
 
 // nameserversField is the field that what was left out came from: dnsConfig's
 // if the Pod has the last of it, for the Pod's come last.
-func (f *former) nameserversField(left []string) string {
+func (f *builder) nameserversField(left []string) string {
 	if c := f.pod.DNSConfig; c != nil && slices.Contains(c.Nameservers, left[len(left)-1]) {
 		return f.pod.field("dnsConfig.nameservers")
 	}
@@ -112,7 +112,7 @@ func (f *former) nameserversField(left []string) string {
 }
 
 // searchesField is nameserversField for search domains.
-func (f *former) searchesField(left []string) string {
+func (f *builder) searchesField(left []string) string {
 	if c := f.pod.DNSConfig; c != nil && slices.Contains(c.Searches, left[len(left)-1]) {
 		return f.pod.field("dnsConfig.searches")
 	}
@@ -121,7 +121,7 @@ func (f *former) searchesField(left []string) string {
 
 // olderLimits warns of what resolvers and runtimes with limits of their own
 // make of c.
-func (f *former) olderLimits(c resolvconf.Config) {
+func (f *builder) olderLimits(c resolvconf.Config) {
 	if f.pod.OS == Windows || len(c.Searches) == 0 {
 		return
 	}
@@ -146,10 +146,10 @@ func (f *former) olderLimits(c resolvconf.Config) {
 
 // spelling warns of nameservers in a spelling other than the usual one, as the
 // API server does.
-func (f *former) spelling() {
+func (f *builder) spelling() {
 	for i, text := range f.pod.DNSConfig.Nameservers {
 		if addr, err := netip.ParseAddr(text); err == nil && addr.Is6() && addr.String() != text {
-			f.warn(Spelling, f.pod.field(fmt.Sprintf("dnsConfig.nameservers[%d]", i)), "IPv6 address %q should be spelt %q (RFC 5952)", text, addr)
+			f.warn(NonCanonicalAddress, f.pod.field(fmt.Sprintf("dnsConfig.nameservers[%d]", i)), "IPv6 address %q should be spelt %q (RFC 5952)", text, addr)
 		}
 	}
 }

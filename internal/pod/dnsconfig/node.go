@@ -44,7 +44,7 @@ func withoutDots(searches []string) []string {
 }
 
 // nodeSearches are the search domains of the node's resolv.conf.
-func (f *former) nodeSearches() []string {
+func (f *builder) nodeSearches() []string {
 	if f.node.ResolvConf == nil {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (f *former) nodeSearches() []string {
 
 // nodeLists is what the policy Default gives. Without a resolv.conf the Pod
 // asks its own loopback, and searches the root: in effect it has no DNS.
-func (f *former) nodeLists() lists {
+func (f *builder) nodeLists() lists {
 	if f.node.ResolvConf == nil {
 		return lists{nameservers: loopbacks(f.node.Addrs), searches: []string{"."}}
 	}

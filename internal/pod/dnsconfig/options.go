@@ -18,7 +18,7 @@ const (
 )
 
 // libc is the Pod's Libc; Windows has only its own.
-func (p *Pod) libc() Libc {
+func (p *PodSettings) libc() Libc {
 	if p.OS == Windows {
 		return WindowsClient
 	}
@@ -84,7 +84,7 @@ func goKnows(name string) bool {
 
 // options warns of the Pod's own options that have no effect, and of those that
 // a resolver passes over.
-func (f *former) options(c resolvconf.Config) {
+func (f *builder) options(c resolvconf.Config) {
 	if f.pod.DNSConfig == nil {
 		return
 	}
@@ -96,13 +96,13 @@ func (f *former) options(c resolvconf.Config) {
 		case given.Name == "":
 			// An error, see Validate.
 		case option.Name == "" || !isWord(option.String()):
-			f.warn(UselessOption, field, "%.64q is not one word: it is left out", given.String())
+			f.warn(IgnoredOption, field, "%.64q is not one word: it is left out", given.String())
 		case option.Name != given.Name:
-			f.warn(UselessOption, field, "the name %.64q holds a value: if the policy has that option, too, the kubelet writes both, in no fixed order", given.Name)
+			f.warn(IgnoredOption, field, "the name %.64q holds a value: if the policy has that option, too, the kubelet writes both, in no fixed order", given.Name)
 		case !libc.knows(option.Name):
-			f.warn(UselessOption, field, "option %.64q has no effect: %s", option.Name, libc.refusal())
+			f.warn(IgnoredOption, field, "option %.64q has no effect: %s", option.Name, libc.refusal())
 		case takesNumber(option.Name) && option.Value == "":
-			f.warn(ValuelessOption, field, "option %q has no effect without a value", option.Name)
+			f.warn(OptionWithoutValue, field, "option %q has no effect without a value", option.Name)
 		}
 	}
 	if words := optionsLen(c); words > muslLine && (libc == LibcUnknown || libc == Musl) {
@@ -121,7 +121,7 @@ func optionsLen(c resolvconf.Config) int {
 
 // windows warns of what Windows makes of c (DNS for Services and Pods, "DNS
 // resolution on Windows nodes").
-func (f *former) windows(c resolvconf.Config) {
+func (f *builder) windows(c resolvconf.Config) {
 	if len(c.Searches) > 1 {
 		f.warn(WindowsSearch, f.searchesField(c.Searches), "Windows searches only one domain, %.253q: names that need another must be complete", c.Searches[0])
 	}

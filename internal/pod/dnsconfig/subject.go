@@ -41,13 +41,13 @@ func SubjectOfWorkload(w *cluster.Workload) Subject {
 // Settings are what Resolve and its kin go by. Pods of a workload have a name as
 // they will have it, with letters x for what is made by chance; of a StatefulSet
 // it is the last one's, which is no shorter than others.
-func (s *Subject) Settings() Pod {
-	p := Pod{
+func (s *Subject) Settings() PodSettings {
+	p := PodSettings{
 		Namespace:         s.Namespace,
 		Name:              s.Name,
 		OS:                OS(s.Spec.OS),
 		HostNetwork:       s.Spec.HostNetwork,
-		Policy:            Policy(s.Spec.DNSPolicy),
+		Policy:            DNSPolicy(s.Spec.DNSPolicy),
 		Hostname:          s.Spec.Hostname,
 		HostnameOverride:  s.Spec.HostnameOverride,
 		Subdomain:         s.Spec.Subdomain,
@@ -181,11 +181,11 @@ func (r Reference) Find(v *cluster.View) (Subject, error) {
 	case len(same) == 1:
 		return same[0], nil
 	case len(same) > 1:
-		return Subject{}, fmt.Errorf("%s: there are %s; name the kind, as in %s/%s/%s", r, List(same), r.Namespace, strings.ToLower(same[0].Kind.String()), r.Name)
+		return Subject{}, fmt.Errorf("%s: there are %s; name the kind, as in %s/%s/%s", r, JoinSubjects(same), r.Namespace, strings.ToLower(same[0].Kind.String()), r.Name)
 	case len(near) == 0:
 		return Subject{}, fmt.Errorf("no %s; %s", r, whatIsThere(v, r.Namespace))
 	}
-	return Subject{}, fmt.Errorf("no %s; there are %s", r, List(near))
+	return Subject{}, fmt.Errorf("no %s; there are %s", r, JoinSubjects(near))
 }
 
 // whatIsThere says where there are Pods, when there are none in a namespace.
@@ -207,7 +207,7 @@ func whatIsThere(v *cluster.View, namespace string) string {
 const mostListed = 5
 
 // List names some Subjects, as errors do.
-func List(all []Subject) string {
+func JoinSubjects(all []Subject) string {
 	var names []string
 	for i := range all[:min(len(all), mostListed)] {
 		names = append(names, all[i].String())

@@ -9,21 +9,21 @@ import (
 )
 
 // Kind is what is wrong with a field, in the API server's words.
-type Kind string
+type ErrorType string
 
 // The kinds of errors that Validate gives.
 const (
-	Required     Kind = "Required value"
-	Invalid      Kind = "Invalid value"
-	NotSupported Kind = "Unsupported value"
-	Forbidden    Kind = "Forbidden"
-	TooLong      Kind = "Too long"
+	Required     ErrorType = "Required value"
+	Invalid      ErrorType = "Invalid value"
+	NotSupported ErrorType = "Unsupported value"
+	Forbidden    ErrorType = "Forbidden"
+	TooLong      ErrorType = "Too long"
 )
 
 // FieldError is a field that the API server refuses.
 type FieldError struct {
 	Field string // its path, such as "spec.dnsConfig.nameservers[0]"
-	Kind  Kind
+	Type  ErrorType
 	// Value is the value as messages have it, quoted; "" if they do not tell
 	// it.
 	Value  string
@@ -32,7 +32,7 @@ type FieldError struct {
 
 // Error is the text that the API server gives for it.
 func (e *FieldError) Error() string {
-	text := e.Field + ": " + string(e.Kind)
+	text := e.Field + ": " + string(e.Type)
 	if e.Value != "" {
 		text += ": " + e.Value
 	}
@@ -45,7 +45,7 @@ func (e *FieldError) Error() string {
 // Validate gives the errors that the API server has for a new Pod's settings of
 // DNS and hostname, in its order. The policies that only the KEPs have pass,
 // Custom by the rules of None; Resolve warns of them.
-func Validate(p Pod) []*FieldError {
+func Validate(p PodSettings) []*FieldError {
 	v := validator{pod: &p}
 	v.policy()
 	v.dnsConfig()
@@ -66,12 +66,12 @@ func Validate(p Pod) []*FieldError {
 
 // validator collects errors.
 type validator struct {
-	pod  *Pod
+	pod  *PodSettings
 	errs []*FieldError
 }
 
-func (v *validator) add(field string, kind Kind, value, detail string) {
-	v.errs = append(v.errs, &FieldError{Field: v.pod.field(field), Kind: kind, Value: value, Detail: detail})
+func (v *validator) add(field string, kind ErrorType, value, detail string) {
+	v.errs = append(v.errs, &FieldError{Field: v.pod.field(field), Type: kind, Value: value, Detail: detail})
 }
 
 func (v *validator) policy() {

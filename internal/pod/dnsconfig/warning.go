@@ -21,21 +21,21 @@ type Topic int
 
 // The topics.
 const (
-	Limits            Topic = iota + 1 // Kubernetes' limits
-	NodeLimits                         // the same, of the node's resolv.conf
-	OlderLimits                        // limits that resolvers and runtimes have
-	NoClusterDNS                       // the kubelet knows no address of it
-	NoClusterDomain                    // the kubelet knows none
-	OddPolicy                          // a policy that the API server does not take
-	HostNetworkPolicy                  // a policy that is another one with hostNetwork
-	WindowsPolicy                      // a policy that Windows does not have
-	WindowsSearch                      // search domains that Windows does not search
-	UselessOption                      // an option that has no effect, or not the expected one
-	ValuelessOption                    // an option that needs a value, without
-	Spelling                           // an address that should be spelt otherwise
-	CutHostname                        // a hostname that is cut
-	UselessFQDN                        // setHostnameAsFQDN has no effect
-	LongFQDN                           // setHostnameAsFQDN keeps the Pod from starting
+	Limits              Topic = iota + 1 // Kubernetes' limits
+	NodeLimits                           // the same, of the node's resolv.conf
+	OlderLimits                          // limits that resolvers and runtimes have
+	NoClusterDNS                         // the kubelet knows no address of it
+	NoClusterDomain                      // the kubelet knows none
+	UnknownPolicy                        // a policy that the API server does not take
+	HostNetworkPolicy                    // a policy that is another one with hostNetwork
+	WindowsPolicy                        // a policy that Windows does not have
+	WindowsSearch                        // search domains that Windows does not search
+	IgnoredOption                        // an option that has no effect, or not the expected one
+	OptionWithoutValue                   // an option that needs a value, without
+	NonCanonicalAddress                  // an address that should be spelt otherwise
+	TruncatedHostname                    // a hostname that is cut
+	IgnoredFQDN                          // setHostnameAsFQDN has no effect
+	FQDNTooLong                          // setHostnameAsFQDN keeps the Pod from starting
 )
 
 // reason is that of the event that goes with the topic.
@@ -47,7 +47,7 @@ func (t Topic) reason() string {
 		return CheckLimitsForResolvConf
 	case NoClusterDNS:
 		return MissingClusterDNS
-	case LongFQDN:
+	case FQDNTooLong:
 		return FailedCreatePodSandBox
 	}
 	return ""

@@ -10,7 +10,7 @@ import (
 
 // asker asks, and remembers the answers.
 type asker struct {
-	ask      Ask
+	ask      QueryFunc
 	searched func(name string) []string // nil where nobody searches
 	answers  map[asked]Answer
 }
@@ -19,15 +19,15 @@ type asker struct {
 // answer.
 type asked struct {
 	server netip.Addr
-	stubresolver.Question
+	stubresolver.Query
 }
 
-func (a *asker) answer(server netip.Addr, q stubresolver.Question) Answer {
+func (a *asker) answer(server netip.Addr, q stubresolver.Query) Answer {
 	key := asked{server, q}
 	answer, known := a.answers[key]
 	if !known {
 		answer = a.ask(server, q)
-		if answer.Unasked != "" {
+		if answer.NotAsked != "" {
 			answer = a.search(server, q, answer)
 		}
 		a.answers[key] = answer
@@ -38,7 +38,7 @@ func (a *asker) answer(server netip.Addr, q stubresolver.Question) Answer {
 // search is the answer of a search in which nothing is found without those that
 // were not asked: it ends at the first alias that leads to them, as far as is
 // known. Where there is none, it is none.
-func (a *asker) search(server netip.Addr, q stubresolver.Question, none Answer) Answer {
+func (a *asker) search(server netip.Addr, q stubresolver.Query, none Answer) Answer {
 	if a.searched == nil {
 		return none
 	}
@@ -59,16 +59,16 @@ func (a *asker) search(server netip.Addr, q stubresolver.Question, none Answer) 
 }
 
 // reply is the answer as resolvers take it.
-func (a *asker) reply(server netip.Addr, q stubresolver.Question) stubresolver.Reply {
+func (a *asker) reply(server netip.Addr, q stubresolver.Query) stubresolver.Response {
 	answer := a.answer(server, q)
 	if answer.Message == nil {
-		if answer.Unasked != "" {
-			return stubresolver.Reply{RCode: dnswire.NXDomain}
+		if answer.NotAsked != "" {
+			return stubresolver.Response{RCode: dnswire.NXDomain}
 		}
-		return stubresolver.Reply{Loss: answer.Loss}
+		return stubresolver.Response{Loss: answer.Loss}
 	}
 	m := answer.Message
-	reply := stubresolver.Reply{RCode: m.Code, Truncated: slices.Contains(m.Flags, "tc")}
+	reply := stubresolver.Response{RCode: m.Code, Truncated: slices.Contains(m.Flags, "tc")}
 	for _, r := range m.Answer {
 		switch r.Type {
 		case q.Type.String():

@@ -58,7 +58,7 @@ func (d *diagnosis) take(findings []lint.Finding, rules ...string) bool {
 // resolving comes first, then what the servers say that they should not; only
 // then what is about this name.
 func (d *diagnosis) diagnose() []Diagnosis {
-	blocks := d.take(d.Cluster.Subject(&d.Subject), lint.NetworkPolicyBlocksDNS)
+	blocks := d.take(d.Linter.CheckSubject(&d.Subject), lint.NetworkPolicyBlocksDNS)
 	differs := d.differs()
 	switch {
 	case d.e.trace.Outcome == stubresolver.Found:
@@ -78,7 +78,7 @@ func (d *diagnosis) diagnose() []Diagnosis {
 // unread tells whether what decides is not known.
 func (d *diagnosis) unread() bool {
 	for _, k := range []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice} {
-		if !d.Cluster.View.Loaded(k) {
+		if !d.Linter.View.Loaded(k) {
 			d.add("not-read", "allow it to be read", "%ss are not read, so that it is not known why", k)
 			return true
 		}
@@ -101,7 +101,7 @@ func (d *diagnosis) nameOf(service cluster.Key, host string) string {
 	if host != "" {
 		name = host + "." + name
 	}
-	whole := name + "." + service.Namespace + ".svc." + d.Cluster.Domains[0] + "."
+	whole := name + "." + service.Namespace + ".svc." + d.Linter.Domains[0] + "."
 	if service.Namespace == d.Subject.Namespace && d.works(name) {
 		return name
 	}
@@ -148,11 +148,11 @@ func (d *diagnosis) malformed() bool {
 }
 
 // queried are all queries with what came of them, with the names asked for.
-func (d *diagnosis) queried() iter.Seq2[string, *Query] {
-	return func(yield func(string, *Query) bool) {
-		for i := range d.e.Tries {
-			for k := range d.e.Tries[i].Queries {
-				if !yield(d.e.Tries[i].Name, &d.e.Tries[i].Queries[k]) {
+func (d *diagnosis) queried() iter.Seq2[string, *Exchange] {
+	return func(yield func(string, *Exchange) bool) {
+		for i := range d.e.Candidates {
+			for k := range d.e.Candidates[i].Exchanges {
+				if !yield(d.e.Candidates[i].Name, &d.e.Candidates[i].Exchanges[k]) {
 					return
 				}
 			}
@@ -187,7 +187,7 @@ func (d *diagnosis) failing() bool {
 	return false
 }
 
-func noteOf(q *Query) string {
+func noteOf(q *Exchange) string {
 	if q.Note == "" {
 		return ""
 	}
@@ -205,7 +205,7 @@ func (d *diagnosis) differs() bool {
 		if err != nil || q.Result == timeout || q.Result == unreachable {
 			continue
 		}
-		model := d.Model(d.Node.ClusterDNS[0], stubresolver.Question{Name: name, Type: t, TCP: true, Size: dnswire.MaxMessage})
+		model := d.Model(d.Node.ClusterDNS[0], stubresolver.Query{Name: name, Type: t, TCP: true, Size: dnswire.MaxMessage})
 		if model.Message == nil {
 			continue // nobody knows
 		}
@@ -251,21 +251,21 @@ var nobodyThere = []string{lint.ServiceNoReadyEndpoint, lint.ServiceSelectsNoPod
 // behind tells when a name resolves, and nobody answers at the address.
 func (d *diagnosis) behind() {
 	if m, ok := d.meaning(); ok {
-		if s := d.Cluster.View.Service(m.service); s != nil && s.ExternalName == "" {
-			d.take(d.Cluster.Service(s), nobodyThere...)
+		if s := d.Linter.View.Service(m.service); s != nil && s.ExternalName == "" {
+			d.take(d.Linter.CheckService(s), nobodyThere...)
 		}
 	}
 }
 
 // queries tells when it took more packets than needed.
 func (d *diagnosis) queries() {
-	least, tries := len(d.types()), d.e.Tries
+	least, tries := len(d.types()), d.e.Candidates
 	if len(tries) == 0 || d.e.Packets <= 2*least {
 		return
 	}
 	vain := 0
 	for _, t := range tries[:len(tries)-1] {
-		vain += len(t.Queries)
+		vain += len(t.Exchanges)
 	}
 	last := tries[len(tries)-1].Name
 	if vain <= least {
@@ -345,7 +345,7 @@ func (d *diagnosis) hasSearched() bool {
 	return slices.ContainsFunc(d.conf.Searches, func(domain string) bool {
 		rest, is := strings.CutPrefix(strings.ToLower(domain), "search.")
 		_, rest, _ = strings.Cut(rest, ".") // behind the Namespace
-		return is && slices.ContainsFunc(d.Cluster.Domains, func(zone string) bool { return strings.HasPrefix(rest, strings.ToLower(zone)+".") })
+		return is && slices.ContainsFunc(d.Linter.Domains, func(zone string) bool { return strings.HasPrefix(rest, strings.ToLower(zone)+".") })
 	})
 }
 
@@ -362,10 +362,10 @@ func (d *diagnosis) resolver() bool {
 		return false
 	}
 	would := d.would(d.conf, dnsconfig.Glibc)
-	if would.Outcome != stubresolver.Found || len(would.Tries) == 0 {
+	if would.Outcome != stubresolver.Found || len(would.Candidates) == 0 {
 		return false
 	}
-	name := would.Tries[len(would.Tries)-1].Name
+	name := would.Candidates[len(would.Candidates)-1].Name
 	d.add("resolver", fmt.Sprintf("ask for the whole name, %q", name), "glibc's resolver would find %s; this one (%s) does not: %s", name, d.e.Resolver, d.e.Why)
 	return true
 }

@@ -24,20 +24,20 @@ type Request struct {
 	Type    dnswire.Type
 	Subject dnsconfig.Subject
 	Libc    dnsconfig.Libc
-	Node    dnsconfig.Node
+	Node    dnsconfig.NodeSettings
 	// Cluster is the model, and the rules over it.
-	Cluster *lint.Cluster
+	Linter *lint.Linter
 	// Ask asks a server.
-	Ask Ask
+	Query QueryFunc
 	// Model answers as the model has it, for comparison; nil when Ask does.
-	Model Ask
+	Model QueryFunc
 	// Searched are the names that the server looks for in place of one that says
 	// what it shall be searched for in, in their order; nil of any other.
-	Searched func(name string) []string
+	ServerSearch func(name string) []string
 }
 
 // Ask asks a server one question.
-type Ask func(server netip.Addr, q stubresolver.Question) Answer
+type QueryFunc func(server netip.Addr, q stubresolver.Query) Answer
 
 // Answer is what came of a question.
 type Answer struct {
@@ -47,7 +47,7 @@ type Answer struct {
 	// Unasked is why nobody was asked, such as that the name is not the
 	// cluster's; then it counts as a name that does not exist. "" is that
 	// somebody was.
-	Unasked string
+	NotAsked string
 	// FromModel says that it is of the model, which follows no alias out of the
 	// cluster.
 	FromModel bool
@@ -55,22 +55,22 @@ type Answer struct {
 
 // Explanation is what becomes of the name.
 type Explanation struct {
-	Name string   `json:"name"`
-	Type []string `json:"types"`
+	Name  string   `json:"name"`
+	Types []string `json:"types"`
 	// Pod is kind and key.
 	Pod      string `json:"pod"`
 	Resolver string `json:"resolver"`
 	// Policy is the dnsPolicy in effect.
-	Policy     dnsconfig.Policy `json:"policy"`
-	ResolvConf string           `json:"resolvConf"`
-	Warnings   []string         `json:"warnings,omitempty"`
-	Ndots      int              `json:"ndots"`
-	Tries      []Try            `json:"tries"`
-	Outcome    string           `json:"outcome"`
-	Why        string           `json:"why"`
-	Records    []dnswire.Record `json:"records,omitempty"`
-	Packets    int              `json:"packets"`
-	Diagnoses  []Diagnosis      `json:"diagnoses"`
+	Policy     dnsconfig.DNSPolicy `json:"policy"`
+	ResolvConf string              `json:"resolvConf"`
+	Warnings   []string            `json:"warnings,omitempty"`
+	Ndots      int                 `json:"ndots"`
+	Candidates []Candidate         `json:"tries"`
+	Outcome    string              `json:"outcome"`
+	Why        string              `json:"why"`
+	Records    []dnswire.Record    `json:"records,omitempty"`
+	Packets    int                 `json:"packets"`
+	Diagnoses  []Diagnosis         `json:"diagnoses"`
 	trace      stubresolver.Trace
 }
 
@@ -89,20 +89,20 @@ func (e *Explanation) block() {
 }
 
 // Try is one candidate.
-type Try struct {
+type Candidate struct {
 	Name string `json:"name"` // complete, with its closing dot
 	// Why is why it is tried in its place.
 	Why string `json:"why"`
 	// Skipped is why nothing is asked.
-	Skipped string  `json:"skipped,omitempty"`
-	Queries []Query `json:"queries"`
-	Outcome string  `json:"outcome"`
+	Skipped   string     `json:"skipped,omitempty"`
+	Exchanges []Exchange `json:"queries"`
+	Outcome   string     `json:"outcome"`
 	// Stopped is why the resolver does not simply go on after it.
 	Stopped string `json:"stopped,omitempty"`
 }
 
 // Query is one packet, and what came of it.
-type Query struct {
+type Exchange struct {
 	Server string `json:"server"`
 	Type   string `json:"type"`
 	TCP    bool   `json:"tcp,omitempty"`
@@ -124,7 +124,7 @@ var resolverNames = map[string]dnsconfig.Libc{
 }
 
 // Resolver is the Libc of a name that --libc takes.
-func Resolver(name string) (l dnsconfig.Libc, ok bool) {
+func ParseResolver(name string) (l dnsconfig.Libc, ok bool) {
 	l, ok = resolverNames[name]
 	return l, ok
 }
@@ -147,21 +147,21 @@ func Explain(r Request) *Explanation {
 	pod := r.Subject.Settings()
 	pod.Libc = r.Libc
 	resolved := dnsconfig.Resolve(pod, r.Node)
-	a := &asker{ask: r.Ask, searched: r.Searched, answers: make(map[asked]Answer)}
+	a := &asker{ask: r.Query, searched: r.ServerSearch, answers: make(map[asked]Answer)}
 	e := &Explanation{
-		Name: r.Name, Type: typeNames(r.types()), Pod: r.Subject.String(), Resolver: resolverName(r.Libc),
+		Name: r.Name, Types: typeNames(r.types()), Pod: r.Subject.String(), Resolver: resolverName(r.Libc),
 		Policy: resolved.Policy, ResolvConf: resolved.Config.String(),
 		trace: r.resolve(resolved.Config, r.Libc, a),
 	}
 	e.warn(pod, r.Node, resolved.Warnings)
 	e.Ndots, e.Packets = e.trace.Ndots, e.trace.Packets()
 	e.Outcome, e.Why = e.trace.Outcome.String(), e.trace.Why
-	e.Tries = make([]Try, 0, len(e.trace.Tries))
-	for i := range e.trace.Tries {
-		e.Tries = append(e.Tries, a.try(&e.trace, i))
+	e.Candidates = make([]Candidate, 0, len(e.trace.Candidates))
+	for i := range e.trace.Candidates {
+		e.Candidates = append(e.Candidates, a.try(&e.trace, i))
 	}
-	if e.trace.Outcome == stubresolver.Found && len(e.Tries) > 0 {
-		for _, q := range e.Tries[len(e.Tries)-1].Queries {
+	if e.trace.Outcome == stubresolver.Found && len(e.Candidates) > 0 {
+		for _, q := range e.Candidates[len(e.Candidates)-1].Exchanges {
 			e.Records = append(e.Records, q.Records...)
 		}
 		e.Records = unique(e.Records)
@@ -175,15 +175,15 @@ func Explain(r Request) *Explanation {
 const unknown = "not known"
 
 // last is the candidate that was tried last, nil if there is none.
-func (e *Explanation) last() *Try {
-	if len(e.Tries) == 0 {
+func (e *Explanation) last() *Candidate {
+	if len(e.Candidates) == 0 {
 		return nil
 	}
-	return &e.Tries[len(e.Tries)-1]
+	return &e.Candidates[len(e.Candidates)-1]
 }
 
 // warn takes down what is wrong with the Pod's settings.
-func (e *Explanation) warn(pod dnsconfig.Pod, node dnsconfig.Node, warnings []dnsconfig.Warning) {
+func (e *Explanation) warn(pod dnsconfig.PodSettings, node dnsconfig.NodeSettings, warnings []dnsconfig.Warning) {
 	for _, refused := range dnsconfig.Validate(pod) {
 		e.Warnings = append(e.Warnings, "the API server refuses the Pod: "+refused.Error())
 	}
@@ -250,9 +250,9 @@ func unique(records []dnswire.Record) (once []dnswire.Record) {
 }
 
 // try is a candidate with its answers.
-func (a *asker) try(t *stubresolver.Trace, i int) Try {
-	from := &t.Tries[i]
-	try := Try{Name: from.Name, Why: from.Cause.String(), Skipped: from.Skipped, Outcome: from.Outcome.String(), Stopped: from.Why, Queries: []Query{}}
+func (a *asker) try(t *stubresolver.Trace, i int) Candidate {
+	from := &t.Candidates[i]
+	try := Candidate{Name: from.Name, Why: from.Cause.String(), Skipped: from.Skipped, Outcome: from.Outcome.String(), Stopped: from.Why, Exchanges: []Exchange{}}
 	if from.Cause == stubresolver.Searched {
 		domain := t.Searches[from.Domain]
 		if domain != "." {
@@ -262,23 +262,23 @@ func (a *asker) try(t *stubresolver.Trace, i int) Try {
 	}
 	for round, queries := range from.Rounds {
 		for _, q := range queries {
-			try.Queries = append(try.Queries, a.query(q, round+1))
+			try.Exchanges = append(try.Exchanges, a.query(q, round+1))
 		}
 	}
 	return try
 }
 
 // query is a packet with what came of it.
-func (a *asker) query(q stubresolver.Query, round int) Query {
-	made := Query{Server: q.Server.String(), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
+func (a *asker) query(q stubresolver.Exchange, round int) Exchange {
+	made := Exchange{Server: q.Server.String(), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
 	if q.Malformed() {
 		made.Result, made.Note = timeout, "the question is malformed"
 		return made
 	}
-	answer := a.answer(q.Server, q.Question)
+	answer := a.answer(q.Server, q.Query)
 	switch {
-	case answer.Unasked != "":
-		made.Result, made.Note, made.assumed = dnswire.NXDomain.String(), "assumed: "+answer.Unasked, true
+	case answer.NotAsked != "":
+		made.Result, made.Note, made.assumed = dnswire.NXDomain.String(), "assumed: "+answer.NotAsked, true
 	case answer.Message == nil && answer.Loss == stubresolver.Unreachable:
 		made.Result = unreachable
 	case answer.Message == nil:

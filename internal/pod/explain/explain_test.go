@@ -45,15 +45,15 @@ func TestMeaningOf(t *testing.T) {
 func request(name string, code dnswire.RCode) Request {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
-	var c *lint.Cluster
-	node := dnsconfig.Node{ClusterDomain: "cluster.local", ClusterDNS: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
+	var c *lint.Linter
+	node := dnsconfig.NodeSettings{ClusterDomain: "cluster.local", ClusterDNS: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
 	store.View(func(v *cluster.View) {
-		c = &lint.Cluster{View: v, Domains: []string{"cluster.local"}, Node: func(*dnsconfig.Subject) dnsconfig.Node { return node }}
+		c = &lint.Linter{View: v, Domains: []string{"cluster.local"}, Node: func(*dnsconfig.Subject) dnsconfig.NodeSettings { return node }}
 	})
 	return Request{
-		Name: name, Libc: dnsconfig.Glibc, Node: node, Cluster: c,
+		Name: name, Libc: dnsconfig.Glibc, Node: node, Linter: c,
 		Subject: dnsconfig.SubjectOfPod(&cluster.Pod{Key: cluster.Key{Namespace: "shop", Name: "client"}}),
-		Ask: func(netip.Addr, stubresolver.Question) Answer {
+		Query: func(netip.Addr, stubresolver.Query) Answer {
 			return Answer{Message: &dnswire.Message{Code: code, Status: code.String()}}
 		},
 	}
@@ -74,10 +74,10 @@ func TestDiffers(t *testing.T) {
 	} {
 		r := request("pay", dnswire.NoError)
 		r.Type = dnswire.TypeA
-		r.Ask = func(netip.Addr, stubresolver.Question) Answer {
+		r.Query = func(netip.Addr, stubresolver.Query) Answer {
 			return Answer{Message: &dnswire.Message{Answer: test.live}}
 		}
-		r.Model = func(netip.Addr, stubresolver.Question) Answer {
+		r.Model = func(netip.Addr, stubresolver.Query) Answer {
 			return Answer{FromModel: true, Message: &dnswire.Message{Answer: []dnswire.Record{alias}}}
 		}
 		e := Explain(r)

@@ -9,6 +9,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/lint"
+	"portolan.dev/portolan/internal/support/suggest"
 )
 
 // name says what is wrong with what the name stands for.
@@ -20,7 +21,7 @@ func (d *diagnosis) name() {
 		}
 		return
 	}
-	if s := d.Cluster.View.Service(m.service); s != nil {
+	if s := d.Linter.View.Service(m.service); s != nil {
 		d.service(s, m)
 		return
 	}
@@ -40,13 +41,13 @@ func (d *diagnosis) name() {
 // withoutSvc speaks of names in the cluster's domain that stand for nothing.
 func (d *diagnosis) withoutSvc() bool {
 	name := strings.ToLower(strings.TrimSuffix(d.Name, "."))
-	for _, domain := range d.Cluster.Domains {
+	for _, domain := range d.Linter.Domains {
 		rest, within := strings.CutSuffix(name, "."+domain)
 		if !within {
 			continue
 		}
 		cure := "a Service is SERVICE.NAMESPACE.svc." + domain
-		if m, ok := meaningOf(rest+".svc."+domain, d.Cluster.Domains); ok && d.Cluster.View.Service(m.service) != nil {
+		if m, ok := meaningOf(rest+".svc."+domain, d.Linter.Domains); ok && d.Linter.View.Service(m.service) != nil {
 			cure = fmt.Sprintf("ask for %q", d.nameOf(m.service, m.host))
 		}
 		d.add("no-meaning", cure, "%s is in the cluster's domain, and stands for nothing there", d.Name)
@@ -58,8 +59,8 @@ func (d *diagnosis) withoutSvc() bool {
 // standsFor are the names that are looked for where a candidate is asked for: that
 // alone, but where the server searches.
 func (d *diagnosis) standsFor(candidate string) []string {
-	if d.Searched != nil {
-		if names := d.Searched(candidate); len(names) > 0 {
+	if d.ServerSearch != nil {
+		if names := d.ServerSearch(candidate); len(names) > 0 {
 			return names
 		}
 	}
@@ -70,9 +71,9 @@ func (d *diagnosis) standsFor(candidate string) []string {
 // something that is there.
 func (d *diagnosis) meaning() (best meaning, ok bool) {
 	most := 0
-	for _, try := range d.e.Tries {
+	for _, try := range d.e.Candidates {
 		for _, name := range d.standsFor(try.Name) {
-			if m, is := meaningOf(name, d.Cluster.Domains); is {
+			if m, is := meaningOf(name, d.Linter.Domains); is {
 				if n := d.likelihood(m); n > most {
 					best, most, ok = m, n, true
 				}
@@ -85,14 +86,14 @@ func (d *diagnosis) meaning() (best meaning, ok bool) {
 // likelihood is greater for what is more likely to be meant, and 0 for what is
 // not.
 func (d *diagnosis) likelihood(m meaning) int {
-	service := d.Cluster.View.Service(m.service)
+	service := d.Linter.View.Service(m.service)
 	name := strings.TrimSuffix(d.Name, ".")
 	switch {
 	case service != nil && (m.host == "" || service.Headless):
 		return 6
 	case m.host != "" && (d.underSubdomain(m.service) != nil || d.statefulSetOf(m) != nil):
 		return 5
-	case m.host == "" && d.Cluster.View.Namespace(m.service.Namespace) != nil:
+	case m.host == "" && d.Linter.View.Namespace(m.service.Namespace) != nil:
 		return 4
 	case service != nil:
 		return 3
@@ -105,7 +106,7 @@ func (d *diagnosis) likelihood(m meaning) int {
 // underSubdomain is one of the Pods whose subdomain is a Service's name, nil if
 // there are none.
 func (d *diagnosis) underSubdomain(service cluster.Key) *dnsconfig.Subject {
-	all := dnsconfig.Subjects(d.Cluster.View)
+	all := dnsconfig.Subjects(d.Linter.View)
 	i := slices.IndexFunc(all, func(s dnsconfig.Subject) bool {
 		return s.Namespace == service.Namespace && s.Spec.Subdomain == service.Name
 	})
@@ -124,7 +125,7 @@ func (d *diagnosis) statefulSetOf(m meaning) *cluster.Workload {
 	if _, err := strconv.Atoi(m.host[dash+1:]); err != nil {
 		return nil
 	}
-	return d.Cluster.View.Workload(cluster.KindStatefulSet, cluster.Key{Namespace: m.service.Namespace, Name: m.host[:dash]})
+	return d.Linter.View.Workload(cluster.KindStatefulSet, cluster.Key{Namespace: m.service.Namespace, Name: m.host[:dash]})
 }
 
 // statefulSet says why Pods of a StatefulSet have no names.
@@ -134,7 +135,7 @@ func (d *diagnosis) statefulSet(m meaning) bool {
 		return false
 	}
 	s := dnsconfig.SubjectOfWorkload(w)
-	if d.take(d.Cluster.Subject(&s), lint.StatefulSetNoService, lint.StatefulSetServiceMissing) {
+	if d.take(d.Linter.CheckSubject(&s), lint.StatefulSetNoService, lint.StatefulSetServiceMissing) {
 		return true
 	}
 	d.add("other-service", fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: w.Namespace, Name: w.Service}, m.host)), "the names of statefulset %s's Pods are under Service %s, not %s", w.Key, w.Service, m.service.Name)
@@ -150,7 +151,7 @@ func (d *diagnosis) outside() {
 	}
 	names := d.standsFor(last.Name)
 	name := names[len(names)-1]
-	if slices.ContainsFunc(last.Queries, func(q Query) bool { return q.assumed }) {
+	if slices.ContainsFunc(last.Exchanges, func(q Exchange) bool { return q.assumed }) {
 		d.e.Outcome, d.e.Why = unknown, name+" is not the cluster's, and nobody was asked"
 		d.add("outside", "give --live to ask the server that runs", "%s is no name of the cluster's: who it is depends on servers that were not asked", name)
 		d.queries()
@@ -163,7 +164,7 @@ func (d *diagnosis) outside() {
 // has it.
 func (d *diagnosis) subdomain(m meaning) bool {
 	s := d.underSubdomain(m.service)
-	return s != nil && d.take(d.Cluster.Subject(s), lint.PodSubdomainNoService)
+	return s != nil && d.take(d.Linter.CheckSubject(s), lint.PodSubdomainNoService)
 }
 
 // elsewhere says that other Namespaces have a Service of that name.
@@ -179,7 +180,7 @@ func (d *diagnosis) elsewhere(m meaning) bool {
 
 // namespacesWith are the Namespaces that have a Service of that name, in order.
 func (d *diagnosis) namespacesWith(service string) (names []string) {
-	for s := range d.Cluster.View.Services() {
+	for s := range d.Linter.View.Services() {
 		if s.Name == service {
 			names = append(names, s.Namespace)
 		}
@@ -195,20 +196,20 @@ func (d *diagnosis) namespace(m meaning) bool {
 	case "default", "kube-system", "kube-public", "kube-node-lease": // each cluster has them
 		return false
 	}
-	if d.Cluster.View.Namespace(m.service.Namespace) != nil {
+	if d.Linter.View.Namespace(m.service.Namespace) != nil {
 		return false
 	}
 	all := d.namespacesWith(m.service.Name)
-	meant := lint.Nearest(m.service.Namespace, all)
+	meant := suggest.Closest(m.service.Namespace, all)
 	if meant == "" && len(all) > 0 {
 		meant = all[0]
 	}
 	if meant == "" {
-		for n := range d.Cluster.View.Namespaces() {
+		for n := range d.Linter.View.Namespaces() {
 			all = append(all, n.Name)
 		}
 		slices.Sort(all)
-		meant = lint.Nearest(m.service.Namespace, all)
+		meant = suggest.Closest(m.service.Namespace, all)
 	}
 	cure := "see that the second label of the name is a Namespace"
 	if meant != "" {
@@ -220,7 +221,7 @@ func (d *diagnosis) namespace(m meaning) bool {
 
 // slip says which Service has a name like it.
 func (d *diagnosis) slip(m meaning) bool {
-	near := lint.Nearest(m.service.Name, d.servicesIn(m.service.Namespace))
+	near := suggest.Closest(m.service.Name, d.servicesIn(m.service.Namespace))
 	if near == "" {
 		return false
 	}
@@ -231,7 +232,7 @@ func (d *diagnosis) slip(m meaning) bool {
 
 // servicesIn are the names of the Services of a Namespace, in order.
 func (d *diagnosis) servicesIn(namespace string) (names []string) {
-	for s := range d.Cluster.View.Services() {
+	for s := range d.Linter.View.Services() {
 		if s.Namespace == namespace {
 			names = append(names, s.Name)
 		}

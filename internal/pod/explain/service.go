@@ -14,11 +14,11 @@ import (
 
 // service says what is wrong with a Service that is there.
 func (d *diagnosis) service(s *cluster.Service, m meaning) {
-	findings := d.Cluster.Service(s)
+	findings := d.Linter.CheckService(s)
 	switch {
 	case s.ExternalName != "":
 		if !d.take(findings, lint.ExternalNameAddress, lint.ExternalNameLoop, lint.ExternalNameMissingService, lint.ExternalNameUnqualified) {
-			d.add("external-name", "see that its target has one", "Service %s stands for %s, which has no %s record", s.Key, s.ExternalName, strings.Join(d.e.Type, " and no "))
+			d.add("external-name", "see that its target has one", "Service %s stands for %s, which has no %s record", s.Key, s.ExternalName, strings.Join(d.e.Types, " and no "))
 		}
 	case m.port != "":
 		d.port(s, m, findings)
@@ -26,7 +26,7 @@ func (d *diagnosis) service(s *cluster.Service, m meaning) {
 		d.host(s, m)
 	case d.family(s) || d.take(findings, nobodyThere...) || d.unmade(s):
 	default:
-		d.add("no-record", "ask for A, AAAA or SRV", "Service %s has no %s record", s.Key, strings.Join(d.e.Type, " and no "))
+		d.add("no-record", "ask for A, AAAA or SRV", "Service %s has no %s record", s.Key, strings.Join(d.e.Types, " and no "))
 	}
 }
 
@@ -36,7 +36,7 @@ func (d *diagnosis) unmade(s *cluster.Service) bool {
 	case !s.Headless && len(s.ClusterIPs) == 0:
 		d.add("no-cluster-ip", "read the cluster itself (--kubeconfig FILE), have addresses given out as a cluster does (--simulate), or give the Service a clusterIP in the manifests",
 			"Service %s has no cluster IP as it is read: the API server assigns it", s.Key)
-	case s.Headless && len(d.Cluster.View.SlicesOf(s.Key)) == 0:
+	case s.Headless && len(d.Linter.View.SlicesOf(s.Key)) == 0:
 		cure := "read the cluster itself (--kubeconfig FILE), or put an EndpointSlice into the manifests"
 		if len(s.Selector) > 0 {
 			cure = "read the cluster itself (--kubeconfig FILE), have slices made as a cluster does (--simulate), or put an EndpointSlice into the manifests"
@@ -56,7 +56,7 @@ func (d *diagnosis) family(s *cluster.Service) bool {
 		return false
 	}
 	addrs := slices.Clone(s.ClusterIPs)
-	for _, slice := range d.Cluster.View.SlicesOf(s.Key) {
+	for _, slice := range d.Linter.View.SlicesOf(s.Key) {
 		if s.Headless {
 			for _, e := range slice.Endpoints {
 				addrs = append(addrs, e.Addr)
@@ -111,14 +111,14 @@ func (d *diagnosis) host(s *cluster.Service, m meaning) {
 		d.add("host-of-cluster-ip", "ask for the Service itself, or make it headless (clusterIP: None)", "Service %s is not headless: its endpoints have no names of their own, such as %s", s.Key, m.host)
 		return
 	}
-	if len(d.Cluster.View.SlicesOf(s.Key)) == 0 && len(s.Selector) > 0 {
-		if !d.take(d.Cluster.Service(s), nobodyThere...) {
+	if len(d.Linter.View.SlicesOf(s.Key)) == 0 && len(s.Selector) > 0 {
+		if !d.take(d.Linter.CheckService(s), nobodyThere...) {
 			d.unmade(s)
 		}
 		return
 	}
 	var hosts, unready, ready []string
-	for _, slice := range d.Cluster.View.SlicesOf(s.Key) {
+	for _, slice := range d.Linter.View.SlicesOf(s.Key) {
 		for _, e := range slice.Endpoints {
 			switch {
 			case e.Hostname == "":
@@ -135,14 +135,14 @@ func (d *diagnosis) host(s *cluster.Service, m meaning) {
 	}
 	switch {
 	case len(ready) > 0:
-		d.add("no-record", "ask for the type of its address", "endpoint %s of Service %s has the address %s, and no %s record", m.host, s.Key, some(ready), strings.Join(d.e.Type, " and no "))
+		d.add("no-record", "ask for the type of its address", "endpoint %s of Service %s has the address %s, and no %s record", m.host, s.Key, some(ready), strings.Join(d.e.Types, " and no "))
 		return
 	case len(unready) > 0:
 		d.add("host-not-ready", "see why it is not ready, or set publishNotReadyAddresses on the Service",
 			"endpoint %s of Service %s is not ready (%s)", m.host, s.Key, strings.Join(unready, ", "))
 		return
 	}
-	if pod := d.Cluster.View.Pod(cluster.Key{Namespace: s.Namespace, Name: m.host}); pod != nil && d.take(d.Cluster.Subject(new(dnsconfig.SubjectOfPod(pod))),
+	if pod := d.Linter.View.Pod(cluster.Key{Namespace: s.Namespace, Name: m.host}); pod != nil && d.take(d.Linter.CheckSubject(new(dnsconfig.SubjectOfPod(pod))),
 		lint.PodSubdomainNoHostname, lint.PodSubdomainNotSelected) {
 		return
 	}

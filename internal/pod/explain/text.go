@@ -80,18 +80,18 @@ func (p *page) line(indent int, code, text string) {
 // WriteText prints the explanation for people.
 func (e *Explanation) WriteText(w io.Writer, style Style) error {
 	p := &page{Style: style, servers: strings.Count(e.ResolvConf, "nameserver ") > 1}
-	p.line(0, bold, fmt.Sprintf("%s (%s) in %s, by the resolver of %s", e.Name, strings.Join(e.Type, " and "), e.Pod, e.Resolver))
+	p.line(0, bold, fmt.Sprintf("%s (%s) in %s, by the resolver of %s", e.Name, strings.Join(e.Types, " and "), e.Pod, e.Resolver))
 	for line := range strings.Lines(e.ResolvConf) {
 		p.line(2, faint, line)
 	}
 	for _, warning := range e.Warnings {
 		p.line(2, amber, "warning: "+warning)
 	}
-	if len(e.Tries) > 0 {
+	if len(e.Candidates) > 0 {
 		p.WriteString("\n")
 	}
-	for i := range e.Tries {
-		p.try(i+1, &e.Tries[i])
+	for i := range e.Candidates {
+		p.try(i+1, &e.Candidates[i])
 	}
 	p.WriteString("\n")
 	code, end := red, e.Why
@@ -111,13 +111,13 @@ func (e *Explanation) WriteText(w io.Writer, style Style) error {
 }
 
 // try prints a candidate, and its queries in as few lines as say all.
-func (p *page) try(n int, t *Try) {
+func (p *page) try(n int, t *Candidate) {
 	p.line(0, "", fmt.Sprintf("%2d. %s", n, t.Name))
 	p.line(4, faint, t.Why)
 	if t.Skipped != "" {
 		p.line(4, amber, "passed over: "+t.Skipped)
 	}
-	for rest := t.Queries; len(rest) > 0; {
+	for rest := t.Exchanges; len(rest) > 0; {
 		same := 1
 		for same < len(rest) && alike(&rest[0], &rest[same]) {
 			same++
@@ -132,12 +132,12 @@ func (p *page) try(n int, t *Try) {
 
 // alike tells whether two queries differ only in type, and in when they are
 // sent.
-func alike(a, b *Query) bool {
+func alike(a, b *Exchange) bool {
 	return a.Server == b.Server && a.TCP == b.TCP && a.Result == b.Result && a.Note == b.Note && len(a.Records) == 0 && len(b.Records) == 0
 }
 
 // queries prints queries that are alike.
-func (p *page) queries(all []Query) {
+func (p *page) queries(all []Exchange) {
 	q := &all[0]
 	text, code := q.Result, red
 	if len(q.Records) > 0 {

@@ -89,7 +89,7 @@ func (f *Finding) compare(g *Finding) int {
 
 // Cluster is what is judged. It is good as long as its View, and for use by one
 // goroutine at a time.
-type Cluster struct {
+type Linter struct {
 	View *cluster.View
 	// Domains are the cluster's, without closing dot, in small letters; the
 	// first is the one that Pods search.
@@ -97,7 +97,7 @@ type Cluster struct {
 	// DNSService is the Service of the cluster's DNS.
 	DNSService cluster.Key
 	// Node gives the settings of the node that a Pod is on, or may be on.
-	Node func(*dnsconfig.Subject) dnsconfig.Node
+	Node func(*dnsconfig.Subject) dnsconfig.NodeSettings
 
 	once  sync.Once
 	index *index
@@ -106,65 +106,65 @@ type Cluster struct {
 // All judges everything. Findings are in order of object, then rule. What a
 // workload's template is blamed for is not told again of its Pods, and what
 // NetworkPolicies do to Pods is told of the policies.
-func (c *Cluster) All() []Finding {
+func (c *Linter) CheckAll() []Finding {
 	x := c.indexed()
 	var all []Finding
 	for n := range c.View.Namespaces() {
-		all = append(all, c.Namespace(n)...)
+		all = append(all, c.CheckNamespace(n)...)
 	}
 	for s := range c.View.Services() {
-		all = append(all, c.Service(s)...)
+		all = append(all, c.CheckService(s)...)
 	}
 	for s := range c.View.EndpointSlices() {
-		all = append(all, c.EndpointSlice(s)...)
+		all = append(all, c.CheckEndpointSlice(s)...)
 	}
 	for i := range x.all {
-		all = append(all, c.Subject(&x.all[i])...)
+		all = append(all, c.CheckSubject(&x.all[i])...)
 	}
-	all = append(all, c.Whole()...)
+	all = append(all, c.CheckDNSService()...)
 	all = c.byPolicy(x.withoutEchoes(all))
 	slices.SortFunc(all, func(a, b Finding) int { return a.compare(&b) })
 	return all
 }
 
 // Whole judges the cluster as a whole: whether there is a Service of its DNS.
-func (c *Cluster) Whole() []Finding {
-	j := c.judge(cluster.KindService, c.DNSService)
+func (c *Linter) CheckDNSService() []Finding {
+	j := c.reporterFor(cluster.KindService, c.DNSService)
 	j.dnsServiceMissing()
 	return j.found()
 }
 
 // judge collects the findings about one object.
-type judge struct {
-	*Cluster
+type reporter struct {
+	*Linter
 	object   Object
 	findings []Finding
 }
 
-func (c *Cluster) judge(k cluster.Kind, key cluster.Key) *judge {
-	return &judge{Cluster: c, object: Object{k, key}}
+func (c *Linter) reporterFor(k cluster.Kind, key cluster.Key) *reporter {
+	return &reporter{Linter: c, object: Object{k, key}}
 }
 
 // add notes a finding with the rule's own severity.
-func (j *judge) add(rule, field, fix, format string, args ...any) {
+func (j *reporter) add(rule, field, fix, format string, args ...any) {
 	j.addAs(severities[rule], rule, field, fix, format, args...)
 }
 
 // addAs notes a finding with another severity.
-func (j *judge) addAs(s Severity, rule, field, fix, format string, args ...any) {
+func (j *reporter) addAs(s Severity, rule, field, fix, format string, args ...any) {
 	j.findings = append(j.findings, Finding{Rule: rule, Severity: s, Object: j.object, Field: field, Fix: fix, Message: fmt.Sprintf(format, args...)})
 }
 
 // found are the findings, in order.
-func (j *judge) found() []Finding {
+func (j *reporter) found() []Finding {
 	slices.SortFunc(j.findings, func(a, b Finding) int { return a.compare(&b) })
 	return j.findings
 }
 
 // loaded tells whether all of the kinds are.
-func (j *judge) loaded(ks ...cluster.Kind) bool { return j.View.Loaded(ks...) }
+func (j *reporter) loaded(ks ...cluster.Kind) bool { return j.View.Loaded(ks...) }
 
 // podsLoaded tells whether it is known which Pods there are, and will be.
-func (c *Cluster) podsLoaded() bool {
+func (c *Linter) podsLoaded() bool {
 	return c.View.Loaded(cluster.KindPod) && c.View.Loaded(cluster.WorkloadKinds()...)
 }

@@ -197,17 +197,17 @@ func TestOne(t *testing.T) {
 	store := load(t, "../../../examples/shop")
 	store.View(func(v *cluster.View) {
 		c := newCluster(v, usualNode())
-		every := c.All()
+		every := c.CheckAll()
 		of := func(k cluster.Kind, key cluster.Key) []lint.Finding {
 			return slices.DeleteFunc(slices.Clone(every), func(f lint.Finding) bool { return f.Object != lint.Object{Kind: k, Key: key} })
 		}
 		for s := range v.Services() {
-			if got, want := lines(c.Service(s)), lines(of(cluster.KindService, s.Key)); !slices.Equal(got, want) {
+			if got, want := lines(c.CheckService(s)), lines(of(cluster.KindService, s.Key)); !slices.Equal(got, want) {
 				t.Errorf("Service(%s) = %q, All has %q", s.Key, got, want)
 			}
 		}
 		for _, s := range dnsconfig.Subjects(v) {
-			if got, want := lines(c.Subject(&s)), lines(of(s.Kind, s.Key)); len(want) > 0 && !slices.Equal(got, want) {
+			if got, want := lines(c.CheckSubject(&s)), lines(of(s.Kind, s.Key)); len(want) > 0 && !slices.Equal(got, want) {
 				t.Errorf("Subject(%s) = %q, All has %q", &s, got, want)
 			}
 		}
@@ -223,7 +223,7 @@ func TestBlocked(t *testing.T) {
 	}
 	load(t, path).View(func(v *cluster.View) {
 		c := newCluster(v, usualNode())
-		got := lines(c.Subject(&dnsconfig.Subjects(v)[0]))
+		got := lines(c.CheckSubject(&dnsconfig.Subjects(v)[0]))
 		const want = "error: deployment orders/web: network-policy-blocks-dns: no rule of networkpolicy orders/p lets UDP port 53 leave the Pod for the cluster's DNS: no name resolves; "
 		if len(got) != 1 || !strings.HasPrefix(got[0], want) {
 			t.Errorf("Subject = %q, want %s", got, want)
@@ -279,16 +279,16 @@ func TestAdmission(t *testing.T) {
 			empty.View(func(none *cluster.View) {
 				c := newCluster(none, settings(t, e.comment))
 				for s := range full.Services() {
-					got = append(got, c.Service(s)...)
+					got = append(got, c.CheckService(s)...)
 				}
 				for s := range full.EndpointSlices() {
-					got = append(got, c.EndpointSlice(s)...)
+					got = append(got, c.CheckEndpointSlice(s)...)
 				}
 				for n := range full.Namespaces() {
-					got = append(got, c.Namespace(n)...)
+					got = append(got, c.CheckNamespace(n)...)
 				}
 				for _, s := range dnsconfig.Subjects(full) {
-					got = append(got, c.Subject(&s)...)
+					got = append(got, c.CheckSubject(&s)...)
 				}
 			})
 		})

@@ -24,8 +24,8 @@ const (
 )
 
 // usualNode is the node of examples that don't say otherwise.
-func usualNode() dnsconfig.Node {
-	return dnsconfig.Node{
+func usualNode() dnsconfig.NodeSettings {
+	return dnsconfig.NodeSettings{
 		ClusterDomain: "cluster.local",
 		ClusterDNS:    []netip.Addr{netip.MustParseAddr("10.96.0.10")},
 		ResolvConf:    &resolvconf.Config{Nameservers: []netip.Addr{netip.MustParseAddr("192.0.2.53")}},
@@ -34,7 +34,7 @@ func usualNode() dnsconfig.Node {
 
 // settings reads an example's comment: lines of cluster-dns and cluster-domain,
 // which may be none.
-func settings(t *testing.T, comment string) dnsconfig.Node {
+func settings(t *testing.T, comment string) dnsconfig.NodeSettings {
 	t.Helper()
 	n := usualNode()
 	for line := range strings.Lines(comment) {
@@ -71,18 +71,18 @@ func load(t *testing.T, path string) *cluster.Store {
 }
 
 // all judges everything in a Store.
-func all(store *cluster.Store, node dnsconfig.Node) (found []lint.Finding) {
+func all(store *cluster.Store, node dnsconfig.NodeSettings) (found []lint.Finding) {
 	store.View(func(v *cluster.View) {
 		c := newCluster(v, node)
-		found = c.All()
+		found = c.CheckAll()
 	})
 	return found
 }
 
-func newCluster(v *cluster.View, node dnsconfig.Node) *lint.Cluster {
-	return &lint.Cluster{
+func newCluster(v *cluster.View, node dnsconfig.NodeSettings) *lint.Linter {
+	return &lint.Linter{
 		View: v, Domains: []string{"cluster.local"}, DNSService: cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
-		Node: func(*dnsconfig.Subject) dnsconfig.Node { return node },
+		Node: func(*dnsconfig.Subject) dnsconfig.NodeSettings { return node },
 	}
 }
 

@@ -15,7 +15,7 @@ const mostSteps = 16
 const externalField = "spec.externalName"
 
 // external judges an ExternalName Service.
-func (j *judge) external(s *cluster.Service) {
+func (j *reporter) external(s *cluster.Service) {
 	if len(s.Selector) > 0 {
 		j.add(ExternalNameSelector, "spec.selector", "leave out the selector, or the type ExternalName",
 			"a Service of type ExternalName has no endpoints: its selector has no effect")
@@ -37,7 +37,7 @@ func (j *judge) external(s *cluster.Service) {
 func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
 // inside are the labels of a name before the cluster domain that it ends with.
-func (c *Cluster) inside(name string) (labels []string, ok bool) {
+func (c *Linter) inside(name string) (labels []string, ok bool) {
 	for _, domain := range c.Domains {
 		if name == domain {
 			return nil, true
@@ -60,7 +60,7 @@ func serviceAt(labels []string) (cluster.Key, bool) {
 }
 
 // externalInside: a target in the cluster must be there.
-func (j *judge) externalInside(s *cluster.Service, target string, labels []string) {
+func (j *reporter) externalInside(s *cluster.Service, target string, labels []string) {
 	if !j.loaded(cluster.KindService, cluster.KindNamespace) || slices.Contains([]string{"pod", "dns", "dns-version"}, last(labels)) {
 		return
 	}
@@ -92,7 +92,7 @@ func last(labels []string) string {
 }
 
 // loop: aliases must not lead back to one before.
-func (j *judge) loop(s *cluster.Service) {
+func (j *reporter) loop(s *cluster.Service) {
 	chain := []string{s.Key.String()}
 	for at := s; len(chain) <= mostSteps; {
 		labels, _ := j.inside(canonical(at.ExternalName))
@@ -114,7 +114,7 @@ func (j *judge) loop(s *cluster.Service) {
 }
 
 // externalRelative: a target is a whole name; nobody searches it.
-func (j *judge) externalRelative(s *cluster.Service, target string) {
+func (j *reporter) externalRelative(s *cluster.Service, target string) {
 	labels := strings.Split(target, ".")
 	whole := ""
 	switch {

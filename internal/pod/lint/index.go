@@ -8,6 +8,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/policy/semantics"
+	"portolan.dev/portolan/internal/support/suggest"
 )
 
 // mostHints bounds how many objects are looked at, or listed, to find one that
@@ -44,7 +45,7 @@ type valueKey struct{ namespace, text string }
 
 type hostKey struct{ namespace, subdomain, hostname string }
 
-func (c *Cluster) indexed() *index {
+func (c *Linter) indexed() *index {
 	c.once.Do(func() { c.index = newIndex(c.View) })
 	return c.index
 }
@@ -247,5 +248,5 @@ func (x *index) nearestService(namespace, name string) string {
 	for _, s := range of[:min(len(of), mostHints)] {
 		names = append(names, s.Name)
 	}
-	return Nearest(name, names)
+	return suggest.Closest(name, names)
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // Namespace judges a Namespace by its name, which is the end of short names.
-func (c *Cluster) Namespace(n *cluster.Namespace) []Finding {
-	j := c.judge(cluster.KindNamespace, cluster.Key{Name: n.Name})
+func (c *Linter) CheckNamespace(n *cluster.Namespace) []Finding {
+	j := c.reporterFor(cluster.KindNamespace, cluster.Key{Name: n.Name})
 	switch {
 	case n.Name == "svc" || n.Name == "pod":
 		j.add(NamespaceNamedSvc, "metadata.name", "give it another name",
@@ -36,7 +36,7 @@ func IsTLD(label string) bool {
 
 // dnsServiceMissing: where the namespace of the DNS Service is known, the
 // Service is, too.
-func (j *judge) dnsServiceMissing() {
+func (j *reporter) dnsServiceMissing() {
 	key := j.DNSService
 	if !j.loaded(cluster.KindService) || key.Name == "" || j.View.Service(key) != nil {
 		return
@@ -49,7 +49,7 @@ func (j *judge) dnsServiceMissing() {
 }
 
 // dnsServicePorts: DNS is port 53 of both protocols.
-func (j *judge) dnsServicePorts(s *cluster.Service) {
+func (j *reporter) dnsServicePorts(s *cluster.Service) {
 	for _, p := range []cluster.Protocol{cluster.UDP, cluster.TCP} {
 		if hasPort(s, p) {
 			continue

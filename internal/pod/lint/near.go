@@ -3,13 +3,7 @@ package lint
 import (
 	"fmt"
 	"strings"
-
-	"portolan.dev/portolan/internal/support/suggest"
 )
-
-// Nearest is the word of a list that is most like the given one, the first of
-// several; "" if none is like it.
-func Nearest(word string, list []string) string { return suggest.Word(word, list) }
 
 // mean is a question for a word that was perhaps meant, or nothing.
 func mean(word string) string {

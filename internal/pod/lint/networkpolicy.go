@@ -10,7 +10,7 @@ import (
 )
 
 // reachesDNS: NetworkPolicies must let the Pod ask.
-func (p *podJudge) reachesDNS() {
+func (p *podChecker) reachesDNS() {
 	if !p.loaded(cluster.KindNetworkPolicy, cluster.KindNamespace, cluster.KindService) {
 		return
 	}
@@ -33,18 +33,18 @@ func (p *podJudge) reachesDNS() {
 }
 
 // dns is the cluster's DNS as this Pod asks it.
-func (p *podJudge) dns() *semantics.DNS {
+func (p *podChecker) dns() *semantics.DNS {
 	x := p.indexed()
 	key := addrTexts(p.node.ClusterDNS)
 	if x.dns[key] == nil {
-		x.dns[key] = semantics.DNSOf(p.View, p.DNSService, p.node.ClusterDNS)
+		x.dns[key] = semantics.FindDNS(p.View, p.DNSService, p.node.ClusterDNS)
 	}
 	return x.dns[key]
 }
 
 // dnsIsKnown tells whether the addresses that the Pod asks at are those of the
 // DNS Service.
-func (p *podJudge) dnsIsKnown() bool {
+func (p *podChecker) dnsIsKnown() bool {
 	s := p.View.Service(p.DNSService)
 	if s == nil {
 		return false
@@ -65,7 +65,7 @@ type blocked struct {
 	protocol cluster.Protocol
 	// perhaps is a rule that may be for the DNS, where it is not known for sure
 	// which that is.
-	perhaps semantics.Near
+	perhaps semantics.NearestRule
 }
 
 // ingress tells whether it is the DNS that does not take the query; otherwise
@@ -111,8 +111,8 @@ func (b *blocked) culprit() *cluster.NetworkPolicy {
 	switch {
 	case b.perhaps.Policy != nil:
 		return b.perhaps.Policy
-	case v.Near.Policy != nil:
-		return v.Near.Policy
+	case v.Nearest.Policy != nil:
+		return v.Nearest.Policy
 	}
 	for _, p := range v.Policies {
 		if b.ingress() && len(p.IngressRules) == 0 || !b.ingress() && len(p.EgressRules) == 0 {
@@ -136,7 +136,7 @@ func (b *blocked) fix(service cluster.Key, namespaces []string) string {
 
 // lacks says what the rule that comes nearest does not allow.
 func (b *blocked) lacks() string {
-	if b.verdict().Near.Lacks == semantics.Ports {
+	if b.verdict().Nearest.Mismatch == semantics.Ports {
 		return "has other ports"
 	}
 	return "is for other Pods or addresses"
@@ -144,13 +144,13 @@ func (b *blocked) lacks() string {
 
 // forbidden says which policies forbid a Pod to ask, and what the nearest rule
 // lacks.
-func (p *podJudge) forbidden(b *blocked) {
+func (p *podChecker) forbidden(b *blocked) {
 	b.subject = p.subject
 	if !b.ingress() && !p.dnsIsKnown() {
-		b.perhaps = semantics.PerhapsDNS(b.Egress.Policies, b.protocol)
+		b.perhaps = semantics.PossibleDNSRule(b.Egress.Policies, b.protocol)
 	}
 	near := ""
-	switch n := b.verdict().Near; {
+	switch n := b.verdict().Nearest; {
 	case b.perhaps.Policy != nil:
 		near = fmt.Sprintf(", unless spec.egress[%d] of %s is for it", b.perhaps.Rule, b.perhaps.Policy.Key)
 	case n.Policy != nil:
@@ -161,7 +161,7 @@ func (p *podJudge) forbidden(b *blocked) {
 		way = "reach"
 	}
 	p.addAs(b.severity(), b.rule, "", b.fix(p.DNSService, []string{p.subject.Namespace}), "no rule of %s lets %s port %d %s the cluster's DNS%s: %s",
-		networkPolicies(semantics.Names(b.verdict().Policies)), b.protocol, b.Port, way, near, b.consequence())
+		networkPolicies(semantics.PolicyNames(b.verdict().Policies)), b.protocol, b.Port, way, near, b.consequence())
 	p.findings[len(p.findings)-1].blocked = b
 }
 
@@ -175,7 +175,7 @@ func networkPolicies(names []string) string {
 
 // byPolicy tells of each NetworkPolicy once what is found of all Pods that it
 // keeps from asking.
-func (c *Cluster) byPolicy(all []Finding) []Finding {
+func (c *Linter) byPolicy(all []Finding) []Finding {
 	type group struct {
 		policy *cluster.NetworkPolicy
 		rule   string
@@ -195,7 +195,7 @@ func (c *Cluster) byPolicy(all []Finding) []Finding {
 		return true
 	})
 	for _, g := range order {
-		j := c.judge(cluster.KindNetworkPolicy, g.policy.Key)
+		j := c.reporterFor(cluster.KindNetworkPolicy, g.policy.Key)
 		j.blocks(of[g])
 		all = append(all, j.findings...)
 	}
@@ -203,7 +203,7 @@ func (c *Cluster) byPolicy(all []Finding) []Finding {
 }
 
 // blocks tells of a NetworkPolicy whom it keeps from asking, in one direction.
-func (j *judge) blocks(those []*blocked) {
+func (j *reporter) blocks(those []*blocked) {
 	first := those[0]
 	var subjects, namespaces []string
 	others := ""
@@ -223,7 +223,7 @@ func (j *judge) blocks(those []*blocked) {
 		whose = fmt.Sprintf("%d Pods and workloads (%s)", len(subjects), some(subjects))
 	}
 	near := ""
-	switch n := first.verdict().Near; {
+	switch n := first.verdict().Nearest; {
 	case first.perhaps.Policy != nil:
 		near = fmt.Sprintf(", unless spec.egress[%d] is for it", first.perhaps.Rule)
 	case n.Policy != nil:

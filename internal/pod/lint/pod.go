@@ -13,11 +13,11 @@ import (
 )
 
 // Subject judges a Pod, or the Pods that a workload makes.
-func (c *Cluster) Subject(s *dnsconfig.Subject) []Finding {
+func (c *Linter) CheckSubject(s *dnsconfig.Subject) []Finding {
 	if gone(s) || s.Pod != nil && s.Pod.Spec == nil {
 		return nil
 	}
-	p := podJudge{judge: c.judge(s.Kind, s.Key), subject: s, settings: s.Settings(), node: c.Node(s)}
+	p := podChecker{reporter: c.reporterFor(s.Kind, s.Key), subject: s, settings: s.Settings(), node: c.Node(s)}
 	p.resolved = dnsconfig.Resolve(p.settings, p.node)
 	p.refused()
 	p.warnings(p.resolved.Warnings)
@@ -35,17 +35,17 @@ func (c *Cluster) Subject(s *dnsconfig.Subject) []Finding {
 }
 
 // podJudge judges one Subject.
-type podJudge struct {
-	*judge
+type podChecker struct {
+	*reporter
 	subject  *dnsconfig.Subject
-	settings dnsconfig.Pod
-	node     dnsconfig.Node
-	resolved dnsconfig.Result
+	settings dnsconfig.PodSettings
+	node     dnsconfig.NodeSettings
+	resolved dnsconfig.Resolution
 	errors   []*dnsconfig.FieldError
 }
 
 // field is the path of a field of the PodSpec.
-func (p *podJudge) field(name string) string {
+func (p *podChecker) field(name string) string {
 	if p.settings.Path == "" {
 		return "spec." + name
 	}
@@ -53,7 +53,7 @@ func (p *podJudge) field(name string) string {
 }
 
 // refused: what the API server does not take.
-func (p *podJudge) refused() {
+func (p *podChecker) refused() {
 	p.errors = dnsconfig.Validate(p.settings)
 	for _, e := range p.errors {
 		p.add(PodDNSRefused, e.Field, "set it to what the API server takes", "%s", strings.TrimPrefix(e.Error(), e.Field+": "))
@@ -62,7 +62,7 @@ func (p *podJudge) refused() {
 
 // isRefused tells whether the API server refuses a field, so that nothing more
 // is to be said of it.
-func (p *podJudge) isRefused(field string) bool {
+func (p *podChecker) isRefused(field string) bool {
 	return field != "" && slices.ContainsFunc(p.errors, func(e *dnsconfig.FieldError) bool {
 		return strings.HasPrefix(field, e.Field) || strings.HasPrefix(e.Field, field)
 	})
@@ -70,27 +70,27 @@ func (p *podJudge) isRefused(field string) bool {
 
 // told is what becomes of podresolv's warnings: the rule, and the cure.
 var told = map[dnsconfig.Topic]struct{ rule, fix string }{
-	dnsconfig.Limits:            {PodDNSLimit, "leave out what the Pod does not need"},
-	dnsconfig.OlderLimits:       {PodDNSOlderLimit, "leave out what the Pod does not need"},
-	dnsconfig.NoClusterDNS:      {PodNoClusterDNS, "set clusterDNS in the kubelet's configuration"},
-	dnsconfig.NoClusterDomain:   {PodNoClusterDomain, "set clusterDomain in the kubelet's configuration"},
-	dnsconfig.OddPolicy:         {PodPolicyUnknown, "set it to ClusterFirst, ClusterFirstWithHostNet, Default or None"},
-	dnsconfig.HostNetworkPolicy: {PodHostNetworkPolicy, "set it to ClusterFirstWithHostNet, or to Default if no name of the cluster is needed"},
-	dnsconfig.WindowsPolicy:     {PodWindowsPolicy, "leave out hostNetwork and dnsPolicy"},
-	dnsconfig.WindowsSearch:     {PodWindowsSearch, "write whole names in what the Pod runs"},
-	dnsconfig.UselessOption:     {PodDNSOptionUnknown, "leave it out, or spell it as resolv.conf(5) does"},
-	dnsconfig.ValuelessOption:   {PodDNSOptionWithoutValue, "give it a value"},
-	dnsconfig.Spelling:          {PodNameserverSpelling, "spell it as RFC 5952 has it"},
-	dnsconfig.CutHostname:       {PodHostnameCut, "set a shorter hostname"},
-	dnsconfig.UselessFQDN:       {PodFQDNNoEffect, "leave out setHostnameAsFQDN, or give the Pod a subdomain and its own network"},
-	dnsconfig.LongFQDN:          {PodFQDNTooLong, "shorten the hostname, the subdomain or the Namespace's name, or leave out setHostnameAsFQDN"},
+	dnsconfig.Limits:              {PodDNSLimit, "leave out what the Pod does not need"},
+	dnsconfig.OlderLimits:         {PodDNSOlderLimit, "leave out what the Pod does not need"},
+	dnsconfig.NoClusterDNS:        {PodNoClusterDNS, "set clusterDNS in the kubelet's configuration"},
+	dnsconfig.NoClusterDomain:     {PodNoClusterDomain, "set clusterDomain in the kubelet's configuration"},
+	dnsconfig.UnknownPolicy:       {PodPolicyUnknown, "set it to ClusterFirst, ClusterFirstWithHostNet, Default or None"},
+	dnsconfig.HostNetworkPolicy:   {PodHostNetworkPolicy, "set it to ClusterFirstWithHostNet, or to Default if no name of the cluster is needed"},
+	dnsconfig.WindowsPolicy:       {PodWindowsPolicy, "leave out hostNetwork and dnsPolicy"},
+	dnsconfig.WindowsSearch:       {PodWindowsSearch, "write whole names in what the Pod runs"},
+	dnsconfig.IgnoredOption:       {PodDNSOptionUnknown, "leave it out, or spell it as resolv.conf(5) does"},
+	dnsconfig.OptionWithoutValue:  {PodDNSOptionWithoutValue, "give it a value"},
+	dnsconfig.NonCanonicalAddress: {PodNameserverSpelling, "spell it as RFC 5952 has it"},
+	dnsconfig.TruncatedHostname:   {PodHostnameCut, "set a shorter hostname"},
+	dnsconfig.IgnoredFQDN:         {PodFQDNNoEffect, "leave out setHostnameAsFQDN, or give the Pod a subdomain and its own network"},
+	dnsconfig.FQDNTooLong:         {PodFQDNTooLong, "shorten the hostname, the subdomain or the Namespace's name, or leave out setHostnameAsFQDN"},
 }
 
 // warnings are podresolv's, in its words.
-func (p *podJudge) warnings(all []dnsconfig.Warning) {
+func (p *podChecker) warnings(all []dnsconfig.Warning) {
 	for _, w := range all {
 		t, ok := told[w.Topic]
-		if !ok || p.isRefused(w.Field) || saidBy(w, all) || w.Topic == dnsconfig.CutHostname && p.nameIsMade() {
+		if !ok || p.isRefused(w.Field) || saidBy(w, all) || w.Topic == dnsconfig.TruncatedHostname && p.nameIsMade() {
 			continue
 		}
 		p.add(t.rule, w.Field, t.fix, "%s", w.Message)
@@ -108,15 +108,15 @@ func saidBy(w dnsconfig.Warning, all []dnsconfig.Warning) bool {
 
 // nameIsMade tells whether the Pods get their hostname by chance, which
 // Kubernetes keeps short enough.
-func (p *podJudge) nameIsMade() bool {
+func (p *podChecker) nameIsMade() bool {
 	return p.subject.Workload != nil && p.subject.Kind != cluster.KindStatefulSet && p.settings.Hostname == ""
 }
 
 // windows tells whether it is a Pod of Windows.
-func (p *podJudge) windows() bool { return p.settings.OS == dnsconfig.Windows }
+func (p *podChecker) windows() bool { return p.settings.OS == dnsconfig.Windows }
 
 // clusterDNS are the addresses of the cluster's DNS.
-func (p *podJudge) clusterDNS() []netip.Addr {
+func (p *podChecker) clusterDNS() []netip.Addr {
 	addrs := slices.Clone(p.node.ClusterDNS)
 	if s := p.View.Service(p.DNSService); s != nil {
 		addrs = append(addrs, s.ClusterIPs...)
@@ -126,7 +126,7 @@ func (p *podJudge) clusterDNS() []netip.Addr {
 
 // asks tells whether the Pod asks the cluster's DNS, and whether others. A
 // link-local address is a node's cache of it.
-func (p *podJudge) asks() (cluster, others bool) {
+func (p *podChecker) asks() (cluster, others bool) {
 	own := p.clusterDNS()
 	for _, addr := range p.resolved.Config.Nameservers {
 		if slices.Contains(own, addr) || addr.IsLinkLocalUnicast() {
@@ -140,7 +140,7 @@ func (p *podJudge) asks() (cluster, others bool) {
 
 // policy: with Default, or None and other nameservers, there are no names of
 // the cluster.
-func (p *podJudge) policy() {
+func (p *podChecker) policy() {
 	dns := p.View.Service(p.DNSService)
 	if dns != nil && dns.SelectsLabels(p.subject.Namespace, p.subject.Labels) {
 		return // it would ask itself
@@ -165,7 +165,7 @@ func addrTexts(addrs []netip.Addr) string {
 }
 
 // nameservers: those of one list are taken for the same.
-func (p *podJudge) nameservers() {
+func (p *podChecker) nameservers() {
 	c := p.settings.DNSConfig
 	if c == nil || p.isRefused(p.field("dnsConfig.nameservers")) {
 		return
@@ -188,7 +188,7 @@ func (p *podJudge) nameservers() {
 }
 
 // searches: a search domain under the cluster's must be there.
-func (p *podJudge) searches() {
+func (p *podChecker) searches() {
 	if p.settings.DNSConfig == nil || p.windows() {
 		return
 	}
@@ -233,7 +233,7 @@ const (
 )
 
 // zeros: options that keep musl from asking.
-func (p *podJudge) zeros() {
+func (p *podChecker) zeros() {
 	if p.settings.DNSConfig == nil || p.windows() {
 		return
 	}
@@ -245,7 +245,7 @@ func (p *podJudge) zeros() {
 }
 
 // ndots decides what is searched first.
-func (p *podJudge) ndots() {
+func (p *podChecker) ndots() {
 	c := p.settings.DNSConfig
 	if c == nil || p.windows() {
 		return
@@ -269,7 +269,7 @@ func (p *podJudge) ndots() {
 
 // ownNdots is the ndots that is in force, and the field that sets it, "" if
 // that is not the Pod's.
-func (p *podJudge) ownNdots(c *dnsconfig.DNSConfig) (n int, field string) {
+func (p *podChecker) ownNdots(c *dnsconfig.DNSConfig) (n int, field string) {
 	n = 1
 	for _, o := range p.resolved.Config.Options {
 		if v, err := strconv.Atoi(o.Value); o.Name == "ndots" && err == nil {
@@ -291,7 +291,7 @@ func isNdots(o resolvconf.Option) bool {
 }
 
 // hostname: what the Pod takes for its own name.
-func (p *podJudge) hostname() {
+func (p *podChecker) hostname() {
 	h, err := dnsconfig.HostnameOf(p.settings, p.node)
 	p.warnings(h.Warnings)
 	if long, ok := err.(*dnsconfig.FQDNError); ok {

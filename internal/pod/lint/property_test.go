@@ -188,7 +188,7 @@ func FuzzAll(f *testing.F) {
 		g := generator{rand.New(rand.NewPCG(seed, 0))}
 		store, node := g.store(), usualNode()
 		if g.IntN(5) == 0 {
-			node = dnsconfig.Node{}
+			node = dnsconfig.NodeSettings{}
 		}
 		found := all(store, node)
 		if again := all(store, node); !slices.Equal(found, again) {

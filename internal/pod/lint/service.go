@@ -11,14 +11,15 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/support/suggest"
 )
 
 // apiServer is the Service that the API server keeps itself.
 var apiServer = cluster.Key{Namespace: "default", Name: "kubernetes"}
 
 // Service judges a Service, and what is behind it.
-func (c *Cluster) Service(s *cluster.Service) []Finding {
-	j := c.judge(cluster.KindService, s.Key)
+func (c *Linter) CheckService(s *cluster.Service) []Finding {
+	j := c.reporterFor(cluster.KindService, s.Key)
 	if s.ExternalName != "" {
 		j.external(s)
 		return j.found()
@@ -53,7 +54,7 @@ type backing struct {
 	selected []*dnsconfig.Subject
 }
 
-func (j *judge) backing(s *cluster.Service) backing {
+func (j *reporter) backing(s *cluster.Service) backing {
 	b := backing{slices: j.View.SlicesOf(s.Key), endpoints: make(map[netip.Addr]*cluster.Endpoint), selected: j.indexed().selected(s)}
 	for _, slice := range b.slices {
 		for i := range slice.Endpoints {
@@ -72,7 +73,7 @@ func (j *judge) backing(s *cluster.Service) backing {
 }
 
 // withoutSelector: nobody makes endpoints for a Service without selector.
-func (j *judge) withoutSelector(s *cluster.Service, b *backing) {
+func (j *reporter) withoutSelector(s *cluster.Service, b *backing) {
 	if !j.loaded(cluster.KindEndpointSlice) || s.Key == apiServer || len(b.endpoints) > 0 {
 		return
 	}
@@ -95,7 +96,7 @@ func nobodyAnswers(s *cluster.Service) string {
 }
 
 // selector: what a Service selects must be there.
-func (j *judge) selector(s *cluster.Service, b *backing) {
+func (j *reporter) selector(s *cluster.Service, b *backing) {
 	if len(b.endpoints) > 0 {
 		return // of Pods that the model does not have
 	}
@@ -122,7 +123,7 @@ func (j *judge) selector(s *cluster.Service, b *backing) {
 
 // nearestSelected says which Pod or template a Service's selector just misses,
 // what to do, and whether that is a slip, and no label that Pods get as they run.
-func (j *judge) nearestSelected(s *cluster.Service) (hint, fix string, slip bool) {
+func (j *reporter) nearestSelected(s *cluster.Service) (hint, fix string, slip bool) {
 	x := j.indexed()
 	fix = "set spec.selector to labels that its Pods have"
 	for _, label := range slices.Sorted(maps.Keys(s.Selector)) {
@@ -136,13 +137,13 @@ func (j *judge) nearestSelected(s *cluster.Service) (hint, fix string, slip bool
 	if p, label := x.allButOne(s); p != nil {
 		if value, ok := p.Labels[label]; ok {
 			return fmt.Sprintf(": %s has %s=%s and the Service wants %s", p, label, value, s.Selector[label]), "set spec.selector to " + label + "=" + value + ", or the label to " + s.Selector[label],
-				Nearest(s.Selector[label], []string{value}) != ""
+				suggest.Closest(s.Selector[label], []string{value}) != ""
 		}
 		return fmt.Sprintf(": %s has all labels that it wants but %s=%s", p, label, s.Selector[label]), "leave " + label + " out of spec.selector, or give it to the Pods", false
 	}
 	for _, label := range slices.Sorted(maps.Keys(s.Selector)) {
 		value := s.Selector[label]
-		if near := Nearest(value, x.values[valueKey{s.Namespace, label}]); near != "" {
+		if near := suggest.Closest(value, x.values[valueKey{s.Namespace, label}]); near != "" {
 			p := x.byLabel[labelKey{s.Namespace, label, near}][0]
 			return fmt.Sprintf(": %s has %s=%s and the Service wants %s", p, label, near, value), "set spec.selector to " + label + "=" + near + ", or the label to " + value, true
 		}
@@ -194,7 +195,7 @@ func labelOf(p *dnsconfig.Subject, value string) string {
 }
 
 // readiness: a name needs a ready endpoint.
-func (j *judge) readiness(s *cluster.Service, b *backing) {
+func (j *reporter) readiness(s *cluster.Service, b *backing) {
 	if !j.loaded(cluster.KindEndpointSlice) || len(b.ready) > 0 {
 		return
 	}
@@ -221,7 +222,7 @@ func (j *judge) readiness(s *cluster.Service, b *backing) {
 
 // unreadyEndpoint says of one endpoint why it is not ready, as far as that is
 // known, and what to do.
-func (j *judge) unreadyEndpoint(b *backing) (why, fix string) {
+func (j *reporter) unreadyEndpoint(b *backing) (why, fix string) {
 	addrs := slices.SortedFunc(maps.Keys(b.endpoints), func(a, c netip.Addr) int { return a.Compare(c) })
 	for _, addr := range addrs {
 		e := b.endpoints[addr]
@@ -272,7 +273,7 @@ func tellingRank(condition string) int {
 }
 
 // families: an address of a family at which nobody can answer.
-func (j *judge) families(s *cluster.Service, b *backing) {
+func (j *reporter) families(s *cluster.Service, b *backing) {
 	if len(s.ClusterIPs) < 2 || len(b.ready) == 0 {
 		return
 	}
@@ -285,7 +286,7 @@ func (j *judge) families(s *cluster.Service, b *backing) {
 }
 
 // portNames: ports are found by their names.
-func (j *judge) portNames(s *cluster.Service) {
+func (j *reporter) portNames(s *cluster.Service) {
 	names := make(map[string]int)
 	for i, p := range s.Ports {
 		field := fmt.Sprintf("spec.ports[%d]", i)
@@ -305,7 +306,7 @@ func (j *judge) portNames(s *cluster.Service) {
 }
 
 // domain is the cluster's main one.
-func (c *Cluster) domain() string {
+func (c *Linter) domain() string {
 	if len(c.Domains) == 0 {
 		return "cluster.local"
 	}
@@ -313,7 +314,7 @@ func (c *Cluster) domain() string {
 }
 
 // targets: ports must lead to ports of the Pods.
-func (j *judge) targets(s *cluster.Service, b *backing) {
+func (j *reporter) targets(s *cluster.Service, b *backing) {
 	var with []*dnsconfig.Subject
 	for _, p := range b.selected {
 		if j.podsLoaded() && (p.Pod == nil || p.Pod.Spec != nil) {
@@ -342,7 +343,7 @@ func (j *judge) targets(s *cluster.Service, b *backing) {
 }
 
 // namedTarget finds the port of that name of a Pod; 0 when none has it.
-func (j *judge) namedTarget(with []*dnsconfig.Subject, field, target string, protocol cluster.Protocol) uint16 {
+func (j *reporter) namedTarget(with []*dnsconfig.Subject, field, target string, protocol cluster.Protocol) uint16 {
 	var names []string
 	other := cluster.Protocol("")
 	for _, p := range with {
@@ -359,7 +360,7 @@ func (j *judge) namedTarget(with []*dnsconfig.Subject, field, target string, pro
 	}
 	slices.Sort(names)
 	why, fix := ", which have no port with a name", "name the container's port "+target+", or set targetPort to its number"
-	switch near := Nearest(target, names); {
+	switch near := suggest.Closest(target, names); {
 	case other != "":
 		why, fix = fmt.Sprintf(" of protocol %s: it is one of %s", protocol, other), "set the same protocol in both places"
 	case near != "":
@@ -372,7 +373,7 @@ func (j *judge) namedTarget(with []*dnsconfig.Subject, field, target string, pro
 }
 
 // unlisted: a number that no container lists may be a slip.
-func (j *judge) unlisted(with []*dnsconfig.Subject, field string, target cluster.Port) {
+func (j *reporter) unlisted(with []*dnsconfig.Subject, field string, target cluster.Port) {
 	if len(with) == 0 {
 		return
 	}
@@ -395,7 +396,7 @@ func (j *judge) unlisted(with []*dnsconfig.Subject, field string, target cluster
 }
 
 // translated: nobody translates the ports of a headless Service.
-func (j *judge) translated(s *cluster.Service, field string, p cluster.Port, target uint16) {
+func (j *reporter) translated(s *cluster.Service, field string, p cluster.Port, target uint16) {
 	if s.Headless && p.Number != target {
 		j.add(HeadlessPortTranslated, field, fmt.Sprintf("set port to %d, or give the Service a cluster IP", target),
 			"the Service is headless, so that nothing takes port %d to %d: clients of its name must use %d", p.Number, target, target)
@@ -403,7 +404,7 @@ func (j *judge) translated(s *cluster.Service, field string, p cluster.Port, tar
 }
 
 // sharedAddresses: an address is one Service's.
-func (j *judge) sharedAddresses(s *cluster.Service) {
+func (j *reporter) sharedAddresses(s *cluster.Service) {
 	for i, addr := range s.ClusterIPs {
 		for _, other := range j.indexed().clusterIPs[addr] {
 			if other.Key != s.Key {
@@ -416,7 +417,7 @@ func (j *judge) sharedAddresses(s *cluster.Service) {
 }
 
 // endpointHostnames: a hostname is to find one endpoint.
-func (j *judge) endpointHostnames(s *cluster.Service) {
+func (j *reporter) endpointHostnames(s *cluster.Service) {
 	type host struct {
 		name string
 		v4   bool
@@ -443,7 +444,7 @@ func (j *judge) endpointHostnames(s *cluster.Service) {
 
 // hiddenServices: in its own namespace, HOST.NAME is an endpoint of the Service
 // NAME before it is the Service HOST of the Namespace NAME.
-func (j *judge) hiddenServices(s *cluster.Service) {
+func (j *reporter) hiddenServices(s *cluster.Service) {
 	if s.Name == s.Namespace || len(j.indexed().services[s.Name]) == 0 {
 		return
 	}

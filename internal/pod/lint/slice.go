@@ -12,8 +12,8 @@ import (
 const serviceLabel = "kubernetes.io/service-name"
 
 // EndpointSlice judges an EndpointSlice.
-func (c *Cluster) EndpointSlice(e *cluster.EndpointSlice) []Finding {
-	j := c.judge(cluster.KindEndpointSlice, e.Key)
+func (c *Linter) CheckEndpointSlice(e *cluster.EndpointSlice) []Finding {
+	j := c.reporterFor(cluster.KindEndpointSlice, e.Key)
 	key := cluster.Key{Namespace: e.Namespace, Name: e.Service}
 	s := c.View.Service(key)
 	switch {
@@ -37,7 +37,7 @@ func (c *Cluster) EndpointSlice(e *cluster.EndpointSlice) []Finding {
 }
 
 // slicePorts: a slice's ports are the Service's, by name.
-func (j *judge) slicePorts(e *cluster.EndpointSlice, s *cluster.Service) {
+func (j *reporter) slicePorts(e *cluster.EndpointSlice, s *cluster.Service) {
 	if len(s.Ports) == 0 || len(e.Endpoints) == 0 {
 		return
 	}
@@ -81,7 +81,7 @@ func portTexts(ports []cluster.Port) string {
 }
 
 // sliceAddresses: what an endpoint must not be.
-func (j *judge) sliceAddresses(e *cluster.EndpointSlice) {
+func (j *reporter) sliceAddresses(e *cluster.EndpointSlice) {
 	var bad, virtual []string
 	for i := range e.Endpoints {
 		addr := e.Endpoints[i].Addr

@@ -7,7 +7,7 @@ import (
 )
 
 // subdomain: with a Service of its name, the Pod has a name there.
-func (p *podJudge) subdomain() {
+func (p *podChecker) subdomain() {
 	name := p.subject.Spec.Subdomain
 	if name == "" || p.subject.Spec.HostNetwork || p.subject.Kind == cluster.KindStatefulSet || p.isRefused(p.field("subdomain")) || !p.loaded(cluster.KindService) {
 		return
@@ -37,7 +37,7 @@ func (p *podJudge) subdomain() {
 }
 
 // wholeName is the name that a Pod takes for its own.
-func (p *podJudge) wholeName(subdomain string) string {
+func (p *podChecker) wholeName(subdomain string) string {
 	host := p.subject.Spec.Hostname
 	if host == "" {
 		host = p.settings.Name
@@ -55,7 +55,7 @@ func wants(s *cluster.Service, labels map[string]string) string {
 }
 
 // statefulSet: its Pods have names under its Service.
-func (p *podJudge) statefulSet() {
+func (p *podChecker) statefulSet() {
 	if p.subject.Kind != cluster.KindStatefulSet || p.subject.Spec.HostNetwork || !p.loaded(cluster.KindService) {
 		return
 	}
@@ -81,7 +81,7 @@ func (p *podJudge) statefulSet() {
 
 // serviceMissing says what there is in the place of a StatefulSet's Service, and
 // the cure. s is an ExternalName Service of that name, or nil.
-func (p *podJudge) serviceMissing(key cluster.Key, s *cluster.Service) (what, fix string) {
+func (p *podChecker) serviceMissing(key cluster.Key, s *cluster.Service) (what, fix string) {
 	fix = "make a headless Service of that name, which selects the Pods"
 	if s != nil {
 		return fmt.Sprintf("service %s is of the type ExternalName, which has no Pods behind it", key), fix
@@ -99,7 +99,7 @@ func (p *podJudge) serviceMissing(key cluster.Key, s *cluster.Service) (what, fi
 }
 
 // sharedHostname: a name of one Pod is to find one Pod.
-func (p *podJudge) sharedHostname() {
+func (p *podChecker) sharedHostname() {
 	if p.subject.Spec.Hostname == "" || p.subject.Spec.Subdomain == "" || p.subject.Spec.HostNetwork || p.subject.Kind == cluster.KindStatefulSet {
 		return
 	}

@@ -30,18 +30,18 @@ type Environment struct {
 	Variables []Variable
 	// Clashes are the variables that two Services make with different values, in
 	// order of their names.
-	Clashes []Clash
+	Conflicts []Conflict
 	// Pending are the Services that would have variables if they had a cluster
 	// IP, in order.
 	Pending []cluster.Key
 	// Master tells whether the Service of the API server is among those that
 	// count: every Pod of a cluster has its variables.
-	Master bool
+	KubernetesService bool
 }
 
 // Clash is a variable that several Services make. The kubelet takes one by
 // chance; here it is that of the last Service by name.
-type Clash struct {
+type Conflict struct {
 	Name     string
 	Services []cluster.Key // in order of their names
 }
@@ -51,7 +51,7 @@ var master = cluster.Key{Namespace: "default", Name: "kubernetes"}
 
 // Of computes the environment of a Pod of a namespace, of which only
 // NoServiceLinks counts. Every Service of v counts as there before the Pod.
-func Of(v *cluster.View, namespace string, pod *cluster.PodSpec) (e Environment) {
+func Compute(v *cluster.View, namespace string, pod *cluster.PodSpec) (e Environment) {
 	counting := make(map[string]*cluster.Service) // by name: one of the Pod's namespace hides the master
 	for s := range v.Services() {
 		own := s.Namespace == namespace && !pod.NoServiceLinks
@@ -67,7 +67,7 @@ func Of(v *cluster.View, namespace string, pod *cluster.PodSpec) (e Environment)
 		if other := counting[s.Name]; other == nil || own {
 			counting[s.Name] = s
 		}
-		e.Master = e.Master || s.Key == master
+		e.KubernetesService = e.KubernetesService || s.Key == master
 	}
 	slices.SortFunc(e.Pending, cluster.Key.Compare)
 	e.add(counting)
@@ -101,11 +101,11 @@ func (e *Environment) add(counting map[string]*cluster.Service) {
 	for name, m := range all {
 		e.Variables = append(e.Variables, Variable{name, m.value})
 		if m.clash {
-			e.Clashes = append(e.Clashes, Clash{name, m.by})
+			e.Conflicts = append(e.Conflicts, Conflict{name, m.by})
 		}
 	}
 	slices.SortFunc(e.Variables, func(a, b Variable) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(e.Clashes, func(a, b Clash) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(e.Conflicts, func(a, b Conflict) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // variables are those of one Service that has a cluster IP; of two the first
@@ -146,7 +146,7 @@ const Limit = 2 << 20
 
 // Tight is from which Size on there is a danger: half of the limit is for the
 // arguments, and for what else is in the environment.
-const Tight = Limit / 2
+const WarnSize = Limit / 2
 
 // Size is what the variables take of Limit, in octets: each with the NUL behind
 // it and a pointer to it.

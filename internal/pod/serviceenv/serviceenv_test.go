@@ -39,7 +39,7 @@ func of(spec cluster.PodSpec, services ...*cluster.Service) (e Environment) {
 			tx.PutService(s)
 		}
 	})
-	store.View(func(v *cluster.View) { e = Of(v, "shop", &spec) })
+	store.View(func(v *cluster.View) { e = Compute(v, "shop", &spec) })
 	return e
 }
 
@@ -131,8 +131,8 @@ func TestCounting(t *testing.T) {
 		if got := fmt.Sprint(e.Pending); test.pending != "" && got != test.pending || test.pending == "" && len(e.Pending) > 0 {
 			t.Errorf("%s: pending %s, want %s", claim, got, test.pending)
 		}
-		if e.Master != test.master {
-			t.Errorf("%s: master %v", claim, e.Master)
+		if e.KubernetesService != test.master {
+			t.Errorf("%s: master %v", claim, e.KubernetesService)
 		}
 	}
 }
@@ -142,15 +142,15 @@ func TestCounting(t *testing.T) {
 func TestClash(t *testing.T) {
 	for range 20 {
 		e := of(cluster.PodSpec{}, service("shop", "redis", nil), service("shop", "redis-service", at("10.0.0.12")))
-		if len(e.Clashes) != 1 || fmt.Sprint(e.Clashes[0]) != "{REDIS_SERVICE_PORT [shop/redis shop/redis-service]}" {
-			t.Fatalf("clashes %v", e.Clashes)
+		if len(e.Conflicts) != 1 || fmt.Sprint(e.Conflicts[0]) != "{REDIS_SERVICE_PORT [shop/redis shop/redis-service]}" {
+			t.Fatalf("clashes %v", e.Conflicts)
 		}
 		if got := lines(e); !slices.Contains(got, "REDIS_SERVICE_PORT=tcp://10.0.0.12:6379") || len(got) != 13 {
 			t.Fatalf("got %v", got)
 		}
 	}
-	if e := of(cluster.PodSpec{}, service("shop", "redis", nil), service("shop", "sentinel", nil)); len(e.Clashes) > 0 {
-		t.Errorf("clashes %v of names that are different", e.Clashes)
+	if e := of(cluster.PodSpec{}, service("shop", "redis", nil), service("shop", "sentinel", nil)); len(e.Conflicts) > 0 {
+		t.Errorf("clashes %v of names that are different", e.Conflicts)
 	}
 }
 

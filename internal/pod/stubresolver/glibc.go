@@ -75,8 +75,8 @@ func (r *resolver) glibc() {
 		return
 	}
 	for room := glibcRoom; r.trace.Outcome == Found && g.need > room; room *= 2 {
-		last := len(r.trace.Tries) - 1
-		r.trace.Tries[last].Why = fmt.Sprintf("the addresses do not fit into getaddrinfo's buffer of %d octets: it looks up again with a larger one", room)
+		last := len(r.trace.Candidates) - 1
+		r.trace.Candidates[last].Why = fmt.Sprintf("the addresses do not fit into getaddrinfo's buffer of %d octets: it looks up again with a larger one", room)
 		g.search()
 	}
 	r.trace.Outcome = g.told(r.trace.Outcome)
@@ -207,7 +207,7 @@ func (g *glibc) domains() searched {
 		case a.outcome == TryAgain && g.first == dnswire.ServFail:
 			list.servFail = true
 		default:
-			g.trace.Tries[len(g.trace.Tries)-1].Why = "glibc passes over the other search domains after a failure that is not SERVFAIL"
+			g.trace.Candidates[len(g.trace.Candidates)-1].Why = "glibc passes over the other search domains after a failure that is not SERVFAIL"
 			return list
 		}
 	}
@@ -222,7 +222,7 @@ func (g *glibc) query(name string, cause Cause, domain int) answer {
 	return a
 }
 
-func (g *glibc) answer(t *Try, name string) answer {
+func (g *glibc) answer(t *Candidate, name string) answer {
 	g.first = dnswire.NoError
 	if t.Skipped = fault(name); name == "" {
 		t.Skipped = "the name is empty"
@@ -248,7 +248,7 @@ func (g *glibc) answer(t *Try, name string) answer {
 // room is how much of getaddrinfo's buffer the replies take, in octets, where a
 // pointer has eight: for one family lists of pointers and names, for both a
 // struct gaih_addrtuple for each address.
-func (g *glibc) room(name string, replies []Reply) int {
+func (g *glibc) room(name string, replies []Response) int {
 	const pointer, tuple = 8, 40
 	records := 0
 	for _, reply := range replies {
@@ -273,7 +273,7 @@ func (g *glibc) room(name string, replies []Reply) int {
 func align(n, of int) int { return (n + of - 1) / of * of }
 
 // judge is what __res_context_query and nss_dns make of one or two replies.
-func (g *glibc) judge(replies []Reply) answer {
+func (g *glibc) judge(replies []Response) answer {
 	alias := false
 	code := dnswire.NoError
 	for _, reply := range replies {
@@ -297,7 +297,7 @@ func (g *glibc) judge(replies []Reply) answer {
 
 // exchange is __res_context_send: the replies that count, none where all servers
 // failed. nobody says that then nothing listens at any address.
-func (g *glibc) exchange(t *Try, types []dnswire.Type) (replies []Reply, nobody bool) {
+func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response, nobody bool) {
 	offset := 0
 	if g.rotate { // where it begins is chance; here the first server
 		offset = g.sends
@@ -333,7 +333,7 @@ func (g *glibc) exchange(t *Try, types []dnswire.Type) (replies []Reply, nobody 
 // visit is one server during one attempt.
 type visit struct {
 	*glibc
-	t       *Try
+	t       *Candidate
 	server  netip.Addr
 	attempt int
 	// open says that TCP is begun while the reply to a datagram is still to
@@ -341,8 +341,8 @@ type visit struct {
 	open bool
 }
 
-func (v *visit) question(qtype dnswire.Type, tcp bool) Reply {
-	return v.send(v.t, Query{Server: v.server, Attempt: v.attempt, Question: Question{Type: qtype, TCP: tcp}})
+func (v *visit) question(qtype dnswire.Type, tcp bool) Response {
+	return v.send(v.t, Exchange{Server: v.server, Attempt: v.attempt, Query: Query{Type: qtype, TCP: tcp}})
 }
 
 // isFailure tells whether the next server is asked after this code over UDP.
@@ -352,10 +352,10 @@ func isFailure(code dnswire.RCode) bool {
 
 // datagrams is send_dg: the replies that count, whether TCP is needed, and
 // whether anything listens there.
-func (v *visit) datagrams(types []dnswire.Type) (replies []Reply, streams, heard bool) {
+func (v *visit) datagrams(types []dnswire.Type) (replies []Response, streams, heard bool) {
 	if len(types) == 2 && !v.single {
 		v.t.round()
-		both := []Reply{v.question(types[0], false), v.question(types[1], false)}
+		both := []Response{v.question(types[0], false), v.question(types[1], false)}
 		replies, streams, heard = v.read(both)
 		if streams || len(replies) == 0 || both[0].Loss == None && both[1].Loss == None {
 			return replies, streams, heard
@@ -367,12 +367,12 @@ func (v *visit) datagrams(types []dnswire.Type) (replies []Reply, streams, heard
 		return v.serially(types)
 	}
 	v.t.round()
-	return v.read([]Reply{v.question(types[0], false)})
+	return v.read([]Response{v.question(types[0], false)})
 }
 
 // read takes the replies to what was sent at once. An answer beside a failure is
 // enough; failures alone are none.
-func (v *visit) read(all []Reply) (replies []Reply, streams, heard bool) {
+func (v *visit) read(all []Response) (replies []Response, streams, heard bool) {
 	read := 0
 	for i, reply := range all {
 		switch reply.Loss {
@@ -400,10 +400,10 @@ func (v *visit) read(all []Reply) (replies []Reply, streams, heard bool) {
 
 // serially sends A, and AAAA when there is an answer to A. After a failure it
 // waits in vain for an answer to what it did not send.
-func (v *visit) serially(types []dnswire.Type) (replies []Reply, streams, heard bool) {
+func (v *visit) serially(types []dnswire.Type) (replies []Response, streams, heard bool) {
 	for {
 		v.t.round()
-		replies, streams, heard = v.read([]Reply{v.question(types[0], false)})
+		replies, streams, heard = v.read([]Response{v.question(types[0], false)})
 		if streams || len(replies) == 0 {
 			return replies, streams, heard
 		}
@@ -426,7 +426,7 @@ func (v *visit) serially(types []dnswire.Type) (replies []Reply, streams, heard 
 
 // stream is send_vc: both questions over one connection. What the server says
 // counts, failures too.
-func (v *visit) stream(types []dnswire.Type) (replies []Reply, heard bool) {
+func (v *visit) stream(types []dnswire.Type) (replies []Response, heard bool) {
 	if !v.open {
 		v.t.round()
 	}

@@ -151,7 +151,7 @@ func (g *golang) try(name string, cause Cause, domain int) bool {
 
 // note takes what came of one type: what was found counts, else the first error,
 // or the last one of the name as given.
-func (g *golang) note(t *Try, o Outcome) {
+func (g *golang) note(t *Candidate, o Outcome) {
 	if o == Found || t.Outcome == Untried || t.Outcome != Found && t.Cause != Searched && t.Cause != TrailingDot {
 		t.Outcome = o
 	}
@@ -160,8 +160,8 @@ func (g *golang) note(t *Try, o Outcome) {
 // fail ends the lookup. For addresses the error of the name as given counts, else
 // the first; for other types the last.
 func (g *golang) fail() {
-	var asked []Try
-	for _, t := range g.trace.Tries {
+	var asked []Candidate
+	for _, t := range g.trace.Candidates {
 		if t.Outcome != Untried {
 			asked = append(asked, t)
 		}
@@ -183,7 +183,7 @@ func (g *golang) fail() {
 }
 
 // exchange is tryOneName.
-func (g *golang) exchange(t *Try, qtype dnswire.Type) Outcome {
+func (g *golang) exchange(t *Candidate, qtype dnswire.Type) Outcome {
 	offset := 0
 	if g.rotate {
 		offset = g.sends
@@ -192,7 +192,7 @@ func (g *golang) exchange(t *Try, qtype dnswire.Type) Outcome {
 	var outcome Outcome
 	for attempt := 1; attempt <= g.attempts; attempt++ {
 		for i := range g.servers {
-			q := Query{Server: g.servers[(i+offset)%len(g.servers)], Attempt: attempt, Question: Question{Type: qtype, TCP: g.streams}}
+			q := Exchange{Server: g.servers[(i+offset)%len(g.servers)], Attempt: attempt, Query: Query{Type: qtype, TCP: g.streams}}
 			reply := g.send(t, q)
 			if reply.Loss == None && reply.Truncated && !q.TCP {
 				q.TCP = true

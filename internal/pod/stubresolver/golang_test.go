@@ -68,7 +68,7 @@ func TestGolangLong(t *testing.T) {
 	name := label + "." + label + "." + label + ".l" // 193 octets
 	domain := strings.Repeat("d", 60)
 	got := Resolve(Lookup{Libc: dnsconfig.GoResolver, Conf: conf(t, "search "+domain+";options ndots:5"), Name: name}, world{}.ask(nil))
-	if len(got.Tries) != 2 || got.Tries[0].Skipped == "" || len(got.Tries[1].Rounds) != 1 || got.Outcome != NoSuchName {
+	if len(got.Candidates) != 2 || got.Candidates[0].Skipped == "" || len(got.Candidates[1].Rounds) != 1 || got.Outcome != NoSuchName {
 		t.Errorf("%+v", got)
 	}
 }

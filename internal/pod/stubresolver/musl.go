@@ -98,7 +98,7 @@ func (r *resolver) muslSearch(bare string) {
 
 // muslEnd ends the lookup as the last candidate did.
 func (r *resolver) muslEnd() {
-	last := r.trace.Tries[len(r.trace.Tries)-1]
+	last := r.trace.Candidates[len(r.trace.Candidates)-1]
 	switch {
 	case last.Outcome == Found:
 		r.end(Found, "it was found")
@@ -151,9 +151,9 @@ func (r *resolver) muslTry(name string, cause Cause, domain int) (goesOn bool) {
 
 // muslAsk is __res_msend_rc: a reply for each type, of which those that never
 // came are lost.
-func (r *resolver) muslAsk(t *Try) []Reply {
+func (r *resolver) muslAsk(t *Candidate) []Response {
 	m := muslExchange{resolver: r, t: t, types: r.types()}
-	m.replies = make([]Reply, len(m.types))
+	m.replies = make([]Response, len(m.types))
 	for i := range m.replies {
 		m.replies[i].Loss = Timeout
 	}
@@ -165,9 +165,9 @@ func (r *resolver) muslAsk(t *Try) []Reply {
 
 type muslExchange struct {
 	*resolver
-	t       *Try
+	t       *Candidate
 	types   []dnswire.Type
-	replies []Reply // to the types
+	replies []Response // to the types
 }
 
 // open is how many types are without a reply.
@@ -190,11 +190,11 @@ func (m *muslExchange) attempt(attempt int) {
 	type arrival struct {
 		of     int // index of the type
 		server netip.Addr
-		reply  Reply
+		reply  Response
 	}
 	var arrivals []arrival
 	ask := func(of int, server netip.Addr) {
-		q := Query{Server: server, Attempt: attempt, Question: Question{Type: m.types[of]}}
+		q := Exchange{Server: server, Attempt: attempt, Query: Query{Type: m.types[of]}}
 		arrivals = append(arrivals, arrival{of, server, m.send(m.t, q)})
 	}
 	for i, reply := range m.replies {

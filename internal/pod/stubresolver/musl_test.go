@@ -102,7 +102,7 @@ func TestMuslLong(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			got := Resolve(Lookup{Libc: dnsconfig.Musl, Conf: conf(t, "search "+row.domain+";options ndots:5"), Name: name}, world{}.ask(nil))
-			if len(got.Tries) != row.tries || got.Tries[0].Skipped != row.skipped || got.Outcome != NoSuchName {
+			if len(got.Candidates) != row.tries || got.Candidates[0].Skipped != row.skipped || got.Outcome != NoSuchName {
 				t.Errorf("%+v", got)
 			}
 		})

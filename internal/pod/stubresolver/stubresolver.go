@@ -60,7 +60,7 @@ type Lookup struct {
 }
 
 // Question is what a resolver asks a server.
-type Question struct {
+type Query struct {
 	// Name is complete, with its closing dot, in the case that it is sent in; see
 	// Malformed.
 	Name string
@@ -73,10 +73,10 @@ type Question struct {
 
 // Malformed tells whether the resolver sends something that is no question of
 // Name. Nobody answers it, and no Ask is given it.
-func (q *Question) Malformed() bool { return strings.HasSuffix(q.Name, "..") }
+func (q *Query) Malformed() bool { return strings.HasSuffix(q.Name, "..") }
 
 // Reply is what comes of a Question.
-type Reply struct {
+type Response struct {
 	Loss  Loss // the rest counts only where nothing was lost
 	RCode dnswire.RCode
 	// Records is how many of the type are in the answer, also where an alias
@@ -89,7 +89,7 @@ type Reply struct {
 }
 
 // found tells whether the reply has what was asked for.
-func (r *Reply) found() bool {
+func (r *Response) found() bool {
 	return r.Loss == None && r.RCode == dnswire.NoError && r.Records > 0
 }
 
@@ -106,7 +106,7 @@ const (
 
 // Ask answers one question, as the server would. It gives the same answer to the
 // same question where a Trace is to be the same twice.
-type Ask func(server netip.Addr, q Question) Reply
+type ServerFunc func(server netip.Addr, q Query) Response
 
 // Outcome is what the program is told, or what came of one candidate.
 type Outcome int
@@ -172,15 +172,15 @@ func (c Cause) String() string {
 
 // Query is a Question on the wire, and what came of it. Over TCP, a packet is
 // counted for each as well.
-type Query struct {
+type Exchange struct {
 	Server  netip.Addr
 	Attempt int // from 1: which time the servers are gone through
-	Question
-	Reply Reply
+	Query
+	Response Response
 }
 
 // Try is one candidate: a complete name that the resolver makes of the one given.
-type Try struct {
+type Candidate struct {
 	Name  string // with its closing dot
 	Cause Cause
 	// Domain is the search domain's index in Trace.Searches, -1 where Cause is
@@ -190,7 +190,7 @@ type Try struct {
 	Skipped string
 	// Rounds are the queries. Those of one round are under way together, in no
 	// fixed order; the next round begins when that one is over.
-	Rounds  [][]Query
+	Rounds  [][]Exchange
 	Outcome Outcome
 	// Why is why the resolver does not simply go on with the next candidate
 	// after this one, or stop because it is found; else "".
@@ -203,9 +203,9 @@ type Trace struct {
 	Ndots int
 	// Searches are the search domains that the resolver goes by, spelt as
 	// configured, whether they are tried for this name or not.
-	Searches []string
-	Tries    []Try
-	Outcome  Outcome
+	Searches   []string
+	Candidates []Candidate
+	Outcome    Outcome
 	// Why is why it ends there, in one sentence.
 	Why string
 	// Unsearched is why the search domains are not tried; "" where they are,
@@ -216,8 +216,8 @@ type Trace struct {
 // Packets is how many queries are sent.
 func (t *Trace) Packets() int {
 	n := 0
-	for i := range t.Tries {
-		for _, round := range t.Tries[i].Rounds {
+	for i := range t.Candidates {
+		for _, round := range t.Candidates[i].Rounds {
 			n += len(round)
 		}
 	}
@@ -226,7 +226,7 @@ func (t *Trace) Packets() int {
 
 // Resolve foretells a lookup. It asks as often as the resolver would, which the
 // Conf's search domains, servers and attempts bound.
-func Resolve(l Lookup, ask Ask) Trace {
+func Resolve(l Lookup, ask ServerFunc) Trace {
 	r := &resolver{Lookup: l, ask: ask}
 	switch l.Libc {
 	case dnsconfig.Glibc:
@@ -252,7 +252,7 @@ var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 // resolver is what all resolvers have in common during one lookup.
 type resolver struct {
 	Lookup
-	ask      Ask
+	ask      ServerFunc
 	trace    Trace
 	servers  []netip.Addr
 	attempts int
@@ -291,23 +291,23 @@ func (r *resolver) rooted() bool { return strings.HasSuffix(r.Name, ".") }
 func (r *resolver) end(o Outcome, why string) { r.trace.Outcome, r.trace.Why = o, why }
 
 // candidate begins a Try, which stays good until the next one begins.
-func (r *resolver) candidate(name string, cause Cause, domain int) *Try {
-	r.trace.Tries = append(r.trace.Tries, Try{Name: complete(name), Cause: cause, Domain: domain})
-	return &r.trace.Tries[len(r.trace.Tries)-1]
+func (r *resolver) candidate(name string, cause Cause, domain int) *Candidate {
+	r.trace.Candidates = append(r.trace.Candidates, Candidate{Name: complete(name), Cause: cause, Domain: domain})
+	return &r.trace.Candidates[len(r.trace.Candidates)-1]
 }
 
 // round begins a round of t.
-func (t *Try) round() { t.Rounds = append(t.Rounds, nil) }
+func (t *Candidate) round() { t.Rounds = append(t.Rounds, nil) }
 
 // send asks a server in the present round of t.
-func (r *resolver) send(t *Try, q Query) Reply {
+func (r *resolver) send(t *Candidate, q Exchange) Response {
 	q.Name, q.Size = t.Name, r.size
-	if q.Reply.Loss = Timeout; !q.Malformed() {
-		q.Reply = r.ask(q.Server, q.Question)
+	if q.Response.Loss = Timeout; !q.Malformed() {
+		q.Response = r.ask(q.Server, q.Query)
 	}
 	last := len(t.Rounds) - 1
 	t.Rounds[last] = append(t.Rounds[last], q)
-	return q.Reply
+	return q.Response
 }
 
 // complete is a name with a closing dot.

@@ -19,8 +19,8 @@ import (
 // server alone is written 2/NAME; other names are NXDOMAIN.
 type world map[string]string
 
-func (w world) ask(servers []netip.Addr) Ask {
-	return func(server netip.Addr, q Question) Reply {
+func (w world) ask(servers []netip.Addr) ServerFunc {
+	return func(server netip.Addr, q Query) Response {
 		for i, addr := range servers {
 			if text, ok := w[fmt.Sprintf("%d/%s", i+1, q.Name)]; ok && addr == server {
 				return w.reply(text, q)
@@ -28,14 +28,14 @@ func (w world) ask(servers []netip.Addr) Ask {
 		}
 		text, ok := w[q.Name]
 		if !ok {
-			return Reply{RCode: dnswire.NXDomain}
+			return Response{RCode: dnswire.NXDomain}
 		}
 		return w.reply(text, q)
 	}
 }
 
-func (world) reply(text string, q Question) Reply {
-	var reply Reply
+func (world) reply(text string, q Query) Response {
+	var reply Response
 	for word := range strings.FieldsSeq(text) {
 		if qtype, rest, ok := strings.Cut(word, "="); ok {
 			if qtype != q.Type.String() {
@@ -95,7 +95,7 @@ const two = pod + ";nameserver 10.0.0.2"
 // which servers are numbered from 1, and TCP is t.
 func dump(tr Trace, servers []netip.Addr) string {
 	var b strings.Builder
-	for _, t := range tr.Tries {
+	for _, t := range tr.Candidates {
 		b.WriteString(t.Name)
 		for _, round := range t.Rounds {
 			b.WriteString(" [")
@@ -162,7 +162,7 @@ func testTable(t *testing.T, libc dnsconfig.Libc, table map[string]lookup) {
 // TestUnknown: nobody's resolver does nothing.
 func TestUnknown(t *testing.T) {
 	got := Resolve(Lookup{Conf: conf(t, pod), Name: "web"}, world{}.ask(nil))
-	if len(got.Tries) > 0 || got.Outcome != Untried || got.Why == "" {
+	if len(got.Candidates) > 0 || got.Outcome != Untried || got.Why == "" {
 		t.Errorf("Resolve of LibcUnknown = %+v", got)
 	}
 }
@@ -170,18 +170,18 @@ func TestUnknown(t *testing.T) {
 // TestPackets counts what is on the wire, and says where it comes from.
 func TestPackets(t *testing.T) {
 	got := Resolve(Lookup{Libc: dnsconfig.Glibc, Conf: conf(t, pod), Name: "www.example.com"}, world{"www.example.com.": "A AAAA"}.ask(nil))
-	if got.Packets() != 8 || len(got.Tries) != 4 {
-		t.Fatalf("Packets() = %d in %d tries, want 8 in 4", got.Packets(), len(got.Tries))
+	if got.Packets() != 8 || len(got.Candidates) != 4 {
+		t.Fatalf("Packets() = %d in %d tries, want 8 in 4", got.Packets(), len(got.Candidates))
 	}
 	for i, want := range []struct {
 		cause  Cause
 		domain int
 	}{{Searched, 0}, {Searched, 1}, {Searched, 2}, {Last, -1}} {
-		if try := got.Tries[i]; try.Cause != want.cause || try.Domain != want.domain {
+		if try := got.Candidates[i]; try.Cause != want.cause || try.Domain != want.domain {
 			t.Errorf("try %d: %v, domain %d, want %v, %d", i, try.Cause, try.Domain, want.cause, want.domain)
 		}
 	}
-	if q := got.Tries[3].Rounds[0][1]; q.Name != "www.example.com." || q.Attempt != 1 || q.Size != 512 || q.Reply.Records != 1 {
+	if q := got.Candidates[3].Rounds[0][1]; q.Name != "www.example.com." || q.Attempt != 1 || q.Size != 512 || q.Response.Records != 1 {
 		t.Errorf("the last query is %+v", q)
 	}
 }
@@ -242,8 +242,8 @@ func FuzzResolve(f *testing.F) {
 			t.Errorf("%+v is\n%+v and\n%+v", l, got, again)
 		}
 		candidates := 3 * (len(c.Searches) + 3) // glibc may go through them again
-		if packets := got.Packets(); len(got.Tries) > candidates || packets > candidates*maxNameservers*goMaxAttempts*4 {
-			t.Errorf("%+v: %d tries, %d packets", l, len(got.Tries), packets)
+		if packets := got.Packets(); len(got.Candidates) > candidates || packets > candidates*maxNameservers*goMaxAttempts*4 {
+			t.Errorf("%+v: %d tries, %d packets", l, len(got.Candidates), packets)
 		}
 		if (got.Outcome == Untried) != (l.Libc == dnsconfig.LibcUnknown) || got.Why == "" {
 			t.Errorf("%+v ends with %v, for %q", l, got.Outcome, got.Why)
@@ -253,14 +253,14 @@ func FuzzResolve(f *testing.F) {
 }
 
 // chance answers by numbers that follow from the question alone.
-func chance(seed uint64) Ask {
-	return func(server netip.Addr, q Question) Reply {
+func chance(seed uint64) ServerFunc {
+	return func(server netip.Addr, q Query) Response {
 		n := seed
 		for _, c := range fmt.Sprint(server, q) {
 			n = (n ^ uint64(c)) * 1099511628211
 		}
 		n >>= 7
-		return Reply{
+		return Response{
 			Loss:      []Loss{None, None, None, Timeout, Unreachable}[n%5],
 			RCode:     []dnswire.RCode{0, dnswire.NXDomain, dnswire.ServFail, dnswire.Refused, dnswire.FormErr}[n/5%5],
 			Records:   []int{0, 1, 0, 30}[n/25%4],
@@ -273,8 +273,8 @@ func chance(seed uint64) Ask {
 // checkTries: what is sent is a name, and only the last candidate is found.
 func checkTries(t *testing.T, tr Trace) {
 	t.Helper()
-	for i, try := range tr.Tries {
-		if try.Outcome == Found && (i < len(tr.Tries)-1 && try.Why == "" || i == len(tr.Tries)-1 && tr.Outcome != Found) {
+	for i, try := range tr.Candidates {
+		if try.Outcome == Found && (i < len(tr.Candidates)-1 && try.Why == "" || i == len(tr.Candidates)-1 && tr.Outcome != Found) {
 			t.Errorf("%s was found, and it goes on: %+v", try.Name, tr)
 		}
 		if try.Skipped != "" && len(try.Rounds) > 0 {
@@ -285,7 +285,7 @@ func checkTries(t *testing.T, tr Trace) {
 				t.Errorf("%s has a round without queries", try.Name)
 			}
 			for _, q := range round {
-				if fault(q.Name) != "" && !q.Malformed() || q.Malformed() && q.Reply.Loss != Timeout || q.Name != try.Name || !strings.HasSuffix(q.Name, ".") {
+				if fault(q.Name) != "" && !q.Malformed() || q.Malformed() && q.Response.Loss != Timeout || q.Name != try.Name || !strings.HasSuffix(q.Name, ".") {
 					t.Errorf("%q is asked for instead of %q", q.Name, try.Name)
 				}
 			}

@@ -43,7 +43,7 @@ func (r *resolver) windows() {
 }
 
 // windowsTry asks for one candidate.
-func (r *resolver) windowsTry(t *Try) {
+func (r *resolver) windowsTry(t *Candidate) {
 	t.Outcome = NoSuchName
 	if t.Skipped = fault(t.Name); t.Skipped != "" || t.Name == "." {
 		return
@@ -52,9 +52,9 @@ func (r *resolver) windowsTry(t *Try) {
 		t.round()
 		t.Outcome = TryAgain
 		for _, qtype := range r.types() {
-			reply := r.send(t, Query{Server: server, Attempt: 1, Question: Question{Type: qtype}})
+			reply := r.send(t, Exchange{Server: server, Attempt: 1, Query: Query{Type: qtype}})
 			if reply.Loss == None && reply.Truncated {
-				reply = r.send(t, Query{Server: server, Attempt: 1, Question: Question{Type: qtype, TCP: true}})
+				reply = r.send(t, Exchange{Server: server, Attempt: 1, Query: Query{Type: qtype, TCP: true}})
 			}
 			switch {
 			case reply.Loss != None || t.Outcome == Found:

@@ -28,7 +28,7 @@ type DNS struct {
 // DNSOf finds the Pods of the DNS Service: those that it selects, else the
 // templates that it selects; where there is neither, Pods that have the labels
 // that it wants. Pods ask at its ClusterIPs, and at asked.
-func DNSOf(v *cluster.View, service cluster.Key, asked []netip.Addr) *DNS {
+func FindDNS(v *cluster.View, service cluster.Key, asked []netip.Addr) *DNS {
 	d := &DNS{Service: v.Service(service), Addrs: slices.Clone(asked)}
 	selector := usualLabels
 	if d.Service != nil {
@@ -172,7 +172,7 @@ const otherDNSPort = 5353
 // PerhapsDNS is the first rule for egress that may be meant for the cluster's
 // DNS where that is not known: it names a port of DNS, or allows all ports of
 // Pods elsewhere or of addresses. Its Policy is nil if there is none.
-func PerhapsDNS(policies []*cluster.NetworkPolicy, protocol cluster.Protocol) Near {
+func PossibleDNSRule(policies []*cluster.NetworkPolicy, protocol cluster.Protocol) NearestRule {
 	for _, p := range policies {
 		for i := range p.EgressRules {
 			r := &p.EgressRules[i]
@@ -181,15 +181,15 @@ func PerhapsDNS(policies []*cluster.NetworkPolicy, protocol cluster.Protocol) Ne
 				return len(r.Ports) > 0 && portsAllow(r.Ports, &End{}, cluster.Port{Protocol: protocol, Number: n})
 			})
 			if named || elsewhere && len(r.Ports) == 0 {
-				return Near{p, i, Peers}
+				return NearestRule{p, i, Peers}
 			}
 		}
 	}
-	return Near{}
+	return NearestRule{}
 }
 
 // Names are the policies' keys, by namespace and name.
-func Names(policies []*cluster.NetworkPolicy) (names []string) {
+func PolicyNames(policies []*cluster.NetworkPolicy) (names []string) {
 	sorted := slices.SortedFunc(slices.Values(policies), func(a, b *cluster.NetworkPolicy) int {
 		return cmp.Compare(a.Key.String(), b.Key.String())
 	})

@@ -88,8 +88,8 @@ func TestAdditive(t *testing.T) {
 			if want := applied == 0 || allowed; all.Allowed != want || len(all.Policies) != applied {
 				t.Errorf("seed %d: %s of %d policies is %+v, want allowed %t by %d", seed, direction, len(policies), all, want, applied)
 			}
-			if all.Allowed && all.Near.Policy != nil {
-				t.Errorf("seed %d: %s is allowed, and %+v comes nearest", seed, direction, all.Near)
+			if all.Allowed && all.Nearest.Policy != nil {
+				t.Errorf("seed %d: %s is allowed, and %+v comes nearest", seed, direction, all.Nearest)
 			}
 		}
 	}

@@ -82,24 +82,24 @@ type Verdict struct {
 	// Policies are those that apply, by name; none where nothing restricts.
 	Policies []*cluster.NetworkPolicy
 	// Near, where it is not allowed, is the rule that comes nearest.
-	Near Near
+	Nearest NearestRule
 }
 
 // Near is a rule that allows a part of what is asked.
-type Near struct {
-	Policy *cluster.NetworkPolicy // nil when there is none
-	Rule   int                    // its place among the policy's rules of that direction
-	Lacks  Lack
+type NearestRule struct {
+	Policy   *cluster.NetworkPolicy // nil when there is none
+	Rule     int                    // its place among the policy's rules of that direction
+	Mismatch Mismatch
 }
 
 // Lack is what a rule does not allow.
-type Lack int
+type Mismatch int
 
 // What a rule may lack.
 const (
-	Both  Lack = iota // neither the peer nor the port
-	Ports             // the peer is allowed, the port is not
-	Peers             // the port is allowed, the peer is not
+	Both  Mismatch = iota // neither the peer nor the port
+	Ports                 // the peer is allowed, the port is not
+	Peers                 // the port is allowed, the peer is not
 )
 
 // Egress says whether from may open a connection to a port of to. Addresses
@@ -108,7 +108,7 @@ const (
 // after it is rewritten differs between network plugins.
 func (s *Set) Egress(from, to *End, port cluster.Port, others ...netip.Addr) Verdict {
 	addrs := slices.Concat(to.Addrs, others)
-	return s.judge(from, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
+	return s.evaluate(from, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
 		return p.Egress, p.EgressRules
 	},
 		func(p *cluster.NetworkPolicy, r *cluster.PolicyRule) (peer, ports bool) {
@@ -118,7 +118,7 @@ func (s *Set) Egress(from, to *End, port cluster.Port, others ...netip.Addr) Ver
 
 // Ingress says whether to accepts a connection to a port of it by from.
 func (s *Set) Ingress(to, from *End, port cluster.Port) Verdict {
-	return s.judge(to, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
+	return s.evaluate(to, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
 		return p.Ingress, p.IngressRules
 	},
 		func(p *cluster.NetworkPolicy, r *cluster.PolicyRule) (peer, ports bool) {
@@ -127,7 +127,7 @@ func (s *Set) Ingress(to, from *End, port cluster.Port) Verdict {
 }
 
 // judge asks the policies that apply to an end in one direction.
-func (s *Set) judge(e *End, direction func(*cluster.NetworkPolicy) (bool, []cluster.PolicyRule), allows func(*cluster.NetworkPolicy, *cluster.PolicyRule) (peer, ports bool)) (v Verdict) {
+func (s *Set) evaluate(e *End, direction func(*cluster.NetworkPolicy) (bool, []cluster.PolicyRule), allows func(*cluster.NetworkPolicy, *cluster.PolicyRule) (peer, ports bool)) (v Verdict) {
 	if e.HostNetwork {
 		return Verdict{Allowed: true}
 	}
@@ -142,15 +142,15 @@ func (s *Set) judge(e *End, direction func(*cluster.NetworkPolicy) (bool, []clus
 			switch {
 			case peer && ports:
 				v.Allowed = true
-			case peer && v.Near.Lacks != Ports: // the peer is the better part
-				v.Near = Near{p, i, Ports}
-			case ports && v.Near.Lacks == Both:
-				v.Near = Near{p, i, Peers}
+			case peer && v.Nearest.Mismatch != Ports: // the peer is the better part
+				v.Nearest = NearestRule{p, i, Ports}
+			case ports && v.Nearest.Mismatch == Both:
+				v.Nearest = NearestRule{p, i, Peers}
 			}
 		}
 	}
 	if v.Allowed || len(v.Policies) == 0 {
-		v.Allowed, v.Near = true, Near{}
+		v.Allowed, v.Nearest = true, NearestRule{}
 	}
 	return v
 }

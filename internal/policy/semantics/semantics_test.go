@@ -167,7 +167,7 @@ func TestReach(t *testing.T) {
 		pod      *cluster.Pod
 		policies []*cluster.NetworkPolicy
 		want     bool
-		lacks    Lack
+		lacks    Mismatch
 	}{
 		"nothing restricts":                             {nil, nil, nil, true, Both},
 		"a Namespace has its name for a label":          {nil, nil, []*cluster.NetworkPolicy{egressPolicy("a", rule(byName, port(cluster.UDP, 53, 53)))}, true, Both},
@@ -202,16 +202,16 @@ func TestReach(t *testing.T) {
 			}
 		})
 		store.View(func(v *cluster.View) {
-			r := DNSOf(v, dnsKey, nil).Reach(NewSet(v), end("orders", "app", "web"), cluster.UDP)
+			r := FindDNS(v, dnsKey, nil).Reach(NewSet(v), end("orders", "app", "web"), cluster.UDP)
 			if got := r.Allowed(); got != test.want {
 				t.Errorf("%s: Reach = %+v, want %t", claim, r, test.want)
 			}
-			near := r.Egress.Near
+			near := r.Egress.Nearest
 			if near.Policy == nil {
-				near = r.Ingress.Near
+				near = r.Ingress.Nearest
 			}
-			if !test.want && near.Lacks != test.lacks {
-				t.Errorf("%s: the nearest rule lacks %d, want %d", claim, near.Lacks, test.lacks)
+			if !test.want && near.Mismatch != test.lacks {
+				t.Errorf("%s: the nearest rule lacks %d, want %d", claim, near.Mismatch, test.lacks)
 			}
 		})
 	}
@@ -221,7 +221,7 @@ func TestReach(t *testing.T) {
 func TestHostNetwork(t *testing.T) {
 	store := withPolicies(egressPolicy("deny"))
 	store.View(func(v *cluster.View) {
-		r := DNSOf(v, cluster.Key{Namespace: "kube-system", Name: "kube-dns"}, nil).Reach(NewSet(v), &End{Namespace: "orders", HostNetwork: true}, cluster.UDP)
+		r := FindDNS(v, cluster.Key{Namespace: "kube-system", Name: "kube-dns"}, nil).Reach(NewSet(v), &End{Namespace: "orders", HostNetwork: true}, cluster.UDP)
 		if !r.Allowed() {
 			t.Errorf("Reach = %+v, want it allowed", r)
 		}

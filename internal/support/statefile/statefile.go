@@ -26,7 +26,7 @@ import (
 var ErrForeign = errors.New("damaged, or of another version")
 
 // Kind is what begins every file of a kind and version, a line.
-type Kind string
+type Format string
 
 // infix stands between the path of a file and the digits behind it, in the name of
 // one that is being written.
@@ -39,7 +39,7 @@ const leftoverAge = time.Minute
 // When it fails, the file that was there is as it was, and nothing else is left
 // behind. Several programs may write it at once: the last one's stands. What one
 // that was killed left behind is removed.
-func (k Kind) Write(path string, write func(io.Writer) error) error {
+func (k Format) Write(path string, write func(io.Writer) error) error {
 	dir, name := filepath.Split(path)
 	removeLeftovers(filepath.Clean(dir), name)
 	f, err := os.CreateTemp(filepath.Clean(dir), name+infix+"*") // for its owner alone
@@ -81,7 +81,7 @@ func removeLeftovers(dir, name string) {
 	}
 }
 
-func (k Kind) write(w io.Writer, write func(io.Writer) error) error {
+func (k Format) write(w io.Writer, write func(io.Writer) error) error {
 	sum := sha256.New()
 	buffered := bufio.NewWriter(io.MultiWriter(w, sum))
 	if _, err := buffered.WriteString(string(k)); err != nil {
@@ -100,7 +100,7 @@ func (k Kind) write(w io.Writer, write func(io.Writer) error) error {
 // Read gives the contents of the file at path to parse. A file that is there and
 // can't be used, or that parse refuses, is renamed to path.bad, and the error
 // wraps ErrForeign; one that is not there is fs.ErrNotExist.
-func (k Kind) Read(path string, parse func(contents []byte) error) error {
+func (k Format) Read(path string, parse func(contents []byte) error) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err

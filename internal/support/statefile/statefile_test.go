@@ -12,7 +12,7 @@ import (
 	"portolan.dev/portolan/internal/support/statefile"
 )
 
-const kind = statefile.Kind("test 1\n")
+const kind = statefile.Format("test 1\n")
 
 func write(t *testing.T, path, contents string) {
 	t.Helper()

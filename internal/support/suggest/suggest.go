@@ -6,7 +6,7 @@ const mostTypos = 2
 
 // Word is the word of a list that is most like the given one, the first of
 // several; "" if none is like it.
-func Word(word string, list []string) string {
+func Closest(word string, list []string) string {
 	best, least := "", mostTypos+1
 	for _, other := range list {
 		if d := distance(word, other); d > 0 && d < least && d*3 <= max(len(word), len(other)) {

@@ -28,7 +28,7 @@ func TestWord(t *testing.T) {
 		{"orders", []string{"order-1", "order"}, "order"},
 		{"orders", nil, ""},
 	} {
-		if got := Word(test.word, test.list); got != test.want {
+		if got := Closest(test.word, test.list); got != test.want {
 			t.Errorf("Word(%q, %q) = %q, want %q", test.word, test.list, got, test.want)
 		}
 	}

@@ -24,7 +24,7 @@ var (
 // Of is the line that err is about, from 1, or 0 when it is about none; and
 // err without its line and the library's name. Of several errors it is the
 // first.
-func Of(err error) (line int, clean error) {
+func Split(err error) (line int, clean error) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	var several *yaml.TypeError
 	if errors.As(err, &several) && len(several.Errors) > 0 {

@@ -28,7 +28,7 @@ func TestOf(t *testing.T) {
 			t.Errorf("%s: Unmarshal(%q) = nil error", claim, c.text)
 			continue
 		}
-		if line, clean := yamlerr.Of(err); line != c.line {
+		if line, clean := yamlerr.Split(err); line != c.line {
 			t.Errorf("%s: Of(%v) = %d, %v, want line %d", claim, err, line, clean, c.line)
 		}
 	}

@@ -212,7 +212,7 @@ func TestEnvironment(t *testing.T) {
 			want[v.Name] = v.Value
 		}
 		c.Store.View(func(v *cluster.View) {
-			e := serviceenv.Of(v, "shop", new(cluster.PodSpec))
+			e := serviceenv.Compute(v, "shop", new(cluster.PodSpec))
 			for _, got := range e.Variables {
 				if value, ok := want[got.Name]; !ok || value != got.Value {
 					t.Fatalf("case %d: got %s, want %s", i, got, value)

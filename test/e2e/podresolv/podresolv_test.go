@@ -34,7 +34,7 @@ func TestKubelet(t *testing.T) {
 	met := make(map[string]int)
 	for i := range 3000 {
 		p := generatePod(random)
-		n := dnsconfig.Node{
+		n := dnsconfig.NodeSettings{
 			ClusterDomain: podrand.Pick(random, "cluster.local", "example", ""),
 			ClusterDNS:    podrand.Several(random, 4, podrand.Addrs("10.0.0.10", "fd00::a", "10.0.0.11")...),
 			Addrs:         podrand.Several(random, 2, podrand.Addrs("192.0.2.7", "2001:db8::7")...),
@@ -113,7 +113,7 @@ func TestAPIServer(t *testing.T) {
 		var got []string
 		for _, err := range dnsconfig.Validate(p) {
 			got = append(got, err.Error())
-			met[string(err.Kind)]++
+			met[string(err.Type)]++
 		}
 		if want := refusals(p); !slices.Equal(got, want) {
 			t.Fatalf("case %d: Validate(%+v) =\n%s\nwant\n%s", i, p, strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -125,7 +125,7 @@ func TestAPIServer(t *testing.T) {
 }
 
 // refusals are the API server's errors in the fields that Validate looks at.
-func refusals(p dnsconfig.Pod) []string {
+func refusals(p dnsconfig.PodSettings) []string {
 	spec := &core.PodSpec{
 		DNSPolicy: core.DNSPolicy(p.Policy), Hostname: p.Hostname, Subdomain: p.Subdomain,
 		HostnameOverride: p.HostnameOverride, SetHostnameAsFQDN: &p.SetHostnameAsFQDN,
@@ -156,16 +156,16 @@ func refusals(p dnsconfig.Pod) []string {
 
 func TestHostnameAsFQDN(t *testing.T) {
 	for length := range 63 {
-		p := dnsconfig.Pod{Namespace: "shop", Name: strings.Repeat("w", length+1), Subdomain: "docks", SetHostnameAsFQDN: true}
+		p := dnsconfig.PodSettings{Namespace: "shop", Name: strings.Repeat("w", length+1), Subdomain: "docks", SetHostnameAsFQDN: true}
 		want, wantErr := util.GetNodenameForKernel(p.Name, "docks.shop.svc.cluster.local", &p.SetHostnameAsFQDN)
-		got, err := dnsconfig.HostnameOf(p, dnsconfig.Node{ClusterDomain: "cluster.local"})
+		got, err := dnsconfig.HostnameOf(p, dnsconfig.NodeSettings{ClusterDomain: "cluster.local"})
 		if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() || err == nil && got.Kernel != want {
 			t.Errorf("HostnameOf(%+v) = %q, %v, want %q, %v", p, got.Kernel, err, want, wantErr)
 		}
 	}
 }
 
-func kubernetesPod(p dnsconfig.Pod) *corev1.Pod {
+func kubernetesPod(p dnsconfig.PodSettings) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
 		Spec:       corev1.PodSpec{DNSPolicy: corev1.DNSPolicy(p.Policy), HostNetwork: p.HostNetwork},
@@ -204,8 +204,8 @@ func eventsOf(recorder *record.FakeRecorder) []string {
 	return slices.Compact(list)
 }
 
-func generatePod(random *rand.Rand) dnsconfig.Pod {
-	p := dnsconfig.Pod{
+func generatePod(random *rand.Rand) dnsconfig.PodSettings {
+	p := dnsconfig.PodSettings{
 		Namespace:   podrand.Pick(random, "shop", "default", "a"),
 		Name:        "web",
 		HostNetwork: random.IntN(3) == 0,

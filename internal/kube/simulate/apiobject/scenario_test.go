@@ -283,7 +283,7 @@ func (r *run) check(t *testing.T, st *state, report manifest.Report) {
 	}
 	for ns, want := range st.env {
 		var e serviceenv.Environment
-		r.store.View(func(v *cluster.View) { e = serviceenv.Of(v, ns, new(cluster.PodSpec)) })
+		r.store.View(func(v *cluster.View) { e = serviceenv.Compute(v, ns, new(cluster.PodSpec)) })
 		for _, line := range want {
 			if !slices.ContainsFunc(e.Variables, func(v serviceenv.Variable) bool { return v.String() == line }) {
 				t.Errorf("no variable %s among %v", line, e.Variables)

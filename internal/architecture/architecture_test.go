@@ -156,6 +156,7 @@ var arrows = []arrow{
 	{"internal/dns/kubezone", "internal/dns/dnsname", "owner names"},
 	{"internal/dns/kubezone", "internal/dns/dnswire", "RDATA"},
 	{"internal/pod/explain", "internal/pod/lint", "what is wrong with what a name stands for"},
+	{"internal/pod/explain", "internal/support/suggest", "suggests names for misspelt ones"},
 	{"internal/pod/explain", "internal/cluster", "what a name stands for"},
 	{"internal/pod/explain", "internal/dns/dnswire", "answers"},
 	{"internal/pod/explain", "internal/pod/dnsconfig", "the Pod's resolv.conf"},

@@ -80,7 +80,7 @@ var defaults = &config.Compiled{
 	Cache: cache.Config{Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour},
 	Webhook: admission.Config{
 		Listen:  netip.MustParseAddrPort("127.0.0.1:8443"),
-		Service: admission.Service{Namespace: "kube-system", Name: "portolan-webhook"}, ClusterDomain: "cluster.local", AutopathSuffix: "ap.k8s.io",
+		Service: admission.ServiceName{Namespace: "kube-system", Name: "portolan-webhook"}, ClusterDomain: "cluster.local", AutopathSuffix: "ap.k8s.io",
 		Timeout: time.Second, MaxInFlight: 32, CertificateLife: 90 * 24 * time.Hour,
 	},
 	Controller: config.CompiledController{MaxEndpoints: 100, Syncs: 5, Lease: &leader.Config{
@@ -199,7 +199,7 @@ func TestCompile(t *testing.T) {
 			c.Autopath.Zones = c.Zone.Zones
 			c.AutopathSOA.MName, c.AutopathSOA.RName = dnsname.MustParse("ns.dns.a.example"), dnsname.MustParse("hostmaster.a.example")
 			c.Webhook.ClusterDNS = []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"), netip.MustParseAddr("fd00::a")}
-			c.Webhook.Service = admission.Service{Namespace: "dns", Name: "hook"}
+			c.Webhook.Service = admission.ServiceName{Namespace: "dns", Name: "hook"}
 			c.Webhook.Deny, c.Webhook.Ignore = []string{"pod-fqdn-too-long"}, []string{"pod-dns-limit"}
 		}},
 		"no TTL": {"ttl: 0", func(c *config.Compiled) {

@@ -37,7 +37,7 @@ func (c *Config) compileWebhook(made *Compiled) (err error) {
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
 		return badValue("webhook.service", "%q is not namespace/name", w.Service)
 	}
-	made.Webhook.Service = admission.Service{Namespace: namespace, Name: name}
+	made.Webhook.Service = admission.ServiceName{Namespace: namespace, Name: name}
 	if err := c.compileNameservers(made); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (d *Daemon) Get(ctx context.Context, version string, choices []apiobject.Ch
 	if err != nil {
 		return nil, l, err
 	}
-	c := apiobject.Cluster{Store: d.store, Declared: l.Declared}
+	c := apiobject.Builder{Store: d.store, Declared: l.Declared}
 	if d.plane != nil {
 		c.Slices = d.plane.Slices
 	}

@@ -82,7 +82,7 @@ func (s *Slices) connect(store *cluster.Store, version string) error {
 	of := s.settings.Controller
 	s.controller = endpointslices.NewController(endpointslices.ControllerConfig{
 		Store: store, Reader: reader, Writer: writer, Namespaces: k.Namespaces,
-		MaxEndpoints: of.MaxEndpoints, Syncs: of.Syncs, Figures: figures{s.figures}, Log: s.log,
+		MaxEndpoints: of.MaxEndpoints, Syncs: of.Syncs, Observer: figures{s.figures}, Log: s.log,
 	})
 	if of.Lease == nil {
 		return nil
@@ -99,7 +99,7 @@ func (s *Slices) connect(store *cluster.Store, version string) error {
 // figures takes results as text.
 type figures struct{ *metrics.Controller }
 
-func (f figures) Synced(result endpointslices.Result, took time.Duration) {
+func (f figures) Synced(result endpointslices.SyncResult, took time.Duration) {
 	f.Controller.Synced(string(result), took)
 }
 
@@ -129,7 +129,7 @@ func (s *Slices) Serve(ctx context.Context) error {
 
 // run runs the parts: what writes stops first, then what it needs.
 func (s *Slices) run(ctx context.Context, probes *admin.HTTPServer) error {
-	others, stopOthers := context.WithCancel(api.Hushed(context.WithoutCancel(ctx), s.log))
+	others, stopOthers := context.WithCancel(api.WithDebugLog(context.WithoutCancel(ctx), s.log))
 	defer stopOthers()
 	group, running := errgroup.WithContext(others)
 	group.Go(func() error {

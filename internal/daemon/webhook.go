@@ -40,7 +40,7 @@ func NewWebhook(cfg config.Config, version string) (*Webhook, error) {
 	}
 	w := &Webhook{cfg: cfg, settings: settings}
 	k := &cfg.Kubernetes
-	w.api, err = admission.NewAPI(admission.Cluster{Kubeconfig: k.Kubeconfig, QPS: k.QPS, Burst: k.Burst, UserAgent: "portolan/" + version})
+	w.api, err = admission.NewAPI(admission.APIConfig{Kubeconfig: k.Kubeconfig, QPS: k.QPS, Burst: k.Burst, UserAgent: "portolan/" + version})
 	return w, err
 }
 
@@ -50,20 +50,20 @@ func (w *Webhook) Serve(ctx context.Context, version string, log *slog.Logger) e
 	w.log = log
 	limitMemory(log)
 	cfg := w.settings.Webhook
-	keeper := admission.NewKeeper(cfg, w.api, time.Now, log)
-	figures := metrics.NewWebhook(version, keeper.Until, cfg.CertificateLife)
+	rotator := admission.NewCertificateRotator(cfg, w.api, time.Now, log)
+	figures := metrics.NewWebhook(version, rotator.Until, cfg.CertificateLife)
 	handler := admission.NewHandler(cfg, w.api, figures, log)
-	var server *admission.Server
+	var server *admission.ReviewServer
 	var probes *admin.HTTPServer
 	err := bindPrivileged(func() (err error) {
-		if server, err = admission.Listen(ctx, cfg, handler, keeper.Certificate, log); err != nil {
+		if server, err = admission.Listen(ctx, cfg, handler, rotator.Certificate, log); err != nil {
 			return withCure(err, "--listen")
 		}
 		if !w.settings.Admin.IsValid() {
 			return nil
 		}
 		probes, err = admin.Listen(ctx, admin.Config{
-			Listen: w.settings.Admin, Ready: w.ready(keeper), Metrics: figures.Handler(log), PProf: w.cfg.Admin.PProf, Log: log,
+			Listen: w.settings.Admin, Ready: w.ready(rotator), Metrics: figures.Handler(log), PProf: w.cfg.Admin.PProf, Log: log,
 		})
 		return withCure(err, "--admin")
 	})
@@ -78,11 +78,11 @@ func (w *Webhook) Serve(ctx context.Context, version string, log *slog.Logger) e
 		at = append(at, "admin", probes.Addr())
 	}
 	log.Info("webhook serving", at...)
-	return w.run(ctx, server, probes, keeper)
+	return w.run(ctx, server, probes, rotator)
 }
 
 // run runs the parts: the server stops first, then what it needs.
-func (w *Webhook) run(ctx context.Context, server *admission.Server, probes *admin.HTTPServer, keeper *admission.Keeper) error {
+func (w *Webhook) run(ctx context.Context, server *admission.ReviewServer, probes *admin.HTTPServer, rotator *admission.CertificateRotator) error {
 	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOthers()
 	group, running := errgroup.WithContext(others)
@@ -90,7 +90,7 @@ func (w *Webhook) run(ctx context.Context, server *admission.Server, probes *adm
 		defer stopOthers()
 		return server.Run(lameduck(ctx, running, time.Duration(w.cfg.Lameduck), &w.stopping, w.log))
 	})
-	group.Go(func() error { return keeper.Run(running) })
+	group.Go(func() error { return rotator.Run(running) })
 	if probes != nil {
 		group.Go(func() error { return probes.Run(running) })
 	}
@@ -103,9 +103,9 @@ func (w *Webhook) run(ctx context.Context, server *admission.Server, probes *adm
 }
 
 // ready says in words what is missing until reviews can be answered.
-func (w *Webhook) ready(keeper *admission.Keeper) func() (missing, remarks []string) {
+func (w *Webhook) ready(rotator *admission.CertificateRotator) func() (missing, remarks []string) {
 	return func() (missing, remarks []string) {
-		missing, remarks = keeper.Ready()
+		missing, remarks = rotator.Ready()
 		if w.stopping.Load() {
 			missing = append(missing, "stopping")
 		}

@@ -35,7 +35,7 @@ type Config struct {
 	Listen netip.AddrPort
 	// Service is what the API server reaches the webhook by. The Secret beside
 	// it, and the two configurations that register the webhook, have its name.
-	Service Service
+	Service ServiceName
 	// ClusterDNS and ClusterDomain are those of the cluster's kubelets. NodeDNS are
 	// the addresses of the agent on each node, which Pods that get the policy ask
 	// first; AutopathSuffix ends their search domain, see dnsconfig.Node.
@@ -51,14 +51,14 @@ type Config struct {
 	Deny, Ignore []string
 }
 
-// Service names a Service.
-type Service struct{ Namespace, Name string }
+// ServiceName identifies a Service.
+type ServiceName struct{ Namespace, Name string }
 
 // host is the name that the API server wants in the certificate.
-func (s Service) host() string { return s.Name + "." + s.Namespace + ".svc" }
+func (s ServiceName) host() string { return s.Name + "." + s.Namespace + ".svc" }
 
-// Observer is told of reviews.
-type Observer interface {
+// ReviewObserver is told of reviews.
+type ReviewObserver interface {
 	// Reviewed is told of each that was answered; webhook is mutate or validate.
 	Reviewed(webhook, operation, resource, result string, took time.Duration)
 	// Refused is told of requests that are no review, or had no place.
@@ -106,17 +106,17 @@ type Handler struct {
 	large    chan struct{} // holds one for the large review that is under way
 	octets   atomic.Int64  // of bodies that are held
 	told     rarely        // of what was let through
-	observer Observer
+	observer ReviewObserver
 	log      *slog.Logger
 	mux      http.ServeMux
 }
 
 // NewHandler makes a Handler.
-func NewHandler(cfg Config, namespaces Namespaces, observer Observer, log *slog.Logger) *Handler {
+func NewHandler(cfg Config, namespaces Namespaces, observer ReviewObserver, log *slog.Logger) *Handler {
 	return newHandler(cfg, namespaces, newAlone(&cfg).judge, observer, log)
 }
 
-func newHandler(cfg Config, namespaces Namespaces, of judge, observer Observer, log *slog.Logger) *Handler {
+func newHandler(cfg Config, namespaces Namespaces, of judge, observer ReviewObserver, log *slog.Logger) *Handler {
 	h := &Handler{timeout: cfg.Timeout, places: make(chan struct{}, cfg.MaxInFlight), large: make(chan struct{}, 1), observer: observer, log: log}
 	m := mutator{namespaces: newKeptNamespaces(namespaces), node: dnsconfig.NodeSettings{
 		ClusterDomain: cfg.ClusterDomain, ClusterDNS: slices.Concat(cfg.NodeDNS, cfg.ClusterDNS), AutopathSuffix: cfg.AutopathSuffix,

@@ -31,8 +31,8 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 }()
 
-// Cluster says which API server is asked, and how.
-type Cluster struct {
+// APIConfig says which API server is asked, and how.
+type APIConfig struct {
 	Kubeconfig string // a file; with none, the account of the Pod is used
 	QPS, Burst int    // requests a second over time, and at once
 	UserAgent  string
@@ -46,7 +46,7 @@ const requestTime = 5 * time.Second
 
 // NewAPI makes an API. It fails when the kubeconfig can't be read or says too
 // little; it does not ask the API server.
-func NewAPI(c Cluster) (*API, error) {
+func NewAPI(c APIConfig) (*API, error) {
 	cfg, err := c.restConfig()
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func NewAPI(c Cluster) (*API, error) {
 	return a, nil
 }
 
-func (c *Cluster) restConfig() (*rest.Config, error) {
+func (c *APIConfig) restConfig() (*rest.Config, error) {
 	var cfg *rest.Config
 	var err error
 	if c.Kubeconfig != "" {
@@ -99,7 +99,7 @@ func (a *API) Namespace(ctx context.Context, name string) (*corev1.Namespace, er
 }
 
 // secret reads a Secret; nil when it does not exist.
-func (a *API) secret(ctx context.Context, s Service) (*corev1.Secret, error) {
+func (a *API) secret(ctx context.Context, s ServiceName) (*corev1.Secret, error) {
 	made := new(corev1.Secret)
 	err := a.core.Get().Namespace(s.Namespace).Resource("secrets").Name(s.Name).MaxRetries(0).Do(ctx).Into(made)
 	if apierrors.IsNotFound(err) {
@@ -142,7 +142,7 @@ const (
 )
 
 // registrations reads both, those that exist.
-func (a *API) registrations(ctx context.Context, s Service) ([]*registration, error) {
+func (a *API) registrations(ctx context.Context, s ServiceName) ([]*registration, error) {
 	var m admissionregistrationv1.MutatingWebhookConfiguration
 	var v admissionregistrationv1.ValidatingWebhookConfiguration
 	var all []*registration
@@ -178,7 +178,7 @@ func (a *API) registrations(ctx context.Context, s Service) ([]*registration, er
 }
 
 // add notes a webhook that leads to the Service.
-func (r *registration) add(s Service, place int, c *admissionregistrationv1.WebhookClientConfig) {
+func (r *registration) add(s ServiceName, place int, c *admissionregistrationv1.WebhookClientConfig) {
 	if c.Service != nil && c.Service.Namespace == s.Namespace && c.Service.Name == s.Name {
 		r.entries = append(r.entries, entry{place, c.CABundle})
 	}

@@ -21,7 +21,7 @@ import (
 	"portolan.dev/portolan/internal/kube/apitest"
 )
 
-var ownService = Service{Namespace: "dns", Name: "hook"}
+var ownService = ServiceName{Namespace: "dns", Name: "hook"}
 
 const (
 	namespacePath  = "/api/v1/namespaces/dns"
@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 		{Name: "c", ClientConfig: own},
 	}})
 	var err error
-	if w.api, err = NewAPI(Cluster{Kubeconfig: w.Kubeconfig(t), QPS: -1}); err != nil {
+	if w.api, err = NewAPI(APIConfig{Kubeconfig: w.Kubeconfig(t), QPS: -1}); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -70,8 +70,8 @@ func (w *world) emptySecret() {
 	w.Put(secretPath, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "dns", Name: "hook"}})
 }
 
-func (w *world) keeper() *Keeper {
-	return NewKeeper(Config{Service: ownService, CertificateLife: testLife}, w.api, w.time, slog.New(slog.DiscardHandler))
+func (w *world) keeper() *CertificateRotator {
+	return NewCertificateRotator(Config{Service: ownService, CertificateLife: testLife}, w.api, w.time, slog.New(slog.DiscardHandler))
 }
 
 func (w *world) time() time.Time {
@@ -87,7 +87,7 @@ func (w *world) pass(d time.Duration) {
 }
 
 // look has keepers pass once.
-func (w *world) look(keepers ...*Keeper) {
+func (w *world) look(keepers ...*CertificateRotator) {
 	w.t.Helper()
 	for _, k := range keepers {
 		if err := k.look(w.t.Context()); err != nil {
@@ -111,7 +111,7 @@ func (w *world) bundles() (all [][]byte) {
 }
 
 // check says why an API server with these bundles would not trust a keeper.
-func (w *world) check(k *Keeper, bundles [][]byte) error {
+func (w *world) check(k *CertificateRotator, bundles [][]byte) error {
 	pair, err := k.Certificate(nil)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (w *world) check(k *Keeper, bundles [][]byte) error {
 	return nil
 }
 
-func (w *world) wantTrusted(keepers ...*Keeper) {
+func (w *world) wantTrusted(keepers ...*CertificateRotator) {
 	w.t.Helper()
 	for i, k := range keepers {
 		if err := w.check(k, w.bundles()); err != nil {
@@ -142,7 +142,7 @@ func (w *world) wantTrusted(keepers ...*Keeper) {
 	}
 }
 
-func wantNotReady(t *testing.T, k *Keeper, words string) {
+func wantNotReady(t *testing.T, k *CertificateRotator, words string) {
 	t.Helper()
 	missing, remarks := k.Ready()
 	if len(missing) == 0 || !strings.Contains(strings.Join(append(missing, remarks...), "; "), words) {
@@ -178,7 +178,7 @@ func TestKeeperStarts(t *testing.T) {
 func TestKeeperRenews(t *testing.T) {
 	const step, late = 5 * time.Second, 20 * time.Second
 	w := newWorld(t)
-	keepers := []*Keeper{w.keeper(), w.keeper(), w.keeper()}
+	keepers := []*CertificateRotator{w.keeper(), w.keeper(), w.keeper()}
 	w.look(keepers...)
 	random := rand.New(rand.NewPCG(1, 2))
 	history := [][][]byte{w.bundles()}
@@ -216,7 +216,7 @@ func TestKeeperRenews(t *testing.T) {
 // serve the same.
 func TestKeepersRace(t *testing.T) {
 	w := newWorld(t)
-	var keepers []*Keeper
+	var keepers []*CertificateRotator
 	for range 8 {
 		keepers = append(keepers, w.keeper())
 	}
@@ -425,7 +425,7 @@ func TestKeeperFresh(t *testing.T) {
 				}
 				history = append(history, w.bundles())
 				before := history[max(0, len(history)-1-int(late/step))]
-				for i, k := range []*Keeper{one, two} {
+				for i, k := range []*CertificateRotator{one, two} {
 					if err := w.check(k, w.bundles()); err != nil {
 						t.Fatalf("look %d: keeper %d: %v", n, i, err)
 					}
@@ -454,7 +454,7 @@ func TestKeeperWithoutSecret(t *testing.T) {
 	w.look(k)
 	w.Delete(secretPath)
 	fresh := w.keeper()
-	for _, one := range []*Keeper{k, fresh} {
+	for _, one := range []*CertificateRotator{k, fresh} {
 		if one.look(t.Context()) == nil {
 			t.Error("no error without a Secret")
 		}
@@ -504,7 +504,7 @@ func TestKeeperUnregistered(t *testing.T) {
 // TestKeeperRuns: Run looks again and again until it is told to stop.
 func TestKeeperRuns(t *testing.T) {
 	w := newWorld(t)
-	k := NewKeeper(Config{Service: ownService, CertificateLife: 10 * time.Second}, w.api, time.Now, slog.New(slog.DiscardHandler))
+	k := NewCertificateRotator(Config{Service: ownService, CertificateLife: 10 * time.Second}, w.api, time.Now, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- k.Run(ctx) }()

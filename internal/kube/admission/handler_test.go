@@ -37,7 +37,7 @@ func (n namespaces) Namespace(_ context.Context, name string) (*corev1.Namespace
 	return n[name], nil
 }
 
-// seen keeps what an Observer is told.
+// seen keeps what a ReviewObserver is told.
 type seen struct {
 	mu      sync.Mutex
 	results []string

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Server serves reviews over HTTPS on a bound socket.
-type Server struct {
+// ReviewServer serves reviews over HTTPS on a bound socket.
+type ReviewServer struct {
 	listener net.Listener
 	http     http.Server
 	longest  time.Duration // that a request takes
@@ -28,7 +28,7 @@ const (
 )
 
 // Listen binds the socket and begins nothing. Its error names the address.
-func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*Server, error) {
+func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*ReviewServer, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", cfg.Listen.String())
 	if err != nil {
@@ -42,7 +42,7 @@ func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate f
 	// API servers ask Services over HTTP/1.1 (apiserver, util/webhook, client.go).
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &Server{listener: l, longest: longest, http: http.Server{
+	return &ReviewServer{listener: l, longest: longest, http: http.Server{
 		Handler:           handler,
 		Protocols:         protocols,
 		TLSConfig:         &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12},
@@ -55,11 +55,11 @@ func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate f
 }
 
 // Addr is the address that is listened on.
-func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
+func (s *ReviewServer) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
 
 // Run serves until ctx is done, answers what is under way, and returns nil, or
 // the error that ended it before.
-func (s *Server) Run(ctx context.Context) error {
+func (s *ReviewServer) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -78,4 +78,4 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Close gives the socket back when Run is never called.
-func (s *Server) Close() { s.listener.Close() }
+func (s *ReviewServer) Close() { s.listener.Close() }

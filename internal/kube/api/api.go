@@ -114,7 +114,7 @@ func (s *Source) HeardLast(t time.Time) {
 
 // Run reads until ctx is done, and returns ctx's error.
 func (s *Source) Run(ctx context.Context) error {
-	ctx = Hushed(ctx, s.cfg.Log) // what matters is logged here
+	ctx = WithDebugLog(ctx, s.cfg.Log) // what matters is logged here
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.settle(ctx) })
 	for _, r := range s.readings {
@@ -210,9 +210,9 @@ func (s *Source) listed(tx *cluster.Tx, of *resource) {
 	tx.SetFreshness(cluster.Live, of.kind)
 }
 
-// Hushed has client-go, which logs what it thinks of each request, do so at the
-// level debug.
-func Hushed(ctx context.Context, log *slog.Logger) context.Context {
+// WithDebugLog returns a context under which client-go logs to log, everything at
+// the level debug: at its own levels it logs each request.
+func WithDebugLog(ctx context.Context, log *slog.Logger) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(&debugOnly{log.Handler()}))
 }
 

@@ -42,19 +42,19 @@ const foreignPause = time.Second
 // that is worth a word: the garbage collector does not come at once.
 const collectTime = time.Minute
 
-// Result is what became of one attempt at the slices of a Service.
-type Result string
+// SyncResult is what became of one attempt at the slices of a Service.
+type SyncResult string
 
 // The results. Stale: the watch has not yet told what was written before.
 const (
-	ResultDone   Result = "done"
-	ResultStale  Result = "stale"
-	ResultFailed Result = "failed"
+	SyncDone   SyncResult = "done"
+	SyncStale  SyncResult = "stale"
+	SyncFailed SyncResult = "failed"
 )
 
-// Figures are told what a Controller does.
-type Figures interface {
-	Synced(result Result, took time.Duration)
+// SyncObserver is notified of every attempt of a Controller.
+type SyncObserver interface {
+	Synced(result SyncResult, took time.Duration)
 }
 
 // ControllerConfig is what a Controller is made from.
@@ -69,7 +69,7 @@ type ControllerConfig struct {
 	// MaxEndpoints is how many endpoints a slice holds at most, Syncs how many
 	// Services are worked on at once.
 	MaxEndpoints, Syncs int
-	Figures             Figures
+	Observer            SyncObserver
 	Log                 *slog.Logger
 }
 
@@ -221,21 +221,21 @@ func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 	if !errors.Is(err, errStale) {
 		c.stale.Forget(key)
 	}
-	result := ResultDone
+	result := SyncDone
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return true // broken off
 	case err == nil:
 		c.queue.Forget(key)
 	case errors.Is(err, errStale):
-		result = ResultStale
+		result = SyncStale
 		c.queue.AddAfter(key, c.stale.When(key))
 	default:
-		result = ResultFailed
+		result = SyncFailed
 		c.cfg.Log.Warn("slices not brought up to date; tried again", "service", key, "attempt", c.queue.NumRequeues(key)+1, "err", err)
 		c.queue.AddRateLimited(key)
 	}
-	c.cfg.Figures.Synced(result, time.Since(began))
+	c.cfg.Observer.Synced(result, time.Since(began))
 	return true
 }
 

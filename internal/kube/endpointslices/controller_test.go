@@ -35,7 +35,7 @@ type apiServer struct {
 	controller *endpointslices.Controller
 	writes     atomic.Int64
 	failing    atomic.Bool
-	results    chan endpointslices.Result
+	results    chan endpointslices.SyncResult
 	log        logged
 	// lag is by how many nanoseconds watches are late.
 	lag atomic.Int64
@@ -66,7 +66,7 @@ func (l *logged) String() string {
 func inController(t *testing.T, test func(*apiServer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		a := &apiServer{Clientset: fake.NewClientset(), t: t, store: cluster.NewStore(), results: make(chan endpointslices.Result, 1000)}
+		a := &apiServer{Clientset: fake.NewClientset(), t: t, store: cluster.NewStore(), results: make(chan endpointslices.SyncResult, 1000)}
 		a.PrependReactor("*", "endpointslices", a.react)
 		a.PrependWatchReactor("endpointslices", a.watchLate)
 		a.store.Update(func(tx *cluster.Tx) {
@@ -76,7 +76,7 @@ func inController(t *testing.T, test func(*apiServer)) {
 			tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindPod, cluster.KindNode)
 		})
 		a.controller = endpointslices.NewController(endpointslices.ControllerConfig{
-			Store: a.store, Reader: a, Writer: a, MaxEndpoints: 100, Syncs: 2, Figures: a, Log: slog.New(slog.NewTextHandler(&a.log, nil)),
+			Store: a.store, Reader: a, Writer: a, MaxEndpoints: 100, Syncs: 2, Observer: a, Log: slog.New(slog.NewTextHandler(&a.log, nil)),
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -128,7 +128,7 @@ func (a *apiServer) work() (stop func()) {
 }
 
 // Synced is told of attempts.
-func (a *apiServer) Synced(r endpointslices.Result, _ time.Duration) { a.results <- r }
+func (a *apiServer) Synced(r endpointslices.SyncResult, _ time.Duration) { a.results <- r }
 
 // react does what API servers do on writes, and the fake one does not.
 func (a *apiServer) react(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -281,9 +281,9 @@ func TestControllerWaits(t *testing.T) {
 func TestControllerReadsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := cluster.NewStore()
-		a := &apiServer{Clientset: fake.NewClientset(), t: t, store: store, results: make(chan endpointslices.Result, 10)}
+		a := &apiServer{Clientset: fake.NewClientset(), t: t, store: store, results: make(chan endpointslices.SyncResult, 10)}
 		a.controller = endpointslices.NewController(endpointslices.ControllerConfig{
-			Store: store, Reader: a, Writer: a, MaxEndpoints: 100, Syncs: 1, Figures: a, Log: slog.New(slog.DiscardHandler),
+			Store: store, Reader: a, Writer: a, MaxEndpoints: 100, Syncs: 1, Observer: a, Log: slog.New(slog.DiscardHandler),
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
@@ -343,8 +343,8 @@ func TestControllerStale(t *testing.T) {
 		a.putPod(4, nil)
 		settle()
 		a.want("a change before the watch tells of the one before", addressOf(1), addressOf(3), addressOf(4))
-		if first := <-a.results; first != endpointslices.ResultStale {
-			t.Errorf("the first attempt is %s, want it %s", first, endpointslices.ResultStale)
+		if first := <-a.results; first != endpointslices.SyncStale {
+			t.Errorf("the first attempt is %s, want it %s", first, endpointslices.SyncStale)
 		}
 	})
 }
@@ -412,7 +412,7 @@ func TestControllerMissingNode(t *testing.T) {
 		a.want("without its Node", addressOf(1))
 		failed := false
 		for len(a.results) > 0 {
-			failed = <-a.results == endpointslices.ResultFailed || failed
+			failed = <-a.results == endpointslices.SyncFailed || failed
 		}
 		if !failed {
 			t.Error("no attempt failed")

@@ -59,7 +59,7 @@ func TestControllerBreaksOff(t *testing.T) {
 					a.t.Errorf("%d writes, want %d: none after the end", n, want)
 				}
 				for len(a.results) > 0 {
-					if r := <-a.results; r == endpointslices.ResultFailed {
+					if r := <-a.results; r == endpointslices.SyncFailed {
 						a.t.Error("what was broken off counts as failed")
 					}
 				}
@@ -91,13 +91,13 @@ func TestControllerBreaksOffARequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &apiServer{t: t, store: cluster.NewStore(), results: make(chan endpointslices.Result, 10)}
+	a := &apiServer{t: t, store: cluster.NewStore(), results: make(chan endpointslices.SyncResult, 10)}
 	a.store.Update(func(tx *cluster.Tx) {
 		tx.PutService(controlled(nil))
 		tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindPod, cluster.KindNode)
 	})
 	a.controller = endpointslices.NewController(endpointslices.ControllerConfig{
-		Store: a.store, Reader: fake.NewClientset(), Writer: writer, MaxEndpoints: 100, Syncs: 1, Figures: a, Log: slog.New(slog.DiscardHandler),
+		Store: a.store, Reader: fake.NewClientset(), Writer: writer, MaxEndpoints: 100, Syncs: 1, Observer: a, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	followed, worked := make(chan error, 1), make(chan error, 1)

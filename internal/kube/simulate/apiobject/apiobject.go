@@ -21,8 +21,8 @@ import (
 // Simulated is the annotation of Pods that do not run: "true".
 const Simulated = "portolan.dev/simulated"
 
-// Cluster is what objects are put together from.
-type Cluster struct {
+// Builder builds API objects from a model and from what was declared.
+type Builder struct {
 	Store *cluster.Store
 	// Declared is an object as it was declared, as JSON; nil of one that was not.
 	Declared func(cluster.Kind, cluster.Key) []byte
@@ -48,15 +48,15 @@ func Kinds() []cluster.Kind {
 type Object = metav1.Object
 
 // Objects are those that are chosen, by namespace and name.
-func (c *Cluster) Objects(choice Choice) (objects []Object, err error) {
-	c.Store.View(func(v *cluster.View) { objects, err = c.objects(v, choice) })
+func (b *Builder) Objects(choice Choice) (objects []Object, err error) {
+	b.Store.View(func(v *cluster.View) { objects, err = b.objects(v, choice) })
 	slices.SortFunc(objects, func(a, b Object) int {
 		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 	})
 	return objects, err
 }
 
-func (c *Cluster) objects(v *cluster.View, choice Choice) (objects []Object, err error) {
+func (b *Builder) objects(v *cluster.View, choice Choice) (objects []Object, err error) {
 	add := func(key cluster.Key, put func() (Object, error)) {
 		if err != nil || choice.Namespace != "" && key.Namespace != choice.Namespace || choice.Name != "" && key.Name != choice.Name {
 			return
@@ -69,25 +69,25 @@ func (c *Cluster) objects(v *cluster.View, choice Choice) (objects []Object, err
 	switch choice.Kind {
 	case cluster.KindService:
 		for s := range v.Services() {
-			add(s.Key, func() (Object, error) { return c.service(s) })
+			add(s.Key, func() (Object, error) { return b.service(s) })
 		}
 	case cluster.KindEndpointSlice:
 		for s := range v.EndpointSlices() {
-			add(s.Key, func() (Object, error) { return c.endpointSlice(s) })
+			add(s.Key, func() (Object, error) { return b.endpointSlice(s) })
 		}
 	case cluster.KindPod:
 		for p := range v.Pods() {
-			add(p.Key, func() (Object, error) { return c.pod(v, p) })
+			add(p.Key, func() (Object, error) { return b.pod(v, p) })
 		}
 	default:
-		err = fmt.Errorf("filled: no kind %s", choice.Kind)
+		err = fmt.Errorf("apiobject: no kind %s", choice.Kind)
 	}
 	return objects, err
 }
 
 // declared decodes an object as it was declared; ok is false of one that was not.
-func (c *Cluster) declared(kind cluster.Kind, key cluster.Key, into any) (ok bool, err error) {
-	text := c.Declared(kind, key)
+func (b *Builder) declared(kind cluster.Kind, key cluster.Key, into any) (ok bool, err error) {
+	text := b.Declared(kind, key)
 	if text == nil {
 		return false, nil
 	}

@@ -29,7 +29,7 @@ func newWorld(t *testing.T, put func(*cluster.Tx)) *world {
 // get is the only object that is chosen, as JSON.
 func (w *world) get(t *testing.T, kind cluster.Kind, name string) string {
 	t.Helper()
-	c := Cluster{Store: w.store, Declared: func(kind cluster.Kind, key cluster.Key) []byte {
+	c := Builder{Store: w.store, Declared: func(kind cluster.Kind, key cluster.Key) []byte {
 		if text, ok := w.declared[kind.String()+" "+key.String()]; ok {
 			return []byte(text)
 		}
@@ -177,7 +177,7 @@ func TestObjects(t *testing.T) {
 			tx.PutService(&cluster.Service{Key: k})
 		}
 	})
-	c := Cluster{Store: w.store, Declared: func(cluster.Kind, cluster.Key) []byte { return nil }}
+	c := Builder{Store: w.store, Declared: func(cluster.Kind, cluster.Key) []byte { return nil }}
 	for claim, test := range map[string]struct {
 		choice Choice
 		want   string

@@ -13,11 +13,11 @@ import (
 
 // pod is a Pod with what the model has of it. Of its spec, only what places it
 // and names it is filled in.
-func (c *Cluster) pod(v *cluster.View, p *cluster.Pod) (Object, error) {
+func (b *Builder) pod(v *cluster.View, p *cluster.Pod) (Object, error) {
 	o := new(corev1.Pod)
-	ok, err := c.declared(cluster.KindPod, p.Key, o)
+	ok, err := b.declared(cluster.KindPod, p.Key, o)
 	if err == nil && !ok {
-		o, err = c.podOfTemplate(p)
+		o, err = b.podOfTemplate(p)
 	}
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func defaultPorts(containers []corev1.Container) {
 }
 
 // podOfTemplate is a Pod that a workload's controller would have made.
-func (c *Cluster) podOfTemplate(p *cluster.Pod) (*corev1.Pod, error) {
+func (b *Builder) podOfTemplate(p *cluster.Pod) (*corev1.Pod, error) {
 	o := &corev1.Pod{ObjectMeta: meta(p.Key)}
 	if p.Owner != nil {
 		var declared struct {
@@ -53,7 +53,7 @@ func (c *Cluster) podOfTemplate(p *cluster.Pod) (*corev1.Pod, error) {
 				Template corev1.PodTemplateSpec `json:"template"`
 			} `json:"spec"`
 		}
-		if _, err := c.declared(p.Owner.Kind, cluster.Key{Namespace: p.Namespace, Name: p.Owner.Name}, &declared); err != nil {
+		if _, err := b.declared(p.Owner.Kind, cluster.Key{Namespace: p.Namespace, Name: p.Owner.Name}, &declared); err != nil {
 			return nil, err
 		}
 		o.Annotations, o.Spec = declared.Spec.Template.Annotations, declared.Spec.Template.Spec

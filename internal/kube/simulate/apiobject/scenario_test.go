@@ -321,7 +321,7 @@ func kindOf(t *testing.T, name string) cluster.Kind {
 // objects are those that are chosen, as JSON has them.
 func (r *run) objects(t *testing.T, choice apiobject.Choice) (objects []map[string]any) {
 	t.Helper()
-	c := apiobject.Cluster{Store: r.store, Declared: r.source.Declared, Slices: r.control.Slices}
+	c := apiobject.Builder{Store: r.store, Declared: r.source.Declared, Slices: r.control.Slices}
 	all, err := c.Objects(choice)
 	if err != nil {
 		t.Fatal(err)

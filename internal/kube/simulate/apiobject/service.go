@@ -13,9 +13,9 @@ import (
 )
 
 // service is a Service with what the model has of it.
-func (c *Cluster) service(s *cluster.Service) (Object, error) {
+func (b *Builder) service(s *cluster.Service) (Object, error) {
 	o := new(corev1.Service)
-	ok, err := c.declared(cluster.KindService, s.Key, o)
+	ok, err := b.declared(cluster.KindService, s.Key, o)
 	if err != nil {
 		return nil, err
 	}

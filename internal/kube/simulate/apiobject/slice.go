@@ -12,14 +12,14 @@ import (
 
 // endpointSlice is an EndpointSlice: as it was declared, as it was made for its
 // Service, or else as the model has it, which is so of mirrors of Endpoints.
-func (c *Cluster) endpointSlice(s *cluster.EndpointSlice) (Object, error) {
+func (b *Builder) endpointSlice(s *cluster.EndpointSlice) (Object, error) {
 	o := new(discoveryv1.EndpointSlice)
-	ok, err := c.declared(cluster.KindEndpointSlice, s.Key, o)
+	ok, err := b.declared(cluster.KindEndpointSlice, s.Key, o)
 	if err != nil {
 		return nil, err
 	}
 	if !ok {
-		o = c.undeclaredSlice(s)
+		o = b.undeclaredSlice(s)
 	}
 	o.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
 	o.Namespace = s.Namespace
@@ -39,9 +39,9 @@ func (c *Cluster) endpointSlice(s *cluster.EndpointSlice) (Object, error) {
 	return o, nil
 }
 
-func (c *Cluster) undeclaredSlice(s *cluster.EndpointSlice) *discoveryv1.EndpointSlice {
-	if c.Slices != nil {
-		for _, made := range c.Slices(cluster.Key{Namespace: s.Namespace, Name: s.Service}) {
+func (b *Builder) undeclaredSlice(s *cluster.EndpointSlice) *discoveryv1.EndpointSlice {
+	if b.Slices != nil {
+		for _, made := range b.Slices(cluster.Key{Namespace: s.Namespace, Name: s.Service}) {
 			if made.Name == s.Name {
 				return made.DeepCopy()
 			}

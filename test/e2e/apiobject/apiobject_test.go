@@ -1,4 +1,4 @@
-package filled_test
+package apiobject_test
 
 import (
 	"encoding/json"
@@ -158,7 +158,7 @@ func TestTables(t *testing.T) {
 }
 
 // modelled puts Services into a Store, as they are declared.
-func modelled(t *testing.T, services []*corev1.Service) apiobject.Cluster {
+func modelled(t *testing.T, services []*corev1.Service) apiobject.Builder {
 	t.Helper()
 	declared := make(map[cluster.Key][]byte)
 	store := cluster.NewStore()
@@ -176,7 +176,7 @@ func modelled(t *testing.T, services []*corev1.Service) apiobject.Cluster {
 			declared[m.Key] = text
 		}
 	})
-	return apiobject.Cluster{Store: store, Declared: func(_ cluster.Kind, key cluster.Key) []byte { return declared[key] }}
+	return apiobject.Builder{Store: store, Declared: func(_ cluster.Kind, key cluster.Key) []byte { return declared[key] }}
 }
 
 // TestDefaults compares what is set in Services with what an API server sets.

@@ -7,7 +7,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-func query(t *testing.T, q dnswire.Question) []byte {
+func query(t *testing.T, q dnswire.QuerySpec) []byte {
 	t.Helper()
 	wire, err := dnswire.NewQuery(q)
 	if err != nil {
@@ -19,14 +19,14 @@ func query(t *testing.T, q dnswire.Question) []byte {
 func TestAnswer(t *testing.T) {
 	addresses := make(map[string]bool)
 	for what, c := range map[string]struct {
-		question          dnswire.Question
+		question          dnswire.QuerySpec
 		answer, authority int
 	}{
-		"A":                 {dnswire.Question{Name: "a.example.", Type: dnswire.TypeA, Flags: dnswire.FlagRD}, 1, 0},
-		"A in another case": {dnswire.Question{Name: "A.eXample.", Type: dnswire.TypeA, Flags: dnswire.FlagRD}, 1, 0},
-		"A with EDNS":       {dnswire.Question{Name: "a.example.", Type: dnswire.TypeA, UDPSize: 4096}, 1, 0},
-		"the root":          {dnswire.Question{Name: ".", Type: dnswire.TypeAAAA}, 0, 1},
-		"no AAAA":           {dnswire.Question{Name: "a.example.", Type: dnswire.TypeAAAA}, 0, 1},
+		"A":                 {dnswire.QuerySpec{Name: "a.example.", Type: dnswire.TypeA, Flags: dnswire.FlagRD}, 1, 0},
+		"A in another case": {dnswire.QuerySpec{Name: "A.eXample.", Type: dnswire.TypeA, Flags: dnswire.FlagRD}, 1, 0},
+		"A with EDNS":       {dnswire.QuerySpec{Name: "a.example.", Type: dnswire.TypeA, UDPSize: 4096}, 1, 0},
+		"the root":          {dnswire.QuerySpec{Name: ".", Type: dnswire.TypeAAAA}, 0, 1},
+		"no AAAA":           {dnswire.QuerySpec{Name: "a.example.", Type: dnswire.TypeAAAA}, 0, 1},
 	} {
 		asked := query(t, c.question)
 		wire, ok := allnames.AppendAnswer(nil, asked, 60)
@@ -44,7 +44,7 @@ func TestAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		if _, _, exactly := reply.Answers(asked); !exactly || reply.EDNS != (c.question.UDPSize > 0) {
+		if _, _, exactly := reply.MatchQuery(asked); !exactly || reply.EDNS != (c.question.UDPSize > 0) {
 			t.Errorf("%s: the reply is not to the query as it was asked", what)
 		}
 		for _, r := range m.Answer {
@@ -60,7 +60,7 @@ func TestAnswer(t *testing.T) {
 }
 
 func TestNoAnswer(t *testing.T) {
-	whole := query(t, dnswire.Question{Name: "a.example.", Type: dnswire.TypeA})
+	whole := query(t, dnswire.QuerySpec{Name: "a.example.", Type: dnswire.TypeA})
 	for n := range len(whole) {
 		if _, ok := allnames.AppendAnswer(nil, whole[:n], 60); ok {
 			t.Errorf("%d octets of a query are answered", n)

@@ -76,7 +76,7 @@ func (f *follower) run(ctx context.Context) error {
 
 // notified checks a notice and answers it, signed.
 func (f *follower) notified(packet []byte, from netip.AddrPort) error {
-	exchange := f.key.Exchange()
+	exchange := f.key.NewExchange()
 	if err := exchange.Verify(packet, time.Now()); err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
@@ -141,8 +141,8 @@ type transferred struct {
 // ask sends a signed query for what is new since has, or for all without that.
 func (s *stream) ask(k *dnswire.TSIGKey, has *dnswire.SOA) (exchange *dnswire.TSIGExchange, octets int, err error) {
 	const lengthLen = 2
-	exchange = k.Exchange()
-	query := dnswire.AppendTransferQuery(nil, uint16(rand.Uint32()), apex, has, dnswire.OptionMarks)
+	exchange = k.NewExchange()
+	query := dnswire.AppendTransferQuery(nil, uint16(rand.Uint32()), apex, has, dnswire.OptionMetadata)
 	query = exchange.Sign(query, time.Now())
 	framed := append(binary.BigEndian.AppendUint16(make([]byte, 0, lengthLen+len(query)), uint16(len(query))), query...)
 	if err := s.SetDeadline(time.Now().Add(patience)); err != nil {
@@ -187,7 +187,7 @@ func (s *stream) transfer(k *dnswire.TSIGKey, has *dnswire.SOA) (*transferred, e
 			return nil, err
 		}
 	}
-	if !exchange.Settled() {
+	if !exchange.LastSigned() {
 		return nil, dnswire.ErrUnsigned
 	}
 	t.soa, t.isWhole = r.soa, !r.differs && r.records > 1

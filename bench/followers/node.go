@@ -111,7 +111,7 @@ func (w *world) upToDate() (bool, error) {
 
 // ask asks a server and gives the answer's RDATA, sorted.
 func ask(server netip.AddrPort, name string, t dnswire.Type) (rdata []string, err error) {
-	query, err := dnswire.NewQuery(dnswire.Question{Name: name, Type: t})
+	query, err := dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: t})
 	if err != nil {
 		return nil, err
 	}

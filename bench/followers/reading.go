@@ -23,7 +23,7 @@ var errForm = errors.New("not the form of a transfer")
 
 // message takes in the next one.
 func (r *reading) message(m []byte) error {
-	part, err := dnswire.ParsePart(m)
+	part, err := dnswire.ParseTransferReply(m)
 	if err != nil {
 		return err
 	}

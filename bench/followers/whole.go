@@ -115,7 +115,7 @@ func (w *world) takeWhole(messages int, refused *atomic.Int64) error {
 		if n == 0 || n < messages-near {
 			continue
 		}
-		part, err := dnswire.ParsePart(message)
+		part, err := dnswire.ParseTransferReply(message)
 		if err != nil {
 			return err
 		}

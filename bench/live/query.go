@@ -37,7 +37,7 @@ func facts(c *synthetic.Cluster) (all []fact) {
 }
 
 func (f fact) query() (*query, error) {
-	wire, err := dnswire.NewQuery(dnswire.Question{Name: f.name, Type: dnswire.TypeA, UDPSize: 1232})
+	wire, err := dnswire.NewQuery(dnswire.QuerySpec{Name: f.name, Type: dnswire.TypeA, UDPSize: 1232})
 	return &query{wire: wire, want: append([]byte{0, net.IPv4len}, f.address.AsSlice()...)}, err
 }
 

@@ -27,7 +27,7 @@ func (b *bench) newNames(n int) (names []string) {
 
 // queryFor asks for the address of a name without EDNS, as glibc and musl do.
 func queryFor(name string) ([]byte, error) {
-	return dnswire.NewQuery(dnswire.Question{Name: name, Type: dnswire.TypeA, Flags: dnswire.FlagRD})
+	return dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: dnswire.TypeA, Flags: dnswire.FlagRD})
 }
 
 // writeQueries writes a file for the load generator, which asks for the names in

@@ -75,7 +75,7 @@ type query struct {
 func (q query) String() string { return fmt.Sprintf("%s %s", q.name, q.kind) }
 
 func (q query) wire() ([]byte, error) {
-	return dnswire.NewQuery(dnswire.Question{Name: q.name, Type: q.kind, UDPSize: q.udpSize, Flags: dnswire.FlagRD})
+	return dnswire.NewQuery(dnswire.QuerySpec{Name: q.name, Type: q.kind, UDPSize: q.udpSize, Flags: dnswire.FlagRD})
 }
 
 // asker makes queries, the same ones each time.

@@ -85,7 +85,7 @@ func TestConnection(t *testing.T) {
 	defer client.Close()
 	s := newServer(60)
 	go s.serveConnection(conn)
-	asked, err := dnswire.NewQuery(dnswire.Question{Name: "a.example.", Type: dnswire.TypeA})
+	asked, err := dnswire.NewQuery(dnswire.QuerySpec{Name: "a.example.", Type: dnswire.TypeA})
 	if err != nil {
 		t.Fatal(err)
 	}

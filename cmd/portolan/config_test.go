@@ -244,7 +244,7 @@ func effectOfNSID(t *testing.T) {
 }
 
 func effectOnChaos(t *testing.T, key, name string) {
-	q := dnswire.Question{Name: name, Type: dnswire.TypeTXT, Class: dnswire.ClassCHAOS}
+	q := dnswire.QuerySpec{Name: name, Type: dnswire.TypeTXT, Class: dnswire.ClassCHAOS}
 	if m := serve(t, "").ask("udp", q); m.Status != "REFUSED" {
 		t.Errorf("without identity.%s: answer\n%swant REFUSED", key, m)
 	}

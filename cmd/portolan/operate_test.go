@@ -247,7 +247,7 @@ func serialOf(t *testing.T, file string) (serial uint32) {
 	copied := filepath.Join(t.TempDir(), "snapshot")
 	write(t, copied, contents(t, file))
 	p := serveLost(t, api, "", "snapshot: {file: "+copied+"}")
-	m := p.ask("udp", dnswire.Question{Name: "cluster.local.", Type: dnswire.TypeSOA})
+	m := p.ask("udp", dnswire.QuerySpec{Name: "cluster.local.", Type: dnswire.TypeSOA})
 	var mname, rname string
 	if _, err := fmt.Sscan(m.Answer[0].Data, &mname, &rname, &serial); err != nil {
 		t.Fatal(err)

@@ -196,8 +196,8 @@ func (p *process) wait() {
 }
 
 // question is one for A records of name, with EDNS.
-func question(name string) dnswire.Question {
-	return dnswire.Question{Name: name, Type: dnswire.TypeA, UDPSize: respond.DefaultUDPSize}
+func question(name string) dnswire.QuerySpec {
+	return dnswire.QuerySpec{Name: name, Type: dnswire.TypeA, UDPSize: respond.DefaultUDPSize}
 }
 
 // conn is a client's connection, UDP or TCP.
@@ -217,7 +217,7 @@ func (p *process) dial(network string) *conn {
 }
 
 // ask asks over a connection of its own.
-func (p *process) ask(network string, q dnswire.Question) *dnswire.Message {
+func (p *process) ask(network string, q dnswire.QuerySpec) *dnswire.Message {
 	p.t.Helper()
 	c := p.dial(network)
 	defer c.Close()
@@ -229,7 +229,7 @@ func (p *process) ask(network string, q dnswire.Question) *dnswire.Message {
 }
 
 // ask asks and waits for the answer.
-func (c *conn) ask(q dnswire.Question) (*dnswire.Message, error) {
+func (c *conn) ask(q dnswire.QuerySpec) (*dnswire.Message, error) {
 	c.t.Helper()
 	packet, err := dnswire.NewQuery(q)
 	if err != nil {

@@ -127,7 +127,7 @@ func TestClockSetBack(t *testing.T) {
 	api := newAPI(t)
 	p := serveAPI(t, api, "", "snapshot: {file: "+file+"}")
 	p.awaitAdmin("/readyz", http.StatusOK, "ok")
-	m := p.ask("udp", dnswire.Question{Name: "cluster.local.", Type: dnswire.TypeSOA})
+	m := p.ask("udp", dnswire.QuerySpec{Name: "cluster.local.", Type: dnswire.TypeSOA})
 	var mname, rname string
 	var serial uint32
 	if _, err := fmt.Sscan(m.Answer[0].Data, &mname, &rname, &serial); err != nil || serial <= ahead {

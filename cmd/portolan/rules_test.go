@@ -53,16 +53,16 @@ func init() {
 			}
 		},
 		"rateLimit.prefix6": func(t *testing.T) {
-			for bits, want := range map[int]filter.Verdict{64: filter.Send, 48: filter.SendNothing} {
+			for bits, want := range map[int]filter.LimitVerdict{64: filter.Send, 48: filter.SendNothing} {
 				c := config.Default()
 				c.RateLimit = config.RateLimit{PerSecond: 1, Burst: 1, Prefix6: bits}
 				made, err := c.Compile()
 				if err != nil {
 					t.Fatal(err)
 				}
-				l := filter.NewLimiter(made.RateLimit)
-				l.Take(netip.MustParseAddr("2001:db8:0:1::1"), time.Now())
-				if got := l.Take(netip.MustParseAddr("2001:db8:0:2::1"), time.Now()); got != want {
+				l := filter.NewRateLimiter(made.RateLimit)
+				l.Count(netip.MustParseAddr("2001:db8:0:1::1"), time.Now())
+				if got := l.Count(netip.MustParseAddr("2001:db8:0:2::1"), time.Now()); got != want {
 					t.Errorf("prefix6: %d: %d, want %d", bits, got, want)
 				}
 			}

@@ -206,7 +206,7 @@ func TestServeWhileLoading(t *testing.T) {
 		}
 	}
 	// What needs no manifest is answered.
-	version := dnswire.Question{Name: "dns-version.cluster.local.", Type: dnswire.TypeTXT}
+	version := dnswire.QuerySpec{Name: "dns-version.cluster.local.", Type: dnswire.TypeTXT}
 	if m := p.ask("udp", version); m.Status != "NOERROR" || len(m.Answer) != 1 {
 		t.Errorf("while loading: answer\n%swant the version", m)
 	}

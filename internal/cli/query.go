@@ -66,7 +66,7 @@ func newPacket(args []string) ([]byte, error) {
 	if _, err := dnsname.Parse(args[0]); err != nil {
 		return nil, err
 	}
-	q := dnswire.Question{Name: args[0], Type: dnswire.TypeA, UDPSize: respond.DefaultUDPSize, Flags: dnswire.FlagRD}
+	q := dnswire.QuerySpec{Name: args[0], Type: dnswire.TypeA, UDPSize: respond.DefaultUDPSize, Flags: dnswire.FlagRD}
 	if len(args) > 1 {
 		var err error
 		if q.Type, err = dnswire.ParseType(args[1]); err != nil {

@@ -68,7 +68,7 @@ type Compiled struct {
 	Autopath      autopath.Config
 	// AutopathSOA is that of the names below its suffix.
 	AutopathSOA dnswire.SOA
-	RateLimit   filter.Limit
+	RateLimit   filter.RateLimit
 	QueryLog    querylog.Config
 	Simulate    simulate.Config
 	Webhook     admission.Config

@@ -446,7 +446,7 @@ func Default() Config {
 		Log:         Log{Level: "info", Format: "text"},
 		Node: Node{
 			Mode: string(NodeReplica), Port: 53, Device: "portolan", Option: optionPaths,
-			Check: Duration(secondary.DefaultCheck), Stale: Duration(secondary.DefaultStale),
+			Check: Duration(secondary.DefaultCheckInterval), Stale: Duration(secondary.DefaultStaleAfter),
 		},
 		Controller: Controller{
 			MaxEndpointsPerSlice: endpointslices.DefaultMaxEndpoints, ConcurrentSyncs: endpointslices.DefaultSyncs,

@@ -63,15 +63,15 @@ var defaults = &config.Compiled{
 		DNSService:   cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
 		DNSAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
 	},
-	Rules:     filter.Config{Block: filter.Block{TTL: 60}, Hosts: filter.Hosts{TTL: 60}},
-	RateLimit: filter.Limit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
+	Rules:     filter.Config{Block: filter.Blocklist{TTL: 60}, Hosts: filter.Hosts{TTL: 60}},
+	RateLimit: filter.RateLimit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
 	Autopath: autopath.Config{
 		Suffix: dnsname.MustParse("ap.k8s.io"), Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, Option: 65001, MaxPaths: 16, MaxOctets: 1024,
 	},
 	Node: config.NodeConfig{
 		Mode: config.NodeReplica, Relay: respond.RelayPaths, Network: hostnet.Config{Port: 53, Prefix: "portolan"},
 		Listen:  []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
-		Replica: secondary.Config{Zones: names("cluster.local"), Check: 5 * time.Second, Stale: 15 * time.Second},
+		Replica: secondary.Config{Zones: names("cluster.local"), CheckInterval: 5 * time.Second, StaleAfter: 15 * time.Second},
 	},
 	AutopathSOA: dnswire.SOA{
 		Zone: dnsname.MustParse("ap.k8s.io"), MName: dnsname.MustParse("ns.dns.cluster.local"), RName: dnsname.MustParse("hostmaster.cluster.local"),
@@ -88,7 +88,7 @@ var defaults = &config.Compiled{
 	}},
 	Transfer: config.CompiledTransfer{
 		Sender:  transfer.Config{MaxTransfers: 100, MaxSize: 128 << 20, UDPSize: 1232},
-		History: zone.History{Changes: 100_000, Octets: 16 << 20},
+		History: zone.HistoryLimits{Changes: 100_000, Octets: 16 << 20},
 	},
 }
 

@@ -68,8 +68,8 @@ func (c *Config) compileRules(made *Compiled) error {
 }
 
 // compile gives a rule, or the error of a key of it.
-func (a *Access) compile() (made filter.Access, bad *keyError) {
-	wrong := func(key, format string, args ...any) (filter.Access, *keyError) {
+func (a *Access) compile() (made filter.AccessRule, bad *keyError) {
+	wrong := func(key, format string, args ...any) (filter.AccessRule, *keyError) {
 		return made, &keyError{key: key, err: fmt.Errorf(format, args...)}
 	}
 	var ok bool
@@ -159,6 +159,6 @@ func (c *Config) compileRateLimit(made *Compiled) error {
 			return badValue(n.key, "%d is not between %d and %d", n.value, n.least, n.most)
 		}
 	}
-	made.RateLimit = filter.Limit{PerSecond: l.PerSecond, Burst: l.Burst, Prefix4: l.Prefix4, Prefix6: l.Prefix6, Slip: l.Slip}
+	made.RateLimit = filter.RateLimit{PerSecond: l.PerSecond, Burst: l.Burst, Prefix4: l.Prefix4, Prefix6: l.Prefix6, Slip: l.Slip}
 	return nil
 }

@@ -40,7 +40,7 @@ func (c *Config) compileForward(made *Compiled) error {
 // compile gives a route, or the error of a key of it.
 func (r *Route) compile() (made forward.Route, bad *keyError) {
 	made = forward.Route{
-		ResolvConf: r.ResolvConf, Policy: forward.Policy(r.Policy), Timeout: time.Duration(r.Timeout),
+		ResolvConf: r.ResolvConf, Policy: forward.SelectionPolicy(r.Policy), Timeout: time.Duration(r.Timeout),
 		TrustDenials: r.TrustDenials, NoPrivate: r.NoPrivate, ClientSubnet: r.ClientSubnet,
 	}
 	wrong := func(key, format string, args ...any) (forward.Route, *keyError) {

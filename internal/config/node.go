@@ -142,11 +142,11 @@ func (c *Config) compileNodeServers(made *Compiled) error {
 func (c *Config) compileReplica(made *Compiled) error {
 	n, node := &c.Node, &made.Node
 	r := &node.Replica
-	r.File, r.Node, r.Check, r.Stale = n.File, n.Name, time.Duration(n.Check), time.Duration(n.Stale)
+	r.File, r.Node, r.CheckInterval, r.StaleAfter = n.File, n.Name, time.Duration(n.Check), time.Duration(n.Stale)
 	for _, d := range []struct {
 		key         string
 		value, than time.Duration
-	}{{"node.check", r.Check, 0}, {"node.stale", r.Stale, r.Check}} {
+	}{{"node.check", r.CheckInterval, 0}, {"node.stale", r.StaleAfter, r.CheckInterval}} {
 		if d.value <= d.than {
 			return badValue(d.key, "%s is not more than %s", d.value, d.than)
 		}

@@ -53,7 +53,7 @@ type TransferHistory struct {
 // CompiledTransfer is a Transfer in the types of those who use it.
 type CompiledTransfer struct {
 	Sender  transfer.Config // but for what it sends
-	History zone.History
+	History zone.HistoryLimits
 	// Notify are who is told of changes, with the endpoints of NotifyService; that
 	// is the zero Key where there is none.
 	Notify        []netip.AddrPort
@@ -61,7 +61,7 @@ type CompiledTransfer struct {
 }
 
 // IsOn tells whether anybody may have the zones.
-func (t *CompiledTransfer) IsOn() bool { return len(t.Sender.Rules) > 0 }
+func (t *CompiledTransfer) IsOn() bool { return len(t.Sender.Permissions) > 0 }
 
 func (c *Config) compileTransfer(made *Compiled) error {
 	t, m := &c.Transfer, &made.Transfer
@@ -73,7 +73,7 @@ func (c *Config) compileTransfer(made *Compiled) error {
 	case t.Memory < 1<<20:
 		return badValue("transfer.memory", "less than 1Mi")
 	}
-	m.History = zone.History{Changes: t.History.Changes, Octets: int64(t.History.Memory)}
+	m.History = zone.HistoryLimits{Changes: t.History.Changes, Octets: int64(t.History.Memory)}
 	m.Sender.MaxTransfers, m.Sender.MaxSize, m.Sender.UDPSize = t.MaxTransfers, int64(t.Memory), uint16(c.UDPSize)
 	for _, step := range []func(*CompiledTransfer) error{t.compileKeys, t.compileAllow, t.compileNotify} {
 		if err := step(m); err != nil {
@@ -114,7 +114,7 @@ func (t *Transfer) compileKeys(m *CompiledTransfer) error {
 
 func (t *Transfer) compileAllow(m *CompiledTransfer) error {
 	for i, r := range t.Allow {
-		rule := transfer.Rule{Certificate: r.Certificate}
+		rule := transfer.Permission{Certificate: r.Certificate}
 		if len(r.Clients) == 0 && r.Key == "" && r.Certificate == "" {
 			return badItem("transfer.allow", i, "a rule for everybody; give clients, key or certificate")
 		}
@@ -129,7 +129,7 @@ func (t *Transfer) compileAllow(m *CompiledTransfer) error {
 			}
 			rule.Key = name
 		}
-		m.Sender.Rules = append(m.Sender.Rules, rule)
+		m.Sender.Permissions = append(m.Sender.Permissions, rule)
 	}
 	return nil
 }

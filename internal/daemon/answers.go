@@ -33,8 +33,8 @@ type answers struct {
 	others    *forward.Forwarder // nil when nobody else is asked
 	cache     *cache.Cache
 	asks      asks
-	rules     *filter.Rules // nil when there are none
-	limiter   *filter.Limiter
+	rules     *filter.Filter // nil when there are none
+	limiter   *filter.RateLimiter
 	transfer  *transfer.Sender // nil when the zones go to nobody
 	settings  *config.Compiled
 }
@@ -68,7 +68,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		return nil, err
 	}
 	if !compiled.Rules.Empty() {
-		var last *filter.Rules
+		var last *filter.Filter
 		if before != nil {
 			last = before.rules
 		}
@@ -76,7 +76,7 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 			return nil, err
 		}
 	}
-	a.limiter = filter.NewLimiter(compiled.RateLimit)
+	a.limiter = filter.NewRateLimiter(compiled.RateLimit)
 	transfers, err := d.newTransfer(a, before)
 	if err != nil {
 		return nil, err

@@ -172,7 +172,7 @@ func TestLoad(t *testing.T) {
 
 func ask(t *testing.T, d *daemon.Daemon, name string) *dnswire.Message {
 	t.Helper()
-	packet, err := dnswire.NewQuery(dnswire.Question{Name: name, Type: dnswire.TypeA, UDPSize: respond.DefaultUDPSize})
+	packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: dnswire.TypeA, UDPSize: respond.DefaultUDPSize})
 	if err != nil {
 		t.Fatal(err)
 	}

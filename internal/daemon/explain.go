@@ -122,5 +122,5 @@ const notSearched = "no name of the cluster's is found in its search paths, and 
 
 // packetOf is a question as a query of a resolver.
 func packetOf(q stubresolver.Query) ([]byte, error) {
-	return dnswire.NewQuery(dnswire.Question{Name: q.Name, Type: q.Type, UDPSize: uint16(min(q.Size, dnswire.MaxMessage)), Flags: dnswire.FlagRD})
+	return dnswire.NewQuery(dnswire.QuerySpec{Name: q.Name, Type: q.Type, UDPSize: uint16(min(q.Size, dnswire.MaxMessage)), Flags: dnswire.FlagRD})
 }

@@ -104,6 +104,6 @@ func isAnswer(message, query []byte) bool {
 	if err != nil {
 		return false
 	}
-	id, question, _ := r.Answers(query)
+	id, question, _ := r.MatchQuery(query)
 	return id && question
 }

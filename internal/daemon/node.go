@@ -28,8 +28,8 @@ import (
 
 // agent is that of a node: what a Daemon has in the place of a cluster.
 type agent struct {
-	network *hostnet.Net       // what it has put there; nil for nothing
-	replica *secondary.Replica // nil in the mode cache
+	network *hostnet.Net         // what it has put there; nil for nothing
+	replica *secondary.Secondary // nil in the mode cache
 	// notified listens for NOTIFY alone; nil where nothing does.
 	notified *dnsserver.Server
 }
@@ -56,7 +56,7 @@ func NewNode(cfg config.Config, log *slog.Logger) (*Daemon, error) {
 // errNoServers says that an agent does not know whom to ask.
 var errNoServers = errors.New("node.servers: none; give the addresses of the cluster's DNS servers, with --server")
 
-func (d *Daemon) newReplica(n *config.NodeConfig) (r *secondary.Replica, err error) {
+func (d *Daemon) newReplica(n *config.NodeConfig) (r *secondary.Secondary, err error) {
 	cfg := n.Replica
 	cfg.Log = d.log
 	if cfg.Node == "" {
@@ -144,13 +144,13 @@ func (f *finder) Find(ctx context.Context) (found []forward.Upstream, err error)
 func (d *Daemon) askOthers(ctx context.Context, name dnsname.Name, t dnswire.Type) (addrs []netip.Addr, err error) {
 	others, q := d.current.Load().others, cache.Key{Name: []byte(name.WireLabels()), Type: t}
 	now := time.Now()
-	e, _ := others.Known(q, now)
+	e, _ := others.Cached(q, now)
 	if e == nil {
-		request, err := others.Ask(netip.Addr{}, q)
+		request, err := others.Reserve(netip.Addr{}, q)
 		if err != nil {
 			return nil, err
 		}
-		e, now = request.Wait(ctx)
+		e, now = request.Resolve(ctx)
 	}
 	if addrs, err = addressesOf(e, now); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", name, t, err)
@@ -310,11 +310,11 @@ func (n *agent) ready(limit time.Duration) (missing, remarks []string) {
 		return nil, remarks
 	}
 	for _, z := range n.replica.Status().Zones {
-		age := time.Since(z.Sure)
+		age := time.Since(z.VerifiedAt)
 		switch {
 		case !z.Loaded:
 			missing = append(missing, fmt.Sprintf("there is no copy of %s yet%s", z.Zone, because(z.Failure)))
-		case !z.Old:
+		case !z.Stale:
 		case limit > 0 && age > limit:
 			missing = append(missing, fmt.Sprintf("the copy of %s is old%s", z.Zone, because(z.Failure)))
 		default:

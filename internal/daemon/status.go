@@ -111,13 +111,13 @@ func (d *Daemon) figures() metrics.Figures {
 		f.Snapshot = &metrics.SnapshotFigures{Written: d.saver.Written(), Failures: d.saver.Failures()}
 	}
 	if now.others != nil {
-		asked, kept := now.others.Figures(), now.cache.Stats()
+		asked, kept := now.others.Stats(), now.cache.Stats()
 		f.Forward, f.Cache = &asked, &kept
 	}
 	f.QueriesUntold, f.Limited = new(d.queries.Dropped()), new(uint64)
 	f.Transfer = now.transferFigures()
 	if now.limiter != nil {
-		*f.Limited = now.limiter.Over()
+		*f.Limited = now.limiter.Exceeded()
 	}
 	statuses := d.kinds()
 	d.store.View(func(v *cluster.View) {

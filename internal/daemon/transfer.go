@@ -40,7 +40,7 @@ func (d *Daemon) newTransfer(a, before *answers) (respond.Transfers, error) {
 	if a.transfer, err = transfer.New(cfg, last); err != nil {
 		return nil, err
 	}
-	a.db.Remember(settings.History) // of zones that the answers before may have: nothing fails from here on
+	a.db.SetHistoryLimits(settings.History) // of zones that the answers before may have: nothing fails from here on
 	return a.transfer, nil
 }
 
@@ -85,10 +85,10 @@ func (d *Daemon) clientCAs() (*x509.CertPool, error) {
 }
 
 func (a *answers) transferFigures() *metrics.TransferFigures {
-	f := &metrics.TransferFigures{Figures: new(transfer.Figures)}
+	f := &metrics.TransferFigures{Counters: new(transfer.Counters)}
 	if a.transfer != nil {
-		f.Figures = a.transfer.Figures()
+		f.Counters = a.transfer.Counters()
 	}
-	f.Changes, f.Memory = a.db.Remembered()
+	f.Changes, f.Memory = a.db.HistorySize()
 	return f
 }

@@ -30,7 +30,7 @@ func (d *Daemon) newOthers(cfg config.Config, a, before *answers) (err error) {
 	}
 	routes := slices.Clone(a.settings.Routes)
 	for i := range routes {
-		routes[i].Own = func(server netip.AddrPort) bool { return d.isOwn(cfg, a.settings, server) }
+		routes[i].IsOwn = func(server netip.AddrPort) bool { return d.isOwn(cfg, a.settings, server) }
 	}
 	a.others, err = forward.New(forward.Config{
 		Routes:       routes,

@@ -13,7 +13,7 @@ import (
 // copies are those of the zones of a DB, made of what transfers hold.
 type copies struct {
 	of, db *zone.DB
-	zones  []*zone.Copy
+	zones  []*zone.Secondary
 	whole  bool // there is one of each zone
 }
 
@@ -31,7 +31,7 @@ func newCopies(t testing.TB, of *zone.DB) *copies {
 		t.Fatal(err)
 	}
 	for _, soa := range soas {
-		z, err := c.db.Copy(soa.Zone)
+		z, err := c.db.Secondary(soa.Zone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,8 +45,8 @@ func (c *copies) follow(t testing.TB) {
 	t.Helper()
 	c.whole = true
 	for _, z := range c.zones {
-		m, err := c.of.Moment(z.SOA().Zone)
-		if errors.Is(err, zone.ErrNotSettled) {
+		m, err := c.of.Version(z.SOA().Zone)
+		if errors.Is(err, zone.ErrNotCurrent) {
 			c.whole = false
 			continue
 		}
@@ -59,15 +59,15 @@ func (c *copies) follow(t testing.TB) {
 	}
 }
 
-func itemsOf(t testing.TB, m *zone.Moment) (items []zone.Item) {
+func itemsOf(t testing.TB, m *zone.Version) (items []zone.TransferRecord) {
 	t.Helper()
-	for o := range m.Records(zone.Marked) {
+	for o := range m.Records(zone.WithMetadata) {
 		name, _, err := dnsname.FromWire(append(bytes.Clone(o.Owner), 0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, rdata := range o.Set.RData() {
-			items = append(items, zone.Item{Name: name, Type: o.Set.Type, TTL: o.Set.TTL(), RData: bytes.Clone(rdata)})
+			items = append(items, zone.TransferRecord{Name: name, Type: o.Set.Type, TTL: o.Set.TTL(), RData: bytes.Clone(rdata)})
 		}
 	}
 	return items
@@ -76,7 +76,7 @@ func itemsOf(t testing.TB, m *zone.Moment) (items []zone.Item) {
 // Lookup looks in the copies and, for names of no copy, in the zones.
 func (c *copies) Lookup(s *zone.Scratch, qname []byte, qtype dnswire.Type) zone.Answer {
 	if c.whole {
-		if a := c.db.Lookup(s, qname, qtype); a.Outcome != zone.NotHere {
+		if a := c.db.Lookup(s, qname, qtype); a.Outcome != zone.OutOfZone {
 			return a
 		}
 	}
@@ -86,7 +86,7 @@ func (c *copies) Lookup(s *zone.Scratch, qname []byte, qtype dnswire.Type) zone.
 // Addresses are Lookup's.
 func (c *copies) Addresses(s *zone.Scratch, name []byte) (a, aaaa dnswire.RRset) {
 	if c.whole {
-		if l := c.db.Lookup(new(zone.Scratch), name, dnswire.TypeANY); l.Outcome != zone.NotHere {
+		if l := c.db.Lookup(new(zone.Scratch), name, dnswire.TypeANY); l.Outcome != zone.OutOfZone {
 			return c.db.Addresses(s, name)
 		}
 	}

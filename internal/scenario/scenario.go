@@ -189,7 +189,7 @@ func (s *Scenario) addQuery(line string) error {
 		return fmt.Errorf("not NAME TYPE [+OPTION ...]")
 	}
 	held := ""
-	question := dnswire.Question{Name: fields[0], UDPSize: respond.DefaultUDPSize, Options: make(map[dnswire.OptionCode][]byte)}
+	question := dnswire.QuerySpec{Name: fields[0], UDPSize: respond.DefaultUDPSize, Options: make(map[dnswire.OptionCode][]byte)}
 	var err error
 	if question.Type, err = dnswire.ParseType(fields[1]); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (s *Scenario) addQuery(line string) error {
 	return nil
 }
 
-func (q *Case) option(question *dnswire.Question, option string) (err error) {
+func (q *Case) option(question *dnswire.QuerySpec, option string) (err error) {
 	name, value, _ := strings.Cut(strings.TrimPrefix(option, "+"), "=")
 	switch name {
 	case "noedns":
@@ -251,7 +251,7 @@ func (q *Case) option(question *dnswire.Question, option string) (err error) {
 	case "keepalive":
 		question.Options[dnswire.OptionKeepalive] = nil
 	case "marks":
-		question.Options[dnswire.OptionMarks] = nil
+		question.Options[dnswire.OptionMetadata] = nil
 	case "padding":
 		question.Options[dnswire.OptionPadding] = nil
 	case "cookie":

@@ -64,7 +64,7 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 	seen, follow := data(db)
 	responder, err := respond.New(respond.Config{
 		Transfers: sender,
-		Data:      seen, Upstreams: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewLimiter(compiled.RateLimit),
+		Data:      seen, Upstreams: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewRateLimiter(compiled.RateLimit),
 		UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
 		Search: autopath.New(compiled.Autopath), SearchSOA: compiled.AutopathSOA,
 		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),
@@ -89,7 +89,7 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 	}
 }
 
-func rulesOf(t testing.TB, compiled *config.Compiled) *filter.Rules {
+func rulesOf(t testing.TB, compiled *config.Compiled) *filter.Filter {
 	t.Helper()
 	made, err := filter.New(compiled.Rules)
 	if err != nil {

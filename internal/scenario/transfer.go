@@ -34,7 +34,7 @@ func transfers(compiled *config.Compiled, db *zone.DB) (respond.Transfers, error
 	if !compiled.Transfer.IsOn() {
 		return nil, nil
 	}
-	db.Remember(compiled.Transfer.History)
+	db.SetHistoryLimits(compiled.Transfer.History)
 	cfg := compiled.Transfer.Sender
 	cfg.Data = db
 	return transfer.New(cfg, nil)

@@ -133,7 +133,7 @@ func (p *portolan) await(queries ...query) {
 func (p *portolan) ask(q query) (*dnswire.Message, error) { return p.askOver("udp", q) }
 
 func (p *portolan) askOver(network string, q query) (*dnswire.Message, error) {
-	packet, err := dnswire.NewQuery(dnswire.Question{Name: q.name, Type: q.qtype, UDPSize: respond.DefaultUDPSize, Flags: dnswire.FlagRD})
+	packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: q.name, Type: q.qtype, UDPSize: respond.DefaultUDPSize, Flags: dnswire.FlagRD})
 	if err != nil {
 		return nil, err
 	}

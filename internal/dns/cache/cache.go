@@ -213,7 +213,7 @@ func (c *Cache) lifetime(reply *dnswire.Reply) (seconds uint32, kept bool) {
 	kept = reply.RCode == dnswire.NoError || reply.RCode == dnswire.NXDomain
 	negative := reply.RCode == dnswire.NXDomain || reply.Count(dnswire.Answer) == 0
 	seconds, soa := c.cfg.MaxTTL, false
-	reply.Adjust(func(rec dnswire.ReplyRecord) uint32 {
+	reply.AdjustTTLs(func(rec dnswire.ReplyRecord) uint32 {
 		ttl, most := rec.TTL(), c.cfg.MaxTTL
 		if rec.Section == dnswire.Authority && rec.Type() == dnswire.TypeSOA {
 			ttl, most, soa = rec.NegativeTTL(), min(most, c.cfg.MaxNegativeTTL), true

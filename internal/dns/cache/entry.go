@@ -55,7 +55,7 @@ func (e *Entry) isOf(q Key, t dnswire.Type) bool {
 
 // isForAll tells whether the reply is the same for the clients of all subnets. One
 // to a question without may depend on where this server is.
-func (e *Entry) isForAll() bool { return e.Reply != nil && e.Reply.Subnet.IsForAll() }
+func (e *Entry) isForAll() bool { return e.Reply != nil && e.Reply.Subnet.CoversAllClients() }
 
 // to is what e says to q: to one with a Subnet a reply that is for all, or why
 // there is none; nil when it says nothing.

@@ -214,7 +214,7 @@ func (n Name) IsSubdomainOf(zone Name) bool { return endsWith(n.labels, zone.lab
 
 // Holds tells whether the name with the given labels, in lower-case wire form
 // without the root's closing zero octet, is n or below it. It allocates nothing.
-func (n Name) Holds(labels []byte) bool { return endsWith(labels, n.labels) }
+func (n Name) Contains(labels []byte) bool { return endsWith(labels, n.labels) }
 
 // endsWith tells whether labels end with those of zone, as whole labels.
 func endsWith[T string | []byte](labels T, zone string) bool {

@@ -149,7 +149,7 @@ const (
 // optionNames are those of IANA's registry, and our own.
 var optionNames = map[OptionCode]string{
 	OptionNSID: "NSID", OptionSubnet: "ECS", OptionCookie: "COOKIE", OptionKeepalive: "KEEPALIVE",
-	OptionPadding: "PADDING", OptionEDE: "EDE", OptionMarks: "MARKS",
+	OptionPadding: "PADDING", OptionEDE: "EDE", OptionMetadata: "MARKS",
 }
 
 // Known tells whether this package knows what the option is.

@@ -53,7 +53,7 @@ type EDNS struct {
 	NSID      bool
 	Keepalive bool
 	Padding   bool
-	Marks     bool   // OptionMarks
+	Metadata  bool   // OptionMarks
 	Subnet    Subnet // not checked
 	Search    []byte // what the SearchOption holds; nil when there is none
 }
@@ -63,7 +63,7 @@ type EDNS struct {
 func (q *Query) QName() []byte { return q.name[:q.nameLen] }
 
 // Questions is how many questions the header announces.
-func (q *Query) Questions() int { return int(q.questions) }
+func (q *Query) QuestionCount() int { return int(q.questions) }
 
 // ParseHeader reads the header of packet and forgets what q held. It fails
 // with ErrShort only.
@@ -206,8 +206,8 @@ func (e *EDNS) parseOptions(b []byte, search OptionCode) bool {
 			e.Keepalive = true
 		case OptionPadding:
 			e.Padding = true
-		case OptionMarks:
-			e.Marks = e.Marks || n == 0
+		case OptionMetadata:
+			e.Metadata = e.Metadata || n == 0
 		case OptionSubnet:
 			e.Subnet = value
 		case search:

@@ -78,7 +78,7 @@ func TestParseQuery(t *testing.T) {
 		"TCP keepalive":               {web, edns(&dns.EDNS0_TCP_KEEPALIVE{}), dnswire.EDNS{Present: true, UDPSize: 1232, Keepalive: true}},
 		"padding":                     {web, edns(&dns.EDNS0_PADDING{Padding: make([]byte, 100)}), dnswire.EDNS{Present: true, UDPSize: 1232, Padding: true}},
 		"options of others":           {web, edns(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte("abc")}, &dns.EDNS0_LOCAL{Code: 65003}, &dns.EDNS0_LOCAL{Code: 65002, Data: []byte("abc")}), dnswire.EDNS{Present: true, UDPSize: 1232}},
-		"marks":                       {web, edns(&dns.EDNS0_LOCAL{Code: 65002}), dnswire.EDNS{Present: true, UDPSize: 1232, Marks: true}},
+		"marks":                       {web, edns(&dns.EDNS0_LOCAL{Code: 65002}), dnswire.EDNS{Present: true, UDPSize: 1232, Metadata: true}},
 		"options behind others":       {web, edns(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte("abc")}, &dns.EDNS0_NSID{}, &dns.EDNS0_PADDING{}), dnswire.EDNS{Present: true, UDPSize: 1232, NSID: true, Padding: true}},
 		"records of all sections":     {web, withRecords, dnswire.EDNS{Present: true, UDPSize: 4096}},
 		"records with packed names":   {web, func(m *dns.Msg) { m.Compress = true; withRecords(m) }, dnswire.EDNS{Present: true, UDPSize: 4096}},
@@ -127,9 +127,9 @@ func records(texts ...string) (rrs []dns.RR) {
 func checkAgainst(t *testing.T, q *dnswire.Query, m *dns.Msg, packet []byte) {
 	t.Helper()
 	flags := binary.BigEndian.Uint16(packet[2:])
-	if q.ID != m.Id || q.Flags != flags || int(q.Opcode) != m.Opcode || q.Questions() != len(m.Question) {
+	if q.ID != m.Id || q.Flags != flags || int(q.Opcode) != m.Opcode || q.QuestionCount() != len(m.Question) {
 		t.Errorf("ParseHeader(%x): ID %d, flags %x, opcode %d, %d questions, want %d, %x, %d, %d",
-			packet, q.ID, q.Flags, q.Opcode, q.Questions(), m.Id, flags, m.Opcode, len(m.Question))
+			packet, q.ID, q.Flags, q.Opcode, q.QuestionCount(), m.Id, flags, m.Opcode, len(m.Question))
 	}
 	name, err := dnsname.Parse(m.Question[0].Name)
 	if err != nil || string(q.QName()) != name.WireLabels() {
@@ -270,7 +270,7 @@ func TestParseBodyRefuses(t *testing.T) {
 			if err := q.ParseBody(tt.packet); err != tt.want {
 				t.Errorf("ParseBody(%x) = %v, want %v", tt.packet, err, tt.want)
 			}
-			if got := q.Questions(); got != int(tt.packet[5]) {
+			if got := q.QuestionCount(); got != int(tt.packet[5]) {
 				t.Errorf("ParseHeader(%x): Questions() = %d, want %d", tt.packet, got, tt.packet[5])
 			}
 			// A response needs an OPT record where one could be made out
@@ -374,7 +374,7 @@ func TestParseForgets(t *testing.T) {
 
 // show is all that can be seen of q.
 func show(q *dnswire.Query) string {
-	return fmt.Sprintf("%d %x %d %q %v %d %+v %q %d", q.ID, q.Flags, q.Opcode, q.Question, q.Type, q.Class, q.EDNS, q.QName(), q.Questions())
+	return fmt.Sprintf("%d %x %d %q %v %d %+v %q %d", q.ID, q.Flags, q.Opcode, q.Question, q.Type, q.Class, q.EDNS, q.QName(), q.QuestionCount())
 }
 
 // TestParseBodyAfterErrShort: who overlooks the header's error gets another,
@@ -425,7 +425,7 @@ func FuzzQuery(f *testing.F) {
 	} {
 		f.Add(packet)
 	}
-	for _, q := range []dnswire.Question{
+	for _, q := range []dnswire.QuerySpec{
 		{Name: web, Type: dnswire.TypeSRV, Flags: dnswire.FlagRD, UDPSize: 1232},
 		{Name: name255, Type: dnswire.TypeANY, Class: dnswire.ClassCHAOS},
 		{Name: name127, Type: dnswire.TypeAAAA, UDPSize: 512, Options: map[dnswire.OptionCode][]byte{dnswire.OptionPadding: make([]byte, 9)}},

@@ -74,7 +74,7 @@ func (r *Reply) lastWhole(limit int) int {
 // AddOwned writes a record of a reply to the answer section, owned by the name
 // that the records before belong to: the question's, or that of OwnNext. It
 // gives where its RDATA stands, and reports whether it did fit.
-func (r *Response) AddOwned(rec ReplyRecord, a Aging) (at int, whole bool) {
+func (r *Response) AddRelayedAtOwner(rec ReplyRecord, a Aging) (at int, whole bool) {
 	head := len(r.buf)
 	r.buf = binary.BigEndian.AppendUint16(r.buf, r.owner)
 	return head + recordFixed, r.addRest(Answer, head, rec, a)
@@ -83,7 +83,7 @@ func (r *Response) AddOwned(rec ReplyRecord, a Aging) (at int, whole bool) {
 // OwnNext has the name that stands at the given place of the message, the RDATA
 // of a CNAME record, own the records that follow. It reports whether it can:
 // pointers do not reach everywhere.
-func (r *Response) OwnNext(at int) (can bool) {
+func (r *Response) SetOwner(at int) (can bool) {
 	if at > lastPointable {
 		return false
 	}
@@ -93,7 +93,7 @@ func (r *Response) OwnNext(at int) (can bool) {
 
 // AddForeign writes a record of a reply with its own owner to the given
 // section. It reports whether it did fit.
-func (r *Response) AddForeign(s Section, rec ReplyRecord, a Aging) (whole bool) {
+func (r *Response) AddRelayed(s Section, rec ReplyRecord, a Aging) (whole bool) {
 	var owner [dnsname.MaxWire]byte
 	head := len(r.buf)
 	r.appendName(r.compress(rec.AppendOwner(owner[:0])))

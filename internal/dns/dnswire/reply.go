@@ -24,14 +24,14 @@ type Reply struct {
 	RCode RCode
 	// EDNS tells whether there was an OPT record, and Error what it held of
 	// Extended DNS Errors; nil without.
-	EDNS  bool
-	Error *ReplyError
+	EDNS bool
+	EDE  *ReplyEDE
 	// Subnet is the client subnet option; not checked.
 	Subnet Subnet
 	// Options are the codes of other options, the first of them.
 	Options []OptionCode
 	// Aliased tells whether there is a CNAME record in the answer section.
-	Aliased bool
+	HasCNAME bool
 
 	wire     []byte // as it came, up to the end of the last record
 	question int    // its end in wire, behind the header
@@ -40,7 +40,7 @@ type Reply struct {
 }
 
 // ReplyError is an Extended DNS Error that another server gave.
-type ReplyError struct {
+type ReplyEDE struct {
 	Code EDECode
 	Text string
 }
@@ -53,7 +53,7 @@ func ParseReply(packet []byte) (*Reply, error) { return parseReply(packet, 1) }
 
 // ParsePart reads a message of the answer to a transfer, as ParseReply does: all
 // but the first may be without question (RFC 5936, section 2.2.1).
-func ParsePart(packet []byte) (*Reply, error) {
+func ParseTransferReply(packet []byte) (*Reply, error) {
 	if len(packet) >= HeaderLen && binary.BigEndian.Uint16(packet[4:]) == 0 {
 		return parseReply(packet, 0)
 	}
@@ -115,7 +115,7 @@ func (r *Reply) parseRecords(packet []byte) (end int, ok bool) {
 				return 0, false
 			}
 			if s == Answer && Type(binary.BigEndian.Uint16(packet[nameEnd:])) == TypeCNAME {
-				r.Aliased = true
+				r.HasCNAME = true
 			}
 			r.fixed = append(r.fixed, uint16(nameEnd))
 			r.counts[s]++
@@ -141,8 +141,8 @@ func (r *Reply) parseOPT(opt []byte) (ok bool) {
 			return false
 		}
 		switch code := OptionCode(binary.BigEndian.Uint16(b)); {
-		case code == OptionEDE && n >= OptionLen(2) && r.Error == nil:
-			r.Error = &ReplyError{EDECode(binary.BigEndian.Uint16(b[4:])), string(b[6:n])}
+		case code == OptionEDE && n >= OptionLen(2) && r.EDE == nil:
+			r.EDE = &ReplyEDE{EDECode(binary.BigEndian.Uint16(b[4:])), string(b[6:n])}
 		case code == OptionSubnet:
 			r.Subnet = bytes.Clone(b[4:n])
 		case len(r.Options) < maxOptions:
@@ -443,7 +443,7 @@ func appendName(b, message []byte, off int) []byte {
 }
 
 // Adjust sets each record's TTL to what adjust says of it.
-func (r *Reply) Adjust(adjust func(ReplyRecord) uint32) {
+func (r *Reply) AdjustTTLs(adjust func(ReplyRecord) uint32) {
 	for rec := range r.Records {
 		binary.BigEndian.PutUint32(r.wire[rec.fixed+4:], adjust(rec))
 	}
@@ -464,7 +464,7 @@ func (r *Reply) sectionEnd(s Section) int {
 
 // LowerOwners spells the owners of records in lower case, as far as they are
 // spelled out: some servers repeat the letters of the question in them.
-func (r *Reply) LowerOwners() {
+func (r *Reply) LowercaseOwners() {
 	for rec := range r.Records {
 		for off := rec.start; r.wire[off] != 0 && r.wire[off] < 0xc0; off += 1 + int(r.wire[off]) {
 			label := r.wire[off+1 : off+1+int(r.wire[off])]
@@ -474,13 +474,13 @@ func (r *Reply) LowerOwners() {
 }
 
 // SameRecords tells whether r and o have the same records, as they came.
-func (r *Reply) SameRecords(o *Reply) bool {
+func (r *Reply) EqualRecords(o *Reply) bool {
 	return r.RCode == o.RCode && r.counts == o.counts && bytes.Equal(r.wire[r.question:], o.wire[o.question:])
 }
 
 // Answers tells whether r answers the question that q, a query, asks: in the
 // case of its letters as well, which makes it harder to forge.
-func (r *Reply) Answers(q []byte) (id, question, exactly bool) {
+func (r *Reply) MatchQuery(q []byte) (id, question, exactly bool) {
 	id = len(q) >= r.question && binary.BigEndian.Uint16(q) == r.ID
 	if len(q) < r.question {
 		return id, false, false

@@ -69,7 +69,7 @@ var everyType = []string{
 // respondTo starts a response to a query for name.
 func respondTo(t testing.TB, r *dnswire.Response, name string, limit int) {
 	t.Helper()
-	packet, err := dnswire.NewQuery(dnswire.Question{Name: name, Type: dnswire.TypeA})
+	packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: dnswire.TypeA})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestAddReply(t *testing.T) {
 	}
 	respondTo(t, &r, "another.and.longer.name.test.", dnswire.MaxMessage)
 	for rec := range parseReply(t, wire).Records {
-		if !r.AddForeign(rec.Section, rec, dnswire.Aging{}) {
+		if !r.AddRelayed(rec.Section, rec, dnswire.Aging{}) {
 			t.Error("AddForeign cuts off")
 		}
 	}
@@ -204,8 +204,8 @@ func TestParseReplyOPT(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := parseReply(t, wire)
-	if !r.EDNS || r.RCode != dnswire.BadVers || r.Count(dnswire.Additional) != 0 || r.Error == nil || r.Error.Code != 6 || r.Error.Text != "bogus" {
-		t.Errorf("reply %+v (%+v)", r, r.Error)
+	if !r.EDNS || r.RCode != dnswire.BadVers || r.Count(dnswire.Additional) != 0 || r.EDE == nil || r.EDE.Code != 6 || r.EDE.Text != "bogus" {
+		t.Errorf("reply %+v (%+v)", r, r.EDE)
 	}
 }
 
@@ -217,7 +217,7 @@ func FuzzReply(f *testing.F) {
 		if err != nil {
 			return
 		}
-		p.Adjust(func(rec dnswire.ReplyRecord) uint32 { return min(rec.TTL(), 100) })
+		p.AdjustTTLs(func(rec dnswire.ReplyRecord) uint32 { return min(rec.TTL(), 100) })
 		limit := int(binary.BigEndian.Uint16(packet))
 		q := new(dnswire.Query)
 		if q.ParseHeader(packet) != nil || q.ParseBody(packet) != nil {
@@ -235,7 +235,7 @@ func FuzzReply(f *testing.F) {
 			if len(rec.AppendOwner(name[:0])) > 254 || len(rec.AppendTarget(name[:0])) > 254 {
 				t.Fatal("a name that is too long")
 			}
-			if !r.AddForeign(rec.Section, rec, dnswire.Aging{Stale: 30}) {
+			if !r.AddRelayed(rec.Section, rec, dnswire.Aging{Stale: 30}) {
 				return
 			}
 		}

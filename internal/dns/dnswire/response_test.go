@@ -34,7 +34,7 @@ func start(t *testing.T, q *dnswire.Query, limit int) *response {
 // ask starts a response to a query without EDNS.
 func ask(t *testing.T, name string, typ dnswire.Type, limit int) *response {
 	t.Helper()
-	packet, err := dnswire.NewQuery(dnswire.Question{Name: name, Type: typ})
+	packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: typ})
 	if err != nil {
 		t.Fatalf("NewQuery(%s %v): %v", name, typ, err)
 	}
@@ -492,7 +492,7 @@ func TestStartRepeatsTheQuestion(t *testing.T) {
 }
 
 func TestResponseAllocatesNothing(t *testing.T) {
-	packet, err := dnswire.NewQuery(dnswire.Question{Name: web, Type: dnswire.TypeSRV, UDPSize: 1232})
+	packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: web, Type: dnswire.TypeSRV, UDPSize: 1232})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -505,7 +505,7 @@ func TestResponseAllocatesNothing(t *testing.T) {
 	buf := make([]byte, 0, dnswire.MaxMessage)
 	var q dnswire.Query
 	var r dnswire.Response
-	var made dnswire.Assembly
+	var made dnswire.RRsetBuilder
 	for claim, limit := range map[string]int{"everything fits": 1232, "little fits": 200} {
 		t.Run(claim, func(t *testing.T) {
 			got := testing.AllocsPerRun(100, func() {

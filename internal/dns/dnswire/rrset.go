@@ -42,7 +42,7 @@ func NewRRset(t Type, ttl uint32, rdata ...[]byte) RRset {
 	for _, d := range rdata {
 		size += recordFixed + len(d)
 	}
-	a := Assembly{set: RRset{Type: t, wire: make([]byte, 0, size)}, ttl: ttl}
+	a := RRsetBuilder{set: RRset{Type: t, wire: make([]byte, 0, size)}, ttl: ttl}
 	for _, d := range rdata {
 		a.Add(d)
 	}
@@ -70,7 +70,7 @@ func appendRecord(wire []byte, t Type, class Class, ttl uint32, rdata []byte) []
 func AppendRRset(b []byte, t Type, ttl uint32, rdata ...[]byte) []byte {
 	head := len(b)
 	b = append(b, make([]byte, rrsetHead)...)
-	a := Assembly{set: RRset{Type: t, wire: b}, ttl: ttl}
+	a := RRsetBuilder{set: RRset{Type: t, wire: b}, ttl: ttl}
 	for _, d := range rdata {
 		a.Add(d)
 	}
@@ -98,20 +98,20 @@ func ReadRRset(b []byte) RRset {
 
 // Assembly is an RRset put together while it is asked for, in memory that is
 // used again. Its zero value is ready.
-type Assembly struct {
+type RRsetBuilder struct {
 	set RRset
 	ttl uint32
 }
 
 // Start begins an RRset without records; what RRset gave before is no longer
 // good.
-func (a *Assembly) Start(t Type, ttl uint32) {
+func (a *RRsetBuilder) Start(t Type, ttl uint32) {
 	a.set, a.ttl = RRset{Type: t, wire: a.set.wire[:0]}, ttl
 }
 
 // Add adds a record, unless there are MaxRecords, or its RDATA is longer than 65535
 // octets.
-func (a *Assembly) Add(rdata []byte) {
+func (a *RRsetBuilder) Add(rdata []byte) {
 	if a.set.Count < MaxRecords && len(rdata) <= maxRData {
 		a.set.Count++
 		a.set.wire = appendRecord(a.set.wire, a.set.Type, ClassIN, a.ttl, rdata)
@@ -119,11 +119,11 @@ func (a *Assembly) Add(rdata []byte) {
 }
 
 // RRset is what was put together; it is good until the next Start.
-func (a *Assembly) RRset() RRset { return a.set }
+func (a *RRsetBuilder) RRset() RRset { return a.set }
 
 // Addr is the RRset of one address record, ttl in seconds; its type follows
 // addr's family. It is good until the next Start.
-func (a *Assembly) Addr(addr netip.Addr, ttl uint32) RRset {
+func (a *RRsetBuilder) Addr(addr netip.Addr, ttl uint32) RRset {
 	if addr.Is4() {
 		raw := addr.As4()
 		a.Start(TypeA, ttl)

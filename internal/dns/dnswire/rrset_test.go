@@ -61,7 +61,7 @@ func TestRRset(t *testing.T) {
 // TestRDATATooLong: RDATA that no record holds is left out, and the others stay.
 func TestRDATATooLong(t *testing.T) {
 	fits, tooLong := make([]byte, 1<<16-1), make([]byte, 1<<16)
-	var a dnswire.Assembly
+	var a dnswire.RRsetBuilder
 	a.Start(dnswire.TypeTXT, 5)
 	for _, rdata := range [][]byte{{1}, tooLong, fits} {
 		a.Add(rdata)
@@ -162,7 +162,7 @@ func TestAssemblyOfAnAddress(t *testing.T) {
 		"IPv6":                     {"fd00::1", "AAAA fd00::1"},
 		"IPv4-mapped IPv6 is IPv6": {"::ffff:10.0.0.1", "AAAA ::ffff:10.0.0.1"},
 	}
-	var a dnswire.Assembly
+	var a dnswire.RRsetBuilder
 	for claim, tt := range tests {
 		t.Run(claim, func(t *testing.T) {
 			if got, want := a.Addr(netip.MustParseAddr(tt.addr), 5), rrset(t, tt.want); !got.Equal(want) || got.Count != 1 {
@@ -174,7 +174,7 @@ func TestAssemblyOfAnAddress(t *testing.T) {
 
 // TestAssembly: what was there before is forgotten.
 func TestAssembly(t *testing.T) {
-	var a dnswire.Assembly
+	var a dnswire.RRsetBuilder
 	a.Addr(netip.IPv6Loopback(), 5)
 	a.Start(dnswire.TypePTR, 5)
 	a.Add([]byte("\x01a\x01x\x00"))
@@ -207,7 +207,7 @@ func TestReadRRset(t *testing.T) {
 }
 
 func TestNewChaosTXT(t *testing.T) {
-	packet, err := dnswire.NewQuery(dnswire.Question{Name: "id.server", Type: dnswire.TypeTXT, Class: dnswire.ClassCHAOS})
+	packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: "id.server", Type: dnswire.TypeTXT, Class: dnswire.ClassCHAOS})
 	if err != nil {
 		t.Fatal(err)
 	}

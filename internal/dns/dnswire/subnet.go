@@ -18,7 +18,7 @@ var subnetBits = [...]int{0, 32, 128}
 
 // IsSound tells whether the octets of s are what its numbers say, with no bit
 // behind the prefix.
-func (s Subnet) IsSound() bool {
+func (s Subnet) IsValid() bool {
 	if len(s) < subnetFixed {
 		return false
 	}
@@ -31,7 +31,7 @@ func (s Subnet) IsSound() bool {
 }
 
 // IsAsked tells whether s may be in a query.
-func (s Subnet) IsAsked() bool { return s.IsSound() && s.Scope() == 0 }
+func (s Subnet) IsValidInQuery() bool { return s.IsValid() && s.Scope() == 0 }
 
 // Scope is the length of the prefix that an answer is for.
 func (s Subnet) Scope() uint8 { return s[3] }
@@ -41,19 +41,19 @@ func (s Subnet) HasPrefix() bool { return s[2] > 0 }
 
 // Answers tells whether s can be in a reply to a query with asked, which has a
 // prefix: it is the same one (section 7.3).
-func (s Subnet) Answers(asked Subnet) bool {
-	return s.IsSound() && bytes.Equal(s[:3], asked[:3]) && bytes.Equal(s[subnetFixed:], asked[subnetFixed:])
+func (s Subnet) Matches(asked Subnet) bool {
+	return s.IsValid() && bytes.Equal(s[:3], asked[:3]) && bytes.Equal(s[subnetFixed:], asked[subnetFixed:])
 }
 
 // IsForAll tells whether a reply with s is one for the clients of all subnets,
 // and not of those alone that say nothing of theirs (section 7.3.1).
-func (s Subnet) IsForAll() bool { return s != nil && s.HasPrefix() && s.Scope() == 0 }
+func (s Subnet) CoversAllClients() bool { return s != nil && s.HasPrefix() && s.Scope() == 0 }
 
 // AddSubnet adds the client subnet option of a query, with the scope of the
 // answer, to the OPT record that begins at opt. One that may not be in a query is
 // not repeated.
 func (r *Response) AddSubnet(opt int, asked Subnet, scope uint8) {
-	if !asked.IsAsked() {
+	if !asked.IsValidInQuery() {
 		return
 	}
 	value := len(r.buf) + OptionLen(0)

@@ -29,10 +29,10 @@ func TestSubnet(t *testing.T) {
 		"":                                             {},
 	} {
 		s := dnswire.Subnet(value)
-		if got := s.IsSound(); got != want.sound {
+		if got := s.IsValid(); got != want.sound {
 			t.Errorf("IsSound(%x) = %t", value, got)
 		}
-		if got := s.IsAsked(); got != want.asked {
+		if got := s.IsValidInQuery(); got != want.asked {
 			t.Errorf("IsAsked(%x) = %t", value, got)
 		}
 	}
@@ -52,14 +52,14 @@ func TestSubnetAnswers(t *testing.T) {
 		"\x00\x01\x18\x00\xc0\x00\x02\x00\x00": {false, true},
 	} {
 		s := dnswire.Subnet(value)
-		if got := s.Answers(dnswire.Subnet(asked)); got != want.answers {
+		if got := s.Matches(dnswire.Subnet(asked)); got != want.answers {
 			t.Errorf("%x answers %x: %t", value, asked, got)
 		}
-		if got := s.IsForAll(); got != want.forAll {
+		if got := s.CoversAllClients(); got != want.forAll {
 			t.Errorf("IsForAll(%x) = %t", value, got)
 		}
 	}
-	if (dnswire.Subnet)(nil).IsForAll() || dnswire.Subnet("\x00\x01\x00\x00").IsForAll() {
+	if (dnswire.Subnet)(nil).CoversAllClients() || dnswire.Subnet("\x00\x01\x00\x00").CoversAllClients() {
 		t.Error("what says nothing of a client is for all")
 	}
 }

@@ -200,7 +200,7 @@ func (t *Message) String() string {
 }
 
 // Question is what NewQuery asks.
-type Question struct {
+type QuerySpec struct {
 	Name  string // in presentation form, in the case it shall be asked in
 	Type  Type
 	Class Class // 0 is IN
@@ -213,7 +213,7 @@ type Question struct {
 }
 
 // NewQuery makes a query in wire form.
-func NewQuery(q Question) ([]byte, error) {
+func NewQuery(q QuerySpec) ([]byte, error) {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(q.Name), uint16(q.Type))
 	m.RecursionDesired = q.Flags&FlagRD != 0

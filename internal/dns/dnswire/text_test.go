@@ -296,27 +296,27 @@ func TestParseMessageRefuses(t *testing.T) {
 
 func TestNewQuery(t *testing.T) {
 	tests := map[string]struct {
-		question dnswire.Question
+		question dnswire.QuerySpec
 		want     string // of the library, without its first line
 	}{
 		"class IN": {
-			dnswire.Question{Name: "web.shop.", Type: dnswire.TypeA},
+			dnswire.QuerySpec{Name: "web.shop.", Type: dnswire.TypeA},
 			";web.shop. IN A",
 		},
 		"the closing dot may be left out": {
-			dnswire.Question{Name: "web.shop", Type: dnswire.TypeA},
+			dnswire.QuerySpec{Name: "web.shop", Type: dnswire.TypeA},
 			";web.shop. IN A",
 		},
 		"the case is kept": {
-			dnswire.Question{Name: "WeB.Shop.", Type: 65280},
+			dnswire.QuerySpec{Name: "WeB.Shop.", Type: 65280},
 			";WeB.Shop. IN TYPE65280",
 		},
 		"the root": {
-			dnswire.Question{Name: ".", Type: dnswire.TypeNS},
+			dnswire.QuerySpec{Name: ".", Type: dnswire.TypeNS},
 			";. IN NS",
 		},
 		"another class": {
-			dnswire.Question{Name: "id.server.", Type: dnswire.TypeTXT, Class: dnswire.ClassCHAOS},
+			dnswire.QuerySpec{Name: "id.server.", Type: dnswire.TypeTXT, Class: dnswire.ClassCHAOS},
 			";id.server. CH TXT",
 		},
 	}
@@ -342,7 +342,7 @@ func TestNewQuery(t *testing.T) {
 
 func TestNewQueryFlags(t *testing.T) {
 	for _, flags := range []uint16{0, dnswire.FlagRD, dnswire.FlagCD, dnswire.FlagAD, dnswire.FlagRD | dnswire.FlagCD | dnswire.FlagAD} {
-		packet, err := dnswire.NewQuery(dnswire.Question{Name: web, Type: dnswire.TypeA, Flags: flags})
+		packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: web, Type: dnswire.TypeA, Flags: flags})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +357,7 @@ func TestNewQueryEDNS(t *testing.T) {
 		dnswire.OptionCookie: []byte("8 octets"), dnswire.OptionNSID: nil, dnswire.OptionPadding: make([]byte, 3), dnswire.OptionKeepalive: nil,
 		65001: {1}, 65002: {2}, 65003: {3}, 65004: {4}, 9: nil,
 	}
-	packet, err := dnswire.NewQuery(dnswire.Question{Name: web, Type: dnswire.TypeA, UDPSize: 1400, Version: 1, Options: options})
+	packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: web, Type: dnswire.TypeA, UDPSize: 1400, Version: 1, Options: options})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +386,7 @@ func TestNewQueryRefuses(t *testing.T) {
 		"a backslash at the end": `web\`,
 	} {
 		t.Run(claim, func(t *testing.T) {
-			packet, err := dnswire.NewQuery(dnswire.Question{Name: name, Type: dnswire.TypeA})
+			packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: dnswire.TypeA})
 			if err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("NewQuery(%s) = %x, %v, want an error that names it", name, packet, err)
 			}

@@ -12,35 +12,35 @@ import (
 // OptionMarks asks a transfer to hold what a replica needs beside the zone's
 // records. Its value is empty; its code is of the range for experiments (RFC
 // 6891, section 9).
-const OptionMarks = OptionCode(65002)
+const OptionMetadata = OptionCode(65002)
 
 // OpcodeNotify tells that a zone has changed (RFC 1996).
 const OpcodeNotify = Opcode(dns.OpcodeNotify)
 
 // Held is what a secondary says that it holds of a zone, in a query for IXFR
 // (RFC 1995, section 3).
-type Held struct {
+type IXFRBase struct {
 	Serial uint32
 	MName  dnsname.Name
 }
 
 // ReadHeld reads that from a query that was parsed without error; ok is false
 // where it doesn't say.
-func ReadHeld(query []byte) (h Held, ok bool) {
+func ReadIXFRBase(query []byte) (h IXFRBase, ok bool) {
 	if len(query) < HeaderLen || binary.BigEndian.Uint16(query[4:]) != 1 || binary.BigEndian.Uint16(query[6:]) != 0 || binary.BigEndian.Uint16(query[8:]) == 0 {
-		return Held{}, false
+		return IXFRBase{}, false
 	}
 	name, ok := plainName(query[HeaderLen:])
 	if !ok {
-		return Held{}, false
+		return IXFRBase{}, false
 	}
 	fixed, ok := endOfName(query, HeaderLen+name+4)
 	if !ok || fixed+recordHead > len(query) || Type(binary.BigEndian.Uint16(query[fixed:])) != TypeSOA {
-		return Held{}, false
+		return IXFRBase{}, false
 	}
 	end := fixed + recordHead + int(binary.BigEndian.Uint16(query[fixed+8:]))
 	if end > len(query) || !soundRData(query, fixed, end) {
-		return Held{}, false
+		return IXFRBase{}, false
 	}
 	var buf [dnsname.MaxWire]byte
 	h.MName, _, _ = dnsname.FromWire(append(appendName(buf[:0], query, fixed+recordHead), 0))
@@ -143,7 +143,7 @@ func (x *Transfer) Messages() [][]byte { return append(x.done, bytes.Clone(x.buf
 // Address appends a message of a transfer as the answer to q: with its ID, and
 // its question as it came. Where q has an OPT record so has the first message
 // (RFC 5936, section 2.2.5).
-func Address(b, message []byte, q TransferQuery, udpSize uint16) []byte {
+func AppendTransferReply(b, message []byte, q TransferQuery, udpSize uint16) []byte {
 	b = append(b, message...)
 	binary.BigEndian.PutUint16(b, q.ID)
 	binary.BigEndian.PutUint16(b[2:], FlagQR|FlagAA|q.Flags&FlagRD)
@@ -180,7 +180,7 @@ func NewNotify(id uint16, soa *SOA) []byte {
 }
 
 // AnswersNotify tells whether reply answers notify, and with which code.
-func AnswersNotify(reply, notify []byte) (code RCode, ok bool) {
+func MatchNotifyReply(reply, notify []byte) (code RCode, ok bool) {
 	if len(reply) < HeaderLen || !bytes.Equal(reply[:2], notify[:2]) {
 		return 0, false
 	}
@@ -189,8 +189,8 @@ func AnswersNotify(reply, notify []byte) (code RCode, ok bool) {
 }
 
 // FailTransfer is the answer SERVFAIL to a question for a transfer of zone.
-func FailTransfer(q TransferQuery, zone dnsname.Name, t Type) []byte {
-	m := Address(nil, NewTransfer(zone, t).Messages()[0], TransferQuery{ID: q.ID, Flags: q.Flags, Question: q.Question}, 0)
+func NewTransferFailure(q TransferQuery, zone dnsname.Name, t Type) []byte {
+	m := AppendTransferReply(nil, NewTransfer(zone, t).Messages()[0], TransferQuery{ID: q.ID, Flags: q.Flags, Question: q.Question}, 0)
 	binary.BigEndian.PutUint16(m[2:], FlagQR|q.Flags&FlagRD|uint16(ServFail))
 	return m
 }

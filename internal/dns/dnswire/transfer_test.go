@@ -33,7 +33,7 @@ func TestTransfer(t *testing.T) {
 	question := []byte("\x07Cluster\x05LOCAL\x00\x00\xfc\x00\x01")
 	var got []string
 	for i, m := range x.Messages() {
-		answer := dnswire.Address(nil, m, dnswire.TransferQuery{ID: 4711, Question: question, EDNS: true}, 1232)
+		answer := dnswire.AppendTransferReply(nil, m, dnswire.TransferQuery{ID: 4711, Question: question, EDNS: true}, 1232)
 		var read dns.Msg
 		if err := read.Unpack(answer); err != nil {
 			t.Fatal(err)
@@ -97,11 +97,11 @@ func TestReadHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, ok := dnswire.ReadHeld(wire)
-	if want := (dnswire.Held{Serial: 42, MName: dnsname.MustParse("a1.ns.dns.cluster.local")}); !ok || h != want {
+	h, ok := dnswire.ReadIXFRBase(wire)
+	if want := (dnswire.IXFRBase{Serial: 42, MName: dnsname.MustParse("a1.ns.dns.cluster.local")}); !ok || h != want {
 		t.Errorf("ReadHeld = %v, %v, want %v", h, ok, want)
 	}
-	if _, ok := dnswire.ReadHeld(unsigned(t)); ok {
+	if _, ok := dnswire.ReadIXFRBase(unsigned(t)); ok {
 		t.Errorf("ReadHeld of a query that doesn't say")
 	}
 }
@@ -123,13 +123,13 @@ func TestNotify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, ok := dnswire.AnswersNotify(wire, notify); !ok || code != dnswire.NotImp {
+	if code, ok := dnswire.MatchNotifyReply(wire, notify); !ok || code != dnswire.NotImp {
 		t.Errorf("AnswersNotify = %v, %v", code, ok)
 	}
 	other := append([]byte{}, wire...)
 	binary.BigEndian.PutUint16(other, 98)
 	for name, reply := range map[string][]byte{"another ID": other, "the NOTIFY": notify, "short": wire[:11]} {
-		if _, ok := dnswire.AnswersNotify(reply, notify); ok {
+		if _, ok := dnswire.MatchNotifyReply(reply, notify); ok {
 			t.Errorf("%s answers it", name)
 		}
 	}
@@ -145,8 +145,8 @@ func FuzzReadHeld(f *testing.F) {
 	}
 	f.Add(wire)
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		h, ok := dnswire.ReadHeld(packet)
-		if !ok && h != (dnswire.Held{}) {
+		h, ok := dnswire.ReadIXFRBase(packet)
+		if !ok && h != (dnswire.IXFRBase{}) {
 			t.Errorf("ReadHeld = %v, and not", h)
 		}
 	})

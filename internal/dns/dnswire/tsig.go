@@ -86,7 +86,7 @@ type TSIG struct {
 }
 
 // Len is the length of the message without the record.
-func (t *TSIG) Len() int { return t.start }
+func (t *TSIG) MessageLen() int { return t.start }
 
 // HasTSIG tells whether the message that q was read from ends with a TSIG record.
 func (q *Query) HasTSIG() bool { return q.tsig }
@@ -174,10 +174,10 @@ type TSIGExchange struct {
 }
 
 // Exchange begins an exchange.
-func (k *TSIGKey) Exchange() *TSIGExchange { return &TSIGExchange{key: k} }
+func (k *TSIGKey) NewExchange() *TSIGExchange { return &TSIGExchange{key: k} }
 
 // Len is by how much Sign makes a message longer, at most.
-func (k *TSIGKey) Len() int {
+func (k *TSIGKey) Overhead() int {
 	return k.Name.WireLen() + recordHead + len(k.Algorithm) + 2 + tsigFixed + tsigHashes[k.Algorithm]().Size() + timeLen
 }
 
@@ -207,7 +207,7 @@ func (x *TSIGExchange) sign(message []byte, t *TSIG) []byte {
 
 // RefuseTSIG appends a TSIG record without signature to the answer to a query
 // that can't be trusted (RFC 8945, section 5.3.2).
-func RefuseTSIG(message []byte, query *TSIG, why TSIGError) []byte {
+func AppendTSIGError(message []byte, query *TSIG, why TSIGError) []byte {
 	t := TSIG{
 		Key: query.Key, Algorithm: query.Algorithm, Error: why,
 		signed: query.signed, fudge: query.fudge, originalID: binary.BigEndian.Uint16(message),
@@ -293,7 +293,7 @@ func (x *TSIGExchange) skip(message []byte) error {
 
 // Settled tells whether the last message was signed, and so all before it are
 // what they were: the last of an answer must be.
-func (x *TSIGExchange) Settled() bool { return x.unsigned == 0 }
+func (x *TSIGExchange) LastSigned() bool { return x.unsigned == 0 }
 
 // begin begins the digest of a message behind another.
 func (x *TSIGExchange) begin() {

@@ -36,7 +36,7 @@ func TestTSIGWithLibrary(t *testing.T) {
 	secret := base64.StdEncoding.EncodeToString([]byte(tsigSecret))
 	now := time.Now() // the library goes by its own clock
 	for _, a := range []dnswire.TSIGAlgorithm{dnswire.HMACSHA224, dnswire.HMACSHA256, dnswire.HMACSHA384, dnswire.HMACSHA512} {
-		signs, checks := tsigKey(a).Exchange(), tsigKey(a).Exchange()
+		signs, checks := tsigKey(a).NewExchange(), tsigKey(a).NewExchange()
 		mac := ""
 		for i := range 4 {
 			theirs, theirMAC, err := dns.TsigGenerate(libraryMessage(a, i > 0, now), secret, mac, i > 1)
@@ -53,7 +53,7 @@ func TestTSIGWithLibrary(t *testing.T) {
 				t.Fatal(err)
 			}
 			ours := signs.Sign(wire, now)
-			if most := len(wire) + tsigKey(a).Len(); len(ours) > most {
+			if most := len(wire) + tsigKey(a).Overhead(); len(ours) > most {
 				t.Errorf("%s: a signed message has %d octets, want %d at most", a, len(ours), most)
 			}
 			if err := dns.TsigVerify(ours, secret, mac, i > 1); err != nil {
@@ -67,13 +67,13 @@ func TestTSIGWithLibrary(t *testing.T) {
 // signed is a query as tsigKey signs it at tsigTime.
 func signed(t testing.TB) []byte {
 	t.Helper()
-	return tsigKey(dnswire.HMACSHA256).Exchange().Sign(unsigned(t), tsigTime)
+	return tsigKey(dnswire.HMACSHA256).NewExchange().Sign(unsigned(t), tsigTime)
 }
 
 // unsigned is that query without its signature.
 func unsigned(t testing.TB) []byte {
 	t.Helper()
-	wire, err := dnswire.NewQuery(dnswire.Question{Name: "cluster.local", Type: dnswire.TypeAXFR, UDPSize: 1232})
+	wire, err := dnswire.NewQuery(dnswire.QuerySpec{Name: "cluster.local", Type: dnswire.TypeAXFR, UDPSize: 1232})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestTSIGRefused(t *testing.T) {
 		"a record behind":     {tsigKey(dnswire.HMACSHA256), behind, tsigTime, dnswire.ErrMalformed},
 		"shorter than header": {tsigKey(dnswire.HMACSHA256), query[:11], tsigTime, dnswire.ErrMalformed},
 	} {
-		if err := c.key.Exchange().Verify(c.message, c.at); !errors.Is(err, c.want) {
+		if err := c.key.NewExchange().Verify(c.message, c.at); !errors.Is(err, c.want) {
 			t.Errorf("%s: Verify = %v, want %v", name, err, c.want)
 		}
 	}
@@ -134,14 +134,14 @@ func TestTSIGErrors(t *testing.T) {
 	if err != nil || asked == nil {
 		t.Fatalf("ReadTSIG = %v, %v", asked, err)
 	}
-	client := tsigKey(dnswire.HMACSHA256).Exchange()
+	client := tsigKey(dnswire.HMACSHA256).NewExchange()
 	client.Sign(unsigned(t), tsigTime)
-	if err := client.Verify(dnswire.RefuseTSIG(plain, asked, dnswire.BadSig), tsigTime); err != dnswire.BadSig {
+	if err := client.Verify(dnswire.AppendTSIGError(plain, asked, dnswire.BadSig), tsigTime); err != dnswire.BadSig {
 		t.Errorf("Verify of a refusal = %v, want %v", err, dnswire.BadSig)
 	}
 
 	later := tsigTime.Add(time.Hour)
-	server := tsigKey(dnswire.HMACSHA256).Exchange()
+	server := tsigKey(dnswire.HMACSHA256).NewExchange()
 	if err := server.Verify(query, later); err != dnswire.BadTime {
 		t.Fatalf("Verify = %v", err)
 	}
@@ -182,7 +182,7 @@ func TestTSIGUnsignedBetween(t *testing.T) {
 func unsignedBetween(t *testing.T, between int, change bool) error {
 	t.Helper()
 	message := func() []byte { return make([]byte, dnswire.HeaderLen) }
-	server, client := tsigKey(dnswire.HMACSHA256).Exchange(), tsigKey(dnswire.HMACSHA256).Exchange()
+	server, client := tsigKey(dnswire.HMACSHA256).NewExchange(), tsigKey(dnswire.HMACSHA256).NewExchange()
 	query := client.Sign(message(), tsigTime)
 	if err := server.Verify(query, tsigTime); err != nil {
 		t.Fatal(err)
@@ -201,12 +201,12 @@ func unsignedBetween(t *testing.T, between int, change bool) error {
 		if err := client.Verify(m, tsigTime); err != nil {
 			return err
 		}
-		if client.Settled() {
+		if client.LastSigned() {
 			t.Error("settled by an unsigned message")
 		}
 	}
 	err := client.Verify(server.Sign(message(), tsigTime), tsigTime)
-	if !client.Settled() {
+	if !client.LastSigned() {
 		t.Error("not settled by a signed message")
 	}
 	return err
@@ -219,10 +219,10 @@ func FuzzTSIG(f *testing.F) {
 	f.Add(signed(f)[:40])
 	f.Fuzz(func(t *testing.T, message []byte) {
 		read, err := dnswire.ReadTSIG(message)
-		if err == nil && read != nil && read.Len() > len(message) {
+		if err == nil && read != nil && read.MessageLen() > len(message) {
 			t.Errorf("the record begins behind the message")
 		}
-		if tsigKey(dnswire.HMACSHA256).Exchange().Verify(message, tsigTime) == nil && string(message) != string(signed(t)) {
+		if tsigKey(dnswire.HMACSHA256).NewExchange().Verify(message, tsigTime) == nil && string(message) != string(signed(t)) {
 			// What is not signed may differ: the ID.
 			if len(message) != len(signed(t)) || string(message[2:]) != string(signed(t)[2:]) {
 				t.Errorf("Verify of %x is good", message)

@@ -22,12 +22,12 @@ import (
 // New makes Rules and reads their files. A file that is not there is taken to be
 // empty until it is. New fails when one can't be read or a configured line is not
 // one; bad lines of files are passed over, see Run.
-func New(cfg Config) (*Rules, error) { return Renew(nil, cfg) }
+func New(cfg Config) (*Filter, error) { return Renew(nil, cfg) }
 
 // Renew is New of Rules that take the place of others, or of nil: a file that is
 // not there any more says what it said to them.
-func Renew(before *Rules, cfg Config) (*Rules, error) {
-	r := &Rules{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string)}
+func Renew(before *Filter, cfg Config) (*Filter, error) {
+	r := &Filter{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string)}
 	for _, w := range cfg.Rewrites {
 		table := r.suffix
 		if w.Exact {
@@ -83,7 +83,7 @@ const lookTime = time.Second
 
 // Run reads the files again when they change, until ctx is done, and logs lines
 // that are passed over, and once which files were never there.
-func (r *Rules) Run(ctx context.Context, log *slog.Logger) error {
+func (r *Filter) Run(ctx context.Context, log *slog.Logger) error {
 	ticker := time.NewTicker(lookTime)
 	defer ticker.Stop()
 	for _, s := range r.sources() {
@@ -147,7 +147,7 @@ const (
 	hostsList
 )
 
-func (r *Rules) sources() (all []source) {
+func (r *Filter) sources() (all []source) {
 	for _, file := range r.cfg.Block.Files {
 		all = append(all, source{blockList, file})
 	}
@@ -197,7 +197,7 @@ func (p *problem) Error() string {
 // read gives what sources say now: as before, but for those that were changed and
 // can be read. failed tells of those that can't; one that is not there and never
 // was is not among them.
-func (r *Rules) read(before map[source]*list) (now map[source]*list, failed []error) {
+func (r *Filter) read(before map[source]*list) (now map[source]*list, failed []error) {
 	now = make(map[source]*list)
 	for _, s := range r.sources() {
 		l, err := readSource(s, before[s])
@@ -309,7 +309,7 @@ func (l *list) addHost(words []string) error {
 }
 
 // build puts together what is configured and what sources say.
-func (r *Rules) build(lists map[source]*list) *tables {
+func (r *Filter) build(lists map[source]*list) *tables {
 	t := &tables{blocked: make(map[string]struct{}), lists: lists}
 	for _, name := range r.cfg.Block.Names {
 		t.blocked[name.WireLabels()] = struct{}{}

@@ -20,14 +20,14 @@ import (
 type Config struct {
 	// Access are looked at in their order; the first that is of a query decides.
 	// One that none is of may be asked.
-	Access   []Access
+	Access   []AccessRule
 	Rewrites []Rewrite
-	Block    Block
+	Block    Blocklist
 	Hosts    Hosts
 }
 
 // Access says what becomes of queries of some clients for some names.
-type Access struct {
+type AccessRule struct {
 	Action  Action
 	Clients []netip.Prefix // all when empty
 	Names   []dnsname.Name // and all below; all when empty
@@ -52,7 +52,7 @@ type Rewrite struct {
 }
 
 // Block is names, with all below, that are not to be had.
-type Block struct {
+type Blocklist struct {
 	Names []dnsname.Name
 	Files []string
 	// Zero has them answered with the address 0.0.0.0 or ::, and not denied.
@@ -69,7 +69,7 @@ type Hosts struct {
 }
 
 // Rules apply to queries. They may be used by several goroutines at once.
-type Rules struct {
+type Filter struct {
 	cfg     Config
 	exact   map[string]string // from name to name, in wire form
 	suffix  map[string]string
@@ -92,7 +92,7 @@ type host struct{ a, aaaa, ptr dnswire.RRset }
 // and in all that follows.
 
 // Access decides about a query.
-func (r *Rules) Access(client netip.Addr, name []byte) Action {
+func (r *Filter) Access(client netip.Addr, name []byte) Action {
 	for i := range r.cfg.Access {
 		if a := &r.cfg.Access[i]; a.isOf(client, name) {
 			return a.Action
@@ -101,16 +101,16 @@ func (r *Rules) Access(client netip.Addr, name []byte) Action {
 	return Allow
 }
 
-func (a *Access) isOf(client netip.Addr, name []byte) bool {
+func (a *AccessRule) isOf(client netip.Addr, name []byte) bool {
 	isClient := func(p netip.Prefix) bool { return p.Contains(client) }
-	holds := func(n dnsname.Name) bool { return n.Holds(name) }
+	holds := func(n dnsname.Name) bool { return n.Contains(name) }
 	return (len(a.Clients) == 0 || slices.ContainsFunc(a.Clients, isClient)) && (len(a.Names) == 0 || slices.ContainsFunc(a.Names, holds))
 }
 
 // Rewrite gives the name that name is answered as: itself, unless a rule says
 // otherwise, else one in room, which must hold dnsname.MaxWire octets. The rule
 // of the longest name counts; where the result were too long none does.
-func (r *Rules) Rewrite(name, room []byte) (renamed []byte, is bool) {
+func (r *Filter) Rewrite(name, room []byte) (renamed []byte, is bool) {
 	if len(r.exact)+len(r.suffix) == 0 {
 		return name, false
 	}
@@ -132,7 +132,7 @@ func (r *Rules) Rewrite(name, room []byte) (renamed []byte, is bool) {
 
 // Blocked tells whether name is blocked, and gives what is answered in place of
 // a denial; an RRset without records is NODATA.
-func (r *Rules) Blocked(name []byte, t dnswire.Type) (set dnswire.RRset, denied, blocked bool) {
+func (r *Filter) Blocked(name []byte, t dnswire.Type) (set dnswire.RRset, denied, blocked bool) {
 	names := r.tables.Load().blocked
 	if len(names) == 0 {
 		return set, false, false
@@ -147,7 +147,7 @@ func (r *Rules) Blocked(name []byte, t dnswire.Type) (set dnswire.RRset, denied,
 	}
 }
 
-func (r *Rules) zero(t dnswire.Type) (set dnswire.RRset) {
+func (r *Filter) zero(t dnswire.Type) (set dnswire.RRset) {
 	for _, set := range r.blocked {
 		if set.Type == t {
 			return set
@@ -158,7 +158,7 @@ func (r *Rules) zero(t dnswire.Type) (set dnswire.RRset) {
 
 // Host finds the RRset of type t that somebody wrote down for name, one without
 // records where there are only others. exists tells whether there are any.
-func (r *Rules) Host(name []byte, t dnswire.Type) (set dnswire.RRset, exists bool) {
+func (r *Filter) Host(name []byte, t dnswire.Type) (set dnswire.RRset, exists bool) {
 	hosts := r.tables.Load().hosts
 	if len(hosts) == 0 {
 		return set, false

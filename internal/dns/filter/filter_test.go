@@ -21,7 +21,7 @@ func name(s string) dnsname.Name { return dnsname.MustParse(s) }
 
 func wire(s string) []byte { return []byte(name(s).WireLabels()) }
 
-func newRules(t *testing.T, cfg filter.Config) *filter.Rules {
+func newRules(t *testing.T, cfg filter.Config) *filter.Filter {
 	t.Helper()
 	r, err := filter.New(cfg)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestRewrite(t *testing.T) {
 }
 
 func TestAccess(t *testing.T) {
-	r := newRules(t, filter.Config{Access: []filter.Access{
+	r := newRules(t, filter.Config{Access: []filter.AccessRule{
 		{Action: filter.Drop, Names: []dnsname.Name{name("bad.example.")}},
 		{Action: filter.Allow, Clients: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}},
 		{Action: filter.Refuse, Names: []dnsname.Name{name("corp.example.")}},
@@ -110,7 +110,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
 	}
-	if _, err := filter.New(filter.Config{Block: filter.Block{Files: []string{filepath.Dir(file)}}}); err == nil {
+	if _, err := filter.New(filter.Config{Block: filter.Blocklist{Files: []string{filepath.Dir(file)}}}); err == nil {
 		t.Error("a directory: no error")
 	}
 	if _, err := filter.New(filter.Config{Hosts: filter.Hosts{Lines: []string{"192.0.2.1"}}}); err == nil || err.Error() != "line 1: an address without a name" {
@@ -119,7 +119,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestBlocked(t *testing.T) {
-	r := newRules(t, filter.Config{Block: filter.Block{Names: []dnsname.Name{name("ads.example.")}, Zero: true, TTL: 5}})
+	r := newRules(t, filter.Config{Block: filter.Blocklist{Names: []dnsname.Name{name("ads.example.")}, Zero: true, TTL: 5}})
 	for query, want := range map[string]int{"ads.example. A": 1, "x.y.ads.example. AAAA": 1, "ads.example. TXT": 0, "nads.example. A": -1, ". A": -1} {
 		asked, typ, _ := strings.Cut(query, " ")
 		kind, _ := dnswire.ParseType(typ)
@@ -132,14 +132,14 @@ func TestBlocked(t *testing.T) {
 
 // TestLimiter: a burst, and then as many as come each second, for each prefix.
 func TestLimiter(t *testing.T) {
-	l := filter.NewLimiter(filter.Limit{PerSecond: 10, Burst: 5, Prefix4: 24, Prefix6: 56, Slip: 3})
+	l := filter.NewRateLimiter(filter.RateLimit{PerSecond: 10, Burst: 5, Prefix4: 24, Prefix6: 56, Slip: 3})
 	now := time.Now()
 	count := func(client string, n int) (sent, cut int) {
 		for range n {
-			switch l.Take(netip.MustParseAddr(client), now) {
+			switch l.Count(netip.MustParseAddr(client), now) {
 			case filter.Send:
 				sent++
-			case filter.SendCut:
+			case filter.SendTruncated:
 				cut++
 			case filter.SendNothing:
 			}
@@ -159,7 +159,7 @@ func TestLimiter(t *testing.T) {
 			t.Errorf("%d: %s: %d sent, %d cut; want %d, 5", i, c.client, sent, cut, c.sent)
 		}
 	}
-	if filter.NewLimiter(filter.Limit{}) != nil {
+	if filter.NewRateLimiter(filter.RateLimit{}) != nil {
 		t.Error("a Limiter without a limit")
 	}
 }
@@ -167,20 +167,20 @@ func TestLimiter(t *testing.T) {
 // TestAllocations: rules cost none.
 func TestAllocations(t *testing.T) {
 	cfg := filter.Config{
-		Access:   []filter.Access{{Action: filter.Refuse, Names: []dnsname.Name{name("corp.example.")}}},
+		Access:   []filter.AccessRule{{Action: filter.Refuse, Names: []dnsname.Name{name("corp.example.")}}},
 		Rewrites: []filter.Rewrite{{From: name("old.example."), To: name("new.example.")}},
-		Block:    filter.Block{Names: []dnsname.Name{name("ads.example.")}},
+		Block:    filter.Blocklist{Names: []dnsname.Name{name("ads.example.")}},
 	}
 	for i := range 100 {
 		cfg.Hosts.Lines = append(cfg.Hosts.Lines, fmt.Sprintf("192.0.2.%d h%d.example", i+1, i))
 	}
 	r := newRules(t, cfg)
-	l := filter.NewLimiter(filter.Limit{PerSecond: 1, Burst: 1, Prefix4: 24})
+	l := filter.NewRateLimiter(filter.RateLimit{PerSecond: 1, Burst: 1, Prefix4: 24})
 	asked, client, now := wire("www.old.example."), netip.MustParseAddr("192.0.2.1"), time.Now()
 	var room [dnsname.MaxWire]byte
 	if n := testing.AllocsPerRun(1000, func() {
 		r.Access(client, asked)
-		l.Take(client, now)
+		l.Count(client, now)
 		renamed, _ := r.Rewrite(asked, room[:])
 		r.Blocked(renamed, dnswire.TypeA)
 		r.Host(renamed, dnswire.TypeA)
@@ -194,7 +194,7 @@ func TestAllocations(t *testing.T) {
 func TestMissingFiles(t *testing.T) {
 	dir := t.TempDir()
 	hosts, blocked := filepath.Join(dir, "hosts"), filepath.Join(dir, "blocked")
-	r := newRules(t, filter.Config{Block: filter.Block{Files: []string{blocked}}, Hosts: filter.Hosts{Files: []string{hosts}, TTL: 60}})
+	r := newRules(t, filter.Config{Block: filter.Blocklist{Files: []string{blocked}}, Hosts: filter.Hosts{Files: []string{hosts}, TTL: 60}})
 	var log lockedBuffer
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -236,7 +236,7 @@ func TestMissingFiles(t *testing.T) {
 func TestRenew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "list")
 	write(t, file, "192.0.2.1 a.example\n")
-	both := filter.Config{Block: filter.Block{Files: []string{file}}, Hosts: filter.Hosts{Files: []string{file}}}
+	both := filter.Config{Block: filter.Blocklist{Files: []string{file}}, Hosts: filter.Hosts{Files: []string{file}}}
 	before := newRules(t, both)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestSameTime(t *testing.T) {
 		}
 	}
 	put("a.example\n")
-	cfg := filter.Config{Block: filter.Block{Files: []string{file}}}
+	cfg := filter.Config{Block: filter.Blocklist{Files: []string{file}}}
 	before := newRules(t, cfg)
 	put("other.example\n")
 	r, err := filter.Renew(before, cfg)

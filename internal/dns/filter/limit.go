@@ -10,7 +10,7 @@ import (
 // Limit says how many responses over UDP the clients of one prefix get: more are
 // dropped, or told to ask over TCP, since whoever forges a client's address has
 // them sent there.
-type Limit struct {
+type RateLimit struct {
 	PerSecond int // with 0 there is no limit
 	// Burst is how many may come at once, at least 1.
 	Burst int
@@ -23,8 +23,8 @@ type Limit struct {
 
 // Limiter keeps a Limit, in memory that does not grow: clients whose prefixes
 // have the same hash share it.
-type Limiter struct {
-	limit    Limit
+type RateLimiter struct {
+	limit    RateLimit
 	interval int64 // of one response, in nanoseconds
 	burst    int64 // likewise
 	seed     maphash.Seed
@@ -36,27 +36,27 @@ type Limiter struct {
 const limitSlots = 1 << 16
 
 // NewLimiter makes a Limiter; nil where there is no limit.
-func NewLimiter(l Limit) *Limiter {
+func NewRateLimiter(l RateLimit) *RateLimiter {
 	if l.PerSecond == 0 {
 		return nil
 	}
 	interval := int64(time.Second) / int64(l.PerSecond)
-	return &Limiter{limit: l, interval: interval, burst: interval * int64(max(l.Burst, 1)), seed: maphash.MakeSeed(), began: time.Now()}
+	return &RateLimiter{limit: l, interval: interval, burst: interval * int64(max(l.Burst, 1)), seed: maphash.MakeSeed(), began: time.Now()}
 }
 
 // Verdict is what becomes of a response.
-type Verdict uint8
+type LimitVerdict uint8
 
 // The verdicts.
 const (
-	Send Verdict = iota
-	SendCut
+	Send LimitVerdict = iota
+	SendTruncated
 	SendNothing
 )
 
 // Take counts a response to client (a generic cell rate: each uses up the time
 // that it may take).
-func (l *Limiter) Take(client netip.Addr, now time.Time) Verdict {
+func (l *RateLimiter) Count(client netip.Addr, now time.Time) LimitVerdict {
 	slot := &l.slots[l.hash(client)%limitSlots]
 	at := int64(now.Sub(l.began))
 	for {
@@ -64,7 +64,7 @@ func (l *Limiter) Take(client netip.Addr, now time.Time) Verdict {
 		next := max(used, at) + l.interval
 		if next-at > l.burst {
 			if n := l.over.Add(1); l.limit.Slip > 0 && n%uint64(l.limit.Slip) == 0 {
-				return SendCut
+				return SendTruncated
 			}
 			return SendNothing
 		}
@@ -75,9 +75,9 @@ func (l *Limiter) Take(client netip.Addr, now time.Time) Verdict {
 }
 
 // Over is how many responses were over the limit.
-func (l *Limiter) Over() uint64 { return l.over.Load() }
+func (l *RateLimiter) Exceeded() uint64 { return l.over.Load() }
 
-func (l *Limiter) hash(client netip.Addr) uint64 {
+func (l *RateLimiter) hash(client netip.Addr) uint64 {
 	bits := l.limit.Prefix6
 	if client.Is4() {
 		bits = l.limit.Prefix4

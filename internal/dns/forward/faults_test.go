@@ -35,8 +35,8 @@ func TestFlights(t *testing.T) {
 	cancel()
 	taken := 0
 	for i := range 500 {
-		if r, err := f.Ask(client, questionOf(fmt.Sprintf("n%d.example.", i))); err == nil {
-			r.Wait(gone)
+		if r, err := f.Reserve(client, questionOf(fmt.Sprintf("n%d.example.", i))); err == nil {
+			r.Resolve(gone)
 			taken++
 		}
 	}
@@ -118,9 +118,9 @@ func TestLoopOfOne(t *testing.T) {
 		question := questionOf("x.")
 		question.Name = name[:len(name)-5]
 		question.Type = dnswire.Type(binary.BigEndian.Uint16(name[len(name)-4:]))
-		if e, _ := f.Known(question, time.Now()); e == nil {
-			if r, err := f.Ask(client, question); err == nil {
-				r.Wait(t.Context())
+		if e, _ := f.Cached(question, time.Now()); e == nil {
+			if r, err := f.Reserve(client, question); err == nil {
+				r.Resolve(t.Context())
 			}
 		}
 		return one(q.reply(dnswire.ServFail, 0))
@@ -141,12 +141,12 @@ func TestEmptyResolvConf(t *testing.T) {
 	_ = os.WriteFile(file, []byte("nameserver 192.0.2.1\n"), 0o600)
 	f := newForwarder(t, settings(t, forward.Route{ResolvConf: file}))
 	run(t, f)
-	if n := len(f.Figures().Upstreams); n != 1 {
+	if n := len(f.Stats().Upstreams); n != 1 {
 		t.Fatalf("%d upstreams", n)
 	}
 	_ = os.WriteFile(file, nil, 0o600)
 	time.Sleep(2500 * time.Millisecond)
-	if n := len(f.Figures().Upstreams); n != 1 {
+	if n := len(f.Stats().Upstreams); n != 1 {
 		t.Errorf("%d upstreams while the file is being written", n)
 	}
 }
@@ -411,9 +411,9 @@ func TestBusyStale(t *testing.T) {
 	ask(t, f, "www.example.")
 	time.Sleep(1100 * time.Millisecond)
 	away.Store(true)
-	r, _ := f.Ask(client, questionOf("other.example."))
-	defer r.Wait(context.Background())
-	if e, _ := f.Known(questionOf("www.example."), time.Now()); e == nil {
+	r, _ := f.Reserve(client, questionOf("other.example."))
+	defer r.Resolve(context.Background())
+	if e, _ := f.Cached(questionOf("www.example."), time.Now()); e == nil {
 		if got := ask(t, f, "www.example."); got == forward.ErrBusy.Error() {
 			t.Errorf("%s, with a stale answer there", got)
 		}

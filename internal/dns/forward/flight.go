@@ -14,7 +14,7 @@ import (
 const maxAttempts = 8
 
 // fly asks for q and keeps what comes of it, at the time it gives.
-func (f *Forwarder) fly(q cache.Key) (*cache.Entry, time.Time) {
+func (f *Forwarder) resolve(q cache.Key) (*cache.Entry, time.Time) {
 	r := f.routeOf(q)
 	if r == nil {
 		return f.fail(q, &cache.Failure{Code: dnswire.EDENotAuthoritative, Text: "there is no upstream server for this name"})
@@ -23,7 +23,7 @@ func (f *Forwarder) fly(q cache.Key) (*cache.Entry, time.Time) {
 		return f.fail(q, &cache.Failure{Code: dnswire.EDENoReachable, Text: fmt.Sprintf("route %s: an upstream server asks this server again, in a circle", r)})
 	}
 	f.budget.earn()
-	reply, from, err := f.race(r, q)
+	reply, from, err := f.query(r, q)
 	if err != nil {
 		return f.fail(q, failureOf(r, err))
 	}
@@ -55,9 +55,9 @@ func (f *Forwarder) fail(q cache.Key, why *cache.Failure) (*cache.Entry, time.Ti
 // refusal is what a reply says that is no answer, and who says so.
 func refusal(r *route, from *upstream, reply *dnswire.Reply) *cache.Failure {
 	why := &cache.Failure{Code: dnswire.EDEOther, Text: fmt.Sprintf("route %s: an upstream server answers %s", r, reply.RCode), OfSubnet: isOfSubnet(reply)}
-	if reply.Error != nil {
-		why.Code = reply.Error.Code
-		why.Text = fmt.Sprintf("route %s: %s says: %s", r, from, cmp.Or(reply.Error.Text, reply.RCode.String()))
+	if reply.EDE != nil {
+		why.Code = reply.EDE.Code
+		why.Text = fmt.Sprintf("route %s: %s says: %s", r, from, cmp.Or(reply.EDE.Text, reply.RCode.String()))
 	}
 	return why
 }
@@ -96,7 +96,7 @@ func better(a, b result) result {
 
 // race asks one upstream of r after the other until one answers, and gives the
 // reply and who gave it: see racing.
-func (f *Forwarder) race(r *route, q cache.Key) (*dnswire.Reply, *upstream, error) {
+func (f *Forwarder) query(r *route, q cache.Key) (*dnswire.Reply, *upstream, error) {
 	order := r.order()
 	if len(order) == 0 {
 		return nil, nil, errNoUpstream
@@ -107,7 +107,7 @@ func (f *Forwarder) race(r *route, q cache.Key) (*dnswire.Reply, *upstream, erro
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	x := &racing{forwarder: f, order: order, heard: make([]heard, len(order)), results: make(chan result, maxAttempts)}
+	x := &race{forwarder: f, order: order, heard: make([]heard, len(order)), results: make(chan result, maxAttempts)}
 	x.timer = time.NewTimer(x.begin(ctx, q))
 	defer x.timer.Stop()
 	res := x.run(ctx, q, timeout)
@@ -125,7 +125,7 @@ const downTimeout = time.Second
 // nobody is flooded who is slow for a reason, and some attempts are left for when
 // it is over. When one answers with a failure, the others are not waited for to
 // the end: see settle.
-type racing struct {
+type race struct {
 	forwarder *Forwarder
 	order     []*upstream
 	heard     []heard // of each of them
@@ -161,7 +161,7 @@ const downPatience = 50 * time.Millisecond
 const losses = 3
 
 // next is the upstream to ask: the next one in the order that has not failed.
-func (x *racing) next() int {
+func (x *race) next() int {
 	at := x.attempts % len(x.order)
 	for range x.order {
 		if !x.heard[at].failed {
@@ -173,10 +173,10 @@ func (x *racing) next() int {
 }
 
 // wait is how long after the last attempt another one is made at the latest.
-func (x *racing) wait() time.Duration { return min(firstWait<<(x.attempts-1), maxPatience) }
+func (x *race) wait() time.Duration { return min(firstWait<<(x.attempts-1), maxPatience) }
 
 // begin makes another attempt, and tells when to look after it.
-func (x *racing) begin(ctx context.Context, q cache.Key) time.Duration {
+func (x *race) begin(ctx context.Context, q cache.Key) time.Duration {
 	at := x.next()
 	u := x.order[at]
 	x.attempts++
@@ -190,7 +190,7 @@ func (x *racing) begin(ctx context.Context, q cache.Key) time.Duration {
 	return min(u.patience()<<(x.attempts-1), x.wait())
 }
 
-func (x *racing) run(ctx context.Context, q cache.Key, timeout time.Duration) result {
+func (x *race) run(ctx context.Context, q cache.Key, timeout time.Duration) result {
 	var best result
 	for {
 		select {
@@ -230,7 +230,7 @@ func (x *racing) run(ctx context.Context, q cache.Key, timeout time.Duration) re
 // settle says, once all upstreams were asked and one has answered with a failure,
 // until when those are waited for of which nothing came: hardly where one is
 // down, else for about as long as it usually takes.
-func (x *racing) settle() {
+func (x *race) settle() {
 	if x.attempts < min(len(x.order), maxAttempts) {
 		return
 	}
@@ -245,7 +245,7 @@ func (x *racing) settle() {
 }
 
 // noteLate notes once that the last attempt is late, if nothing came of it.
-func (x *racing) noteLate() {
+func (x *race) noteLate() {
 	if !x.late && x.heard[x.last].open > 0 {
 		x.order[x.last].late(errLate)
 	}
@@ -253,7 +253,7 @@ func (x *racing) noteLate() {
 }
 
 // tick makes another attempt, if it is time for that.
-func (x *racing) tick(ctx context.Context, q cache.Key) {
+func (x *race) tick(ctx context.Context, q cache.Key) {
 	x.noteLate()
 	left := x.wait() - time.Since(x.began)
 	switch {

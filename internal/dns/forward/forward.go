@@ -48,7 +48,7 @@ type Config struct {
 type Forwarder struct {
 	cfg    Config
 	routes []*route // the longest suffix first
-	places places
+	limit  limit
 	budget budget
 	counts counts
 
@@ -65,7 +65,7 @@ type counts struct {
 // New makes a Forwarder and asks nobody.
 func New(cfg Config) (*Forwarder, error) {
 	f := &Forwarder{cfg: cfg, flights: make(map[flightKey]*flight), budget: budget{left: firstBudget}}
-	f.places.init(cfg.MaxInFlight, cfg.MaxPerClient)
+	f.limit.init(cfg.MaxInFlight, cfg.MaxPerClient)
 	for _, r := range cfg.Routes {
 		made, err := newRoute(r, cfg.Exchange, cfg.SearchOption)
 		if err != nil {
@@ -98,7 +98,7 @@ func (f *Forwarder) routeOf(q cache.Key) *route {
 // route is that of a name; nil when there is none.
 func (f *Forwarder) route(name []byte) *route {
 	for _, r := range f.routes {
-		if r.Suffix.Holds(name) {
+		if r.Suffix.Contains(name) {
 			return r
 		}
 	}
@@ -108,7 +108,7 @@ func (f *Forwarder) route(name []byte) *route {
 // Known gives what can be answered at once: a good answer, or, when it is known
 // that there is none to be had, a stale one or the failure; nil when somebody
 // must be asked. routed tells whether there is a route for the name.
-func (f *Forwarder) Known(q cache.Key, now time.Time) (e *cache.Entry, routed bool) {
+func (f *Forwarder) Cached(q cache.Key, now time.Time) (e *cache.Entry, routed bool) {
 	e = f.cfg.Cache.Get(q, now)
 	switch {
 	case e == nil:
@@ -128,7 +128,7 @@ func (f *Forwarder) Known(q cache.Key, now time.Time) (e *cache.Entry, routed bo
 }
 
 // TakesSubnet tells whether questions for name may say where the client is.
-func (f *Forwarder) TakesSubnet(name []byte) bool {
+func (f *Forwarder) ForwardsSubnet(name []byte) bool {
 	r := f.route(name)
 	return r != nil && r.ClientSubnet
 }
@@ -144,8 +144,8 @@ type Request struct {
 // Ask takes a place for a question of client; the Request's Wait gives it back.
 // With none left, what is stale is the answer; where there is nothing, it fails
 // with ErrBusy or ErrClientBusy.
-func (f *Forwarder) Ask(client netip.Addr, q cache.Key) (*Request, error) {
-	if err := f.places.take(client); err != nil {
+func (f *Forwarder) Reserve(client netip.Addr, q cache.Key) (*Request, error) {
+	if err := f.limit.reserve(client); err != nil {
 		f.counts.refused.Add(1)
 		now := time.Now()
 		if e := f.cfg.Cache.Get(q, now); e != nil && e.Stale(now) {
@@ -160,11 +160,11 @@ func (f *Forwarder) Ask(client netip.Addr, q cache.Key) (*Request, error) {
 // and not for the subnet of the one who came by.
 func (f *Forwarder) prefetch(q cache.Key) {
 	q.Subnet = nil
-	if f.places.take(netip.Addr{}) != nil {
+	if f.limit.reserve(netip.Addr{}) != nil {
 		return
 	}
 	if _, joined := f.join(q.Clone(), netip.Addr{}); joined {
-		f.places.give(netip.Addr{})
+		f.limit.release(netip.Addr{})
 		return
 	}
 	f.counts.prefetched.Add(1)
@@ -174,7 +174,7 @@ func (f *Forwarder) prefetch(q cache.Key) {
 // of it, as it was at the given time. While there is a stale answer it waits for
 // no longer than StaleAfter, and not at all when all upstreams are down. It must
 // be called, and once.
-func (r *Request) Wait(ctx context.Context) (e *cache.Entry, at time.Time) {
+func (r *Request) Resolve(ctx context.Context) (e *cache.Entry, at time.Time) {
 	f, q, now := r.forwarder, r.question, time.Now()
 	if r.known != nil {
 		f.counts.staleHits.Add(1)
@@ -184,14 +184,14 @@ func (r *Request) Wait(ctx context.Context) (e *cache.Entry, at time.Time) {
 	if route != nil {
 		if e := f.cfg.Cache.Above(q, len(route.Suffix.WireLabels()), now); e != nil {
 			f.counts.hits.Add(1)
-			f.places.give(r.client)
+			f.limit.release(r.client)
 			return e, now
 		}
 	}
 	fl, joined := f.join(q, r.client)
 	if joined {
 		f.counts.joined.Add(1)
-		defer f.places.give(r.client)
+		defer f.limit.release(r.client)
 	} else {
 		f.counts.misses.Add(1)
 	}
@@ -252,11 +252,11 @@ func (f *Forwarder) join(q cache.Key, client netip.Addr) (fl *flight, joined boo
 	fl = &flight{done: make(chan struct{})}
 	f.flights[key] = fl
 	go func() {
-		fl.entry, fl.at = f.fly(q)
+		fl.entry, fl.at = f.resolve(q)
 		f.mu.Lock()
 		delete(f.flights, key)
 		f.mu.Unlock()
-		f.places.give(client)
+		f.limit.release(client)
 		close(fl.done)
 	}()
 	return fl, false

@@ -292,12 +292,12 @@ func TestJoined(t *testing.T) {
 	f := to(t, s)
 	var wg sync.WaitGroup
 	for range 10 {
-		request, err := f.Ask(client, questionOf("www.example."))
+		request, err := f.Reserve(client, questionOf("www.example."))
 		if err != nil {
 			t.Fatal(err)
 		}
 		wg.Go(func() {
-			if got := said(request.Wait(t.Context())); got != "192.0.2.1" {
+			if got := said(request.Resolve(t.Context())); got != "192.0.2.1" {
 				t.Errorf("answer %q", got)
 			}
 		})
@@ -310,7 +310,7 @@ func TestJoined(t *testing.T) {
 			t.Errorf("asked %q, too", q.question())
 		}
 	}
-	if got := f.Figures(); got.Misses != 1 || got.Joined != 9 {
+	if got := f.Stats(); got.Misses != 1 || got.Joined != 9 {
 		t.Errorf("figures %+v, want 1 miss, 9 joined", got)
 	}
 }
@@ -330,7 +330,7 @@ func TestLimits(t *testing.T) {
 		client netip.Addr
 		want   error
 	}{{client, nil}, {client, nil}, {client, forward.ErrClientBusy}, {others, nil}, {others, forward.ErrBusy}} {
-		if _, err := f.Ask(c.client, questionOf(fmt.Sprintf("name%d.example.", i))); err != c.want {
+		if _, err := f.Reserve(c.client, questionOf(fmt.Sprintf("name%d.example.", i))); err != c.want {
 			t.Errorf("query %d: %v, want %v", i, err, c.want)
 		}
 	}
@@ -393,7 +393,7 @@ func TestPolicies(t *testing.T) {
 		return works(q)
 	})
 	fast := serve(t, works)
-	for policy, want := range map[forward.Policy]func(slow, fast int) bool{
+	for policy, want := range map[forward.SelectionPolicy]func(slow, fast int) bool{
 		forward.Sequential: func(slow, fast int) bool { return slow >= 100 && fast < 20 },
 		forward.Fastest:    func(slow, fast int) bool { return slow < 40 && fast > 60 },
 		forward.Random:     func(slow, fast int) bool { return slow > 25 && fast > 25 },
@@ -437,9 +437,9 @@ func TestLoop(t *testing.T) {
 		question := questionOf("x.")
 		question.Name = name[:len(name)-5]
 		question.Type = dnswire.Type(binary.BigEndian.Uint16(name[len(name)-4:]))
-		if e, _ := f.Known(question, time.Now()); e == nil {
-			if r, err := f.Ask(client, question); err == nil {
-				r.Wait(t.Context())
+		if e, _ := f.Cached(question, time.Now()); e == nil {
+			if r, err := f.Reserve(client, question); err == nil {
+				r.Resolve(t.Context())
 			}
 		}
 		return one(q.reply(dnswire.ServFail, 0))
@@ -465,12 +465,12 @@ func TestSubnetsAreNotJoined(t *testing.T) {
 	for _, subnet := range []dnswire.Subnet{nil, {0, 1, 8, 0, 10}, {0, 1, 8, 0, 11}, {0, 1, 8, 0, 11}} {
 		question := questionOf("www.example.")
 		question.Subnet = subnet
-		request, err := f.Ask(client, question)
+		request, err := f.Reserve(client, question)
 		if err != nil {
 			t.Fatal(err)
 		}
 		wg.Go(func() {
-			if got := said(request.Wait(t.Context())); got != "192.0.2.1" {
+			if got := said(request.Resolve(t.Context())); got != "192.0.2.1" {
 				t.Errorf("answer %q", got)
 			}
 		})

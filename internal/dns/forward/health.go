@@ -81,7 +81,7 @@ func (r *Route) readResolvConf() (found []Upstream, listed int, err error) {
 	}
 	for _, addr := range conf.Nameservers {
 		to := netip.AddrPortFrom(addr, dnsPort)
-		if r.Own == nil || !r.Own(to) {
+		if r.IsOwn == nil || !r.IsOwn(to) {
 			found = append(found, Upstream{Addr: to})
 		}
 	}

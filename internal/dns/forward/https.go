@@ -80,7 +80,7 @@ func (h *https) exchange(ctx context.Context, query []byte) (*dnswire.Reply, err
 	if err != nil {
 		return nil, err
 	}
-	if _, question, _ := reply.Answers(query); !question {
+	if _, question, _ := reply.MatchQuery(query); !question {
 		return nil, errOther
 	}
 	reply.ID = binary.BigEndian.Uint16(query)

@@ -13,46 +13,46 @@ var (
 )
 
 // places bounds how many queries wait for answers at once.
-type places struct {
-	all, each int
+type limit struct {
+	max, maxPerClient int
 
-	mu     sync.Mutex
-	taken  int
-	client map[netip.Addr]int
+	mu        sync.Mutex
+	used      int
+	perClient map[netip.Addr]int
 }
 
-func (p *places) init(all, each int) {
-	p.all, p.each, p.client = all, each, make(map[netip.Addr]int)
+func (p *limit) init(all, each int) {
+	p.max, p.maxPerClient, p.perClient = all, each, make(map[netip.Addr]int)
 }
 
-func (p *places) take(client netip.Addr) error {
+func (p *limit) reserve(client netip.Addr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.taken >= p.all:
+	case p.used >= p.max:
 		return ErrBusy
-	case p.client[client] >= p.each:
+	case p.perClient[client] >= p.maxPerClient:
 		return ErrClientBusy
 	}
-	p.taken++
-	p.client[client]++
+	p.used++
+	p.perClient[client]++
 	return nil
 }
 
-func (p *places) give(client netip.Addr) {
+func (p *limit) release(client netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.taken--
-	if p.client[client]--; p.client[client] == 0 {
-		delete(p.client, client)
+	p.used--
+	if p.perClient[client]--; p.perClient[client] == 0 {
+		delete(p.perClient, client)
 	}
 }
 
 // count is how many are taken.
-func (p *places) count() int {
+func (p *limit) inUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.taken
+	return p.used
 }
 
 // budget bounds the queries that are sent beside those that clients cause: one

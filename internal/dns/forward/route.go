@@ -14,13 +14,13 @@ import (
 )
 
 // Policy is which upstream is asked first.
-type Policy string
+type SelectionPolicy string
 
 // The policies. Upstreams that are down come last in each.
 const (
-	Fastest    Policy = "fastest" // who answered fastest of late
-	Sequential Policy = "sequential"
-	Random     Policy = "random"
+	Fastest    SelectionPolicy = "fastest" // who answered fastest of late
+	Sequential SelectionPolicy = "sequential"
+	Random     SelectionPolicy = "random"
 )
 
 // Route says who is asked for the names below a suffix.
@@ -30,8 +30,8 @@ type Route struct {
 	// again when it changes; servers that are Own are left out of that.
 	Upstreams  []Upstream
 	ResolvConf string
-	Own        func(netip.AddrPort) bool
-	Policy     Policy
+	IsOwn      func(netip.AddrPort) bool
+	Policy     SelectionPolicy
 	// Timeout is how long a question is asked at most.
 	Timeout time.Duration
 	// TrustDenials has a denial be of all names below it, whether or not the

@@ -239,7 +239,7 @@ func TestStale(t *testing.T) {
 	}
 	dead.Store(false)
 	await(t, "the new answer", func() bool {
-		e, _ := f.Known(questionOf("www.example."), time.Now())
+		e, _ := f.Cached(questionOf("www.example."), time.Now())
 		if e != nil && e.Fresh(time.Now()) {
 			return said(e, time.Now()) == "192.0.2.2"
 		}
@@ -255,12 +255,12 @@ func TestPrefetch(t *testing.T) {
 	ask(t, f, "www.example.")
 	late := time.Now().Add(9500 * time.Millisecond)
 	for range 5 {
-		if e, _ := f.Known(questionOf("www.example."), late); e == nil {
+		if e, _ := f.Cached(questionOf("www.example."), late); e == nil {
 			t.Fatal("nothing is known")
 		}
 	}
 	await(t, "the second question", func() bool { return len(s.queries()) == 2 })
-	if got := f.Figures(); got.Prefetched != 1 || got.Waiting > 1 {
+	if got := f.Stats(); got.Prefetched != 1 || got.Waiting > 1 {
 		t.Errorf("figures %+v", got)
 	}
 }
@@ -274,21 +274,21 @@ func TestCancel(t *testing.T) {
 		return works(q)
 	})
 	f := to(t, s)
-	request, err := f.Ask(client, questionOf("www.example."))
+	request, err := f.Reserve(client, questionOf("www.example."))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := said(request.Wait(ctx)); got == "192.0.2.1" {
+	if got := said(request.Resolve(ctx)); got == "192.0.2.1" {
 		t.Errorf("answer %q", got)
 	}
-	if n := f.Figures().Waiting; n != 1 {
+	if n := f.Stats().Waiting; n != 1 {
 		t.Errorf("%d places taken, want 1", n)
 	}
 	close(release)
 	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
 		t.Errorf("answer %q", got)
 	}
-	await(t, "all places are given back", func() bool { return f.Figures().Waiting == 0 })
+	await(t, "all places are given back", func() bool { return f.Stats().Waiting == 0 })
 }

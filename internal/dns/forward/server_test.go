@@ -265,11 +265,11 @@ func questionOf(name string) cache.Key {
 // the failure.
 func ask(t *testing.T, f *forward.Forwarder, name string) string {
 	t.Helper()
-	request, err := f.Ask(client, questionOf(name))
+	request, err := f.Reserve(client, questionOf(name))
 	if err != nil {
 		return err.Error()
 	}
-	return said(request.Wait(t.Context()))
+	return said(request.Resolve(t.Context()))
 }
 
 // said is an entry in words.

@@ -246,7 +246,7 @@ func (c *streamConn) exchange(ctx context.Context, query []byte) (*dnswire.Reply
 		if r == nil {
 			return nil, c.why()
 		}
-		if _, question, _ := r.Answers(query); !question {
+		if _, question, _ := r.MatchQuery(query); !question {
 			c.end(errOther)
 			return nil, errOther
 		}

@@ -32,14 +32,14 @@ func askFrom(t *testing.T, f *forward.Forwarder, name string, from dnswire.Subne
 	t.Helper()
 	q, now := questionOf(name), time.Now()
 	q.Subnet = from
-	if e, _ := f.Known(q, now); e != nil {
+	if e, _ := f.Cached(q, now); e != nil {
 		return said(e, now)
 	}
-	request, err := f.Ask(client, q)
+	request, err := f.Reserve(client, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return said(request.Wait(t.Context()))
+	return said(request.Resolve(t.Context()))
 }
 
 // nearTo makes a Forwarder that tells the server where clients are.
@@ -64,7 +64,7 @@ func TestSubnetOfAnother(t *testing.T) {
 			t.Errorf("answer %q, want that without a subnet", got)
 		}
 	}
-	if u := f.Figures().Upstreams[0]; u.Down || u.Late != 0 || u.Failures != 0 || u.Forged != n || len(s.queries()) != 2*n {
+	if u := f.Stats().Upstreams[0]; u.Down || u.Late != 0 || u.Failures != 0 || u.Forged != n || len(s.queries()) != 2*n {
 		t.Errorf("%d queries, figures %+v; want %d, and as many replies dropped as names asked for", len(s.queries()), u, 2*n)
 	}
 }
@@ -168,7 +168,7 @@ func TestPrefetchWithoutSubnet(t *testing.T) {
 	q := questionOf("www.example.")
 	q.Subnet = near(3)
 	for range 3 {
-		f.Known(q, time.Now().Add(58*time.Second))
+		f.Cached(q, time.Now().Add(58*time.Second))
 	}
 	await(t, "a prefetch", func() bool { return len(s.queries()) == 2 })
 	if got := s.queries()[1].subnet(); got != nil {

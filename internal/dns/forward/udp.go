@@ -46,7 +46,7 @@ func (t *udp) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error
 		}
 		reply, err := dnswire.ParseReply(buf[:n])
 		if err == nil {
-			if id, question, _ := reply.Answers(query); id && question {
+			if id, question, _ := reply.MatchQuery(query); id && question {
 				return reply, nil
 			}
 		}

@@ -117,7 +117,7 @@ func (u *upstream) ask(ctx context.Context, q cache.Key) (*dnswire.Reply, error)
 	reply, err := u.askWithSubnet(ctx, q)
 	switch {
 	case err == nil:
-		reply.LowerOwners()
+		reply.LowercaseOwners()
 		u.counts.replies.Add(1)
 		took := time.Since(began)
 		u.durations.observe(reply.RCode, took)
@@ -162,7 +162,7 @@ func isForSubnet(q cache.Key, reply *dnswire.Reply) bool {
 		reply.Subnet = q.Subnet
 		return true
 	}
-	return reply.Subnet.Answers(q.Subnet)
+	return reply.Subnet.Matches(q.Subnet)
 }
 
 // isOurs tells whether an error says nothing of the upstream: it is a limit of
@@ -205,7 +205,7 @@ func (u *upstream) askAsItLikes(ctx context.Context, q cache.Key) (*dnswire.Repl
 func (u *upstream) wantSearched(reply *dnswire.Reply) {
 	if (reply.RCode == dnswire.NoError || reply.RCode == dnswire.NXDomain) && !slices.Contains(reply.Options, u.search) {
 		reply.RCode = dnswire.Refused
-		reply.Error = &dnswire.ReplyError{Code: dnswire.EDEOther, Text: fmt.Sprintf("it does not search for names by option %d (autopath.option, autopath.clients)", u.search)}
+		reply.EDE = &dnswire.ReplyEDE{Code: dnswire.EDEOther, Text: fmt.Sprintf("it does not search for names by option %d (autopath.option, autopath.clients)", u.search)}
 	}
 }
 
@@ -288,7 +288,7 @@ func (u *upstream) askOnce(ctx context.Context, query []byte) (*dnswire.Reply, e
 	case err != nil:
 		return nil, err
 	}
-	if _, _, exactly := packet.Answers(query); !exactly {
+	if _, _, exactly := packet.MatchQuery(query); !exactly {
 		return u.askSafely(ctx, query, packet)
 	}
 	if packet.Flags&dnswire.FlagTC == 0 {
@@ -312,7 +312,7 @@ func (u *upstream) askSafely(ctx context.Context, query []byte, packet *dnswire.
 		}
 		return nil, errCase
 	}
-	if _, _, exactly := reply.Answers(query); !exactly || reply.SameRecords(packet) {
+	if _, _, exactly := reply.MatchQuery(query); !exactly || reply.EqualRecords(packet) {
 		u.foldsCase.set(habitTime)
 	}
 	return reply, nil

@@ -77,13 +77,13 @@ func (p *pass) cluster() {
 		}
 		if n, ok := below(z, labelService); ok {
 			m := p.serviceParent()
-			m.Aged = p.aged(p.serviceKinds)
+			m.Stale = p.aged(p.serviceKinds)
 			p.mark(n, m)
 		}
 		if n, ok := below(z, labelPod); ok {
 			m := p.podParent()
 			if p.cfg.Pods != PodsDisabled {
-				m.Aged = p.aged(p.podKinds)
+				m.Stale = p.aged(p.podKinds)
 			}
 			p.mark(n, m)
 		}
@@ -92,15 +92,15 @@ func (p *pass) cluster() {
 		p.begin(z)
 		p.name(dnswire.TypeNS, primary)
 		if !p.Loaded(p.reverseKinds...) {
-			p.Marks.Below = notLoaded
+			p.Metadata.Below = notLoaded
 		}
-		p.Marks.Aged = p.aged(p.reverseKinds)
+		p.Metadata.Stale = p.aged(p.reverseKinds)
 		p.add()
 	}
 }
 
 // aged is what is said of names that need these kinds.
-func (p *pass) aged(kinds []cluster.Kind) (worst *zone.Aged) {
+func (p *pass) aged(kinds []cluster.Kind) (worst *zone.Stale) {
 	for _, k := range kinds {
 		switch p.Freshness(k) {
 		case cluster.Confirming:
@@ -114,15 +114,15 @@ func (p *pass) aged(kinds []cluster.Kind) (worst *zone.Aged) {
 }
 
 // mark gives a name marks, and nothing else.
-func (p *pass) mark(name dnsname.Name, m zone.Marks) {
+func (p *pass) mark(name dnsname.Name, m zone.Metadata) {
 	p.begin(name)
-	p.Marks = m
+	p.Metadata = m
 	p.add()
 }
 
 func (p *pass) nameServer(name dnsname.Name) {
 	p.begin(name)
-	p.Marks.Exists = true
+	p.Metadata.Exists = true
 	addrs := p.cfg.DNSAddresses
 	if s := p.Service(p.cfg.DNSService); s != nil && len(s.ClusterIPs) > 0 && p.Loaded(cluster.KindService) {
 		addrs = s.ClusterIPs
@@ -135,21 +135,21 @@ func (p *pass) nameServer(name dnsname.Name) {
 
 func (p *pass) servicesLoaded() bool { return p.Loaded(cluster.KindNamespace, cluster.KindService) }
 
-func (p *pass) serviceParent() zone.Marks {
+func (p *pass) serviceParent() zone.Metadata {
 	if !p.servicesLoaded() {
-		return zone.Marks{Exists: true, Below: notLoaded}
+		return zone.Metadata{Exists: true, Below: notLoaded}
 	}
-	return zone.Marks{Exists: true, Below: noNamespace}
+	return zone.Metadata{Exists: true, Below: noNamespace}
 }
 
-func (p *pass) podParent() zone.Marks {
+func (p *pass) podParent() zone.Metadata {
 	switch {
 	case p.cfg.Pods == PodsDisabled:
-		return zone.Marks{Note: podsOff, Below: podsOff}
+		return zone.Metadata{EDE: podsOff, Below: podsOff}
 	case !p.Loaded(p.podKinds...):
-		return zone.Marks{Exists: true, Below: notLoaded}
+		return zone.Metadata{Exists: true, Below: notLoaded}
 	}
-	return zone.Marks{Exists: true, Below: noNamespace}
+	return zone.Metadata{Exists: true, Below: noNamespace}
 }
 
 // namespace compiles the parents of a Namespace's names.
@@ -157,14 +157,14 @@ func (p *pass) namespace(name string) {
 	exists := p.Namespace(name) != nil
 	for _, z := range p.cfg.Zones {
 		if n, ok := p.namespaceName(z, labelService, name); ok {
-			var m zone.Marks
+			var m zone.Metadata
 			if exists && p.servicesLoaded() {
-				m = zone.Marks{Exists: true, Below: noService}
+				m = zone.Metadata{Exists: true, Below: noService}
 			}
 			p.mark(n, m)
 		}
 		if n, ok := p.namespaceName(z, labelPod, name); ok {
-			var m zone.Marks
+			var m zone.Metadata
 			if exists && p.Loaded(p.podKinds...) {
 				m = p.podMarks()
 			}
@@ -174,14 +174,14 @@ func (p *pass) namespace(name string) {
 }
 
 // podMarks are those of the parent of a Namespace's Pods.
-func (p *pass) podMarks() zone.Marks {
+func (p *pass) podMarks() zone.Metadata {
 	switch p.cfg.Pods {
 	case PodsVerified:
-		return zone.Marks{Exists: true, Below: noPod, Children: zone.AnySpelling}
+		return zone.Metadata{Exists: true, Below: noPod, Children: zone.AnySpelling}
 	case PodsInsecure:
-		return zone.Marks{Exists: true, Below: noPodAddress, Children: zone.Synthesized, ChildTTL: p.cfg.TTL}
+		return zone.Metadata{Exists: true, Below: noPodAddress, Children: zone.Synthesized, ChildTTL: p.cfg.TTL}
 	}
-	return zone.Marks{}
+	return zone.Metadata{}
 }
 
 // pod compiles a Pod's names and the reverse names of its addresses.

@@ -28,7 +28,7 @@ func TestCopy(t *testing.T) {
 		feed := store.Subscribe()
 		db := newDB(t, compiler)
 		compiler.Apply(store, feed, db)
-		db.Remember(zone.History{Changes: 1 << 20, Octets: 1 << 30})
+		db.SetHistoryLimits(zone.HistoryLimits{Changes: 1 << 20, Octets: 1 << 30})
 		whole, parts := newCopies(t, db), newCopies(t, db)
 		parts.replace(t, db)
 		for range 12 {
@@ -55,7 +55,7 @@ type copies struct {
 	how   string
 	db    *zone.DB
 	soas  []dnswire.SOA
-	zones []*zone.Copy
+	zones []*zone.Secondary
 }
 
 // newCopies begins copies of db's zones, but for the whole trees of reverse names.
@@ -72,7 +72,7 @@ func newCopies(t *testing.T, db *zone.DB) *copies {
 		t.Fatal(err)
 	}
 	for _, soa := range c.soas {
-		z, err := c.db.Copy(soa.Zone)
+		z, err := c.db.Secondary(soa.Zone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,11 +82,11 @@ func newCopies(t *testing.T, db *zone.DB) *copies {
 }
 
 // itemsOf are what a transfer holds of records.
-func itemsOf(records func(func(zone.Owned) bool)) (all []zone.Item) {
+func itemsOf(records func(func(zone.OwnedRRset) bool)) (all []zone.TransferRecord) {
 	for o := range records {
 		name, _, _ := dnsname.FromWire(append(slices.Clone(o.Owner), 0))
 		for _, rdata := range o.Set.RData() {
-			all = append(all, zone.Item{Name: name, Type: o.Set.Type, TTL: o.Set.TTL(), RData: bytes.Clone(rdata)})
+			all = append(all, zone.TransferRecord{Name: name, Type: o.Set.Type, TTL: o.Set.TTL(), RData: bytes.Clone(rdata)})
 		}
 	}
 	return all
@@ -96,11 +96,11 @@ func (c *copies) replace(t *testing.T, db *zone.DB) {
 	t.Helper()
 	c.how = "all of it"
 	for _, z := range c.zones {
-		m, err := db.Moment(z.SOA().Zone)
+		m, err := db.Version(z.SOA().Zone)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := z.Replace(m.SOA, itemsOf(m.Records(zone.Marked))); err != nil {
+		if err := z.Replace(m.SOA, itemsOf(m.Records(zone.WithMetadata))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,13 +114,13 @@ func (c *copies) update(t *testing.T, db *zone.DB) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var steps []zone.Step
-		gone, come := d.Records(zone.Marked)
+		var steps []zone.RecordChange
+		gone, come := d.Records(zone.WithMetadata)
 		for _, it := range itemsOf(slices.Values(gone)) {
-			steps = append(steps, zone.Step{Item: it, Gone: true})
+			steps = append(steps, zone.RecordChange{TransferRecord: it, Deleted: true})
 		}
 		for _, it := range itemsOf(slices.Values(come)) {
-			steps = append(steps, zone.Step{Item: it})
+			steps = append(steps, zone.RecordChange{TransferRecord: it})
 		}
 		if err := z.Change(d.To, steps); err != nil {
 			t.Fatal(err)
@@ -157,8 +157,8 @@ func sameAnswers(want, got *zone.DB, soas []dnswire.SOA) error {
 }
 
 func sameAnswer(w, g zone.Answer) bool {
-	sameNote := w.Note == g.Note || w.Note != nil && g.Note != nil && *w.Note == *g.Note
-	return w.Outcome == g.Outcome && w.RRset.Equal(g.RRset) && sameNote && reflect.DeepEqual(w.SOA, g.SOA) && w.Aged == g.Aged
+	sameNote := w.EDE == g.EDE || w.EDE != nil && g.EDE != nil && *w.EDE == *g.EDE
+	return w.Outcome == g.Outcome && w.RRset.Equal(g.RRset) && sameNote && reflect.DeepEqual(w.SOA, g.SOA) && w.StaleEDE == g.StaleEDE
 }
 
 // around are a name and others near it: below, above, and in other spellings.

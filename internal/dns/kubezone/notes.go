@@ -21,24 +21,24 @@ var (
 	noPodAddress  = because("pod names are addresses with dashes")
 	podsOff       = because("pod records are off")
 
-	recalled = &zone.Aged{
-		Found:     &zone.Note{Code: dnswire.EDEStale, Text: "from a snapshot, the Kubernetes API has not told of it since the start"},
-		Denied:    &zone.Note{Code: dnswire.EDEStaleNXDomain, Text: "not in the snapshot, and the Kubernetes API has not told what there is since the start"},
+	recalled = &zone.Stale{
+		Found:     &zone.EDE{Code: dnswire.EDEStale, Text: "from a snapshot, the Kubernetes API has not told of it since the start"},
+		Denied:    &zone.EDE{Code: dnswire.EDEStaleNXDomain, Text: "not in the snapshot, and the Kubernetes API has not told what there is since the start"},
 		DeniedTTL: 1,
 	}
-	confirming = &zone.Aged{
+	confirming = &zone.Stale{
 		Found:  recalled.Found,
-		Denied: &zone.Note{Code: dnswire.EDENotReady, Text: "not in the snapshot, and the Kubernetes API is just telling what there is", Pending: true},
+		Denied: &zone.EDE{Code: dnswire.EDENotReady, Text: "not in the snapshot, and the Kubernetes API is just telling what there is", Pending: true},
 	}
 
-	notLoaded = &zone.Note{Code: dnswire.EDENotReady, Text: "the cluster's objects are not loaded yet", Pending: true}
+	notLoaded = &zone.EDE{Code: dnswire.EDENotReady, Text: "the cluster's objects are not loaded yet", Pending: true}
 )
 
-func because(text string) *zone.Note { return &zone.Note{Code: dnswire.EDEOther, Text: text} }
+func because(text string) *zone.EDE { return &zone.EDE{Code: dnswire.EDEOther, Text: text} }
 
 // fewReady are the notes for Services of few endpoints, so that all have the
 // same, by how many those are.
-var fewReady = func() (notes [100]*zone.Note) {
+var fewReady = func() (notes [100]*zone.EDE) {
 	notes[0] = noEndpoints
 	notes[1] = because("this Service has 1 endpoint and it is not ready")
 	for n := 2; n < len(notes); n++ {
@@ -47,12 +47,12 @@ var fewReady = func() (notes [100]*zone.Note) {
 	return notes
 }()
 
-func manyUnready(endpoints int) *zone.Note {
+func manyUnready(endpoints int) *zone.EDE {
 	return because(fmt.Sprintf("this Service has %d endpoints and none is ready", endpoints))
 }
 
 // noneReady: the Service has that many endpoints.
-func noneReady(endpoints int) *zone.Note {
+func noneReady(endpoints int) *zone.EDE {
 	if endpoints < len(fewReady) {
 		return fewReady[endpoints]
 	}

@@ -98,7 +98,7 @@ func full(t testing.TB, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
 func dump(db *zone.DB) []string {
 	var lines []string
 	for _, e := range db.Entries() {
-		lines = append(lines, fmt.Sprintf("%s exists=%v children=%d %d", e.Name, e.Exists, e.Marks.Children, e.Marks.ChildTTL))
+		lines = append(lines, fmt.Sprintf("%s exists=%v children=%d %d", e.Name, e.Exists, e.Metadata.Children, e.Metadata.ChildTTL))
 		for _, set := range e.Sets {
 			records, err := set.Records(e.Name)
 			if err != nil {
@@ -108,7 +108,7 @@ func dump(db *zone.DB) []string {
 				lines = append(lines, r.String())
 			}
 		}
-		for i, n := range []*zone.Note{e.Marks.Note, e.Marks.Below, e.Marks.Underscored} {
+		for i, n := range []*zone.EDE{e.Metadata.EDE, e.Metadata.Below, e.Metadata.Underscored} {
 			if n != nil {
 				lines = append(lines, fmt.Sprintf("%s note %d: %+v", e.Name, i, *n))
 			}

@@ -88,9 +88,9 @@ type serviceCompiler struct {
 }
 
 func (sc *serviceCompiler) forward() {
-	sc.Marks = zone.Marks{Below: noEndpoint, Underscored: noPort}
+	sc.Metadata = zone.Metadata{Below: noEndpoint, Underscored: noPort}
 	if !sc.endpointsLoaded {
-		sc.Marks.Below = notLoaded
+		sc.Metadata.Below = notLoaded
 	}
 	switch {
 	case sc.ExternalName != "":
@@ -118,19 +118,19 @@ func (sc *serviceCompiler) external() {
 
 // deny says why the Service's own name does not exist, and what is below it.
 // While endpoints are not loaded there is no denial: they might make it exist.
-func (sc *serviceCompiler) deny(n *zone.Note) {
+func (sc *serviceCompiler) deny(n *zone.EDE) {
 	if !sc.endpointsLoaded {
 		n = notLoaded
 	}
-	sc.Marks = zone.Marks{Note: n, Below: n}
+	sc.Metadata = zone.Metadata{EDE: n, Below: n}
 }
 
 // clusterIP: specification, sections 2.3.1 and 2.3.2. A Service that waits for
 // its address exists without one.
 func (sc *serviceCompiler) clusterIP() {
-	sc.Marks.Exists = true
+	sc.Metadata.Exists = true
 	if len(sc.ClusterIPs) == 0 {
-		sc.Marks.Note = noAddress
+		sc.Metadata.EDE = noAddress
 	}
 	for _, addr := range sc.ClusterIPs {
 		sc.AddAddr(addr)
@@ -193,7 +193,7 @@ func (sc *serviceCompiler) ports(ports []cluster.Port, target []byte) {
 // endpointNames: specification, section 2.4.1, for every Service.
 func (sc *serviceCompiler) endpointNames() {
 	if len(sc.ready) > 0 {
-		sc.Marks.Children = zone.AnySpelling
+		sc.Metadata.Children = zone.AnySpelling
 	}
 	for i := range sc.ready {
 		e := &sc.ready[i]

@@ -130,7 +130,7 @@ func (l *Log) isLogged(c *Config, o *respond.Observation) bool {
 	if len(c.Clients) > 0 && !slices.ContainsFunc(c.Clients, func(p netip.Prefix) bool { return p.Contains(o.Client.Addr) }) {
 		return false
 	}
-	if len(c.Names) > 0 && !slices.ContainsFunc(c.Names, func(n dnsname.Name) bool { return n.Holds(o.QName) }) {
+	if len(c.Names) > 0 && !slices.ContainsFunc(c.Names, func(n dnsname.Name) bool { return n.Contains(o.QName) }) {
 		return false
 	}
 	return l.seen.Add(1)%uint64(c.OneIn) == 0

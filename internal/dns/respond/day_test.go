@@ -160,7 +160,7 @@ func TestDay(t *testing.T) {
 			for end := time.Now().Add(24 * time.Hour); time.Now().Before(end); {
 				time.Sleep(time.Duration(rnd.ExpFloat64() * float64(10*time.Second)))
 				name := fmt.Sprintf("name%d.example.", int(rnd.ExpFloat64()*30))
-				packet := query(t, dnswire.Question{Name: name, Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
+				packet := query(t, dnswire.QuerySpec{Name: name, Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
 				answer, later := worker.Respond(packet, respond.Client{Addr: netip.MustParseAddr("192.0.2.1")}, make([]byte, 0, dnswire.MaxMessage))
 				if later != nil {
 					answer = later.Answer(t.Context())
@@ -192,7 +192,7 @@ func TestDay(t *testing.T) {
 		}
 		wg.Wait()
 		time.Sleep(time.Minute) // for what is still being asked
-		figures := f.Figures()
+		figures := f.Stats()
 		t.Logf("answers, stale ones, failures: %v; %d questions of upstreams, %d before the end of a TTL", counts, figures.Misses, figures.Prefetched)
 		if counts[0] < 10_000 || counts[1] < 100 || counts[2] == 0 || figures.Prefetched == 0 {
 			t.Error("too few of one kind for the test to mean anything")

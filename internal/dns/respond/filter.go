@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	notAllowed = zone.Note{Code: dnswire.EDEProhibited, Text: "this client may not ask for this name here"}
-	blocked    = zone.Note{Code: dnswire.EDEBlocked, Text: "the name is blocked here"}
+	notAllowed = zone.EDE{Code: dnswire.EDEProhibited, Text: "this client may not ask for this name here"}
+	blocked    = zone.EDE{Code: dnswire.EDEBlocked, Text: "the name is blocked here"}
 )
 
 // mayAsk tells whether the client may ask for the name, and now; where not, it
@@ -29,10 +29,10 @@ func (w *Worker) mayAsk(x *exchange) bool {
 	if w.cfg.Limiter == nil || x.client.Transport != UDP || w.cookie.good {
 		return true
 	}
-	switch w.cfg.Limiter.Take(x.client.Addr, x.now) {
+	switch w.cfg.Limiter.Count(x.client.Addr, x.now) {
 	case filter.Send:
 		return true
-	case filter.SendCut:
+	case filter.SendTruncated:
 		if w.query.Opcode == dnswire.OpcodeNotify {
 			x.outcome = dropped // who sent it takes any answer for a good one
 			return false

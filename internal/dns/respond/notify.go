@@ -22,7 +22,7 @@ type NotifyHandler interface {
 // Signed tells whether a message was signed with a key that is known.
 type Signed bool
 
-var notForUs = zone.Note{Code: dnswire.EDEProhibited, Text: "this is no copy of a zone of yours"}
+var notForUs = zone.EDE{Code: dnswire.EDEProhibited, Text: "this is no copy of a zone of yours"}
 
 // notify answers a NOTIFY (RFC 1996, sections 3.7 and 3.12).
 func (w *Worker) notify(x *exchange) {

@@ -66,7 +66,7 @@ func TestNotify(t *testing.T) {
 		}
 		var x *dnswire.TSIGExchange
 		if c.key != nil {
-			x = c.key.Exchange()
+			x = c.key.NewExchange()
 			query = x.Sign(query, time.Now())
 		}
 		wire, later := r.NewWorker(0).Respond(query, respond.Client{Addr: netip.MustParseAddr(c.from)}, make([]byte, dnswire.MaxMessage))
@@ -114,12 +114,12 @@ func TestNotifyMayNot(t *testing.T) {
 	}
 	key := &dnswire.TSIGKey{Name: dnsname.MustParse("k"), Algorithm: dnswire.HMACSHA256, Secret: []byte("secret")}
 	from := netip.MustParseAddr("192.0.2.1")
-	refuse, err := filter.New(filter.Config{Access: []filter.Access{{Action: filter.Refuse, Clients: []netip.Prefix{netip.PrefixFrom(from, 32)}}}})
+	refuse, err := filter.New(filter.Config{Access: []filter.AccessRule{{Action: filter.Refuse, Clients: []netip.Prefix{netip.PrefixFrom(from, 32)}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	empty := filter.NewLimiter(filter.Limit{PerSecond: 1, Burst: 1, Prefix4: 32, Prefix6: 128, Slip: 1})
-	empty.Take(from, time.Now())
+	empty := filter.NewRateLimiter(filter.RateLimit{PerSecond: 1, Burst: 1, Prefix4: 32, Prefix6: 128, Slip: 1})
+	empty.Count(from, time.Now())
 	notice, query := new(dns.Msg).SetNotify("cluster.local."), new(dns.Msg).SetQuestion("cluster.local.", dns.TypeSOA)
 	for claim, c := range map[string]struct {
 		cfg  respond.Config
@@ -141,7 +141,7 @@ func TestNotifyMayNot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wire = key.Exchange().Sign(wire, time.Now())
+		wire = key.NewExchange().Sign(wire, time.Now())
 		got := -1
 		if wire, _ := r.NewWorker(0).Respond(wire, respond.Client{Addr: from}, make([]byte, dnswire.MaxMessage)); wire != nil {
 			answer := new(dns.Msg)

@@ -152,7 +152,7 @@ func TestRelayOption(t *testing.T) {
 // TestRelayAllocations: what is known is answered without allocating.
 func TestRelayAllocations(t *testing.T) {
 	r := newRelaying(t, respond.RelayPaths)
-	packet := query(t, dnswire.Question{Name: "web.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
+	packet := query(t, dnswire.QuerySpec{Name: "web.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
 	buf := make([]byte, 0, dnswire.MaxMessage)
 	if _, later := r.Respond(packet, client, buf); later != nil {
 		later.Answer(t.Context())
@@ -173,10 +173,10 @@ func TestRelayRules(t *testing.T) {
 		rules filter.Config
 		want  string
 	}{
-		"access":  {filter.Config{Access: []filter.Access{{Action: filter.Refuse, Names: []dnsname.Name{web}}}}, "[]"},
-		"block":   {filter.Config{Block: filter.Block{Names: []dnsname.Name{web}}}, "[]"},
+		"access":  {filter.Config{Access: []filter.AccessRule{{Action: filter.Refuse, Names: []dnsname.Name{web}}}}, "[]"},
+		"block":   {filter.Config{Block: filter.Blocklist{Names: []dnsname.Name{web}}}, "[]"},
 		"hosts":   {filter.Config{Hosts: filter.Hosts{Lines: []string{"192.0.2.7 web.shop.svc.cluster.local"}, TTL: 60}}, "192.0.2.7"},
-		"another": {filter.Config{Block: filter.Block{Names: []dnsname.Name{dnsname.MustParse("example")}}}, "10.96.0.1"},
+		"another": {filter.Config{Block: filter.Blocklist{Names: []dnsname.Name{dnsname.MustParse("example")}}}, "10.96.0.1"},
 	} {
 		r := newRelaying(t, respond.RelayPaths, func(agent, _ *respond.Config) {
 			var err error
@@ -218,7 +218,7 @@ type aged struct{ respond.Data }
 
 func (a aged) Lookup(s *zone.Scratch, name []byte, t dnswire.Type) zone.Answer {
 	answer := a.Data.Lookup(s, name, t)
-	answer.Aged = &zone.Note{Code: dnswire.EDEStale, Text: "old data"}
+	answer.StaleEDE = &zone.EDE{Code: dnswire.EDEStale, Text: "old data"}
 	return answer
 }
 

@@ -41,12 +41,12 @@ type Data interface {
 type Upstreams interface {
 	// Known gives what can be answered at once; nil when somebody must be
 	// asked. routed tells whether there is anybody to ask.
-	Known(q cache.Key, now time.Time) (e *cache.Entry, routed bool)
+	Cached(q cache.Key, now time.Time) (e *cache.Entry, routed bool)
 	// TakesSubnet tells whether they may know where a client is that asks for a
 	// name.
-	TakesSubnet(name []byte) bool
+	ForwardsSubnet(name []byte) bool
 	// Ask begins to ask for a client. It fails when too many wait already.
-	Ask(client netip.Addr, q cache.Key) (*forward.Request, error)
+	Reserve(client netip.Addr, q cache.Key) (*forward.Request, error)
 }
 
 // Transport is how a query came.
@@ -125,8 +125,8 @@ type Config struct {
 	TCPIdle time.Duration
 	// Rules are applied before anything is looked for, and Limiter bounds what
 	// goes to one client; nil is none.
-	Rules   *filter.Rules
-	Limiter *filter.Limiter
+	Rules   *filter.Filter
+	Limiter *filter.RateLimiter
 	// Search reads what names are searched for in; nil is nothing. SearchSOA is
 	// that of names that say so themselves, for denials; aliases to what was found
 	// have its TTL.
@@ -225,8 +225,8 @@ type exchange struct {
 	outcome   outcome
 	ours      bool // the answer is from our data
 	truncated bool
-	why       *zone.Note                 // said to the client, when not nil
-	stale     *zone.Note                 // likewise, of data from an earlier time
+	why       *zone.EDE                  // said to the client, when not nil
+	stale     *zone.EDE                  // likewise, of data from an earlier time
 	zone      *dnswire.SOA               // of the name that was asked for, when it is in one
 	again     bool                       // it was tried before
 	renamed   bool                       // the name is answered as another one
@@ -351,7 +351,7 @@ func (w *Worker) validate(x *exchange, packet []byte) (valid bool) {
 	case q.Opcode != dnswire.OpcodeQuery && (q.Opcode != dnswire.OpcodeNotify || w.cfg.NotifyHandler == nil):
 		x.outcome = notImplemented
 		return false
-	case err == dnswire.ErrQuestions && w.cookie.asked && q.Questions() == 0:
+	case err == dnswire.ErrQuestions && w.cookie.asked && q.QuestionCount() == 0:
 		// RFC 7873, section 5.4: a query for a cookie and nothing else.
 		x.outcome = answered
 		return false

@@ -73,7 +73,7 @@ func respondNow(w *respond.Worker, packet []byte, client respond.Client) []byte 
 	return answer
 }
 
-func query(t testing.TB, q dnswire.Question) []byte {
+func query(t testing.TB, q dnswire.QuerySpec) []byte {
 	t.Helper()
 	packet, err := dnswire.NewQuery(q)
 	if err != nil {
@@ -83,7 +83,7 @@ func query(t testing.TB, q dnswire.Question) []byte {
 }
 
 // questions are one of each way through the pipeline that a client takes often.
-var questions = map[string]dnswire.Question{
+var questions = map[string]dnswire.QuerySpec{
 	"A":               {Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA},
 	"A in mixed case": {Name: "WEB.Shop.svc.cluster.local", Type: dnswire.TypeA},
 	"AAAA":            {Name: "web.shop.svc.cluster.local", Type: dnswire.TypeAAAA},
@@ -256,7 +256,7 @@ func TestBadConfig(t *testing.T) {
 // asked alternately as resolvers do.
 func TestTurns(t *testing.T) {
 	worker := newWorker(t, respond.Config{Data: exampleDB(t), Stats: respond.NewStats(nil, 1)})
-	packets := [][]byte{query(t, questions["A of 20"]), query(t, dnswire.Question{Name: "db.shop.svc.cluster.local", Type: dnswire.TypeAAAA})}
+	packets := [][]byte{query(t, questions["A of 20"]), query(t, dnswire.QuerySpec{Name: "db.shop.svc.cluster.local", Type: dnswire.TypeAAAA})}
 	first := make(map[string]int)
 	for range 40 {
 		for i, packet := range packets {

@@ -12,19 +12,19 @@ import (
 )
 
 var (
-	badSearch   = zone.Note{Code: dnswire.EDEOther, Text: "the option with search paths is malformed, of another version, or too long"}
-	noSearch    = zone.Note{Code: dnswire.EDEOther, Text: "names below this one are searched for; this one is none of them"}
-	cutShort    = zone.Note{Code: dnswire.EDEOther, Text: "an upstream server's answer is cut off, and it gives no whole one"}
-	passedOver  = zone.Note{Code: dnswire.EDEStale, Text: "names that would come before this one are denied by earlier data"}
-	noneFound   = zone.Note{Code: dnswire.EDEOther, Text: "nothing was found in the search paths, nor for the name as given"}
-	notToSearch = zone.Note{Code: dnswire.EDEOther, Text: "the name is below the suffix of names that are searched for, and is not NAME.search.NAMESPACE.ZONE before it"}
+	badSearch   = zone.EDE{Code: dnswire.EDEOther, Text: "the option with search paths is malformed, of another version, or too long"}
+	noSearch    = zone.EDE{Code: dnswire.EDEOther, Text: "names below this one are searched for; this one is none of them"}
+	cutShort    = zone.EDE{Code: dnswire.EDEOther, Text: "an upstream server's answer is cut off, and it gives no whole one"}
+	passedOver  = zone.EDE{Code: dnswire.EDEStale, Text: "names that would come before this one are denied by earlier data"}
+	noneFound   = zone.EDE{Code: dnswire.EDEOther, Text: "nothing was found in the search paths, nor for the name as given"}
+	notToSearch = zone.EDE{Code: dnswire.EDEOther, Text: "the name is below the suffix of names that are searched for, and is not NAME.search.NAMESPACE.ZONE before it"}
 )
 
 // searcher is what a Worker searches in.
 type searcher struct {
 	of     autopath.Search
 	named  bool // the name says what it is searched for in
-	alias  dnswire.Assembly
+	alias  dnswire.RRsetBuilder
 	rdata  [dnsname.MaxWire]byte
 	name   [dnsname.MaxWire]byte    // that is looked at
 	target [2][dnsname.MaxWire]byte // of others' aliases
@@ -167,7 +167,7 @@ const (
 // of those that others know, all are asked for at once that may be needed.
 func (w *Worker) find(x *exchange) (name []byte) {
 	s := &w.searcher
-	var unknown *zone.Note // why it is not known of a name that is passed over
+	var unknown *zone.EDE // why it is not known of a name that is passed over
 	wait := false
 	for i := range s.of.Len() {
 		if name = s.of.Append(s.name[:0], i); name == nil {
@@ -269,10 +269,10 @@ func (w *Worker) searchType(x *exchange, name []byte, t dnswire.Type) (v verdict
 				return without, ours
 			}
 			return absent, ours
-		case zone.NotHere:
+		case zone.OutOfZone:
 			return absent, ours
 		case zone.Unanswered:
-			x.why, x.zone = a.Note, a.SOA
+			x.why, x.zone = a.EDE, a.SOA
 			return failing, ours
 		}
 	}
@@ -294,8 +294,8 @@ func (r *ruled) verdict() verdict {
 // noteDenial notes how a zone of ours denies: for how long, and by which SOA.
 func (w *Worker) noteDenial(x *exchange, a *zone.Answer) {
 	s := &w.searcher
-	if a.Aged != nil {
-		x.stale = a.Aged
+	if a.StaleEDE != nil {
+		x.stale = a.StaleEDE
 	}
 	if !s.denied {
 		s.soa, s.denied = *a.SOA, true
@@ -369,9 +369,9 @@ func (w *Worker) searchUpstream(x *exchange, name []byte, t dnswire.Type) (v ver
 	}
 	reply, as, _ := e.Answer(at)
 	if reply == nil {
-		x.why = &zone.Note{Code: dnswire.EDEOther}
+		x.why = &zone.EDE{Code: dnswire.EDEOther}
 		if e.Failure != nil {
-			x.why = &zone.Note{Code: e.Failure.Code, Text: e.Failure.Text}
+			x.why = &zone.EDE{Code: e.Failure.Code, Text: e.Failure.Text}
 		}
 		return failing, false, nil
 	}

@@ -35,7 +35,7 @@ func TestSearchAllocations(t *testing.T) {
 	searchConfig(&cfg)
 	w := newWorker(t, cfg)
 	buf := make([]byte, 0, dnswire.MaxMessage)
-	for _, q := range []dnswire.Question{
+	for _, q := range []dnswire.QuerySpec{
 		{Name: "web.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA},
 		{Name: "web.shop.search.other.cluster.local.ap.k8s.io", Type: dnswire.TypeAAAA},
 		{Name: "none.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA},
@@ -144,7 +144,7 @@ func TestSearchWithoutCache(t *testing.T) {
 // TestSearchStopped: who waits is answered when the server stops.
 func TestSearchStopped(t *testing.T) {
 	w := withUpstreams(t, searchConfig, []forward.Route{{}}, func(uint16, *dns.Msg, *dns.Msg) { time.Sleep(time.Second) })
-	packet := query(t, dnswire.Question{Name: "www.example.com.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA, Flags: dnswire.FlagRD})
+	packet := query(t, dnswire.QuerySpec{Name: "www.example.com.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA, Flags: dnswire.FlagRD})
 	_, later := w.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
@@ -158,7 +158,7 @@ func TestSearchStats(t *testing.T) {
 	cfg := respond.Config{Data: exampleDB(t), Stats: respond.NewStats(nil, 1)}
 	searchConfig(&cfg)
 	w := newWorker(t, cfg)
-	for _, q := range []dnswire.Question{
+	for _, q := range []dnswire.QuerySpec{
 		{Name: "web.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA},
 		{Name: "web.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeAAAA},
 		{Name: "none.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA},

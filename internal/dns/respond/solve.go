@@ -14,9 +14,9 @@ import (
 const maxAliases = 10
 
 var (
-	notOurs  = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and there is no upstream server"}
-	notAsked = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and the query does not ask for recursion"}
-	noEnd    = zone.Note{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
+	notOurs  = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and there is no upstream server"}
+	notAsked = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and the query does not ask for recursion"}
+	noEnd    = zone.EDE{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
 )
 
 // solve answers from the zones.
@@ -53,8 +53,8 @@ func (w *Worker) answer(x *exchange, name []byte) {
 		if step == first {
 			x.zone = a.SOA
 		}
-		if a.Aged != nil {
-			x.stale = a.Aged
+		if a.StaleEDE != nil {
+			x.stale = a.StaleEDE
 		}
 		visited[step] = name
 		switch {
@@ -92,7 +92,7 @@ func contains(names [][]byte, name []byte) bool {
 // conclude ends an answer with what the lookup of its last name found. The
 // rcode is that of this last step (RFC 6604, section 3).
 func (w *Worker) conclude(x *exchange, aliases int, a *zone.Answer) {
-	x.why, x.validated = a.Note, false
+	x.why, x.validated = a.EDE, false
 	switch a.Outcome {
 	case zone.Found:
 		x.outcome, x.ours = answered, x.zone != nil
@@ -106,7 +106,7 @@ func (w *Worker) conclude(x *exchange, aliases int, a *zone.Answer) {
 	case zone.NXDomain:
 		x.outcome, x.ours = denied, x.zone != nil
 		x.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
-	case zone.NotHere:
+	case zone.OutOfZone:
 		if aliases > 0 {
 			x.outcome, x.ours = answered, x.zone != nil
 			return

@@ -22,18 +22,18 @@ func TestStats(t *testing.T) {
 	v4 := respond.Client{Addr: netip.MustParseAddr("192.0.2.1")}
 	v6 := respond.Client{Addr: netip.MustParseAddr("2001:db8::1"), Transport: respond.TCP}
 	seat := 0
-	ask := func(q dnswire.Question, c respond.Client) {
+	ask := func(q dnswire.QuerySpec, c respond.Client) {
 		seat++ // there are more of them than shards
 		r.NewWorker(seat).Respond(query(t, q), c, make([]byte, 0, dnswire.MaxMessage))
 	}
 	for range 3 {
-		ask(dnswire.Question{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA}, v4)
+		ask(dnswire.QuerySpec{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA}, v4)
 	}
-	ask(dnswire.Question{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeAAAA}, v6)
-	ask(dnswire.Question{Name: "wbe.shop.svc.cluster.local", Type: dnswire.TypeA, UDPSize: 1232}, v4)
-	ask(dnswire.Question{Name: "web.shop.svc.cluster.local", Type: 65}, v4)
-	ask(dnswire.Question{Name: "1.0.96.10.in-addr.arpa", Type: dnswire.TypePTR}, v4)
-	ask(dnswire.Question{Name: "example.com", Type: dnswire.TypeA, UDPSize: 1232}, v4)
+	ask(dnswire.QuerySpec{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeAAAA}, v6)
+	ask(dnswire.QuerySpec{Name: "wbe.shop.svc.cluster.local", Type: dnswire.TypeA, UDPSize: 1232}, v4)
+	ask(dnswire.QuerySpec{Name: "web.shop.svc.cluster.local", Type: 65}, v4)
+	ask(dnswire.QuerySpec{Name: "1.0.96.10.in-addr.arpa", Type: dnswire.TypePTR}, v4)
+	ask(dnswire.QuerySpec{Name: "example.com", Type: dnswire.TypeA, UDPSize: 1232}, v4)
 	r.NewWorker(0).Respond([]byte("short"), v4, make([]byte, 0, dnswire.MaxMessage))
 
 	got := stats.Counts()
@@ -75,7 +75,7 @@ func TestStatsTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packet := query(t, dnswire.Question{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA})
+	packet := query(t, dnswire.QuerySpec{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA})
 	const workers, each = 5, 200
 	var wg sync.WaitGroup
 	for seat := range workers {

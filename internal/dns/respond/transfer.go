@@ -29,7 +29,7 @@ type TransferQuery struct {
 	Zone   dnsname.Name
 	Type   dnswire.Type // AXFR or IXFR
 	// Held is what the client has of the zone; nil when it asks for all of it.
-	Held   *dnswire.Held
+	Held   *dnswire.IXFRBase
 	Detail zone.Detail
 	// Key is the name of the key that signed the query, and Exchange signs the
 	// answer; the root and nil when it was not signed.
@@ -42,12 +42,12 @@ type TransferQuery struct {
 // Refusal says why there is no transfer.
 type Refusal struct {
 	RCode dnswire.RCode
-	Note  *zone.Note
+	Note  *zone.EDE
 }
 
 var (
-	noTransfer = zone.Note{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}
-	noPrimary  = zone.Note{Code: dnswire.EDEProhibited, Text: "the zones here come from no other server"}
+	noTransfer = zone.EDE{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}
+	noPrimary  = zone.EDE{Code: dnswire.EDEProhibited, Text: "the zones here come from no other server"}
 )
 
 // transfer begins to answer a query for a zone.
@@ -58,11 +58,11 @@ func (w *Worker) transfer(x *exchange, packet []byte) {
 		Repeats: dnswire.TransferQuery{ID: q.ID, Flags: q.Flags, Question: append([]byte{}, q.Question...), EDNS: q.EDNS.Present},
 	}
 	asked.Zone, _, _ = dnsname.FromWire(q.Question) // which was read
-	if q.EDNS.Marks {
-		asked.Detail = zone.Marked
+	if q.EDNS.Metadata {
+		asked.Detail = zone.WithMetadata
 	}
 	if q.Type == dnswire.TypeIXFR {
-		held, ok := dnswire.ReadHeld(packet)
+		held, ok := dnswire.ReadIXFRBase(packet)
 		if !ok {
 			x.outcome = malformed
 			return
@@ -139,7 +139,7 @@ func (w *Worker) checkSignature(x *exchange, packet []byte) (valid bool) {
 		x.outcome, s.err = notAuthoritative, dnswire.BadKey
 		return false
 	}
-	s.length, s.exchange = key.Len(), key.Exchange()
+	s.length, s.exchange = key.Overhead(), key.NewExchange()
 	switch err := s.exchange.Verify(packet, time.Now()).(type) {
 	case nil:
 		s.key = key.Name
@@ -173,7 +173,7 @@ func (x *exchange) sign(answer []byte) []byte {
 	case s.err == dnswire.BadTime:
 		return s.exchange.SignBadTime(answer, s.asked, time.Now())
 	case s.err != 0:
-		return dnswire.RefuseTSIG(answer, s.asked, s.err)
+		return dnswire.AppendTSIGError(answer, s.asked, s.err)
 	}
 	return s.exchange.Sign(answer, time.Now())
 }

@@ -35,7 +35,7 @@ func (k *oneKey) Begin(q *respond.TransferQuery) (respond.Messages, *respond.Ref
 func TestSignatures(t *testing.T) {
 	w := newWorker(t, respond.Config{Data: exampleDB(t), Transfers: new(oneKey)})
 	asked := func() []byte {
-		return query(t, dnswire.Question{Name: "db.shop.svc.cluster.local", Type: dnswire.TypeA, UDPSize: 512})
+		return query(t, dnswire.QuerySpec{Name: "db.shop.svc.cluster.local", Type: dnswire.TypeA, UDPSize: 512})
 	}
 	now := time.Now()
 	otherSecret, otherName := *replicaKey, *replicaKey
@@ -51,7 +51,7 @@ func TestSignatures(t *testing.T) {
 		"another name":   {&otherName, now, dnswire.NotAuth, dnswire.BadKey},
 		"another time":   {replicaKey, now.Add(-time.Hour), dnswire.NotAuth, dnswire.BadTime},
 	} {
-		client := c.key.Exchange()
+		client := c.key.NewExchange()
 		answer := respondNow(w, client.Sign(asked(), c.at), clientOver(respond.UDP))
 		if err := client.Verify(answer, c.at); err != c.want {
 			t.Errorf("%s: the answer's signature: %v, want %v", name, err, c.want)
@@ -65,7 +65,7 @@ func TestSignatures(t *testing.T) {
 	} else if signed, err := dnswire.ReadTSIG(answer); signed != nil || err != nil {
 		t.Errorf("signed without being asked to: %v", err)
 	}
-	malformed := replicaKey.Exchange().Sign(asked(), now)
+	malformed := replicaKey.NewExchange().Sign(asked(), now)
 	binary.BigEndian.PutUint16(malformed[len(malformed)-2:], 9) // more other data than there is
 	if answer := respondNow(w, malformed, clientOver(respond.UDP)); dnswire.RCode(answer[3]&0xf) != dnswire.FormErr {
 		t.Errorf("a malformed signature: %x", answer)
@@ -88,7 +88,7 @@ func (c *changing) Begin(q *respond.TransferQuery) (respond.Messages, *respond.R
 // TestChangedJustThen: the SOA alone says over TCP that nothing is new, so it is
 // not the answer where something is.
 func TestChangedJustThen(t *testing.T) {
-	packet := dnswire.AppendTransferQuery(nil, 1, dnsname.MustParse("cluster.local"), &dnswire.SOA{Zone: dnsname.MustParse("cluster.local"), Serial: 4711}, dnswire.OptionMarks)
+	packet := dnswire.AppendTransferQuery(nil, 1, dnsname.MustParse("cluster.local"), &dnswire.SOA{Zone: dnsname.MustParse("cluster.local"), Serial: 4711}, dnswire.OptionMetadata)
 	transfers := new(changing)
 	w := newWorker(t, respond.Config{Data: exampleDB(t), Transfers: transfers})
 	answer, later := w.Respond(packet, clientOver(respond.TCP), make([]byte, 0, dnswire.MaxMessage))
@@ -113,8 +113,8 @@ func clientOver(t respond.Transport) respond.Client {
 func TestTransferBegins(t *testing.T) {
 	transfers := new(oneKey)
 	w := newWorker(t, respond.Config{Data: exampleDB(t), Transfers: transfers})
-	packet := query(t, dnswire.Question{Name: "Cluster.LOCAL", Type: dnswire.TypeAXFR, UDPSize: 1232, Options: map[dnswire.OptionCode][]byte{dnswire.OptionMarks: nil}})
-	packet = replicaKey.Exchange().Sign(packet, time.Now())
+	packet := query(t, dnswire.QuerySpec{Name: "Cluster.LOCAL", Type: dnswire.TypeAXFR, UDPSize: 1232, Options: map[dnswire.OptionCode][]byte{dnswire.OptionMetadata: nil}})
+	packet = replicaKey.NewExchange().Sign(packet, time.Now())
 	answer, later := w.Respond(packet, clientOver(respond.TCP), make([]byte, 0, dnswire.MaxMessage))
 	if answer != nil || later == nil {
 		t.Fatalf("Respond = %x, %v", answer, later)

@@ -14,12 +14,12 @@ import (
 )
 
 var (
-	tooMany       = zone.Note{Code: dnswire.EDEOther, Text: "too many queries wait for other servers"}
-	tooManyYours  = zone.Note{Code: dnswire.EDEProhibited, Text: "too many queries of this client wait for other servers"}
-	intoCluster   = zone.Note{Code: dnswire.EDEBlocked, Text: "the name is an alias of one in the cluster, which names from there may not be"}
-	staleAnswer   = zone.Note{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
-	badSubnet     = zone.Note{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
-	staleNXDomain = zone.Note{Code: dnswire.EDEStaleNXDomain, Text: staleAnswer.Text}
+	tooMany       = zone.EDE{Code: dnswire.EDEOther, Text: "too many queries wait for other servers"}
+	tooManyYours  = zone.EDE{Code: dnswire.EDEProhibited, Text: "too many queries of this client wait for other servers"}
+	intoCluster   = zone.EDE{Code: dnswire.EDEBlocked, Text: "the name is an alias of one in the cluster, which names from there may not be"}
+	staleAnswer   = zone.EDE{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
+	badSubnet     = zone.EDE{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
+	staleNXDomain = zone.EDE{Code: dnswire.EDEStaleNXDomain, Text: staleAnswer.Text}
 )
 
 // isUpstreams tells whether others may know more than a: the name is in none of our
@@ -30,7 +30,7 @@ func (w *Worker) isUpstreams(a *zone.Answer) bool {
 		return false
 	}
 	switch a.Outcome {
-	case zone.NotHere:
+	case zone.OutOfZone:
 		return true
 	case zone.NXDomain:
 		return isOpen(a.SOA)
@@ -66,8 +66,8 @@ func (w *Worker) question(x *exchange, name []byte, t dnswire.Type) (q cache.Key
 		q.Search = w.searcher.option
 		return q, true
 	}
-	if subnet := w.query.EDNS.Subnet; subnet != nil && w.cfg.Upstreams.TakesSubnet(name) {
-		if !subnet.IsAsked() {
+	if subnet := w.query.EDNS.Subnet; subnet != nil && w.cfg.Upstreams.ForwardsSubnet(name) {
+		if !subnet.IsValidInQuery() {
 			w.response.DropRecords() // of the aliases that led here
 			x.outcome, x.why, x.ours = malformed, &badSubnet, false
 			return q, false
@@ -85,7 +85,7 @@ func (w *Worker) known(x *exchange, q cache.Key) (e *cache.Entry, at time.Time, 
 			return g.entry, g.at, true
 		}
 	}
-	e, routed = w.cfg.Upstreams.Known(q, x.now)
+	e, routed = w.cfg.Upstreams.Cached(q, x.now)
 	return e, x.now, routed
 }
 
@@ -123,7 +123,7 @@ func (w *Worker) relayReply(x *exchange, step int, name []byte, e *cache.Entry, 
 	if reply == nil {
 		x.outcome, x.ours = failed, false
 		if e.Failure != nil {
-			x.why = &zone.Note{Code: e.Failure.Code, Text: e.Failure.Text}
+			x.why = &zone.EDE{Code: e.Failure.Code, Text: e.Failure.Text}
 		}
 		return nil
 	}
@@ -139,7 +139,7 @@ func (w *Worker) relayReply(x *exchange, step int, name []byte, e *cache.Entry, 
 	}
 	x.noteError(reply)
 	x.validated = reply.Flags&dnswire.FlagAD != 0 && !old && !x.renamed && (step == 0 || x.validated)
-	if step == 0 && !x.renamed && len(reply.Question()) == len(w.query.Question) && (!reply.Aliased || w.endsOutside(reply)) {
+	if step == 0 && !x.renamed && len(reply.Question()) == len(w.query.Question) && (!reply.HasCNAME || w.endsOutside(reply)) {
 		x.outcome, x.ours = outcomeOf(reply), false
 		x.truncated = w.isCut(reply, w.response.AddReply(reply, as))
 		return nil
@@ -169,13 +169,13 @@ func (w *Worker) notesScope(x *exchange, reply *dnswire.Reply) bool {
 // noteError notes what who answered says of the answer: a server of the cluster
 // says why there is none, and that it is of earlier data.
 func (x *exchange) noteError(reply *dnswire.Reply) {
-	e := reply.Error
+	e := reply.EDE
 	switch {
 	case e == nil:
 	case e.Code == dnswire.EDEStale, e.Code == dnswire.EDEStaleNXDomain:
-		x.stale = &zone.Note{Code: e.Code, Text: e.Text}
+		x.stale = &zone.EDE{Code: e.Code, Text: e.Text}
 	default:
-		x.why = &zone.Note{Code: e.Code, Text: e.Text}
+		x.why = &zone.EDE{Code: e.Code, Text: e.Text}
 	}
 }
 
@@ -279,7 +279,7 @@ func (w *Worker) addOwned(reply *dnswire.Reply, room, name []byte, as dnswire.Ag
 		if t != w.query.Type && w.query.Type != dnswire.TypeANY && t != dnswire.TypeCNAME {
 			continue
 		}
-		at, whole := w.response.AddOwned(rec, as)
+		at, whole := w.response.AddRelayedAtOwner(rec, as)
 		if !whole {
 			return nil, false
 		}
@@ -287,7 +287,7 @@ func (w *Worker) addOwned(reply *dnswire.Reply, room, name []byte, as dnswire.Ag
 			target, next = rec.AppendTarget(room), at
 		}
 	}
-	return target, target == nil || w.response.OwnNext(next)
+	return target, target == nil || w.response.SetOwner(next)
 }
 
 // ends tells whether a reply has the records of type t of name, or denies them.
@@ -311,7 +311,7 @@ func (w *Worker) addDenial(reply *dnswire.Reply, as dnswire.Aging) (whole bool) 
 		if rec.Section != dnswire.Authority || rec.Type() != dnswire.TypeSOA && !w.wantsSigned() {
 			continue
 		}
-		if !w.response.AddForeign(dnswire.Authority, rec, as) {
+		if !w.response.AddRelayed(dnswire.Authority, rec, as) {
 			return false
 		}
 	}
@@ -350,7 +350,7 @@ func (a *upstreamQuestion) wait(ctx context.Context) upstreamAnswer {
 	if a.request == nil {
 		return upstreamAnswer{a.Key, noPlace, time.Now()}
 	}
-	e, at := a.request.Wait(ctx)
+	e, at := a.request.Resolve(ctx)
 	return upstreamAnswer{a.Key, e, at}
 }
 
@@ -386,7 +386,7 @@ func (w *Worker) begin(x *exchange, before []upstreamQuestion) (asks []upstreamQ
 		if slices.ContainsFunc(before, func(a upstreamQuestion) bool { return isSame(a.Key, q) }) {
 			continue
 		}
-		request, err := w.cfg.Upstreams.Ask(x.client.Addr, q)
+		request, err := w.cfg.Upstreams.Reserve(x.client.Addr, q)
 		if err != nil && len(asks)+len(before) == 0 {
 			w.refuse(x, err)
 			return nil

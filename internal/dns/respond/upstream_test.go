@@ -67,7 +67,7 @@ func TestKnownAllocations(t *testing.T) {
 		return []string{name + " 300 CNAME edge.example.", "edge.example. 300 A 192.0.2.1"}
 	})
 	w := newWorker(t, respond.Config{Data: exampleDB(t), Upstreams: f})
-	packet := query(t, dnswire.Question{Name: "www.example.", Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
+	packet := query(t, dnswire.QuerySpec{Name: "www.example.", Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
 	buf := make([]byte, 0, dnswire.MaxMessage)
 	answerNow(t, w, packet, buf)
 	if n := testing.AllocsPerRun(1000, func() {
@@ -88,7 +88,7 @@ func BenchmarkKnown(b *testing.B) {
 			buf := make([]byte, 0, dnswire.MaxMessage)
 			packets := make([][]byte, names)
 			for i := range packets {
-				packets[i] = query(b, dnswire.Question{Name: fmt.Sprintf("name%d.example.", i), Type: dnswire.TypeA, Flags: dnswire.FlagRD})
+				packets[i] = query(b, dnswire.QuerySpec{Name: fmt.Sprintf("name%d.example.", i), Type: dnswire.TypeA, Flags: dnswire.FlagRD})
 				answerNow(b, w, packets[i], buf)
 			}
 			b.ReportAllocs()
@@ -104,7 +104,7 @@ type loading struct{ *zone.DB }
 
 func (l loading) Lookup(s *zone.Scratch, name []byte, t dnswire.Type) zone.Answer {
 	a := l.DB.Lookup(s, name, t)
-	if a.Outcome != zone.NotHere {
+	if a.Outcome != zone.OutOfZone {
 		a.Outcome = zone.Unanswered
 	}
 	return a
@@ -116,7 +116,7 @@ func TestForwardWhileLoading(t *testing.T) {
 	f := upstreamThat(t, func(name string) []string { return []string{name + " 5 A 10.96.0.1"} })
 	for ask, want := range map[bool]dnswire.RCode{true: dnswire.NoError, false: dnswire.ServFail} {
 		w := newWorker(t, respond.Config{Data: loading{exampleDB(t)}, Upstreams: f, ForwardWhileLoading: ask})
-		packet := query(t, dnswire.Question{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA, Flags: dnswire.FlagRD})
+		packet := query(t, dnswire.QuerySpec{Name: "web.shop.svc.cluster.local", Type: dnswire.TypeA, Flags: dnswire.FlagRD})
 		answer := answerNow(t, w, packet, make([]byte, 0, dnswire.MaxMessage))
 		if got := dnswire.RCode(answer[3] & 0xf); got != want {
 			t.Errorf("asking %t: %s, want %s", ask, got, want)

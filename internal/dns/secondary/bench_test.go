@@ -37,12 +37,12 @@ func largePrimary(b *testing.B) *primary {
 
 // serveAll serves p to all on this machine.
 func serveAll(b *testing.B, p *primary) forward.Upstream {
-	send := sender(b, p, transfer.Rule{Clients: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
+	send := sender(b, p, transfer.Permission{Clients: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
 	s, _ := listen(b, respond.Config{Data: p.db, Transfers: send}, nil)
 	return forward.Upstream{Addr: s.Addrs()[0], Transport: forward.TCP}
 }
 
-func quietReplica(b *testing.B, from forward.Upstream) *Replica {
+func quietReplica(b *testing.B, from forward.Upstream) *Secondary {
 	cfg := testConfig()
 	cfg.Servers, cfg.Log = []forward.Upstream{from}, slog.New(slog.DiscardHandler)
 	r, err := New(cfg)
@@ -76,15 +76,15 @@ func heapOf() uint64 {
 }
 
 // fetchAll brings all zones up to date, and gives the octets that came.
-func fetchAll(b *testing.B, r *Replica, from forward.Upstream) uint64 {
-	f := following{Replica: r, server: from}
+func fetchAll(b *testing.B, r *Secondary, from forward.Upstream) uint64 {
+	f := following{Secondary: r, server: from}
 	defer f.close()
 	for _, z := range r.zones {
 		if err := f.refresh(context.Background(), z); err != nil {
 			b.Fatal(err)
 		}
 	}
-	return r.Status().Counts.Octets
+	return r.Status().Counters.Octets
 }
 
 // BenchmarkChanges is 1,000 changes of Services, 200 to one IXFR as at a NOTIFY
@@ -93,7 +93,7 @@ func BenchmarkChanges(b *testing.B) {
 	p := largePrimary(b)
 	from := serveAll(b, p)
 	r := quietReplica(b, from)
-	f := following{Replica: r, server: from}
+	f := following{Secondary: r, server: from}
 	defer f.close()
 	fetchAll(b, r, from)
 	var ours time.Duration
@@ -123,7 +123,7 @@ func BenchmarkChanges(b *testing.B) {
 		}
 	}
 	b.ReportMetric(ours.Seconds()/float64(n)*1e6, "us-applying/change")
-	b.ReportMetric(float64(r.Status().Counts.IXFR)/float64(n), "ixfr/change")
+	b.ReportMetric(float64(r.Status().Counters.IXFR)/float64(n), "ixfr/change")
 }
 
 // BenchmarkProcess copies from the server at PORTOLAN_SERVER, and tells what the

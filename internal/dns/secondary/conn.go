@@ -114,14 +114,14 @@ func (r *refusal) Error() string {
 
 // transfer asks for a zone, or for what is new where has is not nil, and reads
 // the answer to its end. Nothing of it counts when that fails.
-func (r *Replica) transfer(ctx context.Context, c *conn, name dnsname.Name, has *dnswire.SOA) (*answer, error) {
+func (r *Secondary) transfer(ctx context.Context, c *conn, name dnsname.Name, has *dnswire.SOA) (*answer, error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	id := uint16(rand.Uint32())
-	query := dnswire.AppendTransferQuery(nil, id, name, has, dnswire.OptionMarks)
+	query := dnswire.AppendTransferQuery(nil, id, name, has, dnswire.OptionMetadata)
 	var signed *dnswire.TSIGExchange
 	if key := r.key(); key != nil {
-		signed = key.Exchange()
+		signed = key.NewExchange()
 		query = signed.Sign(query, time.Now())
 	}
 	if err := c.send(query); err != nil {
@@ -138,7 +138,7 @@ func (r *Replica) transfer(ctx context.Context, c *conn, name dnsname.Name, has 
 			return nil, err
 		}
 	}
-	if signed != nil && !signed.Settled() {
+	if signed != nil && !signed.LastSigned() {
 		return nil, fmt.Errorf("at the end of the transfer: %w", dnswire.ErrUnsigned)
 	}
 	return &read.answer, nil
@@ -154,14 +154,14 @@ func (r *reading) message(message []byte, id uint16, signed *dnswire.TSIGExchang
 			return false, err
 		}
 	}
-	part, err := dnswire.ParsePart(message)
+	part, err := dnswire.ParseTransferReply(message)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", errStream, err)
 	}
 	if part.RCode != dnswire.NoError {
 		refused := &refusal{rcode: part.RCode}
-		if part.Error != nil {
-			refused.why = part.Error.Text
+		if part.EDE != nil {
+			refused.why = part.EDE.Text
 		}
 		return false, refused
 	}

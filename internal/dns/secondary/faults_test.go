@@ -73,11 +73,11 @@ func TestSpoiled(t *testing.T) {
 			r.waitCurrent(p)
 			for i := range 2 {
 				before := contents(p, r.DB())
-				failures := r.Status().Counts.Failures
+				failures := r.Status().Counters.Failures
 				s.spoil.Store(&spoil)
 				s.hangUp()
 				p.service(fmt.Sprintf("s%d", i), 3)
-				r.wait("a failure", func() bool { return r.Status().Counts.Failures > failures })
+				r.wait("a failure", func() bool { return r.Status().Counters.Failures > failures })
 				if i == 0 {
 					now := contents(p, r.DB())
 					if strings.Join(before, "\n") != strings.Join(now, "\n") {
@@ -106,7 +106,7 @@ func TestStall(t *testing.T) {
 	cfg := testConfig()
 	cfg.Servers = []forward.Upstream{{Addr: mute.Addr().(*net.TCPAddr).AddrPort(), Transport: forward.TCP}, newServer(t, p, nil).upstream()}
 	for cfg.Node = "x"; ; cfg.Node += "x" { // one that prefers the silent server
-		r := &Replica{cfg: cfg}
+		r := &Secondary{cfg: cfg}
 		if r.weight(cfg.Servers[0]) > r.weight(cfg.Servers[1]) {
 			break
 		}
@@ -139,14 +139,14 @@ func TestKeys(t *testing.T) {
 			cfg := testConfig(s)
 			cfg.Key = func() *dnswire.TSIGKey { return c.ours }
 			r := run(t, cfg)
-			r.wait("two failures", func() bool { return r.Status().Counts.Failures >= 2 })
+			r.wait("two failures", func() bool { return r.Status().Counters.Failures >= 2 })
 			if st := r.Status(); st.Zones[0].Loaded || strings.Count(r.log.String(), "level=WARN") != 1 || !strings.Contains(r.log.String(), c.log) {
 				t.Errorf("Status() = %+v, log, which is to have %s once:\n%s", st, c.log, r.log)
 			}
 			if a := lookup(r.DB(), "cluster.local", dnswire.TypeSOA); a.Outcome != zone.Unanswered {
 				t.Errorf("SOA without a copy: outcome %d", a.Outcome)
 			}
-			if a := lookup(r.DB(), "x.svc.cluster.local", dnswire.TypeA); a.Outcome != zone.Unanswered || a.Note.Code != dnswire.EDENotReady {
+			if a := lookup(r.DB(), "x.svc.cluster.local", dnswire.TypeA); a.Outcome != zone.Unanswered || a.EDE.Code != dnswire.EDENotReady {
 				t.Errorf("a name without a copy: outcome %d", a.Outcome)
 			}
 		})
@@ -157,10 +157,10 @@ func TestKeys(t *testing.T) {
 func TestWithoutMarks(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)
-	s.detail = zone.Plain
+	s.detail = zone.RecordsOnly
 	r := run(t, testConfig(s))
-	r.wait("a failure", func() bool { return r.Status().Counts.Failures > 0 })
-	if st := r.Status(); st.Zones[0].Loaded || !errors.Is(st.Zones[0].Failure, ErrNoMarks) {
+	r.wait("a failure", func() bool { return r.Status().Counters.Failures > 0 })
+	if st := r.Status(); st.Zones[0].Loaded || !errors.Is(st.Zones[0].Failure, ErrNoMetadata) {
 		t.Errorf("Status() = %+v", st)
 	}
 }
@@ -201,12 +201,12 @@ func TestOneZoneFails(t *testing.T) {
 					s.service(fmt.Sprintf("s%d", n%10), n%3)
 				}
 				r.Notify([]byte(reverseZone.WireLabels()), servers[0].addr().Addr(), true)
-				return r.Status().Counts.Failures >= 4
+				return r.Status().Counters.Failures >= 4
 			})
 			st := r.Status()
 			const most = 1 + 4*2 // a connection that ends before an answer may have been idle too long
-			if asked := servers[0].axfr.Load() + servers[1].axfr.Load(); st.Counts.AXFR != 1 || asked > most {
-				t.Errorf("%d zones were transferred whole, %d asked for, want 1 and %d at most", st.Counts.AXFR, asked, most)
+			if asked := servers[0].axfr.Load() + servers[1].axfr.Load(); st.Counters.AXFR != 1 || asked > most {
+				t.Errorf("%d zones were transferred whole, %d asked for, want 1 and %d at most", st.Counters.AXFR, asked, most)
 			}
 			if n := strings.Count(r.log.String(), "level=WARN"); n != 1 {
 				t.Errorf("%d warnings, want 1:\n%s", n, r.log)
@@ -251,14 +251,14 @@ func TestHistoryLost(t *testing.T) {
 	s := newServer(t, p, nil)
 	r := run(t, testConfig(s))
 	r.waitCurrent(p)
-	p.db.Remember(zone.History{})
+	p.db.SetHistoryLimits(zone.HistoryLimits{})
 	p.service("web", 2)
 	r.waitCurrent(p)
 	same(t, p, r)
 	if n := s.axfr.Load(); n != 4 {
 		t.Errorf("%d AXFRs, want 4", n)
 	}
-	p.db.Remember(zone.History{Changes: 1000, Octets: 1 << 20})
+	p.db.SetHistoryLimits(zone.HistoryLimits{Changes: 1000, Octets: 1 << 20})
 	r.write.Lock()
 	c := r.zones[0].copy
 	if err := c.Replace(c.SOA(), nil); err != nil {
@@ -297,8 +297,8 @@ func TestBounds(t *testing.T) {
 	r.waitCurrent(p)
 	goroutines := runtime.NumGoroutine()
 	heapAfter := func() uint64 {
-		p.db.Remember(zone.History{}) // forgets
-		p.db.Remember(zone.History{Changes: 1 << 16, Octets: 1 << 20})
+		p.db.SetHistoryLimits(zone.HistoryLimits{}) // forgets
+		p.db.SetHistoryLimits(zone.HistoryLimits{Changes: 1 << 16, Octets: 1 << 20})
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -336,7 +336,7 @@ func TestNeverWrong(t *testing.T) {
 	s.per = 50
 	p.service("web", 1)
 	cfg := testConfig(s)
-	cfg.Check = 2 * time.Millisecond
+	cfg.CheckInterval = 2 * time.Millisecond
 	r := run(t, cfg)
 	r.waitCurrent(p)
 	name := "web.shop.svc.cluster.local"

@@ -13,7 +13,7 @@ import (
 )
 
 // follow follows one server after another until ctx is done.
-func (r *Replica) follow(ctx context.Context) {
+func (r *Secondary) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		server, wait, ok := r.choose(ctx, time.Now())
 		if r.await(ctx, wait); !ok || ctx.Err() != nil {
@@ -25,7 +25,7 @@ func (r *Replica) follow(ctx context.Context) {
 			z.due = time.Time{}
 		}
 		r.mu.Unlock()
-		f := following{Replica: r, server: server, began: time.Now()}
+		f := following{Secondary: r, server: server, began: time.Now()}
 		err := f.run(ctx)
 		f.close()
 		if ctx.Err() == nil {
@@ -39,7 +39,7 @@ func (r *Replica) follow(ctx context.Context) {
 
 // await waits so long before a server is asked again, or until a NOTIFY tells that
 // one is there; at most until ctx is done.
-func (r *Replica) await(ctx context.Context, d time.Duration) {
+func (r *Secondary) await(ctx context.Context, d time.Duration) {
 	least := time.NewTimer(min(d, idlePause))
 	defer least.Stop()
 	select {
@@ -58,7 +58,7 @@ func (r *Replica) await(ctx context.Context, d time.Duration) {
 
 // following is one server while it is followed.
 type following struct {
-	*Replica
+	*Secondary
 	server forward.Upstream
 	began  time.Time
 	conn   *conn // nil when there is none
@@ -101,7 +101,7 @@ const idlePause = 100 * time.Millisecond
 func (f *following) next(now time.Time) (next *followed, wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	wait = f.cfg.Check
+	wait = f.cfg.CheckInterval
 	for _, z := range f.zones {
 		due := z.due
 		if soon := z.idle.Add(idlePause); !z.notified.IsZero() && z.failed == 0 && soon.Before(due) {
@@ -188,7 +188,7 @@ func (f *following) fetch(ctx context.Context, z *followed, has *dnswire.SOA) (*
 	if err == nil {
 		err = f.apply(z, got)
 	}
-	if has == nil || !errors.Is(err, errHistory) && !errors.Is(err, zone.ErrItem) && !errors.Is(err, zone.ErrDiffers) {
+	if has == nil || !errors.Is(err, errHistory) && !errors.Is(err, zone.ErrTransferRecord) && !errors.Is(err, zone.ErrDiffers) {
 		return got, err
 	}
 	if got, err = f.ask(ctx, z, nil); err == nil {
@@ -251,7 +251,7 @@ func (f *following) done(z *followed, got *answer, asked, notified time.Time) {
 	f.write.Lock()
 	defer f.write.Unlock()
 	if f.settle(z, got, asked, notified) {
-		z.copy.Age(nil)
+		z.copy.SetStale(nil)
 	}
 }
 
@@ -306,7 +306,7 @@ func (f *following) forgive() {
 // period is how long to wait until z is asked for again: up to a tenth less, by
 // chance, than the check or, if that is less, than the zone's refresh time.
 func (f *following) period(z *followed) time.Duration {
-	d := f.cfg.Check
+	d := f.cfg.CheckInterval
 	if !z.first {
 		d *= othersLess
 	}

@@ -31,7 +31,7 @@ func aRecord(label string) []byte {
 }
 
 func marksRecord() []byte {
-	return wireRecord([]byte(clusterZone.WireLabels()), zone.TypeMarks, 0, zone.AppendMarks(nil, new(zone.Marks)))
+	return wireRecord([]byte(clusterZone.WireLabels()), zone.TypeMetadata, 0, zone.AppendMetadata(nil, new(zone.Metadata)))
 }
 
 // messageOf is a message of an answer with the ID 1, without question.
@@ -60,7 +60,7 @@ func TestReading(t *testing.T) {
 	}{
 		"AXFR in one message":              {nil, [][]byte{messageOf(soaRecord(7), mark, a, soaRecord(7))}, nil, whole, 2},
 		"AXFR in many":                     {nil, [][]byte{messageOf(soaRecord(7)), messageOf(mark), messageOf(a, b), messageOf(soaRecord(7))}, nil, whole, 3},
-		"AXFR without marks":               {nil, [][]byte{messageOf(soaRecord(7), a, soaRecord(7))}, ErrNoMarks, 0, 0},
+		"AXFR without marks":               {nil, [][]byte{messageOf(soaRecord(7), a, soaRecord(7))}, ErrNoMetadata, 0, 0},
 		"AXFR of another end":              {nil, [][]byte{messageOf(soaRecord(7), mark, soaRecord(8))}, errStream, 0, 0},
 		"AXFR with more behind":            {nil, [][]byte{messageOf(soaRecord(7), mark, soaRecord(7), a)}, errStream, 0, 0},
 		"AXFR without beginning":           {nil, [][]byte{messageOf(a, soaRecord(7))}, errStream, 0, 0},
@@ -120,14 +120,14 @@ func FuzzReading(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := db.Copy(clusterZone)
+		c, err := db.Secondary(clusterZone)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := &reading{zone: clusterZone, limits: Limits{Octets: 1 << 12, Records: 50}}
 		if incremental {
 			soa := soaAt(5, "")
-			if err := c.Replace(soa, []zone.Item{{Name: clusterZone, Type: zone.TypeMarks, RData: zone.AppendMarks(nil, new(zone.Marks))}}); err != nil {
+			if err := c.Replace(soa, []zone.TransferRecord{{Name: clusterZone, Type: zone.TypeMetadata, RData: zone.AppendMetadata(nil, new(zone.Metadata))}}); err != nil {
 				t.Fatal(err)
 			}
 			r.has = &soa
@@ -149,7 +149,7 @@ func FuzzReading(f *testing.F) {
 		if r.place != atEnd {
 			return
 		}
-		f := following{Replica: &Replica{}}
+		f := following{Secondary: &Secondary{}}
 		if f.apply(&followed{copy: c}, &r.answer) == nil && c.SOA() != r.soa {
 			t.Errorf("SOA %+v, want %+v", c.SOA(), r.soa)
 		}
@@ -161,7 +161,7 @@ func FuzzReading(f *testing.F) {
 func FuzzState(f *testing.F) {
 	soa := soaAt(7, "")
 	state := appendRecord(nil, []byte(clusterZone.WireLabels()), dnswire.TypeSOA, 5, soa.AppendRData(nil))
-	f.Add(appendRecord(state, []byte(clusterZone.WireLabels()), zone.TypeMarks, 0, zone.AppendMarks(nil, new(zone.Marks))))
+	f.Add(appendRecord(state, []byte(clusterZone.WireLabels()), zone.TypeMetadata, 0, zone.AppendMetadata(nil, new(zone.Metadata))))
 	f.Fuzz(func(t *testing.T, contents []byte) {
 		zones, err := parseState(contents)
 		if err != nil {
@@ -171,7 +171,7 @@ func FuzzState(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := db.Copy(clusterZone)
+		c, err := db.Secondary(clusterZone)
 		if err != nil {
 			t.Fatal(err)
 		}

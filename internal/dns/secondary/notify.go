@@ -11,7 +11,7 @@ import (
 )
 
 // Key gives the key that signs transfers, if it has that name.
-func (r *Replica) Key(name dnsname.Name) *dnswire.TSIGKey {
+func (r *Secondary) Key(name dnsname.Name) *dnswire.TSIGKey {
 	if key := r.key(); key != nil && key.Name == name {
 		return key
 	}
@@ -20,7 +20,7 @@ func (r *Replica) Key(name dnsname.Name) *dnswire.TSIGKey {
 
 // Notify takes in a NOTIFY, see respond.Notified: of a server, or of who has the
 // key. Those of one zone that come while another waits are one.
-func (r *Replica) Notify(apex []byte, from netip.Addr, signed respond.Signed) (taken bool) {
+func (r *Secondary) Notify(apex []byte, from netip.Addr, signed respond.Signed) (taken bool) {
 	i := slices.IndexFunc(r.zones, func(z *followed) bool { return z.name.WireLabels() == string(apex) })
 	from = from.Unmap().WithZone("")
 	r.mu.Lock()

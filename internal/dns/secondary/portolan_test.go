@@ -73,14 +73,14 @@ func beside(t testing.TB, run func(context.Context)) (stop func()) {
 const secretText = "0123456789abcdef"
 
 // sender sends what p has to who has the key, and tells secondaries of changes.
-func sender(t testing.TB, p *primary, rule transfer.Rule, secondaries func() []netip.AddrPort) *transfer.Sender {
+func sender(t testing.TB, p *primary, rule transfer.Permission, secondaries func() []netip.AddrPort) *transfer.Sender {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString([]byte(secretText))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s, err := transfer.New(transfer.Config{
-		Data: p.db, Rules: []transfer.Rule{rule}, MaxTransfers: 10, MaxSize: 1 << 26, UDPSize: 1232, Secondaries: secondaries,
+		Data: p.db, Permissions: []transfer.Permission{rule}, MaxTransfers: 10, MaxSize: 1 << 26, UDPSize: 1232, Secondaries: secondaries,
 		Keys: []transfer.KeyFile{{Name: dnsname.MustParse("key"), Algorithm: dnswire.HMACSHA256, File: file}},
 	}, nil)
 	if err != nil {
@@ -96,20 +96,20 @@ func TestPortolan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for claim, over := range map[string]func(s *dnsserver.Server, cfg *Config) transfer.Rule{
-		"TCP, with a key": func(s *dnsserver.Server, cfg *Config) transfer.Rule {
+	for claim, over := range map[string]func(s *dnsserver.Server, cfg *Config) transfer.Permission{
+		"TCP, with a key": func(s *dnsserver.Server, cfg *Config) transfer.Permission {
 			if s != nil {
 				cfg.Servers = []forward.Upstream{{Addr: s.Addrs()[0], Transport: forward.TCP}}
 				cfg.Key = func() *dnswire.TSIGKey { return testKey(secretText) }
 			}
-			return transfer.Rule{Key: dnsname.MustParse("key")}
+			return transfer.Permission{Key: dnsname.MustParse("key")}
 		},
-		"TLS, with a certificate": func(s *dnsserver.Server, cfg *Config) transfer.Rule {
+		"TLS, with a certificate": func(s *dnsserver.Server, cfg *Config) transfer.Permission {
 			if s != nil {
 				cfg.Servers = []forward.Upstream{{Addr: s.TLSAddrs()[0], Transport: forward.TLS, ServerName: "dns.example"}}
 				cfg.TLS = &tls.Config{RootCAs: cert.Roots, Certificates: []tls.Certificate{cert.TLS}}
 			}
-			return transfer.Rule{Certificate: "dns.example"}
+			return transfer.Permission{Certificate: "dns.example"}
 		},
 	} {
 		t.Run(claim, func(t *testing.T) {
@@ -127,10 +127,10 @@ func TestPortolan(t *testing.T) {
 			s, _ := listen(t, respond.Config{Data: p.db, Transfers: send}, cert)
 			beside(t, func(ctx context.Context) { _ = send.Run(ctx, slog.New(slog.DiscardHandler)) })
 			cfg := testConfig()
-			cfg.Check = 2 * time.Second
+			cfg.CheckInterval = 2 * time.Second
 			over(s, &cfg)
 			r := run(t, cfg)
-			agent, _ := listen(t, respond.Config{Data: r.DB(), NotifyHandler: r.Replica}, nil)
+			agent, _ := listen(t, respond.Config{Data: r.DB(), NotifyHandler: r.Secondary}, nil)
 			mu.Lock()
 			agents = agent.Addrs()
 			mu.Unlock()
@@ -147,10 +147,10 @@ func TestPortolan(t *testing.T) {
 			r.waitCurrent(p)
 			same(t, p, r)
 			st := r.Status()
-			if st.Counts.AXFR != 2 || st.Counts.IXFR == 0 || st.Counts.Lags == 0 || st.Counts.Refused != 0 || st.Counts.Failures != 0 {
+			if st.Counters.AXFR != 2 || st.Counters.IXFR == 0 || st.Counters.Lags == 0 || st.Counters.Refused != 0 || st.Counters.Failures != 0 {
 				t.Errorf("Status() = %+v", st)
 			}
-			t.Logf("%+v", st.Counts)
+			t.Logf("%+v", st.Counters)
 		})
 	}
 }
@@ -159,12 +159,12 @@ func TestPortolan(t *testing.T) {
 // what the server answered at some time not longer ago than the copy says.
 func TestChurn(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
-	send := sender(t, p, transfer.Rule{Clients: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
+	send := sender(t, p, transfer.Permission{Clients: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
 	s, _ := listen(t, respond.Config{Data: p.db, Transfers: send}, nil)
 	p.service("web", 1)
 	cfg := testConfig()
 	cfg.Servers = []forward.Upstream{{Addr: s.Addrs()[0], Transport: forward.TCP}}
-	cfg.Check = 200 * time.Millisecond // as NOTIFYs come
+	cfg.CheckInterval = 200 * time.Millisecond // as NOTIFYs come
 	r := run(t, cfg)
 	r.waitCurrent(p)
 	told := func(db *zone.DB) string {
@@ -187,7 +187,7 @@ func TestChurn(t *testing.T) {
 		} else {
 			p.service(fmt.Sprintf("s%d", i%100), 1+i%3)
 		}
-		sure := r.Status().Zones[0].Sure
+		sure := r.Status().Zones[0].VerifiedAt
 		got := told(r.DB())
 		until, ok := lastGiven[got]
 		if !ok || !until.IsZero() && until.Before(sure) {
@@ -196,7 +196,7 @@ func TestChurn(t *testing.T) {
 	}
 	r.waitCurrent(p)
 	same(t, p, r)
-	if st := r.Status(); st.Counts.AXFR != 2 || st.Counts.Failures != 0 {
+	if st := r.Status(); st.Counters.AXFR != 2 || st.Counters.Failures != 0 {
 		t.Errorf("Status() = %+v, log:\n%s", st, r.log)
 	}
 }

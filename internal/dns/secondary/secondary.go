@@ -44,8 +44,8 @@ var DefaultLimits = Limits{Octets: 256 << 20, Records: 4_000_000}
 // secondary; names of Pods are out of date within seconds. Three checks without
 // an answer make a copy old.
 const (
-	DefaultCheck = 5 * time.Second
-	DefaultStale = 3 * DefaultCheck
+	DefaultCheckInterval = 5 * time.Second
+	DefaultStaleAfter    = 3 * DefaultCheckInterval
 )
 
 // Config is what a Replica is made from. Of Servers and Finder there is one, or
@@ -67,13 +67,13 @@ type Config struct {
 	File string
 	// Check is how often the server is asked for news, and Stale for how long none
 	// may answer until the copy is called old; 0 is the default.
-	Check, Stale time.Duration
-	Limits       Limits // DefaultLimits when zero
-	Log          *slog.Logger
+	CheckInterval, StaleAfter time.Duration
+	Limits                    Limits // DefaultLimits when zero
+	Log                       *slog.Logger
 }
 
 // Replica keeps the zones. Its methods may be called at any time.
-type Replica struct {
+type Secondary struct {
 	cfg   Config
 	db    *zone.DB
 	zones []*followed
@@ -89,7 +89,7 @@ type Replica struct {
 	known    []forward.Upstream
 	unfound  error     // why no servers are found; nil when they are
 	heard    time.Time // when the server last answered
-	counts   Counts
+	counts   Counters
 	state    saving
 	failures map[forward.Upstream]*failing
 }
@@ -102,7 +102,7 @@ var (
 )
 
 // New makes a Replica whose zones are not loaded. It reads and starts nothing.
-func New(cfg Config) (*Replica, error) {
+func New(cfg Config) (*Secondary, error) {
 	switch {
 	case len(cfg.Zones) == 0:
 		return nil, ErrNoZones
@@ -114,16 +114,16 @@ func New(cfg Config) (*Replica, error) {
 			return nil, fmt.Errorf("%s: %w", s, ErrTransport)
 		}
 	}
-	if cfg.Check == 0 {
-		cfg.Check = DefaultCheck
+	if cfg.CheckInterval == 0 {
+		cfg.CheckInterval = DefaultCheckInterval
 	}
-	if cfg.Stale == 0 {
-		cfg.Stale = DefaultStale
+	if cfg.StaleAfter == 0 {
+		cfg.StaleAfter = DefaultStaleAfter
 	}
 	if cfg.Limits == (Limits{}) {
 		cfg.Limits = DefaultLimits
 	}
-	r := &Replica{cfg: cfg, wake: make(chan struct{}, 1), failures: make(map[forward.Upstream]*failing)}
+	r := &Secondary{cfg: cfg, wake: make(chan struct{}, 1), failures: make(map[forward.Upstream]*failing)}
 	var soas []dnswire.SOA
 	for _, name := range cfg.Zones {
 		soas = append(soas, dnswire.SOA{Zone: name})
@@ -133,12 +133,12 @@ func New(cfg Config) (*Replica, error) {
 		return nil, err
 	}
 	for i, soa := range soas {
-		c, err := r.db.Copy(soa.Zone)
+		c, err := r.db.Secondary(soa.Zone)
 		if err != nil {
 			return nil, err
 		}
-		notLoaded := zone.Marks{Note: notLoaded, Below: notLoaded}
-		err = c.Replace(soa, []zone.Item{{Name: soa.Zone, Type: zone.TypeMarks, RData: zone.AppendMarks(nil, &notLoaded)}})
+		notLoaded := zone.Metadata{EDE: notLoaded, Below: notLoaded}
+		err = c.Replace(soa, []zone.TransferRecord{{Name: soa.Zone, Type: zone.TypeMetadata, RData: zone.AppendMetadata(nil, &notLoaded)}})
 		if err != nil {
 			return nil, err
 		}
@@ -149,11 +149,11 @@ func New(cfg Config) (*Replica, error) {
 
 // DB holds the copies. Names are not loaded, as at a server's start, until there
 // is one.
-func (r *Replica) DB() *zone.DB { return r.db }
+func (r *Secondary) DB() *zone.DB { return r.db }
 
 // Run follows a server until ctx is done, and saves what is there then, see File. It
 // returns ctx's error.
-func (r *Replica) Run(ctx context.Context) error {
+func (r *Secondary) Run(ctx context.Context) error {
 	r.Restore()
 	var beside sync.WaitGroup
 	beside.Go(func() { r.watch(ctx) })
@@ -168,7 +168,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (r *Replica) key() *dnswire.TSIGKey {
+func (r *Secondary) key() *dnswire.TSIGKey {
 	if r.cfg.Key == nil {
 		return nil
 	}
@@ -177,11 +177,11 @@ func (r *Replica) key() *dnswire.TSIGKey {
 
 // What is said with answers.
 var (
-	notLoaded = &zone.Note{Code: dnswire.EDENotReady, Text: "this node has no copy of the cluster's names yet", Pending: true}
+	notLoaded = &zone.EDE{Code: dnswire.EDENotReady, Text: "this node has no copy of the cluster's names yet", Pending: true}
 
-	old = &zone.Aged{
-		Found:     &zone.Note{Code: dnswire.EDEStale, Text: "from this node's copy, and no server has told for a while whether it is still so"},
-		Denied:    &zone.Note{Code: dnswire.EDEStaleNXDomain, Text: "not in this node's copy, and no server has told for a while what there is"},
+	old = &zone.Stale{
+		Found:     &zone.EDE{Code: dnswire.EDEStale, Text: "from this node's copy, and no server has told for a while whether it is still so"},
+		Denied:    &zone.EDE{Code: dnswire.EDEStaleNXDomain, Text: "not in this node's copy, and no server has told for a while what there is"},
 		DeniedTTL: 1,
 	}
 )
@@ -189,8 +189,8 @@ var (
 // followed is one zone.
 type followed struct {
 	name  dnsname.Name
-	first bool       // of those configured
-	copy  *zone.Copy // used with write held
+	first bool            // of those configured
+	copy  *zone.Secondary // used with write held
 
 	// With mu held:
 	soa       dnswire.SOA // of the copy
@@ -207,8 +207,8 @@ type followed struct {
 }
 
 // watch marks copies as old, until ctx is done.
-func (r *Replica) watch(ctx context.Context) {
-	ticker := time.NewTicker(max(r.cfg.Stale/8, time.Millisecond))
+func (r *Secondary) watch(ctx context.Context) {
+	ticker := time.NewTicker(max(r.cfg.StaleAfter/8, time.Millisecond))
 	defer ticker.Stop()
 	for {
 		select {
@@ -220,10 +220,10 @@ func (r *Replica) watch(ctx context.Context) {
 	}
 }
 
-func (r *Replica) ageZones(now time.Time) {
+func (r *Secondary) ageZones(now time.Time) {
 	for _, z := range r.zones {
 		r.mu.Lock()
-		aged := z.loaded && !z.old && now.Sub(r.lastSure(z)) > r.cfg.Stale
+		aged := z.loaded && !z.old && now.Sub(r.lastSure(z)) > r.cfg.StaleAfter
 		r.mu.Unlock()
 		if aged && r.markOld(z, now) {
 			r.cfg.Log.Warn("the copy of a zone is old; answers go on", "zone", z.name, "sure", r.sureAt(z))
@@ -233,35 +233,35 @@ func (r *Replica) ageZones(now time.Time) {
 
 // lastSure is when the copy of z was last the server's: a server that answers
 // would have told what changed. Its caller holds mu.
-func (r *Replica) lastSure(z *followed) time.Time {
+func (r *Secondary) lastSure(z *followed) time.Time {
 	if z.failure == nil && r.heard.After(z.confirmed) {
 		return r.heard
 	}
 	return z.confirmed
 }
 
-func (r *Replica) sureAt(z *followed) time.Time {
+func (r *Secondary) sureAt(z *followed) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lastSure(z)
 }
 
 // markOld marks the copy of z, unless a server was heard meanwhile.
-func (r *Replica) markOld(z *followed, now time.Time) bool {
+func (r *Secondary) markOld(z *followed, now time.Time) bool {
 	r.write.Lock()
 	defer r.write.Unlock()
 	r.mu.Lock()
-	stale := !z.old && now.Sub(r.lastSure(z)) > r.cfg.Stale
+	stale := !z.old && now.Sub(r.lastSure(z)) > r.cfg.StaleAfter
 	z.old = z.old || stale
 	r.mu.Unlock()
 	if stale {
-		z.copy.Age(old)
+		z.copy.SetStale(old)
 	}
 	return stale
 }
 
 // isServer tells whether a server has that address. Its caller holds mu.
-func (r *Replica) isServer(addr netip.Addr) bool {
+func (r *Secondary) isServer(addr netip.Addr) bool {
 	for _, list := range [][]forward.Upstream{r.cfg.Servers, r.known} {
 		for _, s := range list {
 			if s.Addr.Addr() == addr {

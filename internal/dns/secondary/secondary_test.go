@@ -69,7 +69,7 @@ func TestFollows(t *testing.T) {
 	if s.axfr.Load() != 2 || s.conns.Load() != 1 {
 		t.Errorf("%d AXFRs over %d connections, want one of each of 2 zones over 1", s.axfr.Load(), s.conns.Load())
 	}
-	if st := r.Status(); st.Counts.AXFR != 2 || st.Counts.IXFR == 0 || st.Server != s.upstream().String() || st.Zones[0].Since.IsZero() {
+	if st := r.Status(); st.Counters.AXFR != 2 || st.Counters.IXFR == 0 || st.Server != s.upstream().String() || st.Zones[0].CurrentSince.IsZero() {
 		t.Errorf("Status() = %+v", st)
 	}
 }
@@ -79,7 +79,7 @@ func TestNotify(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)
 	cfg := testConfig(s)
-	cfg.Check = time.Hour
+	cfg.CheckInterval = time.Hour
 	cfg.Key = func() *dnswire.TSIGKey { return testKey("k") }
 	s.key = testKey("k")
 	r := run(t, cfg)
@@ -95,8 +95,8 @@ func TestNotify(t *testing.T) {
 		r.waitCurrent(p)
 		same(t, p, r)
 	}
-	if st := r.Status(); st.Counts.Lags == 0 || st.Counts.Lag <= 0 {
-		t.Errorf("no lag is told: %+v", st.Counts)
+	if st := r.Status(); st.Counters.Lags == 0 || st.Counters.Lag <= 0 {
+		t.Errorf("no lag is told: %+v", st.Counters)
 	}
 	if notify(clusterZone, "192.0.2.1", false) || notify(dnsname.MustParse("example"), "127.0.0.1", true) {
 		t.Error("NOTIFY of another, or of another zone, is taken")
@@ -137,7 +137,7 @@ func TestOverTLS(t *testing.T) {
 	secure.ServerName = "other.example"
 	cfg.Servers = []forward.Upstream{secure}
 	other := run(t, cfg)
-	other.wait("a failure", func() bool { return other.Status().Counts.Failures > 1 })
+	other.wait("a failure", func() bool { return other.Status().Counters.Failures > 1 })
 	if st := other.Status(); st.Zones[0].Loaded || !strings.Contains(other.log.String(), "other.example") {
 		t.Errorf("Status() = %+v, log:\n%s", st, other.log)
 	}
@@ -204,11 +204,11 @@ func TestOld(t *testing.T) {
 	p.service("web", 2)
 	s := newServer(t, p, nil)
 	cfg := testConfig(s)
-	cfg.Stale = 100 * time.Millisecond
+	cfg.StaleAfter = 100 * time.Millisecond
 	cfg.File = filepath.Join(t.TempDir(), "copy")
 	r := run(t, cfg)
 	r.waitCurrent(p)
-	if a := lookup(r.DB(), "web.shop.svc.cluster.local", dnswire.TypeA); a.Outcome != zone.Found || a.Aged != nil {
+	if a := lookup(r.DB(), "web.shop.svc.cluster.local", dnswire.TypeA); a.Outcome != zone.Found || a.StaleEDE != nil {
 		t.Errorf("answer %+v", a)
 	}
 	hang := func(int, []byte) []byte { return nil }
@@ -216,12 +216,12 @@ func TestOld(t *testing.T) {
 	isOld := func() bool {
 		a, d := lookup(r.DB(), "web.shop.svc.cluster.local", dnswire.TypeA), lookup(r.DB(), "wbe.shop.svc.cluster.local", dnswire.TypeA)
 		p := lookup(r.DB(), "1.2.3.10.in-addr.arpa", dnswire.TypePTR)
-		return a.Outcome == zone.Found && a.Aged != nil && a.Aged.Code == dnswire.EDEStale &&
-			d.Outcome == zone.NXDomain && d.Aged != nil && d.Aged.Code == dnswire.EDEStaleNXDomain && d.SOA.Minimum == 1 &&
-			p.Outcome == zone.NXDomain && p.Aged != nil
+		return a.Outcome == zone.Found && a.StaleEDE != nil && a.StaleEDE.Code == dnswire.EDEStale &&
+			d.Outcome == zone.NXDomain && d.StaleEDE != nil && d.StaleEDE.Code == dnswire.EDEStaleNXDomain && d.SOA.Minimum == 1 &&
+			p.Outcome == zone.NXDomain && p.StaleEDE != nil
 	}
 	r.wait("old", isOld)
-	if st := r.Status(); !st.Zones[0].Old || st.Zones[0].Failure == nil || st.Counts.Failures == 0 {
+	if st := r.Status(); !st.Zones[0].Stale || st.Zones[0].Failure == nil || st.Counters.Failures == 0 {
 		t.Errorf("Status() = %+v", st)
 	}
 	r.stop()

@@ -60,7 +60,7 @@ func newPrimary(t testing.TB, mname string) *primary {
 	}
 	p.feed = p.store.Subscribe()
 	t.Cleanup(p.feed.Close)
-	p.db.Remember(zone.History{Changes: 1 << 20, Octets: 1 << 30})
+	p.db.SetHistoryLimits(zone.HistoryLimits{Changes: 1 << 20, Octets: 1 << 30})
 	p.update(func(tx *cluster.Tx) {
 		tx.PutNamespace(&cluster.Namespace{Name: "shop"})
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
@@ -138,7 +138,7 @@ func newServer(t testing.TB, p *primary, config *tls.Config) *server {
 	if config != nil {
 		l = tls.NewListener(l, config)
 	}
-	s := &server{primary: p, listener: l, per: 7, detail: zone.Marked, open: make(map[net.Conn]bool)}
+	s := &server{primary: p, listener: l, per: 7, detail: zone.WithMetadata, open: make(map[net.Conn]bool)}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -219,7 +219,7 @@ func (s *server) answer(query []byte) [][]byte {
 	}
 	var signed *dnswire.TSIGExchange
 	if s.key != nil {
-		signed = s.key.Exchange()
+		signed = s.key.NewExchange()
 		if err := signed.Verify(query, time.Now().Add(s.clock)); err != nil {
 			return [][]byte{s.refuse(&q, query, err)}
 		}
@@ -248,20 +248,20 @@ func (s *server) refuse(q *dns.Msg, query []byte, err error) []byte {
 		return wire
 	}
 	if why == dnswire.BadTime {
-		x := s.key.Exchange()
+		x := s.key.NewExchange()
 		_ = x.Verify(query, time.Now().Add(s.clock))
 		return x.SignBadTime(wire, t, time.Now().Add(s.clock))
 	}
-	return dnswire.RefuseTSIG(wire, t, why)
+	return dnswire.AppendTSIGError(wire, t, why)
 }
 
 func (s *server) messages(q *dns.Msg) [][]byte {
-	if opt := q.IsEdns0(); opt == nil || len(opt.Option) != 1 || opt.Option[0].Option() != uint16(dnswire.OptionMarks) {
+	if opt := q.IsEdns0(); opt == nil || len(opt.Option) != 1 || opt.Option[0].Option() != uint16(dnswire.OptionMetadata) {
 		s.t.Errorf("the query does not ask for marks: %v", q)
 	}
 	name := dnsname.MustParse(q.Question[0].Name)
 	var records [][]byte
-	add := func(o zone.Owned) {
+	add := func(o zone.OwnedRRset) {
 		for _, rdata := range o.Set.RData() {
 			records = append(records, wireRecord(o.Owner, o.Set.Type, o.Set.TTL(), rdata))
 		}
@@ -291,7 +291,7 @@ func (s *server) messages(q *dns.Msg) [][]byte {
 		}
 	}
 	s.axfr.Add(1)
-	m, err := s.db.Moment(name)
+	m, err := s.db.Version(name)
 	if err != nil {
 		s.t.Error(err)
 		return nil
@@ -336,7 +336,7 @@ func (s *server) pack(q *dns.Msg, records [][]byte) (messages [][]byte) {
 }
 
 func testConfig(servers ...*server) Config {
-	cfg := Config{Zones: testZones, Check: 20 * time.Millisecond, Node: "node-1"}
+	cfg := Config{Zones: testZones, CheckInterval: 20 * time.Millisecond, Node: "node-1"}
 	for _, s := range servers {
 		cfg.Servers = append(cfg.Servers, s.upstream())
 	}
@@ -362,7 +362,7 @@ func (b *lockedBuffer) String() string {
 }
 
 type running struct {
-	*Replica
+	*Secondary
 	t      testing.TB
 	log    *lockedBuffer
 	cancel context.CancelFunc
@@ -375,7 +375,7 @@ func run(t testing.TB, cfg Config) *running {
 	r := &running{t: t, log: new(lockedBuffer), done: make(chan struct{})}
 	cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
 	var err error
-	if r.Replica, err = New(cfg); err != nil {
+	if r.Secondary, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -411,7 +411,7 @@ func (r *running) wait(what string, ok func() bool) {
 func (r *running) current(p *primary) bool {
 	for _, z := range r.Status().Zones {
 		for _, soa := range p.db.SOAs() {
-			if soa.Zone == z.Zone && (!z.Loaded || z.Old || z.Serial != soa.Serial || z.MName != p.soa(soa).MName) {
+			if soa.Zone == z.Zone && (!z.Loaded || z.Stale || z.Serial != soa.Serial || z.MName != p.soa(soa).MName) {
 				return false
 			}
 		}
@@ -435,8 +435,8 @@ func contents(p *primary, db *zone.DB) []string {
 			soa := p.soa(*e.SOA)
 			e.SOA = &soa
 		}
-		lines = append(lines, fmt.Sprintf("%s exists=%v children=%d %d %+v", e.Name, e.Exists, e.Marks.Children, e.Marks.ChildTTL, e.SOA))
-		for i, n := range []*zone.Note{e.Marks.Note, e.Marks.Below, e.Marks.Underscored} {
+		lines = append(lines, fmt.Sprintf("%s exists=%v children=%d %d %+v", e.Name, e.Exists, e.Metadata.Children, e.Metadata.ChildTTL, e.SOA))
+		for i, n := range []*zone.EDE{e.Metadata.EDE, e.Metadata.Below, e.Metadata.Underscored} {
 			if n != nil {
 				lines = append(lines, fmt.Sprintf("%s note %d: %+v", e.Name, i, *n))
 			}

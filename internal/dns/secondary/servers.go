@@ -37,7 +37,7 @@ const findTime = 5 * time.Second
 
 // choose gives the server to follow, and how long to wait before: of those that
 // did not fail of late the one this node prefers, else the one to be asked next.
-func (r *Replica) choose(ctx context.Context, now time.Time) (s forward.Upstream, wait time.Duration, ok bool) {
+func (r *Secondary) choose(ctx context.Context, now time.Time) (s forward.Upstream, wait time.Duration, ok bool) {
 	servers := slices.Clone(r.cfg.Servers)
 	if r.cfg.Finder != nil {
 		found, err := r.find(ctx)
@@ -66,7 +66,7 @@ func (r *Replica) choose(ctx context.Context, now time.Time) (s forward.Upstream
 
 // noteUnfound notes why servers are not found, nil when they are, and logs what is
 // new about it.
-func (r *Replica) noteUnfound(err error) {
+func (r *Secondary) noteUnfound(err error) {
 	r.mu.Lock()
 	before := r.unfound
 	r.unfound = err
@@ -78,7 +78,7 @@ func (r *Replica) noteUnfound(err error) {
 
 // find asks for the servers of the moment. Those that were found last stand where
 // that fails: what finds them may be what is broken.
-func (r *Replica) find(ctx context.Context) ([]forward.Upstream, error) {
+func (r *Secondary) find(ctx context.Context) ([]forward.Upstream, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
 	found, err := r.cfg.Finder.Find(ctx)
@@ -91,7 +91,7 @@ func (r *Replica) find(ctx context.Context) ([]forward.Upstream, error) {
 }
 
 // forget forgets failures of servers that are gone.
-func (r *Replica) forget(servers []forward.Upstream) {
+func (r *Secondary) forget(servers []forward.Upstream) {
 	for s := range r.failures {
 		if !slices.Contains(servers, s) {
 			delete(r.failures, s)
@@ -101,13 +101,13 @@ func (r *Replica) forget(servers []forward.Upstream) {
 
 // weight is how much this node prefers a server (rendezvous hashing): nodes
 // spread over servers, and few change when one comes or goes.
-func (r *Replica) weight(s forward.Upstream) uint64 {
+func (r *Secondary) weight(s forward.Upstream) uint64 {
 	sum := sha256.Sum256([]byte(r.cfg.Node + "\x00" + s.String()))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
 // fail notes that a server failed, and logs what is new about it.
-func (r *Replica) fail(s forward.Upstream, err error) {
+func (r *Secondary) fail(s forward.Upstream, err error) {
 	r.mu.Lock()
 	f := r.failures[s]
 	if f == nil {

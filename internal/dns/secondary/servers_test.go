@@ -28,7 +28,7 @@ func someServers(n int) (all []forward.Upstream) {
 	return all
 }
 
-func newChooser(t *testing.T, node string, f *found) *Replica {
+func newChooser(t *testing.T, node string, f *found) *Secondary {
 	t.Helper()
 	r, err := New(Config{Zones: testZones, Node: node, Finder: f, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -114,7 +114,7 @@ func TestNotifyWakes(t *testing.T) {
 	hang := func(int, []byte) []byte { return nil }
 	s.spoil.Store(&hang)
 	r := run(t, cfg)
-	r.wait("many failures", func() bool { return r.Status().Counts.Failures >= 4 })
+	r.wait("many failures", func() bool { return r.Status().Counters.Failures >= 4 })
 	s.spoil.Store(nil)
 	began := time.Now()
 	r.wait("current", func() bool {

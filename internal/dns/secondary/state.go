@@ -38,7 +38,7 @@ type saving struct {
 }
 
 // keepSaved writes the file after changes, until ctx is done.
-func (r *Replica) keepSaved(ctx context.Context) {
+func (r *Secondary) keepSaved(ctx context.Context) {
 	next := time.NewTimer(saveTime)
 	defer next.Stop()
 	for {
@@ -55,7 +55,7 @@ func (r *Replica) keepSaved(ctx context.Context) {
 
 // save writes the file if anything changed. What is wrong is logged when it
 // begins and when it ends: the disk may be full for long.
-func (r *Replica) save() {
+func (r *Secondary) save() {
 	r.mu.Lock()
 	unsaved := r.state.unsaved
 	r.state.unsaved = false
@@ -86,7 +86,7 @@ func (r *Replica) save() {
 
 // saveLast writes the file when nothing changes any more, unless another agent wrote
 // it since this one did: that one goes on, and what it wrote is newer.
-func (r *Replica) saveLast() {
+func (r *Secondary) saveLast() {
 	now, err := os.Stat(r.cfg.File)
 	r.mu.Lock()
 	last := r.state.file
@@ -99,27 +99,27 @@ func (r *Replica) saveLast() {
 }
 
 // moments are the copies of the moment, of zones that there are.
-func (r *Replica) moments() (all []*zone.Moment) {
+func (r *Secondary) moments() (all []*zone.Version) {
 	r.write.Lock()
 	defer r.write.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, z := range r.zones {
 		if z.loaded {
-			all = append(all, z.copy.Moment())
+			all = append(all, z.copy.Version())
 		}
 	}
 	return all
 }
 
-func writeMoments(w io.Writer, moments []*zone.Moment) error {
+func writeMoments(w io.Writer, moments []*zone.Version) error {
 	var b []byte
 	for _, m := range moments {
 		b = appendRecord(b[:0], []byte(m.SOA.Zone.WireLabels()), dnswire.TypeSOA, m.SOA.TTL, m.SOA.AppendRData(nil))
 		if _, err := w.Write(b); err != nil {
 			return err
 		}
-		for o := range m.Records(zone.Marked) {
+		for o := range m.Records(zone.WithMetadata) {
 			b = b[:0]
 			for _, rdata := range o.Set.RData() {
 				b = appendRecord(b, o.Owner, o.Set.Type, o.Set.TTL(), rdata)
@@ -145,14 +145,14 @@ var errState = errors.New("it holds what no copy does")
 // saved is a zone in a state file.
 type saved struct {
 	soa   dnswire.SOA
-	items []zone.Item
+	items []zone.TransferRecord
 }
 
 // parseState reads the contents of a state file, whose octets stay theirs.
 func parseState(b []byte) (zones []saved, err error) {
 	const fixed = 8 // type, TTL, length
 	for len(b) > 0 {
-		var it zone.Item
+		var it zone.TransferRecord
 		name, n, err := dnsname.FromWire(b)
 		if err != nil || len(b) < n+fixed {
 			return nil, errState
@@ -183,13 +183,13 @@ func parseState(b []byte) (zones []saved, err error) {
 
 // Restore reads the file, so that there are answers before Run; Run does so where
 // it was not done. What the file holds is old until a server was heard.
-func (r *Replica) Restore() {
+func (r *Secondary) Restore() {
 	if r.cfg.File != "" {
 		r.restored.Do(r.restore)
 	}
 }
 
-func (r *Replica) restore() {
+func (r *Secondary) restore() {
 	err := kind.Read(r.cfg.File, func(contents []byte) error {
 		zones, err := parseState(contents)
 		if err == nil {
@@ -205,7 +205,7 @@ func (r *Replica) restore() {
 	r.state.file, _ = os.Stat(r.cfg.File)
 }
 
-func (r *Replica) restoreZones(zones []saved) error {
+func (r *Secondary) restoreZones(zones []saved) error {
 	r.write.Lock()
 	defer r.write.Unlock()
 	for _, s := range zones {
@@ -213,9 +213,9 @@ func (r *Replica) restoreZones(zones []saved) error {
 			if z.name != s.soa.Zone {
 				continue
 			}
-			z.copy.Age(old)
+			z.copy.SetStale(old)
 			if err := z.copy.Replace(s.soa, s.items); err != nil {
-				z.copy.Age(nil)
+				z.copy.SetStale(nil)
 				return err
 			}
 			r.mu.Lock()

@@ -8,7 +8,7 @@ import (
 )
 
 // Counts are of what happened since the start.
-type Counts struct {
+type Counters struct {
 	AXFR, IXFR, Unchanged uint64 // transfers: whole zones, differences, no news
 	Octets                uint64 // of their messages
 	Failures              uint64 // transfers that failed, and servers that were not reached
@@ -21,7 +21,7 @@ type Counts struct {
 	Lags uint64
 }
 
-func (c *Counts) add(got *answer) {
+func (c *Counters) add(got *answer) {
 	c.Octets += uint64(got.octets)
 	switch got.outcome {
 	case whole:
@@ -33,7 +33,7 @@ func (c *Counts) add(got *answer) {
 	}
 }
 
-func (c *Counts) observe(lag time.Duration) {
+func (c *Counters) observe(lag time.Duration) {
 	c.Lag += lag
 	c.Lags++
 }
@@ -46,18 +46,18 @@ type ZoneStatus struct {
 	MName  dnsname.Name // whose history the serial is of
 	// Sure is when the copy was last known to be what the server has: an answer
 	// may be out of date by the time since, and by no more.
-	Sure time.Time
+	VerifiedAt time.Time
 	// Since is since when that is so, without having been old meanwhile.
-	Since   time.Time
-	Old     bool
-	Failure error // why it is not what a server has, as far as is known
+	CurrentSince time.Time
+	Stale        bool
+	Failure      error // why it is not what a server has, as far as is known
 }
 
 // Status tells how a Replica stands.
 type Status struct {
-	Server string // that is followed; empty while there is none
-	Zones  []ZoneStatus
-	Counts Counts
+	Server   string // that is followed; empty while there is none
+	Zones    []ZoneStatus
+	Counters Counters
 	// Saved is when the file was last written; zero is never. SaveFailures counts
 	// when it could not be.
 	Saved        time.Time
@@ -65,17 +65,17 @@ type Status struct {
 }
 
 // Status is that of the moment.
-func (r *Replica) Status() Status {
+func (r *Secondary) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Status{Counts: r.counts, Saved: r.state.written, SaveFailures: r.state.failures}
+	s := Status{Counters: r.counts, Saved: r.state.written, SaveFailures: r.state.failures}
 	if r.server != nil {
 		s.Server = r.server.String()
 	}
 	for _, z := range r.zones {
 		s.Zones = append(s.Zones, ZoneStatus{
 			Zone: z.name, Loaded: z.loaded, Serial: z.soa.Serial, MName: z.soa.MName,
-			Sure: z.confirmed, Since: z.since, Old: z.old, Failure: cmp.Or(z.failure, r.unfound),
+			VerifiedAt: z.confirmed, CurrentSince: z.since, Stale: z.old, Failure: cmp.Or(z.failure, r.unfound),
 		})
 	}
 	return s

@@ -12,7 +12,7 @@ import (
 // Errors of transfers.
 var (
 	// ErrNoMarks: a zone came without the marks that were asked for.
-	ErrNoMarks = errors.New("not a Portolan server, or transfers of another version")
+	ErrNoMetadata = errors.New("not a Portolan server, or transfers of another version")
 
 	errReach    = errors.New("not reached")
 	errStream   = errors.New("the transfer is malformed")
@@ -33,10 +33,10 @@ const (
 // answer is the content of a whole transfer.
 type answer struct {
 	outcome outcome
-	soa     dnswire.SOA // the server's
-	items   []zone.Item // all of a zone
-	steps   []zone.Step // of a difference, in order
-	octets  int         // of its messages
+	soa     dnswire.SOA           // the server's
+	items   []zone.TransferRecord // all of a zone
+	steps   []zone.RecordChange   // of a difference, in order
+	octets  int                   // of its messages
 }
 
 // place is where in an answer a reading is (RFC 5936, section 2.2; RFC 1995,
@@ -94,7 +94,7 @@ func (r *reading) take(part *dnswire.Reply, octets int) (last bool, err error) {
 	case r.place == atSecond && r.has != nil && first:
 		return r.single()
 	case r.place == atEnd && r.outcome == whole && !r.marked:
-		return false, ErrNoMarks
+		return false, ErrNoMetadata
 	}
 	return r.place == atEnd, nil
 }
@@ -151,10 +151,10 @@ func (r *reading) record(rec dnswire.ReplyRecord) error {
 	return fmt.Errorf("%w: records behind its end", errStream)
 }
 
-func (r *reading) inZone(it zone.Item, isSOA bool, soa dnswire.SOA) error {
+func (r *reading) inZone(it zone.TransferRecord, isSOA bool, soa dnswire.SOA) error {
 	switch {
 	case !isSOA:
-		r.marked = r.marked || it.Type == zone.TypeMarks && it.Name == r.zone
+		r.marked = r.marked || it.Type == zone.TypeMetadata && it.Name == r.zone
 		r.items = append(r.items, it)
 	case soa != r.soa:
 		return fmt.Errorf("%w: it ends with serial %d and began with %d", errStream, soa.Serial, r.soa.Serial)
@@ -164,10 +164,10 @@ func (r *reading) inZone(it zone.Item, isSOA bool, soa dnswire.SOA) error {
 	return nil
 }
 
-func (r *reading) inDifference(it zone.Item, isSOA bool, soa dnswire.SOA) error {
+func (r *reading) inDifference(it zone.TransferRecord, isSOA bool, soa dnswire.SOA) error {
 	switch {
 	case !isSOA:
-		r.steps = append(r.steps, zone.Step{Item: it, Gone: r.place == inGone})
+		r.steps = append(r.steps, zone.RecordChange{TransferRecord: it, Deleted: r.place == inGone})
 	case r.place == inGone: // what comes follows
 		r.place, r.serial = inCome, soa.Serial
 	case soa.Serial != r.serial:
@@ -187,7 +187,7 @@ func (r *reading) inDifference(it zone.Item, isSOA bool, soa dnswire.SOA) error 
 const firstMetaType = 128
 
 // item is what a record says, in memory of the reading's own.
-func (r *reading) item(rec dnswire.ReplyRecord) (it zone.Item, err error) {
+func (r *reading) item(rec dnswire.ReplyRecord) (it zone.TransferRecord, err error) {
 	it.Type, it.TTL = rec.Type(), rec.TTL()
 	owner := rec.AppendOwner(r.owner[:0])
 	if r.last.WireLabels() != string(owner) {

@@ -14,7 +14,7 @@ import (
 func tenThousand(b *testing.B) *zone.DB {
 	b.Helper()
 	db := newDB(b)
-	db.Remember(zone.History{Changes: 100_000, Octets: 16 << 20})
+	db.SetHistoryLimits(zone.HistoryLimits{Changes: 100_000, Octets: 16 << 20})
 	for i := range 10_000 {
 		changeService(db, i, 0)
 	}
@@ -25,7 +25,7 @@ func tenThousand(b *testing.B) *zone.DB {
 func changeService(db *zone.DB, i, round int) {
 	name := fmt.Sprintf("service-%d.namespace-%d.svc.cluster.local", i, i/50)
 	put(db, name, func(b *zone.Builder) {
-		b.Marks = zone.Marks{Exists: true, Below: &zone.Note{Text: "no ready endpoint of this Service has that hostname or address"}}
+		b.Metadata = zone.Metadata{Exists: true, Below: &zone.EDE{Text: "no ready endpoint of this Service has that hostname or address"}}
 		b.AddAddr(netip.AddrFrom4([4]byte{10, byte(96 + round%8), byte(i >> 8), byte(i)}))
 		target, _ := b.AppendName(nil)
 		rdata := dnswire.AppendSRV(nil, 0, 100, 80, target)
@@ -39,12 +39,12 @@ func BenchmarkWhole(b *testing.B) {
 	db := tenThousand(b)
 	octets := 0
 	for b.Loop() {
-		m, err := db.Moment(apex)
+		m, err := db.Version(apex)
 		if err != nil {
 			b.Fatal(err)
 		}
 		octets = 0
-		for _, message := range encodeMoment(m, zone.Marked) {
+		for _, message := range encodeMoment(m, zone.WithMetadata) {
 			octets += len(message)
 		}
 	}
@@ -55,7 +55,7 @@ func BenchmarkWhole(b *testing.B) {
 func BenchmarkMoment(b *testing.B) {
 	db := tenThousand(b)
 	for b.Loop() {
-		if _, err := db.Moment(apex); err != nil {
+		if _, err := db.Version(apex); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -76,7 +76,7 @@ func BenchmarkDifference(b *testing.B) {
 			b.Fatal(err)
 		}
 		octets = 0
-		for _, message := range encodeDifference(d, zone.Marked) {
+		for _, message := range encodeDifference(d, zone.WithMetadata) {
 			octets += len(message)
 		}
 	}
@@ -95,7 +95,7 @@ func BenchmarkFollower(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			q := since("cluster.local", from)
-			q.Detail, q.Exchange = zone.Marked, key.Exchange()
+			q.Detail, q.Exchange = zone.WithMetadata, key.NewExchange()
 			follow(b, s, q)
 		}
 	})

@@ -69,7 +69,7 @@ func (s *Sender) imageFor(q *respond.TransferQuery, kind *Kind) (*image, error) 
 		}
 	}
 	if q.Held != nil {
-		*kind = KindInstead
+		*kind = KindFullIXFR
 	}
 	return s.whole(q, now)
 }
@@ -91,7 +91,7 @@ func (s *Sender) difference(q *respond.TransferQuery, now *dnswire.SOA) (*image,
 func (s *Sender) whole(q *respond.TransferQuery, now *dnswire.SOA) (*image, error) {
 	key := imageKey{zone: q.Zone, whole: true, to: now.Serial, detail: q.Detail}
 	return s.images.acquire(key, func(key *imageKey) (func() [][]byte, int64, error) {
-		m, err := s.cfg.Data.Moment(key.zone)
+		m, err := s.cfg.Data.Version(key.zone)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -101,7 +101,7 @@ func (s *Sender) whole(q *respond.TransferQuery, now *dnswire.SOA) (*image, erro
 }
 
 // encodeMoment: RFC 5936, section 2.2.
-func encodeMoment(m *zone.Moment, d zone.Detail) [][]byte {
+func encodeMoment(m *zone.Version, d zone.Detail) [][]byte {
 	x := dnswire.NewTransfer(m.SOA.Zone, dnswire.TypeAXFR)
 	x.AddSOA(&m.SOA)
 	for o := range m.Records(d) {

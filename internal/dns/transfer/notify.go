@@ -149,7 +149,7 @@ func (n *notifier) tellOne(secondary netip.AddrPort, soa *dnswire.SOA, now time.
 		return one.due
 	}
 	if one.tries == maxTries {
-		n.figures.notices[NoticeUnanswered].Add(1)
+		n.figures.notices[NotifyUnanswered].Add(1)
 		one.due = time.Time{}
 		return one.due
 	}
@@ -165,19 +165,19 @@ func (n *notifier) send(secondary netip.AddrPort, one *notice, soa *dnswire.SOA)
 	packet := one.message
 	one.exchange = nil
 	if key := n.keyFor(secondary.Addr()); key != nil {
-		one.exchange = key.Exchange()
+		one.exchange = key.NewExchange()
 		packet = one.exchange.Sign(slices.Clone(packet), time.Now())
 	}
 	if _, err := n.conn.WriteToUDPAddrPort(packet, secondary); err != nil {
-		n.figures.notices[NoticeUnsent].Add(1)
+		n.figures.notices[NotifyUnsent].Add(1)
 	}
 }
 
 // keyFor is the key that signs notices to a secondary: that of the first rule
 // that has one and is for its address.
 func (s *Sender) keyFor(addr netip.Addr) *dnswire.TSIGKey {
-	for i := range s.cfg.Rules {
-		if r := &s.cfg.Rules[i]; !r.Key.IsRoot() && r.covers(addr) {
+	for i := range s.cfg.Permissions {
+		if r := &s.cfg.Permissions[i]; !r.Key.IsRoot() && r.covers(addr) {
 			return s.Key(r.Key)
 		}
 	}
@@ -227,12 +227,12 @@ func (n *notifier) answered(from netip.AddrPort, reply []byte) {
 	if one == nil || one.due.IsZero() || one.tries == 0 {
 		return
 	}
-	if _, ok := dnswire.AnswersNotify(reply, one.message); !ok {
+	if _, ok := dnswire.MatchNotifyReply(reply, one.message); !ok {
 		return
 	}
 	if one.exchange != nil && one.exchange.Verify(reply, time.Now()) != nil {
 		return
 	}
-	n.figures.notices[NoticeAnswered].Add(1)
+	n.figures.notices[NotifyAnswered].Add(1)
 	one.due = time.Time{}
 }

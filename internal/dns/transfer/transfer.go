@@ -25,7 +25,7 @@ type Data interface {
 	SOAs() []dnswire.SOA
 	Transferable() []dnswire.SOA
 	// Moment is a zone now, Since what changed in it since a serial.
-	Moment(apex dnsname.Name) (*zone.Moment, error)
+	Version(apex dnsname.Name) (*zone.Version, error)
 	Since(apex dnsname.Name, serial uint32) (*zone.Difference, error)
 }
 
@@ -33,8 +33,8 @@ type Data interface {
 type Config struct {
 	Data Data
 	// Rules say who may have the zones: those for whom one of them holds.
-	Rules []Rule
-	Keys  []KeyFile
+	Permissions []Permission
+	Keys        []KeyFile
 	// MaxTransfers is how many transfers of whole zones, or of several messages,
 	// are under way at once; others wait.
 	MaxTransfers int
@@ -48,7 +48,7 @@ type Config struct {
 }
 
 // Rule is some of those who may have the zones: all that it says must hold.
-type Rule struct {
+type Permission struct {
 	Clients []netip.Prefix // all when empty
 	// Key is the name of the key that signs queries; the root when none must.
 	Key dnsname.Name
@@ -58,7 +58,7 @@ type Rule struct {
 }
 
 // holds tells whether the rule does for who sent q.
-func (r *Rule) holds(q *respond.TransferQuery) bool {
+func (r *Permission) holds(q *respond.TransferQuery) bool {
 	switch {
 	case len(r.Clients) > 0 && !r.covers(q.Client.Addr):
 		return false
@@ -70,7 +70,7 @@ func (r *Rule) holds(q *respond.TransferQuery) bool {
 	return true
 }
 
-func (r *Rule) covers(addr netip.Addr) bool {
+func (r *Permission) covers(addr netip.Addr) bool {
 	return len(r.Clients) == 0 || slices.ContainsFunc(r.Clients, func(p netip.Prefix) bool { return p.Contains(addr.Unmap()) })
 }
 
@@ -80,14 +80,14 @@ type Sender struct {
 	keys    atomic.Pointer[map[dnsname.Name]*dnswire.TSIGKey]
 	images  images
 	slots   chan struct{} // one taken by each transfer that MaxTransfers counts
-	figures *Figures
+	figures *Counters
 	changed chan struct{} // of one
 }
 
 // New makes a Sender, which counts on where before, which may be nil, has. It
 // fails when a key can't be read.
 func New(cfg Config, before *Sender) (*Sender, error) {
-	s := &Sender{cfg: cfg, slots: make(chan struct{}, cfg.MaxTransfers), figures: new(Figures), changed: make(chan struct{}, 1)}
+	s := &Sender{cfg: cfg, slots: make(chan struct{}, cfg.MaxTransfers), figures: new(Counters), changed: make(chan struct{}, 1)}
 	s.images = images{limit: cfg.MaxSize, all: make(map[imageKey]*image), latest: make(map[dnsname.Name]uint32)}
 	if before != nil {
 		s.figures = before.figures
@@ -104,12 +104,12 @@ func New(cfg Config, before *Sender) (*Sender, error) {
 func (s *Sender) Key(name dnsname.Name) *dnswire.TSIGKey { return (*s.keys.Load())[name] }
 
 var (
-	notAllowed = zone.Note{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}
-	notHere    = zone.Note{Code: dnswire.EDEProhibited, Text: "zones are transferred over TCP or TLS"}
-	tooWide    = zone.Note{Code: dnswire.EDEProhibited, Text: "the whole tree of reverse names is never transferred"}
-	noZone     = zone.Note{Code: dnswire.EDENotAuthoritative, Text: "no zone begins at this name here"}
-	notReady   = zone.Note{Code: dnswire.EDENotReady, Text: "the zone is not loaded yet, or is from a snapshot"}
-	busy       = zone.Note{Code: dnswire.EDEOther, Text: "too many transfers are under way"}
+	notAllowed = zone.EDE{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}
+	notHere    = zone.EDE{Code: dnswire.EDEProhibited, Text: "zones are transferred over TCP or TLS"}
+	tooWide    = zone.EDE{Code: dnswire.EDEProhibited, Text: "the whole tree of reverse names is never transferred"}
+	noZone     = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "no zone begins at this name here"}
+	notReady   = zone.EDE{Code: dnswire.EDENotReady, Text: "the zone is not loaded yet, or is from a snapshot"}
+	busy       = zone.EDE{Code: dnswire.EDEOther, Text: "too many transfers are under way"}
 )
 
 // Begin begins the transfer that q asks for, see respond.Transfers.
@@ -139,15 +139,15 @@ func (s *Sender) Begin(q *respond.TransferQuery) (respond.Messages, *respond.Ref
 
 func kindOf(q *respond.TransferQuery) Kind {
 	if q.Held != nil {
-		return KindDifference
+		return KindIXFR
 	}
-	return KindWhole
+	return KindAXFR
 }
 
 // refusal says why q is refused; nil when it is not.
 func (s *Sender) refusal(q *respond.TransferQuery) *respond.Refusal {
 	switch {
-	case !slices.ContainsFunc(s.cfg.Rules, func(r Rule) bool { return r.holds(q) }):
+	case !slices.ContainsFunc(s.cfg.Permissions, func(r Permission) bool { return r.holds(q) }):
 		return &respond.Refusal{RCode: dnswire.Refused, Note: &notAllowed}
 	case q.Client.Transport == respond.HTTPS, q.Client.Transport == respond.UDP && q.Type == dnswire.TypeAXFR:
 		return &respond.Refusal{RCode: dnswire.Refused, Note: &notHere}
@@ -184,7 +184,7 @@ func (s *Sender) send(ctx context.Context, q *respond.TransferQuery, i *image, k
 		if i.key.whole || len(s.images.messagesOf(i)) > 1 {
 			if !s.takeSlot(ctx) {
 				s.figures.count(kind, ResultBusy)
-				yield(sign(q, dnswire.FailTransfer(q.Repeats, q.Zone, q.Type)))
+				yield(sign(q, dnswire.NewTransferFailure(q.Repeats, q.Zone, q.Type)))
 				return
 			}
 			defer func() { <-s.slots }()
@@ -193,7 +193,7 @@ func (s *Sender) send(ctx context.Context, q *respond.TransferQuery, i *image, k
 		defer cancel()
 		var buf []byte
 		for _, m := range s.images.messagesOf(i) {
-			buf = sign(q, dnswire.Address(buf[:0], m, q.Repeats, s.cfg.UDPSize))
+			buf = sign(q, dnswire.AppendTransferReply(buf[:0], m, q.Repeats, s.cfg.UDPSize))
 			if ctx.Err() != nil || !yield(buf) {
 				s.figures.count(kind, ResultAborted)
 				return

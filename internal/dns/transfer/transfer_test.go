@@ -36,8 +36,8 @@ func newDB(t testing.TB) *zone.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.Remember(zone.History{Changes: 1000, Octets: 1 << 20})
-	put(db, "waiting.example", func(b *zone.Builder) { b.Marks.Below = &zone.Note{Pending: true} })
+	db.SetHistoryLimits(zone.HistoryLimits{Changes: 1000, Octets: 1 << 20})
+	put(db, "waiting.example", func(b *zone.Builder) { b.Metadata.Below = &zone.EDE{Pending: true} })
 	return db
 }
 
@@ -58,7 +58,7 @@ func grow(db *zone.DB, i int) {
 
 func newSender(t testing.TB, db *zone.DB, change func(*Config)) *Sender {
 	t.Helper()
-	cfg := Config{Data: db, Rules: []Rule{{Clients: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}, MaxTransfers: 10, MaxSize: 1 << 30, UDPSize: 1232}
+	cfg := Config{Data: db, Permissions: []Permission{{Clients: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}, MaxTransfers: 10, MaxSize: 1 << 30, UDPSize: 1232}
 	if change != nil {
 		change(&cfg)
 	}
@@ -82,7 +82,7 @@ func query(name string) *respond.TransferQuery {
 // since asks for what changed since a serial.
 func since(name string, serial uint32) *respond.TransferQuery {
 	q := query(name)
-	q.Type, q.Held = dnswire.TypeIXFR, &dnswire.Held{Serial: serial, MName: soa(name).MName}
+	q.Type, q.Held = dnswire.TypeIXFR, &dnswire.IXFRBase{Serial: serial, MName: soa(name).MName}
 	return q
 }
 
@@ -137,9 +137,9 @@ func TestRefused(t *testing.T) {
 // TestRules: all that a rule says must hold, and one rule is enough.
 func TestRules(t *testing.T) {
 	key := dnsname.MustParse("replica")
-	rule := Rule{Clients: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Key: key}
+	rule := Permission{Clients: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Key: key}
 	for name, c := range map[string]struct {
-		rule   Rule
+		rule   Permission
 		change func(*respond.TransferQuery)
 		want   bool
 	}{
@@ -148,8 +148,8 @@ func TestRules(t *testing.T) {
 		"another key":     {rule, func(q *respond.TransferQuery) { q.Key = dnsname.MustParse("other") }, false},
 		"another address": {rule, func(q *respond.TransferQuery) { q.Key, q.Client.Addr = key, netip.MustParseAddr("::1") }, false},
 		"an IPv4 in IPv6": {rule, func(q *respond.TransferQuery) { q.Key, q.Client.Addr = key, netip.MustParseAddr("::ffff:192.0.2.9") }, true},
-		"any address":     {Rule{Key: key}, func(q *respond.TransferQuery) { q.Key, q.Client.Addr = key, netip.MustParseAddr("::1") }, true},
-		"a certificate":   {Rule{Certificate: "a.example"}, func(*respond.TransferQuery) {}, false},
+		"any address":     {Permission{Key: key}, func(q *respond.TransferQuery) { q.Key, q.Client.Addr = key, netip.MustParseAddr("::1") }, true},
+		"a certificate":   {Permission{Certificate: "a.example"}, func(*respond.TransferQuery) {}, false},
 	} {
 		q := query("cluster.local")
 		c.change(q)
@@ -188,7 +188,7 @@ func TestManyTargets(t *testing.T) {
 	put(db, "a.cluster.local", func(b *zone.Builder) { b.AddPTR(addr, zone.Tier(0, zone.Last)) })
 	s := newSender(t, db, nil)
 	for _, q := range []*respond.TransferQuery{query("10.in-addr.arpa"), since("10.in-addr.arpa", 100)} {
-		q.Detail = zone.Marked
+		q.Detail = zone.WithMetadata
 		messages, refusal := s.Begin(q)
 		if refusal != nil {
 			t.Fatal(refusal)
@@ -220,7 +220,7 @@ func TestChanged(t *testing.T) {
 	same := since("cluster.local", 103)
 	same.Held.MName = other.Held.MName
 	marked := since("cluster.local", 102)
-	marked.Detail = zone.Marked
+	marked.Detail = zone.WithMetadata
 	udp := since("cluster.local", 101)
 	udp.Client.Transport = respond.UDP
 	for name, c := range map[string]struct {
@@ -250,7 +250,7 @@ func TestChanged(t *testing.T) {
 		}
 	}
 	figures := fmt.Sprint()
-	s.Figures().Transfers(func(k Kind, r Result, n uint64) {
+	s.Counters().Transfers(func(k Kind, r TransferResult, n uint64) {
 		if n > 0 {
 			figures += fmt.Sprintf("%s %s %d, ", k, r, n)
 		}
@@ -323,8 +323,8 @@ func TestReserved(t *testing.T) {
 		if len(begun) != 1 {
 			t.Errorf("%d images are begun, want 1", len(begun))
 		}
-		f := &s.Figures().transfers
-		if got := f[KindDifference][ResultBusy].Swap(0) + f[KindInstead][ResultBusy].Swap(0); got != 49 {
+		f := &s.Counters().transfers
+		if got := f[KindIXFR][ResultBusy].Swap(0) + f[KindFullIXFR][ResultBusy].Swap(0); got != 49 {
 			t.Errorf("%d transfers counted as busy, want 49", got)
 		}
 		for _, messages := range begun {
@@ -379,7 +379,7 @@ func TestTurnFirst(t *testing.T) {
 			t.Errorf("messages were made")
 		}
 	}
-	if got := s.Figures().transfers[KindWhole][ResultBusy].Load(); got != 1 {
+	if got := s.Counters().transfers[KindAXFR][ResultBusy].Load(); got != 1 {
 		t.Errorf("%d transfers counted as busy, want 1", got)
 	}
 }
@@ -408,7 +408,7 @@ func TestAborted(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d messages behind the end", n-1)
 	}
-	if got := s.Figures().transfers[KindWhole][ResultAborted].Load(); got != 4 {
+	if got := s.Counters().transfers[KindAXFR][ResultAborted].Load(); got != 4 {
 		t.Errorf("%d transfers aborted, want 4", got)
 	}
 }
@@ -438,7 +438,7 @@ func TestAnswersAfterAnError(t *testing.T) {
 	_ = ours.SetReadDeadline(time.Unix(1, 0)) // reads fail
 	var reader sync.WaitGroup
 	reader.Go(func() { n.readAnswers(t.Context()) })
-	for end := time.Now().Add(5 * time.Second); s.Figures().notices[NoticeAnswered].Load() == 0 && time.Now().Before(end); {
+	for end := time.Now().Add(5 * time.Second); s.Counters().notices[NotifyAnswered].Load() == 0 && time.Now().Before(end); {
 		time.Sleep(readPause)
 		_ = ours.SetReadDeadline(time.Time{})
 		if _, err := ours.WriteToUDPAddrPort(reply, secondary); err != nil {
@@ -447,7 +447,7 @@ func TestAnswersAfterAnError(t *testing.T) {
 	}
 	ours.Close()
 	reader.Wait()
-	if got := s.Figures().notices[NoticeAnswered].Load(); got != 1 {
+	if got := s.Counters().notices[NotifyAnswered].Load(); got != 1 {
 		t.Errorf("%d answers are read, want 1", got)
 	}
 }
@@ -469,7 +469,7 @@ func TestSlow(t *testing.T) {
 		if took := last.Sub(began); took > transferTime {
 			t.Errorf("a message %v behind the first", took)
 		}
-		if got := s.Figures().transfers[KindWhole][ResultAborted].Load(); got != 1 {
+		if got := s.Counters().transfers[KindAXFR][ResultAborted].Load(); got != 1 {
 			t.Errorf("%d transfers aborted, want 1", got)
 		}
 	})
@@ -482,7 +482,7 @@ func TestSigned(t *testing.T) {
 		grow(db, i)
 	}
 	key := &dnswire.TSIGKey{Name: dnsname.MustParse("replica"), Algorithm: dnswire.HMACSHA256, Secret: []byte("a secret")}
-	client, server := key.Exchange(), key.Exchange()
+	client, server := key.NewExchange(), key.NewExchange()
 	if err := server.Verify(client.Sign(make([]byte, dnswire.HeaderLen), time.Now()), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -491,7 +491,7 @@ func TestSigned(t *testing.T) {
 	messages, _ := newSender(t, db, nil).Begin(q)
 	n := 0
 	for m := range messages(t.Context()) {
-		if err := client.Verify(bytes.Clone(m), time.Now()); err != nil || !client.Settled() {
+		if err := client.Verify(bytes.Clone(m), time.Now()); err != nil || !client.LastSigned() {
 			t.Errorf("message %d: %v", n, err)
 		}
 		n++

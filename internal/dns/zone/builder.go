@@ -17,7 +17,7 @@ import (
 // with what belongs to it.
 type Builder struct {
 	// Marks are those of the base.
-	Marks Marks
+	Metadata Metadata
 
 	base     dnsname.Name
 	ttl      uint32
@@ -28,7 +28,7 @@ type Builder struct {
 	octets []byte // that records and pointers are made of
 	packed []byte
 	rdata  [][]byte
-	marks  map[Marks]*Marks // of Subtrees made before
+	marks  map[Metadata]*Metadata // of Subtrees made before
 }
 
 // record is one record, or makes a name exist that has names below it.
@@ -53,7 +53,7 @@ func (r *record) compare(o *record) int {
 // Begin forgets everything and begins the subtree at base, whose records have
 // the given TTL, in seconds.
 func (b *Builder) Begin(base dnsname.Name, ttl uint32) {
-	b.base, b.ttl, b.Marks = base, ttl, Marks{}
+	b.base, b.ttl, b.Metadata = base, ttl, Metadata{}
 	b.records, b.hosts, b.pointers = b.records[:0], b.hosts[:0], b.pointers[:0]
 	b.octets = b.octets[:0]
 }
@@ -200,7 +200,7 @@ func (b *Builder) Subtree() *Subtree {
 	for _, p := range b.pointers {
 		b.packed = append(b.packed, p...)
 	}
-	if !t.holds() && len(b.pointers) == 0 && *t.marks == (Marks{}) {
+	if !t.holds() && len(b.pointers) == 0 && *t.marks == (Metadata{}) {
 		return nil
 	}
 	t.data = bytes.Clone(b.packed)
@@ -211,15 +211,15 @@ func (b *Builder) Subtree() *Subtree {
 const maxShared = 256
 
 // sharedMarks are b.Marks, where Subtrees with the same ones have them too.
-func (b *Builder) sharedMarks() *Marks {
-	shared, ok := b.marks[b.Marks]
+func (b *Builder) sharedMarks() *Metadata {
+	shared, ok := b.marks[b.Metadata]
 	if !ok {
 		if b.marks == nil || len(b.marks) == maxShared {
-			b.marks = make(map[Marks]*Marks)
+			b.marks = make(map[Metadata]*Metadata)
 		}
-		made := b.Marks
+		made := b.Metadata
 		shared = &made
-		b.marks[b.Marks] = shared
+		b.marks[b.Metadata] = shared
 	}
 	return shared
 }

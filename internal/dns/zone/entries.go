@@ -14,9 +14,9 @@ type Entry struct {
 	Zone   dnsname.Name // the zone that it is in
 	Exists bool
 	// SOA is the zone's when the name is its apex.
-	SOA   *dnswire.SOA
-	Sets  []dnswire.RRset
-	Marks Marks
+	SOA      *dnswire.SOA
+	Sets     []dnswire.RRset
+	Metadata Metadata
 }
 
 // Entries lists every name at one moment, in canonical order. Writers wait
@@ -50,10 +50,10 @@ func (n *node) appendEntries(entries []Entry) []Entry {
 		entries = append(entries, Entry{Name: below(labels, n.name), Zone: apex.name, Exists: true, Sets: sets})
 	}
 	addHost := func(addr netip.Addr, ttl uint32) {
-		add(appendHostLabel(nil, addr), new(dnswire.Assembly).Addr(addr, ttl))
+		add(appendHostLabel(nil, addr), new(dnswire.RRsetBuilder).Addr(addr, ttl))
 	}
 	if t := n.seen.Load(); t != nil {
-		e.Sets, e.Marks = t.sets(t.base()), *t.marks
+		e.Sets, e.Metadata = t.sets(t.base()), *t.marks
 		for i := range int(t.names) {
 			if labels, sets := t.name(i); len(labels) > 0 {
 				add(labels, t.sets(sets)...)

@@ -12,14 +12,14 @@ import (
 
 // History bounds what a DB remembers of all zones' changes. Its zero value is
 // nothing.
-type History struct {
+type HistoryLimits struct {
 	Changes int   // how many: of subtrees, of hosts, and of reverse names
 	Octets  int64 // that they take in memory, about
 }
 
 // history is what changed, in order.
 type history struct {
-	limit  History
+	limit  HistoryLimits
 	all    []past
 	octets int64
 }
@@ -50,10 +50,10 @@ type state struct {
 
 // Remember has db remember changes from now on. What it remembers already it keeps
 // where the bounds are the same.
-func (db *DB) Remember(h History) {
+func (db *DB) SetHistoryLimits(h HistoryLimits) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if h == db.history.limit && h != (History{}) {
+	if h == db.history.limit && h != (HistoryLimits{}) {
 		return
 	}
 	db.history = history{limit: h}
@@ -64,7 +64,7 @@ func (db *DB) Remember(h History) {
 
 // Remembered is how many changes are remembered now, and about how many octets
 // they take.
-func (db *DB) Remembered() (changes int, octets int64) {
+func (db *DB) HistorySize() (changes int, octets int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return len(db.history.all), db.history.octets
@@ -74,7 +74,7 @@ func (db *DB) Remembered() (changes int, octets int64) {
 func (db *DB) touch(z *authority, what spot, was state) {
 	z.touched = true
 	h, serial := &db.history, z.soa.Load().Serial
-	if h.limit == (History{}) {
+	if h.limit == (HistoryLimits{}) {
 		z.oldest = serial + 1
 		return
 	}
@@ -186,13 +186,13 @@ func (d *Difference) Octets() (n int64) {
 // Records are those that went and those that came, in order. Of an RRset that
 // changed these are the records that differ; all of them where its TTL does.
 // Where only the order changed there is nothing.
-func (d *Difference) Records(detail Detail) (gone, come []Owned) {
+func (d *Difference) Records(detail Detail) (gone, come []OwnedRRset) {
 	var allGone, allCome []ownedRecord
 	for i := range d.changed {
 		c := &d.changed[i]
 		g, n := compareRecords(
-			flatten(func(yield func(Owned) bool) bool { return c.before.records(c.what, detail, yield) }),
-			flatten(func(yield func(Owned) bool) bool { return c.after.records(c.what, detail, yield) }))
+			flatten(func(yield func(OwnedRRset) bool) bool { return c.before.records(c.what, detail, yield) }),
+			flatten(func(yield func(OwnedRRset) bool) bool { return c.after.records(c.what, detail, yield) }))
 		allGone, allCome = append(allGone, g...), append(allCome, n...)
 	}
 	slices.SortFunc(allGone, ownedRecord.compare)
@@ -201,7 +201,7 @@ func (d *Difference) Records(detail Detail) (gone, come []Owned) {
 }
 
 // records yields what a state makes at its place.
-func (s *state) records(what spot, d Detail, yield func(Owned) bool) (more bool) {
+func (s *state) records(what spot, d Detail, yield func(OwnedRRset) bool) (more bool) {
 	switch {
 	case what.addr.IsValid() && what.name.IsRoot():
 		return pointerRecords(what.addr, s.pointers, d, yield)

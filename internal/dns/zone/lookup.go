@@ -13,7 +13,7 @@ type Outcome uint8
 // The outcomes. The zero value is harmless.
 const (
 	Unanswered Outcome = iota // the data is not loaded: SERVFAIL
-	NotHere                   // the name is in none of the zones
+	OutOfZone                 // the name is in none of the zones
 	NXDomain                  // the name does not exist
 	NoData                    // the name exists, the type does not
 	Found                     // RRset holds the answer
@@ -28,16 +28,16 @@ type Answer struct {
 	// SOA is that of the zone that the name is in; nil when it is in none.
 	SOA *dnswire.SOA
 	// Note says why, where somebody said so; nil for most.
-	Note *Note
+	EDE *EDE
 	// Aged says that the answer is from an earlier time, when it is.
-	Aged *Note
+	StaleEDE *EDE
 }
 
 // Scratch is what a lookup works in; one goroutine uses it at a time. Its zero
 // value is ready.
 type Scratch struct {
 	name [dnsname.MaxWire]byte
-	made dnswire.Assembly
+	made dnswire.RRsetBuilder
 	soa  dnswire.SOA
 
 	near       *node  // found last by Addresses
@@ -78,7 +78,7 @@ func (db *DB) look(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 func (db *DB) lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 	n, at, child := db.closest(qname)
 	if n == nil {
-		return Answer{Outcome: NotHere}
+		return Answer{Outcome: OutOfZone}
 	}
 	a := Answer{Outcome: NXDomain, SOA: n.zone.soa.Load()}
 	exists := false
@@ -141,14 +141,14 @@ func (n *node) answer(a *Answer, qtype dnswire.Type) (exists bool) {
 		return true
 	}
 	t.answer(a, t.base(), qtype)
-	if a.Outcome == NoData && t != nil && t.marks.Note != nil {
-		a.deny(NoData, t.marks.Note)
+	if a.Outcome == NoData && t != nil && t.marks.EDE != nil {
+		a.deny(NoData, t.marks.EDE)
 	}
 	return true
 }
 
 // pending tells whether nothing is known of t's base yet.
-func (t *Subtree) pending() bool { return t != nil && t.marks.Note != nil && t.marks.Note.Pending }
+func (t *Subtree) pending() bool { return t != nil && t.marks.EDE != nil && t.marks.EDE.Pending }
 
 // answerBelow answers at the name that labels make below n's, if it exists.
 func (n *node) answerBelow(s *Scratch, a *Answer, labels []byte, qtype dnswire.Type) (exists bool) {
@@ -178,8 +178,8 @@ func (t *Subtree) answer(a *Answer, places []byte, qtype dnswire.Type) {
 
 // deny sets the outcome, or Unanswered when the note says that there is no
 // denial yet.
-func (a *Answer) deny(o Outcome, note *Note) {
-	a.Outcome, a.Note = o, note
+func (a *Answer) deny(o Outcome, note *EDE) {
+	a.Outcome, a.EDE = o, note
 	if note.Pending {
 		a.Outcome = Unanswered
 	}

@@ -3,7 +3,7 @@ package zone
 import "portolan.dev/portolan/internal/dns/dnswire"
 
 // Note says why a name is denied, as an Extended DNS Error (RFC 8914).
-type Note struct {
+type EDE struct {
 	Code dnswire.EDECode
 	Text string
 	// Pending means that the data is not loaded: there is no denial yet, the
@@ -23,7 +23,7 @@ const (
 )
 
 // Marks are what is said of a name beside its records.
-type Marks struct {
+type Metadata struct {
 	// Exists makes the name exist without records.
 	Exists   bool
 	Children Children
@@ -32,37 +32,37 @@ type Marks struct {
 	// Note goes with a denial at the name itself. Below goes with a denial of
 	// a name below it that has no nearer note, Underscored instead where the
 	// label directly below begins with an underscore (RFC 8552).
-	Note, Below, Underscored *Note
+	EDE, Below, Underscored *EDE
 	// Aged says that the name and those below it are from an earlier time; nil
 	// when they are not. A nearer mark counts.
-	Aged *Aged
+	Stale *Stale
 }
 
-func (m *Marks) equal(o *Marks) bool {
-	return m.sameAnswers(o) && m.Aged.equal(o.Aged)
+func (m *Metadata) equal(o *Metadata) bool {
+	return m.sameAnswers(o) && m.Stale.equal(o.Stale)
 }
 
 // sameAnswers tells whether m and o differ in nothing but age.
-func (m *Marks) sameAnswers(o *Marks) bool {
+func (m *Metadata) sameAnswers(o *Metadata) bool {
 	return m.Exists == o.Exists && m.Children == o.Children && m.ChildTTL == o.ChildTTL &&
-		equalNotes(m.Note, o.Note) && equalNotes(m.Below, o.Below) && equalNotes(m.Underscored, o.Underscored)
+		equalNotes(m.EDE, o.EDE) && equalNotes(m.Below, o.Below) && equalNotes(m.Underscored, o.Underscored)
 }
 
 // isSettled tells whether what is said is what the source has now: nothing is
 // pending, nor from an earlier time.
-func (m *Marks) isSettled() bool {
-	return m.Aged == nil && !m.Note.pending() && !m.Below.pending() && !m.Underscored.pending()
+func (m *Metadata) isSettled() bool {
+	return m.Stale == nil && !m.EDE.pending() && !m.Below.pending() && !m.Underscored.pending()
 }
 
-func (n *Note) pending() bool { return n != nil && n.Pending }
+func (n *EDE) pending() bool { return n != nil && n.Pending }
 
-func equalNotes(a, b *Note) bool { return a == b || a != nil && b != nil && *a == *b }
+func equalNotes(a, b *EDE) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // noteFor is the note for a denial of qname, said by the name that begins at
 // the given place; child is where the name below it begins.
-func (m *Marks) noteFor(qname []byte, at, child int) *Note {
+func (m *Metadata) noteFor(qname []byte, at, child int) *EDE {
 	if at == 0 {
-		return m.Note
+		return m.EDE
 	}
 	if qname[child] > 0 && qname[child+1] == '_' && m.Underscored != nil {
 		return m.Underscored

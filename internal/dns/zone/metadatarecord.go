@@ -14,10 +14,10 @@ import (
 // only replicas are sent such records. Each base of a Subtree, and each parent of
 // Hosts, owns one that holds its Marks; a reverse name owns one for each target
 // that comes before the others, where the order is not the canonical one.
-const TypeMarks = dnswire.Type(65280)
+const TypeMetadata = dnswire.Type(65280)
 
 // ErrMarks is wrapped by errors about RDATA of TypeMarks.
-var ErrMarks = errors.New("not marks of a known version")
+var ErrMetadata = errors.New("not marks of a known version")
 
 // What the first octet of such RDATA says that it is, and in which version.
 const (
@@ -42,7 +42,7 @@ const maxNoteText = 4096
 
 // AppendMarks appends m, but for Aged, as RDATA of TypeMarks: 1, flags, ChildTTL,
 // and each note that there is: code, flags, length of the text, the text.
-func AppendMarks(b []byte, m *Marks) []byte {
+func AppendMetadata(b []byte, m *Metadata) []byte {
 	flags := byte(m.Children) << markChildrenShift
 	if m.Exists {
 		flags |= markExists
@@ -52,8 +52,8 @@ func AppendMarks(b []byte, m *Marks) []byte {
 	b = binary.BigEndian.AppendUint32(b, m.ChildTTL)
 	for _, n := range [...]struct {
 		flag byte
-		note *Note
-	}{{markNote, m.Note}, {markBelow, m.Below}, {markUnderscored, m.Underscored}} {
+		note *EDE
+	}{{markNote, m.EDE}, {markBelow, m.Below}, {markUnderscored, m.Underscored}} {
 		if n.note != nil {
 			flags |= n.flag
 			b = appendNote(b, n.note)
@@ -63,7 +63,7 @@ func AppendMarks(b []byte, m *Marks) []byte {
 	return b
 }
 
-func appendNote(b []byte, n *Note) []byte {
+func appendNote(b []byte, n *EDE) []byte {
 	text := n.Text[:min(len(n.Text), maxNoteText)]
 	b = binary.BigEndian.AppendUint16(b, uint16(n.Code))
 	if n.Pending {
@@ -76,9 +76,9 @@ func appendNote(b []byte, n *Note) []byte {
 }
 
 // ParseMarks reads RDATA that AppendMarks made.
-func ParseMarks(rdata []byte) (m Marks, err error) {
+func ParseMetadata(rdata []byte) (m Metadata, err error) {
 	if len(rdata) < 6 || rdata[0] != baseMarks1 || rdata[1]&markUnknown != 0 {
-		return Marks{}, ErrMarks
+		return Metadata{}, ErrMetadata
 	}
 	flags := rdata[1]
 	m.Exists = flags&markExists != 0
@@ -87,24 +87,24 @@ func ParseMarks(rdata []byte) (m Marks, err error) {
 	rdata = rdata[6:]
 	for _, n := range [...]struct {
 		flag byte
-		note **Note
-	}{{markNote, &m.Note}, {markBelow, &m.Below}, {markUnderscored, &m.Underscored}} {
+		note **EDE
+	}{{markNote, &m.EDE}, {markBelow, &m.Below}, {markUnderscored, &m.Underscored}} {
 		if flags&n.flag == 0 {
 			continue
 		}
 		if *n.note, rdata = parseNote(rdata); *n.note == nil {
-			return Marks{}, ErrMarks
+			return Metadata{}, ErrMetadata
 		}
 	}
 	if len(rdata) != 0 || m.Children > Synthesized {
-		return Marks{}, ErrMarks
+		return Metadata{}, ErrMetadata
 	}
 	return m, nil
 }
 
 // parseNote reads the note at the start of b, nil when there is none, and gives
 // what is behind it.
-func parseNote(b []byte) (n *Note, rest []byte) {
+func parseNote(b []byte) (n *EDE, rest []byte) {
 	const fixed = 5
 	if len(b) < fixed || b[2]&^markPending != 0 {
 		return nil, nil
@@ -113,7 +113,7 @@ func parseNote(b []byte) (n *Note, rest []byte) {
 	if len(b) < end || end-fixed > maxNoteText {
 		return nil, nil
 	}
-	return &Note{
+	return &EDE{
 		Code: dnswire.EDECode(binary.BigEndian.Uint16(b)), Pending: b[2]&markPending != 0, Text: string(b[fixed:end]),
 	}, b[end:]
 }
@@ -127,11 +127,11 @@ func pointerMarks(p pointer, addr netip.Addr) []byte {
 // parsePointerMarks reads the target in RDATA that pointerMarks made.
 func parsePointerMarks(rdata []byte) (target dnsname.Name, err error) {
 	if len(rdata) == 0 || rdata[0] != pointerMarks1 {
-		return dnsname.Name{}, ErrMarks
+		return dnsname.Name{}, ErrMetadata
 	}
 	target, n, err := dnsname.FromWire(rdata[1:])
 	if err != nil || 1+n != len(rdata) {
-		return dnsname.Name{}, ErrMarks
+		return dnsname.Name{}, ErrMetadata
 	}
 	return target, nil
 }

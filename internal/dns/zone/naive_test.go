@@ -26,7 +26,7 @@ type naive struct {
 }
 
 type subtree struct {
-	marks   zone.Marks
+	marks   zone.Metadata
 	records []record
 	hosts   []netip.Addr
 	ptrs    []ptr
@@ -46,7 +46,7 @@ type ptr struct {
 }
 
 func (s *subtree) build(b *zone.Builder) {
-	b.Marks = s.marks
+	b.Metadata = s.marks
 	for _, r := range s.records {
 		b.Add(r.typ, []byte(r.rdata), r.labels...)
 	}
@@ -185,7 +185,7 @@ func (n *naive) addAncestors(all answers) {
 func (n *naive) lookup(all answers, name dnsname.Name, t dnswire.Type) string {
 	apex, ok := n.zoneOf(name)
 	if !ok {
-		return fmt.Sprint(zone.NotHere)
+		return fmt.Sprint(zone.OutOfZone)
 	}
 	sets, exists := all[name]
 	if !exists {
@@ -203,7 +203,7 @@ func (n *naive) lookup(all answers, name dnsname.Name, t dnswire.Type) string {
 	switch {
 	case !exists:
 		return describe(zone.NXDomain, apex, note, nil)
-	case name == apex && t == dnswire.TypeSOA && (n.subtrees[name].marks.Note == nil || !n.subtrees[name].marks.Note.Pending):
+	case name == apex && t == dnswire.TypeSOA && (n.subtrees[name].marks.EDE == nil || !n.subtrees[name].marks.EDE.Pending):
 		return describe(zone.Authority, apex, nil, nil)
 	}
 	for _, typ := range slices.Sorted(maps.Keys(sets)) {
@@ -214,13 +214,13 @@ func (n *naive) lookup(all answers, name dnsname.Name, t dnswire.Type) string {
 			return describe(zone.Alias, apex, nil, sets[typ])
 		}
 	}
-	return describe(zone.NoData, apex, n.subtrees[name].marks.Note, nil)
+	return describe(zone.NoData, apex, n.subtrees[name].marks.EDE, nil)
 }
 
 // note is the nearest note for a denial of name.
-func (n *naive) note(name, apex dnsname.Name) *zone.Note {
-	if m := n.subtrees[name].marks; m.Note != nil {
-		return m.Note
+func (n *naive) note(name, apex dnsname.Name) *zone.EDE {
+	if m := n.subtrees[name].marks; m.EDE != nil {
+		return m.EDE
 	}
 	for name != apex {
 		m := n.subtrees[name.Parent()].marks
@@ -235,7 +235,7 @@ func (n *naive) note(name, apex dnsname.Name) *zone.Note {
 	return nil
 }
 
-func describe(o zone.Outcome, apex dnsname.Name, note *zone.Note, rdata []string) string {
+func describe(o zone.Outcome, apex dnsname.Name, note *zone.EDE, rdata []string) string {
 	if note != nil && note.Pending {
 		o = zone.Unanswered
 	}
@@ -250,7 +250,7 @@ func describeAnswer(a zone.Answer) string {
 	if a.SOA == nil {
 		return fmt.Sprint(a.Outcome)
 	}
-	text := fmt.Sprintf("outcome %d, zone %s, note %p, records", a.Outcome, a.SOA.Zone, a.Note)
+	text := fmt.Sprintf("outcome %d, zone %s, note %p, records", a.Outcome, a.SOA.Zone, a.EDE)
 	for _, d := range a.RRset.RData() {
 		text += fmt.Sprintf(" %x", d)
 	}
@@ -273,13 +273,13 @@ func (r random) addr() netip.Addr {
 	return netip.MustParseAddr(pick(r, "10.0.0.1", "10.0.0.2", "10.9.0.1", "192.0.2.1", "fd00::1", "fd00::1:0", "::ffff:10.0.0.1"))
 }
 
-var notes = []*zone.Note{nil, nil, {Text: "why"}, {Text: "wait", Pending: true}}
+var notes = []*zone.EDE{nil, nil, {Text: "why"}, {Text: "wait", Pending: true}}
 
 func (r random) subtree() subtree {
 	return subtree{
-		marks: zone.Marks{
+		marks: zone.Metadata{
 			Exists: r.IntN(4) == 0, Children: pick(r, zone.Exact, zone.AnySpelling, zone.Synthesized),
-			Note: pick(r, notes...), Below: pick(r, notes...), Underscored: pick(r, notes...),
+			EDE: pick(r, notes...), Below: pick(r, notes...), Underscored: pick(r, notes...),
 		},
 		records: some(r, 5, func() record {
 			target := pick(r, "\x01a\x00", "\x01b\x00")
@@ -367,7 +367,7 @@ func (n *naive) serials(db *zone.DB) (all []uint32) {
 func (n *naive) dataMarks() map[dnsname.Name]string {
 	all := make(map[dnsname.Name]string)
 	for name, s := range n.subtrees {
-		all[name] = string(zone.AppendMarks(nil, &s.marks))
+		all[name] = string(zone.AppendMetadata(nil, &s.marks))
 	}
 	return all
 }
@@ -382,7 +382,7 @@ func (n *naive) zoneDump(all answers, marks map[dnsname.Name]string, z dnsname.N
 		}
 	}
 	for name, m := range marks {
-		if apex, ok := n.zoneOf(name); ok && apex == z && m != string(zone.AppendMarks(nil, new(zone.Marks))) {
+		if apex, ok := n.zoneOf(name); ok && apex == z && m != string(zone.AppendMetadata(nil, new(zone.Metadata))) {
 			lines = append(lines, fmt.Sprint(name, m))
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Item is one record of a zone, or one of TypeMarks, as a transfer tells it.
-type Item struct {
+type TransferRecord struct {
 	Name  dnsname.Name
 	Type  dnswire.Type
 	TTL   uint32
@@ -22,49 +22,49 @@ type Item struct {
 
 // Copy keeps one zone of a DB as another server has it. Nothing else may change
 // the zone; one goroutine at a time uses the Copy.
-type Copy struct {
+type Secondary struct {
 	db    *DB
 	zone  *authority
-	aged  *Aged
+	aged  *Stale
 	build Builder
-	marks map[string]Marks // by their RDATA, so that equal notes are one
+	marks map[string]Metadata // by their RDATA, so that equal notes are one
 }
 
 // Step is a record that goes, or one that comes.
-type Step struct {
-	Item
-	Gone bool
+type RecordChange struct {
+	TransferRecord
+	Deleted bool
 }
 
 // Errors that a Copy's methods wrap.
 var (
-	ErrItem    = errors.New("a record that no zone of this version has")
-	ErrDiffers = errors.New("the copy is not what the change takes it for")
+	ErrTransferRecord = errors.New("a record that no zone of this version has")
+	ErrDiffers        = errors.New("the copy is not what the change takes it for")
 )
 
 // Copy begins to keep the zone of that apex. The DB has it, and nothing is in it
 // yet.
-func (db *DB) Copy(apex dnsname.Name) (*Copy, error) {
+func (db *DB) Secondary(apex dnsname.Name) (*Secondary, error) {
 	for _, z := range db.zones {
 		if z.apex.name == apex {
-			return &Copy{db: db, zone: z, marks: make(map[string]Marks)}, nil
+			return &Secondary{db: db, zone: z, marks: make(map[string]Metadata)}, nil
 		}
 	}
 	return nil, fmt.Errorf("%s: %w", apex, ErrNoZone)
 }
 
 // SOA is the zone's start of authority, as it was given last.
-func (c *Copy) SOA() dnswire.SOA { return *c.zone.soa.Load() }
+func (c *Secondary) SOA() dnswire.SOA { return *c.zone.soa.Load() }
 
 // Moment is the zone as it is now, however old.
-func (c *Copy) Moment() *Moment {
+func (c *Secondary) Version() *Version {
 	c.db.mu.Lock()
 	defer c.db.mu.Unlock()
 	return c.db.moment(c.zone)
 }
 
 // items are what stands at one name; none when it is not in the zone.
-func (c *Copy) items(name dnsname.Name) (items []Item) {
+func (c *Secondary) items(name dnsname.Name) (items []TransferRecord) {
 	wire := []byte(name.WireLabels())
 	n, at, _ := c.db.closest(wire)
 	if n == nil || n.zone != c.zone {
@@ -72,7 +72,7 @@ func (c *Copy) items(name dnsname.Name) (items []Item) {
 	}
 	if addr, ok := c.pointerAddr(name); ok {
 		if all := c.db.pointers.find(addr); len(all) > 0 {
-			pointerRecords(addr, all, Marked, func(o Owned) bool {
+			pointerRecords(addr, all, WithMetadata, func(o OwnedRRset) bool {
 				items = append(items, itemsOf(name, o.Set)...)
 				return true
 			})
@@ -91,16 +91,16 @@ func (c *Copy) items(name dnsname.Name) (items []Item) {
 	}
 	if addr, ok := hostSpelled(wire[:at]); ok {
 		if ttl, ok := n.givenHost(t, addr); ok {
-			return itemsOf(name, new(dnswire.Assembly).Addr(addr, ttl))
+			return itemsOf(name, new(dnswire.RRsetBuilder).Addr(addr, ttl))
 		}
 	}
 	return nil
 }
 
-func itemsOf(name dnsname.Name, sets ...dnswire.RRset) (items []Item) {
+func itemsOf(name dnsname.Name, sets ...dnswire.RRset) (items []TransferRecord) {
 	for _, set := range sets {
 		for _, rdata := range set.RData() {
-			items = append(items, Item{Name: name, Type: set.Type, TTL: set.TTL(), RData: rdata})
+			items = append(items, TransferRecord{Name: name, Type: set.Type, TTL: set.TTL(), RData: rdata})
 		}
 	}
 	return items
@@ -108,7 +108,7 @@ func itemsOf(name dnsname.Name, sets ...dnswire.RRset) (items []Item) {
 
 // pointerAddr is the address whose reverse name that is, if the name is in a
 // zone that has such.
-func (c *Copy) pointerAddr(name dnsname.Name) (addr netip.Addr, ok bool) {
+func (c *Secondary) pointerAddr(name dnsname.Name) (addr netip.Addr, ok bool) {
 	if !c.zone.reverse {
 		return netip.Addr{}, false
 	}
@@ -129,9 +129,9 @@ func hostSpelled(labels []byte) (addr netip.Addr, ok bool) {
 // Replace makes items, in any order, all that is in the zone, and soa its start
 // of authority. It changes nothing when it fails, which wraps ErrItem. As by Apply,
 // nothing that exists before and after is denied meanwhile.
-func (c *Copy) Replace(soa dnswire.SOA, items []Item) error {
-	u := updating{Copy: c, whole: true, nodes: make(map[dnsname.Name]bool), kept: make(map[dnsname.Name]bool)}
-	slices.SortFunc(items, func(a, b Item) int { return cmp.Compare(a.Name.WireLabels(), b.Name.WireLabels()) })
+func (c *Secondary) Replace(soa dnswire.SOA, items []TransferRecord) error {
+	u := updating{Secondary: c, whole: true, nodes: make(map[dnsname.Name]bool), kept: make(map[dnsname.Name]bool)}
+	slices.SortFunc(items, func(a, b TransferRecord) int { return cmp.Compare(a.Name.WireLabels(), b.Name.WireLabels()) })
 	runs := []run{{name: soa.Zone}} // nothing, if nothing is said of the apex
 	for rest := items; len(rest) > 0; {
 		n := 1
@@ -152,26 +152,26 @@ func (c *Copy) Replace(soa dnswire.SOA, items []Item) error {
 // Change makes steps. Those of one name are made in their order, from what items
 // gives for it. It fails with ErrDiffers where what goes is not there, or what
 // comes is; see Replace.
-func (c *Copy) Change(soa dnswire.SOA, steps []Step) error {
-	at := make(map[dnsname.Name][]Item)
+func (c *Secondary) Change(soa dnswire.SOA, steps []RecordChange) error {
+	at := make(map[dnsname.Name][]TransferRecord)
 	for i := range steps {
 		s := &steps[i]
 		items, known := at[s.Name]
 		if !known {
 			items = c.items(s.Name)
 		}
-		found := slices.IndexFunc(items, s.Item.equal)
+		found := slices.IndexFunc(items, s.TransferRecord.equal)
 		switch {
-		case s.Gone && found >= 0:
+		case s.Deleted && found >= 0:
 			items = slices.Delete(items, found, found+1)
-		case !s.Gone && found < 0:
-			items = append(items, s.Item)
+		case !s.Deleted && found < 0:
+			items = append(items, s.TransferRecord)
 		default:
 			return fmt.Errorf("record of type %s at %s: %w", s.Type, s.Name, ErrDiffers)
 		}
 		at[s.Name] = items
 	}
-	u := updating{Copy: c, nodes: make(map[dnsname.Name]bool)}
+	u := updating{Secondary: c, nodes: make(map[dnsname.Name]bool)}
 	runs := make([]run, 0, len(at))
 	for name, items := range at {
 		runs = append(runs, run{name: name, items: items})
@@ -179,12 +179,12 @@ func (c *Copy) Change(soa dnswire.SOA, steps []Step) error {
 	return u.update(soa, runs)
 }
 
-func (it Item) equal(o Item) bool {
+func (it TransferRecord) equal(o TransferRecord) bool {
 	return it.Type == o.Type && it.TTL == o.TTL && bytes.Equal(it.RData, o.RData)
 }
 
 // Age says that all of the zone is from an earlier time; nil that it is not.
-func (c *Copy) Age(aged *Aged) {
+func (c *Secondary) SetStale(aged *Stale) {
 	c.db.mu.Lock()
 	defer c.db.mu.Unlock()
 	c.aged = aged
@@ -194,7 +194,7 @@ func (c *Copy) Age(aged *Aged) {
 		made = *t
 	}
 	marks := *made.marks
-	marks.Aged = aged
+	marks.Stale = aged
 	made.marks = &marks
 	c.db.publish(apex, &made)
 	c.zone.touched = false
@@ -204,13 +204,13 @@ func (c *Copy) Age(aged *Aged) {
 const maxMarks = 1024
 
 // marksOf reads marks, with the notes that other equal ones have.
-func (c *Copy) marksOf(rdata []byte) (Marks, error) {
+func (c *Secondary) marksOf(rdata []byte) (Metadata, error) {
 	if m, ok := c.marks[string(rdata)]; ok {
 		return m, nil
 	}
-	m, err := ParseMarks(rdata)
+	m, err := ParseMetadata(rdata)
 	if err != nil {
-		return Marks{}, fmt.Errorf("%w: %w", ErrItem, err)
+		return Metadata{}, fmt.Errorf("%w: %w", ErrTransferRecord, err)
 	}
 	if len(c.marks) >= maxMarks {
 		clear(c.marks)

@@ -2,16 +2,16 @@ package zone
 
 // Aged says what goes with answers from data of an earlier time, which may not
 // be true any more (RFC 8767).
-type Aged struct {
+type Stale struct {
 	// Found goes with answers for names that exist.
-	Found *Note
+	Found *EDE
 	// Denied goes with denials. When it is pending there is no denial.
-	Denied *Note
+	Denied *EDE
 	// DeniedTTL is the TTL of denials, in seconds.
 	DeniedTTL uint32
 }
 
-func (g *Aged) equal(o *Aged) bool {
+func (g *Stale) equal(o *Stale) bool {
 	return g == o || g != nil && o != nil &&
 		equalNotes(g.Found, o.Found) && equalNotes(g.Denied, o.Denied) && g.DeniedTTL == o.DeniedTTL
 }
@@ -24,22 +24,22 @@ func (db *DB) age(s *Scratch, qname []byte, a *Answer) {
 	}
 	switch a.Outcome {
 	case Found, Alias, NoData:
-		a.Aged = g.Found
+		a.StaleEDE = g.Found
 	case NXDomain:
-		a.Aged = g.Denied
+		a.StaleEDE = g.Denied
 		if g.Denied.Pending {
-			a.Outcome, a.Note = Unanswered, nil
+			a.Outcome, a.EDE = Unanswered, nil
 			return
 		}
 		s.soa = *a.SOA
 		s.soa.TTL, s.soa.Minimum = min(s.soa.TTL, g.DeniedTTL), min(s.soa.Minimum, g.DeniedTTL)
 		a.SOA = &s.soa
-	case Unanswered, NotHere, Authority:
+	case Unanswered, OutOfZone, Authority:
 	}
 }
 
 // agedAt is the nearest mark of age at the name or above it, or nil.
-func (db *DB) agedAt(qname []byte) *Aged {
+func (db *DB) agedAt(qname []byte) *Stale {
 	for n, _, _ := db.closest(qname); n != nil; n = n.parent {
 		if g := n.seen.Load().age(); g != nil {
 			return g
@@ -48,11 +48,11 @@ func (db *DB) agedAt(qname []byte) *Aged {
 	return nil
 }
 
-func (t *Subtree) age() *Aged {
+func (t *Subtree) age() *Stale {
 	if t == nil {
 		return nil
 	}
-	return t.marks.Aged
+	return t.marks.Stale
 }
 
 // countUnsettled keeps count of the subtrees that are not settled.

@@ -26,7 +26,7 @@ type Subtree struct {
 	//   the addresses of hosts, in order, IPv4 first
 	//   pointers, each as Builder.addPointer makes it, in order
 	data           []byte
-	marks          *Marks // of the base, shared with others that have the same
+	marks          *Metadata // of the base, shared with others that have the same
 	ttl            uint32
 	names          uint32 // that have records or names below them, the base only with records
 	hosts4, hosts6 uint32
@@ -34,7 +34,7 @@ type Subtree struct {
 }
 
 // nothing holds nothing.
-var nothing = Subtree{marks: new(Marks)}
+var nothing = Subtree{marks: new(Metadata)}
 
 const placeLen = 4
 

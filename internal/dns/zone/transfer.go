@@ -18,13 +18,13 @@ type Detail uint8
 
 // The details.
 const (
-	Plain  Detail = iota // its records
-	Marked               // and records of TypeMarks, for a replica
+	RecordsOnly  Detail = iota // its records
+	WithMetadata               // and records of TypeMarks, for a replica
 )
 
 // Owned is an RRset and its owner, in lower-case wire form without the root's
 // closing zero octet.
-type Owned struct {
+type OwnedRRset struct {
 	Owner []byte
 	Set   dnswire.RRset
 }
@@ -32,12 +32,12 @@ type Owned struct {
 // Errors that Moment and Since wrap.
 var (
 	ErrNoZone     = errors.New("not a zone that is held")
-	ErrNotSettled = errors.New("the zone is not loaded, or from an earlier time")
+	ErrNotCurrent = errors.New("the zone is not loaded, or from an earlier time")
 	ErrHistory    = errors.New("the changes since that serial are not remembered")
 )
 
 // Moment is a zone at one moment. It does not change.
-type Moment struct {
+type Version struct {
 	SOA dnswire.SOA
 
 	bases    []base
@@ -55,7 +55,7 @@ type base struct {
 
 // Moment gives the zone as it is now. Writers wait while what is there is
 // collected, which copies no records.
-func (db *DB) Moment(apex dnsname.Name) (*Moment, error) {
+func (db *DB) Version(apex dnsname.Name) (*Version, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	z, err := db.settled(apex)
@@ -66,8 +66,8 @@ func (db *DB) Moment(apex dnsname.Name) (*Moment, error) {
 }
 
 // moment gives z as it is. Its caller holds mu.
-func (db *DB) moment(z *authority) *Moment {
-	m := &Moment{SOA: *z.soa.Load(), zone: z, zoneOf: db.zoneOf}
+func (db *DB) moment(z *authority) *Version {
+	m := &Version{SOA: *z.soa.Load(), zone: z, zoneOf: db.zoneOf}
 	if z.reverse {
 		m.pointers = db.pointers.frozen()
 	}
@@ -87,7 +87,7 @@ func (db *DB) moment(z *authority) *Moment {
 }
 
 // Octets is about how many octets the zone's records take in a transfer.
-func (m *Moment) Octets() (n int64) {
+func (m *Version) Octets() (n int64) {
 	for i := range m.bases {
 		n += m.bases[i].octets()
 	}
@@ -119,15 +119,15 @@ func (db *DB) settled(apex dnsname.Name) (*authority, error) {
 	case i < 0:
 		return nil, fmt.Errorf("zone %s: %w", apex, ErrNoZone)
 	case db.zones[i].unsettled > 0:
-		return nil, fmt.Errorf("zone %s: %w", apex, ErrNotSettled)
+		return nil, fmt.Errorf("zone %s: %w", apex, ErrNotCurrent)
 	}
 	return db.zones[i], nil
 }
 
 // Records yields all that the zone holds but its SOA, in the same order each
 // time. What it yields is good until the next.
-func (m *Moment) Records(d Detail) func(yield func(Owned) bool) {
-	return func(yield func(Owned) bool) {
+func (m *Version) Records(d Detail) func(yield func(OwnedRRset) bool) {
+	return func(yield func(OwnedRRset) bool) {
 		sorted := slices.SortedFunc(slices.Values(m.bases), func(a, b base) int {
 			return strings.Compare(a.name.WireLabels(), b.name.WireLabels())
 		})
@@ -148,8 +148,8 @@ func (m *Moment) Records(d Detail) func(yield func(Owned) bool) {
 }
 
 // records yields what stands at the base and below it.
-func (b *base) records(d Detail, yield func(Owned) bool) (more bool) {
-	if d == Marked && !yield(b.marks()) {
+func (b *base) records(d Detail, yield func(OwnedRRset) bool) (more bool) {
+	if d == WithMetadata && !yield(b.marks()) {
 		return false
 	}
 	if b.subtree != nil && !b.subtree.records(b.name, yield) {
@@ -166,22 +166,22 @@ func (b *base) records(d Detail, yield func(Owned) bool) (more bool) {
 }
 
 // marks is the base's record of TypeMarks.
-func (b *base) marks() Owned {
+func (b *base) marks() OwnedRRset {
 	m := nothing.marks
 	if b.subtree != nil {
 		m = b.subtree.marks
 	}
-	return Owned{[]byte(b.name.WireLabels()), dnswire.NewRRset(TypeMarks, 0, AppendMarks(nil, m))}
+	return OwnedRRset{[]byte(b.name.WireLabels()), dnswire.NewRRset(TypeMetadata, 0, AppendMetadata(nil, m))}
 }
 
 // records yields t's RRsets, and those of its hosts.
-func (t *Subtree) records(name dnsname.Name, yield func(Owned) bool) (more bool) {
+func (t *Subtree) records(name dnsname.Name, yield func(OwnedRRset) bool) (more bool) {
 	var buf [dnsname.MaxWire]byte
 	for i := range int(t.names) {
 		labels, places := t.name(i)
 		owner := append(append(buf[:0], labels...), name.WireLabels()...)
 		for _, set := range t.sets(places) {
-			if !yield(Owned{owner, set}) {
+			if !yield(OwnedRRset{owner, set}) {
 				return false
 			}
 		}
@@ -194,14 +194,14 @@ func (t *Subtree) records(name dnsname.Name, yield func(Owned) bool) (more bool)
 	return true
 }
 
-func hostRecord(parent dnsname.Name, addr netip.Addr, ttl uint32) Owned {
+func hostRecord(parent dnsname.Name, addr netip.Addr, ttl uint32) OwnedRRset {
 	k := keyOf(addr)
-	return Owned{append(appendHostLabel(nil, addr), parent.WireLabels()...), dnswire.NewRRset(addrType(addr), ttl, k.octets())}
+	return OwnedRRset{append(appendHostLabel(nil, addr), parent.WireLabels()...), dnswire.NewRRset(addrType(addr), ttl, k.octets())}
 }
 
 // pointerRecords yields the PTR records that all make at the reverse name of
 // addr, and their order where that is not the canonical one.
-func pointerRecords(addr netip.Addr, all []pointer, d Detail, yield func(Owned) bool) (more bool) {
+func pointerRecords(addr netip.Addr, all []pointer, d Detail, yield func(OwnedRRset) bool) (more bool) {
 	if len(all) == 0 {
 		return true
 	}
@@ -211,16 +211,16 @@ func pointerRecords(addr netip.Addr, all []pointer, d Detail, yield func(Owned) 
 	for last < len(tier) && tier[last-1].compareTarget(tier[last], addr) < 0 {
 		last++
 	}
-	if d == Marked && last < len(tier) {
+	if d == WithMetadata && last < len(tier) {
 		var first [][]byte
 		for _, p := range tier[:last] {
 			first = append(first, pointerMarks(p, addr))
 		}
-		if !yield(Owned{owner, dnswire.NewRRset(TypeMarks, 0, first...)}) {
+		if !yield(OwnedRRset{owner, dnswire.NewRRset(TypeMetadata, 0, first...)}) {
 			return false
 		}
 	}
-	return yield(Owned{owner, new(Scratch).pointerSet(all, addr)})
+	return yield(OwnedRRset{owner, new(Scratch).pointerSet(all, addr)})
 }
 
 // ownedRecord is one record of a difference.
@@ -236,8 +236,8 @@ func (r ownedRecord) compare(o ownedRecord) int {
 }
 
 // flatten is what records yields, one by one and in order.
-func flatten(records func(yield func(Owned) bool) bool) (all []ownedRecord) {
-	records(func(o Owned) bool {
+func flatten(records func(yield func(OwnedRRset) bool) bool) (all []ownedRecord) {
+	records(func(o OwnedRRset) bool {
 		owner := string(o.Owner)
 		for _, rdata := range o.Set.RData() {
 			all = append(all, ownedRecord{owner, o.Set.Type, o.Set.TTL(), string(rdata)})
@@ -278,14 +278,14 @@ func compareRecords(before, after []ownedRecord) (gone, come []ownedRecord) {
 }
 
 // join makes RRsets of records that are in order.
-func join(records []ownedRecord) (all []Owned) {
+func join(records []ownedRecord) (all []OwnedRRset) {
 	for len(records) > 0 {
 		first, n := records[0], 0
 		var rdata [][]byte
 		for ; n < len(records) && records[n].owner == first.owner && records[n].typ == first.typ && records[n].ttl == first.ttl; n++ {
 			rdata = append(rdata, bytes.Clone([]byte(records[n].rdata)))
 		}
-		all = append(all, Owned{[]byte(first.owner), dnswire.NewRRset(first.typ, first.ttl, rdata...)})
+		all = append(all, OwnedRRset{[]byte(first.owner), dnswire.NewRRset(first.typ, first.ttl, rdata...)})
 		records = records[n:]
 	}
 	return all

@@ -18,7 +18,7 @@ import (
 )
 
 // records are those of a transfer, one a line.
-func recordLines(sets func(func(zone.Owned) bool)) map[string]bool {
+func recordLines(sets func(func(zone.OwnedRRset) bool)) map[string]bool {
 	all := make(map[string]bool)
 	for o := range sets {
 		for _, rdata := range o.Set.RData() {
@@ -32,7 +32,7 @@ func recordLines(sets func(func(zone.Owned) bool)) map[string]bool {
 	return all
 }
 
-func ownerName(o zone.Owned) dnsname.Name {
+func ownerName(o zone.OwnedRRset) dnsname.Name {
 	name, _, err := dnsname.FromWire(append(slices.Clone(o.Owner), 0))
 	if err != nil {
 		panic(err)
@@ -40,7 +40,7 @@ func ownerName(o zone.Owned) dnsname.Name {
 	return name
 }
 
-var details = map[string]zone.Detail{"plain": zone.Plain, "marked": zone.Marked}
+var details = map[string]zone.Detail{"plain": zone.RecordsOnly, "marked": zone.WithMetadata}
 
 // history is what each zone held at each serial.
 type history map[string]map[uint32]map[string]bool // by zone and detail
@@ -57,7 +57,7 @@ func FuzzSince(f *testing.F) {
 		n := &naive{subtrees: make(map[dnsname.Name]subtree), hosts: make(map[[2]string]zone.Hosts)}
 		apexes := []string{"a", "b.a", "10.in-addr.arpa", [...]string{"arpa", "in-addr.arpa", "ip6.arpa"}[seed%3]}
 		db := newDB(t, apexes...)
-		db.Remember(zone.History{Changes: 1 << 20, Octets: 1 << 30})
+		db.SetHistoryLimits(zone.HistoryLimits{Changes: 1 << 20, Octets: 1 << 30})
 		held := make(history)
 		for range 12 {
 			db.Apply(r.change(n))
@@ -71,8 +71,8 @@ func FuzzSince(f *testing.F) {
 // check compares what a zone holds with what it makes of what it held before.
 func (h history) check(t *testing.T, db *zone.DB, apex string) {
 	t.Helper()
-	moment, err := db.Moment(dnsname.MustParse(apex))
-	if errors.Is(err, zone.ErrNotSettled) {
+	moment, err := db.Version(dnsname.MustParse(apex))
+	if errors.Is(err, zone.ErrNotCurrent) {
 		return
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func (h history) check(t *testing.T, db *zone.DB, apex string) {
 }
 
 // patched is before, without what is gone and with what came.
-func patched(t *testing.T, before map[string]bool, gone, come []zone.Owned) map[string]bool {
+func patched(t *testing.T, before map[string]bool, gone, come []zone.OwnedRRset) map[string]bool {
 	t.Helper()
 	made := maps.Clone(before)
 	for line := range recordLines(slices.Values(gone)) {
@@ -132,17 +132,17 @@ func TestHistoryBounds(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		limit zone.History
+		limit zone.HistoryLimits
 		kept  uint32
 	}{
-		"nothing":         {zone.History{}, 0},
-		"changes":         {zone.History{Changes: 4, Octets: 1 << 20}, 4},
-		"octets":          {zone.History{Changes: 100, Octets: 1000}, 5},
-		"no octets":       {zone.History{Changes: 100}, 0},
-		"more than there": {zone.History{Changes: 100, Octets: 1 << 20}, 10},
+		"nothing":         {zone.HistoryLimits{}, 0},
+		"changes":         {zone.HistoryLimits{Changes: 4, Octets: 1 << 20}, 4},
+		"octets":          {zone.HistoryLimits{Changes: 100, Octets: 1000}, 5},
+		"no octets":       {zone.HistoryLimits{Changes: 100}, 0},
+		"more than there": {zone.HistoryLimits{Changes: 100, Octets: 1 << 20}, 10},
 	} {
 		db := newDB(t, "one", "two")
-		db.Remember(c.limit)
+		db.SetHistoryLimits(c.limit)
 		grow(db, 10)
 		for serial := uint32(1); serial <= 11; serial++ {
 			_, err := db.Since(dnsname.MustParse("one"), serial)
@@ -160,7 +160,7 @@ func TestHistoryBounds(t *testing.T) {
 		if _, err := db.Since(dnsname.MustParse("two"), 1); err != nil {
 			t.Errorf("%s: Since, of a zone that did not change = %v", name, err)
 		}
-		if changes, octets := db.Remembered(); changes != int(c.kept) || octets > c.limit.Octets {
+		if changes, octets := db.HistorySize(); changes != int(c.kept) || octets > c.limit.Octets {
 			t.Errorf("%s: %d changes of %d octets are remembered, want %d", name, changes, octets, c.kept)
 		}
 	}
@@ -172,7 +172,7 @@ func TestSinceSerialsGoRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.Remember(zone.History{Changes: 10, Octets: 1 << 20})
+	db.SetHistoryLimits(zone.HistoryLimits{Changes: 10, Octets: 1 << 20})
 	for i := range 4 {
 		set(db, "h.one", addrs(fmt.Sprintf("192.0.2.%d", i+1)))
 	}
@@ -180,7 +180,7 @@ func TestSinceSerialsGoRound(t *testing.T) {
 	if err != nil || d.To.Serial != 2 {
 		t.Fatalf("Since = %+v, %v", d, err)
 	}
-	gone, come := d.Records(zone.Plain)
+	gone, come := d.Records(zone.RecordsOnly)
 	if got := fmt.Sprint(recordLines(slices.Values(gone)), recordLines(slices.Values(come))); !strings.Contains(got, `"\xc0\x00\x02\x01"`) || !strings.Contains(got, `"\xc0\x00\x02\x04"`) {
 		t.Errorf("gone and came %s", got)
 	}
@@ -191,19 +191,19 @@ func TestSinceSerialsGoRound(t *testing.T) {
 func TestNotTransferred(t *testing.T) {
 	db := newDB(t, "one", "two")
 	for name, c := range map[string]struct {
-		marks zone.Marks
+		marks zone.Metadata
 		zone  string
 		want  error
 	}{
-		"nothing said": {zone.Marks{}, "one", nil},
-		"settled":      {zone.Marks{Note: &zone.Note{Text: "no"}}, "one", nil},
-		"pending":      {zone.Marks{Below: &zone.Note{Pending: true}}, "one", zone.ErrNotSettled},
-		"aged":         {zone.Marks{Aged: &zone.Aged{Found: &zone.Note{}, Denied: &zone.Note{}}}, "one", zone.ErrNotSettled},
-		"another's":    {zone.Marks{Below: &zone.Note{Pending: true}}, "two", nil},
-		"no zone":      {zone.Marks{}, "h.one", zone.ErrNoZone},
+		"nothing said": {zone.Metadata{}, "one", nil},
+		"settled":      {zone.Metadata{EDE: &zone.EDE{Text: "no"}}, "one", nil},
+		"pending":      {zone.Metadata{Below: &zone.EDE{Pending: true}}, "one", zone.ErrNotCurrent},
+		"aged":         {zone.Metadata{Stale: &zone.Stale{Found: &zone.EDE{}, Denied: &zone.EDE{}}}, "one", zone.ErrNotCurrent},
+		"another's":    {zone.Metadata{Below: &zone.EDE{Pending: true}}, "two", nil},
+		"no zone":      {zone.Metadata{}, "h.one", zone.ErrNoZone},
 	} {
 		set(db, "h.one", marks(c.marks))
-		if _, err := db.Moment(dnsname.MustParse(c.zone)); !errors.Is(err, c.want) {
+		if _, err := db.Version(dnsname.MustParse(c.zone)); !errors.Is(err, c.want) {
 			t.Errorf("%s: Moment = %v, want %v", name, err, c.want)
 		}
 		if _, err := db.Since(dnsname.MustParse(c.zone), 1); !errors.Is(err, c.want) && (c.want != nil || !errors.Is(err, zone.ErrHistory)) {
@@ -214,20 +214,20 @@ func TestNotTransferred(t *testing.T) {
 
 // TestMarksData: marks are read as they were written.
 func TestMarksData(t *testing.T) {
-	note := &zone.Note{Code: dnswire.EDEOther, Text: "no such Service"}
-	for name, m := range map[string]zone.Marks{
+	note := &zone.EDE{Code: dnswire.EDEOther, Text: "no such Service"}
+	for name, m := range map[string]zone.Metadata{
 		"nothing":     {},
 		"exists":      {Exists: true},
 		"synthesized": {Exists: true, Children: zone.Synthesized, ChildTTL: 3600, Below: note},
-		"all":         {Children: zone.AnySpelling, Note: note, Below: &zone.Note{Code: 14, Pending: true}, Underscored: &zone.Note{}},
+		"all":         {Children: zone.AnySpelling, EDE: note, Below: &zone.EDE{Code: 14, Pending: true}, Underscored: &zone.EDE{}},
 	} {
-		got, err := zone.ParseMarks(zone.AppendMarks(nil, &m))
+		got, err := zone.ParseMetadata(zone.AppendMetadata(nil, &m))
 		if diff := cmp.Diff(m, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
-	long := zone.Marks{Note: &zone.Note{Text: strings.Repeat("x", 1<<16)}}
-	if got, err := zone.ParseMarks(zone.AppendMarks(nil, &long)); err != nil || len(got.Note.Text) != 4096 {
+	long := zone.Metadata{EDE: &zone.EDE{Text: strings.Repeat("x", 1<<16)}}
+	if got, err := zone.ParseMetadata(zone.AppendMetadata(nil, &long)); err != nil || len(got.EDE.Text) != 4096 {
 		t.Errorf("a long text: %v", err)
 	}
 }
@@ -235,22 +235,22 @@ func TestMarksData(t *testing.T) {
 // FuzzMarks: whatever is read as marks is written the same, and nothing makes
 // reading fail in another way than with an error.
 func FuzzMarks(f *testing.F) {
-	f.Add(zone.AppendMarks(nil, &zone.Marks{Exists: true, Below: &zone.Note{Code: 14, Text: "wait", Pending: true}}))
+	f.Add(zone.AppendMetadata(nil, &zone.Metadata{Exists: true, Below: &zone.EDE{Code: 14, Text: "wait", Pending: true}}))
 	f.Add([]byte("\x02\x01a\x01b\x00"))
 	f.Fuzz(func(t *testing.T, rdata []byte) {
-		if m, err := zone.ParseMarks(rdata); err == nil {
-			if again := zone.AppendMarks(nil, &m); string(again) != string(rdata) {
+		if m, err := zone.ParseMetadata(rdata); err == nil {
+			if again := zone.AppendMetadata(nil, &m); string(again) != string(rdata) {
 				t.Errorf("%x is read, and written as %x", rdata, again)
 			}
 		}
 		for _, apex := range []string{"one", "10.in-addr.arpa"} {
 			db := newDB(t, apex)
-			c, err := db.Copy(dnsname.MustParse(apex))
+			c, err := db.Secondary(dnsname.MustParse(apex))
 			if err != nil {
 				t.Fatal(err)
 			}
 			name := dnsname.MustParse("1.2.3." + apex)
-			_ = c.Replace(c.SOA(), []zone.Item{{Name: name, Type: zone.TypeMarks, RData: rdata}})
+			_ = c.Replace(c.SOA(), []zone.TransferRecord{{Name: name, Type: zone.TypeMetadata, RData: rdata}})
 			db.Entries()
 		}
 	})
@@ -267,11 +267,11 @@ func FuzzChange(f *testing.F) {
 		n := &naive{subtrees: make(map[dnsname.Name]subtree), hosts: make(map[[2]string]zone.Hosts)}
 		apexes := []string{"a", "b.a", "10.in-addr.arpa", [...]string{"arpa", "in-addr.arpa", "ip6.arpa"}[seed%3]}
 		db := newDB(t, apexes...)
-		db.Remember(zone.History{Changes: 1 << 20, Octets: 1 << 30})
+		db.SetHistoryLimits(zone.HistoryLimits{Changes: 1 << 20, Octets: 1 << 30})
 		made := restored(t, db)
-		var copies []*zone.Copy
+		var copies []*zone.Secondary
 		for _, soa := range db.SOAs() {
-			c, err := made.Copy(soa.Zone)
+			c, err := made.Secondary(soa.Zone)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,13 +296,13 @@ func FuzzChange(f *testing.F) {
 }
 
 // stepsOf are those of a difference.
-func stepsOf(d *zone.Difference) (steps []zone.Step) {
-	gone, come := d.Records(zone.Marked)
-	for i, owned := range [][]zone.Owned{gone, come} {
+func stepsOf(d *zone.Difference) (steps []zone.RecordChange) {
+	gone, come := d.Records(zone.WithMetadata)
+	for i, owned := range [][]zone.OwnedRRset{gone, come} {
 		for _, o := range owned {
 			for _, rdata := range o.Set.RData() {
-				it := zone.Item{Name: ownerName(o), Type: o.Set.Type, TTL: o.Set.TTL(), RData: slices.Clone(rdata)}
-				steps = append(steps, zone.Step{Item: it, Gone: i == 0})
+				it := zone.TransferRecord{Name: ownerName(o), Type: o.Set.Type, TTL: o.Set.TTL(), RData: slices.Clone(rdata)}
+				steps = append(steps, zone.RecordChange{TransferRecord: it, Deleted: i == 0})
 			}
 		}
 	}
@@ -318,18 +318,18 @@ func restored(t *testing.T, db *zone.DB) *zone.DB {
 		t.Fatal(err)
 	}
 	for _, soa := range db.SOAs() {
-		moment, err := db.Moment(soa.Zone)
+		moment, err := db.Version(soa.Zone)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := made.Copy(soa.Zone)
+		c, err := made.Secondary(soa.Zone)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var items []zone.Item
-		for o := range moment.Records(zone.Marked) {
+		var items []zone.TransferRecord
+		for o := range moment.Records(zone.WithMetadata) {
 			for _, rdata := range o.Set.RData() {
-				items = append(items, zone.Item{Name: ownerName(o), Type: o.Set.Type, TTL: o.Set.TTL(), RData: slices.Clone(rdata)})
+				items = append(items, zone.TransferRecord{Name: ownerName(o), Type: o.Set.Type, TTL: o.Set.TTL(), RData: slices.Clone(rdata)})
 			}
 		}
 		if err := c.Replace(moment.SOA, items); err != nil {
@@ -381,8 +381,8 @@ func settledChanges(c zone.Changes) zone.Changes {
 	}
 	c.Subtrees = slices.DeleteFunc(c.Subtrees, func(s zone.Change) bool {
 		db.Apply(zone.Changes{Subtrees: []zone.Change{s}})
-		_, errA := db.Moment(dnsname.MustParse("a"))
-		_, errB := db.Moment(dnsname.MustParse("b.a"))
+		_, errA := db.Version(dnsname.MustParse("a"))
+		_, errB := db.Version(dnsname.MustParse("b.a"))
 		db.Apply(zone.Changes{Subtrees: []zone.Change{{Base: s.Base}}})
 		return errA != nil || errB != nil
 	})
@@ -416,12 +416,12 @@ func checkRestored(t *testing.T, db, got *zone.DB) {
 // visible are the entries that a client can tell from nothing, as text.
 func visible(db *zone.DB) (lines []string) {
 	for _, e := range db.Entries() {
-		m := e.Marks
-		e.Marks, m.Note, m.Below, m.Underscored = zone.Marks{}, nil, nil, nil
-		if !e.Exists && m == (zone.Marks{}) {
+		m := e.Metadata
+		e.Metadata, m.EDE, m.Below, m.Underscored = zone.Metadata{}, nil, nil, nil
+		if !e.Exists && m == (zone.Metadata{}) {
 			continue
 		}
-		line := fmt.Sprintf("%s in %s, %v, %s %+v", e.Name, e.Zone, e.Exists, zone.AppendMarks(nil, &m), e.SOA != nil)
+		line := fmt.Sprintf("%s in %s, %v, %s %+v", e.Name, e.Zone, e.Exists, zone.AppendMetadata(nil, &m), e.SOA != nil)
 		for _, s := range e.Sets {
 			line += fmt.Sprintf(" %s %d %q", s.Type, s.TTL(), s.RData())
 		}
@@ -436,8 +436,8 @@ func fullAnswer(db *zone.DB, name dnsname.Name, t dnswire.Type) string {
 		return fmt.Sprint(a.Outcome)
 	}
 	text := fmt.Sprintf("outcome %d, zone %s, TTL %d, records %q", a.Outcome, a.SOA.Zone, a.RRset.TTL(), a.RRset.RData())
-	if a.Note != nil {
-		text += fmt.Sprintf(", note %+v", *a.Note)
+	if a.EDE != nil {
+		text += fmt.Sprintf(", note %+v", *a.EDE)
 	}
 	return text
 }

@@ -59,8 +59,8 @@ func addrs(texts ...string) func(*zone.Builder) {
 	}
 }
 
-func marks(m zone.Marks) func(*zone.Builder) {
-	return func(b *zone.Builder) { b.Marks = m }
+func marks(m zone.Metadata) func(*zone.Builder) {
+	return func(b *zone.Builder) { b.Metadata = m }
 }
 
 // setHosts gives parent the hosts of a source, with their reverse names.
@@ -98,18 +98,18 @@ func TestNewRefusesAZoneTwice(t *testing.T) {
 
 func TestOutcomes(t *testing.T) {
 	db := newDB(t, "example", "inner.example", "in-addr.arpa", "2.0.192.in-addr.arpa")
-	why, pending := &zone.Note{Text: "why"}, &zone.Note{Text: "wait", Pending: true}
+	why, pending := &zone.EDE{Text: "why"}, &zone.EDE{Text: "wait", Pending: true}
 	set(db, "a.b.c.example", addrs("192.0.2.1"))
 	set(db, "x.inner.example", addrs("192.0.2.2"))
 	set(db, "alias.example", func(b *zone.Builder) {
 		b.Add(dnswire.TypeCNAME, dnsname.MustParse("a.b.c.example").AppendWire(nil))
 	})
-	set(db, "held.example", marks(zone.Marks{Exists: true}))
-	set(db, "noted.example", marks(zone.Marks{Below: why, Underscored: pending}))
-	set(db, "soon.example", marks(zone.Marks{Note: pending}))
+	set(db, "held.example", marks(zone.Metadata{Exists: true}))
+	set(db, "noted.example", marks(zone.Metadata{Below: why, Underscored: pending}))
+	set(db, "soon.example", marks(zone.Metadata{EDE: pending}))
 	set(db, "elsewhere.test", addrs("192.0.2.9"))
 	set(db, "web.example", func(b *zone.Builder) {
-		b.Marks = zone.Marks{Children: zone.AnySpelling, Below: why, Underscored: pending}
+		b.Metadata = zone.Metadata{Children: zone.AnySpelling, Below: why, Underscored: pending}
 		b.Add(dnswire.TypeTXT, []byte("\x01x"))
 		b.Add(dnswire.TypeTXT, []byte("\x01x"), "_Http", "_TCP")
 		b.AddAddr(netip.MustParseAddr("192.0.2.3"), "host")
@@ -122,11 +122,11 @@ func TestOutcomes(t *testing.T) {
 	})
 	set(db, "exact.example", func(b *zone.Builder) { b.AddHost(netip.MustParseAddr("fd00::1")) })
 	setHosts(db, "pods.example", "pod", "192.0.2.6")
-	set(db, "any.example", marks(zone.Marks{Exists: true, Children: zone.Synthesized}))
+	set(db, "any.example", marks(zone.Metadata{Exists: true, Children: zone.Synthesized}))
 	type want struct {
 		outcome zone.Outcome
 		zone    string // whose SOA it carries
-		note    *zone.Note
+		note    *zone.EDE
 	}
 	for claim, c := range map[string]struct {
 		name string
@@ -153,9 +153,9 @@ func TestOutcomes(t *testing.T) {
 		"the apex exists":                           {"example", dnswire.TypeA, want{zone.NoData, "example", nil}},
 		"an inner zone has its names":               {"x.inner.example", dnswire.TypeA, want{zone.Found, "inner.example", nil}},
 		"an inner zone denies its names":            {"y.inner.example", dnswire.TypeA, want{zone.NXDomain, "inner.example", nil}},
-		"another zone is not here":                  {"elsewhere.test", dnswire.TypeA, want{zone.NotHere, "", nil}},
-		"nor is the root":                           {".", dnswire.TypeNS, want{zone.NotHere, "", nil}},
-		"nor a name longer than all that were seen": {"a.b.c.d.e.f.g.h.i.j.test", dnswire.TypeA, want{zone.NotHere, "", nil}},
+		"another zone is not here":                  {"elsewhere.test", dnswire.TypeA, want{zone.OutOfZone, "", nil}},
+		"nor is the root":                           {".", dnswire.TypeNS, want{zone.OutOfZone, "", nil}},
+		"nor a name longer than all that were seen": {"a.b.c.d.e.f.g.h.i.j.test", dnswire.TypeA, want{zone.OutOfZone, "", nil}},
 		"a longer name than any is denied":          {"a.b.c.d.e.f.g.h.i.j.example", dnswire.TypeA, want{zone.NXDomain, "example", nil}},
 
 		"a subtree has names below its base":  {"_http._tcp.web.example", dnswire.TypeTXT, want{zone.Found, "example", nil}},
@@ -182,10 +182,10 @@ func TestOutcomes(t *testing.T) {
 		"nor does another address":            {"2.0.0.10.in-addr.arpa", dnswire.TypePTR, want{zone.NXDomain, "in-addr.arpa", nil}},
 		"nor what is below one":               {"x.1.0.0.10.in-addr.arpa", dnswire.TypePTR, want{zone.NXDomain, "in-addr.arpa", nil}},
 		"a reverse name has one spelling":     {"01.0.0.10.in-addr.arpa", dnswire.TypePTR, want{zone.NXDomain, "in-addr.arpa", nil}},
-		"a reverse name may be in no zone":    {"1.ip6.arpa", dnswire.TypePTR, want{zone.NotHere, "", nil}},
+		"a reverse name may be in no zone":    {"1.ip6.arpa", dnswire.TypePTR, want{zone.OutOfZone, "", nil}},
 	} {
 		a := lookup(db, c.name, c.typ)
-		got := want{outcome: a.Outcome, note: a.Note}
+		got := want{outcome: a.Outcome, note: a.EDE}
 		if a.SOA != nil {
 			got.zone = a.SOA.Zone.String()
 			c.want.zone += "."
@@ -201,7 +201,7 @@ func TestOutcomes(t *testing.T) {
 func TestHostOfAnothersName(t *testing.T) {
 	db := newDB(t, "example")
 	set(db, "web.example", func(b *zone.Builder) {
-		b.Marks.Children = zone.AnySpelling
+		b.Metadata.Children = zone.AnySpelling
 		b.AddHost(netip.MustParseAddr("fd00::1"))
 		b.AddHost(netip.MustParseAddr("fd00::2"))
 		b.AddAddr(netip.MustParseAddr("fd00::3"), "fd00--1")
@@ -341,8 +341,8 @@ func TestSerial(t *testing.T) {
 		{"a new record", at("a.one", addrs("192.0.2.1")), [3]uint32{2, 1, 1}},
 		{"the same again", at("a.one", addrs("192.0.2.1", "192.0.2.1")), [3]uint32{2, 1, 1}},
 		{"another address", at("a.one", addrs("192.0.2.2")), [3]uint32{3, 1, 1}},
-		{"a note", at("n.one", marks(zone.Marks{Note: &zone.Note{Text: "why"}})), [3]uint32{4, 1, 1}},
-		{"another note", at("n.one", marks(zone.Marks{Note: &zone.Note{Text: "no"}})), [3]uint32{5, 1, 1}},
+		{"a note", at("n.one", marks(zone.Metadata{EDE: &zone.EDE{Text: "why"}})), [3]uint32{4, 1, 1}},
+		{"another note", at("n.one", marks(zone.Metadata{EDE: &zone.EDE{Text: "no"}})), [3]uint32{5, 1, 1}},
 		{"several names in both zones at once", func() {
 			db.Apply(zone.Changes{Subtrees: []zone.Change{
 				change("b.one", addrs("192.0.2.3")), change("c.one", addrs("192.0.2.3")), change("d.two", addrs("192.0.2.3")),
@@ -465,9 +465,9 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		b.AddHostPTR(netip.MustParseAddr("192.0.2.1"), 0)
 		b.AddPTR(netip.MustParseAddr("192.0.2.1"), 0)
 	})
-	set(db, "pods.example", marks(zone.Marks{Children: zone.Synthesized}))
+	set(db, "pods.example", marks(zone.Metadata{Children: zone.Synthesized}))
 	set(db, "spelled.example", func(b *zone.Builder) {
-		b.Marks.Children = zone.AnySpelling
+		b.Metadata.Children = zone.AnySpelling
 		b.AddHost(netip.MustParseAddr("fd00::1"))
 	})
 	setHosts(db, "hosts.example", "s", "192.0.2.2")
@@ -475,7 +475,7 @@ func TestLookupAllocatesNothing(t *testing.T) {
 	for name, want := range map[string]zone.Outcome{
 		"a.example": zone.Found, "_x._y.a.example": zone.Found, "b.example": zone.NXDomain, "10-0-0-1.pods.example": zone.Found,
 		"fd00-0--0001.spelled.example": zone.Found, "fd00--2.spelled.example": zone.NXDomain, "192-0-2-2.hosts.example": zone.Found,
-		"1.2.0.192.in-addr.arpa": zone.Found, "2.0.192.in-addr.arpa": zone.NoData, "x.test": zone.NotHere,
+		"1.2.0.192.in-addr.arpa": zone.Found, "2.0.192.in-addr.arpa": zone.NoData, "x.test": zone.OutOfZone,
 	} {
 		qname := []byte(dnsname.MustParse(name).WireLabels())
 		if got := db.Lookup(scratch, qname, dnswire.TypeANY).Outcome; got != want {
@@ -538,7 +538,7 @@ func TestNothingIsDeniedMeanwhile(t *testing.T) {
 		}, Hosts: []zone.Hosts{hosts(netip.MustParseAddr("10.1.2.3"))}},
 		{Subtrees: []zone.Change{
 			change("svc.example", port("_b")), change("x.between.example", nothing), change("y.between.example", addrs("192.0.2.1")),
-			change("one.example", nothing), change("two.example", has), change("ns.pod.example", marks(zone.Marks{Exists: true})),
+			change("one.example", nothing), change("two.example", has), change("ns.pod.example", marks(zone.Metadata{Exists: true})),
 			change("three.example", func(b *zone.Builder) { b.AddHostPTR(netip.MustParseAddr("10.99.0.1"), 0) }),
 		}, Hosts: []zone.Hosts{hosts()}},
 	}
@@ -564,10 +564,10 @@ func TestNothingIsDeniedMeanwhile(t *testing.T) {
 // it from being denied, is never denied.
 func TestAgeIsPartOfADenial(t *testing.T) {
 	db := newDB(t, "example")
-	confirming := &zone.Aged{Found: &zone.Note{}, Denied: &zone.Note{Pending: true}}
+	confirming := &zone.Stale{Found: &zone.EDE{}, Denied: &zone.EDE{Pending: true}}
 	states := []zone.Changes{
-		{Subtrees: []zone.Change{change("a.svc.example", nothing), change("svc.example", marks(zone.Marks{Exists: true, Aged: confirming}))}},
-		{Subtrees: []zone.Change{change("a.svc.example", addrs("192.0.2.1")), change("svc.example", marks(zone.Marks{Exists: true}))}},
+		{Subtrees: []zone.Change{change("a.svc.example", nothing), change("svc.example", marks(zone.Metadata{Exists: true, Stale: confirming}))}},
+		{Subtrees: []zone.Change{change("a.svc.example", addrs("192.0.2.1")), change("svc.example", marks(zone.Metadata{Exists: true}))}},
 	}
 	db.Apply(states[0])
 	watch(func() {
@@ -614,8 +614,8 @@ func TestSubtreesChangeAtOnce(t *testing.T) {
 func TestLoadingIsNeverADenial(t *testing.T) {
 	for range 20 {
 		db := newDB(t, "example", "in-addr.arpa")
-		pending := marks(zone.Marks{Exists: true, Below: &zone.Note{Pending: true}})
-		loaded := marks(zone.Marks{Exists: true, Below: &zone.Note{Text: "no such"}})
+		pending := marks(zone.Metadata{Exists: true, Below: &zone.EDE{Pending: true}})
+		loaded := marks(zone.Metadata{Exists: true, Below: &zone.EDE{Text: "no such"}})
 		set(db, "svc.example", pending)
 		set(db, "pod.example", pending)
 		set(db, "in-addr.arpa", pending)

@@ -109,7 +109,7 @@ func (c *coreCollector) collectRequests(ch chan<- prometheus.Metric, s *sums) {
 	}
 }
 
-func (c *coreCollector) collectForward(ch chan<- prometheus.Metric, f *forward.Figures, kept *cache.Stats) {
+func (c *coreCollector) collectForward(ch chan<- prometheus.Metric, f *forward.Stats, kept *cache.Stats) {
 	counter(ch, coreCacheHits, f.Hits, c.server, coreType, coreZone, coreView)
 	counter(ch, coreCacheMisses, f.Misses, c.server, coreZone, coreView)
 	counter(ch, coreCacheAll, f.Hits+f.Misses, c.server, coreZone, coreView)
@@ -124,11 +124,11 @@ func (c *coreCollector) collectForward(ch chan<- prometheus.Metric, f *forward.F
 
 // collectProxies tells of upstreams by their addresses, which several routes may
 // lead to.
-func collectProxies(ch chan<- prometheus.Metric, upstreams []forward.UpstreamFigures) {
+func collectProxies(ch chan<- prometheus.Metric, upstreams []forward.UpstreamStats) {
 	type connection struct{ to, proto string }
 	type reply struct{ to, rcode string }
 	opened, reused := make(map[connection]uint64), make(map[connection]uint64)
-	replies := make(map[reply]*forward.Durations)
+	replies := make(map[reply]*forward.LatencyHistogram)
 	for _, u := range upstreams {
 		c := connection{u.Address.String(), coreProtos[u.Transport]}
 		opened[c] += u.Opened
@@ -136,7 +136,7 @@ func collectProxies(ch chan<- prometheus.Metric, upstreams []forward.UpstreamFig
 		for _, d := range u.Durations {
 			r := reply{c.to, d.RCode}
 			if replies[r] == nil {
-				replies[r] = &forward.Durations{Buckets: make(map[float64]uint64)}
+				replies[r] = &forward.LatencyHistogram{Buckets: make(map[float64]uint64)}
 			}
 			add(replies[r].Buckets, d.Buckets)
 			replies[r].Count += d.Count

@@ -61,7 +61,7 @@ type Figures struct {
 	// Replica is nil where no copies are kept.
 	Replica *secondary.Status
 	// Forward and Cache are nil when nobody else is asked.
-	Forward *forward.Figures
+	Forward *forward.Stats
 	Cache   *cache.Stats
 	// Transfer is nil when it is not known.
 	Transfer *TransferFigures
@@ -255,7 +255,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func collectForward(ch chan<- prometheus.Metric, f *forward.Figures) {
+func collectForward(ch chan<- prometheus.Metric, f *forward.Stats) {
 	counter(ch, cacheHits, f.Hits, "fresh")
 	counter(ch, cacheHits, f.StaleHits, "stale")
 	counter(ch, cacheMisses, f.Misses)

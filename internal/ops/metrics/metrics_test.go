@@ -94,10 +94,10 @@ func TestFewFigures(t *testing.T) {
 }
 
 // upstreamOf is an upstream with some figures.
-func upstreamOf(route, address string, transport forward.Transport) forward.UpstreamFigures {
-	return forward.UpstreamFigures{
+func upstreamOf(route, address string, transport forward.Transport) forward.UpstreamStats {
+	return forward.UpstreamStats{
 		Route: route, Upstream: address, Address: netip.MustParseAddrPort(address), Transport: transport, Opened: 4, Reused: 5,
-		Durations: []forward.Durations{{RCode: "NOERROR", Buckets: map[float64]uint64{0.001: 2}, Count: 3, Sum: 0.5}},
+		Durations: []forward.LatencyHistogram{{RCode: "NOERROR", Buckets: map[float64]uint64{0.001: 2}, Count: 3, Sum: 0.5}},
 	}
 }
 
@@ -116,7 +116,7 @@ func TestAliasCoreDNS(t *testing.T) {
 				},
 				QuerySize: []respond.Histogram{{Transport: "udp", Buckets: map[float64]uint64{64: 7}, Count: 7, Sum: 350}},
 			}},
-			Forward: &forward.Figures{Hits: 5, StaleHits: 1, Misses: 2, Prefetched: 3, Refused: 4, Upstreams: []forward.UpstreamFigures{
+			Forward: &forward.Stats{Hits: 5, StaleHits: 1, Misses: 2, Prefetched: 3, Refused: 4, Upstreams: []forward.UpstreamStats{
 				upstreamOf(".", "192.0.2.1:53", forward.UDP), upstreamOf("example.", "192.0.2.1:53", forward.UDP), upstreamOf(".", "192.0.2.1:853", forward.TLS),
 			}},
 			Cache: &cache.Stats{Entries: 6},

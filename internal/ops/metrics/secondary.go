@@ -33,14 +33,14 @@ func collectReplica(ch chan<- prometheus.Metric, s *secondary.Status) {
 	if s.Server != "" {
 		gauge(ch, followedBy, 1, s.Server)
 	}
-	counter(ch, copyTransfers, s.Counts.AXFR, "axfr")
-	counter(ch, copyTransfers, s.Counts.IXFR, "ixfr")
-	counter(ch, copyTransfers, s.Counts.Unchanged, "unchanged")
-	counter(ch, copySize, s.Counts.Octets)
-	counter(ch, copyFailures, s.Counts.Failures)
-	counter(ch, copyNotifies, s.Counts.Notified, "taken")
-	counter(ch, copyNotifies, s.Counts.Refused, "refused")
-	ch <- prometheus.MustNewConstSummary(copyLag, s.Counts.Lags, s.Counts.Lag.Seconds(), nil)
+	counter(ch, copyTransfers, s.Counters.AXFR, "axfr")
+	counter(ch, copyTransfers, s.Counters.IXFR, "ixfr")
+	counter(ch, copyTransfers, s.Counters.Unchanged, "unchanged")
+	counter(ch, copySize, s.Counters.Octets)
+	counter(ch, copyFailures, s.Counters.Failures)
+	counter(ch, copyNotifies, s.Counters.Notified, "taken")
+	counter(ch, copyNotifies, s.Counters.Refused, "refused")
+	ch <- prometheus.MustNewConstSummary(copyLag, s.Counters.Lags, s.Counters.Lag.Seconds(), nil)
 	if !s.Saved.IsZero() {
 		gauge(ch, copyWritten, float64(s.Saved.UnixNano())/1e9)
 	}
@@ -52,13 +52,13 @@ func collectCopy(ch chan<- prometheus.Metric, z *secondary.ZoneStatus) {
 	switch {
 	case !z.Loaded:
 		state = Loading
-	case z.Old:
+	case z.Stale:
 		state = Stale
 	}
 	for _, s := range []string{Loading, Live, Stale} {
 		gauge(ch, copyState, truth(s == state), z.Zone.String(), s)
 	}
-	if !z.Sure.IsZero() {
-		gauge(ch, copyAge, time.Since(z.Sure).Seconds(), z.Zone.String())
+	if !z.VerifiedAt.IsZero() {
+		gauge(ch, copyAge, time.Since(z.VerifiedAt).Seconds(), z.Zone.String())
 	}
 }

@@ -19,11 +19,11 @@ func TestReplica(t *testing.T) {
 		return Figures{Replica: &secondary.Status{
 			Server: "tcp://192.0.2.1:53",
 			Zones: []secondary.ZoneStatus{
-				{Zone: dnsname.MustParse("cluster.local"), Loaded: true, Sure: now.Add(-time.Hour), Old: true, Failure: errors.New("x")},
+				{Zone: dnsname.MustParse("cluster.local"), Loaded: true, VerifiedAt: now.Add(-time.Hour), Stale: true, Failure: errors.New("x")},
 				{Zone: dnsname.MustParse("10.in-addr.arpa")},
 			},
-			Counts: secondary.Counts{AXFR: 1, IXFR: 2, Unchanged: 3, Octets: 4, Failures: 5, Notified: 6, Refused: 7, Lag: 3 * time.Second, Lags: 2},
-			Saved:  time.Unix(100, 0), SaveFailures: 8,
+			Counters: secondary.Counters{AXFR: 1, IXFR: 2, Unchanged: 3, Octets: 4, Failures: 5, Notified: 6, Refused: 7, Lag: 3 * time.Second, Lags: 2},
+			Saved:    time.Unix(100, 0), SaveFailures: 8,
 		}}
 	})
 	got := scrape(t, m)

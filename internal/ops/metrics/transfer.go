@@ -8,7 +8,7 @@ import (
 
 // TransferFigures are those of transfers.
 type TransferFigures struct {
-	*transfer.Figures
+	*transfer.Counters
 	// Changes are remembered for who follows them, and take so many octets.
 	Changes int
 	Memory  int64
@@ -23,9 +23,11 @@ var (
 )
 
 func collectTransfer(ch chan<- prometheus.Metric, f *TransferFigures) {
-	f.Transfers(func(k transfer.Kind, r transfer.Result, n uint64) { counter(ch, transfers, n, k.String(), r.String()) })
+	f.Transfers(func(k transfer.Kind, r transfer.TransferResult, n uint64) {
+		counter(ch, transfers, n, k.String(), r.String())
+	})
 	counter(ch, transferSize, f.Octets())
-	f.Notices(func(r transfer.NoticeResult, n uint64) { counter(ch, notices, n, r.String()) })
+	f.Notifies(func(r transfer.NotifyResult, n uint64) { counter(ch, notices, n, r.String()) })
 	gauge(ch, remembered, float64(f.Changes))
 	gauge(ch, rememberedSize, float64(f.Memory))
 }

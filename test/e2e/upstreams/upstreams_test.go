@@ -233,7 +233,7 @@ func ask(t *testing.T, to forward.Upstream, name string, qtype dnswire.Type) *dn
 	if err != nil {
 		t.Fatal(err)
 	}
-	packet, err := dnswire.NewQuery(dnswire.Question{Name: name, Type: qtype, UDPSize: 1232, Flags: dnswire.FlagRD})
+	packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: qtype, UDPSize: 1232, Flags: dnswire.FlagRD})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestUpstreamFigures(t *testing.T) {
 				ask(t, f, fmt.Sprintf("n%d.example.", i))
 			}
 			ask(t, f, "nowhere.example.")
-			u := f.Figures().Upstreams[0]
+			u := f.Stats().Upstreams[0]
 			// On a crowded machine a question is asked again that seems to be lost;
 			// where no connection has come about yet, over one more.
 			if u.Opened < tt.opened || u.Opened > tt.opened+u.Late || u.Reused < tt.reused || tt.opened == 0 && u.Opened+u.Reused > 0 {

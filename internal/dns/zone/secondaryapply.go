@@ -13,7 +13,7 @@ import (
 
 // updating is one change of a Copy.
 type updating struct {
-	*Copy
+	*Secondary
 	whole bool // what is not given goes
 	// nodes are the names that will have a node, beside those that have: bases
 	// and their ancestors.
@@ -28,13 +28,13 @@ type updating struct {
 // run is what stands at one name.
 type run struct {
 	name  dnsname.Name
-	items []Item
+	items []TransferRecord
 	home  dnsname.Name // the base of the subtree that it belongs to
 }
 
 func (u *updating) update(soa dnswire.SOA, runs []run) error {
 	if soa.Zone != u.zone.apex.name {
-		return fmt.Errorf("start of authority of %s in %s: %w", soa.Zone, u.zone.apex.name, ErrItem)
+		return fmt.Errorf("start of authority of %s in %s: %w", soa.Zone, u.zone.apex.name, ErrTransferRecord)
 	}
 	u.db.mu.Lock()
 	defer u.db.mu.Unlock()
@@ -112,26 +112,26 @@ func appendDeltas(deltas []delta[pointer], addr netip.Addr, of []pointer, gone b
 // point has the reverse name of addr point to what is said in r.
 func (u *updating) point(addr netip.Addr, r run) error {
 	if u.db.zoneOf(addr) != u.zone {
-		return fmt.Errorf("%s: %w", r.name, ErrItem)
+		return fmt.Errorf("%s: %w", r.name, ErrTransferRecord)
 	}
 	first := make(map[dnsname.Name]bool)
 	for _, it := range r.items {
-		if it.Type == TypeMarks {
+		if it.Type == TypeMetadata {
 			marked, err := parsePointerMarks(it.RData)
 			if err != nil {
-				return fmt.Errorf("%s: %w: %w", r.name, ErrItem, err)
+				return fmt.Errorf("%s: %w: %w", r.name, ErrTransferRecord, err)
 			}
 			first[marked] = true
 		}
 	}
 	made := make([]pointer, 0, len(r.items))
 	for _, it := range r.items {
-		if it.Type == TypeMarks {
+		if it.Type == TypeMetadata {
 			continue
 		}
 		target, taken, err := dnsname.FromWire(it.RData)
 		if it.Type != dnswire.TypePTR || err != nil || taken != len(it.RData) || len(made) > 0 && it.TTL != made[0].ttl {
-			return fmt.Errorf("%s: %w", r.name, ErrItem)
+			return fmt.Errorf("%s: %w", r.name, ErrTransferRecord)
 		}
 		p := pointer{base: target, ttl: it.TTL, rank: Tier(0, First)}
 		if len(first) > 0 && !first[target] {
@@ -169,7 +169,7 @@ func (u *updating) findHomes(runs []run) error {
 	for i := range runs {
 		r := &runs[i]
 		if !r.name.IsSubdomainOf(u.zone.apex.name) {
-			return fmt.Errorf("%s is not in %s: %w", r.name, u.zone.apex.name, ErrItem)
+			return fmt.Errorf("%s is not in %s: %w", r.name, u.zone.apex.name, ErrTransferRecord)
 		}
 		switch _, host := r.host(); {
 		case slices.ContainsFunc(r.items, isMarks):
@@ -187,7 +187,7 @@ func (u *updating) findHomes(runs []run) error {
 	return u.checkNodes()
 }
 
-func isMarks(it Item) bool { return it.Type == TypeMarks }
+func isMarks(it TransferRecord) bool { return it.Type == TypeMetadata }
 
 // addNode notes that name, in the zone, will have a node.
 func (u *updating) addNode(name dnsname.Name) {
@@ -214,7 +214,7 @@ func (u *updating) checkNodes() error {
 			continue
 		}
 		if t := n.seen.Load(); t != nil && t.hasBelow(wire[:at]) {
-			return fmt.Errorf("marks at %s, which has records already: %w", name, ErrItem)
+			return fmt.Errorf("marks at %s, which has records already: %w", name, ErrTransferRecord)
 		}
 	}
 	return nil
@@ -285,7 +285,7 @@ func onlyHosts(base dnsname.Name, runs []run) bool {
 	for i := range runs {
 		r := &runs[i]
 		if r.name == base {
-			if slices.ContainsFunc(r.items, func(it Item) bool { return !isMarks(it) }) {
+			if slices.ContainsFunc(r.items, func(it TransferRecord) bool { return !isMarks(it) }) {
 				return false
 			}
 			continue

@@ -14,7 +14,7 @@ func (u *updating) subtree(base dnsname.Name, before *Subtree, hosts *hosts, run
 	s := subtreeOf{updating: u, base: base, replaced: make(map[string]bool, len(runs))}
 	u.build.Begin(base, 0)
 	if before != nil {
-		u.build.Marks = *before.marks
+		u.build.Metadata = *before.marks
 	}
 	for i := range runs {
 		s.replaced[string(s.labels(runs[i].name))] = true
@@ -29,12 +29,12 @@ func (u *updating) subtree(base dnsname.Name, before *Subtree, hosts *hosts, run
 		}
 	}
 	if s.mixed {
-		return nil, fmt.Errorf("records at and below %s have several TTLs: %w", base, ErrItem)
+		return nil, fmt.Errorf("records at and below %s have several TTLs: %w", base, ErrTransferRecord)
 	}
 	u.build.ttl = s.ttl
-	u.build.Marks.Aged = nil
+	u.build.Metadata.Stale = nil
 	if base == u.zone.apex.name {
-		u.build.Marks.Aged = u.aged
+		u.build.Metadata.Stale = u.aged
 	}
 	return u.build.Subtree(), nil
 }
@@ -105,7 +105,7 @@ func (s *subtreeOf) keepHosts(h *hosts) {
 func (s *subtreeOf) take(r *run) error {
 	labels := s.labels(r.name)
 	if len(labels) == 0 {
-		s.build.Marks = Marks{}
+		s.build.Metadata = Metadata{}
 	}
 	if addr, ok := r.host(); ok && len(r.items) > 0 && r.name.Parent() == s.base {
 		s.addHost(addr, r.items[0].TTL)
@@ -113,12 +113,12 @@ func (s *subtreeOf) take(r *run) error {
 	}
 	for i := range r.items {
 		it := &r.items[i]
-		if it.Type != TypeMarks {
+		if it.Type != TypeMetadata {
 			s.add(it.Type, it.TTL, it.RData, labels)
 			continue
 		}
 		var err error
-		if s.build.Marks, err = s.marksOf(it.RData); err != nil {
+		if s.build.Metadata, err = s.marksOf(it.RData); err != nil {
 			return err
 		}
 	}

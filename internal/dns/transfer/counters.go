@@ -7,9 +7,9 @@ type Kind uint8
 
 // The kinds. Instead is a whole zone that answers a question for a difference.
 const (
-	KindWhole Kind = iota
-	KindDifference
-	KindInstead
+	KindAXFR Kind = iota
+	KindIXFR
+	KindFullIXFR
 	kinds
 )
 
@@ -17,55 +17,55 @@ const (
 func (k Kind) String() string { return [...]string{"axfr", "ixfr", "axfr_instead"}[k] }
 
 // Result is how a transfer ended.
-type Result uint8
+type TransferResult uint8
 
 // The results.
 const (
-	ResultDone     Result = iota
-	ResultUpToDate        // there is nothing to send
-	ResultRefused         // to who may not
-	ResultNotReady        // the zone is not loaded
-	ResultBusy            // there is no room for its messages, or its turn did not come
-	ResultAborted         // the other end does not take it in, or too slowly, or the server stops
+	ResultDone     TransferResult = iota
+	ResultUpToDate                // there is nothing to send
+	ResultRefused                 // to who may not
+	ResultNotReady                // the zone is not loaded
+	ResultBusy                    // there is no room for its messages, or its turn did not come
+	ResultAborted                 // the other end does not take it in, or too slowly, or the server stops
 	results
 )
 
 // String is the result in metrics.
-func (r Result) String() string {
+func (r TransferResult) String() string {
 	return [...]string{"done", "up_to_date", "refused", "not_ready", "busy", "aborted"}[r]
 }
 
 // NoticeResult is what became of a NOTIFY.
-type NoticeResult uint8
+type NotifyResult uint8
 
 // The results of notices.
 const (
-	NoticeAnswered NoticeResult = iota
-	NoticeUnanswered
-	NoticeUnsent
+	NotifyAnswered NotifyResult = iota
+	NotifyUnanswered
+	NotifyUnsent
 	noticeResults
 )
 
 // String is the result in metrics.
-func (r NoticeResult) String() string { return [...]string{"answered", "unanswered", "unsent"}[r] }
+func (r NotifyResult) String() string { return [...]string{"answered", "unanswered", "unsent"}[r] }
 
 // Figures counts.
-type Figures struct {
+type Counters struct {
 	transfers [kinds][results]atomic.Uint64
 	octets    atomic.Uint64
 	notices   [noticeResults]atomic.Uint64
 }
 
-func (f *Figures) count(k Kind, r Result) { f.transfers[k][r].Add(1) }
+func (f *Counters) count(k Kind, r TransferResult) { f.transfers[k][r].Add(1) }
 
 // Figures are those of this Sender and of those before it.
-func (s *Sender) Figures() *Figures { return s.figures }
+func (s *Sender) Counters() *Counters { return s.figures }
 
 // Octets were sent in transfers.
-func (f *Figures) Octets() uint64 { return f.octets.Load() }
+func (f *Counters) Octets() uint64 { return f.octets.Load() }
 
 // Transfers yields how many there were.
-func (f *Figures) Transfers(yield func(Kind, Result, uint64)) {
+func (f *Counters) Transfers(yield func(Kind, TransferResult, uint64)) {
 	for k := range kinds {
 		for r := range results {
 			yield(k, r, f.transfers[k][r].Load())
@@ -74,7 +74,7 @@ func (f *Figures) Transfers(yield func(Kind, Result, uint64)) {
 }
 
 // Notices yields what became of how many.
-func (f *Figures) Notices(yield func(NoticeResult, uint64)) {
+func (f *Counters) Notifies(yield func(NotifyResult, uint64)) {
 	for r := range noticeResults {
 		yield(r, f.notices[r].Load())
 	}

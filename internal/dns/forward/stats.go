@@ -6,7 +6,7 @@ import (
 )
 
 // Figures are those of one moment, counted from the start.
-type Figures struct {
+type Stats struct {
 	Hits       uint64 // good answers that were known
 	StaleHits  uint64 // answers past their TTL
 	Misses     uint64 // questions that were asked
@@ -14,11 +14,11 @@ type Figures struct {
 	Prefetched uint64 // questions that were asked before their answer's TTL ended
 	Refused    uint64 // queries for which there was no place
 	Waiting    int    // queries that wait for an answer
-	Upstreams  []UpstreamFigures
+	Upstreams  []UpstreamStats
 }
 
 // UpstreamFigures are those of one upstream of a route.
-type UpstreamFigures struct {
+type UpstreamStats struct {
 	Route, Upstream string
 	Address         netip.AddrPort
 	Transport       Transport
@@ -30,24 +30,24 @@ type UpstreamFigures struct {
 	Opened          uint64 // connections made, whether they came about or not
 	Reused          uint64 // queries over a connection that was there
 	Down            bool
-	RTT             time.Duration // smoothed; 0 when it never answered
-	Durations       []Durations   // of its replies, by response code
+	RTT             time.Duration      // smoothed; 0 when it never answered
+	Durations       []LatencyHistogram // of its replies, by response code
 }
 
 // Figures gives those of the moment.
-func (f *Forwarder) Figures() Figures {
-	figures := Figures{
+func (f *Forwarder) Stats() Stats {
+	figures := Stats{
 		Hits:       f.counts.hits.Load(),
 		StaleHits:  f.counts.staleHits.Load(),
 		Misses:     f.counts.misses.Load(),
 		Joined:     f.counts.joined.Load(),
 		Prefetched: f.counts.prefetched.Load(),
 		Refused:    f.counts.refused.Load(),
-		Waiting:    f.places.count(),
+		Waiting:    f.limit.inUse(),
 	}
 	for _, r := range f.routes {
 		for _, u := range *r.upstreams.Load() {
-			figures.Upstreams = append(figures.Upstreams, UpstreamFigures{
+			figures.Upstreams = append(figures.Upstreams, UpstreamStats{
 				Route: r.String(), Upstream: u.String(), Address: u.Addr, Transport: u.Transport,
 				Queries: u.counts.queries.Load(), Replies: u.counts.replies.Load(), Late: u.counts.lates.Load(),
 				Failures: u.counts.failures.Load(), Forged: u.counts.forged.Load(),

@@ -9,7 +9,7 @@ import (
 )
 
 // Durations are how long replies with one response code took.
-type Durations struct {
+type LatencyHistogram struct {
 	RCode string // "other" where it is one of many
 	// Buckets are how many took at most so long, by the upper bound in seconds.
 	Buckets map[float64]uint64
@@ -60,12 +60,12 @@ func (d *durations) countsOf(rcode dnswire.RCode) *durationCounts {
 }
 
 // figures gives those of the moment, NOERROR among them, in no order.
-func (d *durations) figures() (all []Durations) {
+func (d *durations) figures() (all []LatencyHistogram) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.countsOf(dnswire.NoError)
 	for rcode, counts := range d.of {
-		made := Durations{RCode: rcode.String(), Buckets: make(map[float64]uint64, len(durationBounds)), Sum: counts.sum.Seconds()}
+		made := LatencyHistogram{RCode: rcode.String(), Buckets: make(map[float64]uint64, len(durationBounds)), Sum: counts.sum.Seconds()}
 		if rcode == otherRCode {
 			made.RCode = "other"
 		}

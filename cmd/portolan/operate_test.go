@@ -266,7 +266,7 @@ func wantError(m *dnswire.Message, status string, code dnswire.EDECode) error {
 func TestDamagedSnapshot(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "snapshot")
-	write(t, file, "portolan snapshot 1\nnot really")
+	write(t, file, "portolan snapshot 2\nnot really")
 	p := serveAPI(t, newAPI(t), "", "snapshot: {file: "+file+"}")
 	p.waitLog("snapshot can't be used.*set aside as " + file + ".bad")
 	if _, err := os.Stat(file + ".bad"); err != nil {

@@ -2,52 +2,47 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
-// Changes says what may be different.
+// Changes is a set of possible changes.
 type Changes struct {
-	// Everything says that every object that is there may be. Those that went
-	// are among Objects.
+	// Everything: any object that is present may have changed. Those that were
+	// deleted are among Objects.
 	Everything bool
-	// Freshness says that how far a kind can be relied on may be.
+	// Freshness: the freshness of a kind changed.
 	Freshness bool
-	// Objects are those that may be, of kinds that are loaded. With each goes
-	// when the earliest cause of its change was that a transaction told, in
-	// nanoseconds since 1970; 0 when none did.
-	Objects map[Change]int64
+	// Objects are those that may have changed, of kinds that are loaded. The value
+	// is when the earliest cause of the change happened, in nanoseconds since
+	// 1970; 0 when that is unknown.
+	Objects map[Ref]int64
 }
 
-// Change names an object. A slice is told as a change of its Service.
-type Change struct {
-	Kind Kind
-	Key  Key
-}
-
-// Empty tells whether nothing changed.
+// Empty reports whether nothing changed.
 func (c *Changes) Empty() bool { return !c.Everything && !c.Freshness && len(c.Objects) == 0 }
 
-func (c *Changes) add(ch Change, cause int64) {
+func (c *Changes) add(ref Ref, cause int64) {
 	if c.Objects == nil {
-		c.Objects = make(map[Change]int64)
+		c.Objects = make(map[Ref]int64)
 	}
-	if known := c.Objects[ch]; known != 0 && (cause == 0 || known < cause) {
+	if known := c.Objects[ref]; known != 0 && (cause == 0 || known < cause) {
 		cause = known
 	}
-	c.Objects[ch] = cause
+	c.Objects[ref] = cause
 }
 
 func (c *Changes) merge(o Changes) {
 	c.Everything = c.Everything || o.Everything
 	c.Freshness = c.Freshness || o.Freshness
-	for ch, cause := range o.Objects {
-		c.add(ch, cause)
+	for ref, cause := range o.Objects {
+		c.add(ref, cause)
 	}
 }
 
-// Feed tells one consumer what changed. It is level-triggered: the consumer
-// looks up the present state, so that nothing is lost however slow it is, and
-// changes of one key that come while it is busy are one.
+// Feed tells one consumer which objects changed. It is level-triggered: the
+// consumer looks up the present state. A slow consumer loses nothing, and
+// several changes of one object while it is busy become one.
 type Feed struct {
 	store *Store
 
@@ -56,13 +51,13 @@ type Feed struct {
 	ready   chan struct{} // holds a token while pending is not empty
 }
 
-// Subscribe makes a feed, which begins with everything that is there. It goes
-// on until it is closed.
+// Subscribe returns a feed that starts with everything that is present. The
+// consumer must Close it.
 func (s *Store) Subscribe() *Feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := &Feed{store: s, ready: make(chan struct{}, 1)}
-	f.add(Changes{Everything: true, Freshness: true}, true)
+	f.add(Changes{Everything: true, Freshness: true})
 	s.feeds = append(s.feeds, f)
 	return f
 }
@@ -71,20 +66,14 @@ func (s *Store) Subscribe() *Feed {
 func (f *Feed) Close() {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
-	kept := f.store.feeds[:0:0]
-	for _, other := range f.store.feeds {
-		if other != f {
-			kept = append(kept, other)
-		}
-	}
-	f.store.feeds = kept
+	f.store.feeds = slices.DeleteFunc(slices.Clone(f.store.feeds), func(o *Feed) bool { return o == f })
 }
 
-// add makes changes pending; the feed may keep the map when it is given.
-func (f *Feed) add(changes Changes, given bool) {
+// add makes changes pending, and may keep their map.
+func (f *Feed) add(changes Changes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.pending.Empty() && given {
+	if f.pending.Empty() {
 		f.pending = changes
 	} else {
 		f.pending.merge(changes)
@@ -95,10 +84,10 @@ func (f *Feed) add(changes Changes, given bool) {
 	}
 }
 
-// Ready gives a token when anything changed; Pending is to be asked then.
+// Ready receives a token when anything changed. The receiver then calls Pending.
 func (f *Feed) Ready() <-chan struct{} { return f.ready }
 
-// Next waits until anything changed and gives all that did, or fails with
+// Next waits until anything changed and returns all changes, or fails with
 // ctx's error.
 func (f *Feed) Next(ctx context.Context) (Changes, error) {
 	select {
@@ -109,11 +98,11 @@ func (f *Feed) Next(ctx context.Context) (Changes, error) {
 	}
 }
 
-// Pending gives all that changed since it was last asked, without waiting.
+// Pending returns all changes since the last call, without waiting.
 func (f *Feed) Pending() Changes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// Next has taken the token, unless it came after that or nobody waits.
+	// Next has received the token, unless a change came since.
 	select {
 	case <-f.ready:
 	default:

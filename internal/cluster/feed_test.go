@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func changed(kind Kind, namespace, name string) Change {
-	return Change{Kind: kind, Key: Key{namespace, name}}
+func changed(kind Kind, namespace, name string) Ref {
+	return Ref{Kind: kind, Key: Key{namespace, name}}
 }
 
-func changes(all ...Change) (set Changes) {
+func changes(all ...Ref) (set Changes) {
 	for _, ch := range all {
 		set.add(ch, 0)
 	}
@@ -36,17 +36,17 @@ func newLoaded() *Store {
 
 // everyKind puts one object of each kind.
 func everyKind(tx *Tx) {
-	tx.PutNamespace(&Namespace{Name: "shop"})
-	tx.PutService(&Service{Key: Key{"shop", "web"}})
-	tx.PutEndpointSlice(&EndpointSlice{Key: Key{"shop", "web-1"}, Service: "web"})
-	tx.PutEndpointSlice(&EndpointSlice{Key: Key{"shop", "early-1"}, Service: "early"})
-	tx.PutPod(&Pod{Key: Key{"shop", "web-x"}})
-	tx.PutNode(&Node{Name: "node-1"})
+	tx.Put(&Namespace{Name: "shop"})
+	tx.Put(&Service{Key: Key{"shop", "web"}})
+	tx.Put(&EndpointSlice{Key: Key{"shop", "web-1"}, Service: "web"})
+	tx.Put(&EndpointSlice{Key: Key{"shop", "early-1"}, Service: "early"})
+	tx.Put(&Pod{Key: Key{"shop", "web-x"}})
+	tx.Put(&Node{Name: "node-1"})
 }
 
 // all is what everyKind makes changed; the Service shop/early is not there, but
 // a slice of it is.
-var all = []Change{
+var all = []Ref{
 	changed(KindNamespace, "", "shop"), changed(KindService, "shop", "web"), changed(KindService, "shop", "early"),
 	changed(KindPod, "shop", "web-x"), changed(KindNode, "", "node-1"),
 }
@@ -62,32 +62,32 @@ func TestChanges(t *testing.T) {
 		"putting tells of each object":         {nil, everyKind, changes(all...)},
 		"putting the same again tells nothing": {everyKind, everyKind, Changes{}},
 		"replacing tells of each object": {everyKind, func(tx *Tx) {
-			tx.PutService(&Service{Key: Key{"shop", "web"}, Headless: true})
-			tx.PutPod(&Pod{Key: Key{"shop", "web-x"}, Finished: true})
-			tx.PutNode(&Node{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
+			tx.Put(&Service{Key: Key{"shop", "web"}, Headless: true})
+			tx.Put(&Pod{Key: Key{"shop", "web-x"}, Finished: true})
+			tx.Put(&Node{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
 		}, changes(all[1], all[3], all[4])},
 		"an empty transaction tells nothing":       {everyKind, func(*Tx) {}, Changes{}},
-		"a slice of no Service tells nothing":      {nil, func(tx *Tx) { tx.PutEndpointSlice(slice("")) }, Changes{}},
-		"deleting a slice tells of its Service":    {everyKind, func(tx *Tx) { tx.DeleteEndpointSlice(Key{"shop", "web-1"}) }, changes(changed(KindService, "shop", "web"))},
-		"a slice that moves tells of both":         {func(tx *Tx) { tx.PutEndpointSlice(slice("a")) }, func(tx *Tx) { tx.PutEndpointSlice(slice("b")) }, changes(changed(KindService, "shop", "a"), changed(KindService, "shop", "b"))},
-		"a slice that leaves tells of its Service": {func(tx *Tx) { tx.PutEndpointSlice(slice("a")) }, func(tx *Tx) { tx.PutEndpointSlice(slice("")) }, changes(changed(KindService, "shop", "a"))},
+		"a slice of no Service tells nothing":      {nil, func(tx *Tx) { tx.Put(slice("")) }, Changes{}},
+		"deleting a slice tells of its Service":    {everyKind, func(tx *Tx) { tx.Delete(KindEndpointSlice, Key{"shop", "web-1"}) }, changes(changed(KindService, "shop", "web"))},
+		"a slice that moves tells of both":         {func(tx *Tx) { tx.Put(slice("a")) }, func(tx *Tx) { tx.Put(slice("b")) }, changes(changed(KindService, "shop", "a"), changed(KindService, "shop", "b"))},
+		"a slice that leaves tells of its Service": {func(tx *Tx) { tx.Put(slice("a")) }, func(tx *Tx) { tx.Put(slice("")) }, changes(changed(KindService, "shop", "a"))},
 		"several changes of one key are one": {nil, func(tx *Tx) {
-			tx.PutPod(&Pod{Key: Key{"shop", "a"}})
-			tx.DeletePod(Key{"shop", "a"})
-			tx.PutPod(&Pod{Key: Key{"shop", "a"}})
+			tx.Put(&Pod{Key: Key{"shop", "a"}})
+			tx.Delete(KindPod, Key{"shop", "a"})
+			tx.Put(&Pod{Key: Key{"shop", "a"}})
 		}, changes(changed(KindPod, "shop", "a"))},
 		"deleting tells of each object": {everyKind, func(tx *Tx) {
-			tx.DeleteNamespace("shop")
-			tx.DeleteService(Key{"shop", "web"})
-			tx.DeletePod(Key{"shop", "web-x"})
-			tx.DeleteNode("node-1")
+			tx.Delete(KindNamespace, Key{Name: "shop"})
+			tx.Delete(KindService, Key{"shop", "web"})
+			tx.Delete(KindPod, Key{"shop", "web-x"})
+			tx.Delete(KindNode, Key{Name: "node-1"})
 		}, changes(all[0], all[1], all[3], all[4])},
 		"deleting what is not there tells nothing": {everyKind, func(tx *Tx) {
-			tx.DeleteNamespace("x")
-			tx.DeleteService(Key{"shop", "x"})
-			tx.DeleteEndpointSlice(Key{"shop", "x"})
-			tx.DeletePod(Key{"shop", "x"})
-			tx.DeleteNode("x")
+			tx.Delete(KindNamespace, Key{Name: "x"})
+			tx.Delete(KindService, Key{"shop", "x"})
+			tx.Delete(KindEndpointSlice, Key{"shop", "x"})
+			tx.Delete(KindPod, Key{"shop", "x"})
+			tx.Delete(KindNode, Key{Name: "x"})
 		}, Changes{}},
 		"what becomes fresher changes no object":   {everyKind, func(tx *Tx) { tx.SetFreshness(Live, KindPod) }, Changes{Freshness: true}},
 		"what is as fresh as before tells nothing": {everyKind, func(tx *Tx) { tx.SetFreshness(Recalled, Kinds()...) }, Changes{}},
@@ -120,14 +120,14 @@ func TestLoadingIsSilent(t *testing.T) {
 		"one that becomes loaded":       {nil, func(tx *Tx) { tx.SetFreshness(Live, KindPod) }, everything},
 		"another one":                   {[]Kind{KindPod}, func(tx *Tx) { tx.SetFreshness(Recalled, KindPod, KindNode) }, everything},
 		"one that becomes loaded, while a loaded one loses an object": {[]Kind{KindPod}, func(tx *Tx) {
-			tx.DeletePod(Key{"shop", "old"})
+			tx.Delete(KindPod, Key{"shop", "old"})
 			tx.SetFreshness(Live, KindNode)
-		}, Changes{Everything: true, Freshness: true, Objects: map[Change]int64{changed(KindPod, "shop", "old"): 0}}},
+		}, Changes{Everything: true, Freshness: true, Objects: map[Ref]int64{changed(KindPod, "shop", "old"): 0}}},
 	}
 	for claim, test := range tests {
 		store := NewStore()
 		store.Update(func(tx *Tx) {
-			tx.PutPod(&Pod{Key: Key{"shop", "old"}})
+			tx.Put(&Pod{Key: Key{"shop", "old"}})
 			tx.SetFreshness(Live, test.loaded...)
 		})
 		feed := store.Subscribe()
@@ -150,8 +150,8 @@ func TestCauses(t *testing.T) {
 			if seconds > 0 {
 				tx.CausedAt(time.Unix(seconds, 0))
 			}
-			tx.DeletePod(pod.Key)
-			tx.PutPod(&Pod{Key: pod.Key})
+			tx.Delete(KindPod, pod.Key)
+			tx.Put(&Pod{Key: pod.Key})
 		})
 	}
 	for _, test := range []struct {
@@ -167,7 +167,7 @@ func TestCauses(t *testing.T) {
 		for _, c := range test.causes {
 			put(c)
 		}
-		if d := cmp.Diff(Changes{Objects: map[Change]int64{pod: test.want * 1e9}}, feed.Pending()); d != "" {
+		if d := cmp.Diff(Changes{Objects: map[Ref]int64{pod: test.want * 1e9}}, feed.Pending()); d != "" {
 			t.Errorf("%s: Pending: (-want +got)\n%s", test.claim, d)
 		}
 	}
@@ -188,7 +188,7 @@ func TestFeedCoalesces(t *testing.T) {
 	feed.Pending()
 	for range 100 {
 		store.Update(everyKind)
-		store.Update(func(tx *Tx) { tx.DeletePod(Key{"shop", "web-x"}) })
+		store.Update(func(tx *Tx) { tx.Delete(KindPod, Key{"shop", "web-x"}) })
 	}
 	got, err := feed.Next(t.Context())
 	if d := cmp.Diff(changes(all...), got); err != nil || d != "" {
@@ -203,7 +203,7 @@ func TestFeedCoalesces(t *testing.T) {
 func TestNextWaits(t *testing.T) {
 	put := func(s *Store) { // another one each time
 		s.Update(func(tx *Tx) {
-			tx.PutNode(&Node{Name: "n", Addresses: make([]netip.Addr, tx.Len(KindNode))})
+			tx.Put(&Node{Name: "n", Addresses: make([]netip.Addr, tx.Len(KindNode))})
 		})
 	}
 	tests := map[string]func(context.Context, *Store, *Feed){
@@ -216,7 +216,7 @@ func TestNextWaits(t *testing.T) {
 		},
 		"after a transaction that changes nothing": func(_ context.Context, s *Store, f *Feed) {
 			f.Pending()
-			s.Update(func(tx *Tx) { tx.DeleteNode("x") })
+			s.Update(func(tx *Tx) { tx.Delete(KindNode, Key{Name: "x"}) })
 		},
 	}
 	for claim, prepare := range tests {
@@ -297,16 +297,16 @@ func TestNothingIsLost(t *testing.T) {
 		}
 		writing.Go(func() {
 			for i := range rounds {
-				store.Update(func(tx *Tx) { tx.PutPod(&Pod{Key: key(i), Node: strconv.Itoa(i)}) })
-				store.Update(func(tx *Tx) { tx.DeletePod(key(i + 1)) })
+				store.Update(func(tx *Tx) { tx.Put(&Pod{Key: key(i), Node: strconv.Itoa(i)}) })
+				store.Update(func(tx *Tx) { tx.Delete(KindPod, key(i+1)) })
 			}
 			store.Update(func(tx *Tx) {
 				for i := range pods {
 					if i%2 == 0 {
-						tx.DeletePod(key(i))
+						tx.Delete(KindPod, key(i))
 						continue
 					}
-					tx.PutPod(&Pod{Key: key(i), Node: "last"})
+					tx.Put(&Pod{Key: key(i), Node: "last"})
 				}
 			})
 		})

@@ -71,6 +71,9 @@ type NetworkPolicy struct {
 	IngressRules, EgressRules []PolicyRule
 }
 
+// Ref returns kind and key.
+func (p *NetworkPolicy) Ref() Ref { return Ref{KindNetworkPolicy, p.Key} }
+
 // PolicyRule allows traffic with any of the peers on any of the ports. No peers
 // are all, and no ports are all.
 type PolicyRule struct {

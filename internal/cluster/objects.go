@@ -1,34 +1,11 @@
-// Package cluster is the one in-memory model of a cluster: small types for
-// what naming and networking need of each object, a Store that holds them with
-// a secondary index, and feeds that tell consumers what changed.
-//
-// The types follow the Kubernetes API: core/v1 and discovery.k8s.io/v1.
-// Objects are immutable once they are in the Store.
 package cluster
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
 )
-
-// Key names an object of a kind. Namespace is empty for kinds that have none.
-type Key struct{ Namespace, Name string }
-
-// String is "namespace/name", or the name alone.
-func (k Key) String() string {
-	if k.Namespace == "" {
-		return k.Name
-	}
-	return k.Namespace + "/" + k.Name
-}
-
-// Compare orders keys by namespace, then name.
-func (k Key) Compare(o Key) int {
-	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
-}
 
 // Protocol is a transport protocol as the API spells it.
 type Protocol string
@@ -137,77 +114,23 @@ type Node struct {
 	MilliCPU int64
 }
 
-// Kind is a kind of object.
-type Kind uint8
+// Ref returns the Namespace's kind and key; Ref of each type below likewise.
+func (n *Namespace) Ref() Ref { return Ref{KindNamespace, Key{Name: n.Name}} }
 
-// The kinds that the model holds.
-const (
-	KindNamespace Kind = iota
-	KindService
-	KindEndpointSlice
-	KindPod
-	KindNode
-	KindDeployment
-	KindStatefulSet
-	KindDaemonSet
-	KindJob
-	KindCronJob
-	KindNetworkPolicy
-	kinds
-)
+// Ref returns kind and key.
+func (s *Service) Ref() Ref { return Ref{KindService, s.Key} }
 
-// Kinds lists every kind.
-func Kinds() (all []Kind) {
-	for k := range kinds {
-		all = append(all, k)
-	}
-	return all
+// Ref returns kind and key.
+func (s *EndpointSlice) Ref() Ref { return Ref{KindEndpointSlice, s.Key} }
+
+// Ref returns kind and key.
+func (n *Node) Ref() Ref { return Ref{KindNode, Key{Name: n.Name}} }
+
+// serviceRef returns the Service that the slice belongs to; ok is false when it
+// belongs to none.
+func (s *EndpointSlice) serviceRef() (service Ref, ok bool) {
+	return Ref{KindService, Key{s.Namespace, s.Service}}, s.Service != ""
 }
-
-// KindsOfNames lists the kinds that answers may need.
-func KindsOfNames() []Kind {
-	return []Kind{KindNamespace, KindService, KindEndpointSlice, KindPod, KindNode}
-}
-
-// WorkloadKinds lists the kinds of workloads.
-func WorkloadKinds() []Kind {
-	return []Kind{KindDeployment, KindStatefulSet, KindDaemonSet, KindJob, KindCronJob}
-}
-
-// String is the kind's name in the API.
-func (k Kind) String() string {
-	if k >= kinds {
-		return "unknown"
-	}
-	return [kinds]string{
-		"Namespace", "Service", "EndpointSlice", "Pod", "Node",
-		"Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "NetworkPolicy",
-	}[k]
-}
-
-// Freshness is how far the objects of a kind can be relied on.
-type Freshness uint8
-
-// The degrees of freshness, from the least.
-const (
-	// Loading: not all objects are there.
-	Loading Freshness = iota
-	// Confirming: all are there that were in a snapshot, and the cluster is
-	// about to say which are now.
-	Confirming
-	// Recalled: as Confirming, and the cluster is not about to say.
-	Recalled
-	// Live: all are there that the cluster told of.
-	Live
-)
-
-// String is the degree in a word.
-func (f Freshness) String() string {
-	return [...]string{"loading", "confirming", "recalled", "live"}[f]
-}
-
-// serviceKey is the key of the Service that s belongs to.
-func (s *EndpointSlice) serviceKey() Key { return Key{s.Namespace, s.Service} }
 
 // Selects tells whether the Service selects a Pod with the given namespace and
 // labels; a Service without selector selects none.

@@ -93,6 +93,12 @@ type Workload struct {
 	Spec   PodSpec
 }
 
+// Ref returns kind and key.
+func (p *Pod) Ref() Ref { return Ref{KindPod, p.Key} }
+
+// Ref returns kind and key.
+func (w *Workload) Ref() Ref { return Ref{w.Kind, w.Key} }
+
 // Scheduled tells whether nothing says that the Pod has no Node yet.
 func (p *Pod) Scheduled() bool {
 	return !p.Pending && !slices.ContainsFunc(p.Unmet, func(c Condition) bool { return c.Type == "PodScheduled" })

@@ -19,24 +19,24 @@ func TestSlicesOf(t *testing.T) {
 		web, db []string
 	}{
 		"slices are found by their Service, sorted": {[]func(*Tx){func(tx *Tx) {
-			tx.PutEndpointSlice(slice("b", "web"))
-			tx.PutEndpointSlice(slice("a", "web"))
-			tx.PutEndpointSlice(slice("c", "db"))
+			tx.Put(slice("b", "web"))
+			tx.Put(slice("a", "web"))
+			tx.Put(slice("c", "db"))
 		}}, []string{"a", "b"}, []string{"c"}},
 		"a slice of another namespace is not found": {[]func(*Tx){func(tx *Tx) {
-			tx.PutEndpointSlice(&EndpointSlice{Key: Key{"data", "a"}, Service: "web"})
+			tx.Put(&EndpointSlice{Key: Key{"data", "a"}, Service: "web"})
 		}}, nil, nil},
 		"a slice that moves to another Service leaves the first": {[]func(*Tx){
-			func(tx *Tx) { tx.PutEndpointSlice(slice("a", "web")) },
-			func(tx *Tx) { tx.PutEndpointSlice(slice("a", "db")) },
+			func(tx *Tx) { tx.Put(slice("a", "web")) },
+			func(tx *Tx) { tx.Put(slice("a", "db")) },
 		}, nil, []string{"a"}},
 		"a slice that leaves its Service for none is found nowhere": {[]func(*Tx){
-			func(tx *Tx) { tx.PutEndpointSlice(slice("a", "web")) },
-			func(tx *Tx) { tx.PutEndpointSlice(slice("a", "")) },
+			func(tx *Tx) { tx.Put(slice("a", "web")) },
+			func(tx *Tx) { tx.Put(slice("a", "")) },
 		}, nil, nil},
 		"a deleted slice is found nowhere": {[]func(*Tx){func(tx *Tx) {
-			tx.PutEndpointSlice(slice("a", "web"))
-			tx.DeleteEndpointSlice(Key{"shop", "a"})
+			tx.Put(slice("a", "web"))
+			tx.Delete(KindEndpointSlice, Key{"shop", "a"})
 		}}, nil, nil},
 	}
 	for claim, test := range tests {
@@ -74,9 +74,9 @@ func TestSlicesOfRandom(t *testing.T) {
 			store.Update(func(tx *Tx) {
 				for range 1 + r.IntN(4) {
 					if k := key(r.IntN(2 * names)); r.IntN(3) > 0 {
-						tx.PutEndpointSlice(&EndpointSlice{Key: k, Service: []string{"", "0", "1", "2"}[r.IntN(4)]})
+						tx.Put(&EndpointSlice{Key: k, Service: []string{"", "0", "1", "2"}[r.IntN(4)]})
 					} else {
-						tx.DeleteEndpointSlice(k)
+						tx.Delete(KindEndpointSlice, k)
 					}
 				}
 			})
@@ -84,11 +84,11 @@ func TestSlicesOfRandom(t *testing.T) {
 				want, got := make(map[Key][]string), make(map[Key][]string)
 				for s := range v.EndpointSlices() {
 					if s.Service != "" {
-						want[s.serviceKey()] = append(want[s.serviceKey()], s.Name)
-						slices.Sort(want[s.serviceKey()])
+						want[Key{s.Namespace, s.Service}] = append(want[Key{s.Namespace, s.Service}], s.Name)
+						slices.Sort(want[Key{s.Namespace, s.Service}])
 					}
 				}
-				for service := range v.state.slicesByService {
+				for service := range SlicesByService.Keys(v) {
 					got[service] = slicesOf(v, service)
 				}
 				if d := cmp.Diff(want, got); d != "" {
@@ -103,11 +103,11 @@ func TestViewByKey(t *testing.T) {
 	store := NewStore()
 	web := &Service{Key: Key{"shop", "web"}}
 	store.Update(func(tx *Tx) {
-		tx.PutService(&Service{Key: web.Key, Headless: true})
-		tx.PutService(web)
-		tx.PutPod(&Pod{Key: Key{"shop", "web-1"}})
-		tx.PutNamespace(&Namespace{Name: "shop"})
-		tx.PutNode(&Node{Name: "node-1"})
+		tx.Put(&Service{Key: web.Key, Headless: true})
+		tx.Put(web)
+		tx.Put(&Pod{Key: Key{"shop", "web-1"}})
+		tx.Put(&Namespace{Name: "shop"})
+		tx.Put(&Node{Name: "node-1"})
 		if tx.Service(web.Key) != web {
 			t.Error("in a transaction: Service does not give what was put just before")
 		}
@@ -132,9 +132,9 @@ func TestViewByKey(t *testing.T) {
 		}
 	})
 	store.Update(func(tx *Tx) {
-		tx.DeleteNamespace("shop")
-		tx.DeletePod(Key{"shop", "web-1"})
-		tx.DeleteService(web.Key)
+		tx.Delete(KindNamespace, Key{Name: "shop"})
+		tx.Delete(KindPod, Key{"shop", "web-1"})
+		tx.Delete(KindService, web.Key)
 		if tx.Service(web.Key) != nil || tx.Pod(Key{"shop", "web-1"}) != nil || tx.Namespace("shop") != nil {
 			t.Error("in a transaction: objects are still there that were deleted just before")
 		}
@@ -148,7 +148,7 @@ func TestTransactionsAreSeenWhole(t *testing.T) {
 	store := NewStore()
 	put := func(i int) {
 		store.Update(func(tx *Tx) {
-			tx.PutEndpointSlice(&EndpointSlice{Key: Key{"a", "slice"}, Service: strconv.Itoa(i % 2)})
+			tx.Put(&EndpointSlice{Key: Key{"a", "slice"}, Service: strconv.Itoa(i % 2)})
 		})
 	}
 	put(0)
@@ -249,33 +249,33 @@ func TestAllOfAKind(t *testing.T) {
 	})
 }
 
-// TestAskedServices: it tells of calls that change nothing, which Changed does
+// TestRequested: it tells of calls that change nothing, which Changed does
 // not.
-func TestAskedServices(t *testing.T) {
+func TestRequested(t *testing.T) {
 	store := NewStore()
 	there := &Service{Key: Key{"shop", "there"}}
 	store.Update(func(tx *Tx) {
 		tx.SetFreshness(Live, KindService)
-		tx.PutService(there)
+		tx.Put(there)
 	})
 	same := &Service{Key: there.Key}
 	gone := Key{"shop", "gone"}
 	store.Update(func(tx *Tx) {
-		if asked := tx.AskedServices(); len(asked) != 0 {
-			t.Errorf("AskedServices() = %v before anything was asked", asked)
+		if asked := Services.Requested(tx); len(asked) != 0 {
+			t.Errorf("Requested() = %v before anything was asked", asked)
 		}
-		tx.PutService(same)
-		tx.DeleteService(gone)
-		asked := tx.AskedServices()
+		tx.Put(same)
+		tx.Delete(KindService, gone)
+		asked := Services.Requested(tx)
 		if s, ok := asked[gone]; len(asked) != 2 || asked[there.Key] != same || !ok || s != nil {
-			t.Errorf("AskedServices() = %v, want what was put at %s and nil at %s", asked, there.Key, gone)
+			t.Errorf("Requested() = %v, want what was put at %s and nil at %s", asked, there.Key, gone)
 		}
 		if changes := tx.Changed(); !changes.Empty() {
 			t.Errorf("Changed() = %v, want nothing", changes)
 		}
-		tx.DeleteService(there.Key)
-		if s := tx.AskedServices()[there.Key]; s != nil {
-			t.Errorf("AskedServices() has %v where a Service was deleted", s)
+		tx.Delete(KindService, there.Key)
+		if s := Services.Requested(tx)[there.Key]; s != nil {
+			t.Errorf("Requested() has %v where a Service was deleted", s)
 		}
 	})
 }

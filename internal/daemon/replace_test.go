@@ -27,10 +27,10 @@ func TestReplaceLosesNoDeletion(t *testing.T) {
 	d.log, d.metrics = slog.New(slog.DiscardHandler), metrics.New("test", d.figures)
 	key := cluster.Key{Namespace: "shop", Name: "web"}
 	put := func(tx *cluster.Tx) {
-		tx.PutService(&cluster.Service{Key: key, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.7")}})
+		tx.Put(&cluster.Service{Key: key, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.7")}})
 	}
 	d.store.Update(func(tx *cluster.Tx) {
-		tx.PutNamespace(&cluster.Namespace{Name: "shop"})
+		tx.Put(&cluster.Namespace{Name: "shop"})
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
 	ctx, stop := context.WithCancel(t.Context())
@@ -57,7 +57,7 @@ func TestReplaceLosesNoDeletion(t *testing.T) {
 		d.store.Update(put)
 		await(zone.Found)
 		var both sync.WaitGroup
-		both.Go(func() { d.store.Update(func(tx *cluster.Tx) { tx.DeleteService(key) }) })
+		both.Go(func() { d.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindService, key) }) })
 		cfg.UDPSize = 1232 + i
 		if made, err = d.replace(cfg, made); err != nil {
 			t.Fatal(err)

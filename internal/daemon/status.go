@@ -166,30 +166,25 @@ func (d *Daemon) writeZone(w io.Writer) error {
 	return zone.WriteMaster(w, zones)
 }
 
-// writeModel writes the objects as JSON: how far each kind can be relied on,
-// and one line an object, sorted.
+// writeModel writes the model as JSON: the freshness of each kind, then the
+// objects, sorted, one a line.
 func (d *Daemon) writeModel(w io.Writer) error {
 	freshness, statuses := make(map[string]string), d.kinds()
-	var (
-		namespaces []*cluster.Namespace
-		services   []*cluster.Service
-		endpoints  []*cluster.EndpointSlice
-		pods       []*cluster.Pod
-		nodes      []*cluster.Node
-	)
-	// Objects do not change: only who they are is taken down in the View, which
-	// keeps the source waiting.
+	objects := make(map[cluster.Kind][]cluster.Object)
+	// Objects are immutable: the View, which blocks the source, only has to last
+	// until they are listed.
 	d.store.View(func(v *cluster.View) {
 		for _, k := range d.needed() {
 			freshness[k.String()] = stateOf(v, k, statuses)
 		}
-		namespaces, services, endpoints = slices.Collect(v.Namespaces()), slices.Collect(v.Services()), slices.Collect(v.EndpointSlices())
-		pods, nodes = slices.Collect(v.Pods()), slices.Collect(v.Nodes())
+		for _, k := range cluster.Kinds() {
+			objects[k] = slices.Collect(v.Objects(k))
+		}
 	})
-	lines := slices.Concat(
-		linesOf(cluster.KindNamespace, namespaces), linesOf(cluster.KindService, services),
-		linesOf(cluster.KindEndpointSlice, endpoints), linesOf(cluster.KindPod, pods), linesOf(cluster.KindNode, nodes),
-	)
+	var lines []string
+	for _, k := range cluster.Kinds() {
+		lines = append(lines, jsonLines(k, objects[k])...)
+	}
 	head, err := json.Marshal(freshness)
 	if err != nil {
 		return err
@@ -198,8 +193,8 @@ func (d *Daemon) writeModel(w io.Writer) error {
 	return err
 }
 
-// linesOf are objects of the model as JSON, which they always have a form in.
-func linesOf[T any](k cluster.Kind, objects []T) []string {
+// jsonLines returns objects of a kind as lines of JSON, sorted.
+func jsonLines(k cluster.Kind, objects []cluster.Object) []string {
 	lines := make([]string, 0, len(objects))
 	for _, o := range objects {
 		text, err := json.Marshal(o)

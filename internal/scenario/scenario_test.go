@@ -1,7 +1,6 @@
 package scenario_test
 
 import (
-	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -118,27 +117,12 @@ func partOf(full *cluster.Store, loaded []cluster.Kind) *cluster.Store {
 	full.View(func(v *cluster.View) {
 		part.Update(func(tx *cluster.Tx) {
 			for _, k := range loaded {
-				switch k {
-				case cluster.KindNamespace:
-					each(v.Namespaces(), tx.PutNamespace)
-				case cluster.KindService:
-					each(v.Services(), tx.PutService)
-				case cluster.KindEndpointSlice:
-					each(v.EndpointSlices(), tx.PutEndpointSlice)
-				case cluster.KindPod:
-					each(v.Pods(), tx.PutPod)
-				case cluster.KindNode:
-					each(v.Nodes(), tx.PutNode)
+				for o := range v.Objects(k) {
+					tx.Put(o)
 				}
 			}
 			tx.SetFreshness(cluster.Live, loaded...)
 		})
 	})
 	return part
-}
-
-func each[T any](all iter.Seq[T], put func(T)) {
-	for o := range all {
-		put(o)
-	}
 }

@@ -68,7 +68,7 @@ func (s *Saver) Save() { s.save(0) }
 func (s *Saver) save(ahead uint32) (done bool) {
 	snap := Of(s.Store, s.Serial()+ahead)
 	if len(snap.kinds) == 0 {
-		return true // no kind is known whole, and the file that is there may know more
+		return true // no kind is loaded, and the present file may hold more
 	}
 	snap.Heard = s.Heard()
 	err := snap.WriteFile(s.Path)

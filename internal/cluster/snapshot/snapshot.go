@@ -1,7 +1,8 @@
 // Package snapshot keeps the model in a file, so that a server that starts
-// while the cluster's API is away can answer from what was known last.
+// while the Kubernetes API is unreachable can answer from the last known state.
 //
-// It is a state file that holds the model's objects in encoding/gob.
+// The file is a statefile whose contents are encoding/gob values: a header, then
+// the objects of each kind in the header's order.
 package snapshot
 
 import (
@@ -9,6 +10,7 @@ import (
 	"encoding/gob"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"time"
 
@@ -16,178 +18,113 @@ import (
 	"portolan.dev/portolan/internal/support/statefile"
 )
 
-const kind = statefile.Format("portolan snapshot 1\n")
+// format is the file's first line. Its number changes with the format.
+const format = statefile.Format("portolan snapshot 2\n")
 
 // Snapshot is the model at one moment.
 type Snapshot struct {
-	// Serial is one that no zone's serial had gone beyond, and will not until
-	// the next snapshot.
+	// Serial is an upper bound of the zones' serials until the next snapshot.
 	Serial uint32
-	// Heard is when the cluster was heard last.
+	// Heard is when the cluster was last heard from.
 	Heard time.Time
 
-	kinds   []cluster.Kind // those that were loaded
-	objects []object
+	kinds []kindObjects // of the kinds that were loaded
 }
 
-// header comes first in a file, object after object behind it.
+// kindObjects are the objects of one kind.
+type kindObjects struct {
+	kind    cluster.Kind
+	objects []cluster.Object
+}
+
+// header is the first value of a file.
 type header struct {
-	Serial  uint32
-	Heard   time.Time
-	Kinds   []string
+	Serial uint32
+	Heard  time.Time
+	Kinds  []kindHeader
+}
+
+// kindHeader says how many objects of a kind follow. Name is the kind's in the
+// API: numbers of kinds may change between releases.
+type kindHeader struct {
+	Name    string
 	Objects int
 }
 
-// object is one object of any kind; the other fields are nil.
-type object struct {
-	Namespace     *cluster.Namespace
-	Service       *cluster.Service
-	EndpointSlice *cluster.EndpointSlice
-	Pod           *cluster.Pod
-	Node          *cluster.Node
-	Workload      *cluster.Workload
-	NetworkPolicy *cluster.NetworkPolicy
-}
-
-// Of is the store's model as it is now: the objects of all kinds that are
-// loaded. Objects are shared with the store, not copied.
+// Of returns a snapshot of all kinds in the store that are loaded. Objects are
+// shared with the store, not copied.
 func Of(store *cluster.Store, serial uint32) *Snapshot {
 	s := &Snapshot{Serial: serial, Heard: time.Now()}
 	store.View(func(v *cluster.View) {
 		for _, k := range cluster.Kinds() {
 			if v.Loaded(k) {
-				s.kinds = append(s.kinds, k)
-				s.objects = slices.Grow(s.objects, v.Len(k))
-				s.add(v, k)
+				objects := slices.AppendSeq(make([]cluster.Object, 0, v.Len(k)), v.Objects(k))
+				s.kinds = append(s.kinds, kindObjects{k, objects})
 			}
 		}
 	})
 	return s
 }
 
-func (s *Snapshot) add(v *cluster.View, k cluster.Kind) {
-	switch k {
-	case cluster.KindNamespace:
-		for o := range v.Namespaces() {
-			s.objects = append(s.objects, object{Namespace: o})
-		}
-	case cluster.KindService:
-		for o := range v.Services() {
-			s.objects = append(s.objects, object{Service: o})
-		}
-	case cluster.KindEndpointSlice:
-		for o := range v.EndpointSlices() {
-			s.objects = append(s.objects, object{EndpointSlice: o})
-		}
-	case cluster.KindPod:
-		for o := range v.Pods() {
-			s.objects = append(s.objects, object{Pod: o})
-		}
-	case cluster.KindNode:
-		for o := range v.Nodes() {
-			s.objects = append(s.objects, object{Node: o})
-		}
-	case cluster.KindDeployment, cluster.KindStatefulSet, cluster.KindDaemonSet, cluster.KindJob, cluster.KindCronJob:
-		for o := range v.Workloads(k) {
-			s.objects = append(s.objects, object{Workload: o})
-		}
-	case cluster.KindNetworkPolicy:
-		for o := range v.NetworkPolicies() {
-			s.objects = append(s.objects, object{NetworkPolicy: o})
-		}
-	}
-}
-
-// Restore puts the objects of the given kinds into the store, and says that
-// these kinds are recalled; a kind that was not loaded when the snapshot was
-// made stays as it is.
+// Restore puts the objects of the given kinds into the store and sets these
+// kinds' freshness to Recalled. A kind that was not loaded when the snapshot was
+// taken is left alone.
 func (s *Snapshot) Restore(store *cluster.Store, kinds []cluster.Kind) {
 	store.Update(func(tx *cluster.Tx) {
-		for _, o := range s.objects {
-			if slices.Contains(kinds, o.kind()) {
-				o.put(tx)
+		for _, of := range s.kinds {
+			if !slices.Contains(kinds, of.kind) {
+				continue
 			}
-		}
-		for _, k := range s.kinds {
-			if slices.Contains(kinds, k) {
-				tx.SetFreshness(cluster.Recalled, k)
+			for _, o := range of.objects {
+				tx.Put(o)
 			}
+			tx.SetFreshness(cluster.Recalled, of.kind)
 		}
 	})
 }
 
-// Len is how many objects there are.
-func (s *Snapshot) Len() int { return len(s.objects) }
-
-func (o *object) kind() cluster.Kind {
-	switch {
-	case o.Namespace != nil:
-		return cluster.KindNamespace
-	case o.Service != nil:
-		return cluster.KindService
-	case o.EndpointSlice != nil:
-		return cluster.KindEndpointSlice
-	case o.Pod != nil:
-		return cluster.KindPod
-	case o.Workload != nil:
-		return o.Workload.Kind
-	case o.NetworkPolicy != nil:
-		return cluster.KindNetworkPolicy
+// Len returns the number of objects.
+func (s *Snapshot) Len() (n int) {
+	for _, of := range s.kinds {
+		n += len(of.objects)
 	}
-	return cluster.KindNode
+	return n
 }
 
-func (o *object) put(tx *cluster.Tx) {
-	switch {
-	case o.Namespace != nil:
-		tx.PutNamespace(o.Namespace)
-	case o.Service != nil:
-		tx.PutService(o.Service)
-	case o.EndpointSlice != nil:
-		tx.PutEndpointSlice(o.EndpointSlice)
-	case o.Pod != nil:
-		tx.PutPod(o.Pod)
-	case o.Node != nil:
-		tx.PutNode(o.Node)
-	case o.Workload != nil:
-		tx.PutWorkload(o.Workload)
-	case o.NetworkPolicy != nil:
-		tx.PutNetworkPolicy(o.NetworkPolicy)
-	}
-}
-
-// WriteFile replaces the file at path, see statefile.Kind.Write.
+// WriteFile replaces the file at path, see statefile.Format.Write.
 func (s *Snapshot) WriteFile(path string) error {
-	if err := kind.Write(path, s.write); err != nil {
+	if err := format.Write(path, s.write); err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	return nil
 }
 
 func (s *Snapshot) write(w io.Writer) error {
-	h := header{Serial: s.Serial, Heard: s.Heard, Objects: len(s.objects)}
-	for _, k := range s.kinds {
-		h.Kinds = append(h.Kinds, k.String())
+	h := header{Serial: s.Serial, Heard: s.Heard}
+	for _, of := range s.kinds {
+		h.Kinds = append(h.Kinds, kindHeader{of.kind.String(), len(of.objects)})
 	}
 	enc := gob.NewEncoder(w)
 	if err := enc.Encode(h); err != nil {
 		return err
 	}
-	for i := range s.objects {
-		if err := enc.Encode(&s.objects[i]); err != nil {
-			return err
+	for _, of := range s.kinds {
+		for _, o := range of.objects {
+			if err := enc.Encode(o); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// ErrForeign is wrapped by the errors of files that are no snapshots of this
-// version, or damaged ones.
+// ErrForeign is wrapped by the errors for files that are not snapshots of this
+// version, or that are damaged.
 var ErrForeign = statefile.ErrForeign
 
-// ReadFile reads the file at path, see statefile.Kind.Read.
+// ReadFile reads the file at path, see statefile.Format.Read.
 func ReadFile(path string) (s *Snapshot, err error) {
-	err = kind.Read(path, func(contents []byte) error {
+	err = format.Read(path, func(contents []byte) error {
 		s, err = parse(contents)
 		return err
 	})
@@ -203,16 +140,37 @@ func parse(contents []byte) (*Snapshot, error) {
 	if err := dec.Decode(&h); err != nil {
 		return nil, err
 	}
-	s := &Snapshot{Serial: h.Serial, Heard: h.Heard, objects: make([]object, h.Objects)}
-	for _, k := range cluster.Kinds() {
-		if slices.Contains(h.Kinds, k.String()) {
-			s.kinds = append(s.kinds, k)
-		}
-	}
-	for i := range s.objects {
-		if err := dec.Decode(&s.objects[i]); err != nil {
+	s := &Snapshot{Serial: h.Serial, Heard: h.Heard}
+	for _, of := range h.Kinds {
+		objects, err := readObjects(dec, of)
+		if err != nil {
 			return nil, err
+		}
+		if k, ok := cluster.KindOf(of.Name); ok {
+			s.kinds = append(s.kinds, kindObjects{k, objects})
 		}
 	}
 	return s, nil
+}
+
+// readObjects reads the objects of a kind. It discards those of a kind that this
+// release does not know.
+func readObjects(dec *gob.Decoder, of kindHeader) ([]cluster.Object, error) {
+	k, ok := cluster.KindOf(of.Name)
+	if !ok {
+		for range of.Objects {
+			if err := dec.DecodeValue(reflect.Value{}); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}
+	objects := make([]cluster.Object, of.Objects)
+	for i := range objects {
+		objects[i] = k.New()
+		if err := dec.Decode(objects[i]); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
 }

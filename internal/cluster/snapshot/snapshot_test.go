@@ -27,23 +27,23 @@ func model() *cluster.Store {
 	addrs := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
 	ports := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}}
 	store.Update(func(tx *cluster.Tx) {
-		tx.PutNamespace(&cluster.Namespace{Name: "shop", Labels: map[string]string{"team": "a"}})
-		tx.PutService(&cluster.Service{
+		tx.Put(&cluster.Namespace{Name: "shop", Labels: map[string]string{"team": "a"}})
+		tx.Put(&cluster.Service{
 			Key: cluster.Key{Namespace: "shop", Name: "web"}, Headless: true, ClusterIPs: addrs, ExternalName: "x.example",
 			Ports: ports, Selector: map[string]string{"app": "web"}, PublishNotReady: true,
 		})
-		tx.PutEndpointSlice(&cluster.EndpointSlice{
+		tx.Put(&cluster.EndpointSlice{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1"}, Service: "web", AddressType: cluster.IPv4, Ports: ports,
 			Endpoints: []cluster.Endpoint{{Addr: addrs[0], Ready: true, Hostname: "a", Pod: "web-x"}},
 		})
-		tx.PutPod(&cluster.Pod{
+		tx.Put(&cluster.Pod{
 			Key: cluster.Key{Namespace: "shop", Name: "web-x"}, IPs: addrs, Labels: map[string]string{"app": "web"},
 			Finished: true, Deleting: true, Node: "node-1", Spec: &cluster.PodSpec{Hostname: "a", Subdomain: "web", Ports: ports},
 			Unmet: []cluster.Condition{{Type: "Ready", Status: "False"}},
 		})
-		tx.PutNode(&cluster.Node{Name: "node-1", Addresses: addrs})
-		tx.PutWorkload(&cluster.Workload{Kind: cluster.KindJob, Key: cluster.Key{Namespace: "shop", Name: "once"}, Replicas: 1})
-		tx.PutNetworkPolicy(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "shop", Name: "none"}, Egress: true})
+		tx.Put(&cluster.Node{Name: "node-1", Addresses: addrs})
+		tx.Put(&cluster.Workload{Kind: cluster.KindJob, Key: cluster.Key{Namespace: "shop", Name: "once"}, Replicas: 1})
+		tx.Put(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "shop", Name: "none"}, Egress: true})
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
 	return store
@@ -147,9 +147,9 @@ func TestDamage(t *testing.T) {
 	damaged := map[string][]byte{
 		"empty":           {},
 		"another program": []byte("hello, world\n"),
-		"another version": bytes.Replace(whole, []byte("snapshot 1"), []byte("snapshot 0"), 1),
+		"another version": bytes.Replace(whole, []byte("snapshot 2"), []byte("snapshot 1"), 1),
 		"longer":          append(slices.Clone(whole), 0),
-		"only its kind":   []byte(kind),
+		"only its kind":   []byte(format),
 	}
 	for i := 0; i < len(whole); i += 7 {
 		flipped := slices.Clone(whole)
@@ -221,7 +221,7 @@ func TestSaver(t *testing.T) {
 		model().View(func(v *cluster.View) {
 			store.Update(func(tx *cluster.Tx) {
 				for o := range v.Services() {
-					tx.PutService(o)
+					tx.Put(o)
 				}
 				tx.SetFreshness(cluster.Live, cluster.KindService)
 			})

@@ -17,7 +17,7 @@ func syntheticCluster(services, endpoints int) *cluster.Store {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
 		for i := range 100 {
-			tx.PutNamespace(&cluster.Namespace{Name: fmt.Sprintf("ns-%d", i)})
+			tx.Put(&cluster.Namespace{Name: fmt.Sprintf("ns-%d", i)})
 		}
 		pod := netip.MustParseAddr("10.128.0.0")
 		ip := netip.MustParseAddr("10.0.0.0")
@@ -25,13 +25,13 @@ func syntheticCluster(services, endpoints int) *cluster.Store {
 			ip = ip.Next()
 			key := cluster.Key{Namespace: fmt.Sprintf("ns-%d", i%100), Name: fmt.Sprintf("service-%d", i)}
 			ports := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}}
-			tx.PutService(&cluster.Service{Key: key, ClusterIPs: []netip.Addr{ip}, Ports: ports})
+			tx.Put(&cluster.Service{Key: key, ClusterIPs: []netip.Addr{ip}, Ports: ports})
 			slice := &cluster.EndpointSlice{Key: cluster.Key{Namespace: key.Namespace, Name: key.Name + "-x"}, Service: key.Name, AddressType: cluster.IPv4, Ports: ports}
 			for range endpoints {
 				pod = pod.Next()
 				slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: pod, Ready: true})
 			}
-			tx.PutEndpointSlice(slice)
+			tx.Put(slice)
 		}
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
@@ -80,7 +80,7 @@ func BenchmarkChange(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				i++
-				store.Update(func(tx *cluster.Tx) { tx.PutEndpointSlice(slices[i%2]) })
+				store.Update(func(tx *cluster.Tx) { tx.Put(slices[i%2]) })
 				c.Apply(store, feed, db)
 			}
 		})

@@ -44,7 +44,7 @@ func (p *pass) everything() {
 }
 
 // has tells whether an object is there.
-func (p *pass) has(ch cluster.Change) bool {
+func (p *pass) has(ch cluster.Ref) bool {
 	switch ch.Kind {
 	case cluster.KindNamespace:
 		return p.Namespace(ch.Key.Name) != nil

@@ -51,12 +51,12 @@ func TestLoadedWhileCompiling(t *testing.T) {
 			}
 		})
 		for i := range 50 { // other changes, so that passes are under way
-			store.Update(func(tx *cluster.Tx) { tx.PutNamespace(&cluster.Namespace{Name: fmt.Sprintf("ns-%d", i)}) })
+			store.Update(func(tx *cluster.Tx) { tx.Put(&cluster.Namespace{Name: fmt.Sprintf("ns-%d", i)}) })
 		}
 		store.Update(func(tx *cluster.Tx) {
-			tx.PutNamespace(&cluster.Namespace{Name: "shop"})
+			tx.Put(&cluster.Namespace{Name: "shop"})
 			for i := range services {
-				tx.PutService(&cluster.Service{
+				tx.Put(&cluster.Service{
 					Key:        cluster.Key{Namespace: "shop", Name: fmt.Sprintf("s%d", i)},
 					ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})},
 				})

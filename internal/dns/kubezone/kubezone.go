@@ -212,7 +212,7 @@ func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Change
 	if changed.Everything {
 		p.everything()
 	}
-	_, dnsService := changed.Objects[cluster.Change{Kind: cluster.KindService, Key: c.cfg.DNSService}]
+	_, dnsService := changed.Objects[cluster.Ref{Kind: cluster.KindService, Key: c.cfg.DNSService}]
 	if changed.Everything || changed.Freshness || dnsService {
 		p.cluster()
 	}

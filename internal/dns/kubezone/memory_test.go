@@ -43,7 +43,7 @@ func addHeadless(tx *cluster.Tx, endpoints int, hostnames bool) {
 	addr := netip.MustParseAddr("10.200.0.0")
 	for i := range endpoints / 20 {
 		key := cluster.Key{Namespace: fmt.Sprintf("ns-%d", i%100), Name: fmt.Sprintf("headless-%d", i)}
-		tx.PutService(&cluster.Service{Key: key, Headless: true, Ports: ports})
+		tx.Put(&cluster.Service{Key: key, Headless: true, Ports: ports})
 		slice := &cluster.EndpointSlice{Key: key, Service: key.Name, AddressType: cluster.IPv4, Ports: ports}
 		for j := range 20 {
 			addr = addr.Next()
@@ -53,7 +53,7 @@ func addHeadless(tx *cluster.Tx, endpoints int, hostnames bool) {
 			}
 			slice.Endpoints = append(slice.Endpoints, e)
 		}
-		tx.PutEndpointSlice(slice)
+		tx.Put(slice)
 	}
 }
 
@@ -65,7 +65,7 @@ func podCluster(pods int) *cluster.Store {
 		for i := range pods {
 			addr = addr.Next()
 			key := cluster.Key{Namespace: fmt.Sprintf("ns-%d", i%100), Name: fmt.Sprintf("application-5d7c9b-%d", i)}
-			tx.PutPod(&cluster.Pod{Key: key, IPs: []netip.Addr{addr}})
+			tx.Put(&cluster.Pod{Key: key, IPs: []netip.Addr{addr}})
 		}
 	})
 	return store

@@ -151,21 +151,21 @@ func (r *randomCluster) addr() netip.Addr {
 func (r *randomCluster) change(tx *cluster.Tx) {
 	switch r.IntN(11) {
 	case 0:
-		tx.PutNamespace(&cluster.Namespace{Name: pick(r, "a", "b")})
+		tx.Put(&cluster.Namespace{Name: pick(r, "a", "b")})
 	case 1:
-		tx.DeleteNamespace(pick(r, "a", "b"))
+		tx.Delete(cluster.KindNamespace, cluster.Key{Name: pick(r, "a", "b")})
 	case 2, 3:
-		tx.PutService(r.service())
+		tx.Put(r.service())
 	case 4:
-		tx.DeleteService(r.key())
+		tx.Delete(cluster.KindService, r.key())
 	case 5, 6:
-		tx.PutEndpointSlice(r.slice())
+		tx.Put(r.slice())
 	case 7:
-		tx.DeleteEndpointSlice(r.key())
+		tx.Delete(cluster.KindEndpointSlice, r.key())
 	case 8:
-		tx.PutPod(&cluster.Pod{Key: r.key(), IPs: r.addrs(), Finished: r.IntN(4) == 0})
+		tx.Put(&cluster.Pod{Key: r.key(), IPs: r.addrs(), Finished: r.IntN(4) == 0})
 	case 9:
-		tx.DeletePod(r.key())
+		tx.Delete(cluster.KindPod, r.key())
 	case 10:
 		tx.SetFreshness(cluster.Live, pick(r, cluster.Kinds()...), pick(r, cluster.Kinds()...))
 	}
@@ -173,12 +173,12 @@ func (r *randomCluster) change(tx *cluster.Tx) {
 
 func (r *randomCluster) deleteAll(tx *cluster.Tx) {
 	for _, ns := range []string{"a", "b"} {
-		tx.DeleteNamespace(ns)
+		tx.Delete(cluster.KindNamespace, cluster.Key{Name: ns})
 		for _, name := range []string{"one", "two", "three"} {
 			key := cluster.Key{Namespace: ns, Name: name}
-			tx.DeleteService(key)
-			tx.DeleteEndpointSlice(key)
-			tx.DeletePod(key)
+			tx.Delete(cluster.KindService, key)
+			tx.Delete(cluster.KindEndpointSlice, key)
+			tx.Delete(cluster.KindPod, key)
 		}
 	}
 }

@@ -36,21 +36,21 @@ func exampleDB(t testing.TB) *zone.DB {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
-		tx.PutNamespace(&cluster.Namespace{Name: "shop"})
+		tx.Put(&cluster.Namespace{Name: "shop"})
 		http := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}}
-		tx.PutService(&cluster.Service{
+		tx.Put(&cluster.Service{
 			Key: cluster.Key{Namespace: "shop", Name: "web"}, Ports: http,
 			ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00::1")},
 		})
-		tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "db"}, Headless: true})
-		tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "alias"}, ExternalName: "web.shop.svc.cluster.local"})
+		tx.Put(&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "db"}, Headless: true})
+		tx.Put(&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "alias"}, ExternalName: "web.shop.svc.cluster.local"})
 		slice := &cluster.EndpointSlice{Key: cluster.Key{Namespace: "shop", Name: "db-1"}, Service: "db", AddressType: cluster.IPv4, Ports: http}
 		for i := range 20 {
 			slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{
 				Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(i)}), Ready: true, Hostname: fmt.Sprintf("db-%d", i),
 			})
 		}
-		tx.PutEndpointSlice(slice)
+		tx.Put(slice)
 	})
 	feed := store.Subscribe()
 	defer feed.Close()

@@ -54,9 +54,9 @@ func TestFollows(t *testing.T) {
 		p.update(func(tx *cluster.Tx) {
 			key := cluster.Key{Namespace: "shop", Name: fmt.Sprintf("pod-%d", rnd.IntN(10))}
 			if rnd.IntN(3) == 0 {
-				tx.DeletePod(key)
+				tx.Delete(cluster.KindPod, key)
 			} else {
-				tx.PutPod(&cluster.Pod{Key: key, IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 9, 0, byte(rnd.IntN(20))})}})
+				tx.Put(&cluster.Pod{Key: key, IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 9, 0, byte(rnd.IntN(20))})}})
 			}
 		})
 		if rnd.IntN(2) == 0 {

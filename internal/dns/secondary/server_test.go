@@ -62,7 +62,7 @@ func newPrimary(t testing.TB, mname string) *primary {
 	t.Cleanup(p.feed.Close)
 	p.db.SetHistoryLimits(zone.HistoryLimits{Changes: 1 << 20, Octets: 1 << 30})
 	p.update(func(tx *cluster.Tx) {
-		tx.PutNamespace(&cluster.Namespace{Name: "shop"})
+		tx.Put(&cluster.Namespace{Name: "shop"})
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
 	return p
@@ -81,8 +81,8 @@ func (p *primary) service(name string, endpoints int) {
 func putService(tx *cluster.Tx, name string, endpoints, salt int) {
 	key := cluster.Key{Namespace: "shop", Name: name}
 	if endpoints == 0 {
-		tx.DeleteService(key)
-		tx.DeleteEndpointSlice(key)
+		tx.Delete(cluster.KindService, key)
+		tx.Delete(cluster.KindEndpointSlice, key)
 		return
 	}
 	h := 0
@@ -94,12 +94,12 @@ func putService(tx *cluster.Tx, name string, endpoints, salt int) {
 		return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
 	}
 	ports := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}}
-	tx.PutService(&cluster.Service{Key: key, ClusterIPs: []netip.Addr{addr(0)}, Ports: ports})
+	tx.Put(&cluster.Service{Key: key, ClusterIPs: []netip.Addr{addr(0)}, Ports: ports})
 	s := &cluster.EndpointSlice{Key: key, Service: name, AddressType: cluster.IPv4, Ports: ports}
 	for i := range endpoints {
 		s.Endpoints = append(s.Endpoints, cluster.Endpoint{Addr: addr(i + 1), Ready: true})
 	}
-	tx.PutEndpointSlice(s)
+	tx.Put(s)
 }
 
 func (p *primary) soa(soa dnswire.SOA) dnswire.SOA {

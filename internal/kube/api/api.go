@@ -199,13 +199,14 @@ func (s *Source) listed(tx *cluster.Tx, of *resource) {
 		scopes = append(scopes, r.scope)
 	}
 	var strays []cluster.Key
-	for k := range of.keys(tx.View) {
+	for o := range tx.Objects(of.kind) {
+		k := o.Ref().Key
 		if !slices.ContainsFunc(scopes, func(sc scope) bool { return sc.holds(k) }) {
 			strays = append(strays, k)
 		}
 	}
 	for _, k := range strays {
-		of.remove(tx, k)
+		tx.Delete(of.kind, k)
 	}
 	tx.SetFreshness(cluster.Live, of.kind)
 }

@@ -277,7 +277,7 @@ func TestCauses(t *testing.T) {
 		w.api.Put(caused("10.1.0.1", at.Format(time.RFC3339Nano)))
 		feed := w.store.Subscribe()
 		w.live()
-		web := cluster.Change{Kind: cluster.KindService, Key: cluster.Key{Namespace: "shop", Name: "web"}}
+		web := cluster.Ref{Kind: cluster.KindService, Key: cluster.Key{Namespace: "shop", Name: "web"}}
 		if got := feed.Pending(); !got.Everything || len(got.Objects) != 0 {
 			t.Errorf("%s: changes of what was listed = %v, want everything, with no cause", name, got)
 		}
@@ -292,7 +292,7 @@ func TestCauses(t *testing.T) {
 			w.api.Put(caused(fmt.Sprintf("10.1.1.%d", i), test.cause))
 			var got cluster.Changes
 			w.await("a change", func() bool { got = feed.Pending(); return !got.Empty() })
-			if diff := cmp.Diff(cluster.Changes{Objects: map[cluster.Change]int64{web: test.want}}, got); diff != "" {
+			if diff := cmp.Diff(cluster.Changes{Objects: map[cluster.Ref]int64{web: test.want}}, got); diff != "" {
 				t.Errorf("%s: changes of an event caused %q (-want +got):\n%s", name, test.cause, diff)
 			}
 		}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"iter"
 	"reflect"
 	"time"
 	"unique"
@@ -27,15 +26,11 @@ type resource struct {
 	name    string // plural, as in URLs and RBAC rules
 	example runtime.Object
 	scopes  func(*Config) []scope
-	keys    func(*cluster.View) iter.Seq[cluster.Key]
-	remove  func(*cluster.Tx, cluster.Key)
 	// clear empties an object for the next one to be read into it. What the model
 	// does not take over is used again.
 	clear func(object any)
 
-	// Set by as.
-	convert func(runtime.Object, *Config) item
-	put     func(tx *cluster.Tx, model any)
+	convert func(runtime.Object, *Config) item // set by as
 }
 
 // scope is which objects one reading is of.
@@ -52,8 +47,8 @@ func (s scope) holds(k cluster.Key) bool {
 // item is one object, converted.
 type item struct {
 	key   cluster.Key
-	model any   // nil when the object was refused
-	err   error // why it was refused
+	model cluster.Object // nil when the object was refused
+	err   error          // why it was refused
 	// caused is when the change was caused that the object shows; zero when
 	// it does not say.
 	caused time.Time
@@ -71,48 +66,36 @@ var (
 const notFinished = "status.phase!=Succeeded,status.phase!=Failed"
 
 var resources = []*resource{
-	as(object.Namespace, (*cluster.Tx).PutNamespace, trimNamespace, resource{
+	as(object.Namespace, trimNamespace, resource{
 		kind: cluster.KindNamespace, group: core, name: "namespaces", example: new(corev1.Namespace),
 		scopes: namespaceScopes,
-		keys:   keysOf((*cluster.View).Namespaces, func(n *cluster.Namespace) cluster.Key { return cluster.Key{Name: n.Name} }),
-		remove: func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNamespace(k.Name) },
 	}),
-	as(object.Service, (*cluster.Tx).PutService, trimService, resource{
+	as(object.Service, trimService, resource{
 		kind: cluster.KindService, group: core, name: "services", example: new(corev1.Service),
 		scopes: func(c *Config) []scope { return namespaced(c, scope{labels: c.ServiceSelector}) },
-		keys:   keysOf((*cluster.View).Services, func(s *cluster.Service) cluster.Key { return s.Key }),
-		remove: (*cluster.Tx).DeleteService,
 		clear:  clearService,
 	}),
-	as(object.EndpointSlice, (*cluster.Tx).PutEndpointSlice, trimSlice, resource{
+	as(object.EndpointSlice, trimSlice, resource{
 		kind: cluster.KindEndpointSlice, group: discovery, name: "endpointslices", example: new(discoveryv1.EndpointSlice),
 		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
-		keys:   keysOf((*cluster.View).EndpointSlices, func(s *cluster.EndpointSlice) cluster.Key { return s.Key }),
-		remove: (*cluster.Tx).DeleteEndpointSlice,
 		clear:  clearSlice,
 	}),
-	as(object.Pod, (*cluster.Tx).PutPod, trimPod, resource{
+	as(object.Pod, trimPod, resource{
 		kind: cluster.KindPod, group: core, name: "pods", example: new(corev1.Pod),
 		scopes: func(c *Config) []scope { return namespaced(c, scope{fields: notFinished}) },
-		keys:   keysOf((*cluster.View).Pods, func(p *cluster.Pod) cluster.Key { return p.Key }),
-		remove: (*cluster.Tx).DeletePod,
 	}),
-	as(object.Node, (*cluster.Tx).PutNode, trimNode, resource{
+	as(object.Node, trimNode, resource{
 		kind: cluster.KindNode, group: core, name: "nodes", example: new(corev1.Node),
 		scopes: func(*Config) []scope { return []scope{{}} },
-		keys:   keysOf((*cluster.View).Nodes, func(n *cluster.Node) cluster.Key { return cluster.Key{Name: n.Name} }),
-		remove: func(tx *cluster.Tx, k cluster.Key) { tx.DeleteNode(k.Name) },
 	}),
 	workloads(object.Deployment, cluster.KindDeployment, apps, "deployments", new(appsv1.Deployment)),
 	workloads(object.StatefulSet, cluster.KindStatefulSet, apps, "statefulsets", new(appsv1.StatefulSet)),
 	workloads(object.DaemonSet, cluster.KindDaemonSet, apps, "daemonsets", new(appsv1.DaemonSet)),
 	workloads(object.Job, cluster.KindJob, batch, "jobs", new(batchv1.Job)),
 	workloads(object.CronJob, cluster.KindCronJob, batch, "cronjobs", new(batchv1.CronJob)),
-	as(object.NetworkPolicy, (*cluster.Tx).PutNetworkPolicy, nil, resource{
+	as(object.NetworkPolicy, nil, resource{
 		kind: cluster.KindNetworkPolicy, group: networking, name: "networkpolicies", example: new(networkingv1.NetworkPolicy),
 		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
-		keys:   keysOf((*cluster.View).NetworkPolicies, func(p *cluster.NetworkPolicy) cluster.Key { return p.Key }),
-		remove: (*cluster.Tx).DeleteNetworkPolicy,
 	}),
 }
 
@@ -121,12 +104,9 @@ func workloads[API interface {
 	metav1.Object
 	runtime.Object
 }](convert func(API) (*cluster.Workload, field.ErrorList), k cluster.Kind, group schema.GroupVersion, name string, example API) *resource {
-	return as(convert, (*cluster.Tx).PutWorkload, nil, resource{
+	return as(convert, nil, resource{
 		kind: k, group: group, name: name, example: example,
 		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
-		keys: keysOf(func(v *cluster.View) iter.Seq[*cluster.Workload] { return v.Workloads(k) },
-			func(w *cluster.Workload) cluster.Key { return w.Key }),
-		remove: func(tx *cluster.Tx, key cluster.Key) { tx.DeleteWorkload(k, key) },
 	})
 }
 
@@ -172,11 +152,9 @@ func namespaceScopes(c *Config) []scope {
 	return each
 }
 
-// as is r with objects of the API type converted to those of the model's, and
-// put into it. Trim, where it is given, drops what the model has room for and
+// as is r with objects of the API type converted to those of the model's. Trim, where it is given, drops what the model has room for and
 // answers don't need.
-func as[API metav1.Object, Model any](convert func(API) (Model, field.ErrorList), put func(*cluster.Tx, Model), trim func(Model, *Config), r resource) *resource {
-	r.put = func(tx *cluster.Tx, model any) { put(tx, model.(Model)) }
+func as[API metav1.Object, Model cluster.Object](convert func(API) (Model, field.ErrorList), trim func(Model, *Config), r resource) *resource {
 	if r.clear == nil {
 		r.clear = func(object any) { reflect.ValueOf(object).Elem().SetZero() }
 	}
@@ -204,18 +182,6 @@ func as[API metav1.Object, Model any](convert func(API) (Model, field.ErrorList)
 		return it
 	}
 	return &r
-}
-
-func keysOf[Model any](all func(*cluster.View) iter.Seq[Model], key func(Model) cluster.Key) func(*cluster.View) iter.Seq[cluster.Key] {
-	return func(v *cluster.View) iter.Seq[cluster.Key] {
-		return func(yield func(cluster.Key) bool) {
-			for m := range all(v) {
-				if !yield(key(m)) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // interned is s as it is kept once, however often it is read.

@@ -64,7 +64,7 @@ func (r *reading) Replace(objects []any, _ string) error {
 			r.put(tx, it)
 		}
 		for _, k := range r.absent(tx.View, present) {
-			r.resource.remove(tx, k)
+			tx.Delete(r.resource.kind, k)
 		}
 		r.listed.Store(true)
 		r.source.listed(tx, r.resource)
@@ -80,7 +80,8 @@ func (r *reading) Replace(objects []any, _ string) error {
 
 // absent are the keys of objects that are in the Store and not present.
 func (r *reading) absent(v *cluster.View, present map[cluster.Key]struct{}) (keys []cluster.Key) {
-	for k := range r.resource.keys(v) {
+	for o := range v.Objects(r.resource.kind) {
+		k := o.Ref().Key
 		if _, ok := present[k]; !ok && r.scope.holds(k) {
 			keys = append(keys, k)
 		}
@@ -91,7 +92,7 @@ func (r *reading) absent(v *cluster.View, present map[cluster.Key]struct{}) (key
 // put writes an object, or says why it can't be; its last good version stays.
 func (r *reading) put(tx *cluster.Tx, it item) {
 	if it.model != nil {
-		r.resource.put(tx, it.model)
+		tx.Put(it.model)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +131,7 @@ func (r *reading) Delete(o any) error {
 	it := r.convert(o)
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
 		// The last change of an object says nothing of when its end was caused.
-		r.resource.remove(tx, it.key)
+		tx.Delete(r.resource.kind, it.key)
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -164,9 +164,9 @@ func TestExpired(t *testing.T) {
 			})
 			w.awaitHealthy()
 			stopLooking()
-			want := cluster.Changes{Objects: make(map[cluster.Change]int64)}
+			want := cluster.Changes{Objects: make(map[cluster.Ref]int64)}
 			for _, name := range []string{"changes", "comes", "goes"} {
-				want.Objects[cluster.Change{Kind: cluster.KindService, Key: cluster.Key{Namespace: "shop", Name: name}}] = 0
+				want.Objects[cluster.Ref{Kind: cluster.KindService, Key: cluster.Key{Namespace: "shop", Name: name}}] = 0
 			}
 			if diff := cmp.Diff(want, feed.Pending()); diff != "" {
 				t.Errorf("changes of a list that differs (-want +got):\n%s", diff)

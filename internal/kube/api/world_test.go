@@ -294,9 +294,9 @@ func meta(name string) metav1.ObjectMeta {
 // the cluster no more, of which one is of another Namespace.
 func (w *world) remember() (lines []string) {
 	w.store.Update(func(tx *cluster.Tx) {
-		tx.PutNamespace(&cluster.Namespace{Name: "gone"})
-		tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "gone"}})
-		tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: "gone", Name: "web"}})
+		tx.Put(&cluster.Namespace{Name: "gone"})
+		tx.Put(&cluster.Service{Key: cluster.Key{Namespace: "shop", Name: "gone"}})
+		tx.Put(&cluster.Service{Key: cluster.Key{Namespace: "gone", Name: "web"}})
 		tx.SetFreshness(cluster.Recalled, cluster.KindsOfNames()...)
 	})
 	return w.model()

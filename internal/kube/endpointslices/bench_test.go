@@ -49,16 +49,16 @@ func newFleet(services, podsOfEach int) (f fleet) {
 
 func (f fleet) put(tx *cluster.Tx) {
 	for i := range 100 {
-		tx.PutNamespace(&cluster.Namespace{Name: fmt.Sprintf("ns-%d", i)})
+		tx.Put(&cluster.Namespace{Name: fmt.Sprintf("ns-%d", i)})
 	}
 	for _, n := range f.nodes {
-		tx.PutNode(n)
+		tx.Put(n)
 	}
 	for _, s := range f.services {
-		tx.PutService(s)
+		tx.Put(s)
 	}
 	for _, p := range f.pods {
-		tx.PutPod(p)
+		tx.Put(p)
 	}
 	tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 }
@@ -133,16 +133,16 @@ func benchmarkEvents(b *testing.B, f fleet, batch int) {
 				i := random.IntN(len(pods))
 				switch n := events % 10; {
 				case n == 0:
-					tx.DeletePod(pods[i].Key)
+					tx.Delete(cluster.KindPod, pods[i].Key)
 					gone = append(gone, i)
 				case n == 5 && len(gone) > 0:
-					tx.PutPod(pods[gone[0]])
+					tx.Put(pods[gone[0]])
 					gone = gone[1:]
 				default:
 					p := *pods[i]
 					p.Ready = !p.Ready
 					pods[i] = &p
-					tx.PutPod(&p)
+					tx.Put(&p)
 				}
 			}
 		})
@@ -177,7 +177,7 @@ func (s *served) follow() (caughtUp func()) {
 func BenchmarkService(b *testing.B) {
 	s := serve(b, newFleet(10_000, 1))
 	for b.Loop() {
-		s.update(func(tx *cluster.Tx) { tx.PutService(web()) })
-		s.update(func(tx *cluster.Tx) { tx.DeleteService(webKey) })
+		s.update(func(tx *cluster.Tx) { tx.Put(web()) })
+		s.update(func(tx *cluster.Tx) { tx.Delete(cluster.KindService, webKey) })
 	}
 }

@@ -207,10 +207,10 @@ func (c *Compiler) run(jobs []*job) {
 // put writes what came of a job.
 func (c *Compiler) put(tx *cluster.Tx, j *job) {
 	for _, key := range j.gone() {
-		tx.DeleteEndpointSlice(key)
+		tx.Delete(cluster.KindEndpointSlice, key)
 	}
 	for _, m := range j.model {
-		tx.PutEndpointSlice(m)
+		tx.Put(m)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

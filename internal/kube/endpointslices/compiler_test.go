@@ -46,7 +46,7 @@ func TestConditions(t *testing.T) {
 				}
 				return got
 			}
-			m := newModel(t, func(tx *cluster.Tx) { tx.PutService(tt.service); tx.PutPod(tt.pod) })
+			m := newModel(t, func(tx *cluster.Tx) { tx.Put(tt.service); tx.Put(tt.pod) })
 			if got := conditions(m); got != tt.want {
 				t.Errorf("Complete: conditions %q, want %q", got, tt.want)
 			}
@@ -90,9 +90,9 @@ func TestSlices(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			m := newModel(t, func(tx *cluster.Tx) {
-				tx.PutService(tt.service)
+				tx.Put(tt.service)
 				for _, p := range tt.pods {
-					tx.PutPod(p)
+					tx.Put(p)
 				}
 			})
 			var got []string
@@ -128,7 +128,7 @@ func TestHostname(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			named := pod(1, func(p *cluster.Pod) { p.Spec = tt.spec })
-			m := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); tx.PutPod(named) })
+			m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); tx.Put(named) })
 			if got := m.endpoints(); len(got) != 1 || !strings.Contains(got[0], tt.want) {
 				t.Errorf("Complete: endpoints %q, want one with %q", got, tt.want)
 			}
@@ -139,7 +139,7 @@ func TestHostname(t *testing.T) {
 // TestFill: EndpointSlices, "Distribution of EndpointSlices". Each step is a
 // transaction.
 func TestFill(t *testing.T) {
-	m := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); putPods(tx, 0, 200) })
+	m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 200) })
 	step := func(claim string, change func(tx *cluster.Tx), want ...int) {
 		t.Helper()
 		m.update(change)
@@ -150,7 +150,7 @@ func TestFill(t *testing.T) {
 	step("100 a slice", func(*cluster.Tx) {}, 100, 100)
 	five := func(s *discoveryv1.EndpointSlice, tx *cluster.Tx) {
 		for _, e := range s.Endpoints[:5] {
-			tx.DeletePod(cluster.Key{Namespace: "shop", Name: e.TargetRef.Name})
+			tx.Delete(cluster.KindPod, cluster.Key{Namespace: "shop", Name: e.TargetRef.Name})
 		}
 	}
 	before := m.Slices(webKey)
@@ -159,17 +159,17 @@ func TestFill(t *testing.T) {
 	step("5 new endpoints fill the slice that is full with them", func(tx *cluster.Tx) { putPods(tx, 310, 315) }, 10, 95, 100)
 	step("a slice that changes anyway takes new endpoints first", func(tx *cluster.Tx) {
 		i := slices.IndexFunc(m.Slices(webKey), func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) == 10 })
-		tx.DeletePod(cluster.Key{Namespace: "shop", Name: m.Slices(webKey)[i].Endpoints[0].TargetRef.Name})
+		tx.Delete(cluster.KindPod, cluster.Key{Namespace: "shop", Name: m.Slices(webKey)[i].Endpoints[0].TargetRef.Name})
 		putPods(tx, 320, 323)
 	}, 12, 95, 100)
 	step("a slice without endpoints goes", func(tx *cluster.Tx) {
 		for p := range maps.Values(maps.Collect(podsIn(m, 12))) {
-			tx.DeletePod(p)
+			tx.Delete(cluster.KindPod, p)
 		}
 	}, 95, 100)
 	step("without Pods one empty slice stays", func(tx *cluster.Tx) {
 		for p := range maps.Values(maps.Collect(podsIn(m, 0))) {
-			tx.DeletePod(p)
+			tx.Delete(cluster.KindPod, p)
 		}
 	}, 0)
 }
@@ -192,7 +192,7 @@ func TestMaxEndpoints(t *testing.T) {
 	for most, want := range map[int][]int{0: {50, 100}, 1000: {150}, 60: {30, 60, 60}} {
 		m := &model{cluster.NewStore(), newCompiler(t, most)}
 		m.update(func(tx *cluster.Tx) {
-			tx.PutService(web())
+			tx.Put(web())
 			putPods(tx, 0, 150)
 			tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 		})
@@ -214,7 +214,7 @@ func TestLabels(t *testing.T) {
 		s.Spec.Labels = map[string]string{"team": "a", "kubernetes.io/service-name": "other"}
 		s.Spec.UID = "uid-1"
 	})
-	m := newModel(t, func(tx *cluster.Tx) { tx.PutService(labelled); tx.PutPod(pod(1)) })
+	m := newModel(t, func(tx *cluster.Tx) { tx.Put(labelled); tx.Put(pod(1)) })
 	check := func(want map[string]string) {
 		t.Helper()
 		for _, s := range m.Slices(webKey) {
@@ -224,7 +224,7 @@ func TestLabels(t *testing.T) {
 		}
 	}
 	check(map[string]string{"team": "a", "kubernetes.io/service-name": "web", "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"})
-	m.update(func(tx *cluster.Tx) { tx.PutService(web(func(s *cluster.Service) { s.Spec.UID = "uid-1" })) })
+	m.update(func(tx *cluster.Tx) { tx.Put(web(func(s *cluster.Service) { s.Spec.UID = "uid-1" })) })
 	check(map[string]string{"kubernetes.io/service-name": "web", "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"})
 }
 
@@ -234,7 +234,7 @@ func TestDeclared(t *testing.T) {
 		Key: cluster.Key{Namespace: "shop", Name: "by-hand"}, Service: "web", AddressType: cluster.IPv4,
 		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("192.0.2.1"), Ready: true}},
 	}
-	m := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); tx.PutPod(pod(1)) })
+	m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); tx.Put(pod(1)) })
 	ours := m.names()
 	check := func(claim string, stored []string, made int) {
 		t.Helper()
@@ -243,16 +243,16 @@ func TestDeclared(t *testing.T) {
 		}
 	}
 	check("none declared", ours, 1)
-	m.update(func(tx *cluster.Tx) { tx.PutEndpointSlice(declared) })
+	m.update(func(tx *cluster.Tx) { tx.Put(declared) })
 	check("one declared", []string{"by-hand"}, 0)
-	m.update(func(tx *cluster.Tx) { tx.PutPod(pod(2)); tx.PutPod(pod(1, func(p *cluster.Pod) { p.Ready = false })) })
+	m.update(func(tx *cluster.Tx) { tx.Put(pod(2)); tx.Put(pod(1, func(p *cluster.Pod) { p.Ready = false })) })
 	check("Pods change", []string{"by-hand"}, 0)
-	m.update(func(tx *cluster.Tx) { tx.DeleteEndpointSlice(declared.Key) })
+	m.update(func(tx *cluster.Tx) { tx.Delete(cluster.KindEndpointSlice, declared.Key) })
 	check("the declared went", ours, 1)
 	if got := m.sizes(); !slices.Equal(got, []int{2}) {
 		t.Errorf("the declared went: sizes of slices %v, want [2]", got)
 	}
-	m.update(func(tx *cluster.Tx) { tx.DeleteService(webKey) })
+	m.update(func(tx *cluster.Tx) { tx.Delete(cluster.KindService, webKey) })
 	check("the Service went", nil, 0)
 }
 
@@ -260,12 +260,12 @@ func TestDeclared(t *testing.T) {
 // as nobody declares them, are made anew with the same names; those that somebody
 // does count, whatever they are called.
 func TestRecalled(t *testing.T) {
-	before := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); putPods(tx, 0, 150) })
+	before := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 150) })
 	recalled := before.stored(webKey)
 	recall := func(s *cluster.Store) {
 		s.Update(func(tx *cluster.Tx) {
 			for _, s := range recalled {
-				tx.PutEndpointSlice(s)
+				tx.Put(s)
 			}
 			tx.SetFreshness(cluster.Recalled, cluster.KindEndpointSlice)
 		})
@@ -274,9 +274,9 @@ func TestRecalled(t *testing.T) {
 	recall(m.Store)
 	m.update(func(tx *cluster.Tx) {
 		for _, s := range recalled {
-			tx.DeleteEndpointSlice(s.Key)
+			tx.Delete(cluster.KindEndpointSlice, s.Key)
 		}
-		tx.PutService(web())
+		tx.Put(web())
 		putPods(tx, 0, 50)
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
@@ -288,10 +288,10 @@ func TestRecalled(t *testing.T) {
 	recall(m.Store)
 	declared := *recalled[0]
 	m.update(func(tx *cluster.Tx) {
-		tx.DeleteEndpointSlice(recalled[1].Key)
-		tx.PutEndpointSlice(&declared)
-		tx.PutService(web())
-		tx.PutPod(pod(1))
+		tx.Delete(cluster.KindEndpointSlice, recalled[1].Key)
+		tx.Put(&declared)
+		tx.Put(web())
+		tx.Put(pod(1))
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
 	if got := m.names(); !slices.Equal(got, []string{declared.Name}) || len(m.stored(webKey)[0].Endpoints) != len(declared.Endpoints) {
@@ -304,10 +304,10 @@ func TestRecalled(t *testing.T) {
 func TestNodes(t *testing.T) {
 	on := func(node string) func(*cluster.Pod) { return func(p *cluster.Pod) { p.Node = node } }
 	m := newModel(t, func(tx *cluster.Tx) {
-		tx.PutService(web())
-		tx.PutPod(pod(1, on("a")))
-		tx.PutPod(pod(2, on("b")))
-		tx.PutPod(pod(3))
+		tx.Put(web())
+		tx.Put(pod(1, on("a")))
+		tx.Put(pod(2, on("b")))
+		tx.Put(pod(3))
 	})
 	check := func(claim string, want ...string) {
 		t.Helper()
@@ -322,17 +322,17 @@ func TestNodes(t *testing.T) {
 		}
 	}
 	check("no Node is declared", "a zone -", "b zone -", "- zone -")
-	m.update(func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "a", Zone: "north"}) })
+	m.update(func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "a", Zone: "north"}) })
 	check("one is", "a zone north", "- zone -")
-	m.update(func(tx *cluster.Tx) { tx.PutPod(pod(2, on("b"), func(p *cluster.Pod) { p.Ready = false })) })
+	m.update(func(tx *cluster.Tx) { tx.Put(pod(2, on("b"), func(p *cluster.Pod) { p.Ready = false })) })
 	check("a Pod changes whose Node is not there", "a zone north", "- zone -")
-	m.update(func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "b"}) })
+	m.update(func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "b"}) })
 	check("its Node comes", "a zone north", "b zone -", "- zone -")
-	m.update(func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "a", Zone: "south"}) })
+	m.update(func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "a", Zone: "south"}) })
 	check("a Node moves", "a zone south", "b zone -", "- zone -")
 	m.update(func(tx *cluster.Tx) {
-		tx.DeleteNode("a")
-		tx.PutService(web(func(s *cluster.Service) { s.PublishNotReady = true }))
+		tx.Delete(cluster.KindNode, cluster.Key{Name: "a"})
+		tx.Put(web(func(s *cluster.Service) { s.PublishNotReady = true }))
 	})
 	check("published, a Pod stays whose Node went", "a zone -", "b zone -", "- zone -")
 }
@@ -344,16 +344,16 @@ func TestOrder(t *testing.T) {
 	for range 5 {
 		m := newModel(t, func(tx *cluster.Tx) {
 			for i := range 40 { // enough for all processors
-				tx.PutService(web(func(s *cluster.Service) {
+				tx.Put(web(func(s *cluster.Service) {
 					s.Name, s.Selector = fmt.Sprintf("other-%d", i), map[string]string{"app": "other"}
 				}))
 			}
-			tx.PutService(web(func(s *cluster.Service) {
+			tx.Put(web(func(s *cluster.Service) {
 				s.Spec.Families = []cluster.AddressType{cluster.IPv6, cluster.IPv4}
 				s.Targets = []string{"web"}
 			}))
 			for i := range 330 {
-				tx.PutPod(pod(i, func(p *cluster.Pod) {
+				tx.Put(pod(i, func(p *cluster.Pod) {
 					p.IPs = append(p.IPs, netip.AddrFrom16([16]byte{0x20, 1, 14: byte(i >> 8), 15: byte(i)}))
 					p.Spec = &cluster.PodSpec{Ports: []cluster.Port{{Name: "web", Protocol: cluster.TCP, Number: 80 + uint16(i%2)}}}
 				}))
@@ -378,7 +378,7 @@ func TestOrder(t *testing.T) {
 // TestLongName: a name is cut so that it stays one (k8s.io/apiserver, names).
 func TestLongName(t *testing.T) {
 	long := web(func(s *cluster.Service) { s.Name = strings.Repeat("a", 63) })
-	m := newModel(t, func(tx *cluster.Tx) { tx.PutService(long); tx.PutPod(pod(1)) })
+	m := newModel(t, func(tx *cluster.Tx) { tx.Put(long); tx.Put(pod(1)) })
 	made := m.Slices(long.Key)
 	if len(made) != 1 || len(made[0].Name) != 63 || !strings.HasPrefix(made[0].Name, strings.Repeat("a", 58)) {
 		t.Errorf("slices %v, want one with a name of 63 bytes", made)
@@ -390,7 +390,7 @@ func TestLongName(t *testing.T) {
 func TestAgain(t *testing.T) {
 	m := &model{cluster.NewStore(), newCompiler(t, 0)}
 	m.update(func(tx *cluster.Tx) {
-		tx.PutService(web())
+		tx.Put(web())
 		putPods(tx, 0, 150)
 		tx.SetFreshness(cluster.Live, cluster.KindsOfNames()...)
 	})
@@ -405,7 +405,7 @@ func TestAgain(t *testing.T) {
 		t.Errorf("after a look at everything (-before +after):\n%s", diff)
 	}
 	m.update(func(tx *cluster.Tx) {
-		tx.DeleteService(webKey)
+		tx.Delete(cluster.KindService, webKey)
 		tx.SetFreshness(cluster.Live, cluster.KindDeployment)
 	})
 	if got := m.names(); len(got) != 0 {
@@ -415,12 +415,12 @@ func TestAgain(t *testing.T) {
 
 // TestReaders: slices may be read while others are made.
 func TestReaders(t *testing.T) {
-	m := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); putPods(tx, 0, 20) })
+	m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 20) })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for i := range 200 {
-			m.update(func(tx *cluster.Tx) { tx.PutPod(pod(i%30, func(p *cluster.Pod) { p.Ready = i%2 == 0 })) })
+			m.update(func(tx *cluster.Tx) { tx.Put(pod(i%30, func(p *cluster.Pod) { p.Ready = i%2 == 0 })) })
 		}
 	}()
 	for finished := false; !finished; {
@@ -441,13 +441,13 @@ func TestReaders(t *testing.T) {
 func TestLoading(t *testing.T) {
 	m := &model{cluster.NewStore(), newCompiler(t, 0)}
 	m.update(func(tx *cluster.Tx) {
-		tx.PutService(web())
+		tx.Put(web())
 		tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindEndpointSlice, cluster.KindNode)
 	})
 	if got := m.names(); len(got) != 0 {
 		t.Errorf("slices %v while Pods are not loaded, want none", got)
 	}
-	m.update(func(tx *cluster.Tx) { tx.PutPod(pod(1)); tx.SetFreshness(cluster.Live, cluster.KindPod) })
+	m.update(func(tx *cluster.Tx) { tx.Put(pod(1)); tx.SetFreshness(cluster.Live, cluster.KindPod) })
 	if got := m.sizes(); !slices.Equal(got, []int{1}) {
 		t.Errorf("sizes of slices %v when all is loaded, want [1]", got)
 	}

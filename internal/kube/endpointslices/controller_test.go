@@ -70,9 +70,9 @@ func inController(t *testing.T, test func(*apiServer)) {
 		a.PrependReactor("*", "endpointslices", a.react)
 		a.PrependWatchReactor("endpointslices", a.watchLate)
 		a.store.Update(func(tx *cluster.Tx) {
-			tx.PutNode(&cluster.Node{Name: "node", Zone: "east", Ready: true})
-			tx.PutService(controlled(func(s *cluster.Service) { s.Spec.UID = "u-web" }))
-			tx.PutPod(controlledPod(1, nil))
+			tx.Put(&cluster.Node{Name: "node", Zone: "east", Ready: true})
+			tx.Put(controlled(func(s *cluster.Service) { s.Spec.UID = "u-web" }))
+			tx.Put(controlledPod(1, nil))
 			tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindPod, cluster.KindNode)
 		})
 		a.controller = endpointslices.NewController(endpointslices.ControllerConfig{
@@ -221,7 +221,7 @@ func (a *apiServer) want(claim string, addresses ...string) {
 }
 
 func (a *apiServer) putPod(i int, change func(*cluster.Pod)) {
-	a.store.Update(func(tx *cluster.Tx) { tx.PutPod(controlledPod(i, change)) })
+	a.store.Update(func(tx *cluster.Tx) { tx.Put(controlledPod(i, change)) })
 }
 
 // settle lets some time pass in which all is done that is not put off for long.
@@ -247,7 +247,7 @@ func TestControllerFollows(t *testing.T) {
 		a.putPod(1, func(p *cluster.Pod) { p.Ready = false })
 		settle()
 		a.want("one not ready", addressOf(2))
-		a.store.Update(func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "node", Zone: "north", Ready: true}) })
+		a.store.Update(func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "node", Zone: "north", Ready: true}) })
 		settle()
 		if e := a.slices()[0].Endpoints[0]; e.Zone == nil || *e.Zone != "north" {
 			t.Errorf("the zone is %v, want that of the Node now", e.Zone)
@@ -290,7 +290,7 @@ func TestControllerReadsFirst(t *testing.T) {
 		go func() { ended <- a.controller.Follow(ctx) }()
 		go func() { ended <- a.controller.Work(ctx) }()
 		store.Update(func(tx *cluster.Tx) {
-			tx.PutService(controlled(nil))
+			tx.Put(controlled(nil))
 			tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindNode)
 		})
 		settle()
@@ -417,7 +417,7 @@ func TestControllerMissingNode(t *testing.T) {
 		if !failed {
 			t.Error("no attempt failed")
 		}
-		a.store.Update(func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "late"}) })
+		a.store.Update(func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "late"}) })
 		settle()
 		a.want("with its Node", addressOf(1), addressOf(2))
 	})
@@ -430,13 +430,13 @@ func TestControllerForgets(t *testing.T) {
 		defer a.work()()
 		settle()
 		old := a.ours()
-		a.store.Update(func(tx *cluster.Tx) { tx.DeleteService(cluster.Key{Namespace: "shop", Name: "web"}) })
+		a.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindService, cluster.Key{Namespace: "shop", Name: "web"}) })
 		settle()
 		if got := a.ours(); got.Name != old.Name {
 			t.Errorf("slice %s, want %s as before", got.Name, old.Name)
 		}
 		a.store.Update(func(tx *cluster.Tx) {
-			tx.PutService(controlled(func(s *cluster.Service) { s.Spec.UID = "u-other" }))
+			tx.Put(controlled(func(s *cluster.Service) { s.Spec.UID = "u-other" }))
 		})
 		settle()
 		if got := a.ours(); len(a.slices()) != 1 || got.OwnerReferences[0].UID != "u-other" {

@@ -49,7 +49,7 @@ func TestControllerBreaksOff(t *testing.T) {
 					a.putMany(func(p *cluster.Pod) { p.Ready = false })
 				case "delete":
 					a.store.Update(func(tx *cluster.Tx) {
-						tx.PutService(controlled(func(s *cluster.Service) { s.Spec.UID, s.Spec.Deleting = "u-other", true }))
+						tx.Put(controlled(func(s *cluster.Service) { s.Spec.UID, s.Spec.Deleting = "u-other", true }))
 					})
 				}
 				if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -72,7 +72,7 @@ func TestControllerBreaksOff(t *testing.T) {
 func (a *apiServer) putMany(change func(*cluster.Pod)) {
 	a.store.Update(func(tx *cluster.Tx) {
 		for i := range 3 * 80 {
-			tx.PutPod(controlledPod(i+1, change))
+			tx.Put(controlledPod(i+1, change))
 		}
 	})
 }
@@ -93,7 +93,7 @@ func TestControllerBreaksOffARequest(t *testing.T) {
 	}
 	a := &apiServer{t: t, store: cluster.NewStore(), results: make(chan endpointslices.SyncResult, 10)}
 	a.store.Update(func(tx *cluster.Tx) {
-		tx.PutService(controlled(nil))
+		tx.Put(controlled(nil))
 		tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindPod, cluster.KindNode)
 	})
 	a.controller = endpointslices.NewController(endpointslices.ControllerConfig{
@@ -174,7 +174,7 @@ func TestControllerOrphans(t *testing.T) {
 		defer a.work()()
 		settle()
 		ours := a.sliceOf("web")
-		a.store.Update(func(tx *cluster.Tx) { tx.DeleteService(cluster.Key{Namespace: "shop", Name: "web"}) })
+		a.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindService, cluster.Key{Namespace: "shop", Name: "web"}) })
 		settle()
 		if err := of.Delete(a.t.Context(), ours.Name, metav1.DeleteOptions{}); err != nil {
 			a.t.Fatal(err)

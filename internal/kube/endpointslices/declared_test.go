@@ -35,10 +35,10 @@ func (m *model) stored(service cluster.Key) (all []*cluster.EndpointSlice) {
 // as what was made. When it is taken away, what was made is back.
 func TestDeclaredAsOurs(t *testing.T) {
 	full := func(tx *cluster.Tx) {
-		tx.PutService(web())
+		tx.Put(web())
 		putPods(tx, 0, 150)
 		for i := range 20 { // enough that they are many
-			tx.PutService(web(func(s *cluster.Service) {
+			tx.Put(web(func(s *cluster.Service) {
 				s.Name, s.Selector = fmt.Sprintf("one-%d", i), map[string]string{"app": "one"}
 			}))
 		}
@@ -50,7 +50,7 @@ func TestDeclaredAsOurs(t *testing.T) {
 	nobodys := edited(made[1])
 	nobodys.Service = ""
 	put := func(s *cluster.EndpointSlice) func(tx *cluster.Tx) {
-		return func(tx *cluster.Tx) { tx.PutEndpointSlice(s) }
+		return func(tx *cluster.Tx) { tx.Put(s) }
 	}
 	for claim, tt := range map[string]struct {
 		first, then func(tx *cluster.Tx)
@@ -59,16 +59,16 @@ func TestDeclaredAsOurs(t *testing.T) {
 	}{
 		"declared from the first":                     {put(declared), nil, declared, nil},
 		"declared later":                              {nil, put(declared), declared, nil},
-		"declared later, while all is looked at":      {nil, func(tx *cluster.Tx) { full(tx); tx.PutEndpointSlice(declared) }, declared, nil},
+		"declared later, while all is looked at":      {nil, func(tx *cluster.Tx) { full(tx); tx.Put(declared) }, declared, nil},
 		"of another Service, from the first":          {put(elsewhere), nil, elsewhere, []int{50, 100}},
 		"of another Service, later":                   {nil, put(elsewhere), elsewhere, []int{50, 100}},
 		"of no Service, from the first":               {put(nobodys), nil, nobodys, []int{50, 100}},
 		"of no Service, later":                        {nil, put(nobodys), nobodys, []int{50, 100}},
-		"Pods change that have declared ones":         {put(declared), func(tx *cluster.Tx) { tx.DeletePod(pod(3).Key) }, declared, nil},
-		"Pods change beside one of another Service":   {put(elsewhere), func(tx *cluster.Tx) { tx.DeletePod(pod(3).Key) }, elsewhere, []int{50, 99}},
-		"the Service changes that has declared ones":  {put(declared), func(tx *cluster.Tx) { tx.PutService(web(func(s *cluster.Service) { s.PublishNotReady = true })) }, declared, nil},
-		"the Service goes whose declared ones stay":   {put(declared), func(tx *cluster.Tx) { tx.DeleteService(webKey) }, declared, nil},
-		"the Service goes and one of another's stays": {put(elsewhere), func(tx *cluster.Tx) { tx.DeleteService(webKey) }, elsewhere, nil},
+		"Pods change that have declared ones":         {put(declared), func(tx *cluster.Tx) { tx.Delete(cluster.KindPod, pod(3).Key) }, declared, nil},
+		"Pods change beside one of another Service":   {put(elsewhere), func(tx *cluster.Tx) { tx.Delete(cluster.KindPod, pod(3).Key) }, elsewhere, []int{50, 99}},
+		"the Service changes that has declared ones":  {put(declared), func(tx *cluster.Tx) { tx.Put(web(func(s *cluster.Service) { s.PublishNotReady = true })) }, declared, nil},
+		"the Service goes whose declared ones stay":   {put(declared), func(tx *cluster.Tx) { tx.Delete(cluster.KindService, webKey) }, declared, nil},
+		"the Service goes and one of another's stays": {put(elsewhere), func(tx *cluster.Tx) { tx.Delete(cluster.KindService, webKey) }, elsewhere, nil},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			m := newModel(t, func(tx *cluster.Tx) {
@@ -91,10 +91,10 @@ func TestDeclaredAsOurs(t *testing.T) {
 				t.Errorf("%d slices of web in the store, want %d", got, want)
 			}
 			m.update(func(tx *cluster.Tx) {
-				tx.DeleteEndpointSlice(tt.counts.Key)
-				tx.DeleteService(webKey)
+				tx.Delete(cluster.KindEndpointSlice, tt.counts.Key)
+				tx.Delete(cluster.KindService, webKey)
 				full(tx)
-				tx.PutPod(pod(3))
+				tx.Put(pod(3))
 			})
 			if got := m.sizes(); !slices.Equal(got, []int{50, 100}) || len(m.stored(webKey)) != 2 {
 				t.Errorf("taken away: slices of %v endpoints, %d in the store, want [50 100]", got, len(m.stored(webKey)))
@@ -125,10 +125,10 @@ func (m *model) declaredFor(s *cluster.EndpointSlice) []*cluster.EndpointSlice {
 
 // TestNamesStay: a slice that takes the place of another of ours takes its name.
 func TestNamesStay(t *testing.T) {
-	m := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); tx.PutPod(pod(1)) })
+	m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); tx.Put(pod(1)) })
 	before := m.names()
 	m.update(func(tx *cluster.Tx) {
-		tx.PutService(web(func(s *cluster.Service) { s.Spec.Families = []cluster.AddressType{cluster.IPv6} }))
+		tx.Put(web(func(s *cluster.Service) { s.Spec.Families = []cluster.AddressType{cluster.IPv6} }))
 	})
 	if diff := cmp.Diff(before, m.names()); diff != "" || m.stored(webKey)[0].AddressType != cluster.IPv6 {
 		t.Errorf("of another family: slices %v (-before +after):\n%s", m.stored(webKey), diff)
@@ -138,13 +138,13 @@ func TestNamesStay(t *testing.T) {
 // TestDeclaredUnchanged: a slice that is declared just as it was made is taken
 // away by its name, and made again.
 func TestDeclaredUnchanged(t *testing.T) {
-	m := newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); putPods(tx, 0, 150) })
+	m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 150) })
 	made := m.stored(webKey)
 	same := *made[0]
-	m.update(func(tx *cluster.Tx) { tx.PutEndpointSlice(&same) })
-	m.update(func(tx *cluster.Tx) { tx.DeleteEndpointSlice(same.Key) })
-	m.update(func(tx *cluster.Tx) { tx.DeletePod(pod(149).Key) })
-	m.update(func(tx *cluster.Tx) { tx.PutPod(pod(149)) })
+	m.update(func(tx *cluster.Tx) { tx.Put(&same) })
+	m.update(func(tx *cluster.Tx) { tx.Delete(cluster.KindEndpointSlice, same.Key) })
+	m.update(func(tx *cluster.Tx) { tx.Delete(cluster.KindPod, pod(149).Key) })
+	m.update(func(tx *cluster.Tx) { tx.Put(pod(149)) })
 	if got := m.stored(webKey); len(got) != 2 || len(got[0].Endpoints)+len(got[1].Endpoints) != 150 {
 		t.Errorf("taken away: %d slices, want 2 with 150 endpoints", len(got))
 	}
@@ -155,7 +155,7 @@ func TestDeclaredUnchanged(t *testing.T) {
 // of all its Pods.
 func TestDeclaredAnyhow(t *testing.T) {
 	names := []string{"by-hand"}
-	names = append(names, newModel(t, func(tx *cluster.Tx) { tx.PutService(web()); putPods(tx, 0, 250) }).names()...)
+	names = append(names, newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 250) }).names()...)
 	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		declared := make(map[cluster.Key]*cluster.EndpointSlice)
@@ -166,7 +166,7 @@ func TestDeclaredAnyhow(t *testing.T) {
 				if step == 5 {
 					tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 				}
-				tx.PutService(web(func(s *cluster.Service) { s.PublishNotReady = r.IntN(8) == 0 }))
+				tx.Put(web(func(s *cluster.Service) { s.PublishNotReady = r.IntN(8) == 0 }))
 				for range r.IntN(4) {
 					change(tx, r, names, declared, pods)
 				}
@@ -191,18 +191,18 @@ func change(tx *cluster.Tx, r *rand.Rand, names []string, declared map[cluster.K
 		s := edited(&cluster.EndpointSlice{
 			Key: key, Service: []string{"web", "web", "other", ""}[r.IntN(4)], AddressType: cluster.IPv4, ManagedBy: endpointslices.ManagedBy,
 		})
-		tx.PutEndpointSlice(s)
+		tx.Put(s)
 		declared[key] = s
 	case 1, 2:
 		if declared[key] != nil {
-			tx.DeleteEndpointSlice(key)
+			tx.Delete(cluster.KindEndpointSlice, key)
 			delete(declared, key)
 		}
 	case 3:
-		tx.DeletePod(p.Key)
+		tx.Delete(cluster.KindPod, p.Key)
 		delete(pods, p.Name)
 	default:
-		tx.PutPod(p)
+		tx.Put(p)
 		pods[p.Name] = true
 	}
 }
@@ -267,29 +267,29 @@ func TestRefusedHostname(t *testing.T) {
 		}
 	}
 	m.update(func(tx *cluster.Tx) {
-		tx.PutService(web())
-		tx.PutPod(pod(1, named("one")))
-		tx.PutPod(pod(2, named("web.v1-0")))
-		tx.PutPod(pod(4, func(p *cluster.Pod) { p.Spec = &cluster.PodSpec{Hostname: "a.b", Subdomain: "other"} }))
+		tx.Put(web())
+		tx.Put(pod(1, named("one")))
+		tx.Put(pod(2, named("web.v1-0")))
+		tx.Put(pod(4, func(p *cluster.Pod) { p.Spec = &cluster.PodSpec{Hostname: "a.b", Subdomain: "other"} }))
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
 	check("from the first", 1, map[string]string{"web-001": "one", "web-002": "", "web-004": ""})
 	if !strings.Contains(log.String(), "pod=web-002") || !strings.Contains(log.String(), "web.v1-0") {
 		t.Errorf("want the Pod and its hostname told:\n%s", &log)
 	}
-	m.update(func(tx *cluster.Tx) { tx.PutPod(pod(1)) })
+	m.update(func(tx *cluster.Tx) { tx.Put(pod(1)) })
 	check("another Pod changes", 1, map[string]string{"web-001": "", "web-002": "", "web-004": ""})
 	m.update(func(tx *cluster.Tx) {
-		tx.PutPod(pod(2, named("web.v1-0"), func(p *cluster.Pod) { p.Ready = false }))
+		tx.Put(pod(2, named("web.v1-0"), func(p *cluster.Pod) { p.Ready = false }))
 	})
 	check("that Pod changes otherwise", 1, map[string]string{"web-001": "", "web-002": "", "web-004": ""})
-	m.update(func(tx *cluster.Tx) { tx.PutService(web(func(s *cluster.Service) { s.PublishNotReady = true })) })
+	m.update(func(tx *cluster.Tx) { tx.Put(web(func(s *cluster.Service) { s.PublishNotReady = true })) })
 	check("the Service changes", 1, map[string]string{"web-001": "", "web-002": "", "web-004": ""})
-	m.update(func(tx *cluster.Tx) { tx.PutPod(pod(3, named("web.v1-1"))) })
+	m.update(func(tx *cluster.Tx) { tx.Put(pod(3, named("web.v1-1"))) })
 	check("another comes", 2, map[string]string{"web-001": "", "web-002": "", "web-003": "", "web-004": ""})
-	m.update(func(tx *cluster.Tx) { tx.PutPod(pod(3, named("three"))) })
+	m.update(func(tx *cluster.Tx) { tx.Put(pod(3, named("three"))) })
 	check("it is mended", 2, map[string]string{"web-001": "", "web-002": "", "web-003": "three", "web-004": ""})
-	m.update(func(tx *cluster.Tx) { tx.PutPod(pod(3, named("web.v1-1"))) })
+	m.update(func(tx *cluster.Tx) { tx.Put(pod(3, named("web.v1-1"))) })
 	check("and is refused again", 3, map[string]string{"web-001": "", "web-002": "", "web-003": "", "web-004": ""})
 }
 
@@ -297,13 +297,13 @@ func TestRefusedHostname(t *testing.T) {
 // nothing else.
 func TestRefusedAddress(t *testing.T) {
 	m := newModel(t, func(tx *cluster.Tx) {
-		tx.PutService(web(func(s *cluster.Service) { s.Spec.Families = []cluster.AddressType{cluster.IPv4, cluster.IPv6} }))
-		tx.PutPod(pod(1))
-		tx.PutPod(pod(2, func(p *cluster.Pod) { p.IPs = append(p.IPs, netip.MustParseAddr("fe80::1%eth0")) }))
-		tx.PutPod(pod(3, func(p *cluster.Pod) { p.IPs = []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1")} }))
-		tx.PutPod(pod(4, func(p *cluster.Pod) { p.IPs = append(p.IPs, netip.MustParseAddr("2001:db8::4")) }))
+		tx.Put(web(func(s *cluster.Service) { s.Spec.Families = []cluster.AddressType{cluster.IPv4, cluster.IPv6} }))
+		tx.Put(pod(1))
+		tx.Put(pod(2, func(p *cluster.Pod) { p.IPs = append(p.IPs, netip.MustParseAddr("fe80::1%eth0")) }))
+		tx.Put(pod(3, func(p *cluster.Pod) { p.IPs = []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1")} }))
+		tx.Put(pod(4, func(p *cluster.Pod) { p.IPs = append(p.IPs, netip.MustParseAddr("2001:db8::4")) }))
 	})
-	m.update(func(tx *cluster.Tx) { tx.PutPod(pod(5, func(p *cluster.Pod) { p.IPs = []netip.Addr{{}} })) })
+	m.update(func(tx *cluster.Tx) { tx.Put(pod(5, func(p *cluster.Pod) { p.IPs = []netip.Addr{{}} })) })
 	want := []string{"10.128.0.1", "10.128.0.2", "10.128.0.4", "2001:db8::4"}
 	var got []string
 	for _, s := range m.stored(webKey) {
@@ -346,8 +346,8 @@ func (m *model) hostnamesMade() map[string]string {
 func TestWithoutLog(t *testing.T) {
 	m := &model{cluster.NewStore(), endpointslices.New(endpointslices.Config{})}
 	m.update(func(tx *cluster.Tx) {
-		tx.PutService(web())
-		tx.PutPod(pod(1, func(p *cluster.Pod) { p.Spec = &cluster.PodSpec{Hostname: "a.b", Subdomain: "web"} }))
+		tx.Put(web())
+		tx.Put(pod(1, func(p *cluster.Pod) { p.Spec = &cluster.PodSpec{Hostname: "a.b", Subdomain: "web"} }))
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})
 	if got := slices.Collect(maps.Keys(m.hostnamesStored())); !slices.Equal(got, []string{"web-001"}) {

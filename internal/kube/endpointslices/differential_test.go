@@ -112,31 +112,31 @@ func putModel(t *testing.T, tx *cluster.Tx, key cluster.Key, now any) {
 	switch now := now.(type) {
 	case *corev1.Service:
 		if now == nil {
-			tx.DeleteService(key)
+			tx.Delete(cluster.KindService, key)
 			return
 		}
 		s, errs := object.Service(now)
 		if len(errs) > 0 {
 			t.Errorf("Service(%+v): %v", now, errs)
 		}
-		tx.PutService(s)
+		tx.Put(s)
 	case *corev1.Pod:
 		if now == nil {
-			tx.DeletePod(key)
+			tx.Delete(cluster.KindPod, key)
 			return
 		}
 		p, errs := object.Pod(now)
 		if len(errs) > 0 {
 			t.Errorf("Pod(%+v): %v", now, errs)
 		}
-		tx.PutPod(p)
+		tx.Put(p)
 	case *corev1.Node:
 		if now == nil {
-			tx.DeleteNode(key.Name)
+			tx.Delete(cluster.KindNode, key)
 			return
 		}
 		n, _ := object.Node(now)
-		tx.PutNode(n)
+		tx.Put(n)
 	}
 }
 

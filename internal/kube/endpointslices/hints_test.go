@@ -31,7 +31,7 @@ func (m *model) hints() map[string]int {
 // its zone.
 func putNodes(tx *cluster.Tx, zones map[string]int64) {
 	for zone, cpus := range zones {
-		tx.PutNode(&cluster.Node{Name: zone, Zone: zone, Ready: true, MilliCPU: cpus * 1000})
+		tx.Put(&cluster.Node{Name: zone, Zone: zone, Ready: true, MilliCPU: cpus * 1000})
 	}
 }
 
@@ -41,7 +41,7 @@ func putIn(tx *cluster.Tx, zones map[string]int) {
 	for zone, n := range zones {
 		for range n {
 			i++
-			tx.PutPod(pod(i, func(p *cluster.Pod) { p.Node = zone }))
+			tx.Put(pod(i, func(p *cluster.Pod) { p.Node = zone }))
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestTrafficDistribution(t *testing.T) {
 	} {
 		distributed := web(func(s *cluster.Service) { s.Spec.TrafficDistribution = distribution })
 		m := newModel(t, func(tx *cluster.Tx) {
-			tx.PutService(distributed)
+			tx.Put(distributed)
 			putNodes(tx, map[string]int64{"a": 1, "b": 1})
 			putIn(tx, map[string]int{"a": 2, "b": 1})
 		})
@@ -84,17 +84,17 @@ func TestTopologyMode(t *testing.T) {
 		"too few endpoints: none":         {"Auto", map[string]int64{"a": 2, "b": 2, "c": 2}, map[string]int{"a": 1, "b": 1}, nil, map[string]int{"none": 2}},
 		"one zone: none":                  {"Auto", map[string]int64{"a": 2}, map[string]int{"a": 4}, nil, map[string]int{"none": 4}},
 		"a Node without a zone: none": {"Auto", map[string]int64{"a": 2, "b": 2}, map[string]int{"a": 4, "b": 4},
-			func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "x", Ready: true, MilliCPU: 1000}) }, map[string]int{"none": 8}},
+			func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "x", Ready: true, MilliCPU: 1000}) }, map[string]int{"none": 8}},
 		"a Node that does not tell its processors: none": {"Auto", map[string]int64{"a": 2, "b": 2}, map[string]int{"a": 4, "b": 4},
-			func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "x", Zone: "a", Ready: true}) }, map[string]int{"none": 8}},
+			func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "x", Zone: "a", Ready: true}) }, map[string]int{"none": 8}},
 		"a Node of the control plane does not count": {"Auto", map[string]int64{"a": 2, "b": 2}, map[string]int{"a": 4, "b": 4},
-			func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "x", Ready: true, ControlPlane: true}) },
+			func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "x", Ready: true, ControlPlane: true}) },
 			map[string]int{"zones [{a}] nodes []": 4, "zones [{b}] nodes []": 4}},
 		"zones that can't have their share: none": {"Auto", map[string]int64{"a": 1, "b": 9}, map[string]int{"a": 1, "b": 1}, nil, map[string]int{"none": 2}},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			m := newModel(t, func(tx *cluster.Tx) {
-				tx.PutService(web(func(s *cluster.Service) { s.Spec.TopologyMode = tt.mode }))
+				tx.Put(web(func(s *cluster.Service) { s.Spec.TopologyMode = tt.mode }))
 				putNodes(tx, tt.cpus)
 				putIn(tx, tt.pods)
 				if tt.also != nil {
@@ -112,7 +112,7 @@ func TestTopologyMode(t *testing.T) {
 // Pod and no Service changes.
 func TestTopologyNodes(t *testing.T) {
 	m := newModel(t, func(tx *cluster.Tx) {
-		tx.PutService(web(func(s *cluster.Service) { s.Spec.TopologyMode = "Auto" }))
+		tx.Put(web(func(s *cluster.Service) { s.Spec.TopologyMode = "Auto" }))
 		putNodes(tx, map[string]int64{"a": 2, "b": 2})
 		putIn(tx, map[string]int{"a": 4, "b": 4})
 	})
@@ -124,11 +124,11 @@ func TestTopologyNodes(t *testing.T) {
 		}
 	}
 	check("two zones", allotted)
-	m.update(func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "b", Zone: "b", MilliCPU: 2000}) })
+	m.update(func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "b", Zone: "b", MilliCPU: 2000}) })
 	check("the Node of one is not ready", map[string]int{"none": 8})
 	m.update(func(tx *cluster.Tx) { putNodes(tx, map[string]int64{"b": 2}) })
 	check("it is again", allotted)
-	m.update(func(tx *cluster.Tx) { tx.PutService(web()) })
+	m.update(func(tx *cluster.Tx) { tx.Put(web()) })
 	check("the mode is taken away", map[string]int{"none": 8})
 	if sizes := m.sizes(); !slices.Equal(sizes, []int{8}) {
 		t.Errorf("sizes of slices %v, want [8]", sizes)

@@ -26,24 +26,24 @@ func TestTouched(t *testing.T) {
 		want   []string // Services, and what changed of each
 	}{
 		"nothing":         {func(*cluster.Tx) {}, nil},
-		"a Pod changes":   {func(tx *cluster.Tx) { tx.PutPod(pod(1, on, func(p *cluster.Pod) { p.Ready = false })) }, []string{"all changed", "front changed"}},
-		"a Pod comes":     {func(tx *cluster.Tx) { tx.PutPod(pod(3)) }, []string{"all came", "front came"}},
-		"a Pod goes":      {func(tx *cluster.Tx) { tx.DeletePod(pod(1).Key) }, []string{"all went", "front went"}},
-		"a Pod of nobody": {func(tx *cluster.Tx) { tx.PutPod(pod(3, func(p *cluster.Pod) { p.Labels = nil })) }, nil},
+		"a Pod changes":   {func(tx *cluster.Tx) { tx.Put(pod(1, on, func(p *cluster.Pod) { p.Ready = false })) }, []string{"all changed", "front changed"}},
+		"a Pod comes":     {func(tx *cluster.Tx) { tx.Put(pod(3)) }, []string{"all came", "front came"}},
+		"a Pod goes":      {func(tx *cluster.Tx) { tx.Delete(cluster.KindPod, pod(1).Key) }, []string{"all went", "front went"}},
+		"a Pod of nobody": {func(tx *cluster.Tx) { tx.Put(pod(3, func(p *cluster.Pod) { p.Labels = nil })) }, nil},
 		"a Pod of another Namespace": {func(tx *cluster.Tx) {
-			tx.PutPod(pod(3, func(p *cluster.Pod) { p.Namespace = "else" }))
+			tx.Put(pod(3, func(p *cluster.Pod) { p.Namespace = "else" }))
 		}, nil},
 		"labels change": {func(tx *cluster.Tx) {
-			tx.PutPod(pod(1, on, func(p *cluster.Pod) { p.Labels = map[string]string{"app": "web", "tier": "back"} }))
+			tx.Put(pod(1, on, func(p *cluster.Pod) { p.Labels = map[string]string{"app": "web", "tier": "back"} }))
 		}, []string{"all changed", "back came", "front went"}},
-		"a Service changes": {func(tx *cluster.Tx) { tx.PutService(service("front", front, auto)) }, []string{"front whole"}},
-		"a Service goes":    {func(tx *cluster.Tx) { tx.DeleteService(service("front", front).Key) }, []string{"front whole"}},
-		"a Node with Pods goes": {func(tx *cluster.Tx) { tx.DeleteNode("a") },
+		"a Service changes": {func(tx *cluster.Tx) { tx.Put(service("front", front, auto)) }, []string{"front whole"}},
+		"a Service goes":    {func(tx *cluster.Tx) { tx.Delete(cluster.KindService, service("front", front).Key) }, []string{"front whole"}},
+		"a Node with Pods goes": {func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: "a"}) },
 			[]string{"all whole", "auto whole", "front whole"}},
-		"a Node with Pods moves": {func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "a", Zone: "south"}) },
+		"a Node with Pods moves": {func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "a", Zone: "south"}) },
 			[]string{"all whole", "auto whole", "front whole"}},
-		"a Node is ready":           {func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "a", Zone: "north", Ready: true}) }, []string{"auto whole"}},
-		"a Node without Pods comes": {func(tx *cluster.Tx) { tx.PutNode(&cluster.Node{Name: "b", Zone: "north"}) }, []string{"auto whole"}},
+		"a Node is ready":           {func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "a", Zone: "north", Ready: true}) }, []string{"auto whole"}},
+		"a Node without Pods comes": {func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "b", Zone: "north"}) }, []string{"auto whole"}},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			store, index := cluster.NewStore(), endpointslices.NewIndex()
@@ -55,13 +55,13 @@ func TestTouched(t *testing.T) {
 				})
 			}
 			update(func(tx *cluster.Tx) {
-				tx.PutService(service("front", front))
-				tx.PutService(service("back", map[string]string{"tier": "back", "app": "web"}))
-				tx.PutService(service("all", all))
-				tx.PutService(service("auto", map[string]string{"app": "other"}, auto))
-				tx.PutPod(pod(1, on))
-				tx.PutPod(pod(2))
-				tx.PutNode(&cluster.Node{Name: "a", Zone: "north"})
+				tx.Put(service("front", front))
+				tx.Put(service("back", map[string]string{"tier": "back", "app": "web"}))
+				tx.Put(service("all", all))
+				tx.Put(service("auto", map[string]string{"app": "other"}, auto))
+				tx.Put(pod(1, on))
+				tx.Put(pod(2))
+				tx.Put(&cluster.Node{Name: "a", Zone: "north"})
 				tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 			})
 			update(tt.change)

@@ -103,6 +103,6 @@ func pod(i int, changes ...func(*cluster.Pod)) *cluster.Pod {
 
 func putPods(tx *cluster.Tx, from, to int) {
 	for i := from; i < to; i++ {
-		tx.PutPod(pod(i))
+		tx.Put(pod(i))
 	}
 }

@@ -311,13 +311,13 @@ func TestRecalled(t *testing.T) {
 	w := newWorld(t)
 	shop := cluster.Key{Namespace: "shop", Name: "gone"}
 	w.store.Update(func(tx *cluster.Tx) {
-		tx.PutNamespace(&cluster.Namespace{Name: "old"})
-		tx.PutService(&cluster.Service{Key: shop})
-		tx.PutEndpointSlice(&cluster.EndpointSlice{Key: shop, Service: "gone"})
-		tx.PutPod(&cluster.Pod{Key: shop})
-		tx.PutNode(&cluster.Node{Name: "old"})
-		tx.PutWorkload(&cluster.Workload{Kind: cluster.KindJob, Key: shop})
-		tx.PutNetworkPolicy(&cluster.NetworkPolicy{Key: shop})
+		tx.Put(&cluster.Namespace{Name: "old"})
+		tx.Put(&cluster.Service{Key: shop})
+		tx.Put(&cluster.EndpointSlice{Key: shop, Service: "gone"})
+		tx.Put(&cluster.Pod{Key: shop})
+		tx.Put(&cluster.Node{Name: "old"})
+		tx.Put(&cluster.Workload{Kind: cluster.KindJob, Key: shop})
+		tx.Put(&cluster.NetworkPolicy{Key: shop})
 		tx.SetFreshness(cluster.Recalled, cluster.Kinds()...)
 	})
 	w.source.cfg.Whole = true

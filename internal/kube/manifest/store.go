@@ -34,7 +34,7 @@ func (s *Source) write(values map[identity]any) (refused []cluster.Refusal) {
 }
 
 // makesUp tells whether a control plane makes or completes objects of a kind, but for
-// Services, of which it is told by Tx.AskedServices.
+// Services, of which it is told by Services.Requested.
 func makesUp(kind string) bool {
 	return kind == cluster.KindPod.String() || kind == cluster.KindNode.String() || kind == cluster.KindEndpointSlice.String()
 }
@@ -42,28 +42,10 @@ func makesUp(kind string) bool {
 // objectsOf are all objects of a view.
 func objectsOf(v *cluster.View) map[identity]any {
 	all := make(map[identity]any)
-	for o := range v.Namespaces() {
-		all[identity{"Namespace", cluster.Key{Name: o.Name}}] = o
-	}
-	for o := range v.Services() {
-		all[identity{"Service", o.Key}] = o
-	}
-	for o := range v.EndpointSlices() {
-		all[identity{"EndpointSlice", o.Key}] = o
-	}
-	for o := range v.Pods() {
-		all[identity{"Pod", o.Key}] = o
-	}
-	for o := range v.Nodes() {
-		all[identity{"Node", cluster.Key{Name: o.Name}}] = o
-	}
-	for _, k := range cluster.WorkloadKinds() {
-		for o := range v.Workloads(k) {
-			all[identity{k.String(), o.Key}] = o
+	for _, k := range cluster.Kinds() {
+		for o := range v.Objects(k) {
+			all[identity{k.String(), o.Ref().Key}] = o
 		}
-	}
-	for o := range v.NetworkPolicies() {
-		all[identity{"NetworkPolicy", o.Key}] = o
 	}
 	return all
 }
@@ -81,44 +63,10 @@ func (s *Source) kinds() []cluster.Kind {
 	return cluster.Kinds()
 }
 
-func put(tx *cluster.Tx, value any) {
-	switch v := value.(type) {
-	case *cluster.Namespace:
-		tx.PutNamespace(v)
-	case *cluster.Service:
-		tx.PutService(v)
-	case *cluster.EndpointSlice:
-		tx.PutEndpointSlice(v)
-	case *cluster.Pod:
-		tx.PutPod(v)
-	case *cluster.Node:
-		tx.PutNode(v)
-	case *cluster.Workload:
-		tx.PutWorkload(v)
-	case *cluster.NetworkPolicy:
-		tx.PutNetworkPolicy(v)
-	}
-}
+func put(tx *cluster.Tx, value any) { tx.Put(value.(cluster.Object)) }
 
 func remove(tx *cluster.Tx, id identity) {
-	switch id.kind {
-	case "Namespace":
-		tx.DeleteNamespace(id.key.Name)
-	case "Service":
-		tx.DeleteService(id.key)
-	case "EndpointSlice":
-		tx.DeleteEndpointSlice(id.key)
-	case "Pod":
-		tx.DeletePod(id.key)
-	case "Node":
-		tx.DeleteNode(id.key.Name)
-	case "NetworkPolicy":
-		tx.DeleteNetworkPolicy(id.key)
-	default:
-		for _, k := range cluster.WorkloadKinds() {
-			if k.String() == id.kind {
-				tx.DeleteWorkload(k, id.key)
-			}
-		}
+	if k, ok := cluster.KindOf(id.kind); ok {
+		tx.Delete(k, id.key)
 	}
 }

@@ -129,17 +129,17 @@ func decoded(b *testing.B, dir string) func(*cluster.Tx) {
 	return func(tx *cluster.Tx) {
 		store.View(func(v *cluster.View) {
 			for n := range v.Namespaces() {
-				tx.PutNamespace(n)
+				tx.Put(n)
 			}
 			for s := range v.Services() {
-				tx.PutService(s)
+				tx.Put(s)
 			}
 			for p := range v.Pods() {
-				tx.PutPod(p)
+				tx.Put(p)
 			}
 			for _, k := range cluster.WorkloadKinds() {
 				for w := range v.Workloads(k) {
-					tx.PutWorkload(w)
+					tx.Put(w)
 				}
 			}
 			tx.SetFreshness(cluster.Live, cluster.Kinds()...)

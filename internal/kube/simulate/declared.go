@@ -92,11 +92,11 @@ func (c *ControlPlane) putNodes(tx *cluster.Tx) {
 	}
 	for name := range c.nodes {
 		if !known[name] {
-			tx.DeleteNode(name)
+			tx.Delete(cluster.KindNode, cluster.Key{Name: name})
 		}
 	}
 	for name, o := range put {
-		tx.PutNode(o.put)
+		tx.Put(o.put)
 		put[name] = ours[cluster.Node]{o.declared, tx.Node(name)} // the one that was there, if it was the same
 	}
 	c.nodes = put

@@ -31,11 +31,11 @@ func (c *ControlPlane) putPods(tx *cluster.Tx) (refused []cluster.Refusal) {
 	refused = append(refused, c.giveAddresses(tx.View, put)...)
 	for key, o := range c.pods {
 		if o.declared == nil && put[key].put == nil {
-			tx.DeletePod(key)
+			tx.Delete(cluster.KindPod, key)
 		}
 	}
 	for key, o := range put {
-		tx.PutPod(o.put)
+		tx.Put(o.put)
 		put[key] = ours[cluster.Pod]{o.declared, tx.Pod(key)} // the one that was there, if it was the same
 	}
 	c.pods = put

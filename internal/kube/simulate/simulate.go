@@ -138,12 +138,12 @@ var apiServer = cluster.Key{Namespace: "default", Name: "kubernetes"}
 
 func (c *ControlPlane) addAPIServer(tx *cluster.Tx) {
 	if tx.Namespace(apiServer.Namespace) == nil {
-		tx.PutNamespace(&cluster.Namespace{Name: apiServer.Namespace})
+		tx.Put(&cluster.Namespace{Name: apiServer.Namespace})
 	}
 	if tx.Service(apiServer) != nil {
 		return
 	}
-	tx.PutService(&cluster.Service{
+	tx.Put(&cluster.Service{
 		Key:        apiServer,
 		ClusterIPs: []netip.Addr{c.apiServer},
 		Ports:      []cluster.Port{{Name: "https", Protocol: cluster.TCP, Number: 443}},

@@ -176,12 +176,12 @@ func TestFindings(t *testing.T) {
 func TestNotLoaded(t *testing.T) {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
-		tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: "orders", Name: "web"}, Selector: map[string]string{"app": "web"}})
-		tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: "orders", Name: "bare"}})
-		tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: "orders", Name: "alias"}, ExternalName: "x.billing.svc.cluster.local"})
-		tx.PutEndpointSlice(&cluster.EndpointSlice{Key: cluster.Key{Namespace: "orders", Name: "x"}, Service: "x"})
-		tx.PutPod(&cluster.Pod{Key: cluster.Key{Namespace: "orders", Name: "p"}, Spec: &cluster.PodSpec{Hostname: "p", Subdomain: "gone"}})
-		tx.PutNetworkPolicy(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "orders", Name: "deny"}, Egress: true})
+		tx.Put(&cluster.Service{Key: cluster.Key{Namespace: "orders", Name: "web"}, Selector: map[string]string{"app": "web"}})
+		tx.Put(&cluster.Service{Key: cluster.Key{Namespace: "orders", Name: "bare"}})
+		tx.Put(&cluster.Service{Key: cluster.Key{Namespace: "orders", Name: "alias"}, ExternalName: "x.billing.svc.cluster.local"})
+		tx.Put(&cluster.EndpointSlice{Key: cluster.Key{Namespace: "orders", Name: "x"}, Service: "x"})
+		tx.Put(&cluster.Pod{Key: cluster.Key{Namespace: "orders", Name: "p"}, Spec: &cluster.PodSpec{Hostname: "p", Subdomain: "gone"}})
+		tx.Put(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "orders", Name: "deny"}, Egress: true})
 	})
 	if got := lines(all(store, usualNode())); len(got) > 0 {
 		t.Errorf("nothing loaded: All = %q, want nothing", got)

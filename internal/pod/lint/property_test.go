@@ -156,13 +156,13 @@ func (g generator) store() *cluster.Store {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
 		for range g.IntN(12) {
-			tx.PutNamespace(&cluster.Namespace{Name: podrand.Pick(g.Rand, g.namespace(), g.word()), Labels: g.labels()})
-			tx.PutService(g.service())
-			tx.PutEndpointSlice(g.slice())
-			tx.PutPod(g.pod())
-			tx.PutWorkload(g.workload())
+			tx.Put(&cluster.Namespace{Name: podrand.Pick(g.Rand, g.namespace(), g.word()), Labels: g.labels()})
+			tx.Put(g.service())
+			tx.Put(g.slice())
+			tx.Put(g.pod())
+			tx.Put(g.workload())
 			if g.IntN(3) == 0 {
-				tx.PutNetworkPolicy(g.networkPolicy())
+				tx.Put(g.networkPolicy())
 			}
 		}
 		for _, k := range cluster.Kinds() {
@@ -235,25 +235,25 @@ func big(services int) *cluster.Store {
 			ns, name := "ns-"+strconv.Itoa(i/100), "svc-"+strconv.Itoa(i)
 			labels := map[string]string{"app": name, "tier": "backend"}
 			if i%100 == 0 {
-				tx.PutNamespace(&cluster.Namespace{Name: ns})
-				tx.PutNetworkPolicy(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: ns, Name: "deny"}, Egress: true})
+				tx.Put(&cluster.Namespace{Name: ns})
+				tx.Put(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: ns, Name: "deny"}, Egress: true})
 			}
 			selector := labels
 			if i%10 == 0 {
 				selector = map[string]string{"app": name + "x", "tier": "backend"}
 			}
-			tx.PutService(&cluster.Service{Key: cluster.Key{Namespace: ns, Name: name}, Selector: selector, Ports: []cluster.Port{{Protocol: cluster.TCP, Number: 80}}, Targets: []string{"http"}})
+			tx.Put(&cluster.Service{Key: cluster.Key{Namespace: ns, Name: name}, Selector: selector, Ports: []cluster.Port{{Protocol: cluster.TCP, Number: 80}}, Targets: []string{"http"}})
 			spec := cluster.PodSpec{Ports: []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 8080}}}
-			tx.PutWorkload(&cluster.Workload{Kind: cluster.KindDeployment, Key: cluster.Key{Namespace: ns, Name: name}, Replicas: 4, Selector: &cluster.Selector{Labels: labels}, Labels: labels, Spec: spec})
+			tx.Put(&cluster.Workload{Kind: cluster.KindDeployment, Key: cluster.Key{Namespace: ns, Name: name}, Replicas: 4, Selector: &cluster.Selector{Labels: labels}, Labels: labels, Spec: spec})
 			slice := &cluster.EndpointSlice{Key: cluster.Key{Namespace: ns, Name: name + "-x"}, Service: name, AddressType: cluster.IPv4}
 			for j := range 4 {
 				addr := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)})
-				tx.PutPod(&cluster.Pod{Key: cluster.Key{Namespace: ns, Name: fmt.Sprintf("%s-5d4cf56db6-%d", name, j)}, IPs: []netip.Addr{addr}, Labels: labels, Spec: &spec})
+				tx.Put(&cluster.Pod{Key: cluster.Key{Namespace: ns, Name: fmt.Sprintf("%s-5d4cf56db6-%d", name, j)}, IPs: []netip.Addr{addr}, Labels: labels, Spec: &spec})
 				if i%10 != 0 {
 					slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: addr, Ready: true})
 				}
 			}
-			tx.PutEndpointSlice(slice)
+			tx.Put(slice)
 		}
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 	})

@@ -36,7 +36,7 @@ func of(spec cluster.PodSpec, services ...*cluster.Service) (e Environment) {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
 		for _, s := range services {
-			tx.PutService(s)
+			tx.Put(s)
 		}
 	})
 	store.View(func(v *cluster.View) { e = Compute(v, "shop", &spec) })

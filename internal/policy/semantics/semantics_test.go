@@ -26,7 +26,7 @@ func example(t *testing.T, file string, namespaces ...*cluster.Namespace) *Set {
 func setOf(store *cluster.Store, namespaces ...*cluster.Namespace) (s *Set) {
 	store.Update(func(tx *cluster.Tx) {
 		for _, n := range namespaces {
-			tx.PutNamespace(n)
+			tx.Put(n)
 		}
 	})
 	store.View(func(v *cluster.View) { s = NewSet(v) })
@@ -128,7 +128,7 @@ func withPolicies(policies ...*cluster.NetworkPolicy) *cluster.Store {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
 		for _, p := range policies {
-			tx.PutNetworkPolicy(p)
+			tx.Put(p)
 		}
 	})
 	return store
@@ -195,10 +195,10 @@ func TestReach(t *testing.T) {
 		store := withPolicies(test.policies...)
 		store.Update(func(tx *cluster.Tx) {
 			if test.service != nil {
-				tx.PutService(test.service)
+				tx.Put(test.service)
 			}
 			if test.pod != nil {
-				tx.PutPod(test.pod)
+				tx.Put(test.pod)
 			}
 		})
 		store.View(func(v *cluster.View) {

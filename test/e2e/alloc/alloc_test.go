@@ -183,7 +183,7 @@ func (w *allocWorld) apply(t *testing.T, s allocStep) (now *cluster.Service, ref
 	w.last = service
 	w.store.Update(func(tx *cluster.Tx) {
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
-		tx.PutService(service)
+		tx.Put(service)
 		for _, r := range w.alloc.Complete(tx) {
 			if r.Key == service.Key {
 				refused = append(refused, strings.TrimPrefix(r.Field+": "+r.Err.Error(), ": "))
@@ -199,9 +199,9 @@ func (w *allocWorld) apply(t *testing.T, s allocStep) (now *cluster.Service, ref
 func (w *allocWorld) restore(s allocStep, before *cluster.Service) {
 	w.store.Update(func(tx *cluster.Tx) {
 		if before != nil {
-			tx.PutService(before)
+			tx.Put(before)
 		} else {
-			tx.DeleteService(cluster.Key{Namespace: metav1.NamespaceDefault, Name: s.name})
+			tx.Delete(cluster.KindService, cluster.Key{Namespace: metav1.NamespaceDefault, Name: s.name})
 		}
 		w.alloc.Complete(tx)
 	})

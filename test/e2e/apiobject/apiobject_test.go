@@ -168,7 +168,7 @@ func modelled(t *testing.T, services []*corev1.Service) apiobject.Builder {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			tx.PutService(m)
+			tx.Put(m)
 			text, err := json.Marshal(s)
 			if err != nil {
 				t.Fatal(err)

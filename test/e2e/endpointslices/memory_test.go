@@ -87,45 +87,26 @@ func (m *memory) copy(from, to *cluster.Store, changes cluster.Changes) {
 }
 
 // changed yields what may be different.
-func changed(v *cluster.View, changes cluster.Changes) iter.Seq[cluster.Change] {
-	all := make(map[cluster.Change]bool)
+func changed(v *cluster.View, changes cluster.Changes) iter.Seq[cluster.Ref] {
+	all := make(map[cluster.Ref]bool)
 	for o := range changes.Objects {
 		all[o] = true
 	}
 	if changes.Everything {
-		for s := range v.Services() {
-			all[cluster.Change{Kind: cluster.KindService, Key: s.Key}] = true
-		}
-		for p := range v.Pods() {
-			all[cluster.Change{Kind: cluster.KindPod, Key: p.Key}] = true
-		}
-		for n := range v.Nodes() {
-			all[cluster.Change{Kind: cluster.KindNode, Key: cluster.Key{Name: n.Name}}] = true
+		for _, k := range kindsOfSlices {
+			for o := range v.Objects(k) {
+				all[o.Ref()] = true
+			}
 		}
 	}
 	return maps.Keys(all)
 }
 
-func copyObject(tx *cluster.Tx, v *cluster.View, o cluster.Change) {
-	switch o.Kind {
-	case cluster.KindService:
-		if s := v.Service(o.Key); s != nil {
-			tx.PutService(s)
-		} else {
-			tx.DeleteService(o.Key)
-		}
-	case cluster.KindPod:
-		if p := v.Pod(o.Key); p != nil {
-			tx.PutPod(p)
-		} else {
-			tx.DeletePod(o.Key)
-		}
-	case cluster.KindNode:
-		if n := v.Node(o.Key.Name); n != nil {
-			tx.PutNode(n)
-		} else {
-			tx.DeleteNode(o.Key.Name)
-		}
+func copyObject(tx *cluster.Tx, v *cluster.View, ref cluster.Ref) {
+	if o := v.Object(ref.Kind, ref.Key); o != nil {
+		tx.Put(o)
+	} else {
+		tx.Delete(ref.Kind, ref.Key)
 	}
 }
 

@@ -154,7 +154,7 @@ func (a *Allocator) Complete(tx *cluster.Tx) []cluster.Refusal {
 
 // pending takes in what is declared, and lists what is to be looked at.
 func (a *Allocator) pending(tx *cluster.Tx) (keys []cluster.Key) {
-	asked := tx.AskedServices()
+	asked := cluster.Services.Requested(tx)
 	if changes := tx.Changed(); !a.begun || changes.Everything {
 		a.begun = true
 		asked = a.everything(tx, asked)
@@ -264,7 +264,7 @@ func (a *Allocator) accept(tx *cluster.Tx, d *draft) {
 	if s.held != nil {
 		a.releaseAll(d.was, d.fields)
 	}
-	tx.PutService(d.filled())
+	tx.Put(d.filled())
 	*s = service{declared: s.declared, accepted: s.declared, held: tx.Service(d.key)}
 }
 
@@ -272,10 +272,10 @@ func (a *Allocator) refuse(tx *cluster.Tx, key cluster.Key, p problems) {
 	s := a.services[key]
 	s.problems = p
 	if s.held != nil {
-		tx.PutService(s.held)
+		tx.Put(s.held)
 		return
 	}
-	tx.DeleteService(key)
+	tx.Delete(cluster.KindService, key)
 }
 
 func (a *Allocator) refusals() (all []cluster.Refusal) {

@@ -51,7 +51,7 @@ func newAllocator(t testing.TB, ranges string) *Allocator {
 func (w *world) put(declared ...*cluster.Service) (refused []cluster.Refusal) {
 	w.store.Update(func(tx *cluster.Tx) {
 		for _, s := range declared {
-			tx.PutService(s)
+			tx.Put(s)
 		}
 		refused = w.alloc.Complete(tx)
 	})
@@ -61,7 +61,7 @@ func (w *world) put(declared ...*cluster.Service) (refused []cluster.Refusal) {
 func (w *world) remove(names ...string) (refused []cluster.Refusal) {
 	w.store.Update(func(tx *cluster.Tx) {
 		for _, name := range names {
-			tx.DeleteService(keyOf(name))
+			tx.Delete(cluster.KindService, keyOf(name))
 		}
 		refused = w.alloc.Complete(tx)
 	})

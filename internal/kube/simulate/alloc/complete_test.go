@@ -399,7 +399,7 @@ func TestRecallOfOtherRanges(t *testing.T) {
 	out, in := parse(t, "out", "ip=10.96.9.1 type=NodePort ports=80:30080"), parse(t, "in", "ip=10.96.0.1")
 	never := parse(t, "never", "policy=PreferDualStack")
 	expect(t, w.put(out, in, never))
-	w.store.Update(func(tx *cluster.Tx) { tx.PutService(never) }) // as it was declared
+	w.store.Update(func(tx *cluster.Tx) { tx.Put(never) }) // as it was declared
 	a := newAllocator(t, "10.96.0.0/24 fd00:96::/112")
 	w.store.View(a.Recall)
 	if held := len(a.ranges[cluster.IPv4].holders) + len(a.ports.holders); held != 1 {
@@ -470,7 +470,7 @@ func BenchmarkComplete(b *testing.B) {
 		store.Update(func(tx *cluster.Tx) {
 			tx.SetFreshness(cluster.Live, cluster.KindService)
 			for _, s := range all {
-				tx.PutService(s)
+				tx.Put(s)
 			}
 			b.StartTimer()
 			if refused := a.Complete(tx); len(refused) > 0 {

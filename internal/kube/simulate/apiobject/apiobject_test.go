@@ -113,8 +113,8 @@ func TestService(t *testing.T) {
 	} {
 		test.model.Key = key("a")
 		w := newWorld(t, func(tx *cluster.Tx) {
-			tx.PutService(&test.model)
-			tx.PutService(&cluster.Service{Key: key("other")})
+			tx.Put(&test.model)
+			tx.Put(&cluster.Service{Key: key("other")})
 		})
 		if test.declared != "" {
 			w.declared["Service shop/a"] = test.declared
@@ -127,7 +127,7 @@ func TestService(t *testing.T) {
 func TestSlices(t *testing.T) {
 	w := newWorld(t, func(tx *cluster.Tx) {
 		for _, name := range []string{"declared", "made", "mirror"} {
-			tx.PutEndpointSlice(&cluster.EndpointSlice{
+			tx.Put(&cluster.EndpointSlice{
 				Key: key(name), Service: "web", AddressType: cluster.IPv4, Ports: []cluster.Port{{Name: "p", Protocol: cluster.TCP, Number: 80}, {Protocol: cluster.UDP}},
 				Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: true, Hostname: "h", Pod: "q"}, {Addr: netip.MustParseAddr("10.1.0.2"), Terminating: true}},
 			})
@@ -151,13 +151,13 @@ func TestSlices(t *testing.T) {
 // TestPod: addresses, Node and conditions are set; a Pod of a template has that.
 func TestPod(t *testing.T) {
 	w := newWorld(t, func(tx *cluster.Tx) {
-		tx.PutNode(&cluster.Node{Name: "n", Addresses: addrs("192.0.2.1")})
-		tx.PutPod(&cluster.Pod{Key: key("plain"), IPs: addrs("10.1.0.1"), Node: "n"})
-		tx.PutPod(&cluster.Pod{Key: key("given"), IPs: addrs("10.1.0.2", "fd00::2"), Node: "n", Ready: true, Simulated: true})
+		tx.Put(&cluster.Node{Name: "n", Addresses: addrs("192.0.2.1")})
+		tx.Put(&cluster.Pod{Key: key("plain"), IPs: addrs("10.1.0.1"), Node: "n"})
+		tx.Put(&cluster.Pod{Key: key("given"), IPs: addrs("10.1.0.2", "fd00::2"), Node: "n", Ready: true, Simulated: true})
 		of := func(name string) *cluster.Owner { return &cluster.Owner{Kind: cluster.KindDeployment, Name: name} }
 		labels := map[string]string{"app": "web", "pod-template-hash": "x"}
-		tx.PutPod(&cluster.Pod{Key: key("web-api-x-1"), Owner: of("web-api"), Labels: labels, IPs: addrs("10.1.0.3"), Ready: true, Simulated: true, Spec: &cluster.PodSpec{Hostname: "h"}})
-		tx.PutPod(&cluster.Pod{Key: key("web-x-1"), Owner: of("web"), Labels: labels, IPs: addrs("10.1.0.4"), Ready: true, Simulated: true})
+		tx.Put(&cluster.Pod{Key: key("web-api-x-1"), Owner: of("web-api"), Labels: labels, IPs: addrs("10.1.0.3"), Ready: true, Simulated: true, Spec: &cluster.PodSpec{Hostname: "h"}})
+		tx.Put(&cluster.Pod{Key: key("web-x-1"), Owner: of("web"), Labels: labels, IPs: addrs("10.1.0.4"), Ready: true, Simulated: true})
 	})
 	w.declared["Pod shop/plain"] = `{"metadata":{"name":"plain"},"spec":{"containers":[{"name":"c","ports":[{"containerPort":80}]}]}}`
 	w.declared["Pod shop/given"] = w.declared["Pod shop/plain"]
@@ -174,7 +174,7 @@ func TestPod(t *testing.T) {
 func TestObjects(t *testing.T) {
 	w := newWorld(t, func(tx *cluster.Tx) {
 		for _, k := range []cluster.Key{{Namespace: "b", Name: "y"}, {Namespace: "a", Name: "z"}, {Namespace: "b", Name: "x"}} {
-			tx.PutService(&cluster.Service{Key: k})
+			tx.Put(&cluster.Service{Key: k})
 		}
 	})
 	c := Builder{Store: w.store, Declared: func(cluster.Kind, cluster.Key) []byte { return nil }}

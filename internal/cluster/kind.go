@@ -1,0 +1,124 @@
+package cluster
+
+import "slices"
+
+// Kind is a kind of API object.
+type Kind uint8
+
+// The kinds that the model holds. Each has a table.
+const (
+	KindNamespace Kind = iota
+	KindService
+	KindEndpointSlice
+	KindPod
+	KindNode
+	KindDeployment
+	KindStatefulSet
+	KindDaemonSet
+	KindJob
+	KindCronJob
+	KindNetworkPolicy
+	kinds // how many there are
+)
+
+// The tables of the model, one per kind, each with what the Store has to know
+// about the kind. See the package comment for how to add one.
+var (
+	Namespaces = declare(schema[*Namespace]{
+		kind: KindNamespace, name: "Namespace", scope: clusterScoped, equal: (*Namespace).equal,
+	})
+	Services = declare(schema[*Service]{
+		kind: KindService, name: "Service", equal: (*Service).equal, keepRequests: true,
+	})
+	// EndpointSlices report a change as a change of their Service: consumers
+	// compile Services, from all slices of each.
+	EndpointSlices = declare(schema[*EndpointSlice]{
+		kind: KindEndpointSlice, name: "EndpointSlice", equal: (*EndpointSlice).equal, reportAs: (*EndpointSlice).serviceRef,
+	})
+	Pods = declare(schema[*Pod]{
+		kind: KindPod, name: "Pod", equal: (*Pod).equal,
+	})
+	Nodes = declare(schema[*Node]{
+		kind: KindNode, name: "Node", scope: clusterScoped, equal: (*Node).equal,
+	})
+	Deployments     = declare(schema[*Workload]{kind: KindDeployment, name: "Deployment"})
+	StatefulSets    = declare(schema[*Workload]{kind: KindStatefulSet, name: "StatefulSet"})
+	DaemonSets      = declare(schema[*Workload]{kind: KindDaemonSet, name: "DaemonSet"})
+	Jobs            = declare(schema[*Workload]{kind: KindJob, name: "Job"})
+	CronJobs        = declare(schema[*Workload]{kind: KindCronJob, name: "CronJob"})
+	NetworkPolicies = declare(schema[*NetworkPolicy]{kind: KindNetworkPolicy, name: "NetworkPolicy"})
+)
+
+// The secondary indexes.
+var (
+	// SlicesByService finds the EndpointSlices of a Service.
+	SlicesByService = declareIndex(EndpointSlices, func(s *EndpointSlice, keys []Key) []Key {
+		if service, ok := s.serviceRef(); ok {
+			keys = append(keys, service.Key)
+		}
+		return keys
+	})
+)
+
+// Kinds lists every kind.
+func Kinds() []Kind {
+	all := make([]Kind, kinds)
+	for i := range all {
+		all[i] = Kind(i)
+	}
+	return all
+}
+
+// KindsOfNames lists the kinds that DNS answers are compiled from.
+func KindsOfNames() []Kind {
+	return []Kind{KindNamespace, KindService, KindEndpointSlice, KindPod, KindNode}
+}
+
+// WorkloadKinds lists the kinds of workloads: those whose table holds Workload.
+func WorkloadKinds() []Kind {
+	return slices.DeleteFunc(Kinds(), func(k Kind) bool {
+		_, ok := tables[k].(*Table[*Workload])
+		return !ok
+	})
+}
+
+// KindOf returns the kind with the given name in the API.
+func KindOf(name string) (k Kind, ok bool) {
+	i := slices.IndexFunc(tables[:], func(t table) bool { return t.kindName() == name })
+	return Kind(max(0, i)), i >= 0
+}
+
+// String returns the kind's name in the API, such as "Service".
+func (k Kind) String() string {
+	if k >= kinds {
+		return "unknown"
+	}
+	return tables[k].kindName()
+}
+
+// Namespaced reports whether objects of the kind live in a Namespace.
+func (k Kind) Namespaced() bool { return tables[k].kindScope() == namespaced }
+
+// New returns a new zero object of the kind, for decoders.
+func (k Kind) New() Object { return tables[k].newObject() }
+
+// Freshness is how far the objects of a kind can be relied on.
+type Freshness uint8
+
+// The degrees of freshness, in ascending order.
+const (
+	// Loading: some objects are missing.
+	Loading Freshness = iota
+	// Confirming: all objects of a snapshot are present, and the source is about
+	// to list the present ones.
+	Confirming
+	// Recalled: as Confirming, but the source can't be reached.
+	Recalled
+	// Live: all objects that the source reported are present.
+	Live
+)
+
+// String returns the degree in a word.
+func (f Freshness) String() string {
+	return [...]string{"loading", "confirming", "recalled", "live"}[f]
+}

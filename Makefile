@@ -1,6 +1,6 @@
 # Short names for what is done often.
 
-.PHONY: help build test check fuzz docs bench bench-code bench-simulate bench-burst bench-outside bench-live bench-node bench-followers
+.PHONY: help build test check fuzz docs bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ docs: ## the parts of the docs that tests make
 	go test ./docs -update
 
 bench: ## what a query costs, beside CoreDNS, Knot and NSD, about 25 minutes; docs/bench.md
-	cd bench && go run ./query -write ../docs/bench.md $(BENCHFLAGS)
+	cd bench && go run . query -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-code: ## Go benchmarks of lookup, answer, compile and change, 5 minutes; docs/bench.md
 	(go test -run - -bench 'Lookup|Full|Change' -benchtime 200ms -count 10 ./internal/dns/kubezone && \
@@ -41,16 +41,16 @@ bench-simulate: ## what completing manifests costs, and changes of Pods then, 4 
 	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
 
 bench-burst: ## what changes of the cluster do to queries, 4 minutes; docs/bench.md
-	cd bench && go run ./burst -write ../docs/bench.md $(BENCHFLAGS)
+	cd bench && go run . burst -write ../docs/bench.md $(BENCHFLAGS)
 
-bench-outside: ## names that are not the cluster's, beside CoreDNS and Unbound, about 15 minutes; docs/bench.md
-	cd bench && go run ./outside -write ../docs/bench.md $(BENCHFLAGS)
+bench-forwarding: ## names outside the cluster, beside CoreDNS and Unbound, about 15 minutes; docs/bench.md
+	cd bench && go run . forwarding -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; docs/bench.md
-	cd bench && go run ./live -write ../docs/bench.md $(BENCHFLAGS)
+	cd bench && go run . live -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-node: ## what the agent on a node is to Pods, beside CoreDNS, about 20 minutes, as root; docs/bench.md
-	cd bench && go run ./node -write ../docs/bench.md $(BENCHFLAGS)
+	cd bench && go run . node -write ../docs/bench.md $(BENCHFLAGS)
 
-bench-followers: ## what nodes that follow the zone cost, beside watchers of the API, about 8 minutes; docs/bench.md
-	cd bench && go run ./followers -write ../docs/bench.md $(BENCHFLAGS)
+bench-secondaries: ## what nodes that transfer the zones cost, beside watchers of the API, about 8 minutes; docs/bench.md
+	cd bench && go run . secondaries -write ../docs/bench.md $(BENCHFLAGS)

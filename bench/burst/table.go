@@ -1,4 +1,4 @@
-package main
+package burst
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ var rows = []struct {
 
 func (b *bench) markdown(results [][]*round) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "Portolan at %s, %d rounds, %d queries/s, medians (least to most). %s.\n\n", b.commit, b.rounds, b.rate, b.machine)
+	fmt.Fprintf(&text, "Portolan at %s, %d rounds, %d queries/s, medians (least to most). %s.\n\n", b.portolan.Version, b.rounds, b.rate, b.machine)
 	text.WriteString("| | echo | quiet | in the burst | burst/quiet | goal | |\n|---|---|---|---|---|---|---|\n")
 	for i, rounds := range results {
 		fmt.Fprintf(&text, "| **%d Services, %s changes/s** | | | | | | |\n", cases[i].cluster.Services[synthetic.ClusterIP],

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -20,12 +19,11 @@ import (
 // bench is all that is prepared.
 type bench struct {
 	*settings
-	log             *slog.Logger
-	dir             string
-	machine         string
-	commit, version string // of Portolan and CoreDNS
+	log     *slog.Logger
+	dir     string
+	machine string
 
-	portolan, coreDNS string // programs
+	portolan, coreDNS *rig.Program
 	parts             []part
 	ways              []way
 	faults            []fault
@@ -52,14 +50,10 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.commit = rig.Commit(ctx, workshop.Tree)
-	if b.portolan, err = workshop.Portolan(ctx, workshop.Tree, "portolan"); err != nil {
+	if b.portolan, err = workshop.Program(ctx, rig.NamePortolan); err != nil {
 		return err
 	}
-	if b.coreDNS, err = workshop.CoreDNS(ctx); err != nil {
-		return err
-	}
-	if b.version, err = rig.VersionOf(exec.CommandContext(ctx, b.coreDNS, "-version"), "CoreDNS-"); err != nil {
+	if b.coreDNS, err = workshop.Program(ctx, rig.NameCoreDNS); err != nil {
 		return err
 	}
 	if err := nodes.BuildLookup(b.dir); err != nil {

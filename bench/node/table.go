@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 func (b *bench) markdown(r *results) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "Portolan at %s, CoreDNS %s. %s. Processors in use by others before the start: %.0f%%; the host took %.1f%% of them meanwhile. All took %s.\n",
-		b.commit, b.version, b.machine, 100*r.before, 100*r.stolen, r.took.Round(1e9))
+		b.portolan.Version, b.coreDNS.Version, b.machine, 100*r.before, 100*r.stolen, r.took.Round(1e9))
 	r.writePackets(&s)
 	r.writeOctets(&s)
 	b.writeLatency(&s, r)

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"fmt"
@@ -83,7 +83,7 @@ func (b *bench) keys(file string) string {
 func (b *bench) serve(at netip.Addr, more string) (*nodes.Process, error) {
 	file := "serve-" + at.String() + ".yaml"
 	config := fmt.Sprintf("listen: ['%s:53']\n", at) + elsewhere + more
-	return b.start(b.world.Server, file, config, b.portolan, "serve", "--kubeconfig", b.file("kubeconfig"), "--config", b.file(file))
+	return b.start(b.world.Server, file, config, b.portolan.Path(), "serve", "--kubeconfig", b.file("kubeconfig"), "--config", b.file(file))
 }
 
 // agentMode is how the agent knows the names of the cluster.
@@ -122,7 +122,7 @@ func agent(m agentMode) func(*bench, int) (*nodes.Process, error) {
 
 func (b *bench) startAgent(node int, config string) (*nodes.Process, error) {
 	file := fmt.Sprintf("node-%d.yaml", node)
-	return b.start(b.world.Nodes[node], file, config, b.portolan, "node", "--config", b.file(file))
+	return b.start(b.world.Nodes[node], file, config, b.portolan.Path(), "node", "--config", b.file(file))
 }
 
 // coreDNSConfig is what kubeadm installs, but for pods, which are verified, as
@@ -144,7 +144,7 @@ func coreDNSServer(plugin string) func(*bench, netip.Addr) (*nodes.Process, erro
 	return func(b *bench, at netip.Addr) (*nodes.Process, error) {
 		file := "corefile-" + at.String()
 		config := fmt.Sprintf(coreDNSConfig, at, plugin, b.file("kubeconfig"), nodes.Upstream)
-		return b.start(b.world.Server, file, config, b.coreDNS, "-conf", b.file(file))
+		return b.start(b.world.Server, file, config, b.coreDNS.Path(), "-conf", b.file(file))
 	}
 }
 
@@ -177,7 +177,7 @@ in-addr.arpa:53 ip6.arpa:53 {
 func (b *bench) coreDNSAgent(node int) (*nodes.Process, error) {
 	file := fmt.Sprintf("corefile-node-%d", node)
 	config := fmt.Sprintf(coreDNSAgentConfig, nodes.Local, nodes.ServerService, nodes.Upstream)
-	return b.start(b.world.Nodes[node], file, config, b.coreDNS, "-conf", b.file(file))
+	return b.start(b.world.Nodes[node], file, config, b.coreDNS.Path(), "-conf", b.file(file))
 }
 
 // searches tells whether Pods have the KEP's search domain.

@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"context"
@@ -11,18 +11,17 @@ import (
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
 	"portolan.dev/portolan/internal/dns/dnswire"
-	"portolan.dev/portolan/test/e2e/debian"
 )
 
 // The contenders.
 const (
-	portolan      = "portolan"
+	portolan      = rig.NamePortolan
 	base          = "base" // another Portolan
-	coreDNS       = "coredns"
+	coreDNS       = rig.NameCoreDNS
 	coreDNSCached = "coredns-cache"
-	knot          = "knot"
-	nsd           = "nsd"
-	echo          = "echo"
+	knot          = rig.NameKnot
+	nsd           = rig.NameNSD
+	echo          = rig.NameEcho
 )
 
 // contenderNames are in the order of the tables.
@@ -56,12 +55,12 @@ udpSize: 4096
 `
 
 func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, error) {
-	binary, err := b.workshop.Portolan(ctx, tree, name)
+	program, err := b.workshop.PortolanOf(ctx, tree, name)
 	if err != nil {
 		return nil, err
 	}
 	config := b.file(name + ".yaml")
-	c := rig.Portolan(binary, b.file(name+".log"), append([]string{"--config", config}, b.source...)...)
+	c := rig.Portolan(program, b.file(name+".log"), append([]string{"--config", config}, b.source...)...)
 	start := c.Command
 	c.Command = func(ports []netip.AddrPort) (*exec.Cmd, error) {
 		text := portolanConfig + fmt.Sprintf("tls: {listen: [%q], certificate: %q, key: %q}\n", ports[4], b.certificate.File, b.certificate.Key)
@@ -70,23 +69,21 @@ func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, erro
 		}
 		return start(ports)
 	}
-	return &entrant{c, rig.Commit(ctx, tree)}, nil
+	return &entrant{c, program.Version}, nil
 }
 
 func (b *bench) coreDNS(ctx context.Context, name, plugins string) (*entrant, error) {
-	binary, err := b.workshop.CoreDNS(ctx)
+	program, err := b.workshop.Program(ctx, rig.NameCoreDNS)
 	if err != nil {
 		return nil, err
 	}
-	version, err := rig.VersionOf(exec.CommandContext(ctx, binary, "-version"), "CoreDNS-")
-	return &entrant{rig.CoreDNS(binary, b.file(name), b.api.Kubeconfig(), plugins, b.certificate), version}, err
+	return &entrant{rig.CoreDNS(program, b.file(name), b.api.Kubeconfig(), plugins, b.certificate), program.Version}, nil
 }
 
 // zoneServer is a server of zone files out of a Debian package of its name.
 type zoneServer struct {
-	name, program string
-	version       string   // flag that makes it print its version
-	run           []string // arguments; the configuration file is the last one
+	name string
+	run  []string // arguments; the configuration file is the last one
 	// config has the directory, the port, a certificate, its key and the port
 	// for TLS; zone, which follows for each one, a name and a file.
 	config, zone string
@@ -94,7 +91,7 @@ type zoneServer struct {
 
 // theKnot is Knot DNS for one processor. Whatever else is at its default.
 func theKnot() *zoneServer {
-	return &zoneServer{name: knot, program: "knotd", version: "--version", run: []string{"--config"},
+	return &zoneServer{name: knot, run: []string{"--config"},
 		zone: "  - domain: %s\n    file: %q\n",
 		config: `server:
     rundir: %[1]q
@@ -121,7 +118,7 @@ zone:
 // theNSD is NSD for one processor, and without the limit of answers for each
 // client that Debian's has.
 func theNSD() *zoneServer {
-	return &zoneServer{name: nsd, program: "nsd", version: "-v", run: []string{"-d", "-c"},
+	return &zoneServer{name: nsd, run: []string{"-d", "-c"},
 		zone: "zone:\n    name: %q\n    zonefile: %q\n",
 		config: `server:
     server-count: 1
@@ -147,11 +144,7 @@ remote-control:
 
 // withZones makes a contender of a server of zone files.
 func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) {
-	binary, libraries, err := debian.Program(ctx, b.log, z.name, z.program)
-	if err != nil {
-		return nil, err
-	}
-	version, err := rig.VersionOf(debian.Loading(exec.CommandContext(ctx, binary, z.version), libraries), "version ")
+	program, err := b.workshop.Program(ctx, z.name)
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +157,9 @@ func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) 
 		for _, zone := range b.zones {
 			config += fmt.Sprintf(z.zone, zone.name, zone.file)
 		}
-		return debian.Loading(exec.Command(binary, append(z.run, file)...), libraries), os.WriteFile(file, []byte(config), 0o600)
+		return program.Command(append(z.run, file)...), os.WriteFile(file, []byte(config), 0o600)
 	}
-	return &entrant{&rig.Contender{Name: z.name, Log: b.file(z.name + ".log"), Command: command, Ready: b.hasLast}, version}, nil
+	return &entrant{&rig.Contender{Name: z.name, Log: b.file(z.name + ".log"), Command: command, Ready: b.hasLast}, program.Version}, nil
 }
 
 // hasLast asks whether the last Service of all is there.
@@ -181,11 +174,11 @@ func (b *bench) hasLast(_ context.Context, ports []netip.AddrPort) error {
 }
 
 func (b *bench) echo(ctx context.Context) (*entrant, error) {
-	binary, err := b.workshop.Tool(ctx, "echo")
+	program, err := b.workshop.Program(ctx, rig.NameEcho)
 	if err != nil {
 		return nil, err
 	}
-	return &entrant{rig.Echo(binary, b.file("echo.log")), ""}, nil
+	return &entrant{rig.Echo(program, b.file("echo.log")), ""}, nil
 }
 
 func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }

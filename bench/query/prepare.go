@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -159,7 +158,7 @@ type zoneFile struct{ name, file string }
 // writeZones writes a file for each zone that Portolan prints. A zone begins
 // with its SOA record, and an empty line is between two.
 func (b *bench) writeZones(ctx context.Context) (all []zoneFile, err error) {
-	binary, err := b.workshop.Portolan(ctx, b.tree, portolan)
+	program, err := b.workshop.PortolanOf(ctx, b.tree, portolan)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +166,7 @@ func (b *bench) writeZones(ctx context.Context) (all []zoneFile, err error) {
 	if err := os.WriteFile(config, []byte(portolanConfig), 0o600); err != nil {
 		return nil, err
 	}
-	text, err := exec.CommandContext(ctx, binary, append([]string{"zone", "--config", config}, b.source...)...).Output()
+	text, err := program.Command(append([]string{"zone", "--config", config}, b.source...)...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("portolan zone: %w", err)
 	}

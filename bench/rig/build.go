@@ -44,11 +44,6 @@ func NewWorkshop(ctx context.Context, log *slog.Logger, dir string) (*Workshop, 
 	return w, err
 }
 
-// Portolan builds that of a tree, as a program of that name.
-func (w *Workshop) Portolan(ctx context.Context, tree, name string) (path string, err error) {
-	return w.build(ctx, tree, "./cmd/portolan", name)
-}
-
 // Tool builds a command of this module.
 func (w *Workshop) Tool(ctx context.Context, folder string) (path string, err error) {
 	return w.build(ctx, w.bench, "./"+folder, filepath.Base(folder))
@@ -60,8 +55,8 @@ func (w *Workshop) build(ctx context.Context, module, folder, name string) (path
 	return path, err
 }
 
-// CoreDNS builds it from its module, once for each version.
-func (w *Workshop) CoreDNS(ctx context.Context) (path string, err error) {
+// buildCoreDNS builds it from its module, once for each version.
+func (w *Workshop) buildCoreDNS(ctx context.Context) (path string, err error) {
 	module := filepath.Join(w.bench, "coredns")
 	version, err := goTool(ctx, module, "list", "-m", "-f", "{{.Version}}", "github.com/coredns/coredns")
 	if err != nil {
@@ -81,8 +76,8 @@ func (w *Workshop) CoreDNS(ctx context.Context) (path string, err error) {
 	return path, os.Rename(part, path)
 }
 
-// Commit is that of a tree, with "+" when it was changed since.
-func Commit(ctx context.Context, tree string) string {
+// commit is that of a tree, with "+" when it was changed since.
+func commit(ctx context.Context, tree string) string {
 	describe := exec.CommandContext(ctx, "git", "-C", tree, "describe", "--always", "--exclude=*", "--dirty=+")
 	out, err := describe.Output()
 	if err != nil {

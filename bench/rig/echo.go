@@ -10,10 +10,10 @@ import (
 
 // Echo sends every packet back (bench/echo): what is measured of it is the
 // machine's.
-func Echo(binary, log string) *Contender {
+func Echo(p *Program, log string) *Contender {
 	return &Contender{Name: "echo", Log: log,
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
-			return exec.Command(binary, ports[0].String()), nil
+			return p.Command(ports[0].String()), nil
 		},
 		Ready: func(_ context.Context, ports []netip.AddrPort) error { return echoes(ports[0]) },
 	}

@@ -8,11 +8,11 @@ import (
 )
 
 // Portolan serves DNS and readiness as all contenders do; flags say from where.
-func Portolan(binary, log string, flags ...string) *Contender {
+func Portolan(p *Program, log string, flags ...string) *Contender {
 	return &Contender{Name: "Portolan", Ready: OverHTTP("/readyz"), Log: log,
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
 			args := []string{"serve", "--listen", ports[0].String(), "--admin", ports[1].String()}
-			return exec.Command(binary, append(args, flags...)...), nil
+			return p.Command(append(args, flags...)...), nil
 		}}
 }
 
@@ -36,7 +36,7 @@ type Certificate struct{ File, Key string }
 // CoreDNS reads a cluster that a kubeconfig file names; plugins are lines for
 // its Corefile. With a certificate it serves over TLS, too. Its files have names
 // that begin with files.
-func CoreDNS(binary, files, kubeconfig, plugins string, c Certificate) *Contender {
+func CoreDNS(p *Program, files, kubeconfig, plugins string, c Certificate) *Contender {
 	return &Contender{Name: "CoreDNS", Ready: OverHTTP("/ready"), Log: files + ".log",
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
 			file := files + ".corefile"
@@ -46,6 +46,6 @@ func CoreDNS(binary, files, kubeconfig, plugins string, c Certificate) *Contende
 				plugins += fmt.Sprintf("\n\ttls %s %s", c.File, c.Key)
 			}
 			text := fmt.Sprintf(corefile, ports[0].Port(), kubeconfig, ports[1], ports[2], ports[3], plugins, secure)
-			return exec.Command(binary, "-conf", file), os.WriteFile(file, []byte(text), 0o600)
+			return p.Command("-conf", file), os.WriteFile(file, []byte(text), 0o600)
 		}}
 }

@@ -239,8 +239,8 @@ func freePorts(n int) (ports []netip.AddrPort, err error) {
 	return ports, nil
 }
 
-// VersionOf is what a command prints behind a word, to the end of the line.
-func VersionOf(cmd *exec.Cmd, word string) (string, error) {
+// versionOf is what a command prints behind a word, to the end of the line.
+func versionOf(cmd *exec.Cmd, word string) (string, error) {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)

@@ -1,0 +1,26 @@
+package forwarding
+
+import "container/list"
+
+// lru keeps the names that were used last.
+type lru struct {
+	size, weight int64 // octets of all, and of one
+	used         *list.List
+	places       map[uint32]*list.Element
+}
+
+func newLRU(size, weight int64) *lru {
+	return &lru{size, weight, list.New(), make(map[uint32]*list.Element)}
+}
+
+func (l *lru) use(name uint32) (hit bool, err error) {
+	if e, ok := l.places[name]; ok {
+		l.used.MoveToFront(e)
+		return true, nil
+	}
+	l.places[name] = l.used.PushFront(name)
+	for int64(l.used.Len())*l.weight > l.size {
+		delete(l.places, l.used.Remove(l.used.Back()).(uint32))
+	}
+	return false, nil
+}

@@ -1,0 +1,21 @@
+// Command bench measures Portolan beside its peers, on the same work in one run,
+// and prints tables in Markdown. See docs/bench.md.
+package main
+
+import (
+	"os"
+
+	"portolan.dev/portolan/bench/burst"
+	"portolan.dev/portolan/bench/forwarding"
+	"portolan.dev/portolan/bench/live"
+	"portolan.dev/portolan/bench/node"
+	"portolan.dev/portolan/bench/query"
+	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/bench/secondaries"
+)
+
+func main() {
+	os.Exit(rig.Main([]rig.Suite{
+		query.Suite(), burst.Suite(), forwarding.Suite(), live.Suite(), node.Suite(), secondaries.Suite(),
+	}, os.Args[1:]))
+}

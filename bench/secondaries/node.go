@@ -1,0 +1,145 @@
+package secondaries
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"portolan.dev/portolan/bench/rig"
+	"portolan.dev/portolan/internal/dns/dnswire"
+)
+
+// node is what the agent of one took.
+type node struct {
+	loaded, most float64 // MiB, some seconds after it was ready, and at most
+	after        float64 // MiB, after changes
+	used         float64 // part of a processor, during changes
+
+}
+
+// settle is when memory is looked at after a start: what was only for loading has
+// been given back.
+const settle = 5 * time.Second
+
+// startNode starts an agent that follows the server, and waits until it settled.
+// Nothing changes meanwhile.
+func (w *world) startNode(ctx context.Context) (n node, err error) {
+	config := filepath.Join(w.dir, "node.yaml")
+	text := fmt.Sprintf("transfer: {keys: [%s]}\nnode: {mode: replica, servers: [%q], key: %s}\n", w.key.settings(), w.server.DNS, w.key.Name)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return n, err
+	}
+	agent := rig.Contender{Name: "the agent", Ready: rig.OverHTTP("/readyz"), Log: filepath.Join(w.dir, "node.log"),
+		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
+			return w.portolan.Command("node", "--config", config, "--listen", w.nodeAt.String(), "--admin", ports[1].String()), nil
+		}}
+	w.nodePort.Close()
+	if w.node, err = agent.Start(); err != nil {
+		return n, err
+	}
+	if err := w.node.WaitReady(ctx); err != nil {
+		return n, err
+	}
+	time.Sleep(settle)
+	n.loaded, n.most, err = w.node.Memory()
+	return n, err
+}
+
+// finishNode notes what the agent took while it was measured.
+func (w *world) finishNode(n *node, m *window) (err error) {
+	n.used = m.node.Seconds() / m.took.Seconds()
+
+	n.after, _, err = w.node.Memory()
+	return err
+}
+
+// agree waits until the agent's copy is what the server has, and compares what
+// they answer for endpoints that came.
+func (w *world) agree(ctx context.Context) error {
+	const compared = 500
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		done, err := w.upToDate()
+		if err != nil {
+			return err
+		}
+		if done {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the agent does not catch up: %w", ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	for _, name := range w.churn.last(compared) {
+		server, err := ask(w.server.DNS, name, dnswire.TypeA)
+		if err != nil {
+			return err
+		}
+		copied, err := ask(w.nodeAt, name, dnswire.TypeA)
+		if err != nil {
+			return err
+		}
+		if len(server) == 0 || !slices.Equal(server, copied) {
+			return fmt.Errorf("%s: the server answers %q, the agent %q", name, server, copied)
+		}
+	}
+	return nil
+}
+
+// upToDate tells whether the server has the last change, and the agent its serial.
+func (w *world) upToDate() (bool, error) {
+	last, err := ask(w.server.DNS, w.churn.last(1)[0], dnswire.TypeA)
+	if err != nil {
+		return false, err
+	}
+	server, err := ask(w.server.DNS, apex.String(), dnswire.TypeSOA)
+	if err != nil {
+		return false, err
+	}
+	copied, err := ask(w.nodeAt, apex.String(), dnswire.TypeSOA)
+	return len(last) > 0 && slices.Equal(server, copied), err
+}
+
+// ask asks a server and gives the answer's RDATA, sorted.
+func ask(server netip.AddrPort, name string, t dnswire.Type) (rdata []string, err error) {
+	query, err := dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: t})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(server))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(query); err != nil {
+		return nil, err
+	}
+	var packet [dnswire.MaxMessage]byte
+	n, err := conn.Read(packet[:])
+	if err != nil {
+		return nil, err
+	}
+	reply, err := dnswire.ParseReply(packet[:n])
+	if err != nil {
+		return nil, err
+	}
+	for rec := range reply.Records {
+		if rec.Section == dnswire.Answer {
+			rdata = append(rdata, string(rec.AppendRData(nil)))
+		}
+	}
+	slices.Sort(rdata)
+	return rdata, nil
+}

@@ -22,17 +22,17 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// apiSlices are the slices of the API that are labelled ManagedBy. One that
-// loses the label is gone, and one that gets it is new.
+// apiSlices holds the slices of the API that are labelled ManagedBy. A slice that
+// loses the label counts as deleted, one that gets it as added.
 type apiSlices struct {
-	informers []cache.SharedIndexInformer // one for each Namespace that is read
+	informers []cache.SharedIndexInformer // one per Namespace that is read
 	log       *slog.Logger
 
 	mu       sync.Mutex
-	problems map[string]error // why a Namespace is not read, where it is not
+	problems map[string]error // by Namespace; why it cannot be read
 }
 
-// byService is the name of an index.
+// byService is the name of the informers' index.
 const byService = "service"
 
 func newAPISlices(c *Controller) *apiSlices {
@@ -56,11 +56,11 @@ func newAPISlices(c *Controller) *apiSlices {
 					o = unknown.Obj
 				}
 				if s, ok := o.(*discoveryv1.EndpointSlice); ok {
-					c.sliceGone(s)
+					c.sliceDeleted(s)
 				}
 			},
 		})
-		must(err) // only an informer that was stopped takes no handler
+		must(err) // it fails only on a stopped informer
 		a.informers = append(a.informers, informer)
 	}
 	return a
@@ -77,7 +77,7 @@ func (a *apiSlices) newInformer(client kubernetes.Interface, namespace string) c
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = managed
 			w, err := of.Watch(ctx, o)
-			if err == nil { // which a list went before, or which is one; be it empty
+			if err == nil { // a list came first, or the watch replaces it
 				a.setProblem(namespace, nil)
 			}
 			return w, err
@@ -88,7 +88,7 @@ func (a *apiSlices) newInformer(client kubernetes.Interface, namespace string) c
 			return []string{serviceOf(o.(*discoveryv1.EndpointSlice)).String()}, nil
 		}},
 	})
-	// These fail for informers that were started only.
+	// These fail only on a started informer.
 	must(informer.SetTransform(func(o any) (any, error) {
 		if s, ok := o.(*discoveryv1.EndpointSlice); ok {
 			s.ManagedFields = nil
@@ -96,7 +96,7 @@ func (a *apiSlices) newInformer(client kubernetes.Interface, namespace string) c
 		return o, nil
 	}))
 	must(informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		if passes(err) {
+		if isRoutine(err) {
 			return
 		}
 		a.setProblem(namespace, fmt.Errorf("read endpointslices: %w", err))
@@ -104,9 +104,9 @@ func (a *apiSlices) newInformer(client kubernetes.Interface, namespace string) c
 	return informer
 }
 
-// passes tells whether a watch that ends so is only begun again: its connection
-// was closed, or the API server has forgotten what was before.
-func passes(err error) bool {
+// isRoutine reports whether a watch that ended with err is merely started again: its
+// connection was closed, or the API server dropped its resource version.
+func isRoutine(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }
 
@@ -116,7 +116,7 @@ func must(err error) {
 	}
 }
 
-// run reads until ctx is done.
+// run reads slices until ctx is done.
 func (a *apiSlices) run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, i := range a.informers {
@@ -141,12 +141,12 @@ func (a *apiSlices) len() (n int) {
 	return n
 }
 
-// of are the slices of a Service, as far as they are told. They are not to be
-// changed.
+// of returns the slices of a Service as last read, without those being deleted. The
+// caller must not change them.
 func (a *apiSlices) of(service cluster.Key) (all []*discoveryv1.EndpointSlice) {
 	for _, i := range a.informers {
 		objects, err := i.GetIndexer().ByIndex(byService, service.String())
-		must(err) // the index is there
+		must(err) // the index exists
 		for _, o := range objects {
 			all = append(all, o.(*discoveryv1.EndpointSlice))
 		}
@@ -154,7 +154,7 @@ func (a *apiSlices) of(service cluster.Key) (all []*discoveryv1.EndpointSlice) {
 	return withoutDeleted(all)
 }
 
-// setProblem notes why the slices of a Namespace can't be read; nil: they can.
+// setProblem records why the slices of a Namespace cannot be read; nil if they can.
 func (a *apiSlices) setProblem(namespace string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -163,12 +163,12 @@ func (a *apiSlices) setProblem(namespace string, err error) {
 		return
 	}
 	if known := a.problems[namespace]; known == nil || known.Error() != err.Error() {
-		a.log.Warn("api can't be read; tried again", "err", err)
+		a.log.Warn("cannot read the API, will retry", "err", err)
 	}
 	a.problems[namespace] = err
 }
 
-// problem is that of the first Namespace that has one.
+// problem returns that of the first Namespace that has one.
 func (a *apiSlices) problem() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,127 +19,128 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// DefaultSyncs is how many Services a Controller works on at once by default, as
-// kube-controller-manager does (--concurrent-service-endpoint-syncs).
+// DefaultSyncs is the default number of Services that a Controller processes
+// concurrently (kube-controller-manager, --concurrent-service-endpoint-syncs).
 const DefaultSyncs = 5
 
-// Pauses between attempts at one Service, of which each is twice the last. Those
-// after attempts that failed get long. Those for a watch that has not told yet what
-// was written a moment ago do not, however often the Service failed before: it may,
-// as long as the Node of one of its Pods is missing, and all else goes on.
+// The backoff between attempts at one Service starts at firstBackoff and doubles up
+// to maxBackoff after failures, up to maxStaleBackoff while the watch lags behind.
+// The latter is counted separately: a Service may fail for a long time because the
+// Node of one Pod is missing while its other Pods change.
 const (
-	firstPause     = 10 * time.Millisecond
-	lastPause      = 5 * time.Minute
-	lastStalePause = time.Second
+	firstBackoff    = 10 * time.Millisecond
+	maxBackoff      = 5 * time.Minute
+	maxStaleBackoff = time.Second
 )
 
-// foreignPause is how long a Service waits whose slices somebody else changed:
-// two who disagree shall not do so at full speed (as the endpointslice controller
-// of kube-controller-manager, endpointSliceChangeMinSyncDelay).
-const foreignPause = time.Second
+// foreignDelay delays the update of a Service whose slices another client changed, so
+// that two clients that disagree do not write in a tight loop (as the endpointslice
+// controller of kube-controller-manager, endpointSliceChangeMinSyncDelay).
+const foreignDelay = time.Second
 
-// collectTime is how long slices of a Service that is not there may stay before
-// that is worth a word: the garbage collector does not come at once.
-const collectTime = time.Minute
+// orphanDelay is how long slices may outlive their Service before a warning is
+// logged. The garbage collector needs some of it.
+const orphanDelay = time.Minute
 
-// SyncResult is what became of one attempt at the slices of a Service.
+// SyncResult is the outcome of one attempt to update the slices of a Service.
 type SyncResult string
 
-// The results. Stale: the watch has not yet told what was written before.
+// The results. SyncStale: the watch has not yet delivered what was written before.
 const (
 	SyncDone   SyncResult = "done"
 	SyncStale  SyncResult = "stale"
 	SyncFailed SyncResult = "failed"
 )
 
-// SyncObserver is notified of every attempt of a Controller.
+// SyncObserver is notified of every attempt of a Controller and how long it took.
 type SyncObserver interface {
 	Synced(result SyncResult, took time.Duration)
 }
 
-// ControllerConfig is what a Controller is made from.
+// ControllerConfig configures a Controller.
 type ControllerConfig struct {
-	// Store is read into by someone else: Services, Pods and Nodes.
+	// Store is the model, with Services, Pods and Nodes. A source fills it.
 	Store *cluster.Store
-	// Reader lists and watches the slices of the API, Writer writes them; its
-	// requests must have a bound.
+	// Reader lists and watches the slices of the API. Writer writes them; its
+	// requests must have a timeout.
 	Reader, Writer kubernetes.Interface
-	// Namespaces are those whose slices are read; all when empty.
+	// Namespaces are those whose slices are read; empty means all.
 	Namespaces []string
-	// MaxEndpoints is how many endpoints a slice holds at most, Syncs how many
-	// Services are worked on at once.
+	// MaxEndpoints is the greatest number of endpoints in a slice, Syncs the number
+	// of Services processed concurrently.
 	MaxEndpoints, Syncs int
 	Observer            SyncObserver
 	Log                 *slog.Logger
 }
 
-// Controller keeps up the EndpointSlices of a real API, as the endpointslice
-// controller of kube-controller-manager does. Follow may run in many processes,
-// Work only in one at a time.
+// Controller maintains the EndpointSlices of the API, as the endpointslice controller
+// of kube-controller-manager does. Follow may run in many processes, Work only in the
+// leader.
 type Controller struct {
 	cfg     ControllerConfig
 	queue   workqueue.TypedRateLimitingInterface[cluster.Key]
-	stale   workqueue.TypedRateLimiter[cluster.Key] // the pauses for the watch
+	stale   workqueue.TypedRateLimiter[cluster.Key] // backoff while the watch lags behind
 	feed    *cluster.Feed
 	nodes   *Nodes
 	tracker *endpointsliceutil.EndpointSliceTracker
 	api     *apiSlices
 
-	mu    sync.Mutex // of what follows
+	mu    sync.Mutex // guards the fields below
 	index *Index
-	// orphaned is since when Services are not there whose slices are.
+	// orphaned has, by Service, since when only its slices exist.
 	orphaned map[cluster.Key]time.Time
 }
 
-// errStale is why an attempt was put off.
-var errStale = errors.New("the watch has not told yet what was written before")
+// errStale is the reason why an attempt was postponed.
+var errStale = errors.New("the watch has not yet delivered what was written before")
 
-// NewController makes a Controller, which follows the Store from now on.
+// NewController returns a Controller that is subscribed to the Store.
 func NewController(cfg ControllerConfig) *Controller {
 	c := &Controller{
-		cfg: cfg, feed: cfg.Store.Subscribe(), nodes: NewNodes(NodesKnown), tracker: endpointsliceutil.NewEndpointSliceTracker(), index: NewIndex(), orphaned: make(map[cluster.Key]time.Time),
-		stale: workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstPause, lastStalePause),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstPause, lastPause)),
+		cfg: cfg, feed: cfg.Store.Subscribe(), nodes: NewNodes(NodesKnown),
+		tracker: endpointsliceutil.NewEndpointSliceTracker(), index: NewIndex(), orphaned: make(map[cluster.Key]time.Time),
+		stale: workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstBackoff, maxStaleBackoff),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstBackoff, maxBackoff)),
 	}
 	c.api = newAPISlices(c)
 	return c
 }
 
-// Waiting is how many Services wait to be worked on.
+// Waiting returns the number of queued Services.
 func (c *Controller) Waiting() int { return c.queue.Len() }
 
-// Slices is how many slices it keeps up, as far as the API told.
+// Slices returns the number of slices labelled ManagedBy, as last read from the API.
 func (c *Controller) Slices() int { return c.api.len() }
 
-// Missing says in words what has not been read yet of that slices are made from.
+// Missing returns, in words, which kinds have not been read completely yet.
 func (c *Controller) Missing() (missing []string) {
 	c.cfg.Store.View(func(v *cluster.View) {
 		for _, k := range readKinds {
 			if !v.Loaded(k) {
-				missing = append(missing, k.String()+"s are not all read")
+				missing = append(missing, k.String()+"s are not read completely")
 			}
 		}
 	})
 	if !c.api.synced() {
-		missing = append(missing, cluster.KindEndpointSlice.String()+"s are not all read")
+		missing = append(missing, cluster.KindEndpointSlice.String()+"s are not read completely")
 	}
 	return missing
 }
 
-// Problem is why the slices of the API can't be read; nil when they can.
+// Problem returns why the slices of the API cannot be read; nil if they can.
 func (c *Controller) Problem() error { return c.api.problem() }
 
-// readKinds are those that slices are made from.
+// readKinds are the kinds that slices depend on.
 var readKinds = []cluster.Kind{cluster.KindService, cluster.KindPod, cluster.KindNode}
 
-// Follow keeps up what there is to do, until ctx is done; it returns ctx's error.
-// It may be called once.
+// Follow reads slices and queues the Services that changes affect, until ctx is done;
+// it returns ctx's error. It may be called once.
 func (c *Controller) Follow(ctx context.Context) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	reading.Go(func() { c.api.run(ctx) })
 	defer c.feed.Close()
-	defer c.queue.ShutDown() // Work, where it runs, has ended then, or ends
+	defer c.queue.ShutDown() // ends Work
 	for {
 		select {
 		case <-ctx.Done():
@@ -152,8 +153,8 @@ func (c *Controller) Follow(ctx context.Context) error {
 	}
 }
 
-// absorb takes in what changed in the model and queues the Services that are
-// touched. Before all is read it leaves that for later.
+// absorb applies the changes of the model to the index and queues the affected
+// Services. It postpones that until all kinds are loaded.
 func (c *Controller) absorb(v *cluster.View) {
 	if !v.Loaded(readKinds...) {
 		return
@@ -170,9 +171,9 @@ func (c *Controller) absorb(v *cluster.View) {
 	}
 }
 
-// Work writes what has to change, until ctx is done, when it sends nothing more and
-// breaks off requests under way; it returns ctx's error. It waits until everything
-// is read. It may be called once.
+// Work waits until everything is read, then processes the queue until ctx is done. It
+// then cancels requests in flight, sends no more, and returns ctx's error. It may be
+// called once.
 func (c *Controller) Work(ctx context.Context) error {
 	if err := c.awaitRead(ctx); err != nil {
 		return err
@@ -192,7 +193,7 @@ func (c *Controller) Work(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// awaitRead waits until all is there that slices are made from.
+// awaitRead waits until everything that slices depend on is read.
 func (c *Controller) awaitRead(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -206,7 +207,7 @@ func (c *Controller) awaitRead(ctx context.Context) error {
 	return nil
 }
 
-// workOnNext works on the next Service, and tells whether there may be more.
+// workOnNext processes the next Service and reports whether there may be more.
 func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 	key, ended := c.queue.Get()
 	if ended {
@@ -214,7 +215,7 @@ func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 	}
 	defer c.queue.Done(key)
 	if ctx.Err() != nil {
-		return true // the rest of the queue is for who leads next
+		return true // the next leader processes the rest of the queue
 	}
 	began := time.Now()
 	err := c.sync(r, key)
@@ -224,7 +225,7 @@ func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 	result := SyncDone
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return true // broken off
+		return true // cancelled
 	case err == nil:
 		c.queue.Forget(key)
 	case errors.Is(err, errStale):
@@ -232,19 +233,19 @@ func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 		c.queue.AddAfter(key, c.stale.When(key))
 	default:
 		result = SyncFailed
-		c.cfg.Log.Warn("slices not brought up to date; tried again", "service", key, "attempt", c.queue.NumRequeues(key)+1, "err", err)
+		c.cfg.Log.Warn("slices not updated, will retry", "service", key, "attempt", c.queue.NumRequeues(key)+1, "err", err)
 		c.queue.AddRateLimited(key)
 	}
 	c.cfg.Observer.Synced(result, time.Since(began))
 	return true
 }
 
-// sync brings the slices of a Service up to date. Those of a Service that went
-// are for the garbage collector, which their owner reference tells of it; those
-// of one that selects no more stay (EndpointSlices, "Ownership"), and so do those of
-// one that was refused when it was read.
+// sync updates the slices of a Service. It leaves the slices of a deleted Service to
+// the garbage collector, which follows their owner reference, and keeps those of a
+// Service that has no selector any more (EndpointSlices, "Ownership") or that the
+// source refused.
 func (c *Controller) sync(r *Reconciler, key cluster.Key) error {
-	service, pods := c.look(key)
+	service, pods := c.lookup(key)
 	if service == nil {
 		c.forget(key)
 		c.watchOrphans(key)
@@ -258,12 +259,12 @@ func (c *Controller) sync(r *Reconciler, key cluster.Key) error {
 	if c.tracker.StaleSlices(named, existing) {
 		return fmt.Errorf("slices of service %s: %w", key, errStale)
 	}
-	defer r.library.DeleteService(key.Namespace, key.Name) // figures that nobody asks for
+	defer r.library.DeleteService(key.Namespace, key.Name) // the library's metrics are not exported
 	return r.Reconcile(Request{Service: service, Pods: pods, Existing: existing})
 }
 
-// look gives a Service and the Pods that it selects, of one moment.
-func (c *Controller) look(key cluster.Key) (service *cluster.Service, pods []*cluster.Pod) {
+// lookup returns a Service and the Pods that it selects, from one view.
+func (c *Controller) lookup(key cluster.Key) (service *cluster.Service, pods []*cluster.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cfg.Store.View(func(v *cluster.View) {
@@ -276,20 +277,20 @@ func (c *Controller) look(key cluster.Key) (service *cluster.Service, pods []*cl
 	return service, pods
 }
 
-// forget drops what is remembered of a Service that went.
+// forget drops the state about a deleted Service.
 func (c *Controller) forget(key cluster.Key) {
 	c.tracker.DeleteService(key.Namespace, key.Name)
 	c.nodes.forget(key)
 }
 
-// watchOrphans says that slices are not kept up when they stay although their
-// Service is not there. One that was never read, as it was refused, looks the same
-// as one that went: only that nobody collects its slices tells them apart.
+// watchOrphans logs a warning if slices stay although the model lacks their Service.
+// A Service that the source refused looks like a deleted one, except that the garbage
+// collector does not delete its slices.
 func (c *Controller) watchOrphans(key cluster.Key) {
-	stay := len(c.api.of(key))
+	remaining := len(c.api.of(key))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if stay == 0 {
+	if remaining == 0 {
 		delete(c.orphaned, key)
 		return
 	}
@@ -298,32 +299,32 @@ func (c *Controller) watchOrphans(key cluster.Key) {
 		since = time.Now()
 		c.orphaned[key] = since
 	}
-	if left := collectTime - time.Since(since); left > 0 {
-		c.queue.AddAfter(key, left) // each time: a shorter wait takes the place of a longer one
+	if left := orphanDelay - time.Since(since); left > 0 {
+		c.queue.AddAfter(key, left) // each time: the queue keeps the earliest
 		return
 	}
 	delete(c.orphaned, key)
-	c.cfg.Log.Warn("slices not kept up: their service was refused when it was read, or is gone and they are not collected", "service", key, "slices", stay)
+	c.cfg.Log.Warn("slices not maintained: their service was refused, or was deleted and the garbage collector has not removed them", "service", key, "slices", remaining)
 }
 
-// sliceChanged is told of a slice of the API that is new or different.
+// sliceChanged handles a slice of the API that was added or changed.
 func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
 	if c.tracker.ShouldSync(s) {
 		c.queueFor(s)
 	}
 }
 
-// sliceGone is told of a slice that went.
-func (c *Controller) sliceGone(s *discoveryv1.EndpointSlice) {
+// sliceDeleted handles a slice of the API that was deleted.
+func (c *Controller) sliceDeleted(s *discoveryv1.EndpointSlice) {
 	if c.tracker.Has(s) && !c.tracker.HandleDeletion(s) {
 		c.queueFor(s)
 	}
 }
 
-// queueFor queues the Service of a slice that somebody else changed.
+// queueFor queues the Service of a slice that another client changed.
 func (c *Controller) queueFor(s *discoveryv1.EndpointSlice) {
 	if key := serviceOf(s); key.Name != "" {
-		c.queue.AddAfter(key, foreignPause)
+		c.queue.AddAfter(key, foreignDelay)
 	}
 }
 
@@ -331,8 +332,7 @@ func serviceOf(s *discoveryv1.EndpointSlice) cluster.Key {
 	return cluster.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
 }
 
-// withoutDeleted are those slices that are not told to end: they are no place
-// for endpoints.
+// withoutDeleted removes slices that are being deleted: endpoints must not move there.
 func withoutDeleted(all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	return slices.DeleteFunc(all, func(s *discoveryv1.EndpointSlice) bool { return s.DeletionTimestamp != nil })
 }

@@ -294,7 +294,7 @@ func TestControllerReadsFirst(t *testing.T) {
 			tx.SetFreshness(cluster.Live, cluster.KindService, cluster.KindNode)
 		})
 		settle()
-		if missing := a.controller.Missing(); !slices.Equal(missing, []string{"Pods are not all read"}) || len(a.slices()) > 0 {
+		if missing := a.controller.Missing(); !slices.Equal(missing, []string{"Pods are not read completely"}) || len(a.slices()) > 0 {
 			t.Errorf("missing: %q, slices: %d", missing, len(a.slices()))
 		}
 		store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.KindPod) })

@@ -159,7 +159,7 @@ func TestControllerProblem(t *testing.T) {
 // if it were not there, and that they are not kept up is said; of those that are
 // collected nothing is.
 func TestControllerOrphans(t *testing.T) {
-	const said = "slices not kept up"
+	const said = "slices not maintained"
 	inController(t, func(a *apiServer) {
 		of := a.DiscoveryV1().EndpointSlices("shop")
 		unread := &discoveryv1.EndpointSlice{

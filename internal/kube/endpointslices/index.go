@@ -8,131 +8,122 @@ import (
 	"portolan.dev/portolan/internal/support/parallel"
 )
 
-// Index knows which Pods each Service selects. It is kept up by Update, and not
-// for use by several goroutines at once.
+// Index knows which Pods each Service selects. It is not for concurrent use.
 type Index struct {
-	spaces map[string]*space
-	zones  map[string]string // of the Nodes, by their names
+	namespaces map[string]*namespace
+	zones      map[string]string // by Node name
 }
 
-// space is what is in a Namespace.
-type space struct {
-	selections map[string]*selection // by the Service's name
-	members    map[string]*member    // by the Pod's name
-	// byPair has each selection under one label of its selector.
-	byPair map[label][]*selection
+// namespace is the part of an Index about one Namespace.
+type namespace struct {
+	selections map[string]*selection // by Service name
+	members    map[string]*member    // by Pod name
+	// byLabel has each selection under one label of its selector.
+	byLabel map[label][]*selection
 }
 
 type label struct{ key, value string }
 
-// selection is a Service that selects, and the Pods it does.
+// selection is a Service with a selector and the Pods that it selects.
 type selection struct {
 	service *cluster.Service
-	under   label
-	members []*member // in no order
+	label   label     // under which byLabel has it
+	members []*member // unordered
 }
 
-// member is a Pod, and the Services that select it.
+// member is a Pod and the Services that select it.
 type member struct {
-	pod *cluster.Pod
-	of  []membership
+	pod         *cluster.Pod
+	memberships []membership
 }
 
-// membership is a member's in a selection, at a place among the members there.
+// membership says that a member is at an index among the members of a selection.
 type membership struct {
-	in *selection
-	at int
+	selection *selection
+	index     int
 }
 
 // join makes m a member of s.
 func (m *member) join(s *selection) {
-	m.of = append(m.of, membership{s, len(s.members)})
+	m.memberships = append(m.memberships, membership{s, len(s.members)})
 	s.members = append(s.members, m)
 }
 
-// leave ends the membership of m in s, if it has one. The last member takes its
-// place.
+// leave ends the membership of m in s, if there is one. The last member of s moves
+// to its index.
 func (m *member) leave(s *selection) {
-	i := slices.IndexFunc(m.of, func(o membership) bool { return o.in == s })
+	i := m.membership(s)
 	if i < 0 {
 		return
 	}
-	at, last := m.of[i].at, len(s.members)-1
+	index, last := m.memberships[i].index, len(s.members)-1
 	moved := s.members[last]
-	moved.of[slices.IndexFunc(moved.of, func(o membership) bool { return o.in == s })].at = at
-	s.members[at], s.members[last] = moved, nil
+	moved.memberships[moved.membership(s)].index = index
+	s.members[index], s.members[last] = moved, nil
 	s.members = s.members[:last]
-	m.of = slices.Delete(m.of, i, i+1)
+	m.memberships = slices.Delete(m.memberships, i, i+1)
 }
 
-// isIn tells whether m is a member of s.
-func (m *member) isIn(s *selection) bool {
-	return slices.ContainsFunc(m.of, func(o membership) bool { return o.in == s })
+// membership returns the index of m's membership in s, -1 if there is none.
+func (m *member) membership(s *selection) int {
+	return slices.IndexFunc(m.memberships, func(of membership) bool { return of.selection == s })
 }
 
-// Touched is what changes mean for a Service.
-type Touched struct {
-	// Whole says that anything may have changed. Else only Pods did.
-	Whole bool
-	Pods  []PodChange
-}
-
-// PodChange is a change of a Pod as a Service sees it that selects it: Old is nil
-// when it did not before, New when it does no more.
-type PodChange struct{ Old, New *cluster.Pod }
-
-// NewIndex makes an Index, empty so far.
+// NewIndex returns an empty Index.
 func NewIndex() *Index {
-	return &Index{spaces: make(map[string]*space), zones: make(map[string]string)}
+	return &Index{namespaces: make(map[string]*namespace), zones: make(map[string]string)}
 }
 
-// Update brings the Index up to date with what changed in the view, and tells
-// which Services that touches: those that changed, those with Pods that changed,
-// and those with Pods on Nodes that changed. Services that select nothing are
-// told too when they changed.
-func (x *Index) Update(v *cluster.View, changes cluster.Changes) map[cluster.Key]*Touched {
-	t := make(touches)
+// affected is a set of Services.
+type affected map[cluster.Key]bool
+
+// Update applies the changes of the view to the Index and returns the Services whose
+// slices they may affect: Services that changed, selectors or not, those with Pods
+// that changed, those with Pods on Nodes that changed, and, when a Node changed,
+// those whose endpoints are allocated to zones.
+func (x *Index) Update(v *cluster.View, changes cluster.Changes) map[cluster.Key]bool {
+	found := make(affected)
 	if changes.Everything {
-		for name, s := range x.spaces {
-			for service := range s.selections {
-				t.whole(cluster.Key{Namespace: name, Name: service})
+		x.rebuild(v, found)
+		for ch := range changes.Objects {
+			if ch.Kind == cluster.KindService { // it may be gone
+				found[ch.Key] = true
 			}
 		}
-		*x = *NewIndex()
-		x.fill(v, t)
+		return found
 	}
-	var selecting []*selection // anew
+	var reselecting []*selection
 	nodes, moved := false, make(map[string]bool)
 	for ch := range changes.Objects {
-		switch {
-		case ch.Kind == cluster.KindService:
-			t.whole(ch.Key)
-			if !changes.Everything {
-				selecting = x.service(ch.Key, v.Service(ch.Key), selecting)
-			}
-		case ch.Kind == cluster.KindPod && !changes.Everything:
-			x.pod(ch.Key, v.Pod(ch.Key), t)
-		case ch.Kind == cluster.KindNode && !changes.Everything:
+		switch ch.Kind {
+		case cluster.KindService:
+			found[ch.Key] = true
+			reselecting = x.updateService(ch.Key, v.Service(ch.Key), reselecting)
+		case cluster.KindPod:
+			x.updatePod(ch.Key, v.Pod(ch.Key), found)
+		case cluster.KindNode:
 			nodes = true
-			x.node(ch.Key.Name, v.Node(ch.Key.Name), moved)
+			if x.updateNode(ch.Key.Name, v.Node(ch.Key.Name)) {
+				moved[ch.Key.Name] = true
+			}
 		}
-		x.drop(ch.Key.Namespace)
+		x.dropIfEmpty(ch.Key.Namespace)
 	}
-	x.gather(selecting)
+	x.selectPods(reselecting)
 	if nodes {
-		x.touchOn(moved, t)
-		x.touchAuto(t)
+		x.addServicesOn(moved, found)
+		x.addZoned(found)
 	}
-	return t
+	return found
 }
 
-// Pods are those that the Service at key selects, in no order.
+// Pods returns the Pods that the Service at key selects, in no order.
 func (x *Index) Pods(key cluster.Key) []*cluster.Pod {
-	space := x.spaces[key.Namespace]
-	if space == nil || space.selections[key.Name] == nil {
+	n := x.namespaces[key.Namespace]
+	if n == nil || n.selections[key.Name] == nil {
 		return nil
 	}
-	s := space.selections[key.Name]
+	s := n.selections[key.Name]
 	pods := make([]*cluster.Pod, len(s.members))
 	for i, m := range s.members {
 		pods[i] = m.pod
@@ -140,139 +131,145 @@ func (x *Index) Pods(key cluster.Key) []*cluster.Pod {
 	return pods
 }
 
-// fill takes in everything that is there, the Pods of several Namespaces side by
-// side.
-func (x *Index) fill(v *cluster.View, t touches) {
-	for s := range v.Services() {
-		t.whole(s.Key)
-		if HasSlices(s) {
-			x.space(s.Namespace).add(s)
+// rebuild builds the Index anew from all objects, several Namespaces in parallel.
+// All Services are affected, those of before and those of now.
+func (x *Index) rebuild(v *cluster.View, found affected) {
+	for name, n := range x.namespaces {
+		for service := range n.selections {
+			found[cluster.Key{Namespace: name, Name: service}] = true
 		}
 	}
-	pods := make(map[*space][]*cluster.Pod)
-	for p := range v.Pods() {
-		space := x.space(p.Namespace)
-		pods[space] = append(pods[space], p)
+	*x = *NewIndex()
+	for s := range v.Services() {
+		found[s.Key] = true
+		if HasSlices(s) {
+			x.namespace(s.Namespace).addSelection(s)
+		}
 	}
-	spaces := slices.Collect(maps.Keys(pods))
-	parallel.Each(len(spaces), func(i int) { spaces[i].fill(pods[spaces[i]]) })
+	pods := make(map[*namespace][]*cluster.Pod)
+	for p := range v.Pods() {
+		n := x.namespace(p.Namespace)
+		pods[n] = append(pods[n], p)
+	}
+	namespaces := slices.Collect(maps.Keys(pods))
+	parallel.Each(len(namespaces), func(i int) { namespaces[i].addPods(pods[namespaces[i]]) })
 	for n := range v.Nodes() {
 		x.zones[n.Name] = n.Zone
 	}
 }
 
-// node takes in a Node, nil when it went, and notes whether it moved: endpoints on
-// it change when it comes or goes, and with its zone.
-func (x *Index) node(name string, now *cluster.Node, moved map[string]bool) {
-	zone, known := x.zones[name]
-	switch {
-	case now == nil:
+// updateNode applies a change of a Node, nil if it is gone, and reports whether it
+// affects endpoints on the Node: it was added or removed, or its zone changed.
+func (x *Index) updateNode(name string, now *cluster.Node) (moved bool) {
+	if now == nil {
 		delete(x.zones, name)
-	case known && now.Zone == zone:
-		return
-	default:
-		x.zones[name] = now.Zone
+		return true
 	}
-	moved[name] = true
+	zone, known := x.zones[name]
+	x.zones[name] = now.Zone
+	return !known || now.Zone != zone
 }
 
-// touchOn touches the Services that have Pods on these Nodes.
-func (x *Index) touchOn(nodes map[string]bool, t touches) {
+// addServicesOn adds the Services that have Pods on these Nodes.
+func (x *Index) addServicesOn(nodes map[string]bool, found affected) {
 	if len(nodes) == 0 {
 		return
 	}
-	for _, space := range x.spaces {
-		for _, m := range space.members {
+	for _, n := range x.namespaces {
+		for _, m := range n.members {
 			if !nodes[m.pod.Node] {
 				continue
 			}
-			for _, o := range m.of {
-				t.whole(o.in.service.Key)
+			for _, of := range m.memberships {
+				found[of.selection.service.Key] = true
 			}
 		}
 	}
 }
 
-// touchAuto touches the Services whose endpoints are allotted to zones by the
-// Nodes that there are.
-func (x *Index) touchAuto(t touches) {
-	for _, space := range x.spaces {
-		for _, s := range space.selections {
-			if allotted(s.service) {
-				t.whole(s.service.Key)
+// addZoned adds the Services whose endpoints are allocated to zones, in proportion
+// to the processors of the Nodes there.
+func (x *Index) addZoned(found affected) {
+	for _, n := range x.namespaces {
+		for _, s := range n.selections {
+			if allocatesZones(s.service) {
+				found[s.service.Key] = true
 			}
 		}
 	}
 }
 
-func (x *Index) space(namespace string) *space {
-	s := x.spaces[namespace]
-	if s == nil {
-		s = &space{selections: make(map[string]*selection), members: make(map[string]*member), byPair: make(map[label][]*selection)}
-		x.spaces[namespace] = s
+// namespace returns the part about a Namespace and creates it if there is none.
+func (x *Index) namespace(name string) *namespace {
+	n := x.namespaces[name]
+	if n == nil {
+		n = &namespace{
+			selections: make(map[string]*selection), members: make(map[string]*member),
+			byLabel: make(map[label][]*selection),
+		}
+		x.namespaces[name] = n
 	}
-	return s
+	return n
 }
 
-// drop forgets a Namespace that has nothing any more.
-func (x *Index) drop(namespace string) {
-	if s := x.spaces[namespace]; s != nil && len(s.selections) == 0 && len(s.members) == 0 {
-		delete(x.spaces, namespace)
+func (x *Index) dropIfEmpty(name string) {
+	if n := x.namespaces[name]; n != nil && len(n.selections) == 0 && len(n.members) == 0 {
+		delete(x.namespaces, name)
 	}
 }
 
-// service takes in a Service, nil when it went, and appends to selecting when
-// its Pods are to be found.
-func (x *Index) service(key cluster.Key, now *cluster.Service, selecting []*selection) []*selection {
-	space := x.space(key.Namespace)
-	old := space.selections[key.Name]
+// updateService applies a change of a Service, nil if it is gone. It appends the
+// selection to reselecting if its Pods have to be found.
+func (x *Index) updateService(key cluster.Key, now *cluster.Service, reselecting []*selection) []*selection {
+	n := x.namespace(key.Namespace)
+	old := n.selections[key.Name]
 	if old != nil && HasSlices(now) && maps.Equal(now.Selector, old.service.Selector) {
 		old.service = now
-		return selecting
+		return reselecting
 	}
 	if old != nil {
-		space.remove(old)
+		n.removeSelection(old)
 	}
 	if !HasSlices(now) {
-		return selecting
+		return reselecting
 	}
-	return append(selecting, space.add(now))
+	return append(reselecting, n.addSelection(now))
 }
 
-// add takes in a Service, which has no members yet. Of the labels of its
-// selector it stands under the one that the fewest others do.
-func (s *space) add(service *cluster.Service) *selection {
+// addSelection adds a Service, without members. Of the labels of its selector it is
+// indexed under the one that the fewest selections are.
+func (n *namespace) addSelection(service *cluster.Service) *selection {
 	added := &selection{service: service}
 	fewest := -1
 	for k, v := range service.Selector {
-		pair := label{k, v}
-		if n := len(s.byPair[pair]); fewest < 0 || n < fewest || n == fewest && k < added.under.key {
-			fewest, added.under = n, pair
+		candidate := label{k, v}
+		if count := len(n.byLabel[candidate]); fewest < 0 || count < fewest || count == fewest && k < added.label.key {
+			fewest, added.label = count, candidate
 		}
 	}
-	s.byPair[added.under] = append(s.byPair[added.under], added)
-	s.selections[service.Name] = added
+	n.byLabel[added.label] = append(n.byLabel[added.label], added)
+	n.selections[service.Name] = added
 	return added
 }
 
-func (s *space) remove(old *selection) {
-	delete(s.selections, old.service.Name)
-	under := s.byPair[old.under]
-	i := slices.Index(under, old)
-	if under = slices.Delete(under, i, i+1); len(under) == 0 {
-		delete(s.byPair, old.under)
+func (n *namespace) removeSelection(old *selection) {
+	delete(n.selections, old.service.Name)
+	indexed := n.byLabel[old.label]
+	i := slices.Index(indexed, old)
+	if indexed = slices.Delete(indexed, i, i+1); len(indexed) == 0 {
+		delete(n.byLabel, old.label)
 	} else {
-		s.byPair[old.under] = under
+		n.byLabel[old.label] = indexed
 	}
 	for _, m := range old.members {
-		m.of = slices.DeleteFunc(m.of, func(o membership) bool { return o.in == old })
+		m.memberships = slices.DeleteFunc(m.memberships, func(of membership) bool { return of.selection == old })
 	}
 }
 
-// selecting appends to found the Services that select a Pod with these labels.
-func (s *space) selecting(pod *cluster.Pod, found []*selection) []*selection {
+// selecting appends to found the selections that select a Pod.
+func (n *namespace) selecting(pod *cluster.Pod, found []*selection) []*selection {
 	for k, v := range pod.Labels {
-		for _, candidate := range s.byPair[label{k, v}] {
+		for _, candidate := range n.byLabel[label{k, v}] {
 			if candidate.service.Selects(pod) {
 				found = append(found, candidate)
 			}
@@ -281,96 +278,73 @@ func (s *space) selecting(pod *cluster.Pod, found []*selection) []*selection {
 	return found
 }
 
-// fill takes in the Pods of a space that has none yet.
-func (s *space) fill(pods []*cluster.Pod) {
-	s.members = make(map[string]*member, len(pods))
-	var found []*selection
+// addPods adds the Pods of a Namespace that has none yet.
+func (n *namespace) addPods(pods []*cluster.Pod) {
+	n.members = make(map[string]*member, len(pods))
+	var selections []*selection
 	for _, p := range pods {
 		m := &member{pod: p}
-		s.members[p.Name] = m
-		found = s.selecting(p, found[:0])
-		for _, by := range found {
-			m.join(by)
-		}
-	}
-}
-
-// pod takes in a Pod, nil when it went, and notes what that touches.
-func (x *Index) pod(key cluster.Key, now *cluster.Pod, t touches) {
-	space := x.space(key.Namespace)
-	m := space.members[key.Name]
-	var old *cluster.Pod
-	switch {
-	case now == nil && m == nil:
-		return
-	case now == nil:
-		old = m.pod
-		delete(space.members, key.Name)
-	case m == nil:
-		m = &member{pod: now}
-		space.members[key.Name] = m
-	default:
-		old, m.pod = m.pod, now
-	}
-	var after []*selection
-	if now != nil {
-		after = space.selecting(now, nil)
-	}
-	for _, o := range slices.Clone(m.of) {
-		if slices.Contains(after, o.in) {
-			t.pod(o.in, PodChange{old, now})
-		} else {
-			m.leave(o.in)
-			t.pod(o.in, PodChange{Old: old})
-		}
-	}
-	for _, s := range after {
-		if !m.isIn(s) {
+		n.members[p.Name] = m
+		selections = n.selecting(p, selections[:0])
+		for _, s := range selections {
 			m.join(s)
-			t.pod(s, PodChange{New: now})
 		}
 	}
 }
 
-// gather finds the Pods of Services that select anew, in one pass over the Pods
-// of their Namespaces.
-func (x *Index) gather(selecting []*selection) {
-	anew := make(map[string]*space)
-	for _, s := range selecting {
-		namespace := s.service.Namespace
-		if anew[namespace] == nil {
-			anew[namespace] = &space{byPair: make(map[label][]*selection)}
-		}
-		anew[namespace].byPair[s.under] = append(anew[namespace].byPair[s.under], s)
+// updatePod applies a change of a Pod, nil if it is gone, and adds the Services that
+// select it or did so before.
+func (x *Index) updatePod(key cluster.Key, now *cluster.Pod, found affected) {
+	n := x.namespace(key.Namespace)
+	m := n.members[key.Name]
+	switch {
+	case m == nil && now == nil:
+		return
+	case m == nil:
+		m = new(member)
+		n.members[key.Name] = m
 	}
-	for namespace, of := range anew {
+	var selections []*selection
+	if now == nil {
+		delete(n.members, key.Name)
+	} else {
+		m.pod = now
+		selections = n.selecting(now, nil)
+	}
+	for _, of := range slices.Clone(m.memberships) {
+		found[of.selection.service.Key] = true
+		if !slices.Contains(selections, of.selection) {
+			m.leave(of.selection)
+		}
+	}
+	for _, s := range selections {
+		found[s.service.Key] = true
+		if m.membership(s) < 0 {
+			m.join(s)
+		}
+	}
+}
+
+// selectPods finds the Pods of selections without members, in one pass over the Pods
+// of their Namespaces.
+func (x *Index) selectPods(selections []*selection) {
+	byNamespace := make(map[string]*namespace)
+	for _, s := range selections {
+		name := s.service.Namespace
+		if byNamespace[name] == nil {
+			byNamespace[name] = &namespace{byLabel: make(map[label][]*selection)}
+		}
+		byNamespace[name].byLabel[s.label] = append(byNamespace[name].byLabel[s.label], s)
+	}
+	for name, n := range byNamespace {
 		var found []*selection
-		for _, m := range x.spaces[namespace].members {
-			found = of.selecting(m.pod, found[:0])
+		for _, m := range x.namespaces[name].members {
+			found = n.selecting(m.pod, found[:0])
 			for _, s := range found {
-				if !m.isIn(s) { // by a Pod that changed after the Service
+				if m.membership(s) < 0 { // a Pod that changed after the Service may have joined
 					m.join(s)
 				}
 			}
 		}
 	}
-}
-
-// touches collects what is touched.
-type touches map[cluster.Key]*Touched
-
-func (t touches) at(key cluster.Key) *Touched {
-	touched := t[key]
-	if touched == nil {
-		touched = &Touched{}
-		t[key] = touched
-	}
-	return touched
-}
-
-func (t touches) whole(key cluster.Key) { t.at(key).Whole = true }
-
-func (t touches) pod(s *selection, ch PodChange) {
-	touched := t.at(s.service.Key)
-	touched.Pods = append(touched.Pods, ch)
 }

@@ -12,8 +12,8 @@ import (
 	"portolan.dev/portolan/internal/kube/endpointslices"
 )
 
-// TestTouched: which Services a change touches, and how.
-func TestTouched(t *testing.T) {
+// TestUpdateReturnsAffectedServices checks which Services each kind of change affects.
+func TestUpdateReturnsAffectedServices(t *testing.T) {
 	service := func(name string, selector map[string]string, changes ...func(*cluster.Service)) *cluster.Service {
 		changes = append([]func(*cluster.Service){func(s *cluster.Service) { s.Name, s.Selector = name, selector }}, changes...)
 		return web(changes...)
@@ -23,35 +23,39 @@ func TestTouched(t *testing.T) {
 	on := func(p *cluster.Pod) { p.Node = "a" }
 	for claim, tt := range map[string]struct {
 		change func(tx *cluster.Tx)
-		want   []string // Services, and what changed of each
+		want   []string // Services
 	}{
-		"nothing":         {func(*cluster.Tx) {}, nil},
-		"a Pod changes":   {func(tx *cluster.Tx) { tx.Put(pod(1, on, func(p *cluster.Pod) { p.Ready = false })) }, []string{"all changed", "front changed"}},
-		"a Pod comes":     {func(tx *cluster.Tx) { tx.Put(pod(3)) }, []string{"all came", "front came"}},
-		"a Pod goes":      {func(tx *cluster.Tx) { tx.Delete(cluster.KindPod, pod(1).Key) }, []string{"all went", "front went"}},
-		"a Pod of nobody": {func(tx *cluster.Tx) { tx.Put(pod(3, func(p *cluster.Pod) { p.Labels = nil })) }, nil},
+		"nothing":                       {func(*cluster.Tx) {}, nil},
+		"a Pod changes":                 {func(tx *cluster.Tx) { tx.Put(pod(1, on, func(p *cluster.Pod) { p.Ready = false })) }, []string{"all", "front"}},
+		"a Pod is added":                {func(tx *cluster.Tx) { tx.Put(pod(3)) }, []string{"all", "front"}},
+		"a Pod is deleted":              {func(tx *cluster.Tx) { tx.Delete(cluster.KindPod, pod(1).Key) }, []string{"all", "front"}},
+		"a Pod that no Service selects": {func(tx *cluster.Tx) { tx.Put(pod(3, func(p *cluster.Pod) { p.Labels = nil })) }, nil},
 		"a Pod of another Namespace": {func(tx *cluster.Tx) {
-			tx.Put(pod(3, func(p *cluster.Pod) { p.Namespace = "else" }))
+			tx.Put(pod(3, func(p *cluster.Pod) { p.Namespace = "other" }))
 		}, nil},
 		"labels change": {func(tx *cluster.Tx) {
 			tx.Put(pod(1, on, func(p *cluster.Pod) { p.Labels = map[string]string{"app": "web", "tier": "back"} }))
-		}, []string{"all changed", "back came", "front went"}},
-		"a Service changes": {func(tx *cluster.Tx) { tx.Put(service("front", front, auto)) }, []string{"front whole"}},
-		"a Service goes":    {func(tx *cluster.Tx) { tx.Delete(cluster.KindService, service("front", front).Key) }, []string{"front whole"}},
-		"a Node with Pods goes": {func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: "a"}) },
-			[]string{"all whole", "auto whole", "front whole"}},
-		"a Node with Pods moves": {func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "a", Zone: "south"}) },
-			[]string{"all whole", "auto whole", "front whole"}},
-		"a Node is ready":           {func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "a", Zone: "north", Ready: true}) }, []string{"auto whole"}},
-		"a Node without Pods comes": {func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "b", Zone: "north"}) }, []string{"auto whole"}},
+		}, []string{"all", "back", "front"}},
+		"a Service changes":    {func(tx *cluster.Tx) { tx.Put(service("front", front, auto)) }, []string{"front"}},
+		"a Service is deleted": {func(tx *cluster.Tx) { tx.Delete(cluster.KindService, service("front", front).Key) }, []string{"front"}},
+		"a Node with Pods is deleted": {func(tx *cluster.Tx) { tx.Delete(cluster.KindNode, cluster.Key{Name: "a"}) },
+			[]string{"all", "auto", "front"}},
+		"a Node with Pods changes its zone": {func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "a", Zone: "south"}) },
+			[]string{"all", "auto", "front"}},
+		"a Node becomes ready":         {func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "a", Zone: "north", Ready: true}) }, []string{"auto"}},
+		"a Node without Pods is added": {func(tx *cluster.Tx) { tx.Put(&cluster.Node{Name: "b", Zone: "north"}) }, []string{"auto"}},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			store, index := cluster.NewStore(), endpointslices.NewIndex()
-			var touched map[cluster.Key]*endpointslices.Touched
+			var affected []string
 			update := func(change func(tx *cluster.Tx)) {
 				store.Update(func(tx *cluster.Tx) {
 					change(tx)
-					touched = index.Update(tx.View, tx.Changed())
+					affected = nil
+					for key := range index.Update(tx.View, tx.Changed()) {
+						affected = append(affected, key.Name)
+					}
+					slices.Sort(affected)
 				})
 			}
 			update(func(tx *cluster.Tx) {
@@ -65,37 +69,16 @@ func TestTouched(t *testing.T) {
 				tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 			})
 			update(tt.change)
-			if diff := cmp.Diff(tt.want, describeTouched(touched)); diff != "" {
-				t.Errorf("Update: touched (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tt.want, affected); diff != "" {
+				t.Errorf("Update: affected Services (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func describeTouched(touched map[cluster.Key]*endpointslices.Touched) (lines []string) {
-	for key, t := range touched {
-		if t.Whole {
-			lines = append(lines, key.Name+" whole")
-			continue
-		}
-		for _, ch := range t.Pods {
-			how := "changed"
-			switch {
-			case ch.Old == nil:
-				how = "came"
-			case ch.New == nil:
-				how = "went"
-			}
-			lines = append(lines, key.Name+" "+how)
-		}
-	}
-	slices.Sort(lines)
-	return lines
-}
-
-// TestMembers: after any changes, however they are batched, an Index knows the
-// Pods that each Service selects as if all were looked at.
-func TestMembers(t *testing.T) {
+// TestPodsEqualFullScan checks that after any changes, in any batches, Pods returns
+// what a scan of all Pods finds.
+func TestPodsEqualFullScan(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(seed)
 		store, index := cluster.NewStore(), endpointslices.NewIndex()

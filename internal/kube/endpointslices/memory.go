@@ -11,8 +11,8 @@ import (
 	typeddiscovery "k8s.io/client-go/kubernetes/typed/discovery/v1"
 )
 
-// memory is a client that keeps the slices of one Service at a time. What is not
-// overridden must not be called.
+// memory is a client that holds the slices of one Service at a time. Methods that
+// it does not override must not be called.
 type memory struct {
 	kubernetes.Interface
 	discovery
@@ -22,50 +22,57 @@ func (m *memory) DiscoveryV1() typeddiscovery.DiscoveryV1Interface { return &m.d
 
 type discovery struct {
 	typeddiscovery.DiscoveryV1Interface
-	writer
+	memoryWriter
 }
 
-func (d *discovery) EndpointSlices(string) typeddiscovery.EndpointSliceInterface { return &d.writer }
+func (d *discovery) EndpointSlices(string) typeddiscovery.EndpointSliceInterface {
+	return &d.memoryWriter
+}
 
-// writer takes what the library writes. Slices that it creates have no name yet.
-type writer struct {
+// memoryWriter takes the slices that the library writes. Created slices have no name
+// yet.
+type memoryWriter struct {
 	typeddiscovery.EndpointSliceInterface
-	// take makes a slice one that may be kept.
-	take    func(*discoveryv1.EndpointSlice)
-	kept    []*discoveryv1.EndpointSlice // by name
-	created []*discoveryv1.EndpointSlice
+	// detach makes a written slice independent of the library's scratch objects.
+	detach   func(*discoveryv1.EndpointSlice)
+	existing []*discoveryv1.EndpointSlice // by name
+	created  []*discoveryv1.EndpointSlice
 }
 
-// begin makes the slices those that a Service has.
-func (w *writer) begin(existing []*discoveryv1.EndpointSlice) {
-	w.kept, w.created = slices.Clone(existing), nil
+// reset replaces all slices by those that a Service has.
+func (w *memoryWriter) reset(existing []*discoveryv1.EndpointSlice) {
+	w.existing, w.created = slices.Clone(existing), nil
 }
 
-func (w *writer) Create(_ context.Context, s *discoveryv1.EndpointSlice, _ metav1.CreateOptions) (*discoveryv1.EndpointSlice, error) {
-	w.take(s)
+func (w *memoryWriter) Create(
+	_ context.Context, s *discoveryv1.EndpointSlice, _ metav1.CreateOptions,
+) (*discoveryv1.EndpointSlice, error) {
+	w.detach(s)
 	w.created = append(w.created, s)
 	return s, nil
 }
 
-func (w *writer) Update(_ context.Context, s *discoveryv1.EndpointSlice, _ metav1.UpdateOptions) (*discoveryv1.EndpointSlice, error) {
+func (w *memoryWriter) Update(
+	_ context.Context, s *discoveryv1.EndpointSlice, _ metav1.UpdateOptions,
+) (*discoveryv1.EndpointSlice, error) {
 	i := w.find(s.Name)
 	if i < 0 {
 		return nil, apierrors.NewNotFound(discoveryv1.Resource("endpointslices"), s.Name)
 	}
-	w.take(s)
-	w.kept[i] = s
+	w.detach(s)
+	w.existing[i] = s
 	return s, nil
 }
 
-func (w *writer) Delete(_ context.Context, name string, _ metav1.DeleteOptions) error {
+func (w *memoryWriter) Delete(_ context.Context, name string, _ metav1.DeleteOptions) error {
 	i := w.find(name)
 	if i < 0 {
 		return apierrors.NewNotFound(discoveryv1.Resource("endpointslices"), name)
 	}
-	w.kept = slices.Delete(w.kept, i, i+1)
+	w.existing = slices.Delete(w.existing, i, i+1)
 	return nil
 }
 
-func (w *writer) find(name string) int {
-	return slices.IndexFunc(w.kept, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name })
+func (w *memoryWriter) find(name string) int {
+	return slices.IndexFunc(w.existing, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name })
 }

@@ -11,16 +11,16 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// Names are of the form that the API server gives by generateName: the Service's
-// name, a dash and five of these letters (k8s.io/apiserver, names.Generator). But
-// they are not random: the same Service's slices are called the same each time.
+// Names have the form that the API server generates for generateName: the Service's
+// name, a dash and five of these letters (k8s.io/apiserver, names.Generator). They
+// are not random: the slices of a Service get the same names each time.
 const (
 	nameLetters = "bcdfghjklmnpqrstvwxz2456789"
 	nameSuffix  = 5
 	nameLength  = 63
 )
 
-// sliceName is the name number n of a Service's slices.
+// sliceName returns the n-th candidate for the name of a Service's slice.
 func sliceName(service cluster.Key, n int) string {
 	h := fnv.New64a()
 	for _, part := range []string{service.Namespace, service.Name, strconv.Itoa(n)} {
@@ -28,7 +28,7 @@ func sliceName(service cluster.Key, n int) string {
 		h.Write([]byte{0})
 	}
 	sum := h.Sum64()
-	sum ^= sum >> 32 // the last bytes move the low bits most
+	sum ^= sum >> 32 // FNV mixes the last bytes mostly into the low bits
 	prefix := service.Name + "-"
 	name := make([]byte, 0, nameLength)
 	name = append(name, prefix[:min(len(prefix), nameLength-nameSuffix)]...)
@@ -39,8 +39,8 @@ func sliceName(service cluster.Key, n int) string {
 	return string(name)
 }
 
-// name names slices that have no name yet, in the order they were written in, as
-// nothing is called that is not ours.
+// name gives names to slices that have none yet, in the order of j.written, and
+// avoids the names of declared slices.
 func (j *job) name() {
 	taken := make(map[string]bool, len(j.slices))
 	for _, s := range j.slices {
@@ -51,7 +51,7 @@ func (j *job) name() {
 		if s.Name != "" {
 			continue
 		}
-		for s.Name == "" || taken[s.Name] || j.isOthers(s.Name) {
+		for s.Name == "" || taken[s.Name] || j.isDeclared(s.Name) {
 			s.Name = sliceName(j.key, n)
 			n++
 		}
@@ -60,8 +60,9 @@ func (j *job) name() {
 	slices.SortFunc(j.slices, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// isOthers tells whether the model has a slice of that name that is not ours.
-func (j *job) isOthers(name string) bool {
-	s := j.at(cluster.Key{Namespace: j.key.Namespace, Name: name})
-	return s != nil && !j.old.has(s)
+// isDeclared reports whether the model has a slice of that name that was not
+// generated for this Service.
+func (j *job) isDeclared(name string) bool {
+	s := j.sliceAt(cluster.Key{Namespace: j.key.Namespace, Name: name})
+	return s != nil && !j.previous.contains(s)
 }

@@ -16,33 +16,33 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// NodeRule says what becomes of Pods whose Node is not known.
+// NodeRule decides which Pods have endpoints although their Node is unknown.
 type NodeRule uint8
 
 const (
-	// NodesKnown leaves them out, as Kubernetes does.
+	// NodesKnown omits all of them, as Kubernetes does.
 	NodesKnown NodeRule = iota
-	// NodesDeclared lets those pass that are on no Node, and all while there is
-	// no Node at all: Pods of manifests run on none that is declared.
+	// NodesDeclared includes Pods without a Node, and all Pods while no Node exists,
+	// because manifests rarely declare Nodes.
 	NodesDeclared
 )
 
-// Nodes are what endpoints' zones and the hints of the topology annotation are
-// made from. They may be used by several goroutines at once.
+// Nodes determine the zones of endpoints and the hints of the topology annotation.
+// They are safe for concurrent use.
 type Nodes struct {
 	rule     NodeRule
 	topology *topologycache.TopologyCache
 	present  atomic.Pointer[map[string]*corev1.Node]
 }
 
-// NewNodes makes a set of Nodes, empty so far.
+// NewNodes returns an empty set of Nodes.
 func NewNodes(rule NodeRule) *Nodes {
 	n := &Nodes{rule: rule, topology: topologycache.NewTopologyCache()}
 	n.present.Store(&map[string]*corev1.Node{})
 	return n
 }
 
-// Set makes the Nodes those of the view.
+// Set replaces the Nodes by those of the view.
 func (n *Nodes) Set(v *cluster.View) {
 	present := make(map[string]*corev1.Node, v.Len(cluster.KindNode))
 	for node := range v.Nodes() {
@@ -52,32 +52,23 @@ func (n *Nodes) Set(v *cluster.View) {
 	n.topology.SetNodes(klog.Logger{}, slices.Collect(maps.Values(present)))
 }
 
-// known tells whether Pods on the Node of that name are not left out for it.
+// known reports whether the rule allows endpoints for Pods on the Node of that name.
 func (n *Nodes) known(name string) bool {
 	present := *n.present.Load()
 	return present[name] != nil || n.rule == NodesDeclared && (name == "" || len(present) == 0)
 }
 
-// zone is that of the Node of that name, nil when it has none.
-func (n *Nodes) zone(name string) *string {
-	node := (*n.present.Load())[name]
-	if node == nil || node.Labels[corev1.LabelTopologyZone] == "" {
-		return nil
-	}
-	zone := node.Labels[corev1.LabelTopologyZone]
-	return &zone
-}
-
-// forget drops what is remembered of the hints of a Service.
+// forget drops the state about the hints of a Service.
 func (n *Nodes) forget(service cluster.Key) {
 	n.topology.RemoveHints(service.String(), discoveryv1.AddressTypeIPv4)
 	n.topology.RemoveHints(service.String(), discoveryv1.AddressTypeIPv6)
 }
 
-// lister shows Nodes to the library.
+// lister is the library's view of the Nodes.
 type lister struct{ nodes *Nodes }
 
-// Get is the Node of that name.
+// Get returns the Node of that name; nil without an error if the rule allows it to be
+// unknown.
 func (l lister) Get(name string) (*corev1.Node, error) {
 	switch node := (*l.nodes.present.Load())[name]; {
 	case node != nil:
@@ -88,7 +79,7 @@ func (l lister) Get(name string) (*corev1.Node, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
 }
 
-// List is not asked for.
+// List is never called.
 func (l lister) List(labels.Selector) ([]*corev1.Node, error) {
-	return nil, errors.New("nodes are not listed here")
+	return nil, errors.New("list nodes: not implemented")
 }

@@ -1,8 +1,6 @@
 package endpointslices
 
 import (
-	"strconv"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +10,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// apiService is a Service as far as the library looks at it.
+// apiService returns a Service with the fields that the library reads.
 func apiService(s *cluster.Service) *corev1.Service {
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name},
@@ -59,8 +57,8 @@ func addSpec(service *corev1.Service, spec *cluster.ServiceSpec) {
 	}
 }
 
-// targetPort is the target of a Service's port number i; where none is given,
-// that is the port's own number (core/v1, ServicePort).
+// targetPort returns the target of a Service's i-th port; it defaults to the port's
+// own number (core/v1, ServicePort).
 func targetPort(s *cluster.Service, i int) intstr.IntOrString {
 	if s.Targets == nil || s.Targets[i] == "" {
 		return intstr.FromInt32(int32(s.Ports[i].Number))
@@ -68,8 +66,8 @@ func targetPort(s *cluster.Service, i int) intstr.IntOrString {
 	return intstr.Parse(s.Targets[i])
 }
 
-// scratch are objects that are filled again and again: a Pod of the API is
-// large, and is needed only as long as the library looks at it.
+// scratch holds API objects for reuse: a corev1.Pod is large and needed only while
+// the library runs.
 type scratch struct {
 	slots []*slot
 	list  []*corev1.Pod
@@ -82,7 +80,7 @@ type slot struct {
 	ready     [1]corev1.PodCondition
 }
 
-// pods are Pods as far as the library looks at them, good until the next call.
+// pods returns Pods with the fields that the library reads, valid until the next call.
 func (s *scratch) pods(pods []*cluster.Pod) []*corev1.Pod {
 	s.list = s.list[:0]
 	for i, p := range pods {
@@ -127,7 +125,7 @@ func (s *slot) fill(p *cluster.Pod, now *metav1.Time) {
 	}
 }
 
-// apiNode is a Node as far as the library looks at it.
+// apiNode returns a Node with the fields that the library reads.
 func apiNode(n *cluster.Node) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: make(map[string]string)}}
 	if n.Zone != "" {
@@ -145,15 +143,4 @@ func apiNode(n *cluster.Node) *corev1.Node {
 		node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(n.MilliCPU, resource.DecimalSI)}
 	}
 	return node
-}
-
-// numericTargets tells whether every target of the Service is a number, so that
-// all its endpoints have the same ports.
-func numericTargets(s *cluster.Service) bool {
-	for _, t := range s.Targets {
-		if _, err := strconv.Atoi(t); t != "" && err != nil {
-			return false
-		}
-	}
-	return true
 }

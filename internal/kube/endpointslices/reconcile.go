@@ -1,14 +1,18 @@
-// Package endpointslices makes EndpointSlices of Services' selectors and Pods,
-// as Kubernetes' own controller does and by the library that it does it by,
-// k8s.io/endpointslice.
+// Package endpointslices generates EndpointSlices from the selectors of Services and
+// from Pods, with the library of Kubernetes' own controller, k8s.io/endpointslice.
 //
-// It follows the pages "EndpointSlices" and "Topology Aware Routing" of the
-// Kubernetes documentation and, for what they leave open, the endpointslice
-// controller of kube-controller-manager 1.36.
+// It implements the pages "EndpointSlices" and "Topology Aware Routing" of the
+// Kubernetes documentation and, where they leave something open, follows the
+// endpointslice controller of kube-controller-manager 1.36.
 //
-// An Index knows which Pods a Service selects, and which Services a change
-// touches. A Reconciler brings the slices of one Service up to date, wherever
-// they are written. A Compiler does both for a model in memory.
+//	changes ─► Index ─► affected Services ─► Reconciler ─► k8s.io/endpointslice
+//	                                                           │ writes
+//	                          Controller: the API ◄────────────┤
+//	                          Compiler: the model in memory ◄──┘
+//
+// An Index knows which Pods a Service selects and which Services a change affects.
+// A Reconciler updates the slices of one Service through a client. A Compiler does
+// both for a model in memory, a Controller for the API.
 package endpointslices
 
 import (
@@ -25,36 +29,37 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// ManagedBy is what slices of selectors are labelled with under
-// endpointslice.kubernetes.io/managed-by (EndpointSlices, "Management").
+// ManagedBy is the value of the label endpointslice.kubernetes.io/managed-by on slices
+// generated from selectors (EndpointSlices, "Management").
 const ManagedBy = "endpointslice-controller.k8s.io"
 
-// How many endpoints a slice holds at most: by default, and how that may be set
-// (EndpointSlices, "EndpointSlice API").
+// Limits of the number of endpoints in a slice: the default, and the greatest that
+// can be configured (EndpointSlices, "EndpointSlice API").
 const (
 	DefaultMaxEndpoints = 100
 	MaxMaxEndpoints     = 1000
 )
 
-// ReconcilerConfig is what a Reconciler is made of.
+// ReconcilerConfig configures a Reconciler.
 type ReconcilerConfig struct {
-	// Client writes slices; only DiscoveryV1().EndpointSlices is asked of it, to
-	// create, update and delete.
+	// Client writes slices. The Reconciler uses only the methods Create, Update and
+	// Delete of DiscoveryV1().EndpointSlices.
 	Client kubernetes.Interface
-	// Nodes may be shared by Reconcilers.
+	// Nodes may be shared by several Reconcilers.
 	Nodes *Nodes
-	// MaxEndpoints is how many endpoints a slice holds at most; 0 is
+	// MaxEndpoints is the greatest number of endpoints in a slice; 0 is
 	// DefaultMaxEndpoints.
 	MaxEndpoints int
-	// Tracker is told what was written. It may be shared; nil is one that nobody
-	// asks.
+	// Tracker records what was written. It may be shared; nil gives the Reconciler
+	// its own.
 	Tracker *endpointsliceutil.EndpointSliceTracker
-	// Events is told why hints of the topology annotation come and go.
+	// Events receives the reasons why hints of the topology annotation are set or
+	// removed.
 	Events record.EventRecorder
 }
 
-// Reconciler brings the slices of one Service after the other up to date. It is
-// not for use by several goroutines at once: each makes its own.
+// Reconciler updates the slices of one Service after the other. It is not for
+// concurrent use.
 type Reconciler struct {
 	library *endpointslice.Reconciler
 	tracker *endpointsliceutil.EndpointSliceTracker
@@ -62,7 +67,7 @@ type Reconciler struct {
 	scratch scratch
 }
 
-// NewReconciler makes a Reconciler.
+// NewReconciler returns a Reconciler.
 func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 	if cfg.MaxEndpoints == 0 {
 		cfg.MaxEndpoints = DefaultMaxEndpoints
@@ -78,24 +83,25 @@ func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 	}
 }
 
-// Request is a Service whose slices are to be brought up to date.
+// Request asks a Reconciler to update the slices of a Service.
 type Request struct {
-	// Service is one that HasSlices.
+	// Service is one for which HasSlices is true.
 	Service *cluster.Service
 	// Pods are those that it selects.
 	Pods []*cluster.Pod
-	// Existing are its slices so far that are labelled ManagedBy. They are not
-	// changed; what is written shares memory with them.
+	// Existing are its present slices labelled ManagedBy. They are not changed;
+	// slices that are written share memory with them.
 	Existing []*discoveryv1.EndpointSlice
-	// Trigger is when the change happened that this is for, if that is known.
+	// Trigger is the time of the change that led to the request, zero if unknown.
 	Trigger time.Time
 }
 
-// Reconcile writes what has to change. It fails when a write does, and when a
-// Pod was left out because its Node is not known; the rest is done then.
+// Reconcile writes the slices that have to change. It returns an error if a write
+// fails, and, after everything else is done, if it omitted a Pod because its Node is
+// unknown.
 //
-// What is given to the client is good until it returns, as some of it is used
-// again: it has to copy what it keeps.
+// Objects passed to the client are valid until the call to the client returns,
+// because the Reconciler reuses parts of them: the client has to copy what it keeps.
 func (r *Reconciler) Reconcile(req Request) error {
 	pods := r.scratch.pods(req.Pods)
 	if err := r.library.Reconcile(klog.Logger{}, apiService(req.Service), pods, req.Existing, req.Trigger); err != nil {
@@ -104,26 +110,21 @@ func (r *Reconciler) Reconcile(req Request) error {
 	return nil
 }
 
-// Forget drops what is remembered of a Service that went.
-func (r *Reconciler) Forget(service cluster.Key) {
-	r.nodes.forget(service)
-	r.forgetFigures(service)
-}
-
-// forgetFigures drops what is counted of a Service, and known of its slices.
-func (r *Reconciler) forgetFigures(service cluster.Key) {
+// forgetMetrics drops the library's metrics and tracking data about a Service.
+func (r *Reconciler) forgetMetrics(service cluster.Key) {
 	r.library.DeleteService(service.Namespace, service.Name)
 	r.tracker.DeleteService(service.Namespace, service.Name)
 }
 
-// HasSlices tells whether a Service's slices are made of its selector: it has
-// one, and is not of type ExternalName.
+// HasSlices reports whether a Service gets slices generated from its selector: it
+// has one and is not of type ExternalName.
 func HasSlices(s *cluster.Service) bool {
-	return s != nil && len(s.Selector) > 0 && s.ExternalName == "" && (s.Spec == nil || s.Spec.Type != cluster.ExternalName)
+	return s != nil && len(s.Selector) > 0 && s.ExternalName == "" &&
+		(s.Spec == nil || s.Spec.Type != cluster.ExternalName)
 }
 
-// allotted tells whether the Service's endpoints are allotted to zones (Topology
-// Aware Routing, "Enabling Topology Aware Routing").
-func allotted(s *cluster.Service) bool {
+// allocatesZones reports whether the Service's endpoints are allocated to zones
+// (Topology Aware Routing, "Enabling Topology Aware Routing").
+func allocatesZones(s *cluster.Service) bool {
 	return s.Spec != nil && (s.Spec.TopologyMode == "Auto" || s.Spec.TopologyMode == "auto")
 }

@@ -22,7 +22,7 @@ func TestSpacesGo(t *testing.T) {
 	}
 	check := func(claim string, want int) {
 		t.Helper()
-		if got := len(index.spaces); got != want {
+		if got := len(index.namespaces); got != want {
 			t.Errorf("%s: %d Namespaces remembered, want %d", claim, got, want)
 		}
 	}

@@ -13,70 +13,62 @@ import (
 	"portolan.dev/portolan/internal/kube/object"
 )
 
-// worker does jobs, one after the other.
+// worker executes jobs, one at a time.
 type worker struct {
 	compiler   *Compiler
 	client     *memory
 	reconciler *Reconciler
-	yes, no    *bool // what conditions point to
+	yes, no    *bool // shared by the conditions of all endpoints
 }
 
 func newWorker(c *Compiler) *worker {
 	yes, no := true, false
 	w := &worker{compiler: c, client: &memory{}, yes: &yes, no: &no}
-	w.client.take = w.take
+	w.client.detach = w.detach
 	w.reconciler = NewReconciler(ReconcilerConfig{
 		Client: w.client, Nodes: c.nodes, MaxEndpoints: c.cfg.MaxEndpoints, Events: events{c.cfg.Log},
 	})
 	return w
 }
 
-// do does a job.
+// do executes a job: the library writes the Service's slices to memory, then they
+// get names and are converted to objects of the model.
 func (w *worker) do(j *job) {
-	switch {
-	case j.now == nil:
-	case w.change(j):
-		w.convertChanged(j)
-	default:
-		w.renew(j)
-		w.convert(j)
+	if j.service == nil {
+		return
 	}
-}
-
-// renew makes all slices of a Service.
-func (w *worker) renew(j *job) {
 	existing := j.existing()
 	pods := w.compiler.index.Pods(j.key)
 	for i, p := range pods {
-		pods[i] = w.sound(j, p)
+		pods[i] = w.representable(j, p)
 	}
-	j.plain = plainnessOf(j.now, pods)
-	if len(existing) > 0 || j.plain == nil || !w.begin(j, pods) {
-		w.reconcile(j, existing, pods)
-	}
-	j.written = slices.DeleteFunc(slices.Clone(j.slices), func(s *discoveryv1.EndpointSlice) bool { return slices.Contains(existing, s) })
-	deal(existing, j.written)
+	w.reconcile(j, existing, pods)
+	j.written = slices.DeleteFunc(slices.Clone(j.slices), func(s *discoveryv1.EndpointSlice) bool {
+		return slices.Contains(existing, s)
+	})
+	distribute(existing, j.written)
 	j.name()
+	w.convert(j)
 }
 
-// reconcile does a job by the library.
+// reconcile has the library update the slices of the job's Service.
 func (w *worker) reconcile(j *job, existing []*discoveryv1.EndpointSlice, pods []*cluster.Pod) {
-	w.client.begin(existing)
-	err := w.reconciler.Reconcile(Request{Service: j.now, Pods: pods, Existing: existing})
-	w.reconciler.forgetFigures(j.key) // which nobody asks for
+	w.client.reset(existing)
+	err := w.reconciler.Reconcile(Request{Service: j.service, Pods: pods, Existing: existing})
+	w.reconciler.forgetMetrics(j.key)
 	if err != nil {
-		w.compiler.cfg.Log.Debug("endpoints were left out", "service", j.key, "err", err)
+		w.compiler.cfg.Log.Debug("endpoints omitted", "service", j.key, "err", err)
 	}
-	j.slices = slices.Concat(w.client.kept, w.client.created)
+	j.slices = slices.Concat(w.client.existing, w.client.created)
 }
 
-// convert makes the model's slices of those that were written. One that is
-// refused has something wrong with its Service, and is left out.
+// convert converts the slices that were written to objects of the model. A slice
+// that the model refuses comes from a malformed Service and is dropped.
 func (w *worker) convert(j *job) {
 	for _, s := range j.written {
 		m, errs := object.EndpointSlice(s)
 		if err := errs.ToAggregate(); err != nil {
-			w.compiler.cfg.Log.Error("a slice is no valid one", "service", j.key, "slice", s.Name, "err", err)
+			w.compiler.cfg.Log.Error("generated slice is invalid", "service", j.key, "slice", s.Name, "err", err)
 			j.slices = slices.DeleteFunc(j.slices, func(other *discoveryv1.EndpointSlice) bool { return other == s })
 			continue
 		}
@@ -84,9 +76,10 @@ func (w *worker) convert(j *job) {
 	}
 }
 
-// take makes a slice of the library's one that is kept: what points into scratch
-// objects, or has the same few values everywhere, points elsewhere.
-func (w *worker) take(s *discoveryv1.EndpointSlice) {
+// detach prepares a slice that the library wrote for keeping: it replaces pointers
+// into scratch objects, shares values that most endpoints have in common, and sorts
+// the endpoints.
+func (w *worker) detach(s *discoveryv1.EndpointSlice) {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		e.NodeName = w.nodeName(e.NodeName)
@@ -94,20 +87,23 @@ func (w *worker) take(s *discoveryv1.EndpointSlice) {
 			hostname := *e.Hostname
 			e.Hostname = &hostname
 		}
-		e.Conditions.Ready = w.truth(*e.Conditions.Ready)
-		e.Conditions.Serving = w.truth(*e.Conditions.Serving)
-		e.Conditions.Terminating = w.truth(*e.Conditions.Terminating)
+		e.Conditions.Ready = w.shared(*e.Conditions.Ready)
+		e.Conditions.Serving = w.shared(*e.Conditions.Serving)
+		e.Conditions.Terminating = w.shared(*e.Conditions.Terminating)
 	}
 	slices.SortFunc(s.Endpoints, compareEndpoints)
 }
 
-func (w *worker) truth(is bool) *bool {
-	if is {
+// shared returns a pointer to b that all endpoints share.
+func (w *worker) shared(b bool) *bool {
+	if b {
 		return w.yes
 	}
 	return w.no
 }
 
+// nodeName returns a pointer to the same name that outlives the scratch Pod; it is
+// the Node's own where the Node is known.
 func (w *worker) nodeName(name *string) *string {
 	if name == nil {
 		return nil
@@ -115,17 +111,18 @@ func (w *worker) nodeName(name *string) *string {
 	if node := (*w.compiler.nodes.present.Load())[*name]; node != nil {
 		return &node.Name
 	}
-	kept := *name
-	return &kept
+	copied := *name
+	return &copied
 }
 
-// compareEndpoints orders the endpoints of a slice: by Pod, of which each has one
-// in its family.
+// compareEndpoints orders the endpoints of a slice by Pod. A Pod has one endpoint
+// per address family.
 func compareEndpoints(a, b discoveryv1.Endpoint) int {
 	return cmp.Compare(a.TargetRef.Name, b.TargetRef.Name)
 }
 
-// events tells the log what a recorder would tell the cluster.
+// events is a record.EventRecorder that logs events instead of writing them to the
+// cluster.
 type events struct{ log *slog.Logger }
 
 func (e events) Event(object runtime.Object, _, reason, message string) {

@@ -9,10 +9,10 @@ import (
 	typeddiscovery "k8s.io/client-go/kubernetes/typed/discovery/v1"
 )
 
-// writerUntil is a client that writes slices until ctx is done. It is for the
-// library, which takes no context: it would go on through all slices of a Service
-// when another process may write them already. What is not overridden must not be
-// called.
+// writerUntil returns a client that writes slices until ctx is done. The library takes
+// no context: without this client it would continue through all slices of a Service
+// although another process may be the leader by then. Methods that it does not
+// override must not be called.
 func writerUntil(ctx context.Context, client kubernetes.Interface) kubernetes.Interface {
 	return boundClient{discovery: boundDiscovery{ctx: ctx, client: client.DiscoveryV1()}}
 }
@@ -34,7 +34,7 @@ func (d boundDiscovery) EndpointSlices(namespace string) typeddiscovery.Endpoint
 	return boundWriter{ctx: d.ctx, slices: d.client.EndpointSlices(namespace)}
 }
 
-// boundWriter sends its requests by ctx, whatever context they are given.
+// boundWriter uses ctx for its requests instead of the context they are given.
 type boundWriter struct {
 	typeddiscovery.EndpointSliceInterface
 	ctx    context.Context

@@ -46,11 +46,12 @@ metadata: {name: default}
 `
 
 // portolanConfig has no bound on queries that wait, which are all of one client.
-const portolanConfig = `forward:
-  routes: [{upstreams: ["%s", "%s"]}]
-  maxInFlight: 65536
-  maxInFlightPerClient: 65536
-cache: {size: 256Mi}
+const portolanConfig = `dns:
+  forward:
+    routes: [{upstreams: ["%s", "%s"]}]
+    maxInFlight: 65536
+    maxInFlightPerClient: 65536
+  cache: {size: 256Mi}
 `
 
 func (b *bench) portolan(ctx context.Context) (*entrant, error) {

@@ -25,7 +25,7 @@ var relays = []struct {
 }{
 	{"no option: the name in full", "option: paths", "", false},
 	{"option with 3 paths", "option: paths", "", true},
-	{"option with 3 paths and 3 of the host's", "option: paths", "autopath: {hostPaths: [eu-west-1.compute.internal, corp.example.com, example.com]}\n", true},
+	{"option with 3 paths and 3 of the host's", "option: paths", "  autopath: {hostPaths: [eu-west-1.compute.internal, corp.example.com, example.com]}\n", true},
 	{"compact option", "option: compact", "", true},
 }
 

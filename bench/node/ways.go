@@ -50,8 +50,8 @@ func wayNames() (names []string) {
 	return names
 }
 
-// elsewhere are settings of Portolan that all have.
-var elsewhere = fmt.Sprintf("forward: {routes: [{upstreams: [%s]}]}\nadmin: {listen: ''}\n", nodes.Upstream)
+// elsewhere are settings of Portolan that all have; it ends in the section dns.
+var elsewhere = fmt.Sprintf("admin: {listen: ''}\ndns:\n  forward: {routes: [{upstreams: [%s]}]}\n", nodes.Upstream)
 
 func (b *bench) portolanServer(at netip.Addr) (*nodes.Process, error) { return b.serve(at, "") }
 
@@ -61,7 +61,7 @@ func (b *bench) sendingServer(at netip.Addr, more string) (*nodes.Process, error
 	for _, node := range b.world.NodeAddrs {
 		notify += fmt.Sprintf("'%s:%d', ", node, notifyPort)
 	}
-	return b.serve(at, fmt.Sprintf("transfer: {%s, allow: [{key: replica}], notify: [%s], %s}\n", b.keys(serverSecret), notify, more))
+	return b.serve(at, fmt.Sprintf("  transfer: {%s, allow: [{key: replica}], notify: [%s], %s}\n", b.keys(serverSecret), notify, more))
 }
 
 func replicaServer(b *bench, at netip.Addr) (*nodes.Process, error) { return b.sendingServer(at, "") }
@@ -79,10 +79,10 @@ func (b *bench) keys(file string) string {
 	return fmt.Sprintf("keys: [{name: replica, algorithm: hmac-sha256, secretFile: '%s'}]", b.file(file))
 }
 
-// serve starts Portolan as the cluster's server, with more settings.
+// serve starts Portolan as the cluster's server, with more keys of the section dns.
 func (b *bench) serve(at netip.Addr, more string) (*nodes.Process, error) {
 	file := "serve-" + at.String() + ".yaml"
-	config := fmt.Sprintf("listen: ['%s:53']\n", at) + elsewhere + more
+	config := elsewhere + fmt.Sprintf("  listen: ['%s:53']\n", at) + more
 	return b.start(b.world.Server, file, config, b.portolan.Path(), "serve", "--kubeconfig", b.file("kubeconfig"), "--config", b.file(file))
 }
 
@@ -91,7 +91,7 @@ type agentMode string
 
 const (
 	cacheMode   agentMode = "cache"
-	replicaMode agentMode = "replica"
+	replicaMode agentMode = "secondary"
 )
 
 // zonesOf is a file for an agent's zones.
@@ -108,9 +108,9 @@ func (b *bench) agentConfig(m agentMode, node int, addrs ...netip.Addr) string {
 	if m == replicaMode {
 		settings += fmt.Sprintf(", primaries: ['%s', '%s'], key: replica, notify: '0.0.0.0:%d', file: '%s'",
 			nodes.Servers[0], nodes.Servers[1], notifyPort, b.zonesOf(node))
-		keys = fmt.Sprintf("transfer: {%s}\n", b.keys(agentSecret))
+		keys = fmt.Sprintf("  transfer: {%s}\n", b.keys(agentSecret))
 	}
-	return fmt.Sprintf("node: {%s}\n", settings) + keys + elsewhere
+	return fmt.Sprintf("node: {%s}\n", settings) + elsewhere + keys
 }
 
 // agent starts Portolan's on a node.

@@ -50,8 +50,9 @@ func (b *bench) entrants() map[string]func(context.Context) (*entrant, error) {
 
 // portolanConfig makes reverse zones that end somewhere, and allows UDP answers
 // that are as long as the longest that the workloads ask for.
-const portolanConfig = `podCIDRs: [10.0.0.0/8]
-udpSize: 4096
+const portolanConfig = `dns:
+  podCIDRs: [10.0.0.0/8]
+  udpSize: 4096
 `
 
 func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, error) {
@@ -63,7 +64,7 @@ func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, erro
 	c := rig.Portolan(program, b.file(name+".log"), append([]string{"--config", config}, b.source...)...)
 	start := c.Command
 	c.Command = func(ports []netip.AddrPort) (*exec.Cmd, error) {
-		text := portolanConfig + fmt.Sprintf("tls: {listen: [%q], certificate: %q, key: %q}\n", ports[4], b.certificate.File, b.certificate.Key)
+		text := portolanConfig + fmt.Sprintf("  tls: {listen: [%q], certificate: %q, key: %q}\n", ports[4], b.certificate.File, b.certificate.Key)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			return nil, err
 		}

@@ -31,7 +31,7 @@ const settle = 5 * time.Second
 // Nothing changes meanwhile.
 func (w *world) startNode(ctx context.Context) (n node, err error) {
 	config := filepath.Join(w.dir, "node.yaml")
-	text := fmt.Sprintf("transfer: {keys: [%s]}\nnode: {mode: replica, servers: [%q], key: %s}\n", w.key.settings(), w.server.DNS, w.key.Name)
+	text := fmt.Sprintf("dns:\n  transfer: {keys: [%s]}\nnode: {mode: secondary, servers: [%q], key: %s}\n", w.key.settings(), w.server.DNS, w.key.Name)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return n, err
 	}

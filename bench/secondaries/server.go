@@ -103,7 +103,7 @@ func (b *bench) startWorld(ctx context.Context, api *fakeapi.Server, c *churn, f
 
 func (w *world) startServer(ctx context.Context, api *fakeapi.Server, tell []string) error {
 	kubeconfig, config := filepath.Join(w.dir, "kubeconfig"), filepath.Join(w.dir, "server.yaml")
-	text := fmt.Sprintf("transfer: {keys: [%s], allow: [{key: %s}], notify: [%s]}\n", w.key.settings(), w.key.Name, strings.Join(tell, ", "))
+	text := fmt.Sprintf("dns: {transfer: {keys: [%s], allow: [{key: %s}], notify: [%s]}}\n", w.key.settings(), w.key.Name, strings.Join(tell, ", "))
 	if err := errors.Join(api.Kubeconfig(kubeconfig), os.WriteFile(config, []byte(text), 0o600)); err != nil {
 		return err
 	}

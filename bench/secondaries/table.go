@@ -118,7 +118,7 @@ func wholeTable(p *page, r *results) {
 }
 
 func nodeTable(p *page, r *results) {
-	p.line("| `portolan node --mode replica` | Services with a cluster IP | headless |\n|---|---|---|")
+	p.line("| `portolan node --mode secondary` | Services with a cluster IP | headless |\n|---|---|---|")
 	row := func(what string, of func(*node) float64) {
 		over := func(h *half) rig.Spread { return over(h.node, func(i int) float64 { return of(&h.node[i]) }) }
 		p.line("| %s | %s | %s |", what, over(&r.plain), over(&r.headless))

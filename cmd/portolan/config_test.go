@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/config/configtest"
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
@@ -29,8 +30,8 @@ var effects = map[string]func(*testing.T){
 		write(t, file, service("only", "10.96.0.9"))
 		wantPrinted(t, "manifests: "+file, "\t10.96.0.9\n", "only.shop.svc.cluster.local")
 	},
-	"listen": func(t *testing.T) {
-		p := serve(t, "listen: ['"+anyPort+"', '"+anyPort+"']")
+	"dns.listen": func(t *testing.T) {
+		p := serve(t, "dns:\n  listen: ['"+anyPort+"', '"+anyPort+"']")
 		addrs := p.waitLog(`listen="\[(\S+) (\S+)\]"`)[1:]
 		for _, p.addr = range addrs {
 			if err := wantData(p.ask("udp", question(web)), "10.96.0.7"); err != nil {
@@ -38,46 +39,46 @@ var effects = map[string]func(*testing.T){
 			}
 		}
 	},
-	"zones": func(t *testing.T) {
-		wantChange(t, "zones: [a.example]", "REFUSED", "\t10.96.0.7\n", "web.shop.svc.a.example")
-		wantChange(t, "zones: [a.example]", "web.shop.svc.cluster.local.\n", "web.shop.svc.a.example.\n", "7.0.96.10.in-addr.arpa", "PTR")
+	"dns.zones": func(t *testing.T) {
+		wantChange(t, "dns: {zones: [a.example]}", "REFUSED", "\t10.96.0.7\n", "web.shop.svc.a.example")
+		wantChange(t, "dns: {zones: [a.example]}", "web.shop.svc.cluster.local.\n", "web.shop.svc.a.example.\n", "7.0.96.10.in-addr.arpa", "PTR")
 	},
-	"ttl": func(t *testing.T) {
-		wantChange(t, "ttl: 77", "\t5\tIN\tA\t", "\t77\tIN\tA\t", web)
-		wantChange(t, "ttl: 77", " 5\n", " 77\n", "cluster.local", "SOA")
+	"dns.ttl": func(t *testing.T) {
+		wantChange(t, "dns: {ttl: 77}", "\t5\tIN\tA\t", "\t77\tIN\tA\t", web)
+		wantChange(t, "dns: {ttl: 77}", " 5\n", " 77\n", "cluster.local", "SOA")
 	},
-	"pods": func(t *testing.T) {
+	"dns.pods": func(t *testing.T) {
 		const pod, noPod = "10-244-1-30.shop.pod.cluster.local", "10-9-9-9.shop.pod.cluster.local"
-		wantChange(t, "pods: disabled", "\t10.244.1.30\n", "NXDOMAIN", pod)
-		wantChange(t, "pods: insecure", "NXDOMAIN", "\t10.9.9.9\n", noPod)
-		wantPrinted(t, "pods: verified", "\t10.244.1.30\n", pod)
+		wantChange(t, "dns: {pods: disabled}", "\t10.244.1.30\n", "NXDOMAIN", pod)
+		wantChange(t, "dns: {pods: insecure}", "NXDOMAIN", "\t10.9.9.9\n", noPod)
+		wantPrinted(t, "dns: {pods: verified}", "\t10.244.1.30\n", pod)
 	},
-	"endpointPodNames": func(t *testing.T) {
-		wantChange(t, "endpointPodNames: true", "NXDOMAIN", "\t10.244.1.18\n", "db-spare.db.data.svc.cluster.local")
+	"dns.endpointPodNames": func(t *testing.T) {
+		wantChange(t, "dns: {endpointPodNames: true}", "NXDOMAIN", "\t10.244.1.18\n", "db-spare.db.data.svc.cluster.local")
 	},
-	"serviceCIDRs": func(t *testing.T) {
-		wantChange(t, "serviceCIDRs: [10.96.0.0/16]", "\nin-addr.arpa.\t5\tIN\tSOA", "\n96.10.in-addr.arpa.\t5\tIN\tSOA", "9.9.96.10.in-addr.arpa", "PTR")
+	"dns.serviceCIDRs": func(t *testing.T) {
+		wantChange(t, "dns: {serviceCIDRs: [10.96.0.0/16]}", "\nin-addr.arpa.\t5\tIN\tSOA", "\n96.10.in-addr.arpa.\t5\tIN\tSOA", "9.9.96.10.in-addr.arpa", "PTR")
 	},
-	"podCIDRs": func(t *testing.T) {
-		wantChange(t, "podCIDRs: [10.244.0.0/16]", "\nin-addr.arpa.\t5\tIN\tSOA", "\n244.10.in-addr.arpa.\t5\tIN\tSOA", "9.9.244.10.in-addr.arpa", "PTR")
+	"dns.podCIDRs": func(t *testing.T) {
+		wantChange(t, "dns: {podCIDRs: [10.244.0.0/16]}", "\nin-addr.arpa.\t5\tIN\tSOA", "\n244.10.in-addr.arpa.\t5\tIN\tSOA", "9.9.244.10.in-addr.arpa", "PTR")
 	},
-	"nameServer.service": func(t *testing.T) {
-		wantChange(t, "nameServer: {service: shop/web}", "\t127.0.0.1\n", "\t10.96.0.7\n", "ns.dns.cluster.local")
+	"dns.nameServer.service": func(t *testing.T) {
+		wantChange(t, "dns: {nameServer: {service: shop/web}}", "\t127.0.0.1\n", "\t10.96.0.7\n", "ns.dns.cluster.local")
 	},
-	"nameServer.addresses": func(t *testing.T) {
-		wantChange(t, "nameServer: {addresses: [192.0.2.53]}", "\t127.0.0.1\n", "\t192.0.2.53\n", "ns.dns.cluster.local")
+	"dns.nameServer.addresses": func(t *testing.T) {
+		wantChange(t, "dns: {nameServer: {addresses: [192.0.2.53]}}", "\t127.0.0.1\n", "\t192.0.2.53\n", "ns.dns.cluster.local")
 	},
-	"udpSize":            effectOfUDPSize,
-	"udpSteering":        effectOfSteering,
-	"identity.nsid":      effectOfNSID,
-	"identity.serverID":  func(t *testing.T) { effectOnChaos(t, "serverID", "id.server.") },
-	"identity.version":   func(t *testing.T) { effectOnChaos(t, "version", "version.bind.") },
-	"cookies.secrets":    effectOfCookieSecrets,
-	"tcp.maxConnections": effectOfMaxConnections,
-	"tcp.maxInFlight":    effectOfMaxInFlight,
-	"tcp.maxQueries":     effectOfMaxQueries,
-	"tcp.idle":           effectOfIdle,
-	"log.level":          effectOfLogLevel,
+	"dns.udpSize":            effectOfUDPSize,
+	"dns.udpSteering":        effectOfSteering,
+	"dns.identity.nsid":      effectOfNSID,
+	"dns.identity.serverID":  func(t *testing.T) { effectOnChaos(t, "serverID", "id.server.") },
+	"dns.identity.version":   func(t *testing.T) { effectOnChaos(t, "version", "version.bind.") },
+	"dns.cookies.secrets":    effectOfCookieSecrets,
+	"dns.tcp.maxConnections": effectOfMaxConnections,
+	"dns.tcp.maxInFlight":    effectOfMaxInFlight,
+	"dns.tcp.maxQueries":     effectOfMaxQueries,
+	"dns.tcp.idle":           effectOfIdle,
+	"log.level":              effectOfLogLevel,
 
 	"kubernetes.kubeconfig":      effectOfKubeconfig,
 	"kubernetes.namespaces":      effectOfNamespaces,
@@ -134,17 +135,12 @@ func keysOf(section reflect.Type, prefix string) (keys []string) {
 // any port is listened on, unless it says otherwise.
 func settings(t *testing.T, text string) (path string) {
 	t.Helper()
-	if !strings.HasPrefix(text, "manifests:") && !strings.HasPrefix(text, "kubernetes:") {
-		text += "\nmanifests: testdata/shop"
-	}
-	if !strings.HasPrefix(text, "listen:") {
-		text += "\nlisten: ['" + anyPort + "']"
-	}
-	if !strings.Contains(text, "admin:") {
-		text += "\nadmin: {listen: '" + anyPort + "'}"
+	all := fmt.Sprintf("dns: {listen: ['%s']}\nadmin: {listen: '%s'}", anyPort, anyPort)
+	if !strings.HasPrefix(text, "kubernetes:") {
+		all += "\nmanifests: testdata/shop"
 	}
 	path = filepath.Join(t.TempDir(), "portolan.yaml")
-	write(t, path, text+"\n")
+	write(t, path, configtest.Merge(all, text))
 	return path
 }
 
@@ -216,9 +212,9 @@ func effectOfUDPSize(t *testing.T) {
 		least     int
 		most      int
 	}{
-		"":              {true, 70, 80}, // 16 octets each, in 1232
-		"udpSize: 512":  {true, 25, 30},
-		"udpSize: 4096": {false, 100, 100},
+		"":                     {true, 70, 80}, // 16 octets each, in 1232
+		"dns: {udpSize: 512}":  {true, 25, 30},
+		"dns: {udpSize: 4096}": {false, 100, 100},
 	} {
 		p := serve(t, manifests+"\n"+setting)
 		var m *dnswire.Message
@@ -237,7 +233,7 @@ func effectOfUDPSize(t *testing.T) {
 func effectOfNSID(t *testing.T) {
 	q := question(web)
 	q.Options = map[dnswire.OptionCode][]byte{dnswire.OptionNSID: {}}
-	m := serve(t, "identity: {nsid: harbour-1}").ask("udp", q)
+	m := serve(t, "dns: {identity: {nsid: harbour-1}}").ask("udp", q)
 	if want := hex.EncodeToString([]byte("harbour-1")); m.Options[dnswire.OptionNSID] != want {
 		t.Errorf("options %q, want NSID %s", m.Options, want)
 	}
@@ -248,7 +244,7 @@ func effectOnChaos(t *testing.T, key, name string) {
 	if m := serve(t, "").ask("udp", q); m.Status != "REFUSED" {
 		t.Errorf("without identity.%s: answer\n%swant REFUSED", key, m)
 	}
-	m := serve(t, "identity: {"+key+": harbour}").ask("udp", q)
+	m := serve(t, "dns:\n  identity: {"+key+": harbour}").ask("udp", q)
 	if len(m.Answer) != 1 || m.Answer[0].Data != `"harbour"` {
 		t.Errorf("identity.%s: answer\n%swant harbour", key, m)
 	}
@@ -259,7 +255,7 @@ func effectOnChaos(t *testing.T, key, name string) {
 func effectOfCookieSecrets(t *testing.T) {
 	const first, second = "000102030405060708090a0b0c0d0e0f", "f0e0d0c0b0a090807060504030201000"
 	secrets := func(all ...string) *process {
-		return serve(t, "cookies: {secrets: ['"+strings.Join(all, "', '")+"']}")
+		return serve(t, "dns:\n  cookies: {secrets: ['"+strings.Join(all, "', '")+"']}")
 	}
 	cookie := func(p *process, sent string) string {
 		t.Helper()
@@ -300,7 +296,7 @@ func (c *conn) stillAnswers() {
 }
 
 func effectOfMaxConnections(t *testing.T) {
-	p := serve(t, "tcp: {maxConnections: 2}")
+	p := serve(t, "dns: {tcp: {maxConnections: 2}}")
 	var conns []*conn
 	for range 3 {
 		c := p.dial("tcp")
@@ -316,7 +312,7 @@ func effectOfMaxConnections(t *testing.T) {
 // but no more of them than that.
 func effectOfMaxInFlight(t *testing.T) {
 	// The system may put together what was sent apart, but not for long.
-	c := serve(t, "tcp: {maxInFlight: 1}").dial("tcp")
+	c := serve(t, "dns: {tcp: {maxInFlight: 1}}").dial("tcp")
 	for n := 0; together(t, c); n++ {
 		if n == 100 {
 			t.Error("tcp.maxInFlight 1: answers always come together")
@@ -357,7 +353,7 @@ func together(t *testing.T, c *conn) bool {
 }
 
 func effectOfMaxQueries(t *testing.T) {
-	c := serve(t, "tcp: {maxQueries: 2}").dial("tcp")
+	c := serve(t, "dns: {tcp: {maxQueries: 2}}").dial("tcp")
 	c.stillAnswers()
 	c.stillAnswers()
 	c.wantClosed()
@@ -372,7 +368,7 @@ func effectOfIdle(t *testing.T) {
 	if got := keepalive(serve(t, "")); got != "0064" {
 		t.Errorf("keepalive %q, want 0064: 10 s", got)
 	}
-	p := serve(t, "tcp: {idle: 300ms}")
+	p := serve(t, "dns: {tcp: {idle: 300ms}}")
 	if got := keepalive(p); got != "0003" {
 		t.Errorf("tcp.idle 300ms: keepalive %q, want 0003", got)
 	}

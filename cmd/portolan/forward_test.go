@@ -24,21 +24,21 @@ import (
 
 // effectsOfForward are of the keys that say who is asked for other names.
 var effectsOfForward = map[string]func(*testing.T){
-	"forward.routes.upstreams": func(t *testing.T) {
+	"dns.forward.routes.upstreams": func(t *testing.T) {
 		up := upstream(t, answers("192.0.2.1"))
 		wantOutside(t, "", "REFUSED")
 		wantOutside(t, routeTo(up), "192.0.2.1")
 	},
-	"forward.routes.suffix": func(t *testing.T) {
+	"dns.forward.routes.suffix": func(t *testing.T) {
 		p := serve(t, routeTo(upstream(t, answers("192.0.2.1")), "suffix: corp.example"))
 		wantAnswer(t, p, "www.corp.example.", "192.0.2.1")
 		wantAnswer(t, p, "www.example.", "REFUSED")
 	},
-	"forward.routes.resolvConf": effectOfResolvConf,
-	"forward.routes.policy": func(t *testing.T) {
+	"dns.forward.routes.resolvConf": effectOfResolvConf,
+	"dns.forward.routes.policy": func(t *testing.T) {
 		for policy, first := range map[string]bool{"sequential": true, "random": false} {
 			one, two := upstream(t, answers("192.0.2.1")), upstream(t, answers("192.0.2.2"))
-			p := serve(t, fmt.Sprintf("forward: {routes: [{upstreams: ['%s', '%s'], policy: %s}]}", one.addr, two.addr, policy))
+			p := serve(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['%s', '%s'], policy: %s}]}}", one.addr, two.addr, policy))
 			for i := range 100 {
 				outside(p, fmt.Sprintf("name%d.example.", i))
 			}
@@ -47,17 +47,17 @@ var effectsOfForward = map[string]func(*testing.T){
 			}
 		}
 	},
-	"forward.routes.timeout": func(t *testing.T) {
+	"dns.forward.routes.timeout": func(t *testing.T) {
 		wantOutside(t, routeTo(upstream(t, silence), "timeout: 200ms"), "within 200ms")
 	},
-	"forward.routes.ca": func(t *testing.T) {
+	"dns.forward.routes.ca": func(t *testing.T) {
 		up, ca := secureUpstream(t, answers("192.0.2.1"))
-		wantOutside(t, fmt.Sprintf("forward: {routes: [{upstreams: ['tls://%s'], timeout: 1s}]}", up.addr), "SERVFAIL")
-		wantOutside(t, fmt.Sprintf("forward: {routes: [{upstreams: ['tls://%s'], ca: '%s'}]}", up.addr, ca), "192.0.2.1")
-		wantOutside(t, fmt.Sprintf("forward: {routes: [{upstreams: ['tls://%s#example.com'], ca: '%s'}]}", up.addr, ca), "192.0.2.1")
-		wantOutside(t, fmt.Sprintf("forward: {routes: [{upstreams: ['tls://%s#other.example'], ca: '%s', timeout: 1s}]}", up.addr, ca), "other.example")
+		wantOutside(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s'], timeout: 1s}]}}", up.addr), "SERVFAIL")
+		wantOutside(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s'], ca: '%s'}]}}", up.addr, ca), "192.0.2.1")
+		wantOutside(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s#example.com'], ca: '%s'}]}}", up.addr, ca), "192.0.2.1")
+		wantOutside(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s#other.example'], ca: '%s', timeout: 1s}]}}", up.addr, ca), "other.example")
 	},
-	"forward.routes.trustDenials": func(t *testing.T) {
+	"dns.forward.routes.trustDenials": func(t *testing.T) {
 		for setting, asked := range map[string]bool{"trustDenials: false": true, "trustDenials: true": false} {
 			up := upstream(t, denies)
 			p := serve(t, routeTo(up, setting))
@@ -68,12 +68,12 @@ var effectsOfForward = map[string]func(*testing.T){
 			}
 		}
 	},
-	"forward.routes.noPrivate": func(t *testing.T) {
+	"dns.forward.routes.noPrivate": func(t *testing.T) {
 		up := upstream(t, answers("10.0.0.1"))
 		wantOutside(t, routeTo(up), "10.0.0.1")
 		wantOutside(t, routeTo(up, "noPrivate: true"), "private address")
 	},
-	"forward.routes.clientSubnet": func(t *testing.T) {
+	"dns.forward.routes.clientSubnet": func(t *testing.T) {
 		q := question("www.example.")
 		q.Flags = dnswire.FlagRD
 		q.Options = map[dnswire.OptionCode][]byte{dnswire.OptionSubnet: {0, 1, 24, 0, 198, 51, 100}}
@@ -84,31 +84,31 @@ var effectsOfForward = map[string]func(*testing.T){
 			}
 		}
 	},
-	"forward.maxInFlight": func(t *testing.T) {
+	"dns.forward.maxInFlight": func(t *testing.T) {
 		wantBusy(t, "maxInFlight: 1", "SERVFAIL")
 	},
-	"forward.maxInFlightPerClient": func(t *testing.T) {
+	"dns.forward.maxInFlightPerClient": func(t *testing.T) {
 		wantBusy(t, "maxInFlightPerClient: 1", "REFUSED")
 	},
-	"cache.size": func(t *testing.T) {
+	"dns.cache.size": func(t *testing.T) {
 		for setting, then := range map[string]string{"size: 1Mi": "192.0.2.1", "size: 0": "192.0.2.2"} {
 			up := upstream(t, answers("192.0.2.1"))
-			p := serve(t, routeTo(up)+"\ncache: {"+setting+"}")
+			p := serve(t, routeTo(up)+"\ndns:\n  cache: {"+setting+"}")
 			wantAnswer(t, p, "www.example.", "192.0.2.1")
 			up.set(answers("192.0.2.2"))
 			wantAnswer(t, p, "www.example.", then)
 		}
 	},
-	"cache.minTTL":         func(t *testing.T) { wantTTL(t, answers("192.0.2.1"), "minTTL: 100", 60, 100) },
-	"cache.maxTTL":         func(t *testing.T) { wantTTL(t, answers("192.0.2.1"), "maxTTL: 10, maxNegativeTTL: 5", 60, 10) },
-	"cache.maxNegativeTTL": func(t *testing.T) { wantTTL(t, denies, "maxNegativeTTL: 7", 30, 7) },
-	"cache.stale": func(t *testing.T) {
+	"dns.cache.minTTL":         func(t *testing.T) { wantTTL(t, answers("192.0.2.1"), "minTTL: 100", 60, 100) },
+	"dns.cache.maxTTL":         func(t *testing.T) { wantTTL(t, answers("192.0.2.1"), "maxTTL: 10, maxNegativeTTL: 5", 60, 10) },
+	"dns.cache.maxNegativeTTL": func(t *testing.T) { wantTTL(t, denies, "maxNegativeTTL: 7", 30, 7) },
+	"dns.cache.stale": func(t *testing.T) {
 		for setting, want := range map[string]string{"stale: 1h": "192.0.2.1", "stale: 0s": "SERVFAIL"} {
 			p := withExpired(t, "timeout: 300ms", setting)
 			wantAnswer(t, p, "www.example.", want)
 		}
 	},
-	"cache.staleAfter": func(t *testing.T) {
+	"dns.cache.staleAfter": func(t *testing.T) {
 		p := withExpired(t, "timeout: 4s", "staleAfter: 100ms")
 		began := time.Now()
 		wantAnswer(t, p, "www.example.", "192.0.2.1")
@@ -244,7 +244,7 @@ func runServer(t *testing.T, s *dns.Server) {
 
 // routeTo is a configuration with one route.
 func routeTo(u *upstreamServer, settings ...string) string {
-	return fmt.Sprintf("forward: {routes: [{upstreams: ['%s'], %s}]}", u.addr, strings.Join(settings, ", "))
+	return fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['%s'], %s}]}}", u.addr, strings.Join(settings, ", "))
 }
 
 // outside asks for a name that is not the cluster's.
@@ -276,7 +276,7 @@ func wantOutside(t *testing.T, settings, words string) {
 func wantTTL(t *testing.T, reply replier, setting string, without, with uint32) {
 	t.Helper()
 	for settings, want := range map[string]uint32{"{}": without, "{" + setting + "}": with} {
-		m := outside(serve(t, routeTo(upstream(t, reply))+"\ncache: "+settings), "www.example.")
+		m := outside(serve(t, routeTo(upstream(t, reply))+"\ndns:\n  cache: "+settings), "www.example.")
 		all := append(m.Answer, m.Authority...)
 		if len(all) != 1 || all[0].TTL > want || all[0].TTL+5 < want {
 			t.Errorf("%s:\n%swant TTL %d", settings, m, want)
@@ -288,7 +288,7 @@ func wantTTL(t *testing.T, reply replier, setting string, without, with uint32) 
 func wantBusy(t *testing.T, setting, status string) {
 	t.Helper()
 	up := upstream(t, silence)
-	p := serve(t, strings.TrimSuffix(routeTo(up), "}")+", "+setting+"}")
+	p := serve(t, strings.TrimSuffix(routeTo(up), "}}")+", "+setting+"}}")
 	waiting := p.dial("udp")
 	q := question("first.example.")
 	q.Flags = dnswire.FlagRD
@@ -316,7 +316,7 @@ func wantBusy(t *testing.T, setting, status string) {
 func withExpired(t *testing.T, route, cache string) *process {
 	t.Helper()
 	up := upstream(t, func(name string) ([]string, int) { return []string{name + " 1 A 192.0.2.1"}, dns.RcodeSuccess })
-	p := serve(t, routeTo(up, route)+"\ncache: {"+cache+"}")
+	p := serve(t, routeTo(up, route)+"\ndns:\n  cache: {"+cache+"}")
 	wantAnswer(t, p, "www.example.", "192.0.2.1")
 	up.set(silence)
 	time.Sleep(1100 * time.Millisecond) // its TTL
@@ -330,7 +330,7 @@ func effectOfResolvConf(t *testing.T) {
 	upstreamAt(t, "127.0.0.78:53", answers("192.0.2.78"))
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	write(t, file, "nameserver 127.0.0.77\n")
-	p := serve(t, "forward: {routes: [{resolvConf: '"+file+"'}]}\ncache: {size: 0}")
+	p := serve(t, "dns:\n  forward: {routes: [{resolvConf: '"+file+"'}]}\n  cache: {size: 0}")
 	wantAnswer(t, p, "www.example.", "192.0.2.77")
 	write(t, file, "nameserver 127.0.0.78\n")
 	p.poll(patience, func() error {

@@ -11,7 +11,7 @@ import (
 
 func init() {
 	effects["node.notify"] = func(t *testing.T) {
-		s := serveAny(t, "transfer: {allow: [{clients: [127.0.0.0/8]}]}")
+		s := serveAny(t, "dns: {transfer: {allow: [{clients: [127.0.0.0/8]}]}}")
 		p := startNode(t, "node: {servers: ['"+s.addr+"'], notify: '"+anyPort+"'}")
 		at := p.waitLog(`serving.*notify\W+(127\.0\.0\.1:\d+)`)[1]
 		tell := new(dns.Msg)

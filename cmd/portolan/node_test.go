@@ -7,18 +7,18 @@ import (
 	"maps"
 	"net"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
 
+	"portolan.dev/portolan/internal/config/configtest"
 	"portolan.dev/portolan/internal/dns/autopath"
 )
 
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
 		"node.servers": func(t *testing.T) {
-			s := serveAny(t, "ttl: 7")
+			s := serveAny(t, "dns: {ttl: 7}")
 			p := startNode(t, "node: {mode: cache, servers: ['"+s.addr+"']}")
 			wantAnswer(t, p, web, "\t10.96.0.7\n")
 			wantAnswer(t, p, "7.0.96.10.in-addr.arpa.", "NOERROR")
@@ -30,7 +30,7 @@ func init() {
 			} {
 				options := make(chan string, 10)
 				server := searchServer(t, options)
-				p := startNode(t, "node: {mode: cache, servers: ['udp://"+server+"'], "+setting+"}\nautopath: {hostPaths: [corp.example]}")
+				p := startNode(t, "node: {mode: cache, servers: ['udp://"+server+"'], "+setting+"}\ndns:\n  autopath: {hostPaths: [corp.example]}")
 				wantAnswer(t, p, searched, "\t192.0.2.1\n")
 				if got := <-options; got != want {
 					t.Errorf("%s: option %q, want %q", setting, got, want)
@@ -43,11 +43,8 @@ func init() {
 // startNode starts the agent of a node with the settings.
 func startNode(t *testing.T, text string) *process {
 	t.Helper()
-	if !strings.Contains(text, "listen:") {
-		text += "\nlisten: ['" + anyPort + "']"
-	}
 	file := t.TempDir() + "/node.yaml"
-	write(t, file, text+"\nadmin: {listen: '"+anyPort+"'}\n")
+	write(t, file, configtest.Merge(fmt.Sprintf("dns: {listen: ['%s']}\nadmin: {listen: '%s'}", anyPort, anyPort), text))
 	return follow(t, exec.Command("portolan", "node", "--config", file)).serving()
 }
 

@@ -428,7 +428,7 @@ func TestReadyWords(t *testing.T) {
 // changes; a bad one leaves the one before.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	file := settings(t, "ttl: 7")
+	file := settings(t, "dns: {ttl: 7}")
 	p := start(t, "--config", file)
 	p.await(patience, web, "10.96.0.7")
 	wantTTL := func(want uint32) {
@@ -451,7 +451,8 @@ func TestReload(t *testing.T) {
 	p.waitLog("configuration can't be used; the one before stays.*ttl")
 	p.awaitAdmin("/metrics", http.StatusOK, "portolan_config_reload_success 0")
 	wantTTL(8)
-	set("ttl: 9\nudpSize: 1400\nzones: [other.example]\nlameduck: 1s")
+	text += "lameduck: 1s\n"
+	set("ttl: 9\n  udpSize: 1400\n  zones: [other.example]")
 	p.waitLog(`settings that take effect at the next start.*keys=\[lameduck\]`)
 	p.poll(patience, func() error { return wantData(p.ask("udp", question("web.shop.svc.other.example.")), "10.96.0.7") })
 	p.awaitAdmin("/metrics", http.StatusOK, "portolan_config_reload_success 1")

@@ -24,30 +24,30 @@ import (
 
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
-		"queryLog.oneIn": func(t *testing.T) {
+		"dns.queryLog.oneIn": func(t *testing.T) {
 			wantLines(t, "oneIn: 1", web, 10)
 			wantLines(t, "oneIn: 5", web, 2)
 		},
-		"queryLog.clients": func(t *testing.T) {
+		"dns.queryLog.clients": func(t *testing.T) {
 			wantLines(t, "oneIn: 1, clients: [127.0.0.0/8]", web, 10)
 			wantLines(t, "oneIn: 1, clients: [10.0.0.0/8]", web, 0)
 		},
-		"queryLog.names": func(t *testing.T) {
+		"dns.queryLog.names": func(t *testing.T) {
 			wantLines(t, "oneIn: 1, names: [shop.svc.cluster.local]", web, 10)
 			wantLines(t, "oneIn: 1, names: [data.svc.cluster.local]", web, 0)
 		},
-		"queryLog.rcodes": func(t *testing.T) {
+		"dns.queryLog.rcodes": func(t *testing.T) {
 			wantLines(t, "oneIn: 1, rcodes: [nxdomain]", "gone.shop.svc.cluster.local", 10)
 			wantLines(t, "oneIn: 1, rcodes: [NXDOMAIN]", web, 0)
 		},
-		"dnstap": effectOfDNSTap,
+		"dns.dnstap": effectOfDNSTap,
 	})
 }
 
 // wantLines wants so many lines about ten queries.
 func wantLines(t *testing.T, setting, name string, want int) {
 	t.Helper()
-	p := serveAny(t, "queryLog: {"+setting+"}")
+	p := serveAny(t, "dns:\n  queryLog: {"+setting+"}")
 	for range 10 {
 		p.ask("udp", question(name))
 	}
@@ -69,7 +69,7 @@ func effectOfDNSTap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	p := serveAny(t, "dnstap: unix:"+socket)
+	p := serveAny(t, "dns:\n  dnstap: unix:"+socket)
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestDNSTapReload(t *testing.T) {
 	defer l.Close()
 	told := make(chan string, 1<<16)
 	go collect(l, told)
-	file := settings(t, "ttl: 5\ndnstap: unix:"+socket)
+	file := settings(t, "dns:\n  ttl: 5\n  dnstap: unix:"+socket)
 	text := contents(t, file)
 	p := start(t, "--config", file)
 	c := p.dial("udp")
@@ -182,7 +182,7 @@ func TestDNSTapReload(t *testing.T) {
 func TestDNSTapAtTheEnd(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "tap")
-	p := serveAny(t, "dnstap: unix:"+socket)
+	p := serveAny(t, "dns:\n  dnstap: unix:"+socket)
 	p.waitLog("dnstap collector is gone")
 	p.ask("udp", question("last.example."))
 	l, err := net.Listen("unix", socket)

@@ -15,12 +15,12 @@ import (
 )
 
 // sends are the settings of a server that sends its zones.
-const sends = "transfer: {allow: [{clients: [127.0.0.0/8]}]}"
+const sends = "dns: {transfer: {allow: [{clients: [127.0.0.0/8]}]}}"
 
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
 		"node.mode": func(t *testing.T) {
-			for mode, want := range map[string]string{"replica": "\t10.96.0.7\n", "cache": "SERVFAIL"} {
+			for mode, want := range map[string]string{"secondary": "\t10.96.0.7\n", "cache": "SERVFAIL"} {
 				s := serve(t, sends)
 				p := startNode(t, "node: {mode: "+mode+", servers: ['"+s.addr+"']}")
 				p.awaitReady()
@@ -31,7 +31,7 @@ func init() {
 		"node.primaries": func(t *testing.T) {
 			primary := serve(t, sends)
 			_, port, _ := strings.Cut(primary.addr, ":")
-			s := serve(t, "hosts: {lines: [127.0.0.1 primary.shop.svc.cluster.local]}")
+			s := serve(t, "dns: {hosts: {lines: [127.0.0.1 primary.shop.svc.cluster.local]}}")
 			for _, list := range []string{primary.addr, "primary.shop.svc.cluster.local:" + port} {
 				p := startNode(t, fmt.Sprintf("node: {servers: ['%s'], primaries: ['%s']}", s.addr, list))
 				p.waitLog(`zone is followed.*` + primary.addr)
@@ -49,7 +49,7 @@ func init() {
 		},
 		"node.ca": func(t *testing.T) {
 			own := newPair(t, t.TempDir(), "primary.example")
-			s := serve(t, fmt.Sprintf("tls: {listen: ['%s'], certificate: '%s', key: '%s'}\n%s", anyPort, own.certificate, own.key, sends))
+			s := serve(t, fmt.Sprintf("dns:\n  tls: {listen: ['%s'], certificate: '%s', key: '%s'}\n%s", anyPort, own.certificate, own.key, sends))
 			addr := s.waitLog(`serving.* tls="?\[([0-9.:]+)\]`)[1]
 			node := fmt.Sprintf("node: {servers: ['%s'], primaries: ['tls://%s#primary.example'], ", s.addr, addr)
 			startNode(t, node+"ca: '"+own.certificate+"'}").waitLog("zone is followed")
@@ -135,7 +135,7 @@ func TestNodeAnswersBeforeItsCopy(t *testing.T) {
 // TestNodeAnswersAsServer: the copy answers as the server does, searches too.
 func TestNodeAnswersAsServer(t *testing.T) {
 	t.Parallel()
-	s := serve(t, sends+"\npods: insecure")
+	s := serve(t, sends+"\ndns:\n  pods: insecure")
 	p := startNode(t, "node: {servers: ['"+s.addr+"']}")
 	p.awaitReady()
 	for _, name := range []string{

@@ -21,94 +21,94 @@ import (
 
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
-		"access.action": func(t *testing.T) {
-			wantAnswer(t, serveAny(t, "access: [{action: allow}]"), web, "\t10.96.0.7\n")
-			wantAnswer(t, serveAny(t, "access: [{action: refuse}]"), web, "REFUSED")
-			if got := answered(t, serveAny(t, "access: [{action: drop}]"), 3, "127.0.0.1"); got.all != 0 {
+		"dns.access.action": func(t *testing.T) {
+			wantAnswer(t, serveAny(t, "dns: {access: [{action: allow}]}"), web, "\t10.96.0.7\n")
+			wantAnswer(t, serveAny(t, "dns: {access: [{action: refuse}]}"), web, "REFUSED")
+			if got := answered(t, serveAny(t, "dns: {access: [{action: drop}]}"), 3, "127.0.0.1"); got.all != 0 {
 				t.Errorf("drop: %+v", got)
 			}
 		},
-		"access.clients": func(t *testing.T) {
-			wantAnswer(t, serveAny(t, "access: [{action: refuse, clients: [127.0.0.2]}]"), web, "\t10.96.0.7\n")
-			wantAnswer(t, serveAny(t, "access: [{action: refuse, clients: [127.0.0.0/30]}]"), web, "REFUSED")
+		"dns.access.clients": func(t *testing.T) {
+			wantAnswer(t, serveAny(t, "dns: {access: [{action: refuse, clients: [127.0.0.2]}]}"), web, "\t10.96.0.7\n")
+			wantAnswer(t, serveAny(t, "dns: {access: [{action: refuse, clients: [127.0.0.0/30]}]}"), web, "REFUSED")
 		},
-		"access.names": func(t *testing.T) {
-			p := serveAny(t, "access: [{action: refuse, names: [shop.svc.cluster.local]}]")
+		"dns.access.names": func(t *testing.T) {
+			p := serveAny(t, "dns: {access: [{action: refuse, names: [shop.svc.cluster.local]}]}")
 			wantAnswer(t, p, web, "REFUSED")
 			wantAnswer(t, p, "dns-version.cluster.local", "NOERROR")
 		},
-		"rateLimit.perSecond": func(t *testing.T) {
+		"dns.rateLimit.perSecond": func(t *testing.T) {
 			wantAnswered(t, "perSecond: 0", 50, 50, 0)
 			wantAnswered(t, "perSecond: 1, burst: 5, slip: 0", 50, 5, 0)
 		},
-		"rateLimit.burst": func(t *testing.T) { wantAnswered(t, "perSecond: 1, burst: 20, slip: 0", 50, 20, 0) },
-		"rateLimit.slip":  func(t *testing.T) { wantAnswered(t, "perSecond: 1, burst: 5, slip: 1", 50, 50, 45) },
-		"rateLimit.prefix4": func(t *testing.T) {
+		"dns.rateLimit.burst": func(t *testing.T) { wantAnswered(t, "perSecond: 1, burst: 20, slip: 0", 50, 20, 0) },
+		"dns.rateLimit.slip":  func(t *testing.T) { wantAnswered(t, "perSecond: 1, burst: 5, slip: 1", 50, 50, 45) },
+		"dns.rateLimit.prefix4": func(t *testing.T) {
 			for setting, want := range map[string]int{"prefix4: 32": 5, "prefix4: 24": 0} {
-				p := serveAny(t, "rateLimit: {perSecond: 1, burst: 20, slip: 0, "+setting+"}")
+				p := serveAny(t, "dns:\n  rateLimit: {perSecond: 1, burst: 20, slip: 0, "+setting+"}")
 				answered(t, p, 50, "127.0.0.1")
 				if got := answered(t, p, 5, "127.0.0.2"); got.all < want || want == 0 && got.all > 1 {
 					t.Errorf("%s: %+v of another address, want %d", setting, got, want)
 				}
 			}
 		},
-		"rateLimit.prefix6": func(t *testing.T) {
+		"dns.rateLimit.prefix6": func(t *testing.T) {
 			for bits, want := range map[int]filter.LimitVerdict{64: filter.Send, 48: filter.SendNothing} {
 				c := config.Default()
-				c.RateLimit = config.RateLimit{PerSecond: 1, Burst: 1, Prefix6: bits}
+				c.DNS.RateLimit = config.RateLimit{PerSecond: 1, Burst: 1, Prefix6: bits}
 				made, err := c.Compile()
 				if err != nil {
 					t.Fatal(err)
 				}
-				l := filter.NewRateLimiter(made.RateLimit)
+				l := filter.NewRateLimiter(made.DNS.RateLimit)
 				l.Count(netip.MustParseAddr("2001:db8:0:1::1"), time.Now())
 				if got := l.Count(netip.MustParseAddr("2001:db8:0:2::1"), time.Now()); got != want {
 					t.Errorf("prefix6: %d: %d, want %d", bits, got, want)
 				}
 			}
 		},
-		"rewrite.from":  effectOfRewrite,
-		"rewrite.to":    effectOfRewrite,
-		"rewrite.exact": effectOfRewrite,
-		"block.names": func(t *testing.T) {
-			wantChange(t, "block: {names: [shop.svc.cluster.local]}", "\t10.96.0.7\n", "NXDOMAIN", web)
+		"dns.rewrite.from":  effectOfRewrite,
+		"dns.rewrite.to":    effectOfRewrite,
+		"dns.rewrite.exact": effectOfRewrite,
+		"dns.block.names": func(t *testing.T) {
+			wantChange(t, "dns: {block: {names: [shop.svc.cluster.local]}}", "\t10.96.0.7\n", "NXDOMAIN", web)
 		},
-		"block.files": func(t *testing.T) {
+		"dns.block.files": func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "blocked")
 			write(t, file, "# bad names\n0.0.0.0 web.shop.svc.cluster.local\nother.example\n")
-			wantChange(t, "block: {files: ["+file+"]}", "\t10.96.0.7\n", "NXDOMAIN", web)
-			p := serveAny(t, "block: {files: ["+file+"]}")
+			wantChange(t, "dns:\n  block: {files: ["+file+"]}", "\t10.96.0.7\n", "NXDOMAIN", web)
+			p := serveAny(t, "dns:\n  block: {files: ["+file+"]}")
 			wantAnswer(t, p, web, "error: 15 (the name is blocked here)")
 			write(t, file, "other.example\n")
 			p.await(patience, web, "10.96.0.7")
 		},
-		"block.answer": func(t *testing.T) {
-			wantPrinted(t, "block: {names: [ads.example], answer: zero}", "\t0.0.0.0\n", "www.ads.example")
-			wantPrinted(t, "block: {names: [ads.example], answer: zero}", "\t::\n", "www.ads.example", "AAAA")
-			wantPrinted(t, "block: {names: [ads.example], answer: zero}", "status: NOERROR", "www.ads.example", "TXT")
+		"dns.block.answer": func(t *testing.T) {
+			wantPrinted(t, "dns: {block: {names: [ads.example], answer: zero}}", "\t0.0.0.0\n", "www.ads.example")
+			wantPrinted(t, "dns: {block: {names: [ads.example], answer: zero}}", "\t::\n", "www.ads.example", "AAAA")
+			wantPrinted(t, "dns: {block: {names: [ads.example], answer: zero}}", "status: NOERROR", "www.ads.example", "TXT")
 		},
-		"block.ttl": func(t *testing.T) {
-			wantPrinted(t, "block: {names: [ads.example], answer: zero, ttl: 7}", "ads.example.\t7\tIN\tA", "ads.example")
+		"dns.block.ttl": func(t *testing.T) {
+			wantPrinted(t, "dns: {block: {names: [ads.example], answer: zero, ttl: 7}}", "ads.example.\t7\tIN\tA", "ads.example")
 		},
-		"hosts.lines": func(t *testing.T) {
-			const setting = "hosts: {lines: ['192.0.2.9 nine.example also.example', '2001:db8::9 nine.example']}"
+		"dns.hosts.lines": func(t *testing.T) {
+			const setting = "dns: {hosts: {lines: ['192.0.2.9 nine.example also.example', '2001:db8::9 nine.example']}}"
 			wantPrinted(t, setting, "nine.example.\t60\tIN\tA\t192.0.2.9\n", "nine.example")
 			wantPrinted(t, setting, "\t2001:db8::9\n", "nine.example", "AAAA")
 			wantPrinted(t, setting, "status: NOERROR", "nine.example", "TXT")
 			wantPrinted(t, setting, "\tnine.example.\n9.2.0.192.in-addr.arpa.\t60\tIN\tPTR\talso.example.\n", "9.2.0.192.in-addr.arpa", "PTR")
 			wantPrinted(t, setting, "REFUSED", "below.nine.example")
 		},
-		"hosts.files": func(t *testing.T) {
+		"dns.hosts.files": func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "hosts")
 			write(t, file, "192.0.2.9 nine.example\nnonsense\n")
-			p := serveAny(t, "hosts: {files: ["+file+"]}")
+			p := serveAny(t, "dns:\n  hosts: {files: ["+file+"]}")
 			wantAnswer(t, p, "nine.example", "\t192.0.2.9\n")
 			p.waitLog(`line passed over.*hosts:2: .*nonsense`)
 			write(t, file, "192.0.2.10 nine.example\n")
 			p.await(patience, "nine.example", "192.0.2.10")
 		},
-		"hosts.ttl": func(t *testing.T) {
-			wantPrinted(t, "hosts: {lines: ['192.0.2.9 nine.example'], ttl: 7}", "nine.example.\t7\tIN\tA", "nine.example")
+		"dns.hosts.ttl": func(t *testing.T) {
+			wantPrinted(t, "dns: {hosts: {lines: ['192.0.2.9 nine.example'], ttl: 7}}", "nine.example.\t7\tIN\tA", "nine.example")
 		},
 	})
 }
@@ -119,7 +119,7 @@ func TestReloadWithoutFile(t *testing.T) {
 	t.Parallel()
 	blocked := filepath.Join(t.TempDir(), "blocked")
 	write(t, blocked, "ads.shop.svc.cluster.local\n")
-	file := settings(t, "ttl: 5\nblock: {files: ["+blocked+"]}")
+	file := settings(t, "dns:\n  ttl: 5\n  block: {files: ["+blocked+"]}")
 	p := start(t, "--config", file)
 	wantTTL := func(ttl uint32) {
 		p.poll(patience, func() error {
@@ -154,12 +154,12 @@ func serveAny(t *testing.T, text string) *process {
 
 // effectOfRewrite: names are answered as others, and the answer is theirs.
 func effectOfRewrite(t *testing.T) {
-	const suffix = "rewrite: [{from: old.example, to: shop.svc.cluster.local}]"
+	const suffix = "dns: {rewrite: [{from: old.example, to: shop.svc.cluster.local}]}"
 	wantChange(t, suffix, "REFUSED", "\nweb.old.example.\t5\tIN\tA\t10.96.0.7\n", "web.old.example")
-	const exact = "rewrite: [{from: web.old.example, to: web.shop.svc.cluster.local, exact: true}]"
+	const exact = "dns: {rewrite: [{from: web.old.example, to: web.shop.svc.cluster.local, exact: true}]}"
 	wantPrinted(t, exact, "\nweb.old.example.\t5\tIN\tA\t10.96.0.7\n", "web.old.example")
 	wantPrinted(t, exact, "REFUSED", "_http._tcp.web.old.example", "SRV")
-	p := serve(t, routeTo(upstream(t, answers("192.0.2.1")))+"\nrewrite: [{from: old.example, to: new.example}]")
+	p := serve(t, routeTo(upstream(t, answers("192.0.2.1")))+"\ndns:\n  rewrite: [{from: old.example, to: new.example}]")
 	wantAnswer(t, p, "www.old.example.", "\nwww.old.example.\t60\tIN\tA\t192.0.2.1\n")
 	wantAnswer(t, p, "www.old.example.", "\nwww.old.example.\t60\tIN\tA\t192.0.2.1\n")
 }
@@ -205,7 +205,7 @@ func answered(t *testing.T, p *process, n int, from string) (got received) {
 // cut.
 func wantAnswered(t *testing.T, setting string, n, all, cut int) {
 	t.Helper()
-	p := serveAny(t, "rateLimit: {"+setting+"}")
+	p := serveAny(t, "dns:\n  rateLimit: {"+setting+"}")
 	got := answered(t, p, n, "127.0.0.1")
 	if near := 2; got.all < all-near || got.all > all+near || got.cut < cut-near || got.cut > cut+near {
 		t.Errorf("%s: of %d queries %+v were answered, want %d, %d of them cut", setting, n, got, all, cut)

@@ -170,8 +170,8 @@ func (v vendor) run(t *testing.T, port int, primary, secret string) {
 func primaryFor(t *testing.T, dir, at string, port int, more string) *process {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "portolan.yaml")
-	write(t, file, fmt.Sprintf("listen: ['%s']\nadmin: {listen: '%s'}\nmanifests: %s\ntransfer: {keys: [{name: replica, algorithm: hmac-sha256, secretFile: '%s'}], allow: [{key: replica}], notify: ['127.0.0.1:%d']%s}",
-		at, anyPort, dir, secretFile(t, transferSecret), port, more))
+	write(t, file, fmt.Sprintf("manifests: %s\nadmin: {listen: '%s'}\ndns:\n  listen: ['%s']\n  transfer: {keys: [{name: replica, algorithm: hmac-sha256, secretFile: '%s'}], allow: [{key: replica}], notify: ['127.0.0.1:%d']%s}",
+		dir, anyPort, at, secretFile(t, transferSecret), port, more))
 	p := start(t, "--config", file)
 	p.await(patience, web, "10.96.0.7")
 	return p

@@ -22,11 +22,11 @@ import (
 
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
-		"tls.listen":      func(t *testing.T) { wantSecure(t, "one") },
-		"tls.certificate": effectOfCertificate,
-		"tls.key":         effectOfCertificate,
-		"https.listen":    func(t *testing.T) { wantWeb(t, "", "/dns-query") },
-		"https.path":      func(t *testing.T) { wantWeb(t, "path: /names", "/names") },
+		"dns.tls.listen":      func(t *testing.T) { wantSecure(t, "one") },
+		"dns.tls.certificate": effectOfCertificate,
+		"dns.tls.key":         effectOfCertificate,
+		"dns.https.listen":    func(t *testing.T) { wantWeb(t, "", "/dns-query") },
+		"dns.https.path":      func(t *testing.T) { wantWeb(t, "path: /names", "/names") },
 	})
 }
 
@@ -50,7 +50,7 @@ func newPair(t *testing.T, dir, name string) (p pair) {
 // latter.
 func serveSecurely(t *testing.T, p pair, https string) (server *process, tlsAddr, httpsAddr string) {
 	t.Helper()
-	server = serve(t, fmt.Sprintf("tls: {listen: ['%s'], certificate: '%s', key: '%s'}\nhttps: {listen: ['%s'], %s}",
+	server = serve(t, fmt.Sprintf("dns:\n  tls: {listen: ['%s'], certificate: '%s', key: '%s'}\n  https: {listen: ['%s'], %s}",
 		anyPort, p.certificate, p.key, anyPort, https))
 	tlsAddr = server.waitLog(`serving.* tls="?\[([0-9.:]+)\]`)[1]
 	httpsAddr = server.waitLog(`serving.* https="?\[([0-9.:]+)\]`)[1]
@@ -205,12 +205,12 @@ func response(packet []byte) []byte {
 func serveOnly(t *testing.T, name string) (p *process, addr string) {
 	t.Helper()
 	files := newPair(t, t.TempDir(), "one")
-	text := "listen: []\nadmin: {listen: '" + anyPort + "', coreDNSMetrics: true}\n"
+	text := "admin: {coreDNSMetrics: true}\ndns:\n  listen: []\n"
 	pair := fmt.Sprintf("certificate: '%s', key: '%s'", files.certificate, files.key)
 	if name == "tls" {
-		text += "tls: {listen: ['" + anyPort + "'], " + pair + "}"
+		text += "  tls: {listen: ['" + anyPort + "'], " + pair + "}"
 	} else {
-		text += "https: {listen: ['" + anyPort + "']}\ntls: {" + pair + "}"
+		text += "  https: {listen: ['" + anyPort + "']}\n  tls: {" + pair + "}"
 	}
 	p = launch(t, "--config", settings(t, text))
 	addr = p.waitLog(`serving zones=\[\S+\] ` + name + `=\[(\S+)\]`)[1]

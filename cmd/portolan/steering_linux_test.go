@@ -27,7 +27,7 @@ func effectOfSteering(t *testing.T) {
 			all, nobody = append(all, cpu), append(nobody, none)
 		}
 	}
-	for setting, want := range map[string][]int{"": all, "udpSteering: cpu": all, "udpSteering: hash": nobody} {
+	for setting, want := range map[string][]int{"": all, "dns: {udpSteering: cpu}": all, "dns: {udpSteering: hash}": nobody} {
 		if got := socketCPUs(t, serve(t, setting)); !slices.Equal(got, want) {
 			t.Errorf("%q: UDP sockets for the processors %d, want %d", setting, got, want)
 		}

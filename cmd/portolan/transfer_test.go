@@ -15,29 +15,30 @@ import (
 
 	"github.com/miekg/dns"
 
+	"portolan.dev/portolan/internal/config/configtest"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/support/testcert"
 )
 
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
-		"transfer.allow.clients": func(t *testing.T) {
+		"dns.transfer.allow.clients": func(t *testing.T) {
 			wantTransfer(t, "{allow: [{clients: [127.0.0.1]}]}", dns.RcodeSuccess)
 			wantTransfer(t, "{allow: [{clients: [192.0.2.0/24]}]}", dns.RcodeRefused)
 			wantTransfer(t, "{}", dns.RcodeRefused)
 		},
-		"transfer.allow.key":         effectOfTransferKey,
-		"transfer.allow.certificate": effectOfClientCertificate,
-		"tls.clientCA":               effectOfClientCertificate,
-		"transfer.keys.name":         effectOfTransferKey,
-		"transfer.keys.algorithm":    effectOfTransferKey,
-		"transfer.keys.secretFile":   effectOfSecretFile,
-		"transfer.history.changes":   func(t *testing.T) { effectOfHistory(t, "changes: 0") },
-		"transfer.history.memory":    func(t *testing.T) { effectOfHistory(t, "memory: 0") },
-		"transfer.maxTransfers":      effectOfMaxTransfers,
-		"transfer.memory":            effectOfTransferMemory,
-		"transfer.notify":            effectOfNotify,
-		"transfer.notifyService":     effectOfNotifyService,
+		"dns.transfer.allow.key":         effectOfTransferKey,
+		"dns.transfer.allow.certificate": effectOfClientCertificate,
+		"dns.tls.clientCA":               effectOfClientCertificate,
+		"dns.transfer.keys.name":         effectOfTransferKey,
+		"dns.transfer.keys.algorithm":    effectOfTransferKey,
+		"dns.transfer.keys.secretFile":   effectOfSecretFile,
+		"dns.transfer.history.changes":   func(t *testing.T) { effectOfHistory(t, "changes: 0") },
+		"dns.transfer.history.memory":    func(t *testing.T) { effectOfHistory(t, "memory: 0") },
+		"dns.transfer.maxTransfers":      effectOfMaxTransfers,
+		"dns.transfer.memory":            effectOfTransferMemory,
+		"dns.transfer.notify":            effectOfNotify,
+		"dns.transfer.notifyService":     effectOfNotifyService,
 	})
 }
 
@@ -101,7 +102,7 @@ func wantCode(t *testing.T, err error, code int) {
 // wantTransfer wants a zone, or a refusal, where transfer is set so.
 func wantTransfer(t *testing.T, setting string, code int) {
 	t.Helper()
-	p := serve(t, "transfer: "+setting)
+	p := serve(t, "dns:\n  transfer: "+setting)
 	records, err := transferred(p.addr, zoneQuery("cluster.local.", nil), "")
 	wantCode(t, err, code)
 	if code == dns.RcodeSuccess && !strings.Contains(fmt.Sprint(records), "web.shop.svc.cluster.local.\t5\tIN\tA\t10.96.0.7") {
@@ -119,7 +120,7 @@ func secretFile(t *testing.T, secret string) (path string) {
 
 // keyed are the settings of transfers with a key.
 func keyed(algorithm, file string) string {
-	return fmt.Sprintf("transfer: {keys: [{name: replica, algorithm: %s, secretFile: '%s'}], allow: [{key: Replica.}]}", algorithm, file)
+	return fmt.Sprintf("dns: {transfer: {keys: [{name: replica, algorithm: %s, secretFile: '%s'}], allow: [{key: Replica.}]}}", algorithm, file)
 }
 
 // effectOfTransferKey: the zone goes to who signs with the key, of its name and
@@ -182,7 +183,7 @@ func effectOfClientCertificate(t *testing.T) {
 		"other.example":     {[]tls.Certificate{authority.TLS}, dns.RcodeRefused},
 		"Secondary.example": {nil, dns.RcodeRefused},
 	} {
-		p := serve(t, fmt.Sprintf("tls: {listen: ['%s'], certificate: '%s', key: '%s', clientCA: '%s'}\ntransfer: {allow: [{certificate: %s}]}",
+		p := serve(t, fmt.Sprintf("dns:\n  tls: {listen: ['%s'], certificate: '%s', key: '%s', clientCA: '%s'}\n  transfer: {allow: [{certificate: %s}]}",
 			anyPort, own.certificate, own.key, ca, name))
 		addr := p.waitLog(`serving.* tls="?\[([0-9.:]+)\]`)[1]
 		conn, err := dns.DialWithTLS("tcp", addr, &tls.Config{InsecureSkipVerify: true, Certificates: c.certificates})
@@ -215,7 +216,7 @@ func effectOfHistory(t *testing.T, setting string) {
 		whole   bool
 	}{{"{}", false}, {"{" + setting + "}", true}} {
 		dir := shop(t)
-		p := serve(t, "manifests: "+dir+"\ntransfer: {allow: [{clients: [127.0.0.1]}], history: "+c.history+"}")
+		p := serve(t, "manifests: "+dir+"\ndns:\n  transfer: {allow: [{clients: [127.0.0.1]}], history: "+c.history+"}")
 		all, err := transferred(p.addr, zoneQuery("cluster.local.", nil), "")
 		if err != nil {
 			t.Fatal(err)
@@ -265,7 +266,7 @@ func stalled(t *testing.T, addr string) {
 func effectOfMaxTransfers(t *testing.T) {
 	large := largeZone(t)
 	for most, code := range map[string]int{"1": dns.RcodeServerFailure, "2": dns.RcodeSuccess} {
-		p := serve(t, "manifests: "+large+"\ntcp: {idle: 1m}\ntransfer: {allow: [{clients: [127.0.0.1]}], maxTransfers: "+most+"}")
+		p := serve(t, "manifests: "+large+"\ndns:\n  tcp: {idle: 1m}\n  transfer: {allow: [{clients: [127.0.0.1]}], maxTransfers: "+most+"}")
 		stalled(t, p.addr)
 		tr := &dns.Transfer{ReadTimeout: patience}
 		_, err := receiveZone(tr, p.addr, zoneQuery("cluster.local.", nil))
@@ -278,7 +279,7 @@ func effectOfMaxTransfers(t *testing.T) {
 func effectOfTransferMemory(t *testing.T) {
 	large := largeZone(t)
 	for memory, code := range map[string]int{"1Mi": dns.RcodeServerFailure, "128Mi": dns.RcodeSuccess} {
-		p := serve(t, "manifests: "+large+"\ntcp: {idle: 1m}\ntransfer: {allow: [{clients: [127.0.0.1]}], memory: "+memory+"}")
+		p := serve(t, "manifests: "+large+"\ndns:\n  tcp: {idle: 1m}\n  transfer: {allow: [{clients: [127.0.0.1]}], memory: "+memory+"}")
 		stalled(t, p.addr)
 		m := zoneQuery("cluster.local.", nil)
 		m.SetEdns0(1232, false)
@@ -331,7 +332,7 @@ func secondary(t *testing.T) (conn net.PacketConn, port int) {
 func effectOfNotify(t *testing.T) {
 	conn, port := secondary(t)
 	dir := shop(t)
-	p := serve(t, fmt.Sprintf("manifests: %s\ntransfer: {allow: [{clients: [192.0.2.1]}], notify: ['127.0.0.1:%d']}", dir, port))
+	p := serve(t, fmt.Sprintf("manifests: %s\ndns:\n  transfer: {allow: [{clients: [192.0.2.1]}], notify: ['127.0.0.1:%d']}", dir, port))
 	first := notified(t, conn, "cluster.local.")
 	write(t, filepath.Join(dir, "more.yaml"), service("more", "10.96.0.99"))
 	if next := notified(t, conn, "cluster.local."); next <= first {
@@ -361,7 +362,7 @@ addressType: IPv4
 ports: [{name: metrics, port: 9}, {name: dns, port: %d, protocol: UDP}]
 endpoints: [{addresses: [127.0.0.1]}]
 `, port))
-	serve(t, "manifests: "+dir+"\ntransfer: {allow: [{clients: [192.0.2.1]}], notifyService: shop/agents}")
+	serve(t, "manifests: "+dir+"\ndns:\n  transfer: {allow: [{clients: [192.0.2.1]}], notifyService: shop/agents}")
 	notified(t, conn, "cluster.local.")
 }
 
@@ -369,7 +370,7 @@ endpoints: [{addresses: [127.0.0.1]}]
 // it is: who follows it need not begin anew. One of the zones' own begins another.
 func TestReloadKeepsHistory(t *testing.T) {
 	t.Parallel()
-	file := settings(t, "ttl: 7\n"+sends)
+	file := settings(t, "dns:\n  ttl: 7\n"+sends)
 	p := start(t, "--config", file)
 	p.await(patience, web, "10.96.0.7")
 	soa := func() string {
@@ -378,7 +379,7 @@ func TestReloadKeepsHistory(t *testing.T) {
 		return p.ask("udp", q).Answer[0].Data
 	}
 	first, text := soa(), contents(t, file)
-	write(t, file, text+"block: {names: [shop.svc.cluster.local]}\n")
+	write(t, file, configtest.Merge(text, "dns: {block: {names: [shop.svc.cluster.local]}}"))
 	p.poll(patience, func() error {
 		if m := p.ask("udp", question(web)); m.Status != "NXDOMAIN" {
 			return fmt.Errorf("not blocked:\n%s", m)
@@ -403,7 +404,7 @@ func TestReloadThatFails(t *testing.T) {
 	t.Parallel()
 	dir := shop(t)
 	const allow = "transfer: {allow: [{clients: [127.0.0.1]}]"
-	file := settings(t, "manifests: "+dir+"\n"+allow+"}\n")
+	file := settings(t, "manifests: "+dir+"\ndns:\n  "+allow+"}\n")
 	p := start(t, "--config", file)
 	p.await(patience, web, "10.96.0.7")
 	all, err := transferred(p.addr, zoneQuery("cluster.local.", nil), "")

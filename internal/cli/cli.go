@@ -183,7 +183,7 @@ func (f *sourceFlags) override(c *config.Config) {
 	}
 	c.Simulate.Enabled = c.Simulate.Enabled || f.simulate
 	if len(f.zones) > 0 {
-		c.Zones = f.zones
+		c.DNS.Zones = f.zones
 	}
 }
 

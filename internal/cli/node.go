@@ -17,7 +17,7 @@ func newNode() *cobra.Command {
 		Short: "Serve the names of a cluster on a node, to its Pods",
 		Long: `Serve the names of a cluster on a node, to its Pods, until it is told to stop.
 
-The agent keeps a copy of the cluster's zones (mode replica), or asks the
+The agent keeps a copy of the cluster's zones (mode secondary), or asks the
 cluster's servers and keeps their answers (mode cache, as the KEP "DNS Autopath
 in PodSpec" has it). Other names it asks of upstream servers itself.
 
@@ -56,7 +56,7 @@ type agentFlags struct {
 
 func (f *agentFlags) add(cmd *cobra.Command) {
 	f.addSettings(cmd)
-	cmd.Flags().StringVar(&f.mode, "mode", "", "know the cluster's names as a `replica` or by a cache (default replica)")
+	cmd.Flags().StringVar(&f.mode, "mode", "", "know the cluster's names as a `secondary` or by a cache (default secondary)")
 	cmd.Flags().StringArrayVar(&f.addresses, "address", nil, "put this `ADDR` on the node and listen on it, repeatable")
 	cmd.Flags().StringArrayVar(&f.servers, "server", nil, "a DNS server `ADDR` of the cluster, repeatable")
 	cmd.Flags().StringArrayVar(&f.listen, "listen", nil, "without --address, serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)")
@@ -64,7 +64,7 @@ func (f *agentFlags) add(cmd *cobra.Command) {
 	for _, flag := range []string{"address", "server", "listen", "admin"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{string(config.NodeReplica), string(config.NodeCache)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{string(config.NodeSecondary), string(config.NodeCache)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // read is the configuration that the flags make.
@@ -80,7 +80,7 @@ func (f *agentFlags) read(cmd *cobra.Command) (config.Config, error) {
 		c.Node.Servers = f.servers
 	}
 	if len(f.listen) > 0 {
-		c.Listen = f.listen
+		c.DNS.Listen = f.listen
 	}
 	if cmd.Flags().Changed("admin") {
 		c.Admin.Listen = f.admin

@@ -117,7 +117,7 @@ func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *dns
 	if f.file == "-" && settings.Manifests == "-" {
 		return nil, s, errors.New("--manifests - and --filename - exclude each other: there is one standard input")
 	}
-	settings.Forward.Routes = nil // whoever is asked, it is not from here
+	settings.DNS.Forward.Routes = nil // whoever is asked, it is not from here
 	alone := settings.Simulate.Enabled && settings.Manifests == "" && f.file != ""
 	if alone {
 		settings.Manifests = f.file

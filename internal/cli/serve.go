@@ -90,7 +90,7 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 func (f *serveFlags) read(cmd *cobra.Command) (config.Config, error) {
 	c, err := f.base()
 	if len(f.listen) > 0 {
-		c.Listen = f.listen
+		c.DNS.Listen = f.listen
 	}
 	if cmd.Flags().Changed("admin") {
 		c.Admin.Listen = f.admin
@@ -126,7 +126,7 @@ func (f *serveFlags) base() (config.Config, error) {
 	if f.logFormat != "" {
 		c.Log.Format = f.logFormat
 	}
-	if f.quiet && c.QueryLog.OneIn == 0 { // lines of queries are wanted all the same
+	if f.quiet && c.DNS.QueryLog.OneIn == 0 { // lines of queries are wanted all the same
 		c.Log.Level = "warn"
 	}
 	return c, nil

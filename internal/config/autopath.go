@@ -20,55 +20,55 @@ const (
 // compileAutopath checks what names are searched for in; zones makes their zone's
 // SOA.
 func (c *Config) compileAutopath(made *Compiled, zones *kubezone.Compiler) (err error) {
-	a := &c.Autopath
-	made.Autopath = autopath.Config{Zones: made.Zone.Zones, Option: uint16(a.Option), MaxPaths: a.MaxPaths, MaxOctets: a.MaxOctets}
+	a := &c.DNS.Autopath
+	made.DNS.Autopath = autopath.Config{Zones: made.DNS.Zone.Zones, Option: uint16(a.Option), MaxPaths: a.MaxPaths, MaxOctets: a.MaxOctets}
 	if a.Suffix != "" {
 		suffix, err := dnsname.Parse(a.Suffix)
 		if err != nil {
-			return badValue("autopath.suffix", "%w", err)
+			return badValue("dns.autopath.suffix", "%w", err)
 		}
 		if suffix.IsRoot() {
-			return badValue("autopath.suffix", "the root has all names below it; leave it empty for none")
+			return badValue("dns.autopath.suffix", "the root has all names below it; leave it empty for none")
 		}
-		for _, z := range append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, made.Zone.Zones...) {
+		for _, z := range append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, made.DNS.Zone.Zones...) {
 			if suffix.IsSubdomainOf(z) || z.IsSubdomainOf(suffix) {
-				return badValue("autopath.suffix", "%s and the zone %s have names in common", suffix, z)
+				return badValue("dns.autopath.suffix", "%s and the zone %s have names in common", suffix, z)
 			}
 		}
-		made.Autopath.Suffix = suffix
+		made.DNS.Autopath.Suffix = suffix
 	}
 	for i, text := range a.HostPaths {
 		path, err := dnsname.Parse(text)
 		if err != nil {
-			return badItem("autopath.hostPaths", i, "%w", err)
+			return badItem("dns.autopath.hostPaths", i, "%w", err)
 		}
-		made.Autopath.Host = append(made.Autopath.Host, path)
+		made.DNS.Autopath.Host = append(made.DNS.Autopath.Host, path)
 	}
 	for i, text := range a.Clients {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return badItem("autopath.clients", i, "%q is not a range, such as 10.0.0.0/8", text)
+			return badItem("dns.autopath.clients", i, "%q is not a range, such as 10.0.0.0/8", text)
 		}
-		made.Autopath.Clients = append(made.Autopath.Clients, prefix)
+		made.DNS.Autopath.Clients = append(made.DNS.Autopath.Clients, prefix)
 	}
 	for _, n := range []struct {
 		key                string
 		value, least, most int
 	}{
-		{"autopath.option", a.Option, 0, 65535},
-		{"autopath.maxPaths", a.MaxPaths, 1, maxSearchPaths},
-		{"autopath.maxOctets", a.MaxOctets, 1, maxSearchOctets},
+		{"dns.autopath.option", a.Option, 0, 65535},
+		{"dns.autopath.maxPaths", a.MaxPaths, 1, maxSearchPaths},
+		{"dns.autopath.maxOctets", a.MaxOctets, 1, maxSearchOctets},
 	} {
 		if n.value < n.least || n.value > n.most {
 			return badValue(n.key, "%d is not between %d and %d", n.value, n.least, n.most)
 		}
 	}
 	if len(a.HostPaths) > maxSearchPaths {
-		return badValue("autopath.hostPaths", "more than %d", maxSearchPaths)
+		return badValue("dns.autopath.hostPaths", "more than %d", maxSearchPaths)
 	}
 	if code := dnswire.OptionCode(a.Option); code.Known() {
-		return badValue("autopath.option", "%d is the option %s", a.Option, code)
+		return badValue("dns.autopath.option", "%d is the option %s", a.Option, code)
 	}
-	made.AutopathSOA, err = zones.SOA(made.Autopath.Suffix)
+	made.DNS.AutopathSOA, err = zones.SOA(made.DNS.Autopath.Suffix)
 	return err
 }

@@ -54,12 +54,21 @@ func (c *Config) Validate() error {
 
 // Compiled is a configuration in the types of those who use it.
 type Compiled struct {
+	Admin        netip.AddrPort // not valid when there is none
+	Probes       []netip.AddrPort
+	ProbeSockets []string // paths
+	Simulate     simulate.Config
+	DNS          CompiledDNS
+	Node         NodeConfig
+	Webhook      admission.Config
+	Controller   CompiledController
+}
+
+// CompiledDNS is the section dns.
+type CompiledDNS struct {
 	Listen        []netip.AddrPort
 	ListenTLS     []netip.AddrPort
 	ListenHTTPS   []netip.AddrPort
-	Admin         netip.AddrPort // not valid when there is none
-	Probes        []netip.AddrPort
-	ProbeSockets  []string // paths
 	Zone          kubezone.Config
 	CookieSecrets []respond.CookieSecret
 	Routes        []forward.Route
@@ -70,11 +79,7 @@ type Compiled struct {
 	AutopathSOA dnswire.SOA
 	RateLimit   filter.RateLimit
 	QueryLog    querylog.Config
-	Simulate    simulate.Config
-	Webhook     admission.Config
-	Node        NodeConfig
 	Transfer    CompiledTransfer
-	Controller  CompiledController
 }
 
 // Compile checks the configuration and gives it in the types of its users.
@@ -95,14 +100,14 @@ func (c *Config) Compile() (*Compiled, error) {
 }
 
 func (c *Config) compileListen(made *Compiled) error {
-	if len(c.Listen)+len(c.TLS.Listen)+len(c.HTTPS.Listen) == 0 {
-		return badValue("listen", "no address, nor in tls.listen or https.listen")
+	if len(c.DNS.Listen)+len(c.DNS.TLS.Listen)+len(c.DNS.HTTPS.Listen) == 0 {
+		return badValue("dns.listen", "no address, nor in dns.tls.listen or dns.https.listen")
 	}
 	for _, l := range []struct {
 		key   string
 		texts []string
 		made  *[]netip.AddrPort
-	}{{"listen", c.Listen, &made.Listen}, {"tls.listen", c.TLS.Listen, &made.ListenTLS}, {"https.listen", c.HTTPS.Listen, &made.ListenHTTPS}} {
+	}{{"dns.listen", c.DNS.Listen, &made.DNS.Listen}, {"dns.tls.listen", c.DNS.TLS.Listen, &made.DNS.ListenTLS}, {"dns.https.listen", c.DNS.HTTPS.Listen, &made.DNS.ListenHTTPS}} {
 		for i, text := range l.texts {
 			addr, err := netip.ParseAddrPort(text)
 			if err != nil {
@@ -121,31 +126,31 @@ func (c *Config) compileListen(made *Compiled) error {
 // checkTLS checks what listeners over TLS need.
 func (c *Config) checkTLS() error {
 	switch {
-	case (c.TLS.Certificate == "") != (c.TLS.Key == ""):
-		key := "tls.key"
-		if c.TLS.Certificate == "" {
-			key = "tls.certificate"
+	case (c.DNS.TLS.Certificate == "") != (c.DNS.TLS.Key == ""):
+		key := "dns.tls.key"
+		if c.DNS.TLS.Certificate == "" {
+			key = "dns.tls.certificate"
 		}
 		return badValue(key, "a certificate needs its key; give both")
-	case len(c.TLS.Listen)+len(c.HTTPS.Listen) > 0 && c.TLS.Certificate == "":
-		return badValue("tls.certificate", "tls.listen and https.listen need a certificate")
-	case !strings.HasPrefix(c.HTTPS.Path, "/") || strings.ContainsAny(c.HTTPS.Path, "{} "):
-		return badValue("https.path", "%q is not a path, such as /dns-query", c.HTTPS.Path)
+	case len(c.DNS.TLS.Listen)+len(c.DNS.HTTPS.Listen) > 0 && c.DNS.TLS.Certificate == "":
+		return badValue("dns.tls.certificate", "dns.tls.listen and dns.https.listen need a certificate")
+	case !strings.HasPrefix(c.DNS.HTTPS.Path, "/") || strings.ContainsAny(c.DNS.HTTPS.Path, "{} "):
+		return badValue("dns.https.path", "%q is not a path, such as /dns-query", c.DNS.HTTPS.Path)
 	}
 	return nil
 }
 
 func (c *Config) compileRecords(made *Compiled) error {
-	if c.TTL < 0 || c.TTL > kubezone.MaxTTL {
-		return badValue("ttl", "%d is not between 0 and %d", c.TTL, kubezone.MaxTTL)
+	if c.DNS.TTL < 0 || c.DNS.TTL > kubezone.MaxTTL {
+		return badValue("dns.ttl", "%d is not between 0 and %d", c.DNS.TTL, kubezone.MaxTTL)
 	}
-	mode := kubezone.PodMode(c.Pods)
+	mode := kubezone.PodMode(c.DNS.Pods)
 	switch mode {
 	case kubezone.PodsVerified, kubezone.PodsInsecure, kubezone.PodsDisabled:
 	default:
-		return badValue("pods", "%q is not verified, insecure or disabled", c.Pods)
+		return badValue("dns.pods", "%q is not verified, insecure or disabled", c.DNS.Pods)
 	}
-	made.Zone.TTL, made.Zone.Pods, made.Zone.EndpointPodNames = uint32(c.TTL), mode, c.EndpointPodNames
+	made.DNS.Zone.TTL, made.DNS.Zone.Pods, made.DNS.Zone.EndpointPodNames = uint32(c.DNS.TTL), mode, c.DNS.EndpointPodNames
 	return nil
 }
 
@@ -153,37 +158,37 @@ func (c *Config) compileRanges(made *Compiled) error {
 	for _, of := range []struct {
 		key    string
 		ranges []string
-	}{{"serviceCIDRs", c.ServiceCIDRs}, {"podCIDRs", c.PodCIDRs}} {
+	}{{"dns.serviceCIDRs", c.DNS.ServiceCIDRs}, {"dns.podCIDRs", c.DNS.PodCIDRs}} {
 		for i, r := range of.ranges {
 			prefix, err := netip.ParsePrefix(r)
 			if err != nil || prefix.Bits() == 0 {
 				return badItem(of.key, i, "%q is not a range, such as 10.96.0.0/12", r)
 			}
-			made.Zone.ReverseRanges = append(made.Zone.ReverseRanges, prefix)
+			made.DNS.Zone.ReverseRanges = append(made.DNS.Zone.ReverseRanges, prefix)
 		}
 	}
 	return nil
 }
 
 func (c *Config) compileNameServer(made *Compiled) error {
-	ns, name, _ := strings.Cut(c.NameServer.Service, "/")
+	ns, name, _ := strings.Cut(c.DNS.NameServer.Service, "/")
 	if ns == "" || name == "" || strings.Contains(name, "/") {
-		return badValue("nameServer.service", "%q is not namespace/name", c.NameServer.Service)
+		return badValue("dns.nameServer.service", "%q is not namespace/name", c.DNS.NameServer.Service)
 	}
-	made.Zone.DNSService = cluster.Key{Namespace: ns, Name: name}
-	for i, a := range c.NameServer.Addresses {
+	made.DNS.Zone.DNSService = cluster.Key{Namespace: ns, Name: name}
+	for i, a := range c.DNS.NameServer.Addresses {
 		addr, err := netip.ParseAddr(a)
 		if err != nil || addr.Zone() != "" {
-			return badItem("nameServer.addresses", i, "%q is not an address", a)
+			return badItem("dns.nameServer.addresses", i, "%q is not an address", a)
 		}
-		made.Zone.DNSAddresses = append(made.Zone.DNSAddresses, addr.Unmap())
+		made.DNS.Zone.DNSAddresses = append(made.DNS.Zone.DNSAddresses, addr.Unmap())
 	}
-	if len(c.NameServer.Addresses) > 0 {
+	if len(c.DNS.NameServer.Addresses) > 0 {
 		return nil
 	}
-	for _, l := range made.Listen {
+	for _, l := range made.DNS.Listen {
 		if !l.Addr().IsUnspecified() {
-			made.Zone.DNSAddresses = append(made.Zone.DNSAddresses, l.Addr().WithZone(""))
+			made.DNS.Zone.DNSAddresses = append(made.DNS.Zone.DNSAddresses, l.Addr().WithZone(""))
 		}
 	}
 	return nil
@@ -192,30 +197,30 @@ func (c *Config) compileNameServer(made *Compiled) error {
 // compileZones comes behind what else the zones are made from, for it makes
 // them, to see whether that is possible.
 func (c *Config) compileZones(made *Compiled) error {
-	for i, z := range c.Zones {
+	for i, z := range c.DNS.Zones {
 		name, err := dnsname.Parse(z)
 		if err != nil {
-			return badItem("zones", i, "%w", err)
+			return badItem("dns.zones", i, "%w", err)
 		}
-		made.Zone.Zones = append(made.Zone.Zones, name)
+		made.DNS.Zone.Zones = append(made.DNS.Zone.Zones, name)
 	}
-	compiler, err := kubezone.New(made.Zone)
+	compiler, err := kubezone.New(made.DNS.Zone)
 	if err == nil {
 		_, err = compiler.NewDB()
 	}
 	if err != nil {
-		return badValue("zones", "%s", strings.TrimPrefix(err.Error(), "zones "))
+		return badValue("dns.zones", "%s", strings.TrimPrefix(err.Error(), "zones "))
 	}
 	return c.compileAutopath(made, compiler)
 }
 
 func (c *Config) compileCookies(made *Compiled) error {
-	for i, s := range c.Cookies.Secrets {
+	for i, s := range c.DNS.Cookies.Secrets {
 		raw, err := hex.DecodeString(s)
 		if err != nil || len(raw) != len(respond.CookieSecret{}) {
-			return badItem("cookies.secrets", i, "number %d is not 32 hexadecimal digits", i+1) // a secret is not printed
+			return badItem("dns.cookies.secrets", i, "number %d is not 32 hexadecimal digits", i+1) // a secret is not printed
 		}
-		made.CookieSecrets = append(made.CookieSecrets, respond.CookieSecret(raw))
+		made.DNS.CookieSecrets = append(made.DNS.CookieSecrets, respond.CookieSecret(raw))
 	}
 	return nil
 }
@@ -225,9 +230,9 @@ func (c *Config) checkIdentity(*Compiled) error {
 		key, value string
 		limit      int
 	}{
-		{"identity.nsid", c.Identity.NSID, respond.MaxNSID},
-		{"identity.serverID", c.Identity.ServerID, maxText},
-		{"identity.version", c.Identity.Version, maxText},
+		{"dns.identity.nsid", c.DNS.Identity.NSID, respond.MaxNSID},
+		{"dns.identity.serverID", c.DNS.Identity.ServerID, maxText},
+		{"dns.identity.version", c.DNS.Identity.Version, maxText},
 	} {
 		if len(text.value) > text.limit {
 			return badValue(text.key, "longer than %d octets", text.limit)
@@ -237,23 +242,23 @@ func (c *Config) checkIdentity(*Compiled) error {
 }
 
 func (c *Config) checkLimits(*Compiled) error {
-	if c.UDPSize < 512 || c.UDPSize > 4096 {
-		return badValue("udpSize", "%d is not between 512 and 4096", c.UDPSize)
+	if c.DNS.UDPSize < 512 || c.DNS.UDPSize > 4096 {
+		return badValue("dns.udpSize", "%d is not between 512 and 4096", c.DNS.UDPSize)
 	}
-	if s := dnsserver.Steering(c.UDPSteering); s != dnsserver.SteerByCPU && s != dnsserver.SteerByHash {
-		return badValue("udpSteering", "%q is not cpu or hash", c.UDPSteering)
+	if s := dnsserver.Steering(c.DNS.UDPSteering); s != dnsserver.SteerByCPU && s != dnsserver.SteerByHash {
+		return badValue("dns.udpSteering", "%q is not cpu or hash", c.DNS.UDPSteering)
 	}
-	if c.TCP.MaxConnections < 1 {
-		return badValue("tcp.maxConnections", "%d is less than 1", c.TCP.MaxConnections)
+	if c.DNS.TCP.MaxConnections < 1 {
+		return badValue("dns.tcp.maxConnections", "%d is less than 1", c.DNS.TCP.MaxConnections)
 	}
-	if c.TCP.MaxInFlight < 1 {
-		return badValue("tcp.maxInFlight", "%d is less than 1", c.TCP.MaxInFlight)
+	if c.DNS.TCP.MaxInFlight < 1 {
+		return badValue("dns.tcp.maxInFlight", "%d is less than 1", c.DNS.TCP.MaxInFlight)
 	}
-	if c.TCP.MaxQueries < 0 {
-		return badValue("tcp.maxQueries", "%d is less than 0", c.TCP.MaxQueries)
+	if c.DNS.TCP.MaxQueries < 0 {
+		return badValue("dns.tcp.maxQueries", "%d is less than 0", c.DNS.TCP.MaxQueries)
 	}
-	if c.TCP.Idle <= 0 {
-		return badValue("tcp.idle", "%s is not more than 0", time.Duration(c.TCP.Idle))
+	if c.DNS.TCP.Idle <= 0 {
+		return badValue("dns.tcp.idle", "%s is not more than 0", time.Duration(c.DNS.TCP.Idle))
 	}
 	return nil
 }

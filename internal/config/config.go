@@ -34,6 +34,18 @@ type Config struct {
 	// Lameduck is how long queries are answered after the order to stop, while
 	// the server says that it is not ready.
 	Lameduck Duration `yaml:"lameduck"`
+	Log      Log      `yaml:"log"`
+	// DNS is what is answered, where, and from what.
+	DNS DNS `yaml:"dns"`
+	// Node is the agent on each node, Webhook the admission webhook, and
+	// Controller the controllers.
+	Node       Node       `yaml:"node"`
+	Webhook    Webhook    `yaml:"webhook"`
+	Controller Controller `yaml:"controller"`
+}
+
+// DNS is the section of the DNS server.
+type DNS struct {
 	// Listen are addresses and ports, each for UDP and TCP.
 	Listen []string `yaml:"listen"`
 	// Zones are the cluster's domains; reverse names point into the first.
@@ -74,16 +86,10 @@ type Config struct {
 	TLS      TLS      `yaml:"tls"`
 	HTTPS    HTTPS    `yaml:"https"`
 	Transfer Transfer `yaml:"transfer"`
-	Log      Log      `yaml:"log"`
 	// QueryLog says of which queries there is a line in the log.
 	QueryLog QueryLog `yaml:"queryLog"`
 	// DNSTap is a collector of dnstap: unix:PATH or tcp:ADDRESS:PORT.
 	DNSTap string `yaml:"dnstap"`
-	// Webhook is of the admission webhook alone, Node of the agent on each node,
-	// Controller of controllers.
-	Webhook    Webhook    `yaml:"webhook"`
-	Node       Node       `yaml:"node"`
-	Controller Controller `yaml:"controller"`
 }
 
 // Kubernetes says how the Kubernetes API is read.
@@ -330,7 +336,7 @@ type Webhook struct {
 
 // Node is the agent on each node.
 type Node struct {
-	// Mode is replica or cache.
+	// Mode is secondary or cache.
 	Mode string `yaml:"mode"`
 	// Addresses are put on the node, and listened on at Port in the place of
 	// Listen. With none, nothing is put there.
@@ -342,7 +348,7 @@ type Node struct {
 	// nothing else is said.
 	Servers []string `yaml:"servers"`
 	// Option is how servers are told what to search for a name in: paths or
-	// compact. It is of the mode cache, and what follows of the mode replica.
+	// compact. It is of the mode cache, and what follows of the mode secondary.
 	Option string `yaml:"option"`
 	// Primaries are who the zones come from: addresses, or names of Services whose
 	// addresses Servers tell; Servers when empty.
@@ -420,32 +426,34 @@ func (z Size) MarshalText() ([]byte, error) {
 // Default is the configuration of a file that says nothing.
 func Default() Config {
 	return Config{
-		Listen:     []string{"127.0.0.1:1053"},
-		Zones:      []string{"cluster.local"},
-		TTL:        5,
 		Simulate:   Simulate{NodePorts: "30000-32767", MaxEndpointsPerSlice: endpointslices.DefaultMaxEndpoints},
 		Kubernetes: Kubernetes{QPS: 50, Burst: 100, Silence: Duration(150 * time.Second)},
 		Snapshot:   Snapshot{Settle: Duration(2 * time.Second)},
 		Admin:      Admin{Listen: "127.0.0.1:9153"},
-		Pods:       string(kubezone.PodsVerified),
-		NameServer: NameServer{Service: "kube-system/kube-dns"},
-		Forward:    Forward{MaxInFlight: 4096, MaxInFlightPerClient: 1024},
-		Cache: Cache{
-			Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60,
-			Stale: Duration(time.Hour), StaleAfter: Duration(1800 * time.Millisecond),
+		Log:        Log{Level: "info", Format: "text"},
+		DNS: DNS{
+			Listen:     []string{"127.0.0.1:1053"},
+			Zones:      []string{"cluster.local"},
+			TTL:        5,
+			Pods:       string(kubezone.PodsVerified),
+			NameServer: NameServer{Service: "kube-system/kube-dns"},
+			Forward:    Forward{MaxInFlight: 4096, MaxInFlightPerClient: 1024},
+			Cache: Cache{
+				Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60,
+				Stale: Duration(time.Hour), StaleAfter: Duration(1800 * time.Millisecond),
+			},
+			RateLimit:   RateLimit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
+			Block:       Block{Answer: blockNXDomain, TTL: 60},
+			Hosts:       Hosts{TTL: 60},
+			Autopath:    Autopath{Suffix: autopath.DefaultSuffix, Option: autopath.DefaultOption, MaxPaths: 16, MaxOctets: 1024},
+			UDPSize:     respond.DefaultUDPSize,
+			UDPSteering: string(dnsserver.SteerByCPU),
+			TCP:         TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},
+			HTTPS:       HTTPS{Path: "/dns-query"},
+			Transfer:    Transfer{History: TransferHistory{Changes: 100_000, Memory: 16 << 20}, MaxTransfers: 100, Memory: 128 << 20},
 		},
-		RateLimit:   RateLimit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
-		Block:       Block{Answer: blockNXDomain, TTL: 60},
-		Hosts:       Hosts{TTL: 60},
-		Autopath:    Autopath{Suffix: autopath.DefaultSuffix, Option: autopath.DefaultOption, MaxPaths: 16, MaxOctets: 1024},
-		UDPSize:     respond.DefaultUDPSize,
-		UDPSteering: string(dnsserver.SteerByCPU),
-		TCP:         TCP{MaxConnections: 1000, MaxInFlight: 64, Idle: Duration(10 * time.Second)},
-		HTTPS:       HTTPS{Path: "/dns-query"},
-		Transfer:    Transfer{History: TransferHistory{Changes: 100_000, Memory: 16 << 20}, MaxTransfers: 100, Memory: 128 << 20},
-		Log:         Log{Level: "info", Format: "text"},
 		Node: Node{
-			Mode: string(NodeReplica), Port: 53, Device: "portolan", Option: optionPaths,
+			Mode: string(NodeSecondary), Port: 53, Device: "portolan", Option: optionPaths,
 			Check: Duration(secondary.DefaultCheckInterval), Stale: Duration(secondary.DefaultStaleAfter),
 		},
 		Controller: Controller{

@@ -54,30 +54,36 @@ func compile(t *testing.T, text string) *config.Compiled {
 }
 
 var defaults = &config.Compiled{
-	Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
-	Admin:  netip.MustParseAddrPort("127.0.0.1:9153"),
-	Zone: kubezone.Config{
-		Zones:        []dnsname.Name{dnsname.MustParse("cluster.local")},
-		TTL:          5,
-		Pods:         kubezone.PodsVerified,
-		DNSService:   cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
-		DNSAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
-	},
-	Rules:     filter.Config{Block: filter.Blocklist{TTL: 60}, Hosts: filter.Hosts{TTL: 60}},
-	RateLimit: filter.RateLimit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
-	Autopath: autopath.Config{
-		Suffix: dnsname.MustParse("ap.k8s.io"), Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, Option: 65001, MaxPaths: 16, MaxOctets: 1024,
+	Admin: netip.MustParseAddrPort("127.0.0.1:9153"),
+	DNS: config.CompiledDNS{
+		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
+		Zone: kubezone.Config{
+			Zones:        []dnsname.Name{dnsname.MustParse("cluster.local")},
+			TTL:          5,
+			Pods:         kubezone.PodsVerified,
+			DNSService:   cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
+			DNSAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
+		},
+		Rules:     filter.Config{Block: filter.Blocklist{TTL: 60}, Hosts: filter.Hosts{TTL: 60}},
+		RateLimit: filter.RateLimit{Burst: 100, Prefix4: 24, Prefix6: 56, Slip: 2},
+		Autopath: autopath.Config{
+			Suffix: dnsname.MustParse("ap.k8s.io"), Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, Option: 65001, MaxPaths: 16, MaxOctets: 1024,
+		},
+		AutopathSOA: dnswire.SOA{
+			Zone: dnsname.MustParse("ap.k8s.io"), MName: dnsname.MustParse("ns.dns.cluster.local"), RName: dnsname.MustParse("hostmaster.cluster.local"),
+			TTL: 5, Refresh: 7200, Retry: 1800, Expire: 86400, Minimum: 5,
+		},
+		Cache: cache.Config{Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour},
+		Transfer: config.CompiledTransfer{
+			Sender:  transfer.Config{MaxTransfers: 100, MaxSize: 128 << 20, UDPSize: 1232},
+			History: zone.HistoryLimits{Changes: 100_000, Octets: 16 << 20},
+		},
 	},
 	Node: config.NodeConfig{
-		Mode: config.NodeReplica, Relay: respond.RelayPaths, Network: hostnet.Config{Port: 53, Prefix: "portolan"},
-		Listen:  []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
-		Replica: secondary.Config{Zones: names("cluster.local"), CheckInterval: 5 * time.Second, StaleAfter: 15 * time.Second},
+		Mode: config.NodeSecondary, Relay: respond.RelayPaths, Network: hostnet.Config{Port: 53, Prefix: "portolan"},
+		Listen:    []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
+		Secondary: secondary.Config{Zones: names("cluster.local"), CheckInterval: 5 * time.Second, StaleAfter: 15 * time.Second},
 	},
-	AutopathSOA: dnswire.SOA{
-		Zone: dnsname.MustParse("ap.k8s.io"), MName: dnsname.MustParse("ns.dns.cluster.local"), RName: dnsname.MustParse("hostmaster.cluster.local"),
-		TTL: 5, Refresh: 7200, Retry: 1800, Expire: 86400, Minimum: 5,
-	},
-	Cache: cache.Config{Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour},
 	Webhook: admission.Config{
 		Listen:  netip.MustParseAddrPort("127.0.0.1:8443"),
 		Service: admission.ServiceName{Namespace: "kube-system", Name: "portolan-webhook"}, ClusterDomain: "cluster.local", AutopathSuffix: "ap.k8s.io",
@@ -86,10 +92,6 @@ var defaults = &config.Compiled{
 	Controller: config.CompiledController{MaxEndpoints: 100, Syncs: 5, Lease: &leader.Config{
 		Namespace: "kube-system", Name: "portolan-slices", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 	}},
-	Transfer: config.CompiledTransfer{
-		Sender:  transfer.Config{MaxTransfers: 100, MaxSize: 128 << 20, UDPSize: 1232},
-		History: zone.HistoryLimits{Changes: 100_000, Octets: 16 << 20},
-	},
 }
 
 // TestDefaults: what a file does not say is as the documentation says.
@@ -99,23 +101,24 @@ func TestDefaults(t *testing.T) {
 		"comments only":            "# ttl: 7\n",
 		"an empty document":        "---\n",
 		"an empty mapping":         "{}\n",
-		"a byte order mark":        "\ufeffttl: 5\n",
-		"sections without a value": "tcp:\n  # idle: 1s\nlog:\n",
-		"keys without a value":     "listen:\nzones: ~\nttl: null\npods:\n",
+		"a byte order mark":        "\ufeffdns: {ttl: 5}\n",
+		"sections without a value": "dns:\n  tcp:\n    # idle: 1s\nlog:\n",
+		"keys without a value":     "dns:\n  listen:\n  zones: ~\n  ttl: null\n  pods:\n",
 		"the defaults spelled out": `
-listen: [127.0.0.1:1053]
-zones: [cluster.local]
-ttl: 5
-pods: verified
-endpointPodNames: false
-serviceCIDRs: []
-podCIDRs: []
-nameServer: {service: kube-system/kube-dns, addresses: []}
-udpSize: 1232
-udpSteering: cpu
-identity: {nsid: "", serverID: "", version: ""}
-cookies: {secrets: []}
-tcp: {maxConnections: 1000, maxInFlight: 64, maxQueries: 0, idle: 10s}
+dns:
+  listen: [127.0.0.1:1053]
+  zones: [cluster.local]
+  ttl: 5
+  pods: verified
+  endpointPodNames: false
+  serviceCIDRs: []
+  podCIDRs: []
+  nameServer: {service: kube-system/kube-dns, addresses: []}
+  udpSize: 1232
+  udpSteering: cpu
+  identity: {nsid: "", serverID: "", version: ""}
+  cookies: {secrets: []}
+  tcp: {maxConnections: 1000, maxInFlight: 64, maxQueries: 0, idle: 10s}
 kubernetes: {kubeconfig: "", namespaces: [], serviceSelector: "", qps: 50, burst: 100, watchList: false, silence: 2m30s}
 snapshot: {file: "", settle: 2s}
 admin: {listen: "127.0.0.1:9153", probes: [], coreDNSMetrics: false, pprof: false, maxStaleness: 0s}
@@ -155,58 +158,58 @@ func TestCompile(t *testing.T) {
 		text string
 		want func(*config.Compiled)
 	}{
-		"names in any case, with or without the dot": {"zones: [Cluster.Local., other.example]", func(c *config.Compiled) {
-			c.Zone.Zones = names("cluster.local", "other.example") // the first is the domain of Pods
-			c.Autopath.Zones = c.Zone.Zones
+		"names in any case, with or without the dot": {"dns: {zones: [Cluster.Local., other.example]}", func(c *config.Compiled) {
+			c.DNS.Zone.Zones = names("cluster.local", "other.example") // the first is the domain of Pods
+			c.DNS.Autopath.Zones = c.DNS.Zone.Zones
 		}},
-		"ranges of Services, then of Pods": {"podCIDRs: [10.244.0.0/16]\nserviceCIDRs: [10.96.0.0/12, 'fd00:10:96::/112']", func(c *config.Compiled) {
-			c.Zone.ReverseRanges = []netip.Prefix{
+		"ranges of Services, then of Pods": {"dns:\n  podCIDRs: [10.244.0.0/16]\n  serviceCIDRs: [10.96.0.0/12, 'fd00:10:96::/112']", func(c *config.Compiled) {
+			c.DNS.Zone.ReverseRanges = []netip.Prefix{
 				netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112"), netip.MustParsePrefix("10.244.0.0/16"),
 			}
 		}},
-		"the name server is where it listens": {"listen: ['[fd00::1]:53', 192.0.2.1:53]", func(c *config.Compiled) {
-			c.Listen = []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:53"), netip.MustParseAddrPort("192.0.2.1:53")}
-			c.Zone.DNSAddresses = []netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("192.0.2.1")}
+		"the name server is where it listens": {"dns: {listen: ['[fd00::1]:53', 192.0.2.1:53]}", func(c *config.Compiled) {
+			c.DNS.Listen = []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:53"), netip.MustParseAddrPort("192.0.2.1:53")}
+			c.DNS.Zone.DNSAddresses = []netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("192.0.2.1")}
 		}},
-		"every address is no address of the name server": {"listen: ['0.0.0.0:53', '[::]:53']", func(c *config.Compiled) {
-			c.Listen = []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:53"), netip.MustParseAddrPort("[::]:53")}
-			c.Zone.DNSAddresses = nil
+		"every address is no address of the name server": {"dns: {listen: ['0.0.0.0:53', '[::]:53']}", func(c *config.Compiled) {
+			c.DNS.Listen = []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:53"), netip.MustParseAddrPort("[::]:53")}
+			c.DNS.Zone.DNSAddresses = nil
 		}},
-		"the name server's addresses are those given": {"nameServer: {addresses: [192.0.2.53, '::ffff:192.0.2.54']}", func(c *config.Compiled) {
-			c.Zone.DNSAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54")}
+		"the name server's addresses are those given": {"dns: {nameServer: {addresses: [192.0.2.53, '::ffff:192.0.2.54']}}", func(c *config.Compiled) {
+			c.DNS.Zone.DNSAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54")}
 		}},
-		"IPv4 in IPv6 is IPv4": {"listen: ['[::ffff:127.0.0.1]:1053']", func(*config.Compiled) {}},
-		"TLS alone": {"listen: []\ntls: {listen: [127.0.0.1:853], certificate: c, key: k}", func(c *config.Compiled) {
-			c.Listen, c.ListenTLS, c.Zone.DNSAddresses = nil, []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:853")}, nil
+		"IPv4 in IPv6 is IPv4": {"dns: {listen: ['[::ffff:127.0.0.1]:1053']}", func(*config.Compiled) {}},
+		"TLS alone": {"dns:\n  listen: []\n  tls: {listen: [127.0.0.1:853], certificate: c, key: k}", func(c *config.Compiled) {
+			c.DNS.Listen, c.DNS.ListenTLS, c.DNS.Zone.DNSAddresses = nil, []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:853")}, nil
 		}},
-		"any free port, twice": {"listen: [127.0.0.1:0, 127.0.0.1:0]", func(c *config.Compiled) {
+		"any free port, twice": {"dns: {listen: [127.0.0.1:0, 127.0.0.1:0]}", func(c *config.Compiled) {
 			free := netip.MustParseAddrPort("127.0.0.1:0")
-			c.Listen = []netip.AddrPort{free, free}
-			c.Zone.DNSAddresses = append(c.Zone.DNSAddresses, c.Zone.DNSAddresses...)
+			c.DNS.Listen = []netip.AddrPort{free, free}
+			c.DNS.Zone.DNSAddresses = append(c.DNS.Zone.DNSAddresses, c.DNS.Zone.DNSAddresses...)
 		}},
-		"an alias stands for its anchor": {"serviceCIDRs: &ranges [10.0.0.0/8]\npodCIDRs: *ranges", func(c *config.Compiled) {
+		"an alias stands for its anchor": {"dns:\n  serviceCIDRs: &ranges [10.0.0.0/8]\n  podCIDRs: *ranges", func(c *config.Compiled) {
 			ten := netip.MustParsePrefix("10.0.0.0/8")
-			c.Zone.ReverseRanges = []netip.Prefix{ten, ten}
+			c.DNS.Zone.ReverseRanges = []netip.Prefix{ten, ten}
 		}},
-		"a secret of digits is not a number": {"cookies: {secrets: [00112233445566778899001122334455]}", func(c *config.Compiled) {
-			c.CookieSecrets = []respond.CookieSecret{{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55}}
+		"a secret of digits is not a number": {"dns: {cookies: {secrets: [00112233445566778899001122334455]}}", func(c *config.Compiled) {
+			c.DNS.CookieSecrets = []respond.CookieSecret{{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55}}
 		}},
 		"a controller alone": {"controller: {maxEndpointsPerSlice: 1000, concurrentSyncs: 9, leaderElection: {enabled: false}}", func(c *config.Compiled) {
 			c.Controller = config.CompiledController{MaxEndpoints: 1000, Syncs: 9}
 		}},
-		"a webhook": {"zones: [a.example]\nwebhook: {clusterDNS: [10.96.0.10, '::ffff:10.96.0.11', 'fd00::a'], service: dns/hook, deny: [pod-fqdn-too-long], ignore: [pod-dns-limit]}", func(c *config.Compiled) {
-			c.Zone.Zones, c.Webhook.ClusterDomain = names("a.example"), "a.example"
-			c.Autopath.Zones = c.Zone.Zones
-			c.AutopathSOA.MName, c.AutopathSOA.RName = dnsname.MustParse("ns.dns.a.example"), dnsname.MustParse("hostmaster.a.example")
+		"a webhook": {"dns: {zones: [a.example]}\nwebhook: {clusterDNS: [10.96.0.10, '::ffff:10.96.0.11', 'fd00::a'], service: dns/hook, deny: [pod-fqdn-too-long], ignore: [pod-dns-limit]}", func(c *config.Compiled) {
+			c.DNS.Zone.Zones, c.Webhook.ClusterDomain = names("a.example"), "a.example"
+			c.DNS.Autopath.Zones = c.DNS.Zone.Zones
+			c.DNS.AutopathSOA.MName, c.DNS.AutopathSOA.RName = dnsname.MustParse("ns.dns.a.example"), dnsname.MustParse("hostmaster.a.example")
 			c.Webhook.ClusterDNS = []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"), netip.MustParseAddr("fd00::a")}
 			c.Webhook.Service = admission.ServiceName{Namespace: "dns", Name: "hook"}
 			c.Webhook.Deny, c.Webhook.Ignore = []string{"pod-fqdn-too-long"}, []string{"pod-dns-limit"}
 		}},
-		"no TTL": {"ttl: 0", func(c *config.Compiled) {
-			c.Zone.TTL, c.AutopathSOA.TTL, c.AutopathSOA.Minimum = 0, 0, 0
+		"no TTL": {"dns: {ttl: 0}", func(c *config.Compiled) {
+			c.DNS.Zone.TTL, c.DNS.AutopathSOA.TTL, c.DNS.AutopathSOA.Minimum = 0, 0, 0
 		}},
-		"names are not searched for": {"autopath: {suffix: '', option: 0}", func(c *config.Compiled) {
-			c.Autopath.Suffix, c.AutopathSOA.Zone, c.Autopath.Option = dnsname.Root, dnsname.Root, 0
+		"names are not searched for": {"dns: {autopath: {suffix: '', option: 0}}", func(c *config.Compiled) {
+			c.DNS.Autopath.Suffix, c.DNS.AutopathSOA.Zone, c.DNS.Autopath.Option = dnsname.Root, dnsname.Root, 0
 			c.Webhook.AutopathSuffix = ""
 		}},
 	}
@@ -214,8 +217,8 @@ func TestCompile(t *testing.T) {
 		t.Run(claim, func(t *testing.T) {
 			want := *defaults
 			tt.want(&want)
-			want.Node.Listen = want.Listen // a node has no addresses of its own here
-			want.Node.Replica.Zones = slices.Concat(want.Zone.Zones, reverseZones(want.Zone.ReverseRanges))
+			want.Node.Listen = want.DNS.Listen // a node has no addresses of its own here
+			want.Node.Secondary.Zones = slices.Concat(want.DNS.Zone.Zones, reverseZones(want.DNS.Zone.ReverseRanges))
 			if got := compile(t, tt.text); !reflect.DeepEqual(got, &want) {
 				t.Errorf("Compile of %q\n got %+v\nwant %+v", tt.text, got, &want)
 			}
@@ -249,86 +252,88 @@ var long = strings.Repeat(strings.Repeat("a", 62)+".", 3)
 // refusals are files that can't be, and what is said behind the file's name.
 var refusals = map[string]struct{ text, want string }{
 	// Keys.
-	"an unknown key":                 {"ttl: 5\nfoo: 1\n", ":2: unknown key foo"},
-	"an unknown key in a section":    {"tcp:\n  idle: 1s\n  foo: 1\n", ":3: unknown key tcp.foo"},
+	"an unknown key":                 {"dns:\n  ttl: 5\nfoo: 1\n", ":3: unknown key foo"},
+	"an unknown key in a section":    {"dns:\n  tcp:\n    idle: 1s\n    foo: 1\n", ":4: unknown key dns.tcp.foo"},
 	"an unknown key in flow style":   {"log: {level: info,\n  foo: 1}", ":2: unknown key log.foo"},
 	"an unknown key, no value":       {"foo:\n", ":1: unknown key foo"},
-	"a key in the wrong case":        {"TTL: 5\n", ":1: unknown key TTL; it is spelled ttl"},
-	"a key with a dash":              {"# sizes\nudp-size: 512\n", ":2: unknown key udp-size; it is spelled udpSize"},
-	"a key with an underscore":       {"tcp: {max_queries: 1}", ":1: unknown key tcp.max_queries; it is spelled tcp.maxQueries"},
-	"a key given twice":              {"ttl: 5\npods: disabled\nttl: 6\n", ":3: key ttl given twice, before on line 1"},
+	"a key in the wrong case":        {"dns: {TTL: 5}\n", ":1: unknown key dns.TTL; it is spelled dns.ttl"},
+	"a key with a dash":              {"# sizes\ndns: {udp-size: 512}\n", ":2: unknown key dns.udp-size; it is spelled dns.udpSize"},
+	"a key with an underscore":       {"dns: {tcp: {max_queries: 1}}", ":1: unknown key dns.tcp.max_queries; it is spelled dns.tcp.maxQueries"},
+	"a key given twice":              {"dns:\n  ttl: 5\n  pods: disabled\n  ttl: 6\n", ":4: key dns.ttl given twice, before on line 2"},
 	"a key given twice in a section": {"log:\n  level: info\n  level: warn\n", ":3: key log.level given twice, before on line 2"},
+	"a key without its section":      {"log: {level: warn}\nlisten: [127.0.0.1:53]\n", ":2: unknown key listen; it is dns.listen"},
+	"a section without its section":  {"udp-size: 512\n", ":1: unknown key udp-size; it is dns.udpSize"},
 	"a merge key":                    {"<<: {ttl: 5}\n", ":1: unknown key <<"},
 	"a key that is a list":           {"[a]: 5\n", ":1: a key must be a word"},
 
 	// Documents.
 	"no mapping":            {"# first\n- ttl\n", ":2: not a mapping of keys to values"},
 	"only a word":           {"ttl\n", ":1: not a mapping of keys to values"},
-	"two documents":         {"ttl: 5\n---\nttl: 6\n", ":3: a second document; there must be one"},
-	"a list never closed":   {"ttl: 5\nlisten: [127.0.0.1:53\npods: verified\n", ":2: did not find expected ',' or ']'"},
-	"a tab":                 {"tcp:\n\tidle: 1s\n", ":2: found character that cannot start any token"},
-	"a value in a value":    {"ttl: 5\npods: a: b\n", ":2: mapping values are not allowed in this context"},
-	"bad on the first line": {"pods: a: b\n", ":1: mapping values are not allowed in this context"},
-	"bad indentation":       {"tcp:\n  idle: 1s\n maxQueries: 5\n", ":3: did not find expected key"},
-	"a quote never closed":  {"ttl: 5\npods: 'verified\n", ":2: found unexpected end of stream"},
-	"an unknown anchor":     {"ttl: *five\n", ": unknown anchor 'five' referenced"},
-	"a control character":   {"ttl: 5\npods: \x01\n", ": control characters are not allowed"},
-	"an anchor in itself":   {"tcp: &a\n  idle: *a\n", ":2: tcp.idle: a mapping is not text"},
+	"two documents":         {"dns: {ttl: 5}\n---\nlameduck: 6s\n", ":3: a second document; there must be one"},
+	"a list never closed":   {"dns:\n  ttl: 5\n  listen: [127.0.0.1:53\n  pods: verified\n", ":3: did not find expected ',' or ']'"},
+	"a tab":                 {"dns:\n  tcp:\n  \tidle: 1s\n", ":3: found character that cannot start any token"},
+	"a value in a value":    {"dns:\n  ttl: 5\n  pods: a: b\n", ":3: mapping values are not allowed in this context"},
+	"bad on the first line": {"manifests: a: b\n", ":1: mapping values are not allowed in this context"},
+	"bad indentation":       {"log:\n  level: info\n format: text\n", ":3: did not find expected key"},
+	"a quote never closed":  {"dns:\n  ttl: 5\n  pods: 'verified\n", ":3: found unexpected end of stream"},
+	"an unknown anchor":     {"dns: {ttl: *five}\n", ": unknown anchor 'five' referenced"},
+	"a control character":   {"dns:\n  ttl: 5\n  pods: \x01\n", ": control characters are not allowed"},
+	"an anchor in itself":   {"dns:\n  tcp: &a\n    idle: *a\n", ":3: dns.tcp.idle: a mapping is not text"},
 
 	// Types.
-	"a word for a number":         {"pods: verified\nttl: soon\n", `:2: ttl: "soon" is not a whole number`},
-	"text for a number":           {"ttl: '5'\n", `:1: ttl: "5" is not a whole number`},
-	"a fraction for a number":     {"ttl: 1.5\n", `:1: ttl: "1.5" is not a whole number`},
-	"too much for a number":       {"udpSize: 99999999999999999999\n", `:1: udpSize: "99999999999999999999" is not a whole number`},
-	"a list for a number":         {"tcp:\n  maxQueries: [1]\n", ":2: tcp.maxQueries: a list is not a whole number"},
-	"a word for true or false":    {"endpointPodNames: perhaps\n", `:1: endpointPodNames: "perhaps" is not true or false`},
-	"a mapping for true or false": {"endpointPodNames: {}\n", ":1: endpointPodNames: a mapping is not true or false"},
-	"a word for a list":           {"listen: 127.0.0.1:53\n", ":1: listen: not a list; one is written [ONE, TWO]"},
-	"a mapping for a list":        {"zones:\n  cluster.local: true\n", ":2: zones: not a list; one is written [ONE, TWO]"},
-	"a list for text":             {"pods: [verified]\n", ":1: pods: a list is not text"},
-	"a mapping in a list":         {"zones:\n  - cluster.local\n  - name: a.example\n", ":3: zones: a mapping is not text"},
-	"nothing in a list":           {"zones:\n  - cluster.local\n  -\n", ":3: zones: an item without a value"},
-	"a word for a section":        {"tcp: fast\n", ":1: tcp: not a mapping of keys to values"},
+	"a word for a number":         {"dns:\n  pods: verified\n  ttl: soon\n", `:3: dns.ttl: "soon" is not a whole number`},
+	"text for a number":           {"dns: {ttl: '5'}\n", `:1: dns.ttl: "5" is not a whole number`},
+	"a fraction for a number":     {"dns: {ttl: 1.5}\n", `:1: dns.ttl: "1.5" is not a whole number`},
+	"too much for a number":       {"dns: {udpSize: 99999999999999999999}\n", `:1: dns.udpSize: "99999999999999999999" is not a whole number`},
+	"a list for a number":         {"dns:\n  tcp:\n    maxQueries: [1]\n", ":3: dns.tcp.maxQueries: a list is not a whole number"},
+	"a word for true or false":    {"dns: {endpointPodNames: perhaps}\n", `:1: dns.endpointPodNames: "perhaps" is not true or false`},
+	"a mapping for true or false": {"dns: {endpointPodNames: {}}\n", ":1: dns.endpointPodNames: a mapping is not true or false"},
+	"a word for a list":           {"dns: {listen: 127.0.0.1:53}\n", ":1: dns.listen: not a list; one is written [ONE, TWO]"},
+	"a mapping for a list":        {"dns:\n  zones:\n    cluster.local: true\n", ":3: dns.zones: not a list; one is written [ONE, TWO]"},
+	"a list for text":             {"dns: {pods: [verified]}\n", ":1: dns.pods: a list is not text"},
+	"a mapping in a list":         {"dns:\n  zones:\n    - cluster.local\n    - name: a.example\n", ":4: dns.zones: a mapping is not text"},
+	"nothing in a list":           {"dns:\n  zones:\n    - cluster.local\n    -\n", ":4: dns.zones: an item without a value"},
+	"a word for a section":        {"dns: {tcp: fast}\n", ":1: dns.tcp: not a mapping of keys to values"},
 	"a list for a section":        {"log: [info]\n", ":1: log: not a mapping of keys to values"},
-	"a number for a duration":     {"tcp:\n  idle: 10\n", `:2: tcp.idle: "10" is not a duration, such as 10s or 1m30s`},
-	"a word for a duration":       {"tcp: {idle: soon}\n", `:1: tcp.idle: "soon" is not a duration, such as 10s or 1m30s`},
-	"a list for a duration":       {"tcp: {idle: [10s]}\n", ":1: tcp.idle: a list is not text"},
+	"a number for a duration":     {"dns:\n  tcp:\n    idle: 10\n", `:3: dns.tcp.idle: "10" is not a duration, such as 10s or 1m30s`},
+	"a word for a duration":       {"dns: {tcp: {idle: soon}}\n", `:1: dns.tcp.idle: "soon" is not a duration, such as 10s or 1m30s`},
+	"a list for a duration":       {"dns: {tcp: {idle: [10s]}}\n", ":1: dns.tcp.idle: a list is not text"},
 
 	// Values.
-	"listen on a name":               {"listen: [localhost:53]", `:1: listen: "localhost:53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
-	"listen without address":         {"listen:\n  - 127.0.0.1:53\n  - :53\n", `:3: listen: ":53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
-	"listen without port":            {"listen: [127.0.0.1]", `:1: listen: "127.0.0.1" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
-	"listen on port 65536":           {"listen: [127.0.0.1:65536]", `:1: listen: "127.0.0.1:65536" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
-	"listen nowhere":                 {"ttl: 5\nlisten: []", ":2: listen: no address, nor in tls.listen or https.listen"},
-	"listen twice":                   {"listen:\n  - 127.0.0.1:53\n  - 127.0.0.1:0\n  - '[::ffff:127.0.0.1]:53'\n", `:4: listen: "[::ffff:127.0.0.1]:53" is given twice`},
-	"no zone":                        {"zones: []", ":1: zones: no zone"},
-	"an empty zone":                  {"zones: ['']", `:1: zones: name "": empty label`},
-	"a bad zone":                     {"zones:\n  - a.example\n  - b..example\n", `:3: zones: name "b..example": empty label`},
-	"the root as zone":               {"zones: ['.']", ":1: zones: the root can't be a cluster's zone"},
-	"a zone twice":                   {"zones: [a.example, A.example.]", ":1: zones: a.example. and a.example.: zones overlap"},
-	"a zone in another":              {"pods: verified\nzones: [a.example, b.a.example]", ":2: zones: a.example. and b.a.example.: zones overlap"},
-	"a reverse zone":                 {"zones: [10.in-addr.arpa]", ":1: zones: in-addr.arpa. and 10.in-addr.arpa.: zones overlap"},
-	"a zone too long":                {"zones: [" + long + strings.Repeat("b", 55) + "]", `:1: zones: label "hostmaster" below ` + long + strings.Repeat("b", 55) + ".: name longer than 255 octets"},
-	"a TTL too long":                 {"pods: verified\nttl: 3601", ":2: ttl: 3601 is not between 0 and 3600"},
-	"a TTL too short":                {"ttl: -1", ":1: ttl: -1 is not between 0 and 3600"},
-	"an unknown pod mode":            {"pods: all", `:1: pods: "all" is not verified, insecure or disabled`},
-	"a Service range of words":       {"serviceCIDRs: [services]", `:1: serviceCIDRs: "services" is not a range, such as 10.96.0.0/12`},
-	"a Service range too wide":       {"serviceCIDRs: [0.0.0.0/0]", `:1: serviceCIDRs: "0.0.0.0/0" is not a range, such as 10.96.0.0/12`},
-	"a Pod range without bits":       {"podCIDRs:\n- 10.0.0.0/8\n- 10.96.0.0", `:3: podCIDRs: "10.96.0.0" is not a range, such as 10.96.0.0/12`},
+	"listen on a name":               {"dns: {listen: [localhost:53]}", `:1: dns.listen: "localhost:53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
+	"listen without address":         {"dns:\n  listen:\n    - 127.0.0.1:53\n    - :53\n", `:4: dns.listen: ":53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
+	"listen without port":            {"dns: {listen: [127.0.0.1]}", `:1: dns.listen: "127.0.0.1" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
+	"listen on port 65536":           {"dns: {listen: [127.0.0.1:65536]}", `:1: dns.listen: "127.0.0.1:65536" is not an address and port, such as 127.0.0.1:1053 or [::]:53`},
+	"listen nowhere":                 {"dns:\n  ttl: 5\n  listen: []", ":3: dns.listen: no address, nor in dns.tls.listen or dns.https.listen"},
+	"listen twice":                   {"dns:\n  listen:\n    - 127.0.0.1:53\n    - 127.0.0.1:0\n    - '[::ffff:127.0.0.1]:53'\n", `:5: dns.listen: "[::ffff:127.0.0.1]:53" is given twice`},
+	"no zone":                        {"dns: {zones: []}", ":1: dns.zones: no zone"},
+	"an empty zone":                  {"dns: {zones: ['']}", `:1: dns.zones: name "": empty label`},
+	"a bad zone":                     {"dns:\n  zones:\n    - a.example\n    - b..example\n", `:4: dns.zones: name "b..example": empty label`},
+	"the root as zone":               {"dns: {zones: ['.']}", ":1: dns.zones: the root can't be a cluster's zone"},
+	"a zone twice":                   {"dns: {zones: [a.example, A.example.]}", ":1: dns.zones: a.example. and a.example.: zones overlap"},
+	"a zone in another":              {"dns:\n  pods: verified\n  zones: [a.example, b.a.example]", ":3: dns.zones: a.example. and b.a.example.: zones overlap"},
+	"a reverse zone":                 {"dns: {zones: [10.in-addr.arpa]}", ":1: dns.zones: in-addr.arpa. and 10.in-addr.arpa.: zones overlap"},
+	"a zone too long":                {"dns: {zones: [" + long + strings.Repeat("b", 55) + "]}", `:1: dns.zones: label "hostmaster" below ` + long + strings.Repeat("b", 55) + ".: name longer than 255 octets"},
+	"a TTL too long":                 {"dns:\n  pods: verified\n  ttl: 3601", ":3: dns.ttl: 3601 is not between 0 and 3600"},
+	"a TTL too short":                {"dns: {ttl: -1}", ":1: dns.ttl: -1 is not between 0 and 3600"},
+	"an unknown pod mode":            {"dns: {pods: all}", `:1: dns.pods: "all" is not verified, insecure or disabled`},
+	"a Service range of words":       {"dns: {serviceCIDRs: [services]}", `:1: dns.serviceCIDRs: "services" is not a range, such as 10.96.0.0/12`},
+	"a Service range too wide":       {"dns: {serviceCIDRs: [0.0.0.0/0]}", `:1: dns.serviceCIDRs: "0.0.0.0/0" is not a range, such as 10.96.0.0/12`},
+	"a Pod range without bits":       {"dns:\n  podCIDRs:\n  - 10.0.0.0/8\n  - 10.96.0.0", `:4: dns.podCIDRs: "10.96.0.0" is not a range, such as 10.96.0.0/12`},
 	"a cluster of nothing":           {"simulate: {enabled: true}", ":1: simulate.enabled: a cluster is made of manifests, and there are none; give a directory of them (manifests)"},
 	"node ports of words":            {"simulate:\n  nodePorts: many", `:2: simulate.nodePorts: "many" is not a range of ports, such as 30000-32767`},
 	"node ports backwards":           {"simulate: {nodePorts: 32767-30000}", `:1: simulate.nodePorts: "32767-30000" is not a range of ports, such as 30000-32767`},
 	"slices of no endpoint":          {"simulate: {maxEndpointsPerSlice: 0}", ":1: simulate.maxEndpointsPerSlice: 0 is not between 1 and 1000"},
 	"slices too long":                {"simulate: {maxEndpointsPerSlice: 1001}", ":1: simulate.maxEndpointsPerSlice: 1001 is not between 1 and 1000"},
-	"Pods where Services are":        {"manifests: .\npodCIDRs: [10.96.0.0/24]\nsimulate: {enabled: true}", ":3: simulate.enabled: the range of Pods 10.96.0.0/24 overlaps 10.96.0.0/16 (serviceCIDRs and podCIDRs say which)"},
-	"two ranges of one family":       {"manifests: .\npodCIDRs: [10.1.0.0/16, 10.2.0.0/16]\nsimulate: {enabled: true}", ":3: simulate.enabled: ranges of Pods [10.1.0.0/16 10.2.0.0/16]: there must be one, or two of different families (serviceCIDRs and podCIDRs say which)"},
-	"a DNS Service, no name":         {"nameServer:\n  service: kube-dns", `:2: nameServer.service: "kube-dns" is not namespace/name`},
-	"a DNS Service, much name":       {"nameServer: {service: a/b/c}", `:1: nameServer.service: "a/b/c" is not namespace/name`},
-	"a DNS Service, empty":           {"nameServer: {service: ''}", `:1: nameServer.service: "" is not namespace/name`},
-	"a name server's name":           {"nameServer:\n  addresses: [192.0.2.1,\n    ns.example]", `:3: nameServer.addresses: "ns.example" is not an address`},
-	"a name server's interface":      {"nameServer: {addresses: ['fe80::1%eth0']}", `:1: nameServer.addresses: "fe80::1%eth0" is not an address`},
-	"a UDP size too small":           {"udpSize: 511", ":1: udpSize: 511 is not between 512 and 4096"},
-	"a UDP size too big":             {"udpSize: 4097", ":1: udpSize: 4097 is not between 512 and 4096"},
+	"Pods where Services are":        {"manifests: .\ndns:\n  podCIDRs: [10.96.0.0/24]\nsimulate: {enabled: true}", ":4: simulate.enabled: the range of Pods 10.96.0.0/24 overlaps 10.96.0.0/16 (dns.serviceCIDRs and dns.podCIDRs say which)"},
+	"two ranges of one family":       {"manifests: .\ndns:\n  podCIDRs: [10.1.0.0/16, 10.2.0.0/16]\nsimulate: {enabled: true}", ":4: simulate.enabled: ranges of Pods [10.1.0.0/16 10.2.0.0/16]: there must be one, or two of different families (dns.serviceCIDRs and dns.podCIDRs say which)"},
+	"a DNS Service, no name":         {"dns:\n  nameServer:\n    service: kube-dns", `:3: dns.nameServer.service: "kube-dns" is not namespace/name`},
+	"a DNS Service, much name":       {"dns: {nameServer: {service: a/b/c}}", `:1: dns.nameServer.service: "a/b/c" is not namespace/name`},
+	"a DNS Service, empty":           {"dns: {nameServer: {service: ''}}", `:1: dns.nameServer.service: "" is not namespace/name`},
+	"a name server's name":           {"dns:\n  nameServer:\n    addresses: [192.0.2.1,\n      ns.example]", `:4: dns.nameServer.addresses: "ns.example" is not an address`},
+	"a name server's interface":      {"dns: {nameServer: {addresses: ['fe80::1%eth0']}}", `:1: dns.nameServer.addresses: "fe80::1%eth0" is not an address`},
+	"a UDP size too small":           {"dns: {udpSize: 511}", ":1: dns.udpSize: 511 is not between 512 and 4096"},
+	"a UDP size too big":             {"dns: {udpSize: 4097}", ":1: dns.udpSize: 4097 is not between 512 and 4096"},
 	"a webhook on a name":            {"webhook:\n  listen: localhost:8443", `:2: webhook.listen: "localhost:8443" is not an address and port, such as 0.0.0.0:8443`},
 	"a webhook without namespace":    {"webhook: {service: hook}", `:1: webhook.service: "hook" is not namespace/name`},
 	"a webhook in many namespaces":   {"webhook: {service: a/b/c}", `:1: webhook.service: "a/b/c" is not namespace/name`},
@@ -358,64 +363,64 @@ var refusals = map[string]struct{ text, want string }{
 	"a lease with one attempt":       {"controller: {leaderElection: {renewDeadline: 2400ms}}", ":1: controller.leaderElection.renewDeadline: 2.4s is not more than 1.2 times retryPeriod, which is 2s"},
 	"a lease renewed all the time":   {"controller: {leaderElection: {retryPeriod: 0s}}", ":1: controller.leaderElection.retryPeriod: 0s is not more than 0s"},
 	"a lease for a moment":           {"controller: {leaderElection: {leaseDuration: 900ms, renewDeadline: 500ms, retryPeriod: 100ms}}", ":1: controller.leaderElection.leaseDuration: 900ms is less than 1s"},
-	"steering by chance":             {"udpSteering: random", ":1: udpSteering: \"random\" is not cpu or hash"},
-	"a long NSID":                    {"identity:\n  nsid: " + strings.Repeat("n", 129), ":2: identity.nsid: longer than 128 octets"},
-	"a long server ID":               {"identity: {serverID: " + strings.Repeat("n", 256) + "}", ":1: identity.serverID: longer than 255 octets"},
-	"a long version":                 {"identity: {version: " + strings.Repeat("n", 256) + "}", ":1: identity.version: longer than 255 octets"},
-	"a secret of words":              {"cookies:\n  secrets:\n  - 00112233445566778899aabbccddeeff\n  - sesame", ":4: cookies.secrets: number 2 is not 32 hexadecimal digits"},
-	"a secret too short":             {"cookies: {secrets: ['00112233']}", ":1: cookies.secrets: number 1 is not 32 hexadecimal digits"},
-	"a suffix that is no name":       {"forward:\n  routes:\n  - upstreams: [10.0.0.2]\n  - {upstreams: [10.0.0.2], suffix: a..b}", ":4: forward.routes.suffix: name \"a..b\": empty label"},
-	"a suffix given twice":           {"forward:\n  routes:\n  - upstreams: [10.0.0.2]\n  - upstreams: [10.0.0.2]\n    suffix: .", ":5: forward.routes.suffix: . is given twice"},
-	"no server":                      {"forward:\n  routes:\n  - suffix: a", ":3: forward.routes.upstreams: no server, and no resolvConf"},
-	"a server by name":               {"forward:\n  routes:\n  - upstreams: [dns.example]", ":3: forward.routes.upstreams: \"dns.example\" is not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9"},
-	"an unknown policy":              {"forward:\n  routes:\n  - upstreams: [10.0.0.2]\n    policy: best", ":4: forward.routes.policy: \"best\" is not fastest, sequential or random"},
-	"a timeout below 0":              {"forward: {routes: [{upstreams: [10.0.0.2], timeout: -1s}]}", ":1: forward.routes.timeout: -1s is less than 0s"},
-	"a timeout without unit":         {"forward: {routes: [{upstreams: [10.0.0.2], timeout: 4}]}", ":1: forward.routes.timeout: \"4\" is not a duration, such as 10s or 1m30s"},
-	"a ca that is not there":         {"forward: {routes: [{upstreams: [10.0.0.2], ca: /nowhere.pem}]}", ":1: forward.routes.ca: open /nowhere.pem: no such file or directory"},
-	"trust that is a word":           {"forward: {routes: [{upstreams: [10.0.0.2], trustDenials: some}]}", ":1: forward.routes.trustDenials: \"some\" is not true or false"},
-	"a subnet that is a word":        {"forward: {routes: [{upstreams: [10.0.0.2], clientSubnet: 10.0.0.0/8}]}", ":1: forward.routes.clientSubnet: \"10.0.0.0/8\" is not true or false"},
-	"a guard that is a word":         {"forward: {routes: [{upstreams: [10.0.0.2], noPrivate: some}]}", ":1: forward.routes.noPrivate: \"some\" is not true or false"},
-	"nothing in flight":              {"forward: {maxInFlight: 0}", ":1: forward.maxInFlight: 0 is less than 1"},
-	"nothing for each client":        {"forward: {maxInFlightPerClient: 0}", ":1: forward.maxInFlightPerClient: 0 is less than 1"},
-	"a size in megabytes":            {"cache: {size: 32MB}", ":1: cache.size: \"32MB\" is not a size, such as 65536 or 32Mi"},
-	"a least TTL of more":            {"cache: {minTTL: 10, maxTTL: 5}", ":1: cache.minTTL: 10 is not between 0 and 5"},
-	"a most TTL below 0":             {"cache: {maxTTL: -1}", ":1: cache.maxTTL: -1 is not between 0 and 2147483647"},
-	"a denial's TTL below 0":         {"cache: {maxNegativeTTL: -1}", ":1: cache.maxNegativeTTL: -1 is not between 0 and 2147483647"},
-	"stale for less than 0":          {"cache: {stale: -1s}", ":1: cache.stale: -1s is less than 0s"},
-	"stale after less than 0":        {"cache: {staleAfter: -1s}", ":1: cache.staleAfter: -1s is less than 0s"},
-	"TLS at no address":              {"tls: {listen: [853], certificate: a, key: b}", ":1: tls.listen: \"853\" is not an address and port, such as 127.0.0.1:1053 or [::]:53"},
-	"HTTPS at no address":            {"tls: {certificate: a, key: b}\nhttps:\n  listen:\n  - ':443'", ":4: https.listen: \":443\" is not an address and port, such as 127.0.0.1:1053 or [::]:53"},
-	"TLS without certificate":        {"tls: {listen: ['127.0.0.1:853']}", ":1: tls.certificate: tls.listen and https.listen need a certificate"},
-	"a certificate alone":            {"tls: {certificate: a}", ":1: tls.key: a certificate needs its key; give both"},
-	"a path that is none":            {"https: {path: dns}", ":1: https.path: \"dns\" is not a path, such as /dns-query"},
-	"an unknown action":              {"access:\n- {action: allow}\n- action: forbid", ":3: access.action: \"forbid\" is not allow, refuse or drop"},
-	"a client that is no range":      {"access:\n- {action: allow, clients: [10.0.0.0/33]}", ":2: access.clients: \"10.0.0.0/33\" is not a range, such as 10.0.0.0/8"},
-	"access to no name":              {"access:\n- {action: allow, names: [a..b]}", ":2: access.names: name \"a..b\": empty label"},
-	"a rate below 0":                 {"rateLimit: {perSecond: -1}", ":1: rateLimit.perSecond: -1 is not between 0 and 1048576"},
-	"a burst of nothing":             {"rateLimit: {burst: 0}", ":1: rateLimit.burst: 0 is not between 1 and 1048576"},
-	"a prefix of IPv4":               {"rateLimit: {prefix4: 33}", ":1: rateLimit.prefix4: 33 is not between 0 and 32"},
-	"a prefix of IPv6":               {"rateLimit: {prefix6: 129}", ":1: rateLimit.prefix6: 129 is not between 0 and 128"},
-	"a slip below 0":                 {"rateLimit: {slip: -1}", ":1: rateLimit.slip: -1 is not between 0 and 1048576"},
-	"a rewrite from no name":         {"rewrite:\n- {from: a..b, to: c}", ":2: rewrite.from: name \"a..b\": empty label"},
-	"a rewrite to no name":           {"rewrite:\n- {from: a, to: c..d}", ":2: rewrite.to: name \"c..d\": empty label"},
-	"a rewrite that is a word":       {"rewrite:\n- {from: a, to: b, exact: very}", ":2: rewrite.exact: \"very\" is not true or false"},
-	"everything blocked":             {"block: {names: [.]}", ":1: block.names: the root: everything would be blocked"},
-	"block files in a word":          {"block: {files: a}", ":1: block.files: not a list; one is written [ONE, TWO]"},
-	"an answer of its own":           {"block: {answer: servfail}", ":1: block.answer: \"servfail\" is not nxdomain or zero"},
-	"a TTL of blocked names":         {"block: {ttl: -1}", ":1: block.ttl: -1 is not between 0 and 2147483647"},
-	"a TTL of hosts":                 {"hosts: {ttl: -1}", ":1: hosts.ttl: -1 is not between 0 and 2147483647"},
-	"a suffix of an empty label":     {"autopath: {suffix: a..b}", ":1: autopath.suffix: name \"a..b\": empty label"},
-	"all names below the suffix":     {"autopath: {suffix: .}", ":1: autopath.suffix: the root has all names below it; leave it empty for none"},
-	"a suffix in the zone":           {"autopath: {suffix: ap.cluster.local}", ":1: autopath.suffix: ap.cluster.local. and the zone cluster.local. have names in common"},
-	"a suffix of reverse names":      {"autopath: {suffix: arpa}", ":1: autopath.suffix: arpa. and the zone in-addr.arpa. have names in common"},
-	"an option of many digits":       {"autopath: {option: 65536}", ":1: autopath.option: 65536 is not between 0 and 65535"},
-	"the option for marks":           {"autopath: {option: 65002}", ":1: autopath.option: 65002 is the option MARKS"},
-	"the option that the KEP wished": {"autopath: {option: 15}", ":1: autopath.option: 15 is the option EDE"},
-	"search paths of no range":       {"autopath:\n  clients: [x]", ":2: autopath.clients: \"x\" is not a range, such as 10.0.0.0/8"},
-	"a search path of no name":       {"autopath:\n  hostPaths: [a, b..c]", ":2: autopath.hostPaths: name \"b..c\": empty label"},
-	"no search paths":                {"autopath: {maxPaths: 0}", ":1: autopath.maxPaths: 0 is not between 1 and 32"},
-	"search paths without end":       {"autopath: {maxOctets: 5000}", ":1: autopath.maxOctets: 5000 is not between 1 and 4096"},
-	"a node of its own mode":         {"node: {mode: proxy}", ":1: node.mode: \"proxy\" is not replica or cache"},
+	"steering by chance":             {"dns: {udpSteering: random}", ":1: dns.udpSteering: \"random\" is not cpu or hash"},
+	"a long NSID":                    {"dns:\n  identity:\n    nsid: " + strings.Repeat("n", 129), ":3: dns.identity.nsid: longer than 128 octets"},
+	"a long server ID":               {"dns: {identity: {serverID: " + strings.Repeat("n", 256) + "}}", ":1: dns.identity.serverID: longer than 255 octets"},
+	"a long version":                 {"dns: {identity: {version: " + strings.Repeat("n", 256) + "}}", ":1: dns.identity.version: longer than 255 octets"},
+	"a secret of words":              {"dns:\n  cookies:\n    secrets:\n    - 00112233445566778899aabbccddeeff\n    - sesame", ":5: dns.cookies.secrets: number 2 is not 32 hexadecimal digits"},
+	"a secret too short":             {"dns: {cookies: {secrets: ['00112233']}}", ":1: dns.cookies.secrets: number 1 is not 32 hexadecimal digits"},
+	"a suffix that is no name":       {"dns:\n  forward:\n    routes:\n    - upstreams: [10.0.0.2]\n    - {upstreams: [10.0.0.2], suffix: a..b}", ":5: dns.forward.routes.suffix: name \"a..b\": empty label"},
+	"a suffix given twice":           {"dns:\n  forward:\n    routes:\n    - upstreams: [10.0.0.2]\n    - upstreams: [10.0.0.2]\n      suffix: .", ":6: dns.forward.routes.suffix: . is given twice"},
+	"no server":                      {"dns:\n  forward:\n    routes:\n    - suffix: a", ":4: dns.forward.routes.upstreams: no server, and no resolvConf"},
+	"a server by name":               {"dns:\n  forward:\n    routes:\n    - upstreams: [dns.example]", ":4: dns.forward.routes.upstreams: \"dns.example\" is not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9"},
+	"an unknown policy":              {"dns:\n  forward:\n    routes:\n    - upstreams: [10.0.0.2]\n      policy: best", ":5: dns.forward.routes.policy: \"best\" is not fastest, sequential or random"},
+	"a timeout below 0":              {"dns: {forward: {routes: [{upstreams: [10.0.0.2], timeout: -1s}]}}", ":1: dns.forward.routes.timeout: -1s is less than 0s"},
+	"a timeout without unit":         {"dns: {forward: {routes: [{upstreams: [10.0.0.2], timeout: 4}]}}", ":1: dns.forward.routes.timeout: \"4\" is not a duration, such as 10s or 1m30s"},
+	"a ca that is not there":         {"dns: {forward: {routes: [{upstreams: [10.0.0.2], ca: /nowhere.pem}]}}", ":1: dns.forward.routes.ca: open /nowhere.pem: no such file or directory"},
+	"trust that is a word":           {"dns: {forward: {routes: [{upstreams: [10.0.0.2], trustDenials: some}]}}", ":1: dns.forward.routes.trustDenials: \"some\" is not true or false"},
+	"a subnet that is a word":        {"dns: {forward: {routes: [{upstreams: [10.0.0.2], clientSubnet: 10.0.0.0/8}]}}", ":1: dns.forward.routes.clientSubnet: \"10.0.0.0/8\" is not true or false"},
+	"a guard that is a word":         {"dns: {forward: {routes: [{upstreams: [10.0.0.2], noPrivate: some}]}}", ":1: dns.forward.routes.noPrivate: \"some\" is not true or false"},
+	"nothing in flight":              {"dns: {forward: {maxInFlight: 0}}", ":1: dns.forward.maxInFlight: 0 is less than 1"},
+	"nothing for each client":        {"dns: {forward: {maxInFlightPerClient: 0}}", ":1: dns.forward.maxInFlightPerClient: 0 is less than 1"},
+	"a size in megabytes":            {"dns: {cache: {size: 32MB}}", ":1: dns.cache.size: \"32MB\" is not a size, such as 65536 or 32Mi"},
+	"a least TTL of more":            {"dns: {cache: {minTTL: 10, maxTTL: 5}}", ":1: dns.cache.minTTL: 10 is not between 0 and 5"},
+	"a most TTL below 0":             {"dns: {cache: {maxTTL: -1}}", ":1: dns.cache.maxTTL: -1 is not between 0 and 2147483647"},
+	"a denial's TTL below 0":         {"dns: {cache: {maxNegativeTTL: -1}}", ":1: dns.cache.maxNegativeTTL: -1 is not between 0 and 2147483647"},
+	"stale for less than 0":          {"dns: {cache: {stale: -1s}}", ":1: dns.cache.stale: -1s is less than 0s"},
+	"stale after less than 0":        {"dns: {cache: {staleAfter: -1s}}", ":1: dns.cache.staleAfter: -1s is less than 0s"},
+	"TLS at no address":              {"dns: {tls: {listen: [853], certificate: a, key: b}}", ":1: dns.tls.listen: \"853\" is not an address and port, such as 127.0.0.1:1053 or [::]:53"},
+	"HTTPS at no address":            {"dns:\n  tls: {certificate: a, key: b}\n  https:\n    listen:\n    - ':443'", ":5: dns.https.listen: \":443\" is not an address and port, such as 127.0.0.1:1053 or [::]:53"},
+	"TLS without certificate":        {"dns: {tls: {listen: ['127.0.0.1:853']}}", ":1: dns.tls.certificate: dns.tls.listen and dns.https.listen need a certificate"},
+	"a certificate alone":            {"dns: {tls: {certificate: a}}", ":1: dns.tls.key: a certificate needs its key; give both"},
+	"a path that is none":            {"dns: {https: {path: dns}}", ":1: dns.https.path: \"dns\" is not a path, such as /dns-query"},
+	"an unknown action":              {"dns:\n  access:\n  - {action: allow}\n  - action: forbid", ":4: dns.access.action: \"forbid\" is not allow, refuse or drop"},
+	"a client that is no range":      {"dns:\n  access:\n  - {action: allow, clients: [10.0.0.0/33]}", ":3: dns.access.clients: \"10.0.0.0/33\" is not a range, such as 10.0.0.0/8"},
+	"access to no name":              {"dns:\n  access:\n  - {action: allow, names: [a..b]}", ":3: dns.access.names: name \"a..b\": empty label"},
+	"a rate below 0":                 {"dns: {rateLimit: {perSecond: -1}}", ":1: dns.rateLimit.perSecond: -1 is not between 0 and 1048576"},
+	"a burst of nothing":             {"dns: {rateLimit: {burst: 0}}", ":1: dns.rateLimit.burst: 0 is not between 1 and 1048576"},
+	"a prefix of IPv4":               {"dns: {rateLimit: {prefix4: 33}}", ":1: dns.rateLimit.prefix4: 33 is not between 0 and 32"},
+	"a prefix of IPv6":               {"dns: {rateLimit: {prefix6: 129}}", ":1: dns.rateLimit.prefix6: 129 is not between 0 and 128"},
+	"a slip below 0":                 {"dns: {rateLimit: {slip: -1}}", ":1: dns.rateLimit.slip: -1 is not between 0 and 1048576"},
+	"a rewrite from no name":         {"dns:\n  rewrite:\n  - {from: a..b, to: c}", ":3: dns.rewrite.from: name \"a..b\": empty label"},
+	"a rewrite to no name":           {"dns:\n  rewrite:\n  - {from: a, to: c..d}", ":3: dns.rewrite.to: name \"c..d\": empty label"},
+	"a rewrite that is a word":       {"dns:\n  rewrite:\n  - {from: a, to: b, exact: very}", ":3: dns.rewrite.exact: \"very\" is not true or false"},
+	"everything blocked":             {"dns: {block: {names: [.]}}", ":1: dns.block.names: the root: everything would be blocked"},
+	"block files in a word":          {"dns: {block: {files: a}}", ":1: dns.block.files: not a list; one is written [ONE, TWO]"},
+	"an answer of its own":           {"dns: {block: {answer: servfail}}", ":1: dns.block.answer: \"servfail\" is not nxdomain or zero"},
+	"a TTL of blocked names":         {"dns: {block: {ttl: -1}}", ":1: dns.block.ttl: -1 is not between 0 and 2147483647"},
+	"a TTL of hosts":                 {"dns: {hosts: {ttl: -1}}", ":1: dns.hosts.ttl: -1 is not between 0 and 2147483647"},
+	"a suffix of an empty label":     {"dns: {autopath: {suffix: a..b}}", ":1: dns.autopath.suffix: name \"a..b\": empty label"},
+	"all names below the suffix":     {"dns: {autopath: {suffix: .}}", ":1: dns.autopath.suffix: the root has all names below it; leave it empty for none"},
+	"a suffix in the zone":           {"dns: {autopath: {suffix: ap.cluster.local}}", ":1: dns.autopath.suffix: ap.cluster.local. and the zone cluster.local. have names in common"},
+	"a suffix of reverse names":      {"dns: {autopath: {suffix: arpa}}", ":1: dns.autopath.suffix: arpa. and the zone in-addr.arpa. have names in common"},
+	"an option of many digits":       {"dns: {autopath: {option: 65536}}", ":1: dns.autopath.option: 65536 is not between 0 and 65535"},
+	"the option for marks":           {"dns: {autopath: {option: 65002}}", ":1: dns.autopath.option: 65002 is the option MARKS"},
+	"the option that the KEP wished": {"dns: {autopath: {option: 15}}", ":1: dns.autopath.option: 15 is the option EDE"},
+	"search paths of no range":       {"dns:\n  autopath:\n    clients: [x]", ":3: dns.autopath.clients: \"x\" is not a range, such as 10.0.0.0/8"},
+	"a search path of no name":       {"dns:\n  autopath:\n    hostPaths: [a, b..c]", ":3: dns.autopath.hostPaths: name \"b..c\": empty label"},
+	"no search paths":                {"dns: {autopath: {maxPaths: 0}}", ":1: dns.autopath.maxPaths: 0 is not between 1 and 32"},
+	"search paths without end":       {"dns: {autopath: {maxOctets: 5000}}", ":1: dns.autopath.maxOctets: 5000 is not between 1 and 4096"},
+	"a node of its own mode":         {"node: {mode: proxy}", ":1: node.mode: \"proxy\" is not secondary or cache"},
 	"a node's address by name":       {"node:\n  addresses: [dns.example]", ":2: node.addresses: \"dns.example\" is not an address, such as 169.254.20.10 or fd00::a"},
 	"a node's address on loopback":   {"node: {addresses: [127.0.0.53]}", ":1: node.addresses: address 127.0.0.53: must be a unicast address, without a zone, and not of loopback"},
 	"a node's port":                  {"node: {port: 0}", ":1: node.port: 0 is not between 1 and 65535"},
@@ -426,24 +431,24 @@ var refusals = map[string]struct{ text, want string }{
 	"a node told where it is asked":  {"node: {notify: '127.0.0.1:1053'}", ":1: node.notify: \"127.0.0.1:1053\" is not an address and port, such as 0.0.0.0:9155, beside those for queries"},
 	"a node's primary over HTTPS":    {"node: {primaries: ['https://dns.example/dns-query@10.0.0.2']}", ":1: node.primaries: \"https://dns.example/dns-query@10.0.0.2\": zones come over TCP or TLS"},
 	"a node's primary":               {"node: {primaries: ['a..b']}", ":1: node.primaries: \"a..b\" is not a server, such as 10.0.0.2 or tls://10.0.0.2, nor a name, such as servers.dns.svc.cluster.local:53"},
-	"a node's key":                   {"node: {key: other}", ":1: node.key: \"other\" is not the name of one of transfer.keys"},
+	"a node's key":                   {"node: {key: other}", ":1: node.key: \"other\" is not the name of one of dns.transfer.keys"},
 	"a node's authorities":           {"node: {ca: /none}", ":1: node.ca: open /none: no such file or directory"},
 	"a node's copy in a list":        {"node: {file: [a]}", ":1: node.file: a list is not text"},
 	"a node's name in a list":        {"node: {name: [a]}", ":1: node.name: a list is not text"},
 	"a node that never checks":       {"node: {check: 0s}", ":1: node.check: 0s is not more than 0s"},
 	"a node that is stale at once":   {"node: {stale: 5s}", ":1: node.stale: 5s is not more than 5s"},
 	"a node's option":                {"node: {option: short}", ":1: node.option: \"short\" is not paths or compact"},
-	"a host without address":         {"hosts:\n  lines: [web.example 10.0.0.1]", ":2: hosts.lines: line 1: \"web.example\" is not an address"},
-	"host files in a word":           {"hosts: {files: a}", ":1: hosts.files: not a list; one is written [ONE, TWO]"},
-	"one in less than none":          {"queryLog: {oneIn: -1}", ":1: queryLog.oneIn: -1 is less than 0"},
-	"log of no range":                {"queryLog: {clients: [x]}", ":1: queryLog.clients: \"x\" is not a range, such as 10.0.0.0/8"},
-	"log of no name":                 {"queryLog: {names: [a..b]}", ":1: queryLog.names: name \"a..b\": empty label"},
-	"log of no code":                 {"queryLog:\n  rcodes: [SERVFAIL, FAIL]", ":2: queryLog.rcodes: unknown response code \"FAIL\"; use one such as NXDOMAIN or SERVFAIL"},
-	"a tap nowhere":                  {"dnstap: /run/tap", ":1: dnstap: \"/run/tap\" is not unix:PATH or tcp:ADDRESS:PORT"},
-	"a secret alone":                 {"cookies: {secrets: sesame}", ":1: cookies.secrets: not a list; one is written [ONE, TWO]"},
-	"no connections":                 {"tcp:\n  maxConnections: 0", ":2: tcp.maxConnections: 0 is less than 1"},
-	"no queries in flight":           {"tcp: {maxInFlight: 0}", ":1: tcp.maxInFlight: 0 is less than 1"},
-	"queries below none":             {"tcp: {maxQueries: -1}", ":1: tcp.maxQueries: -1 is less than 0"},
+	"a host without address":         {"dns:\n  hosts:\n    lines: [web.example 10.0.0.1]", ":3: dns.hosts.lines: line 1: \"web.example\" is not an address"},
+	"host files in a word":           {"dns: {hosts: {files: a}}", ":1: dns.hosts.files: not a list; one is written [ONE, TWO]"},
+	"one in less than none":          {"dns: {queryLog: {oneIn: -1}}", ":1: dns.queryLog.oneIn: -1 is less than 0"},
+	"log of no range":                {"dns: {queryLog: {clients: [x]}}", ":1: dns.queryLog.clients: \"x\" is not a range, such as 10.0.0.0/8"},
+	"log of no name":                 {"dns: {queryLog: {names: [a..b]}}", ":1: dns.queryLog.names: name \"a..b\": empty label"},
+	"log of no code":                 {"dns:\n  queryLog:\n    rcodes: [SERVFAIL, FAIL]", ":3: dns.queryLog.rcodes: unknown response code \"FAIL\"; use one such as NXDOMAIN or SERVFAIL"},
+	"a tap nowhere":                  {"dns: {dnstap: /run/tap}", ":1: dns.dnstap: \"/run/tap\" is not unix:PATH or tcp:ADDRESS:PORT"},
+	"a secret alone":                 {"dns: {cookies: {secrets: sesame}}", ":1: dns.cookies.secrets: not a list; one is written [ONE, TWO]"},
+	"no connections":                 {"dns:\n  tcp:\n    maxConnections: 0", ":3: dns.tcp.maxConnections: 0 is less than 1"},
+	"no queries in flight":           {"dns: {tcp: {maxInFlight: 0}}", ":1: dns.tcp.maxInFlight: 0 is less than 1"},
+	"queries below none":             {"dns: {tcp: {maxQueries: -1}}", ":1: dns.tcp.maxQueries: -1 is less than 0"},
 	"two sources":                    {"manifests: a\nkubernetes: {kubeconfig: b}", ":2: kubernetes.kubeconfig: the cluster is read from manifests already; give one of both"},
 	"a snapshot of manifests":        {"manifests: a\nsnapshot: {file: b}", ":2: snapshot.file: a snapshot is of the Kubernetes API; manifests are there at every start, but for made-up addresses (simulate)"},
 	"a namespace without name":       {"kubernetes: {namespaces: ['']}", ":1: kubernetes.namespaces: an empty name"},
@@ -463,24 +468,24 @@ var refusals = map[string]struct{ text, want string }{
 	"profiles for some":              {"admin: {pprof: some}", ":1: admin.pprof: \"some\" is not true or false"},
 	"staleness in the past":          {"admin: {maxStaleness: -1s}", ":1: admin.maxStaleness: -1s is less than 0s"},
 	"a lame duck in the past":        {"lameduck: -1s", ":1: lameduck: -1s is less than 0s"},
-	"no idle time":                   {"tcp: {idle: 0s}", ":1: tcp.idle: 0s is not more than 0"},
-	"a negative idle time":           {"tcp: {idle: -1s}", ":1: tcp.idle: -1s is not more than 0"},
+	"no idle time":                   {"dns: {tcp: {idle: 0s}}", ":1: dns.tcp.idle: 0s is not more than 0"},
+	"a negative idle time":           {"dns: {tcp: {idle: -1s}}", ":1: dns.tcp.idle: -1s is not more than 0"},
 	"an unknown log level":           {"log:\n  level: INFO", `:2: log.level: "INFO" is not debug, info, warn or error`},
-	"transfer to no range":           {"transfer:\n  allow:\n  - {clients: [10.0.0.0/33]}", ":3: transfer.allow.clients: \"10.0.0.0/33\" is not a range, such as 10.0.0.0/8"},
-	"transfer to everybody":          {"transfer: {allow: [{}]}", ":1: transfer.allow: a rule for everybody; give clients, key or certificate"},
-	"transfer for no key":            {"transfer: {allow: [{key: k}]}", ":1: transfer.allow.key: \"k\" is not the name of one of transfer.keys"},
-	"transfer for no certificate":    {"transfer: {allow: [{certificate: c}]}", ":1: transfer.allow.certificate: certificates of clients are checked with tls.clientCA, which is empty"},
-	"a key without name":             {"transfer: {keys: [{algorithm: hmac-sha256, secretFile: f}]}", ":1: transfer.keys.name: name \"\": empty label"},
-	"a transfer key twice":           {"transfer:\n  keys:\n  - {name: k, algorithm: hmac-sha256, secretFile: f}\n  - {name: K., algorithm: hmac-sha256, secretFile: f}", ":4: transfer.keys.name: \"K.\" is given twice"},
-	"a key for MD5":                  {"transfer: {keys: [{name: k, algorithm: hmac-md5, secretFile: f}]}", ":1: transfer.keys.algorithm: \"hmac-md5\" is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512"},
-	"a key without secret":           {"transfer: {keys: [{name: k, algorithm: hmac-sha256}]}", ":1: transfer.keys.secretFile: no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives"},
-	"changes below none":             {"transfer:\n  history: {changes: -1}", ":2: transfer.history.changes: -1 is less than 0"},
-	"changes in a word":              {"transfer: {history: {memory: much}}", ":1: transfer.history.memory: \"much\" is not a size, such as 65536 or 32Mi"},
-	"no transfers":                   {"transfer: {maxTransfers: 0}", ":1: transfer.maxTransfers: 0 is less than 1"},
-	"no memory for transfers":        {"transfer: {memory: 1023Ki}", ":1: transfer.memory: less than 1Mi"},
-	"notices to a name":              {"transfer:\n  notify: [10.0.0.2:53, ns.example:53]", ":2: transfer.notify: \"ns.example:53\" is not an address and port, such as 10.0.0.2:53"},
-	"notices to a Service, no name":  {"transfer: {notifyService: agents}", ":1: transfer.notifyService: \"agents\" is not namespace/name"},
-	"clients' certificates, no TLS":  {"tls: {clientCA: ca.pem}", ":1: tls.clientCA: clients have certificates over TLS alone; give tls.listen"},
+	"transfer to no range":           {"dns:\n  transfer:\n    allow:\n    - {clients: [10.0.0.0/33]}", ":4: dns.transfer.allow.clients: \"10.0.0.0/33\" is not a range, such as 10.0.0.0/8"},
+	"transfer to everybody":          {"dns: {transfer: {allow: [{}]}}", ":1: dns.transfer.allow: a rule for everybody; give clients, key or certificate"},
+	"transfer for no key":            {"dns: {transfer: {allow: [{key: k}]}}", ":1: dns.transfer.allow.key: \"k\" is not the name of one of dns.transfer.keys"},
+	"transfer for no certificate":    {"dns: {transfer: {allow: [{certificate: c}]}}", ":1: dns.transfer.allow.certificate: certificates of clients are checked with dns.tls.clientCA, which is empty"},
+	"a key without name":             {"dns: {transfer: {keys: [{algorithm: hmac-sha256, secretFile: f}]}}", ":1: dns.transfer.keys.name: name \"\": empty label"},
+	"a transfer key twice":           {"dns:\n  transfer:\n    keys:\n    - {name: k, algorithm: hmac-sha256, secretFile: f}\n    - {name: K., algorithm: hmac-sha256, secretFile: f}", ":5: dns.transfer.keys.name: \"K.\" is given twice"},
+	"a key for MD5":                  {"dns: {transfer: {keys: [{name: k, algorithm: hmac-md5, secretFile: f}]}}", ":1: dns.transfer.keys.algorithm: \"hmac-md5\" is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512"},
+	"a key without secret":           {"dns: {transfer: {keys: [{name: k, algorithm: hmac-sha256}]}}", ":1: dns.transfer.keys.secretFile: no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives"},
+	"changes below none":             {"dns:\n  transfer:\n    history: {changes: -1}", ":3: dns.transfer.history.changes: -1 is less than 0"},
+	"changes in a word":              {"dns: {transfer: {history: {memory: much}}}", ":1: dns.transfer.history.memory: \"much\" is not a size, such as 65536 or 32Mi"},
+	"no transfers":                   {"dns: {transfer: {maxTransfers: 0}}", ":1: dns.transfer.maxTransfers: 0 is less than 1"},
+	"no memory for transfers":        {"dns: {transfer: {memory: 1023Ki}}", ":1: dns.transfer.memory: less than 1Mi"},
+	"notices to a name":              {"dns:\n  transfer:\n    notify: [10.0.0.2:53, ns.example:53]", ":3: dns.transfer.notify: \"ns.example:53\" is not an address and port, such as 10.0.0.2:53"},
+	"notices to a Service, no name":  {"dns: {transfer: {notifyService: agents}}", ":1: dns.transfer.notifyService: \"agents\" is not namespace/name"},
+	"clients' certificates, no TLS":  {"dns: {tls: {clientCA: ca.pem}}", ":1: dns.tls.clientCA: clients have certificates over TLS alone; give dns.tls.listen"},
 	"an unknown log format":          {"log: {format: xml}", `:1: log.format: "xml" is not text or json`},
 }
 
@@ -504,7 +509,7 @@ func TestRefusals(t *testing.T) {
 // can be given to.
 func TestRefusalsNameEveryKey(t *testing.T) {
 	any := map[string]bool{ // any path may be there when it is read, and the API knows selectors
-		"manifests": true, "kubernetes.serviceSelector": true, "forward.routes.resolvConf": true,
+		"manifests": true, "kubernetes.serviceSelector": true, "dns.forward.routes.resolvConf": true,
 	}
 	for _, key := range keysOf(reflect.TypeFor[config.Config](), "") {
 		if any[key] {
@@ -554,10 +559,10 @@ func TestReadMissing(t *testing.T) {
 // TestCompileWithoutFile: values that flags gave are refused by key.
 func TestCompileWithoutFile(t *testing.T) {
 	c := config.Default()
-	c.Listen = []string{"localhost:53"}
-	want := `listen: "localhost:53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`
+	c.DNS.Listen = []string{"localhost:53"}
+	want := `dns.listen: "localhost:53" is not an address and port, such as 127.0.0.1:1053 or [::]:53`
 	if _, err := c.Compile(); err == nil || err.Error() != want {
-		t.Errorf("Compile with listen %q: %v, want %s", c.Listen, err, want)
+		t.Errorf("Compile with listen %q: %v, want %s", c.DNS.Listen, err, want)
 	}
 }
 
@@ -566,13 +571,13 @@ func TestDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"10s": 10 * time.Second, "1m30s": 90 * time.Second, "250ms": 250 * time.Millisecond, "1h": time.Hour, "1.5s": 1500 * time.Millisecond,
 	} {
-		c, err := config.Read(write(t, "tcp: {idle: "+text+"}"))
-		if err != nil || time.Duration(c.TCP.Idle) != want {
-			t.Errorf("tcp.idle %s = %s, %v, want %s", text, time.Duration(c.TCP.Idle), err, want)
+		c, err := config.Read(write(t, "dns: {tcp: {idle: "+text+"}}"))
+		if err != nil || time.Duration(c.DNS.TCP.Idle) != want {
+			t.Errorf("dns.tcp.idle %s = %s, %v, want %s", text, time.Duration(c.DNS.TCP.Idle), err, want)
 		}
-		written, err := yaml.Marshal(c.TCP)
+		written, err := yaml.Marshal(c.DNS.TCP)
 		if err != nil || !strings.Contains(string(written), "idle: "+want.String()+"\n") {
-			t.Errorf("Marshal of tcp.idle %s = %q, %v, want %s", text, written, err, want)
+			t.Errorf("Marshal of dns.tcp.idle %s = %q, %v, want %s", text, written, err, want)
 		}
 	}
 }

@@ -20,49 +20,49 @@ const (
 var actions = map[string]filter.Action{"allow": filter.Allow, "refuse": filter.Refuse, "drop": filter.Drop}
 
 func (c *Config) compileRules(made *Compiled) error {
-	for i := range c.Access {
-		rule, err := c.Access[i].compile()
+	for i := range c.DNS.Access {
+		rule, err := c.DNS.Access[i].compile()
 		if err != nil {
-			return &keyError{"access." + err.key, i, err.err}
+			return &keyError{"dns.access." + err.key, i, err.err}
 		}
-		made.Rules.Access = append(made.Rules.Access, rule)
+		made.DNS.Rules.Access = append(made.DNS.Rules.Access, rule)
 	}
-	for i, w := range c.Rewrite {
+	for i, w := range c.DNS.Rewrite {
 		from, err := dnsname.Parse(w.From)
 		if err != nil {
-			return badItem("rewrite.from", i, "%w", err)
+			return badItem("dns.rewrite.from", i, "%w", err)
 		}
 		to, err := dnsname.Parse(w.To)
 		if err != nil {
-			return badItem("rewrite.to", i, "%w", err)
+			return badItem("dns.rewrite.to", i, "%w", err)
 		}
-		made.Rules.Rewrites = append(made.Rules.Rewrites, filter.Rewrite{From: from, To: to, Exact: w.Exact})
+		made.DNS.Rules.Rewrites = append(made.DNS.Rules.Rewrites, filter.Rewrite{From: from, To: to, Exact: w.Exact})
 	}
-	for i, n := range c.Block.Names {
+	for i, n := range c.DNS.Block.Names {
 		name, err := dnsname.Parse(n)
 		switch {
 		case err != nil:
-			return badItem("block.names", i, "%w", err)
+			return badItem("dns.block.names", i, "%w", err)
 		case name.IsRoot():
-			return badItem("block.names", i, "the root: everything would be blocked")
+			return badItem("dns.block.names", i, "the root: everything would be blocked")
 		}
-		made.Rules.Block.Names = append(made.Rules.Block.Names, name)
+		made.DNS.Rules.Block.Names = append(made.DNS.Rules.Block.Names, name)
 	}
-	if c.Block.Answer != blockNXDomain && c.Block.Answer != blockZero {
-		return badValue("block.answer", "%q is not %s or %s", c.Block.Answer, blockNXDomain, blockZero)
+	if c.DNS.Block.Answer != blockNXDomain && c.DNS.Block.Answer != blockZero {
+		return badValue("dns.block.answer", "%q is not %s or %s", c.DNS.Block.Answer, blockNXDomain, blockZero)
 	}
 	for _, ttl := range []struct {
 		key string
 		of  int
-	}{{"block.ttl", c.Block.TTL}, {"hosts.ttl", c.Hosts.TTL}} {
+	}{{"dns.block.ttl", c.DNS.Block.TTL}, {"dns.hosts.ttl", c.DNS.Hosts.TTL}} {
 		if ttl.of < 0 || ttl.of > maxTTL {
 			return badValue(ttl.key, "%d is not between 0 and %d", ttl.of, maxTTL)
 		}
 	}
-	made.Rules.Block.Files, made.Rules.Block.Zero, made.Rules.Block.TTL = c.Block.Files, c.Block.Answer == blockZero, uint32(c.Block.TTL)
-	made.Rules.Hosts = filter.Hosts{Lines: c.Hosts.Lines, Files: c.Hosts.Files, TTL: uint32(c.Hosts.TTL)}
-	if err := filter.CheckLines(c.Hosts.Lines); err != nil {
-		return badValue("hosts.lines", "%w", err)
+	made.DNS.Rules.Block.Files, made.DNS.Rules.Block.Zero, made.DNS.Rules.Block.TTL = c.DNS.Block.Files, c.DNS.Block.Answer == blockZero, uint32(c.DNS.Block.TTL)
+	made.DNS.Rules.Hosts = filter.Hosts{Lines: c.DNS.Hosts.Lines, Files: c.DNS.Hosts.Files, TTL: uint32(c.DNS.Hosts.TTL)}
+	if err := filter.CheckLines(c.DNS.Hosts.Lines); err != nil {
+		return badValue("dns.hosts.lines", "%w", err)
 	}
 	return c.compileRateLimit(made)
 }
@@ -113,52 +113,52 @@ func parseNames(texts []string) (all []dnsname.Name, err error) {
 }
 
 func (c *Config) compileQueryLog(made *Compiled) (err error) {
-	q := &c.QueryLog
-	made.QueryLog.OneIn = q.OneIn
+	q := &c.DNS.QueryLog
+	made.DNS.QueryLog.OneIn = q.OneIn
 	if q.OneIn < 0 {
-		return badValue("queryLog.oneIn", "%d is less than 0", q.OneIn)
+		return badValue("dns.queryLog.oneIn", "%d is less than 0", q.OneIn)
 	}
-	if made.QueryLog.Clients, err = parsePrefixes(q.Clients); err != nil {
-		return badValue("queryLog.clients", "%w", err)
+	if made.DNS.QueryLog.Clients, err = parsePrefixes(q.Clients); err != nil {
+		return badValue("dns.queryLog.clients", "%w", err)
 	}
-	if made.QueryLog.Names, err = parseNames(q.Names); err != nil {
-		return badValue("queryLog.names", "%w", err)
+	if made.DNS.QueryLog.Names, err = parseNames(q.Names); err != nil {
+		return badValue("dns.queryLog.names", "%w", err)
 	}
 	for i, text := range q.RCodes {
 		rcode, err := dnswire.ParseRCode(text)
 		if err != nil {
-			return badItem("queryLog.rcodes", i, "%w", err)
+			return badItem("dns.queryLog.rcodes", i, "%w", err)
 		}
-		made.QueryLog.RCodes = append(made.QueryLog.RCodes, rcode)
+		made.DNS.QueryLog.RCodes = append(made.DNS.QueryLog.RCodes, rcode)
 	}
-	if c.DNSTap == "" {
+	if c.DNS.DNSTap == "" {
 		return nil
 	}
-	network, address, ok := querylog.ParseTap(c.DNSTap)
+	network, address, ok := querylog.ParseTap(c.DNS.DNSTap)
 	if !ok {
-		return badValue("dnstap", "%q is not unix:PATH or tcp:ADDRESS:PORT", c.DNSTap)
+		return badValue("dns.dnstap", "%q is not unix:PATH or tcp:ADDRESS:PORT", c.DNS.DNSTap)
 	}
-	made.QueryLog.Tap = querylog.Tap{Network: network, Address: address, Version: c.Identity.Version}
+	made.DNS.QueryLog.Tap = querylog.Tap{Network: network, Address: address, Version: c.DNS.Identity.Version}
 	return nil
 }
 
 func (c *Config) compileRateLimit(made *Compiled) error {
-	l := &c.RateLimit
+	l := &c.DNS.RateLimit
 	const most = 1 << 20
 	for _, n := range []struct {
 		key                string
 		value, least, most int
 	}{
-		{"rateLimit.perSecond", l.PerSecond, 0, most},
-		{"rateLimit.burst", l.Burst, 1, most},
-		{"rateLimit.prefix4", l.Prefix4, 0, 32},
-		{"rateLimit.prefix6", l.Prefix6, 0, 128},
-		{"rateLimit.slip", l.Slip, 0, most},
+		{"dns.rateLimit.perSecond", l.PerSecond, 0, most},
+		{"dns.rateLimit.burst", l.Burst, 1, most},
+		{"dns.rateLimit.prefix4", l.Prefix4, 0, 32},
+		{"dns.rateLimit.prefix6", l.Prefix6, 0, 128},
+		{"dns.rateLimit.slip", l.Slip, 0, most},
 	} {
 		if n.value < n.least || n.value > n.most {
 			return badValue(n.key, "%d is not between %d and %d", n.value, n.least, n.most)
 		}
 	}
-	made.RateLimit = filter.RateLimit{PerSecond: l.PerSecond, Burst: l.Burst, Prefix4: l.Prefix4, Prefix6: l.Prefix6, Slip: l.Slip}
+	made.DNS.RateLimit = filter.RateLimit{PerSecond: l.PerSecond, Burst: l.Burst, Prefix4: l.Prefix4, Prefix6: l.Prefix6, Slip: l.Slip}
 	return nil
 }

@@ -15,21 +15,21 @@ import (
 // up to who uses it.
 func (c *Config) compileForward(made *Compiled) error {
 	seen := make(map[dnsname.Name]bool)
-	for i, r := range c.Forward.Routes {
+	for i, r := range c.DNS.Forward.Routes {
 		route, err := r.compile()
 		if err != nil {
-			return &keyError{"forward.routes." + err.key, i, err.err}
+			return &keyError{"dns.forward.routes." + err.key, i, err.err}
 		}
 		if seen[route.Suffix] {
-			return badItem("forward.routes.suffix", i, "%s is given twice", route.Suffix)
+			return badItem("dns.forward.routes.suffix", i, "%s is given twice", route.Suffix)
 		}
 		seen[route.Suffix] = true
-		made.Routes = append(made.Routes, route)
+		made.DNS.Routes = append(made.DNS.Routes, route)
 	}
 	for _, n := range []struct {
 		key   string
 		value int
-	}{{"forward.maxInFlight", c.Forward.MaxInFlight}, {"forward.maxInFlightPerClient", c.Forward.MaxInFlightPerClient}} {
+	}{{"dns.forward.maxInFlight", c.DNS.Forward.MaxInFlight}, {"dns.forward.maxInFlightPerClient", c.DNS.Forward.MaxInFlightPerClient}} {
 		if n.value < 1 {
 			return badValue(n.key, "%d is less than 1", n.value)
 		}
@@ -105,14 +105,14 @@ func (r *Route) roots() (*x509.CertPool, error) {
 const maxTTL = 1<<31 - 1
 
 func (c *Config) compileCache(made *Compiled) error {
-	k := &c.Cache
+	k := &c.DNS.Cache
 	for _, n := range []struct {
 		key         string
 		value, most int
 	}{
-		{"cache.maxTTL", k.MaxTTL, maxTTL},
-		{"cache.minTTL", k.MinTTL, k.MaxTTL},
-		{"cache.maxNegativeTTL", k.MaxNegativeTTL, maxTTL},
+		{"dns.cache.maxTTL", k.MaxTTL, maxTTL},
+		{"dns.cache.minTTL", k.MinTTL, k.MaxTTL},
+		{"dns.cache.maxNegativeTTL", k.MaxNegativeTTL, maxTTL},
 	} {
 		if n.value < 0 || n.value > n.most {
 			return badValue(n.key, "%d is not between 0 and %d", n.value, n.most)
@@ -121,12 +121,12 @@ func (c *Config) compileCache(made *Compiled) error {
 	for _, d := range []struct {
 		key   string
 		value Duration
-	}{{"cache.stale", k.Stale}, {"cache.staleAfter", k.StaleAfter}} {
+	}{{"dns.cache.stale", k.Stale}, {"dns.cache.staleAfter", k.StaleAfter}} {
 		if d.value < 0 {
 			return badValue(d.key, "%s is less than 0s", time.Duration(d.value))
 		}
 	}
-	made.Cache = cache.Config{
+	made.DNS.Cache = cache.Config{
 		Size: int64(k.Size), MinTTL: uint32(k.MinTTL), MaxTTL: uint32(k.MaxTTL), MaxNegativeTTL: uint32(k.MaxNegativeTTL),
 		Stale: time.Duration(k.Stale),
 	}

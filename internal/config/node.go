@@ -20,8 +20,8 @@ type NodeMode string
 
 // The modes.
 const (
-	NodeReplica NodeMode = "replica" // it keeps the zones
-	NodeCache   NodeMode = "cache"   // it asks the cluster's servers
+	NodeSecondary NodeMode = "secondary" // it keeps the zones
+	NodeCache     NodeMode = "cache"     // it asks the cluster's servers
 )
 
 // How the cluster's servers are told what to search for a name in.
@@ -40,12 +40,12 @@ type NodeConfig struct {
 	// Routes lead to the cluster's servers, where no others are configured.
 	Routes []forward.Route
 	Relay  respond.Relay
-	// Replica is what the zones are kept by, but for who finds primaries and what
+	// Secondary is what the zones are kept by, but for who finds primaries and what
 	// signs transfers; Key is that, nil for none. Named are primaries by name.
-	Replica secondary.Config
-	Notify  netip.AddrPort // not valid when it is nowhere
-	Key     *transfer.KeyFile
-	Named   []NamedPrimary
+	Secondary secondary.Config
+	Notify    netip.AddrPort // not valid when it is nowhere
+	Key       *transfer.KeyFile
+	Named     []NamedPrimary
 }
 
 // NamedPrimary is a Service whose endpoints are primaries.
@@ -59,8 +59,8 @@ type NamedPrimary struct {
 func (c *Config) compileNode(made *Compiled) error {
 	n, node := &c.Node, &made.Node
 	node.Mode = NodeMode(n.Mode)
-	if node.Mode != NodeReplica && node.Mode != NodeCache {
-		return badValue("node.mode", "%q is not replica or cache", n.Mode)
+	if node.Mode != NodeSecondary && node.Mode != NodeCache {
+		return badValue("node.mode", "%q is not secondary or cache", n.Mode)
 	}
 	node.Relay = respond.RelayPaths
 	switch n.Option {
@@ -76,7 +76,7 @@ func (c *Config) compileNode(made *Compiled) error {
 	if err := c.compileNodeServers(made); err != nil {
 		return err
 	}
-	return c.compileReplica(made)
+	return c.compileSecondary(made)
 }
 
 func (c *Config) compileNodeAddresses(made *Compiled) error {
@@ -89,7 +89,7 @@ func (c *Config) compileNodeAddresses(made *Compiled) error {
 	}
 	node.Network = hostnet.Config{Port: uint16(n.Port), Prefix: n.Device}
 	if len(n.Addresses) == 0 {
-		node.Listen = made.Listen
+		node.Listen = made.DNS.Listen
 		return nil
 	}
 	for i, text := range n.Addresses {
@@ -127,9 +127,9 @@ func (c *Config) compileNodeServers(made *Compiled) error {
 	if len(servers) == 0 {
 		return nil
 	}
-	made.Node.Replica.Servers = servers
-	for _, suffix := range append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, made.Zone.Zones...) {
-		if !slices.ContainsFunc(made.Routes, func(r forward.Route) bool { return r.Suffix == suffix }) {
+	made.Node.Secondary.Servers = servers
+	for _, suffix := range append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, made.DNS.Zone.Zones...) {
+		if !slices.ContainsFunc(made.DNS.Routes, func(r forward.Route) bool { return r.Suffix == suffix }) {
 			made.Node.Routes = append(made.Node.Routes, forward.Route{
 				Suffix: suffix, Upstreams: servers, Policy: forward.Fastest, Timeout: DefaultRouteTimeout,
 			})
@@ -138,10 +138,10 @@ func (c *Config) compileNodeServers(made *Compiled) error {
 	return nil
 }
 
-// compileReplica comes behind servers and keys.
-func (c *Config) compileReplica(made *Compiled) error {
+// compileSecondary comes behind servers and keys.
+func (c *Config) compileSecondary(made *Compiled) error {
 	n, node := &c.Node, &made.Node
-	r := &node.Replica
+	r := &node.Secondary
 	r.File, r.Node, r.CheckInterval, r.StaleAfter = n.File, n.Name, time.Duration(n.Check), time.Duration(n.Stale)
 	for _, d := range []struct {
 		key         string
@@ -151,7 +151,7 @@ func (c *Config) compileReplica(made *Compiled) error {
 			return badValue(d.key, "%s is not more than %s", d.value, d.than)
 		}
 	}
-	if err := c.compileReplicaZones(made); err != nil {
+	if err := c.compileSecondaryZones(made); err != nil {
 		return err
 	}
 	if n.Notify != "" {
@@ -163,11 +163,11 @@ func (c *Config) compileReplica(made *Compiled) error {
 	}
 	if n.Key != "" {
 		name, err := dnsname.Parse(n.Key)
-		i := slices.IndexFunc(made.Transfer.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name })
+		i := slices.IndexFunc(made.DNS.Transfer.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name })
 		if err != nil || i < 0 {
-			return badValue("node.key", "%q is not the name of one of transfer.keys", n.Key)
+			return badValue("node.key", "%q is not the name of one of dns.transfer.keys", n.Key)
 		}
-		node.Key = &made.Transfer.Sender.Keys[i]
+		node.Key = &made.DNS.Transfer.Sender.Keys[i]
 	}
 	roots, err := (&Route{CA: n.CA}).roots()
 	if err != nil {
@@ -179,10 +179,10 @@ func (c *Config) compileReplica(made *Compiled) error {
 	return c.compilePrimaries(made)
 }
 
-// compileReplicaZones names those that a server of this configuration sends.
-func (c *Config) compileReplicaZones(made *Compiled) error {
-	zones := slices.Clone(made.Zone.Zones)
-	for _, of := range made.Zone.ReverseRanges {
+// compileSecondaryZones names those that a server of this configuration sends.
+func (c *Config) compileSecondaryZones(made *Compiled) error {
+	zones := slices.Clone(made.DNS.Zone.Zones)
+	for _, of := range made.DNS.Zone.ReverseRanges {
 		reverse, err := dnsname.ReverseZones(of)
 		if err != nil {
 			return err
@@ -193,21 +193,21 @@ func (c *Config) compileReplicaZones(made *Compiled) error {
 			}
 		}
 	}
-	made.Node.Replica.Zones = zones
+	made.Node.Secondary.Zones = zones
 	return nil
 }
 
 func (c *Config) compilePrimaries(made *Compiled) error {
 	node := &made.Node
 	if len(c.Node.Primaries) > 0 {
-		node.Replica.Servers = nil
+		node.Secondary.Servers = nil
 	}
 	for i, text := range c.Node.Primaries {
 		if primary, err := forward.ParseUpstream(text); err == nil {
 			if primary.Transport == forward.HTTPS {
 				return badItem("node.primaries", i, "%q: zones come over TCP or TLS", text)
 			}
-			node.Replica.Servers = append(node.Replica.Servers, primary)
+			node.Secondary.Servers = append(node.Secondary.Servers, primary)
 			continue
 		}
 		named, err := parseNamed(text)

@@ -206,14 +206,29 @@ func fieldOf(section reflect.Value, key *yaml.Node, path string) (reflect.Value,
 	hint := ""
 	for f, v := range section.Fields() {
 		name := f.Tag.Get("yaml")
-		if name == key.Value {
+		switch {
+		case name == key.Value:
 			return v, nil
-		}
-		if plainKey(name) == plainKey(key.Value) {
+		case plainKey(name) == plainKey(key.Value):
 			hint = "; it is spelled " + path + name
+		case path+name == dnsSection:
+			hint = movedTo(v, key.Value, name)
 		}
 	}
 	return reflect.Value{}, errorAt(key, "unknown key %s%s%s", path, key.Value, hint)
+}
+
+// dnsSection holds the keys that stood at the root before there were sections.
+const dnsSection = "dns"
+
+// movedTo is a hint at a key of a section that was written at the root.
+func movedTo(section reflect.Value, key, path string) string {
+	for f := range section.Type().Fields() {
+		if name := f.Tag.Get("yaml"); plainKey(name) == plainKey(key) {
+			return "; it is " + path + "." + name
+		}
+	}
+	return ""
 }
 
 // plainKey is a key as it may be misspelled.

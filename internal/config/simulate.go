@@ -37,7 +37,7 @@ func (c *Config) compileSimulate(made *Compiled) (err error) {
 		return badValue("simulate.maxEndpointsPerSlice", "%d is not between 1 and %d", s.MaxEndpointsPerSlice, endpointslices.MaxMaxEndpoints)
 	}
 	cfg.MaxEndpoints = s.MaxEndpointsPerSlice
-	cfg.ServiceRanges, cfg.PodRanges = prefixesOr(c.ServiceCIDRs, simulatedServices), prefixesOr(c.PodCIDRs, simulatedPods)
+	cfg.ServiceRanges, cfg.PodRanges = prefixesOr(c.DNS.ServiceCIDRs, simulatedServices), prefixesOr(c.DNS.PodCIDRs, simulatedPods)
 	if !s.Enabled {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (c *Config) compileSimulate(made *Compiled) (err error) {
 		return badValue("simulate.enabled", "a cluster is made of manifests, and there are none; give a directory of them (manifests)")
 	}
 	if _, err := simulate.New(cfg); err != nil {
-		return badValue("simulate.enabled", "%w (serviceCIDRs and podCIDRs say which)", err)
+		return badValue("simulate.enabled", "%w (dns.serviceCIDRs and dns.podCIDRs say which)", err)
 	}
 	made.Simulate = cfg
 	return nil

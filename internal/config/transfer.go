@@ -64,29 +64,29 @@ type CompiledTransfer struct {
 func (t *CompiledTransfer) IsOn() bool { return len(t.Sender.Permissions) > 0 }
 
 func (c *Config) compileTransfer(made *Compiled) error {
-	t, m := &c.Transfer, &made.Transfer
+	t, m := &c.DNS.Transfer, &made.DNS.Transfer
 	switch {
 	case t.History.Changes < 0:
-		return badValue("transfer.history.changes", "%d is less than 0", t.History.Changes)
+		return badValue("dns.transfer.history.changes", "%d is less than 0", t.History.Changes)
 	case t.MaxTransfers < 1:
-		return badValue("transfer.maxTransfers", "%d is less than 1", t.MaxTransfers)
+		return badValue("dns.transfer.maxTransfers", "%d is less than 1", t.MaxTransfers)
 	case t.Memory < 1<<20:
-		return badValue("transfer.memory", "less than 1Mi")
+		return badValue("dns.transfer.memory", "less than 1Mi")
 	}
 	m.History = zone.HistoryLimits{Changes: t.History.Changes, Octets: int64(t.History.Memory)}
-	m.Sender.MaxTransfers, m.Sender.MaxSize, m.Sender.UDPSize = t.MaxTransfers, int64(t.Memory), uint16(c.UDPSize)
+	m.Sender.MaxTransfers, m.Sender.MaxSize, m.Sender.UDPSize = t.MaxTransfers, int64(t.Memory), uint16(c.DNS.UDPSize)
 	for _, step := range []func(*CompiledTransfer) error{t.compileKeys, t.compileAllow, t.compileNotify} {
 		if err := step(m); err != nil {
 			return err
 		}
 	}
 	for i, rule := range t.Allow {
-		if rule.Certificate != "" && c.TLS.ClientCA == "" {
-			return badItem("transfer.allow.certificate", i, "certificates of clients are checked with tls.clientCA, which is empty")
+		if rule.Certificate != "" && c.DNS.TLS.ClientCA == "" {
+			return badItem("dns.transfer.allow.certificate", i, "certificates of clients are checked with dns.tls.clientCA, which is empty")
 		}
 	}
-	if c.TLS.ClientCA != "" && len(c.TLS.Listen) == 0 {
-		return badValue("tls.clientCA", "clients have certificates over TLS alone; give tls.listen")
+	if c.DNS.TLS.ClientCA != "" && len(c.DNS.TLS.Listen) == 0 {
+		return badValue("dns.tls.clientCA", "clients have certificates over TLS alone; give dns.tls.listen")
 	}
 	return nil
 }
@@ -97,15 +97,15 @@ func (t *Transfer) compileKeys(m *CompiledTransfer) error {
 		algorithm := dnswire.TSIGAlgorithm(strings.ToLower(k.Algorithm))
 		switch {
 		case err != nil:
-			return badItem("transfer.keys.name", i, "%w", err)
+			return badItem("dns.transfer.keys.name", i, "%w", err)
 		case name.IsRoot():
-			return badItem("transfer.keys.name", i, "the root is no key's name")
+			return badItem("dns.transfer.keys.name", i, "the root is no key's name")
 		case slices.ContainsFunc(m.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name }):
-			return badItem("transfer.keys.name", i, "%q is given twice", k.Name)
+			return badItem("dns.transfer.keys.name", i, "%q is given twice", k.Name)
 		case !algorithm.IsKnown():
-			return badItem("transfer.keys.algorithm", i, "%q is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512", k.Algorithm)
+			return badItem("dns.transfer.keys.algorithm", i, "%q is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512", k.Algorithm)
 		case k.SecretFile == "":
-			return badItem("transfer.keys.secretFile", i, "no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives")
+			return badItem("dns.transfer.keys.secretFile", i, "no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives")
 		}
 		m.Sender.Keys = append(m.Sender.Keys, transfer.KeyFile{Name: name, Algorithm: algorithm, File: k.SecretFile})
 	}
@@ -116,16 +116,16 @@ func (t *Transfer) compileAllow(m *CompiledTransfer) error {
 	for i, r := range t.Allow {
 		rule := transfer.Permission{Certificate: r.Certificate}
 		if len(r.Clients) == 0 && r.Key == "" && r.Certificate == "" {
-			return badItem("transfer.allow", i, "a rule for everybody; give clients, key or certificate")
+			return badItem("dns.transfer.allow", i, "a rule for everybody; give clients, key or certificate")
 		}
 		var err error
 		if rule.Clients, err = parsePrefixes(r.Clients); err != nil {
-			return badItem("transfer.allow.clients", i, "%w", err)
+			return badItem("dns.transfer.allow.clients", i, "%w", err)
 		}
 		if r.Key != "" {
 			name, err := dnsname.Parse(r.Key)
 			if err != nil || !slices.ContainsFunc(m.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name }) {
-				return badItem("transfer.allow.key", i, "%q is not the name of one of transfer.keys", r.Key)
+				return badItem("dns.transfer.allow.key", i, "%q is not the name of one of dns.transfer.keys", r.Key)
 			}
 			rule.Key = name
 		}
@@ -138,7 +138,7 @@ func (t *Transfer) compileNotify(m *CompiledTransfer) error {
 	for i, text := range t.Notify {
 		addr, err := netip.ParseAddrPort(text)
 		if err != nil || addr.Port() == 0 {
-			return badItem("transfer.notify", i, "%q is not an address and port, such as 10.0.0.2:53", text)
+			return badItem("dns.transfer.notify", i, "%q is not an address and port, such as 10.0.0.2:53", text)
 		}
 		m.Notify = append(m.Notify, netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()))
 	}
@@ -147,7 +147,7 @@ func (t *Transfer) compileNotify(m *CompiledTransfer) error {
 	}
 	ns, name, _ := strings.Cut(t.NotifyService, "/")
 	if ns == "" || name == "" || strings.Contains(name, "/") {
-		return badValue("transfer.notifyService", "%q is not namespace/name", t.NotifyService)
+		return badValue("dns.transfer.notifyService", "%q is not namespace/name", t.NotifyService)
 	}
 	m.NotifyService = cluster.Key{Namespace: ns, Name: name}
 	return nil

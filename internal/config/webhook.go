@@ -22,13 +22,13 @@ const (
 func (c *Config) compileWebhook(made *Compiled) (err error) {
 	w := &c.Webhook
 	made.Webhook = admission.Config{
-		ClusterDomain:   strings.TrimSuffix(made.Zone.Zones[0].String(), "."),
+		ClusterDomain:   strings.TrimSuffix(made.DNS.Zone.Zones[0].String(), "."),
 		Timeout:         time.Duration(w.Timeout),
 		MaxInFlight:     w.MaxInFlight,
 		CertificateLife: time.Duration(w.CertificateLife),
 		Deny:            w.Deny,
 		Ignore:          w.Ignore,
-		AutopathSuffix:  suffixOf(made.Autopath.Suffix),
+		AutopathSuffix:  suffixOf(made.DNS.Autopath.Suffix),
 	}
 	if made.Webhook.Listen, err = netip.ParseAddrPort(w.Listen); err != nil {
 		return badValue("webhook.listen", "%q is not an address and port, such as 0.0.0.0:8443", w.Listen)

@@ -8,33 +8,36 @@ import (
 
 // TestText: what differs from the defaults is written, and where it came from.
 func TestText(t *testing.T) {
-	comments := map[string]string{"ttl": "here", "forward.routes[1]": "there", "listen": "where", "cache.stale": "unseen"}
+	comments := map[string]string{"dns.ttl": "here", "dns.forward.routes[1]": "there", "dns.listen": "where", "dns.cache.stale": "unseen"}
 	for claim, text := range map[string]string{
 		"the defaults": "# the defaults\n",
-		"all kinds of values": `tcp:
-  idle: 1m0s
+		"all kinds of values": `dns:
+  tcp:
+    idle: 1m0s
 `,
-		"lists": `listen: ['127.0.0.1:53', '[::1]:53'] # where
-ttl: 7 # here
-forward:
-  routes:
-    - upstreams: [10.0.0.2]
-    # there
-    - suffix: corp.example
-      resolvConf: /etc/resolv.conf
-      timeout: 2s
-cache:
-  size: 1Mi
-access:
-  - action: refuse
-    names: [corp.example]
+		"lists": `dns:
+  listen: ['127.0.0.1:53', '[::1]:53'] # where
+  ttl: 7 # here
+  forward:
+    routes:
+      - upstreams: [10.0.0.2]
+      # there
+      - suffix: corp.example
+        resolvConf: /etc/resolv.conf
+        timeout: 2s
+  cache:
+    size: 1Mi
+  access:
+    - action: refuse
+      names: [corp.example]
 `,
 		"nothing, where there is something by default": `admin:
   listen: ""
-nameServer:
-  service: a/b
-hosts:
-  ttl: 0
+dns:
+  nameServer:
+    service: a/b
+  hosts:
+    ttl: 0
 `,
 	} {
 		c, err := config.Read(write(t, text))

@@ -46,10 +46,10 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	if err != nil {
 		return nil, err
 	}
-	compiled.Zone.Serial = serial
-	compiled.Zone.Between = d.answerWaiting
-	if compiled.Transfer.IsOn() {
-		compiled.Zone.Instance = newInstance()
+	compiled.DNS.Zone.Serial = serial
+	compiled.DNS.Zone.Between = d.answerWaiting
+	if compiled.DNS.Transfer.IsOn() {
+		compiled.DNS.Zone.Instance = newInstance()
 	}
 	a := &answers{settings: compiled}
 	made := func() error { return a.newZones(before) }
@@ -59,24 +59,24 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 	if err := made(); err != nil {
 		return nil, err
 	}
-	a.stats = statsFor(a.db, before, d.seats(compiled.Listen))
-	secrets := compiled.CookieSecrets
+	a.stats = statsFor(a.db, before, d.seats(compiled.DNS.Listen))
+	secrets := compiled.DNS.CookieSecrets
 	if len(secrets) == 0 {
 		secrets = []respond.CookieSecret{d.secret}
 	}
 	if err := d.newOthers(cfg, a, before); err != nil {
 		return nil, err
 	}
-	if !compiled.Rules.Empty() {
+	if !compiled.DNS.Rules.Empty() {
 		var last *filter.Filter
 		if before != nil {
 			last = before.rules
 		}
-		if a.rules, err = filter.Renew(last, compiled.Rules); err != nil {
+		if a.rules, err = filter.Renew(last, compiled.DNS.Rules); err != nil {
 			return nil, err
 		}
 	}
-	a.limiter = filter.NewRateLimiter(compiled.RateLimit)
+	a.limiter = filter.NewRateLimiter(compiled.DNS.RateLimit)
 	transfers, err := d.newTransfer(a, before)
 	if err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		others = a.others
 	}
 	var observer respond.Observer
-	if !compiled.QueryLog.Empty() {
-		compiled.QueryLog.Tap.Identity = nsid(cfg.Identity.NSID)
+	if !compiled.DNS.QueryLog.Empty() {
+		compiled.DNS.QueryLog.Tap.Identity = nsid(cfg.DNS.Identity.NSID)
 		observer = d.queries
 	}
 	settings := respond.Config{
@@ -95,16 +95,16 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 		Upstreams:     others,
 		Rules:         a.rules,
 		Limiter:       a.limiter,
-		Search:        autopath.New(compiled.Autopath),
-		SearchSOA:     compiled.AutopathSOA,
+		Search:        autopath.New(compiled.DNS.Autopath),
+		SearchSOA:     compiled.DNS.AutopathSOA,
 		Observer:      observer,
 		Transfers:     transfers,
-		UDPSize:       cfg.UDPSize,
-		NSID:          nsid(cfg.Identity.NSID),
-		ServerID:      cfg.Identity.ServerID,
-		Version:       cfg.Identity.Version,
+		UDPSize:       cfg.DNS.UDPSize,
+		NSID:          nsid(cfg.DNS.Identity.NSID),
+		ServerID:      cfg.DNS.Identity.ServerID,
+		Version:       cfg.DNS.Identity.Version,
 		CookieSecrets: secrets,
-		TCPIdle:       time.Duration(cfg.TCP.Idle),
+		TCPIdle:       time.Duration(cfg.DNS.TCP.Idle),
 		Stats:         a.stats,
 	}
 	d.setNode(&settings, compiled)
@@ -116,11 +116,11 @@ func (d *Daemon) newAnswers(cfg config.Config, serial uint32, before *answers) (
 // answers before where they would be the same: who follows them goes on.
 func (a *answers) newZones(before *answers) (err error) {
 	if before != nil && sameZones(a.settings, before.settings) {
-		a.settings.Zone.Instance = before.settings.Zone.Instance
+		a.settings.DNS.Zone.Instance = before.settings.DNS.Zone.Instance
 		a.compiler, a.db = before.compiler, before.db
 		return nil
 	}
-	if a.compiler, err = kubezone.New(a.settings.Zone); err != nil {
+	if a.compiler, err = kubezone.New(a.settings.DNS.Zone); err != nil {
 		return err
 	}
 	a.db, err = a.compiler.NewDB()
@@ -130,11 +130,11 @@ func (a *answers) newZones(before *answers) (err error) {
 // sameZones tells whether two configurations make the same zones.
 func sameZones(a, b *config.Compiled) bool {
 	of := func(c *config.Compiled) kubezone.Config {
-		zones := c.Zone
+		zones := c.DNS.Zone
 		zones.Between, zones.Serial, zones.Instance = nil, 0, ""
 		return zones
 	}
-	return a.Transfer.IsOn() == b.Transfer.IsOn() && reflect.DeepEqual(of(a), of(b))
+	return a.DNS.Transfer.IsOn() == b.DNS.Transfer.IsOn() && reflect.DeepEqual(of(a), of(b))
 }
 
 func statsFor(db *zone.DB, before *answers, seats int) *respond.Stats {
@@ -225,7 +225,7 @@ func (d *Daemon) keepCurrent(ctx context.Context) error {
 // follow keeps a up to date with the store, by what feed has of it, until others are
 // to take its place, and gives those.
 func (d *Daemon) follow(ctx context.Context, a *answers, feed *cluster.Feed) (next *answers, err error) {
-	d.queries.Set(a.settings.QueryLog)
+	d.queries.Set(a.settings.DNS.QueryLog)
 	defer d.runBeside(ctx, a)()
 	gathered, loaded, live := false, len(d.missing()) == 0, d.live()
 	for {

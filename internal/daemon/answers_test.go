@@ -30,7 +30,7 @@ func TestGather(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := config.Default()
-			cfg.Pods = "verified"
+			cfg.DNS.Pods = "verified"
 			d, err := New(cfg)
 			if err != nil {
 				t.Fatal(err)

@@ -63,7 +63,7 @@ func (d *Daemon) begin() error {
 	if err != nil {
 		return err
 	}
-	d.queries.Set(a.settings.QueryLog)
+	d.queries.Set(a.settings.DNS.QueryLog)
 	d.current.Store(a)
 	return nil
 }

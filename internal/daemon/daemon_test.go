@@ -30,7 +30,7 @@ spec: {clusterIP: 10.96.0.7}
 func settings(t *testing.T) config.Config {
 	t.Helper()
 	c := config.Default()
-	c.Listen, c.Admin.Listen = []string{"127.0.0.1:0"}, "127.0.0.1:0"
+	c.DNS.Listen, c.Admin.Listen = []string{"127.0.0.1:0"}, "127.0.0.1:0"
 	c.Manifests = t.TempDir()
 	if err := os.WriteFile(filepath.Join(c.Manifests, "shop.yaml"), []byte(shop), 0o600); err != nil {
 		t.Fatal(err)
@@ -187,8 +187,8 @@ func ask(t *testing.T, d *daemon.Daemon, name string) *dnswire.Message {
 // TestNewRefuses: bad settings are refused before anything begins.
 func TestNewRefuses(t *testing.T) {
 	c := config.Default()
-	c.UDPSize = 100
-	if _, err := daemon.New(c); err == nil || err.Error() != "udpSize: 100 is not between 512 and 4096" {
-		t.Errorf("New with udpSize 100: %v", err)
+	c.DNS.UDPSize = 100
+	if _, err := daemon.New(c); err == nil || err.Error() != "dns.udpSize: 100 is not between 512 and 4096" {
+		t.Errorf("New with dns.udpSize 100: %v", err)
 	}
 }

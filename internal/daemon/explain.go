@@ -94,7 +94,7 @@ func (d *Daemon) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.Que
 // searched gives what the server looks for in place of a name that says what it
 // shall be searched for in; nil for any other.
 func (d *Daemon) searched() func(text string) []string {
-	r := autopath.New(d.current.Load().settings.Autopath)
+	r := autopath.New(d.current.Load().settings.DNS.Autopath)
 	return func(text string) (names []string) {
 		var s autopath.Search
 		name, err := dnsname.Parse(text)

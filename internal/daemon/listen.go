@@ -44,18 +44,18 @@ func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
 		return nil, err
 	}
 	server, err := dnsserver.Listen(ctx, dnsserver.Config{
-		Listen:         settings.Listen,
-		ListenTLS:      settings.ListenTLS,
-		ListenHTTPS:    settings.ListenHTTPS,
-		HTTPSPath:      d.cfg.HTTPS.Path,
+		Listen:         settings.DNS.Listen,
+		ListenTLS:      settings.DNS.ListenTLS,
+		ListenHTTPS:    settings.DNS.ListenHTTPS,
+		HTTPSPath:      d.cfg.DNS.HTTPS.Path,
 		Certificate:    pair,
 		ClientCAs:      authorities,
 		NewAnswerer:    d.newWorker,
-		MaxConnections: d.cfg.TCP.MaxConnections,
-		MaxInFlight:    d.cfg.TCP.MaxInFlight,
-		MaxQueries:     d.cfg.TCP.MaxQueries,
-		Idle:           time.Duration(d.cfg.TCP.Idle),
-		Steering:       dnsserver.Steering(d.cfg.UDPSteering),
+		MaxConnections: d.cfg.DNS.TCP.MaxConnections,
+		MaxInFlight:    d.cfg.DNS.TCP.MaxInFlight,
+		MaxQueries:     d.cfg.DNS.TCP.MaxQueries,
+		Idle:           time.Duration(d.cfg.DNS.TCP.Idle),
+		Steering:       dnsserver.Steering(d.cfg.DNS.UDPSteering),
 		SharePorts:     d.agent != nil,
 		Log:            d.log,
 	})
@@ -65,10 +65,10 @@ func (d *Daemon) listen(ctx context.Context) (*dnsserver.Server, error) {
 // certificate gives the server's certificate for each handshake; nil where there
 // is none.
 func (d *Daemon) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
-	if d.cfg.TLS.Certificate == "" {
+	if d.cfg.DNS.TLS.Certificate == "" {
 		return nil, nil
 	}
-	c, err := newCertificate(d.cfg.TLS.Certificate, d.cfg.TLS.Key, d.log)
+	c, err := newCertificate(d.cfg.DNS.TLS.Certificate, d.cfg.DNS.TLS.Key, d.log)
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +138,12 @@ func (a *admins) addProbes(ctx context.Context, cfg admin.Config) error {
 // coreDNSServer is what CoreDNS' label of a server says, of the first address.
 func coreDNSServer(settings *config.Compiled) string {
 	switch {
-	case len(settings.Listen) > 0:
-		return fmt.Sprintf("dns://:%d", settings.Listen[0].Port())
-	case len(settings.ListenTLS) > 0:
-		return fmt.Sprintf("tls://:%d", settings.ListenTLS[0].Port())
+	case len(settings.DNS.Listen) > 0:
+		return fmt.Sprintf("dns://:%d", settings.DNS.Listen[0].Port())
+	case len(settings.DNS.ListenTLS) > 0:
+		return fmt.Sprintf("tls://:%d", settings.DNS.ListenTLS[0].Port())
 	}
-	return fmt.Sprintf("https://:%d", settings.ListenHTTPS[0].Port())
+	return fmt.Sprintf("https://:%d", settings.DNS.ListenHTTPS[0].Port())
 }
 
 // close gives the sockets back when Run is never called.
@@ -162,7 +162,7 @@ func (d *Daemon) announce(server *dnsserver.Server, admin *admins) {
 		}
 	}
 	listed("listen", server.Addrs())
-	at = append(at, "zones", d.cfg.Zones)
+	at = append(at, "zones", d.cfg.DNS.Zones)
 	listed("tls", server.TLSAddrs())
 	listed("https", server.HTTPSAddrs())
 	if admin.main != nil {
@@ -179,8 +179,8 @@ func (d *Daemon) announce(server *dnsserver.Server, admin *admins) {
 		listed("notify", d.agent.notified.Addrs())
 	}
 	d.log.Info("serving", at...)
-	if d.agent == nil && len(d.current.Load().settings.Zone.DNSAddresses) == 0 {
-		d.log.Warn("ns.dns of each zone has no address unless the DNS Service is there; set nameServer.addresses", "service", d.cfg.NameServer.Service)
+	if d.agent == nil && len(d.current.Load().settings.DNS.Zone.DNSAddresses) == 0 {
+		d.log.Warn("ns.dns of each zone has no address unless the DNS Service is there; set dns.nameServer.addresses", "service", d.cfg.DNS.NameServer.Service)
 	}
 }
 

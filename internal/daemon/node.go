@@ -45,7 +45,7 @@ func NewNode(cfg config.Config, log *slog.Logger) (*Daemon, error) {
 		return nil, errNoServers
 	}
 	d := &Daemon{cfg: cfg, log: log, agent: new(agent)}
-	if compiled.Node.Mode == config.NodeReplica {
+	if compiled.Node.Mode == config.NodeSecondary {
 		if d.agent.replica, err = d.newReplica(&compiled.Node); err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func NewNode(cfg config.Config, log *slog.Logger) (*Daemon, error) {
 var errNoServers = errors.New("node.servers: none; give the addresses of the cluster's DNS servers, with --server")
 
 func (d *Daemon) newReplica(n *config.NodeConfig) (r *secondary.Secondary, err error) {
-	cfg := n.Replica
+	cfg := n.Secondary
 	cfg.Log = d.log
 	if cfg.Node == "" {
 		cfg.Node, _ = os.Hostname() // without a name all prefer the same primary
@@ -70,8 +70,8 @@ func (d *Daemon) newReplica(n *config.NodeConfig) (r *secondary.Secondary, err e
 			return nil, err
 		}
 	}
-	if d.cfg.TLS.Certificate != "" {
-		c, err := newCertificate(d.cfg.TLS.Certificate, d.cfg.TLS.Key, d.log)
+	if d.cfg.DNS.TLS.Certificate != "" {
+		c, err := newCertificate(d.cfg.DNS.TLS.Certificate, d.cfg.DNS.TLS.Key, d.log)
 		if err != nil {
 			return nil, err
 		}
@@ -186,8 +186,8 @@ func addressesOf(e *cache.Entry, now time.Time) (addrs []netip.Addr, err error) 
 // newNodeAnswers makes what a node answers from instead of a compiled cluster.
 func (d *Daemon) newNodeAnswers(a *answers) (err error) {
 	settings := a.settings
-	settings.Listen = settings.Node.Listen
-	settings.Routes = append(settings.Routes, settings.Node.Routes...)
+	settings.DNS.Listen = settings.Node.Listen
+	settings.DNS.Routes = append(settings.DNS.Routes, settings.Node.Routes...)
 	if d.agent.replica != nil {
 		a.db = d.agent.replica.DB()
 		return nil
@@ -210,7 +210,7 @@ func (d *Daemon) setNode(cfg *respond.Config, settings *config.Compiled) {
 // followNothing waits until others are to take the place of a, and gives those:
 // what a node answers from keeps itself up to date.
 func (d *Daemon) followNothing(ctx context.Context, a *answers, _ *cluster.Feed) (next *answers, err error) {
-	d.queries.Set(a.settings.QueryLog)
+	d.queries.Set(a.settings.DNS.QueryLog)
 	defer d.runBeside(ctx, a)()
 	d.current.Store(a)
 	d.status.missing.Store(new([]cluster.Kind))

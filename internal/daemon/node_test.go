@@ -23,7 +23,7 @@ import (
 func TestNodeServers(t *testing.T) {
 	cfg := config.Default()
 	for _, suffix := range []string{"cluster.local", "in-addr.arpa", "ip6.arpa"} {
-		cfg.Forward.Routes = append(cfg.Forward.Routes, config.Route{Suffix: suffix, Upstreams: []string{"192.0.2.53"}})
+		cfg.DNS.Forward.Routes = append(cfg.DNS.Forward.Routes, config.Route{Suffix: suffix, Upstreams: []string{"192.0.2.53"}})
 	}
 	if _, err := NewNode(cfg, slog.New(slog.DiscardHandler)); !errors.Is(err, errNoServers) {
 		t.Errorf("NewNode() without servers: %v, want %v", err, errNoServers)

@@ -28,14 +28,14 @@ func (d *Daemon) listenNotified(ctx context.Context) (err error) {
 	if !settings.Node.Notify.IsValid() {
 		return nil
 	}
-	behind := dnsserver.Seats(len(settings.Listen))
+	behind := dnsserver.Seats(len(settings.DNS.Listen))
 	d.agent.notified, err = dnsserver.Listen(ctx, dnsserver.Config{
 		Listen:         []netip.AddrPort{settings.Node.Notify},
 		NewAnswerer:    func(seat int) dnsserver.Answerer { return notified{d.newWorker(behind + seat)} },
-		MaxConnections: d.cfg.TCP.MaxConnections,
-		MaxInFlight:    d.cfg.TCP.MaxInFlight,
-		MaxQueries:     d.cfg.TCP.MaxQueries,
-		Idle:           time.Duration(d.cfg.TCP.Idle),
+		MaxConnections: d.cfg.DNS.TCP.MaxConnections,
+		MaxInFlight:    d.cfg.DNS.TCP.MaxInFlight,
+		MaxQueries:     d.cfg.DNS.TCP.MaxQueries,
+		Idle:           time.Duration(d.cfg.DNS.TCP.Idle),
 		Steering:       dnsserver.SteerByHash,
 		SharePorts:     true,
 		Log:            d.log,

@@ -47,7 +47,7 @@ func ReadNode(file string) (*resolvconf.Config, []resolvconf.Problem, error) {
 // Domains are the cluster's, without the closing dot; the first is that which
 // Pods search.
 func (d *Daemon) Domains() (domains []string) {
-	for _, zone := range d.cfg.Zones {
+	for _, zone := range d.cfg.DNS.Zones {
 		domains = append(domains, strings.TrimSuffix(zone, "."))
 	}
 	return domains
@@ -74,14 +74,14 @@ func (d *Daemon) AssumedDNS(n NodeSettings) (addr netip.Addr, assumed bool) {
 
 // dnsService is the key of the Service of the cluster's DNS.
 func (d *Daemon) dnsService() cluster.Key {
-	ns, name, _ := strings.Cut(d.cfg.NameServer.Service, "/")
+	ns, name, _ := strings.Cut(d.cfg.DNS.NameServer.Service, "/")
 	return cluster.Key{Namespace: ns, Name: name}
 }
 
 // node is the node that a Subject's Pods run on, as far as it is known.
 func (d *Daemon) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) dnsconfig.NodeSettings {
 	node := dnsconfig.NodeSettings{
-		ResolvConf: n.ResolvConf, ClusterDNS: d.clusterDNS(v, n), AutopathSuffix: strings.TrimSuffix(d.cfg.Autopath.Suffix, "."),
+		ResolvConf: n.ResolvConf, ClusterDNS: d.clusterDNS(v, n), AutopathSuffix: strings.TrimSuffix(d.cfg.DNS.Autopath.Suffix, "."),
 	}
 	if len(node.ClusterDNS) == 0 {
 		node.ClusterDNS = []netip.Addr{usualClusterDNS}

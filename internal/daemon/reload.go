@@ -126,31 +126,31 @@ func (d *Daemon) frozen(cfg config.Config) (config.Config, []string) {
 	keep("manifests", &cfg.Manifests, &start.Manifests)
 	keep("simulate", &cfg.Simulate, &start.Simulate)
 	if start.Simulate.Enabled { // addresses come from these
-		keep("serviceCIDRs", &cfg.ServiceCIDRs, &start.ServiceCIDRs)
-		keep("podCIDRs", &cfg.PodCIDRs, &start.PodCIDRs)
+		keep("dns.serviceCIDRs", &cfg.DNS.ServiceCIDRs, &start.DNS.ServiceCIDRs)
+		keep("dns.podCIDRs", &cfg.DNS.PodCIDRs, &start.DNS.PodCIDRs)
 	}
 	keep("kubernetes", &cfg.Kubernetes, &start.Kubernetes)
 	keep("snapshot", &cfg.Snapshot, &start.Snapshot)
 	keep("admin", &cfg.Admin, &start.Admin)
 	keep("lameduck", &cfg.Lameduck, &start.Lameduck)
-	keep("listen", &cfg.Listen, &start.Listen)
-	keep("tcp", &cfg.TCP, &start.TCP)
-	keep("tls", &cfg.TLS, &start.TLS)
-	keep("https", &cfg.HTTPS, &start.HTTPS)
-	keep("udpSteering", &cfg.UDPSteering, &start.UDPSteering)
+	keep("dns.listen", &cfg.DNS.Listen, &start.DNS.Listen)
+	keep("dns.tcp", &cfg.DNS.TCP, &start.DNS.TCP)
+	keep("dns.tls", &cfg.DNS.TLS, &start.DNS.TLS)
+	keep("dns.https", &cfg.DNS.HTTPS, &start.DNS.HTTPS)
+	keep("dns.udpSteering", &cfg.DNS.UDPSteering, &start.DNS.UDPSteering)
 	keep("webhook", &cfg.Webhook, &start.Webhook) // another process'
 	keep("node", &cfg.Node, &start.Node)
 	keep("controller", &cfg.Controller, &start.Controller)
 	keep("log.format", &cfg.Log.Format, &start.Log.Format)
 	if d.agent != nil { // what it keeps is named by these
-		keep("zones", &cfg.Zones, &start.Zones)
-		keep("serviceCIDRs", &cfg.ServiceCIDRs, &start.ServiceCIDRs)
-		keep("podCIDRs", &cfg.PodCIDRs, &start.PodCIDRs)
-		keep("transfer", &cfg.Transfer, &start.Transfer)
+		keep("dns.zones", &cfg.DNS.Zones, &start.DNS.Zones)
+		keep("dns.serviceCIDRs", &cfg.DNS.ServiceCIDRs, &start.DNS.ServiceCIDRs)
+		keep("dns.podCIDRs", &cfg.DNS.PodCIDRs, &start.DNS.PodCIDRs)
+		keep("dns.transfer", &cfg.DNS.Transfer, &start.DNS.Transfer)
 	}
 	if start.Manifests == "" { // what is read from the API depends on these
-		keep("pods", &cfg.Pods, &start.Pods)
-		keep("endpointPodNames", &cfg.EndpointPodNames, &start.EndpointPodNames)
+		keep("dns.pods", &cfg.DNS.Pods, &start.DNS.Pods)
+		keep("dns.endpointPodNames", &cfg.DNS.EndpointPodNames, &start.DNS.EndpointPodNames)
 	}
 	return cfg, waiting
 }

@@ -58,7 +58,7 @@ func TestReplaceLosesNoDeletion(t *testing.T) {
 		await(zone.Found)
 		var both sync.WaitGroup
 		both.Go(func() { d.store.Update(func(tx *cluster.Tx) { tx.Delete(cluster.KindService, key) }) })
-		cfg.UDPSize = 1232 + i
+		cfg.DNS.UDPSize = 1232 + i
 		if made, err = d.replace(cfg, made); err != nil {
 			t.Fatal(err)
 		}

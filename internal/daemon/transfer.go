@@ -23,7 +23,7 @@ func newInstance() string {
 
 // newTransfer makes what sends the zones of a, where anybody may have them.
 func (d *Daemon) newTransfer(a, before *answers) (respond.Transfers, error) {
-	settings := &a.settings.Transfer
+	settings := &a.settings.DNS.Transfer
 	if !settings.IsOn() || d.agent != nil {
 		return nil, nil
 	}
@@ -69,7 +69,7 @@ func (d *Daemon) endpointsOf(service cluster.Key) (all []netip.AddrPort) {
 // clientCAs are the authorities that sign clients' certificates; nil when clients
 // are not asked for any.
 func (d *Daemon) clientCAs() (*x509.CertPool, error) {
-	file := d.cfg.TLS.ClientCA
+	file := d.cfg.DNS.TLS.ClientCA
 	if file == "" {
 		return nil, nil
 	}

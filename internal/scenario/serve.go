@@ -43,10 +43,10 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 	if err != nil {
 		t.Fatal(err)
 	}
-	if compiled.Transfer.IsOn() {
-		compiled.Zone.Instance = instance
+	if compiled.DNS.Transfer.IsOn() {
+		compiled.DNS.Zone.Instance = instance
 	}
-	compiler, err := kubezone.New(compiled.Zone)
+	compiler, err := kubezone.New(compiled.DNS.Zone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +64,10 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 	seen, follow := data(db)
 	responder, err := respond.New(respond.Config{
 		Transfers: sender,
-		Data:      seen, Upstreams: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewRateLimiter(compiled.RateLimit),
-		UDPSize: cfg.UDPSize, NSID: cfg.Identity.NSID, ServerID: cfg.Identity.ServerID, Version: cfg.Identity.Version,
-		Search: autopath.New(compiled.Autopath), SearchSOA: compiled.AutopathSOA,
-		CookieSecrets: compiled.CookieSecrets, TCPIdle: time.Duration(cfg.TCP.Idle),
+		Data:      seen, Upstreams: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewRateLimiter(compiled.DNS.RateLimit),
+		UDPSize: cfg.DNS.UDPSize, NSID: cfg.DNS.Identity.NSID, ServerID: cfg.DNS.Identity.ServerID, Version: cfg.DNS.Identity.Version,
+		Search: autopath.New(compiled.DNS.Autopath), SearchSOA: compiled.DNS.AutopathSOA,
+		CookieSecrets: compiled.DNS.CookieSecrets, TCPIdle: time.Duration(cfg.DNS.TCP.Idle),
 		// That of the example in RFC 9018, appendix A.1.
 		Now: func() time.Time { return time.Unix(1559731985, 0) },
 	})
@@ -91,7 +91,7 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 
 func rulesOf(t testing.TB, compiled *config.Compiled) *filter.Filter {
 	t.Helper()
-	made, err := filter.New(compiled.Rules)
+	made, err := filter.New(compiled.DNS.Rules)
 	if err != nil {
 		t.Fatal(err)
 	}

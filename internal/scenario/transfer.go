@@ -31,11 +31,11 @@ func withHeld(packet []byte, serial string) ([]byte, error) {
 
 // transfers sends zones as the settings say; nil is to refuse to.
 func transfers(compiled *config.Compiled, db *zone.DB) (respond.Transfers, error) {
-	if !compiled.Transfer.IsOn() {
+	if !compiled.DNS.Transfer.IsOn() {
 		return nil, nil
 	}
-	db.SetHistoryLimits(compiled.Transfer.History)
-	cfg := compiled.Transfer.Sender
+	db.SetHistoryLimits(compiled.DNS.Transfer.History)
+	cfg := compiled.DNS.Transfer.Sender
 	cfg.Data = db
 	return transfer.New(cfg, nil)
 }

@@ -113,15 +113,15 @@ func (u UpstreamAnswers) exchange(_ context.Context, _ forward.Upstream, query [
 // others ask Upstream, as the configuration says; nil when it says nothing.
 func others(t testing.TB, s *Scenario, cfg config.Config, compiled *config.Compiled) respond.Upstreams {
 	t.Helper()
-	if len(compiled.Routes) == 0 {
+	if len(compiled.DNS.Routes) == 0 {
 		return nil
 	}
-	kept, err := cache.New(compiled.Cache)
+	kept, err := cache.New(compiled.DNS.Cache)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f, err := forward.New(forward.Config{
-		Routes: compiled.Routes, Cache: kept, MaxInFlight: cfg.Forward.MaxInFlight, MaxPerClient: cfg.Forward.MaxInFlightPerClient,
+		Routes: compiled.DNS.Routes, Cache: kept, MaxInFlight: cfg.DNS.Forward.MaxInFlight, MaxPerClient: cfg.DNS.Forward.MaxInFlightPerClient,
 		Exchange: s.Upstream.exchange,
 	})
 	if err != nil {

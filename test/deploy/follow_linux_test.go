@@ -58,9 +58,9 @@ func TestNodeFollows(t *testing.T) {
 			t.Skip("a network of its own needs root, and unshare, ip and dig (Debian: util-linux, iproute2, bind9-dnsutils)")
 		}
 	}
-	dir, all := t.TempDir(), kustomized(t, "replica")
+	dir, all := t.TempDir(), kustomized(t, "secondary")
 	local := strings.NewReplacer("/etc/portolan-transfer", dir, "/var/lib/portolan/snapshot", "", "/var/lib/portolan", dir, "/run/portolan", "run", "lameduck: 5s", "lameduck: 0s",
-		"mode: replica", "mode: replica\n  check: 1m\n  stale: 2m") // it has to be told
+		"mode: secondary", "mode: secondary\n  check: 1m\n  stale: 2m") // it has to be told
 	if err := os.Mkdir(filepath.Join(dir, "run"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -225,7 +225,7 @@ func TestPorts(t *testing.T) {
 				}
 			}
 			cfg := readConfig(t, configText(t, all))
-			for _, listen := range cfg.Listen {
+			for _, listen := range cfg.DNS.Listen {
 				if addr := netip.MustParseAddrPort(listen); !addr.Addr().IsUnspecified() || addr.Port() != 53 {
 					t.Errorf("listen: %s is not all addresses and port 53", listen)
 				}
@@ -279,13 +279,13 @@ func TestRights(t *testing.T) {
 	}
 	withPods := append(least[:2:2], rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: read})
 	all := variants(t)
-	all["helm, pods not said"] = rendered(t, valuesOf(t, "config: {pods: null}"))
-	all["helm, pods disabled"] = rendered(t, valuesOf(t, "config: {pods: disabled}"))
-	all["helm, pods insecure"] = rendered(t, valuesOf(t, "config: {pods: insecure}"))
+	all["helm, pods not said"] = rendered(t, valuesOf(t, "config: {dns: {pods: null}}"))
+	all["helm, pods disabled"] = rendered(t, valuesOf(t, "config: {dns: {pods: disabled}}"))
+	all["helm, pods insecure"] = rendered(t, valuesOf(t, "config: {dns: {pods: insecure}}"))
 	for name, all := range all {
 		t.Run(name, func(t *testing.T) {
 			want := least
-			if pods := readConfig(t, configText(t, all)).Pods; pods == "verified" {
+			if pods := readConfig(t, configText(t, all)).DNS.Pods; pods == "verified" {
 				want = withPods
 			}
 			if diff := cmp.Diff(want, as[rbacv1.ClusterRole](t, all, "ClusterRole").Rules); diff != "" {
@@ -429,7 +429,7 @@ func TestValuesRefused(t *testing.T) {
 		"replica: 3",
 		"service: {clusterIP: 10.96.0.10}",
 		"service: {clusterIPs: [10.96.0.10, 'fd00::a', 10.96.0.11]}",
-		"config: {pods: all}",
+		"config: {dns: {pods: all}}",
 		"image: {digest: v1}",
 		"resources: {limits: null}",
 	} {
@@ -447,14 +447,14 @@ func TestRestart(t *testing.T) {
 	}
 	before := pods("{}")
 	for config, restart := range map[string]bool{
-		"{ttl: 30}":                         false,
-		"{pods: insecure}":                  true,
+		"{dns: {ttl: 30}}":                  false,
+		"{dns: {pods: insecure}}":           true,
 		"{lameduck: 10s}":                   true,
 		"{log: {format: text}}":             true,
 		"{log: {level: debug}}":             false,
-		`{listen: ["[::]:53"]}`:             true,
+		`{dns: {listen: ["[::]:53"]}}`:      true,
 		`{admin: {listen: "[::]:9153"}}`:    true,
-		"{tcp: {maxConnections: 9}}":        true,
+		"{dns: {tcp: {maxConnections: 9}}}": true,
 		"{kubernetes: {qps: 9}}":            true,
 		"{snapshot: {file: /var/lib/x/s}}":  true,
 		"{kubernetes: {namespaces: [one]}}": true,

@@ -30,12 +30,12 @@ func nodeVariants(t *testing.T) map[string]objects {
 	t.Helper()
 	return map[string]objects{
 		"kustomize/node": kustomized(t, "node"), "helm, cache": agents(t, "{config: {mode: cache}}"),
-		"kustomize/replica": without(kustomized(t, "replica"), kustomized(t, "base")), "helm, replica": agents(t, "{existingSecret: portolan-transfer}"),
+		"kustomize/secondary": without(kustomized(t, "secondary"), kustomized(t, "base")), "helm, secondary": agents(t, "{existingSecret: portolan-transfer}"),
 	}
 }
 
-// isReplica tells whether agents of such a variant keep the zones.
-func isReplica(variant string) bool { return strings.HasSuffix(variant, "replica") }
+// isSecondary tells whether agents of such a variant keep the zones.
+func isSecondary(variant string) bool { return strings.HasSuffix(variant, "secondary") }
 
 // without is all but the objects that others have, too.
 func without(all, others objects) objects {
@@ -106,10 +106,10 @@ func TestNodeReusedValues(t *testing.T) {
 // TestNodeChartIsKustomization: both ways give the same objects.
 func TestNodeChartIsKustomization(t *testing.T) {
 	all := nodeVariants(t)
-	all["kustomize, with servers"] = kustomized(t, "replica")
+	all["kustomize, with servers"] = kustomized(t, "secondary")
 	all["helm, with servers"] = rendered(t, withAgents(t, "{existingSecret: portolan-transfer}"))
 	for kustomize, helm := range map[string]string{
-		"kustomize/node": "helm, cache", "kustomize/replica": "helm, replica", "kustomize, with servers": "helm, with servers",
+		"kustomize/node": "helm, cache", "kustomize/secondary": "helm, secondary", "kustomize, with servers": "helm, with servers",
 	} {
 		if diff := cmp.Diff(comparable(t, all[kustomize]), comparable(t, all[helm])); diff != "" {
 			t.Errorf("objects (-%s +%s):\n%s", kustomize, helm, diff)
@@ -121,7 +121,7 @@ func TestNodeChartIsKustomization(t *testing.T) {
 func TestNodeKinds(t *testing.T) {
 	for name, all := range nodeVariants(t) {
 		want := []string{"ConfigMap/portolan-node", "DaemonSet/portolan-node", "Service/portolan-node", "Service/portolan-servers", "ServiceAccount/portolan-node"}
-		if isReplica(name) {
+		if isSecondary(name) {
 			want = slices.Insert(want, 4, "Service/portolan-transfer")
 		}
 		var got []string
@@ -152,7 +152,7 @@ func TestNodeHardened(t *testing.T) {
 			pod := as[appsv1.DaemonSet](t, all, "DaemonSet").Spec.Template.Spec
 			c := onlyContainer(t, pod)
 			wantPaths := []corev1.HostPathVolumeSource{{Path: "/dev/net", Type: &directory}}
-			if isReplica(name) {
+			if isSecondary(name) {
 				wantPaths = append(wantPaths, corev1.HostPathVolumeSource{Path: "/var/lib/portolan-node", Type: &directory})
 			}
 			var paths []corev1.HostPathVolumeSource
@@ -279,7 +279,7 @@ func TestNodeConfig(t *testing.T) {
 		if err := cfg.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if want := map[bool]string{false: "cache", true: "replica"}[isReplica(name)]; cfg.Node.Mode != want {
+		if want := map[bool]string{false: "cache", true: "secondary"}[isSecondary(name)]; cfg.Node.Mode != want {
 			t.Errorf("%s: mode %s", name, cfg.Node.Mode)
 		}
 	}
@@ -289,10 +289,10 @@ func TestNodeConfig(t *testing.T) {
 // agents the servers, and what an agent keeps outlives it.
 func TestNodeTransfers(t *testing.T) {
 	for name, all := range map[string]objects{
-		"kustomize": kustomized(t, "replica"),
+		"kustomize": kustomized(t, "secondary"),
 		"helm":      rendered(t, withAgents(t, "{}")),
 		"helm, elsewhere": func() objects {
-			all, err := renderIn(t, "dns", valuesOf(t, "{node: {enabled: true, existingSecret: mine, notify: '[::]:5353'}, config: {zones: [a.example], podCIDRs: [10.244.0.0/16]}}"))
+			all, err := renderIn(t, "dns", valuesOf(t, "{node: {enabled: true, existingSecret: mine, notify: '[::]:5353'}, config: {dns: {zones: [a.example], podCIDRs: [10.244.0.0/16]}}}"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -307,15 +307,15 @@ func TestNodeTransfers(t *testing.T) {
 			if err := server.Validate(); err != nil {
 				t.Error(err)
 			}
-			if server.TCP.MaxConnections != 5000 {
-				t.Errorf("%d connections, fewer than a large cluster has agents", server.TCP.MaxConnections)
+			if server.DNS.TCP.MaxConnections != 5000 {
+				t.Errorf("%d connections, fewer than a large cluster has agents", server.DNS.TCP.MaxConnections)
 			}
-			if diff := cmp.Diff(server.Transfer.Keys, cfg.Transfer.Keys); diff != "" || len(cfg.Transfer.Keys) != 1 {
+			if diff := cmp.Diff(server.DNS.Transfer.Keys, cfg.DNS.Transfer.Keys); diff != "" || len(cfg.DNS.Transfer.Keys) != 1 {
 				t.Fatalf("keys (-server +agent):\n%s", diff)
 			}
-			key := cfg.Transfer.Keys[0]
-			if cfg.Node.Key != key.Name || len(server.Transfer.Allow) != 1 || server.Transfer.Allow[0].Key != key.Name {
-				t.Errorf("the key %s: of agents %s, of those who may have zones %v", key.Name, cfg.Node.Key, server.Transfer.Allow)
+			key := cfg.DNS.Transfer.Keys[0]
+			if cfg.Node.Key != key.Name || len(server.DNS.Transfer.Allow) != 1 || server.DNS.Transfer.Allow[0].Key != key.Name {
+				t.Errorf("the key %s: of agents %s, of those who may have zones %v", key.Name, cfg.Node.Key, server.DNS.Transfer.Allow)
 			}
 			for who, pod := range map[string]corev1.PodSpec{"server": d.Spec.Template.Spec, "agent": agent} {
 				v := volumeAt(t, pod, path.Dir(key.SecretFile))
@@ -328,16 +328,16 @@ func TestNodeTransfers(t *testing.T) {
 			}
 			own := serviceOf(t, all, agentName)
 			i := slices.IndexFunc(own.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == "dns" })
-			if server.Transfer.NotifyService != own.Namespace+"/"+own.Name || i < 0 || !strings.HasSuffix(cfg.Node.Notify, fmt.Sprintf(":%d", own.Spec.Ports[i].Port)) {
-				t.Errorf("servers tell %s of changes, agents listen at %s, the Service is %v", server.Transfer.NotifyService, cfg.Node.Notify, own.Spec)
+			if server.DNS.Transfer.NotifyService != own.Namespace+"/"+own.Name || i < 0 || !strings.HasSuffix(cfg.Node.Notify, fmt.Sprintf(":%d", own.Spec.Ports[i].Port)) {
+				t.Errorf("servers tell %s of changes, agents listen at %s, the Service is %v", server.DNS.Transfer.NotifyService, cfg.Node.Notify, own.Spec)
 			}
 			servers := serviceOf(t, all, "portolan-transfer")
-			want := fmt.Sprintf("portolan-transfer.%s.svc.%s:53", servers.Namespace, server.Zones[0])
+			want := fmt.Sprintf("portolan-transfer.%s.svc.%s:53", servers.Namespace, server.DNS.Zones[0])
 			if diff := cmp.Diff([]string{want}, cfg.Node.Primaries); diff != "" || servers.Spec.ClusterIP != corev1.ClusterIPNone {
 				t.Errorf("primaries (-want +got):\n%s", diff)
 			}
 			selects(t, servers.Name, &metav1.LabelSelector{MatchLabels: servers.Spec.Selector}, all)
-			if diff := cmp.Diff(server.PodCIDRs, cfg.PodCIDRs); diff != "" {
+			if diff := cmp.Diff(server.DNS.PodCIDRs, cfg.DNS.PodCIDRs); diff != "" {
 				t.Errorf("podCIDRs (-server +agent):\n%s", diff)
 			}
 		})
@@ -346,12 +346,12 @@ func TestNodeTransfers(t *testing.T) {
 	if octets, err := base64.StdEncoding.DecodeString(string(secret.Data["key"])); err != nil || len(octets) != 32 || secret.Name != "portolan-transfer" {
 		t.Errorf("the key that the chart makes: %d octets, %v", len(octets), err)
 	}
-	given := rendered(t, valuesOf(t, "{node: {enabled: true}, config: {tcp: {maxConnections: 9}, transfer: {allow: [{clients: [192.0.2.0/24]}], notifyService: a/b, maxTransfers: 7}}}"))
+	given := rendered(t, valuesOf(t, "{node: {enabled: true}, config: {dns: {tcp: {maxConnections: 9}, transfer: {allow: [{clients: [192.0.2.0/24]}], notifyService: a/b, maxTransfers: 7}}}}"))
 	cfg := readConfig(t, configText(t, objects{"": given["ConfigMap/portolan"]}))
-	if cfg.TCP.MaxConnections != 9 {
-		t.Errorf("tcp that is given, too: %+v", cfg.TCP)
+	if cfg.DNS.TCP.MaxConnections != 9 {
+		t.Errorf("tcp that is given, too: %+v", cfg.DNS.TCP)
 	}
-	server := cfg.Transfer
+	server := cfg.DNS.Transfer
 	if len(server.Allow) != 2 || server.NotifyService != "a/b" || server.MaxTransfers != 7 {
 		t.Errorf("transfer that is given, too: %+v", server)
 	}

@@ -65,16 +65,16 @@ priorityClassName: "", nodeSelector: {a: b}, tolerations: [], resources: {limits
 // TestNodeRules: agents in both modes have the rules of the servers.
 func TestNodeRules(t *testing.T) {
 	for mode, all := range map[string]objects{
-		"cache": rendered(t, valuesOf(t, "{node: {enabled: true, config: {mode: cache}}, "+rulesOfServers+"}")), "replica": rendered(t, valuesOf(t, "{node: {enabled: true}, "+rulesOfServers+"}")),
+		"cache": rendered(t, valuesOf(t, "{node: {enabled: true, config: {mode: cache}}, "+rulesOfServers+"}")), "secondary": rendered(t, valuesOf(t, "{node: {enabled: true}, "+rulesOfServers+"}")),
 	} {
 		server := readConfig(t, configText(t, objects{"": all["ConfigMap/portolan"]}))
 		agent := readConfig(t, configText(t, objects{"": all["ConfigMap/portolan-node"]}))
-		if len(server.Access) != 1 || server.RateLimit.PerSecond != 9 || len(server.Rewrite) != 1 || len(server.Block.Names) != 1 || len(server.Hosts.Lines) != 1 {
+		if len(server.DNS.Access) != 1 || server.DNS.RateLimit.PerSecond != 9 || len(server.DNS.Rewrite) != 1 || len(server.DNS.Block.Names) != 1 || len(server.DNS.Hosts.Lines) != 1 {
 			t.Fatalf("rules of servers: %+v", server)
 		}
 		for what, diff := range map[string]string{
-			"access": cmp.Diff(server.Access, agent.Access), "rateLimit": cmp.Diff(server.RateLimit, agent.RateLimit), "rewrite": cmp.Diff(server.Rewrite, agent.Rewrite),
-			"block": cmp.Diff(server.Block, agent.Block), "hosts": cmp.Diff(server.Hosts, agent.Hosts),
+			"access": cmp.Diff(server.DNS.Access, agent.DNS.Access), "rateLimit": cmp.Diff(server.DNS.RateLimit, agent.DNS.RateLimit), "rewrite": cmp.Diff(server.DNS.Rewrite, agent.DNS.Rewrite),
+			"block": cmp.Diff(server.DNS.Block, agent.DNS.Block), "hosts": cmp.Diff(server.DNS.Hosts, agent.DNS.Hosts),
 		} {
 			if diff != "" {
 				t.Errorf("mode %s, %s (-server +agent):\n%s", mode, what, diff)
@@ -84,17 +84,17 @@ func TestNodeRules(t *testing.T) {
 }
 
 // rulesOfServers are values of the chart with one rule of each kind.
-const rulesOfServers = `config: {access: [{action: refuse, clients: [192.0.2.0/24]}], rateLimit: {perSecond: 9},
-rewrite: [{from: old.example, to: shop.svc.cluster.local}], block: {names: [ads.example]}, hosts: {lines: [192.0.2.1 printer.example]}}`
+const rulesOfServers = `config: {dns: {access: [{action: refuse, clients: [192.0.2.0/24]}], rateLimit: {perSecond: 9},
+rewrite: [{from: old.example, to: shop.svc.cluster.local}], block: {names: [ads.example]}, hosts: {lines: [192.0.2.1 printer.example]}}}`
 
 // TestNodeNotes: what helm says at the end names what it can't look at, and only then.
 func TestNodeNotes(t *testing.T) {
 	for values, want := range map[string]string{
-		"{node: {enabled: true}, config: {kubernetes: {serviceSelector: a=b}}}":                          "serviceSelector",
-		"{node: {enabled: true, config: {mode: cache}}, config: {autopath: {clients: [10.244.0.0/16]}}}": "autopath.clients",
-		"{node: {enabled: true, config: {mode: cache}}, config: {kubernetes: {serviceSelector: a=b}}}":   "",
-		"{node: {enabled: true}, config: {autopath: {clients: [10.244.0.0/16]}}}":                        "",
-		"{config: {kubernetes: {serviceSelector: a=b}, autopath: {clients: [10.244.0.0/16]}}}":           "",
+		"{node: {enabled: true}, config: {kubernetes: {serviceSelector: a=b}}}":                                 "serviceSelector",
+		"{node: {enabled: true, config: {mode: cache}}, config: {dns: {autopath: {clients: [10.244.0.0/16]}}}}": "autopath.clients",
+		"{node: {enabled: true, config: {mode: cache}}, config: {kubernetes: {serviceSelector: a=b}}}":          "",
+		"{node: {enabled: true}, config: {dns: {autopath: {clients: [10.244.0.0/16]}}}}":                        "",
+		"{config: {kubernetes: {serviceSelector: a=b}, dns: {autopath: {clients: [10.244.0.0/16]}}}}":           "",
 	} {
 		_, notes, err := renderChart(t, loaded(t), "kube-system", valuesOf(t, values), clusterOf("v1.36.0"))
 		if err != nil {
@@ -115,7 +115,7 @@ func TestNodeRestart(t *testing.T) {
 		return as[appsv1.DaemonSet](t, all, "DaemonSet").Spec.Template
 	}
 	before := pods("{}")
-	for values, restart := range map[string]bool{"{cache: {size: 1Mi}}": false, "{log: {format: text}}": true, "{log: {level: debug}}": false, "{block: {names: [ads.example]}}": false} {
+	for values, restart := range map[string]bool{"{dns: {cache: {size: 1Mi}}}": false, "{log: {format: text}}": true, "{log: {level: debug}}": false, "{dns: {block: {names: [ads.example]}}}": false} {
 		if changed := !cmp.Equal(before, pods(values)); changed != restart {
 			t.Errorf("config %s replaces Pods: %v, want %v", values, changed, restart)
 		}

@@ -38,7 +38,7 @@ func TestServes(t *testing.T) {
 	bin := buildBinary(t)
 	for name, all := range map[string]objects{
 		"kustomize/base":       kustomized(t, "base"),
-		"helm, pods: disabled": rendered(t, valuesOf(t, "config: {pods: disabled}")),
+		"helm, pods: disabled": rendered(t, valuesOf(t, "config: {dns: {pods: disabled}}")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, control, bin, all)

@@ -319,12 +319,12 @@ func TestWebhookFits(t *testing.T) {
 
 // TestWebhookValues: a value has the effect that its name says.
 func TestWebhookValues(t *testing.T) {
-	all := hookIn(t, "kube-system", valuesOf(t, `{image: {tag: v9}, service: {clusterIPs: [172.20.0.10]}, config: {zones: [a.example], log: {level: debug}},
+	all := hookIn(t, "kube-system", valuesOf(t, `{image: {tag: v9}, service: {clusterIPs: [172.20.0.10]}, config: {dns: {zones: [a.example]}, log: {level: debug}},
 webhook: {enabled: true, replicas: 3, failurePolicy: Fail, timeoutSeconds: 5, config: {deny: [pod-fqdn-too-long], listen: "[::]:8443"}}}`))
 	cfg := readConfig(t, configText(t, all))
 	if got := cfg.Webhook; got.ClusterDNS[0] != "172.20.0.10" || got.Listen != "[::]:8443" || got.Deny[0] != "pod-fqdn-too-long" ||
-		cfg.Zones[0] != "a.example" || cfg.Log.Level != "debug" {
-		t.Errorf("config.yaml: %+v, zones %v, log %v", got, cfg.Zones, cfg.Log)
+		cfg.DNS.Zones[0] != "a.example" || cfg.Log.Level != "debug" {
+		t.Errorf("config.yaml: %+v, zones %v, log %v", got, cfg.DNS.Zones, cfg.Log)
 	}
 	d := as[appsv1.Deployment](t, all, "Deployment")
 	m := as[admissionregistrationv1.MutatingWebhookConfiguration](t, all, "MutatingWebhookConfiguration").Webhooks[0]

@@ -116,7 +116,7 @@ func replay(t *testing.T, a *applier, readers *readers, name string, s *scenario
 func serve(t *testing.T, s *scenario.Scenario, readers *readers) scenario.Responder {
 	t.Helper()
 	return scenario.Serve(t, s, func(cfg config.Config) *cluster.Store {
-		pods := cfg.Pods == string(kubezone.PodsVerified)
+		pods := cfg.DNS.Pods == string(kubezone.PodsVerified)
 		store := cluster.NewStore()
 		if len(s.Freshness) > 0 {
 			full := cluster.NewStore()

@@ -25,7 +25,7 @@ func externalName() nodes.Want {
 }
 
 // agents are what `portolan node` says when it has all that its mode needs.
-var agents = map[string]string{"cache": "msg=serving", "replica": "zone is followed"}
+var agents = map[string]string{"cache": "msg=serving", "secondary": "zone is followed"}
 
 // small is a world of nodes, with programs and files in dir.
 type small struct {
@@ -80,7 +80,7 @@ func must(t *testing.T, err error) {
 
 // elsewhere are settings of all: names of others, and no port for more than one.
 func (s *small) elsewhere() string {
-	return fmt.Sprintf("forward: {routes: [{upstreams: [%s]}]}\nadmin: {listen: ''}\n", nodes.Upstream)
+	return fmt.Sprintf("admin: {listen: ''}\ndns:\n  forward: {routes: [{upstreams: [%s]}]}\n", nodes.Upstream)
 }
 
 func (s *small) file(t *testing.T, name, text string) (path string) {
@@ -95,8 +95,8 @@ func (s *small) startServer(t *testing.T) {
 	manifests := filepath.Join(s.dir, "manifests")
 	must(t, os.Mkdir(manifests, 0o700))
 	s.file(t, "manifests/cluster.yaml", cluster())
-	config := s.file(t, "serve.yaml", fmt.Sprintf("manifests: %s\nlisten: ['%s:53']\n", manifests, nodes.Servers[0])+
-		"transfer: {allow: [{clients: [172.16.0.0/16]}]}\n"+s.elsewhere())
+	config := s.file(t, "serve.yaml", fmt.Sprintf("manifests: %s\n", manifests)+s.elsewhere()+
+		fmt.Sprintf("  listen: ['%s:53']\n  transfer: {allow: [{clients: [172.16.0.0/16]}]}\n", nodes.Servers[0]))
 	s.start(t, s.Server, "serve", config)
 	s.await(t, s.Server, nodes.Servers[0])
 }

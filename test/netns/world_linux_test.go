@@ -150,7 +150,7 @@ func newWorld(t *testing.T, dir string) *world {
 	serveUpstream(t)
 	w := &world{dir: dir, manifests: manifests, known: make(map[asked]stubresolver.Response), servers: map[netip.Addr]*server{
 		portolan1: startPortolan(t, dir, portolan1, manifests, ""),
-		portolan2: startPortolan(t, dir, portolan2, manifests, "hosts: {lines: [192.0.2.7 broken.one.test]}\n"),
+		portolan2: startPortolan(t, dir, portolan2, manifests, "  hosts: {lines: [192.0.2.7 broken.one.test]}\n"),
 		deafAddr:  listenDeaf(t),
 	}}
 	for _, addr := range []netip.Addr{portolan1, portolan2} {
@@ -208,13 +208,14 @@ func startPortolan(t *testing.T, dir string, addr netip.Addr, manifests, more st
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "portolan.yaml")
 	write(t, config, fmt.Sprintf(`manifests: %s
-listen: ["%s:53"]
 admin: {listen: ""}
-forward:
-  routes:
-    - upstreams: [%s]
-    - {suffix: refused.example, upstreams: [%s]}
-queryLog: {oneIn: 1}
+dns:
+  listen: ["%s:53"]
+  forward:
+    routes:
+      - upstreams: [%s]
+      - {suffix: refused.example, upstreams: [%s]}
+  queryLog: {oneIn: 1}
 %s`, manifests, addr, upstream, upstream, more))
 	cmd := exec.Command(filepath.Join(dir, "portolan"), "serve", "--config", config)
 	stderr, err := cmd.StderrPipe()

@@ -66,7 +66,7 @@ func scenarioDB(t *testing.T, file string) *zone.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compiler, err := kubezone.New(compiled.Zone)
+	compiler, err := kubezone.New(compiled.DNS.Zone)
 	if err != nil {
 		t.Fatal(err)
 	}

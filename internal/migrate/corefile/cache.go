@@ -29,13 +29,13 @@ func (t *translator) cachePlugin(b *block, s *statement) {
 		return
 	}
 	t.cache = s
-	c, args := &t.Config.Cache, s.args
+	c, args := &t.Config.DNS.Cache, s.args
 	c.MaxTTL, c.MaxNegativeTTL, c.MinTTL = defaultSuccessTTL, defaultDenialTTL, defaultMinTTL
 	if len(args) > 0 && strings.Trim(args[0], "-0123456789") == "" {
 		c.MaxTTL = t.number(s, args[0], 1, maxTTL)
 		c.MaxNegativeTTL, args = c.MaxTTL, args[1:]
 	}
-	t.from(s, "cache.maxTTL", "cache.maxNegativeTTL", "cache.minTTL")
+	t.from(s, "dns.cache.maxTTL", "dns.cache.maxNegativeTTL", "dns.cache.minTTL")
 	for _, z := range t.zonesOf(b, s, args) {
 		if z != "" && len(args) > 0 {
 			t.note(Differs, s, "answers are kept for all names that others are asked for; the cluster's own need no cache")
@@ -52,7 +52,7 @@ func (t *translator) cachePlugin(b *block, s *statement) {
 	}
 	c.MinTTL = min(c.MinTTL, c.MaxTTL)
 	if !stale {
-		t.note(Differs, s, "when all upstreams fail, an answer is given for %s past its TTL; cache.stale 0s ends that", time.Duration(c.Stale))
+		t.note(Differs, s, "when all upstreams fail, an answer is given for %s past its TTL; dns.cache.stale 0s ends that", time.Duration(c.Stale))
 	}
 }
 
@@ -63,17 +63,17 @@ func (t *translator) cacheOption(o *statement, c *config.Cache) bool {
 		t.capacity(o)
 		if len(o.args) > 1 {
 			c.MaxTTL = t.number(o, o.args[1], 1, maxTTL)
-			t.from(o, "cache.maxTTL")
+			t.from(o, "dns.cache.maxTTL")
 		}
 		if len(o.args) > 2 {
 			c.MinTTL = t.number(o, o.args[2], 0, maxTTL)
-			t.from(o, "cache.minTTL")
+			t.from(o, "dns.cache.minTTL")
 		}
 	case "denial":
 		t.capacity(o)
 		if len(o.args) > 1 {
 			c.MaxNegativeTTL = t.number(o, o.args[1], 1, maxTTL)
-			t.from(o, "cache.maxNegativeTTL")
+			t.from(o, "dns.cache.maxNegativeTTL")
 		}
 		if len(o.args) > 2 {
 			t.note(Missing, o, "TTLs of denials are not raised")
@@ -94,7 +94,7 @@ func (t *translator) capacity(o *statement) {
 		return
 	}
 	t.number(o, o.args[0], 0, maxTTL)
-	t.note(Differs, o, "the cache is bounded by its memory, cache.size, and not by the number of answers")
+	t.note(Differs, o, "the cache is bounded by its memory, dns.cache.size, and not by the number of answers")
 }
 
 // serveStale: [DURATION] [immediate [TTL [RECHECK]] | verify [TIMEOUT [TTL [RECHECK]]]].
@@ -119,7 +119,7 @@ func (t *translator) serveStale(o *statement, c *config.Cache) {
 			t.fail(o, "%q is not immediate or verify", mode)
 		}
 	}
-	t.from(o, "cache.stale", "cache.staleAfter")
+	t.from(o, "dns.cache.stale", "dns.cache.staleAfter")
 	if len(rest) > 0 {
 		t.note(Differs, o, "answers past their TTL have a TTL of 30s, and failures are kept for 1s to 5s")
 	}
@@ -141,10 +141,10 @@ func (t *translator) disable(o *statement, c *config.Cache) {
 	}
 	if o.args[0] == "success" {
 		c.MaxTTL = 0
-		t.from(o, "cache.maxTTL")
+		t.from(o, "dns.cache.maxTTL")
 		t.note(Differs, o, "answers have a TTL of 0")
 		return
 	}
 	c.MaxNegativeTTL = 0
-	t.from(o, "cache.maxNegativeTTL")
+	t.from(o, "dns.cache.maxNegativeTTL")
 }

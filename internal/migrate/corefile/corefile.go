@@ -127,9 +127,9 @@ func sortNotes(path string, notes []Note) {
 // they may be on another host.
 func (t *translator) validate() error {
 	checked := t.Config
-	checked.Forward.Routes = slices.Clone(checked.Forward.Routes)
-	for i := range checked.Forward.Routes {
-		checked.Forward.Routes[i].CA = ""
+	checked.DNS.Forward.Routes = slices.Clone(checked.DNS.Forward.Routes)
+	for i := range checked.DNS.Forward.Routes {
+		checked.DNS.Forward.Routes[i].CA = ""
 	}
 	if err := checked.Validate(); err != nil {
 		return fmt.Errorf("%s %s: what becomes of it can't be: %w", t.what, t.path, err)

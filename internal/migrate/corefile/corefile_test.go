@@ -105,12 +105,21 @@ func yamlOf(t *testing.T, made *corefile.Translation) string {
 	return string(text)
 }
 
-// without is text without the lines of another one.
+// without returns text without the lines of another one. The line dns: stays
+// above keys of that section.
 func without(text, other string) string {
 	theirs := strings.SplitAfter(other, "\n")
-	return strings.Join(slices.DeleteFunc(strings.SplitAfter(text, "\n"), func(line string) bool {
-		return line != "" && slices.Contains(theirs, line)
-	}), "")
+	var left []string
+	for _, line := range strings.SplitAfter(text, "\n") {
+		if line != "" && line != "dns:\n" && slices.Contains(theirs, line) {
+			continue
+		}
+		if n := len(left); n > 0 && left[n-1] == "dns:\n" && !strings.HasPrefix(line, " ") {
+			left = left[:n-1]
+		}
+		left = append(left, line)
+	}
+	return strings.Join(left, "")
 }
 
 // wantValid: what is written is what is meant.
@@ -168,7 +177,7 @@ import custom/*.server
 		t.Fatal(err)
 	}
 	c := made.Config
-	if c.TTL != 17 || c.Cache.MaxTTL != 17 || len(c.Forward.Routes) != 2 || c.Forward.Routes[1].Suffix != "corp.example" {
+	if c.DNS.TTL != 17 || c.DNS.Cache.MaxTTL != 17 || len(c.DNS.Forward.Routes) != 2 || c.DNS.Forward.Routes[1].Suffix != "corp.example" {
 		t.Errorf("Parse = %+v, want TTLs of 17 and two routes", c)
 	}
 	want := filepath.Join(dir, "custom", "a.override") + ":2: whoami: "
@@ -208,8 +217,8 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"0.0.0.0:1053"}; !slices.Equal(made.Config.Listen, want) {
-		t.Errorf("listen %q, want %q", made.Config.Listen, want)
+	if want := []string{"0.0.0.0:1053"}; !slices.Equal(made.Config.DNS.Listen, want) {
+		t.Errorf("listen %q, want %q", made.Config.DNS.Listen, want)
 	}
 }
 
@@ -231,8 +240,8 @@ func TestInterfaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"10.0.0.2:53", "[fe80::1%eth0]:53", "127.0.0.1:53"}; !slices.Equal(made.Config.Listen, want) || !made.Complete() {
-		t.Errorf("listen %q, notes %v; want %q and nothing missing", made.Config.Listen, made.Notes, want)
+	if want := []string{"10.0.0.2:53", "[fe80::1%eth0]:53", "127.0.0.1:53"}; !slices.Equal(made.Config.DNS.Listen, want) || !made.Complete() {
+		t.Errorf("listen %q, notes %v; want %q and nothing missing", made.Config.DNS.Listen, made.Notes, want)
 	}
 	_, err = corefile.Parse("Corefile", []byte(strings.ReplaceAll(text, "eth1", "eth2")), host)
 	if want := `corefile Corefile:3: bind except: "eth2" is neither an address nor an interface: no such interface`; err == nil || err.Error() != want {

@@ -121,10 +121,10 @@ func (t *translator) maxConcurrent(o *statement) {
 	}
 	if t.first["max_concurrent"] == nil {
 		t.first["max_concurrent"] = o
-		t.Config.Forward.MaxInFlight = 0
-		t.from(o, "forward.maxInFlight")
+		t.Config.DNS.Forward.MaxInFlight = 0
+		t.from(o, "dns.forward.maxInFlight")
 	}
-	t.Config.Forward.MaxInFlight += n
+	t.Config.DNS.Forward.MaxInFlight += n
 }
 
 // addUpstream adds a server, or a file with servers.
@@ -233,10 +233,10 @@ func (t *translator) addRoutes(b *block, s *statement, from []string, route conf
 }
 
 func (t *translator) addRoute(s *statement, route config.Route) {
-	routes := &t.Config.Forward.Routes
+	routes := &t.Config.DNS.Forward.Routes
 	i := slices.IndexFunc(*routes, func(r config.Route) bool { return r.Suffix == route.Suffix })
 	if i < 0 {
-		t.from(s, fmt.Sprintf("forward.routes[%d]", len(*routes)))
+		t.from(s, fmt.Sprintf("dns.forward.routes[%d]", len(*routes)))
 		t.first["route "+route.Suffix] = s
 		*routes = append(*routes, route)
 		return
@@ -259,24 +259,24 @@ func showZone(zone string) string {
 
 // isCluster tells whether the names in a zone are the cluster's.
 func (t *translator) isCluster(zone string) bool {
-	return slices.ContainsFunc(t.Config.Zones, func(z string) bool { return isBelow(zone, z) })
+	return slices.ContainsFunc(t.Config.DNS.Zones, func(z string) bool { return isBelow(zone, z) })
 }
 
 // dropShadowed leaves out routes for names that are the cluster's.
 func (t *translator) dropShadowed() {
 	var left []config.Route
 	origins := make(map[string]string)
-	for i, r := range t.Config.Forward.Routes {
-		key := fmt.Sprintf("forward.routes[%d]", i)
+	for i, r := range t.Config.DNS.Forward.Routes {
+		key := fmt.Sprintf("dns.forward.routes[%d]", i)
 		if t.isCluster(r.Suffix) {
 			t.note(Missing, t.first["route "+r.Suffix], "names in %s are the cluster's: they are answered here, and nobody is asked", r.Suffix)
 		} else {
-			origins[fmt.Sprintf("forward.routes[%d]", len(left))] = t.Origins[key]
+			origins[fmt.Sprintf("dns.forward.routes[%d]", len(left))] = t.Origins[key]
 			left = append(left, r)
 		}
 		delete(t.Origins, key)
 	}
-	t.Config.Forward.Routes = left
+	t.Config.DNS.Forward.Routes = left
 	for key, origin := range origins {
 		t.Origins[key] = origin
 	}

@@ -27,7 +27,7 @@ func ParseKubeDNS(path string, data []byte) (*Translation, error) {
 		return nil, err
 	}
 	// What kube-dns does by default, or is told by its flags as installed.
-	t.Config.Listen, t.Config.Pods, t.Config.TTL = []string{"0.0.0.0:53", "[::]:53"}, "insecure", 30
+	t.Config.DNS.Listen, t.Config.DNS.Pods, t.Config.DNS.TTL = []string{"0.0.0.0:53", "[::]:53"}, "insecure", 30
 	t.Config.Admin.Listen = config.Default().Admin.Listen
 	upstreams := false
 	for _, e := range entries {

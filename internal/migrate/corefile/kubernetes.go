@@ -33,7 +33,7 @@ func (t *translator) kubernetes(b *block, s *statement) {
 		return
 	}
 	t.cluster = s
-	t.Config.Pods = "disabled" // unless it says otherwise
+	t.Config.DNS.Pods = "disabled" // unless it says otherwise
 	for i := range s.options {
 		if o := &s.options[i]; !t.kubernetesOption(o) {
 			t.judge(o, kubernetesVerdicts)
@@ -47,17 +47,17 @@ func (t *translator) kubernetesOption(o *statement) bool {
 	c := &t.Config
 	switch o.name {
 	case "pods":
-		c.Pods = t.one(o)
-		if !slices.Contains([]string{"disabled", "insecure", "verified"}, c.Pods) {
-			t.fail(o, "%q is not disabled, insecure or verified", c.Pods)
+		c.DNS.Pods = t.one(o)
+		if !slices.Contains([]string{"disabled", "insecure", "verified"}, c.DNS.Pods) {
+			t.fail(o, "%q is not disabled, insecure or verified", c.DNS.Pods)
 		}
-		t.from(o, "pods")
+		t.from(o, "dns.pods")
 	case "ttl":
-		c.TTL = t.number(o, t.one(o), 0, 3600)
-		t.from(o, "ttl")
+		c.DNS.TTL = t.number(o, t.one(o), 0, 3600)
+		t.from(o, "dns.ttl")
 	case "endpoint_pod_names":
-		c.EndpointPodNames = true
-		t.from(o, "endpointPodNames")
+		c.DNS.EndpointPodNames = true
+		t.from(o, "dns.endpointPodNames")
 	case "namespaces":
 		if len(o.args) == 0 {
 			t.fail(o, "no Namespace")
@@ -131,8 +131,8 @@ func (t *translator) clusterZones(b *block, s *statement) {
 	if len(texts) == 0 {
 		texts = b.texts
 	}
-	t.Config.Zones = nil
-	t.from(s, "zones")
+	t.Config.DNS.Zones = nil
+	t.from(s, "dns.zones")
 	for _, text := range texts {
 		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Bits() > 0 {
 			t.addRange(s, prefix.Masked())
@@ -143,8 +143,8 @@ func (t *translator) clusterZones(b *block, s *statement) {
 			switch {
 			case !reverse && z == "":
 				t.fail(s, "the root can't be a cluster's zone; name a zone, such as cluster.local")
-			case !reverse && !slices.Contains(t.Config.Zones, z):
-				t.Config.Zones = append(t.Config.Zones, z)
+			case !reverse && !slices.Contains(t.Config.DNS.Zones, z):
+				t.Config.DNS.Zones = append(t.Config.DNS.Zones, z)
 			case reverse && prefix.Bits() == 0:
 				t.whole = true
 			case reverse:
@@ -152,20 +152,20 @@ func (t *translator) clusterZones(b *block, s *statement) {
 			}
 		}
 	}
-	if len(t.Config.Zones) == 0 {
+	if len(t.Config.DNS.Zones) == 0 {
 		t.fail(s, "no zone that is not one of reverse names")
-		t.Config.Zones = []string{"cluster.local"}
+		t.Config.DNS.Zones = []string{"cluster.local"}
 	}
 }
 
 // addRange adds addresses whose reverse names nobody else is asked for; without
 // it others are.
 func (t *translator) addRange(s *statement, prefix netip.Prefix) {
-	if t.falls(prefix) || slices.Contains(t.Config.ServiceCIDRs, prefix.String()) {
+	if t.falls(prefix) || slices.Contains(t.Config.DNS.ServiceCIDRs, prefix.String()) {
 		return
 	}
-	t.Config.ServiceCIDRs = append(t.Config.ServiceCIDRs, prefix.String())
-	t.from(s, "serviceCIDRs")
+	t.Config.DNS.ServiceCIDRs = append(t.Config.DNS.ServiceCIDRs, prefix.String())
+	t.from(s, "dns.serviceCIDRs")
 }
 
 // falls tells whether reverse names in a range fall through.
@@ -178,13 +178,13 @@ func (t *translator) falls(prefix netip.Prefix) bool {
 
 // noteUnsaid notes what CoreDNS does by default, and is not done here.
 func (t *translator) noteUnsaid() {
-	if t.cluster == nil || len(t.Config.Forward.Routes) == 0 {
+	if t.cluster == nil || len(t.Config.DNS.Forward.Routes) == 0 {
 		return
 	}
 	if t.whole && len(t.fallen) == 0 {
-		t.note(Differs, t.cluster, "reverse names that nobody knows are asked of others, but for those in serviceCIDRs and podCIDRs: say what ranges are the cluster's")
+		t.note(Differs, t.cluster, "reverse names that nobody knows are asked of others, but for those in dns.serviceCIDRs and dns.podCIDRs: say what ranges are the cluster's")
 	}
 	if t.cache == nil {
-		t.note(Differs, t.first["forward"], "answers are kept for as long as their TTLs say; with cache.size 0 they are not")
+		t.note(Differs, t.first["forward"], "answers are kept for as long as their TTLs say; with dns.cache.size 0 they are not")
 	}
 }

@@ -21,12 +21,12 @@ var hostsVerdicts = map[string]verdict{
 }
 
 func (t *translator) hostsPlugin(b *block, s *statement) {
-	h := &t.Config.Hosts
+	h := &t.Config.DNS.Hosts
 	first := t.first["hosts"] == nil
 	if first {
 		t.first["hosts"] = s
 		h.TTL = defaultHostsTTL
-		t.from(s, "hosts.ttl")
+		t.from(s, "dns.hosts.ttl")
 	}
 	file, zones := "/etc/hosts", b.zones
 	if len(s.args) > 0 {
@@ -35,7 +35,7 @@ func (t *translator) hostsPlugin(b *block, s *statement) {
 	}
 	if !slices.Contains(h.Files, file) {
 		h.Files = append(h.Files, file)
-		t.from(s, "hosts.files")
+		t.from(s, "dns.hosts.files")
 	}
 	if !slices.Contains(zones, "") {
 		t.note(Differs, s, "all names of %s count, not only those in %s", file, strings.Join(zones, " "))
@@ -68,12 +68,12 @@ func covers(others, zones []string) bool {
 
 func (t *translator) hostsTTL(o *statement, first bool) {
 	ttl := t.number(o, t.one(o), 1, 65535)
-	if !first && ttl != t.Config.Hosts.TTL {
-		t.note(Missing, o, "there is one TTL of hosts, %d", t.Config.Hosts.TTL)
+	if !first && ttl != t.Config.DNS.Hosts.TTL {
+		t.note(Missing, o, "there is one TTL of hosts, %d", t.Config.DNS.Hosts.TTL)
 		return
 	}
-	t.Config.Hosts.TTL = ttl
-	t.from(o, "hosts.ttl")
+	t.Config.DNS.Hosts.TTL = ttl
+	t.from(o, "dns.hosts.ttl")
 }
 
 // addHost adds a line of hosts(5). CoreDNS passes over those that are none, and
@@ -97,8 +97,8 @@ func (t *translator) addHost(o *statement, zones []string) {
 		}
 	}
 	if len(words) > 1 {
-		t.Config.Hosts.Lines = append(t.Config.Hosts.Lines, strings.Join(words, " "))
-		t.from(o, "hosts.lines")
+		t.Config.DNS.Hosts.Lines = append(t.Config.DNS.Hosts.Lines, strings.Join(words, " "))
+		t.from(o, "dns.hosts.lines")
 	}
 }
 
@@ -161,9 +161,9 @@ func (t *translator) rewriteName(b *block, s *statement, args []string) {
 	}
 	t.noteAnswers(s, args[2:])
 	w.From, w.To = zoneText(from), zoneText(to)
-	if !slices.Contains(t.Config.Rewrite, w) {
-		t.from(s, "rewrite["+itoa(len(t.Config.Rewrite))+"]")
-		t.Config.Rewrite = append(t.Config.Rewrite, w)
+	if !slices.Contains(t.Config.DNS.Rewrite, w) {
+		t.from(s, "dns.rewrite["+itoa(len(t.Config.DNS.Rewrite))+"]")
+		t.Config.DNS.Rewrite = append(t.Config.DNS.Rewrite, w)
 	}
 }
 
@@ -240,8 +240,8 @@ func (t *translator) aclRule(o *statement, zones []string) {
 	if action == "filter" {
 		t.note(Differs, o, "queries are refused, and not answered with nothing")
 	}
-	t.from(o, "access["+itoa(len(t.Config.Access))+"]")
-	t.Config.Access = append(t.Config.Access, rule)
+	t.from(o, "dns.access["+itoa(len(t.Config.DNS.Access))+"]")
+	t.Config.DNS.Access = append(t.Config.DNS.Access, rule)
 }
 
 func isRange(text string) bool {

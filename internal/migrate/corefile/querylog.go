@@ -36,9 +36,9 @@ func (t *translator) logPlugins(blocks []block) {
 	if len(all) == 0 {
 		return
 	}
-	first, q := all[0].statement, &t.Config.QueryLog
+	first, q := all[0].statement, &t.Config.DNS.QueryLog
 	q.OneIn = 1
-	t.from(first, "queryLog.oneIn")
+	t.from(first, "dns.queryLog.oneIn")
 	t.note(Differs, first, "a line has client, proto, qname, qtype, rcode, octets and elapsed, on standard error")
 	var classes, names []string
 	for _, l := range all {
@@ -51,7 +51,7 @@ func (t *translator) logPlugins(blocks []block) {
 	if !slices.Contains(names, "") {
 		slices.Sort(names)
 		q.Names = slices.Compact(names)
-		t.from(first, "queryLog.names")
+		t.from(first, "dns.queryLog.names")
 	}
 	for i := range blocks {
 		if b := &blocks[i]; !b.has("log") && slices.ContainsFunc(b.zones, func(z string) bool { return isBelowAny(z, names) }) {
@@ -107,10 +107,10 @@ func (t *translator) logClasses(s *statement, classes []string) {
 	}
 	for _, class := range []string{"success", "denial", "error"} {
 		if has(class) {
-			t.Config.QueryLog.RCodes = append(t.Config.QueryLog.RCodes, logRCodes[class]...)
+			t.Config.DNS.QueryLog.RCodes = append(t.Config.DNS.QueryLog.RCodes, logRCodes[class]...)
 		}
 	}
-	t.from(s, "queryLog.rcodes")
+	t.from(s, "dns.queryLog.rcodes")
 }
 
 // overlap are the zones that are in both of two sets, the lower one of each two.
@@ -142,10 +142,10 @@ func (b *block) has(plugin string) bool {
 // tapVerdicts are on options of the plugin dnstap.
 var tapVerdicts = map[string]verdict{
 	"extra":      {Missing, "messages have no field extra"},
-	"identity":   {Differs, "it is identity.nsid, which clients may ask for, or the host's name"},
+	"identity":   {Differs, "it is dns.identity.nsid, which clients may ask for, or the host's name"},
 	"skipverify": {Missing, "dnstap is not sent over TLS"},
 	"tls":        {Missing, "dnstap is not sent over TLS"},
-	"version":    {Differs, "it is identity.version, which clients may ask for"},
+	"version":    {Differs, "it is dns.identity.version, which clients may ask for"},
 }
 
 // dnstap: SOCKET [full] [WRITEBUFFER] [QUEUE], or listen SOCKET [full].
@@ -186,8 +186,8 @@ func (t *translator) dnstap(b *block, s *statement) {
 		t.fail(s, "a socket is wanted")
 		return
 	}
-	t.Config.DNSTap = network + ":" + address
-	t.from(s, "dnstap")
+	t.Config.DNS.DNSTap = network + ":" + address
+	t.from(s, "dns.dnstap")
 	t.note(Differs, s, "queries of clients and their answers are sent, always as with full; what upstreams are asked is not")
 	if !slices.Contains(b.zones, "") {
 		t.note(Differs, s, "all names count, not only those of this block")

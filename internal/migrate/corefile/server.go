@@ -134,14 +134,14 @@ func (t *translator) bufsize(_ *block, s *statement) {
 	if !t.once(s, Missing) || len(s.args) == 0 {
 		return
 	}
-	t.Config.UDPSize = t.number(s, t.one(s), 512, 4096)
-	t.from(s, "udpSize")
+	t.Config.DNS.UDPSize = t.number(s, t.one(s), 512, 4096)
+	t.from(s, "dns.udpSize")
 }
 
 func (t *translator) nsid(_ *block, s *statement) {
 	if t.once(s, Missing) && len(s.args) > 0 {
-		t.Config.Identity.NSID = strings.Join(s.args, " ")
-		t.from(s, "identity.nsid")
+		t.Config.DNS.Identity.NSID = strings.Join(s.args, " ")
+		t.from(s, "dns.identity.nsid")
 	}
 }
 
@@ -150,12 +150,12 @@ func (t *translator) chaos(_ *block, s *statement) {
 		return
 	}
 	if len(s.args) == 0 {
-		t.note(Differs, s, "version.bind and id.server are refused: set identity.version and identity.serverID")
+		t.note(Differs, s, "version.bind and id.server are refused: set dns.identity.version and dns.identity.serverID")
 		return
 	}
-	t.Config.Identity.Version = s.args[0]
-	t.from(s, "identity.version")
-	t.note(Differs, s, "id.server is what identity.serverID says, and refused without it; authors.bind, hostname.bind and version.server are refused")
+	t.Config.DNS.Identity.Version = s.args[0]
+	t.from(s, "dns.identity.version")
+	t.note(Differs, s, "id.server is what dns.identity.serverID says, and refused without it; authors.bind, hostname.bind and version.server are refused")
 }
 
 func (t *translator) timeouts(_ *block, s *statement) {
@@ -166,13 +166,13 @@ func (t *translator) timeouts(_ *block, s *statement) {
 		o := &s.options[i]
 		switch o.name {
 		case "idle":
-			t.Config.TCP.Idle = config.Duration(max(t.duration(o, t.one(o)), 1))
-			t.from(o, "tcp.idle")
+			t.Config.DNS.TCP.Idle = config.Duration(max(t.duration(o, t.one(o)), 1))
+			t.from(o, "dns.tcp.idle")
 		case "maxtcpqueries":
-			t.Config.TCP.MaxQueries = max(t.number(o, t.one(o), -1, 1<<30), 0)
-			t.from(o, "tcp.maxQueries")
+			t.Config.DNS.TCP.MaxQueries = max(t.number(o, t.one(o), -1, 1<<30), 0)
+			t.from(o, "dns.tcp.maxQueries")
 		case "read", "write":
-			t.note(Differs, o, "a query must be there, and its answer taken, within tcp.idle")
+			t.note(Differs, o, "a query must be there, and its answer taken, within dns.tcp.idle")
 		default:
 			t.fail(o, "no such option")
 		}
@@ -202,6 +202,6 @@ func (t *translator) tls(b *block, s *statement) {
 	case len(s.args) > 3:
 		t.fail(s, "at most three files are wanted")
 	}
-	t.Config.TLS.Certificate, t.Config.TLS.Key = b.file(s.args[0]), b.file(s.args[1])
-	t.from(s, "tls.certificate", "tls.key")
+	t.Config.DNS.TLS.Certificate, t.Config.DNS.TLS.Key = b.file(s.args[0]), b.file(s.args[1])
+	t.from(s, "dns.tls.certificate", "dns.tls.key")
 }

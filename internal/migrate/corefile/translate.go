@@ -38,7 +38,7 @@ type served struct {
 func newTranslator(what, path string, o Options) *translator {
 	t := &translator{what: what, path: path, options: o, first: make(map[string]*statement)}
 	t.Config, t.Origins = config.Default(), make(map[string]string)
-	t.Config.Listen, t.Config.Admin.Listen = nil, ""
+	t.Config.DNS.Listen, t.Config.Admin.Listen = nil, ""
 	return t
 }
 
@@ -90,12 +90,12 @@ func (t *translator) translate(blocks []block) {
 func (t *translator) checkListen(first *block) {
 	c := &t.Config
 	switch {
-	case len(c.Listen)+len(c.TLS.Listen)+len(c.HTTPS.Listen) > 0:
+	case len(c.DNS.Listen)+len(c.DNS.TLS.Listen)+len(c.DNS.HTTPS.Listen) > 0:
 	case t.options.InterfaceAddrs != nil:
 		t.fail(t.at(first), "no address is left to listen on")
 	default:
-		c.Listen = config.Default().Listen
-		t.Notes = append(t.Notes, Note{t.path, 1, "file", Differs, "UDP and TCP are served on loopback, " + c.Listen[0]})
+		c.DNS.Listen = config.Default().DNS.Listen
+		t.Notes = append(t.Notes, Note{t.path, 1, "file", Differs, "UDP and TCP are served on loopback, " + c.DNS.Listen[0]})
 	}
 }
 
@@ -156,11 +156,11 @@ func (t *translator) listen(b *block, at *statement) {
 		var list *[]string
 		switch s.transport {
 		case "dns":
-			list = &t.Config.Listen
+			list = &t.Config.DNS.Listen
 		case "tls":
-			list = &t.Config.TLS.Listen
+			list = &t.Config.DNS.TLS.Listen
 		case "https":
-			list = &t.Config.HTTPS.Listen
+			list = &t.Config.DNS.HTTPS.Listen
 		default:
 			t.note(Missing, at, "DNS is served over UDP, TCP, TLS and HTTPS, not over %s", s.transport)
 			continue
@@ -254,7 +254,7 @@ func (t *translator) checkBlocks(blocks []block) {
 		}
 	}
 	if t.cluster == nil {
-		t.note(Missing, t.at(&blocks[0]), "no plugin kubernetes: the names of %s are answered here all the same, from a cluster that must be read", t.Config.Zones[0])
+		t.note(Missing, t.at(&blocks[0]), "no plugin kubernetes: the names of %s are answered here all the same, from a cluster that must be read", t.Config.DNS.Zones[0])
 	}
 }
 
@@ -268,7 +268,7 @@ func (t *translator) finish() (*Translation, error) {
 		return nil, t.err
 	}
 	t.dropShadowed()
-	t.Config.Listen = withoutCovered(t.Config.Listen)
+	t.Config.DNS.Listen = withoutCovered(t.Config.DNS.Listen)
 	t.noteUnsaid()
 	sortNotes(t.path, t.Notes)
 	if err := t.validate(); err != nil {

@@ -180,7 +180,7 @@ func (d *diagnosis) failing() bool {
 			d.add("server-fails", "see the server's /readyz and its log", "%s can't answer for %s (SERVFAIL%s)", q.Server, name, noteOf(q))
 			return true
 		case dnswire.Refused.String():
-			d.add("server-refuses", "give the server an upstream (forward.routes), if it is to answer such names", "%s refuses to answer for %s (REFUSED%s)", q.Server, name, noteOf(q))
+			d.add("server-refuses", "give the server an upstream (dns.forward.routes), if it is to answer such names", "%s refuses to answer for %s (REFUSED%s)", q.Server, name, noteOf(q))
 			return true
 		}
 	}

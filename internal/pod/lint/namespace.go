@@ -44,7 +44,7 @@ func (j *reporter) dnsServiceMissing() {
 	if x := j.indexed(); len(x.services[key.Namespace]) == 0 && !x.occupied[key.Namespace] {
 		return
 	}
-	j.add(DNSServiceMissing, "", "make the Service, with UDP and TCP port 53, and the address that the kubelets have as clusterDNS; or name another in the setting nameServer.service",
+	j.add(DNSServiceMissing, "", "make the Service, with UDP and TCP port 53, and the address that the kubelets have as clusterDNS; or name another in the setting dns.nameServer.service",
 		"there is no Service of this name%s, which Pods ask for names", mean(j.indexed().nearestService(key.Namespace, key.Name)))
 }
 

@@ -55,7 +55,7 @@ timeoutSeconds: {{ .timeoutSeconds }}
 {{- $given := get .Values "node" | default dict -}}
 {{- $chart := dict "enabled" false "admin" "0.0.0.0:9154" "serversClusterIPs" list "maxSurge" 1
   "existingSecret" "" "stateDir" "/var/lib/portolan-node" "notify" "0.0.0.0:9155"
-  "config" (dict "mode" "replica" "addresses" (list "169.254.20.10"))
+  "config" (dict "mode" "secondary" "addresses" (list "169.254.20.10"))
   "priorityClassName" "system-node-critical" "nodeSelector" (dict "kubernetes.io/os" "linux") "tolerations" (list (dict "operator" "Exists"))
   "resources" (dict "requests" (dict "cpu" "25m" "memory" "64Mi") "limits" (dict "memory" "256Mi")) -}}
 {{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
@@ -88,16 +88,18 @@ secretFile: /etc/portolan-transfer/key
 {{- define "portolan.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- if include "portolan.transfers" . -}}
-{{- $transfer := get $config "transfer" | default dict -}}
+{{- $dns := get $config "dns" | default dict -}}
+{{- $transfer := get $dns "transfer" | default dict -}}
 {{- $key := include "portolan.transferKey" . | fromYaml -}}
 {{- $_ := set $transfer "keys" (append (get $transfer "keys" | default list) $key) -}}
 {{- $_ := set $transfer "allow" (append (get $transfer "allow" | default list) (dict "key" $key.name)) -}}
 {{- if not (get $transfer "notifyService") -}}
 {{- $_ := set $transfer "notifyService" (printf "%s/%s-node" .Release.Namespace .Release.Name) -}}
 {{- end -}}
-{{- $_ := set $config "transfer" $transfer -}}
-{{- $tcp := get $config "tcp" | default dict -}}
-{{- $_ := set $config "tcp" (merge $tcp (dict "maxConnections" 5000)) -}}
+{{- $_ := set $dns "transfer" $transfer -}}
+{{- $tcp := get $dns "tcp" | default dict -}}
+{{- $_ := set $dns "tcp" (merge $tcp (dict "maxConnections" 5000)) -}}
+{{- $_ := set $config "dns" $dns -}}
 {{- end -}}
 {{ toYaml $config }}
 {{- end }}

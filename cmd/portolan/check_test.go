@@ -19,8 +19,8 @@ import (
 func TestCheckTheAPI(t *testing.T) {
 	t.Parallel()
 	const (
-		selectsNone = "service orders/web: error: spec.selector: it selects no Pod: deployment orders/web has app=web and the Service wants wbe: "
-		alias       = "service orders/alias: error: spec.externalName: 192.0.2.7 is an address, "
+		selectsNone = "service orders/web: error: spec.selector: it selects no Pod: deployment orders/web has app=web, and the selector has wbe: "
+		alias       = "service orders/alias: error: spec.externalName: 192.0.2.7 is an IP address, "
 	)
 	for claim, test := range map[string]struct {
 		fault    apitest.Fault

@@ -34,6 +34,7 @@ type arrow struct{ from, to, why string }
 var arrows = []arrow{
 	{"cmd/portolan", "internal/cli", "main is the commands and nothing else"},
 	{"internal/cli", "internal/pod/lint", "prints findings, and the rules"},
+	{"internal/cli", "internal/support/suggest", "suggests rules for misspelt ones"},
 	{"internal/cli", "internal/config", "flags override the configuration"},
 	{"internal/cli", "internal/migrate/corefile", "prints, and serves, what becomes of other servers' settings"},
 	{"internal/cli", "internal/daemon", "commands ask for wired parts"},
@@ -211,6 +212,7 @@ var libraries = []arrow{
 	{"internal/scenario", "github.com/miekg/dns", "makes replies from text, for tests"},
 	{"internal/dns/cache", "github.com/maypok86/otter/v2", "decides what is kept"},
 	{"internal/pod/lint", "golang.org/x/net/publicsuffix", "names of top-level domains"},
+	{"internal/pod/lint", "golang.org/x/tools/txtar", "reads the examples of rules"},
 	{"internal/dns/querylog", "github.com/dnstap/golang-dnstap", "the messages of dnstap"},
 	{"internal/dns/querylog", "github.com/farsightsec/golang-framestream", "how they are sent"},
 	{"internal/dns/querylog", "google.golang.org/protobuf/proto", "what they are made of"},

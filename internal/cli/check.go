@@ -16,7 +16,7 @@ import (
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
-// checkFlags are those of check.
+// checkFlags are the flags of the command check.
 type checkFlags struct {
 	source   sourceFlags
 	node     nodeFlags
@@ -28,11 +28,12 @@ type checkFlags struct {
 	skip     []string
 	severity string
 	failOn   string
-	least    lint.Severity // that is printed
-	fatal    lint.Severity // from which on the status is not 0
+	least    lint.Severity // the lowest severity to print
+	fatal    lint.Severity // the lowest severity with exit status 1
+	explain  bool
 }
 
-// printers print what was found in the format of that name.
+// printers has the function that prints findings in each output format.
 var printers = map[string]func(io.Writer, findings) error{
 	"text":   printFindings,
 	"json":   func(w io.Writer, f findings) error { return printJSON(w, append([]daemon.Found{}, f.shown...)) },
@@ -40,22 +41,22 @@ var printers = map[string]func(io.Writer, findings) error{
 	"github": printGitHub,
 }
 
-// formats are the names of printers, as they are told.
+// formats has the names of printers, in the order of the help.
 var formats = []string{"text", "json", "sarif", "github"}
 
-// severities are what may be asked for, from the worst.
+// severities has the values of --severity and --fail-on, in descending order.
 var severities = []cobra.Completion{"error", "warning", "note"}
 
-// findings are what a command is to print.
+// findings is what the command prints.
 type findings struct {
 	shown []daemon.Found
-	all   map[lint.Severity]int // how many there are, shown or not
-	// passedOver and notObjects are those of manifest.Report.
+	all   map[lint.Severity]int // the number of findings, shown or not
+	// passedOver and notObjects are the counts of manifest.Report.
 	passedOver, notObjects int
-	color                  bool // whether text may have colours
+	color                  bool // use colours in text output
 }
 
-// from is how many there are of that severity and worse ones.
+// from returns the number of findings of a severity or a higher one.
 func (f *findings) from(s lint.Severity) (n int) {
 	for ; s <= lint.Error; s++ {
 		n += f.all[s]
@@ -67,22 +68,31 @@ func newCheck() *cobra.Command {
 	var flags checkFlags
 	cmd := &cobra.Command{
 		Use:   "check [PATH]...",
-		Short: "Find what users of the cluster's DNS will stumble over",
-		Long: `Find names that will not resolve, or not as they are meant, in a cluster or in
-manifests: what is wrong, why, and what to do. Each PATH is a file, a directory,
-or - for standard input; together they are one cluster. docs/rules.md describes
-each rule.
+		Short: "Find problems with names in manifests or a cluster",
+		Long: `Find names that do not resolve, or not to what is expected, in a cluster or in
+manifests: what is wrong, why, and the cure. Each PATH is a file, a directory,
+or - for standard input; together they describe one cluster.
 
-The status is 1 when there is an error, which rejected documents are, too;
-warnings and notes count with --fail-on.`,
+With --explain, the arguments are rules, and the command describes them, each
+with an example and its cure; without a rule it lists all of them.
+
+The exit status is 1 if there is an error; a rejected document is one. Use
+--fail-on to include warnings or notes.`,
 		Example: `  portolan check examples/shop
   helm template shop ./chart | portolan check -
   portolan check --kubeconfig ~/.kube/config --severity warning
-  portolan check deploy -o sarif > portolan.sarif`,
+  portolan check deploy -o sarif > portolan.sarif
+  portolan check --explain service-selects-no-pod`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if flags.explain {
+				return ruleCompletions(), cobra.ShellCompDirectiveNoFileComp
+			}
 			return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if flags.explain {
+				return explainRules(cmd.OutOrStdout(), args)
+			}
 			flags.paths = args
 			if err := flags.check(); err != nil {
 				return err
@@ -108,37 +118,31 @@ func (f *checkFlags) add(cmd *cobra.Command) {
 	f.source.add(cmd)
 	f.node.add(cmd)
 	cmd.Flags().StringVarP(&f.format, "output", "o", "text", "print in this `FORMAT`: "+orList(formats))
-	cmd.Flags().StringArrayVar(&f.rules, "rule", nil, "look by the rule of this `ID` only, repeatable")
-	cmd.Flags().StringArrayVar(&f.skip, "skip", nil, "do not look by the rule of this `ID`, repeatable")
-	cmd.Flags().StringVar(&f.severity, "severity", "note", "print what is at least this `SEVERITY`: error, warning or note")
-	cmd.Flags().StringVar(&f.failOn, "fail-on", "error", "the status is 1 when there is at least this `SEVERITY`: error, warning or note")
-	cmd.Flags().StringArrayVar(&f.exclude, "exclude", nil, "leave out files and directories of this `NAME`, or path below PATH, such as '*.json'; repeatable")
+	cmd.Flags().StringArrayVar(&f.rules, "rule", nil, "check only the rule with this `ID`, repeatable")
+	cmd.Flags().StringArrayVar(&f.skip, "skip", nil, "skip the rule with this `ID`, repeatable")
+	cmd.Flags().StringVar(&f.severity, "severity", "note", "print findings of at least this `SEVERITY`: error, warning or note")
+	cmd.Flags().StringVar(&f.failOn, "fail-on", "error", "exit with status 1 if there is a finding of at least this `SEVERITY`: error, warning or note")
+	cmd.Flags().StringArrayVar(&f.exclude, "exclude", nil, "skip files and directories with this `NAME`, or path below PATH, such as '*.json'; repeatable")
+	cmd.Flags().BoolVar(&f.explain, "explain", false, "describe the rules that the arguments name, or list all rules")
 	f.color.add(cmd)
 	fixed := func(flag string, values []cobra.Completion) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
-	var ids []cobra.Completion
-	for _, r := range everyRule() {
-		ids = append(ids, cobra.CompletionWithDesc(r.ID, r.Title))
-	}
 	fixed("output", formats)
-	fixed("rule", ids)
-	fixed("skip", ids)
+	fixed("rule", ruleCompletions())
+	fixed("skip", ruleCompletions())
 	fixed("severity", severities)
 	fixed("fail-on", severities)
 	fixed("exclude", nil)
 }
 
-// orList is a list in words: "a, b or c".
+// orList joins words: "a, b or c".
 func orList(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// everyRule is what may be found.
-func everyRule() []lint.Rule { return append(lint.Rules(), lint.ManifestRules()...) }
-
-// check refuses what the flags may not be.
+// check validates the flags.
 func (f *checkFlags) check() (err error) {
 	if len(f.paths) > 0 {
 		switch {
@@ -153,8 +157,8 @@ func (f *checkFlags) check() (err error) {
 		return fmt.Errorf("output format %q is not %s", f.format, orList(formats))
 	}
 	for _, id := range append(slices.Clone(f.rules), f.skip...) {
-		if !slices.ContainsFunc(everyRule(), func(r lint.Rule) bool { return r.ID == id }) {
-			return fmt.Errorf("there is no rule %q; docs/rules.md lists them", id)
+		if _, err := findRule(id); err != nil {
+			return err
 		}
 	}
 	if err := f.color.check(); err != nil {
@@ -174,12 +178,12 @@ func (f *checkFlags) check() (err error) {
 	return nil
 }
 
-// wanted tells whether to look by a rule.
+// wanted reports whether to check a rule.
 func (f *checkFlags) wanted(rule string) bool {
 	return (len(f.rules) == 0 || slices.Contains(f.rules, rule)) && !slices.Contains(f.skip, rule)
 }
 
-// find reads the cluster and looks by the rules that are wanted.
+// find reads the cluster and checks the wanted rules.
 func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	stderr := cmd.ErrOrStderr()
 	node, err := f.node.read(stderr)
@@ -211,7 +215,7 @@ func (f *checkFlags) load(cmd *cobra.Command) (d *daemon.Daemon, l daemon.Loaded
 	}
 	paths := f.paths
 	if len(paths) > 0 && c.Simulate.Enabled {
-		c.Manifests = paths[0] // there are some
+		c.Manifests = paths[0] // the configuration requires manifests with simulate
 	}
 	if d, err = newDaemon(cmd, c); err != nil {
 		return d, l, err
@@ -233,10 +237,10 @@ func (f *checkFlags) load(cmd *cobra.Command) (d *daemon.Daemon, l daemon.Loaded
 	return d, l, err
 }
 
-// colorCodes are those of severities (ECMA-48, section 8.3.117).
+// colorCodes has the colour of each severity (ECMA-48, section 8.3.117).
 var colorCodes = map[lint.Severity]int{lint.Error: 31, lint.Warning: 33, lint.Note: 2}
 
-// printFindings prints a line for each, as compilers do, and how many there are.
+// printFindings prints one line per finding, in the form of compilers, and the counts.
 func printFindings(w io.Writer, f findings) error {
 	var b strings.Builder
 	for i := range f.shown {
@@ -259,21 +263,21 @@ func printFindings(w io.Writer, f findings) error {
 		fmt.Fprintf(&b, "; %d not shown", hidden)
 	}
 	b.WriteString("\n")
-	var others []string
+	var ignored []string
 	if f.passedOver > 0 {
-		others = append(others, many(f.passedOver, "document of another kind", "documents of other kinds"))
+		ignored = append(ignored, many(f.passedOver, "document of another kind", "documents of other kinds"))
 	}
 	if f.notObjects > 0 {
-		others = append(others, many(f.notObjects, "document that is no Kubernetes object", "documents that are no Kubernetes objects"))
+		ignored = append(ignored, many(f.notObjects, "document that is no Kubernetes object", "documents that are no Kubernetes objects"))
 	}
-	if len(others) > 0 {
-		fmt.Fprintf(&b, "passed over: %s\n", strings.Join(others, ", "))
+	if len(ignored) > 0 {
+		fmt.Fprintf(&b, "ignored: %s\n", strings.Join(ignored, ", "))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// many is a number with what is counted.
+// many returns a number with the noun in singular or plural.
 func many(n int, one, several string) string {
 	if n == 1 {
 		return "1 " + one
@@ -288,8 +292,8 @@ func plural(n int) string {
 	return "s"
 }
 
-// line is a finding in one line: where it stands, if that is known, or else the
-// object first.
+// line returns a finding as one line, which begins with the file and line, or with the
+// object if these are not known.
 func line(f *daemon.Found, severity string) string {
 	parts := []string{severity, explain.Plain(f.Object), explain.Plain(f.Field), explain.Plain(sentence(f))}
 	if f.File != "" {
@@ -301,7 +305,7 @@ func line(f *daemon.Found, severity string) string {
 	return strings.Join(parts, ": ") + " [" + f.Rule + "]"
 }
 
-// sentence is what is wrong, and the cure where there is a known one.
+// sentence returns what is wrong, and the cure if there is one.
 func sentence(f *daemon.Found) string {
 	if f.Fix == "" {
 		return f.Message
@@ -309,13 +313,13 @@ func sentence(f *daemon.Found) string {
 	return f.Message + "; " + f.Fix
 }
 
-// whole is a finding in words, without where it stands.
-func whole(f *daemon.Found) string {
+// withoutPlace returns a finding as text, without file and line.
+func withoutPlace(f *daemon.Found) string {
 	parts := slices.DeleteFunc([]string{f.Object, f.Field, sentence(f)}, func(s string) bool { return s == "" })
 	return strings.Join(parts, ": ")
 }
 
-// printGitHub prints commands of GitHub's workflows, which become annotations
+// printGitHub prints GitHub workflow commands, which become annotations
 // (GitHub Docs, "Workflow commands for GitHub Actions").
 func printGitHub(w io.Writer, f findings) error {
 	var b strings.Builder
@@ -329,13 +333,13 @@ func printGitHub(w io.Writer, f findings) error {
 		if one.File != "" && one.File != manifest.Stdin {
 			properties = append([]string{"file=" + inProperty(one.File), fmt.Sprintf("line=%d", one.Line)}, properties...)
 		}
-		fmt.Fprintf(&b, "::%s %s::%s\n", command, strings.Join(properties, ","), explain.Plain(inData(whole(one))))
+		fmt.Fprintf(&b, "::%s %s::%s\n", command, strings.Join(properties, ","), explain.Plain(inData(withoutPlace(one))))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// inData and inProperty escape what ends a command's message or property, as
+// inData and inProperty escape the message and a property of a workflow command as
 // GitHub's toolkit does (actions/toolkit, packages/core, command.ts).
 func inData(s string) string {
 	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(s)

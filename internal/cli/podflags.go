@@ -24,7 +24,7 @@ type nodeFlags struct {
 
 func (f *nodeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.resolvConf, "node-resolv-conf", "", "the node's resolv.conf is this `FILE` (default: it has none)")
-	cmd.Flags().StringArrayVar(&f.clusterDNS, "cluster-dns", nil, "Pods ask the cluster's DNS at this `ADDR`, repeatable (default: the cluster IPs of the DNS Service)")
+	cmd.Flags().StringArrayVar(&f.clusterDNS, "cluster-dns", nil, "Pods reach the cluster DNS at this `ADDR`, repeatable (default: the cluster IPs of the DNS Service)")
 	_ = cmd.MarkFlagFilename("node-resolv-conf")
 	_ = cmd.RegisterFlagCompletionFunc("cluster-dns", cobra.NoFileCompletions)
 }

@@ -16,8 +16,8 @@ import (
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
-// The types of a log in SARIF 2.1.0 (OASIS, Static Analysis Results Interchange
-// Format), as far as they are used here; the numbers are its sections.
+// The parts of a SARIF 2.1.0 log (OASIS, Static Analysis Results Interchange Format)
+// that printSARIF writes. The numbers are sections of the specification.
 type (
 	sarifLog struct { // 3.13
 		Schema  string     `json:"$schema"`
@@ -77,7 +77,7 @@ type (
 	}
 )
 
-// printSARIF prints a log that has every rule.
+// printSARIF prints the findings as a SARIF log, which lists every rule.
 func printSARIF(w io.Writer, f findings) error {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "portolan", Version: version()}}, Results: []sarifResult{}}
 	rules := everyRule()
@@ -94,17 +94,17 @@ func printSARIF(w io.Writer, f findings) error {
 		seen[print]++
 		run.Results = append(run.Results, sarifResult{
 			RuleID: one.Rule, RuleIndex: slices.IndexFunc(rules, func(r lint.Rule) bool { return r.ID == one.Rule }),
-			Level: one.Severity.String(), Message: sarifText{whole(one)}, Locations: locations(one),
+			Level: one.Severity.String(), Message: sarifText{withoutPlace(one)}, Locations: locations(one),
 			PartialFingerprints: map[string]string{"portolan/v1": print + ":" + strconv.Itoa(seen[print])},
 		})
 	}
 	return printJSON(w, sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}})
 }
 
-// help is what GitHub shows beside a result; the cure of each is in its message.
+// help returns the text that GitHub shows beside a result.
 func help(r *lint.Rule) string {
-	return fmt.Sprintf("%s%s: %s\n\nThe cure is in the message. docs/rules.md of Portolan has an example.\n\nSource: %s.",
-		strings.ToUpper(r.Title[:1]), r.Title[1:], r.Description, r.Source)
+	return fmt.Sprintf("%s%s. %s\n\nCure: %s. Run portolan check --explain %s for an example.\n\nSource: %s.",
+		strings.ToUpper(r.Title[:1]), r.Title[1:], r.Description, r.Cure, r.ID, r.Source)
 }
 
 // fingerprint stays the same when lines move.

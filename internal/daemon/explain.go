@@ -115,10 +115,10 @@ func (d *Daemon) searched() func(text string) []string {
 }
 
 // notOurs is why nobody is asked without --live.
-const notOurs = "the name is not the cluster's, and nobody was asked; --live asks"
+const notOurs = "outside the cluster, no server was queried; use --live"
 
 // notSearched is why a search is not ended without it.
-const notSearched = "no name of the cluster's is found in its search paths, and nobody was asked for others; --live asks"
+const notSearched = "its search paths have no name of the cluster, and no server was queried for others; use --live"
 
 // packetOf is a question as a query of a resolver.
 func packetOf(q stubresolver.Query) ([]byte, error) {

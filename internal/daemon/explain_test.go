@@ -113,7 +113,7 @@ func TestExplainSearched(t *testing.T) {
 	for name, want := range map[string]string{
 		"postgres.data":                   "found, after 2 packets",
 		"postgres.data.svc.cluster.local": "found, after 2 packets",
-		"www.example.com":                 "A, AAAA: NXDOMAIN (assumed: no name of the cluster's is found in its search paths",
+		"www.example.com":                 "A, AAAA: NXDOMAIN (assumed: its search paths have no name of the cluster",
 	} {
 		client := subject(t, d, "shop/client")
 		spec := *client.Spec // the model's
@@ -128,7 +128,7 @@ func TestExplainSearched(t *testing.T) {
 		}
 	}
 	e := d.Explain(t.Context(), daemon.Question{Name: "postgres.data.svc.cluster.local", Libc: dnsconfig.Glibc, Subject: subject(t, d, "shop/client")})
-	if want := "ClusterFirstWithAutopath, with which the server searches (docs/webhook.md): 2 packets"; len(e.Diagnoses) != 1 || !strings.Contains(e.Diagnoses[0].Cure, want) {
+	if want := "ClusterFirstWithAutopath, with which the server applies the search list (docs/webhook.md): 2 packets"; len(e.Diagnoses) != 1 || !strings.Contains(e.Diagnoses[0].Cure, want) {
 		t.Errorf("diagnoses %+v, want %q", e.Diagnoses, want)
 	}
 }
@@ -155,7 +155,7 @@ func TestExplainSearchedAlias(t *testing.T) {
 	for name, want := range map[string]string{
 		"payments":      "found, after 2 packets: alias of payments.shop.svc.cluster.local., alias of api.payments.example.com.\n",
 		"payments.shop": "alias of payments.shop.svc.cluster.local., alias of api.payments.example.com.\n",
-		"elsewhere.org": "not known, after 4 packets: elsewhere.org. is not the cluster's",
+		"elsewhere.org": "not known, after 4 packets: elsewhere.org. is outside the cluster",
 	} {
 		var text strings.Builder
 		pod := searched(subject(t, d, "shop/deployment/web"))

@@ -133,7 +133,7 @@ func chosen(v *cluster.View, r *dnsconfig.Reference) (dnsconfig.Subject, error) 
 	case len(all) == 1:
 		return all[0], nil
 	case len(all) == 0:
-		return dnsconfig.Subject{}, errors.New("there is no Pod, and nothing that makes any")
+		return dnsconfig.Subject{}, errors.New("there are no Pods and no workloads")
 	}
 	return dnsconfig.Subject{}, fmt.Errorf("there are %s; name one of them", dnsconfig.JoinSubjects(all))
 }

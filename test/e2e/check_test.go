@@ -47,7 +47,7 @@ func TestCheckExamples(t *testing.T) {
 			continue
 		}
 		t.Run(rule.ID, func(t *testing.T) {
-			archive, err := txtar.ParseFile(filepath.Join("../../internal/pod/lint/testdata", rule.ID+".txtar"))
+			archive, err := txtar.ParseFile(filepath.Join("../../internal/pod/lint/examples", rule.ID+".txtar"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -76,7 +76,7 @@ var validations = map[string]struct {
 	"both in one":                  {apps("deployments"), named(letters(60), templateOf(strings.Replace(manySearches(30), "{", `{"setHostnameAsFQDN": true, "subdomain": "sub", `, 1), "")), []string{"pod-dns-limit: ", "pod-fqdn-too-long: "}},
 	"None with many searches":      {pods, named("p", strings.NewReplacer("ClusterFirst", "None", `{"searches`, `{"nameservers": ["192.0.2.1"], "searches`).Replace(manySearches(32))), older},
 	"an ExternalName":              {services, named("s", `{"type": "ExternalName", "externalName": "db.example"}`), nil},
-	"an address":                   {services, named("s", `{"type": "ExternalName", "externalName": "192.0.2.1"}`), []string{"externalname-address: spec.externalName: 192.0.2.1 is an address"}},
+	"an address":                   {services, named("s", `{"type": "ExternalName", "externalName": "192.0.2.1"}`), []string{"externalname-address: spec.externalName: 192.0.2.1 is an IP address"}},
 	"an address with a dot":        {services, named("s", `{"type": "ExternalName", "externalName": "192.0.2.1."}`), []string{"externalname-address: "}},
 	"an address of IPv6":           {services, named("s", `{"type": "ExternalName", "externalName": "2001:db8::1"}`), []string{"externalname-address: "}},
 	"an address and no target":     {services, named("s", `{"type": "ClusterIP", "externalName": "192.0.2.1"}`), nil},

@@ -185,16 +185,16 @@ func (f *builder) policy() DNSPolicy {
 	field := f.pod.field("dnsPolicy")
 	switch f.pod.Policy {
 	case Custom:
-		f.warn(UnknownPolicy, field, "the API server does not take Custom: the policy is called None since Kubernetes 1.9")
+		f.warn(UnknownPolicy, field, "the API server does not accept Custom: the policy is called None since Kubernetes 1.9")
 	case ClusterFirstWithAutopath, smallAutopath:
-		f.warn(UnknownPolicy, field, "the API server does not take %s: give the Pod None, and as dnsConfig what it gets here", f.pod.Policy)
+		f.warn(UnknownPolicy, field, "the API server does not accept %s: use None, and as dnsConfig the settings that the Pod gets here", f.pod.Policy)
 	}
 	switch policy {
 	case Default, None:
 		return policy
 	case ClusterFirst, ClusterFirstWithAutopath:
 		if f.pod.HostNetwork {
-			f.warn(HostNetworkPolicy, field, "with hostNetwork, %s is Default: ClusterFirstWithHostNet asks the cluster's DNS", policy)
+			f.warn(HostNetworkPolicy, field, "with hostNetwork, %s acts as Default: ClusterFirstWithHostNet uses the cluster DNS", policy)
 			return Default
 		}
 	case ClusterFirstWithHostNet:
@@ -202,11 +202,11 @@ func (f *builder) policy() DNSPolicy {
 			f.warn(WindowsPolicy, field, "ClusterFirstWithHostNet is not supported for Windows Pods")
 		}
 	default:
-		f.warn(UnknownPolicy, field, "unknown policy %.64q: the kubelet takes it for ClusterFirst", policy)
+		f.warn(UnknownPolicy, field, "unknown policy %.64q: the kubelet treats it as ClusterFirst", policy)
 		policy = ClusterFirst
 	}
 	if len(f.node.ClusterDNS) == 0 {
-		f.warn(NoClusterDNS, field, "the kubelet knows no address of the cluster's DNS: %s is Default", policy)
+		f.warn(NoClusterDNS, field, "the kubelet has no clusterDNS: %s acts as Default", policy)
 		return Default
 	}
 	return policy
@@ -233,7 +233,7 @@ func (f *builder) base(policy DNSPolicy) lists {
 func (f *builder) clusterSearches(policy DNSPolicy) []string {
 	domain, namespace := f.node.ClusterDomain, f.pod.namespace()
 	if domain == "" {
-		f.warn(NoClusterDomain, f.pod.field("dnsPolicy"), "the kubelet knows no cluster domain: short names of Services do not resolve")
+		f.warn(NoClusterDomain, f.pod.field("dnsPolicy"), "the kubelet has no clusterDomain: short names of Services do not resolve")
 		return f.nodeSearches()
 	}
 	if policy == ClusterFirstWithAutopath {

@@ -232,19 +232,19 @@ func TestWarnings(t *testing.T) {
 		want []string // with the reason before
 	}{
 		"an ordinary Pod has none": {PodSettings{}, node(t), nil},
-		"Custom":                   {PodSettings{Policy: Custom}, node(t), []string{` spec.dnsPolicy: the API server does not take Custom: the policy is called None since Kubernetes 1.9`}},
-		"ClusterFirstWithAutopath": {PodSettings{Policy: ClusterFirstWithAutopath}, node(t), []string{` spec.dnsPolicy: the API server does not take ClusterFirstWithAutopath: give the Pod None, and as dnsConfig what it gets here`}},
+		"Custom":                   {PodSettings{Policy: Custom}, node(t), []string{` spec.dnsPolicy: the API server does not accept Custom: the policy is called None since Kubernetes 1.9`}},
+		"ClusterFirstWithAutopath": {PodSettings{Policy: ClusterFirstWithAutopath}, node(t), []string{` spec.dnsPolicy: the API server does not accept ClusterFirstWithAutopath: use None, and as dnsConfig the settings that the Pod gets here`}},
 		"hostNetwork, in a template": {PodSettings{HostNetwork: true, Path: "spec.template.spec"}, node(t), []string{
-			` spec.template.spec.dnsPolicy: with hostNetwork, ClusterFirst is Default: ClusterFirstWithHostNet asks the cluster's DNS`}},
-		"an unknown policy": {PodSettings{Policy: "Nearest"}, node(t), []string{` spec.dnsPolicy: unknown policy "Nearest": the kubelet takes it for ClusterFirst`}},
-		"no cluster DNS":    {PodSettings{}, NodeSettings{ClusterDomain: "cluster.local"}, []string{`MissingClusterDNS spec.dnsPolicy: the kubelet knows no address of the cluster's DNS: ClusterFirst is Default`}},
-		"no cluster domain": {PodSettings{}, NodeSettings{ClusterDNS: podrand.Addrs("::1")}, []string{` spec.dnsPolicy: the kubelet knows no cluster domain: short names of Services do not resolve`}},
+			` spec.template.spec.dnsPolicy: with hostNetwork, ClusterFirst acts as Default: ClusterFirstWithHostNet uses the cluster DNS`}},
+		"an unknown policy": {PodSettings{Policy: "Nearest"}, node(t), []string{` spec.dnsPolicy: unknown policy "Nearest": the kubelet treats it as ClusterFirst`}},
+		"no cluster DNS":    {PodSettings{}, NodeSettings{ClusterDomain: "cluster.local"}, []string{`MissingClusterDNS spec.dnsPolicy: the kubelet has no clusterDNS: ClusterFirst acts as Default`}},
+		"no cluster domain": {PodSettings{}, NodeSettings{ClusterDNS: podrand.Addrs("::1")}, []string{` spec.dnsPolicy: the kubelet has no clusterDomain: short names of Services do not resolve`}},
 		"Windows: ClusterFirstWithHostNet, and one domain": {PodSettings{OS: Windows, Policy: ClusterFirstWithHostNet, HostNetwork: true}, node(t), []string{
 			` spec.dnsPolicy: ClusterFirstWithHostNet is not supported for Windows Pods`,
-			` Windows searches only one domain, "default.svc.cluster.local": names that need another must be complete`}},
+			` Windows uses only one search domain, "default.svc.cluster.local": names in other domains must be fully qualified`}},
 		"Windows: no options, no older limits": {windows(none(DNSConfig{Searches: names(7, 60), Options: options("ndots:2")})), node(t), []string{
-			` spec.dnsConfig.options[0]: option "ndots" has no effect: Windows does not take it`,
-			` spec.dnsConfig.searches: Windows searches only one domain, "` + names(1, 60)[0] + `": names that need another must be complete`}},
+			` spec.dnsConfig.options[0]: option "ndots" has no effect: Windows does not support it`,
+			` spec.dnsConfig.searches: Windows uses only one search domain, "` + names(1, 60)[0] + `": names in other domains must be fully qualified`}},
 		"three nameservers": {none(DNSConfig{Nameservers: []string{"::1", "::2", "::3"}}), node(t), nil},
 		"a fourth nameserver": {PodSettings{DNSConfig: &DNSConfig{Nameservers: []string{"::1", "::2", "::3"}}}, node(t), []string{
 			`DNSConfigForming spec.dnsConfig.nameservers: 1 nameserver is left out, from "::3" on: a Pod has at most 3`}},
@@ -260,7 +260,7 @@ func TestWarnings(t *testing.T) {
 			` spec.dnsConfig.searches: search domains of 257 characters: glibc 2.25 and earlier takes only the first 256`}},
 		"a line that musl reads": {withLibc(none(DNSConfig{Searches: names(2, 123)}), Musl), node(t), nil},
 		"a line that musl passes over": {withLibc(none(DNSConfig{Searches: append(names(1, 123), names(2, 124)[1])}), Musl), node(t), []string{
-			` spec.dnsConfig.searches: the search line has 255 characters: musl passes over lines of more than 254, and searches nothing`}},
+			` spec.dnsConfig.searches: the search line has 255 characters: musl ignores lines of more than 254, so it uses no search domains`}},
 		"a 33rd search domain": {PodSettings{Libc: GoResolver, DNSConfig: &DNSConfig{Searches: names(29, 10)}}, node(t), []string{
 			`DNSConfigForming spec.dnsConfig.searches: 1 search domain is left out, from "xxxxxxx.bc" on: a Pod has at most 32`,
 			strings.Replace(" "+pending, " 7 ", " 32 ", 1)}},
@@ -274,18 +274,18 @@ func TestWarnings(t *testing.T) {
 		"2,049 characters": {none(DNSConfig{Searches: append(names(8, 227), names(9, 225)[8])}), node(t), []string{
 			`DNSConfigForming spec.dnsConfig.searches: 1 search domain is left out, from "` + strings.Repeat("x", 64) + `" on: together they have at most 2048 characters`,
 			strings.Replace(" "+pending, " 7 ", " 8 ", 1)}},
-		"an option of no resolver":    {withLibc(none(DNSConfig{Options: options("ndots:2", "nocache")}), LibcUnknown), node(t), []string{` spec.dnsConfig.options[1]: option "nocache" has no effect: no known resolver takes it`}},
-		"an option that musl lacks":   {withLibc(none(DNSConfig{Options: options("timeout:1", "single-request-reopen")}), Musl), node(t), []string{` spec.dnsConfig.options[1]: option "single-request-reopen" has no effect: musl does not take it`}},
-		"an option that glibc lacks":  {withLibc(none(DNSConfig{Options: options("rotate", "tcp")}), Glibc), node(t), []string{` spec.dnsConfig.options[1]: option "tcp" has no effect: glibc does not take it`}},
-		"an option that glibc had":    {withLibc(none(DNSConfig{Options: options("no-aaaa", "inet6")}), Glibc), node(t), []string{` spec.dnsConfig.options[1]: option "inet6" has no effect: glibc does not take it`}},
-		"an option that Go lacks":     {none(DNSConfig{Options: options("rotate", "no-aaaa")}), node(t), []string{` spec.dnsConfig.options[1]: option "no-aaaa" has no effect: Go's resolver does not take it`}},
+		"an option of no resolver":    {withLibc(none(DNSConfig{Options: options("ndots:2", "nocache")}), LibcUnknown), node(t), []string{` spec.dnsConfig.options[1]: option "nocache" has no effect: no known resolver supports it`}},
+		"an option that musl lacks":   {withLibc(none(DNSConfig{Options: options("timeout:1", "single-request-reopen")}), Musl), node(t), []string{` spec.dnsConfig.options[1]: option "single-request-reopen" has no effect: musl does not support it`}},
+		"an option that glibc lacks":  {withLibc(none(DNSConfig{Options: options("rotate", "tcp")}), Glibc), node(t), []string{` spec.dnsConfig.options[1]: option "tcp" has no effect: glibc does not support it`}},
+		"an option that glibc had":    {withLibc(none(DNSConfig{Options: options("no-aaaa", "inet6")}), Glibc), node(t), []string{` spec.dnsConfig.options[1]: option "inet6" has no effect: glibc does not support it`}},
+		"an option that Go lacks":     {none(DNSConfig{Options: options("rotate", "no-aaaa")}), node(t), []string{` spec.dnsConfig.options[1]: option "no-aaaa" has no effect: Go's resolver does not support it`}},
 		"ndots without a value":       {none(DNSConfig{Options: options("ndots")}), node(t), []string{` spec.dnsConfig.options[0]: option "ndots" has no effect without a value`}},
-		"a value in an option's name": {none(DNSConfig{Options: []resolvconf.Option{{Name: "ndots:2"}}}), node(t), []string{` spec.dnsConfig.options[0]: the name "ndots:2" holds a value: if the policy has that option, too, the kubelet writes both, in no fixed order`}},
+		"a value in an option's name": {none(DNSConfig{Options: []resolvconf.Option{{Name: "ndots:2"}}}), node(t), []string{` spec.dnsConfig.options[0]: the name "ndots:2" contains a value: if the policy has that option, too, the kubelet writes both, in no fixed order`}},
 		"an option of two words":      {none(DNSConfig{Options: []resolvconf.Option{{Name: "rotate edns0"}}}), node(t), []string{` spec.dnsConfig.options[0]: "rotate edns0" is not one word: it is left out`}},
 		"an options line that musl passes over": {withLibc(none(DNSConfig{Options: []resolvconf.Option{{Name: "timeout", Value: strings.Repeat("1", 239)}}}), Musl), node(t), []string{
-			` spec.dnsConfig.options: the options line has 255 characters: musl passes over lines of more than 254, ndots with it`}},
+			` spec.dnsConfig.options: the options line has 255 characters: musl ignores lines of more than 254, and with it ndots`}},
 		"a nameserver in an unusual spelling": {none(DNSConfig{Nameservers: []string{"::1", "2001:DB8:0::1"}}), node(t), []string{
-			` spec.dnsConfig.nameservers[1]: IPv6 address "2001:DB8:0::1" should be spelt "2001:db8::1" (RFC 5952)`}},
+			` spec.dnsConfig.nameservers[1]: IPv6 address "2001:DB8:0::1" should be written as "2001:db8::1" (RFC 5952)`}},
 	}
 	for claim, test := range tests {
 		t.Run(claim, func(t *testing.T) {
@@ -358,7 +358,7 @@ func TestHostnameOf(t *testing.T) {
 		"65 characters": {fqdn(65), fqdn(65).Hostname, fqdn(65).Hostname + ".sub.ns.svc.cluster.local", nil,
 			"failed to construct FQDN from pod hostname and cluster domain, FQDN " + fqdn(65).Hostname + ".sub.ns.svc.cluster.local is too long (64 characters is the max, 65 characters requested)"},
 		"a long name is cut": {PodSettings{Name: long, Subdomain: "sub"}, strings.Repeat("a", 60), strings.Repeat("a", 60) + ".sub.default.svc.cluster.local",
-			[]string{"metadata.name: the Pod's hostname is cut to 60 characters: " + strings.Repeat("a", 60)}, ""},
+			[]string{"metadata.name: the kubelet truncates the Pod's hostname to 60 characters: " + strings.Repeat("a", 60)}, ""},
 		"the node's network": {PodSettings{Name: "web-1", Hostname: "dock", Subdomain: "docks", HostNetwork: true, SetHostnameAsFQDN: true}, "node-1", "node-1",
 			[]string{"spec.setHostnameAsFQDN: it has no effect with hostNetwork: the Pod has the node's hostname"}, ""},
 		"hostnameOverride": {PodSettings{Name: "web-1", Hostname: "dock", Subdomain: "docks", HostnameOverride: new("a.example")}, "a.example", "a.example", nil, ""},

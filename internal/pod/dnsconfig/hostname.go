@@ -85,6 +85,6 @@ func (p *PodSettings) shortHostname(w *warner) string {
 		return name
 	}
 	cut := strings.TrimRight(name[:maxHostname], "-.")
-	w.warn(TruncatedHostname, field, "the Pod's hostname is cut to %d characters: %s", len(cut), cut)
+	w.warn(TruncatedHostname, field, "the kubelet truncates the Pod's hostname to %d characters: %s", len(cut), cut)
 	return cut
 }

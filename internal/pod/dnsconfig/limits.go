@@ -139,7 +139,7 @@ func (f *builder) olderLimits(c resolvconf.Config) {
 	}
 	if libc == LibcUnknown || libc == Musl {
 		if n := len("search ") + joinedLen(c.Searches); n > muslLine {
-			f.warn(OlderLimits, field, "the search line has %d characters: musl passes over lines of more than %d, and searches nothing", n, muslLine)
+			f.warn(OlderLimits, field, "the search line has %d characters: musl ignores lines of more than %d, so it uses no search domains", n, muslLine)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (f *builder) olderLimits(c resolvconf.Config) {
 func (f *builder) spelling() {
 	for i, text := range f.pod.DNSConfig.Nameservers {
 		if addr, err := netip.ParseAddr(text); err == nil && addr.Is6() && addr.String() != text {
-			f.warn(NonCanonicalAddress, f.pod.field(fmt.Sprintf("dnsConfig.nameservers[%d]", i)), "IPv6 address %q should be spelt %q (RFC 5952)", text, addr)
+			f.warn(NonCanonicalAddress, f.pod.field(fmt.Sprintf("dnsConfig.nameservers[%d]", i)), "IPv6 address %q should be written as %q (RFC 5952)", text, addr)
 		}
 	}
 }

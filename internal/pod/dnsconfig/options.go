@@ -29,15 +29,15 @@ func (p *PodSettings) libc() Libc {
 func (l Libc) refusal() string {
 	switch l {
 	case Glibc:
-		return "glibc does not take it"
+		return "glibc does not support it"
 	case Musl:
-		return "musl does not take it"
+		return "musl does not support it"
 	case GoResolver:
-		return "Go's resolver does not take it"
+		return "Go's resolver does not support it"
 	case WindowsClient:
-		return "Windows does not take it"
+		return "Windows does not support it"
 	}
-	return "no known resolver takes it"
+	return "no known resolver supports it"
 }
 
 // knows says whether the resolver takes notice of options of this name.
@@ -98,7 +98,7 @@ func (f *builder) options(c resolvconf.Config) {
 		case option.Name == "" || !isWord(option.String()):
 			f.warn(IgnoredOption, field, "%.64q is not one word: it is left out", given.String())
 		case option.Name != given.Name:
-			f.warn(IgnoredOption, field, "the name %.64q holds a value: if the policy has that option, too, the kubelet writes both, in no fixed order", given.Name)
+			f.warn(IgnoredOption, field, "the name %.64q contains a value: if the policy has that option, too, the kubelet writes both, in no fixed order", given.Name)
 		case !libc.knows(option.Name):
 			f.warn(IgnoredOption, field, "option %.64q has no effect: %s", option.Name, libc.refusal())
 		case takesNumber(option.Name) && option.Value == "":
@@ -106,7 +106,7 @@ func (f *builder) options(c resolvconf.Config) {
 		}
 	}
 	if words := optionsLen(c); words > muslLine && (libc == LibcUnknown || libc == Musl) {
-		f.warn(OlderLimits, f.pod.field("dnsConfig.options"), "the options line has %d characters: musl passes over lines of more than %d, ndots with it", words, muslLine)
+		f.warn(OlderLimits, f.pod.field("dnsConfig.options"), "the options line has %d characters: musl ignores lines of more than %d, and with it ndots", words, muslLine)
 	}
 }
 
@@ -123,6 +123,6 @@ func optionsLen(c resolvconf.Config) int {
 // resolution on Windows nodes").
 func (f *builder) windows(c resolvconf.Config) {
 	if len(c.Searches) > 1 {
-		f.warn(WindowsSearch, f.searchesField(c.Searches), "Windows searches only one domain, %.253q: names that need another must be complete", c.Searches[0])
+		f.warn(WindowsSearch, f.searchesField(c.Searches), "Windows uses only one search domain, %.253q: names in other domains must be fully qualified", c.Searches[0])
 	}
 }

@@ -124,7 +124,7 @@ func ParseReference(text string) (Reference, error) {
 	if len(parts) == 3 {
 		r.Namespace, parts = parts[0], parts[1:]
 		if _, ok := kindNames[strings.ToLower(parts[0])]; !ok {
-			return r, fmt.Errorf("%q: no kind %q that has Pods; there are pod, deployment, statefulset, daemonset, job, cronjob", text, parts[0])
+			return r, fmt.Errorf("%q: kind %q has no Pods; use pod, deployment, statefulset, daemonset, job, cronjob", text, parts[0])
 		}
 	}
 	if len(parts) == 2 {
@@ -197,10 +197,10 @@ func whatIsThere(v *cluster.View, namespace string) string {
 		}
 	}
 	if len(others) == 0 {
-		return "there is no Pod, and nothing that makes any"
+		return "there are no Pods and no workloads"
 	}
 	slices.Sort(others)
-	return fmt.Sprintf("there is no Pod in the namespace %s; there are some in %s", namespace, strings.Join(others[:min(len(others), mostListed)], ", "))
+	return fmt.Sprintf("there are no Pods in namespace %s; there are some in %s", namespace, strings.Join(others[:min(len(others), mostListed)], ", "))
 }
 
 // mostListed is how many an error lists.

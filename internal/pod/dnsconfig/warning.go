@@ -32,7 +32,7 @@ const (
 	WindowsSearch                        // search domains that Windows does not search
 	IgnoredOption                        // an option that has no effect, or not the expected one
 	OptionWithoutValue                   // an option that needs a value, without
-	NonCanonicalAddress                  // an address that should be spelt otherwise
+	NonCanonicalAddress                  // an address that should be written as otherwise
 	TruncatedHostname                    // a hostname that is cut
 	IgnoredFQDN                          // setHostnameAsFQDN has no effect
 	FQDNTooLong                          // setHostnameAsFQDN keeps the Pod from starting

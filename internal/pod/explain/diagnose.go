@@ -79,7 +79,7 @@ func (d *diagnosis) diagnose() []Diagnosis {
 func (d *diagnosis) unread() bool {
 	for _, k := range []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice} {
 		if !d.Linter.View.Loaded(k) {
-			d.add("not-read", "allow it to be read", "%ss are not read, so that it is not known why", k)
+			d.add("not-read", "grant the account access to read them", "%ss were not read, so the cause is not known", k)
 			return true
 		}
 	}
@@ -117,7 +117,7 @@ func (d *diagnosis) closingDot() bool {
 	if !rooted || name == "" || !d.works(name) {
 		return false
 	}
-	d.add("closing-dot", fmt.Sprintf("ask for %q", name), "the closing dot keeps the search list from being tried, by which the name is found")
+	d.add("closing-dot", fmt.Sprintf("ask for %q", name), "the trailing dot disables the search list, with which the name resolves")
 	return true
 }
 
@@ -136,13 +136,13 @@ func (d *diagnosis) malformed() bool {
 	_, notAddr := netip.ParseAddr(d.Name)
 	switch {
 	case notAddr == nil:
-		d.add("not-asked", "ask for the type that the address has", "it is an address: %s", d.e.Why)
+		d.add("not-asked", "look up the type that the address has", "it is an address: %s", d.e.Why)
 	case r > unicode.MaxASCII && r != utf8.RuneError:
-		d.add("no-hostname", "write it in its ASCII form, xn--... (RFC 5891)", "%q holds %q, which only its ASCII form can be asked for with", d.Name, r)
+		d.add("no-hostname", "write it in its ASCII form, xn--... (RFC 5891)", "%q contains %q, which queries can have in its ASCII form only", d.Name, r)
 	case i >= 0:
-		d.add("no-hostname", "give the host's name alone, without scheme, port, path or blanks", "%q holds %q, which no hostname has", d.Name, r)
+		d.add("no-hostname", "give the hostname alone, without scheme, port, path or spaces", "%q contains %q, which is not allowed in a hostname", d.Name, r)
 	default:
-		d.add("not-asked", "give a name of at most 253 characters, in labels of 1 to 63", "nobody is asked: %s", d.e.Why)
+		d.add("not-asked", "give a name of at most 253 characters, in labels of 1 to 63", "no query is sent: %s", d.e.Why)
 	}
 	return true
 }
@@ -164,7 +164,7 @@ func (d *diagnosis) queried() iter.Seq2[string, *Exchange] {
 func (d *diagnosis) silent() bool {
 	for _, q := range d.queried() {
 		if q.Result == timeout || q.Result == unreachable {
-			d.add("server-silent", "see that it runs, and that it can be reached from here: --live asks from where this command runs; --server asks another address, and --tcp through kubectl port-forward",
+			d.add("server-silent", "check that it runs and can be reached from here: --live sends queries from where this command runs, --server to another address, and --tcp also through kubectl port-forward",
 				"%s does not answer (%s)", q.Server, q.Result)
 			return true
 		}
@@ -177,10 +177,10 @@ func (d *diagnosis) failing() bool {
 	for name, q := range d.queried() {
 		switch q.Result {
 		case dnswire.ServFail.String():
-			d.add("server-fails", "see the server's /readyz and its log", "%s can't answer for %s (SERVFAIL%s)", q.Server, name, noteOf(q))
+			d.add("server-fails", "check the server's /readyz and its log", "%s fails to answer for %s (SERVFAIL%s)", q.Server, name, noteOf(q))
 			return true
 		case dnswire.Refused.String():
-			d.add("server-refuses", "give the server an upstream (dns.forward.routes), if it is to answer such names", "%s refuses to answer for %s (REFUSED%s)", q.Server, name, noteOf(q))
+			d.add("server-refuses", "configure an upstream (dns.forward.routes), if the server should answer such names", "%s refuses to answer for %s (REFUSED%s)", q.Server, name, noteOf(q))
 			return true
 		}
 	}
@@ -214,8 +214,8 @@ func (d *diagnosis) differs() bool {
 			records = ownedAsIn(records, model.Message.Answer)
 		}
 		if said, known := said(q.Result, records), said(resultOf(model.Message, t), model.Message.Answer); said != known {
-			d.add("server-differs", "see whether the server is up to date (/readyz, /debug/model), and whether it is this cluster's",
-				"%s says of %s %s: %s; the cluster as it is read has %s", q.Server, name, q.Type, said, known)
+			d.add("server-differs", "check whether the server is up to date (/readyz, /debug/model), and whether it serves this cluster",
+				"%s answers %s %s with %s; the cluster that was read has %s", q.Server, name, q.Type, said, known)
 			return true
 		}
 	}
@@ -269,19 +269,19 @@ func (d *diagnosis) queries() {
 	}
 	last := tries[len(tries)-1].Name
 	if vain <= least {
-		d.add("large-answer", "ask a Service with a cluster IP, if its clients need not choose",
-			"the answer is large: %s for one name, since it does not fit the first time", packets(d.e.Packets))
+		d.add("large-answer", "use a Service with a cluster IP, if clients need not choose an endpoint",
+			"the response is large: %s for one name, because it did not fit the first time", packets(d.e.Packets))
 		return
 	}
-	cure := fmt.Sprintf("ask for %q, with the closing dot: %s", last, packets(d.e.Packets-vain))
+	cure := fmt.Sprintf("ask for %q, with the trailing dot: %s", last, packets(d.e.Packets-vain))
 	const usual = 2 // dots of most names that are not the cluster's
 	if d.e.Ndots > usual && strings.Count(strings.TrimSuffix(d.Name, "."), ".") >= usual {
-		cure += fmt.Sprintf("; or give the Pod the option ndots:%d in dnsConfig, so that it is asked for first as it is", usual)
+		cure += fmt.Sprintf("; or set the option ndots:%d in the Pod's dnsConfig, so that the name is tried as given first", usual)
 	}
 	if n := d.withAutopath(); n > 0 && n < d.e.Packets {
-		cure += fmt.Sprintf("; or give the Pod the policy %s, with which the server searches (docs/webhook.md): %s", dnsconfig.ClusterFirstWithAutopath, packets(n))
+		cure += fmt.Sprintf("; or give the Pod the policy %s, with which the server applies the search list (docs/webhook.md): %s", dnsconfig.ClusterFirstWithAutopath, packets(n))
 	}
-	d.add("many-queries", cure, "%d of %s were for names that do not exist, of the search list (ndots:%d)", vain, packets(d.e.Packets), d.e.Ndots)
+	d.add("many-queries", cure, "%d of %s were for names of the search list that do not exist (ndots:%d)", vain, packets(d.e.Packets), d.e.Ndots)
 }
 
 // withAutopath is how many packets the lookup would take if the server searched; 0
@@ -319,7 +319,7 @@ func (d *diagnosis) policy() bool {
 	}
 	cure := "set dnsPolicy: ClusterFirst"
 	if pod.HostNetwork {
-		cure = "set dnsPolicy: ClusterFirstWithHostNet, since the Pod is in the node's network"
+		cure = "set dnsPolicy: ClusterFirstWithHostNet, because the Pod has hostNetwork"
 	}
 	given, effect := policyName(d.Subject.Spec.DNSPolicy), ""
 	if given != string(d.e.Policy) {
@@ -328,13 +328,13 @@ func (d *diagnosis) policy() bool {
 	asksCluster := func(a netip.Addr) bool { return slices.Contains(d.Node.ClusterDNS, a) || a.IsLinkLocalUnicast() }
 	switch {
 	case d.hasSearched():
-		d.add("autopath", "have the Pod ask a server that does (docs/webhook.md), or ask for the whole name",
-			"the Pod's search domain, %s, stands for the search list, and who was asked does not go through that", strings.Join(d.conf.Searches, " "))
+		d.add("autopath", "point the Pod to a server that does (docs/webhook.md), or use the fully qualified name",
+			"the Pod's search domain, %s, stands for a search list that the server applies, and this server does not", strings.Join(d.conf.Searches, " "))
 	case !slices.ContainsFunc(d.conf.Nameservers, asksCluster):
-		d.add("not-cluster-dns", cure, "the Pod asks none of the addresses that the cluster's DNS is known by: its dnsPolicy is %s%s", given, effect)
+		d.add("not-cluster-dns", cure, "the Pod does not use the cluster DNS: its dnsPolicy is %s%s", given, effect)
 	default:
-		d.add("no-search", "put the search domains of ClusterFirst into dnsConfig, or ask for the whole name",
-			"the Pod's settings have not the search domains, or the ndots, by which the name is found")
+		d.add("no-search", "add the search domains of ClusterFirst to dnsConfig, or use the fully qualified name",
+			"the Pod lacks the search domains, or the ndots, with which the name resolves")
 	}
 	return true
 }
@@ -366,6 +366,6 @@ func (d *diagnosis) resolver() bool {
 		return false
 	}
 	name := would.Candidates[len(would.Candidates)-1].Name
-	d.add("resolver", fmt.Sprintf("ask for the whole name, %q", name), "glibc's resolver would find %s; this one (%s) does not: %s", name, d.e.Resolver, d.e.Why)
+	d.add("resolver", fmt.Sprintf("use the fully qualified name, %q", name), "glibc's resolver would find %s; this one (%s) does not: %s", name, d.e.Resolver, d.e.Why)
 	return true
 }

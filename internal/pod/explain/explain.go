@@ -84,7 +84,7 @@ const blocked = "blocked"
 
 // block says that the Pod may not ask what was found out here.
 func (e *Explanation) block() {
-	e.Why = "a NetworkPolicy keeps the Pod's queries from the cluster's DNS; without it: " + e.Outcome
+	e.Why = "NetworkPolicies keep the Pod's queries from the cluster DNS; without them: " + e.Outcome
 	e.Outcome = blocked
 }
 
@@ -272,7 +272,7 @@ func (a *asker) try(t *stubresolver.Trace, i int) Candidate {
 func (a *asker) query(q stubresolver.Exchange, round int) Exchange {
 	made := Exchange{Server: q.Server.String(), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
 	if q.Malformed() {
-		made.Result, made.Note = timeout, "the question is malformed"
+		made.Result, made.Note = timeout, "the query is malformed"
 		return made
 	}
 	answer := a.answer(q.Server, q.Query)
@@ -287,7 +287,7 @@ func (a *asker) query(q stubresolver.Exchange, round int) Exchange {
 		m := answer.Message
 		made.Result, made.Records = resultOf(m, q.Type), sorted(m.Answer)
 		if leadsOut(answer, q.Type) != "" {
-			made.Note = "what it leads to is not the cluster's, and nobody was asked; --live asks"
+			made.Note = "the target is outside the cluster, no server was queried; use --live"
 		}
 		for _, e := range m.Errors {
 			made.Note = e.Text

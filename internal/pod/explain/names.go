@@ -28,14 +28,14 @@ func (d *diagnosis) name() {
 	if d.subdomain(m) || d.statefulSet(m) || d.namespace(m) || d.elsewhere(m) || d.slip(m) {
 		return
 	}
-	cure := "create it, or ask for another name"
+	cure := "create it, or use another name"
 	if names := d.servicesIn(m.service.Namespace); len(names) > 0 {
-		cure += fmt.Sprintf("; in namespace %s there are %s", m.service.Namespace, some(names))
+		cure += fmt.Sprintf("; namespace %s has %s", m.service.Namespace, some(names))
 	}
 	if m.service == (cluster.Key{Namespace: "default", Name: "kubernetes"}) {
 		cure = "read the cluster itself (--kubeconfig FILE)"
 	}
-	d.add("no-service", cure, "there is no Service %s", m.service)
+	d.add("no-service", cure, "Service %s does not exist", m.service)
 }
 
 // withoutSvc speaks of names in the cluster's domain that stand for nothing.
@@ -46,11 +46,11 @@ func (d *diagnosis) withoutSvc() bool {
 		if !within {
 			continue
 		}
-		cure := "a Service is SERVICE.NAMESPACE.svc." + domain
+		cure := "the name of a Service is SERVICE.NAMESPACE.svc." + domain
 		if m, ok := meaningOf(rest+".svc."+domain, d.Linter.Domains); ok && d.Linter.View.Service(m.service) != nil {
 			cure = fmt.Sprintf("ask for %q", d.nameOf(m.service, m.host))
 		}
-		d.add("no-meaning", cure, "%s is in the cluster's domain, and stands for nothing there", d.Name)
+		d.add("no-meaning", cure, "%s is in the cluster domain, and is not the name of a Service or a Pod", d.Name)
 		return true
 	}
 	return false
@@ -152,12 +152,12 @@ func (d *diagnosis) outside() {
 	names := d.standsFor(last.Name)
 	name := names[len(names)-1]
 	if slices.ContainsFunc(last.Exchanges, func(q Exchange) bool { return q.assumed }) {
-		d.e.Outcome, d.e.Why = unknown, name+" is not the cluster's, and nobody was asked"
-		d.add("outside", "give --live to ask the server that runs", "%s is no name of the cluster's: who it is depends on servers that were not asked", name)
+		d.e.Outcome, d.e.Why = unknown, name+" is outside the cluster, and no server was queried"
+		d.add("outside", "use --live to query the running server", "%s is outside the cluster: the answer depends on servers that were not queried", name)
 		d.queries()
 		return
 	}
-	d.add("outside", "see that the name is right", "%s is no name of the cluster's, and nobody else's that the server knows", name)
+	d.add("outside", "check the name", "%s is outside the cluster, and does not exist there either", name)
 }
 
 // subdomain says that Pods have the name for their subdomain, and no Service
@@ -211,11 +211,11 @@ func (d *diagnosis) namespace(m meaning) bool {
 		slices.Sort(all)
 		meant = suggest.Closest(m.service.Namespace, all)
 	}
-	cure := "see that the second label of the name is a Namespace"
+	cure := "check that the second label of the name is a namespace"
 	if meant != "" {
 		cure = fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(cluster.Key{Namespace: meant, Name: m.service.Name}, m.host))
 	}
-	d.add("no-namespace", cure, "there is no Namespace %s", m.service.Namespace)
+	d.add("no-namespace", cure, "namespace %s does not exist", m.service.Namespace)
 	return true
 }
 
@@ -226,7 +226,7 @@ func (d *diagnosis) slip(m meaning) bool {
 		return false
 	}
 	key := cluster.Key{Namespace: m.service.Namespace, Name: near}
-	d.add("slip", fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(key, m.host)), "there is no Service %s; there is %s", m.service, near)
+	d.add("slip", fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(key, m.host)), "Service %s does not exist; %s does", m.service, near)
 	return true
 }
 

@@ -18,7 +18,7 @@ func (d *diagnosis) service(s *cluster.Service, m meaning) {
 	switch {
 	case s.ExternalName != "":
 		if !d.take(findings, lint.ExternalNameAddress, lint.ExternalNameLoop, lint.ExternalNameMissingService, lint.ExternalNameUnqualified) {
-			d.add("external-name", "see that its target has one", "Service %s stands for %s, which has no %s record", s.Key, s.ExternalName, strings.Join(d.e.Types, " and no "))
+			d.add("external-name", "check that its target has one", "Service %s is an alias of %s, which has no %s record", s.Key, s.ExternalName, strings.Join(d.e.Types, " and no "))
 		}
 	case m.port != "":
 		d.port(s, m, findings)
@@ -26,7 +26,7 @@ func (d *diagnosis) service(s *cluster.Service, m meaning) {
 		d.host(s, m)
 	case d.family(s) || d.take(findings, nobodyThere...) || d.unmade(s):
 	default:
-		d.add("no-record", "ask for A, AAAA or SRV", "Service %s has no %s record", s.Key, strings.Join(d.e.Types, " and no "))
+		d.add("no-record", "look up A, AAAA or SRV", "Service %s has no %s record", s.Key, strings.Join(d.e.Types, " and no "))
 	}
 }
 
@@ -34,15 +34,15 @@ func (d *diagnosis) service(s *cluster.Service, m meaning) {
 func (d *diagnosis) unmade(s *cluster.Service) bool {
 	switch {
 	case !s.Headless && len(s.ClusterIPs) == 0:
-		d.add("no-cluster-ip", "read the cluster itself (--kubeconfig FILE), have addresses given out as a cluster does (--simulate), or give the Service a clusterIP in the manifests",
-			"Service %s has no cluster IP as it is read: the API server assigns it", s.Key)
+		d.add("no-cluster-ip", "read the cluster itself (--kubeconfig FILE), simulate the assignment (--simulate), or set clusterIP in the manifests",
+			"Service %s has no cluster IP: the API server of a cluster assigns it", s.Key)
 	case s.Headless && len(d.Linter.View.SlicesOf(s.Key)) == 0:
-		cure := "read the cluster itself (--kubeconfig FILE), or put an EndpointSlice into the manifests"
+		cure := "read the cluster itself (--kubeconfig FILE), or add an EndpointSlice to the manifests"
 		if len(s.Selector) > 0 {
-			cure = "read the cluster itself (--kubeconfig FILE), have slices made as a cluster does (--simulate), or put an EndpointSlice into the manifests"
+			cure = "read the cluster itself (--kubeconfig FILE), simulate the control plane (--simulate), or add an EndpointSlice to the manifests"
 		}
 		d.add("no-endpoint-slice", cure,
-			"Service %s has no EndpointSlice as it is read: the control plane makes them of its selector and the Pods", s.Key)
+			"Service %s has no EndpointSlice: the control plane of a cluster creates them from its selector and the Pods", s.Key)
 	default:
 		return false
 	}
@@ -70,7 +70,7 @@ func (d *diagnosis) family(s *cluster.Service) bool {
 	if !want4 {
 		has, wants = wants, has
 	}
-	d.add("other-family", "ask for the other type, or make the Service dual-stack (ipFamilyPolicy: PreferDualStack)", "Service %s has %s addresses and no %s ones", s.Key, has, wants)
+	d.add("other-family", "look up the other type, or make the Service dual-stack (ipFamilyPolicy: PreferDualStack)", "Service %s has %s addresses and no %s addresses", s.Key, has, wants)
 	return true
 }
 
@@ -83,12 +83,12 @@ func (d *diagnosis) port(s *cluster.Service, m meaning, findings []lint.Finding)
 		}
 		if p.Name == m.port {
 			if !strings.EqualFold(string(p.Protocol), m.protocol) {
-				d.add("port-protocol", fmt.Sprintf("ask for _%s._%s", p.Name, strings.ToLower(string(p.Protocol))), "port %s of Service %s is of %s", p.Name, s.Key, p.Protocol)
+				d.add("port-protocol", fmt.Sprintf("use _%s._%s", p.Name, strings.ToLower(string(p.Protocol))), "port %s of Service %s has protocol %s", p.Name, s.Key, p.Protocol)
 				return
 			}
 			switch {
 			case d.Type != dnswire.TypeSRV:
-				d.add("not-srv", "ask for SRV (--type SRV)", "names of ports have SRV records, and no others")
+				d.add("not-srv", "look up SRV (--type SRV)", "port names have SRV records only")
 			case !d.take(findings, nobodyThere...):
 				d.unmade(s)
 			}
@@ -98,17 +98,17 @@ func (d *diagnosis) port(s *cluster.Service, m meaning, findings []lint.Finding)
 	}
 	if len(names) == 0 {
 		if !d.take(findings, lint.ServicePortUnnamed) {
-			d.add("port-unnamed", "give its ports names", "Service %s has no port with a name, and SRV records are of named ports", s.Key)
+			d.add("port-unnamed", "name its ports", "Service %s has no named port, and only named ports have SRV records", s.Key)
 		}
 		return
 	}
-	d.add("no-port", "ask for one of these", "Service %s has no port named %s; it has %s", s.Key, m.port, strings.Join(names, ", "))
+	d.add("no-port", "use one of these", "Service %s has no port named %s; it has %s", s.Key, m.port, strings.Join(names, ", "))
 }
 
 // host says why a headless Service has no such endpoint.
 func (d *diagnosis) host(s *cluster.Service, m meaning) {
 	if !s.Headless {
-		d.add("host-of-cluster-ip", "ask for the Service itself, or make it headless (clusterIP: None)", "Service %s is not headless: its endpoints have no names of their own, such as %s", s.Key, m.host)
+		d.add("host-of-cluster-ip", "look up the Service itself, or make it headless (clusterIP: None)", "Service %s is not headless, so its endpoints have no names such as %s", s.Key, m.host)
 		return
 	}
 	if len(d.Linter.View.SlicesOf(s.Key)) == 0 && len(s.Selector) > 0 {
@@ -135,10 +135,10 @@ func (d *diagnosis) host(s *cluster.Service, m meaning) {
 	}
 	switch {
 	case len(ready) > 0:
-		d.add("no-record", "ask for the type of its address", "endpoint %s of Service %s has the address %s, and no %s record", m.host, s.Key, some(ready), strings.Join(d.e.Types, " and no "))
+		d.add("no-record", "look up the type of its address", "endpoint %s of Service %s has the address %s, and no %s record", m.host, s.Key, some(ready), strings.Join(d.e.Types, " and no "))
 		return
 	case len(unready) > 0:
-		d.add("host-not-ready", "see why it is not ready, or set publishNotReadyAddresses on the Service",
+		d.add("host-not-ready", "find out why it is not ready, or set publishNotReadyAddresses on the Service",
 			"endpoint %s of Service %s is not ready (%s)", m.host, s.Key, strings.Join(unready, ", "))
 		return
 	}
@@ -149,10 +149,10 @@ func (d *diagnosis) host(s *cluster.Service, m meaning) {
 	slices.Sort(hosts)
 	hosts = slices.Compact(hosts)
 	if len(hosts) == 0 {
-		d.add("no-hostnames", fmt.Sprintf("give the Pods a hostname, and subdomain: %s", s.Name), "no endpoint of Service %s has a hostname", s.Key)
+		d.add("no-hostnames", fmt.Sprintf("give the Pods a hostname and the subdomain %s", s.Name), "no endpoint of Service %s has a hostname", s.Key)
 		return
 	}
-	d.add("no-host", "ask for one of these", "no endpoint of Service %s is called %s; there are %s", s.Key, m.host, some(hosts))
+	d.add("no-host", "use one of these", "no endpoint of Service %s has the hostname %s; there are %s", s.Key, m.host, some(hosts))
 }
 
 // mostNamed is how many names a diagnosis lists.

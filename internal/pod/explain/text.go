@@ -80,7 +80,7 @@ func (p *page) line(indent int, code, text string) {
 // WriteText prints the explanation for people.
 func (e *Explanation) WriteText(w io.Writer, style Style) error {
 	p := &page{Style: style, servers: strings.Count(e.ResolvConf, "nameserver ") > 1}
-	p.line(0, bold, fmt.Sprintf("%s (%s) in %s, by the resolver of %s", e.Name, strings.Join(e.Types, " and "), e.Pod, e.Resolver))
+	p.line(0, bold, fmt.Sprintf("%s (%s) in %s, resolved by %s", e.Name, strings.Join(e.Types, " and "), e.Pod, e.Resolver))
 	for line := range strings.Lines(e.ResolvConf) {
 		p.line(2, faint, line)
 	}
@@ -115,7 +115,7 @@ func (p *page) try(n int, t *Candidate) {
 	p.line(0, "", fmt.Sprintf("%2d. %s", n, t.Name))
 	p.line(4, faint, t.Why)
 	if t.Skipped != "" {
-		p.line(4, amber, "passed over: "+t.Skipped)
+		p.line(4, amber, "skipped: "+t.Skipped)
 	}
 	for rest := t.Exchanges; len(rest) > 0; {
 		same := 1

@@ -9,29 +9,33 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/tools/txtar"
+
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
 const docsFile = "../../../docs/rules.md"
 
-var update = flag.Bool("update", false, "write the rules and their examples into docs/rules.md")
+var update = flag.Bool("update", false, "write docs/rules.md and the findings in the examples")
 
 const intro = `# Rules
 
-What ` + "`portolan check`" + ` looks for. Each rule has an ID that stays the same, and a severity: an **error** is a name that does not resolve, or leads to nothing; a **warning** may be one, or is one for some; a **note** works, and may surprise. The status of the command is 1 when there is an error; ` + "`--fail-on warning`" + ` and ` + "`--fail-on note`" + ` are stricter, whatever ` + "`--severity`" + ` prints.
+The problems that ` + "`portolan check`" + ` finds. Each rule has an ID that never changes and a severity: an **error** is a name that does not resolve, or at whose address nothing answers; a **warning** may be one, or is one for some clients; a **note** works, but may surprise. The exit status is 1 if there is an error; ` + "`--fail-on warning`" + ` and ` + "`--fail-on note`" + ` are stricter, whatever ` + "`--severity`" + ` prints.
 
-It looks at a cluster, or at files and directories, which together are one cluster; ` + "`-`" + ` is standard input. ` + "`--exclude`" + ` leaves out files and directories by their name, or by their path below the directory, with the patterns of shells; a template of Helm has to be rendered first:
+` + "`portolan check --explain RULE`" + ` describes a rule: why it matters, its source, and an example with its cure.
+
+The command checks a cluster, or files and directories that together describe one cluster; ` + "`-`" + ` is standard input. ` + "`--exclude`" + ` skips files and directories by name, or by path below the directory, with shell patterns. Render Helm templates first:
 
 ` + "```sh" + `
 portolan check base overlay/extra.yaml --exclude 'test-*'
 helm template shop ./chart | portolan check -
 ` + "```" + `
 
-Documents that are rejected are errors of the rule ` + "`manifest-rejected`" + `; other problems of documents, such as unknown fields, kinds with a slip, and templates that can't be read, are warnings of the rule ` + "`manifest-warning`" + `. Documents that are no Kubernetes objects (they lack a kind or an apiVersion, and a name: values, charts, settings) and objects of kinds that don't matter for names are passed over, and counted.
+Rejected documents are errors of the rule ` + "`manifest-rejected`" + `. Other problems of documents, such as unknown fields, misspelt kinds and templates that cannot be parsed, are warnings of the rule ` + "`manifest-warning`" + `. Documents that are not Kubernetes objects (without a kind or an apiVersion, and a name: values, charts, settings) and objects of kinds that names do not depend on are ignored and counted.
 
-What needs objects that are not there to be read (Pods, where the account may not list them) is not judged. What is wrong with a workload's template is told of the workload, not of each of its Pods again. Rules with a mark under *alone* can be judged from the one object, before it is in the cluster.
+A rule does not apply if it needs objects that could not be read, such as Pods where the account may not list them. A problem of a workload's template is reported for the workload, not again for each of its Pods. Rules marked under *object alone* need only the object itself, so the [admission webhook](webhook.md) can apply them.
 
-What is meant as it is can say so, in manifests, with an annotation of the object or of its Pods' template; in a cluster that is read from the API, annotations are not looked at:
+To ignore a rule for an object in manifests, annotate the object or its Pod template. In a cluster that is read from the API, annotations are not used:
 
 ` + "```yaml" + `
 metadata:
@@ -39,7 +43,7 @@ metadata:
     portolan.dev/ignore-rules: namespace-is-tld, service-port-unnamed
 ` + "```" + `
 
-In a workflow of GitHub, findings become annotations, or alerts of code scanning, which GitHub takes of files only and not of a running cluster. What no file declares, such as a Namespace that objects are in, is told where the first of them stands:
+In a GitHub workflow, findings become annotations, or code scanning alerts, which GitHub accepts for files only and not for a running cluster. A finding about an object that no file declares, such as the namespace of other objects, is reported at the first object of that namespace:
 
 ` + "```sh" + `
 portolan check deploy -o github --severity warning
@@ -47,31 +51,71 @@ portolan check deploy -o sarif > portolan.sarif
 portolan check deploy --skip namespace-is-tld --skip service-port-unnamed
 ` + "```" + `
 
-A test makes this page of the rules and their examples (` + "`internal/pod/lint/testdata`" + `), and runs these: ` + "`go test ./internal/pod/lint -run Docs -update`" + `. Another puts them to a real API server, and finds the same there.
+Tests generate this page (` + "`go test ./internal/pod/lint -run Docs -update`" + `), run the examples (` + "`internal/pod/lint/examples`" + `), and apply them to a real API server, where they expect the same findings.
 
 `
 
-// TestDocs: docs/rules.md is what the rules and their examples make of it.
+// TestDocs verifies that docs/rules.md and the findings in the examples are what the
+// rules generate.
 func TestDocs(t *testing.T) {
-	page := docs(t)
+	t.Parallel()
+	compareFile(t, docsFile, docs())
+	for _, r := range lint.Rules() {
+		e := readExample(t, r.ID)
+		if e.findings == e.findingLines() {
+			continue
+		}
+		archive := *e.archive
+		archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return f.Name == findings })
+		archive.Files = append(archive.Files, txtar.File{Name: findings, Data: []byte(e.findingLines())})
+		compareFile(t, exampleFile(r.ID), string(txtar.Format(&archive)))
+	}
+}
+
+// compareFile verifies that a file has the given content, or writes it with -update.
+func compareFile(t *testing.T, path, want string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(docsFile, []byte(page), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	written, err := os.ReadFile(docsFile)
+	got, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(written) != page {
-		t.Errorf("%s is out of date; run go test ./internal/pod/lint -run Docs -update", docsFile)
+	if string(got) != want {
+		t.Errorf("%s is out of date; run go test ./internal/pod/lint -run Docs -update", path)
 	}
 }
 
-// TestExampleFiles: each example is of a rule.
+// TestExplanation verifies that the explanation of a rule has its texts, and its example
+// if it is a rule of the model.
+func TestExplanation(t *testing.T) {
+	t.Parallel()
+	for _, r := range lint.Rules() {
+		got, err := r.Explanation()
+		if err != nil {
+			t.Errorf("Explanation of %s: %v", r.ID, err)
+		}
+		for _, want := range []string{r.ID, r.Title, "Cure: ", "Source: ", "\nExample", "    apiVersion: ", "portolan check reports:", "Cured:"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("Explanation of %s lacks %q:\n%s", r.ID, want, got)
+			}
+		}
+	}
+	for _, r := range lint.ManifestRules() {
+		if got, err := r.Explanation(); err != nil || !strings.Contains(got, r.Title) || strings.Contains(got, "Example") {
+			t.Errorf("Explanation of %s = %q, %v, want its texts without an example", r.ID, got, err)
+		}
+	}
+}
+
+// TestExampleFiles verifies that each example belongs to a rule.
 func TestExampleFiles(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
+	t.Parallel()
+	files, err := filepath.Glob(exampleFile("*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,49 +125,21 @@ func TestExampleFiles(t *testing.T) {
 	}
 	for _, f := range files {
 		if id := strings.TrimSuffix(filepath.Base(f), ".txtar"); !slices.Contains(ids, id) {
-			t.Errorf("%s is of no rule", f)
+			t.Errorf("%s belongs to no rule", f)
 		}
 	}
 }
 
-func docs(t *testing.T) string {
-	t.Helper()
+// docs returns docs/rules.md.
+func docs() string {
 	var b strings.Builder
-	b.WriteString(intro + "| rule | severity | alone | what is found |\n|---|---|---|---|\n")
-	for _, r := range lint.Rules() {
+	b.WriteString(intro + "| rule | severity | object alone | finds | cure |\n|---|---|---|---|---|\n")
+	for _, r := range append(lint.Rules(), lint.ManifestRules()...) {
 		alone := ""
 		if r.Admission {
 			alone = "✓"
 		}
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", r.ID, r.ID, r.Severity, alone, r.Title)
-	}
-	for _, r := range lint.Rules() {
-		section(t, &b, &r)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.ID, r.Severity, alone, r.Title, r.Cure)
 	}
 	return b.String()
 }
-
-// section is a rule's: what and why, its example, what is found in it, and the
-// documents of the cure that are not in it.
-func section(t *testing.T, b *strings.Builder, r *lint.Rule) {
-	t.Helper()
-	e := readExample(t, r.ID)
-	fmt.Fprintf(b, "\n## %s\n\n%s: %s. %s\n\nSource: %s.\n\n", r.ID, title(r.Severity.String()), r.Title, r.Description, r.Source)
-	if settings := strings.TrimSpace(e.comment); settings != "" {
-		fmt.Fprintf(b, "With the kubelet's settings %s:\n\n", strings.ReplaceAll(settings, "\n", ", "))
-	}
-	fmt.Fprintf(b, "```yaml\n%s```\n\n", e.before)
-	for _, f := range e.found {
-		where := f.Object.String()
-		if f.Field != "" {
-			where += ": " + f.Field
-		}
-		fmt.Fprintf(b, "> %s: %s: %s; %s\n\n", f.Severity, where, f.Message, f.Fix)
-	}
-	had := strings.Split(e.before, "---\n")
-	cure := slices.DeleteFunc(strings.Split(e.after, "---\n"), func(doc string) bool { return slices.Contains(had, doc) })
-	fmt.Fprintf(b, "The cure:\n\n```yaml\n%s```\n", strings.Join(cure, "---\n"))
-}
-
-// title has a capital.
-func title(word string) string { return strings.ToUpper(word[:1]) + word[1:] }

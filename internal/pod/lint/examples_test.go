@@ -1,6 +1,7 @@
 package lint_test
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -18,12 +19,14 @@ import (
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
+// The files of an example.
 const (
-	before = "before.yaml"
-	after  = "after.yaml"
+	before   = "before.yaml"
+	after    = "after.yaml"
+	findings = "findings"
 )
 
-// usualNode is the node of examples that don't say otherwise.
+// usualNode returns the settings of nodes in examples without a comment.
 func usualNode() dnsconfig.NodeSettings {
 	return dnsconfig.NodeSettings{
 		ClusterDomain: "cluster.local",
@@ -32,8 +35,8 @@ func usualNode() dnsconfig.NodeSettings {
 	}
 }
 
-// settings reads an example's comment: lines of cluster-dns and cluster-domain,
-// which may be none.
+// settings parses the comment of an example: lines with cluster-dns and
+// cluster-domain, whose value may be none.
 func settings(t *testing.T, comment string) dnsconfig.NodeSettings {
 	t.Helper()
 	n := usualNode()
@@ -54,7 +57,7 @@ func settings(t *testing.T, comment string) dnsconfig.NodeSettings {
 	return n
 }
 
-// load reads manifests into a Store, whole.
+// load reads manifests into a Store.
 func load(t *testing.T, path string) *cluster.Store {
 	t.Helper()
 	store := cluster.NewStore()
@@ -63,14 +66,14 @@ func load(t *testing.T, path string) *cluster.Store {
 		t.Fatal(err)
 	}
 	for _, p := range report.Problems {
-		if !strings.Contains(p.Error(), "cluster IP") { // a rule says so, too
+		if !strings.Contains(p.Error(), "cluster IP") { // a rule reports it, too
 			t.Error(p)
 		}
 	}
 	return store
 }
 
-// all judges everything in a Store.
+// all returns the findings about the objects of a Store.
 func all(store *cluster.Store, node dnsconfig.NodeSettings) (found []lint.Finding) {
 	store.View(func(v *cluster.View) {
 		c := newCluster(v, node)
@@ -86,22 +89,43 @@ func newCluster(v *cluster.View, node dnsconfig.NodeSettings) *lint.Linter {
 	}
 }
 
-// example is a rule's example.
+// example is the example of a rule.
 type example struct {
-	comment       string
-	before, after string
-	found, cured  []lint.Finding
+	archive      *txtar.Archive
+	comment      string
+	before       string
+	findings     string // as in the archive
+	found, cured []lint.Finding
 }
+
+// findingLines returns the findings of the broken example, one per line.
+func (e *example) findingLines() string {
+	var b strings.Builder
+	for _, f := range e.found {
+		where := f.Object.String()
+		if f.Field != "" {
+			where += ": " + f.Field
+		}
+		fmt.Fprintf(&b, "%s: %s: %s; %s\n", f.Severity, where, f.Message, f.Fix)
+	}
+	return b.String()
+}
+
+func exampleFile(rule string) string { return filepath.Join("examples", rule+".txtar") }
 
 func readExample(t *testing.T, id string) example {
 	t.Helper()
-	archive, err := txtar.ParseFile(filepath.Join("testdata", id+".txtar"))
+	archive, err := txtar.ParseFile(exampleFile(id))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := example{comment: string(archive.Comment)}
+	e := example{archive: archive, comment: string(archive.Comment)}
 	node := settings(t, e.comment)
 	for _, f := range archive.Files {
+		if f.Name == findings {
+			e.findings = string(f.Data)
+			continue
+		}
 		path := filepath.Join(t.TempDir(), f.Name)
 		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
 			t.Fatal(err)
@@ -111,7 +135,7 @@ func readExample(t *testing.T, id string) example {
 		case before:
 			e.before, e.found = string(f.Data), found
 		case after:
-			e.after, e.cured = string(f.Data), found
+			e.cured = found
 		default:
 			t.Fatalf("%s has a file %s", id, f.Name)
 		}
@@ -119,17 +143,19 @@ func readExample(t *testing.T, id string) example {
 	return e
 }
 
-// TestExamples: each rule's example breaks it and no other rule, and its cure
-// breaks none.
+// TestExamples verifies that the example of each rule breaks that rule and no other,
+// and that the cured example breaks none.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	for _, rule := range lint.Rules() {
 		t.Run(rule.ID, func(t *testing.T) {
+			t.Parallel()
 			e := readExample(t, rule.ID)
 			var rules []string
 			for _, f := range e.found {
 				rules = append(rules, f.Rule)
 				if f.Message == "" || f.Fix == "" || strings.HasSuffix(f.Message, ".") || strings.HasSuffix(f.Fix, ".") {
-					t.Errorf("%s: message %q, fix %q: want sentences without full stop", before, f.Message, f.Fix)
+					t.Errorf("%s: message %q, fix %q: want text without a full stop", before, f.Message, f.Fix)
 				}
 			}
 			if !slices.Equal(slices.Compact(rules), []string{rule.ID}) {

@@ -11,36 +11,37 @@ import (
 	"portolan.dev/portolan/internal/support/suggest"
 )
 
-// mostHints bounds how many objects are looked at, or listed, to find one that
-// is like another.
+// mostHints is the maximum number of objects that a search for a similar name or
+// label considers.
 const mostHints = 256
 
-// index is what rules look objects up by, so that they cost what is there once.
+// index has the lookups that the rules share, so that each costs one pass over the
+// objects.
 type index struct {
 	all []dnsconfig.Subject // by kind and key
-	// byLabel has the Subjects of a namespace with a label of that value, all
-	// of them; and with the namespace "", some of those of any.
+	// byLabel has all Subjects of a namespace by label and value, and for the
+	// namespace "" up to mostHints Subjects of any namespace.
 	byLabel map[labelKey][]*dnsconfig.Subject
-	// byValue has some of those of a namespace with any label of that value.
+	// byValue has up to mostHints Subjects of a namespace by the value of any label.
 	byValue map[valueKey][]*dnsconfig.Subject
-	// values are some of those that a label has in a namespace, sorted.
+	// values has up to mostHints values of a label in a namespace, sorted.
 	values map[valueKey][]string
-	// occupied are the namespaces with a Subject.
+	// occupied has the namespaces that have a Subject.
 	occupied map[string]bool
 	services map[string][]*cluster.Service // by namespace, sorted
-	// clusterIPs are the Services that have an address, sorted.
+	// clusterIPs has the Services by cluster IP, sorted.
 	clusterIPs map[netip.Addr][]*cluster.Service
-	// hosts are the Subjects with that hostname and subdomain.
+	// hosts has the Subjects by hostname and subdomain.
 	hosts     map[hostKey][]*dnsconfig.Subject
 	workloads map[cluster.Key][]*dnsconfig.Subject
 	policies  *semantics.Set
-	// dns is by the addresses that Pods ask at.
+	// dns has the cluster DNS by the nameserver addresses of Pods.
 	dns map[string]*semantics.DNS
 }
 
 type labelKey struct{ namespace, label, value string }
 
-// valueKey has a label's value, or its name.
+// valueKey is a namespace with the value or the name of a label.
 type valueKey struct{ namespace, text string }
 
 type hostKey struct{ namespace, subdomain, hostname string }
@@ -65,7 +66,7 @@ func newIndex(v *cluster.View) *index {
 		dns:        make(map[string]*semantics.DNS),
 	}
 	for i := range x.all {
-		if s := &x.all[i]; !gone(s) {
+		if s := &x.all[i]; !finished(s) {
 			x.addSubject(s)
 		}
 	}
@@ -88,8 +89,8 @@ func newIndex(v *cluster.View) *index {
 	return x
 }
 
-// gone tells whether a Pod is one no more.
-func gone(s *dnsconfig.Subject) bool { return s.Pod != nil && s.Pod.Finished }
+// finished reports whether s is a Pod that has terminated.
+func finished(s *dnsconfig.Subject) bool { return s.Pod != nil && s.Pod.Finished }
 
 func (x *index) addSubject(s *dnsconfig.Subject) {
 	x.occupied[s.Namespace] = true
@@ -113,7 +114,7 @@ func (x *index) addSubject(s *dnsconfig.Subject) {
 	}
 }
 
-// appendSome appends while there is room.
+// appendSome appends e unless the list already has mostHints elements.
 func appendSome[T any](list []T, e T) []T {
 	if len(list) >= mostHints {
 		return list
@@ -121,7 +122,7 @@ func appendSome[T any](list []T, e T) []T {
 	return append(list, e)
 }
 
-// selected are the Pods and templates that a Service selects, by kind and key.
+// selected returns the Pods and templates that a Service selects, by kind and key.
 func (x *index) selected(s *cluster.Service) (all []*dnsconfig.Subject) {
 	var fewest []*dnsconfig.Subject
 	first := true
@@ -141,24 +142,24 @@ func (x *index) selected(s *cluster.Service) (all []*dnsconfig.Subject) {
 	return x.willBeSelected(s)
 }
 
-// Labels that controllers give Pods beside those of the template (Kubernetes,
-// "Well-Known Labels, Annotations and Taints").
-var ofControllers = []string{"pod-template-hash", "controller-revision-hash", "pod-template-generation", "controller-uid", "job-name"}
+// controllerLabels are labels that controllers add to the Pods of a template
+// (Kubernetes, "Well-Known Labels, Annotations and Taints").
+var controllerLabels = []string{"pod-template-hash", "controller-revision-hash", "pod-template-generation", "controller-uid", "job-name"}
 
-func ofController(label string) bool {
+func isControllerLabel(label string) bool {
 	for _, prefix := range []string{"statefulset.kubernetes.io/", "apps.kubernetes.io/", "batch.kubernetes.io/"} {
 		if strings.HasPrefix(label, prefix) {
 			return true
 		}
 	}
-	return slices.Contains(ofControllers, label)
+	return slices.Contains(controllerLabels, label)
 }
 
-// willBeSelected are the workloads whose Pods a Service will select by labels
-// that controllers set: those that have all other labels, and the name that is
-// in the value where the label holds one.
+// willBeSelected returns the workloads whose Pods a Service will select by labels
+// that controllers add: those whose template has all other labels of the selector,
+// and whose name is the one in a label such as job-name.
 func (x *index) willBeSelected(s *cluster.Service) (all []*dnsconfig.Subject) {
-	others := cluster.Selector{Labels: make(map[string]string)}
+	own := cluster.Selector{Labels: make(map[string]string)}
 	var owner string
 	for label, value := range s.Selector {
 		switch {
@@ -166,25 +167,25 @@ func (x *index) willBeSelected(s *cluster.Service) (all []*dnsconfig.Subject) {
 			owner = value
 		case label == "statefulset.kubernetes.io/pod-name":
 			owner = cutLast(value)
-		case !ofController(label):
-			others.Labels[label] = value
+		case !isControllerLabel(label):
+			own.Labels[label] = value
 		}
 	}
-	if len(others.Labels) == len(s.Selector) {
+	if len(own.Labels) == len(s.Selector) {
 		return nil
 	}
 	for i := range x.all {
 		p := &x.all[i]
-		if p.Workload != nil && p.Namespace == s.Namespace && (owner == "" || owner == p.Name) && others.Selects(p.Labels) {
+		if p.Workload != nil && p.Namespace == s.Namespace && (owner == "" || owner == p.Name) && own.Selects(p.Labels) {
 			all = append(all, p)
 		}
 	}
 	return all
 }
 
-// maker is the workload whose template a Pod, or a Job of a CronJob, is made
-// of; nil if none is known.
-func (x *index) maker(s *dnsconfig.Subject) *dnsconfig.Subject {
+// creator returns the workload whose template a Pod, or a Job of a CronJob, was
+// created from, or nil if it is not known.
+func (x *index) creator(s *dnsconfig.Subject) *dnsconfig.Subject {
 	for name := cutLast(s.Name); name != ""; name = cutLast(name) {
 		for _, w := range x.workloads[cluster.Key{Namespace: s.Namespace, Name: name}] {
 			switch {
@@ -198,20 +199,20 @@ func (x *index) maker(s *dnsconfig.Subject) *dnsconfig.Subject {
 	return nil
 }
 
-// cutLast is a name without its last part behind a dash.
+// cutLast returns a name without its last dash and what follows it.
 func cutLast(name string) string { return name[:max(0, strings.LastIndexByte(name, '-'))] }
 
-// ofStatefulSet are the rules that say of a StatefulSet what others say of its
-// Pods, whose subdomain is its Service.
-var ofStatefulSet = map[string]string{
+// statefulSetRules has the rules for StatefulSets that correspond to a rule for
+// Pods: the subdomain of a StatefulSet's Pods is its Service.
+var statefulSetRules = map[string]string{
 	PodSubdomainNoService:   StatefulSetServiceMissing,
 	PodSubdomainNotSelected: StatefulSetServiceNotSelecting,
 	PodSubdomainNotHeadless: StatefulSetServiceNotHeadless,
 }
 
-// withoutEchoes leaves out what is found of a Pod and of the template that it
-// is made of, too.
-func (x *index) withoutEchoes(all []Finding) []Finding {
+// dropTemplateDuplicates removes the findings about a Pod that are also found for
+// the template from which it was created.
+func (x *index) dropTemplateDuplicates(all []Finding) []Finding {
 	type ruleAt struct {
 		rule string
 		at   Object
@@ -220,29 +221,29 @@ func (x *index) withoutEchoes(all []Finding) []Finding {
 	for i := range all {
 		found[ruleAt{all[i].Rule, all[i].Object}] = true
 	}
-	makers := make(map[Object]*dnsconfig.Subject)
+	creators := make(map[Object]*dnsconfig.Subject)
 	for i := range x.all {
 		if s := &x.all[i]; s.Pod != nil || s.Kind == cluster.KindJob {
-			if m := x.maker(s); m != nil {
-				makers[Object{s.Kind, s.Key}] = m
+			if w := x.creator(s); w != nil {
+				creators[Object{s.Kind, s.Key}] = w
 			}
 		}
 	}
 	return slices.DeleteFunc(all, func(f Finding) bool {
-		for m := makers[f.Object]; m != nil; {
-			at := Object{m.Kind, m.Key}
-			if found[ruleAt{f.Rule, at}] || found[ruleAt{ofStatefulSet[f.Rule], at}] {
+		for w := creators[f.Object]; w != nil; {
+			at := Object{w.Kind, w.Key}
+			if found[ruleAt{f.Rule, at}] || found[ruleAt{statefulSetRules[f.Rule], at}] {
 				return true
 			}
-			m = makers[at]
+			w = creators[at]
 		}
 		return false
 	})
 }
 
-// nearestService is the Service of the namespace whose name is most like one;
-// "" if there is none.
-func (x *index) nearestService(namespace, name string) string {
+// similarService returns the Service of the namespace with the name most similar to
+// the given one, or "" if none is similar.
+func (x *index) similarService(namespace, name string) string {
 	of := x.services[namespace]
 	var names []string
 	for _, s := range of[:min(len(of), mostHints)] {

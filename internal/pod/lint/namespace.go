@@ -1,18 +1,20 @@
 package lint
 
 import (
+	"fmt"
+
 	"golang.org/x/net/publicsuffix"
 
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// Namespace judges a Namespace by its name, which is the end of short names.
+// CheckNamespace checks the name of a namespace, which ends short names of Services.
 func (c *Linter) CheckNamespace(n *cluster.Namespace) []Finding {
 	j := c.reporterFor(cluster.KindNamespace, cluster.Key{Name: n.Name})
 	switch {
 	case n.Name == "svc" || n.Name == "pod":
-		j.add(NamespaceNamedSvc, "metadata.name", "give it another name",
-			"Pods that ask for SERVICE.NAMESPACE.%s are led into this Namespace first: the search domain svc.%s comes before %s", n.Name, j.domain(), j.domain())
+		j.add(NamespaceNamedSvc, "metadata.name", "rename the namespace",
+			"lookups of SERVICE.NAMESPACE.%s try this namespace first: the search domain svc.%s comes before %s", n.Name, j.domain(), j.domain())
 	case IsTLD(n.Name):
 		services := c.indexed().services[n.Name]
 		if len(services) == 0 {
@@ -22,20 +24,20 @@ func (c *Linter) CheckNamespace(n *cluster.Namespace) []Finding {
 		for i, s := range services {
 			names[i] = s.Name + "." + n.Name
 		}
-		j.add(NamespaceIsTLD, "metadata.name", "give it a name that is no top-level domain, or write names on the internet with a closing dot",
-			".%s is a top-level domain of the internet, and Pods that ask for %s are led into this Namespace", n.Name, some(names))
+		j.add(NamespaceIsTLD, "metadata.name", "rename the namespace, or write names on the internet with a trailing dot",
+			".%s is a top-level domain, and Pods that look up %s get Services of this namespace", n.Name, firstFew(names))
 	}
 	return j.found()
 }
 
-// IsTLD tells whether a label is a public top-level domain.
+// IsTLD reports whether a label is a public top-level domain.
 func IsTLD(label string) bool {
 	suffix, icann := publicsuffix.PublicSuffix("x." + label)
 	return icann && suffix == label
 }
 
-// dnsServiceMissing: where the namespace of the DNS Service is known, the
-// Service is, too.
+// dnsServiceMissing checks that the Service of the cluster DNS exists, if any object
+// of its namespace is known.
 func (j *reporter) dnsServiceMissing() {
 	key := j.DNSService
 	if !j.loaded(cluster.KindService) || key.Name == "" || j.View.Service(key) != nil {
@@ -44,11 +46,11 @@ func (j *reporter) dnsServiceMissing() {
 	if x := j.indexed(); len(x.services[key.Namespace]) == 0 && !x.occupied[key.Namespace] {
 		return
 	}
-	j.add(DNSServiceMissing, "", "make the Service, with UDP and TCP port 53, and the address that the kubelets have as clusterDNS; or name another in the setting dns.nameServer.service",
-		"there is no Service of this name%s, which Pods ask for names", mean(j.indexed().nearestService(key.Namespace, key.Name)))
+	j.add(DNSServiceMissing, "", "create the Service with UDP and TCP port 53 and the kubelets' clusterDNS as its cluster IP, or name another one in the setting dns.nameServer.service",
+		"the Service of the cluster DNS does not exist%s: Pods send their queries to its cluster IP", didYouMean(j.indexed().similarService(key.Namespace, key.Name)))
 }
 
-// dnsServicePorts: DNS is port 53 of both protocols.
+// dnsServicePorts checks that the cluster DNS has UDP and TCP port 53.
 func (j *reporter) dnsServicePorts(s *cluster.Service) {
 	for _, p := range []cluster.Protocol{cluster.UDP, cluster.TCP} {
 		if hasPort(s, p) {
@@ -56,13 +58,13 @@ func (j *reporter) dnsServicePorts(s *cluster.Service) {
 		}
 		what := "no name resolves"
 		if p == cluster.TCP {
-			what = "answers that do not fit a packet are lost"
+			what = "responses that do not fit a UDP packet are lost"
 		}
-		j.add(DNSServicePorts, "spec.ports", "add port 53 of protocol "+string(p), "the cluster's DNS has no %s port 53: %s", p, what)
+		j.add(DNSServicePorts, "spec.ports", fmt.Sprintf("add %s port 53", p), "the Service of the cluster DNS has no %s port 53: %s", p, what)
 	}
 }
 
-// hasPort tells whether a Service has port 53 of the protocol.
+// hasPort reports whether a Service has port 53 of the protocol.
 func hasPort(s *cluster.Service, p cluster.Protocol) bool {
 	for _, port := range s.Ports {
 		if port.Number == 53 && port.Protocol == p {

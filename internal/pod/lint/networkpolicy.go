@@ -9,12 +9,13 @@ import (
 	"portolan.dev/portolan/internal/policy/semantics"
 )
 
-// reachesDNS: NetworkPolicies must let the Pod ask.
+// reachesDNS checks that NetworkPolicies allow the Pod to reach the cluster DNS, over
+// UDP and then over TCP.
 func (p *podChecker) reachesDNS() {
 	if !p.loaded(cluster.KindNetworkPolicy, cluster.KindNamespace, cluster.KindService) {
 		return
 	}
-	if asks, _ := p.asks(); !asks {
+	if usesClusterDNS, _ := p.nameserverKinds(); !usesClusterDNS {
 		return
 	}
 	dns := p.dns()
@@ -24,15 +25,15 @@ func (p *podChecker) reachesDNS() {
 	}
 	policies := p.indexed().policies
 	if r := dns.Reach(policies, from, cluster.UDP); !r.Allowed() {
-		p.forbidden(&blocked{rule: NetworkPolicyBlocksDNS, Reach: r, protocol: cluster.UDP})
+		p.reportBlocked(&blockedDNS{rule: NetworkPolicyBlocksDNS, Reach: r, protocol: cluster.UDP})
 		return
 	}
 	if r := dns.Reach(policies, from, cluster.TCP); !r.Allowed() {
-		p.forbidden(&blocked{rule: NetworkPolicyDNSOverTCP, Reach: r, protocol: cluster.TCP})
+		p.reportBlocked(&blockedDNS{rule: NetworkPolicyDNSOverTCP, Reach: r, protocol: cluster.TCP})
 	}
 }
 
-// dns is the cluster's DNS as this Pod asks it.
+// dns returns the cluster DNS at the addresses that this Pod uses.
 func (p *podChecker) dns() *semantics.DNS {
 	x := p.indexed()
 	key := addrTexts(p.node.ClusterDNS)
@@ -42,8 +43,8 @@ func (p *podChecker) dns() *semantics.DNS {
 	return x.dns[key]
 }
 
-// dnsIsKnown tells whether the addresses that the Pod asks at are those of the
-// DNS Service.
+// dnsIsKnown reports whether the addresses that the Pod uses are cluster IPs of the
+// Service of the cluster DNS.
 func (p *podChecker) dnsIsKnown() bool {
 	s := p.View.Service(p.DNSService)
 	if s == nil {
@@ -57,60 +58,61 @@ func (p *podChecker) dnsIsKnown() bool {
 	return true
 }
 
-// blocked is what keeps a Subject from asking the cluster's DNS.
-type blocked struct {
+// blockedDNS describes why a Subject cannot reach the cluster DNS.
+type blockedDNS struct {
 	rule    string
 	subject *dnsconfig.Subject
 	semantics.Reach
 	protocol cluster.Protocol
-	// perhaps is a rule that may be for the DNS, where it is not known for sure
-	// which that is.
-	perhaps semantics.NearestRule
+	// possible is a rule that may be meant for the cluster DNS, where its Pods are not
+	// known for sure.
+	possible semantics.NearestRule
 }
 
-// ingress tells whether it is the DNS that does not take the query; otherwise
-// it does not leave the Pod.
-func (b *blocked) ingress() bool { return b.Egress.Allowed }
+// ingress reports whether policies of the DNS Pods deny the ingress. Otherwise
+// policies of the Subject deny the egress.
+func (b *blockedDNS) ingress() bool { return b.Egress.Allowed }
 
-// verdict is that of the direction which is forbidden.
-func (b *blocked) verdict() *semantics.Verdict {
+// verdict returns the verdict of the direction that is denied.
+func (b *blockedDNS) verdict() *semantics.Verdict {
 	if b.ingress() {
 		return &b.Ingress
 	}
 	return &b.Egress
 }
 
-// field is that of the policies' rules.
-func (b *blocked) field() string {
+// field returns the path of the policy's rules of the direction that is denied.
+func (b *blockedDNS) field() string {
 	if b.ingress() {
 		return "spec.ingress"
 	}
 	return "spec.egress"
 }
 
-// consequence is what the Pod does not get.
-func (b *blocked) consequence() string {
+// consequence returns what fails in the Pod.
+func (b *blockedDNS) consequence() string {
 	if b.protocol == cluster.TCP {
-		return "answers that do not fit a packet are lost"
+		return "responses that do not fit a UDP packet are lost"
 	}
 	return "no name resolves"
 }
 
-// severity is the rule's own, where it is sure.
-func (b *blocked) severity() Severity {
-	if b.perhaps.Policy != nil {
+// severity returns the severity of the rule, or Warning if a rule may be meant for the
+// cluster DNS.
+func (b *blockedDNS) severity() Severity {
+	if b.possible.Policy != nil {
 		return Warning
 	}
 	return severities[b.rule]
 }
 
-// culprit is the policy to blame of those that apply: that with the rule which
-// comes nearest, or one that has no rules.
-func (b *blocked) culprit() *cluster.NetworkPolicy {
+// culprit returns the policy that the finding is reported for: of those that apply,
+// the one with the nearest rule, else one without rules.
+func (b *blockedDNS) culprit() *cluster.NetworkPolicy {
 	v := b.verdict()
 	switch {
-	case b.perhaps.Policy != nil:
-		return b.perhaps.Policy
+	case b.possible.Policy != nil:
+		return b.possible.Policy
 	case v.Nearest.Policy != nil:
 		return v.Nearest.Policy
 	}
@@ -122,67 +124,66 @@ func (b *blocked) culprit() *cluster.NetworkPolicy {
 	return v.Policies[0]
 }
 
-// fix is the cure, for Pods of some namespaces.
-func (b *blocked) fix(service cluster.Key, namespaces []string) string {
+// fix returns the cure for Pods of the given namespaces.
+func (b *blockedDNS) fix(service cluster.Key, namespaces []string) string {
 	if !b.ingress() {
 		return fmt.Sprintf("allow egress to UDP and TCP port %d of the Pods of %s", b.Port, service)
 	}
 	from := "namespace " + namespaces[0]
 	if len(namespaces) > 1 {
-		from = "the namespaces " + some(namespaces)
+		from = "the namespaces " + firstFew(namespaces)
 	}
-	return fmt.Sprintf("allow ingress from %s at UDP and TCP port %d of the Pods of %s", from, b.Port, service)
+	return fmt.Sprintf("allow ingress from %s to UDP and TCP port %d of the Pods of %s", from, b.Port, service)
 }
 
-// lacks says what the rule that comes nearest does not allow.
-func (b *blocked) lacks() string {
+// mismatch returns what the nearest rule allows instead.
+func (b *blockedDNS) mismatch() string {
 	if b.verdict().Nearest.Mismatch == semantics.Ports {
-		return "has other ports"
+		return "allows other ports"
 	}
-	return "is for other Pods or addresses"
+	return "allows other Pods or addresses"
 }
 
-// forbidden says which policies forbid a Pod to ask, and what the nearest rule
-// lacks.
-func (p *podChecker) forbidden(b *blocked) {
+// reportBlocked reports the policies that deny the Pod's queries, with the nearest rule.
+func (p *podChecker) reportBlocked(b *blockedDNS) {
 	b.subject = p.subject
 	if !b.ingress() && !p.dnsIsKnown() {
-		b.perhaps = semantics.PossibleDNSRule(b.Egress.Policies, b.protocol)
+		b.possible = semantics.PossibleDNSRule(b.Egress.Policies, b.protocol)
 	}
 	near := ""
 	switch n := b.verdict().Nearest; {
-	case b.perhaps.Policy != nil:
-		near = fmt.Sprintf(", unless spec.egress[%d] of %s is for it", b.perhaps.Rule, b.perhaps.Policy.Key)
+	case b.possible.Policy != nil:
+		near = fmt.Sprintf(", unless spec.egress[%d] of %s is meant for it", b.possible.Rule, b.possible.Policy.Key)
 	case n.Policy != nil:
-		near = fmt.Sprintf(", the rule that comes nearest %s, see %s[%d] of %s", b.lacks(), b.field(), n.Rule, n.Policy.Key)
+		near = fmt.Sprintf(" (the nearest rule, %s[%d] of %s, %s)", b.field(), n.Rule, n.Policy.Key, b.mismatch())
 	}
-	way := "leave the Pod for"
+	way := "egress to the cluster DNS"
 	if b.ingress() {
-		way = "reach"
+		way = "ingress to the cluster DNS"
 	}
-	p.addAs(b.severity(), b.rule, "", b.fix(p.DNSService, []string{p.subject.Namespace}), "no rule of %s lets %s port %d %s the cluster's DNS%s: %s",
-		networkPolicies(semantics.PolicyNames(b.verdict().Policies)), b.protocol, b.Port, way, near, b.consequence())
+	p.addAs(b.severity(), b.rule, "", b.fix(p.DNSService, []string{p.subject.Namespace}), "no rule of %s allows %s at %s port %d%s: %s",
+		networkPolicies(semantics.PolicyNames(b.verdict().Policies)), way, b.protocol, b.Port, near, b.consequence())
 	p.findings[len(p.findings)-1].blocked = b
 }
 
-// networkPolicies names those that apply.
+// networkPolicies lists the policies that apply.
 func networkPolicies(names []string) string {
 	if len(names) == 1 {
 		return "networkpolicy " + names[0]
 	}
-	return "the networkpolicies " + some(names)
+	return "the networkpolicies " + firstFew(names)
 }
 
-// byPolicy tells of each NetworkPolicy once what is found of all Pods that it
-// keeps from asking.
-func (c *Linter) byPolicy(all []Finding) []Finding {
+// groupByPolicy replaces the findings about Pods that cannot reach the cluster DNS by
+// one finding for each NetworkPolicy and rule.
+func (c *Linter) groupByPolicy(all []Finding) []Finding {
 	type group struct {
 		policy *cluster.NetworkPolicy
 		rule   string
 		field  string
 	}
 	var order []group
-	of := make(map[group][]*blocked)
+	of := make(map[group][]*blockedDNS)
 	all = slices.DeleteFunc(all, func(f Finding) bool {
 		if f.blocked == nil {
 			return false
@@ -196,22 +197,23 @@ func (c *Linter) byPolicy(all []Finding) []Finding {
 	})
 	for _, g := range order {
 		j := c.reporterFor(cluster.KindNetworkPolicy, g.policy.Key)
-		j.blocks(of[g])
+		j.policyBlocks(of[g])
 		all = append(all, j.findings...)
 	}
 	return all
 }
 
-// blocks tells of a NetworkPolicy whom it keeps from asking, in one direction.
-func (j *reporter) blocks(those []*blocked) {
-	first := those[0]
+// policyBlocks reports the Subjects that a NetworkPolicy keeps from the cluster DNS in
+// one direction.
+func (j *reporter) policyBlocks(all []*blockedDNS) {
+	first := all[0]
 	var subjects, namespaces []string
 	others := ""
-	for _, b := range those {
+	for _, b := range all {
 		subjects = append(subjects, b.subject.String())
 		namespaces = append(namespaces, b.subject.Namespace)
 		if len(b.verdict().Policies) > 1 {
-			others = ", nor of others beside it,"
+			others = " or of the other policies that apply"
 		}
 		if b.severity() > first.severity() {
 			first = b
@@ -220,15 +222,15 @@ func (j *reporter) blocks(those []*blocked) {
 	slices.Sort(namespaces)
 	whose := subjects[0]
 	if len(subjects) > 1 {
-		whose = fmt.Sprintf("%d Pods and workloads (%s)", len(subjects), some(subjects))
+		whose = fmt.Sprintf("%d Pods and workloads (%s)", len(subjects), firstFew(subjects))
 	}
 	near := ""
 	switch n := first.verdict().Nearest; {
-	case first.perhaps.Policy != nil:
-		near = fmt.Sprintf(", unless spec.egress[%d] is for it", first.perhaps.Rule)
+	case first.possible.Policy != nil:
+		near = fmt.Sprintf(", unless spec.egress[%d] is meant for it", first.possible.Rule)
 	case n.Policy != nil:
-		near = fmt.Sprintf(", the rule that comes nearest, %s[%d], %s", first.field(), n.Rule, first.lacks())
+		near = fmt.Sprintf(" (the nearest rule, %s[%d], %s)", first.field(), n.Rule, first.mismatch())
 	}
-	j.addAs(first.severity(), first.rule, first.field(), first.fix(j.DNSService, slices.Compact(namespaces)), "no rule of it%s lets %s ask the cluster's DNS at %s port %d%s: %s",
+	j.addAs(first.severity(), first.rule, first.field(), first.fix(j.DNSService, slices.Compact(namespaces)), "no rule of it%s lets %s reach the cluster DNS at %s port %d%s: %s",
 		others, whose, first.protocol, first.Port, near, first.consequence())
 }

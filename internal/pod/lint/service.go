@@ -14,22 +14,22 @@ import (
 	"portolan.dev/portolan/internal/support/suggest"
 )
 
-// apiServer is the Service that the API server keeps itself.
+// apiServer is the Service whose endpoints the API server manages itself.
 var apiServer = cluster.Key{Namespace: "default", Name: "kubernetes"}
 
-// Service judges a Service, and what is behind it.
+// CheckService checks a Service, its endpoints and the Pods that it selects.
 func (c *Linter) CheckService(s *cluster.Service) []Finding {
 	j := c.reporterFor(cluster.KindService, s.Key)
 	if s.ExternalName != "" {
 		j.external(s)
 		return j.found()
 	}
-	b := j.backing(s)
+	b := j.backendsOf(s)
 	switch {
 	case len(s.Selector) == 0:
-		j.withoutSelector(s, &b)
+		j.endpointsWithoutSelector(s, &b)
 	case c.podsLoaded():
-		j.selector(s, &b)
+		j.selectedPods(s, &b)
 	}
 	j.readiness(s, &b)
 	j.families(s, &b)
@@ -44,18 +44,19 @@ func (c *Linter) CheckService(s *cluster.Service) []Finding {
 	return j.found()
 }
 
-// backing is what is behind a Service.
-type backing struct {
+// backends has the EndpointSlices, endpoints and Pods of a Service.
+type backends struct {
 	slices []*cluster.EndpointSlice
-	// endpoints are those of the slices, by address; ready are those of them.
+	// endpoints has the endpoints of the slices by address; a ready one wins.
 	endpoints map[netip.Addr]*cluster.Endpoint
-	ready     []netip.Addr
-	// selected are the Pods and templates that it selects.
+	// ready has the addresses that get records.
+	ready []netip.Addr
+	// selected has the Pods and templates that the Service selects.
 	selected []*dnsconfig.Subject
 }
 
-func (j *reporter) backing(s *cluster.Service) backing {
-	b := backing{slices: j.View.SlicesOf(s.Key), endpoints: make(map[netip.Addr]*cluster.Endpoint), selected: j.indexed().selected(s)}
+func (j *reporter) backendsOf(s *cluster.Service) backends {
+	b := backends{slices: j.View.SlicesOf(s.Key), endpoints: make(map[netip.Addr]*cluster.Endpoint), selected: j.indexed().selected(s)}
 	for _, slice := range b.slices {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
@@ -72,44 +73,45 @@ func (j *reporter) backing(s *cluster.Service) backing {
 	return b
 }
 
-// withoutSelector: nobody makes endpoints for a Service without selector.
-func (j *reporter) withoutSelector(s *cluster.Service, b *backing) {
+// endpointsWithoutSelector checks that a Service without a selector has endpoints,
+// because the control plane creates none for it.
+func (j *reporter) endpointsWithoutSelector(s *cluster.Service, b *backends) {
 	if !j.loaded(cluster.KindEndpointSlice) || s.Key == apiServer || len(b.endpoints) > 0 {
 		return
 	}
 	if slices.ContainsFunc(b.slices, func(e *cluster.EndpointSlice) bool { return e.AddressType == cluster.FQDN }) {
-		return // endpointslice-fqdn says so
+		return // endpointslice-fqdn reports it
 	}
-	j.add(ServiceNoEndpoints, "spec", "give it a selector, or an EndpointSlice with the label kubernetes.io/service-name: "+s.Name,
-		"it has no selector, so that nobody makes endpoints for it, and no EndpointSlice has any: %s", nobodyAnswers(s))
+	j.add(ServiceNoEndpoints, "spec", "add a selector, or an EndpointSlice with the label kubernetes.io/service-name: "+s.Name,
+		"it has no selector, and no EndpointSlice with endpoints: %s", withoutEndpoints(s))
 }
 
-// nobodyAnswers is what a client meets at a Service without endpoints.
-func nobodyAnswers(s *cluster.Service) string {
+// withoutEndpoints returns what clients see of a Service without endpoints.
+func withoutEndpoints(s *cluster.Service) string {
 	if s.Headless {
 		return "its name does not exist"
 	}
 	if len(s.ClusterIPs) == 0 {
-		return "nothing is behind it" // the cluster will give it an address
+		return "nothing will answer at its cluster IP" // the cluster IP is not assigned yet
 	}
-	return "its name resolves, and nothing answers at its address"
+	return "its name resolves, but nothing answers at its address"
 }
 
-// selector: what a Service selects must be there.
-func (j *reporter) selector(s *cluster.Service, b *backing) {
+// selectedPods checks that a Service selects Pods, or workloads with replicas.
+func (j *reporter) selectedPods(s *cluster.Service, b *backends) {
 	if len(b.endpoints) > 0 {
-		return // of Pods that the model does not have
+		return // its Pods are not in the model
 	}
 	if len(b.selected) == 0 {
-		hint, fix, slip := j.nearestSelected(s)
-		severity := Warning // who makes its Pods may not be known, nor what labels they get
-		if slip {
+		hint, fix, typo := j.nearMiss(s)
+		severity := Warning // the workload may not have been read, or add the label at run time
+		if typo {
 			severity = Error
 		}
 		if hint == "" && !j.indexed().occupied[s.Namespace] {
-			hint = fmt.Sprintf(", for no Pod or workload of the namespace %s is known", s.Namespace)
+			hint = fmt.Sprintf(", and no Pod or workload of namespace %s is known", s.Namespace)
 		}
-		j.addAs(severity, ServiceSelectsNoPod, "spec.selector", fix, "it selects no Pod%s: %s", hint, nobodyAnswers(s))
+		j.addAs(severity, ServiceSelectsNoPod, "spec.selector", fix, "it selects no Pod%s: %s", hint, withoutEndpoints(s))
 		return
 	}
 	for _, p := range b.selected {
@@ -117,46 +119,47 @@ func (j *reporter) selector(s *cluster.Service, b *backing) {
 			return
 		}
 	}
-	j.add(ServiceScaledToZero, "spec.selector", "give "+b.selected[0].String()+" a replica",
-		"all that it selects has 0 replicas, %s: %s", b.selected[0], nobodyAnswers(s))
+	j.add(ServiceScaledToZero, "spec.selector", "scale "+b.selected[0].String()+" to 1 replica or more",
+		"every workload that it selects has 0 replicas, such as %s: %s", b.selected[0], withoutEndpoints(s))
 }
 
-// nearestSelected says which Pod or template a Service's selector just misses,
-// what to do, and whether that is a slip, and no label that Pods get as they run.
-func (j *reporter) nearestSelected(s *cluster.Service) (hint, fix string, slip bool) {
+// nearMiss looks for a Pod or template whose labels almost match the selector of a
+// Service. It returns what differs, the cure, and whether the difference looks like a
+// typo and not like a label that Pods get while they run.
+func (j *reporter) nearMiss(s *cluster.Service) (hint, fix string, typo bool) {
 	x := j.indexed()
 	fix = "set spec.selector to labels that its Pods have"
 	for _, label := range slices.Sorted(maps.Keys(s.Selector)) {
-		elsewhere := &cluster.Service{Selector: s.Selector}
+		moved := &cluster.Service{Selector: s.Selector}
 		for _, p := range x.byLabel[labelKey{"", label, s.Selector[label]}] {
-			if elsewhere.Namespace = p.Namespace; elsewhere.SelectsLabels(p.Namespace, p.Labels) {
-				return fmt.Sprintf(", and would select %s in the namespace %s", p, p.Namespace), "put the Service into the namespace of the Pods", true
+			if moved.Namespace = p.Namespace; moved.SelectsLabels(p.Namespace, p.Labels) {
+				return fmt.Sprintf(", but would select %s in namespace %s", p, p.Namespace), "move the Service to the namespace of the Pods", true
 			}
 		}
 	}
 	if p, label := x.allButOne(s); p != nil {
 		if value, ok := p.Labels[label]; ok {
-			return fmt.Sprintf(": %s has %s=%s and the Service wants %s", p, label, value, s.Selector[label]), "set spec.selector to " + label + "=" + value + ", or the label to " + s.Selector[label],
+			return fmt.Sprintf(": %s has %s=%s, and the selector has %s", p, label, value, s.Selector[label]), "set spec.selector to " + label + "=" + value + ", or the label to " + s.Selector[label],
 				suggest.Closest(s.Selector[label], []string{value}) != ""
 		}
-		return fmt.Sprintf(": %s has all labels that it wants but %s=%s", p, label, s.Selector[label]), "leave " + label + " out of spec.selector, or give it to the Pods", false
+		return fmt.Sprintf(": %s has all labels of the selector but %s=%s", p, label, s.Selector[label]), "remove " + label + " from spec.selector, or add it to the Pods", false
 	}
 	for _, label := range slices.Sorted(maps.Keys(s.Selector)) {
 		value := s.Selector[label]
 		if near := suggest.Closest(value, x.values[valueKey{s.Namespace, label}]); near != "" {
 			p := x.byLabel[labelKey{s.Namespace, label, near}][0]
-			return fmt.Sprintf(": %s has %s=%s and the Service wants %s", p, label, near, value), "set spec.selector to " + label + "=" + near + ", or the label to " + value, true
+			return fmt.Sprintf(": %s has %s=%s, and the selector has %s", p, label, near, value), "set spec.selector to " + label + "=" + near + ", or the label to " + value, true
 		}
 		if with := x.byValue[valueKey{s.Namespace, value}]; len(with) > 0 {
 			other := labelOf(with[0], value)
-			return fmt.Sprintf(": %s has %s=%s and the Service wants %s=%s", with[0], other, value, label, value), "set spec.selector to " + other + "=" + value, true
+			return fmt.Sprintf(": %s has %s=%s, and the selector has %s=%s", with[0], other, value, label, value), "set spec.selector to " + other + "=" + value, true
 		}
 	}
 	return "", fix, false
 }
 
-// allButOne finds a Pod or template that has all labels of the selector but
-// one, which it gives.
+// allButOne returns a Pod or template that has all labels of the selector but one,
+// and the name of that label.
 func (x *index) allButOne(s *cluster.Service) (*dnsconfig.Subject, string) {
 	if len(s.Selector) < 2 {
 		return nil, ""
@@ -173,7 +176,7 @@ func (x *index) allButOne(s *cluster.Service) (*dnsconfig.Subject, string) {
 	return nil, ""
 }
 
-// missing are the labels of a selector that are not among those, sorted.
+// missing returns the names of a selector's labels that do not match labels, sorted.
 func missing(selector, labels map[string]string) (missed []string) {
 	for label, value := range selector {
 		if got, ok := labels[label]; !ok || got != value {
@@ -184,7 +187,7 @@ func missing(selector, labels map[string]string) (missed []string) {
 	return missed
 }
 
-// labelOf is the first label of a Subject with that value.
+// labelOf returns the name of a Subject's first label with that value.
 func labelOf(p *dnsconfig.Subject, value string) string {
 	for _, label := range slices.Sorted(maps.Keys(p.Labels)) {
 		if p.Labels[label] == value {
@@ -194,35 +197,35 @@ func labelOf(p *dnsconfig.Subject, value string) string {
 	return ""
 }
 
-// readiness: a name needs a ready endpoint.
-func (j *reporter) readiness(s *cluster.Service, b *backing) {
+// readiness checks that a Service has a ready endpoint.
+func (j *reporter) readiness(s *cluster.Service, b *backends) {
 	if !j.loaded(cluster.KindEndpointSlice) || len(b.ready) > 0 {
 		return
 	}
 	if len(b.endpoints) > 0 {
 		why, fix := j.unreadyEndpoint(b)
-		what := "not ready"
+		what := "which is not ready"
 		if n := len(b.endpoints); n > 1 {
-			what = "none ready"
+			what = "none of them ready"
 		}
-		j.add(ServiceNoReadyEndpoint, "", fix, "it has %s, %s%s: %s", counted(len(b.endpoints), "endpoint"), what, why, nobodyAnswers(s))
+		j.add(ServiceNoReadyEndpoint, "", fix, "it has %s, %s%s: %s", counted(len(b.endpoints), "endpoint"), what, why, withoutEndpoints(s))
 		return
 	}
 	if len(b.slices) == 0 {
-		return // nobody has looked for endpoints yet
+		return // the control plane has not reconciled the Service yet
 	}
 	for _, p := range b.selected {
 		if p.Pod != nil {
 			why, fix := unready(p.Pod)
-			j.add(ServiceNoReadyEndpoint, "", fix, "it has no endpoint, though it selects %s%s: %s", p, why, nobodyAnswers(s))
+			j.add(ServiceNoReadyEndpoint, "", fix, "it has no endpoint, though it selects %s%s: %s", p, why, withoutEndpoints(s))
 			return
 		}
 	}
 }
 
-// unreadyEndpoint says of one endpoint why it is not ready, as far as that is
-// known, and what to do.
-func (j *reporter) unreadyEndpoint(b *backing) (why, fix string) {
+// unreadyEndpoint returns why one of the endpoints is not ready, or "" if it is not
+// known, and the cure.
+func (j *reporter) unreadyEndpoint(b *backends) (why, fix string) {
 	addrs := slices.SortedFunc(maps.Keys(b.endpoints), func(a, c netip.Addr) int { return a.Compare(c) })
 	for _, addr := range addrs {
 		e := b.endpoints[addr]
@@ -234,26 +237,27 @@ func (j *reporter) unreadyEndpoint(b *backing) (why, fix string) {
 			}
 		}
 		if e.Terminating {
-			return " (" + addr.String() + " is terminating)", "wait for the Pods that take the place of those that end"
+			return " (" + addr.String() + " is terminating)", "wait for the Pods that replace the terminating ones"
 		}
 	}
-	return "", "see why the Pods are not ready, or set spec.publishNotReadyAddresses if they must be found before they are"
+	return "", "find out why the Pods are not ready, or set spec.publishNotReadyAddresses if clients must find them before"
 }
 
-// telling are conditions in the order in which they explain others.
-var telling = []string{"PodScheduled", "Initialized", "PodReadyToStartContainers", "ContainersReady"}
+// conditionOrder has the Pod conditions in the order in which the kubelet and the
+// scheduler set them: an earlier one that is False explains the later ones.
+var conditionOrder = []string{"PodScheduled", "Initialized", "PodReadyToStartContainers", "ContainersReady"}
 
-// unready says why a Pod is not ready: the text goes on behind its name. It is
-// empty when the Pod does not say.
+// unready returns why a Pod is not ready, as a clause to append to its name, or "" if
+// its conditions do not tell, and the cure.
 func unready(p *cluster.Pod) (why, fix string) {
-	fix = "see why the Pod is not ready: kubectl describe pod " + p.Name + " --namespace " + p.Namespace
+	fix = "find out why the Pod is not ready: kubectl describe pod " + p.Name + " --namespace " + p.Namespace
 	if p.Deleting {
-		return ", which is terminating", "wait for the Pod that takes its place"
+		return ", which is terminating", "wait for the Pod that replaces it"
 	}
 	if len(p.Unmet) == 0 {
 		return "", fix
 	}
-	c := slices.MinFunc(p.Unmet, func(a, b cluster.Condition) int { return cmp.Compare(tellingRank(a.Type), tellingRank(b.Type)) })
+	c := slices.MinFunc(p.Unmet, func(a, b cluster.Condition) int { return cmp.Compare(conditionRank(a.Type), conditionRank(b.Type)) })
 	because := strings.Join(slices.DeleteFunc([]string{c.Reason, c.Message}, func(s string) bool { return s == "" }), ": ")
 	if because != "" {
 		because = ", " + because
@@ -261,31 +265,32 @@ func unready(p *cluster.Pod) (why, fix string) {
 	return fmt.Sprintf(", whose condition %s is %s%s", c.Type, c.Status, because), fix
 }
 
-// tellingRank puts gates of readiness before the conditions that wait for them.
-func tellingRank(condition string) int {
-	switch i := slices.Index(telling, condition); {
+// conditionRank orders conditions by conditionOrder, then readiness gates, then Ready,
+// which depends on them.
+func conditionRank(condition string) int {
+	switch i := slices.Index(conditionOrder, condition); {
 	case i >= 0:
 		return i
 	case condition == "Ready":
-		return len(telling) + 1
+		return len(conditionOrder) + 1
 	}
-	return len(telling)
+	return len(conditionOrder)
 }
 
-// families: an address of a family at which nobody can answer.
-func (j *reporter) families(s *cluster.Service, b *backing) {
+// families checks that each family of the cluster IPs has a ready endpoint.
+func (j *reporter) families(s *cluster.Service, b *backends) {
 	if len(s.ClusterIPs) < 2 || len(b.ready) == 0 {
 		return
 	}
 	for i, addr := range s.ClusterIPs {
 		if !slices.ContainsFunc(b.ready, func(e netip.Addr) bool { return e.Is4() == addr.Is4() }) {
 			j.add(ServiceFamilyNoEndpoint, fmt.Sprintf("spec.clusterIPs[%d]", i), "give the Pods addresses of both families, or the Service one family in spec.ipFamilies",
-				"it has the %s cluster IP %s, and no ready endpoint of that family: clients that try it first wait in vain", cluster.FamilyOf(addr), addr)
+				"it has the %s cluster IP %s, and no ready endpoint of that family: connections of clients that try it first fail", cluster.FamilyOf(addr), addr)
 		}
 	}
 }
 
-// portNames: ports are found by their names.
+// portNames checks that ports have unique names.
 func (j *reporter) portNames(s *cluster.Service) {
 	names := make(map[string]int)
 	for i, p := range s.Ports {
@@ -295,17 +300,17 @@ func (j *reporter) portNames(s *cluster.Service) {
 		case p.Name == "" && len(s.Ports) > 1:
 			j.add(ServicePortNames, field, "give each port a name", "port %d has no name, and the Service has %d ports: the API server refuses it", p.Number, len(s.Ports))
 		case p.Name == "":
-			j.add(ServicePortUnnamed, field, "give the port a name, such as http", "port %d has no name, so that no SRV record _NAME._%s.%s.%s.svc.%s leads to it",
+			j.add(ServicePortUnnamed, field, "give the port a name, such as http", "port %d has no name, so there is no SRV record _NAME._%s.%s.%s.svc.%s",
 				p.Number, strings.ToLower(string(p.Protocol)), s.Name, s.Namespace, j.domain())
 		case twice:
-			j.add(ServicePortNames, field+".name", "give each port a name of its own", "the name %s is that of spec.ports[%d], too: the API server refuses it", p.Name, first)
+			j.add(ServicePortNames, field+".name", "give each port a unique name", "spec.ports[%d] has the name %s, too: the API server refuses it", first, p.Name)
 		default:
 			names[p.Name] = i
 		}
 	}
 }
 
-// domain is the cluster's main one.
+// domain returns the cluster domain of the Pods' search lists.
 func (c *Linter) domain() string {
 	if len(c.Domains) == 0 {
 		return "cluster.local"
@@ -313,8 +318,8 @@ func (c *Linter) domain() string {
 	return c.Domains[0]
 }
 
-// targets: ports must lead to ports of the Pods.
-func (j *reporter) targets(s *cluster.Service, b *backing) {
+// targets checks that target ports are ports of the selected Pods.
+func (j *reporter) targets(s *cluster.Service, b *backends) {
 	var with []*dnsconfig.Subject
 	for _, p := range b.selected {
 		if j.podsLoaded() && (p.Pod == nil || p.Pod.Spec != nil) {
@@ -342,7 +347,8 @@ func (j *reporter) targets(s *cluster.Service, b *backing) {
 	}
 }
 
-// namedTarget finds the port of that name of a Pod; 0 when none has it.
+// namedTarget returns the number of the container port of that name, or 0 if no Pod
+// has one.
 func (j *reporter) namedTarget(with []*dnsconfig.Subject, field, target string, protocol cluster.Protocol) uint16 {
 	var names []string
 	other := cluster.Protocol("")
@@ -359,20 +365,24 @@ func (j *reporter) namedTarget(with []*dnsconfig.Subject, field, target string, 
 		}
 	}
 	slices.Sort(names)
-	why, fix := ", which have no port with a name", "name the container's port "+target+", or set targetPort to its number"
+	why, fix := "; none of their ports has a name", "name the container's port "+target+", or set targetPort to its number"
 	switch near := suggest.Closest(target, names); {
 	case other != "":
-		why, fix = fmt.Sprintf(" of protocol %s: it is one of %s", protocol, other), "set the same protocol in both places"
+		why, fix = fmt.Sprintf(": the port of that name has protocol %s, not %s", other, protocol), "use the same protocol in the Service and in the container"
 	case near != "":
-		why, fix = ": is "+near+" meant?", "set targetPort to "+near
+		why, fix = didYouMean(near), "set targetPort to "+near
 	case len(names) > 0:
-		why, fix = ", which have "+some(names), "set targetPort to one of them, or to a number"
+		why, fix = "; they have "+firstFew(names), "set targetPort to one of them, or to a number"
 	}
-	j.add(ServiceTargetPortMissing, field, fix, "no container of the Pods has a port named %s%s (%s): the Service has no endpoint for this port", target, why, with[0])
+	pods := with[0].String()
+	if more := len(with) - 1; more > 0 {
+		pods += fmt.Sprintf(" and %d more", more)
+	}
+	j.add(ServiceTargetPortMissing, field, fix, "no container of %s has a port named %s%s: the Service has no endpoint for this port", pods, target, why)
 	return 0
 }
 
-// unlisted: a number that no container lists may be a slip.
+// unlisted reports a target port that is not among the listed container ports.
 func (j *reporter) unlisted(with []*dnsconfig.Subject, field string, target cluster.Port) {
 	if len(with) == 0 {
 		return
@@ -392,72 +402,73 @@ func (j *reporter) unlisted(with []*dnsconfig.Subject, field string, target clus
 		}
 	}
 	j.add(ServiceTargetPortUnlisted, field, "set targetPort to the port that the program listens on, or list it in the container's ports",
-		"the Pods list %s and not the target %d/%s (%s)", some(numbers), target.Number, target.Protocol, with[0])
+		"the Pods list the ports %s, not the target port %d/%s (%s)", firstFew(numbers), target.Number, target.Protocol, with[0])
 }
 
-// translated: nobody translates the ports of a headless Service.
+// translated reports a target port of a headless Service that differs from the port.
 func (j *reporter) translated(s *cluster.Service, field string, p cluster.Port, target uint16) {
 	if s.Headless && p.Number != target {
 		j.add(HeadlessPortTranslated, field, fmt.Sprintf("set port to %d, or give the Service a cluster IP", target),
-			"the Service is headless, so that nothing takes port %d to %d: clients of its name must use %d", p.Number, target, target)
+			"the Service is headless, so no proxy translates port %d to %d: clients must connect to port %d", p.Number, target, target)
 	}
 }
 
-// sharedAddresses: an address is one Service's.
+// sharedAddresses checks that no other Service has the same cluster IP.
 func (j *reporter) sharedAddresses(s *cluster.Service) {
 	for i, addr := range s.ClusterIPs {
 		for _, other := range j.indexed().clusterIPs[addr] {
 			if other.Key != s.Key {
 				j.add(ClusterIPShared, fmt.Sprintf("spec.clusterIPs[%d]", i), "leave clusterIP out, so that the cluster assigns one",
-					"cluster IP %s is that of service %s, too: the API server refuses it, and its reverse name has both", addr, other.Key)
+					"service %s has the cluster IP %s, too: the API server refuses it, and a reverse lookup returns both names", other.Key, addr)
 				break
 			}
 		}
 	}
 }
 
-// endpointHostnames: a hostname is to find one endpoint.
+// endpointHostnames checks that the hostnames of endpoints are unique in each family.
 func (j *reporter) endpointHostnames(s *cluster.Service) {
 	type host struct {
 		name string
 		v4   bool
 	}
 	first := make(map[host]*cluster.Endpoint)
-	said := make(map[string]bool)
+	reported := make(map[string]bool)
 	for _, slice := range j.View.SlicesOf(s.Key) {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			h := host{e.Hostname, e.Addr.Is4()}
 			other := first[h]
 			switch {
-			case e.Hostname == "" || said[e.Hostname]:
+			case e.Hostname == "" || reported[e.Hostname]:
 			case other == nil:
 				first[h] = e
 			case other.Addr != e.Addr && (e.Pod == "" || other.Pod != e.Pod):
-				said[e.Hostname] = true
-				j.add(EndpointHostnameShared, "", "give each endpoint a hostname of its own",
-					"the endpoints %s and %s have the same hostname %s: the name %s.%s.%s.svc.%s is both", other.Addr, e.Addr, e.Hostname, e.Hostname, s.Name, s.Namespace, j.domain())
+				reported[e.Hostname] = true
+				j.add(EndpointHostnameShared, "", "give each endpoint its own hostname",
+					"the endpoints %s and %s have the same hostname %s: the name %s.%s.%s.svc.%s has both addresses", other.Addr, e.Addr, e.Hostname, e.Hostname, s.Name, s.Namespace, j.domain())
 			}
 		}
 	}
 }
 
-// hiddenServices: in its own namespace, HOST.NAME is an endpoint of the Service
-// NAME before it is the Service HOST of the Namespace NAME.
+// hiddenServices checks for a namespace with the name of the Service: for Pods in the
+// Service's namespace, HOST.NAME is an endpoint of the Service NAME before it is the
+// Service HOST of the namespace NAME.
 func (j *reporter) hiddenServices(s *cluster.Service) {
 	if s.Name == s.Namespace || len(j.indexed().services[s.Name]) == 0 {
 		return
 	}
-	said := make(map[string]bool)
+	reported := make(map[string]bool)
 	for _, slice := range j.View.SlicesOf(s.Key) {
 		for i := range slice.Endpoints {
 			host := slice.Endpoints[i].Hostname
-			if host == "" || said[host] || j.View.Service(cluster.Key{Namespace: s.Name, Name: host}) == nil {
+			if host == "" || reported[host] || j.View.Service(cluster.Key{Namespace: s.Name, Name: host}) == nil {
 				continue
 			}
-			said[host] = true
-			j.add(ServiceHidesNamespace, "metadata.name", "rename the Service, or write "+host+"."+s.Name+".svc there",
-				"for Pods of the namespace %s the name %s.%s is the endpoint %s of this Service, not the Service %s of the Namespace %s", s.Namespace, host, s.Name, host, host, s.Name)
+			reported[host] = true
+			j.add(ServiceHidesNamespace, "metadata.name", "rename the Service, or use "+host+"."+s.Name+".svc there",
+				"in Pods of namespace %s, the name %s.%s resolves to the endpoint %s of this Service, not to the Service %s of namespace %s", s.Namespace, host, s.Name, host, host, s.Name)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (r *resolver) glibc() {
 		return
 	}
 	if r.forAddresses() && !isHostname(r.Name) {
-		r.end(NoSuchName, "it is no hostname: nobody is asked")
+		r.end(NoSuchName, "it is not a valid hostname: no query is sent")
 		return
 	}
 	g.search()
@@ -133,7 +133,7 @@ func (g *glibc) search() {
 	case rooted:
 		g.trace.Unsearched = "the name ends in a dot"
 		if only := g.query(g.Name, TrailingDot, -1); !g.ended(only) {
-			g.end(only.outcome, "nothing was found, and a name that ends in a dot is not searched")
+			g.end(only.outcome, "nothing was found, and the search list does not apply to a name that ends in a dot")
 		}
 		return
 	case dots >= g.trace.Ndots:
@@ -154,7 +154,7 @@ func (g *glibc) search() {
 	}
 	switch {
 	case early.outcome != Untried:
-		g.end(early.outcome, "nothing was found; what came of the name as given counts")
+		g.end(early.outcome, "nothing was found; the result for the name as given counts")
 	case list.noData:
 		g.end(NoData, "nothing was found; a candidate exists, without records of the type")
 	case list.servFail:
@@ -174,7 +174,7 @@ func (g *glibc) ended(a answer) bool {
 	case a.nobody:
 		g.end(a.outcome, "no server can be reached: glibc gives up")
 	default:
-		g.end(a.outcome, "the answer is an alias without records of the type: glibc searches no further")
+		g.end(a.outcome, "the answer is an alias without records of the type: glibc stops the search")
 	}
 	return true
 }
@@ -207,7 +207,7 @@ func (g *glibc) domains() searched {
 		case a.outcome == TryAgain && g.first == dnswire.ServFail:
 			list.servFail = true
 		default:
-			g.trace.Candidates[len(g.trace.Candidates)-1].Why = "glibc passes over the other search domains after a failure that is not SERVFAIL"
+			g.trace.Candidates[len(g.trace.Candidates)-1].Why = "glibc skips the other search domains after a failure that is not SERVFAIL"
 			return list
 		}
 	}

@@ -36,7 +36,7 @@ func TestGlibc(t *testing.T) {
 			want: "web.shop.svc.k. [1A 1AAAA] no data; web.svc.k. [1A 1AAAA] found; = found"},
 		"NODATA is remembered": {conf: "search x y;nameserver 10.0.0.1", name: "a", world: world{"a.x.": "nodata"},
 			want: "a.x. [1A 1AAAA] no data; a.y. [1A 1AAAA] no such name; a. [1A 1AAAA] no such name; = no data"},
-		"what came of the name as given counts if that was first": {conf: "search x;nameserver 10.0.0.1", name: "a.b", world: world{"a.b.x.": "nodata"},
+		"the result for the name as given counts if that was first": {conf: "search x;nameserver 10.0.0.1", name: "a.b", world: world{"a.b.x.": "nodata"},
 			want: "a.b. [1A 1AAAA] no such name; a.b.x. [1A 1AAAA] no data; = no such name"},
 		"NODATA for one type and NXDOMAIN for the other is NXDOMAIN": {conf: pod, name: "a.", world: world{"a.": "A=nodata AAAA=nxdomain"},
 			want: "a. [1A 1AAAA] no such name; = no such name"},

@@ -37,7 +37,7 @@ func (r *resolver) golang() {
 		return
 	}
 	if !isDomainName(r.Name) {
-		r.end(NoSuchName, "Go takes it for no domain name: nobody is asked")
+		r.end(NoSuchName, "Go does not accept it as a domain name: no query is sent")
 		return
 	}
 	g.search()
@@ -167,7 +167,7 @@ func (g *golang) fail() {
 		}
 	}
 	if len(asked) == 0 {
-		g.end(NoSuchName, "there is nothing to ask for")
+		g.end(NoSuchName, "no candidate can be sent")
 		return
 	}
 	counts := asked[len(asked)-1]
@@ -179,7 +179,7 @@ func (g *golang) fail() {
 			}
 		}
 	}
-	g.end(counts.Outcome, "nothing was found; what came of "+counts.Name+" counts")
+	g.end(counts.Outcome, "nothing was found; the result for "+counts.Name+" counts")
 }
 
 // exchange is tryOneName.

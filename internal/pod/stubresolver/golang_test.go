@@ -23,7 +23,7 @@ func TestGolang(t *testing.T) {
 			want: "a.shop.svc.k. [1A 2A 1A 2A] try again; a.svc.k. [1A] found; = found"},
 		"a timeout goes on, too": {conf: "search x;nameserver 10.0.0.1", name: "a", qtype: "A", world: world{"a.x.": "timeout", "a.": "A"},
 			want: "a.x. [1A 1A] try again; a. [1A] found; = found"},
-		"what came of the name as given counts": {conf: "search x;nameserver 10.0.0.1", name: "a", qtype: "A", world: world{"a.x.": "servfail"},
+		"the result for the name as given counts": {conf: "search x;nameserver 10.0.0.1", name: "a", qtype: "A", world: world{"a.x.": "servfail"},
 			want: "a.x. [1A 1A] try again; a. [1A] no such name; = no such name"},
 		"of the last candidate for other types": {conf: "search x;nameserver 10.0.0.1", name: "a.b", qtype: "SRV", world: world{"a.b.x.": "servfail"},
 			want: "a.b. [1SRV] no such name; a.b.x. [1SRV 1SRV] try again; = try again"},

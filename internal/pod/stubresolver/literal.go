@@ -18,11 +18,11 @@ func (r *resolver) literal(isAddress func(string) (v4, v6 bool), isLocalhost fun
 	wrong := v4 && r.Type == dnswire.TypeAAAA || v6 && r.Type == dnswire.TypeA
 	switch {
 	case wrong:
-		r.end(NoSuchName, "it is an address of the other family: nobody is asked")
+		r.end(NoSuchName, "it is an address of the other family: no query is sent")
 	case v4 || v6:
-		r.end(Found, "it is an address: nobody is asked")
+		r.end(Found, "it is an address: no query is sent")
 	case isLocalhost(r.Name):
-		r.end(Found, "localhost is in every Pod's /etc/hosts: nobody is asked")
+		r.end(Found, "localhost is in every Pod's /etc/hosts: no query is sent")
 	default:
 		return false
 	}

@@ -36,14 +36,14 @@ func (r *resolver) musl() {
 		return
 	}
 	if !r.forAddresses() {
-		r.trace.Unsearched = "musl's res_search does not search"
+		r.trace.Unsearched = "musl's res_search does not use the search list"
 		r.muslTry(r.Name, AsGiven, -1)
 		r.muslEnd()
 		return
 	}
 	bare := strings.TrimSuffix(r.Name, ".")
 	if bare == "" || len(r.Name) > muslName || strings.HasSuffix(bare, ".") {
-		r.end(NoSuchName, "it is empty, too long, or ends in two dots: nobody is asked")
+		r.end(NoSuchName, "it is empty, too long, or ends in two dots: no query is sent")
 		return
 	}
 	r.muslSearch(bare)
@@ -55,7 +55,7 @@ func (r *resolver) muslFile() {
 	if line := strings.Join(r.Conf.Searches, " "); len("search ")+len(line) <= muslLine {
 		r.trace.Searches = r.Conf.Searches
 	} else {
-		r.trace.Unsearched = fmt.Sprintf("the search line is longer than %d characters: musl passes over it", muslLine)
+		r.trace.Unsearched = fmt.Sprintf("the search line is longer than %d characters: musl ignores it", muslLine)
 	}
 	if len(resolvconf.Config{Options: r.Conf.Options}.String()) > muslLine+len("\n") {
 		return
@@ -80,7 +80,7 @@ func (r *resolver) muslSearch(bare string) {
 		r.trace.Unsearched = "the name ends in a dot"
 	case r.dots() >= r.trace.Ndots:
 		cause, searches = EnoughDots, nil
-		r.trace.Unsearched = fmt.Sprintf("the name has enough dots for ndots, %d: musl tries it only as it is given", r.trace.Ndots)
+		r.trace.Unsearched = fmt.Sprintf("the name has at least ndots (%d) dots: musl tries it as given only", r.trace.Ndots)
 	}
 	for i, domain := range searches {
 		if len(domain) >= muslBuffer-len(bare)-1 {
@@ -105,11 +105,11 @@ func (r *resolver) muslEnd() {
 	case last.Outcome == Crashed:
 		r.end(Crashed, "with attempts:0, musl kills the program")
 	case last.Skipped != "":
-		r.end(last.Outcome, "what can't be sent ends musl's search")
+		r.end(last.Outcome, "a name that cannot be sent ends musl's search")
 	case last.Outcome == TryAgain:
-		r.end(TryAgain, "no server answered, or all failed: musl goes no further")
+		r.end(TryAgain, "no server answered, or all failed: musl stops")
 	case last.Outcome == NoData && r.forAddresses():
-		r.end(NoSuchName, "a candidate exists, without records of the type: musl goes no further, and says that there is no such name")
+		r.end(NoSuchName, "a candidate exists, without records of the type: musl stops, and reports that the name does not exist")
 	default:
 		r.end(last.Outcome, "nothing was found")
 	}
@@ -131,7 +131,7 @@ func (r *resolver) muslTry(name string, cause Cause, domain int) (goesOn bool) {
 		t.Skipped, t.Outcome = "timeout is 0: musl sends nothing", TryAgain
 		return false
 	case strings.HasSuffix(bare, "."):
-		t.Why = "the root as search domain: musl 1.2.3 sends a malformed question, which nobody answers"
+		t.Why = "the root as search domain: musl 1.2.3 sends a malformed query, to which no server responds"
 	}
 	t.Outcome = NoData
 	for _, reply := range r.muslAsk(t) { // all must be there, and none may deny the name

@@ -163,7 +163,7 @@ func (c Cause) String() string {
 	case TrailingDot:
 		return "as given: it ends in a dot"
 	case EnoughDots:
-		return "as given: it has enough dots for ndots"
+		return "as given: it has at least ndots dots"
 	case Last:
 		return "as given, after the search domains"
 	}
@@ -238,7 +238,7 @@ func Resolve(l Lookup, ask ServerFunc) Trace {
 	case dnsconfig.WindowsClient:
 		r.windows()
 	default:
-		r.trace.Why = "it is not known whose resolver it is"
+		r.trace.Why = "the resolver is not known"
 	}
 	return r.trace
 }

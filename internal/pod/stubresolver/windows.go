@@ -29,7 +29,7 @@ func (r *resolver) windows() {
 		r.trace.Unsearched = "the name ends in a dot"
 	case r.dots() > 0:
 		cause = EnoughDots
-		r.trace.Unsearched = "the name has a dot: Windows takes it for complete"
+		r.trace.Unsearched = "the name has a dot: Windows treats it as fully qualified"
 	case len(r.trace.Searches) > 0:
 		name, cause, domain = r.Name+"."+r.trace.Searches[0], Searched, 0
 	}

@@ -135,7 +135,7 @@ func TestAsCoreDNS(t *testing.T) {
 
 	// A bad one leaves the one before.
 	write(t, corefile, "nonsense {")
-	p.waitLog("configuration can't be used; the one before stays.*" + corefile + ":1: ")
+	p.waitLog("the configuration cannot be used; the one before stays in force.*" + corefile + ":1: ")
 	p.await(patience, web, "10.96.0.7")
 	write(t, corefile, strings.Replace(text, "ttl 30", "ttl 31", 1))
 	if err := p.cmd.Process.Signal(syscall.SIGUSR1); err != nil {

@@ -268,7 +268,7 @@ func TestDamagedSnapshot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "snapshot")
 	write(t, file, "portolan snapshot 2\nnot really")
 	p := serveAPI(t, newAPI(t), "", "snapshot: {file: "+file+"}")
-	p.waitLog("snapshot can't be used.*set aside as " + file + ".bad")
+	p.waitLog("the snapshot cannot be used.*set aside as " + file + ".bad")
 	if _, err := os.Stat(file + ".bad"); err != nil {
 		t.Error(err)
 	}
@@ -448,7 +448,7 @@ func TestReload(t *testing.T) {
 	set("ttl: 8")
 	wantTTL(8)
 	set("ttl: many")
-	p.waitLog("configuration can't be used; the one before stays.*ttl")
+	p.waitLog("the configuration cannot be used; the one before stays in force.*ttl")
 	p.awaitAdmin("/metrics", http.StatusOK, "portolan_config_reload_success 0")
 	wantTTL(8)
 	text += "lameduck: 1s\n"
@@ -457,7 +457,7 @@ func TestReload(t *testing.T) {
 	p.poll(patience, func() error { return wantData(p.ask("udp", question("web.shop.svc.other.example.")), "10.96.0.7") })
 	p.awaitAdmin("/metrics", http.StatusOK, "portolan_config_reload_success 1")
 	p.awaitAdmin("/metrics", http.StatusOK, `zone="cluster.local."`) // what was counted before
-	readAgain := func() int { return strings.Count(p.logged(), `msg="configuration read again"`) }
+	readAgain := func() int { return strings.Count(p.logged(), `msg="configuration reloaded"`) }
 	before := readAgain()
 	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)

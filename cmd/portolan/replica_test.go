@@ -127,7 +127,7 @@ func TestNodeAnswersBeforeItsCopy(t *testing.T) {
 	wantAnswer(t, p, web, "\t10.96.0.7\n")
 	wantAnswer(t, p, searched, "\t10.96.0.7\n")
 	wantAnswer(t, p, "none.search.shop.cluster.local.ap.k8s.io.", "NXDOMAIN")
-	if status, body := p.admin("/readyz"); status == 200 || !strings.Contains(body, "no copy of cluster.local. yet") {
+	if status, body := p.admin("/readyz"); status == 200 || !strings.Contains(body, "zone cluster.local. is not loaded") {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 }

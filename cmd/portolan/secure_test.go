@@ -107,7 +107,7 @@ func effectOfCertificate(t *testing.T) {
 		t.Errorf("certificate of %q, want the first", got)
 	}
 	write(t, files.certificate, "no certificate")
-	p.waitLogWhile(`certificate can't be used`, func() { presented(t, addr) })
+	p.waitLogWhile(`the certificate cannot be used`, func() { presented(t, addr) })
 	if got := presented(t, addr); got != "first" {
 		t.Errorf("certificate of %q, want the first", got)
 	}

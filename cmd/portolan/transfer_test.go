@@ -414,7 +414,7 @@ func TestReloadThatFails(t *testing.T) {
 	write(t, filepath.Join(dir, "more.yaml"), service("more", "10.96.0.99"))
 	p.await(patience, "more.shop.svc.cluster.local", "10.96.0.99")
 	write(t, file, strings.Replace(contents(t, file), allow, allow+", history: {changes: 7}, keys: [{name: a, algorithm: hmac-sha256, secretFile: /nowhere}]", 1))
-	p.waitLog("configuration can't be used; the one before stays")
+	p.waitLog("the configuration cannot be used; the one before stays in force")
 	changed, err := transferred(p.addr, zoneQuery("cluster.local.", all[0].(*dns.SOA)), "")
 	if err != nil {
 		t.Fatal(err)

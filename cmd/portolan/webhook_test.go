@@ -124,7 +124,7 @@ func startHook(t *testing.T, api *apitest.Documents, webhook string) *hook {
 	}
 	file := settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q}\nwebhook: {%s}", api.Kubeconfig(t), webhook))
 	h.process = follow(t, exec.Command("portolan", "webhook", "--config", file))
-	h.addr = h.waitLog(`webhook serving\W+listen=(127\.0\.0\.1:\d+)`)[1]
+	h.addr = h.waitLog(`msg=serving\W+listen=(127\.0\.0\.1:\d+)`)[1]
 	h.awaitAdmin("/readyz", http.StatusOK, "ok")
 	return h
 }

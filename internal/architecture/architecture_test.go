@@ -1,5 +1,5 @@
-// Package architecture holds no code; its test keeps the house in order: who
-// may import whom, what packages may be called, and that each says what it is.
+// Package architecture has no code; its tests check which packages may import
+// which, what packages may be called, and that each has a comment.
 package architecture
 
 import (
@@ -29,181 +29,81 @@ type pkg struct {
 // arrow is an import that is allowed, and why.
 type arrow struct{ from, to, why string }
 
-// arrows between packages of this module, as paths below it. Data moves one
-// way: source → cluster → kubezone → zone ← respond ← dnsserver.
+// arrows between wings, as paths below internal: from a wing or package to a wing or
+// package. Within a wing packages import one another freely, and the compiler keeps
+// that free of circles. Data moves one way: source → cluster → compiler → output ←
+// server.
 var arrows = []arrow{
-	{"cmd/portolan", "internal/cli", "main is the commands and nothing else"},
-	{"internal/cli", "internal/pod/lint", "prints findings, and the rules"},
-	{"internal/cli", "internal/support/suggest", "suggests rules for misspelt ones"},
-	{"internal/cli", "internal/config", "flags override the configuration"},
-	{"internal/cli", "internal/migrate/corefile", "prints, and serves, what becomes of other servers' settings"},
-	{"internal/cli", "internal/daemon", "commands ask for wired parts"},
-	{"internal/cli", "internal/dns/dnsname", "arguments are names"},
-	{"internal/cli", "internal/dns/dnswire", "records and responses are printed"},
-	{"internal/cli", "internal/pod/explain", "prints explanations"},
-	{"internal/cli", "internal/kube/simulate/apiobject", "prints objects"},
-	{"internal/cli", "internal/dns/kubezone", "the version command names the schema's"},
-	{"internal/cli", "internal/pod/dnsconfig", "arguments are Pods, and warnings are printed"},
-	{"internal/cli", "internal/dns/respond", "query asks without a socket"},
-	{"internal/cli", "internal/cluster", "lists keys of objects"},
-	{"internal/cli", "internal/pod/serviceenv", "prints environments"},
-	{"internal/cli", "internal/kube/manifest", "prints what a look at manifests found"},
-	{"internal/cli", "internal/dns/zone", "zone prints entries"},
-	{"internal/kube/simulate/alloc", "internal/cluster", "fills in Services of the model"},
-	{"internal/dns/autopath", "internal/dns/dnsname", "search paths are names"},
-	{"internal/dns/cache", "internal/dns/dnswire", "keeps replies"},
-	{"internal/kube/admission", "internal/pod/lint", "its rules"},
-	{"internal/kube/admission", "internal/cluster", "rules judge the model"},
-	{"internal/kube/admission", "internal/pod/dnsconfig", "what a Pod's policy means"},
-	{"internal/kube/admission", "internal/kube/object", "turns API objects into the model's"},
-	{"internal/config", "internal/pod/lint", "rules have names"},
-	{"internal/kube/admission", "internal/dns/resolvconf", "the options of a Pod's dnsConfig"},
-	{"internal/config", "internal/kube/admission", "its settings are in the file"},
-	{"internal/pod/lint", "internal/cluster", "judges the model"},
-	{"internal/pod/lint", "internal/support/suggest", "names with a slip"},
-	{"internal/pod/lint", "internal/pod/dnsconfig", "what a Pod's settings come to"},
-	{"internal/pod/lint", "internal/policy/semantics", "what NetworkPolicies allow"},
-	{"internal/pod/lint", "internal/dns/resolvconf", "options"},
-	{"internal/config", "internal/dns/autopath", "its settings are in the file"},
-	{"internal/config", "internal/node/hostnet", "its settings are in the file"},
-	{"internal/config", "internal/dns/secondary", "its settings are in the file"},
-	{"internal/config", "internal/dns/cache", "its settings are in the file"},
-	{"internal/config", "internal/cluster", "names the DNS Service"},
-	{"internal/config", "internal/dns/dnsname", "zones are names"},
-	{"internal/config", "internal/kube/endpointslices", "its settings are in the file"},
-	{"internal/config", "internal/kube/leader", "its settings are in the file"},
-	{"internal/config", "internal/dns/dnsserver", "its settings are in the file"},
-	{"internal/config", "internal/dns/forward", "its settings are in the file"},
-	{"internal/config", "internal/dns/kubezone", "its settings are in the file"},
-	{"internal/config", "internal/dns/respond", "its settings are in the file"},
-	{"internal/config", "internal/dns/dnswire", "response codes have names"},
-	{"internal/config", "internal/dns/transfer", "its settings are in the file"},
-	{"internal/config", "internal/dns/zone", "how much is remembered of changes"},
-	{"internal/daemon", "internal/dns/transfer", "wiring"},
-	{"internal/ops/metrics", "internal/dns/transfer", "tells what it counted"},
-	{"internal/dns/transfer", "internal/dns/dnsname", "zones are names"},
-	{"internal/dns/transfer", "internal/dns/dnswire", "messages and signatures"},
-	{"internal/dns/transfer", "internal/dns/respond", "is asked by it"},
-	{"internal/dns/transfer", "internal/dns/zone", "what is transferred"},
-	{"internal/config", "internal/dns/querylog", "its settings are in the file"},
-	{"internal/config", "internal/dns/filter", "they are in the file"},
-	{"internal/config", "internal/kube/simulate/alloc", "node ports are in the file"},
-	{"internal/config", "internal/kube/simulate", "its settings are in the file"},
-	{"internal/daemon", "internal/kube/simulate", "wiring"},
-	{"internal/kube/simulate", "internal/kube/simulate/alloc", "gives Services their addresses"},
-	{"internal/kube/simulate", "internal/cluster", "completes the model"},
-	{"internal/kube/simulate", "internal/kube/endpointslices", "gives Services their slices"},
-	{"internal/config", "internal/support/yamlerr", "lines of syntax errors"},
-	{"internal/migrate/corefile", "internal/config", "makes one"},
-	{"internal/migrate/corefile", "internal/dns/dnsname", "zones are names"},
-	{"internal/migrate/corefile", "internal/support/yamlerr", "lines of syntax errors"},
-	{"internal/config", "internal/pod/dnsconfig", "how many nameservers a Pod has"},
-	{"internal/daemon", "internal/ops/admin", "wiring"},
-	{"internal/daemon", "internal/kube/admission", "wiring"},
-	{"internal/daemon", "internal/dns/autopath", "wiring"},
-	{"internal/daemon", "internal/node/hostnet", "wiring"},
-	{"internal/daemon", "internal/dns/secondary", "wiring"},
-	{"internal/daemon", "internal/dns/cache", "wiring"},
-	{"internal/daemon", "internal/pod/lint", "wiring"},
-	{"internal/daemon", "internal/dns/dnswire", "asks servers for explanations"},
-	{"internal/daemon", "internal/pod/explain", "wiring"},
-	{"internal/daemon", "internal/pod/stubresolver", "its questions are answered"},
-	{"internal/daemon", "internal/cluster", "wiring"},
-	{"internal/daemon", "internal/pod/dnsconfig", "wiring"},
-	{"internal/daemon", "internal/dns/resolvconf", "a node has one"},
-	{"internal/daemon", "internal/dns/dnsname", "zones are names"},
-	{"internal/daemon", "internal/kube/endpointslices", "wiring"},
-	{"internal/daemon", "internal/kube/leader", "wiring"},
-	{"internal/daemon", "internal/ops/metrics", "wiring"},
-	{"internal/daemon", "internal/pod/serviceenv", "wiring"},
-	{"internal/daemon", "internal/cluster/snapshot", "wiring"},
-	{"internal/daemon", "internal/kube/api", "wiring"},
-	{"internal/daemon", "internal/config", "wiring"},
-	{"internal/daemon", "internal/dns/dnsserver", "wiring"},
-	{"internal/daemon", "internal/kube/simulate/apiobject", "wiring"},
-	{"internal/daemon", "internal/dns/forward", "wiring"},
-	{"internal/daemon", "internal/dns/kubezone", "wiring"},
-	{"internal/daemon", "internal/dns/respond", "wiring"},
-	{"internal/daemon", "internal/dns/querylog", "wiring"},
-	{"internal/daemon", "internal/dns/filter", "wiring"},
-	{"internal/daemon", "internal/kube/manifest", "wiring"},
-	{"internal/daemon", "internal/dns/zone", "wiring"},
-	{"internal/kube/manifest", "internal/support/parallel", "many files at once"},
-	{"internal/kube/manifest", "internal/cluster", "writes the model"},
-	{"internal/kube/manifest", "internal/support/suggest", "kinds with a slip"},
-	{"internal/kube/manifest", "internal/kube/object", "turns API objects into the model's"},
-	{"internal/kube/manifest", "internal/support/yamlerr", "lines of syntax errors"},
-	{"internal/kube/api", "internal/cluster", "writes the model"},
-	{"internal/kube/api", "internal/kube/object", "turns API objects into the model's"},
-	{"internal/ops/metrics", "internal/dns/cache", "tells its size"},
-	{"internal/ops/metrics", "internal/dns/forward", "tells what it counted"},
-	{"internal/ops/metrics", "internal/dns/secondary", "tells how copies stand"},
-	{"internal/ops/metrics", "internal/dns/respond", "tells what it counted"},
-	{"internal/pod/serviceenv", "internal/cluster", "compiles the model"},
-	{"internal/kube/endpointslices", "internal/support/parallel", "many Services at once"},
-	{"internal/kube/endpointslices", "internal/cluster", "completes the model"},
-	{"internal/kube/endpointslices", "internal/kube/object", "turns the library's slices into the model's"},
-	{"internal/cluster/snapshot", "internal/cluster", "keeps the model"},
-	{"internal/cluster/snapshot", "internal/support/statefile", "in such a file"},
-	{"internal/kube/object", "internal/cluster", "makes the model's types"},
-	{"internal/kube/simulate/apiobject", "internal/cluster", "what was filled in"},
-	{"internal/dns/forward", "internal/dns/cache", "what others answered"},
-	{"internal/dns/forward", "internal/dns/dnsname", "suffixes of routes"},
-	{"internal/dns/forward", "internal/dns/dnswire", "queries to others, and their replies"},
-	{"internal/dns/forward", "internal/dns/resolvconf", "upstreams are in such a file"},
-	{"internal/dns/kubezone", "internal/support/parallel", "everything is compiled at once"},
-	{"internal/dns/kubezone", "internal/cluster", "compiles the model"},
-	{"internal/dns/kubezone", "internal/dns/zone", "into this"},
-	{"internal/dns/kubezone", "internal/dns/dnsname", "owner names"},
-	{"internal/dns/kubezone", "internal/dns/dnswire", "RDATA"},
-	{"internal/pod/explain", "internal/pod/lint", "what is wrong with what a name stands for"},
-	{"internal/pod/explain", "internal/support/suggest", "suggests names for misspelt ones"},
-	{"internal/pod/explain", "internal/cluster", "what a name stands for"},
-	{"internal/pod/explain", "internal/dns/dnswire", "answers"},
-	{"internal/pod/explain", "internal/pod/dnsconfig", "the Pod's resolv.conf"},
-	{"internal/pod/explain", "internal/dns/resolvconf", "what a resolver goes by"},
-	{"internal/pod/explain", "internal/pod/stubresolver", "what a resolver asks"},
-	{"internal/pod/dnsconfig", "internal/cluster", "Pods of the model"},
-	{"internal/pod/dnsconfig", "internal/dns/resolvconf", "computes one"},
-	{"internal/pod/stubresolver", "internal/dns/dnswire", "types and codes"},
-	{"internal/pod/stubresolver", "internal/pod/dnsconfig", "whose resolver it is"},
-	{"internal/pod/stubresolver", "internal/dns/resolvconf", "resolvers go by one"},
-	{"internal/policy/semantics", "internal/cluster", "judges the model"},
-	{"internal/dns/zone", "internal/dns/dnsname", "owner names"},
-	{"internal/dns/zone", "internal/dns/dnswire", "RRsets are kept ready in wire form"},
-	{"internal/dns/secondary", "internal/dns/dnsname", "zones are names"},
-	{"internal/dns/secondary", "internal/dns/dnswire", "queries for transfers, and their answers"},
-	{"internal/dns/secondary", "internal/dns/forward", "servers are written as upstreams are"},
-	{"internal/dns/secondary", "internal/dns/respond", "takes NOTIFYs from it"},
-	{"internal/dns/secondary", "internal/support/statefile", "the copy is saved in such a file"},
-	{"internal/dns/secondary", "internal/dns/zone", "keeps copies of them"},
-	{"internal/dns/respond", "internal/dns/zone", "answers from it"},
-	{"internal/dns/respond", "internal/dns/autopath", "reads what names are searched for in"},
-	{"internal/dns/respond", "internal/dns/cache", "what others answered"},
-	{"internal/dns/respond", "internal/dns/forward", "asks others"},
-	{"internal/dns/respond", "internal/dns/filter", "applies them"},
-	{"internal/dns/querylog", "internal/dns/dnsname", "names in lines"},
-	{"internal/dns/querylog", "internal/dns/dnswire", "types and codes in lines"},
-	{"internal/dns/querylog", "internal/dns/respond", "is told of queries by it"},
-	{"internal/dns/filter", "internal/dns/dnsname", "they are about names"},
-	{"internal/dns/filter", "internal/dns/dnswire", "addresses are kept as RRsets"},
-	{"internal/dns/respond", "internal/dns/dnswire", "reads queries, writes responses"},
-	{"internal/dns/respond", "internal/dns/dnsname", "names of class CHAOS"},
-	{"internal/dns/dnsserver", "internal/dns/respond", "tells it the client and transport"},
-	{"internal/dns/dnsserver", "internal/dns/dnswire", "the longest message"},
-	{"internal/dns/dnswire", "internal/dns/dnsname", "names on the wire"},
-	{"internal/scenario", "internal/dns/autopath", "answers as the server does"},
-	{"internal/scenario", "internal/cluster", "which kinds are loaded"},
-	{"internal/scenario", "internal/dns/cache", "answers as the server does"},
-	{"internal/scenario", "internal/config", "a scenario has settings"},
-	{"internal/scenario", "internal/dns/forward", "asks upstreams that are text"},
-	{"internal/scenario", "internal/dns/dnswire", "queries and responses"},
-	{"internal/scenario", "internal/dns/kubezone", "answers as the server does"},
-	{"internal/scenario", "internal/dns/respond", "clients"},
-	{"internal/scenario", "internal/dns/filter", "answers as the server does"},
-	{"internal/scenario", "internal/dns/dnsname", "names of transfers"},
-	{"internal/scenario", "internal/dns/transfer", "answers as the server does"},
-	{"internal/scenario", "internal/dns/zone", "answers as the server does, and as copies do"},
+	{"cli", "daemon", "runs processes"},
+	{"cli", "config", "flags override the settings"},
+	{"cli", "dns/app", "assembles processes"},
+	{"cli", "kube/app", "assembles processes"},
+	{"cli", "node/app", "assembles processes"},
+	{"cli", "pod/app", "asks what Pods see"},
+	{"cli", "kube/source", "reads clusters"},
+	{"cli", "kube/manifest", "prints problems of manifests"},
+	{"cli", "kube/simulate/apiobject", "prints objects"},
+	{"cli", "cluster", "names kinds and objects"},
+	{"cli", "dns/dnsname", "arguments are names"},
+	{"cli", "dns/dnswire", "prints records and responses"},
+	{"cli", "dns/dnsserver", "agents share ports"},
+	{"cli", "dns/kubezone", "prints the version of the schema"},
+	{"cli", "dns/respond", "asks without a socket"},
+	{"cli", "dns/zone", "prints records"},
+	{"cli", "migrate/corefile", "serves and prints other servers' settings"},
+	{"cli", "ops/admin", "names the dumps of a process"},
+	{"cli", "pod", "prints what Pods see"},
+	{"cli", "support/suggest", "suggests rules for misspelt ones"},
+
+	{"daemon", "cluster", "parts name the kinds they need"},
+	{"daemon", "config", "settings are reloaded"},
+	{"daemon", "ops", "the admin servers and the metrics of every process"},
+	{"daemon", "support/bind", "binds with the capability in effect"},
+
+	{"config", "cluster", "names Services"},
+	{"config", "dns", "sections in the types of those who use them"},
+	{"config", "kube", "sections in the types of those who use them"},
+	{"config", "node/hostnet", "sections in the types of those who use them"},
+	{"config", "pod", "rules have names, and Pods a limit of nameservers"},
+	{"config", "support", "errors with lines"},
+	{"migrate", "config", "makes settings"},
+	{"migrate", "dns/dnsname", "zones are names"},
+	{"migrate", "support", "errors with lines"},
+
+	{"cluster/snapshot", "support/statefile", "a snapshot is such a file"},
+	{"kube", "cluster", "reads, completes and writes the model"},
+	{"kube", "support", "reads in parallel, errors with lines"},
+	{"kube/source", "config", "settings say which cluster"},
+	{"kube/source", "ops/metrics", "collects its metrics"},
+	{"kube/app", "config", "settings of its parts"},
+	{"kube/app", "ops/metrics", "collects its metrics"},
+	{"kube/admission", "dns/resolvconf", "the options of a Pod's dnsConfig"},
+	{"kube/admission", "pod", "reviews what Pods will see"},
+
+	{"dns/kubezone", "cluster", "compiles the model"},
+	{"dns/kubezone", "support/parallel", "compiles everything on all processors"},
+	{"dns/secondary", "support/statefile", "zones are saved in such a file"},
+	{"dns/app", "cluster", "follows the model"},
+	{"dns/app", "config", "settings of its part"},
+	{"dns/app", "ops/metrics", "collects its metrics"},
+	{"dns/app", "support/bind", "errors of listening"},
+
+	{"node/app", "cluster", "a part names the kinds it needs"},
+	{"node/app", "ops/metrics", "collects its metrics"},
+
+	{"pod", "cluster", "what a Pod sees is of the model"},
+	{"pod", "dns", "what a Pod sees of DNS is what the servers answer"},
+	{"pod/lint", "policy/semantics", "what NetworkPolicies allow"},
+	{"pod", "support/suggest", "names with a typing error"},
+	{"pod/app", "config", "settings of the cluster's DNS"},
+	{"pod/app", "kube/manifest", "problems of manifests are findings"},
+	{"pod/app", "kube/source", "findings stand in files that were read"},
+
+	{"policy", "cluster", "judges the model"},
+
+	{"scenario", "cluster", "which kinds are loaded"},
+	{"scenario", "config", "a scenario has settings"},
+	{"scenario", "dns", "answers as the server does"},
 }
 
 // libraries from outside, by path prefix, and who may import them.
@@ -244,25 +144,34 @@ var libraries = []arrow{
 	{"internal/cli", "github.com/spf13/cobra", "commands and flags"},
 	{"internal/cli", "golang.org/x/term", "whether it prints to a terminal, and how wide that is"},
 	{"internal/dns/respond", "github.com/dchest/siphash", "server cookies are SipHash-2-4"},
-	{"internal/daemon", "golang.org/x/sys", "the capability for ports below 1024"},
+	{"internal/support/bind", "golang.org/x/sys", "the capability for ports below 1024"},
 	{"internal/dns/dnsserver", "golang.org/x/sys", "socket options, and batches of packets"},
 	{"internal/dns/dnsserver", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/daemon", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/daemon", "github.com/KimMachineGun/automemlimit", "the memory limit is the control group's"},
 	{"internal/ops/metrics", "github.com/prometheus/client_golang", "metrics in Prometheus' format"},
+	{"internal/daemon", "github.com/prometheus/client_golang", "collects metrics"},
+	{"internal/dns/app", "github.com/prometheus/client_golang", "collects metrics"},
+	{"internal/kube/app", "github.com/prometheus/client_golang", "collects metrics"},
+	{"internal/kube/source", "github.com/prometheus/client_golang", "collects metrics"},
+	{"internal/node/app", "github.com/prometheus/client_golang", "collects metrics"},
+	{"internal/dns/app", "golang.org/x/sync", "goroutines that end together"},
+	{"internal/kube/app", "golang.org/x/sync", "goroutines that end together"},
+	{"internal/kube/source", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/kube/apitest", "k8s.io/", "API types, and selectors"},
 	{"internal/node/hostnet", "github.com/vishvananda/netlink", "devices and their addresses"},
 	{"internal/node/hostnet", "github.com/google/nftables", "the table of a node"},
 	{"internal/node/hostnet", "github.com/mdlayher/netlink", "a table that goes with its socket"},
 	{"internal/node/hostnet", "golang.org/x/sys", "the TUN device, and names of numbers"},
 	{"internal/scenario", "golang.org/x/tools/txtar", "scenario files"},
+	{"test/program", "github.com/rogpeppe/go-internal/lockedfile", "one build at a time"},
 	{"test/netns/nodes", "github.com/miekg/dns", "an upstream server, and who asks"},
 	{"test/netns/nodes", "github.com/vishvananda/netlink", "links between namespaces"},
 	{"test/netns/nodes", "golang.org/x/sys", "namespaces"},
-	{"test/program", "github.com/rogpeppe/go-internal/lockedfile", "one build at a time in the user's cache"},
 }
 
-// TestImports: every import is an allowed arrow, and every arrow is used.
+// TestImports: every import between wings, and every library, is an allowed arrow,
+// and every arrow is used.
 func TestImports(t *testing.T) {
 	used := make(map[arrow]bool)
 	for _, p := range list(t) {
@@ -285,20 +194,70 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// pure are the packages that import the standard library, and each other, only.
+var pure = []string{"cluster", "dns/dnsname", "dns/resolvconf"}
+
+// TestPure: what all others build on imports nothing else.
+func TestPure(t *testing.T) {
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/internal/")
+		if !slices.Contains(pure, name) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if to, ours := strings.CutPrefix(imported, module+"/internal/"); !standard(imported) && (!ours || !slices.Contains(pure, to)) {
+				t.Errorf("%s imports %s, want the standard library only", name, imported)
+			}
+		}
+	}
+}
+
+// TestApps: only commands assemble parts, so that no part depends on another.
+func TestApps(t *testing.T) {
+	for _, p := range list(t) {
+		for _, imported := range p.Imports {
+			if path.Base(imported) == "app" && strings.HasPrefix(imported, module) && p.ImportPath != module+"/internal/cli" {
+				t.Errorf("%s imports %s, which only commands may", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
 func standard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
 	return !strings.Contains(first, ".")
 }
 
+// wing is the first folder of a path below internal.
+func wing(path string) string {
+	first, _, _ := strings.Cut(path, "/")
+	return first
+}
+
+// below reports whether path is root, or below it.
+func below(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+
+// allowed finds the arrow that an import is one of. Imports within a wing, and those
+// of programs and tests, need none.
 func allowed(from, imported string) (arrow, bool) {
-	if to, ours := strings.CutPrefix(imported, module+"/"); ours {
-		i := slices.IndexFunc(arrows, func(a arrow) bool { return a.from == from && a.to == to })
+	within := arrow{why: "within a wing"}
+	from, inside := strings.CutPrefix(from, "internal/")
+	if to, ours := strings.CutPrefix(imported, module+"/internal/"); ours {
+		if !inside || wing(from) == wing(to) {
+			return within, true
+		}
+		i := slices.IndexFunc(arrows, func(a arrow) bool { return below(from, a.from) && below(to, a.to) })
 		if i < 0 {
 			return arrow{}, false
 		}
 		return arrows[i], true
 	}
-	i := slices.IndexFunc(libraries, func(a arrow) bool { return a.from == from && strings.HasPrefix(imported, a.to) })
+	if strings.HasPrefix(imported, module) {
+		return within, !inside
+	}
+	i := slices.IndexFunc(libraries, func(a arrow) bool {
+		return (from == a.from || "internal/"+from == a.from) && strings.HasPrefix(imported, a.to)
+	})
 	if i < 0 {
 		return arrow{}, false
 	}

@@ -10,8 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/source"
+	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/pod/lint"
 )
@@ -36,7 +37,7 @@ type checkFlags struct {
 // printers has the function that prints findings in each output format.
 var printers = map[string]func(io.Writer, findings) error{
 	"text":   printFindings,
-	"json":   func(w io.Writer, f findings) error { return printJSON(w, append([]daemon.Found{}, f.shown...)) },
+	"json":   func(w io.Writer, f findings) error { return printJSON(w, append([]podapp.Found{}, f.shown...)) },
 	"sarif":  printSARIF,
 	"github": printGitHub,
 }
@@ -49,7 +50,7 @@ var severities = []cobra.Completion{"error", "warning", "note"}
 
 // findings is what the command prints.
 type findings struct {
-	shown []daemon.Found
+	shown []podapp.Found
 	all   map[lint.Severity]int // the number of findings, shown or not
 	// passedOver and notObjects are the counts of manifest.Report.
 	passedOver, notObjects int
@@ -190,13 +191,13 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	if err != nil {
 		return found, err
 	}
-	d, l, err := f.load(cmd)
+	c, l, err := f.load(cmd)
 	if err != nil {
 		return found, err
 	}
 	printUnread(l.Unread, stderr)
-	noteAssumed(d, node, stderr)
-	all := d.Findings(l, node, f.wanted)
+	noteAssumed(c.pods, node, stderr)
+	all := c.pods.Findings(l, node, f.wanted)
 	found = findings{all: make(map[lint.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: f.color.on(cmd)}
 	for _, one := range all {
 		found.all[one.Severity]++
@@ -208,33 +209,33 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 }
 
 // load reads the cluster.
-func (f *checkFlags) load(cmd *cobra.Command) (d *daemon.Daemon, l daemon.Loaded, err error) {
-	c, err := f.source.read()
+func (f *checkFlags) load(cmd *cobra.Command) (c *onceCluster, l source.Loaded, err error) {
+	settings, err := f.source.read()
 	if err != nil {
-		return d, l, err
+		return c, l, err
 	}
 	paths := f.paths
-	if len(paths) > 0 && c.Simulate.Enabled {
-		c.Manifests = paths[0] // the configuration requires manifests with simulate
+	if len(paths) > 0 && settings.Simulate.Enabled {
+		settings.Manifests = paths[0] // the configuration requires manifests with simulate
 	}
-	if d, err = newDaemon(cmd, c); err != nil {
-		return d, l, err
+	if c, err = openCluster(cmd, settings, source.Whole); err != nil {
+		return c, l, err
 	}
 	switch {
 	case len(paths) > 0:
-	case c.Manifests != "":
-		paths = []string{c.Manifests}
+	case settings.Manifests != "":
+		paths = []string{settings.Manifests}
 	case len(f.exclude) > 0:
-		return d, l, errors.New("--exclude goes with manifests")
+		return c, l, errors.New("--exclude goes with manifests")
 	default:
-		l, err = d.Load(cmd.Context(), version(), true)
-		return d, l, err
+		l, err = c.load(cmd.Context())
+		return c, l, err
 	}
-	l, err = d.LoadFiles(daemon.Files{Paths: paths, Exclude: f.exclude, Stdin: cmd.InOrStdin()})
+	l, err = c.loadFiles(source.Files{Paths: paths, Exclude: f.exclude, Stdin: cmd.InOrStdin()})
 	if err == nil {
 		printNothing(l, cmd.ErrOrStderr())
 	}
-	return d, l, err
+	return c, l, err
 }
 
 // colorCodes has the colour of each severity (ECMA-48, section 8.3.117).
@@ -294,7 +295,7 @@ func plural(n int) string {
 
 // line returns a finding as one line, which begins with the file and line, or with the
 // object if these are not known.
-func line(f *daemon.Found, severity string) string {
+func line(f *podapp.Found, severity string) string {
 	parts := []string{severity, explain.Plain(f.Object), explain.Plain(f.Field), explain.Plain(sentence(f))}
 	if f.File != "" {
 		parts = append([]string{fmt.Sprintf("%s:%d", explain.Plain(f.File), f.Line)}, parts...)
@@ -306,7 +307,7 @@ func line(f *daemon.Found, severity string) string {
 }
 
 // sentence returns what is wrong, and the cure if there is one.
-func sentence(f *daemon.Found) string {
+func sentence(f *podapp.Found) string {
 	if f.Fix == "" {
 		return f.Message
 	}
@@ -314,7 +315,7 @@ func sentence(f *daemon.Found) string {
 }
 
 // withoutPlace returns a finding as text, without file and line.
-func withoutPlace(f *daemon.Found) string {
+func withoutPlace(f *podapp.Found) string {
 	parts := slices.DeleteFunc([]string{f.Object, f.Field, sentence(f)}, func(s string) bool { return s == "" })
 	return strings.Join(parts, ": ")
 }

@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"portolan.dev/portolan/internal/daemon"
+	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
 func TestGitHubEscapes(t *testing.T) {
-	found := findings{shown: []daemon.Found{{Rule: "r", Severity: lint.Error, Message: "100% a\nb\r: c, d", File: "a:b,c%.yaml", Line: 7}}}
+	found := findings{shown: []podapp.Found{{Rule: "r", Severity: lint.Error, Message: "100% a\nb\r: c, d", File: "a:b,c%.yaml", Line: 7}}}
 	var out bytes.Buffer
 	if err := printGitHub(&out, found); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestSARIF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := findings{shown: []daemon.Found{
+	found := findings{shown: []podapp.Found{
 		{Rule: lint.PodNdotsLow, Severity: lint.Note, Object: "pod a/b", Message: "m", Fix: "f", File: "a b/c.yaml", Line: 3},
 		{Rule: lint.PodNdotsLow, Severity: lint.Note, Object: "pod a/b", Message: "m", Fix: "f", File: filepath.Join(dir, "d.yaml"), Line: 3},
 		{Rule: lint.ManifestRejected, Severity: lint.Error, Message: "m", File: "/elsewhere/d.yaml"},
@@ -68,7 +68,7 @@ func TestSARIF(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	for want, f := range map[string]daemon.Found{
+	for want, f := range map[string]podapp.Found{
 		"a.yaml:3: error: service a/b: spec: m; f [r]": {Rule: "r", Severity: lint.Error, Object: "service a/b", Field: "spec", Message: "m", Fix: "f", File: "a.yaml", Line: 3},
 		"service a/b: note: m [r]":                     {Rule: "r", Severity: lint.Note, Object: "service a/b", Message: "m"},
 		"a.yaml:1: error: m [r]":                       {Rule: "r", Severity: lint.Error, Message: "m", File: "a.yaml", Line: 1},

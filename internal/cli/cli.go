@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/explain"
 )
 
@@ -187,38 +187,8 @@ func (f *sourceFlags) override(c *config.Config) {
 	}
 }
 
-// load reads the cluster once; what is wrong in it is printed on stderr.
-func load(cmd *cobra.Command, c config.Config) (*daemon.Daemon, error) {
-	d, err := newDaemon(cmd, c)
-	if err != nil {
-		return nil, err
-	}
-	_, err = loadInto(cmd.Context(), d, cmd.ErrOrStderr())
-	return d, err
-}
-
-// newDaemon makes a Daemon that may read manifests from the command's input.
-func newDaemon(cmd *cobra.Command, c config.Config) (*daemon.Daemon, error) {
-	d, err := daemon.New(c)
-	if err != nil {
-		return nil, err
-	}
-	d.Stdin = cmd.InOrStdin()
-	return d, nil
-}
-
-// loadInto is load of a Daemon that is there.
-func loadInto(ctx context.Context, d *daemon.Daemon, stderr io.Writer) (daemon.Loaded, error) {
-	l, err := d.Load(ctx, version(), false)
-	if err != nil {
-		return l, err
-	}
-	printLoaded(l, stderr)
-	return l, nil
-}
-
 // printLoaded prints what is wrong with what was read.
-func printLoaded(l daemon.Loaded, stderr io.Writer) {
+func printLoaded(l source.Loaded, stderr io.Writer) {
 	printProblems(l.Problems, stderr)
 	printUnread(l.Unread, stderr)
 	printNothing(l, stderr)
@@ -226,7 +196,7 @@ func printLoaded(l daemon.Loaded, stderr io.Writer) {
 
 // printNothing says that manifests have no names in them: what was to write them
 // may have failed.
-func printNothing(l daemon.Loaded, stderr io.Writer) {
+func printNothing(l source.Loaded, stderr io.Writer) {
 	if len(l.From) == 0 || l.Objects > 0 {
 		return
 	}

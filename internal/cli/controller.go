@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"log/slog"
-
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/daemon"
 )
 
 func newController() *cobra.Command {
@@ -43,11 +40,7 @@ one that holds a Lease; the others take over when it ends.`,
 			if err != nil {
 				return err
 			}
-			s, err := daemon.NewSlices(c, version(), newLogger(c.Log, new(slog.LevelVar), cmd.ErrOrStderr()))
-			if err != nil {
-				return err
-			}
-			return s.Serve(cmd.Context())
+			return process{assemble: assembly.slices}.run(cmd, c)
 		},
 	}
 	flags.add(cmd)

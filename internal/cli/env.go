@@ -43,11 +43,11 @@ that were there when it started; all that are there now are taken for such.`,
 			if err != nil {
 				return err
 			}
-			d, subject, err := pod.find(cmd, settings, ref)
+			l, subject, err := pod.find(cmd, settings, ref)
 			if err != nil {
 				return err
 			}
-			e := d.ServiceEnv(&subject)
+			e := l.pods.ServiceEnv(&subject)
 			if format == "json" {
 				return printJSON(cmd.OutOrStdout(), newEnvJSON(&subject, &e))
 			}

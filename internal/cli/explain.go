@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/explain"
 )
 
@@ -103,11 +103,11 @@ func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explan
 		return nil, err
 	}
 	q.Subject, q.Node = c.subject, c.node
-	return c.Explain(cmd.Context(), q), nil
+	return c.pods.Explain(cmd.Context(), q), nil
 }
 
 // question is what is asked, as far as the flags say it.
-func (f *explainFlags) question(ctx context.Context, name string) (q daemon.Question, err error) {
+func (f *explainFlags) question(ctx context.Context, name string) (q podapp.Question, err error) {
 	if err := f.format.check(); err != nil {
 		return q, err
 	}
@@ -120,7 +120,7 @@ func (f *explainFlags) question(ctx context.Context, name string) (q daemon.Ques
 	if f.from == "" && f.pod.file == "" {
 		return q, errors.New("--from is missing: it says which Pod, such as --from shop/web-0")
 	}
-	q = daemon.Question{Name: name, Live: f.live, TCP: f.tcp}
+	q = podapp.Question{Name: name, Live: f.live, TCP: f.tcp}
 	var ok bool
 	if q.Libc, ok = explain.ParseResolver(f.libc); !ok {
 		return q, fmt.Errorf("--libc %q is not glibc, musl, windows or go", f.libc)

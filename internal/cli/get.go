@@ -17,7 +17,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/kube/simulate/apiobject"
+	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/explain"
 )
 
@@ -149,6 +151,35 @@ func (f *getFlags) choices(args []string) ([]apiobject.Choice, error) {
 	return choices, nil
 }
 
+// errAskKubectl is readObjects' for a cluster that has an API server.
+var errAskKubectl = errors.New("only manifests are shown (--manifests DIR); of a cluster that has an API server, kubectl get shows the same and more")
+
+// readObjects reads manifests once and returns the objects of each choice.
+func readObjects(cmd *cobra.Command, settings config.Config, choices []apiobject.Choice) ([][]apiobject.Object, source.Loaded, error) {
+	if settings.Manifests == "" {
+		return nil, source.Loaded{}, errAskKubectl
+	}
+	l, err := openCluster(cmd, settings, source.Whole)
+	if err != nil {
+		return nil, source.Loaded{}, err
+	}
+	loaded, err := l.load(cmd.Context())
+	if err != nil {
+		return nil, loaded, err
+	}
+	c := apiobject.Builder{Store: l.store, Declared: loaded.Declared}
+	if plane := l.source.Plane(); plane != nil {
+		c.Slices = plane.Slices
+	}
+	objects := make([][]apiobject.Object, len(choices))
+	for i, choice := range choices {
+		if objects[i], err = c.Objects(choice); err != nil {
+			return nil, loaded, err
+		}
+	}
+	return objects, loaded, nil
+}
+
 func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 	choices, err := f.choices(args)
 	if err != nil {
@@ -158,11 +189,7 @@ func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := newDaemon(cmd, settings)
-	if err != nil {
-		return err
-	}
-	chosen, loaded, err := d.Get(cmd.Context(), version(), choices)
+	chosen, loaded, err := readObjects(cmd, settings, choices)
 	if err != nil {
 		return err
 	}

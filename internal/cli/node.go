@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/daemon"
 )
 
 func newNode() *cobra.Command {
@@ -33,11 +31,11 @@ does. With none it listens where --listen says.`,
 			if err != nil {
 				return err
 			}
-			return run(cmd, c.Log, runOptions{
-				wire:    func(log *slog.Logger) (*daemon.Daemon, error) { return daemon.NewNode(c, log) },
-				reread:  func() (config.Config, error) { return flags.read(cmd) },
+			return process{
+				assemble: assembly.node, agent: true,
+				read:    func() (config.Config, error) { return flags.read(cmd) },
 				content: func() ([]byte, error) { return os.ReadFile(flags.config) },
-			})
+			}.run(cmd, c)
 		},
 	}
 	flags.add(cmd)

@@ -11,8 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/source"
+	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
@@ -31,7 +32,7 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 
 // read gives the settings; a line of the node's resolv.conf that counts for
 // nothing is printed on stderr.
-func (f *nodeFlags) read(stderr io.Writer) (n daemon.NodeSettings, err error) {
+func (f *nodeFlags) read(stderr io.Writer) (n podapp.NodeSettings, err error) {
 	for _, text := range f.clusterDNS {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
@@ -42,7 +43,7 @@ func (f *nodeFlags) read(stderr io.Writer) (n daemon.NodeSettings, err error) {
 	if f.resolvConf == "" {
 		return n, nil
 	}
-	config, problems, err := daemon.ReadNode(f.resolvConf)
+	config, problems, err := podapp.ReadNode(f.resolvConf)
 	if err != nil {
 		return n, fmt.Errorf("--node-resolv-conf: %w", err)
 	}
@@ -54,8 +55,8 @@ func (f *nodeFlags) read(stderr io.Writer) (n daemon.NodeSettings, err error) {
 }
 
 // noteAssumed says on stderr when nothing tells where Pods ask.
-func noteAssumed(d *daemon.Daemon, n daemon.NodeSettings, stderr io.Writer) {
-	if addr, assumed := d.AssumedDNS(n); assumed {
+func noteAssumed(pods *podapp.Inspector, n podapp.NodeSettings, stderr io.Writer) {
+	if addr, assumed := pods.AssumedDNS(n); assumed {
 		fmt.Fprintf(stderr, "portolan: note: no DNS Service is known; %s is taken for its cluster IP (--cluster-dns says another)\n", addr)
 	}
 }
@@ -85,9 +86,9 @@ func (f *podFlags) add(cmd *cobra.Command) {
 
 // chosen is a Pod with all that was read.
 type chosen struct {
-	*daemon.Daemon
+	pods    *podapp.Inspector
 	subject dnsconfig.Subject
-	node    daemon.NodeSettings
+	node    podapp.NodeSettings
 }
 
 // read reads the cluster, and looks for the Pod that the reference names in it
@@ -102,18 +103,20 @@ func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen,
 	if err != nil {
 		return c, err
 	}
-	if c.Daemon, c.subject, err = f.find(cmd, settings, ref); err != nil {
+	l, subject, err := f.find(cmd, settings, ref)
+	if err != nil {
 		return c, err
 	}
+	c.pods, c.subject = l.pods, subject
 	if err := c.byWebhook(&settings.Webhook, stderr); err != nil {
 		return c, err
 	}
-	noteAssumed(c.Daemon, c.node, stderr)
+	noteAssumed(c.pods, c.node, stderr)
 	return c, nil
 }
 
 // find is what podFlags.read does of a cluster that settings name.
-func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *dnsconfig.Reference) (d *daemon.Daemon, s dnsconfig.Subject, err error) {
+func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *dnsconfig.Reference) (l *onceCluster, s dnsconfig.Subject, err error) {
 	if f.file == "-" && settings.Manifests == "-" {
 		return nil, s, errors.New("--manifests - and --filename - exclude each other: there is one standard input")
 	}
@@ -122,14 +125,14 @@ func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *dns
 	if alone {
 		settings.Manifests = f.file
 	}
-	if d, err = newDaemon(cmd, settings); err != nil {
+	if l, err = openCluster(cmd, settings, source.Whole); err != nil {
 		return nil, s, err
 	}
-	files := daemon.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}
-	loaded, err := d.Load(cmd.Context(), version(), true)
-	if f.file != "" && errors.Is(err, daemon.ErrNoCluster) {
+	files := source.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}
+	loaded, err := l.load(cmd.Context())
+	if f.file != "" && errors.Is(err, source.ErrNoCluster) {
 		alone = true
-		loaded, err = d.LoadFiles(files)
+		loaded, err = l.loadFiles(files)
 	}
 	if err != nil {
 		return nil, s, err
@@ -137,15 +140,15 @@ func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *dns
 	printLoaded(loaded, cmd.ErrOrStderr())
 	switch {
 	case ref != nil && (f.file == "" || alone):
-		s, err = d.Subject(*ref)
+		s, err = l.pods.Subject(*ref)
 	case alone:
-		s, err = d.OnlySubject()
+		s, err = l.pods.OnlySubject()
 	default:
 		var report manifest.Report
-		s, report, err = daemon.SubjectIn(files, ref)
+		s, report, err = podapp.SubjectIn(files, ref)
 		printProblems(report.Problems, cmd.ErrOrStderr())
 	}
-	return d, s, err
+	return l, s, err
 }
 
 // byWebhook has a Pod with one search domain ask whom the webhook writes into it,
@@ -155,7 +158,7 @@ func (c *chosen) byWebhook(w *config.Webhook, stderr io.Writer) error {
 	if len(w.ClusterDNS) == 0 {
 		return nil
 	}
-	switch c.ResolvConf(&c.subject, c.node).Policy {
+	switch c.pods.ResolvConf(&c.subject, c.node).Policy {
 	case dnsconfig.ClusterFirst:
 		if c.subject.Pod == nil || len(c.subject.Pod.IPs) == 0 {
 			fmt.Fprintln(stderr, "portolan: note: labels and annotations portolan.dev/dns-policy are not looked at; with dnsPolicy: ClusterFirstWithAutopath, the Pod is taken as the webhook makes it")

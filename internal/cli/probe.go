@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"portolan.dev/portolan/internal/daemon"
 )
 
 // probePaths are those of admin.probes.
@@ -37,7 +35,7 @@ status is 1 when the answer is no, or none comes.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), probeTime)
 			defer cancel()
-			words, good, err := daemon.Probe(ctx, args[1], path)
+			words, good, err := probe(ctx, args[1], path)
 			if err != nil {
 				return err
 			}

@@ -38,12 +38,12 @@ the answer is negative.`,
 			if err != nil {
 				return err
 			}
-			d, err := load(cmd, c)
+			l, err := load(cmd, c)
 			if err != nil {
 				return err
 			}
 			client := respond.Client{Transport: respond.TCP}
-			wire, later := d.Responder().NewWorker(0).Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+			wire, later := l.dns.Responder().NewWorker(0).Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 			if later != nil {
 				for wire = range later.Answers(cmd.Context()) {
 					break // one message is all there is to print

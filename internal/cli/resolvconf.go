@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portolan.dev/portolan/internal/daemon"
+	podapp "portolan.dev/portolan/internal/pod/app"
 )
 
 func newResolvConf() *cobra.Command {
@@ -40,7 +40,7 @@ the Pod for its settings of DNS, or it does not start because of them.`,
 			if err != nil {
 				return err
 			}
-			r := c.ResolvConf(&c.subject, c.node)
+			r := c.pods.ResolvConf(&c.subject, c.node)
 			if format == "json" {
 				err = printJSON(cmd.OutOrStdout(), newResolvConfJSON(&c, r))
 			} else {
@@ -58,7 +58,7 @@ the Pod for its settings of DNS, or it does not start because of them.`,
 }
 
 // printResolvConf prints the file, and on stderr what is wrong.
-func printResolvConf(r daemon.ResolvConf, stdout, stderr io.Writer) error {
+func printResolvConf(r podapp.ResolvConf, stdout, stderr io.Writer) error {
 	for _, e := range r.Refused {
 		fmt.Fprintf(stderr, "portolan: the API server refuses the Pod: %s\n", e)
 	}
@@ -96,7 +96,7 @@ type warningJSON struct {
 	Message string `json:"message"`
 }
 
-func newResolvConfJSON(c *chosen, r daemon.ResolvConf) resolvConfJSON {
+func newResolvConfJSON(c *chosen, r podapp.ResolvConf) resolvConfJSON {
 	j := resolvConfJSON{
 		Pod: c.subject.String(), Policy: string(r.Policy),
 		Nameservers: []string{}, Searches: append([]string{}, r.Config.Searches...), Options: []string{},

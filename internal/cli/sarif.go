@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"portolan.dev/portolan/internal/daemon"
+	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
@@ -108,13 +108,13 @@ func help(r *lint.Rule) string {
 }
 
 // fingerprint stays the same when lines move.
-func fingerprint(f *daemon.Found) string {
+func fingerprint(f *podapp.Found) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{f.Rule, f.Object, f.Field}, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
 // locations are where a finding stands, and its object.
-func locations(f *daemon.Found) []sarifLocation {
+func locations(f *podapp.Found) []sarifLocation {
 	var l sarifLocation
 	if f.File != "" {
 		l.PhysicalLocation = &sarifPhysical{sarifArtifact{uri(f.File)}, sarifRegion{max(1, f.Line)}}

@@ -7,14 +7,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/daemon"
+	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/migrate/corefile"
 )
 
@@ -208,70 +207,52 @@ func (n *notices) tell(notes []corefile.Note) {
 
 func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 	var noted notices
-	o := runOptions{content: flags.content}
+	p := process{
+		assemble: func(a assembly) (*daemon.Config, error) {
+			cfg, err := a.serve()
+			if err == nil {
+				noted.log = a.log
+				noted.tell(flags.notes)
+			}
+			return cfg, err
+		},
+		read: func() (config.Config, error) {
+			c, err := flags.read(cmd)
+			if err == nil {
+				noted.tell(flags.notes)
+			}
+			return c, err
+		},
+		content: flags.content,
+	}
 	if flags.corefile != "" {
-		o.signals = coreDNSReload
+		p.signals = coreDNSReload
 	}
-	o.wire = func(log *slog.Logger) (*daemon.Daemon, error) {
-		d, err := newDaemon(cmd, c)
-		if err == nil {
-			noted.log = log
-			noted.tell(flags.notes)
-		}
-		return d, err
-	}
-	o.reread = func() (config.Config, error) {
-		c, err := flags.read(cmd)
-		if err == nil {
-			noted.tell(flags.notes)
-		}
-		return c, err
-	}
-	return run(cmd, c.Log, o)
-}
-
-// runOptions are how a Daemon is made and follows its configuration.
-type runOptions struct {
-	wire    func(*slog.Logger) (*daemon.Daemon, error)
-	reread  func() (config.Config, error)
-	content func() ([]byte, error)
-	signals []os.Signal // that have it read again, beside SIGHUP
-}
-
-// run serves until the command is told to stop.
-func run(cmd *cobra.Command, settings config.Log, o runOptions) error {
-	level := new(slog.LevelVar)
-	log := newLogger(settings, level, cmd.ErrOrStderr())
-	d, err := o.wire(log)
-	if err != nil {
-		return err
-	}
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, append(o.signals, syscall.SIGHUP)...)
-	defer signal.Stop(hangup)
-	return d.Serve(cmd.Context(), daemon.Options{
-		Version: version(), Log: log, Level: level, Reread: o.reread, Content: o.content, Reload: hangup,
-	})
+	return p.run(cmd, c)
 }
 
 // checkServe reports every problem; with any, the status is negative.
 func checkServe(cmd *cobra.Command, c config.Config) error {
-	d, err := newDaemon(cmd, c)
+	l, err := openCluster(cmd, c, source.Names)
 	if err != nil {
 		return err
 	}
-	if err := d.Check(version()); err != nil {
+	if err := l.dns.CheckFiles(); err != nil {
+		return err
+	}
+	if err := l.source.CheckAccess(); err != nil {
 		return err
 	}
 	if c.Manifests == "" {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok: the settings; there are no manifests to check")
 		return err
 	}
-	report, err := loadInto(cmd.Context(), d, cmd.ErrOrStderr())
-	switch {
-	case err != nil:
+	report, err := l.load(cmd.Context())
+	if err != nil {
 		return err
-	case len(report.Problems) > 0:
+	}
+	printLoaded(report, cmd.ErrOrStderr())
+	if len(report.Problems) > 0 {
 		return errNegative
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d objects, %d documents of other kinds\n", report.Objects, report.PassedOver)

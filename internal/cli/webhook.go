@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"log/slog"
-
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/daemon"
 )
 
 func newWebhook() *cobra.Command {
@@ -32,11 +29,7 @@ trust it. It reviews Pods; what it can't review is let through.`,
 			if err != nil {
 				return err
 			}
-			w, err := daemon.NewWebhook(c, version())
-			if err != nil {
-				return err
-			}
-			return w.Serve(cmd.Context(), version(), newLogger(c.Log, new(slog.LevelVar), cmd.ErrOrStderr()))
+			return process{assemble: assembly.webhook}.run(cmd, c)
 		},
 	}
 	flags.add(cmd)

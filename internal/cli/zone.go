@@ -31,11 +31,11 @@ after another, or the one that is named.`,
 			if err != nil {
 				return err
 			}
-			d, err := load(cmd, c)
+			l, err := load(cmd, c)
 			if err != nil {
 				return err
 			}
-			zones, err := zoneFiles(d.DB(), args)
+			zones, err := zoneFiles(l.dns.DB(), args)
 			if err != nil {
 				return err
 			}

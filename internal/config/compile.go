@@ -52,6 +52,9 @@ func (c *Config) Validate() error {
 	return err
 }
 
+// ReadsPods reports whether answers need the cluster's Pods.
+func (d *DNS) ReadsPods() bool { return d.Pods == string(kubezone.PodsVerified) }
+
 // Compiled is a configuration in the types of those who use it.
 type Compiled struct {
 	Admin        netip.AddrPort // not valid when there is none

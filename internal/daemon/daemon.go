@@ -1,171 +1,230 @@
-// Package daemon wires sources, compilers, answers and servers together. The
-// wiring is here and nowhere else.
+// Package daemon runs a process: it binds the parts that a command is made of,
+// runs them beside the source of the cluster and the admin servers, and stops
+// them in order. It knows nothing of what a part does.
+//
+//	bind parts ─► bind admin ─► start ─► run source, admin, reload ┐
+//	                                     run parts ────────────────┤ order to stop
+//	                                     not ready, lameduck ◄─────┘
+//	                                     parts drain ─► the rest ends ─► close
 package daemon
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/cluster/snapshot"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/dns/dnsserver"
-	"portolan.dev/portolan/internal/dns/querylog"
-	"portolan.dev/portolan/internal/dns/respond"
-	"portolan.dev/portolan/internal/dns/zone"
-	"portolan.dev/portolan/internal/kube/api"
-	"portolan.dev/portolan/internal/kube/simulate"
-	"portolan.dev/portolan/internal/ops/metrics"
+	"portolan.dev/portolan/internal/ops/admin"
+	"portolan.dev/portolan/internal/support/bind"
 )
 
-// Daemon holds the parts that every command needs.
+// Part is one capability of a process. Methods are called in this order: Bind,
+// Run, Close; Run is not called when any part's Bind failed. Needs, Ready and
+// Metrics may be called at any time after Bind.
+type Part interface {
+	// Name is the part's in logs, readiness and errors, such as dns.
+	Name() string
+	// Needs lists the kinds of the model that the part reads.
+	Needs() []cluster.Kind
+	// Bind binds sockets and changes the host, and returns what is served where, as
+	// keys and values for the log. It begins nothing.
+	Bind(ctx context.Context) (serving []any, err error)
+	// Run works until ctx is done, drains and returns nil. It fails when the part
+	// can no longer work.
+	Run(ctx context.Context) error
+	// Close gives back what Bind took, as far as it went.
+	Close()
+	// Ready lists in words what is missing until the part is ready, and what else is
+	// not as it should be.
+	Ready() (missing, remarks []string)
+	// Metrics collects the part's metrics.
+	Metrics() prometheus.Collector
+}
+
+// Starter is a Part with something to do when all parts are bound, and before any
+// runs.
+type Starter interface {
+	// Start begins to attract work. ctx is done at the order to stop.
+	Start(ctx context.Context) error
+}
+
+// Reconfigurer is a Part that takes settings while it runs.
+type Reconfigurer interface {
+	// Reconfigure applies settings, or fails and changes nothing.
+	Reconfigure(cfg config.Config) error
+}
+
+// Source fills the model; *source.Source is one.
+type Source interface {
+	prometheus.Collector
+	// Open finds the cluster, and fails when there is none.
+	Open() error
+	// Run follows the cluster until ctx is done.
+	Run(ctx context.Context) error
+	// Staleness lists kinds that were not heard of for longer than limit, and for
+	// shorter.
+	Staleness(limit time.Duration) (late, remarks []string)
+}
+
+// Config is what a Daemon is made from.
+type Config struct {
+	// Settings are valid; the sections admin, lameduck and log count here.
+	Settings config.Config
+	Version  string
+	Log      *slog.Logger
+	Parts    []Part
+	Source   Source // nil where no cluster is read
+	// Control sets up the sockets of the admin servers, see net.ListenConfig; nil does
+	// nothing.
+	Control func(network, address string, c syscall.RawConn) error
+	// Dumps are pages of the admin server.
+	Dumps []admin.Dump
+	// Reload is how settings are read again; nil is never.
+	Reload *Reload
+}
+
+// Daemon is one process.
 type Daemon struct {
-	// Stdin is where manifests are read from whose path is "-".
-	Stdin io.Reader
+	cfg      Config
+	admins   []*admin.HTTPServer
+	stopping atomic.Bool
+	reloads  reloadState
 
-	cfg     config.Config // as at the start
-	agent   *agent        // nil where this is not the agent of one
-	secret  respond.CookieSecret
-	store   *cluster.Store
-	plane   *simulate.ControlPlane // nil where none is simulated
-	queries *querylog.Log          // of all answers, one after the other
-	current atomic.Pointer[answers]
-
-	// While it serves.
-	server   atomic.Pointer[dnsserver.Server]
-	api      *api.Source     // nil when the cluster is read from manifests
-	saver    *snapshot.Saver // nil when no snapshot is kept
-	metrics  *metrics.Metrics
-	status   status
-	replaced chan *answers // those that are to take the place of current
-	log      *slog.Logger
+	mu     sync.Mutex
+	failed map[string]error // parts that ended, by name
 }
 
-// New wires a Daemon. It fails on a bad configuration, and starts nothing.
-func New(cfg config.Config) (*Daemon, error) {
-	d := &Daemon{cfg: cfg}
-	return d, d.begin()
-}
+// New makes a Daemon, and starts nothing.
+func New(cfg Config) *Daemon { return &Daemon{cfg: cfg, failed: make(map[string]error)} }
 
-// begin makes all parts that every Daemon has.
-func (d *Daemon) begin() error {
-	d.secret, d.store, d.replaced = randomSecret(), cluster.NewStore(), make(chan *answers, 1)
-	d.queries = querylog.New(querylog.Config{})
-	a, err := d.newAnswers(d.cfg, uint32(time.Now().Unix()), nil)
-	if err != nil {
-		return err
-	}
-	d.queries.Set(a.settings.DNS.QueryLog)
-	d.current.Store(a)
-	return nil
-}
-
-// DB is the compiled zones.
-func (d *Daemon) DB() *zone.DB { return d.current.Load().db }
-
-// Responder answers queries from the compiled zones.
-func (d *Daemon) Responder() *respond.Responder { return d.current.Load().responder }
-
-// Options are what Serve needs beside the configuration.
-type Options struct {
-	Version string
-	Log     *slog.Logger
-	// Level is Log's, which the configuration may change; nil when it can't.
-	Level *slog.LevelVar
-	// Reread reads the configuration again, as the command line overrides it,
-	// whenever Content is another one: the text of its files. Without, it is
-	// never read again.
-	Reread  func() (config.Config, error)
-	Content func() ([]byte, error)
-	// Reload asks for that, too.
-	Reload <-chan os.Signal
-}
-
-// Serve serves until ctx is done, drains, and returns nil after that. It fails
-// when it can't begin: an address is taken, the manifests or the kubeconfig
-// can't be read. While the cluster is being read it answers that it is.
-func (d *Daemon) Serve(ctx context.Context, o Options) error {
-	d.log = o.Log
-	limitMemory(d.log)
-	delayGC()
-	go dropImage() // which initialization brought in
-	if err := d.beginSimulation(); err != nil {
-		return err
-	}
-	source, err := d.open(o.Version)
-	if err != nil {
-		return err
-	}
-	defer d.closeNetwork()
-	server, admin, err := d.bind(ctx, o.Version)
-	if err != nil {
-		return err
-	}
-	if err := d.divert(ctx); err != nil {
-		server.Close()
-		admin.close()
-		if d.agent.notified != nil {
-			d.agent.notified.Close()
+// Run runs the process until ctx is done, drains, and returns nil after that. It
+// fails when it cannot begin: there is no cluster to read, or an address is taken.
+// While it runs, a part that fails is logged, its readiness says so, and the others
+// go on; Run fails when none is left, or when the source or an admin server fails.
+func (d *Daemon) Run(ctx context.Context) error {
+	log := d.cfg.Log
+	limitMemory(log)
+	if d.cfg.Source != nil {
+		if err := d.cfg.Source.Open(); err != nil {
+			return err
 		}
+	}
+	defer d.close()
+	if err := bind.Privileged(func() error { return d.bind(ctx) }); err != nil {
 		return err
 	}
-	d.server.Store(server)
-	d.announce(server, &admin)
-
-	// The server stops first, all else when it has: names stay fresh, and
-	// probes are answered, to the end.
+	for _, p := range d.cfg.Parts {
+		if s, ok := p.(Starter); ok {
+			if err := s.Start(ctx); err != nil {
+				return fmt.Errorf("%s: %w", p.Name(), err)
+			}
+		}
+	}
+	// Parts stop first, all else when they have: the model stays fresh, and probes
+	// are answered, to the end.
 	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOthers()
 	group, running := errgroup.WithContext(others)
 	group.Go(func() error {
 		defer stopOthers()
-		return server.Run(lameduck(ctx, running, time.Duration(d.cfg.Lameduck), &d.status.stopping, d.log))
+		return d.runParts(d.lameduck(ctx, running))
 	})
-	group.Go(func() error { return d.keepCurrent(running) })
-	group.Go(func() error { return d.queries.Run(running, d.log) })
-	group.Go(func() error { return source(running) })
-	if d.agent != nil && d.agent.notified != nil {
-		group.Go(func() error { return d.agent.notified.Run(running) })
+	if d.cfg.Source != nil {
+		group.Go(func() error { return d.cfg.Source.Run(running) })
 	}
-	for _, server := range admin.all() {
+	for _, server := range d.admins {
 		group.Go(func() error { return server.Run(running) })
 	}
-	if d.saver != nil {
-		group.Go(func() error { return d.saver.Run(running) })
+	if d.cfg.Reload != nil {
+		group.Go(func() error { return d.reload(running) })
 	}
-	if o.Reread != nil {
-		group.Go(func() error { return d.reload(running, o) })
-	}
-	err = group.Wait()
-	if d.saver != nil {
-		d.saver.Save()
-	}
-	// What runs ends with the error of its context, and that is done as well
-	// when one of them failed: ctx itself must be.
+	err := group.Wait()
+	// What runs ends with the error of its context, which is also done when one of
+	// them failed: ctx itself must be.
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
-		d.log.Info("stopped")
+		log.Info("stopped")
 		return nil
 	}
 	return err
 }
 
-// lameduck is a context for a server: it is done so long after the order to stop
-// as clients may need to see that it is not ready any more, which stopping says
-// from then on, or at once when another part has failed.
-func lameduck(order, running context.Context, wait time.Duration, stopping *atomic.Bool, log *slog.Logger) context.Context {
+// bind binds the parts and the admin servers, and logs what is served where.
+func (d *Daemon) bind(ctx context.Context) error {
+	var serving []any
+	for _, p := range d.cfg.Parts {
+		at, err := p.Bind(ctx)
+		if err != nil {
+			return err
+		}
+		serving = append(serving, at...)
+	}
+	at, err := d.bindAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	d.cfg.Log.Info("serving", append(serving, at...)...)
+	return nil
+}
+
+// close gives back what was bound, the last first.
+func (d *Daemon) close() {
+	for _, server := range d.admins {
+		server.Close()
+	}
+	for i := range d.cfg.Parts {
+		d.cfg.Parts[len(d.cfg.Parts)-1-i].Close()
+	}
+}
+
+// runParts runs all parts until ctx is done. A part that fails leaves the others
+// running; it fails when none is left.
+func (d *Daemon) runParts(ctx context.Context) error {
+	ended := make(chan error, len(d.cfg.Parts))
+	for _, p := range d.cfg.Parts {
+		go func() {
+			err := p.Run(ctx)
+			if err != nil && ctx.Err() == nil {
+				d.fail(p.Name(), err)
+			}
+			ended <- err
+		}()
+	}
+	var errs []error
+	for range d.cfg.Parts {
+		errs = append(errs, <-ended)
+	}
+	return errors.Join(errs...)
+}
+
+// fail records that a part ended with an error.
+func (d *Daemon) fail(name string, err error) {
+	if len(d.cfg.Parts) > 1 { // otherwise the process ends with this error
+		d.cfg.Log.Error("a part failed; the others go on", "part", name, "err", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed[name] = err
+}
+
+// lameduck is a context that is done when parts have to stop: as long after the
+// order to stop as clients may need to see that the process is not ready any more,
+// or at once when something else failed.
+func (d *Daemon) lameduck(order, running context.Context) context.Context {
 	serving, stop := context.WithCancel(running)
+	wait := time.Duration(d.cfg.Settings.Lameduck)
 	context.AfterFunc(order, func() {
-		stopping.Store(true)
+		d.stopping.Store(true)
 		if wait > 0 {
-			log.Info("stopping", "lameduck", wait)
+			d.cfg.Log.Info("stopping", "lameduck", wait)
 			time.AfterFunc(wait, stop)
 			return
 		}
@@ -174,52 +233,45 @@ func lameduck(order, running context.Context, wait time.Duration, stopping *atom
 	return serving
 }
 
-// answerWaiting is for goroutines that work for long, see dnsserver.Server.
-func (d *Daemon) answerWaiting() {
-	if server := d.server.Load(); server != nil {
-		server.AnswerWaiting()
-	}
-}
-
-// needed are the kinds that answers need; none on a node.
-func (d *Daemon) needed() []cluster.Kind {
-	if d.agent != nil {
-		return nil
-	}
-	return d.current.Load().compiler.Kinds()
-}
-
-// missing are those of them that are not loaded.
-func (d *Daemon) missing() []cluster.Kind { return d.unloaded(d.needed()) }
-
-// unloaded are those of the kinds that are not loaded.
-func (d *Daemon) unloaded(kinds []cluster.Kind) (not []cluster.Kind) {
-	d.store.View(func(v *cluster.View) {
-		for _, k := range kinds {
-			if !v.Loaded(k) {
-				not = append(not, k)
-			}
+// Needs lists the kinds that the parts read, each once.
+func Needs(parts []Part) (kinds []cluster.Kind) {
+	wanted := make(map[cluster.Kind]bool)
+	for _, p := range parts {
+		for _, k := range p.Needs() {
+			wanted[k] = true
 		}
-	})
-	return not
-}
-
-// live tells whether all kinds that answers need are what the source has now,
-// not what a snapshot had.
-func (d *Daemon) live() bool {
-	live := true
-	d.store.View(func(v *cluster.View) {
-		for _, k := range d.needed() {
-			live = live && v.Freshness(k) == cluster.Live
-		}
-	})
-	return live
-}
-
-// errNotRead says that a cluster could not be read in time.
-func errNotRead(problem error) error {
-	if problem == nil {
-		return fmt.Errorf("the cluster could not be read within %s", loadTime)
 	}
-	return fmt.Errorf("the cluster could not be read within %s: %w", loadTime, problem)
+	for _, k := range cluster.Kinds() {
+		if wanted[k] {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
+}
+
+// ready lists in words what is missing until all parts are ready, and what else is
+// not as it should be.
+func (d *Daemon) ready() (missing, remarks []string) {
+	if d.stopping.Load() {
+		missing = append(missing, "stopping")
+	}
+	for _, p := range d.cfg.Parts {
+		if err := d.failure(p.Name()); err != nil {
+			missing = append(missing, fmt.Sprintf("%s failed: %v", p.Name(), err))
+			continue
+		}
+		more, other := p.Ready()
+		missing, remarks = append(missing, more...), append(remarks, other...)
+	}
+	if d.cfg.Source != nil {
+		late, other := d.cfg.Source.Staleness(time.Duration(d.cfg.Settings.Admin.MaxStaleness))
+		missing, remarks = append(missing, late...), append(remarks, other...)
+	}
+	return missing, append(remarks, d.reloads.remarks()...)
+}
+
+func (d *Daemon) failure(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed[name]
 }

@@ -22,28 +22,17 @@ func setGC(t *testing.T) {
 	})
 }
 
-// TestDelayGC: nothing is collected until there is much, and then as before.
-func TestDelayGC(t *testing.T) {
-	setGC(t)
-	delayGC()
-	delayGC() // which is no more than once
-	const off = -1
-	wantGC(t, "while loading", off, firstGC)
-	runtime.GC()
-	wantGC(t, "after the first collection", percent, limit)
-}
-
-// TestSettleMemory: where much lives on, it is collected less often.
+// TestSettleMemory: a large live heap is collected less often.
 func TestSettleMemory(t *testing.T) {
 	setGC(t)
-	settleMemory()
+	SettleMemory()
 	wantGC(t, "with a small heap", percent, limit)
 	lives := make([]byte, largeHeap)
 	t.Setenv("GOGC", "50")
-	settleMemory()
+	SettleMemory()
 	wantGC(t, "with a large heap, and GOGC", percent, limit)
 	t.Setenv("GOGC", "")
-	settleMemory()
+	SettleMemory()
 	wantGC(t, "with a large heap", largeHeapGC, limit)
 	runtime.KeepAlive(lives)
 }

@@ -130,7 +130,9 @@ func (c *Controller) Missing() (missing []string) {
 // Problem returns why the slices of the API cannot be read; nil if they can.
 func (c *Controller) Problem() error { return c.api.problem() }
 
-// readKinds are the kinds that slices depend on.
+// ReadKinds lists the kinds that slices depend on.
+func ReadKinds() []cluster.Kind { return slices.Clone(readKinds) }
+
 var readKinds = []cluster.Kind{cluster.KindService, cluster.KindPod, cluster.KindNode}
 
 // Follow reads slices and queues the Services that changes affect, until ctx is done;

@@ -35,13 +35,18 @@ type Config struct {
 	Ready func() (missing, remarks []string)
 	// Metrics answers /metrics.
 	Metrics http.Handler
-	// Zone writes the records, Model the cluster's objects; with nil there is no
-	// such dump.
-	Zone, Model func(io.Writer) error
+	// Dumps are further pages, written anew for each request.
+	Dumps []Dump
 	// PProf gives profiles to everybody who can connect; else only loopback
 	// has them.
 	PProf bool
 	Log   *slog.Logger
+}
+
+// Dump is a page with all that there is of something.
+type Dump struct {
+	Path, ContentType string
+	Write             func(io.Writer) error
 }
 
 // Server serves on a bound socket.
@@ -140,14 +145,9 @@ func (s *HTTPServer) routes(cfg *Config) http.Handler {
 		return mux
 	}
 	paths := []string{health, ready, "/metrics"}
-	for _, dump := range []struct {
-		path, contentType string
-		write             func(io.Writer) error
-	}{{"/debug/zone", "text/dns; charset=utf-8", cfg.Zone}, {"/debug/model", "application/json", cfg.Model}} {
-		if dump.write != nil {
-			mux.Handle("GET "+dump.path, s.dump(dump.contentType, dump.write))
-			paths = append(paths, dump.path)
-		}
+	for _, dump := range cfg.Dumps {
+		mux.Handle("GET "+dump.Path, s.dump(dump.ContentType, dump.Write))
+		paths = append(paths, dump.Path)
 	}
 	paths = append(paths, "/debug/pprof/")
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, strings.Join(paths, "\n")) })

@@ -26,9 +26,10 @@ func settings() Config {
 		Listen:  netip.MustParseAddrPort("127.0.0.1:0"),
 		Ready:   func() (missing, remarks []string) { return nil, nil },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
-		Zone:    text("zone"),
-		Model:   text("model"),
-		Log:     slog.New(slog.DiscardHandler),
+		Dumps: []Dump{
+			{"/debug/zone", "text/dns; charset=utf-8", text("zone")}, {"/debug/model", "application/json", text("model")},
+		},
+		Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -101,7 +102,7 @@ func TestRoutes(t *testing.T) {
 func TestOneDumpAtATime(t *testing.T) {
 	cfg := settings()
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	cfg.Zone = func(io.Writer) error { close(begun); <-goOn; return nil }
+	cfg.Dumps[0].Write = func(io.Writer) error { close(begun); <-goOn; return nil }
 	s := &HTTPServer{dumping: make(chan struct{}, 1)}
 	routes := s.routes(&cfg)
 	status := func(path string) int {

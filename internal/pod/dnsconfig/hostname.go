@@ -6,26 +6,27 @@ import (
 )
 
 const (
-	// maxHostname is the octets to which the kubelet truncates a hostname.
-	maxHostname = 63
-	// maxFQDN is the maximum octets of a hostname on Linux (struct utsname).
+	maxHostname = 63 // octets; the kubelet cuts off what is beyond
+	// maxFQDN is the octets that the kernel has for a hostname on Linux
+	// (struct utsname).
 	maxFQDN = 64
 )
 
-// Hostname has the names of a Pod as its programs see them.
+// Hostname is what a Pod's programs see of its own name.
 type Hostname struct {
-	// Kernel is the output of hostname(1) and the value of HOSTNAME: the short name,
-	// or with setHostnameAsFQDN the FQDN. With hostNetwork it is the node's hostname, ""
-	// if that is not known.
+	// Kernel is what hostname prints, and HOSTNAME holds: short, or the FQDN
+	// with setHostnameAsFQDN. A Pod in the node's network has the node's, ""
+	// where that is not known.
 	Kernel string
-	// FQDN is the output of hostname --fqdn, from the Pod's /etc/hosts: with a
-	// subdomain hostname.subdomain.namespace.svc.clusterdomain, else Kernel.
+	// FQDN is what hostname --fqdn prints, as the Pod's /etc/hosts has it:
+	// with a subdomain hostname.subdomain.namespace.svc.clusterdomain, else
+	// Kernel.
 	FQDN     string
 	Warnings []Warning
 }
 
-// FQDNError is the kubelet's error for a Pod with setHostnameAsFQDN that does not start
-// because its FQDN is too long.
+// FQDNError says that a Pod with setHostnameAsFQDN does not start, in the
+// kubelet's words.
 type FQDNError struct {
 	Field string // such as "spec.setHostnameAsFQDN"
 	FQDN  string
@@ -36,13 +37,13 @@ func (e *FQDNError) Error() string {
 		e.FQDN, maxFQDN, len(e.FQDN))
 }
 
-// Warning returns the error as a warning with the reason of the kubelet's event.
+// Warning is the error as one, of the event that the kubelet emits.
 func (e *FQDNError) Warning() Warning {
 	return Warning{Topic: FQDNTooLong, Reason: FailedCreatePodSandBox, Field: e.Field, Message: e.Error()}
 }
 
-// HostnameOf computes the hostname of a Pod. Its error is an *FQDNError; the Hostname is
-// then the one without setHostnameAsFQDN.
+// HostnameOf computes a Pod's hostname. An error is an *FQDNError; the Hostname
+// beside it is the one that the Pod would have without setHostnameAsFQDN.
 func HostnameOf(p PodSettings, n NodeSettings) (Hostname, error) {
 	var w warner
 	if p.HostNetwork {
@@ -70,7 +71,8 @@ func HostnameOf(p PodSettings, n NodeSettings) (Hostname, error) {
 	return h, err
 }
 
-// shortHostname returns the hostname without its domain, truncated to maxHostname.
+// shortHostname is the hostname without its domain, cut to what the kernel
+// takes.
 func (p *PodSettings) shortHostname(w *warner) string {
 	name, field := p.Name, "metadata.name"
 	switch {

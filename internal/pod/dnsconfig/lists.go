@@ -8,16 +8,16 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
-// lists has the parts of a resolv.conf. Nameservers are text, because the kubelet
-// compares them as text.
+// lists are the parts of a resolv.conf while they are formed. Nameservers are
+// still text, as the kubelet compares them as text.
 type lists struct {
 	nameservers []string
 	searches    []string
 	options     []resolvconf.Option
 }
 
-// merge adds a Pod's dnsConfig. Nameservers and searches are appended without duplicates.
-// An option replaces the one of the same name in place.
+// merge adds a Pod's dnsConfig: nameservers and searches go to the end without
+// duplicates, an option replaces that of the same name in its place.
 func (l *lists) merge(c *DNSConfig) {
 	l.nameservers = unique(l.nameservers, c.Nameservers)
 	l.searches = unique(l.searches, c.Searches)
@@ -32,14 +32,14 @@ func (l *lists) merge(c *DNSConfig) {
 	}
 }
 
-// split moves the part of an option's name after a colon to its value, which is how the
-// written option is parsed.
+// split moves what follows a colon in an option's name to its value, as it is
+// written and read.
 func split(o resolvconf.Option) resolvconf.Option {
 	name, value, _ := strings.Cut(o.String(), ":")
 	return resolvconf.Option{Name: name, Value: value}
 }
 
-// config returns l as a Config, without the values that a resolv.conf cannot contain.
+// config is l as a Config, without what has no place in one.
 func (l *lists) config() resolvconf.Config {
 	var c resolvconf.Config
 	for _, text := range l.nameservers {
@@ -60,12 +60,13 @@ func (l *lists) config() resolvconf.Config {
 	return c
 }
 
-// isWord reports whether s is a single word in a line.
+// isWord says whether s stands in a line as one word.
 func isWord(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
 }
 
-// unique concatenates two lists without duplicates, keeping the first of each.
+// unique is one list after the other without duplicates; the first of each
+// stays.
 func unique(a, b []string) []string {
 	seen := make(map[string]bool)
 	var list []string

@@ -8,24 +8,25 @@ import (
 	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
-// querier sends queries, and keeps the answers, so that each query is sent once.
-type querier struct {
-	query        QueryFunc
-	serverSearch func(name string) []string // nil if the server does not search
-	answers      map[queryKey]Answer
+// asker asks, and remembers the answers.
+type asker struct {
+	ask      QueryFunc
+	searched func(name string) []string // nil where nobody searches
+	answers  map[asked]Answer
 }
 
-// queryKey identifies a query.
-type queryKey struct {
+// asked is a question that is asked once: whoever asks again has the same
+// answer.
+type asked struct {
 	server netip.Addr
 	stubresolver.Query
 }
 
-func (a *querier) answer(server netip.Addr, q stubresolver.Query) Answer {
-	key := queryKey{server, q}
+func (a *asker) answer(server netip.Addr, q stubresolver.Query) Answer {
+	key := asked{server, q}
 	answer, known := a.answers[key]
 	if !known {
-		answer = a.query(server, q)
+		answer = a.ask(server, q)
 		if answer.NotAsked != "" {
 			answer = a.search(server, q, answer)
 		}
@@ -34,18 +35,18 @@ func (a *querier) answer(server netip.Addr, q stubresolver.Query) Answer {
 	return answer
 }
 
-// search returns the answer of a server that applies the search list, for a name of which
-// the model has no answer: that for the first name of the search list which is an alias
-// of a name outside the cluster, as far as is known. If there is none, it returns notSent.
-func (a *querier) search(server netip.Addr, q stubresolver.Query, notSent Answer) Answer {
-	if a.serverSearch == nil {
-		return notSent
+// search is the answer of a search in which nothing is found without those that
+// were not asked: it ends at the first alias that leads to them, as far as is
+// known. Where there is none, it is none.
+func (a *asker) search(server netip.Addr, q stubresolver.Query, none Answer) Answer {
+	if a.searched == nil {
+		return none
 	}
-	for _, name := range a.serverSearch(q.Name) {
+	for _, name := range a.searched(q.Name) {
 		candidate := q
 		candidate.Name = name
-		answer := a.query(server, candidate)
-		if externalTarget(answer, q.Type) == "" {
+		answer := a.ask(server, candidate)
+		if leadsOut(answer, q.Type) == "" {
 			continue
 		}
 		m := *answer.Message
@@ -54,11 +55,11 @@ func (a *querier) search(server netip.Addr, q stubresolver.Query, notSent Answer
 		answer.Message = &m
 		return answer
 	}
-	return notSent
+	return none
 }
 
-// response returns the answer in the form that the simulated resolvers use.
-func (a *querier) response(server netip.Addr, q stubresolver.Query) stubresolver.Response {
+// reply is the answer as resolvers take it.
+func (a *asker) reply(server netip.Addr, q stubresolver.Query) stubresolver.Response {
 	answer := a.answer(server, q)
 	if answer.Message == nil {
 		if answer.NotAsked != "" {
@@ -67,24 +68,24 @@ func (a *querier) response(server netip.Addr, q stubresolver.Query) stubresolver
 		return stubresolver.Response{Loss: answer.Loss}
 	}
 	m := answer.Message
-	response := stubresolver.Response{RCode: m.Code, Truncated: slices.Contains(m.Flags, "tc")}
+	reply := stubresolver.Response{RCode: m.Code, Truncated: slices.Contains(m.Flags, "tc")}
 	for _, r := range m.Answer {
 		switch r.Type {
 		case q.Type.String():
-			response.Records++
+			reply.Records++
 		case "CNAME":
-			response.Alias = r.Data
+			reply.Alias = r.Data
 		}
 	}
-	if externalTarget(answer, q.Type) != "" {
-		response.Records = 1 // assume that the target exists
+	if leadsOut(answer, q.Type) != "" {
+		reply.Records = 1 // as far as is known
 	}
-	return response
+	return reply
 }
 
-// externalTarget returns the target of the answer's last alias, if it is outside the
-// cluster, where the model does not follow it, else "".
-func externalTarget(answer Answer, t dnswire.Type) (target string) {
+// leadsOut is where an alias leads that was not followed, since what it leads to
+// is not the cluster's; "" where none does.
+func leadsOut(answer Answer, t dnswire.Type) (target string) {
 	m := answer.Message
 	if m == nil || !answer.FromModel || resultOf(m, t) != noData {
 		return ""
@@ -95,7 +96,7 @@ func externalTarget(answer Answer, t dnswire.Type) (target string) {
 		}
 	}
 	if slices.ContainsFunc(m.Authority, func(r dnswire.Record) bool { return r.Type == "SOA" }) {
-		return "" // the target is in the cluster, and does not exist
+		return "" // it was followed, and there is nothing
 	}
 	return target
 }

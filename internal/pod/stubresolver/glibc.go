@@ -8,48 +8,51 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// glibc 2.36: resolv/res_init.c (resolv.conf), resolv/res_query.c (the search list, and the
-// interpretation of responses), resolv/res_send.c (servers, attempts, A beside AAAA),
-// resolv/nss_dns/dns-host.c and sysdeps/posix/getaddrinfo.c (the result for the program).
+// glibc 2.36: resolv/res_init.c (the file), resolv/res_query.c (the search, and
+// what replies mean), resolv/res_send.c (servers, attempts, A beside AAAA),
+// resolv/nss_dns/dns-host.c and sysdeps/posix/getaddrinfo.c (what the program is
+// told).
 
-// The limits and defaults of resolv/resolv.h.
+// Limits and defaults of resolv/resolv.h.
 const (
 	glibcAttempts    = 2
 	glibcMaxAttempts = 5
-	maxNdots         = 15 // also of musl and Go
+	maxNdots         = 15 // musl's and Go's, too
 	glibcEDNSSize    = 1200
 	plainSize        = 512
-	// glibcRoom is the size of getaddrinfo's first buffer, in octets.
+	// glibcRoom is the first buffer of getaddrinfo, in octets.
 	glibcRoom = 1024
 )
 
-// glibc has the state that is kept between candidates.
+// glibc is the state that outlives one candidate.
 type glibc struct {
 	*resolver
-	// single and reopen are the options single-request and single-request-reopen: A, and
-	// then AAAA. A server that answers only one of two queries sets them permanently.
+	// single and reopen are the options single-request and
+	// single-request-reopen: A, and then AAAA. A server that answers only one
+	// of two questions sets them for good.
 	single, reopen bool
 	streams        bool // use-vc: TCP only
 	rotate         bool
-	sends          int // the number of passes over the list of servers
+	sends          int // how many times the servers were gone through
 	noAAAA         bool
-	// first is the response code that was read first from the last server. The search
-	// uses it to distinguish SERVFAIL from other failures.
+	// first is the code of the reply that was read first, of the server that
+	// was read last: the search looks at it to tell SERVFAIL from other
+	// failures.
 	first dnswire.RCode
-	// silent reports whether no server responded to the last query, or all failed.
+	// silent says that nobody answered what was asked last, or all failed.
 	silent bool
-	// need is the buffer space for the addresses found, in octets.
+	// need is how much room the addresses take that were found, in octets.
 	need int
 }
 
-// answer is the result for a candidate.
+// answer is what came of a candidate.
 type answer struct {
 	outcome Outcome
-	// ends reports whether the search is over: there are records, an alias, or no server
-	// to query.
+	// ends says that the search is over: there are records, an alias, or
+	// nobody to ask.
 	ends bool
-	// unreachable reports whether nothing listens at any server address.
-	unreachable bool
+	// nobody says that nothing listens at any server's address.
+	nobody bool
 }
 
 func (r *resolver) glibc() {
@@ -76,12 +79,12 @@ func (r *resolver) glibc() {
 		r.trace.Candidates[last].Why = fmt.Sprintf("the addresses do not fit into getaddrinfo's buffer of %d octets: it looks up again with a larger one", room)
 		g.search()
 	}
-	r.trace.Outcome = g.getaddrinfoOutcome(r.trace.Outcome)
+	r.trace.Outcome = g.told(r.trace.Outcome)
 }
 
-// getaddrinfoOutcome returns the outcome that getaddrinfo reports for that of the search.
-// For A it uses other functions than for AAAA or both, which map errors differently.
-func (g *glibc) getaddrinfoOutcome(o Outcome) Outcome {
+// told is what getaddrinfo makes of the search's outcome. For A it goes another
+// way than for AAAA or both, which lends errors other names.
+func (g *glibc) told(o Outcome) Outcome {
 	switch {
 	case o == Found || o == NoData:
 	case g.Type == dnswire.TypeA && g.silent && o != TryAgain:
@@ -110,9 +113,9 @@ func (g *glibc) options() {
 	g.noAAAA = has(g.Conf, "no-aaaa")
 }
 
-// isHostname reports whether getaddrinfo looks up a name at all
-// (resolv/res-name-checking.c): it has letters, digits, hyphens and underscores only, and
-// does not begin with a hyphen.
+// isHostname tells whether getaddrinfo looks a name up at all
+// (resolv/res-name-checking.c): letters, digits, hyphens and underscores, no
+// hyphen first.
 func isHostname(name string) bool {
 	if fault(name) != "" || strings.HasPrefix(name, "-") {
 		return false
@@ -122,7 +125,7 @@ func isHostname(name string) bool {
 	})
 }
 
-// search simulates __res_context_search.
+// search is __res_context_search.
 func (g *glibc) search() {
 	dots, rooted := g.dots(), g.rooted()
 	var early answer
@@ -161,14 +164,14 @@ func (g *glibc) search() {
 	}
 }
 
-// ended ends the lookup if a does, and reports whether it did.
+// ended ends the lookup if a says so, and tells whether it does.
 func (g *glibc) ended(a answer) bool {
 	switch {
 	case !a.ends:
 		return false
 	case a.outcome == Found:
 		g.end(Found, "it was found")
-	case a.unreachable:
+	case a.nobody:
 		g.end(a.outcome, "no server can be reached: glibc gives up")
 	default:
 		g.end(a.outcome, "the answer is an alias without records of the type: glibc stops the search")
@@ -176,13 +179,13 @@ func (g *glibc) ended(a answer) bool {
 	return true
 }
 
-// searched is the result of the search domains.
+// searched is what came of the search domains.
 type searched struct {
-	any    bool // whether there are search domains
-	root   bool // whether the root is one of them, which is the name as given
+	any    bool // there are some
+	root   bool // the root is one of them: the name was tried as given
 	last   answer
 	noData bool
-	// servFail reports whether all servers answered SERVFAIL for a candidate.
+	// servFail says that for a candidate all servers failed, with SERVFAIL.
 	servFail bool
 }
 
@@ -193,7 +196,7 @@ func (g *glibc) domains() searched {
 		domain = strings.TrimPrefix(domain, ".")
 		list.root = list.root || domain == ""
 		a := g.query(g.Name+"."+domain, Searched, i)
-		a.ends = a.ends || a.unreachable
+		a.ends = a.ends || a.nobody
 		list.last = a
 		switch {
 		case a.ends:
@@ -211,7 +214,7 @@ func (g *glibc) domains() searched {
 	return list
 }
 
-// query simulates __res_context_query.
+// query is __res_context_query.
 func (g *glibc) query(name string, cause Cause, domain int) answer {
 	t := g.candidate(name, cause, domain)
 	a := g.answer(t, name)
@@ -231,20 +234,20 @@ func (g *glibc) answer(t *Candidate, name string) answer {
 	if g.noAAAA && g.forAddresses() {
 		types = []dnswire.Type{dnswire.TypeA}
 	}
-	replies, unreachable := g.exchange(t, types)
+	replies, nobody := g.exchange(t, types)
 	if g.silent = len(replies) == 0; g.silent {
-		return answer{outcome: TryAgain, unreachable: unreachable}
+		return answer{outcome: TryAgain, nobody: nobody}
 	}
-	if g.noAAAA && g.Type == dnswire.TypeAAAA { // the response for A is used
+	if g.noAAAA && g.Type == dnswire.TypeAAAA { // A tells whether the name exists
 		replies[0].Records, replies[0].Alias = 0, ""
 	}
 	g.need = g.room(t.Name, replies)
-	return g.interpret(replies)
+	return g.judge(replies)
 }
 
-// room returns the space that the responses use in getaddrinfo's buffer, in octets, with
-// pointers of eight octets: for one family the lists of pointers and names, for both
-// families a struct gaih_addrtuple per address.
+// room is how much of getaddrinfo's buffer the replies take, in octets, where a
+// pointer has eight: for one family lists of pointers and names, for both a
+// struct gaih_addrtuple for each address.
 func (g *glibc) room(name string, replies []Response) int {
 	const pointer, tuple = 8, 40
 	records := 0
@@ -262,16 +265,15 @@ func (g *glibc) room(name string, replies []Response) int {
 	if g.Type == dnswire.TypeA {
 		addr = 4
 	}
-	text := len(strings.Join(names, "")) // a NUL replaces each trailing dot
+	text := len(strings.Join(names, "")) // a zero stands for each closing dot
 	return align(align(text, 4)+addr*records, pointer) + pointer*(records+1+len(names))
 }
 
-// align rounds n up to a multiple of of.
+// align is n, or what is next to it and a multiple of so many.
 func align(n, of int) int { return (n + of - 1) / of * of }
 
-// interpret returns the result of __res_context_query and nss_dns for one or two
-// responses.
-func (g *glibc) interpret(replies []Response) answer {
+// judge is what __res_context_query and nss_dns make of one or two replies.
+func (g *glibc) judge(replies []Response) answer {
 	alias := false
 	code := dnswire.NoError
 	for _, reply := range replies {
@@ -293,15 +295,15 @@ func (g *glibc) interpret(replies []Response) answer {
 	return answer{outcome: verdict(code)}
 }
 
-// exchange simulates __res_context_send. It returns the responses that glibc uses, or none
-// if all servers failed, and then whether nothing listens at any address.
-func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response, unreachable bool) {
+// exchange is __res_context_send: the replies that count, none where all servers
+// failed. nobody says that then nothing listens at any address.
+func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response, nobody bool) {
 	offset := 0
-	if g.rotate { // glibc begins at a random server, the simulation at the first
+	if g.rotate { // where it begins is chance; here the first server
 		offset = g.sends
 	}
 	g.sends++
-	streams, unreachable := g.streams, !g.streams
+	streams, nobody := g.streams, !g.streams
 	if g.attempts == 0 {
 		t.Skipped = "attempts is 0: glibc sends nothing"
 	}
@@ -311,11 +313,11 @@ func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response
 			heard := false
 			if !streams {
 				replies, streams, heard = v.datagrams(types)
-				unreachable = unreachable && !heard
+				nobody = nobody && !heard
 			}
 			if streams {
 				replies, heard = v.stream(types)
-				unreachable = !heard
+				nobody = !heard
 			}
 			if len(replies) > 0 {
 				return replies, false
@@ -325,50 +327,51 @@ func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response
 			break
 		}
 	}
-	return nil, unreachable
+	return nil, nobody
 }
 
-// visit is one attempt with one server.
+// visit is one server during one attempt.
 type visit struct {
 	*glibc
 	t       *Candidate
 	server  netip.Addr
 	attempt int
-	// open reports whether TCP begins while a UDP response is outstanding.
+	// open says that TCP is begun while the reply to a datagram is still to
+	// come.
 	open bool
 }
 
-func (v *visit) query(qtype dnswire.Type, tcp bool) Response {
+func (v *visit) question(qtype dnswire.Type, tcp bool) Response {
 	return v.send(v.t, Exchange{Server: v.server, Attempt: v.attempt, Query: Query{Type: qtype, TCP: tcp}})
 }
 
-// isFailure reports whether glibc queries the next server after this code over UDP.
+// isFailure tells whether the next server is asked after this code over UDP.
 func isFailure(code dnswire.RCode) bool {
 	return code == dnswire.ServFail || code == dnswire.NotImp || code == dnswire.Refused
 }
 
-// datagrams simulates send_dg. It returns the responses that glibc uses, whether TCP is
-// needed, and whether anything listens at the address.
+// datagrams is send_dg: the replies that count, whether TCP is needed, and
+// whether anything listens there.
 func (v *visit) datagrams(types []dnswire.Type) (replies []Response, streams, heard bool) {
 	if len(types) == 2 && !v.single {
 		v.t.round()
-		both := []Response{v.query(types[0], false), v.query(types[1], false)}
+		both := []Response{v.question(types[0], false), v.question(types[1], false)}
 		replies, streams, heard = v.read(both)
 		if streams || len(replies) == 0 || both[0].Loss == None && both[1].Loss == None {
 			return replies, streams, heard
 		}
-		// Only one of two responses arrived: the server may not handle two queries at once.
+		// Only one of two came: perhaps the server can't take two at once.
 		v.single = true
 	}
 	if len(types) == 2 {
 		return v.serially(types)
 	}
 	v.t.round()
-	return v.read([]Response{v.query(types[0], false)})
+	return v.read([]Response{v.question(types[0], false)})
 }
 
-// read interprets the responses to queries sent at the same time. One answer beside a
-// failure is enough; failures alone are no responses.
+// read takes the replies to what was sent at once. An answer beside a failure is
+// enough; failures alone are none.
 func (v *visit) read(all []Response) (replies []Response, streams, heard bool) {
 	read := 0
 	for i, reply := range all {
@@ -395,17 +398,17 @@ func (v *visit) read(all []Response) (replies []Response, streams, heard bool) {
 	return replies, false, heard
 }
 
-// serially sends A, and AAAA after an answer to A. After a failure of A, glibc waits for
-// a response to the query for AAAA that it did not send.
+// serially sends A, and AAAA when there is an answer to A. After a failure it
+// waits in vain for an answer to what it did not send.
 func (v *visit) serially(types []dnswire.Type) (replies []Response, streams, heard bool) {
 	for {
 		v.t.round()
-		replies, streams, heard = v.read([]Response{v.query(types[0], false)})
+		replies, streams, heard = v.read([]Response{v.question(types[0], false)})
 		if streams || len(replies) == 0 {
 			return replies, streams, heard
 		}
 		v.t.round()
-		second := v.query(types[1], false)
+		second := v.question(types[1], false)
 		switch {
 		case second.Loss == Unreachable:
 			return nil, false, true
@@ -421,14 +424,14 @@ func (v *visit) serially(types []dnswire.Type) (replies []Response, streams, hea
 	}
 }
 
-// stream simulates send_vc: both queries over one connection. glibc uses all responses,
-// including failures.
+// stream is send_vc: both questions over one connection. What the server says
+// counts, failures too.
 func (v *visit) stream(types []dnswire.Type) (replies []Response, heard bool) {
 	if !v.open {
 		v.t.round()
 	}
 	for _, qtype := range types {
-		replies = append(replies, v.query(qtype, true))
+		replies = append(replies, v.question(qtype, true))
 	}
 	for _, reply := range replies {
 		if reply.Loss != None {

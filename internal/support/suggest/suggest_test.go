@@ -3,7 +3,6 @@ package suggest
 import "testing"
 
 func TestDistance(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		a, b string
 		want int
@@ -17,8 +16,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-func TestClosest(t *testing.T) {
-	t.Parallel()
+func TestWord(t *testing.T) {
 	for _, test := range []struct {
 		word string
 		list []string
@@ -26,12 +24,12 @@ func TestClosest(t *testing.T) {
 	}{
 		{"wbe", []string{"api", "web"}, "web"},
 		{"web", []string{"web"}, ""},
-		{"db", []string{"ab", "a"}, ""}, // too short for a suggestion
+		{"db", []string{"ab", "a"}, ""}, // too short to tell
 		{"orders", []string{"order-1", "order"}, "order"},
 		{"orders", nil, ""},
 	} {
 		if got := Closest(test.word, test.list); got != test.want {
-			t.Errorf("Closest(%q, %q) = %q, want %q", test.word, test.list, got, test.want)
+			t.Errorf("Word(%q, %q) = %q, want %q", test.word, test.list, got, test.want)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (w *webhooks) start(more string) *replica {
 			w.t.Logf("log of a webhook:\n%s", r.LastLogged())
 		}
 	})
-	started := regexp.MustCompile(`"msg":"webhook serving","listen":"([^"]+)".*"admin":"([^"]+)"`)
+	started := regexp.MustCompile(`"msg":"serving","listen":"([^"]+)".*"admin":"([^"]+)"`)
 	await.NoError(w.t, func() error {
 		match := started.FindStringSubmatch(r.Logged())
 		if match == nil {

@@ -101,7 +101,7 @@ func (k *controller) start() {
 		k.t.Fatal(err)
 	}
 	await.NoError(k.t, func() error {
-		running := strings.LastIndex(k.Logged(), "controller of slices serving")
+		running := strings.LastIndex(k.Logged(), "msg=serving")
 		if running < 0 {
 			return fmt.Errorf("it does not run: %s", k.LastLogged())
 		}

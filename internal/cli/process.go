@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/daemon"
+	dnsapp "portolan.dev/portolan/internal/dns/app"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	kubeapp "portolan.dev/portolan/internal/kube/app"
+	"portolan.dev/portolan/internal/kube/source"
+	nodeapp "portolan.dev/portolan/internal/node/app"
+	"portolan.dev/portolan/internal/ops/admin"
+)
+
+// assembly is what a command's process is made from. The parts of each command are
+// listed here, and nowhere else.
+type assembly struct {
+	settings config.Config
+	stdin    io.Reader
+	log      *slog.Logger
+}
+
+// serve is the process of `portolan serve`.
+func (a assembly) serve() (*daemon.Config, error) {
+	store := cluster.NewStore()
+	var src *source.Source
+	dns, err := dnsapp.New(dnsapp.Config{
+		Settings: a.settings, Store: store, Log: a.log, Loaded: daemon.SettleMemory,
+		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	src, err = source.New(source.Config{
+		Settings: a.settings, Version: version(), Store: store, Stdin: a.stdin, Log: a.log,
+		Needs: dns.Needs, Between: dns.AnswerWaiting, Serial: dns.Serial, Recalled: dns.ContinueFrom,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &daemon.Config{
+		Parts: []daemon.Part{dns}, Source: src,
+		Dumps: []admin.Dump{zoneDump(dns), {Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}},
+	}, nil
+}
+
+// node is the process of `portolan node`.
+func (a assembly) node() (*daemon.Config, error) {
+	dns, err := dnsapp.NewAgent(dnsapp.Config{Settings: a.settings, Store: cluster.NewStore(), Log: a.log})
+	if err != nil {
+		return nil, err
+	}
+	compiled, err := a.settings.Compile()
+	if err != nil {
+		return nil, err
+	}
+	part := daemon.Part(dns)
+	if network := compiled.Node.Network; len(network.Addresses) > 0 {
+		part = nodeapp.New(network, dns, a.log)
+	}
+	return &daemon.Config{
+		Parts:   []daemon.Part{part},
+		Control: dnsserver.SharePort, // another agent takes over, or gave way to this one
+		Dumps:   []admin.Dump{zoneDump(dns)},
+	}, nil
+}
+
+// webhook is the process of `portolan webhook`.
+func (a assembly) webhook() (*daemon.Config, error) {
+	webhook, err := kubeapp.NewWebhook(a.settings, version(), a.log)
+	return &daemon.Config{Parts: []daemon.Part{webhook}}, err
+}
+
+// slices is the process of `portolan controller slices`.
+func (a assembly) slices() (*daemon.Config, error) {
+	store := cluster.NewStore()
+	src, err := source.New(source.Config{
+		Settings: a.settings, Scope: source.Slices, Version: version(), Store: store, Log: a.log, Needs: kubeapp.SlicesNeeds,
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices, err := kubeapp.NewSlices(kubeapp.SlicesConfig{
+		Settings: a.settings, Version: version(), Store: store, Problem: src.Problem, Log: a.log,
+	})
+	return &daemon.Config{Parts: []daemon.Part{slices}, Source: src}, err
+}
+
+func zoneDump(dns *dnsapp.DNS) admin.Dump {
+	return admin.Dump{Path: "/debug/zone", ContentType: "text/dns; charset=utf-8", Write: dns.WriteZone}
+}
+
+// process is how a command's process follows its settings.
+type process struct {
+	assemble func(assembly) (*daemon.Config, error)
+	// read reads the settings again, content is the text of the files that they come
+	// from; nil where they are read once.
+	read    func() (config.Config, error)
+	content func() ([]byte, error)
+	signals []os.Signal  // that have them read again, beside SIGHUP
+	agent   agentProcess // some settings of an agent need a restart
+}
+
+// run assembles a process and runs it until the command is told to stop.
+func (p process) run(cmd *cobra.Command, settings config.Config) error {
+	level := new(slog.LevelVar)
+	log := newLogger(settings.Log, level, cmd.ErrOrStderr())
+	cfg, err := p.assemble(assembly{settings: settings, stdin: cmd.InOrStdin(), log: log})
+	if err != nil {
+		return err
+	}
+	cfg.Settings, cfg.Version, cfg.Log = settings, version(), log
+	if p.read != nil {
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, append(p.signals, syscall.SIGHUP)...)
+		defer signal.Stop(hangup)
+		cfg.Reload = &daemon.Reload{Level: level, Read: p.read, Content: p.content, Signal: hangup, Frozen: func(start, next config.Config) (config.Config, []string) {
+			return frozen(start, next, p.agent)
+		}}
+	}
+	return daemon.New(*cfg).Run(cmd.Context())
+}

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"context"
+
+	"portolan.dev/portolan/internal/ops/admin"
+	"portolan.dev/portolan/internal/ops/metrics"
+	"portolan.dev/portolan/internal/support/bind"
+)
+
+// bindAdmin binds the admin server and those for probes alone, and returns what is
+// served where, for the log.
+func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
+	settings, err := d.cfg.Settings.Compile()
+	if err != nil {
+		return nil, err
+	}
+	registry := metrics.New(d.cfg.Version)
+	for _, p := range d.cfg.Parts {
+		registry.MustRegister(p.Metrics())
+	}
+	if d.cfg.Source != nil {
+		registry.MustRegister(d.cfg.Source)
+	}
+	if d.cfg.Reload != nil {
+		registry.MustRegister(&d.reloads)
+	}
+	cfg := admin.Config{
+		Ready: d.ready, Metrics: metrics.Handler(registry, d.cfg.Log), Dumps: d.cfg.Dumps,
+		PProf: d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Control: d.cfg.Control,
+	}
+	if cfg.Listen = settings.Admin; cfg.Listen.IsValid() {
+		server, err := d.addAdmin(ctx, cfg, "--admin")
+		if err != nil {
+			return nil, err
+		}
+		serving = append(serving, "admin", server.Addr())
+	}
+	var probes []string
+	cfg.ProbesOnly = true
+	for _, cfg.Listen = range settings.Probes {
+		server, err := d.addAdmin(ctx, cfg, "admin.probes")
+		if err != nil {
+			return nil, err
+		}
+		probes = append(probes, server.Addr())
+	}
+	cfg.Control = nil
+	for _, cfg.Socket = range settings.ProbeSockets {
+		server, err := d.addAdmin(ctx, cfg, "admin.probes")
+		if err != nil {
+			return nil, err
+		}
+		probes = append(probes, server.Addr())
+	}
+	if len(probes) > 0 {
+		serving = append(serving, "probes", probes)
+	}
+	return serving, nil
+}
+
+// addAdmin binds one server; setting is where its address comes from.
+func (d *Daemon) addAdmin(ctx context.Context, cfg admin.Config, setting string) (*admin.HTTPServer, error) {
+	server, err := admin.Listen(ctx, cfg)
+	if err != nil {
+		return nil, bind.WithCure(err, setting)
+	}
+	d.admins = append(d.admins, server)
+	return server, nil
+}

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package daemon
-
-// dropImage does nothing.
-func dropImage() {}

@@ -1,0 +1,243 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/dns/secondary"
+	"portolan.dev/portolan/internal/dns/transfer"
+	"portolan.dev/portolan/internal/dns/zone"
+)
+
+// NewAgent makes the DNS of an agent on a node: its zones are transferred from the
+// cluster's servers or, in the mode cache, names are forwarded to those. It fails on
+// a bad configuration, and starts nothing.
+func NewAgent(cfg Config) (*DNS, error) {
+	compiled, err := cfg.Settings.Compile()
+	if err != nil {
+		return nil, err
+	}
+	if len(cfg.Settings.Node.Servers) == 0 {
+		return nil, errNoServers
+	}
+	d := newDNS(cfg)
+	d.sharePorts, d.notify.listen = true, compiled.Node.Notify
+	if compiled.Node.Mode == config.NodeCache {
+		d.keeper = &forwardedZones{}
+		return d, d.begin()
+	}
+	keeper := &transferredZones{staleLimit: time.Duration(cfg.Settings.Admin.MaxStaleness)}
+	if keeper.secondary, err = d.newSecondary(&compiled.Node); err != nil {
+		return nil, err
+	}
+	d.keeper, d.restore = keeper, keeper.secondary.Restore
+	d.background = append(d.background, keeper.secondary.Run)
+	return d, d.begin()
+}
+
+// errNoServers is the error of an agent that does not know the cluster's servers.
+var errNoServers = errors.New("node.servers: none; give the addresses of the cluster's DNS servers, with --server")
+
+// forwardedZones are none: all names of the cluster are forwarded to its servers.
+type forwardedZones struct{}
+
+func (forwardedZones) prepare(a, _ *answers) (err error) {
+	useNodeSettings(a.settings)
+	a.wiring.Relay = a.settings.Node.Relay
+	a.db, err = zone.New()
+	return err
+}
+
+func (forwardedZones) keep(ctx context.Context, _ *answers, publish func()) error {
+	publish()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (forwardedZones) ready() (missing, remarks []string) { return nil, nil }
+
+func (forwardedZones) collect(*figures) {}
+
+// useNodeSettings puts the addresses and routes of an agent in place.
+func useNodeSettings(s *config.Compiled) {
+	s.DNS.Listen = s.Node.Listen
+	s.DNS.Routes = append(s.DNS.Routes, s.Node.Routes...)
+}
+
+// transferredZones are kept by a secondary (RFC 9499), which runs beside answers.
+type transferredZones struct {
+	secondary  *secondary.Secondary
+	staleLimit time.Duration // until the agent is not ready; 0 is none
+}
+
+func (t *transferredZones) prepare(a, _ *answers) error {
+	useNodeSettings(a.settings)
+	a.wiring.ForwardWhileLoading, a.wiring.NotifyHandler = true, t.secondary
+	a.db = t.secondary.DB()
+	return nil
+}
+
+func (t *transferredZones) keep(ctx context.Context, _ *answers, publish func()) error {
+	publish()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// ready lists the zones that were not transferred yet: their names are forwarded
+// meanwhile.
+func (t *transferredZones) ready() (missing, remarks []string) {
+	for _, z := range t.secondary.Status().Zones {
+		age := time.Since(z.VerifiedAt)
+		switch {
+		case !z.Loaded:
+			missing = append(missing, fmt.Sprintf("zone %s is not loaded%s", z.Zone, because(z.Failure)))
+		case !z.Stale:
+		case t.staleLimit > 0 && age > t.staleLimit:
+			missing = append(missing, fmt.Sprintf("zone %s is stale%s", z.Zone, because(z.Failure)))
+		default:
+			remarks = append(remarks, fmt.Sprintf("zone %s is stale%s", z.Zone, because(z.Failure)))
+		}
+	}
+	return missing, remarks
+}
+
+func (t *transferredZones) collect(f *figures) { f.secondary = new(t.secondary.Status()) }
+
+func (d *DNS) newSecondary(n *config.NodeConfig) (s *secondary.Secondary, err error) {
+	cfg := n.Secondary
+	cfg.Log = d.cfg.Log
+	if cfg.Node == "" {
+		cfg.Node, _ = os.Hostname() // without a name all prefer the same primary
+	}
+	if len(n.Named) > 0 {
+		cfg.Finder = &finder{d, n.Named}
+	}
+	if n.Key != nil {
+		if cfg.Key, err = rereadKey(*n.Key, d.cfg.Log); err != nil {
+			return nil, err
+		}
+	}
+	if files := d.cfg.Settings.DNS.TLS; files.Certificate != "" {
+		c, err := newCertificate(files.Certificate, files.Key, d.cfg.Log)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.TLS == nil {
+			cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		cfg.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.get(nil) }
+	}
+	return secondary.New(cfg)
+}
+
+// keyTime is the shortest interval between reads of a key file. Anyone can send a
+// message that claims to be signed, so unverified traffic must not trigger reads.
+const keyTime = time.Second
+
+// rereadKey returns what gives a key as its file has it, or had it within keyTime. A
+// file that cannot be used leaves the key before in force.
+func rereadKey(file transfer.KeyFile, log *slog.Logger) (func() *dnswire.TSIGKey, error) {
+	first, err := file.Read()
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex // of what follows
+	last, read, bad := first, time.Now(), false
+	return func() *dnswire.TSIGKey {
+		mu.Lock()
+		defer mu.Unlock()
+		now := time.Now()
+		if now.Sub(read) < keyTime {
+			return last
+		}
+		read = now
+		key, err := file.Read()
+		if err == nil {
+			last = key
+		} else if !bad {
+			log.Error("the key cannot be used; the one before stays in force", "err", err)
+		}
+		bad = err != nil
+		return last
+	}, nil
+}
+
+// finder finds primaries by asking the cluster's servers for their names.
+type finder struct {
+	dns   *DNS
+	named []config.NamedPrimary
+}
+
+// Find returns the primaries of all names; it fails when there are none.
+func (f *finder) Find(ctx context.Context) (found []forward.Upstream, err error) {
+	for _, n := range f.named {
+		for _, t := range []dnswire.Type{dnswire.TypeA, dnswire.TypeAAAA} {
+			addrs, failure := f.dns.resolve(ctx, n.Name, t)
+			err = errors.Join(err, failure)
+			for _, addr := range addrs {
+				primary := n.Like
+				primary.Addr = netip.AddrPortFrom(addr, n.Like.Addr.Port())
+				found = append(found, primary)
+			}
+		}
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	return nil, err
+}
+
+// resolve asks the upstreams for the addresses of a name.
+func (d *DNS) resolve(ctx context.Context, name dnsname.Name, t dnswire.Type) (addrs []netip.Addr, err error) {
+	upstreams, q := d.current.Load().upstreams, cache.Key{Name: []byte(name.WireLabels()), Type: t}
+	now := time.Now()
+	e, _ := upstreams.Cached(q, now)
+	if e == nil {
+		request, err := upstreams.Reserve(netip.Addr{}, q)
+		if err != nil {
+			return nil, err
+		}
+		e, now = request.Resolve(ctx)
+	}
+	if addrs, err = addressesOf(e, now); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", name, t, err)
+	}
+	return addrs, nil
+}
+
+var errExpired = errors.New("the answer expired while it was waited for")
+
+// addressesOf lists the addresses in an answer of upstreams; it fails where there are
+// none.
+func addressesOf(e *cache.Entry, now time.Time) (addrs []netip.Addr, err error) {
+	reply, _, _ := e.Answer(now)
+	switch {
+	case reply == nil && e.Failure == nil:
+		return nil, errExpired
+	case reply == nil:
+		return nil, errors.New(e.Failure.Text)
+	}
+	for rec := range reply.Records {
+		if rec.Section == dnswire.Answer {
+			for addr := range rec.Addresses {
+				addrs = append(addrs, addr)
+			}
+		}
+	}
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("%s, no address", reply.RCode)
+	}
+	return addrs, nil
+}

@@ -1,0 +1,92 @@
+package app
+
+import (
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/transfer"
+)
+
+// TestAgentNeedsServers: an agent needs the cluster's servers even where configured
+// routes cover all names that it would forward to them.
+func TestAgentNeedsServers(t *testing.T) {
+	cfg := config.Default()
+	for _, suffix := range []string{"cluster.local", "in-addr.arpa", "ip6.arpa"} {
+		cfg.DNS.Forward.Routes = append(cfg.DNS.Forward.Routes, config.Route{Suffix: suffix, Upstreams: []string{"192.0.2.53"}})
+	}
+	if _, err := NewAgent(Config{Settings: cfg, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, errNoServers) {
+		t.Errorf("NewAgent() without servers: %v, want %v", err, errNoServers)
+	}
+	cfg.Node.Servers = []string{"192.0.2.1"}
+	if _, err := NewAgent(Config{Settings: cfg, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Errorf("NewAgent() with servers: %v", err)
+	}
+}
+
+// TestAddressesOf: an answer may expire while it is waited for.
+func TestAddressesOf(t *testing.T) {
+	for want, e := range map[string]*cache.Entry{
+		errExpired.Error(): {Reply: new(dnswire.Reply)},
+		"nobody answers":   {Failure: &cache.Failure{Text: "nobody answers"}},
+	} {
+		if _, err := addressesOf(e, time.Now()); err == nil || err.Error() != want {
+			t.Errorf("addressesOf() = %v, want %s", err, want)
+		}
+	}
+}
+
+// TestRereadKey: a key file is read at most once a second, however often the key is
+// used.
+func TestRereadKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	write := func(secret string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := strings.Repeat("a", 32), strings.Repeat("b", 32)
+	encoded := base64.StdEncoding.EncodeToString
+	synctest.Test(t, func(t *testing.T) {
+		write(encoded([]byte(first)))
+		log := new(strings.Builder)
+		file := transfer.KeyFile{Name: dnsname.MustParse("key"), Algorithm: dnswire.HMACSHA256, File: path}
+		key, err := rereadKey(file, slog.New(slog.NewTextHandler(log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := func(when, secret string) {
+			t.Helper()
+			if got := string(key().Secret); got != secret {
+				t.Errorf("%s: secret %q, want %q", when, got, secret)
+			}
+		}
+		write(encoded([]byte(second)))
+		want("at once", first)
+		time.Sleep(keyTime)
+		want("later", second)
+		write("no secret")
+		for range 3 {
+			time.Sleep(keyTime)
+			want("with a bad file", second)
+		}
+		if n := strings.Count(log.String(), "the one before stays in force"); n != 1 {
+			t.Errorf("it is said %d times, want once:\n%s", n, log)
+		}
+		write(encoded([]byte(first)))
+		time.Sleep(keyTime)
+		want("with a good file again", first)
+	})
+}

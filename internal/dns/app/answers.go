@@ -1,0 +1,195 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/filter"
+	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/transfer"
+	"portolan.dev/portolan/internal/dns/zone"
+)
+
+// answers is what queries are answered from, made from one configuration.
+type answers struct {
+	settings  *config.Compiled
+	compiler  *kubezone.Compiler // nil where the zones are not compiled here
+	db        *zone.DB
+	upstreams *forward.Forwarder // nil where nothing is forwarded
+	cache     *cache.Cache
+	forwarded forwardSettings
+	filter    *filter.Filter // nil when there are no rules
+	limiter   *filter.RateLimiter
+	transfer  *transfer.Sender // nil when zones are not transferred
+	stats     *respond.Stats
+	responder *respond.Responder
+	// wiring is what the responder is made from.
+	wiring respond.Config
+}
+
+// newAnswers makes answers whose serials begin with the one given. What the
+// answers before had is used again where its settings are the same: zones go on
+// counting, caches stay full.
+func (d *DNS) newAnswers(cfg config.Config, serial uint32, before *answers) (*answers, error) {
+	compiled, err := cfg.Compile()
+	if err != nil {
+		return nil, err
+	}
+	zones := &compiled.DNS.Zone
+	zones.Serial, zones.Between = serial, d.AnswerWaiting
+	if compiled.DNS.Transfer.IsOn() {
+		zones.Instance = newInstance()
+	}
+	a := &answers{settings: compiled}
+	if err := d.keeper.prepare(a, before); err != nil {
+		return nil, err
+	}
+	if err := d.forwardFor(cfg, a, before); err != nil {
+		return nil, err
+	}
+	if err := a.newFilter(before); err != nil {
+		return nil, err
+	}
+	if a.compiler != nil { // last: it changes zones that the answers before may have, too
+		if err := d.transferFor(a, before); err != nil {
+			return nil, err
+		}
+	}
+	a.stats = statsFor(a.db, before, d.seats(compiled.DNS.Listen))
+	a.wiring.Data, a.wiring.Stats = a.db, a.stats
+	a.wiring.Rules, a.wiring.Limiter = a.filter, a.limiter
+	if a.upstreams != nil {
+		a.wiring.Upstreams = a.upstreams
+	}
+	d.identify(cfg.DNS, a)
+	a.responder, err = respond.New(a.wiring)
+	return a, err
+}
+
+// identify wires what the server says of itself, to whom, and who observes it.
+func (d *DNS) identify(cfg config.DNS, a *answers) {
+	compiled := &a.settings.DNS
+	w := &a.wiring
+	w.UDPSize, w.TCPIdle = cfg.UDPSize, time.Duration(cfg.TCP.Idle)
+	w.NSID, w.ServerID, w.Version = nsid(cfg.Identity.NSID), cfg.Identity.ServerID, cfg.Identity.Version
+	if w.CookieSecrets = compiled.CookieSecrets; len(w.CookieSecrets) == 0 {
+		w.CookieSecrets = []respond.CookieSecret{d.secret}
+	}
+	w.Search, w.SearchSOA = autopath.New(compiled.Autopath), compiled.AutopathSOA
+	if !compiled.QueryLog.Empty() {
+		compiled.QueryLog.Tap.Identity = w.NSID
+		w.Observer = d.queries
+	}
+}
+
+// newFilter makes the rules that queries pass, and the rate limit.
+func (a *answers) newFilter(before *answers) (err error) {
+	compiled := &a.settings.DNS
+	a.limiter = filter.NewRateLimiter(compiled.RateLimit)
+	if compiled.Rules.Empty() {
+		return nil
+	}
+	var last *filter.Filter
+	if before != nil {
+		last = before.filter
+	}
+	a.filter, err = filter.Renew(last, compiled.Rules)
+	return err
+}
+
+// newInstance is a label that no other history of serials has.
+func newInstance() string {
+	var raw [8]byte
+	_, _ = rand.Read(raw[:]) // never fails
+	return hex.EncodeToString(raw[:])
+}
+
+// statsFor are the counters of answers; those of before where the zones are the
+// same.
+func statsFor(db *zone.DB, before *answers, seats int) *respond.Stats {
+	var zones []dnsname.Name
+	for _, soa := range db.SOAs() {
+		zones = append(zones, soa.Zone)
+	}
+	if before != nil && slices.Equal(before.stats.Zones(), zones) {
+		return before.stats
+	}
+	return respond.NewStats(zones, seats)
+}
+
+// nsid is the configured identity, or as much of the host's name as fits a label.
+func nsid(configured string) string {
+	if configured != "" {
+		return configured
+	}
+	const maxLabel = 63
+	host, _ := os.Hostname() // without a name there is no identity
+	return host[:min(len(host), maxLabel)]
+}
+
+// serial is the highest of all zones.
+func (a *answers) serial() (highest uint32) {
+	for i, soa := range a.db.SOAs() {
+		if i == 0 || after(soa.Serial, highest) {
+			highest = soa.Serial
+		}
+	}
+	return highest
+}
+
+// after reports whether serial a comes after b (RFC 1982, section 3.2).
+func after(a, b uint32) bool { return int32(a-b) > 0 }
+
+// run runs what answers need beside their zones, until ctx is done.
+func (a *answers) run(ctx context.Context, log *slog.Logger) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if a.upstreams != nil {
+		wg.Go(func() { _ = a.upstreams.Run(ctx, log) }) // ends with ctx
+	}
+	if a.filter != nil {
+		wg.Go(func() { _ = a.filter.Run(ctx, log) })
+	}
+	if a.transfer != nil {
+		wg.Go(func() {
+			if err := a.transfer.Run(ctx, log); ctx.Err() == nil {
+				log.Error("secondaries are not notified of changes", "err", err)
+			}
+		})
+	}
+}
+
+// worker answers queries from the current answers.
+type worker struct {
+	dns  *DNS
+	seat int
+	of   *answers
+	*respond.Worker
+}
+
+func (d *DNS) newWorker(seat int) dnsserver.Answerer { return &worker{dns: d, seat: seat} }
+
+// Respond answers one query, see respond.Worker.
+func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
+	if now := w.dns.current.Load(); now != w.of {
+		w.of, w.Worker = now, now.responder.NewWorker(w.seat)
+	}
+	answer, deferred := w.Worker.Respond(packet, client, buf)
+	if deferred == nil {
+		return answer, nil // a nil pointer in an interface is not nil
+	}
+	return nil, deferred
+}

@@ -1,0 +1,54 @@
+package app
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+)
+
+// TestGather: the first pass waits for what Services need, but not for long,
+// and not for Pods.
+func TestGather(t *testing.T) {
+	const (
+		namespaces, services, endpoints, pods = cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindPod
+		soon                                  = 100 * time.Millisecond
+	)
+	for claim, test := range map[string]struct {
+		loaded, soon []cluster.Kind
+		any          bool
+		waits        time.Duration
+	}{
+		"nothing is there":           {nil, nil, false, 0},
+		"all is there":               {cluster.Kinds(), nil, true, 0},
+		"Pods are missing":           {[]cluster.Kind{namespaces, services, endpoints}, nil, true, 0},
+		"endpoints come soon":        {[]cluster.Kind{namespaces, services}, []cluster.Kind{endpoints}, true, soon},
+		"endpoints do not come":      {[]cluster.Kind{namespaces, services, pods}, nil, true, gatherTimeout},
+		"only something else is new": {[]cluster.Kind{namespaces}, []cluster.Kind{pods}, true, gatherTimeout},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := config.Default()
+			cfg.DNS.Pods = "verified"
+			store := cluster.NewStore()
+			d, err := New(Config{Settings: cfg, Store: store, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, test.loaded...) })
+			zones := &compiledZones{dns: d, feed: store.Subscribe()}
+			defer zones.feed.Close()
+			go func() {
+				time.Sleep(soon)
+				store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, test.soon...) })
+			}()
+			began := time.Now()
+			if got := zones.gather(t.Context(), d.newest); got != test.any || time.Since(began) != test.waits {
+				t.Errorf("%s: gather = %v after %s, want %v after %s", claim, got, time.Since(began), test.any, test.waits)
+			}
+			time.Sleep(soon) // the store is written to
+		})
+	}
+}

@@ -1,0 +1,274 @@
+// Package app assembles the DNS of a process: zones, responder, upstreams,
+// filters, transfers and servers.
+//
+//	cluster.Store ─► kubezone ─┐
+//	                           ├─► zone.DB ─► respond ◄─ dnsserver ◄─ UDP, TCP, DoT, DoH
+//	primaries ─► secondary ────┘                 │
+//	                                             └─► forward ─► upstreams
+//
+// A DNS is one part of a process (see daemon.Part). What answers are made from
+// depends on the configuration: each version of it has its own answers, and new
+// ones take the place of those before without a query lost.
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/querylog"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/zone"
+)
+
+// Config is what a DNS is made from.
+type Config struct {
+	Settings config.Config
+	// Store is the model of the cluster; an agent on a node needs none.
+	Store *cluster.Store
+	Log   *slog.Logger
+	// Problem is why the first of the kinds cannot be read; nil where none is
+	// known, and when nobody can tell.
+	Problem func(kinds ...cluster.Kind) error
+	// Loaded is called once, when the zones were compiled from a model that was
+	// live; nil does nothing.
+	Loaded func()
+}
+
+// zoneKeeper keeps the zones that answers come from.
+type zoneKeeper interface {
+	// prepare sets the zones of answers, and what else of them depends on where
+	// the zones come from. before is nil for the first answers.
+	prepare(a, before *answers) error
+	// keep keeps the zones of answers up to date until ctx is done, and returns
+	// its error. It calls publish when the answers can be given.
+	keep(ctx context.Context, a *answers, publish func()) error
+	// ready lists in words what is missing until all names can be answered, and
+	// what is stale besides.
+	ready() (missing, remarks []string)
+	// collect adds the keeper's metrics.
+	collect(f *figures)
+}
+
+// DNS answers queries.
+type DNS struct {
+	cfg    Config
+	keeper zoneKeeper
+	// restore loads what was saved of the zones, before anything is served;
+	// background keeps them.
+	restore    func()
+	background []func(context.Context) error
+	sharePorts bool // with the process that takes over
+	notify     notifyServer
+
+	secret   respond.CookieSecret
+	queries  *querylog.Log // of all answers, one after the other
+	current  atomic.Pointer[answers]
+	replaced chan *answers // those that take the place of current
+	applied  config.DNS    // the settings of the newest answers
+	newest   *answers
+
+	server  atomic.Pointer[dnsserver.Server]
+	metrics *collector
+	retired retired
+}
+
+// New makes the DNS of a cluster: its zones are compiled from the model. It fails
+// on a bad configuration, and starts nothing.
+func New(cfg Config) (*DNS, error) {
+	d := newDNS(cfg)
+	d.keeper = &compiledZones{dns: d}
+	return d, d.begin()
+}
+
+func newDNS(cfg Config) *DNS {
+	if cfg.Loaded == nil {
+		cfg.Loaded = func() {}
+	}
+	if cfg.Problem == nil {
+		cfg.Problem = func(...cluster.Kind) error { return nil }
+	}
+	d := &DNS{cfg: cfg, restore: func() {}, replaced: make(chan *answers, 1), applied: cfg.Settings.DNS, queries: querylog.New(querylog.Config{})}
+	_, _ = rand.Read(d.secret[:]) // never fails
+	d.metrics = newCollector(d)
+	return d
+}
+
+// begin makes the first answers.
+func (d *DNS) begin() error {
+	a, err := d.newAnswers(d.cfg.Settings, uint32(time.Now().Unix()), nil)
+	if err != nil {
+		return err
+	}
+	d.queries.Set(a.settings.DNS.QueryLog)
+	d.newest = a
+	d.current.Store(a)
+	return nil
+}
+
+// ContinueFrom makes the serials of the zones begin behind the one given. It must
+// be called before Run.
+func (d *DNS) ContinueFrom(serial uint32) error {
+	if !after(serial+1, d.Serial()) {
+		return nil
+	}
+	a, err := d.newAnswers(d.cfg.Settings, serial+1, nil)
+	if err != nil {
+		return err
+	}
+	d.newest = a
+	d.current.Store(a)
+	return nil
+}
+
+// Name is the part's name.
+func (d *DNS) Name() string { return "dns" }
+
+// Needs lists the kinds of the model that answers need.
+func (d *DNS) Needs() []cluster.Kind {
+	if compiler := d.current.Load().compiler; compiler != nil {
+		return compiler.Kinds()
+	}
+	return nil
+}
+
+// Serial is the highest serial of all zones.
+func (d *DNS) Serial() uint32 { return d.current.Load().serial() }
+
+// DB is the zones.
+func (d *DNS) DB() *zone.DB { return d.current.Load().db }
+
+// Responder answers queries.
+func (d *DNS) Responder() *respond.Responder { return d.current.Load().responder }
+
+// WriteZone writes the records as master files (RFC 1035, section 5).
+func (d *DNS) WriteZone(w io.Writer) error {
+	zones, err := zone.Records(d.DB().Entries())
+	if err != nil {
+		return err
+	}
+	return zone.WriteMaster(w, zones)
+}
+
+// AnswerWaiting answers queries that wait; long computations call it between
+// their steps, see dnsserver.Server.
+func (d *DNS) AnswerWaiting() {
+	if server := d.server.Load(); server != nil {
+		server.AnswerWaiting()
+	}
+}
+
+// Compile compiles the zones from the model as it is now, once, for commands that
+// do not serve.
+func (d *DNS) Compile() {
+	feed := d.cfg.Store.Subscribe()
+	defer feed.Close()
+	a := d.current.Load()
+	a.compiler.Apply(d.cfg.Store, feed, a.db)
+}
+
+// Run answers queries until ctx is done, drains, and returns nil after that. The
+// servers stop first, and all else when they have: names stay fresh to the end.
+func (d *DNS) Run(ctx context.Context) error {
+	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopOthers()
+	group, running := errgroup.WithContext(others)
+	group.Go(func() error {
+		defer stopOthers()
+		serving, stop := context.WithCancel(running)
+		defer stop()
+		defer context.AfterFunc(ctx, stop)()
+		return d.server.Load().Run(serving)
+	})
+	group.Go(func() error { return d.keepCurrent(running) })
+	group.Go(func() error { return d.queries.Run(running, d.cfg.Log) })
+	if d.notify.server != nil {
+		group.Go(func() error { return d.notify.server.Run(running) })
+	}
+	for _, run := range d.background {
+		group.Go(func() error { return run(running) })
+	}
+	if err := group.Wait(); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Ready lists in words what is missing until queries can be answered, and what is
+// stale besides.
+func (d *DNS) Ready() (missing, remarks []string) { return d.keeper.ready() }
+
+// Reconfigure makes answers from other settings and has them take the place of
+// the current ones. It fails on settings that cannot be used, and changes
+// nothing then.
+func (d *DNS) Reconfigure(cfg config.Config) error {
+	if reflect.DeepEqual(cfg.DNS, d.applied) {
+		return nil
+	}
+	// Every zone may have changed; those that did go on counting meanwhile.
+	const ahead = 1 << 10
+	last := d.newest
+	serial := last.serial()
+	if now := d.Serial(); after(now, serial) {
+		serial = now
+	}
+	a, err := d.newAnswers(cfg, serial+ahead, last)
+	if err != nil {
+		return err
+	}
+	if a.stats != last.stats {
+		d.retired.add(last.stats)
+	}
+	d.applied, d.newest = cfg.DNS, a
+	select {
+	case <-d.replaced: // one that was not yet taken
+	default:
+	}
+	d.replaced <- a
+	return nil
+}
+
+// keepCurrent keeps the current answers up to date, until ctx is done, and
+// replaces them when there are new ones.
+func (d *DNS) keepCurrent(ctx context.Context) error {
+	for a := d.current.Load(); ; {
+		next, err := d.keepUntilReplaced(ctx, a)
+		if err != nil {
+			return err
+		}
+		if next.db == a.db {
+			d.current.Store(next)
+		}
+		a = next
+	}
+}
+
+// keepUntilReplaced runs all that answers need until new ones take their place,
+// and returns those.
+func (d *DNS) keepUntilReplaced(ctx context.Context, a *answers) (next *answers, err error) {
+	d.queries.Set(a.settings.DNS.QueryLog)
+	running, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { a.run(running, d.cfg.Log) })
+	kept := make(chan error, 1)
+	wg.Go(func() { kept <- d.keeper.keep(running, a, func() { d.current.Store(a) }) })
+	select {
+	case err := <-kept: // ends with ctx, or failed
+		return nil, err
+	case next := <-d.replaced:
+		return next, nil
+	}
+}

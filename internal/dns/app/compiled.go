@@ -1,0 +1,179 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/zone"
+)
+
+// compiledZones compiles the zones from the model.
+type compiledZones struct {
+	dns *DNS
+	// feed has the changes since db was last compiled; they are one pair.
+	feed *cluster.Feed
+	db   *zone.DB
+	// missing are the kinds that were not loaded when the zones were last
+	// compiled; nil before that.
+	missing atomic.Pointer[[]cluster.Kind]
+	settled bool // Config.Loaded was called
+}
+
+// prepare sets the zones that the cluster is compiled into: those of the answers
+// before where they would be the same, so that secondaries can go on from them.
+func (c *compiledZones) prepare(a, before *answers) (err error) {
+	if before != nil && sameZones(a.settings, before.settings) {
+		a.settings.DNS.Zone.Instance = before.settings.DNS.Zone.Instance
+		a.compiler, a.db = before.compiler, before.db
+	} else {
+		if a.compiler, err = kubezone.New(a.settings.DNS.Zone); err != nil {
+			return err
+		}
+		if a.db, err = a.compiler.NewDB(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameZones reports whether two configurations make the same zones.
+func sameZones(a, b *config.Compiled) bool {
+	of := func(c *config.Compiled) kubezone.Config {
+		zones := c.DNS.Zone
+		zones.Between, zones.Serial, zones.Instance = nil, 0, ""
+		return zones
+	}
+	return a.DNS.Transfer.IsOn() == b.DNS.Transfer.IsOn() && reflect.DeepEqual(of(a), of(b))
+}
+
+// keep compiles what changes, until ctx is done.
+func (c *compiledZones) keep(ctx context.Context, a *answers, publish func()) error {
+	if c.feed == nil && len(a.settings.DNS.Zone.DNSAddresses) == 0 {
+		c.dns.cfg.Log.Warn("ns.dns of each zone has no address unless the DNS Service exists; set dns.nameServer.addresses",
+			"service", a.settings.DNS.Zone.DNSService)
+	}
+	if c.db != a.db {
+		if c.feed != nil {
+			c.feed.Close()
+		}
+		c.feed, c.db = c.dns.cfg.Store.Subscribe(), a.db
+	}
+	gathered, loaded := false, len(c.unloaded(a)) == 0
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.feed.Ready():
+		}
+		if !loaded && !gathered {
+			gathered = c.gather(ctx, a)
+		}
+		missing := c.unloaded(a) // before the pass, which may see more
+		changed := a.compiler.Apply(c.dns.cfg.Store, c.feed, a.db)
+		publish()
+		if a.transfer != nil {
+			a.transfer.Changed()
+		}
+		c.missing.Store(&missing)
+		c.measure(changed)
+		loaded = loaded || len(missing) == 0
+		if !c.settled && c.isLive(a) {
+			c.settled = true
+			go c.dns.cfg.Loaded()
+		}
+	}
+}
+
+// unloaded lists the kinds that answers need and that are not loaded.
+func (c *compiledZones) unloaded(a *answers) (missing []cluster.Kind) {
+	c.dns.cfg.Store.View(func(v *cluster.View) {
+		for _, k := range a.compiler.Kinds() {
+			if !v.Loaded(k) {
+				missing = append(missing, k)
+			}
+		}
+	})
+	return missing
+}
+
+// isLive reports whether all kinds that answers need are what the source has
+// now, not what a snapshot had.
+func (c *compiledZones) isLive(a *answers) (live bool) {
+	c.dns.cfg.Store.View(func(v *cluster.View) { live = v.Freshness(a.compiler.Kinds()...) == cluster.Live })
+	return live
+}
+
+// gatherTimeout is how long the first pass waits for kinds that are not loaded
+// yet when some are: at a start they arrive within moments of each other, and
+// compiling everything once is cheaper than once for each.
+const gatherTimeout = time.Second
+
+// gather waits for them, and reports whether any kind is loaded. It does not wait
+// for Pods: they may be many, and few queries need them.
+func (c *compiledZones) gather(ctx context.Context, a *answers) bool {
+	late := time.NewTimer(gatherTimeout)
+	defer late.Stop()
+	for {
+		missing := c.unloaded(a)
+		switch {
+		case len(missing) == len(a.compiler.Kinds()):
+			return false
+		case len(missing) == 0, slices.Equal(missing, []cluster.Kind{cluster.KindPod}):
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return true
+		case <-late.C:
+			return true
+		case <-c.feed.Ready():
+		}
+	}
+}
+
+// measure records how long changes with a known cause took to show in answers.
+func (c *compiledZones) measure(changed cluster.Changes) {
+	now := time.Now()
+	for ch, cause := range changed.Objects {
+		if cause == 0 || ch.Kind != cluster.KindService {
+			continue
+		}
+		kind := "cluster_ip"
+		c.dns.cfg.Store.View(func(v *cluster.View) {
+			if s := v.Service(ch.Key); s != nil && s.Headless {
+				kind = "headless"
+			}
+		})
+		c.dns.metrics.programmed(kind, now.Sub(time.Unix(0, cause)))
+	}
+}
+
+// ready lists the kinds without which there are no answers.
+func (c *compiledZones) ready() (missing, remarks []string) {
+	unloaded := c.missing.Load()
+	if unloaded == nil {
+		return []string{"nothing is compiled yet"}, nil
+	}
+	for _, k := range *unloaded {
+		missing = append(missing, fmt.Sprintf("%ss are not loaded%s", k, because(c.dns.cfg.Problem(k))))
+	}
+	return missing, nil
+}
+
+// because is a problem behind what it prevents.
+func because(problem error) string {
+	if problem == nil {
+		return ""
+	}
+	return ": " + problem.Error()
+}
+
+// collect adds nothing: what is compiled has no metrics of its own.
+func (c *compiledZones) collect(*figures) {}

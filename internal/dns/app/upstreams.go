@@ -1,0 +1,95 @@
+package app
+
+import (
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/forward"
+)
+
+// forwardFor makes what forwards queries to upstreams, where the configuration has
+// any: that of the answers before where its settings are the same.
+func (d *DNS) forwardFor(root config.Config, a, before *answers) (err error) {
+	if len(a.settings.DNS.Routes) == 0 {
+		return nil
+	}
+	cfg := root.DNS
+	a.forwarded = forwardSettings{cfg.Forward, cfg.Cache, cfg.Listen, cfg.NameServer, cfg.Autopath.Option, cfg.Zones, root.Node}
+	if before != nil && reflect.DeepEqual(a.forwarded, before.forwarded) {
+		a.upstreams, a.cache = before.upstreams, before.cache
+		return nil
+	}
+	if a.cache, err = cache.New(a.settings.DNS.Cache); err != nil {
+		return err
+	}
+	routes := slices.Clone(a.settings.DNS.Routes)
+	for i := range routes {
+		routes[i].IsOwn = func(server netip.AddrPort) bool { return d.isOwn(cfg, a.settings, server) }
+	}
+	a.upstreams, err = forward.New(forward.Config{
+		Routes:       routes,
+		Cache:        a.cache,
+		SearchZone:   a.settings.DNS.Zone.Zones[0],
+		SearchOption: dnswire.OptionCode(cfg.Autopath.Option),
+		MaxInFlight:  cfg.Forward.MaxInFlight,
+		MaxPerClient: cfg.Forward.MaxInFlightPerClient,
+		StaleAfter:   time.Duration(cfg.Cache.StaleAfter),
+	})
+	return err
+}
+
+// forwardSettings are the settings that forwarding depends on.
+type forwardSettings struct {
+	forward    config.Forward
+	cache      config.Cache
+	listen     []string
+	nameServer config.NameServer
+	option     int
+	zones      []string
+	node       config.Node
+}
+
+// isOwn reports whether a server is this one: an address that it listens on, or the
+// DNS Service, which leads here as well.
+func (d *DNS) isOwn(cfg config.DNS, settings *config.Compiled, server netip.AddrPort) bool {
+	addr := server.Addr().WithZone("")
+	for _, l := range settings.DNS.Listen {
+		if l.Port() == server.Port() && (l.Addr() == addr || l.Addr().IsUnspecified() && isLocal(addr)) {
+			return true
+		}
+	}
+	if len(cfg.NameServer.Addresses) > 0 && slices.Contains(settings.DNS.Zone.DNSAddresses, addr) {
+		return true
+	}
+	own := false
+	d.cfg.Store.View(func(v *cluster.View) {
+		if s := v.Service(settings.DNS.Zone.DNSService); s != nil {
+			own = slices.Contains(s.ClusterIPs, addr)
+		}
+	})
+	return own
+}
+
+// isLocal reports whether an interface of this host has the address.
+func isLocal(addr netip.Addr) bool {
+	if addr.IsLoopback() {
+		return true
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr() == addr {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,114 @@
+// Package app assembles what runs beside a cluster's control plane: the admission
+// webhook and the EndpointSlice controller. Each is a part of a process, see
+// daemon.Part.
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/kube/admission"
+	"portolan.dev/portolan/internal/support/bind"
+)
+
+// Webhook is the admission webhook.
+type Webhook struct {
+	settings config.Config
+	compiled *config.Compiled
+	api      *admission.API
+	rotator  *admission.CertificateRotator
+	metrics  *webhookMetrics
+	server   *admission.ReviewServer // nil until it is bound
+	log      *slog.Logger
+}
+
+// NewWebhook makes a Webhook. It fails on a bad configuration, and where there is
+// no API server; it starts nothing.
+func NewWebhook(settings config.Config, version string, log *slog.Logger) (*Webhook, error) {
+	compiled, err := settings.Compile()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case settings.Manifests != "":
+		return nil, errors.New("manifests: a webhook serves an API server; give --kubeconfig FILE")
+	case len(compiled.Webhook.ClusterDNS) == 0:
+		return nil, errors.New("webhook.clusterDNS: no address; give those of the cluster's DNS, there or with --cluster-dns")
+	}
+	w := &Webhook{settings: settings, compiled: compiled, log: log}
+	k := &settings.Kubernetes
+	w.api, err = admission.NewAPI(admission.APIConfig{Kubeconfig: k.Kubeconfig, QPS: k.QPS, Burst: k.Burst, UserAgent: "portolan/" + version})
+	if err != nil {
+		return nil, err
+	}
+	w.rotator = admission.NewCertificateRotator(compiled.Webhook, w.api, time.Now, log)
+	w.metrics = newWebhookMetrics(w.rotator.Until, compiled.Webhook.CertificateLife)
+	return w, nil
+}
+
+// Name is the part's name.
+func (w *Webhook) Name() string { return "webhook" }
+
+// Needs lists no kind: reviews are of what the API server sends.
+func (w *Webhook) Needs() []cluster.Kind { return nil }
+
+// Bind binds the address that reviews are answered on.
+func (w *Webhook) Bind(ctx context.Context) (serving []any, err error) {
+	handler := admission.NewHandler(w.compiled.Webhook, w.api, w.metrics, w.log)
+	if w.server, err = admission.Listen(ctx, w.compiled.Webhook, handler, w.rotator.Certificate, w.log); err != nil {
+		return nil, bind.WithCure(err, "--listen")
+	}
+	return []any{"listen", w.server.Addr(), "service", w.settings.Webhook.Service}, nil
+}
+
+// Close gives the socket back when Run is never called.
+func (w *Webhook) Close() {
+	if w.server != nil {
+		w.server.Close()
+	}
+}
+
+// Run answers reviews until ctx is done, drains, and returns nil after that.
+func (w *Webhook) Run(ctx context.Context) error {
+	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopOthers()
+	group, running := errgroup.WithContext(others)
+	group.Go(func() error {
+		defer stopOthers()
+		serving, stop := context.WithCancel(running)
+		defer stop()
+		defer context.AfterFunc(ctx, stop)()
+		return w.server.Run(serving)
+	})
+	group.Go(func() error { return w.rotator.Run(running) })
+	return ended(ctx, group.Wait())
+}
+
+// ended is the error of what ran until ctx was done; nil when it ended for that
+// reason.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Ready lists in words what is missing until reviews can be answered.
+func (w *Webhook) Ready() (missing, remarks []string) {
+	missing, remarks = w.rotator.Ready()
+	if len(missing) > 0 && len(remarks) > 0 {
+		missing[0] += ": " + strings.Join(remarks, "; ")
+	}
+	return missing, remarks
+}
+
+// Metrics collects the metrics of the webhook.
+func (w *Webhook) Metrics() prometheus.Collector { return w.metrics }

@@ -1,0 +1,279 @@
+// Package source reads the cluster of a process into the model, from the
+// Kubernetes API or from manifests, follows it, and keeps it in a snapshot file
+// for a start without the API.
+//
+//	API server ──► kube/api ──────┐
+//	                              ├──► cluster.Store ──► snapshot file
+//	manifests ──► kube/manifest ──┘        ▲
+//	                    kube/simulate ─────┘ (completes manifests)
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/cluster/snapshot"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/kube/api"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/simulate"
+)
+
+// ErrNoCluster is returned where nothing says which cluster to read.
+var ErrNoCluster = api.ErrNoCluster
+
+// Scope is how much of a cluster is read.
+type Scope uint8
+
+// The scopes.
+const (
+	// Names reads what DNS answers need.
+	Names Scope = iota
+	// Slices reads what the EndpointSlice controller needs.
+	Slices
+	// Whole reads all kinds with all that the model has room for.
+	Whole
+)
+
+// Config is what a Source is made from.
+type Config struct {
+	// Settings say where the cluster is read from (kubernetes, manifests) and
+	// how it is kept and completed (snapshot, simulate). They are valid.
+	Settings config.Config
+	Scope    Scope
+	Version  string // of the program, for the user agent
+	Store    *cluster.Store
+	// Stdin is read for manifests whose path is "-".
+	Stdin io.Reader
+	Log   *slog.Logger
+
+	// Needs lists the kinds that are read; nil is all of the scope.
+	Needs func() []cluster.Kind
+	// Between is called between two objects when many come at once, so that a
+	// server in the same process is not held up; nil does nothing.
+	Between func()
+	// Serial is the highest serial of the zones made from the model. A snapshot
+	// keeps it, and Recalled is called with it before the model is restored.
+	Serial   func() uint32
+	Recalled func(serial uint32) error
+}
+
+// Source reads one cluster.
+type Source struct {
+	cfg   Config
+	api   *api.Source            // nil for manifests
+	plane *simulate.ControlPlane // nil where nothing is simulated
+	saver *snapshot.Saver        // nil where no snapshot is kept
+}
+
+// New makes a Source. It reads nothing.
+func New(cfg Config) (*Source, error) {
+	s := &Source{cfg: cfg}
+	if cfg.Needs == nil {
+		s.cfg.Needs = cluster.Kinds
+	}
+	if !cfg.Settings.Simulate.Enabled {
+		return s, nil
+	}
+	compiled, err := cfg.Settings.Compile()
+	if err != nil {
+		return nil, err
+	}
+	completed := compiled.Simulate
+	completed.Log = cfg.Log
+	s.plane, err = simulate.New(completed)
+	return s, err
+}
+
+// Open connects to the API, or looks for the manifests, and restores the model
+// from the snapshot file, if there is one. It fails where there is no cluster
+// to read.
+func (s *Source) Open() (err error) {
+	if path := s.cfg.Settings.Manifests; path == "" {
+		if s.api, err = s.newAPI(); err != nil {
+			return err
+		}
+	} else if path != "-" {
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("manifests: %w", err)
+		}
+	}
+	return s.recall()
+}
+
+// Run follows the cluster until ctx is done, and writes the snapshot a last time
+// then.
+func (s *Source) Run(ctx context.Context) error {
+	group, running := errgroup.WithContext(ctx)
+	if s.api != nil {
+		group.Go(func() error { return s.api.Run(running) })
+		group.Go(func() error { return s.logLoaded(running) })
+	} else {
+		group.Go(func() error { return s.followManifests(running) })
+	}
+	if s.saver != nil {
+		group.Go(func() error { return s.saver.Run(running) })
+		defer s.saver.Save()
+	}
+	return group.Wait()
+}
+
+func (s *Source) followManifests(ctx context.Context) error {
+	path := s.cfg.Settings.Manifests
+	return s.newManifests().Run(ctx, func(r manifest.Report) {
+		s.cfg.Log.Info("manifests loaded", "path", path, "objects", r.Objects, "passed_over", r.PassedOver, "problems", len(r.Problems))
+		if r.Objects == 0 {
+			s.cfg.Log.Warn("no object that names depend on is in the manifests", "path", path)
+		}
+	})
+}
+
+// logLoaded logs what there is once all kinds that are needed are live.
+func (s *Source) logLoaded(ctx context.Context) error {
+	feed := s.cfg.Store.Subscribe()
+	defer feed.Close()
+	for !s.isLive() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-feed.Ready():
+			feed.Pending()
+		}
+	}
+	var counts []any
+	var absent []string
+	s.cfg.Store.View(func(v *cluster.View) {
+		for _, k := range s.cfg.Needs() {
+			counts = append(counts, strings.ToLower(k.String())+"s", v.Len(k))
+		}
+		for _, name := range s.cfg.Settings.Kubernetes.Namespaces {
+			if v.Namespace(name) == nil {
+				absent = append(absent, name)
+			}
+		}
+	})
+	s.cfg.Log.Info("cluster loaded", counts...)
+	for _, name := range absent {
+		s.cfg.Log.Warn("a configured Namespace does not exist", "setting", "kubernetes.namespaces", "namespace", name)
+	}
+	return nil
+}
+
+// isLive reports whether all kinds that are needed are as the cluster has them.
+func (s *Source) isLive() (live bool) {
+	s.cfg.Store.View(func(v *cluster.View) { live = v.Freshness(s.cfg.Needs()...) == cluster.Live })
+	return live
+}
+
+func (s *Source) newManifests() *manifest.Source {
+	cfg := manifest.Config{
+		Path: s.cfg.Settings.Manifests, Whole: s.cfg.Scope == Whole, Stdin: s.cfg.Stdin, Store: s.cfg.Store, Log: s.cfg.Log,
+	}
+	s.simulate(&cfg)
+	return manifest.New(cfg)
+}
+
+// simulate sets what completes manifests, if anything does.
+func (s *Source) simulate(cfg *manifest.Config) {
+	if s.plane != nil {
+		cfg.ControlPlane = s.plane
+	}
+}
+
+// Plane is the simulated control plane; nil where nothing is simulated.
+func (s *Source) Plane() *simulate.ControlPlane { return s.plane }
+
+// CheckAccess reports why the API cannot be asked, as far as can be seen without
+// asking it. Where there are manifests, or no cluster at all, it returns nil.
+func (s *Source) CheckAccess() error {
+	if s.cfg.Settings.Manifests != "" {
+		return nil
+	}
+	if _, err := s.newAPI(); !errors.Is(err, api.ErrNoCluster) {
+		return err
+	}
+	return nil
+}
+
+func (s *Source) newAPI() (*api.Source, error) {
+	settings := &s.cfg.Settings
+	k := &settings.Kubernetes
+	source, err := api.New(api.Config{
+		Kubeconfig:      k.Kubeconfig,
+		Namespaces:      k.Namespaces,
+		ServiceSelector: k.ServiceSelector,
+		Pods:            s.cfg.Scope != Slices && settings.DNS.ReadsPods(),
+		WatchList:       k.WatchList,
+		PodNames:        s.cfg.Scope != Slices && settings.DNS.EndpointPodNames,
+		ForSlices:       s.cfg.Scope == Slices,
+		Whole:           s.cfg.Scope == Whole,
+		QPS:             float32(k.QPS),
+		Burst:           k.Burst,
+		Silence:         time.Duration(k.Silence),
+		Settle:          time.Duration(settings.Snapshot.Settle),
+		UserAgent:       "portolan/" + s.cfg.Version,
+		Between:         s.cfg.Between,
+		Store:           s.cfg.Store,
+		Log:             s.cfg.Log,
+	})
+	if errors.Is(err, api.ErrSelector) {
+		err = fmt.Errorf("kubernetes.serviceSelector: %w", err)
+	}
+	return source, err
+}
+
+// recall fills the store from the snapshot file, if there is one. A file that
+// cannot be used does not prevent the start.
+func (s *Source) recall() error {
+	file := s.cfg.Settings.Snapshot.File
+	if file == "" {
+		return nil
+	}
+	log := s.cfg.Log
+	s.saver = &snapshot.Saver{Path: file, Store: s.cfg.Store, Heard: s.heard, Serial: s.cfg.Serial, Log: log}
+	snap, err := snapshot.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		log.Error("the snapshot cannot be used", "err", err)
+		return nil
+	}
+	if err := s.cfg.Recalled(snap.Serial); err != nil {
+		return err
+	}
+	if s.plane != nil {
+		snap.Restore(s.cfg.Store, cluster.Kinds())
+		s.cfg.Store.View(s.plane.Recall)
+	} else {
+		snap.Restore(s.cfg.Store, s.cfg.Needs())
+	}
+	if s.api != nil {
+		s.api.HeardLast(snap.Heard)
+	}
+	log.Info("snapshot recalled", "file", file, "heard", snap.Heard.Format(time.RFC3339), "objects", snap.Len())
+	return nil
+}
+
+// heard is when the cluster was last heard of the kind that has been silent the
+// longest.
+func (s *Source) heard() time.Time {
+	now := time.Now()
+	at := now
+	for _, st := range s.status() {
+		if t := now.Add(-st.Staleness); t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}

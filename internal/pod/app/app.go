@@ -1,0 +1,183 @@
+// Package app assembles what a Pod sees of a cluster: its resolv.conf, its
+// variables, and why a name resolves or not, from a model that was read once.
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/resolvconf"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/source"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/serviceenv"
+)
+
+// Inspector answers what the Pods of a cluster see.
+type Inspector struct {
+	settings config.Config
+	compiled *config.Compiled
+	store    *cluster.Store
+	dns      *respond.Responder
+}
+
+// New makes an Inspector of a model and of what answers its Pods' DNS queries. It
+// fails on a bad configuration.
+func New(settings config.Config, store *cluster.Store, dns *respond.Responder) (*Inspector, error) {
+	compiled, err := settings.Compile()
+	return &Inspector{settings: settings, compiled: compiled, store: store, dns: dns}, err
+}
+
+// NodeSettings are what a command is told of the nodes that Pods run on.
+type NodeSettings struct {
+	// ResolvConf is the file that the kubelet hands on to Pods; nil when it has
+	// none.
+	ResolvConf *resolvconf.Config
+	// ClusterDNS are the addresses that the kubelet gives to Pods; when there
+	// are none, those of the DNS Service.
+	ClusterDNS []netip.Addr
+}
+
+// usualClusterDNS is what the DNS Service has where nobody chose: kubeadm takes
+// the tenth address of the range of Services, 10.96.0.0/12.
+var usualClusterDNS = netip.AddrFrom4([4]byte{10, 96, 0, 10})
+
+// ReadNode reads a node's resolv.conf. Problems are lines that count for
+// nothing.
+func ReadNode(file string) (*resolvconf.Config, []resolvconf.Problem, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, problems := dnsconfig.ParseNode(string(text))
+	return &config, problems, nil
+}
+
+// Domains are the cluster's, without the closing dot; the first is that which
+// Pods search.
+func (i *Inspector) Domains() (domains []string) {
+	for _, zone := range i.settings.DNS.Zones {
+		domains = append(domains, strings.TrimSuffix(zone, "."))
+	}
+	return domains
+}
+
+// clusterDNS are the addresses that Pods ask, with what the settings say of
+// them; none when nothing says which they are.
+func (i *Inspector) clusterDNS(v *cluster.View, n NodeSettings) []netip.Addr {
+	if len(n.ClusterDNS) > 0 {
+		return n.ClusterDNS
+	}
+	if s := v.Service(i.dnsService()); s != nil {
+		return s.ClusterIPs
+	}
+	return nil
+}
+
+// AssumedDNS is the address that Pods are taken to ask because nothing says
+// which it is, if so.
+func (i *Inspector) AssumedDNS(n NodeSettings) (addr netip.Addr, assumed bool) {
+	i.store.View(func(v *cluster.View) { assumed = len(i.clusterDNS(v, n)) == 0 })
+	return usualClusterDNS, assumed
+}
+
+// dnsService is the key of the Service of the cluster's DNS.
+func (i *Inspector) dnsService() cluster.Key {
+	ns, name, _ := strings.Cut(i.settings.DNS.NameServer.Service, "/")
+	return cluster.Key{Namespace: ns, Name: name}
+}
+
+// node is the node that a Subject's Pods run on, as far as it is known.
+func (i *Inspector) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) dnsconfig.NodeSettings {
+	node := dnsconfig.NodeSettings{
+		ResolvConf: n.ResolvConf, ClusterDNS: i.clusterDNS(v, n), AutopathSuffix: strings.TrimSuffix(i.settings.DNS.Autopath.Suffix, "."),
+	}
+	if len(node.ClusterDNS) == 0 {
+		node.ClusterDNS = []netip.Addr{usualClusterDNS}
+	}
+	if domains := i.Domains(); len(domains) > 0 {
+		node.ClusterDomain = domains[0]
+	}
+	if s.Pod == nil || s.Pod.Node == "" {
+		return node
+	}
+	node.Hostname = s.Pod.Node
+	for known := range v.Nodes() {
+		if known.Name == s.Pod.Node {
+			node.Addrs = slices.Clone(known.Addresses)
+		}
+	}
+	return node
+}
+
+// Subject is the Pod or workload that a reference names.
+func (i *Inspector) Subject(r dnsconfig.Reference) (s dnsconfig.Subject, err error) {
+	i.store.View(func(v *cluster.View) { s, err = r.Find(v) })
+	return s, err
+}
+
+// SubjectIn is the only Pod or workload in files of manifests or, when they have
+// several, the one that a reference names.
+func SubjectIn(f source.Files, r *dnsconfig.Reference) (s dnsconfig.Subject, report manifest.Report, err error) {
+	store := cluster.NewStore()
+	report, err = source.ReadFiles(f, store)
+	if err == nil {
+		store.View(func(v *cluster.View) { s, err = chosen(v, r) })
+	}
+	return s, report, err
+}
+
+// OnlySubject is the only Pod or workload of the cluster.
+func (i *Inspector) OnlySubject() (s dnsconfig.Subject, err error) {
+	i.store.View(func(v *cluster.View) { s, err = chosen(v, nil) })
+	return s, err
+}
+
+// chosen is the Pod or workload that a reference names, or the only one.
+func chosen(v *cluster.View, r *dnsconfig.Reference) (dnsconfig.Subject, error) {
+	all := dnsconfig.Subjects(v)
+	switch {
+	case r != nil:
+		return r.Find(v)
+	case len(all) == 1:
+		return all[0], nil
+	case len(all) == 0:
+		return dnsconfig.Subject{}, errors.New("there are no Pods and no workloads")
+	}
+	return dnsconfig.Subject{}, fmt.Errorf("there are %s; name one of them", dnsconfig.JoinSubjects(all))
+}
+
+// ResolvConf is what a Pod gets, and what is wrong with it.
+type ResolvConf struct {
+	dnsconfig.Resolution
+	Hostname dnsconfig.Hostname
+	// Refused are what an API server refuses the Pod for.
+	Refused []*dnsconfig.FieldError
+	// NotStarted is why the Pod does not start, nil if it does.
+	NotStarted error
+}
+
+// ResolvConf computes what a Subject's Pods get.
+func (i *Inspector) ResolvConf(s *dnsconfig.Subject, n NodeSettings) (r ResolvConf) {
+	i.store.View(func(v *cluster.View) {
+		pod, node := s.Settings(), i.node(v, s, n)
+		r.Resolution = dnsconfig.Resolve(pod, node)
+		r.Warnings = append(dnsconfig.CheckNode(node), r.Warnings...)
+		r.Refused = dnsconfig.Validate(pod)
+		r.Hostname, r.NotStarted = dnsconfig.HostnameOf(pod, node)
+	})
+	return r
+}
+
+// ServiceEnv computes the variables that a Subject's Pods get for Services.
+func (i *Inspector) ServiceEnv(s *dnsconfig.Subject) (e serviceenv.Environment) {
+	i.store.View(func(v *cluster.View) { e = serviceenv.Compute(v, s.Namespace, s.Spec) })
+	return e
+}

@@ -1,0 +1,125 @@
+package app
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/stubresolver"
+)
+
+// Question is what Explain is asked.
+type Question struct {
+	Name    string
+	Type    dnswire.Type // 0 is A and AAAA
+	Subject dnsconfig.Subject
+	Libc    dnsconfig.Libc
+	Node    NodeSettings
+	// Live has the servers asked that the Pod's resolv.conf names or, if it is
+	// valid, the one at Server in place of them; else the model answers for the
+	// cluster's DNS, and nobody for others.
+	Live   bool
+	Server netip.AddrPort
+	// TCP has them asked over TCP whatever the resolver does.
+	TCP bool
+}
+
+// Explain says what becomes of a name in a Pod.
+func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explanation) {
+	i.store.View(func(v *cluster.View) {
+		node := i.node(v, &q.Subject, q.Node)
+		ask, model := i.askModel(node.ClusterDNS, q.Subject.Pod), explain.QueryFunc(nil)
+		if q.Live {
+			ask, model = askLive(ctx, q.Server, q.TCP), ask
+		}
+		e = explain.Explain(explain.Request{
+			Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,
+			Linter: i.rules(v, q.Node), Query: ask, Model: model, ServerSearch: i.searched(),
+		})
+	})
+	return e
+}
+
+// askModel answers for the cluster's DNS as the server would, but for names that
+// are not the cluster's.
+func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.QueryFunc {
+	worker := i.dns.NewWorker(0)
+	var client respond.Client
+	if pod != nil && len(pod.IPs) > 0 {
+		client.Addr = pod.IPs[0]
+	}
+	searched := i.searched()
+	agents := slices.Concat(clusterDNS, i.compiled.Webhook.NodeDNS)
+	return func(server netip.Addr, q stubresolver.Query) explain.Answer {
+		if !slices.Contains(agents, server.Unmap()) && !server.IsLinkLocalUnicast() { // which is an agent, or a node's cache
+			return explain.Answer{NotAsked: server.String() + " is not the cluster's DNS, and was not asked; --live asks it"}
+		}
+		packet, err := packetOf(q)
+		if err != nil {
+			return explain.Answer{Loss: stubresolver.Timeout}
+		}
+		client.Transport = respond.UDP
+		if q.TCP {
+			client.Transport = respond.TCP
+		}
+		wire, later := worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+		switch {
+		case later != nil:
+			return explain.Answer{NotAsked: notOurs}
+		case len(wire) == 0: // by a rule
+			return explain.Answer{Loss: stubresolver.Timeout}
+		}
+		m, err := dnswire.ParseMessage(wire)
+		switch {
+		case err != nil:
+			return explain.Answer{Loss: stubresolver.Timeout}
+		case m.Code == dnswire.Refused && slices.ContainsFunc(m.Errors, func(e dnswire.ExtendedError) bool { return e.Code == uint16(dnswire.EDENotAuthoritative) }):
+			return explain.Answer{NotAsked: notOurs}
+		}
+		if m.Code == dnswire.NXDomain && searched(q.Name) != nil {
+			return explain.Answer{NotAsked: notSearched}
+		}
+		return explain.Answer{Message: m, FromModel: true}
+	}
+}
+
+// searched gives what the server looks for in place of a name that says what it
+// shall be searched for in; nil for any other.
+func (i *Inspector) searched() func(text string) []string {
+	r := autopath.New(i.compiled.DNS.Autopath)
+	return func(text string) (names []string) {
+		var s autopath.Search
+		name, err := dnsname.Parse(text)
+		if err != nil || r.Name([]byte(name.WireLabels()), &s) != autopath.Named {
+			return nil
+		}
+		for n := range s.Len() {
+			wire := s.Append(nil, n)
+			if wire == nil {
+				continue // no name can be so long
+			}
+			if name, _, err := dnsname.FromWire(append(wire, 0)); err == nil {
+				names = append(names, name.String())
+			}
+		}
+		return names
+	}
+}
+
+// notOurs is why nobody is asked without --live.
+const notOurs = "outside the cluster, no server was queried; use --live"
+
+// notSearched is why a search is not ended without it.
+const notSearched = "its search paths have no name of the cluster, and no server was queried for others; use --live"
+
+// packetOf is a question as a query of a resolver.
+func packetOf(q stubresolver.Query) ([]byte, error) {
+	return dnswire.NewQuery(dnswire.QuerySpec{Name: q.Name, Type: q.Type, UDPSize: uint16(min(q.Size, dnswire.MaxMessage)), Flags: dnswire.FlagRD})
+}

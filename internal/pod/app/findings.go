@@ -1,0 +1,123 @@
+package app
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/kube/source"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/lint"
+)
+
+// Found is a finding, and where what it is about stands.
+type Found struct {
+	Rule     string        `json:"rule"`
+	Severity lint.Severity `json:"severity"`
+	// Object is kind and key, such as "service shop/web"; "" of a document that
+	// does not say what it describes.
+	Object  string `json:"object,omitempty"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"`
+	// File and Line, from 1, are where it stands; none in a cluster that was
+	// read from the API.
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+}
+
+// Findings judges the cluster that was loaded, and what is wrong with its
+// manifests, by the rules that are wanted. They are in order of file and line;
+// where there are none, of object and rule.
+func (i *Inspector) Findings(l source.Loaded, n NodeSettings, wanted func(rule string) bool) []Found {
+	var all []Found
+	i.store.View(func(v *cluster.View) {
+		for _, f := range i.rules(v, n).CheckAll() {
+			if ignored(l, &f) {
+				continue
+			}
+			found := Found{Rule: f.Rule, Severity: f.Severity, Object: f.Object.String(), Field: f.Field, Message: f.Message, Fix: f.Fix}
+			found.File, found.Line = place(l, &f)
+			all = append(all, found)
+		}
+	})
+	all = append(all, inManifests(l, all)...)
+	all = slices.DeleteFunc(all, func(f Found) bool { return !wanted(f.Rule) })
+	slices.SortStableFunc(all, func(a, b Found) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	return all
+}
+
+// ignored tells whether an annotation of the object says not to judge it by the
+// rule.
+func ignored(l source.Loaded, f *lint.Finding) bool {
+	for _, list := range l.Annotations(f.Object.Kind, f.Object.Key, lint.IgnoreAnnotation) {
+		for rule := range strings.SplitSeq(list, ",") {
+			if strings.TrimSpace(rule) == f.Rule {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// place is where a finding stands. A slice that mirrors legacy Endpoints stands
+// nowhere: its Service does. For what else no file declares, such as a Namespace
+// that objects are in, it is a place near by: GitHub refuses results without.
+func place(l source.Loaded, f *lint.Finding) (file string, line int) {
+	file, line, ok := l.Where(f.Object.Kind, f.Object.Key, f.Field)
+	if ok {
+		return file, line
+	}
+	if f.Object.Kind == cluster.KindEndpointSlice {
+		name, _, _ := strings.Cut(f.Object.Name, "-mirror-")
+		if file, line, ok = l.Where(cluster.KindService, cluster.Key{Namespace: f.Object.Namespace, Name: name}, ""); ok {
+			return file, line
+		}
+	}
+	if f.Object.Kind == cluster.KindNamespace {
+		return l.Near(f.Object.Name)
+	}
+	return l.Near(f.Object.Namespace)
+}
+
+// inManifests are the problems of documents as findings, but for those that a
+// rule tells, too.
+func inManifests(l source.Loaded, told []Found) (all []Found) {
+	for _, p := range l.Problems {
+		if slices.ContainsFunc(told, func(f Found) bool {
+			return f.Rule == lint.ClusterIPShared && p.Field == "" && !p.Rejected && f.Object == p.Object
+		}) {
+			continue
+		}
+		f := Found{Rule: lint.ManifestWarning, Severity: lint.Warning, Object: p.Object, Field: p.Field, File: p.File, Line: p.Line}
+		if p.Rejected {
+			f.Rule, f.Severity = lint.ManifestRejected, lint.Error
+		}
+		f.Message = strings.ReplaceAll(p.Err.Error(), "\n", " ")
+		all = append(all, f)
+	}
+	return all
+}
+
+// rules are the checks over the model.
+func (i *Inspector) rules(v *cluster.View, n NodeSettings) *lint.Linter {
+	c := &lint.Linter{View: v, DNSService: i.dnsService()}
+	for _, domain := range i.Domains() {
+		c.Domains = append(c.Domains, strings.ToLower(domain))
+	}
+	nodes := make(map[string]dnsconfig.NodeSettings) // by name; "" where it is not known
+	c.Node = func(s *dnsconfig.Subject) dnsconfig.NodeSettings {
+		name := ""
+		if s.Pod != nil {
+			name = s.Pod.Node
+		}
+		node, ok := nodes[name]
+		if !ok {
+			node = i.node(v, s, n)
+			nodes[name] = node
+		}
+		return node
+	}
+	return c
+}

@@ -1,0 +1,109 @@
+package app
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/stubresolver"
+)
+
+// liveTime is how long a server may take, as long as resolvers wait for it
+// (resolv.conf(5), timeout).
+const liveTime = 5 * time.Second
+
+// askLive asks servers on port 53 or, if it is valid, the given one in their
+// place; over TCP alone if it is to be.
+func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.QueryFunc {
+	return func(server netip.Addr, q stubresolver.Query) explain.Answer {
+		q.TCP = q.TCP || tcp
+		at := netip.AddrPortFrom(server, 53)
+		if instead.IsValid() {
+			at = instead
+		}
+		m, err := exchange(ctx, at, q)
+		switch {
+		case err == nil:
+			return explain.Answer{Message: m}
+		case errors.Is(err, syscall.ECONNREFUSED):
+			return explain.Answer{Loss: stubresolver.Unreachable}
+		}
+		return explain.Answer{Loss: stubresolver.Timeout}
+	}
+}
+
+// exchange asks one question, and waits for its answer for liveTime.
+func exchange(ctx context.Context, server netip.AddrPort, q stubresolver.Query) (*dnswire.Message, error) {
+	packet, err := packetOf(q)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, liveTime)
+	defer cancel()
+	network := "udp"
+	if q.TCP {
+		network = "tcp"
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, server.String())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	if q.TCP {
+		return overTCP(conn, packet)
+	}
+	if _, err := conn.Write(packet); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, dnswire.MaxMessage)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return nil, err
+		}
+		if isAnswer(buf[:n], packet) {
+			return dnswire.ParseMessage(buf[:n])
+		}
+	}
+}
+
+// overTCP asks on a connection: a length goes before each message (RFC 1035,
+// section 4.2.2).
+func overTCP(conn net.Conn, packet []byte) (*dnswire.Message, error) {
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(packet))), packet...)); err != nil {
+		return nil, err
+	}
+	var length uint16
+	if err := binary.Read(conn, binary.BigEndian, &length); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, length)
+	if _, err := io.ReadFull(conn, buf); err != nil {
+		return nil, err
+	}
+	if !isAnswer(buf, packet) {
+		return nil, errors.New("the answer is to another question")
+	}
+	return dnswire.ParseMessage(buf)
+}
+
+// isAnswer tells whether a message answers the query.
+func isAnswer(message, query []byte) bool {
+	r, err := dnswire.ParseReply(message)
+	if err != nil {
+		return false
+	}
+	id, question, _ := r.MatchQuery(query)
+	return id && question
+}

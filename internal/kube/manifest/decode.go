@@ -54,6 +54,9 @@ func (p Problem) Error() string {
 // Unwrap gives what is wrong.
 func (p Problem) Unwrap() error { return p.Err }
 
+// kindEndpoints is the legacy kind, which the model does not have: see mirrored.
+const kindEndpoints = "Endpoints"
+
 // identity tells objects apart.
 type identity struct {
 	kind string
@@ -137,9 +140,9 @@ type chunks map[[sha256.Size]byte]*decoded
 type depth uint8
 
 const (
-	forNames  depth = iota // what answers need
-	forPods                // moreKinds too; what is no Kubernetes object is passed over
-	forPeople              // and where all of it stands
+	kindsOfNames  depth = iota // cluster.KindsOfNames
+	allKinds                   // every kind; documents that are no Kubernetes objects are passed over
+	allWithPlaces              // and where each object is declared
 )
 
 // decodeFile reads all documents of a file. Those that are in known need not be
@@ -217,7 +220,7 @@ func (d *fileDecoder) decodeChunk(c *chunk, known chunks) {
 	}
 	one := newFileDecoder(d.file, d.depth)
 	one.document(&doc)
-	if d.depth >= forPods && action.Match(c.text) {
+	if d.depth >= allKinds && action.Match(c.text) {
 		one.judgeTemplate(&doc, c.text, c.line)
 	}
 	c.decoded, c.movable = &one.decoded, len(one.problems) == 0 && one.template == 0
@@ -292,7 +295,7 @@ var moreKinds = map[string]func(*fileDecoder, *item){
 // decoder is that of a kind, nil when it does not count.
 func (d *fileDecoder) decoder(apiVersion, kind string) func(*fileDecoder, *item) {
 	name := apiVersion + "/" + kind
-	if decode := kinds[name]; decode != nil || d.depth < forPods {
+	if decode := kinds[name]; decode != nil || d.depth < allKinds {
 		return decode
 	}
 	return moreKinds[name]
@@ -353,7 +356,7 @@ func (d *fileDecoder) isList(h head) bool {
 }
 
 func (d *fileDecoder) item(it *item) {
-	if d.depth >= forPods && (it.head.APIVersion == "" || it.head.Kind == "") && it.head.Metadata == (headMeta{}) {
+	if d.depth >= allKinds && (it.head.APIVersion == "" || it.head.Kind == "") && it.head.Metadata == (headMeta{}) {
 		d.notObjects++
 		return
 	}
@@ -383,7 +386,7 @@ func (d *fileDecoder) item(it *item) {
 // known are the kinds that are read, as apiVersion/kind.
 func (d *fileDecoder) known() (names []string) {
 	names = slices.Collect(maps.Keys(kinds))
-	if d.depth >= forPods {
+	if d.depth >= allKinds {
 		names = slices.AppendSeq(names, maps.Keys(moreKinds))
 	}
 	slices.Sort(names)
@@ -456,7 +459,7 @@ func decodeAs[API, Model any](convert func(*API) (Model, field.ErrorList)) func(
 		}
 		id, _ := it.identity()
 		o := entry{id: id, file: d.file, line: it.doc.lineOf(it.path), value: model}
-		if d.depth == forPeople {
+		if d.depth == allWithPlaces {
 			o.doc, o.path, o.json = it.doc, it.path, it.json
 		}
 		d.objects = append(d.objects, o)

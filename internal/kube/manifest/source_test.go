@@ -575,12 +575,12 @@ func describe(d *decoded) []string {
 // the file it stands now.
 func TestKnownDocuments(t *testing.T) {
 	web := service("web", "10.0.0.1")
-	first := decodeFile("f", []byte("---\n"+web+"---\n"+service("db", "10.0.0.2")), nil, forNames)
-	second := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), first.chunks, forNames)
+	first := decodeFile("f", []byte("---\n"+web+"---\n"+service("db", "10.0.0.2")), nil, kindsOfNames)
+	second := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), first.chunks, kindsOfNames)
 	if len(second.objects) != 2 || second.objects[1].value != first.objects[0].value {
 		t.Errorf("objects = %+v, want the known shop/web as it was", second.objects)
 	}
-	fresh := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), nil, forNames)
+	fresh := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), nil, kindsOfNames)
 	if diff := cmp.Diff(describe(fresh), describe(second)); diff != "" {
 		t.Errorf("with what is known (-fresh +known):\n%s", diff)
 	}
@@ -596,8 +596,8 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Endpoints\nmetadata: {name: a}\nsubsets: [{addresses: [{ip: 10.0.0.1, hostname: h}], ports: [{port: 1}]}]\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Service\nmetadata: {<<: {namespace: a}, name: b, 1: 2, annotations: {a.b/c: true}}\r\nspec: {ports: [{port: 2024-01-01}]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := decodeFile("f", data, nil, forNames)
-		if again := decodeFile("f", data, d.chunks, forNames); !cmp.Equal(describe(d), describe(again)) {
+		d := decodeFile("f", data, nil, kindsOfNames)
+		if again := decodeFile("f", data, d.chunks, kindsOfNames); !cmp.Equal(describe(d), describe(again)) {
 			t.Errorf("decodeFile(%q) = %q, and with what is known %q", data, describe(d), describe(again))
 		}
 		lines := 1 + strings.Count(string(data), "\n")

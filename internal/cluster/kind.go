@@ -41,13 +41,17 @@ var (
 	Nodes = declare(schema[*Node]{
 		kind: KindNode, name: "Node", scope: clusterScoped, equal: (*Node).equal,
 	})
-	Deployments     = declare(schema[*Workload]{kind: KindDeployment, name: "Deployment"})
-	StatefulSets    = declare(schema[*Workload]{kind: KindStatefulSet, name: "StatefulSet"})
-	DaemonSets      = declare(schema[*Workload]{kind: KindDaemonSet, name: "DaemonSet"})
-	Jobs            = declare(schema[*Workload]{kind: KindJob, name: "Job"})
-	CronJobs        = declare(schema[*Workload]{kind: KindCronJob, name: "CronJob"})
+	Deployments     = declareWorkload(KindDeployment, "Deployment")
+	StatefulSets    = declareWorkload(KindStatefulSet, "StatefulSet")
+	DaemonSets      = declareWorkload(KindDaemonSet, "DaemonSet")
+	Jobs            = declareWorkload(KindJob, "Job")
+	CronJobs        = declareWorkload(KindCronJob, "CronJob")
 	NetworkPolicies = declare(schema[*NetworkPolicy]{kind: KindNetworkPolicy, name: "NetworkPolicy"})
 )
+
+func declareWorkload(k Kind, name string) *Table[*Workload] {
+	return declare(schema[*Workload]{kind: k, name: name, newObject: func() *Workload { return &Workload{Kind: k} }})
+}
 
 // The secondary indexes.
 var (
@@ -99,8 +103,8 @@ func (k Kind) String() string {
 // Namespaced reports whether objects of the kind live in a Namespace.
 func (k Kind) Namespaced() bool { return tables[k].kindScope() == namespaced }
 
-// New returns a new zero object of the kind, for decoders.
-func (k Kind) New() Object { return tables[k].newObject() }
+// New returns an empty object of the kind, for decoders.
+func (k Kind) New() Object { return tables[k].empty() }
 
 // Freshness is how far the objects of a kind can be relied on.
 type Freshness uint8

@@ -20,6 +20,8 @@ type schema[Obj Object] struct {
 	kind  Kind
 	name  string // in the API
 	scope scope
+	// newObject returns an empty object; nil is one of zeros.
+	newObject func() Obj
 	// equal reports whether putting one object in the place of the other changes
 	// nothing; nil is reflect.DeepEqual.
 	equal func(a, b Obj) bool
@@ -43,7 +45,7 @@ const (
 type table interface {
 	kindName() string
 	kindScope() scope
-	newObject() Object
+	empty() Object
 	newRows() any // a *rows
 	put(*Tx, Object)
 	remove(*Tx, Key)
@@ -60,6 +62,9 @@ func declare[Obj Object](s schema[Obj]) *Table[Obj] {
 	if s.equal == nil {
 		s.equal = func(a, b Obj) bool { return reflect.DeepEqual(a, b) }
 	}
+	if s.newObject == nil {
+		s.newObject = func() Obj { return reflect.New(reflect.TypeFor[Obj]().Elem()).Interface().(Obj) }
+	}
 	t := &Table[Obj]{schema: s}
 	tables[s.kind] = t
 	return t
@@ -73,9 +78,7 @@ type rows[Obj Object] struct {
 
 func (t *Table[Obj]) kindName() string { return t.name }
 func (t *Table[Obj]) kindScope() scope { return t.scope }
-func (t *Table[Obj]) newObject() Object {
-	return reflect.New(reflect.TypeFor[Obj]().Elem()).Interface().(Object)
-}
+func (t *Table[Obj]) empty() Object    { return t.newObject() }
 
 func (t *Table[Obj]) newRows() any {
 	r := &rows[Obj]{byKey: make(map[Key]Obj)}

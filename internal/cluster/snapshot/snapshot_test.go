@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -251,4 +252,37 @@ func wantSerial(t *testing.T, path string, want uint32) {
 	if err != nil || snap.Serial != want || snap.Len() != 1 {
 		t.Errorf("ReadFile: %+v, %v; want serial %d and one object", snap, err, want)
 	}
+}
+
+// TestEveryKind checks that objects of all kinds of the model are kept.
+func TestEveryKind(t *testing.T) {
+	t.Parallel()
+	store := cluster.NewStore()
+	store.Update(func(tx *cluster.Tx) {
+		for _, k := range cluster.Kinds() {
+			o := k.New()
+			if err := json.Unmarshal([]byte(`{"Name": "web"}`), o); err != nil {
+				t.Errorf("%s: %v", k, err)
+			}
+			tx.Put(o)
+		}
+		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
+	})
+	path := filepath.Join(t.TempDir(), "snapshot")
+	if err := Of(store, 0).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := cluster.NewStore()
+	snap.Restore(got, cluster.Kinds())
+	got.View(func(v *cluster.View) {
+		for _, k := range cluster.Kinds() {
+			if v.Object(k, cluster.Key{Name: "web"}) == nil || v.Freshness(k) != cluster.Recalled {
+				t.Errorf("restored: %s web is %v, and %s; want the object, recalled", k, v.Object(k, cluster.Key{Name: "web"}), v.Freshness(k))
+			}
+		}
+	})
 }

@@ -95,10 +95,10 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	for _, r := range resources {
-		if !r.read(&cfg) {
+		if !r.reads(&cfg) {
 			continue
 		}
-		for _, sc := range r.scopes(&cfg) {
+		for _, sc := range r.scopesOf(&cfg) {
 			s.readings = append(s.readings, newReading(s, r, sc))
 		}
 	}
@@ -199,16 +199,16 @@ func (s *Source) listed(tx *cluster.Tx, of *resource) {
 		scopes = append(scopes, r.scope)
 	}
 	var strays []cluster.Key
-	for o := range tx.Objects(of.kind) {
+	for o := range tx.Objects(of.Model) {
 		k := o.Ref().Key
 		if !slices.ContainsFunc(scopes, func(sc scope) bool { return sc.holds(k) }) {
 			strays = append(strays, k)
 		}
 	}
 	for _, k := range strays {
-		tx.Delete(of.kind, k)
+		tx.Delete(of.Model, k)
 	}
-	tx.SetFreshness(cluster.Live, of.kind)
+	tx.SetFreshness(cluster.Live, of.Model)
 }
 
 // WithDebugLog returns a context under which client-go logs to log, everything at

@@ -20,7 +20,7 @@ func TestClear(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.clear(again)
+				r.empty(again)
 				for _, into := range []message{again, alone} {
 					if err := into.Unmarshal(wire); err != nil {
 						t.Fatal(err)
@@ -31,7 +31,7 @@ func TestClear(t *testing.T) {
 			}
 			for seed := range want {
 				if diff := diffItems(want[seed], got[seed]); diff != "" {
-					t.Fatalf("%s of %s, seed %d: (-alone +after others)\n%s", r.kind, claim, seed, diff)
+					t.Fatalf("%s of %s, seed %d: (-alone +after others)\n%s", r.Model, claim, seed, diff)
 				}
 			}
 		}

@@ -10,11 +10,6 @@ import (
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,15 +19,18 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"portolan.dev/portolan/internal/kube/object"
 )
 
 // codecs know the API groups that are read, and no others.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, discoveryv1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, networkingv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
+	for _, k := range object.Kinds {
+		if scheme.IsVersionRegistered(k.Group.GroupVersion) {
+			continue
+		}
+		if err := k.Group.AddToScheme(scheme); err != nil {
 			panic(err) // a type registered twice, at start
 		}
 	}
@@ -106,16 +104,17 @@ func (c *clients) connect(cfg *rest.Config) (map[schema.GroupVersion]*rest.RESTC
 		return nil, err
 	}
 	byGroup := make(map[schema.GroupVersion]*rest.RESTClient)
-	for _, r := range resources {
-		if byGroup[r.group] != nil {
+	for _, k := range object.Kinds {
+		group := k.Group.GroupVersion
+		if byGroup[group] != nil {
 			continue
 		}
 		of := rest.CopyConfig(cfg)
-		of.GroupVersion, of.APIPath = &r.group, "/apis"
-		if r.group.Group == "" {
+		of.GroupVersion, of.APIPath = &group, "/apis"
+		if group.Group == "" {
 			of.APIPath = "/api"
 		}
-		if byGroup[r.group], err = rest.RESTClientForConfigAndClient(of, client); err != nil {
+		if byGroup[group], err = rest.RESTClientForConfigAndClient(of, client); err != nil {
 			return nil, err
 		}
 	}
@@ -158,9 +157,9 @@ func (c *clients) request(r *reading, options metav1.ListOptions) *rest.Request 
 	options.LabelSelector, options.FieldSelector = r.scope.labels, r.scope.fields
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	request := c.byGroup[r.resource.group].Get().
+	request := c.byGroup[r.resource.Group.GroupVersion].Get().
 		NamespaceIfScoped(r.scope.namespace, r.scope.namespace != "").
-		Resource(r.resource.name).
+		Resource(r.resource.Resource).
 		VersionedParams(&options, metav1.ParameterCodec).
 		MaxRetries(0) // which would be ten, unseen; the Reflector tries again
 	r.server = request.URL().Host

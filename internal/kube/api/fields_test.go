@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net/netip"
-	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -81,36 +80,36 @@ func TestCutFields(t *testing.T) {
 			}
 			cfg := &Config{PodNames: seed%2 == 0}
 			want := r.convert(object, cfg)
-			cut, err := cfg.kept()[r.kind.String()].cut(bytes.Clone(wire))
+			cut, err := cfg.kept()[r.Model.String()].cut(bytes.Clone(wire))
 			if err != nil {
-				t.Fatalf("%s, seed %d: cut: %v", r.kind, seed, err)
+				t.Fatalf("%s, seed %d: cut: %v", r.Model, seed, err)
 			}
 			again := newMessage(r)
 			if err := again.Unmarshal(cut); err != nil {
-				t.Fatalf("%s, seed %d: what is left can't be decoded: %v", r.kind, seed, err)
+				t.Fatalf("%s, seed %d: what is left can't be decoded: %v", r.Model, seed, err)
 			}
 			got := r.convert(again, cfg)
 			if diff := diffItems(want, got); diff != "" {
-				t.Fatalf("%s, seed %d: (-whole +cut)\n%s", r.kind, seed, diff)
+				t.Fatalf("%s, seed %d: (-whole +cut)\n%s", r.Model, seed, diff)
 			}
 			if again.GetResourceVersion() != object.GetResourceVersion() {
-				t.Fatalf("%s, seed %d: resourceVersion is cut out", r.kind, seed)
+				t.Fatalf("%s, seed %d: resourceVersion is cut out", r.Model, seed)
 			}
 			if again.GetManagedFields() != nil || again.GetOwnerReferences() != nil {
-				t.Fatalf("%s, seed %d: metadata is not cut", r.kind, seed)
+				t.Fatalf("%s, seed %d: metadata is not cut", r.Model, seed)
 			}
 			if got.err == nil {
 				good++
 			}
 		}
 		if good < seeds/50 {
-			t.Errorf("%s: %d of %d random objects are good, want more", r.kind, good, seeds)
+			t.Errorf("%s: %d of %d random objects are good, want more", r.Model, good, seeds)
 		}
 	}
 }
 
 func newMessage(r *resource) message {
-	return reflect.New(reflect.TypeOf(r.example).Elem()).Interface().(message)
+	return r.New().(message)
 }
 
 func diffItems(want, got item) string {
@@ -184,16 +183,16 @@ func FuzzCutFields(f *testing.F) {
 		all := resourcesOfNames()
 		r := all[int(kind)%len(all)]
 		cfg := &Config{PodNames: true}
-		cut, err := cfg.kept()[r.kind.String()].cut(bytes.Clone(wire))
+		cut, err := cfg.kept()[r.Model.String()].cut(bytes.Clone(wire))
 		before, after := newMessage(r), newMessage(r)
 		if before.Unmarshal(wire) != nil || err != nil {
 			return
 		}
 		if err := after.Unmarshal(cut); err != nil {
-			t.Fatalf("%s: what is left can't be decoded: %v", r.kind, err)
+			t.Fatalf("%s: what is left can't be decoded: %v", r.Model, err)
 		}
 		if diff := diffItems(r.convert(before, cfg), r.convert(after, cfg)); diff != "" || before.GetResourceVersion() != after.GetResourceVersion() {
-			t.Fatalf("%s, resourceVersion %q and %q: (-whole +cut)\n%s", r.kind, before.GetResourceVersion(), after.GetResourceVersion(), diff)
+			t.Fatalf("%s, resourceVersion %q and %q: (-whole +cut)\n%s", r.Model, before.GetResourceVersion(), after.GetResourceVersion(), diff)
 		}
 	})
 }

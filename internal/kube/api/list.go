@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -123,7 +122,7 @@ func (r *reading) readJSON(in io.Reader) (*list, error) {
 // a list is not to be seen: an endpoint can have moved from one slice to another.
 func (r *reading) take(made *list, items []item) {
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
-		loaded := tx.Loaded(r.resource.kind)
+		loaded := tx.Loaded(r.resource.Model)
 		for i := range items {
 			l := listed{key: items[i].key}
 			if loaded {
@@ -166,7 +165,7 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 		return nil, err
 	}
 	made := new(list)
-	object := reflect.New(reflect.TypeOf(r.resource.example).Elem()) // for one after the other
+	object := r.resource.New() // for one after the other
 	items := make([]item, 0, atOnce)
 	inList, left := false, 0 // octets of the list
 	for {
@@ -194,16 +193,16 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 		case within && field == fieldMetadata:
 			err = made.ListMeta.Unmarshal(value)
 		case within && field == fieldItems:
-			r.resource.clear(object.Interface())
+			r.resource.empty(object)
 			if value, err = r.kept.cut(value); err == nil {
-				err = object.Interface().(interface{ Unmarshal([]byte) error }).Unmarshal(value)
+				err = object.(interface{ Unmarshal([]byte) error }).Unmarshal(value)
 			}
 			if err == nil {
-				items = append(items, r.convert(object.Interface()))
+				items = append(items, r.convert(object))
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", r.resource.name, err)
+			return nil, fmt.Errorf("%s: %w", r.resource.Resource, err)
 		}
 		if len(items) == atOnce {
 			progress()

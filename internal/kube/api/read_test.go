@@ -150,22 +150,22 @@ func TestWhole(t *testing.T) {
 func TestKindsBecomeLiveAlone(t *testing.T) {
 	t.Parallel()
 	for _, r := range resourcesOfNames() {
-		t.Run(r.name, func(t *testing.T) {
+		t.Run(r.Resource, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.api.Misbehave(apitest.Fault{Status: 500, Resource: r.name})
+			w.api.Misbehave(apitest.Fault{Status: 500, Resource: r.Resource})
 			w.start()
 			for _, k := range cluster.KindsOfNames() {
-				if k != r.kind {
+				if k != r.Model {
 					w.awaitFreshness(cluster.Live, k)
 				}
 			}
-			w.await("a problem", func() bool { return w.status(r.kind).Problem != nil })
-			if got := w.freshness(r.kind); got != cluster.Loading {
-				t.Errorf("%s is %s, want loading", r.kind, got)
+			w.await("a problem", func() bool { return w.status(r.Model).Problem != nil })
+			if got := w.freshness(r.Model); got != cluster.Loading {
+				t.Errorf("%s is %s, want loading", r.Model, got)
 			}
 			w.api.Misbehave(apitest.Fault{})
-			w.awaitFreshness(cluster.Live, r.kind)
+			w.awaitFreshness(cluster.Live, r.Model)
 		})
 	}
 }

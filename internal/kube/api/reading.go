@@ -50,14 +50,14 @@ type reading struct {
 var backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 7, Cap: 5 * time.Second, Jitter: 0.5}
 
 func newReading(s *Source, r *resource, sc scope) *reading {
-	return &reading{source: s, resource: r, scope: sc, kept: s.cfg.kept()[r.kind.String()], lost: time.Now(), refused: make(map[cluster.Key]string)}
+	return &reading{source: s, resource: r, scope: sc, kept: s.cfg.kept()[r.Model.String()], lost: time.Now(), refused: make(map[cluster.Key]string)}
 }
 
 // run reads until ctx is done.
 func (r *reading) run(ctx context.Context) error {
 	b := backoff
-	cache.NewReflectorWithOptions(r.listerWatcher(), r.resource.example, r, cache.ReflectorOptions{
-		Name: r.resource.name, Backoff: &b,
+	cache.NewReflectorWithOptions(r.listerWatcher(), r.resource.New(), r, cache.ReflectorOptions{
+		Name: r.resource.Resource, Backoff: &b,
 	}).RunWithContext(ctx)
 	return ctx.Err()
 }
@@ -146,7 +146,7 @@ func (r *reading) open(ctx context.Context, options metav1.ListOptions) (watch.I
 // found notes, with mu held, that the API is heard.
 func (r *reading) found() {
 	if r.problem != nil || r.doubted {
-		r.source.cfg.Log.Info("kubernetes api is heard again", "resource", r.resource.name)
+		r.source.cfg.Log.Info("kubernetes api is heard again", "resource", r.resource.Resource)
 	}
 	r.problem, r.causes, r.doubted = nil, nil, false
 	if r.watch != nil {
@@ -233,7 +233,7 @@ func (r *reading) doubt(limit time.Duration) *openWatch {
 	}
 	if !r.doubted {
 		r.doubted, r.lost = true, time.Now().Add(-silence)
-		r.source.cfg.Log.Warn("kubernetes api is silent; watching anew", "resource", r.resource.name, "for", silence.Round(time.Second))
+		r.source.cfg.Log.Warn("kubernetes api is silent; watching anew", "resource", r.resource.Resource, "for", silence.Round(time.Second))
 	}
 	return r.watch
 }
@@ -253,7 +253,7 @@ func (r *reading) failed(ctx context.Context, err error) {
 	const most = 16 // causes that are told apart
 	if c := cause(err); !slices.Contains(r.causes, c) && len(r.causes) < most {
 		r.causes = append(r.causes, c)
-		r.source.cfg.Log.Error("kubernetes api can't be read; what was read stays, and it is tried again", "resource", r.resource.name, "err", err)
+		r.source.cfg.Log.Error("kubernetes api can't be read; what was read stays, and it is tried again", "resource", r.resource.Resource, "err", err)
 	}
 	r.problem = err
 }
@@ -262,7 +262,7 @@ func (r *reading) failed(ctx context.Context, err error) {
 // looked for instead of all that it was asked.
 func (r *reading) explained(err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w; allow it with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}", err, r.resource.group.Group, r.resource.name)
+		return fmt.Errorf("%w; allow it with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}", err, r.resource.Group.Group, r.resource.Resource)
 	}
 	var asked *url.Error
 	switch {

@@ -5,41 +5,69 @@ import (
 	"time"
 	"unique"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/object"
 )
 
-// resource is how a kind is read, and how it is written into the model.
+// resource is how a kind is read.
 type resource struct {
-	kind    cluster.Kind
-	group   schema.GroupVersion
-	name    string // plural, as in URLs and RBAC rules
-	example runtime.Object
-	scopes  func(*Config) []scope
-	// clear empties an object for the next one to be read into it. What the model
-	// does not take over is used again.
-	clear func(object any)
-
-	convert func(runtime.Object, *Config) item // set by as
+	object.Kind
+	tuning
 }
 
-// scope is which objects one reading is of.
+// tuning is what is particular about reading a kind. The zero tuning reads all
+// objects and keeps all that the model has fields for.
+type tuning struct {
+	// scopes returns the scopes that the kind is read in; nil is one for each
+	// Namespace that is read, or one for all.
+	scopes func(*Config) []scope
+	// trim drops fields of the model that DNS answers don't need; nil drops none.
+	trim func(cluster.Object, *Config)
+	// clear empties an API object for the next one to be decoded into it, and
+	// keeps its memory; nil sets it to zero.
+	clear func(apiObject any)
+}
+
+// tunings are the kinds that there is anything particular about: those of which a
+// large cluster has many.
+var tunings = map[cluster.Kind]tuning{
+	cluster.KindNamespace: {scopes: namespaceScopes, trim: trims(trimNamespace)},
+	cluster.KindService: {
+		scopes: func(c *Config) []scope { return namespaced(c, scope{labels: c.ServiceSelector}) },
+		trim:   trims(trimService), clear: clearService,
+	},
+	cluster.KindEndpointSlice: {trim: trims(trimSlice), clear: clearSlice},
+	cluster.KindPod: {
+		scopes: func(c *Config) []scope { return namespaced(c, scope{fields: notFinished}) },
+		trim:   trims(trimPod),
+	},
+	cluster.KindNode: {trim: trims(trimNode)},
+}
+
+// notFinished: the addresses of finished Pods are released.
+const notFinished = "status.phase!=Succeeded,status.phase!=Failed"
+
+// resources are all kinds, in the order of object.Kinds.
+var resources = func() (all []*resource) {
+	for _, k := range object.Kinds {
+		all = append(all, &resource{k, tunings[k.Model]})
+	}
+	return all
+}()
+
+// scope selects the objects of one reading.
 type scope struct {
-	namespace, name string // only these, where they are given
+	namespace, name string // only these, unless empty
 	labels, fields  string // selectors
 }
 
-// holds tells whether the scope has room for an object of that key.
+// holds reports whether an object with that key can be in the scope.
 func (s scope) holds(k cluster.Key) bool {
 	return (s.namespace == "" || s.namespace == k.Namespace) && (s.name == "" || s.name == k.Name)
 }
@@ -54,68 +82,13 @@ type item struct {
 	caused time.Time
 }
 
-var (
-	core       = corev1.SchemeGroupVersion
-	discovery  = discoveryv1.SchemeGroupVersion
-	apps       = appsv1.SchemeGroupVersion
-	batch      = batchv1.SchemeGroupVersion
-	networking = networkingv1.SchemeGroupVersion
-)
-
-// notFinished: the addresses of finished Pods are given back.
-const notFinished = "status.phase!=Succeeded,status.phase!=Failed"
-
-var resources = []*resource{
-	as(object.Namespace, trimNamespace, resource{
-		kind: cluster.KindNamespace, group: core, name: "namespaces", example: new(corev1.Namespace),
-		scopes: namespaceScopes,
-	}),
-	as(object.Service, trimService, resource{
-		kind: cluster.KindService, group: core, name: "services", example: new(corev1.Service),
-		scopes: func(c *Config) []scope { return namespaced(c, scope{labels: c.ServiceSelector}) },
-		clear:  clearService,
-	}),
-	as(object.EndpointSlice, trimSlice, resource{
-		kind: cluster.KindEndpointSlice, group: discovery, name: "endpointslices", example: new(discoveryv1.EndpointSlice),
-		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
-		clear:  clearSlice,
-	}),
-	as(object.Pod, trimPod, resource{
-		kind: cluster.KindPod, group: core, name: "pods", example: new(corev1.Pod),
-		scopes: func(c *Config) []scope { return namespaced(c, scope{fields: notFinished}) },
-	}),
-	as(object.Node, trimNode, resource{
-		kind: cluster.KindNode, group: core, name: "nodes", example: new(corev1.Node),
-		scopes: func(*Config) []scope { return []scope{{}} },
-	}),
-	workloads(object.Deployment, cluster.KindDeployment, apps, "deployments", new(appsv1.Deployment)),
-	workloads(object.StatefulSet, cluster.KindStatefulSet, apps, "statefulsets", new(appsv1.StatefulSet)),
-	workloads(object.DaemonSet, cluster.KindDaemonSet, apps, "daemonsets", new(appsv1.DaemonSet)),
-	workloads(object.Job, cluster.KindJob, batch, "jobs", new(batchv1.Job)),
-	workloads(object.CronJob, cluster.KindCronJob, batch, "cronjobs", new(batchv1.CronJob)),
-	as(object.NetworkPolicy, nil, resource{
-		kind: cluster.KindNetworkPolicy, group: networking, name: "networkpolicies", example: new(networkingv1.NetworkPolicy),
-		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
-	}),
-}
-
-// workloads is the resource of a kind of them.
-func workloads[API interface {
-	metav1.Object
-	runtime.Object
-}](convert func(API) (*cluster.Workload, field.ErrorList), k cluster.Kind, group schema.GroupVersion, name string, example API) *resource {
-	return as(convert, nil, resource{
-		kind: k, group: group, name: name, example: example,
-		scopes: func(c *Config) []scope { return namespaced(c, scope{}) },
-	})
-}
-
-// read tells whether the kind is read.
-func (r *resource) read(c *Config) bool {
+// reads reports whether the kind is read.
+func (r *resource) reads(c *Config) bool {
+	k := r.Model
 	if c.ForSlices {
-		return r.kind == cluster.KindService || r.kind == cluster.KindPod || r.kind == cluster.KindNode
+		return k == cluster.KindService || k == cluster.KindPod || k == cluster.KindNode
 	}
-	switch r.kind {
+	switch k {
 	case cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice:
 		return true
 	case cluster.KindPod:
@@ -127,7 +100,18 @@ func (r *resource) read(c *Config) bool {
 	}
 }
 
-// namespaced is one scope for each Namespace that is read, or one for all.
+// scopesOf returns the scopes that the kind is read in.
+func (r *resource) scopesOf(c *Config) []scope {
+	switch {
+	case r.scopes != nil:
+		return r.scopes(c)
+	case r.Model.Namespaced():
+		return namespaced(c, scope{})
+	}
+	return []scope{{}}
+}
+
+// namespaced returns one scope for each Namespace that is read, or one for all.
 func namespaced(c *Config, s scope) []scope {
 	if len(c.Namespaces) == 0 {
 		return []scope{s}
@@ -140,7 +124,7 @@ func namespaced(c *Config, s scope) []scope {
 	return each
 }
 
-// namespaceScopes: a Namespace is in none, and chosen by its name.
+// namespaceScopes returns the scopes of Namespaces, which are selected by name.
 func namespaceScopes(c *Config) []scope {
 	if len(c.Namespaces) == 0 {
 		return []scope{{}}
@@ -152,39 +136,46 @@ func namespaceScopes(c *Config) []scope {
 	return each
 }
 
-// as is r with objects of the API type converted to those of the model's. Trim, where it is given, drops what the model has room for and
-// answers don't need.
-func as[API metav1.Object, Model cluster.Object](convert func(API) (Model, field.ErrorList), trim func(Model, *Config), r resource) *resource {
-	if r.clear == nil {
-		r.clear = func(object any) { reflect.ValueOf(object).Elem().SetZero() }
-	}
-	r.convert = func(o runtime.Object, cfg *Config) item {
-		api := o.(API)
-		it := item{key: cluster.Key{Namespace: interned(api.GetNamespace()), Name: api.GetName()}}
-		model, errs := convert(api)
-		if len(errs) > 0 {
-			it.err = errs.ToAggregate()
-			return it
-		}
-		switch {
-		case trim == nil || cfg.Whole:
-		case cfg.ForSlices:
-			trimForSlices(model)
-		default:
-			trim(model, cfg)
-		}
-		it.model = model
-		// Set by the control plane, as the measure of how long a change takes
-		// to show (Kubernetes, SLI "DNS programming latency").
-		if text, ok := api.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]; ok {
-			it.caused, _ = time.Parse(time.RFC3339Nano, text) // else it does not say
-		}
+// convert decodes an object of the API into the model's type.
+func (r *resource) convert(o runtime.Object, cfg *Config) item {
+	api := o.(object.API)
+	it := item{key: cluster.Key{Namespace: interned(api.GetNamespace()), Name: api.GetName()}}
+	var errs field.ErrorList
+	it.model, errs = r.Decode(api)
+	if len(errs) > 0 {
+		it.model, it.err = nil, errs.ToAggregate()
 		return it
 	}
-	return &r
+	switch {
+	case cfg.Whole:
+	case cfg.ForSlices:
+		trimForSlices(it.model)
+	case r.trim != nil:
+		r.trim(it.model, cfg)
+	}
+	// Set by the control plane, as the measure of how long a change takes to take
+	// effect (Kubernetes SLI "DNS programming latency").
+	if text, ok := api.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]; ok {
+		it.caused, _ = time.Parse(time.RFC3339Nano, text) // zero if it is malformed
+	}
+	return it
 }
 
-// interned is s as it is kept once, however often it is read.
+// empty makes an API object ready for the next one to be decoded into it.
+func (r *resource) empty(apiObject any) {
+	if r.clear != nil {
+		r.clear(apiObject)
+		return
+	}
+	reflect.ValueOf(apiObject).Elem().SetZero()
+}
+
+// trims returns trim for objects of any type.
+func trims[Obj cluster.Object](trim func(Obj, *Config)) func(cluster.Object, *Config) {
+	return func(o cluster.Object, c *Config) { trim(o.(Obj), c) }
+}
+
+// interned returns s, of which only one copy is kept.
 func interned(s string) string { return unique.Make(s).Value() }
 
 func internPorts(ports []cluster.Port) {
@@ -202,13 +193,13 @@ func trimService(s *cluster.Service, _ *Config) {
 	internPorts(s.Ports)
 }
 
-func clearService(object any) {
-	s := object.(*corev1.Service)
+func clearService(apiObject any) {
+	s := apiObject.(*corev1.Service)
 	*s = corev1.Service{Spec: corev1.ServiceSpec{Ports: s.Spec.Ports[:0], ClusterIPs: s.Spec.ClusterIPs[:0], IPFamilies: s.Spec.IPFamilies[:0]}}
 }
 
-func clearSlice(object any) {
-	s := object.(*discoveryv1.EndpointSlice)
+func clearSlice(apiObject any) {
+	s := apiObject.(*discoveryv1.EndpointSlice)
 	clear(s.Labels)
 	*s = discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: s.Labels}, Endpoints: s.Endpoints[:0], Ports: s.Ports[:0]}
 }
@@ -232,9 +223,9 @@ func trimPod(p *cluster.Pod, _ *Config) {
 	*p = cluster.Pod{Key: cluster.Key{Namespace: interned(p.Namespace), Name: p.Name}, IPs: p.IPs, Finished: p.Finished}
 }
 
-// trimForSlices drops what EndpointSlices are not made from. Most changes of a
-// Pod's status are of its other conditions, and are none then.
-func trimForSlices(model any) {
+// trimForSlices drops what EndpointSlices are not made from, such as a Pod's
+// other conditions: most updates of a Pod then change nothing.
+func trimForSlices(model cluster.Object) {
 	p, ok := model.(*cluster.Pod)
 	if !ok {
 		return

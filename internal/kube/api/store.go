@@ -64,7 +64,7 @@ func (r *reading) Replace(objects []any, _ string) error {
 			r.put(tx, it)
 		}
 		for _, k := range r.absent(tx.View, present) {
-			tx.Delete(r.resource.kind, k)
+			tx.Delete(r.resource.Model, k)
 		}
 		r.listed.Store(true)
 		r.source.listed(tx, r.resource)
@@ -80,7 +80,7 @@ func (r *reading) Replace(objects []any, _ string) error {
 
 // absent are the keys of objects that are in the Store and not present.
 func (r *reading) absent(v *cluster.View, present map[cluster.Key]struct{}) (keys []cluster.Key) {
-	for o := range v.Objects(r.resource.kind) {
+	for o := range v.Objects(r.resource.Model) {
 		k := o.Ref().Key
 		if _, ok := present[k]; !ok && r.scope.holds(k) {
 			keys = append(keys, k)
@@ -101,7 +101,7 @@ func (r *reading) put(tx *cluster.Tx, it item) {
 		delete(r.refused, it.key)
 	case r.refused[it.key] != it.err.Error():
 		r.refused[it.key] = it.err.Error()
-		r.source.cfg.Log.Error("object refused; its last good version, if any, stays", "resource", r.resource.name, "object", it.key, "err", it.err)
+		r.source.cfg.Log.Error("object refused; its last good version, if any, stays", "resource", r.resource.Resource, "object", it.key, "err", it.err)
 	}
 }
 
@@ -131,7 +131,7 @@ func (r *reading) Delete(o any) error {
 	it := r.convert(o)
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
 		// The last change of an object says nothing of when its end was caused.
-		tx.Delete(r.resource.kind, it.key)
+		tx.Delete(r.resource.Model, it.key)
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,8 +168,8 @@ type Status struct {
 func (s *Source) Status() []Status {
 	var all []Status
 	for _, r := range s.readings {
-		if len(all) == 0 || all[len(all)-1].Kind != r.resource.kind {
-			all = append(all, Status{Kind: r.resource.kind, Listed: true})
+		if len(all) == 0 || all[len(all)-1].Kind != r.resource.Model {
+			all = append(all, Status{Kind: r.resource.Model, Listed: true})
 		}
 		r.addTo(&all[len(all)-1])
 	}

@@ -409,7 +409,7 @@ func TestWarmStartRefused(t *testing.T) {
 	w.api.Misbehave(apitest.Fault{Status: http.StatusUnauthorized})
 	w.start()
 	for _, r := range resourcesOfNames() {
-		w.awaitRequests(r.name, 0, 4)
+		w.awaitRequests(r.Resource, 0, 4)
 	}
 	if got := w.store.Version(); got != version {
 		t.Errorf("the Store changed %d times: %s", got-version, fmt.Sprint(w.freshness(cluster.KindService)))

@@ -102,7 +102,7 @@ func (w *world) live() {
 
 // resourcesOfNames are those that answers may need.
 func resourcesOfNames() []*resource {
-	return slices.DeleteFunc(slices.Clone(resources), func(r *resource) bool { return !r.read(&Config{Pods: true, Nodes: true}) })
+	return slices.DeleteFunc(slices.Clone(resources), func(r *resource) bool { return !r.reads(&Config{Pods: true, Nodes: true}) })
 }
 
 // kinds are those that are read.

@@ -20,19 +20,16 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"portolan.dev/portolan/internal/kube/object"
 )
 
-// Server is an API server of Namespaces, Services, EndpointSlices, Pods and
-// Nodes.
+// Server is an API server of the kinds in object.Kinds.
 type Server struct {
 	http *httptest.Server
 
@@ -164,22 +161,21 @@ current-context: test
 	}
 }
 
-// resources are those that the server has, by their names.
-var resources = map[string]struct {
+// resources are those that the server has, by their names: every kind of the
+// model.
+var resources = func() map[string]resource {
+	all := make(map[string]resource)
+	for _, k := range object.Kinds {
+		version, kind := k.Group.WithKind(k.Model.String()).ToAPIVersionAndKind()
+		all[k.Resource] = resource{k.New(), metav1.TypeMeta{APIVersion: version, Kind: kind}}
+	}
+	return all
+}()
+
+// resource is a kind of API object.
+type resource struct {
 	object metav1.Object // a pointer to the type
 	metav1.TypeMeta
-}{
-	"namespaces":      {new(corev1.Namespace), metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}},
-	"services":        {new(corev1.Service), metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}},
-	"endpointslices":  {new(discoveryv1.EndpointSlice), metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}},
-	"pods":            {new(corev1.Pod), metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
-	"nodes":           {new(corev1.Node), metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}},
-	"deployments":     {new(appsv1.Deployment), metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}},
-	"statefulsets":    {new(appsv1.StatefulSet), metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}},
-	"daemonsets":      {new(appsv1.DaemonSet), metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}},
-	"jobs":            {new(batchv1.Job), metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}},
-	"cronjobs":        {new(batchv1.CronJob), metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}},
-	"networkpolicies": {new(networkingv1.NetworkPolicy), metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}},
 }
 
 // resourceOf is the resource of an object, by its type.

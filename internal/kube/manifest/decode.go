@@ -271,45 +271,48 @@ type fileDecoder struct {
 	decoded
 }
 
-// kinds are those that answers are made of, by apiVersion and kind.
-var kinds = map[string]func(*fileDecoder, *item){
-	"v1/Namespace":                      decodeAs(object.Namespace),
-	"v1/Node":                           decodeAs(object.Node),
-	"v1/Service":                        decodeAs(object.Service),
-	"v1/Pod":                            decodeAs(object.Pod),
-	"v1/Endpoints":                      decodeAs(endpoints),
-	"discovery.k8s.io/v1/EndpointSlice": decodeAs(object.EndpointSlice),
+// decoder is how objects of a kind are decoded.
+type decoder struct {
+	newAPI func() any
+	// convert turns the API's type into the model's, or into *mirrored.
+	convert func(any) (any, field.ErrorList)
+	forDNS  bool // one of cluster.KindsOfNames, or what slices are mirrored from
 }
 
-// moreKinds say how Pods come to be and what they may do, which answers don't
-// need.
-var moreKinds = map[string]func(*fileDecoder, *item){
-	"apps/v1/Deployment":                 decodeAs(object.Deployment),
-	"apps/v1/StatefulSet":                decodeAs(object.StatefulSet),
-	"apps/v1/DaemonSet":                  decodeAs(object.DaemonSet),
-	"batch/v1/Job":                       decodeAs(object.Job),
-	"batch/v1/CronJob":                   decodeAs(object.CronJob),
-	"networking.k8s.io/v1/NetworkPolicy": decodeAs(object.NetworkPolicy),
-}
-
-// decoder is that of a kind, nil when it does not count.
-func (d *fileDecoder) decoder(apiVersion, kind string) func(*fileDecoder, *item) {
-	name := apiVersion + "/" + kind
-	if decode := kinds[name]; decode != nil || d.depth < allKinds {
-		return decode
+// decoders are those of all kinds, by apiVersion/kind.
+var decoders = func() map[string]*decoder {
+	all := map[string]*decoder{"v1/" + kindEndpoints: {newEndpoints, mirrorEndpoints, true}}
+	for _, k := range object.Kinds {
+		all[k.Group.String()+"/"+k.Model.String()] = &decoder{
+			newAPI:  func() any { return k.New() },
+			convert: func(api any) (any, field.ErrorList) { return k.Decode(api.(object.API)) },
+			forDNS:  slices.Contains(cluster.KindsOfNames(), k.Model),
+		}
 	}
-	return moreKinds[name]
+	return all
+}()
+
+// decoder returns that of a kind, nil for a kind that is not read.
+func (d *fileDecoder) decoder(apiVersion, kind string) *decoder {
+	if made := decoders[apiVersion+"/"+kind]; made != nil && (made.forDNS || d.depth >= allKinds) {
+		return made
+	}
+	return nil
 }
 
-// endpoints converts legacy Endpoints.
+//lint:ignore SA1019 the deprecated kind is mirrored here
+func newEndpoints() any { return new(corev1.Endpoints) }
+
+// mirrorEndpoints converts legacy Endpoints.
 //
-//lint:ignore SA1019 the deprecated kind is what this is about
-func endpoints(e *corev1.Endpoints) (*mirrored, field.ErrorList) {
-	mirrors, errs := object.Endpoints(e)
+//lint:ignore SA1019 the deprecated kind is mirrored here
+func mirrorEndpoints(api any) (any, field.ErrorList) {
+	e := api.(*corev1.Endpoints)
+	slices, errs := object.Endpoints(e)
 	if !object.Mirrors(e) {
-		mirrors = nil
+		slices = nil
 	}
-	return &mirrored{mirrors}, errs
+	return &mirrored{slices}, errs
 }
 
 // item is one object of a document: all of it, or one of a List's.
@@ -380,14 +383,15 @@ func (d *fileDecoder) item(it *item) {
 		}
 		return
 	}
-	decode(d, it)
+	d.decode(it, decode)
 }
 
-// known are the kinds that are read, as apiVersion/kind.
+// known returns the kinds that are read, as apiVersion/kind, sorted.
 func (d *fileDecoder) known() (names []string) {
-	names = slices.Collect(maps.Keys(kinds))
-	if d.depth >= allKinds {
-		names = slices.AppendSeq(names, maps.Keys(moreKinds))
+	for name, made := range decoders {
+		if made.forDNS || d.depth >= allKinds {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	return names
@@ -422,48 +426,42 @@ func (d *fileDecoder) meantKind(h head) string {
 // identity is what the item describes; ok is false when it does not say.
 func (it *item) identity() (id identity, ok bool) {
 	id = identity{it.head.Kind, cluster.Key{Namespace: it.head.Metadata.Namespace, Name: it.head.Metadata.Name}}
-	switch id.kind {
-	case "Namespace", "Node":
+	if k, ok := cluster.KindOf(id.kind); ok && !k.Namespaced() {
 		id.key.Namespace = ""
-	default:
-		if id.key.Namespace == "" {
-			id.key.Namespace = corev1.NamespaceDefault
-		}
+	} else if id.key.Namespace == "" {
+		id.key.Namespace = corev1.NamespaceDefault
 	}
 	return id, id.kind != "" && id.key.Name != ""
 }
 
-// decodeAs makes the decoder of one kind: strict decoding into the API's type,
-// then conversion into the model's.
-func decodeAs[API, Model any](convert func(*API) (Model, field.ErrorList)) func(*fileDecoder, *item) {
-	return func(d *fileDecoder, it *item) {
-		api := new(API)
-		strict, err := strictjson.UnmarshalStrict(it.json, api)
-		if err != nil {
-			d.rejectType(it, err)
-			return
-		}
-		for _, s := range strict {
-			if !d.strict(it, s) {
-				return
-			}
-		}
-		model, errs := convert(api)
-		if len(errs) > 0 {
-			err := error(errors.New(errs[0].ErrorBody()))
-			if more := len(errs) - 1; more > 0 {
-				err = fmt.Errorf("%w (and %d more in this object)", err, more)
-			}
-			d.reject(it, parsePath(errs[0].Field), err)
-			return
-		}
-		id, _ := it.identity()
-		o := entry{id: id, file: d.file, line: it.doc.lineOf(it.path), value: model}
-		if d.depth == allWithPlaces {
-			o.doc, o.path, o.json = it.doc, it.path, it.json
-		}
-		d.objects = append(d.objects, o)
+// decode decodes an item strictly into the API's type, and that into the model's.
+func (d *fileDecoder) decode(it *item, of *decoder) {
+	api := of.newAPI()
+	strict, err := strictjson.UnmarshalStrict(it.json, api)
+	if err != nil {
+		d.rejectType(it, err)
+		return
 	}
+	for _, s := range strict {
+		if !d.strict(it, s) {
+			return
+		}
+	}
+	model, errs := of.convert(api)
+	if len(errs) > 0 {
+		err := error(errors.New(errs[0].ErrorBody()))
+		if more := len(errs) - 1; more > 0 {
+			err = fmt.Errorf("%w (and %d more in this object)", err, more)
+		}
+		d.reject(it, parsePath(errs[0].Field), err)
+		return
+	}
+	id, _ := it.identity()
+	o := entry{id: id, file: d.file, line: it.doc.lineOf(it.path), value: model}
+	if d.depth == allWithPlaces {
+		o.doc, o.path, o.json = it.doc, it.path, it.json
+	}
+	d.objects = append(d.objects, o)
 }
 
 // rejectType rejects a document with a value of the wrong type.

@@ -1,0 +1,76 @@
+package object
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// Kinds declares every kind of the model once: its API group and version, its
+// resource name, and its decoder. The sources read what is here.
+var Kinds = []Kind{
+	declare(cluster.KindNamespace, core, "namespaces", Namespace),
+	declare(cluster.KindService, core, "services", Service),
+	declare(cluster.KindEndpointSlice, discovery, "endpointslices", EndpointSlice),
+	declare(cluster.KindPod, core, "pods", Pod),
+	declare(cluster.KindNode, core, "nodes", Node),
+	declare(cluster.KindDeployment, apps, "deployments", Deployment),
+	declare(cluster.KindStatefulSet, apps, "statefulsets", StatefulSet),
+	declare(cluster.KindDaemonSet, apps, "daemonsets", DaemonSet),
+	declare(cluster.KindJob, batch, "jobs", Job),
+	declare(cluster.KindCronJob, batch, "cronjobs", CronJob),
+	declare(cluster.KindNetworkPolicy, networking, "networkpolicies", NetworkPolicy),
+}
+
+// The API groups that kinds are from.
+var (
+	core       = Group{corev1.SchemeGroupVersion, corev1.AddToScheme}
+	discovery  = Group{discoveryv1.SchemeGroupVersion, discoveryv1.AddToScheme}
+	apps       = Group{appsv1.SchemeGroupVersion, appsv1.AddToScheme}
+	batch      = Group{batchv1.SchemeGroupVersion, batchv1.AddToScheme}
+	networking = Group{networkingv1.SchemeGroupVersion, networkingv1.AddToScheme}
+)
+
+// Group is a version of an API group.
+type Group struct {
+	schema.GroupVersion
+	// AddToScheme adds the group's types to a scheme.
+	AddToScheme func(*runtime.Scheme) error
+}
+
+// Kind ties a kind of the model to its type in the API.
+type Kind struct {
+	Model    cluster.Kind
+	Group    Group
+	Resource string // plural, as in URLs and RBAC rules
+	// New returns an empty object of the API's type.
+	New func() API
+	// Decode converts such an object into the model's type. It returns the fields
+	// that are invalid; the object is not usable then.
+	Decode func(API) (cluster.Object, field.ErrorList)
+}
+
+// API is an object of the Kubernetes API.
+type API interface {
+	runtime.Object
+	metav1.Object
+}
+
+func declare[T any, Type interface {
+	*T
+	API
+}, Obj cluster.Object](k cluster.Kind, g Group, resource string, decode func(Type) (Obj, field.ErrorList)) Kind {
+	return Kind{
+		Model: k, Group: g, Resource: resource,
+		New:    func() API { return Type(new(T)) },
+		Decode: func(o API) (cluster.Object, field.ErrorList) { return decode(o.(Type)) },
+	}
+}

@@ -1,0 +1,38 @@
+package object
+
+import (
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// TestKinds checks that every kind of the model is declared once, and that its
+// decoder makes objects of that kind.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	declared := make(map[cluster.Kind]int)
+	for _, k := range Kinds {
+		declared[k.Model]++
+		api := k.New()
+		api.SetName("web")
+		want := cluster.Ref{Kind: k.Model, Key: cluster.Key{Name: "web"}}
+		if k.Model.Namespaced() {
+			api.SetNamespace("shop")
+			want.Key.Namespace = "shop"
+		}
+		if slice, ok := api.(*discoveryv1.EndpointSlice); ok {
+			slice.AddressType = discoveryv1.AddressTypeIPv4 // required
+		}
+		o, errs := k.Decode(api)
+		if len(errs) > 0 || o.Ref() != want {
+			t.Errorf("Decode of a %s named web: %v, %v; want %s", k.Model, o, errs, want)
+		}
+	}
+	for _, k := range cluster.Kinds() {
+		if declared[k] != 1 {
+			t.Errorf("%s is declared %d times in Kinds, want once", k, declared[k])
+		}
+	}
+}

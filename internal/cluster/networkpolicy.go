@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Selector chooses objects by their labels (metav1.LabelSelector). The empty
-// Selector chooses all.
+// Selector selects objects by their labels (metav1.LabelSelector). The empty
+// Selector selects all.
 type Selector struct {
 	Labels       map[string]string
 	Requirements []Requirement
@@ -19,7 +19,7 @@ type Requirement struct {
 	Values   []string
 }
 
-// Operator is a Requirement's, as the API spells it.
+// Operator is the operator of a Requirement, as the API spells it.
 type Operator string
 
 // The operators.
@@ -30,7 +30,7 @@ const (
 	DoesNotExist Operator = "DoesNotExist"
 )
 
-// Selects tells whether the Selector chooses an object with these labels.
+// Selects reports whether the Selector selects an object with these labels.
 func (s *Selector) Selects(labels map[string]string) bool {
 	for k, v := range s.Labels {
 		if got, ok := labels[k]; !ok || got != v {
@@ -63,10 +63,10 @@ func (r *Requirement) met(labels map[string]string) bool {
 // NetworkPolicy is a NetworkPolicy (networking.k8s.io/v1).
 type NetworkPolicy struct {
 	Key
-	// Pods chooses those of its namespace that it applies to.
+	// Pods selects the Pods of its namespace that it applies to.
 	Pods Selector
-	// Ingress and Egress tell which ways it applies to: what no rule of it, or
-	// of another policy, allows there is forbidden.
+	// Ingress and Egress are the directions that it applies to: traffic that no
+	// rule of any policy allows there is denied.
 	Ingress, Egress           bool
 	IngressRules, EgressRules []PolicyRule
 }
@@ -81,17 +81,17 @@ type PolicyRule struct {
 	Ports []PolicyPort
 }
 
-// PolicyPeer is either Pods, or addresses. Pods are those that Pods chooses in
-// the namespaces that Namespaces chooses: nil Namespaces is the policy's own,
-// nil Pods beside it is all of them.
+// PolicyPeer is either Pods or addresses. The Pods are those that Pods selects in
+// the namespaces that Namespaces selects. Nil Namespaces is the policy's own; nil
+// Pods with Namespaces is all Pods there.
 type PolicyPeer struct {
 	Pods, Namespaces *Selector
 	Block            netip.Prefix // the zero Prefix when it is Pods
 	Except           []netip.Prefix
 }
 
-// PolicyPort is the ports of a protocol from Number to End, or the one that has
-// a Name; without both, all of them.
+// PolicyPort is the ports of a protocol from Number to End, or the one called
+// Name; without both, all ports.
 type PolicyPort struct {
 	Protocol    Protocol
 	Number, End uint16

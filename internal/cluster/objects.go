@@ -34,21 +34,21 @@ type Namespace struct {
 // Service is a Service.
 type Service struct {
 	Key
-	// Headless is set when clusterIP is None.
+	// Headless: clusterIP is None.
 	Headless bool
-	// ClusterIPs are the addresses assigned, none when headless or external or
-	// when none was assigned yet.
+	// ClusterIPs are the assigned addresses; none when headless, when of type
+	// ExternalName, or when none was assigned yet.
 	ClusterIPs []netip.Addr
 	// ExternalName is the target of a Service of that type, else empty.
 	ExternalName string
 	Ports        []Port
-	// Targets are the ports of the endpoints, number or name, one for each of
-	// Ports; empty where that is the port's own number, and nil when all are.
+	// Targets are the target ports, number or name, one for each of Ports; empty
+	// where it is the port's own number, and nil when all are.
 	Targets  []string
 	Selector map[string]string
-	// PublishNotReady makes endpoints count as ready that are not.
+	// PublishNotReady: endpoints that are not ready count as ready.
 	PublishNotReady bool
-	// Spec is nil where a source is read for names only.
+	// Spec is nil where the source reads only what DNS answers need.
 	Spec *ServiceSpec
 }
 
@@ -62,7 +62,7 @@ const (
 	FQDN AddressType = "FQDN"
 )
 
-// FamilyOf is the address type that an address is of.
+// FamilyOf returns the address type of an address.
 func FamilyOf(addr netip.Addr) AddressType {
 	if addr.Is4() {
 		return IPv4
@@ -75,42 +75,40 @@ func FamilyOf(addr netip.Addr) AddressType {
 type EndpointSlice struct {
 	Key
 	Service string
-	// ManagedBy names who keeps it up (label
-	// endpointslice.kubernetes.io/managed-by); empty when nobody says so, and
-	// where a source is read for names only.
+	// ManagedBy is the label endpointslice.kubernetes.io/managed-by; empty without
+	// it, and where the source reads only what DNS answers need.
 	ManagedBy   string
 	AddressType AddressType
 	Ports       []Port
 	Endpoints   []Endpoint
 }
 
-// Endpoint is one address of an endpoint of a slice. The API lets an endpoint
-// have several addresses of one family, which mean the same; each is one here.
+// Endpoint is one address of an endpoint of a slice. In the API an endpoint may
+// have several equivalent addresses; each becomes an Endpoint.
 type Endpoint struct {
 	Addr     netip.Addr
 	Hostname string
-	// Pod is the name of the Pod behind it, when one is named.
+	// Pod is the name of its Pod; empty when its targetRef is no Pod.
 	Pod string
-	// Ready tells whether the condition ready is true or absent.
+	// Ready: the condition ready is true or absent.
 	Ready bool
-	// Terminating tells whether the condition terminating is true.
+	// Terminating: the condition terminating is true.
 	Terminating bool
 }
 
-// Node is a Node. Where a source is read for names only, it has a name and
-// addresses.
+// Node is a Node. Where the source reads only what DNS answers need, it has only
+// a name and addresses.
 type Node struct {
 	Name      string
 	Addresses []netip.Addr
-	// Zone is its label topology.kubernetes.io/zone; empty when it has none.
+	// Zone is the label topology.kubernetes.io/zone; empty without it.
 	Zone string
-	// Ready tells whether its condition Ready is True.
+	// Ready: the condition Ready is True.
 	Ready bool
-	// ControlPlane tells whether it is labelled to be one's: its processors do
-	// not count for topology hints.
+	// ControlPlane: it has a control plane's label. Its CPUs do not count for
+	// topology hints.
 	ControlPlane bool
-	// MilliCPU are its allocatable processors, in thousandths; 0 when it does
-	// not say.
+	// MilliCPU is its allocatable CPU, in thousandths; 0 when unknown.
 	MilliCPU int64
 }
 
@@ -132,12 +130,11 @@ func (s *EndpointSlice) serviceRef() (service Ref, ok bool) {
 	return Ref{KindService, Key{s.Namespace, s.Service}}, s.Service != ""
 }
 
-// Selects tells whether the Service selects a Pod with the given namespace and
-// labels; a Service without selector selects none.
+// Selects reports whether the Service selects a Pod. A Service without selector
+// selects none.
 func (s *Service) Selects(p *Pod) bool { return s.SelectsLabels(p.Namespace, p.Labels) }
 
-// SelectsLabels is Selects of what has the given namespace and labels, be it a
-// Pod or a template.
+// SelectsLabels is Selects for the namespace and labels of a Pod or a template.
 func (s *Service) SelectsLabels(namespace string, labels map[string]string) bool {
 	return len(s.Selector) > 0 && s.Namespace == namespace && (&Selector{Labels: s.Selector}).Selects(labels)
 }

@@ -1,7 +1,7 @@
 package cluster
 
-// ServiceSpec is what matters of a Service for its addresses, its ports on nodes
-// and its EndpointSlices. Fields that are not given are empty, as in the API.
+// ServiceSpec is what matters of a Service for its addresses, its node ports and
+// its EndpointSlices. Fields that are not given are empty, as in the API.
 type ServiceSpec struct {
 	UID    string
 	Labels map[string]string
@@ -12,13 +12,13 @@ type ServiceSpec struct {
 	// NodePorts are one for each of the Service's Ports, 0 for none; nil when
 	// there are none at all.
 	NodePorts []uint16
-	// NoNodePorts is set when allocateLoadBalancerNodePorts is false.
+	// NoNodePorts: allocateLoadBalancerNodePorts is false.
 	NoNodePorts bool
-	// ExternalLocal and InternalLocal are set when the traffic policy from
-	// outside, or from inside the cluster, is Local.
+	// ExternalLocal: externalTrafficPolicy is Local; InternalLocal: so is
+	// internalTrafficPolicy.
 	ExternalLocal, InternalLocal bool
-	// HealthCheckNodePort is where a load balancer asks a node whether it has
-	// endpoints; 0 for none.
+	// HealthCheckNodePort is the port on which load balancers probe whether a node
+	// has endpoints; 0 for none.
 	HealthCheckNodePort uint16
 	// AppProtocols are one for each of the Service's Ports, nil where there is
 	// none; nil when there are none at all.
@@ -26,9 +26,9 @@ type ServiceSpec struct {
 	// TrafficDistribution is the field of that name.
 	TrafficDistribution string
 	// TopologyMode is the value of the annotation
-	// service.kubernetes.io/topology-mode, or of the one before it.
+	// service.kubernetes.io/topology-mode, or of its deprecated predecessor.
 	TopologyMode string
-	// Deleting is set when it is told to end.
+	// Deleting: it has a deletionTimestamp.
 	Deleting bool
 }
 
@@ -54,8 +54,8 @@ const (
 	RequireDualStack FamilyPolicy = "RequireDualStack"
 )
 
-// Refusal is an object that is not taken in as it is, in the words of the API:
-// the field that is to blame, where one is, and why.
+// Refusal says that an object is rejected as it is declared: the field, unless
+// empty, and the reason in the API server's words.
 type Refusal struct {
 	Kind  Kind
 	Key   Key

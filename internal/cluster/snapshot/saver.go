@@ -9,18 +9,18 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// Interval is how long after a change it is written, at most, and how far
-// apart two files are written, at least.
+// Interval is the longest time between a change and its file, and the shortest
+// between two files.
 const Interval = 5 * time.Second
 
 // Saver keeps a file up to date with a Store.
 type Saver struct {
 	Path  string
 	Store *cluster.Store
-	// Heard is when the cluster was heard last: now, or when the snapshot was
-	// that all is from.
+	// Heard returns when the cluster was last heard from: now, or when the snapshot
+	// was taken that the model was restored from.
 	Heard func() time.Time
-	// Serial is the highest serial of any zone now.
+	// Serial returns the highest serial of any zone.
 	Serial func() uint32
 	Log    *slog.Logger
 
@@ -29,17 +29,17 @@ type Saver struct {
 	failing  bool
 }
 
-// headroom is how far serials may go on between two files: more changes than
-// a server can apply in an Interval. A file that is written when nothing more
-// can change has none.
+// headroom is how far serials may advance between two files: more changes than
+// a server can apply in an Interval. The last file, written after all changes,
+// needs none.
 const headroom = 1 << 16
 
-// firstLook is how often it is looked, at the start, whether anything is known.
+// firstLook is how often the store is checked at the start, until a file exists.
 const firstLook = 50 * time.Millisecond
 
-// Run writes the file as soon as anything is known, so that serials have their
-// headroom from the first, and then after changes, until ctx is done. It
-// returns ctx's error.
+// Run writes the file as soon as a kind is loaded, so that serials have their
+// headroom from the start, and then after changes, until ctx is done. It returns
+// ctx's error.
 func (s *Saver) Run(ctx context.Context) error {
 	ticker := time.NewTicker(firstLook)
 	defer ticker.Stop()
@@ -60,11 +60,11 @@ func (s *Saver) Run(ctx context.Context) error {
 	}
 }
 
-// Save writes the file when nothing changes any more.
+// Save writes the last file, when nothing changes any more.
 func (s *Saver) Save() { s.save(0) }
 
-// save writes the file. What is wrong is logged when it begins and when it
-// ends: the disk may be full for long. It tells whether it is done.
+// save writes the file with that headroom, and reports whether it is done. A
+// failure is logged when it begins and when it ends: a disk may be full for long.
 func (s *Saver) save(ahead uint32) (done bool) {
 	snap := Of(s.Store, s.Serial()+ahead)
 	if len(snap.kinds) == 0 {
@@ -88,7 +88,7 @@ func (s *Saver) save(ahead uint32) (done bool) {
 	return err == nil
 }
 
-// Written is when the file was last written, by this Saver; zero is never.
+// Written returns when this Saver last wrote the file; zero is never.
 func (s *Saver) Written() time.Time {
 	if ns := s.written.Load(); ns != 0 {
 		return time.Unix(0, ns)
@@ -96,5 +96,5 @@ func (s *Saver) Written() time.Time {
 	return time.Time{}
 }
 
-// Failures counts the files that could not be written.
+// Failures returns how many writes failed.
 func (s *Saver) Failures() uint64 { return s.failures.Load() }

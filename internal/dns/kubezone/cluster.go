@@ -21,7 +21,7 @@ const (
 
 var nameServer = []string{"dns", "ns"} // ns.dns.Z, outermost first
 
-// everything compiles all objects that are there, on all processors.
+// everything compiles all objects, on all processors.
 func (p *pass) everything() {
 	for n := range p.Namespaces() {
 		p.namespace(n.Name)
@@ -43,7 +43,7 @@ func (p *pass) everything() {
 	}
 }
 
-// has tells whether an object is there.
+// has reports whether an object is present.
 func (p *pass) has(ch cluster.Ref) bool {
 	switch ch.Kind {
 	case cluster.KindNamespace:

@@ -38,13 +38,13 @@ const (
 	PodsDisabled PodMode = "disabled" // none
 )
 
-// Config is what a Compiler is made from.
+// Config configures a Compiler.
 type Config struct {
 	// Zones are the cluster domains, at least one; reverse names point into
 	// the first.
 	Zones []dnsname.Name
-	// TTL is that of the cluster's records and of denials, in seconds, at
-	// most MaxTTL.
+	// TTL is the TTL of the cluster's records and of negative answers, in seconds,
+	// at most MaxTTL.
 	TTL  uint32
 	Pods PodMode
 	// EndpointPodNames names endpoints without hostname after their Pods.
@@ -53,21 +53,21 @@ type Config struct {
 	// server; DNSAddresses are used where it is not in the model.
 	DNSService   cluster.Key
 	DNSAddresses []netip.Addr
-	// ReverseRanges are those of Services and of Pods; the zones that cover
-	// them are served. With none, all reverse names are.
+	// ReverseRanges are the ranges of Services and Pods: the reverse zones that
+	// cover them are served. Without any, all reverse names are.
 	ReverseRanges []netip.Prefix
-	// Between is called between two objects, of which there may be many, while
-	// the zone is not being changed. It must not use the Store. Nil is nothing.
+	// Between, unless nil, is called between two objects, of which there may be
+	// many, while the zone is not being changed. It must not use the Store.
 	Between func()
 	// Instance is the first label of the name server in SOA records, by which
 	// secondaries tell one history of serials from another; none when empty.
 	Instance string
-	// Serial is what the zones' serials start at.
+	// Serial is the zones' first serial.
 	Serial uint32
 }
 
-// Compiler turns objects into records. It holds no state but its settings, and
-// memory to use again.
+// Compiler turns objects into records. It has no state but its settings and
+// reusable memory.
 type Compiler struct {
 	cfg     Config
 	reverse []dnsname.Name
@@ -85,7 +85,7 @@ var (
 	ErrRootZone = errors.New("the root can't be a cluster's zone")
 )
 
-// New makes a Compiler. It fails on settings out of range.
+// New returns a Compiler. It fails on settings out of range.
 func New(cfg Config) (*Compiler, error) {
 	if cfg.Between == nil {
 		cfg.Between = func() {}
@@ -123,7 +123,7 @@ func New(cfg Config) (*Compiler, error) {
 	return c, nil
 }
 
-// Kinds are the kinds of objects that the zones are compiled from.
+// Kinds returns the kinds of objects that the zones are compiled from.
 func (c *Compiler) Kinds() []cluster.Kind { return slices.Clone(c.reverseKinds) }
 
 func (c *Compiler) checkZones() error {
@@ -169,8 +169,8 @@ func (c *Compiler) SOA(apex dnsname.Name) (dnswire.SOA, error) {
 	}, err
 }
 
-// NewDB makes the zones that the Compiler's records go to, as they are while
-// nothing is loaded.
+// NewDB returns the zones for the Compiler's records, as they are while nothing is
+// loaded.
 func (c *Compiler) NewDB() (*zone.DB, error) {
 	var soas []dnswire.SOA
 	for _, apex := range slices.Concat(c.cfg.Zones, c.reverse) {
@@ -191,10 +191,9 @@ func (c *Compiler) NewDB() (*zone.DB, error) {
 	return db, nil
 }
 
-// Apply compiles what changed, as the store is now, and applies it to db; it
-// gives the changes. They are taken from the feed within the view: a view that
-// is newer than they are would tell that a kind is loaded, and deny its names,
-// before its objects are compiled.
+// Apply compiles the pending changes of the feed, applies them to db and returns
+// them. It takes them from the feed within the view: in a view that is newer, a
+// kind could be loaded, and its names denied, before its objects are compiled.
 func (c *Compiler) Apply(store *cluster.Store, feed *cluster.Feed, db *zone.DB) (changed cluster.Changes) {
 	var made zone.Changes
 	store.View(func(v *cluster.View) {
@@ -205,8 +204,8 @@ func (c *Compiler) Apply(store *cluster.Store, feed *cluster.Feed, db *zone.DB) 
 	return changed
 }
 
-// Compile compiles the objects that changed. What an object compiles to
-// depends on the view alone.
+// Compile compiles the objects that changed. The result for an object depends on
+// the view alone.
 func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Changes {
 	p := c.pass(v, c.cfg.Between)
 	if changed.Everything {

@@ -19,7 +19,7 @@ type endpoint struct {
 	ports         []cluster.Port
 }
 
-// label is the endpoint's name, empty where that is its address.
+// label returns the endpoint's name; empty when that is its address.
 func (e *endpoint) label() string {
 	if e.hostname != "" {
 		return e.hostname
@@ -75,7 +75,7 @@ func (p *pass) collect(s *cluster.Service) {
 	}
 }
 
-// isLabel tells whether a Pod's name, which may have dots, is one label.
+// isLabel reports whether a Pod's name, which may have dots, is one label.
 func isLabel(name string) bool {
 	return name != "" && len(name) <= dnsname.MaxLabel && !strings.Contains(name, ".")
 }

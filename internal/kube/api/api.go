@@ -1,12 +1,16 @@
-// Package api reads a cluster from the Kubernetes API and follows it.
+// Package api reads a cluster from the Kubernetes API and follows its changes
+// (Kubernetes, "API concepts": lists, watches, resource versions).
 //
-// Each kind is listed and watched by client-go's Reflector, which writes
-// straight into the model: objects become the model's types one by one as they
-// come, so that no list is ever in memory whole, and no second copy is kept.
+//	API server ──► Reflector ──► resource.convert ──► reading ──► cluster.Store
+//	               (list, watch) (decode, trim)       (one per kind and scope)
 //
-// What was read stays when the API is lost. A gap in a watch is healed by
-// watching on from the last version that was heard or, where the server has
-// forgotten that, by a list that changes only what differs.
+// client-go's Reflector writes straight into the model: each object is converted
+// as it arrives, so that no list is in memory as a whole and there is no second
+// copy. Which kinds there are is in object.Kinds.
+//
+// Objects stay when the API is unreachable. After a gap a watch continues at the
+// last resource version or, if the server no longer has that, with a list, of
+// which only differences are applied.
 package api
 
 import (
@@ -26,42 +30,41 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// Config is what a Source is made from.
+// Config configures a Source.
 type Config struct {
-	// Kubeconfig is a file that says where the API is and who asks; empty is
-	// the account of the Pod that this runs in.
+	// Kubeconfig is a file with the API server's address and credentials; empty is
+	// the service account of the Pod that this runs in.
 	Kubeconfig string
-	// Namespaces are those that are read; all when empty.
+	// Namespaces are the Namespaces that are read; all when empty.
 	Namespaces []string
 	// ServiceSelector is a label selector: other Services are not read.
 	ServiceSelector string
-	// Pods and Nodes tell whether these are read, beside Namespaces, Services
-	// and EndpointSlices.
+	// Pods and Nodes: these are read, in addition to Namespaces, Services and
+	// EndpointSlices.
 	Pods, Nodes bool
-	// Whole reads all kinds, and keeps all that the model has room for of each
-	// object.
+	// Whole reads all kinds, and keeps all that the model has fields for.
 	Whole bool
-	// ForSlices reads Services, Pods and Nodes, and keeps what EndpointSlices are
-	// made from; nothing else is read.
+	// ForSlices reads only Services, Pods and Nodes, and keeps what EndpointSlices
+	// are made from.
 	ForSlices bool
-	// WatchList has lists come as watches where the server has that (KEP-3157).
+	// WatchList requests lists as watches where the server supports it (KEP-3157).
 	WatchList bool
-	// PodNames keeps the names of endpoints' Pods.
+	// PodNames keeps the names of the Pods of endpoints.
 	PodNames bool
-	// QPS is how many requests a second are sent to the API, over time, and
-	// Burst how many at once; more wait.
+	// QPS limits the requests per second to the API on average, and Burst those at
+	// once; more wait.
 	QPS   float32
 	Burst int
-	// Silence is how long a watch may be silent; then it is broken off and
-	// begun again. API servers say something about once a minute.
+	// Silence is how long a watch may be silent before it is restarted. API servers
+	// send a bookmark about once a minute.
 	Silence time.Duration
-	// Settle is how long names that a snapshot lacks are not denied, from the
-	// moment that the API answers; by then its lists should be there.
+	// Settle is how long after the API's first response names that are missing from
+	// a snapshot are not denied; by then the lists should have arrived.
 	Settle time.Duration
 	// UserAgent is what the API server sees as the client.
 	UserAgent string
-	// Between is called between two objects, of which many may come at once. It
-	// must not use the Store. Nil is nothing.
+	// Between, unless nil, is called between two objects of a list, which can be
+	// long. It must not use the Store.
 	Between func()
 	Store   *cluster.Store
 	Log     *slog.Logger
@@ -73,15 +76,15 @@ type Source struct {
 	clients  *clients
 	readings []*reading
 	answered sync.Once
-	settling chan struct{} // closed when the API answers
+	settling chan struct{} // closed at the API's first response
 }
 
-// ErrSelector is wrapped when a label selector is none.
+// ErrSelector is wrapped when a label selector is invalid.
 var ErrSelector = errors.New("is no label selector")
 
-// New makes a Source. It fails when the API can't be asked: a kubeconfig that
-// can't be read or says too little, a selector that is none. That the API does
-// not answer is no failure.
+// New returns a Source. It fails when the kubeconfig can't be read or is
+// incomplete, or when a selector is invalid. It does not need the API to be
+// reachable.
 func New(cfg Config) (*Source, error) {
 	if cfg.Between == nil {
 		cfg.Between = func() {}
@@ -105,14 +108,14 @@ func New(cfg Config) (*Source, error) {
 	return s, nil
 }
 
-// HeardLast says, before Run, when what the Store holds was heard.
+// HeardLast sets, before Run, when the objects in the Store were received.
 func (s *Source) HeardLast(t time.Time) {
 	for _, r := range s.readings {
 		r.lost = t
 	}
 }
 
-// Run reads until ctx is done, and returns ctx's error.
+// Run reads and follows the cluster until ctx is done, and returns ctx's error.
 func (s *Source) Run(ctx context.Context) error {
 	ctx = WithDebugLog(ctx, s.cfg.Log) // what matters is logged here
 	group, ctx := errgroup.WithContext(ctx)
@@ -124,8 +127,8 @@ func (s *Source) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// heard is called when the API answers. From the first time on, what comes
-// from a snapshot is about to be confirmed, but not for long.
+// heard is called when the API responds. At the first response, kinds that were
+// restored from a snapshot become Confirming, until settle.
 func (s *Source) heard() {
 	s.answered.Do(func() {
 		s.refreshes(cluster.Recalled, cluster.Confirming)
@@ -133,9 +136,8 @@ func (s *Source) heard() {
 	})
 }
 
-// abandon closes the connections to the API, if it was silent on all that is
-// read: what is asked next must not go where nothing came from. Each watch that
-// ends with them is in doubt, whoever noticed first.
+// abandon closes the connections to the API if all readings are silent, so that
+// the next request opens a new one. Each watch that ends with them is doubted.
 func (s *Source) abandon() {
 	talks := func(r *reading) bool { return r.silence() <= s.cfg.Silence }
 	if slices.ContainsFunc(s.readings, talks) {
@@ -147,7 +149,7 @@ func (s *Source) abandon() {
 	s.clients.dialer.CloseAll()
 }
 
-// settle ends the time in which what comes from a snapshot is confirmed.
+// settle turns kinds that are still Confirming back into Recalled.
 func (s *Source) settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -161,7 +163,7 @@ func (s *Source) settle(ctx context.Context) error {
 	return nil
 }
 
-// sleep waits for a time, or fails with ctx's error.
+// sleep waits for d, or fails with ctx's error.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -173,7 +175,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// refreshes changes the freshness of the kinds that have the one given.
+// refreshes sets the freshness of the kinds that have the freshness from.
 func (s *Source) refreshes(from, to cluster.Freshness) {
 	s.cfg.Store.Update(func(tx *cluster.Tx) {
 		for _, k := range cluster.KindsOfNames() {
@@ -184,9 +186,9 @@ func (s *Source) refreshes(from, to cluster.Freshness) {
 	})
 }
 
-// listed is called when a reading of a kind has all its objects in tx. The kind
-// is live when all its readings have; what is then in no reading's scope comes
-// from a snapshot that was made with other settings.
+// listed is called when tx holds all objects of a reading of a kind. The kind is
+// live when all its readings are listed. Objects in no reading's scope are then
+// from a snapshot that was taken with other settings, and are deleted.
 func (s *Source) listed(tx *cluster.Tx, of *resource) {
 	var scopes []scope
 	for _, r := range s.readings {
@@ -217,7 +219,7 @@ func WithDebugLog(ctx context.Context, log *slog.Logger) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(&debugOnly{log.Handler()}))
 }
 
-// debugOnly lowers everything to the level debug.
+// debugOnly lowers all records to the level debug.
 type debugOnly struct{ slog.Handler }
 
 func (h *debugOnly) Enabled(ctx context.Context, _ slog.Level) bool {

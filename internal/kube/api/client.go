@@ -23,7 +23,7 @@ import (
 	"portolan.dev/portolan/internal/kube/object"
 )
 
-// codecs know the API groups that are read, and no others.
+// codecs know the API groups of object.Kinds, and no others.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	for _, k := range object.Kinds {
@@ -38,15 +38,14 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 }()
 
-// ErrNoCluster is New's when nothing says which cluster to read.
+// ErrNoCluster is New's error when it is not told which cluster to read.
 var ErrNoCluster = errors.New("no cluster to read: this is no Pod of a cluster; give --kubeconfig FILE or --manifests DIR")
 
-// clients ask the API. They are made anew when, after a failure, the
-// configuration is another one: the address, the certificates or the token in
-// it may have changed.
+// clients are the REST clients, one per API group. They are made again after a
+// failure if the configuration changed: its address, certificates or token.
 type clients struct {
 	cfg *Config
-	// limit and dialer serve all requests, whatever client sends them.
+	// limit and dialer are shared by all clients.
 	limit  flowcontrol.RateLimiter
 	dialer *connrotation.Dialer
 
@@ -65,8 +64,7 @@ func newClients(cfg *Config) (*clients, error) {
 	return c, c.renew()
 }
 
-// renew makes the clients from the configuration as it is now, if it is another
-// one than they were made from.
+// renew makes the clients again if the configuration changed.
 func (c *clients) renew() error {
 	cfg, err := c.restConfig()
 	if err != nil {
@@ -90,7 +88,7 @@ func (c *clients) renew() error {
 	return nil
 }
 
-// connect makes a client for each group; they share connections.
+// connect returns a client for each group; they share connections.
 func (c *clients) connect(cfg *rest.Config) (map[schema.GroupVersion]*rest.RESTClient, error) {
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -123,7 +121,7 @@ func (c *clients) connect(cfg *rest.Config) (map[schema.GroupVersion]*rest.RESTC
 
 func (c *clients) restConfig() (*rest.Config, error) { return restConfig(c.cfg.Kubeconfig) }
 
-// restConfig is that of a kubeconfig file or, with none, of the Pod's account.
+// restConfig reads a kubeconfig file or, without one, the Pod's service account.
 func restConfig(kubeconfig string) (cfg *rest.Config, err error) {
 	if kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()
@@ -152,7 +150,7 @@ func fromKubeconfig(file string) (*rest.Config, error) {
 	return nil, err
 }
 
-// request begins a request for the objects of a reading.
+// request returns a request for the objects of a reading.
 func (c *clients) request(r *reading, options metav1.ListOptions) *rest.Request {
 	options.LabelSelector, options.FieldSelector = r.scope.labels, r.scope.fields
 	c.mu.Lock()

@@ -11,17 +11,17 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// fields are the fields of a message in protobuf that are kept, by number, and
-// what is kept of each. The others are cut out before a message is decoded:
-// most of what an API server sends is of no use here.
+// fields are the fields of a protobuf message that are kept, by number, and what
+// is kept of each. The others are cut out before the message is decoded, which
+// saves memory: most of what an API server sends is not used.
 type fields []fields
 
 // whole keeps all of a field.
 var whole = fields{}
 
-// kept is what is kept of objects, by their kind: the fields that kubeobj and
-// the Reflector read. Numbers are those of generated.proto in k8s.io/api and
-// k8s.io/apimachinery. Of kinds that are not there everything is kept.
+// kept returns the fields that are kept of each kind: those that package object
+// and the Reflector read. Numbers are those of generated.proto in k8s.io/api and
+// k8s.io/apimachinery. Kinds that are not listed are kept whole.
 func (c *Config) kept() map[string]fields {
 	if c.Whole || c.ForSlices {
 		return nil
@@ -69,8 +69,8 @@ func (c *Config) kept() map[string]fields {
 	}
 }
 
-// cut cuts out of a message what is not kept. It works in place. Nil fields cut
-// nothing.
+// cut removes from a message, in place, the fields that are not kept. Nil fields
+// keep everything.
 func (f fields) cut(message []byte) ([]byte, error) {
 	if f == nil {
 		return message, nil
@@ -108,7 +108,7 @@ func (f fields) cut(message []byte) ([]byte, error) {
 	return kept, nil
 }
 
-// setLength writes a length in all of buf, be it in more octets than it needs.
+// setLength writes a length as a varint that fills buf, padded if need be.
 func setLength(buf []byte, n int) {
 	last := len(buf) - 1
 	for i := range last {
@@ -118,14 +118,13 @@ func setLength(buf []byte, n int) {
 	buf[last] = byte(n)
 }
 
-// cutting decodes objects after it has cut out what is not kept.
+// cutting decodes objects without the fields that are not kept.
 type cutting struct {
 	runtime.Serializer
 	kept map[string]fields // by kind
 }
 
-// Decode decodes an object that is sent by itself. It overwrites wire, which
-// nobody else has.
+// Decode decodes a single object. It overwrites wire.
 func (c cutting) Decode(wire []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if unknown, ok := bytes.CutPrefix(wire, []byte(protobufMagic)); ok {
 		if kept := c.kept[string(first(first(unknown, fieldTypeMeta), fieldKind))]; kept != nil {
@@ -139,7 +138,7 @@ func (c cutting) Decode(wire []byte, defaults *schema.GroupVersionKind, into run
 	return c.Serializer.Decode(wire, defaults, into)
 }
 
-// first is the value of the first field with a number, if it has a length.
+// first returns the value of the first length-delimited field with a number.
 func first(message []byte, of protowire.Number) []byte {
 	for len(message) > 0 {
 		number, wireType, size := protowire.ConsumeField(message)
@@ -156,13 +155,13 @@ func first(message []byte, of protowire.Number) []byte {
 	return nil
 }
 
-// cuttingCodecs are codecs whose protobuf is decoded by cutting.
+// cuttingCodecs are codecs that decode protobuf with cutting.
 type cuttingCodecs struct {
 	runtime.NegotiatedSerializer
 	kept map[string]fields
 }
 
-// SupportedMediaTypes are those of the codecs.
+// SupportedMediaTypes returns those of the codecs.
 func (c cuttingCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	types := slices.Clone(c.NegotiatedSerializer.SupportedMediaTypes())
 	for i := range types {

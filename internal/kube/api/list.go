@@ -18,8 +18,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// list is a list whose objects are converted already. It looks like a list of
-// the API to the Reflector.
+// list is a list of converted objects. To the Reflector it is a list of the API.
 type list struct {
 	metav1.TypeMeta
 	metav1.ListMeta
@@ -29,26 +28,26 @@ type list struct {
 // listed is one of them.
 type listed struct {
 	key  cluster.Key
-	item *item // to be put into the Store with all others; nil when it is there
+	item *item // to be put into the Store by Replace; nil when it was put already
 }
 
-// DeepCopyObject is for no one: runtime.Object wants it.
+// DeepCopyObject implements runtime.Object.
 func (l *list) DeepCopyObject() runtime.Object {
 	c := *l
 	return &c
 }
 
-// DeepCopyObject is for no one, too.
+// DeepCopyObject implements runtime.Object.
 func (l *listed) DeepCopyObject() runtime.Object {
 	c := *l
 	return &c
 }
 
-// GetObjectKind is none: the reading knows.
+// GetObjectKind returns none: the reading has one kind.
 func (l *listed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// list reads all objects. They are converted as they come, so that they are
-// never in memory all at once.
+// list reads all objects and converts each as it arrives, so that they are never
+// in memory all at once.
 func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	// A server that stopped in the middle of a list must not hold it up.
 	asking, cancel := context.WithCancelCause(ctx)
@@ -72,12 +71,12 @@ func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime
 	return nil, err
 }
 
-// readAll asks for a list and reads it; progress is called from time to time.
+// readAll requests a list and reads it. It calls progress from time to time.
 func (r *reading) readAll(ctx context.Context, options metav1.ListOptions, progress func()) (*list, error) {
 	options.Limit, options.Continue = 0, ""
 	if options.ResourceVersion == "0" {
-		// Any version that the server has in its cache, the Reflector means; it
-		// may be older than a snapshot, and what it lacks would be denied.
+		// The Reflector accepts any version in the server's cache. It may be older
+		// than a snapshot, and names that it lacks would be denied.
 		options.ResourceVersion = ""
 	}
 	body, err := r.source.clients.request(r, options).Stream(ctx)
@@ -93,7 +92,7 @@ func (r *reading) readAll(ctx context.Context, options metav1.ListOptions, progr
 	return r.readProtobuf(in, progress)
 }
 
-// readJSON reads a list of a server that has no protobuf, all at once.
+// readJSON reads a list from a server without protobuf, all at once.
 func (r *reading) readJSON(in io.Reader) (*list, error) {
 	text, err := io.ReadAll(in)
 	if err != nil {
@@ -117,9 +116,10 @@ func (r *reading) readJSON(in io.Reader) (*list, error) {
 	return made, err
 }
 
-// take adds items to a list. While their kind is being loaded they are put into
-// the Store at once: nobody is told of them before all are there. Later a part of
-// a list is not to be seen: an endpoint can have moved from one slice to another.
+// take adds items to a list. While their kind is loading it puts them into the
+// Store at once: no consumer sees them until the kind is loaded. Later Replace
+// puts all in one transaction, as a part of a list is inconsistent: an endpoint
+// may have moved from one slice to another.
 func (r *reading) take(made *list, items []item) {
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
 		loaded := tx.Loaded(r.resource.Model)
@@ -152,11 +152,11 @@ const (
 	fieldItems    = 2
 )
 
-// maxItem is the longest object that is read, in octets. API servers refuse
-// far shorter ones.
+// maxItem is the longest object that is read, in octets. API servers reject far
+// shorter ones.
 const maxItem = 64 << 20
 
-// atOnce is how many objects of a list are taken together.
+// atOnce is how many objects of a list are put in one transaction.
 const atOnce = 256
 
 // readProtobuf reads a list item by item.
@@ -212,15 +212,15 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 	}
 }
 
-// protobufReader reads the fields of a message. All that lists are made of are
-// delimited by their length (wire type 2).
+// protobufReader reads the fields of a message. All fields of lists are
+// length-delimited (wire type 2).
 type protobufReader struct {
 	*bufio.Reader
 	buf   []byte
 	taken int // octets read by field and value
 }
 
-// ReadByte counts what it reads.
+// ReadByte implements io.ByteReader.
 func (p *protobufReader) ReadByte() (byte, error) {
 	b, err := p.Reader.ReadByte()
 	if err == nil {
@@ -231,7 +231,7 @@ func (p *protobufReader) ReadByte() (byte, error) {
 
 var errWireType = errors.New("not a list in protobuf: a field that has no length")
 
-// field reads the number of the next field, and the length of its value.
+// field reads the number of the next field and the length of its value.
 func (p *protobufReader) field() (number, length int, err error) {
 	const wireTypeBits, lengthDelimited = 3, 2
 	tag, err := binary.ReadUvarint(p)
@@ -248,7 +248,7 @@ func (p *protobufReader) field() (number, length int, err error) {
 	return int(tag >> wireTypeBits), int(n), err
 }
 
-// value reads a value; it is good until the next one.
+// value reads a value. It is valid until the next call.
 func (p *protobufReader) value(length int) ([]byte, error) {
 	if length < 0 || length > maxItem {
 		return nil, fmt.Errorf("an object of %d octets; at most %d are read", length, maxItem)

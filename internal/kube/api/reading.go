@@ -23,37 +23,36 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// reading lists and watches the objects of one kind in one scope, over and
-// over, and writes them into the Store. It is the Reflector's ListerWatcher
-// and its store.
+// reading lists and watches the objects of one kind in one scope and writes them
+// into the Store. It is the Reflector's ListerWatcher and its store.
 type reading struct {
 	source   *Source
 	resource *resource
 	scope    scope
 	kept     fields      // of its objects
-	server   string      // host and port that were asked last; for the goroutine that asks
+	server   string      // host and port of the last request; used by the goroutine that sends it
 	listed   atomic.Bool // all objects were read once
 	events   [eventTypes]atomic.Uint64
-	lastWord atomic.Int64 // when the API was heard, by the monotonic clock
+	lastWord atomic.Int64 // time since processStart of the last response or event
 
 	mu      sync.Mutex
 	watch   *openWatch // nil while there is none
-	lost    time.Time  // since when the API is not heard; zero while it is
-	doubted bool       // it was silent for too long, and nothing came since
+	lost    time.Time  // since when there is no watch; zero while there is one
+	doubted bool       // the watch was silent for too long, and nothing came since
 	problem error      // why there is no watch; nil when that is not known
-	causes  []string   // of the problems that were logged since it was heard
+	causes  []string   // of the problems that were logged since the API was lost
 	refused map[cluster.Key]string
 }
 
-// Retries begin at once and soon come every few seconds: an API server that is
-// back should not wait long to be heard.
+// backoff starts short and soon reaches a few seconds: an API server that is back
+// should be watched without delay.
 var backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 7, Cap: 5 * time.Second, Jitter: 0.5}
 
 func newReading(s *Source, r *resource, sc scope) *reading {
 	return &reading{source: s, resource: r, scope: sc, kept: s.cfg.kept()[r.Model.String()], lost: time.Now(), refused: make(map[cluster.Key]string)}
 }
 
-// run reads until ctx is done.
+// run lists and watches until ctx is done.
 func (r *reading) run(ctx context.Context) error {
 	b := backoff
 	cache.NewReflectorWithOptions(r.listerWatcher(), r.resource.New(), r, cache.ReflectorOptions{
@@ -67,22 +66,22 @@ func (r *reading) listerWatcher() listerWatcher {
 	return listerWatcher{lw, !r.source.cfg.WatchList}
 }
 
-// listerWatcher tells the Reflector whether lists may come as watches.
+// listerWatcher tells the Reflector whether to request lists as watches.
 type listerWatcher struct {
 	*cache.ListWatch
 	noWatchList bool
 }
 
-// IsWatchListSemanticsUnSupported is what the Reflector asks.
+// IsWatchListSemanticsUnSupported is called by the Reflector.
 func (lw listerWatcher) IsWatchListSemanticsUnSupported() bool { return lw.noWatchList }
 
-// begin begins a watch.
+// begin starts a watch.
 func (r *reading) begin(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	pause := backoff
 	for {
 		w, err := r.open(ctx, options)
-		// The Reflector would wait as well, but before the first list is there
-		// it does not end while it waits.
+		// The Reflector would wait as well, but before the first list it does not
+		// stop when ctx is done.
 		if waits := utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err); err == nil || !waits || options.SendInitialEvents == nil {
 			return w, err
 		}
@@ -92,41 +91,41 @@ func (r *reading) begin(ctx context.Context, options metav1.ListOptions) (watch.
 	}
 }
 
-// The ways in which a server does not answer.
+// The ways in which a server does not respond.
 var (
 	errUnanswered = errors.New("no answer")
 	errHungUp     = fmt.Errorf("%w: connection closed or timed out", errUnanswered)
 )
 
-// unanswered is the error of a request that nobody answered.
+// unanswered returns the error of a request without response.
 func (r *reading) unanswered() error {
 	r.source.abandon()
 	return fmt.Errorf("%w within %s", errUnanswered, r.source.cfg.Silence)
 }
 
-// open sends the request for a watch, and waits for the answer's beginning.
+// open sends the request for a watch and waits for the response's header.
 func (r *reading) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	// client-go holds to the limit in everything but watches.
+	// client-go applies the limit to all requests but watches.
 	if err := r.source.clients.limit.Wait(ctx); err != nil {
 		return nil, err
 	}
-	// A server that takes connections and answers nothing must not hold it up.
+	// A server that accepts connections and does not respond must not block it.
 	asking, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(r.source.cfg.Silence, func() { cancel(errUnanswered) })
 	inner, err := r.source.clients.watch(asking, r, options)
 	late.Stop()
 	switch {
-	case context.Cause(asking) == errUnanswered: // be it that it came just then
+	case context.Cause(asking) == errUnanswered: // even if the response came just then
 		err = r.unanswered()
 	case err == nil && reflect.TypeOf(inner) == reflect.TypeOf(watch.NewEmptyWatch()):
-		err = errHungUp // which client-go hides
+		err = errHungUp // client-go hides the error
 	}
 	if err != nil {
 		if inner != nil {
 			inner.Stop()
 		}
 		cancel(nil)
-		// An old server refuses lists as streams; the list that follows counts.
+		// An old server rejects lists as watches; the list that follows counts.
 		if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) {
 			r.failed(ctx, err)
 		}
@@ -143,7 +142,7 @@ func (r *reading) open(ctx context.Context, options metav1.ListOptions) (watch.I
 	return w, nil
 }
 
-// found notes, with mu held, that the API is heard.
+// found records that the API is watched again. It needs mu.
 func (r *reading) found() {
 	if r.problem != nil || r.doubted {
 		r.source.cfg.Log.Info("kubernetes api is heard again", "resource", r.resource.Resource)
@@ -154,14 +153,14 @@ func (r *reading) found() {
 	}
 }
 
-// openWatch is a watch that tells its reading when it ends.
+// openWatch is a watch that updates its reading when it ends.
 type openWatch struct {
 	watch.Interface
 	reading *reading
 	cancel  context.CancelCauseFunc // of its request
 }
 
-// Stop ends the watch; the Reflector calls it however the watch ended.
+// Stop ends the watch. The Reflector calls it for every watch.
 func (w *openWatch) Stop() {
 	w.Interface.Stop()
 	w.cancel(nil)
@@ -180,14 +179,14 @@ func (w *openWatch) Stop() {
 // processStart is what lastWord counts from.
 var processStart = time.Now()
 
-// heard is called when the API answers.
+// heard is called when the API responds.
 func (r *reading) heard() {
 	r.lastWord.Store(int64(time.Since(processStart)))
 	r.source.heard()
 }
 
-// told is called when the API tells of objects, or that they are as they were.
-// An answer without that does not end the doubt that a silence raised.
+// told is called for each event, bookmarks included. Only events end the doubt
+// about a silent watch, other responses do not.
 func (r *reading) told() {
 	r.heard()
 	r.mu.Lock()
@@ -197,14 +196,14 @@ func (r *reading) told() {
 	}
 }
 
-// silence is how long the API was not heard.
+// silence returns the time since the last response or event.
 func (r *reading) silence() time.Duration {
 	return time.Since(processStart) - time.Duration(r.lastWord.Load())
 }
 
-// watchdog breaks off a watch on which nothing came for too long, be it that
-// the connection is half open or that the server forgot it. The Reflector then
-// begins another one where this one ended.
+// watchdog stops a watch that is silent for too long, because its connection is
+// half open or the server lost it. The Reflector then starts another one where
+// it ended.
 func (r *reading) watchdog(ctx context.Context, limit time.Duration) error {
 	const looks = 4 // in that time
 	ticker := time.NewTicker(limit / looks)
@@ -222,7 +221,7 @@ func (r *reading) watchdog(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// doubt gives the watch that is silent for too long, if it is, and logs that
+// doubt returns the watch if it is silent for too long, else nil, and logs that
 // once.
 func (r *reading) doubt(limit time.Duration) *openWatch {
 	r.mu.Lock()
@@ -238,11 +237,11 @@ func (r *reading) doubt(limit time.Duration) *openWatch {
 	return r.watch
 }
 
-// failed notes why there is no watch, and logs each cause once until the API is
-// heard.
+// failed records why there is no watch. It logs each cause once until there is a
+// watch again.
 func (r *reading) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return // told to end
+		return // stopped
 	}
 	err = r.explained(err)
 	if renewed := r.source.clients.renew(); renewed != nil {
@@ -258,8 +257,8 @@ func (r *reading) failed(ctx context.Context, err error) {
 	r.problem = err
 }
 
-// explained says which rule is missing where one is, and where the API was
-// looked for instead of all that it was asked.
+// explained adds the RBAC rule that is missing, if one is, and shortens the URL of
+// a failed request to the server's address.
 func (r *reading) explained(err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w; allow it with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}", err, r.resource.Group.Group, r.resource.Resource)
@@ -274,20 +273,19 @@ func (r *reading) explained(err error) error {
 	return fmt.Errorf("%s: %w", r.server, err)
 }
 
-// Refused tells whether a Problem is that the API server will not have its
-// reader. A server that has just started may say so and mean it no longer a
-// moment later.
+// Refused reports whether a Problem is that the API server denies access. A
+// server that has just started may do so for a moment.
 func Refused(problem error) bool {
 	return apierrors.IsForbidden(problem) || apierrors.IsUnauthorized(problem)
 }
 
-// cause is what an error comes down to. Of one cause there are many texts: it
-// was a list or a watch, from one port or another.
+// cause returns what distinguishes an error from others: the same cause has many
+// texts, with different requests and ports.
 func cause(err error) string {
 	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
 		return string(reason)
 	}
-	// Texts that hold a port or the time differ each time.
+	// Texts with a port or the time are different each time.
 	var lookup *net.DNSError
 	if errors.As(err, &lookup) {
 		return "lookup of " + lookup.Name

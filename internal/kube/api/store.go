@@ -25,8 +25,7 @@ const (
 // EventTypes names the types of events that a Status counts, in its order.
 var EventTypes = [eventTypes]string{"added", "modified", "deleted", "bookmark", "listed"}
 
-// convert makes an item of an object, unless it is one: lists that come as
-// watches are converted on the way.
+// convert converts an object, unless Transformer did.
 func (r *reading) convert(o any) item {
 	if it, ok := o.(item); ok {
 		return it
@@ -35,7 +34,8 @@ func (r *reading) convert(o any) item {
 	return r.resource.convert(o.(runtime.Object), &r.source.cfg)
 }
 
-// Transformer converts objects of a streamed list as they come.
+// Transformer returns what converts the objects of a streamed list as they
+// arrive.
 func (r *reading) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) {
 		r.told()
@@ -43,8 +43,8 @@ func (r *reading) Transformer() cache.TransformFunc {
 	}
 }
 
-// Replace makes the Store hold these objects, in the reading's scope, and no
-// others. Only what differs changes.
+// Replace replaces the objects of the reading's scope in the Store by these, in
+// one transaction. Only differences change anything.
 func (r *reading) Replace(objects []any, _ string) error {
 	r.told()
 	r.events[eventListed].Add(1)
@@ -78,7 +78,7 @@ func (r *reading) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// absent are the keys of objects that are in the Store and not present.
+// absent returns the keys of the objects in the Store that are not present.
 func (r *reading) absent(v *cluster.View, present map[cluster.Key]struct{}) (keys []cluster.Key) {
 	for o := range v.Objects(r.resource.Model) {
 		k := o.Ref().Key
@@ -89,7 +89,7 @@ func (r *reading) absent(v *cluster.View, present map[cluster.Key]struct{}) (key
 	return keys
 }
 
-// put writes an object, or says why it can't be; its last good version stays.
+// put writes an object, or logs why it is invalid; its last good version stays.
 func (r *reading) put(tx *cluster.Tx, it item) {
 	if it.model != nil {
 		tx.Put(it.model)
@@ -105,10 +105,10 @@ func (r *reading) put(tx *cluster.Tx, it item) {
 	}
 }
 
-// Add puts an object that is new.
+// Add puts a new object.
 func (r *reading) Add(o any) error { return r.event(eventAdded, o) }
 
-// Update puts an object that is different.
+// Update puts a changed object.
 func (r *reading) Update(o any) error { return r.event(eventModified, o) }
 
 func (r *reading) event(kind int, o any) error {
@@ -130,7 +130,7 @@ func (r *reading) Delete(o any) error {
 	r.events[eventDeleted].Add(1)
 	it := r.convert(o)
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
-		// The last change of an object says nothing of when its end was caused.
+		// Its annotation is about its last change, not about its deletion.
 		tx.Delete(r.resource.Model, it.key)
 	})
 	r.mu.Lock()
@@ -139,32 +139,31 @@ func (r *reading) Delete(o any) error {
 	return nil
 }
 
-// Bookmark hears that nothing else happened.
+// Bookmark notes that nothing else happened.
 func (r *reading) Bookmark(string) error {
 	r.told()
 	r.events[eventBookmark].Add(1)
 	return nil
 }
 
-// Resync is never asked for.
+// Resync does nothing: the Reflector is made without resyncs.
 func (r *reading) Resync() error { return nil }
 
-// Status is how the reading of a kind stands.
+// Status is the state of reading a kind.
 type Status struct {
 	Kind cluster.Kind
-	// Listed tells whether all objects were read since the start.
+	// Listed: all objects were read since the start.
 	Listed bool
-	// Staleness is for how long the API was not heard of this kind; 0 while it
-	// is.
+	// Staleness is for how long the API has been lost; 0 while it is watched.
 	Staleness time.Duration
-	// Problem is why it is not heard, where that is known.
+	// Problem is why the API is lost; nil when unknown.
 	Problem error
-	// Events counts what was heard, by type as in EventTypes.
+	// Events counts the events received, by type as in EventTypes.
 	Events [eventTypes]uint64
 }
 
-// Status says how each kind that is read stands. Of a kind that is read in
-// several Namespaces it is the worst.
+// Status returns the state of each kind that is read; of a kind that is read in
+// several Namespaces, the worst.
 func (s *Source) Status() []Status {
 	var all []Status
 	for _, r := range s.readings {

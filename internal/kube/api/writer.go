@@ -9,22 +9,22 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ClientConfig is what NewClient makes a client from.
+// ClientConfig configures a client.
 type ClientConfig struct {
-	// Kubeconfig is a file that says where the API is and who asks; empty is the
-	// account of the Pod that this runs in.
+	// Kubeconfig is a file with the API server's address and credentials; empty is
+	// the service account of the Pod that this runs in.
 	Kubeconfig string
-	// QPS is how many requests a second are sent over time, and Burst how many at
-	// once; more wait.
+	// QPS limits the requests per second on average, and Burst those at once; more
+	// wait.
 	QPS   float32
 	Burst int
-	// Timeout bounds a request, watches too; 0 is no bound.
+	// Timeout limits each request, watches included; 0 is no limit.
 	Timeout   time.Duration
 	UserAgent string
 }
 
-// NewClient makes a client for those who write. It fails when the kubeconfig
-// can't be read or says too little; it does not ask the API.
+// NewClient returns a client for programs that write objects. It fails when the
+// kubeconfig can't be read or is incomplete; it does not connect.
 func NewClient(c ClientConfig) (kubernetes.Interface, error) {
 	cfg, err := restConfig(c.Kubeconfig)
 	if err != nil {

@@ -23,21 +23,21 @@ import (
 	"portolan.dev/portolan/internal/support/suggest"
 )
 
-// Problem is something wrong in a manifest.
+// Problem is an error or a warning about a manifest.
 type Problem struct {
 	File string
 	Line int // from 1
-	// Object is kind and key, as far as they are known.
+	// Object is kind and key; empty when unknown.
 	Object string
-	// Field is the path of the field, where one is to blame.
+	// Field is the path of the field at fault; empty when it is no field.
 	Field string
 	Err   error
-	// Rejected says that the document does not count, and its last good
-	// version stays; otherwise it is a warning.
+	// Rejected: the document is ignored, and its last good version stays. Otherwise
+	// the problem is a warning.
 	Rejected bool
 }
 
-// Error is the problem in one line: where, what, why.
+// Error returns the problem in one line: file and line, object, field, reason.
 func (p Problem) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s:%d: ", p.File, p.Line)
@@ -51,36 +51,36 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Unwrap gives what is wrong.
+// Unwrap returns Err.
 func (p Problem) Unwrap() error { return p.Err }
 
 // kindEndpoints is the legacy kind, which the model does not have: see mirrored.
 const kindEndpoints = "Endpoints"
 
-// identity tells objects apart.
+// identity is the kind and key of a declared object.
 type identity struct {
 	kind string
 	key  cluster.Key
 }
 
-// String is kind and key.
+// String returns kind and key.
 func (id identity) String() string { return strings.ToLower(id.kind) + " " + id.key.String() }
 
-// entry is an object as the model has it: a pointer to one of cluster's
-// types, or *mirrored.
+// entry is a declared object.
 type entry struct {
 	id    identity
 	file  string
 	line  int
-	value any
-	// doc is what it was read from, path where it stands there, and json itself;
-	// nil when nobody will ask where its fields stand.
+	value any // a cluster.Object or *mirrored
+	// doc is the document, path the object's place in it, and json the object; nil
+	// unless the depth is allWithPlaces.
 	doc  *document
 	path path
 	json []byte
 }
 
-// lineOf is the line of a field, or of the nearest one around it that is there.
+// lineOf returns the line of a field, or of the nearest enclosing one that is
+// present.
 func (o *entry) lineOf(field string) int {
 	if o.doc == nil || field == "" {
 		return o.line
@@ -88,7 +88,7 @@ func (o *entry) lineOf(field string) int {
 	return o.line + o.doc.lineOf(slices.Concat(o.path, parsePath(field))) - o.doc.lineOf(o.path)
 }
 
-// annotated is what has annotations: an object, and the templates of Pods.
+// annotated is the annotations of an object and of its Pod template.
 type annotated struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations"`
@@ -99,7 +99,7 @@ type annotated struct {
 	} `json:"spec"`
 }
 
-// annotations are Source.Annotations'.
+// annotations implements Source.Annotations.
 func (o *entry) annotations(name string) (values []string) {
 	var a annotated
 	if !bytes.Contains(o.json, []byte(name)) || json.Unmarshal(o.json, &a) != nil {
@@ -113,30 +113,30 @@ func (o *entry) annotations(name string) (values []string) {
 	return values
 }
 
-// mirrored is legacy Endpoints: the slices that mirror them, if they may.
+// mirrored is legacy Endpoints: the slices that mirror them, none if they opt out.
 type mirrored struct{ slices []*cluster.EndpointSlice }
 
-// decoded is what a file says.
+// decoded is the contents of a file.
 type decoded struct {
 	objects  []entry
 	problems []Problem
-	// broken are the objects whose documents were rejected; when unreadable
-	// is set there are documents of which it is not known what they describe.
+	// broken are the objects whose documents were rejected; unreadable: there are
+	// rejected documents that do not identify their object.
 	broken     map[identity]bool
 	unreadable bool
 	passedOver int // documents of other kinds
 	notObjects int // documents that are no Kubernetes objects
-	template   int // the line of the first template that can't be read; 0 for none
-	// namespaces are those that documents of other kinds live in.
+	template   int // the line of the first template that is no valid YAML; 0 for none
+	// namespaces are those of documents of other kinds.
 	namespaces map[string]bool
 	chunks     chunks
 }
 
 // chunks are the documents of a YAML file that had no problem, by the hash of
-// their text, with lines counted from their own first.
+// their text, with line numbers relative to the document.
 type chunks map[[sha256.Size]byte]*decoded
 
-// depth is how much of manifests is read.
+// depth is how much is read of manifests.
 type depth uint8
 
 const (
@@ -145,8 +145,7 @@ const (
 	allWithPlaces              // and where each object is declared
 )
 
-// decodeFile reads all documents of a file. Those that are in known need not be
-// decoded again: a change costs what changed.
+// decodeFile decodes all documents of a file, except for those in known.
 func decodeFile(file string, data []byte, known chunks, depth depth) *decoded {
 	d := newFileDecoder(file, depth)
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
@@ -182,12 +181,11 @@ type chunk struct {
 	line int // its first
 	sum  [sha256.Size]byte
 	*decoded
-	// movable says that there was no problem: lines are counted from its own
-	// first.
+	// movable: it had no problem, and its line numbers are relative.
 	movable bool
 }
 
-// addChunks takes in the documents of a file, decoded on all processors.
+// addChunks adds the documents of a file, decoded on all processors.
 func (d *fileDecoder) addChunks(texts [][]byte, known chunks) {
 	all, line := make([]chunk, len(texts)), 1
 	for i, text := range texts {
@@ -207,7 +205,7 @@ func (d *fileDecoder) addChunks(texts [][]byte, known chunks) {
 	}
 }
 
-// decodeChunk decodes one, if it is not known. It does not change d.
+// decodeChunk decodes a document unless it is known. It does not change d.
 func (d *fileDecoder) decodeChunk(c *chunk, known chunks) {
 	c.sum = sha256.Sum256(c.text)
 	if made := known[c.sum]; made != nil {
@@ -231,7 +229,7 @@ func (d *fileDecoder) decodeChunk(c *chunk, known chunks) {
 	}
 }
 
-// add adds what a part of the file says, its objects moved by some lines.
+// add adds a part of the file, whose objects are some lines further down.
 func (d *decoded) add(part *decoded, lines int) {
 	for _, o := range part.objects {
 		o.line += lines
@@ -248,14 +246,13 @@ func (d *decoded) add(part *decoded, lines int) {
 	}
 }
 
-// action is one of Go's templates, which Helm's are.
+// action is an action of a Go template, such as Helm's.
 var action = regexp.MustCompile(`\{\{.*\}\}`)
 
 var errTemplate = errors.New("looks like a Helm template, and can't be read as it is: render it first (helm template)")
 
-// judgeTemplate takes a document of that text with actions for a template if it
-// can't be read, or if an action stands where a value is wanted: then its
-// problems are none.
+// judgeTemplate treats a document with template actions as a template if it is
+// invalid because of them, and drops its problems then.
 func (d *fileDecoder) judgeTemplate(doc *document, text []byte, line int) {
 	if slices.ContainsFunc(d.problems, func(p Problem) bool {
 		return p.Rejected && (doc.err != nil || strings.Contains(p.Err.Error(), "{{"))
@@ -351,8 +348,8 @@ func (d *fileDecoder) document(doc *document) {
 	}
 }
 
-// isList tells whether a document holds a list of objects: List itself, or one
-// of a kind that is known, such as ServiceList.
+// isList reports whether a document is a list of objects: List itself, or that of
+// a known kind, such as ServiceList.
 func (d *fileDecoder) isList(h head) bool {
 	element, ok := strings.CutSuffix(h.Kind, "List")
 	return ok && (d.decoder(h.APIVersion, element) != nil || h.APIVersion == "v1" && element == "")
@@ -397,8 +394,8 @@ func (d *fileDecoder) known() (names []string) {
 	return names
 }
 
-// oddVersion tells whether h is of a kind of ours in a version of its API group
-// that is not known: a slip, or an old object.
+// oddVersion reports whether h is of a known kind in an unknown version of its API
+// group: a typo, or an old object.
 func (d *fileDecoder) oddVersion(h head) bool {
 	group, _, grouped := strings.Cut(h.APIVersion, "/")
 	for _, name := range d.known() {
@@ -411,8 +408,8 @@ func (d *fileDecoder) oddVersion(h head) bool {
 	return false
 }
 
-// meantKind is the kind of the same apiVersion that was perhaps meant; "" if
-// none is like it.
+// meantKind returns the kind of the same apiVersion that was probably meant; empty
+// if none is similar.
 func (d *fileDecoder) meantKind(h head) string {
 	var same []string
 	for _, name := range d.known() {
@@ -423,7 +420,7 @@ func (d *fileDecoder) meantKind(h head) string {
 	return suggest.Closest(h.Kind, same)
 }
 
-// identity is what the item describes; ok is false when it does not say.
+// identity returns kind and key of the item; ok is false when it has none.
 func (it *item) identity() (id identity, ok bool) {
 	id = identity{it.head.Kind, cluster.Key{Namespace: it.head.Metadata.Namespace, Name: it.head.Metadata.Name}}
 	if k, ok := cluster.KindOf(id.kind); ok && !k.Namespaced() {
@@ -464,7 +461,7 @@ func (d *fileDecoder) decode(it *item, of *decoder) {
 	d.objects = append(d.objects, o)
 }
 
-// rejectType rejects a document with a value of the wrong type.
+// rejectType rejects an item with a value of the wrong type.
 func (d *fileDecoder) rejectType(it *item, err error) {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
@@ -474,8 +471,8 @@ func (d *fileDecoder) rejectType(it *item, err error) {
 	d.reject(it, nil, err)
 }
 
-// strict deals with what strict decoding found: it warns of an unknown field,
-// rejects for a duplicate one, and tells whether to go on.
+// strict handles an error of strict decoding: it warns about an unknown field,
+// rejects the item for a duplicate one, and reports whether to go on.
 func (d *fileDecoder) strict(it *item, err error) (goOn bool) {
 	what, quoted, _ := strings.Cut(err.Error(), ` field "`)
 	at := parsePath(strings.TrimSuffix(quoted, `"`))

@@ -17,14 +17,14 @@ import (
 
 // document is one document of a file, as JSON.
 type document struct {
-	line int // where it begins, from 1
+	line int // its first, from 1
 	json []byte
-	tree *yaml.Node // where its fields stand; nil until a line is asked for
-	err  error      // why it can't be read; then head says what is known of it
+	tree *yaml.Node // with the lines of its fields; nil until one is needed
+	err  error      // why it is invalid; then head is what could be read
 	head head
 }
 
-// head is what tells what a document describes.
+// head is the fields that identify a document.
 type head struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -36,14 +36,14 @@ type headMeta struct {
 	Name      string `json:"name"`
 }
 
-// isJSON tells whether a file is JSON throughout, and not a mapping in YAML's
-// flow style, which looks like it.
+// isJSON reports whether a file is all JSON, and not a YAML mapping in flow style,
+// which looks like it.
 func isJSON(data []byte) bool {
 	start := bytes.TrimLeft(data, " \t\r\n")
 	return len(start) > 0 && start[0] == '{' && !separator.Match(data) && json.Valid(firstJSON(start))
 }
 
-// firstJSON is the first JSON value of data; data itself when it has none.
+// firstJSON returns the first JSON value in data, or data when it has none.
 func firstJSON(data []byte) []byte {
 	var raw json.RawMessage
 	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&raw); err != nil {
@@ -52,8 +52,7 @@ func firstJSON(data []byte) []byte {
 	return raw
 }
 
-// splitJSON reads the documents of a JSON file. One that can't be read is the
-// last.
+// splitJSON reads the documents of a JSON file, up to the first invalid one.
 func splitJSON(data []byte) []document {
 	var docs []document
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -82,11 +81,11 @@ func splitJSON(data []byte) []document {
 
 var separator = regexp.MustCompile(`(?m)^(?:---|\.\.\.)(?:[ \t].*)?\r?$`)
 
-// bareMarker is a separator without content behind it.
+// bareMarker is a separator without content on its line.
 var bareMarker = regexp.MustCompile(`^(?:---|\.\.\.)[ \t\r]*(?:[ \t]#.*)?$`)
 
-// splitYAML cuts data before each line that begins or ends a document. Content
-// of a block scalar is indented, so such a line is never one.
+// splitYAML splits data before each line that begins or ends a document. Content
+// of block scalars is indented, so such a line is never content.
 func splitYAML(data []byte) [][]byte {
 	var chunks [][]byte
 	start := 0
@@ -97,8 +96,8 @@ func splitYAML(data []byte) [][]byte {
 	return append(chunks, data[start:])
 }
 
-// readYAML reads one document that begins at the given line; ok is false when
-// there is nothing in it.
+// readYAML reads one document that begins at the given line; ok is false when it
+// is empty.
 func readYAML(chunk []byte, line int) (doc document, ok bool) {
 	first := firstLine(chunk)
 	if first < 0 {
@@ -137,7 +136,7 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 		doc.json, err = json.Marshal(plain)
 	}
 	doc.err = err
-	// Aliases and merged keys are resolved there.
+	// In JSON, aliases and merge keys are resolved.
 	var resolved head
 	if err == nil && json.Unmarshal(doc.json, &resolved) == nil {
 		doc.head = resolved
@@ -145,8 +144,8 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 	return doc, true
 }
 
-// firstLine counts the lines of chunk before its content: blank ones, comments,
-// directives and document markers. It is -1 when there is no content.
+// firstLine returns how many lines precede the content of chunk: blank lines,
+// comments, directives and document markers; -1 when there is no content.
 func firstLine(chunk []byte) int {
 	for i, l := range bytes.Split(chunk, []byte("\n")) {
 		text := bytes.TrimSpace(l)
@@ -157,8 +156,8 @@ func firstLine(chunk []byte) int {
 	return -1
 }
 
-// shiftLines moves the lines of a document into its file, and makes scalars
-// that look like dates the strings that they are in JSON.
+// shiftLines adds to the line numbers of a document, and turns scalars that look
+// like dates into strings, as in JSON.
 func shiftLines(n *yaml.Node, by int) {
 	n.Line += by
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
@@ -169,8 +168,7 @@ func shiftLines(n *yaml.Node, by int) {
 	}
 }
 
-// plainValue makes a decoded YAML value one that JSON can hold: keys are
-// strings.
+// plainValue converts a decoded YAML value for JSON, in which keys are strings.
 func plainValue(v any) (any, error) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -222,7 +220,7 @@ func headOf(n *yaml.Node) head {
 	return head{scalar("apiVersion"), scalar("kind"), headMeta{scalar("metadata", "namespace"), scalar("metadata", "name")}}
 }
 
-// mapValue is the value at key of a mapping, or nil.
+// mapValue returns the value at key of a mapping, or nil.
 func mapValue(n *yaml.Node, key string) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -238,15 +236,15 @@ func mapValue(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// path leads to a field: keys, and indexes in brackets.
+// path is the path of a field: keys, and indexes in brackets.
 type path []string
 
 var pathStep = regexp.MustCompile(`[^.\[\]]+|\[[^\]]*\]`)
 
-// parsePath reads a path such as spec.ports[0].name.
+// parsePath parses a path such as spec.ports[0].name.
 func parsePath(s string) path { return pathStep.FindAllString(s, -1) }
 
-// String is the path as the API's errors spell it.
+// String returns the path as in the API server's errors.
 func (p path) String() string {
 	var b strings.Builder
 	for _, step := range p {
@@ -262,11 +260,11 @@ func (p path) String() string {
 	return b.String()
 }
 
-// lineOf is the line of the field at the path, or of the nearest field around
-// it that is there.
+// lineOf returns the line of the field at the path, or of the nearest enclosing
+// field that is present.
 func (d *document) lineOf(p path) int {
 	if len(p) == 0 {
-		return d.line // nobody has to look
+		return d.line
 	}
 	if d.tree == nil {
 		var root yaml.Node
@@ -302,7 +300,7 @@ func (d *document) lineOf(p path) int {
 	return line
 }
 
-// pathAt is the path of the value that ends at or spans offset in raw.
+// pathAt returns the path of the value that ends at or spans offset in raw.
 func pathAt(raw []byte, offset int64) path {
 	type level struct {
 		array bool

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// tree is what stands in a directory tree at one moment.
+// tree is the contents of the directory trees at one moment.
 type tree struct {
-	root    string // that which is walked
+	root    string // the path that is walked
 	exclude []string
-	files   map[string]fs.FileInfo // manifests, by path; of what a link leads to
-	// broken are the files and directories that can't be looked into: what was
-	// known of them, and below them, stays.
+	files   map[string]fs.FileInfo // manifests, by path; the info is of a link's target
+	// broken are the files and directories that can't be read. What was read from
+	// them before stays.
 	broken map[string]error
-	// kustomizations are files that say how others are to be put together.
+	// kustomizations are files that tell kustomize what to render.
 	kustomizations []string
-	// watched are directories, with links resolved, and the names in them that
-	// count; nil where all do.
+	// watched are directories, with links resolved, and the names in them that are
+	// relevant; nil is all names.
 	watched map[string]names
 }
 
@@ -33,10 +33,10 @@ const maxFile = 256 << 20
 
 var errTooLong = fmt.Errorf("longer than %d MiB", maxFile>>20)
 
-// walk finds the manifests under the paths of cfg, which may be files. Names
-// that begin with a dot are passed over, and what is to be excluded; links are
-// followed: that is how a mounted ConfigMap changes all its files at once. It
-// fails when one of the paths itself can't be looked into.
+// walk finds the manifests under the paths of cfg, which may be files. It skips
+// names that begin with a dot, and those that are excluded. It follows links: a
+// mounted ConfigMap changes all its files at once through one. It fails when one
+// of the paths itself can't be read.
 func walk(cfg *Config) (*tree, error) {
 	t := &tree{exclude: cfg.Exclude, files: make(map[string]fs.FileInfo), broken: make(map[string]error), watched: make(map[string]names)}
 	for _, root := range append([]string{cfg.Path}, cfg.Also...) {
@@ -65,15 +65,14 @@ func (t *tree) addRoot(root string) error {
 	return t.addDir(root, nil)
 }
 
-// addDir adds a directory; above are the directories it is in, with links
-// resolved.
+// addDir adds a directory; above are its parents, with links resolved.
 func (t *tree) addDir(dir string, above []string) error {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
 	}
 	if slices.Contains(above, real) {
-		return nil // a link to a directory around it
+		return nil // a link to a parent
 	}
 	t.watched[real] = nil
 	entries, err := os.ReadDir(dir)
@@ -93,7 +92,7 @@ func (t *tree) addDir(dir string, above []string) error {
 			t.watchName(path)
 		}
 		err := t.addEntry(path, above)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // gone meanwhile, or a dangling link
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // deleted meanwhile, or a dangling link
 			t.broken[path] = err
 		}
 	}
@@ -123,8 +122,8 @@ func (t *tree) addFile(path string, info fs.FileInfo) {
 	}
 }
 
-// isKustomization tells whether a file has one of the names by which kustomize
-// finds what to do in a directory (Kubernetes, "Declarative Management of
+// isKustomization reports whether a file has one of the names that kustomize
+// looks for in a directory (Kubernetes, "Declarative Management of
 // Kubernetes Objects Using Kustomize").
 func isKustomization(path string) bool {
 	switch filepath.Base(path) {
@@ -134,8 +133,8 @@ func isKustomization(path string) bool {
 	return false
 }
 
-// excluded tells whether a pattern matches a path below the root, or its last
-// part.
+// excluded reports whether a pattern matches a path below the root, or its last
+// element.
 func (t *tree) excluded(path string) bool {
 	below, err := filepath.Rel(t.root, path)
 	if err != nil {
@@ -148,7 +147,7 @@ func (t *tree) excluded(path string) bool {
 	})
 }
 
-// isBroken tells whether path can't be looked into, or is below what can't.
+// isBroken reports whether path, or a parent, can't be read.
 func (t *tree) isBroken(path string) bool {
 	for broken := range t.broken {
 		if path == broken || strings.HasPrefix(path, broken+string(filepath.Separator)) {
@@ -158,8 +157,8 @@ func (t *tree) isBroken(path string) bool {
 	return false
 }
 
-// watchName watches whatever can make path lead elsewhere: its name, and that
-// of each link on the way.
+// watchName watches what can change the file at path: its name, and each link on
+// the way.
 func (t *tree) watchName(path string) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -176,8 +175,8 @@ func (t *tree) watchName(path string) {
 	t.watchIn(filepath.Dir(path), filepath.Base(path))
 }
 
-// watchLink watches the first link on an absolute path, and gives the path
-// without it; it is empty when there is none.
+// watchLink watches the first link in an absolute path and returns the path with
+// that link resolved; empty when there is none.
 func (t *tree) watchLink(path string) (resolved string) {
 	for at := 1; at <= len(path); at++ {
 		if at < len(path) && path[at] != filepath.Separator {

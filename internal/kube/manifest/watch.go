@@ -10,19 +10,19 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A change is read when nothing happened for settle, but at latest after
-// settleMax: an editor writes a file in several steps, and half a file must
-// not count. Without any event the tree is looked at every rescan, for file
-// systems that send none and for a directory that was not there.
+// A change is read when there was no event for settle, and at the latest after
+// settleMax: editors write a file in several steps, and half a file must not
+// count. The tree is also scanned every rescan, for file systems without events
+// and for directories that did not exist.
 const (
 	settle    = 15 * time.Millisecond
 	settleMax = 80 * time.Millisecond
 	rescan    = 2 * time.Second
 )
 
-// Run loads the tree, calls loaded, unless nil, and then follows the tree's
-// changes until ctx is done, when it returns ctx's error. It fails when the
-// tree can't be read at first; later it goes on with what it had, and says so.
+// Run loads the tree, calls loaded unless that is nil, and then follows changes
+// of the tree until ctx is done, and returns ctx's error. It fails when the tree
+// can't be read at first; later it keeps the last state and logs the failure.
 func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 	if loaded != nil {
 		loaded(report)
 	}
-	lost := false // the tree could not be read last time
+	lost := false // the tree could not be read by the last scan
 	for {
 		if err := w.wait(ctx); err != nil {
 			return err
@@ -56,18 +56,18 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 	}
 }
 
-// watched is a watcher, and what it watches: as in tree.
+// watched is a watcher with what it watches, as in tree.
 type watched struct {
 	*fsnotify.Watcher
 	log  *slog.Logger
 	dirs map[string]names
-	// deaf are the directories that can't be watched, and are looked at every
+	// deaf are the directories that can't be watched: their changes are found every
 	// rescan.
 	deaf names
 }
 
-// scan loads the tree. Its directories are watched before they are read, so
-// that no change falls between.
+// scan loads the tree. It watches directories before it reads them, so that it
+// misses no change.
 func (s *Source) scan(w *watched) (Report, error) {
 	for {
 		t, err := walk(&s.cfg)
@@ -80,12 +80,11 @@ func (s *Source) scan(w *watched) (Report, error) {
 	}
 }
 
-// follow watches dirs, and nothing else, and tells whether there are any that
-// it did not watch.
+// follow watches dirs and nothing else. It reports whether any of them is new.
 func (w *watched) follow(dirs map[string]names) (fresh bool) {
 	deaf := make(names)
 	for dir := range dirs {
-		// Also where it is watched: it may be another directory of that name now.
+		// Add known ones again: it may be another directory with that name now.
 		if err := w.Add(dir); err != nil {
 			deaf[dir] = true
 			if !w.deaf[dir] {
@@ -98,15 +97,15 @@ func (w *watched) follow(dirs map[string]names) (fresh bool) {
 	}
 	for dir := range w.dirs {
 		if _, still := dirs[dir]; !still {
-			_ = w.Remove(dir) // it may be gone
+			_ = w.Remove(dir) // it may have been deleted
 		}
 	}
 	w.dirs, w.deaf = dirs, deaf
 	return fresh
 }
 
-// counts tells whether a file or directory of that path is, or leads to, one
-// of the tree's.
+// counts reports whether the file or directory at path is, or leads to, one of
+// the tree.
 func (w *watched) counts(path string) bool {
 	set, known := w.dirs[filepath.Dir(path)]
 	return !known || set == nil || set[filepath.Base(path)]
@@ -123,7 +122,7 @@ func (w *watched) wait(ctx context.Context) error {
 			return ctx.Err()
 		case <-timer.C:
 			return nil
-		case <-w.Errors: // events were lost: look
+		case <-w.Errors: // events were lost
 			return nil
 		case e := <-w.Events:
 			if !w.counts(e.Name) {

@@ -15,8 +15,8 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// EndpointSlice converts an EndpointSlice. The addresses of a slice of type
-// FQDN are left out: they are names.
+// EndpointSlice converts an EndpointSlice. It leaves out the addresses of a slice
+// of type FQDN, which are names.
 func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.ErrorList) {
 	k, errs := key(&s.ObjectMeta, validation.IsDNS1123Subdomain)
 	slice := &cluster.EndpointSlice{
@@ -97,22 +97,21 @@ func podName(ref *corev1.ObjectReference) string {
 	return ref.Name
 }
 
-// leaderAnnotation marks Endpoints that serve only as a lock.
+// leaderAnnotation marks Endpoints that are only a leader election lock.
 const leaderAnnotation = "control-plane.alpha.kubernetes.io/leader"
 
-// Mirrors tells whether Endpoints are to be mirrored into EndpointSlices, as
-// far as they say themselves (Kubernetes, "EndpointSlice mirroring").
+// Mirrors reports whether Endpoints allow that they are mirrored into
+// EndpointSlices (Kubernetes, "EndpointSlice mirroring").
 func Mirrors(e *corev1.Endpoints) bool {
 	_, leader := e.Annotations[leaderAnnotation]
 	return e.Labels[discoveryv1.LabelSkipMirror] != "true" && !leader
 }
 
-// maxMirrored is how many addresses of a subset are mirrored.
+// maxMirrored is how many addresses of a subset are mirrored at most.
 const maxMirrored = 1000
 
-// mirroring is what EndpointSlices that mirror Endpoints are labelled with under
-// endpointslice.kubernetes.io/managed-by (Kubernetes, "EndpointSlices",
-// "Management").
+// mirroring is the label endpointslice.kubernetes.io/managed-by of EndpointSlices
+// that mirror Endpoints (Kubernetes, "EndpointSlices", "Management").
 const mirroring = "endpointslicemirroring-controller.k8s.io"
 
 // Endpoints converts legacy Endpoints into the slices that mirror them: one

@@ -13,8 +13,8 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// NetworkPolicy converts a NetworkPolicy. Without policyTypes it applies to what
-// comes in and, if it has rules for that, to what goes out (networking/v1,
+// NetworkPolicy converts a NetworkPolicy. Without policyTypes it applies to
+// ingress and, if it has egress rules, to egress (networking/v1,
 // NetworkPolicySpec).
 func NetworkPolicy(p *networkingv1.NetworkPolicy) (*cluster.NetworkPolicy, field.ErrorList) {
 	k, errs := key(&p.ObjectMeta, validation.IsDNS1123Subdomain)
@@ -35,7 +35,7 @@ func NetworkPolicy(p *networkingv1.NetworkPolicy) (*cluster.NetworkPolicy, field
 	return policy, errs
 }
 
-// policyRule converts a rule, whose peers stand in the given field.
+// policyRule converts a rule whose peers are in the field called of.
 func policyRule(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, of string) (rule cluster.PolicyRule, errs field.ErrorList) {
 	for i := range peers {
 		peer, bad := policyPeer(&peers[i])

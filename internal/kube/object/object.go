@@ -1,9 +1,12 @@
-// Package object turns objects of the Kubernetes API into the model's types.
+// Package object decodes objects of the Kubernetes API into the model's types.
 //
-// It refuses values that the API server refuses, in the fields that the model
-// keeps and with the API's own field paths, so that manifests that never met
-// an API server are held to the same rules. Fields that the API server wants
-// for other reasons than naming may be missing.
+// Kinds lists them: one line for each kind ties the model's kind to its API
+// group, resource name, Go type and decoder. To add a kind, see package cluster.
+//
+// Decoders reject values that the API server rejects (k8s.io/kubernetes,
+// pkg/apis/core/validation), in the fields that the model has and with the API's
+// field paths, so that manifests that never reached an API server are held to
+// the same rules. Other fields may be missing that the API server requires.
 package object
 
 import (
@@ -17,9 +20,9 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// in puts errs into a place of the object: names of fields, and indexes of
-// lists, from the outermost. Places are spelled only where there is an error:
-// most objects have none, and there are many objects.
+// in prefixes the fields of errs with a path: names of fields and indexes of
+// lists, outermost first. Paths are built only for errors, as most of many
+// objects have none.
 func in(errs field.ErrorList, place ...any) field.ErrorList {
 	if len(errs) == 0 {
 		return nil
@@ -42,7 +45,7 @@ func in(errs field.ErrorList, place ...any) field.ErrorList {
 	return errs
 }
 
-// nowhere are errors whose place is not said yet, see in.
+// nowhere returns errors whose field is set later, see in.
 func nowhere(errs ...*field.Error) field.ErrorList {
 	for _, e := range errs {
 		e.Field = ""
@@ -50,8 +53,8 @@ func nowhere(errs ...*field.Error) field.ErrorList {
 	return errs
 }
 
-// key is the key of an object that has a namespace; an object without one is
-// in the namespace default.
+// key returns the key of a namespaced object. Without a namespace it is in the
+// namespace default.
 func key(m *metav1.ObjectMeta, validName func(string) []string) (cluster.Key, field.ErrorList) {
 	k := cluster.Key{Namespace: m.Namespace, Name: m.Name}
 	if k.Namespace == "" {
@@ -66,7 +69,7 @@ func checkName(name string, valid func(string) []string) field.ErrorList {
 		return nowhere(field.Required(nil, ""))
 	}
 	if isLabel(name) {
-		return nil // the library takes long to find that out
+		return nil // faster than the library
 	}
 	var errs field.ErrorList
 	for _, msg := range valid(name) {
@@ -75,8 +78,8 @@ func checkName(name string, valid func(string) []string) field.ErrorList {
 	return errs
 }
 
-// isLabel tells whether a name is one DNS label in lower case (RFC 1123,
-// section 2.1), which is a valid name wherever names are checked here.
+// isLabel reports whether a name is one DNS label in lower case (RFC 1123,
+// section 2.1), which is a valid name in all fields that are checked here.
 func isLabel(name string) bool {
 	if len(name) > validation.DNS1123LabelMaxLength || name[0] == '-' || name[len(name)-1] == '-' {
 		return false
@@ -97,8 +100,8 @@ func optionalLabel(label string) field.ErrorList {
 	return checkName(label, validation.IsDNS1123Label)
 }
 
-// address parses a field that is one address, without a zone and not an IPv4
-// address in IPv6's clothes.
+// address parses a field that is one address, without a zone and not an
+// IPv4-mapped IPv6 address.
 func address(text string) (netip.Addr, field.ErrorList) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" || addr.Is4In6() {
@@ -132,8 +135,8 @@ func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
 	return &cluster.Namespace{Name: n.Name, Labels: n.Labels}, in(checkName(n.Name, validation.IsDNS1123Label), "metadata", "name")
 }
 
-// Node converts a Node. Of its addresses only those are kept that are IP
-// addresses: others are names.
+// Node converts a Node. It keeps only those addresses that are IP addresses, not
+// names.
 func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 	node := &cluster.Node{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], MilliCPU: n.Status.Allocatable.Cpu().MilliValue()}
 	_, controlPlane := n.Labels["node-role.kubernetes.io/control-plane"]

@@ -42,8 +42,8 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 	return pod, errs
 }
 
-// PodSpec converts what matters for names in a PodSpec. It refuses nothing: a
-// Pod's settings for DNS are checked by those who look at them.
+// PodSpec converts what matters for DNS in a PodSpec. It rejects nothing: package
+// dnsconfig checks a Pod's DNS settings.
 func PodSpec(s *corev1.PodSpec) *cluster.PodSpec {
 	spec := &cluster.PodSpec{
 		HostNetwork:       s.HostNetwork,
@@ -71,14 +71,14 @@ func PodSpec(s *corev1.PodSpec) *cluster.PodSpec {
 		spec.Ports = append(spec.Ports, containerPorts(s.Containers[i].Ports)...)
 	}
 	for i := range s.InitContainers {
-		if again := s.InitContainers[i].RestartPolicy; again != nil && *again == corev1.ContainerRestartPolicyAlways { // it goes on running
+		if again := s.InitContainers[i].RestartPolicy; again != nil && *again == corev1.ContainerRestartPolicyAlways { // a sidecar
 			spec.Ports = append(spec.Ports, containerPorts(s.InitContainers[i].Ports)...)
 		}
 	}
 	return spec
 }
 
-// containerPorts are a container's ports, but for those that can't be.
+// containerPorts converts the valid ports of a container.
 func containerPorts(ports []corev1.ContainerPort) (kept []cluster.Port) {
 	for _, p := range ports {
 		number, badNumber := portNumber(p.ContainerPort)

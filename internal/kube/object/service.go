@@ -74,7 +74,7 @@ func servicePorts(ports []corev1.ServicePort, service *cluster.Service) (errs fi
 	return errs
 }
 
-// serviceSpec converts what is not about ports or addresses.
+// serviceSpec converts the fields other than ports and addresses.
 func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 	spec := &cluster.ServiceSpec{
 		UID:           string(s.UID),
@@ -98,8 +98,8 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 	return spec
 }
 
-// topologyMode is that of the annotation; the older one counts where both are
-// given (k8s.io/api/core/v1, AnnotationTopologyMode).
+// topologyMode returns the annotation's value. The deprecated annotation takes
+// precedence (k8s.io/api/core/v1, AnnotationTopologyMode).
 func topologyMode(annotations map[string]string) string {
 	if mode, ok := annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
 		return mode
@@ -107,7 +107,7 @@ func topologyMode(annotations map[string]string) string {
 	return annotations[corev1.AnnotationTopologyMode]
 }
 
-// nodePort keeps the node port of port number i of n; 0 is none.
+// nodePort sets the node port of port i of n; 0 is none.
 func nodePort(number int32, n, i int, spec *cluster.ServiceSpec) field.ErrorList {
 	if number == 0 {
 		return nil
@@ -120,7 +120,7 @@ func nodePort(number int32, n, i int, spec *cluster.ServiceSpec) field.ErrorList
 	return errs
 }
 
-// target is a targetPort as text; without one it is the port's own number.
+// target returns a targetPort as text; empty without one.
 func target(p intstr.IntOrString) string {
 	if p == (intstr.IntOrString{}) {
 		return ""
@@ -128,8 +128,9 @@ func target(p intstr.IntOrString) string {
 	return p.String()
 }
 
-// externalName checks the target. An address passes, though the API server
-// takes only IPv4's, as names made of digits: the zone says what comes of it.
+// externalName checks the target. Any address passes, though the API server
+// accepts only IPv4 addresses, as names of digits: package kubezone decides how
+// to answer.
 func externalName(target string) field.ErrorList {
 	if _, err := netip.ParseAddr(target); err == nil {
 		return nil
@@ -140,8 +141,8 @@ func externalName(target string) field.ErrorList {
 	return checkName(strings.TrimSuffix(target, "."), validation.IsDNS1123Subdomain)
 }
 
-// beyondName are the parts of a URL before and behind its name, in quotes; none
-// of what is no URL.
+// beyondName returns the parts of a URL before and after its name, quoted; none
+// when target is not a URL.
 func beyondName(target string) (parts []string) {
 	if scheme, rest, ok := strings.Cut(target, "://"); ok {
 		parts, target = append(parts, strconv.Quote(scheme+"://")), rest
@@ -152,7 +153,7 @@ func beyondName(target string) (parts []string) {
 	return parts
 }
 
-// clusterIPs gives service its addresses; places are below spec.
+// clusterIPs sets the Service's addresses; paths of errors are below spec.
 func clusterIPs(s *corev1.ServiceSpec, service *cluster.Service) (errs field.ErrorList) {
 	texts := s.ClusterIPs
 	at := func(errs field.ErrorList, i int) field.ErrorList { return in(errs, "clusterIPs", i) }
@@ -183,8 +184,8 @@ func clusterIPs(s *corev1.ServiceSpec, service *cluster.Service) (errs field.Err
 	return errs
 }
 
-// checkFamily checks that a Service's address number i is of the family that it
-// should be, and not of that of one before.
+// checkFamily checks that a Service's address i is of the declared family, and
+// not of the family of an address before.
 func checkFamily(addr netip.Addr, text string, i int, families []corev1.IPFamily, before []netip.Addr) field.ErrorList {
 	family := familyOf(addr)
 	for _, other := range before {

@@ -63,7 +63,7 @@ func job(kind cluster.Kind, meta *metav1.ObjectMeta, s *batchv1.JobSpec) (*clust
 	return w, errs
 }
 
-// workload converts what all of them have.
+// workload converts what all kinds of workloads have in common.
 func workload(kind cluster.Kind, meta *metav1.ObjectMeta, replicas *int32, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec) (*cluster.Workload, field.ErrorList) {
 	k, errs := key(meta, validation.IsDNS1123Subdomain)
 	w := &cluster.Workload{Kind: kind, Key: k, Replicas: 1, Labels: template.Labels, Spec: *PodSpec(&template.Spec)}

@@ -354,11 +354,11 @@ func TestForwardToItself(t *testing.T) {
 		return nil, silent
 	})
 	p.poll(patience, func() error {
-		if m := outside(p, fmt.Sprintf("n%d.example.", time.Now().UnixNano())); m.Status != "SERVFAIL" || !strings.Contains(m.String(), "in a circle") {
-			return fmt.Errorf("answer:\n%swant that there is a circle", m)
+		if m := outside(p, fmt.Sprintf("n%d.example.", time.Now().UnixNano())); m.Status != "SERVFAIL" || !strings.Contains(m.String(), "forwarding loop") {
+			return fmt.Errorf("answer:\n%swant a forwarding loop", m)
 		}
 		return nil
 	})
-	p.waitLog("in a circle")
+	p.waitLog("forwarding loop")
 	p.await(patience, web, "10.96.0.7")
 }

@@ -37,7 +37,7 @@ func init() {
 				p.waitLog(`zone is followed.*` + primary.addr)
 			}
 			p := startNode(t, fmt.Sprintf("node: {servers: ['%s']}", s.addr))
-			p.waitLog("server can't be followed.*" + s.addr + ".*REFUSED")
+			p.waitLog("primary server failed.*" + s.addr + ".*REFUSED")
 		},
 		"node.key": func(t *testing.T) {
 			keys := keyed("hmac-sha256", secretFile(t, transferSecret))
@@ -45,7 +45,7 @@ func init() {
 			p := startNode(t, "node: {servers: ['"+s.addr+"'], key: replica}\n"+keys)
 			p.waitLog("zone is followed")
 			p = startNode(t, "node: {servers: ['"+s.addr+"']}\n"+keys)
-			p.waitLog("server can't be followed.*REFUSED")
+			p.waitLog("primary server failed.*REFUSED")
 		},
 		"node.ca": func(t *testing.T) {
 			own := newPair(t, t.TempDir(), "primary.example")
@@ -53,7 +53,7 @@ func init() {
 			addr := s.waitLog(`serving.* tls="?\[([0-9.:]+)\]`)[1]
 			node := fmt.Sprintf("node: {servers: ['%s'], primaries: ['tls://%s#primary.example'], ", s.addr, addr)
 			startNode(t, node+"ca: '"+own.certificate+"'}").waitLog("zone is followed")
-			startNode(t, node+"}").waitLog("server can't be followed.*certificate")
+			startNode(t, node+"}").waitLog("primary server failed.*certificate")
 		},
 		"node.file": func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "zones")
@@ -64,7 +64,7 @@ func init() {
 			p.stop(syscall.SIGTERM)
 			s.stop(syscall.SIGTERM)
 			p = startNode(t, settings)
-			p.waitLog("saved copy is answered from")
+			p.waitLog("answering from the state file")
 			wantAnswer(t, p, web, "\t10.96.0.7\n")
 			wantAnswer(t, p, web, "error: 3 ")
 		},
@@ -99,7 +99,7 @@ func init() {
 			soon.awaitReady()
 			late.awaitReady()
 			s.stop(syscall.SIGTERM)
-			soon.waitLog("the copy of a zone is old")
+			soon.waitLog("the copy of a zone is stale")
 			wantAnswer(t, soon, web, "error: 3 ")
 			if m := outside(late, web); len(m.Errors) > 0 {
 				t.Errorf("stale: 1h:\n%s", m)
@@ -164,7 +164,7 @@ func TestNodeKeepsFileSafe(t *testing.T) {
 	s := serve(t, sends)
 	p := startNode(t, "node: {servers: ['"+s.addr+"'], file: '"+file+"'}")
 	p.awaitReady()
-	p.waitLog("saved copy can't be used")
+	p.waitLog("cannot use the state file")
 	if _, err := os.Stat(file + ".bad"); err != nil {
 		entries, _ := os.ReadDir(filepath.Dir(file))
 		t.Errorf("%v; there are %v", err, entries)

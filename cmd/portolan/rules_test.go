@@ -103,7 +103,7 @@ func init() {
 			write(t, file, "192.0.2.9 nine.example\nnonsense\n")
 			p := serveAny(t, "dns:\n  hosts: {files: ["+file+"]}")
 			wantAnswer(t, p, "nine.example", "\t192.0.2.9\n")
-			p.waitLog(`line passed over.*hosts:2: .*nonsense`)
+			p.waitLog(`invalid line ignored.*hosts:2: .*nonsense`)
 			write(t, file, "192.0.2.10 nine.example\n")
 			p.await(patience, "nine.example", "192.0.2.10")
 		},

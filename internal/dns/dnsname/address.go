@@ -8,15 +8,15 @@ import (
 	"strconv"
 )
 
-// The trees that reverse names are in (RFC 1035, section 3.5 and RFC 3596,
-// section 2.5).
+// The trees of reverse names (RFC 1035, section 3.5, and RFC 3596, section
+// 2.5).
 var (
 	ReverseIPv4 = MustParse("in-addr.arpa")
 	ReverseIPv6 = MustParse("ip6.arpa")
 )
 
-// Reverse is the name that holds addr's PTR records. The zone of a scoped
-// address is ignored; an address that is not valid has the root.
+// Reverse returns the name that owns addr's PTR records. It ignores the zone of
+// a scoped address and returns the root for an invalid address.
 func Reverse(addr netip.Addr) Name {
 	switch {
 	case addr.Is4():
@@ -27,8 +27,8 @@ func Reverse(addr netip.Addr) Name {
 	return Root
 }
 
-// reversePrefix is the reverse name of addr's first bits, which must be whole
-// octets (IPv4) or nibbles (IPv6).
+// reversePrefix returns the reverse name of addr's first bits, which must be
+// whole octets (IPv4) or nibbles (IPv6).
 func reversePrefix(addr netip.Addr, bits int) Name {
 	var buf [MaxWire]byte
 	return Name{string(appendReverse(buf[:0], addr, bits))}
@@ -59,13 +59,13 @@ func appendReverse(b []byte, addr netip.Addr, bits int) []byte {
 	return append(b, ReverseIPv6.labels...)
 }
 
-// ErrPrefix is wrapped by ReverseZones for a prefix that it can't cover.
+// ErrPrefix is wrapped by ReverseZones for a prefix that zones cannot cover.
 var ErrPrefix = errors.New("prefix too short")
 
-// ReverseZones lists the octet zones (IPv4) or nibble zones (IPv6) that cover
-// prefix, in order. An IPv4 prefix longer than 24 bits, or an IPv6 one longer
-// than 124, is covered by the zone around it. A prefix of no bits is an error:
-// that zone is the whole reverse tree.
+// ReverseZones returns the octet zones (IPv4) or nibble zones (IPv6) that cover
+// prefix, in order. An IPv4 prefix longer than 24 bits, or an IPv6 prefix
+// longer than 124, is covered by its enclosing zone. A prefix of length 0 is an
+// error, because its zone is the whole reverse tree.
 func ReverseZones(prefix netip.Prefix) ([]Name, error) {
 	if !prefix.IsValid() || prefix.Bits() == 0 {
 		return nil, fmt.Errorf("reverse zones of %s: %w", prefix, ErrPrefix)
@@ -78,7 +78,7 @@ func ReverseZones(prefix netip.Prefix) ([]Name, error) {
 	bits := min((prefix.Bits()+step-1)/step*step, longest)
 	count := 1 << max(0, bits-prefix.Bits())
 	raw := prefix.Addr().AsSlice()
-	last := bits/8 - 1 // the octet that numbers the zones
+	last := bits/8 - 1 // the octet that differs between the zones
 	if bits%8 != 0 {
 		last++
 	}
@@ -92,8 +92,8 @@ func ReverseZones(prefix netip.Prefix) ([]Name, error) {
 	return zones, nil
 }
 
-// ReverseAddr is the address whose reverse name n is; ok is false for any
-// other name, also one of fewer or more labels.
+// ReverseAddr returns the address whose reverse name n is. ok is false for any
+// other name, including names with fewer or more labels.
 func ReverseAddr(n Name) (addr netip.Addr, ok bool) {
 	prefix, ok := ParseReverse([]byte(n.labels))
 	if !ok || !prefix.IsSingleIP() {
@@ -102,9 +102,9 @@ func ReverseAddr(n Name) (addr netip.Addr, ok bool) {
 	return prefix.Addr(), true
 }
 
-// ParseReverse reads the reverse name of an address or of its first octets
-// (IPv4) or nibbles (IPv6), none of them at the least. The name is in wire
-// form, lower-case, without the root's closing zero octet. It allocates
+// ParseReverse parses the reverse name of an address, or of its leading octets
+// (IPv4) or nibbles (IPv6), of which there may be none. The name is in
+// lower-case wire form without the root's closing zero octet. It allocates
 // nothing.
 func ParseReverse(labels []byte) (prefix netip.Prefix, ok bool) {
 	if rest, ok := cutSuffix(labels, ReverseIPv4.labels); ok {
@@ -125,7 +125,7 @@ func cutSuffix(labels []byte, suffix string) ([]byte, bool) {
 }
 
 func parseReverse4(labels []byte) (netip.Prefix, bool) {
-	var octets [4]byte // as they come, the last one first
+	var octets [4]byte // in the order of the name, the last octet first
 	count := 0
 	for ; len(labels) > 0; count++ {
 		end := 1 + int(labels[0])
@@ -143,7 +143,7 @@ func parseReverse4(labels []byte) (netip.Prefix, bool) {
 	return netip.PrefixFrom(netip.AddrFrom4(octets), 8*count), true
 }
 
-// parseOctet reads a decimal octet without leading zeros.
+// parseOctet parses a decimal octet without leading zeros.
 func parseOctet(digits []byte) (octet byte, ok bool) {
 	value := 0
 	for i, c := range digits {
@@ -173,18 +173,18 @@ func parseReverse6(labels []byte) (netip.Prefix, bool) {
 	return netip.PrefixFrom(netip.AddrFrom16(raw), 4*count), true
 }
 
-// DashedAddr is addr as one label: its canonical text with dashes for dots or
-// colons, and a 0 before a leading and after a trailing dash, so that the
-// label is a host name's. An IPv4-mapped address is written as IPv6 groups
-// throughout, for with dashes the mixed form would spell another address. The
-// zone of a scoped address is ignored; an address that is not valid has no
-// text.
+// DashedAddr returns addr as one label: its canonical text with dashes instead
+// of dots or colons, and a 0 before a leading and after a trailing dash, so
+// that the label is valid in a host name. An IPv4-mapped address is written as
+// IPv6 groups throughout, because with dashes the mixed form would spell
+// another address. The zone of a scoped address is ignored; an invalid address
+// gives "".
 func DashedAddr(addr netip.Addr) string {
 	var buf [MaxDashedAddr]byte
 	return string(AppendDashedAddr(buf[:0], addr))
 }
 
-// AppendDashedAddr appends addr as DashedAddr spells it.
+// AppendDashedAddr appends DashedAddr(addr) to b.
 func AppendDashedAddr(b []byte, addr netip.Addr) []byte {
 	if !addr.IsValid() {
 		return b
@@ -214,12 +214,13 @@ func AppendDashedAddr(b []byte, addr netip.Addr) []byte {
 	return b
 }
 
-// MaxDashedAddr is the length of the longest label that DashedAddr gives.
+// MaxDashedAddr is the length of the longest label that DashedAddr returns.
 const MaxDashedAddr = len("ffff-ffff-ffff-ffff-ffff-ffff-ffff-ffff")
 
-// ParseDashedAddr reads a label that spells an address with dashes, in any
-// form that netip reads: four decimal octets, or an IPv6 address, shortened
-// anywhere, with leading zeros, in any case. It allocates nothing.
+// ParseDashedAddr parses a label that spells an address with dashes, in any
+// form that netip accepts: four decimal octets, or an IPv6 address, with or
+// without zeros compressed, with leading zeros, in any case. It allocates
+// nothing.
 func ParseDashedAddr(label []byte) (addr netip.Addr, ok bool) {
 	if addr, ok := parseDashedAddr4(label); ok {
 		return addr, true
@@ -247,8 +248,8 @@ func parseDashedAddr4(label []byte) (netip.Addr, bool) {
 	return netip.AddrFrom4(raw), octet == 4
 }
 
-// parseDashedAddr6 reads up to eight groups; one empty group stands for as
-// many zero groups as are missing.
+// parseDashedAddr6 parses up to eight groups; one empty group stands for the
+// missing zero groups.
 func parseDashedAddr6(label []byte) (netip.Addr, bool) {
 	var groups [8]uint16
 	count, gap, digits, value := 0, -1, 0, 0

@@ -13,7 +13,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// randomAddr is an address of either family, often with runs of zeros.
+// randomAddr returns an address of either family, often with runs of zeros.
 func randomAddr(rnd *rand.Rand) netip.Addr {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:], rnd.Uint64())
@@ -24,7 +24,7 @@ func randomAddr(rnd *rand.Rand) netip.Addr {
 	switch rnd.IntN(4) {
 	case 0:
 		return netip.AddrFrom4([4]byte(raw[:4]))
-	case 1: // groups of zeros, wherever they are
+	case 1: // groups of zeros at random positions
 		for i := range 8 {
 			if rnd.IntN(2) == 0 {
 				raw[2*i], raw[2*i+1] = 0, 0
@@ -109,8 +109,8 @@ func TestReverseAddrRefuses(t *testing.T) {
 	}
 }
 
-// TestParseReverseIsTheInverseOfAppendReverse, for whole addresses and for
-// their first octets or nibbles.
+// TestParseReverseIsTheInverseOfAppendReverse covers whole addresses and their
+// leading octets or nibbles.
 func TestParseReverseIsTheInverseOfAppendReverse(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for range 10_000 {
@@ -127,7 +127,7 @@ func TestParseReverseIsTheInverseOfAppendReverse(t *testing.T) {
 }
 
 func TestReverseZones(t *testing.T) {
-	// octets are the zones from.rest. to to.rest.
+	// octets returns the zones from.rest. to to.rest.
 	octets := func(from, to int, rest string) (zones []string) {
 		for i := from; i <= to; i++ {
 			zones = append(zones, fmt.Sprintf("%d.%s", i, rest))
@@ -192,9 +192,9 @@ func TestReverseZonesRefuses(t *testing.T) {
 	}
 }
 
-// TestReverseZonesCover: an address is in the prefix just when its reverse
-// name is in one of the zones, and then it is in one only. Zones around longer
-// prefixes hold more.
+// TestReverseZonesCover checks that an address is in the prefix if and only if
+// its reverse name is in exactly one of the zones. Zones that enclose longer
+// prefixes contain more addresses.
 func TestReverseZonesCover(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for range 3000 {
@@ -229,7 +229,7 @@ func TestReverseZonesCover(t *testing.T) {
 	}
 }
 
-// flip is addr with one bit changed.
+// flip returns addr with one bit changed.
 func flip(addr netip.Addr, bit int) netip.Addr {
 	raw := addr.AsSlice()
 	raw[bit/8] ^= 0x80 >> (bit % 8)
@@ -237,7 +237,7 @@ func flip(addr netip.Addr, bit int) netip.Addr {
 	return flipped
 }
 
-// lowest is the lowest address in a reverse zone.
+// lowest returns the lowest address in a reverse zone.
 func lowest(t *testing.T, zone dnsname.Name) netip.Addr {
 	t.Helper()
 	all := 2 + 4
@@ -285,7 +285,7 @@ func TestDashedAddr(t *testing.T) {
 }
 
 func TestParseDashedAddr(t *testing.T) {
-	tests := map[string]struct{ label, want string }{ // want "" is false
+	tests := map[string]struct{ label, want string }{ // want "" means not ok
 		"IPv4":                                 {"10-0-0-255", "10.0.0.255"},
 		"IPv4 as IPv6 groups":                  {"0-0-0-0-0-0-0a-1", "::a:1"},
 		"an octet of 256 is none":              {"256-0-0-1", ""},
@@ -345,9 +345,9 @@ func TestParseDashedAddr(t *testing.T) {
 	}
 }
 
-// checkDashed compares ParseDashedAddr with what netip reads where the dashes
-// are dots or colons, and checks the label of the address. It reports whether
-// there is one.
+// checkDashed compares ParseDashedAddr with what netip parses after the dashes
+// are replaced by dots or colons, and checks the label of the address. It
+// reports whether label spells an address.
 func checkDashed(t *testing.T, label string) bool {
 	t.Helper()
 	var want netip.Addr
@@ -369,8 +369,8 @@ func checkDashed(t *testing.T, label string) bool {
 	return ok
 }
 
-// checkDashedLabel checks that addr's label is that of a host name (RFC 1123,
-// section 2.1), and its own.
+// checkDashedLabel checks that addr's label is a valid host name (RFC 1123,
+// section 2.1) and spells addr.
 func checkDashedLabel(t *testing.T, addr netip.Addr) {
 	t.Helper()
 	label := dnsname.DashedAddr(addr)
@@ -404,7 +404,7 @@ func TestParseDashedAddrAgreesWithNetip(t *testing.T) {
 		}
 		count(b.String())
 	}
-	for range 20_000 { // addresses, spelled in some way, some with a fault
+	for range 20_000 { // addresses in any spelling, some of them malformed
 		label := spell(rnd, randomAddr(rnd))
 		count(label)
 		i := rnd.IntN(len(label))
@@ -416,7 +416,7 @@ func TestParseDashedAddrAgreesWithNetip(t *testing.T) {
 	}
 }
 
-// spell is addr with dashes in one of the forms that netip reads.
+// spell returns addr with dashes in one of the forms that netip accepts.
 func spell(rnd *rand.Rand, addr netip.Addr) string {
 	s := addr.String()
 	if rnd.IntN(3) == 0 && !addr.Is4() {
@@ -428,8 +428,8 @@ func spell(rnd *rand.Rand, addr netip.Addr) string {
 	return strings.NewReplacer(".", "-", ":", "-").Replace(s)
 }
 
-// TestParseDashedAddrAgreesOnAllShort tries every label of few characters that
-// matter, so that no order of them is left out.
+// TestParseDashedAddrAgreesOnAllShort tries every short label over the
+// characters that matter.
 func TestParseDashedAddrAgreesOnAllShort(t *testing.T) {
 	const alphabet, longest = "-19f", 8
 	var try func(label string)

@@ -1,10 +1,10 @@
-// Package dnsname holds domain names in one canonical form, and the names
-// that addresses have in DNS.
+// Package dnsname holds domain names in one canonical form and the names of
+// addresses in DNS.
 //
-// Names follow RFC 1035, sections 2.3.4 and 3.1 (labels of at most 63
-// octets, at most 255 octets in all); comparison without case follows
-// RFC 4343; canonical order RFC 4034, section 6.1. Reverse names follow
-// RFC 1035, section 3.5 and RFC 3596, section 2.5.
+// Names follow RFC 1035, sections 2.3.4 and 3.1 (labels of at most 63 octets,
+// at most 255 octets in all); case-insensitive comparison follows RFC 4343;
+// canonical order follows RFC 4034, section 6.1. Reverse names follow RFC 1035,
+// section 3.5, and RFC 3596, section 2.5.
 package dnsname
 
 import (
@@ -28,8 +28,8 @@ var (
 	ErrWire       = errors.New("not a name in wire form")
 )
 
-// Name is a domain name: comparable, lower-case, absolute. Its zero value is
-// the root.
+// Name is a domain name: comparable with ==, lower-case and absolute. Its zero
+// value is the root.
 type Name struct {
 	// labels is the wire form without the root's closing zero octet, so
 	// that the zero Name is the root.
@@ -39,7 +39,7 @@ type Name struct {
 // Root is the root of the name space, the zero Name.
 var Root Name
 
-// Parse reads a name in presentation form (RFC 1035, section 5.1), with or
+// Parse parses a name in presentation form (RFC 1035, section 5.1), with or
 // without the closing dot; a backslash escapes one character or three decimal
 // digits. "." is the root.
 func Parse(s string) (Name, error) {
@@ -47,7 +47,7 @@ func Parse(s string) (Name, error) {
 		return Root, nil
 	}
 	wire := make([]byte, 0, len(s)+1)
-	start := 0 // where the length octet of the present label stands
+	start := 0 // offset of the current label's length octet
 	wire = append(wire, 0)
 	closeLabel := func() error {
 		n := len(wire) - start - 1
@@ -96,8 +96,8 @@ func fromLabels(s string, wire []byte) (Name, error) {
 	return Name{string(wire)}, nil
 }
 
-// unescape reads what follows a backslash: its octet and how many characters
-// of s it took.
+// unescape decodes what follows a backslash: it returns the octet and how many
+// characters of s it consumed.
 func unescape(s string) (octet byte, taken int, ok bool) {
 	if s == "" {
 		return 0, 0, false
@@ -115,7 +115,7 @@ func unescape(s string) (octet byte, taken int, ok bool) {
 	return byte(v), 3, true
 }
 
-// MustParse is Parse for names known to be good; it panics on others.
+// MustParse is like Parse but panics on an invalid name. It is for constants.
 func MustParse(s string) Name {
 	n, err := Parse(s)
 	if err != nil {
@@ -124,8 +124,8 @@ func MustParse(s string) Name {
 	return n
 }
 
-// FromWire reads an uncompressed name at the start of wire, in any case, and
-// says how many octets it took. Labels are lower-cased.
+// FromWire parses the uncompressed name at the start of wire, in any case, and
+// returns how many octets it occupies. Labels are lower-cased.
 func FromWire(wire []byte) (n Name, taken int, err error) {
 	off := 0
 	for {
@@ -147,7 +147,7 @@ func FromWire(wire []byte) (n Name, taken int, err error) {
 }
 
 // AppendLower appends wire, a name or part of one, with its ASCII letters in
-// lower case. Length octets are below 'A', so the whole can be mapped at once.
+// lower case. Length octets are less than 'A', so all octets are mapped alike.
 func AppendLower(dst, wire []byte) []byte {
 	for _, c := range wire {
 		dst = append(dst, lower(c))
@@ -164,7 +164,7 @@ func lower(c byte) byte {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// Child is the name one label below n. The label is taken octet by octet,
+// Child returns the name one label below n. The label is a string of octets
 // without escapes.
 func (n Name) Child(label string) (Name, error) {
 	switch {
@@ -180,8 +180,8 @@ func (n Name) Child(label string) (Name, error) {
 	return Name{string(append(b, n.labels...))}, nil
 }
 
-// AppendLabel appends label in lower case and wire form. It must not be empty
-// nor longer than MaxLabel.
+// AppendLabel appends label in lower-case wire form. It must not be empty or
+// longer than MaxLabel.
 func AppendLabel(b []byte, label string) []byte {
 	b = append(b, byte(len(label)))
 	for i := range len(label) {
@@ -190,7 +190,7 @@ func AppendLabel(b []byte, label string) []byte {
 	return b
 }
 
-// Parent is the name one label above n; the root's parent is the root.
+// Parent returns the name one label above n; the root's parent is the root.
 func (n Name) Parent() Name {
 	if n.IsRoot() {
 		return n
@@ -198,7 +198,7 @@ func (n Name) Parent() Name {
 	return Name{n.labels[1+int(n.labels[0]):]}
 }
 
-// Label is n's first label, as octets; the root has none.
+// Label returns n's first label, as octets; the root has none.
 func (n Name) Label() string {
 	if n.IsRoot() {
 		return ""
@@ -206,17 +206,18 @@ func (n Name) Label() string {
 	return n.labels[1 : 1+int(n.labels[0])]
 }
 
-// IsRoot tells whether n is the root.
+// IsRoot reports whether n is the root.
 func (n Name) IsRoot() bool { return n.labels == "" }
 
-// IsSubdomainOf tells whether n is zone or below it.
+// IsSubdomainOf reports whether n is zone or below it.
 func (n Name) IsSubdomainOf(zone Name) bool { return endsWith(n.labels, zone.labels) }
 
-// Holds tells whether the name with the given labels, in lower-case wire form
-// without the root's closing zero octet, is n or below it. It allocates nothing.
+// Contains reports whether the name with the given labels, in lower-case wire
+// form without the root's closing zero octet, is n or below it. It allocates
+// nothing.
 func (n Name) Contains(labels []byte) bool { return endsWith(labels, n.labels) }
 
-// endsWith tells whether labels end with those of zone, as whole labels.
+// endsWith reports whether labels ends with the whole labels of zone.
 func endsWith[T string | []byte](labels T, zone string) bool {
 	if len(labels) < len(zone) {
 		return false
@@ -228,7 +229,7 @@ func endsWith[T string | []byte](labels T, zone string) bool {
 	return string(labels[off:]) == zone
 }
 
-// Labels counts n's labels; the root has none.
+// Labels returns the number of n's labels; the root has none.
 func (n Name) Labels() int {
 	count := 0
 	for off := 0; off < len(n.labels); off += 1 + int(n.labels[off]) {
@@ -237,10 +238,11 @@ func (n Name) Labels() int {
 	return count
 }
 
-// WireLen is the length of n's wire form in octets, closing zero included.
+// WireLen returns the length of n's wire form in octets, including the closing
+// zero.
 func (n Name) WireLen() int { return len(n.labels) + 1 }
 
-// WireLabels is n's wire form without its closing zero octet.
+// WireLabels returns n's wire form without its closing zero octet.
 func (n Name) WireLabels() string { return n.labels }
 
 // AppendWire appends n's uncompressed wire form.
@@ -248,8 +250,8 @@ func (n Name) AppendWire(b []byte) []byte {
 	return append(append(b, n.labels...), 0)
 }
 
-// String is n in presentation form with its closing dot; octets that are
-// special there or not printable are escaped.
+// String returns n in presentation form with its closing dot; special and
+// unprintable octets are escaped.
 func (n Name) String() string {
 	if n.IsRoot() {
 		return "."
@@ -278,8 +280,8 @@ func writeEscaped(b *strings.Builder, c byte) {
 	}
 }
 
-// Compare orders names canonically (RFC 4034, section 6.1): label by label
-// from the root, each label as octets.
+// Compare compares names in canonical order (RFC 4034, section 6.1): label by
+// label from the root, each label as octets. It returns -1, 0 or +1.
 func (n Name) Compare(m Name) int {
 	var nBuf, mBuf [MaxWire / 2]uint8
 	nOff, mOff := n.offsets(nBuf[:0]), m.offsets(mBuf[:0])
@@ -299,7 +301,7 @@ func (n Name) offsets(buf []uint8) []uint8 {
 	return buf
 }
 
-// Under is n with zone's labels behind its own.
+// Under returns n followed by zone's labels.
 func (n Name) Under(zone Name) (Name, error) {
 	if len(n.labels)+zone.WireLen() > MaxWire {
 		return Root, fmt.Errorf("%s below %s: %w", n, zone, ErrLongName)

@@ -12,8 +12,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// Names at the limits: 63+1 octets thrice and 61+1 once make 254, and the
-// root's octet 255.
+// Names at the limits: three labels of 63+1 octets and one of 61+1 make 254,
+// and the root's octet makes 255.
 var (
 	label63  = strings.Repeat("x", 63)
 	label62  = strings.Repeat("x", 62)
@@ -27,7 +27,7 @@ var (
 
 func TestParse(t *testing.T) {
 	tests := map[string]struct {
-		in, want string // want as String spells it
+		in, want string // want is in the spelling of String
 		labels   int
 	}{
 		"one dot is the root":                  {".", ".", 0},
@@ -149,7 +149,7 @@ func TestFoldsASCIIOnly(t *testing.T) {
 	}
 }
 
-// wireOf is the wire form of labels, which are not looked at.
+// wireOf returns the wire form of labels, without checking them.
 func wireOf(labels ...string) string {
 	var b strings.Builder
 	for _, l := range labels {
@@ -342,8 +342,8 @@ func TestIsSubdomainOf(t *testing.T) {
 	}
 }
 
-// TestCompareRFC4034 holds the list of RFC 4034, section 6.1, between names
-// that belong at its ends.
+// TestCompareRFC4034 holds the list of RFC 4034, section 6.1, with names before
+// and after it.
 func TestCompareRFC4034(t *testing.T) {
 	var names []dnsname.Name
 	for _, s := range []string{
@@ -413,7 +413,7 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// checkName checks what holds for every Name.
+// checkName checks the invariants of every Name.
 func checkName(t *testing.T, n dnsname.Name) {
 	t.Helper()
 	if again, err := dnsname.Parse(n.String()); err != nil || again != n {
@@ -447,7 +447,7 @@ func checkName(t *testing.T, n dnsname.Name) {
 	}
 }
 
-// upper is wire with its ASCII letters in upper case.
+// upper returns wire with its ASCII letters in upper case.
 func upper(wire []byte) []byte {
 	up := slices.Clone(wire)
 	for i, c := range up {

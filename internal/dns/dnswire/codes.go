@@ -1,10 +1,17 @@
-// Package dnswire reads queries and writes responses in the DNS wire format.
-// It is the only importer of the DNS message library, which it uses to print
-// records and to talk to other servers; the path of a query is its own code
-// and allocates nothing.
+// Package dnswire parses queries and replies and writes responses in the DNS
+// wire format.
 //
-// It implements RFC 1035, section 4 (messages), RFC 2782 (SRV), RFC 3596
-// (AAAA) and RFC 6891 (EDNS0). Numbers are those of IANA's registry "Domain
+//	packet -> Query.ParseHeader, ParseBody -> (answer) -> Response.Start, AddRRset, AddOPT, Finish -> message
+//	reply of an upstream -> ParseReply -> Reply -> Response.AddReply, AddRelayed
+//
+// The path of a query is code of this package and allocates nothing. The DNS
+// message library, which only this package imports, prints records and builds
+// and parses messages for tools.
+//
+// The package implements RFC 1035, section 4 (messages), RFC 2782 (SRV), RFC
+// 3596 (AAAA), RFC 6891 (EDNS0), RFC 7871 (client subnet), RFC 8914 (Extended
+// DNS Errors), RFC 5936 and RFC 1995 (messages of AXFR and IXFR), RFC 1996
+// (NOTIFY) and RFC 8945 (TSIG). Numbers are those of IANA's registry "Domain
 // Name System (DNS) Parameters".
 package dnswire
 
@@ -18,7 +25,7 @@ import (
 // Type is an RR type or a QTYPE.
 type Type uint16
 
-// The types that this package writes or treats specially.
+// Types that this package writes or treats specially.
 const (
 	TypeA     = Type(dns.TypeA)
 	TypeNS    = Type(dns.TypeNS)
@@ -35,7 +42,7 @@ const (
 	TypeANY   = Type(dns.TypeANY)
 )
 
-// Types whose RDATA holds names, see layouts.
+// Types whose RDATA contains names, see layouts.
 const (
 	typeDNAME = Type(dns.TypeDNAME)
 	typeMB    = Type(dns.TypeMB)
@@ -53,15 +60,16 @@ const (
 	typeTSIG  = Type(dns.TypeTSIG)
 )
 
-// Types whose RDATA may hold addresses, see ReplyRecord.Addresses.
+// Types whose RDATA may contain addresses, see ReplyRecord.Addresses.
 const (
 	typeSVCB  = Type(dns.TypeSVCB)
 	typeHTTPS = Type(dns.TypeHTTPS)
 )
 
-// String is the type's mnemonic, or TYPE and its number (RFC 3597, section 5).
+// String returns the type's mnemonic, or TYPE and its number (RFC 3597, section
+// 5).
 func (t Type) String() string {
-	if t == Type(dns.TypeNone) || t == Type(dns.TypeReserved) { // the library has words for them
+	if t == Type(dns.TypeNone) || t == Type(dns.TypeReserved) { // which the library prints as words
 		return "TYPE" + strconv.Itoa(int(t))
 	}
 	return dns.Type(t).String()
@@ -70,15 +78,14 @@ func (t Type) String() string {
 // Class is an RR class or a QCLASS.
 type Class uint16
 
-// The classes that a server meets.
+// Classes of queries.
 const (
 	ClassIN    = Class(dns.ClassINET)
 	ClassCHAOS = Class(dns.ClassCHAOS)
 	classANY   = Class(dns.ClassANY)
 )
 
-// RCode is a response code, those above 15 in EDNS's extended form (RFC 6891,
-// section 6.1.3).
+// RCode is a response code; codes above 15 need EDNS (RFC 6891, section 6.1.3).
 type RCode uint16
 
 // Response codes. The zero value is NoError, as on the wire.
@@ -91,13 +98,14 @@ const (
 	Refused  = RCode(dns.RcodeRefused)
 	NotAuth  = RCode(dns.RcodeNotAuth)
 	BadVers  = RCode(dns.RcodeBadVers)
-	// BadCookie asks for the server cookie that comes with it (RFC 7873).
+	// BadCookie tells the client to retry with the server cookie in the
+	// response (RFC 7873).
 	BadCookie = RCode(dns.RcodeBadCookie)
 )
 
-// String is the code's mnemonic, or RCODE and its number.
+// String returns the code's mnemonic, or RCODE and its number.
 func (r RCode) String() string {
-	if r == BadVers { // the library knows 16 by its other name, BADSIG
+	if r == BadVers { // the library prints 16 as BADSIG
 		return "BADVERS"
 	}
 	if s, ok := dns.RcodeToString[int(r)]; ok {
@@ -106,7 +114,7 @@ func (r RCode) String() string {
 	return "RCODE" + strconv.Itoa(int(r))
 }
 
-// Opcode is a message's kind.
+// Opcode is the kind of a message.
 type Opcode uint8
 
 // OpcodeQuery is the standard query.
@@ -126,13 +134,13 @@ const (
 	opcodeMask  = 0xf << opcodeShift
 )
 
-// EDNSFlags are the flags of an OPT record (RFC 6891, section 6.1.3).
+// EDNSFlags are the flags of an OPT record (RFC 6891, section 6.1.4).
 type EDNSFlags uint16
 
-// FlagDO says that DNSSEC records are welcome (RFC 3225).
+// FlagDO says that the client accepts DNSSEC records (RFC 3225).
 const FlagDO EDNSFlags = 1 << 15
 
-// OptionCode names an EDNS option.
+// OptionCode is the code of an EDNS option.
 type OptionCode uint16
 
 // EDNS options: NSID RFC 5001, client subnet RFC 7871, COOKIE RFC 7873, TCP
@@ -146,16 +154,17 @@ const (
 	OptionEDE       = OptionCode(dns.EDNS0EDE)
 )
 
-// optionNames are those of IANA's registry, and our own.
+// optionNames are the names in IANA's registry and those of options of this
+// package.
 var optionNames = map[OptionCode]string{
 	OptionNSID: "NSID", OptionSubnet: "ECS", OptionCookie: "COOKIE", OptionKeepalive: "KEEPALIVE",
 	OptionPadding: "PADDING", OptionEDE: "EDE", OptionMetadata: "MARKS",
 }
 
-// Known tells whether this package knows what the option is.
+// Known reports whether this package knows the option.
 func (c OptionCode) Known() bool { return optionNames[c] != "" }
 
-// String is the option's name, or its number.
+// String returns the option's name, or its number.
 func (c OptionCode) String() string {
 	if name := optionNames[c]; name != "" {
 		return name
@@ -166,7 +175,7 @@ func (c OptionCode) String() string {
 // EDECode is an INFO-CODE of Extended DNS Errors (RFC 8914, section 4).
 type EDECode uint16
 
-// The codes that a cluster's server gives.
+// Codes used by this server.
 const (
 	EDEOther            = EDECode(dns.ExtendedErrorCodeOther)
 	EDEStale            = EDECode(dns.ExtendedErrorCodeStaleAnswer)
@@ -180,14 +189,15 @@ const (
 	EDENetworkError     = EDECode(dns.ExtendedErrorCodeNetworkError)
 )
 
-// MinUDPSize is what every client takes over UDP (RFC 1035, section 2.3.4).
+// MinUDPSize is the message size that every client accepts over UDP (RFC 1035,
+// section 2.3.4).
 const MinUDPSize = 512
 
-// HeaderLen is the length of a message's header, and so the place of the
+// HeaderLen is the length of a message's header, and so the offset of the
 // question's name.
 const HeaderLen = 12
 
-// OpcodeOf is the opcode of a message; of one that is too short it is OpcodeQuery.
+// OpcodeOf returns the opcode of a message, or OpcodeQuery if it is too short.
 func OpcodeOf(message []byte) Opcode {
 	if len(message) < HeaderLen {
 		return OpcodeQuery
@@ -195,6 +205,6 @@ func OpcodeOf(message []byte) Opcode {
 	return Opcode(binary.BigEndian.Uint16(message[2:]) & opcodeMask >> opcodeShift)
 }
 
-// MaxMessage is the longest message that TCP's length prefix can announce
-// (RFC 1035, section 4.2.2).
+// MaxMessage is the longest message that TCP's length prefix allows (RFC 1035,
+// section 4.2.2).
 const MaxMessage = 65535

@@ -1,4 +1,4 @@
 package dnswire
 
-// Room is how many octets are left to use.
+// Room returns how many octets are left below the limit.
 func (r *Response) Room() int { return r.limit - len(r.buf) }

@@ -12,7 +12,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// collectGlue adds glue for each target that the answer section has.
+// collectGlue adds glue for each target of the answer section.
 func collectGlue(r *response, glue func(name string) (dnswire.RRset, bool)) (targets []string, left int) {
 	for target, at, next := r.SRVTarget(0); target != nil; target, at, next = r.SRVTarget(next) {
 		name, taken, err := dnsname.FromWire(append(slices.Clone(target), 0))
@@ -33,7 +33,7 @@ func TestSRVTargetsAndGlue(t *testing.T) {
 	}
 	tests := map[string]struct {
 		alias   string
-		targets []string // of SRV records, in order
+		targets []string // of the SRV records, in order
 	}{
 		"one record":                   {"", []string{"a.x."}},
 		"distinct targets":             {"", []string{"a.x.", "b.x.", "c." + web}},
@@ -109,8 +109,8 @@ func TestAddGlueIsWholeOrNot(t *testing.T) {
 	}
 }
 
-// TestAddGlueLeavesTheOwner: the RRset behind glue is that of the name asked
-// for again.
+// TestAddGlueLeavesTheOwner checks that the RRset after glue is owned by the
+// name in the question.
 func TestAddGlueLeavesTheOwner(t *testing.T) {
 	r := ask(t, web, dnswire.TypeSRV, dnswire.MinUDPSize)
 	r.AddRRset(dnswire.Answer, rrset(t, "SRV 0 100 80 a.x."), 0)
@@ -123,8 +123,8 @@ func TestAddGlueLeavesTheOwner(t *testing.T) {
 	}
 }
 
-// TestAddGlueFarBehind: what stands behind 16383 octets can't be pointed to
-// (RFC 1035, section 4.1.4), and is spelled out.
+// TestAddGlueFarBehind checks that a name beyond offset 16383, which
+// compression pointers cannot reach (RFC 1035, section 4.1.4), is spelled out.
 func TestAddGlueFarBehind(t *testing.T) {
 	const count = 800
 	var records []string
@@ -155,8 +155,8 @@ func TestAddGlueFarBehind(t *testing.T) {
 	}
 }
 
-// TestAddGlueToTheLastPlace: a pointer to the last place that one reaches, and
-// the name itself for the one behind.
+// TestAddGlueToTheLastPlace checks the last offset that a pointer reaches, and
+// the next one.
 func TestAddGlueToTheLastPlace(t *testing.T) {
 	const (
 		recordFixed, srvFixed = 12, 6
@@ -182,12 +182,12 @@ func TestAddGlueToTheLastPlace(t *testing.T) {
 	}
 }
 
-// TestAddGlueSpelledOutIsWholeOrNot: the same for owners that no pointer
-// reaches, whose ends still point into the question.
+// TestAddGlueSpelledOutIsWholeOrNot checks the same for owners that no pointer
+// reaches, whose suffixes still point into the question.
 func TestAddGlueSpelledOutIsWholeOrNot(t *testing.T) {
 	tests := map[string]struct {
 		target string
-		owner  int // its length as it is written
+		owner  int // its length as written
 	}{
 		"a stranger":          {"a.x.", len("\x01a\x01x\x00")},
 		"a child":             {"a." + web, len("\x01a\xc0\x0c")},

@@ -93,7 +93,7 @@ func TestAddPadding(t *testing.T) {
 				before, most := r.Len(), r.Len()+r.Room()
 				r.AddPadding(at, block)
 
-				// The next multiple that has room for the option, or the limit.
+				// The next multiple with room for the option, or the limit.
 				want := before + dnswire.OptionLen(0)
 				for want%block != 0 && want < most {
 					want++
@@ -115,7 +115,8 @@ func TestAddPadding(t *testing.T) {
 	}
 }
 
-// TestAddEDE: with its text, without, or not at all, as there is room.
+// TestAddEDE checks an EDE with text, without text, and omitted, as space
+// allows.
 func TestAddEDE(t *testing.T) {
 	const text = "no such Service"
 	withText := dnswire.OptionLen(2 + len(text))

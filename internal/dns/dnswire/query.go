@@ -7,66 +7,66 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// Errors of ParseHeader and ParseBody, without detail so that hostile packets
-// cost no allocation.
+// Errors of ParseHeader and ParseBody. They carry no detail, so that malformed
+// packets cost no allocation.
 var (
 	ErrShort     = errors.New("message shorter than its header")
 	ErrMalformed = errors.New("malformed message")
 	ErrQuestions = errors.New("not exactly one question")
 )
 
-// Query is a parsed query. Its slices point into the packet it was parsed
-// from and into the Query itself, so it is good until either is used again.
-// The zero Query is ready to parse into.
+// Query is a parsed query. Its slices refer to the packet and to the Query
+// itself, so it is valid until either is reused. The zero Query is ready to
+// parse into.
 type Query struct {
 	ID     uint16
 	Flags  uint16
 	Opcode Opcode
 
-	// Question is the question as it came: name, type, class. It is nil
-	// until one was read.
+	// Question is the question as received: name, type, class. It is nil if
+	// none was parsed.
 	Question []byte
 	Type     Type
 	Class    Class
 	EDNS     EDNS
-	// SearchOption is the code of the option with search paths; 0 is none. It
-	// stays when a packet is parsed.
+	// SearchOption is the code of the EDNS option with search paths; 0 means
+	// none. Parsing a packet does not change it.
 	SearchOption OptionCode
 
 	questions  uint16
-	records    [3]uint16 // answer, authority, additional
+	records    [3]uint16 // numbers of answer, authority, additional
 	name       [dnsname.MaxWire]byte
 	nameLen    int
 	labelStart [dnsname.MaxWire / 2]uint8
 	labels     int
-	tsig       bool // the last record is one
+	tsig       bool // the last record is a TSIG record
 }
 
-// EDNS is what the OPT record of a query says (RFC 6891, section 6.1).
+// EDNS is the content of a query's OPT record (RFC 6891, section 6.1).
 type EDNS struct {
 	Present bool
 	Version uint8
 	UDPSize uint16
-	Flags   EDNSFlags // those that are known
+	Flags   EDNSFlags // known flags only
 
-	Cookie    []byte // client cookie, server cookie; nil when there is none
+	Cookie    []byte // client cookie and server cookie; nil if absent
 	NSID      bool
 	Keepalive bool
 	Padding   bool
-	Metadata  bool   // OptionMarks
-	Subnet    Subnet // not checked
-	Search    []byte // what the SearchOption holds; nil when there is none
+	Metadata  bool   // OptionMetadata is present
+	Subnet    Subnet // not validated
+	Search    []byte // value of the SearchOption; nil if absent
 }
 
-// QName is the question's name in lower case, in wire form without the root's
+// QName returns the question's name in lower-case wire form without the root's
 // closing zero octet.
 func (q *Query) QName() []byte { return q.name[:q.nameLen] }
 
-// Questions is how many questions the header announces.
+// QuestionCount returns the number of questions in the header.
 func (q *Query) QuestionCount() int { return int(q.questions) }
 
-// ParseHeader reads the header of packet and forgets what q held. It fails
-// with ErrShort only.
+// ParseHeader parses the header of packet and resets q. It fails with ErrShort
+// only.
 func (q *Query) ParseHeader(packet []byte) error {
 	q.ID, q.Flags, q.Opcode, q.questions, q.records = 0, 0, 0, 0, [3]uint16{}
 	q.Question, q.EDNS = nil, EDNS{}
@@ -84,10 +84,10 @@ func (q *Query) ParseHeader(packet []byte) error {
 	return nil
 }
 
-// ParseBody reads what follows the header of a QUERY: the question and the
-// OPT record; other records are passed over. It fails with ErrQuestions or
-// ErrMalformed; what could be read of EDNS is there all the same, for the
-// response to a query with an OPT record has one (RFC 6891, section 6.1.1).
+// ParseBody parses what follows the header of a QUERY: the question and the OPT
+// record; it skips other records. It fails with ErrQuestions or ErrMalformed.
+// Then q.EDNS still holds what could be parsed, because the response to a query
+// with an OPT record must have one (RFC 6891, section 6.1.1).
 func (q *Query) ParseBody(packet []byte) error {
 	off := HeaderLen
 	for range q.questions {
@@ -97,7 +97,7 @@ func (q *Query) ParseBody(packet []byte) error {
 		}
 		off += n
 		if q.questions > 1 {
-			q.Question = nil // none is answered
+			q.Question = nil // none of several is answered
 		}
 	}
 	for section := range q.records {
@@ -118,8 +118,8 @@ func (q *Query) ParseBody(packet []byte) error {
 	return nil
 }
 
-// parseQuestion reads the question at the start of b and says how long it is.
-// There is nothing before it that a compression pointer could point to.
+// parseQuestion parses the question at the start of b and returns its length.
+// No name precedes it, so it cannot contain a compression pointer.
 func (q *Query) parseQuestion(b []byte) (length int, ok bool) {
 	q.labels = 0
 	off := 0
@@ -148,8 +148,8 @@ func (q *Query) parseQuestion(b []byte) (length int, ok bool) {
 	return off + 5, true
 }
 
-// parseRecord passes over the record at off, taking in an OPT record of the
-// additional section, and says how long it is.
+// parseRecord skips the record at off and returns its length. It parses an OPT
+// record of the additional section.
 func (q *Query) parseRecord(packet []byte, off int, section Section) (length int, ok bool) {
 	nameLen, ok := skipName(packet[off:])
 	const fixed = 10 // type, class, TTL, length
@@ -219,8 +219,8 @@ func (e *EDNS) parseOptions(b []byte, search OptionCode) bool {
 	return true
 }
 
-// skipName says how long the name at the start of b is; a compression pointer
-// ends it and is not followed.
+// skipName returns the length of the name at the start of b. A compression
+// pointer ends the name and is not followed.
 func skipName(b []byte) (length int, ok bool) {
 	for off := 0; off < len(b) && off < dnsname.MaxWire; {
 		l := int(b[off])

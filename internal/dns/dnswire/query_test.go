@@ -24,7 +24,7 @@ var (
 	name127 = strings.Repeat("a.", 127) // labels
 )
 
-// parse reads packet, whose header and body must be good.
+// parse parses packet, whose header and body must be valid.
 func parse(t testing.TB, packet []byte) *dnswire.Query {
 	t.Helper()
 	q := new(dnswire.Query)
@@ -103,7 +103,7 @@ func TestParseQuery(t *testing.T) {
 	}
 }
 
-// withRecords adds records to all sections, an OPT record between others.
+// withRecords adds records to all sections, with an OPT record among them.
 func withRecords(m *dns.Msg) {
 	m.Answer = records(web+" 1 IN SOA a. b. 1 2 3 4 5", web+" 1 IN A 10.0.0.1")
 	m.Ns = records("svc.cluster.local. 1 IN NS ns." + web)
@@ -123,7 +123,7 @@ func records(texts ...string) (rrs []dns.RR) {
 	return rrs
 }
 
-// checkAgainst compares q with m, which is what the library makes of packet.
+// checkAgainst compares q with m, the library's parse of packet.
 func checkAgainst(t *testing.T, q *dnswire.Query, m *dns.Msg, packet []byte) {
 	t.Helper()
 	flags := binary.BigEndian.Uint16(packet[2:])
@@ -150,26 +150,26 @@ func checkAgainst(t *testing.T, q *dnswire.Query, m *dns.Msg, packet []byte) {
 	}
 }
 
-// message is a message of ID 0 that asks, with the counts of its sections and
-// what follows its header.
+// message builds a query of ID 0 from the counts of its sections and what
+// follows its header.
 func message(questions, answer, authority, additional byte, parts ...string) []byte {
 	return []byte("\x00\x00\x01\x00" + string([]byte{0, questions, 0, answer, 0, authority, 0, additional}) + strings.Join(parts, ""))
 }
 
-// question is a question of type A and class IN.
+// question builds a question of type A and class IN.
 func question(name string) string { return name + "\x00\x01\x00\x01" }
 
-// record is a record of type A and TTL 0.
+// record builds a record of type A and TTL 0.
 func record(owner, rdata string) string {
 	return owner + "\x00\x01\x00\x01\x00\x00\x00\x00" + string([]byte{0, byte(len(rdata))}) + rdata
 }
 
-// opt is an OPT record of size 1232.
+// opt builds an OPT record of size 1232.
 func opt(owner, options string) string {
 	return owner + "\x00\x29\x04\xd0\x00\x00\x00\x00" + string([]byte{0, byte(len(options))}) + options
 }
 
-// option is an option of an OPT record.
+// option builds an option of an OPT record.
 func option(code dnswire.OptionCode, value string) string {
 	return string([]byte{0, byte(code), 0, byte(len(value))}) + value
 }
@@ -192,7 +192,7 @@ func TestParseBodyRefuses(t *testing.T) {
 	cookie := func(n int) string { return option(dnswire.OptionCookie, x(n)) }
 	tests := map[string]struct {
 		packet []byte
-		want   error // nil for the good neighbours of the others
+		want   error // nil for the valid variants
 	}{
 		"a question":                            {message(1, 0, 0, 0, question(name)), nil},
 		"no question where one is announced":    {message(1, 0, 0, 0), dnswire.ErrMalformed},
@@ -273,7 +273,7 @@ func TestParseBodyRefuses(t *testing.T) {
 			if got := q.QuestionCount(); got != int(tt.packet[5]) {
 				t.Errorf("ParseHeader(%x): Questions() = %d, want %d", tt.packet, got, tt.packet[5])
 			}
-			// A response needs an OPT record where one could be made out
+			// A response needs an OPT record if the query's could be parsed
 			// (RFC 6891, section 6.1.1).
 			readable := tt.packet[11] > 0 && strings.Contains(string(tt.packet), root+"\x00\x29") &&
 				claim != "an OPT record that is not the root's" && claim != "an OPT record without its last octet"
@@ -287,8 +287,8 @@ func TestParseBodyRefuses(t *testing.T) {
 	}
 }
 
-// TestParseBodyWithoutQuestion: a query for a cookie and nothing else (RFC
-// 7873, section 5.4).
+// TestParseBodyWithoutQuestion checks a query for a cookie only (RFC 7873,
+// section 5.4).
 func TestParseBodyWithoutQuestion(t *testing.T) {
 	packet := message(0, 0, 0, 1, opt("\x00", option(dnswire.OptionCookie, "8 octets")))
 	var q dnswire.Query
@@ -298,7 +298,7 @@ func TestParseBodyWithoutQuestion(t *testing.T) {
 	}
 }
 
-// fullQuery is a query with everything that a Query holds.
+// fullQuery returns a query that sets all fields of a Query.
 func fullQuery(t testing.TB) []byte {
 	t.Helper()
 	m := new(dns.Msg).SetQuestion(web, dns.TypeSRV)
@@ -372,13 +372,13 @@ func TestParseForgets(t *testing.T) {
 	}
 }
 
-// show is all that can be seen of q.
+// show formats all exported state of q.
 func show(q *dnswire.Query) string {
 	return fmt.Sprintf("%d %x %d %q %v %d %+v %q %d", q.ID, q.Flags, q.Opcode, q.Question, q.Type, q.Class, q.EDNS, q.QName(), q.QuestionCount())
 }
 
-// TestParseBodyAfterErrShort: who overlooks the header's error gets another,
-// not the counts of the query before.
+// TestParseBodyAfterErrShort checks that a caller who ignores the error for the
+// header gets another one, not the counts of the previous query.
 func TestParseBodyAfterErrShort(t *testing.T) {
 	q := parse(t, fullQuery(t))
 	packet := []byte{1, 2, 3}
@@ -461,8 +461,8 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// checkResponse checks that a response to q, whatever became of it, can be
-// read.
+// checkResponse checks that a response to q can be parsed, whatever the state
+// of q.
 func checkResponse(t *testing.T, q *dnswire.Query) *dns.Msg {
 	t.Helper()
 	r := start(t, q, dnswire.MinUDPSize)

@@ -6,16 +6,16 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// Aging is how old a Reply's records are.
+// Aging is the age of a Reply's records.
 type Aging struct {
-	// Age is in seconds; TTLs are less by as much.
+	// Age is the age in seconds, which is subtracted from each TTL.
 	Age uint32
-	// Stale, where it is not 0, is the TTL of all records, which are past
-	// their own (RFC 8767, section 4), in seconds.
+	// Stale, if not 0, is the TTL of all records, in seconds: their own TTL has
+	// passed (RFC 8767, section 4).
 	Stale uint32
 }
 
-// TTL is what becomes of a TTL, in seconds.
+// TTL returns what remains of a TTL, in seconds.
 func (a Aging) TTL(ttl uint32) uint32 {
 	if a.Stale != 0 {
 		return a.Stale
@@ -23,12 +23,13 @@ func (a Aging) TTL(ttl uint32) uint32 {
 	return ttl - min(a.Age, ttl)
 }
 
-// AddReply writes the sections of p, a reply to the very question that is being
-// answered, as far as they fit: without the additional section rather than cut
-// off, and where even the answer does not fit, as many whole records as do. It
-// tells the last section that is there whole: Answer may be too little for a
-// denial, and 0 is that the answer is cut. It writes nothing to another question,
-// where names would point elsewhere, or behind other records.
+// AddReply copies the sections of p, the reply to the very question that r
+// answers, as far as they fit: without the additional section if it does not
+// fit as a whole, and otherwise as many whole records of the answer as fit. It
+// returns the last section that was copied as a whole: Answer alone may be too
+// little for a denial, and 0 means that the answer is truncated. It copies
+// nothing if the questions differ in length or if r already has records,
+// because compression pointers would be wrong.
 func (r *Response) AddReply(p *Reply, a Aging) (last Section) {
 	head := len(r.buf)
 	if head != p.question {
@@ -59,7 +60,7 @@ func (r *Response) AddReply(p *Reply, a Aging) (last Section) {
 	return last
 }
 
-// lastWhole is where the last of the records ends that are whole before limit.
+// lastWhole returns the end of the last record that ends at or before limit.
 func (r *Reply) lastWhole(limit int) int {
 	end := r.question
 	for rec := range r.Records {
@@ -71,18 +72,18 @@ func (r *Reply) lastWhole(limit int) int {
 	return end
 }
 
-// AddOwned writes a record of a reply to the answer section, owned by the name
-// that the records before belong to: the question's, or that of OwnNext. It
-// gives where its RDATA stands, and reports whether it did fit.
+// AddRelayedAtOwner adds a record of a reply to the answer section, owned by
+// the question's name or the name set by SetOwner. It returns the offset of its
+// RDATA and reports whether it fit.
 func (r *Response) AddRelayedAtOwner(rec ReplyRecord, a Aging) (at int, whole bool) {
 	head := len(r.buf)
 	r.buf = binary.BigEndian.AppendUint16(r.buf, r.owner)
 	return head + recordFixed, r.addRest(Answer, head, rec, a)
 }
 
-// OwnNext has the name that stands at the given place of the message, the RDATA
-// of a CNAME record, own the records that follow. It reports whether it can:
-// pointers do not reach everywhere.
+// SetOwner makes the name at offset at, which is the RDATA of a CNAME record,
+// the owner of the records that follow. It reports whether a compression
+// pointer can reach it.
 func (r *Response) SetOwner(at int) (can bool) {
 	if at > lastPointable {
 		return false
@@ -91,8 +92,8 @@ func (r *Response) SetOwner(at int) (can bool) {
 	return true
 }
 
-// AddForeign writes a record of a reply with its own owner to the given
-// section. It reports whether it did fit.
+// AddRelayed adds a record of a reply with its own owner to section s and
+// reports whether it fit.
 func (r *Response) AddRelayed(s Section, rec ReplyRecord, a Aging) (whole bool) {
 	var owner [dnsname.MaxWire]byte
 	head := len(r.buf)
@@ -100,8 +101,8 @@ func (r *Response) AddRelayed(s Section, rec ReplyRecord, a Aging) (whole bool) 
 	return r.addRest(s, head, rec, a)
 }
 
-// addRest writes a record behind its owner, which begins at head; where it does
-// not fit it takes that back.
+// addRest writes a record after its owner, which begins at head, or removes the
+// owner if the record does not fit.
 func (r *Response) addRest(s Section, head int, rec ReplyRecord, a Aging) (whole bool) {
 	wire := rec.of.wire
 	fixed := len(r.buf)
@@ -117,8 +118,8 @@ func (r *Response) addRest(s Section, head int, rec ReplyRecord, a Aging) (whole
 	return true
 }
 
-// AppendRData appends the RDATA without pointers, which are good in the message
-// that it came in only; names that may be compressed are in lower case.
+// AppendRData appends the RDATA with names decompressed. Names that may be
+// compressed are in lower case.
 func (c ReplyRecord) AppendRData(b []byte) []byte {
 	wire, off, end := c.of.wire, c.fixed+recordHead, c.end()
 	l := layouts[c.Type()]
@@ -135,9 +136,9 @@ func (c ReplyRecord) AppendRData(b []byte) []byte {
 	return append(b, wire[off:end]...)
 }
 
-// AppendQuery appends a query to another server: question is as it shall be
-// asked, name, type and class. RD and AD are set (RFC 6840, section 5.7). With a
-// udpSize it has an OPT record.
+// AppendQuery appends a query to an upstream for question, which holds name,
+// type and class. RD and AD are set (RFC 6840, section 5.7). If udpSize is not
+// 0, it adds an OPT record.
 func AppendQuery(b []byte, id, flags uint16, question []byte, udpSize uint16, edns EDNSFlags) []byte {
 	b = binary.BigEndian.AppendUint16(b, id)
 	b = binary.BigEndian.AppendUint16(b, FlagRD|FlagAD|flags)
@@ -155,8 +156,8 @@ func AppendQuery(b []byte, id, flags uint16, question []byte, udpSize uint16, ed
 	return b
 }
 
-// AppendQuestion appends a question for the name with the given wire form,
-// without its closing zero octet.
+// AppendQuestion appends a question for name, which is in wire form without its
+// closing zero octet.
 func AppendQuestion(b, name []byte, t Type) []byte {
 	b = append(append(b, name...), 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(t))

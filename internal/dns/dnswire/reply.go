@@ -9,37 +9,39 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// ErrReply is what ParseReply fails with, without detail, since what is wrong
-// with a packet is up to who sent it.
+// ErrReply is the error of ParseReply. It carries no detail, because anyone can
+// send a malformed packet.
 var ErrReply = errors.New("malformed reply")
 
-// Reply is a response of another server, checked so that its records can be
-// passed on: each is whole, and each name ends inside the message, by pointers
-// that lead back. The OPT record, and what comes behind it, is taken out.
+// Reply is a response of an upstream or of a primary, validated so that its
+// records can be relayed: each record is complete, and each name ends inside
+// the message, by pointers that lead backward. The OPT record and everything
+// after it is removed.
 //
-// A Reply is immutable but for Adjust and Subnet, which come before it is shared.
+// A Reply is immutable, except that AdjustTTLs may be called and Subnet set
+// before it is shared.
 type Reply struct {
 	ID    uint16
 	Flags uint16
 	RCode RCode
-	// EDNS tells whether there was an OPT record, and Error what it held of
-	// Extended DNS Errors; nil without.
+	// EDNS reports whether there was an OPT record. EDE is its Extended DNS
+	// Error, if any.
 	EDNS bool
 	EDE  *ReplyEDE
-	// Subnet is the client subnet option; not checked.
+	// Subnet is the client subnet option; it is not validated.
 	Subnet Subnet
-	// Options are the codes of other options, the first of them.
+	// Options are the codes of the other options, at most maxOptions.
 	Options []OptionCode
-	// Aliased tells whether there is a CNAME record in the answer section.
+	// HasCNAME reports whether the answer section has a CNAME record.
 	HasCNAME bool
 
-	wire     []byte // as it came, up to the end of the last record
-	question int    // its end in wire, behind the header
+	wire     []byte // the message up to the end of the last record
+	question int    // offset of the question's end
 	counts   [4]uint16
-	fixed    []uint16 // where each record's type stands, behind its owner
+	fixed    []uint16 // offsets of the records' types, which follow the owners
 }
 
-// ReplyError is an Extended DNS Error that another server gave.
+// ReplyEDE is the Extended DNS Error in a Reply (RFC 8914).
 type ReplyEDE struct {
 	Code EDECode
 	Text string
@@ -48,11 +50,12 @@ type ReplyEDE struct {
 // recordHead is the length of a record's type, class, TTL and RDLENGTH.
 const recordHead = 10
 
-// ParseReply reads a response with one question. It copies what it keeps.
+// ParseReply parses a response with one question. It copies what it keeps of
+// packet. It fails with ErrReply.
 func ParseReply(packet []byte) (*Reply, error) { return parseReply(packet, 1) }
 
-// ParsePart reads a message of the answer to a transfer, as ParseReply does: all
-// but the first may be without question (RFC 5936, section 2.2.1).
+// ParseTransferReply is ParseReply for a message of a zone transfer, which may
+// lack the question (RFC 5936, section 2.2.1).
 func ParseTransferReply(packet []byte) (*Reply, error) {
 	if len(packet) >= HeaderLen && binary.BigEndian.Uint16(packet[4:]) == 0 {
 		return parseReply(packet, 0)
@@ -90,7 +93,8 @@ func parseReply(packet []byte, questions uint16) (*Reply, error) {
 	return r, nil
 }
 
-// parseRecords notes the records up to the OPT record, and where they end.
+// parseRecords records the offsets of the records up to the OPT record, and
+// returns their end.
 func (r *Reply) parseRecords(packet []byte) (end int, ok bool) {
 	var room [64]uint16
 	r.fixed = room[:0]
@@ -125,10 +129,10 @@ func (r *Reply) parseRecords(packet []byte) (end int, ok bool) {
 	return off, true
 }
 
-// maxOptions is how many options of a reply are noted.
+// maxOptions is how many options of a reply are recorded.
 const maxOptions = 16
 
-// parseOPT reads an OPT record from its type on.
+// parseOPT parses an OPT record from its type on.
 func (r *Reply) parseOPT(opt []byte) (ok bool) {
 	r.EDNS = true
 	r.RCode |= RCode(opt[4]) << 4
@@ -153,7 +157,7 @@ func (r *Reply) parseOPT(opt []byte) (ok bool) {
 	return true
 }
 
-// plainName says how long the uncompressed name at the start of b is.
+// plainName returns the length of the uncompressed name at the start of b.
 func plainName(b []byte) (length int, ok bool) {
 	for off := 0; off < len(b) && off < dnsname.MaxWire; off += 1 + int(b[off]) {
 		switch {
@@ -166,8 +170,8 @@ func plainName(b []byte) (length int, ok bool) {
 	return 0, false
 }
 
-// endOfName says where the name at off ends, and whether it is one: its
-// pointers lead back, behind the header, and it is not too long.
+// endOfName returns the end of the name at off, and whether the name is valid:
+// its pointers lead backward but not into the header, and it is not too long.
 func endOfName(message []byte, off int) (end int, ok bool) {
 	length, start := 0, off
 	for off < len(message) {
@@ -202,16 +206,16 @@ func endOfName(message []byte, off int) (end int, ok bool) {
 	return 0, false
 }
 
-// layout is where the names in a type's RDATA are.
+// layout describes where a type's RDATA contains names.
 type layout struct {
 	before int // octets before the names
 	names  int
-	after  int // octets behind the names; atLeast when there may be more
+	after  int // octets after the names, or atLeast
 	more   bool
 }
 
-// layouts are those of the types whose RDATA may hold compressed names: all of
-// RFC 1035, and those of RFC 3597, section 4 that a server may meet.
+// layouts lists the types whose RDATA may contain compressed names: all of RFC
+// 1035, and those of RFC 3597, section 4, that a server may receive.
 var layouts = map[Type]layout{
 	TypeNS:    {names: 1},
 	TypeCNAME: {names: 1},
@@ -236,8 +240,8 @@ var layouts = map[Type]layout{
 // soaNumbers is the length of the numbers at the end of an SOA record.
 const soaNumbers = 20
 
-// soundRData tells whether the RDATA of the record whose type stands at fixed,
-// and which ends at end, can be passed on.
+// soundRData reports whether a record can be relayed. Its type is at offset
+// fixed, and it ends at end.
 func soundRData(message []byte, fixed, end int) bool {
 	off := fixed + recordHead
 	switch t := Type(binary.BigEndian.Uint16(message[fixed:])); t {
@@ -268,8 +272,8 @@ func soundRData(message []byte, fixed, end int) bool {
 	}
 }
 
-// naptrName says where the name of a NAPTR record (RFC 3403, section 4.1)
-// begins whose RDATA begins at off: behind two numbers and three strings.
+// naptrName returns the offset of the name in a NAPTR record (RFC 3403, section
+// 4.1) whose RDATA begins at off: after two numbers and three strings.
 func naptrName(message []byte, off int) (at int, ok bool) {
 	off += 4
 	for range 3 {
@@ -281,27 +285,27 @@ func naptrName(message []byte, off int) (at int, ok bool) {
 	return off, off < len(message)
 }
 
-// Question is the question as it came: name, type, class.
+// Question returns the question as received: name, type, class.
 func (r *Reply) Question() []byte { return r.wire[HeaderLen:r.question] }
 
-// Size is about how many octets r takes in memory.
+// Size estimates the memory that r takes, in octets.
 func (r *Reply) Size() int {
 	const head = 160
 	return head + len(r.wire) + 2*len(r.fixed) + len(r.Subnet)
 }
 
-// Count is how many records a section has.
+// Count returns the number of records in a section.
 func (r *Reply) Count(s Section) int { return int(r.counts[s]) }
 
 // ReplyRecord is one record of a Reply.
 type ReplyRecord struct {
 	Section Section
 	of      *Reply
-	start   int // of its owner
-	fixed   int // of its type
+	start   int // offset of its owner
+	fixed   int // offset of its type
 }
 
-// Records gives the records in their order.
+// Records yields the records in their order.
 func (r *Reply) Records(yield func(ReplyRecord) bool) {
 	start, i := r.question, 0
 	for s := Answer; s <= Additional; s++ {
@@ -320,14 +324,14 @@ func (c ReplyRecord) end() int {
 	return c.fixed + recordHead + int(binary.BigEndian.Uint16(c.of.wire[c.fixed+8:]))
 }
 
-// Type is the record's type.
+// Type returns the record's type.
 func (c ReplyRecord) Type() Type { return Type(binary.BigEndian.Uint16(c.of.wire[c.fixed:])) }
 
-// Class is the record's class.
+// Class returns the record's class.
 func (c ReplyRecord) Class() Class { return Class(binary.BigEndian.Uint16(c.of.wire[c.fixed+2:])) }
 
-// TTL is the record's time to live, in seconds; what sets the first bit is 0
-// (RFC 2181, section 8).
+// TTL returns the record's time to live, in seconds; a value with the first bit
+// set counts as 0 (RFC 2181, section 8).
 func (c ReplyRecord) TTL() uint32 {
 	ttl := binary.BigEndian.Uint32(c.of.wire[c.fixed+4:])
 	if ttl>>31 != 0 {
@@ -349,32 +353,32 @@ func (c ReplyRecord) AppendTarget(b []byte) []byte {
 	return appendName(b, c.of.wire, c.fixed+recordHead)
 }
 
-// RData is the record's RDATA as it came; names in it may be compressed.
+// RData returns the record's RDATA as received; names in it may be compressed.
 func (c ReplyRecord) RData() []byte { return c.of.wire[c.fixed+recordHead : c.end()] }
 
-// Keys of the parameters of SVCB and HTTPS records that are addresses (RFC 9460,
-// section 14.3.2).
+// Keys of the SVCB and HTTPS parameters that hold addresses (RFC 9460, section
+// 14.3.2).
 const (
 	keyIPv4Hint = 4
 	keyIPv6Hint = 6
 )
 
-// Addresses gives the addresses in the record: that of an A or AAAA record, and
-// the hints of an SVCB or HTTPS record (RFC 9460, sections 2.2 and 7.3). Where
-// such a record is malformed, the last one is the zero Addr: others may read an
-// address there.
+// Addresses yields the addresses in the record: the address of an A or AAAA
+// record, and the hints of an SVCB or HTTPS record (RFC 9460, sections 2.2 and
+// 7.3). If such a record is malformed, the last address is the zero Addr,
+// because other implementations may find an address there.
 func (c ReplyRecord) Addresses(yield func(netip.Addr) bool) {
 	b := c.RData()
 	switch c.Type() {
 	case TypeA, TypeAAAA:
-		addr, _ := netip.AddrFromSlice(b) // of a length that was checked
+		addr, _ := netip.AddrFromSlice(b) // its length was validated
 		yield(addr)
 	case typeSVCB, typeHTTPS:
 		eachHint(b, yield)
 	}
 }
 
-// eachHint gives the hints in the RDATA of an SVCB record, as Addresses does.
+// eachHint yields the hints in the RDATA of an SVCB record, as Addresses does.
 func eachHint(b []byte, yield func(netip.Addr) bool) {
 	const priority, paramHead = 2, 4
 	name, ok := plainName(b[min(priority, len(b)):])
@@ -395,8 +399,8 @@ func eachHint(b []byte, yield func(netip.Addr) bool) {
 	}
 }
 
-// eachAddress gives the addresses of a parameter that has some, and the zero Addr
-// for what is left of its value; it tells whether more are wanted.
+// eachAddress yields the addresses of a parameter that holds some, and the zero
+// Addr for the rest of a malformed value. It reports whether yield wants more.
 func eachAddress(key uint16, value []byte, yield func(netip.Addr) bool) (more bool) {
 	length := 0
 	switch key {
@@ -408,7 +412,7 @@ func eachAddress(key uint16, value []byte, yield func(netip.Addr) bool) (more bo
 		return true
 	}
 	for ; len(value) > 0; value = value[min(length, len(value)):] {
-		addr, _ := netip.AddrFromSlice(value[:min(length, len(value))]) // zero where it is cut
+		addr, _ := netip.AddrFromSlice(value[:min(length, len(value))]) // the zero Addr if truncated
 		if !yield(addr) {
 			return false
 		}
@@ -416,17 +420,18 @@ func eachAddress(key uint16, value []byte, yield func(netip.Addr) bool) (more bo
 	return true
 }
 
-// Covers is the type that an RRSIG record signs (RFC 4034, section 3.1.1).
+// Covers returns the type that an RRSIG record covers (RFC 4034, section
+// 3.1.1).
 func (c ReplyRecord) Covers() Type { return Type(binary.BigEndian.Uint16(c.RData())) }
 
-// NegativeTTL is, of an SOA record, the TTL of a denial that carries it (RFC
-// 2308, section 5), in seconds.
+// NegativeTTL returns, for an SOA record, the TTL of a denial that carries it
+// (RFC 2308, section 5), in seconds.
 func (c ReplyRecord) NegativeTTL() uint32 {
 	return min(c.TTL(), binary.BigEndian.Uint32(c.of.wire[c.end()-4:]))
 }
 
-// appendName appends the name at off, which was checked, in lower case and
-// without the closing zero octet.
+// appendName appends the valid name at off, in lower case and without the
+// closing zero octet.
 func appendName(b, message []byte, off int) []byte {
 	for {
 		l := int(message[off])
@@ -442,14 +447,14 @@ func appendName(b, message []byte, off int) []byte {
 	}
 }
 
-// Adjust sets each record's TTL to what adjust says of it.
+// AdjustTTLs sets each record's TTL to what adjust returns for it, in seconds.
 func (r *Reply) AdjustTTLs(adjust func(ReplyRecord) uint32) {
 	for rec := range r.Records {
 		binary.BigEndian.PutUint32(r.wire[rec.fixed+4:], adjust(rec))
 	}
 }
 
-// sectionEnd is where a section ends.
+// sectionEnd returns the offset of the end of a section.
 func (r *Reply) sectionEnd(s Section) int {
 	n := 0
 	for ; s >= Answer; s-- {
@@ -462,8 +467,8 @@ func (r *Reply) sectionEnd(s Section) int {
 	return last.end()
 }
 
-// LowerOwners spells the owners of records in lower case, as far as they are
-// spelled out: some servers repeat the letters of the question in them.
+// LowercaseOwners lower-cases the owners of records, as far as they are not
+// compressed: some servers repeat the question's letters in them.
 func (r *Reply) LowercaseOwners() {
 	for rec := range r.Records {
 		for off := rec.start; r.wire[off] != 0 && r.wire[off] < 0xc0; off += 1 + int(r.wire[off]) {
@@ -473,13 +478,14 @@ func (r *Reply) LowercaseOwners() {
 	}
 }
 
-// SameRecords tells whether r and o have the same records, as they came.
+// EqualRecords reports whether r and o have the same records as received.
 func (r *Reply) EqualRecords(o *Reply) bool {
 	return r.RCode == o.RCode && r.counts == o.counts && bytes.Equal(r.wire[r.question:], o.wire[o.question:])
 }
 
-// Answers tells whether r answers the question that q, a query, asks: in the
-// case of its letters as well, which makes it harder to forge.
+// MatchQuery reports whether r has the ID of query q, whether it has its
+// question, and whether the question has the same case, which makes replies
+// harder to forge.
 func (r *Reply) MatchQuery(q []byte) (id, question, exactly bool) {
 	id = len(q) >= r.question && binary.BigEndian.Uint16(q) == r.ID
 	if len(q) < r.question {
@@ -490,7 +496,7 @@ func (r *Reply) MatchQuery(q []byte) (id, question, exactly bool) {
 	return id, exactly || sameQuestion(ours, theirs), exactly
 }
 
-// sameQuestion compares without case; what is behind the name has no case.
+// sameQuestion compares names without case; type and class contain no letters.
 func sameQuestion(a, b []byte) bool {
 	n := len(a) - 4
 	if len(a) != len(b) || !bytes.Equal(a[n:], b[n:]) {

@@ -12,9 +12,9 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// replyTo makes a message of another server: a question for www.example. and
-// records, of which SOA, NS and NSEC ones are in the authority section, and those
-// marked + in the additional one.
+// replyTo builds a reply of an upstream: a question for www.example. and
+// records, of which SOA, NS and NSEC go into the authority section and those
+// marked + into the additional section.
 func replyTo(t testing.TB, records ...string) []byte {
 	t.Helper()
 	m := new(dns.Msg)
@@ -53,7 +53,7 @@ func parseReply(t testing.TB, wire []byte) *dnswire.Reply {
 	return r
 }
 
-// everyType is a record of each type whose RDATA may be compressed, and of some
+// everyType has a record of each type whose RDATA may be compressed, and some
 // others.
 var everyType = []string{
 	"www.example. 60 CNAME a.www.example.", "a.www.example. 60 A 192.0.2.1", "a.www.example. 60 AAAA 2001:db8::1",
@@ -80,7 +80,7 @@ func respondTo(t testing.TB, r *dnswire.Response, name string, limit int) {
 	r.Start(make([]byte, 0, dnswire.MaxMessage), q, limit)
 }
 
-// sections are the records of a message as text.
+// sections returns the records of a message as text.
 func sections(t testing.TB, wire []byte) (all [3][]string) {
 	t.Helper()
 	m, err := dnswire.ParseMessage(wire)
@@ -95,8 +95,8 @@ func sections(t testing.TB, wire []byte) (all [3][]string) {
 	return all
 }
 
-// TestAddReply: records of every type are passed on as they are, in the message
-// they came in and in another one.
+// TestAddReply checks that records of every type are relayed unchanged, both in
+// the message that they came in and in another one.
 func TestAddReply(t *testing.T) {
 	wire := replyTo(t, everyType...)
 	want := sections(t, wire)
@@ -123,8 +123,8 @@ func equal(a, b [3][]string) bool {
 	return slices.Equal(a[0], b[0]) && slices.Equal(a[1], b[1]) && slices.Equal(a[2], b[2])
 }
 
-// TestAddReplyLimit: what does not fit is left out whole, from behind, and only a
-// cut answer is told.
+// TestAddReplyLimit checks that records that do not fit are omitted from the
+// end, and that only a truncated answer is reported.
 func TestAddReplyLimit(t *testing.T) {
 	p := parseReply(t, replyTo(t, everyType...))
 	full := len(replyTo(t, everyType...))
@@ -150,8 +150,9 @@ func TestAddReplyLimit(t *testing.T) {
 	}
 }
 
-// TestAddReplyElsewhere: nothing is written as an answer to another question.
-func TestAddReplyElsewhere(t *testing.T) {
+// TestAddReplyToAnotherQuestion checks that nothing is relayed to another
+// question.
+func TestAddReplyToAnotherQuestion(t *testing.T) {
 	var r dnswire.Response
 	respondTo(t, &r, "below.www.example.", dnswire.MaxMessage)
 	before := r.Len()
@@ -160,10 +161,10 @@ func TestAddReplyElsewhere(t *testing.T) {
 	}
 }
 
-// TestParseReplyRefuses: what could lead astray.
+// TestParseReplyRefuses covers malformed and dangerous replies.
 func TestParseReplyRefuses(t *testing.T) {
 	good := replyTo(t, "www.example. 60 CNAME a.www.example.", "a.www.example. 60 A 192.0.2.1")
-	const first = 12 + 13 + 4 // the first record
+	const first = 12 + 13 + 4 // offset of the first record
 	for name, edit := range map[string]func(m []byte) []byte{
 		"a query":                      func(m []byte) []byte { m[2] &^= 0x80; return m },
 		"another opcode":               func(m []byte) []byte { m[2] |= 0x20; return m },
@@ -189,7 +190,7 @@ func TestParseReplyRefuses(t *testing.T) {
 	}
 }
 
-// TestParseReplyOPT: the OPT record is taken out, with what comes behind it.
+// TestParseReplyOPT checks that the OPT record and what follows it are removed.
 func TestParseReplyOPT(t *testing.T) {
 	m := new(dns.Msg)
 	m.SetQuestion("www.example.", dns.TypeA)
@@ -251,8 +252,8 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// TestAddresses: those of records that have some, and the zero one where such a
-// record is malformed.
+// TestAddresses checks the addresses in records, and the zero address for
+// malformed ones.
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string][]string{
 		"www.example. 60 A 192.0.2.1":           {"192.0.2.1"},
@@ -265,12 +266,13 @@ func TestAddresses(t *testing.T) {
 		`www.example. 60 TYPE65280 \# 2 0001`:                                                                             {"invalid IP"},
 		`www.example. 60 TYPE65280 \# 3 0001c0`:                                                                           {"invalid IP"},
 		`www.example. 60 TYPE65280 \# 12 0001c00c 0004 0004 0a000001`:                                                     {"invalid IP"}, // a compressed name
-		`www.example. 60 TYPE65280 \# 11 000100 0004 0008 0a000001`:                                                       {"invalid IP"}, // cut
+		`www.example. 60 TYPE65280 \# 11 000100 0004 0008 0a000001`:                                                       {"invalid IP"}, // truncated
 		`www.example. 60 TYPE65280 \# 14 000100 0004 0004 0a000001 000600`:                                                {"10.0.0.1", "invalid IP"},
 		`www.example. 60 TYPE65280 \# 13 000100 0004 0006 0a000001 0a00`:                                                  {"10.0.0.1", "invalid IP"},
 	} {
 		var got []string
-		// TYPE65280 becomes HTTPS, which the library would not pack wrong.
+		// TYPE65280 becomes HTTPS, which the library would not pack with
+		// errors.
 		reply := parseReply(t, bytes.ReplaceAll(replyTo(t, text), []byte{0xff, 0, 0, 1}, []byte{0, 65, 0, 1}))
 		for rec := range reply.Records {
 			for addr := range rec.Addresses {
@@ -282,7 +284,7 @@ func TestAddresses(t *testing.T) {
 		}
 		for rec := range reply.Records {
 			for range rec.Addresses {
-				break // nothing more is given
+				break // the zero address is the last
 			}
 		}
 	}

@@ -5,37 +5,37 @@ import (
 	"encoding/binary"
 )
 
-// Response writes a response into a buffer that is given to it, section by
-// section in their order, never past the limit set at the start. Records that
-// do not fit are left out whole, and the caller is told. Owner names and names
-// in RDATA of RFC 1035's types are compressed against the question (RFC 1035,
-// section 4.1.4), those in SRV never are (RFC 2782).
+// Response writes a response into a buffer, section by section in order, and
+// never beyond the limit set at the start. Records that do not fit are omitted
+// as a whole, which the methods report. Owner names and names in RDATA of RFC
+// 1035's types are compressed against the question (RFC 1035, section 4.1.4);
+// names in SRV never are (RFC 2782).
 type Response struct {
 	buf    []byte
-	limit  int // the message may not grow past it
+	limit  int // the maximum length of the message
 	query  *Query
 	counts [4]uint16
-	// owner is the pointer to the name that the next RRset belongs to: the
-	// question's, or that of the CNAME record written last.
+	// owner is the pointer to the owner of the next RRset: the question's name,
+	// or the target of the last CNAME record.
 	owner uint16
-	// What SRVTarget found on its way: the end of the answer section, the
-	// first target and the one before.
+	// State of SRVTarget: the end of the answer section, the first target and
+	// the previous one.
 	answerEnd               int
 	firstTarget, lastTarget []byte
 }
 
-// Sections of a message, in their order.
+// Section is a section of a message that holds records.
 type Section int
 
-// The sections that hold records.
+// Sections, in their order.
 const (
 	Answer Section = iota + 1
 	Authority
 	Additional
 )
 
-// Start begins the response to q in buf, which must have room for limit
-// octets. The question is repeated as it came, when one was read.
+// Start begins the response to q in buf, which must have a capacity of limit
+// octets. It repeats the question as received, if one was parsed.
 func (r *Response) Start(buf []byte, q *Query, limit int) {
 	r.buf, r.limit, r.query = buf[:HeaderLen], limit, q
 	r.counts = [4]uint16{}
@@ -47,23 +47,23 @@ func (r *Response) Start(buf []byte, q *Query, limit int) {
 	}
 }
 
-// DropRecords takes out the records that were written; what is reserved stays.
+// DropRecords removes all records; the reserved space stays reserved.
 func (r *Response) DropRecords() {
 	r.buf = r.buf[:HeaderLen+len(r.query.Question)]
 	r.counts = [4]uint16{0: r.counts[0]}
 	r.owner = questionPointer
 }
 
-// Len is the message's length so far.
+// Len returns the message's present length.
 func (r *Response) Len() int { return len(r.buf) }
 
-// Reserve keeps n octets at the message's end out of use; a negative n gives
-// them back.
+// Reserve lowers the limit by n octets, to keep space for the message's end; a
+// negative n raises it again.
 func (r *Response) Reserve(n int) { r.limit -= n }
 
-// AddRRset writes set to section s, beginning with its record number first
-// and going round. It reports whether every record did fit; as many whole
-// records as fit are written. A CNAME's target owns the next RRset.
+// AddRRset adds set to section s, starting with record number first and
+// wrapping around. It adds as many whole records as fit and reports whether all
+// did. The target of a CNAME record owns the next RRset.
 func (r *Response) AddRRset(s Section, set RRset, first int) (whole bool) {
 	start := set.start(first)
 	begin, rest := set.wire[start:], set.wire[:start]
@@ -87,7 +87,8 @@ func (r *Response) AddRRset(s Section, set RRset, first int) (whole bool) {
 	return whole
 }
 
-// addSome writes as many whole records of wire as fit.
+// addSome writes as many whole records of wire as fit, and reports whether all
+// did.
 func (r *Response) addSome(s Section, wire []byte) (whole bool) {
 	for len(wire) > 0 {
 		n := recordLen(wire)
@@ -101,7 +102,7 @@ func (r *Response) addSome(s Section, wire []byte) (whole bool) {
 	return true
 }
 
-// addSomeOfOneLength is addSome for records that are equally long.
+// addSomeOfOneLength is addSome for records of equal length.
 func (r *Response) addSomeOfOneLength(s Section, wire []byte) (whole bool) {
 	if len(wire) == 0 {
 		return true
@@ -113,7 +114,7 @@ func (r *Response) addSomeOfOneLength(s Section, wire []byte) (whole bool) {
 	return fit*n == len(wire)
 }
 
-// pointOwners makes the records from head on belong to the present owner.
+// pointOwners makes the present owner the owner of the records from head on.
 func (r *Response) pointOwners(head int) {
 	if r.owner == questionPointer {
 		return
@@ -123,8 +124,8 @@ func (r *Response) pointOwners(head int) {
 	}
 }
 
-// addNames writes as many records of wire as fit, whose RDATA is one name,
-// compressed.
+// addNames writes as many records as fit of wire, whose RDATA is one name each,
+// and compresses the names.
 func (r *Response) addNames(s Section, owner uint16, wire []byte) (whole bool) {
 	for len(wire) > 0 {
 		n := recordLen(wire)
@@ -146,7 +147,7 @@ func (r *Response) addNames(s Section, owner uint16, wire []byte) (whole bool) {
 	return true
 }
 
-// AddSOA writes soa with its own TTL and reports whether it did fit.
+// AddSOA adds soa with its own TTL and reports whether it fit.
 func (r *Response) AddSOA(s Section, soa *SOA) bool {
 	zone := r.compress([]byte(soa.Zone.WireLabels()))
 	mname := r.compress([]byte(soa.MName.WireLabels()))
@@ -171,8 +172,8 @@ func (r *Response) AddSOA(s Section, soa *SOA) bool {
 	return true
 }
 
-// compressed is a name as it is written: some labels, then a pointer into the
-// question or, where that is 0, the root.
+// compressed is a compressed name: some labels, followed by a pointer into the
+// question or, if that is 0, by the root.
 type compressed struct {
 	labels  []byte
 	pointer uint16
@@ -185,8 +186,8 @@ func (c compressed) wireLen() int {
 	return len(c.labels) + 2
 }
 
-// compress makes the name with the given wire form (no closing zero octet) end
-// with a pointer where it and the question end alike.
+// compress compresses the name with the given wire form (without closing zero
+// octet) against the question.
 func (r *Response) compress(labels []byte) compressed {
 	for off := 0; off < len(labels); off += 1 + int(labels[off]) {
 		if at, ok := r.query.suffixAt(labels[off:]); ok {
@@ -205,8 +206,9 @@ func (r *Response) appendName(c compressed) {
 	r.buf = binary.BigEndian.AppendUint16(r.buf, c.pointer)
 }
 
-// suffixAt tells where the question's name ends in the given labels. Names are
-// compared in lower case: RDATA may come back in the question's case.
+// suffixAt returns the offset in labels of the longest suffix of the question's
+// name that ends labels. It compares names in lower case; RDATA may therefore
+// appear in the question's case.
 func (q *Query) suffixAt(labels []byte) (at int, ok bool) {
 	name := q.QName()
 	at = len(name) - len(labels)
@@ -221,11 +223,12 @@ func (q *Query) suffixAt(labels []byte) (at int, ok bool) {
 	return 0, false
 }
 
-// SRVTarget finds the next SRV record of the answer section from offset off on
-// (0 to begin, when the answer section is whole) with a target that it did not
-// give yet: equal targets are neighbours in an SRV RRset, going round. at is
-// where in the message the target's name stands, next where to go on. target
-// is its wire form without the closing zero octet, nil when no record is left.
+// SRVTarget returns the next target in the SRV records of the answer section,
+// from offset off on, that it did not return yet. off is 0 to start, after the
+// answer section is complete. Equal targets are neighbors in an SRV RRset,
+// cyclically. target is in wire form without the closing zero octet, nil if
+// none is left; at is its offset in the message; next is the offset to continue
+// at.
 func (r *Response) SRVTarget(off int) (target []byte, at, next int) {
 	if off == 0 {
 		off = HeaderLen + len(r.query.Question)
@@ -250,12 +253,12 @@ func (r *Response) SRVTarget(off int) (target []byte, at, next int) {
 	return nil, 0, off
 }
 
-// lastPointable is how far into a message a compression pointer reaches.
+// lastPointable is the highest offset that a compression pointer can reach.
 const lastPointable = 1<<14 - 1
 
-// AddGlue writes set to the additional section if all of it fits, and reports
-// whether it did. Its owner is the target that stands at the given place of the
-// message: a pointer, as far as pointers reach (RFC 1035, section 4.1.4).
+// AddGlue adds set to the additional section if it fits as a whole, and reports
+// whether it did. The owner is target, which is at offset at of the message; it
+// becomes a pointer if pointers reach that far (RFC 1035, section 4.1.4).
 func (r *Response) AddGlue(set RRset, target []byte, at int) (whole bool) {
 	if at > lastPointable {
 		return r.addSpelledOut(set, target)
@@ -270,8 +273,8 @@ func (r *Response) AddGlue(set RRset, target []byte, at int) (whole bool) {
 	return whole
 }
 
-// addSpelledOut writes set to the additional section with the given owner, if
-// all of it fits.
+// addSpelledOut adds set to the additional section with an uncompressed owner,
+// if it fits as a whole.
 func (r *Response) addSpelledOut(set RRset, owner []byte) (whole bool) {
 	const pointer = 2
 	head := len(r.buf)
@@ -293,8 +296,8 @@ func (r *Response) addSpelledOut(set RRset, owner []byte) (whole bool) {
 // optFixed is the length of an OPT record without options.
 const optFixed = 11
 
-// AddOPT begins the OPT record, which must be the message's last; options
-// follow by AddOption. It does not look at the limit: reserve what it takes.
+// AddOPT begins the OPT record, which must be the message's last; AddOption
+// adds options. It ignores the limit: reserve the space before.
 func (r *Response) AddOPT(udpSize uint16, rcode RCode, flags EDNSFlags) {
 	r.buf = append(r.buf, 0)
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(TypeOPT))
@@ -305,20 +308,20 @@ func (r *Response) AddOPT(udpSize uint16, rcode RCode, flags EDNSFlags) {
 	r.counts[Additional]++
 }
 
-// OptionLen is how much an OPT record grows by an option with a value of n
-// octets, and OPTLen by the record itself.
+// OptionLen returns the length of an option with a value of n octets in an OPT
+// record.
 func OptionLen(n int) int { return 4 + n }
 
 // OPTLen is the length of an OPT record without options.
 const OPTLen = optFixed
 
-// AddOption adds to the OPT record begun last; opt is where it begins, as Len
-// said before AddOPT.
+// AddOption adds an option to the OPT record that begins at offset opt, the
+// value of Len before AddOPT.
 func (r *Response) AddOption(opt int, code OptionCode, value []byte) {
 	addOption(r, opt, code, value)
 }
 
-// AddOptionString is AddOption for a value that is text.
+// AddOptionString is AddOption with a string.
 func (r *Response) AddOptionString(opt int, code OptionCode, value string) {
 	addOption(r, opt, code, value)
 }
@@ -331,8 +334,8 @@ func addOption[V []byte | string](r *Response, opt int, code OptionCode, value V
 }
 
 // AddEDE adds an Extended DNS Error (RFC 8914, section 2) to the OPT record
-// that begins at opt, without its text when there is no room for it, or not at
-// all.
+// that begins at opt. Without space for text it adds the code alone, or
+// nothing.
 func (r *Response) AddEDE(opt int, code EDECode, text string) {
 	if len(r.buf)+OptionLen(2+len(text)) > r.limit {
 		text = ""
@@ -348,8 +351,8 @@ func (r *Response) AddEDE(opt int, code EDECode, text string) {
 }
 
 // AddPadding adds a padding option (RFC 7830) to the OPT record that begins at
-// opt, so that the message's length becomes a multiple of block, but not more
-// than the limit.
+// opt, so that the message's length becomes a multiple of block, within the
+// limit.
 func (r *Response) AddPadding(opt, block int) {
 	want := min((len(r.buf)+OptionLen(0)+block-1)/block*block, r.limit)
 	n := want - len(r.buf) - OptionLen(0)
@@ -368,8 +371,8 @@ func (r *Response) closeOption(opt int) {
 	binary.BigEndian.PutUint16(r.buf[opt+optFixed-2:], uint16(len(r.buf)-opt-optFixed))
 }
 
-// Finish writes the header and returns the message: the query's ID, opcode, RD
-// and CD, the given flags and the low bits of rcode.
+// Finish writes the header and returns the message, with the query's ID,
+// opcode, RD and CD, the given flags and the low bits of rcode.
 func (r *Response) Finish(flags uint16, rcode RCode) []byte {
 	flags |= FlagQR | r.query.Flags&(FlagRD|FlagCD|opcodeMask) | uint16(rcode)&0xf
 	binary.BigEndian.PutUint16(r.buf, r.query.ID)

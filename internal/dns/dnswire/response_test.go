@@ -13,8 +13,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// response is a Response in a buffer of just its limit, behind which nobody
-// may write.
+// response is a Response in a buffer of exactly its limit, to detect writes
+// beyond it.
 type response struct {
 	dnswire.Response
 	t      *testing.T
@@ -41,7 +41,7 @@ func ask(t *testing.T, name string, typ dnswire.Type, limit int) *response {
 	return start(t, parse(t, packet), limit)
 }
 
-// octets is the finished message, checked to be in its buffer.
+// octets returns the finished message and checks that it is in the buffer.
 func (r *response) octets(flags uint16, rcode dnswire.RCode) []byte {
 	r.t.Helper()
 	wire := r.Finish(flags, rcode)
@@ -57,7 +57,7 @@ func (r *response) octets(flags uint16, rcode dnswire.RCode) []byte {
 	return wire
 }
 
-// finish is the finished message as the library reads it, to its end.
+// finish returns the finished message as the library parses it.
 func (r *response) finish(flags uint16, rcode dnswire.RCode) *dns.Msg {
 	r.t.Helper()
 	wire := r.octets(flags, rcode)
@@ -80,7 +80,7 @@ func (r *response) finish(flags uint16, rcode dnswire.RCode) *dns.Msg {
 	return &m
 }
 
-// texts is a section as text, with single spaces.
+// texts returns a section as text, with single spaces.
 func texts(rrs []dns.RR) []string {
 	list := []string{}
 	for _, rr := range rrs {
@@ -89,7 +89,7 @@ func texts(rrs []dns.RR) []string {
 	return list
 }
 
-// rdata is the RDATA of a record, given by type and data, as the library
+// rdata returns the RDATA of a record, given by type and data, as the library
 // packs it.
 func rdata(t testing.TB, record string) (dnswire.Type, []byte) {
 	t.Helper()
@@ -105,7 +105,7 @@ func rdata(t testing.TB, record string) (dnswire.Type, []byte) {
 	return dnswire.Type(rr.Header().Rrtype), wire[11:end]
 }
 
-// rrset is an RRset of TTL 5 of records of one type.
+// rrset returns an RRset of TTL 5 of records of one type.
 func rrset(t testing.TB, records ...string) dnswire.RRset {
 	t.Helper()
 	var typ dnswire.Type
@@ -118,7 +118,7 @@ func rrset(t testing.TB, records ...string) dnswire.RRset {
 	return dnswire.NewRRset(typ, 5, all...)
 }
 
-// owned is records as they are printed, of one owner and TTL 5.
+// owned returns the printed form of records of one owner and TTL 5.
 func owned(owner string, records ...string) []string {
 	list := []string{}
 	for _, record := range records {
@@ -127,7 +127,7 @@ func owned(owner string, records ...string) []string {
 	return list
 }
 
-// rotated is list from first on, going round.
+// rotated returns list starting at first and wrapping around.
 func rotated[E any](list []E, first int) []E {
 	return slices.Concat(list[first:], list[:first])
 }
@@ -188,8 +188,8 @@ func TestAddRRsetChoosesTheSection(t *testing.T) {
 	}
 }
 
-// TestAddRRsetTruncates: at every limit as many whole records are written as
-// fit, and it is told whether that is all.
+// TestAddRRsetTruncates checks at every limit that as many whole records as fit
+// are written and that truncation is reported.
 func TestAddRRsetTruncates(t *testing.T) {
 	for claim, records := range sets {
 		t.Run(claim, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestAddRRsetTruncates(t *testing.T) {
 	}
 }
 
-// recordEnds is how long a message with the first 0, 1, … of records is.
+// recordEnds returns the length of a message with the first 0, 1, … records.
 func recordEnds(t *testing.T, records []string) (ends []int) {
 	t.Helper()
 	for n := range len(records) + 1 {
@@ -254,8 +254,9 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestCompression: RDATA as it is written, in response to a question of
-// web.shop.svc.cluster.local, whose labels stand at 0c, 10, 15, 19 and 21.
+// TestCompression checks RDATA in the response to a question for
+// web.shop.svc.cluster.local, whose labels are at offsets 0c, 10, 15, 19 and
+// 21.
 func TestCompression(t *testing.T) {
 	tests := map[string]struct {
 		question, record string
@@ -392,8 +393,8 @@ func TestCNAMETargetOwnsTheNextRRset(t *testing.T) {
 	}
 }
 
-// TestCNAMETargetOwnsWhatFits: also in a truncated answer, and all records of
-// an RRset that goes round.
+// TestCNAMETargetOwnsWhatFits also covers truncated answers and all rotations
+// of an RRset.
 func TestCNAMETargetOwnsWhatFits(t *testing.T) {
 	for claim, records := range sets {
 		t.Run(claim, func(t *testing.T) {
@@ -414,7 +415,7 @@ func TestCNAMETargetOwnsWhatFits(t *testing.T) {
 	}
 }
 
-// TestStartForgets: nothing of the response before is in the next.
+// TestStartForgets checks that no state of the previous response remains.
 func TestStartForgets(t *testing.T) {
 	r := ask(t, web, dnswire.TypeA, dnswire.MinUDPSize)
 	r.AddRRset(dnswire.Answer, rrset(t, "CNAME a.example."), 0)

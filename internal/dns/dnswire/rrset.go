@@ -8,10 +8,10 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// RRset is the records of one owner, type and TTL, ready to be copied into a
-// response whose question asks for their owner: each record's owner name is a
-// pointer to the question's. Names in RDATA are not compressed. An RRset is
-// immutable; its zero value is empty.
+// RRset is the records of one owner and type, ready to copy into a response
+// whose question has the owner's name: each record's owner is a pointer to the
+// question. Names in RDATA are not compressed. An RRset is immutable; its zero
+// value is empty.
 type RRset struct {
 	Type  Type
 	Count uint16
@@ -28,15 +28,15 @@ const recordFixed = 12
 // srvFixed is the length of SRV's RDATA before its target (RFC 2782).
 const srvFixed = 6
 
-// MaxRecords is how many records an RRset holds at most.
+// MaxRecords is the largest number of records in an RRset.
 const MaxRecords = 1<<16 - 1
 
 // maxRData is the longest RDATA of a record, in octets (RFC 1035, section 3.2.1).
 const maxRData = 1<<16 - 1
 
-// NewRRset makes an RRset of class IN, ttl in seconds, of the given RDATA, in
-// their order. RDATA beyond MaxRecords is dropped, and RDATA of more than 65535
-// octets: no message could hold it.
+// NewRRset returns an RRset of class IN with the given TTL in seconds and
+// RDATA, in order. It drops RDATA beyond MaxRecords or longer than 65535
+// octets, which no message can hold.
 func NewRRset(t Type, ttl uint32, rdata ...[]byte) RRset {
 	size := 0
 	for _, d := range rdata {
@@ -49,8 +49,8 @@ func NewRRset(t Type, ttl uint32, rdata ...[]byte) RRset {
 	return a.set
 }
 
-// NewChaosTXT makes a TXT RRset of class CHAOS and TTL 0, which tells about the
-// server itself (RFC 4892).
+// NewChaosTXT returns a TXT RRset of class CHAOS and TTL 0, for information
+// about the server (RFC 4892).
 func NewChaosTXT(text string) RRset {
 	return RRset{TypeTXT, 1, appendRecord(nil, TypeTXT, ClassCHAOS, 0, AppendTXT(nil, text))}
 }
@@ -65,8 +65,8 @@ func appendRecord(wire []byte, t Type, class Class, ttl uint32, rdata []byte) []
 	return append(append(wire, fixed[:]...), rdata...)
 }
 
-// AppendRRset appends the RRset that NewRRset makes of the same, in a form
-// that ReadRRset reads.
+// AppendRRset appends the RRset that NewRRset would return, in a form that
+// ReadRRset reads.
 func AppendRRset(b []byte, t Type, ttl uint32, rdata ...[]byte) []byte {
 	head := len(b)
 	b = append(b, make([]byte, rrsetHead)...)
@@ -85,8 +85,8 @@ func AppendRRset(b []byte, t Type, ttl uint32, rdata ...[]byte) []byte {
 // count, length.
 const rrsetHead = 8
 
-// ReadRRset is the RRset at the start of b, written there by AppendRRset. Its
-// octets stay b's.
+// ReadRRset returns the RRset at the start of b, written by AppendRRset. It
+// refers to b.
 func ReadRRset(b []byte) RRset {
 	end := rrsetHead + int(binary.BigEndian.Uint32(b[4:]))
 	return RRset{
@@ -96,20 +96,20 @@ func ReadRRset(b []byte) RRset {
 	}
 }
 
-// Assembly is an RRset put together while it is asked for, in memory that is
-// used again. Its zero value is ready.
+// RRsetBuilder builds an RRset at query time and reuses its memory. Its zero
+// value is ready to use.
 type RRsetBuilder struct {
 	set RRset
 	ttl uint32
 }
 
-// Start begins an RRset without records; what RRset gave before is no longer
-// good.
+// Start begins an RRset without records; the RRset returned before becomes
+// invalid. The TTL is in seconds.
 func (a *RRsetBuilder) Start(t Type, ttl uint32) {
 	a.set, a.ttl = RRset{Type: t, wire: a.set.wire[:0]}, ttl
 }
 
-// Add adds a record, unless there are MaxRecords, or its RDATA is longer than 65535
+// Add adds a record, unless there are MaxRecords or rdata is longer than 65535
 // octets.
 func (a *RRsetBuilder) Add(rdata []byte) {
 	if a.set.Count < MaxRecords && len(rdata) <= maxRData {
@@ -118,11 +118,11 @@ func (a *RRsetBuilder) Add(rdata []byte) {
 	}
 }
 
-// RRset is what was put together; it is good until the next Start.
+// RRset returns the RRset; it is valid until the next Start.
 func (a *RRsetBuilder) RRset() RRset { return a.set }
 
-// Addr is the RRset of one address record, ttl in seconds; its type follows
-// addr's family. It is good until the next Start.
+// Addr returns the RRset of one A or AAAA record; the TTL is in seconds. It is
+// valid until the next Start.
 func (a *RRsetBuilder) Addr(addr netip.Addr, ttl uint32) RRset {
 	if addr.Is4() {
 		raw := addr.As4()
@@ -136,8 +136,8 @@ func (a *RRsetBuilder) Addr(addr netip.Addr, ttl uint32) RRset {
 	return a.set
 }
 
-// AppendSRV appends SRV's RDATA (RFC 2782); target is a name in uncompressed
-// wire form.
+// AppendSRV appends the RDATA of an SRV record (RFC 2782); target is in
+// uncompressed wire form.
 func AppendSRV(b []byte, priority, weight, port uint16, target []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, priority)
 	b = binary.BigEndian.AppendUint16(b, weight)
@@ -145,14 +145,14 @@ func AppendSRV(b []byte, priority, weight, port uint16, target []byte) []byte {
 	return append(b, target...)
 }
 
-// AppendTXT appends TXT's RDATA: one character-string (RFC 1035, section
-// 3.3.14), cut at 255 octets.
+// AppendTXT appends the RDATA of a TXT record: one character-string (RFC 1035,
+// section 3.3.14), cut at 255 octets.
 func AppendTXT(b []byte, text string) []byte {
 	text = text[:min(len(text), 255)]
 	return append(append(b, byte(len(text))), text...)
 }
 
-// TTL is the records' time to live, in seconds.
+// TTL returns the records' time to live, in seconds.
 func (s RRset) TTL() uint32 {
 	if s.Count == 0 {
 		return 0
@@ -160,7 +160,7 @@ func (s RRset) TTL() uint32 {
 	return binary.BigEndian.Uint32(s.wire[6:])
 }
 
-// RData lists each record's RDATA, in order; the octets are the RRset's own.
+// RData returns each record's RDATA, in order; the octets belong to the RRset.
 func (s RRset) RData() [][]byte {
 	all := make([][]byte, 0, s.Count)
 	for off := 0; off < len(s.wire); {
@@ -171,11 +171,11 @@ func (s RRset) RData() [][]byte {
 	return all
 }
 
-// Equal tells whether s and o hold the same records in the same order.
+// Equal reports whether s and o have the same records in the same order.
 func (s RRset) Equal(o RRset) bool { return s.Type == o.Type && bytes.Equal(s.wire, o.wire) }
 
-// Target is the name in the RDATA of a CNAME, NS or PTR RRset's first record,
-// in wire form without the closing zero octet; nil for other types.
+// Target returns the name in the RDATA of the first record of a CNAME, NS or
+// PTR RRset, in wire form without the closing zero octet; nil for other types.
 func (s RRset) Target() []byte {
 	if !holdsName(s.Type) || s.Count == 0 {
 		return nil
@@ -183,13 +183,12 @@ func (s RRset) Target() []byte {
 	return s.wire[recordFixed : recordLen(s.wire)-1]
 }
 
-// recordLen is the length of the record at the start of b, which is one of an
-// RRset's.
+// recordLen returns the length of the RRset's record at the start of b.
 func recordLen(b []byte) int {
 	return recordFixed + int(binary.BigEndian.Uint16(b[10:]))
 }
 
-// start is where the record number first begins.
+// start returns the offset of record number first.
 func (s RRset) start(first int) int {
 	if first == 0 {
 		return 0
@@ -204,12 +203,12 @@ func (s RRset) start(first int) int {
 	return off
 }
 
-// hasOneLength tells whether all RDATA of type t is equally long.
+// hasOneLength reports whether all RDATA of type t has the same length.
 func hasOneLength(t Type) bool { return t == TypeA || t == TypeAAAA }
 
-// CompareRData orders the RDATA of records of type t: as octets, but names
-// canonically (RFC 4034, section 6.1), and SRV by its target first, so that
-// equal targets are neighbours.
+// CompareRData compares RDATA of type t: as octets, but names in canonical
+// order (RFC 4034, section 6.1), and SRV by its target first, so that equal
+// targets are neighbors. It returns a negative number, 0 or a positive number.
 func CompareRData(t Type, a, b []byte) int {
 	if holdsName(t) {
 		x, _, errX := dnsname.FromWire(a)
@@ -226,8 +225,8 @@ func CompareRData(t Type, a, b []byte) int {
 	return bytes.Compare(a, b)
 }
 
-// holdsName tells whether t's RDATA is one name that may be compressed: the
-// types of RFC 1035 (RFC 3597, section 4).
+// holdsName reports whether t's RDATA is one name that may be compressed: a
+// type of RFC 1035 (RFC 3597, section 4).
 func holdsName(t Type) bool { return t == TypeCNAME || t == TypeNS || t == TypePTR }
 
 // SOA is a zone's start of authority (RFC 1035, section 3.3.13); times are in

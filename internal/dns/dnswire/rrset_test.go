@@ -58,7 +58,8 @@ func TestRRset(t *testing.T) {
 	}
 }
 
-// TestRDATATooLong: RDATA that no record holds is left out, and the others stay.
+// TestRDATATooLong checks that RDATA too long for a record is omitted and that
+// the other records remain.
 func TestRDATATooLong(t *testing.T) {
 	fits, tooLong := make([]byte, 1<<16-1), make([]byte, 1<<16)
 	var a dnswire.RRsetBuilder
@@ -88,8 +89,8 @@ func TestZeroRRset(t *testing.T) {
 	}
 }
 
-// TestRDataIsTheRRsetsOwn: who appends to what RData gives does not write over
-// the next record.
+// TestRDataIsTheRRsetsOwn checks that appending to the result of RData does not
+// overwrite the next record.
 func TestRDataIsTheRRsetsOwn(t *testing.T) {
 	set := rrset(t, "A 10.0.0.1", "A 10.0.0.2")
 	_ = append(set.RData()[0], "behind"...)
@@ -172,8 +173,8 @@ func TestAssemblyOfAnAddress(t *testing.T) {
 	}
 }
 
-// TestAssembly: what was there before is forgotten.
-func TestAssembly(t *testing.T) {
+// TestRRsetBuilder checks that Start discards the previous RRset.
+func TestRRsetBuilder(t *testing.T) {
 	var a dnswire.RRsetBuilder
 	a.Addr(netip.IPv6Loopback(), 5)
 	a.Start(dnswire.TypePTR, 5)
@@ -184,8 +185,8 @@ func TestAssembly(t *testing.T) {
 	}
 }
 
-// TestReadRRset: what AppendRRset appends is what NewRRset makes, wherever it
-// stands.
+// TestReadRRset checks that AppendRRset writes what NewRRset returns, at any
+// offset.
 func TestReadRRset(t *testing.T) {
 	for claim, records := range map[string][]string{
 		"one record": {"A 10.0.0.1"}, "several": {"SRV 0 0 1 a.", "SRV 0 0 2 b.x."}, "none": nil,

@@ -6,7 +6,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// AppendRData appends SOA's RDATA (RFC 1035, section 3.3.13), uncompressed.
+// AppendRData appends the uncompressed RDATA of the SOA record (RFC 1035,
+// section 3.3.13).
 func (s *SOA) AppendRData(b []byte) []byte {
 	b = s.RName.AppendWire(s.MName.AppendWire(b))
 	for _, n := range [...]uint32{s.Serial, s.Refresh, s.Retry, s.Expire, s.Minimum} {
@@ -15,7 +16,7 @@ func (s *SOA) AppendRData(b []byte) []byte {
 	return b
 }
 
-// ParseSOA reads RDATA that AppendRData made, of the SOA record of zone, ttl in
+// ParseSOA parses the uncompressed RDATA of zone's SOA record; ttl is in
 // seconds.
 func ParseSOA(zone dnsname.Name, ttl uint32, rdata []byte) (s SOA, ok bool) {
 	s.Zone, s.TTL = zone, ttl
@@ -35,9 +36,9 @@ func ParseSOA(zone dnsname.Name, ttl uint32, rdata []byte) (s SOA, ok bool) {
 	return s, true
 }
 
-// AppendTransferQuery appends a query of type AXFR or IXFR for a zone, with an
-// OPT record that has one option without value. With IXFR goes what the asker
-// has (RFC 1995, section 3).
+// AppendTransferQuery appends a query for a transfer of zone, with an OPT
+// record that has one option without value. It is for IXFR from version has
+// (RFC 1995, section 3), or for AXFR if has is nil.
 func AppendTransferQuery(b []byte, id uint16, zone dnsname.Name, has *SOA, option OptionCode) []byte {
 	t := TypeAXFR
 	if has != nil {

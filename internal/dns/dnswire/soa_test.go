@@ -29,7 +29,7 @@ func TestSOA(t *testing.T) {
 	}
 }
 
-// TestTransferQuery: another implementation reads what is asked.
+// TestTransferQuery checks the query against another implementation.
 func TestTransferQuery(t *testing.T) {
 	for typ, has := range map[uint16]*dnswire.SOA{dns.TypeAXFR: nil, dns.TypeIXFR: &someSOA} {
 		var m dns.Msg

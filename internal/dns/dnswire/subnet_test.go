@@ -6,14 +6,14 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// TestSubnet: what may be in a query, and in a reply (RFC 7871, section 6).
+// TestSubnet checks validity in queries and in replies (RFC 7871, section 6).
 func TestSubnet(t *testing.T) {
 	for value, want := range map[string]struct{ sound, asked bool }{
 		"\x00\x01\x18\x00\xc0\x00\x02":                 {true, true},
 		"\x00\x01\x18\x10\xc0\x00\x02":                 {true, false},
 		"\x00\x01\x20\x00\xc0\x00\x02\x01":             {true, true},
 		"\x00\x01\x14\x00\xc0\x00\xf0":                 {true, true},
-		"\x00\x01\x14\x00\xc0\x00\xf8":                 {}, // a bit behind the prefix
+		"\x00\x01\x14\x00\xc0\x00\xf8":                 {}, // a bit after the prefix
 		"\x00\x01\x18\x00\xc0\x00":                     {}, // too short
 		"\x00\x01\x18\x00\xc0\x00\x02\x00":             {}, // too long
 		"\x00\x01\x21\x00\xc0\x00\x02\x01\x00":         {}, // longer than an address
@@ -22,7 +22,7 @@ func TestSubnet(t *testing.T) {
 		"\x00\x02\x00\x00":                             {true, true},
 		"\x00\x02\x38\x00\x20\x01\x0d\xb8\x00\x00\x00": {true, true},
 		"\x00\x02\x39\x00\x20\x01\x0d\xb8\x00\x00\x00": {},
-		"\x00\x00\x00\x00":                             {true, true}, // no family, and nothing said
+		"\x00\x00\x00\x00":                             {true, true}, // no family and no prefix
 		"\x00\x00\x08\x00\x01":                         {},
 		"\x00\x03\x00\x00":                             {},
 		"\x00\x01\x00":                                 {},
@@ -64,7 +64,8 @@ func TestSubnetAnswers(t *testing.T) {
 	}
 }
 
-// TestAddSubnetMalformed: what may not be in a query is not repeated.
+// TestAddSubnetMalformed checks that an option that is invalid in a query is
+// not repeated.
 func TestAddSubnetMalformed(t *testing.T) {
 	for _, value := range []string{"", "\x00", "\x00\x01\x18", "\x00\x01\x18\x18\xc0\x00\x02"} {
 		var r dnswire.Response

@@ -14,7 +14,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// ParseType reads a type's mnemonic, in any case, or TYPE and a number.
+// ParseType parses a type's mnemonic, in any case, or TYPE and a number.
 func ParseType(s string) (Type, error) {
 	upper := strings.ToUpper(s)
 	if t, ok := dns.StringToType[upper]; ok {
@@ -28,7 +28,7 @@ func ParseType(s string) (Type, error) {
 	return 0, fmt.Errorf("unknown type %q", s)
 }
 
-// ParseRCode reads a response code's mnemonic, in any case.
+// ParseRCode parses a response code's mnemonic, in any case.
 func ParseRCode(s string) (RCode, error) {
 	if strings.EqualFold(s, BadVers.String()) {
 		return BadVers, nil
@@ -39,7 +39,7 @@ func ParseRCode(s string) (RCode, error) {
 	return 0, fmt.Errorf("unknown response code %q; use one such as NXDOMAIN or SERVFAIL", s)
 }
 
-// Record is one record as text.
+// Record is one record in presentation form.
 type Record struct {
 	Name string `json:"name"`
 	TTL  uint32 `json:"ttl"`
@@ -47,17 +47,17 @@ type Record struct {
 	Data string `json:"data"`
 }
 
-// String is the record as a line of a master file (RFC 1035, section 5.1).
+// String returns the record as a line of a master file (RFC 1035, section 5.1).
 func (r Record) String() string {
 	return fmt.Sprintf("%s\t%d\tIN\t%s\t%s", r.Name, r.TTL, r.Type, r.Data)
 }
 
-// Records is set as text, owned by name.
+// Records returns the records of the set in presentation form, owned by name.
 func (s RRset) Records(name dnsname.Name) ([]Record, error) {
 	wire := name.AppendWire(nil)
 	var records []Record
 	for _, rdata := range s.RData() {
-		one := NewRRset(s.Type, s.TTL(), rdata).wire[2:] // behind the owner
+		one := NewRRset(s.Type, s.TTL(), rdata).wire[2:] // without the owner
 		rr, _, err := dns.UnpackRR(append(wire[:len(wire):len(wire)], one...), 0)
 		if err != nil {
 			return nil, fmt.Errorf("record of %s: %w", name, err)
@@ -67,7 +67,7 @@ func (s RRset) Records(name dnsname.Name) ([]Record, error) {
 	return records, nil
 }
 
-// Record is the SOA record as text.
+// Record returns the SOA record in presentation form.
 func (s *SOA) Record() Record {
 	return Record{s.Zone.String(), s.TTL, "SOA", fmt.Sprintf("%s %s %d %d %d %d %d",
 		s.MName, s.RName, s.Serial, s.Refresh, s.Retry, s.Expire, s.Minimum)}
@@ -76,28 +76,27 @@ func (s *SOA) Record() Record {
 func recordOf(rr dns.RR) Record {
 	h := rr.Header()
 	data := strings.TrimPrefix(rr.String(), h.String())
-	if u, ok := rr.(*dns.RFC3597); ok { // whose header is printed in another way
+	if u, ok := rr.(*dns.RFC3597); ok { // whose header the library prints differently
 		data = strings.TrimSpace(fmt.Sprintf(`\# %d %s`, len(u.Rdata)/2, u.Rdata))
 	}
 	return Record{h.Name, h.Ttl, Type(h.Rrtype).String(), data}
 }
 
-// Message is a response as text.
+// Message is a response in presentation form.
 type Message struct {
 	Name       string   `json:"name"`
 	Type       string   `json:"type"`
 	Status     string   `json:"status"`
-	Code       RCode    `json:"-"` // as Status
+	Code       RCode    `json:"-"` // of Status
 	Flags      []string `json:"flags"`
 	Answer     []Record `json:"answer"`
 	Authority  []Record `json:"authority"`
 	Additional []Record `json:"additional"`
 	// Errors are the Extended DNS Errors.
 	Errors []ExtendedError `json:"errors,omitempty"`
-	// EDNS tells whether there is an OPT record.
+	// EDNS reports whether there is an OPT record.
 	EDNS bool `json:"-"`
-	// Options are the OPT record's other options: code and value in
-	// hexadecimal digits.
+	// Options are the OPT record's other options, with values in hexadecimal.
 	Options map[OptionCode]string `json:"-"`
 }
 
@@ -107,7 +106,7 @@ type ExtendedError struct {
 	Text string `json:"text"`
 }
 
-// ParseMessage reads a response.
+// ParseMessage parses a response.
 func ParseMessage(wire []byte) (*Message, error) {
 	var m dns.Msg
 	if err := m.Unpack(wire); err != nil {
@@ -132,7 +131,7 @@ func ParseMessage(wire []byte) (*Message, error) {
 			*section.to = append(*section.to, recordOf(rr))
 		}
 	}
-	// Unpack has put the extended bits in already.
+	// Unpack has already combined the extended bits.
 	t.Code = RCode(m.Rcode)
 	t.Status = t.Code.String()
 	return t, nil
@@ -154,11 +153,11 @@ func flagsOf(m *dns.Msg) []string {
 	return flags
 }
 
-// addOPT takes in an OPT record. Options are read from its wire form, for the
-// library's print them in many ways.
+// addOPT adds the content of an OPT record. It parses the options from wire
+// form, because the library prints each in its own way.
 func (t *Message) addOPT(opt *dns.OPT) error {
 	t.EDNS = true
-	opt.Hdr.Name = "." // as it should be: what is before the options has a length
+	opt.Hdr.Name = "." // so that the part before the options has a fixed length
 	wire := make([]byte, dns.Len(opt))
 	end, err := dns.PackRR(opt, wire, 0, nil, false)
 	if err != nil {
@@ -177,7 +176,7 @@ func (t *Message) addOPT(opt *dns.OPT) error {
 	return nil
 }
 
-// String is the message as dig prints it, shortened: status, sections, error.
+// String formats the message like dig, but shorter: status, sections, error.
 func (t *Message) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ";; status: %s, flags: %s\n", t.Status, strings.Join(t.Flags, " "))
@@ -199,20 +198,20 @@ func (t *Message) String() string {
 	return b.String()
 }
 
-// Question is what NewQuery asks.
+// QuerySpec is the content of a query for NewQuery.
 type QuerySpec struct {
-	Name  string // in presentation form, in the case it shall be asked in
+	Name  string // in presentation form; its case is kept
 	Type  Type
-	Class Class // 0 is IN
-	// UDPSize makes the query carry an OPT record, with this size.
+	Class Class // 0 means IN
+	// UDPSize, if not 0, adds an OPT record with this size.
 	UDPSize uint16
 	Version uint8 // of EDNS
-	// Options are added to the OPT record, in order: code and value.
+	// Options are the OPT record's options, in order of their codes.
 	Options map[OptionCode][]byte
 	Flags   uint16 // RD, CD, AD
 }
 
-// NewQuery makes a query in wire form.
+// NewQuery returns a query in wire form.
 func NewQuery(q QuerySpec) ([]byte, error) {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(q.Name), uint16(q.Type))

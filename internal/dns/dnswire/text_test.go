@@ -143,8 +143,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsAreAMasterFile: what is printed can be read again, whatever is in
-// the owner's name.
+// TestRecordsAreAMasterFile checks that printed records can be parsed again,
+// with any octets in the owner.
 func TestRecordsAreAMasterFile(t *testing.T) {
 	for _, owner := range []string{".", web, `a\.b.x.`, `\000\032\255"();@$'\\.x.`, name255} {
 		name := dnsname.MustParse(owner)
@@ -297,7 +297,7 @@ func TestParseMessageRefuses(t *testing.T) {
 func TestNewQuery(t *testing.T) {
 	tests := map[string]struct {
 		question dnswire.QuerySpec
-		want     string // of the library, without its first line
+		want     string // as the library prints it, without its first line
 	}{
 		"class IN": {
 			dnswire.QuerySpec{Name: "web.shop.", Type: dnswire.TypeA},

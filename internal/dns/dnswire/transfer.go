@@ -9,23 +9,23 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// OptionMarks asks a transfer to hold what a replica needs beside the zone's
-// records. Its value is empty; its code is of the range for experiments (RFC
-// 6891, section 9).
+// OptionMetadata requests a transfer with records of zone.TypeMetadata, which a
+// Portolan secondary needs. Its value is empty; its code is from the range for
+// local use (RFC 6891, section 9).
 const OptionMetadata = OptionCode(65002)
 
-// OpcodeNotify tells that a zone has changed (RFC 1996).
+// OpcodeNotify announces that a zone has changed (RFC 1996).
 const OpcodeNotify = Opcode(dns.OpcodeNotify)
 
-// Held is what a secondary says that it holds of a zone, in a query for IXFR
+// IXFRBase is the version of a zone that a secondary has, from its IXFR query
 // (RFC 1995, section 3).
 type IXFRBase struct {
 	Serial uint32
 	MName  dnsname.Name
 }
 
-// ReadHeld reads that from a query that was parsed without error; ok is false
-// where it doesn't say.
+// ReadIXFRBase parses the authority section of a query that was parsed without
+// error. ok is false if it has no SOA record.
 func ReadIXFRBase(query []byte) (h IXFRBase, ok bool) {
 	if len(query) < HeaderLen || binary.BigEndian.Uint16(query[4:]) != 1 || binary.BigEndian.Uint16(query[6:]) != 0 || binary.BigEndian.Uint16(query[8:]) == 0 {
 		return IXFRBase{}, false
@@ -48,20 +48,21 @@ func ReadIXFRBase(query []byte) (h IXFRBase, ok bool) {
 	return h, true
 }
 
-// transferLen is how long the messages of a transfer become, about: compression
-// pointers reach all of such a one, and it is little to hold for each peer.
+// transferLen is the approximate length of a transfer's messages: compression
+// pointers reach every offset, and little memory is needed per client.
 const transferLen = 16 << 10
 
 // Transfer encodes the records of a transfer into messages (RFC 5936, section
-// 2.2): the first repeats the question, the others have none. The same serve all
-// who ask; Address makes one an answer.
+// 2.2): the first one repeats the question, the others have none. The messages
+// serve all clients; AppendTransferReply adapts one to a query.
 type Transfer struct {
 	done  [][]byte
-	buf   []byte // the message in hand
+	buf   []byte // the current message
 	names map[string]uint16
 }
 
-// NewTransfer begins the answer to a question for a transfer of a zone.
+// NewTransfer begins the messages of a transfer of zone; t is TypeAXFR or
+// TypeIXFR.
 func NewTransfer(zone dnsname.Name, t Type) *Transfer {
 	x := new(Transfer)
 	x.begin()
@@ -83,12 +84,12 @@ func (x *Transfer) AddSOA(soa *SOA) {
 	x.Add([]byte(soa.Zone.WireLabels()), NewRRset(TypeSOA, soa.TTL, soa.AppendRData(nil)))
 }
 
-// maxTransferRecord is the longest record of a transfer, in octets: a message holds
-// it beside its header, a question, and OPT and TSIG records.
+// maxTransferRecord is the longest record of a transfer, in octets: it leaves
+// room for the header, a question, and OPT and TSIG records.
 const maxTransferRecord = MaxMessage - 1<<10
 
-// Add adds the records of an owner, given in lower-case wire form without the
-// root's closing zero octet. A record that no message could hold is left out.
+// Add adds an RRset; owner is in lower-case wire form without the root's
+// closing zero octet. A record that no message can hold is omitted.
 func (x *Transfer) Add(owner []byte, set RRset) {
 	for wire := set.wire; len(wire) > 0; {
 		n := recordLen(wire)
@@ -105,7 +106,7 @@ func (x *Transfer) Add(owner []byte, set RRset) {
 	}
 }
 
-// addRecord adds one record, as it is in an RRset.
+// addRecord adds one record in the form that it has in an RRset.
 func (x *Transfer) addRecord(owner, record []byte) {
 	x.addName(string(owner))
 	x.buf = append(x.buf, record[2:recordFixed]...) // type, class, TTL, length
@@ -120,8 +121,8 @@ func (x *Transfer) addRecord(owner, record []byte) {
 	binary.BigEndian.PutUint16(x.buf[6:], binary.BigEndian.Uint16(x.buf[6:])+1)
 }
 
-// addName adds a name, and a pointer for as much of its end as the message has
-// already.
+// addName adds a name, compressed if the message already contains a suffix of
+// it.
 func (x *Transfer) addName(labels string) {
 	for labels != "" {
 		if at, ok := x.names[labels]; ok {
@@ -137,12 +138,12 @@ func (x *Transfer) addName(labels string) {
 	x.buf = append(x.buf, 0)
 }
 
-// Messages are those of all that was added.
+// Messages returns the messages with all records added.
 func (x *Transfer) Messages() [][]byte { return append(x.done, bytes.Clone(x.buf)) }
 
-// Address appends a message of a transfer as the answer to q: with its ID, and
-// its question as it came. Where q has an OPT record so has the first message
-// (RFC 5936, section 2.2.5).
+// AppendTransferReply appends message as a reply to q, with its ID and its
+// question as received. If q has an OPT record, the first message of the
+// transfer gets one (RFC 5936, section 2.2.5).
 func AppendTransferReply(b, message []byte, q TransferQuery, udpSize uint16) []byte {
 	b = append(b, message...)
 	binary.BigEndian.PutUint16(b, q.ID)
@@ -161,14 +162,14 @@ func AppendTransferReply(b, message []byte, q TransferQuery, udpSize uint16) []b
 	return b
 }
 
-// TransferQuery is what an answer repeats of a query for a transfer.
+// TransferQuery is what the reply to a transfer query repeats.
 type TransferQuery struct {
 	ID, Flags uint16
 	Question  []byte
 	EDNS      bool
 }
 
-// NewNotify says that a zone has changed, and its SOA now (RFC 1996, section
+// NewNotify returns a NOTIFY message with the zone's new SOA (RFC 1996, section
 // 3.7).
 func NewNotify(id uint16, soa *SOA) []byte {
 	x := NewTransfer(soa.Zone, TypeSOA)
@@ -179,7 +180,7 @@ func NewNotify(id uint16, soa *SOA) []byte {
 	return m
 }
 
-// AnswersNotify tells whether reply answers notify, and with which code.
+// MatchNotifyReply reports whether reply answers notify, and with which code.
 func MatchNotifyReply(reply, notify []byte) (code RCode, ok bool) {
 	if len(reply) < HeaderLen || !bytes.Equal(reply[:2], notify[:2]) {
 		return 0, false
@@ -188,7 +189,8 @@ func MatchNotifyReply(reply, notify []byte) (code RCode, ok bool) {
 	return RCode(flags & 0xf), flags&FlagQR != 0 && Opcode(flags&opcodeMask>>opcodeShift) == OpcodeNotify
 }
 
-// FailTransfer is the answer SERVFAIL to a question for a transfer of zone.
+// NewTransferFailure returns a SERVFAIL reply to a query for a transfer of
+// zone.
 func NewTransferFailure(q TransferQuery, zone dnsname.Name, t Type) []byte {
 	m := AppendTransferReply(nil, NewTransfer(zone, t).Messages()[0], TransferQuery{ID: q.ID, Flags: q.Flags, Question: q.Question}, 0)
 	binary.BigEndian.PutUint16(m[2:], FlagQR|q.Flags&FlagRD|uint16(ServFail))

@@ -16,8 +16,8 @@ var transferSOA = dnswire.SOA{
 	TTL: 5, Serial: 7, Refresh: 1, Retry: 2, Expire: 3, Minimum: 4,
 }
 
-// TestTransfer: messages hold all records in their order, are not long, and read
-// by the library; names are compressed where they may be.
+// TestTransfer checks that the messages hold all records in order, are short,
+// can be parsed by the library, and compress names where allowed.
 func TestTransfer(t *testing.T) {
 	x := dnswire.NewTransfer(transferSOA.Zone, dnswire.TypeAXFR)
 	x.AddSOA(&transferSOA)
@@ -63,8 +63,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestTransferOfLongRecords: a record is in a message whatever its length, unless no
-// message could hold it, signed.
+// TestTransferOfLongRecords checks that a record of any length is sent unless
+// no signed message can hold it.
 func TestTransferOfLongRecords(t *testing.T) {
 	for length, want := range map[int]int{16 << 10: 1, 60000: 1, 1<<16 - 1: 0} {
 		x := dnswire.NewTransfer(transferSOA.Zone, dnswire.TypeAXFR)
@@ -88,8 +88,8 @@ func TestTransferOfLongRecords(t *testing.T) {
 	}
 }
 
-// TestReadHeld: what a secondary holds is read from its query as others write it.
-func TestReadHeld(t *testing.T) {
+// TestReadIXFRBase checks queries that another implementation wrote.
+func TestReadIXFRBase(t *testing.T) {
 	m := new(dns.Msg)
 	m.SetIxfr("cluster.local.", 42, "A1.ns.dns.cluster.local.", "hostmaster.cluster.local.")
 	m.Compress = true
@@ -106,8 +106,7 @@ func TestReadHeld(t *testing.T) {
 	}
 }
 
-// TestNotify: a NOTIFY reads as one by the library, and its answer is told from
-// others.
+// TestNotify checks a NOTIFY with the library, and that its reply is matched.
 func TestNotify(t *testing.T) {
 	notify := dnswire.NewNotify(99, &transferSOA)
 	var m dns.Msg
@@ -135,8 +134,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// FuzzReadHeld: no query makes reading fail in another way than by saying so.
-func FuzzReadHeld(f *testing.F) {
+// FuzzReadIXFRBase checks that no query makes parsing panic.
+func FuzzReadIXFRBase(f *testing.F) {
 	m := new(dns.Msg)
 	m.SetIxfr("cluster.local.", 42, "ns.cluster.local.", "hostmaster.cluster.local.")
 	wire, err := m.Pack()

@@ -14,11 +14,11 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// TSIGAlgorithm is how messages are signed (RFC 8945, section 6), by its name
+// TSIGAlgorithm is the name of a signature algorithm (RFC 8945, section 6),
 // without the closing dot.
 type TSIGAlgorithm string
 
-// The algorithms: those of SHA-2.
+// Algorithms: those of SHA-2.
 const (
 	HMACSHA224 TSIGAlgorithm = "hmac-sha224"
 	HMACSHA256 TSIGAlgorithm = "hmac-sha256"
@@ -33,20 +33,20 @@ var tsigHashes = map[TSIGAlgorithm]func() hash.Hash{
 	HMACSHA512: sha512.New,
 }
 
-// IsKnown tells whether messages can be signed so.
+// IsKnown reports whether the algorithm is supported.
 func (a TSIGAlgorithm) IsKnown() bool { return tsigHashes[a] != nil }
 
-// TSIGKey is a secret that two servers share. Its algorithm is known.
+// TSIGKey is a secret that two servers share. Its algorithm must be known.
 type TSIGKey struct {
 	Name      dnsname.Name
 	Algorithm TSIGAlgorithm
 	Secret    []byte
 }
 
-// TSIGError says what is wrong with a signature (RFC 8945, section 3).
+// TSIGError is an error of a signature (RFC 8945, section 3).
 type TSIGError uint16
 
-// The errors of signatures. A response with one has the code NotAuth.
+// Errors of signatures. A response with one of them has the code NotAuth.
 const (
 	BadSig   = TSIGError(dns.RcodeBadSig)
 	BadKey   = TSIGError(dns.RcodeBadKey)
@@ -63,36 +63,36 @@ var tsigWords = map[TSIGError]string{
 
 func (e TSIGError) Error() string { return tsigWords[e] }
 
-// ErrUnsigned says that a message is not signed where it must be.
+// ErrUnsigned reports that a message that must be signed is not.
 var ErrUnsigned = errors.New("the message is not signed")
 
 // tsigFudge is how far the clocks of two servers may differ, in seconds (RFC
 // 8945, section 10).
 const tsigFudge = 300
 
-// TSIG is the TSIG record of a message (RFC 8945, section 4.2). Its slices are
-// the message's.
+// TSIG is the TSIG record of a message (RFC 8945, section 4.2). Its slices
+// refer to the message.
 type TSIG struct {
 	Key       dnsname.Name
 	Algorithm dnsname.Name
 	Error     TSIGError
 	Other     []byte
 
-	signed     uint64 // seconds since 1970
+	signed     uint64 // Unix time in seconds
 	fudge      uint16
 	mac        []byte
 	originalID uint16
-	start      int // where the record begins in the message
+	start      int // offset of the record in the message
 }
 
-// Len is the length of the message without the record.
+// MessageLen returns the length of the message without the record.
 func (t *TSIG) MessageLen() int { return t.start }
 
-// HasTSIG tells whether the message that q was read from ends with a TSIG record.
+// HasTSIG reports whether the query ends with a TSIG record.
 func (q *Query) HasTSIG() bool { return q.tsig }
 
-// ReadTSIG reads the TSIG record of a message; nil when there is none. It fails
-// with ErrMalformed.
+// ReadTSIG parses the TSIG record of a message; it returns nil if there is
+// none. It fails with ErrMalformed.
 func ReadTSIG(message []byte) (*TSIG, error) {
 	if len(message) < HeaderLen {
 		return nil, ErrMalformed
@@ -118,7 +118,8 @@ func ReadTSIG(message []byte) (*TSIG, error) {
 			return nil, ErrMalformed
 		}
 		if Type(binary.BigEndian.Uint16(message[fixed:])) == typeTSIG {
-			// The last record of the additional section (RFC 8945, section 5.1).
+			// It must be the last record of the additional section (RFC 8945,
+			// section 5.1).
 			if records > 1 || end != len(message) || binary.BigEndian.Uint16(message[10:]) == 0 {
 				return nil, ErrMalformed
 			}
@@ -133,8 +134,8 @@ func ReadTSIG(message []byte) (*TSIG, error) {
 // other data.
 const tsigFixed = 6 + 2 + 2 + 2 + 2 + 2
 
-// readTSIG reads the TSIG record that begins at start and ends the message; its
-// type stands at fixed.
+// readTSIG parses the TSIG record that begins at start, has its type at fixed
+// and ends the message.
 func readTSIG(message []byte, start, fixed int) (*TSIG, error) {
 	var buf [dnsname.MaxWire]byte
 	if _, ok := endOfName(message, start); !ok || Class(binary.BigEndian.Uint16(message[fixed+2:])) != classANY {
@@ -163,20 +164,20 @@ func readTSIG(message []byte, start, fixed int) (*TSIG, error) {
 	return t, nil
 }
 
-// TSIGExchange signs or checks the messages of one exchange, in their order: the
-// query, then the answer's. One goroutine uses it at a time.
+// TSIGExchange signs or verifies the messages of one exchange in order: the
+// query, then the reply's messages. Only one goroutine at a time may use it.
 type TSIGExchange struct {
 	key      *TSIGKey
-	messages int       // that were signed or checked
-	mac      []byte    // of the last one
-	digest   hash.Hash // begun, when messages without signature were checked
-	unsigned int       // how many
+	messages int       // signed or verified so far
+	mac      []byte    // of the last signed message
+	digest   hash.Hash // covers the unsigned messages so far; nil if there are none
+	unsigned int       // number of unsigned messages
 }
 
-// Exchange begins an exchange.
+// NewExchange begins an exchange.
 func (k *TSIGKey) NewExchange() *TSIGExchange { return &TSIGExchange{key: k} }
 
-// Len is by how much Sign makes a message longer, at most.
+// Overhead returns the largest number of octets that Sign adds to a message.
 func (k *TSIGKey) Overhead() int {
 	return k.Name.WireLen() + recordHead + len(k.Algorithm) + 2 + tsigFixed + tsigHashes[k.Algorithm]().Size() + timeLen
 }
@@ -184,13 +185,13 @@ func (k *TSIGKey) Overhead() int {
 // timeLen is the length of a time in TSIG records.
 const timeLen = 6
 
-// Sign appends a TSIG record to message, which is the next one.
+// Sign appends a TSIG record to message, the next one of the exchange.
 func (x *TSIGExchange) Sign(message []byte, now time.Time) []byte {
 	return x.sign(message, &TSIG{signed: uint64(now.Unix())})
 }
 
-// SignBadTime is Sign for the answer to a query from another time, which says
-// what time it is (RFC 8945, section 5.2.3).
+// SignBadTime is Sign for the reply to a query with a wrong time. The record
+// carries the server's time (RFC 8945, section 5.2.3).
 func (x *TSIGExchange) SignBadTime(message []byte, query *TSIG, now time.Time) []byte {
 	return x.sign(message, &TSIG{
 		signed: query.signed, Error: BadTime,
@@ -205,8 +206,8 @@ func (x *TSIGExchange) sign(message []byte, t *TSIG) []byte {
 	return t.append(message)
 }
 
-// RefuseTSIG appends a TSIG record without signature to the answer to a query
-// that can't be trusted (RFC 8945, section 5.3.2).
+// AppendTSIGError appends a TSIG record without signature to the reply to a
+// query that failed verification (RFC 8945, section 5.3.2).
 func AppendTSIGError(message []byte, query *TSIG, why TSIGError) []byte {
 	t := TSIG{
 		Key: query.Key, Algorithm: query.Algorithm, Error: why,
@@ -242,14 +243,15 @@ func appendTime(b []byte, seconds uint64) []byte {
 
 func (k *TSIGKey) algorithm() dnsname.Name { return dnsname.MustParse(string(k.Algorithm)) }
 
-// maxUnsigned is how many messages of an answer may come between two that are
-// signed (RFC 8945, section 5.3.1).
+// maxUnsigned is how many messages of a reply may be unsigned in a row (RFC
+// 8945, section 5.3.1).
 const maxUnsigned = 99
 
-// Verify checks the signature of message, which is the next one. It fails with a
-// TSIGError, ErrUnsigned or ErrMalformed; the exchange is at its end then, but
-// for BadTime: the answer to that is signed. Behind the first message of an
-// answer some may be unsigned; see Settled.
+// Verify checks the signature of message, the next one of the exchange. It
+// fails with a TSIGError, ErrUnsigned or ErrMalformed. Then the exchange must
+// not be used any more, except after BadTime, because the reply to that is
+// signed. After the first message of a reply some may be unsigned; see
+// LastSigned.
 func (x *TSIGExchange) Verify(message []byte, now time.Time) error {
 	t, err := ReadTSIG(message)
 	switch {
@@ -260,7 +262,7 @@ func (x *TSIGExchange) Verify(message []byte, now time.Time) error {
 	case t.Key != x.key.Name || t.Algorithm != x.key.algorithm():
 		return BadKey
 	case t.Error != 0 && len(t.mac) == 0:
-		return t.Error // of an answer, and not to be trusted
+		return t.Error // of a reply, and not authenticated
 	}
 	size := tsigHashes[x.key.Algorithm]().Size()
 	if len(t.mac) > size || len(t.mac) < max(10, size/2) { // RFC 8945, section 5.2.2.1
@@ -280,7 +282,7 @@ func (x *TSIGExchange) Verify(message []byte, now time.Time) error {
 	return nil
 }
 
-// skip takes in a message without signature.
+// skip accepts a message without signature.
 func (x *TSIGExchange) skip(message []byte) error {
 	if x.messages < 2 || x.unsigned == maxUnsigned {
 		return ErrUnsigned
@@ -291,11 +293,11 @@ func (x *TSIGExchange) skip(message []byte) error {
 	return nil
 }
 
-// Settled tells whether the last message was signed, and so all before it are
-// what they were: the last of an answer must be.
+// LastSigned reports whether the last message was signed, which authenticates
+// all before it. The last message of a reply must be signed.
 func (x *TSIGExchange) LastSigned() bool { return x.unsigned == 0 }
 
-// begin begins the digest of a message behind another.
+// begin begins the digest of a message.
 func (x *TSIGExchange) begin() {
 	if x.digest != nil {
 		return
@@ -307,9 +309,9 @@ func (x *TSIGExchange) begin() {
 	}
 }
 
-// sum is the MAC of a message, which had so many additional records before it was
-// signed, with the numbers of t (RFC 8945, section 4.3). It is the last one's
-// from then on.
+// sum computes the MAC of a message, which had the given number of additional
+// records before it was signed, with the variables of t (RFC 8945, section
+// 4.3), and stores it for the next message.
 func (x *TSIGExchange) sum(message []byte, t *TSIG, additional uint16) []byte {
 	x.begin()
 	var header [HeaderLen]byte
@@ -325,8 +327,8 @@ func (x *TSIGExchange) sum(message []byte, t *TSIG, additional uint16) []byte {
 	return x.mac
 }
 
-// variables are the fields of t that are signed: the times alone behind the first
-// message of an answer (section 5.3.1).
+// variables returns the fields of t that are signed: after the first message of
+// a reply, the times only (section 5.3.1).
 func (x *TSIGExchange) variables(t *TSIG) []byte {
 	if x.messages > 1 {
 		return binary.BigEndian.AppendUint16(appendTime(nil, t.signed), t.fudge)

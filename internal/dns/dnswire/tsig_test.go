@@ -21,7 +21,7 @@ func tsigKey(a dnswire.TSIGAlgorithm) *dnswire.TSIGKey {
 	return &dnswire.TSIGKey{Name: dnsname.MustParse("replica.Keys"), Algorithm: a, Secret: []byte(tsigSecret)}
 }
 
-// libraryMessage is a message with room for a signature of the library's.
+// libraryMessage returns a message prepared for signing by the library.
 func libraryMessage(a dnswire.TSIGAlgorithm, response bool, at time.Time) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetAxfr("cluster.local.")
@@ -30,11 +30,11 @@ func libraryMessage(a dnswire.TSIGAlgorithm, response bool, at time.Time) *dns.M
 	return m
 }
 
-// TestTSIGWithLibrary: a query and an answer of several messages, signed by one
-// side, are good to the other, for each algorithm and both ways.
+// TestTSIGWithLibrary checks that each side verifies what the other signed: a
+// query and a reply of several messages, for each algorithm.
 func TestTSIGWithLibrary(t *testing.T) {
 	secret := base64.StdEncoding.EncodeToString([]byte(tsigSecret))
-	now := time.Now() // the library goes by its own clock
+	now := time.Now() // the library uses the system clock
 	for _, a := range []dnswire.TSIGAlgorithm{dnswire.HMACSHA224, dnswire.HMACSHA256, dnswire.HMACSHA384, dnswire.HMACSHA512} {
 		signs, checks := tsigKey(a).NewExchange(), tsigKey(a).NewExchange()
 		mac := ""
@@ -64,13 +64,13 @@ func TestTSIGWithLibrary(t *testing.T) {
 	}
 }
 
-// signed is a query as tsigKey signs it at tsigTime.
+// signed returns a query signed with tsigKey at tsigTime.
 func signed(t testing.TB) []byte {
 	t.Helper()
 	return tsigKey(dnswire.HMACSHA256).NewExchange().Sign(unsigned(t), tsigTime)
 }
 
-// unsigned is that query without its signature.
+// unsigned returns that query without its signature.
 func unsigned(t testing.TB) []byte {
 	t.Helper()
 	wire, err := dnswire.NewQuery(dnswire.QuerySpec{Name: "cluster.local", Type: dnswire.TypeAXFR, UDPSize: 1232})
@@ -81,7 +81,7 @@ func unsigned(t testing.TB) []byte {
 	return wire
 }
 
-// TestTSIGRefused: what is wrong with a signature is told apart.
+// TestTSIGRefused checks that each defect of a signature has its own error.
 func TestTSIGRefused(t *testing.T) {
 	query := signed(t)
 	macAt := len(query) - 2 - 2 - 2 - 32 // before the original ID, the error and no other data
@@ -126,8 +126,8 @@ func TestTSIGRefused(t *testing.T) {
 	}
 }
 
-// TestTSIGErrors: who asked is told what is wrong: what can't be trusted without
-// a signature, another time with one and with the server's time.
+// TestTSIGErrors checks error replies: unsigned if the query is not
+// authenticated, signed and with the server's time if only its time is wrong.
 func TestTSIGErrors(t *testing.T) {
 	query, plain := signed(t), make([]byte, dnswire.HeaderLen)
 	asked, err := dnswire.ReadTSIG(query)
@@ -158,8 +158,8 @@ func TestTSIGErrors(t *testing.T) {
 	}
 }
 
-// TestTSIGUnsignedBetween: messages of an answer may be unsigned between two that
-// are signed, 99 at most, and what they say counts.
+// TestTSIGUnsignedBetween checks that at most 99 messages between two signed
+// ones may be unsigned, and that the next signature covers them.
 func TestTSIGUnsignedBetween(t *testing.T) {
 	for name, c := range map[string]struct {
 		between int
@@ -178,7 +178,7 @@ func TestTSIGUnsignedBetween(t *testing.T) {
 	}
 }
 
-// unsignedBetween checks an answer with so many unsigned messages in it.
+// unsignedBetween verifies a reply with that many unsigned messages in it.
 func unsignedBetween(t *testing.T, between int, change bool) error {
 	t.Helper()
 	message := func() []byte { return make([]byte, dnswire.HeaderLen) }
@@ -192,7 +192,7 @@ func unsignedBetween(t *testing.T, between int, change bool) error {
 	}
 	for i := range between {
 		m := message()
-		if err := server.Verify(m, tsigTime); err != nil { // which takes it into the next signature
+		if err := server.Verify(m, tsigTime); err != nil { // which is covered by the next signature
 			return err
 		}
 		if change && i == 1 {
@@ -212,8 +212,8 @@ func unsignedBetween(t *testing.T, between int, change bool) error {
 	return err
 }
 
-// FuzzTSIG: no message makes reading fail in another way than with an error, and
-// none is good that was not signed.
+// FuzzTSIG checks that no message makes parsing panic and that no unsigned
+// message verifies.
 func FuzzTSIG(f *testing.F) {
 	f.Add(signed(f))
 	f.Add(signed(f)[:40])
@@ -223,7 +223,7 @@ func FuzzTSIG(f *testing.F) {
 			t.Errorf("the record begins behind the message")
 		}
 		if tsigKey(dnswire.HMACSHA256).NewExchange().Verify(message, tsigTime) == nil && string(message) != string(signed(t)) {
-			// What is not signed may differ: the ID.
+			// Only the ID is not signed and may differ.
 			if len(message) != len(signed(t)) || string(message[2:]) != string(signed(t)[2:]) {
 				t.Errorf("Verify of %x is good", message)
 			}

@@ -19,13 +19,14 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// New makes Rules and reads their files. A file that is not there is taken to be
-// empty until it is. New fails when one can't be read or a configured line is not
-// one; bad lines of files are passed over, see Run.
+// New returns a Filter with its files read. A file that does not exist counts
+// as empty until it appears. New fails if a file cannot be read or if a
+// configured line is invalid; invalid lines in files are skipped and logged by
+// Run.
 func New(cfg Config) (*Filter, error) { return Renew(nil, cfg) }
 
-// Renew is New of Rules that take the place of others, or of nil: a file that is
-// not there any more says what it said to them.
+// Renew is New for a Filter that replaces before, which may be nil. A file that
+// no longer exists keeps the content that before has of it.
 func Renew(before *Filter, cfg Config) (*Filter, error) {
 	r := &Filter{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string)}
 	for _, w := range cfg.Rewrites {
@@ -55,13 +56,13 @@ func Renew(before *Filter, cfg Config) (*Filter, error) {
 	return r, nil
 }
 
-// CheckLines tells the first mistake in lines of hosts(5).
+// CheckLines returns the first error in lines of hosts(5), or nil.
 func CheckLines(lines []string) error {
 	_, err := parseLines(lines)
 	return err
 }
 
-// parseLines takes all lines, or tells the first mistake.
+// parseLines parses lines of hosts(5) and fails on the first invalid one.
 func parseLines(lines []string) (*list, error) {
 	l, err := parse(source{kind: hostsList}, strings.NewReader(strings.Join(lines, "\n")))
 	switch {
@@ -73,27 +74,28 @@ func parseLines(lines []string) (*list, error) {
 	return l, nil
 }
 
-// Empty tells whether a Config says nothing.
+// Empty reports whether the configuration filters nothing.
 func (c *Config) Empty() bool {
 	return len(c.Access)+len(c.Rewrites)+len(c.Block.Names)+len(c.Block.Files)+len(c.Hosts.Lines)+len(c.Hosts.Files) == 0
 }
 
-// lookTime is how often files are looked at.
-const lookTime = time.Second
+// pollInterval is the interval at which files are checked for changes.
+const pollInterval = time.Second
 
-// Run reads the files again when they change, until ctx is done, and logs lines
-// that are passed over, and once which files were never there.
+// Run reloads files when they change, until ctx is done. It logs the invalid
+// lines of each file that it loads and, once, the files that are missing at the
+// start. It returns ctx's error.
 func (r *Filter) Run(ctx context.Context, log *slog.Logger) error {
-	ticker := time.NewTicker(lookTime)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for _, s := range r.sources() {
 		if l := r.tables.Load().lists[s]; l != nil {
 			logProblems(log, l.problems)
 		} else {
-			log.Warn("a file of rules is not there; it is read when it is", "file", s.file)
+			log.Warn("filter file does not exist; it is read when it appears", "file", s.file)
 		}
 	}
-	told := "" // why files can't be read
+	logged := "" // the read errors logged last
 	for {
 		select {
 		case <-ctx.Done():
@@ -102,10 +104,10 @@ func (r *Filter) Run(ctx context.Context, log *slog.Logger) error {
 		}
 		before := r.tables.Load().lists
 		lists, failed := r.read(before)
-		if now := fmt.Sprint(failed); now != told {
-			told = now
+		if now := fmt.Sprint(failed); now != logged {
+			logged = now
 			for _, err := range failed {
-				log.Error("a file of rules can't be read; what it said stays", "err", err)
+				log.Error("cannot read filter file; its previous content stays in use", "err", err)
 			}
 		}
 		if maps.Equal(lists, before) {
@@ -118,7 +120,7 @@ func (r *Filter) Run(ctx context.Context, log *slog.Logger) error {
 				logProblems(log, lists[s].problems)
 			}
 		}
-		log.Info("rules read again", "blocked", len(t.blocked), "hosts", len(t.hosts))
+		log.Info("filter files reloaded", "blocked", len(t.blocked), "hosts", len(t.hosts))
 	}
 }
 
@@ -126,20 +128,20 @@ func logProblems(log *slog.Logger, problems []*problem) {
 	const most = 10
 	for i, p := range problems {
 		if i == most {
-			log.Warn("more lines passed over", "lines", len(problems)-most)
+			log.Warn("more invalid lines ignored", "lines", len(problems)-most)
 			return
 		}
-		log.Warn("line passed over", "err", p)
+		log.Warn("invalid line ignored", "err", p)
 	}
 }
 
-// source is a file, and what is looked for in it.
+// source is a file and the kind of list that it holds.
 type source struct {
 	kind kind
 	file string
 }
 
-// kind is what the lines of a list are.
+// kind is the format of a list.
 type kind uint8
 
 const (
@@ -157,21 +159,21 @@ func (r *Filter) sources() (all []source) {
 	return all
 }
 
-// list is what a source said when it was read last. It does not change.
+// list is the parsed content of a source. It is immutable.
 type list struct {
 	version  version
 	blocked  []string // names in wire form
-	hosts    []named
+	hosts    []hostEntry
 	problems []*problem
 }
 
-// named is a name and its address.
-type named struct {
+// hostEntry is one name of a hosts(5) line and its address.
+type hostEntry struct {
 	addr netip.Addr
 	name dnsname.Name
 }
 
-// version tells whether a file was changed.
+// version identifies the content of a file by modification time and size.
 type version struct {
 	changed time.Time
 	size    int64 // in octets
@@ -179,8 +181,7 @@ type version struct {
 
 func versionOf(info fs.FileInfo) version { return version{info.ModTime(), info.Size()} }
 
-// problem is a line that can't be used; of the configuration where there is no
-// file.
+// problem is an invalid line. Its file is empty if the line is configured.
 type problem struct {
 	file string
 	line int // from 1
@@ -194,9 +195,9 @@ func (p *problem) Error() string {
 	return fmt.Sprintf("%s:%d: %s", p.file, p.line, p.err)
 }
 
-// read gives what sources say now: as before, but for those that were changed and
-// can be read. failed tells of those that can't; one that is not there and never
-// was is not among them.
+// read returns the content of all sources: parsed again if the file has changed
+// and is readable, otherwise the list in before. failed holds the read errors,
+// except that of a file that does not exist and never did.
 func (r *Filter) read(before map[source]*list) (now map[source]*list, failed []error) {
 	now = make(map[source]*list)
 	for _, s := range r.sources() {
@@ -211,9 +212,9 @@ func (r *Filter) read(before map[source]*list) (now map[source]*list, failed []e
 	return now, failed
 }
 
-// readSource reads a source unless it is what it was before, and gives that also
-// when it fails. A file that is gone is an error: who replaces it may be about to
-// put the new one there.
+// readSource parses a source, or returns before if the file is unchanged or
+// cannot be read. A file that has disappeared is an error: its writer may be
+// about to replace it.
 func readSource(s source, before *list) (*list, error) {
 	if info, err := os.Stat(s.file); err == nil && before != nil && versionOf(info) == before.version {
 		return before, nil
@@ -235,12 +236,12 @@ func readSource(s source, before *list) (*list, error) {
 	return l, nil
 }
 
-// maxLine is how long a line may be, in octets: that of an address that blocks
-// many names.
+// maxLine is the longest line accepted, in octets. A hosts file may block many
+// names with one address on one line.
 const maxLine = 1 << 20
 
-// parse takes the words of each line that has any. It fails when it can't read to
-// the end: half of a list is worse than the one before.
+// parse parses all lines of a list. It fails if it cannot read to the end,
+// because half a list is worse than the previous one.
 func parse(s source, from io.Reader) (*list, error) {
 	l := new(list)
 	add := l.addHost
@@ -266,8 +267,8 @@ func parse(s source, from io.Reader) (*list, error) {
 	return l, nil
 }
 
-// addBlocked takes a line of one name or, as hosts files that block names have
-// it, of an address and names.
+// addBlocked adds a line that holds one name or, as in hosts files made for
+// blocking, an address and names.
 func (l *list) addBlocked(words []string) error {
 	if _, err := netip.ParseAddr(words[0]); err == nil {
 		words = words[1:]
@@ -288,7 +289,7 @@ func (l *list) addBlocked(words []string) error {
 	return nil
 }
 
-// addHost takes a line of an address and names.
+// addHost adds a line that holds an address and names.
 func (l *list) addHost(words []string) error {
 	addr, err := netip.ParseAddr(words[0])
 	switch {
@@ -303,12 +304,12 @@ func (l *list) addHost(words []string) error {
 		if err != nil {
 			return err
 		}
-		l.hosts = append(l.hosts, named{addr, name})
+		l.hosts = append(l.hosts, hostEntry{addr, name})
 	}
 	return nil
 }
 
-// build puts together what is configured and what sources say.
+// build merges the configuration and the lists into lookup tables.
 func (r *Filter) build(lists map[source]*list) *tables {
 	t := &tables{blocked: make(map[string]struct{}), lists: lists}
 	for _, name := range r.cfg.Block.Names {
@@ -327,8 +328,9 @@ func (r *Filter) build(lists map[source]*list) *tables {
 	return t
 }
 
-// compileHosts makes the RRsets of names and of addresses.
-func compileHosts(hosts []named, ttl uint32) map[string]host {
+// compileHosts makes the A and AAAA RRsets of the names and the PTR RRsets of
+// the addresses.
+func compileHosts(hosts []hostEntry, ttl uint32) map[string]host {
 	addrsOf, namesOf := make(map[string][]netip.Addr), make(map[netip.Addr][]dnsname.Name)
 	for _, h := range hosts {
 		key := h.name.WireLabels()

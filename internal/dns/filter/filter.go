@@ -1,10 +1,15 @@
-// Package filter is what a server does with a query before it looks for an
-// answer: who may ask, and how often; which names are others, which are blocked,
-// and which have addresses that somebody wrote down.
+// Package filter decides about queries before they are resolved: which clients
+// may query which names, how many responses a client gets per second, which
+// names are rewritten or blocked, and which names have addresses from hosts
+// files.
 //
-// Its files are of the form of hosts(5), and lists of one name a line. They are
-// read again when they change, and when they come to be; what can't be read leaves
-// what was there.
+//	query -> Access -> Rewrite -> Blocked -> Host -> (resolve) -> RateLimiter -> response
+//
+// Host files have the format of hosts(5), see the Linux man-pages. Block lists
+// have one name per line, or the format of hosts(5). Files are read again when
+// they change or appear; a file that cannot be read keeps its previous content.
+// Rate limiting follows the response rate limiting of BIND, by the generic cell
+// rate algorithm (ITU-T I.371).
 package filter
 
 import (
@@ -16,101 +21,104 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Config is what Rules are made from. The zero value lets everything pass.
+// Config configures a Filter. The zero value lets every query pass.
 type Config struct {
-	// Access are looked at in their order; the first that is of a query decides.
-	// One that none is of may be asked.
+	// Access holds the access rules. The first rule that matches a query
+	// decides; a query that no rule matches is allowed.
 	Access   []AccessRule
 	Rewrites []Rewrite
 	Block    Blocklist
 	Hosts    Hosts
 }
 
-// Access says what becomes of queries of some clients for some names.
+// AccessRule sets the action for queries from some clients for some names. A
+// query must match Clients and Names.
 type AccessRule struct {
 	Action  Action
-	Clients []netip.Prefix // all when empty
-	Names   []dnsname.Name // and all below; all when empty
+	Clients []netip.Prefix // all clients if empty
+	Names   []dnsname.Name // includes all names below; all names if empty
 }
 
-// Action is what becomes of a query. The zero value is harmless.
+// Action is what the server does with a query. The zero value refuses.
 type Action uint8
 
-// The actions.
+// Actions: Refuse answers REFUSED, Drop sends no response.
 const (
 	Refuse Action = iota
 	Allow
 	Drop
 )
 
-// Rewrite has one name answered as another. What is answered belongs to the name
-// that was asked for.
+// Rewrite makes the server answer a query for one name with the records of
+// another. The records in the response are owned by the name in the question.
 type Rewrite struct {
 	From, To dnsname.Name
-	// Exact is for the name alone, not for those below.
+	// Exact excludes the names below From.
 	Exact bool
 }
 
-// Block is names, with all below, that are not to be had.
+// Blocklist lists blocked names. It includes all names below them.
 type Blocklist struct {
 	Names []dnsname.Name
 	Files []string
-	// Zero has them answered with the address 0.0.0.0 or ::, and not denied.
+	// Zero answers with the address 0.0.0.0 or :: instead of NXDOMAIN.
 	Zero bool
-	// TTL is that of the address, in seconds.
+	// TTL is the TTL of that address, in seconds.
 	TTL uint32
 }
 
-// Hosts are names and their addresses.
+// Hosts are names with configured addresses.
 type Hosts struct {
 	Lines []string // as in hosts(5)
 	Files []string
 	TTL   uint32 // in seconds
 }
 
-// Rules apply to queries. They may be used by several goroutines at once.
+// Filter applies a Config to queries. Its methods are safe for concurrent use.
 type Filter struct {
 	cfg     Config
-	exact   map[string]string // from name to name, in wire form
+	exact   map[string]string // new names by exact name, in wire form
 	suffix  map[string]string
-	lines   *list            // of Config.Hosts
-	blocked [2]dnswire.RRset // the addresses of blocked names, A and AAAA
+	lines   *list            // parsed Config.Hosts.Lines
+	blocked [2]dnswire.RRset // the A and AAAA RRsets of blocked names with Zero
 	tables  atomic.Pointer[tables]
 }
 
-// tables are what is read from files, and replaced when those change.
+// tables are the lookup tables built from the configuration and the files. They
+// are immutable and replaced as a whole.
 type tables struct {
 	blocked map[string]struct{}
 	hosts   map[string]host
-	lists   map[source]*list // what they are made from; none of a file that was never there
+	lists   map[source]*list // the parsed files; a file that never existed has none
 }
 
-// host is what a name of hosts(5) has.
+// host holds the RRsets of one name.
 type host struct{ a, aaaa, ptr dnswire.RRset }
 
-// Names are in lower-case wire form without the root's closing zero octet, here
-// and in all that follows.
+// Names passed to the following methods are in lower-case wire form without the
+// root's closing zero octet.
 
-// Access decides about a query.
+// Access returns the action for a query of client for name.
 func (r *Filter) Access(client netip.Addr, name []byte) Action {
 	for i := range r.cfg.Access {
-		if a := &r.cfg.Access[i]; a.isOf(client, name) {
+		if a := &r.cfg.Access[i]; a.matches(client, name) {
 			return a.Action
 		}
 	}
 	return Allow
 }
 
-func (a *AccessRule) isOf(client netip.Addr, name []byte) bool {
+func (a *AccessRule) matches(client netip.Addr, name []byte) bool {
 	isClient := func(p netip.Prefix) bool { return p.Contains(client) }
 	holds := func(n dnsname.Name) bool { return n.Contains(name) }
 	return (len(a.Clients) == 0 || slices.ContainsFunc(a.Clients, isClient)) && (len(a.Names) == 0 || slices.ContainsFunc(a.Names, holds))
 }
 
-// Rewrite gives the name that name is answered as: itself, unless a rule says
-// otherwise, else one in room, which must hold dnsname.MaxWire octets. The rule
-// of the longest name counts; where the result were too long none does.
-func (r *Filter) Rewrite(name, room []byte) (renamed []byte, is bool) {
+// Rewrite returns the name whose records answer a query for name, and whether a
+// rule rewrote it. The new name is in room, which must have a capacity of
+// dnsname.MaxWire octets. The rule with the longest matching name applies. If
+// the new name would be too long, name is not rewritten.
+func (r *Filter) Rewrite(name, room []byte) (renamed []byte, rewritten bool) {
 	if len(r.exact)+len(r.suffix) == 0 {
 		return name, false
 	}
@@ -130,8 +138,9 @@ func (r *Filter) Rewrite(name, room []byte) (renamed []byte, is bool) {
 	}
 }
 
-// Blocked tells whether name is blocked, and gives what is answered in place of
-// a denial; an RRset without records is NODATA.
+// Blocked reports whether name is blocked. If so, denied reports whether the
+// response is NXDOMAIN; otherwise set is the answer, and a set without records
+// means NODATA.
 func (r *Filter) Blocked(name []byte, t dnswire.Type) (set dnswire.RRset, denied, blocked bool) {
 	names := r.tables.Load().blocked
 	if len(names) == 0 {
@@ -139,7 +148,7 @@ func (r *Filter) Blocked(name []byte, t dnswire.Type) (set dnswire.RRset, denied
 	}
 	for off := 0; ; off += 1 + int(name[off]) {
 		if _, ok := names[string(name[off:])]; ok {
-			return r.zero(t), !r.cfg.Block.Zero, true
+			return r.zeroAddress(t), !r.cfg.Block.Zero, true
 		}
 		if off == len(name) {
 			return set, false, false
@@ -147,7 +156,7 @@ func (r *Filter) Blocked(name []byte, t dnswire.Type) (set dnswire.RRset, denied
 	}
 }
 
-func (r *Filter) zero(t dnswire.Type) (set dnswire.RRset) {
+func (r *Filter) zeroAddress(t dnswire.Type) (set dnswire.RRset) {
 	for _, set := range r.blocked {
 		if set.Type == t {
 			return set
@@ -156,8 +165,9 @@ func (r *Filter) zero(t dnswire.Type) (set dnswire.RRset) {
 	return set
 }
 
-// Host finds the RRset of type t that somebody wrote down for name, one without
-// records where there are only others. exists tells whether there are any.
+// Host returns the RRset of type t that the hosts files have for name, and
+// whether they have name at all. The set is empty if name has only records of
+// other types.
 func (r *Filter) Host(name []byte, t dnswire.Type) (set dnswire.RRset, exists bool) {
 	hosts := r.tables.Load().hosts
 	if len(hosts) == 0 {

@@ -21,7 +21,7 @@ func name(s string) dnsname.Name { return dnsname.MustParse(s) }
 
 func wire(s string) []byte { return []byte(name(s).WireLabels()) }
 
-func newRules(t *testing.T, cfg filter.Config) *filter.Filter {
+func newFilter(t *testing.T, cfg filter.Config) *filter.Filter {
 	t.Helper()
 	r, err := filter.New(cfg)
 	if err != nil {
@@ -32,7 +32,7 @@ func newRules(t *testing.T, cfg filter.Config) *filter.Filter {
 
 func TestRewrite(t *testing.T) {
 	long := strings.Repeat(strings.Repeat("a", 63)+".", 3)
-	r := newRules(t, filter.Config{Rewrites: []filter.Rewrite{
+	r := newFilter(t, filter.Config{Rewrites: []filter.Rewrite{
 		{From: name("old.example."), To: name("new.example.")},
 		{From: name("deep.old.example."), To: name("deeper.example.")},
 		{From: name("one.example."), To: name("two.example."), Exact: true},
@@ -49,7 +49,7 @@ func TestRewrite(t *testing.T) {
 			t.Errorf("Rewrite(%s) = %q, %v, want %s", from, got, renamed, to)
 		}
 	}
-	root := newRules(t, filter.Config{Rewrites: []filter.Rewrite{{From: dnsname.Root, To: name("all.example.")}}})
+	root := newFilter(t, filter.Config{Rewrites: []filter.Rewrite{{From: dnsname.Root, To: name("all.example.")}}})
 	var room [dnsname.MaxWire]byte
 	if got, _ := root.Rewrite(wire("www.example."), room[:]); string(got) != string(wire("www.example.all.example.")) {
 		t.Errorf("below the root: %q", got)
@@ -57,7 +57,7 @@ func TestRewrite(t *testing.T) {
 }
 
 func TestAccess(t *testing.T) {
-	r := newRules(t, filter.Config{Access: []filter.AccessRule{
+	r := newFilter(t, filter.Config{Access: []filter.AccessRule{
 		{Action: filter.Drop, Names: []dnsname.Name{name("bad.example.")}},
 		{Action: filter.Allow, Clients: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}},
 		{Action: filter.Refuse, Names: []dnsname.Name{name("corp.example.")}},
@@ -79,7 +79,7 @@ func TestFiles(t *testing.T) {
 	if err := os.WriteFile(file, []byte("# comment\n\n 192.0.2.1\ta.example A.Example b.example # more\nfe80::1%eth0 c.example\n::ffff:192.0.2.2 d.example\n2001:db8::1 a.example\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newRules(t, filter.Config{Hosts: filter.Hosts{Files: []string{file}, TTL: 60}})
+	r := newFilter(t, filter.Config{Hosts: filter.Hosts{Files: []string{file}, TTL: 60}})
 	for query, want := range map[string]string{
 		"a.example. A": "192.0.2.1", "a.example. AAAA": "2001:db8::1", "a.example. TXT": "nothing", "a.example. ANY": "192.0.2.1",
 		"b.example. A": "192.0.2.1", "c.example. A": "unknown", "d.example. A": "192.0.2.2", "www.a.example. A": "unknown",
@@ -119,7 +119,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestBlocked(t *testing.T) {
-	r := newRules(t, filter.Config{Block: filter.Blocklist{Names: []dnsname.Name{name("ads.example.")}, Zero: true, TTL: 5}})
+	r := newFilter(t, filter.Config{Block: filter.Blocklist{Names: []dnsname.Name{name("ads.example.")}, Zero: true, TTL: 5}})
 	for query, want := range map[string]int{"ads.example. A": 1, "x.y.ads.example. AAAA": 1, "ads.example. TXT": 0, "nads.example. A": -1, ". A": -1} {
 		asked, typ, _ := strings.Cut(query, " ")
 		kind, _ := dnswire.ParseType(typ)
@@ -130,8 +130,8 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestLimiter: a burst, and then as many as come each second, for each prefix.
-func TestLimiter(t *testing.T) {
+// TestRateLimiter checks the burst and the sustained rate, for each prefix.
+func TestRateLimiter(t *testing.T) {
 	l := filter.NewRateLimiter(filter.RateLimit{PerSecond: 10, Burst: 5, Prefix4: 24, Prefix6: 56, Slip: 3})
 	now := time.Now()
 	count := func(client string, n int) (sent, cut int) {
@@ -164,7 +164,7 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// TestAllocations: rules cost none.
+// TestAllocations checks that filtering a query allocates nothing.
 func TestAllocations(t *testing.T) {
 	cfg := filter.Config{
 		Access:   []filter.AccessRule{{Action: filter.Refuse, Names: []dnsname.Name{name("corp.example.")}}},
@@ -174,7 +174,7 @@ func TestAllocations(t *testing.T) {
 	for i := range 100 {
 		cfg.Hosts.Lines = append(cfg.Hosts.Lines, fmt.Sprintf("192.0.2.%d h%d.example", i+1, i))
 	}
-	r := newRules(t, cfg)
+	r := newFilter(t, cfg)
 	l := filter.NewRateLimiter(filter.RateLimit{PerSecond: 1, Burst: 1, Prefix4: 24})
 	asked, client, now := wire("www.old.example."), netip.MustParseAddr("192.0.2.1"), time.Now()
 	var room [dnsname.MaxWire]byte
@@ -189,12 +189,12 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestMissingFiles: files that are not there are named once, and read when they
-// are; one that goes away leaves what it said.
+// TestMissingFiles checks that missing files are logged once and read when they
+// appear, and that a file that disappears keeps its content.
 func TestMissingFiles(t *testing.T) {
 	dir := t.TempDir()
 	hosts, blocked := filepath.Join(dir, "hosts"), filepath.Join(dir, "blocked")
-	r := newRules(t, filter.Config{Block: filter.Blocklist{Files: []string{blocked}}, Hosts: filter.Hosts{Files: []string{hosts}, TTL: 60}})
+	r := newFilter(t, filter.Config{Block: filter.Blocklist{Files: []string{blocked}}, Hosts: filter.Hosts{Files: []string{hosts}, TTL: 60}})
 	var log lockedBuffer
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -218,7 +218,7 @@ func TestMissingFiles(t *testing.T) {
 	if err := os.Remove(hosts); err != nil {
 		t.Fatal(err)
 	}
-	until("its end is noticed", func() bool { return strings.Contains(log.String(), "what it said stays") })
+	until("its end is noticed", func() bool { return strings.Contains(log.String(), "its previous content stays") })
 	if !hasHost() || strings.Count(log.String(), "level=WARN") != 2 {
 		t.Errorf("what a file said is gone with it: %t; log:\n%s", !hasHost(), log.String())
 	}
@@ -231,13 +231,13 @@ func TestMissingFiles(t *testing.T) {
 	until("it is back, and read", func() bool { return !hasHost() })
 }
 
-// TestRenew: what a file said that went away stays with the Rules that follow,
-// but where it is not one of theirs.
+// TestRenew checks that a new Filter keeps the content of a file that
+// disappeared, if the file is one of its own.
 func TestRenew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "list")
 	write(t, file, "192.0.2.1 a.example\n")
 	both := filter.Config{Block: filter.Blocklist{Files: []string{file}}, Hosts: filter.Hosts{Files: []string{file}}}
-	before := newRules(t, both)
+	before := newFilter(t, both)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// TestSameTime: a file is another one when it has another size, whatever its time.
+// TestSameTime checks that a change of size reloads a file whose modification
+// time is unchanged.
 func TestSameTime(t *testing.T) {
 	file, at := filepath.Join(t.TempDir(), "blocked"), time.Now()
 	put := func(text string) {
@@ -281,7 +282,7 @@ func TestSameTime(t *testing.T) {
 	}
 	put("a.example\n")
 	cfg := filter.Config{Block: filter.Blocklist{Files: []string{file}}}
-	before := newRules(t, cfg)
+	before := newFilter(t, cfg)
 	put("other.example\n")
 	r, err := filter.Renew(before, cfg)
 	if err != nil {
@@ -292,7 +293,7 @@ func TestSameTime(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log that several goroutines write to and read.
+// lockedBuffer is a log buffer that is safe for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder

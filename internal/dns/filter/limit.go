@@ -7,63 +7,65 @@ import (
 	"time"
 )
 
-// Limit says how many responses over UDP the clients of one prefix get: more are
-// dropped, or told to ask over TCP, since whoever forges a client's address has
-// them sent there.
+// RateLimit limits the responses over UDP to the clients of one prefix.
+// Responses over the limit are dropped or truncated, because a query with a
+// forged source address directs the response at a victim.
 type RateLimit struct {
-	PerSecond int // with 0 there is no limit
-	// Burst is how many may come at once, at least 1.
+	PerSecond int // 0 means no limit
+	// Burst is how many responses may be sent at once, at least 1.
 	Burst int
-	// Prefix4 and Prefix6 are how many bits of an address make a client.
+	// Prefix4 and Prefix6 are the lengths of the IPv4 and IPv6 prefixes that
+	// count as one client.
 	Prefix4, Prefix6 int
-	// Slip has one of so many that are over the limit answered with a cut
-	// response, which sends those who are real to TCP; with 0 none.
+	// Slip sends a truncated response for every Slip-th query over the limit,
+	// so that a real client retries over TCP. 0 sends none.
 	Slip int
 }
 
-// Limiter keeps a Limit, in memory that does not grow: clients whose prefixes
-// have the same hash share it.
+// RateLimiter applies a RateLimit in constant memory: prefixes with the same
+// hash share one budget.
 type RateLimiter struct {
 	limit    RateLimit
-	interval int64 // of one response, in nanoseconds
-	burst    int64 // likewise
+	interval int64 // between responses, in nanoseconds
+	burst    int64 // in nanoseconds
 	seed     maphash.Seed
-	began    time.Time
-	slots    [limitSlots]atomic.Int64 // until when each has used its share
-	over     atomic.Uint64
+	start    time.Time
+	slots    [limitSlots]atomic.Int64 // when the budget of each slot is full again, in nanoseconds since began
+	exceeded atomic.Uint64
 }
 
 const limitSlots = 1 << 16
 
-// NewLimiter makes a Limiter; nil where there is no limit.
+// NewRateLimiter returns a RateLimiter, or nil if there is no limit.
 func NewRateLimiter(l RateLimit) *RateLimiter {
 	if l.PerSecond == 0 {
 		return nil
 	}
 	interval := int64(time.Second) / int64(l.PerSecond)
-	return &RateLimiter{limit: l, interval: interval, burst: interval * int64(max(l.Burst, 1)), seed: maphash.MakeSeed(), began: time.Now()}
+	return &RateLimiter{limit: l, interval: interval, burst: interval * int64(max(l.Burst, 1)), seed: maphash.MakeSeed(), start: time.Now()}
 }
 
-// Verdict is what becomes of a response.
+// LimitVerdict says whether a response is sent.
 type LimitVerdict uint8
 
-// The verdicts.
+// Verdicts: Send sends the response, SendTruncated sends it without records and
+// with TC set, SendNothing drops it.
 const (
 	Send LimitVerdict = iota
 	SendTruncated
 	SendNothing
 )
 
-// Take counts a response to client (a generic cell rate: each uses up the time
-// that it may take).
+// Count counts a response to client at time now and returns what to do with it.
+// It allocates nothing and takes no lock.
 func (l *RateLimiter) Count(client netip.Addr, now time.Time) LimitVerdict {
 	slot := &l.slots[l.hash(client)%limitSlots]
-	at := int64(now.Sub(l.began))
+	at := int64(now.Sub(l.start))
 	for {
 		used := slot.Load()
 		next := max(used, at) + l.interval
 		if next-at > l.burst {
-			if n := l.over.Add(1); l.limit.Slip > 0 && n%uint64(l.limit.Slip) == 0 {
+			if n := l.exceeded.Add(1); l.limit.Slip > 0 && n%uint64(l.limit.Slip) == 0 {
 				return SendTruncated
 			}
 			return SendNothing
@@ -74,8 +76,8 @@ func (l *RateLimiter) Count(client netip.Addr, now time.Time) LimitVerdict {
 	}
 }
 
-// Over is how many responses were over the limit.
-func (l *RateLimiter) Exceeded() uint64 { return l.over.Load() }
+// Exceeded returns how many responses exceeded the limit since the start.
+func (l *RateLimiter) Exceeded() uint64 { return l.exceeded.Load() }
 
 func (l *RateLimiter) hash(client netip.Addr) uint64 {
 	bits := l.limit.Prefix6

@@ -10,31 +10,32 @@ import (
 	"strings"
 )
 
-// Transport is how an upstream is asked.
+// Transport is the transport protocol for queries to an upstream.
 type Transport uint8
 
-// The transports.
+// Transports.
 const (
-	UDP   Transport = iota // and over TCP what does not fit
-	TCP                    // always
+	UDP   Transport = iota // TCP for truncated replies
+	TCP                    // TCP only
 	TLS                    // RFC 7858
 	HTTPS                  // RFC 8484
 )
 
-// Upstream is a server that is asked.
+// Upstream is the address of an upstream server.
 type Upstream struct {
 	Addr      netip.AddrPort
 	Transport Transport
-	// ServerName is who the certificate must be of, over TLS and HTTPS; the
-	// address when empty.
+	// ServerName is the name in the server's certificate, over TLS and HTTPS;
+	// if empty, the certificate must be for the address.
 	ServerName string
-	// Path is that of the URL, over HTTPS.
+	// Path is the path of the URL, over HTTPS.
 	Path string
-	// Roots are who may sign the certificate; the system's when nil.
+	// Roots are the certificate authorities to trust; nil means those of the
+	// system.
 	Roots *x509.CertPool
 }
 
-// String is the upstream as the configuration spells it.
+// String returns the upstream in the syntax of the configuration.
 func (u Upstream) String() string {
 	name := u.ServerName
 	switch u.Transport {
@@ -58,11 +59,11 @@ func (u Upstream) String() string {
 // errBadUpstream is wrapped by ParseUpstream.
 var errBadUpstream = errors.New("not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9")
 
-// ParseUpstream reads a server as String writes it; a port may be left out, and
-// the path of HTTPS. A URL's port may stand in the URL as well.
+// ParseUpstream parses a server as String writes it. The port and the path may
+// be omitted, and the port of an HTTPS URL may follow its host.
 func ParseUpstream(s string) (Upstream, error) {
 	u, rest, port := Upstream{}, s, uint16(dnsPort)
-	fixed := false // the port, by a URL
+	fixed := false // the URL has a port
 	for prefix, transport := range map[string]Transport{"udp://": UDP, "dns://": UDP, "tcp://": TCP, "tls://": TLS, "https://": HTTPS} {
 		if after, ok := strings.CutPrefix(s, prefix); ok {
 			u.Transport, rest = transport, after

@@ -24,8 +24,8 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// TestFlights: there are no more questions under way than places, even when those
-// who asked do not wait.
+// TestFlights checks that the number of flights never exceeds the limit, even
+// if clients do not wait.
 func TestFlights(t *testing.T) {
 	s := serve(t, silent)
 	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}})
@@ -45,7 +45,7 @@ func TestFlights(t *testing.T) {
 	}
 }
 
-// TestDeadConnection: a connection whose other end is gone is given up.
+// TestDeadConnection checks that a connection whose peer is gone is abandoned.
 func TestDeadConnection(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -61,7 +61,7 @@ func TestDeadConnection(t *testing.T) {
 			}
 			n := conns.Add(1)
 			go func() {
-				if n == 1 { // a host that is gone: never a reply, nor an end
+				if n == 1 { // a host that is gone: it neither replies nor closes
 					_, _ = io.Copy(io.Discard, c)
 					return
 				}
@@ -90,8 +90,8 @@ func TestDeadConnection(t *testing.T) {
 	t.Errorf("%d queries in %s, none answered, %d connections", i, time.Since(began), conns.Load())
 }
 
-// TestRunEnds: queries under way when Run ends are answered: a Forwarder may run
-// again.
+// TestRunEnds checks that queries in progress when Run ends are answered; a
+// Forwarder may run again.
 func TestRunEnds(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte {
 		time.Sleep(300 * time.Millisecond)
@@ -108,7 +108,7 @@ func TestRunEnds(t *testing.T) {
 	<-ended
 }
 
-// TestLoopOfOne: one of two upstreams leads back; the other one is asked.
+// TestLoopOfOne checks that the other upstream is used if one of two loops.
 func TestLoopOfOne(t *testing.T) {
 	var f *forward.Forwarder
 	ready := make(chan struct{})
@@ -135,7 +135,7 @@ func TestLoopOfOne(t *testing.T) {
 	}
 }
 
-// TestEmptyResolvConf: a file that is half written takes no upstream away.
+// TestEmptyResolvConf checks that a half-written file removes no upstream.
 func TestEmptyResolvConf(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	_ = os.WriteFile(file, []byte("nameserver 192.0.2.1\n"), 0o600)
@@ -151,7 +151,8 @@ func TestEmptyResolvConf(t *testing.T) {
 	}
 }
 
-// TestFastServfail: who fails fast is not the fastest.
+// TestFastServfail checks that an upstream that fails fast does not count as
+// the fastest.
 func TestFastServfail(t *testing.T) {
 	bad := serve(t, func(q asked) [][]byte { return one(q.reply(dnswire.ServFail, 0)) })
 	good := serve(t, func(q asked) [][]byte { time.Sleep(5 * time.Millisecond); return works(q) })
@@ -164,7 +165,7 @@ func TestFastServfail(t *testing.T) {
 	}
 }
 
-// TestFirstBudget: the first query finds another upstream as fast as later ones.
+// TestFirstBudget checks that the first query fails over as fast as later ones.
 func TestFirstBudget(t *testing.T) {
 	dead, good := serve(t, silent), serve(t, works)
 	f := to(t, dead, good)
@@ -175,8 +176,8 @@ func TestFirstBudget(t *testing.T) {
 	}
 }
 
-// TestCaseOverUDP: a server that does not keep the case over UDP only is not asked
-// over TCP for ever.
+// TestCaseOverUDP checks that a server that changes case over UDP only is not
+// queried over TCP forever.
 func TestCaseOverUDP(t *testing.T) {
 	var tcp atomic.Int32
 	s := serve(t, func(q asked) [][]byte {
@@ -197,10 +198,10 @@ func TestCaseOverUDP(t *testing.T) {
 	}
 }
 
-// TestDialStorm: all who wait for a connection that can't be opened go elsewhere
-// with the first failure.
+// TestDialStorm checks that all queries that wait for a failing connection move
+// on with its first failure.
 func TestDialStorm(t *testing.T) {
-	// Accepts and closes at once: TLS handshakes fail.
+	// Accepts and closes after a while, so that TLS handshakes fail.
 	l, _ := net.Listen("tcp4", "127.0.0.1:0")
 	defer l.Close()
 	var dials atomic.Int32
@@ -229,7 +230,8 @@ func TestDialStorm(t *testing.T) {
 	}
 }
 
-// TestBlip: a network that is away for a moment costs no more than that, about.
+// TestBlip checks that a short outage of the network delays an answer by little
+// more than the outage.
 func TestBlip(t *testing.T) {
 	var away atomic.Bool
 	h := func(q asked) [][]byte {
@@ -250,8 +252,8 @@ func TestBlip(t *testing.T) {
 	}
 }
 
-// TestStall: while all upstreams are silent for some seconds questions wait for
-// them, though they are held to be down.
+// TestStall checks that questions wait for upstreams that are silent for some
+// seconds, although these count as down.
 func TestStall(t *testing.T) {
 	var away atomic.Bool
 	h := func(q asked) [][]byte {
@@ -281,7 +283,7 @@ func TestStall(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNoTCP: where what does not fit can't be had over TCP, what fits is.
+// TestNoTCP checks that a truncated reply is used if TCP fails.
 func TestNoTCP(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte {
 		if q.tcp {
@@ -296,9 +298,10 @@ func TestNoTCP(t *testing.T) {
 	}
 }
 
-// TestDownLast: upstreams that are down are asked when the others fail.
+// TestDownLast checks that upstreams that are down are queried when the others
+// fail.
 func TestDownLast(t *testing.T) {
-	var first, second atomic.Bool // silent
+	var first, second atomic.Bool // do not reply
 	one1 := serve(t, func(q asked) [][]byte {
 		if first.Load() {
 			return nil
@@ -316,20 +319,20 @@ func TestDownLast(t *testing.T) {
 	for i := range 5 {
 		ask(t, f, fmt.Sprintf("a%d.example.", i))
 	}
-	first.Store(false) // is back, but nobody has looked yet
+	first.Store(false) // it is back, but has not been probed yet
 	second.Store(true)
 	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
 		t.Errorf("answer %q, with the first upstream back", got)
 	}
 }
 
-// TestDeadAndFailing: what the only upstream that is up says is said soon, though
-// it is a failure and another upstream is silent.
+// TestDeadAndFailing checks that the failure of the only live upstream is
+// returned soon, although another upstream is silent.
 func TestDeadAndFailing(t *testing.T) {
 	for _, rcode := range []dnswire.RCode{dnswire.ServFail, dnswire.Refused} {
 		bad := serve(t, func(q asked) [][]byte { return one(q.reply(rcode, 0)) })
 		f := newForwarder(t, settings(t, forward.Route{Timeout: 4 * time.Second, Upstreams: []forward.Upstream{{Addr: serve(t, silent).addr}, {Addr: bad.addr}}}))
-		const learned = 5 // by then it is known that one is down
+		const learned = 5 // by then one of them counts as down
 		for i := range 2 * learned {
 			began, most := time.Now(), 1500*time.Millisecond
 			if i >= learned {
@@ -346,8 +349,8 @@ func TestDeadAndFailing(t *testing.T) {
 	}
 }
 
-// TestFailingAndSlow: where one upstream fails, the other one is waited for, and
-// asked again when a packet is lost.
+// TestFailingAndSlow checks that a slow upstream is waited for if the other one
+// fails, and queried again if a packet is lost.
 func TestFailingAndSlow(t *testing.T) {
 	bad := serve(t, func(q asked) [][]byte { return one(q.reply(dnswire.ServFail, 0)) })
 	var n atomic.Int32
@@ -366,7 +369,7 @@ func TestFailingAndSlow(t *testing.T) {
 	}
 }
 
-// TestDownLog: the log says that an upstream is down, and why.
+// TestDownLog checks that the log says which upstream is down, and why.
 func TestDownLog(t *testing.T) {
 	certificate, roots := certify(t, time.Now().Add(time.Hour))
 	config := new(resumed).config(certificate)
@@ -388,7 +391,7 @@ func TestDownLog(t *testing.T) {
 			t.Errorf("query %d: %q", i, got)
 		}
 	}
-	for _, want := range []string{`err="connection refused"`, `err="its certificate is not accepted: certificate is valid for dns.example, not other.example"`} {
+	for _, want := range []string{`err="connection refused"`, `err="certificate verification failed: certificate is valid for dns.example, not other.example"`} {
 		await(t, want, func() bool {
 			said, err := os.ReadFile(name)
 			return err == nil && strings.Contains(string(said), want)
@@ -396,7 +399,7 @@ func TestDownLog(t *testing.T) {
 	}
 }
 
-// TestBusyStale: with no place left there are stale answers.
+// TestBusyStale checks that stale answers are served when no capacity is left.
 func TestBusyStale(t *testing.T) {
 	var away atomic.Bool
 	s := serve(t, func(q asked) [][]byte {
@@ -420,7 +423,7 @@ func TestBusyStale(t *testing.T) {
 	}
 }
 
-// TestDeadHTTPS: likewise over HTTPS.
+// TestDeadHTTPS is TestDeadConnection over HTTPS.
 func TestDeadHTTPS(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m, _ := io.ReadAll(r.Body)

@@ -13,14 +13,15 @@ import (
 // maxAttempts is how often a question is sent at most.
 const maxAttempts = 8
 
-// fly asks for q and keeps what comes of it, at the time it gives.
+// resolve queries the upstreams for q, stores the reply in the cache and
+// returns the cache entry with its time.
 func (f *Forwarder) resolve(q cache.Key) (*cache.Entry, time.Time) {
 	r := f.routeOf(q)
 	if r == nil {
-		return f.fail(q, &cache.Failure{Code: dnswire.EDENotAuthoritative, Text: "there is no upstream server for this name"})
+		return f.fail(q, &cache.Failure{Code: dnswire.EDENotAuthoritative, Text: "no upstream server is configured for this name"})
 	}
-	if r.seesLoop(q.Name) || r.looping() {
-		return f.fail(q, &cache.Failure{Code: dnswire.EDENoReachable, Text: fmt.Sprintf("route %s: an upstream server asks this server again, in a circle", r)})
+	if r.receivesProbe(q.Name) || r.allLoop() {
+		return f.fail(q, &cache.Failure{Code: dnswire.EDENoReachable, Text: fmt.Sprintf("route %s: forwarding loop: an upstream server forwards queries back to this server", r)})
 	}
 	f.budget.earn()
 	reply, from, err := f.query(r, q)
@@ -30,9 +31,9 @@ func (f *Forwarder) resolve(q cache.Key) (*cache.Entry, time.Time) {
 	if reply.RCode != dnswire.NoError && reply.RCode != dnswire.NXDomain {
 		return f.fail(q, refusal(r, from, reply))
 	}
-	if r.NoPrivate && pointsInside(reply) {
+	if r.NoPrivate && hasPrivateAddress(reply) {
 		return f.fail(q, &cache.Failure{
-			Code: dnswire.EDEBlocked, Text: fmt.Sprintf("route %s: the answer has a private address, which names from there may not have", r),
+			Code: dnswire.EDEBlocked, Text: fmt.Sprintf("route %s: the answer has a private address, which is not allowed for names of this route", r),
 			OfSubnet: isOfSubnet(reply),
 		})
 	}
@@ -41,8 +42,8 @@ func (f *Forwarder) resolve(q cache.Key) (*cache.Entry, time.Time) {
 	return f.cfg.Cache.Put(q, reply, terms, now), now
 }
 
-// fail remembers a failure, and gives the stale answer in its place when there
-// is one.
+// fail stores a failure in the cache and returns the entry: a stale answer if
+// there is one, otherwise the failure.
 func (f *Forwarder) fail(q cache.Key, why *cache.Failure) (*cache.Entry, time.Time) {
 	now := time.Now()
 	e := f.cfg.Cache.Fail(q, why, now)
@@ -52,7 +53,7 @@ func (f *Forwarder) fail(q cache.Key, why *cache.Failure) (*cache.Entry, time.Ti
 	return e, now
 }
 
-// refusal is what a reply says that is no answer, and who says so.
+// refusal describes a reply with an error code, and which upstream sent it.
 func refusal(r *route, from *upstream, reply *dnswire.Reply) *cache.Failure {
 	why := &cache.Failure{Code: dnswire.EDEOther, Text: fmt.Sprintf("route %s: an upstream server answers %s", r, reply.RCode), OfSubnet: isOfSubnet(reply)}
 	if reply.EDE != nil {
@@ -62,10 +63,11 @@ func refusal(r *route, from *upstream, reply *dnswire.Reply) *cache.Failure {
 	return why
 }
 
-// isOfSubnet tells whether a reply is for the clients of one subnet only.
+// isOfSubnet reports whether a reply is valid for the clients of one subnet
+// only.
 func isOfSubnet(reply *dnswire.Reply) bool { return reply.Subnet != nil && reply.Subnet.Scope() > 0 }
 
-// failureOf says why nobody answered.
+// failureOf describes why no upstream replied.
 func failureOf(r *route, err error) *cache.Failure {
 	code := dnswire.EDENoReachable
 	if isNetworkError(err) {
@@ -74,19 +76,19 @@ func failureOf(r *route, err error) *cache.Failure {
 	return &cache.Failure{Code: code, Text: fmt.Sprintf("route %s: %s", r, err)}
 }
 
-// result is what came of an attempt.
+// result is the result of one attempt.
 type result struct {
-	of    int // the upstream, in the order
+	of    int // the upstream's index in the order
 	reply *dnswire.Reply
 	err   error
 }
 
-// good tells whether no other upstream need be asked.
+// good reports whether the result answers the question.
 func (r result) good() bool {
 	return r.err == nil && (r.reply.RCode == dnswire.NoError || r.reply.RCode == dnswire.NXDomain)
 }
 
-// better gives the result that says more: any reply more than none.
+// better returns the more informative result: any reply rather than none.
 func better(a, b result) result {
 	if a.reply == nil && (a.err == nil || b.reply != nil || b.err != nil) {
 		return b
@@ -94,8 +96,8 @@ func better(a, b result) result {
 	return a
 }
 
-// race asks one upstream of r after the other until one answers, and gives the
-// reply and who gave it: see racing.
+// query queries the upstreams of r until one answers, and returns the reply and
+// the upstream that sent it.
 func (f *Forwarder) query(r *route, q cache.Key) (*dnswire.Reply, *upstream, error) {
 	order := r.order()
 	if len(order) == 0 {
@@ -114,53 +116,60 @@ func (f *Forwarder) query(r *route, q cache.Key) (*dnswire.Reply, *upstream, err
 	return res.reply, order[res.of], res.err
 }
 
-// downTimeout is for how long a name is asked for when all upstreams have been
-// down for longer than names are asked for else: who waits takes a place.
+// downTimeout replaces the route's timeout while all its upstreams have been
+// down for longer than that timeout, because each waiting query takes up
+// capacity.
 const downTimeout = time.Second
 
-// racing is one question on its way to several upstreams. Another one is asked at
-// once when one fails. When one takes longer than it usually does, another is
-// asked as well: each of them once so, and earlyAttempts at least, as far as the
-// budget goes. What comes behind that follows a clock that doubles up to a second:
-// nobody is flooded who is slow for a reason, and some attempts are left for when
-// it is over. When one answers with a failure, the others are not waited for to
-// the end: see settle.
+// race is one question on its way to several upstreams.
+//
+//	order:   upstream 0        upstream 1        upstream 2     upstream 0 ...
+//	         |- patience ----->|- failure ------>|- clock ----->|
+//
+// The next upstream is queried at once when one fails. It is also queried when
+// the last one takes longer than usual (its patience): for each upstream once,
+// and at least earlyAttempts times, as far as the budget allows. Further
+// attempts follow a clock that doubles up to a second, so that a slow upstream
+// is not flooded and some attempts are left for when it recovers. Once all were
+// queried and one has replied with a failure, the others get only a short time:
+// see settle.
 type race struct {
 	forwarder *Forwarder
 	order     []*upstream
-	heard     []heard // of each of them
+	heard     []heard // by index in order
 	results   chan result
 	timer     *time.Timer
-	enough    <-chan time.Time // when a failure will do; nil: never
+	enough    <-chan time.Time // when a failure is accepted as the answer; nil if not yet
 
 	attempts, open int
-	last           int       // the upstream that was asked last
-	began          time.Time // that attempt
-	late           bool      // and it is
+	last           int       // the upstream queried last
+	began          time.Time // the start of that attempt
+	late           bool      // that attempt counted as late
 }
 
-// heard is what came of an upstream.
+// heard is the state of one upstream in a race.
 type heard struct {
-	open   int  // attempts
-	failed bool // a reply that is a failure
+	open   int  // attempts without result
+	failed bool // it replied with a failure
 }
 
-// earlyAttempts are those that do not wait for the clock.
+// earlyAttempts is how many attempts may be made before the clock allows them.
 const earlyAttempts = 3
 
-// firstWait is after how long a second attempt is made whatever the budget says;
-// each one after it takes twice as long, up to maxPatience.
+// firstWait is the time after which a second attempt is made regardless of the
+// budget. It doubles with each attempt, up to maxPatience.
 const firstWait = 200 * time.Millisecond
 
-// downPatience is how long an upstream that is down may take when all others have
-// failed: it may be up again.
+// downPatience is how long a race waits for upstreams that are down after all
+// others have failed: they may be up again.
 const downPatience = 50 * time.Millisecond
 
-// losses is how often the patience with an upstream is waited for when all others
-// have failed: what was lost may be asked again meanwhile.
-const losses = 3
+// settlePatience is how many times the patience with an upstream a race waits
+// after all others have failed, so that lost packets can be retransmitted.
+const settlePatience = 3
 
-// next is the upstream to ask: the next one in the order that has not failed.
+// next returns the index of the upstream to query: the next one in order that
+// has not failed.
 func (x *race) next() int {
 	at := x.attempts % len(x.order)
 	for range x.order {
@@ -172,10 +181,10 @@ func (x *race) next() int {
 	return at
 }
 
-// wait is how long after the last attempt another one is made at the latest.
+// wait returns the longest time between the last attempt and the next.
 func (x *race) wait() time.Duration { return min(firstWait<<(x.attempts-1), maxPatience) }
 
-// begin makes another attempt, and tells when to look after it.
+// begin starts another attempt and returns the time until tick.
 func (x *race) begin(ctx context.Context, q cache.Key) time.Duration {
 	at := x.next()
 	u := x.order[at]
@@ -184,7 +193,7 @@ func (x *race) begin(ctx context.Context, q cache.Key) time.Duration {
 	x.heard[at].open++
 	x.last, x.began, x.late = at, time.Now(), false
 	go func() {
-		reply, err := u.ask(ctx, q)
+		reply, err := u.query(ctx, q)
 		x.results <- result{at, reply, err}
 	}()
 	return min(u.patience()<<(x.attempts-1), x.wait())
@@ -201,7 +210,7 @@ func (x *race) run(ctx context.Context, q cache.Key, timeout time.Duration) resu
 			case res.good():
 				return res
 			case res.err != nil && ctx.Err() != nil:
-				continue // to its end
+				continue // wait until ctx is done
 			}
 			best = better(best, res)
 			x.heard[res.of].failed = x.heard[res.of].failed || res.reply != nil
@@ -227,9 +236,9 @@ func (x *race) run(ctx context.Context, q cache.Key, timeout time.Duration) resu
 	}
 }
 
-// settle says, once all upstreams were asked and one has answered with a failure,
-// until when those are waited for of which nothing came: hardly where one is
-// down, else for about as long as it usually takes.
+// settle ends the race soon, once all upstreams were queried and one has
+// replied with a failure. It waits for upstreams without result: for about
+// their usual time, or hardly at all if they are down.
 func (x *race) settle() {
 	if x.attempts < min(len(x.order), maxAttempts) {
 		return
@@ -237,14 +246,14 @@ func (x *race) settle() {
 	again, wait := maxPatience, downPatience
 	for i, u := range x.order {
 		if h := x.heard[i]; h.open > 0 && !h.failed && !u.down.Load() {
-			again, wait = min(again, u.patience()), max(wait, losses*u.patience())
+			again, wait = min(again, u.patience()), max(wait, settlePatience*u.patience())
 		}
 	}
 	x.timer.Reset(again)
 	x.enough = time.After(wait)
 }
 
-// noteLate notes once that the last attempt is late, if nothing came of it.
+// noteLate counts the last attempt as late, once, if it has no result.
 func (x *race) noteLate() {
 	if !x.late && x.heard[x.last].open > 0 {
 		x.order[x.last].late(errLate)
@@ -252,7 +261,7 @@ func (x *race) noteLate() {
 	x.late = true
 }
 
-// tick makes another attempt, if it is time for that.
+// tick starts another attempt if it is due.
 func (x *race) tick(ctx context.Context, q cache.Key) {
 	x.noteLate()
 	left := x.wait() - time.Since(x.began)

@@ -1,13 +1,21 @@
-// Package forward asks other servers for the names that are not ours.
+// Package forward resolves names outside the cluster's zones by querying
+// upstream servers.
 //
-// A name goes to the route with the longest suffix of it, and there to one of
-// its upstreams; when that one does not answer in the time that it usually
-// takes, to another one as well. What comes back goes through the cache.
+//	question --> route --> flight --> attempt --> upstream socket
+//	   |      longest    one for    next upstream   UDP, TCP, TLS, HTTPS
+//	   |      suffix     equal      on failure or        |
+//	   |                 questions  delay                |
+//	   +--- cache <--------------------------------- reply
 //
-// It implements RFC 5452 (what is random in a query, and what is checked in a
-// reply), RFC 6891, section 7 (servers without EDNS), RFC 7766 (queries over
-// TCP), RFC 7858 (TLS), RFC 7871 (client subnets are passed on), RFC 8484
-// (HTTPS) and RFC 8767 (stale answers).
+// A question belongs to the route with the longest suffix of its name.
+// Concurrent equal questions share one flight. A flight queries one upstream of
+// the route and, if that fails or takes longer than usual, others as well.
+// Replies are stored in the cache.
+//
+// The package implements RFC 5452 (random IDs, ports and case, and checks of
+// replies), RFC 6891, section 7 (servers without EDNS), RFC 7766 (queries over
+// TCP), RFC 7858 (TLS), RFC 7871 (client subnets), RFC 8484 (HTTPS) and RFC
+// 8767 (stale answers).
 package forward
 
 import (
@@ -26,28 +34,30 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Config is what a Forwarder is made from.
+// Config configures a Forwarder.
 type Config struct {
 	Routes []Route
 	Cache  *cache.Cache
-	// MaxInFlight is how many queries wait for answers at once, MaxPerClient how
-	// many of one client; each at least 1.
+	// MaxInFlight bounds the queries that wait for upstreams, MaxPerClient
+	// those of one client; each is at least 1.
 	MaxInFlight, MaxPerClient int
-	// SearchZone is whose route questions take that are to be searched for, by the
-	// option of the code SearchOption.
+	// SearchZone is the zone whose route takes questions with a search path,
+	// which are sent with the EDNS option SearchOption.
 	SearchZone   dnsname.Name
 	SearchOption dnswire.OptionCode
-	// StaleAfter is how long a client waits while there is a stale answer.
+	// StaleAfter is how long a client waits for an upstream if the cache has a
+	// stale answer.
 	StaleAfter time.Duration
-	// Exchange sends a query to an upstream and gives its reply; nil is over the
-	// network.
+	// Exchange sends a query to an upstream and returns its reply; nil means
+	// over the network. It is for tests.
 	Exchange func(ctx context.Context, to Upstream, query []byte) ([]byte, error)
 }
 
-// Forwarder asks other servers. It may be used by several goroutines at once.
+// Forwarder resolves questions with upstreams. Its methods are safe for
+// concurrent use.
 type Forwarder struct {
 	cfg    Config
-	routes []*route // the longest suffix first
+	routes []*route // longest suffix first
 	limit  limit
 	budget budget
 	counts counts
@@ -56,13 +66,14 @@ type Forwarder struct {
 	flights map[flightKey]*flight
 }
 
-// counts are what a Forwarder did.
+// counts are the counters behind Stats.
 type counts struct {
 	hits, staleHits, misses, joined, prefetched atomic.Uint64
 	refused                                     atomic.Uint64
 }
 
-// New makes a Forwarder and asks nobody.
+// New returns a Forwarder. It reads the resolv.conf of each route and sends no
+// queries.
 func New(cfg Config) (*Forwarder, error) {
 	f := &Forwarder{cfg: cfg, flights: make(map[flightKey]*flight), budget: budget{left: firstBudget}}
 	f.limit.init(cfg.MaxInFlight, cfg.MaxPerClient)
@@ -77,17 +88,18 @@ func New(cfg Config) (*Forwarder, error) {
 	return f, nil
 }
 
-// Run keeps upstreams up to date, and looks for those that are down and for
-// loops, until ctx is done.
+// Run maintains the upstreams until ctx is done: it rereads resolv.conf files,
+// probes upstreams that are down and detects forwarding loops. It returns ctx's
+// error.
 func (f *Forwarder) Run(ctx context.Context, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, r := range f.routes {
-		group.Go(func() error { return r.keep(ctx, log) })
+		group.Go(func() error { return r.maintain(ctx, log) })
 	}
 	return group.Wait()
 }
 
-// routeOf is that of a question; nil when there is none.
+// routeOf returns the route of a question; nil if there is none.
 func (f *Forwarder) routeOf(q cache.Key) *route {
 	if q.Search != nil {
 		return f.route([]byte(f.cfg.SearchZone.WireLabels()))
@@ -95,7 +107,7 @@ func (f *Forwarder) routeOf(q cache.Key) *route {
 	return f.route(q.Name)
 }
 
-// route is that of a name; nil when there is none.
+// route returns the route of a name; nil if there is none.
 func (f *Forwarder) route(name []byte) *route {
 	for _, r := range f.routes {
 		if r.Suffix.Contains(name) {
@@ -105,9 +117,10 @@ func (f *Forwarder) route(name []byte) *route {
 	return nil
 }
 
-// Known gives what can be answered at once: a good answer, or, when it is known
-// that there is none to be had, a stale one or the failure; nil when somebody
-// must be asked. routed tells whether there is a route for the name.
+// Cached returns the answer to q if the cache has it: a fresh answer or, while
+// failures are cached, a stale answer or the failure. It returns nil if an
+// upstream must be queried. routed reports whether there is an answer or a
+// route for the name.
 func (f *Forwarder) Cached(q cache.Key, now time.Time) (e *cache.Entry, routed bool) {
 	e = f.cfg.Cache.Get(q, now)
 	switch {
@@ -127,37 +140,37 @@ func (f *Forwarder) Cached(q cache.Key, now time.Time) (e *cache.Entry, routed b
 	return nil, f.routeOf(q) != nil
 }
 
-// TakesSubnet tells whether questions for name may say where the client is.
+// ForwardsSubnet reports whether the route for name forwards client subnets.
 func (f *Forwarder) ForwardsSubnet(name []byte) bool {
 	r := f.route(name)
 	return r != nil && r.ClientSubnet
 }
 
-// Request is a question of a client that waits for its answer.
+// Request is a client's question for which capacity is reserved.
 type Request struct {
 	forwarder *Forwarder
 	client    netip.Addr
 	question  cache.Key
-	known     *cache.Entry // the answer, where no place was left for the question
+	stale     *cache.Entry // the stale answer, if no capacity was left
 }
 
-// Ask takes a place for a question of client; the Request's Wait gives it back.
-// With none left, what is stale is the answer; where there is nothing, it fails
-// with ErrBusy or ErrClientBusy.
+// Reserve reserves capacity for a question of client; Request.Resolve releases
+// it. Without capacity, the Request holds the stale answer, if there is one;
+// otherwise Reserve fails with ErrBusy or ErrClientBusy.
 func (f *Forwarder) Reserve(client netip.Addr, q cache.Key) (*Request, error) {
 	if err := f.limit.reserve(client); err != nil {
 		f.counts.refused.Add(1)
 		now := time.Now()
 		if e := f.cfg.Cache.Get(q, now); e != nil && e.Stale(now) {
-			return &Request{forwarder: f, known: e}, nil
+			return &Request{forwarder: f, stale: e}, nil
 		}
 		return nil, err
 	}
 	return &Request{forwarder: f, client: client, question: q.Clone()}, nil
 }
 
-// prefetch asks for q behind the clients, if there is a place: for all of them,
-// and not for the subnet of the one who came by.
+// prefetch refreshes the answer to q in the background, if capacity is left. It
+// asks without a client subnet.
 func (f *Forwarder) prefetch(q cache.Key) {
 	q.Subnet = nil
 	if f.limit.reserve(netip.Addr{}) != nil {
@@ -170,15 +183,14 @@ func (f *Forwarder) prefetch(q cache.Key) {
 	f.counts.prefetched.Add(1)
 }
 
-// Wait asks, together with all who ask the same meanwhile, and gives what came
-// of it, as it was at the given time. While there is a stale answer it waits for
-// no longer than StaleAfter, and not at all when all upstreams are down. It must
-// be called, and once.
+// Resolve waits for the answer and returns it with the time at which it is
+// valid. If the cache has a stale answer, it waits for at most StaleAfter, and
+// not at all if all upstreams are down. It must be called exactly once.
 func (r *Request) Resolve(ctx context.Context) (e *cache.Entry, at time.Time) {
 	f, q, now := r.forwarder, r.question, time.Now()
-	if r.known != nil {
+	if r.stale != nil {
 		f.counts.staleHits.Add(1)
-		return r.known, now
+		return r.stale, now
 	}
 	route := f.routeOf(q)
 	if route != nil {
@@ -207,11 +219,11 @@ func (r *Request) Resolve(ctx context.Context) (e *cache.Entry, at time.Time) {
 	}
 }
 
-// givenUp is what is known when nobody waits any longer.
-var givenUp = &cache.Entry{Failure: &cache.Failure{Code: dnswire.EDEOther, Text: "the server is about to stop"}}
+// givenUp is the answer for a query whose context is done.
+var givenUp = &cache.Entry{Failure: &cache.Failure{Code: dnswire.EDEOther, Text: "the server is shutting down"}}
 
-// staleAfter gives the stale answer to q, if there is one, and tells when it is
-// to be given; nil is never.
+// staleAfter returns the stale answer to q, if there is one, and a channel that
+// fires when it should be served; a nil channel never fires.
 func (f *Forwarder) staleAfter(route *route, q cache.Key, now time.Time) (*cache.Entry, <-chan time.Time) {
 	e := f.cfg.Cache.Get(q, now)
 	switch {
@@ -223,7 +235,7 @@ func (f *Forwarder) staleAfter(route *route, q cache.Key, now time.Time) (*cache
 	return e, time.After(f.cfg.StaleAfter)
 }
 
-// flightKey is what a flight asks.
+// flightKey identifies equal questions.
 type flightKey struct {
 	name   string
 	qtype  dnswire.Type
@@ -232,16 +244,18 @@ type flightKey struct {
 	search string
 }
 
-// flight is a question that is being asked, for all who want to know.
+// flight is a question under way to upstreams, shared by all requests with an
+// equal question.
 type flight struct {
 	done chan struct{}
-	// When done:
+	// Set before done is closed:
 	entry *cache.Entry
 	at    time.Time
 }
 
-// join gives the flight for q, which it keeps. It is begun when there is none, and
-// then has the place of client until it ends: so many places, so many flights.
+// join returns the flight for q. If there is none, it starts one, which holds
+// client's reservation until it ends; so there are never more flights than
+// reservations. joined reports whether there was one.
 func (f *Forwarder) join(q cache.Key, client netip.Addr) (fl *flight, joined bool) {
 	key := flightKey{string(q.Name), q.Type, q.DO, q.CD, string(q.Subnet), string(q.Search)}
 	f.mu.Lock()

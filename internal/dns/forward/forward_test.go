@@ -15,7 +15,7 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// TestRandom: each query has a port, an ID and a spelling of its own (RFC 5452,
+// TestRandom checks that queries have random ports, IDs and case (RFC 5452,
 // section 9.2).
 func TestRandom(t *testing.T) {
 	s := serve(t, works)
@@ -31,13 +31,13 @@ func TestRandom(t *testing.T) {
 		ports[q.from.Port()], ids[q.id()] = true, true
 		spellings[string(bytes.SplitN(q.question(), []byte{16}, 2)[1])] = true
 	}
-	// By chance a few may be the same.
+	// A few may be equal by chance.
 	if len(ports) < n-8 || len(ids) < n-2 || len(spellings) < n-4 {
 		t.Errorf("%d queries from %d ports, with %d IDs and %d spellings", n, len(ports), len(ids), len(spellings))
 	}
 }
 
-// TestForged: what is no reply to the query is passed over.
+// TestForged checks that packets that do not match the query are ignored.
 func TestForged(t *testing.T) {
 	edit := func(m []byte, do func([]byte)) []byte {
 		m = bytes.Clone(m)
@@ -70,7 +70,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestFlood: of many packets that are no reply, a query goes over TCP.
+// TestFlood checks that a query goes over TCP after many packets that do not
+// match.
 func TestFlood(t *testing.T) {
 	s := serve(t, func(q asked) (all [][]byte) {
 		if q.tcp {
@@ -100,8 +101,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestFoldsCase: a server that does not keep the case is believed over TCP, and
-// asked in lower case from then on.
+// TestFoldsCase checks that a server that changes case is verified over TCP and
+// then queried in lower case.
 func TestFoldsCase(t *testing.T) {
 	lower := func(q asked) [][]byte {
 		m := q.reply(dnswire.NoError, 60, "192.0.2.1")
@@ -155,7 +156,8 @@ func TestWithoutEDNS(t *testing.T) {
 	}
 }
 
-// TestPipelining: queries share a connection, and replies come in any order.
+// TestPipelining checks that queries share a connection and that replies may
+// come in any order.
 func TestPipelining(t *testing.T) {
 	const n = 20
 	var waiting sync.WaitGroup
@@ -184,8 +186,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestClosed: a connection that the server closed is opened again; one that is
-// closed in the middle of a reply is another upstream's turn.
+// TestClosed checks that a connection closed by the server is opened again, and
+// that one closed within a reply makes the query go to another upstream.
 func TestClosed(t *testing.T) {
 	var closes atomic.Bool
 	s := serve(t, func(q asked) [][]byte {
@@ -208,8 +210,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestHedge: another upstream is asked when one is late, and not that one first
-// when it has been late again and again, until it answers.
+// TestHedge checks that another upstream is queried when one is late, and that
+// one that is late repeatedly is not queried first until it replies.
 func TestHedge(t *testing.T) {
 	var dead atomic.Bool
 	dead.Store(true)
@@ -248,7 +250,8 @@ func TestHedge(t *testing.T) {
 	})
 }
 
-// TestLoss: a packet that is lost is sent again long before a client would.
+// TestLoss checks that a lost packet is retransmitted long before a client
+// would retry.
 func TestLoss(t *testing.T) {
 	var n atomic.Int32
 	s := serve(t, func(q asked) [][]byte {
@@ -269,7 +272,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestNextUpstream: one that fails at once is another one's turn at once.
+// TestNextUpstream checks that the next upstream is queried at once when one
+// fails at once.
 func TestNextUpstream(t *testing.T) {
 	for name, rcode := range map[string]dnswire.RCode{"SERVFAIL": dnswire.ServFail, "REFUSED": dnswire.Refused, "NOTIMP": dnswire.NotImp} {
 		t.Run(name, func(t *testing.T) {
@@ -282,7 +286,7 @@ func TestNextUpstream(t *testing.T) {
 	}
 }
 
-// TestJoined: who asks the same at the same time waits for one answer.
+// TestJoined checks that concurrent equal questions share one query.
 func TestJoined(t *testing.T) {
 	release := make(chan struct{})
 	s := serve(t, func(q asked) [][]byte {
@@ -305,7 +309,7 @@ func TestJoined(t *testing.T) {
 	await(t, "the query comes", func() bool { return len(s.queries()) > 0 })
 	close(release)
 	wg.Wait()
-	for _, q := range s.queries()[1:] { // it may have been sent again
+	for _, q := range s.queries()[1:] { // it may have been retransmitted
 		if !bytes.EqualFold(q.question(), s.queries()[0].question()) {
 			t.Errorf("asked %q, too", q.question())
 		}
@@ -336,14 +340,14 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNobody: why there is no answer names the route and the upstreams.
+// TestNobody checks that failures name the route and the upstreams.
 func TestNobody(t *testing.T) {
 	s := serve(t, silent)
 	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}, Timeout: 300 * time.Millisecond})
 	if got, want := ask(t, newForwarder(t, cfg), "www.example."), fmt.Sprintf("route .: no answer from %s within 300ms", s.addr); got != want {
 		t.Errorf("silence: %q, want %q", got, want)
 	}
-	// Nobody listens there.
+	// Nothing listens there.
 	cfg = settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: netip.MustParseAddrPort("127.0.0.1:1")}}})
 	if got := ask(t, newForwarder(t, cfg), "www.example."); got != "route .: 127.0.0.1:1: connection refused" {
 		t.Errorf("closed port: %q", got)
@@ -354,7 +358,7 @@ func TestNobody(t *testing.T) {
 	}
 	why := serve(t, func(q asked) [][]byte {
 		m := q.reply(dnswire.ServFail, 0)
-		m[len(m)-1] = 4 + 2 + 5 // the options of the OPT record: one of 7 octets
+		m[len(m)-1] = 4 + 2 + 5 // the OPT record has one option of 7 octets
 		return one(append(m, 0, 15, 0, 7, 0, 20, 'b', 'e', 'c', 'a', 'u'))
 	})
 	if got, want := ask(t, to(t, why), "www.example."), fmt.Sprintf("route .: %s says: becau", why.addr); got != want {
@@ -362,7 +366,7 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestRoutes: the longest suffix decides.
+// TestRoutes checks that the longest suffix determines the route.
 func TestRoutes(t *testing.T) {
 	answers := func(addr string) *server {
 		return serve(t, func(q asked) [][]byte { return one(q.reply(dnswire.NoError, 60, addr)) })
@@ -386,7 +390,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestPolicies: whom the policies ask first.
+// TestPolicies checks which upstream each policy queries first.
 func TestPolicies(t *testing.T) {
 	slow := serve(t, func(q asked) [][]byte {
 		time.Sleep(5 * time.Millisecond)
@@ -411,7 +415,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestNoPrivate: a public name must not point into the cluster.
+// TestNoPrivate checks that a public name cannot resolve to a private address.
 func TestNoPrivate(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"10.0.0.1": true, "127.0.0.1": true, "169.254.1.1": true, "0.0.0.0": true, "100.64.0.1": true,
@@ -427,7 +431,8 @@ func TestNoPrivate(t *testing.T) {
 	}
 }
 
-// TestLoop: an upstream that asks this server again is noticed.
+// TestLoop checks that an upstream that forwards back to this server is
+// detected.
 func TestLoop(t *testing.T) {
 	var f *forward.Forwarder
 	ready := make(chan struct{})
@@ -448,12 +453,12 @@ func TestLoop(t *testing.T) {
 	close(ready)
 	run(t, f)
 	await(t, "the loop is seen", func() bool {
-		return strings.Contains(ask(t, f, fmt.Sprintf("n%d.example.", time.Now().UnixNano())), "in a circle")
+		return strings.Contains(ask(t, f, fmt.Sprintf("n%d.example.", time.Now().UnixNano())), "forwarding loop")
 	})
 }
 
-// TestSubnetsAreNotJoined: questions from two subnets go out, one for each, also
-// when they come at once.
+// TestSubnetsAreNotJoined checks that concurrent questions with different
+// subnets are sent separately.
 func TestSubnetsAreNotJoined(t *testing.T) {
 	release := make(chan struct{})
 	s := serve(t, func(q asked) [][]byte {

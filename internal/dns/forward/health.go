@@ -13,29 +13,29 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
-// lookTime is how often a route is looked after, readTime how often its
-// resolv.conf is read, and loopTime how often an upstream that leads back here is
-// asked whether it still does.
+// checkInterval is the interval between checks of a route's upstreams,
+// readInterval that between reads of its resolv.conf, and loopInterval that
+// between tests of an upstream that forwards back to this server.
 const (
-	lookTime = 250 * time.Millisecond
-	readTime = time.Second
-	loopTime = 10 * time.Second
+	checkInterval = 250 * time.Millisecond
+	readInterval  = time.Second
+	loopInterval  = 10 * time.Second
 )
 
-// keep reads the resolv.conf when it changes, and looks after upstreams that are
-// new, down, or lead back here, until ctx is done.
-func (r *route) keep(ctx context.Context, log *slog.Logger) error {
-	ticker := time.NewTicker(lookTime)
+// maintain rereads the resolv.conf when it changes and checks upstreams that
+// are new, down, or forward back to this server, until ctx is done.
+func (r *route) maintain(ctx context.Context, log *slog.Logger) error {
+	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	watched := make(map[*upstream]*watch)
 	var read time.Time
 	for {
 		now := time.Now()
-		if r.ResolvConf != "" && now.Sub(read) >= readTime {
+		if r.ResolvConf != "" && now.Sub(read) >= readInterval {
 			read = now
 			r.reread(log)
 		}
-		r.lookAfter(ctx, watched, now, log)
+		r.checkUpstreams(ctx, watched, now, log)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -44,15 +44,15 @@ func (r *route) keep(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
-// reread reads the resolv.conf, and replaces the upstreams when they are others
-// now. A file without any, which may be half written, changes nothing.
+// reread reads the resolv.conf and replaces the upstreams if they changed. A
+// file without nameservers may be half written and changes nothing.
 func (r *route) reread(log *slog.Logger) {
 	found, listed, err := r.readResolvConf()
 	if err == nil && listed == 0 {
 		err = fmt.Errorf("%s: no nameserver", r.ResolvConf)
 	}
 	if err != nil {
-		log.Debug("resolv.conf can't be used; upstreams stay", "route", r, "err", err)
+		log.Debug("cannot use resolv.conf; upstreams are unchanged", "route", r, "err", err)
 		return
 	}
 	servers := slices.Concat(r.Upstreams, found)
@@ -64,11 +64,11 @@ func (r *route) reread(log *slog.Logger) {
 	log.Info("upstreams changed", "route", r, "upstreams", servers)
 }
 
-// dnsPort is that of the servers in a resolv.conf.
+// dnsPort is the port of the servers in a resolv.conf.
 const dnsPort = 53
 
-// readResolvConf gives the servers of the file that are not this one, and tells
-// how many there are with it.
+// readResolvConf returns the servers in the file except this server itself, and
+// how many nameservers the file lists.
 func (r *Route) readResolvConf() (found []Upstream, listed int, err error) {
 	file, err := os.Open(r.ResolvConf)
 	if err != nil {
@@ -88,24 +88,24 @@ func (r *Route) readResolvConf() (found []Upstream, listed int, err error) {
 	return found, len(conf.Nameservers), nil
 }
 
-// watch is what is known of an upstream that is looked after.
+// watch is the health state of one upstream.
 type watch struct {
 	next    time.Time
 	pause   time.Duration
-	under   atomic.Bool
-	down    bool // and that was logged
-	looping bool // likewise
+	busy    atomic.Bool
+	down    bool // and logged as down
+	looping bool // and logged as looping
 }
 
-// maxPause is how long a server that is down is left alone at most, and logPause
-// from when on it is worth a line.
+// maxPause is the longest pause between probes of a server that is down;
+// logPause is the pause from which on the failure is logged.
 const (
 	maxPause = 5 * time.Second
 	logPause = time.Second
 )
 
-// lookAfter looks after each upstream.
-func (r *route) lookAfter(ctx context.Context, watched map[*upstream]*watch, now time.Time, log *slog.Logger) {
+// checkUpstreams checks each upstream.
+func (r *route) checkUpstreams(ctx context.Context, watched map[*upstream]*watch, now time.Time, log *slog.Logger) {
 	all := *r.upstreams.Load()
 	for u := range watched {
 		if !slices.Contains(all, u) {
@@ -115,32 +115,32 @@ func (r *route) lookAfter(ctx context.Context, watched map[*upstream]*watch, now
 	for _, u := range all {
 		w := watched[u]
 		if w == nil {
-			w = &watch{pause: lookTime}
+			w = &watch{pause: checkInterval}
 			watched[u] = w
-			w.ask(ctx, u) // whether it leads back here
+			w.query(ctx, u) // whether it forwards back to this server
 		}
-		if back := u.loop.leadsBack(); back != w.looping {
-			w.looping, w.next = back, now.Add(loopTime)
+		if back := u.loop.loops(); back != w.looping {
+			w.looping, w.next = back, now.Add(loopInterval)
 			u.logLoop(log, r, back)
 		}
 		switch {
 		case w.looping:
 			if !now.Before(w.next) {
-				w.next = now.Add(loopTime)
-				w.ask(ctx, u)
+				w.next = now.Add(loopInterval)
+				w.query(ctx, u)
 			}
 		case u.down.Load():
 			w.probe(ctx, r, u, now, log)
 		case w.down:
-			log.Info("upstream answers again", "route", r, "upstream", u.Upstream)
+			log.Info("upstream replies again", "route", r, "upstream", u.Upstream)
 			fallthrough
 		default:
-			w.down, w.pause = false, lookTime
+			w.down, w.pause = false, checkInterval
 		}
 	}
 }
 
-// probe asks an upstream that is down, less often the longer it is.
+// probe queries an upstream that is down, less and less often.
 func (w *watch) probe(ctx context.Context, r *route, u *upstream, now time.Time, log *slog.Logger) {
 	if now.Before(w.next) {
 		return
@@ -150,16 +150,16 @@ func (w *watch) probe(ctx context.Context, r *route, u *upstream, now time.Time,
 		w.down = true
 		log.Warn("upstream is down", "route", r, "upstream", u.Upstream, "err", u.why())
 	}
-	w.ask(ctx, u)
+	w.query(ctx, u)
 }
 
-// ask asks u something, unless it is being asked.
-func (w *watch) ask(ctx context.Context, u *upstream) {
-	if !w.under.CompareAndSwap(false, true) {
+// query sends a test query to u in the background, unless one is under way.
+func (w *watch) query(ctx context.Context, u *upstream) {
+	if !w.busy.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {
-		defer w.under.Store(false)
-		u.look(ctx)
+		defer w.busy.Store(false)
+		u.probe(ctx)
 	}()
 }

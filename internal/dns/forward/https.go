@@ -13,15 +13,15 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// https asks over HTTP/2 (RFC 8484).
+// https queries over HTTP/2 (RFC 8484).
 type https struct {
 	to     Upstream
 	url    string
 	client *http.Client
-	trace  httptrace.ClientTrace // counts connections
+	trace  httptrace.ClientTrace // counts connections that are reused
 }
 
-// mediaType is that of DNS messages (RFC 8484, section 6).
+// mediaType is the media type of DNS messages (RFC 8484, section 6).
 const mediaType = "application/dns-message"
 
 func newHTTPS(u Upstream, counts *upstreamCounts) *https {
@@ -33,7 +33,7 @@ func newHTTPS(u Upstream, counts *upstreamCounts) *https {
 		}
 	}
 	transport := &http.Transport{
-		// The address is the configuration's, so that no name is needed to ask.
+		// The configuration has the address, so no name must be resolved first.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			counts.opened.Add(1)
 			d := net.Dialer{Timeout: openTime}
@@ -44,7 +44,7 @@ func newHTTPS(u Upstream, counts *upstreamCounts) *https {
 		ForceAttemptHTTP2:   true,
 		IdleConnTimeout:     idleTime,
 		MaxConnsPerHost:     maxConns,
-		// A connection whose other end is gone without a word is not used for long.
+		// Stop using a connection soon after its peer has silently gone.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: silentTime, PingTimeout: silentTime},
 	}
 	trace := httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
@@ -57,7 +57,7 @@ func newHTTPS(u Upstream, counts *upstreamCounts) *https {
 
 func (h *https) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
 	body := bytes.Clone(query)
-	binary.BigEndian.PutUint16(body, 0) // so that caches on the way find it (RFC 8484, section 4.1)
+	binary.BigEndian.PutUint16(body, 0) // for HTTP caches (RFC 8484, section 4.1)
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &h.trace), http.MethodPost, h.url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

@@ -8,38 +8,39 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Durations are how long replies with one response code took.
+// LatencyHistogram is the distribution of the latency of replies with one
+// response code.
 type LatencyHistogram struct {
-	RCode string // "other" where it is one of many
-	// Buckets are how many took at most so long, by the upper bound in seconds.
+	RCode string // "other" for rare codes
+	// Buckets hold the cumulative number of replies by upper bound in seconds.
 	Buckets map[float64]uint64
 	Count   uint64
 	Sum     float64 // in seconds
 }
 
-// durationBounds are the upper bounds of the buckets.
-var durationBounds = [...]time.Duration{
+// latencyBounds are the upper bounds of the buckets.
+var latencyBounds = [...]time.Duration{
 	500 * time.Microsecond, time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond,
 	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
 }
 
-// otherRCode stands for all that are not counted apart: those from here on, so
-// that no upstream makes many.
+// otherRCode stands for all response codes from BADCOOKIE up, so that upstreams
+// cannot create many series.
 const otherRCode = dnswire.BadCookie + 1
 
-// durations counts how long replies took. The zero value counts.
-type durations struct {
+// latencies collects the latency of replies. Its zero value is ready to use.
+type latencies struct {
 	mu sync.Mutex
-	of map[dnswire.RCode]*durationCounts
+	of map[dnswire.RCode]*latencyCounts
 }
 
-type durationCounts struct {
-	buckets [len(durationBounds) + 1]uint64
+type latencyCounts struct {
+	buckets [len(latencyBounds) + 1]uint64
 	sum     time.Duration
 }
 
-func (d *durations) observe(rcode dnswire.RCode, took time.Duration) {
-	at, _ := slices.BinarySearch(durationBounds[:], took)
+func (d *latencies) observe(rcode dnswire.RCode, took time.Duration) {
+	at, _ := slices.BinarySearch(latencyBounds[:], took)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	counts := d.countsOf(min(rcode, otherRCode))
@@ -47,32 +48,33 @@ func (d *durations) observe(rcode dnswire.RCode, took time.Duration) {
 	counts.sum += took
 }
 
-func (d *durations) countsOf(rcode dnswire.RCode) *durationCounts {
+func (d *latencies) countsOf(rcode dnswire.RCode) *latencyCounts {
 	if d.of == nil {
-		d.of = make(map[dnswire.RCode]*durationCounts)
+		d.of = make(map[dnswire.RCode]*latencyCounts)
 	}
 	counts := d.of[rcode]
 	if counts == nil {
-		counts = new(durationCounts)
+		counts = new(latencyCounts)
 		d.of[rcode] = counts
 	}
 	return counts
 }
 
-// figures gives those of the moment, NOERROR among them, in no order.
-func (d *durations) figures() (all []LatencyHistogram) {
+// histograms returns the present histograms in no order. That of NOERROR always
+// exists.
+func (d *latencies) histograms() (all []LatencyHistogram) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.countsOf(dnswire.NoError)
 	for rcode, counts := range d.of {
-		made := LatencyHistogram{RCode: rcode.String(), Buckets: make(map[float64]uint64, len(durationBounds)), Sum: counts.sum.Seconds()}
+		made := LatencyHistogram{RCode: rcode.String(), Buckets: make(map[float64]uint64, len(latencyBounds)), Sum: counts.sum.Seconds()}
 		if rcode == otherRCode {
 			made.RCode = "other"
 		}
 		for i, n := range counts.buckets {
 			made.Count += n
-			if i < len(durationBounds) {
-				made.Buckets[durationBounds[i].Seconds()] = made.Count
+			if i < len(latencyBounds) {
+				made.Buckets[latencyBounds[i].Seconds()] = made.Count
 			}
 		}
 		all = append(all, made)

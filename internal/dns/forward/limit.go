@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// Errors of Ask.
+// Errors of Reserve.
 var (
-	ErrBusy       = errors.New("too many queries wait for other servers")
-	ErrClientBusy = errors.New("too many queries of this client wait for other servers")
+	ErrBusy       = errors.New("too many queries are waiting for upstream servers")
+	ErrClientBusy = errors.New("too many queries of this client are waiting for upstream servers")
 )
 
-// places bounds how many queries wait for answers at once.
+// limit bounds the queries that wait for upstreams, in total and per client.
 type limit struct {
 	max, maxPerClient int
 
@@ -48,16 +48,16 @@ func (p *limit) release(client netip.Addr) {
 	}
 }
 
-// count is how many are taken.
+// inUse returns the number of reservations.
 func (p *limit) inUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.used
 }
 
-// budget bounds the queries that are sent beside those that clients cause: one
-// for each five of those over time, which does for a network that loses a tenth of
-// all packets, and so many at once.
+// budget bounds the additional queries that are sent when upstreams are late:
+// on average one per hedgeCost queries of clients, which is enough if a tenth
+// of all packets is lost, and a burst of maxBudget/hedgeCost.
 type budget struct {
 	mu   sync.Mutex
 	left int
@@ -76,7 +76,7 @@ func (b *budget) earn() {
 	b.left = min(b.left+1, maxBudget)
 }
 
-// spend tells whether one more query may be sent, and counts it.
+// spend reports whether one more additional query may be sent, and counts it.
 func (b *budget) spend() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

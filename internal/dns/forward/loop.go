@@ -14,19 +14,19 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// loop is how it is noticed that an upstream asks this server again: it is asked
-// for names that nobody else can know, each of them once, so that no cache on the
-// way answers.
+// loop detects that an upstream forwards queries back to this server. It sends
+// the upstream names that contain a random token, each name only once, so that
+// no cache answers them, and watches for queries for them.
 type loop struct {
-	labels []byte // what the names are below; nil where the suffix leaves no room
+	labels []byte // the suffix of the names; nil if the route's suffix is too long
 
-	mu    sync.Mutex
-	asked int
-	seen  int // the highest number that came back
-	back  bool
+	mu       sync.Mutex
+	sent     int
+	received int // the highest number received
+	isLoop   bool
 }
 
-// tokenLen is the length of what nobody else can know, in octets.
+// tokenLen is the length of the random token, in octets.
 const tokenLen = 16
 
 func newLoop(suffix dnsname.Name) loop {
@@ -36,28 +36,30 @@ func newLoop(suffix dnsname.Name) loop {
 	}
 	labels := dnsname.AppendLabel(nil, hex.EncodeToString(raw[:]))
 	labels = append(dnsname.AppendLabel(labels, "portolan-loop"), suffix.WireLabels()...)
-	const room = 1 + 20 // a number's label
+	const room = 1 + 20 // the label with the number
 	if room+len(labels)+1 > dnsname.MaxWire {
 		return loop{}
 	}
 	return loop{labels: labels}
 }
 
-// question gives a question for the next name, and its number. Where there is no
-// room for names it is one for the root, which shows whether somebody answers.
+// question returns the question for the next name and the name's number. If the
+// route's suffix is too long for names, the question is for the root, which at
+// least shows whether the upstream replies.
 func (l *loop) question() (q cache.Key, number int) {
 	if l.labels == nil {
 		return cache.Key{Type: dnswire.TypeNS}, 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asked++
-	name := append(dnsname.AppendLabel(nil, strconv.Itoa(l.asked)), l.labels...)
-	return cache.Key{Name: name, Type: dnswire.TypeTXT}, l.asked
+	l.sent++
+	name := append(dnsname.AppendLabel(nil, strconv.Itoa(l.sent)), l.labels...)
+	return cache.Key{Name: name, Type: dnswire.TypeTXT}, l.sent
 }
 
-// sees notes a name that came back, and tells whether it is one.
-func (l *loop) sees(name []byte) bool {
+// receive reports whether name is one of loop's names, and records that it came
+// back.
+func (l *loop) receive(name []byte) bool {
 	if l.labels == nil || len(name) <= len(l.labels) || string(name[len(name)-len(l.labels):]) != string(l.labels) {
 		return false
 	}
@@ -67,53 +69,53 @@ func (l *loop) sees(name []byte) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen, l.back = max(l.seen, number), true
+	l.received, l.isLoop = max(l.received, number), true
 	return true
 }
 
-// answered notes that the name of that number was answered: if it did not come
-// back, the upstream does not lead here any more.
+// answered records that the name with that number was answered. If the name did
+// not come back, the upstream does not loop any more.
 func (l *loop) answered(number int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.seen < number {
-		l.back = false
+	if l.received < number {
+		l.isLoop = false
 	}
 }
 
-// leadsBack tells whether the upstream asks this server again.
-func (l *loop) leadsBack() bool {
+// loops reports whether the upstream forwards queries back to this server.
+func (l *loop) loops() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.back
+	return l.isLoop
 }
 
-// look asks u whether it answers, and leads back here.
-func (u *upstream) look(ctx context.Context) {
+// probe queries u to find out whether it replies and whether it loops.
+func (u *upstream) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	q, number := u.loop.question()
-	if _, err := u.ask(ctx, q); err == nil {
+	if _, err := u.query(ctx, q); err == nil {
 		u.loop.answered(number)
 	}
 }
 
-// seesLoop notes that a name came back that only an upstream of this route was
-// asked for.
-func (r *route) seesLoop(name []byte) bool {
-	return slices.ContainsFunc(*r.upstreams.Load(), func(u *upstream) bool { return u.loop.sees(name) })
+// receivesProbe reports whether name is a probe that was sent to an upstream of
+// r, and records that it came back.
+func (r *route) receivesProbe(name []byte) bool {
+	return slices.ContainsFunc(*r.upstreams.Load(), func(u *upstream) bool { return u.loop.receive(name) })
 }
 
-// looping tells whether all upstreams lead back here, if there are any.
-func (r *route) looping() bool {
+// allLoop reports whether the route has upstreams and all of them loop.
+func (r *route) allLoop() bool {
 	all := *r.upstreams.Load()
-	return len(all) > 0 && !slices.ContainsFunc(all, func(u *upstream) bool { return !u.loop.leadsBack() })
+	return len(all) > 0 && !slices.ContainsFunc(all, func(u *upstream) bool { return !u.loop.loops() })
 }
 
 func (u *upstream) logLoop(log *slog.Logger, r *route, back bool) {
 	if back {
-		log.Error("an upstream server asks this server again, in a circle; it is not asked", "route", r, "upstream", u.Upstream)
+		log.Error("upstream forwards queries back to this server (forwarding loop); it is not used", "route", r, "upstream", u.Upstream)
 		return
 	}
-	log.Info("the circle of servers is gone", "route", r, "upstream", u.Upstream)
+	log.Info("forwarding loop is gone", "route", r, "upstream", u.Upstream)
 }

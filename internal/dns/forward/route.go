@@ -13,42 +13,42 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Policy is which upstream is asked first.
+// SelectionPolicy selects the upstream that is queried first.
 type SelectionPolicy string
 
-// The policies. Upstreams that are down come last in each.
+// Selection policies. Upstreams that are down always come last.
 const (
-	Fastest    SelectionPolicy = "fastest" // who answered fastest of late
+	Fastest    SelectionPolicy = "fastest" // by smoothed round-trip time
 	Sequential SelectionPolicy = "sequential"
 	Random     SelectionPolicy = "random"
 )
 
-// Route says who is asked for the names below a suffix.
+// Route configures forwarding for the names below a suffix.
 type Route struct {
 	Suffix dnsname.Name
-	// Upstreams are servers, and those of the file ResolvConf, which is read
-	// again when it changes; servers that are Own are left out of that.
+	// Upstreams are the configured servers. The servers in the file ResolvConf
+	// are added to them; the file is reread when it changes, and servers for
+	// which IsOwn returns true are left out.
 	Upstreams  []Upstream
 	ResolvConf string
 	IsOwn      func(netip.AddrPort) bool
 	Policy     SelectionPolicy
-	// Timeout is how long a question is asked at most.
+	// Timeout bounds the time to resolve a question.
 	Timeout time.Duration
-	// TrustDenials has a denial be of all names below it, whether or not the
-	// upstream has validated it.
+	// TrustDenials makes a denial of a name apply to all names below it (RFC
+	// 8020), even if the upstream has not validated it.
 	TrustDenials bool
-	// NoPrivate refuses answers with private addresses.
+	// NoPrivate rejects answers with private addresses.
 	NoPrivate bool
-	// ClientSubnet has upstreams know what clients say of where they are (RFC
-	// 7871).
+	// ClientSubnet forwards the client subnet option (RFC 7871).
 	ClientSubnet bool
 }
 
-// route is a Route, and what is known of it.
+// route is a Route and its state.
 type route struct {
 	Route
 	upstreams atomic.Pointer[[]*upstream]
-	exchange  exchange // nil: over the network
+	exchange  exchange // nil means over the network
 	search    dnswire.OptionCode
 }
 
@@ -66,10 +66,10 @@ func newRoute(r Route, exchange exchange, search dnswire.OptionCode) (*route, er
 	return made, nil
 }
 
-// String is the route's suffix.
+// String returns the route's suffix.
 func (r *route) String() string { return r.Suffix.String() }
 
-// set replaces the upstreams; what is known of those that stay is kept.
+// set replaces the upstreams. Those that stay keep their state.
 func (r *route) set(servers []Upstream) {
 	var before, now []*upstream
 	if p := r.upstreams.Load(); p != nil {
@@ -91,16 +91,16 @@ func (r *route) set(servers []Upstream) {
 	}
 }
 
-// explore is one of how many questions goes to another upstream than the fastest
-// first, to see whether it still is.
+// explore is the inverse of the share of questions that go to a slower upstream
+// first, to measure it again.
 const explore = 32
 
-// allDown tells whether no upstream is held to answer.
+// allDown reports whether all upstreams are down.
 func (r *route) allDown() bool {
 	return !slices.ContainsFunc(*r.upstreams.Load(), func(u *upstream) bool { return !u.down.Load() })
 }
 
-// downFor is how long no upstream has been held to answer; 0 when one is.
+// downFor returns how long all upstreams have been down; 0 if one is up.
 func (r *route) downFor(now time.Time) time.Duration {
 	if !r.allDown() {
 		return 0
@@ -112,13 +112,13 @@ func (r *route) downFor(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, last))
 }
 
-// order is whom to ask, by the policy, and behind them those that are down: they
-// may be up again. Those that lead back here are left out.
+// order returns the upstreams in the order of the policy, followed by those
+// that are down, which may be up again. Upstreams that loop are left out.
 func (r *route) order() []*upstream {
 	var order, down []*upstream
 	for _, u := range *r.upstreams.Load() {
 		switch {
-		case u.loop.leadsBack():
+		case u.loop.loops():
 		case u.down.Load():
 			down = append(down, u)
 		default:
@@ -132,7 +132,7 @@ func (r *route) order() []*upstream {
 	return append(order, down...)
 }
 
-// arrange puts upstreams in the order of the policy.
+// arrange sorts upstreams by the policy.
 func (r *route) arrange(order []*upstream) {
 	switch r.Policy {
 	case Random:
@@ -151,12 +151,12 @@ func (r *route) arrange(order []*upstream) {
 	}
 }
 
-// pointsInside tells whether an answer has an address that is not public, or one
-// that can't be read.
-func pointsInside(reply *dnswire.Reply) bool {
+// hasPrivateAddress reports whether an answer contains an address that is not
+// public or that cannot be parsed.
+func hasPrivateAddress(reply *dnswire.Reply) bool {
 	for rec := range reply.Records {
 		for addr := range rec.Addresses {
-			if isInside(addr) {
+			if isPrivate(addr) {
 				return true
 			}
 		}
@@ -164,10 +164,10 @@ func pointsInside(reply *dnswire.Reply) bool {
 	return false
 }
 
-// isInside tells whether an address, or the IPv4 address in it, is one that RFC
-// 6890 lists as not public, as far as somebody may listen there. One that is not
-// valid may be any.
-func isInside(addr netip.Addr) bool {
+// isPrivate reports whether addr, or the IPv4 address embedded in it, may be
+// that of a host but is not globally reachable by the registries of RFC 6890.
+// An invalid address may be any and counts as private.
+func isPrivate(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	switch b := addr.As16(); {
 	case translated.Contains(addr):
@@ -176,17 +176,18 @@ func isInside(addr netip.Addr) bool {
 		addr = netip.AddrFrom4([4]byte(b[2:]))
 	}
 	return !addr.IsValid() || addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() ||
-		sharedRange.Contains(addr) || translatedInside.Contains(addr)
+		sharedRange.Contains(addr) || translatedPrivate.Contains(addr)
 }
 
 var (
-	// sharedRange is that of carriers (RFC 6598), which clusters use as well.
+	// sharedRange is for carrier-grade NAT (RFC 6598); clusters use it as well.
 	sharedRange = netip.MustParsePrefix("100.64.0.0/10")
-	// translated has IPv4 addresses in its last octets (RFC 6052, section 2.1).
+	// translated has IPv4 addresses in its last four octets (RFC 6052, section
+	// 2.1).
 	translated = netip.MustParsePrefix("64:ff9b::/96")
-	// translatedInside is for translators of a network's own (RFC 8215).
-	translatedInside = netip.MustParsePrefix("64:ff9b:1::/48")
-	// tunnelled has an IPv4 address behind its first two octets (RFC 3056,
+	// translatedPrivate is for local translation (RFC 8215).
+	translatedPrivate = netip.MustParsePrefix("64:ff9b:1::/48")
+	// tunnelled has IPv4 addresses behind its first two octets (RFC 3056,
 	// section 2).
 	tunnelled = netip.MustParsePrefix("2002::/16")
 )

@@ -20,8 +20,8 @@ import (
 	"portolan.dev/portolan/internal/support/testcert"
 )
 
-// certify makes a certificate of dns.example and 127.0.0.1 that is good until
-// then, and what trusts it.
+// certify returns a certificate for dns.example and 127.0.0.1 that expires at
+// until, and a pool that trusts it.
 func certify(t *testing.T, until time.Time) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	c, err := testcert.New("dns.example", until)
@@ -31,7 +31,7 @@ func certify(t *testing.T, until time.Time) (tls.Certificate, *x509.CertPool) {
 	return c.TLS, c.Roots
 }
 
-// resumed counts handshakes, and those that took up a session.
+// resumed counts TLS handshakes, and those that resumed a session.
 type resumed struct{ all, again atomic.Int32 }
 
 func (r *resumed) config(c tls.Certificate) *tls.Config {
@@ -47,7 +47,7 @@ func (r *resumed) config(c tls.Certificate) *tls.Config {
 	}
 }
 
-// secure passes connections over TLS on to the server, over TCP.
+// secure proxies TLS connections to the server over TCP.
 func secure(t *testing.T, s *server, config *tls.Config) netip.AddrPort {
 	t.Helper()
 	l, err := tls.Listen("tcp4", "127.0.0.1:0", config)
@@ -109,7 +109,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestTLSResumption: a connection opened later takes up the session.
+// TestTLSResumption checks that a new connection resumes the TLS session.
 func TestTLSResumption(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte {
 		if strings.Contains(string(q.packet), "close") {
@@ -131,7 +131,7 @@ func TestTLSResumption(t *testing.T) {
 	}
 }
 
-// web answers queries over HTTPS with the server's handler.
+// web serves the server's handler over HTTPS.
 func web(t *testing.T, s *server, config *tls.Config, status int) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -215,8 +215,9 @@ func TestParseUpstream(t *testing.T) {
 	}
 }
 
-// TestStale: an answer past its TTL is given at once when the upstreams are known
-// to fail, after a while when they are silent, and asked for anew behind it.
+// TestStale checks that a stale answer is served at once if the upstreams are
+// known to fail, after a while if they are silent, and refreshed in the
+// background.
 func TestStale(t *testing.T) {
 	var dead atomic.Bool
 	var version atomic.Int32
@@ -229,7 +230,7 @@ func TestStale(t *testing.T) {
 	f := to(t, s)
 	ask(t, f, "www.example.")
 	dead.Store(true)
-	time.Sleep(1100 * time.Millisecond) // its TTL
+	time.Sleep(1100 * time.Millisecond) // until its TTL has passed
 	began := time.Now()
 	if got := ask(t, f, "www.example."); got != "192.0.2.1 (stale)" {
 		t.Errorf("answer %q", got)
@@ -247,8 +248,7 @@ func TestStale(t *testing.T) {
 	})
 }
 
-// TestPrefetch: what is asked for again and again is asked for before its TTL is
-// over.
+// TestPrefetch checks that a popular answer is refreshed before its TTL ends.
 func TestPrefetch(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte { return one(q.reply(dnswire.NoError, 10, "192.0.2.1")) })
 	f := to(t, s)
@@ -265,8 +265,8 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// TestCancel: the question of whoever does not wait any longer has its place until
-// it is answered, and others get their answer.
+// TestCancel checks that a question whose client stopped waiting keeps its
+// capacity until it is answered, and that others get the answer.
 func TestCancel(t *testing.T) {
 	release := make(chan struct{})
 	s := serve(t, func(q asked) [][]byte {

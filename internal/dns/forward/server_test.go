@@ -18,20 +18,20 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// patience is how long a test waits for anything; longer is a failure.
+// patience is how long a test waits for a condition before it fails.
 const patience = 10 * time.Second
 
-// asked is a query as a server got it.
+// asked is a query that a server received.
 type asked struct {
 	packet []byte
 	from   netip.AddrPort
 	tcp    bool
-	conn   int // the connection's number, from 1
+	conn   int // number of the connection, from 1
 }
 
 func (q asked) id() uint16 { return binary.BigEndian.Uint16(q.packet) }
 
-// question is name, type and class as they were asked.
+// question returns name, type and class as received.
 func (q asked) question() []byte {
 	var parsed dnswire.Query
 	if parsed.ParseHeader(q.packet) != nil || parsed.ParseBody(q.packet) != nil {
@@ -42,8 +42,7 @@ func (q asked) question() []byte {
 
 func (q asked) edns() bool { return binary.BigEndian.Uint16(q.packet[10:]) == 1 }
 
-// reply makes a reply with one A record, or with none and the code that rcode
-// is.
+// reply builds a reply with A records, or with a response code only.
 func (q asked) reply(rcode dnswire.RCode, ttl uint32, addrs ...string) []byte {
 	flags := uint16(1<<15 | 1<<8 | 1<<7)
 	b := binary.BigEndian.AppendUint16(nil, q.id())
@@ -70,7 +69,7 @@ func (q asked) reply(rcode dnswire.RCode, ttl uint32, addrs ...string) []byte {
 	return b
 }
 
-// server is an upstream that does as its handler says.
+// server is an upstream controlled by a handler.
 type server struct {
 	t      *testing.T
 	addr   netip.AddrPort
@@ -81,8 +80,8 @@ type server struct {
 	conns int
 }
 
-// serve starts a server over UDP and TCP. Its handler gives the messages that
-// are sent back; it is called for several queries at once.
+// serve starts a server over UDP and TCP. Its handler returns the messages to
+// send; it is called concurrently.
 func serve(t *testing.T, handle func(asked) [][]byte) *server {
 	t.Helper()
 	l, u := listen(t)
@@ -124,7 +123,7 @@ func (s *server) take(q asked) [][]byte {
 	return s.handle(q)
 }
 
-// queries are those that came so far, without those that look for a loop.
+// queries returns the queries received so far, without loop probes.
 func (s *server) queries() (all []asked) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +150,7 @@ func (s *server) serveUDP(wg *sync.WaitGroup, u *net.UDPConn) {
 	}
 }
 
-// closing, as a message over TCP, closes the connection in its middle.
+// closing, as a message over TCP, closes the connection within a message.
 var closing = []byte("close")
 
 func (s *server) serveTCP(wg *sync.WaitGroup, l net.Listener) {
@@ -198,7 +197,7 @@ func (s *server) serveConn(conn net.Conn, number int) {
 	}
 }
 
-// one is a handler's reply of one message.
+// one returns the reply of one message.
 func one(m []byte) [][]byte { return [][]byte{m} }
 
 // works answers every query with an address.
@@ -206,7 +205,7 @@ func works(q asked) [][]byte { return one(q.reply(dnswire.NoError, 60, "192.0.2.
 
 func silent(asked) [][]byte { return nil }
 
-// settings of a Forwarder in tests: one route for all names.
+// settings returns a configuration with one route for all names.
 func settings(t *testing.T, route forward.Route) forward.Config {
 	t.Helper()
 	c, err := cache.New(cache.Config{Size: 1 << 20, MaxTTL: 86400, MaxNegativeTTL: 3600, Stale: time.Hour})
@@ -231,7 +230,7 @@ func newForwarder(t *testing.T, cfg forward.Config) *forward.Forwarder {
 	return f
 }
 
-// to makes a Forwarder that asks the servers, in their order.
+// to returns a Forwarder for the servers, in their order.
 func to(t *testing.T, servers ...*server) *forward.Forwarder {
 	t.Helper()
 	var route forward.Route
@@ -261,8 +260,7 @@ func questionOf(name string) cache.Key {
 	return cache.Key{Name: []byte(dnsname.MustParse(name).WireLabels()), Type: dnswire.TypeA}
 }
 
-// ask asks for the address of name, and gives what comes of it: the address, or
-// the failure.
+// ask resolves the address of name and returns the address or the failure.
 func ask(t *testing.T, f *forward.Forwarder, name string) string {
 	t.Helper()
 	request, err := f.Reserve(client, questionOf(name))
@@ -272,7 +270,7 @@ func ask(t *testing.T, f *forward.Forwarder, name string) string {
 	return said(request.Resolve(t.Context()))
 }
 
-// said is an entry in words.
+// said formats a cache entry.
 func said(e *cache.Entry, at time.Time) string {
 	reply, _, stale := e.Answer(at)
 	if reply == nil {

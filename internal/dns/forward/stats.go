@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// Figures are those of one moment, counted from the start.
+// Stats are the counters of a Forwarder since the start.
 type Stats struct {
-	Hits       uint64 // good answers that were known
-	StaleHits  uint64 // answers past their TTL
-	Misses     uint64 // questions that were asked
-	Joined     uint64 // queries that waited for a question that was under way
-	Prefetched uint64 // questions that were asked before their answer's TTL ended
-	Refused    uint64 // queries for which there was no place
-	Waiting    int    // queries that wait for an answer
+	Hits       uint64 // fresh answers from the cache
+	StaleHits  uint64 // stale answers
+	Misses     uint64 // questions sent to upstreams
+	Joined     uint64 // queries that joined a flight
+	Prefetched uint64 // questions sent before their answer's TTL ended
+	Refused    uint64 // queries rejected for lack of capacity
+	Waiting    int    // queries waiting now
 	Upstreams  []UpstreamStats
 }
 
-// UpstreamFigures are those of one upstream of a route.
+// UpstreamStats are the counters of one upstream of a route.
 type UpstreamStats struct {
 	Route, Upstream string
 	Address         netip.AddrPort
 	Transport       Transport
-	Queries         uint64 // sent, with those sent again
+	Queries         uint64 // sent, including retransmissions
 	Replies         uint64
-	Late            uint64 // not answered in the time that it usually takes
-	Failures        uint64 // of the network
-	Forged          uint64 // packets that were no reply to a query, and replies for another subnet
-	Opened          uint64 // connections made, whether they came about or not
-	Reused          uint64 // queries over a connection that was there
+	Late            uint64 // not answered within the upstream's patience
+	Failures        uint64 // network errors
+	Forged          uint64 // packets that do not match a query, and replies for another subnet
+	Opened          uint64 // connection attempts
+	Reused          uint64 // queries over an existing connection
 	Down            bool
-	RTT             time.Duration      // smoothed; 0 when it never answered
-	Durations       []LatencyHistogram // of its replies, by response code
+	RTT             time.Duration      // smoothed; 0 before the first reply
+	Durations       []LatencyHistogram // of replies, by response code
 }
 
-// Figures gives those of the moment.
+// Stats returns the present counters.
 func (f *Forwarder) Stats() Stats {
-	figures := Stats{
+	stats := Stats{
 		Hits:       f.counts.hits.Load(),
 		StaleHits:  f.counts.staleHits.Load(),
 		Misses:     f.counts.misses.Load(),
@@ -47,14 +47,14 @@ func (f *Forwarder) Stats() Stats {
 	}
 	for _, r := range f.routes {
 		for _, u := range *r.upstreams.Load() {
-			figures.Upstreams = append(figures.Upstreams, UpstreamStats{
+			stats.Upstreams = append(stats.Upstreams, UpstreamStats{
 				Route: r.String(), Upstream: u.String(), Address: u.Addr, Transport: u.Transport,
 				Queries: u.counts.queries.Load(), Replies: u.counts.replies.Load(), Late: u.counts.lates.Load(),
 				Failures: u.counts.failures.Load(), Forged: u.counts.forged.Load(),
 				Opened: u.counts.opened.Load(), Reused: u.counts.reused.Load(),
-				Down: u.down.Load(), RTT: u.smoothedRTT(), Durations: u.durations.figures(),
+				Down: u.down.Load(), RTT: u.smoothedRTT(), Durations: u.latency.histograms(),
 			})
 		}
 	}
-	return figures
+	return stats
 }

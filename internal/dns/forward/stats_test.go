@@ -11,9 +11,9 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// TestUpstreamFigures: connections and the time of replies are counted, whatever
-// the transport.
-func TestUpstreamFigures(t *testing.T) {
+// TestUpstreamStats checks the counters of connections and the latency of
+// replies for each transport.
+func TestUpstreamStats(t *testing.T) {
 	const slow = 20 * time.Millisecond
 	s := serve(t, func(q asked) [][]byte {
 		time.Sleep(slow)
@@ -40,8 +40,8 @@ func TestUpstreamFigures(t *testing.T) {
 			}
 			ask(t, f, "nowhere.example.")
 			u := f.Stats().Upstreams[0]
-			// On a crowded machine a question is asked again that seems to be lost;
-			// where no connection has come about yet, over one more.
+			// On a loaded machine, a question that seems lost is sent again,
+			// over another connection if the first is not open yet.
 			if u.Opened < tt.opened || u.Opened > tt.opened+u.Late || u.Reused < tt.reused || tt.opened == 0 && u.Opened+u.Reused > 0 {
 				t.Errorf("%d connections opened, %d used again; want %d and %d", u.Opened, u.Reused, tt.opened, tt.reused)
 			}

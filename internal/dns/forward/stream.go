@@ -15,8 +15,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// stream asks over connections, TCP's or TLS', which carry many queries at once
-// and are used again (RFC 7766, section 6.2).
+// stream queries over TCP or TLS connections, which carry many queries at once
+// and are reused (RFC 7766, section 6.2).
 type stream struct {
 	to     Upstream
 	tls    *tls.Config // nil for TCP
@@ -26,23 +26,23 @@ type stream struct {
 	conns []*streamConn
 }
 
-// Bounds of connections to one upstream, and of queries under way on each.
+// Limits of connections to one upstream and of queries on each.
 const (
 	maxConns   = 8
 	maxWaiting = 256
 )
 
-// idleTime is how long a connection stays open without queries under way.
+// idleTime is how long a connection without queries stays open.
 const idleTime = 10 * time.Second
 
 func newStream(to Upstream, config *tls.Config, counts *upstreamCounts) *stream {
 	return &stream{to: to, tls: config, counts: counts}
 }
 
-// sessions is how many TLS sessions with one upstream are kept for resumption.
+// sessions is how many TLS sessions per upstream are kept for resumption.
 const sessions = 8
 
-// tlsConfig has the server's certificate verified for its name or its address.
+// tlsConfig verifies the server's certificate for its name or its address.
 func tlsConfig(u Upstream) *tls.Config {
 	name := u.ServerName
 	if name == "" {
@@ -52,13 +52,13 @@ func tlsConfig(u Upstream) *tls.Config {
 }
 
 var (
-	errTooMany = errors.New("too many queries under way on connections")
+	errTooMany = errors.New("too many queries on the connections to the server")
 	errClosed  = errors.New("the server closed the connection")
-	errOther   = errors.New("a reply to another question")
+	errOther   = errors.New("the reply is to another question")
 )
 
-// exchange asks over a connection that is there, and once more over another one
-// when that is closed before the answer: the server may have closed it when the
+// exchange sends a query over an open connection, and again over another one if
+// that is closed before the reply: the server may have closed it while the
 // query was on its way (RFC 7766, section 6.2.4).
 func (s *stream) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
 	for {
@@ -73,12 +73,12 @@ func (s *stream) exchange(ctx context.Context, query []byte) (*dnswire.Reply, er
 	}
 }
 
-// conn gives a connection that has room for a query, and tells whether it was
-// open before.
+// conn returns a connection with capacity for a query, and reports whether it
+// was open before.
 func (s *stream) conn(ctx context.Context) (c *streamConn, used bool, err error) {
 	s.mu.Lock()
 	for _, c := range s.conns {
-		if c.take() {
+		if c.reserve() {
 			s.mu.Unlock()
 			s.counts.reused.Add(1)
 			return c, c.isReady(), nil
@@ -88,7 +88,7 @@ func (s *stream) conn(ctx context.Context) (c *streamConn, used bool, err error)
 		s.mu.Unlock()
 		return nil, false, errTooMany
 	}
-	c = &streamConn{of: s, ready: make(chan struct{}), waiting: make(map[uint16]chan *dnswire.Reply), taken: 1}
+	c = &streamConn{of: s, ready: make(chan struct{}), waiting: make(map[uint16]chan *dnswire.Reply), reserved: 1}
 	s.conns = append(s.conns, c)
 	s.mu.Unlock()
 	s.counts.opened.Add(1)
@@ -96,7 +96,7 @@ func (s *stream) conn(ctx context.Context) (c *streamConn, used bool, err error)
 	return c, false, nil
 }
 
-// forget takes c out, so that it gets no more queries.
+// forget removes c, so that it gets no more queries.
 func (s *stream) forget(c *streamConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *stream) forget(c *streamConn) {
 	}
 }
 
-// close lets connections end when they are of no more use.
+// close retires all connections.
 func (s *stream) close() {
 	s.mu.Lock()
 	conns := s.conns
@@ -122,31 +122,31 @@ func (s *stream) close() {
 // streamConn is one connection.
 type streamConn struct {
 	of    *stream
-	ready chan struct{} // closed when conn is there, or err says why not
+	ready chan struct{} // closed when conn is set, or err if it failed
 
-	mu      sync.Mutex
-	conn    net.Conn
-	err     error // why it is of no more use
-	taken   int   // queries that are under way or about to be
-	retired bool  // it gets no more of them
-	heard   time.Time
-	waiting map[uint16]chan *dnswire.Reply
+	mu       sync.Mutex
+	conn     net.Conn
+	err      error // why the connection ended
+	reserved int   // queries that have reserved capacity
+	retired  bool  // it gets no more queries
+	heard    time.Time
+	waiting  map[uint16]chan *dnswire.Reply
 
 	write sync.Mutex
 }
 
-// take takes room for a query, if there is any.
-func (c *streamConn) take() bool {
+// reserve reserves capacity for a query and reports whether there was any.
+func (c *streamConn) reserve() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil || c.taken >= maxWaiting {
+	if c.err != nil || c.reserved >= maxWaiting {
 		return false
 	}
-	c.taken++
+	c.reserved++
 	return true
 }
 
-// isReady tells whether it is open.
+// isReady reports whether the connection is open.
 func (c *streamConn) isReady() bool {
 	select {
 	case <-c.ready:
@@ -156,24 +156,25 @@ func (c *streamConn) isReady() bool {
 	}
 }
 
-// retire ends the connection when nobody waits any more.
+// retire closes the connection as soon as no query waits.
 func (c *streamConn) retire() {
 	c.of.forget(c)
 	c.mu.Lock()
 	c.retired = true
-	done := c.taken == 0
+	done := c.reserved == 0
 	c.mu.Unlock()
 	if done {
 		c.end(errClosed)
 	}
 }
 
-// silentTime is how long a query waits, and nothing else comes, until the
-// connection is held to lead nowhere: the other end may be gone without a word.
+// silentTime is how long a query waits without any message on the connection
+// until the connection counts as dead: the peer may have gone silently.
 const silentTime = 900 * time.Millisecond
 
-// gaveUp notes that a query, sent at the given time, was given up.
-func (c *streamConn) gaveUp(sent time.Time) {
+// abandon is called when a query, sent at the given time, is abandoned. It
+// retires the connection if that is silent.
+func (c *streamConn) abandon(sent time.Time) {
 	c.mu.Lock()
 	silent := time.Since(sent) >= silentTime && c.heard.Before(sent)
 	c.mu.Unlock()
@@ -182,10 +183,11 @@ func (c *streamConn) gaveUp(sent time.Time) {
 	}
 }
 
-// openTime is how long opening a connection may take, whoever waits for it.
+// openTime bounds the time to open a connection.
 const openTime = 3 * time.Second
 
-// open opens the connection for all who wait for it.
+// open opens the connection in the background, independent of the query that
+// caused it.
 func (c *streamConn) open(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTime)
 	go func() {
@@ -223,7 +225,7 @@ func (s *stream) dial(ctx context.Context) (net.Conn, error) {
 	return secure, nil
 }
 
-// exchange sends a query, for which room was taken, and waits for the reply.
+// exchange sends a query with reserved capacity and waits for the reply.
 func (c *streamConn) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
 	defer c.release()
 	select {
@@ -253,12 +255,12 @@ func (c *streamConn) exchange(ctx context.Context, query []byte) (*dnswire.Reply
 		r.ID = binary.BigEndian.Uint16(query)
 		return r, nil
 	case <-ctx.Done():
-		c.gaveUp(sent)
+		c.abandon(sent)
 		return nil, ctx.Err()
 	}
 }
 
-// register gives an ID that no other query on the connection has.
+// register assigns an ID that is unique on the connection.
 func (c *streamConn) register() (uint16, chan *dnswire.Reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,8 +285,8 @@ func (c *streamConn) unregister(id uint16) {
 
 func (c *streamConn) release() {
 	c.mu.Lock()
-	c.taken--
-	done := c.retired && c.taken == 0
+	c.reserved--
+	done := c.retired && c.reserved == 0
 	c.mu.Unlock()
 	if done {
 		c.end(errClosed)
@@ -297,7 +299,7 @@ func (c *streamConn) why() error {
 	return c.err
 }
 
-// send writes the query with another ID.
+// send writes the query with the given ID.
 func (c *streamConn) send(ctx context.Context, id uint16, query []byte) error {
 	message := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(query)), uint16(len(query)))
 	message = append(message, query...)
@@ -311,7 +313,7 @@ func (c *streamConn) send(ctx context.Context, id uint16, query []byte) error {
 	return err
 }
 
-// read gives replies to those who wait, until the connection ends.
+// read delivers replies to waiting queries until the connection ends.
 func (c *streamConn) read(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	for {
@@ -336,7 +338,7 @@ func (c *streamConn) read(conn net.Conn) {
 	}
 }
 
-// readMessage reads one message. Silence ends the connection when nobody waits.
+// readMessage reads one message. A timeout is an error only if no query waits.
 func (c *streamConn) readMessage(conn net.Conn, in *bufio.Reader) ([]byte, error) {
 	var length [2]byte
 	for {
@@ -346,7 +348,7 @@ func (c *streamConn) readMessage(conn net.Conn, in *bufio.Reader) ([]byte, error
 			break
 		}
 		var late net.Error
-		if n != 0 || !errors.As(err, &late) || !late.Timeout() || c.idle() {
+		if n != 0 || !errors.As(err, &late) || !late.Timeout() || c.closeIdle() {
 			return nil, ended(err)
 		}
 	}
@@ -362,18 +364,18 @@ func ended(err error) error {
 	return err
 }
 
-// idle tells whether there is nobody who waits, and lets nobody come then.
-func (c *streamConn) idle() bool {
+// closeIdle reports whether no query waits, and if so prevents new ones.
+func (c *streamConn) closeIdle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.taken > 0 {
+	if c.reserved > 0 {
 		return false
 	}
 	c.err = errClosed
 	return true
 }
 
-// end ends the connection; those who wait are told why.
+// end closes the connection; waiting queries fail with err.
 func (c *streamConn) end(err error) {
 	c.of.forget(c)
 	c.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// subnet is the client subnet option of a query; nil when there is none.
+// subnet returns the client subnet option of a query; nil if there is none.
 func (q asked) subnet() dnswire.Subnet {
 	var parsed dnswire.Query
 	if parsed.ParseHeader(q.packet) != nil || parsed.ParseBody(q.packet) != nil {
@@ -18,16 +18,15 @@ func (q asked) subnet() dnswire.Subnet {
 	return parsed.EDNS.Subnet
 }
 
-// near is 192.0.n.0/24, in a query.
+// near returns the subnet 192.0.n.0/24 for a query.
 func near(n byte) dnswire.Subnet { return dnswire.Subnet{0, 1, 24, 0, 192, 0, n} }
 
-// scoped is s, in a reply for a prefix of so many bits.
+// scoped returns s for a reply with the given scope.
 func scoped(s dnswire.Subnet, scope byte) dnswire.Subnet {
 	return append(dnswire.Subnet{s[0], s[1], s[2], scope}, s[4:]...)
 }
 
-// askFrom is ask for a client that says where it is; what is known is not asked
-// for.
+// askFrom is ask for a client that sends a subnet. It uses cached answers.
 func askFrom(t *testing.T, f *forward.Forwarder, name string, from dnswire.Subnet) string {
 	t.Helper()
 	q, now := questionOf(name), time.Now()
@@ -42,14 +41,14 @@ func askFrom(t *testing.T, f *forward.Forwarder, name string, from dnswire.Subne
 	return said(request.Resolve(t.Context()))
 }
 
-// nearTo makes a Forwarder that tells the server where clients are.
+// nearTo returns a Forwarder that forwards client subnets to the server.
 func nearTo(t *testing.T, s *server) *forward.Forwarder {
 	t.Helper()
 	return newForwarder(t, settings(t, forward.Route{ClientSubnet: true, Upstreams: []forward.Upstream{{Addr: s.addr}}}))
 }
 
-// TestSubnetOfAnother: a reply for another subnet is dropped, and the question
-// asked without one. The upstream is none the worse for it.
+// TestSubnetOfAnother checks that a reply for another subnet is dropped and the
+// question repeated without a subnet, without effect on the upstream's state.
 func TestSubnetOfAnother(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte {
 		if q.subnet() == nil {
@@ -69,8 +68,8 @@ func TestSubnetOfAnother(t *testing.T) {
 	}
 }
 
-// TestSubnetRefused: where an upstream refuses the option it is asked without,
-// and still with EDNS.
+// TestSubnetRefused checks that an upstream that rejects the option is queried
+// without it, but with EDNS.
 func TestSubnetRefused(t *testing.T) {
 	for _, rcode := range []dnswire.RCode{dnswire.FormErr, dnswire.NotImp, dnswire.Refused} {
 		t.Run(rcode.String(), func(t *testing.T) {
@@ -95,7 +94,7 @@ func TestSubnetRefused(t *testing.T) {
 	}
 }
 
-// TestSubnetWithoutEDNS: that an upstream does not know EDNS is noticed, and
+// TestSubnetWithoutEDNS checks that missing support for EDNS is detected and
 // remembered, also with a subnet.
 func TestSubnetWithoutEDNS(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte {
@@ -117,8 +116,8 @@ func TestSubnetWithoutEDNS(t *testing.T) {
 	}
 }
 
-// TestSubnetFails: a failure is remembered for all clients, but for one that the
-// upstream, or what it answers, says is of one subnet.
+// TestSubnetFails checks that a failure is cached for all clients, unless it is
+// for one subnet.
 func TestSubnetFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		rcode dnswire.RCode
@@ -153,8 +152,8 @@ func TestSubnetFails(t *testing.T) {
 	}
 }
 
-// TestPrefetchWithoutSubnet: what is popular is asked for anew for all, whoever
-// came by.
+// TestPrefetchWithoutSubnet checks that a popular answer is refreshed without
+// any client's subnet.
 func TestPrefetchWithoutSubnet(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte {
 		m := q.reply(dnswire.NoError, 60, "192.0.2.1")

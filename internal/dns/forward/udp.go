@@ -10,16 +10,17 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// udp asks with packets: each from a socket of its own, whose port the system
-// chooses by chance (RFC 5452, section 9.2), and which hears that server only.
+// udp queries over UDP. Each query has its own connected socket, so that the
+// system chooses a random port (RFC 5452, section 9.2) and the socket receives
+// packets of the upstream only.
 type udp struct{ of *upstream }
 
-// maxForged is how many packets that are no reply to its query a socket takes
-// until the query goes over a connection.
+// maxForged is how many packets that do not match its query a socket accepts
+// before the query is sent over TCP.
 const maxForged = 16
 
-// errFlood says that there were that many.
-var errFlood = errors.New("too many packets that are no reply to the query")
+// errFlood reports that maxForged was exceeded.
+var errFlood = errors.New("too many packets that do not match the query")
 
 var packetBuffers = sync.Pool{New: func() any { return new([4096]byte) }}
 

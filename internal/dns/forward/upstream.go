@@ -22,59 +22,58 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// exchanger sends a query and gives the reply to it: the one with its ID and its
-// question, whatever case that has.
+// exchanger sends a query and returns the reply to it: with its ID and its
+// question, whose case may differ.
 type exchanger interface {
 	exchange(ctx context.Context, query []byte) (*dnswire.Reply, error)
 	close()
 }
 
-// upstream is a server that is asked, and what is known of it.
+// upstream is an Upstream and its state.
 type upstream struct {
 	Upstream
-	packets exchanger // nil where it is always asked over a connection
+	packets exchanger // nil if the transport is not UDP
 	stream  exchanger
-	search  dnswire.OptionCode // of the option with search paths
+	search  dnswire.OptionCode // the EDNS option for search paths
 
 	down      atomic.Bool
-	downSince atomic.Int64 // in nanoseconds of Unix time
+	downSince atomic.Int64 // Unix time in nanoseconds
 	loop      loop
-	foldsCase until // it does not keep the case of questions
-	noEDNS    until // it does not know EDNS
+	foldsCase until // it changes the case of questions
+	noEDNS    until // it does not support EDNS
 	counts    upstreamCounts
-	durations durations
+	latency   latencies
 
 	mu          sync.Mutex
-	rtt, jitter time.Duration // smoothed; 0 when it never answered
-	unanswered  int           // attempts in a row
-	failure     error         // why, of the last one of which more is known than errLate
+	rtt, jitter time.Duration // smoothed; 0 before the first reply
+	unanswered  int           // consecutive attempts
+	failure     error         // of the last attempt that failed with more than errLate
 }
 
 type upstreamCounts struct {
 	queries, replies, lates, failures, forged atomic.Uint64
-	// Connections made, and queries sent over one that was there.
+	// Connection attempts, and queries over an existing connection.
 	opened, reused atomic.Uint64
 }
 
-// until is a moment until which something holds, in nanoseconds of Unix time.
+// until is the end of a condition, as Unix time in nanoseconds.
 type until struct{ at atomic.Int64 }
 
 func (u *until) holds() bool         { return time.Now().UnixNano() < u.at.Load() }
 func (u *until) set(d time.Duration) { u.at.Store(time.Now().Add(d).UnixNano()) }
 
-// habitTime is for how long it is believed that a server does not keep the case,
-// or does not know EDNS.
+// habitTime is how long an upstream is assumed to change case or to lack EDNS.
 const habitTime = time.Hour
 
-// exchange is Config's Exchange, as an exchanger of one upstream.
+// exchange is Config.Exchange.
 type exchange func(ctx context.Context, to Upstream, query []byte) ([]byte, error)
 
-type hooked struct {
+type exchangeHook struct {
 	by exchange
 	to Upstream
 }
 
-func (h hooked) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
+func (h exchangeHook) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
 	message, err := h.by(ctx, h.to, query)
 	if err != nil {
 		return nil, err
@@ -82,12 +81,12 @@ func (h hooked) exchange(ctx context.Context, query []byte) (*dnswire.Reply, err
 	return dnswire.ParseReply(message)
 }
 
-func (h hooked) close() {}
+func (h exchangeHook) close() {}
 
 func newUpstream(u Upstream, suffix dnsname.Name, by exchange, search dnswire.OptionCode) *upstream {
 	made := &upstream{Upstream: u, loop: newLoop(suffix), search: search}
 	if by != nil {
-		made.stream = hooked{by, u}
+		made.stream = exchangeHook{by, u}
 		return made
 	}
 	switch u.Transport {
@@ -106,28 +105,28 @@ func newUpstream(u Upstream, suffix dnsname.Name, by exchange, search dnswire.Op
 
 func (u *upstream) close() { u.stream.close() }
 
-// udpSize is announced to upstreams: answers that are longer come over TCP, and
-// not in fragments (DNS Flag Day 2020).
+// udpSize is the EDNS buffer size in queries. Longer replies come over TCP
+// instead of in fragments (DNS Flag Day 2020).
 const udpSize = 1232
 
-// ask asks u for q.
-func (u *upstream) ask(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
+// query sends q to u and updates u's statistics.
+func (u *upstream) query(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
 	began := time.Now()
 	u.counts.queries.Add(1)
-	reply, err := u.askWithSubnet(ctx, q)
+	reply, err := u.queryWithSubnet(ctx, q)
 	switch {
 	case err == nil:
 		reply.LowercaseOwners()
 		u.counts.replies.Add(1)
 		took := time.Since(began)
-		u.durations.observe(reply.RCode, took)
+		u.latency.observe(reply.RCode, took)
 		if reply.RCode != dnswire.NoError && reply.RCode != dnswire.NXDomain {
-			took = max(took, firstPatience) // who fails fast is not fast
+			took = max(took, firstPatience) // failing fast is not being fast
 		}
 		u.observe(took)
 	case ctx.Err() == nil:
 		u.counts.failures.Add(1)
-		if !isOurs(err) {
+		if !isLocal(err) {
 			u.late(err)
 		}
 		err = &upstreamError{u.Upstream, err}
@@ -135,28 +134,28 @@ func (u *upstream) ask(ctx context.Context, q cache.Key) (*dnswire.Reply, error)
 	return reply, err
 }
 
-// askWithSubnet asks for q, and once more without its subnet where u refuses the
-// option, or says that its reply is for another subnet: such a reply is dropped,
-// and says nothing of whether u is up. What comes without has no Subnet.
-func (u *upstream) askWithSubnet(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
-	reply, err := u.askAsItLikes(ctx, q)
+// queryWithSubnet queries for q, and again without its subnet if u rejects the
+// option or replies for another subnet. Such a reply is dropped and does not
+// count as a reply of u. A reply to a question without subnet has no Subnet.
+func (u *upstream) queryWithSubnet(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
+	reply, err := u.queryWithEDNS(ctx, q)
 	switch {
 	case err != nil:
 		return nil, err
-	case q.Subnet != nil && (isBewildered(reply) || reply.RCode == dnswire.Refused):
+	case q.Subnet != nil && (rejectsOption(reply) || reply.RCode == dnswire.Refused):
 	case isForSubnet(q, reply):
 		return reply, nil
 	default:
 		u.counts.forged.Add(1)
 	}
 	q.Subnet = nil
-	return u.askWithSubnet(ctx, q)
+	return u.queryWithSubnet(ctx, q)
 }
 
-// isForSubnet tells whether a reply is for the subnet of q, and sets the reply's
-// Subnet to what it says of that. One without the option has SCOPE 0 (RFC 7871,
-// section 7.3): it is for the clients of all subnets. One to a question without
-// a prefix is for those who gave none, whatever it says.
+// isForSubnet reports whether a reply is for the subnet of q, and sets the
+// reply's Subnet to its scope. A reply without the option has scope 0 (RFC
+// 7871, section 7.3): it is for clients of all subnets. A reply to a question
+// without a prefix is for clients that gave none, whatever its scope.
 func isForSubnet(q cache.Key, reply *dnswire.Reply) bool {
 	if q.Subnet == nil || !q.Subnet.HasPrefix() || reply.Subnet == nil {
 		reply.Subnet = q.Subnet
@@ -165,9 +164,9 @@ func isForSubnet(q cache.Key, reply *dnswire.Reply) bool {
 	return reply.Subnet.Matches(q.Subnet)
 }
 
-// isOurs tells whether an error says nothing of the upstream: it is a limit of
-// this host.
-func isOurs(err error) bool {
+// isLocal reports whether an error is due to a limit of this host and does not
+// indicate a failure of the upstream.
+func isLocal(err error) bool {
 	for _, limit := range []error{errTooMany, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
 		if errors.Is(err, limit) {
 			return true
@@ -176,63 +175,65 @@ func isOurs(err error) bool {
 	return false
 }
 
-// askAsItLikes asks without EDNS where u does not know it, which it may tell
-// meanwhile. With a subnet it does not: that may be all that u does not take. What
-// is to be searched for is another question without.
-func (u *upstream) askAsItLikes(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
+// queryWithEDNS queries without EDNS if u does not support it, and finds out
+// whether it does. It does not try without EDNS if q has a subnet, because u
+// may reject only that option, or a search path, because the question without
+// it is another one.
+func (u *upstream) queryWithEDNS(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
 	edns := !u.noEDNS.holds() || q.Search != nil
-	reply, err := u.askInCase(ctx, q, edns)
+	reply, err := u.queryWithCase(ctx, q, edns)
 	if err == nil && q.Search != nil {
-		u.wantSearched(reply)
+		u.requireSearched(reply)
 	}
-	if err != nil || !edns || q.Subnet != nil || q.Search != nil || reply.EDNS || !isBewildered(reply) {
+	if err != nil || !edns || q.Subnet != nil || q.Search != nil || reply.EDNS || !rejectsOption(reply) {
 		return reply, err
 	}
-	// RFC 6891, section 7: it may not know EDNS; then it does better without.
-	again, err := u.askInCase(ctx, q, false)
+	// RFC 6891, section 7: u may not support EDNS, so try without.
+	again, err := u.queryWithCase(ctx, q, false)
 	if err != nil {
 		return reply, nil
 	}
-	if !isBewildered(again) {
+	if !rejectsOption(again) {
 		u.noEDNS.set(habitTime)
 	}
 	return again, nil
 }
 
-// wantSearched makes a reply a refusal that does not say, by the option, that its
-// server has searched: one that does not know the option answers for the name
-// alone.
-func (u *upstream) wantSearched(reply *dnswire.Reply) {
+// requireSearched turns a reply into REFUSED if it does not confirm by the
+// search option that the server has searched. A server that does not know the
+// option has answered for the name alone.
+func (u *upstream) requireSearched(reply *dnswire.Reply) {
 	if (reply.RCode == dnswire.NoError || reply.RCode == dnswire.NXDomain) && !slices.Contains(reply.Options, u.search) {
 		reply.RCode = dnswire.Refused
 		reply.EDE = &dnswire.ReplyEDE{Code: dnswire.EDEOther, Text: fmt.Sprintf("it does not search for names by option %d (autopath.option, autopath.clients)", u.search)}
 	}
 }
 
-func isBewildered(reply *dnswire.Reply) bool {
+func rejectsOption(reply *dnswire.Reply) bool {
 	return reply.RCode == dnswire.FormErr || reply.RCode == dnswire.NotImp
 }
 
-// askInCase asks in upper and lower case where u keeps that.
-func (u *upstream) askInCase(ctx context.Context, q cache.Key, edns bool) (*dnswire.Reply, error) {
+// queryWithCase queries with a name in mixed case, unless u does not preserve
+// case.
+func (u *upstream) queryWithCase(ctx context.Context, q cache.Key, edns bool) (*dnswire.Reply, error) {
 	folds := u.foldsCase.holds()
-	reply, err := u.askOnce(ctx, u.query(q, edns, folds))
+	reply, err := u.queryOnce(ctx, u.message(q, edns, folds))
 	if errors.Is(err, errCase) && !folds {
 		u.foldsCase.set(habitTime)
-		return u.askOnce(ctx, u.query(q, edns, true))
+		return u.queryOnce(ctx, u.message(q, edns, true))
 	}
 	return reply, err
 }
 
-// query makes the query for q, with an ID of its own and, where u keeps it, its
-// letters in upper and lower case by chance: the more is random, the harder it
-// is to forge (RFC 5452, section 4).
-func (u *upstream) query(q cache.Key, edns, plain bool) []byte {
+// message builds the query for q with a random ID and, if u preserves case, a
+// name in random case, which make replies harder to forge (RFC 5452, section
+// 4).
+func (u *upstream) message(q cache.Key, edns, plain bool) []byte {
 	b := make([]byte, 0, 64+len(q.Name))
 	var question [dnsname.MaxWire + 4]byte
 	asked := dnswire.AppendQuestion(question[:0], q.Name, q.Type)
 	if !plain && u.packets != nil {
-		scatterCase(asked[:len(q.Name)])
+		randomizeCase(asked[:len(q.Name)])
 	}
 	var flags uint16
 	if q.CD {
@@ -257,8 +258,8 @@ func (u *upstream) query(q cache.Key, edns, plain bool) []byte {
 	return b
 }
 
-// scatterCase makes some of the letters of a name upper case.
-func scatterCase(name []byte) {
+// randomizeCase changes letters of a name to upper case at random.
+func randomizeCase(name []byte) {
 	bits := rand.Uint64()
 	for i, c := range name {
 		if 'a' <= c && c <= 'z' {
@@ -272,12 +273,13 @@ func scatterCase(name []byte) {
 	}
 }
 
-// errCase says that the reply's question has another case than the query's, and
-// that there is no connection to ask over.
-var errCase = errors.New("the server does not keep the case of names")
+// errCase reports that the case of a reply's question differs from the query's
+// and that the reply could not be verified over TCP.
+var errCase = errors.New("the server does not preserve the case of names")
 
-// askOnce sends query, over a connection where packets do not do.
-func (u *upstream) askOnce(ctx context.Context, query []byte) (*dnswire.Reply, error) {
+// queryOnce sends query over UDP, and over a connection if UDP does not
+// suffice.
+func (u *upstream) queryOnce(ctx context.Context, query []byte) (*dnswire.Reply, error) {
 	if u.packets == nil {
 		return u.stream.exchange(ctx, query)
 	}
@@ -289,7 +291,7 @@ func (u *upstream) askOnce(ctx context.Context, query []byte) (*dnswire.Reply, e
 		return nil, err
 	}
 	if _, _, exactly := packet.MatchQuery(query); !exactly {
-		return u.askSafely(ctx, query, packet)
+		return u.queryOverStream(ctx, query, packet)
 	}
 	if packet.Flags&dnswire.FlagTC == 0 {
 		return packet, nil
@@ -297,13 +299,14 @@ func (u *upstream) askOnce(ctx context.Context, query []byte) (*dnswire.Reply, e
 	if whole, err := u.stream.exchange(ctx, query); err == nil {
 		return whole, nil
 	}
-	return packet, nil // better than nothing
+	return packet, nil // truncated, but better than no reply
 }
 
-// askSafely asks over a connection, whose replies nobody can forge, after a packet
-// that may be: its question has another case. Where it is not forged, the server
-// does not keep the case.
-func (u *upstream) askSafely(ctx context.Context, query []byte, packet *dnswire.Reply) (*dnswire.Reply, error) {
+// queryOverStream repeats the query over a connection, where replies cannot be
+// forged off-path, after a packet whose question differs in case. If both
+// replies match, the packet was not forged and the server does not preserve
+// case.
+func (u *upstream) queryOverStream(ctx context.Context, query []byte, packet *dnswire.Reply) (*dnswire.Reply, error) {
 	u.counts.forged.Add(1)
 	reply, err := u.stream.exchange(ctx, query)
 	if err != nil {
@@ -318,16 +321,16 @@ func (u *upstream) askSafely(ctx context.Context, query []byte, packet *dnswire.
 	return reply, nil
 }
 
-// Bounds of how long an upstream may take before another is asked as well, and
-// what it is of one that nobody knows yet.
+// Limits of the patience with an upstream, and its value before the first
+// reply.
 const (
 	minPatience   = 10 * time.Millisecond
 	firstPatience = 200 * time.Millisecond
 	maxPatience   = time.Second
 )
 
-// patience is how long u usually takes at most, as TCP reckons it (RFC 6298,
-// section 2).
+// patience returns how long u usually takes at most before another upstream is
+// queried, computed as TCP's retransmission timeout (RFC 6298, section 2).
 func (u *upstream) patience() time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -337,7 +340,7 @@ func (u *upstream) patience() time.Duration {
 	return min(max(u.rtt+4*u.jitter, minPatience), maxPatience)
 }
 
-// observe notes how long an answer took.
+// observe records the latency of a reply and marks u as up.
 func (u *upstream) observe(took time.Duration) {
 	u.mu.Lock()
 	u.smooth(took)
@@ -356,11 +359,11 @@ func (u *upstream) smooth(took time.Duration) {
 	u.rtt += diff / 8
 }
 
-// maxUnanswered is how many attempts in a row may be late until u is held to be
-// down.
+// maxUnanswered is how many consecutive attempts may be late before an upstream
+// counts as down.
 const maxUnanswered = 3
 
-// late notes that an attempt takes longer than it should, or failed, and why.
+// late records that an attempt is late or failed, and why.
 func (u *upstream) late(why error) {
 	u.counts.lates.Add(1)
 	u.mu.Lock()
@@ -376,28 +379,28 @@ func (u *upstream) late(why error) {
 	}
 }
 
-// why says why attempts of late had no answer.
+// why describes why recent attempts had no reply.
 func (u *upstream) why() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return inWords(cmp.Or(u.failure, errLate))
 }
 
-// smoothedRTT is how long u takes about; 0 when nobody knows.
+// smoothedRTT returns the smoothed round-trip time; 0 before the first reply.
 func (u *upstream) smoothedRTT() time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.rtt
 }
 
-// errNoUpstream says that a route leads nowhere.
+// errNoUpstream reports that a route has no usable upstream.
 var errNoUpstream = errors.New("no upstream server is configured, or all of them are this server itself")
 
-// errLate says that an upstream takes longer than it usually does.
+// errLate reports that an upstream takes longer than usual.
 var errLate = errors.New("no answer")
 
-// upstreamError says which upstream could not be asked, and why, in words: clients
-// read it.
+// upstreamError names the upstream and describes the error in words, because
+// clients read it in an Extended DNS Error.
 type upstreamError struct {
 	of  Upstream
 	err error
@@ -407,7 +410,7 @@ func (e *upstreamError) Error() string { return e.of.String() + ": " + inWords(e
 
 func (e *upstreamError) Unwrap() error { return e.err }
 
-// inWords says what an error of the network is, without the addresses of this host
+// inWords describes an error of the network, without the addresses of this host
 // and the names of system calls.
 func inWords(err error) string {
 	var number syscall.Errno
@@ -419,7 +422,7 @@ func inWords(err error) string {
 	case errors.Is(err, io.EOF):
 		return errClosed.Error()
 	case errors.As(err, &certificate):
-		return "its certificate is not accepted: " + strings.TrimPrefix(certificate.Err.Error(), "x509: ")
+		return "certificate verification failed: " + strings.TrimPrefix(certificate.Err.Error(), "x509: ")
 	case errors.As(err, &number):
 		return number.Error()
 	case errors.As(err, &timeout) && timeout.Timeout():
@@ -432,7 +435,7 @@ func inWords(err error) string {
 	return err.Error()
 }
 
-// silenceError says that nobody answered.
+// silenceError reports that no upstream replied.
 type silenceError struct {
 	of    []*upstream
 	after time.Duration
@@ -446,7 +449,8 @@ func (e *silenceError) Error() string {
 	return fmt.Sprintf("no answer from %s within %s", strings.Join(names, ", "), e.after)
 }
 
-// isNetworkError tells whether the network, and not a server, said no.
+// isNetworkError reports whether the error comes from the network, not from a
+// server.
 func isNetworkError(err error) bool {
 	var op *net.OpError
 	var errno syscall.Errno

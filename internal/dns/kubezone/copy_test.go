@@ -122,7 +122,7 @@ func (c *copies) update(t *testing.T, db *zone.DB) {
 		for _, it := range itemsOf(slices.Values(come)) {
 			steps = append(steps, zone.RecordChange{TransferRecord: it})
 		}
-		if err := z.Change(d.To, steps); err != nil {
+		if err := z.Update(d.To, steps); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// FuzzParse parses a text repeated some times, so that the limits are near
-// while the inputs stay small (the fuzzer takes minutes to minimize large
-// ones).
+// FuzzParse parses a text repeated several times, so that inputs reach the
+// limits while they stay small. The fuzzer takes minutes to minimize large
+// inputs.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []struct {
 		text  string
@@ -50,7 +50,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkProblems asserts one Problem at most for each line, in their order,
+// checkProblems checks that there is at most one Problem per line, in order,
 // each of bounded size.
 func checkProblems(t *testing.T, text string, problems []Problem) {
 	t.Helper()
@@ -67,8 +67,9 @@ func checkProblems(t *testing.T, text string, problems []Problem) {
 	}
 }
 
-// checkBounds asserts that what was written is no more than Parse reads, has
-// only lines that end, and at most one of searches and options.
+// checkBounds checks that the written text is no more than Parse reads, that
+// all its lines end, and that it has at most one search line and one options
+// line.
 func checkBounds(t *testing.T, text, written string) {
 	t.Helper()
 	if len(written) > MaxSize || written != "" && !strings.HasSuffix(written, "\n") {

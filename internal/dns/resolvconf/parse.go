@@ -11,18 +11,17 @@ import (
 
 // Limits of Parse, in octets.
 const (
-	// MaxSize bounds the file: lines that do not end within it are passed
-	// over.
+	// MaxSize bounds the file: lines that do not end within it are ignored.
 	MaxSize = 64 << 10
-	// MaxLine bounds one line, without the blanks at its end; a longer one
-	// is passed over, unless it is a comment. All options together, written
-	// as one line, are bounded by it too.
+	// MaxLine bounds one line without its trailing blanks; a longer line is
+	// ignored, unless it is a comment. It also bounds all options together,
+	// written as one line.
 	MaxLine = 4096
 
-	// maxNameservers bounds the nameserver lines as written, for Parse must
-	// read all that AppendTo writes: it leaves room for a search line and an
-	// options line with their newlines. An address can grow when written:
-	// 1::3:4:5:6:7:8 becomes 1:0:3:4:5:6:7:8.
+	// maxNameservers bounds the nameserver lines as written, because Parse must
+	// be able to read all that AppendTo writes: it leaves room for a search
+	// line and an options line with their newlines. An address can grow when
+	// written: 1::3:4:5:6:7:8 becomes 1:0:3:4:5:6:7:8.
 	maxNameservers = MaxSize - 2*(MaxLine+1)
 
 	// maxText bounds a Problem's Text.
@@ -40,37 +39,36 @@ var (
 	ErrTooLarge = fmt.Errorf("more than %d octets", MaxSize)
 )
 
-// Problem is a line that Parse could not use, or not all of it.
+// Problem is a line that Parse could not use, entirely or in part.
 type Problem struct {
 	Line int // from 1
-	// Text is the line without the blanks at its end, or its first 128
-	// octets.
+	// Text is the line without its trailing blanks, at most 128 octets.
 	Text string
-	// Err says what is wrong; it wraps one of this package's errors.
+	// Err is the reason; it wraps one of this package's errors.
 	Err error
 }
 
-// Error is the problem in one line: the line's number and what is wrong. It
-// does not repeat Text.
+// Error returns the line's number and the reason in one line. It does not
+// repeat Text.
 func (p Problem) Error() string { return fmt.Sprintf("line %d: %v", p.Line, p.Err) }
 
-// Unwrap gives what is wrong.
+// Unwrap returns the reason.
 func (p Problem) Unwrap() error { return p.Err }
 
-// Parse reads a resolv.conf. A line that is wrong becomes one Problem, in
-// order of lines, and never costs another line; of an options line, options
-// that are good count. Only an error of r is an error, returned as it is, with
-// no Config: half a file would name other servers than the whole.
+// Parse reads a resolv.conf. An invalid line becomes one Problem, in order of
+// lines, and does not affect other lines; the valid options of an options line
+// count. Parse fails only if r does and then returns r's error and no Config,
+// because half a file would name other servers than the whole.
 //
 // Each nameserver line adds a server. The last search or domain line that names
 // a domain replaces those before it. Options lines add up, and a later option
 // replaces an earlier one of the same name, in its place. Comments, blank lines
-// and keywords other than these are passed over. Lines end in LF or CRLF.
+// and other keywords are ignored. Lines end in LF or CRLF.
 //
-// At most MaxSize+1 octets are read. Of a larger file the lines that end within
-// MaxSize count, and what follows is one Problem that wraps ErrTooLarge. A line
-// beyond MaxLine is passed over whole, as one cut short could name another
-// server.
+// Parse reads at most MaxSize+1 octets. Of a larger file, the lines that end
+// within MaxSize count, and the rest is one Problem that wraps ErrTooLarge. A
+// line longer than MaxLine is ignored entirely, because a truncated line could
+// name another server.
 func Parse(r io.Reader) (Config, []Problem, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
@@ -97,23 +95,23 @@ func Parse(r io.Reader) (Config, []Problem, error) {
 	return p.config, problems, nil
 }
 
-// trimEnd takes the blanks and the line end off a line's end.
+// trimEnd removes trailing blanks and the line end.
 func trimEnd(line string) string { return strings.TrimRight(line, " \t\r\n") }
 
-// clip is the beginning of a line, as a Problem shows it.
+// clip returns the beginning of a line, as shown in a Problem.
 func clip(line string) string { return line[:min(len(line), maxText)] }
 
-// parser holds the Config so far and what it measures when written.
+// parser holds the Config so far and the size of its written form.
 type parser struct {
 	config   Config
-	optionAt map[string]int // an option's place, by its name
-	// nameservers and options are the octets of their lines so far: of all
-	// nameserver lines with newlines, of the options line without keyword
-	// and newline.
+	optionAt map[string]int // index of each option by name
+	// nameservers and options are the sizes of their lines so far, in octets:
+	// of all nameserver lines with newlines, of the options line without
+	// keyword and newline.
 	nameservers, options int
 }
 
-// line takes one line without its end.
+// line parses one line without its line end.
 func (p *parser) line(line string) error {
 	if line == "" || line[0] == '#' || line[0] == ';' {
 		return nil
@@ -134,18 +132,18 @@ func (p *parser) line(line string) error {
 	return take(words[1:])
 }
 
-// keyword is what takes the words that follow a keyword, or nil for a keyword
-// that is passed over.
+// keyword returns the parser for the words that follow a keyword, or nil for a
+// keyword to ignore.
 func (p *parser) keyword(keyword string) func(words []string) error {
 	switch keyword {
 	case "nameserver":
 		return p.takeNameserver
 	case "search":
-		return p.takeSearch
+		return p.parseSearch
 	case "domain":
-		return p.takeDomain
+		return p.parseDomain
 	case "options":
-		return p.takeOptions
+		return p.parseOptions
 	}
 	return nil
 }
@@ -163,16 +161,16 @@ func (p *parser) takeNameserver(words []string) error {
 		return fmt.Errorf("nameserver %.64q: %w", words[0], ErrLongLine)
 	}
 	if p.nameservers+line+1 > maxNameservers {
-		return fmt.Errorf("nameserver %.64q: nameservers together: %w", words[0], ErrTooLarge)
+		return fmt.Errorf("nameserver %.64q: all nameservers: %w", words[0], ErrTooLarge)
 	}
 	p.nameservers += line + 1
 	p.config.Nameservers = append(p.config.Nameservers, addr)
 	return nil
 }
 
-// takeSearch leaves the list as it is if there is no name, as glibc does (musl
-// empties it).
-func (p *parser) takeSearch(words []string) error {
+// parseSearch leaves the list unchanged if there is no name, as glibc does
+// (musl empties it).
+func (p *parser) parseSearch(words []string) error {
 	if len(words) == 0 {
 		return fmt.Errorf("search: %w", ErrSearch)
 	}
@@ -180,8 +178,8 @@ func (p *parser) takeSearch(words []string) error {
 	return nil
 }
 
-// takeDomain is takeSearch for one name.
-func (p *parser) takeDomain(words []string) error {
+// parseDomain is parseSearch for one name.
+func (p *parser) parseDomain(words []string) error {
 	if len(words) == 0 {
 		return fmt.Errorf("domain: %w", ErrSearch)
 	}
@@ -189,9 +187,9 @@ func (p *parser) takeDomain(words []string) error {
 	return nil
 }
 
-// takeOptions takes the good options, and returns what is wrong with the first
-// of the others.
-func (p *parser) takeOptions(words []string) error {
+// parseOptions adds the valid options and returns the error of the first
+// invalid one.
+func (p *parser) parseOptions(words []string) error {
 	var first error
 	for _, word := range words {
 		if err := p.takeOption(word); err != nil && first == nil {
@@ -213,7 +211,7 @@ func (p *parser) takeOption(word string) error {
 		octets -= len(" ") + p.config.Options[at].octets()
 	}
 	if len("options")+octets > MaxLine {
-		return fmt.Errorf("options together: %w", ErrLongLine)
+		return fmt.Errorf("all options: %w", ErrLongLine)
 	}
 	p.options = octets
 	if present {

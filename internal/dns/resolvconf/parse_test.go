@@ -67,12 +67,12 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// In each text the good line after the bad one counts.
+// In each text, the valid line after the invalid one counts.
 func TestParseProblem(t *testing.T) {
 	tests := map[string]struct {
 		line string
 		err  error
-		text string // of the Problem's Error
+		text string // as in the Problem
 	}{
 		"a host name is no nameserver":      {"nameserver dns.example", ErrAddress, `line 2: nameserver "dns.example": not an IP address`},
 		"an address with a port":            {"nameserver 10.0.0.1:53", ErrAddress, `line 2: nameserver "10.0.0.1:53": not an IP address`},
@@ -131,13 +131,13 @@ func TestParseNumbersLines(t *testing.T) {
 	}
 }
 
-// bound is a text at or beyond a limit of Parse, and what of it counts.
+// bound is a text at or beyond a limit of Parse, and the part that counts.
 type bound struct {
 	text        string
 	nameservers int
 	options     int
-	problems    []int // their lines
-	err         error // of each
+	problems    []int // their line numbers
+	err         error // wrapped by each
 }
 
 func TestParseBounds(t *testing.T) {
@@ -196,7 +196,7 @@ func (b bound) check(t *testing.T) {
 	}
 }
 
-// Addresses that grow when written still give a file that Parse reads whole.
+// Addresses that grow when written still give a file that Parse reads in full.
 func TestParseGivesNoMoreThanItReads(t *testing.T) {
 	text := strings.Repeat("nameserver ::ffff:1:2\n", MaxSize/len("nameserver ::ffff:1:2\n"))
 	c, problems, err := Parse(strings.NewReader(text))
@@ -218,7 +218,7 @@ func TestParseReadsNoFurtherThanItMust(t *testing.T) {
 	}
 }
 
-// counter is an endless comment that counts what was read of it.
+// counter is an endless comment that counts the octets read from it.
 type counter struct{ octets int }
 
 func (c *counter) Read(b []byte) (int, error) {

@@ -1,14 +1,14 @@
-// Package resolvconf parses and writes the resolver's configuration file.
+// Package resolvconf parses and writes the resolver configuration file.
 //
-// It implements resolv.conf(5) of the Linux man-pages. Where the page is
-// silent it follows glibc (resolv/res_init.c): a keyword stands in the first
-// column and is followed by spaces or tabs; what follows a nameserver's
-// address, or a domain's name, is passed over; a # or ; further on in a line
-// starts no comment. It differs where glibc is silent about a mistake: such a
-// line is a Problem.
+// It implements resolv.conf(5) of the Linux man-pages. Where the page is silent
+// it follows glibc (resolv/res_init.c): a keyword starts in the first column
+// and is followed by spaces or tabs; text after a nameserver's address or after
+// a domain is ignored; a # or ; later in a line starts no comment. Unlike
+// glibc, which ignores invalid lines silently, Parse reports each one as a
+// Problem.
 //
-// How many nameservers and search domains a resolver, or Kubernetes, takes
-// notice of is not decided here.
+// The limits on nameservers and search domains that resolvers and Kubernetes
+// apply are up to the caller.
 package resolvconf
 
 import (
@@ -18,30 +18,28 @@ import (
 	"strings"
 )
 
-// Config is what a resolv.conf says. The zero Config is that of an empty
-// file. Each slice is in the order of the file, and nil where it says nothing.
+// Config is the content of a resolv.conf. The zero Config is that of an empty
+// file. Each slice is in file order and nil if the file has no such line.
 type Config struct {
-	// Nameservers are the servers to ask; the zone of a scoped address is
+	// Nameservers are the servers to query; the zone of a scoped address is
 	// part of it.
 	Nameservers []netip.Addr
-	// Searches are the domains to search, spelt as in the file: neither
-	// their case nor a closing dot is changed, nor is it checked that they
-	// are domain names.
+	// Searches are the search domains as spelled in the file: case and closing
+	// dot are kept, and names are not validated.
 	Searches []string
-	// Options are the resolver's options, known to it or not. No two have
-	// the same name.
+	// Options are the resolver options, known or not, each name once.
 	Options []Option
 }
 
 // Option is one word of an options line.
 type Option struct {
 	Name string // such as "ndots"; it holds no colon
-	// Value is what follows the colon, such as "5"; an option without a
-	// value, such as "edns0", has "".
+	// Value is what follows the colon, such as "5"; it is "" for an option
+	// without a value, such as "edns0".
 	Value string
 }
 
-// String is the option as options lines have it: "ndots:5" or "edns0".
+// String returns the option as an options line has it: "ndots:5" or "edns0".
 func (o Option) String() string {
 	if o.Value == "" {
 		return o.Name
@@ -49,7 +47,7 @@ func (o Option) String() string {
 	return o.Name + ":" + o.Value
 }
 
-// octets is the length of o.String().
+// octets returns the length of o.String().
 func (o Option) octets() int {
 	if o.Value == "" {
 		return len(o.Name)
@@ -57,22 +55,21 @@ func (o Option) octets() int {
 	return len(o.Name) + len(":") + len(o.Value)
 }
 
-// String is the Config as AppendTo writes it.
+// String returns the text that AppendTo writes.
 func (c Config) String() string {
 	return string(c.AppendTo(nil))
 }
 
-// AppendTo appends c to b as a resolv.conf, as the kubelet wrote it: a line
-// for each nameserver, then one search line and one options line. Lines that
-// would be empty are left out, so the zero Config appends nothing; each line
-// written ends in a newline.
+// AppendTo appends c to b in the kubelet's layout: one line per nameserver,
+// then one search line and one options line. Empty lines are omitted, so the
+// zero Config appends nothing. Each line ends in a newline.
 //
-// A Config that Parse gave comes back from its text as it was, without
-// problems. In one made otherwise, what would not come back as one word is
-// left out, so that no value can break its line: an address that is not valid,
-// a name, value or zone with a space or control character, an empty search
-// domain, an option's name that is empty or holds a colon. Lengths are not
-// checked; Parse passes over what is beyond MaxLine and MaxSize.
+// The text of a Config that Parse returned parses to the same Config, without
+// problems. In any other Config, values that would not parse as one word are
+// omitted, so that no value can break its line: invalid addresses, names,
+// values or zones with a space or control character, empty search domains,
+// option names that are empty or contain a colon. Lengths are not checked;
+// Parse ignores what exceeds MaxLine and MaxSize.
 func (c Config) AppendTo(b []byte) []byte {
 	for _, addr := range c.Nameservers {
 		if !addr.IsValid() || addr.Zone() != "" && !isWord(addr.Zone()) {
@@ -86,8 +83,8 @@ func (c Config) AppendTo(b []byte) []byte {
 	return appendLine(b, "options", c.optionWords())
 }
 
-// appendLine appends one line of keyword and words, or nothing if no word can
-// be written.
+// appendLine appends one line of keyword and words, or nothing if none of the
+// words can be written.
 func appendLine(b []byte, keyword string, words iter.Seq[string]) []byte {
 	empty := true
 	for word := range words {
@@ -107,7 +104,7 @@ func appendLine(b []byte, keyword string, words iter.Seq[string]) []byte {
 	return append(b, '\n')
 }
 
-// optionWords gives the options that have a name.
+// optionWords yields the options that have a name.
 func (c Config) optionWords() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, o := range c.Options {
@@ -121,12 +118,12 @@ func (c Config) optionWords() iter.Seq[string] {
 	}
 }
 
-// isWord says whether s stands in a line as one word.
+// isWord reports whether s can be written as one word of a line.
 func isWord(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r == ' ' || isControl(r) })
 }
 
-// isControl says whether r is an ASCII control character.
+// isControl reports whether r is an ASCII control character.
 func isControl(r rune) bool {
 	return r < ' ' || r == 0x7f
 }

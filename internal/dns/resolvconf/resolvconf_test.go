@@ -82,7 +82,7 @@ func TestOptionString(t *testing.T) {
 	}
 }
 
-// A Config made from good values comes back as it was.
+// A Config made from valid values survives a round trip.
 func TestRoundTripOfMadeConfigs(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -128,7 +128,7 @@ func randomConfig(random *rand.Rand) Config {
 	return c
 }
 
-// randomWord is made of what is awkward in a file like this one.
+// randomWord returns a word of characters that are special in the file.
 func randomWord(random *rand.Rand) string {
 	alphabet := []rune("abz019.-_:#;%\\\"=ü\u00a0")
 	word := make([]rune, 1+random.IntN(12))

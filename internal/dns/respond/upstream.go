@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	tooMany       = zone.EDE{Code: dnswire.EDEOther, Text: "too many queries wait for other servers"}
-	tooManyYours  = zone.EDE{Code: dnswire.EDEProhibited, Text: "too many queries of this client wait for other servers"}
+	tooMany       = zone.EDE{Code: dnswire.EDEOther, Text: "too many queries are waiting for upstream servers"}
+	tooManyYours  = zone.EDE{Code: dnswire.EDEProhibited, Text: "too many queries of this client are waiting for upstream servers"}
 	intoCluster   = zone.EDE{Code: dnswire.EDEBlocked, Text: "the name is an alias of one in the cluster, which names from there may not be"}
 	staleAnswer   = zone.EDE{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
 	badSubnet     = zone.EDE{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}

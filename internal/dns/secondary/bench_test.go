@@ -24,7 +24,7 @@ const (
 	benchEndpoints = 3
 )
 
-// largePrimary has 10,000 Services of 3 endpoints.
+// largePrimary has 10,000 Services with 3 endpoints each.
 func largePrimary(b *testing.B) *primary {
 	p := newPrimary(b, "a.ns.dns.cluster.local")
 	p.update(func(tx *cluster.Tx) {
@@ -35,7 +35,7 @@ func largePrimary(b *testing.B) *primary {
 	return p
 }
 
-// serveAll serves p to all on this machine.
+// serveAll serves p to any client on this machine.
 func serveAll(b *testing.B, p *primary) forward.Upstream {
 	send := sender(b, p, transfer.Permission{Clients: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
 	s, _ := listen(b, respond.Config{Data: p.db, Transfers: send}, nil)
@@ -52,8 +52,8 @@ func quietReplica(b *testing.B, from forward.Upstream) *Secondary {
 	return r
 }
 
-// BenchmarkWhole is a copy of everything, from nothing: its octets on the wire,
-// and what it takes in memory once it is there.
+// BenchmarkWhole measures a complete AXFR: octets on the wire and memory of the
+// copy.
 func BenchmarkWhole(b *testing.B) {
 	from := serveAll(b, largePrimary(b))
 	for b.Loop() {
@@ -75,9 +75,9 @@ func heapOf() uint64 {
 	return m.HeapAlloc
 }
 
-// fetchAll brings all zones up to date, and gives the octets that came.
+// fetchAll refreshes all zones and returns the octets received.
 func fetchAll(b *testing.B, r *Secondary, from forward.Upstream) uint64 {
-	f := following{Secondary: r, server: from}
+	f := session{Secondary: r, server: from}
 	defer f.close()
 	for _, z := range r.zones {
 		if err := f.refresh(context.Background(), z); err != nil {
@@ -87,13 +87,13 @@ func fetchAll(b *testing.B, r *Secondary, from forward.Upstream) uint64 {
 	return r.Status().Counters.Octets
 }
 
-// BenchmarkChanges is 1,000 changes of Services, 200 to one IXFR as at a NOTIFY
-// every 200 ms, in a copy of 10,000: the processor time of both sides.
+// BenchmarkChanges applies 1,000 changes of Services, 200 per IXFR as with a
+// NOTIFY every 200 ms, to a copy of 10,000: the processor time of both sides.
 func BenchmarkChanges(b *testing.B) {
 	p := largePrimary(b)
 	from := serveAll(b, p)
 	r := quietReplica(b, from)
-	f := following{Secondary: r, server: from}
+	f := session{Secondary: r, server: from}
 	defer f.close()
 	fetchAll(b, r, from)
 	var ours time.Duration
@@ -109,7 +109,7 @@ func BenchmarkChanges(b *testing.B) {
 			for _, z := range r.zones {
 				soa := z.soa
 				began := time.Now()
-				got, err := f.ask(context.Background(), z, &soa)
+				got, err := f.request(context.Background(), z, &soa)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -126,8 +126,8 @@ func BenchmarkChanges(b *testing.B) {
 	b.ReportMetric(float64(r.Status().Counters.IXFR)/float64(n), "ixfr/change")
 }
 
-// BenchmarkProcess copies from the server at PORTOLAN_SERVER, and tells what the
-// process takes from the system.
+// BenchmarkProcess copies from the server at PORTOLAN_SERVER and reports the
+// resources of the process.
 func BenchmarkProcess(b *testing.B) {
 	server := os.Getenv("PORTOLAN_SERVER")
 	if server == "" {
@@ -153,7 +153,7 @@ func BenchmarkProcess(b *testing.B) {
 	}
 }
 
-// rss is how many octets of memory the process has.
+// rss returns the resident memory of the process, in octets.
 func rss(b *testing.B) float64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -166,7 +166,7 @@ func rss(b *testing.B) float64 {
 	return resident * float64(os.Getpagesize())
 }
 
-// BenchmarkSave is the file of 10,000 Services, written and read again.
+// BenchmarkSave writes and reads the state file of 10,000 Services.
 func BenchmarkSave(b *testing.B) {
 	from := serveAll(b, largePrimary(b))
 	r := quietReplica(b, from)

@@ -16,9 +16,9 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// How long each step of a transfer may take: a connection, with its handshake; the
-// first message, as a transfer may wait for its turn at the server; one behind it;
-// all of them.
+// Timeouts of the steps of a transfer: connecting, with the TLS handshake; the
+// first message, because a transfer may wait for its turn at the primary; each
+// further message; the whole transfer.
 const (
 	dialTime     = 3 * time.Second
 	firstTime    = 10 * time.Second
@@ -26,12 +26,12 @@ const (
 	transferTime = 2 * time.Minute
 )
 
-// conn is a connection to a server, for one transfer at a time.
+// conn is a connection to a primary, for one transfer at a time.
 type conn struct {
 	net.Conn
 	in   *bufio.Reader
-	buf  []byte // a message that came
-	used bool   // a message came
+	buf  []byte // the last message
+	used bool   // a message was received
 }
 
 func dial(ctx context.Context, to forward.Upstream, config *tls.Config) (*conn, error) {
@@ -53,7 +53,7 @@ func dial(ctx context.Context, to forward.Upstream, config *tls.Config) (*conn, 
 	return &conn{Conn: c, in: bufio.NewReaderSize(c, 1<<14)}, nil
 }
 
-// tlsConfig is base with the server's name (RFC 8310): that which is configured,
+// tlsConfig returns base with the primary's name (RFC 8310): the configured one
 // or its address.
 func tlsConfig(to forward.Upstream, base *tls.Config) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -67,7 +67,8 @@ func tlsConfig(to forward.Upstream, base *tls.Config) *tls.Config {
 	return config
 }
 
-// next reads a message, which takes so long at most; it is good until the next one.
+// next reads a message, waiting for at most within and not beyond until. The
+// message is valid until the next call.
 func (c *conn) next(within time.Duration, until time.Time) ([]byte, error) {
 	if soon := time.Now().Add(within); soon.Before(until) {
 		until = soon
@@ -99,21 +100,21 @@ func (c *conn) send(message []byte) error {
 	return err
 }
 
-// refusal is an answer with an error.
+// refusal is a reply with an error code.
 type refusal struct {
 	rcode dnswire.RCode
-	why   string // as an Extended DNS Error says, or empty
+	why   string // the text of its Extended DNS Error; may be empty
 }
 
 func (r *refusal) Error() string {
 	if r.why == "" {
-		return "the server answers " + r.rcode.String()
+		return "the server replied " + r.rcode.String()
 	}
-	return fmt.Sprintf("the server answers %s: %q", r.rcode, r.why)
+	return fmt.Sprintf("the server replied %s: %q", r.rcode, r.why)
 }
 
-// transfer asks for a zone, or for what is new where has is not nil, and reads
-// the answer to its end. Nothing of it counts when that fails.
+// transfer requests a zone, or the changes since has if that is not nil, and
+// reads the whole reply. If it fails, nothing of the reply is used.
 func (r *Secondary) transfer(ctx context.Context, c *conn, name dnsname.Name, has *dnswire.SOA) (*answer, error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
@@ -127,7 +128,7 @@ func (r *Secondary) transfer(ctx context.Context, c *conn, name dnsname.Name, ha
 	if err := c.send(query); err != nil {
 		return nil, err
 	}
-	read := &reading{zone: name, has: has, limits: r.cfg.Limits}
+	read := &reader{zone: name, has: has, limits: r.cfg.Limits}
 	until, within := time.Now().Add(transferTime), firstTime
 	for last := false; !last; within = messageTime {
 		message, err := c.next(within, until)
@@ -144,10 +145,10 @@ func (r *Secondary) transfer(ctx context.Context, c *conn, name dnsname.Name, ha
 	return &read.answer, nil
 }
 
-// message takes in one message as it came.
-func (r *reading) message(message []byte, id uint16, signed *dnswire.TSIGExchange) (last bool, err error) {
+// message parses and verifies one message.
+func (r *reader) message(message []byte, id uint16, signed *dnswire.TSIGExchange) (last bool, err error) {
 	if len(message) < dnswire.HeaderLen || binary.BigEndian.Uint16(message) != id {
-		return false, fmt.Errorf("%w: an answer to another query", errStream)
+		return false, fmt.Errorf("%w: a reply to another query", errStream)
 	}
 	if signed != nil {
 		if err := signed.Verify(message, time.Now()); err != nil {
@@ -165,5 +166,5 @@ func (r *reading) message(message []byte, id uint16, signed *dnswire.TSIGExchang
 		}
 		return false, refused
 	}
-	return r.take(part, len(message))
+	return r.read(part, len(message))
 }

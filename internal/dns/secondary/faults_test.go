@@ -18,8 +18,8 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// TestSpoiled: whatever becomes of an answer on its way, nothing of it is seen
-// unless it is whole, and the next good one is followed.
+// TestSpoiled corrupts replies and checks that nothing of an incomplete one is
+// served and that the next valid one is applied.
 func TestSpoiled(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	spoils := map[string]func(i int, m []byte) []byte{
@@ -63,7 +63,7 @@ func TestSpoiled(t *testing.T) {
 			p.service("always", 1)
 			s := newServer(t, p, nil)
 			s.per = 2
-			// An octet that changed is not always seen without a signature.
+			// Without a signature, a changed octet may go unnoticed.
 			if claim == "an octet changed" {
 				s.key = testKey("k")
 			}
@@ -92,7 +92,7 @@ func TestSpoiled(t *testing.T) {
 	}
 }
 
-// TestStall: a server that takes a query and says nothing is given up.
+// TestStall checks that a server that does not reply is given up.
 func TestStall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes the time of a first message")
@@ -105,7 +105,7 @@ func TestStall(t *testing.T) {
 	defer mute.Close()
 	cfg := testConfig()
 	cfg.Servers = []forward.Upstream{{Addr: mute.Addr().(*net.TCPAddr).AddrPort(), Transport: forward.TCP}, newServer(t, p, nil).upstream()}
-	for cfg.Node = "x"; ; cfg.Node += "x" { // one that prefers the silent server
+	for cfg.Node = "x"; ; cfg.Node += "x" { // find a node that prefers the silent server
 		r := &Secondary{cfg: cfg}
 		if r.weight(cfg.Servers[0]) > r.weight(cfg.Servers[1]) {
 			break
@@ -119,8 +119,8 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestKeys: with a wrong key, without one, and with clocks that differ nothing is
-// transferred, and the log says why.
+// TestKeys checks that nothing is transferred with a wrong key, without one, or
+// with wrong clocks, and that the log says why.
 func TestKeys(t *testing.T) {
 	for claim, c := range map[string]struct {
 		server, ours *dnswire.TSIGKey
@@ -153,8 +153,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestWithoutMarks: a server of another vendor is told from one of ours.
-func TestWithoutMarks(t *testing.T) {
+// TestWithoutMetadata checks that a primary of another vendor is rejected.
+func TestWithoutMetadata(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)
 	s.detail = zone.RecordsOnly
@@ -165,9 +165,9 @@ func TestWithoutMarks(t *testing.T) {
 	}
 }
 
-// TestOneZoneFails: a zone behind the first whose transfers fail, whatever for, is
-// put off, for longer each time, whatever NOTIFYs say. The first zone is followed
-// from the same server meanwhile, and is not transferred whole again.
+// TestOneZoneFails checks that a later zone whose transfers fail is postponed,
+// longer each time and regardless of NOTIFYs, while the first zone is followed
+// from the same primary without new AXFRs.
 func TestOneZoneFails(t *testing.T) {
 	reverse := func(m []byte) bool { return bytes.Contains(m, []byte("\x07in-addr")) }
 	for claim, spoil := range map[string]func(i int, m []byte) []byte{
@@ -204,7 +204,7 @@ func TestOneZoneFails(t *testing.T) {
 				return r.Status().Counters.Failures >= 4
 			})
 			st := r.Status()
-			const most = 1 + 4*2 // a connection that ends before an answer may have been idle too long
+			const most = 1 + 4*2 // a connection closed before a reply may have been idle too long
 			if asked := servers[0].axfr.Load() + servers[1].axfr.Load(); st.Counters.AXFR != 1 || asked > most {
 				t.Errorf("%d zones were transferred whole, %d asked for, want 1 and %d at most", st.Counters.AXFR, asked, most)
 			}
@@ -222,7 +222,8 @@ func TestOneZoneFails(t *testing.T) {
 	}
 }
 
-// TestTooLarge: a zone over the limits is not taken; the copy stays.
+// TestTooLarge checks that a zone over the limits is rejected and the copy
+// kept.
 func TestTooLarge(t *testing.T) {
 	for claim, limits := range map[string]Limits{
 		"octets":  {Octets: 5000, Records: 1 << 20},
@@ -244,8 +245,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestHistoryLost: a server that does not know what was before gives all, and a
-// copy that is not what a difference takes it for is made anew.
+// TestHistoryLost checks that a primary without history sends the whole zone,
+// and that a copy that does not match a difference is replaced.
 func TestHistoryLost(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)
@@ -273,8 +274,8 @@ func TestHistoryLost(t *testing.T) {
 	}
 }
 
-// TestRestartedServer: a server that begins another history under its address is
-// followed with an AXFR, even where its serials are less.
+// TestRestartedServer checks that a primary with a new history under the same
+// address is followed by AXFR, even if its serials are lower.
 func TestRestartedServer(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	p.service("web", 2)
@@ -288,7 +289,7 @@ func TestRestartedServer(t *testing.T) {
 	same(t, p, r)
 }
 
-// TestBounds: churn leaves no goroutines behind, and as much memory as before.
+// TestBounds checks that churn leaks neither goroutines nor memory.
 func TestBounds(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)
@@ -297,7 +298,7 @@ func TestBounds(t *testing.T) {
 	r.waitCurrent(p)
 	goroutines := runtime.NumGoroutine()
 	heapAfter := func() uint64 {
-		p.db.SetHistoryLimits(zone.HistoryLimits{}) // forgets
+		p.db.SetHistoryLimits(zone.HistoryLimits{}) // drops the history
 		p.db.SetHistoryLimits(zone.HistoryLimits{Changes: 1 << 16, Octets: 1 << 20})
 		runtime.GC()
 		var m runtime.MemStats
@@ -327,9 +328,9 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestNeverWrong: while the server changes all the time, and connections are cut,
-// each answer of the copy is one that the server gave at some time since the copy
-// was last sure, or before.
+// TestNeverWrong checks, while the primary changes all the time and connections
+// are cut, that each answer of the copy is one that the primary gave no longer
+// ago than VerifiedAt.
 func TestNeverWrong(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)

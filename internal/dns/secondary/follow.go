@@ -12,7 +12,7 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// follow follows one server after another until ctx is done.
+// follow follows one primary after another until ctx is done.
 func (r *Secondary) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		server, wait, ok := r.choose(ctx, time.Now())
@@ -25,7 +25,7 @@ func (r *Secondary) follow(ctx context.Context) {
 			z.due = time.Time{}
 		}
 		r.mu.Unlock()
-		f := following{Secondary: r, server: server, began: time.Now()}
+		f := session{Secondary: r, server: server, began: time.Now()}
 		err := f.run(ctx)
 		f.close()
 		if ctx.Err() == nil {
@@ -37,8 +37,8 @@ func (r *Secondary) follow(ctx context.Context) {
 	r.mu.Unlock()
 }
 
-// await waits so long before a server is asked again, or until a NOTIFY tells that
-// one is there; at most until ctx is done.
+// await waits for d before a primary is queried again, or less if a NOTIFY
+// shows that one is up, until ctx is done.
 func (r *Secondary) await(ctx context.Context, d time.Duration) {
 	least := time.NewTimer(min(d, idlePause))
 	defer least.Stop()
@@ -56,16 +56,16 @@ func (r *Secondary) await(ctx context.Context, d time.Duration) {
 	}
 }
 
-// following is one server while it is followed.
-type following struct {
+// session is the time in which one primary is followed.
+type session struct {
 	*Secondary
 	server forward.Upstream
 	began  time.Time
-	conn   *conn // nil when there is none
+	conn   *conn // nil if none is open
 }
 
-// run asks for each zone when that is due, until the server fails.
-func (f *following) run(ctx context.Context) error {
+// run refreshes each zone when it is due, until the primary fails.
+func (f *session) run(ctx context.Context) error {
 	for {
 		z, wait := f.next(time.Now())
 		if z == nil {
@@ -80,8 +80,8 @@ func (f *following) run(ctx context.Context) error {
 	}
 }
 
-// idle waits for a NOTIFY, or until the next zone is due.
-func (f *following) idle(ctx context.Context, wait time.Duration) error {
+// idle waits until the next zone is due or a NOTIFY arrives.
+func (f *session) idle(ctx context.Context, wait time.Duration) error {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
@@ -93,12 +93,13 @@ func (f *following) idle(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// idlePause is the least time between two questions for NOTIFYs that bring
-// nothing, which anybody may forge.
+// idlePause is the shortest interval between queries caused by NOTIFYs that
+// announce no change, because anyone can forge a NOTIFY.
 const idlePause = 100 * time.Millisecond
 
-// next is the zone to ask for now or, when that is nil, how long to wait.
-func (f *following) next(now time.Time) (next *followed, wait time.Duration) {
+// next returns the zone to refresh now; if that is nil, wait is how long to
+// wait.
+func (f *session) next(now time.Time) (next *followedZone, wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	wait = f.cfg.CheckInterval
@@ -117,13 +118,13 @@ func (f *following) next(now time.Time) (next *followed, wait time.Duration) {
 	return next, 0
 }
 
-// othersLess is how much less often zones behind the first are asked for, as long
-// as none has news that no NOTIFY told of.
-const othersLess = 6
+// laterZonesFactor is how many times longer the check interval of zones after
+// the first is, as long as no change was missed by NOTIFY.
+const laterZonesFactor = 6
 
-// refresh brings the copy of z up to date. It fails where the server is not
-// reached or does not give the first zone; other zones it puts off.
-func (f *following) refresh(ctx context.Context, z *followed) error {
+// refresh updates the copy of z. It fails if the primary cannot be reached or
+// does not serve the first zone; other zones are postponed.
+func (f *session) refresh(ctx context.Context, z *followedZone) error {
 	f.mu.Lock()
 	notified := z.notified
 	z.notified = time.Time{}
@@ -141,7 +142,7 @@ func (f *following) refresh(ctx context.Context, z *followed) error {
 		return nil
 	}
 	if ctx.Err() == nil && !z.first && !errors.Is(err, errReach) {
-		f.putOff(z, err)
+		f.postpone(z, err)
 		return nil
 	}
 	f.mu.Lock()
@@ -150,10 +151,11 @@ func (f *following) refresh(ctx context.Context, z *followed) error {
 	return fmt.Errorf("zone %s: %w", z.name, err)
 }
 
-// putOff leaves a zone alone for a while that the server does not give, though it
-// gives others, whatever NOTIFYs say of it. Where the server did not say so itself,
-// the first zone shows whether it is still there.
-func (f *following) putOff(z *followed, err error) {
+// postpone delays the refresh of a zone that the primary does not serve,
+// although it serves others; NOTIFYs do not shorten the delay. Unless the
+// primary itself refused, the first zone is refreshed to find out whether the
+// primary is still up.
+func (f *session) postpone(z *followedZone, err error) {
 	now := time.Now()
 	var refused *refusal
 	f.mu.Lock()
@@ -169,20 +171,21 @@ func (f *following) putOff(z *followed, err error) {
 	}
 	f.mu.Unlock()
 	if fresh {
-		f.cfg.Log.Warn("zone is not transferred; it is asked for again", "zone", z.name, "server", f.server, "err", err)
+		f.cfg.Log.Warn("zone transfer failed; it will be retried", "zone", z.name, "server", f.server, "err", err)
 	}
 }
 
-// maxPassed is how often the server may change just as it says that it did not.
+// maxPassed is how often a transfer is repeated because the zone changed just
+// after the primary reported no change.
 const maxPassed = 3
 
-// fetch transfers z and applies what came: what is new or, where that can't be,
-// all of it.
-func (f *following) fetch(ctx context.Context, z *followed, has *dnswire.SOA) (*answer, error) {
-	got, err := f.ask(ctx, z, has)
+// fetch transfers z and applies the reply: the changes or, if that is
+// impossible, the whole zone.
+func (f *session) fetch(ctx context.Context, z *followedZone, has *dnswire.SOA) (*answer, error) {
+	got, err := f.request(ctx, z, has)
 	for range maxPassed {
 		if err == nil && got.outcome == passed {
-			got, err = f.ask(ctx, z, has)
+			got, err = f.request(ctx, z, has)
 		}
 	}
 	if err == nil {
@@ -191,15 +194,15 @@ func (f *following) fetch(ctx context.Context, z *followed, has *dnswire.SOA) (*
 	if has == nil || !errors.Is(err, errHistory) && !errors.Is(err, zone.ErrTransferRecord) && !errors.Is(err, zone.ErrDiffers) {
 		return got, err
 	}
-	if got, err = f.ask(ctx, z, nil); err == nil {
+	if got, err = f.request(ctx, z, nil); err == nil {
 		err = f.apply(z, got)
 	}
 	return got, err
 }
 
-// ask transfers z over the connection that is there, or over a new one, also
-// where the one that was there turns out to be closed before an answer comes.
-func (f *following) ask(ctx context.Context, z *followed, has *dnswire.SOA) (*answer, error) {
+// request transfers z over the open connection, or over a new one, also if the
+// open one turns out to be closed before a reply arrives.
+func (f *session) request(ctx context.Context, z *followedZone, has *dnswire.SOA) (*answer, error) {
 	for {
 		if f.conn == nil {
 			c, err := dial(ctx, f.server, f.cfg.TLS)
@@ -216,47 +219,48 @@ func (f *following) ask(ctx context.Context, z *followed, has *dnswire.SOA) (*an
 			return got, err
 		}
 		closed := used && !f.conn.used
-		f.close() // what follows of the answer is not read
+		f.close() // the rest of the reply is not read
 		if !closed || ctx.Err() != nil {
 			return nil, err
 		}
 	}
 }
 
-func (f *following) close() {
+func (f *session) close() {
 	if f.conn != nil {
 		f.conn.Close()
 		f.conn = nil
 	}
 }
 
-// apply has the copy follow an answer that is whole.
-func (f *following) apply(z *followed, got *answer) error {
+// apply applies a complete reply to the copy.
+func (f *session) apply(z *followedZone, got *answer) error {
 	f.write.Lock()
 	defer f.write.Unlock()
 	switch got.outcome {
 	case whole:
-		return z.copy.Replace(got.soa, got.items)
+		return z.copy.Replace(got.soa, got.records)
 	case changed:
-		return z.copy.Change(got.soa, got.steps)
+		return z.copy.Update(got.soa, got.changes)
 	case passed:
-		return fmt.Errorf("%w: an answer of one record is not what is new", errStream)
+		return fmt.Errorf("%w: a reply of one record is no difference", errStream)
 	case unchanged:
 	}
 	return nil
 }
 
-// done notes that the copy of z is what the server has, as of when it was asked.
-func (f *following) done(z *followed, got *answer, asked, notified time.Time) {
+// done records that the copy of z equals the primary's zone as of the time
+// asked.
+func (f *session) done(z *followedZone, got *answer, asked, notified time.Time) {
 	f.write.Lock()
 	defer f.write.Unlock()
-	if f.settle(z, got, asked, notified) {
+	if f.recordRefresh(z, got, asked, notified) {
 		z.copy.SetStale(nil)
 	}
 }
 
-// settle does so in the books, and tells whether the copy was old until now.
-func (f *following) settle(z *followed, got *answer, asked, notified time.Time) (wasOld bool) {
+// recordRefresh updates the state of z and reports whether the copy was stale.
+func (f *session) recordRefresh(z *followedZone, got *answer, asked, notified time.Time) (wasOld bool) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -268,7 +272,7 @@ func (f *following) settle(z *followed, got *answer, asked, notified time.Time) 
 	switch {
 	case news && !notified.IsZero():
 		f.counts.observe(now.Sub(notified))
-	case news && z.loaded: // and no NOTIFY told: others may have been lost too
+	case news && z.loaded: // without NOTIFY: NOTIFYs of other zones may be lost, too
 		for _, other := range f.zones {
 			if other.failed == 0 {
 				other.due = now
@@ -277,24 +281,25 @@ func (f *following) settle(z *followed, got *answer, asked, notified time.Time) 
 	case !news && !notified.IsZero():
 		z.idle = now
 	}
-	wasOld = z.old
-	if z.old || z.failure != nil || !z.loaded {
+	wasOld = z.stale
+	if z.stale || z.failure != nil || !z.loaded {
 		z.since = now
 	}
-	z.soa, z.loaded, z.old, z.failure, z.failed = got.soa, true, false, nil, 0
+	z.soa, z.loaded, z.stale, z.failure, z.failed = got.soa, true, false, nil, 0
 	z.confirmed, f.heard = asked, asked
 	if news {
 		f.state.unsaved = true
 	}
 	z.due = now.Add(f.period(z))
-	f.forgive()
+	f.clearFailures()
 	return wasOld
 }
 
-// forgive forgets failures of the server when it was asked for all zones, and
-// answers still: one that ends over a zone behind the first would be followed again
-// and again, each time with all of the first. Its caller holds mu.
-func (f *following) forgive() {
+// clearFailures clears the failures of the primary once all zones were
+// requested from it. If it were done after the first zone, a primary that fails
+// at a later zone would be chosen again and again, each time with a transfer of
+// the first. The caller must hold mu.
+func (f *session) clearFailures() {
 	for _, z := range f.zones {
 		if z.asked.Before(f.began) {
 			return
@@ -303,12 +308,12 @@ func (f *following) forgive() {
 	delete(f.failures, f.server)
 }
 
-// period is how long to wait until z is asked for again: up to a tenth less, by
-// chance, than the check or, if that is less, than the zone's refresh time.
-func (f *following) period(z *followed) time.Duration {
+// period returns the time until z is refreshed again: the check interval or the
+// zone's refresh time, whichever is less, minus up to a tenth at random.
+func (f *session) period(z *followedZone) time.Duration {
 	d := f.cfg.CheckInterval
 	if !z.first {
-		d *= othersLess
+		d *= laterZonesFactor
 	}
 	if refresh := time.Duration(z.soa.Refresh) * time.Second; refresh > 0 {
 		d = min(d, refresh)

@@ -11,7 +11,7 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// soaAt is the start of authority of the cluster's zone with that serial.
+// soaAt returns the SOA of the cluster's zone with that serial.
 func soaAt(serial uint32, mname string) dnswire.SOA {
 	soa := dnswire.SOA{Zone: clusterZone, TTL: 5, Serial: serial, MName: clusterZone, RName: clusterZone}
 	if mname != "" {
@@ -34,7 +34,7 @@ func marksRecord() []byte {
 	return wireRecord([]byte(clusterZone.WireLabels()), zone.TypeMetadata, 0, zone.AppendMetadata(nil, new(zone.Metadata)))
 }
 
-// messageOf is a message of an answer with the ID 1, without question.
+// messageOf returns a message of a reply with ID 1 and without question.
 func messageOf(records ...[]byte) []byte {
 	m := []byte{0, 1, 0x84, 0, 0, 0, 0, byte(len(records)), 0, 0, 0, 0}
 	for _, r := range records {
@@ -43,8 +43,8 @@ func messageOf(records ...[]byte) []byte {
 	return m
 }
 
-// TestReading: what is an answer, and what is none.
-func TestReading(t *testing.T) {
+// TestReader covers valid and malformed transfers.
+func TestReader(t *testing.T) {
 	other := soaAt(7, "x")
 	foreign := wireRecord([]byte("\x07example"), dnswire.TypeA, 5, []byte{192, 0, 2, 1})
 	chaos := aRecord("a")
@@ -79,22 +79,22 @@ func TestReading(t *testing.T) {
 		"IXFR, news just came":             {&has, [][]byte{messageOf(soaRecord(7))}, nil, passed, 0},
 		"IXFR of another history's serial": {&has, [][]byte{messageOf(wireRecord([]byte(clusterZone.WireLabels()), dnswire.TypeSOA, 5, other.AppendRData(nil)), soaRecord(5), soaRecord(7))}, errHistory, 0, 0},
 	} {
-		r := &reading{zone: clusterZone, has: c.has, limits: DefaultLimits}
+		r := &reader{zone: clusterZone, has: c.has, limits: DefaultLimits}
 		last, err := false, error(nil)
 		for i, m := range c.messages {
 			if last, err = r.message(m, 1, nil); err != nil || last != (i == len(c.messages)-1) {
 				break
 			}
 		}
-		if !errors.Is(err, c.want) || c.want == nil && (!last || r.outcome != c.outcome || len(r.items)+len(r.steps) != c.records) {
-			t.Errorf("%s: last %v, %v, outcome %d of %d records, want %v, outcome %d of %d", claim, last, err, r.outcome, len(r.items)+len(r.steps), c.want, c.outcome, c.records)
+		if !errors.Is(err, c.want) || c.want == nil && (!last || r.outcome != c.outcome || len(r.records)+len(r.changes) != c.records) {
+			t.Errorf("%s: last %v, %v, outcome %d of %d records, want %v, outcome %d of %d", claim, last, err, r.outcome, len(r.records)+len(r.changes), c.want, c.outcome, c.records)
 		}
 	}
 }
 
-// FuzzReading: whatever comes, nothing breaks, nothing is taken beyond the limits,
-// and what is taken for whole can be put into a zone or is refused whole.
-func FuzzReading(f *testing.F) {
+// FuzzReader checks that no input makes the reader panic or exceed the limits,
+// and that a complete transfer is applied or rejected as a whole.
+func FuzzReader(f *testing.F) {
 	good := func(records ...[]byte) []byte {
 		m := messageOf(records...)
 		return append(binary.BigEndian.AppendUint16(nil, uint16(len(m))), m...)
@@ -124,7 +124,7 @@ func FuzzReading(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &reading{zone: clusterZone, limits: Limits{Octets: 1 << 12, Records: 50}}
+		r := &reader{zone: clusterZone, limits: Limits{Octets: 1 << 12, Records: 50}}
 		if incremental {
 			soa := soaAt(5, "")
 			if err := c.Replace(soa, []zone.TransferRecord{{Name: clusterZone, Type: zone.TypeMetadata, RData: zone.AppendMetadata(nil, new(zone.Metadata))}}); err != nil {
@@ -136,8 +136,8 @@ func FuzzReading(f *testing.F) {
 			n := min(len(stream), 2+int(binary.BigEndian.Uint16(stream)))
 			last, err := r.message(stream[2:n], 1, nil)
 			stream = stream[n:]
-			if len(r.items)+len(r.steps) > 50 {
-				t.Fatalf("%d records", len(r.items)+len(r.steps))
+			if len(r.records)+len(r.changes) > 50 {
+				t.Fatalf("%d records", len(r.records)+len(r.changes))
 			}
 			if err != nil {
 				return
@@ -146,18 +146,18 @@ func FuzzReading(f *testing.F) {
 				break
 			}
 		}
-		if r.place != atEnd {
+		if r.position != atEnd {
 			return
 		}
-		f := following{Secondary: &Secondary{}}
-		if f.apply(&followed{copy: c}, &r.answer) == nil && c.SOA() != r.soa {
+		f := session{Secondary: &Secondary{}}
+		if f.apply(&followedZone{copy: c}, &r.answer) == nil && c.SOA() != r.soa {
 			t.Errorf("SOA %+v, want %+v", c.SOA(), r.soa)
 		}
 		db.Entries()
 	})
 }
 
-// FuzzState: whatever a file holds, nothing breaks.
+// FuzzState checks that no file makes parsing panic.
 func FuzzState(f *testing.F) {
 	soa := soaAt(7, "")
 	state := appendRecord(nil, []byte(clusterZone.WireLabels()), dnswire.TypeSOA, 5, soa.AppendRData(nil))
@@ -176,7 +176,7 @@ func FuzzState(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, z := range zones {
-			_ = c.Replace(z.soa, z.items) // that it fails is as good
+			_ = c.Replace(z.soa, z.items) // an error is fine
 		}
 		db.Entries()
 	})

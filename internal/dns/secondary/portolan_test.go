@@ -24,7 +24,7 @@ import (
 	"portolan.dev/portolan/internal/support/testcert"
 )
 
-// answerer answers as respond's worker does.
+// answerer adapts respond's worker.
 type answerer struct{ *respond.Worker }
 
 func (a answerer) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
@@ -35,7 +35,7 @@ func (a answerer) Respond(packet []byte, client respond.Client, buf []byte) ([]b
 	return nil, later
 }
 
-// listen serves what cfg answers from until stop, or until the test ends.
+// listen serves cfg until stop, or until the test ends.
 func listen(t testing.TB, cfg respond.Config, cert *testcert.Certificate) (s *dnsserver.Server, stop func()) {
 	t.Helper()
 	responder, err := respond.New(cfg)
@@ -57,7 +57,7 @@ func listen(t testing.TB, cfg respond.Config, cert *testcert.Certificate) (s *dn
 	return s, beside(t, func(ctx context.Context) { _ = s.Run(ctx) })
 }
 
-// beside runs something until stop, or until the test ends.
+// beside runs a function until stop, or until the test ends.
 func beside(t testing.TB, run func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -72,7 +72,8 @@ func beside(t testing.TB, run func(context.Context)) (stop func()) {
 
 const secretText = "0123456789abcdef"
 
-// sender sends what p has to who has the key, and tells secondaries of changes.
+// sender serves the zones of p to clients with the key and notifies
+// secondaries.
 func sender(t testing.TB, p *primary, rule transfer.Permission, secondaries func() []netip.AddrPort) *transfer.Sender {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "key")
@@ -89,8 +90,8 @@ func sender(t testing.TB, p *primary, rule transfer.Permission, secondaries func
 	return s
 }
 
-// TestPortolan: with a server of ours, whose NOTIFYs come, signed queries, over
-// TCP and TLS.
+// TestPortolan tests against a real Portolan server: with its NOTIFYs, signed
+// queries, over TCP and TLS.
 func TestPortolan(t *testing.T) {
 	cert, err := testcert.New("dns.example", time.Now().Add(time.Hour))
 	if err != nil {
@@ -155,8 +156,8 @@ func TestPortolan(t *testing.T) {
 	}
 }
 
-// TestChurn: at 1,000 changes a second the copy keeps up, and what it answers is
-// what the server answered at some time not longer ago than the copy says.
+// TestChurn checks at 1,000 changes per second that the copy keeps up and that
+// its answers are not older than it reports.
 func TestChurn(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	send := sender(t, p, transfer.Permission{Clients: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
@@ -164,7 +165,7 @@ func TestChurn(t *testing.T) {
 	p.service("web", 1)
 	cfg := testConfig()
 	cfg.Servers = []forward.Upstream{{Addr: s.Addrs()[0], Transport: forward.TCP}}
-	cfg.CheckInterval = 200 * time.Millisecond // as NOTIFYs come
+	cfg.CheckInterval = 200 * time.Millisecond // the interval of NOTIFYs
 	r := run(t, cfg)
 	r.waitCurrent(p)
 	told := func(db *zone.DB) string {
@@ -172,7 +173,7 @@ func TestChurn(t *testing.T) {
 		return fmt.Sprint(a.Outcome, a.RRset.RData())
 	}
 	const changes = 3000
-	lastGiven := map[string]time.Time{told(p.db): {}} // until when; zero is still
+	lastGiven := map[string]time.Time{told(p.db): {}} // until when; zero means still
 	before := told(p.db)
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()

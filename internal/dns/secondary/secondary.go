@@ -1,11 +1,19 @@
-// Package secondary keeps zones of a Portolan server as a copy, without the
-// Kubernetes API: it follows one server by zone transfer, and answers come from
-// the copy however long no server is there.
+// Package secondary serves zones as a secondary (RFC 9499) of a Portolan
+// server, without access to the Kubernetes API. It follows one primary at a
+// time by zone transfer. Its copy keeps answering while no primary is
+// reachable, and is marked stale after a while.
 //
-// It implements the client of RFC 5936 (AXFR), RFC 1995 (IXFR), RFC 8945 (TSIG)
-// and RFC 9103 (over TLS), and takes in RFC 1996 (NOTIFY). A copy answers as the
-// server does, byte for byte: transfers are asked to hold marks (see
-// zone.TypeMarks), and one without is refused.
+//	NOTIFY ---------+
+//	check interval -+-> refresh -> IXFR or AXFR -> zone.Secondary -> answers
+//	                      |failure                      |
+//	                      +-> retry, other primary      +-> state file -> next start
+//	no reply for StaleAfter -> answers marked stale (RFC 8767); they never expire
+//
+// The package implements the client of RFC 5936 (AXFR), RFC 1995 (IXFR), RFC
+// 8945 (TSIG) and RFC 9103 (transfers over TLS), and receives RFC 1996
+// (NOTIFY). The copy answers as the primary does, byte for byte: transfers are
+// requested with metadata (zone.TypeMetadata), and a transfer without it is
+// rejected.
 package secondary
 
 import (
@@ -24,71 +32,75 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// Finder finds servers that come and go, such as those of a headless Service.
+// Finder finds primaries that come and go, such as the endpoints of a headless
+// Service.
 type Finder interface {
-	// Find gives the servers of the moment.
+	// Find returns the present primaries.
 	Find(ctx context.Context) ([]forward.Upstream, error)
 }
 
-// Limits bound what is taken from a server.
+// Limits bound what is accepted from a primary.
 type Limits struct {
-	// Octets are those of the messages of one transfer, Records their records.
+	// Octets bounds the messages of one transfer, Records their records.
 	Octets, Records int
 }
 
-// DefaultLimits are some ten times what 10,000 Services of 3 endpoints take.
+// DefaultLimits are about ten times what 10,000 Services with 3 endpoints each
+// need.
 var DefaultLimits = Limits{Octets: 256 << 20, Records: 4_000_000}
 
-// Default times. A check finds what a lost NOTIFY would have told, and that the
-// server is there. The refresh time of the SOA is hours, for the file of a
-// secondary; names of Pods are out of date within seconds. Three checks without
-// an answer make a copy old.
+// Defaults. A check detects a change whose NOTIFY was lost, and whether the
+// primary is up. The refresh time of the SOA is hours, as for zones from files;
+// names of Pods are out of date within seconds. After three checks without
+// reply the copy is stale.
 const (
 	DefaultCheckInterval = 5 * time.Second
 	DefaultStaleAfter    = 3 * DefaultCheckInterval
 )
 
-// Config is what a Replica is made from. Of Servers and Finder there is one, or
-// both.
+// Config configures a Secondary. Servers or Finder or both must be set.
 type Config struct {
-	// Zones are those to keep, the one that matters most first.
+	// Zones are the zones to serve, the most important first.
 	Zones   []dnsname.Name
-	Servers []forward.Upstream // over TCP or TLS; UDP stands for TCP
+	Servers []forward.Upstream // primaries, over TCP or TLS; UDP means TCP
 	Finder  Finder
-	// Node is this node's name. Each node prefers other servers.
+	// Node is this node's name. It makes nodes prefer different primaries.
 	Node string
-	// Key signs all transfers, when it is not nil; it is called for each, and may
-	// give another one each time.
+	// Key returns the key that signs a transfer; nil if transfers are unsigned.
+	// It is called for each transfer, so the key may change.
 	Key func() *dnswire.TSIGKey
-	// TLS is for servers over TLS, with the roots and this node's certificate.
+	// TLS is the configuration for TLS, with the trusted roots and this node's
+	// certificate.
 	TLS *tls.Config
-	// File keeps the copy for the next start; empty is none. Where two agents have
-	// one, as during an upgrade, the one that goes on saves last.
+	// File is the state file, which keeps the copy for the next start; empty
+	// means none. If two agents share it, as during an upgrade, the one that
+	// keeps running saves last.
 	File string
-	// Check is how often the server is asked for news, and Stale for how long none
-	// may answer until the copy is called old; 0 is the default.
+	// CheckInterval is the interval between checks for changes. After
+	// StaleAfter without reply of a primary the copy is stale. 0 means the
+	// default.
 	CheckInterval, StaleAfter time.Duration
-	Limits                    Limits // DefaultLimits when zero
+	Limits                    Limits // zero means DefaultLimits
 	Log                       *slog.Logger
 }
 
-// Replica keeps the zones. Its methods may be called at any time.
+// Secondary maintains copies of zones. Its methods are safe for concurrent use.
 type Secondary struct {
 	cfg   Config
 	db    *zone.DB
-	zones []*followed
-	wake  chan struct{} // a NOTIFY came
+	zones []*followedZone
+	wake  chan struct{} // a NOTIFY arrived
 
 	restored sync.Once
 
-	// write is held while a zone changes, is saved, or ages.
+	// write is held while a zone changes, is saved, or becomes stale.
 	write sync.Mutex
 
-	mu       sync.Mutex // of what follows, and of the zones' bookkeeping
+	mu       sync.Mutex // protects the fields below and those of zones
 	server   *forward.Upstream
 	known    []forward.Upstream
-	unfound  error     // why no servers are found; nil when they are
-	heard    time.Time // when the server last answered
+	unfound  error     // why no primaries are found; nil if some are
+	heard    time.Time // when a primary last replied
 	counts   Counters
 	state    saving
 	failures map[forward.Upstream]*failing
@@ -96,12 +108,13 @@ type Secondary struct {
 
 // Errors that New wraps.
 var (
-	ErrNoZones   = errors.New("no zone to keep")
-	ErrNoServers = errors.New("no server to follow")
-	ErrTransport = errors.New("not a server for transfers, which go over TCP or TLS")
+	ErrNoZones   = errors.New("no zone is configured")
+	ErrNoServers = errors.New("no primary server is configured")
+	ErrTransport = errors.New("zone transfers need TCP or TLS")
 )
 
-// New makes a Replica whose zones are not loaded. It reads and starts nothing.
+// New returns a Secondary whose zones are not loaded. It reads no file and
+// starts nothing.
 func New(cfg Config) (*Secondary, error) {
 	switch {
 	case len(cfg.Zones) == 0:
@@ -142,17 +155,17 @@ func New(cfg Config) (*Secondary, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.zones = append(r.zones, &followed{name: soa.Zone, first: i == 0, copy: c})
+		r.zones = append(r.zones, &followedZone{name: soa.Zone, first: i == 0, copy: c})
 	}
 	return r, nil
 }
 
-// DB holds the copies. Names are not loaded, as at a server's start, until there
-// is one.
+// DB returns the database with the copies. Until a copy is loaded, the zone's
+// data is pending, as at the start of a primary.
 func (r *Secondary) DB() *zone.DB { return r.db }
 
-// Run follows a server until ctx is done, and saves what is there then, see File. It
-// returns ctx's error.
+// Run restores the state file, follows primaries until ctx is done, and then
+// saves the state file. It returns ctx's error.
 func (r *Secondary) Run(ctx context.Context) error {
 	r.Restore()
 	var beside sync.WaitGroup
@@ -175,38 +188,38 @@ func (r *Secondary) key() *dnswire.TSIGKey {
 	return r.cfg.Key()
 }
 
-// What is said with answers.
+// Extended DNS Errors in answers.
 var (
 	notLoaded = &zone.EDE{Code: dnswire.EDENotReady, Text: "this node has no copy of the cluster's names yet", Pending: true}
 
 	old = &zone.Stale{
-		Found:     &zone.EDE{Code: dnswire.EDEStale, Text: "from this node's copy, and no server has told for a while whether it is still so"},
-		Denied:    &zone.EDE{Code: dnswire.EDEStaleNXDomain, Text: "not in this node's copy, and no server has told for a while what there is"},
+		Found:     &zone.EDE{Code: dnswire.EDEStale, Text: "from this node's copy, which no primary server has confirmed recently"},
+		Denied:    &zone.EDE{Code: dnswire.EDEStaleNXDomain, Text: "not in this node's copy, which no primary server has confirmed recently"},
 		DeniedTTL: 1,
 	}
 )
 
-// followed is one zone.
-type followed struct {
+// followedZone is the state of one zone.
+type followedZone struct {
 	name  dnsname.Name
-	first bool            // of those configured
+	first bool            // the first of the configured zones
 	copy  *zone.Secondary // used with write held
 
-	// With mu held:
+	// Protected by mu:
 	soa       dnswire.SOA // of the copy
-	loaded    bool        // there is one
-	old       bool        // and it is marked so
-	confirmed time.Time   // when it was as the server's
-	since     time.Time   // since when it is so
-	failure   error       // why it is not, as it seems; nil when it is
-	failed    int         // how often it was put off, one after another
-	asked     time.Time   // when a server was asked last
-	due       time.Time   // when to ask again
-	notified  time.Time   // when a NOTIFY came that was not followed yet
-	idle      time.Time   // when one was followed last that brought nothing
+	loaded    bool        // there is a copy
+	stale     bool        // the copy is marked stale
+	confirmed time.Time   // when the copy last equaled the primary's zone
+	since     time.Time   // since when the copy has been current
+	failure   error       // why the copy may be out of date; nil if it is not
+	failed    int         // consecutive postponements
+	asked     time.Time   // when the zone was last requested
+	due       time.Time   // when to refresh
+	notified  time.Time   // when a NOTIFY arrived that has not been handled
+	idle      time.Time   // when a NOTIFY last announced no change
 }
 
-// watch marks copies as old, until ctx is done.
+// watch marks copies as stale, until ctx is done.
 func (r *Secondary) watch(ctx context.Context) {
 	ticker := time.NewTicker(max(r.cfg.StaleAfter/8, time.Millisecond))
 	defer ticker.Stop()
@@ -223,36 +236,38 @@ func (r *Secondary) watch(ctx context.Context) {
 func (r *Secondary) ageZones(now time.Time) {
 	for _, z := range r.zones {
 		r.mu.Lock()
-		aged := z.loaded && !z.old && now.Sub(r.lastSure(z)) > r.cfg.StaleAfter
+		aged := z.loaded && !z.stale && now.Sub(r.lastVerified(z)) > r.cfg.StaleAfter
 		r.mu.Unlock()
-		if aged && r.markOld(z, now) {
-			r.cfg.Log.Warn("the copy of a zone is old; answers go on", "zone", z.name, "sure", r.sureAt(z))
+		if aged && r.markStale(z, now) {
+			r.cfg.Log.Warn("the copy of a zone is stale; it stays in use", "zone", z.name, "verified", r.sureAt(z))
 		}
 	}
 }
 
-// lastSure is when the copy of z was last the server's: a server that answers
-// would have told what changed. Its caller holds mu.
-func (r *Secondary) lastSure(z *followed) time.Time {
+// lastVerified returns when the copy of z last equaled the primary's zone. A
+// reply of the primary for any zone counts, because the primary would have
+// announced changes. The caller must hold mu.
+func (r *Secondary) lastVerified(z *followedZone) time.Time {
 	if z.failure == nil && r.heard.After(z.confirmed) {
 		return r.heard
 	}
 	return z.confirmed
 }
 
-func (r *Secondary) sureAt(z *followed) time.Time {
+func (r *Secondary) sureAt(z *followedZone) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lastSure(z)
+	return r.lastVerified(z)
 }
 
-// markOld marks the copy of z, unless a server was heard meanwhile.
-func (r *Secondary) markOld(z *followed, now time.Time) bool {
+// markStale marks the copy of z as stale, unless a primary replied in the
+// meantime. It reports whether it did.
+func (r *Secondary) markStale(z *followedZone, now time.Time) bool {
 	r.write.Lock()
 	defer r.write.Unlock()
 	r.mu.Lock()
-	stale := !z.old && now.Sub(r.lastSure(z)) > r.cfg.StaleAfter
-	z.old = z.old || stale
+	stale := !z.stale && now.Sub(r.lastVerified(z)) > r.cfg.StaleAfter
+	z.stale = z.stale || stale
 	r.mu.Unlock()
 	if stale {
 		z.copy.SetStale(old)
@@ -260,8 +275,9 @@ func (r *Secondary) markOld(z *followed, now time.Time) bool {
 	return stale
 }
 
-// isServer tells whether a server has that address. Its caller holds mu.
-func (r *Secondary) isServer(addr netip.Addr) bool {
+// isPrimary reports whether a primary has that address. The caller must hold
+// mu.
+func (r *Secondary) isPrimary(addr netip.Addr) bool {
 	for _, list := range [][]forward.Upstream{r.cfg.Servers, r.known} {
 		for _, s := range list {
 			if s.Addr.Addr() == addr {

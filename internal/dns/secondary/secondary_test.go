@@ -25,7 +25,7 @@ import (
 	"portolan.dev/portolan/internal/support/testcert"
 )
 
-// same compares all that is seen.
+// same compares all visible data.
 func same(t *testing.T, p *primary, r *running) {
 	t.Helper()
 	if diff := cmp.Diff(contents(p, p.db), contents(p, r.DB())); diff != "" {
@@ -33,7 +33,8 @@ func same(t *testing.T, p *primary, r *running) {
 	}
 }
 
-// TestFollows: a copy is made by one AXFR of each zone, and follows by IXFR.
+// TestFollows checks that a copy is made by one AXFR per zone and then follows
+// by IXFR.
 func TestFollows(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	for i := range 50 {
@@ -74,7 +75,8 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// TestNotify: a NOTIFY of a server is followed at once; one of others is refused.
+// TestNotify checks that a NOTIFY of a primary is handled at once and that
+// others are refused.
 func TestNotify(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)
@@ -115,8 +117,8 @@ func testKey(secret string) *dnswire.TSIGKey {
 	return &dnswire.TSIGKey{Name: dnsname.MustParse("key"), Algorithm: dnswire.HMACSHA256, Secret: []byte(secret)}
 }
 
-// TestOverTLS: with a certificate of the name that is configured, with this
-// node's own, and with none other.
+// TestOverTLS covers the configured server name, this node's certificate, and
+// wrong ones.
 func TestOverTLS(t *testing.T) {
 	cert, err := testcert.New("dns.example", time.Now().Add(time.Hour))
 	if err != nil {
@@ -143,8 +145,8 @@ func TestOverTLS(t *testing.T) {
 	}
 }
 
-// TestAnotherServer: when a server goes another is followed, whose history is
-// another one; nothing is denied meanwhile, and back again.
+// TestAnotherServer checks the failover to a primary with another history and
+// back; nothing is denied meanwhile.
 func TestAnotherServer(t *testing.T) {
 	a, b := newPrimary(t, "a.ns.dns.cluster.local"), newPrimary(t, "b.ns.dns.cluster.local")
 	for _, p := range []*primary{a, b} {
@@ -172,7 +174,7 @@ func TestAnotherServer(t *testing.T) {
 	}
 }
 
-// denials counts how often name is denied, or not loaded, until stop.
+// denials counts how often name is denied or pending, until stop.
 func denials(t *testing.T, r *running, name string) (stop func() int) {
 	t.Helper()
 	quit, count := make(chan struct{}), make(chan int)
@@ -197,9 +199,9 @@ func denials(t *testing.T, r *running, name string) (stop func() int) {
 	}
 }
 
-// TestOld: without a server answers go on, and say that they are old; names that
-// are denied as well. When one is heard again they don't.
-func TestOld(t *testing.T) {
+// TestStale checks that answers and denials without a primary are marked stale,
+// until one replies again.
+func TestStale(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	p.service("web", 2)
 	s := newServer(t, p, nil)
@@ -239,7 +241,8 @@ func TestOld(t *testing.T) {
 	}
 }
 
-// TestDamagedFile: it is set aside with one line, and the copy comes from a server.
+// TestDamagedFile checks that a damaged state file is set aside with one log
+// line and that the copy comes from a primary.
 func TestDamagedFile(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	cfg := testConfig(newServer(t, p, nil))
@@ -265,8 +268,8 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestTwoOfOneFile: of two that keep one file, the one that ends leaves what the
-// other has written since.
+// TestTwoOfOneFile checks that of two agents with one state file the one that
+// ends keeps what the other has written since.
 func TestTwoOfOneFile(t *testing.T) {
 	before, after := newPrimary(t, "a.ns.dns.cluster.local"), newPrimary(t, "b.ns.dns.cluster.local")
 	cfg := testConfig(newServer(t, before, nil))
@@ -289,7 +292,7 @@ func TestTwoOfOneFile(t *testing.T) {
 	}
 }
 
-// TestRefuses: what is wrong with settings.
+// TestRefuses covers invalid configurations.
 func TestRefuses(t *testing.T) {
 	addr := forward.Upstream{Addr: netip.MustParseAddrPort("192.0.2.1:53")}
 	for claim, c := range map[string]struct {

@@ -31,7 +31,7 @@ var (
 	testZones   = []dnsname.Name{clusterZone, reverseZone}
 )
 
-// primary is a server's data: a cluster, compiled into zones.
+// primary is the data of a primary: a cluster, compiled into zones.
 type primary struct {
 	t        testing.TB
 	compiler *kubezone.Compiler
@@ -40,7 +40,7 @@ type primary struct {
 
 	mu sync.Mutex
 	db *zone.DB
-	// mname tells its history apart from others'.
+	// mname identifies its history.
 	mname dnsname.Name
 }
 
@@ -73,7 +73,7 @@ func (p *primary) update(change func(*cluster.Tx)) {
 	p.compiler.Apply(p.store, p.feed, p.db)
 }
 
-// service changes a Service of so many endpoints; none is to delete it.
+// service sets a Service with that many endpoints; none deletes it.
 func (p *primary) service(name string, endpoints int) {
 	p.update(func(tx *cluster.Tx) { putService(tx, name, endpoints, 0) })
 }
@@ -114,12 +114,12 @@ type server struct {
 	*primary
 	listener net.Listener
 	key      *dnswire.TSIGKey
-	// spoil is given each message of an answer, by number, and gives what is sent
-	// instead; nil ends the connection.
+	// spoil replaces each message of a reply, by number; nil closes the
+	// connection.
 	spoil atomic.Pointer[func(i int, message []byte) []byte]
-	// clock is what its clock is wrong by.
+	// clock is the error of its clock.
 	clock time.Duration
-	// per is how many records go into a message.
+	// per is the number of records per message.
 	per    int
 	detail zone.Detail
 
@@ -165,13 +165,13 @@ func newServer(t testing.TB, p *primary, config *tls.Config) *server {
 	return s
 }
 
-// stop ends the server and its connections.
+// stop stops the server and closes its connections.
 func (s *server) stop() {
 	s.listener.Close()
 	s.hangUp()
 }
 
-// hangUp ends its connections.
+// hangUp closes its connections.
 func (s *server) hangUp() {
 	s.mu2.Lock()
 	defer s.mu2.Unlock()
@@ -210,7 +210,7 @@ func (s *server) serve(c net.Conn) {
 	}
 }
 
-// answer is the messages of an answer.
+// answer returns the messages of a reply.
 func (s *server) answer(query []byte) [][]byte {
 	var q dns.Msg
 	if err := q.Unpack(query); err != nil {
@@ -313,7 +313,7 @@ func wireRecord(owner []byte, t dnswire.Type, ttl uint32, rdata []byte) []byte {
 	return append(b, rdata...)
 }
 
-// pack puts records into messages, the question into the first.
+// pack packs records into messages, with the question in the first.
 func (s *server) pack(q *dns.Msg, records [][]byte) (messages [][]byte) {
 	for first := true; len(records) > 0; first = false {
 		m := new(dns.Msg)
@@ -324,7 +324,7 @@ func (s *server) pack(q *dns.Msg, records [][]byte) (messages [][]byte) {
 		wire, _ := m.Pack()
 		n := min(s.per, len(records))
 		if first && len(records) > 1 {
-			n = max(n, 2) // a message of the start of authority alone would say that nothing is new
+			n = max(n, 2) // a first message with the SOA alone would mean no change
 		}
 		binary.BigEndian.PutUint16(wire[6:], uint16(n))
 		for _, r := range records[:n] {
@@ -343,7 +343,7 @@ func testConfig(servers ...*server) Config {
 	return cfg
 }
 
-// lockedBuffer is written to by several goroutines.
+// lockedBuffer is a buffer that is safe for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -369,7 +369,7 @@ type running struct {
 	done   chan struct{}
 }
 
-// run runs a Replica until the test ends, or stop.
+// run runs a Secondary until the test ends, or stop.
 func run(t testing.TB, cfg Config) *running {
 	t.Helper()
 	r := &running{t: t, log: new(lockedBuffer), done: make(chan struct{})}
@@ -393,10 +393,10 @@ func (r *running) stop() {
 	<-r.done
 }
 
-// patience is how long something may take on a machine that is busy.
+// patience is how long a step may take on a loaded machine.
 const patience = 20 * time.Second
 
-// wait waits until ok; what is said where it does not come.
+// wait waits for ok.
 func (r *running) wait(what string, ok func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(patience); !ok(); {
@@ -407,7 +407,7 @@ func (r *running) wait(what string, ok func() bool) {
 	}
 }
 
-// current tells whether the copies are what p has.
+// current reports whether the copies equal the data of p.
 func (r *running) current(p *primary) bool {
 	for _, z := range r.Status().Zones {
 		for _, soa := range p.db.SOAs() {
@@ -424,7 +424,7 @@ func (r *running) waitCurrent(p *primary) {
 	r.wait("current", func() bool { return r.current(p) })
 }
 
-// contents is all that is seen of the zones kept, a line each.
+// contents returns all visible data of the zones, one record per line.
 func contents(p *primary, db *zone.DB) []string {
 	var lines []string
 	for _, e := range db.Entries() {

@@ -12,15 +12,15 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// failing is a server that failed.
+// failing is a primary that failed.
 type failing struct {
-	times int       // one after another
-	until time.Time // it is not asked before, while there are others
-	why   string    // as it was logged
+	times int       // consecutive failures
+	until time.Time // not before, unless all fail
+	why   string    // as logged
 }
 
-// How long a server that failed is left alone: twice as long each time, and some
-// of it by chance, so that nodes don't ask all at once.
+// The pause after a failure of a primary doubles each time. It is random in
+// part, so that nodes do not retry at once.
 const (
 	firstPause = 500 * time.Millisecond
 	maxPause   = 10 * time.Second
@@ -32,17 +32,18 @@ func pause(times int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// findTime is how long finding servers may take.
+// findTime bounds the time to find primaries.
 const findTime = 5 * time.Second
 
-// choose gives the server to follow, and how long to wait before: of those that
-// did not fail of late the one this node prefers, else the one to be asked next.
+// choose returns the primary to follow and how long to wait before: the one
+// that this node prefers among those that did not fail recently, otherwise the
+// one whose pause ends first.
 func (r *Secondary) choose(ctx context.Context, now time.Time) (s forward.Upstream, wait time.Duration, ok bool) {
 	servers := slices.Clone(r.cfg.Servers)
 	if r.cfg.Finder != nil {
 		found, err := r.find(ctx)
 		if ctx.Err() == nil {
-			r.noteUnfound(err)
+			r.recordUnfound(err)
 		}
 		servers = append(servers, found...)
 	}
@@ -64,20 +65,20 @@ func (r *Secondary) choose(ctx context.Context, now time.Time) (s forward.Upstre
 	return servers[0], waitOf(servers[0]), true
 }
 
-// noteUnfound notes why servers are not found, nil when they are, and logs what is
-// new about it.
-func (r *Secondary) noteUnfound(err error) {
+// recordUnfound records why no primaries were found, nil if some were, and logs
+// changes.
+func (r *Secondary) recordUnfound(err error) {
 	r.mu.Lock()
 	before := r.unfound
 	r.unfound = err
 	r.mu.Unlock()
 	if err != nil && (before == nil || before.Error() != err.Error()) {
-		r.cfg.Log.Warn("servers are not found; they are asked for again", "err", err)
+		r.cfg.Log.Warn("cannot find primary servers; retrying", "err", err)
 	}
 }
 
-// find asks for the servers of the moment. Those that were found last stand where
-// that fails: what finds them may be what is broken.
+// find returns the present primaries. If the Finder fails, it returns those
+// found last, because the Finder may depend on what is broken.
 func (r *Secondary) find(ctx context.Context) ([]forward.Upstream, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTime)
 	defer cancel()
@@ -90,7 +91,7 @@ func (r *Secondary) find(ctx context.Context) ([]forward.Upstream, error) {
 	return r.known, err
 }
 
-// forget forgets failures of servers that are gone.
+// forget deletes the failures of primaries that are gone.
 func (r *Secondary) forget(servers []forward.Upstream) {
 	for s := range r.failures {
 		if !slices.Contains(servers, s) {
@@ -99,14 +100,14 @@ func (r *Secondary) forget(servers []forward.Upstream) {
 	}
 }
 
-// weight is how much this node prefers a server (rendezvous hashing): nodes
-// spread over servers, and few change when one comes or goes.
+// weight returns this node's preference for a primary, by rendezvous hashing:
+// nodes spread over the primaries, and few change when one comes or goes.
 func (r *Secondary) weight(s forward.Upstream) uint64 {
 	sum := sha256.Sum256([]byte(r.cfg.Node + "\x00" + s.String()))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// fail notes that a server failed, and logs what is new about it.
+// fail records a failure of a primary and logs changes.
 func (r *Secondary) fail(s forward.Upstream, err error) {
 	r.mu.Lock()
 	f := r.failures[s]
@@ -122,6 +123,6 @@ func (r *Secondary) fail(s forward.Upstream, err error) {
 	r.server = nil
 	r.mu.Unlock()
 	if fresh {
-		r.cfg.Log.Warn("server can't be followed; another is tried, and it again later", "server", s, "err", err)
+		r.cfg.Log.Warn("primary server failed; trying another", "server", s, "err", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// found is a Finder that finds what it holds.
+// found is a Finder with a fixed result.
 type found struct {
 	servers []forward.Upstream
 	err     error
@@ -37,8 +37,8 @@ func newChooser(t *testing.T, node string, f *found) *Secondary {
 	return r
 }
 
-// TestChoose: nodes spread over servers, whose order does not matter, and few
-// change when one goes; one that failed is the last choice.
+// TestChoose checks that nodes spread over primaries regardless of their order,
+// that few change when one goes, and that a failed one is the last choice.
 func TestChoose(t *testing.T) {
 	const nodes = 900
 	all := someServers(3)
@@ -80,8 +80,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestAllFail: the one that failed first is the next, after a while that grows and
-// has an end; without any server there is a wait as well.
+// TestAllFail checks that the primary that failed first is retried first, after
+// a growing but bounded pause, and that there is a pause without any primary.
 func TestAllFail(t *testing.T) {
 	f := &found{servers: someServers(2)}
 	r := newChooser(t, "node", f)
@@ -105,8 +105,8 @@ func TestAllFail(t *testing.T) {
 	}
 }
 
-// TestNotifyWakes: a server that was away is asked as soon as it tells that it is
-// there, not when its time comes.
+// TestNotifyWakes checks that a NOTIFY of a primary ends the pause after its
+// failure.
 func TestNotifyWakes(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)

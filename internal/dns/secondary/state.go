@@ -15,26 +15,27 @@ import (
 	"portolan.dev/portolan/internal/support/statefile"
 )
 
-// kind is that of state files: each zone's SOA record, the others of the zone
-// behind it, with marks. A record is the owner, without compression, type, TTL,
-// length of the RDATA, RDATA.
-const kind = statefile.Format("portolan replica 1\n")
+// stateFormat is the format of state files: each zone's SOA record, followed by
+// the zone's other records, including metadata. A record is the uncompressed
+// owner, type, TTL, length of the RDATA, RDATA.
+const stateFormat = statefile.Format("portolan replica 1\n")
 
-// saveTime is how far apart two files are written, at least, and saveRest how many
-// times as long as writing one took: all of it is written, however little changed,
-// and what a file lacks is one IXFR at the next start.
+// saveTime is the shortest interval between two writes of the file, and
+// saveRest the shortest interval as a multiple of the duration of a write: each
+// write saves everything, and changes since the last one cost only one IXFR at
+// the next start.
 const (
 	saveTime = 5 * time.Second
 	saveRest = 50
 )
 
-// saving is how the file stands.
+// saving is the state of the file.
 type saving struct {
 	unsaved  bool
 	failing  bool
 	written  time.Time
 	failures uint64
-	file     os.FileInfo // as it was read or written last; nil while there was none
+	file     os.FileInfo // as last read or written; nil if never
 }
 
 // keepSaved writes the file after changes, until ctx is done.
@@ -53,8 +54,8 @@ func (r *Secondary) keepSaved(ctx context.Context) {
 	}
 }
 
-// save writes the file if anything changed. What is wrong is logged when it
-// begins and when it ends: the disk may be full for long.
+// save writes the file if anything changed. It logs an error when it first
+// occurs and when it is over, because a disk may stay full for long.
 func (r *Secondary) save() {
 	r.mu.Lock()
 	unsaved := r.state.unsaved
@@ -63,8 +64,8 @@ func (r *Secondary) save() {
 	if !unsaved {
 		return
 	}
-	moments := r.moments()
-	err := kind.Write(r.cfg.File, func(w io.Writer) error { return writeMoments(w, moments) })
+	moments := r.versions()
+	err := stateFormat.Write(r.cfg.File, func(w io.Writer) error { return writeMoments(w, moments) })
 	r.mu.Lock()
 	began, ended := err != nil && !r.state.failing, err == nil && r.state.failing
 	r.state.failing = err != nil
@@ -78,28 +79,28 @@ func (r *Secondary) save() {
 	r.mu.Unlock()
 	switch {
 	case began:
-		r.cfg.Log.Error("copy can't be saved; the last one stays, and it is tried again", "err", err)
+		r.cfg.Log.Error("cannot save the state file; retrying", "err", err)
 	case ended:
-		r.cfg.Log.Info("copy can be saved again", "file", r.cfg.File)
+		r.cfg.Log.Info("state file is saved again", "file", r.cfg.File)
 	}
 }
 
-// saveLast writes the file when nothing changes any more, unless another agent wrote
-// it since this one did: that one goes on, and what it wrote is newer.
+// saveLast writes the file at the end, unless another agent has written it
+// since: that one keeps running, and its state is newer.
 func (r *Secondary) saveLast() {
 	now, err := os.Stat(r.cfg.File)
 	r.mu.Lock()
 	last := r.state.file
 	r.mu.Unlock()
 	if err == nil && (last == nil || !os.SameFile(now, last) || !now.ModTime().Equal(last.ModTime())) {
-		r.cfg.Log.Info("copy is not saved: another agent saves its own", "file", r.cfg.File)
+		r.cfg.Log.Info("state file is not saved: another agent has written it", "file", r.cfg.File)
 		return
 	}
 	r.save()
 }
 
-// moments are the copies of the moment, of zones that there are.
-func (r *Secondary) moments() (all []*zone.Version) {
+// versions returns the present versions of all loaded zones.
+func (r *Secondary) versions() (all []*zone.Version) {
 	r.write.Lock()
 	defer r.write.Unlock()
 	r.mu.Lock()
@@ -140,16 +141,16 @@ func appendRecord(b, owner []byte, t dnswire.Type, ttl uint32, rdata []byte) []b
 	return append(b, rdata...)
 }
 
-var errState = errors.New("it holds what no copy does")
+var errState = errors.New("malformed state file")
 
-// saved is a zone in a state file.
-type saved struct {
+// savedZone is a zone in a state file.
+type savedZone struct {
 	soa   dnswire.SOA
 	items []zone.TransferRecord
 }
 
-// parseState reads the contents of a state file, whose octets stay theirs.
-func parseState(b []byte) (zones []saved, err error) {
+// parseState parses the content of a state file. The result refers to b.
+func parseState(b []byte) (zones []savedZone, err error) {
 	const fixed = 8 // type, TTL, length
 	for len(b) > 0 {
 		var it zone.TransferRecord
@@ -170,7 +171,7 @@ func parseState(b []byte) (zones []saved, err error) {
 			if !ok {
 				return nil, errState
 			}
-			zones = append(zones, saved{soa: soa})
+			zones = append(zones, savedZone{soa: soa})
 		case len(zones) == 0:
 			return nil, errState
 		default:
@@ -181,8 +182,8 @@ func parseState(b []byte) (zones []saved, err error) {
 	return zones, nil
 }
 
-// Restore reads the file, so that there are answers before Run; Run does so where
-// it was not done. What the file holds is old until a server was heard.
+// Restore reads the state file, so that there are answers before Run; Run calls
+// it if nobody did. The restored copy is stale until a primary replies.
 func (r *Secondary) Restore() {
 	if r.cfg.File != "" {
 		r.restored.Do(r.restore)
@@ -190,7 +191,7 @@ func (r *Secondary) Restore() {
 }
 
 func (r *Secondary) restore() {
-	err := kind.Read(r.cfg.File, func(contents []byte) error {
+	err := stateFormat.Read(r.cfg.File, func(contents []byte) error {
 		zones, err := parseState(contents)
 		if err == nil {
 			err = r.restoreZones(zones)
@@ -198,14 +199,14 @@ func (r *Secondary) restore() {
 		return err
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.cfg.Log.Error("saved copy can't be used", "err", err)
+		r.cfg.Log.Error("cannot use the state file", "err", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.file, _ = os.Stat(r.cfg.File)
 }
 
-func (r *Secondary) restoreZones(zones []saved) error {
+func (r *Secondary) restoreZones(zones []savedZone) error {
 	r.write.Lock()
 	defer r.write.Unlock()
 	for _, s := range zones {
@@ -219,9 +220,9 @@ func (r *Secondary) restoreZones(zones []saved) error {
 				return err
 			}
 			r.mu.Lock()
-			z.soa, z.loaded, z.old = s.soa, true, true
+			z.soa, z.loaded, z.stale = s.soa, true, true
 			r.mu.Unlock()
-			r.cfg.Log.Info("saved copy is answered from until a server is heard", "zone", z.name, "serial", s.soa.Serial)
+			r.cfg.Log.Info("answering from the state file until a primary server replies", "zone", z.name, "serial", s.soa.Serial)
 		}
 	}
 	return nil

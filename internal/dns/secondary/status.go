@@ -7,16 +7,16 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// Counts are of what happened since the start.
+// Counters count events since the start.
 type Counters struct {
-	AXFR, IXFR, Unchanged uint64 // transfers: whole zones, differences, no news
-	Octets                uint64 // of their messages
-	Failures              uint64 // transfers that failed, and servers that were not reached
-	Notified, Refused     uint64 // NOTIFYs taken, and those of others
-	// Lag is, added up over Lags changes that a NOTIFY told of, the time from when
-	// it came to when the change was served. What a change takes to the NOTIFY is
-	// the server's to tell; a change whose NOTIFY was lost is not in it, and is
-	// served a check later at most.
+	AXFR, IXFR, Unchanged uint64 // transfers: whole zones, differences, no change
+	Octets                uint64 // of transfer messages
+	Failures              uint64 // failed transfers and connections
+	Notified, Refused     uint64 // NOTIFYs accepted and rejected
+	// Lag is the sum, over Lags changes announced by NOTIFY, of the time
+	// between the NOTIFY and serving the change. It does not include the time
+	// until the primary sent the NOTIFY, nor changes whose NOTIFY was lost;
+	// those are served after at most one check interval.
 	Lag  time.Duration
 	Lags uint64
 }
@@ -38,33 +38,33 @@ func (c *Counters) observe(lag time.Duration) {
 	c.Lags++
 }
 
-// ZoneStatus tells how the copy of one zone stands.
+// ZoneStatus is the status of the copy of one zone.
 type ZoneStatus struct {
 	Zone   dnsname.Name
 	Loaded bool // there is a copy
 	Serial uint32
-	MName  dnsname.Name // whose history the serial is of
-	// Sure is when the copy was last known to be what the server has: an answer
-	// may be out of date by the time since, and by no more.
+	MName  dnsname.Name // the primary that the serial belongs to
+	// VerifiedAt is when the copy last equaled the primary's zone. An answer
+	// may be out of date by the time since then, but not by more.
 	VerifiedAt time.Time
-	// Since is since when that is so, without having been old meanwhile.
+	// CurrentSince is since when the copy has not been stale.
 	CurrentSince time.Time
 	Stale        bool
-	Failure      error // why it is not what a server has, as far as is known
+	Failure      error // why the copy may be out of date; nil if unknown or not
 }
 
-// Status tells how a Replica stands.
+// Status is the status of a Secondary.
 type Status struct {
-	Server   string // that is followed; empty while there is none
+	Server   string // the primary followed; empty if none
 	Zones    []ZoneStatus
 	Counters Counters
-	// Saved is when the file was last written; zero is never. SaveFailures counts
-	// when it could not be.
+	// Saved is when the state file was last written, zero if never.
+	// SaveFailures counts failed writes.
 	Saved        time.Time
 	SaveFailures uint64
 }
 
-// Status is that of the moment.
+// Status returns the present status.
 func (r *Secondary) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *Secondary) Status() Status {
 	for _, z := range r.zones {
 		s.Zones = append(s.Zones, ZoneStatus{
 			Zone: z.name, Loaded: z.loaded, Serial: z.soa.Serial, MName: z.soa.MName,
-			VerifiedAt: z.confirmed, CurrentSince: z.since, Stale: z.old, Failure: cmp.Or(z.failure, r.unfound),
+			VerifiedAt: z.confirmed, CurrentSince: z.since, Stale: z.stale, Failure: cmp.Or(z.failure, r.unfound),
 		})
 	}
 	return s

@@ -11,66 +11,67 @@ import (
 
 // Errors of transfers.
 var (
-	// ErrNoMarks: a zone came without the marks that were asked for.
-	ErrNoMetadata = errors.New("not a Portolan server, or transfers of another version")
+	// ErrNoMetadata reports that a transfer lacks the metadata that was
+	// requested.
+	ErrNoMetadata = errors.New("the server is not Portolan or is of an incompatible version")
 
 	errReach    = errors.New("not reached")
 	errStream   = errors.New("the transfer is malformed")
 	errTooLarge = errors.New("the zone is larger than allowed")
-	errHistory  = errors.New("the server does not know how the copy became what it is")
+	errHistory  = errors.New("the server does not have the changes since the copy's serial")
 )
 
-// outcome is what a transfer brought.
+// outcome is the result of a transfer.
 type outcome uint8
 
 const (
-	unchanged outcome = iota // what was asked with is what the server has
-	passed                   // it was, when the server looked, and is no more
-	changed                  // the difference to it
-	whole                    // all of the zone
+	unchanged outcome = iota // the copy equals the primary's zone
+	passed                   // it did, but the zone has changed since
+	changed                  // the changes since the copy's serial
+	whole                    // the whole zone
 )
 
-// answer is the content of a whole transfer.
+// answer is the content of a complete transfer.
 type answer struct {
 	outcome outcome
-	soa     dnswire.SOA           // the server's
-	items   []zone.TransferRecord // all of a zone
-	steps   []zone.RecordChange   // of a difference, in order
-	octets  int                   // of its messages
+	soa     dnswire.SOA           // of the primary's zone
+	records []zone.TransferRecord // of a whole zone
+	changes []zone.RecordChange   // in order
+	octets  int                   // of all messages
 }
 
-// place is where in an answer a reading is (RFC 5936, section 2.2; RFC 1995,
-// section 4).
-type place uint8
+// position is the position in the records of a transfer (RFC 5936, section 2.2;
+// RFC 1995, section 4).
+type position uint8
 
 const (
-	atStart place = iota
+	atStart position = iota
 	atSecond
 	inZone
-	inGone
-	inCome
+	inDeleted
+	inAdded
 	atEnd
 )
 
-// reading reads the messages of an answer, one after another.
-type reading struct {
+// reader parses the messages of a transfer, one after another.
+type reader struct {
 	answer
-	zone   dnsname.Name
-	has    *dnswire.SOA // asked with; nil for AXFR
-	limits Limits
-	place  place
-	serial uint32 // that the records in hand lead from (inGone) or to (inCome)
-	marked bool   // marks of the apex came
+	zone        dnsname.Name
+	has         *dnswire.SOA // the copy's SOA; nil for AXFR
+	limits      Limits
+	position    position
+	serial      uint32 // of the present difference sequence: from (inDeleted) or to (inAdded)
+	hasMetadata bool   // the apex has metadata
 
-	records int
-	chunk   []byte // where RDATA is kept
-	last    dnsname.Name
-	owner   [dnsname.MaxWire]byte
+	count int
+	chunk []byte // memory for RDATA
+	last  dnsname.Name
+	owner [dnsname.MaxWire]byte
 }
 
-// take takes in a message and tells whether it was the last.
-func (r *reading) take(part *dnswire.Reply, octets int) (last bool, err error) {
-	first := r.place == atStart
+// read parses a message and reports whether it was the last.
+func (r *reader) read(part *dnswire.Reply, octets int) (last bool, err error) {
+	first := r.position == atStart
 	if r.octets += octets; r.octets > r.limits.Octets {
 		return false, fmt.Errorf("%w: more than %d octets", errTooLarge, r.limits.Octets)
 	}
@@ -81,7 +82,7 @@ func (r *reading) take(part *dnswire.Reply, octets int) (last bool, err error) {
 		if rec.Section != dnswire.Answer {
 			break
 		}
-		if r.records++; r.records > r.limits.Records {
+		if r.count++; r.count > r.limits.Records {
 			return false, fmt.Errorf("%w: more than %d records", errTooLarge, r.limits.Records)
 		}
 		if err := r.record(rec); err != nil {
@@ -89,20 +90,20 @@ func (r *reading) take(part *dnswire.Reply, octets int) (last bool, err error) {
 		}
 	}
 	switch {
-	case r.place == atStart:
-		return false, fmt.Errorf("%w: no start of authority", errStream)
-	case r.place == atSecond && r.has != nil && first:
+	case r.position == atStart:
+		return false, fmt.Errorf("%w: no SOA record", errStream)
+	case r.position == atSecond && r.has != nil && first:
 		return r.single()
-	case r.place == atEnd && r.outcome == whole && !r.marked:
+	case r.position == atEnd && r.outcome == whole && !r.hasMetadata:
 		return false, ErrNoMetadata
 	}
-	return r.place == atEnd, nil
+	return r.position == atEnd, nil
 }
 
-// single reads an answer to IXFR of one record (RFC 1995, section 4). The same
-// serial is the same zone only where the server is the one it came from. Servers
-// of ours send no longer answer in messages of one record.
-func (r *reading) single() (last bool, err error) {
+// single handles a reply to IXFR of one SOA record (RFC 1995, section 4). An
+// equal serial means an equal zone only if it comes from the same primary.
+// Portolan's longer replies never begin with a message of one record.
+func (r *reader) single() (last bool, err error) {
 	switch {
 	case r.soa.MName != r.has.MName, int32(r.soa.Serial-r.has.Serial) < 0:
 		return false, errHistory
@@ -112,9 +113,9 @@ func (r *reading) single() (last bool, err error) {
 	return true, nil
 }
 
-// record takes in one record of the answer section.
-func (r *reading) record(rec dnswire.ReplyRecord) error {
-	it, err := r.item(rec)
+// record handles one record of the answer section.
+func (r *reader) record(rec dnswire.ReplyRecord) error {
+	it, err := r.transferRecord(rec)
 	if err != nil {
 		return err
 	}
@@ -123,71 +124,71 @@ func (r *reading) record(rec dnswire.ReplyRecord) error {
 	if isSOA {
 		ok := false
 		if soa, ok = dnswire.ParseSOA(it.Name, it.TTL, it.RData); !ok || it.Name != r.zone {
-			return fmt.Errorf("%w: start of authority of %s", errStream, it.Name)
+			return fmt.Errorf("%w: SOA record of %s", errStream, it.Name)
 		}
 	}
-	switch r.place {
+	switch r.position {
 	case atStart:
 		if !isSOA {
-			return fmt.Errorf("%w: it begins with no start of authority", errStream)
+			return fmt.Errorf("%w: it does not begin with an SOA record", errStream)
 		}
-		r.soa, r.place = soa, atSecond
+		r.soa, r.position = soa, atSecond
 		return nil
 	case atSecond:
 		if isSOA && r.has != nil && soa.Serial == r.has.Serial && soa.Serial != r.soa.Serial {
 			if soa.MName != r.soa.MName || soa.MName != r.has.MName {
 				return errHistory
 			}
-			r.outcome, r.place, r.serial = changed, inGone, soa.Serial
+			r.outcome, r.position, r.serial = changed, inDeleted, soa.Serial
 			return nil
 		}
-		r.outcome, r.place = whole, inZone
-		return r.inZone(it, isSOA, soa)
+		r.outcome, r.position = whole, inZone
+		return r.readZone(it, isSOA, soa)
 	case inZone:
-		return r.inZone(it, isSOA, soa)
-	case inGone, inCome:
-		return r.inDifference(it, isSOA, soa)
+		return r.readZone(it, isSOA, soa)
+	case inDeleted, inAdded:
+		return r.readDifference(it, isSOA, soa)
 	}
-	return fmt.Errorf("%w: records behind its end", errStream)
+	return fmt.Errorf("%w: records after its end", errStream)
 }
 
-func (r *reading) inZone(it zone.TransferRecord, isSOA bool, soa dnswire.SOA) error {
+func (r *reader) readZone(it zone.TransferRecord, isSOA bool, soa dnswire.SOA) error {
 	switch {
 	case !isSOA:
-		r.marked = r.marked || it.Type == zone.TypeMetadata && it.Name == r.zone
-		r.items = append(r.items, it)
+		r.hasMetadata = r.hasMetadata || it.Type == zone.TypeMetadata && it.Name == r.zone
+		r.records = append(r.records, it)
 	case soa != r.soa:
 		return fmt.Errorf("%w: it ends with serial %d and began with %d", errStream, soa.Serial, r.soa.Serial)
 	default:
-		r.place = atEnd
+		r.position = atEnd
 	}
 	return nil
 }
 
-func (r *reading) inDifference(it zone.TransferRecord, isSOA bool, soa dnswire.SOA) error {
+func (r *reader) readDifference(it zone.TransferRecord, isSOA bool, soa dnswire.SOA) error {
 	switch {
 	case !isSOA:
-		r.steps = append(r.steps, zone.RecordChange{TransferRecord: it, Deleted: r.place == inGone})
-	case r.place == inGone: // what comes follows
-		r.place, r.serial = inCome, soa.Serial
+		r.changes = append(r.changes, zone.RecordChange{TransferRecord: it, Deleted: r.position == inDeleted})
+	case r.position == inDeleted: // the additions follow
+		r.position, r.serial = inAdded, soa.Serial
 	case soa.Serial != r.serial:
 		return fmt.Errorf("%w: from serial %d it goes on with %d", errStream, r.serial, soa.Serial)
 	case soa.Serial != r.soa.Serial:
-		r.place = inGone // the next part
+		r.position = inDeleted // the next difference sequence
 	case soa != r.soa:
-		return fmt.Errorf("%w: it ends with another start of authority", errStream)
+		return fmt.Errorf("%w: it ends with another SOA record", errStream)
 	default:
-		r.place = atEnd
+		r.position = atEnd
 	}
 	return nil
 }
 
-// Types from here on up to ANY are of questions and of messages alone (RFC 6895,
-// section 3.1).
+// firstMetaType begins the range of types up to ANY that exist only in queries
+// and messages, not in zones (RFC 6895, section 3.1).
 const firstMetaType = 128
 
-// item is what a record says, in memory of the reading's own.
-func (r *reading) item(rec dnswire.ReplyRecord) (it zone.TransferRecord, err error) {
+// transferRecord copies a record into the reader's memory.
+func (r *reader) transferRecord(rec dnswire.ReplyRecord) (it zone.TransferRecord, err error) {
 	it.Type, it.TTL = rec.Type(), rec.TTL()
 	owner := rec.AppendOwner(r.owner[:0])
 	if r.last.WireLabels() != string(owner) {
@@ -200,7 +201,7 @@ func (r *reading) item(rec dnswire.ReplyRecord) (it zone.TransferRecord, err err
 	if !it.Name.IsSubdomainOf(r.zone) || rec.Class() != dnswire.ClassIN || meta {
 		return it, fmt.Errorf("%w: a record of type %s at %s", errStream, it.Type, it.Name)
 	}
-	const most = 3 * dnswire.MaxMessage // names that were compressed
+	const most = 3 * dnswire.MaxMessage // names grow when decompressed
 	if cap(r.chunk)-len(r.chunk) < len(rec.RData())+2*dnsname.MaxWire {
 		r.chunk = make([]byte, 0, min(most, max(4096, 2*cap(r.chunk), 2*len(rec.RData())+2*dnsname.MaxWire)))
 	}

@@ -6,7 +6,7 @@ import (
 	"portolan.dev/portolan/internal/dns/transfer"
 )
 
-// TestTurn: a server says that it is busy before a replica takes it for dead.
+// TestTurn checks that a busy primary says so before a secondary gives up.
 func TestTurn(t *testing.T) {
 	if transfer.SlotTime >= messageTime {
 		t.Errorf("a transfer waits %v for its turn, and a replica %v for a message", transfer.SlotTime, messageTime)

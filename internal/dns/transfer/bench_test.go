@@ -10,7 +10,7 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// tenThousand is a zone of so many Services of a port.
+// tenThousand returns a zone of 10,000 Services with one port.
 func tenThousand(b *testing.B) *zone.DB {
 	b.Helper()
 	db := newDB(b)
@@ -21,7 +21,7 @@ func tenThousand(b *testing.B) *zone.DB {
 	return db
 }
 
-// changeService gives a Service another address.
+// changeService changes the address of a Service.
 func changeService(db *zone.DB, i, round int) {
 	name := fmt.Sprintf("service-%d.namespace-%d.svc.cluster.local", i, i/50)
 	put(db, name, func(b *zone.Builder) {
@@ -34,7 +34,7 @@ func changeService(db *zone.DB, i, round int) {
 	})
 }
 
-// BenchmarkWhole: a zone is collected and encoded.
+// BenchmarkWhole collects and encodes a zone.
 func BenchmarkWhole(b *testing.B) {
 	db := tenThousand(b)
 	octets := 0
@@ -44,15 +44,15 @@ func BenchmarkWhole(b *testing.B) {
 			b.Fatal(err)
 		}
 		octets = 0
-		for _, message := range encodeMoment(m, zone.WithMetadata) {
+		for _, message := range encodeVersion(m, zone.WithMetadata) {
 			octets += len(message)
 		}
 	}
 	b.ReportMetric(float64(octets), "octets")
 }
 
-// BenchmarkMoment: the time for which the writer waits.
-func BenchmarkMoment(b *testing.B) {
+// BenchmarkVersion measures how long the writer is blocked.
+func BenchmarkVersion(b *testing.B) {
 	db := tenThousand(b)
 	for b.Loop() {
 		if _, err := db.Version(apex); err != nil {
@@ -61,7 +61,7 @@ func BenchmarkMoment(b *testing.B) {
 	}
 }
 
-// BenchmarkDifference: of twenty changes, which are those of 200 ms at 100 a
+// BenchmarkDifference encodes twenty changes, those of 200 ms at 100 per
 // second.
 func BenchmarkDifference(b *testing.B) {
 	db := tenThousand(b)
@@ -83,7 +83,7 @@ func BenchmarkDifference(b *testing.B) {
 	b.ReportMetric(float64(octets), "octets")
 }
 
-// BenchmarkFollower: one more server asks for those, signed.
+// BenchmarkFollower serves that difference, signed, to one more secondary.
 func BenchmarkFollower(b *testing.B) {
 	db := tenThousand(b)
 	from := db.SOAs()[0].Serial

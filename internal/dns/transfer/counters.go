@@ -2,10 +2,10 @@ package transfer
 
 import "sync/atomic"
 
-// Kind is what is transferred.
+// Kind is the kind of a transfer.
 type Kind uint8
 
-// The kinds. Instead is a whole zone that answers a question for a difference.
+// Kinds. KindFullIXFR is a whole zone in reply to an IXFR query.
 const (
 	KindAXFR Kind = iota
 	KindIXFR
@@ -13,32 +13,32 @@ const (
 	kinds
 )
 
-// String is the kind in metrics.
+// String returns the label value in metrics.
 func (k Kind) String() string { return [...]string{"axfr", "ixfr", "axfr_instead"}[k] }
 
-// Result is how a transfer ended.
+// TransferResult is the result of a transfer.
 type TransferResult uint8
 
-// The results.
+// Results of transfers.
 const (
 	ResultDone     TransferResult = iota
-	ResultUpToDate                // there is nothing to send
-	ResultRefused                 // to who may not
-	ResultNotReady                // the zone is not loaded
-	ResultBusy                    // there is no room for its messages, or its turn did not come
-	ResultAborted                 // the other end does not take it in, or too slowly, or the server stops
+	ResultUpToDate                // the secondary has the present version
+	ResultRefused                 // no permission matches
+	ResultNotReady                // the zone is not loaded or is stale
+	ResultBusy                    // no memory for its messages, or no slot in time
+	ResultAborted                 // the client closed or was too slow, or the server stops
 	results
 )
 
-// String is the result in metrics.
+// String returns the label value in metrics.
 func (r TransferResult) String() string {
 	return [...]string{"done", "up_to_date", "refused", "not_ready", "busy", "aborted"}[r]
 }
 
-// NoticeResult is what became of a NOTIFY.
+// NotifyResult is the result of a NOTIFY.
 type NotifyResult uint8
 
-// The results of notices.
+// Results of NOTIFYs.
 const (
 	NotifyAnswered NotifyResult = iota
 	NotifyUnanswered
@@ -46,10 +46,11 @@ const (
 	noticeResults
 )
 
-// String is the result in metrics.
+// String returns the label value in metrics.
 func (r NotifyResult) String() string { return [...]string{"answered", "unanswered", "unsent"}[r] }
 
-// Figures counts.
+// Counters count transfers and NOTIFYs. The methods are safe for concurrent
+// use.
 type Counters struct {
 	transfers [kinds][results]atomic.Uint64
 	octets    atomic.Uint64
@@ -58,13 +59,13 @@ type Counters struct {
 
 func (f *Counters) count(k Kind, r TransferResult) { f.transfers[k][r].Add(1) }
 
-// Figures are those of this Sender and of those before it.
-func (s *Sender) Counters() *Counters { return s.figures }
+// Counters returns the counters of this Sender and of those before it.
+func (s *Sender) Counters() *Counters { return s.counters }
 
-// Octets were sent in transfers.
+// Octets returns the number of octets sent in transfers.
 func (f *Counters) Octets() uint64 { return f.octets.Load() }
 
-// Transfers yields how many there were.
+// Transfers yields the number of transfers by kind and result.
 func (f *Counters) Transfers(yield func(Kind, TransferResult, uint64)) {
 	for k := range kinds {
 		for r := range results {
@@ -73,7 +74,7 @@ func (f *Counters) Transfers(yield func(Kind, TransferResult, uint64)) {
 	}
 }
 
-// Notices yields what became of how many.
+// Notifies yields the number of NOTIFYs by result.
 func (f *Counters) Notifies(yield func(NotifyResult, uint64)) {
 	for r := range noticeResults {
 		yield(r, f.notices[r].Load())

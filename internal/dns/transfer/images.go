@@ -10,54 +10,54 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// image is the messages of a zone, or of what changed in it. All who transfer the
-// same at a time share one.
+// image is the encoded messages of a zone or of a difference. Concurrent equal
+// transfers share one image.
 type image struct {
 	key      imageKey
 	build    func() [][]byte
 	once     sync.Once
 	messages [][]byte
 
-	// of the images, under their lock
-	octets int64 // of the messages; about as many as there will be, until they are made
+	// Protected by images.mu:
+	octets int64 // of the messages; an estimate until they are built
 	users  int
 }
 
-// imageKey is what there is one image of.
+// imageKey identifies an image.
 type imageKey struct {
 	zone   dnsname.Name
 	whole  bool
-	from   uint32 // where it is not whole
+	from   uint32 // the older serial of a difference
 	to     uint32
 	detail zone.Detail
 }
 
-// images are those that are in use, and those of zones as they are now.
+// images are the images in use and those of the present versions of zones.
 type images struct {
 	limit int64 // in octets
 
-	making sync.Mutex // held by who makes messages: that takes memory of its own
+	making sync.Mutex // held while messages are built, because that takes additional memory
 
 	mu     sync.Mutex
 	all    map[imageKey]*image
-	latest map[dnsname.Name]uint32 // the serials that were asked for last
+	latest map[dnsname.Name]uint32 // the serials last requested
 	octets int64
 }
 
-// maxImages is how many there may be: whoever holds another serial needs another
-// one.
+// maxImages bounds the number of images, because each older serial needs its
+// own.
 const maxImages = 1024
 
-// errBusy says that there is no room for another image.
-var errBusy = errors.New("too many images of zones are in use")
+// errBusy reports that there is no room for another image.
+var errBusy = errors.New("too many versions of zones are being transferred")
 
-// imageFor is the image that answers q, nil where that is the SOA alone. What it
-// is of, it says by kind.
+// imageFor returns the image that answers q and sets kind; nil if the SOA alone
+// answers q.
 func (s *Sender) imageFor(q *respond.TransferQuery, kind *Kind) (*image, error) {
 	now := s.soa(q.Zone)
 	if q.Held != nil && q.Held.MName == now.MName {
 		if q.Held.Serial == now.Serial {
-			// Only what is loaded is up to date.
+			// Only a loaded zone can be reported as up to date.
 			_, err := s.cfg.Data.Since(q.Zone, now.Serial)
 			if !errors.Is(err, zone.ErrHistory) {
 				return nil, err
@@ -74,7 +74,7 @@ func (s *Sender) imageFor(q *respond.TransferQuery, kind *Kind) (*image, error) 
 	return s.whole(q, now)
 }
 
-// difference is what changed since the serial that q says.
+// difference returns the image of the changes since the serial in q.
 func (s *Sender) difference(q *respond.TransferQuery, now *dnswire.SOA) (*image, error) {
 	key := imageKey{zone: q.Zone, from: q.Held.Serial, to: now.Serial, detail: q.Detail}
 	return s.images.acquire(key, func(key *imageKey) (func() [][]byte, int64, error) {
@@ -87,7 +87,7 @@ func (s *Sender) difference(q *respond.TransferQuery, now *dnswire.SOA) (*image,
 	})
 }
 
-// whole is the zone.
+// whole returns the image of the whole zone.
 func (s *Sender) whole(q *respond.TransferQuery, now *dnswire.SOA) (*image, error) {
 	key := imageKey{zone: q.Zone, whole: true, to: now.Serial, detail: q.Detail}
 	return s.images.acquire(key, func(key *imageKey) (func() [][]byte, int64, error) {
@@ -96,12 +96,12 @@ func (s *Sender) whole(q *respond.TransferQuery, now *dnswire.SOA) (*image, erro
 			return nil, 0, err
 		}
 		key.to = m.SOA.Serial
-		return func() [][]byte { return encodeMoment(m, key.detail) }, m.Octets(), nil
+		return func() [][]byte { return encodeVersion(m, key.detail) }, m.Octets(), nil
 	})
 }
 
-// encodeMoment: RFC 5936, section 2.2.
-func encodeMoment(m *zone.Version, d zone.Detail) [][]byte {
+// encodeVersion encodes a whole zone (RFC 5936, section 2.2).
+func encodeVersion(m *zone.Version, d zone.Detail) [][]byte {
 	x := dnswire.NewTransfer(m.SOA.Zone, dnswire.TypeAXFR)
 	x.AddSOA(&m.SOA)
 	for o := range m.Records(d) {
@@ -111,7 +111,8 @@ func encodeMoment(m *zone.Version, d zone.Detail) [][]byte {
 	return x.Messages()
 }
 
-// encodeDifference: RFC 1995, section 4, as one sequence (section 5).
+// encodeDifference encodes a difference (RFC 1995, section 4) as one sequence
+// (section 5).
 func encodeDifference(d *zone.Difference, detail zone.Detail) [][]byte {
 	gone, come := d.Records(detail)
 	x := dnswire.NewTransfer(d.To.Zone, dnswire.TypeIXFR)
@@ -128,9 +129,9 @@ func encodeDifference(d *zone.Difference, detail zone.Detail) [][]byte {
 	return x.Messages()
 }
 
-// acquire gives the image of key, which collect begins to make where there is
-// none; the zone may have changed until then, and collect says so, and about how
-// many octets there will be. It must be released.
+// acquire returns the image of key and counts a use, which release ends. If
+// there is no image, collect prepares one; because the zone may have changed,
+// it updates the key, and it estimates the number of octets.
 func (x *images) acquire(key imageKey, collect func(*imageKey) (build func() [][]byte, octets int64, err error)) (*image, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -159,9 +160,9 @@ func (x *images) acquire(key imageKey, collect func(*imageKey) (build func() [][
 	return i, nil
 }
 
-// makeRoom tells whether there is room for an image of so many octets; one alone may
-// have any number. It forgets images that nobody uses: those of the zone's past, and
-// all where there is no room.
+// makeRoom reports whether there is room for an image of that many octets; a
+// single image may have any size. It drops unused images: those of older
+// versions, and all if room is lacking.
 func (x *images) makeRoom(now imageKey, octets int64) (room bool) {
 	full := !x.hasRoom(octets)
 	for key, i := range x.all {
@@ -181,13 +182,13 @@ func (x *images) forget(i *image) {
 	x.octets -= i.octets
 }
 
-// messagesOf are those of i, made by whoever comes first.
+// messagesOf returns the messages of i, which the first caller builds.
 func (x *images) messagesOf(i *image) [][]byte {
 	i.once.Do(func() {
 		x.making.Lock()
 		defer x.making.Unlock()
 		i.messages = i.build()
-		i.build = nil // and what it was made of
+		i.build = nil // frees what it was built from
 		octets := int64(0)
 		for _, m := range i.messages {
 			octets += int64(len(m))
@@ -200,8 +201,8 @@ func (x *images) messagesOf(i *image) [][]byte {
 	return i.messages
 }
 
-// release ends a use of i, which is forgotten when nobody is left and nobody will
-// ask for it again.
+// release ends a use of i. It drops the image if it is unused and not of the
+// present version.
 func (x *images) release(i *image) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

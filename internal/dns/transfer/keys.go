@@ -19,9 +19,9 @@ type KeyFile struct {
 	File      string
 }
 
-// Lengths of a secret, in octets. One that is shorter than a hash of SHA-1 is
-// guessed too easily (RFC 8945, section 10); a longer one than a file of secrets
-// would be is another file.
+// Limits of the length of a secret, in octets. A secret shorter than a SHA-1
+// hash is too easy to guess (RFC 8945, section 10), and a very long one is some
+// other file.
 const (
 	minSecret  = 16
 	maxKeyFile = 4096
@@ -49,7 +49,7 @@ func (f KeyFile) Read() (*dnswire.TSIGKey, error) {
 	return &dnswire.TSIGKey{Name: f.Name, Algorithm: f.Algorithm, Secret: secret}, nil
 }
 
-// readSecret reads a secret. What is in the file is not told by errors.
+// readSecret reads a secret. Its errors do not reveal the file's content.
 func readSecret(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -65,19 +65,20 @@ func readSecret(path string) ([]byte, error) {
 	case len(text) > maxKeyFile || err != nil:
 		return nil, fmt.Errorf("%s: not a secret in base64", path)
 	case len(secret) < minSecret:
-		return nil, fmt.Errorf("%s: a secret of %d octets; %d are the least", path, len(secret), minSecret)
+		return nil, fmt.Errorf("%s: a secret of %d octets; the minimum is %d", path, len(secret), minSecret)
 	}
 	return secret, nil
 }
 
-// rereadKeys reads the keys again. Where they can't be used, those before stay.
+// rereadKeys reads the keys again. If that fails, the previous keys stay in
+// use. It logs an error that differs from last and returns it.
 func (s *Sender) rereadKeys(log *slog.Logger, last error) (problem error) {
 	keys, err := readKeys(s.cfg.Keys)
 	switch {
 	case err == nil:
 		s.keys.Store(&keys)
 	case last == nil || last.Error() != err.Error():
-		log.Error("transfer keys can't be used; those before stay", "err", err)
+		log.Error("cannot use transfer keys; the previous ones stay in use", "err", err)
 	}
 	return err
 }

@@ -16,23 +16,23 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Times of notices. RFC 1996, section 3.6 leaves them to the server, but for the
-// doubling and an end.
+// Times of NOTIFYs. RFC 1996, section 3.6, leaves them to the server, but
+// requires that the interval doubles and that retries end.
 const (
-	noticePause = 200 * time.Millisecond // between two to one secondary of one zone
-	lookTime    = 50 * time.Millisecond  // between two looks for whom to tell
-	retryTime   = time.Second            // until the second one, twice that until the third
+	noticePause = 200 * time.Millisecond // between two NOTIFYs for a zone to one secondary
+	lookTime    = 50 * time.Millisecond  // between two checks for new secondaries
+	retryTime   = time.Second            // before the first retry; it doubles
 	maxTries    = 6
-	keyTime     = time.Second // between two looks at keys
+	keyTime     = time.Second // the shortest interval between reads of a key file
 
-	readPause = 50 * time.Millisecond // before a socket that failed is read again
+	readPause = 50 * time.Millisecond // after an error of the socket
 )
 
-// maxNotices is how many secondaries and zones there are, multiplied, at most;
-// others are not told.
+// maxNotices bounds the number of pairs of secondary and zone; further ones are
+// not notified.
 const maxNotices = 1 << 17
 
-// notifier tells secondaries of changes.
+// notifier sends NOTIFYs to secondaries.
 type notifier struct {
 	*Sender
 	conn *net.UDPConn
@@ -41,33 +41,33 @@ type notifier struct {
 	notices map[noticeKey]*notice
 }
 
-// noticeKey is what there is one notice of.
+// noticeKey identifies a notice.
 type noticeKey struct {
 	secondary netip.AddrPort
 	zone      dnsname.Name
 }
 
-// notice is what a secondary is told of a zone.
+// notice is the state of notifying one secondary of one zone.
 type notice struct {
 	serial   uint32
 	sent     time.Time // last
-	due      time.Time // the next; zero when there is none
+	due      time.Time // when to send next; zero if not
 	tries    int
-	message  []byte // as it was sent, without a signature
+	message  []byte // the last one sent, unsigned
 	exchange *dnswire.TSIGExchange
 	listed   bool
 }
 
-// Changed says that zones may have changed. It does not wait.
+// Changed tells the Sender that zones may have changed. It does not block.
 func (s *Sender) Changed() {
 	select {
 	case s.changed <- struct{}{}:
-	default: // it was said already
+	default: // already pending
 	}
 }
 
-// Run tells secondaries of changes, and reads keys again when they change, until
-// ctx is done. It returns ctx's error, or why it can't begin.
+// Run sends NOTIFYs and rereads keys when their files change, until ctx is
+// done. It returns ctx's error, or an error if it cannot open its sockets.
 func (s *Sender) Run(ctx context.Context, log *slog.Logger) error {
 	conn, err := net.ListenUDP("udp", nil)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Sender) Run(ctx context.Context, log *slog.Logger) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	var reader sync.WaitGroup
-	reader.Go(func() { n.readAnswers(ctx) })
+	reader.Go(func() { n.readReplies(ctx) })
 	defer reader.Wait()
 	defer conn.Close()
 	keys, look := time.NewTicker(keyTime), time.NewTimer(0)
@@ -91,7 +91,7 @@ func (s *Sender) Run(ctx context.Context, log *slog.Logger) error {
 			return ctx.Err()
 		case <-keys.C:
 			problem = s.rereadKeys(log, problem)
-			look.Reset(0) // for secondaries that came
+			look.Reset(0) // for new secondaries
 			continue
 		case <-s.changed:
 			look.Reset(time.Until(looked.Add(lookTime)))
@@ -99,14 +99,15 @@ func (s *Sender) Run(ctx context.Context, log *slog.Logger) error {
 		case <-look.C:
 		}
 		looked = time.Now()
-		if next := n.tell(looked); !next.IsZero() {
+		if next := n.notifyDue(looked); !next.IsZero() {
 			look.Reset(max(lookTime, time.Until(next)))
 		}
 	}
 }
 
-// tell sends the notices that are due, and says when the next is; zero for none.
-func (n *notifier) tell(now time.Time) (next time.Time) {
+// notifyDue sends the notices that are due and returns when the next one is
+// due; zero if none is.
+func (n *notifier) notifyDue(now time.Time) (next time.Time) {
 	if n.cfg.Secondaries == nil {
 		return time.Time{}
 	}
@@ -117,22 +118,23 @@ func (n *notifier) tell(now time.Time) (next time.Time) {
 	defer n.mu.Unlock()
 	for _, secondary := range n.cfg.Secondaries() {
 		for i := range zones {
-			if due := n.tellOne(secondary, &zones[i], now); !due.IsZero() && (next.IsZero() || due.Before(next)) {
+			if due := n.notifyOne(secondary, &zones[i], now); !due.IsZero() && (next.IsZero() || due.Before(next)) {
 				next = due
 			}
 		}
 	}
 	for key, one := range n.notices {
 		if !one.listed && len(zones) > 0 {
-			delete(n.notices, key) // no secondary any more, or of no zone that is loaded
+			delete(n.notices, key) // of a secondary that is gone, or a zone that is not loaded
 		}
 		one.listed = false
 	}
 	return next
 }
 
-// tellOne tells a secondary of a zone, if that is due, and says when it is again.
-func (n *notifier) tellOne(secondary netip.AddrPort, soa *dnswire.SOA, now time.Time) (due time.Time) {
+// notifyOne notifies a secondary of a zone if that is due, and returns when it
+// is due again.
+func (n *notifier) notifyOne(secondary netip.AddrPort, soa *dnswire.SOA, now time.Time) (due time.Time) {
 	key := noticeKey{secondary, soa.Zone}
 	one := n.notices[key]
 	switch {
@@ -149,7 +151,7 @@ func (n *notifier) tellOne(secondary netip.AddrPort, soa *dnswire.SOA, now time.
 		return one.due
 	}
 	if one.tries == maxTries {
-		n.figures.notices[NotifyUnanswered].Add(1)
+		n.counters.notices[NotifyUnanswered].Add(1)
 		one.due = time.Time{}
 		return one.due
 	}
@@ -159,7 +161,7 @@ func (n *notifier) tellOne(secondary netip.AddrPort, soa *dnswire.SOA, now time.
 	return one.due
 }
 
-// send sends a notice.
+// send sends a NOTIFY.
 func (n *notifier) send(secondary netip.AddrPort, one *notice, soa *dnswire.SOA) {
 	one.message = dnswire.NewNotify(uint16(rand.Uint32()), soa)
 	packet := one.message
@@ -169,12 +171,12 @@ func (n *notifier) send(secondary netip.AddrPort, one *notice, soa *dnswire.SOA)
 		packet = one.exchange.Sign(slices.Clone(packet), time.Now())
 	}
 	if _, err := n.conn.WriteToUDPAddrPort(packet, secondary); err != nil {
-		n.figures.notices[NotifyUnsent].Add(1)
+		n.counters.notices[NotifyUnsent].Add(1)
 	}
 }
 
-// keyFor is the key that signs notices to a secondary: that of the first rule
-// that has one and is for its address.
+// keyFor returns the key that signs NOTIFYs to a secondary: that of the first
+// permission with a key that covers its address.
 func (s *Sender) keyFor(addr netip.Addr) *dnswire.TSIGKey {
 	for i := range s.cfg.Permissions {
 		if r := &s.cfg.Permissions[i]; !r.Key.IsRoot() && r.covers(addr) {
@@ -184,8 +186,8 @@ func (s *Sender) keyFor(addr netip.Addr) *dnswire.TSIGKey {
 	return nil
 }
 
-// readAnswers takes in answers to notices until the socket is closed.
-func (n *notifier) readAnswers(ctx context.Context) {
+// readReplies handles replies to NOTIFYs until the socket is closed.
+func (n *notifier) readReplies(ctx context.Context) {
 	buf := make([]byte, dnswire.MaxMessage)
 	for {
 		length, from, err := n.conn.ReadFromUDPAddrPort(buf)
@@ -196,11 +198,11 @@ func (n *notifier) readAnswers(ctx context.Context) {
 			pause(ctx, readPause)
 			continue
 		}
-		n.answered(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), buf[:length])
+		n.handleReply(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), buf[:length])
 	}
 }
 
-// pause waits so long, or until ctx is done.
+// pause waits for d, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -210,9 +212,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// answered ends the notice that a reply answers. Any answer is one (RFC 1996,
-// section 3.8), if it is signed where the notice was.
-func (n *notifier) answered(from netip.AddrPort, reply []byte) {
+// handleReply ends the notice that a reply confirms. Any reply counts (RFC
+// 1996, section 3.8), if it is signed when the NOTIFY was.
+func (n *notifier) handleReply(from netip.AddrPort, reply []byte) {
 	var q dnswire.Query
 	if q.ParseHeader(reply) != nil || q.ParseBody(reply) != nil {
 		return
@@ -233,6 +235,6 @@ func (n *notifier) answered(from netip.AddrPort, reply []byte) {
 	if one.exchange != nil && one.exchange.Verify(reply, time.Now()) != nil {
 		return
 	}
-	n.figures.notices[NotifyAnswered].Add(1)
+	n.counters.notices[NotifyAnswered].Add(1)
 	one.due = time.Time{}
 }

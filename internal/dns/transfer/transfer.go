@@ -1,7 +1,10 @@
-// Package transfer sends zones to other servers: whole (AXFR, RFC 5936), or what
-// changed in them (IXFR, RFC 1995), to those that may have them, and tells them
-// of changes (NOTIFY, RFC 1996). Queries, answers and notices are signed with
-// TSIG (RFC 8945) where a key is asked for.
+// Package transfer serves zone transfers to secondaries that are permitted:
+// whole zones (AXFR, RFC 5936) or differences (IXFR, RFC 1995). It notifies
+// secondaries of changes (NOTIFY, RFC 1996). Queries, replies and NOTIFYs are
+// signed with TSIG (RFC 8945) if a permission requires a key.
+//
+//	query -> permission -> image (shared messages) -> slot -> messages
+//	zone changes -> Changed -> notifier -> NOTIFY -> secondary -> query
 package transfer
 
 import (
@@ -19,46 +22,49 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// Data are the zones; *zone.DB is one.
+// Data provides the zones; *zone.DB implements it.
 type Data interface {
-	// SOAs are those of all zones now, Transferable of those that are loaded.
+	// SOAs returns the SOAs of all zones, Transferable those of the zones that
+	// are loaded.
 	SOAs() []dnswire.SOA
 	Transferable() []dnswire.SOA
-	// Moment is a zone now, Since what changed in it since a serial.
+	// Version returns the present version of a zone, Since the changes in it
+	// since a serial.
 	Version(apex dnsname.Name) (*zone.Version, error)
 	Since(apex dnsname.Name, serial uint32) (*zone.Difference, error)
 }
 
-// Config is what a Sender is made from.
+// Config configures a Sender.
 type Config struct {
 	Data Data
-	// Rules say who may have the zones: those for whom one of them holds.
+	// Permissions say who may transfer zones: a client needs one of them.
 	Permissions []Permission
 	Keys        []KeyFile
-	// MaxTransfers is how many transfers of whole zones, or of several messages,
-	// are under way at once; others wait.
+	// MaxTransfers bounds the concurrent transfers of whole zones or of several
+	// messages; further ones wait for SlotTime.
 	MaxTransfers int
-	// MaxSize bounds the messages that are kept for transfers, and those that are
-	// about to be made, in octets; those of one may be more.
+	// MaxSize bounds the memory for messages of transfers, in octets; a single
+	// transfer may exceed it.
 	MaxSize int64
-	// UDPSize is what the server says it takes over UDP, in octets.
+	// UDPSize is the EDNS buffer size in replies, in octets.
 	UDPSize uint16
-	// Secondaries are who is told of changes; nil is nobody.
+	// Secondaries returns the servers to notify; nil means none.
 	Secondaries func() []netip.AddrPort
 }
 
-// Rule is some of those who may have the zones: all that it says must hold.
+// Permission allows clients to transfer zones. A client must meet all its
+// conditions.
 type Permission struct {
-	Clients []netip.Prefix // all when empty
-	// Key is the name of the key that signs queries; the root when none must.
+	Clients []netip.Prefix // all if empty
+	// Key is the name of the key that must sign queries; the root means none.
 	Key dnsname.Name
-	// Certificate is a name that the client's certificate must be for; any
-	// client when empty.
+	// Certificate is a DNS name that the client's certificate must have; empty
+	// means no condition.
 	Certificate string
 }
 
-// holds tells whether the rule does for who sent q.
-func (r *Permission) holds(q *respond.TransferQuery) bool {
+// permits reports whether the sender of q meets the conditions.
+func (r *Permission) permits(q *respond.TransferQuery) bool {
 	switch {
 	case len(r.Clients) > 0 && !r.covers(q.Client.Addr):
 		return false
@@ -74,23 +80,24 @@ func (r *Permission) covers(addr netip.Addr) bool {
 	return len(r.Clients) == 0 || slices.ContainsFunc(r.Clients, func(p netip.Prefix) bool { return p.Contains(addr.Unmap()) })
 }
 
-// Sender sends zones.
+// Sender serves zone transfers and sends NOTIFYs. Its methods are safe for
+// concurrent use.
 type Sender struct {
-	cfg     Config
-	keys    atomic.Pointer[map[dnsname.Name]*dnswire.TSIGKey]
-	images  images
-	slots   chan struct{} // one taken by each transfer that MaxTransfers counts
-	figures *Counters
-	changed chan struct{} // of one
+	cfg      Config
+	keys     atomic.Pointer[map[dnsname.Name]*dnswire.TSIGKey]
+	images   images
+	slots    chan struct{} // one per transfer that MaxTransfers counts
+	counters *Counters
+	changed  chan struct{} // capacity 1
 }
 
-// New makes a Sender, which counts on where before, which may be nil, has. It
-// fails when a key can't be read.
+// New returns a Sender that continues the counters of before, which may be nil.
+// It fails if a key cannot be read.
 func New(cfg Config, before *Sender) (*Sender, error) {
-	s := &Sender{cfg: cfg, slots: make(chan struct{}, cfg.MaxTransfers), figures: new(Counters), changed: make(chan struct{}, 1)}
+	s := &Sender{cfg: cfg, slots: make(chan struct{}, cfg.MaxTransfers), counters: new(Counters), changed: make(chan struct{}, 1)}
 	s.images = images{limit: cfg.MaxSize, all: make(map[imageKey]*image), latest: make(map[dnsname.Name]uint32)}
 	if before != nil {
-		s.figures = before.figures
+		s.counters = before.counters
 	}
 	keys, err := readKeys(cfg.Keys)
 	if err != nil {
@@ -100,38 +107,38 @@ func New(cfg Config, before *Sender) (*Sender, error) {
 	return s, nil
 }
 
-// Key gives the key of that name; nil when there is none.
+// Key returns the key with that name; nil if there is none.
 func (s *Sender) Key(name dnsname.Name) *dnswire.TSIGKey { return (*s.keys.Load())[name] }
 
 var (
 	notAllowed = zone.EDE{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}
 	notHere    = zone.EDE{Code: dnswire.EDEProhibited, Text: "zones are transferred over TCP or TLS"}
 	tooWide    = zone.EDE{Code: dnswire.EDEProhibited, Text: "the whole tree of reverse names is never transferred"}
-	noZone     = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "no zone begins at this name here"}
+	noZone     = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "this name is not the apex of a zone of this server"}
 	notReady   = zone.EDE{Code: dnswire.EDENotReady, Text: "the zone is not loaded yet, or is from a snapshot"}
-	busy       = zone.EDE{Code: dnswire.EDEOther, Text: "too many transfers are under way"}
+	busy       = zone.EDE{Code: dnswire.EDEOther, Text: "too many transfers are in progress"}
 )
 
-// Begin begins the transfer that q asks for, see respond.Transfers.
+// Begin begins the transfer that q requests, see respond.Transfers.
 func (s *Sender) Begin(q *respond.TransferQuery) (respond.Messages, *respond.Refusal) {
 	kind := kindOf(q)
 	if refusal := s.refusal(q); refusal != nil {
-		s.figures.count(kind, ResultRefused)
+		s.counters.count(kind, ResultRefused)
 		return nil, refusal
 	}
 	if q.Client.Transport == respond.UDP {
-		return nil, nil // RFC 1995, section 2: the SOA says whether to ask over TCP
+		return nil, nil // RFC 1995, section 2: the client compares the SOA and retries over TCP
 	}
 	i, err := s.imageFor(q, &kind)
 	switch {
 	case errors.Is(err, errBusy):
-		s.figures.count(kind, ResultBusy)
+		s.counters.count(kind, ResultBusy)
 		return nil, &respond.Refusal{RCode: dnswire.ServFail, Note: &busy}
 	case err != nil:
-		s.figures.count(kind, ResultNotReady)
+		s.counters.count(kind, ResultNotReady)
 		return nil, &respond.Refusal{RCode: dnswire.ServFail, Note: &notReady}
 	case i == nil:
-		s.figures.count(kind, ResultUpToDate)
+		s.counters.count(kind, ResultUpToDate)
 		return nil, nil
 	}
 	return func(ctx context.Context) iter.Seq[[]byte] { return s.send(ctx, q, i, kind) }, nil
@@ -144,10 +151,10 @@ func kindOf(q *respond.TransferQuery) Kind {
 	return KindAXFR
 }
 
-// refusal says why q is refused; nil when it is not.
+// refusal returns why q is refused; nil if it is not.
 func (s *Sender) refusal(q *respond.TransferQuery) *respond.Refusal {
 	switch {
-	case !slices.ContainsFunc(s.cfg.Permissions, func(r Permission) bool { return r.holds(q) }):
+	case !slices.ContainsFunc(s.cfg.Permissions, func(r Permission) bool { return r.permits(q) }):
 		return &respond.Refusal{RCode: dnswire.Refused, Note: &notAllowed}
 	case q.Client.Transport == respond.HTTPS, q.Client.Transport == respond.UDP && q.Type == dnswire.TypeAXFR:
 		return &respond.Refusal{RCode: dnswire.Refused, Note: &notHere}
@@ -159,7 +166,7 @@ func (s *Sender) refusal(q *respond.TransferQuery) *respond.Refusal {
 	return nil
 }
 
-// soa is that of the zone now, nil when there is none.
+// soa returns the present SOA of a zone, nil if there is none.
 func (s *Sender) soa(apex dnsname.Name) *dnswire.SOA {
 	all := s.cfg.Data.SOAs()
 	if i := slices.IndexFunc(all, func(soa dnswire.SOA) bool { return soa.Zone == apex }); i >= 0 {
@@ -168,22 +175,23 @@ func (s *Sender) soa(apex dnsname.Name) *dnswire.SOA {
 	return nil
 }
 
-// transferTime is how long a transfer may take from its turn on: who takes it in
-// slowly does not keep others waiting forever. Replicas give up after as long.
+// transferTime bounds the duration of a transfer after it got its slot, so that
+// slow clients do not block others. Secondaries give up after as long.
 const transferTime = 2 * time.Minute
 
-// SlotTime is how long a transfer waits for its turn: less than replicas wait for a
-// message, so that they are told that the server is busy.
+// SlotTime is how long a transfer waits for a slot. It is less than the time
+// that a secondary waits for a message, so that the secondary learns that the
+// server is busy.
 const SlotTime = 3 * time.Second
 
-// send yields the messages of i as the answer to q. Who does not take them in, or
-// not in transferTime, ends it.
+// send yields the messages of i as the reply to q, until the client closes or
+// transferTime has passed.
 func (s *Sender) send(ctx context.Context, q *respond.TransferQuery, i *image, kind Kind) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		defer s.images.release(i)
 		if i.key.whole || len(s.images.messagesOf(i)) > 1 {
 			if !s.takeSlot(ctx) {
-				s.figures.count(kind, ResultBusy)
+				s.counters.count(kind, ResultBusy)
 				yield(sign(q, dnswire.NewTransferFailure(q.Repeats, q.Zone, q.Type)))
 				return
 			}
@@ -195,16 +203,16 @@ func (s *Sender) send(ctx context.Context, q *respond.TransferQuery, i *image, k
 		for _, m := range s.images.messagesOf(i) {
 			buf = sign(q, dnswire.AppendTransferReply(buf[:0], m, q.Repeats, s.cfg.UDPSize))
 			if ctx.Err() != nil || !yield(buf) {
-				s.figures.count(kind, ResultAborted)
+				s.counters.count(kind, ResultAborted)
 				return
 			}
-			s.figures.octets.Add(uint64(len(buf)))
+			s.counters.octets.Add(uint64(len(buf)))
 		}
-		s.figures.count(kind, ResultDone)
+		s.counters.count(kind, ResultDone)
 	}
 }
 
-// sign signs the next message of the answer to q, where q was signed.
+// sign signs the next message of the reply to q, if q was signed.
 func sign(q *respond.TransferQuery, message []byte) []byte {
 	if q.Exchange == nil {
 		return message
@@ -212,7 +220,7 @@ func sign(q *respond.TransferQuery, message []byte) []byte {
 	return q.Exchange.Sign(message, time.Now())
 }
 
-// takeSlot waits for a transfer's turn.
+// takeSlot waits for a slot and reports whether it got one.
 func (s *Sender) takeSlot(ctx context.Context) bool {
 	late := time.NewTimer(SlotTime)
 	defer late.Stop()

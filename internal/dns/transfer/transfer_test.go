@@ -29,7 +29,7 @@ func soa(name string) dnswire.SOA {
 	return dnswire.SOA{Zone: dnsname.MustParse(name), MName: dnsname.MustParse("i1.ns.dns.cluster.local"), RName: apex, TTL: 5, Serial: 100, Minimum: 5}
 }
 
-// newDB is zones with changes that are remembered.
+// newDB returns zones that remember changes.
 func newDB(t testing.TB) *zone.DB {
 	t.Helper()
 	db, err := zone.New(soa("cluster.local"), soa("10.in-addr.arpa"), soa("in-addr.arpa"), soa("waiting.example"))
@@ -49,7 +49,7 @@ func put(db *zone.DB, base string, fill func(*zone.Builder)) {
 	db.Apply(zone.Changes{Subtrees: []zone.Change{{Base: name, Subtree: b.Subtree()}}})
 }
 
-// grow gives a name an address.
+// grow adds an address.
 func grow(db *zone.DB, i int) {
 	put(db, fmt.Sprintf("n%d.cluster.local", i), func(b *zone.Builder) {
 		b.AddAddr(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
@@ -69,7 +69,7 @@ func newSender(t testing.TB, db *zone.DB, change func(*Config)) *Sender {
 	return s
 }
 
-// query asks for a zone over TCP.
+// query returns an AXFR query over TCP.
 func query(name string) *respond.TransferQuery {
 	z := dnsname.MustParse(name)
 	question := append(z.AppendWire(nil), 0, 252, 0, 1)
@@ -79,14 +79,14 @@ func query(name string) *respond.TransferQuery {
 	}
 }
 
-// since asks for what changed since a serial.
+// since returns an IXFR query.
 func since(name string, serial uint32) *respond.TransferQuery {
 	q := query(name)
 	q.Type, q.Held = dnswire.TypeIXFR, &dnswire.IXFRBase{Serial: serial, MName: soa(name).MName}
 	return q
 }
 
-// taken are the records of an answer, as text.
+// taken returns the records of a reply as text.
 func taken(t testing.TB, m respond.Messages) (records []string) {
 	t.Helper()
 	for wire := range m(t.Context()) {
@@ -103,8 +103,7 @@ func taken(t testing.TB, m respond.Messages) (records []string) {
 
 const soaAt = "cluster.local. 5 IN SOA i1.ns.dns.cluster.local. cluster.local. %d 0 0 0 5"
 
-// TestRefused: each reason for which there is no transfer has its code and its
-// words.
+// TestRefused checks code and text of each reason for refusal.
 func TestRefused(t *testing.T) {
 	db := newDB(t)
 	s := newSender(t, db, nil)
@@ -134,8 +133,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRules: all that a rule says must hold, and one rule is enough.
-func TestRules(t *testing.T) {
+// TestPermissions checks that a client must meet all conditions of one
+// permission.
+func TestPermissions(t *testing.T) {
 	key := dnsname.MustParse("replica")
 	rule := Permission{Clients: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Key: key}
 	for name, c := range map[string]struct {
@@ -153,13 +153,13 @@ func TestRules(t *testing.T) {
 	} {
 		q := query("cluster.local")
 		c.change(q)
-		if got := c.rule.holds(q); got != c.want {
+		if got := c.rule.permits(q); got != c.want {
 			t.Errorf("%s: holds = %v, want %v", name, got, c.want)
 		}
 	}
 }
 
-// TestWhole: SOA, records, SOA (RFC 5936, section 2.2).
+// TestWhole checks the order SOA, records, SOA (RFC 5936, section 2.2).
 func TestWhole(t *testing.T) {
 	db := newDB(t)
 	s := newSender(t, db, nil)
@@ -174,8 +174,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestManyTargets: a transfer, whole or of what changed, holds all targets of an
-// address, however many, and their order.
+// TestManyTargets checks that transfers hold all targets of an address in their
+// order, whatever their number.
 func TestManyTargets(t *testing.T) {
 	db := newDB(t)
 	addr := netip.MustParseAddr("10.0.0.1")
@@ -205,8 +205,8 @@ func TestManyTargets(t *testing.T) {
 	}
 }
 
-// TestChanged: what changed, what did not, and the whole zone where changes are
-// not known, or are another server's (RFC 1995, sections 2 to 4).
+// TestChanged checks differences, unchanged zones, and whole zones when the
+// changes are unknown or of another primary (RFC 1995, sections 2 to 4).
 func TestChanged(t *testing.T) {
 	db := newDB(t)
 	s := newSender(t, db, nil)
@@ -225,7 +225,7 @@ func TestChanged(t *testing.T) {
 	udp.Client.Transport = respond.UDP
 	for name, c := range map[string]struct {
 		query *respond.TransferQuery
-		want  []string // none is the SOA alone
+		want  []string // none means the SOA alone
 	}{
 		"all":                    {since("cluster.local", 100), []string{now, fmt.Sprintf(soaAt, 100), now, "n2.cluster.local. 5 IN A 10.0.0.2", now}},
 		"the last":               {since("cluster.local", 102), []string{now, fmt.Sprintf(soaAt, 102), "n1.cluster.local. 5 IN A 10.0.0.1", now, now}},
@@ -260,8 +260,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestShared: all who ask for the same at a time share its messages, while the
-// zone changes; those of the past are forgotten.
+// TestShared checks that concurrent equal transfers share messages while the
+// zone changes, and that those of old versions are dropped.
 func TestShared(t *testing.T) {
 	db := newDB(t)
 	s := newSender(t, db, nil)
@@ -272,7 +272,7 @@ func TestShared(t *testing.T) {
 			clients.Go(func() {
 				messages, refusal := s.Begin(q)
 				if refusal != nil || messages == nil {
-					return // nothing new
+					return // no change
 				}
 				if got := taken(t, messages); len(got) < 2 || got[0] != got[len(got)-1] {
 					t.Errorf("a transfer that is not whole: %q", got)
@@ -302,8 +302,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestReserved: what images will take counts from when they are begun. One alone may
-// be larger than the bound.
+// TestReserved checks that memory is reserved when an image is begun, and that
+// a single image may exceed the limit.
 func TestReserved(t *testing.T) {
 	db := newDB(t)
 	s := newSender(t, db, func(c *Config) { c.MaxSize = 1 })
@@ -333,7 +333,7 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestEstimates: what is reserved is about what images take.
+// TestEstimates compares the reserved memory with the size of images.
 func TestEstimates(t *testing.T) {
 	db := newDB(t)
 	put(db, "many.cluster.local", func(b *zone.Builder) {
@@ -363,7 +363,8 @@ func TestEstimates(t *testing.T) {
 	}
 }
 
-// TestTurnFirst: messages of a whole zone are made when it is its turn.
+// TestTurnFirst checks that messages of a whole zone are built only when the
+// transfer has a slot.
 func TestTurnFirst(t *testing.T) {
 	db := newDB(t)
 	grow(db, 1)
@@ -384,14 +385,14 @@ func TestTurnFirst(t *testing.T) {
 	}
 }
 
-// TestAborted: a client that takes no more ends its transfer; so does the server.
+// TestAborted checks that a transfer ends when the client or the server stops.
 func TestAborted(t *testing.T) {
 	db := newDB(t)
 	for i := range 2000 {
 		grow(db, i)
 	}
 	s := newSender(t, db, func(c *Config) { c.MaxTransfers = 1 })
-	for range 3 { // a turn that is not given back would be waited for
+	for range 3 { // a slot that is not released would block
 		messages, _ := s.Begin(query("cluster.local"))
 		for range messages(t.Context()) {
 			break
@@ -413,8 +414,8 @@ func TestAborted(t *testing.T) {
 	}
 }
 
-// TestAnswersAfterAnError: answers to notices are read until the socket is closed,
-// whatever errors come before.
+// TestAnswersAfterAnError checks that replies to NOTIFYs are read until the
+// socket is closed, despite errors.
 func TestAnswersAfterAnError(t *testing.T) {
 	ours, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -437,7 +438,7 @@ func TestAnswersAfterAnError(t *testing.T) {
 
 	_ = ours.SetReadDeadline(time.Unix(1, 0)) // reads fail
 	var reader sync.WaitGroup
-	reader.Go(func() { n.readAnswers(t.Context()) })
+	reader.Go(func() { n.readReplies(t.Context()) })
 	for end := time.Now().Add(5 * time.Second); s.Counters().notices[NotifyAnswered].Load() == 0 && time.Now().Before(end); {
 		time.Sleep(readPause)
 		_ = ours.SetReadDeadline(time.Time{})
@@ -452,7 +453,7 @@ func TestAnswersAfterAnError(t *testing.T) {
 	}
 }
 
-// TestSlow: a client that takes in each message late ends its transfer in the end.
+// TestSlow checks that the transfer of a slow client is aborted.
 func TestSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newDB(t)
@@ -475,7 +476,7 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// TestSigned: each message of an answer to a signed query is signed.
+// TestSigned checks that each message of the reply to a signed query is signed.
 func TestSigned(t *testing.T) {
 	db := newDB(t)
 	for i := range 2000 {
@@ -501,13 +502,13 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-// TestKeys: secrets are read from files, and what is no secret is refused without
-// telling what it is.
+// TestKeys checks that secrets are read from files, and that errors do not
+// reveal the content.
 func TestKeys(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct{ text, want string }{
 		"good":   {base64.StdEncoding.EncodeToString(make([]byte, 16)) + "\n", ""},
-		"short":  {base64.StdEncoding.EncodeToString(make([]byte, 15)), "a secret of 15 octets; 16 are the least"},
+		"short":  {base64.StdEncoding.EncodeToString(make([]byte, 15)), "a secret of 15 octets; the minimum is 16"},
 		"words":  {"sesame open", "not a secret in base64"},
 		"long":   {strings.Repeat("A", 5000), "not a secret in base64"},
 		"absent": {"", "no such file or directory"},
@@ -525,9 +526,9 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestNotices: a secondary is told of the zones that are loaded, again while it is
-// silent, and of all changes since by one notice; no sooner than that may be.
-func TestNotices(t *testing.T) {
+// TestNotifies checks that a secondary is notified of loaded zones, again while
+// it is silent, and once for all changes since, no earlier than allowed.
+func TestNotifies(t *testing.T) {
 	db := newDB(t)
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -563,7 +564,7 @@ func TestNotices(t *testing.T) {
 	now := time.Now()
 	want := func(claim string, zones map[string]uint32) (replies [][]byte) {
 		t.Helper()
-		n.tell(now)
+		n.notifyDue(now)
 		got, replies := told()
 		if fmt.Sprint(got) != fmt.Sprint(zones) {
 			t.Errorf("%s: told of %v, want %v", claim, got, zones)
@@ -576,9 +577,9 @@ func TestNotices(t *testing.T) {
 	want("too early", nil)
 	now = now.Add(1)
 	for _, reply := range want("again", both) {
-		n.answered(secondary, reply[:5])
-		n.answered(netip.MustParseAddrPort("127.0.0.1:1"), reply)
-		n.answered(secondary, reply)
+		n.handleReply(secondary, reply[:5])
+		n.handleReply(netip.MustParseAddrPort("127.0.0.1:1"), reply)
+		n.handleReply(secondary, reply)
 	}
 	now = now.Add(time.Hour)
 	want("answered", nil)
@@ -597,7 +598,7 @@ func TestNotices(t *testing.T) {
 	now = now.Add(time.Hour)
 	want("given up", nil)
 	secondary = netip.MustParseAddrPort("127.0.0.1:1")
-	n.tell(now)
+	n.notifyDue(now)
 	if len(n.notices) != 2 {
 		t.Errorf("%d notices, want those to the new secondary", len(n.notices))
 	}

@@ -2,16 +2,17 @@ package zone
 
 import "portolan.dev/portolan/internal/dns/dnswire"
 
-// Addresses finds the A and the AAAA RRset at the name that has the given wire
-// form, as Lookup finds each; one that is not there is empty. Both are good until
-// the Scratch is used again. Names directly below one that has a node cost less
-// one behind another, as long as nothing changes.
+// Addresses returns the A and the AAAA RRset at name, as two calls of Lookup
+// would; an RRset that does not exist is empty. The name is in lower-case wire
+// form without the root's closing zero octet. Both RRsets are valid until s is
+// used again. Consecutive calls for names directly below the same node are
+// cheaper, as long as the data does not change.
 func (db *DB) Addresses(s *Scratch, name []byte) (a, aaaa dnswire.RRset) {
-	n, at := db.closestAgain(s, name)
+	n, at := db.closestNodeCached(s, name)
 	if n == nil {
 		return a, aaaa
 	}
-	t := n.seen.Load()
+	t := n.subtree.Load()
 	if at == 0 {
 		return t.addresses(t.base())
 	}
@@ -22,7 +23,7 @@ func (db *DB) Addresses(s *Scratch, name []byte) (a, aaaa dnswire.RRset) {
 	if len(labels) != 1+int(labels[0]) {
 		return a, aaaa
 	}
-	addr, ok := t.hostAt(s, labels)
+	addr, ok := t.hostAddr(s, labels)
 	if !ok {
 		return a, aaaa
 	}
@@ -32,34 +33,35 @@ func (db *DB) Addresses(s *Scratch, name []byte) (a, aaaa dnswire.RRset) {
 		return t.addresses(sets)
 	}
 	if addr.Is4() {
-		return s.made.Addr(addr, ttl), aaaa
+		return s.rrset.Addr(addr, ttl), aaaa
 	}
-	return a, s.made.Addr(addr, ttl)
+	return a, s.rrset.Addr(addr, ttl)
 }
 
-// closestAgain is closest, which is known without looking where the name is
-// directly below the node found last, and too long to have one itself.
-func (db *DB) closestAgain(s *Scratch, name []byte) (n *node, at int) {
-	now := db.published.Load()
-	if n := s.near; n != nil && s.nearAt == now {
+// closestNodeCached is closestNode with a cache: if name is directly below the
+// last node found, and no node has a name that long, the node is known without
+// a search.
+func (db *DB) closestNodeCached(s *Scratch, name []byte) (n *node, at int) {
+	now := db.generation.Load()
+	if n := s.lastNode; n != nil && s.lastGeneration == now {
 		base := n.name.WireLabels()
 		at := len(name) - len(base)
-		if at > 0 && at == 1+int(name[0]) && string(name[at:]) == base && s.nearLabels >= db.depth(name).Load() {
+		if at > 0 && at == 1+int(name[0]) && string(name[at:]) == base && s.lastLabels >= db.depth(name).Load() {
 			return n, at
 		}
 	}
-	n, at, _ = db.closest(name)
-	s.near, s.nearAt = n, now
+	n, at, _ = db.closestNode(name)
+	s.lastNode, s.lastGeneration = n, now
 	if n != nil {
-		s.nearLabels = int32(n.name.Labels())
+		s.lastLabels = int32(n.name.Labels())
 	}
 	return n, at
 }
 
-// addresses are those among the RRsets at the given places.
+// addresses returns the A and AAAA RRsets among those at the given offsets.
 func (t *Subtree) addresses(places []byte) (a, aaaa dnswire.RRset) {
-	for ; len(places) > 0; places = places[placeLen:] {
-		switch set := dnswire.ReadRRset(t.data[place(places):]); set.Type {
+	for ; len(places) > 0; places = places[offsetLen:] {
+		switch set := dnswire.ReadRRset(t.data[readOffset(places):]); set.Type {
 		case dnswire.TypeA:
 			a = set
 		case dnswire.TypeAAAA:

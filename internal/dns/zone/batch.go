@@ -7,57 +7,57 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// batch is the changes of one Apply.
+// batch is the work of one call of Apply.
 type batch struct {
 	db       *DB
-	steps    []step           // from the deepest up
-	parents  []*node          // whose hosts change
-	pointers []delta[pointer] // of reverse names
+	subtrees []subtreeChange  // deepest first
+	parents  []*node          // parents of hosts that change
+	pointers []delta[pointer] // changes of PTR records
 }
 
-// step replaces one node's subtree.
-type step struct {
+// subtreeChange replaces the subtree of one node.
+type subtreeChange struct {
 	node    *node
 	depth   int
 	subtree *Subtree
 }
 
-// add works out what changes mean.
-func (b *batch) add(changes Changes) {
+// plan compares changes with the present data and collects what differs.
+func (b *batch) plan(changes Changes) {
 	octets := 0
 	for _, c := range changes.Subtrees {
 		octets += len(c.Subtree.packedPointers())
 	}
 	b.pointers = make([]delta[pointer], 0, octets/minPointer+len(changes.Hosts))
-	b.steps = make([]step, 0, len(changes.Subtrees))
-	b.db.table.Store(b.db.table.Load().withRoom(len(changes.Subtrees)))
+	b.subtrees = make([]subtreeChange, 0, len(changes.Subtrees))
+	b.db.table.Store(b.db.table.Load().grow(len(changes.Subtrees)))
 	for _, c := range changes.Subtrees {
-		b.addSubtree(c.Base, c.Subtree)
+		b.planSubtree(c.Base, c.Subtree)
 	}
-	slices.SortFunc(b.steps, func(a, c step) int { return c.depth - a.depth })
+	slices.SortFunc(b.subtrees, func(a, c subtreeChange) int { return c.depth - a.depth })
 	for i := range changes.Hosts {
-		b.addHosts(&changes.Hosts[i])
+		b.planHosts(&changes.Hosts[i])
 	}
 }
 
-func (b *batch) addSubtree(base dnsname.Name, t *Subtree) {
-	n := b.db.find(base)
+func (b *batch) planSubtree(base dnsname.Name, t *Subtree) {
+	n := b.db.findNode(base)
 	if n == nil && t != nil {
-		n = b.db.ensure(base)
+		n = b.db.ensureNode(base)
 	}
-	if n == nil || n.touched || n.seen.Load().equal(t) {
+	if n == nil || n.changed || n.subtree.Load().equal(t) {
 		return
 	}
-	n.touched = true
-	b.pointers = comparePointers(b.pointers, n.name, n.seen.Load(), t)
-	b.steps = append(b.steps, step{n, n.name.Labels(), t})
+	n.changed = true
+	b.pointers = comparePointers(b.pointers, n.name, n.subtree.Load(), t)
+	b.subtrees = append(b.subtrees, subtreeChange{n, n.name.Labels(), t})
 }
 
-func (b *batch) addHosts(given *Hosts) {
+func (b *batch) planHosts(given *Hosts) {
 	packed := given.pack()
-	n := b.db.find(given.Parent)
+	n := b.db.findNode(given.Parent)
 	if n == nil && packed != "" {
-		n = b.db.ensure(given.Parent)
+		n = b.db.ensureNode(given.Parent)
 	}
 	if n == nil {
 		return
@@ -70,8 +70,8 @@ func (b *batch) addHosts(given *Hosts) {
 	if h == nil || h.sources[given.Source] == packed {
 		return
 	}
-	if !h.touched {
-		h.touched = true
+	if !h.changed {
+		h.changed = true
 		b.parents = append(b.parents, n)
 	}
 	b.addHostDeltas(n, packed, false)
@@ -93,43 +93,44 @@ func (b *batch) addHostDeltas(n *node, packed string, gone bool) {
 	})
 }
 
-// show shows readers the reverse names and the hosts, then what else comes or
-// changes without going.
-func (b *batch) show() {
-	apply(&b.db.pointers, b.pointers, func(addr netip.Addr, old, all []pointer) {
-		arrange(all, addr)
+// publishAdditions publishes PTR records and hosts, then the subtrees that
+// exist after the change, deepest first.
+func (b *batch) publishAdditions() {
+	applyDeltas(&b.db.pointers, b.pointers, func(addr netip.Addr, old, all []pointer) {
+		arrangePointers(all, addr)
 		if z := b.db.zoneOf(addr); z != nil && !sameAnswer(old, all, addr) {
-			b.db.touch(z, spot{addr: addr}, state{pointers: old})
+			b.db.recordChange(z, changeKey{addr: addr}, state{pointers: old})
 		}
 	})
 	for _, n := range b.parents {
 		if len(n.hosts.Load().sources) > 0 {
-			b.db.changeHosts(n)
+			b.db.publishHosts(n)
 		}
 	}
-	b.db.published.Add(1)
-	for _, s := range b.steps {
-		if s.subtree.holds() || s.node.zone.apex == s.node {
+	b.db.generation.Add(1)
+	for _, s := range b.subtrees {
+		if s.subtree.hasData() || s.node.zone.apex == s.node {
 			b.db.publish(s.node, s.subtree)
 		}
 	}
 }
 
-// drop takes from readers what goes, and gives up nodes that nobody needs.
-func (b *batch) drop() {
-	for _, s := range b.steps {
-		if s.node.touched { // still: it holds nothing any more
+// publishRemovals publishes the removal of subtrees and hosts, and prunes nodes
+// that are no longer needed.
+func (b *batch) publishRemovals() {
+	for _, s := range b.subtrees {
+		if s.node.changed { // not published yet: it has no data any more
 			b.db.publish(s.node, s.subtree)
 		}
 	}
 	for _, n := range b.parents {
 		if len(n.hosts.Load().sources) == 0 {
-			b.db.changeHosts(n)
+			b.db.publishHosts(n)
 			n.hosts.Store(nil)
 		}
 		b.db.prune(n)
 	}
-	for _, s := range b.steps {
+	for _, s := range b.subtrees {
 		b.db.prune(s.node)
 	}
 }

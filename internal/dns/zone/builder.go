@@ -11,12 +11,12 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Builder makes Subtrees, one after another, and uses its memory again. Labels
+// Builder builds Subtrees one after another and reuses its memory. The labels
 // that its methods take are those of a name below the base, the first label
-// first; none are the base itself. A name that DNS does not allow is left out,
-// with what belongs to it.
+// first; no labels mean the base itself. A name that violates the limits of DNS
+// (RFC 1035, section 2.3.4) is left out, with its records.
 type Builder struct {
-	// Marks are those of the base.
+	// Metadata is the metadata of the base.
 	Metadata Metadata
 
 	base     dnsname.Name
@@ -25,16 +25,16 @@ type Builder struct {
 	hosts    []netip.Addr
 	pointers [][]byte
 
-	octets []byte // that records and pointers are made of
+	octets []byte // backing store of records and pointers
 	packed []byte
 	rdata  [][]byte
-	marks  map[Metadata]*Metadata // of Subtrees made before
+	shared map[Metadata]*Metadata // metadata of Subtrees built before
 }
 
-// record is one record, or makes a name exist that has names below it.
+// record is one record, or an empty non-terminal.
 type record struct {
 	labels []byte
-	typ    dnswire.Type // noType for a name alone
+	typ    dnswire.Type // noType for an empty non-terminal
 	rdata  []byte
 }
 
@@ -50,25 +50,25 @@ func (r *record) compare(o *record) int {
 	return dnswire.CompareRData(r.typ, r.rdata, o.rdata)
 }
 
-// Begin forgets everything and begins the subtree at base, whose records have
-// the given TTL, in seconds.
+// Begin discards all data and begins the subtree at base, whose records have
+// the given TTL in seconds.
 func (b *Builder) Begin(base dnsname.Name, ttl uint32) {
 	b.base, b.ttl, b.Metadata = base, ttl, Metadata{}
 	b.records, b.hosts, b.pointers = b.records[:0], b.hosts[:0], b.pointers[:0]
 	b.octets = b.octets[:0]
 }
 
-// Add adds a record. Equal records become one.
+// Add adds a record. Duplicate records are dropped.
 func (b *Builder) Add(t dnswire.Type, rdata []byte, labels ...string) {
-	if name, ok := b.name(labels); ok {
+	if name, ok := b.wireName(labels); ok {
 		b.addRecord(t, rdata, name)
 	}
 }
 
-// addRecord adds a record at name, labels below the base in wire form, which
-// stay as they are.
+// addRecord adds a record at name, which holds labels below the base in wire
+// form. It keeps name without copying.
 func (b *Builder) addRecord(t dnswire.Type, rdata, name []byte) {
-	b.records = append(b.records, record{labels: name, typ: t, rdata: b.keep(rdata)})
+	b.records = append(b.records, record{labels: name, typ: t, rdata: b.copyOctets(rdata)})
 	for len(name) > 0 {
 		if name = name[1+name[0]:]; len(name) > 0 {
 			b.records = append(b.records, record{labels: name})
@@ -97,30 +97,32 @@ func (b *Builder) AddHost(addr netip.Addr) {
 	}
 }
 
-// AddPTR points the reverse name of addr to the name that the labels make.
+// AddPTR adds a PTR record at the reverse name of addr that points to the name
+// with the given labels.
 func (b *Builder) AddPTR(addr netip.Addr, rank Rank, labels ...string) {
-	if name, ok := b.name(labels); ok {
+	if name, ok := b.wireName(labels); ok {
 		b.addPointer(addr, byte(len(name)), name, rank)
 	}
 }
 
-// AddHostPTR points the reverse name of addr to the host that spells it.
+// AddHostPTR adds a PTR record at the reverse name of addr that points to its
+// host name below the base.
 func (b *Builder) AddHostPTR(addr netip.Addr, rank Rank) {
 	if hostFits(b.base, addr) {
-		b.addPointer(addr, toHost, nil, rank)
+		b.addPointer(addr, hostTarget, nil, rank)
 	}
 }
 
-// toHost stands for the length of the labels where the target is the host. No
-// name is as long.
-const toHost = 0xff
+// hostTarget takes the place of the labels' length if the target is the host of
+// the address. No name is that long.
+const hostTarget = 0xff
 
-// minPointer is the length of the shortest pointer that addPointer packs.
+// minPointer is the length of the shortest packed pointer, in octets.
 const minPointer = 7
 
 // addPointer packs a pointer: the address's length, the address, the length of
-// the labels, the labels, the rank. In order of these octets pointers to one
-// target are neighbours, the lowest rank first.
+// the labels, the labels, the rank. In the order of these octets, pointers to
+// one target are neighbors, the lowest rank first.
 func (b *Builder) addPointer(addr netip.Addr, length byte, labels []byte, rank Rank) {
 	k := keyOf(addr)
 	start := len(b.octets)
@@ -129,10 +131,10 @@ func (b *Builder) addPointer(addr netip.Addr, length byte, labels []byte, rank R
 	b.pointers = append(b.pointers, b.octets[start:])
 }
 
-// AppendName appends the uncompressed wire form of the name that the labels
-// make, if DNS allows it.
+// AppendName appends the uncompressed wire form of the name with the given
+// labels. ok is false if the name violates the limits of DNS.
 func (b *Builder) AppendName(wire []byte, labels ...string) (appended []byte, ok bool) {
-	name, ok := b.name(labels)
+	name, ok := b.wireName(labels)
 	if !ok {
 		return wire, false
 	}
@@ -147,9 +149,9 @@ func (b *Builder) AppendHostName(wire []byte, addr netip.Addr) (appended []byte,
 	return b.base.AppendWire(appendHostLabel(wire, addr)), true
 }
 
-// name keeps the wire form of labels, if DNS allows the name that they make
-// below the base.
-func (b *Builder) name(labels []string) (name []byte, ok bool) {
+// wireName stores the wire form of labels and returns it. ok is false if the
+// name below the base violates the limits of DNS.
+func (b *Builder) wireName(labels []string) (name []byte, ok bool) {
 	start := len(b.octets)
 	for _, l := range labels {
 		if l == "" || len(l) > dnsname.MaxLabel {
@@ -161,13 +163,13 @@ func (b *Builder) name(labels []string) (name []byte, ok bool) {
 	return name, len(name)+b.base.WireLen() <= dnsname.MaxWire
 }
 
-func (b *Builder) keep(octets []byte) []byte {
+func (b *Builder) copyOctets(octets []byte) []byte {
 	start := len(b.octets)
 	b.octets = append(b.octets, octets...)
 	return b.octets[start:len(b.octets):len(b.octets)]
 }
 
-// hostFits tells whether parent can have a host with that address.
+// hostFits reports whether a host of addr below parent fits the limit of names.
 func hostFits(parent dnsname.Name, addr netip.Addr) bool {
 	if parent.WireLen()+1+dnsname.MaxDashedAddr <= dnsname.MaxWire {
 		return true
@@ -176,8 +178,7 @@ func hostFits(parent dnsname.Name, addr netip.Addr) bool {
 	return parent.WireLen()+len(appendHostLabel(buf[:0], addr)) <= dnsname.MaxWire
 }
 
-// appendHostLabel appends the label of the host with that address, in wire
-// form.
+// appendHostLabel appends the label of the host of addr, in wire form.
 func appendHostLabel(b []byte, addr netip.Addr) []byte {
 	length := len(b)
 	b = dnsname.AppendDashedAddr(append(b, 0), addr)
@@ -185,58 +186,60 @@ func appendHostLabel(b []byte, addr netip.Addr) []byte {
 	return b
 }
 
-// Subtree is what was added since Begin, and the Marks; nil when that is
-// nothing.
+// Subtree returns the data added since Begin as a Subtree; nil if there is none
+// and Metadata is zero.
 func (b *Builder) Subtree() *Subtree {
 	b.sort()
-	t := &Subtree{marks: b.sharedMarks(), ttl: b.ttl, names: b.countNames(), hosts4: uint32(len(b.hosts))}
+	t := &Subtree{metadata: b.sharedMetadata(), ttl: b.ttl, names: b.countNames(), hosts4: uint32(len(b.hosts))}
 	if v6 := slices.IndexFunc(b.hosts, netip.Addr.Is6); v6 >= 0 {
 		t.hosts4, t.hosts6 = uint32(v6), uint32(len(b.hosts)-v6)
 	}
-	b.packed = append(b.packed[:0], make([]byte, placeLen*t.names)...)
+	b.packed = append(b.packed[:0], make([]byte, offsetLen*t.names)...)
 	b.packNames()
 	b.packHosts()
 	t.pointers = uint32(len(b.packed))
 	for _, p := range b.pointers {
 		b.packed = append(b.packed, p...)
 	}
-	if !t.holds() && len(b.pointers) == 0 && *t.marks == (Metadata{}) {
+	if !t.hasData() && len(b.pointers) == 0 && *t.metadata == (Metadata{}) {
 		return nil
 	}
 	t.data = bytes.Clone(b.packed)
 	return t
 }
 
-// maxShared is how many Marks a Builder remembers: there are few.
+// maxShared bounds the metadata that a Builder remembers. Few values differ.
 const maxShared = 256
 
-// sharedMarks are b.Marks, where Subtrees with the same ones have them too.
-func (b *Builder) sharedMarks() *Metadata {
-	shared, ok := b.marks[b.Metadata]
+// sharedMetadata returns a pointer to b.Metadata that all Subtrees with equal
+// metadata share.
+func (b *Builder) sharedMetadata() *Metadata {
+	shared, ok := b.shared[b.Metadata]
 	if !ok {
-		if b.marks == nil || len(b.marks) == maxShared {
-			b.marks = make(map[Metadata]*Metadata)
+		if b.shared == nil || len(b.shared) == maxShared {
+			b.shared = make(map[Metadata]*Metadata)
 		}
 		made := b.Metadata
 		shared = &made
-		b.marks[b.Metadata] = shared
+		b.shared[b.Metadata] = shared
 	}
 	return shared
 }
 
-// sort puts everything in order, without duplicates.
+// sort sorts all data and removes duplicates.
 func (b *Builder) sort() {
 	slices.SortFunc(b.hosts, netip.Addr.Compare)
 	b.hosts = slices.Compact(b.hosts)
-	b.mixHosts()
+	b.moveMixedHosts()
 	slices.SortFunc(b.records, func(r, o record) int { return r.compare(&o) })
 	b.records = slices.CompactFunc(b.records, func(r, o record) bool { return r.compare(&o) == 0 })
 	slices.SortFunc(b.pointers, bytes.Compare)
 	b.pointers = slices.CompactFunc(b.pointers, func(p, q []byte) bool { return bytes.Equal(p[:len(p)-1], q[:len(q)-1]) })
 }
 
-// mixHosts makes records of the hosts whose names have other records too.
-func (b *Builder) mixHosts() {
+// moveMixedHosts turns hosts into records if their names have other records
+// too.
+func (b *Builder) moveMixedHosts() {
 	if len(b.hosts) == 0 {
 		return
 	}
@@ -251,7 +254,7 @@ func (b *Builder) mixHosts() {
 		i, found := slices.BinarySearchFunc(b.hosts, addr, netip.Addr.Compare)
 		if label := appendHostLabel(nil, addr); found && string(label) == string(r.labels) {
 			k := keyOf(addr)
-			b.records = append(b.records, record{labels: r.labels, typ: addrType(addr), rdata: b.keep(k.octets())})
+			b.records = append(b.records, record{labels: r.labels, typ: addrType(addr), rdata: b.copyOctets(k.octets())})
 			b.hosts = slices.Delete(b.hosts, i, i+1)
 		}
 	}
@@ -273,13 +276,13 @@ func (b *Builder) packHosts() {
 	}
 }
 
-// packNames packs each name with its RRsets. One that is the base's too, as the
-// SRV records of an only port are, is not repeated.
+// packNames packs each name with its RRsets. An RRset that equals one of the
+// base's, such as the SRV RRset of the only port, refers to the base's.
 func (b *Builder) packNames() {
-	var base []byte // places of the base's RRsets
+	var base []byte // offsets of the base's RRsets
 	for i, rest := 0, b.records; len(rest) > 0; i++ {
 		n := runLength(rest, func(r *record) bool { return bytes.Equal(r.labels, rest[0].labels) })
-		binary.BigEndian.PutUint32(b.packed[i*placeLen:], uint32(len(b.packed)))
+		binary.BigEndian.PutUint32(b.packed[i*offsetLen:], uint32(len(b.packed)))
 		places := b.packName(rest[:n], base)
 		if len(rest[0].labels) == 0 {
 			base = places
@@ -289,7 +292,7 @@ func (b *Builder) packNames() {
 }
 
 // packName packs a name and those of its RRsets that are not among the base's.
-// It gives the places of all of them.
+// It returns the offsets of all of them.
 func (b *Builder) packName(records []record, base []byte) (places []byte) {
 	sets := 0
 	for range rrsets(records) {
@@ -299,12 +302,12 @@ func (b *Builder) packName(records []record, base []byte) (places []byte) {
 	b.packed = append(append(b.packed, byte(len(labels))), labels...)
 	b.packed = append(b.packed, byte(sets))
 	start := len(b.packed)
-	b.packed = append(b.packed, make([]byte, placeLen*sets)...)
+	b.packed = append(b.packed, make([]byte, offsetLen*sets)...)
 	at := start
 	for set := range rrsets(records) {
 		place := b.packSet(set, base)
 		binary.BigEndian.PutUint32(b.packed[at:], place)
-		at += placeLen
+		at += offsetLen
 	}
 	return b.packed[start:at]
 }
@@ -322,8 +325,8 @@ func rrsets(records []record) iter.Seq[[]record] {
 	}
 }
 
-// packSet packs an RRset, unless it is one of those at the places base, and says
-// where it begins.
+// packSet packs an RRset, unless it equals one of those at the offsets base,
+// and returns its offset.
 func (b *Builder) packSet(records []record, base []byte) (at uint32) {
 	b.rdata = b.rdata[:0]
 	for _, r := range records {
@@ -331,8 +334,8 @@ func (b *Builder) packSet(records []record, base []byte) (at uint32) {
 	}
 	start := len(b.packed)
 	b.packed = dnswire.AppendRRset(b.packed, records[0].typ, b.ttl, b.rdata...)
-	for ; len(base) > 0; base = base[placeLen:] {
-		p := place(base)
+	for ; len(base) > 0; base = base[offsetLen:] {
+		p := readOffset(base)
 		if set := dnswire.ReadRRset(b.packed[start:]); set.Equal(dnswire.ReadRRset(b.packed[p:])) {
 			b.packed = b.packed[:start]
 			return p

@@ -6,26 +6,26 @@ import (
 	"slices"
 )
 
-// delta is one value that comes to an address or goes from it.
+// delta is one value added to an address or deleted from it.
 type delta[V any] struct {
-	addr  netip.Addr
-	value V
-	gone  bool
+	addr    netip.Addr
+	value   V
+	deleted bool
 }
 
-// atOnce is how many addresses are changed together, in memory that the next ones
-// use again: when a cluster is loaded, it changes all of them.
-const atOnce = 1024
+// batchSize is how many addresses are updated together. Batches reuse memory,
+// because loading a cluster changes all addresses.
+const batchSize = 1024
 
-// apply makes what deltas make of the values of x. For each address, arrange is
-// given the old values and the new ones, to put in order. Readers see all of it at
-// once.
-func apply[V interface{ Equal(V) bool }](x *index[V], deltas []delta[V], arrange func(addr netip.Addr, old, all []V)) {
-	order := inOrder(deltas)
-	next, room := x.frozen(), min(len(deltas), atOnce)
+// applyDeltas applies deltas to the values of x. For each address it calls
+// arrange with the old and the new values; arrange puts the new ones in order.
+// Readers see all changes at once.
+func applyDeltas[V interface{ Equal(V) bool }](x *index[V], deltas []delta[V], arrange func(addr netip.Addr, old, all []V)) {
+	order := sortDeltas(deltas)
+	next, room := x.snapshot(), min(len(deltas), batchSize)
 	made, changes := make([]V, 0, 2*room), make([]update[V], 0, room)
 	for len(order) > 0 {
-		if len(changes) == atOnce {
+		if len(changes) == batchSize {
 			next.update(changes)
 			made, changes = made[:0], changes[:0]
 		}
@@ -34,7 +34,7 @@ func apply[V interface{ Equal(V) bool }](x *index[V], deltas []delta[V], arrange
 		made = append(made, old...)
 		for ; len(order) > 0 && deltas[order[0]].addr == addr; order = order[1:] {
 			d := &deltas[order[0]]
-			if !d.gone {
+			if !d.deleted {
 				made = append(made, d.value)
 			} else if i := slices.IndexFunc(made[start:], d.value.Equal); i >= 0 {
 				made = slices.Delete(made, start+i, start+i+1)
@@ -42,7 +42,7 @@ func apply[V interface{ Equal(V) bool }](x *index[V], deltas []delta[V], arrange
 		}
 		all := made[start:len(made):len(made)]
 		if len(old)+len(all) == 0 {
-			continue // it came and went
+			continue // added and deleted by the same change
 		}
 		arrange(addr, old, all)
 		if !slices.EqualFunc(old, all, V.Equal) {
@@ -55,10 +55,12 @@ func apply[V interface{ Equal(V) bool }](x *index[V], deltas []delta[V], arrange
 	}
 }
 
-// inOrder are the places of deltas in order of address. Of one address what comes is
-// first, for it may go again. There are tens of thousands of deltas when a cluster is
-// loaded, nearly all of IPv4: those are sorted as numbers, of address, going and place.
-func inOrder[V any](deltas []delta[V]) []uint32 {
+// sortDeltas returns the indexes of deltas in order of address; for one
+// address, additions come before deletions, because the same value may be added
+// and deleted. Loading a cluster makes tens of thousands of deltas, nearly all
+// of IPv4: these are sorted as integers made of address, deletion flag and
+// index.
+func sortDeltas[V any](deltas []delta[V]) []uint32 {
 	const going = 1 << 31
 	keys := make([]uint64, 0, len(deltas))
 	var v6 []uint32
@@ -70,7 +72,7 @@ func inOrder[V any](deltas []delta[V]) []uint32 {
 		}
 		v4 := d.addr.As4()
 		key := uint64(binary.BigEndian.Uint32(v4[:]))<<32 | uint64(i)
-		if d.gone {
+		if d.deleted {
 			key |= going
 		}
 		keys = append(keys, key)
@@ -81,10 +83,10 @@ func inOrder[V any](deltas []delta[V]) []uint32 {
 		order[i] = uint32(key) &^ going
 	}
 	slices.SortFunc(v6, func(a, b uint32) int {
-		if c := deltas[a].addr.Compare(deltas[b].addr); c != 0 || deltas[a].gone == deltas[b].gone {
+		if c := deltas[a].addr.Compare(deltas[b].addr); c != 0 || deltas[a].deleted == deltas[b].deleted {
 			return c
 		}
-		if deltas[a].gone {
+		if deltas[a].deleted {
 			return 1
 		}
 		return -1

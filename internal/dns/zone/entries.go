@@ -8,19 +8,19 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Entry is one name and all that is seen of it.
+// Entry is one name and its published data.
 type Entry struct {
 	Name   dnsname.Name
-	Zone   dnsname.Name // the zone that it is in
+	Zone   dnsname.Name // the zone that contains the name
 	Exists bool
-	// SOA is the zone's when the name is its apex.
+	// SOA is the zone's SOA if the name is its apex, otherwise nil.
 	SOA      *dnswire.SOA
 	Sets     []dnswire.RRset
 	Metadata Metadata
 }
 
-// Entries lists every name at one moment, in canonical order. Writers wait
-// meanwhile, readers do not.
+// Entries returns every name in canonical order, as of one moment. It blocks
+// writers but not readers.
 func (db *DB) Entries() []Entry {
 	entries := db.unsorted()
 	slices.SortFunc(entries, func(a, b Entry) int { return a.Name.Compare(b.Name) })
@@ -38,8 +38,8 @@ func (db *DB) unsorted() []Entry {
 	return db.appendReverse(entries)
 }
 
-// appendEntries appends n's entry and those of what its subtree and its hosts
-// put below it.
+// appendEntries appends the entry of n and those of the names in its subtree
+// and of its hosts.
 func (n *node) appendEntries(entries []Entry) []Entry {
 	apex := n.zone.apex
 	e := Entry{Name: n.name, Zone: apex.name, Exists: n.exists}
@@ -52,8 +52,8 @@ func (n *node) appendEntries(entries []Entry) []Entry {
 	addHost := func(addr netip.Addr, ttl uint32) {
 		add(appendHostLabel(nil, addr), new(dnswire.RRsetBuilder).Addr(addr, ttl))
 	}
-	if t := n.seen.Load(); t != nil {
-		e.Sets, e.Metadata = t.sets(t.base()), *t.marks
+	if t := n.subtree.Load(); t != nil {
+		e.Sets, e.Metadata = t.sets(t.base()), *t.metadata
 		for i := range int(t.names) {
 			if labels, sets := t.name(i); len(labels) > 0 {
 				add(labels, t.sets(sets)...)
@@ -71,7 +71,7 @@ func (n *node) appendEntries(entries []Entry) []Entry {
 	return append(entries, e)
 }
 
-// appendReverse appends the entries of addresses' reverse names, and of the
+// appendReverse appends the entries of addresses' reverse names and of the
 // names above them that have no node.
 func (db *DB) appendReverse(entries []Entry) []Entry {
 	var last netip.Addr
@@ -83,7 +83,7 @@ func (db *DB) appendReverse(entries []Entry) []Entry {
 		}
 		for bits := addr.BitLen(); bits >= 0; bits -= step {
 			prefix, _ := addr.Prefix(bits)
-			n, at, _ := db.closest(dnsname.AppendReverse(nil, prefix))
+			n, at, _ := db.closestNode(dnsname.AppendReverse(nil, prefix))
 			if n == nil || at == 0 || prefix.Contains(last) {
 				break
 			}

@@ -10,46 +10,46 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// History bounds what a DB remembers of all zones' changes. Its zero value is
-// nothing.
+// HistoryLimits bounds the changes that a DB remembers for incremental
+// transfers (RFC 1995), over all zones. The zero value remembers none.
 type HistoryLimits struct {
-	Changes int   // how many: of subtrees, of hosts, and of reverse names
-	Octets  int64 // that they take in memory, about
+	Changes int   // number of changes of subtrees, hosts and reverse names
+	Octets  int64 // memory that they take, approximately
 }
 
-// history is what changed, in order.
+// history is a journal of changes, oldest first.
 type history struct {
 	limit  HistoryLimits
-	all    []past
+	all    []pastChange
 	octets int64
 }
 
-// past is something that changed, as it was before: the node of a name, one host
-// of it, or the reverse name of an address.
-type past struct {
-	zone   *authority
-	serial uint32 // of the zone, before
-	what   spot
-	was    state
+// pastChange is one change, with the state before it.
+type pastChange struct {
+	zone   *zoneState
+	serial uint32 // of the zone, before the change
+	key    changeKey
+	before state
 }
 
-// spot is what of a zone changes at once.
-type spot struct {
+// changeKey identifies what changed: the node of a name, one host below a node,
+// or the reverse name of an address.
+type changeKey struct {
 	name dnsname.Name // of a node
-	addr netip.Addr   // of a host below it or, where the name is the root, of a reverse name
+	addr netip.Addr   // of a host below it or, if name is the root, of a reverse name
 }
 
-// state is what is there at a moment.
+// state is the data at a changeKey at one time.
 type state struct {
 	subtree  *Subtree  // of a node
-	parent   bool      // a node that has hosts
-	host     bool      // a host
-	ttl      uint32    // its own
+	parent   bool      // the node has hosts
+	host     bool      // the host exists
+	ttl      uint32    // of the host, in seconds
 	pointers []pointer // of a reverse name
 }
 
-// Remember has db remember changes from now on. What it remembers already it keeps
-// where the bounds are the same.
+// SetHistoryLimits sets the limits and enables the journal. It discards
+// remembered changes if the limits differ from those in force.
 func (db *DB) SetHistoryLimits(h HistoryLimits) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -58,58 +58,59 @@ func (db *DB) SetHistoryLimits(h HistoryLimits) {
 	}
 	db.history = history{limit: h}
 	for _, z := range db.zones {
-		z.oldest = z.soa.Load().Serial
+		z.oldestSerial = z.soa.Load().Serial
 	}
 }
 
-// Remembered is how many changes are remembered now, and about how many octets
-// they take.
+// HistorySize returns how many changes are remembered and how many octets of
+// memory they take, approximately.
 func (db *DB) HistorySize() (changes int, octets int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return len(db.history.all), db.history.octets
 }
 
-// touch notes that something of a zone changes, and what was there.
-func (db *DB) touch(z *authority, what spot, was state) {
-	z.touched = true
+// recordChange marks the zone as changed and appends the state before the
+// change to the journal. It drops the oldest entries over the limits.
+func (db *DB) recordChange(z *zoneState, what changeKey, was state) {
+	z.changed = true
 	h, serial := &db.history, z.soa.Load().Serial
 	if h.limit == (HistoryLimits{}) {
-		z.oldest = serial + 1
+		z.oldestSerial = serial + 1
 		return
 	}
-	was.pointers = slices.Clone(was.pointers) // of a page that others are in
-	p := past{z, serial, what, was}
+	was.pointers = slices.Clone(was.pointers) // a copy, so that the page of the index can be freed
+	p := pastChange{z, serial, what, was}
 	h.all = append(h.all, p)
 	h.octets += p.size()
 	for len(h.all) > h.limit.Changes || h.octets > h.limit.Octets {
 		oldest := &h.all[0]
 		h.octets -= oldest.size()
-		oldest.zone.oldest = oldest.serial + 1
-		*oldest = past{}
+		oldest.zone.oldestSerial = oldest.serial + 1
+		*oldest = pastChange{}
 		h.all = h.all[1:]
 	}
 }
 
-func (p *past) size() int64 {
-	size := unsafe.Sizeof(*p) + uintptr(len(p.was.pointers))*unsafe.Sizeof(pointer{})
-	if p.was.subtree != nil {
-		size += unsafe.Sizeof(*p.was.subtree) + uintptr(len(p.was.subtree.data))
+func (p *pastChange) size() int64 {
+	size := unsafe.Sizeof(*p) + uintptr(len(p.before.pointers))*unsafe.Sizeof(pointer{})
+	if p.before.subtree != nil {
+		size += unsafe.Sizeof(*p.before.subtree) + uintptr(len(p.before.subtree.data))
 	}
 	return int64(size)
 }
 
-// state is what is seen of n.
+// state returns the published state of n.
 func (n *node) state() state {
-	return state{subtree: n.seen.Load(), parent: n.hosts.Load().holds()}
+	return state{subtree: n.subtree.Load(), parent: n.hosts.Load().hasData()}
 }
 
-// now is what is there now.
-func (db *DB) now(what spot) (s state) {
+// currentState returns the state of what now.
+func (db *DB) currentState(what changeKey) (s state) {
 	if what.name.IsRoot() && what.addr.IsValid() {
 		return state{pointers: db.pointers.find(what.addr)}
 	}
-	n := db.find(what.name)
+	n := db.findNode(what.name)
 	switch {
 	case n == nil:
 		return state{}
@@ -124,35 +125,38 @@ func (db *DB) now(what spot) (s state) {
 	return s
 }
 
-// Difference is what changed in a zone between two moments. It does not change.
+// Difference is the difference between two versions of a zone (RFC 1995,
+// section 4). It is immutable.
 type Difference struct {
-	// From and To are the zone's SOA at the one and at the other.
+	// From and To are the zone's SOA in the older and in the newer version.
 	From, To dnswire.SOA
 
-	changed []changed
+	states []changedState
 }
 
-type changed struct {
-	what          spot
+type changedState struct {
+	key           changeKey
 	before, after state
 }
 
-// Since gives what changed in a zone since it had that serial.
+// Since returns the difference between the version of a zone with the given
+// serial and the present one. Errors wrap ErrNoZone, ErrNotCurrent or
+// ErrHistory.
 func (db *DB) Since(apex dnsname.Name, serial uint32) (*Difference, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	z, err := db.settled(apex)
+	z, err := db.currentZone(apex)
 	if err != nil {
 		return nil, err
 	}
 	d := &Difference{From: *z.soa.Load(), To: *z.soa.Load()}
 	d.From.Serial = serial
-	// Serials are numbers on a circle (RFC 1982).
+	// Serial arithmetic is modulo 2^32 (RFC 1982).
 	age := d.To.Serial - serial
-	if age > d.To.Serial-z.oldest {
+	if age > d.To.Serial-z.oldestSerial {
 		return nil, fmt.Errorf("zone %s, serial %d: %w", apex, serial, ErrHistory)
 	}
-	at := make(map[spot]int)
+	at := make(map[changeKey]int)
 	for _, p := range slices.Backward(db.history.all) {
 		if p.zone != z {
 			continue
@@ -160,48 +164,49 @@ func (db *DB) Since(apex dnsname.Name, serial uint32) (*Difference, error) {
 		if d.To.Serial-p.serial > age {
 			break
 		}
-		i, ok := at[p.what]
+		i, ok := at[p.key]
 		if !ok {
-			i = len(d.changed)
-			at[p.what] = i
-			d.changed = append(d.changed, changed{what: p.what, after: db.now(p.what)})
+			i = len(d.states)
+			at[p.key] = i
+			d.states = append(d.states, changedState{key: p.key, after: db.currentState(p.key)})
 		}
-		d.changed[i].before = p.was // the earliest is the last to come
+		d.states[i].before = p.before // iteration is backward: the earliest state wins
 	}
 	return d, nil
 }
 
-// Octets is about how many octets the records that went and came take in a transfer;
-// no fewer than in fact, where parts of what changed stay.
+// Octets estimates how many octets the deleted and added records take in a
+// transfer. It never estimates too low, but counts unchanged parts of changed
+// subtrees.
 func (d *Difference) Octets() (n int64) {
-	for i := range d.changed {
-		for _, s := range [...]*state{&d.changed[i].before, &d.changed[i].after} {
+	for i := range d.states {
+		for _, s := range [...]*state{&d.states[i].before, &d.states[i].after} {
 			b := base{subtree: s.subtree}
-			n += b.octets() + ownedOctets*int64(len(s.pointers))
+			n += b.octets() + recordOctets*int64(len(s.pointers))
 		}
 	}
 	return n
 }
 
-// Records are those that went and those that came, in order. Of an RRset that
-// changed these are the records that differ; all of them where its TTL does.
-// Where only the order changed there is nothing.
-func (d *Difference) Records(detail Detail) (gone, come []OwnedRRset) {
-	var allGone, allCome []ownedRecord
-	for i := range d.changed {
-		c := &d.changed[i]
+// Records returns the deleted and the added records, in order. Of a changed
+// RRset these are the records that differ, or all of them if its TTL changed. A
+// change of order alone gives none.
+func (d *Difference) Records(detail Detail) (deleted, added []OwnedRRset) {
+	var allDeleted, allAdded []ownedRecord
+	for i := range d.states {
+		c := &d.states[i]
 		g, n := compareRecords(
-			flatten(func(yield func(OwnedRRset) bool) bool { return c.before.records(c.what, detail, yield) }),
-			flatten(func(yield func(OwnedRRset) bool) bool { return c.after.records(c.what, detail, yield) }))
-		allGone, allCome = append(allGone, g...), append(allCome, n...)
+			flatten(func(yield func(OwnedRRset) bool) bool { return c.before.records(c.key, detail, yield) }),
+			flatten(func(yield func(OwnedRRset) bool) bool { return c.after.records(c.key, detail, yield) }))
+		allDeleted, allAdded = append(allDeleted, g...), append(allAdded, n...)
 	}
-	slices.SortFunc(allGone, ownedRecord.compare)
-	slices.SortFunc(allCome, ownedRecord.compare)
-	return join(allGone), join(allCome)
+	slices.SortFunc(allDeleted, ownedRecord.compare)
+	slices.SortFunc(allAdded, ownedRecord.compare)
+	return joinRRsets(allDeleted), joinRRsets(allAdded)
 }
 
-// records yields what a state makes at its place.
-func (s *state) records(what spot, d Detail, yield func(OwnedRRset) bool) (more bool) {
+// records yields the RRsets of a state.
+func (s *state) records(what changeKey, d Detail, yield func(OwnedRRset) bool) (more bool) {
 	switch {
 	case what.addr.IsValid() && what.name.IsRoot():
 		return pointerRecords(what.addr, s.pointers, d, yield)

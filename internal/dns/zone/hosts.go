@@ -9,39 +9,39 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Hosts are addresses that one source gives a parent: for each there is a
-// name directly below the parent that spells it with dashes, with its A or
-// AAAA record. Several sources may give one parent the same address.
+// Hosts are the addresses that one source contributes to a parent: each makes a
+// name directly below the parent that spells the address with dashes, with its
+// A or AAAA record. Several sources may contribute the same address.
 type Hosts struct {
 	Parent dnsname.Name
-	Source string // tells sources of one parent apart
+	Source string // identifies the source among those of the parent
 	Addrs  []netip.Addr
 	TTL    uint32 // in seconds
-	// Reverse makes the addresses' reverse names point to the hosts.
+	// Reverse adds PTR records from the addresses to the hosts.
 	Reverse bool
 	Rank    Rank
 }
 
-// hosts are those of one parent that come and go one by one. What stands in a
-// Subtree comes and goes with it.
+// hosts are the hosts of one parent that change one by one. Hosts in a Subtree
+// change with the subtree.
 type hosts struct {
-	ttls index[ttl] // of the records of each host, the lowest first
+	ttls index[ttl] // TTLs of each host, lowest first; one for each source
 
-	// The writer's own.
+	// Used by the writer only.
 	sources map[string]string // what each source gives, as Hosts.pack packs it
-	deltas  []delta[ttl]      // by the change in hand
-	touched bool              // by it
+	deltas  []delta[ttl]      // of the change in progress
+	changed bool              // by the change in progress
 }
 
-// holds tells whether h makes its parent exist.
-func (h *hosts) holds() bool { return h != nil && !h.ttls.empty() }
+// hasData reports whether h makes its parent exist.
+func (h *hosts) hasData() bool { return h != nil && !h.ttls.empty() }
 
 // ttl is the TTL of a host's record, in seconds.
 type ttl uint32
 
 func (t ttl) Equal(o ttl) bool { return t == o }
 
-// pack packs TTL, rank and addresses, and nothing when there are none.
+// pack packs TTL, rank and addresses. It returns "" if there are no addresses.
 func (h *Hosts) pack() string {
 	if len(h.Addrs) == 0 {
 		return ""
@@ -61,7 +61,7 @@ func (h *Hosts) pack() string {
 	return string(b)
 }
 
-// unpack gives what packed says of each host below parent.
+// unpack calls each with every host that packed holds below parent.
 func unpack(packed string, parent dnsname.Name, each func(netip.Addr, ttl, *pointer)) {
 	if packed == "" {
 		return
@@ -78,15 +78,15 @@ func unpack(packed string, parent dnsname.Name, each func(netip.Addr, ttl, *poin
 	}
 }
 
-// answerHost answers at a name directly below n whose label spells an address,
-// if it exists; t is what is seen of n.
+// answerHost fills a with the answer at a name directly below n whose label
+// spells an address, if it exists; t is n's published subtree.
 func (n *node) answerHost(s *Scratch, a *Answer, t *Subtree, label []byte, qtype dnswire.Type) (exists bool) {
-	addr, ok := t.hostAt(s, label)
+	addr, ok := t.hostAddr(s, label)
 	if !ok {
 		return false
 	}
 	if ttl, ok := n.host(t, addr); ok {
-		a.address(s, addr, ttl, qtype)
+		a.setAddress(s, addr, ttl, qtype)
 		return true
 	}
 	sets, exists := t.find(appendHostLabel(s.name[:0], addr))
@@ -96,26 +96,26 @@ func (n *node) answerHost(s *Scratch, a *Answer, t *Subtree, label []byte, qtype
 	return exists
 }
 
-// hostAt is the address that the label of a host of t spells.
-func (t *Subtree) hostAt(s *Scratch, label []byte) (addr netip.Addr, ok bool) {
+// hostAddr returns the address that the label of a host spells.
+func (t *Subtree) hostAddr(s *Scratch, label []byte) (addr netip.Addr, ok bool) {
 	addr, ok = dnsname.ParseDashedAddr(label[1:])
-	if !ok || t != nil && t.marks.Children != Exact {
+	if !ok || t != nil && t.metadata.Children != Exact {
 		return addr, ok
 	}
 	return addr, string(appendHostLabel(s.name[:0], addr)) == string(label)
 }
 
-// host gives the TTL of the host of n with that address, if there is one; t is
-// what is seen of n.
+// host returns the TTL of the host of n with that address, if it exists; t is
+// n's published subtree.
 func (n *node) host(t *Subtree, addr netip.Addr) (ttl uint32, ok bool) {
-	if t != nil && t.marks.Children == Synthesized {
-		return t.marks.ChildTTL, true
+	if t != nil && t.metadata.Children == Synthesized {
+		return t.metadata.ChildTTL, true
 	}
-	return n.givenHost(t, addr)
+	return n.storedHost(t, addr)
 }
 
-// givenHost is host for those that were given.
-func (n *node) givenHost(t *Subtree, addr netip.Addr) (ttl uint32, ok bool) {
+// storedHost is host without synthesized hosts.
+func (n *node) storedHost(t *Subtree, addr netip.Addr) (ttl uint32, ok bool) {
 	if t.hasHost(addr) {
 		return t.ttl, true
 	}
@@ -127,30 +127,30 @@ func (n *node) givenHost(t *Subtree, addr netip.Addr) (ttl uint32, ok bool) {
 	return 0, false
 }
 
-// address answers at a host.
-func (a *Answer) address(s *Scratch, addr netip.Addr, ttl uint32, qtype dnswire.Type) {
+// setAddress fills a with the address record of a host.
+func (a *Answer) setAddress(s *Scratch, addr netip.Addr, ttl uint32, qtype dnswire.Type) {
 	a.Outcome = NoData
 	if t := addrType(addr); t == qtype || qtype == dnswire.TypeANY {
-		a.Outcome, a.RRset = Found, s.made.Addr(addr, ttl)
+		a.Outcome, a.RRset = Found, s.rrset.Addr(addr, ttl)
 	}
 }
 
-// changeHosts shows readers what deltas make of n's hosts.
-func (db *DB) changeHosts(n *node) {
+// publishHosts applies the collected deltas to n's hosts.
+func (db *DB) publishHosts(n *node) {
 	h, before := n.hosts.Load(), n.state()
-	apply(&h.ttls, h.deltas, func(addr netip.Addr, old, all []ttl) {
+	applyDeltas(&h.ttls, h.deltas, func(addr netip.Addr, old, all []ttl) {
 		slices.Sort(all)
 		if len(old) == 0 || len(all) == 0 || old[0] != all[0] {
 			was := state{host: len(old) > 0}
 			if was.host {
 				was.ttl = uint32(old[0])
 			}
-			db.touch(n.zone, spot{n.name, addr}, was)
+			db.recordChange(n.zone, changeKey{n.name, addr}, was)
 		}
 	})
-	if before.parent != h.holds() {
-		db.touch(n.zone, spot{name: n.name}, before)
+	if before.parent != h.hasData() {
+		db.recordChange(n.zone, changeKey{name: n.name}, before)
 	}
-	h.deltas, h.touched = nil, false
-	n.settle()
+	h.deltas, h.changed = nil, false
+	n.updateExists()
 }

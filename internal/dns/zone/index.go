@@ -8,28 +8,28 @@ import (
 	"sync/atomic"
 )
 
-// index holds values by address, any number at each, in the order that they
-// were given in. It is two B-trees, of IPv4 and of IPv6 addresses, whose pages
-// never change: an update makes the pages on its path anew and then stores the
-// root, so readers take no lock and see one moment. Being in order, it finds
+// index maps addresses to values, any number at each, in the order given. It is
+// a pair of B-trees, for IPv4 and IPv6 addresses, with immutable pages (copy on
+// write): an update copies the pages on its path and then stores the root, so
+// readers take no lock and see one version. Because keys are ordered, it finds
 // prefixes too.
 type index[V any] struct {
-	roots [2]atomic.Pointer[page[V]] // nil when empty
+	roots [2]atomic.Pointer[page[V]] // nil if empty
 }
 
-// page is a leaf, with a value to each key, or a branch, with the least key of
-// each page below it. Keys are the octets of addresses, one behind another.
+// page is a leaf, with a value for each key, or a branch, with the least key of
+// each page below it. Keys are the octets of addresses, concatenated.
 type page[V any] struct {
 	keys   []byte
 	values []V
 	pages  []*page[V] // nil in a leaf
 }
 
-// pageLen is how many values or pages a page holds, unless more are at one
-// address: those stay together.
+// pageLen is how many values or pages a page holds, unless one address has
+// more: the values of one address stay together.
 const pageLen = 64
 
-// update replaces the values at one address.
+// update replaces the values of one address.
 type update[V any] struct {
 	addr   netip.Addr
 	values []V
@@ -52,7 +52,7 @@ func keyOf(addr netip.Addr) (k addrKey) {
 
 func (k *addrKey) octets() []byte { return k.raw[:k.length] }
 
-// family is the number of the tree that addr is in.
+// family returns the index of the tree for addr.
 func family(addr netip.Addr) int {
 	if addr.Is4() {
 		return 0
@@ -60,7 +60,7 @@ func family(addr netip.Addr) int {
 	return 1
 }
 
-// search is the number of keys that are less than key.
+// search returns how many keys are less than key.
 func search(keys, key []byte) int {
 	if len(key) == 4 {
 		return search4(keys, binary.BigEndian.Uint32(key))
@@ -77,7 +77,7 @@ func search(keys, key []byte) int {
 	return low
 }
 
-// search4 is search for IPv4, the most frequent by far.
+// search4 is search for IPv4, by far the most frequent case.
 func search4(keys []byte, key uint32) int {
 	low, high := 0, len(keys)/4
 	for low < high {
@@ -91,13 +91,13 @@ func search4(keys []byte, key uint32) int {
 	return low
 }
 
-// isAt tells whether key is number i of keys.
-func isAt(keys []byte, i int, key []byte) bool {
+// keyAt reports whether key i of keys equals key.
+func keyAt(keys []byte, i int, key []byte) bool {
 	at := i * len(key)
 	return at < len(keys) && string(keys[at:at+len(key)]) == string(key)
 }
 
-// find gives the values at addr.
+// find returns the values of addr.
 func (x *index[V]) find(addr netip.Addr) []V {
 	k := keyOf(addr)
 	key := k.octets()
@@ -110,13 +110,13 @@ func (x *index[V]) find(addr netip.Addr) []V {
 	}
 	first := search(p.keys, key)
 	last := first
-	for isAt(p.keys, last, key) {
+	for keyAt(p.keys, last, key) {
 		last++
 	}
 	return p.values[first:last]
 }
 
-// count is the number of values.
+// count returns the number of values.
 func (x *index[V]) count() (n int) {
 	for i := range x.roots {
 		n += x.roots[i].Load().count()
@@ -135,16 +135,16 @@ func (p *page[V]) count() (n int) {
 	return n
 }
 
-// child is the number of the page of p that key belongs to.
+// child returns the index of the page of p that key belongs to.
 func (p *page[V]) child(key []byte) int {
 	i := search(p.keys, key)
-	if i > 0 && !isAt(p.keys, i, key) {
+	if i > 0 && !keyAt(p.keys, i, key) {
 		i--
 	}
 	return i
 }
 
-// covers tells whether there are values at any address in prefix.
+// covers reports whether any address in prefix has values.
 func (x *index[V]) covers(prefix netip.Prefix) bool {
 	k := keyOf(prefix.Addr())
 	key := k.octets()
@@ -152,7 +152,7 @@ func (x *index[V]) covers(prefix netip.Prefix) bool {
 	if p == nil {
 		return false
 	}
-	var next []byte // the least key behind the page in hand
+	var next []byte // the least key after the current page
 	for p.pages != nil {
 		i := p.child(key)
 		if behind := p.keys[(i+1)*len(key):]; len(behind) > 0 {
@@ -166,7 +166,7 @@ func (x *index[V]) covers(prefix netip.Prefix) bool {
 	return len(next) > 0 && hasPrefix(next, key, prefix.Bits())
 }
 
-// hasPrefix tells whether key begins with the first bits of prefix.
+// hasPrefix reports whether key begins with the first bits of prefix.
 func hasPrefix(key, prefix []byte, bits int) bool {
 	whole, rest := bits/8, 8-bits%8
 	return string(key[:whole]) == string(prefix[:whole]) &&
@@ -190,7 +190,7 @@ func (p *page[V]) all(yield func(netip.Addr, []V) bool) bool {
 	}
 	for from, width := 0, p.width(); from < len(p.values); {
 		key, to := p.keys[from*width:(from+1)*width], from+1
-		for isAt(p.keys, to, key) {
+		for keyAt(p.keys, to, key) {
 			to++
 		}
 		addr, _ := netip.AddrFromSlice(key)
@@ -202,8 +202,8 @@ func (p *page[V]) all(yield func(netip.Addr, []V) bool) bool {
 	return true
 }
 
-// frozen is x as it is now.
-func (x *index[V]) frozen() *index[V] {
+// snapshot returns an immutable copy of x in constant time.
+func (x *index[V]) snapshot() *index[V] {
 	f := new(index[V])
 	for i := range x.roots {
 		f.roots[i].Store(x.roots[i].Load())
@@ -213,7 +213,7 @@ func (x *index[V]) frozen() *index[V] {
 
 func (x *index[V]) empty() bool { return x.roots[0].Load() == nil && x.roots[1].Load() == nil }
 
-// update makes changes, which are in order of address.
+// update applies changes, which are sorted by address.
 func (x *index[V]) update(changes []update[V]) {
 	v6 := slices.IndexFunc(changes, func(c update[V]) bool { return !c.addr.Is4() })
 	if v6 < 0 {
@@ -226,7 +226,8 @@ func (x *index[V]) update(changes []update[V]) {
 	}
 }
 
-// updatedRoot is the root of the tree below p, a root, with changes made.
+// updatedRoot returns the root of the tree that results from applying changes
+// to root p.
 func (p *page[V]) updatedRoot(changes []update[V]) *page[V] {
 	if p == nil {
 		p = new(page[V])
@@ -247,8 +248,8 @@ func (p *page[V]) updatedRoot(changes []update[V]) *page[V] {
 	return p
 }
 
-// updated are the pages that stand in p's place after changes: of the same
-// height, none empty.
+// updated returns the pages that replace p after changes: of the same height,
+// none empty.
 func (p *page[V]) updated(changes []update[V]) []*page[V] {
 	if p.pages == nil {
 		return p.updatedLeaf(changes).split()
@@ -258,17 +259,17 @@ func (p *page[V]) updated(changes []update[V]) []*page[V] {
 	for len(changes) > 0 {
 		k := keyOf(changes[0].addr)
 		to := p.child(k.octets())
-		made.take(p, from, to)
+		made.appendRange(p, from, to)
 		mine := p.changesOf(to, changes)
 		made.append(p.pages[to].updated(mine))
 		changes, from = changes[len(mine):], to+1
 	}
-	made.take(p, from, len(p.pages))
+	made.appendRange(p, from, len(p.pages))
 	return made.split()
 }
 
-// changesOf are those of changes that are of p's page number i, which the
-// first one is of.
+// changesOf returns the prefix of changes that belongs to page i of p; the
+// first change does.
 func (p *page[V]) changesOf(i int, changes []update[V]) []update[V] {
 	if i+1 == len(p.pages) {
 		return changes
@@ -285,7 +286,7 @@ func (p *page[V]) changesOf(i int, changes []update[V]) []update[V] {
 	return changes[:n]
 }
 
-// updatedLeaf is p, a leaf, with changes made, however long.
+// updatedLeaf returns the leaf p with changes applied, of any length.
 func (p *page[V]) updatedLeaf(changes []update[V]) *page[V] {
 	more, width := 0, keyOf(changes[0].addr).length
 	for _, c := range changes {
@@ -300,8 +301,8 @@ func (p *page[V]) updatedLeaf(changes []update[V]) *page[V] {
 		k := keyOf(c.addr)
 		key := k.octets()
 		to := from + search(p.keys[from*width:], key)
-		made.take(p, from, to)
-		for from = to; isAt(p.keys, from, key); {
+		made.appendRange(p, from, to)
+		for from = to; keyAt(p.keys, from, key); {
 			from++ // replaced
 		}
 		for _, v := range c.values {
@@ -309,12 +310,12 @@ func (p *page[V]) updatedLeaf(changes []update[V]) *page[V] {
 			made.values = append(made.values, v)
 		}
 	}
-	made.take(p, from, len(p.values))
+	made.appendRange(p, from, len(p.values))
 	return made
 }
 
-// take appends what q holds between from and to.
-func (p *page[V]) take(q *page[V], from, to int) {
+// appendRange appends the elements of q from index from to index to.
+func (p *page[V]) appendRange(q *page[V], from, to int) {
 	if from == to {
 		return
 	}
@@ -327,13 +328,13 @@ func (p *page[V]) take(q *page[V], from, to int) {
 	}
 }
 
-// append appends pages to p, a branch. One that became short is joined with
-// its neighbour.
+// append appends pages to branch p. A page that became short is merged with its
+// neighbor.
 func (p *page[V]) append(pages []*page[V]) {
 	if last := len(p.pages) - 1; last >= 0 && len(pages) == 1 && pages[0].len() < pageLen/4 {
 		joined := new(page[V])
-		joined.take(p.pages[last], 0, p.pages[last].len())
-		joined.take(pages[0], 0, pages[0].len())
+		joined.appendRange(p.pages[last], 0, p.pages[last].len())
+		joined.appendRange(pages[0], 0, pages[0].len())
 		p.keys, p.pages = p.keys[:last*p.width()], p.pages[:last]
 		pages = joined.split()
 	}
@@ -343,7 +344,8 @@ func (p *page[V]) append(pages []*page[V]) {
 	}
 }
 
-// split cuts p into pages of even length. Values at one address stay together.
+// split divides p into pages of even length. Values of one address stay
+// together.
 func (p *page[V]) split() []*page[V] {
 	total := p.len()
 	switch {
@@ -357,12 +359,12 @@ func (p *page[V]) split() []*page[V] {
 	from := 0
 	for i := range parts {
 		to := max(from, (i+1)*total/parts)
-		for from < to && isAt(p.keys, to, p.keys[(to-1)*width:to*width]) {
+		for from < to && keyAt(p.keys, to, p.keys[(to-1)*width:to*width]) {
 			to++
 		}
 		if from < to {
 			part := new(page[V])
-			part.take(p, from, to)
+			part.appendRange(p, from, to)
 			made = append(made, part)
 		}
 		from = to
@@ -370,8 +372,8 @@ func (p *page[V]) split() []*page[V] {
 	return made
 }
 
-// len is how many values or pages p holds.
+// len returns how many values or pages p holds.
 func (p *page[V]) len() int { return len(p.values) + len(p.pages) }
 
-// width is the length of a key of p, which is not empty.
+// width returns the length of a key of p, which must not be empty.
 func (p *page[V]) width() int { return len(p.keys) / p.len() }

@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// TestIndex: an index that is changed at random holds what a map does, in
-// order, in pages that are neither too long nor, on the whole, too short.
+// TestIndex compares an index under random changes with a map, and checks the
+// order and the length of its pages.
 func TestIndex(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		x, want := new(index[int]), make(map[netip.Addr][]int)
 		for range 60 {
-			// Mostly small changes, now and then a large one, on the whole
-			// more that come, then more that go.
+			// Mostly small changes and sometimes a large one; first more
+			// additions, then more deletions.
 			changes := make(map[netip.Addr][]int)
 			for range 1 + rnd.IntN(2)*rnd.IntN(2)*rnd.IntN(2000) + rnd.IntN(3) {
 				changes[randomAddr(rnd)] = make([]int, rnd.IntN(3)*rnd.IntN(2))
@@ -55,7 +55,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// randomAddr is one of a few thousand, near each other and far apart.
+// randomAddr returns one of a few thousand addresses, close to each other and
+// far apart.
 func randomAddr(rnd *rand.Rand) netip.Addr {
 	raw := [16]byte{0xfd, 14: byte(rnd.IntN(4)), 15: byte(rnd.IntN(256))}
 	if rnd.IntN(8) == 0 {
@@ -94,7 +95,7 @@ func checkIndex(t *testing.T, x *index[int], want map[netip.Addr][]int) {
 	}
 }
 
-// checkPage checks the pages below p and gives their height.
+// checkPage checks the pages below p and returns their height.
 func checkPage(t *testing.T, p *page[int]) (height int) {
 	t.Helper()
 	if n := p.len(); n == 0 || n > pageLen+1 { // two values at the cut
@@ -113,7 +114,8 @@ func checkPage(t *testing.T, p *page[int]) (height int) {
 	return height
 }
 
-// TestIndexGivesUpPages: what is left of a large index is small.
+// TestIndexGivesUpPages checks that little is left of a large index after
+// deletions.
 func TestIndexGivesUpPages(t *testing.T) {
 	x := new(index[int])
 	var changes []update[int]
@@ -137,8 +139,8 @@ func TestIndexGivesUpPages(t *testing.T) {
 	}
 }
 
-// TestApplyDeltas: what comes and goes in one change is as if it had never
-// come, whatever the order; equal values count.
+// TestApplyDeltas checks that an addition and a deletion in one change cancel
+// out in any order, and that equal values are counted.
 func TestApplyDeltas(t *testing.T) {
 	x := new(index[ttl])
 	addr := netip.MustParseAddr("fd00::1")
@@ -151,17 +153,17 @@ func TestApplyDeltas(t *testing.T) {
 		{[]delta[ttl]{{addr, 7, true}}, []ttl{5, 7}},
 		{[]delta[ttl]{{addr, 7, true}, {addr, 5, true}}, nil},
 	} {
-		apply(x, step.deltas, func(_ netip.Addr, _, all []ttl) { slices.SortFunc(all, cmp.Compare) })
+		applyDeltas(x, step.deltas, func(_ netip.Addr, _, all []ttl) { slices.SortFunc(all, cmp.Compare) })
 		if got := x.find(addr); !slices.Equal(got, step.want) {
 			t.Errorf("step %d: values = %v, want %v", i, got, step.want)
 		}
 	}
 }
 
-// TestApplyMany: more deltas than are made together are seen all at once, and none
-// is lost.
+// TestApplyMany checks that more deltas than batchSize are published at once
+// and completely.
 func TestApplyMany(t *testing.T) {
-	const n = 3*atOnce + 1
+	const n = 3*batchSize + 1
 	at := func(i int) netip.Addr {
 		if i%2 == 0 {
 			return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
@@ -180,7 +182,7 @@ func TestApplyMany(t *testing.T) {
 			}
 		}
 		before := x.count()
-		apply(x, deltas, func(netip.Addr, []ttl, []ttl) {
+		applyDeltas(x, deltas, func(netip.Addr, []ttl, []ttl) {
 			if x.count() != before || before > 0 && !slices.Equal(x.find(at(0)), []ttl{change.gone}) {
 				t.Fatalf("%+v: a part of it is seen", change)
 			}

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// TestLines: what a lookup goes through is a cache line each.
+// TestLines checks that the structures used by a lookup fit a cache line each.
 func TestLines(t *testing.T) {
 	const line = 64
 	for what, size := range map[string]uintptr{"node": unsafe.Sizeof(node{}), "Subtree": unsafe.Sizeof(Subtree{})} {

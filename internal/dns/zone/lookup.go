@@ -7,76 +7,79 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Outcome is how a lookup ended.
+// Outcome is the result of a lookup.
 type Outcome uint8
 
-// The outcomes. The zero value is harmless.
+// Outcomes. The zero value, Unanswered, makes the server answer SERVFAIL.
 const (
-	Unanswered Outcome = iota // the data is not loaded: SERVFAIL
-	OutOfZone                 // the name is in none of the zones
+	Unanswered Outcome = iota // the data is not loaded
+	OutOfZone                 // no zone contains the name
 	NXDomain                  // the name does not exist
-	NoData                    // the name exists, the type does not
+	NoData                    // the name exists without records of the type
 	Found                     // RRset holds the answer
-	Alias                     // RRset is the CNAME that stands there instead
-	Authority                 // SOA is the answer
+	Alias                     // RRset is the CNAME record at the name
+	Authority                 // the answer is SOA, the zone's start of authority
 )
 
-// Answer is what a lookup found. It is good until the Scratch is used again.
+// Answer is the result of a lookup. It is valid until the Scratch is used
+// again.
 type Answer struct {
 	Outcome Outcome
 	RRset   dnswire.RRset
-	// SOA is that of the zone that the name is in; nil when it is in none.
+	// SOA is the SOA of the zone that contains the name; nil if there is none.
 	SOA *dnswire.SOA
-	// Note says why, where somebody said so; nil for most.
+	// EDE explains a denial; usually nil.
 	EDE *EDE
-	// Aged says that the answer is from an earlier time, when it is.
+	// StaleEDE is set if the answer comes from stale data.
 	StaleEDE *EDE
 }
 
-// Scratch is what a lookup works in; one goroutine uses it at a time. Its zero
-// value is ready.
+// Scratch is the working memory of lookups, for one goroutine at a time. Its
+// zero value is ready to use.
 type Scratch struct {
-	name [dnsname.MaxWire]byte
-	made dnswire.RRsetBuilder
-	soa  dnswire.SOA
+	name  [dnsname.MaxWire]byte
+	rrset dnswire.RRsetBuilder
+	soa   dnswire.SOA
 
-	near       *node  // found last by Addresses
-	nearAt     uint64 // how much was published then
-	nearLabels int32  // of its name
+	lastNode       *node  // the last node that Addresses found
+	lastGeneration uint64 // DB.generation then
+	lastLabels     int32  // the number of labels of its name
 }
 
-// Lookup finds the RRset of qtype at the name that has the given wire form,
-// lower-case and without the root's closing zero octet. ANY finds one RRset
-// (RFC 8482, section 4.1). It takes no lock and allocates nothing.
+// Lookup returns the RRset of qtype at qname, which is in lower-case wire form
+// without the root's closing zero octet. For ANY it returns one RRset (RFC
+// 8482, section 4.1). It takes no lock and allocates nothing.
 func (db *DB) Lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
-	for range maxLooks {
-		before := db.published.Load()
-		a := db.look(s, qname, qtype)
-		if a.Outcome != NXDomain || db.published.Load() == before {
+	for range maxAttempts {
+		before := db.generation.Load()
+		a := db.lookupOnce(s, qname, qtype)
+		if a.Outcome != NXDomain || db.generation.Load() == before {
 			return a
 		}
-		// The name may have come meanwhile, and what denies it behind it: see
-		// Apply. That a mark of age was there, or not, is part of the denial.
+		// The data changed during the lookup: the name may have been added
+		// after it was searched and its denial published after that (see
+		// Apply). Whether stale metadata was present is part of the denial,
+		// too.
 	}
 	return Answer{Outcome: Unanswered}
 }
 
-// maxLooks is how often a lookup is tried in which a name seems to be denied
-// while something changes. More than two are needed only by a reader that is held
-// up each time.
-const maxLooks = 8
+// maxAttempts is how often a lookup is repeated if it denies a name while data
+// changes. Only a reader that is suspended each time needs more than two
+// attempts.
+const maxAttempts = 8
 
-// look is one attempt.
-func (db *DB) look(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
+// lookupOnce is one attempt of Lookup.
+func (db *DB) lookupOnce(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 	a := db.lookup(s, qname, qtype)
-	if db.aged.Load() != 0 {
-		db.age(s, qname, &a)
+	if db.staleCount.Load() != 0 {
+		db.applyStale(s, qname, &a)
 	}
 	return a
 }
 
 func (db *DB) lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
-	n, at, child := db.closest(qname)
+	n, at, child := db.closestNode(qname)
 	if n == nil {
 		return Answer{Outcome: OutOfZone}
 	}
@@ -96,10 +99,10 @@ func (db *DB) lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 	return a
 }
 
-// closest finds the node of qname or, where there is none, of its closest
-// ancestor that has one: where in qname that begins, and where the name
-// directly below it does.
-func (db *DB) closest(qname []byte) (n *node, at, child int) {
+// closestNode returns the node of qname or, if it has none, of its closest
+// ancestor with a node, the offset of that ancestor's name in qname, and the
+// offset of the name directly below it.
+func (db *DB) closestNode(qname []byte) (n *node, at, child int) {
 	t, depth := db.table.Load(), int(db.depth(qname).Load())
 	for labels := countLabels(qname); labels > 0; labels-- {
 		if labels <= depth {
@@ -112,8 +115,9 @@ func (db *DB) closest(qname []byte) (n *node, at, child int) {
 	return nil, 0, 0
 }
 
-// depth is how many labels the longest name of a node ever had, among reverse
-// names or others: the one are long, and their nodes few and high up.
+// depth returns the largest number of labels that any node has had, counted
+// separately for reverse names: these are long, but their nodes are few and
+// near the root.
 func (db *DB) depth(name []byte) *atomic.Int32 {
 	const arpa = "\x04arpa"
 	if n := len(name) - len(arpa); n >= 0 && string(name[n:]) == arpa {
@@ -130,29 +134,30 @@ func countLabels(qname []byte) int {
 	return count
 }
 
-// answer answers at n's name, if it exists.
+// answer fills a with the answer at n's name, if it exists.
 func (n *node) answer(a *Answer, qtype dnswire.Type) (exists bool) {
-	t, apex := n.seen.Load(), n.zone.apex == n
-	if !apex && !t.holds() && !n.hosts.Load().holds() && !n.nonTerminal.Load() {
+	t, apex := n.subtree.Load(), n.zone.apex == n
+	if !apex && !t.hasData() && !n.hosts.Load().hasData() && !n.nonTerminal.Load() {
 		return false
 	}
-	if apex && qtype == dnswire.TypeSOA && !t.pending() { // what is not loaded has none
+	if apex && qtype == dnswire.TypeSOA && !t.pending() { // data that is not loaded has no SOA
 		a.Outcome = Authority
 		return true
 	}
 	t.answer(a, t.base(), qtype)
-	if a.Outcome == NoData && t != nil && t.marks.EDE != nil {
-		a.deny(NoData, t.marks.EDE)
+	if a.Outcome == NoData && t != nil && t.metadata.EDE != nil {
+		a.deny(NoData, t.metadata.EDE)
 	}
 	return true
 }
 
-// pending tells whether nothing is known of t's base yet.
-func (t *Subtree) pending() bool { return t != nil && t.marks.EDE != nil && t.marks.EDE.Pending }
+// pending reports whether the data at t's base is not loaded yet.
+func (t *Subtree) pending() bool { return t != nil && t.metadata.EDE != nil && t.metadata.EDE.Pending }
 
-// answerBelow answers at the name that labels make below n's, if it exists.
+// answerBelow fills a with the answer at the name with the given labels below
+// n's, if it exists.
 func (n *node) answerBelow(s *Scratch, a *Answer, labels []byte, qtype dnswire.Type) (exists bool) {
-	t := n.seen.Load()
+	t := n.subtree.Load()
 	if sets, exists := t.find(labels); exists {
 		t.answer(a, sets, qtype)
 		return true
@@ -160,11 +165,11 @@ func (n *node) answerBelow(s *Scratch, a *Answer, labels []byte, qtype dnswire.T
 	return len(labels) == 1+int(labels[0]) && n.answerHost(s, a, t, labels, qtype)
 }
 
-// answer answers from the RRsets at the given places.
+// answer fills a from the RRsets at the given offsets.
 func (t *Subtree) answer(a *Answer, places []byte, qtype dnswire.Type) {
 	a.Outcome = NoData
-	for ; len(places) > 0; places = places[placeLen:] {
-		set := dnswire.ReadRRset(t.data[place(places):])
+	for ; len(places) > 0; places = places[offsetLen:] {
+		set := dnswire.ReadRRset(t.data[readOffset(places):])
 		switch {
 		case set.Type == qtype || qtype == dnswire.TypeANY:
 			a.Outcome, a.RRset = Found, set
@@ -176,8 +181,8 @@ func (t *Subtree) answer(a *Answer, places []byte, qtype dnswire.Type) {
 	}
 }
 
-// deny sets the outcome, or Unanswered when the note says that there is no
-// denial yet.
+// deny sets the outcome and its EDE, or Unanswered if the EDE says that data is
+// pending.
 func (a *Answer) deny(o Outcome, note *EDE) {
 	a.Outcome, a.EDE = o, note
 	if note.Pending {
@@ -185,12 +190,12 @@ func (a *Answer) deny(o Outcome, note *EDE) {
 	}
 }
 
-// explain denies qname with the nearest note, going up from n to the zone's
-// apex; n's name begins at the given place, the one below it at child.
+// explain denies qname with the nearest EDE between n and the zone's apex. n's
+// name begins at offset at, the name below it at offset child.
 func (n *node) explain(a *Answer, qname []byte, at, child int) {
 	for {
-		if t := n.seen.Load(); t != nil {
-			if note := t.marks.noteFor(qname, at, child); note != nil {
+		if t := n.subtree.Load(); t != nil {
+			if note := t.metadata.edeFor(qname, at, child); note != nil {
 				a.deny(NXDomain, note)
 				return
 			}

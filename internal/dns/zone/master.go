@@ -10,8 +10,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Records are those of each zone that entries are of, each zone's SOA first.
-// It fails when a record can't be written as text.
+// Records groups the records of entries by zone, each zone's SOA first. It
+// fails if a record cannot be written as text.
 func Records(entries []Entry) (zones [][]dnswire.Record, err error) {
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Zone.Compare(b.Zone) })
@@ -32,10 +32,10 @@ func Records(entries []Entry) (zones [][]dnswire.Record, err error) {
 	return zones, nil
 }
 
-// WriteMaster writes zones as master files (RFC 1035, section 5), an empty
-// line between them.
+// WriteMaster writes zones in master file format (RFC 1035, section 5), with an
+// empty line between zones.
 func WriteMaster(w io.Writer, zones [][]dnswire.Record) error {
-	out := bufio.NewWriter(w) // keeps its first error
+	out := bufio.NewWriter(w) // keeps the first error until Flush
 	for i, records := range zones {
 		if i > 0 {
 			fmt.Fprintln(out)
@@ -47,9 +47,9 @@ func WriteMaster(w io.Writer, zones [][]dnswire.Record) error {
 	return out.Flush()
 }
 
-// SOAs are the zones' start of authority at this moment.
+// SOAs returns the present SOA of each zone.
 func (db *DB) SOAs() []dnswire.SOA {
-	all := make([]dnswire.SOA, 0, len(db.zones)) // which never changes
+	all := make([]dnswire.SOA, 0, len(db.zones)) // db.zones is immutable
 	for _, z := range db.zones {
 		all = append(all, *z.soa.Load())
 	}

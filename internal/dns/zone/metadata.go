@@ -2,39 +2,39 @@ package zone
 
 import "portolan.dev/portolan/internal/dns/dnswire"
 
-// Note says why a name is denied, as an Extended DNS Error (RFC 8914).
+// EDE is an Extended DNS Error (RFC 8914) that explains a denial.
 type EDE struct {
 	Code dnswire.EDECode
 	Text string
-	// Pending means that the data is not loaded: there is no denial yet, the
+	// Pending means that the data is not loaded yet: instead of a denial the
 	// outcome is Unanswered.
 	Pending bool
 }
 
 // Children says how the hosts of a name are found: the names directly below it
-// that spell their address with dashes.
+// that spell an address with dashes.
 type Children uint8
 
-// The ways to find a host.
+// Ways to find hosts.
 const (
-	Exact       Children = iota // as any name
-	AnySpelling                 // the label may spell the host's address in any form
-	Synthesized                 // there is one for each address
+	Exact       Children = iota // by their canonical spelling, as any other name
+	AnySpelling                 // by any spelling of the host's address
+	Synthesized                 // every address has a host
 )
 
-// Marks are what is said of a name beside its records.
+// Metadata describes a name beside its records.
 type Metadata struct {
 	// Exists makes the name exist without records.
 	Exists   bool
 	Children Children
-	// ChildTTL is the TTL of synthesized children, in seconds.
+	// ChildTTL is the TTL of synthesized hosts, in seconds.
 	ChildTTL uint32
-	// Note goes with a denial at the name itself. Below goes with a denial of
-	// a name below it that has no nearer note, Underscored instead where the
-	// label directly below begins with an underscore (RFC 8552).
+	// EDE explains a denial at the name itself. Below explains a denial of a
+	// name below it that has no nearer explanation; Underscored replaces Below
+	// if the label directly below begins with an underscore (RFC 8552).
 	EDE, Below, Underscored *EDE
-	// Aged says that the name and those below it are from an earlier time; nil
-	// when they are not. A nearer mark counts.
+	// Stale marks the name and the names below it as stale; nil if they are
+	// not. The nearest mark applies.
 	Stale *Stale
 }
 
@@ -42,25 +42,24 @@ func (m *Metadata) equal(o *Metadata) bool {
 	return m.sameAnswers(o) && m.Stale.equal(o.Stale)
 }
 
-// sameAnswers tells whether m and o differ in nothing but age.
+// sameAnswers reports whether m and o are equal except for Stale.
 func (m *Metadata) sameAnswers(o *Metadata) bool {
 	return m.Exists == o.Exists && m.Children == o.Children && m.ChildTTL == o.ChildTTL &&
-		equalNotes(m.EDE, o.EDE) && equalNotes(m.Below, o.Below) && equalNotes(m.Underscored, o.Underscored)
+		equalEDE(m.EDE, o.EDE) && equalEDE(m.Below, o.Below) && equalEDE(m.Underscored, o.Underscored)
 }
 
-// isSettled tells whether what is said is what the source has now: nothing is
-// pending, nor from an earlier time.
-func (m *Metadata) isSettled() bool {
+// isCurrent reports whether the data is loaded and not stale.
+func (m *Metadata) isCurrent() bool {
 	return m.Stale == nil && !m.EDE.pending() && !m.Below.pending() && !m.Underscored.pending()
 }
 
 func (n *EDE) pending() bool { return n != nil && n.Pending }
 
-func equalNotes(a, b *EDE) bool { return a == b || a != nil && b != nil && *a == *b }
+func equalEDE(a, b *EDE) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// noteFor is the note for a denial of qname, said by the name that begins at
-// the given place; child is where the name below it begins.
-func (m *Metadata) noteFor(qname []byte, at, child int) *EDE {
+// edeFor returns the EDE for a denial of qname. m belongs to the name at offset
+// at of qname; child is the offset of the name below it.
+func (m *Metadata) edeFor(qname []byte, at, child int) *EDE {
 	if at == 0 {
 		return m.EDE
 	}

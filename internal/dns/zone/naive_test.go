@@ -17,8 +17,7 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// naive is what a DB is given, as it was given. It answers by going through
-// all of it.
+// naive stores the input of a DB as given and answers by searching all of it.
 type naive struct {
 	apexes   []dnsname.Name
 	subtrees map[dnsname.Name]subtree
@@ -62,7 +61,7 @@ func (s *subtree) build(b *zone.Builder) {
 	}
 }
 
-// answers is every name that exists, with its RRsets: RDATA as text, in order.
+// answers holds every existing name with its RRsets: RDATA as text, in order.
 type answers map[dnsname.Name]map[dnswire.Type][]string
 
 func (a answers) add(name dnsname.Name, t dnswire.Type, rdata string) {
@@ -102,7 +101,7 @@ func (n *naive) zoneOf(name dnsname.Name) (apex dnsname.Name, ok bool) {
 	return apex, ok
 }
 
-// answers works out everything.
+// answers computes everything.
 func (n *naive) answers() answers {
 	all := make(answers)
 	targets := make(map[netip.Addr]map[dnsname.Name]zone.Rank)
@@ -180,8 +179,7 @@ func (n *naive) addAncestors(all answers) {
 	}
 }
 
-// lookup is what DB.Lookup does, in words: the outcome, the zone, the note and
-// the records.
+// lookup is DB.Lookup in words: the outcome, the zone, the EDE and the records.
 func (n *naive) lookup(all answers, name dnsname.Name, t dnswire.Type) string {
 	apex, ok := n.zoneOf(name)
 	if !ok {
@@ -217,7 +215,7 @@ func (n *naive) lookup(all answers, name dnsname.Name, t dnswire.Type) string {
 	return describe(zone.NoData, apex, n.subtrees[name].marks.EDE, nil)
 }
 
-// note is the nearest note for a denial of name.
+// note returns the nearest EDE for a denial of name.
 func (n *naive) note(name, apex dnsname.Name) *zone.EDE {
 	if m := n.subtrees[name].marks; m.EDE != nil {
 		return m.EDE
@@ -257,7 +255,7 @@ func describeAnswer(a zone.Answer) string {
 	return text
 }
 
-// random makes changes in a world small enough for them to meet.
+// random makes changes to a few names, so that they interact.
 type random struct{ *rand.Rand }
 
 func pick[T any](r random, from ...T) T { return from[r.IntN(len(from))] }
@@ -299,7 +297,7 @@ func (r random) labels() []string {
 	return pick(r, nil, []string{"h"}, []string{"_x", "_y"}, []string{"_z", "_y"}, []string{"10-0-0-1"}, []string{"fd00--1"}, []string{"fd00-0--1"})
 }
 
-// change makes a change of n and gives it as a DB takes it.
+// change makes a change to n and returns it as input for a DB.
 func (r random) change(n *naive) (c zone.Changes) {
 	for _, base := range []string{"one.x.a", "two.x.a", "b.a", "three.b.a", "four.elsewhere"} {
 		if r.IntN(3) > 0 {
@@ -323,8 +321,8 @@ func (r random) change(n *naive) (c zone.Changes) {
 	return c
 }
 
-// FuzzAgainstNaive: whatever is changed, a DB answers as going through all that
-// it was given does, lists the names that exist, and counts what changed.
+// FuzzAgainstNaive compares a DB with naive after random changes: lookups, the
+// list of names and the serials.
 func FuzzAgainstNaive(f *testing.F) {
 	for seed := range uint64(6) {
 		f.Add(seed)
@@ -337,21 +335,21 @@ func FuzzAgainstNaive(f *testing.F) {
 			n.apexes = append(n.apexes, dnsname.MustParse(z))
 		}
 		db := newDB(t, apexes...)
-		before, marks, serials := n.answers(), n.dataMarks(), n.serials(db)
+		before, marks, serials := n.answers(), n.dataMetadata(), n.serials(db)
 		for range 10 {
 			db.Apply(r.change(n))
 			all := n.answers()
 			n.checkLookups(t, db, all)
 			checkEntries(t, db, all)
 			for i, z := range n.apexes {
-				if n.zoneDump(before, marks, z) != n.zoneDump(all, n.dataMarks(), z) {
+				if n.zoneDump(before, marks, z) != n.zoneDump(all, n.dataMetadata(), z) {
 					serials[i]++
 				}
 			}
 			if got := n.serials(db); !slices.Equal(got, serials) {
 				t.Fatalf("serials of %v = %v, want %v", n.apexes, got, serials)
 			}
-			before, marks = all, n.dataMarks()
+			before, marks = all, n.dataMetadata()
 		}
 	})
 }
@@ -363,8 +361,9 @@ func (n *naive) serials(db *zone.DB) (all []uint32) {
 	return all
 }
 
-// dataMarks are the marks, all of which change what is served.
-func (n *naive) dataMarks() map[dnsname.Name]string {
+// dataMetadata returns the metadata, any change of which counts as a change of
+// data.
+func (n *naive) dataMetadata() map[dnsname.Name]string {
 	all := make(map[dnsname.Name]string)
 	for name, s := range n.subtrees {
 		all[name] = string(zone.AppendMetadata(nil, &s.marks))
@@ -372,8 +371,8 @@ func (n *naive) dataMarks() map[dnsname.Name]string {
 	return all
 }
 
-// zoneDump is what is served of a zone, in one line. Marks that say nothing
-// are as good as none.
+// zoneDump formats what is served of a zone in one line. Zero metadata is
+// omitted.
 func (n *naive) zoneDump(all answers, marks map[dnsname.Name]string, z dnsname.Name) string {
 	var lines []string
 	for name, sets := range all {
@@ -408,8 +407,8 @@ func (n *naive) checkLookups(t *testing.T, db *zone.DB, all answers) {
 	checkAddresses(t, db, asked)
 }
 
-// checkAddresses wants Addresses to find what Lookup finds, one name behind
-// another.
+// checkAddresses checks that Addresses finds what Lookup finds, for one name
+// after another.
 func checkAddresses(t *testing.T, db *zone.DB, names []dnsname.Name) {
 	t.Helper()
 	scratch := new(zone.Scratch)

@@ -13,39 +13,38 @@ import (
 // Rank orders the PTR records that several sources contribute to one address.
 type Rank uint8
 
-// Among the PTR records of one address those of the lowest tier are seen, the
-// others are as if they were not there. First puts a record before those of
-// its tier without it.
+// Of the PTR records of one address, only those of the lowest tier are served.
+// Within a tier, records with First come before records with Last.
 const (
 	First Rank = 0
 	Last  Rank = 1
 )
 
-// Tier is the rank of a record in tier n, from 0.
+// Tier returns the rank of a record in tier n, from 0.
 func Tier(n uint8, order Rank) Rank { return Rank(n)<<1 | order }
 
 func (r Rank) tier() uint8 { return uint8(r >> 1) }
 
-// pointer is one PTR record of an address: the reverse names of hosts need no
-// more than who their parent is.
+// pointer is one PTR record of an address. A host as target needs no more
+// memory than its parent's name.
 type pointer struct {
 	base dnsname.Name
 	ttl  uint32
 	rank Rank
-	host bool // it points to the base's host with this address, else to the base
-	// repeated is set where a pointer before it, of the same tier, has the
-	// same target.
+	host bool // the target is the base's host with this address, not the base
+	// repeated is set if an earlier pointer of the same tier has the same
+	// target.
 	repeated bool
 }
 
-// Equal tells whether p and o say the same.
+// Equal reports whether p and o are the same record with the same rank.
 func (p pointer) Equal(o pointer) bool {
 	p.repeated = o.repeated
 	return p == o
 }
 
-// appendTarget appends the uncompressed wire form of the name that p, a
-// pointer of addr, points to.
+// appendTarget appends the uncompressed wire form of the target of p, a pointer
+// of addr.
 func (p pointer) appendTarget(b []byte, addr netip.Addr) []byte {
 	if p.host {
 		b = appendHostLabel(b, addr)
@@ -53,7 +52,7 @@ func (p pointer) appendTarget(b []byte, addr netip.Addr) []byte {
 	return p.base.AppendWire(b)
 }
 
-// compare orders pointers of addr by rank, and those of one rank by target.
+// compare orders pointers of addr by rank, then by target.
 func (p pointer) compare(o pointer, addr netip.Addr) int {
 	if c := cmp.Compare(p.rank, o.rank); c != 0 {
 		return c
@@ -66,8 +65,8 @@ func (p pointer) compareTarget(o pointer, addr netip.Addr) int {
 	return dnswire.CompareRData(dnswire.TypePTR, p.appendTarget(a[:0], addr), o.appendTarget(b[:0], addr))
 }
 
-// arrange puts the pointers of addr in order and marks those that are repeated.
-func arrange(all []pointer, addr netip.Addr) {
+// arrangePointers sorts the pointers of addr and sets repeated.
+func arrangePointers(all []pointer, addr netip.Addr) {
 	slices.SortFunc(all, func(p, o pointer) int { return p.compare(o, addr) })
 	for len(all) > 0 {
 		tier := lowestTier(all)
@@ -76,8 +75,8 @@ func arrange(all []pointer, addr netip.Addr) {
 	}
 }
 
-// markRepeated marks the pointers of one tier that are repeated: an equal
-// target is the neighbour's in the same rank, or among those of rank First.
+// markRepeated sets repeated on the pointers of one tier: an equal target is a
+// neighbor of the same rank, or among those of rank First.
 func markRepeated(tier []pointer, addr netip.Addr) {
 	first := 0
 	for first < len(tier) && tier[first].rank == tier[0].rank {
@@ -92,7 +91,7 @@ func markRepeated(tier []pointer, addr netip.Addr) {
 	}
 }
 
-// lowestTier are those of all, in order, that are seen.
+// lowestTier returns the pointers that are served; all is sorted.
 func lowestTier(all []pointer) []pointer {
 	n := 0
 	for n < len(all) && all[n].rank.tier() == all[0].rank.tier() {
@@ -101,7 +100,7 @@ func lowestTier(all []pointer) []pointer {
 	return all[:n]
 }
 
-// lowestTTL is that of an RRset (RFC 2181, section 5.2).
+// lowestTTL returns the TTL of the RRset (RFC 2181, section 5.2).
 func lowestTTL(tier []pointer) uint32 {
 	ttl := tier[0].ttl
 	for _, p := range tier[1:] {
@@ -110,7 +109,7 @@ func lowestTTL(tier []pointer) uint32 {
 	return ttl
 }
 
-// sameAnswer tells whether the pointers a and b of addr make the same RRset.
+// sameAnswer reports whether the pointers a and b of addr make the same RRset.
 func sameAnswer(a, b []pointer, addr netip.Addr) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return len(a) == len(b)
@@ -125,8 +124,8 @@ func distinct(tier []pointer) []pointer {
 	return slices.DeleteFunc(slices.Clone(tier), func(p pointer) bool { return p.repeated })
 }
 
-// answerReverse answers at the reverse name of an address or of a prefix, if
-// it exists.
+// answerReverse fills a with the answer at the reverse name of an address or of
+// a prefix, if it exists.
 func (db *DB) answerReverse(s *Scratch, a *Answer, qname []byte, qtype dnswire.Type) (exists bool) {
 	prefix, ok := dnsname.ParseReverse(qname)
 	if !ok {
@@ -149,30 +148,30 @@ func (db *DB) answerReverse(s *Scratch, a *Answer, qname []byte, qtype dnswire.T
 	return true
 }
 
-// pointerSet is the RRset that the pointers of addr make.
+// pointerSet returns the PTR RRset of addr.
 func (s *Scratch) pointerSet(all []pointer, addr netip.Addr) dnswire.RRset {
 	tier := lowestTier(all)
-	s.made.Start(dnswire.TypePTR, lowestTTL(tier))
+	s.rrset.Start(dnswire.TypePTR, lowestTTL(tier))
 	for _, p := range tier {
 		if !p.repeated {
-			s.made.Add(p.appendTarget(s.name[:0], addr))
+			s.rrset.Add(p.appendTarget(s.name[:0], addr))
 		}
 	}
-	return s.made.RRset()
+	return s.rrset.RRset()
 }
 
-// zoneOf is the zone that the reverse name of addr is in, or nil.
-func (db *DB) zoneOf(addr netip.Addr) *authority {
+// zoneOf returns the zone that contains the reverse name of addr, or nil.
+func (db *DB) zoneOf(addr netip.Addr) *zoneState {
 	var buf [dnsname.MaxWire]byte
-	n, _, _ := db.closest(dnsname.AppendReverse(buf[:0], netip.PrefixFrom(addr, addr.BitLen())))
+	n, _, _ := db.closestNode(dnsname.AppendReverse(buf[:0], netip.PrefixFrom(addr, addr.BitLen())))
 	if n == nil {
 		return nil
 	}
 	return n.zone
 }
 
-// comparePointers appends what replacing the subtree old at base by t means
-// for reverse names.
+// comparePointers appends the changes of PTR records that replacing the subtree
+// old at base by t causes.
 func comparePointers(deltas []delta[pointer], base dnsname.Name, old, t *Subtree) []delta[pointer] {
 	before, after := old.packedPointers(), t.packedPointers()
 	sameTTL := old != nil && t != nil && old.ttl == t.ttl

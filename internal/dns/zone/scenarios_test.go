@@ -14,8 +14,9 @@ import (
 	"portolan.dev/portolan/internal/scenario"
 )
 
-// TestRestoreScenarios: what a replica makes of the records and marks of each
-// scenario's zones answers and lists what they do.
+// TestRestoreScenarios checks that a secondary built from the records and
+// metadata of each scenario's zones gives the same answers and lists the same
+// names.
 func TestRestoreScenarios(t *testing.T) {
 	files, err := filepath.Glob("../../../testdata/scenarios/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -29,7 +30,7 @@ func TestRestoreScenarios(t *testing.T) {
 	}
 }
 
-// scenarioDB is the zones of a scenario, all kinds loaded.
+// scenarioDB returns the zones of a scenario, fully loaded.
 func scenarioDB(t *testing.T, file string) *zone.DB {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -12,92 +12,93 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Item is one record of a zone, or one of TypeMarks, as a transfer tells it.
+// TransferRecord is one record of a zone transfer, of TypeMetadata or any other
+// type.
 type TransferRecord struct {
 	Name  dnsname.Name
 	Type  dnswire.Type
 	TTL   uint32
-	RData []byte // names in it are not compressed
+	RData []byte // without compressed names
 }
 
-// Copy keeps one zone of a DB as another server has it. Nothing else may change
-// the zone; one goroutine at a time uses the Copy.
+// Secondary maintains one zone of a DB as a copy of a primary's. Nothing else
+// may change the zone, and only one goroutine at a time may use the Secondary.
 type Secondary struct {
-	db    *DB
-	zone  *authority
-	aged  *Stale
-	build Builder
-	marks map[string]Metadata // by their RDATA, so that equal notes are one
+	db       *DB
+	zone     *zoneState
+	stale    *Stale
+	build    Builder
+	metadata map[string]Metadata // by RDATA, so that equal EDEs share memory
 }
 
-// Step is a record that goes, or one that comes.
+// RecordChange deletes or adds a record.
 type RecordChange struct {
 	TransferRecord
 	Deleted bool
 }
 
-// Errors that a Copy's methods wrap.
+// Errors that the methods of Secondary wrap.
 var (
-	ErrTransferRecord = errors.New("a record that no zone of this version has")
-	ErrDiffers        = errors.New("the copy is not what the change takes it for")
+	ErrTransferRecord = errors.New("invalid record for a zone of this version")
+	ErrDiffers        = errors.New("the copy does not match the difference")
 )
 
-// Copy begins to keep the zone of that apex. The DB has it, and nothing is in it
-// yet.
+// Secondary returns a Secondary for the zone with the given apex. The DB must
+// contain the zone, and it must be empty.
 func (db *DB) Secondary(apex dnsname.Name) (*Secondary, error) {
 	for _, z := range db.zones {
 		if z.apex.name == apex {
-			return &Secondary{db: db, zone: z, marks: make(map[string]Metadata)}, nil
+			return &Secondary{db: db, zone: z, metadata: make(map[string]Metadata)}, nil
 		}
 	}
 	return nil, fmt.Errorf("%s: %w", apex, ErrNoZone)
 }
 
-// SOA is the zone's start of authority, as it was given last.
+// SOA returns the zone's SOA.
 func (c *Secondary) SOA() dnswire.SOA { return *c.zone.soa.Load() }
 
-// Moment is the zone as it is now, however old.
+// Version returns the present version of the zone, even if it is stale.
 func (c *Secondary) Version() *Version {
 	c.db.mu.Lock()
 	defer c.db.mu.Unlock()
-	return c.db.moment(c.zone)
+	return c.db.version(c.zone)
 }
 
-// items are what stands at one name; none when it is not in the zone.
-func (c *Secondary) items(name dnsname.Name) (items []TransferRecord) {
+// recordsAt returns the records at one name; none if it is not in the zone.
+func (c *Secondary) recordsAt(name dnsname.Name) (items []TransferRecord) {
 	wire := []byte(name.WireLabels())
-	n, at, _ := c.db.closest(wire)
+	n, at, _ := c.db.closestNode(wire)
 	if n == nil || n.zone != c.zone {
 		return nil
 	}
 	if addr, ok := c.pointerAddr(name); ok {
 		if all := c.db.pointers.find(addr); len(all) > 0 {
 			pointerRecords(addr, all, WithMetadata, func(o OwnedRRset) bool {
-				items = append(items, itemsOf(name, o.Set)...)
+				items = append(items, transferRecords(name, o.Set)...)
 				return true
 			})
 		}
 		return items
 	}
-	t := n.seen.Load()
+	t := n.subtree.Load()
 	if at == 0 {
 		if b := (base{name: name, subtree: t}); t != nil || n.hosts.Load() != nil {
-			items = itemsOf(name, b.marks().Set)
+			items = transferRecords(name, b.metadata().Set)
 		}
-		return append(items, itemsOf(name, t.sets(t.base())...)...)
+		return append(items, transferRecords(name, t.sets(t.base())...)...)
 	}
 	if sets, exists := t.find(wire[:at]); exists {
-		return itemsOf(name, t.sets(sets)...)
+		return transferRecords(name, t.sets(sets)...)
 	}
-	if addr, ok := hostSpelled(wire[:at]); ok {
-		if ttl, ok := n.givenHost(t, addr); ok {
-			return itemsOf(name, new(dnswire.RRsetBuilder).Addr(addr, ttl))
+	if addr, ok := parseHostLabel(wire[:at]); ok {
+		if ttl, ok := n.storedHost(t, addr); ok {
+			return transferRecords(name, new(dnswire.RRsetBuilder).Addr(addr, ttl))
 		}
 	}
 	return nil
 }
 
-func itemsOf(name dnsname.Name, sets ...dnswire.RRset) (items []TransferRecord) {
+func transferRecords(name dnsname.Name, sets ...dnswire.RRset) (items []TransferRecord) {
 	for _, set := range sets {
 		for _, rdata := range set.RData() {
 			items = append(items, TransferRecord{Name: name, Type: set.Type, TTL: set.TTL(), RData: rdata})
@@ -106,8 +107,8 @@ func itemsOf(name dnsname.Name, sets ...dnswire.RRset) (items []TransferRecord) 
 	return items
 }
 
-// pointerAddr is the address whose reverse name that is, if the name is in a
-// zone that has such.
+// pointerAddr returns the address whose reverse name is name, if the zone can
+// contain reverse names.
 func (c *Secondary) pointerAddr(name dnsname.Name) (addr netip.Addr, ok bool) {
 	if !c.zone.reverse {
 		return netip.Addr{}, false
@@ -116,8 +117,9 @@ func (c *Secondary) pointerAddr(name dnsname.Name) (addr netip.Addr, ok bool) {
 	return prefix.Addr(), ok && prefix.IsSingleIP()
 }
 
-// hostSpelled is the address that labels spell as the only label of a host does.
-func hostSpelled(labels []byte) (addr netip.Addr, ok bool) {
+// parseHostLabel returns the address that labels spell, if they are the one
+// label of a host.
+func parseHostLabel(labels []byte) (addr netip.Addr, ok bool) {
 	if len(labels) == 0 || len(labels) != 1+int(labels[0]) {
 		return netip.Addr{}, false
 	}
@@ -126,19 +128,19 @@ func hostSpelled(labels []byte) (addr netip.Addr, ok bool) {
 	return addr, ok && string(appendHostLabel(buf[:0], addr)) == string(labels)
 }
 
-// Replace makes items, in any order, all that is in the zone, and soa its start
-// of authority. It changes nothing when it fails, which wraps ErrItem. As by Apply,
-// nothing that exists before and after is denied meanwhile.
+// Replace replaces the zone by records, in any order, with the given SOA
+// (AXFR). Errors wrap ErrTransferRecord; the zone is then unchanged. As with
+// Apply, a name that exists before and after is not denied in between.
 func (c *Secondary) Replace(soa dnswire.SOA, items []TransferRecord) error {
-	u := updating{Secondary: c, whole: true, nodes: make(map[dnsname.Name]bool), kept: make(map[dnsname.Name]bool)}
+	u := secondaryUpdate{Secondary: c, replace: true, nodes: make(map[dnsname.Name]bool), keep: make(map[dnsname.Name]bool)}
 	slices.SortFunc(items, func(a, b TransferRecord) int { return cmp.Compare(a.Name.WireLabels(), b.Name.WireLabels()) })
-	runs := []run{{name: soa.Zone}} // nothing, if nothing is said of the apex
+	runs := []nameRecords{{name: soa.Zone}} // the apex, in case it has no records
 	for rest := items; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Name == rest[0].Name {
 			n++
 		}
-		r := run{name: rest[0].Name, items: rest[:n:n]}
+		r := nameRecords{name: rest[0].Name, records: rest[:n:n]}
 		if r.name == soa.Zone {
 			runs[0] = r
 		} else {
@@ -146,19 +148,19 @@ func (c *Secondary) Replace(soa dnswire.SOA, items []TransferRecord) error {
 		}
 		rest = rest[n:]
 	}
-	return u.update(soa, runs)
+	return u.run(soa, runs)
 }
 
-// Change makes steps. Those of one name are made in their order, from what items
-// gives for it. It fails with ErrDiffers where what goes is not there, or what
-// comes is; see Replace.
-func (c *Secondary) Change(soa dnswire.SOA, steps []RecordChange) error {
+// Update applies changes to the zone (IXFR), in their order for each name. It
+// fails with ErrDiffers if a record to delete does not exist or a record to add
+// does; the zone is then unchanged, as with Replace.
+func (c *Secondary) Update(soa dnswire.SOA, steps []RecordChange) error {
 	at := make(map[dnsname.Name][]TransferRecord)
 	for i := range steps {
 		s := &steps[i]
 		items, known := at[s.Name]
 		if !known {
-			items = c.items(s.Name)
+			items = c.recordsAt(s.Name)
 		}
 		found := slices.IndexFunc(items, s.TransferRecord.equal)
 		switch {
@@ -171,50 +173,51 @@ func (c *Secondary) Change(soa dnswire.SOA, steps []RecordChange) error {
 		}
 		at[s.Name] = items
 	}
-	u := updating{Secondary: c, nodes: make(map[dnsname.Name]bool)}
-	runs := make([]run, 0, len(at))
+	u := secondaryUpdate{Secondary: c, nodes: make(map[dnsname.Name]bool)}
+	runs := make([]nameRecords, 0, len(at))
 	for name, items := range at {
-		runs = append(runs, run{name: name, items: items})
+		runs = append(runs, nameRecords{name: name, records: items})
 	}
-	return u.update(soa, runs)
+	return u.run(soa, runs)
 }
 
 func (it TransferRecord) equal(o TransferRecord) bool {
 	return it.Type == o.Type && it.TTL == o.TTL && bytes.Equal(it.RData, o.RData)
 }
 
-// Age says that all of the zone is from an earlier time; nil that it is not.
+// SetStale marks the whole zone as stale; nil marks it as current.
 func (c *Secondary) SetStale(aged *Stale) {
 	c.db.mu.Lock()
 	defer c.db.mu.Unlock()
-	c.aged = aged
+	c.stale = aged
 	apex := c.zone.apex
-	made := nothing
-	if t := apex.seen.Load(); t != nil {
+	made := emptySubtree
+	if t := apex.subtree.Load(); t != nil {
 		made = *t
 	}
-	marks := *made.marks
+	marks := *made.metadata
 	marks.Stale = aged
-	made.marks = &marks
+	made.metadata = &marks
 	c.db.publish(apex, &made)
-	c.zone.touched = false
+	c.zone.changed = false
 }
 
-// maxMarks is how many different Marks a Copy remembers: there are few.
-const maxMarks = 1024
+// maxMetadata bounds the metadata that a Secondary remembers. Few values
+// differ.
+const maxMetadata = 1024
 
-// marksOf reads marks, with the notes that other equal ones have.
-func (c *Secondary) marksOf(rdata []byte) (Metadata, error) {
-	if m, ok := c.marks[string(rdata)]; ok {
+// metadataOf parses RDATA of TypeMetadata. Equal RDATA shares the EDEs.
+func (c *Secondary) metadataOf(rdata []byte) (Metadata, error) {
+	if m, ok := c.metadata[string(rdata)]; ok {
 		return m, nil
 	}
 	m, err := ParseMetadata(rdata)
 	if err != nil {
 		return Metadata{}, fmt.Errorf("%w: %w", ErrTransferRecord, err)
 	}
-	if len(c.marks) >= maxMarks {
-		clear(c.marks)
+	if len(c.metadata) >= maxMetadata {
+		clear(c.metadata)
 	}
-	c.marks[string(rdata)] = m
+	c.metadata[string(rdata)] = m
 	return m, nil
 }

@@ -11,75 +11,76 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// updating is one change of a Copy.
-type updating struct {
+// secondaryUpdate is one change of a Secondary's zone.
+type secondaryUpdate struct {
 	*Secondary
-	whole bool // what is not given goes
-	// nodes are the names that will have a node, beside those that have: bases
-	// and their ancestors.
+	replace bool // data not given is deleted
+	// nodes are the names that get a node, in addition to those that have one:
+	// bases and their ancestors.
 	nodes map[dnsname.Name]bool
-	kept  map[dnsname.Name]bool // bases that stay, when whole
+	keep  map[dnsname.Name]bool // bases to keep, if replace is set
 
-	changes  Changes
-	pointers []delta[pointer]
-	named    map[netip.Addr]bool // addresses whose pointers are given, when whole
+	changes      Changes
+	pointers     []delta[pointer]
+	pointerAddrs map[netip.Addr]bool // addresses whose PTR records are given, if replace is set
 }
 
-// run is what stands at one name.
-type run struct {
-	name  dnsname.Name
-	items []TransferRecord
-	home  dnsname.Name // the base of the subtree that it belongs to
+// run is all records at one name.
+type nameRecords struct {
+	name    dnsname.Name
+	records []TransferRecord
+	base    dnsname.Name // the base of the subtree that contains the name
 }
 
-func (u *updating) update(soa dnswire.SOA, runs []run) error {
+func (u *secondaryUpdate) run(soa dnswire.SOA, runs []nameRecords) error {
 	if soa.Zone != u.zone.apex.name {
-		return fmt.Errorf("start of authority of %s in %s: %w", soa.Zone, u.zone.apex.name, ErrTransferRecord)
+		return fmt.Errorf("SOA record of %s in zone %s: %w", soa.Zone, u.zone.apex.name, ErrTransferRecord)
 	}
 	u.db.mu.Lock()
 	defer u.db.mu.Unlock()
-	runs, err := u.takePointers(runs)
+	runs, err := u.extractPointers(runs)
 	if err != nil {
 		return err
 	}
-	if err := u.findHomes(runs); err != nil {
+	if err := u.assignBases(runs); err != nil {
 		return err
 	}
-	slices.SortFunc(runs, func(a, b run) int { return cmp.Compare(a.home.WireLabels(), b.home.WireLabels()) })
+	slices.SortFunc(runs, func(a, b nameRecords) int { return cmp.Compare(a.base.WireLabels(), b.base.WireLabels()) })
 	for len(runs) > 0 {
 		n := 1
-		for n < len(runs) && runs[n].home == runs[0].home {
+		for n < len(runs) && runs[n].base == runs[0].base {
 			n++
 		}
-		if err := u.compile(runs[0].home, runs[:n]); err != nil {
+		if err := u.compile(runs[0].base, runs[:n]); err != nil {
 			return err
 		}
 		runs = runs[n:]
 	}
-	if u.whole {
-		u.dropOthers()
+	if u.replace {
+		u.removeMissing()
 	}
 	u.apply(soa)
 	return nil
 }
 
-// apply makes the changes; from here on nothing fails.
-func (u *updating) apply(soa dnswire.SOA) {
+// apply publishes the changes. It cannot fail.
+func (u *secondaryUpdate) apply(soa dnswire.SOA) {
 	b := batch{db: u.db}
-	b.add(u.changes)
+	b.plan(u.changes)
 	b.pointers = append(b.pointers, u.pointers...)
-	b.show()
-	b.drop()
-	u.zone.touched = false
+	b.publishAdditions()
+	b.publishRemovals()
+	u.zone.changed = false
 	u.zone.soa.Store(&soa)
 }
 
-// takePointers takes out the reverse names of addresses.
-func (u *updating) takePointers(runs []run) (rest []run, err error) {
+// extractPointers turns the records at reverse names of addresses into deltas
+// and returns the other runs.
+func (u *secondaryUpdate) extractPointers(runs []nameRecords) (rest []nameRecords, err error) {
 	if !u.zone.reverse {
 		return runs, nil
 	}
-	u.named = make(map[netip.Addr]bool)
+	u.pointerAddrs = make(map[netip.Addr]bool)
 	rest = runs[:0]
 	for _, r := range runs {
 		addr, ok := u.pointerAddr(r.name)
@@ -87,14 +88,14 @@ func (u *updating) takePointers(runs []run) (rest []run, err error) {
 			rest = append(rest, r)
 			continue
 		}
-		u.named[addr] = true
-		if err := u.point(addr, r); err != nil {
+		u.pointerAddrs[addr] = true
+		if err := u.updatePointers(addr, r); err != nil {
 			return nil, err
 		}
 	}
-	if u.whole {
+	if u.replace {
 		for addr, old := range u.db.pointers.all {
-			if !u.named[addr] && u.db.zoneOf(addr) == u.zone {
+			if !u.pointerAddrs[addr] && u.db.zoneOf(addr) == u.zone {
 				u.pointers = appendDeltas(u.pointers, addr, old, true)
 			}
 		}
@@ -109,23 +110,23 @@ func appendDeltas(deltas []delta[pointer], addr netip.Addr, of []pointer, gone b
 	return deltas
 }
 
-// point has the reverse name of addr point to what is said in r.
-func (u *updating) point(addr netip.Addr, r run) error {
+// updatePointers adds the deltas that make r the PTR records of addr.
+func (u *secondaryUpdate) updatePointers(addr netip.Addr, r nameRecords) error {
 	if u.db.zoneOf(addr) != u.zone {
 		return fmt.Errorf("%s: %w", r.name, ErrTransferRecord)
 	}
 	first := make(map[dnsname.Name]bool)
-	for _, it := range r.items {
+	for _, it := range r.records {
 		if it.Type == TypeMetadata {
-			marked, err := parsePointerMarks(it.RData)
+			marked, err := parsePointerMetadata(it.RData)
 			if err != nil {
 				return fmt.Errorf("%s: %w: %w", r.name, ErrTransferRecord, err)
 			}
 			first[marked] = true
 		}
 	}
-	made := make([]pointer, 0, len(r.items))
-	for _, it := range r.items {
+	made := make([]pointer, 0, len(r.records))
+	for _, it := range r.records {
 		if it.Type == TypeMetadata {
 			continue
 		}
@@ -137,11 +138,11 @@ func (u *updating) point(addr netip.Addr, r run) error {
 		if len(first) > 0 && !first[target] {
 			p.rank = Tier(0, Last)
 		}
-		if host, ok := hostSpelled([]byte(target.WireLabels())[:firstLabel(target)]); ok && host == addr {
+		if host, ok := parseHostLabel([]byte(target.WireLabels())[:firstLabelLen(target)]); ok && host == addr {
 			p.base, p.host = target.Parent(), true
 		}
-		if n := u.db.find(p.base); n != nil {
-			p.base = n.name // which is kept once
+		if n := u.db.findNode(p.base); n != nil {
+			p.base = n.name // shares the memory of the name
 		}
 		made = append(made, p)
 	}
@@ -154,17 +155,18 @@ func (u *updating) point(addr netip.Addr, r run) error {
 	return nil
 }
 
-// firstLabel is the length of a name's first label in wire form.
-func firstLabel(n dnsname.Name) int {
+// firstLabelLen returns the length of a name's first label in wire form, with
+// its length octet.
+func firstLabelLen(n dnsname.Name) int {
 	if n.IsRoot() {
 		return 0
 	}
 	return 1 + len(n.Label())
 }
 
-// findHomes finds the subtree that each run belongs to: that of the nearest name
-// that has a node. Names with marks have one, and those with hosts below them.
-func (u *updating) findHomes(runs []run) error {
+// assignBases finds the subtree of each run: that of the nearest name with a
+// node. Names with metadata have a node, and so do parents of hosts.
+func (u *secondaryUpdate) assignBases(runs []nameRecords) error {
 	u.addNode(u.zone.apex.name)
 	for i := range runs {
 		r := &runs[i]
@@ -172,25 +174,25 @@ func (u *updating) findHomes(runs []run) error {
 			return fmt.Errorf("%s is not in %s: %w", r.name, u.zone.apex.name, ErrTransferRecord)
 		}
 		switch _, host := r.host(); {
-		case slices.ContainsFunc(r.items, isMarks):
+		case slices.ContainsFunc(r.records, isMetadata):
 			u.addNode(r.name)
-		case host && len(r.items) > 0 && r.name != u.zone.apex.name:
+		case host && len(r.records) > 0 && r.name != u.zone.apex.name:
 			u.addNode(r.name.Parent())
 		}
 	}
 	for i := range runs {
 		r := &runs[i]
-		for r.home = r.name; !u.hasNode(r.home); {
-			r.home = r.home.Parent()
+		for r.base = r.name; !u.hasNode(r.base); {
+			r.base = r.base.Parent()
 		}
 	}
 	return u.checkNodes()
 }
 
-func isMarks(it TransferRecord) bool { return it.Type == TypeMetadata }
+func isMetadata(it TransferRecord) bool { return it.Type == TypeMetadata }
 
-// addNode notes that name, in the zone, will have a node.
-func (u *updating) addNode(name dnsname.Name) {
+// addNode records that name, which is in the zone, gets a node.
+func (u *secondaryUpdate) addNode(name dnsname.Name) {
 	for !u.nodes[name] {
 		u.nodes[name] = true
 		if name == u.zone.apex.name {
@@ -200,38 +202,39 @@ func (u *updating) addNode(name dnsname.Name) {
 	}
 }
 
-func (u *updating) hasNode(name dnsname.Name) bool {
-	return u.nodes[name] || !u.whole && u.db.find(name) != nil
+func (u *secondaryUpdate) hasNode(name dnsname.Name) bool {
+	return u.nodes[name] || !u.replace && u.db.findNode(name) != nil
 }
 
-// checkNodes refuses nodes that would hide names of the subtree above them: what
-// marks a name comes with it, or before.
-func (u *updating) checkNodes() error {
+// checkNodes rejects new nodes that would hide names of the subtree above them.
+// The metadata of a name must come with its records or before them.
+func (u *secondaryUpdate) checkNodes() error {
 	for name := range u.nodes {
 		wire := []byte(name.WireLabels())
-		n, at, _ := u.db.closest(wire)
-		if u.whole || n == nil || at == 0 {
+		n, at, _ := u.db.closestNode(wire)
+		if u.replace || n == nil || at == 0 {
 			continue
 		}
-		if t := n.seen.Load(); t != nil && t.hasBelow(wire[:at]) {
-			return fmt.Errorf("marks at %s, which has records already: %w", name, ErrTransferRecord)
+		if t := n.subtree.Load(); t != nil && t.hasBelow(wire[:at]) {
+			return fmt.Errorf("metadata at %s, which already has records: %w", name, ErrTransferRecord)
 		}
 	}
 	return nil
 }
 
-// hasBelow tells whether t has names at labels below its base, or below that.
+// hasBelow reports whether t has a name that ends with labels.
 func (t *Subtree) hasBelow(labels []byte) bool {
 	for i := range int(t.names) {
 		if name, _ := t.name(i); endsWithLabels(name, labels) {
 			return true
 		}
 	}
-	addr, ok := hostSpelled(labels)
+	addr, ok := parseHostLabel(labels)
 	return ok && t.hasHost(addr)
 }
 
-// endsWithLabels tells whether name, in wire form, ends with the labels of end.
+// endsWithLabels reports whether name, in wire form, ends with the labels of
+// end.
 func endsWithLabels(name, end []byte) bool {
 	for len(name) > len(end) {
 		name = name[1+name[0]:]
@@ -239,53 +242,53 @@ func endsWithLabels(name, end []byte) bool {
 	return bytes.Equal(name, end)
 }
 
-// host is the address that r's name spells, if r can be a host: it has that
-// address and nothing else, or nothing any more.
-func (r *run) host() (addr netip.Addr, ok bool) {
-	addr, ok = hostSpelled([]byte(r.name.WireLabels())[:firstLabel(r.name)])
-	if !ok || len(r.items) == 0 {
+// host returns the address that r's name spells. ok reports whether r can be a
+// host: it has that address and nothing else, or it has been deleted.
+func (r *nameRecords) host() (addr netip.Addr, ok bool) {
+	addr, ok = parseHostLabel([]byte(r.name.WireLabels())[:firstLabelLen(r.name)])
+	if !ok || len(r.records) == 0 {
 		return addr, ok
 	}
 	k := keyOf(addr)
-	it := &r.items[0]
-	return addr, len(r.items) == 1 && it.Type == addrType(addr) && bytes.Equal(it.RData, k.octets())
+	it := &r.records[0]
+	return addr, len(r.records) == 1 && it.Type == addrType(addr) && bytes.Equal(it.RData, k.octets())
 }
 
-// compile makes the subtree and the hosts at a base, of which runs are given.
-func (u *updating) compile(base dnsname.Name, runs []run) error {
-	n := u.db.find(base)
+// compile builds the subtree and the hosts of a base from its runs.
+func (u *secondaryUpdate) compile(base dnsname.Name, runs []nameRecords) error {
+	n := u.db.findNode(base)
 	var before *Subtree
 	var hosts *hosts
 	if n != nil {
-		before, hosts = n.seen.Load(), n.hosts.Load()
+		before, hosts = n.subtree.Load(), n.hosts.Load()
 	}
-	if u.whole {
-		u.kept[base] = true
+	if u.replace {
+		u.keep[base] = true
 		before = nil
 	}
 	if (before == nil || before.names+before.hosts4+before.hosts6 == 0) && onlyHosts(base, runs) {
 		u.compileHosts(base, hosts, runs)
-		runs = slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return r.name != base })
+		runs = slices.DeleteFunc(slices.Clone(runs), func(r nameRecords) bool { return r.name != base })
 		hosts = nil
 	}
 	made, err := u.subtree(base, before, hosts, runs)
 	if err != nil {
 		return err
 	}
-	u.dropHosts(base, hosts)
-	if n == nil || !n.seen.Load().equal(made) {
+	u.removeHosts(base, hosts)
+	if n == nil || !n.subtree.Load().equal(made) {
 		u.changes.Subtrees = append(u.changes.Subtrees, Change{base, made})
 	}
 	return nil
 }
 
-// onlyHosts tells whether hosts are all that is said below base, and marks all
-// that is said of itself: then its hosts come and go one by one.
-func onlyHosts(base dnsname.Name, runs []run) bool {
+// onlyHosts reports whether all runs below base are hosts and base has metadata
+// only. Then its hosts change one by one.
+func onlyHosts(base dnsname.Name, runs []nameRecords) bool {
 	for i := range runs {
 		r := &runs[i]
 		if r.name == base {
-			if slices.ContainsFunc(r.items, func(it TransferRecord) bool { return !isMarks(it) }) {
+			if slices.ContainsFunc(r.records, func(it TransferRecord) bool { return !isMetadata(it) }) {
 				return false
 			}
 			continue
@@ -297,9 +300,9 @@ func onlyHosts(base dnsname.Name, runs []run) bool {
 	return true
 }
 
-// compileHosts has the hosts of base come and go one by one: each is a source
-// of its own.
-func (u *updating) compileHosts(base dnsname.Name, present *hosts, runs []run) {
+// compileHosts makes each host of base a source of its own, so that hosts
+// change one by one.
+func (u *secondaryUpdate) compileHosts(base dnsname.Name, present *hosts, runs []nameRecords) {
 	given := make(map[string]bool, len(runs))
 	for i := range runs {
 		r := &runs[i]
@@ -308,12 +311,12 @@ func (u *updating) compileHosts(base dnsname.Name, present *hosts, runs []run) {
 		}
 		h := Hosts{Parent: base, Source: r.name.Label()}
 		given[h.Source] = true
-		if addr, _ := r.host(); len(r.items) > 0 {
-			h.Addrs, h.TTL = []netip.Addr{addr}, r.items[0].TTL
+		if addr, _ := r.host(); len(r.records) > 0 {
+			h.Addrs, h.TTL = []netip.Addr{addr}, r.records[0].TTL
 		}
 		u.changes.Hosts = append(u.changes.Hosts, h)
 	}
-	if present == nil || !u.whole {
+	if present == nil || !u.replace {
 		return
 	}
 	for source := range present.sources {
@@ -323,8 +326,8 @@ func (u *updating) compileHosts(base dnsname.Name, present *hosts, runs []run) {
 	}
 }
 
-// dropHosts takes from base those hosts that came one by one.
-func (u *updating) dropHosts(base dnsname.Name, present *hosts) {
+// removeHosts removes the hosts of base that are sources of their own.
+func (u *secondaryUpdate) removeHosts(base dnsname.Name, present *hosts) {
 	if present == nil {
 		return
 	}
@@ -333,15 +336,15 @@ func (u *updating) dropHosts(base dnsname.Name, present *hosts) {
 	}
 }
 
-// dropOthers takes out the bases that are not given.
-func (u *updating) dropOthers() {
+// removeMissing removes the bases that are not given.
+func (u *secondaryUpdate) removeMissing() {
 	for n := range u.db.table.Load().all {
-		if n.zone != u.zone || u.kept[n.name] {
+		if n.zone != u.zone || u.keep[n.name] {
 			continue
 		}
-		if n.seen.Load() != nil {
+		if n.subtree.Load() != nil {
 			u.changes.Subtrees = append(u.changes.Subtrees, Change{n.name, nil})
 		}
-		u.dropHosts(n.name, n.hosts.Load())
+		u.removeHosts(n.name, n.hosts.Load())
 	}
 }

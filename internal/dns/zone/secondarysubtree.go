@@ -8,66 +8,66 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// subtree makes the subtree at base: what is there before, with hosts that came
-// one by one, but at the names of runs what those say.
-func (u *updating) subtree(base dnsname.Name, before *Subtree, hosts *hosts, runs []run) (*Subtree, error) {
-	s := subtreeOf{updating: u, base: base, replaced: make(map[string]bool, len(runs))}
+// subtree builds the subtree at base: the data in before and the hosts, with
+// the names of runs replaced.
+func (u *secondaryUpdate) subtree(base dnsname.Name, before *Subtree, hosts *hosts, runs []nameRecords) (*Subtree, error) {
+	s := subtreeUpdate{secondaryUpdate: u, base: base, replaced: make(map[string]bool, len(runs))}
 	u.build.Begin(base, 0)
 	if before != nil {
-		u.build.Metadata = *before.marks
+		u.build.Metadata = *before.metadata
 	}
 	for i := range runs {
 		s.replaced[string(s.labels(runs[i].name))] = true
 	}
-	s.keep(before)
-	if !u.whole {
+	s.keepNames(before)
+	if !u.replace {
 		s.keepHosts(hosts)
 	}
 	for i := range runs {
-		if err := s.take(&runs[i]); err != nil {
+		if err := s.addRun(&runs[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", runs[i].name, err)
 		}
 	}
-	if s.mixed {
-		return nil, fmt.Errorf("records at and below %s have several TTLs: %w", base, ErrTransferRecord)
+	if s.mixedTTL {
+		return nil, fmt.Errorf("records at and below %s have different TTLs: %w", base, ErrTransferRecord)
 	}
 	u.build.ttl = s.ttl
 	u.build.Metadata.Stale = nil
 	if base == u.zone.apex.name {
-		u.build.Metadata.Stale = u.aged
+		u.build.Metadata.Stale = u.stale
 	}
 	return u.build.Subtree(), nil
 }
 
-// subtreeOf is a subtree in the making.
-type subtreeOf struct {
-	*updating
+// subtreeUpdate is a subtree under construction.
+type subtreeUpdate struct {
+	*secondaryUpdate
 	base     dnsname.Name
 	replaced map[string]bool // names, as labels below the base
 	ttl      uint32
-	some     bool // there is a record, and so a TTL
-	mixed    bool // TTLs differ
+	hasTTL   bool // ttl is set
+	mixedTTL bool // TTLs differ
 }
 
-// labels are those of a name below the base, in wire form.
-func (s *subtreeOf) labels(name dnsname.Name) []byte {
+// labels returns the labels of a name below the base, in wire form.
+func (s *subtreeUpdate) labels(name dnsname.Name) []byte {
 	return []byte(name.WireLabels()[:name.WireLen()-s.base.WireLen()])
 }
 
-func (s *subtreeOf) add(t dnswire.Type, ttl uint32, rdata, labels []byte) {
-	s.mixed = s.mixed || s.some && s.ttl != ttl
-	s.ttl, s.some = ttl, true
-	s.build.addRecord(t, rdata, s.build.keep(labels))
+func (s *subtreeUpdate) add(t dnswire.Type, ttl uint32, rdata, labels []byte) {
+	s.mixedTTL = s.mixedTTL || s.hasTTL && s.ttl != ttl
+	s.ttl, s.hasTTL = ttl, true
+	s.build.addRecord(t, rdata, s.build.copyOctets(labels))
 }
 
-func (s *subtreeOf) addHost(addr netip.Addr, ttl uint32) {
-	s.mixed = s.mixed || s.some && s.ttl != ttl
-	s.ttl, s.some = ttl, true
+func (s *subtreeUpdate) addHost(addr netip.Addr, ttl uint32) {
+	s.mixedTTL = s.mixedTTL || s.hasTTL && s.ttl != ttl
+	s.ttl, s.hasTTL = ttl, true
 	s.build.AddHost(addr)
 }
 
-// keep keeps what t has at names that are not replaced.
-func (s *subtreeOf) keep(t *Subtree) {
+// keepNames copies the names of t that are not replaced.
+func (s *subtreeUpdate) keepNames(t *Subtree) {
 	if t == nil {
 		return
 	}
@@ -89,8 +89,8 @@ func (s *subtreeOf) keep(t *Subtree) {
 	}
 }
 
-// keepHosts keeps hosts that came one by one.
-func (s *subtreeOf) keepHosts(h *hosts) {
+// keepHosts copies the hosts that are not replaced.
+func (s *subtreeUpdate) keepHosts(h *hosts) {
 	if h == nil {
 		return
 	}
@@ -101,24 +101,24 @@ func (s *subtreeOf) keepHosts(h *hosts) {
 	}
 }
 
-// take adds what r says.
-func (s *subtreeOf) take(r *run) error {
+// addRun adds the records of r.
+func (s *subtreeUpdate) addRun(r *nameRecords) error {
 	labels := s.labels(r.name)
 	if len(labels) == 0 {
 		s.build.Metadata = Metadata{}
 	}
-	if addr, ok := r.host(); ok && len(r.items) > 0 && r.name.Parent() == s.base {
-		s.addHost(addr, r.items[0].TTL)
+	if addr, ok := r.host(); ok && len(r.records) > 0 && r.name.Parent() == s.base {
+		s.addHost(addr, r.records[0].TTL)
 		return nil
 	}
-	for i := range r.items {
-		it := &r.items[i]
+	for i := range r.records {
+		it := &r.records[i]
 		if it.Type != TypeMetadata {
 			s.add(it.Type, it.TTL, it.RData, labels)
 			continue
 		}
 		var err error
-		if s.build.Metadata, err = s.marksOf(it.RData); err != nil {
+		if s.build.Metadata, err = s.metadataOf(it.RData); err != nil {
 			return err
 		}
 	}

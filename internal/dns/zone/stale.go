@@ -1,24 +1,23 @@
 package zone
 
-// Aged says what goes with answers from data of an earlier time, which may not
-// be true any more (RFC 8767).
+// Stale describes answers from stale data (RFC 8767).
 type Stale struct {
-	// Found goes with answers for names that exist.
+	// Found accompanies answers for names that exist.
 	Found *EDE
-	// Denied goes with denials. When it is pending there is no denial.
+	// Denied accompanies denials. If it is pending, there is no denial.
 	Denied *EDE
-	// DeniedTTL is the TTL of denials, in seconds.
+	// DeniedTTL is the highest TTL of denials, in seconds.
 	DeniedTTL uint32
 }
 
 func (g *Stale) equal(o *Stale) bool {
 	return g == o || g != nil && o != nil &&
-		equalNotes(g.Found, o.Found) && equalNotes(g.Denied, o.Denied) && g.DeniedTTL == o.DeniedTTL
+		equalEDE(g.Found, o.Found) && equalEDE(g.Denied, o.Denied) && g.DeniedTTL == o.DeniedTTL
 }
 
-// age adds to an answer what the nearest mark says of its age.
-func (db *DB) age(s *Scratch, qname []byte, a *Answer) {
-	g := db.agedAt(qname)
+// applyStale adds the nearest stale mark to an answer.
+func (db *DB) applyStale(s *Scratch, qname []byte, a *Answer) {
+	g := db.staleAt(qname)
 	if g == nil {
 		return
 	}
@@ -38,42 +37,42 @@ func (db *DB) age(s *Scratch, qname []byte, a *Answer) {
 	}
 }
 
-// agedAt is the nearest mark of age at the name or above it, or nil.
-func (db *DB) agedAt(qname []byte) *Stale {
-	for n, _, _ := db.closest(qname); n != nil; n = n.parent {
-		if g := n.seen.Load().age(); g != nil {
+// staleAt returns the nearest stale mark at qname or above it, or nil.
+func (db *DB) staleAt(qname []byte) *Stale {
+	for n, _, _ := db.closestNode(qname); n != nil; n = n.parent {
+		if g := n.subtree.Load().stale(); g != nil {
 			return g
 		}
 	}
 	return nil
 }
 
-func (t *Subtree) age() *Stale {
+func (t *Subtree) stale() *Stale {
 	if t == nil {
 		return nil
 	}
-	return t.marks.Stale
+	return t.metadata.Stale
 }
 
-// countUnsettled keeps count of the subtrees that are not settled.
-func (z *authority) countUnsettled(before, after *Subtree) {
-	if !before.isSettled() {
-		z.unsettled--
+// countNotCurrent counts the zone's subtrees that are stale or not loaded.
+func (z *zoneState) countNotCurrent(before, after *Subtree) {
+	if !before.isCurrent() {
+		z.notCurrent--
 	}
-	if !after.isSettled() {
-		z.unsettled++
+	if !after.isCurrent() {
+		z.notCurrent++
 	}
 }
 
-func (t *Subtree) isSettled() bool { return t == nil || t.marks.isSettled() }
+func (t *Subtree) isCurrent() bool { return t == nil || t.metadata.isCurrent() }
 
-// countAged keeps count of the marks of age that are seen, so that lookups need
-// not look for them when there are none.
-func (db *DB) countAged(before, after *Subtree) {
+// countStale counts the published stale marks, so that lookups search for them
+// only if there are any.
+func (db *DB) countStale(before, after *Subtree) {
 	switch {
-	case before.age() == nil && after.age() != nil:
-		db.aged.Add(1)
-	case before.age() != nil && after.age() == nil:
-		db.aged.Add(-1)
+	case before.stale() == nil && after.stale() != nil:
+		db.staleCount.Add(1)
+	case before.stale() != nil && after.stale() == nil:
+		db.staleCount.Add(-1)
 	}
 }

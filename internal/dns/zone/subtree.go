@@ -9,59 +9,59 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Subtree is what stands at a name, its base, and below it: records, hosts,
-// marks, and PTR records that point into it. It is immutable, and packed into
-// octets rather than an object for each name, so that a subtree costs little
-// more than its records. A Builder makes it; nil is nothing.
+// Subtree is the data of a name, its base, and of the names below it: records,
+// hosts, metadata, and PTR records that point into it. It is immutable and
+// packed into octets instead of one object per name, so that it takes little
+// more memory than its records. A Builder builds it; nil is empty.
 //
-// A lookup waits for memory rather than for anything else: a Subtree is not
-// longer than a cache line, and what most ask for stands near the beginning of
-// data.
+// Memory latency dominates the cost of a lookup: a Subtree is not longer than a
+// cache line, and the data needed most often is at the beginning of data.
 type Subtree struct {
-	// data holds, one behind another:
-	//   where each name begins, 4 octets for each, in order of the names
-	//   names: a length, the labels below the base, the number of RRsets and, 4
-	//   octets for each, where they begin; and RRsets, behind the first name
-	//   that has them
-	//   the addresses of hosts, in order, IPv4 first
-	//   pointers, each as Builder.addPointer makes it, in order
+	// data holds, in this order:
+	//	- the offset of each name, 4 octets, in order of the names
+	//	- names: a length, the labels below the base, the number of RRsets
+	//	  and their offsets, 4 octets each; an RRset follows the first name
+	//	  that has it
+	//	- the addresses of hosts, in order, IPv4 first
+	//	- pointers as Builder.addPointer packs them, in order
 	data           []byte
-	marks          *Metadata // of the base, shared with others that have the same
+	metadata       *Metadata // of the base, shared with other subtrees
 	ttl            uint32
-	names          uint32 // that have records or names below them, the base only with records
+	names          uint32 // names with records, and empty non-terminals; the base only if it has records
 	hosts4, hosts6 uint32
-	pointers       uint32 // where in data they begin
+	pointers       uint32 // their offset in data
 }
 
-// nothing holds nothing.
-var nothing = Subtree{marks: new(Metadata)}
+// emptySubtree has no data.
+var emptySubtree = Subtree{metadata: new(Metadata)}
 
-const placeLen = 4
+const offsetLen = 4
 
-func place(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
+func readOffset(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
 
-// holds tells whether t makes its base exist.
-func (t *Subtree) holds() bool {
-	return t != nil && (t.marks.Exists || t.names+t.hosts4+t.hosts6 > 0)
+// hasData reports whether t makes its base exist.
+func (t *Subtree) hasData() bool {
+	return t != nil && (t.metadata.Exists || t.names+t.hosts4+t.hosts6 > 0)
 }
 
 func (t *Subtree) equal(o *Subtree) bool {
 	if t == nil || o == nil {
 		return t == o
 	}
-	return t.ttl == o.ttl && t.marks.equal(o.marks) && bytes.Equal(t.data, o.data) && t.sameLayout(o)
+	return t.ttl == o.ttl && t.metadata.equal(o.metadata) && bytes.Equal(t.data, o.data) && t.sameLayout(o)
 }
 
-// sameData tells whether t and o make the same answers, but for their age.
+// sameData reports whether t and o give the same answers, except for stale
+// marks.
 func (t *Subtree) sameData(o *Subtree) bool {
 	if t == nil {
-		t = &nothing
+		t = &emptySubtree
 	}
 	if o == nil {
-		o = &nothing
+		o = &emptySubtree
 	}
 	hosts := t.hosts4+t.hosts6 > 0
-	return t.marks.sameAnswers(o.marks) && t.sameLayout(o) && (t.ttl == o.ttl || !hosts) &&
+	return t.metadata.sameAnswers(o.metadata) && t.sameLayout(o) && (t.ttl == o.ttl || !hosts) &&
 		bytes.Equal(t.data[:t.pointers], o.data[:o.pointers])
 }
 
@@ -69,20 +69,19 @@ func (t *Subtree) sameLayout(o *Subtree) bool {
 	return t.names == o.names && t.hosts4 == o.hosts4 && t.hosts6 == o.hosts6
 }
 
-// name is name number i, as labels below the base, and the places of its
-// RRsets.
+// name returns name i, as labels below the base, and the offsets of its RRsets.
 func (t *Subtree) name(i int) (labels, sets []byte) {
-	return readName(t.data[place(t.data[i*placeLen:]):])
+	return readName(t.data[readOffset(t.data[i*offsetLen:]):])
 }
 
 // readName reads the name at the start of b.
 func readName(b []byte) (labels, sets []byte) {
 	labels, b = b[1:1+b[0]], b[1+b[0]:]
-	return labels, b[1 : 1+placeLen*int(b[0])]
+	return labels, b[1 : 1+offsetLen*int(b[0])]
 }
 
-// find gives the places of the RRsets of the name that the labels make below
-// the base.
+// find returns the offsets of the RRsets at the name with the given labels
+// below the base.
 func (t *Subtree) find(labels []byte) (sets []byte, exists bool) {
 	if t == nil {
 		return nil, false
@@ -90,7 +89,7 @@ func (t *Subtree) find(labels []byte) (sets []byte, exists bool) {
 	low, high := 0, int(t.names)
 	for low < high {
 		middle := int(uint(low+high) / 2)
-		b := t.data[place(t.data[middle*placeLen:]):]
+		b := t.data[readOffset(t.data[middle*offsetLen:]):]
 		order := bytes.Compare(b[1:1+b[0]], labels)
 		if order == 0 {
 			_, sets = t.name(middle)
@@ -105,26 +104,26 @@ func (t *Subtree) find(labels []byte) (sets []byte, exists bool) {
 	return nil, false
 }
 
-// base gives the places of the RRsets of the base, whose name is the first.
+// base returns the offsets of the base's RRsets; the base is the first name.
 func (t *Subtree) base() (sets []byte) {
 	if t == nil || t.names == 0 {
 		return nil
 	}
-	if labels, sets := readName(t.data[placeLen*t.names:]); len(labels) == 0 {
+	if labels, sets := readName(t.data[offsetLen*t.names:]); len(labels) == 0 {
 		return sets
 	}
 	return nil
 }
 
-// sets are the RRsets at the given places.
+// sets returns the RRsets at the given offsets.
 func (t *Subtree) sets(places []byte) (sets []dnswire.RRset) {
-	for ; len(places) > 0; places = places[placeLen:] {
-		sets = append(sets, dnswire.ReadRRset(t.data[place(places):]))
+	for ; len(places) > 0; places = places[offsetLen:] {
+		sets = append(sets, dnswire.ReadRRset(t.data[readOffset(places):]))
 	}
 	return sets
 }
 
-// hostKeys are the addresses of the hosts of each family.
+// hostKeys returns the packed addresses of the hosts of each family.
 func (t *Subtree) hostKeys() (v4, v6 []byte) {
 	b := t.data[t.pointers-16*t.hosts6-4*t.hosts4 : t.pointers]
 	return b[:4*t.hosts4], b[4*t.hosts4:]
@@ -154,10 +153,10 @@ func (t *Subtree) hasHost(addr netip.Addr) bool {
 		keys = v6
 	}
 	k := keyOf(addr)
-	return isAt(keys, search(keys, k.octets()), k.octets())
+	return keyAt(keys, search(keys, k.octets()), k.octets())
 }
 
-// packedPointers are t's pointers, one behind another.
+// packedPointers returns t's pointers, concatenated.
 func (t *Subtree) packedPointers() []byte {
 	if t == nil {
 		return nil
@@ -165,26 +164,26 @@ func (t *Subtree) packedPointers() []byte {
 	return t.data[t.pointers:]
 }
 
-// firstPointer is the first of packed pointers.
+// firstPointer returns the first of packed pointers.
 func firstPointer(packed []byte) []byte {
 	if len(packed) == 0 {
 		return nil
 	}
 	length := 1 + int(packed[0])
-	if n := packed[length]; n != toHost {
+	if n := packed[length]; n != hostTarget {
 		length += int(n)
 	}
 	return packed[:length+2]
 }
 
-// readPointer reads one packed pointer of a subtree at base.
+// readPointer unpacks one pointer of a subtree at base.
 func (t *Subtree) readPointer(packed []byte, base dnsname.Name) (addr netip.Addr, p pointer) {
 	labels := 1 + int(packed[0])
 	addr, _ = netip.AddrFromSlice(packed[1:labels])
 	p = pointer{base: base, ttl: t.ttl, rank: Rank(packed[len(packed)-1])}
 	switch n := packed[labels]; n {
 	case 0:
-	case toHost:
+	case hostTarget:
 		p.host = true
 	default:
 		p.base = below(packed[labels+1:len(packed)-1], base)
@@ -192,8 +191,8 @@ func (t *Subtree) readPointer(packed []byte, base dnsname.Name) (addr netip.Addr
 	return addr, p
 }
 
-// below is the name that labels make below base; it is known to be short
-// enough.
+// below returns the name with labels below base. It must not exceed the limit
+// of names.
 func below(labels []byte, base dnsname.Name) dnsname.Name {
 	var buf [dnsname.MaxWire]byte
 	name, _, _ := dnsname.FromWire(base.AppendWire(append(buf[:0], labels...)))

@@ -7,33 +7,35 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// node is a name that a subtree or hosts are given for, or an ancestor of one.
-// It stays the same as long as it is in the table.
+// node is a name with a subtree or hosts, or an ancestor of one. It stays valid
+// as long as it is in the table.
 type node struct {
 	name   dnsname.Name
 	parent *node // nil at the apex of an outermost zone
-	zone   *authority
+	zone   *zoneState
 
-	// What readers see. A name that does not exist may be seen for its notes.
-	seen        atomic.Pointer[Subtree]
-	hosts       atomic.Pointer[hosts] // nil when there are none
-	nonTerminal atomic.Bool           // a name directly below it exists that is a node
+	// Published to readers. A name that does not exist may have a subtree, for
+	// its metadata.
+	subtree     atomic.Pointer[Subtree]
+	hosts       atomic.Pointer[hosts] // nil if there are none
+	nonTerminal atomic.Bool           // a node directly below it exists
 
-	// The writer's own.
-	exists   bool
-	touched  bool  // by the change in hand
-	pruned   bool  // out of the table
-	children int32 // nodes directly below
-	existing int32 // those of them that exist
+	// Used by the writer only.
+	exists           bool
+	changed          bool  // by the change in progress
+	pruned           bool  // removed from the table
+	children         int32 // number of nodes directly below
+	existingChildren int32 // how many of them exist
 }
 
-// table finds nodes by name: open addressing, linear probing. One writer puts
-// and removes; any number of readers find meanwhile, without a lock. A slot's
-// pointer is set before its tag, so whoever sees the tag sees the node.
+// table is a hash table of nodes by name, with open addressing and linear
+// probing. One writer inserts and removes; readers search concurrently without
+// a lock. A slot's pointer is stored before its tag, so a reader that sees the
+// tag sees the node.
 type table struct {
 	seed  maphash.Seed
 	slots []slot
-	used  int // slots whose tag is not free: of nodes, and graves
+	used  int // slots that are not free: with nodes, and tombstones
 	nodes int
 }
 
@@ -42,10 +44,10 @@ type slot struct {
 	node atomic.Pointer[node]
 }
 
-// Tags that are no name's hash.
+// Tags that are no hash of a name.
 const (
-	freeTag = iota // nothing from here on
-	graveTag
+	freeTag = iota // ends a search
+	tombstoneTag
 	firstTag
 )
 
@@ -55,7 +57,7 @@ func newTable(seed maphash.Seed, size int) *table {
 
 const minTable = 64
 
-// hash is the tag of a name in wire form without its closing zero octet.
+// hash returns the tag of a name in wire form without its closing zero octet.
 func (t *table) hash(labels []byte) uint64 {
 	return max(maphash.Bytes(t.seed, labels), firstTag)
 }
@@ -64,7 +66,7 @@ func (t *table) hashName(n dnsname.Name) uint64 {
 	return max(maphash.String(t.seed, n.WireLabels()), firstTag)
 }
 
-// find gives the node of the name with the given wire form, or nil.
+// find returns the node of the name with the given wire form, or nil.
 func (t *table) find(labels []byte) *node {
 	tag := t.hash(labels)
 	mask := uint64(len(t.slots) - 1)
@@ -80,9 +82,9 @@ func (t *table) find(labels []byte) *node {
 	}
 }
 
-// put adds n, which must not be there, and gives the table that then holds
-// it: t, or a larger one.
-func (t *table) put(n *node) *table {
+// insert adds n, which must not be in the table, and returns the table that
+// then holds it: t, or a larger one.
+func (t *table) insert(n *node) *table {
 	if 4*(t.used+1) > 3*len(t.slots) {
 		t = t.rebuilt(1)
 	}
@@ -90,7 +92,7 @@ func (t *table) put(n *node) *table {
 	return t
 }
 
-// place puts n into the first slot that is free for its tag.
+// place stores n in the first slot that is free for its tag.
 func (t *table) place(n *node, tag uint64) {
 	mask := uint64(len(t.slots) - 1)
 	i := tag & mask
@@ -105,18 +107,19 @@ func (t *table) place(n *node, tag uint64) {
 	t.slots[i].tag.Store(tag)
 }
 
-// withRoom gives a table of t's nodes that has room for so many more: t, or one that
-// is made at once as large as it would grow to. Where there are more nodes than are
-// to come, most of those are thought to be there already, and t does.
-func (t *table) withRoom(more int) *table {
+// grow returns a table with t's nodes and room for more others: t if it is
+// large enough, otherwise a table of the final size at once. If t already has
+// more nodes than are added, most of the additions are assumed to be present,
+// and grow returns t.
+func (t *table) grow(more int) *table {
 	if 4*(t.used+more) <= 3*len(t.slots) || more < t.nodes {
 		return t
 	}
 	return t.rebuilt(more)
 }
 
-// rebuilt is a table of t's nodes without graves, at most half full with so many
-// more.
+// rebuilt returns a table with t's nodes, without tombstones, at most half full
+// after more additions.
 func (t *table) rebuilt(more int) *table {
 	size := minTable
 	for size < 2*(t.nodes+more) {
@@ -131,12 +134,12 @@ func (t *table) rebuilt(more int) *table {
 	return fresh
 }
 
-// remove takes n out and gives the table that is left: t, or a smaller one.
+// remove removes n and returns the table that is left: t, or a smaller one.
 func (t *table) remove(n *node) *table {
 	mask := uint64(len(t.slots) - 1)
 	for i := t.hashName(n.name) & mask; t.slots[i].tag.Load() != freeTag; i = (i + 1) & mask {
 		if t.slots[i].node.Load() == n {
-			t.slots[i].tag.Store(graveTag)
+			t.slots[i].tag.Store(tombstoneTag)
 			t.slots[i].node.Store(nil)
 			t.nodes--
 			break
@@ -148,7 +151,7 @@ func (t *table) remove(n *node) *table {
 	return t
 }
 
-// all yields every node, in no order.
+// all yields every node, in no particular order.
 func (t *table) all(yield func(*node) bool) {
 	for i := range t.slots {
 		if n := t.slots[i].node.Load(); n != nil && !yield(n) {

@@ -13,71 +13,72 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Detail says what a transfer holds of a zone.
+// Detail selects the records of a transfer.
 type Detail uint8
 
-// The details.
+// Details.
 const (
-	RecordsOnly  Detail = iota // its records
-	WithMetadata               // and records of TypeMarks, for a replica
+	RecordsOnly  Detail = iota // the zone's records
+	WithMetadata               // also records of TypeMetadata, for a Portolan secondary
 )
 
-// Owned is an RRset and its owner, in lower-case wire form without the root's
-// closing zero octet.
+// OwnedRRset is an RRset and its owner name, in lower-case wire form without
+// the root's closing zero octet.
 type OwnedRRset struct {
 	Owner []byte
 	Set   dnswire.RRset
 }
 
-// Errors that Moment and Since wrap.
+// Errors that Version and Since wrap.
 var (
-	ErrNoZone     = errors.New("not a zone that is held")
-	ErrNotCurrent = errors.New("the zone is not loaded, or from an earlier time")
-	ErrHistory    = errors.New("the changes since that serial are not remembered")
+	ErrNoZone     = errors.New("no such zone")
+	ErrNotCurrent = errors.New("the zone is not loaded or is stale")
+	ErrHistory    = errors.New("the changes since that serial are not available")
 )
 
-// Moment is a zone at one moment. It does not change.
+// Version is one version of a zone. It is immutable.
 type Version struct {
 	SOA dnswire.SOA
 
 	bases    []base
-	pointers *index[pointer] // of all zones; nil when the zone has no reverse names
-	zoneOf   func(netip.Addr) *authority
-	zone     *authority
+	pointers *index[pointer] // of all zones; nil if the zone has no reverse names
+	zoneOf   func(netip.Addr) *zoneState
+	zone     *zoneState
 }
 
-// base is a node as it was.
+// base is the state of a node in a Version.
 type base struct {
 	name    dnsname.Name
 	subtree *Subtree
-	hosts   *index[ttl] // nil when there are none
+	hosts   *index[ttl] // nil if there are none
 }
 
-// Moment gives the zone as it is now. Writers wait while what is there is
-// collected, which copies no records.
+// Version returns the present version of a zone. It blocks writers while it
+// collects the nodes, which copies no records. Errors wrap ErrNoZone or
+// ErrNotCurrent.
 func (db *DB) Version(apex dnsname.Name) (*Version, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	z, err := db.settled(apex)
+	z, err := db.currentZone(apex)
 	if err != nil {
 		return nil, err
 	}
-	return db.moment(z), nil
+	return db.version(z), nil
 }
 
-// moment gives z as it is. Its caller holds mu.
-func (db *DB) moment(z *authority) *Version {
+// version returns the present version of z. The caller must hold mu.
+func (db *DB) version(z *zoneState) *Version {
 	m := &Version{SOA: *z.soa.Load(), zone: z, zoneOf: db.zoneOf}
 	if z.reverse {
-		m.pointers = db.pointers.frozen()
+		m.pointers = db.pointers.snapshot()
 	}
 	for n := range db.table.Load().all {
 		if n.zone != z {
 			continue
 		}
-		b := base{name: n.name, subtree: n.seen.Load()}
-		if h := n.hosts.Load(); h.holds() {
-			b.hosts = h.ttls.frozen()
+		b := base{name: n.name, subtree: n.subtree.Load()}
+		if h := n.hosts.Load(); h.hasData() {
+			b.hosts = h.ttls.snapshot()
 		}
 		if !b.subtree.sameData(nil) || b.hosts != nil {
 			m.bases = append(m.bases, b)
@@ -86,46 +87,49 @@ func (db *DB) moment(z *authority) *Version {
 	return m
 }
 
-// Octets is about how many octets the zone's records take in a transfer.
+// Octets estimates how many octets the zone's records take in a transfer.
 func (m *Version) Octets() (n int64) {
 	for i := range m.bases {
 		n += m.bases[i].octets()
 	}
 	if m.pointers != nil {
-		n += ownedOctets * int64(m.pointers.count())
+		n += recordOctets * int64(m.pointers.count())
 	}
 	return n
 }
 
-// ownedOctets is about what a record that has an owner alone takes in a transfer.
-const ownedOctets = 64
+// recordOctets estimates what a record with an owner name of its own takes in a
+// transfer.
+const recordOctets = 64
 
-// octets is about what the base's records, and those below it, take in a transfer.
+// octets estimates what the records at the base and below it take in a
+// transfer.
 func (b *base) octets() (n int64) {
-	n = ownedOctets // its marks
+	n = recordOctets // its metadata
 	if t := b.subtree; t != nil {
-		n += int64(len(t.data)) + ownedOctets*int64(t.hosts4+t.hosts6)
+		n += int64(len(t.data)) + recordOctets*int64(t.hosts4+t.hosts6)
 	}
 	if b.hosts != nil {
-		n += ownedOctets * int64(b.hosts.count())
+		n += recordOctets * int64(b.hosts.count())
 	}
 	return n
 }
 
-// settled is the zone of that apex, if it can be transferred.
-func (db *DB) settled(apex dnsname.Name) (*authority, error) {
-	i := slices.IndexFunc(db.zones, func(z *authority) bool { return z.apex.name == apex })
+// currentZone returns the zone with the given apex, if it is loaded and not
+// stale.
+func (db *DB) currentZone(apex dnsname.Name) (*zoneState, error) {
+	i := slices.IndexFunc(db.zones, func(z *zoneState) bool { return z.apex.name == apex })
 	switch {
 	case i < 0:
 		return nil, fmt.Errorf("zone %s: %w", apex, ErrNoZone)
-	case db.zones[i].unsettled > 0:
+	case db.zones[i].notCurrent > 0:
 		return nil, fmt.Errorf("zone %s: %w", apex, ErrNotCurrent)
 	}
 	return db.zones[i], nil
 }
 
-// Records yields all that the zone holds but its SOA, in the same order each
-// time. What it yields is good until the next.
+// Records yields the zone's records without its SOA, in the same order each
+// time. Each RRset is valid until the next is yielded.
 func (m *Version) Records(d Detail) func(yield func(OwnedRRset) bool) {
 	return func(yield func(OwnedRRset) bool) {
 		sorted := slices.SortedFunc(slices.Values(m.bases), func(a, b base) int {
@@ -147,9 +151,9 @@ func (m *Version) Records(d Detail) func(yield func(OwnedRRset) bool) {
 	}
 }
 
-// records yields what stands at the base and below it.
+// records yields the RRsets at the base and below it.
 func (b *base) records(d Detail, yield func(OwnedRRset) bool) (more bool) {
-	if d == WithMetadata && !yield(b.marks()) {
+	if d == WithMetadata && !yield(b.metadata()) {
 		return false
 	}
 	if b.subtree != nil && !b.subtree.records(b.name, yield) {
@@ -165,16 +169,16 @@ func (b *base) records(d Detail, yield func(OwnedRRset) bool) (more bool) {
 	return true
 }
 
-// marks is the base's record of TypeMarks.
-func (b *base) marks() OwnedRRset {
-	m := nothing.marks
+// metadata returns the base's record of TypeMetadata.
+func (b *base) metadata() OwnedRRset {
+	m := emptySubtree.metadata
 	if b.subtree != nil {
-		m = b.subtree.marks
+		m = b.subtree.metadata
 	}
 	return OwnedRRset{[]byte(b.name.WireLabels()), dnswire.NewRRset(TypeMetadata, 0, AppendMetadata(nil, m))}
 }
 
-// records yields t's RRsets, and those of its hosts.
+// records yields t's RRsets and those of its hosts.
 func (t *Subtree) records(name dnsname.Name, yield func(OwnedRRset) bool) (more bool) {
 	var buf [dnsname.MaxWire]byte
 	for i := range int(t.names) {
@@ -199,22 +203,22 @@ func hostRecord(parent dnsname.Name, addr netip.Addr, ttl uint32) OwnedRRset {
 	return OwnedRRset{append(appendHostLabel(nil, addr), parent.WireLabels()...), dnswire.NewRRset(addrType(addr), ttl, k.octets())}
 }
 
-// pointerRecords yields the PTR records that all make at the reverse name of
-// addr, and their order where that is not the canonical one.
+// pointerRecords yields the PTR RRset of addr and, if it is not in canonical
+// order, the records of TypeMetadata that give its order.
 func pointerRecords(addr netip.Addr, all []pointer, d Detail, yield func(OwnedRRset) bool) (more bool) {
 	if len(all) == 0 {
 		return true
 	}
 	owner := dnsname.AppendReverse(nil, netip.PrefixFrom(addr, addr.BitLen()))
 	tier := distinct(lowestTier(all))
-	last := 1 // the first that comes behind one that is greater
+	last := 1 // the first target that is less than its predecessor
 	for last < len(tier) && tier[last-1].compareTarget(tier[last], addr) < 0 {
 		last++
 	}
 	if d == WithMetadata && last < len(tier) {
 		var first [][]byte
 		for _, p := range tier[:last] {
-			first = append(first, pointerMarks(p, addr))
+			first = append(first, pointerMetadata(p, addr))
 		}
 		if !yield(OwnedRRset{owner, dnswire.NewRRset(TypeMetadata, 0, first...)}) {
 			return false
@@ -235,7 +239,7 @@ func (r ownedRecord) compare(o ownedRecord) int {
 	return cmp.Or(strings.Compare(r.owner, o.owner), cmp.Compare(r.typ, o.typ), cmp.Compare(r.ttl, o.ttl), strings.Compare(r.rdata, o.rdata))
 }
 
-// flatten is what records yields, one by one and in order.
+// flatten returns the records that records yields, sorted.
 func flatten(records func(yield func(OwnedRRset) bool) bool) (all []ownedRecord) {
 	records(func(o OwnedRRset) bool {
 		owner := string(o.Owner)
@@ -248,9 +252,9 @@ func flatten(records func(yield func(OwnedRRset) bool) bool) (all []ownedRecord)
 	return all
 }
 
-// compareRecords gives those of before that are not in after, and the other way
-// round; both are in order.
-func compareRecords(before, after []ownedRecord) (gone, come []ownedRecord) {
+// compareRecords returns the records of before that are not in after, and those
+// of after that are not in before. Both are sorted.
+func compareRecords(before, after []ownedRecord) (deleted, added []ownedRecord) {
 	for len(before) > 0 || len(after) > 0 {
 		order := 0
 		switch {
@@ -262,10 +266,10 @@ func compareRecords(before, after []ownedRecord) (gone, come []ownedRecord) {
 			order = before[0].compare(after[0])
 		}
 		if order < 0 {
-			gone = append(gone, before[0])
+			deleted = append(deleted, before[0])
 		}
 		if order > 0 {
-			come = append(come, after[0])
+			added = append(added, after[0])
 		}
 		if order <= 0 {
 			before = before[1:]
@@ -274,11 +278,11 @@ func compareRecords(before, after []ownedRecord) (gone, come []ownedRecord) {
 			after = after[1:]
 		}
 	}
-	return gone, come
+	return deleted, added
 }
 
-// join makes RRsets of records that are in order.
-func join(records []ownedRecord) (all []OwnedRRset) {
+// joinRRsets combines sorted records into RRsets.
+func joinRRsets(records []ownedRecord) (all []OwnedRRset) {
 	for len(records) > 0 {
 		first, n := records[0], 0
 		var rdata [][]byte
@@ -291,12 +295,13 @@ func join(records []ownedRecord) (all []OwnedRRset) {
 	return all
 }
 
-// Transferable are the start of authority of the zones that Moment gives.
+// Transferable returns the SOAs of the zones that Version returns without
+// error.
 func (db *DB) Transferable() (all []dnswire.SOA) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, z := range db.zones {
-		if z.unsettled == 0 {
+		if z.notCurrent == 0 {
 			all = append(all, *z.soa.Load())
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// records are those of a transfer, one a line.
+// recordLines returns the records of a transfer, one per line.
 func recordLines(sets func(func(zone.OwnedRRset) bool)) map[string]bool {
 	all := make(map[string]bool)
 	for o := range sets {
@@ -42,16 +42,17 @@ func ownerName(o zone.OwnedRRset) dnsname.Name {
 
 var details = map[string]zone.Detail{"plain": zone.RecordsOnly, "marked": zone.WithMetadata}
 
-// history is what each zone held at each serial.
+// history is the content of each zone at each serial.
 type history map[string]map[uint32]map[string]bool // by zone and detail
 
-// FuzzSince: for random changes, what a zone held at a serial that is remembered,
-// without what went and with what came, is what it holds.
+// FuzzSince checks, for random changes, that the content of a zone at a
+// remembered serial, minus the deleted and plus the added records, is its
+// present content.
 func FuzzSince(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed)
 	}
-	f.Add(uint64(429)) // a base that has PTR records elsewhere and nothing else
+	f.Add(uint64(429)) // a base that only has PTR records, in another zone
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := random{rand.New(rand.NewPCG(seed, 4))}
 		n := &naive{subtrees: make(map[dnsname.Name]subtree), hosts: make(map[[2]string]zone.Hosts)}
@@ -68,7 +69,7 @@ func FuzzSince(f *testing.F) {
 	})
 }
 
-// check compares what a zone holds with what it makes of what it held before.
+// check compares the content of a zone with its patched previous content.
 func (h history) check(t *testing.T, db *zone.DB, apex string) {
 	t.Helper()
 	moment, err := db.Version(dnsname.MustParse(apex))
@@ -104,7 +105,7 @@ func (h history) check(t *testing.T, db *zone.DB, apex string) {
 	}
 }
 
-// patched is before, without what is gone and with what came.
+// patched returns before without the deleted and with the added records.
 func patched(t *testing.T, before map[string]bool, gone, come []zone.OwnedRRset) map[string]bool {
 	t.Helper()
 	made := maps.Clone(before)
@@ -123,8 +124,8 @@ func patched(t *testing.T, before map[string]bool, gone, come []zone.OwnedRRset)
 	return made
 }
 
-// TestHistoryBounds: the oldest changes are forgotten first, by number and by
-// octets, and what is forgotten is not made up.
+// TestHistoryBounds checks that the oldest changes are dropped first, by number
+// and by octets, and that dropped changes give an error.
 func TestHistoryBounds(t *testing.T) {
 	grow := func(db *zone.DB, n int) {
 		for i := range n {
@@ -166,7 +167,7 @@ func TestHistoryBounds(t *testing.T) {
 	}
 }
 
-// TestSinceSerialsGoRound: serials are numbers on a circle.
+// TestSinceSerialsGoRound checks serial arithmetic across the wrap.
 func TestSinceSerialsGoRound(t *testing.T) {
 	db, err := zone.New(soa("one", 1<<32-2))
 	if err != nil {
@@ -186,8 +187,7 @@ func TestSinceSerialsGoRound(t *testing.T) {
 	}
 }
 
-// TestNotTransferred: a zone that is not there, one that waits for data, and one
-// from an earlier time are told apart from others.
+// TestNotTransferred checks the errors for unknown, pending and stale zones.
 func TestNotTransferred(t *testing.T) {
 	db := newDB(t, "one", "two")
 	for name, c := range map[string]struct {
@@ -212,8 +212,8 @@ func TestNotTransferred(t *testing.T) {
 	}
 }
 
-// TestMarksData: marks are read as they were written.
-func TestMarksData(t *testing.T) {
+// TestMetadataData checks that metadata is parsed as written.
+func TestMetadataData(t *testing.T) {
 	note := &zone.EDE{Code: dnswire.EDEOther, Text: "no such Service"}
 	for name, m := range map[string]zone.Metadata{
 		"nothing":     {},
@@ -232,9 +232,9 @@ func TestMarksData(t *testing.T) {
 	}
 }
 
-// FuzzMarks: whatever is read as marks is written the same, and nothing makes
-// reading fail in another way than with an error.
-func FuzzMarks(f *testing.F) {
+// FuzzMetadata checks that parsed metadata is written identically and that no
+// input makes parsing panic.
+func FuzzMetadata(f *testing.F) {
 	f.Add(zone.AppendMetadata(nil, &zone.Metadata{Exists: true, Below: &zone.EDE{Code: 14, Text: "wait", Pending: true}}))
 	f.Add([]byte("\x02\x01a\x01b\x00"))
 	f.Fuzz(func(t *testing.T, rdata []byte) {
@@ -256,9 +256,9 @@ func FuzzMarks(f *testing.F) {
 	})
 }
 
-// FuzzChange: a copy that is given what changed answers and lists what the zone
-// does, whatever changes and however much at once.
-func FuzzChange(f *testing.F) {
+// FuzzUpdate checks that a copy that receives differences answers and lists
+// what the zone does, for random changes of any size.
+func FuzzUpdate(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(seed)
 	}
@@ -286,7 +286,7 @@ func FuzzChange(f *testing.F) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := c.Change(d.To, stepsOf(d)); err != nil {
+				if err := c.Update(d.To, stepsOf(d)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -295,7 +295,7 @@ func FuzzChange(f *testing.F) {
 	})
 }
 
-// stepsOf are those of a difference.
+// stepsOf returns the changes of a difference.
 func stepsOf(d *zone.Difference) (steps []zone.RecordChange) {
 	gone, come := d.Records(zone.WithMetadata)
 	for i, owned := range [][]zone.OwnedRRset{gone, come} {
@@ -309,8 +309,8 @@ func stepsOf(d *zone.Difference) (steps []zone.RecordChange) {
 	return steps
 }
 
-// restored is a DB made of what transfers of all zones of db hold, as a replica
-// makes it.
+// restored returns a DB built from transfers of all zones of db, as a secondary
+// builds it.
 func restored(t *testing.T, db *zone.DB) *zone.DB {
 	t.Helper()
 	made, err := zone.New(db.SOAs()...)
@@ -339,8 +339,8 @@ func restored(t *testing.T, db *zone.DB) *zone.DB {
 	return made
 }
 
-// FuzzRestore: a DB that is made of records and marks answers and lists what the
-// one does that they are of.
+// FuzzRestore checks that a DB built from records and metadata answers and
+// lists what the original does.
 func FuzzRestore(f *testing.F) {
 	for seed := range uint64(12) {
 		f.Add(seed)
@@ -357,8 +357,8 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// TestManyTargets: an address has as many targets as there are, in an order of
-// their own, and so does a copy.
+// TestManyTargets checks an address with many targets, their order, and both in
+// a copy.
 func TestManyTargets(t *testing.T) {
 	db := newDB(t, "a", "10.in-addr.arpa")
 	addr := netip.MustParseAddr("10.0.0.1")
@@ -373,7 +373,7 @@ func TestManyTargets(t *testing.T) {
 	checkRestored(t, db, restored(t, db))
 }
 
-// settledChanges are those that don't wait for data.
+// settledChanges returns the changes that are not pending.
 func settledChanges(c zone.Changes) zone.Changes {
 	db, err := zone.New(soa("a", 1), soa("b.a", 1))
 	if err != nil {
@@ -407,13 +407,13 @@ func checkRestored(t *testing.T, db, got *zone.DB) {
 			}
 		}
 	}
-	// What says of addresses what is not spelled out.
+	// What answers for addresses and is not spelled out.
 	if want, got := fullAnswer(db, dnsname.Reverse(netip.MustParseAddr("10.0.0.9")), dnswire.TypePTR), fullAnswer(got, dnsname.Reverse(netip.MustParseAddr("10.0.0.9")), dnswire.TypePTR); got != want {
 		t.Errorf("a reverse name: %s, want %s", got, want)
 	}
 }
 
-// visible are the entries that a client can tell from nothing, as text.
+// visible formats the entries that a client can distinguish from none.
 func visible(db *zone.DB) (lines []string) {
 	for _, e := range db.Entries() {
 		m := e.Metadata

@@ -1,14 +1,20 @@
 // Package zone holds authoritative data and answers lookups in it. It knows
-// nothing of Kubernetes: it is given subtrees, each under its base, and hosts
-// below a parent, and what is given anew replaces what was there.
+// nothing of Kubernetes. Its input is subtrees, each below a base name, and
+// hosts below a parent name; new input for a name replaces the previous input.
 //
-// Lookup follows RFC 1034, section 4.3.2, without delegations: an exact match,
-// else a denial. Empty non-terminals exist (RFC 4592, section 2.2.2), denials
-// carry the zone's SOA (RFC 2308, section 2), and there are no wildcards.
+//	Builder -> Subtree -+                         +-> Lookup, Addresses
+//	           Hosts   -+-> DB.Apply (one writer) -+-> Version, Since (AXFR, IXFR)
+//	AXFR, IXFR -> Secondary -+                    +-> Entries, WriteMaster
 //
-// Readers take no lock and allocate nothing. Each subtree is replaced at once,
-// and so are all reverse names; a change costs what it is given, whatever else
-// there is.
+// Lookup follows RFC 1034, section 4.3.2, without delegations and wildcards: an
+// exact match or a denial. Empty non-terminals exist (RFC 4592, section 2.2.2),
+// denials carry the zone's SOA (RFC 2308, section 2), and stale data is marked
+// (RFC 8767). Differences between versions serve RFC 1995.
+//
+// There is one writer at a time. Readers take no lock and allocate nothing:
+// they follow atomic pointers to immutable subtrees and index pages. Each
+// subtree is replaced atomically, and so are all PTR records of one change. The
+// cost of a change depends on its size only.
 package zone
 
 import (
@@ -23,37 +29,36 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// DB is the data of a set of zones.
+// DB is the data of a set of zones. Its methods are safe for concurrent use.
 type DB struct {
-	table     atomic.Pointer[table]
-	depths    [2]atomic.Int32 // see depth
-	pointers  index[pointer]  // PTR records
-	published atomic.Uint64   // grows when what readers see changes
-	aged      atomic.Int32    // marks of age that are seen
+	table      atomic.Pointer[table]
+	depths     [2]atomic.Int32 // see depth
+	pointers   index[pointer]  // PTR records
+	generation atomic.Uint64   // increases when published data changes
+	staleCount atomic.Int32    // number of published stale marks
 
-	mu      sync.Mutex // held by the writer, and by who reads one moment
-	zones   []*authority
+	mu      sync.Mutex // held by writers, and by readers that need one version
+	zones   []*zoneState
 	history history
 }
 
-// authority is a zone: its apex, and its start of authority with the serial of
-// the moment.
-type authority struct {
+// zoneState is a zone: its apex and its present SOA.
+type zoneState struct {
 	apex    *node
 	soa     atomic.Pointer[dnswire.SOA]
-	reverse bool // reverse names are in it
-	touched bool // by the change in hand
+	reverse bool // the zone can contain reverse names
+	changed bool // by the change in progress
 
-	unsettled int    // subtrees that are seen and not settled
-	oldest    uint32 // the serial from which on all changes are remembered
+	notCurrent   int    // number of published subtrees that are stale or not loaded
+	oldestSerial uint32 // the serial since which all changes are remembered
 }
 
 // ErrDuplicateZone is wrapped by New.
 var ErrDuplicateZone = errors.New("zone given twice")
 
-// New makes a DB of zones that hold nothing but their SOA. A zone may lie
-// inside another; the inner one has its names, and the outer one knows that
-// they exist.
+// New returns a DB of zones that have only their SOA. A zone may lie inside
+// another: the names of the inner zone belong to it alone, and to the outer
+// zone they exist. New fails with ErrDuplicateZone.
 func New(zones ...dnswire.SOA) (*DB, error) {
 	db := new(DB)
 	db.table.Store(newTable(maphash.MakeSeed(), minTable))
@@ -61,72 +66,73 @@ func New(zones ...dnswire.SOA) (*DB, error) {
 		return a.Zone.Labels() - b.Zone.Labels()
 	})
 	for _, soa := range outerFirst {
-		z := new(authority)
+		z := new(zoneState)
 		z.soa.Store(&soa)
-		n := db.ensure(soa.Zone)
+		n := db.ensureNode(soa.Zone)
 		switch {
 		case n == nil:
-			n = db.insert(&node{name: soa.Zone})
+			n = db.insertNode(&node{name: soa.Zone})
 		case n.zone.apex == n:
 			return nil, fmt.Errorf("zone %s: %w", soa.Zone, ErrDuplicateZone)
 		}
 		z.apex, n.zone = n, z
-		z.reverse = holdsReverse(soa.Zone)
-		n.settle()
+		z.reverse = canHoldReverse(soa.Zone)
+		n.updateExists()
 		db.zones = append(db.zones, z)
 	}
 	return db, nil
 }
 
-// holdsReverse tells whether reverse names are in the zone of that apex.
-func holdsReverse(apex dnsname.Name) bool {
+// canHoldReverse reports whether the zone with that apex can contain reverse
+// names.
+func canHoldReverse(apex dnsname.Name) bool {
 	return slices.ContainsFunc([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, func(tree dnsname.Name) bool {
 		return apex.IsSubdomainOf(tree) || tree.IsSubdomainOf(apex)
 	})
 }
 
-// insert puts a new node into the table.
-func (db *DB) insert(n *node) *node {
+// insertNode adds a new node to the table.
+func (db *DB) insertNode(n *node) *node {
 	depth := db.depth([]byte(n.name.WireLabels()))
 	if l := int32(n.name.Labels()); l > depth.Load() {
 		depth.Store(l)
 	}
-	db.table.Store(db.table.Load().put(n))
+	db.table.Store(db.table.Load().insert(n))
 	return n
 }
 
-// Changes are what Apply is given.
+// Changes is the input of Apply.
 type Changes struct {
 	Subtrees []Change
 	Hosts    []Hosts
 }
 
-// Change replaces the subtree at Base, by nothing where it is nil.
+// Change replaces the subtree at Base; nil deletes it.
 type Change struct {
 	Base    dnsname.Name
 	Subtree *Subtree
 }
 
-// Apply makes changes. Of a base that is given twice the first change counts.
-// No two subtrees may have a name in common, nor a subtree one with the base of
-// another, or with a host that is not its own.
+// Apply applies changes. If a base is given twice, the first change counts. No
+// two subtrees may contain the same name, nor may a subtree contain the base of
+// another or a host from Hosts below another name.
 //
-// Each subtree changes at once, so that readers see the state before or the
-// state after of it. Names that come are shown from the deepest up, before
-// names that go: nothing that exists before and after is ever denied
-// meanwhile, and the parents' notes come behind what they speak of. The serial
-// of each zone in which anything is seen to change grows by one. Bases and
-// parents outside every zone are left out.
+// Each subtree changes atomically: readers see its old or its new state.
+// Additions are published first, from the deepest name up, then deletions. So a
+// name that exists before and after is never denied in between, and the
+// metadata of a parent is published after the names that it describes. The
+// serial of each zone whose published data changes increases by one. Bases and
+// parents outside every zone are ignored.
 func (db *DB) Apply(changes Changes) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	b := batch{db: db}
-	b.add(changes)
-	b.show()
-	b.drop()
+	b.plan(changes)
+	b.publishAdditions()
+	b.publishRemovals()
 	for _, z := range db.zones {
-		if z.touched {
-			z.touched = false
+		if z.changed {
+			z.changed = false
 			soa := *z.soa.Load()
 			soa.Serial++
 			z.soa.Store(&soa)
@@ -134,49 +140,49 @@ func (db *DB) Apply(changes Changes) {
 	}
 }
 
-// ensure gives the node of name, made with its ancestors when it is not there,
-// or nil when no zone holds it.
-func (db *DB) ensure(name dnsname.Name) *node {
-	if n := db.find(name); n != nil {
+// ensureNode returns the node of name. It creates the node and its ancestors if
+// needed, and returns nil if no zone contains the name.
+func (db *DB) ensureNode(name dnsname.Name) *node {
+	if n := db.findNode(name); n != nil {
 		return n
 	}
 	if name.IsRoot() {
 		return nil
 	}
-	parent := db.ensure(name.Parent())
+	parent := db.ensureNode(name.Parent())
 	if parent == nil {
 		return nil
 	}
 	parent.children++
-	return db.insert(&node{name: name, parent: parent, zone: parent.zone})
+	return db.insertNode(&node{name: name, parent: parent, zone: parent.zone})
 }
 
-func (db *DB) find(name dnsname.Name) *node {
+func (db *DB) findNode(name dnsname.Name) *node {
 	var buf [dnsname.MaxWire]byte
 	return db.table.Load().find(append(buf[:0], name.WireLabels()...))
 }
 
-// publish shows readers t at n.
+// publish makes t the subtree of n for readers.
 func (db *DB) publish(n *node, t *Subtree) {
-	n.touched = false
-	before := n.seen.Load()
+	n.changed = false
+	before := n.subtree.Load()
 	if !before.sameData(t) {
-		db.touch(n.zone, spot{name: n.name}, n.state())
+		db.recordChange(n.zone, changeKey{name: n.name}, n.state())
 	}
-	db.countAged(before, t)
-	n.zone.countUnsettled(before, t)
-	n.seen.Store(t)
-	n.settle()
-	db.published.Add(1)
+	db.countStale(before, t)
+	n.zone.countNotCurrent(before, t)
+	n.subtree.Store(t)
+	n.updateExists()
+	db.generation.Add(1)
 }
 
-// holds tells whether what is given for n makes it exist.
-func (n *node) holds() bool { return n.seen.Load().holds() || n.hosts.Load().holds() }
+// hasData reports whether n's own data makes it exist.
+func (n *node) hasData() bool { return n.subtree.Load().hasData() || n.hosts.Load().hasData() }
 
-// settle works out whether n exists, and so its ancestors.
-func (n *node) settle() {
+// updateExists updates the existence of n and of its ancestors.
+func (n *node) updateExists() {
 	for {
-		exists := n.zone.apex == n || n.existing > 0 || n.holds()
+		exists := n.zone.apex == n || n.existingChildren > 0 || n.hasData()
 		if exists == n.exists {
 			return
 		}
@@ -185,17 +191,17 @@ func (n *node) settle() {
 			return
 		}
 		if exists {
-			n.existing++
+			n.existingChildren++
 		} else {
-			n.existing--
+			n.existingChildren--
 		}
-		n.nonTerminal.Store(n.existing > 0)
+		n.nonTerminal.Store(n.existingChildren > 0)
 	}
 }
 
-// prune takes out n, and its ancestors, where nobody needs them.
+// prune removes n and its ancestors from the table if they are not needed.
 func (db *DB) prune(n *node) {
-	for n.zone.apex != n && n.children == 0 && n.seen.Load() == nil && n.hosts.Load() == nil && !n.pruned {
+	for n.zone.apex != n && n.children == 0 && n.subtree.Load() == nil && n.hosts.Load() == nil && !n.pruned {
 		n.pruned = true
 		db.table.Store(db.table.Load().remove(n))
 		n.parent.children--

@@ -36,7 +36,7 @@ func newDB(t testing.TB, apexes ...string) *zone.DB {
 	return db
 }
 
-// change makes the subtree at base.
+// change builds the subtree at base.
 func change(base string, fill func(*zone.Builder)) zone.Change {
 	name := dnsname.MustParse(base)
 	var b zone.Builder
@@ -49,7 +49,7 @@ func set(db *zone.DB, base string, fill func(*zone.Builder)) {
 	db.Apply(zone.Changes{Subtrees: []zone.Change{change(base, fill)}})
 }
 
-func nothing(*zone.Builder) {}
+func emptySubtree(*zone.Builder) {}
 
 func addrs(texts ...string) func(*zone.Builder) {
 	return func(b *zone.Builder) {
@@ -63,7 +63,7 @@ func marks(m zone.Metadata) func(*zone.Builder) {
 	return func(b *zone.Builder) { b.Metadata = m }
 }
 
-// setHosts gives parent the hosts of a source, with their reverse names.
+// setHosts sets the hosts of a source below parent, with PTR records.
 func setHosts(db *zone.DB, parent, source string, texts ...string) {
 	h := zone.Hosts{Parent: dnsname.MustParse(parent), Source: source, TTL: ttl, Reverse: true, Rank: zone.Tier(3, zone.Last)}
 	for _, t := range texts {
@@ -76,7 +76,7 @@ func lookup(db *zone.DB, name string, t dnswire.Type) zone.Answer {
 	return db.Lookup(new(zone.Scratch), []byte(dnsname.MustParse(name).WireLabels()), t)
 }
 
-// data is the records of an answer, in order, as text.
+// data returns the records of an answer, in order, as text.
 func data(t *testing.T, a zone.Answer) []string {
 	t.Helper()
 	records, err := a.RRset.Records(dnsname.Root)
@@ -115,7 +115,7 @@ func TestOutcomes(t *testing.T) {
 		b.AddAddr(netip.MustParseAddr("192.0.2.3"), "host")
 		b.AddHost(netip.MustParseAddr("fd00::1"))
 		b.AddHost(netip.MustParseAddr("192.0.2.4"))
-		b.AddAddr(netip.MustParseAddr("192.0.2.4"), "192-0-2-5") // of another's name
+		b.AddAddr(netip.MustParseAddr("192.0.2.4"), "192-0-2-5") // at a name that spells another address
 		b.AddHost(netip.MustParseAddr("192.0.2.5"))
 		b.AddHostPTR(netip.MustParseAddr("192.0.2.4"), 0)
 		b.AddPTR(netip.MustParseAddr("10.0.0.1"), 0)
@@ -125,7 +125,7 @@ func TestOutcomes(t *testing.T) {
 	set(db, "any.example", marks(zone.Metadata{Exists: true, Children: zone.Synthesized}))
 	type want struct {
 		outcome zone.Outcome
-		zone    string // whose SOA it carries
+		zone    string // of the SOA in the answer
 		note    *zone.EDE
 	}
 	for claim, c := range map[string]struct {
@@ -196,8 +196,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestHostOfAnothersName: a name that is a host's and has other records too
-// has all of them, however it is spelled.
+// TestHostOfAnothersName checks that a name of a host with other records too
+// has all of them, in any spelling.
 func TestHostOfAnothersName(t *testing.T) {
 	db := newDB(t, "example")
 	set(db, "web.example", func(b *zone.Builder) {
@@ -215,7 +215,7 @@ func TestHostOfAnothersName(t *testing.T) {
 	}
 }
 
-// TestNamesThatDNSDoesNotAllow are left out, with what belongs to them.
+// TestNamesThatDNSDoesNotAllow checks that they are omitted with their records.
 func TestNamesThatDNSDoesNotAllow(t *testing.T) {
 	db := newDB(t, "example", "in-addr.arpa")
 	label := strings.Repeat("x", 63)
@@ -248,9 +248,9 @@ func TestNamesThatDNSDoesNotAllow(t *testing.T) {
 	}
 }
 
-// TestTiers: of the PTR records that several sources give one address, the
-// lowest tier is seen; within it the first come first, each part sorted,
-// without duplicates.
+// TestTiers checks that only the lowest tier of an address's PTR records is
+// served, those with First before the others, each part sorted and without
+// duplicates.
 func TestTiers(t *testing.T) {
 	db := newDB(t, "example", "in-addr.arpa")
 	addr := netip.MustParseAddr("192.0.2.1")
@@ -285,7 +285,7 @@ func TestTiers(t *testing.T) {
 	point("high.example", 0)
 	point("a.example", 0)
 	expect("n.a.example.", "m.b.example.", "n.b.example.")
-	set(db, "example", nothing)
+	set(db, "example", emptySubtree)
 	point("b.example", 0)
 	setHosts(db, "pods.example", "a")
 	expect("192-0-2-1.pods.example.")
@@ -314,8 +314,8 @@ func TestLowestTTL(t *testing.T) {
 	}
 }
 
-// TestSerial: it grows by one with each change that is seen, in the zone where
-// it is seen, and with nothing else.
+// TestSerial checks that the serial increases by one with each visible change,
+// in the zones that it affects only.
 func TestSerial(t *testing.T) {
 	db := newDB(t, "one", "two", "in-addr.arpa")
 	serials := func() (all [3]uint32) {
@@ -352,13 +352,13 @@ func TestSerial(t *testing.T) {
 		{"a reverse name", at("p.one", ptr(2)), [3]uint32{6, 2, 2}},
 		{"a second target", at("q.one", ptr(2)), [3]uint32{6, 2, 3}},
 		{"a third that is not seen", at("r.one", ptr(4)), [3]uint32{6, 2, 3}},
-		{"it goes", at("r.one", nothing), [3]uint32{6, 2, 3}},
+		{"it goes", at("r.one", emptySubtree), [3]uint32{6, 2, 3}},
 		{"the same two with another rank", func() {
 			db.Apply(zone.Changes{Subtrees: []zone.Change{change("p.one", ptr(0)), change("q.one", ptr(0))}})
 		}, [3]uint32{6, 2, 3}},
 		{"an address outside", at("s.one", func(b *zone.Builder) { b.AddPTR(netip.MustParseAddr("::1"), 0) }), [3]uint32{6, 2, 3}},
 		{"a host", at("h.one", host), [3]uint32{7, 2, 3}},
-		{"no host", at("h.one", nothing), [3]uint32{8, 2, 3}},
+		{"no host", at("h.one", emptySubtree), [3]uint32{8, 2, 3}},
 		{"a host from one source", pod("a", "192.0.2.7"), [3]uint32{8, 3, 4}},
 		{"and from another", pod("b", "192.0.2.7"), [3]uint32{8, 3, 4}},
 		{"one source leaves", pod("a"), [3]uint32{8, 3, 4}},
@@ -377,8 +377,8 @@ func TestSerial(t *testing.T) {
 	}
 }
 
-// TestGrowAndShrink: names come by the thousand, one by one and all at once, and
-// go, and nothing of them stays.
+// TestGrowAndShrink adds and deletes names by the thousand, one by one and at
+// once, and checks that nothing is left.
 func TestGrowAndShrink(t *testing.T) {
 	db := newDB(t, "example")
 	const names = 20000
@@ -398,7 +398,7 @@ func TestGrowAndShrink(t *testing.T) {
 		}
 	}
 	for i := range names {
-		set(db, name(i), nothing)
+		set(db, name(i), emptySubtree)
 		if a := lookup(db, name(i), dnswire.TypeA); a.Outcome != zone.NXDomain {
 			t.Fatalf("Lookup(%s) after it went = %v, want NXDomain", name(i), a.Outcome)
 		}
@@ -408,9 +408,8 @@ func TestGrowAndShrink(t *testing.T) {
 	}
 }
 
-// TestReadersSeeWholeRRsets: readers that run beside a writer see one of the
-// states that the writer made, at each name, and never miss a name that was
-// always there.
+// TestReadersSeeWholeRRsets checks that concurrent readers see only states that
+// the writer made, and never miss a name that always exists.
 func TestReadersSeeWholeRRsets(t *testing.T) {
 	db := newDB(t, "example")
 	set(db, "always.example", addrs("192.0.2.1"))
@@ -443,20 +442,20 @@ func TestReadersSeeWholeRRsets(t *testing.T) {
 		if i%4 < len(states) {
 			set(db, "often.example", addrs(states[i%4]...))
 		} else {
-			set(db, "often.example", nothing)
+			set(db, "often.example", emptySubtree)
 		}
-		// Growth and shrinking move everything meanwhile.
+		// Growing and shrinking moves everything in the meantime.
 		if i%1000 < 500 {
 			set(db, fmt.Sprintf("n%d.example", i%500), addrs("192.0.2.9"))
 		} else {
-			set(db, fmt.Sprintf("n%d.example", i%500), nothing)
+			set(db, fmt.Sprintf("n%d.example", i%500), emptySubtree)
 		}
 	}
 	close(stop)
 	readers.Wait()
 }
 
-// TestLookupAllocatesNothing: also for a made-up answer and a denial.
+// TestLookupAllocatesNothing covers answers, synthesized answers and denials.
 func TestLookupAllocatesNothing(t *testing.T) {
 	db := newDB(t, "example", "in-addr.arpa")
 	set(db, "a.example", func(b *zone.Builder) {
@@ -487,8 +486,8 @@ func TestLookupAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestInnerZones: what is above an inner zone exists in the outer one, in
-// whatever order they were given.
+// TestInnerZones checks that names above an inner zone exist in the outer one,
+// for any order of zones.
 func TestInnerZones(t *testing.T) {
 	db := newDB(t, "a.b.c.example", "example")
 	for name, want := range map[string]zone.Outcome{
@@ -500,7 +499,7 @@ func TestInnerZones(t *testing.T) {
 	}
 }
 
-// watch calls look again and again, beside change.
+// watch calls look repeatedly, concurrently with change.
 func watch(look, change func()) {
 	stop := make(chan struct{})
 	var watcher sync.WaitGroup
@@ -519,8 +518,8 @@ func watch(look, change func()) {
 	watcher.Wait()
 }
 
-// TestNothingIsDeniedMeanwhile: a name that exists before and after a change
-// is not denied during it, though all that it exists by is another.
+// TestNothingIsDeniedMeanwhile checks that a name that exists before and after
+// a change is not denied during it, although its data is replaced.
 func TestNothingIsDeniedMeanwhile(t *testing.T) {
 	db := newDB(t, "example", "in-addr.arpa")
 	port := func(name string) func(*zone.Builder) {
@@ -533,16 +532,16 @@ func TestNothingIsDeniedMeanwhile(t *testing.T) {
 	}
 	states := []zone.Changes{
 		{Subtrees: []zone.Change{
-			change("svc.example", port("_a")), change("x.between.example", addrs("192.0.2.1")), change("y.between.example", nothing),
-			change("one.example", has), change("two.example", nothing), change("ns.pod.example", nothing),
+			change("svc.example", port("_a")), change("x.between.example", addrs("192.0.2.1")), change("y.between.example", emptySubtree),
+			change("one.example", has), change("two.example", emptySubtree), change("ns.pod.example", emptySubtree),
 		}, Hosts: []zone.Hosts{hosts(netip.MustParseAddr("10.1.2.3"))}},
 		{Subtrees: []zone.Change{
-			change("svc.example", port("_b")), change("x.between.example", nothing), change("y.between.example", addrs("192.0.2.1")),
-			change("one.example", nothing), change("two.example", has), change("ns.pod.example", marks(zone.Metadata{Exists: true})),
+			change("svc.example", port("_b")), change("x.between.example", emptySubtree), change("y.between.example", addrs("192.0.2.1")),
+			change("one.example", emptySubtree), change("two.example", has), change("ns.pod.example", marks(zone.Metadata{Exists: true})),
 			change("three.example", func(b *zone.Builder) { b.AddHostPTR(netip.MustParseAddr("10.99.0.1"), 0) }),
 		}, Hosts: []zone.Hosts{hosts()}},
 	}
-	states[0].Subtrees = append(states[0].Subtrees, change("three.example", nothing))
+	states[0].Subtrees = append(states[0].Subtrees, change("three.example", emptySubtree))
 	db.Apply(states[0])
 	watch(func() {
 		for name, want := range map[string]zone.Outcome{
@@ -560,13 +559,13 @@ func TestNothingIsDeniedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestAgeIsPartOfADenial: a name that comes as the mark of age goes which kept
-// it from being denied, is never denied.
-func TestAgeIsPartOfADenial(t *testing.T) {
+// TestStaleIsPartOfADenial checks that a name is never denied that is added in
+// the change that removes the stale mark which prevented its denial.
+func TestStaleIsPartOfADenial(t *testing.T) {
 	db := newDB(t, "example")
 	confirming := &zone.Stale{Found: &zone.EDE{}, Denied: &zone.EDE{Pending: true}}
 	states := []zone.Changes{
-		{Subtrees: []zone.Change{change("a.svc.example", nothing), change("svc.example", marks(zone.Metadata{Exists: true, Stale: confirming}))}},
+		{Subtrees: []zone.Change{change("a.svc.example", emptySubtree), change("svc.example", marks(zone.Metadata{Exists: true, Stale: confirming}))}},
 		{Subtrees: []zone.Change{change("a.svc.example", addrs("192.0.2.1")), change("svc.example", marks(zone.Metadata{Exists: true}))}},
 	}
 	db.Apply(states[0])
@@ -583,8 +582,8 @@ func TestAgeIsPartOfADenial(t *testing.T) {
 	})
 }
 
-// TestSubtreesChangeAtOnce: a reader that finds a name of a subtree in its new
-// state finds no other name of it in the old one afterwards.
+// TestSubtreesChangeAtOnce checks that a reader that has seen a subtree's new
+// state does not see its old state afterwards.
 func TestSubtreesChangeAtOnce(t *testing.T) {
 	db := newDB(t, "example")
 	state := func(i byte) func(*zone.Builder) {
@@ -608,9 +607,9 @@ func TestSubtreesChangeAtOnce(t *testing.T) {
 	})
 }
 
-// TestLoadingIsNeverADenial: while everything comes in one change, in any
-// order, a name that comes is pending, then there; a name of several sources
-// has all its records at once.
+// TestLoadingIsNeverADenial checks that while everything is added in one
+// change, in any order, a new name is pending and then exists, with the records
+// of all its sources at once.
 func TestLoadingIsNeverADenial(t *testing.T) {
 	for range 20 {
 		db := newDB(t, "example", "in-addr.arpa")

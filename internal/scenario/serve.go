@@ -68,7 +68,7 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 		UDPSize: cfg.DNS.UDPSize, NSID: cfg.DNS.Identity.NSID, ServerID: cfg.DNS.Identity.ServerID, Version: cfg.DNS.Identity.Version,
 		Search: autopath.New(compiled.DNS.Autopath), SearchSOA: compiled.DNS.AutopathSOA,
 		CookieSecrets: compiled.DNS.CookieSecrets, TCPIdle: time.Duration(cfg.DNS.TCP.Idle),
-		// That of the example in RFC 9018, appendix A.1.
+		// The time of the example in RFC 9018, appendix A.1.
 		Now: func() time.Time { return time.Unix(1559731985, 0) },
 	})
 	if err != nil {

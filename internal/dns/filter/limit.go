@@ -60,7 +60,7 @@ const (
 // It allocates nothing and takes no lock.
 func (l *RateLimiter) Count(client netip.Addr, now time.Time) LimitVerdict {
 	slot := &l.slots[l.hash(client)%limitSlots]
-	at := int64(now.Sub(l.start))
+	at := max(int64(now.Sub(l.start)), 0) // a clock before the start stands still
 	for {
 		used := slot.Load()
 		next := max(used, at) + l.interval

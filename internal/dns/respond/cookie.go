@@ -28,51 +28,48 @@ const (
 	cookieFuture = 5 * time.Minute
 )
 
-// cookie is what the query's COOKIE option asks for.
+// cookie is the query's COOKIE option as far as the response needs it.
 type cookie struct {
-	asked bool
-	good  bool // the client has one of ours
-	reply [cookieLen]byte
+	present bool
+	good    bool            // the client has a server cookie of ours
+	reply   [cookieLen]byte // the response's option
 }
 
-// readCookie works out the reply to the query's cookie. A server cookie that
-// is not ours, or too old, counts as absent: a fresh one is returned.
-func (w *Worker) readCookie(client netip.Addr) {
-	c := w.query.EDNS.Cookie
-	w.cookie.good = false
-	w.cookie.asked = c != nil && len(w.cfg.CookieSecrets) > 0
-	if !w.cookie.asked {
+// readCookie prepares the reply to the query's cookie. A server cookie that is
+// not ours, or too old, counts as absent: the reply has a new one.
+func (w *Worker) readCookie(x *exchange) {
+	c := x.query.EDNS.Cookie
+	if c == nil || len(w.cfg.CookieSecrets) == 0 {
 		return
 	}
-	now := w.cfg.Now()
-	age, ok := w.cookieAge(c, client, now)
-	w.cookie.good = ok
+	x.cookie.present = true
+	age, ok := w.cookieAge(c, x)
+	x.cookie.good = ok
 	if ok && age < cookieRenew {
-		copy(w.cookie.reply[:], c)
+		copy(x.cookie.reply[:], c)
 		return
 	}
-	head, hash := w.cookie.reply[:cookieHead], w.cookie.reply[cookieHead:]
-	clear(head)
+	head, hash := x.cookie.reply[:cookieHead], x.cookie.reply[cookieHead:]
 	copy(head, c[:clientCookieLen])
 	head[clientCookieLen] = cookieVersion
-	binary.BigEndian.PutUint32(head[cookieHead-4:], uint32(now.Unix()))
-	hashCookie(w.cfg.CookieSecrets[0], head, client, hash)
+	binary.BigEndian.PutUint32(head[cookieHead-4:], uint32(x.start.Unix()))
+	hashCookie(w.cfg.CookieSecrets[0], head, x.client.Addr, hash)
 }
 
-// cookieAge is how long ago the server cookie in c was made, when one of our
+// cookieAge returns how long ago the server cookie in c was made, if one of our
 // secrets made it for this client and it is still good.
-func (w *Worker) cookieAge(c []byte, client netip.Addr, now time.Time) (time.Duration, bool) {
+func (w *Worker) cookieAge(c []byte, x *exchange) (age time.Duration, good bool) {
 	if len(c) != cookieLen || c[clientCookieLen] != cookieVersion {
 		return 0, false
 	}
 	// Serial number arithmetic: the stamp is 32 bits of Unix time.
-	age := time.Duration(int32(uint32(now.Unix())-binary.BigEndian.Uint32(c[cookieHead-4:]))) * time.Second
+	age = time.Duration(int32(uint32(x.start.Unix())-binary.BigEndian.Uint32(c[cookieHead-4:]))) * time.Second
 	if age > cookieLife || age < -cookieFuture {
 		return 0, false
 	}
 	for _, secret := range w.cfg.CookieSecrets {
 		var hash [8]byte
-		hashCookie(secret, c[:cookieHead], client, hash[:])
+		hashCookie(secret, c[:cookieHead], x.client.Addr, hash[:])
 		if bytes.Equal(hash[:], c[cookieHead:]) {
 			return age, true
 		}

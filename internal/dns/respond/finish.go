@@ -7,108 +7,116 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// start begins the response. Room for the OPT record is kept free, all but an
-// error, which is said only where room is left.
-func (w *Worker) start(x *exchange, buf []byte) {
+// startResponse begins the response in buf. It reserves room for the OPT record,
+// except for Extended DNS Errors, which are left out without room.
+func (w *Worker) startResponse(x *exchange, buf []byte) {
 	limit := dnswire.MaxMessage
 	if x.client.Transport == UDP {
 		limit = dnswire.MinUDPSize
-		if w.query.EDNS.Present {
-			limit = min(max(limit, int(w.query.EDNS.UDPSize)), w.cfg.UDPSize)
+		if x.query.EDNS.Present {
+			limit = min(max(limit, int(x.query.EDNS.UDPSize)), w.cfg.UDPSize)
 		}
 	}
-	w.response.Start(buf, &w.query, limit)
-	w.response.Reserve(w.optLen(x) + x.signature.length)
+	w.response.Start(buf, x.query, limit)
+	w.response.Reserve(w.optLen(x, new(verdict)))
 }
 
 const keepaliveLen = 2
 
-// optLen is how long the OPT record is, but for an error and padding.
-func (w *Worker) optLen(x *exchange) int {
-	e := &w.query.EDNS
+// optLen is the length of the OPT record, without Extended DNS Errors and
+// padding, in octets.
+func (w *Worker) optLen(x *exchange, v *verdict) int {
+	e := &x.query.EDNS
 	if !e.Present {
 		return 0
 	}
 	n := dnswire.OPTLen
-	if w.cookie.asked {
+	if x.cookie.present {
 		n += dnswire.OptionLen(cookieLen)
 	}
-	if w.saysNSID() {
+	if w.sendsNSID(x) {
 		n += dnswire.OptionLen(len(w.cfg.NSID))
 	}
-	if w.saysKeepalive(x) {
+	if w.sendsKeepalive(x) {
 		n += dnswire.OptionLen(keepaliveLen)
 	}
-	if x.echoes {
+	if v.searchEcho {
 		n += dnswire.OptionLen(0)
 	}
-	if x.scoped {
+	if v.scope.known {
 		n += dnswire.OptionLen(len(e.Subnet))
 	}
 	return n
 }
 
-func (w *Worker) saysNSID() bool { return w.query.EDNS.NSID && w.cfg.NSID != "" }
+func (w *Worker) sendsNSID(x *exchange) bool { return x.query.EDNS.NSID && w.cfg.NSID != "" }
 
-// saysKeepalive: on connections only (RFC 7828, section 3.2.1) that are DNS' own.
-func (w *Worker) saysKeepalive(x *exchange) bool {
-	return w.query.EDNS.Keepalive && (x.client.Transport == TCP || x.client.Transport == TLS) && w.cfg.TCPIdle > 0
+// sendsKeepalive reports whether the response carries the keepalive option, which
+// only DNS's own connections have (RFC 7828, section 3.2.1).
+func (w *Worker) sendsKeepalive(x *exchange) bool {
+	return x.query.EDNS.Keepalive && (x.client.Transport == TCP || x.client.Transport == TLS) && w.cfg.TCPIdle > 0
 }
 
-// finish turns the outcome into a message.
-func (w *Worker) finish(x *exchange) []byte {
-	rcode := rcodes[x.outcome]
-	if w.query.EDNS.Present {
-		w.addOPT(x, rcode)
+// finish makes the response message of a verdict. It is the only place that sets
+// flags and adds the OPT and TSIG records.
+func (w *Worker) finish(x *exchange, v *verdict) []byte {
+	rcode := rcodes[v.outcome]
+	if x.query.EDNS.Present {
+		w.addOPT(x, v, rcode)
 	}
 	var flags uint16
-	if x.ours {
+	if v.authoritative {
 		flags |= dnswire.FlagAA
 	}
-	if x.truncated {
+	if v.truncated {
 		flags |= dnswire.FlagTC
 	}
 	if w.cfg.Upstreams != nil {
 		flags |= dnswire.FlagRA
 	}
-	if x.validated && (x.outcome == answered || x.outcome == denied) && (w.query.Flags&dnswire.FlagAD != 0 || w.wantsSigned()) {
+	if v.authentic && (x.query.Flags&dnswire.FlagAD != 0 || x.wantsDNSSEC()) {
 		flags |= dnswire.FlagAD // RFC 6840, section 5.8
 	}
-	return x.sign(w.response.Finish(flags, rcode))
+	response := w.response.Finish(flags, rcode)
+	if x.signature != nil {
+		return w.sign(x.signature, response)
+	}
+	return response
 }
 
-func (w *Worker) addOPT(x *exchange, rcode dnswire.RCode) {
+// addOPT adds the OPT record with its options.
+func (w *Worker) addOPT(x *exchange, v *verdict, rcode dnswire.RCode) {
 	r := &w.response
-	r.Reserve(-w.optLen(x))
+	r.Reserve(-w.optLen(x, v))
 	opt := r.Len()
-	r.AddOPT(uint16(w.cfg.UDPSize), rcode, w.query.EDNS.Flags&dnswire.FlagDO)
-	if w.cookie.asked {
-		r.AddOption(opt, dnswire.OptionCookie, w.cookie.reply[:])
+	r.AddOPT(uint16(w.cfg.UDPSize), rcode, x.query.EDNS.Flags&dnswire.FlagDO)
+	if x.cookie.present {
+		r.AddOption(opt, dnswire.OptionCookie, x.cookie.reply[:])
 	}
-	if w.saysNSID() {
+	if w.sendsNSID(x) {
 		r.AddOptionString(opt, dnswire.OptionNSID, w.cfg.NSID)
 	}
-	if w.saysKeepalive(x) {
+	if w.sendsKeepalive(x) {
 		var units [keepaliveLen]byte // of 100 ms
 		binary.BigEndian.PutUint16(units[:], uint16(min(w.cfg.TCPIdle/(100*time.Millisecond), 0xffff)))
 		r.AddOption(opt, dnswire.OptionKeepalive, units[:])
 	}
-	if x.echoes {
-		r.AddOption(opt, w.query.SearchOption, nil)
+	if v.searchEcho {
+		r.AddOption(opt, x.query.SearchOption, nil)
 	}
-	if x.scoped {
-		r.AddSubnet(opt, w.query.EDNS.Subnet, x.scope)
+	if v.scope.known {
+		r.AddSubnet(opt, x.query.EDNS.Subnet, v.scope.bits)
 	}
-	if x.stale != nil {
-		r.AddEDE(opt, x.stale.Code, x.stale.Text)
+	if v.stale != nil {
+		r.AddEDE(opt, v.stale.Code, v.stale.Text)
 	}
-	if x.why != nil {
-		r.AddEDE(opt, x.why.Code, x.why.Text)
+	if v.ede != nil {
+		r.AddEDE(opt, v.ede.Code, v.ede.Text)
 	}
-	// Padding goes where nobody can look inside (RFC 7830, section 6), in the
-	// blocks that RFC 8467, section 4.1 recommends.
+	// Padding is for encrypted transports (RFC 7830, section 6), in the blocks that
+	// RFC 8467, section 4.1 recommends.
 	const paddingBlock = 468
-	if w.query.EDNS.Padding && x.client.Transport >= TLS {
+	if x.query.EDNS.Padding && x.client.Transport >= TLS {
 		r.AddPadding(opt, paddingBlock)
 	}
 }

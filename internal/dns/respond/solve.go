@@ -2,10 +2,7 @@ package respond
 
 import (
 	"bytes"
-	"hash/maphash"
-	"math/rand/v2"
 
-	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/zone"
 )
@@ -14,70 +11,88 @@ import (
 const maxAliases = 10
 
 var (
-	notOurs  = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and there is no upstream server"}
-	notAsked = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and the query does not ask for recursion"}
-	noEnd    = zone.EDE{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
+	notOurs      = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and there is no upstream server"}
+	notRecursive = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and the query does not ask for recursion"}
+	endless      = zone.EDE{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
 )
 
-// solve answers from the zones.
-func (w *Worker) solve(x *exchange) {
-	name := w.query.QName()
+// solve answers a query of class IN: by a search, by a rule, or from the zones
+// and upstreams.
+func (w *Worker) solve(x *exchange) verdict {
+	c := chain{name: x.query.QName()}
 	if w.cfg.Search != nil {
-		switch w.readSearch(x) {
-		case searched:
-			w.solveSearched(x)
-			return
-		case relayed:
-			w.answer(x, w.searcher.of.Name())
-			return
-		case concluded:
-			return
-		case notSearched:
+		if v, done := w.solveSearch(x); done {
+			return v
 		}
 	}
 	if w.cfg.Rules != nil {
-		name, x.renamed = w.cfg.Rules.Rewrite(name, w.renamed[:])
-		if w.solveByRule(x, name) {
-			return
+		c.name, c.renamed = w.cfg.Rules.Rewrite(c.name, w.rewritten[:])
+		if v, done := w.solveByRule(x, c.name); done {
+			return v
 		}
 	}
-	w.answer(x, name)
+	return w.answer(x, &c)
 }
 
-// answer answers from name on, following aliases as far as they stay inside.
-func (w *Worker) answer(x *exchange, name []byte) {
+// chain is an answer's way along CNAME records.
+type chain struct {
+	// The start, set by the caller of answer:
+	name    []byte
+	renamed bool // it is not the query's name
+	relayed bool // upstreams search for it
+	aliases int  // CNAME records written so far
+
+	zone      *dnswire.SOA // of the start; nil outside all zones
+	stale     *zone.EDE    // a part of the answer is stale
+	ede       *zone.EDE    // from the last upstream reply
+	authentic bool         // upstreams validated all records so far
+	scope     subnetScope
+}
+
+// isOurs reports whether the start is in a zone that is all served here.
+func (c *chain) isOurs() bool { return c.zone != nil && !isOpen(c.zone) }
+
+// verdict returns a verdict with what the chain has found so far.
+func (c *chain) verdict(o outcome, ede *zone.EDE) verdict {
+	return verdict{outcome: o, ede: ede, zone: c.zone, stale: c.stale, scope: c.scope}
+}
+
+// answer follows aliases from the chain's start to the records that the query
+// asks for, in the zones and in upstream replies.
+func (w *Worker) answer(x *exchange, c *chain) verdict {
 	var visited [maxAliases + 1][]byte
-	first := x.aliases // that led to name
+	first := c.aliases
 	for step := first; step < len(visited); step++ {
-		a := w.cfg.Data.Lookup(&w.scratch, name, w.query.Type)
+		a := w.cfg.Data.Lookup(&w.scratch, c.name, x.query.Type)
 		if step == first {
-			x.zone = a.SOA
+			c.zone = a.SOA
 		}
 		if a.StaleEDE != nil {
-			x.stale = a.StaleEDE
+			c.stale = a.StaleEDE
 		}
-		visited[step] = name
+		visited[step] = c.name
 		switch {
-		case w.isUpstreams(&a):
-			if name = w.solveUpstream(x, step, name, &a); name == nil {
-				return
+		case w.isForwarded(x, &a):
+			v, done := w.solveUpstream(x, c, &a, step)
+			if done {
+				return v
 			}
 		case a.Outcome != zone.Alias:
-			w.conclude(x, step, &a)
-			return
-		case x.aliases == maxAliases:
+			return w.conclude(x, c, &a, step)
+		case c.aliases == maxAliases:
 		case !w.response.AddRRset(dnswire.Answer, a.RRset, 0):
-			x.outcome, x.ours, x.truncated = answered, x.zone != nil, true
-			return
+			v := c.verdict(answered, c.ede)
+			v.authoritative, v.truncated = c.zone != nil, true
+			return v
 		default:
-			name = a.RRset.Target()
-			x.aliases++
+			c.name = a.RRset.Target()
+			c.aliases++
 		}
-		if contains(visited[first:step+1], name) {
+		if contains(visited[first:step+1], c.name) {
 			break
 		}
 	}
-	x.outcome, x.why, x.ours = failed, &noEnd, false
+	return c.verdict(failed, &endless)
 }
 
 func contains(names [][]byte, name []byte) bool {
@@ -89,77 +104,53 @@ func contains(names [][]byte, name []byte) bool {
 	return false
 }
 
-// conclude ends an answer with what the lookup of its last name found. The
-// rcode is that of this last step (RFC 6604, section 3).
-func (w *Worker) conclude(x *exchange, aliases int, a *zone.Answer) {
-	x.why, x.validated = a.EDE, false
+// conclude ends an answer with the lookup of its last name, which so many steps
+// led to. The rcode is that of this last step (RFC 6604, section 3).
+func (w *Worker) conclude(x *exchange, c *chain, a *zone.Answer, steps int) verdict {
+	v := c.verdict(answered, a.EDE)
+	v.authoritative = c.zone != nil
 	switch a.Outcome {
 	case zone.Found:
-		x.outcome, x.ours = answered, x.zone != nil
-		w.addFound(x, a.RRset)
+		v.truncated = !w.addFound(x, a.RRset)
 	case zone.Authority:
-		x.outcome, x.ours = answered, x.zone != nil
-		x.truncated = !w.response.AddSOA(dnswire.Answer, a.SOA)
+		v.truncated = !w.response.AddSOA(dnswire.Answer, a.SOA)
 	case zone.NoData:
-		x.outcome, x.ours = answered, x.zone != nil
-		x.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
+		v.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
 	case zone.NXDomain:
-		x.outcome, x.ours = denied, x.zone != nil
-		x.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
+		v.outcome = denied
+		v.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
 	case zone.OutOfZone:
-		if aliases > 0 {
-			x.outcome, x.ours = answered, x.zone != nil
-			return
-		}
-		x.outcome, x.why = refused, &notOurs
-		if w.cfg.Upstreams != nil && w.query.Flags&dnswire.FlagRD == 0 {
-			x.why = &notAsked
+		switch {
+		case steps > 0:
+		case w.cfg.Upstreams != nil && !x.wantsRecursion():
+			return c.verdict(refused, &notRecursive)
+		default:
+			return c.verdict(refused, &notOurs)
 		}
 	case zone.Unanswered, zone.Alias:
-		x.outcome = failed
+		return c.verdict(failed, a.EDE)
 	}
+	return v
 }
 
-// addFound writes the records asked for, beginning with another one each time,
-// and behind SRV records the addresses of their targets.
-func (w *Worker) addFound(x *exchange, set dnswire.RRset) {
+// addFound writes the records that the query asks for, each time beginning with
+// another one, and the addresses of SRV targets. whole reports whether the
+// records fit; addresses are left out without truncating (RFC 2181, section 9).
+func (w *Worker) addFound(x *exchange, set dnswire.RRset) (whole bool) {
 	first := 0
 	if set.Count > 1 && rotates(set.Type) {
-		first = w.turn(set.Type) % int(set.Count)
+		first = w.rotate(x.query.QName(), set.Type) % int(set.Count)
 	}
 	if !w.response.AddRRset(dnswire.Answer, set, first) {
-		x.truncated = true
-		return
+		return false
 	}
 	if set.Type == dnswire.TypeSRV {
 		w.addGlue()
 	}
+	return true
 }
 
-func rotates(t dnswire.Type) bool {
-	return t == dnswire.TypeA || t == dnswire.TypeAAAA || t == dnswire.TypeSRV
-}
-
-// turnSlots is how many RRsets a Worker keeps the turns of.
-const turnSlots = 1024
-
-// turn is whose turn it is in one RRset.
-type turn struct{ rrset, next uint32 }
-
-// turn is the record that the answer begins with: another one than last time,
-// and where the Worker has forgotten that, or never knew, one by chance.
-func (w *Worker) turn(t dnswire.Type) int {
-	h := maphash.Bytes(w.hashSeed, w.query.QName()) + uint64(t)
-	slot, rrset := &w.turns[h%turnSlots], uint32(h>>32)
-	if slot.rrset != rrset {
-		*slot = turn{rrset, rand.Uint32()}
-	}
-	slot.next++
-	return int(slot.next)
-}
-
-// addGlue writes the addresses of SRV targets while they fit; additional
-// records are left out without truncating (RFC 2181, section 9).
+// addGlue writes the addresses of SRV targets while they fit.
 func (w *Worker) addGlue() {
 	target, at, next := w.response.SRVTarget(0)
 	for target != nil {
@@ -169,16 +160,4 @@ func (w *Worker) addGlue() {
 		}
 		target, at, next = w.response.SRVTarget(next)
 	}
-}
-
-// solveChaos answers what the server is told to say of itself.
-func (w *Worker) solveChaos(x *exchange) {
-	name, _, err := dnsname.FromWire(w.query.Question)
-	set, ok := w.chaos[name]
-	if err != nil || !ok || w.query.Type != dnswire.TypeTXT && w.query.Type != dnswire.TypeANY {
-		x.outcome = refused
-		return
-	}
-	x.outcome = answered
-	x.truncated = !w.response.AddRRset(dnswire.Answer, set, 0)
 }

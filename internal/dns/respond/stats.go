@@ -15,9 +15,9 @@ type Stats struct {
 	shards []*shard
 }
 
-// shard is what the Workers of one seat counted. It has its cache lines for
-// itself, as each object of its size has: where processors take a line from each
-// other to count in, that costs more than an answer.
+// shard holds the counters of the Workers of one seat. Like each object of its
+// size it shares no cache line: counting in a line that another processor writes,
+// too, costs more than an answer.
 type shard struct {
 	requests []atomic.Uint64 // by series
 	dropped  [transports]atomic.Uint64
@@ -35,13 +35,13 @@ const (
 	edeCodes   = 32 // RFC 8914 and what was registered since; the last one counts all above
 )
 
-// Who says in what a name is searched for, and how that ends.
+// Labels of searches: what carries the search paths, and the result.
 const (
 	searchKinds = 2
 	searchEnds  = 3
 )
 
-// searchEnd is how a search has ended, or that others search.
+// searchEnd is the label of a search's result.
 func searchEnd(o outcome) int {
 	switch o {
 	case answered:
@@ -53,17 +53,16 @@ func searchEnd(o outcome) int {
 	}
 }
 
-// countedTypes are those that are counted each on its own; all others are the
-// first.
+// countedTypes are the types with a label of their own; all others are the first.
 var countedTypes = [...]dnswire.Type{
 	0, dnswire.TypeA, dnswire.TypeAAAA, dnswire.TypeSRV, dnswire.TypePTR, dnswire.TypeCNAME, dnswire.TypeNS,
 	dnswire.TypeSOA, dnswire.TypeTXT, dnswire.TypeANY,
 }
 
-// otherType is the label of all types that are not counted each on its own.
+// otherType is the label of all types without one of their own.
 const otherType = "other"
 
-// NewStats makes Stats for the zones, counted in so many shards.
+// NewStats makes Stats with a label for each of the zones, in so many shards.
 func NewStats(zones []dnsname.Name, shards int) *Stats {
 	s := &Stats{zones: zones}
 	series := transports * families * (len(zones) + 1) * len(countedTypes) * len(rcodes)
@@ -73,21 +72,18 @@ func NewStats(zones []dnsname.Name, shards int) *Stats {
 	return s
 }
 
-// Zones are those that are told apart; answers outside them count as the root.
+// Zones are the zones with a label of their own; queries outside them count as
+// the root.
 func (s *Stats) Zones() []dnsname.Name { return s.zones }
 
-// shard is the one of a seat.
+// shard returns the shard of a seat.
 func (s *Stats) shard(seat int) *shard { return s.shards[seat%len(s.shards)] }
 
-// count counts a query of the given size that was answered in so many octets,
-// none when it was dropped.
-func (w *Worker) count(x *exchange, query, answer int, took time.Duration) {
-	if w.cfg.Stats == nil {
-		return
-	}
+// count counts a query with an answer of so many octets.
+func (w *Worker) count(x *exchange, v *verdict, answer int, elapsed time.Duration) {
 	c, t := w.counts, int(x.client.Transport)
-	c.query[t].observe(sizeBuckets[:], uint64(query))
-	if x.outcome == dropped {
+	c.query[t].observe(sizeBuckets[:], uint64(len(x.packet)))
+	if v.outcome == dropped {
 		c.dropped[t].Add(1)
 		return
 	}
@@ -97,24 +93,24 @@ func (w *Worker) count(x *exchange, query, answer int, took time.Duration) {
 	}
 	series := t
 	series = series*families + family
-	series = series*(len(w.cfg.Stats.zones)+1) + w.zoneIndex(x.zone)
-	series = series*len(countedTypes) + typeIndex(w.query.Type)
-	series = series*len(rcodes) + int(x.outcome)
+	series = series*(len(w.cfg.Stats.zones)+1) + w.zoneIndex(v.zone)
+	series = series*len(countedTypes) + typeIndex(x.query.Type)
+	series = series*len(rcodes) + int(v.outcome)
 	c.requests[series].Add(1)
 	c.response[t].observe(sizeBuckets[:], uint64(answer))
-	c.duration[t].observe(durationBuckets[:], uint64(took))
-	if x.search != nil {
-		x.search[searchEnd(x.outcome)].Add(1)
+	c.duration[t].observe(durationBuckets[:], uint64(elapsed))
+	if v.search != notSearched {
+		c.searches[v.search-searchByName][searchEnd(v.outcome)].Add(1)
 	}
-	if x.why != nil {
-		c.ede[min(x.why.Code, edeCodes-1)].Add(1)
+	if v.ede != nil {
+		c.ede[min(v.ede.Code, edeCodes-1)].Add(1)
 	}
-	if x.stale != nil {
-		c.ede[min(x.stale.Code, edeCodes-1)].Add(1)
+	if v.stale != nil {
+		c.ede[min(v.stale.Code, edeCodes-1)].Add(1)
 	}
 }
 
-// zoneIndex is 0 for none, and the zone's place, from 1.
+// zoneIndex is the zone's label: its position, from 1, or 0 for none.
 func (w *Worker) zoneIndex(zone *dnswire.SOA) int {
 	if zone == nil {
 		return 0
@@ -159,9 +155,9 @@ func (h *histogram) observe(bounds []uint64, v uint64) {
 	h.sum.Add(v)
 }
 
-// Requests is how many queries had the same labels.
+// Requests is the number of queries with the same labels.
 type Requests struct {
-	Transport string // udp, tcp or tls
+	Transport string // udp, tcp, tls or https
 	Family    string // of the client's address: ipv4 or ipv6
 	Zone      string
 	Type      string
@@ -169,9 +165,9 @@ type Requests struct {
 	Count     uint64
 }
 
-// Searches are how many searches were the same.
+// Searches is the number of searches with the same labels.
 type Searches struct {
-	By    string // what says in which paths: name or option
+	By    string // what carries the search paths: name or option
 	End   string // found, none or failed
 	Count uint64
 }
@@ -179,13 +175,13 @@ type Searches struct {
 // Histogram is a distribution of values.
 type Histogram struct {
 	Transport string
-	// Buckets are how many values were at most so large, by the upper bound.
+	// Buckets are the numbers of values up to an upper bound.
 	Buckets map[float64]uint64
 	Count   uint64
 	Sum     float64
 }
 
-// Counts is what Stats counted. Values that never came are left out.
+// Counts is the contents of Stats. Zeros are left out.
 type Counts struct {
 	Requests []Requests
 	// Dropped are queries without an answer, by transport.
@@ -194,8 +190,8 @@ type Counts struct {
 	EDE map[uint16]uint64
 	// Searches are queries whose names were searched for.
 	Searches []Searches
-	// Durations are in seconds, of making the answer, without waiting and
-	// sending; sizes are in octets.
+	// Duration is the time from receiving a query to its answer, in seconds,
+	// without sending; sizes are in octets.
 	Duration, QuerySize, ResponseSize []Histogram
 }
 
@@ -253,7 +249,8 @@ func (s *Stats) sum(of func(*shard) *atomic.Uint64) (n uint64) {
 	return n
 }
 
-// requests takes each series' number apart, as count puts it together.
+// requests returns the counters by label. It takes each series' number apart, as
+// count puts it together.
 func (s *Stats) requests() (all []Requests) {
 	for series := range s.shards[0].requests {
 		n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.requests[series] })

@@ -1,14 +1,17 @@
-// Package dnsconfig computes the resolv.conf that a Pod gets, and the hostname
-// that it sees, and says what is wrong with a Pod's settings for DNS.
+// Package dnsconfig computes the resolv.conf and the hostname of a Pod, and finds
+// problems in a Pod's DNS settings.
 //
-// It implements the KEP Configurable Pod DNS, the page DNS for Services and
-// Pods of Kubernetes' documentation, and of the KEP DNS Autopath in PodSpec the
-// policy. Where these are silent it does as the kubelet of Kubernetes 1.36
-// (pkg/kubelet/network/dns), and Validate as that release's API server
-// (pkg/apis/core/validation), with two differences: the order of options is the
-// same every time, and policies that only the KEPs have are taken.
+// It implements the KEP Configurable Pod DNS, the page DNS for Services and Pods of the
+// Kubernetes documentation, and the policy of the KEP DNS Autopath in PodSpec. What these
+// do not specify follows the kubelet of Kubernetes 1.36 (pkg/kubelet/network/dns), and in
+// Validate the API server of that release (pkg/apis/core/validation), with two
+// differences: the order of options is deterministic, and policies that only the KEPs
+// define are accepted.
 //
-// Everything here is a pure function.
+// Everything here is a pure function. Resolve works in this order:
+//
+//	dnsPolicy ─► lists of the policy ─► merge dnsConfig ─► apply limits ─► resolv.conf
+//	(policy)     (base)                 (merge)            (limit...)      (config)
 package dnsconfig
 
 import (
@@ -18,92 +21,87 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
-// Policy is a Pod's dnsPolicy, as the Pod spells it.
+// DNSPolicy is the dnsPolicy of a Pod, as written there.
 type DNSPolicy string
 
-// The policies. No policy ("") is ClusterFirst.
+// The policies. An empty policy is ClusterFirst.
 const (
-	// Default takes the node's resolv.conf.
+	// Default uses the node's resolv.conf.
 	Default DNSPolicy = "Default"
-	// ClusterFirst asks the cluster's DNS, and searches the Pod's namespace,
-	// all Services, the cluster domain, then the node's domains. A Pod in the
-	// node's network gets Default instead.
+	// ClusterFirst uses the cluster DNS, and searches the Pod's namespace, all
+	// namespaces, the cluster domain and then the node's search domains. With
+	// hostNetwork it acts as Default.
 	ClusterFirst DNSPolicy = "ClusterFirst"
-	// ClusterFirstWithHostNet is ClusterFirst in the node's network, too.
+	// ClusterFirstWithHostNet is ClusterFirst also with hostNetwork.
 	ClusterFirstWithHostNet DNSPolicy = "ClusterFirstWithHostNet"
-	// None takes only what dnsConfig says.
+	// None uses dnsConfig only.
 	None DNSPolicy = "None"
-	// Custom is None in the KEP Configurable Pod DNS.
+	// Custom is the name of None in the KEP Configurable Pod DNS.
 	Custom DNSPolicy = "Custom"
-	// ClusterFirstWithAutopath is ClusterFirst with one search domain, which
-	// stands for all of them: the server searches (KEP DNS Autopath in
-	// PodSpec). As the KEP does not say otherwise, a Pod in the node's
-	// network gets Default, as with ClusterFirst. The KEP also spells it
-	// with a small c.
+	// ClusterFirstWithAutopath is ClusterFirst with a single search domain, for which
+	// the server applies the search list (KEP DNS Autopath in PodSpec). With hostNetwork
+	// it acts as Default, like ClusterFirst; the KEP does not specify it. The KEP also
+	// spells it with a lower-case c.
 	ClusterFirstWithAutopath DNSPolicy = "ClusterFirstWithAutopath"
 )
 
-const smallAutopath DNSPolicy = "clusterFirstWithAutopath"
+const lowerCaseAutopath DNSPolicy = "clusterFirstWithAutopath"
 
-// autopathSuffix is the KEP's.
+// autopathSuffix is the default suffix of the KEP.
 const autopathSuffix = "ap.k8s.io"
 
-// canonical is the name for the policy that the code goes by. A policy that is
-// unknown stays as it is.
+// canonical returns the policy under a single name. An unknown policy is unchanged.
 func (p DNSPolicy) canonical() DNSPolicy {
 	switch p {
 	case "":
 		return ClusterFirst
 	case Custom:
 		return None
-	case smallAutopath:
+	case lowerCaseAutopath:
 		return ClusterFirstWithAutopath
 	}
 	return p
 }
 
-// OS is a Pod's os.name.
+// OS is the os.name of a Pod.
 type OS string
 
-// The operating systems that Kubernetes knows; a Pod that names none ("") is
-// taken for one of Linux.
+// The operating systems of Kubernetes. An empty OS is Linux.
 const (
 	Linux   OS = "linux"
 	Windows OS = "windows"
 )
 
-// Pod is what of a Pod, or of a Pod's template, matters here. Its fields are
+// PodSettings has the DNS and hostname settings of a Pod or Pod template. Its fields are
 // those of corev1.PodSpec.
 type PodSettings struct {
-	Namespace string // "" is default
+	Namespace string // "" is the namespace default
 	Name      string
-	// Path is where the PodSpec stands in its object, for the fields that
-	// warnings and errors name: "spec.template.spec" in a Deployment. "" is
-	// "spec", as in a Pod.
+	// Path is the path of the PodSpec in its object, such as "spec.template.spec" in a
+	// Deployment, for the fields in warnings and errors. "" is "spec", as in a Pod.
 	Path string
 	OS   OS
-	// Libc is whose resolver the Pod's programs use, if that is known.
+	// Libc is the resolver of the Pod's programs, if it is known.
 	Libc        Libc
 	HostNetwork bool
 	Policy      DNSPolicy
-	DNSConfig   *DNSConfig // nil: the Pod has none
+	DNSConfig   *DNSConfig // nil if the Pod has none
 	Hostname    string
 	Subdomain   string
-	// HostnameOverride, if it is not nil, is the Pod's hostname instead of all
-	// else.
+	// HostnameOverride, if not nil, overrides the other hostname settings.
 	HostnameOverride  *string
 	SetHostnameAsFQDN bool
 }
 
-// DNSConfig is a Pod's dnsConfig, as the Pod spells it. An option without a
-// value has the value "".
+// DNSConfig is the dnsConfig of a Pod, as written there. An option without a value has
+// the value "".
 type DNSConfig struct {
 	Nameservers []string
 	Searches    []string
 	Options     []resolvconf.Option
 }
 
-// field is the path of a field of the PodSpec, such as "spec.dnsPolicy".
+// field returns the path of a field of the PodSpec, such as "spec.dnsPolicy".
 func (p *PodSettings) field(name string) string {
 	if p.Path == "" {
 		return "spec." + name
@@ -118,41 +116,41 @@ func (p *PodSettings) namespace() string {
 	return p.Namespace
 }
 
-// Node is what of a node and its kubelet matters here.
+// NodeSettings has the settings of a node and its kubelet.
 type NodeSettings struct {
-	// ClusterDomain and ClusterDNS are the kubelet's settings clusterDomain,
-	// such as "cluster.local", and clusterDNS, addresses of any family. A
-	// kubelet may have neither.
+	// ClusterDomain and ClusterDNS are clusterDomain, such as "cluster.local", and
+	// clusterDNS, addresses of any family, in the kubelet's configuration. Both may be
+	// empty.
 	ClusterDomain string
 	ClusterDNS    []netip.Addr
-	// AutopathSuffix ends the search domain of ClusterFirstWithAutopath; "" is the
-	// KEP's, "ap.k8s.io".
+	// AutopathSuffix is the suffix of the search domain of ClusterFirstWithAutopath. ""
+	// is "ap.k8s.io", as in the KEP.
 	AutopathSuffix string
-	// ResolvConf is the file that the kubelet's setting resolvConf names, as
-	// ParseNode gives it; nil if it names none.
+	// ResolvConf is the file of the kubelet's setting resolvConf, as ParseNode returns
+	// it, or nil if the setting is empty.
 	ResolvConf *resolvconf.Config
-	// Addrs are the node's own addresses. They decide only in which families
-	// a Pod asks its own loopback, where there is no resolv.conf.
+	// Addrs are the node's addresses. Without a ResolvConf, a Pod has a loopback
+	// address of each of their families as nameserver.
 	Addrs []netip.Addr
-	// Hostname is that of the node, which Pods in its network see.
+	// Hostname is the node's hostname, which Pods with hostNetwork have.
 	Hostname string
 }
 
-// Result is what Resolve found.
+// Resolution is the result of Resolve.
 type Resolution struct {
-	// Config is what the kubelet hands to the container runtime, which
-	// writes it to the Pod's resolv.conf. A Windows Pod has no such file: the
-	// runtime gives it the nameservers and the first search domain.
+	// Config is what the kubelet passes to the container runtime, which writes the
+	// Pod's resolv.conf. A Windows Pod has no such file: the runtime sets the
+	// nameservers and the first search domain.
 	Config resolvconf.Config
-	// Policy is the one that was applied: Default, ClusterFirst,
+	// Policy is the effective policy: Default, ClusterFirst,
 	// ClusterFirstWithHostNet, None or ClusterFirstWithAutopath.
 	Policy DNSPolicy
-	// Warnings are in the order in which they were met.
+	// Warnings are in the order in which they occurred.
 	Warnings []Warning
 }
 
-// Resolve computes the resolv.conf of a Pod on a node. It gives a Config for a
-// Pod that Validate refuses, too, and leaves out what no resolv.conf can hold.
+// Resolve computes the resolv.conf of a Pod on a node. It returns a Config also for a Pod
+// that Validate refuses, without the values that a resolv.conf cannot contain.
 func Resolve(p PodSettings, n NodeSettings) Resolution {
 	f := builder{pod: &p, node: &n}
 	policy := f.policy()
@@ -172,21 +170,21 @@ func Resolve(p PodSettings, n NodeSettings) Resolution {
 	return Resolution{Config: config, Policy: policy, Warnings: f.warnings}
 }
 
-// former holds what Resolve goes by, and the warnings so far.
+// builder has the input of Resolve, and the warnings so far.
 type builder struct {
 	pod  *PodSettings
 	node *NodeSettings
 	warner
 }
 
-// policy decides which policy is applied.
+// policy returns the effective policy.
 func (f *builder) policy() DNSPolicy {
 	policy := f.pod.Policy.canonical()
 	field := f.pod.field("dnsPolicy")
 	switch f.pod.Policy {
 	case Custom:
 		f.warn(UnknownPolicy, field, "the API server does not accept Custom: the policy is called None since Kubernetes 1.9")
-	case ClusterFirstWithAutopath, smallAutopath:
+	case ClusterFirstWithAutopath, lowerCaseAutopath:
 		f.warn(UnknownPolicy, field, "the API server does not accept %s: use None, and as dnsConfig the settings that the Pod gets here", f.pod.Policy)
 	}
 	switch policy {
@@ -212,7 +210,7 @@ func (f *builder) policy() DNSPolicy {
 	return policy
 }
 
-// base is what a policy gives, before dnsConfig.
+// base returns the lists of a policy, before dnsConfig is merged.
 func (f *builder) base(policy DNSPolicy) lists {
 	switch policy {
 	case None:
@@ -229,7 +227,7 @@ func (f *builder) base(policy DNSPolicy) lists {
 	return l
 }
 
-// clusterSearches are the search domains of ClusterFirst and its kin.
+// clusterSearches returns the search domains of ClusterFirst and its variants.
 func (f *builder) clusterSearches(policy DNSPolicy) []string {
 	domain, namespace := f.node.ClusterDomain, f.pod.namespace()
 	if domain == "" {

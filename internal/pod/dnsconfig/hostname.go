@@ -6,27 +6,26 @@ import (
 )
 
 const (
-	maxHostname = 63 // octets; the kubelet cuts off what is beyond
-	// maxFQDN is the octets that the kernel has for a hostname on Linux
-	// (struct utsname).
+	// maxHostname is the octets to which the kubelet truncates a hostname.
+	maxHostname = 63
+	// maxFQDN is the maximum octets of a hostname on Linux (struct utsname).
 	maxFQDN = 64
 )
 
-// Hostname is what a Pod's programs see of its own name.
+// Hostname has the names of a Pod as its programs see them.
 type Hostname struct {
-	// Kernel is what hostname prints, and HOSTNAME holds: short, or the FQDN
-	// with setHostnameAsFQDN. A Pod in the node's network has the node's, ""
-	// where that is not known.
+	// Kernel is the output of hostname(1) and the value of HOSTNAME: the short name,
+	// or with setHostnameAsFQDN the FQDN. With hostNetwork it is the node's hostname, ""
+	// if that is not known.
 	Kernel string
-	// FQDN is what hostname --fqdn prints, as the Pod's /etc/hosts has it:
-	// with a subdomain hostname.subdomain.namespace.svc.clusterdomain, else
-	// Kernel.
+	// FQDN is the output of hostname --fqdn, from the Pod's /etc/hosts: with a
+	// subdomain hostname.subdomain.namespace.svc.clusterdomain, else Kernel.
 	FQDN     string
 	Warnings []Warning
 }
 
-// FQDNError says that a Pod with setHostnameAsFQDN does not start, in the
-// kubelet's words.
+// FQDNError is the kubelet's error for a Pod with setHostnameAsFQDN that does not start
+// because its FQDN is too long.
 type FQDNError struct {
 	Field string // such as "spec.setHostnameAsFQDN"
 	FQDN  string
@@ -37,13 +36,13 @@ func (e *FQDNError) Error() string {
 		e.FQDN, maxFQDN, len(e.FQDN))
 }
 
-// Warning is the error as one, of the event that the kubelet emits.
+// Warning returns the error as a warning with the reason of the kubelet's event.
 func (e *FQDNError) Warning() Warning {
 	return Warning{Topic: FQDNTooLong, Reason: FailedCreatePodSandBox, Field: e.Field, Message: e.Error()}
 }
 
-// HostnameOf computes a Pod's hostname. An error is an *FQDNError; the Hostname
-// beside it is the one that the Pod would have without setHostnameAsFQDN.
+// HostnameOf computes the hostname of a Pod. Its error is an *FQDNError; the Hostname is
+// then the one without setHostnameAsFQDN.
 func HostnameOf(p PodSettings, n NodeSettings) (Hostname, error) {
 	var w warner
 	if p.HostNetwork {
@@ -71,8 +70,7 @@ func HostnameOf(p PodSettings, n NodeSettings) (Hostname, error) {
 	return h, err
 }
 
-// shortHostname is the hostname without its domain, cut to what the kernel
-// takes.
+// shortHostname returns the hostname without its domain, truncated to maxHostname.
 func (p *PodSettings) shortHostname(w *warner) string {
 	name, field := p.Name, "metadata.name"
 	switch {

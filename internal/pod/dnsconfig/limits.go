@@ -8,33 +8,33 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
-// Limits of Kubernetes, for the lists of dnsConfig and for the merged ones
+// The limits of Kubernetes, for the lists of dnsConfig and for the merged lists
 // (DNS for Services and Pods, "DNS search domain list limits").
 const (
 	MaxNameservers = 3
 	MaxSearches    = 32
-	// MaxSearchList bounds the search domains together with the blanks
-	// between them, in octets.
+	// MaxSearchList is the maximum length of all search domains, separated by spaces,
+	// in octets.
 	MaxSearchList = 2048
-	// MaxSearch bounds one search domain, in octets.
+	// MaxSearch is the maximum length of one search domain, in octets.
 	MaxSearch = 253
 )
 
-// Limits that some resolvers and runtimes still have.
+// The limits of some resolvers and container runtimes.
 const (
-	// olderSearches and olderSearchList are those of glibc until 2.25
-	// (resolv.conf(5)); old container runtimes have the first (DNS for
-	// Services and Pods).
+	// olderSearches and olderSearchList are the limits of glibc up to 2.25
+	// (resolv.conf(5)). Old container runtimes have the first one (DNS for Services and
+	// Pods).
 	olderSearches   = 6
 	olderSearchList = 256
-	// muslLine is the longest line, in octets without its end, that musl
-	// reads (src/network/resolvconf.c); it passes over longer ones whole.
+	// muslLine is the maximum length of a line in musl, in octets without the line feed
+	// (src/network/resolvconf.c). musl ignores longer lines.
 	muslLine = 254
 )
 
-// CheckNode warns of a node's resolv.conf that is beyond the limits, so that
-// Pods there lose search domains. With a cluster domain, three of them are
-// ClusterFirst's.
+// CheckNode returns warnings about a node's resolv.conf whose search domains exceed the
+// limits, so that Pods lose some. With a cluster domain, ClusterFirst uses three of the
+// search domains itself.
 func CheckNode(n NodeSettings) []Warning {
 	if n.ResolvConf == nil {
 		return nil
@@ -56,10 +56,10 @@ func CheckNode(n NodeSettings) []Warning {
 	return w.warnings
 }
 
-// isLong says whether a search domain is left out for its length.
+// isLong reports whether a search domain is dropped because of its length.
 func isLong(search string) bool { return len(search) > MaxSearch }
 
-// limitNameservers leaves out what is beyond the limit.
+// limitNameservers drops the nameservers that exceed the limit.
 func (f *builder) limitNameservers(list []string) []string {
 	if len(list) <= MaxNameservers {
 		return list
@@ -70,8 +70,8 @@ func (f *builder) limitNameservers(list []string) []string {
 	return list
 }
 
-// limitSearches leaves out what is beyond the limits, one after the other as
-// the kubelet applies them: the number, the length of one, the length of all.
+// limitSearches drops the search domains that exceed the limits, in the kubelet's order:
+// their number, the length of one, the length of all.
 func (f *builder) limitSearches(list []string) []string {
 	if len(list) > MaxSearches {
 		rest := list[MaxSearches:]
@@ -102,25 +102,25 @@ func (f *builder) limitSearches(list []string) []string {
 	return kept[:fit]
 }
 
-// nameserversField is the field that what was left out came from: dnsConfig's
-// if the Pod has the last of it, for the Pod's come last.
-func (f *builder) nameserversField(left []string) string {
-	if c := f.pod.DNSConfig; c != nil && slices.Contains(c.Nameservers, left[len(left)-1]) {
+// nameserversField returns the field of the dropped nameservers: that of dnsConfig if the
+// last one is there, because those of the Pod come last, else "".
+func (f *builder) nameserversField(dropped []string) string {
+	if c := f.pod.DNSConfig; c != nil && slices.Contains(c.Nameservers, dropped[len(dropped)-1]) {
 		return f.pod.field("dnsConfig.nameservers")
 	}
 	return ""
 }
 
 // searchesField is nameserversField for search domains.
-func (f *builder) searchesField(left []string) string {
-	if c := f.pod.DNSConfig; c != nil && slices.Contains(c.Searches, left[len(left)-1]) {
+func (f *builder) searchesField(dropped []string) string {
+	if c := f.pod.DNSConfig; c != nil && slices.Contains(c.Searches, dropped[len(dropped)-1]) {
 		return f.pod.field("dnsConfig.searches")
 	}
 	return ""
 }
 
-// olderLimits warns of what resolvers and runtimes with limits of their own
-// make of c.
+// olderLimits warns about search domains that exceed the limits of some resolvers and
+// container runtimes.
 func (f *builder) olderLimits(c resolvconf.Config) {
 	if f.pod.OS == Windows || len(c.Searches) == 0 {
 		return
@@ -144,8 +144,8 @@ func (f *builder) olderLimits(c resolvconf.Config) {
 	}
 }
 
-// spelling warns of nameservers in a spelling other than the usual one, as the
-// API server does.
+// spelling warns about nameservers that are not in canonical form, as the API server
+// does.
 func (f *builder) spelling() {
 	for i, text := range f.pod.DNSConfig.Nameservers {
 		if addr, err := netip.ParseAddr(text); err == nil && addr.Is6() && addr.String() != text {
@@ -154,7 +154,7 @@ func (f *builder) spelling() {
 	}
 }
 
-// joinedLen is the length of the list with blanks between, in octets.
+// joinedLen returns the length of the list, separated by spaces, in octets.
 func joinedLen(list []string) int {
 	n := max(0, len(list)-1)
 	for _, s := range list {
@@ -163,7 +163,7 @@ func joinedLen(list []string) int {
 	return n
 }
 
-// counted is a number with its noun: "1 nameserver is", "2 nameservers are".
+// counted returns a number with noun and verb: "1 nameserver is", "2 nameservers are".
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun + " is"

@@ -8,16 +8,16 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
-// lists are the parts of a resolv.conf while they are formed. Nameservers are
-// still text, as the kubelet compares them as text.
+// lists has the parts of a resolv.conf. Nameservers are text, because the kubelet
+// compares them as text.
 type lists struct {
 	nameservers []string
 	searches    []string
 	options     []resolvconf.Option
 }
 
-// merge adds a Pod's dnsConfig: nameservers and searches go to the end without
-// duplicates, an option replaces that of the same name in its place.
+// merge adds a Pod's dnsConfig. Nameservers and searches are appended without duplicates.
+// An option replaces the one of the same name in place.
 func (l *lists) merge(c *DNSConfig) {
 	l.nameservers = unique(l.nameservers, c.Nameservers)
 	l.searches = unique(l.searches, c.Searches)
@@ -32,14 +32,14 @@ func (l *lists) merge(c *DNSConfig) {
 	}
 }
 
-// split moves what follows a colon in an option's name to its value, as it is
-// written and read.
+// split moves the part of an option's name after a colon to its value, which is how the
+// written option is parsed.
 func split(o resolvconf.Option) resolvconf.Option {
 	name, value, _ := strings.Cut(o.String(), ":")
 	return resolvconf.Option{Name: name, Value: value}
 }
 
-// config is l as a Config, without what has no place in one.
+// config returns l as a Config, without the values that a resolv.conf cannot contain.
 func (l *lists) config() resolvconf.Config {
 	var c resolvconf.Config
 	for _, text := range l.nameservers {
@@ -60,13 +60,12 @@ func (l *lists) config() resolvconf.Config {
 	return c
 }
 
-// isWord says whether s stands in a line as one word.
+// isWord reports whether s is a single word in a line.
 func isWord(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
 }
 
-// unique is one list after the other without duplicates; the first of each
-// stays.
+// unique concatenates two lists without duplicates, keeping the first of each.
 func unique(a, b []string) []string {
 	seen := make(map[string]bool)
 	var list []string

@@ -8,11 +8,11 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
-// ParseNode reads a node's resolv.conf as the kubelet does, which differs from
-// how resolvers read it: keywords may be indented, domain lines do not count, a
-// search line without a name empties the list, and search domains have no
-// closing dot. Problems are those of resolvconf.Parse. A nameserver line
-// without an address keeps a kubelet from starting any Pod.
+// ParseNode parses a node's resolv.conf as the kubelet does, which differs from
+// resolvers: keywords may be indented, domain lines are ignored, a search line without a
+// name empties the list, and search domains lose a trailing dot. The problems are those
+// of resolvconf.Parse. With a nameserver line without an address, a kubelet starts no
+// Pod.
 func ParseNode(text string) (resolvconf.Config, []resolvconf.Problem) {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -25,14 +25,14 @@ func ParseNode(text string) (resolvconf.Config, []resolvconf.Problem) {
 		}
 		lines[i] = line
 	}
-	// A strings.Reader gives no error.
+	// Reading from a strings.Reader returns no error.
 	config, problems, _ := resolvconf.Parse(strings.NewReader(strings.Join(lines, "\n")))
 	config.Searches = withoutDots(config.Searches)
 	return config, problems
 }
 
-// withoutDots are the search domains without their closing dots, and without
-// the root; nil if there are none.
+// withoutDots returns the search domains without trailing dots and without the root, nil
+// if there are none.
 func withoutDots(searches []string) []string {
 	var list []string
 	for _, search := range searches {
@@ -43,7 +43,7 @@ func withoutDots(searches []string) []string {
 	return list
 }
 
-// nodeSearches are the search domains of the node's resolv.conf.
+// nodeSearches returns the search domains of the node's resolv.conf.
 func (f *builder) nodeSearches() []string {
 	if f.node.ResolvConf == nil {
 		return nil
@@ -51,8 +51,8 @@ func (f *builder) nodeSearches() []string {
 	return withoutDots(f.node.ResolvConf.Searches)
 }
 
-// nodeLists is what the policy Default gives. Without a resolv.conf the Pod
-// asks its own loopback, and searches the root: in effect it has no DNS.
+// nodeLists returns the lists of the policy Default. Without a resolv.conf the Pod has
+// its own loopback address and the root as search domain: in effect it has no DNS.
 func (f *builder) nodeLists() lists {
 	if f.node.ResolvConf == nil {
 		return lists{nameservers: loopbacks(f.node.Addrs), searches: []string{"."}}
@@ -64,8 +64,8 @@ func (f *builder) nodeLists() lists {
 	return l
 }
 
-// loopbacks has one loopback address for each address, of the same family;
-// that of IPv4 for no address.
+// loopbacks returns a loopback address of the same family for each address, and the IPv4
+// one for no addresses.
 func loopbacks(addrs []netip.Addr) []string {
 	var list []string
 	for _, addr := range addrs {

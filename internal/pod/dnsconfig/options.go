@@ -6,18 +6,19 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
-// Libc is whose resolver reads the Pod's resolv.conf.
+// Libc is the resolver that reads the Pod's resolv.conf.
 type Libc int
 
+// The resolvers.
 const (
-	LibcUnknown Libc = iota // the image was not looked at
+	LibcUnknown Libc = iota // the image is not known
 	Glibc
 	Musl
-	GoResolver    // that of Go's package net, without cgo
-	WindowsClient // that of Windows, whatever the program
+	GoResolver    // Go's package net without cgo
+	WindowsClient // Windows, for all programs
 )
 
-// libc is the Pod's Libc; Windows has only its own.
+// libc returns the Pod's Libc; Windows Pods have only one.
 func (p *PodSettings) libc() Libc {
 	if p.OS == Windows {
 		return WindowsClient
@@ -25,8 +26,8 @@ func (p *PodSettings) libc() Libc {
 	return p.Libc
 }
 
-// refusal says that the resolver passes over an option.
-func (l Libc) refusal() string {
+// unsupported returns why the resolver ignores an option.
+func (l Libc) unsupported() string {
 	switch l {
 	case Glibc:
 		return "glibc does not support it"
@@ -40,31 +41,31 @@ func (l Libc) refusal() string {
 	return "no known resolver supports it"
 }
 
-// knows says whether the resolver takes notice of options of this name.
-// LibcUnknown knows what one of the others does.
-func (l Libc) knows(name string) bool {
+// supports reports whether the resolver uses options of this name. LibcUnknown supports
+// the options that any of the others supports.
+func (l Libc) supports(name string) bool {
 	switch l {
 	case Glibc:
-		return glibcKnows(name)
+		return glibcSupports(name)
 	case Musl:
 		return takesNumber(name)
 	case GoResolver:
-		return goKnows(name)
+		return goSupports(name)
 	case WindowsClient:
 		return false
 	}
-	return glibcKnows(name) || goKnows(name)
+	return glibcSupports(name) || goSupports(name)
 }
 
-// takesNumber says whether the option has a number for its value: those that
-// every resolv.conf has (musl: src/network/resolvconf.c).
+// takesNumber reports whether the value of the option is a number. All resolvers support
+// these options (musl: src/network/resolvconf.c).
 func takesNumber(name string) bool {
 	return name == "ndots" || name == "timeout" || name == "attempts"
 }
 
-// glibcKnows goes by glibc (resolv/res_init.c, resolv.h), from 2.36 on: options
-// that resolv.conf(5) has and glibc dropped, such as inet6, are unknown.
-func glibcKnows(name string) bool {
+// glibcSupports follows glibc 2.36 (resolv/res_init.c, resolv.h). Options of
+// resolv.conf(5) that glibc removed, such as inet6, are unsupported.
+func glibcSupports(name string) bool {
 	switch name {
 	case "debug", "rotate", "edns0", "single-request", "single-request-reopen",
 		"no-tld-query", "no_tld_query", "use-vc", "no-reload", "trust-ad", "no-aaaa", "strict-error":
@@ -73,8 +74,8 @@ func glibcKnows(name string) bool {
 	return takesNumber(name)
 }
 
-// goKnows goes by net/dnsconfig_unix.go of Go 1.26.
-func goKnows(name string) bool {
+// goSupports follows net/dnsconfig_unix.go of Go 1.26.
+func goSupports(name string) bool {
 	switch name {
 	case "rotate", "single-request", "single-request-reopen", "use-vc", "usevc", "tcp", "edns0", "no-reload", "trust-ad":
 		return true
@@ -82,8 +83,8 @@ func goKnows(name string) bool {
 	return takesNumber(name)
 }
 
-// options warns of the Pod's own options that have no effect, and of those that
-// a resolver passes over.
+// options warns about the Pod's options that have no effect, or that its resolver
+// ignores.
 func (f *builder) options(c resolvconf.Config) {
 	if f.pod.DNSConfig == nil {
 		return
@@ -94,13 +95,13 @@ func (f *builder) options(c resolvconf.Config) {
 		option := split(given)
 		switch {
 		case given.Name == "":
-			// An error, see Validate.
+			// Validate returns an error for it.
 		case option.Name == "" || !isWord(option.String()):
 			f.warn(IgnoredOption, field, "%.64q is not one word: it is left out", given.String())
 		case option.Name != given.Name:
 			f.warn(IgnoredOption, field, "the name %.64q contains a value: if the policy has that option, too, the kubelet writes both, in no fixed order", given.Name)
-		case !libc.knows(option.Name):
-			f.warn(IgnoredOption, field, "option %.64q has no effect: %s", option.Name, libc.refusal())
+		case !libc.supports(option.Name):
+			f.warn(IgnoredOption, field, "option %.64q has no effect: %s", option.Name, libc.unsupported())
 		case takesNumber(option.Name) && option.Value == "":
 			f.warn(OptionWithoutValue, field, "option %q has no effect without a value", option.Name)
 		}
@@ -110,7 +111,7 @@ func (f *builder) options(c resolvconf.Config) {
 	}
 }
 
-// optionsLen is the length of the options line without its end, in octets.
+// optionsLen returns the length of the options line without the line feed, in octets.
 func optionsLen(c resolvconf.Config) int {
 	n := len("options")
 	for _, option := range c.Options {
@@ -119,8 +120,8 @@ func optionsLen(c resolvconf.Config) int {
 	return n
 }
 
-// windows warns of what Windows makes of c (DNS for Services and Pods, "DNS
-// resolution on Windows nodes").
+// windows warns about search domains that Windows does not use (DNS for Services and
+// Pods, "DNS resolution on Windows nodes").
 func (f *builder) windows(c resolvconf.Config) {
 	if len(c.Searches) > 1 {
 		f.warn(WindowsSearch, f.searchesField(c.Searches), "Windows uses only one search domain, %.253q: names in other domains must be fully qualified", c.Searches[0])

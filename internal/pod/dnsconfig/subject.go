@@ -10,21 +10,21 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
-// Subject is a Pod of the model, or the Pods that a workload makes.
+// Subject is a Pod of the model, or the Pod template of a workload.
 type Subject struct {
 	cluster.Key
 	Kind   cluster.Kind
 	Labels map[string]string
 	Spec   *cluster.PodSpec
-	// Pod is nil for a workload, and Workload for a Pod.
+	// Pod is nil for a workload, and Workload is nil for a Pod.
 	Pod      *cluster.Pod
 	Workload *cluster.Workload
 }
 
-// String is kind and key, such as "pod shop/web-0".
+// String returns kind and key, such as "pod shop/web-0".
 func (s *Subject) String() string { return strings.ToLower(s.Kind.String()) + " " + s.Key.String() }
 
-// SubjectOfPod is a Pod as a Subject.
+// SubjectOfPod returns the Subject of a Pod.
 func SubjectOfPod(p *cluster.Pod) Subject {
 	s := Subject{Key: p.Key, Kind: cluster.KindPod, Labels: p.Labels, Spec: p.Spec, Pod: p}
 	if s.Spec == nil {
@@ -33,14 +33,14 @@ func SubjectOfPod(p *cluster.Pod) Subject {
 	return s
 }
 
-// SubjectOfWorkload is the Pods that a workload makes.
+// SubjectOfWorkload returns the Subject of a workload.
 func SubjectOfWorkload(w *cluster.Workload) Subject {
 	return Subject{Key: w.Key, Kind: w.Kind, Labels: w.Labels, Spec: &w.Spec, Workload: w}
 }
 
-// Settings are what Resolve and its kin go by. Pods of a workload have a name as
-// they will have it, with letters x for what is made by chance; of a StatefulSet
-// it is the last one's, which is no shorter than others.
+// Settings returns the input for Resolve, HostnameOf and Validate. The name of a
+// workload's Pod has the length of the names that its Pods will have, with x for random
+// characters. For a StatefulSet it is the name of the last Pod, which is the longest.
 func (s *Subject) Settings() PodSettings {
 	p := PodSettings{
 		Namespace:         s.Namespace,
@@ -54,9 +54,9 @@ func (s *Subject) Settings() PodSettings {
 		SetHostnameAsFQDN: s.Spec.SetHostnameAsFQDN,
 	}
 	if s.Workload != nil {
-		p.Path, p.Name = s.Workload.SpecPath(), s.Name+chance[s.Kind]
+		p.Path, p.Name = s.Workload.SpecPath(), s.Name+nameSuffixes[s.Kind]
 	}
-	if s.Kind == cluster.KindStatefulSet { // whose controller sets these
+	if s.Kind == cluster.KindStatefulSet { // its controller sets these
 		p.Name = fmt.Sprintf("%s-%d", s.Name, s.Workload.LastOrdinal)
 		p.Hostname, p.Subdomain = p.Name, s.Workload.Service
 	}
@@ -69,18 +69,18 @@ func (s *Subject) Settings() PodSettings {
 	return p
 }
 
-// chance is how the names of a workload's Pods go on behind its own: a
-// Deployment's with the hash of its template, of up to ten characters, and five
-// by chance; a CronJob's with the minutes since 1970.
-var chance = map[cluster.Kind]string{
+// nameSuffixes has what follows the name of a workload in the names of its Pods. For a
+// Deployment these are the hash of its template, of up to ten characters, and five
+// random characters; for a CronJob the minutes since 1970 and five random characters.
+var nameSuffixes = map[cluster.Kind]string{
 	cluster.KindDeployment: "-xxxxxxxxxx-xxxxx",
 	cluster.KindDaemonSet:  "-xxxxx",
 	cluster.KindJob:        "-xxxxx",
 	cluster.KindCronJob:    "-00000000-xxxxx",
 }
 
-// Subjects are the Pods and workloads of the model, by kind and key; Pods that
-// were made up of a workload stand for nothing more.
+// Subjects returns the Pods and workloads of the model, ordered by kind and key, without
+// the Pods that were simulated from a workload.
 func Subjects(v *cluster.View) (all []Subject) {
 	for p := range v.Pods() {
 		if p.Owner == nil {
@@ -96,17 +96,17 @@ func Subjects(v *cluster.View) (all []Subject) {
 	return all
 }
 
-// Reference names a Subject: NAMESPACE/POD, or NAMESPACE/KIND/NAME. A name that
-// no Pod has may be a workload's, or how the names of its Pods begin. Without
-// NAMESPACE it is default.
+// Reference names a Subject: [NAMESPACE/]POD or [NAMESPACE/]KIND/NAME. The namespace is
+// default if it is missing. Without a kind, a name that no Pod has may be that of a
+// workload.
 type Reference struct {
 	Namespace string
-	Kind      cluster.Kind // KindPod also where none is given
-	named     bool         // the kind is given
+	Kind      cluster.Kind // KindPod if none is given
+	named     bool         // whether the kind is given
 	Name      string
 }
 
-// kindNames are those that a reference may have, as kubectl has them.
+// kindNames has the names of kinds in references, which are those of kubectl.
 var kindNames = map[string]cluster.Kind{
 	"pod": cluster.KindPod, "pods": cluster.KindPod, "po": cluster.KindPod,
 	"deployment": cluster.KindDeployment, "deployments": cluster.KindDeployment, "deploy": cluster.KindDeployment,
@@ -116,8 +116,8 @@ var kindNames = map[string]cluster.Kind{
 	"cronjob": cluster.KindCronJob, "cronjobs": cluster.KindCronJob, "cj": cluster.KindCronJob,
 }
 
-// ParseReference reads NAMESPACE/NAME, NAME, NAMESPACE/KIND/NAME or KIND/NAME;
-// a first word that is a kind's name is one.
+// ParseReference parses NAMESPACE/NAME, NAME, NAMESPACE/KIND/NAME or KIND/NAME. If the
+// first of two words is the name of a kind, it is a kind.
 func ParseReference(text string) (Reference, error) {
 	r := Reference{Namespace: "default", Kind: cluster.KindPod}
 	parts := strings.Split(text, "/")
@@ -142,7 +142,7 @@ func ParseReference(text string) (Reference, error) {
 	return r, nil
 }
 
-// String is the reference as it is written.
+// String returns the reference with its namespace.
 func (r Reference) String() string {
 	if r.named {
 		return r.Namespace + "/" + strings.ToLower(r.Kind.String()) + "/" + r.Name
@@ -150,8 +150,8 @@ func (r Reference) String() string {
 	return r.Namespace + "/" + r.Name
 }
 
-// Find looks a Subject up. The error of one that is not there says which there
-// are.
+// Find returns the Subject that the reference names. If there is none, its error lists
+// those that exist.
 func (r Reference) Find(v *cluster.View) (Subject, error) {
 	key := cluster.Key{Namespace: r.Namespace, Name: r.Name}
 	if p := v.Pod(key); p != nil && r.Kind == cluster.KindPod {
@@ -183,13 +183,13 @@ func (r Reference) Find(v *cluster.View) (Subject, error) {
 	case len(same) > 1:
 		return Subject{}, fmt.Errorf("%s: there are %s; name the kind, as in %s/%s/%s", r, JoinSubjects(same), r.Namespace, strings.ToLower(same[0].Kind.String()), r.Name)
 	case len(near) == 0:
-		return Subject{}, fmt.Errorf("no %s; %s", r, whatIsThere(v, r.Namespace))
+		return Subject{}, fmt.Errorf("no %s; %s", r, otherNamespaces(v, r.Namespace))
 	}
 	return Subject{}, fmt.Errorf("no %s; there are %s", r, JoinSubjects(near))
 }
 
-// whatIsThere says where there are Pods, when there are none in a namespace.
-func whatIsThere(v *cluster.View, namespace string) string {
+// otherNamespaces describes which namespaces have Pods, if the given one has none.
+func otherNamespaces(v *cluster.View, namespace string) string {
 	var others []string
 	for _, s := range Subjects(v) {
 		if !slices.Contains(others, s.Namespace) {
@@ -203,10 +203,10 @@ func whatIsThere(v *cluster.View, namespace string) string {
 	return fmt.Sprintf("there are no Pods in namespace %s; there are some in %s", namespace, strings.Join(others[:min(len(others), mostListed)], ", "))
 }
 
-// mostListed is how many an error lists.
+// mostListed is the maximum number of items that an error lists.
 const mostListed = 5
 
-// List names some Subjects, as errors do.
+// JoinSubjects lists the first few Subjects, for error messages.
 func JoinSubjects(all []Subject) string {
 	var names []string
 	for i := range all[:min(len(all), mostListed)] {

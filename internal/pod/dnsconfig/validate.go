@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Kind is what is wrong with a field, in the API server's words.
+// ErrorType is the type of a FieldError, as the API server names it.
 type ErrorType string
 
-// The kinds of errors that Validate gives.
+// The types of errors that Validate returns.
 const (
 	Required     ErrorType = "Required value"
 	Invalid      ErrorType = "Invalid value"
@@ -20,17 +20,16 @@ const (
 	TooLong      ErrorType = "Too long"
 )
 
-// FieldError is a field that the API server refuses.
+// FieldError is the API server's error for a field.
 type FieldError struct {
 	Field string // its path, such as "spec.dnsConfig.nameservers[0]"
 	Type  ErrorType
-	// Value is the value as messages have it, quoted; "" if they do not tell
-	// it.
+	// Value is the quoted value, or "" if the message does not contain it.
 	Value  string
 	Detail string
 }
 
-// Error is the text that the API server gives for it.
+// Error returns the text of the API server's error.
 func (e *FieldError) Error() string {
 	text := e.Field + ": " + string(e.Type)
 	if e.Value != "" {
@@ -42,9 +41,9 @@ func (e *FieldError) Error() string {
 	return text
 }
 
-// Validate gives the errors that the API server has for a new Pod's settings of
-// DNS and hostname, in its order. The policies that only the KEPs have pass,
-// Custom by the rules of None; Resolve warns of them.
+// Validate returns the API server's errors for the DNS and hostname settings of a new
+// Pod, in its order. It accepts the policies that only the KEPs define, and treats Custom
+// as None; Resolve warns about them.
 func Validate(p PodSettings) []*FieldError {
 	v := validator{pod: &p}
 	v.policy()
@@ -147,15 +146,15 @@ func (v *validator) hostnameOverride() {
 	v.subdomain(field, name, hostCharacters)
 }
 
-// characters is which of them a name may have.
+// characters is the set of characters that a name may have.
 type characters int
 
 const (
 	hostCharacters characters = iota // a-z, 0-9 and -
-	underscores                      // _, too
+	underscores                      // hostCharacters and _
 )
 
-// label adds what is wrong with a name of one label (RFC 1123).
+// label validates a name of one label (RFC 1123).
 func (v *validator) label(field, name string) {
 	if len(name) > maxHostname {
 		v.add(field, Invalid, strconv.Quote(name), fmt.Sprintf("must be no more than %d characters", maxHostname))
@@ -171,7 +170,7 @@ func (v *validator) label(field, name string) {
 	}
 }
 
-// subdomain adds what is wrong with a name of one or more labels.
+// subdomain validates a name of one or more labels.
 func (v *validator) subdomain(field, name string, c characters) {
 	if len(name) > MaxSearch {
 		v.add(field, Invalid, strconv.Quote(name), fmt.Sprintf("must be no more than %d characters", MaxSearch))
@@ -197,7 +196,7 @@ func isSubdomain(name string, c characters) bool {
 	return true
 }
 
-// isLabel does not look at the length, nor does Kubernetes within a longer name.
+// isLabel ignores the length, as Kubernetes does for the labels of a name.
 func isLabel(label string, c characters) bool {
 	if c == underscores {
 		label = strings.TrimPrefix(label, "_")
@@ -212,7 +211,7 @@ func isLabel(label string, c characters) bool {
 
 func isAlphanumeric(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
 
-// checkAddr says what is wrong with a nameserver's address, or "".
+// checkAddr returns what is wrong with the address of a nameserver, or "".
 func checkAddr(text string) string {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
@@ -230,8 +229,7 @@ func checkAddr(text string) string {
 	return ""
 }
 
-// withoutZeros takes the leading zeros off the four decimal parts of an
-// address.
+// withoutZeros removes leading zeros from the four decimal parts of an address.
 func withoutZeros(text string) string {
 	colon := strings.LastIndexByte(text, ':') + 1
 	parts := strings.Split(text[colon:], ".")
@@ -249,7 +247,7 @@ func withoutZeros(text string) string {
 	return text[:colon] + strings.Join(parts, ".")
 }
 
-// supported is the detail of an unsupported value.
+// supported returns the detail of an error of type NotSupported.
 func supported(values ...string) string {
 	quoted := make([]string, len(values))
 	for i, value := range values {
@@ -258,7 +256,7 @@ func supported(values ...string) string {
 	return "supported values: " + strings.Join(quoted, ", ")
 }
 
-// jsonText is a string or list of strings in JSON, which always has one.
+// jsonText returns a string or a list of strings as JSON.
 func jsonText(value any) string {
 	text, _ := json.Marshal(value)
 	return string(text)

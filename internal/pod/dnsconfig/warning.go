@@ -2,43 +2,43 @@ package dnsconfig
 
 import "fmt"
 
-// Reasons of events, as the kubelet names them.
+// The reasons of the kubelet's events.
 const (
-	// DNSConfigForming: nameservers or search domains are left out.
+	// DNSConfigForming: nameservers or search domains are dropped.
 	DNSConfigForming = "DNSConfigForming"
-	// MissingClusterDNS: the policy needs the cluster's DNS, and the kubelet
-	// knows none.
+	// MissingClusterDNS: the policy needs the cluster DNS, and the kubelet has no
+	// clusterDNS.
 	MissingClusterDNS = "MissingClusterDNS"
-	// CheckLimitsForResolvConf: the node's resolv.conf is beyond the limits.
-	// It is an event of the Node.
+	// CheckLimitsForResolvConf: the node's resolv.conf exceeds the limits. It is an
+	// event of the Node.
 	CheckLimitsForResolvConf = "CheckLimitsForResolvConf"
 	// FailedCreatePodSandBox: the Pod does not start.
 	FailedCreatePodSandBox = "FailedCreatePodSandBox"
 )
 
-// Topic is what a Warning is about.
+// Topic is the subject of a Warning.
 type Topic int
 
 // The topics.
 const (
-	Limits              Topic = iota + 1 // Kubernetes' limits
-	NodeLimits                           // the same, of the node's resolv.conf
-	OlderLimits                          // limits that resolvers and runtimes have
-	NoClusterDNS                         // the kubelet knows no address of it
-	NoClusterDomain                      // the kubelet knows none
-	UnknownPolicy                        // a policy that the API server does not take
-	HostNetworkPolicy                    // a policy that is another one with hostNetwork
-	WindowsPolicy                        // a policy that Windows does not have
-	WindowsSearch                        // search domains that Windows does not search
-	IgnoredOption                        // an option that has no effect, or not the expected one
-	OptionWithoutValue                   // an option that needs a value, without
-	NonCanonicalAddress                  // an address that should be written as otherwise
-	TruncatedHostname                    // a hostname that is cut
+	Limits              Topic = iota + 1 // the limits of Kubernetes
+	NodeLimits                           // the limits of Kubernetes, in the node's resolv.conf
+	OlderLimits                          // the limits of some resolvers and runtimes
+	NoClusterDNS                         // the kubelet has no clusterDNS
+	NoClusterDomain                      // the kubelet has no clusterDomain
+	UnknownPolicy                        // a policy that the API server does not accept
+	HostNetworkPolicy                    // a policy that acts as Default with hostNetwork
+	WindowsPolicy                        // a policy that Windows does not support
+	WindowsSearch                        // search domains that Windows does not use
+	IgnoredOption                        // an option without effect, or with an unexpected one
+	OptionWithoutValue                   // an option that lacks its value
+	NonCanonicalAddress                  // an address that is not in canonical form
+	TruncatedHostname                    // a hostname that the kubelet truncates
 	IgnoredFQDN                          // setHostnameAsFQDN has no effect
 	FQDNTooLong                          // setHostnameAsFQDN keeps the Pod from starting
 )
 
-// reason is that of the event that goes with the topic.
+// reason returns the reason of the kubelet's event for the topic, or "".
 func (t Topic) reason() string {
 	switch t {
 	case Limits:
@@ -53,19 +53,18 @@ func (t Topic) reason() string {
 	return ""
 }
 
-// Warning is something that a Pod's user should know.
+// Warning describes a setting that is valid but does not do what it seems to do.
 type Warning struct {
 	Topic Topic
-	// Reason is that of the event that the kubelet emits, "" if it emits
-	// none.
+	// Reason is that of the kubelet's event, or "" if there is none.
 	Reason string
-	// Field is the path of the field that it is about, such as
-	// "spec.dnsConfig.searches[2]"; "" if it comes from the node's settings.
+	// Field is the path of the field, such as "spec.dnsConfig.searches[2]", or "" if the
+	// cause is in the node's settings.
 	Field   string
 	Message string
 }
 
-// String is the warning in one line.
+// String returns field and message in one line.
 func (w Warning) String() string {
 	if w.Field == "" {
 		return w.Message
@@ -73,7 +72,7 @@ func (w Warning) String() string {
 	return w.Field + ": " + w.Message
 }
 
-// warner collects warnings.
+// warner collects Warnings.
 type warner struct{ warnings []Warning }
 
 func (w *warner) warn(about Topic, field, format string, args ...any) {

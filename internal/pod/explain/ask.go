@@ -8,25 +8,24 @@ import (
 	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
-// asker asks, and remembers the answers.
-type asker struct {
-	ask      QueryFunc
-	searched func(name string) []string // nil where nobody searches
-	answers  map[asked]Answer
+// querier sends queries, and keeps the answers, so that each query is sent once.
+type querier struct {
+	query        QueryFunc
+	serverSearch func(name string) []string // nil if the server does not search
+	answers      map[queryKey]Answer
 }
 
-// asked is a question that is asked once: whoever asks again has the same
-// answer.
-type asked struct {
+// queryKey identifies a query.
+type queryKey struct {
 	server netip.Addr
 	stubresolver.Query
 }
 
-func (a *asker) answer(server netip.Addr, q stubresolver.Query) Answer {
-	key := asked{server, q}
+func (a *querier) answer(server netip.Addr, q stubresolver.Query) Answer {
+	key := queryKey{server, q}
 	answer, known := a.answers[key]
 	if !known {
-		answer = a.ask(server, q)
+		answer = a.query(server, q)
 		if answer.NotAsked != "" {
 			answer = a.search(server, q, answer)
 		}
@@ -35,18 +34,18 @@ func (a *asker) answer(server netip.Addr, q stubresolver.Query) Answer {
 	return answer
 }
 
-// search is the answer of a search in which nothing is found without those that
-// were not asked: it ends at the first alias that leads to them, as far as is
-// known. Where there is none, it is none.
-func (a *asker) search(server netip.Addr, q stubresolver.Query, none Answer) Answer {
-	if a.searched == nil {
-		return none
+// search returns the answer of a server that applies the search list, for a name of which
+// the model has no answer: that for the first name of the search list which is an alias
+// of a name outside the cluster, as far as is known. If there is none, it returns notSent.
+func (a *querier) search(server netip.Addr, q stubresolver.Query, notSent Answer) Answer {
+	if a.serverSearch == nil {
+		return notSent
 	}
-	for _, name := range a.searched(q.Name) {
+	for _, name := range a.serverSearch(q.Name) {
 		candidate := q
 		candidate.Name = name
-		answer := a.ask(server, candidate)
-		if leadsOut(answer, q.Type) == "" {
+		answer := a.query(server, candidate)
+		if externalTarget(answer, q.Type) == "" {
 			continue
 		}
 		m := *answer.Message
@@ -55,11 +54,11 @@ func (a *asker) search(server netip.Addr, q stubresolver.Query, none Answer) Ans
 		answer.Message = &m
 		return answer
 	}
-	return none
+	return notSent
 }
 
-// reply is the answer as resolvers take it.
-func (a *asker) reply(server netip.Addr, q stubresolver.Query) stubresolver.Response {
+// response returns the answer in the form that the simulated resolvers use.
+func (a *querier) response(server netip.Addr, q stubresolver.Query) stubresolver.Response {
 	answer := a.answer(server, q)
 	if answer.Message == nil {
 		if answer.NotAsked != "" {
@@ -68,24 +67,24 @@ func (a *asker) reply(server netip.Addr, q stubresolver.Query) stubresolver.Resp
 		return stubresolver.Response{Loss: answer.Loss}
 	}
 	m := answer.Message
-	reply := stubresolver.Response{RCode: m.Code, Truncated: slices.Contains(m.Flags, "tc")}
+	response := stubresolver.Response{RCode: m.Code, Truncated: slices.Contains(m.Flags, "tc")}
 	for _, r := range m.Answer {
 		switch r.Type {
 		case q.Type.String():
-			reply.Records++
+			response.Records++
 		case "CNAME":
-			reply.Alias = r.Data
+			response.Alias = r.Data
 		}
 	}
-	if leadsOut(answer, q.Type) != "" {
-		reply.Records = 1 // as far as is known
+	if externalTarget(answer, q.Type) != "" {
+		response.Records = 1 // assume that the target exists
 	}
-	return reply
+	return response
 }
 
-// leadsOut is where an alias leads that was not followed, since what it leads to
-// is not the cluster's; "" where none does.
-func leadsOut(answer Answer, t dnswire.Type) (target string) {
+// externalTarget returns the target of the answer's last alias, if it is outside the
+// cluster, where the model does not follow it, else "".
+func externalTarget(answer Answer, t dnswire.Type) (target string) {
 	m := answer.Message
 	if m == nil || !answer.FromModel || resultOf(m, t) != noData {
 		return ""
@@ -96,7 +95,7 @@ func leadsOut(answer Answer, t dnswire.Type) (target string) {
 		}
 	}
 	if slices.ContainsFunc(m.Authority, func(r dnswire.Record) bool { return r.Type == "SOA" }) {
-		return "" // it was followed, and there is nothing
+		return "" // the target is in the cluster, and does not exist
 	}
 	return target
 }

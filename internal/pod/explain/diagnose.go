@@ -17,34 +17,34 @@ import (
 	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
-// Diagnosis is why it ended as it did, in a sentence, and the cure.
+// Diagnosis is a cause of the outcome, and its cure.
 type Diagnosis struct {
-	// Rule is that of the check that found it, or a word of explain's own.
+	// Rule is the ID of the rule of package lint that found it, or an ID of this package.
 	Rule string `json:"rule"`
 	Why  string `json:"why"`
 	Cure string `json:"cure"`
 }
 
-// diagnosis holds what a diagnosis is made from, and what was found so far.
-type diagnosis struct {
+// diagnoser has the input of the diagnosis, and the causes found so far.
+type diagnoser struct {
 	*Request
 	e     *Explanation
-	a     *asker
-	conf  resolvconf.Config // the Pod's
+	a     *querier
+	conf  resolvconf.Config // of the Pod
 	found []Diagnosis
 }
 
-// would is what the name came to with another resolv.conf, or resolver.
-func (d *diagnosis) would(conf resolvconf.Config, libc dnsconfig.Libc) stubresolver.Trace {
+// simulate returns the trace of the lookup with another resolv.conf or resolver.
+func (d *diagnoser) simulate(conf resolvconf.Config, libc dnsconfig.Libc) stubresolver.Trace {
 	return d.resolve(conf, libc, d.a)
 }
 
-func (d *diagnosis) add(rule, cure, format string, args ...any) {
+func (d *diagnoser) add(rule, cure, format string, args ...any) {
 	d.found = append(d.found, Diagnosis{Rule: rule, Why: fmt.Sprintf(format, args...), Cure: cure})
 }
 
-// take takes over findings of the given rules, and tells whether there were any.
-func (d *diagnosis) take(findings []lint.Finding, rules ...string) bool {
+// addFindings adds the findings of the given rules, and reports whether there are any.
+func (d *diagnoser) addFindings(findings []lint.Finding, rules ...string) bool {
 	before := len(d.found)
 	for _, f := range findings {
 		if slices.Contains(rules, f.Rule) {
@@ -54,18 +54,20 @@ func (d *diagnosis) take(findings []lint.Finding, rules ...string) bool {
 	return len(d.found) > before
 }
 
-// diagnose says why the name ended as it did. What keeps every name from
-// resolving comes first, then what the servers say that they should not; only
-// then what is about this name.
-func (d *diagnosis) diagnose() []Diagnosis {
-	blocks := d.take(d.Linter.CheckSubject(&d.Subject), lint.NetworkPolicyBlocksDNS)
+// diagnose returns the causes of the outcome. Causes that affect every name come first,
+// then wrong answers of servers, then causes that concern this name only:
+//
+//	NetworkPolicies ─► server differs from model ─► malformed, silent, failing
+//	─► dnsPolicy, trailing dot, resolver ─► the name itself (see name)
+func (d *diagnoser) diagnose() []Diagnosis {
+	blocks := d.addFindings(d.Linter.CheckSubject(&d.Subject), lint.NetworkPolicyBlocksDNS)
 	differs := d.differs()
 	switch {
 	case d.e.trace.Outcome == stubresolver.Found:
-		d.behind()
+		d.endpoints()
 		d.queries()
-	case d.malformed() || d.silent() || differs || d.failing() || d.unread():
-	case d.policy() || d.closingDot() || d.resolver():
+	case d.malformed() || d.silent() || differs || d.failing() || d.notLoaded():
+	case d.policy() || d.trailingDot() || d.resolver():
 	default:
 		d.name()
 	}
@@ -75,8 +77,8 @@ func (d *diagnosis) diagnose() []Diagnosis {
 	return d.found
 }
 
-// unread tells whether what decides is not known.
-func (d *diagnosis) unread() bool {
+// notLoaded reports whether objects that names depend on were not read.
+func (d *diagnoser) notLoaded() bool {
 	for _, k := range []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice} {
 		if !d.Linter.View.Loaded(k) {
 			d.add("not-read", "grant the account access to read them", "%ss were not read, so the cause is not known", k)
@@ -86,43 +88,43 @@ func (d *diagnosis) unread() bool {
 	return false
 }
 
-// works tells whether a name is found in this Pod, by its resolver.
-func (d *diagnosis) works(name string) bool {
+// resolves reports whether a name resolves in this Pod.
+func (d *diagnoser) resolves(name string) bool {
 	other := *d.Request
 	other.Name = name
 	t := other.resolve(d.conf, d.Libc, d.a)
 	return t.Outcome == stubresolver.Found
 }
 
-// nameOf is the shortest name by which the Pod finds a Service, or the host of
-// it that is meant; the whole name if it finds none.
-func (d *diagnosis) nameOf(service cluster.Key, host string) string {
+// nameOf returns the shortest name that resolves in the Pod to a Service, or to its
+// endpoint host if that is not ""; the fully qualified name if no shorter one does.
+func (d *diagnoser) nameOf(service cluster.Key, host string) string {
 	name := service.Name
 	if host != "" {
 		name = host + "." + name
 	}
-	whole := name + "." + service.Namespace + ".svc." + d.Linter.Domains[0] + "."
-	if service.Namespace == d.Subject.Namespace && d.works(name) {
+	qualified := name + "." + service.Namespace + ".svc." + d.Linter.Domains[0] + "."
+	if service.Namespace == d.Subject.Namespace && d.resolves(name) {
 		return name
 	}
-	if name += "." + service.Namespace; d.works(name) {
+	if name += "." + service.Namespace; d.resolves(name) {
 		return name
 	}
-	return whole
+	return qualified
 }
 
-// closingDot tells whether the name is found without its closing dot.
-func (d *diagnosis) closingDot() bool {
+// trailingDot reports whether the name resolves without its trailing dot.
+func (d *diagnoser) trailingDot() bool {
 	name, rooted := strings.CutSuffix(d.Name, ".")
-	if !rooted || name == "" || !d.works(name) {
+	if !rooted || name == "" || !d.resolves(name) {
 		return false
 	}
-	d.add("closing-dot", fmt.Sprintf("ask for %q", name), "the trailing dot disables the search list, with which the name resolves")
+	d.add("trailing-dot", fmt.Sprintf("ask for %q", name), "the trailing dot disables the search list, with which the name resolves")
 	return true
 }
 
-// malformed speaks of what nobody is asked for.
-func (d *diagnosis) malformed() bool {
+// malformed reports whether the resolver sends no query for the name.
+func (d *diagnoser) malformed() bool {
 	if d.e.Packets > 0 {
 		return false
 	}
@@ -136,19 +138,19 @@ func (d *diagnosis) malformed() bool {
 	_, notAddr := netip.ParseAddr(d.Name)
 	switch {
 	case notAddr == nil:
-		d.add("not-asked", "look up the type that the address has", "it is an address: %s", d.e.Why)
+		d.add("no-query", "look up the type that the address has", "it is an address: %s", d.e.Why)
 	case r > unicode.MaxASCII && r != utf8.RuneError:
-		d.add("no-hostname", "write it in its ASCII form, xn--... (RFC 5891)", "%q contains %q, which queries can have in its ASCII form only", d.Name, r)
+		d.add("invalid-hostname", "write it in its ASCII form, xn--... (RFC 5891)", "%q contains %q, which queries can have in its ASCII form only", d.Name, r)
 	case i >= 0:
-		d.add("no-hostname", "give the hostname alone, without scheme, port, path or spaces", "%q contains %q, which is not allowed in a hostname", d.Name, r)
+		d.add("invalid-hostname", "give the hostname alone, without scheme, port, path or spaces", "%q contains %q, which is not allowed in a hostname", d.Name, r)
 	default:
-		d.add("not-asked", "give a name of at most 253 characters, in labels of 1 to 63", "no query is sent: %s", d.e.Why)
+		d.add("no-query", "give a name of at most 253 characters, in labels of 1 to 63", "no query is sent: %s", d.e.Why)
 	}
 	return true
 }
 
-// queried are all queries with what came of them, with the names asked for.
-func (d *diagnosis) queried() iter.Seq2[string, *Exchange] {
+// exchanges iterates over all queries and their answers, with the names queried.
+func (d *diagnoser) exchanges() iter.Seq2[string, *Exchange] {
 	return func(yield func(string, *Exchange) bool) {
 		for i := range d.e.Candidates {
 			for k := range d.e.Candidates[i].Exchanges {
@@ -160,9 +162,9 @@ func (d *diagnosis) queried() iter.Seq2[string, *Exchange] {
 	}
 }
 
-// silent tells whether a server did not answer.
-func (d *diagnosis) silent() bool {
-	for _, q := range d.queried() {
+// silent reports whether a server did not respond.
+func (d *diagnoser) silent() bool {
+	for _, q := range d.exchanges() {
 		if q.Result == timeout || q.Result == unreachable {
 			d.add("server-silent", "check that it runs and can be reached from here: --live sends queries from where this command runs, --server to another address, and --tcp also through kubectl port-forward",
 				"%s does not answer (%s)", q.Server, q.Result)
@@ -172,9 +174,9 @@ func (d *diagnosis) silent() bool {
 	return false
 }
 
-// failing tells whether a server fails, or refuses.
-func (d *diagnosis) failing() bool {
-	for name, q := range d.queried() {
+// failing reports whether a server answered SERVFAIL or REFUSED.
+func (d *diagnoser) failing() bool {
+	for name, q := range d.exchanges() {
 		switch q.Result {
 		case dnswire.ServFail.String():
 			d.add("server-fails", "check the server's /readyz and its log", "%s fails to answer for %s (SERVFAIL%s)", q.Server, name, noteOf(q))
@@ -194,36 +196,35 @@ func noteOf(q *Exchange) string {
 	return ": " + q.Note
 }
 
-// differs tells whether a server that was asked says something else than the
-// model does.
-func (d *diagnosis) differs() bool {
+// differs reports whether the answer of a queried server differs from the model.
+func (d *diagnoser) differs() bool {
 	if d.Model == nil || len(d.Node.ClusterDNS) == 0 {
 		return false
 	}
-	for name, q := range d.queried() {
+	for name, q := range d.exchanges() {
 		t, err := dnswire.ParseType(q.Type)
 		if err != nil || q.Result == timeout || q.Result == unreachable {
 			continue
 		}
 		model := d.Model(d.Node.ClusterDNS[0], stubresolver.Query{Name: name, Type: t, TCP: true, Size: dnswire.MaxMessage})
 		if model.Message == nil {
-			continue // nobody knows
+			continue // the model has no answer
 		}
 		records := q.Records
-		if leadsOut(model, t) != "" { // whither the server follows it, and the model does not
-			records = ownedAsIn(records, model.Message.Answer)
+		if externalTarget(model, t) != "" { // the server follows the alias, the model does not
+			records = withOwnersOf(records, model.Message.Answer)
 		}
-		if said, known := said(q.Result, records), said(resultOf(model.Message, t), model.Message.Answer); said != known {
+		if live, known := answerText(q.Result, records), answerText(resultOf(model.Message, t), model.Message.Answer); live != known {
 			d.add("server-differs", "check whether the server is up to date (/readyz, /debug/model), and whether it serves this cluster",
-				"%s answers %s %s with %s; the cluster that was read has %s", q.Server, name, q.Type, said, known)
+				"%s answers %s %s with %s; the cluster that was read has %s", q.Server, name, q.Type, live, known)
 			return true
 		}
 	}
 	return false
 }
 
-// ownedAsIn are the records whose owners have records in the model.
-func ownedAsIn(records, model []dnswire.Record) (owned []dnswire.Record) {
+// withOwnersOf returns the records whose owner names have records in the model.
+func withOwnersOf(records, model []dnswire.Record) (owned []dnswire.Record) {
 	for _, r := range records {
 		if slices.ContainsFunc(model, func(m dnswire.Record) bool { return strings.EqualFold(m.Name, r.Name) }) {
 			owned = append(owned, r)
@@ -232,8 +233,8 @@ func ownedAsIn(records, model []dnswire.Record) (owned []dnswire.Record) {
 	return owned
 }
 
-// said is an answer in words that do not depend on the order of records.
-func said(result string, records []dnswire.Record) string {
+// answerText returns an answer as text that does not depend on the order of its records.
+func answerText(result string, records []dnswire.Record) string {
 	if len(records) == 0 {
 		return result
 	}
@@ -242,61 +243,62 @@ func said(result string, records []dnswire.Record) string {
 		words = append(words, r.Data)
 	}
 	slices.Sort(words)
-	return some(slices.Compact(words))
+	return firstFew(slices.Compact(words))
 }
 
-// nobodyThere are the rules of Services that nobody answers for.
-var nobodyThere = []string{lint.ServiceNoReadyEndpoint, lint.ServiceSelectsNoPod, lint.ServiceNoEndpoints, lint.ServiceTargetPortMissing, lint.ServiceScaledToZero}
+// endpointRules are the rules about Services without ready endpoints.
+var endpointRules = []string{lint.ServiceNoReadyEndpoint, lint.ServiceSelectsNoPod, lint.ServiceNoEndpoints, lint.ServiceTargetPortMissing, lint.ServiceScaledToZero}
 
-// behind tells when a name resolves, and nobody answers at the address.
-func (d *diagnosis) behind() {
+// endpoints adds why nothing answers at the address of a name that resolves.
+func (d *diagnoser) endpoints() {
 	if m, ok := d.meaning(); ok {
 		if s := d.Linter.View.Service(m.service); s != nil && s.ExternalName == "" {
-			d.take(d.Linter.CheckService(s), nobodyThere...)
+			d.addFindings(d.Linter.CheckService(s), endpointRules...)
 		}
 	}
 }
 
-// queries tells when it took more packets than needed.
-func (d *diagnosis) queries() {
+// queries adds why the lookup took more packets than necessary, and how to avoid them.
+func (d *diagnoser) queries() {
 	least, tries := len(d.types()), d.e.Candidates
 	if len(tries) == 0 || d.e.Packets <= 2*least {
 		return
 	}
-	vain := 0
+	wasted := 0
 	for _, t := range tries[:len(tries)-1] {
-		vain += len(t.Exchanges)
+		wasted += len(t.Exchanges)
 	}
 	last := tries[len(tries)-1].Name
-	if vain <= least {
+	if wasted <= least {
 		d.add("large-answer", "use a Service with a cluster IP, if clients need not choose an endpoint",
 			"the response is large: %s for one name, because it did not fit the first time", packets(d.e.Packets))
 		return
 	}
-	cure := fmt.Sprintf("ask for %q, with the trailing dot: %s", last, packets(d.e.Packets-vain))
-	const usual = 2 // dots of most names that are not the cluster's
+	cure := fmt.Sprintf("ask for %q, with the trailing dot: %s", last, packets(d.e.Packets-wasted))
+	const usual = 2 // the dots of most names outside the cluster
 	if d.e.Ndots > usual && strings.Count(strings.TrimSuffix(d.Name, "."), ".") >= usual {
 		cure += fmt.Sprintf("; or set the option ndots:%d in the Pod's dnsConfig, so that the name is tried as given first", usual)
 	}
 	if n := d.withAutopath(); n > 0 && n < d.e.Packets {
 		cure += fmt.Sprintf("; or give the Pod the policy %s, with which the server applies the search list (docs/webhook.md): %s", dnsconfig.ClusterFirstWithAutopath, packets(n))
 	}
-	d.add("many-queries", cure, "%d of %s were for names of the search list that do not exist (ndots:%d)", vain, packets(d.e.Packets), d.e.Ndots)
+	d.add("many-queries", cure, "%d of %s were for names of the search list that do not exist (ndots:%d)", wasted, packets(d.e.Packets), d.e.Ndots)
 }
 
-// withAutopath is how many packets the lookup would take if the server searched; 0
-// where it would not end well, or the Pod can't have that.
-func (d *diagnosis) withAutopath() int {
+// withAutopath returns the number of packets of the lookup with
+// ClusterFirstWithAutopath, or 0 if the name would not resolve, or the Pod's policy is
+// another one than ClusterFirst.
+func (d *diagnoser) withAutopath() int {
 	if d.e.Policy != dnsconfig.ClusterFirst {
 		return 0
 	}
 	pod := d.Subject.Settings()
 	pod.Policy = dnsconfig.ClusterFirstWithAutopath
-	would := d.would(dnsconfig.Resolve(pod, d.Node).Config, d.Libc)
-	if would.Outcome != stubresolver.Found {
+	trace := d.simulate(dnsconfig.Resolve(pod, d.Node).Config, d.Libc)
+	if trace.Outcome != stubresolver.Found {
 		return 0
 	}
-	return would.Packets()
+	return trace.Packets()
 }
 
 func packets(n int) string {
@@ -306,15 +308,15 @@ func packets(n int) string {
 	return fmt.Sprintf("%d packets", n)
 }
 
-// policy tells whether the Pod would find the name with the usual policy.
-func (d *diagnosis) policy() bool {
+// policy reports whether the name resolves with the default policy.
+func (d *diagnoser) policy() bool {
 	if len(d.Node.ClusterDNS) == 0 {
 		return false
 	}
 	pod := d.Subject.Settings()
 	pod.Policy, pod.DNSConfig = dnsconfig.ClusterFirstWithHostNet, nil
 	usual := dnsconfig.Resolve(pod, d.Node).Config
-	if d.would(usual, d.Libc).Outcome != stubresolver.Found {
+	if d.simulate(usual, d.Libc).Outcome != stubresolver.Found {
 		return false
 	}
 	cure := "set dnsPolicy: ClusterFirst"
@@ -325,12 +327,12 @@ func (d *diagnosis) policy() bool {
 	if given != string(d.e.Policy) {
 		effect = fmt.Sprintf(", in effect %s", d.e.Policy)
 	}
-	asksCluster := func(a netip.Addr) bool { return slices.Contains(d.Node.ClusterDNS, a) || a.IsLinkLocalUnicast() }
+	isClusterDNS := func(a netip.Addr) bool { return slices.Contains(d.Node.ClusterDNS, a) || a.IsLinkLocalUnicast() }
 	switch {
-	case d.hasSearched():
+	case d.hasAutopath():
 		d.add("autopath", "point the Pod to a server that does (docs/webhook.md), or use the fully qualified name",
 			"the Pod's search domain, %s, stands for a search list that the server applies, and this server does not", strings.Join(d.conf.Searches, " "))
-	case !slices.ContainsFunc(d.conf.Nameservers, asksCluster):
+	case !slices.ContainsFunc(d.conf.Nameservers, isClusterDNS):
 		d.add("not-cluster-dns", cure, "the Pod does not use the cluster DNS: its dnsPolicy is %s%s", given, effect)
 	default:
 		d.add("no-search", "add the search domains of ClusterFirst to dnsConfig, or use the fully qualified name",
@@ -339,13 +341,13 @@ func (d *diagnosis) policy() bool {
 	return true
 }
 
-// hasSearched tells whether the Pod has a search domain that stands for the search
-// list: search.NAMESPACE.ZONE.SUFFIX, whatever the suffix.
-func (d *diagnosis) hasSearched() bool {
+// hasAutopath reports whether the Pod has a search domain of ClusterFirstWithAutopath:
+// search.NAMESPACE.ZONE.SUFFIX, with any suffix.
+func (d *diagnoser) hasAutopath() bool {
 	return slices.ContainsFunc(d.conf.Searches, func(domain string) bool {
-		rest, is := strings.CutPrefix(strings.ToLower(domain), "search.")
-		_, rest, _ = strings.Cut(rest, ".") // behind the Namespace
-		return is && slices.ContainsFunc(d.Linter.Domains, func(zone string) bool { return strings.HasPrefix(rest, strings.ToLower(zone)+".") })
+		rest, ok := strings.CutPrefix(strings.ToLower(domain), "search.")
+		_, rest, _ = strings.Cut(rest, ".") // after the namespace
+		return ok && slices.ContainsFunc(d.Linter.Domains, func(zone string) bool { return strings.HasPrefix(rest, strings.ToLower(zone)+".") })
 	})
 }
 
@@ -356,16 +358,16 @@ func policyName(policy string) string {
 	return policy
 }
 
-// resolver tells whether another resolver would find the name.
-func (d *diagnosis) resolver() bool {
+// resolver reports whether the name resolves with glibc.
+func (d *diagnoser) resolver() bool {
 	if d.Libc == dnsconfig.Glibc {
 		return false
 	}
-	would := d.would(d.conf, dnsconfig.Glibc)
-	if would.Outcome != stubresolver.Found || len(would.Candidates) == 0 {
+	trace := d.simulate(d.conf, dnsconfig.Glibc)
+	if trace.Outcome != stubresolver.Found || len(trace.Candidates) == 0 {
 		return false
 	}
-	name := would.Candidates[len(would.Candidates)-1].Name
+	name := trace.Candidates[len(trace.Candidates)-1].Name
 	d.add("resolver", fmt.Sprintf("use the fully qualified name, %q", name), "glibc's resolver would find %s; this one (%s) does not: %s", name, d.e.Resolver, d.e.Why)
 	return true
 }

@@ -1,6 +1,11 @@
-// Package explain says what becomes of a name in a Pod: what its resolver asks,
-// candidate by candidate, what the answers are, where it stops, and why it ends
-// as it does.
+// Package explain simulates the lookup of a name in a Pod: the names that the resolver
+// tries, the queries it sends for each, the answers, where it stops, and why the lookup
+// ends as it does.
+//
+//	Pod ─► dnsconfig: resolv.conf ─► stubresolver: queries ◄─► QueryFunc: model or server
+//	                                        │
+//	                                        ▼
+//	                              Explanation ◄─ diagnose: lint, model
 package explain
 
 import (
@@ -16,51 +21,50 @@ import (
 	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
-// Request is a name in a Pod, and what is known of the Pod and its cluster.
+// Request is the input of Explain: the name, the Pod and the cluster.
 type Request struct {
-	// Name is as a program gives it.
+	// Name is the name as a program passes it to its resolver.
 	Name string
-	// Type is what is looked up; 0 is A and AAAA, as programs mostly do it.
+	// Type is the type to look up; 0 is A and AAAA, as most programs do.
 	Type    dnswire.Type
 	Subject dnsconfig.Subject
 	Libc    dnsconfig.Libc
 	Node    dnsconfig.NodeSettings
-	// Cluster is the model, and the rules over it.
+	// Linter has the model and its rules.
 	Linter *lint.Linter
-	// Ask asks a server.
+	// Query sends a query to a server.
 	Query QueryFunc
-	// Model answers as the model has it, for comparison; nil when Ask does.
+	// Model answers from the model, for comparison; nil if Query does that.
 	Model QueryFunc
-	// Searched are the names that the server looks for in place of one that says
-	// what it shall be searched for in, in their order; nil of any other.
+	// ServerSearch returns the names that the server tries instead of a name with a
+	// search domain of ClusterFirstWithAutopath, in order; nil for other names.
 	ServerSearch func(name string) []string
 }
 
-// Ask asks a server one question.
+// QueryFunc sends a query to a server and returns the answer.
 type QueryFunc func(server netip.Addr, q stubresolver.Query) Answer
 
-// Answer is what came of a question.
+// Answer is the result of a query.
 type Answer struct {
-	// Message is nil where nobody answered, or was asked.
+	// Message is nil if there was no response, or no query was sent.
 	Message *dnswire.Message
 	Loss    stubresolver.Loss
-	// Unasked is why nobody was asked, such as that the name is not the
-	// cluster's; then it counts as a name that does not exist. "" is that
-	// somebody was.
+	// NotAsked is why no query was sent, such as a name outside the cluster, or "" if it
+	// was sent. The name then counts as one that does not exist.
 	NotAsked string
-	// FromModel says that it is of the model, which follows no alias out of the
-	// cluster.
+	// FromModel reports whether the answer is from the model, which does not follow
+	// aliases of names outside the cluster.
 	FromModel bool
 }
 
-// Explanation is what becomes of the name.
+// Explanation is the result of Explain.
 type Explanation struct {
 	Name  string   `json:"name"`
 	Types []string `json:"types"`
-	// Pod is kind and key.
+	// Pod is kind and key of the Subject.
 	Pod      string `json:"pod"`
 	Resolver string `json:"resolver"`
-	// Policy is the dnsPolicy in effect.
+	// Policy is the effective dnsPolicy.
 	Policy     dnsconfig.DNSPolicy `json:"policy"`
 	ResolvConf string              `json:"resolvConf"`
 	Warnings   []string            `json:"warnings,omitempty"`
@@ -74,56 +78,57 @@ type Explanation struct {
 	trace      stubresolver.Trace
 }
 
-// Found tells whether the program has an answer.
+// Found reports whether the name resolves.
 func (e *Explanation) Found() bool {
 	return e.trace.Outcome == stubresolver.Found && e.Outcome != blocked
 }
 
-// blocked is the outcome when the Pod's packets do not reach a server.
+// blocked is the outcome if NetworkPolicies deny the Pod's queries.
 const blocked = "blocked"
 
-// block says that the Pod may not ask what was found out here.
+// block sets the outcome to blocked.
 func (e *Explanation) block() {
 	e.Why = "NetworkPolicies keep the Pod's queries from the cluster DNS; without them: " + e.Outcome
 	e.Outcome = blocked
 }
 
-// Try is one candidate.
+// Candidate is a fully qualified name that the resolver tries.
 type Candidate struct {
-	Name string `json:"name"` // complete, with its closing dot
-	// Why is why it is tried in its place.
+	Name string `json:"name"` // with its trailing dot
+	// Why is why it is tried at this position.
 	Why string `json:"why"`
-	// Skipped is why nothing is asked.
+	// Skipped is why no query is sent for it, or "".
 	Skipped   string     `json:"skipped,omitempty"`
 	Exchanges []Exchange `json:"queries"`
 	Outcome   string     `json:"outcome"`
-	// Stopped is why the resolver does not simply go on after it.
+	// Stopped is why the resolver does not continue with the next candidate, or "".
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// Query is one packet, and what came of it.
+// Exchange is a query and its answer.
 type Exchange struct {
 	Server string `json:"server"`
 	Type   string `json:"type"`
 	TCP    bool   `json:"tcp,omitempty"`
-	// Round tells which are under way together; Attempt is from 1.
+	// Round is the same for queries that are sent at the same time. Round and Attempt
+	// begin at 1.
 	Round   int `json:"round"`
 	Attempt int `json:"attempt"`
-	// Result is the code of the answer, NODATA for no records of the type, or
+	// Result is the response code, NODATA for a response without records of the type, or
 	// TIMEOUT or UNREACHABLE.
 	Result  string           `json:"result"`
 	Records []dnswire.Record `json:"records,omitempty"`
-	// Note is what else the server said, or why nobody was asked.
+	// Note is the extra text of the server, or why no query was sent.
 	Note    string `json:"note,omitempty"`
-	assumed bool   // nobody was asked
+	assumed bool   // no query was sent
 }
 
-// resolverNames are those that --libc takes.
+// resolverNames has the values of --libc.
 var resolverNames = map[string]dnsconfig.Libc{
 	"glibc": dnsconfig.Glibc, "musl": dnsconfig.Musl, "go": dnsconfig.GoResolver, "windows": dnsconfig.WindowsClient,
 }
 
-// Resolver is the Libc of a name that --libc takes.
+// ParseResolver parses a value of --libc.
 func ParseResolver(name string) (l dnsconfig.Libc, ok bool) {
 	l, ok = resolverNames[name]
 	return l, ok
@@ -138,8 +143,8 @@ func resolverName(l dnsconfig.Libc) string {
 	return "unknown"
 }
 
-// Explain explains. It asks as often as the resolver would, and a little more
-// for the diagnosis.
+// Explain simulates a lookup and diagnoses its outcome. It sends each query of the
+// resolver once, and further queries for the diagnosis.
 func Explain(r Request) *Explanation {
 	if r.Subject.Spec.OS == string(dnsconfig.Windows) {
 		r.Libc = dnsconfig.WindowsClient
@@ -147,7 +152,7 @@ func Explain(r Request) *Explanation {
 	pod := r.Subject.Settings()
 	pod.Libc = r.Libc
 	resolved := dnsconfig.Resolve(pod, r.Node)
-	a := &asker{ask: r.Query, searched: r.ServerSearch, answers: make(map[asked]Answer)}
+	a := &querier{query: r.Query, serverSearch: r.ServerSearch, answers: make(map[queryKey]Answer)}
 	e := &Explanation{
 		Name: r.Name, Types: typeNames(r.types()), Pod: r.Subject.String(), Resolver: resolverName(r.Libc),
 		Policy: resolved.Policy, ResolvConf: resolved.Config.String(),
@@ -158,7 +163,7 @@ func Explain(r Request) *Explanation {
 	e.Outcome, e.Why = e.trace.Outcome.String(), e.trace.Why
 	e.Candidates = make([]Candidate, 0, len(e.trace.Candidates))
 	for i := range e.trace.Candidates {
-		e.Candidates = append(e.Candidates, a.try(&e.trace, i))
+		e.Candidates = append(e.Candidates, a.candidate(&e.trace, i))
 	}
 	if e.trace.Outcome == stubresolver.Found && len(e.Candidates) > 0 {
 		for _, q := range e.Candidates[len(e.Candidates)-1].Exchanges {
@@ -166,15 +171,15 @@ func Explain(r Request) *Explanation {
 		}
 		e.Records = unique(e.Records)
 	}
-	d := &diagnosis{Request: &r, e: e, a: a, conf: resolved.Config, found: []Diagnosis{}}
+	d := &diagnoser{Request: &r, e: e, a: a, conf: resolved.Config, found: []Diagnosis{}}
 	e.Diagnoses = d.diagnose()
 	return e
 }
 
-// unknown is the outcome when it depends on who was not asked.
+// unknown is the outcome if it depends on servers that were not queried.
 const unknown = "not known"
 
-// last is the candidate that was tried last, nil if there is none.
+// last returns the candidate that was tried last, or nil if there is none.
 func (e *Explanation) last() *Candidate {
 	if len(e.Candidates) == 0 {
 		return nil
@@ -182,7 +187,7 @@ func (e *Explanation) last() *Candidate {
 	return &e.Candidates[len(e.Candidates)-1]
 }
 
-// warn takes down what is wrong with the Pod's settings.
+// warn adds warnings about the settings of the Pod and its node.
 func (e *Explanation) warn(pod dnsconfig.PodSettings, node dnsconfig.NodeSettings, warnings []dnsconfig.Warning) {
 	for _, refused := range dnsconfig.Validate(pod) {
 		e.Warnings = append(e.Warnings, "the API server refuses the Pod: "+refused.Error())
@@ -196,22 +201,22 @@ func (e *Explanation) warn(pod dnsconfig.PodSettings, node dnsconfig.NodeSetting
 	}
 }
 
-// resolve does as a resolver with this resolv.conf. The Pod's own name is in its
-// /etc/hosts, which the kubelet writes.
-func (r *Request) resolve(conf resolvconf.Config, libc dnsconfig.Libc, a *asker) stubresolver.Trace {
-	hostname, _ := dnsconfig.HostnameOf(r.Subject.Settings(), r.Node) // that it does not start is another matter
+// resolve simulates the lookup with a resolv.conf. The Pod's own name is in /etc/hosts,
+// which the kubelet writes.
+func (r *Request) resolve(conf resolvconf.Config, libc dnsconfig.Libc, a *querier) stubresolver.Trace {
+	hostname, _ := dnsconfig.HostnameOf(r.Subject.Settings(), r.Node) // warn reports the error
 	if own := strings.EqualFold; !r.Subject.Spec.HostNetwork && r.forAddresses() && (own(r.Name, hostname.Kernel) || own(r.Name, hostname.FQDN)) {
 		return stubresolver.Trace{Outcome: stubresolver.Found, Why: "it is the Pod's own name, which is in its /etc/hosts"}
 	}
-	return stubresolver.Resolve(stubresolver.Lookup{Libc: libc, Conf: conf, Hostname: hostname.Kernel, Name: r.Name, Type: r.Type}, a.reply)
+	return stubresolver.Resolve(stubresolver.Lookup{Libc: libc, Conf: conf, Hostname: hostname.Kernel, Name: r.Name, Type: r.Type}, a.response)
 }
 
-// forAddresses tells whether addresses are looked up: files have nothing else.
+// forAddresses reports whether addresses are looked up; /etc/hosts has no other types.
 func (r *Request) forAddresses() bool {
 	return r.Type == 0 || r.Type == dnswire.TypeA || r.Type == dnswire.TypeAAAA
 }
 
-// types are what is looked up.
+// types returns the types that are looked up.
 func (r *Request) types() []dnswire.Type {
 	if r.Type == 0 {
 		return []dnswire.Type{dnswire.TypeA, dnswire.TypeAAAA}
@@ -226,8 +231,8 @@ func typeNames(list []dnswire.Type) (names []string) {
 	return names
 }
 
-// sorted are records in an order that does not depend on the server's. What is
-// no alias comes last.
+// sorted returns the records in an order that does not depend on the server. Aliases keep
+// their position.
 func sorted(records []dnswire.Record) []dnswire.Record {
 	records = slices.Clone(records)
 	slices.SortStableFunc(records, func(a, b dnswire.Record) int {
@@ -239,7 +244,7 @@ func sorted(records []dnswire.Record) []dnswire.Record {
 	return records
 }
 
-// unique are the records without those that are there twice.
+// unique returns the records without duplicates.
 func unique(records []dnswire.Record) (once []dnswire.Record) {
 	for _, r := range records {
 		if !slices.Contains(once, r) {
@@ -249,61 +254,61 @@ func unique(records []dnswire.Record) (once []dnswire.Record) {
 	return once
 }
 
-// try is a candidate with its answers.
-func (a *asker) try(t *stubresolver.Trace, i int) Candidate {
+// candidate returns a candidate of the trace with its answers.
+func (a *querier) candidate(t *stubresolver.Trace, i int) Candidate {
 	from := &t.Candidates[i]
-	try := Candidate{Name: from.Name, Why: from.Cause.String(), Skipped: from.Skipped, Outcome: from.Outcome.String(), Stopped: from.Why, Exchanges: []Exchange{}}
+	c := Candidate{Name: from.Name, Why: from.Cause.String(), Skipped: from.Skipped, Outcome: from.Outcome.String(), Stopped: from.Why, Exchanges: []Exchange{}}
 	if from.Cause == stubresolver.Searched {
 		domain := t.Searches[from.Domain]
 		if domain != "." {
 			domain = strings.TrimSuffix(domain, ".")
 		}
-		try.Why += " " + domain
+		c.Why += " " + domain
 	}
 	for round, queries := range from.Rounds {
 		for _, q := range queries {
-			try.Exchanges = append(try.Exchanges, a.query(q, round+1))
+			c.Exchanges = append(c.Exchanges, a.exchange(q, round+1))
 		}
 	}
-	return try
+	return c
 }
 
-// query is a packet with what came of it.
-func (a *asker) query(q stubresolver.Exchange, round int) Exchange {
-	made := Exchange{Server: q.Server.String(), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
+// exchange returns a query with its answer.
+func (a *querier) exchange(q stubresolver.Exchange, round int) Exchange {
+	e := Exchange{Server: q.Server.String(), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
 	if q.Malformed() {
-		made.Result, made.Note = timeout, "the query is malformed"
-		return made
+		e.Result, e.Note = timeout, "the query is malformed"
+		return e
 	}
 	answer := a.answer(q.Server, q.Query)
 	switch {
 	case answer.NotAsked != "":
-		made.Result, made.Note, made.assumed = dnswire.NXDomain.String(), "assumed: "+answer.NotAsked, true
+		e.Result, e.Note, e.assumed = dnswire.NXDomain.String(), "assumed: "+answer.NotAsked, true
 	case answer.Message == nil && answer.Loss == stubresolver.Unreachable:
-		made.Result = unreachable
+		e.Result = unreachable
 	case answer.Message == nil:
-		made.Result = timeout
+		e.Result = timeout
 	default:
 		m := answer.Message
-		made.Result, made.Records = resultOf(m, q.Type), sorted(m.Answer)
-		if leadsOut(answer, q.Type) != "" {
-			made.Note = "the target is outside the cluster, no server was queried; use --live"
+		e.Result, e.Records = resultOf(m, q.Type), sorted(m.Answer)
+		if externalTarget(answer, q.Type) != "" {
+			e.Note = "the target is outside the cluster, no server was queried; use --live"
 		}
-		for _, e := range m.Errors {
-			made.Note = e.Text
+		for _, extended := range m.Errors {
+			e.Note = extended.Text
 		}
 	}
-	return made
+	return e
 }
 
-// Results that are no code of an answer.
+// The results that are not response codes.
 const (
 	noData      = "NODATA"
 	timeout     = "TIMEOUT"
 	unreachable = "UNREACHABLE"
 )
 
-// resultOf is an answer's code, or that there are no records of the type.
+// resultOf returns the response code, or NODATA if there are no records of the type.
 func resultOf(m *dnswire.Message, t dnswire.Type) string {
 	has := slices.ContainsFunc(m.Answer, func(r dnswire.Record) bool { return r.Type == t.String() })
 	if m.Code == dnswire.NoError && !has {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestMeaningOf(t *testing.T) {
+	t.Parallel()
 	web := cluster.Key{Namespace: "shop", Name: "web"}
 	tests := map[string]struct {
 		want meaning
@@ -40,8 +41,8 @@ func TestMeaningOf(t *testing.T) {
 	}
 }
 
-// request is of a Pod in an empty cluster, whose DNS answers everything with a
-// code.
+// request returns a Request for a Pod in an empty cluster, whose DNS answers every query
+// with a response code.
 func request(name string, code dnswire.RCode) Request {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
@@ -59,9 +60,10 @@ func request(name string, code dnswire.RCode) Request {
 	}
 }
 
-// TestDiffers: a server that follows an alias out of the cluster says more than the
-// model, and nothing else.
+// TestDiffers verifies that an answer with the records of an alias's target outside the
+// cluster does not differ from the model, and that other answers do.
 func TestDiffers(t *testing.T) {
+	t.Parallel()
 	alias := dnswire.Record{Name: "pay.shop.svc.cluster.local.", Type: "CNAME", Data: "pay.example.com."}
 	followed := dnswire.Record{Name: alias.Data, Type: "A", Data: "192.0.2.1"}
 	for _, test := range []struct {
@@ -88,8 +90,9 @@ func TestDiffers(t *testing.T) {
 	}
 }
 
-// TestWidth: no line is longer than the terminal, unless one word is.
+// TestWidth verifies that no line is longer than the terminal, unless a word is.
 func TestWidth(t *testing.T) {
+	t.Parallel()
 	e := Explain(request("web.data", dnswire.NXDomain))
 	for _, width := range []int{60, 80, 200} {
 		var b strings.Builder
@@ -104,7 +107,8 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// FuzzExplain: no name makes it panic, or ask without bound, or say nothing.
+// FuzzExplain verifies that no name makes Explain panic, send unlimited queries, or return
+// a failure without a diagnosis.
 func FuzzExplain(f *testing.F) {
 	for _, name := range []string{"web", "web.shop.svc", "", ".", "..", "_a._b.c.d.svc", "a b", "\x00", strings.Repeat("a.", 200), "10.0.0.1", "localhost"} {
 		f.Add(name, uint8(1), uint16(0), uint16(3))
@@ -121,7 +125,7 @@ func FuzzExplain(f *testing.F) {
 			t.Errorf("%q: %d packets", name, e.Packets)
 		}
 		if !e.Found() && len(e.Diagnoses) == 0 && r.Libc != dnsconfig.LibcUnknown {
-			t.Errorf("%q, resolver %s, type %s: %s, and not why", name, e.Resolver, r.Type, e.Outcome)
+			t.Errorf("Explain(%q), resolver %s, type %s: %s without a diagnosis", name, e.Resolver, r.Type, e.Outcome)
 		}
 		var b strings.Builder
 		if err := e.WriteText(&b, Style{Width: 40}); err != nil {

@@ -6,18 +6,18 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// meaning is what a name in a cluster's domain stands for (Kubernetes DNS-Based
-// Service Discovery 1.1.0, sections 2.3 to 2.5).
+// meaning is the Service, endpoint or port that a name in a cluster domain stands for
+// (Kubernetes DNS-Based Service Discovery 1.1.0, sections 2.3 to 2.5).
 type meaning struct {
 	service cluster.Key
-	// host is the label in front of the Service's name: that of one endpoint.
+	// host is the hostname of an endpoint: the label before the Service's name.
 	host string
-	// port and protocol are those of an SRV name, without underscores.
+	// port and protocol are those of the name of an SRV record, without underscores.
 	port, protocol string
 }
 
-// meaningOf is what the name stands for, if it has the form of a Service's name
-// in one of the domains.
+// meaningOf parses a name, and reports whether it has the form of a Service's name in one
+// of the domains.
 func meaningOf(name string, domains []string) (m meaning, ok bool) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	for _, domain := range domains {

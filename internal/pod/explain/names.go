@@ -12,8 +12,8 @@ import (
 	"portolan.dev/portolan/internal/support/suggest"
 )
 
-// name says what is wrong with what the name stands for.
-func (d *diagnosis) name() {
+// name diagnoses the Service or endpoint that the name stands for.
+func (d *diagnoser) name() {
 	m, ok := d.meaning()
 	if !ok {
 		if !d.withoutSvc() {
@@ -25,12 +25,12 @@ func (d *diagnosis) name() {
 		d.service(s, m)
 		return
 	}
-	if d.subdomain(m) || d.statefulSet(m) || d.namespace(m) || d.elsewhere(m) || d.slip(m) {
+	if d.subdomain(m) || d.statefulSet(m) || d.namespace(m) || d.otherNamespace(m) || d.typo(m) {
 		return
 	}
 	cure := "create it, or use another name"
 	if names := d.servicesIn(m.service.Namespace); len(names) > 0 {
-		cure += fmt.Sprintf("; namespace %s has %s", m.service.Namespace, some(names))
+		cure += fmt.Sprintf("; namespace %s has %s", m.service.Namespace, firstFew(names))
 	}
 	if m.service == (cluster.Key{Namespace: "default", Name: "kubernetes"}) {
 		cure = "read the cluster itself (--kubeconfig FILE)"
@@ -38,8 +38,9 @@ func (d *diagnosis) name() {
 	d.add("no-service", cure, "Service %s does not exist", m.service)
 }
 
-// withoutSvc speaks of names in the cluster's domain that stand for nothing.
-func (d *diagnosis) withoutSvc() bool {
+// withoutSvc reports whether the name is in a cluster domain and has not the form of a
+// Service's name.
+func (d *diagnoser) withoutSvc() bool {
 	name := strings.ToLower(strings.TrimSuffix(d.Name, "."))
 	for _, domain := range d.Linter.Domains {
 		rest, within := strings.CutSuffix(name, "."+domain)
@@ -56,9 +57,9 @@ func (d *diagnosis) withoutSvc() bool {
 	return false
 }
 
-// standsFor are the names that are looked for where a candidate is asked for: that
-// alone, but where the server searches.
-func (d *diagnosis) standsFor(candidate string) []string {
+// serverNames returns the names that the server tries for a candidate: those of the search
+// list if the server applies it, else the candidate.
+func (d *diagnoser) serverNames(candidate string) []string {
 	if d.ServerSearch != nil {
 		if names := d.ServerSearch(candidate); len(names) > 0 {
 			return names
@@ -67,12 +68,12 @@ func (d *diagnosis) standsFor(candidate string) []string {
 	return []string{candidate}
 }
 
-// meaning is what was meant: what the candidate stands for that comes nearest to
-// something that is there.
-func (d *diagnosis) meaning() (best meaning, ok bool) {
+// meaning returns what the name was most likely meant to stand for, of the meanings of
+// all candidates.
+func (d *diagnoser) meaning() (best meaning, ok bool) {
 	most := 0
 	for _, try := range d.e.Candidates {
-		for _, name := range d.standsFor(try.Name) {
+		for _, name := range d.serverNames(try.Name) {
 			if m, is := meaningOf(name, d.Linter.Domains); is {
 				if n := d.likelihood(m); n > most {
 					best, most, ok = m, n, true
@@ -83,9 +84,9 @@ func (d *diagnosis) meaning() (best meaning, ok bool) {
 	return best, ok
 }
 
-// likelihood is greater for what is more likely to be meant, and 0 for what is
-// not.
-func (d *diagnosis) likelihood(m meaning) int {
+// likelihood returns a number that is greater for more likely meanings, and 0 for those to
+// ignore.
+func (d *diagnoser) likelihood(m meaning) int {
 	service := d.Linter.View.Service(m.service)
 	name := strings.TrimSuffix(d.Name, ".")
 	switch {
@@ -103,9 +104,8 @@ func (d *diagnosis) likelihood(m meaning) int {
 	return 0
 }
 
-// underSubdomain is one of the Pods whose subdomain is a Service's name, nil if
-// there are none.
-func (d *diagnosis) underSubdomain(service cluster.Key) *dnsconfig.Subject {
+// underSubdomain returns a Pod whose subdomain is the name of a Service, or nil.
+func (d *diagnoser) underSubdomain(service cluster.Key) *dnsconfig.Subject {
 	all := dnsconfig.Subjects(d.Linter.View)
 	i := slices.IndexFunc(all, func(s dnsconfig.Subject) bool {
 		return s.Namespace == service.Namespace && s.Spec.Subdomain == service.Name
@@ -116,8 +116,9 @@ func (d *diagnosis) underSubdomain(service cluster.Key) *dnsconfig.Subject {
 	return &all[i]
 }
 
-// statefulSetOf is the one whose Pods have names such as m's host.
-func (d *diagnosis) statefulSetOf(m meaning) *cluster.Workload {
+// statefulSetOf returns the StatefulSet whose Pods have names of the form of m.host, or
+// nil.
+func (d *diagnoser) statefulSetOf(m meaning) *cluster.Workload {
 	dash := strings.LastIndexByte(m.host, '-')
 	if dash < 0 {
 		return nil
@@ -128,28 +129,29 @@ func (d *diagnosis) statefulSetOf(m meaning) *cluster.Workload {
 	return d.Linter.View.Workload(cluster.KindStatefulSet, cluster.Key{Namespace: m.service.Namespace, Name: m.host[:dash]})
 }
 
-// statefulSet says why Pods of a StatefulSet have no names.
-func (d *diagnosis) statefulSet(m meaning) bool {
+// statefulSet reports whether the name is that of a StatefulSet's Pod under a Service
+// that does not exist.
+func (d *diagnoser) statefulSet(m meaning) bool {
 	w := d.statefulSetOf(m)
 	if w == nil {
 		return false
 	}
 	s := dnsconfig.SubjectOfWorkload(w)
-	if d.take(d.Linter.CheckSubject(&s), lint.StatefulSetNoService, lint.StatefulSetServiceMissing) {
+	if d.addFindings(d.Linter.CheckSubject(&s), lint.StatefulSetNoService, lint.StatefulSetServiceMissing) {
 		return true
 	}
 	d.add("other-service", fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: w.Namespace, Name: w.Service}, m.host)), "the names of statefulset %s's Pods are under Service %s, not %s", w.Key, w.Service, m.service.Name)
 	return true
 }
 
-// outside speaks of names that are not the cluster's. What becomes of one is not
-// known where nobody was asked.
-func (d *diagnosis) outside() {
+// outside diagnoses names outside the cluster. The outcome is not known if no server was
+// queried.
+func (d *diagnoser) outside() {
 	last := d.e.last()
 	if last == nil {
 		return
 	}
-	names := d.standsFor(last.Name)
+	names := d.serverNames(last.Name)
 	name := names[len(names)-1]
 	if slices.ContainsFunc(last.Exchanges, func(q Exchange) bool { return q.assumed }) {
 		d.e.Outcome, d.e.Why = unknown, name+" is outside the cluster, and no server was queried"
@@ -160,26 +162,26 @@ func (d *diagnosis) outside() {
 	d.add("outside", "check the name", "%s is outside the cluster, and does not exist there either", name)
 }
 
-// subdomain says that Pods have the name for their subdomain, and no Service
-// has it.
-func (d *diagnosis) subdomain(m meaning) bool {
+// subdomain reports whether Pods have the Service's name as subdomain, and the Service
+// does not exist.
+func (d *diagnoser) subdomain(m meaning) bool {
 	s := d.underSubdomain(m.service)
-	return s != nil && d.take(d.Linter.CheckSubject(s), lint.PodSubdomainNoService)
+	return s != nil && d.addFindings(d.Linter.CheckSubject(s), lint.PodSubdomainNoService)
 }
 
-// elsewhere says that other Namespaces have a Service of that name.
-func (d *diagnosis) elsewhere(m meaning) bool {
+// otherNamespace reports whether other namespaces have a Service of that name.
+func (d *diagnoser) otherNamespace(m meaning) bool {
 	others := d.namespacesWith(m.service.Name)
 	if len(others) == 0 {
 		return false
 	}
 	d.add("other-namespace", fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: others[0], Name: m.service.Name}, m.host)),
-		"Service %s is not in namespace %s; it is in %s", m.service.Name, m.service.Namespace, some(others))
+		"Service %s is not in namespace %s; it is in %s", m.service.Name, m.service.Namespace, firstFew(others))
 	return true
 }
 
-// namespacesWith are the Namespaces that have a Service of that name, in order.
-func (d *diagnosis) namespacesWith(service string) (names []string) {
+// namespacesWith returns the namespaces that have a Service of that name, sorted.
+func (d *diagnoser) namespacesWith(service string) (names []string) {
 	for s := range d.Linter.View.Services() {
 		if s.Name == service {
 			names = append(names, s.Namespace)
@@ -189,11 +191,11 @@ func (d *diagnosis) namespacesWith(service string) (names []string) {
 	return names
 }
 
-// namespace says that there is no such Namespace, and which is perhaps meant:
-// one that has the Service, if there is any.
-func (d *diagnosis) namespace(m meaning) bool {
+// namespace reports whether the namespace does not exist. It suggests one that has the
+// Service, or one with a similar name.
+func (d *diagnoser) namespace(m meaning) bool {
 	switch m.service.Namespace {
-	case "default", "kube-system", "kube-public", "kube-node-lease": // each cluster has them
+	case "default", "kube-system", "kube-public", "kube-node-lease": // every cluster has them
 		return false
 	}
 	if d.Linter.View.Namespace(m.service.Namespace) != nil {
@@ -219,19 +221,19 @@ func (d *diagnosis) namespace(m meaning) bool {
 	return true
 }
 
-// slip says which Service has a name like it.
-func (d *diagnosis) slip(m meaning) bool {
+// typo reports whether the namespace has a Service with a similar name.
+func (d *diagnoser) typo(m meaning) bool {
 	near := suggest.Closest(m.service.Name, d.servicesIn(m.service.Namespace))
 	if near == "" {
 		return false
 	}
 	key := cluster.Key{Namespace: m.service.Namespace, Name: near}
-	d.add("slip", fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(key, m.host)), "Service %s does not exist; %s does", m.service, near)
+	d.add("typo", fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(key, m.host)), "Service %s does not exist; %s does", m.service, near)
 	return true
 }
 
-// servicesIn are the names of the Services of a Namespace, in order.
-func (d *diagnosis) servicesIn(namespace string) (names []string) {
+// servicesIn returns the names of the Services in a namespace, sorted.
+func (d *diagnoser) servicesIn(namespace string) (names []string) {
 	for s := range d.Linter.View.Services() {
 		if s.Namespace == namespace {
 			names = append(names, s.Name)

@@ -12,26 +12,27 @@ import (
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
-// service says what is wrong with a Service that is there.
-func (d *diagnosis) service(s *cluster.Service, m meaning) {
+// service diagnoses a Service that exists.
+func (d *diagnoser) service(s *cluster.Service, m meaning) {
 	findings := d.Linter.CheckService(s)
 	switch {
 	case s.ExternalName != "":
-		if !d.take(findings, lint.ExternalNameAddress, lint.ExternalNameLoop, lint.ExternalNameMissingService, lint.ExternalNameUnqualified) {
+		if !d.addFindings(findings, lint.ExternalNameAddress, lint.ExternalNameLoop, lint.ExternalNameMissingService, lint.ExternalNameUnqualified) {
 			d.add("external-name", "check that its target has one", "Service %s is an alias of %s, which has no %s record", s.Key, s.ExternalName, strings.Join(d.e.Types, " and no "))
 		}
 	case m.port != "":
 		d.port(s, m, findings)
 	case m.host != "":
 		d.host(s, m)
-	case d.family(s) || d.take(findings, nobodyThere...) || d.unmade(s):
+	case d.family(s) || d.addFindings(findings, endpointRules...) || d.lacksControlPlane(s):
 	default:
 		d.add("no-record", "look up A, AAAA or SRV", "Service %s has no %s record", s.Key, strings.Join(d.e.Types, " and no "))
 	}
 }
 
-// unmade tells whether a Service lacks what a control plane would give it.
-func (d *diagnosis) unmade(s *cluster.Service) bool {
+// lacksControlPlane reports whether a Service lacks the cluster IP or the EndpointSlices
+// that the control plane of a cluster adds.
+func (d *diagnoser) lacksControlPlane(s *cluster.Service) bool {
 	switch {
 	case !s.Headless && len(s.ClusterIPs) == 0:
 		d.add("no-cluster-ip", "read the cluster itself (--kubeconfig FILE), simulate the assignment (--simulate), or set clusterIP in the manifests",
@@ -49,8 +50,8 @@ func (d *diagnosis) unmade(s *cluster.Service) bool {
 	return true
 }
 
-// family says that a Service has addresses of the other family only.
-func (d *diagnosis) family(s *cluster.Service) bool {
+// family reports whether a Service has only addresses of the other family.
+func (d *diagnoser) family(s *cluster.Service) bool {
 	want4 := d.Type == dnswire.TypeA
 	if !want4 && d.Type != dnswire.TypeAAAA {
 		return false
@@ -74,8 +75,8 @@ func (d *diagnosis) family(s *cluster.Service) bool {
 	return true
 }
 
-// port says why a Service has no SRV record for a port.
-func (d *diagnosis) port(s *cluster.Service, m meaning, findings []lint.Finding) {
+// port diagnoses why a Service has no SRV record for a port.
+func (d *diagnoser) port(s *cluster.Service, m meaning, findings []lint.Finding) {
 	var names []string
 	for _, p := range s.Ports {
 		if p.Name == "" {
@@ -89,15 +90,15 @@ func (d *diagnosis) port(s *cluster.Service, m meaning, findings []lint.Finding)
 			switch {
 			case d.Type != dnswire.TypeSRV:
 				d.add("not-srv", "look up SRV (--type SRV)", "port names have SRV records only")
-			case !d.take(findings, nobodyThere...):
-				d.unmade(s)
+			case !d.addFindings(findings, endpointRules...):
+				d.lacksControlPlane(s)
 			}
 			return
 		}
 		names = append(names, p.Name)
 	}
 	if len(names) == 0 {
-		if !d.take(findings, lint.ServicePortUnnamed) {
+		if !d.addFindings(findings, lint.ServicePortUnnamed) {
 			d.add("port-unnamed", "name its ports", "Service %s has no named port, and only named ports have SRV records", s.Key)
 		}
 		return
@@ -105,60 +106,66 @@ func (d *diagnosis) port(s *cluster.Service, m meaning, findings []lint.Finding)
 	d.add("no-port", "use one of these", "Service %s has no port named %s; it has %s", s.Key, m.port, strings.Join(names, ", "))
 }
 
-// host says why a headless Service has no such endpoint.
-func (d *diagnosis) host(s *cluster.Service, m meaning) {
+// host diagnoses why a Service has no endpoint with a hostname.
+func (d *diagnoser) host(s *cluster.Service, m meaning) {
 	if !s.Headless {
 		d.add("host-of-cluster-ip", "look up the Service itself, or make it headless (clusterIP: None)", "Service %s is not headless, so its endpoints have no names such as %s", s.Key, m.host)
 		return
 	}
 	if len(d.Linter.View.SlicesOf(s.Key)) == 0 && len(s.Selector) > 0 {
-		if !d.take(d.Linter.CheckService(s), nobodyThere...) {
-			d.unmade(s)
+		if !d.addFindings(d.Linter.CheckService(s), endpointRules...) {
+			d.lacksControlPlane(s)
 		}
 		return
 	}
-	var hosts, unready, ready []string
-	for _, slice := range d.Linter.View.SlicesOf(s.Key) {
-		for _, e := range slice.Endpoints {
-			switch {
-			case e.Hostname == "":
-			case !e.Ready && !s.PublishNotReady:
-				if e.Hostname == m.host {
-					unready = append(unready, e.Addr.String())
-				}
-			case e.Hostname == m.host:
-				ready = append(ready, e.Addr.String())
-			default:
-				hosts = append(hosts, e.Hostname)
-			}
-		}
-	}
+	hosts, unready, ready := d.hostnames(s, m.host)
 	switch {
 	case len(ready) > 0:
-		d.add("no-record", "look up the type of its address", "endpoint %s of Service %s has the address %s, and no %s record", m.host, s.Key, some(ready), strings.Join(d.e.Types, " and no "))
+		d.add("no-record", "look up the type of its address", "endpoint %s of Service %s has the address %s, and no %s record", m.host, s.Key, firstFew(ready), strings.Join(d.e.Types, " and no "))
 		return
 	case len(unready) > 0:
 		d.add("host-not-ready", "find out why it is not ready, or set publishNotReadyAddresses on the Service",
 			"endpoint %s of Service %s is not ready (%s)", m.host, s.Key, strings.Join(unready, ", "))
 		return
 	}
-	if pod := d.Linter.View.Pod(cluster.Key{Namespace: s.Namespace, Name: m.host}); pod != nil && d.take(d.Linter.CheckSubject(new(dnsconfig.SubjectOfPod(pod))),
+	if pod := d.Linter.View.Pod(cluster.Key{Namespace: s.Namespace, Name: m.host}); pod != nil && d.addFindings(d.Linter.CheckSubject(new(dnsconfig.SubjectOfPod(pod))),
 		lint.PodSubdomainNoHostname, lint.PodSubdomainNotSelected) {
 		return
 	}
-	slices.Sort(hosts)
-	hosts = slices.Compact(hosts)
 	if len(hosts) == 0 {
 		d.add("no-hostnames", fmt.Sprintf("give the Pods a hostname and the subdomain %s", s.Name), "no endpoint of Service %s has a hostname", s.Key)
 		return
 	}
-	d.add("no-host", "use one of these", "no endpoint of Service %s has the hostname %s; there are %s", s.Key, m.host, some(hosts))
+	d.add("no-host", "use one of these", "no endpoint of Service %s has the hostname %s; there are %s", s.Key, m.host, firstFew(hosts))
 }
 
-// mostNamed is how many names a diagnosis lists.
+// hostnames returns the addresses of a Service's endpoints with the hostname host, ready
+// or not, and the other hostnames that have records, sorted.
+func (d *diagnoser) hostnames(s *cluster.Service, host string) (others, unready, ready []string) {
+	for _, slice := range d.Linter.View.SlicesOf(s.Key) {
+		for _, e := range slice.Endpoints {
+			switch {
+			case e.Hostname == "":
+			case !e.Ready && !s.PublishNotReady:
+				if e.Hostname == host {
+					unready = append(unready, e.Addr.String())
+				}
+			case e.Hostname == host:
+				ready = append(ready, e.Addr.String())
+			default:
+				others = append(others, e.Hostname)
+			}
+		}
+	}
+	slices.Sort(others)
+	return slices.Compact(others), unready, ready
+}
+
+// mostNamed is the maximum number of names that a diagnosis lists.
 const mostNamed = 5
 
-func some(names []string) string {
+// firstFew lists the first names, and how many more there are.
+func firstFew(names []string) string {
 	if more := len(names) - mostNamed; more > 0 {
 		return strings.Join(names[:mostNamed], ", ") + fmt.Sprintf(" and %d more", more)
 	}

@@ -12,11 +12,9 @@ import (
 
 // Style is how an Explanation is printed.
 type Style struct {
-	// Width is that of the terminal in columns; lines are not broken when it is
-	// 0.
+	// Width is the width of the terminal in columns; 0 does not break lines.
 	Width int
-	// Color marks what was found and what was not by escape sequences (ECMA-48,
-	// SGR).
+	// Color uses colours (ECMA-48, SGR).
 	Color bool
 }
 
@@ -28,8 +26,8 @@ const (
 	amber = "33"
 )
 
-// Plain is text without what would tell a terminal to do something, or write
-// where it should not (Unicode: the category of controls and formats).
+// Plain returns text without the control and format characters (Unicode categories Cc and
+// Cf) that could drive a terminal.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cc, unicode.Cf) {
@@ -46,15 +44,15 @@ func (s Style) mark(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// page is what is printed, line by line.
+// page collects the lines to print.
 type page struct {
 	Style
 	strings.Builder
-	servers bool // whether to say who is asked: there are several
+	servers bool // print the server of each query, because there are several
 }
 
-// line prints a line, broken at the width, with what follows its first line
-// indented.
+// line prints a line. If it is longer than the width it is broken, and the following
+// lines are indented by two more columns.
 func (p *page) line(indent int, code, text string) {
 	at, first := 0, true
 	flush := func(words []string) {
@@ -77,7 +75,7 @@ func (p *page) line(indent int, code, text string) {
 	flush(words)
 }
 
-// WriteText prints the explanation for people.
+// WriteText prints the explanation as text.
 func (e *Explanation) WriteText(w io.Writer, style Style) error {
 	p := &page{Style: style, servers: strings.Count(e.ResolvConf, "nameserver ") > 1}
 	p.line(0, bold, fmt.Sprintf("%s (%s) in %s, resolved by %s", e.Name, strings.Join(e.Types, " and "), e.Pod, e.Resolver))
@@ -91,7 +89,7 @@ func (e *Explanation) WriteText(w io.Writer, style Style) error {
 		p.WriteString("\n")
 	}
 	for i := range e.Candidates {
-		p.try(i+1, &e.Candidates[i])
+		p.candidate(i+1, &e.Candidates[i])
 	}
 	p.WriteString("\n")
 	code, end := red, e.Why
@@ -110,8 +108,8 @@ func (e *Explanation) WriteText(w io.Writer, style Style) error {
 	return err
 }
 
-// try prints a candidate, and its queries in as few lines as say all.
-func (p *page) try(n int, t *Candidate) {
+// candidate prints a candidate. Consecutive queries with the same result share a line.
+func (p *page) candidate(n int, t *Candidate) {
 	p.line(0, "", fmt.Sprintf("%2d. %s", n, t.Name))
 	p.line(4, faint, t.Why)
 	if t.Skipped != "" {
@@ -130,13 +128,12 @@ func (p *page) try(n int, t *Candidate) {
 	}
 }
 
-// alike tells whether two queries differ only in type, and in when they are
-// sent.
+// alike reports whether two queries differ only in their type and time.
 func alike(a, b *Exchange) bool {
 	return a.Server == b.Server && a.TCP == b.TCP && a.Result == b.Result && a.Note == b.Note && len(a.Records) == 0 && len(b.Records) == 0
 }
 
-// queries prints queries that are alike.
+// queries prints queries that are alike in one line.
 func (p *page) queries(all []Exchange) {
 	q := &all[0]
 	text, code := q.Result, red
@@ -165,10 +162,10 @@ func (p *page) queries(all []Exchange) {
 	p.line(4, code, head+": "+text)
 }
 
-// mostData is how many records a line has.
+// mostData is the maximum number of records that a line lists.
 const mostData = 4
 
-// data are records in a line.
+// data lists the data of records.
 func data(records []dnswire.Record) string {
 	var words []string
 	for _, r := range records[:min(len(records), mostData)] {

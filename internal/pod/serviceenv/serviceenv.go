@@ -1,10 +1,10 @@
-// Package serviceenv computes the environment variables by which a Pod's
-// containers find Services.
+// Package serviceenv computes the environment variables with the addresses of Services
+// that the kubelet sets in the containers of a Pod.
 //
-// It implements "Environment variables" of the page Services, and what that page
-// leaves to the kubelet: which Services count (pkg/kubelet/kubelet_pods.go,
-// getServiceEnvVarMap) and what the variables for Docker's links are
-// (pkg/kubelet/envvars, makeLinkVariables), as of Kubernetes 1.36.
+// It implements "Environment variables" of the page Services of the Kubernetes
+// documentation, and what that page leaves to the kubelet: which Services get variables
+// (pkg/kubelet/kubelet_pods.go, getServiceEnvVarMap) and the variables in the form of
+// Docker links (pkg/kubelet/envvars, makeLinkVariables), as of Kubernetes 1.36.
 package serviceenv
 
 import (
@@ -17,45 +17,46 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// Variable is one variable of an environment.
+// Variable is an environment variable.
 type Variable struct{ Name, Value string }
 
-// String is the variable as a program finds it in its environment.
+// String returns the variable in the form NAME=VALUE.
 func (v Variable) String() string { return v.Name + "=" + v.Value }
 
-// Environment is what the kubelet gives a Pod's containers for Services, unless
-// a container sets a variable of the same name itself.
+// Environment has the variables for Services that the kubelet sets in the containers of a
+// Pod, unless a container sets a variable of the same name itself.
 type Environment struct {
-	// Variables are in order of their names.
+	// Variables are ordered by name.
 	Variables []Variable
-	// Clashes are the variables that two Services make with different values, in
-	// order of their names.
+	// Conflicts are the variables for which two Services have different values, ordered
+	// by name.
 	Conflicts []Conflict
-	// Pending are the Services that would have variables if they had a cluster
-	// IP, in order.
+	// Pending are the Services that get variables when they get a cluster IP, ordered by
+	// key.
 	Pending []cluster.Key
-	// Master tells whether the Service of the API server is among those that
-	// count: every Pod of a cluster has its variables.
+	// KubernetesService reports whether the variables of the Service default/kubernetes,
+	// which every Pod of a cluster has, are among Variables.
 	KubernetesService bool
 }
 
-// Clash is a variable that several Services make. The kubelet takes one by
-// chance; here it is that of the last Service by name.
+// Conflict is a variable for which several Services have different values. The kubelet
+// uses a random one; Compute uses the one of the last Service by name.
 type Conflict struct {
 	Name     string
-	Services []cluster.Key // in order of their names
+	Services []cluster.Key // ordered by name
 }
 
-// master is the Service of the API server, which counts in every namespace.
-var master = cluster.Key{Namespace: "default", Name: "kubernetes"}
+// kubernetesService is the Service of the API server, whose variables Pods of every
+// namespace get.
+var kubernetesService = cluster.Key{Namespace: "default", Name: "kubernetes"}
 
-// Of computes the environment of a Pod of a namespace, of which only
-// NoServiceLinks counts. Every Service of v counts as there before the Pod.
+// Compute returns the environment of a Pod in a namespace. Of the PodSpec it uses only
+// NoServiceLinks. It assumes that all Services of v existed before the Pod was created.
 func Compute(v *cluster.View, namespace string, pod *cluster.PodSpec) (e Environment) {
-	counting := make(map[string]*cluster.Service) // by name: one of the Pod's namespace hides the master
+	selected := make(map[string]*cluster.Service) // by name: a Service of the Pod's namespace wins
 	for s := range v.Services() {
 		own := s.Namespace == namespace && !pod.NoServiceLinks
-		if !own && s.Key != master {
+		if !own && s.Key != kubernetesService {
 			continue
 		}
 		if len(s.ClusterIPs) == 0 {
@@ -64,26 +65,26 @@ func Compute(v *cluster.View, namespace string, pod *cluster.PodSpec) (e Environ
 			}
 			continue
 		}
-		if other := counting[s.Name]; other == nil || own {
-			counting[s.Name] = s
+		if other := selected[s.Name]; other == nil || own {
+			selected[s.Name] = s
 		}
-		e.KubernetesService = e.KubernetesService || s.Key == master
+		e.KubernetesService = e.KubernetesService || s.Key == kubernetesService
 	}
 	slices.SortFunc(e.Pending, cluster.Key.Compare)
-	e.add(counting)
+	e.addVariables(selected)
 	return e
 }
 
-// add makes the variables of Services that count.
-func (e *Environment) add(counting map[string]*cluster.Service) {
-	type made struct {
-		value string
-		by    []cluster.Key
-		clash bool
+// addVariables adds the variables of the Services.
+func (e *Environment) addVariables(selected map[string]*cluster.Service) {
+	type variable struct {
+		value    string
+		services []cluster.Key
+		conflict bool
 	}
-	all := make(map[string]*made)
-	services := make([]*cluster.Service, 0, len(counting))
-	for _, s := range counting {
+	all := make(map[string]*variable)
+	services := make([]*cluster.Service, 0, len(selected))
+	for _, s := range selected {
 		services = append(services, s)
 	}
 	slices.SortFunc(services, func(a, b *cluster.Service) int { return cmp.Compare(a.Name, b.Name) })
@@ -91,25 +92,24 @@ func (e *Environment) add(counting map[string]*cluster.Service) {
 		for _, v := range variables(s) {
 			m := all[v.Name]
 			if m == nil {
-				m = &made{value: v.Value}
+				m = &variable{value: v.Value}
 				all[v.Name] = m
 			}
-			m.clash = m.clash || m.value != v.Value
-			m.value, m.by = v.Value, append(m.by, s.Key)
+			m.conflict = m.conflict || m.value != v.Value
+			m.value, m.services = v.Value, append(m.services, s.Key)
 		}
 	}
 	for name, m := range all {
 		e.Variables = append(e.Variables, Variable{name, m.value})
-		if m.clash {
-			e.Conflicts = append(e.Conflicts, Conflict{name, m.by})
+		if m.conflict {
+			e.Conflicts = append(e.Conflicts, Conflict{name, m.services})
 		}
 	}
 	slices.SortFunc(e.Variables, func(a, b Variable) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(e.Conflicts, func(a, b Conflict) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// variables are those of one Service that has a cluster IP; of two the first
-// counts.
+// variables returns the variables of a Service for its first cluster IP.
 func variables(s *cluster.Service) (all []Variable) {
 	prefix, addr := variableName(s.Name), s.ClusterIPs[0].String()
 	all = append(all, Variable{prefix + "_SERVICE_HOST", addr})
@@ -132,24 +132,24 @@ func variables(s *cluster.Service) (all []Variable) {
 	return all
 }
 
-// variableName is a name of the API as variables have it. It may begin with a
-// digit, which shells don't take for a name; programs do.
+// variableName returns the name of an object or port in the form of variables. It may
+// begin with a digit, which is not a valid name in shells.
 func variableName(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// Limit is what the arguments and the environment of a program may take on
-// Linux, in octets: a quarter of the limit of its stack, which is 8 MiB where
-// nobody set it (execve(2), "Limits on size of arguments and environment"). No
-// variable of a Service comes near the limit of a single string, 128 KiB.
+// Limit is the maximum size of the arguments and the environment of a program on Linux,
+// in octets: a quarter of the stack limit, which is 8 MiB by default (execve(2), "Limits
+// on size of arguments and environment"). The variables of Services are far below the
+// limit of a single string, 128 KiB.
 const Limit = 2 << 20
 
-// Tight is from which Size on there is a danger: half of the limit is for the
-// arguments, and for what else is in the environment.
+// WarnSize is the Size from which a program may fail to start: half of the limit is left
+// for the arguments and for other variables.
 const WarnSize = Limit / 2
 
-// Size is what the variables take of Limit, in octets: each with the NUL behind
-// it and a pointer to it.
+// Size returns the part of Limit that the variables use, in octets, including a NUL and a
+// pointer for each.
 func (e *Environment) Size() (n int) {
 	const pointer = 8
 	for _, v := range e.Variables {

@@ -8,51 +8,48 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// glibc 2.36: resolv/res_init.c (the file), resolv/res_query.c (the search, and
-// what replies mean), resolv/res_send.c (servers, attempts, A beside AAAA),
-// resolv/nss_dns/dns-host.c and sysdeps/posix/getaddrinfo.c (what the program is
-// told).
+// glibc 2.36: resolv/res_init.c (resolv.conf), resolv/res_query.c (the search list, and the
+// interpretation of responses), resolv/res_send.c (servers, attempts, A beside AAAA),
+// resolv/nss_dns/dns-host.c and sysdeps/posix/getaddrinfo.c (the result for the program).
 
-// Limits and defaults of resolv/resolv.h.
+// The limits and defaults of resolv/resolv.h.
 const (
 	glibcAttempts    = 2
 	glibcMaxAttempts = 5
-	maxNdots         = 15 // musl's and Go's, too
+	maxNdots         = 15 // also of musl and Go
 	glibcEDNSSize    = 1200
 	plainSize        = 512
-	// glibcRoom is the first buffer of getaddrinfo, in octets.
+	// glibcRoom is the size of getaddrinfo's first buffer, in octets.
 	glibcRoom = 1024
 )
 
-// glibc is the state that outlives one candidate.
+// glibc has the state that is kept between candidates.
 type glibc struct {
 	*resolver
-	// single and reopen are the options single-request and
-	// single-request-reopen: A, and then AAAA. A server that answers only one
-	// of two questions sets them for good.
+	// single and reopen are the options single-request and single-request-reopen: A, and
+	// then AAAA. A server that answers only one of two queries sets them permanently.
 	single, reopen bool
 	streams        bool // use-vc: TCP only
 	rotate         bool
-	sends          int // how many times the servers were gone through
+	sends          int // the number of passes over the list of servers
 	noAAAA         bool
-	// first is the code of the reply that was read first, of the server that
-	// was read last: the search looks at it to tell SERVFAIL from other
-	// failures.
+	// first is the response code that was read first from the last server. The search
+	// uses it to distinguish SERVFAIL from other failures.
 	first dnswire.RCode
-	// silent says that nobody answered what was asked last, or all failed.
+	// silent reports whether no server responded to the last query, or all failed.
 	silent bool
-	// need is how much room the addresses take that were found, in octets.
+	// need is the buffer space for the addresses found, in octets.
 	need int
 }
 
-// answer is what came of a candidate.
+// answer is the result for a candidate.
 type answer struct {
 	outcome Outcome
-	// ends says that the search is over: there are records, an alias, or
-	// nobody to ask.
+	// ends reports whether the search is over: there are records, an alias, or no server
+	// to query.
 	ends bool
-	// nobody says that nothing listens at any server's address.
-	nobody bool
+	// unreachable reports whether nothing listens at any server address.
+	unreachable bool
 }
 
 func (r *resolver) glibc() {
@@ -79,12 +76,12 @@ func (r *resolver) glibc() {
 		r.trace.Candidates[last].Why = fmt.Sprintf("the addresses do not fit into getaddrinfo's buffer of %d octets: it looks up again with a larger one", room)
 		g.search()
 	}
-	r.trace.Outcome = g.told(r.trace.Outcome)
+	r.trace.Outcome = g.getaddrinfoOutcome(r.trace.Outcome)
 }
 
-// told is what getaddrinfo makes of the search's outcome. For A it goes another
-// way than for AAAA or both, which lends errors other names.
-func (g *glibc) told(o Outcome) Outcome {
+// getaddrinfoOutcome returns the outcome that getaddrinfo reports for that of the search.
+// For A it uses other functions than for AAAA or both, which map errors differently.
+func (g *glibc) getaddrinfoOutcome(o Outcome) Outcome {
 	switch {
 	case o == Found || o == NoData:
 	case g.Type == dnswire.TypeA && g.silent && o != TryAgain:
@@ -113,9 +110,9 @@ func (g *glibc) options() {
 	g.noAAAA = has(g.Conf, "no-aaaa")
 }
 
-// isHostname tells whether getaddrinfo looks a name up at all
-// (resolv/res-name-checking.c): letters, digits, hyphens and underscores, no
-// hyphen first.
+// isHostname reports whether getaddrinfo looks up a name at all
+// (resolv/res-name-checking.c): it has letters, digits, hyphens and underscores only, and
+// does not begin with a hyphen.
 func isHostname(name string) bool {
 	if fault(name) != "" || strings.HasPrefix(name, "-") {
 		return false
@@ -125,7 +122,7 @@ func isHostname(name string) bool {
 	})
 }
 
-// search is __res_context_search.
+// search simulates __res_context_search.
 func (g *glibc) search() {
 	dots, rooted := g.dots(), g.rooted()
 	var early answer
@@ -164,14 +161,14 @@ func (g *glibc) search() {
 	}
 }
 
-// ended ends the lookup if a says so, and tells whether it does.
+// ended ends the lookup if a does, and reports whether it did.
 func (g *glibc) ended(a answer) bool {
 	switch {
 	case !a.ends:
 		return false
 	case a.outcome == Found:
 		g.end(Found, "it was found")
-	case a.nobody:
+	case a.unreachable:
 		g.end(a.outcome, "no server can be reached: glibc gives up")
 	default:
 		g.end(a.outcome, "the answer is an alias without records of the type: glibc stops the search")
@@ -179,13 +176,13 @@ func (g *glibc) ended(a answer) bool {
 	return true
 }
 
-// searched is what came of the search domains.
+// searched is the result of the search domains.
 type searched struct {
-	any    bool // there are some
-	root   bool // the root is one of them: the name was tried as given
+	any    bool // whether there are search domains
+	root   bool // whether the root is one of them, which is the name as given
 	last   answer
 	noData bool
-	// servFail says that for a candidate all servers failed, with SERVFAIL.
+	// servFail reports whether all servers answered SERVFAIL for a candidate.
 	servFail bool
 }
 
@@ -196,7 +193,7 @@ func (g *glibc) domains() searched {
 		domain = strings.TrimPrefix(domain, ".")
 		list.root = list.root || domain == ""
 		a := g.query(g.Name+"."+domain, Searched, i)
-		a.ends = a.ends || a.nobody
+		a.ends = a.ends || a.unreachable
 		list.last = a
 		switch {
 		case a.ends:
@@ -214,7 +211,7 @@ func (g *glibc) domains() searched {
 	return list
 }
 
-// query is __res_context_query.
+// query simulates __res_context_query.
 func (g *glibc) query(name string, cause Cause, domain int) answer {
 	t := g.candidate(name, cause, domain)
 	a := g.answer(t, name)
@@ -234,20 +231,20 @@ func (g *glibc) answer(t *Candidate, name string) answer {
 	if g.noAAAA && g.forAddresses() {
 		types = []dnswire.Type{dnswire.TypeA}
 	}
-	replies, nobody := g.exchange(t, types)
+	replies, unreachable := g.exchange(t, types)
 	if g.silent = len(replies) == 0; g.silent {
-		return answer{outcome: TryAgain, nobody: nobody}
+		return answer{outcome: TryAgain, unreachable: unreachable}
 	}
-	if g.noAAAA && g.Type == dnswire.TypeAAAA { // A tells whether the name exists
+	if g.noAAAA && g.Type == dnswire.TypeAAAA { // the response for A is used
 		replies[0].Records, replies[0].Alias = 0, ""
 	}
 	g.need = g.room(t.Name, replies)
-	return g.judge(replies)
+	return g.interpret(replies)
 }
 
-// room is how much of getaddrinfo's buffer the replies take, in octets, where a
-// pointer has eight: for one family lists of pointers and names, for both a
-// struct gaih_addrtuple for each address.
+// room returns the space that the responses use in getaddrinfo's buffer, in octets, with
+// pointers of eight octets: for one family the lists of pointers and names, for both
+// families a struct gaih_addrtuple per address.
 func (g *glibc) room(name string, replies []Response) int {
 	const pointer, tuple = 8, 40
 	records := 0
@@ -265,15 +262,16 @@ func (g *glibc) room(name string, replies []Response) int {
 	if g.Type == dnswire.TypeA {
 		addr = 4
 	}
-	text := len(strings.Join(names, "")) // a zero stands for each closing dot
+	text := len(strings.Join(names, "")) // a NUL replaces each trailing dot
 	return align(align(text, 4)+addr*records, pointer) + pointer*(records+1+len(names))
 }
 
-// align is n, or what is next to it and a multiple of so many.
+// align rounds n up to a multiple of of.
 func align(n, of int) int { return (n + of - 1) / of * of }
 
-// judge is what __res_context_query and nss_dns make of one or two replies.
-func (g *glibc) judge(replies []Response) answer {
+// interpret returns the result of __res_context_query and nss_dns for one or two
+// responses.
+func (g *glibc) interpret(replies []Response) answer {
 	alias := false
 	code := dnswire.NoError
 	for _, reply := range replies {
@@ -295,15 +293,15 @@ func (g *glibc) judge(replies []Response) answer {
 	return answer{outcome: verdict(code)}
 }
 
-// exchange is __res_context_send: the replies that count, none where all servers
-// failed. nobody says that then nothing listens at any address.
-func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response, nobody bool) {
+// exchange simulates __res_context_send. It returns the responses that glibc uses, or none
+// if all servers failed, and then whether nothing listens at any address.
+func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response, unreachable bool) {
 	offset := 0
-	if g.rotate { // where it begins is chance; here the first server
+	if g.rotate { // glibc begins at a random server, the simulation at the first
 		offset = g.sends
 	}
 	g.sends++
-	streams, nobody := g.streams, !g.streams
+	streams, unreachable := g.streams, !g.streams
 	if g.attempts == 0 {
 		t.Skipped = "attempts is 0: glibc sends nothing"
 	}
@@ -313,11 +311,11 @@ func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response
 			heard := false
 			if !streams {
 				replies, streams, heard = v.datagrams(types)
-				nobody = nobody && !heard
+				unreachable = unreachable && !heard
 			}
 			if streams {
 				replies, heard = v.stream(types)
-				nobody = !heard
+				unreachable = !heard
 			}
 			if len(replies) > 0 {
 				return replies, false
@@ -327,51 +325,50 @@ func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response
 			break
 		}
 	}
-	return nil, nobody
+	return nil, unreachable
 }
 
-// visit is one server during one attempt.
+// visit is one attempt with one server.
 type visit struct {
 	*glibc
 	t       *Candidate
 	server  netip.Addr
 	attempt int
-	// open says that TCP is begun while the reply to a datagram is still to
-	// come.
+	// open reports whether TCP begins while a UDP response is outstanding.
 	open bool
 }
 
-func (v *visit) question(qtype dnswire.Type, tcp bool) Response {
+func (v *visit) query(qtype dnswire.Type, tcp bool) Response {
 	return v.send(v.t, Exchange{Server: v.server, Attempt: v.attempt, Query: Query{Type: qtype, TCP: tcp}})
 }
 
-// isFailure tells whether the next server is asked after this code over UDP.
+// isFailure reports whether glibc queries the next server after this code over UDP.
 func isFailure(code dnswire.RCode) bool {
 	return code == dnswire.ServFail || code == dnswire.NotImp || code == dnswire.Refused
 }
 
-// datagrams is send_dg: the replies that count, whether TCP is needed, and
-// whether anything listens there.
+// datagrams simulates send_dg. It returns the responses that glibc uses, whether TCP is
+// needed, and whether anything listens at the address.
 func (v *visit) datagrams(types []dnswire.Type) (replies []Response, streams, heard bool) {
 	if len(types) == 2 && !v.single {
 		v.t.round()
-		both := []Response{v.question(types[0], false), v.question(types[1], false)}
+		both := []Response{v.query(types[0], false), v.query(types[1], false)}
 		replies, streams, heard = v.read(both)
 		if streams || len(replies) == 0 || both[0].Loss == None && both[1].Loss == None {
 			return replies, streams, heard
 		}
-		// Only one of two came: perhaps the server can't take two at once.
+		// Only one of two responses arrived: the server may not handle two queries at once.
 		v.single = true
 	}
 	if len(types) == 2 {
 		return v.serially(types)
 	}
 	v.t.round()
-	return v.read([]Response{v.question(types[0], false)})
+	return v.read([]Response{v.query(types[0], false)})
 }
 
-// read takes the replies to what was sent at once. An answer beside a failure is
-// enough; failures alone are none.
+// read interprets the responses to queries sent at the same time. One answer beside a
+// failure is enough; failures alone are no responses.
 func (v *visit) read(all []Response) (replies []Response, streams, heard bool) {
 	read := 0
 	for i, reply := range all {
@@ -398,17 +395,17 @@ func (v *visit) read(all []Response) (replies []Response, streams, heard bool) {
 	return replies, false, heard
 }
 
-// serially sends A, and AAAA when there is an answer to A. After a failure it
-// waits in vain for an answer to what it did not send.
+// serially sends A, and AAAA after an answer to A. After a failure of A, glibc waits for
+// a response to the query for AAAA that it did not send.
 func (v *visit) serially(types []dnswire.Type) (replies []Response, streams, heard bool) {
 	for {
 		v.t.round()
-		replies, streams, heard = v.read([]Response{v.question(types[0], false)})
+		replies, streams, heard = v.read([]Response{v.query(types[0], false)})
 		if streams || len(replies) == 0 {
 			return replies, streams, heard
 		}
 		v.t.round()
-		second := v.question(types[1], false)
+		second := v.query(types[1], false)
 		switch {
 		case second.Loss == Unreachable:
 			return nil, false, true
@@ -424,14 +421,14 @@ func (v *visit) serially(types []dnswire.Type) (replies []Response, streams, hea
 	}
 }
 
-// stream is send_vc: both questions over one connection. What the server says
-// counts, failures too.
+// stream simulates send_vc: both queries over one connection. glibc uses all responses,
+// including failures.
 func (v *visit) stream(types []dnswire.Type) (replies []Response, heard bool) {
 	if !v.open {
 		v.t.round()
 	}
 	for _, qtype := range types {
-		replies = append(replies, v.question(qtype, true))
+		replies = append(replies, v.query(qtype, true))
 	}
 	for _, reply := range replies {
 		if reply.Loss != None {

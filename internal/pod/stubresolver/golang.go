@@ -7,25 +7,25 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Go 1.26: net/dnsconfig_unix.go (the file), net/dnsclient_unix.go (the search,
-// servers and attempts), net/dnsclient.go (which names are any).
+// Go 1.26: net/dnsconfig_unix.go (resolv.conf), net/dnsclient_unix.go (search list,
+// servers and attempts), net/dnsclient.go (valid names).
 
 const (
 	goAttempts = 2
-	// goMaxAttempts bounds what is foretold; Go itself has no bound.
+	// goMaxAttempts limits the simulation; Go has no limit.
 	goMaxAttempts = 100
 	goSize        = 1232
-	// goName is the longest candidate, in octets with its closing dot.
+	// goName is the maximum length of a candidate, in octets with its trailing dot.
 	goName = 254
 )
 
-// golang is the state that outlives one candidate.
+// golang has the state that is kept between candidates.
 type golang struct {
 	*resolver
 	single  bool // A, and then AAAA
 	streams bool // TCP only
 	rotate  bool
-	sends   int // how many times the servers were gone through
+	sends   int // the number of passes over the list of servers
 }
 
 func (r *resolver) golang() {
@@ -43,7 +43,7 @@ func (r *resolver) golang() {
 	g.search()
 }
 
-// file reads resolv.conf.
+// file interprets resolv.conf.
 func (g *golang) file() {
 	g.trace.Ndots, g.attempts, g.size = 1, goAttempts, goSize
 	if n, _, there := number(g.Conf, "ndots"); there {
@@ -65,14 +65,14 @@ func (g *golang) file() {
 	}
 }
 
-// goAddress reads an address.
+// goAddress reports whether a name is an address, and of which family.
 func goAddress(name string) (v4, v6 bool) {
 	addr, err := netip.ParseAddr(name)
 	return err == nil && addr.Is4(), err == nil && addr.Is6()
 }
 
-// isDomainName tells whether Go looks a name up at all: letters, digits,
-// underscores and, within labels, hyphens, not only digits and dots.
+// isDomainName reports whether Go looks up a name at all: it has letters, digits,
+// underscores and, within labels, hyphens, and not only digits and dots.
 func isDomainName(name string) bool {
 	if name == "." {
 		return true
@@ -98,7 +98,7 @@ func isDomainName(name string) bool {
 	return !numeric
 }
 
-// search is nameList, and the loop over it.
+// search simulates nameList and the loop over its names.
 func (g *golang) search() {
 	if g.rooted() {
 		g.trace.Unsearched = "the name ends in a dot"
@@ -122,7 +122,7 @@ func (g *golang) search() {
 	g.fail()
 }
 
-// try asks for one candidate, and tells whether it was found.
+// try sends the queries for one candidate, and reports whether it was found.
 func (g *golang) try(name string, cause Cause, domain int) bool {
 	t := g.candidate(name, cause, domain)
 	switch {
@@ -141,7 +141,7 @@ func (g *golang) try(name string, cause Cause, domain int) bool {
 		if g.single && i > 0 {
 			t.round()
 		}
-		g.note(t, g.exchange(t, qtype))
+		g.merge(t, g.exchange(t, qtype))
 	}
 	if t.Outcome == Found {
 		g.end(Found, "it was found")
@@ -149,16 +149,16 @@ func (g *golang) try(name string, cause Cause, domain int) bool {
 	return t.Outcome == Found
 }
 
-// note takes what came of one type: what was found counts, else the first error,
-// or the last one of the name as given.
-func (g *golang) note(t *Candidate, o Outcome) {
+// merge merges the outcome for one type into that of the candidate: Found wins, else the
+// first error, or the last one for the name as given.
+func (g *golang) merge(t *Candidate, o Outcome) {
 	if o == Found || t.Outcome == Untried || t.Outcome != Found && t.Cause != Searched && t.Cause != TrailingDot {
 		t.Outcome = o
 	}
 }
 
-// fail ends the lookup. For addresses the error of the name as given counts, else
-// the first; for other types the last.
+// fail ends the lookup without a result. For addresses Go returns the error for the name
+// as given, else the first one; for other types the last one.
 func (g *golang) fail() {
 	var asked []Candidate
 	for _, t := range g.trace.Candidates {
@@ -170,19 +170,19 @@ func (g *golang) fail() {
 		g.end(NoSuchName, "no candidate can be sent")
 		return
 	}
-	counts := asked[len(asked)-1]
+	decisive := asked[len(asked)-1]
 	if g.forAddresses() {
-		counts = asked[0]
+		decisive = asked[0]
 		for _, t := range asked {
 			if t.Cause != Searched {
-				counts = t
+				decisive = t
 			}
 		}
 	}
-	g.end(counts.Outcome, "nothing was found; the result for "+counts.Name+" counts")
+	g.end(decisive.Outcome, "nothing was found; the result for "+decisive.Name+" counts")
 }
 
-// exchange is tryOneName.
+// exchange simulates tryOneName.
 func (g *golang) exchange(t *Candidate, qtype dnswire.Type) Outcome {
 	offset := 0
 	if g.rotate {

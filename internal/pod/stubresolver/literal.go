@@ -8,8 +8,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// literal ends a lookup of addresses whose name is an address or localhost, and
-// tells whether it did. isAddress is how the resolver reads addresses.
+// literal ends a lookup of addresses if the name is an address or localhost, and reports
+// whether it did. isAddress parses addresses as the resolver does.
 func (r *resolver) literal(isAddress func(string) (v4, v6 bool), isLocalhost func(string) bool) bool {
 	if !r.forAddresses() {
 		return false
@@ -29,8 +29,8 @@ func (r *resolver) literal(isAddress func(string) (v4, v6 bool), isLocalhost fun
 	return true
 }
 
-// cAddress reads an address as glibc's and musl's getaddrinfo do: IPv4 as
-// inet_aton(3), IPv6 with a zone.
+// cAddress reports whether a name is an address for getaddrinfo of glibc and musl, and of
+// which family: IPv4 as inet_aton(3), IPv6 with a zone.
 func cAddress(name string) (v4, v6 bool) {
 	if isAton(name) {
 		return true, false
@@ -39,8 +39,8 @@ func cAddress(name string) (v4, v6 bool) {
 	return false, err == nil && addr.Is6()
 }
 
-// isAton tells whether inet_aton(3) takes a text: one to four numbers, decimal,
-// octal or hexadecimal, of which the last fills what is left of 32 bits.
+// isAton reports whether inet_aton(3) accepts a text: one to four numbers, decimal, octal
+// or hexadecimal, of which the last has the remaining bits of 32.
 func isAton(text string) bool {
 	parts := strings.Split(text, ".")
 	if len(parts) > 4 {
@@ -51,7 +51,7 @@ func isAton(text string) bool {
 		if i == len(parts)-1 {
 			bits = 32 - 8*i
 		}
-		// ParseUint takes more than C does: 0b, 0o, and lines between digits.
+		// ParseUint accepts more than C does: 0b, 0o, and underscores between digits.
 		if part == "" || part[0] < '0' || part[0] > '9' || strings.ContainsAny(part, "_oO") || strings.HasPrefix(strings.ToLower(part), "0b") {
 			return false
 		}

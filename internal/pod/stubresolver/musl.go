@@ -9,22 +9,22 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
-// musl 1.2.3: src/network/resolvconf.c (the file), lookup_name.c (the search,
-// and what replies mean), res_msend.c (servers and attempts), res_mkquery.c.
+// musl 1.2.3: src/network/resolvconf.c (resolv.conf), lookup_name.c (the search list, and
+// the interpretation of responses), res_msend.c (servers and attempts), res_mkquery.c.
 //
-// Since 1.2.4 a candidate that can't be sent is passed over like one that does
-// not exist (here it ends the search, or, with the root as search domain, is sent
-// malformed); a reply without records is EAI_NODATA, not EAI_NONAME; and truncated
-// answers are fetched over TCP.
+// Since 1.2.4 musl skips a candidate that cannot be sent like one that does not exist
+// (here it ends the search, or, with the root as search domain, is sent malformed), returns
+// EAI_NODATA instead of EAI_NONAME for a response without records, and repeats queries
+// with truncated responses over TCP.
 
 const (
 	muslAttempts    = 2
 	muslMaxAttempts = 10
-	// muslLine is the longest line that is read, in octets without its end;
-	// longer ones are passed over whole.
+	// muslLine is the maximum length of a line, in octets without the line feed. musl
+	// ignores longer lines.
 	muslLine = 254
-	// muslName is the longest name that is looked up, in octets with a closing
-	// dot; muslBuffer what a candidate must fit into.
+	// muslName is the maximum length of a name, in octets with a trailing dot, and
+	// muslBuffer the size of the buffer for a candidate.
 	muslName   = 254
 	muslBuffer = 256
 )
@@ -49,7 +49,7 @@ func (r *resolver) musl() {
 	r.muslSearch(bare)
 }
 
-// muslFile reads resolv.conf.
+// muslFile interprets resolv.conf.
 func (r *resolver) muslFile() {
 	r.trace.Ndots, r.attempts, r.size = 1, muslAttempts, plainSize
 	if line := strings.Join(r.Conf.Searches, " "); len("search ")+len(line) <= muslLine {
@@ -70,7 +70,7 @@ func (r *resolver) muslFile() {
 	r.hasty = digits && n == 0
 }
 
-// muslSearch is name_from_dns_search, of a name without its closing dot.
+// muslSearch simulates name_from_dns_search for a name without its trailing dot.
 func (r *resolver) muslSearch(bare string) {
 	cause := Last
 	searches := r.trace.Searches
@@ -96,7 +96,7 @@ func (r *resolver) muslSearch(bare string) {
 	r.muslEnd()
 }
 
-// muslEnd ends the lookup as the last candidate did.
+// muslEnd ends the lookup with the outcome of the last candidate.
 func (r *resolver) muslEnd() {
 	last := r.trace.Candidates[len(r.trace.Candidates)-1]
 	switch {
@@ -115,8 +115,8 @@ func (r *resolver) muslEnd() {
 	}
 }
 
-// muslTry is name_from_dns, and tells whether the search goes on.
-func (r *resolver) muslTry(name string, cause Cause, domain int) (goesOn bool) {
+// muslTry simulates name_from_dns, and reports whether the search continues.
+func (r *resolver) muslTry(name string, cause Cause, domain int) (continues bool) {
 	t := r.candidate(name, cause, domain)
 	t.Outcome = NoSuchName
 	bare := strings.TrimSuffix(name, ".")
@@ -134,7 +134,7 @@ func (r *resolver) muslTry(name string, cause Cause, domain int) (goesOn bool) {
 		t.Why = "the root as search domain: musl 1.2.3 sends a malformed query, to which no server responds"
 	}
 	t.Outcome = NoData
-	for _, reply := range r.muslAsk(t) { // all must be there, and none may deny the name
+	for _, reply := range r.muslSend(t) { // all must have arrived, and none may be NXDOMAIN
 		switch {
 		case reply.Loss != None:
 			t.Outcome = TryAgain
@@ -149,9 +149,9 @@ func (r *resolver) muslTry(name string, cause Cause, domain int) (goesOn bool) {
 	return false
 }
 
-// muslAsk is __res_msend_rc: a reply for each type, of which those that never
-// came are lost.
-func (r *resolver) muslAsk(t *Candidate) []Response {
+// muslSend simulates __res_msend_rc. It returns a response for each type; those that did
+// not arrive are lost.
+func (r *resolver) muslSend(t *Candidate) []Response {
 	m := muslExchange{resolver: r, t: t, types: r.types()}
 	m.replies = make([]Response, len(m.types))
 	for i := range m.replies {
@@ -167,10 +167,10 @@ type muslExchange struct {
 	*resolver
 	t       *Candidate
 	types   []dnswire.Type
-	replies []Response // to the types
+	replies []Response // by index of types
 }
 
-// open is how many types are without a reply.
+// open returns the number of types without a response.
 func (m *muslExchange) open() int {
 	n := 0
 	for _, reply := range m.replies {
@@ -181,10 +181,10 @@ func (m *muslExchange) open() int {
 	return n
 }
 
-// attempt asks all servers at once for what is open. The first reply counts that
-// says whether there is something; a server that fails is asked again at once,
-// twice for each type in all; other codes are passed over. The timeout is that of
-// all attempts together; where it can't be shared evenly, there may be one more.
+// attempt queries all servers at once for the open types. musl uses the first response
+// with NOERROR or NXDOMAIN, immediately repeats a query after SERVFAIL, in total twice per
+// type, and ignores other codes. The timeout is for all attempts together; if it cannot be
+// divided evenly, there may be one more attempt.
 func (m *muslExchange) attempt(attempt int) {
 	m.t.round()
 	type arrival struct {

@@ -1,36 +1,34 @@
-// Package stubresolver foretells what a stub resolver does with a name: which complete
-// names it tries, in which order, what it asks whom for each, where it stops,
-// and what the program is told. It opens no socket: who answers is a function.
+// Package stubresolver simulates the stub resolvers of Pods: the fully qualified names
+// that a resolver tries for a name, their order, the queries that it sends for each and to
+// which server, where it stops, and the result for the program. It opens no socket: a
+// function answers the queries.
 //
-// The resolvers are those that Pods have: glibc as of 2.36, musl as of 1.2.3
-// (Debian 12 has both), that of Go 1.26's package net without cgo, and Windows'
-// as DNS for Services and Pods describes it. Each file names the sources that it
-// follows. What surprises:
+// The resolvers are glibc 2.36 and musl 1.2.3 (both in Debian 12), Go 1.26's package net
+// without cgo, and Windows as described in DNS for Services and Pods. Each file names its
+// sources. Notable behaviour:
 //
-//   - The closing dot and ndots decide everything. A name with at least ndots
-//     dots is tried as it is given first, and then with the search domains by
-//     glibc and Go, with none by musl.
-//   - musl stops at a name that exists without records of the type, and at a
-//     server that fails, where glibc and Go go on to the next search domain.
-//   - musl asks all servers at once, and who answers first is right. Where they
-//     don't say the same, chance decides; what is foretold is that they answer
-//     in the order of resolv.conf.
-//   - musl 1.2.3 makes a malformed question of the root as search domain, which
-//     nobody answers: no name that is searched is found.
-//   - musl divides by attempts: with attempts:0, looking a name up kills the
-//     program. With timeout:0 it sends nothing, as glibc with attempts:0.
-//   - glibc looks up again, from the first candidate on, what does not fit into
-//     getaddrinfo's buffer: from about 25 addresses on, all queries come twice.
-//   - glibc stops searching at any failure but SERVFAIL (at a timeout, say), and
-//     then tries the name as it is given; where nothing listens at any server's
-//     address it doesn't even do that.
-//   - An answer that is an alias without records of the type (ExternalName) ends
-//     glibc's search, but not Go's.
-//   - SERVFAIL for one of A and AAAA costs glibc nothing where the other has an
-//     answer: that one is taken, and nobody is asked again. musl asks again and
-//     again, and then finds nothing.
-//   - Where resolv.conf has no search domain, glibc and Go search the domain of
-//     the hostname, which a Pod with setHostnameAsFQDN has.
+//   - A trailing dot and ndots decide most. A name with at least ndots dots is tried as
+//     given first; then glibc and Go try the search domains, and musl does not.
+//   - musl stops at a name that exists without records of the type, and at a server
+//     failure, where glibc and Go continue with the next search domain.
+//   - musl queries all servers at once and uses the first response. If the servers answer
+//     differently, the result is random; the simulation assumes that they respond in the
+//     order of resolv.conf.
+//   - With the root as search domain, musl 1.2.3 sends a malformed query, to which no
+//     server responds: names that need the search list do not resolve.
+//   - musl divides by attempts: with attempts:0 a lookup kills the program. With timeout:0
+//     it sends no query, like glibc with attempts:0.
+//   - glibc repeats the lookup from the first candidate on if the addresses do not fit
+//     into getaddrinfo's buffer: with more than about 25 addresses all queries are sent
+//     twice.
+//   - glibc stops the search at any failure but SERVFAIL, such as a timeout, and then
+//     tries the name as given; if nothing listens at any server address it does not.
+//   - A response with an alias and no records of the type (ExternalName) ends the search
+//     of glibc, but not of Go.
+//   - If one of A and AAAA gets SERVFAIL and the other an answer, glibc uses the answer
+//     and does not retry. musl retries, and then fails.
+//   - Without search domains in resolv.conf, glibc and Go search the domain of the
+//     hostname, which a Pod with setHostnameAsFQDN has.
 package stubresolver
 
 import (
@@ -43,76 +41,75 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
-// Lookup is what a program wants to know, and what its resolver goes by.
+// Lookup is a program's lookup, with the configuration of its resolver.
 type Lookup struct {
-	// Libc is whose resolver it is; LibcUnknown is nobody's.
+	// Libc is the resolver. With LibcUnknown nothing is simulated.
 	Libc dnsconfig.Libc
-	// Conf is the Pod's resolv.conf, as AppendTo writes it.
+	// Conf is the Pod's resolv.conf, as Config.AppendTo writes it.
 	Conf resolvconf.Config
-	// Hostname is the Pod's, as it sees it; "" has no domain.
+	// Hostname is the Pod's hostname in the kernel, which may have a domain.
 	Hostname string
-	// Name is as the program gives it.
+	// Name is the name as the program passes it.
 	Name string
-	// Type is what is looked up. 0 is A and AAAA together, as getaddrinfo with
-	// AF_UNSPEC does it; A and AAAA are getaddrinfo with one family; others
-	// are looked up as res_search, or Go's net.LookupSRV, do it.
+	// Type is the type to look up. 0 is A and AAAA, as getaddrinfo with AF_UNSPEC; A and
+	// AAAA are getaddrinfo with one family; others are res_search, or Go's
+	// net.LookupSRV.
 	Type dnswire.Type
 }
 
-// Question is what a resolver asks a server.
+// Query is a query of a resolver to a server.
 type Query struct {
-	// Name is complete, with its closing dot, in the case that it is sent in; see
-	// Malformed.
+	// Name is fully qualified, with its trailing dot, in the letter case that is sent;
+	// see Malformed.
 	Name string
 	Type dnswire.Type
 	TCP  bool // over TCP; else over UDP
-	// Size is the longest reply that is taken over UDP, in octets: 512 without
-	// EDNS.
+	// Size is the maximum size of a UDP response, in octets: 512 without EDNS.
 	Size int
 }
 
-// Malformed tells whether the resolver sends something that is no question of
-// Name. Nobody answers it, and no Ask is given it.
+// Malformed reports whether the resolver sends a malformed query for Name. No server
+// responds to it, and it is not passed to a ServerFunc.
 func (q *Query) Malformed() bool { return strings.HasSuffix(q.Name, "..") }
 
-// Reply is what comes of a Question.
+// Response is the response to a Query, or its loss.
 type Response struct {
-	Loss  Loss // the rest counts only where nothing was lost
+	Loss  Loss // the other fields are valid if it is None
 	RCode dnswire.RCode
-	// Records is how many of the type are in the answer, also where an alias
-	// leads to them.
+	// Records is the number of records of the type in the answer section, including those
+	// of an alias's target.
 	Records int
-	// Alias is where the answer's last alias leads, "" without one.
+	// Alias is the target of the last alias in the answer section, or "".
 	Alias string
-	// Truncated says that not all of the answer fitted.
+	// Truncated reports whether the TC bit is set.
 	Truncated bool
 }
 
-// found tells whether the reply has what was asked for.
+// found reports whether the response has records of the type.
 func (r *Response) found() bool {
 	return r.Loss == None && r.RCode == dnswire.NoError && r.Records > 0
 }
 
-// Loss says why there is no reply.
+// Loss is why there is no response.
 type Loss int
 
-// A reply came, or none did. The zero is that one came.
+// The losses. The zero value is a response.
 const (
 	None    Loss = iota
-	Timeout      // nothing was heard
-	// Unreachable is that nothing listens there, and the system says so.
+	Timeout      // no response arrived in time
+	// Unreachable: nothing listens at the address, and the kernel reports it.
 	Unreachable
 )
 
-// Ask answers one question, as the server would. It gives the same answer to the
-// same question where a Trace is to be the same twice.
+// ServerFunc answers a query as the server at the address would. The simulation is
+// deterministic if it always returns the same response to the same query.
 type ServerFunc func(server netip.Addr, q Query) Response
 
-// Outcome is what the program is told, or what came of one candidate.
+// Outcome is the result of a lookup for the program, or of one candidate.
 type Outcome int
 
-// The outcomes. The zero is that of a resolver that nobody knows, and of a
-// candidate that was passed over.
+// The outcomes. The zero value is that of an unknown resolver, and of a candidate that
+// was skipped.
 const (
 	Untried    Outcome = iota
 	Found              // records
@@ -123,7 +120,7 @@ const (
 	Crashed            // the program is killed
 )
 
-// String is the outcome in words.
+// String returns the outcome in words.
 func (o Outcome) String() string {
 	switch o {
 	case Found:
@@ -142,20 +139,20 @@ func (o Outcome) String() string {
 	return "not tried"
 }
 
-// Cause is why a candidate is tried in its place.
+// Cause is why a candidate is tried at its position.
 type Cause int
 
 // The causes.
 const (
-	Searched    Cause = iota // made with a search domain
-	TrailingDot              // as given, for it ends in a dot
-	EnoughDots               // as given, for it has ndots dots
+	Searched    Cause = iota // with a search domain
+	TrailingDot              // as given, because it ends in a dot
+	EnoughDots               // as given, because it has at least ndots dots
 	Last                     // as given, after the search domains
-	// AsGiven is as given, for the resolver does not search.
+	// AsGiven: as given, because the resolver does not use the search list.
 	AsGiven
 )
 
-// String is the cause in words.
+// String returns the cause in words.
 func (c Cause) String() string {
 	switch c {
 	case Searched:
@@ -170,50 +167,50 @@ func (c Cause) String() string {
 	return "as given"
 }
 
-// Query is a Question on the wire, and what came of it. Over TCP, a packet is
-// counted for each as well.
+// Exchange is a query that was sent, with its response. One over TCP also counts as one
+// packet.
 type Exchange struct {
 	Server  netip.Addr
-	Attempt int // from 1: which time the servers are gone through
+	Attempt int // the pass over the list of servers, from 1
 	Query
 	Response Response
 }
 
-// Try is one candidate: a complete name that the resolver makes of the one given.
+// Candidate is a fully qualified name that the resolver derives from the given one.
 type Candidate struct {
-	Name  string // with its closing dot
+	Name  string // with its trailing dot
 	Cause Cause
-	// Domain is the search domain's index in Trace.Searches, -1 where Cause is
-	// not Searched.
+	// Domain is the index of the search domain in Trace.Searches, or -1 if Cause is not
+	// Searched.
 	Domain int
-	// Skipped is why nothing is asked; "" where something is.
+	// Skipped is why no query is sent, or "".
 	Skipped string
-	// Rounds are the queries. Those of one round are under way together, in no
-	// fixed order; the next round begins when that one is over.
+	// Rounds are the queries. Those of a round are sent at the same time, in no fixed
+	// order; the next round begins when all of them are answered or lost.
 	Rounds  [][]Exchange
 	Outcome Outcome
-	// Why is why the resolver does not simply go on with the next candidate
-	// after this one, or stop because it is found; else "".
+	// Why is why the resolver neither continues with the next candidate nor stops
+	// because this one was found, or "".
 	Why string
 }
 
-// Trace is all that a resolver does for a Lookup.
+// Trace is the simulation of a Lookup.
 type Trace struct {
-	// Ndots is how many dots make the resolver try a name as given first.
+	// Ndots is the effective ndots.
 	Ndots int
-	// Searches are the search domains that the resolver goes by, spelt as
-	// configured, whether they are tried for this name or not.
+	// Searches are the effective search domains as configured, whether or not they are
+	// tried for this name.
 	Searches   []string
 	Candidates []Candidate
 	Outcome    Outcome
-	// Why is why it ends there, in one sentence.
+	// Why is why it ends there: one clause.
 	Why string
-	// Unsearched is why the search domains are not tried; "" where they are,
-	// or would be if nothing were found before.
+	// Unsearched is why the search domains are not tried, or "" if they are, or would be
+	// if nothing were found before.
 	Unsearched string
 }
 
-// Packets is how many queries are sent.
+// Packets returns the number of queries that are sent.
 func (t *Trace) Packets() int {
 	n := 0
 	for i := range t.Candidates {
@@ -224,8 +221,8 @@ func (t *Trace) Packets() int {
 	return n
 }
 
-// Resolve foretells a lookup. It asks as often as the resolver would, which the
-// Conf's search domains, servers and attempts bound.
+// Resolve simulates a lookup. It calls ask for each query of the resolver; their number is
+// limited by the search domains, servers and attempts of the configuration.
 func Resolve(l Lookup, ask ServerFunc) Trace {
 	r := &resolver{Lookup: l, ask: ask}
 	switch l.Libc {
@@ -243,13 +240,13 @@ func Resolve(l Lookup, ask ServerFunc) Trace {
 	return r.trace
 }
 
-// maxNameservers is how many servers all resolvers take (resolv.conf(5)).
+// maxNameservers is the maximum number of servers of all resolvers (resolv.conf(5)).
 const maxNameservers = 3
 
-// loopback is asked where resolv.conf names nobody (resolv.conf(5)).
+// loopback is the server if resolv.conf has none (resolv.conf(5)).
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// resolver is what all resolvers have in common during one lookup.
+// resolver has the state of one lookup that all resolvers have in common.
 type resolver struct {
 	Lookup
 	ask      ServerFunc
@@ -257,18 +254,18 @@ type resolver struct {
 	servers  []netip.Addr
 	attempts int
 	hasty    bool // timeout is 0
-	size     int  // of replies over UDP
+	size     int  // maximum size of a UDP response
 }
 
-// setServers takes the first servers, or what is asked where there are none.
-func (r *resolver) setServers(instead ...netip.Addr) {
+// setServers sets the servers, or the defaults if resolv.conf has none.
+func (r *resolver) setServers(defaults ...netip.Addr) {
 	r.servers = r.Conf.Nameservers[:min(len(r.Conf.Nameservers), maxNameservers)]
 	if len(r.servers) == 0 {
-		r.servers = instead
+		r.servers = defaults
 	}
 }
 
-// types are what is asked for of each candidate.
+// types returns the types to query for each candidate.
 func (r *resolver) types() []dnswire.Type {
 	if r.Type == 0 {
 		return []dnswire.Type{dnswire.TypeA, dnswire.TypeAAAA}
@@ -276,21 +273,21 @@ func (r *resolver) types() []dnswire.Type {
 	return []dnswire.Type{r.Type}
 }
 
-// forAddresses tells whether addresses are looked up, as getaddrinfo does.
+// forAddresses reports whether addresses are looked up, as getaddrinfo does.
 func (r *resolver) forAddresses() bool {
 	return r.Type == 0 || r.Type == dnswire.TypeA || r.Type == dnswire.TypeAAAA
 }
 
-// dots is how many the name has.
+// dots returns the number of dots in the name.
 func (r *resolver) dots() int { return strings.Count(r.Name, ".") }
 
-// rooted tells whether the name ends in a dot.
+// rooted reports whether the name ends in a dot.
 func (r *resolver) rooted() bool { return strings.HasSuffix(r.Name, ".") }
 
-// end sets how the lookup ends.
+// end sets the outcome of the lookup.
 func (r *resolver) end(o Outcome, why string) { r.trace.Outcome, r.trace.Why = o, why }
 
-// candidate begins a Try, which stays good until the next one begins.
+// candidate begins a Candidate. The pointer is valid until the next call.
 func (r *resolver) candidate(name string, cause Cause, domain int) *Candidate {
 	r.trace.Candidates = append(r.trace.Candidates, Candidate{Name: complete(name), Cause: cause, Domain: domain})
 	return &r.trace.Candidates[len(r.trace.Candidates)-1]
@@ -299,7 +296,7 @@ func (r *resolver) candidate(name string, cause Cause, domain int) *Candidate {
 // round begins a round of t.
 func (t *Candidate) round() { t.Rounds = append(t.Rounds, nil) }
 
-// send asks a server in the present round of t.
+// send sends a query in the current round of t.
 func (r *resolver) send(t *Candidate, q Exchange) Response {
 	q.Name, q.Size = t.Name, r.size
 	if q.Response.Loss = Timeout; !q.Malformed() {
@@ -310,11 +307,11 @@ func (r *resolver) send(t *Candidate, q Exchange) Response {
 	return q.Response
 }
 
-// complete is a name with a closing dot.
+// complete returns a name with a trailing dot.
 func complete(name string) string { return strings.TrimSuffix(name, ".") + "." }
 
-// number is an option's, as atoi reads it: its digits up to something else. It
-// is not there without a value.
+// number returns the value of an option as atoi parses it, that is its leading digits. It
+// reports whether there are digits, and whether the option exists with a value.
 func number(c resolvconf.Config, option string) (n int, digits, there bool) {
 	i := slices.IndexFunc(c.Options, func(o resolvconf.Option) bool { return o.Name == option })
 	if i < 0 || c.Options[i].Value == "" {
@@ -329,19 +326,18 @@ func number(c resolvconf.Config, option string) (n int, digits, there bool) {
 	return n, digits, true
 }
 
-// has tells whether an option is there.
+// has reports whether one of the options without a value is set.
 func has(c resolvconf.Config, options ...string) bool {
 	return slices.ContainsFunc(c.Options, func(o resolvconf.Option) bool {
 		return o.Value == "" && slices.Contains(options, o.Name)
 	})
 }
 
-// maxName is the longest name without its closing dot, in octets (RFC 1035,
+// maxName is the maximum length of a name without its trailing dot, in octets (RFC 1035,
 // section 2.3.4: 255 octets on the wire).
 const maxName = 253
 
-// fault is why a name can't be sent, and "" where it can (RFC 1035, section
-// 2.3.4).
+// fault returns why a name cannot be sent, or "" if it can (RFC 1035, section 2.3.4).
 func fault(name string) string {
 	name = strings.TrimSuffix(name, ".")
 	if len(name) > maxName {
@@ -361,13 +357,13 @@ func fault(name string) string {
 	return ""
 }
 
-// domainOf is what follows the first dot of a hostname; "" if nothing does.
+// domainOf returns what follows the first dot of a hostname, or "".
 func domainOf(hostname string) string {
 	_, domain, _ := strings.Cut(hostname, ".")
 	return domain
 }
 
-// verdict is the outcome of a reply without records.
+// verdict returns the outcome for a response without records.
 func verdict(code dnswire.RCode) Outcome {
 	switch code {
 	case dnswire.NoError:

@@ -6,11 +6,11 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Windows: DNS for Services and Pods, "DNS resolution on Windows nodes". The
-// page says which names are tried, and that is what is foretold: a name with a
-// dot is complete, others get the only suffix. It does not say how servers are
-// asked: here each once, in order, A beside AAAA, until one says whether there is
-// something. Each Windows has resolvers that differ.
+// Windows: DNS for Services and Pods, "DNS resolution on Windows nodes". The page defines
+// the names that are tried: a name with a dot is fully qualified, others get the only
+// suffix. It does not define how servers are queried, and Windows versions differ. The
+// simulation queries each server once, in order, A beside AAAA, until one responds with
+// NOERROR or NXDOMAIN.
 func (r *resolver) windows() {
 	r.setServers()
 	r.trace.Ndots, r.size, r.attempts = 1, goSize, 1
@@ -42,7 +42,7 @@ func (r *resolver) windows() {
 	r.end(t.Outcome, "nothing was found, and Windows tries one name only")
 }
 
-// windowsTry asks for one candidate.
+// windowsTry sends the queries for one candidate.
 func (r *resolver) windowsTry(t *Candidate) {
 	t.Outcome = NoSuchName
 	if t.Skipped = fault(t.Name); t.Skipped != "" || t.Name == "." {

@@ -9,27 +9,26 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// dnsPort is what clients ask at.
+// dnsPort is the port of DNS for clients.
 const dnsPort = 53
 
-// usualLabels are those of the cluster's DNS Pods where no Service says which
-// they are.
+// usualLabels are the labels of the DNS Pods, if the Service is not known.
 var usualLabels = map[string]string{"k8s-app": "kube-dns"}
 
-// DNS is the cluster's DNS as Pods reach it.
+// DNS describes how Pods reach the cluster DNS.
 type DNS struct {
-	// Service is nil when it is not in the model.
+	// Service is nil if it is not in the model.
 	Service *cluster.Service
-	// Addrs are those that Pods ask at.
+	// Addrs are the addresses to which Pods send queries.
 	Addrs []netip.Addr
 	ends  []End // its Pods
 }
 
-// DNSOf finds the Pods of the DNS Service: those that it selects, else the
-// templates that it selects; where there is neither, Pods that have the labels
-// that it wants. Pods ask at its ClusterIPs, and at asked.
-func FindDNS(v *cluster.View, service cluster.Key, asked []netip.Addr) *DNS {
-	d := &DNS{Service: v.Service(service), Addrs: slices.Clone(asked)}
+// FindDNS returns the cluster DNS for its Service: the Pods that the Service selects, else
+// the templates that it selects, else assumed Pods with the labels of its selector. Pods
+// send queries to the Service's cluster IPs, and to the given nameservers.
+func FindDNS(v *cluster.View, service cluster.Key, nameservers []netip.Addr) *DNS {
+	d := &DNS{Service: v.Service(service), Addrs: slices.Clone(nameservers)}
 	selector := usualLabels
 	if d.Service != nil {
 		for _, addr := range d.Service.ClusterIPs {
@@ -51,7 +50,7 @@ func FindDNS(v *cluster.View, service cluster.Key, asked []netip.Addr) *DNS {
 	return d
 }
 
-// podsOf are the Pods of a namespace that a selector chooses, sorted.
+// podsOf returns the Pods of a namespace that a selector matches, sorted.
 func podsOf(v *cluster.View, namespace string, selector map[string]string) (ends []End) {
 	var chosen []*cluster.Pod
 	for p := range v.Pods() {
@@ -66,7 +65,7 @@ func podsOf(v *cluster.View, namespace string, selector map[string]string) (ends
 	return ends
 }
 
-// templatesOf is podsOf of workloads.
+// templatesOf returns the workloads of a namespace whose templates a selector matches.
 func templatesOf(v *cluster.View, namespace string, selector map[string]string) (ends []End) {
 	for _, k := range cluster.WorkloadKinds() {
 		var chosen []*cluster.Workload
@@ -83,8 +82,8 @@ func templatesOf(v *cluster.View, namespace string, selector map[string]string) 
 	return ends
 }
 
-// usualPorts are those of containers that nobody has seen: what the Service
-// names, and port 53 by the names that it usually has.
+// usualPorts returns the assumed container ports of unknown Pods: port 53 under the
+// Service's named target ports and under its usual names.
 func (d *DNS) usualPorts() []cluster.Port {
 	ports := []cluster.Port{{Name: "dns", Protocol: cluster.UDP, Number: dnsPort}, {Name: "dns-tcp", Protocol: cluster.TCP, Number: dnsPort}}
 	if d.Service == nil {
@@ -98,7 +97,7 @@ func (d *DNS) usualPorts() []cluster.Port {
 	return ports
 }
 
-// target is the target of the Service's port of that index.
+// target returns the targetPort of the Service's port with that index, or "".
 func (d *DNS) target(i int) string {
 	if i < len(d.Service.Targets) {
 		return d.Service.Targets[i]
@@ -106,7 +105,7 @@ func (d *DNS) target(i int) string {
 	return ""
 }
 
-// port is the port that a Pod of the DNS has for port 53 of the Service.
+// port returns the port of a DNS Pod for port 53 of the Service.
 func (d *DNS) port(e *End, p cluster.Protocol) cluster.Port {
 	port := cluster.Port{Protocol: p, Number: dnsPort}
 	if d.Service == nil {
@@ -131,19 +130,19 @@ func (d *DNS) port(e *End, p cluster.Protocol) cluster.Port {
 	return port
 }
 
-// Reach says whether a Pod reaches the cluster's DNS over a protocol.
+// Reach is the result of DNS.Reach.
 type Reach struct {
 	Egress, Ingress Verdict
-	// Port is that of the DNS' Pods; 0 when there is nothing to reach.
+	// Port is the port of the DNS Pod, or 0 if the connection is allowed.
 	Port uint16
 }
 
-// Allowed tells whether both directions are.
+// Allowed reports whether both directions are allowed.
 func (r *Reach) Allowed() bool { return r.Egress.Allowed && r.Ingress.Allowed }
 
-// Reach judges the connection from a Pod to each of the DNS' Pods, and gives
-// the first that is forbidden. What a Pod in the node's network may do is not
-// defined, and counts as allowed.
+// Reach evaluates the connections from a Pod to each DNS Pod over a protocol, and returns
+// the first one that is denied. For a Pod with hostNetwork the result is not defined by
+// Kubernetes, and counts as allowed.
 func (d *DNS) Reach(s *Set, from *End, p cluster.Protocol) Reach {
 	open := Reach{Egress: Verdict{Allowed: true}, Ingress: Verdict{Allowed: true}}
 	if from.HostNetwork || len(s.policies[from.Namespace]) == 0 && !d.restricted(s) {
@@ -160,27 +159,27 @@ func (d *DNS) Reach(s *Set, from *End, p cluster.Protocol) Reach {
 	return open
 }
 
-// restricted tells whether there is any policy where the DNS' Pods are.
+// restricted reports whether a namespace of the DNS Pods has any policy.
 func (d *DNS) restricted(s *Set) bool {
 	return slices.ContainsFunc(d.ends, func(e End) bool { return len(s.policies[e.Namespace]) > 0 })
 }
 
-// otherDNSPort is that of DNS Pods that may not open ports below 1024, such as
-// OpenShift's (OpenShift Container Platform, Networking, "DNS Operator").
+// otherDNSPort is the port of DNS Pods that may not open ports below 1024, such as those
+// of OpenShift (OpenShift Container Platform, Networking, "DNS Operator").
 const otherDNSPort = 5353
 
-// PerhapsDNS is the first rule for egress that may be meant for the cluster's
-// DNS where that is not known: it names a port of DNS, or allows all ports of
-// Pods elsewhere or of addresses. Its Policy is nil if there is none.
+// PossibleDNSRule returns the first egress rule that may be meant for the cluster DNS,
+// if its Pods are not known: it allows a port of DNS, or all ports of Pods in other
+// namespaces or of IP blocks. Policy is nil if there is none.
 func PossibleDNSRule(policies []*cluster.NetworkPolicy, protocol cluster.Protocol) NearestRule {
 	for _, p := range policies {
 		for i := range p.EgressRules {
 			r := &p.EgressRules[i]
-			elsewhere := slices.ContainsFunc(r.Peers, func(peer cluster.PolicyPeer) bool { return peer.Namespaces != nil || peer.Block.IsValid() })
+			outside := slices.ContainsFunc(r.Peers, func(peer cluster.PolicyPeer) bool { return peer.Namespaces != nil || peer.Block.IsValid() })
 			named := slices.ContainsFunc([]uint16{dnsPort, otherDNSPort}, func(n uint16) bool {
 				return len(r.Ports) > 0 && portsAllow(r.Ports, &End{}, cluster.Port{Protocol: protocol, Number: n})
 			})
-			if named || elsewhere && len(r.Ports) == 0 {
+			if named || outside && len(r.Ports) == 0 {
 				return NearestRule{p, i, Peers}
 			}
 		}
@@ -188,7 +187,7 @@ func PossibleDNSRule(policies []*cluster.NetworkPolicy, protocol cluster.Protoco
 	return NearestRule{}
 }
 
-// Names are the policies' keys, by namespace and name.
+// PolicyNames returns the keys of the policies, sorted.
 func PolicyNames(policies []*cluster.NetworkPolicy) (names []string) {
 	sorted := slices.SortedFunc(slices.Values(policies), func(a, b *cluster.NetworkPolicy) int {
 		return cmp.Compare(a.Key.String(), b.Key.String())

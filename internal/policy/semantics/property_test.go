@@ -56,10 +56,11 @@ func randomEnd(r *rand.Rand) *End {
 	return e
 }
 
-// TestAdditive: what several policies allow is what one of them that applies
-// does, and without one that applies it is all (Network Policies, "The two sorts
-// of Pod isolation").
+// TestAdditive verifies that several policies allow a connection if one of those that
+// apply allows it, and that everything is allowed if none applies (Network Policies, "The
+// two sorts of Pod isolation").
 func TestAdditive(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		var policies []*cluster.NetworkPolicy
@@ -68,15 +69,15 @@ func TestAdditive(t *testing.T) {
 		}
 		from, to := randomEnd(r), randomEnd(r)
 		port := cluster.Port{Protocol: podrand.Pick(r, cluster.TCP, cluster.UDP), Number: podrand.Pick[uint16](r, 50, 53, 61)}
-		ask := func(policies ...*cluster.NetworkPolicy) (egress, ingress Verdict) {
+		evaluate := func(policies ...*cluster.NetworkPolicy) (egress, ingress Verdict) {
 			s := setOf(withPolicies(policies...))
 			return s.Egress(from, to, port), s.Ingress(to, from, port)
 		}
-		egress, ingress := ask(policies...)
+		egress, ingress := evaluate(policies...)
 		for direction, all := range map[string]Verdict{"egress": egress, "ingress": ingress} {
 			applied, allowed := 0, false
 			for _, p := range policies {
-				one, other := ask(p)
+				one, other := evaluate(p)
 				if direction == "ingress" {
 					one = other
 				}
@@ -89,7 +90,7 @@ func TestAdditive(t *testing.T) {
 				t.Errorf("seed %d: %s of %d policies is %+v, want allowed %t by %d", seed, direction, len(policies), all, want, applied)
 			}
 			if all.Allowed && all.Nearest.Policy != nil {
-				t.Errorf("seed %d: %s is allowed, and %+v comes nearest", seed, direction, all.Nearest)
+				t.Errorf("seed %d: %s is allowed, and the nearest rule is %+v, want none", seed, direction, all.Nearest)
 			}
 		}
 	}

@@ -1,11 +1,11 @@
-// Package semantics says what NetworkPolicies allow.
+// Package semantics evaluates NetworkPolicies.
 //
-// It implements networking.k8s.io/v1 as Kubernetes' page Network Policies has
-// it: policies are additive; what no policy restricts is allowed; a connection
-// needs the egress of its one end and the ingress of the other. Where that page
-// leaves it to the network plugin, this package does as most of them: policies
-// do not bind Pods in the node's network, and a policy's ports are the Pod's
-// own, not those of a Service in front of it.
+// It implements networking.k8s.io/v1 as described on the page Network Policies of the
+// Kubernetes documentation: policies are additive, what no policy restricts is allowed,
+// and a connection needs the egress of its source and the ingress of its destination.
+// Where that page leaves it to the network plugin, this package does as most of them do:
+// policies do not apply to Pods with hostNetwork, and the ports of a policy are those of
+// the Pod, not those of a Service.
 //
 // Everything here is a pure function of the model.
 package semantics
@@ -19,22 +19,22 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// nameLabel is on every Namespace, with its name for a value (Network Policies,
+// nameLabel is the label of every namespace with its name as value (Network Policies,
 // "Targeting a Namespace by its name").
 const nameLabel = "kubernetes.io/metadata.name"
 
-// End is one end of a connection: a Pod, or the Pods of a template.
+// End is one end of a connection: a Pod, or a Pod template.
 type End struct {
 	Namespace string
 	Labels    map[string]string
-	// Addrs are its addresses, as far as they are known.
+	// Addrs are its addresses, if they are known.
 	Addrs []netip.Addr
-	// Ports are those of its containers, for policies that name them.
+	// Ports are the ports of its containers, for policies with named ports.
 	Ports       []cluster.Port
 	HostNetwork bool
 }
 
-// Set is the NetworkPolicies of a cluster.
+// Set has the NetworkPolicies of a cluster.
 type Set struct {
 	policies map[string][]*cluster.NetworkPolicy // by namespace, then sorted by name
 	labels   map[string]map[string]string        // of Namespaces
@@ -55,7 +55,7 @@ func NewSet(v *cluster.View) *Set {
 	return s
 }
 
-// withName are a Namespace's labels, with the one that has its name.
+// withName returns the labels of a namespace, including nameLabel.
 func withName(namespace string, labels map[string]string) map[string]string {
 	if labels[nameLabel] == namespace {
 		return labels
@@ -68,7 +68,7 @@ func withName(namespace string, labels map[string]string) map[string]string {
 	return all
 }
 
-// labelsOf are a Namespace's labels, be it in the model or not.
+// labelsOf returns the labels of a namespace, which need not be in the model.
 func (s *Set) labelsOf(namespace string) map[string]string {
 	if labels, ok := s.labels[namespace]; ok {
 		return labels
@@ -76,38 +76,37 @@ func (s *Set) labelsOf(namespace string) map[string]string {
 	return withName(namespace, nil)
 }
 
-// Verdict says whether one direction is allowed.
+// Verdict is the result for one direction of a connection.
 type Verdict struct {
 	Allowed bool
-	// Policies are those that apply, by name; none where nothing restricts.
+	// Policies are those that apply, ordered by name; none if nothing restricts.
 	Policies []*cluster.NetworkPolicy
-	// Near, where it is not allowed, is the rule that comes nearest.
+	// Nearest is the rule that matches best, if it is not allowed.
 	Nearest NearestRule
 }
 
-// Near is a rule that allows a part of what is asked.
+// NearestRule is a rule that matches the peer or the port of a connection, but not both.
 type NearestRule struct {
-	Policy   *cluster.NetworkPolicy // nil when there is none
+	Policy   *cluster.NetworkPolicy // nil if there is none
 	Rule     int                    // its place among the policy's rules of that direction
 	Mismatch Mismatch
 }
 
-// Lack is what a rule does not allow.
+// Mismatch is the part of a connection that a rule does not match.
 type Mismatch int
 
-// What a rule may lack.
+// The mismatches.
 const (
-	Both  Mismatch = iota // neither the peer nor the port
-	Ports                 // the peer is allowed, the port is not
-	Peers                 // the port is allowed, the peer is not
+	Both  Mismatch = iota // the peer and the port
+	Ports                 // the port only
+	Peers                 // the peer only
 )
 
-// Egress says whether from may open a connection to a port of to. Addresses
-// beside those of to, under which it is reached, are others: an ipBlock that
-// covers one of them allows, for whether policies see the address before or
-// after it is rewritten differs between network plugins.
-func (s *Set) Egress(from, to *End, port cluster.Port, others ...netip.Addr) Verdict {
-	addrs := slices.Concat(to.Addrs, others)
+// Egress evaluates whether from may open a connection to a port of to. The virtual IPs
+// through which to is reached count for an ipBlock, too, because network plugins differ in
+// whether policies see the address before or after it is rewritten.
+func (s *Set) Egress(from, to *End, port cluster.Port, virtualIPs ...netip.Addr) Verdict {
+	addrs := slices.Concat(to.Addrs, virtualIPs)
 	return s.evaluate(from, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
 		return p.Egress, p.EgressRules
 	},
@@ -116,7 +115,7 @@ func (s *Set) Egress(from, to *End, port cluster.Port, others ...netip.Addr) Ver
 		})
 }
 
-// Ingress says whether to accepts a connection to a port of it by from.
+// Ingress evaluates whether to accepts a connection from from to a port of it.
 func (s *Set) Ingress(to, from *End, port cluster.Port) Verdict {
 	return s.evaluate(to, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
 		return p.Ingress, p.IngressRules
@@ -126,7 +125,9 @@ func (s *Set) Ingress(to, from *End, port cluster.Port) Verdict {
 		})
 }
 
-// judge asks the policies that apply to an end in one direction.
+// evaluate applies the policies for an end in one direction. The function direction
+// returns the rules of a policy, and whether it restricts that direction; allows reports
+// which parts of the connection a rule matches.
 func (s *Set) evaluate(e *End, direction func(*cluster.NetworkPolicy) (bool, []cluster.PolicyRule), allows func(*cluster.NetworkPolicy, *cluster.PolicyRule) (peer, ports bool)) (v Verdict) {
 	if e.HostNetwork {
 		return Verdict{Allowed: true}
@@ -142,7 +143,7 @@ func (s *Set) evaluate(e *End, direction func(*cluster.NetworkPolicy) (bool, []c
 			switch {
 			case peer && ports:
 				v.Allowed = true
-			case peer && v.Nearest.Mismatch != Ports: // the peer is the better part
+			case peer && v.Nearest.Mismatch != Ports: // a matching peer is nearer than a matching port
 				v.Nearest = NearestRule{p, i, Ports}
 			case ports && v.Nearest.Mismatch == Both:
 				v.Nearest = NearestRule{p, i, Peers}
@@ -155,7 +156,7 @@ func (s *Set) evaluate(e *End, direction func(*cluster.NetworkPolicy) (bool, []c
 	return v
 }
 
-// peers tells whether one of a rule's peers is the end; no peers are all.
+// peers reports whether one of a rule's peers matches the end. An empty list matches all.
 func (s *Set) peers(p *cluster.NetworkPolicy, peers []cluster.PolicyPeer, e *End, addrs []netip.Addr) bool {
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(peer cluster.PolicyPeer) bool {
 		if peer.Block.IsValid() {
@@ -168,16 +169,16 @@ func (s *Set) peers(p *cluster.NetworkPolicy, peers []cluster.PolicyPeer, e *End
 	})
 }
 
-// covers tells whether a block has one of the addresses; where none is known it
-// may have.
+// covers reports whether a block contains one of the addresses, or may contain them
+// because none is known.
 func covers(peer *cluster.PolicyPeer, addrs []netip.Addr) bool {
 	return len(addrs) == 0 || slices.ContainsFunc(addrs, func(addr netip.Addr) bool {
 		return peer.Block.Contains(addr) && !slices.ContainsFunc(peer.Except, func(except netip.Prefix) bool { return except.Contains(addr) })
 	})
 }
 
-// portsAllow tells whether one of a rule's ports is the port of the end; no
-// ports are all. A name is that of a container's port.
+// portsAllow reports whether one of a rule's ports matches the port of the end. An empty
+// list matches all. A named port is that of a container.
 func portsAllow(ports []cluster.PolicyPort, to *End, port cluster.Port) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(p cluster.PolicyPort) bool {
 		switch {

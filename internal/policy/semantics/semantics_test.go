@@ -12,7 +12,7 @@ import (
 
 const examples = "../../../examples/spec/network-policy"
 
-// example is a published example's policies, with Namespaces beside it.
+// example loads the policies of a published example, and adds namespaces.
 func example(t *testing.T, file string, namespaces ...*cluster.Namespace) *Set {
 	t.Helper()
 	store := cluster.NewStore()
@@ -33,7 +33,7 @@ func setOf(store *cluster.Store, namespaces ...*cluster.Namespace) (s *Set) {
 	return s
 }
 
-// end is a Pod with one label, "" for none.
+// end returns a Pod with one label, or with none for "".
 func end(namespace, label, value string, addrs ...string) *End {
 	e := &End{Namespace: namespace}
 	if label != "" {
@@ -48,19 +48,21 @@ func end(namespace, label, value string, addrs ...string) *End {
 func tcp(port uint16) cluster.Port { return cluster.Port{Protocol: cluster.TCP, Number: port} }
 func udp(port uint16) cluster.Port { return cluster.Port{Protocol: cluster.UDP, Number: port} }
 
-// The published examples, by what the page says that they do.
+// TestPublishedExamples verifies that the examples of the page Network Policies do what
+// the page says.
 func TestPublishedExamples(t *testing.T) {
+	t.Parallel()
 	any := end("default", "", "")
 	db := end("default", "role", "db")
 	alice := &cluster.Namespace{Name: "alices", Labels: map[string]string{"user": "alice"}}
 	mine := &cluster.Namespace{Name: "mine", Labels: map[string]string{"project": "myproject"}}
 	frontend := &cluster.Namespace{Name: "fe", Labels: map[string]string{"namespace": "frontend"}}
-	type question struct {
+	type connection struct {
 		from, to        *End
 		port            cluster.Port
 		egress, ingress bool
 	}
-	tests := map[string][]question{
+	tests := map[string][]connection{
 		"default-deny-egress.yaml":  {{any, db, tcp(1), false, true}, {end("other", "", ""), any, tcp(1), true, true}},
 		"default-deny-ingress.yaml": {{any, db, tcp(1), true, false}, {any, end("other", "", ""), tcp(1), true, true}},
 		"default-deny-all.yaml":     {{any, db, udp(53), false, false}},
@@ -106,9 +108,9 @@ func TestPublishedExamples(t *testing.T) {
 		},
 		"host-network-peer.yaml": {{end("default", "role", "client"), any, tcp(1), true, true}},
 	}
-	for file, questions := range tests {
+	for file, connections := range tests {
 		s := example(t, file, alice, mine, frontend)
-		for _, q := range questions {
+		for _, q := range connections {
 			if got := s.Egress(q.from, q.to, q.port); got.Allowed != q.egress {
 				t.Errorf("%s: Egress(%+v, %+v, %+v) = %t, want %t", file, *q.from, *q.to, q.port, got.Allowed, q.egress)
 			}
@@ -119,7 +121,8 @@ func TestPublishedExamples(t *testing.T) {
 	}
 }
 
-// egressPolicy lets all Pods of the namespace orders out by these rules only.
+// egressPolicy returns a policy that restricts the egress of all Pods in the namespace
+// orders to these rules.
 func egressPolicy(name string, rules ...cluster.PolicyRule) *cluster.NetworkPolicy {
 	return &cluster.NetworkPolicy{Key: cluster.Key{Namespace: "orders", Name: name}, Egress: true, EgressRules: rules}
 }
@@ -143,6 +146,7 @@ func block(cidr string, except ...string) cluster.PolicyPeer {
 }
 
 func TestReach(t *testing.T) {
+	t.Parallel()
 	dnsKey := cluster.Key{Namespace: "kube-system", Name: "kube-dns"}
 	byName := cluster.PolicyPeer{Namespaces: &cluster.Selector{Labels: map[string]string{nameLabel: "kube-system"}}}
 	port := func(p cluster.Protocol, from, to uint16) cluster.PolicyPort {
@@ -170,9 +174,9 @@ func TestReach(t *testing.T) {
 		lacks    Mismatch
 	}{
 		"nothing restricts":                             {nil, nil, nil, true, Both},
-		"a Namespace has its name for a label":          {nil, nil, []*cluster.NetworkPolicy{egressPolicy("a", rule(byName, port(cluster.UDP, 53, 53)))}, true, Both},
-		"without a rule it is denied":                   {nil, nil, []*cluster.NetworkPolicy{egressPolicy("a")}, false, Both},
-		"policies add up":                               {nil, nil, []*cluster.NetworkPolicy{egressPolicy("a"), egressPolicy("b", cluster.PolicyRule{})}, true, Both},
+		"a namespace has its name as a label":           {nil, nil, []*cluster.NetworkPolicy{egressPolicy("a", rule(byName, port(cluster.UDP, 53, 53)))}, true, Both},
+		"denied without a rule":                         {nil, nil, []*cluster.NetworkPolicy{egressPolicy("a")}, false, Both},
+		"policies are additive":                         {nil, nil, []*cluster.NetworkPolicy{egressPolicy("a"), egressPolicy("b", cluster.PolicyRule{})}, true, Both},
 		"another protocol is another port":              {nil, nil, []*cluster.NetworkPolicy{egressPolicy("a", rule(byName, port(cluster.TCP, 53, 53)))}, false, Ports},
 		"other Pods":                                    {nil, nil, []*cluster.NetworkPolicy{egressPolicy("a", rule(cluster.PolicyPeer{Pods: &cluster.Selector{}}, port(cluster.UDP, 53, 53)))}, false, Peers},
 		"the port is the Pod's own":                     {service("5353"), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(byName, port(cluster.UDP, 53, 53)))}, false, Ports},
@@ -185,10 +189,10 @@ func TestReach(t *testing.T) {
 		"a block that covers the Pod":                   {service(""), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(block("10.244.0.0/16")))}, true, Both},
 		"a block that covers neither":                   {service(""), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(block("192.0.2.0/24")))}, false, Peers},
 		"a block that excepts both":                     {service(""), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(block("0.0.0.0/0", "10.0.0.0/8")))}, false, Peers},
-		"ingress forbids":                               {service(""), pod(false), []*cluster.NetworkPolicy{atDNS()}, false, Both},
+		"ingress is denied":                             {service(""), pod(false), []*cluster.NetworkPolicy{atDNS()}, false, Both},
 		"ingress from any namespace":                    {service(""), pod(false), []*cluster.NetworkPolicy{atDNS(rule(cluster.PolicyPeer{Namespaces: &cluster.Selector{}}, port(cluster.UDP, 53, 53)))}, true, Both},
 		"ingress from its own namespace":                {service(""), pod(false), []*cluster.NetworkPolicy{atDNS(rule(cluster.PolicyPeer{Pods: &cluster.Selector{}}))}, false, Peers},
-		"ingress does not bind Pods in the node's":      {service(""), pod(true), []*cluster.NetworkPolicy{atDNS()}, true, Both},
+		"ingress rules do not apply to hostNetwork":     {service(""), pod(true), []*cluster.NetworkPolicy{atDNS()}, true, Both},
 		"a policy for ingress does not restrict egress": {nil, nil, []*cluster.NetworkPolicy{{Key: cluster.Key{Namespace: "orders", Name: "in"}, Ingress: true}}, true, Both},
 	}
 	for claim, test := range tests {
@@ -211,14 +215,15 @@ func TestReach(t *testing.T) {
 				near = r.Ingress.Nearest
 			}
 			if !test.want && near.Mismatch != test.lacks {
-				t.Errorf("%s: the nearest rule lacks %d, want %d", claim, near.Mismatch, test.lacks)
+				t.Errorf("%s: the mismatch of the nearest rule is %d, want %d", claim, near.Mismatch, test.lacks)
 			}
 		})
 	}
 }
 
-// TestHostNetwork: what a Pod in the node's network may do is not defined.
+// TestHostNetwork verifies that Pods with hostNetwork are not restricted.
 func TestHostNetwork(t *testing.T) {
+	t.Parallel()
 	store := withPolicies(egressPolicy("deny"))
 	store.View(func(v *cluster.View) {
 		r := FindDNS(v, cluster.Key{Namespace: "kube-system", Name: "kube-dns"}, nil).Reach(NewSet(v), &End{Namespace: "orders", HostNetwork: true}, cluster.UDP)

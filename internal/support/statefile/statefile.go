@@ -1,9 +1,8 @@
-// Package statefile keeps what a program knows in a file, for its next start.
+// Package statefile saves the state of a program in a file, for its next start.
 //
-// A file is a line that says what it is and in which version, its contents, and
-// the SHA-256 sum of all before it. It is replaced whole, by renaming a complete
-// one over it. One that is damaged, or of another version or program, is set
-// aside and never used.
+// A file consists of a line with its format and version, the contents, and the SHA-256
+// checksum of both. A new file replaces the old one by a rename. A file that is damaged,
+// or of another format or version, is renamed and never used.
 package statefile
 
 import (
@@ -21,55 +20,55 @@ import (
 	"time"
 )
 
-// ErrForeign is wrapped by the errors of files that are not of this kind and
-// version, or damaged.
+// ErrForeign is wrapped by the errors for files that are damaged, or of another format
+// or version.
 var ErrForeign = errors.New("damaged, or of another version")
 
-// Kind is what begins every file of a kind and version, a line.
+// Format is the first line of all files of a format and version.
 type Format string
 
-// infix stands between the path of a file and the digits behind it, in the name of
-// one that is being written.
+// infix separates the path of a file and random digits in the name of a temporary file.
 const infix = ".new-"
 
-// leftoverAge is how long nothing was written to a file that nobody writes any more.
+// leftoverAge is the time since the last write after which a temporary file belongs to a
+// process that was killed.
 const leftoverAge = time.Minute
 
-// Write replaces the file at path by one with the contents that write gives.
-// When it fails, the file that was there is as it was, and nothing else is left
-// behind. Several programs may write it at once: the last one's stands. What one
-// that was killed left behind is removed.
-func (k Format) Write(path string, write func(io.Writer) error) error {
+// Write replaces the file at path by one with the contents that write writes. If it
+// fails, the old file is unchanged and no temporary file is left. Several processes may
+// write the file at once: the last rename wins. Write also removes temporary files of
+// processes that were killed.
+func (f Format) Write(path string, write func(io.Writer) error) error {
 	dir, name := filepath.Split(path)
 	removeLeftovers(filepath.Clean(dir), name)
-	f, err := os.CreateTemp(filepath.Clean(dir), name+infix+"*") // for its owner alone
+	temporary, err := os.CreateTemp(filepath.Clean(dir), name+infix+"*") // mode 0600
 	if err != nil {
 		return err
 	}
-	err = k.write(f, write)
+	err = f.write(temporary, write)
 	if err == nil {
-		err = f.Sync()
+		err = temporary.Sync()
 	}
-	err = errors.Join(err, f.Close())
+	err = errors.Join(err, temporary.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(temporary.Name(), path)
 	}
 	if err == nil {
 		return nil
 	}
-	_ = os.Remove(f.Name())
+	_ = os.Remove(temporary.Name())
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		err = fmt.Errorf("%w; make room there: the new file is written beside the last one", err)
+		err = fmt.Errorf("%w; the file system needs room for two versions of the file", err)
 	}
 	return err
 }
 
-// removeLeftovers removes files that were being written, of a name in dir. What it
-// can't remove is removed another time.
+// removeLeftovers removes old temporary files for a file name in dir. Those that it
+// fails to remove are removed by a later call.
 func removeLeftovers(dir, name string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return // then nothing is written there, either
+		return // creating the new file fails and reports it
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), name+infix) {
@@ -81,10 +80,10 @@ func removeLeftovers(dir, name string) {
 	}
 }
 
-func (k Format) write(w io.Writer, write func(io.Writer) error) error {
+func (f Format) write(w io.Writer, write func(io.Writer) error) error {
 	sum := sha256.New()
 	buffered := bufio.NewWriter(io.MultiWriter(w, sum))
-	if _, err := buffered.WriteString(string(k)); err != nil {
+	if _, err := buffered.WriteString(string(f)); err != nil {
 		return err
 	}
 	if err := write(buffered); err != nil {
@@ -97,17 +96,18 @@ func (k Format) write(w io.Writer, write func(io.Writer) error) error {
 	return err
 }
 
-// Read gives the contents of the file at path to parse. A file that is there and
-// can't be used, or that parse refuses, is renamed to path.bad, and the error
-// wraps ErrForeign; one that is not there is fs.ErrNotExist.
-func (k Format) Read(path string, parse func(contents []byte) error) error {
+// Read passes the contents of the file at path to parse. If the file is damaged, of
+// another format or version, or rejected by parse, Read renames it to path.bad and
+// returns an error that wraps ErrForeign. If it does not exist, the error wraps
+// fs.ErrNotExist.
+func (f Format) Read(path string, parse func(contents []byte) error) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	end := max(0, len(data)-sha256.Size)
 	err = ErrForeign
-	if body, ok := bytes.CutPrefix(data[:end], []byte(k)); ok && sha256.Sum256(data[:end]) == [sha256.Size]byte(data[end:]) {
+	if body, ok := bytes.CutPrefix(data[:end], []byte(f)); ok && sha256.Sum256(data[:end]) == [sha256.Size]byte(data[end:]) {
 		if err = parse(body); err == nil {
 			return nil
 		}
@@ -115,7 +115,7 @@ func (k Format) Read(path string, parse func(contents []byte) error) error {
 	}
 	aside := path + ".bad"
 	if moved := os.Rename(path, aside); moved != nil && !errors.Is(moved, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w, and can't be set aside: %w", path, err, moved)
+		return fmt.Errorf("%s: %w, and cannot be set aside: %w", path, err, moved)
 	}
 	return fmt.Errorf("%s: %w; it is set aside as %s", path, err, aside)
 }

@@ -33,17 +33,18 @@ func holds(t *testing.T, path, want string) {
 	t.Helper()
 	must(t, kind.Read(path, func(contents []byte) error {
 		if string(contents) != want {
-			t.Errorf("the file holds %d octets that are not the last ones written", len(contents))
+			t.Errorf("Read passes %d octets that are not the last ones written", len(contents))
 		}
 		return nil
 	}))
 }
 
-// TestTwoWriters: of two programs that write one file at once, each writes a whole
-// one, and the last stands.
+// TestTwoWriters verifies that of two concurrent writers each writes a complete file, and
+// the last one wins.
 func TestTwoWriters(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state")
-	half := bytes.Repeat([]byte("a"), 1<<16) // more than is buffered
+	half := bytes.Repeat([]byte("a"), 1<<16) // more than the buffer holds
 	must(t, kind.Write(path, func(w io.Writer) error {
 		if _, err := w.Write(half); err != nil {
 			return err
@@ -56,9 +57,10 @@ func TestTwoWriters(t *testing.T) {
 	holds(t, path, string(half)+string(half))
 }
 
-// TestLeftovers: what a program that was killed left behind goes with the next
-// write, and what another is writing stays.
+// TestLeftovers verifies that a write removes old temporary files, and leaves those of
+// other writers.
 func TestLeftovers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state")
 	old, fresh, other := path+".new-1", path+".new-2", filepath.Join(dir, "other.new-1")
@@ -76,6 +78,6 @@ func TestLeftovers(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	if want := []string{"other.new-1", "state", "state.new-2"}; !slices.Equal(names, want) {
-		t.Errorf("there is %q, want %q", names, want)
+		t.Errorf("files %q, want %q", names, want)
 	}
 }

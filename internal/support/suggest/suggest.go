@@ -1,24 +1,28 @@
-// Package suggest finds the word that was perhaps meant by one with a slip.
+// Package suggest finds the word that a misspelt one was probably meant to be.
+//
+// No library of the module graph has it: cobra's suggestions are for its commands only,
+// and count a swap of two letters as two errors.
 package suggest
 
-// mostTypos is how many letters may differ for a word to be taken for another.
+// mostTypos is the maximum distance of a suggestion.
 const mostTypos = 2
 
-// Word is the word of a list that is most like the given one, the first of
-// several; "" if none is like it.
-func Closest(word string, list []string) string {
+// Closest returns the candidate with the smallest distance from word, the first one if
+// several have it. It returns "" if no other word is within mostTypos and a third of the
+// length of the longer word.
+func Closest(word string, candidates []string) string {
 	best, least := "", mostTypos+1
-	for _, other := range list {
-		if d := distance(word, other); d > 0 && d < least && d*3 <= max(len(word), len(other)) {
-			best, least = other, d
+	for _, candidate := range candidates {
+		if d := distance(word, candidate); d > 0 && d < least && d*3 <= max(len(word), len(candidate)) {
+			best, least = candidate, d
 		}
 	}
 	return best
 }
 
-// distance is how many letters have to be added, left out, replaced or swapped
-// with the next to make one word of the other (optimal string alignment);
-// mostTypos + 1 when it is more.
+// distance returns the number of bytes to insert, delete, replace or swap with the next
+// one to turn a into b (optimal string alignment distance), or mostTypos + 1 if it is
+// larger.
 func distance(a, b string) int {
 	if len(a)-len(b) > mostTypos || len(b)-len(a) > mostTypos {
 		return mostTypos + 1

@@ -3,6 +3,7 @@ package suggest
 import "testing"
 
 func TestDistance(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		a, b string
 		want int
@@ -16,7 +17,8 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-func TestWord(t *testing.T) {
+func TestClosest(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		word string
 		list []string
@@ -24,12 +26,12 @@ func TestWord(t *testing.T) {
 	}{
 		{"wbe", []string{"api", "web"}, "web"},
 		{"web", []string{"web"}, ""},
-		{"db", []string{"ab", "a"}, ""}, // too short to tell
+		{"db", []string{"ab", "a"}, ""}, // too short for a suggestion
 		{"orders", []string{"order-1", "order"}, "order"},
 		{"orders", nil, ""},
 	} {
 		if got := Closest(test.word, test.list); got != test.want {
-			t.Errorf("Word(%q, %q) = %q, want %q", test.word, test.list, got, test.want)
+			t.Errorf("Closest(%q, %q) = %q, want %q", test.word, test.list, got, test.want)
 		}
 	}
 }

@@ -1,5 +1,9 @@
-// Package testcert makes certificates for tests and benchmarks: they sign
-// themselves, and are good for a name and for 127.0.0.1.
+// Package testcert creates self-signed certificates for a name and 127.0.0.1, for tests
+// and benchmarks.
+//
+// It is not k8s.io/client-go/util/cert, the only library in go.mod that creates
+// certificates: that creates two RSA keys per certificate, which takes a second where
+// this takes a millisecond, and packages outside internal/kube do not import k8s.io.
 package testcert
 
 import (
@@ -18,16 +22,17 @@ import (
 	"time"
 )
 
-// Certificate is one with its key.
+// Certificate is a certificate with its key.
 type Certificate struct {
-	// TLS is what servers present, and Roots what trusts it.
+	// TLS is for servers, and Roots for the clients that trust them.
 	TLS   tls.Certificate
 	Roots *x509.CertPool
 
 	certificate, key []byte // PEM
 }
 
-// New makes a certificate of P-256 that is good for a day, to the moment until.
+// New creates a certificate with a P-256 key for the DNS name. It is valid for the day
+// that ends at until.
 func New(name string, until time.Time) (*Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -58,7 +63,8 @@ func New(name string, until time.Time) (*Certificate, error) {
 	return c, nil
 }
 
-// Write writes both into files of a directory, in the place of those before.
+// Write writes the certificate and the key as PEM to tls.crt and tls.key in dir,
+// replacing existing files, and returns their paths.
 func (c *Certificate) Write(dir string) (certificate, key string, err error) {
 	certificate, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	return certificate, key, errors.Join(

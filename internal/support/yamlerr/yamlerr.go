@@ -1,5 +1,7 @@
-// Package yamlerr reads the line out of an error of the YAML library, which
-// tells it in several ways.
+// Package yamlerr extracts the line number from an error of go.yaml.in/yaml/v3.
+//
+// The library has no function for it: its errors are text with the line in several
+// places, counted from 0 or from 1.
 package yamlerr
 
 import (
@@ -13,22 +15,21 @@ import (
 
 var (
 	lineNumber = regexp.MustCompile(`^line (\d+): `)
-	// The library counts lines from 0 in what its parser finds (and of tabs),
-	// from 1 in what its scanner finds, and tells no line when it is the first.
+	// The library counts lines from 0 in errors of its parser and about tabs, from 1 in
+	// errors of its scanner, and omits the first line.
 	parserError = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key|',' or)|found (duplicate|incompatible|undefined|a tab))`)
-	// It prints what is no key as a value of Go.
-	noKey       = regexp.MustCompile(`^invalid map key: .*`)
+	// The library prints an invalid key as a Go value.
+	invalidKey  = regexp.MustCompile(`^invalid map key: .*`)
 	noLineError = regexp.MustCompile(`^(control characters|invalid |unknown anchor|input error)`)
 )
 
-// Of is the line that err is about, from 1, or 0 when it is about none; and
-// err without its line and the library's name. Of several errors it is the
-// first.
+// Split returns the line of an error, from 1, or 0 if it has none, and the error without
+// the line and the name of the library. If err holds several errors, it uses the first.
 func Split(err error) (line int, clean error) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	var several *yaml.TypeError
-	if errors.As(err, &several) && len(several.Errors) > 0 {
-		text = several.Errors[0]
+	var typeErr *yaml.TypeError
+	if errors.As(err, &typeErr) && len(typeErr.Errors) > 0 {
+		text = typeErr.Errors[0]
 	}
 	if m := lineNumber.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
@@ -38,7 +39,7 @@ func Split(err error) (line int, clean error) {
 		}
 	}
 	if noLineError.MatchString(text) {
-		text = noKey.ReplaceAllString(text, "a key is a mapping or a list")
+		text = invalidKey.ReplaceAllString(text, "a key is a mapping or a list")
 		return 0, errors.New(text)
 	}
 	return max(line, 1), errors.New(text)

@@ -1,4 +1,4 @@
-// Package podrand makes what Pods and nodes may say of DNS by chance, for tests.
+// Package podrand generates random DNS settings of Pods and nodes, for tests.
 package podrand
 
 import (
@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Pick is one of a list.
+// Pick returns a random element of a list.
 func Pick[T any](random *rand.Rand, list ...T) T { return list[random.IntN(len(list))] }
 
-// Several are up to n picks, with duplicates.
+// Several returns up to n random elements of a list, with duplicates.
 func Several[T any](random *rand.Rand, n int, list ...T) []T {
 	var picked []T
 	for range random.IntN(n + 1) {
@@ -20,7 +20,7 @@ func Several[T any](random *rand.Rand, n int, list ...T) []T {
 	return picked
 }
 
-// Searches are few domains, or many, or long ones.
+// Searches returns a few search domains, or many, or long ones.
 func Searches(random *rand.Rand) []string {
 	list := Several(random, 4, "foo.com", "cluster.local", "svc.cluster.local", "shop.svc.cluster.local", "corp.example.", ".", "a_b.example")
 	for i := range Pick(random, 0, 0, 0, 40) {
@@ -33,7 +33,7 @@ func Searches(random *rand.Rand) []string {
 	return list
 }
 
-// Addrs are addresses in texts, which are some.
+// Addrs parses IP addresses, and panics if one is invalid.
 func Addrs(texts ...string) []netip.Addr {
 	var list []netip.Addr
 	for _, text := range texts {

@@ -18,8 +18,8 @@ const (
 
 var update = flag.Bool("update", false, "write the scenarios into docs/spec-coverage.md")
 
-// TestCoverage keeps docs/spec-coverage.md whole: every statement is proved by
-// a scenario, and every citation is of a statement.
+// TestCoverage verifies that a scenario cites each statement of docs/spec-coverage.md, and
+// that each citation is of a statement.
 func TestCoverage(t *testing.T) {
 	cited := citations(t)
 	table, err := os.ReadFile(coverageFile)
@@ -53,7 +53,7 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// citations are the scenarios that cite each statement.
+// citations returns the scenarios that cite each statement.
 func citations(t *testing.T) map[string][]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(scenarioDir, "*.txtar"))
@@ -94,7 +94,7 @@ func withScenarios(table string, cited map[string][]string) (filled string, stat
 
 var statementID = regexp.MustCompile(`\[([a-z][a-z0-9-]*)\]`)
 
-// answerStatements are those of docs/dns-answers.md; each row of its table and
+// answerStatements returns the statements of docs/dns-answers.md. Each row of its table and
 // each item of its lists must have one.
 func answerStatements(t *testing.T) []string {
 	t.Helper()

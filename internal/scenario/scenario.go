@@ -1,6 +1,6 @@
-// Package scenario reads scenario files: manifests, queries and the answers
-// that are expected, in one txtar archive that anyone can read. It is used by
-// tests only; every source of the model replays the same files.
+// Package scenario reads scenario files: txtar archives with manifests, queries and the
+// expected responses. It is used by tests only. Each source of the model is tested with the
+// same files.
 //
 // The archive's comment says what is shown, and has lines "key: values":
 //
@@ -54,7 +54,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// Scenario is one file.
+// Scenario is a scenario file.
 type Scenario struct {
 	Cites     []string
 	Loaded    []cluster.Kind // nil: all
@@ -66,9 +66,9 @@ type Scenario struct {
 	Cases     []Case
 }
 
-// Query is a question and what is expected.
+// Case is a query and the expected response.
 type Case struct {
-	Line   string // the question as it is written
+	Line   string // the query as written in the file
 	Packet []byte
 	Client respond.Client
 
@@ -181,7 +181,7 @@ func (s *Scenario) expect(data []byte) error {
 	return scanner.Err()
 }
 
-// addQuery reads a question.
+// addQuery parses a query.
 func (s *Scenario) addQuery(line string) error {
 	q := Case{Line: line, records: -1, additionals: -1}
 	fields := strings.Fields(line)
@@ -273,7 +273,7 @@ func (q *Case) option(question *dnswire.QuerySpec, option string) (err error) {
 	return err
 }
 
-// addWant reads a line of what is expected, in the words that got uses.
+// addWant parses a line of the expected response.
 func (q *Case) addWant(line string) error {
 	key, rest, _ := strings.Cut(line, " ")
 	var err error
@@ -300,10 +300,10 @@ func (q *Case) addWant(line string) error {
 	return err
 }
 
-// Ask answers a packet.
+// Responder returns the response to a packet of a client, or nil if it sends none.
 type Responder func(packet []byte, client respond.Client) []byte
 
-// Check asks every question and gives what is not as expected.
+// Check sends every query and returns the differences from the expected responses.
 func (s *Scenario) Check(ask Responder) (wrong []error) {
 	for i := range s.Cases {
 		q := &s.Cases[i]
@@ -361,8 +361,8 @@ func (q *Case) checkRotation(ask Responder, first *dnswire.Message) error {
 	return nil
 }
 
-// compare compares the lines of what came with those wanted; order counts in
-// the first line only.
+// compare compares the lines of the response with the expected ones in any order, except
+// for the first line.
 func (q *Case) compare(m *dnswire.Message) error {
 	got := q.got(m)
 	want := slices.Clone(q.want)
@@ -387,7 +387,7 @@ func (q *Case) soa(r dnswire.Record) string {
 	return "soa " + r.Name
 }
 
-// got is a response in the words of a scenario file.
+// got returns a response as lines of a scenario file.
 func (q *Case) got(m *dnswire.Message) []string {
 	status := []string{m.Status}
 	for _, f := range m.Flags {

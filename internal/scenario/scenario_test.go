@@ -15,7 +15,8 @@ import (
 
 const scenarioDir = "../../testdata/scenarios"
 
-// TestScenarios replays every scenario file through the manifest source.
+// TestScenarios verifies every scenario file with the manifest source, from the primary
+// zones and from secondary zones.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(scenarioDir, "*.txtar"))
 	if err != nil || len(files) == 0 {
@@ -30,7 +31,7 @@ func TestScenarios(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		t.Run("copy of "+filepath.Base(file), func(t *testing.T) {
+		t.Run("secondary of "+filepath.Base(file), func(t *testing.T) {
 			for _, err := range s.Check(scenario.ServeSecondary(t, s, func(cfg config.Config) *cluster.Store { return loadManifests(t, s, cfg) })) {
 				t.Error(err)
 			}
@@ -55,7 +56,7 @@ func parseFile(t *testing.T, file string) *scenario.Scenario {
 	return s
 }
 
-// serve answers from a scenario's manifests.
+// serve returns a Responder for a scenario's manifests.
 func serve(t *testing.T, s *scenario.Scenario) scenario.Responder {
 	t.Helper()
 	return scenario.Serve(t, s, func(cfg config.Config) *cluster.Store { return loadManifests(t, s, cfg) })
@@ -110,8 +111,8 @@ func controlPlane(t *testing.T, settings config.Config) *simulate.ControlPlane {
 	return plane
 }
 
-// partOf is a store of the objects of some kinds, as it is while the others
-// are being loaded.
+// partOf returns a store with the objects of some kinds, as while the other kinds are
+// being loaded.
 func partOf(full *cluster.Store, loaded []cluster.Kind) *cluster.Store {
 	part := cluster.NewStore()
 	full.View(func(v *cluster.View) {

@@ -17,19 +17,19 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// Serve answers as the scenario's configuration says, from the store that read
-// gives, as it is when a question is asked. Read is the source under test.
+// Serve returns a Responder with the scenario's configuration. It answers from the current
+// content of the store that read, the source under test, returns.
 func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Responder {
 	t.Helper()
 	return serve(t, s, read, func(db *zone.DB) (respond.Data, func()) { return db, func() {} })
 }
 
-// ServeCopies is Serve from copies of the zones that can be transferred, and from
-// the zones themselves for other names.
+// ServeSecondary is like Serve, but answers from secondary zones where zones can be
+// transferred, and from the primary zones for other names.
 func ServeSecondary(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Responder {
 	t.Helper()
 	return serve(t, s, read, func(db *zone.DB) (respond.Data, func()) {
-		c := newCopies(t, db)
+		c := newSecondaries(t, db)
 		return c, func() { c.follow(t) }
 	})
 }
@@ -64,7 +64,7 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 	seen, follow := data(db)
 	responder, err := respond.New(respond.Config{
 		Transfers: sender,
-		Data:      seen, Upstreams: others(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewRateLimiter(compiled.DNS.RateLimit),
+		Data:      seen, Upstreams: upstreams(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewRateLimiter(compiled.DNS.RateLimit),
 		UDPSize: cfg.DNS.UDPSize, NSID: cfg.DNS.Identity.NSID, ServerID: cfg.DNS.Identity.ServerID, Version: cfg.DNS.Identity.Version,
 		Search: autopath.New(compiled.DNS.Autopath), SearchSOA: compiled.DNS.AutopathSOA,
 		CookieSecrets: compiled.DNS.CookieSecrets, TCPIdle: time.Duration(cfg.DNS.TCP.Idle),

@@ -11,10 +11,11 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// instance is the server's, in scenarios.
+// instance is the instance name of the server in scenarios.
 const instance = "i1"
 
-// withHeld is a query for IXFR of a client that has the zone with that serial.
+// withHeld adds the SOA record of a client that has the zone with that serial to an IXFR
+// query.
 func withHeld(packet []byte, serial string) ([]byte, error) {
 	var m dns.Msg
 	if err := m.Unpack(packet); err != nil {
@@ -29,7 +30,7 @@ func withHeld(packet []byte, serial string) ([]byte, error) {
 	return m.Pack()
 }
 
-// transfers sends zones as the settings say; nil is to refuse to.
+// transfers returns the sender of zone transfers, or nil if they are off.
 func transfers(compiled *config.Compiled, db *zone.DB) (respond.Transfers, error) {
 	if !compiled.DNS.Transfer.IsOn() {
 		return nil, nil

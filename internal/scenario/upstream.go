@@ -18,15 +18,15 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// Upstream is what all other servers answer, by name and type, from a file of
+// UpstreamAnswers has the responses of all upstreams by name and type, from a file of
 //
 //	> NAME TYPE
 //	RCODE [ad]                or: silence
 //	NAME TTL TYPE DATA        a record of the answer section
 //	authority NAME TTL TYPE DATA
 //
-// in which a question that is not there is answered REFUSED. Where a query says of
-// which subnet the client is, the answer is for that one.
+// The response to other queries is REFUSED. If a query has a client subnet (ECS), the
+// response is for that subnet.
 type UpstreamAnswers map[string]*dns.Msg
 
 func key(name string, qtype uint16) string {
@@ -55,7 +55,7 @@ func parseUpstream(data []byte) (UpstreamAnswers, error) {
 	return u, scanner.Err()
 }
 
-// silence is the code of a reply that never comes.
+// silence is the code for no response.
 const silence = -1
 
 // addReply reads a line of a reply.
@@ -82,7 +82,7 @@ func addReply(m *dns.Msg, line string) error {
 	return nil
 }
 
-var errNobody = errors.New("nobody answers")
+var errNoResponse = errors.New("no response")
 
 // exchange answers a query.
 func (u UpstreamAnswers) exchange(_ context.Context, _ forward.Upstream, query []byte) ([]byte, error) {
@@ -95,7 +95,7 @@ func (u UpstreamAnswers) exchange(_ context.Context, _ forward.Upstream, query [
 		m = found.Copy()
 	}
 	if m.Rcode == silence {
-		return nil, errNobody
+		return nil, errNoResponse
 	}
 	m.Id, m.Response, m.Question = q.Id, true, q.Question
 	m.RecursionDesired, m.RecursionAvailable = true, true
@@ -110,8 +110,9 @@ func (u UpstreamAnswers) exchange(_ context.Context, _ forward.Upstream, query [
 	return m.Pack()
 }
 
-// others ask Upstream, as the configuration says; nil when it says nothing.
-func others(t testing.TB, s *Scenario, cfg config.Config, compiled *config.Compiled) respond.Upstreams {
+// upstreams returns the forwarder of the configuration, which uses the UpstreamAnswers, or
+// nil if nothing is forwarded.
+func upstreams(t testing.TB, s *Scenario, cfg config.Config, compiled *config.Compiled) respond.Upstreams {
 	t.Helper()
 	if len(compiled.DNS.Routes) == 0 {
 		return nil

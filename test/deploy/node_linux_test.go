@@ -69,7 +69,7 @@ func TestNodeRuns(t *testing.T) {
 		}
 		return "neither serving nor ended:\n" + p.LastLogged()
 	})
-	for _, want := range []string{"the addresses are on a device that goes with the agent", "the table of nftables goes with the agent", "169.254.20.10:53"} {
+	for _, want := range []string{"the kernel removes the device with the addresses when the agent ends", "the kernel removes the nftables table when the agent ends", "169.254.20.10:53"} {
 		if log := p.Logged(); !strings.Contains(log, want) {
 			t.Fatalf("want %q in:\n%s", want, log)
 		}

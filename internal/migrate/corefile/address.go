@@ -11,18 +11,18 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// site is a key of a server block: a zone, and how and where it is served.
+// site is a key of a server block: a zone, the transport and the port.
 type site struct {
-	transport string // dns, tls, https, or another of CoreDNS'
-	text      string // the zone as it is written
+	transport string // dns, tls, https, or another one of CoreDNS
+	text      string // the zone as written
 	zone      string
 	port      string
 }
 
-// ports are those of transports that name none.
+// ports has the default ports of transports.
 var ports = map[string]string{"tls": "853", "quic": "853", "https": "443", "https3": "443", "grpc": "443"}
 
-// parseSite reads a key: [TRANSPORT://]ZONE[:PORT]. A range of addresses is its
+// parseSite parses a key: [TRANSPORT://]ZONE[:PORT]. A range of addresses stands for its
 // reverse zones.
 func parseSite(key, port string) (sites []site, err error) {
 	transport, rest, ok := strings.Cut(key, "://")
@@ -51,7 +51,7 @@ func parseSite(key, port string) (sites []site, err error) {
 	return sites, nil
 }
 
-// parseZone reads a zone, or a range of addresses, which is its reverse zones.
+// parseZone parses a zone, or a range of addresses, which stands for its reverse zones.
 func parseZone(text string) ([]string, error) {
 	if prefix, err := netip.ParsePrefix(text); err == nil {
 		if prefix.Bits() == 0 {
@@ -77,16 +77,16 @@ func parseZone(text string) ([]string, error) {
 	return []string{zoneText(name)}, nil
 }
 
-// zoneText is a zone as the configuration spells it; the root is empty.
+// zoneText returns a zone in the form of the configuration; the root is "".
 func zoneText(name dnsname.Name) string { return strings.TrimSuffix(name.String(), ".") }
 
-// isBelow tells whether a zone is another one or below it.
+// isBelow reports whether a zone is another zone or below it.
 func isBelow(zone, other string) bool {
 	return other == "" || zone == other || strings.HasSuffix(zone, "."+other)
 }
 
-// isReverse tells whether a zone is one of reverse names, and gives its range,
-// which has no bits when it is all addresses.
+// isReverse reports whether a zone is a reverse zone, and returns its range, which has no
+// bits if it covers all addresses.
 func isReverse(zone string) (prefix netip.Prefix, is bool) {
 	name, err := dnsname.Parse(zone)
 	if err != nil {
@@ -95,7 +95,7 @@ func isReverse(zone string) (prefix netip.Prefix, is bool) {
 	return dnsname.ParseReverse([]byte(name.WireLabels()))
 }
 
-// zonesOf are the zones that arguments name, or those of the block.
+// zonesOf returns the zones in the arguments, or those of the block if there are none.
 func (t *translator) zonesOf(b *block, s *statement, args []string) []string {
 	if len(args) == 0 {
 		return b.zones
@@ -115,7 +115,7 @@ func (t *translator) zonesOf(b *block, s *statement, args []string) []string {
 	return zones
 }
 
-// listenAddr is an address and port as the configuration and Go's net spell it.
+// listenAddr parses an address and port in the form of the configuration and Go's net.
 func listenAddr(text string) (netip.AddrPort, error) {
 	host, digits, err := net.SplitHostPort(text)
 	if err != nil {

@@ -1,10 +1,13 @@
-// Package corefile moves settings in from the servers that clusters have now: it
-// turns a Corefile, which CoreDNS reads, and the ConfigMap of kube-dns into a
-// configuration of ours, with a note on all that is not the same.
+// Package corefile translates the configuration of other DNS servers: a Corefile of
+// CoreDNS, and the ConfigMap of kube-dns. It notes every directive without an exact
+// equivalent.
 //
-// It follows corefile(5) and the documentation of the plugins of CoreDNS 1.15.0,
-// with the parser that CoreDNS itself uses, and "Customizing DNS Service" of the
-// Kubernetes documentation for kube-dns.
+// It follows corefile(5) and the documentation of the plugins of CoreDNS 1.15.0, uses the
+// parser of CoreDNS, and for kube-dns follows "Customizing DNS Service" of the Kubernetes
+// documentation.
+//
+//	Corefile ─► parse: blocks, statements ─► translate: one function per plugin ─► Config
+//	kube-dns ─► ParseKubeDNS: statements ──┘                                     └► Notes
 package corefile
 
 import (
@@ -17,70 +20,69 @@ import (
 	"portolan.dev/portolan/internal/config"
 )
 
-// Translation is what became of a file.
+// Translation is the result of translating a file.
 type Translation struct {
 	Config config.Config
-	// Notes say what is not the same, in the order of the file.
+	// Notes list the differences, in the order of the file.
 	Notes []Note
-	// Origins are where settings came from, as FILE:LINE, by key; see
+	// Origins has the FILE:LINE from which a setting comes by its key, see
 	// config.Config.Text.
 	Origins map[string]string
 }
 
-// Complete tells whether everything has a counterpart.
+// Complete reports whether every directive has an equivalent.
 func (t *Translation) Complete() bool {
 	return !slices.ContainsFunc(t.Notes, func(n Note) bool { return n.Kind == Missing })
 }
 
-// Note says what is the matter with a directive.
+// Note describes how a directive differs from its translation.
 type Note struct {
 	File string `json:"file"`
 	Line int    `json:"line"` // from 1
-	// Directive is the plugin and, where the note is about one, its option; or
-	// the name of a server block.
+	// Directive is the plugin, with its option if the note is about one, or the name of
+	// a server block.
 	Directive string   `json:"directive"`
 	Kind      NoteKind `json:"kind"`
 	Text      string   `json:"text"`
 }
 
-// String is the note as one line, as compilers write theirs.
+// String returns the note as one line in the form of compilers.
 func (n Note) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Line, n.Directive, n.Text)
 }
 
-// Kind is how much a note matters. The zero value matters most.
+// NoteKind is the severity of a note. The zero value is the most severe one.
 type NoteKind uint8
 
 // The kinds.
 const (
-	Missing NoteKind = iota // there is no counterpart
-	Differs                 // there is one, which is not quite the same
-	Done                    // it is done anyway
+	Missing NoteKind = iota // there is no equivalent
+	Differs                 // the equivalent behaves differently
+	Done                    // it is the default behaviour
 )
 
 var kindNames = [...]string{Missing: "missing", Differs: "differs", Done: "done"}
 
-// String is the kind in a word.
+// String returns the kind as a word.
 func (k NoteKind) String() string { return kindNames[k] }
 
-// MarshalText writes the kind as a word.
+// MarshalText returns the kind as a word.
 func (k NoteKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// Options are what a Corefile is read with. The zero value is as CoreDNS is
-// called without flags.
+// Options has the flags of CoreDNS and the host's properties. The zero value is CoreDNS
+// without flags.
 type Options struct {
-	// Port is that of server blocks which name none; 53 when empty.
+	// Port is the port of server blocks without one; "" is 53.
 	Port string
-	// IPv4Only leaves out IPv6's address of all interfaces, for hosts that have
-	// no IPv6.
+	// IPv4Only omits the unspecified IPv6 address, for hosts without IPv6.
 	IPv4Only bool
-	// InterfaceAddrs gives the addresses of a network interface; nil where the
-	// host that shall serve is not known.
+	// InterfaceAddrs returns the addresses of a network interface; nil if the host is not
+	// known.
 	InterfaceAddrs func(name string) ([]netip.Addr, error)
 }
 
-// Parse translates a Corefile, whose path is what its imports are relative to. It
-// fails where CoreDNS would not begin; its errors name the file and the line.
+// Parse translates a Corefile. Its imports are relative to path. It returns an error where
+// CoreDNS would not start, with the file and the line.
 func Parse(path string, data []byte, o Options) (*Translation, error) {
 	if _, err := strconv.ParseUint(cmp.Or(o.Port, "53"), 10, 16); err != nil {
 		return nil, fmt.Errorf("corefile: %q is not a port", o.Port)
@@ -95,9 +97,9 @@ func Parse(path string, data []byte, o Options) (*Translation, error) {
 	return t.finish()
 }
 
-// errAt is an error on a line.
+// errAt is an error with its file and line.
 type errAt struct {
-	what string // the file is: corefile, config map
+	what string // the kind of file: corefile, config map
 	file string
 	line int
 	err  error
@@ -106,11 +108,11 @@ type errAt struct {
 func (e *errAt) Error() string { return fmt.Sprintf("%s %s:%d: %s", e.what, e.file, e.line, e.err) }
 func (e *errAt) Unwrap() error { return e.err }
 
-// Text is the configuration of a translation as a file: what differs from the
-// defaults, with where it came from.
+// Text returns the configuration as a file: the settings that differ from the defaults,
+// with their origins.
 func (t *Translation) Text() ([]byte, error) { return t.Config.Text(t.Origins) }
 
-// sortNotes puts notes in the order of lines, those of the file itself first.
+// sortNotes sorts notes by file and line, with those of the main file first.
 func sortNotes(path string, notes []Note) {
 	slices.SortStableFunc(notes, func(a, b Note) int {
 		if a.File != b.File && (a.File == path || b.File == path) {
@@ -123,8 +125,8 @@ func sortNotes(path string, notes []Note) {
 	})
 }
 
-// validate checks what was translated. Certificates of upstreams are not read:
-// they may be on another host.
+// validate validates the configuration. It does not read the certificates of upstreams,
+// which may be on another host.
 func (t *translator) validate() error {
 	checked := t.Config
 	checked.DNS.Forward.Routes = slices.Clone(checked.DNS.Forward.Routes)

@@ -257,7 +257,7 @@ func showZone(zone string) string {
 	return zone
 }
 
-// isCluster tells whether the names in a zone are the cluster's.
+// isCluster reports whether a zone is in a cluster domain.
 func (t *translator) isCluster(zone string) bool {
 	return slices.ContainsFunc(t.Config.DNS.Zones, func(z string) bool { return isBelow(zone, z) })
 }

@@ -168,7 +168,7 @@ func (t *translator) addRange(s *statement, prefix netip.Prefix) {
 	t.from(s, "dns.serviceCIDRs")
 }
 
-// falls tells whether reverse names in a range fall through.
+// falls reports whether reverse names in a range fall through.
 func (t *translator) falls(prefix netip.Prefix) bool {
 	return slices.ContainsFunc(t.fallen, func(z string) bool {
 		of, reverse := isReverse(z)

@@ -59,7 +59,7 @@ func (t *translator) hostsPlugin(b *block, s *statement) {
 	}
 }
 
-// covers tells whether each of some zones is in one of others.
+// covers reports whether each of the zones is in one of the others.
 func covers(others, zones []string) bool {
 	return !slices.ContainsFunc(zones, func(z string) bool {
 		return !isBelowAny(z, others)

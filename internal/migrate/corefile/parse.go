@@ -49,7 +49,7 @@ func (s *statement) path() string {
 	return s.of + " " + s.name
 }
 
-// MaxOctets is how long a Corefile may be: more than fits a ConfigMap.
+// MaxOctets is the maximum size of a Corefile, which is larger than a ConfigMap.
 const MaxOctets = 4 << 20
 
 var errLong = errors.New("longer than 4 MiB")
@@ -115,7 +115,7 @@ func statements(path string, tokens []caddyfile.Token) (all []statement) {
 	return all
 }
 
-// linesOfKeys tells the lines on which words begin a line of a file: the parser
+// linesOfKeys returns the lines on which words begin a line of a file: the parser
 // forgets those of the keys of server blocks.
 func linesOfKeys(path string, data []byte) map[string][]int {
 	lines := make(map[string][]int)

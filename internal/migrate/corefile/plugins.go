@@ -8,7 +8,7 @@ import (
 // plugin translates a plugin in a server block.
 type plugin func(t *translator, b *block, s *statement)
 
-// plugins are those that become settings.
+// plugins has the plugins that become settings.
 var plugins = map[string]plugin{
 	"acl":         (*translator).acl,
 	"bind":        func(*translator, *block, *statement) {}, // see hosts
@@ -34,7 +34,7 @@ var plugins = map[string]plugin{
 	"tls":         (*translator).tls,
 }
 
-// Plugins are the plugins of CoreDNS that become settings, or that need none.
+// Plugins returns the plugins of CoreDNS that become settings, or that need none.
 func Plugins() []string {
 	all := slices.Collect(maps.Keys(plugins))
 	for name, v := range verdicts {
@@ -46,7 +46,7 @@ func Plugins() []string {
 	return all
 }
 
-// verdicts are on the plugins that become none.
+// verdicts has the notes about the plugins that become no setting.
 var verdicts = map[string]verdict{
 	"any":         {Done, "queries of type ANY get one RRset (RFC 8482)"},
 	"cancel":      {Done, "a name is asked for no longer than its route's timeout says"},

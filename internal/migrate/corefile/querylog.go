@@ -129,12 +129,12 @@ func overlap(a, b []string) (both []string) {
 	return slices.Compact(both)
 }
 
-// isBelowAny tells whether a zone is one of others or below one.
+// isBelowAny reports whether a zone is one of the others or below one.
 func isBelowAny(zone string, others []string) bool {
 	return slices.ContainsFunc(others, func(o string) bool { return isBelow(zone, o) })
 }
 
-// has tells whether a block has a plugin.
+// has reports whether a block has a plugin.
 func (b *block) has(plugin string) bool {
 	return slices.ContainsFunc(b.statements, func(s statement) bool { return s.name == plugin })
 }

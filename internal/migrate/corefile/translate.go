@@ -13,7 +13,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 )
 
-// translator is a translation while it is made.
+// translator has the state of a translation.
 type translator struct {
 	Translation
 	what    string // the file is: corefile, config map
@@ -42,19 +42,19 @@ func newTranslator(what, path string, o Options) *translator {
 	return t
 }
 
-// note says what is the matter with a statement.
+// note adds a note about a statement.
 func (t *translator) note(k NoteKind, s *statement, format string, args ...any) {
 	t.Notes = append(t.Notes, Note{s.file, s.line, s.path(), k, fmt.Sprintf(format, args...)})
 }
 
-// fail says what is wrong with a statement; CoreDNS would not begin.
+// fail records an error in a statement with which CoreDNS does not start.
 func (t *translator) fail(s *statement, format string, args ...any) {
 	if t.err == nil {
 		t.err = &errAt{t.what, s.file, s.line, fmt.Errorf("%s: %w", s.path(), fmt.Errorf(format, args...))}
 	}
 }
 
-// from says where the setting of a key came from.
+// from records the origin of the settings with the given keys.
 func (t *translator) from(s *statement, keys ...string) {
 	for _, key := range keys {
 		t.Origins[key] = fmt.Sprintf("%s:%d", filepath.Base(s.file), s.line)
@@ -262,7 +262,7 @@ func sameZones(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// finish gives the translation.
+// finish returns the translation.
 func (t *translator) finish() (*Translation, error) {
 	if t.err != nil {
 		return nil, t.err
@@ -292,7 +292,7 @@ func withoutCovered(addrs []string) (left []string) {
 	return left
 }
 
-// one is the only argument of a statement.
+// one returns the only argument of a statement.
 func (t *translator) one(s *statement) string {
 	if len(s.args) != 1 {
 		t.fail(s, "one argument is wanted, not %d", len(s.args))
@@ -301,7 +301,7 @@ func (t *translator) one(s *statement) string {
 	return s.args[0]
 }
 
-// number is an argument that is a whole number within bounds.
+// number parses an argument that is an integer within bounds.
 func (t *translator) number(s *statement, arg string, least, most int) int {
 	n, err := strconv.Atoi(arg)
 	if err != nil || n < least || n > most {
@@ -311,7 +311,7 @@ func (t *translator) number(s *statement, arg string, least, most int) int {
 	return n
 }
 
-// duration is an argument that is one, and not negative.
+// duration parses an argument that is a duration, and not negative.
 func (t *translator) duration(s *statement, arg string) time.Duration {
 	d, err := time.ParseDuration(arg)
 	if err != nil || d < 0 {
@@ -321,7 +321,7 @@ func (t *translator) duration(s *statement, arg string) time.Duration {
 	return d
 }
 
-// once tells whether a statement is the first of a plugin whose settings there
+// once reports whether a statement is the first of a plugin whose settings there
 // is one set of, and notes it where another one says something else.
 func (t *translator) once(s *statement, otherwise NoteKind) bool {
 	first := t.first[s.name]
@@ -340,7 +340,7 @@ func sameStatement(a, b *statement) bool {
 		slices.EqualFunc(a.options, b.options, func(x, y statement) bool { return sameStatement(&x, &y) })
 }
 
-// verdict is what is said of a directive that becomes no setting.
+// verdict is the note about a directive that becomes no setting.
 type verdict struct {
 	kind NoteKind
 	why  string

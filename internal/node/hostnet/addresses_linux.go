@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoIPv6: the kernel takes no IPv6 address.
+// errNoIPv6 is wrapped by errors of a kernel without IPv6.
 var errNoIPv6 = errors.New("no IPv6")
 
-// forever is how long an address is valid, see linux/if_addr.h.
+// forever is the lifetime of an address that does not expire, see linux/if_addr.h.
 const forever uint32 = math.MaxUint32
 
-// routesWithin is how long is waited for the routes of addresses.
+// routesWithin is the maximum time to wait for the routes of addresses.
 const routesWithin = time.Second
 
-// mendAddresses gives the device the addresses that it has not, and tells them.
-func (d *device) mendAddresses(link netlink.Link) (missing []string, err error) {
+// repairAddresses adds the addresses that the device lacks, and returns them.
+func (d *device) repairAddresses(link netlink.Link) (missing []string, err error) {
 	has, err := addresses(link)
 	if err != nil {
 		return nil, err
@@ -43,8 +43,8 @@ func (d *device) mendAddresses(link netlink.Link) (missing []string, err error) 
 	return missing, nil
 }
 
-// awaitRoutes waits for the routes of the IPv6 addresses, which the kernel makes
-// a little later than the addresses. Until then packets for them go elsewhere.
+// awaitRoutes waits for the routes of the IPv6 addresses, which the kernel adds shortly
+// after the addresses. Until then it routes packets for them to other hosts.
 func (d *device) awaitRoutes(link netlink.Link) error {
 	if !slices.ContainsFunc(d.addrs, netip.Addr.Is6) {
 		return nil
@@ -62,15 +62,15 @@ func (d *device) awaitRoutes(link netlink.Link) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("address %s of device %s: the kernel made no route in %v", d.addrs[late], d.name, routesWithin)
+			return fmt.Errorf("address %s of device %s: the kernel added no route within %v", d.addrs[late], d.name, routesWithin)
 		}
 	}
 }
 
-// ownAddr is the address alone, with no network around it, which the kernel does
-// not choose as the source of what others send: an IPv4 address of scope host, or
-// an IPv6 address that is deprecated (RFC 6724, section 5, rule 3). No other host
-// is asked whether it has it (RFC 4862, section 5.4).
+// ownAddr returns the address without a subnet, in a form that the kernel does not choose
+// as the source address of other programs: an IPv4 address has scope host, an IPv6 address
+// is deprecated (RFC 6724, section 5, rule 3). Duplicate address detection is off (RFC
+// 4862, section 5.4).
 func ownAddr(a netip.Addr) *netlink.Addr {
 	own := &netlink.Addr{
 		IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())},
@@ -85,8 +85,8 @@ func ownAddr(a netip.Addr) *netlink.Addr {
 	return own
 }
 
-// dropOthers removes addresses that the agent before had.
-func (d *device) dropOthers(link netlink.Link) error {
+// removeOldAddresses removes the addresses of the previous agent.
+func (d *device) removeOldAddresses(link netlink.Link) error {
 	has, err := addresses(link)
 	if err != nil {
 		return err
@@ -102,8 +102,8 @@ func (d *device) dropOthers(link netlink.Link) error {
 	return nil
 }
 
-// addresses gives those of the device. A list that changed while it was read is
-// read again, a few times.
+// addresses returns the addresses of the device. It retries a few times if they change
+// while they are read.
 func addresses(link netlink.Link) (has []netlink.Addr, err error) {
 	for range 5 {
 		if has, err = netlink.AddrList(link, netlink.FAMILY_ALL); !errors.Is(err, netlink.ErrDumpInterrupted) {

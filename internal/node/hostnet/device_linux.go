@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noAddresses is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h: the kernel makes no
-// IPv6 address up.
+// noAddresses is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h: the kernel generates no IPv6
+// address.
 const noAddresses = 1
 
-// device has the addresses. Nothing is routed to it but them, and the kernel
-// delivers those by itself, so no packet ever comes to the device; what somebody
-// sends by it on purpose fills the kernel's queue of 500 packets, and no more.
+// device is the network device with the addresses. Only they are routed to it, and the
+// kernel delivers packets for them locally, so the device receives none. Packets that are
+// sent through it explicitly fill the kernel's queue of 500 packets, and are dropped then.
 type device struct {
 	prefix string
 	addrs  []netip.Addr
-	id     string // the agent's, on a lasting device
-	path   string // of TUN devices
-	kind   string // of a lasting device
+	id     string // the ID of the agent, on a persistent device
+	path   string // the path of the TUN driver
+	kind   string // the kind of a persistent device
 
-	tun   *os.File // nil: a lasting device
-	why   error    // there is no TUN device
+	tun   *os.File // nil for a persistent device
+	why   error    // why there is no TUN device
 	name  string
 	index atomic.Int32
 }
@@ -41,30 +41,30 @@ func newDevice(cfg Config, id string) *device {
 	}
 }
 
-// install makes the device, and all that belongs to it.
+// install creates the device with its addresses.
 func (d *device) install() error {
 	if err := d.create(); err != nil {
 		return err
 	}
-	_, err := d.mend()
+	_, err := d.repair()
 	return err
 }
 
-// create makes a TUN device, or a lasting one where there is none.
+// create creates a TUN device, or a persistent one if the kernel has no TUN.
 func (d *device) create() error {
 	d.closeTUN()
 	if d.why = d.createTUN(); d.why == nil {
 		return nil
 	}
 	d.closeTUN()
-	if err := d.createLasting(); err != nil {
-		return both(d.why, err)
+	if err := d.createPersistent(); err != nil {
+		return joinErrors(d.why, err)
 	}
 	return nil
 }
 
-// createTUN makes a device that lives as long as its file is open. The kernel
-// puts the first number that is free behind its prefix.
+// createTUN creates a device that exists as long as its file is open. The kernel appends
+// the first free number to its prefix.
 func (d *device) createTUN() error {
 	fd, err := unix.Open(d.path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -88,9 +88,9 @@ func (d *device) createTUN() error {
 	return d.prepare(link)
 }
 
-// createLasting makes a device that has to be removed, or takes over the one
-// that another agent left, or still has.
-func (d *device) createLasting() error {
+// createPersistent creates a device that must be removed, or takes over the one that
+// another agent left or uses.
+func (d *device) createPersistent() error {
 	d.name = d.prefix
 	link, err := linkByName(d.name)
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *device) createLasting() error {
 			return fmt.Errorf("device %s: %w", d.name, err)
 		}
 	} else if link.Type() != d.kind {
-		return fmt.Errorf("device %s is there, of kind %s: remove it, or take another prefix", d.name, link.Type())
+		return fmt.Errorf("device %s exists, of kind %s: remove it, or use another prefix", d.name, link.Type())
 	}
 	if err := netlink.LinkSetAlias(link, d.id); err != nil {
 		return fmt.Errorf("alias of device %s: %w", d.name, err)
@@ -113,11 +113,10 @@ func (d *device) createLasting() error {
 	if err := d.prepare(link); err != nil {
 		return err
 	}
-	return d.dropOthers(link)
+	return d.removeOldAddresses(link)
 }
 
-// prepare keeps the kernel from giving the device addresses of its own, and from
-// sending multicast by it.
+// prepare disables the generation of addresses and multicast on the device.
 func (d *device) prepare(link netlink.Link) error {
 	d.index.Store(int32(link.Attrs().Index))
 	err := netlink.LinkSetIP6AddrGenMode(link, noAddresses)
@@ -130,9 +129,9 @@ func (d *device) prepare(link netlink.Link) error {
 	return nil
 }
 
-// mend makes what is missing, and tells what was. A lasting device that another
-// agent took over is its affair.
-func (d *device) mend() (missing []string, err error) {
+// repair creates what is missing, and returns what was. It leaves a persistent device that
+// another agent took over.
+func (d *device) repair() (missing []string, err error) {
 	link, err := linkByName(d.name)
 	switch {
 	case err != nil:
@@ -154,20 +153,20 @@ func (d *device) mend() (missing []string, err error) {
 			return missing, fmt.Errorf("device %s: up: %w", d.name, err)
 		}
 	}
-	more, err := d.mendAddresses(link)
+	more, err := d.repairAddresses(link)
 	if missing = append(missing, more...); err == nil && len(missing) > 0 {
-		err = both(d.awaitRoutes(link), d.dropMulticast(link))
+		err = joinErrors(d.awaitRoutes(link), d.dropMulticast(link))
 	}
 	return missing, err
 }
 
-// takenOver tells whether another agent has the lasting device.
+// takenOver reports whether another agent has the persistent device.
 func (d *device) takenOver(link netlink.Link) bool {
 	return d.tun == nil && link != nil && link.Attrs().Alias != "" && link.Attrs().Alias != d.id
 }
 
-// dropMulticast removes the route of IPv6 multicast that the kernel makes for
-// every device that comes up; packets that name no device could take it.
+// dropMulticast removes the IPv6 multicast route that the kernel adds for every device that
+// is brought up; packets that are bound to no device could use it.
 func (d *device) dropMulticast(link netlink.Link) error {
 	err := netlink.RouteDel(&netlink.Route{
 		LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_MULTICAST,
@@ -187,7 +186,7 @@ func (d *device) remove() error {
 	}
 	link, err := linkByName(d.name)
 	if err != nil || link == nil || link.Attrs().Alias != d.id {
-		return err // none, or not ours
+		return err // there is none, or another agent has it
 	}
 	if err := netlink.LinkDel(link); err != nil {
 		return fmt.Errorf("removing device %s: %w", d.name, err)
@@ -202,7 +201,7 @@ func (d *device) closeTUN() {
 	}
 }
 
-// linkByName gives nil when there is none.
+// linkByName returns the device with a name, or nil if there is none.
 func linkByName(name string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	if none := (netlink.LinkNotFoundError{}); errors.As(err, &none) {

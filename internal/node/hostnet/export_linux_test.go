@@ -25,4 +25,4 @@ func (n *Net) Confuse() error {
 }
 
 // Look is what Run does now and then.
-func (n *Net) Look() { n.look() }
+func (n *Net) Look() { n.check() }

@@ -1,21 +1,20 @@
-// Package hostnet installs what a node's DNS agent needs of its node's network:
-// the addresses that it listens on, and one nftables table that keeps packets to
-// and from them off connection tracking.
+// Package hostnet configures the node's network for a DNS agent on the node: the addresses
+// on which it listens, and an nftables table that exempts packets to and from them from
+// connection tracking.
 //
-// The addresses are on a device that goes with the process, and so does the
-// table, also when the process is killed:
-//   - a TUN device that is not persistent (TUNSETPERSIST is not set) goes when its
-//     file is closed; see Documentation/networking/tuntap.rst of Linux;
-//   - a table with the flag owner (NFT_TABLE_F_OWNER, Linux 5.12) goes when the
-//     netlink socket that made it is closed.
+// The kernel removes both when the process ends, even if it is killed:
+//   - a non-persistent TUN device (without TUNSETPERSIST) is removed when its file is
+//     closed; see Documentation/networking/tuntap.rst of Linux;
+//   - a table with the owner flag (NFT_TABLE_F_OWNER, Linux 5.12) is removed when the
+//     netlink socket that created it is closed.
 //
-// Where one can't be had there are a dummy device and a plain table, which the
-// next agent takes over.
+// If the kernel does not support one of them, the package uses a dummy device or a table
+// without an owner, which the next agent takes over.
 //
-// Packets that are not tracked skip NAT, so a cluster DNS IP that is among the
-// addresses is answered here, whatever kube-proxy has it lead to; when the table
-// goes, kube-proxy's rules apply again. The rules are those that NodeLocal
-// DNSCache has in iptables' table raw (Kubernetes Enhancement Proposal 1024).
+// Untracked packets skip NAT, so the agent receives queries for a cluster DNS IP that is
+// one of its addresses, whatever kube-proxy's rules are. When the table is removed,
+// kube-proxy's rules apply again. The rules are those of NodeLocal DNSCache in the raw
+// table of iptables (Kubernetes Enhancement Proposal 1024).
 package hostnet
 
 import (
@@ -27,44 +26,44 @@ import (
 	"time"
 )
 
-// Config of an agent's network.
+// Config configures the network of an agent.
 type Config struct {
-	// Addresses that the agent listens on: unicast, of either family, without a
-	// zone; from 1 to MaxAddresses, each once.
+	// Addresses are those on which the agent listens: 1 to MaxAddresses unique unicast
+	// addresses of either family, without a zone.
 	Addresses []netip.Addr
-	// Port of DNS, UDP and TCP.
+	// Port is the port of DNS, UDP and TCP.
 	Port uint16
-	// Prefix of the device's and the table's name: a letter, then letters,
-	// digits and "-", at most MaxPrefix.
+	// Prefix is the prefix of the names of device and table: a letter, then letters,
+	// digits and "-", at most MaxPrefix octets.
 	Prefix string
 	Log    *slog.Logger
 
 	fallback fallback
 }
 
-// fallback is what tests make of the kernel they have.
+// fallback lets tests simulate other kernels.
 type fallback struct {
-	tun   string // its path, "/dev/net/tun" if empty
-	kind  string // of the lasting device, "dummy" if empty
-	plain bool   // a table without the flag owner
+	tun   string // the path of the TUN driver, "/dev/net/tun" if empty
+	kind  string // the kind of the persistent device, "dummy" if empty
+	plain bool   // create the table without the owner flag
 }
 
-// Limits of a Config.
+// The limits of a Config.
 const (
 	MaxAddresses = 16
-	// MaxPrefix octets leave room for a number in a device's name.
+	// MaxPrefix leaves space for a number in the name of the device, in octets.
 	MaxPrefix = 12
 )
 
-// CheckEvery is how often all is looked at. What happens to the device and its
-// addresses is known at once.
+// CheckEvery is the interval of checks. Changes of the device and its addresses are
+// detected at once.
 const CheckEvery = 5 * time.Second
 
-// RepairEvery is the least time between two repairs: somebody who removes things
-// again and again does not keep the agent busy.
+// RepairEvery is the minimum time between two repairs, so that repeated changes by others
+// do not keep the agent busy.
 const RepairEvery = time.Second
 
-// Validate tells what is wrong with the Config.
+// Validate returns an error if the Config is invalid.
 func (c Config) Validate() error {
 	if len(c.Addresses) == 0 || len(c.Addresses) > MaxAddresses {
 		return fmt.Errorf("%d addresses: must be from 1 to %d", len(c.Addresses), MaxAddresses)
@@ -87,7 +86,7 @@ func (c Config) Validate() error {
 	return CheckPrefix(c.Prefix)
 }
 
-// CheckPrefix tells what is wrong with a Prefix.
+// CheckPrefix returns an error if a Prefix is invalid.
 func CheckPrefix(prefix string) error {
 	letter := func(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
 	other := func(r rune) bool { return !letter(r) && ('0' > r || r > '9') && r != '-' }

@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Net is what is installed. Its methods may be called by any goroutine.
+// Net is the installed network configuration. Its methods are safe for concurrent use.
 type Net struct {
 	log     *slog.Logger
 	repairs atomic.Uint64
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	device *device
 	table  *table
 	closed bool
-	err    error // of the last look
+	err    error // of the last check
 }
 
-// Install installs the addresses, in the network namespace of the process. It
-// needs CAP_NET_ADMIN. The addresses can be listened on when it returns; packets
-// for a cluster DNS IP come only after Divert.
+// Install installs the addresses in the network namespace of the process. It needs
+// CAP_NET_ADMIN. When it returns the process can listen on them; packets for a cluster DNS
+// IP arrive only after Divert.
 func Install(cfg Config) (*Net, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -37,59 +37,57 @@ func Install(cfg Config) (*Net, error) {
 	n := &Net{log: cfg.Log, device: newDevice(cfg, id), table: newTable(cfg, id)}
 	if err := n.device.install(); err != nil {
 		n.device.remove()
-		return nil, withCure(fmt.Errorf("addresses: %w", err))
+		return nil, withHint(fmt.Errorf("addresses: %w", err))
 	}
 	if n.device.tun == nil {
-		n.log.Warn("the addresses are on a device that stays if the agent is killed; the next agent takes it over", "device", n.device.name, "err", n.device.why)
+		n.log.Warn("the device with the addresses remains if the agent is killed; the next agent takes it over", "device", n.device.name, "err", n.device.why)
 	} else {
-		n.log.Info("the addresses are on a device that goes with the agent", "device", n.device.name)
+		n.log.Info("the kernel removes the device with the addresses when the agent ends", "device", n.device.name)
 	}
 	return n, nil
 }
 
-// Divert installs the table: from now on, packets for the addresses come here,
-// even if rules of NAT lead elsewhere. Call it when the addresses are listened
-// on, and not twice.
+// Divert installs the table, which delivers packets for the addresses to the agent despite
+// NAT rules. Call it once, after listening on the addresses.
 func (n *Net) Divert() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.table.install(); err != nil {
 		n.table.remove()
-		return withCure(fmt.Errorf("nftables: %w", err))
+		return withHint(fmt.Errorf("nftables: %w", err))
 	}
 	if n.table.plain {
-		n.log.Warn("the table of nftables stays if the agent is killed; the next agent replaces it", "table", n.table.name, "err", n.table.why)
+		n.log.Warn("the nftables table remains if the agent is killed; the next agent replaces it", "table", n.table.name, "err", n.table.why)
 	} else {
-		n.log.Info("the table of nftables goes with the agent", "table", n.table.name)
+		n.log.Info("the kernel removes the nftables table when the agent ends", "table", n.table.name)
 	}
 	return nil
 }
 
-// Undivert lets queries for a cluster DNS IP go where kube-proxy's rules lead from
-// now on. Those that came may still be answered, until Close. Without a table it
-// does nothing.
+// Undivert returns queries for a cluster DNS IP to kube-proxy's rules. Queries that have
+// arrived can still be answered until Close. Without a table it does nothing.
 func (n *Net) Undivert() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.table.release()
 }
 
-// blind is what is logged when nothing tells of changes.
-var blind = "changes of the device are seen only every " + CheckEvery.String()
+// noEvents is logged when the kernel's events about the device are not available.
+var noEvents = "changes of the device are detected only every " + CheckEvery.String()
 
-// Run repairs what somebody removes or changes, until ctx is done, and returns
-// nil. What can't be repaired it tries again, and says so once.
+// Run repairs what others remove or change, until ctx is done, and returns nil. It logs a
+// failed repair once, and retries it.
 func (n *Net) Run(ctx context.Context) error {
 	events := make(chan struct{}, 1)
 	w, err := newWatch(&n.device.index, events)
 	if err != nil {
-		n.log.Warn(blind, "err", err)
+		n.log.Warn(noEvents, "err", err)
 	} else {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			if err := w.run(); ctx.Err() == nil {
-				n.log.Warn(blind, "err", err)
+				n.log.Warn(noEvents, "err", err)
 			}
 		}()
 		defer func() { w.close(); <-done }()
@@ -103,14 +101,14 @@ func (n *Net) Run(ctx context.Context) error {
 		case <-tick.C:
 		case <-events:
 		}
-		if n.look() && !rest(ctx) {
+		if n.check() && !pause(ctx) {
 			return nil
 		}
 	}
 }
 
-// rest waits for RepairEvery, or gives false when ctx is done.
-func rest(ctx context.Context) bool {
+// pause waits for RepairEvery, and reports whether ctx is not done.
+func pause(ctx context.Context) bool {
 	t := time.NewTimer(RepairEvery)
 	defer t.Stop()
 	select {
@@ -121,46 +119,45 @@ func rest(ctx context.Context) bool {
 	}
 }
 
-// look repairs what is missing, and tells whether anything was.
-func (n *Net) look() bool {
+// check repairs what is missing, and reports whether anything was.
+func (n *Net) check() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		return false
 	}
-	missing, err := n.device.mend()
-	more, tableErr := n.table.mend()
-	missing, err = append(missing, more...), withCure(both(err, tableErr))
+	missing, err := n.device.repair()
+	more, tableErr := n.table.repair()
+	missing, err = append(missing, more...), withHint(joinErrors(err, tableErr))
 	switch {
 	case err != nil && (n.err == nil || n.err.Error() != err.Error()):
-		n.log.Error("the node's network can't be repaired, trying again", "missing", strings.Join(missing, ", "), "err", err)
+		n.log.Error("repairing the node's network failed, retrying", "missing", strings.Join(missing, ", "), "err", err)
 	case err == nil && len(missing) > 0:
 		n.repairs.Add(1)
-		n.log.Warn("somebody changed the node's network, repaired", "missing", strings.Join(missing, ", "))
+		n.log.Warn("the node's network was changed, and is repaired", "missing", strings.Join(missing, ", "))
 	}
 	n.err = err
 	return len(missing) > 0
 }
 
-// Repairs is how often something was missing and is there again.
+// Repairs returns the number of successful repairs.
 func (n *Net) Repairs() uint64 { return n.repairs.Load() }
 
-// Healthy gives nil if all was there, or there again, at the last look.
+// Healthy returns the error of the last check, or nil if nothing was missing after it.
 func (n *Net) Healthy() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.err
 }
 
-// Device is the name of the device with the addresses.
+// Device returns the name of the device with the addresses.
 func (n *Net) Device() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.device.name
 }
 
-// Close removes the table, then the addresses; what another agent took over
-// stays.
+// Close removes the table, then the addresses, unless another agent took them over.
 func (n *Net) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -168,11 +165,11 @@ func (n *Net) Close() error {
 		return nil
 	}
 	n.closed = true
-	return both(n.table.remove(), n.device.remove())
+	return joinErrors(n.table.remove(), n.device.remove())
 }
 
-// withCure says what to do about an error that has a known cure.
-func withCure(err error) error {
+// withHint adds a hint to an error whose cure is known.
+func withHint(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w (the agent needs the capability NET_ADMIN, and the node's network: hostNetwork in its Pod)", err)
@@ -184,8 +181,8 @@ func withCure(err error) error {
 	return err
 }
 
-// both gives one error of two, in one line; nil where both are.
-func both(a, b error) error {
+// joinErrors joins two errors in one line; it returns nil if both are nil.
+func joinErrors(a, b error) error {
 	switch {
 	case a == nil:
 		return b

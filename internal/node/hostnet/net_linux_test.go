@@ -178,7 +178,7 @@ func TestRepairsDevice(t *testing.T) {
 	}
 }
 
-// TestCantRepair: what can't be repaired is tried again, and said once.
+// TestCantRepair verifies that a failed repair is retried, and logged once.
 func TestCantRepair(t *testing.T) {
 	n := onNode(t)
 	if n == nil {
@@ -187,7 +187,7 @@ func TestCantRepair(t *testing.T) {
 	a := startAgent(t, settings{Name: "agent", Addresses: locals})
 	disable := "/proc/sys/net/ipv6/conf/" + a.device + "/disable_ipv6"
 	must(t, os.WriteFile(disable, []byte("1"), 0))
-	if line := a.await(t, "can't be repaired"); !strings.Contains(line, "IPv6 is disabled") {
+	if line := a.await(t, "repairing the node's network failed"); !strings.Contains(line, "IPv6 is disabled") {
 		t.Errorf("the log says %q", line)
 	}
 	n.asks(t, "agent", local4)

@@ -9,28 +9,28 @@ import (
 
 var errNotLinux = errors.New("the node's network can be set up on Linux only")
 
-// Net is what is installed, which is nothing here.
+// Net is not supported on this system.
 type Net struct{}
 
-// Install says that this is not Linux.
+// Install returns an error.
 func Install(Config) (*Net, error) { return nil, errNotLinux }
 
-// Divert says that this is not Linux.
+// Divert returns an error.
 func (n *Net) Divert() error { return errNotLinux }
 
 // Undivert does nothing.
 func (n *Net) Undivert() error { return nil }
 
-// Run says that this is not Linux.
+// Run returns an error.
 func (n *Net) Run(context.Context) error { return errNotLinux }
 
-// Repairs gives 0.
+// Repairs returns 0.
 func (n *Net) Repairs() uint64 { return 0 }
 
-// Healthy says that this is not Linux.
+// Healthy returns an error.
 func (n *Net) Healthy() error { return errNotLinux }
 
-// Device gives none.
+// Device returns "".
 func (n *Net) Device() string { return "" }
 
 // Close does nothing.

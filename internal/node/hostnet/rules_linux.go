@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names of sets.
+// The names of the sets.
 const (
 	protocols  = "protocols"
 	addresses4 = "addresses4"
 	addresses6 = "addresses6"
 )
 
-// end of a packet that is looked at.
+// end is the end of a packet that a rule matches.
 type end int
 
 const (
@@ -26,20 +26,20 @@ const (
 	destination
 )
 
-// chains of the table, at priority raw, which is before connection tracking:
-// queries of Pods, queries of this node, and answers. What an answer to this node
-// was in the output it is when it comes in.
+// chains has the chains of the table, at priority raw, which is before connection tracking:
+// queries of Pods, queries of this node, and responses. A response to this node keeps the
+// notrack mark of the output hook when it arrives.
 var chains = []struct {
 	name string
 	hook *nftables.ChainHook
-	end  end // of a packet, which has the address
+	end  end // the end of a packet that has the address
 }{
 	{"prerouting", nftables.ChainHookPrerouting, destination},
 	{"output", nftables.ChainHookOutput, destination},
 	{"answers", nftables.ChainHookOutput, source},
 }
 
-// family of addresses: where a packet of it has them, and how long they are.
+// family has the offsets and the length of the addresses in packets of a family, in octets.
 type family struct {
 	protocol byte
 	set      string
@@ -78,7 +78,7 @@ func elements(addrs []netip.Addr, want func(netip.Addr) bool) (all []nftables.Se
 	return all
 }
 
-// fill says what shall be in the table, which is done with t.conn.Flush.
+// fill adds the sets, chains and rules to the next t.conn.Flush.
 func (t *table) fill() error {
 	for _, s := range t.sets() {
 		if err := t.conn.AddSet(s.set, s.elements); err != nil {
@@ -101,9 +101,9 @@ func (t *table) fill() error {
 	return nil
 }
 
-// rule in nft's words, here of IPv4 and the destination: meta l4proto @protocols
-// th dport 53 ip daddr @addresses4 counter notrack. What most packets fail at
-// comes first.
+// rule returns a rule; for IPv4 and the destination it is in nft's syntax: meta l4proto
+// @protocols th dport 53 ip daddr @addresses4 counter notrack. The conditions that most
+// packets do not match come first.
 func (t *table) rule(f family, e end) []expr.Any {
 	const register = 1
 	ports := map[end]uint32{source: 0, destination: 2} // RFC 768; RFC 9293, section 3.1

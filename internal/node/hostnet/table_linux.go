@@ -15,37 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flagOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h: only the socket
-// that made the table changes it, and it goes with the socket.
+// flagOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h: only the socket that
+// created the table can change it, and closing the socket removes it.
 const flagOwner = 2
 
-// answerWithin is how long is waited for the kernel's answers.
+// answerWithin is the maximum time to wait for the kernel's responses.
 const answerWithin = 5 * time.Second
 
-// errNoNftables: the kernel has not what the table is made of.
+// errNoNftables is wrapped by errors of a kernel that lacks a part of nftables.
 var errNoNftables = errors.New("no nftables")
 
-// table of nftables. The zero state is that there is none.
+// table is the nftables table.
 type table struct {
 	prefix string
 	addrs  []netip.Addr
 	port   uint16
-	id     string // the agent's, a comment of each rule
+	id     string // the ID of the agent, the comment of each rule
 
-	plain bool  // without the flag owner
-	why   error // it is plain
+	plain bool  // without the owner flag
+	why   error // why it is plain
 	name  string
 	conn  *nftables.Conn
-	// socket of conn, which the table goes with.
+	// socket is the socket of conn. Closing it removes an owned table.
 	socket *mdlayher.Conn
-	made   string // the state when it was installed; "" while there is none
+	made   string // the state after it was installed, or "" if there is none
 }
 
 func newTable(cfg Config, id string) *table {
 	return &table{prefix: cfg.Prefix, addrs: slices.Clone(cfg.Addresses), port: cfg.Port, id: id, plain: cfg.fallback.plain}
 }
 
-// install makes the table, instead of one that is there.
+// install creates the table, replacing an existing one.
 func (t *table) install() error {
 	err := t.create()
 	for _, no := range []error{unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP, unix.ENOENT} {
@@ -70,7 +70,7 @@ func (t *table) create() error {
 			return err
 		}
 		t.name = t.prefix
-		// A table that isn't there can't be deleted.
+		// Deleting a table that does not exist fails.
 		t.conn.AddTable(t.inet())
 		t.conn.DelTable(t.inet())
 		t.conn.AddTable(t.inet())
@@ -86,7 +86,7 @@ func (t *table) create() error {
 	return err
 }
 
-// createOwned makes a table, still empty, that goes with t.conn.
+// createOwned creates an empty table that is removed when t.conn is closed.
 func (t *table) createOwned() error {
 	if err := t.open(); err != nil {
 		return err
@@ -98,9 +98,8 @@ func (t *table) createOwned() error {
 	return nil
 }
 
-// makeOwned sends the message that makes an owned table: the library makes none
-// with flags. It may end with the table's chains in another transaction, for an
-// empty one does nothing.
+// makeOwned sends the message that creates an owned table: the library cannot set flags.
+// The chains can follow in another transaction, because an empty table does nothing.
 func makeOwned(socket *mdlayher.Conn, name string) error {
 	attributes, err := mdlayher.MarshalAttributes([]mdlayher.Attribute{
 		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(name), 0)},
@@ -127,8 +126,8 @@ func makeOwned(socket *mdlayher.Conn, name string) error {
 	return err
 }
 
-// open opens a socket of its own for the table; an owned one that was there goes
-// with the socket before.
+// open opens a new socket for the table. Closing the previous socket removes an owned
+// table.
 func (t *table) open() error {
 	if err := t.close(); err != nil {
 		return err
@@ -142,17 +141,17 @@ func (t *table) open() error {
 	return nil
 }
 
-// limit gives the kernel answerWithin from now: where it has no nftables it
-// answers once, however many messages there are.
+// limit sets the deadline for the kernel's responses to answerWithin from now: a kernel
+// without nftables responds once, however many messages there are.
 func (t *table) limit() error { return t.socket.SetDeadline(time.Now().Add(answerWithin)) }
 
-// flush does what t.conn was told, all or nothing.
+// flush applies the queued changes of t.conn in one transaction.
 func (t *table) flush() error {
 	if err := t.limit(); err != nil {
 		return err
 	}
 	err := t.conn.Flush()
-	var first unix.Errno // of an error for each message
+	var first unix.Errno // the first of an error for each message
 	if errors.As(err, &first) {
 		err = first
 	}
@@ -175,29 +174,29 @@ func (t *table) inet() *nftables.Table {
 	return &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
 }
 
-// mend installs the table anew where it is not as it was, and tells so. A plain
-// table that another agent replaced is its affair.
-func (t *table) mend() (missing []string, err error) {
+// repair installs the table again if it has changed, and returns what was missing. It
+// leaves a plain table that another agent replaced.
+func (t *table) repair() (missing []string, err error) {
 	if t.made == "" {
 		return nil, nil
 	}
 	made := t.made
 	defer func() {
 		if err != nil {
-			t.made = made // there shall be one
+			t.made = made // so that the next repair retries
 		}
 	}()
-	state, others, err := t.look()
+	state, others, err := t.currentState()
 	if err != nil || others || state == made {
 		return nil, err
 	}
 	return []string{"table " + t.name}, t.install()
 }
 
-// look gives the state, by way of another socket where the one that is there fails:
-// after an answer that came too late each one is taken for that to another question.
-// An owned table goes with its socket.
-func (t *table) look() (state string, others bool, err error) {
+// currentState returns the state, through a new socket if the current one fails: after a
+// late response, each response would be matched to another request. Closing the socket
+// removes an owned table.
+func (t *table) currentState() (state string, others bool, err error) {
 	if t.conn != nil {
 		if state, others, err = t.state(); err == nil {
 			return state, others, nil
@@ -214,8 +213,8 @@ func (t *table) look() (state string, others bool, err error) {
 	return t.state()
 }
 
-// state is all of the table in a few words, "" if there is none, and whether it
-// is another agent's.
+// state returns a text that represents the whole table, "" if there is none, and whether
+// another agent created it.
 func (t *table) state() (state string, others bool, err error) {
 	if err := t.limit(); err != nil {
 		return "", false, err
@@ -255,9 +254,9 @@ func (t *table) state() (state string, others bool, err error) {
 	return b.String(), others, nil
 }
 
-// release lets queries go, and keeps answers off connection tracking: else what a
-// client sends from the same port later would be held to belong to an answer, and
-// be spared from NAT.
+// release removes the rules for queries, and keeps those that exempt responses from
+// connection tracking: otherwise a later query of a client from the same port would be
+// tracked as part of the connection of a response, and skip NAT.
 func (t *table) release() error {
 	ours, err := t.ours()
 	if err != nil || !ours {
@@ -268,7 +267,7 @@ func (t *table) release() error {
 			t.conn.FlushChain(&nftables.Chain{Name: c.name, Table: t.inet()})
 		}
 	}
-	t.made = "" // not to be mended
+	t.made = "" // so that repair ignores it
 	return t.flush()
 }
 
@@ -279,14 +278,14 @@ func (t *table) remove() error {
 		t.conn.DelTable(t.inet())
 		err = t.flush()
 	}
-	return both(err, t.close())
+	return joinErrors(err, t.close())
 }
 
-// ours tells whether the table is there, and no other agent's.
+// ours reports whether the table exists, and no other agent created it.
 func (t *table) ours() (bool, error) {
 	if t.conn == nil || t.name == "" {
 		return false, nil
 	}
-	state, others, err := t.look()
+	state, others, err := t.currentState()
 	return err == nil && state != "" && !others, err
 }

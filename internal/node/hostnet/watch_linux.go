@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch tells of changes of a device and its addresses, see rtnetlink(7).
+// watch reports changes of a device and its addresses, see rtnetlink(7).
 type watch struct {
 	socket *nl.NetlinkSocket
-	index  *atomic.Int32 // the device's
+	index  *atomic.Int32 // the index of the device
 	events chan<- struct{}
 }
 
@@ -26,16 +26,16 @@ func newWatch(index *atomic.Int32, events chan<- struct{}) (*watch, error) {
 	return &watch{socket, index, events}, nil
 }
 
-// run sends an event for what happens, until close or an error. Events that nobody
-// took yet are one.
+// run sends an event for each change, until close or an error. Changes before an event is
+// received are combined.
 func (w *watch) run() error {
 	for {
 		messages, _, err := w.socket.Receive()
-		lost := errors.Is(err, unix.ENOBUFS) // more happened than could wait
+		lost := errors.Is(err, unix.ENOBUFS) // the kernel's buffer overflowed
 		if err != nil && !lost && !errors.Is(err, unix.EINTR) {
 			return err
 		}
-		if lost || w.concerned(messages) {
+		if lost || w.isAboutDevice(messages) {
 			select {
 			case w.events <- struct{}{}:
 			default:
@@ -44,9 +44,9 @@ func (w *watch) run() error {
 	}
 }
 
-// concerned tells whether a message is of the device. Its index is at octet 4 of
+// isAboutDevice reports whether a message is about the device. Its index is at octet 4 of
 // both struct ifinfomsg and struct ifaddrmsg.
-func (w *watch) concerned(messages []syscall.NetlinkMessage) bool {
+func (w *watch) isAboutDevice(messages []syscall.NetlinkMessage) bool {
 	for _, m := range messages {
 		if len(m.Data) >= 8 && int32(binary.NativeEndian.Uint32(m.Data[4:])) == w.index.Load() {
 			return true

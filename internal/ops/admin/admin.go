@@ -1,5 +1,5 @@
-// Package admin is the HTTP server for those who run the DNS server: health,
-// readiness, metrics, dumps and profiles.
+// Package admin is the HTTP server for operators: health, readiness, metrics, dumps and
+// profiles.
 package admin
 
 import (
@@ -18,54 +18,52 @@ import (
 	"time"
 )
 
-// Config is what a Server is made from.
+// Config configures an HTTPServer.
 type Config struct {
 	Listen netip.AddrPort
-	// Socket is the path of a Unix socket, in the place of Listen; what is left of
-	// one there is removed.
+	// Socket is the path of a Unix socket to use instead of Listen. An old socket at the
+	// path is removed.
 	Socket string
-	// Control sets the socket up before it is bound, see net.ListenConfig; nil does
-	// nothing.
+	// Control is called before the socket is bound, see net.ListenConfig; nil does nothing.
 	Control func(network, address string, c syscall.RawConn) error
-	// ProbesOnly leaves out all but health, readiness and metrics, and puts them
-	// where CoreDNS has them, so that what asks for those there need not change.
+	// ProbesOnly serves only health, readiness and metrics, at the paths of CoreDNS, so
+	// that probes made for CoreDNS need not change.
 	ProbesOnly bool
-	// Ready says in words what is missing until the server is ready, nothing
-	// when it is; and what else is not as it should be.
+	// Ready returns what is missing until the server is ready, none if it is, and remarks
+	// about other problems.
 	Ready func() (missing, remarks []string)
 	// Metrics answers /metrics.
 	Metrics http.Handler
-	// Dumps are further pages, written anew for each request.
+	// Dumps are additional pages, generated for each request.
 	Dumps []Dump
-	// PProf gives profiles to everybody who can connect; else only loopback
-	// has them.
+	// PProf serves profiles to all clients, instead of to those on loopback only.
 	PProf bool
 	Log   *slog.Logger
 }
 
-// Dump is a page with all that there is of something.
+// Dump is a page with the complete content of a data structure.
 type Dump struct {
 	Path, ContentType string
 	Write             func(io.Writer) error
 }
 
-// Server serves on a bound socket.
+// HTTPServer serves on a bound socket.
 type HTTPServer struct {
 	listener net.Listener
 	http     http.Server
-	// dumping holds a token while a dump is made: each takes memory for all
-	// that there is.
+	// dumping has a token while a dump is written: a dump uses memory in proportion to the
+	// model, so only one runs at a time.
 	dumping chan struct{}
 }
 
-// Times that a client may take. Profiles last 30 s unless asked otherwise.
+// The timeouts of requests. A profile takes 30 s by default.
 const (
 	headerTimeout = 5 * time.Second
 	writeTimeout  = 2 * time.Minute
 	drainTimeout  = time.Second
 )
 
-// Listen binds the socket and begins nothing. Its error names the address.
+// Listen binds the socket and starts nothing. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*HTTPServer, error) {
 	lc := net.ListenConfig{Control: cfg.Control}
 	network, address := "tcp", cfg.Listen.String()
@@ -91,19 +89,19 @@ func Listen(ctx context.Context, cfg Config) (*HTTPServer, error) {
 	return s, nil
 }
 
-// removeSocket removes the socket that a process left which was killed; what is no
-// socket stays, and is in the way.
+// removeSocket removes the socket of a process that was killed. It leaves other files, with
+// which binding fails.
 func removeSocket(path string) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
-		_ = os.Remove(path) // binding says what is wrong
+		_ = os.Remove(path) // binding reports the error
 	}
 }
 
-// Addr is the address that is listened on, or the path of the socket.
+// Addr returns the address on which it listens, or the path of the socket.
 func (s *HTTPServer) Addr() string { return s.listener.Addr().String() }
 
-// Run serves until ctx is done, and returns nil after that, or the error that
-// ended it.
+// Run serves until ctx is done, and then returns nil. It returns an error if serving ends
+// earlier.
 func (s *HTTPServer) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -122,7 +120,7 @@ func (s *HTTPServer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close gives the socket back when Run is never called.
+// Close closes the socket, if Run is not called.
 func (s *HTTPServer) Close() { s.listener.Close() }
 
 func (s *HTTPServer) routes(cfg *Config) http.Handler {
@@ -165,27 +163,27 @@ func (s *HTTPServer) routes(cfg *Config) http.Handler {
 	return mux
 }
 
-// dump answers with what write writes; one dump at a time.
+// dump responds with what write writes, one dump at a time.
 func (s *HTTPServer) dump(contentType string, write func(io.Writer) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		select {
 		case s.dumping <- struct{}{}:
 			defer func() { <-s.dumping }()
 		default:
-			http.Error(w, "another dump is being made", http.StatusTooManyRequests)
+			http.Error(w, "another dump is in progress", http.StatusTooManyRequests)
 			return
 		}
 		w.Header().Set("Content-Type", contentType)
-		_ = write(w) // the client has gone, and nobody is there to be told
+		_ = write(w) // it fails if the client closed the connection
 	})
 }
 
-// onLoopback refuses clients on other hosts.
+// onLoopback denies requests of clients on other hosts.
 func onLoopback(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		client, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil || !client.Addr().Unmap().IsLoopback() {
-			http.Error(w, "profiles are given on loopback only, unless admin.pprof is set", http.StatusForbidden)
+			http.Error(w, "profiles are served on loopback only, unless admin.pprof is set", http.StatusForbidden)
 			return
 		}
 		h(w, r)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// settings are those of a server that has something to say to everything.
+// settings returns a Config with all dumps.
 func settings() Config {
 	text := func(s string) func(io.Writer) error {
 		return func(w io.Writer) error { _, err := io.WriteString(w, s); return err }
@@ -33,8 +33,8 @@ func settings() Config {
 	}
 }
 
-// ask asks as a client at the address.
-func ask(cfg Config, client, method, path string) (status int, body string) {
+// request sends a request from a client address.
+func request(cfg Config, client, method, path string) (status int, body string) {
 	s := &HTTPServer{dumping: make(chan struct{}, 1)}
 	r := httptest.NewRequest(method, path, nil)
 	r.RemoteAddr = client
@@ -44,6 +44,7 @@ func ask(cfg Config, client, method, path string) (status int, body string) {
 }
 
 func TestRoutes(t *testing.T) {
+	t.Parallel()
 	const near, mapped, far = "127.0.0.1:1", "[::ffff:127.0.0.1]:1", "192.0.2.1:1"
 	waits := func(c *Config) {
 		c.Ready = func() (missing, remarks []string) { return []string{"Pods are not loaded", "stopping"}, nil }
@@ -64,8 +65,8 @@ func TestRoutes(t *testing.T) {
 		"alive":                          {nil, far, "GET", "/healthz", 200, "ok\n"},
 		"alive while it is not ready":    {waits, far, "GET", "/healthz", 200, "ok\n"},
 		"ready":                          {nil, far, "GET", "/readyz", 200, "ok\n"},
-		"what there is":                  {nil, far, "GET", "/", 200, "/debug/zone\n"},
-		"nothing else":                   {nil, far, "GET", "/other", 404, ""},
+		"the list of paths":              {nil, far, "GET", "/", 200, "/debug/zone\n"},
+		"an unknown path":                {nil, far, "GET", "/other", 404, ""},
 		"ready, but stale":               {stale, far, "GET", "/readyz", 200, "ok\nPods are stale\n"},
 		"not ready, in words":            {waits, far, "GET", "/readyz", 503, "Pods are not loaded\nstopping\n"},
 		"metrics":                        {nil, far, "GET", "/metrics", 200, "metrics"},
@@ -79,27 +80,28 @@ func TestRoutes(t *testing.T) {
 		"the objects":                    {nil, far, "GET", "/debug/model", 200, "model"},
 		"a profile, near":                {nil, near, "GET", "/debug/pprof/cmdline", 200, ""},
 		"a profile, near in IPv6":        {nil, "[::1]:1", "GET", "/debug/pprof/cmdline", 200, ""},
-		"a profile, near in disguise":    {nil, mapped, "GET", "/debug/pprof/cmdline", 200, ""},
+		"a profile, near as IPv4-mapped": {nil, mapped, "GET", "/debug/pprof/cmdline", 200, ""},
 		"a profile, far":                 {nil, far, "GET", "/debug/pprof/cmdline", 403, "admin.pprof"},
 		"the list of profiles, far":      {nil, far, "GET", "/debug/pprof/", 403, "admin.pprof"},
-		"a profile, far, where it may":   {profiles, far, "GET", "/debug/pprof/cmdline", 200, ""},
-		"a path that there is not":       {nil, near, "GET", "/debug", 404, ""},
-		"nothing can be written":         {nil, near, "POST", "/debug/zone", 405, ""},
+		"a profile, far, with pprof":     {profiles, far, "GET", "/debug/pprof/cmdline", 200, ""},
+		"an unknown path below debug":    {nil, near, "GET", "/debug", 404, ""},
+		"a write method":                 {nil, near, "POST", "/debug/zone", 405, ""},
 		"health for a probe by its HEAD": {nil, near, "HEAD", "/healthz", 200, ""},
 	} {
 		cfg := settings()
 		if test.change != nil {
 			test.change(&cfg)
 		}
-		status, body := ask(cfg, test.client, test.method, test.path)
+		status, body := request(cfg, test.client, test.method, test.path)
 		if status != test.status || !strings.Contains(body, test.words) {
 			t.Errorf("%s: %s %s: %d %q, want %d and %q", claim, test.method, test.path, status, body, test.status, test.words)
 		}
 	}
 }
 
-// TestOneDumpAtATime: dumps take memory for all that there is.
+// TestOneDumpAtATime verifies that a second dump is refused while one is in progress.
 func TestOneDumpAtATime(t *testing.T) {
+	t.Parallel()
 	cfg := settings()
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	cfg.Dumps[0].Write = func(io.Writer) error { close(begun); <-goOn; return nil }
@@ -126,6 +128,7 @@ func TestOneDumpAtATime(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	s, err := Listen(t.Context(), settings())
 	if err != nil {
 		t.Fatal(err)
@@ -158,6 +161,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestListenTaken(t *testing.T) {
+	t.Parallel()
 	s, err := Listen(t.Context(), settings())
 	if err != nil {
 		t.Fatal(err)
@@ -171,9 +175,10 @@ func TestListenTaken(t *testing.T) {
 	}
 }
 
-// TestSocket: a Unix socket is served on, also where a process that was killed left
-// one; what is no socket is left alone.
+// TestSocket verifies that an HTTPServer replaces the Unix socket of a process that was
+// killed, and no other file.
 func TestSocket(t *testing.T) {
+	t.Parallel()
 	cfg := settings()
 	cfg.ProbesOnly, cfg.Socket = true, filepath.Join(t.TempDir(), "probes")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket, Net: "unix"})
@@ -205,6 +210,6 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Listen(t.Context(), cfg); err == nil {
-		t.Error("a file that is no socket is replaced")
+		t.Error("Listen replaces a file that is not a socket, want an error")
 	}
 }

@@ -10,19 +10,19 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// copies are those of the zones of a DB, made of what transfers hold.
-type copies struct {
-	of, db *zone.DB
-	zones  []*zone.Secondary
-	whole  bool // there is one of each zone
+// secondaries has secondary zones of the zones of a DB, filled from zone transfers.
+type secondaries struct {
+	primary, db *zone.DB
+	zones       []*zone.Secondary
+	complete    bool // all zones are transferred
 }
 
-func newCopies(t testing.TB, of *zone.DB) *copies {
+func newSecondaries(t testing.TB, primary *zone.DB) *secondaries {
 	t.Helper()
-	c := &copies{of: of}
+	c := &secondaries{primary: primary}
 	var soas []dnswire.SOA
-	for _, soa := range of.SOAs() {
-		if soa.Zone != dnsname.ReverseIPv4 && soa.Zone != dnsname.ReverseIPv6 { // which are never transferred
+	for _, soa := range primary.SOAs() {
+		if soa.Zone != dnsname.ReverseIPv4 && soa.Zone != dnsname.ReverseIPv6 { // reverse zones are not transferred
 			soas = append(soas, soa)
 		}
 	}
@@ -40,14 +40,14 @@ func newCopies(t testing.TB, of *zone.DB) *copies {
 	return c
 }
 
-// follow has the copies be what the zones are, where these can be transferred.
-func (c *copies) follow(t testing.TB) {
+// follow updates the secondary zones from the primary ones, if these can be transferred.
+func (c *secondaries) follow(t testing.TB) {
 	t.Helper()
-	c.whole = true
+	c.complete = true
 	for _, z := range c.zones {
-		m, err := c.of.Version(z.SOA().Zone)
+		m, err := c.primary.Version(z.SOA().Zone)
 		if errors.Is(err, zone.ErrNotCurrent) {
-			c.whole = false
+			c.complete = false
 			continue
 		}
 		if err != nil {
@@ -73,22 +73,22 @@ func itemsOf(t testing.TB, m *zone.Version) (items []zone.TransferRecord) {
 	return items
 }
 
-// Lookup looks in the copies and, for names of no copy, in the zones.
-func (c *copies) Lookup(s *zone.Scratch, qname []byte, qtype dnswire.Type) zone.Answer {
-	if c.whole {
+// Lookup answers from the secondary zones, and from the primary ones for other names.
+func (c *secondaries) Lookup(s *zone.Scratch, qname []byte, qtype dnswire.Type) zone.Answer {
+	if c.complete {
 		if a := c.db.Lookup(s, qname, qtype); a.Outcome != zone.OutOfZone {
 			return a
 		}
 	}
-	return c.of.Lookup(s, qname, qtype)
+	return c.primary.Lookup(s, qname, qtype)
 }
 
-// Addresses are Lookup's.
-func (c *copies) Addresses(s *zone.Scratch, name []byte) (a, aaaa dnswire.RRset) {
-	if c.whole {
+// Addresses returns the addresses of a name from the same zones as Lookup.
+func (c *secondaries) Addresses(s *zone.Scratch, name []byte) (a, aaaa dnswire.RRset) {
+	if c.complete {
 		if l := c.db.Lookup(new(zone.Scratch), name, dnswire.TypeANY); l.Outcome != zone.OutOfZone {
 			return c.db.Addresses(s, name)
 		}
 	}
-	return c.of.Addresses(s, name)
+	return c.primary.Addresses(s, name)
 }

@@ -1,5 +1,8 @@
 // Package kubezone compiles the cluster model into DNS zone data.
 //
+//	cluster.Feed ──► Compile ──► service, pod, namespace, cluster ──► zone.Changes ──► zone.DB
+//	(changed keys)   (a pass)    (one subtree of names per object)
+//
 // It implements Kubernetes DNS-Based Service Discovery 1.1.0; denial
 // follows RFC 2308, section 2, empty non-terminals RFC 4592, section 2.2.2.
 // Where the specification is silent, docs/dns-answers.md decides.

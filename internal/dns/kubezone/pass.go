@@ -7,14 +7,14 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// SRV records say the same of each target (RFC 2782); the specification
-// prescribes no values.
+// All SRV records have the same priority and weight (RFC 2782), for which the
+// specification prescribes no values.
 const (
 	srvPriority = 0
 	srvWeight   = 100
 )
 
-// PTR records of one address: the first of these that there is.
+// Tiers of PTR records: an address has those of its first tier that has any.
 const (
 	tierClusterIP = iota
 	tierHeadless
@@ -22,9 +22,9 @@ const (
 	tierPod
 )
 
-// pass compiles what changed, one object after another, in memory that each
-// uses again, and the passes that follow. What each object compiles to depends on
-// the view alone.
+// pass compiles changed objects one after another, in memory that is reused for
+// the next object and the next pass. The result for an object depends on the view
+// alone.
 type pass struct {
 	*Compiler
 	*cluster.View
@@ -40,13 +40,13 @@ type pass struct {
 	rdata  [6 + dnsname.MaxWire]byte
 }
 
-// parent is what stands above the names of a Namespace's objects of one kind.
+// parent identifies the parent name of a Namespace's Services or Pods.
 type parent struct {
 	zone            dnsname.Name
 	kind, namespace string
 }
 
-// pass begins one.
+// pass returns a new or reused pass.
 func (c *Compiler) pass(v *cluster.View, between func()) *pass {
 	p, _ := c.passes.Get().(*pass)
 	if p == nil {
@@ -56,7 +56,7 @@ func (c *Compiler) pass(v *cluster.View, between func()) *pass {
 	return p
 }
 
-// end ends the pass, and gives what it made.
+// end ends the pass and returns its changes.
 func (p *pass) end() zone.Changes {
 	made := p.changes
 	p.View, p.changes = nil, zone.Changes{}
@@ -65,8 +65,8 @@ func (p *pass) end() zone.Changes {
 	return made
 }
 
-// begin begins the subtree at base, and add adds it to the changes. What is
-// there ends when nothing was said meanwhile.
+// begin starts the subtree at base, and add appends it to the changes. A subtree
+// without records and marks is deleted.
 func (p *pass) begin(base dnsname.Name) {
 	p.between()
 	p.base = base
@@ -77,8 +77,8 @@ func (p *pass) add() {
 	p.changes.Subtrees = append(p.changes.Subtrees, zone.Change{Base: p.base, Subtree: p.Subtree()})
 }
 
-// namespaceName is NAMESPACE.KIND.Z. DNS allows it for every Namespace, unless
-// Z is very long.
+// namespaceName returns NAMESPACE.KIND.Z; ok is false when that is too long for a
+// name, which takes a very long Z.
 func (p *pass) namespaceName(z dnsname.Name, kind, namespace string) (name dnsname.Name, ok bool) {
 	key := parent{z, kind, namespace}
 	if name, ok := p.parents[key]; ok {
@@ -93,7 +93,7 @@ func (p *pass) namespaceName(z dnsname.Name, kind, namespace string) (name dnsna
 // name adds a record whose RDATA is a name.
 func (p *pass) name(t dnswire.Type, target dnsname.Name) { p.Add(t, target.AppendWire(nil)) }
 
-// below is the name under zone that the labels make, from the outermost in.
+// below returns the name of the labels under zone, outermost label first.
 func below(zone dnsname.Name, labels ...string) (name dnsname.Name, ok bool) {
 	for _, l := range labels {
 		var err error

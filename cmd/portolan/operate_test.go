@@ -453,7 +453,7 @@ func TestReload(t *testing.T) {
 	wantTTL(8)
 	text += "lameduck: 1s\n"
 	set("ttl: 9\n  udpSize: 1400\n  zones: [other.example]")
-	p.waitLog(`settings that take effect at the next start.*keys=\[lameduck\]`)
+	p.waitLog(`these settings take effect at the next start.*keys=\[lameduck\]`)
 	p.poll(patience, func() error { return wantData(p.ask("udp", question("web.shop.svc.other.example.")), "10.96.0.7") })
 	p.awaitAdmin("/metrics", http.StatusOK, "portolan_config_reload_success 1")
 	p.awaitAdmin("/metrics", http.StatusOK, `zone="cluster.local."`) // what was counted before

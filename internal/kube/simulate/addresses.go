@@ -9,28 +9,28 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// maxPods is how many Pods are made up at most, however large the ranges are.
+// maxPods is the greatest number of Pods that are simulated, whatever the ranges.
 const maxPods = 250_000
 
-// addresses gives Pods one address of each range. Which it is depends on the
-// Pod's name alone, unless that one is taken: then it is the next that is free.
+// addresses assigns to Pods one address of each range. The address depends on the
+// Pod's name alone; if it is in use, it is the next free one.
 type addresses struct {
-	ranges []netip.Prefix
-	users  map[netip.Addr]cluster.Key
-	held   map[cluster.Key][]netip.Addr
-	// declared are those that Pods say they have, and waiting how many declared
-	// Pods need some.
+	ranges  []netip.Prefix
+	holders map[netip.Addr]cluster.Key
+	held    map[cluster.Key][]netip.Addr
+	// declared are the addresses that Pods declare, within how many of them are in
+	// each range, and waiting how many declared Pods need an address.
 	declared map[netip.Addr]bool
-	within   []int // how many of these are in each range
+	within   []int
 	waiting  int
 }
 
 func newAddresses(ranges []netip.Prefix) *addresses {
-	return &addresses{ranges: ranges, users: make(map[netip.Addr]cluster.Key), held: make(map[cluster.Key][]netip.Addr)}
+	return &addresses{ranges: ranges, holders: make(map[netip.Addr]cluster.Key), held: make(map[cluster.Key][]netip.Addr)}
 }
 
-// declare takes note of what Pods say they have.
-func (a *addresses) declare(pods iter.Seq[*cluster.Pod]) {
+// setDeclared records the addresses of all declared Pods.
+func (a *addresses) setDeclared(pods iter.Seq[*cluster.Pod]) {
 	a.declared, a.within, a.waiting = make(map[netip.Addr]bool), make([]int, len(a.ranges)), 0
 	for p := range pods {
 		switch {
@@ -53,7 +53,7 @@ func (a *addresses) declare(pods iter.Seq[*cluster.Pod]) {
 	}
 }
 
-// room is how many Pods may be made up beside those that are declared.
+// room returns how many Pods may be simulated besides the declared ones.
 func (a *addresses) room() int {
 	room := maxPods
 	for i, r := range a.ranges {
@@ -62,12 +62,12 @@ func (a *addresses) room() int {
 	return max(0, room)
 }
 
-// size is how many addresses are looked at of a range: of a large one the first
-// that 31 bits count.
+// size returns the number of addresses of a range that are used: at most the first
+// 2^31.
 func size(r netip.Prefix) uint64 { return 1 << min(31, r.Addr().BitLen()-r.Bits()) }
 
-// capacity is how many of them Pods may have: the first is the network's, and the
-// last of IPv4 for all in it.
+// capacity returns how many of them Pods can have: not the first, which is the
+// network's, and not the last of IPv4, which is the broadcast address.
 func capacity(r netip.Prefix) int {
 	if r.Addr().Is4() {
 		return max(0, int(size(r))-2)
@@ -75,38 +75,22 @@ func capacity(r netip.Prefix) int {
 	return int(size(r)) - 1
 }
 
-// keep gives back the addresses that none of these Pods needs any more.
-func (a *addresses) keep(pods []*cluster.Pod) {
-	if len(a.held) == 0 {
-		return
-	}
-	still := make(map[cluster.Key]bool, len(pods))
-	for _, p := range pods {
-		still[networkOf(p)] = true
-	}
-	for key := range a.held {
-		if !still[key] {
-			a.giveBack(key)
-		}
-	}
-}
-
-// of are the addresses for a key, the same each time; none when a range is full.
-func (a *addresses) of(key cluster.Key) []netip.Addr {
+// assign returns the addresses for a key, the same each time; none if a range is full.
+func (a *addresses) assign(key cluster.Key) []netip.Addr {
 	if held := a.held[key]; len(held) > 0 && !a.anyDeclared(held) {
 		return held
 	}
-	a.giveBack(key)
-	given := make([]netip.Addr, 0, len(a.ranges))
+	a.release(key)
+	assigned := make([]netip.Addr, 0, len(a.ranges))
 	for i := range a.ranges {
 		addr, ok := a.free(i, key)
 		if !ok {
 			return nil
 		}
-		given = append(given, addr)
+		assigned = append(assigned, addr)
 	}
-	a.take(key, given)
-	return given
+	a.hold(key, assigned)
+	return assigned
 }
 
 func (a *addresses) anyDeclared(addrs []netip.Addr) bool {
@@ -118,8 +102,8 @@ func (a *addresses) anyDeclared(addrs []netip.Addr) bool {
 	return false
 }
 
-// free looks for an address of a range from where the key points. It does not look
-// in one that is full.
+// free returns the first free address of the i-th range, starting at the hash of the
+// key. It does not search a full range.
 func (a *addresses) free(i int, key cluster.Key) (netip.Addr, bool) {
 	r := a.ranges[i]
 	if len(a.held)+a.within[i] >= capacity(r) {
@@ -129,7 +113,7 @@ func (a *addresses) free(i int, key cluster.Key) (netip.Addr, bool) {
 	for step, first := uint64(0), hash(key)%n; step < n; step++ {
 		offset := (first + step) % n
 		addr := at(r, offset)
-		_, used := a.users[addr]
+		_, used := a.holders[addr]
 		if last := addr.Is4() && offset == n-1; offset != 0 && !last && !used && !a.declared[addr] {
 			return addr, true
 		}
@@ -139,11 +123,11 @@ func (a *addresses) free(i int, key cluster.Key) (netip.Addr, bool) {
 
 func hash(key cluster.Key) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(key.String())) // does not fail
+	_, _ = h.Write([]byte(key.String())) // never fails
 	return h.Sum64()
 }
 
-// at is the address of a range with that offset, which is below 1<<31.
+// at returns the address of a range at an offset below 1<<31.
 func at(r netip.Prefix, offset uint64) netip.Addr {
 	bytes := r.Masked().Addr().As16()
 	low := bytes[12:]
@@ -155,30 +139,29 @@ func at(r netip.Prefix, offset uint64) netip.Addr {
 	return addr
 }
 
-// recall has a Pod hold the addresses that it had, if they are such as would be
-// given today.
-func (a *addresses) recall(key cluster.Key, addrs []netip.Addr) {
+// reserve holds for a Pod the addresses that it had, if the ranges allow them.
+func (a *addresses) reserve(key cluster.Key, addrs []netip.Addr) {
 	if len(addrs) != len(a.ranges) {
 		return
 	}
 	for i, addr := range addrs {
-		if _, used := a.users[addr]; used || !a.ranges[i].Contains(addr) {
+		if _, used := a.holders[addr]; used || !a.ranges[i].Contains(addr) {
 			return
 		}
 	}
-	a.take(key, addrs)
+	a.hold(key, addrs)
 }
 
-func (a *addresses) take(key cluster.Key, addrs []netip.Addr) {
+func (a *addresses) hold(key cluster.Key, addrs []netip.Addr) {
 	a.held[key] = addrs
 	for _, addr := range addrs {
-		a.users[addr] = key
+		a.holders[addr] = key
 	}
 }
 
-func (a *addresses) giveBack(key cluster.Key) {
+func (a *addresses) release(key cluster.Key) {
 	for _, addr := range a.held[key] {
-		delete(a.users, addr)
+		delete(a.holders, addr)
 	}
 	delete(a.held, key)
 }

@@ -8,20 +8,20 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// ours is an object that this control plane put: what is declared with what was
-// filled in, or, where declared is nil, one that it made.
-type ours[T any] struct{ declared, put *T }
+// owned is an object that the ControlPlane put into the model: a declared one,
+// completed, or, if declared is nil, a simulated one.
+type owned[T any] struct{ declared, put *T }
 
-// observe takes note of what was declared since the last time: what stands where
-// an object was put and is not that one.
-func (c *ControlPlane) observe(tx *cluster.Tx) {
-	maps.DeleteFunc(c.pods, func(key cluster.Key, o ours[cluster.Pod]) bool { return tx.Pod(key) != o.put })
-	maps.DeleteFunc(c.nodes, func(name string, o ours[cluster.Node]) bool { return tx.Node(name) != o.put })
+// dropReplaced forgets objects that the source has replaced or removed since they
+// were put: the model holds another object, or none, at their key.
+func (c *ControlPlane) dropReplaced(tx *cluster.Tx) {
+	maps.DeleteFunc(c.pods, func(key cluster.Key, o owned[cluster.Pod]) bool { return tx.Pod(key) != o.put })
+	maps.DeleteFunc(c.nodes, func(name string, o owned[cluster.Node]) bool { return tx.Node(name) != o.put })
 }
 
-// asDeclared yields Pods or Nodes of the model as they are declared. What is made
-// of them starts from here each time: what was filled in never counts as declared.
-func asDeclared[K comparable, T any](all iter.Seq[*T], put map[K]ours[T], key func(*T) K) iter.Seq[*T] {
+// asDeclared yields the Pods or Nodes of the model as they are declared. Everything is
+// computed from these, so that completed values never count as declared.
+func asDeclared[K comparable, T any](all iter.Seq[*T], put map[K]owned[T], key func(*T) K) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for object := range all {
 			if o, is := put[key(object)]; is {
@@ -42,25 +42,25 @@ func (c *ControlPlane) declaredNodes(v *cluster.View) iter.Seq[*cluster.Node] {
 	return asDeclared(v.Nodes(), c.nodes, func(n *cluster.Node) string { return n.Name })
 }
 
-// madeUp is the Node that Pods run on where none is declared.
-const madeUp = "simulated"
+// simulatedNode is the Node that Pods run on if none is declared.
+const simulatedNode = "simulated"
 
-// nodeNames are the Nodes that are declared, in order; the one that is made up
-// where there is none.
+// nodeNames returns the sorted names of the declared Nodes, or that of the simulated
+// one if there are none.
 func (c *ControlPlane) nodeNames(v *cluster.View) (names []string) {
 	for n := range c.declaredNodes(v) {
 		names = append(names, n.Name)
 	}
 	if len(names) == 0 {
-		return []string{madeUp}
+		return []string{simulatedNode}
 	}
 	slices.Sort(names)
 	return names
 }
 
-// placed is a Pod with what a scheduler and a kubelet would have told of it, but
-// for addresses: a Node, and that it is ready.
-func placed(p *cluster.Pod, nodes []string) *cluster.Pod {
+// scheduled returns a Pod with what a scheduler and a kubelet would set, except for
+// addresses: its Node and its readiness.
+func scheduled(p *cluster.Pod, nodes []string) *cluster.Pod {
 	if p.Finished || !p.Scheduled() || p.Node != "" && (p.Ready || len(p.Unmet) > 0) {
 		return p
 	}
@@ -72,22 +72,22 @@ func placed(p *cluster.Pod, nodes []string) *cluster.Pod {
 	return &full
 }
 
-// putNodes has the model hold the Nodes that are declared, ready where they say
-// nothing of themselves, and those that Pods are on and nobody declares.
+// putNodes writes to the model the declared Nodes, ready if they have no status, and
+// those that Pods run on but that are not declared.
 func (c *ControlPlane) putNodes(tx *cluster.Tx) {
-	put, known := make(map[string]ours[cluster.Node]), make(map[string]bool)
+	put, known := make(map[string]owned[cluster.Node]), make(map[string]bool)
 	for n := range c.declaredNodes(tx.View) {
 		known[n.Name] = true
 		if !n.Ready && n.MilliCPU == 0 && len(n.Addresses) == 0 {
 			ready := *n
 			ready.Ready = true
-			put[n.Name] = ours[cluster.Node]{n, &ready}
+			put[n.Name] = owned[cluster.Node]{n, &ready}
 		}
 	}
 	for p := range tx.Pods() {
 		if p.Node != "" && !known[p.Node] {
 			known[p.Node] = true
-			put[p.Node] = ours[cluster.Node]{put: &cluster.Node{Name: p.Node, Ready: true}}
+			put[p.Node] = owned[cluster.Node]{put: &cluster.Node{Name: p.Node, Ready: true}}
 		}
 	}
 	for name := range c.nodes {
@@ -97,7 +97,7 @@ func (c *ControlPlane) putNodes(tx *cluster.Tx) {
 	}
 	for name, o := range put {
 		tx.Put(o.put)
-		put[name] = ours[cluster.Node]{o.declared, tx.Node(name)} // the one that was there, if it was the same
+		put[name] = owned[cluster.Node]{o.declared, tx.Node(name)} // the previous one if it is equal
 	}
 	c.nodes = put
 }

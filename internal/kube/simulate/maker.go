@@ -11,20 +11,22 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// maker makes the Pods of one workload.
+// maker simulates the controller of one workload.
 type maker struct {
 	workload *cluster.Workload
 	nodes    []string
-	declared *declaredPods // of its namespace; nil when there are none
-	// put are the Pods of others, which may be called what this one's would be.
-	put      map[cluster.Key]ours[cluster.Pod]
-	room     int // how many may be made
-	problems []cluster.Refusal
+	declared *declaredPods // of its Namespace; nil if there are none
+	// pods are those made so far, whose names are in use.
+	pods map[cluster.Key]owned[cluster.Pod]
+	room int // the number of Pods that may be made
+
+	refused []cluster.Refusal // without kind and key
+	short   bool              // room was too small
 }
 
-// pods are those that the workload has, but for declared ones; addresses are
-// still missing. There are none of a template whose Pods an API server refuses.
-func (m *maker) pods() []*cluster.Pod {
+// make returns the Pods of the workload except for declared ones, without addresses.
+// It returns none if the API server would refuse the Pods of the template.
+func (m *maker) make() []*cluster.Pod {
 	w := m.workload
 	if !m.valid("hostname", w.Spec.Hostname) || !m.valid("subdomain", w.Spec.Subdomain) {
 		return nil
@@ -32,7 +34,7 @@ func (m *maker) pods() []*cluster.Pod {
 	switch w.Kind {
 	case cluster.KindDeployment:
 		hash := templateHash(w)
-		return m.several(fmt.Sprintf("%s-%s-", w.Name, hash), map[string]string{"pod-template-hash": hash})
+		return m.replicas(fmt.Sprintf("%s-%s-", w.Name, hash), map[string]string{"pod-template-hash": hash})
 	case cluster.KindStatefulSet:
 		return m.statefulSet()
 	case cluster.KindDaemonSet:
@@ -41,39 +43,41 @@ func (m *maker) pods() []*cluster.Pod {
 		if w.Indexed {
 			return m.indexed()
 		}
-		return m.several(w.Name+"-", nil)
+		return m.replicas(w.Name+"-", nil)
 	}
-	return nil // a CronJob makes Jobs at its times
+	return nil // a CronJob has no Pods of its own
 }
 
-// valid tells whether a field of the Pods is empty or one DNS label, as the API
-// server wants it; if not, that is a problem of the workload.
+// valid reports whether a field of the Pods is empty or a DNS label, as the API server
+// requires; if not, the workload is refused.
 func (m *maker) valid(field, name string) bool {
 	if name == "" || len(validation.IsDNS1123Label(name)) == 0 {
 		return true
 	}
-	m.problems = append(m.problems, cluster.Refusal{
-		Field: m.workload.SpecPath(), Err: fmt.Errorf("its Pods can't be: %s %q is not a DNS label of 63 letters, digits and '-' at most", field, name),
+	m.refused = append(m.refused, cluster.Refusal{
+		Field: m.workload.SpecPath(),
+		Err:   fmt.Errorf("its Pods are invalid: %s %q is not a DNS label of at most 63 letters, digits and '-'", field, name),
 	})
 	return false
 }
 
-// fit is how many of n may be made.
+// fit returns how many of n Pods there is room for.
 func (m *maker) fit(n int) int {
-	short := max(0, n-m.room)
-	if short > 0 {
-		m.problems = append(m.problems, noRoom(m.workload.CountPath(), short, m.room))
+	omitted := max(0, n-m.room)
+	if omitted > 0 {
+		m.short = true
+		m.refused = append(m.refused, noRoom(m.workload.CountPath(), omitted, m.room))
 	}
-	return n - short
+	return n - omitted
 }
 
-// has tells whether there is a Pod of that name already.
+// has reports whether a Pod of that name exists already.
 func (m *maker) has(name string) bool {
-	return m.declared.has(name) || m.put[cluster.Key{Namespace: m.workload.Namespace, Name: name}].put != nil
+	return m.declared.has(name) || m.pods[cluster.Key{Namespace: m.workload.Namespace, Name: name}].put != nil
 }
 
-// several are as many as the workload has, with names that begin alike.
-func (m *maker) several(prefix string, labels map[string]string) (made []*cluster.Pod) {
+// replicas returns as many Pods as the workload declares, with names of one prefix.
+func (m *maker) replicas(prefix string, labels map[string]string) (made []*cluster.Pod) {
 	taken := make(map[string]bool)
 	n := m.fit(m.workload.Replicas - len(m.declared.selected(m.workload.Selector)))
 	for i := 0; len(made) < n; i++ {
@@ -86,7 +90,7 @@ func (m *maker) several(prefix string, labels map[string]string) (made []*cluste
 	return made
 }
 
-// statefulSet: Pods that have their ordinal in their names, and a hostname.
+// statefulSet returns Pods with their ordinal in the name, and with a hostname.
 func (m *maker) statefulSet() (made []*cluster.Pod) {
 	w := m.workload
 	if w.Replicas > 0 && !m.valid("hostname", fmt.Sprintf("%s-%d", w.Name, w.LastOrdinal)) || !m.valid("subdomain", w.Service) {
@@ -108,7 +112,7 @@ func (m *maker) statefulSet() (made []*cluster.Pod) {
 	return made
 }
 
-// daemonSet: a Pod on each Node.
+// daemonSet returns one Pod per Node.
 func (m *maker) daemonSet() (made []*cluster.Pod) {
 	has, taken := make(map[string]bool), make(map[string]bool)
 	for _, p := range m.declared.selected(m.workload.Selector) {
@@ -129,7 +133,7 @@ func (m *maker) daemonSet() (made []*cluster.Pod) {
 	return made
 }
 
-// indexed: Pods of a Job that have their index in their names, and a hostname.
+// indexed returns the Pods of a Job with their index in the name, and with a hostname.
 func (m *maker) indexed() (made []*cluster.Pod) {
 	w := m.workload
 	if w.Replicas > 0 && !m.valid("hostname", cmp.Or(w.Spec.Hostname, fmt.Sprintf("%s-%d", w.Name, w.Replicas-1))) {
@@ -147,7 +151,7 @@ func (m *maker) indexed() (made []*cluster.Pod) {
 	return made
 }
 
-// pod makes one of the template, with some labels of its controller.
+// pod returns a Pod of the template, with labels of its controller added.
 func (m *maker) pod(name, node string, labels map[string]string) *cluster.Pod {
 	spec := m.workload.Spec
 	p := &cluster.Pod{

@@ -8,22 +8,21 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// letters are those that Kubernetes makes names of by chance from: no vowels,
-// and nothing that looks like another (k8s.io/apimachinery/pkg/util/rand).
+// letters are those of random names in Kubernetes: no vowels, and none that looks like
+// another (k8s.io/apimachinery/pkg/util/rand).
 const letters = "bcdfghjklmnpqrstvwxz2456789"
 
-// Lengths of what is put behind a name: the hash of a template, and what is by
-// chance; and of the name that may stand before the latter
-// (k8s.io/apiserver/pkg/storage/names).
+// Lengths of the suffixes of a name, the hash of a template and the random one, and of
+// the name before the latter (k8s.io/apiserver/pkg/storage/names).
 const (
 	hashLetters   = 10
-	chanceLetters = 5
-	maxGenerated  = 63 - chanceLetters
+	randomLetters = 5
+	maxPrefix     = 63 - randomLetters
 )
 
-// scramble are letters that depend on what is given: where Kubernetes takes them
-// by chance, the same manifests give the same names here.
-func scramble(n int, of ...any) string {
+// pseudoRandom returns n letters that are a function of the values: where names are
+// random in Kubernetes, the same manifests give the same names here.
+func pseudoRandom(n int, of ...any) string {
 	h := fnv.New64a()
 	fmt.Fprint(h, of...)
 	sum := h.Sum64()
@@ -35,16 +34,15 @@ func scramble(n int, of ...any) string {
 	return string(text)
 }
 
-// generated is a name that Kubernetes makes of a prefix; i tells those of one
-// prefix apart.
+// generated returns the i-th name of those that Kubernetes generates from a prefix.
 func generated(prefix string, i int) string {
-	text := scramble(chanceLetters, prefix, i)
-	return prefix[:min(len(prefix), maxGenerated)] + text
+	text := pseudoRandom(randomLetters, prefix, i)
+	return prefix[:min(len(prefix), maxPrefix)] + text
 }
 
-// templateHash stands for the hash of a Deployment's template, which its Pods
-// have in their names and in a label.
+// templateHash returns the hash of a Deployment's template, which its Pods have in
+// their names and in a label.
 func templateHash(w *cluster.Workload) string {
 	spec, _ := json.Marshal(&w.Spec) // plain values
-	return scramble(hashLetters, w.Name, w.Labels, string(spec))
+	return pseudoRandom(hashLetters, w.Name, w.Labels, string(spec))
 }

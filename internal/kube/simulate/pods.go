@@ -4,109 +4,231 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// putPods has the model hold the Pods that are declared, with what was not said
-// of them, and those that workloads make. It tells what there is no address for,
-// and what can't be.
-func (c *ControlPlane) putPods(tx *cluster.Tx) (refused []cluster.Refusal) {
-	nodes := c.nodeNames(tx.View)
-	put := make(map[cluster.Key]ours[cluster.Pod])
-	for p := range c.declaredPods(tx.View) {
-		if full := placed(p, nodes); full != p || lacksAddresses(p) {
-			put[p.Key] = ours[cluster.Pod]{p, full}
+// scope is the set of Namespaces whose Pods are computed; nil is all Namespaces.
+type scope map[string]bool
+
+func (s scope) has(namespace string) bool { return s == nil || s[namespace] }
+
+// scope returns the Namespaces whose Pods the changes affect. Pods of different
+// Namespaces depend on each other only through the Nodes and through addresses: if
+// Nodes changed, or if addresses are short, all Namespaces are in scope.
+func (c *ControlPlane) scope(changes cluster.Changes) scope {
+	if !c.started || changes.Everything || c.short {
+		return nil
+	}
+	s := make(scope)
+	for ch := range changes.Objects {
+		switch {
+		case ch.Kind == cluster.KindNode:
+			return nil
+		case affectsPods(ch.Kind):
+			s[ch.Key.Namespace] = true
 		}
 	}
-	all := workloads(tx.View)
-	if len(put)+len(all) > 0 {
-		c.addresses.declare(c.declaredPods(tx.View))
+	return s
+}
+
+// affectsPods reports whether Pods are computed from objects of the kind.
+func affectsPods(k cluster.Kind) bool {
+	switch k {
+	case cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindNetworkPolicy:
+		return false
 	}
-	if len(all) > 0 {
-		refused = c.makePods(all, c.indexed(tx.View, put), nodes, put)
+	return true
+}
+
+// podDraft is the result of computing the Pods in a scope.
+type podDraft struct {
+	pods    map[cluster.Key]owned[cluster.Pod]
+	refused []cluster.Refusal
+	short   bool // some Pods have no address
+}
+
+// putPods writes to the model the declared Pods in scope, completed, and those of
+// workloads. It records what is refused.
+func (c *ControlPlane) putPods(tx *cluster.Tx, s scope) {
+	s = c.withConflicts(tx.View, s)
+	d := c.draftPods(tx.View, s)
+	if d.short && s != nil { // which Pods have no address depends on all
+		s = nil
+		d = c.draftPods(tx.View, s)
 	}
-	refused = append(refused, c.giveAddresses(tx.View, put)...)
 	for key, o := range c.pods {
-		if o.declared == nil && put[key].put == nil {
+		if s.has(key.Namespace) && o.declared == nil && d.pods[key].put == nil {
 			tx.Delete(cluster.KindPod, key)
 		}
 	}
-	for key, o := range put {
+	for key, o := range d.pods {
 		tx.Put(o.put)
-		put[key] = ours[cluster.Pod]{o.declared, tx.Pod(key)} // the one that was there, if it was the same
+		d.pods[key] = owned[cluster.Pod]{o.declared, tx.Pod(key)} // the previous one if it is equal
 	}
-	c.pods = put
-	return refused
+	maps.DeleteFunc(c.pods, func(key cluster.Key, _ owned[cluster.Pod]) bool { return s.has(key.Namespace) })
+	maps.Copy(c.pods, d.pods)
+	kept := slices.DeleteFunc(c.refused, func(r cluster.Refusal) bool { return s.has(r.Key.Namespace) })
+	c.refused = append(kept, d.refused...)
+	slices.SortStableFunc(c.refused, func(a, b cluster.Refusal) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Key.Compare(b.Key))
+	})
+	c.short = d.short
 }
 
-// lacksAddresses tells whether a Pod runs, as far as is known, and has no address.
+// withConflicts returns the scope with the Namespaces of those simulated Pods whose
+// address another Pod declares by now.
+func (c *ControlPlane) withConflicts(v *cluster.View, s scope) scope {
+	if s == nil || len(c.pods) == 0 {
+		return s
+	}
+	c.addresses.setDeclared(c.declaredPods(v))
+	for addr := range c.addresses.declared {
+		holder, held := c.addresses.holders[addr]
+		switch {
+		case held && holder.Namespace == "": // the network of a Node
+			return nil
+		case held:
+			s[holder.Namespace] = true
+		}
+	}
+	return s
+}
+
+// draftPods computes the Pods in scope.
+func (c *ControlPlane) draftPods(v *cluster.View, s scope) *podDraft {
+	nodes := c.nodeNames(v)
+	d := &podDraft{pods: make(map[cluster.Key]owned[cluster.Pod])}
+	for p := range c.declaredPods(v) {
+		if !s.has(p.Namespace) {
+			continue
+		}
+		if completed := scheduled(p, nodes); completed != p || lacksAddresses(p) {
+			d.pods[p.Key] = owned[cluster.Pod]{p, completed}
+		}
+	}
+	all := workloads(v, s)
+	if len(d.pods)+len(all) > 0 {
+		c.addresses.setDeclared(c.declaredPods(v))
+	}
+	if len(all) > 0 {
+		c.addWorkloadPods(d, all, c.indexed(v, d, s), nodes, c.room(s))
+	}
+	c.assignAddresses(v, d, s)
+	return d
+}
+
+// lacksAddresses reports whether a Pod runs, as far as is known, and has no address.
 func lacksAddresses(p *cluster.Pod) bool { return len(p.IPs) == 0 && !p.Finished && p.Scheduled() }
 
-// makePods adds the Pods of workloads to those that are put. Declared Pods that a
-// workload selects are its own, as its controller would have it: it makes so many
-// fewer.
-func (c *ControlPlane) makePods(all []*cluster.Workload, declared map[string]*declaredPods, nodes []string, put map[cluster.Key]ours[cluster.Pod]) (refused []cluster.Refusal) {
+// room returns how many Pods may be simulated for the workloads in scope.
+func (c *ControlPlane) room(s scope) int {
 	room := c.addresses.room()
-	for _, w := range all {
-		m := maker{workload: w, nodes: nodes, declared: declared[w.Namespace], put: put, room: room}
-		for _, p := range m.pods() {
+	for key, o := range c.pods {
+		if o.declared == nil && !s.has(key.Namespace) {
 			room--
-			put[p.Key] = ours[cluster.Pod]{put: p}
-		}
-		for _, err := range m.problems {
-			err.Kind, err.Key = w.Kind, w.Key
-			refused = append(refused, err)
 		}
 	}
-	return refused
+	return max(0, room)
 }
 
-// giveAddresses gives the Pods that lack them addresses, and takes back those of
-// Pods that don't any more.
-func (c *ControlPlane) giveAddresses(v *cluster.View, put map[cluster.Key]ours[cluster.Pod]) (refused []cluster.Refusal) {
+// addWorkloadPods adds the Pods of workloads, at most room. Declared Pods that a
+// workload selects are its own, as for its controller: it gets so many fewer.
+func (c *ControlPlane) addWorkloadPods(
+	d *podDraft, all []*cluster.Workload, declared map[string]*declaredPods, nodes []string, room int,
+) {
+	for _, w := range all {
+		m := maker{workload: w, nodes: nodes, declared: declared[w.Namespace], pods: d.pods, room: room}
+		for _, p := range m.make() {
+			room--
+			d.pods[p.Key] = owned[cluster.Pod]{put: p}
+		}
+		d.short = d.short || m.short
+		for _, r := range m.refused {
+			r.Kind, r.Key = w.Kind, w.Key
+			d.refused = append(d.refused, r)
+		}
+	}
+}
+
+// assignAddresses assigns addresses to the Pods in scope that lack them, and releases
+// those of Pods that need them no more.
+func (c *ControlPlane) assignAddresses(v *cluster.View, d *podDraft, s scope) {
 	var without []*cluster.Pod
-	for _, o := range put {
+	for _, o := range d.pods {
 		if lacksAddresses(o.put) {
 			without = append(without, o.put)
 		}
 	}
 	slices.SortFunc(without, func(a, b *cluster.Pod) int { return a.Key.Compare(b.Key) })
-	c.addresses.keep(without)
+	c.releaseAddresses(without, s)
 	for _, p := range without {
-		full := *p
-		if full.IPs, full.Simulated = c.addressesOf(v, p), true; len(full.IPs) == 0 {
-			refused = append(refused, cluster.Refusal{Kind: cluster.KindPod, Key: p.Key, Err: errors.New("the range of Pods has no address for it")})
+		completed := *p
+		completed.IPs, completed.Simulated = c.addressesOf(v, p), true
+		if len(completed.IPs) == 0 {
+			d.short = true
+			d.refused = append(d.refused, cluster.Refusal{
+				Kind: cluster.KindPod, Key: p.Key, Err: errors.New("the range of Pods has no address for it"),
+			})
 		}
-		put[p.Key] = ours[cluster.Pod]{put[p.Key].declared, &full}
+		d.pods[p.Key] = owned[cluster.Pod]{d.pods[p.Key].declared, &completed}
 	}
-	return refused
 }
 
-// workloads are those of all kinds, in order.
-func workloads(v *cluster.View) (all []*cluster.Workload) {
-	for _, kind := range cluster.WorkloadKinds() {
-		all = slices.AppendSeq(all, v.Workloads(kind))
+// releaseAddresses releases the addresses in scope that none of these Pods uses, and
+// those of Nodes' networks that no Pod at all uses.
+func (c *ControlPlane) releaseAddresses(users []*cluster.Pod, s scope) {
+	if len(c.addresses.held) == 0 {
+		return
 	}
-	slices.SortFunc(all, func(a, b *cluster.Workload) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind)) })
+	used := make(map[cluster.Key]bool, len(users))
+	for _, p := range users {
+		used[networkOf(p)] = true
+	}
+	for key, o := range c.pods {
+		if network := networkOf(o.put); network.Namespace == "" && !s.has(key.Namespace) {
+			used[network] = true
+		}
+	}
+	for key := range c.addresses.held {
+		if !used[key] && (key.Namespace == "" || s.has(key.Namespace)) {
+			c.addresses.release(key)
+		}
+	}
+}
+
+// workloads returns the workloads of all kinds in scope, sorted.
+func workloads(v *cluster.View, s scope) (all []*cluster.Workload) {
+	for _, kind := range cluster.WorkloadKinds() {
+		for w := range v.Workloads(kind) {
+			if s.has(w.Namespace) {
+				all = append(all, w)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *cluster.Workload) int {
+		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind))
+	})
 	return all
 }
 
-// addressesOf are a Pod's own or, if it uses its Node's network, that one's: those
-// that are known, or else some for all Pods there.
+// addressesOf returns a Pod's own addresses or, if it uses its Node's network, those
+// of the Node: the declared ones, else simulated ones that all Pods there share.
 func (c *ControlPlane) addressesOf(v *cluster.View, p *cluster.Pod) []netip.Addr {
 	if p.Spec == nil || !p.Spec.HostNetwork {
-		return c.addresses.of(p.Key)
+		return c.addresses.assign(p.Key)
 	}
 	if n := v.Node(p.Node); n != nil && len(n.Addresses) > 0 {
 		return n.Addresses
 	}
-	return c.addresses.of(networkOf(p))
+	return c.addresses.assign(networkOf(p))
 }
 
-// networkOf is the key for which addresses of a Pod are held.
+// networkOf returns the key that a Pod's addresses are held under: its own, or, if it
+// uses its Node's network, one with the Node's name and without a Namespace.
 func networkOf(p *cluster.Pod) cluster.Key {
 	if p.Spec != nil && p.Spec.HostNetwork {
 		return cluster.Key{Name: p.Node}
@@ -114,41 +236,44 @@ func networkOf(p *cluster.Pod) cluster.Key {
 	return p.Key
 }
 
-// declaredPods are those of a namespace.
+// declaredPods are the declared Pods of a Namespace.
 type declaredPods struct {
 	all     []*cluster.Pod
-	named   map[string]bool
+	names   map[string]bool
 	byLabel map[label][]*cluster.Pod
 }
 
 type label struct{ key, value string }
 
-// indexed are the declared Pods of each namespace as they are put, for many
-// workloads that look for theirs.
-func (c *ControlPlane) indexed(v *cluster.View, put map[cluster.Key]ours[cluster.Pod]) map[string]*declaredPods {
+// indexed returns the declared Pods in scope, completed, by Namespace.
+func (c *ControlPlane) indexed(v *cluster.View, d *podDraft, s scope) map[string]*declaredPods {
 	all := make(map[string]*declaredPods)
 	for p := range c.declaredPods(v) {
-		if o, is := put[p.Key]; is {
+		if !s.has(p.Namespace) {
+			continue
+		}
+		if o, completed := d.pods[p.Key]; completed {
 			p = o.put
 		}
-		d := all[p.Namespace]
-		if d == nil {
-			d = &declaredPods{named: make(map[string]bool), byLabel: make(map[label][]*cluster.Pod)}
-			all[p.Namespace] = d
+		of := all[p.Namespace]
+		if of == nil {
+			of = &declaredPods{names: make(map[string]bool), byLabel: make(map[label][]*cluster.Pod)}
+			all[p.Namespace] = of
 		}
-		d.all = append(d.all, p)
-		d.named[p.Name] = true
+		of.all = append(of.all, p)
+		of.names[p.Name] = true
 		for k, v := range p.Labels {
-			d.byLabel[label{k, v}] = append(d.byLabel[label{k, v}], p)
+			of.byLabel[label{k, v}] = append(of.byLabel[label{k, v}], p)
 		}
 	}
 	return all
 }
 
-// has tells whether a Pod of that name is declared.
-func (d *declaredPods) has(name string) bool { return d != nil && d.named[name] }
+// has reports whether a Pod of that name is declared. The receiver may be nil.
+func (d *declaredPods) has(name string) bool { return d != nil && d.names[name] }
 
-// selected are the Pods that a selector chooses and that did not end.
+// selected returns the Pods that a selector selects and that have not terminated. The
+// receiver may be nil.
 func (d *declaredPods) selected(s *cluster.Selector) (selected []*cluster.Pod) {
 	if d == nil || s == nil {
 		return nil
@@ -167,10 +292,11 @@ func (d *declaredPods) selected(s *cluster.Selector) (selected []*cluster.Pod) {
 	return selected
 }
 
-// noRoom is what is said of Pods that were left out.
-func noRoom(field string, short, room int) cluster.Refusal {
+// noRoom returns the refusal of Pods that are omitted because there is room for room
+// Pods only.
+func noRoom(field string, omitted, room int) cluster.Refusal {
 	if room == maxPods {
-		return cluster.Refusal{Field: field, Err: fmt.Errorf("%d Pods are left out: no more than %d are made up", short, maxPods)}
+		return cluster.Refusal{Field: field, Err: fmt.Errorf("%d Pods omitted: at most %d Pods are simulated", omitted, maxPods)}
 	}
-	return cluster.Refusal{Field: field, Err: fmt.Errorf("the range of Pods has no addresses for %d of them: those are left out", short)}
+	return cluster.Refusal{Field: field, Err: fmt.Errorf("%d Pods omitted: the range of Pods has no addresses for them", omitted)}
 }

@@ -1,11 +1,17 @@
-// Package simulate is a control plane for a cluster that is only declared: it
-// makes of manifests what Kubernetes would have made of them. Workloads get
-// their Pods, Pods addresses, Services addresses and node ports (package alloc)
-// and EndpointSlices (package endpointslices).
+// Package simulate simulates the control plane of a cluster that exists only as
+// manifests: it adds to the model what Kubernetes' controllers would create. It does so
+// in the transaction that declares the objects, one step after the other:
 //
-// Nothing runs. Pods that it makes, and those that it gives an address, are
-// marked as simulated, are ready, and run on the Nodes that are declared, or on
-// one that is made up.
+//	workloads ─► Pods ─► addresses of Pods ─► Nodes (this package)
+//	Services ─► cluster IPs and node ports (package alloc)
+//	Services, Pods ─► EndpointSlices (package endpointslices)
+//
+// Each step computes only what the transaction's changes affect. Pods are computed by
+// Namespace.
+//
+// Nothing runs. Pods of workloads, and Pods whose address is simulated, are marked as
+// simulated and are ready. They run on the declared Nodes, or on a simulated one if
+// none is declared.
 package simulate
 
 import (
@@ -21,34 +27,33 @@ import (
 	"portolan.dev/portolan/internal/kube/simulate/alloc"
 )
 
-// Config is what a ControlPlane is made from.
+// Config configures a ControlPlane.
 type Config struct {
-	// ServiceRanges and PodRanges are where addresses come from: one range each,
-	// or two of different families.
+	// ServiceRanges and PodRanges are the ranges that addresses are assigned from:
+	// one each, or two of different families.
 	ServiceRanges, PodRanges []netip.Prefix
-	// NodePorts are those that are given out.
+	// NodePorts are the ports that are assigned to Services.
 	NodePorts alloc.Ports
-	// MaxEndpoints is how many endpoints a slice has at most, 1 to 1000.
+	// MaxEndpoints is the greatest number of endpoints in a slice, 1 to 1000.
 	MaxEndpoints int
 	Log          *slog.Logger
 }
 
-// ControlPlane completes what manifests declare. It is the manifest source's
-// ControlPlane.
+// ControlPlane completes what manifests declare; it implements manifest.ControlPlane.
 type ControlPlane struct {
 	services  *alloc.Allocator
 	slices    *endpointslices.Compiler
 	apiServer netip.Addr // the address of the API server's Service
 	addresses *addresses
-	// pods and nodes are those of the model that are not as they are declared.
-	pods    map[cluster.Key]ours[cluster.Pod]
-	nodes   map[string]ours[cluster.Node]
+	// pods and nodes are those of the model that differ from what is declared.
+	pods    map[cluster.Key]owned[cluster.Pod]
+	nodes   map[string]owned[cluster.Node]
 	refused []cluster.Refusal // workloads and Pods
-	begun   bool
+	short   bool              // some Pods have no address
+	started bool
 }
 
-// New makes a ControlPlane of which nothing was asked yet, or says what is wrong
-// with the ranges.
+// New returns a ControlPlane, or an error if the ranges are invalid.
 func New(cfg Config) (*ControlPlane, error) {
 	services, err := alloc.New(alloc.Config{Ranges: cfg.ServiceRanges, NodePorts: cfg.NodePorts})
 	if err != nil {
@@ -62,15 +67,16 @@ func New(cfg Config) (*ControlPlane, error) {
 		slices:    endpointslices.New(endpointslices.Config{MaxEndpoints: cfg.MaxEndpoints, Log: cfg.Log}),
 		apiServer: cfg.ServiceRanges[0].Masked().Addr().Next(),
 		addresses: newAddresses(cfg.PodRanges),
+		pods:      make(map[cluster.Key]owned[cluster.Pod]),
 	}
-	// That one has its address before others can ask for it.
+	// Reserve its address before any other Service can get it.
 	first := cluster.NewStore()
 	first.Update(c.addAPIServer)
 	first.View(c.services.Recall)
 	return c, nil
 }
 
-// checkPodRanges refuses ranges of which Pods can't have an address each.
+// checkPodRanges reports ranges that Pods cannot get addresses from.
 func checkPodRanges(cfg Config) error {
 	ranges := cfg.PodRanges
 	if len(ranges) == 0 || len(ranges) > 2 || len(ranges) == 2 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4() {
@@ -86,25 +92,25 @@ func checkPodRanges(cfg Config) error {
 	return nil
 }
 
-// Recall takes over the addresses that a snapshot had, so that they stay what
-// they were. It is called before the first Complete.
+// Recall reserves the addresses that objects of a snapshot have, so that these keep
+// them. It must be called before the first Complete.
 func (c *ControlPlane) Recall(v *cluster.View) {
 	c.services.Recall(v)
 	for p := range v.Pods() {
 		if p.Simulated && (p.Spec == nil || !p.Spec.HostNetwork) {
-			c.addresses.recall(p.Key, p.IPs)
+			c.addresses.reserve(p.Key, p.IPs)
 		}
 	}
 }
 
-// Complete adds to a transaction what follows from what it changed, and tells
-// which Services are refused at present, see manifest.ControlPlane.
+// Complete adds to a transaction what follows from its changes, and returns the
+// declared objects that are refused at present, see manifest.ControlPlane.
 func (c *ControlPlane) Complete(tx *cluster.Tx) []cluster.Refusal {
 	c.addAPIServer(tx)
-	if !c.begun || touchesPods(tx.Changed()) {
-		c.begun = true
-		c.observe(tx)
-		c.refused = c.putPods(tx)
+	if s := c.scope(tx.Changed()); s == nil || len(s) > 0 {
+		c.started = true
+		c.dropReplaced(tx)
+		c.putPods(tx, s)
 		c.putNodes(tx)
 	}
 	refused := slices.Concat(c.refused, c.services.Complete(tx))
@@ -112,28 +118,13 @@ func (c *ControlPlane) Complete(tx *cluster.Tx) []cluster.Refusal {
 	return refused
 }
 
-// Slices are the EndpointSlices that were made for a Service, by name.
+// Slices returns the EndpointSlices generated for a Service, sorted by name.
 func (c *ControlPlane) Slices(service cluster.Key) []*discoveryv1.EndpointSlice {
 	return c.slices.Slices(service)
 }
 
-// touchesPods tells whether changes are of anything that Pods come from.
-func touchesPods(changes cluster.Changes) bool {
-	if changes.Everything {
-		return true
-	}
-	for ch := range changes.Objects {
-		switch ch.Kind {
-		case cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindNetworkPolicy:
-		default:
-			return true
-		}
-	}
-	return false
-}
-
-// apiServer is the key of the Service that every cluster has: the API server
-// makes it, with the first address of the range.
+// apiServer is the key of the Service of the API server, which every cluster has, at
+// the first address of the range.
 var apiServer = cluster.Key{Namespace: "default", Name: "kubernetes"}
 
 func (c *ControlPlane) addAPIServer(tx *cluster.Tx) {

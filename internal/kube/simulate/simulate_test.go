@@ -316,11 +316,25 @@ func TestDeclaredAddress(t *testing.T) {
 	}
 }
 
-// TestNoRoom: Pods for which there is no address are told, and the others serve.
+// TestAddressDeclaredInAnotherNamespace checks that a simulated Pod gets another address
+// when a Pod of another Namespace declares the one that it has.
+func TestAddressDeclaredInAnotherNamespace(t *testing.T) {
+	w := newWorld(t, settings(), nil)
+	files := map[string]string{"a.yaml": pod("a", "x", "")}
+	w.load(files)
+	address := w.pods()["default/a"].IPs[0]
+	files["b.yaml"] = strings.Replace(pod("b", "x", "status: {podIP: "+address.String()+"}\n"), "metadata: {", "metadata: {namespace: other, ", 1)
+	w.load(files)
+	if got := w.pods()["default/a"].IPs; len(got) != 1 || got[0] == address {
+		t.Errorf("addresses of default/a: %v, want one other than %s, which other/b declares", got, address)
+	}
+}
+
+// TestNoRoom checks that workloads whose Pods have no addresses are refused in part.
 func TestNoRoom(t *testing.T) {
 	w := newWorld(t, settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/29") }), nil)
 	problems := w.load(map[string]string{"a.yaml": "# first\n" + workload("Deployment", "web", "replicas: 2000000000")})
-	if len(problems) != 1 || !strings.Contains(problems[0], "a.yaml:2: deployment default/web: spec.replicas: the range of Pods has no addresses for") {
+	if len(problems) != 1 || !strings.Contains(problems[0], "a.yaml:2: deployment default/web: spec.replicas: 1999999994 Pods omitted: the range of Pods has no addresses for them") {
 		t.Errorf("problems %q", problems)
 	}
 	if got := w.pods(); len(got) != 6 || len(distinct(addresses(got))) != 6 {
@@ -407,7 +421,7 @@ func TestImpossiblePods(t *testing.T) {
 	w := newWorld(t, settings(), nil)
 	problems := w.load(map[string]string{"a.yaml": workload("StatefulSet", "web.v1", "serviceName: web") + workload("Deployment", "web", "replicas: 1") +
 		workload("StatefulSet", strings.Repeat("x", 62), "serviceName: web\nreplicas: 11")})
-	if len(problems) != 2 || !strings.Contains(strings.Join(problems, "\n"), `statefulset default/web.v1: spec.template.spec: its Pods can't be: hostname "web.v1-0" is not a DNS label`) {
+	if len(problems) != 2 || !strings.Contains(strings.Join(problems, "\n"), `statefulset default/web.v1: spec.template.spec: its Pods are invalid: hostname "web.v1-0" is not a DNS label`) {
 		t.Errorf("problems %q", problems)
 	}
 	if got := w.pods(); len(got) != 1 {
@@ -452,10 +466,11 @@ func TestRecallOtherRanges(t *testing.T) {
 	}
 }
 
-// TestHistories: whatever was declared before, what is there is what a start with
-// the present manifests makes. Addresses are of ranges so wide that no two names
-// meet. Some begin again with what was there, as with a snapshot.
-func TestHistories(t *testing.T) {
+// TestIncrementsEqualFromScratch checks that after any sequence of changes the model
+// is what a start with the present manifests makes. The range of addresses is so wide
+// that no two names collide. Some sequences restart from the model, as from a snapshot.
+// Usually few files change in a step, so that few Namespaces are in scope.
+func TestIncrementsEqualFromScratch(t *testing.T) {
 	wide := settings(func(c *simulate.Config) { c.PodRanges = prefixes("fd00::/64") })
 	pieces := []string{
 		node("a"), node("b"), strings.Replace(node("c"), "---", "status: {addresses: [{type: InternalIP, address: 192.0.2.7}]}\n---", 1),
@@ -468,16 +483,29 @@ func TestHistories(t *testing.T) {
 		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n---\n",
 		"apiVersion: v1\nkind: Service\nmetadata: {name: db}\nspec: {clusterIP: None, selector: {app: db}, ports: [{port: 80}]}\n---\n",
 	}
+	for _, piece := range pieces {
+		if !strings.Contains(piece, "kind: Node") {
+			pieces = append(pieces, strings.Replace(piece, "metadata: {", "metadata: {namespace: other, ", 1))
+		}
+	}
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		w := newWorld(t, wide, nil)
-		for step := range 8 {
+		var before map[string]string
+		for step := range 12 {
 			files := make(map[string]string)
+			changed := []int{2, len(pieces)}[min(1, step%4)] // one in so many
 			for i, piece := range pieces {
-				if random.IntN(2) == 0 {
-					files[fmt.Sprintf("%02d.yaml", i)] = piece
+				name := fmt.Sprintf("%02d.yaml", i)
+				_, present := before[name]
+				if random.IntN(changed) == 0 {
+					present = !present
+				}
+				if present {
+					files[name] = piece
 				}
 			}
+			before = files
 			if random.IntN(4) == 0 {
 				w = newWorld(t, wide, w.store)
 			}
@@ -485,7 +513,7 @@ func TestHistories(t *testing.T) {
 			fresh := newWorld(t, wide, nil)
 			fresh.load(files)
 			if diff := cmp.Diff(fresh.dump(), w.dump()); diff != "" {
-				t.Fatalf("seed %d, step %d: from scratch, and after others (-want +got)\n%s", seed, step, diff)
+				t.Fatalf("seed %d, step %d: (-from scratch +incremental)\n%s", seed, step, diff)
 			}
 		}
 	}

@@ -3,17 +3,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,7 +22,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"portolan.dev/portolan/internal/kube/apitest"
 )
@@ -52,47 +45,17 @@ func init() {
 	})
 }
 
-// slicesAPI is an API server that takes EndpointSlices and Leases, beside what it
-// is read for.
+// slicesAPI is an API server with a Service, for one controller.
 type slicesAPI struct {
 	*apitest.Server
-	t     *testing.T
-	front *httptest.Server
-	p     *process // the controller
-	// before is called before a slice or a Lease is written, with its path, and
-	// tells whether the request is refused; nil refuses none.
-	before atomic.Pointer[func(path string) (refuse bool)]
-	made   atomic.Int64
-
-	mu       sync.Mutex
-	leases   map[string]*coordinationv1.Lease // by namespace/name
-	renewals int
+	t *testing.T
+	p *process // the controller
 }
 
 // newSlicesAPI has a Service with five Pods on one Node.
 func newSlicesAPI(t *testing.T) *slicesAPI {
 	t.Helper()
-	a := &slicesAPI{Server: apitest.New(t), t: t, leases: make(map[string]*coordinationv1.Lease)}
-	behind, err := url.Parse(a.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(behind)
-	proxy.FlushInterval = -1
-	a.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lease := strings.Contains(r.URL.Path, "/leases")
-		switch before := a.before.Load(); {
-		case r.Method == http.MethodGet && !lease:
-			proxy.ServeHTTP(w, r)
-		case before != nil && (*before)(r.URL.Path):
-			w.WriteHeader(http.StatusInternalServerError)
-		case lease:
-			a.lease(w, r)
-		default:
-			a.write(w, r)
-		}
-	}))
-	t.Cleanup(func() { a.front.CloseClientConnections(); a.front.Close() })
+	a := &slicesAPI{Server: apitest.New(t), t: t}
 	a.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 	a.putService("web")
 	for i := range 5 {
@@ -122,74 +85,23 @@ func (a *slicesAPI) putPod(i int) {
 	})
 }
 
-// body is the object that a request writes.
-func body(r *http.Request) (any, error) {
-	raw, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
+// lease returns the Lease of that name, nil if there is none.
+func (a *slicesAPI) lease(namespace, name string) *coordinationv1.Lease {
+	l := new(coordinationv1.Lease)
+	if !a.Get(namespace, name, l) {
+		return nil
 	}
-	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(raw, nil, nil)
-	return o, err
+	return l
 }
 
-func reply(w http.ResponseWriter, code int, kind metav1.TypeMeta, object any) {
-	text, _ := json.Marshal(object) // of the API, which can be encoded
-	typed := map[string]any{}
-	_ = json.Unmarshal(text, &typed) // it was an object
-	typed["kind"], typed["apiVersion"] = kind.Kind, kind.APIVersion
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(typed) // the client may be gone
-}
-
-// write creates or replaces a slice.
-func (a *slicesAPI) write(w http.ResponseWriter, r *http.Request) {
-	o, err := body(r)
-	s, ok := o.(*discoveryv1.EndpointSlice)
-	if err != nil || !ok {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	n := a.made.Add(1)
-	if s.Name == "" {
-		s.Name, s.UID = fmt.Sprint(s.GenerateName, n), types.UID(fmt.Sprint("s-", n))
-	}
-	s.Generation = n
-	a.Put(s)
-	reply(w, http.StatusCreated, metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, s)
-}
-
-// lease gets, creates or replaces a Lease.
-func (a *slicesAPI) lease(w http.ResponseWriter, r *http.Request) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	kind := metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}
-	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/apis/coordination.k8s.io/v1/namespaces/"), "/")
-	if r.Method == http.MethodGet {
-		if l := a.leases[parts[0]+"/"+parts[2]]; l != nil {
-			reply(w, http.StatusOK, kind, l)
-			return
+// renewals returns how often Leases were written.
+func (a *slicesAPI) renewals() (n int) {
+	for _, write := range a.Writes() {
+		if strings.Contains(write, "/leases") {
+			n++
 		}
-		reply(w, http.StatusNotFound, metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: 404})
-		return
 	}
-	o, err := body(r)
-	l, ok := o.(*coordinationv1.Lease)
-	if err != nil || !ok {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	a.renewals++
-	a.leases[parts[0]+"/"+l.Name] = l
-	reply(w, http.StatusOK, kind, l)
-}
-
-// held gives the Lease of that name, nil when there is none, and how often any
-// was written.
-func (a *slicesAPI) held(name string) (*coordinationv1.Lease, int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.leases[name], a.renewals
+	return n
 }
 
 // awaitSlices waits until there are so many endpoints, in so many slices.
@@ -212,9 +124,7 @@ func (a *slicesAPI) awaitSlices(endpoints, in int) {
 // startSlices starts a controller with these settings of the key controller.
 func startSlices(t *testing.T, a *slicesAPI, settingsOf string) *process {
 	t.Helper()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	apitest.WriteKubeconfig(t, kubeconfig, a.front.URL)
-	file := settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q}\ncontroller: {%s}", kubeconfig, settingsOf))
+	file := settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q}\ncontroller: {%s}", a.Kubeconfig(t), settingsOf))
 	a.p = follow(t, exec.Command("portolan", "controller", "slices", "--config", file))
 	a.p.awaitAdmin("/readyz", http.StatusOK, "ok")
 	return a.p
@@ -231,16 +141,16 @@ func effectOfConcurrentSyncs(t *testing.T) {
 		held := make(chan struct{})
 		release := sync.OnceFunc(func() { close(held) })
 		t.Cleanup(release)
-		a.before.Store(new(func(path string) bool {
-			if strings.HasSuffix(path, "/endpointslices") {
+		a.Misbehave(apitest.Fault{Refuse: func(method, path string) int {
+			if method == http.MethodPost && strings.HasSuffix(path, "/endpointslices") {
 				if n := inside.Add(1); n > highest.Load() {
 					highest.Store(n)
 				}
 				<-held
 				inside.Add(-1)
 			}
-			return false
-		}))
+			return 0
+		}})
 		p := startSlices(t, a, setting)
 		p.poll(patience, func() error {
 			if n := highest.Load(); n != most {
@@ -261,21 +171,22 @@ func effectOfLeaderElection(t *testing.T) {
 		a := newSlicesAPI(t)
 		startSlices(t, a, setting)
 		a.awaitSlices(5, 1)
-		if l, _ := a.held("kube-system/portolan-slices"); (l != nil) != elects {
+		if l := a.lease("kube-system", "portolan-slices"); (l != nil) != elects {
 			t.Errorf("%q: the Lease is %v, want one: %t", setting, l, elects)
 		}
 	}
 }
 
 // wantLease wants a Lease of that name with a setting of the key leaderElection.
-func wantLease(t *testing.T, setting, name string) *coordinationv1.Lease {
+func wantLease(t *testing.T, setting, lease string) *coordinationv1.Lease {
 	t.Helper()
 	a := newSlicesAPI(t)
 	startSlices(t, a, "leaderElection: {"+setting+"}")
 	a.awaitSlices(5, 1)
-	l, _ := a.held(name)
+	namespace, name, _ := strings.Cut(lease, "/")
+	l := a.lease(namespace, name)
 	if l == nil {
-		t.Fatalf("%q: no Lease %s", setting, name)
+		t.Fatalf("%q: no Lease %s", setting, lease)
 	}
 	return l
 }
@@ -294,7 +205,12 @@ func effectOfRenewDeadline(t *testing.T) {
 	a := newSlicesAPI(t)
 	p := startSlices(t, a, "leaderElection: {leaseDuration: 20s, renewDeadline: 1s, retryPeriod: 200ms}")
 	a.awaitSlices(5, 1)
-	a.before.Store(new(func(path string) bool { return strings.Contains(path, "/leases") }))
+	a.Misbehave(apitest.Fault{Refuse: func(_, path string) int {
+		if strings.Contains(path, "/leases") {
+			return http.StatusInternalServerError
+		}
+		return 0
+	}})
 	refused := time.Now()
 	p.wait()
 	if took := time.Since(refused); took > 9*time.Second || p.state.ExitCode() == 0 {
@@ -308,11 +224,11 @@ func effectOfRetryPeriod(t *testing.T) {
 	a := newSlicesAPI(t)
 	p := startSlices(t, a, "leaderElection: {retryPeriod: 100ms}")
 	a.awaitSlices(5, 1)
-	_, first := a.held("")
+	first := a.renewals()
 	began := time.Now()
 	const more = 10
 	p.poll(patience, func() error {
-		if _, n := a.held(""); n < first+more {
+		if n := a.renewals(); n < first+more {
 			return fmt.Errorf("renewed %d times, want %d", n-first, more)
 		}
 		return nil
@@ -337,7 +253,7 @@ func TestSlicesMetrics(t *testing.T) {
 	_, page := p.admin("/metrics")
 	wantDocumented(t, "portolan_controller_", page)
 	p.stop(syscall.SIGTERM)
-	if l, _ := a.held("kube-system/portolan-slices"); l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {
+	if l := a.lease("kube-system", "portolan-slices"); l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {
 		t.Errorf("the Lease is still held by %q", *l.Spec.HolderIdentity)
 	}
 }

@@ -49,7 +49,7 @@ func init() {
 			h := startHook(t, newHookAPI(t, "dns/hook"), "service: dns/hook")
 			h.wantPatch(`"10.96.0.10"`)
 			var s corev1.Secret
-			if !h.api.Get("/api/v1/namespaces/dns/secrets/hook", &s) || len(s.Data) == 0 {
+			if !h.api.Get("dns", "hook", &s) || len(s.Data) == 0 {
 				t.Error("the Secret dns/hook has no certificate")
 			}
 		},
@@ -73,7 +73,7 @@ func init() {
 // hook is a webhook that runs, and the API server that it serves.
 type hook struct {
 	*process
-	api     *apitest.Documents
+	api     *apitest.Server
 	service string
 }
 
@@ -82,35 +82,31 @@ var hookNamespaces = []string{"shop", "shop-0", "shop-1", "shop-2"}
 
 // newHookAPI is an API server that knows the webhook, as its chart registers it,
 // and Namespaces with its label.
-func newHookAPI(t *testing.T, service string) *apitest.Documents {
+func newHookAPI(t *testing.T, service string) *apitest.Server {
 	t.Helper()
 	namespace, name, _ := strings.Cut(service, "/")
-	api := apitest.NewDocuments(t)
+	api := apitest.New(t)
 	for _, name := range hookNamespaces {
-		api.Put("/api/v1/namespaces/"+name, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		api.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{"portolan.dev/dns-policy": "ClusterFirstWithAutopath"},
 		}})
 	}
-	api.Put("/api/v1/namespaces/"+namespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	api.Put("/api/v1/namespaces/"+namespace+"/secrets/"+name, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+	api.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	api.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 	meta := metav1.ObjectMeta{Name: name}
 	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: name}}
-	api.Put(registrationPath("mutating", name), &admissionregistrationv1.MutatingWebhookConfiguration{
+	api.Put(&admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "a", ClientConfig: client}},
 	})
-	api.Put(registrationPath("validating", name), &admissionregistrationv1.ValidatingWebhookConfiguration{
+	api.Put(&admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "b", ClientConfig: client}},
 	})
 	return api
 }
 
-func registrationPath(kind, name string) string {
-	return "/apis/admissionregistration.k8s.io/v1/" + kind + "webhookconfigurations/" + name
-}
-
 // startHook starts a webhook with these settings of the key webhook, and waits
 // until it is ready.
-func startHook(t *testing.T, api *apitest.Documents, webhook string) *hook {
+func startHook(t *testing.T, api *apitest.Server, webhook string) *hook {
 	t.Helper()
 	h := &hook{api: api, service: "kube-system/portolan-webhook"}
 	for _, setting := range []string{"listen: '" + anyPort + "'", "clusterDNS: [10.96.0.10]"} {
@@ -134,7 +130,7 @@ func (h *hook) client() *http.Client {
 	h.t.Helper()
 	namespace, name, _ := strings.Cut(h.service, "/")
 	var registered admissionregistrationv1.ValidatingWebhookConfiguration
-	if !h.api.Get(registrationPath("validating", name), &registered) {
+	if !h.api.Get("", name, &registered) {
 		h.t.Fatal("the registration is gone")
 	}
 	roots := x509.NewCertPool()
@@ -199,12 +195,12 @@ func effectOfWebhookTimeout(t *testing.T) {
 		api := newHookAPI(t, "kube-system/portolan-webhook")
 		h := startHook(t, api, setting)
 		hang := make(chan struct{})
-		api.Misbehave(func(_, path string) int {
+		api.Misbehave(apitest.Fault{Refuse: func(_, path string) int {
 			if strings.HasSuffix(path, "/namespaces/shop") {
 				<-hang
 			}
 			return 0
-		})
+		}})
 		client, began := h.client(), time.Now()
 		response, err := h.review(client, "/mutate", "pods", newPod)
 		took := time.Since(began)
@@ -230,7 +226,7 @@ func effectOfWebhookMaxInFlight(t *testing.T) {
 		h := startHook(t, api, setting)
 		var inside, highest atomic.Int32
 		release := make(chan struct{})
-		api.Misbehave(func(_, path string) int {
+		api.Misbehave(apitest.Fault{Refuse: func(_, path string) int {
 			if strings.Contains(path, "/namespaces/shop-") {
 				if n := inside.Add(1); n > highest.Load() {
 					highest.Store(n)
@@ -239,7 +235,7 @@ func effectOfWebhookMaxInFlight(t *testing.T) {
 				inside.Add(-1)
 			}
 			return 0
-		})
+		}})
 		client := h.client()
 		answered := make(chan error)
 		for i := range together {
@@ -319,13 +315,13 @@ func TestWebhook(t *testing.T) {
 	}
 
 	asked, release := make(chan struct{}), make(chan struct{})
-	api.Misbehave(func(_, path string) int {
+	api.Misbehave(apitest.Fault{Refuse: func(_, path string) int {
 		if strings.HasSuffix(path, "/namespaces/shop-1") {
 			close(asked)
 			<-release
 		}
 		return 0
-	})
+	}})
 	client := h.client()
 	answered := make(chan error, 1)
 	go func() {
@@ -383,18 +379,18 @@ func TestAlertsTell(t *testing.T) {
 func TestWebhookWaits(t *testing.T) {
 	t.Parallel()
 	api := newHookAPI(t, "kube-system/portolan-webhook")
-	api.Misbehave(func(method, _ string) int {
+	api.Misbehave(apitest.Fault{Refuse: func(method, _ string) int {
 		if method == http.MethodPatch {
 			return http.StatusForbidden
 		}
 		return 0
-	})
+	}})
 	file := settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q}\nlameduck: 100ms\nwebhook: {listen: '%s', clusterDNS: [10.96.0.10]}", api.Kubeconfig(t), anyPort))
 	p := follow(t, exec.Command("portolan", "webhook", "--config", file))
 	p.awaitAdmin("/readyz", http.StatusServiceUnavailable, "mutatingwebhookconfigurations portolan-webhook: told to refuse PATCH")
 	p.awaitAdmin("/healthz", http.StatusOK, "ok")
 	p.waitLog("the certificate can't be looked after")
-	api.Misbehave(func(string, string) int { return 0 })
+	api.Misbehave(apitest.Fault{})
 	p.awaitAdmin("/readyz", http.StatusOK, "ok")
 	p.stop(syscall.SIGTERM)
 	p.waitLog("stopping.*lameduck=100ms")

@@ -32,7 +32,7 @@ const (
 
 // world is an API server with the registrations, and a clock.
 type world struct {
-	*apitest.Documents
+	*apitest.Server
 	t   *testing.T
 	api *API
 
@@ -44,18 +44,18 @@ const testLife = 10 * time.Minute
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Documents: apitest.NewDocuments(t), t: t, now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	w := &world{Server: apitest.New(t), t: t, now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
 	own := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "dns", Name: "hook"}}
 	other := admissionregistrationv1.WebhookClientConfig{
 		Service: &admissionregistrationv1.ServiceReference{Namespace: "dns", Name: "other"}, CABundle: []byte("other"),
 	}
 	meta := metav1.ObjectMeta{Name: "hook"}
 	w.emptySecret()
-	w.Put(namespacePath, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dns"}})
-	w.Put(mutatingPath, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{
+	w.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dns"}})
+	w.Put(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{
 		{Name: "a", ClientConfig: own}, {Name: "other", ClientConfig: other}, {Name: "b", ClientConfig: own},
 	}})
-	w.Put(validatingPath, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{
+	w.Put(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{
 		{Name: "c", ClientConfig: own},
 	}})
 	var err error
@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 
 // emptySecret is the Secret as it is installed.
 func (w *world) emptySecret() {
-	w.Put(secretPath, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "dns", Name: "hook"}})
+	w.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "dns", Name: "hook"}})
 }
 
 func (w *world) keeper() *CertificateRotator {
@@ -101,7 +101,7 @@ func (w *world) bundles() (all [][]byte) {
 	w.t.Helper()
 	var m admissionregistrationv1.MutatingWebhookConfiguration
 	var v admissionregistrationv1.ValidatingWebhookConfiguration
-	if !w.Get(mutatingPath, &m) || !w.Get(validatingPath, &v) {
+	if !w.Get("", "hook", &m) || !w.Get("", "hook", &v) {
 		w.t.Fatal("a registration is gone")
 	}
 	if got := string(m.Webhooks[1].ClientConfig.CABundle); got != "other" {
@@ -295,26 +295,26 @@ func TestKeeperRepairs(t *testing.T) {
 	for claim, spoil := range map[string]func(*world){
 		"the bundle is emptied": func(w *world) {
 			var v admissionregistrationv1.ValidatingWebhookConfiguration
-			w.Get(validatingPath, &v)
+			w.Get("", "hook", &v)
 			v.Webhooks[0].ClientConfig.CABundle = nil
-			w.Put(validatingPath, &v)
+			w.Put(&v)
 		},
 		"the bundle is another's": func(w *world) {
 			var m admissionregistrationv1.MutatingWebhookConfiguration
-			w.Get(mutatingPath, &m)
+			w.Get("", "hook", &m)
 			m.Webhooks[2].ClientConfig.CABundle = []byte("-----BEGIN CERTIFICATE-----\n")
-			w.Put(mutatingPath, &m)
+			w.Put(&m)
 		},
 		"the Secret is empty": (*world).emptySecret,
 		"the key is another's": func(w *world) {
 			var s corev1.Secret
-			w.Get(secretPath, &s)
+			w.Get("dns", "hook", &s)
 			g, err := newGeneration("hook.dns.svc", w.time(), testLife)
 			if err != nil {
 				w.t.Fatal(err)
 			}
 			s.Data[corev1.TLSPrivateKeyKey] = g.keyPEM
-			w.Put(secretPath, &s)
+			w.Put(&s)
 		},
 		"the certificate is another's": func(w *world) {
 			g, err := newGeneration("hook.example", w.time(), testLife)
@@ -323,7 +323,7 @@ func TestKeeperRepairs(t *testing.T) {
 			}
 			s := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "dns", Name: "hook"}}
 			put(&s, "", g)
-			w.Put(secretPath, &s)
+			w.Put(&s)
 		},
 	} {
 		t.Run(claim, func(t *testing.T) {
@@ -354,12 +354,12 @@ func TestKeeperRepairs(t *testing.T) {
 func TestKeeperRefused(t *testing.T) {
 	w := newWorld(t)
 	refuse := func(method, path string) {
-		w.Misbehave(func(m, p string) int {
+		w.Misbehave(apitest.Fault{Refuse: func(m, p string) int {
 			if m == method && p == path {
 				return http.StatusForbidden
 			}
 			return 0
-		})
+		}})
 	}
 	k := w.keeper()
 	for _, of := range []struct{ method, path, words string }{
@@ -382,7 +382,7 @@ func TestKeeperRefused(t *testing.T) {
 		t.Errorf("remarks %q, want none any more", remarks)
 	}
 
-	w.Misbehave(func(string, string) int { return http.StatusInternalServerError })
+	w.Misbehave(apitest.Fault{Refuse: func(string, string) int { return http.StatusInternalServerError }})
 	if k.look(t.Context()) == nil {
 		t.Error("no error without an API server")
 	}
@@ -402,9 +402,9 @@ func TestKeeperFresh(t *testing.T) {
 		"the Secret is empty": (*world).emptySecret,
 		"the newest is spoilt": func(w *world) {
 			var s corev1.Secret
-			w.Get(secretPath, &s)
+			w.Get("dns", "hook", &s)
 			s.Data[corev1.TLSCertKey] = []byte("spoilt")
-			w.Put(secretPath, &s)
+			w.Put(&s)
 		},
 	} {
 		t.Run(claim, func(t *testing.T) {
@@ -452,7 +452,7 @@ func TestKeeperWithoutSecret(t *testing.T) {
 	w := newWorld(t)
 	k := w.keeper()
 	w.look(k)
-	w.Delete(secretPath)
+	w.Delete(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "dns", Name: "hook"}})
 	fresh := w.keeper()
 	for _, one := range []*CertificateRotator{k, fresh} {
 		if one.look(t.Context()) == nil {
@@ -471,13 +471,13 @@ func TestKeeperWithoutSecret(t *testing.T) {
 func TestKeeperInvalid(t *testing.T) {
 	w := newWorld(t)
 	patches := 0
-	w.Misbehave(func(method, _ string) int {
+	w.Misbehave(apitest.Fault{Refuse: func(method, _ string) int {
 		if method == http.MethodPatch {
 			patches++
 			return http.StatusUnprocessableEntity
 		}
 		return 0
-	})
+	}})
 	k := w.keeper()
 	if err := k.look(t.Context()); err == nil || errors.Is(err, errChanged) || patches != 1 {
 		t.Errorf("after %d patches: %v, want one, and why it is refused", patches, err)
@@ -488,13 +488,13 @@ func TestKeeperInvalid(t *testing.T) {
 // TestKeeperUnregistered: without a registration it is not ready; one is enough.
 func TestKeeperUnregistered(t *testing.T) {
 	w := newWorld(t)
-	w.Delete(mutatingPath)
+	w.Delete(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "hook"}})
 	k := w.keeper()
 	w.look(k)
 	if missing, _ := k.Ready(); len(missing) > 0 {
 		t.Errorf("with one registration: %q", missing)
 	}
-	w.Delete(validatingPath)
+	w.Delete(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "hook"}})
 	if k.look(t.Context()) == nil {
 		t.Error("no error without a registration")
 	}

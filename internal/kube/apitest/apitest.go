@@ -1,10 +1,13 @@
-// Package apitest is a Kubernetes API server for tests: lists and watches of
-// what is put into it, over HTTP on loopback, with the bad manners that real
-// ones have. It knows no defaults, no validation and no users, but an account.
+// Package apitest is a Kubernetes API server for tests. It serves lists, watches, and
+// reads and writes of single objects over HTTP on loopback, and misbehaves as real API
+// servers do. It has no defaulting, no validation and no authorization except for one
+// token.
+//
+// It follows "Kubernetes API Concepts" and "API Conventions" of the Kubernetes
+// documentation.
 package apitest
 
 import (
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"maps"
@@ -15,34 +18,34 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"portolan.dev/portolan/internal/kube/object"
 )
 
-// Server is an API server of the kinds in object.Kinds.
+// Server is an API server. It holds objects of the kinds that Portolan uses.
 type Server struct {
 	http *httptest.Server
 
-	mu      sync.Mutex
-	version int // of the last change
-	oldest  int // changes up to this one are forgotten
-	objects map[id]metav1.Object
-	log     []event // all changes since oldest
-	changed chan struct{}
-	fault   Fault
-	token   string        // that requests must have; any may be, or none, when empty
-	cut     chan struct{} // closed to end the watches that there are
-	asked   []Request
+	mu       sync.Mutex
+	version  int // of the last change
+	oldest   int // changes up to this version are forgotten
+	objects  map[id]metav1.Object
+	log      []event // all changes since oldest
+	changed  chan struct{}
+	fault    Fault
+	token    string        // that requests must have; empty accepts all requests
+	cut      chan struct{} // closed to end the present watches
+	requests []Request
+	writes   []string
 }
 
 type id struct{ resource, namespace, name string }
@@ -55,7 +58,7 @@ type event struct {
 	before   metav1.Object // what object replaced, or nil
 }
 
-// Request is one that the server got.
+// Request is one that the server received.
 type Request struct {
 	At       time.Time
 	Resource string
@@ -64,25 +67,27 @@ type Request struct {
 	URL      string
 }
 
-// Fault makes the server misbehave; the zero value does not.
+// Fault makes the server misbehave. The zero value does not.
 type Fault struct {
-	// Status refuses requests with this HTTP status; 0 refuses none.
+	// Status is the HTTP status that requests are refused with; 0 refuses none.
 	Status int
-	// HangUp closes connections instead of answering, as load balancers do that
-	// have no server.
+	// HangUp closes connections instead of answering, as a load balancer without a
+	// backend does.
 	HangUp bool
-	// Resource is the one that Status and HangUp are for; all when empty.
+	// Resource restricts Status and HangUp to a resource; empty is all.
 	Resource string
-	// Silent sends no events, and answers no list, though the connection is
-	// there.
+	// Refuse returns the HTTP status that a request is refused with, 0 to serve it. It
+	// may block. nil refuses none.
+	Refuse func(method, path string) (status int)
+	// Silent sends no events and answers no list, but keeps connections open.
 	Silent bool
-	// NoWatchList refuses to send lists as streams, as old servers do.
+	// NoWatchList refuses to stream lists, as old API servers do.
 	NoWatchList bool
-	// Slow is how long each request waits.
+	// Slow delays each request.
 	Slow time.Duration
 }
 
-func (f *Fault) hits(resource string) bool { return f.Resource == "" || f.Resource == resource }
+func (f *Fault) affects(resource string) bool { return f.Resource == "" || f.Resource == resource }
 
 // New starts a server that holds the Namespace default. It ends with the test.
 func New(t testing.TB) *Server {
@@ -90,7 +95,7 @@ func New(t testing.TB) *Server {
 	return start(t, (*httptest.Server).Start)
 }
 
-// NewTLS is New over TLS and HTTP/2, as clusters have it.
+// NewTLS is New with TLS and HTTP/2, as in real clusters.
 func NewTLS(t testing.TB) *Server {
 	t.Helper()
 	return start(t, func(h *httptest.Server) {
@@ -99,17 +104,17 @@ func NewTLS(t testing.TB) *Server {
 	})
 }
 
-func start(t testing.TB, begin func(*httptest.Server)) *Server {
+func start(t testing.TB, listen func(*httptest.Server)) *Server {
 	t.Helper()
 	s := &Server{objects: make(map[id]metav1.Object), changed: make(chan struct{}), cut: make(chan struct{})}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
-	begin(s.http)
+	listen(s.http)
 	t.Cleanup(s.Stop)
 	s.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	return s
 }
 
-// Stop ends the server; its address is then refused.
+// Stop ends the server; connections to its address are refused from then on.
 func (s *Server) Stop() {
 	s.Cut()
 	s.http.CloseClientConnections()
@@ -124,8 +129,8 @@ func (s *Server) Kubeconfig(t testing.TB) (path string) {
 	return path
 }
 
-// Account writes the files of a Pod's account into dir, as a kubelet does. From
-// now on the server accepts no token but this one.
+// Account writes the files of a Pod's service account into dir, as a kubelet does.
+// From then on the server accepts only this token.
 func (s *Server) Account(t testing.TB, dir, token string) {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
@@ -143,7 +148,7 @@ func (s *Server) Account(t testing.TB, dir, token string) {
 	s.token = token
 }
 
-// URL is the server's address.
+// URL returns the server's address.
 func (s *Server) URL() string { return s.http.URL }
 
 // WriteKubeconfig writes a kubeconfig file for the server at url.
@@ -161,10 +166,28 @@ current-context: test
 	}
 }
 
-// resources are those that the server has, by their names: every kind of the
-// model.
+// resource is a kind of API object.
+type resource struct {
+	object metav1.Object // a pointer to the type
+	metav1.TypeMeta
+}
+
+// resources are those that the server has, by name: every kind of the model, and those
+// that Portolan writes.
 var resources = func() map[string]resource {
-	all := make(map[string]resource)
+	registration := admissionregistrationv1.SchemeGroupVersion.String()
+	all := map[string]resource{
+		"secrets": {new(corev1.Secret), metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}},
+		"leases":  {new(coordinationv1.Lease), metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}},
+		"mutatingwebhookconfigurations": {
+			new(admissionregistrationv1.MutatingWebhookConfiguration),
+			metav1.TypeMeta{APIVersion: registration, Kind: "MutatingWebhookConfiguration"},
+		},
+		"validatingwebhookconfigurations": {
+			new(admissionregistrationv1.ValidatingWebhookConfiguration),
+			metav1.TypeMeta{APIVersion: registration, Kind: "ValidatingWebhookConfiguration"},
+		},
+	}
 	for _, k := range object.Kinds {
 		version, kind := k.Group.WithKind(k.Model.String()).ToAPIVersionAndKind()
 		all[k.Resource] = resource{k.New(), metav1.TypeMeta{APIVersion: version, Kind: kind}}
@@ -172,13 +195,12 @@ var resources = func() map[string]resource {
 	return all
 }()
 
-// resource is a kind of API object.
-type resource struct {
-	object metav1.Object // a pointer to the type
-	metav1.TypeMeta
+// newObject returns an empty object of a resource.
+func newObject(resource string) metav1.Object {
+	return reflect.New(reflect.TypeOf(resources[resource].object).Elem()).Interface().(metav1.Object)
 }
 
-// resourceOf is the resource of an object, by its type.
+// resourceOf returns the resource of an object and its type.
 func resourceOf(o metav1.Object) (resource string, kind metav1.TypeMeta) {
 	for name, r := range resources {
 		if reflect.TypeOf(o) == reflect.TypeOf(r.object) {
@@ -188,52 +210,81 @@ func resourceOf(o metav1.Object) (resource string, kind metav1.TypeMeta) {
 	panic(fmt.Sprintf("apitest: no resource of %T", o))
 }
 
-// Put creates or replaces objects; the server keeps copies.
+func idOf(o metav1.Object) id {
+	resource, _ := resourceOf(o)
+	return id{resource, o.GetNamespace(), o.GetName()}
+}
+
+// Put creates or replaces objects, whatever their versions; the server keeps copies.
 func (s *Server) Put(objects ...metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range objects {
-		resource, _ := resourceOf(o)
-		key := id{resource, o.GetNamespace(), o.GetName()}
-		kind, before := "ADDED", s.objects[key]
-		if before != nil {
-			kind = "MODIFIED"
-		}
-		s.objects[key] = s.happen(event{resource: resource, kind: kind, object: o, before: before})
+		s.put(o)
 	}
 }
 
-// Delete removes objects of these names, if they are there.
+// put stores a copy of an object with a new version and returns the copy.
+func (s *Server) put(o metav1.Object) metav1.Object {
+	key := idOf(o)
+	kind, before := "ADDED", s.objects[key]
+	if before != nil {
+		kind = "MODIFIED"
+	}
+	stored := s.record(event{resource: key.resource, kind: kind, object: o, before: before})
+	s.objects[key] = stored
+	return stored
+}
+
+// Delete removes objects of these names, if they exist.
 func (s *Server) Delete(objects ...metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range objects {
-		resource, _ := resourceOf(o)
-		key := id{resource, o.GetNamespace(), o.GetName()}
-		if there, ok := s.objects[key]; ok {
-			delete(s.objects, key)
-			s.happen(event{resource: resource, kind: "DELETED", object: there, before: there})
-		}
+		s.remove(idOf(o))
 	}
 }
 
-// Objects are all that the server holds; nobody may change them.
+// remove removes an object and reports whether it existed.
+func (s *Server) remove(key id) bool {
+	stored, ok := s.objects[key]
+	if ok {
+		delete(s.objects, key)
+		s.record(event{resource: key.resource, kind: "DELETED", object: stored, before: stored})
+	}
+	return ok
+}
+
+// Get copies the object of that name into into and reports whether it exists.
+func (s *Server) Get(namespace, name string, into metav1.Object) bool {
+	resource, _ := resourceOf(into)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored, ok := s.objects[id{resource, namespace, name}]
+	if ok {
+		stored = stored.(runtime.Object).DeepCopyObject().(metav1.Object)
+		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(stored).Elem())
+	}
+	return ok
+}
+
+// Objects returns all objects; the caller must not change them.
 func (s *Server) Objects() []metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.objects))
 }
 
-// Bookmark tells all watches that they have heard everything.
+// Bookmark sends a bookmark to all watches: they have received all changes.
 func (s *Server) Bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.happen(event{kind: "BOOKMARK", object: new(corev1.Namespace)})
+	s.record(event{kind: "BOOKMARK", object: new(corev1.Namespace)})
 }
 
-// happen notes a change with a copy of its object, which it gives, and wakes
-// the watches.
-func (s *Server) happen(e event) metav1.Object {
+// record records a change with a copy of its object, wakes the watches, and returns
+// the copy.
+func (s *Server) record(e event) metav1.Object {
 	s.version++
 	e.version = s.version
 	e.object = e.object.(runtime.Object).DeepCopyObject().(metav1.Object)
@@ -244,8 +295,8 @@ func (s *Server) happen(e event) metav1.Object {
 	return e.object
 }
 
-// Forget makes the server forget what changed up to now, as when etcd is
-// compacted: a watch from before that is refused as expired.
+// Forget drops the history of changes, as when etcd is compacted: the server refuses a
+// watch from an earlier version as expired.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,14 +304,14 @@ func (s *Server) Forget() {
 	s.oldest, s.log = s.version, nil
 }
 
-// Misbehave sets what is wrong with the server from now on.
+// Misbehave sets the fault that the server has from now on.
 func (s *Server) Misbehave(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = f
 }
 
-// Cut ends all watches that there are.
+// Cut ends all present watches.
 func (s *Server) Cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,244 +319,17 @@ func (s *Server) Cut() {
 	s.cut = make(chan struct{})
 }
 
-// Requests are those that came since the start.
+// Requests returns all requests since the start.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.asked)
+	return slices.Clone(s.requests)
 }
 
-// query is what one request asks for.
-type query struct {
-	resource, namespace string
-	labels              labels.Selector
-	fields              fields.Selector
-	watch, initial      bool
-	version             string
-}
-
-func parse(r *http.Request) (q query, err error) {
-	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "/apis/discovery.k8s.io/v1/")
-	parts := strings.Split(path, "/")
-	if len(parts) == 3 && parts[0] == "namespaces" {
-		q.namespace = parts[1]
-	}
-	q.resource = parts[len(parts)-1]
-	values := r.URL.Query()
-	if q.labels, err = labels.Parse(values.Get("labelSelector")); err != nil {
-		return q, err
-	}
-	if q.fields, err = fields.ParseSelector(values.Get("fieldSelector")); err != nil {
-		return q, err
-	}
-	q.watch, q.initial = values.Get("watch") == "true", values.Get("sendInitialEvents") == "true"
-	q.version = values.Get("resourceVersion")
-	return q, nil
-}
-
-func (q *query) wants(resource string, o metav1.Object) bool {
-	set := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
-	if p, ok := o.(*corev1.Pod); ok {
-		set["status.phase"] = string(p.Status.Phase)
-	}
-	return resource == q.resource && (q.namespace == "" || q.namespace == o.GetNamespace()) &&
-		q.labels.Matches(labels.Set(o.GetLabels())) && q.fields.Matches(set)
-}
-
-func (q *query) verb() string {
-	if q.watch {
-		return "watch"
-	}
-	return "list"
-}
-
-// shows is how an event looks to a watch that asks for this: an object that
-// enters its selection is added, one that leaves it is deleted.
-func (q *query) shows(e event) (kind string, shown bool) {
-	was := e.before != nil && q.wants(e.resource, e.before)
-	is := e.kind != "DELETED" && q.wants(e.resource, e.object)
-	switch {
-	case is && was:
-		return "MODIFIED", true
-	case is:
-		return "ADDED", true
-	case was:
-		return "DELETED", true
-	}
-	return "", false
-}
-
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	q, err := parse(r)
+// Writes returns the successful writes of clients since the start, each as METHOD PATH;
+// the path of a POST has the name of the created object.
+func (s *Server) Writes() []string {
 	s.mu.Lock()
-	s.asked = append(s.asked, Request{time.Now(), q.resource, q.watch, q.version, r.URL.String()})
-	fault := s.fault
-	stranger := s.token != "" && r.Header.Get("Authorization") != "Bearer "+s.token
-	s.mu.Unlock()
-	select {
-	case <-r.Context().Done():
-		return
-	case <-time.After(fault.Slow):
-	}
-	switch {
-	case err != nil:
-		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
-	case stranger:
-		refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
-	case fault.HangUp && fault.hits(q.resource):
-		panic(http.ErrAbortHandler)
-	case fault.Status != 0 && fault.hits(q.resource):
-		refuse(w, fault.Status, reasons[fault.Status], fmt.Sprintf("told to refuse %s of %s", q.verb(), q.resource))
-	case q.initial && fault.NoWatchList:
-		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
-	case q.watch:
-		s.watch(w, r, &q)
-	case fault.Silent:
-		w.WriteHeader(http.StatusOK)
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	default:
-		s.list(w, &q)
-	}
-}
-
-var reasons = map[int]metav1.StatusReason{
-	http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests,
-	http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusUnauthorized: metav1.StatusReasonUnauthorized,
-	http.StatusGone: metav1.StatusReasonExpired,
-}
-
-func status(code int, reason metav1.StatusReason, message string) *metav1.Status {
-	return &metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
-	}
-}
-
-func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	if code == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1")
-	}
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(status(code, reason, message))
-}
-
-// encoded is the object as JSON, with its type.
-func encoded(o metav1.Object) map[string]any {
-	_, kind := resourceOf(o)
-	text, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	var m map[string]any
-	if err := json.Unmarshal(text, &m); err != nil {
-		panic(err)
-	}
-	m["apiVersion"], m["kind"] = kind.APIVersion, kind.Kind
-	return m
-}
-
-func (s *Server) list(w http.ResponseWriter, q *query) {
-	s.mu.Lock()
-	items := []map[string]any{}
-	for key, o := range s.objects {
-		if q.wants(key.resource, o) {
-			items = append(items, encoded(o))
-		}
-	}
-	version := s.version
-	s.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
-	kind := resources[q.resource]
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"apiVersion": kind.APIVersion, "kind": kind.Kind + "List", "metadata": map[string]string{"resourceVersion": strconv.Itoa(version)}, "items": items,
-	})
-}
-
-// stream sends the events of one watch.
-type stream struct {
-	http.ResponseWriter
-	q    *query
-	sent int // the version up to which it is sent
-}
-
-func (st *stream) send(kind string, object any) {
-	_ = json.NewEncoder(st).Encode(map[string]any{"type": kind, "object": object})
-	st.ResponseWriter.(http.Flusher).Flush()
-}
-
-func (st *stream) bookmark(version int, annotations map[string]string) {
-	kind := resources[st.q.resource]
-	st.send("BOOKMARK", map[string]any{
-		"apiVersion": kind.APIVersion, "kind": kind.Kind,
-		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version), "annotations": annotations},
-	})
-}
-
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, q *query) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	w.(http.Flusher).Flush()
-	st := &stream{ResponseWriter: w, q: q}
-	s.mu.Lock()
-	cut := s.cut
-	s.mu.Unlock()
-	if q.initial {
-		s.sendAll(st)
-	} else {
-		st.sent, _ = strconv.Atoi(q.version)
-	}
-	for {
-		s.mu.Lock()
-		changed, silent, expired := s.changed, s.fault.Silent, st.sent < s.oldest
-		var news []event
-		if !silent {
-			first, _ := slices.BinarySearchFunc(s.log, st.sent+1, func(e event, v int) int { return e.version - v })
-			news = slices.Clone(s.log[first:])
-		}
-		if len(news) > 0 {
-			st.sent = s.version
-		}
-		s.mu.Unlock()
-		if expired && !silent {
-			st.send("ERROR", status(http.StatusGone, metav1.StatusReasonExpired, "too old resource version"))
-			return
-		}
-		for _, e := range news {
-			if e.kind == "BOOKMARK" {
-				st.bookmark(e.version, nil)
-			} else if kind, shown := q.shows(e); shown {
-				st.send(kind, encoded(e.object))
-			}
-		}
-		select {
-		case <-r.Context().Done():
-			return
-		case <-cut:
-			return
-		case <-changed:
-		}
-	}
-}
-
-// sendAll sends everything, and says when that is done.
-func (s *Server) sendAll(st *stream) {
-	s.mu.Lock()
-	silent := s.fault.Silent
-	var all []map[string]any
-	for key, o := range s.objects {
-		if st.q.wants(key.resource, o) {
-			all = append(all, encoded(o))
-		}
-	}
-	st.sent = s.version
-	s.mu.Unlock()
-	if silent {
-		return
-	}
-	for _, o := range all {
-		st.send("ADDED", o)
-	}
-	st.bookmark(st.sent, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	defer s.mu.Unlock()
+	return slices.Clone(s.writes)
 }

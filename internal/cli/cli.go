@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -76,6 +77,7 @@ Kubernetes API, or from a directory of manifests.`,
 
 // sourceFlags are those of every command that reads a cluster.
 type sourceFlags struct {
+	text      []byte // of the file config; nil before it is read
 	config    string
 	manifests string
 	simulate  bool
@@ -145,6 +147,14 @@ func (f *sourceFlags) addConfig(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // fails for flags that are not there only
 }
 
+// content is the text of the file that the configuration is read from.
+func (f *sourceFlags) content() ([]byte, error) {
+	if f.config == "" {
+		return nil, nil
+	}
+	return os.ReadFile(f.config)
+}
+
 // read is the configuration that the flags make.
 func (f *sourceFlags) read() (config.Config, error) {
 	c := config.Default()
@@ -152,8 +162,14 @@ func (f *sourceFlags) read() (config.Config, error) {
 		return c, err
 	}
 	if f.config != "" {
+		if f.text == nil {
+			var err error
+			if f.text, err = config.ReadFile(f.config); err != nil {
+				return c, err
+			}
+		}
 		var err error
-		if c, err = config.Read(f.config); err != nil {
+		if c, err = config.Parse(f.config, f.text); err != nil {
 			return c, err
 		}
 	}

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"os"
-
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
@@ -33,8 +31,10 @@ does. With none it listens where --listen says.`,
 			}
 			return process{
 				assemble: assembly.node, agent: true,
-				read:    func() (config.Config, error) { return flags.read(cmd) },
-				content: func() ([]byte, error) { return os.ReadFile(flags.config) },
+				follow: &config.Follower{Text: flags.text, Read: flags.content, Parse: func(text []byte) (config.Config, error) {
+					flags.text = text
+					return flags.read(cmd)
+				}},
 			}.run(cmd, c)
 		},
 	}

@@ -101,10 +101,8 @@ func zoneDump(dns *dnsapp.DNS) admin.Dump {
 // process is how a command's process follows its settings.
 type process struct {
 	assemble func(assembly) (*daemon.Config, error)
-	// read reads the settings again, content is the text of the files that they come
-	// from; nil where they are read once.
-	read    func() (config.Config, error)
-	content func() ([]byte, error)
+	// follow reads the settings again; nil where they are read once.
+	follow  *config.Follower
 	signals []os.Signal  // that have them read again, beside SIGHUP
 	agent   agentProcess // some settings of an agent need a restart
 }
@@ -118,11 +116,12 @@ func (p process) run(cmd *cobra.Command, settings config.Config) error {
 		return err
 	}
 	cfg.Settings, cfg.Version, cfg.Log = settings, version(), log
-	if p.read != nil {
+	if p.follow != nil {
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, append(p.signals, syscall.SIGHUP)...)
 		defer signal.Stop(hangup)
-		cfg.Reload = &daemon.Reload{Level: level, Read: p.read, Content: p.content, Signal: hangup, Frozen: func(start, next config.Config) (config.Config, []string) {
+		p.follow.Reload = hangup
+		cfg.Reload = &daemon.Reload{Level: level, Follower: p.follow, Frozen: func(start, next config.Config) (config.Config, []string) {
 			return frozen(start, next, p.agent)
 		}}
 	}

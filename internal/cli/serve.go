@@ -182,7 +182,7 @@ func (f *serveFlags) content() ([]byte, error) {
 		}
 		return corefile.Content(f.corefile, data)
 	}
-	return os.ReadFile(f.config)
+	return f.sourceFlags.content()
 }
 
 // notices logs notes on a Corefile, each set of them once.
@@ -216,17 +216,21 @@ func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 			}
 			return cfg, err
 		},
-		read: func() (config.Config, error) {
+		follow: &config.Follower{Text: flags.text, Read: flags.content, Parse: func(text []byte) (config.Config, error) {
+			flags.text = text
 			c, err := flags.read(cmd)
 			if err == nil {
 				noted.tell(flags.notes)
 			}
 			return c, err
-		},
-		content: flags.content,
+		}},
 	}
 	if flags.corefile != "" {
 		p.signals = coreDNSReload
+		var err error
+		if p.follow.Text, err = flags.content(); err != nil {
+			return fmt.Errorf("corefile: %w", err)
+		}
 	}
 	return p.run(cmd, c)
 }

@@ -3,12 +3,12 @@ package config
 import (
 	"crypto/x509"
 	"fmt"
-	"os"
 	"time"
 
 	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // compileForward checks who is asked for other names. Who is not to be asked is
@@ -90,7 +90,7 @@ func (r *Route) roots() (*x509.CertPool, error) {
 	if r.CA == "" {
 		return nil, nil
 	}
-	pem, err := os.ReadFile(r.CA)
+	pem, err := deadline.ReadFile(r.CA, readTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -19,10 +18,15 @@ import (
 // Read reads a configuration file over the defaults. Its errors name the file
 // and, where one is to blame, the line.
 func Read(path string) (Config, error) {
-	data, err := os.ReadFile(path)
+	data, err := ReadFile(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("config: %w", err)
+		return Config{}, err
 	}
+	return Parse(path, data)
+}
+
+// Parse reads the text of a configuration file as Read does.
+func Parse(path string, data []byte) (Config, error) {
 	c, err := read(data)
 	var at *lineError
 	switch {

@@ -1,11 +1,9 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -15,70 +13,40 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// pollInterval is how often the configuration file is looked at: it may be a link
-// that is swapped (a mounted ConfigMap), which no watch of the file reports.
-const pollInterval = time.Second
-
 // Reload is how settings are read again.
 type Reload struct {
 	// Level is the log's, which settings change.
 	Level *slog.LevelVar
-	// Read reads the settings again, as the command line overrides them.
-	Read func() (config.Config, error)
-	// Content is the text of the files that they come from: they are read when it
-	// changes, and when Signal is sent to.
-	Content func() ([]byte, error)
-	Signal  <-chan os.Signal
+	// Follower reads the settings again, as the command line overrides them. Run sets
+	// its Apply and Report.
+	Follower *config.Follower
 	// Frozen returns settings with the values of the start where a key needs a
 	// restart, and the keys of that kind that differ.
 	Frozen func(start, next config.Config) (config.Config, []string)
 }
 
-// reload reads the settings again when their files change and when it is asked to,
-// until ctx is done. Bad ones leave those before in force.
+// reload applies the settings whenever their files change, until ctx is done. Bad
+// ones leave those before in force.
 func (d *Daemon) reload(ctx context.Context) error {
-	r := d.cfg.Reload
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	content, _ := r.Content() // what cannot be read has not changed
-	// They may have changed since they were read for the start.
-	_ = d.reloadOnce()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.Signal:
-			content, _ = r.Content()
-		case <-ticker.C:
-			now, err := r.Content()
-			if err != nil || bytes.Equal(now, content) {
-				continue
-			}
-			content = now
-		}
-		if d.reloadOnce() == nil {
-			d.cfg.Log.Info("configuration reloaded")
-		}
-	}
+	f := d.cfg.Reload.Follower
+	f.Apply, f.Report = d.apply, d.reloaded
+	d.reloads.record(nil)
+	return f.Run(ctx)
 }
 
-// reloadOnce applies the settings as they are now, and records how that went.
-func (d *Daemon) reloadOnce() error {
-	err := d.apply()
-	if err != nil {
-		d.cfg.Log.Error("the configuration cannot be used; the one before stays in force", "err", err)
+// reloaded logs and records the outcome of a reload.
+func (d *Daemon) reloaded(err error) {
+	if err == nil {
+		d.cfg.Log.Info("configuration reloaded")
+	} else {
+		d.cfg.Log.Warn("the configuration cannot be used; the one before stays in force", "err", err)
 	}
 	d.reloads.record(err)
-	return err
 }
 
-// apply reads the settings and hands them to the parts that take them.
-func (d *Daemon) apply() error {
+// apply hands settings to the parts that take them.
+func (d *Daemon) apply(next config.Config) error {
 	r := d.cfg.Reload
-	next, err := r.Read()
-	if err != nil {
-		return err
-	}
 	next, waiting := r.Frozen(d.cfg.Settings, next)
 	if len(waiting) > 0 {
 		d.cfg.Log.Warn("these settings take effect at the next start", "keys", waiting)

@@ -1,0 +1,44 @@
+package deadline_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portolan.dev/portolan/internal/support/deadline"
+)
+
+// TestDo: a function that blocks is started once, and its caller goes on.
+func TestDo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c deadline.Call[int]
+		blocked, started := make(chan struct{}), 0
+		f := func() (int, error) {
+			started++
+			<-blocked
+			return 7, nil
+		}
+		for range 3 {
+			begin := time.Now()
+			if _, err := c.Do(t.Context(), time.Second, f); !errors.Is(err, deadline.ErrExceeded) || time.Since(begin) != time.Second {
+				t.Errorf("Do of a function that blocks: %v after %s, want %v after 1s", err, time.Since(begin), deadline.ErrExceeded)
+			}
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if _, err := c.Do(ended, time.Second, f); !errors.Is(err, context.Canceled) {
+			t.Errorf("Do with a context that is done: %v", err)
+		}
+		close(blocked)
+		if v, err := c.Do(t.Context(), time.Second, f); v != 7 || err != nil || started != 1 {
+			t.Errorf("Do of a function that goes on: %d, %v, started %d times; want 7, once", v, err, started)
+		}
+		synctest.Wait()
+		if v, err := c.Do(t.Context(), time.Second, func() (int, error) { return 8, nil }); v != 8 || err != nil {
+			t.Errorf("Do after that: %d, %v, want 8", v, err)
+		}
+	})
+}

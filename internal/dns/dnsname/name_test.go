@@ -319,18 +319,18 @@ func TestIsSubdomainOf(t *testing.T) {
 		name, zone string
 		want       bool
 	}{
-		"a name is its own":                      {"cluster.local", "cluster.local", true},
-		"a child is":                             {"svc.cluster.local", "cluster.local", true},
-		"a distant descendant is":                {"a.b.c.d.cluster.local", "cluster.local", true},
-		"all are the root's":                     {"cluster.local", ".", true},
-		"the root is its own":                    {".", ".", true},
-		"the root is not of others":              {".", "local", false},
-		"a parent is not":                        {"local", "cluster.local", false},
-		"a sibling is not":                       {"other.local", "cluster.local", false},
-		"a like end inside a label is not":       {"mycluster.local", "cluster.local", false},
-		"an octet that looks like a length":      {`my\007cluster.local`, "cluster.local", false},
-		"the same labels elsewhere are not":      {"cluster.local.example", "cluster.local", false},
-		"a name as long as the zone is compared": {"clusted.local", "cluster.local", false},
+		"a name is its own":                       {"cluster.local", "cluster.local", true},
+		"a child is":                              {"svc.cluster.local", "cluster.local", true},
+		"a distant descendant is":                 {"a.b.c.d.cluster.local", "cluster.local", true},
+		"all are the root's":                      {"cluster.local", ".", true},
+		"the root is its own":                     {".", ".", true},
+		"the root is in no other zone":            {".", "local", false},
+		"a parent is not":                         {"local", "cluster.local", false},
+		"a sibling is not":                        {"other.local", "cluster.local", false},
+		"a like end inside a label is not":        {"mycluster.local", "cluster.local", false},
+		"an octet that looks like a length":       {`my\007cluster.local`, "cluster.local", false},
+		"the same labels in another zone are not": {"cluster.local.example", "cluster.local", false},
+		"a name as long as the zone is compared":  {"clusted.local", "cluster.local", false},
 	}
 	for claim, tt := range tests {
 		t.Run(claim, func(t *testing.T) {

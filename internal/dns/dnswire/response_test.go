@@ -319,7 +319,7 @@ func TestAddSOA(t *testing.T) {
 		"at its primary":         {"ns.dns.cluster.local.", "cluster.local.", "\xc0\x13", "\xc0\x0c", "\x0ahostmaster\xc0\x13"},
 		"names in another zone":  {"10.in-addr.arpa.", "in-addr.arpa.", "\xc0\x0f", "\x02ns\x03dns\x07cluster\x05local\x00", "\x0ahostmaster\x07cluster\x05local\x00"},
 		"below the root":         {web, ".", "\x00", "\x02ns\x03dns\xc0\x19", "\x0ahostmaster\xc0\x19"},
-		"elsewhere":              {"example.", "cluster.local.", "\x07cluster\x05local\x00", "\x02ns\x03dns\x07cluster\x05local\x00", "\x0ahostmaster\x07cluster\x05local\x00"},
+		"another suffix":         {"example.", "cluster.local.", "\x07cluster\x05local\x00", "\x02ns\x03dns\x07cluster\x05local\x00", "\x0ahostmaster\x07cluster\x05local\x00"},
 		"a question of the root": {".", ".", "\x00", "\x02ns\x03dns\x07cluster\x05local\x00", "\x0ahostmaster\x07cluster\x05local\x00"},
 	}
 	for claim, tt := range tests {

@@ -202,8 +202,12 @@ func TestMissingFiles(t *testing.T) {
 	defer func() { stop(); <-ended }()
 	until := func(what string, is func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
+		end, tick := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)
+		defer tick.Stop()
+		for !is() {
+			select {
+			case <-tick.C:
+			case <-end:
 				t.Fatalf("%s: not within 20 s; log:\n%s", what, log.String())
 			}
 		}

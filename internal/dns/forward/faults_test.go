@@ -111,9 +111,11 @@ func TestRunEnds(t *testing.T) {
 // TestLoopOfOne checks that the other upstream is used if one of two loops.
 func TestLoopOfOne(t *testing.T) {
 	var f *forward.Forwarder
-	ready := make(chan struct{})
+	ready, probed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
 	self := serve(t, func(q asked) [][]byte {
 		<-ready
+		defer once.Do(func() { close(probed) })
 		name := bytes.ToLower(q.question())
 		question := questionOf("x.")
 		question.Name = name[:len(name)-5]
@@ -129,7 +131,7 @@ func TestLoopOfOne(t *testing.T) {
 	f = to(t, good, self)
 	close(ready)
 	run(t, f)
-	time.Sleep(time.Second)
+	<-probed
 	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
 		t.Errorf("answer %q, want that of the good upstream", got)
 	}

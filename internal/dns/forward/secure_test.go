@@ -284,11 +284,11 @@ func TestCancel(t *testing.T) {
 		t.Errorf("answer %q", got)
 	}
 	if n := f.Stats().Waiting; n != 1 {
-		t.Errorf("%d places taken, want 1", n)
+		t.Errorf("%d reservations, want 1", n)
 	}
 	close(release)
 	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
 		t.Errorf("answer %q", got)
 	}
-	await(t, "all places are given back", func() bool { return f.Stats().Waiting == 0 })
+	await(t, "all reservations are released", func() bool { return f.Stats().Waiting == 0 })
 }

@@ -291,8 +291,12 @@ func said(e *cache.Entry, at time.Time) string {
 // await waits for a condition.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	end, tick := time.After(patience), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-end:
 			t.Fatalf("%s: not within %s", what, patience)
 		}
 	}

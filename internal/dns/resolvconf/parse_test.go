@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 			servers("10.0.0.1", "10.0.0.2", "::1", "10.0.0.1")},
 		"a zone is kept":                           {"nameserver fe80::1%eth0\n", servers("fe80::1%eth0")},
 		"an IPv4-mapped address stays one":         {"nameserver ::ffff:192.0.2.1\n", servers("::ffff:192.0.2.1")},
-		"what follows an address is passed over":   {"nameserver 10.0.0.1 # first\n", servers("10.0.0.1")},
+		"what follows an address is ignored":       {"nameserver 10.0.0.1 # first\n", servers("10.0.0.1")},
 		"tabs, several blanks and trailing blanks": {"nameserver\t \t10.0.0.1 \t \nsearch\ta  b\t\n", Config{addrs("10.0.0.1"), []string{"a", "b"}, nil}},
 		"CRLF":                           {"nameserver 10.0.0.1\r\nsearch a b \r\n\r\noptions edns0\r\n", Config{addrs("10.0.0.1"), []string{"a", "b"}, []Option{{"edns0", ""}}}},
 		"the last line needs no newline": {"search a\nnameserver 10.0.0.1", Config{addrs("10.0.0.1"), []string{"a"}, nil}},
@@ -49,13 +49,13 @@ func TestParse(t *testing.T) {
 		"a later option replaces an earlier one in its place": {
 			"options ndots:5 edns0 ndots:2\noptions timeout:1 ndots\noptions ndots:15\n",
 			options(Option{"ndots", "15"}, Option{"edns0", ""}, Option{"timeout", "1"})},
-		"an option of no resolver is kept":              {"options x-y:a:b\n", options(Option{"x-y", "a:b"})},
-		"an empty value is no value":                    {"options ndots:\n", options(Option{"ndots", ""})},
-		"options without any":                           {"options\noptions \n", Config{}},
-		"other keywords are passed over":                {"sortlist 10.0.0.0/255.0.0.0\nfamily inet4\nlookup file bind\nsearch a\nport 53\n", searches("a")},
-		"a keyword ends at a blank":                     {"nameservers 10.0.0.1\nnameserver:10.0.0.1\nsearch=a\noptionsndots:5\n", Config{}},
-		"keywords are lower case":                       {"Nameserver 10.0.0.1\nSEARCH a\n", Config{}},
-		"control characters elsewhere are none of ours": {"# \x1b[31m\nblob \x00\x01\nsearch a\n", searches("a")},
+		"an option of no resolver is kept":                 {"options x-y:a:b\n", options(Option{"x-y", "a:b"})},
+		"an empty value is no value":                       {"options ndots:\n", options(Option{"ndots", ""})},
+		"options without any":                              {"options\noptions \n", Config{}},
+		"other keywords are ignored":                       {"sortlist 10.0.0.0/255.0.0.0\nfamily inet4\nlookup file bind\nsearch a\nport 53\n", searches("a")},
+		"a keyword ends at a blank":                        {"nameservers 10.0.0.1\nnameserver:10.0.0.1\nsearch=a\noptionsndots:5\n", Config{}},
+		"keywords are lower case":                          {"Nameserver 10.0.0.1\nSEARCH a\n", Config{}},
+		"control characters in ignored lines are accepted": {"# \x1b[31m\nblob \x00\x01\nsearch a\n", searches("a")},
 	}
 	for claim, test := range tests {
 		t.Run(claim, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestParseBounds(t *testing.T) {
 			text: long + "\n" + server, nameservers: 1, options: 1},
 		"blanks at its end are not of its length": {
 			text: long + " \t \r\n" + server, nameservers: 1, options: 1},
-		"a line beyond MaxLine is passed over whole": {
+		"a line beyond MaxLine is ignored entirely": {
 			text: long + "b\n" + server, nameservers: 1, problems: []int{1}, err: ErrLongLine},
 		"a comment may be longer": {
 			text: "#" + strings.Repeat("x", 2*MaxLine) + "\n;" + strings.Repeat("x", 2*MaxLine) + "\n" + server, nameservers: 1},

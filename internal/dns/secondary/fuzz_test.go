@@ -30,7 +30,7 @@ func aRecord(label string) []byte {
 	return wireRecord([]byte(name.WireLabels()), dnswire.TypeA, 5, []byte{192, 0, 2, 1})
 }
 
-func marksRecord() []byte {
+func metadataRecord() []byte {
 	return wireRecord([]byte(clusterZone.WireLabels()), zone.TypeMetadata, 0, zone.AppendMetadata(nil, new(zone.Metadata)))
 }
 
@@ -49,7 +49,7 @@ func TestReader(t *testing.T) {
 	foreign := wireRecord([]byte("\x07example"), dnswire.TypeA, 5, []byte{192, 0, 2, 1})
 	chaos := aRecord("a")
 	binary.BigEndian.PutUint16(chaos[len(chaos)-4-2-4-2:], uint16(dnswire.ClassCHAOS))
-	mark, a, b := marksRecord(), aRecord("a"), aRecord("b")
+	metadata, a, b := metadataRecord(), aRecord("a"), aRecord("b")
 	has := soaAt(5, "")
 	for claim, c := range map[string]struct {
 		has      *dnswire.SOA
@@ -58,22 +58,22 @@ func TestReader(t *testing.T) {
 		outcome  outcome
 		records  int
 	}{
-		"AXFR in one message":              {nil, [][]byte{messageOf(soaRecord(7), mark, a, soaRecord(7))}, nil, whole, 2},
-		"AXFR in many":                     {nil, [][]byte{messageOf(soaRecord(7)), messageOf(mark), messageOf(a, b), messageOf(soaRecord(7))}, nil, whole, 3},
-		"AXFR without marks":               {nil, [][]byte{messageOf(soaRecord(7), a, soaRecord(7))}, ErrNoMetadata, 0, 0},
-		"AXFR of another end":              {nil, [][]byte{messageOf(soaRecord(7), mark, soaRecord(8))}, errStream, 0, 0},
-		"AXFR with more behind":            {nil, [][]byte{messageOf(soaRecord(7), mark, soaRecord(7), a)}, errStream, 0, 0},
+		"AXFR in one message":              {nil, [][]byte{messageOf(soaRecord(7), metadata, a, soaRecord(7))}, nil, whole, 2},
+		"AXFR in many":                     {nil, [][]byte{messageOf(soaRecord(7)), messageOf(metadata), messageOf(a, b), messageOf(soaRecord(7))}, nil, whole, 3},
+		"AXFR without metadata":            {nil, [][]byte{messageOf(soaRecord(7), a, soaRecord(7))}, ErrNoMetadata, 0, 0},
+		"AXFR of another end":              {nil, [][]byte{messageOf(soaRecord(7), metadata, soaRecord(8))}, errStream, 0, 0},
+		"AXFR with more behind":            {nil, [][]byte{messageOf(soaRecord(7), metadata, soaRecord(7), a)}, errStream, 0, 0},
 		"AXFR without beginning":           {nil, [][]byte{messageOf(a, soaRecord(7))}, errStream, 0, 0},
 		"an empty message first":           {nil, [][]byte{messageOf()}, errStream, 0, 0},
 		"an empty message later":           {nil, [][]byte{messageOf(soaRecord(7)), messageOf()}, errStream, 0, 0},
-		"a name of another zone":           {nil, [][]byte{messageOf(soaRecord(7), mark, foreign, soaRecord(7))}, errStream, 0, 0},
-		"another class":                    {nil, [][]byte{messageOf(soaRecord(7), mark, chaos, soaRecord(7))}, errStream, 0, 0},
+		"a name of another zone":           {nil, [][]byte{messageOf(soaRecord(7), metadata, foreign, soaRecord(7))}, errStream, 0, 0},
+		"another class":                    {nil, [][]byte{messageOf(soaRecord(7), metadata, chaos, soaRecord(7))}, errStream, 0, 0},
 		"IXFR, nothing new":                {&has, [][]byte{messageOf(soaRecord(5))}, nil, unchanged, 0},
 		"IXFR, less than we have":          {&has, [][]byte{messageOf(soaRecord(4))}, errHistory, 0, 0},
 		"IXFR, another history":            {&has, [][]byte{messageOf(wireRecord([]byte(clusterZone.WireLabels()), dnswire.TypeSOA, 5, other.AppendRData(nil)))}, errHistory, 0, 0},
 		"IXFR of one part":                 {&has, [][]byte{messageOf(soaRecord(7), soaRecord(5), a, soaRecord(7), b, soaRecord(7))}, nil, changed, 2},
 		"IXFR of two parts, cut anyhow":    {&has, [][]byte{messageOf(soaRecord(7), soaRecord(5)), messageOf(a), messageOf(soaRecord(6)), messageOf(soaRecord(6), b, soaRecord(7)), messageOf(soaRecord(7))}, nil, changed, 2},
-		"IXFR answered as AXFR":            {&has, [][]byte{messageOf(soaRecord(7), mark, a, soaRecord(7))}, nil, whole, 2},
+		"IXFR answered as AXFR":            {&has, [][]byte{messageOf(soaRecord(7), metadata, a, soaRecord(7))}, nil, whole, 2},
 		"IXFR from another serial":         {&has, [][]byte{messageOf(soaRecord(7), soaRecord(4), a, soaRecord(7), soaRecord(7))}, errStream, 0, 0},
 		"IXFR with a gap":                  {&has, [][]byte{messageOf(soaRecord(8), soaRecord(5), a, soaRecord(6), soaRecord(7))}, errStream, 0, 0},
 		"IXFR, news just came":             {&has, [][]byte{messageOf(soaRecord(7))}, nil, passed, 0},
@@ -99,7 +99,7 @@ func FuzzReader(f *testing.F) {
 		m := messageOf(records...)
 		return append(binary.BigEndian.AppendUint16(nil, uint16(len(m))), m...)
 	}
-	f.Add(good(soaRecord(7), marksRecord(), aRecord("a"), soaRecord(7)), false)
+	f.Add(good(soaRecord(7), metadataRecord(), aRecord("a"), soaRecord(7)), false)
 	f.Add(append(good(soaRecord(7), soaRecord(5), aRecord("a")), good(soaRecord(7), aRecord("b"), soaRecord(7))...), true)
 	compressed := new(dns.Msg)
 	compressed.Id, compressed.Response, compressed.Compress = 1, true, true

@@ -236,9 +236,9 @@ func (r *Secondary) watch(ctx context.Context) {
 func (r *Secondary) ageZones(now time.Time) {
 	for _, z := range r.zones {
 		r.mu.Lock()
-		aged := z.loaded && !z.stale && now.Sub(r.lastVerified(z)) > r.cfg.StaleAfter
+		isStale := z.loaded && !z.stale && now.Sub(r.lastVerified(z)) > r.cfg.StaleAfter
 		r.mu.Unlock()
-		if aged && r.markStale(z, now) {
+		if isStale && r.markStale(z, now) {
 			r.cfg.Log.Warn("the copy of a zone is stale; it stays in use", "zone", z.name, "verified", r.sureAt(z))
 		}
 	}

@@ -257,7 +257,7 @@ func (s *server) refuse(q *dns.Msg, query []byte, err error) []byte {
 
 func (s *server) messages(q *dns.Msg) [][]byte {
 	if opt := q.IsEdns0(); opt == nil || len(opt.Option) != 1 || opt.Option[0].Option() != uint16(dnswire.OptionMetadata) {
-		s.t.Errorf("the query does not ask for marks: %v", q)
+		s.t.Errorf("the query does not request metadata: %v", q)
 	}
 	name := dnsname.MustParse(q.Question[0].Name)
 	var records [][]byte
@@ -399,11 +399,14 @@ const patience = 20 * time.Second
 // wait waits for ok.
 func (r *running) wait(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); !ok(); {
-		if time.Now().After(end) {
+	end, tick := time.After(patience), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-end:
 			r.t.Fatalf("%s: not within %v; status %+v, log:\n%s", what, patience, r.Status(), r.log)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

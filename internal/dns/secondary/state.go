@@ -64,8 +64,8 @@ func (r *Secondary) save() {
 	if !unsaved {
 		return
 	}
-	moments := r.versions()
-	err := stateFormat.Write(r.cfg.File, func(w io.Writer) error { return writeMoments(w, moments) })
+	versions := r.versions()
+	err := stateFormat.Write(r.cfg.File, func(w io.Writer) error { return writeVersions(w, versions) })
 	r.mu.Lock()
 	began, ended := err != nil && !r.state.failing, err == nil && r.state.failing
 	r.state.failing = err != nil
@@ -113,9 +113,9 @@ func (r *Secondary) versions() (all []*zone.Version) {
 	return all
 }
 
-func writeMoments(w io.Writer, moments []*zone.Version) error {
+func writeVersions(w io.Writer, versions []*zone.Version) error {
 	var b []byte
-	for _, m := range moments {
+	for _, m := range versions {
 		b = appendRecord(b[:0], []byte(m.SOA.Zone.WireLabels()), dnswire.TypeSOA, m.SOA.TTL, m.SOA.AppendRData(nil))
 		if _, err := w.Write(b); err != nil {
 			return err

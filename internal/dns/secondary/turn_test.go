@@ -9,6 +9,6 @@ import (
 // TestTurn checks that a busy primary says so before a secondary gives up.
 func TestTurn(t *testing.T) {
 	if transfer.SlotTime >= messageTime {
-		t.Errorf("a transfer waits %v for its turn, and a replica %v for a message", transfer.SlotTime, messageTime)
+		t.Errorf("a transfer waits %v for its turn, and a secondary %v for a message", transfer.SlotTime, messageTime)
 	}
 }

@@ -229,7 +229,7 @@ func TestChanged(t *testing.T) {
 	}{
 		"all":                    {since("cluster.local", 100), []string{now, fmt.Sprintf(soaAt, 100), now, "n2.cluster.local. 5 IN A 10.0.0.2", now}},
 		"the last":               {since("cluster.local", 102), []string{now, fmt.Sprintf(soaAt, 102), "n1.cluster.local. 5 IN A 10.0.0.1", now, now}},
-		"with marks":             {marked, []string{now, fmt.Sprintf(soaAt, 102), "n1.cluster.local. 5 IN A 10.0.0.1", `n1.cluster.local. 0 CLASS1 TYPE65280 \# 6 010000000000`, now, now}},
+		"with metadata":          {marked, []string{now, fmt.Sprintf(soaAt, 102), "n1.cluster.local. 5 IN A 10.0.0.1", `n1.cluster.local. 0 CLASS1 TYPE65280 \# 6 010000000000`, now, now}},
 		"nothing":                {since("cluster.local", 103), nil},
 		"over UDP":               {udp, nil},
 		"before the history":     {since("cluster.local", 99), whole},

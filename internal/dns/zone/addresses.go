@@ -59,9 +59,9 @@ func (db *DB) closestNodeCached(s *Scratch, name []byte) (n *node, at int) {
 }
 
 // addresses returns the A and AAAA RRsets among those at the given offsets.
-func (t *Subtree) addresses(places []byte) (a, aaaa dnswire.RRset) {
-	for ; len(places) > 0; places = places[offsetLen:] {
-		switch set := dnswire.ReadRRset(t.data[readOffset(places):]); set.Type {
+func (t *Subtree) addresses(offsets []byte) (a, aaaa dnswire.RRset) {
+	for ; len(offsets) > 0; offsets = offsets[offsetLen:] {
+		switch set := dnswire.ReadRRset(t.data[readOffset(offsets):]); set.Type {
 		case dnswire.TypeA:
 			a = set
 		case dnswire.TypeAAAA:

@@ -283,9 +283,9 @@ func (b *Builder) packNames() {
 	for i, rest := 0, b.records; len(rest) > 0; i++ {
 		n := runLength(rest, func(r *record) bool { return bytes.Equal(r.labels, rest[0].labels) })
 		binary.BigEndian.PutUint32(b.packed[i*offsetLen:], uint32(len(b.packed)))
-		places := b.packName(rest[:n], base)
+		offsets := b.packName(rest[:n], base)
 		if len(rest[0].labels) == 0 {
-			base = places
+			base = offsets
 		}
 		rest = rest[n:]
 	}
@@ -293,7 +293,7 @@ func (b *Builder) packNames() {
 
 // packName packs a name and those of its RRsets that are not among the base's.
 // It returns the offsets of all of them.
-func (b *Builder) packName(records []record, base []byte) (places []byte) {
+func (b *Builder) packName(records []record, base []byte) (offsets []byte) {
 	sets := 0
 	for range rrsets(records) {
 		sets++

@@ -166,10 +166,10 @@ func (n *node) answerBelow(s *Scratch, a *Answer, labels []byte, qtype dnswire.T
 }
 
 // answer fills a from the RRsets at the given offsets.
-func (t *Subtree) answer(a *Answer, places []byte, qtype dnswire.Type) {
+func (t *Subtree) answer(a *Answer, offsets []byte, qtype dnswire.Type) {
 	a.Outcome = NoData
-	for ; len(places) > 0; places = places[offsetLen:] {
-		set := dnswire.ReadRRset(t.data[readOffset(places):])
+	for ; len(offsets) > 0; offsets = offsets[offsetLen:] {
+		set := dnswire.ReadRRset(t.data[readOffset(offsets):])
 		switch {
 		case set.Type == qtype || qtype == dnswire.TypeANY:
 			a.Outcome, a.RRset = Found, set
@@ -183,9 +183,9 @@ func (t *Subtree) answer(a *Answer, places []byte, qtype dnswire.Type) {
 
 // deny sets the outcome and its EDE, or Unanswered if the EDE says that data is
 // pending.
-func (a *Answer) deny(o Outcome, note *EDE) {
-	a.Outcome, a.EDE = o, note
-	if note.Pending {
+func (a *Answer) deny(o Outcome, ede *EDE) {
+	a.Outcome, a.EDE = o, ede
+	if ede.Pending {
 		a.Outcome = Unanswered
 	}
 }
@@ -195,8 +195,8 @@ func (a *Answer) deny(o Outcome, note *EDE) {
 func (n *node) explain(a *Answer, qname []byte, at, child int) {
 	for {
 		if t := n.subtree.Load(); t != nil {
-			if note := t.metadata.edeFor(qname, at, child); note != nil {
-				a.deny(NXDomain, note)
+			if ede := t.metadata.edeFor(qname, at, child); ede != nil {
+				a.deny(NXDomain, ede)
 				return
 			}
 		}

@@ -52,11 +52,11 @@ func AppendMetadata(b []byte, m *Metadata) []byte {
 	b = binary.BigEndian.AppendUint32(b, m.ChildTTL)
 	for _, n := range [...]struct {
 		flag byte
-		note *EDE
+		ede  *EDE
 	}{{flagEDE, m.EDE}, {flagBelow, m.Below}, {flagUnderscored, m.Underscored}} {
-		if n.note != nil {
+		if n.ede != nil {
 			flags |= n.flag
-			b = appendEDE(b, n.note)
+			b = appendEDE(b, n.ede)
 		}
 	}
 	b[head+1] = flags
@@ -88,12 +88,12 @@ func ParseMetadata(rdata []byte) (m Metadata, err error) {
 	rdata = rdata[6:]
 	for _, n := range [...]struct {
 		flag byte
-		note **EDE
+		ede  **EDE
 	}{{flagEDE, &m.EDE}, {flagBelow, &m.Below}, {flagUnderscored, &m.Underscored}} {
 		if flags&n.flag == 0 {
 			continue
 		}
-		if *n.note, rdata = parseEDE(rdata); *n.note == nil {
+		if *n.ede, rdata = parseEDE(rdata); *n.ede == nil {
 			return Metadata{}, ErrMetadata
 		}
 	}

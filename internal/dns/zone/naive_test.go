@@ -25,10 +25,10 @@ type naive struct {
 }
 
 type subtree struct {
-	marks   zone.Metadata
-	records []record
-	hosts   []netip.Addr
-	ptrs    []ptr
+	metadata zone.Metadata
+	records  []record
+	hosts    []netip.Addr
+	ptrs     []ptr
 }
 
 type record struct {
@@ -45,7 +45,7 @@ type ptr struct {
 }
 
 func (s *subtree) build(b *zone.Builder) {
-	b.Metadata = s.marks
+	b.Metadata = s.metadata
 	for _, r := range s.records {
 		b.Add(r.typ, []byte(r.rdata), r.labels...)
 	}
@@ -117,7 +117,7 @@ func (n *naive) answers() answers {
 		if _, ok := n.zoneOf(base); !ok {
 			continue
 		}
-		if s.marks.Exists {
+		if s.metadata.Exists {
 			all.add(base, 0, "")
 		}
 		for _, r := range s.records {
@@ -189,19 +189,19 @@ func (n *naive) lookup(all answers, name dnsname.Name, t dnswire.Type) string {
 	if !exists {
 		s := n.subtrees[name.Parent()]
 		addr, ok := dnsname.ParseDashedAddr([]byte(name.Label()))
-		if ok && s.marks.Children == zone.Synthesized {
+		if ok && s.metadata.Children == zone.Synthesized {
 			made := make(answers)
 			made.addHost(name.Parent(), addr)
 			sets, exists = made[under(name.Parent(), dnsname.DashedAddr(addr))], true
-		} else if ok && s.marks.Children == zone.AnySpelling {
+		} else if ok && s.metadata.Children == zone.AnySpelling {
 			sets, exists = all[under(name.Parent(), dnsname.DashedAddr(addr))]
 		}
 	}
-	note := n.note(name, apex)
+	ede := n.ede(name, apex)
 	switch {
 	case !exists:
-		return describe(zone.NXDomain, apex, note, nil)
-	case name == apex && t == dnswire.TypeSOA && (n.subtrees[name].marks.EDE == nil || !n.subtrees[name].marks.EDE.Pending):
+		return describe(zone.NXDomain, apex, ede, nil)
+	case name == apex && t == dnswire.TypeSOA && (n.subtrees[name].metadata.EDE == nil || !n.subtrees[name].metadata.EDE.Pending):
 		return describe(zone.Authority, apex, nil, nil)
 	}
 	for _, typ := range slices.Sorted(maps.Keys(sets)) {
@@ -212,16 +212,16 @@ func (n *naive) lookup(all answers, name dnsname.Name, t dnswire.Type) string {
 			return describe(zone.Alias, apex, nil, sets[typ])
 		}
 	}
-	return describe(zone.NoData, apex, n.subtrees[name].marks.EDE, nil)
+	return describe(zone.NoData, apex, n.subtrees[name].metadata.EDE, nil)
 }
 
-// note returns the nearest EDE for a denial of name.
-func (n *naive) note(name, apex dnsname.Name) *zone.EDE {
-	if m := n.subtrees[name].marks; m.EDE != nil {
+// ede returns the nearest EDE for a denial of name.
+func (n *naive) ede(name, apex dnsname.Name) *zone.EDE {
+	if m := n.subtrees[name].metadata; m.EDE != nil {
 		return m.EDE
 	}
 	for name != apex {
-		m := n.subtrees[name.Parent()].marks
+		m := n.subtrees[name.Parent()].metadata
 		if strings.HasPrefix(name.Label(), "_") && m.Underscored != nil {
 			return m.Underscored
 		}
@@ -233,11 +233,11 @@ func (n *naive) note(name, apex dnsname.Name) *zone.EDE {
 	return nil
 }
 
-func describe(o zone.Outcome, apex dnsname.Name, note *zone.EDE, rdata []string) string {
-	if note != nil && note.Pending {
+func describe(o zone.Outcome, apex dnsname.Name, ede *zone.EDE, rdata []string) string {
+	if ede != nil && ede.Pending {
 		o = zone.Unanswered
 	}
-	text := fmt.Sprintf("outcome %d, zone %s, note %p, records", o, apex, note)
+	text := fmt.Sprintf("outcome %d, zone %s, ede %p, records", o, apex, ede)
 	for _, d := range rdata {
 		text += fmt.Sprintf(" %x", d)
 	}
@@ -248,7 +248,7 @@ func describeAnswer(a zone.Answer) string {
 	if a.SOA == nil {
 		return fmt.Sprint(a.Outcome)
 	}
-	text := fmt.Sprintf("outcome %d, zone %s, note %p, records", a.Outcome, a.SOA.Zone, a.EDE)
+	text := fmt.Sprintf("outcome %d, zone %s, ede %p, records", a.Outcome, a.SOA.Zone, a.EDE)
 	for _, d := range a.RRset.RData() {
 		text += fmt.Sprintf(" %x", d)
 	}
@@ -271,13 +271,13 @@ func (r random) addr() netip.Addr {
 	return netip.MustParseAddr(pick(r, "10.0.0.1", "10.0.0.2", "10.9.0.1", "192.0.2.1", "fd00::1", "fd00::1:0", "::ffff:10.0.0.1"))
 }
 
-var notes = []*zone.EDE{nil, nil, {Text: "why"}, {Text: "wait", Pending: true}}
+var edes = []*zone.EDE{nil, nil, {Text: "why"}, {Text: "wait", Pending: true}}
 
 func (r random) subtree() subtree {
 	return subtree{
-		marks: zone.Metadata{
+		metadata: zone.Metadata{
 			Exists: r.IntN(4) == 0, Children: pick(r, zone.Exact, zone.AnySpelling, zone.Synthesized),
-			EDE: pick(r, notes...), Below: pick(r, notes...), Underscored: pick(r, notes...),
+			EDE: pick(r, edes...), Below: pick(r, edes...), Underscored: pick(r, edes...),
 		},
 		records: some(r, 5, func() record {
 			target := pick(r, "\x01a\x00", "\x01b\x00")
@@ -335,21 +335,21 @@ func FuzzAgainstNaive(f *testing.F) {
 			n.apexes = append(n.apexes, dnsname.MustParse(z))
 		}
 		db := newDB(t, apexes...)
-		before, marks, serials := n.answers(), n.dataMetadata(), n.serials(db)
+		before, metadata, serials := n.answers(), n.dataMetadata(), n.serials(db)
 		for range 10 {
 			db.Apply(r.change(n))
 			all := n.answers()
 			n.checkLookups(t, db, all)
 			checkEntries(t, db, all)
 			for i, z := range n.apexes {
-				if n.zoneDump(before, marks, z) != n.zoneDump(all, n.dataMetadata(), z) {
+				if n.zoneDump(before, metadata, z) != n.zoneDump(all, n.dataMetadata(), z) {
 					serials[i]++
 				}
 			}
 			if got := n.serials(db); !slices.Equal(got, serials) {
 				t.Fatalf("serials of %v = %v, want %v", n.apexes, got, serials)
 			}
-			before, marks = all, n.dataMetadata()
+			before, metadata = all, n.dataMetadata()
 		}
 	})
 }
@@ -366,21 +366,21 @@ func (n *naive) serials(db *zone.DB) (all []uint32) {
 func (n *naive) dataMetadata() map[dnsname.Name]string {
 	all := make(map[dnsname.Name]string)
 	for name, s := range n.subtrees {
-		all[name] = string(zone.AppendMetadata(nil, &s.marks))
+		all[name] = string(zone.AppendMetadata(nil, &s.metadata))
 	}
 	return all
 }
 
 // zoneDump formats what is served of a zone in one line. Zero metadata is
 // omitted.
-func (n *naive) zoneDump(all answers, marks map[dnsname.Name]string, z dnsname.Name) string {
+func (n *naive) zoneDump(all answers, metadata map[dnsname.Name]string, z dnsname.Name) string {
 	var lines []string
 	for name, sets := range all {
 		if apex, _ := n.zoneOf(name); apex == z {
 			lines = append(lines, fmt.Sprint(name, sets))
 		}
 	}
-	for name, m := range marks {
+	for name, m := range metadata {
 		if apex, ok := n.zoneOf(name); ok && apex == z && m != string(zone.AppendMetadata(nil, new(zone.Metadata))) {
 			lines = append(lines, fmt.Sprint(name, m))
 		}

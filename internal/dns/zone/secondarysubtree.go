@@ -72,11 +72,11 @@ func (s *subtreeUpdate) keepNames(t *Subtree) {
 		return
 	}
 	for i := range int(t.names) {
-		labels, places := t.name(i)
+		labels, offsets := t.name(i)
 		if s.replaced[string(labels)] {
 			continue
 		}
-		for _, set := range t.sets(places) {
+		for _, set := range t.sets(offsets) {
 			for _, rdata := range set.RData() {
 				s.add(set.Type, set.TTL(), rdata, labels)
 			}

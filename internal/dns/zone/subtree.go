@@ -116,9 +116,9 @@ func (t *Subtree) base() (sets []byte) {
 }
 
 // sets returns the RRsets at the given offsets.
-func (t *Subtree) sets(places []byte) (sets []dnswire.RRset) {
-	for ; len(places) > 0; places = places[offsetLen:] {
-		sets = append(sets, dnswire.ReadRRset(t.data[readOffset(places):]))
+func (t *Subtree) sets(offsets []byte) (sets []dnswire.RRset) {
+	for ; len(offsets) > 0; offsets = offsets[offsetLen:] {
+		sets = append(sets, dnswire.ReadRRset(t.data[readOffset(offsets):]))
 	}
 	return sets
 }

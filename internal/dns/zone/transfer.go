@@ -182,9 +182,9 @@ func (b *base) metadata() OwnedRRset {
 func (t *Subtree) records(name dnsname.Name, yield func(OwnedRRset) bool) (more bool) {
 	var buf [dnsname.MaxWire]byte
 	for i := range int(t.names) {
-		labels, places := t.name(i)
+		labels, offsets := t.name(i)
 		owner := append(append(buf[:0], labels...), name.WireLabels()...)
-		for _, set := range t.sets(places) {
+		for _, set := range t.sets(offsets) {
 			if !yield(OwnedRRset{owner, set}) {
 				return false
 			}

@@ -177,7 +177,7 @@ func TestNodeSaysWhatIsNotFound(t *testing.T) {
 	t.Parallel()
 	s := serve(t, sends)
 	p := startNode(t, "node: {servers: ['"+s.addr+"'], primaries: [none.shop.svc.cluster.local]}")
-	p.waitLog("servers are not found.*none.shop.svc.cluster.local.*NXDOMAIN")
+	p.waitLog("cannot find primary servers.*none.shop.svc.cluster.local.*NXDOMAIN")
 	p.poll(patience, func() error {
 		if _, body := p.admin("/readyz"); !strings.Contains(body, "none.shop.svc.cluster.local") {
 			return fmt.Errorf("readyz: %s", body)

@@ -389,7 +389,7 @@ func TestWebhookWaits(t *testing.T) {
 	p := follow(t, exec.Command("portolan", "webhook", "--config", file))
 	p.awaitAdmin("/readyz", http.StatusServiceUnavailable, "mutatingwebhookconfigurations portolan-webhook: told to refuse PATCH")
 	p.awaitAdmin("/healthz", http.StatusOK, "ok")
-	p.waitLog("the certificate can't be looked after")
+	p.waitLog("certificate rotation failed")
 	api.Misbehave(apitest.Fault{})
 	p.awaitAdmin("/readyz", http.StatusOK, "ok")
 	p.stop(syscall.SIGTERM)

@@ -1,11 +1,14 @@
-// Package admission answers the API server's admission reviews
-// (admission.k8s.io/v1). It gives Pods that want it the DNS policy
-// ClusterFirstWithAutopath of the KEP DNS Autopath in PodSpec, which no API
-// server takes; and it warns of objects, or denies them, whose users would meet
-// trouble with names. It makes and renews its own certificate.
+// Package admission is an admission webhook (admission.k8s.io/v1; Kubernetes
+// documentation, "Dynamic Admission Control"). It mutates Pods that request the DNS
+// policy ClusterFirstWithAutopath of the KEP "DNS Autopath in PodSpec", which no API
+// server accepts, and it validates objects by the rules of package lint, with warnings
+// or denials. It issues and renews its own certificate.
 //
-// Where it is in doubt it lets an object through unchanged, with a warning: a
-// cluster must be able to start Pods whatever becomes of this webhook.
+//	request ─► begin (limits, decode) ─► mutator or validator ─► verdict ─► respond
+//	CertificateRotator ─► Secret, CA bundles ─► certificate of ReviewServer
+//
+// If in doubt it admits an object unchanged, with a warning: a cluster must be able to
+// start Pods whatever the state of this webhook.
 package admission
 
 import (
@@ -30,55 +33,56 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
-// Config is what the webhook goes by.
+// Config configures the webhook.
 type Config struct {
 	Listen netip.AddrPort
-	// Service is what the API server reaches the webhook by. The Secret beside
-	// it, and the two configurations that register the webhook, have its name.
+	// Service is the Service through which the API server reaches the webhook. The
+	// Secret in its Namespace and the two webhook configurations have its name.
 	Service ServiceName
 	// ClusterDNS and ClusterDomain are those of the cluster's kubelets. NodeDNS are
-	// the addresses of the agent on each node, which Pods that get the policy ask
-	// first; AutopathSuffix ends their search domain, see dnsconfig.Node.
+	// the addresses of the agent on each node, the first nameservers of Pods that get
+	// the policy. AutopathSuffix ends their search domain, see dnsconfig.Node.
 	ClusterDNS, NodeDNS []netip.Addr
 	ClusterDomain       string
 	AutopathSuffix      string
-	// Timeout bounds one review, MaxInFlight how many there are at once.
+	// Timeout limits one review, MaxInFlight the number of concurrent reviews.
 	Timeout     time.Duration
 	MaxInFlight int
-	// CertificateLife is how long a certificate is good.
+	// CertificateLife is the validity period of a certificate.
 	CertificateLife time.Duration
-	// Deny and Ignore are rules; what the others find is a warning.
+	// Deny and Ignore are rules. Findings of all other rules are warnings.
 	Deny, Ignore []string
 }
 
 // ServiceName identifies a Service.
 type ServiceName struct{ Namespace, Name string }
 
-// host is the name that the API server wants in the certificate.
+// host returns the name that the API server requires in the certificate.
 func (s ServiceName) host() string { return s.Name + "." + s.Namespace + ".svc" }
 
-// ReviewObserver is told of reviews.
+// ReviewObserver is notified of reviews.
 type ReviewObserver interface {
-	// Reviewed is told of each that was answered; webhook is mutate or validate.
+	// Reviewed is called for each review that was answered; webhook is mutate or
+	// validate.
 	Reviewed(webhook, operation, resource, result string, took time.Duration)
-	// Refused is told of requests that are no review, or had no place.
+	// Refused is called for requests that are not a review or exceed the limits.
 	Refused()
 }
 
 // Results of reviews.
 const (
-	ResultUnchanged = "unchanged" // there was nothing to do, or nothing was found
+	ResultUnchanged = "unchanged" // nothing to do, or no finding
 	ResultChanged   = "changed"
 	ResultWarned    = "warned"
 	ResultDenied    = "denied"
-	ResultFailed    = "failed" // let through, since it could not be reviewed
+	ResultFailed    = "failed" // admitted because the review failed
 )
 
-// verdict is what came of a review; the zero value lets the object through.
+// verdict is the outcome of a review; the zero value admits the object.
 type verdict struct {
 	patch    []operation
 	warnings []string
-	denied   []string // why; none is allowed
+	denied   []string // reasons; empty admits the object
 	failed   bool
 }
 
@@ -96,29 +100,29 @@ func (v *verdict) result() string {
 	return ResultUnchanged
 }
 
-// review answers a request. An error lets the object through, with a warning.
+// review decides on a request. An error admits the object, with a warning.
 type review func(context.Context, *admissionv1.AdmissionRequest) (verdict, error)
 
 // Handler answers reviews over HTTP.
 type Handler struct {
 	timeout  time.Duration
-	places   chan struct{} // holds a token for each review under way
-	large    chan struct{} // holds one for the large review that is under way
-	octets   atomic.Int64  // of bodies that are held
-	told     rarely        // of what was let through
+	slots    chan struct{} // holds a token per review in flight
+	large    chan struct{} // holds a token for the large review in flight
+	octets   atomic.Int64  // of the bodies in memory
+	warnings logLimit      // of objects admitted without a review
 	observer ReviewObserver
 	log      *slog.Logger
 	mux      http.ServeMux
 }
 
-// NewHandler makes a Handler.
+// NewHandler returns a Handler.
 func NewHandler(cfg Config, namespaces Namespaces, observer ReviewObserver, log *slog.Logger) *Handler {
 	return newHandler(cfg, namespaces, newAlone(&cfg).judge, observer, log)
 }
 
 func newHandler(cfg Config, namespaces Namespaces, of judge, observer ReviewObserver, log *slog.Logger) *Handler {
-	h := &Handler{timeout: cfg.Timeout, places: make(chan struct{}, cfg.MaxInFlight), large: make(chan struct{}, 1), observer: observer, log: log}
-	m := mutator{namespaces: newKeptNamespaces(namespaces), node: dnsconfig.NodeSettings{
+	h := &Handler{timeout: cfg.Timeout, slots: make(chan struct{}, cfg.MaxInFlight), large: make(chan struct{}, 1), observer: observer, log: log}
+	m := mutator{namespaces: newNamespaceCache(namespaces), node: dnsconfig.NodeSettings{
 		ClusterDomain: cfg.ClusterDomain, ClusterDNS: slices.Concat(cfg.NodeDNS, cfg.ClusterDNS), AutopathSuffix: cfg.AutopathSuffix,
 	}}
 	v := validator{judge: of, deny: cfg.Deny, ignore: cfg.Ignore}
@@ -129,8 +133,8 @@ func newHandler(cfg Config, namespaces Namespaces, of judge, observer ReviewObse
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
 
-// answer answers requests for one webhook. What is no review gets a status; the
-// API server goes by its failurePolicy then.
+// answer answers requests for one webhook. A request that is not a review gets an HTTP
+// error, upon which the API server applies its failurePolicy.
 func (h *Handler) answer(webhook string, do review) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -144,9 +148,9 @@ func (h *Handler) answer(webhook string, do review) http.Handler {
 		}
 		v := h.bounded(ctx, request, do, done)
 		if v.failed {
-			if untold, now := h.told.again(time.Now()); now {
-				h.log.Warn("let through unreviewed", "webhook", webhook, "resource", resourceLabel(request),
-					"namespace", plain(request.Namespace), "name", plain(request.Name), "reason", plain(v.warnings[0]), "untold", untold)
+			if suppressed, allowed := h.warnings.allow(time.Now()); allowed {
+				h.log.Warn("admitted without review", "webhook", webhook, "resource", resourceLabel(request),
+					"namespace", plain(request.Namespace), "name", plain(request.Name), "reason", plain(v.warnings[0]), "suppressed", suppressed)
 			}
 		}
 		write(w, respond(request, &v))
@@ -154,31 +158,32 @@ func (h *Handler) answer(webhook string, do review) http.Handler {
 	})
 }
 
-// unreviewedEvery is how often the log tells of what is let through.
-const unreviewedEvery = time.Second
+// warningInterval is the shortest interval between warnings about objects that are
+// admitted without a review.
+const warningInterval = time.Second
 
-// rarely has something told once in unreviewedEvery.
-type rarely struct {
-	mu     sync.Mutex
-	next   time.Time
-	untold int
+// logLimit allows one log line per warningInterval.
+type logLimit struct {
+	mu         sync.Mutex
+	next       time.Time
+	suppressed int
 }
 
-// again says whether it is to be told now, and how often it was not since it
-// last was.
-func (r *rarely) again(now time.Time) (untold int, tell bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now.Before(r.next) {
-		r.untold++
+// allow reports whether a line may be logged now, and how many were suppressed since
+// the last one.
+func (l *logLimit) allow(now time.Time) (suppressed int, allowed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.next) {
+		l.suppressed++
 		return 0, false
 	}
-	untold, r.untold, r.next = r.untold, 0, now.Add(unreviewedEvery)
-	return untold, true
+	suppressed, l.suppressed, l.next = l.suppressed, 0, now.Add(warningInterval)
+	return suppressed, true
 }
 
-// bounded reviews until ctx is done, and calls done when the review has ended,
-// which may be later.
+// bounded reviews a request until ctx is done. It calls done when the review has
+// ended, which may be later.
 func (h *Handler) bounded(ctx context.Context, r *admissionv1.AdmissionRequest, do review, done func()) verdict {
 	made := make(chan verdict, 1)
 	go func() {
@@ -193,7 +198,7 @@ func (h *Handler) bounded(ctx context.Context, r *admissionv1.AdmissionRequest, 
 	}
 }
 
-// safely makes an error, or a panic, a verdict that lets the object through.
+// safely turns an error or a panic of a review into a verdict that admits the object.
 func (h *Handler) safely(ctx context.Context, r *admissionv1.AdmissionRequest, do review) (v verdict) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -230,8 +235,8 @@ func respond(r *admissionv1.AdmissionRequest, v *verdict) *admissionv1.Admission
 	}
 }
 
-// first are the first texts of many, and how many more there are. The API server
-// hands on 4,096 characters of warnings (apiserver, endpoints/filters).
+// first returns the first texts of many, and the number of the rest. The API server
+// forwards 4,096 characters of warnings (apiserver, endpoints/filters).
 func first(texts []string) (said []string) {
 	const most = 14 // of 256 octets each
 	for _, text := range texts[:min(len(texts), most)] {
@@ -243,7 +248,8 @@ func first(texts []string) (said []string) {
 	return said
 }
 
-// plain is a warning as the API server hands it on: one line, not too long.
+// plain returns a warning in the form that the API server forwards: one line of at most
+// 256 octets.
 func plain(warning string) string {
 	const most = 256
 	cut := len(warning) > 4*most // and most characters are left, of four octets at most
@@ -264,10 +270,11 @@ func plain(warning string) string {
 
 func write(w http.ResponseWriter, review *admissionv1.AdmissionReview) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // the API server has gone, and nobody is there to be told
+	_ = json.NewEncoder(w).Encode(review) // the API server has gone
 }
 
-// operationLabel and resourceLabel are what metrics tell: few words, whoever asks.
+// operationLabel and resourceLabel return labels of metrics. They have few values,
+// whatever clients send.
 func operationLabel(r *admissionv1.AdmissionRequest) string {
 	switch r.Operation {
 	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// codecs know the API groups that are used, and no others.
+// codecs are those of the API groups that the webhook uses.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, admissionregistrationv1.AddToScheme} {
@@ -31,28 +31,28 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 }()
 
-// APIConfig says which API server is asked, and how.
+// APIConfig configures the connection to the API server.
 type APIConfig struct {
-	Kubeconfig string // a file; with none, the account of the Pod is used
-	QPS, Burst int    // requests a second over time, and at once
+	Kubeconfig string // a file; empty selects the Pod's service account
+	QPS, Burst int    // sustained requests per second, and burst
 	UserAgent  string
 }
 
-// API asks the API server for what the webhook needs, and for nothing else.
+// API is the webhook's client of the API server.
 type API struct{ core, registration *rest.RESTClient }
 
-// requestTime bounds one request.
+// requestTime limits one request.
 const requestTime = 5 * time.Second
 
-// NewAPI makes an API. It fails when the kubeconfig can't be read or says too
-// little; it does not ask the API server.
+// NewAPI returns an API. It returns an error if the kubeconfig cannot be read or is
+// incomplete; it does not contact the API server.
 func NewAPI(c APIConfig) (*API, error) {
 	cfg, err := c.restConfig()
 	if err != nil {
 		return nil, err
 	}
 	cfg.NegotiatedSerializer = codecs.WithoutConversion()
-	cfg.WarningHandler = rest.NoWarnings{} // it would write lines of its own
+	cfg.WarningHandler = rest.NoWarnings{} // by default it writes to standard error
 	cfg.UserAgent, cfg.QPS, cfg.Burst, cfg.Timeout = c.UserAgent, float32(c.QPS), c.Burst, requestTime
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -92,13 +92,13 @@ func (c *APIConfig) restConfig() (*rest.Config, error) {
 	return nil, fmt.Errorf("kubernetes api: %w", err)
 }
 
-// Namespace reads a Namespace.
+// Namespace returns a Namespace.
 func (a *API) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	made := new(corev1.Namespace)
 	return made, a.core.Get().Resource("namespaces").Name(name).MaxRetries(0).Do(ctx).Into(made)
 }
 
-// secret reads a Secret; nil when it does not exist.
+// secret returns a Secret; nil if it does not exist.
 func (a *API) secret(ctx context.Context, s ServiceName) (*corev1.Secret, error) {
 	made := new(corev1.Secret)
 	err := a.core.Get().Namespace(s.Namespace).Resource("secrets").Name(s.Name).MaxRetries(0).Do(ctx).Into(made)
@@ -108,10 +108,10 @@ func (a *API) secret(ctx context.Context, s ServiceName) (*corev1.Secret, error)
 	return made, err
 }
 
-// errChanged says that somebody else was faster: what was read is read again.
+// errChanged says that another client changed the object; read it again.
 var errChanged = errors.New("changed by another in the meantime")
 
-// writeSecret replaces the version of a Secret that was read.
+// writeSecret replaces a Secret if it is still the version that was read.
 func (a *API) writeSecret(ctx context.Context, s *corev1.Secret) error {
 	err := a.core.Put().Namespace(s.Namespace).Resource("secrets").Name(s.Name).Body(s).MaxRetries(0).Do(ctx).Error()
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -120,18 +120,16 @@ func (a *API) writeSecret(ctx context.Context, s *corev1.Secret) error {
 	return err
 }
 
-// registration is one of the two objects that tell the API server of the
-// webhook, as far as it is about this one.
+// registration is the part of a webhook configuration that is about this webhook.
 type registration struct {
 	resource, name string
 	version        string
-	entries        []entry // those that lead to the Service
+	entries        []entry // webhooks of the Service
 }
 
-// entry is one webhook of a registration: its place in the list, and its CA
-// bundle.
+// entry is one webhook of a registration: its index in the list, and its CA bundle.
 type entry struct {
-	place  int
+	index  int
 	bundle []byte
 }
 
@@ -141,7 +139,7 @@ const (
 	validating = "validatingwebhookconfigurations"
 )
 
-// registrations reads both, those that exist.
+// registrations returns those of the two registrations that exist.
 func (a *API) registrations(ctx context.Context, s ServiceName) ([]*registration, error) {
 	var m admissionregistrationv1.MutatingWebhookConfiguration
 	var v admissionregistrationv1.ValidatingWebhookConfiguration
@@ -177,18 +175,18 @@ func (a *API) registrations(ctx context.Context, s ServiceName) ([]*registration
 	return all, nil
 }
 
-// add notes a webhook that leads to the Service.
-func (r *registration) add(s ServiceName, place int, c *admissionregistrationv1.WebhookClientConfig) {
+// add adds a webhook if it is one of the Service.
+func (r *registration) add(s ServiceName, index int, c *admissionregistrationv1.WebhookClientConfig) {
 	if c.Service != nil && c.Service.Namespace == s.Namespace && c.Service.Name == s.Name {
-		r.entries = append(r.entries, entry{place, c.CABundle})
+		r.entries = append(r.entries, entry{index, c.CABundle})
 	}
 }
 
-// setBundle puts a CA bundle into a registration, if it is as it was read.
+// setBundle sets the CA bundle of a registration if it is still the version that was read.
 func (a *API) setBundle(ctx context.Context, r *registration, bundle []byte) error {
 	patch := []operation{{"test", "/metadata/resourceVersion", r.version}}
 	for _, e := range r.entries {
-		patch = append(patch, operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", e.place), bundle})
+		patch = append(patch, operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", e.index), bundle})
 	}
 	err := a.registration.Patch(types.JSONPatchType).Resource(r.resource).Name(r.name).Body(encode(patch)).MaxRetries(0).Do(ctx).Error()
 	if testFailed(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -197,8 +195,8 @@ func (a *API) setBundle(ctx context.Context, r *registration, bundle []byte) err
 	return err
 }
 
-// testFailed tells whether a JSON patch could not be applied. The API server
-// names no object then; it does where the patched one is not valid (apiserver,
+// testFailed reports whether a JSON patch could not be applied. The error then names no
+// object, unlike that for a patched object that is invalid (apiserver,
 // endpoints/handlers, jsonPatcher).
 func testFailed(err error) bool {
 	of := apierrors.APIStatus(nil)

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// maxBody is how long a review may be, in octets: it holds an object as it
-	// was and as it will be, and the API server takes at most 3 MiB of JSON.
+	// maxBody is the greatest length of a review in octets. It holds the old and the
+	// new object, and the API server accepts at most 3 MiB of JSON.
 	maxBody = 7 << 20
-	// octetsInFlight is how many octets of bodies there are at once, of those
-	// that come and of those that are reviewed. Who asks is not known.
+	// octetsInFlight limits the octets of all bodies being read or reviewed. Clients
+	// are not authenticated.
 	octetsInFlight = 4 * maxBody
-	// large reviews take a place that there is once. An object in memory is up to
-	// ten times as long as its JSON.
+	// Only one review longer than large is in flight at a time: an object in memory is
+	// up to ten times as long as its JSON.
 	large = 1 << 20
 )
 
-// statusError is why a request is no review.
+// statusError is the reason why a request is refused, with its HTTP status.
 type statusError struct {
 	status int
 	reason string
@@ -34,35 +34,35 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.reason }
 
-// wrong makes a statusError.
+// wrong returns a statusError.
 func wrong(status int, format string, args ...any) *statusError {
 	return &statusError{status, fmt.Sprintf(format, args...)}
 }
 
-// begin reads a request and takes a place for its review; done gives back the
-// place, and the octets that the body takes.
+// begin reads a request and acquires a slot for its review; done releases the slot and
+// the octets of the body.
 func (h *Handler) begin(ctx context.Context, w http.ResponseWriter, r *http.Request) (request *admissionv1.AdmissionRequest, done func(), wrongly *statusError) {
 	body := &metered{octets: &h.octets}
 	text, wrongly := h.read(w, r, body)
 	if wrongly != nil {
-		body.giveBack()
+		body.release()
 		return nil, nil, wrongly
 	}
-	places := []chan struct{}{h.places}
+	slots := []chan struct{}{h.slots}
 	if len(text) > large {
-		places = []chan struct{}{h.large, h.places}
+		slots = []chan struct{}{h.large, h.slots}
 	}
-	done = body.giveBack
-	for _, place := range places {
+	done = body.release
+	for _, slot := range slots {
 		select {
-		case place <- struct{}{}:
+		case slot <- struct{}{}:
 		case <-ctx.Done():
 			done()
 			return nil, nil, wrong(http.StatusServiceUnavailable, "too many reviews at once")
 		}
 		before := done
 		done = func() {
-			<-place
+			<-slot
 			before()
 		}
 	}
@@ -72,7 +72,7 @@ func (h *Handler) begin(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	return request, done, wrongly
 }
 
-// metered counts the octets that are read among those of all bodies.
+// metered counts the octets that it reads towards octetsInFlight.
 type metered struct {
 	from   io.Reader
 	octets *atomic.Int64
@@ -90,9 +90,9 @@ func (m *metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (m *metered) giveBack() { m.octets.Add(-m.taken) }
+func (m *metered) release() { m.octets.Add(-m.taken) }
 
-// read reads the body of a request.
+// read returns the body of a request.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, body *metered) ([]byte, *statusError) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return nil, wrong(http.StatusUnsupportedMediaType, "the body is not application/json")
@@ -100,7 +100,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, body *metered) ([
 	if r.ContentLength > maxBody {
 		return nil, wrong(http.StatusRequestEntityTooLarge, "the body is longer than %d octets", maxBody)
 	}
-	// Where it can't be set, the server's own limit holds.
+	// If it cannot be set, the server's own limit applies.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.timeout))
 	body.from = http.MaxBytesReader(w, r.Body, maxBody)
 	text, err := io.ReadAll(body)
@@ -111,25 +111,25 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, body *metered) ([
 	case errors.Is(err, errFull):
 		return nil, wrong(http.StatusServiceUnavailable, "too many octets at once")
 	case err != nil:
-		return nil, wrong(http.StatusBadRequest, "the body can't be read: %v", err)
+		return nil, wrong(http.StatusBadRequest, "cannot read the body: %v", err)
 	}
 	return text, nil
 }
 
-// parse gives the request of a review.
+// parse returns the request of a review.
 func parse(body []byte) (*admissionv1.AdmissionRequest, *statusError) {
 	review := new(admissionv1.AdmissionReview)
 	if err := decode(body, review); err != nil {
-		return nil, wrong(http.StatusBadRequest, "the body is no AdmissionReview: %v", err)
+		return nil, wrong(http.StatusBadRequest, "the body is not an AdmissionReview: %v", err)
 	}
 	switch {
 	case review.APIVersion != admissionv1.SchemeGroupVersion.String() || review.Kind != "AdmissionReview":
-		return nil, wrong(http.StatusBadRequest, "the body is no AdmissionReview of %s", admissionv1.SchemeGroupVersion)
+		return nil, wrong(http.StatusBadRequest, "the body is not an AdmissionReview of %s", admissionv1.SchemeGroupVersion)
 	case review.Request == nil || review.Request.UID == "":
 		return nil, wrong(http.StatusBadRequest, "the AdmissionReview has no request with a uid")
 	}
 	return review.Request, nil
 }
 
-// decode reads JSON as the API server does: case matters.
+// decode decodes JSON as the API server does, with case-sensitive field names.
 func decode(data []byte, into any) error { return kjson.UnmarshalCaseSensitivePreserveInts(data, into) }

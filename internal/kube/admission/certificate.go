@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// generation is an authority and the only certificate that it signs. The
-// authority's key is kept nowhere: both are renewed together.
+// generation is a certificate authority and the only certificate that it signs. Its key
+// is discarded: both are renewed together.
 type generation struct {
 	authorityPEM, certificatePEM, keyPEM []byte
 
@@ -24,11 +24,11 @@ type generation struct {
 	pair        tls.Certificate
 }
 
-// clockSkew is how far clocks of a cluster may be apart.
+// clockSkew is the tolerated difference between the clocks of a cluster.
 const clockSkew = 24 * time.Hour
 
-// newGeneration makes one for a server's name that is good from now on, and a
-// little before, for a time.
+// newGeneration returns a generation for a server's name, valid from clockSkew before
+// now for life after now.
 func newGeneration(host string, now time.Time, life time.Duration) (*generation, error) {
 	authority := template(now, life)
 	authority.Subject.CommonName = "portolan webhook, authority of " + now.UTC().Format(time.RFC3339)
@@ -76,7 +76,7 @@ func block(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// parseGeneration reads what newGeneration made, in PEM.
+// parseGeneration parses the PEM that newGeneration produced.
 func parseGeneration(authority, certificate, key []byte) (*generation, error) {
 	g := &generation{authorityPEM: authority, certificatePEM: certificate, keyPEM: key}
 	first, rest := pem.Decode(authority)
@@ -96,8 +96,8 @@ func parseGeneration(authority, certificate, key []byte) (*generation, error) {
 	return g, nil
 }
 
-// check says why a client that trusts the authority would not take the
-// certificate for a server's name.
+// check returns why a client that trusts the authority would reject the certificate for
+// a server's name.
 func (g *generation) check(host string, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(g.authority)
@@ -105,14 +105,14 @@ func (g *generation) check(host string, now time.Time) error {
 	return err
 }
 
-// until is when it ends.
+// until returns the time at which it expires.
 func (g *generation) until() time.Time { return g.certificate.NotAfter }
 
-// same tells whether two are one.
+// same reports whether both are the same generation; o may be nil.
 func (g *generation) same(o *generation) bool { return o != nil && g.certificate.Equal(o.certificate) }
 
-// authorities are the certificates in a CA bundle that have not ended, each in
-// PEM as newGeneration spells it. What is no certificate is left out.
+// authorities returns the certificates in a CA bundle that have not expired, each in
+// PEM as newGeneration encodes it. It skips everything else.
 func authorities(bundle []byte, now time.Time) (all [][]byte) {
 	for {
 		var first *pem.Block

@@ -13,15 +13,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// CertificateRotator makes and renews the certificate, and has the API server trust it.
+// CertificateRotator issues and renews the certificate and makes the API server trust
+// it.
 //
-// A Secret holds the newest generation and the one before. It is there from the
-// start, empty. All replicas read it and any may write it: its resourceVersion
-// has one of them win. The CA bundles of the registrations hold the authorities
-// of both, and what they held before until nobody serves that any more. A replica
-// serves the newest when it has seen the registrations trust it for as long as
-// API servers may take to notice, and until then the one before, or what it
-// served.
+// A Secret, installed empty, holds the newest generation and the previous one. All
+// replicas read it and any may write it; of concurrent writes only one succeeds, by
+// resourceVersion. The CA bundles of the registrations hold the authorities of both
+// generations, and older ones until no replica serves them any more. A replica serves
+// the newest generation when the registrations have trusted it for as long as API
+// servers may take to notice; until then it serves the previous one, or the one that it
+// served before.
 type CertificateRotator struct {
 	api     *API
 	service ServiceName
@@ -30,20 +31,20 @@ type CertificateRotator struct {
 	log     *slog.Logger
 
 	serving atomic.Pointer[generation]
-	trusted atomic.Bool            // whether the registrations trust what is served, as last seen
-	reads   atomic.Bool            // whether Namespaces could be read once
-	problem atomic.Pointer[string] // why the last pass failed; nil if it did not
+	trusted atomic.Bool            // the registrations, as last read, trust the served generation
+	reads   atomic.Bool            // a Namespace was read successfully
+	problem atomic.Pointer[string] // why the last pass failed; nil if it succeeded
 
-	newest *generation // that the registrations were seen to trust
-	since  time.Time   // from when on
+	newest *generation // that the registrations trust
+	since  time.Time   // since when newest is trusted
 }
 
-// NewCertificateRotator makes a CertificateRotator; now tells the time.
+// NewCertificateRotator returns a CertificateRotator; now returns the time.
 func NewCertificateRotator(cfg Config, api *API, now func() time.Time, log *slog.Logger) *CertificateRotator {
 	return &CertificateRotator{api: api, service: cfg.Service, life: cfg.CertificateLife, now: now, log: log}
 }
 
-// Certificate gives the certificate for a handshake.
+// Certificate returns the certificate for a TLS handshake.
 func (c *CertificateRotator) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if g := c.serving.Load(); g != nil {
 		return &g.pair, nil
@@ -51,7 +52,7 @@ func (c *CertificateRotator) Certificate(*tls.ClientHelloInfo) (*tls.Certificate
 	return nil, errors.New("there is no certificate yet")
 }
 
-// Until is when the certificate ends that is served; zero when there is none.
+// Until returns when the served certificate expires; zero if there is none.
 func (c *CertificateRotator) Until() time.Time {
 	if g := c.serving.Load(); g != nil {
 		return g.until()
@@ -59,15 +60,14 @@ func (c *CertificateRotator) Until() time.Time {
 	return time.Time{}
 }
 
-// Ready says in words what is missing until the API server trusts what is
-// served and Namespaces can be read, nothing when all is there; and what else is
-// not as it should be.
+// Ready returns, in words, what is missing until the API server trusts the served
+// certificate and Namespaces can be read, and other problems as remarks.
 func (c *CertificateRotator) Ready() (missing, remarks []string) {
 	switch until := c.Until(); {
 	case until.IsZero():
 		missing = append(missing, "there is no certificate yet")
 	case !c.now().Before(until):
-		missing = append(missing, "the certificate has ended")
+		missing = append(missing, "the certificate has expired")
 	case !c.trusted.Load():
 		missing = append(missing, "the CA bundle lacks the certificate's authority")
 	case !c.reads.Load():
@@ -79,21 +79,21 @@ func (c *CertificateRotator) Ready() (missing, remarks []string) {
 	return missing, remarks
 }
 
-// How often a CertificateRotator looks, and how long API servers may take to notice a
-// change of the CA bundle; both are less for certificates of short life.
+// Intervals of a CertificateRotator; the first and the last are shorter for
+// certificates of short life.
 const (
-	lookTime   = 10 * time.Second
-	retryTime  = 2 * time.Second // after a failure
-	passTime   = 15 * time.Second
-	settleTime = 30 * time.Second
+	passInterval  = 10 * time.Second
+	retryInterval = 2 * time.Second  // after a failure
+	passTimeout   = 15 * time.Second // of one pass
+	settleTime    = 30 * time.Second // that API servers may take to notice a change of the CA bundle
 )
 
-// Run keeps the certificate until ctx is done, and returns ctx's error.
+// Run maintains the certificate until ctx is done, and returns ctx's error.
 func (c *CertificateRotator) Run(ctx context.Context) error {
 	for {
-		wait := min(lookTime, c.life/60)
-		if c.look(ctx) != nil {
-			wait = min(wait, retryTime)
+		wait := min(passInterval, c.life/60)
+		if c.tryPass(ctx) != nil {
+			wait = min(wait, retryInterval)
 		}
 		select {
 		case <-ctx.Done():
@@ -103,9 +103,9 @@ func (c *CertificateRotator) Run(ctx context.Context) error {
 	}
 }
 
-// look is Pass, with what came of it noted, and logged when it is new.
-func (c *CertificateRotator) look(ctx context.Context) error {
-	pass, cancel := context.WithTimeout(ctx, passTime)
+// tryPass is Pass; it also records the result, and logs it when it changes.
+func (c *CertificateRotator) tryPass(ctx context.Context) error {
+	pass, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	err := c.Pass(pass)
 	before := c.problem.Load()
@@ -115,17 +115,17 @@ func (c *CertificateRotator) look(ctx context.Context) error {
 		text := err.Error()
 		c.problem.Store(&text)
 		if before == nil || *before != text {
-			c.log.Warn("the certificate can't be looked after", "err", err)
+			c.log.Warn("certificate rotation failed, will retry", "err", err)
 		}
 	case before != nil:
 		c.problem.Store(nil)
-		c.log.Info("the certificate is looked after again")
+		c.log.Info("certificate rotation works again")
 	}
 	return err
 }
 
-// Pass looks once at what the API server has, and sets right what is not.
-// Passes must not be made at once.
+// Pass compares the Secret and the registrations with what they should be, once, and
+// corrects them. It must not be called concurrently.
 func (c *CertificateRotator) Pass(ctx context.Context) error {
 	const attempts = 5
 	err := errChanged
@@ -136,9 +136,8 @@ func (c *CertificateRotator) Pass(ctx context.Context) error {
 }
 
 func (c *CertificateRotator) pass(ctx context.Context) error {
-	// The registrations are read before the Secret: whoever has changed them had
-	// the Secret that is read then, or one before it, so that an older bundle
-	// never takes the place of a newer one.
+	// Read the registrations before the Secret: the replica that changed them last had
+	// this Secret or an older one, so that an older bundle never replaces a newer one.
 	registered, err := c.api.registrations(ctx, c.service)
 	if err != nil {
 		return err
@@ -156,7 +155,7 @@ func (c *CertificateRotator) pass(ctx context.Context) error {
 		return err
 	}
 	c.serve(newest, before)
-	// Reviews read Namespaces: the right to do so is tried with its own.
+	// Reviews read Namespaces: check the permission with the webhook's own Namespace.
 	if _, err := c.api.Namespace(ctx, c.service.Namespace); err != nil {
 		return fmt.Errorf("namespace %s: %w", c.service.Namespace, err)
 	}
@@ -164,7 +163,7 @@ func (c *CertificateRotator) pass(ctx context.Context) error {
 	return nil
 }
 
-// trust tells whether there are registrations, and all trust a generation.
+// trust reports whether there are registrations and all of them trust a generation.
 func trust(registered []*registration, g *generation) bool {
 	entries := 0
 	for _, r := range registered {
@@ -177,9 +176,9 @@ func trust(registered []*registration, g *generation) bool {
 	return entries > 0
 }
 
-// bundle holds the authorities of both generations; before may be nil. What the
-// registrations trust besides stays until all replicas serve the newest: each has
-// looked within a settling time, and settled within another.
+// bundle returns the authorities of both generations; before may be nil. Others that
+// the registrations trust stay until all replicas serve the newest generation: each
+// passes within one settle time and switches within another.
 func (c *CertificateRotator) bundle(registered []*registration, newest, before *generation) []byte {
 	made := bytes.Clone(newest.authorityPEM)
 	if before != nil {
@@ -200,10 +199,10 @@ func (c *CertificateRotator) bundle(registered []*registration, newest, before *
 	return made
 }
 
-// settle is how long API servers may take to notice a change of the CA bundle.
+// settle returns how long API servers may take to notice a change of the CA bundle.
 func (c *CertificateRotator) settle() time.Duration { return min(settleTime, c.life/20) }
 
-// register has the registrations trust a bundle, and no more.
+// register sets the CA bundle of the registrations that have another one.
 func (c *CertificateRotator) register(ctx context.Context, registered []*registration, bundle []byte) error {
 	entries := 0
 	for _, r := range registered {
@@ -226,7 +225,7 @@ func (c *CertificateRotator) register(ctx context.Context, registered []*registr
 	return nil
 }
 
-// serve chooses between two generations that the registrations trust.
+// serve selects one of two generations that the registrations trust.
 func (c *CertificateRotator) serve(newest, before *generation) {
 	now := c.now()
 	if !newest.same(c.newest) {
@@ -251,28 +250,28 @@ func (c *CertificateRotator) serve(newest, before *generation) {
 // The keys of the Secret's data.
 const (
 	keyAuthority = "ca.crt"
-	keyBefore    = "before-" // of the generation before
+	keyBefore    = "before-" // prefix for the previous generation
 )
 
-// generations reads both, and renews the newest when it is due. The one before
-// is nil when it is of no use any more.
+// generations reads both generations and renews the newest when it is due. The previous
+// one is nil if it is not usable any more.
 func (c *CertificateRotator) generations(ctx context.Context) (newest, before *generation, err error) {
 	secret, err := c.api.secret(ctx, c.service)
 	if err != nil {
 		return nil, nil, err
 	}
 	if secret == nil {
-		return nil, nil, errors.New("it does not exist, and is to be installed with the webhook")
+		return nil, nil, errors.New("it does not exist; install it with the webhook")
 	}
 	now, host := c.now(), c.service.host()
-	newest, before = c.useful(secret, ""), c.useful(secret, keyBefore)
+	newest, before = c.usable(secret, ""), c.usable(secret, keyBefore)
 	if newest != nil && newest.until().Sub(now) > c.life/3 {
 		return newest, before, nil
 	}
 	switch {
 	case newest != nil:
 		before = newest
-	case before == nil: // the Secret is new, or spoilt
+	case before == nil: // the Secret is new or corrupt
 		if serving := c.serving.Load(); serving != nil && serving.check(host, now) == nil {
 			before = serving
 		}
@@ -289,9 +288,9 @@ func (c *CertificateRotator) generations(ctx context.Context) (newest, before *g
 	return newest, before, nil
 }
 
-// useful reads the generation whose keys have a prefix; nil when there is none
-// that clients would take.
-func (c *CertificateRotator) useful(s *corev1.Secret, prefix string) *generation {
+// usable returns the generation whose keys have a prefix; nil if there is none that
+// clients would accept.
+func (c *CertificateRotator) usable(s *corev1.Secret, prefix string) *generation {
 	g, err := parseGeneration(s.Data[prefix+keyAuthority], s.Data[prefix+corev1.TLSCertKey], s.Data[prefix+corev1.TLSPrivateKeyKey])
 	if err != nil || g.check(c.service.host(), c.now()) != nil {
 		return nil
@@ -299,8 +298,7 @@ func (c *CertificateRotator) useful(s *corev1.Secret, prefix string) *generation
 	return g
 }
 
-// put puts a generation into a Secret, or takes away what is there when it is
-// nil.
+// put stores a generation in a Secret; nil removes the one that is there.
 func put(s *corev1.Secret, prefix string, g *generation) {
 	if s.Data == nil {
 		s.Data = make(map[string][]byte)

@@ -189,10 +189,10 @@ func TestOpen(t *testing.T) {
 	}{
 		"a panic":         {"/validate", aPod, func(string, runtime.Object) []lint.Finding { panic("oh") }, "internal error"},
 		"no answer":       {"/validate", aPod, func(string, runtime.Object) []lint.Finding { <-hang; return nil }, "no answer within 50ms"},
-		"a strange Pod":   {"/mutate", `{"spec": {"dnsPolicy": 7}}`, nil, "the Pod can't be read"},
+		"a strange Pod":   {"/mutate", `{"spec": {"dnsPolicy": 7}}`, nil, "cannot decode the Pod"},
 		"no object":       {"/validate", `null`, nil, ""},
-		"a strange field": {"/validate", `{"spec": []}`, nil, "the object can't be read"},
-		"no Namespace":    {"/mutate", aPod, nil, "namespace shop can't be read: not found"},
+		"a strange field": {"/validate", `{"spec": []}`, nil, "cannot decode the object"},
+		"no Namespace":    {"/mutate", aPod, nil, "read namespace shop: not found"},
 	} {
 		cfg := settings
 		if claim == "no answer" {
@@ -239,8 +239,8 @@ func TestMaxInFlight(t *testing.T) {
 	}
 	close(hang)
 	for range 2 * cfg.MaxInFlight { // the places come back
-		h.places <- struct{}{}
-		<-h.places
+		h.slots <- struct{}{}
+		<-h.slots
 	}
 }
 
@@ -384,12 +384,12 @@ func TestUnreviewedLogged(t *testing.T) {
 		for range 100 {
 			ask(t, h, "/validate", r)
 		}
-		time.Sleep(unreviewedEvery)
+		time.Sleep(warningInterval)
 		ask(t, h, "/validate", r)
 		if n := strings.Count(text.String(), "\n"); n != 2 || text.Len() > 4<<10 {
 			t.Errorf("%d lines of %d octets", n, text.Len())
 		}
-		if !strings.Contains(text.String(), "untold=99") {
+		if !strings.Contains(text.String(), "suppressed=99") {
 			t.Errorf("the log does not say how many it left out: %s", &text)
 		}
 	})
@@ -409,7 +409,7 @@ func TestNamespacesTogether(t *testing.T) {
 			}
 			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 		})
-		k := newKeptNamespaces(of)
+		k := newNamespaceCache(of)
 		together := func(want int64) {
 			t.Helper()
 			before := asked.Load()
@@ -432,11 +432,11 @@ func TestNamespacesTogether(t *testing.T) {
 		fails = false
 		together(1)
 		together(0)
-		time.Sleep(namespaceLife)
+		time.Sleep(namespaceTTL)
 		together(1)
 
 		// Who gives up does not take the answer from the others.
-		time.Sleep(namespaceLife)
+		time.Sleep(namespaceTTL)
 		given, giveUp := context.WithCancel(t.Context())
 		go func() { _, _ = k.Namespace(given, "shop") }()
 		synctest.Wait()
@@ -444,12 +444,12 @@ func TestNamespacesTogether(t *testing.T) {
 		if _, err := k.Namespace(t.Context(), "shop"); err != nil {
 			t.Error(err)
 		}
-		for i := range 2 * namespacesKept {
+		for i := range 2 * maxNamespaces {
 			go func() { _, _ = k.Namespace(t.Context(), fmt.Sprint("n", i)) }()
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if n := len(k.kept); n > namespacesKept {
+		if n := len(k.kept); n > maxNamespaces {
 			t.Errorf("%d Namespaces are kept", n)
 		}
 	})

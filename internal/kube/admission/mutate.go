@@ -16,38 +16,38 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
-// What people write on Pods and Namespaces.
+// Annotations and labels of Pods and Namespaces.
 const (
-	// policyKey is an annotation of a Pod, or a label of a Namespace for all
-	// its Pods that do not have that annotation: the policy's name, with a
-	// large or a small c, or off. Nothing is off, too.
+	// policyKey is an annotation of a Pod, or a label of a Namespace for all its Pods
+	// without that annotation. The value is the policy's name, with an upper or lower
+	// case c, or off. An empty value is off, too.
 	policyKey = "portolan.dev/dns-policy"
-	// ndotsKey and nameserversKey are annotations of a Namespace, for its Pods
-	// that get the policy: ndots, and addresses with commas between them in the
-	// place of the cluster's DNS, such as that of an agent on each node.
+	// ndotsKey and nameserversKey are annotations of a Namespace for its Pods that get
+	// the policy: ndots, and a comma-separated list of addresses that replace the
+	// cluster DNS, such as that of an agent on each node.
 	ndotsKey       = "portolan.dev/ndots"
 	nameserversKey = "portolan.dev/nameservers"
 )
 
-// maxNDots is what resolvers take (resolv.conf(5)).
+// maxNDots is the limit of resolvers (resolv.conf(5)).
 const maxNDots = 15
 
-// Namespaces reads Namespaces.
+// Namespaces returns Namespaces by name.
 type Namespaces interface {
 	Namespace(ctx context.Context, name string) (*corev1.Namespace, error)
 }
 
-// mutator gives Pods the policy ClusterFirstWithAutopath, as the policy None
-// with what the former means. A Pod wants it that is annotated, that stands in a
-// labelled Namespace, or that has it as its dnsPolicy, which is how the KEP
-// spells it and what the API server refuses unless it is replaced.
+// mutator implements the policy ClusterFirstWithAutopath: it sets the policy None and
+// the equivalent dnsConfig. A Pod requests the policy by annotation, by a label of its
+// Namespace, or as its dnsPolicy, which is the spelling of the KEP and which the API
+// server refuses unless the webhook replaces it.
 //
-// Only ClusterFirst is replaced. Who wrote None or Default has decided; and in
-// the node's network ClusterFirst is Default, so that podresolv has the policy
-// be Default there, too, and ClusterFirstWithHostNet is another one.
+// It replaces only ClusterFirst. None and Default are explicit choices; with the
+// network of the node ClusterFirst means Default, and ClusterFirstWithHostNet is a
+// different policy.
 type mutator struct {
 	namespaces Namespaces
-	node       dnsconfig.NodeSettings // as it is to the Pods
+	node       dnsconfig.NodeSettings // the node as Pods see it
 }
 
 func (m *mutator) review(ctx context.Context, r *admissionv1.AdmissionRequest) (v verdict, err error) {
@@ -56,24 +56,24 @@ func (m *mutator) review(ctx context.Context, r *admissionv1.AdmissionRequest) (
 	}
 	pod := new(corev1.Pod)
 	if err := decode(r.Object.Raw, pod); err != nil {
-		return verdict{}, fmt.Errorf("the Pod can't be read: %w", err)
+		return verdict{}, fmt.Errorf("cannot decode the Pod: %w", err)
 	}
-	wish, err := wishOf(pod)
+	requested, err := requestOf(pod)
 	if err != nil {
 		return unchanged(err), nil
 	}
 	obstacle := obstacleOf(&pod.Spec)
 	switch {
-	case wish == wantsNot, wish == saysNothing && obstacle != nil, pod.Spec.DNSPolicy == corev1.DNSNone:
+	case requested == declinesPolicy, requested == requestsNothing && obstacle != nil, pod.Spec.DNSPolicy == corev1.DNSNone:
 		return verdict{}, nil
 	case obstacle != nil:
 		return unchanged(obstacle), nil
 	}
 	namespace, err := m.namespaces.Namespace(ctx, r.Namespace)
 	if err != nil {
-		return verdict{}, fmt.Errorf("namespace %s can't be read: %w", r.Namespace, err)
+		return verdict{}, fmt.Errorf("read namespace %s: %w", r.Namespace, err)
 	}
-	if wish == saysNothing && !isAutopath(namespace.Labels[policyKey]) {
+	if requested == requestsNothing && !isAutopath(namespace.Labels[policyKey]) {
 		return verdict{}, nil
 	}
 	made, err := m.resolve(pod, namespace)
@@ -83,36 +83,36 @@ func (m *mutator) review(ctx context.Context, r *admissionv1.AdmissionRequest) (
 	return verdict{patch: patchOf(&pod.Spec, made)}, nil
 }
 
-// unchanged lets a Pod through that should have had the policy.
+// unchanged admits a Pod that requested the policy but cannot have it.
 func unchanged(why error) verdict {
-	return verdict{warnings: []string{policyKey + ": the Pod's DNS is left as it is: " + why.Error()}}
+	return verdict{warnings: []string{policyKey + ": the Pod's DNS settings are unchanged: " + why.Error()}}
 }
 
-// wish is what a Pod itself says of the policy.
-type wish int
+// policyRequest is what a Pod itself requests.
+type policyRequest int
 
 const (
-	saysNothing wish = iota // its Namespace decides
-	wants
-	wantsNot
+	requestsNothing policyRequest = iota // its Namespace decides
+	requestsPolicy
+	declinesPolicy
 )
 
-func wishOf(pod *corev1.Pod) (wish, error) {
+func requestOf(pod *corev1.Pod) (policyRequest, error) {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return wantsNot, nil // it runs already, as a file on the node has it
+		return declinesPolicy, nil // the kubelet runs it already, from a file
 	}
 	if isAutopath(string(pod.Spec.DNSPolicy)) {
-		return wants, nil
+		return requestsPolicy, nil
 	}
 	switch value, there := pod.Annotations[policyKey]; {
 	case !there:
-		return saysNothing, nil
+		return requestsNothing, nil
 	case isAutopath(value):
-		return wants, nil
+		return requestsPolicy, nil
 	case value == "" || value == "off":
-		return wantsNot, nil
+		return declinesPolicy, nil
 	default:
-		return wantsNot, fmt.Errorf("%.64q is not %s or off", value, dnsconfig.ClusterFirstWithAutopath)
+		return declinesPolicy, fmt.Errorf("%.64q is not %s or off", value, dnsconfig.ClusterFirstWithAutopath)
 	}
 }
 
@@ -120,19 +120,19 @@ func isAutopath(policy string) bool {
 	return policy == string(dnsconfig.ClusterFirstWithAutopath) || policy == "clusterFirstWithAutopath"
 }
 
-// obstacleOf says why a Pod can't have the policy.
+// obstacleOf returns why a Pod cannot have the policy.
 func obstacleOf(s *corev1.PodSpec) error {
 	switch {
 	case s.HostNetwork:
-		return errors.New("it is in the node's network")
+		return errors.New("it uses the network of the node")
 	case s.DNSPolicy != "" && s.DNSPolicy != corev1.DNSClusterFirst && !isAutopath(string(s.DNSPolicy)):
 		return fmt.Errorf("its dnsPolicy is %.64s", s.DNSPolicy)
 	}
 	return nil
 }
 
-// resolve is the Pod's dnsConfig by the policy, with what it has of its own. It
-// fails where the Pod would lose something of that.
+// resolve returns the Pod's dnsConfig by the policy, merged with its own. It returns an
+// error if a part of the latter would be lost.
 func (m *mutator) resolve(pod *corev1.Pod, namespace *corev1.Namespace) (*corev1.PodDNSConfig, error) {
 	node := m.node
 	subject := podSubject(namespace.Name, pod)
@@ -156,7 +156,7 @@ func (m *mutator) resolve(pod *corev1.Pod, namespace *corev1.Namespace) (*corev1
 	}
 	result := dnsconfig.Resolve(p, node)
 	for _, w := range result.Warnings {
-		if w.Reason != "" { // something is left out
+		if w.Reason != "" { // something is omitted
 			return nil, errors.New(w.String())
 		}
 	}
@@ -166,8 +166,8 @@ func (m *mutator) resolve(pod *corev1.Pod, namespace *corev1.Namespace) (*corev1
 	return dnsConfig(result.Config), nil
 }
 
-// withOption is c with an option before all others: one of the same name
-// replaces it.
+// withOption returns c with an option before all others, so that one of the same name
+// in c overrides it.
 func withOption(c *dnsconfig.DNSConfig, o resolvconf.Option) *dnsconfig.DNSConfig {
 	if c == nil {
 		c = new(dnsconfig.DNSConfig)
@@ -177,20 +177,20 @@ func withOption(c *dnsconfig.DNSConfig, o resolvconf.Option) *dnsconfig.DNSConfi
 	}
 }
 
-// ParseNameserver reads the address of a nameserver that Pods can ask: it is not
-// the unspecified one, and in a Pod 127.0.0.1 is the Pod's own.
+// ParseNameserver parses the address of a nameserver that Pods can reach: not the
+// unspecified address, and not a loopback address, which in a Pod is the Pod's own.
 func ParseNameserver(text string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {
 		return netip.Addr{}, fmt.Errorf("%.64q is not an address", text)
 	}
 	if addr = addr.Unmap(); addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
-		return netip.Addr{}, fmt.Errorf("%s is no address that Pods can ask", addr)
+		return netip.Addr{}, fmt.Errorf("%s is not an address that Pods can query", addr)
 	}
 	return addr, nil
 }
 
-// parseAddrs reads addresses with commas between them.
+// parseAddrs parses a comma-separated list of addresses.
 func parseAddrs(text string) (addrs []netip.Addr, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		addr, err := ParseNameserver(strings.TrimSpace(part))
@@ -202,8 +202,8 @@ func parseAddrs(text string) (addrs []netip.Addr, err error) {
 	return addrs, nil
 }
 
-// lostOf is what c does not hold of a Pod's own dnsConfig, "" if it holds all. An
-// option that is given twice counts as held.
+// lostOf returns the first item of a Pod's own dnsConfig that c lacks, "" if there is
+// none. An option of which one of two occurrences remains is not lost.
 func lostOf(own *dnsconfig.DNSConfig, c resolvconf.Config) string {
 	if own == nil {
 		return ""
@@ -242,8 +242,8 @@ func dnsConfig(c resolvconf.Config) *corev1.PodDNSConfig {
 	return made
 }
 
-// patchOf gives a Pod the policy None with a dnsConfig. Members of dnsConfig
-// that this program does not know stay.
+// patchOf returns the patch that sets the policy None and a dnsConfig. Fields of
+// dnsConfig that this program does not know stay.
 func patchOf(s *corev1.PodSpec, made *corev1.PodDNSConfig) []operation {
 	patch := []operation{{"add", "/spec/dnsPolicy", corev1.DNSNone}}
 	if s.DNSConfig == nil {

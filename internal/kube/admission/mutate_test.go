@@ -84,7 +84,7 @@ var mutations = map[string]struct {
 	"Default is decided":               {"shop", "", `{"dnsPolicy": "Default"}`, "", ""},
 	"Default, and the Pod wants it":    {"silent", wantsIt, `{"dnsPolicy": "Default"}`, "", "its dnsPolicy is Default"},
 	"the node's network":               {"shop", "", `{"dnsPolicy": "ClusterFirst", "hostNetwork": true}`, "", ""},
-	"there, and the Pod wants it":      {"shop", wantsIt, `{"dnsPolicy": "ClusterFirst", "hostNetwork": true}`, "", "it is in the node's network"},
+	"there, and the Pod wants it":      {"shop", wantsIt, `{"dnsPolicy": "ClusterFirst", "hostNetwork": true}`, "", "it uses the network of the node"},
 	"the node's network, with cluster": {"shop", "", `{"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}`, "", ""},
 	"a policy that nobody knows":       {"shop", "", `{"dnsPolicy": "ClusterLast"}`, "", ""},
 
@@ -108,9 +108,9 @@ var mutations = map[string]struct {
 	"dots that are no number":  {"dots", "", clusterFirst, "", `annotation portolan.dev/ndots of namespace dots: "many" is not between 0 and 15`},
 	"too many dots":            {"manner", "", clusterFirst, "", `"16" is not between 0 and 15`},
 	"an agent by name":         {"address", "", clusterFirst, "", `annotation portolan.dev/nameservers of namespace address: "agent" is not an address`},
-	"the Pod itself as agent":  {"own", "", clusterFirst, "", `::1 is no address that Pods can ask`},
-	"an agent nowhere":         {"nowhere", "", clusterFirst, "", `0.0.0.0 is no address that Pods can ask`},
-	"an agent that is many":    {"many", "", clusterFirst, "", `224.0.0.251 is no address that Pods can ask`},
+	"the Pod itself as agent":  {"own", "", clusterFirst, "", `::1 is not an address that Pods can query`},
+	"an agent nowhere":         {"nowhere", "", clusterFirst, "", `0.0.0.0 is not an address that Pods can query`},
+	"an agent that is many":    {"many", "", clusterFirst, "", `224.0.0.251 is not an address that Pods can query`},
 	"no agent":                 {"empty", "", clusterFirst, "", `"" is not an address`},
 	"too many agents":          {"much", "", clusterFirst, "", "1 nameserver is left out"},
 }

@@ -10,47 +10,47 @@ import (
 )
 
 const (
-	// namespaceLife is for how long a Namespace is good that was read.
-	namespaceLife = 3 * time.Second
-	// namespacesKept is how many there are at most.
-	namespacesKept = 1000
+	// namespaceTTL is how long a Namespace is cached.
+	namespaceTTL = 3 * time.Second
+	// maxNamespaces is the greatest number of cached Namespaces.
+	maxNamespaces = 1000
 )
 
-// keptNamespaces keeps Namespaces for a moment: Pods come in bursts, and those
-// of one Namespace ask for it once.
-type keptNamespaces struct {
-	of      Namespaces
+// namespaceCache caches Namespaces for a moment: Pods are created in bursts, and a
+// burst in one Namespace reads it once.
+type namespaceCache struct {
+	source  Namespaces
 	reading singleflight.Group
 
 	mu   sync.Mutex
-	kept map[string]keptNamespace
+	kept map[string]cachedNamespace
 }
 
-type keptNamespace struct {
+type cachedNamespace struct {
 	*corev1.Namespace
 	until time.Time
 }
 
-func newKeptNamespaces(of Namespaces) *keptNamespaces {
-	return &keptNamespaces{of: of, kept: make(map[string]keptNamespace)}
+func newNamespaceCache(source Namespaces) *namespaceCache {
+	return &namespaceCache{source: source, kept: make(map[string]cachedNamespace)}
 }
 
-// Namespace gives a Namespace as it was at most namespaceLife ago. It must not be
-// changed. Failures are not kept.
-func (k *keptNamespaces) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+// Namespace returns a Namespace as it was at most namespaceTTL ago. The caller must not
+// change it. Errors are not cached.
+func (k *namespaceCache) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	k.mu.Lock()
 	kept, ok := k.kept[name]
 	k.mu.Unlock()
 	if ok && time.Now().Before(kept.until) {
 		return kept.Namespace, nil
 	}
-	// The first to ask may give up before the others.
+	// The first caller may give up before the others.
 	result := k.reading.DoChan(name, func() (any, error) {
 		read, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
 		defer cancel()
-		n, err := k.of.Namespace(read, name)
+		n, err := k.source.Namespace(read, name)
 		if err == nil {
-			k.keep(name, n)
+			k.insert(name, n)
 		}
 		return n, err
 	})
@@ -63,12 +63,12 @@ func (k *keptNamespaces) Namespace(ctx context.Context, name string) (*corev1.Na
 	}
 }
 
-// keep notes a Namespace; where there are too many, all others are forgotten.
-func (k *keptNamespaces) keep(name string, n *corev1.Namespace) {
+// insert caches a Namespace; a full cache is emptied first.
+func (k *namespaceCache) insert(name string, n *corev1.Namespace) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.kept) >= namespacesKept {
+	if len(k.kept) >= maxNamespaces {
 		clear(k.kept)
 	}
-	k.kept[name] = keptNamespace{n, time.Now().Add(namespaceLife)}
+	k.kept[name] = cachedNamespace{n, time.Now().Add(namespaceTTL)}
 }

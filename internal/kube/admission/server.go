@@ -16,18 +16,18 @@ import (
 type ReviewServer struct {
 	listener net.Listener
 	http     http.Server
-	longest  time.Duration // that a request takes
+	longest  time.Duration // of a request
 }
 
-// Times that a client may take: for a header, for all but the review, without a
-// request.
+// Limits of a client: to send a header, for a request apart from its review, and for an
+// idle connection.
 const (
 	headerTimeout = 5 * time.Second
 	clientTimeout = 5 * time.Second
 	idleTimeout   = 2 * time.Minute
 )
 
-// Listen binds the socket and begins nothing. Its error names the address.
+// Listen binds the socket and starts nothing. Its error names the address.
 func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*ReviewServer, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", cfg.Listen.String())
@@ -39,7 +39,7 @@ func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate f
 		return nil, fmt.Errorf("listen on %s (webhook): %w", cfg.Listen, err)
 	}
 	longest := cfg.Timeout + clientTimeout
-	// API servers ask Services over HTTP/1.1 (apiserver, util/webhook, client.go).
+	// API servers call webhooks over HTTP/1.1 (apiserver, util/webhook, client.go).
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &ReviewServer{listener: l, longest: longest, http: http.Server{
@@ -54,10 +54,10 @@ func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate f
 	}}, nil
 }
 
-// Addr is the address that is listened on.
+// Addr returns the address of the socket.
 func (s *ReviewServer) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
 
-// Run serves until ctx is done, answers what is under way, and returns nil, or
+// Run serves until ctx is done, completes the requests in flight and returns nil, or
 // the error that ended it before.
 func (s *ReviewServer) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
@@ -77,5 +77,5 @@ func (s *ReviewServer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close gives the socket back when Run is never called.
+// Close closes the socket if Run is never called.
 func (s *ReviewServer) Close() { s.listener.Close() }

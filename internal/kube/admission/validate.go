@@ -18,9 +18,9 @@ import (
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
-// Rules lists the rules that objects are held to: those that need no more than
-// the object, and the limits of a Pod's lists, to which the webhook's settings
-// say enough. What nobody is asked about, EndpointSlices, has none here.
+// Rules returns the rules that objects are checked against: those that need only the
+// object, and the limits of a Pod's lists, for which the webhook's configuration is
+// sufficient. It excludes rules about EndpointSlices, which are not reviewed.
 func Rules() (all []lint.Rule) {
 	for _, r := range lint.Rules() {
 		switch r.ID {
@@ -34,7 +34,7 @@ func Rules() (all []lint.Rule) {
 	return all
 }
 
-// kinds are what reviews are of, by resource.
+// kinds are the kinds that are reviewed, by resource.
 var kinds = map[metav1.GroupVersionResource]func() runtime.Object{
 	pods:                 func() runtime.Object { return new(corev1.Pod) },
 	services:             func() runtime.Object { return new(corev1.Service) },
@@ -61,19 +61,20 @@ func batch(resource string) metav1.GroupVersionResource {
 	return metav1.GroupVersionResource{Group: "batch", Version: "v1", Resource: resource}
 }
 
-// judge finds what is wrong with an object of the API in a namespace, which the
-// object itself may not say.
+// judge returns the findings about an object in a namespace. The object itself may lack
+// the namespace.
 type judge func(namespace string, o runtime.Object) []lint.Finding
 
-// validator holds objects to the rules.
+// validator checks objects against the rules.
 type validator struct {
 	judge        judge
 	deny, ignore []string // rules
 }
 
-// review warns of what it finds, and denies what is configured so: never what
-// goes already, nor what a controller made, which would make it again and again.
-// Of a change it denies what is worse than before.
+// review turns findings into warnings, and those of configured rules into denials. It
+// does not deny objects that are being deleted, or objects of a controller, which would
+// create them again and again. It denies an update only if a rule has more findings than
+// before.
 func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (verdict, error) {
 	newObject, known := kinds[r.Resource]
 	if !known || r.SubResource != "" || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
@@ -81,7 +82,7 @@ func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (
 	}
 	o := newObject()
 	if err := decode(r.Object.Raw, o); err != nil {
-		return verdict{}, fmt.Errorf("the object can't be read: %w", err)
+		return verdict{}, fmt.Errorf("cannot decode the object: %w", err)
 	}
 	meta := o.(metav1.Object) // all kinds are
 	if meta.GetDeletionTimestamp() != nil {
@@ -110,22 +111,22 @@ func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (
 	return verdict{warnings: warnings, denied: denials}, nil
 }
 
-// denies tells whether what a finding's rule finds is to be denied.
+// denies reports whether findings of the rule are denials.
 func (v *validator) denies(f lint.Finding) bool { return slices.Contains(v.deny, f.Rule) }
 
-// before says how much each rule finds in what an update changes; none where
-// the object is new.
+// before returns the number of findings of each rule in the object before an update;
+// none if the object is new.
 func (v *validator) before(r *admissionv1.AdmissionRequest, old runtime.Object) (map[string]int, error) {
 	if r.Operation != admissionv1.Update {
 		return nil, nil
 	}
 	if err := decode(r.OldObject.Raw, old); err != nil {
-		return nil, fmt.Errorf("the object before can't be read: %w", err)
+		return nil, fmt.Errorf("cannot decode the old object: %w", err)
 	}
 	return countRules(v.judge(r.Namespace, old)), nil
 }
 
-// countRules says how often each rule has found something.
+// countRules returns the number of findings of each rule.
 func countRules(findings []lint.Finding) map[string]int {
 	counts := make(map[string]int)
 	for i := range findings {
@@ -134,13 +135,13 @@ func countRules(findings []lint.Finding) map[string]int {
 	return counts
 }
 
-// made tells whether a controller made an object, or a kubelet.
+// made reports whether a controller or a kubelet created an object.
 func made(o metav1.Object) bool {
 	_, mirror := o.GetAnnotations()[corev1.MirrorPodAnnotationKey]
 	return mirror || metav1.GetControllerOfNoCopy(o) != nil
 }
 
-// textOf is a finding in one line.
+// textOf returns a finding as one line.
 func textOf(f *lint.Finding) string {
 	text := f.Rule + ": "
 	if f.Field != "" {
@@ -149,11 +150,11 @@ func textOf(f *lint.Finding) string {
 	return text + f.Message
 }
 
-// maxJudged is how many entries of a list are looked at. What is longer is made
-// up, and each entry may be a finding.
+// maxJudged is the number of entries of a list that are checked. Longer lists are not
+// genuine, and each entry may yield a finding.
 const maxJudged = 1000
 
-// alone judges objects with nothing around them.
+// alone judges an object without the rest of the cluster.
 type alone struct {
 	store *cluster.Store // empty
 	node  dnsconfig.NodeSettings
@@ -177,7 +178,7 @@ func (a *alone) judge(namespace string, o runtime.Object) (found []lint.Finding)
 		c := &lint.Linter{View: v, Domains: []string{a.node.ClusterDomain}, Node: func(*dnsconfig.Subject) dnsconfig.NodeSettings { return a.node }}
 		switch o := o.(type) {
 		case *corev1.Namespace:
-			n, _ := object.Namespace(o) // what is refused is refused by the API server
+			n, _ := object.Namespace(o) // the API server reports what the decoder refuses
 			found = c.CheckNamespace(n)
 		case *corev1.Service:
 			o.Namespace = namespace
@@ -194,7 +195,7 @@ func (a *alone) judge(namespace string, o runtime.Object) (found []lint.Finding)
 	return slices.DeleteFunc(found, func(f lint.Finding) bool { return !a.rules[f.Rule] })
 }
 
-// shorten leaves of a dnsConfig what is looked at; it may be nil.
+// shorten truncates the lists of a dnsConfig, which may be nil, to what is checked.
 func shorten(c *cluster.DNSConfig) {
 	if c == nil {
 		return
@@ -204,8 +205,8 @@ func shorten(c *cluster.DNSConfig) {
 	c.Options = c.Options[:min(len(c.Options), maxJudged)]
 }
 
-// subjectOf is a Pod, or what makes Pods. What the API server refuses of it, the
-// API server says.
+// subjectOf returns the subject of a Pod or of a workload. The API server reports what
+// the decoder refuses.
 func subjectOf(namespace string, o runtime.Object) (s dnsconfig.Subject, ok bool) {
 	var w *cluster.Workload
 	switch o := o.(type) {
@@ -220,7 +221,7 @@ func subjectOf(namespace string, o runtime.Object) (s dnsconfig.Subject, ok bool
 		w, _ = object.DaemonSet(o)
 	case *appsv1.ReplicaSet:
 		if metav1.GetControllerOf(o) != nil {
-			return s, false // its Deployment was looked at
+			return s, false // its Deployment was checked
 		}
 		// It names its Pods as a DaemonSet does.
 		w, _ = object.DaemonSet(&appsv1.DaemonSet{ObjectMeta: o.ObjectMeta, Spec: appsv1.DaemonSetSpec{Template: o.Spec.Template}})
@@ -238,8 +239,8 @@ func subjectOf(namespace string, o runtime.Object) (s dnsconfig.Subject, ok bool
 	return dnsconfig.SubjectOfWorkload(w), true
 }
 
-// indexed gives the Pods of an indexed Job of a name the hostname that the
-// controller gives the last of them, unless the template has one.
+// indexed sets the hostname of the Pods of an indexed Job to the one that the controller
+// sets on the last of them, unless the template has one.
 func indexed(w *cluster.Workload, job string, s *batchv1.JobSpec) {
 	if w.Spec.Hostname != "" || s.CompletionMode == nil || *s.CompletionMode != batchv1.IndexedCompletion {
 		return
@@ -251,8 +252,8 @@ func indexed(w *cluster.Workload, job string, s *batchv1.JobSpec) {
 	w.Spec.Hostname = fmt.Sprintf("%s-%d", job, last)
 }
 
-// podSubject is a Pod, of which the settings matter alone: it may have no name
-// yet, where the API server is to make one.
+// podSubject returns the subject of a Pod, which may have no name yet, only
+// generateName.
 func podSubject(namespace string, p *corev1.Pod) dnsconfig.Subject {
 	name := p.Name
 	if name == "" {
@@ -261,8 +262,8 @@ func podSubject(namespace string, p *corev1.Pod) dnsconfig.Subject {
 	return dnsconfig.SubjectOfPod(&cluster.Pod{Key: cluster.Key{Namespace: namespace, Name: name}, Labels: p.Labels, Spec: object.PodSpec(&p.Spec)})
 }
 
-// generated is a name that the API server makes of generateName (apiserver,
-// pkg/storage/names), with x for what is made by chance.
+// generated returns a name of the form that the API server generates from generateName
+// (apiserver, pkg/storage/names), with x for the random letters.
 func generated(base string) string {
 	const random, most = "xxxxx", 63
 	return base[:min(len(base), most-len(random))] + random

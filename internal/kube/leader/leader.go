@@ -1,9 +1,9 @@
-// Package leader has one of several processes do something, by a Lease of the
-// Kubernetes API.
+// Package leader elects one of several processes as the leader, with a Lease of the
+// Kubernetes API (Kubernetes documentation, "Leases").
 //
-// It is client-go's election: who holds the Lease renews it, and the others take
-// it over when that was not done for as long as it is good. Clocks need not
-// agree, only run at about the same speed.
+// It uses the election of client-go: the holder renews the Lease, and another process
+// acquires it when it was not renewed for its duration. Clocks need not agree, but must
+// run at about the same speed.
 package leader
 
 import (
@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// How long things take by default, as in Kubernetes' own controllers
+// The default durations, those of Kubernetes' own controllers
 // (k8s.io/component-base/config, LeaderElectionConfiguration).
 const (
 	DefaultLeaseDuration = 15 * time.Second
@@ -31,26 +31,25 @@ const (
 	DefaultRetryPeriod   = 2 * time.Second
 )
 
-// Config is what an Election is made from.
+// Config configures an Election.
 type Config struct {
 	// Client reads and writes the Lease Namespace/Name.
 	Client          kubernetes.Interface
 	Namespace, Name string
-	// LeaseDuration is for how long nobody else leads after a renewal.
-	// RenewDeadline is for how long the leader tries to renew it before it gives
-	// up, RetryPeriod how long everybody waits between two attempts.
+	// LeaseDuration is how long after a renewal no other process can lead.
+	// RenewDeadline is how long the leader tries to renew the Lease before it gives
+	// up, RetryPeriod the pause between attempts of any process.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	Log                                       *slog.Logger
 }
 
-// Check says what is wrong with names, and with how long things take; nil if
-// nothing is.
+// Check reports names and durations that are invalid.
 func (c *Config) Check() error {
 	switch {
 	case len(validation.IsDNS1123Label(c.Namespace)) > 0:
-		return fmt.Errorf("namespace: %q is no name of a Namespace", c.Namespace)
+		return fmt.Errorf("namespace: %q is not a valid name of a Namespace", c.Namespace)
 	case len(validation.IsDNS1123Subdomain(c.Name)) > 0:
-		return fmt.Errorf("name: %q is no name of a Lease", c.Name)
+		return fmt.Errorf("name: %q is not a valid name of a Lease", c.Name)
 	case c.RetryPeriod <= 0:
 		return fmt.Errorf("retryPeriod: %s is not more than 0s", c.RetryPeriod)
 	case float64(c.RenewDeadline) <= leaderelection.JitterFactor*float64(c.RetryPeriod):
@@ -58,23 +57,23 @@ func (c *Config) Check() error {
 	case c.LeaseDuration <= c.RenewDeadline:
 		return fmt.Errorf("leaseDuration: %s is not more than renewDeadline, which is %s", c.LeaseDuration, c.RenewDeadline)
 	case c.LeaseDuration < time.Second:
-		return fmt.Errorf("leaseDuration: %s is less than 1s", c.LeaseDuration) // Leases count whole seconds
+		return fmt.Errorf("leaseDuration: %s is less than 1s", c.LeaseDuration) // a Lease holds whole seconds
 	}
 	return nil
 }
 
-// ErrLost is Run's when somebody else may lead.
-var ErrLost = errors.New("the lease could not be renewed: somebody else may lead now")
+// ErrLost is returned by Run if another process may lead.
+var ErrLost = errors.New("the lease could not be renewed: another process may lead now")
 
-// Election is one process' part in an election.
+// Election is the participation of one process in an election.
 type Election struct {
 	cfg      Config
 	identity string
 	leading  atomic.Bool
 }
 
-// New makes an Election. Its identity is the host's name and some random text:
-// two processes of one host are not the same.
+// New returns an Election. Its identity is the host name and a random text, so that
+// two processes of one host differ.
 func New(cfg Config) (*Election, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -86,15 +85,15 @@ func New(cfg Config) (*Election, error) {
 	return &Election{cfg: cfg, identity: host + "_" + rand.Text()}, nil
 }
 
-// Leading tells whether this process leads.
+// Leading reports whether this process leads.
 func (e *Election) Leading() bool { return e.leading.Load() }
 
-// Run waits until it leads, and runs lead then. When ctx is done it returns ctx's
-// error. When the Lease is lost lead's context is done, and it returns ErrLost.
-// When lead fails it returns that. In each case it waits until lead has ended, and
-// then gives the Lease back, if it has it still, for another to take over at once.
+// Run waits until this process leads, then calls lead. It returns ctx's error when ctx
+// is done, ErrLost when the Lease is lost, which also cancels lead's context, and lead's
+// error when lead fails. In each case it first waits until lead has returned, and then
+// releases the Lease if it still holds it, so that another process can lead at once.
 func (e *Election) Run(ctx context.Context, lead func(context.Context) error) error {
-	// The Lease outlives ctx, until lead has ended.
+	// Hold the Lease beyond the end of ctx, until lead has returned.
 	holding, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	leads := make(chan context.Context, 1)
@@ -105,7 +104,7 @@ func (e *Election) Run(ctx context.Context, lead func(context.Context) error) er
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
 		},
 		LeaseDuration: e.cfg.LeaseDuration, RenewDeadline: e.cfg.RenewDeadline, RetryPeriod: e.cfg.RetryPeriod,
-		ReleaseOnCancel: false, // it would not wait for lead when a renewal fails
+		ReleaseOnCancel: false, // client-go would not wait for lead when a renewal fails
 		Name:            e.cfg.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) { leads <- ctx },
@@ -123,11 +122,11 @@ func (e *Election) Run(ctx context.Context, lead func(context.Context) error) er
 		defer close(ended)
 		elector.Run(holding)
 	}()
-	defer func() { // lead has ended, if it was called
+	defer func() { // lead has returned, if it was called
 		stop()
 		<-ended
 		if elector.IsLeader() {
-			e.giveBack(context.WithoutCancel(ctx))
+			e.release(context.WithoutCancel(ctx))
 		}
 	}()
 	select {
@@ -140,7 +139,7 @@ func (e *Election) Run(ctx context.Context, lead func(context.Context) error) er
 	}
 }
 
-// lead runs lead until ctx is done, or the Lease, which held is about, is lost.
+// lead calls lead with a context that ends with ctx, or with held, when the Lease is lost.
 func (e *Election) lead(ctx, held context.Context, lead func(context.Context) error) error {
 	e.leading.Store(true)
 	defer e.leading.Store(false)
@@ -154,19 +153,19 @@ func (e *Election) lead(ctx, held context.Context, lead func(context.Context) er
 	return err
 }
 
-// giveBack has the Lease held by nobody, if it is held by this process. Where that
-// can't be done it lapses.
-func (e *Election) giveBack(ctx context.Context) {
+// release clears the holder of the Lease if it is this process. If that fails the Lease
+// expires.
+func (e *Election) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.RenewDeadline)
 	defer cancel()
 	leases := e.cfg.Client.CoordinationV1().Leases(e.cfg.Namespace)
 	lease, err := leases.Get(ctx, e.cfg.Name, metav1.GetOptions{})
 	if err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == e.identity {
 		lease.Spec.HolderIdentity = new(string)
-		// The API refuses it when somebody took the Lease since it was read.
+		// The API refuses it if another process acquired the Lease since it was read.
 		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		e.cfg.Log.Warn("lease not given back; it lapses", "lease", e.cfg.Namespace+"/"+e.cfg.Name, "err", err)
+		e.cfg.Log.Warn("lease not released, it will expire", "lease", e.cfg.Namespace+"/"+e.cfg.Name, "err", err)
 	}
 }

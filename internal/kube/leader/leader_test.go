@@ -247,8 +247,8 @@ func TestCheck(t *testing.T) {
 		want   string
 	}{
 		"defaults":           {func(*leader.Config) {}, ""},
-		"no namespace":       {func(c *leader.Config) { c.Namespace = "" }, `namespace: "" is no name of a Namespace`},
-		"no name":            {func(c *leader.Config) { c.Name = "a/b" }, `name: "a/b" is no name of a Lease`},
+		"no namespace":       {func(c *leader.Config) { c.Namespace = "" }, `namespace: "" is not a valid name of a Namespace`},
+		"no name":            {func(c *leader.Config) { c.Name = "a/b" }, `name: "a/b" is not a valid name of a Lease`},
 		"no pause":           {func(c *leader.Config) { c.RetryPeriod = 0 }, "retryPeriod: 0s is not more than 0s"},
 		"too few attempts":   {func(c *leader.Config) { c.RenewDeadline = 2 * time.Second }, "renewDeadline: 2s is not more than 1.2 times retryPeriod"},
 		"two may lead":       {func(c *leader.Config) { c.LeaseDuration = c.RenewDeadline }, "leaseDuration: 10s is not more than renewDeadline"},

@@ -62,7 +62,7 @@ func wire(n dnsname.Name) []byte { return []byte(n.WireLabels()) }
 // OptionCode is that of the option; 0 is none.
 func (r *Reader) OptionCode() uint16 { return r.cfg.Option }
 
-// MayAsk tells whether the option of a client counts.
+// MayAsk reports whether the option of a client counts.
 func (r *Reader) MayAsk(client netip.Addr) bool {
 	return len(r.cfg.Clients) == 0 || slices.ContainsFunc(r.cfg.Clients, func(p netip.Prefix) bool { return p.Contains(client) })
 }
@@ -129,18 +129,18 @@ func (r *Reader) front(front, zone []byte, s *Search) Place {
 	return Named
 }
 
-// isNamespace tells whether a label can be a Namespace's name (RFC 1123, section
+// isNamespace reports whether a label can be a Namespace's name (RFC 1123, section
 // 2.1), and so be told in an option without escapes.
 func isNamespace(label []byte) bool {
 	return !bytes.ContainsFunc(label, func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })
 }
 
-// IsCluster tells whether a name is in a cluster domain.
+// IsCluster reports whether a name is in a cluster domain.
 func (r *Reader) IsCluster(name []byte) bool {
 	return slices.ContainsFunc(r.zones, func(z []byte) bool { return bytes.HasSuffix(name, z) && isCut(name, len(name)-len(z)) })
 }
 
-// isCut tells whether a label of name begins at the given place, or name ends.
+// isCut reports whether a label of name begins at the given place, or name ends.
 func isCut(name []byte, at int) bool {
 	off := 0
 	for off < at {

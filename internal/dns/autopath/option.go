@@ -87,7 +87,7 @@ func (s *Search) keepName(text []byte) (name []byte, ok bool) {
 	return s.room[start:], len(s.room)-start < dnsname.MaxWire
 }
 
-// isOdd tells whether a character needs an escape in a name (RFC 4343, section
+// isOdd reports whether a character needs an escape in a name (RFC 4343, section
 // 2.1), or is none.
 func isOdd(c rune) bool { return c <= ' ' || c > '~' || bytes.ContainsRune([]byte(`\"();@$`), c) }
 

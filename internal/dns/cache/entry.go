@@ -53,7 +53,7 @@ func (e *Entry) isOf(q Key, t dnswire.Type) bool {
 	return e.qtype == t && e.bits == q.bits() && e.name == string(q.Name) && e.search == string(q.Search)
 }
 
-// isForAll tells whether the reply is the same for the clients of all subnets. One
+// isForAll reports whether the reply is the same for the clients of all subnets. One
 // to a question without may depend on where this server is.
 func (e *Entry) isForAll() bool { return e.Reply != nil && e.Reply.Subnet.CoversAllClients() }
 
@@ -89,16 +89,16 @@ func (e *Entry) age(now time.Time) time.Duration {
 	return time.Duration(max(now.UnixNano()-e.stored, 0))
 }
 
-// Fresh tells whether the reply is within its TTL.
+// Fresh reports whether the reply is within its TTL.
 func (e *Entry) Fresh(now time.Time) bool { return e.Reply != nil && e.age(now) < e.life }
 
-// Stale tells whether the reply is past its TTL, and may be given where no other
+// Stale reports whether the reply is past its TTL, and may be given where no other
 // is to be had.
 func (e *Entry) Stale(now time.Time) bool {
 	return e.Reply != nil && e.age(now) >= e.life && e.age(now) < e.life+e.stale
 }
 
-// Failed tells whether there was a failure so short a time ago that nobody needs
+// Failed reports whether there was a failure so short a time ago that nobody needs
 // to be asked again.
 func (e *Entry) Failed(now time.Time) bool {
 	return e.Failure != nil && now.UnixNano()-e.failed < int64(e.pause)

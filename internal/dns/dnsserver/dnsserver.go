@@ -1,6 +1,10 @@
-// Package dnsserver owns sockets and nothing else: it reads queries from UDP
-// and TCP (RFC 1035, section 4.2; RFC 7766), TLS (RFC 7858) and HTTPS (RFC
-// 8484), gives them to what answers, and sends what that gives back.
+// Package dnsserver serves DNS over UDP and TCP (RFC 1035, section 4.2; RFC
+// 7766), TLS (RFC 7858) and HTTPS (RFC 8484). It owns the sockets: it reads
+// queries, passes them to an Answerer and sends the answers.
+//
+//	UDP socket  ─► udp, udpbatch  ─┐                ┌─► answer ──────────┐
+//	TCP, TLS    ─► tcp, tcpconn   ─┼─► Answerer ────┤                    ├─► client
+//	HTTPS       ─► https          ─┘                └─► Deferred (waits) ┘
 package dnsserver
 
 import (
@@ -25,28 +29,27 @@ import (
 // Answerer answers queries, one at a time.
 type Answerer interface {
 	// Respond answers packet into buf, whose capacity is 65,535 octets or
-	// more. It keeps neither. An answer that takes time is a Deferred; where there
-	// shall be none, both are nil.
-	Respond(packet []byte, client respond.Client, buf []byte) (answer []byte, later Deferred)
+	// more. It keeps neither. An answer that takes time is a Deferred. Both are nil
+	// for a packet that gets no answer.
+	Respond(packet []byte, client respond.Client, buf []byte) (answer []byte, deferred Deferred)
 }
 
-// Deferred is an answer that takes time, or several messages. Answers is called
-// once, and what it gives is gone through in a goroutine of its own, which waits
-// for each message until ctx is done, and ends where one can't be sent. Over UDP
-// and HTTPS the first is all.
+// Deferred is an answer that takes time, or several messages. The server calls
+// Answers once and reads the messages in a goroutine of its own until ctx is done
+// or one can't be sent. Over UDP and HTTPS only the first message is sent.
 type Deferred interface {
 	Answers(ctx context.Context) iter.Seq[[]byte]
 }
 
-// first is the first message of an answer; nil when there is none.
-func first(ctx context.Context, later Deferred) []byte {
-	for answer := range later.Answers(ctx) {
+// first returns the first message of an answer; nil when there is none.
+func first(ctx context.Context, deferred Deferred) []byte {
+	for answer := range deferred.Answers(ctx) {
 		return slices.Clone(answer)
 	}
 	return nil
 }
 
-// Config is what a Server is made from.
+// Config configures a Server.
 type Config struct {
 	// Listen are addresses and ports, each for UDP and TCP. Port 0 is any free
 	// one, the same for both. An IPv6 address takes IPv6 only.
@@ -78,8 +81,8 @@ type Config struct {
 	Idle time.Duration
 	// Steering is how packets over UDP come to a processor.
 	Steering Steering
-	// SharePorts has another process of the same user listen beside this one. When
-	// this one stops, what comes is the other one's.
+	// SharePorts lets another process of the same user listen on the same ports.
+	// When this process stops, the other one receives the packets.
 	SharePorts bool
 	Log        *slog.Logger
 }
@@ -106,16 +109,16 @@ type Server struct {
 	maxHeld    int
 	drainTime  time.Duration
 	lingerTime time.Duration
-	between    between
+	waiting    waitingSockets
 	udp        []*net.UDPConn
 	tcp        []*net.TCPListener
 	tls, https []*net.TCPListener
 	web        []*httpsServer // of https
 }
 
-// Listen binds the sockets and begins nothing. Its error names the address.
+// Listen binds the sockets and serves nothing yet. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, maxHeld: maxHeld, drainTime: drainTime, lingerTime: lingerTime, between: between{began: time.Now()}}
+	s := &Server{cfg: cfg, maxHeld: maxHeld, drainTime: drainTime, lingerTime: lingerTime, waiting: waitingSockets{start: time.Now()}}
 	for _, addr := range cfg.Listen {
 		if err := s.bind(ctx, addr); err != nil {
 			s.Close()
@@ -235,13 +238,13 @@ func plainBindError(proto string, addr netip.AddrPort, err error) error {
 	return fmt.Errorf("listen on %s (%s): %w", addr, proto, err)
 }
 
-// Addrs are the addresses that are listened on, in the order they were given.
+// Addrs returns the addresses of UDP and TCP, in the order of Config.Listen.
 func (s *Server) Addrs() []netip.AddrPort { return addrsOf(s.tcp) }
 
-// TLSAddrs are those for TLS.
+// TLSAddrs returns the addresses of TLS.
 func (s *Server) TLSAddrs() []netip.AddrPort { return addrsOf(s.tls) }
 
-// HTTPSAddrs are those for HTTPS.
+// HTTPSAddrs returns the addresses of HTTPS.
 func (s *Server) HTTPSAddrs() []netip.AddrPort { return addrsOf(s.https) }
 
 func addrsOf(listeners []*net.TCPListener) []netip.AddrPort {
@@ -252,9 +255,9 @@ func addrsOf(listeners []*net.TCPListener) []netip.AddrPort {
 	return addrs
 }
 
-// Run serves until ctx is done, then answers what was read and closes. It
-// returns nil after that, or the error that ended it. Clients that take in
-// their answers slowly have 5 s for it; Answerers are waited for.
+// Run serves until ctx is done, then answers the queries that were read and
+// closes the sockets. It returns nil then, or the error that ended it. Clients
+// have 5 s to take their answers; Run waits for Answerers.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.Close()
 	group, ctx := errgroup.WithContext(ctx)
@@ -268,7 +271,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Close gives the sockets back; Run does it, too.
+// Close closes the sockets. Run does, too.
 func (s *Server) Close() {
 	for _, c := range s.udp {
 		c.Close()

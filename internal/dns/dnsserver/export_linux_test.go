@@ -20,14 +20,14 @@ func Processors() []int { return processors() }
 // LookPause is lookPause.
 const LookPause = lookPause
 
-// AddToBetween has AnswerWaiting serve the first UDP socket of s, which nobody
+// AddToAnswerWaiting has AnswerWaiting serve the first UDP socket of s, which nobody
 // else does, until remove is called.
-func (s *Server) AddToBetween() (remove func(), err error) {
+func (s *Server) AddToAnswerWaiting() (remove func(), err error) {
 	p, err := newPackets(s.udp[0], s.cfg.NewAnswerer(0))
 	if err != nil {
 		return nil, err
 	}
-	return s.between.add(func() { p.answerWaiting(context.Background()) }), nil
+	return s.waiting.add(func() { p.answerWaiting(context.Background()) }), nil
 }
 
 // TakePacket takes a packet that waits at the socket numbered i, and tells

@@ -40,7 +40,7 @@ type httpsConn struct {
 	inFlight int    // queries
 }
 
-// isIdler tells whether c is to be cut before another one: those that wait for
+// isIdler reports whether c is to be cut before another one: those that wait for
 // answers go last.
 func (c *httpsConn) isIdler(other *httpsConn) bool {
 	if (c.inFlight == 0) != (other.inFlight == 0) {
@@ -166,11 +166,11 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer answers a query. What it works in is not kept while others are asked.
 func (h *httpsServer) answer(ctx context.Context, query []byte, client respond.Client) []byte {
 	worker := h.workers.Get().(*tcpWorker)
-	answer, later := worker.answerer.Respond(query, client, worker.answer[:0])
+	answer, deferred := worker.answerer.Respond(query, client, worker.answer[:0])
 	answer = slices.Clone(answer)
 	h.workers.Put(worker)
-	if later != nil {
-		answer = first(ctx, later)
+	if deferred != nil {
+		answer = first(ctx, deferred)
 	}
 	return answer
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharesPorts tells whether several sockets share a UDP port, and the system
+// sharesPorts reports whether several sockets share a UDP port, and the system
 // spreads packets over them.
 const sharesPorts = true
 

@@ -40,17 +40,17 @@ func (b *batch) take() (n int) { return 0 }
 
 func (b *batch) release() {}
 
-func (b *batch) goOn() {}
+func (b *batch) yieldProcessor() {}
 
 func (b *batch) packet(int) (packet []byte, from netip.AddrPort) {
 	return b.query[:b.length], netip.AddrPortFrom(b.from.Addr().Unmap(), b.from.Port())
 }
 
-type wayBack struct{ to netip.AddrPort }
+type returnPath struct{ to netip.AddrPort }
 
-func (b *batch) wayBack(int) wayBack { return wayBack{b.from} }
+func (b *batch) returnPath(int) returnPath { return returnPath{b.from} }
 
-func (w wayBack) send(conn *net.UDPConn, answer []byte) error {
+func (w returnPath) send(conn *net.UDPConn, answer []byte) error {
 	_, err := conn.WriteToUDPAddrPort(answer, w.to)
 	return err
 }

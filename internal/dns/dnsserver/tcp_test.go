@@ -221,7 +221,7 @@ func TestTCPUnderChurn(t *testing.T) {
 	wg.Wait()
 }
 
-// churn is one connection of the n-th kind. It tells whether there was a
+// churn is one connection of the n-th kind. It reports whether there was a
 // server.
 func churn(t *testing.T, s *running, query string, n int) bool {
 	conn, err := net.DialTimeout("tcp", s.addr().String(), patience)

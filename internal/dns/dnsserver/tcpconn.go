@@ -84,7 +84,7 @@ func (c *tcpConn) serve(ctx context.Context) {
 }
 
 // answerAll answers queries until the client ends, errs, or asked enough, and
-// tells whether it asked enough.
+// reports whether it asked enough.
 func (c *tcpConn) answerAll(ctx context.Context) (enough bool) {
 	limit := c.server.cfg.MaxQueries
 	for asked := 0; limit == 0 || asked < limit; {
@@ -140,12 +140,12 @@ func (c *tcpConn) identify() {
 // appendAnswer appends the answer behind its length, or nothing when there is
 // none, or when it takes time: then it is sent when it is there.
 func (c *tcpConn) appendAnswer(ctx context.Context, b []byte, w *tcpWorker, query []byte) []byte {
-	answer, later := w.answerer.Respond(query, c.client, w.answer[:0])
-	if later != nil {
+	answer, deferred := w.answerer.Respond(query, c.client, w.answer[:0])
+	if deferred != nil {
 		b = c.takeSlot(b)
 		c.later.Go(func() {
 			defer func() { <-c.slots }()
-			c.writeEach(later.Answers(ctx))
+			c.writeEach(deferred.Answers(ctx))
 		})
 	}
 	return appendMessage(b, answer)
@@ -187,7 +187,7 @@ func appendMessage(b, message []byte) []byte {
 	return append(b, message...)
 }
 
-// hasQuery tells whether the next query has come and can be read without
+// hasQuery reports whether the next query has come and can be read without
 // waiting; one that the buffer does not hold has not.
 func (c *tcpConn) hasQuery() bool {
 	n := c.in.Buffered()

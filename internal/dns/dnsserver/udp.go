@@ -32,10 +32,10 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 	}
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer p.end(giveUp)
-	defer s.between.add(func() { p.answerWaiting(waiting) })()
+	defer s.waiting.add(func() { p.answerWaiting(waiting) })()
 	unread := 0 // errors of reading in a row
 	for {
-		p.goOn()
+		p.yieldProcessor()
 		received, err := p.answer(waiting)
 		if received {
 			unread = 0
@@ -70,9 +70,8 @@ type packets struct {
 	pending  atomic.Int32   // how many
 }
 
-// end gives up the answers that still take time, and closes the socket: whoever
-// asks from now on is told that nobody is here, and need not wait, while
-// connections may take longer to end.
+// end cancels the deferred answers and closes the socket, so that the system
+// rejects further packets at once while connections may take longer to end.
 func (p *packets) end(giveUp func()) {
 	giveUp()
 	p.later.Wait()
@@ -84,9 +83,9 @@ func newPackets(conn *net.UDPConn, answerer Answerer) (*packets, error) {
 	return &packets{batch: b, conn: conn, answerer: answerer}, err
 }
 
-// answer receives packets and answers them, those whose answers take time behind
-// it, until ctx is done. It tells whether there were any; if so, an error is one
-// of sending.
+// answer receives packets and answers them, deferred ones in the background until
+// ctx is done. received reports whether there were any; err is one of sending
+// then.
 func (p *packets) answer(ctx context.Context) (received bool, err error) {
 	n, err := p.receive()
 	if err != nil {
@@ -96,7 +95,7 @@ func (p *packets) answer(ctx context.Context) (received bool, err error) {
 	return true, p.answerAll(ctx, n)
 }
 
-// answerWaiting answers the packets that wait, unless somebody does already.
+// answerWaiting answers the packets that wait, unless another goroutine does.
 func (p *packets) answerWaiting(ctx context.Context) {
 	if n := p.take(); n > 0 {
 		defer p.release()
@@ -109,14 +108,14 @@ func (p *packets) answerAll(ctx context.Context, n int) error {
 	for i := range n {
 		packet, from := p.packet(i)
 		client := respond.Client{Addr: from.Addr(), Port: from.Port(), Transport: respond.UDP}
-		answer, later := p.answerer.Respond(packet, client, p.room())
+		answer, deferred := p.answerer.Respond(packet, client, p.room())
 		switch {
-		case later != nil:
-			back := p.wayBack(i)
+		case deferred != nil:
+			back := p.returnPath(i)
 			p.pending.Add(1)
 			p.later.Go(func() {
 				defer p.pending.Add(-1)
-				if answer := first(ctx, later); answer != nil {
+				if answer := first(ctx, deferred); answer != nil {
 					_ = back.send(p.conn, answer) // a client that can't be reached
 				}
 			})
@@ -127,8 +126,8 @@ func (p *packets) answerAll(ctx context.Context, n int) error {
 	return p.send()
 }
 
-// drain answers the packets that wait, and then those that take time, for as
-// long as it may take.
+// drain answers the packets that wait and finishes deferred answers, for at most
+// limit.
 func (p *packets) drain(ctx context.Context, limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		if err := p.conn.SetReadDeadline(time.Now().Add(quietTime)); err != nil {

@@ -101,7 +101,7 @@ func newCollector(t *Tap) *collector {
 	return &collector{t.Network, t.Address, make(chan []byte, queueLen)}
 }
 
-// isAt tells whether c is where t says.
+// isAt reports whether c is where t says.
 func (c *collector) isAt(t *Tap) bool { return c.network == t.Network && c.address == t.Address }
 
 // run sends frames until ctx is done, and gives how many were left then. A

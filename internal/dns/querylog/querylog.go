@@ -30,7 +30,7 @@ type Config struct {
 	Tap Tap
 }
 
-// Empty tells whether there is nothing to tell.
+// Empty reports whether there is nothing to tell.
 func (c *Config) Empty() bool { return c.OneIn == 0 && c.Tap.Address == "" }
 
 // queueLen is how many queries may wait to be told of.
@@ -103,7 +103,7 @@ func (l *Log) Observe(o *respond.Observation) {
 	}
 }
 
-// offer puts v into a queue, and tells whether there was room.
+// offer puts v into a queue, and reports whether there was room.
 func offer[T any](queue chan<- T, v T) bool {
 	select {
 	case queue <- v:

@@ -133,10 +133,10 @@ func (b *batch) receiveNow(fd uintptr) (done bool) {
 // goroutines have their turn.
 const maxUnwaited = 4
 
-// goOn lets other goroutines of the processor go first when there was no need to
+// yieldProcessor lets other goroutines of the processor go first when there was no need to
 // wait for packets for a while. Without that they would wait for 10 ms: who asks
 // again when the answer comes may do so before this goroutine looks again.
-func (b *batch) goOn() {
+func (b *batch) yieldProcessor() {
 	if b.unwaited >= maxUnwaited {
 		b.unwaited = 0
 		runtime.Gosched()
@@ -195,25 +195,25 @@ func (b *batch) packet(i int) (packet []byte, from netip.AddrPort) {
 	return packet, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(port[:]))
 }
 
-// wayBack is where an answer goes that comes later.
-type wayBack struct {
+// returnPath is where an answer goes that comes later.
+type returnPath struct {
 	to      netip.AddrPort
 	control []byte
 }
 
-func (b *batch) wayBack(i int) wayBack {
+func (b *batch) returnPath(i int) returnPath {
 	_, from := b.packet(i)
 	if sa := &b.from[i]; sa.Family == unix.AF_INET6 && from.Addr().IsLinkLocalUnicast() {
 		from = netip.AddrPortFrom(from.Addr().WithZone(strconv.Itoa(int(sa.Scope_id))), from.Port())
 	}
-	back := wayBack{to: from}
+	back := returnPath{to: from}
 	if b.every {
 		back.control = slices.Clone(replyControl(b.control[i][:b.in[i].Controllen]))
 	}
 	return back
 }
 
-func (w wayBack) send(conn *net.UDPConn, answer []byte) error {
+func (w returnPath) send(conn *net.UDPConn, answer []byte) error {
 	_, _, err := conn.WriteMsgUDPAddrPort(answer, w.control, w.to)
 	return err
 }

@@ -19,7 +19,7 @@ func TestAnswerWaiting(t *testing.T) {
 	})
 	defer s.Close()
 	s.KeepOneUDPSocket()
-	remove, err := s.AddToBetween()
+	remove, err := s.AddToAnswerWaiting()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,9 +79,9 @@ func startWaiting(t *testing.T, cfg dnsserver.Config) (*running, *waiting) {
 	return r.run(), a
 }
 
-// TestLaterUDP: an answer that takes time goes to who asked, from the address
+// TestDeferredUDP: an answer that takes time goes to who asked, from the address
 // that was asked, and holds up nobody.
-func TestLaterUDP(t *testing.T) {
+func TestDeferredUDP(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"} {
 		t.Run(listen, func(t *testing.T) {
 			r, a := startWaiting(t, dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort(listen)}})
@@ -112,9 +112,9 @@ func TestLaterUDP(t *testing.T) {
 	}
 }
 
-// TestLaterTCP: answers come when they are there, and all of them before the end
+// TestDeferredTCP: answers come when they are there, and all of them before the end
 // of the connection.
-func TestLaterTCP(t *testing.T) {
+func TestDeferredTCP(t *testing.T) {
 	r, a := startWaiting(t, dnsserver.Config{})
 	c := dialTCP(t, r.addr())
 	c.ask("later", "now", "later nothing")
@@ -129,9 +129,9 @@ func TestLaterTCP(t *testing.T) {
 	c.wantEnd()
 }
 
-// TestLaterInFlight: so many queries of a connection are waited for, and then no
+// TestDeferredInFlight: so many queries of a connection are waited for, and then no
 // more are read.
-func TestLaterInFlight(t *testing.T) {
+func TestDeferredInFlight(t *testing.T) {
 	r, a := startWaiting(t, dnsserver.Config{MaxInFlight: 2})
 	c := dialTCP(t, r.addr())
 	c.ask("later 1", "later 2", "later 3", "now")
@@ -154,9 +154,9 @@ func TestLaterInFlight(t *testing.T) {
 	}
 }
 
-// TestLaterShutdown: what is waited for at the end is answered, or given up when
+// TestDeferredShutdown: what is waited for at the end is answered, or given up when
 // it takes too long.
-func TestLaterShutdown(t *testing.T) {
+func TestDeferredShutdown(t *testing.T) {
 	for name, inTime := range map[string]bool{"in time": true, "too late": false} {
 		t.Run(name, func(t *testing.T) {
 			a := &waiting{release: make(chan struct{})}
@@ -194,9 +194,9 @@ func TestLaterShutdown(t *testing.T) {
 	}
 }
 
-type laterFunc func(ctx context.Context) []byte
+type deferredFunc func(ctx context.Context) []byte
 
-func (f laterFunc) Answers(ctx context.Context) iter.Seq[[]byte] { return oneOf(f(ctx)) }
+func (f deferredFunc) Answers(ctx context.Context) iter.Seq[[]byte] { return oneOf(f(ctx)) }
 
 // blocking answers "block" when it may go ahead, and all else after a while.
 type blocking struct{ began, goAhead chan struct{} }
@@ -208,7 +208,7 @@ func (a blocking) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, 
 		return append(buf, packet...), nil
 	}
 	kept := string(packet)
-	return nil, laterFunc(func(ctx context.Context) []byte {
+	return nil, deferredFunc(func(ctx context.Context) []byte {
 		select {
 		case <-time.After(300 * time.Millisecond):
 		case <-ctx.Done():
@@ -217,9 +217,9 @@ func (a blocking) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, 
 	})
 }
 
-// TestLaterWhileDraining: a packet that comes while the socket is drained, and whose
+// TestDeferredWhileDraining: a packet that comes while the socket is drained, and whose
 // answer takes time, is answered.
-func TestLaterWhileDraining(t *testing.T) {
+func TestDeferredWhileDraining(t *testing.T) {
 	a := blocking{make(chan struct{}), make(chan struct{})}
 	s, err := dnsserver.Listen(t.Context(), dnsserver.Config{
 		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, MaxConnections: 10, MaxInFlight: 10, Idle: time.Hour,

@@ -136,7 +136,6 @@ var libraries = []arrow{
 	{"internal/kube/manifest", "go.yaml.in/yaml/v3", "lines of fields"},
 	{"internal/kube/manifest", "github.com/fsnotify/fsnotify", "watches directories"},
 	{"internal/config", "go.yaml.in/yaml/v3", "lines of keys"},
-	{"internal/config", "internal/support/deadline", "reads that may block"},
 	{"internal/config/configtest", "go.yaml.in/yaml/v3", "merges fragments of a file"},
 	{"internal/cli", "go.yaml.in/yaml/v3", "a configuration as JSON, objects as YAML"},
 	{"internal/migrate/corefile", "github.com/coredns/caddy/caddyfile", "reads Corefiles as CoreDNS does"},

@@ -1,6 +1,6 @@
 # Short names for what is done often.
 
-.PHONY: help build test check fuzz docs bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
+.PHONY: help build test quick check lint fuzz docs bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -11,7 +11,18 @@ build: ## the binary
 test: ## everything that CI runs
 	bash test/all
 
-check: ## quick: vet and the tests without the race detector
+quick: ## the inner loop: format, build, vet, and the tests that are fast
+	@test -z "$$(gofmt -l bench cmd docs internal test)" || { gofmt -l bench cmd docs internal test; exit 1; }
+	go build ./...
+	go vet ./...
+	go test -vet=off -short ./internal/...
+
+lint: ## golangci-lint in all modules
+	for module in . test/e2e test/deploy bench; do \
+		(cd $$module && go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run) || exit 1; \
+	done
+
+check: ## vet and the tests without the race detector
 	go vet ./...
 	go test ./...
 
@@ -32,13 +43,13 @@ bench-code: ## Go benchmarks of lookup, answer, compile and change, 5 minutes; d
 	(go test -run - -bench 'Lookup|Full|Change' -benchtime 200ms -count 10 ./internal/dns/kubezone && \
 	go test -run - -bench 'Respond' -benchtime 200ms -count 10 ./internal/dns/respond && \
 	go test -run - -bench Together -cpu 1,2 -benchtime 200ms -count 10 ./internal/dns/respond) \
-	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
+	| go tool -modfile=tools/go.mod benchstat -
 
 bench-simulate: ## what completing manifests costs, and changes of Pods then, 4 minutes; docs/bench.md
 	export GOGC=200; (go test -run - -bench Ready -benchtime 1x -count 4 ./internal/kube/simulate && \
 	go test -run - -bench 'Full|Events/batch=1000' -benchtime 2s -count 6 ./internal/kube/endpointslices && \
 	go test -run - -bench Complete -benchtime 2s -count 6 ./internal/kube/simulate/alloc) \
-	| go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da -
+	| go tool -modfile=tools/go.mod benchstat -
 
 bench-burst: ## what changes of the cluster do to queries, 4 minutes; docs/bench.md
 	cd bench && go run . burst -write ../docs/bench.md $(BENCHFLAGS)

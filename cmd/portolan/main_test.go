@@ -9,9 +9,10 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"portolan.dev/portolan/test/program"
 )
 
 // noRaceSleep, in GORACE, spares each command the second that it would sleep
@@ -28,20 +29,26 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs testdata/script; each script finds the manifests of
-// testdata/shop in its directory. Beside the usual commands there are:
+// testdata/shop in its directory. Its portolan is built without the race detector,
+// which makes each of some 400 starts five times as long; the tests that serve have
+// it. A command that hangs ends with the timeout of go test. Beside the usual
+// commands there are:
 //
 //	status N COMMAND...         run it, want exit status N
 //	refused MESSAGE COMMAND...  want exit status 2 and this one line on stderr
 //	prints FILE                 compare stdout; SERIAL stands for a zone's serial
 //	occupy NAME                 take a free port of 127.0.0.1; $NAME is its address
 func TestScripts(t *testing.T) {
+	file, err := program.Build(t.Context(), program.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Dir(file) + string(os.PathListSeparator) + os.Getenv("PATH")
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",
 		RequireUniqueNames: true,
-		// A server that should have refused to begin does not end by itself.
-		Deadline: time.Now().Add(time.Minute),
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("GORACE", noRaceSleep)
+			env.Setenv("PATH", path)
 			for name, dir := range map[string]string{"shop": "testdata/shop", "charts": "../../examples/charts"} {
 				if err := os.CopyFS(filepath.Join(env.WorkDir, name), os.DirFS(dir)); err != nil {
 					return err

@@ -54,7 +54,14 @@ func TestRollingRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		old.awaitAdmin("/readyz", http.StatusServiceUnavailable, "stopping")
-		time.Sleep(300 * time.Millisecond) // until everybody knows
+		// Clients go on with the old server for a while.
+		until := asked.Load() + 20
+		old.poll(patience, func() error {
+			if n := asked.Load(); n < until {
+				return fmt.Errorf("%d queries asked, want %d", n, until)
+			}
+			return nil
+		})
 		target.Store(fresh)
 		old.wait()
 		old = fresh

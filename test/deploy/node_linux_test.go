@@ -63,7 +63,7 @@ func TestNodeRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Stop(10 * time.Second)
-	await(t, func() string {
+	awaitNothing(t, func() string {
 		if log := p.Logged(); strings.Contains(log, `"msg":"serving"`) || !p.Running() {
 			return ""
 		}
@@ -75,7 +75,7 @@ func TestNodeRuns(t *testing.T) {
 		}
 	}
 	for _, probe := range []string{"live", "ready"} {
-		await(t, func() string {
+		awaitNothing(t, func() string {
 			out, err := exec.CommandContext(t.Context(), filepath.Join(image.Root, image.Entrypoint), "probe", probe, "unix:"+run+"/probes").CombinedOutput()
 			if err != nil {
 				return "probe " + probe + ": " + string(out)

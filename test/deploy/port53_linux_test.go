@@ -92,7 +92,7 @@ func TestBindsPort53(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Stop(10 * time.Second)
-			await(t, func() string {
+			awaitNothing(t, func() string {
 				if log := p.Logged(); strings.Contains(log, serves) || !p.Running() {
 					return ""
 				}

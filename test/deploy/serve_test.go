@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,6 +25,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
@@ -120,7 +122,7 @@ func (s *server) get(path string) (status int, body string) {
 
 func (s *server) awaitReady(t *testing.T) {
 	t.Helper()
-	await(t, func() string {
+	awaitNothing(t, func() string {
 		if status, body := s.get("/readyz"); status != http.StatusOK {
 			return "/readyz: " + body
 		}
@@ -169,7 +171,7 @@ func (s *server) query(t *testing.T) {
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, s.dns)
 	}}
-	await(t, func() string {
+	awaitNothing(t, func() string {
 		for _, name := range []string{"kubernetes.default.svc.cluster.local.", "kubernetes.search.default.cluster.local.ap.k8s.io."} {
 			addrs, err := resolver.LookupHost(t.Context(), name)
 			if err != nil || len(addrs) == 0 {
@@ -196,7 +198,7 @@ func (s *server) query(t *testing.T) {
 func (s *server) awaitMetrics(t *testing.T, names []string) {
 	t.Helper()
 	slices.Sort(names)
-	await(t, func() string {
+	awaitNothing(t, func() string {
 		_, body := s.get("/metrics")
 		var got []string
 		for _, m := range metricType.FindAllStringSubmatch(body, -1) {
@@ -218,7 +220,7 @@ func (s *server) stop(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() string {
+	awaitNothing(t, func() string {
 		if status, _ := s.get("/readyz"); status == http.StatusOK {
 			return "ready after SIGTERM"
 		}
@@ -229,16 +231,15 @@ func (s *server) stop(t *testing.T) {
 	}
 }
 
-// await calls wrong until it has nothing to say, for half a minute at most.
-func await(t *testing.T, wrong func() string) {
+// awaitNothing waits until wrong describes no failure.
+func awaitNothing(t *testing.T, wrong func() string) {
 	t.Helper()
-	said := ""
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if said = wrong(); said == "" {
-			return
+	await.NoError(t, func() error {
+		if failure := wrong(); failure != "" {
+			return errors.New(failure)
 		}
-	}
-	t.Fatal(said)
+		return nil
+	})
 }
 
 // buffer is a bytes.Buffer for several goroutines.

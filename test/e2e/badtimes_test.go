@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"portolan.dev/portolan/internal/dns/dnswire"
-	"portolan.dev/portolan/test/e2e/await"
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/manifests"
 )
@@ -146,16 +146,13 @@ func report(t *testing.T, since time.Time, format string, args ...any) {
 	t.Logf("%.2f s %s", time.Since(since).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// pause is how long a bad time lasts: longer than portolan's first retries.
-const pause = 2 * time.Second
-
 // TestAPIServerRestarts: it is away for a while and comes back.
 func TestAPIServerRestarts(t *testing.T) {
 	a := newCluster(t)
 	p := startPortolan(t, a.user(t).Kubeconfig, quick)
 	p.steady(everything())
 	a.StopAPIServer()
-	time.Sleep(pause)
+	p.waitLog("kubernetes api can't be read")
 	if err := a.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -210,8 +207,7 @@ func TestAPIServerStandsStill(t *testing.T) {
 	p := startPortolan(t, a.user(t).Kubeconfig, quick)
 	p.steady(everything())
 	a.PauseAPIServer()
-	p.waitLog("kubernetes api is silent")
-	time.Sleep(pause)
+	p.waitLog("(?s)kubernetes api is silent.*kubernetes api is silent") // for two kinds
 	a.ResumeAPIServer()
 	back := time.Now()
 	p.await(a.makeService(t, "new", "10.96.50.2"))
@@ -227,7 +223,7 @@ func TestAPIServerRefuses(t *testing.T) {
 	for i, status := range []int{http.StatusTooManyRequests, http.StatusInternalServerError} {
 		proxy.answer(status)
 		made := a.makeService(t, fmt.Sprintf("new-%d", i), fmt.Sprintf("10.96.50.1%d", i))
-		time.Sleep(pause)
+		proxy.awaitRefused(t, 10) // retries of several kinds
 		proxy.recover()
 		back := time.Now()
 		p.await(made)
@@ -258,14 +254,15 @@ func TestConnectionsCut(t *testing.T) {
 	proxy.cutAfter.Store(least)
 	proxy.closeAll()
 	var made []query
-	for i := 0; proxy.cutSoFar() < cuts && i < 1000; i++ {
+	await.NoError(t, func() error {
+		if proxy.cutSoFar() >= cuts {
+			return nil
+		}
+		i := len(made)
 		made = append(made, a.makeService(t, fmt.Sprintf("new-%d", i), fmt.Sprintf("10.96.%d.%d", 60+i/250, 1+i%250)))
 		proxy.cutAfter.Store(least + int64(i%10)*step)
-		time.Sleep(20 * time.Millisecond)
-	}
-	if proxy.cutSoFar() < cuts {
-		t.Errorf("%d connections cut, want %d", proxy.cutSoFar(), cuts)
-	}
+		return fmt.Errorf("%d connections cut, want %d", proxy.cutSoFar(), cuts)
+	})
 	proxy.cutAfter.Store(0)
 	back := time.Now()
 	p.await(made...)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portolan.dev/portolan/internal/dns/dnswire"
-	"portolan.dev/portolan/test/e2e/await"
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
 )

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portolan.dev/portolan/internal/dns/dnswire"
-	"portolan.dev/portolan/test/e2e/await"
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/container"
 )
 

@@ -15,7 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"portolan.dev/portolan/test/e2e/await"
+	"portolan.dev/portolan/test/await"
 )
 
 // runPortolan runs a command to its end; its status may be 1.

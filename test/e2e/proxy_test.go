@@ -3,6 +3,7 @@ package e2e
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
@@ -153,7 +155,9 @@ func (p *tcpProxy) cutSoFar() int {
 // httpProxy passes requests on to an API server, or answers them itself.
 type httpProxy struct {
 	server *httptest.Server
-	status atomic.Int32 // what it answers; 0: it passes on
+	status atomic.Int32 // of its own responses; 0 if it passes requests on
+	// refused counts the requests that got that status.
+	refused atomic.Int32
 }
 
 func newHTTPProxy(t *testing.T, c *controlplane.ControlPlane) *httpProxy {
@@ -171,6 +175,7 @@ func newHTTPProxy(t *testing.T, c *controlplane.ControlPlane) *httpProxy {
 	p := new(httpProxy)
 	p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if status := int(p.status.Load()); status != 0 {
+			p.refused.Add(1)
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "not now", status)
 			return
@@ -193,8 +198,20 @@ func (p *httpProxy) addr() string { return p.server.Listener.Addr().String() }
 // answer makes the proxy answer all requests with a status, and ends those that
 // are under way.
 func (p *httpProxy) answer(status int) {
+	p.refused.Store(0)
 	p.status.Store(int32(status))
 	p.server.CloseClientConnections()
+}
+
+// awaitRefused waits until n requests were refused since the last call of answer.
+func (p *httpProxy) awaitRefused(t *testing.T, n int32) {
+	t.Helper()
+	await.NoError(t, func() error {
+		if refused := p.refused.Load(); refused < n {
+			return fmt.Errorf("%d requests were refused, want %d", refused, n)
+		}
+		return nil
+	})
 }
 
 // recover makes the proxy pass requests on again.

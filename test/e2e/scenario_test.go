@@ -22,7 +22,7 @@ import (
 	"portolan.dev/portolan/internal/dns/kubezone"
 	"portolan.dev/portolan/internal/kube/api"
 	"portolan.dev/portolan/internal/scenario"
-	"portolan.dev/portolan/test/e2e/await"
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/manifests"
 )

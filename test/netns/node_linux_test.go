@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
@@ -119,17 +120,14 @@ func (s *small) start(t *testing.T, at *nodes.Place, command, config string) *no
 func (s *small) await(t *testing.T, from *nodes.Place, server netip.Addr) {
 	t.Helper()
 	want := nodes.Want{Name: nodes.Searched(shortName.Name, "shop"), Addrs: shortName.Addrs}
-	const pause = 20 * time.Millisecond
-	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
-		q, err := from.Ask(server, want, pause)
+	await.NoError(t, func() error {
+		q, err := from.Ask(server, want, 20*time.Millisecond)
 		must(t, err)
-		if q.Result == nodes.Right {
-			return
+		if q.Result != nodes.Right {
+			return fmt.Errorf("%s does not answer %s", server, want.Name)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not answer", server)
-		}
-	}
+		return nil
+	})
 }
 
 func (s *small) lookUp(t *testing.T, libc nodes.Libc, want nodes.Want) nodes.Lookup {

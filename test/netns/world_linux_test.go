@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +25,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/pod/stubresolver"
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/program"
 )
 
@@ -164,11 +166,12 @@ func newWorld(t *testing.T, dir string) *world {
 func (w *world) awaitLoaded(t *testing.T, addr netip.Addr) {
 	t.Helper()
 	q := stubresolver.Query{Name: "web.shop.svc.cluster.local.", Type: dnswire.TypeA, Size: 512}
-	for deadline := time.Now().Add(patience); exchange(addr, q).Records == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not know %s", addr, q.Name)
+	await.NoError(t, func() error {
+		if exchange(addr, q).Records == 0 {
+			return fmt.Errorf("%s does not know %s", addr, q.Name)
 		}
-	}
+		return nil
+	})
 }
 
 // etc are the files that resolvers read beside resolv.conf.
@@ -323,37 +326,33 @@ func (w *world) mark(t *testing.T) map[netip.Addr][]sent {
 	return all
 }
 
-// await waits a while until so many queries were seen: a resolver may be content
-// before all servers have answered.
+// await waits until n queries were seen, for 2 s at most: a resolver may end before
+// all servers have answered.
 func (s *server) await(n int) {
-	for deadline := time.Now().Add(patience / 10); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	_ = await.Within(patience/10, func() error { // the caller compares what was seen
 		s.mu.Lock()
-		have := len(s.seen)
-		s.mu.Unlock()
-		if have >= n {
-			return
+		defer s.mu.Unlock()
+		if len(s.seen) < n {
+			return errors.New("too few queries")
 		}
-	}
+		return nil
+	})
 }
 
-// until waits until q was seen, and takes what was before it.
-func (s *server) until(t *testing.T, q sent) []sent {
+// until waits until q was seen, and returns and forgets the queries before it.
+func (s *server) until(t *testing.T, q sent) (before []sent) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	await.NoError(t, func() error {
 		s.mu.Lock()
-		for i, have := range s.seen {
-			if have == q {
-				before := s.seen[:i:i]
-				s.seen = s.seen[i+1:]
-				s.mu.Unlock()
-				return before
-			}
+		defer s.mu.Unlock()
+		i := slices.Index(s.seen, q)
+		if i < 0 {
+			return fmt.Errorf("%q is not in the log", q)
 		}
-		s.mu.Unlock()
-		if time.Now().After(deadline) {
-			t.Fatalf("%q is not in the log", q)
-		}
-	}
+		before, s.seen = s.seen[:i:i], s.seen[i+1:]
+		return nil
+	})
+	return before
 }
 
 // ask asks the real servers, each question once.

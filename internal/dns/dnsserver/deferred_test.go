@@ -198,27 +198,28 @@ type deferredFunc func(ctx context.Context) []byte
 
 func (f deferredFunc) Answers(ctx context.Context) iter.Seq[[]byte] { return oneOf(f(ctx)) }
 
-// blocking answers "block" when it may go ahead, and all else after a while.
+// blocking answers queries that begin with "block" when it receives from goAhead,
+// and all others after a while.
 type blocking struct{ began, goAhead chan struct{} }
 
 func (a blocking) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
-	if string(packet) == "block" {
-		close(a.began)
+	if strings.HasPrefix(string(packet), "block") {
+		a.began <- struct{}{}
 		<-a.goAhead
 		return append(buf, packet...), nil
 	}
 	kept := string(packet)
 	return nil, deferredFunc(func(ctx context.Context) []byte {
 		select {
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(300 * time.Millisecond): // longer than the socket is quiet at its end
 		case <-ctx.Done():
 		}
 		return []byte(kept)
 	})
 }
 
-// TestDeferredWhileDraining: a packet that comes while the socket is drained, and whose
-// answer takes time, is answered.
+// TestDeferredWhileDraining: a query that arrives while the server drains the socket,
+// and whose answer is deferred, is answered.
 func TestDeferredWhileDraining(t *testing.T) {
 	a := blocking{make(chan struct{}), make(chan struct{})}
 	s, err := dnsserver.Listen(t.Context(), dnsserver.Config{
@@ -233,16 +234,26 @@ func TestDeferredWhileDraining(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	conn := dialUDP(t, s.Addrs()[0])
-	_, _ = conn.Write([]byte("block"))
+	send := func(query string) {
+		t.Helper()
+		if _, err := conn.Write([]byte(query)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("block")
 	<-a.began
 	stop()
-	close(a.goAhead)
-	time.Sleep(8 * time.Millisecond) // while the socket is being drained, which takes 20 ms at least
-	_, _ = conn.Write([]byte("later"))
+	send("block the drain") // waits in the socket while the server answers the first
+	a.goAhead <- struct{}{}
+	<-a.began
+	send("later")
+	a.goAhead <- struct{}{}
 	got := map[string]bool{}
 	buf := make([]byte, 100)
-	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
-	for range 2 {
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
 		n, err := conn.Read(buf)
 		if err != nil {
 			t.Errorf("got %v, then %v", got, err)
@@ -250,5 +261,7 @@ func TestDeferredWhileDraining(t *testing.T) {
 		}
 		got[string(buf[:n])] = true
 	}
-	<-ended
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"portolan.dev/portolan/test/e2e/await"
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/process"
 )
 

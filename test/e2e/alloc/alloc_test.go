@@ -23,7 +23,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/object"
 	"portolan.dev/portolan/internal/kube/simulate/alloc"
-	"portolan.dev/portolan/test/e2e/await"
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
 )

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"portolan.dev/portolan/test/e2e/await"
+	"portolan.dev/portolan/test/await"
 	"portolan.dev/portolan/test/e2e/controlplane"
 	"portolan.dev/portolan/test/e2e/controlplane/controlplanetest"
 )

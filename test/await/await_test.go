@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portolan.dev/portolan/test/e2e/await"
+	"portolan.dev/portolan/test/await"
 )
 
 // TestWithin: it ends with what is right, or with what was wrong last when time is

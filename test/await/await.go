@@ -1,4 +1,4 @@
-// Package await waits, in tests, for what must come.
+// Package await waits for conditions in tests.
 package await
 
 import (
@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// Patience is how long a test waits for what must come. It is long because it
-	// costs nothing when all is well, and machines are crowded.
+	// Patience is how long a test waits for a condition. It is long because a test
+	// that passes does not wait for it, and machines are loaded.
 	Patience = time.Minute
-	// Answer is how long a server may take on a machine that has other work.
+	// Answer is how long a server may take to answer on a loaded machine.
 	Answer = 10 * time.Second
 )
 
-// NoError tries until there is no error, and fails the test with the last one when
-// Patience is at its end.
+// NoError calls try until it returns nil. After Patience it fails the test with the
+// last error.
 func NoError(t testing.TB, try func() error) {
 	t.Helper()
 	if err := Within(Patience, try); err != nil {
@@ -23,7 +23,8 @@ func NoError(t testing.TB, try func() error) {
 	}
 }
 
-// Within tries until there is no error, and gives the last one when time is up.
+// Within calls try every 10 ms until it returns nil. After the given time it returns
+// the last error.
 func Within(within time.Duration, try func() error) error {
 	const pause = 10 * time.Millisecond
 	tick := time.NewTicker(pause)

@@ -1,6 +1,6 @@
 # Short names for what is done often.
 
-.PHONY: help build test quick check lint fuzz docs bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
+.PHONY: help build test quick check fmt lint fuzz docs bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,11 @@ quick: ## the inner loop: format, build, vet, and the tests that are fast
 	go build ./...
 	go vet ./...
 	go test -vet=off -short ./internal/...
+
+fmt: ## format, and wrap lines over 120 columns
+	for module in . test/e2e test/deploy bench; do \
+		(cd $$module && go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint fmt) || exit 1; \
+	done
 
 lint: ## golangci-lint in all modules
 	for module in . test/e2e test/deploy bench; do \

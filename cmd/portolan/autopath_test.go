@@ -44,7 +44,7 @@ func init() {
 	})
 }
 
-// wantSearched asks for web with an option, and tells whether it is found.
+// wantSearched asks for web with an option, and reports whether it is found.
 func wantSearched(t *testing.T, settings string, code dnswire.OptionCode, value string, found bool) {
 	t.Helper()
 	q := question("web.")

@@ -1,3 +1,3 @@
-// Package deploy tests what deploy/ holds: what the kustomization and the chart
-// render, the systemd unit, and that a container may bind port 53.
+// Package deploy tests deploy/: what the kustomizations and the chart render, the
+// systemd unit, the image, and that a container may bind port 53.
 package deploy

@@ -34,7 +34,7 @@ func nodeVariants(t *testing.T) map[string]objects {
 	}
 }
 
-// isSecondary tells whether agents of such a variant keep the zones.
+// isSecondary reports whether agents of such a variant keep the zones.
 func isSecondary(variant string) bool { return strings.HasSuffix(variant, "secondary") }
 
 // without is all but the objects that others have, too.
@@ -291,7 +291,7 @@ func TestNodeTransfers(t *testing.T) {
 	for name, all := range map[string]objects{
 		"kustomize": kustomized(t, "secondary"),
 		"helm":      rendered(t, withAgents(t, "{}")),
-		"helm, elsewhere": func() objects {
+		"helm, another namespace": func() objects {
 			all, err := renderIn(t, "dns", valuesOf(t, "{node: {enabled: true, existingSecret: mine, notify: '[::]:5353'}, config: {dns: {zones: [a.example], podCIDRs: [10.244.0.0/16]}}}"))
 			if err != nil {
 				t.Fatal(err)
@@ -319,7 +319,7 @@ func TestNodeTransfers(t *testing.T) {
 			}
 			for who, pod := range map[string]corev1.PodSpec{"server": d.Spec.Template.Spec, "agent": agent} {
 				v := volumeAt(t, pod, path.Dir(key.SecretFile))
-				if v.Secret == nil || v.Secret.SecretName != map[bool]string{false: "portolan-transfer", true: "mine"}[name == "helm, elsewhere"] {
+				if v.Secret == nil || v.Secret.SecretName != map[bool]string{false: "portolan-transfer", true: "mine"}[name == "helm, another namespace"] {
 					t.Errorf("volume of the key of the %s: %v", who, v)
 				}
 			}

@@ -201,7 +201,7 @@ func TestWebhookHardened(t *testing.T) {
 // does not answer; nothing that the webhook needs to start waits for it.
 func TestWebhookRegistered(t *testing.T) {
 	variants := webhookVariants(t)
-	variants["helm, elsewhere"] = hookIn(t, "dns", valuesOf(t, "webhook: {enabled: true}"))
+	variants["helm, another namespace"] = hookIn(t, "dns", valuesOf(t, "webhook: {enabled: true}"))
 	for name, all := range variants {
 		t.Run(name, func(t *testing.T) {
 			namespace := as[corev1.Service](t, all, "Service").Namespace

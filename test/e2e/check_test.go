@@ -74,7 +74,7 @@ func TestCheckExamples(t *testing.T) {
 	}
 }
 
-// createAll creates the objects of a file, and tells whether one of them is
+// createAll creates the objects of a file, and reports whether one of them is
 // refused.
 func (a *applier) createAll(t *testing.T, f txtar.File) (refused bool) {
 	t.Helper()

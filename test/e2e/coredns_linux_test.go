@@ -22,8 +22,8 @@ import (
 	"portolan.dev/portolan/test/e2e/container"
 )
 
-// elsewhere is a name that is not the cluster's.
-var elsewhere = hasAddress("www.example.", "203.0.113.7")
+// external is a name that is not the cluster's.
+var external = hasAddress("www.example.", "203.0.113.7")
 
 // TestCoreDNSDeployment: installers' Deployments of CoreDNS run with another
 // image and no other change. What a node would do is done by the test: the
@@ -59,7 +59,7 @@ func TestCoreDNSDeployment(t *testing.T) {
 			a := newCluster(t)
 			tt.installed.install(t, a.Client())
 			pod := startPod(t, a, tt.installed, image)
-			queries := slices.Concat(everything(), tt.more, []query{elsewhere, hasAddress("kubernetes.default.svc.cluster.local.", a.ServiceAddress().String())})
+			queries := slices.Concat(everything(), tt.more, []query{external, hasAddress("kubernetes.default.svc.cluster.local.", a.ServiceAddress().String())})
 			pod.await(queries...)
 			for _, q := range queries {
 				if err := pod.checkOver("tcp", q); err != nil {
@@ -214,7 +214,7 @@ func (v volume) write(t *testing.T, files map[string]string) {
 	}
 }
 
-// startUpstream answers the name elsewhere over UDP, on the node, and denies all
+// startUpstream answers the name external over UDP, on the node, and denies all
 // others.
 func startUpstream(t *testing.T, network *container.Network) {
 	t.Helper()
@@ -247,13 +247,13 @@ func upstreamAnswer(query []byte) []byte {
 	end += 5                                                                 // the root, type and class
 	header := []byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0} // QR, RD, RA; one question
 	answer := append(header, query[dnswire.HeaderLen:end]...)
-	if !strings.EqualFold(name, elsewhere.name) || query[end-3] != byte(dnswire.TypeA) {
+	if !strings.EqualFold(name, external.name) || query[end-3] != byte(dnswire.TypeA) {
 		answer[3] |= byte(dnswire.NXDomain)
 		return answer
 	}
 	answer[7] = 1 // record: the name of the question, A, IN, a TTL of 60
 	answer = append(answer, 0xc0, byte(dnswire.HeaderLen), 0, 1, 0, 1, 0, 0, 0, 60, 0, 4)
-	return append(answer, net.ParseIP(elsewhere.answer[0]).To4()...)
+	return append(answer, net.ParseIP(external.answer[0]).To4()...)
 }
 
 // awaitTTL waits until a record has this TTL.

@@ -2,17 +2,16 @@
 // kube-apiserver and kube-controller-manager, built from their modules and run
 // on loopback. Nothing is installed, and nothing outlives the tests.
 //
-// The scenario files are replayed through the API, and the real program goes
-// through bad times: an API server that stops, forgets, refuses or stands
-// still, connections that stall or break, storms of changes, missing rules. The
-// tests of this package share a control plane, one after another. Those of packages
-// admission, alloc and endpointslices have control planes of their own, and run
-// beside them: Go starts as many packages at once as there are processors, in the
-// order of their names.
+// The tests replay the scenario files through the API, and run the real program
+// through failures: an API server that stops, loses its watches' history, refuses or
+// hangs, connections that stall or break, storms of changes, missing RBAC rules. The
+// tests of this package share one control plane and run one after another. Packages
+// admission, alloc and endpointslices have control planes of their own; go test runs
+// as many packages at once as there are processors.
 //
-// The programs are built once, in about seven minutes, and kept in the user's
+// The control plane is built once, in about seven minutes, and stays in the user's
 // cache directory; "go run ./cmd/controlplane -prepare" does only that. The
 // tests then take four to five minutes on two cores:
 //
-//	go test -race ./...
+//	go test ./...
 package e2e

@@ -10,9 +10,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// elsewhere are the names that are not the cluster's: what is not here is
+// external are the names that are not the cluster's: what is not here is
 // NXDOMAIN, or a name without records where something is below it.
-const elsewhere = `
+const external = `
 www.example.test. A 192.0.2.1
 www.example.test. AAAA 2001:db8::1
 six.example.test. AAAA 2001:db8::2
@@ -48,11 +48,11 @@ var broken = map[string]bool{
 	"_broken._tcp.one.test. SRV": true,
 }
 
-// serveUpstream answers what is elsewhere.
+// serveUpstream answers what is external.
 func serveUpstream(t *testing.T) {
 	t.Helper()
 	records := make(map[string][]dns.RR)
-	for text := range strings.Lines(elsewhere) {
+	for text := range strings.Lines(external) {
 		name, rest, ok := strings.Cut(strings.TrimSpace(text), " ")
 		if !ok {
 			continue

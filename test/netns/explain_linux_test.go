@@ -31,9 +31,9 @@ type explained struct {
 	} `json:"tries"`
 }
 
-// explain foretells by what `portolan explain --live` prints for a Pod with the
+// explain predicts by what `portolan explain --live` prints for a Pod with the
 // lookup's resolv.conf, which becomes this namespace's, as it prints it.
-func (w *world) explain(t *testing.T, l stubresolver.Lookup, kind, program string) foretold {
+func (w *world) explain(t *testing.T, l stubresolver.Lookup, kind, program string) predicted {
 	t.Helper()
 	args := []string{"explain", "--live", "-o", "json", "--libc", program, "--manifests", w.manifests, "-f", podOf(t, l.Conf)}
 	if l.Type != 0 {

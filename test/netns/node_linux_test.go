@@ -63,7 +63,7 @@ func TestNode(t *testing.T) {
 	for mode, settled := range agents {
 		t.Run(mode, func(t *testing.T) {
 			config := s.file(t, mode+".yaml", fmt.Sprintf("node: {mode: %s, addresses: [%s, %s], servers: [%s]}\n",
-				mode, nodes.Local, s.service, nodes.ServerService)+s.elsewhere())
+				mode, nodes.Local, s.service, nodes.ServerService)+s.external())
 			a := agent{s, config, settled}
 			t.Run("packets", a.packets)
 			t.Run("killed", a.killed)
@@ -79,8 +79,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// elsewhere are settings of all: names of others, and no port for more than one.
-func (s *small) elsewhere() string {
+// external are settings of all: names of others, and no port for more than one.
+func (s *small) external() string {
 	return fmt.Sprintf("admin: {listen: ''}\ndns:\n  forward: {routes: [{upstreams: [%s]}]}\n", nodes.Upstream)
 }
 
@@ -96,7 +96,7 @@ func (s *small) startServer(t *testing.T) {
 	manifests := filepath.Join(s.dir, "manifests")
 	must(t, os.Mkdir(manifests, 0o700))
 	s.file(t, "manifests/cluster.yaml", cluster())
-	config := s.file(t, "serve.yaml", fmt.Sprintf("manifests: %s\n", manifests)+s.elsewhere()+
+	config := s.file(t, "serve.yaml", fmt.Sprintf("manifests: %s\n", manifests)+s.external()+
 		fmt.Sprintf("  listen: ['%s:53']\n  transfer: {allow: [{clients: [172.16.0.0/16]}]}\n", nodes.Servers[0]))
 	s.start(t, s.Server, "serve", config)
 	s.await(t, s.Server, nodes.Servers[0])

@@ -28,7 +28,7 @@ type setting struct {
 	// may be followed by its type.
 	names string
 	some  map[dnsconfig.Libc]string
-	// explained says that it is `portolan explain` that foretells, of a Pod with
+	// explained says that it is `portolan explain` that predicts, of a Pod with
 	// that resolv.conf; else package stub, from which explain has it.
 	explained bool
 }
@@ -249,7 +249,7 @@ var libcs = map[dnsconfig.Libc]string{
 }
 
 // minimum is how many names each resolver must have looked up as `portolan
-// explain` foretold.
+// explain` predicted.
 const minimum = 60
 
 // TestResolvers looks the names up, each in a process of its own.
@@ -282,12 +282,12 @@ func TestResolvers(t *testing.T) {
 					}
 					t.Run(claim+"/"+name+"_"+kind, func(t *testing.T) {
 						l := stubresolver.Lookup{Libc: libc, Conf: conf, Hostname: s.host, Name: name, Type: types[kind]}
-						var f foretold
+						var f predicted
 						if s.explained {
 							explained++
 							f = w.explain(t, l, kind, program)
 						} else {
-							f = w.foretell(l)
+							f = w.predict(l)
 						}
 						w.compare(t, f, program, kind, name)
 					})
@@ -316,8 +316,8 @@ type sent string
 // malformed is how Portolan logs what has no question that can be read.
 const malformed = "udp . TYPE0"
 
-// foretold is what is expected of a lookup.
-type foretold struct {
+// predicted is what is expected of a lookup.
+type predicted struct {
 	// rounds are the queries, to whom. Those of one round come in any order;
 	// where the resolver does not wait for all of them, what follows is in that
 	// round, too.
@@ -325,15 +325,15 @@ type foretold struct {
 	outcome string
 }
 
-// foretell asks the servers what the resolver would ask them.
-func (w *world) foretell(l stubresolver.Lookup) foretold {
+// predict asks the servers what the resolver would ask them.
+func (w *world) predict(l stubresolver.Lookup) predicted {
 	trace := stubresolver.Resolve(l, w.ask)
 	return expect(&trace, trace.Outcome.String(), l.Libc)
 }
 
-// expect is what a trace foretells.
-func expect(trace *stubresolver.Trace, outcome string, libc dnsconfig.Libc) foretold {
-	f := foretold{outcome: outcome}
+// expect is what a trace predicts.
+func expect(trace *stubresolver.Trace, outcome string, libc dnsconfig.Libc) predicted {
+	f := predicted{outcome: outcome}
 	loose := false
 	for _, try := range trace.Candidates {
 		for _, round := range try.Rounds {
@@ -350,7 +350,7 @@ func expect(trace *stubresolver.Trace, outcome string, libc dnsconfig.Libc) fore
 	return f
 }
 
-// goesOn tells whether the C libraries go on before all of a round is answered:
+// goesOn reports whether the C libraries go on before all of a round is answered:
 // musl takes the first of several servers, and glibc goes over to TCP.
 func goesOn(round []stubresolver.Exchange) bool {
 	return slices.ContainsFunc(round, func(q stubresolver.Exchange) bool { return q.Server != round[0].Server || q.TCP != round[0].TCP })
@@ -367,10 +367,10 @@ func asSeen(q stubresolver.Exchange) sent {
 	return sent(fmt.Sprintf("%s %s %s", proto, strings.ToLower(q.Name), q.Type))
 }
 
-// compare runs the program, and wants what was foretold.
-func (w *world) compare(t *testing.T, f foretold, program, kind, name string) {
+// compare runs the program, and wants what was predicted.
+func (w *world) compare(t *testing.T, f predicted, program, kind, name string) {
 	t.Helper()
-	w.mark(t) // so that what foretelling asked is over
+	w.mark(t) // so that what the prediction queried is over
 	out, err := exec.CommandContext(t.Context(), filepath.Join(w.dir, program), kind, name).CombinedOutput()
 	got := strings.TrimSpace(string(out))
 	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled() {
@@ -379,7 +379,7 @@ func (w *world) compare(t *testing.T, f foretold, program, kind, name string) {
 		got += " " + err.Error()
 	}
 	if got != f.outcome {
-		t.Errorf("the program is told %q, foretold %q", got, f.outcome)
+		t.Errorf("the program is told %q, predicted %q", got, f.outcome)
 	}
 	for addr, s := range w.servers {
 		n := 0
@@ -391,7 +391,7 @@ func (w *world) compare(t *testing.T, f foretold, program, kind, name string) {
 	seen := w.mark(t)
 	for server := range w.servers {
 		if problem := inOrder(seen[server], f.rounds, server); problem != "" {
-			t.Errorf("%s saw\n\t%q\n%s; foretold are\n\t%v", server, seen[server], problem, f.rounds)
+			t.Errorf("%s saw\n\t%q\n%s; predicted are\n\t%v", server, seen[server], problem, f.rounds)
 		}
 	}
 }

@@ -1,3 +1,3 @@
-// Package admission holds no code; its tests run "portolan webhook" as it is
-// shipped, beside a control plane of its own that asks it about what is applied.
+// Package admission holds no code. Its tests run "portolan webhook" as it is shipped,
+// registered at a control plane of its own.
 package admission

@@ -29,7 +29,7 @@ func (w *webhooks) try(namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
 	return w.client.CoreV1().Pods(namespace).Create(w.t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
-// changed tells whether a Pod of the Namespace shop would be changed.
+// changed reports whether a Pod of the Namespace shop would be changed.
 func (w *webhooks) changed() error {
 	pod, err := w.try("shop", newPod("probe"))
 	if err != nil {

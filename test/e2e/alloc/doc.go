@@ -1,3 +1,3 @@
-// Package alloc holds no code; its tests compare what internal/kube/simulate/alloc fills in, and
-// refuses, with what a real API server does.
+// Package alloc holds no code. Its tests compare the Services that package
+// internal/kube/simulate/alloc completes or refuses with those of a real API server.
 package alloc

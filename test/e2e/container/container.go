@@ -34,7 +34,7 @@ import (
 // ErrUnable is why Check fails.
 var ErrUnable = errors.New("container: can't be run here")
 
-// Check tells whether containers can be run here: who runs them must be root,
+// Check reports whether containers can be run here: who runs them must be root,
 // with unshare (Debian: util-linux), ip (iproute2) and setcap (libcap2-bin), and
 // the directory of temporary files must not be mounted nosuid: file capabilities
 // would not count.

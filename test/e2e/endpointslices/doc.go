@@ -1,4 +1,5 @@
-// Package endpointslices holds no code; its tests compare the EndpointSlices that
-// are made in memory, and those of "portolan controller slices", with those of
-// Kubernetes' own controller, through the same random events.
+// Package endpointslices holds no code. Its tests apply the same random events to
+// three controllers and compare their EndpointSlices: package
+// internal/kube/endpointslices in memory, "portolan controller slices", and the one
+// of Kubernetes.
 package endpointslices

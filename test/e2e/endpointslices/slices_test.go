@@ -103,7 +103,7 @@ func quietClient(t *testing.T, c *controlplane.ControlPlane) *kubernetes.Clients
 	return client
 }
 
-// checkVariety tells whether there was of everything what sequences are to
+// checkVariety reports whether there was of everything what sequences are to
 // compare.
 func checkVariety(t *testing.T, lines []string) {
 	t.Helper()

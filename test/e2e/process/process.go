@@ -56,7 +56,7 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Running tells whether the process was started and has not ended.
+// Running reports whether the process was started and has not ended.
 func (p *Process) Running() bool {
 	if p.ended == nil {
 		return false

@@ -1,3 +1,3 @@
-// Package upstreams asks other DNS servers through Portolan's forwarder: Unbound,
-// Knot DNS and NSD, out of their Debian packages. Its tests are all there is.
+// Package upstreams holds no code. Its tests query other DNS servers through
+// Portolan's forwarder: Unbound, Knot DNS and NSD, from their Debian packages.
 package upstreams

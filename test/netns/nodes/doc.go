@@ -1,9 +1,9 @@
-// Package nodes makes a small cluster of network namespaces for tests and
-// measurements: a server's node, two nodes with a Pod each, and the world outside
-// with an upstream server. The nodes have the rules of NAT that kube-proxy has for
-// the cluster's DNS Service.
+// Package nodes makes a small cluster of network namespaces for tests and benchmarks:
+// a server's node, two nodes with a Pod each, and an outside network with an upstream
+// server. The nodes have the NAT rules that kube-proxy makes for the cluster's DNS
+// Service.
 //
-// All is held by this process alone: its namespaces have no names, and what runs
-// in them is killed with it. It needs Linux, root and the command nft; programs
-// that look names up need gcc and musl-gcc (Debian: musl-tools).
+// This process alone holds the namespaces: they have no names, and processes in them
+// die with it. The package needs Linux, root and nft; the programs that look names up
+// need gcc and musl-gcc (Debian: musl-tools).
 package nodes

@@ -49,7 +49,7 @@ type Want struct {
 	Addrs []netip.Addr
 }
 
-// right tells whether these are its addresses, in any order.
+// right reports whether these are its addresses, in any order.
 func (w Want) right(addrs []netip.Addr) bool {
 	return slices.Equal(sorted(w.Addrs), sorted(addrs))
 }

@@ -1,4 +1,4 @@
-package podresolv_test
+package dnsconfig_test
 
 import (
 	"math/rand/v2"

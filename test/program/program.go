@@ -41,6 +41,9 @@ func Build(ctx context.Context, o Options) (file string, err error) {
 	if err != nil {
 		return "", err
 	}
+	if err := readSources(repository); err != nil {
+		return "", err
+	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -63,6 +66,19 @@ func Build(ctx context.Context, o Options) (file string, err error) {
 		return "", err
 	}
 	return keep(ctx, cache, latest)
+}
+
+// readSources reads the directories of the program's sources. go test notes which
+// directories of its module a test reads, and does not reuse the result of a test when
+// a file there has changed; what the go command reads it does not see.
+func readSources(repository string) error {
+	for _, dir := range []string{"cmd", "internal"} {
+		err := filepath.WalkDir(filepath.Join(repository, dir), func(_ string, _ fs.DirEntry, err error) error { return err })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keep links the latest file to a name made of its build ID, and removes files that

@@ -10,8 +10,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// external are the names that are not the cluster's: what is not here is
-// NXDOMAIN, or a name without records where something is below it.
+// external are the names outside the cluster's zones. Other names are NXDOMAIN, or
+// NODATA if a name below them is listed.
 const external = `
 www.example.test. A 192.0.2.1
 www.example.test. AAAA 2001:db8::1
@@ -39,7 +39,7 @@ _broken._tcp.two.test. SRV 0 0 80 www.example.test.
 twobroken.two.test. TXT none
 `
 
-// broken are the questions that are answered SERVFAIL.
+// broken are the questions that the upstream answers with SERVFAIL.
 var broken = map[string]bool{
 	"broken.one.test. A": true, "broken.one.test. AAAA": true,
 	"onlysix.one.test. A":      true,
@@ -48,7 +48,7 @@ var broken = map[string]bool{
 	"_broken._tcp.one.test. SRV": true,
 }
 
-// serveUpstream answers what is external.
+// serveUpstream answers external names.
 func serveUpstream(t *testing.T) {
 	t.Helper()
 	records := make(map[string][]dns.RR)
@@ -111,10 +111,10 @@ func exists(name string, records map[string][]dns.RR) bool {
 	return false
 }
 
-// sizes are headless Services with so many endpoints.
+// sizes are headless Services and their number of endpoints.
 var sizes = map[string]int{"many": 40, "n24": 24, "n25": 25, "n81": 81, "n82": 82}
 
-// cluster is the manifests.
+// cluster returns the manifests.
 func cluster() string {
 	var b bytes.Buffer
 	for _, ns := range []string{"default", "shop", "data"} {

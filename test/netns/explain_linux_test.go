@@ -15,7 +15,7 @@ import (
 	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
-// explained is what of `portolan explain -o json` counts.
+// explained is the part of `portolan explain -o json` that the tests compare.
 type explained struct {
 	ResolvConf string `json:"resolvConf"`
 	Outcome    string `json:"outcome"`

@@ -13,7 +13,7 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// What Pods of the Namespace shop look up.
+// The names that Pods of the Namespace shop look up.
 var (
 	shortName   = nodes.Want{Name: "web", Addrs: []netip.Addr{netip.MustParseAddr("10.96.0.20")}}
 	twoPartName = nodes.Want{Name: "web.data", Addrs: []netip.Addr{netip.MustParseAddr("10.96.0.21")}}
@@ -25,10 +25,10 @@ func externalName() nodes.Want {
 	return nodes.Want{Name: name, Addrs: addrs}
 }
 
-// agents are what `portolan node` says when it has all that its mode needs.
+// agents are the modes of `portolan node`, each with the log line that ends its start.
 var agents = map[string]string{"cache": "msg=serving", "secondary": "zone is followed"}
 
-// small is a world of nodes, with programs and files in dir.
+// small is a cluster of nodes; its programs and files are in dir.
 type small struct {
 	*nodes.World
 	dir     string
@@ -79,7 +79,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// external are settings of all: names of others, and no port for more than one.
+// external returns settings of all processes: an upstream, and no admin listener,
+// whose port only one of them would get.
 func (s *small) external() string {
 	return fmt.Sprintf("admin: {listen: ''}\ndns:\n  forward: {routes: [{upstreams: [%s]}]}\n", nodes.Upstream)
 }
@@ -159,8 +160,8 @@ func (a agent) begin(t *testing.T) *nodes.Process {
 	return p
 }
 
-// packets wants the queries of a Pod that the agent is there for: one for A and
-// one for AAAA, and as many again for the name as it is when there is none.
+// packets counts a Pod's queries with the agent: one for A and one for AAAA, and two
+// more for the name without a search domain if it does not exist.
 func (a agent) packets(t *testing.T) {
 	a.begin(t)
 	must(t, a.Resolve(0, nodes.WithSearch("shop", a.service)))
@@ -179,8 +180,8 @@ func (a agent) packets(t *testing.T) {
 	}
 }
 
-// killed kills the agent: whoever asks after that is answered by the cluster's
-// server, which is who the cluster DNS IP leads to.
+// killed kills the agent: from then on the cluster's server answers, to which the
+// cluster DNS IP leads.
 func (a agent) killed(t *testing.T) {
 	const times = 3
 	for range times {
@@ -194,8 +195,8 @@ func (a agent) killed(t *testing.T) {
 	}
 }
 
-// upgraded has a second agent beside the first one, which then ends; no query to
-// either address is lost meanwhile.
+// upgraded starts a second agent beside the first one, which then ends. No query to
+// either address is lost.
 func (a agent) upgraded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

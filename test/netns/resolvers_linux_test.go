@@ -28,8 +28,8 @@ type setting struct {
 	// may be followed by its type.
 	names string
 	some  map[dnsconfig.Libc]string
-	// explained says that it is `portolan explain` that predicts, of a Pod with
-	// that resolv.conf; else package stub, from which explain has it.
+	// explained has `portolan explain` predict, for a Pod with that resolv.conf,
+	// instead of package stubresolver, which explain calls.
 	explained bool
 }
 
@@ -37,7 +37,7 @@ const (
 	search = "search shop.svc.cluster.local svc.cluster.local cluster.local\n"
 	first  = "nameserver 127.0.0.1\n"
 	second = "nameserver 127.0.0.2\n"
-	// deaf takes queries and answers none; nobody listens at closed.
+	// deaf receives queries and answers none; nothing listens at closed.
 	deaf   = "nameserver 127.0.0.8\n"
 	closed = "nameserver 127.0.0.9\n"
 )
@@ -196,7 +196,7 @@ var settings = map[string]setting{
 		www.example.test
 		_http._tcp.web SRV
 	`},
-	// musl takes whichever answers first.
+	// musl takes the first answer of any server.
 	"the first server fails": {conf: search + first + second + "options timeout:1\n", some: map[dnsconfig.Libc]string{
 		dnsconfig.Glibc: "broken.one.test A \n broken.one.test", dnsconfig.GoResolver: "broken.one.test A \n broken.one.test",
 	}},
@@ -310,28 +310,28 @@ func parse(t *testing.T, text string) resolvconf.Config {
 	return conf
 }
 
-// sent is a query as a server sees it: proto, name and type.
+// sent is a query as a server receives it: protocol, name and type.
 type sent string
 
-// malformed is how Portolan logs what has no question that can be read.
+// malformed is how Portolan logs a packet without a question that it can parse.
 const malformed = "udp . TYPE0"
 
-// predicted is what is expected of a lookup.
+// predicted is the outcome and the queries that a lookup must have.
 type predicted struct {
-	// rounds are the queries, to whom. Those of one round come in any order;
-	// where the resolver does not wait for all of them, what follows is in that
-	// round, too.
+	// rounds are the queries with their servers. Those of one round arrive in any
+	// order. If the resolver does not wait for all of them, the queries that follow
+	// belong to the same round.
 	rounds  []map[netip.Addr][]sent
 	outcome string
 }
 
-// predict asks the servers what the resolver would ask them.
+// predict queries the servers as the resolver would.
 func (w *world) predict(l stubresolver.Lookup) predicted {
 	trace := stubresolver.Resolve(l, w.ask)
 	return expect(&trace, trace.Outcome.String(), l.Libc)
 }
 
-// expect is what a trace predicts.
+// expect turns a trace into a prediction.
 func expect(trace *stubresolver.Trace, outcome string, libc dnsconfig.Libc) predicted {
 	f := predicted{outcome: outcome}
 	loose := false
@@ -350,7 +350,7 @@ func expect(trace *stubresolver.Trace, outcome string, libc dnsconfig.Libc) pred
 	return f
 }
 
-// goesOn reports whether the C libraries go on before all of a round is answered:
+// goesOn reports whether the C libraries go on before a round has all its answers:
 // musl takes the first of several servers, and glibc goes over to TCP.
 func goesOn(round []stubresolver.Exchange) bool {
 	return slices.ContainsFunc(round, func(q stubresolver.Exchange) bool { return q.Server != round[0].Server || q.TCP != round[0].TCP })
@@ -367,10 +367,10 @@ func asSeen(q stubresolver.Exchange) sent {
 	return sent(fmt.Sprintf("%s %s %s", proto, strings.ToLower(q.Name), q.Type))
 }
 
-// compare runs the program, and wants what was predicted.
+// compare runs the program and compares its outcome and queries with the prediction.
 func (w *world) compare(t *testing.T, f predicted, program, kind, name string) {
 	t.Helper()
-	w.mark(t) // so that what the prediction queried is over
+	w.mark(t) // forgets the queries of the prediction
 	out, err := exec.CommandContext(t.Context(), filepath.Join(w.dir, program), kind, name).CombinedOutput()
 	got := strings.TrimSpace(string(out))
 	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled() {
@@ -396,7 +396,7 @@ func (w *world) compare(t *testing.T, f predicted, program, kind, name string) {
 	}
 }
 
-// inOrder says where what a server saw departs from the rounds.
+// inOrder describes where the queries that a server received differ from the rounds.
 func inOrder(seen []sent, rounds []map[netip.Addr][]sent, server netip.Addr) string {
 	for i, round := range rounds {
 		want := slices.Sorted(slices.Values(round[server]))

@@ -29,14 +29,14 @@ import (
 	"portolan.dev/portolan/test/program"
 )
 
-// inside is the variable that holds, inside of the namespaces, the directory of
-// the programs.
+// inside is the environment variable that holds the directory of the programs for the
+// process in the namespaces.
 const inside = "PORTOLAN_NETNS"
 
-// patience is how long is waited for what must come.
+// patience is how long a test waits for a condition.
 const patience = 20 * time.Second
 
-// types by the words of the command line.
+// types are the record types by their names on the command line.
 var types = map[string]dnswire.Type{"0": 0, "A": dnswire.TypeA, "AAAA": dnswire.TypeAAAA, "SRV": dnswire.TypeSRV}
 
 // The servers.
@@ -48,7 +48,7 @@ var (
 	upstream  = netip.MustParseAddr("127.0.0.100")
 )
 
-// enter builds the programs, and runs this test in namespaces of its own.
+// enter builds the programs and runs the current test again in new namespaces.
 func enter(t *testing.T) {
 	dir := t.TempDir()
 	if err := exec.Command("unshare", "--mount", "--net", "--uts", "true").Run(); err != nil && !inCI() {
@@ -61,7 +61,7 @@ func enter(t *testing.T) {
 	build(t, []string{"CGO_ENABLED=0"}, "go", "build", "-o", in("go"), "./cmd/resolve")
 	linkProgram(t, dir)
 
-	// The child dies with the thread that made it.
+	// The child dies with the thread that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	args := []string{"-test.run=^" + t.Name() + "$", "-test.timeout=3m"}
@@ -90,7 +90,7 @@ func linkProgram(t *testing.T, dir string) {
 // inCI reports whether a missing program or permission is a failure.
 func inCI() bool { return os.Getenv("CI") != "" }
 
-// build runs a compiler. One that is not there builds nothing, but not in CI.
+// build runs a compiler. A missing compiler is an error only in CI.
 func build(t *testing.T, env []string, name string, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil && !inCI() {
@@ -104,11 +104,11 @@ func build(t *testing.T, env []string, name string, args ...string) {
 	}
 }
 
-// world is what is inside of the namespaces.
+// world is the servers and files in the namespaces.
 type world struct {
 	dir       string
 	manifests string
-	// servers are those that tell what they saw.
+	// servers are those that record the queries they receive.
 	servers map[netip.Addr]*server
 	marks   int
 	known   map[asked]stubresolver.Response
@@ -119,7 +119,7 @@ type asked struct {
 	stubresolver.Query
 }
 
-// server holds what was seen since it was last taken.
+// server records the queries that it received since they were last taken.
 type server struct {
 	mu   sync.Mutex
 	seen []sent
@@ -174,7 +174,7 @@ func (w *world) awaitLoaded(t *testing.T, addr netip.Addr) {
 	})
 }
 
-// etc are the files that resolvers read beside resolv.conf.
+// etc are the files other than resolv.conf that resolvers read.
 var etc = map[string]string{
 	"nsswitch.conf": "hosts: files dns\n",
 	"hosts":         "127.0.0.1 localhost\n::1 localhost\n",
@@ -310,8 +310,8 @@ func serve(t *testing.T, at netip.AddrPort, handle dns.HandlerFunc) {
 	})
 }
 
-// mark asks every server for a name that nobody else asks for, and gives what
-// each saw before it, which is then forgotten.
+// mark queries every server for a unique name, and returns and forgets the queries
+// that each received before it.
 func (w *world) mark(t *testing.T) map[netip.Addr][]sent {
 	t.Helper()
 	w.marks++
@@ -372,7 +372,7 @@ func (w *world) ask(addr netip.Addr, q stubresolver.Query) stubresolver.Response
 	return reply
 }
 
-// exchange asks one question over a socket.
+// exchange sends one query over a socket.
 func exchange(addr netip.Addr, q stubresolver.Query) stubresolver.Response {
 	query := new(dns.Msg).SetQuestion(q.Name, uint16(q.Type))
 	client := &dns.Client{Net: "udp", Timeout: patience, UDPSize: uint16(q.Size)}

@@ -31,10 +31,10 @@ import (
 	"portolan.dev/portolan/test/e2e/process"
 )
 
-// ErrUnable is why Check fails.
+// ErrUnable is the error that Check wraps.
 var ErrUnable = errors.New("container: can't be run here")
 
-// Check reports whether containers can be run here: who runs them must be root,
+// Check reports whether containers can run here: the process must be root,
 // with unshare (Debian: util-linux), ip (iproute2) and setcap (libcap2-bin), and
 // the directory of temporary files must not be mounted nosuid: file capabilities
 // would not count.
@@ -57,9 +57,9 @@ func Check() error {
 	return nil
 }
 
-// Config is what a container is made from.
+// Config describes a container.
 type Config struct {
-	// Root is the directory that holds what is in the image. Directories and
+	// Root is the directory of the image's files. Directories and
 	// files that Mounts need are made in it. The file system must not be mounted
 	// nosuid: file capabilities would not count.
 	Root   string
@@ -70,7 +70,7 @@ type Config struct {
 	// Capabilities are those that the process may have, as Kubernetes spells
 	// them. A user other than 0 keeps those that the program's file has, too.
 	Capabilities []string
-	// NoNewPrivileges is "allowPrivilegeEscalation: false".
+	// NoNewPrivileges stands for "allowPrivilegeEscalation: false".
 	NoNewPrivileges bool
 	Network         *Network // it is in the Pod's
 }
@@ -81,7 +81,7 @@ type Mount struct {
 	Writable       bool // it can be written, too
 }
 
-// capabilities are the numbers of those that are known here.
+// capabilities are the numbers of the supported capabilities.
 var capabilities = map[string]int{"NET_ADMIN": unix.CAP_NET_ADMIN, "NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE}
 
 // The first arguments of the processes of a container.
@@ -90,14 +90,14 @@ const (
 	enter     = "container-enter"
 )
 
-// plan is a Config for another process.
+// plan is a Config as the container's process receives it.
 type plan struct {
 	Config
 	NetworkFile string
 	Keep        uint32 // a set of capabilities
 }
 
-// Process gives a process that runs the container, and ends it when it ends.
+// Process returns a process that runs the container, which ends with it.
 // SIGTERM reaches the container's. Other signals end unshare, and so all of it.
 func (c Config) Process() (*process.Process, error) {
 	p := plan{Config: c}
@@ -123,8 +123,8 @@ func (c Config) Process() (*process.Process, error) {
 	return &process.Process{Path: "unshare", Args: []string{"--pid", "--fork", "--kill-child", self, supervise, string(text)}}, nil
 }
 
-// Main is the container's part of the program. It returns when the program was
-// started for something else.
+// Main runs the container if the program was started by Process, and returns at once
+// otherwise.
 func Main() {
 	if len(os.Args) != 3 {
 		return
@@ -158,7 +158,7 @@ func runSupervisor(text string) int {
 	return 0
 }
 
-// runEnter becomes the container's program, or tells why it can't. All that
+// runEnter becomes the container's program, or returns why it can't. All that
 // belongs to a thread is done on the one that becomes it.
 func runEnter(text string) error {
 	runtime.LockOSThread()

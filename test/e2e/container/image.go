@@ -28,15 +28,15 @@ type Image struct {
 	lock *os.File
 }
 
-// What the Dockerfile says.
+// The lines of the Dockerfile that BuildImage follows.
 var (
 	buildLine  = regexp.MustCompile(`(?m)^RUN CGO_ENABLED=0 .* go build (-trimpath) (-ldflags)="(-s -w)" -o (/portolan) `)
 	setcapLine = regexp.MustCompile(`(?m)^RUN .*\bsetcap (\S+) /portolan$`)
 	userLine   = regexp.MustCompile(`(?m)^USER (\d+):`)
 )
 
-// BuildImage builds it from the repository. It needs setcap (Debian:
-// libcap2-bin) and, for the file capability, to be root.
+// BuildImage builds the image from the repository. It needs setcap (Debian:
+// libcap2-bin) and, for the file capability, root.
 func BuildImage(ctx context.Context, repository string) (*Image, error) {
 	text, err := os.ReadFile(filepath.Join(repository, "deploy/image/Dockerfile"))
 	if err != nil {
@@ -78,14 +78,14 @@ func BuildImage(ctx context.Context, repository string) (*Image, error) {
 	return image, nil
 }
 
-// Remove removes its files.
+// Remove removes the image's files.
 func (i *Image) Remove() error { return errors.Join(os.RemoveAll(i.Root), i.lock.Close()) }
 
-// imageDir is what the names of images' directories begin with.
+// imageDir is the prefix of the names of images' directories.
 const imageDir = "portolan-container-"
 
-// lockDir locks a directory, for as long as its file is open and who opened it
-// lives. It fails where somebody else has.
+// lockDir locks a directory until its file is closed or the process ends. It fails if
+// another process holds the lock.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -98,8 +98,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// removeLeft removes the images of those that were killed. One without files may
-// be about to be locked.
+// removeLeft removes the images of processes that were killed. A directory without
+// files may be new and not locked yet.
 func removeLeft() {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), imageDir+"*")) // the pattern is a good one
 	for _, dir := range left {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRemoveLeft: what somebody left who was killed is removed, and what is in use
-// is not, nor what is about to be.
+// TestRemoveLeft: removeLeft removes directories that no process has locked, and keeps
+// those that are locked or still empty.
 func TestRemoveLeft(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -109,7 +109,7 @@ func newNamespace() (*os.File, error) {
 	return f, err
 }
 
-// inside runs f in a network namespace. What f opens and starts stays there.
+// inside runs f in a network namespace. Sockets and processes of f stay there.
 func inside(namespace *os.File, f func() error) error {
 	return onOwnThread(func() error {
 		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {

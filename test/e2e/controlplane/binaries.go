@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// module is the module that says which versions are run.
+// module is the module that pins the versions of the programs.
 const module = "portolan.dev/portolan/test/e2e"
 
 // The programs of a control plane.
@@ -28,12 +28,12 @@ type Binaries string
 
 func (b Binaries) path(program string) string { return filepath.Join(string(b), program) }
 
-// ErrBuild is what Prepare wraps: no network, say, or no space.
+// ErrBuild is the error that Prepare wraps, such as for no network or no space.
 var ErrBuild = errors.New("control plane: its programs can't be built")
 
-// Prepare builds the programs, unless that was done before: they are kept in
-// the user's cache directory, by version. The first time takes about seven
-// minutes on two cores. Several processes may call it at once.
+// Prepare builds the programs that the user's cache directory does not hold in these
+// versions. The first time takes about seven minutes on two cores. Several processes
+// may call it at once.
 func Prepare(ctx context.Context, log *slog.Logger) (Binaries, error) {
 	b, err := newBuilder(ctx)
 	if err == nil {
@@ -104,8 +104,8 @@ func (b *builder) buildMissing(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// build builds one program under another name first, so that what is there is
-// always whole.
+// build builds one program under another name and renames it, so that a file with the
+// program's name is always complete.
 func (b *builder) build(ctx context.Context, program, pkg string) error {
 	part := filepath.Join(b.out, program+".part")
 	defer os.Remove(part)
@@ -123,7 +123,7 @@ func (b *builder) linkerFlags() string {
 	return fmt.Sprintf("-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s %[1]sgitMinor=%[4]s", version, b.kubernetes, numbers[0], numbers[1])
 }
 
-// run runs a command and gives what it prints, without the last line's end.
+// run runs a command and returns its output without the last line's end.
 func run(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

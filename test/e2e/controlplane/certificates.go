@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// authority signs the control plane's certificates.
+// authority is the CA of the control plane.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer

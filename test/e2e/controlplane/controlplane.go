@@ -27,32 +27,31 @@ import (
 // DefaultServiceCIDRs are the ranges of ClusterIPs: those of most installers.
 const DefaultServiceCIDRs = "10.96.0.0/12,fd00:10:96::/112"
 
-// Options are what a control plane is started with. The zero value is usable.
+// Options configure a control plane. The zero value is usable.
 type Options struct {
 	// ControllerManager runs the controllers that make EndpointSlices, delete
 	// what is in deleted namespaces and make service accounts.
 	ControllerManager bool
-	// Without are names of controllers that are not to run.
+	// Without are names of controllers that do not run.
 	Without []string
-	// ControllerFlags are put behind those that kube-controller-manager always
-	// gets.
+	// ControllerFlags follow those that kube-controller-manager always gets.
 	ControllerFlags []string
 	// ServiceCIDRs are DefaultServiceCIDRs when empty.
 	ServiceCIDRs string
-	// APIServerFlags are put behind those that are always given.
+	// APIServerFlags follow those that kube-apiserver always gets.
 	APIServerFlags []string
-	// Log hears of builds; nothing is logged when it is nil.
+	// Log receives messages about builds; nil discards them.
 	Log *slog.Logger
 }
 
-// ControlPlane is one that runs. Its methods must not be called at once.
+// ControlPlane is a running control plane. Its methods must not be called concurrently.
 type ControlPlane struct {
 	options   Options
 	binaries  Binaries
 	dir       string // data, keys, logs
 	authority *authority
 	port      *port
-	// serviceAddress is that of the API server's own Service.
+	// serviceAddress is the ClusterIP of the API server's own Service.
 	serviceAddress netip.Addr
 	config         *rest.Config
 	client         *kubernetes.Clientset
@@ -196,8 +195,8 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 	})
 }
 
-// StopAPIServer ends the API server, gently at first, and waits for that. The
-// rest goes on.
+// StopAPIServer ends the API server, with SIGTERM first, and waits for its end. etcd
+// goes on.
 func (c *ControlPlane) StopAPIServer() {
 	const grace = 3 * time.Second
 	c.apiServer.Stop(grace)
@@ -206,11 +205,10 @@ func (c *ControlPlane) StopAPIServer() {
 // APIServerID is the ID of the API server's process.
 func (c *ControlPlane) APIServerID() int { return c.apiServer.ID() }
 
-// PauseAPIServer makes the API server stand still: it keeps its connections and
-// answers nothing.
+// PauseAPIServer suspends the API server: it keeps its connections and answers nothing.
 func (c *ControlPlane) PauseAPIServer() { c.apiServer.Signal(syscall.SIGSTOP) }
 
-// ResumeAPIServer ends a pause.
+// ResumeAPIServer resumes a suspended API server.
 func (c *ControlPlane) ResumeAPIServer() { c.apiServer.Signal(syscall.SIGCONT) }
 
 // Address is where the API server listens.
@@ -220,17 +218,17 @@ func (c *ControlPlane) Address() string { return c.port.addr }
 // certificate is for, too. Nothing listens there.
 func (c *ControlPlane) ServiceAddress() netip.Addr { return c.serviceAddress }
 
-// Client is that of an administrator, without limits of its own.
+// Client returns an administrator's client without rate limits.
 func (c *ControlPlane) Client() *kubernetes.Clientset { return c.client }
 
 // RESTConfig is what Client is made from, for clients of other kinds.
 func (c *ControlPlane) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Etcd is a client of the API server's storage, with which it can be changed
-// behind its back. Keys begin with "/registry/".
+// Etcd returns a client of the API server's storage, to change it without the API
+// server. Keys begin with "/registry/".
 func (c *ControlPlane) Etcd() *clientv3.Client { return c.etcd }
 
-// Compact makes etcd forget all that was before now.
+// Compact removes all revisions before the current one from etcd.
 func (c *ControlPlane) Compact(ctx context.Context) error {
 	now, err := c.etcd.Get(ctx, "/registry", clientv3.WithCountOnly())
 	if err != nil {
@@ -242,9 +240,9 @@ func (c *ControlPlane) Compact(ctx context.Context) error {
 	return nil
 }
 
-// Close ends all that was started, and removes its files.
+// Close ends all processes of the control plane and removes its files.
 func (c *ControlPlane) Close() error {
-	// They are thrown away, so nothing needs to end gently.
+	// Their data is removed, so they need no orderly end.
 	for _, p := range []*process.Process{&c.controllers, &c.apiServer, &c.etcdProcess} {
 		p.Stop(0)
 	}

@@ -18,7 +18,7 @@ import (
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
-// TestControlPlane goes through all that the tests of this module rely on.
+// TestControlPlane covers what the tests of this module rely on.
 func TestControlPlane(t *testing.T) {
 	ctx := t.Context()
 	began := time.Now()

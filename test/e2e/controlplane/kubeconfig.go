@@ -49,9 +49,9 @@ type User struct {
 	Kubeconfig string // file
 }
 
-// NewUser makes a service account that may do what the rules allow, in all
-// namespaces. Its name begins with the prefix. Its token is good for a day, and
-// goes through proxies that end TLS.
+// NewUser makes a service account with the permissions of the rules in all namespaces.
+// Its name begins with the prefix. Its token is valid for a day, and works through
+// proxies that terminate TLS.
 func (c *ControlPlane) NewUser(ctx context.Context, prefix string, rules ...rbacv1.PolicyRule) (*User, error) {
 	c.users++
 	u := &User{Name: fmt.Sprintf("%s-%d", prefix, c.users)}
@@ -89,7 +89,7 @@ func (c *ControlPlane) bind(ctx context.Context, name string, rules []rbacv1.Pol
 	return err
 }
 
-// Allow replaces what a user may do.
+// Allow replaces the rules of a user.
 func (c *ControlPlane) Allow(ctx context.Context, u *User, rules ...rbacv1.PolicyRule) error {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: u.Name}, Rules: rules}
 	if _, err := c.client.RbacV1().ClusterRoles().Update(ctx, role, metav1.UpdateOptions{}); err != nil {
@@ -126,7 +126,8 @@ func (c *ControlPlane) Through(address, kubeconfig string) (string, error) {
 	return f.Name(), clientcmd.WriteToFile(*config, f.Name())
 }
 
-// ServingCertificate is that of the API server, for proxies that end TLS.
+// ServingCertificate returns the API server's certificate, for proxies that terminate
+// TLS.
 func (c *ControlPlane) ServingCertificate() (tls.Certificate, error) {
 	return tls.LoadX509KeyPair(c.file("server.crt"), c.file("server.key"))
 }

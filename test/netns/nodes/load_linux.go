@@ -10,19 +10,19 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Patience is how long an answer is waited for: as long as resolvers do, see
+// Patience is how long a client waits for an answer: as long as resolvers do, see
 // timeout in resolv.conf(5).
 const Patience = 5 * time.Second
 
-// Query is one that was sent.
+// Query is a query that was sent, with its result.
 type Query struct {
 	Sent   time.Time
 	Took   time.Duration // until the answer
 	Result Result
 }
 
-// Ask asks a server from a place, over UDP and once, from a port of its own, for
-// the IPv4 addresses of a name, and waits no longer than patience.
+// Ask sends a server one query for the IPv4 addresses of a name, over UDP from a new
+// port of the place, and waits no longer than patience.
 func (p *Place) Ask(server netip.Addr, want Want, patience time.Duration) (Query, error) {
 	var conn net.Conn
 	query := Query{Sent: time.Now()}
@@ -63,7 +63,7 @@ func exchange(conn net.Conn, q *dns.Msg, want Want, deadline time.Time) Result {
 	}
 }
 
-// judge looks at IPv4 addresses.
+// judge compares the IPv4 addresses of a response with those wanted.
 func judge(m *dns.Msg, want Want) Result {
 	var got, wanted []netip.Addr
 	for _, rr := range m.Answer {
@@ -83,7 +83,7 @@ func judge(m *dns.Msg, want Want) Result {
 	return Wrong
 }
 
-// Load asks a server from a Pod at a fixed rate, each time from another port.
+// Load queries a server from a Pod at a fixed rate, each time from a new port.
 type Load struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -93,7 +93,7 @@ type Load struct {
 	err     error
 }
 
-// StartLoad begins to ask for one name after the other, once every pause.
+// StartLoad starts a Load, which queries one name after the other, once every pause.
 func (p *Place) StartLoad(ctx context.Context, server netip.Addr, pause time.Duration, wants []Want) *Load {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &Load{cancel: cancel}
@@ -122,8 +122,8 @@ func (l *Load) ask(p *Place, server netip.Addr, want Want) {
 	l.queries = append(l.queries, q)
 }
 
-// End stops, waits for answers, and gives all queries, in the order of their
-// ends.
+// End stops the Load, waits for outstanding answers and returns all queries, in the
+// order in which they ended.
 func (l *Load) End() ([]Query, error) {
 	l.cancel()
 	l.done.Wait()

@@ -42,7 +42,7 @@ func BuildLookup(dir string) error {
 	return nil
 }
 
-// Want is a name, and the addresses that it has in the end; none when it does not
+// Want is a name and the addresses that a lookup must return; none if it does not
 // exist.
 type Want struct {
 	Name  string
@@ -65,7 +65,7 @@ type Lookup struct {
 	Took   time.Duration
 }
 
-// Result is what came of a lookup or query. The zero Result is that nothing came.
+// Result is the result of a lookup or query. The zero Result means no answer.
 type Result int
 
 // The Results.
@@ -76,7 +76,7 @@ const (
 	Right
 )
 
-// Lookups is a program in a Pod that looks names up by getaddrinfo.
+// Lookups is a program in a Pod that looks names up with getaddrinfo.
 type Lookups struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
@@ -161,14 +161,14 @@ func (l *Lookups) parse(text string) (Lookup, error) {
 	return lookup, nil
 }
 
-// LookUp begins to look a name up, beside what is under way.
+// LookUp starts a lookup, concurrent with those that have not returned.
 func (l *Lookups) LookUp(want Want) error {
 	l.wants[want.Name] = want
 	_, err := fmt.Fprintln(l.in, want.Name)
 	return err
 }
 
-// End waits until all have returned, and gives them as they did.
+// End waits until all lookups have returned, and returns them in that order.
 func (l *Lookups) End() ([]Lookup, error) {
 	if err := l.in.Close(); err != nil {
 		return nil, err

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is a network namespace and a mount namespace, where one thread is.
+// Place is a network namespace and a mount namespace, held by one thread.
 type Place struct {
 	work chan func()
 	net  *os.File
 }
 
-// newPlace makes a place with its loopback up, which forwards packets.
+// newPlace makes a place that forwards packets and whose loopback is up.
 func newPlace() (*Place, error) {
 	p := &Place{work: make(chan func())}
 	ready := make(chan error)
@@ -53,21 +53,21 @@ func (p *Place) enter() (err error) {
 	return up("lo")
 }
 
-// Do does something in the place; sockets that it opens stay there. It must not
-// call Do of the same place.
+// Do runs a function in the place; sockets that it opens stay there. It must not call
+// Do of the same place.
 func (p *Place) Do(do func() error) error {
 	done := make(chan error)
 	p.work <- func() { done <- do() }
 	return <-done
 }
 
-// close ends what runs there.
+// close ends the place's thread.
 func (p *Place) close() {
 	close(p.work)
 	p.net.Close()
 }
 
-// ownEtc gives the place files of its own in /etc, and nothing else there.
+// ownEtc gives the place an /etc of its own, with these files only.
 func (p *Place) ownEtc(files map[string]string) error {
 	return p.Do(func() error {
 		if err := unix.Mount("tmpfs", "/etc", "tmpfs", 0, "mode=755"); err != nil {
@@ -103,7 +103,7 @@ func (p *Place) nft(in string, args ...string) (out []byte, err error) {
 	})
 }
 
-// complaint is what a command wrote to standard error.
+// complaint returns a command's standard error.
 func complaint(err error) string {
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		return string(exit.Stderr)

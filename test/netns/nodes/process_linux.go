@@ -16,7 +16,7 @@ type Process struct {
 	ended chan struct{}
 }
 
-// Start starts a program, which writes its log to a file, behind what is there.
+// Start starts a program, which appends its log to a file.
 func (p *Place) Start(log, program string, args ...string) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -35,16 +35,16 @@ func (p *Place) Start(log, program string, args ...string) (*Process, error) {
 	return process, nil
 }
 
-// PID is its process ID.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Kill is kill -9. It returns when the process is gone, with its sockets.
+// Kill sends SIGKILL and returns when the process and its sockets are gone.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.ended
 }
 
-// Stop ends the process as it should, and kills it when it does not end in time.
+// Stop sends SIGTERM, and SIGKILL if the process does not end in time.
 func (p *Process) Stop() error {
 	const grace = 20 * time.Second
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -59,13 +59,13 @@ func (p *Process) Stop() error {
 	}
 }
 
-// Log is what it has said.
+// Log returns the process's log.
 func (p *Process) Log() string {
 	text, _ := os.ReadFile(p.log)
 	return string(text)
 }
 
-// AwaitLog waits until the process has said the text.
+// AwaitLog waits until the log contains the text.
 func (p *Process) AwaitLog(text string, patience time.Duration) error {
 	const pause = 5 * time.Millisecond
 	for deadline := time.Now().Add(patience); !strings.Contains(p.Log(), text); {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Searched is a name as a Pod of that Namespace asks for it when its search domain
+// Searched returns the name that a Pod of that Namespace queries if its search domain
 // is that of the KEP "DNS Autopath in PodSpec".
 func Searched(name, namespace string) string {
 	return name + "." + SearchDomain(namespace)
@@ -14,13 +14,13 @@ func Searched(name, namespace string) string {
 // SearchDomain is that of the KEP.
 func SearchDomain(namespace string) string { return "search." + namespace + ".cluster.local.ap.k8s.io" }
 
-// ClusterFirst is the resolv.conf that a kubelet gives a Pod of that Namespace;
-// WithSearch the one with the search domain of the KEP.
+// ClusterFirst returns the resolv.conf that a kubelet writes for a Pod of that
+// Namespace.
 func ClusterFirst(namespace string, servers ...netip.Addr) string {
 	return conf("NS.svc.cluster.local svc.cluster.local cluster.local", namespace, servers)
 }
 
-// WithSearch is explained with ClusterFirst.
+// WithSearch returns the resolv.conf with the search domain of the KEP.
 func WithSearch(namespace string, servers ...netip.Addr) string {
 	return conf(SearchDomain("NS"), namespace, servers)
 }

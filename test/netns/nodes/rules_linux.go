@@ -27,9 +27,8 @@ table ip proxy {
 }
 `
 
-// Lead leads the Services' addresses to a server, on all nodes. As kube-proxy, it
-// has connection tracking forget where UDP packets went before (its file
-// pkg/proxy/conntrack/cleanup.go).
+// Lead points the Services' addresses to a server, on all nodes. As kube-proxy does, it
+// deletes the conntrack entries of UDP (pkg/proxy/conntrack/cleanup.go).
 func (w *World) Lead(to netip.Addr) error {
 	rules := fmt.Sprintf(proxyRules, DNSService, to, ServerService, to)
 	for _, node := range w.Nodes {
@@ -52,7 +51,7 @@ func forgetUDP() error {
 	return err
 }
 
-// lossTable and lossChain drop packets that come in by a device, by chance.
+// lossTable and lossChain drop incoming packets of a device at random.
 const (
 	lossTable = `table netdev loss {}
 delete table netdev loss
@@ -75,8 +74,8 @@ func lossOf(device string, perMille int) string {
 	return fmt.Sprintf(lossChain, device, rule)
 }
 
-// Loss has so many of 1,000 packets lost between each node and the server's, in
-// each direction.
+// Loss drops so many of 1,000 packets between each node and the server's, in each
+// direction.
 func (w *World) Loss(perMille int) error {
 	var server strings.Builder
 	for i, node := range w.Nodes {
@@ -88,8 +87,8 @@ func (w *World) Loss(perMille int) error {
 	return w.Server.Rules(fmt.Sprintf(lossTable, &server))
 }
 
-// countRules count packets of DNS that a node has from its Pod and from the
-// server, and sends to them.
+// countRules count the DNS packets that a node exchanges with its Pod and with the
+// server.
 const countRules = `table netdev count {}
 delete table netdev count
 table netdev count {
@@ -126,7 +125,7 @@ type Traffic struct{ Queries, Answers, Up, Down Packets }
 // ethernetHeader is as many octets (IEEE 802.3, without the checksum).
 const ethernetHeader = 14
 
-// StartCount counts from 0, on all nodes.
+// StartCount resets the counters on all nodes.
 func (w *World) StartCount() error {
 	for _, node := range w.Nodes {
 		if err := node.Rules(countRules); err != nil {
@@ -136,7 +135,7 @@ func (w *World) StartCount() error {
 	return nil
 }
 
-// Counted is what was counted on a node.
+// Counted returns the counters of a node.
 func (w *World) Counted(node int) (t Traffic, err error) {
 	out, err := w.Nodes[node].nft("", "--json", "list", "counters")
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/miekg/dns"
 )
 
-// external is how many names the upstream knows, and externalTTL for how many
+// external is the number of names that the upstream has, and externalTTL their TTL in
 // seconds.
 const (
 	external    = 200
 	externalTTL = 60
 )
 
-// External gives one of the names that the upstream knows, and its addresses.
+// External returns a name that the upstream has, and its addresses.
 func External(i int) (name string, addrs []netip.Addr) {
 	i %= external
 	addr6 := netip.MustParseAddr("2001:db8::").As16()
@@ -24,8 +24,8 @@ func External(i int) (name string, addrs []netip.Addr) {
 	return fmt.Sprintf("www%d.example.org", i), []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(1 + i)}), netip.AddrFrom16(addr6)}
 }
 
-// ServeUpstream answers at Upstream until stop is called: the External names, and
-// that there is no other.
+// ServeUpstream answers at Upstream until stop is called: the External names with their
+// addresses, all others with NXDOMAIN.
 func (w *World) ServeUpstream() (stop func(), err error) {
 	at := netip.AddrPortFrom(Upstream, 53).String()
 	var udp net.PacketConn

@@ -28,7 +28,7 @@ var (
 // Count of nodes with Pods.
 const Count = 2
 
-// World is the cluster, and what is outside.
+// World is the cluster and the outside network.
 type World struct {
 	Server, Outside *Place
 	Nodes, Pods     [Count]*Place
@@ -55,15 +55,15 @@ func New(podAddrs [Count]netip.Addr) (*World, error) {
 	return w, w.connect()
 }
 
-// Close ends all that runs in the World, and then there is none.
+// Close ends the World and all processes in it.
 func (w *World) Close() {
 	for _, p := range w.places {
 		p.close()
 	}
 }
 
-// connect gives each node a link to the server's node, all three one to the
-// outside, and each Pod one to its node.
+// connect links each node to the server's node, all three to the outside network, and
+// each Pod to its node.
 func (w *World) connect() error {
 	err := errors.Join(
 		w.Server.Do(func() error { return errors.Join(give("lo", Servers[0]), give("lo", Servers[1])) }),
@@ -87,7 +87,7 @@ func (w *World) connect() error {
 
 func nodeDevice(i int) string { return fmt.Sprintf("node%d", i) }
 
-// connectPod has the Pod reach all by its node, and has files of its own in /etc.
+// connectPod routes the Pod's packets through its node, and gives it its own /etc.
 func (w *World) connectPod(i int) error {
 	node, pod := w.Nodes[i], w.Pods[i]
 	return errors.Join(
@@ -105,12 +105,12 @@ func (w *World) Resolve(pod int, text string) error {
 	return w.Pods[pod].Do(func() error { return writeEtc(map[string]string{"resolv.conf": text}) })
 }
 
-// subnet is a net of two addresses.
+// subnet is a subnet of two addresses.
 type subnet byte
 
 func (s subnet) of(end byte) netip.Addr { return netip.AddrFrom4([4]byte{172, 16, byte(s), 1 + end}) }
 
-// link connects two places, which have the subnet's first and second address.
+// link connects two places, with the subnet's first and second address.
 func link(a *Place, aDevice string, s subnet, b *Place, bDevice string) error {
 	return errors.Join(
 		pair(a, aDevice, b, bDevice),
@@ -119,7 +119,7 @@ func link(a *Place, aDevice string, s subnet, b *Place, bDevice string) error {
 	)
 }
 
-// pair makes two devices, of which what goes in at one comes out at the other.
+// pair makes a veth pair.
 func pair(a *Place, aDevice string, b *Place, bDevice string) error {
 	err := a.Do(func() error {
 		err := netlink.LinkAdd(&netlink.Veth{
@@ -139,7 +139,7 @@ func up(device string) error {
 	return netlink.LinkSetUp(found)
 }
 
-// give gives a device an address.
+// give assigns an address to a device.
 func give(device string, addr netip.Addr) error {
 	found, err := netlink.LinkByName(device)
 	if err != nil {
@@ -148,7 +148,7 @@ func give(device string, addr netip.Addr) error {
 	return netlink.AddrAdd(found, &netlink.Addr{IPNet: netlink.NewIPNet(addr.AsSlice())})
 }
 
-// routeTo says that an address is behind a device.
+// routeTo adds a route to an address behind a device.
 func routeTo(device string, addr netip.Addr) error {
 	found, err := netlink.LinkByName(device)
 	if err != nil {
@@ -157,21 +157,21 @@ func routeTo(device string, addr netip.Addr) error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: found.Attrs().Index, Scope: unix.RT_SCOPE_LINK, Dst: netlink.NewIPNet(addr.AsSlice())})
 }
 
-// route says that an address is reached by way of another one.
+// route adds a route to an address through a gateway.
 func route(addr, by netip.Addr) error {
 	return netlink.RouteAdd(&netlink.Route{Dst: netlink.NewIPNet(addr.AsSlice()), Gw: by.AsSlice()})
 }
 
-// routeAll says so of all that has no route.
+// routeAll adds a default route.
 func routeAll(by netip.Addr) error { return netlink.RouteAdd(&netlink.Route{Gw: by.AsSlice()}) }
 
-// AddAddress has programs in the place listen on an address, until
+// AddAddress assigns an address on which programs in the place can listen, until
 // RemoveAddress.
 func (p *Place) AddAddress(addr netip.Addr) error {
 	return p.Do(func() error { return give("lo", addr) })
 }
 
-// RemoveAddress takes it away.
+// RemoveAddress removes an address that AddAddress assigned.
 func (p *Place) RemoveAddress(addr netip.Addr) error {
 	return p.Do(func() error {
 		found, err := netlink.LinkByName("lo")
@@ -182,7 +182,7 @@ func (p *Place) RemoveAddress(addr netip.Addr) error {
 	})
 }
 
-// DeleteDevices deletes devices whose names begin so, and tells how many.
+// DeleteDevices deletes the devices whose names have the prefix, and returns how many.
 func (p *Place) DeleteDevices(prefix string) (n int, err error) {
 	return n, p.Do(func() error {
 		all, err := netlink.LinkList()

@@ -1,4 +1,4 @@
-// Package controlplanetest has tests use control planes.
+// Package controlplanetest starts control planes for tests.
 package controlplanetest
 
 import (
@@ -10,8 +10,8 @@ import (
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
-// Start starts a control plane that ends with the test. Builds are told of on
-// standard error.
+// Start starts a control plane that ends with the test. It logs builds to standard
+// error.
 func Start(t *testing.T, options controlplane.Options) *controlplane.ControlPlane {
 	t.Helper()
 	options.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -27,8 +27,8 @@ func Start(t *testing.T, options controlplane.Options) *controlplane.ControlPlan
 	return c
 }
 
-// Fail ends the test because a control plane did not start. The test is only
-// skipped where the programs can't be built, but not in CI.
+// Fail ends the test because a control plane did not start. Outside CI it skips the
+// test if the programs can't be built.
 func Fail(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, controlplane.ErrBuild) && os.Getenv("CI") == "" {

@@ -1,5 +1,5 @@
-// Command resolve looks a name up with Go's resolver, and prints what came of it
-// in the words of package stub; resolve.c does so with that of the C library.
+// Command resolve looks a name up with Go's resolver and prints the outcome as package
+// stubresolver names it; resolve.c does the same with the C library's resolver.
 //
 //	resolve KIND NAME
 //

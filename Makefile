@@ -1,9 +1,9 @@
 # Short names for what is done often.
 
-.PHONY: help build test quick check fmt lint fuzz docs bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the binary
 	go build -o portolan ./cmd/portolan
@@ -40,6 +40,12 @@ docs: ## the parts of the docs that tests make
 	go test ./internal/kube/simulate/apiobject -run Coverage -update
 	go test ./internal/pod/lint -run Docs -update
 	go test ./docs -update
+
+release: ## binaries, image, chart, SBOMs and checksums, into dist; no Docker and no registry
+	go run ./build/cmd/release -o dist $(RELEASEFLAGS)
+
+release-verify: ## the same, then again from a clone in another directory: the checksums must be equal
+	go run ./build/cmd/release -o dist -verify $(RELEASEFLAGS)
 
 bench: ## what a query costs, beside CoreDNS, Knot and NSD, about 25 minutes; docs/bench.md
 	cd bench && go run . query -write ../docs/bench.md $(BENCHFLAGS)

@@ -17,7 +17,7 @@ func TestUsualCorefile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(page), "\n## The usual Corefile, moved\n")
+	_, text, _ := strings.Cut(string(page), "\n## The usual Corefile, translated\n")
 	_, text, _ = strings.Cut(text, "\n"+fence+"\n")
 	given, text, _ := strings.Cut(text, fence)
 	_, text, _ = strings.Cut(text, fence+"yaml\n")

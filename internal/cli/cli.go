@@ -1,4 +1,5 @@
-// Package cli is the commands: it reads flags and prints; it decides nothing.
+// Package cli holds the commands. Each parses its flags, calls one function of
+// package daemon and prints the result.
 package cli
 
 import (
@@ -21,15 +22,15 @@ import (
 // Exit statuses.
 const (
 	exitDone     = 0
-	exitNegative = 1 // the answer is negative, or a problem was found
-	exitUsage    = 2 // wrong use: flags, files, addresses
+	exitNegative = 1 // a negative answer, or a problem was found
+	exitUsage    = 2 // wrong flags, arguments, files or addresses
 )
 
-// errNegative ends a command with exitNegative and prints nothing more.
+// errNegative makes Run return exitNegative without printing an error.
 var errNegative = errors.New("negative")
 
-// Run runs the command that args name and gives the exit status. Errors are
-// one line on stderr.
+// Run runs the command named in args and returns the exit status. An error is one
+// line on stderr.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	if isCoreDNS(args) {
@@ -55,10 +56,10 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "portolan",
-		Short: "Names for a Kubernetes cluster",
-		Long: `Portolan reads a Kubernetes cluster and makes it reachable by name: it is the
-DNS server for the cluster's Services and Pods. It reads the cluster from the
-Kubernetes API, or from a directory of manifests.`,
+		Short: "Cluster DNS for Kubernetes",
+		Long: `Portolan is a DNS server for the Services and Pods of a Kubernetes cluster, with
+tools that explain why names do not resolve. It reads the cluster from the
+Kubernetes API or from a directory of manifests.`,
 		Example: `  portolan serve --manifests examples/shop
   portolan query web.shop.svc.cluster.local --manifests examples/shop`,
 		SilenceErrors: true,
@@ -75,7 +76,7 @@ Kubernetes API, or from a directory of manifests.`,
 	return root
 }
 
-// sourceFlags are those of every command that reads a cluster.
+// sourceFlags are the flags of every command that reads a cluster.
 type sourceFlags struct {
 	text      []byte // of the file config; nil before it is read
 	config    string
@@ -87,67 +88,67 @@ type sourceFlags struct {
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
 	f.addAPI(cmd)
-	cmd.Flags().Var(&manifestsFlag{path: &f.manifests}, "manifests", "read the cluster from this `DIR` of manifests, or from standard input (-)")
-	cmd.Flags().BoolVar(&f.simulate, "simulate", false, "complete the manifests as a cluster would: Pods of workloads, addresses, EndpointSlices")
-	_ = cmd.MarkFlagDirname("manifests") // fails for flags that are not there only
+	cmd.Flags().Var(&manifestsFlag{path: &f.manifests}, "manifests", "read the cluster from the manifests in `DIR`, or from standard input (-)")
+	cmd.Flags().BoolVar(&f.simulate, "simulate", false, "complete the manifests as a control plane would: Pods, addresses, EndpointSlices")
+	_ = cmd.MarkFlagDirname("manifests") // fails only for unknown flags
 }
 
-// manifestsFlag is the flag --manifests. Of two, one would be read only.
+// manifestsFlag is the flag --manifests, which may be given once.
 type manifestsFlag struct {
 	path  *string
 	given bool
 }
 
-// String is the path.
+// String returns the path.
 func (f *manifestsFlag) String() string {
-	if f.path == nil { // of a zero value, which the library compares with
+	if f.path == nil { // the flag library compares with a zero value
 		return ""
 	}
 	return *f.path
 }
 
-// Set sets the path, once.
+// Set sets the path. A second call is an error.
 func (f *manifestsFlag) Set(path string) error {
 	if f.given {
-		return errors.New("given twice, and one is read only: name a directory that has both")
+		return errors.New("given more than once; name one directory that contains all manifests")
 	}
 	*f.path, f.given = path, true
 	return nil
 }
 
-// Type is what help and completion call it.
+// Type returns the name that help and completion show.
 func (f *manifestsFlag) Type() string { return "string" }
 
-// addAPI adds them without manifests.
+// addAPI adds the flags without those of manifests.
 func (f *sourceFlags) addAPI(cmd *cobra.Command) {
 	f.addSettings(cmd)
 	f.addKubeconfig(cmd)
 }
 
-// addCluster adds them without manifests, and without names.
+// addCluster adds the flags without those of manifests and zones.
 func (f *sourceFlags) addCluster(cmd *cobra.Command) {
 	f.addConfig(cmd)
 	f.addKubeconfig(cmd)
 }
 
 func (f *sourceFlags) addKubeconfig(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.kubeconf, "kubeconfig", "", "read the cluster from the Kubernetes API that this `FILE` names (default: the Pod's account)")
-	_ = cmd.MarkFlagFilename("kubeconfig") // fails for flags that are not there only
+	cmd.Flags().StringVar(&f.kubeconf, "kubeconfig", "", "read the cluster from the Kubernetes API of this kubeconfig `FILE` (default: the Pod's service account)")
+	_ = cmd.MarkFlagFilename("kubeconfig") // fails only for unknown flags
 }
 
-// addSettings adds them without the cluster.
+// addSettings adds the flags that say nothing about the cluster's source.
 func (f *sourceFlags) addSettings(cmd *cobra.Command) {
 	f.addConfig(cmd)
-	cmd.Flags().StringArrayVar(&f.zones, "zone", nil, "the cluster's domain `NAME`, repeatable (default cluster.local)")
-	_ = cmd.RegisterFlagCompletionFunc("zone", cobra.NoFileCompletions) // fails for flags that are not there only
+	cmd.Flags().StringArrayVar(&f.zones, "zone", nil, "the cluster domain `NAME`, repeatable (default cluster.local)")
+	_ = cmd.RegisterFlagCompletionFunc("zone", cobra.NoFileCompletions) // fails only for unknown flags
 }
 
 func (f *sourceFlags) addConfig(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.config, "config", "", "read the settings in this `FILE` (YAML); flags override it")
-	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // fails for flags that are not there only
+	cmd.Flags().StringVar(&f.config, "config", "", "read the configuration from this YAML `FILE`; flags override it")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // fails only for unknown flags
 }
 
-// content is the text of the file that the configuration is read from.
+// content returns the text of the configuration file, nil without one.
 func (f *sourceFlags) content() ([]byte, error) {
 	if f.config == "" {
 		return nil, nil
@@ -155,7 +156,7 @@ func (f *sourceFlags) content() ([]byte, error) {
 	return os.ReadFile(f.config)
 }
 
-// read is the configuration that the flags make.
+// read returns the configuration: the defaults, the file, then the flags.
 func (f *sourceFlags) read() (config.Config, error) {
 	c := config.Default()
 	if err := f.check(); err != nil {
@@ -177,7 +178,7 @@ func (f *sourceFlags) read() (config.Config, error) {
 	return c, nil
 }
 
-// check refuses flags that exclude each other.
+// check rejects flags that exclude each other.
 func (f *sourceFlags) check() error {
 	if f.manifests != "" && f.kubeconf != "" {
 		return exclusive("manifests", "kubeconfig")
@@ -189,7 +190,7 @@ func exclusive(one, other string) error {
 	return fmt.Errorf("--%s and --%s exclude each other", one, other)
 }
 
-// override puts what the flags say in the place of what c says.
+// override sets in c what the flags set.
 func (f *sourceFlags) override(c *config.Config) {
 	switch {
 	case f.manifests != "":
@@ -203,15 +204,15 @@ func (f *sourceFlags) override(c *config.Config) {
 	}
 }
 
-// printLoaded prints what is wrong with what was read.
+// printLoaded prints the problems of what was read.
 func printLoaded(l source.Loaded, stderr io.Writer) {
 	printProblems(l.Problems, stderr)
 	printUnread(l.Unread, stderr)
 	printNothing(l, stderr)
 }
 
-// printNothing says that manifests have no names in them: what was to write them
-// may have failed.
+// printNothing warns that the manifests have no object that names depend on: the
+// program that should have written them may have failed.
 func printNothing(l source.Loaded, stderr io.Writer) {
 	if len(l.From) == 0 || l.Objects > 0 {
 		return
@@ -228,7 +229,7 @@ func printNothing(l source.Loaded, stderr io.Writer) {
 
 func printUnread(unread []error, stderr io.Writer) {
 	for _, err := range unread {
-		fmt.Fprintf(stderr, "portolan: warning: %s; what depends on it is not known\n", explain.Plain(err.Error()))
+		fmt.Fprintf(stderr, "portolan: warning: %s; names that depend on it are unknown\n", explain.Plain(err.Error()))
 	}
 }
 
@@ -242,11 +243,11 @@ func printProblems(problems []manifest.Problem, stderr io.Writer) {
 	}
 }
 
-// output is the flag -o.
+// output is the value of the flag -o.
 type output string
 
 func (o *output) add(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "text", "print in this `FORMAT`: text or json")
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "text", "output `FORMAT`: text or json")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/term"
 )
 
-// colorFlag is the flag --color.
+// colorFlag is the value of the flag --color.
 type colorFlag string
 
 func (f *colorFlag) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar((*string)(f), "color", "auto", "use colours `WHEN`: auto, always, or never")
+	cmd.Flags().StringVar((*string)(f), "color", "auto", "use colours: `WHEN` is auto, always or never")
 	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]cobra.Completion{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -24,7 +24,7 @@ func (f colorFlag) check() error {
 	return fmt.Errorf("--color %q is not auto, always or never", string(f))
 }
 
-// on tells whether to use colours (https://no-color.org for NO_COLOR).
+// on reports whether to use colours (https://no-color.org for NO_COLOR).
 func (f colorFlag) on(cmd *cobra.Command) bool {
 	out, ok := cmd.OutOrStdout().(*os.File)
 	return f == "always" ||

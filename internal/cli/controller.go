@@ -9,10 +9,9 @@ import (
 func newController() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Keep up objects of a cluster, as its control plane would",
-		Long: `Keep up objects of a cluster, as its control plane would. Nothing starts these
-controllers but the commands below: in most clusters kube-controller-manager does
-the same, and there must be one who does.`,
+		Short: "Run a controller of a cluster",
+		Long: `Run a controller that most clusters already have in kube-controller-manager. Only
+one of the two may run; the help of each command says how.`,
 		Example: `  portolan controller slices`,
 	}
 	cmd.AddCommand(newSlices())
@@ -24,13 +23,13 @@ func newSlices() *cobra.Command {
 	var flags controllerFlags
 	cmd := &cobra.Command{
 		Use:   "slices",
-		Short: "Make the EndpointSlices of Services with selectors",
-		Long: `Make the EndpointSlices of a cluster's Services with selectors, until it is told
-to stop, as kube-controller-manager's endpointslice-controller does.
+		Short: "Manage the EndpointSlices of Services with selectors",
+		Long: `Manage the EndpointSlices of Services with selectors, until SIGTERM or SIGINT, as
+kube-controller-manager's endpointslice-controller does.
 
-Never run it beside that one: start kube-controller-manager with
---controllers=*,-endpointslice-controller first. Of several processes one works, the
-one that holds a Lease; the others take over when it ends.`,
+Never run both: start kube-controller-manager with
+--controllers=*,-endpointslice-controller first. Several processes elect a leader
+with a Lease; another one takes over when the leader ends.`,
 		Example: `  portolan controller slices
   portolan controller slices --kubeconfig ~/.kube/config --max-endpoints-per-slice 1000`,
 		Args:              arguments(0, 0),
@@ -47,7 +46,8 @@ one that holds a Lease; the others take over when it ends.`,
 	return cmd
 }
 
-// controllerFlags are the flags that override the configuration.
+// controllerFlags are the flags of controller slices; they override the
+// configuration.
 type controllerFlags struct {
 	sourceFlags
 	admin        string
@@ -56,14 +56,14 @@ type controllerFlags struct {
 
 func (f *controllerFlags) add(cmd *cobra.Command) {
 	f.addCluster(cmd)
-	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health and metrics over HTTP on `ADDR:PORT`, or on none when empty (default 127.0.0.1:9153)")
-	cmd.Flags().IntVar(&f.maxEndpoints, "max-endpoints-per-slice", 0, "put at most `N` endpoints into a slice, 1 to 1000 (default 100)")
+	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health and metrics over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)")
+	cmd.Flags().IntVar(&f.maxEndpoints, "max-endpoints-per-slice", 0, "at most `N` endpoints per EndpointSlice, 1 to 1000 (default 100)")
 	for _, flag := range []string{"admin", "max-endpoints-per-slice"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 }
 
-// read is the configuration that the flags make.
+// read returns the configuration: the defaults, the file, then the flags.
 func (f *controllerFlags) read(cmd *cobra.Command) (config.Config, error) {
 	c, err := f.sourceFlags.read()
 	if cmd.Flags().Changed("admin") {

@@ -14,12 +14,11 @@ import (
 	"portolan.dev/portolan/internal/migrate/corefile"
 )
 
-// coreDNSFlags are those of CoreDNS, which is called without a command, and with
-// one dash.
+// coreDNSFlags are the flags of CoreDNS, which has no commands and one dash.
 var coreDNSFlags = []string{"conf", "dns.port", "log-format", "p", "pidfile", "plugins", "quiet", "version"}
 
-// isCoreDNS tells whether the program is called as CoreDNS is: a cluster's
-// Deployment has another image, and is otherwise as before.
+// isCoreDNS reports whether the program is called with CoreDNS' flags, as in a
+// Deployment of CoreDNS whose image was replaced.
 func isCoreDNS(args []string) bool {
 	if len(args) == 0 || !strings.HasPrefix(args[0], "-") {
 		return false
@@ -28,7 +27,7 @@ func isCoreDNS(args []string) bool {
 	return slices.Contains(coreDNSFlags, name)
 }
 
-// newCoreDNS is a command that is called as CoreDNS is.
+// newCoreDNS makes the command that takes CoreDNS' flags.
 func newCoreDNS() *cobra.Command {
 	return &cobra.Command{
 		Use:                "portolan",
@@ -51,7 +50,7 @@ func newCoreDNS() *cobra.Command {
 	}
 }
 
-// coreDNSCall is what CoreDNS' flags say.
+// coreDNSCall holds the values of CoreDNS' flags.
 type coreDNSCall struct {
 	serveFlags
 	pidFile          string
@@ -75,7 +74,7 @@ func parseCoreDNS(args []string) (*coreDNSCall, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w; CoreDNS' flags are -%s", err, strings.Join(coreDNSFlags, ", -"))
 	case flags.NArg() > 0:
-		return nil, fmt.Errorf("unexpected argument %q; behind CoreDNS' flags there is no command", flags.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q; CoreDNS' flags take no command", flags.Arg(0))
 	case logFormat != "text" && logFormat != "json":
 		return nil, fmt.Errorf("log format %q is not text or json", logFormat)
 	}
@@ -83,7 +82,7 @@ func parseCoreDNS(args []string) (*coreDNSCall, error) {
 	return &c, nil
 }
 
-// serve is the command serve.
+// serve runs the command serve.
 func (c *coreDNSCall) serve(cmd *cobra.Command) error {
 	if c.corefile == "stdin" {
 		text, err := readStdin(cmd)

@@ -27,13 +27,13 @@ func newGet() *cobra.Command {
 	var flags getFlags
 	cmd := &cobra.Command{
 		Use:   "get KIND[,KIND]... [NAME]... | KIND/NAME...",
-		Short: "Show Services, EndpointSlices or Pods of manifests, as kubectl does",
-		Long: `Show the services, endpointslices or pods of manifests, in kubectl's columns or as
-YAML: as they are declared, with the API's defaults. With --simulate they have what
-a cluster fills in, and those are there that a cluster makes.
+		Short: "Print Services, EndpointSlices or Pods of manifests, as kubectl does",
+		Long: `Print the Services, EndpointSlices or Pods of manifests, in kubectl's columns or as
+YAML with the API's defaults. With --simulate the output includes the fields and
+objects that a control plane would add.
 
-A Pod that does not run has the STATUS Simulated, and in YAML the annotation
-portolan.dev/simulated. The status is 1 when there is no object of a NAME.`,
+A simulated Pod has the STATUS Simulated and, in YAML, the annotation
+portolan.dev/simulated. The exit status is 1 if a NAME does not exist.`,
 		Example: `  portolan get services -A --manifests examples/shop
   portolan get svc,endpointslices,pods -A --manifests examples/charts --simulate
   portolan get svc/web -n shop -o yaml --manifests examples/shop`,
@@ -61,22 +61,21 @@ var getFormats = []cobra.Completion{"wide", "yaml", "json"}
 
 func (f *getFlags) add(cmd *cobra.Command) {
 	f.source.add(cmd)
-	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "those of this `NAMESPACE`")
-	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "those of all namespaces")
-	cmd.Flags().StringVarP(&f.format, "output", "o", "", "print in this `FORMAT`: wide, yaml or json (default: a table)")
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "print objects of this `NAMESPACE`")
+	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "print objects of all namespaces")
+	cmd.Flags().StringVarP(&f.format, "output", "o", "", "output `FORMAT`: wide, yaml or json (default: a table)")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(getFormats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// getKinds are the kinds by their names; the first of each is what messages
-// call it.
+// getKinds maps each kind to its names; messages use the first.
 var getKinds = map[cluster.Kind][]string{
 	cluster.KindService:       {"services", "service", "svc"},
 	cluster.KindEndpointSlice: {"endpointslices", "endpointslice", "endpointslices.discovery.k8s.io"},
 	cluster.KindPod:           {"pods", "pod", "po"},
 }
 
-// getNames are the first names of all kinds.
+// getNames returns the first name of each kind.
 func getNames() (names []string) {
 	for _, k := range apiobject.Kinds() {
 		names = append(names, getKinds[k][0])
@@ -84,19 +83,19 @@ func getNames() (names []string) {
 	return names
 }
 
-// parseKind reads the name of a kind.
+// parseKind returns the kind with the given name.
 func parseKind(text string) (cluster.Kind, error) {
 	i := slices.IndexFunc(apiobject.Kinds(), func(k cluster.Kind) bool {
 		return slices.Contains(getKinds[k], strings.ToLower(text))
 	})
 	if i < 0 {
-		return 0, fmt.Errorf("no kind %q to show; there are %s", text, strings.Join(getNames(), ", "))
+		return 0, fmt.Errorf("unknown kind %q; there are %s", text, strings.Join(getNames(), ", "))
 	}
 	return apiobject.Kinds()[i], nil
 }
 
-// parseChoices reads what is to be shown, as kubectl does: KIND,... with names
-// that count for each, or else each argument is KIND/NAME.
+// parseChoices parses the arguments as kubectl does: KIND,... and names that apply
+// to each kind, or KIND/NAME in every argument.
 func parseChoices(args []string) (choices []apiobject.Choice, err error) {
 	add := func(kind, name string) {
 		k, bad := parseKind(kind)
@@ -109,7 +108,7 @@ func parseChoices(args []string) (choices []apiobject.Choice, err error) {
 		for _, arg := range args {
 			kind, name, ok := strings.Cut(arg, "/")
 			if !ok || name == "" || strings.Contains(name, "/") {
-				return nil, fmt.Errorf("%q is not KIND/NAME, as the first argument is", arg)
+				return nil, fmt.Errorf("%q is not KIND/NAME, unlike the first argument", arg)
 			}
 			add(kind, name)
 		}
@@ -122,7 +121,7 @@ func parseChoices(args []string) (choices []apiobject.Choice, err error) {
 	for kind := range strings.SplitSeq(args[0], ",") {
 		for _, name := range names {
 			if strings.Contains(name, "/") {
-				return nil, fmt.Errorf("%q is not a NAME; KIND/NAME stands without a KIND before it", name)
+				return nil, fmt.Errorf("%q is not a NAME; use either KIND NAME or KIND/NAME", name)
 			}
 			add(kind, name)
 		}
@@ -130,7 +129,7 @@ func parseChoices(args []string) (choices []apiobject.Choice, err error) {
 	return choices, err
 }
 
-// choices are what the arguments and flags choose.
+// choices returns what the arguments and flags select.
 func (f *getFlags) choices(args []string) ([]apiobject.Choice, error) {
 	choices, err := parseChoices(args)
 	switch {
@@ -141,7 +140,7 @@ func (f *getFlags) choices(args []string) ([]apiobject.Choice, error) {
 	case f.all && choices[0].Name != "":
 		return nil, errors.New("NAME and --all-namespaces exclude each other")
 	case f.namespace == "" && !f.all:
-		return nil, errors.New("--namespace is empty; -A shows all")
+		return nil, errors.New("--namespace is empty; use -A for all namespaces")
 	}
 	if !f.all {
 		for i := range choices {
@@ -222,8 +221,8 @@ func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// printTables prints a table of each kind that has objects, in the order in which
-// kinds were asked for. With more kinds than one, names have theirs before.
+// printTables prints one table for each kind with objects, in the order of the
+// arguments. With several kinds, names are prefixed with their kind.
 func (f *getFlags) printTables(stdout io.Writer, chosen [][]apiobject.Object, choices []apiobject.Choice) error {
 	var kinds []cluster.Kind
 	of := make(map[cluster.Kind][]apiobject.Object)
@@ -250,7 +249,7 @@ func (f *getFlags) printTables(stdout io.Writer, chosen [][]apiobject.Object, ch
 	return nil
 }
 
-// printTable prints rows as kubectl does it.
+// printTable prints rows as kubectl does.
 func printTable(stdout io.Writer, rows [][]string) error {
 	const width, tab, padding = 6, 4, 3
 	w := tabwriter.NewWriter(stdout, width, tab, padding, ' ', 0)
@@ -264,7 +263,7 @@ func printTable(stdout io.Writer, rows [][]string) error {
 	return w.Flush()
 }
 
-// printObjects prints the one object that was asked for by name, or a List.
+// printObjects prints the one object that was named, or a List.
 func (f *getFlags) printObjects(stdout io.Writer, objects []apiobject.Object, choices []apiobject.Choice) error {
 	var v any = listJSON{APIVersion: "v1", Kind: "List", Items: append([]apiobject.Object{}, objects...)}
 	if len(choices) == 1 && choices[0].Name != "" {
@@ -276,7 +275,7 @@ func (f *getFlags) printObjects(stdout io.Writer, objects []apiobject.Object, ch
 	return printYAML(stdout, v)
 }
 
-// listJSON is a List of the API.
+// listJSON is a List object of the API.
 type listJSON struct {
 	APIVersion string             `json:"apiVersion"`
 	Items      []apiobject.Object `json:"items"`
@@ -286,7 +285,7 @@ type listJSON struct {
 	} `json:"metadata"`
 }
 
-// printYAML prints what v is as JSON, its keys in order, as kubectl does it.
+// printYAML prints v's JSON form as YAML with sorted keys, as kubectl does.
 func printYAML(w io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -307,7 +306,7 @@ func printYAML(w io.Writer, v any) error {
 	return enc.Close()
 }
 
-// yamlValue makes JSON's numbers such as YAML has.
+// yamlValue converts JSON numbers to those of YAML.
 func yamlValue(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// usage is the help of a command but for what it does.
+// usage prints the help of a command after its description.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	line := cmd.UseLine()
@@ -32,13 +32,13 @@ func usage(cmd *cobra.Command) error {
 		fmt.Fprintf(&b, "\nFlags:\n%s", cmd.LocalFlags().FlagUsages())
 	}
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\n\"%s COMMAND --help\" says more about a command.\n", cmd.CommandPath())
+		fmt.Fprintf(&b, "\n\"%s COMMAND --help\" prints the help of a command.\n", cmd.CommandPath())
 	}
 	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
 	return err
 }
 
-// group makes cmd one that does nothing without a command below it.
+// group makes cmd a command that requires a subcommand.
 func group(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -49,17 +49,17 @@ func group(cmd *cobra.Command) {
 	}
 }
 
-// unknownCommand is the error of a command that cmd does not have.
+// unknownCommand returns the error for a subcommand that cmd does not have.
 func unknownCommand(cmd *cobra.Command, name string) error {
-	cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
+	cmd.SuggestionsMinimumDistance = 2 // edit distance
 	if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
 		return fmt.Errorf("unknown command %q; did you mean %s", name, strings.Join(similar, " or "))
 	}
 	return fmt.Errorf("unknown command %q; \"%s --help\" lists them", name, cmd.CommandPath())
 }
 
-// flagError adds a hint to the error of a bad flag. A flag behind an unknown
-// command is not what is wrong.
+// flagError adds a hint to the error of a bad flag. If an unknown command comes
+// before the flag, that is the error.
 func flagError(cmd *cobra.Command, err error) error {
 	if read := cmd.Flags().Args(); cmd.HasSubCommands() && len(read) > 0 {
 		return unknownCommand(cmd, read[0])
@@ -67,7 +67,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; \"%s --help\" lists the flags", err, cmd.CommandPath())
 }
 
-// arguments demands a number of arguments.
+// arguments requires between least and most arguments.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -80,26 +80,26 @@ func arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// addCompletion adds the library's completion command, in our words.
+// addCompletion adds the library's completion command with our help texts.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() != "completion" {
 			continue
 		}
-		cmd.Short = "Print a script that makes a shell complete commands"
-		cmd.Long = cmd.Short + ". The help of each\nshell's command says how to use it."
+		cmd.Short = "Print a shell completion script"
+		cmd.Long = cmd.Short + ". The help of each shell's\ncommand says how to install it."
 		cmd.Example = "  source <(portolan completion bash)"
 		group(cmd)
 		for _, shell := range cmd.Commands() {
-			shell.Short = "Print the script for " + shell.Name()
+			shell.Short = "Print the completion script for " + shell.Name()
 			shell.Args = arguments(0, 0)
 		}
 	}
 }
 
-// unquoted takes the marks of placeholders out of flags' usage, which
-// completions show as it is.
+// unquoted removes the backquotes around placeholders from flag usages, which
+// completions show unchanged.
 type unquoted struct{ io.Writer }
 
 func (u unquoted) Write(text []byte) (int, error) {
@@ -113,7 +113,7 @@ func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Print the help of a command",
-		Long:  "Print the help of a command, as --help does behind its name.",
+		Long:  "Print the help of a command, as COMMAND --help does.",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 			if at, rest, err := cmd.Root().Find(args); err == nil && len(rest) == 0 {
 				for _, c := range at.Commands() {

@@ -10,16 +10,17 @@ func newNode() *cobra.Command {
 	var flags agentFlags
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Serve the names of a cluster on a node, to its Pods",
-		Long: `Serve the names of a cluster on a node, to its Pods, until it is told to stop.
+		Short: "Serve cluster DNS to the Pods of a node",
+		Long: `Serve cluster DNS to the Pods of a node, until SIGTERM or SIGINT.
 
-The agent keeps a copy of the cluster's zones (mode secondary), or asks the
-cluster's servers and keeps their answers (mode cache, as the KEP "DNS Autopath
-in PodSpec" has it). Other names it asks of upstream servers itself.
+In mode secondary the agent holds a copy of the cluster's zones, by zone transfer.
+In mode cache it forwards queries to the cluster's servers and caches the answers,
+as the KEP "DNS Autopath in PodSpec" describes. Queries for other names go to
+upstreams directly.
 
-The addresses that it is given it puts on the node, with rules that keep packets
-to them out of connection tracking; all of that goes when it ends, however it
-does. With none it listens where --listen says.`,
+The agent assigns its addresses to the node and exempts packets to them from
+connection tracking. Both are removed when the process ends, even if it is killed.
+Without addresses it listens on --listen.`,
 		Example: `  portolan node --address 169.254.20.10 --server 10.96.0.11
   portolan node --mode cache --listen 127.0.0.1:1053 --server 10.96.0.10`,
 		Args:              arguments(0, 0),
@@ -42,7 +43,7 @@ does. With none it listens where --listen says.`,
 	return cmd
 }
 
-// agentFlags are the flags that override the configuration.
+// agentFlags are the flags of node; they override the configuration.
 type agentFlags struct {
 	sourceFlags
 	mode      string
@@ -54,18 +55,18 @@ type agentFlags struct {
 
 func (f *agentFlags) add(cmd *cobra.Command) {
 	f.addSettings(cmd)
-	cmd.Flags().StringVar(&f.mode, "mode", "", "know the cluster's names as a `secondary` or by a cache (default secondary)")
-	cmd.Flags().StringArrayVar(&f.addresses, "address", nil, "put this `ADDR` on the node and listen on it, repeatable")
-	cmd.Flags().StringArrayVar(&f.servers, "server", nil, "a DNS server `ADDR` of the cluster, repeatable")
+	cmd.Flags().StringVar(&f.mode, "mode", "", "resolve the cluster's names as a `secondary` of the zones or through a cache (default secondary)")
+	cmd.Flags().StringArrayVar(&f.addresses, "address", nil, "assign this `ADDR` to the node and listen on it, repeatable")
+	cmd.Flags().StringArrayVar(&f.servers, "server", nil, "the `ADDR` of a DNS server of the cluster, repeatable")
 	cmd.Flags().StringArrayVar(&f.listen, "listen", nil, "without --address, serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health, metrics and dumps over HTTP on `ADDR:PORT`, or on none when empty (default 127.0.0.1:9153)")
+	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health, metrics and dumps over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)")
 	for _, flag := range []string{"address", "server", "listen", "admin"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{string(config.NodeSecondary), string(config.NodeCache)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// read is the configuration that the flags make.
+// read returns the configuration: the defaults, the file, then the flags.
 func (f *agentFlags) read(cmd *cobra.Command) (config.Config, error) {
 	c, err := f.sourceFlags.read()
 	if f.mode != "" {

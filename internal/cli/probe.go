@@ -8,22 +8,22 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// probePaths are those of admin.probes.
+// probePaths are the paths of admin.probes.
 var probePaths = map[string]string{"live": "/health", "ready": "/ready"}
 
-// probeTime bounds a probe; a kubelet gives it less, or more.
+// probeTime limits a probe; the kubelet has a limit of its own.
 const probeTime = 5 * time.Second
 
 func newProbe() *cobra.Command {
 	return &cobra.Command{
 		Use:   "probe live|ready ADDRESS",
-		Short: "Ask whether a server or an agent is ready",
-		Long: `Ask a server, or the agent of a node, whether it is alive or ready, and print what
-it says. ADDRESS is one of its admin.probes: an address and port, or unix:PATH.
+		Short: "Check whether a server or an agent is alive or ready",
+		Long: `Check whether a server, or the agent on a node, is alive or ready, and print its
+answer. ADDRESS is one of its admin.probes: an address and port, or unix:PATH.
 
-It is for the probes of the agent's Pods: on one node there may be two of them for
-a while, with the same address and port, and each has a socket of its own. The
-status is 1 when the answer is no, or none comes.`,
+It is for the probes of the agent's Pods: during an upgrade two agents share the
+addresses and ports of a node, but each has a socket of its own. The exit status
+is 1 if the answer is negative or missing.`,
 		Example: `  portolan probe ready 127.0.0.1:8181
   portolan probe live unix:/run/portolan/probes`,
 		Args:              arguments(2, 2),

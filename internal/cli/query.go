@@ -15,13 +15,12 @@ func newQuery() *cobra.Command {
 	var format output
 	cmd := &cobra.Command{
 		Use:   "query NAME [TYPE]",
-		Short: "Ask for a name, without a server",
-		Long: `Ask for the records of a name and print what a client would get from the server
-over TCP. No server need run: the cluster is read as serve reads it.
+		Short: "Query a name without a server",
+		Long: `Query a name and print the response that a client of the server would get over
+TCP. No server is needed: the cluster is read as serve reads it.
 
-NAME is the whole name; a search path, as Pods have it, is not followed. TYPE
-is A, AAAA, SRV, PTR or any other, A when it is not given. The status is 1 when
-the answer is negative.`,
+NAME is fully qualified; no search path is applied. TYPE is A, AAAA, SRV, PTR or
+any other type, by default A. The exit status is 1 if the answer is negative.`,
 		Example: `  portolan query web.shop.svc.cluster.local --manifests examples/shop
   portolan query _http._tcp.web.shop.svc.cluster.local SRV --manifests examples/shop`,
 		Args:              arguments(1, 2),
@@ -46,7 +45,7 @@ the answer is negative.`,
 			wire, later := l.dns.Responder().NewWorker(0).Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 			if later != nil {
 				for wire = range later.Answers(cmd.Context()) {
-					break // one message is all there is to print
+					break // a query has one response message
 				}
 			}
 			m, err := dnswire.ParseMessage(wire)
@@ -61,7 +60,7 @@ the answer is negative.`,
 	return cmd
 }
 
-// newPacket makes the query that NAME and TYPE ask for.
+// newPacket makes the query for the arguments NAME and TYPE.
 func newPacket(args []string) ([]byte, error) {
 	if _, err := dnsname.Parse(args[0]); err != nil {
 		return nil, err
@@ -84,7 +83,7 @@ func printMessage(cmd *cobra.Command, m *dnswire.Message, format output) (err er
 	}
 	if err == nil && (len(m.Answer) == 0 || m.Status != dnswire.NoError.String()) {
 		if m.Status == dnswire.Refused.String() {
-			fmt.Fprintln(cmd.ErrOrStderr(), "portolan: hint: NAME is the whole name, such as web.shop.svc.cluster.local, or 10.0.96.10.in-addr.arpa for the address 10.96.0.10")
+			fmt.Fprintln(cmd.ErrOrStderr(), "portolan: hint: NAME must be fully qualified, such as web.shop.svc.cluster.local, or 10.0.96.10.in-addr.arpa for the address 10.96.0.10")
 		}
 		return errNegative
 	}

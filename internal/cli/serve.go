@@ -22,19 +22,20 @@ func newServe() *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve a cluster's names over DNS",
-		Long: `Serve a cluster's names over DNS, on UDP and TCP, until it is told to stop.
+		Short: "Serve cluster DNS",
+		Long: `Serve the names of a cluster over DNS, on UDP and TCP, until SIGTERM or SIGINT.
 
-The cluster is read from the Kubernetes API, or from manifests, and followed: a
-change shows in answers at once. An object that can't be read costs that object,
-and its last good version stays.
+The cluster is read from the Kubernetes API or from manifests. Changes take
+effect immediately. An object that cannot be read affects only its own names, and
+its last valid version stays in use.
 
-The configuration file is read again when it changes, and at SIGHUP; a bad one
-leaves the one before. With --corefile, it is CoreDNS' Corefile: what of it has
-no counterpart is logged; "portolan config from-corefile" tells it beforehand.
+The configuration file is reloaded when it changes and on SIGHUP; an invalid file
+leaves the current configuration in force. With --corefile the file is a CoreDNS
+Corefile: directives without a counterpart are logged, and "portolan config
+from-corefile" lists them beforehand.
 
-With --check, nothing is served: the problems of the manifests are printed, one
-line each, and the status is 1 when there are any.`,
+With --check nothing is served: the configuration and the manifests are checked,
+each problem is printed on one line, and the exit status is 1 if there is any.`,
 		Example: `  portolan serve --manifests examples/shop --listen 127.0.0.1:1053
   dig @127.0.0.1 -p 1053 web.shop.svc.cluster.local
   portolan serve --kubeconfig ~/.kube/config --snapshot /var/lib/portolan/snapshot`,
@@ -52,11 +53,11 @@ line each, and the status is 1 when there are any.`,
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().BoolVar(&check, "check", false, "check the settings and the manifests, and end")
+	cmd.Flags().BoolVar(&check, "check", false, "check the configuration and the manifests, then exit")
 	return cmd
 }
 
-// serveFlags are the flags that override the configuration.
+// serveFlags are the flags of serve; they override the configuration.
 type serveFlags struct {
 	sourceFlags
 	listen   []string
@@ -64,28 +65,28 @@ type serveFlags struct {
 	snapshot string
 	corefile string
 
-	// As CoreDNS is called.
-	port      string // of server blocks that name none
+	// Set by CoreDNS' flags.
+	port      string // of server blocks without a port
 	logFormat string
 	quiet     bool
-	stdin     []byte // the Corefile, when it was read from there
+	stdin     []byte // the Corefile, if it was read from standard input
 
-	notes []corefile.Note // on the Corefile, when it was last read
+	notes []corefile.Note // of the last read of the Corefile
 }
 
 func (f *serveFlags) add(cmd *cobra.Command) {
 	f.sourceFlags.add(cmd)
 	cmd.Flags().StringArrayVar(&f.listen, "listen", nil, "serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health, metrics and dumps over HTTP on `ADDR:PORT`, or on none when empty (default 127.0.0.1:9153)")
-	cmd.Flags().StringVar(&f.snapshot, "snapshot", "", "keep the cluster in this `FILE`, and begin with it")
-	cmd.Flags().StringVar(&f.corefile, "corefile", "", "read the settings in this `FILE`, CoreDNS' Corefile; flags override it")
+	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health, metrics and dumps over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)")
+	cmd.Flags().StringVar(&f.snapshot, "snapshot", "", "save the cluster to this `FILE`, and start from it")
+	cmd.Flags().StringVar(&f.corefile, "corefile", "", "read the configuration from this CoreDNS Corefile `FILE`; flags override it")
 	_ = cmd.MarkFlagFilename("corefile")
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("admin", cobra.NoFileCompletions)
 	_ = cmd.MarkFlagFilename("snapshot")
 }
 
-// read is the configuration that the flags make.
+// read returns the configuration: the defaults, the file, then the flags.
 func (f *serveFlags) read(cmd *cobra.Command) (config.Config, error) {
 	c, err := f.base()
 	if len(f.listen) > 0 {
@@ -100,7 +101,7 @@ func (f *serveFlags) read(cmd *cobra.Command) (config.Config, error) {
 	return c, err
 }
 
-// base is the configuration without the flags that only serve has.
+// base returns the configuration without the flags that only serve has.
 func (f *serveFlags) base() (config.Config, error) {
 	if f.corefile == "" {
 		return f.sourceFlags.read()
@@ -125,13 +126,13 @@ func (f *serveFlags) base() (config.Config, error) {
 	if f.logFormat != "" {
 		c.Log.Format = f.logFormat
 	}
-	if f.quiet && c.DNS.QueryLog.OneIn == 0 { // lines of queries are wanted all the same
+	if f.quiet && c.DNS.QueryLog.OneIn == 0 { // -quiet does not suppress the query log
 		c.Log.Level = "warn"
 	}
 	return c, nil
 }
 
-// corefileText is the Corefile as it is now.
+// corefileText returns the current content of the Corefile.
 func (f *serveFlags) corefileText() ([]byte, error) {
 	if f.stdin != nil {
 		return f.stdin, nil
@@ -139,7 +140,7 @@ func (f *serveFlags) corefileText() ([]byte, error) {
 	return os.ReadFile(f.corefile)
 }
 
-// interfaceAddrs are the addresses of a network interface of this host.
+// interfaceAddrs returns the addresses of a network interface of this host.
 func interfaceAddrs(name string) (addrs []netip.Addr, err error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
@@ -152,7 +153,7 @@ func interfaceAddrs(name string) (addrs []netip.Addr, err error) {
 	for _, a := range all {
 		prefix, err := netip.ParsePrefix(a.String())
 		if err != nil {
-			continue // of another kind
+			continue // not an IP address
 		}
 		addr := prefix.Addr().Unmap()
 		if addr.Is6() && addr.IsLinkLocalUnicast() {
@@ -163,7 +164,7 @@ func interfaceAddrs(name string) (addrs []netip.Addr, err error) {
 	return addrs, nil
 }
 
-// hasIPv6 tells whether the host can listen on IPv6 addresses.
+// hasIPv6 reports whether the host can listen on IPv6 addresses.
 func hasIPv6() bool {
 	l, err := net.Listen("tcp6", "[::]:0")
 	if err != nil {
@@ -173,7 +174,7 @@ func hasIPv6() bool {
 	return true
 }
 
-// content is the text of the files that the configuration is read from.
+// content returns the content of the files that the configuration is read from.
 func (f *serveFlags) content() ([]byte, error) {
 	if f.corefile != "" {
 		data, err := f.corefileText()
@@ -185,7 +186,7 @@ func (f *serveFlags) content() ([]byte, error) {
 	return f.sourceFlags.content()
 }
 
-// notices logs notes on a Corefile, each set of them once.
+// notices logs the notes on a Corefile whenever they change.
 type notices struct {
 	log    *slog.Logger
 	logged []corefile.Note
@@ -235,7 +236,7 @@ func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 	return p.run(cmd, c)
 }
 
-// checkServe reports every problem; with any, the status is negative.
+// checkServe prints every problem and returns errNegative if there is any.
 func checkServe(cmd *cobra.Command, c config.Config) error {
 	l, err := openCluster(cmd, c, source.Names)
 	if err != nil {
@@ -248,7 +249,7 @@ func checkServe(cmd *cobra.Command, c config.Config) error {
 		return err
 	}
 	if c.Manifests == "" {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok: the settings; there are no manifests to check")
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok: the configuration is valid; there are no manifests to check")
 		return err
 	}
 	report, err := l.load(cmd.Context())
@@ -263,10 +264,10 @@ func checkServe(cmd *cobra.Command, c config.Config) error {
 	return err
 }
 
-// newLogger makes a logger as configured; level can be changed later.
+// newLogger makes a logger as configured. Its level follows the given LevelVar.
 func newLogger(c config.Log, level *slog.LevelVar, w io.Writer) *slog.Logger {
 	var first slog.Level
-	_ = first.UnmarshalText([]byte(c.Level)) // checked with the configuration
+	_ = first.UnmarshalText([]byte(c.Level)) // validated with the configuration
 	level.Set(first)
 	options := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
@@ -276,8 +277,8 @@ func newLogger(c config.Log, level *slog.LevelVar, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// inWords gives what has words of its own in these, as text has it. JSON would take
-// its fields apart, or have none to show.
+// inWords logs a value with a String method as that string, as the text handler
+// does. The JSON handler would write its fields.
 func inWords(_ []string, a slog.Attr) slog.Attr {
 	if value, is := a.Value.Any().(fmt.Stringer); is && a.Value.Kind() == slog.KindAny {
 		a.Value = slog.StringValue(value.String())

@@ -4,5 +4,5 @@ package cli
 
 import "os"
 
-// coreDNSReload is the signal at which CoreDNS reads its Corefile again.
+// coreDNSReload are the signals on which CoreDNS reloads its Corefile.
 var coreDNSReload []os.Signal

@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// coreDNSReload is the signal at which CoreDNS reads its Corefile again.
+// coreDNSReload are the signals on which CoreDNS reloads its Corefile.
 var coreDNSReload = []os.Signal{syscall.SIGUSR1}

@@ -21,17 +21,17 @@ func newVersion() *cobra.Command {
 }
 
 func printVersion(cmd *cobra.Command) error {
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "portolan version %s\n", versions()) // as cobra's --version
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "portolan version %s\n", versions()) // the format of cobra's --version
 	return err
 }
 
-// versions are the program's version, that of the names' schema, and the
-// toolchain's.
+// versions returns the versions of the program, the DNS schema and Go, and the
+// platform.
 func versions() string {
 	return fmt.Sprintf("%s, DNS schema %s, %s %s/%s", version(), kubezone.SchemaVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// version is the module's, as it was built.
+// version returns the version of the main module.
 func version() string {
 	version := ""
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -10,16 +10,16 @@ func newWebhook() *cobra.Command {
 	var flags webhookFlags
 	cmd := &cobra.Command{
 		Use:   "webhook",
-		Short: "Serve the admission webhook of a cluster",
-		Long: `Serve the admission webhook of a cluster, over HTTPS, until it is told to stop.
+		Short: "Serve the admission webhook",
+		Long: `Serve the admission webhook of a cluster over HTTPS, until SIGTERM or SIGINT.
 
 Pods with the annotation portolan.dev/dns-policy: ClusterFirstWithAutopath, or in
-a Namespace with that label, get what the KEP DNS Autopath in PodSpec describes.
-Objects whose users would meet trouble with names are warned of, or denied where
-the configuration says so.
+a Namespace with that label, get the DNS settings of the KEP DNS Autopath in
+PodSpec. Objects with DNS problems get warnings, or are denied if the
+configuration says so. Objects that cannot be reviewed are allowed.
 
-It makes and renews its certificate, keeps it in a Secret, and has the API server
-trust it. It reviews Pods; what it can't review is let through.`,
+The webhook issues and renews its certificate, stores it in a Secret, and writes
+its CA bundle into the webhook configurations.`,
 		Example: `  portolan webhook --cluster-dns 10.96.0.10
   portolan webhook --kubeconfig ~/.kube/config --cluster-dns 10.96.0.10 --listen 0.0.0.0:8443`,
 		Args:              arguments(0, 0),
@@ -36,7 +36,7 @@ trust it. It reviews Pods; what it can't review is let through.`,
 	return cmd
 }
 
-// webhookFlags are the flags that override the configuration.
+// webhookFlags are the flags of webhook; they override the configuration.
 type webhookFlags struct {
 	sourceFlags
 	listen     string
@@ -47,14 +47,14 @@ type webhookFlags struct {
 func (f *webhookFlags) add(cmd *cobra.Command) {
 	f.addAPI(cmd)
 	cmd.Flags().StringVar(&f.listen, "listen", "", "serve reviews over HTTPS on `ADDR:PORT` (default 127.0.0.1:8443)")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health and metrics over HTTP on `ADDR:PORT`, or on none when empty (default 127.0.0.1:9153)")
-	cmd.Flags().StringArrayVar(&f.clusterDNS, "cluster-dns", nil, "the `ADDR` of the cluster's DNS, repeatable")
+	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health and metrics over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)")
+	cmd.Flags().StringArrayVar(&f.clusterDNS, "cluster-dns", nil, "a cluster DNS IP (`ADDR`), repeatable")
 	for _, flag := range []string{"listen", "admin", "cluster-dns"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 }
 
-// read is the configuration that the flags make.
+// read returns the configuration: the defaults, the file, then the flags.
 func (f *webhookFlags) read(cmd *cobra.Command) (config.Config, error) {
 	c, err := f.sourceFlags.read()
 	if f.listen != "" {

@@ -17,9 +17,9 @@ func newZone() *cobra.Command {
 	var format output
 	cmd := &cobra.Command{
 		Use:   "zone [NAME]",
-		Short: "Print a cluster's records as an RFC 1035 master file, sorted",
-		Long: `Print a cluster's records as RFC 1035 master files, sorted: every zone, one
-after another, or the one that is named.`,
+		Short: "Print the zones as RFC 1035 master files",
+		Long: `Print the records of a cluster as RFC 1035 master files, sorted: all zones, or the
+zone NAME.`,
 		Example:           "  portolan zone cluster.local --manifests examples/shop",
 		Args:              arguments(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -50,8 +50,7 @@ after another, or the one that is named.`,
 	return cmd
 }
 
-// zoneFiles are the records of each zone, its SOA first; of one zone when it is
-// named.
+// zoneFiles returns the records of each zone, or of the named one, SOA first.
 func zoneFiles(db *zone.DB, only []string) ([][]dnswire.Record, error) {
 	entries := db.Entries()
 	if len(only) > 0 {
@@ -68,7 +67,7 @@ func zoneFiles(db *zone.DB, only []string) ([][]dnswire.Record, error) {
 	return zone.Records(entries)
 }
 
-// zoneNames are the names of all zones, in order, without the closing dot.
+// zoneNames returns the names of all zones, sorted, without the trailing dot.
 func zoneNames(entries []zone.Entry) (names []string) {
 	for _, e := range entries {
 		if e.SOA != nil {

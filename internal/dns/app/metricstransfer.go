@@ -24,9 +24,9 @@ func (a *answers) transferFigures() *transferFigures {
 }
 
 var (
-	transfers      = metrics.Desc("transfer_queries_total", "Queries for a zone or for what changed in it, by how they ended.", "kind", "result")
+	transfers      = metrics.Desc("transfer_queries_total", "Zone transfer queries, by kind and result.", "kind", "result")
 	transferSize   = metrics.Desc("transfer_sent_bytes_total", "Bytes sent in transfers.")
-	notices        = metrics.Desc("transfer_notifies_total", "NOTIFY messages to secondaries, by what became of them.", "result")
+	notices        = metrics.Desc("transfer_notifies_total", "NOTIFY messages sent to secondaries, by result.", "result")
 	remembered     = metrics.Desc("transfer_history_changes", "Changes that are kept for incremental transfers.")
 	rememberedSize = metrics.Desc("transfer_history_bytes", "Memory that the kept changes take, about.")
 )

@@ -7,7 +7,7 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// What clients are told with a denial (docs/dns-answers.md, "Saying no").
+// What clients are told with a denial (docs/dns-answers.md, "Negative answers").
 var (
 	noNamespace   = because("no such Namespace")
 	noService     = because("no such Service in this Namespace")

@@ -76,12 +76,12 @@ func stateOf(v *cluster.View, k cluster.Kind, statuses []api.Status) string {
 
 // Metrics of the source.
 var (
-	sourceState  = metrics.Desc("source_state", "1 for the state that a kind of object is in.", "kind", "state")
+	sourceState  = metrics.Desc("source_state", "1 for the current state of a kind of object.", "kind", "state")
 	staleness    = metrics.Desc("source_staleness_seconds", "Time since the API was last heard of a kind; 0 while it is heard.", "kind")
 	events       = metrics.Desc("source_events_total", "Events of a kind read from the API.", "kind", "type")
 	objects      = metrics.Desc("model_objects", "Objects in the model.", "kind")
-	snapWritten  = metrics.Desc("snapshot_write_timestamp_seconds", "When the snapshot was last written.")
-	snapFailures = metrics.Desc("snapshot_errors_total", "Snapshots that could not be written.")
+	snapWritten  = metrics.Desc("snapshot_write_timestamp_seconds", "Time of the last successful write of the snapshot.")
+	snapFailures = metrics.Desc("snapshot_errors_total", "Failed writes of the snapshot.")
 )
 
 // Describe sends the descriptions of what Collect sends.

@@ -1,4 +1,4 @@
-{{/* What selects the Pods; it can't change while a Deployment lives. */}}
+{{/* The labels that select the Pods; a Deployment's selector cannot be changed. */}}
 {{- define "portolan.selector" -}}
 app.kubernetes.io/name: {{ .Release.Name }}
 {{- end }}
@@ -36,7 +36,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{/* Not of kube-system, nor of the webhook's own Namespace. */}}
+{{/* Excludes kube-system and the webhook's own Namespace. */}}
 {{- define "portolan.webhookElsewhere" -}}
 key: kubernetes.io/metadata.name
 operator: NotIn
@@ -66,7 +66,7 @@ timeoutSeconds: {{ .timeoutSeconds }}
 {{ splitList ":" . | last }}
 {{- end }}
 
-{{/* Whether there are agents that zones are transferred to; else nothing. */}}
+{{/* Non-empty if there are agents that zones are transferred to. */}}
 {{- define "portolan.transfers" -}}
 {{- $node := include "portolan.node" . | fromYaml -}}
 {{- if and $node.enabled (ne $node.config.mode "cache") }}yes{{ end -}}
@@ -77,7 +77,7 @@ timeoutSeconds: {{ .timeoutSeconds }}
 {{ $node.existingSecret | default (printf "%s-transfer" .Release.Name) }}
 {{- end }}
 
-{{/* The key that they are signed with, for servers and agents. */}}
+{{/* The TSIG key of transfers, for servers and agents. */}}
 {{- define "portolan.transferKey" -}}
 name: {{ .Release.Name }}-node
 algorithm: hmac-sha256

@@ -14,13 +14,14 @@ import (
 func newConfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Translate the settings of other servers",
-		Long: `Translate the settings of other servers into a configuration file, with a note
-on all that is not the same.`,
-		Example: "  portolan config from-corefile Corefile > portolan.yaml",
+		Short: "Describe configuration keys; translate other servers' settings",
+		Long: `Describe the keys of the configuration file, or translate the settings of other
+servers into one.`,
+		Example: `  portolan config explain dns.udpSize
+  portolan config from-corefile Corefile > portolan.yaml`,
 	}
 	group(cmd)
-	cmd.AddCommand(newFromCorefile(), newFromKubeDNS())
+	cmd.AddCommand(newConfigExplain(), newConfigSchema(), newFromCorefile(), newFromKubeDNS())
 	return cmd
 }
 

@@ -51,18 +51,6 @@ func (c *Config) compileAutopath(made *Compiled, zones *kubezone.Compiler) (err 
 		}
 		made.DNS.Autopath.Clients = append(made.DNS.Autopath.Clients, prefix)
 	}
-	for _, n := range []struct {
-		key                string
-		value, least, most int
-	}{
-		{"dns.autopath.option", a.Option, 0, 65535},
-		{"dns.autopath.maxPaths", a.MaxPaths, 1, maxSearchPaths},
-		{"dns.autopath.maxOctets", a.MaxOctets, 1, maxSearchOctets},
-	} {
-		if n.value < n.least || n.value > n.most {
-			return badValue(n.key, "%d is not between %d and %d", n.value, n.least, n.most)
-		}
-	}
 	if len(a.HostPaths) > maxSearchPaths {
 		return badValue("dns.autopath.hostPaths", "more than %d", maxSearchPaths)
 	}

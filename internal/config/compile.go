@@ -12,7 +12,6 @@ import (
 	"portolan.dev/portolan/internal/dns/autopath"
 	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/dnsname"
-	"portolan.dev/portolan/internal/dns/dnsserver"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/filter"
 	"portolan.dev/portolan/internal/dns/forward"
@@ -89,8 +88,8 @@ type CompiledDNS struct {
 func (c *Config) Compile() (*Compiled, error) {
 	made := new(Compiled)
 	steps := []func(*Compiled) error{
-		c.compileListen, c.compileRecords, c.compileRanges, c.compileSimulate, c.compileNameServer, c.compileZones,
-		c.compileCookies, c.checkIdentity, c.checkLimits, c.checkKubernetes, c.compileAdmin, c.checkLog,
+		c.checkKeys, c.compileListen, c.compileRecords, c.compileRanges, c.compileSimulate, c.compileNameServer, c.compileZones,
+		c.compileCookies, c.checkIdentity, c.checkIdle, c.checkKubernetes, c.compileAdmin,
 		c.compileForward, c.compileCache, c.compileRules, c.compileQueryLog, c.compileWebhook,
 		c.compileTransfer, c.compileNode, c.compileController,
 	}
@@ -144,16 +143,7 @@ func (c *Config) checkTLS() error {
 }
 
 func (c *Config) compileRecords(made *Compiled) error {
-	if c.DNS.TTL < 0 || c.DNS.TTL > kubezone.MaxTTL {
-		return badValue("dns.ttl", "%d is not between 0 and %d", c.DNS.TTL, kubezone.MaxTTL)
-	}
-	mode := kubezone.PodMode(c.DNS.Pods)
-	switch mode {
-	case kubezone.PodsVerified, kubezone.PodsInsecure, kubezone.PodsDisabled:
-	default:
-		return badValue("dns.pods", "%q is not verified, insecure or disabled", c.DNS.Pods)
-	}
-	made.DNS.Zone.TTL, made.DNS.Zone.Pods, made.DNS.Zone.EndpointPodNames = uint32(c.DNS.TTL), mode, c.DNS.EndpointPodNames
+	made.DNS.Zone.TTL, made.DNS.Zone.Pods, made.DNS.Zone.EndpointPodNames = uint32(c.DNS.TTL), kubezone.PodMode(c.DNS.Pods), c.DNS.EndpointPodNames
 	return nil
 }
 
@@ -244,22 +234,7 @@ func (c *Config) checkIdentity(*Compiled) error {
 	return nil
 }
 
-func (c *Config) checkLimits(*Compiled) error {
-	if c.DNS.UDPSize < 512 || c.DNS.UDPSize > 4096 {
-		return badValue("dns.udpSize", "%d is not between 512 and 4096", c.DNS.UDPSize)
-	}
-	if s := dnsserver.Steering(c.DNS.UDPSteering); s != dnsserver.SteerByCPU && s != dnsserver.SteerByHash {
-		return badValue("dns.udpSteering", "%q is not cpu or hash", c.DNS.UDPSteering)
-	}
-	if c.DNS.TCP.MaxConnections < 1 {
-		return badValue("dns.tcp.maxConnections", "%d is less than 1", c.DNS.TCP.MaxConnections)
-	}
-	if c.DNS.TCP.MaxInFlight < 1 {
-		return badValue("dns.tcp.maxInFlight", "%d is less than 1", c.DNS.TCP.MaxInFlight)
-	}
-	if c.DNS.TCP.MaxQueries < 0 {
-		return badValue("dns.tcp.maxQueries", "%d is less than 0", c.DNS.TCP.MaxQueries)
-	}
+func (c *Config) checkIdle(*Compiled) error {
 	if c.DNS.TCP.Idle <= 0 {
 		return badValue("dns.tcp.idle", "%s is not more than 0", time.Duration(c.DNS.TCP.Idle))
 	}
@@ -280,27 +255,6 @@ func (c *Config) checkKubernetes(*Compiled) error {
 		}
 		if slices.Contains(k.Namespaces[:i], ns) {
 			return badItem("kubernetes.namespaces", i, "%q is given twice", ns)
-		}
-	}
-	for _, n := range []struct {
-		key   string
-		value int
-	}{{"kubernetes.qps", k.QPS}, {"kubernetes.burst", k.Burst}} {
-		if n.value < 1 {
-			return badValue(n.key, "%d is less than 1", n.value)
-		}
-	}
-	for _, d := range []struct {
-		key          string
-		value, least Duration
-	}{
-		{"kubernetes.silence", k.Silence, Duration(time.Second)},
-		{"snapshot.settle", c.Snapshot.Settle, 0},
-		{"admin.maxStaleness", c.Admin.MaxStaleness, 0},
-		{"lameduck", c.Lameduck, 0},
-	} {
-		if d.value < d.least {
-			return badValue(d.key, "%s is less than %s", time.Duration(d.value), time.Duration(d.least))
 		}
 	}
 	return nil
@@ -332,19 +286,5 @@ func (c *Config) compileAdmin(made *Compiled) error {
 		return badValue("admin.listen", "%q is not an address and port, such as 127.0.0.1:9153", c.Admin.Listen)
 	}
 	made.Admin = addr
-	return nil
-}
-
-func (c *Config) checkLog(*Compiled) error {
-	switch c.Log.Level {
-	case "debug", "info", "warn", "error":
-	default:
-		return badValue("log.level", "%q is not debug, info, warn or error", c.Log.Level)
-	}
-	switch c.Log.Format {
-	case "text", "json":
-	default:
-		return badValue("log.format", "%q is not text or json", c.Log.Format)
-	}
 	return nil
 }

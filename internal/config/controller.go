@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"portolan.dev/portolan/internal/kube/endpointslices"
 	"portolan.dev/portolan/internal/kube/leader"
 )
 
@@ -38,17 +37,8 @@ type CompiledController struct {
 	Lease *leader.Config
 }
 
-// maxSyncs is more than is of use: each may have a request under way.
-const maxSyncs = 1000
-
 func (c *Config) compileController(made *Compiled) error {
 	of := &c.Controller
-	switch {
-	case of.MaxEndpointsPerSlice < 1 || of.MaxEndpointsPerSlice > endpointslices.MaxMaxEndpoints:
-		return badValue("controller.maxEndpointsPerSlice", "%d is not between 1 and %d", of.MaxEndpointsPerSlice, endpointslices.MaxMaxEndpoints)
-	case of.ConcurrentSyncs < 1 || of.ConcurrentSyncs > maxSyncs:
-		return badValue("controller.concurrentSyncs", "%d is not between 1 and %d", of.ConcurrentSyncs, maxSyncs)
-	}
 	made.Controller = CompiledController{MaxEndpoints: of.MaxEndpointsPerSlice, Syncs: of.ConcurrentSyncs}
 	e := &of.LeaderElection
 	lease := &leader.Config{

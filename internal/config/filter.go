@@ -48,17 +48,6 @@ func (c *Config) compileRules(made *Compiled) error {
 		}
 		made.DNS.Rules.Block.Names = append(made.DNS.Rules.Block.Names, name)
 	}
-	if c.DNS.Block.Answer != blockNXDomain && c.DNS.Block.Answer != blockZero {
-		return badValue("dns.block.answer", "%q is not %s or %s", c.DNS.Block.Answer, blockNXDomain, blockZero)
-	}
-	for _, ttl := range []struct {
-		key string
-		of  int
-	}{{"dns.block.ttl", c.DNS.Block.TTL}, {"dns.hosts.ttl", c.DNS.Hosts.TTL}} {
-		if ttl.of < 0 || ttl.of > maxTTL {
-			return badValue(ttl.key, "%d is not between 0 and %d", ttl.of, maxTTL)
-		}
-	}
 	made.DNS.Rules.Block.Files, made.DNS.Rules.Block.Zero, made.DNS.Rules.Block.TTL = c.DNS.Block.Files, c.DNS.Block.Answer == blockZero, uint32(c.DNS.Block.TTL)
 	made.DNS.Rules.Hosts = filter.Hosts{Lines: c.DNS.Hosts.Lines, Files: c.DNS.Hosts.Files, TTL: uint32(c.DNS.Hosts.TTL)}
 	if err := filter.CheckLines(c.DNS.Hosts.Lines); err != nil {
@@ -115,9 +104,6 @@ func parseNames(texts []string) (all []dnsname.Name, err error) {
 func (c *Config) compileQueryLog(made *Compiled) (err error) {
 	q := &c.DNS.QueryLog
 	made.DNS.QueryLog.OneIn = q.OneIn
-	if q.OneIn < 0 {
-		return badValue("dns.queryLog.oneIn", "%d is less than 0", q.OneIn)
-	}
 	if made.DNS.QueryLog.Clients, err = parsePrefixes(q.Clients); err != nil {
 		return badValue("dns.queryLog.clients", "%w", err)
 	}
@@ -144,21 +130,6 @@ func (c *Config) compileQueryLog(made *Compiled) (err error) {
 
 func (c *Config) compileRateLimit(made *Compiled) error {
 	l := &c.DNS.RateLimit
-	const most = 1 << 20
-	for _, n := range []struct {
-		key                string
-		value, least, most int
-	}{
-		{"dns.rateLimit.perSecond", l.PerSecond, 0, most},
-		{"dns.rateLimit.burst", l.Burst, 1, most},
-		{"dns.rateLimit.prefix4", l.Prefix4, 0, 32},
-		{"dns.rateLimit.prefix6", l.Prefix6, 0, 128},
-		{"dns.rateLimit.slip", l.Slip, 0, most},
-	} {
-		if n.value < n.least || n.value > n.most {
-			return badValue(n.key, "%d is not between %d and %d", n.value, n.least, n.most)
-		}
-	}
 	made.DNS.RateLimit = filter.RateLimit{PerSecond: l.PerSecond, Burst: l.Burst, Prefix4: l.Prefix4, Prefix6: l.Prefix6, Slip: l.Slip}
 	return nil
 }

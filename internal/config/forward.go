@@ -26,14 +26,6 @@ func (c *Config) compileForward(made *Compiled) error {
 		seen[route.Suffix] = true
 		made.DNS.Routes = append(made.DNS.Routes, route)
 	}
-	for _, n := range []struct {
-		key   string
-		value int
-	}{{"dns.forward.maxInFlight", c.DNS.Forward.MaxInFlight}, {"dns.forward.maxInFlightPerClient", c.DNS.Forward.MaxInFlightPerClient}} {
-		if n.value < 1 {
-			return badValue(n.key, "%d is less than 1", n.value)
-		}
-	}
 	return nil
 }
 
@@ -101,30 +93,10 @@ func (r *Route) roots() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// maxTTL is what a TTL can be (RFC 2181, section 8).
-const maxTTL = 1<<31 - 1
-
 func (c *Config) compileCache(made *Compiled) error {
 	k := &c.DNS.Cache
-	for _, n := range []struct {
-		key         string
-		value, most int
-	}{
-		{"dns.cache.maxTTL", k.MaxTTL, maxTTL},
-		{"dns.cache.minTTL", k.MinTTL, k.MaxTTL},
-		{"dns.cache.maxNegativeTTL", k.MaxNegativeTTL, maxTTL},
-	} {
-		if n.value < 0 || n.value > n.most {
-			return badValue(n.key, "%d is not between 0 and %d", n.value, n.most)
-		}
-	}
-	for _, d := range []struct {
-		key   string
-		value Duration
-	}{{"dns.cache.stale", k.Stale}, {"dns.cache.staleAfter", k.StaleAfter}} {
-		if d.value < 0 {
-			return badValue(d.key, "%s is less than 0s", time.Duration(d.value))
-		}
+	if k.MinTTL > k.MaxTTL {
+		return badValue("dns.cache.minTTL", "%d is not between 0 and %d", k.MinTTL, k.MaxTTL)
 	}
 	made.DNS.Cache = cache.Config{
 		Size: int64(k.Size), MinTTL: uint32(k.MinTTL), MaxTTL: uint32(k.MaxTTL), MaxNegativeTTL: uint32(k.MaxNegativeTTL),

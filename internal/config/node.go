@@ -59,16 +59,9 @@ type NamedPrimary struct {
 func (c *Config) compileNode(made *Compiled) error {
 	n, node := &c.Node, &made.Node
 	node.Mode = NodeMode(n.Mode)
-	if node.Mode != NodeSecondary && node.Mode != NodeCache {
-		return badValue("node.mode", "%q is not secondary or cache", n.Mode)
-	}
 	node.Relay = respond.RelayPaths
-	switch n.Option {
-	case optionPaths:
-	case optionCompact:
+	if n.Option == optionCompact {
 		node.Relay = respond.RelayCompact
-	default:
-		return badValue("node.option", "%q is not paths or compact", n.Option)
 	}
 	if err := c.compileNodeAddresses(made); err != nil {
 		return err
@@ -81,9 +74,6 @@ func (c *Config) compileNode(made *Compiled) error {
 
 func (c *Config) compileNodeAddresses(made *Compiled) error {
 	n, node := &c.Node, &made.Node
-	if n.Port < 1 || n.Port > 65535 {
-		return badValue("node.port", "%d is not between 1 and 65535", n.Port)
-	}
 	if err := hostnet.CheckPrefix(n.Device); err != nil {
 		return badValue("node.device", "%w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"portolan.dev/portolan/internal/support/suggest"
 	"portolan.dev/portolan/internal/support/yamlerr"
 )
 
@@ -217,6 +218,15 @@ func fieldOf(section reflect.Value, key *yaml.Node, path string) (reflect.Value,
 			hint = "; it is spelled " + path + name
 		case path+name == dnsSection:
 			hint = movedTo(v, key.Value, name)
+		}
+	}
+	if hint == "" {
+		var names []string
+		for f := range section.Type().Fields() {
+			names = append(names, f.Tag.Get("yaml"))
+		}
+		if name := suggest.Closest(key.Value, names); name != "" {
+			hint = "; did you mean " + path + name + "?"
 		}
 	}
 	return reflect.Value{}, errorAt(key, "unknown key %s%s%s", path, key.Value, hint)

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"portolan.dev/portolan/internal/kube/endpointslices"
 	"portolan.dev/portolan/internal/kube/simulate"
 	"portolan.dev/portolan/internal/kube/simulate/alloc"
 )
@@ -32,9 +31,6 @@ func (c *Config) compileSimulate(made *Compiled) (err error) {
 	var cfg simulate.Config
 	if cfg.NodePorts, err = nodePorts(s.NodePorts); err != nil {
 		return badValue("simulate.nodePorts", "%w", err)
-	}
-	if s.MaxEndpointsPerSlice < 1 || s.MaxEndpointsPerSlice > endpointslices.MaxMaxEndpoints {
-		return badValue("simulate.maxEndpointsPerSlice", "%d is not between 1 and %d", s.MaxEndpointsPerSlice, endpointslices.MaxMaxEndpoints)
 	}
 	cfg.MaxEndpoints = s.MaxEndpointsPerSlice
 	cfg.ServiceRanges, cfg.PodRanges = prefixesOr(c.DNS.ServiceCIDRs, simulatedServices), prefixesOr(c.DNS.PodCIDRs, simulatedPods)

@@ -65,14 +65,6 @@ func (t *CompiledTransfer) IsOn() bool { return len(t.Sender.Permissions) > 0 }
 
 func (c *Config) compileTransfer(made *Compiled) error {
 	t, m := &c.DNS.Transfer, &made.DNS.Transfer
-	switch {
-	case t.History.Changes < 0:
-		return badValue("dns.transfer.history.changes", "%d is less than 0", t.History.Changes)
-	case t.MaxTransfers < 1:
-		return badValue("dns.transfer.maxTransfers", "%d is less than 1", t.MaxTransfers)
-	case t.Memory < 1<<20:
-		return badValue("dns.transfer.memory", "less than 1Mi")
-	}
 	m.History = zone.HistoryLimits{Changes: t.History.Changes, Octets: int64(t.History.Memory)}
 	m.Sender.MaxTransfers, m.Sender.MaxSize, m.Sender.UDPSize = t.MaxTransfers, int64(t.Memory), uint16(c.DNS.UDPSize)
 	for _, step := range []func(*CompiledTransfer) error{t.compileKeys, t.compileAllow, t.compileNotify} {

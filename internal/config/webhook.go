@@ -14,8 +14,7 @@ import (
 
 // Bounds of the webhook's settings. API servers wait for 30 s at most.
 const (
-	maxReviewTime      = Duration(30 * time.Second)
-	minCertificateLife = Duration(time.Hour) // a replica that is late looks again meanwhile
+	maxReviewTime = Duration(30 * time.Second)
 )
 
 // compileWebhook comes behind the zones: the first is the cluster's domain.
@@ -41,13 +40,8 @@ func (c *Config) compileWebhook(made *Compiled) (err error) {
 	if err := c.compileNameservers(made); err != nil {
 		return err
 	}
-	switch {
-	case w.Timeout <= 0 || w.Timeout > maxReviewTime:
+	if w.Timeout <= 0 || w.Timeout > maxReviewTime {
 		return badValue("webhook.timeout", "%s is not more than 0s and at most %s", time.Duration(w.Timeout), time.Duration(maxReviewTime))
-	case w.MaxInFlight < 1:
-		return badValue("webhook.maxInFlight", "%d is less than 1", w.MaxInFlight)
-	case w.CertificateLife < minCertificateLife:
-		return badValue("webhook.certificateLife", "%s is less than %s", time.Duration(w.CertificateLife), time.Duration(minCertificateLife))
 	}
 	return c.checkWebhookRules()
 }

@@ -1,0 +1,283 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"portolan.dev/portolan/internal/config/key"
+)
+
+// Conditions under which some keys need a restart.
+const (
+	// OnNode holds for the agent on a node: its zones are named by these keys.
+	OnNode key.Condition = "on the node agent"
+	// WithAPI holds where objects come from the API server, which depends on these keys.
+	WithAPI key.Condition = "with the Kubernetes API"
+	// WithSimulation holds where addresses are allocated from these ranges.
+	WithSimulation key.Condition = "with `simulate.enabled`"
+)
+
+// Keys returns the description of every key and section, in the order of the file.
+func Keys() key.Table {
+	return slices.Concat(processKeys, dnsKeys, nodeKeys, webhookKeys, controllerKeys)
+}
+
+// field returns the value of a path that leads through no list; the list where it
+// does.
+func (c *Config) field(path string) reflect.Value {
+	v := reflect.ValueOf(c).Elem()
+	for name := range strings.SplitSeq(path, ".") {
+		if v.Kind() != reflect.Struct {
+			break
+		}
+		for f, of := range v.Fields() {
+			if f.Tag.Get("yaml") == name {
+				v = of
+				break
+			}
+		}
+	}
+	return v
+}
+
+// typeOf returns the Go type of a path; that of items for a list of sections.
+func typeOf(path string) reflect.Type {
+	t := reflect.TypeFor[Config]()
+	for name := range strings.SplitSeq(path, ".") {
+		if t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		for f := range t.Fields() {
+			if f.Tag.Get("yaml") == name {
+				t = f.Type
+				break
+			}
+		}
+	}
+	return t
+}
+
+// TypeName returns the type of a key in words.
+func TypeName(path string) string { return typeName(typeOf(path)) }
+
+func typeName(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[Duration]():
+		return "duration"
+	case t == reflect.TypeFor[Size]():
+		return "size"
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		return "list of sections"
+	case t.Kind() == reflect.Slice:
+		return "list of text"
+	case t.Kind() == reflect.Struct:
+		return "section"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Int:
+		return "number"
+	}
+	return "text"
+}
+
+// DefaultText returns the default of a key as the file writes it; "" where a list of
+// sections is on the path.
+func DefaultText(path string) string {
+	c := Default()
+	for at := path; ; at = key.Section(at) {
+		section := key.Section(at)
+		if section == "" {
+			break
+		}
+		if typeOf(section).Kind() == reflect.Slice {
+			return ""
+		}
+	}
+	return text(c.field(path))
+}
+
+// text is a value as the file writes it.
+func text(v reflect.Value) string {
+	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+		b, _ := m.MarshalText() // does not fail
+		return string(b)
+	}
+	switch v.Kind() {
+	case reflect.Slice:
+		var all []string
+		for i := range v.Len() {
+			all = append(all, fmt.Sprint(v.Index(i).Interface()))
+		}
+		return "[" + strings.Join(all, ", ") + "]"
+	case reflect.String:
+		if v.Len() == 0 {
+			return `""`
+		}
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// Freeze returns c with the values of start where a key takes effect at the next
+// start only, and the paths of these keys that differ.
+func (c Config) Freeze(start *Config, holds func(key.Condition) bool) (frozen Config, waiting []string) {
+	table := Keys()
+	lists := make(map[string]bool) // lists of sections, which are compared as a whole
+	for i := range table {
+		k := &table[i]
+		t := typeOf(k.Path)
+		if t.Kind() == reflect.Struct || lists[key.Section(k.Path)] {
+			continue
+		}
+		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
+			lists[k.Path] = true
+		}
+		if !k.NeedsRestart(holds) {
+			continue
+		}
+		now, first := c.field(k.Path), start.field(k.Path)
+		if !reflect.DeepEqual(now.Interface(), first.Interface()) {
+			now.Set(first)
+			waiting = append(waiting, k.Path)
+		}
+	}
+	return c, waiting
+}
+
+// checkKeys checks the values and the bounds that the table has.
+func (c *Config) checkKeys(*Compiled) error {
+	table := Keys()
+	for i := range table {
+		k := &table[i]
+		if len(k.Values) == 0 && k.Min == "" && k.Max == "" || DefaultText(k.Path) == "" {
+			continue
+		}
+		if err := checkKey(k, c.field(k.Path)); err != nil {
+			return badValue(k.Path, "%w", err)
+		}
+	}
+	return nil
+}
+
+func checkKey(k *key.Key, v reflect.Value) error {
+	if len(k.Values) > 0 {
+		if !slices.Contains(k.Values, v.String()) {
+			last := len(k.Values) - 1
+			return fmt.Errorf("%q is not %s or %s", v.String(), strings.Join(k.Values[:last], ", "), k.Values[last])
+		}
+		return nil
+	}
+	least, hasLeast := bound(v.Type(), k.Min)
+	most, hasMost := bound(v.Type(), k.Max)
+	switch n := v.Int(); {
+	case (!hasLeast || n >= least) && (!hasMost || n <= most):
+		return nil
+	case hasLeast && hasMost:
+		return fmt.Errorf("%s is not between %s and %s", text(v), k.Min, k.Max)
+	case hasLeast:
+		return fmt.Errorf("%s is less than %s", text(v), k.Min)
+	default:
+		return fmt.Errorf("%s is more than %s", text(v), k.Max)
+	}
+}
+
+// bound reads a bound of a type's values.
+func bound(t reflect.Type, text string) (n int64, ok bool) {
+	if text == "" {
+		return 0, false
+	}
+	switch t {
+	case reflect.TypeFor[Duration]():
+		d, err := time.ParseDuration(text)
+		return int64(d), err == nil
+	case reflect.TypeFor[Size]():
+		var z Size
+		err := z.UnmarshalText([]byte(text))
+		return int64(z), err == nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil
+}
+
+// Explain writes what is known of a key, in lines; of a section its keys as well.
+func Explain(k *key.Key) string {
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-13s%s\n", name+":", value)
+		}
+	}
+	line("KEY", k.Path)
+	line("TYPE", TypeName(k.Path))
+	children := Keys().Children(k.Path)
+	if len(children) == 0 {
+		line("DEFAULT", DefaultText(k.Path))
+		line("VALUES", k.RangeText())
+		line("RESTART", k.RestartText())
+	}
+	line("DESCRIPTION", k.Description)
+	if len(children) > 0 {
+		b.WriteString("\nKEYS:\n")
+	}
+	for _, c := range children {
+		fmt.Fprintf(&b, "  %-22s %-17s %s\n", key.Name(c.Path), "<"+TypeName(c.Path)+">", c.Description)
+	}
+	return b.String()
+}
+
+// Schema returns the JSON schema of the file, for editors.
+func Schema() map[string]any {
+	s := schemaOf(key.Table(Keys()), "", reflect.TypeFor[Config]())
+	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["title"] = "Portolan configuration"
+	return s
+}
+
+func schemaOf(table key.Table, path string, t reflect.Type) map[string]any {
+	s := map[string]any{}
+	k, known := table.Find(path)
+	if known {
+		s["description"] = k.Description
+	}
+	switch {
+	case t.Kind() == reflect.Struct:
+		properties := map[string]any{}
+		for _, c := range table.Children(path) {
+			properties[key.Name(c.Path)] = schemaOf(table, c.Path, typeOf(c.Path))
+		}
+		s["type"], s["properties"], s["additionalProperties"] = []string{"object", "null"}, properties, false
+	case t.Kind() == reflect.Slice:
+		items := map[string]any{"type": "string"}
+		if t.Elem().Kind() == reflect.Struct {
+			items = schemaOf(table, path, t.Elem())
+			delete(items, "description")
+		}
+		s["type"], s["items"] = []string{"array", "null"}, items
+	case t.Kind() == reflect.Bool:
+		s["type"] = []string{"boolean", "null"}
+	case t == reflect.TypeFor[Size]():
+		s["type"], s["pattern"] = []string{"string", "integer", "null"}, "^[0-9]+([KMG]i)?$"
+	case t == reflect.TypeFor[Duration]():
+		s["type"], s["pattern"] = []string{"string", "null"}, "^-?([0-9.]+(ns|us|µs|ms|s|m|h))+$|^0$"
+	case t.Kind() == reflect.Int:
+		s["type"] = []string{"integer", "null"}
+		if n, ok := bound(t, k.Min); ok {
+			s["minimum"] = n
+		}
+		if n, ok := bound(t, k.Max); ok {
+			s["maximum"] = n
+		}
+	case known && len(k.Values) > 0:
+		s["enum"] = append(slices.Clone(k.Values), "")
+		if d := DefaultText(path); d != "" {
+			s["enum"] = k.Values
+		}
+	default:
+		s["type"] = []string{"string", "integer", "null"}
+	}
+	return s
+}

@@ -40,6 +40,7 @@ docs: ## the parts of the docs that tests make
 	go test ./internal/kube/simulate/apiobject -run Coverage -update
 	go test ./internal/pod/lint -run Docs -update
 	go test ./docs -update
+	cd test/deploy && go test -run RestartKeys -update .
 
 release: ## binaries, image, chart, SBOMs and checksums, into dist; no Docker and no registry
 	go run ./build/cmd/release -o dist $(RELEASEFLAGS)

@@ -1,6 +1,9 @@
 package docs
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,34 +13,103 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/config/key"
 )
 
-// TestConfigurationPage: the file that docs/configuration.md shows is one of
-// every key with its default.
+// generated begins the part of configuration.md that is made from the table of keys.
+const generated = "<!-- From here on: go test ./docs -update, from the table of keys in internal/config. -->\n"
+
+// TestConfigurationPage: configuration.md shows every key of the table, and the
+// file of all defaults that it shows is one.
 func TestConfigurationPage(t *testing.T) {
 	page, err := os.ReadFile("configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, block, ok := strings.Cut(string(page), fence+"yaml\n")
-	block, _, closed := strings.Cut(block, fence)
-	if !ok || !closed {
-		t.Fatal("configuration.md has no yaml block")
+	defaults := defaultsText(t)
+	intro, _, ok := strings.Cut(string(page), generated)
+	if !ok {
+		t.Fatalf("configuration.md has no line %q", generated)
 	}
-	defaults, err := yaml.Marshal(config.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(keysOf(t, string(defaults)), keysOf(t, block)); diff != "" {
-		t.Errorf("keys and values of configuration.md (-defaults +shown):\n%s", diff)
-	}
+	wantFile(t, "configuration.md", intro+generated+keyTables()+"\n## All defaults\n\n"+fence+"yaml\n"+defaults+fence+"\n")
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte(block), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(defaults), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := config.Read(file); err != nil {
 		t.Errorf("Read(the file of configuration.md) = %v", err)
 	}
+}
+
+// TestConfigurationSchema: configuration.schema.json is the schema of the table.
+func TestConfigurationSchema(t *testing.T) {
+	text, err := json.MarshalIndent(config.Schema(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, "configuration.schema.json", string(text)+"\n")
+}
+
+// wantFile compares a file with what it is made from; -update writes it.
+func wantFile(t *testing.T, path, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is out of date (-table +file); run go test ./docs -update:\n%s", path, diff)
+	}
+}
+
+func defaultsText(t *testing.T) string {
+	t.Helper()
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(config.Default()); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// keyTables has a table of the keys at the root, and one for each section.
+func keyTables() string {
+	var b strings.Builder
+	table := config.Keys()
+	b.WriteString("\n## Keys at the root\n" + tableHead)
+	for _, k := range table.Children("") {
+		if !table.IsSection(k.Path) {
+			row(&b, k)
+		}
+	}
+	for _, section := range table {
+		if key.Section(section.Path) != "" {
+			if !table.IsSection(section.Path) {
+				row(&b, &section)
+			}
+			continue
+		}
+		if table.IsSection(section.Path) {
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n%s", section.Path, section.Description, tableHead)
+		}
+	}
+	return b.String()
+}
+
+const tableHead = "\n| Key | Type | Default | Values | Restart | Description |\n|---|---|---|---|---|---|\n"
+
+func row(b *strings.Builder, k *key.Key) {
+	value := config.DefaultText(k.Path)
+	if value != "" {
+		value = "`" + value + "`"
+	}
+	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Path, config.TypeName(k.Path), value, k.RangeText(), k.RestartText(), k.Description)
 }
 
 func keysOf(t *testing.T, text string) map[string]any {

@@ -233,22 +233,6 @@ func (d *Daemon) lameduck(order, running context.Context) context.Context {
 	return serving
 }
 
-// Needs lists the kinds that the parts read, each once.
-func Needs(parts []Part) (kinds []cluster.Kind) {
-	wanted := make(map[cluster.Kind]bool)
-	for _, p := range parts {
-		for _, k := range p.Needs() {
-			wanted[k] = true
-		}
-	}
-	for _, k := range cluster.Kinds() {
-		if wanted[k] {
-			kinds = append(kinds, k)
-		}
-	}
-	return kinds
-}
-
 // ready lists in words what is missing until all parts are ready, and what else is
 // not as it should be.
 func (d *Daemon) ready() (missing, remarks []string) {

@@ -301,9 +301,8 @@ func (d *fileDecoder) decoder(apiVersion, kind string) *decoder {
 func newEndpoints() any { return new(corev1.Endpoints) }
 
 // mirrorEndpoints converts legacy Endpoints.
-//
-//lint:ignore SA1019 the deprecated kind is mirrored here
 func mirrorEndpoints(api any) (any, field.ErrorList) {
+	//lint:ignore SA1019 the deprecated kind is mirrored here
 	e := api.(*corev1.Endpoints)
 	slices, errs := object.Endpoints(e)
 	if !object.Mirrors(e) {

@@ -1,0 +1,110 @@
+{{/* Made by go test ./test/deploy -run RestartKeys -update, from the table of keys.
+     The keys of the server, and of the agents, that need a restart. */}}
+{{- define "portolan.restartKeys" -}}
+- manifests
+- simulate.enabled
+- simulate.nodePorts
+- simulate.maxEndpointsPerSlice
+- kubernetes.kubeconfig
+- kubernetes.namespaces
+- kubernetes.serviceSelector
+- kubernetes.qps
+- kubernetes.burst
+- kubernetes.watchList
+- kubernetes.silence
+- snapshot.file
+- snapshot.settle
+- admin.listen
+- admin.probes
+- admin.coreDNSMetrics
+- admin.pprof
+- admin.maxStaleness
+- lameduck
+- log.format
+- dns.listen
+- dns.pods
+- dns.endpointPodNames
+- dns.udpSteering
+- dns.tcp.maxConnections
+- dns.tcp.maxInFlight
+- dns.tcp.maxQueries
+- dns.tcp.idle
+- dns.tls.listen
+- dns.tls.certificate
+- dns.tls.key
+- dns.tls.clientCA
+- dns.https.listen
+- dns.https.path
+{{- end }}
+{{- define "portolan.nodeRestartKeys" -}}
+- manifests
+- simulate.enabled
+- simulate.nodePorts
+- simulate.maxEndpointsPerSlice
+- kubernetes.kubeconfig
+- kubernetes.namespaces
+- kubernetes.serviceSelector
+- kubernetes.qps
+- kubernetes.burst
+- kubernetes.watchList
+- kubernetes.silence
+- snapshot.file
+- snapshot.settle
+- admin.listen
+- admin.probes
+- admin.coreDNSMetrics
+- admin.pprof
+- admin.maxStaleness
+- lameduck
+- log.format
+- dns.listen
+- dns.zones
+- dns.serviceCIDRs
+- dns.podCIDRs
+- dns.udpSteering
+- dns.tcp.maxConnections
+- dns.tcp.maxInFlight
+- dns.tcp.maxQueries
+- dns.tcp.idle
+- dns.tls.listen
+- dns.tls.certificate
+- dns.tls.key
+- dns.tls.clientCA
+- dns.https.listen
+- dns.https.path
+- dns.transfer.allow
+- dns.transfer.keys
+- dns.transfer.history.changes
+- dns.transfer.history.memory
+- dns.transfer.maxTransfers
+- dns.transfer.memory
+- dns.transfer.notify
+- dns.transfer.notifyService
+- node.mode
+- node.addresses
+- node.port
+- node.device
+- node.servers
+- node.option
+- node.primaries
+- node.key
+- node.ca
+- node.notify
+- node.file
+- node.name
+- node.check
+- node.stale
+{{- end }}
+
+{{/* A sum of the values of these keys of a config. */}}
+{{- define "portolan.restartSum" -}}
+{{- $values := dict -}}
+{{- range $path := .keys -}}
+{{- $at := $.config -}}
+{{- range splitList "." $path -}}
+{{- if kindIs "map" $at -}}{{- $at = get $at . -}}{{- else -}}{{- $at = "" -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $values $path $at -}}
+{{- end -}}
+{{ toJson $values | sha256sum }}
+{{- end }}

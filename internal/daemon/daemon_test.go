@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+)
+
+// history is what happened, in order.
+type history struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (h *history) add(event string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, event)
+}
+
+func (h *history) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.events, " ")
+}
+
+// fakePart is a Part that notes what becomes of it.
+type fakePart struct {
+	name    string
+	history *history
+	bind    error
+	fails   chan error // the error that ends Run
+}
+
+func (p *fakePart) Name() string          { return p.name }
+func (p *fakePart) Needs() []cluster.Kind { return []cluster.Kind{cluster.KindPod} }
+func (p *fakePart) Bind(context.Context) ([]any, error) {
+	p.history.add("bind-" + p.name)
+	return nil, p.bind
+}
+
+func (p *fakePart) Start(context.Context) error {
+	p.history.add("start-" + p.name)
+	return nil
+}
+
+func (p *fakePart) Run(ctx context.Context) error {
+	p.history.add("run")
+	select {
+	case <-ctx.Done():
+		p.history.add("stop")
+		return nil
+	case err := <-p.fails:
+		return err
+	}
+}
+func (p *fakePart) Close()                             { p.history.add("close-" + p.name) }
+func (p *fakePart) Ready() (missing, remarks []string) { return nil, []string{p.name + " is fine"} }
+func (p *fakePart) Metrics() prometheus.Collector {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Name: p.name, Help: "A part."})
+}
+
+// two is a process of two parts, without an admin server.
+func two(h *history) (*Daemon, *fakePart, *fakePart) {
+	one, other := &fakePart{"one", h, nil, make(chan error)}, &fakePart{"other", h, nil, make(chan error)}
+	cfg := Config{Settings: config.Default(), Parts: []Part{one, other}, Log: slog.New(slog.DiscardHandler)}
+	cfg.Settings.Admin.Listen = ""
+	return New(cfg), one, other
+}
+
+// TestOrder: parts are bound, started, run, stopped after the lameduck time and
+// closed, the last first.
+func TestOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := new(history)
+		d, _, _ := two(h)
+		d.cfg.Settings.Lameduck = config.Duration(time.Minute)
+		ctx, order := context.WithCancel(t.Context())
+		began := time.Now()
+		var stopped time.Duration
+		go func() { time.Sleep(time.Hour); order() }()
+		go func() {
+			time.Sleep(time.Hour + time.Second)
+			if missing, _ := d.ready(); !slices.Equal(missing, []string{"stopping"}) {
+				t.Errorf("ready() after the order to stop: missing %q, want stopping", missing)
+			}
+		}()
+		if err := d.Run(ctx); err != nil {
+			t.Errorf("Run() = %v, want nil", err)
+		}
+		stopped = time.Since(began)
+		if want := "bind-one bind-other start-one start-other run run stop stop close-other close-one"; h.String() != want {
+			t.Errorf("history %s, want %s", h, want)
+		}
+		if want := time.Hour + time.Minute; stopped != want {
+			t.Errorf("stopped after %s, want %s", stopped, want)
+		}
+	})
+}
+
+// TestFailedPart: a part that fails is named by readiness, and the others go on until
+// none is left.
+func TestFailedPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, one, other := two(new(history))
+		ended := make(chan error, 1)
+		go func() { ended <- d.Run(t.Context()) }()
+		broken := errors.New("broken")
+		one.fails <- broken
+		synctest.Wait()
+		missing, remarks := d.ready()
+		if want := []string{"one failed: broken"}; !slices.Equal(missing, want) || !slices.Equal(remarks, []string{"other is fine"}) {
+			t.Errorf("ready() = %q, %q, want %q and a remark of the other part", missing, remarks, want)
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("Run() = %v, want the other part to go on", err)
+		default:
+		}
+		other.fails <- errors.New("too")
+		if err := <-ended; !errors.Is(err, broken) {
+			t.Errorf("Run() = %v, want the errors of both parts", err)
+		}
+	})
+}
+
+// TestBindFails: what was bound is given back when a part cannot be.
+func TestBindFails(t *testing.T) {
+	h := new(history)
+	d, _, other := two(h)
+	other.bind = errors.New("taken")
+	if err := d.Run(t.Context()); !errors.Is(err, other.bind) {
+		t.Errorf("Run() = %v, want %v", err, other.bind)
+	}
+	if want := "bind-one bind-other close-other close-one"; h.String() != want {
+		t.Errorf("history %s, want %s", h, want)
+	}
+}

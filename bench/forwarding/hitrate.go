@@ -18,7 +18,7 @@ type hitRates struct {
 
 // store is a cache of names.
 type store interface {
-	// use tells whether a name was there, and puts it there.
+	// use reports whether a name was there, and puts it there.
 	use(name uint32) (hit bool, err error)
 }
 

@@ -56,7 +56,7 @@ func partNames() (names []string) {
 	return names
 }
 
-// has tells whether a part was chosen.
+// has reports whether a part was chosen.
 func (b *bench) has(name string) bool {
 	return slices.ContainsFunc(b.parts, func(p part) bool { return p.name == name })
 }

@@ -110,7 +110,7 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	return rig.Report(markdown(s, halves), s.write, "live")
 }
 
-// needsAPI tells whether anything is measured that needs a real API server.
+// needsAPI reports whether anything is measured that needs a real API server.
 func (s *settings) needsAPI() bool {
 	return s.parts[firstSecond] || s.parts[start] || s.parts[changing] || s.parts[withoutAPI]
 }

@@ -130,7 +130,7 @@ func tell(rounds []*round, of func(*round) [outcomes]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// neverWrong tells whether nobody was told that the name has no address.
+// neverWrong reports whether nobody was told that the name has no address.
 func neverWrong(rounds []*round, of func(*round) [outcomes]int) bool {
 	return over(rounds, func(r *round) float64 { return float64(of(r)[nxDomain] + of(r)[without]) }).Most == 0
 }

@@ -26,10 +26,10 @@ const (
 	TLSConnections Transport = "TLS, a connection per query"
 )
 
-// Secure tells whether it is over TLS.
+// Secure reports whether it is over TLS.
 func (t Transport) Secure() bool { return t == TLS || t == TLSConnections }
 
-// Once tells whether a connection is for one query. There is no open loop, then.
+// Once reports whether a connection is for one query. There is no open loop, then.
 func (t Transport) Once() bool { return t == Connections || t == TLSConnections }
 
 // Config says what to ask whom.
@@ -232,7 +232,7 @@ func (g *generator) count(answer []byte) {
 	}
 }
 
-// isAnswer tells whether a message is a response at all.
+// isAnswer reports whether a message is a response at all.
 func isAnswer(message []byte) bool {
 	const response = 0x80
 	return len(message) >= headerLen && message[2]&response != 0

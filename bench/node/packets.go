@@ -107,7 +107,7 @@ func (s *stage) lookUpOnce(ctx context.Context, libc nodes.Libc, want nodes.Want
 	return nil
 }
 
-// met tells whether all is within the goals.
+// met reports whether all is within the goals.
 func (p packetsRow) met() bool {
 	for i, k := range nameKinds() {
 		if p.counts[i].queries > float64(k.goal) {

@@ -180,5 +180,5 @@ func (b *bench) coreDNSAgent(node int) (*nodes.Process, error) {
 	return b.start(b.world.Nodes[node], file, config, b.coreDNS.Path(), "-conf", b.file(file))
 }
 
-// searches tells whether Pods have the KEP's search domain.
+// searches reports whether Pods have the KEP's search domain.
 func (w way) searches() bool { return w.name == kepCache || w.name == replica }

@@ -123,7 +123,7 @@ func (q query) askWhole(transport load.Transport, server netip.AddrPort) (*dnswi
 	return q.ask("tcp", server)
 }
 
-// explained tells whether two answers are the same but for listed differences,
+// explained reports whether two answers are the same but for listed differences,
 // and counts those without which they would not be.
 func explained(one, other *dnswire.Message, who string, listed []*difference) bool {
 	var his []*difference

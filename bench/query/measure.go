@@ -68,7 +68,7 @@ func (b *bench) measureAll(ctx context.Context, w *workload, round int, r *resul
 	return nil
 }
 
-// suits tells whether the workload can be put to a contender.
+// suits reports whether the workload can be put to a contender.
 func (w *workload) suits(c *contestant) bool {
 	switch c.name {
 	case echo:

@@ -19,7 +19,7 @@ func AtMost(ratio float64) Limit { return Limit{ratio: ratio} }
 // AtLeast is one from below.
 func AtLeast(ratio float64) Limit { return Limit{ratio: ratio, atLeast: true} }
 
-// Met tells whether a ratio is within the limit.
+// Met reports whether a ratio is within the limit.
 func (l Limit) Met(ratio float64) bool {
 	if l.atLeast {
 		return ratio >= l.ratio

@@ -95,7 +95,7 @@ func (w *world) agree(ctx context.Context) error {
 	return nil
 }
 
-// upToDate tells whether the server has the last change, and the agent its serial.
+// upToDate reports whether the server has the last change, and the agent its serial.
 func (w *world) upToDate() (bool, error) {
 	last, err := ask(w.server.DNS, w.churn.last(1)[0], dnswire.TypeA)
 	if err != nil {

@@ -47,7 +47,7 @@ func parseBehaviour(command string, now time.Time) (*behaviour, error) {
 // drops decides about one packet.
 func (b *behaviour) drops(random *rand.Rand) bool { return all*random.Float64() < b.loss }
 
-// dead tells whether nothing is answered.
+// dead reports whether nothing is answered.
 func (b *behaviour) dead() bool { return b.loss >= all }
 
 // stall is how long nothing is looked at from now on.

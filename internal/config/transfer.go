@@ -60,7 +60,7 @@ type CompiledTransfer struct {
 	NotifyService cluster.Key
 }
 
-// IsOn tells whether anybody may have the zones.
+// IsOn reports whether anybody may have the zones.
 func (t *CompiledTransfer) IsOn() bool { return len(t.Sender.Permissions) > 0 }
 
 func (c *Config) compileTransfer(made *Compiled) error {

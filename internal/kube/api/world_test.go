@@ -211,7 +211,7 @@ func (w *world) awaitRequests(resource string, before, n int) {
 	w.await(fmt.Sprintf("%d requests for %s", n, resource), func() bool { return len(w.requests(resource, before)) >= n })
 }
 
-// isList tells whether everything is asked for.
+// isList reports whether everything is asked for.
 func isList(r apitest.Request) bool {
 	return !r.Watch || strings.Contains(r.URL, "sendInitialEvents=true")
 }

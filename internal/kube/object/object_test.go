@@ -62,7 +62,7 @@ func testRefusals[API, Model any](t *testing.T, name string, good func() *API, c
 }
 
 // names are what every kind with a namespace refuses, given how it names its
-// own; label tells whether the name must be one label, not several with dots.
+// own; label reports whether the name must be one label, not several with dots.
 func nameRefusals[API any](meta func(*API) *metav1.ObjectMeta) map[string]refusal[API] {
 	name := func(name string) func(*API) { return func(o *API) { meta(o).Name = name } }
 	namespace := func(name string) func(*API) { return func(o *API) { meta(o).Namespace = name } }

@@ -216,7 +216,7 @@ func labels(all map[string]string) string {
 	return strings.Join(texts, ",")
 }
 
-// matches tells whether each line matches its pattern; that of a DaemonSet's two
+// matches reports whether each line matches its pattern; that of a DaemonSet's two
 // Pods, whose names are by chance, in either order.
 func matches(got, want []string) bool {
 	return slices.EqualFunc(got, want, func(line, pattern string) bool { return regexp.MustCompile("^" + pattern + "$").MatchString(line) }) ||

@@ -48,7 +48,7 @@ func (i *Inspector) Findings(l source.Loaded, n NodeSettings, wanted func(rule s
 	return all
 }
 
-// ignored tells whether an annotation of the object says not to judge it by the
+// ignored reports whether an annotation of the object says not to judge it by the
 // rule.
 func ignored(l source.Loaded, f *lint.Finding) bool {
 	for _, list := range l.Annotations(f.Object.Kind, f.Object.Key, lint.IgnoreAnnotation) {

@@ -98,7 +98,7 @@ func overTCP(conn net.Conn, packet []byte) (*dnswire.Message, error) {
 	return dnswire.ParseMessage(buf)
 }
 
-// isAnswer tells whether a message answers the query.
+// isAnswer reports whether a message answers the query.
 func isAnswer(message, query []byte) bool {
 	r, err := dnswire.ParseReply(message)
 	if err != nil {

@@ -93,7 +93,7 @@ func lower(a netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(octets[8:])
 }
 
-// contains tells whether the address can be given out from the range.
+// contains reports whether the address can be given out from the range.
 func (b Band) contains(a netip.Addr) bool {
 	return b.Range.Contains(a) && !a.Less(b.Start) && !b.End.Less(a)
 }

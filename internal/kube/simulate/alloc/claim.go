@@ -24,7 +24,7 @@ func (a *Allocator) prepare(d *draft) problems {
 	return d.check()
 }
 
-// lacks tells whether something must be chosen for a prepared draft.
+// lacks reports whether something must be chosen for a prepared draft.
 func (d *draft) lacks() bool {
 	return d.firstNew() < len(d.families) && len(d.ips) < len(d.families) ||
 		d.choosesNodePorts() && slices.Contains(d.nodePorts, 0) ||
@@ -147,7 +147,7 @@ func (a *Allocator) claimMoreNodePorts(d *draft) (p problems) {
 	return nil
 }
 
-// sharesProtocol tells whether a port before port i has its protocol and node
+// sharesProtocol reports whether a port before port i has its protocol and node
 // port.
 func (d *draft) sharesProtocol(i int) bool {
 	for j := range i {

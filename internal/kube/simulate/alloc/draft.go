@@ -66,7 +66,7 @@ func (f *fields) headless() bool { return len(f.ips) == 1 && !f.ips[0].IsValid()
 
 func (f *fields) needsAddresses() bool { return f.typ != cluster.ExternalName && !f.headless() }
 
-// hasNodePorts tells whether a Service of the type may have node ports, and
+// hasNodePorts reports whether a Service of the type may have node ports, and
 // choosesNodePorts whether some are chosen for it.
 func (f *fields) hasNodePorts() bool {
 	return f.typ == cluster.NodePort || f.typ == cluster.LoadBalancer
@@ -147,7 +147,7 @@ func (d *draft) keepAddresses(before fields) {
 	}
 }
 
-// firstFamilyOnly tells whether the first of two families that are held is given.
+// firstFamilyOnly reports whether the first of two families that are held is given.
 func (d *draft) firstFamilyOnly() bool {
 	return len(d.families) == 1 && len(d.was.families) == 2 && d.families[0] == d.was.families[0]
 }
@@ -210,7 +210,7 @@ func (d *draft) dropForType() {
 	d.noNodePorts = d.noNodePorts && (d.typ == cluster.LoadBalancer || d.was.typ != cluster.LoadBalancer || !d.was.noNodePorts)
 }
 
-// take claims a place for the draft, and tells whether it was free.
+// take claims a place for the draft, and reports whether it was free.
 func (d *draft) take(p *pool, place uint64) bool {
 	if !p.take(place, d.key) {
 		return false

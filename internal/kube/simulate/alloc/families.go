@@ -54,7 +54,7 @@ func (a *Allocator) settleFamilies(d *draft) (p problems) {
 	return nil
 }
 
-// keepsPreference tells whether a PreferDualStack Service stays as it is: it
+// keepsPreference reports whether a PreferDualStack Service stays as it is: it
 // follows changes of the cluster only when it is changed itself.
 func (d *draft) keepsPreference() bool {
 	return d.typ == d.was.typ && d.typ != cluster.ExternalName &&

@@ -18,7 +18,7 @@ func newPool(size, static uint64) *pool {
 	return &pool{size: size, static: static, holders: make(map[uint64]cluster.Key)}
 }
 
-// take makes key the holder of a place, and tells whether it was free.
+// take makes key the holder of a place, and reports whether it was free.
 func (p *pool) take(place uint64, key cluster.Key) bool {
 	if _, held := p.holders[place]; held {
 		return false

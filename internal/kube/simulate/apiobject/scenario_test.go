@@ -444,7 +444,7 @@ func contained(want, got any, at string) error {
 	return nil
 }
 
-// within tells whether an address or a number is in PREFIX, or in FIRST-LAST.
+// within reports whether an address or a number is in PREFIX, or in FIRST-LAST.
 func within(bounds, value string) bool {
 	addr, err := netip.ParseAddr(value)
 	if prefix, bad := netip.ParsePrefix(bounds); bad == nil {

@@ -47,12 +47,12 @@ func stateOf(p *corev1.Pod) state {
 	return s
 }
 
-// goesOn tells whether an init container goes on running beside the others.
+// goesOn reports whether an init container goes on running beside the others.
 func goesOn(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// initContainers reads those, and tells whether one is not done.
+// initContainers reads those, and reports whether one is not done.
 func (s *state) initContainers(p *corev1.Pod) (waiting bool) {
 	lasting := make(map[string]bool)
 	for i := range p.Spec.InitContainers {

@@ -49,7 +49,7 @@ func main() {
 	s := settings{platforms: platforms}
 	flag.StringVar(&s.repository, "C", ".", "the repository's `directory`")
 	flag.StringVar(&s.out, "o", "dist", "write to this `directory`, which is emptied first")
-	flag.StringVar(&s.image, "image", "", "the image's `repository` in the chart, such as ghcr.io/owner/portolan")
+	flag.StringVar(&s.image, "image", "", "the image's `repository` in the chart, such as registry.example/owner/portolan")
 	only := flag.String("platform", "", "build for this `OS_ARCH` alone, such as linux_amd64")
 	verify := flag.Bool("verify", false, "build a second time from a clone in another directory, and compare")
 	flag.Parse()

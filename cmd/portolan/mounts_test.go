@@ -76,7 +76,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("filling the disk: %v, want no space left", err)
 	}
 	api.Put(apiService("shop", "web", "10.96.0.10"))
-	p.waitLog("snapshot can't be written; the last one stays, and it is tried again.* " + dir + "/snapshot.new-[0-9]+: no space left on device; make room there: the new file is written beside the last one")
+	p.waitLog("snapshot can't be written; the last one stays, and it is tried again.* " + dir + "/snapshot.new-[0-9]+: no space left on device; the file system needs room for two")
 	before := contents(t, file)
 	api.Put(apiService("shop", "web", "10.96.0.11"))
 	p.await(patience, web, "10.96.0.11")

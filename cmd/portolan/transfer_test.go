@@ -153,7 +153,7 @@ func effectOfSecretFile(t *testing.T) {
 		t.Errorf("transferred with another secret")
 	}
 	write(t, file, "no secret")
-	p.waitLog("transfer keys can't be used")
+	p.waitLog("cannot use transfer keys")
 	wantCode(t, ask(transferSecret), dns.RcodeSuccess)
 	write(t, file, base64.StdEncoding.EncodeToString([]byte(other)))
 	p.poll(patience, func() error { return ask(other) })

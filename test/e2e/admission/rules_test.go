@@ -44,14 +44,14 @@ func (w *webhooks) trouble() map[string]func() error {
 			}, dry)
 			return err
 		},
-		"externalname-address: spec.externalName: 192.0.2.1 is an address": func() error {
+		"externalname-address: spec.externalName: 192.0.2.1 is an IP address": func() error {
 			_, err := w.client.CoreV1().Services("plain").Create(ctx, &corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Name: "s"},
 				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "192.0.2.1"},
 			}, dry)
 			return err
 		},
-		"namespace-named-svc: metadata.name: Pods that ask for SERVICE.NAMESPACE.svc": func() error {
+		"namespace-named-svc: metadata.name: lookups of SERVICE.NAMESPACE.svc": func() error {
 			_, err := w.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "svc"}}, dry)
 			return err
 		},

@@ -52,7 +52,7 @@ func TestAlerts(t *testing.T) {
 }
 
 // ofOthers are metrics of the webhook, of agents and of controllers.
-var ofOthers = regexp.MustCompile("^portolan_(webhook|replica|node|controller)_")
+var ofOthers = regexp.MustCompile("^portolan_(webhook|secondary|node|controller)_")
 
 // otherMetrics are those of the tables in operate.md.
 func otherMetrics(page string) (names []string) {

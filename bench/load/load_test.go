@@ -174,8 +174,11 @@ func TestRun(t *testing.T) {
 			if r.Answered == 0 || r.Lost > 0 || r.Octets != octets*r.Answered || r.ServerTime <= 0 {
 				t.Errorf("Run gives %+v", r)
 			}
-			if got := float64(r.RCodes[3]) / float64(r.Answered); got < .2 || got > .3 {
-				t.Errorf("%.2f of the answers are NXDOMAIN, want 0.25", got)
+			// The queries are sent in order, so only those under way when the measurement
+			// begins and ends shift the share.
+			underWay := 2 * c.Sockets * max(c.Window, 1)
+			if got, want := r.RCodes[3], r.Answered/4; max(got-want, want-got) > underWay+r.Answered/20 {
+				t.Errorf("%d of %d answers are NXDOMAIN, want a quarter", r.RCodes[3], r.Answered)
 			}
 			if c.Rate > 0 && (r.Slices == 0 || (r.P50 > 0) != (r.Quiet > 0) || r.P99 < r.P50) {
 				t.Errorf("Run gives %+v", r)

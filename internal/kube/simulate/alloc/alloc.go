@@ -1,15 +1,16 @@
-// Package alloc gives Services their cluster IPs, IP families and node ports, as
-// the Kubernetes API server does.
+// Package alloc allocates cluster IPs, IP families and node ports to Services as the
+// Kubernetes API server does.
 //
-// It implements the pages "Service ClusterIP allocation", "IPv4/IPv6 dual-stack"
-// and Service, "type: NodePort"; where they say less, and for the words of
-// refusals, it follows kube-apiserver v1.36 (its packages registry/core/service
-// and apis/core/validation). A manifest counts as "kubectl apply" has it count:
-// what it does not give, and did not give before, stays as it is held.
+// It implements the pages "Service ClusterIP allocation" and "IPv4/IPv6 dual-stack" and
+// the section "type: NodePort" of the page Service. Where these are silent, and for the
+// texts of refusals, it follows kube-apiserver v1.36 (packages registry/core/service and
+// apis/core/validation). Manifests are applied as "kubectl apply" applies them: a field
+// that neither this manifest nor the previous one sets retains the value allocated
+// earlier.
 //
-// Of validation there is what bears on addresses and node ports. The model does
-// not tell clusterIP from clusterIPs, nor an allocateLoadBalancerNodePorts of true
-// from none, so nothing is refused for these.
+// The allocator validates only what concerns addresses and node ports. The model does not
+// distinguish clusterIP from clusterIPs, nor allocateLoadBalancerNodePorts: true from an
+// unset field, so the allocator does not validate these.
 package alloc
 
 import (
@@ -22,63 +23,69 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// Config is what there is to give out.
+// Config configures an Allocator.
 type Config struct {
-	// Ranges are those of cluster IPs: one, or two of different families. Services
-	// that don't say have the family of the first.
+	// Ranges are the ranges of cluster IPs: one, or two of different families. A Service
+	// that sets no family gets the family of the first range.
 	Ranges []netip.Prefix
-	// NodePorts are 30000-32767 when zero.
+	// NodePorts is the range of node ports; the zero value means 30000-32767.
 	NodePorts Ports
 }
 
-// The limits of a range (kube-apiserver: ServiceIPRange and NewIPAllocator). It
-// has the first limit for the first range only, though no other is of use.
+// Limits of a range of cluster IPs (kube-apiserver: ServiceIPRange and NewIPAllocator).
+// kube-apiserver applies the first limit to the first range only; here it applies to
+// both.
 const (
-	leastRange   = 8
-	longestRange = 64 // bits of an IPv6 prefix
+	minRangeSize = 8
+	minIPv6Bits  = 64 // length of an IPv6 prefix
 )
 
-// Allocator gives out, and remembers what it gave out. Its methods must not be
-// called at once.
+// Allocator allocates addresses and node ports and records which Service holds them. It
+// is not safe for concurrent use.
 type Allocator struct {
-	families  []cluster.AddressType // of the ranges, in their order
+	families  []cluster.AddressType // of the ranges, in the order of Config.Ranges
 	ranges    map[cluster.AddressType]*addressRange
 	nodePorts Ports
 	ports     *pool
 	services  map[cluster.Key]*service
-	// begun is set once a transaction was completed.
-	begun bool
-	// freed counts what was given back.
+	// started is set by the first call of Complete.
+	started bool
+	// freed counts the addresses and node ports released so far.
 	freed int
 }
 
 type addressRange struct {
-	Band
+	Bands
 	*pool
 }
 
-// service is what is known of a Service.
+// service is the state of one Service.
 type service struct {
-	// declared is how it is declared now, and accepted how it was when it was last
-	// filled in; nil when it was recalled.
+	// declared is the Service as currently declared. accepted is the declaration that was
+	// last allocated for; it is nil for a recalled Service.
 	declared, accepted *cluster.Service
-	// held is how it was last filled in; nil when it was refused from the start.
+	// held is the Service with its allocations; nil if no declaration was ever accepted.
 	held *cluster.Service
-	// problems are why it is refused as it is declared; none when it is not.
+	// problems are the reasons why the current declaration is refused; empty if it was
+	// accepted.
 	problems problems
 }
 
-// New makes an Allocator that gave nothing out yet. It is an error when the
-// ranges are not what an API server would take.
+// New returns an Allocator without allocations. It returns an error if kube-apiserver
+// would reject the ranges.
 func New(c Config) (*Allocator, error) {
 	if c.NodePorts == (Ports{}) {
 		c.NodePorts = Ports{firstNodePort, lastNodePort}
 	}
 	if c.NodePorts.First == 0 || c.NodePorts.First > c.NodePorts.Last {
-		return nil, fmt.Errorf("node ports %s: must be from 1 to 65535, and the first not behind the last", c.NodePorts)
+		return nil, fmt.Errorf(
+			"node ports %s: must be from 1 to 65535, and the first must not be greater than the last", c.NodePorts,
+		)
 	}
 	if len(c.Ranges) < 1 || len(c.Ranges) > 2 {
-		return nil, fmt.Errorf("ranges of cluster IPs: there are %d, and must be one, or two of different families", len(c.Ranges))
+		return nil, fmt.Errorf(
+			"ranges of cluster IPs: got %d, want one, or two of different families", len(c.Ranges),
+		)
 	}
 	a := &Allocator{
 		ranges:    make(map[cluster.AddressType]*addressRange),
@@ -94,7 +101,7 @@ func New(c Config) (*Allocator, error) {
 		if a.ranges[family] != nil {
 			return nil, fmt.Errorf("range of cluster IPs %s: the two must be of different families", r)
 		}
-		b := BandOf(r)
+		b := SplitRange(r)
 		a.families = append(a.families, family)
 		a.ranges[family] = &addressRange{b, newPool(b.Size, b.Offset)}
 	}
@@ -106,44 +113,43 @@ func checkRange(r netip.Prefix) error {
 	switch {
 	case !r.IsValid() || r.Addr().Is4In6():
 		return errors.New("must be an IPv4 or IPv6 prefix")
-	case r.Addr().Is6() && r.Bits() < longestRange:
-		return fmt.Errorf("shortest allowed prefix length for service CIDR is %d, got %d", longestRange, r.Bits())
-	case hostBits < 64 && 1<<hostBits < leastRange:
-		return fmt.Errorf("the service cluster IP range must be at least %d IP addresses", leastRange)
+	case r.Addr().Is6() && r.Bits() < minIPv6Bits:
+		return fmt.Errorf("shortest allowed prefix length for service CIDR is %d, got %d", minIPv6Bits, r.Bits())
+	case hostBits < 64 && 1<<hostBits < minRangeSize:
+		return fmt.Errorf("the service cluster IP range must be at least %d IP addresses", minRangeSize)
 	}
 	return nil
 }
 
-// Recall takes over what Services hold that an Allocator filled in before, as
-// they are in a snapshot. It must come before the first Complete. A Service that
-// holds what can't be given out (the ranges are others now) is not recalled.
+// Recall reserves the addresses and node ports that Services of a snapshot hold. It must
+// be called before the first Complete. It skips Services whose allocations are outside
+// the configured ranges or conflict with one another.
 func (a *Allocator) Recall(v *cluster.View) {
 	all := slices.Collect(v.Services())
 	slices.SortFunc(all, func(x, y *cluster.Service) int { return x.Compare(y.Key) })
 	for _, s := range all {
 		f := fieldsOf(s)
 		if f.typ != cluster.ExternalName && len(f.families) == 0 || f.needsAddresses() && len(f.ips) != len(f.families) {
-			continue // never filled in
+			continue // nothing was allocated to it
 		}
 		d := &draft{key: s.Key, fields: f}
-		if p := a.reclaim(d); len(p) > 0 {
-			d.giveBack()
+		if p := a.claimHeld(d); len(p) > 0 {
+			d.releaseClaims()
 			continue
 		}
 		a.services[s.Key] = &service{declared: s, held: s}
 	}
 }
 
-// Complete fills in the Services that the transaction was asked to hold, and
-// those that were refused before, as far as they can be. It tells which are
-// refused at present, by key, and why; more than once for what has several faults. One
-// that is refused from the start is taken out of the transaction; one that is
-// refused as it was changed stays as it was. Complete must be called once in a
-// transaction, before its end.
+// Complete allocates addresses and node ports to the Services that the transaction
+// changes, and to those refused before. It returns the refusals that are in effect,
+// sorted by key; a Service has one for each problem. A new Service that is refused is
+// deleted from the transaction; a changed Service that is refused remains as it was.
+// Complete must be called once per transaction, after all changes.
 func (a *Allocator) Complete(tx *cluster.Tx) []cluster.Refusal {
 	for pending := a.pending(tx); len(pending) > 0; {
 		freed := a.freed
-		left := a.settle(tx, pending)
+		left := a.allocate(tx, pending)
 		if a.freed == freed || len(left) == len(pending) {
 			break
 		}
@@ -152,20 +158,21 @@ func (a *Allocator) Complete(tx *cluster.Tx) []cluster.Refusal {
 	return a.refusals()
 }
 
-// pending takes in what is declared, and lists what is to be looked at.
+// pending records the declarations of the transaction and returns the keys of the
+// Services to allocate for.
 func (a *Allocator) pending(tx *cluster.Tx) (keys []cluster.Key) {
-	asked := cluster.Services.Requested(tx)
-	if changes := tx.Changed(); !a.begun || changes.Everything {
-		a.begun = true
-		asked = a.everything(tx, asked)
+	requested := cluster.Services.Requested(tx)
+	if changes := tx.Changed(); !a.started || changes.Everything {
+		a.started = true
+		requested = a.allServices(tx, requested)
 	}
-	for key, s := range asked {
+	for key, s := range requested {
 		known := a.services[key]
 		switch {
 		case s == nil && known != nil:
-			a.forget(key, known)
+			a.remove(key, known)
 		case s == nil, known != nil && s == known.held && len(known.problems) == 0:
-			// There is nothing to do.
+			// Unchanged.
 		case known == nil:
 			a.services[key] = &service{declared: s}
 			keys = append(keys, key)
@@ -175,16 +182,19 @@ func (a *Allocator) pending(tx *cluster.Tx) (keys []cluster.Key) {
 		}
 	}
 	for key, s := range a.services {
-		if _, ok := asked[key]; !ok && len(s.problems) > 0 {
+		if _, ok := requested[key]; !ok && len(s.problems) > 0 {
 			keys = append(keys, key)
 		}
 	}
 	return keys
 }
 
-// everything adds to what was asked for all that is there, and that it is not.
-func (a *Allocator) everything(tx *cluster.Tx, asked map[cluster.Key]*cluster.Service) map[cluster.Key]*cluster.Service {
-	all := make(map[cluster.Key]*cluster.Service, len(asked))
+// allServices returns the Services requested by the transaction and all others of the
+// model. A nil Service means that it was deleted.
+func (a *Allocator) allServices(
+	tx *cluster.Tx, requested map[cluster.Key]*cluster.Service,
+) map[cluster.Key]*cluster.Service {
+	all := make(map[cluster.Key]*cluster.Service, len(requested))
 	for s := range tx.Services() {
 		all[s.Key] = s
 	}
@@ -193,24 +203,24 @@ func (a *Allocator) everything(tx *cluster.Tx, asked map[cluster.Key]*cluster.Se
 			all[key] = nil
 		}
 	}
-	maps.Copy(all, asked)
+	maps.Copy(all, requested)
 	return all
 }
 
-// forget takes back all that a Service holds that is no more.
-func (a *Allocator) forget(key cluster.Key, s *service) {
+// remove releases what a deleted Service holds and removes its state.
+func (a *Allocator) remove(key cluster.Key, s *service) {
 	if s.held != nil {
 		a.releaseAll(fieldsOf(s.held), fields{})
 	}
 	delete(a.services, key)
 }
 
-// settle tries the Services at the keys, and lists those that it refused. First
-// all get what they ask for, so that nobody is given that by chance; then the rest
-// is chosen.
-func (a *Allocator) settle(tx *cluster.Tx, keys []cluster.Key) (refused []cluster.Key) {
+// allocate processes the Services at the keys and returns the keys of those it refused.
+// It claims all requested addresses and node ports before it chooses any, so that it
+// never chooses one that another Service requests.
+func (a *Allocator) allocate(tx *cluster.Tx, keys []cluster.Key) (refused []cluster.Key) {
 	a.sort(keys)
-	var waiting []*draft
+	var incomplete []*draft
 	for progress := true; progress; {
 		freed := a.freed
 		refused = nil
@@ -218,11 +228,11 @@ func (a *Allocator) settle(tx *cluster.Tx, keys []cluster.Key) (refused []cluste
 			s := a.services[key]
 			d := draftOf(key, s)
 			if p := a.prepare(d); len(p) > 0 {
-				d.giveBack()
+				d.releaseClaims()
 				a.refuse(tx, key, p)
 				refused = append(refused, key)
-			} else if d.lacks() {
-				waiting = append(waiting, d)
+			} else if d.incomplete() {
+				incomplete = append(incomplete, d)
 			} else {
 				a.accept(tx, d)
 			}
@@ -230,10 +240,10 @@ func (a *Allocator) settle(tx *cluster.Tx, keys []cluster.Key) (refused []cluste
 		progress = a.freed != freed && len(refused) > 0
 		keys = refused
 	}
-	slices.SortFunc(waiting, func(x, y *draft) int { return x.key.Compare(y.key) })
-	for _, d := range waiting {
-		if p := a.choose(d); len(p) > 0 {
-			a.freed += d.giveBack()
+	slices.SortFunc(incomplete, func(x, y *draft) int { return x.key.Compare(y.key) })
+	for _, d := range incomplete {
+		if p := a.allocateMissing(d); len(p) > 0 {
+			a.freed += d.releaseClaims()
 			a.refuse(tx, d.key, p)
 			refused = append(refused, d.key)
 			continue
@@ -243,7 +253,7 @@ func (a *Allocator) settle(tx *cluster.Tx, keys []cluster.Key) (refused []cluste
 	return refused
 }
 
-// sort puts who holds something before who does not, and orders them by key.
+// sort orders Services that hold allocations before those that do not, then by key.
 func (a *Allocator) sort(keys []cluster.Key) {
 	slices.SortFunc(keys, func(x, y cluster.Key) int {
 		xNew, yNew := a.services[x].held == nil, a.services[y].held == nil
@@ -257,14 +267,14 @@ func (a *Allocator) sort(keys []cluster.Key) {
 	})
 }
 
-// accept puts a draft that lacks nothing into the transaction, and takes back what
-// it no longer holds.
+// accept puts the Service of a complete draft into the transaction and releases what the
+// Service no longer holds.
 func (a *Allocator) accept(tx *cluster.Tx, d *draft) {
 	s := a.services[d.key]
 	if s.held != nil {
 		a.releaseAll(d.was, d.fields)
 	}
-	tx.Put(d.filled())
+	tx.Put(d.service())
 	*s = service{declared: s.declared, accepted: s.declared, held: tx.Service(d.key)}
 }
 
@@ -281,7 +291,7 @@ func (a *Allocator) refuse(tx *cluster.Tx, key cluster.Key, p problems) {
 func (a *Allocator) refusals() (all []cluster.Refusal) {
 	for key, s := range a.services {
 		for _, p := range s.problems {
-			all = append(all, cluster.Refusal{Kind: cluster.KindService, Key: key, Field: p.field, Err: errors.New(p.words)})
+			all = append(all, cluster.Refusal{Kind: cluster.KindService, Key: key, Field: p.field, Err: errors.New(p.message)})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y cluster.Refusal) int { return x.Key.Compare(y.Key) })

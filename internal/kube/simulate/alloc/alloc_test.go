@@ -11,7 +11,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// The kinds of clusters that tests run on: the families of their ranges.
+// Ranges of clusters with one and with two families.
 const (
 	dual     = "10.96.0.0/20 fd00:96::/112"
 	dual6    = "fd00:96::/112 10.96.0.0/20"
@@ -47,8 +47,8 @@ func newAllocator(t testing.TB, ranges string) *Allocator {
 	return a
 }
 
-// put declares Services and completes the transaction.
-func (w *world) put(declared ...*cluster.Service) (refused []cluster.Refusal) {
+// apply puts declared Services into a transaction and completes it.
+func (w *world) apply(declared ...*cluster.Service) (refused []cluster.Refusal) {
 	w.store.Update(func(tx *cluster.Tx) {
 		for _, s := range declared {
 			tx.Put(s)
@@ -75,9 +75,8 @@ func (w *world) get(name string) (s *cluster.Service) {
 
 func keyOf(name string) cluster.Key { return cluster.Key{Namespace: "shop", Name: name} }
 
-// parse makes a Service from words such as "type=NodePort ip=10.96.0.9
-// ports=80,53/UDP:30053,https=443"; it has a selector and the port 80 unless they
-// say otherwise.
+// parse returns a Service described by words such as "type=NodePort ip=10.96.0.9
+// ports=80,53/UDP:30053,https=443". By default it has a selector and port 80.
 func parse(t testing.TB, name, words string) *cluster.Service {
 	t.Helper()
 	s := &cluster.Service{Key: keyOf(name), Selector: map[string]string{"app": name}, Spec: &cluster.ServiceSpec{Type: cluster.ClusterIP}}
@@ -155,8 +154,8 @@ func parsePort(t testing.TB, text string) uint16 {
 	return uint16(n)
 }
 
-// describe tells what was filled in: an address or a node port that was held
-// before is "kept", one that was chosen "new", others are as they are.
+// describe returns the allocations of a Service: an address or node port that it held
+// before is "kept", a chosen one is "new", a requested one is printed.
 func (w *world) describe(s, declared, before *cluster.Service) string {
 	if s == nil {
 		return "none"
@@ -181,7 +180,7 @@ func (w *world) describe(s, declared, before *cluster.Service) string {
 	}
 	var ips []string
 	for _, ip := range s.ClusterIPs {
-		b := w.alloc.ranges[cluster.FamilyOf(ip)].Band
+		b := w.alloc.ranges[cluster.FamilyOf(ip)].Bands
 		switch {
 		case slices.Contains(before.ClusterIPs, ip):
 			ips = append(ips, "kept")
@@ -220,8 +219,8 @@ func (w *world) describe(s, declared, before *cluster.Service) string {
 	return strings.Join(words, " ")
 }
 
-// told are refusals as kubectl prints them.
-func told(refused []cluster.Refusal) string {
+// kubectlText returns refusals as kubectl prints them.
+func kubectlText(refused []cluster.Refusal) string {
 	var texts []string
 	for _, r := range refused {
 		text := r.Err.Error()
@@ -233,18 +232,18 @@ func told(refused []cluster.Refusal) string {
 	return strings.Join(texts, "; ")
 }
 
-// step is what is declared of a Service, in the words of parse, and what comes of
-// it, in those of describe; or why it is refused.
+// step is a declaration of a Service, in the words of parse, and the expected result, in
+// those of describe, or the expected refusal.
 type step struct{ declare, want string }
 
-// run declares the steps one after another.
-func run(t *testing.T, ranges string, steps []step) {
+// runSteps applies the steps one after another.
+func runSteps(t *testing.T, ranges string, steps []step) {
 	t.Helper()
 	w := newWorld(t, ranges)
 	for i, step := range steps {
 		before, declared := w.get("web"), parse(t, "web", step.declare)
 		original := fmt.Sprintf("%+v %+v", *declared, *declared.Spec)
-		got, want := told(w.put(declared)), ""
+		got, want := kubectlText(w.apply(declared)), ""
 		if got == "" {
 			got, want = w.describe(w.get("web"), declared, before), step.want
 		} else {
@@ -257,10 +256,10 @@ func run(t *testing.T, ranges string, steps []step) {
 			t.Errorf("step %d: %q:\n got %s\nwant %s", i, step.declare, got, want)
 		}
 		if now := fmt.Sprintf("%+v %+v", *declared, *declared.Spec); now != original {
-			t.Errorf("step %d: what was declared was changed in place, to %s", i, now)
+			t.Errorf("step %d: the declared Service was modified in place, to %s", i, now)
 		}
-		if again := w.get("web"); told(w.put()) == "" && w.get("web") != again {
-			t.Errorf("step %d: %q: an empty transaction made %+v of %+v", i, step.declare, w.get("web"), again)
+		if again := w.get("web"); kubectlText(w.apply()) == "" && w.get("web") != again {
+			t.Errorf("step %d: %q: an empty transaction changed %+v to %+v", i, step.declare, again, w.get("web"))
 		}
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// check is what the API server checks of addresses and node ports once they are
-// given out (kube-apiserver: ValidateServiceUpdate, validateService). Nothing of
-// it depends on what is chosen.
+// check validates a draft's addresses and node ports as the API server does after
+// allocation (kube-apiserver: ValidateServiceUpdate, validateService). The result does
+// not depend on which ones are allocated.
 func (d *draft) check() (p problems) {
 	if !d.isNew() {
 		p = append(p, d.checkChange()...)
@@ -29,31 +29,32 @@ func (d *draft) check() (p problems) {
 		p.forbidden(noNodePortsField, "may only be used when `type` is 'LoadBalancer'")
 	}
 	if d.healthCheck != 0 && !d.hasHealthCheck() {
-		p.invalid(healthCheckField, fmt.Sprint(d.healthCheck), "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
+		p.invalid(healthCheckField, fmt.Sprint(d.healthCheck),
+			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
 	}
 	return p
 }
 
-// checkType checks what Services of some types may not have.
+// checkType validates the fields that some types do not support.
 func (d *draft) checkType() (p problems) {
 	switch {
 	case d.hasNodePorts() && d.headless():
 		p.invalid(at(clusterIPsField, 0), quoted("None"), fmt.Sprintf("may not be set to 'None' for %s services", d.typ))
 	case d.typ == cluster.ExternalName:
 		if len(d.ips) > 0 {
-			p.forbidden(clusterIPsField, notForExternal)
+			p.forbidden(clusterIPsField, notForExternalName)
 		}
 		if len(d.families) > 0 {
-			p.forbidden(familiesField, notForExternal)
+			p.forbidden(familiesField, notForExternalName)
 		}
 		if d.policy != "" {
-			p.forbidden(policyField, notForExternal)
+			p.forbidden(policyField, notForExternalName)
 		}
 	}
 	return p
 }
 
-// checkChange checks what may not be changed.
+// checkChange validates the immutable fields.
 func (d *draft) checkChange() (p problems) {
 	if d.typ != cluster.ExternalName && d.was.typ != cluster.ExternalName {
 		p = append(p, d.checkAddressChange()...)
@@ -64,14 +65,15 @@ func (d *draft) checkChange() (p problems) {
 	return p
 }
 
-// checkAddressChange: the first address and the first family stay, and both where
-// there were two and are two (kube-apiserver: validateUpgradeDowngradeClusterIPs
-// and validateUpgradeDowngradeIPFamilies). Headless Services may change families.
+// checkAddressChange checks that the first address and the first family do not change,
+// nor the second ones if there were two and are two (kube-apiserver:
+// validateUpgradeDowngradeClusterIPs and validateUpgradeDowngradeIPFamilies). Headless
+// Services may change families.
 func (d *draft) checkAddressChange() (p problems) {
 	if d.headless() && d.was.headless() {
 		return nil
 	}
-	// What is still to be chosen counts as there.
+	// Addresses still to be allocated count.
 	n := len(d.ips)
 	if d.firstNew() < 2 {
 		n = len(d.families)
@@ -85,12 +87,12 @@ func (d *draft) checkAddressChange() (p problems) {
 		return p
 	}
 	for i := range min(len(d.families), len(d.was.families)) {
-		same := len(d.families) == len(d.was.families)
+		sameCount := len(d.families) == len(d.was.families)
 		switch {
 		case d.families[i] == d.was.families[i]:
-		case same:
+		case sameCount:
 			p.invalid(at(familiesField, 0), listed(d.families), mayNotChange)
-		case i == 0: // it does name the addresses
+		case i == 0: // kube-apiserver prints the addresses, too
 			p.invalid(at(familiesField, 0), listed(ipTexts(d.ips, n)), mayNotChange)
 		}
 	}

@@ -8,11 +8,10 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// prepare settles all of a draft that needs no choice: its families, the addresses
-// and node ports that it asks for, which it claims, and whether it may be so at
-// all. The draft must give its claims back when there are problems.
+// prepare resolves the draft's families, claims the addresses and node ports that it
+// requests, and validates it. If it returns problems, the caller must call releaseClaims.
 func (a *Allocator) prepare(d *draft) problems {
-	if p := a.settleFamilies(d); len(p) > 0 {
+	if p := a.resolveFamilies(d); len(p) > 0 {
 		return p
 	}
 	if p := a.claimAddresses(d); len(p) > 0 {
@@ -24,14 +23,15 @@ func (a *Allocator) prepare(d *draft) problems {
 	return d.check()
 }
 
-// lacks reports whether something must be chosen for a prepared draft.
-func (d *draft) lacks() bool {
+// incomplete reports whether a prepared draft needs addresses or node ports that it does
+// not request.
+func (d *draft) incomplete() bool {
 	return d.firstNew() < len(d.families) && len(d.ips) < len(d.families) ||
 		d.choosesNodePorts() && slices.Contains(d.nodePorts, 0) ||
 		d.hasHealthCheck() && d.healthCheck == 0
 }
 
-// firstNew is which of its addresses is the first that the draft does not hold
+// firstNew returns the index of the first address to allocate, or 2 if none is needed
 // (kube-apiserver: updateClusterIPs).
 func (d *draft) firstNew() int {
 	const none = 2
@@ -40,7 +40,7 @@ func (d *draft) firstNew() int {
 		return none
 	case d.isNew(), d.was.typ == cluster.ExternalName:
 		return 0
-	case len(d.was.families) == 1 && len(d.families) == 2 && !d.was.headless() && !d.keepsPreference():
+	case len(d.was.families) == 1 && len(d.families) == 2 && !d.was.headless() && !d.preferenceUnchanged():
 		return 1
 	}
 	return none
@@ -48,28 +48,30 @@ func (d *draft) firstNew() int {
 
 func (a *Allocator) claimAddresses(d *draft) (p problems) {
 	for i := d.firstNew(); i < len(d.ips); i++ {
-		if words := a.claimAddress(d, d.ips[i]); words != "" {
-			p.invalid(clusterIPsField, listed(ipTexts(d.ips, len(d.families))), fmt.Sprintf("failed to allocate IP %s: %s", d.ips[i], words))
+		if reason := a.claimAddress(d, d.ips[i]); reason != "" {
+			p.invalid(clusterIPsField, listed(ipTexts(d.ips, len(d.families))),
+				fmt.Sprintf("failed to allocate IP %s: %s", d.ips[i], reason))
 			return p
 		}
 	}
 	return nil
 }
 
-// claimAddress claims an address that is asked for; the words say why not.
-func (a *Allocator) claimAddress(d *draft, ip netip.Addr) (words string) {
+// claimAddress claims a requested address. It returns the reason if that fails, in the
+// API server's words.
+func (a *Allocator) claimAddress(d *draft, ip netip.Addr) (reason string) {
 	r := a.ranges[cluster.FamilyOf(ip)]
 	switch {
 	case r == nil || !r.contains(ip):
 		return "the provided network does not match the current range"
-	case !d.take(r.pool, r.place(ip)):
+	case !d.claim(r.pool, r.offset(ip)):
 		return "provided IP is already allocated"
 	}
 	return ""
 }
 
-// place is where in the pool an address of the range is.
-func (r *addressRange) place(ip netip.Addr) uint64 { return lower(ip) - lower(r.Start) }
+// offset returns the offset of an address in the range's pool.
+func (r *addressRange) offset(ip netip.Addr) uint64 { return low64(ip) - low64(r.Start) }
 
 func (a *Allocator) claimNodePorts(d *draft) (p problems) {
 	switch {
@@ -82,18 +84,18 @@ func (a *Allocator) claimNodePorts(d *draft) (p problems) {
 		return p
 	}
 	if d.healthCheck != 0 && d.hasHealthCheck() && !d.was.hasHealthCheck() {
-		if words := a.claimPort(d, d.healthCheck); words != "" {
-			p.internal("failed to allocate requested HealthCheck NodePort %d: %s", d.healthCheck, words)
+		if reason := a.claimPort(d, d.healthCheck); reason != "" {
+			p.internal("failed to allocate requested HealthCheck NodePort %d: %s", d.healthCheck, reason)
 		}
 	}
 	return p
 }
 
-// claimFirstNodePorts claims those of a new Service. Ports with the same number
-// have the same node port unless they ask for others (kube-apiserver:
+// claimFirstNodePorts claims the node ports of a new Service. Ports with the same number
+// get the same node port unless they request different ones (kube-apiserver:
 // initNodePorts).
 func (a *Allocator) claimFirstNodePorts(d *draft) (p problems) {
-	shared := make(map[uint16]uint16) // by the number of the port, once claimed
+	shared := make(map[uint16]uint16) // claimed node port by port number
 	for i, port := range d.ports {
 		if d.nodePorts[i] == 0 && d.choosesNodePorts() {
 			d.nodePorts[i] = d.sharedNodePort(i)
@@ -102,8 +104,8 @@ func (a *Allocator) claimFirstNodePorts(d *draft) (p problems) {
 		if number == 0 || number == shared[port.Number] {
 			continue
 		}
-		if words := a.claimPort(d, number); words != "" {
-			p.invalid(at(portsField, i)+nodePortOfPort, fmt.Sprint(number), words)
+		if reason := a.claimPort(d, number); reason != "" {
+			p.invalid(at(portsField, i)+nodePortOfPort, fmt.Sprint(number), reason)
 			return p
 		}
 		if shared[port.Number] == 0 {
@@ -113,8 +115,8 @@ func (a *Allocator) claimFirstNodePorts(d *draft) (p problems) {
 	return nil
 }
 
-// sharedNodePort is the first node port of those ports that have the number of
-// port i; 0 when none has one.
+// sharedNodePort returns the first node port set for a port with the number of port i, or
+// 0.
 func (d *draft) sharedNodePort(i int) uint16 {
 	for j, o := range d.ports {
 		if o.Number == d.ports[i].Number && d.nodePorts[j] != 0 {
@@ -124,8 +126,8 @@ func (d *draft) sharedNodePort(i int) uint16 {
 	return 0
 }
 
-// claimMoreNodePorts claims those that a Service has not held before. Here ports
-// of one number that differ in their protocol may have one node port
+// claimMoreNodePorts claims the node ports that an existing Service does not hold yet.
+// Ports with the same number and different protocols may share a node port
 // (kube-apiserver: updateNodePorts).
 func (a *Allocator) claimMoreNodePorts(d *draft) (p problems) {
 	for i, number := range d.nodePorts {
@@ -133,21 +135,21 @@ func (a *Allocator) claimMoreNodePorts(d *draft) (p problems) {
 			continue
 		}
 		held := d.was.hasNodePorts() && d.was.hasNodePort(number)
-		if !held && !d.claimed(a.ports, a.portPlace(number)) {
-			if words := a.claimPort(d, number); words != "" {
-				p.invalid(at(portsField, i)+nodePortOfPort, fmt.Sprint(number), words)
+		if !held && !d.claimed(a.ports, a.portOffset(number)) {
+			if reason := a.claimPort(d, number); reason != "" {
+				p.invalid(at(portsField, i)+nodePortOfPort, fmt.Sprint(number), reason)
 				return p
 			}
 		}
 		if d.sharesProtocol(i) {
-			p.add("", fmt.Sprintf("duplicate nodePort: {%s %d}", d.ports[i].Protocol, number))
+			p.report("", fmt.Sprintf("duplicate nodePort: {%s %d}", d.ports[i].Protocol, number))
 			return p
 		}
 	}
 	return nil
 }
 
-// sharesProtocol reports whether a port before port i has its protocol and node
+// sharesProtocol reports whether a port before port i has the same protocol and node
 // port.
 func (d *draft) sharesProtocol(i int) bool {
 	for j := range i {
@@ -158,34 +160,36 @@ func (d *draft) sharesProtocol(i int) bool {
 	return false
 }
 
-func (d *draft) claimed(p *pool, place uint64) bool {
-	return slices.Contains(d.claims, claim{p, place})
+func (d *draft) claimed(p *pool, offset uint64) bool {
+	return slices.Contains(d.claims, claim{p, offset})
 }
 
-func (a *Allocator) portPlace(port uint16) uint64 { return uint64(port) - uint64(a.nodePorts.First) }
+func (a *Allocator) portOffset(port uint16) uint64 { return uint64(port) - uint64(a.nodePorts.First) }
 
-// claimPort claims a node port that is asked for; the words say why not.
-func (a *Allocator) claimPort(d *draft, port uint16) (words string) {
+// claimPort claims a requested node port. It returns the reason if that fails, in the API
+// server's words.
+func (a *Allocator) claimPort(d *draft, port uint16) (reason string) {
 	switch {
 	case !a.nodePorts.contains(port):
 		return "provided port is not in the valid range. The range of valid ports is " + a.nodePorts.String()
-	case !d.take(a.ports, a.portPlace(port)):
+	case !d.claim(a.ports, a.portOffset(port)):
 		return "provided port is already allocated"
 	}
 	return ""
 }
 
-// choose gives a prepared draft what it lacks.
-func (a *Allocator) choose(d *draft) (p problems) {
+// allocateMissing chooses and claims the addresses and node ports that a prepared draft
+// lacks.
+func (a *Allocator) allocateMissing(d *draft) (p problems) {
 	const full = "range is full"
 	for i := len(d.ips); d.firstNew() <= i && i < len(d.families); i++ {
 		r := a.ranges[d.families[i]]
-		place, ok := d.choose(r.pool, string(d.families[i]))
+		offset, ok := d.claimFree(r.pool, string(d.families[i]))
 		if !ok {
 			p.internal("failed to allocate a serviceIP for Service %q: %s", d.key.Name, full)
 			return p
 		}
-		d.ips = append(d.ips, add(r.Start, place))
+		d.ips = append(d.ips, add(r.Start, offset))
 	}
 	for i, port := range d.ports {
 		if d.nodePorts[i] != 0 || !d.choosesNodePorts() {
@@ -196,50 +200,50 @@ func (a *Allocator) choose(d *draft) (p problems) {
 				continue
 			}
 		}
-		place, ok := d.choose(a.ports, fmt.Sprintf("%d/%s", port.Number, port.Protocol))
+		offset, ok := d.claimFree(a.ports, fmt.Sprintf("%d/%s", port.Number, port.Protocol))
 		if !ok {
 			p.internal("failed to allocate a nodePort: %s", full)
 			return p
 		}
-		d.nodePorts[i] = a.nodePorts.First + uint16(place)
+		d.nodePorts[i] = a.nodePorts.First + uint16(offset)
 	}
 	if d.hasHealthCheck() && d.healthCheck == 0 {
-		place, ok := d.choose(a.ports, "health check")
+		offset, ok := d.claimFree(a.ports, "health check")
 		if !ok {
 			p.internal("failed to allocate a HealthCheck NodePort 0: %s", full)
 			return p
 		}
-		d.healthCheck = a.nodePorts.First + uint16(place)
+		d.healthCheck = a.nodePorts.First + uint16(offset)
 	}
 	return nil
 }
 
-// choose claims a place that is chosen for the draft.
-func (d *draft) choose(p *pool, purpose string) (place uint64, ok bool) {
-	if place, ok = p.choose(d.key, purpose); ok {
-		d.claims = append(d.claims, claim{p, place})
+// claimFree claims a free offset for the draft.
+func (d *draft) claimFree(p *pool, purpose string) (offset uint64, ok bool) {
+	if offset, ok = p.reserveFree(d.key, purpose); ok {
+		d.claims = append(d.claims, claim{p, offset})
 	}
-	return place, ok
+	return offset, ok
 }
 
-// reclaim claims all that a Service holds.
-func (a *Allocator) reclaim(d *draft) (p problems) {
+// claimHeld claims everything that a recalled Service holds.
+func (a *Allocator) claimHeld(d *draft) (p problems) {
 	if d.needsAddresses() {
 		for i, ip := range d.ips {
-			if words := a.claimAddress(d, ip); words != "" || d.families[i] != cluster.FamilyOf(ip) {
-				p.invalid(clusterIPsField, d.ipList(), words)
+			if reason := a.claimAddress(d, ip); reason != "" || d.families[i] != cluster.FamilyOf(ip) {
+				p.invalid(clusterIPsField, d.ipList(), reason)
 			}
 		}
 	}
 	for _, port := range d.heldPorts() {
-		if words := a.claimPort(d, port); words != "" {
-			p.invalid(portsField, fmt.Sprint(port), words)
+		if reason := a.claimPort(d, port); reason != "" {
+			p.invalid(portsField, fmt.Sprint(port), reason)
 		}
 	}
 	return p
 }
 
-// heldPorts are the node ports that are held of the pool, each once.
+// heldPorts returns the node ports that the Service holds, without duplicates.
 func (f *fields) heldPorts() (held []uint16) {
 	if f.hasNodePorts() {
 		for _, port := range f.nodePorts {
@@ -254,13 +258,13 @@ func (f *fields) heldPorts() (held []uint16) {
 	return held
 }
 
-// releaseAll takes back what was held and is no more.
+// releaseAll releases what was holds and is does not.
 func (a *Allocator) releaseAll(was, is fields) {
 	if was.needsAddresses() {
 		for _, ip := range was.ips {
 			if !slices.Contains(is.ips, ip) {
 				r := a.ranges[cluster.FamilyOf(ip)]
-				r.release(r.place(ip))
+				r.release(r.offset(ip))
 				a.freed++
 			}
 		}
@@ -268,7 +272,7 @@ func (a *Allocator) releaseAll(was, is fields) {
 	kept := is.heldPorts()
 	for _, port := range was.heldPorts() {
 		if !slices.Contains(kept, port) {
-			a.ports.release(a.portPlace(port))
+			a.ports.release(a.portOffset(port))
 			a.freed++
 		}
 	}

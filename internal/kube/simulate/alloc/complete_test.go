@@ -14,101 +14,102 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// expect fails unless the refusals are as they should be: "name: field: words".
+// expect compares refusals, each as "name: field: message", with want.
 func expect(t *testing.T, got []cluster.Refusal, want ...string) {
 	t.Helper()
 	var texts []string
 	for _, r := range got {
-		texts = append(texts, r.Key.Name+": "+told([]cluster.Refusal{r}))
+		texts = append(texts, r.Key.Name+": "+kubectlText([]cluster.Refusal{r}))
 	}
 	if !slices.Equal(texts, want) {
 		t.Errorf("refused:\n%s\nwant:\n%s", strings.Join(texts, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-const taken = `spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated`
+const alreadyAllocated = `spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated`
 
-// TestConflicts: of those who ask for one address the first by key has it, or who
-// has it already; the other gets it when it is free.
-func TestConflicts(t *testing.T) {
+// TestAddressConflict checks that of two Services that request one address, the holder or
+// else the first by key gets it, and that the second gets it once it is free.
+func TestAddressConflict(t *testing.T) {
 	w := newWorld(t, single)
 	a, b := parse(t, "a", "ip=10.96.0.10"), parse(t, "b", "ip=10.96.0.10")
-	expect(t, w.put(b, a), "b: "+taken)
+	expect(t, w.apply(b, a), "b: "+alreadyAllocated)
 	if w.get("a") == nil || w.get("b") != nil {
-		t.Fatal("a should be there, and b should not")
+		t.Fatalf("a is %+v and b is %+v, want only a", w.get("a"), w.get("b"))
 	}
-	expect(t, w.put(), "b: "+taken)
+	expect(t, w.apply(), "b: "+alreadyAllocated)
 	expect(t, w.remove("a"))
 	if w.get("b") == nil {
-		t.Fatal("b should be there once a is gone")
+		t.Fatal("b is still refused after a was deleted")
 	}
-	expect(t, w.put(a), "a: "+taken)
-	expect(t, w.put(parse(t, "a", "ip=10.96.0.11")))
-	expect(t, w.put(parse(t, "a", "ip=10.96.0.10")), `a: spec.clusterIPs[0]: Invalid value: ["10.96.0.10"]: may not change once set`)
+	expect(t, w.apply(a), "a: "+alreadyAllocated)
+	expect(t, w.apply(parse(t, "a", "ip=10.96.0.11")))
+	expect(t, w.apply(parse(t, "a", "ip=10.96.0.10")), `a: spec.clusterIPs[0]: Invalid value: ["10.96.0.10"]: may not change once set`)
 }
 
-// TestConflictEndsInOneTransaction: what one gives back another gets at once,
-// whichever comes first by key.
-func TestConflictEndsInOneTransaction(t *testing.T) {
+// TestReleasedAddressIsReallocatedInTheSameTransaction checks that an address and a node
+// port that one Service releases go to another in the same transaction, in either order
+// of the keys.
+func TestReleasedAddressIsReallocatedInTheSameTransaction(t *testing.T) {
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		w := newWorld(t, single)
-		expect(t, w.put(parse(t, names[0], "type=NodePort ip=10.96.0.10 ports=80:30080")))
-		expect(t, w.put(parse(t, names[0], "external=example.com"), parse(t, names[1], "type=NodePort ip=10.96.0.10 ports=80:30080")))
+		expect(t, w.apply(parse(t, names[0], "type=NodePort ip=10.96.0.10 ports=80:30080")))
+		expect(t, w.apply(parse(t, names[0], "external=example.com"), parse(t, names[1], "type=NodePort ip=10.96.0.10 ports=80:30080")))
 		if s := w.get(names[1]); s == nil || s.Spec.NodePorts[0] != 30080 {
 			t.Errorf("%s is %+v", names[1], s)
 		}
 	}
 }
 
-// TestRefusedIsDeclaredNoMore: the Allocator hears of it though nothing changes in
-// the Store.
-func TestRefusedIsDeclaredNoMore(t *testing.T) {
+// TestDeletedRefusedServiceStaysDeleted checks that the Allocator notices the deletion of
+// a refused Service, which changes nothing in the Store.
+func TestDeletedRefusedServiceStaysDeleted(t *testing.T) {
 	w := newWorld(t, single)
-	expect(t, w.put(parse(t, "a", "ip=10.96.0.10"), parse(t, "b", "ip=10.96.0.10")), "b: "+taken)
+	expect(t, w.apply(parse(t, "a", "ip=10.96.0.10"), parse(t, "b", "ip=10.96.0.10")), "b: "+alreadyAllocated)
 	expect(t, w.remove("b"))
 	expect(t, w.remove("a"))
 	if w.get("b") != nil {
-		t.Error("b came back")
+		t.Error("b was created after it was deleted")
 	}
 }
 
-// TestRefusedChangeIsTakenBack: what is declared is just what was filled in, so that
-// nothing changes in the Store.
-func TestRefusedChangeIsTakenBack(t *testing.T) {
+// TestRevertedChangeIsNoLongerRefused checks that a refused change that is reverted is no
+// longer reported. The declaration then equals the held Service, so that nothing changes
+// in the Store.
+func TestRevertedChangeIsNoLongerRefused(t *testing.T) {
 	const full = "type=ClusterIP ip=10.96.0.10 families=IPv4 policy=SingleStack"
 	w := newWorld(t, single)
-	expect(t, w.put(parse(t, "a", full)))
+	expect(t, w.apply(parse(t, "a", full)))
 	held := w.get("a")
-	expect(t, w.put(parse(t, "a", full+" ports=80:30080 label=a")), "a: spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'")
+	expect(t, w.apply(parse(t, "a", full+" ports=80:30080 label=a")), "a: spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'")
 	if w.get("a") != held {
-		t.Errorf("a is %+v, want what it was", w.get("a"))
+		t.Errorf("a is %+v, want it unchanged", w.get("a"))
 	}
-	expect(t, w.put(parse(t, "a", full)))
+	expect(t, w.apply(parse(t, "a", full)))
 }
 
-// TestRefusedIsGone: a Service that was refused as it was changed gives back what it
-// held.
-func TestRefusedIsGone(t *testing.T) {
+func TestDeletedServiceReleasesItsAddressAfterARefusedChange(t *testing.T) {
 	w := newWorld(t, single)
-	expect(t, w.put(parse(t, "a", "ip=10.96.0.10")))
-	expect(t, w.put(parse(t, "a", "ip=10.96.0.11")), `a: spec.clusterIPs[0]: Invalid value: ["10.96.0.11"]: may not change once set`)
+	expect(t, w.apply(parse(t, "a", "ip=10.96.0.10")))
+	expect(t, w.apply(parse(t, "a", "ip=10.96.0.11")), `a: spec.clusterIPs[0]: Invalid value: ["10.96.0.11"]: may not change once set`)
 	expect(t, w.remove("a"))
-	expect(t, w.put(parse(t, "b", "ip=10.96.0.10")))
+	expect(t, w.apply(parse(t, "b", "ip=10.96.0.10")))
 }
 
-// TestNodePortsAreOfAllProtocols: a number that one Service has is no other's, of
-// whatever protocol.
-func TestNodePortsAreOfAllProtocols(t *testing.T) {
+// TestNodePortsAreReservedForAllProtocols checks that no two Services share a node port,
+// even with different protocols.
+func TestNodePortsAreReservedForAllProtocols(t *testing.T) {
 	w := newWorld(t, single)
-	expect(t, w.put(parse(t, "a", "type=NodePort ports=53/TCP:30053"), parse(t, "b", "type=NodePort ports=53/UDP:30053")),
+	expect(t, w.apply(parse(t, "a", "type=NodePort ports=53/TCP:30053"), parse(t, "b", "type=NodePort ports=53/UDP:30053")),
 		"b: spec.ports[0].nodePort: Invalid value: 30053: provided port is already allocated")
-	expect(t, w.put(parse(t, "b", "type=NodePort ports=53/UDP"), parse(t, "c", "type=LoadBalancer local health=30053")),
+	expect(t, w.apply(parse(t, "b", "type=NodePort ports=53/UDP"), parse(t, "c", "type=LoadBalancer local health=30053")),
 		"c: Internal error occurred: failed to allocate requested HealthCheck NodePort 30053: provided port is already allocated")
 }
 
-// TestGivenBeforeChosen: nobody is given by chance what another asks for.
-func TestGivenBeforeChosen(t *testing.T) {
-	const ranges = "10.96.0.0/29" // of six addresses
+// TestRequestedAddressesAreClaimedFirst checks that no Service is allocated an address
+// that another one requests.
+func TestRequestedAddressesAreClaimedFirst(t *testing.T) {
+	const ranges = "10.96.0.0/29" // six addresses
 	for chosen := range 6 {
 		w := newWorld(t, ranges)
 		var all []*cluster.Service
@@ -116,34 +117,34 @@ func TestGivenBeforeChosen(t *testing.T) {
 			all = append(all, parse(t, fmt.Sprint("a", i), "type=NodePort ports=80:"+fmt.Sprint(30000+i)))
 		}
 		given := fmt.Sprint("10.96.0.", 1+chosen)
-		expect(t, w.put(append(all, parse(t, "b", "ip="+given))...))
+		expect(t, w.apply(append(all, parse(t, "b", "ip="+given))...))
 		if s := w.get("b"); s == nil || s.ClusterIPs[0].String() != given {
 			t.Errorf("b is %+v, want the address %s", s, given)
 		}
 	}
 }
 
-func TestExhausted(t *testing.T) {
-	w := newWorld(t, "10.96.0.0/27") // 16 addresses below, 14 above
+func TestRangeExhaustion(t *testing.T) {
+	w := newWorld(t, "10.96.0.0/27") // 16 addresses in the lower band, 14 in the upper one
 	var all []*cluster.Service
 	for i := range 31 {
 		all = append(all, parse(t, fmt.Sprintf("a%02d", i), ""))
 	}
-	expect(t, w.put(all[:14]...))
+	expect(t, w.apply(all[:14]...))
 	static := netip.MustParseAddr("10.96.0.16")
 	for i := range 14 {
 		if ip := w.get(fmt.Sprintf("a%02d", i)).ClusterIPs[0]; ip.Compare(static) <= 0 {
-			t.Errorf("the static part was given out while the other was not full: %s", ip)
+			t.Errorf("%s of the static band was allocated before the upper band was full", ip)
 		}
 	}
-	expect(t, w.put(all[14:]...), `a30: Internal error occurred: failed to allocate a serviceIP for Service "a30": range is full`)
+	expect(t, w.apply(all[14:]...), `a30: Internal error occurred: failed to allocate a serviceIP for Service "a30": range is full`)
 	expect(t, w.remove("a07"))
 	if s := w.get("a30"); s == nil || s.ClusterIPs[0].Compare(static) <= 0 {
-		t.Errorf("a30 is %+v, want the address that came free", s)
+		t.Errorf("a30 is %+v, want the released address", s)
 	}
 }
 
-func TestExhaustedNodePorts(t *testing.T) {
+func TestNodePortExhaustion(t *testing.T) {
 	a, err := New(Config{Ranges: []netip.Prefix{netip.MustParsePrefix(single)}, NodePorts: Ports{40000, 40001}})
 	if err != nil {
 		t.Fatal(err)
@@ -151,17 +152,18 @@ func TestExhaustedNodePorts(t *testing.T) {
 	w := newWorld(t, single)
 	w.alloc = a
 	const full = "Internal error occurred: failed to allocate a "
-	expect(t, w.put(parse(t, "a", "type=NodePort ports=a=80,b=81,c=82")), "a: "+full+"nodePort: range is full")
-	expect(t, w.put(parse(t, "a", "type=LoadBalancer local ports=a=80,b=81")), "a: "+full+"HealthCheck NodePort 0: range is full")
-	expect(t, w.put(parse(t, "a", "type=LoadBalancer local")))
+	expect(t, w.apply(parse(t, "a", "type=NodePort ports=a=80,b=81,c=82")), "a: "+full+"nodePort: range is full")
+	expect(t, w.apply(parse(t, "a", "type=LoadBalancer local ports=a=80,b=81")), "a: "+full+"HealthCheck NodePort 0: range is full")
+	expect(t, w.apply(parse(t, "a", "type=LoadBalancer local")))
 	if got := w.get("a"); got.Spec.NodePorts[0]+got.Spec.HealthCheckNodePort != 40000+40001-65536 {
 		t.Errorf("a has the ports %d and %d", got.Spec.NodePorts[0], got.Spec.HealthCheckNodePort)
 	}
 }
 
-// TestAnyOrder: from nothing, the result does not depend on how the Services come,
-// as long as they come together; and one more leaves all others alone.
-func TestAnyOrder(t *testing.T) {
+// TestAllocationIsIndependentOfOrder checks that the allocations of Services created in
+// one transaction do not depend on their order, and that one more Service does not change
+// them.
+func TestAllocationIsIndependentOfOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var all []*cluster.Service
 	for i := range 300 {
@@ -171,7 +173,7 @@ func TestAnyOrder(t *testing.T) {
 	for range 10 {
 		w := newWorld(t, dual)
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		w.put(all...)
+		w.apply(all...)
 		services := w.services()
 		if first == nil {
 			first = services
@@ -181,7 +183,7 @@ func TestAnyOrder(t *testing.T) {
 		}
 	}
 	w := newWorld(t, dual)
-	w.put(append(slices.Clone(all), parse(t, "zzz", "type=NodePort policy=RequireDualStack"))...)
+	w.apply(append(slices.Clone(all), parse(t, "zzz", "type=NodePort policy=RequireDualStack"))...)
 	services := w.services()
 	delete(services, keyOf("zzz"))
 	if d := cmp.Diff(first, services, compareAddrs); d != "" {
@@ -199,7 +201,7 @@ func (w *world) services() map[cluster.Key]*cluster.Service {
 	return all
 }
 
-// randomService declares one that often asks for what others ask for, too.
+// randomService declares a Service that often requests what other random ones request.
 func randomService(t testing.TB, r *rand.Rand, name string) *cluster.Service {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] + " " }
 	words := pick("", "", "type=NodePort", "type=LoadBalancer", "type=LoadBalancer local", "type=LoadBalancer nonodeports", "headless", "external=example.com") +
@@ -214,24 +216,25 @@ func randomService(t testing.TB, r *rand.Rand, name string) *cluster.Service {
 	return parse(t, name, words)
 }
 
-// TestHistories: whatever comes and goes, no two Services share an address or a node
-// port, all are in their ranges, who holds an address keeps it, and what is refused
-// changes nothing. An Allocator that recalls the end goes on from it.
-func TestHistories(t *testing.T) {
+// TestRandomHistories checks that after any sequence of changes no two Services share an
+// address or a node port, all allocations are in range, Services retain their addresses,
+// and refused changes have no effect. An Allocator that recalls the final state preserves
+// it.
+func TestRandomHistories(t *testing.T) {
 	for seed := range uint64(40) {
-		if history(t, seed); t.Failed() {
+		if runHistory(t, seed); t.Failed() {
 			return
 		}
 	}
 }
 
-// FuzzHistories is TestHistories for as long as anyone likes.
-func FuzzHistories(f *testing.F) {
+// FuzzHistory is TestRandomHistories with random seeds.
+func FuzzHistory(f *testing.F) {
 	f.Add(uint64(1582))
-	f.Fuzz(history)
+	f.Fuzz(runHistory)
 }
 
-func history(t *testing.T, seed uint64) {
+func runHistory(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	ranges := []string{dual, single, "10.96.0.0/27 fd00:96::/124"}[r.IntN(3)]
 	w := newWorld(t, ranges)
@@ -252,11 +255,11 @@ func history(t *testing.T, seed uint64) {
 		}
 		w.remove(gone...)
 		between := w.services()
-		refused := w.put(put...)
-		checkSane(t, w)
-		checkKept(t, before, between)
-		checkKept(t, between, w.services())
-		checkRefused(t, w, refused, between, declared)
+		refused := w.apply(put...)
+		checkInvariants(t, w)
+		checkAddressesUnchanged(t, before, between)
+		checkAddressesUnchanged(t, between, w.services())
+		checkRefusals(t, w, refused, between, declared)
 		if t.Failed() {
 			t.Fatalf("seed %d: put %s, removed %v", seed, describeAll(put), gone)
 		}
@@ -274,8 +277,9 @@ func describeAll(all []*cluster.Service) string {
 	return strings.Join(texts, "\n")
 }
 
-// checkSane: no two share anything, all is in range, and all is there that should.
-func checkSane(t *testing.T, w *world) {
+// checkInvariants checks that no two Services share an allocation, that all allocations
+// are in range, and that each Service has what its type requires.
+func checkInvariants(t *testing.T, w *world) {
 	t.Helper()
 	ips, ports := make(map[netip.Addr]cluster.Key), make(map[uint16]cluster.Key)
 	for key, s := range w.services() {
@@ -310,12 +314,13 @@ func checkSane(t *testing.T, w *world) {
 		held += len(r.holders)
 	}
 	if held != len(ips)+len(ports) {
-		t.Errorf("%d addresses and ports are held, and %d in use", held, len(ips)+len(ports))
+		t.Errorf("%d addresses and ports are reserved, but %d are in use", held, len(ips)+len(ports))
 	}
 }
 
-// checkKept: the first address stays while the Service has any.
-func checkKept(t *testing.T, before, after map[cluster.Key]*cluster.Service) {
+// checkAddressesUnchanged checks that the addresses of a Service do not change while it
+// has any.
+func checkAddressesUnchanged(t *testing.T, before, after map[cluster.Key]*cluster.Service) {
 	t.Helper()
 	for key, old := range before {
 		s := after[key]
@@ -328,14 +333,17 @@ func checkKept(t *testing.T, before, after map[cluster.Key]*cluster.Service) {
 	}
 }
 
-// checkRefused: what is refused is as it was, and all else is there.
-func checkRefused(t *testing.T, w *world, refused []cluster.Refusal, before map[cluster.Key]*cluster.Service, declared map[string]*cluster.Service) {
+// checkRefusals checks that refused Services are unchanged and all others applied.
+func checkRefusals(
+	t *testing.T, w *world, refused []cluster.Refusal,
+	before map[cluster.Key]*cluster.Service, declared map[string]*cluster.Service,
+) {
 	t.Helper()
 	isRefused := make(map[cluster.Key]bool)
 	for _, r := range refused {
 		isRefused[r.Key] = true
 		if w.get(r.Key.Name) != before[r.Key] {
-			t.Errorf("%s is refused, and is %+v, and was %+v", r.Key, w.get(r.Key.Name), before[r.Key])
+			t.Errorf("%s is refused, but is %+v and was %+v", r.Key, w.get(r.Key.Name), before[r.Key])
 		}
 	}
 	if !slices.IsSortedFunc(refused, func(x, y cluster.Refusal) int { return x.Key.Compare(y.Key) }) {
@@ -343,24 +351,24 @@ func checkRefused(t *testing.T, w *world, refused []cluster.Refusal, before map[
 	}
 	for name, s := range declared {
 		if got := w.get(name); !isRefused[s.Key] && (got == nil || !maps.Equal(got.Spec.Labels, s.Spec.Labels)) {
-			t.Errorf("%s was declared as %+v and is %+v", name, s, got)
+			t.Errorf("%s was declared as %+v, but is %+v", name, s, got)
 		}
 	}
 	for key := range w.services() {
 		if declared[key.Name] == nil {
-			t.Errorf("%s is there, and not declared", key)
+			t.Errorf("%s exists, but is not declared", key)
 		}
 	}
 }
 
-// checkRecall: an Allocator that recalls what is there changes nothing, neither of
-// what is there nor when all is declared again that stands.
+// checkRecall checks that an Allocator that recalls the present state changes nothing,
+// neither in an empty transaction nor when all accepted declarations are applied again.
 func checkRecall(t *testing.T, w *world, ranges string, declared map[string]*cluster.Service) {
 	t.Helper()
 	want := w.services()
-	standing := make(map[cluster.Key]bool)
-	for _, r := range w.put() {
-		standing[r.Key] = true
+	isRefused := make(map[cluster.Key]bool)
+	for _, r := range w.apply() {
+		isRefused[r.Key] = true
 	}
 	recall := func() *Allocator {
 		a := newAllocator(t, ranges)
@@ -369,23 +377,23 @@ func checkRecall(t *testing.T, w *world, ranges string, declared map[string]*clu
 	}
 	same := &world{t, w.store, recall()}
 	version := w.store.Version()
-	if expect(t, same.put()); w.store.Version() != version {
-		t.Error("something changed when an Allocator recalled what is there")
+	if expect(t, same.apply()); w.store.Version() != version {
+		t.Error("an empty transaction after Recall changed the Store")
 	}
 	next := newWorld(t, ranges)
 	next.alloc = recall()
 	var all []*cluster.Service
 	for _, s := range declared {
-		if !standing[s.Key] {
+		if !isRefused[s.Key] {
 			all = append(all, s)
 		} else if want[s.Key] != nil {
-			delete(want, s.Key) // its last good manifest is not known
+			delete(want, s.Key) // the last accepted manifest is unknown
 		}
 	}
-	for _, r := range next.put(all...) {
-		// A manifest can come to be such that the API server would not take it anew.
-		if len(newWorld(t, ranges).put(declared[r.Key.Name])) == 0 {
-			t.Errorf("after a restart %s is refused: %s", r.Key, told([]cluster.Refusal{r}))
+	for _, r := range next.apply(all...) {
+		// A manifest that the API server accepts as an update may be invalid for a new Service.
+		if len(newWorld(t, ranges).apply(declared[r.Key.Name])) == 0 {
+			t.Errorf("after a restart %s is refused: %s", r.Key, kubectlText([]cluster.Refusal{r}))
 		}
 	}
 	if d := cmp.Diff(want, next.services(), compareAddrs); d != "" {
@@ -393,70 +401,70 @@ func checkRecall(t *testing.T, w *world, ranges string, declared map[string]*clu
 	}
 }
 
-// TestRecallOfOtherRanges: what can't be given out is given out anew.
-func TestRecallOfOtherRanges(t *testing.T) {
+// TestRecallWithChangedRanges checks that a Service whose address is outside the
+// configured ranges gets a new one.
+func TestRecallWithChangedRanges(t *testing.T) {
 	w := newWorld(t, dual)
 	out, in := parse(t, "out", "ip=10.96.9.1 type=NodePort ports=80:30080"), parse(t, "in", "ip=10.96.0.1")
 	never := parse(t, "never", "policy=PreferDualStack")
-	expect(t, w.put(out, in, never))
-	w.store.Update(func(tx *cluster.Tx) { tx.Put(never) }) // as it was declared
+	expect(t, w.apply(out, in, never))
+	w.store.Update(func(tx *cluster.Tx) { tx.Put(never) }) // without allocations
 	a := newAllocator(t, "10.96.0.0/24 fd00:96::/112")
 	w.store.View(a.Recall)
 	if held := len(a.ranges[cluster.IPv4].holders) + len(a.ports.holders); held != 1 {
-		t.Errorf("%d addresses and ports are recalled, want that of in", held)
+		t.Errorf("%d addresses and ports are recalled, want 1, the address of in", held)
 	}
 	next := newWorld(t, dual)
 	next.alloc = a
-	expect(t, next.put(parse(t, "out", ""), parse(t, "in", "policy=PreferDualStack")))
+	expect(t, next.apply(parse(t, "out", ""), parse(t, "in", "policy=PreferDualStack")))
 	if ips := next.get("in").ClusterIPs; len(ips) != 2 || ips[0] != netip.MustParseAddr("10.96.0.1") {
-		t.Errorf("in has %s, want what it had and one more", ips)
+		t.Errorf("in has %s, want 10.96.0.1 and one more", ips)
 	}
 	if ip := next.get("out").ClusterIPs[0]; !a.ranges[cluster.IPv4].contains(ip) {
 		t.Errorf("out has %s", ip)
 	}
 }
 
-// TestRecalledAndGone: who is not declared after a restart gives back what it held.
-func TestRecalledAndGone(t *testing.T) {
+func TestRecalledServiceThatIsNotDeclaredReleasesItsAddress(t *testing.T) {
 	w := newWorld(t, single)
-	expect(t, w.put(parse(t, "a", "ip=10.96.0.10")))
+	expect(t, w.apply(parse(t, "a", "ip=10.96.0.10")))
 	a := newAllocator(t, single)
 	w.store.View(a.Recall)
 	next := newWorld(t, single)
 	next.alloc = a
-	expect(t, next.put(parse(t, "b", "ip=10.96.0.10")))
+	expect(t, next.apply(parse(t, "b", "ip=10.96.0.10")))
 }
 
-// TestPreferDualStackFollowsChangesOnly: a Service that prefers two families does not
-// get the second because the cluster does (the page on dual-stack).
-func TestPreferDualStackFollowsChangesOnly(t *testing.T) {
+// TestPreferDualStackIgnoresClusterChanges checks that a Service with PreferDualStack
+// does not get a second family when the cluster does (page "IPv4/IPv6 dual-stack").
+func TestPreferDualStackIgnoresClusterChanges(t *testing.T) {
 	w := newWorld(t, single)
 	prefer := parse(t, "web", "policy=PreferDualStack")
-	expect(t, w.put(prefer))
+	expect(t, w.apply(prefer))
 	a := newAllocator(t, dual)
 	w.store.View(a.Recall)
 	w.alloc = a
-	expect(t, w.put(prefer))
+	expect(t, w.apply(prefer))
 	if ips := w.get("web").ClusterIPs; len(ips) != 1 {
 		t.Errorf("web has %s after a restart with two ranges", ips)
 	}
-	expect(t, w.put(parse(t, "web", "policy=RequireDualStack")))
+	expect(t, w.apply(parse(t, "web", "policy=RequireDualStack")))
 	if ips := w.get("web").ClusterIPs; len(ips) != 2 {
-		t.Errorf("web has %s, and requires two", ips)
+		t.Errorf("web has %s, want two addresses", ips)
 	}
 }
 
-// TestWithoutSpec: a Service that was read for names only has its type from what it
-// is.
-func TestWithoutSpec(t *testing.T) {
+// TestServiceWithoutSpec checks that the type of a Service without spec is derived from
+// ExternalName.
+func TestServiceWithoutSpec(t *testing.T) {
 	w := newWorld(t, single)
-	expect(t, w.put(&cluster.Service{Key: keyOf("a")}, &cluster.Service{Key: keyOf("b"), ExternalName: "example.com"}))
+	expect(t, w.apply(&cluster.Service{Key: keyOf("a")}, &cluster.Service{Key: keyOf("b"), ExternalName: "example.com"}))
 	if a, b := w.get("a"), w.get("b"); len(a.ClusterIPs) != 1 || a.Spec.Type != cluster.ClusterIP || len(b.ClusterIPs) != 0 || b.Spec.Type != cluster.ExternalName {
 		t.Errorf("got %+v and %+v", a, b)
 	}
 }
 
-// BenchmarkComplete fills in 10,000 Services from nothing.
+// BenchmarkComplete measures the allocation for 10,000 new Services.
 func BenchmarkComplete(b *testing.B) {
 	const n = 10_000
 	all := make([]*cluster.Service, n)

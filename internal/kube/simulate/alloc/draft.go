@@ -8,14 +8,14 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// fields are those of a Service that are filled in.
+// fields are the fields of a Service that decide its allocations or receive them.
 type fields struct {
 	typ cluster.ServiceType
-	// ips are clusterIPs; the zero Addr alone is None.
+	// ips are clusterIPs; a single zero Addr means "None".
 	ips      []netip.Addr
 	families []cluster.AddressType
 	policy   cluster.FamilyPolicy
-	// ports are the Service's, and nodePorts one for each; 0 is none.
+	// nodePorts has one element per port; 0 means none.
 	ports       []cluster.Port
 	nodePorts   []uint16
 	healthCheck uint16
@@ -23,7 +23,7 @@ type fields struct {
 	noNodePorts, externalLocal, selects bool
 }
 
-// fieldsOf reads the fields of a Service; they are copies.
+// fieldsOf returns a copy of a Service's fields.
 func fieldsOf(s *cluster.Service) fields {
 	spec := specOf(s)
 	f := fields{
@@ -40,14 +40,15 @@ func fieldsOf(s *cluster.Service) fields {
 	}
 	if f.typ != cluster.ExternalName {
 		copy(f.nodePorts, spec.NodePorts)
-	} // else the API server keeps the numbers, but reserves none
+	} // an ExternalName Service retains the numbers without reserving them
 	if s.Headless {
 		f.ips = []netip.Addr{{}}
 	}
 	return f
 }
 
-// specOf is the spec of a Service, or what stands for one that is not there.
+// specOf returns the spec of a Service. If it has none, its type is derived from
+// ExternalName.
 func specOf(s *cluster.Service) cluster.ServiceSpec {
 	var spec cluster.ServiceSpec
 	if s.Spec != nil {
@@ -66,12 +67,12 @@ func (f *fields) headless() bool { return len(f.ips) == 1 && !f.ips[0].IsValid()
 
 func (f *fields) needsAddresses() bool { return f.typ != cluster.ExternalName && !f.headless() }
 
-// hasNodePorts reports whether a Service of the type may have node ports, and
-// choosesNodePorts whether some are chosen for it.
+// hasNodePorts reports whether Services of the type may have node ports.
 func (f *fields) hasNodePorts() bool {
 	return f.typ == cluster.NodePort || f.typ == cluster.LoadBalancer
 }
 
+// choosesNodePorts reports whether ports without a node port are allocated one.
 func (f *fields) choosesNodePorts() bool {
 	return f.typ == cluster.NodePort || f.typ == cluster.LoadBalancer && !f.noNodePorts
 }
@@ -80,60 +81,59 @@ func (f *fields) hasHealthCheck() bool { return f.typ == cluster.LoadBalancer &&
 
 func (f *fields) hasNodePort(port uint16) bool { return slices.Contains(f.nodePorts, port) }
 
-// draft is a Service that is being filled in.
+// draft is a Service for which addresses and node ports are being allocated.
 type draft struct {
 	key cluster.Key
 	fields
-	// was is what is held of it; the zero fields, which have no type, when it is
-	// new.
+	// was are the fields of the held Service; zero for a new one.
 	was    fields
-	source *cluster.Service // as it is declared
+	source *cluster.Service // the declaration
 	claims []claim
 }
 
 func (d *draft) isNew() bool { return d.was.typ == "" }
 
-// draftOf is what comes of a Service when its manifest is applied: to nothing, or
-// to what is held.
+// draftOf returns the draft that results from applying a Service's manifest to what it
+// holds.
 func draftOf(key cluster.Key, s *service) *draft {
 	d := &draft{key: key, fields: fieldsOf(s.declared), source: s.declared}
 	if s.held == nil {
 		return d
 	}
 	d.was = fieldsOf(s.held)
-	var before fields // what was declared before, as far as that is known
+	var before fields // the previous declaration; zero if unknown
 	if s.accepted != nil {
 		before = fieldsOf(s.accepted)
 	}
 	if s.accepted != nil && reflect.DeepEqual(d.fields, before) {
-		d.keep()
+		d.restoreHeld()
 		return d
 	}
-	d.keepAddresses(before)
-	d.keepNodePorts(before)
+	d.restoreAddresses(before)
+	d.restoreNodePorts(before)
 	if d.healthCheck == 0 && (before.healthCheck == 0 || d.was.hasHealthCheck() && d.hasHealthCheck()) {
 		d.healthCheck = d.was.healthCheck
 	}
-	d.dropForType()
+	d.clearForType()
 	return d
 }
 
-// keep keeps all that is held, where the manifest gives what it gave before. The
-// API server would refuse some of that the second time: a single family that the
-// second was added to, and what was dropped with the type.
-func (d *draft) keep() {
+// restoreHeld copies all allocated fields from the held Service; it is used if the
+// declaration did not change. The API server would reject some of these when applied
+// again: a single family to which the second was added, and fields cleared for the type.
+func (d *draft) restoreHeld() {
 	d.ips, d.families, d.policy = slices.Clone(d.was.ips), slices.Clone(d.was.families), d.was.policy
 	d.nodePorts, d.healthCheck = slices.Clone(d.was.nodePorts), d.was.healthCheck
 	d.noNodePorts = d.was.noNodePorts
 }
 
-// keepAddresses keeps what is held of addresses and families where the manifest
-// does not give it. What it gave before and gives no longer is taken away by
-// "kubectl apply"; the API server then restores addresses, and takes the rest from
-// them. A single address is taken to be a clusterIP, which leaves a second one
-// alone, unless the manifest had both before. A single family of a Service that was
-// recalled is taken to be what the second was added to.
-func (d *draft) keepAddresses(before fields) {
+// restoreAddresses copies the addresses, families and policy that the manifest does not
+// set from the held Service. "kubectl apply" removes a field that the previous manifest
+// set and this one does not; the API server then restores the addresses and infers
+// families and policy from them. A single address counts as clusterIP, which leaves a
+// second one in place, unless the previous manifest set both. A single family of a
+// recalled Service counts as the one to which the second was added.
+func (d *draft) restoreAddresses(before fields) {
 	first := len(d.ips) == 1 && len(before.ips) < 2 && len(d.was.ips) == 2 && d.ips[0] == d.was.ips[0]
 	if len(d.ips) == 0 || first {
 		d.ips = slices.Clone(d.was.ips)
@@ -147,15 +147,15 @@ func (d *draft) keepAddresses(before fields) {
 	}
 }
 
-// firstFamilyOnly reports whether the first of two families that are held is given.
+// firstFamilyOnly reports whether the manifest sets only the first of two held families.
 func (d *draft) firstFamilyOnly() bool {
 	return len(d.families) == 1 && len(d.was.families) == 2 && d.families[0] == d.was.families[0]
 }
 
-// keepNodePorts keeps node ports that are held: of the same port and protocol by
-// "kubectl apply", else of the port of the same name by the API server, unless it
-// is another's now (kube-apiserver: patchAllocatedValues).
-func (d *draft) keepNodePorts(before fields) {
+// restoreNodePorts copies held node ports to ports without one. "kubectl apply" merges
+// ports by number and protocol; the API server restores the rest by port name, unless
+// another port now requests the node port (kube-apiserver: patchAllocatedValues).
+func (d *draft) restoreNodePorts(before fields) {
 	for i, p := range d.ports {
 		if d.nodePorts[i] == 0 && before.nodePortOf(p) == 0 {
 			d.nodePorts[i] = d.was.nodePortOf(p)
@@ -176,7 +176,7 @@ func (d *draft) keepNodePorts(before fields) {
 	}
 }
 
-// nodePortOf is the node port of the port with the number and protocol of p.
+// nodePortOf returns the node port of the port with the number and protocol of p, or 0.
 func (f *fields) nodePortOf(p cluster.Port) uint16 {
 	for i, o := range f.ports {
 		if o.Number == p.Number && o.Protocol == p.Protocol {
@@ -186,9 +186,9 @@ func (f *fields) nodePortOf(p cluster.Port) uint16 {
 	return 0
 }
 
-// dropForType empties what a Service of a new type does not have, and what is only
-// there because it was held (kube-apiserver: dropTypeDependentFields).
-func (d *draft) dropForType() {
+// clearForType clears the fields that the new type does not support and that the manifest
+// did not change (kube-apiserver: dropTypeDependentFields).
+func (d *draft) clearForType() {
 	if d.typ == cluster.ExternalName && d.was.typ != cluster.ExternalName {
 		if slices.Equal(d.ips, d.was.ips) {
 			d.ips = nil
@@ -207,30 +207,31 @@ func (d *draft) dropForType() {
 	if d.was.hasHealthCheck() && !d.hasHealthCheck() && d.healthCheck == d.was.healthCheck {
 		d.healthCheck = 0
 	}
-	d.noNodePorts = d.noNodePorts && (d.typ == cluster.LoadBalancer || d.was.typ != cluster.LoadBalancer || !d.was.noNodePorts)
+	d.noNodePorts = d.noNodePorts &&
+		(d.typ == cluster.LoadBalancer || d.was.typ != cluster.LoadBalancer || !d.was.noNodePorts)
 }
 
-// take claims a place for the draft, and reports whether it was free.
-func (d *draft) take(p *pool, place uint64) bool {
-	if !p.take(place, d.key) {
+// claim reserves an offset for the draft and reports whether it was free.
+func (d *draft) claim(p *pool, offset uint64) bool {
+	if !p.reserve(offset, d.key) {
 		return false
 	}
-	d.claims = append(d.claims, claim{p, place})
+	d.claims = append(d.claims, claim{p, offset})
 	return true
 }
 
-// giveBack undoes all claims, and tells how many there were.
-func (d *draft) giveBack() int {
+// releaseClaims releases all claims and returns their number.
+func (d *draft) releaseClaims() int {
 	n := len(d.claims)
 	for _, c := range d.claims {
-		c.pool.release(c.place)
+		c.pool.release(c.offset)
 	}
 	d.claims = nil
 	return n
 }
 
-// filled is the Service with all that was given out.
-func (d *draft) filled() *cluster.Service {
+// service returns the declared Service with the draft's allocations.
+func (d *draft) service() *cluster.Service {
 	s, spec := *d.source, specOf(d.source)
 	s.Headless, s.ClusterIPs = d.headless(), nil
 	if !s.Headless && len(d.ips) > 0 {

@@ -8,44 +8,44 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// Where the fields are that Services are refused for.
+// Paths of the fields that refusals name, and their texts.
 const (
-	clusterIPsField   = "spec.clusterIPs"
-	familiesField     = "spec.ipFamilies"
-	policyField       = "spec.ipFamilyPolicy"
-	healthCheckField  = "spec.healthCheckNodePort"
-	noNodePortsField  = "spec.allocateLoadBalancerNodePorts"
-	portsField        = "spec.ports"
-	nodePortOfPort    = ".nodePort"
-	mayNotChange      = "may not change once set"
-	notForExternal    = "may not be set for ExternalName services"
-	releaseNeedsToSay = "must be 'SingleStack' to release the secondary "
+	clusterIPsField         = "spec.clusterIPs"
+	familiesField           = "spec.ipFamilies"
+	policyField             = "spec.ipFamilyPolicy"
+	healthCheckField        = "spec.healthCheckNodePort"
+	noNodePortsField        = "spec.allocateLoadBalancerNodePorts"
+	portsField              = "spec.ports"
+	nodePortOfPort          = ".nodePort"
+	mayNotChange            = "may not change once set"
+	notForExternalName      = "may not be set for ExternalName services"
+	releaseNeedsSingleStack = "must be 'SingleStack' to release the secondary "
 )
 
-// settleFamilies fills in policy and families (kube-apiserver:
-// initIPFamilyFields; the page on dual-stack).
-func (a *Allocator) settleFamilies(d *draft) (p problems) {
-	if d.typ == cluster.ExternalName || d.keepsPreference() {
+// resolveFamilies sets the policy and families (kube-apiserver: initIPFamilyFields; page
+// "IPv4/IPv6 dual-stack").
+func (a *Allocator) resolveFamilies(d *draft) (p problems) {
+	if d.typ == cluster.ExternalName || d.preferenceUnchanged() {
 		return nil
 	}
 	d.defaultPolicy()
-	if p = d.checkRelated(); len(p) > 0 {
+	if p = d.checkFamilies(); len(p) > 0 {
 		return p
 	}
-	p = append(p, d.shrink()...)
+	p = append(p, d.downgradeToSingle()...)
 	p = append(p, a.inferFamilies(d)...)
 	if len(p) > 0 {
 		return p
 	}
 	if d.headless() && !d.selects {
-		// Nobody knows what families its endpoints have, whatever the cluster has.
-		d.addFamilies(a.families[0], otherFamily)
+		// The families of its endpoints are unknown, so the cluster's families do not limit them.
+		d.completeFamilies(a.families[0], otherFamily)
 		return nil
 	}
 	if p = a.checkConfigured(d); len(p) > 0 {
 		return p
 	}
-	d.addFamilies(a.families[0], func(f cluster.AddressType) cluster.AddressType {
+	d.completeFamilies(a.families[0], func(f cluster.AddressType) cluster.AddressType {
 		if len(a.families) < 2 {
 			return ""
 		}
@@ -54,9 +54,9 @@ func (a *Allocator) settleFamilies(d *draft) (p problems) {
 	return nil
 }
 
-// keepsPreference reports whether a PreferDualStack Service stays as it is: it
-// follows changes of the cluster only when it is changed itself.
-func (d *draft) keepsPreference() bool {
+// preferenceUnchanged reports whether a PreferDualStack Service retains its families: it
+// follows a change of the cluster's families only when it is changed itself.
+func (d *draft) preferenceUnchanged() bool {
 	return d.typ == d.was.typ && d.typ != cluster.ExternalName &&
 		d.policy == cluster.PreferDualStack && (d.was.policy == "" || d.was.policy == cluster.PreferDualStack) &&
 		slices.Equal(d.ips, d.was.ips) && slices.Equal(d.families, d.was.families)
@@ -74,9 +74,9 @@ func (d *draft) defaultPolicy() {
 	}
 }
 
-// checkRelated checks what is given of families and addresses by itself
+// checkFamilies validates the families, policy and addresses of the manifest
 // (kube-apiserver: ValidateServiceClusterIPsRelatedFields).
-func (d *draft) checkRelated() (p problems) {
+func (d *draft) checkFamilies() (p problems) {
 	for i, f := range d.families {
 		if f != cluster.IPv4 && f != cluster.IPv6 {
 			p.unsupported(at(familiesField, i), quoted(f), string(cluster.IPv4), string(cluster.IPv6))
@@ -97,21 +97,23 @@ func (d *draft) checkRelated() (p problems) {
 	if d.headless() {
 		return p
 	}
-	if len(d.ips) > 1 && !slices.ContainsFunc(d.ips[1:], func(ip netip.Addr) bool { return cluster.FamilyOf(ip) != cluster.FamilyOf(d.ips[0]) }) {
+	differs := func(ip netip.Addr) bool { return cluster.FamilyOf(ip) != cluster.FamilyOf(d.ips[0]) }
+	if len(d.ips) > 1 && !slices.ContainsFunc(d.ips[1:], differs) {
 		p.invalid(clusterIPsField, d.ipList(), "may specify no more than one IP for each IP family")
 	}
 	for i, ip := range d.ips[:min(len(d.ips), len(d.families))] {
 		if f := d.families[i]; f == otherFamily(cluster.FamilyOf(ip)) {
-			p.invalid(at(clusterIPsField, i), quoted(ip.String()), fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", f, i))
+			p.invalid(at(clusterIPsField, i), quoted(ip.String()),
+				fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", f, i))
 		}
 	}
 	return p
 }
 
-// shrink takes the second family and address away from what becomes single-stack,
-// where they are not given; and checks that nothing else takes them away, nor
-// gives two to what is single-stack.
-func (d *draft) shrink() (p problems) {
+// downgradeToSingle removes the second family and address of a Service that becomes
+// single-stack, unless the manifest sets them. It refuses any other removal, and two
+// families or addresses of a single-stack Service.
+func (d *draft) downgradeToSingle() (p problems) {
 	single := d.policy == cluster.SingleStack
 	switch {
 	case d.isNew():
@@ -124,22 +126,25 @@ func (d *draft) shrink() (p problems) {
 		}
 	default:
 		if 0 < len(d.ips) && len(d.ips) < len(d.was.ips) {
-			p.invalid(policyField, quoted(d.policy), releaseNeedsToSay+"cluster IP")
+			p.invalid(policyField, quoted(d.policy), releaseNeedsSingleStack+"cluster IP")
 		}
 		if 0 < len(d.families) && len(d.families) < len(d.was.families) {
-			p.invalid(policyField, quoted(d.policy), releaseNeedsToSay+"IP family")
+			p.invalid(policyField, quoted(d.policy), releaseNeedsSingleStack+"IP family")
 		}
 	}
 	if single && len(d.ips) == 2 {
-		p.invalid(policyField, quoted(d.policy), "must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
+		p.invalid(policyField, quoted(d.policy),
+			"must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
 	}
 	if single && len(d.families) == 2 {
-		p.invalid(policyField, quoted(d.policy), "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
+		p.invalid(policyField, quoted(d.policy),
+			"must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
 	}
 	return p
 }
 
-// inferFamilies takes families that are not given from the addresses that are.
+// inferFamilies derives families that the manifest does not set from the addresses that
+// it sets.
 func (a *Allocator) inferFamilies(d *draft) (p problems) {
 	if d.headless() {
 		return nil
@@ -158,7 +163,7 @@ func (a *Allocator) inferFamilies(d *draft) (p problems) {
 	return p
 }
 
-// checkConfigured checks that the cluster has the families that are asked for.
+// checkConfigured checks that the cluster has the requested families.
 func (a *Allocator) checkConfigured(d *draft) (p problems) {
 	if d.policy == cluster.RequireDualStack && len(a.families) < 2 {
 		p.invalid(policyField, quoted(d.policy), "this cluster is not configured for dual-stack services")
@@ -171,9 +176,9 @@ func (a *Allocator) checkConfigured(d *draft) (p problems) {
 	return p
 }
 
-// addFamilies adds the first family, if there is none, and the second that there
-// is to it, if one is wanted.
-func (d *draft) addFamilies(first cluster.AddressType, second func(cluster.AddressType) cluster.AddressType) {
+// completeFamilies sets the first family if there is none, and adds the second, as
+// returned by the function, unless the policy is single-stack.
+func (d *draft) completeFamilies(first cluster.AddressType, second func(cluster.AddressType) cluster.AddressType) {
 	if len(d.families) == 0 {
 		d.families = append(d.families, first)
 	}
@@ -192,5 +197,5 @@ func otherFamily(f cluster.AddressType) cluster.AddressType {
 	return cluster.IPv4
 }
 
-// ipList is clusterIPs as the API spells it.
+// ipList returns clusterIPs as the API server prints them.
 func (d *draft) ipList() string { return listed(ipTexts(d.ips, 0)) }

@@ -7,52 +7,51 @@ import (
 	"strings"
 )
 
-// problem is why a Service is refused, in the words of the API: its field, and
-// what kubectl prints behind that and a colon. Where no field is to blame, field
-// is empty and the words are all there is.
-type problem struct{ field, words string }
+// problem is a reason to refuse a Service, in the texts of the API: the field, and what
+// kubectl prints after it and a colon. Problems that concern no field have an empty
+// field.
+type problem struct{ field, message string }
 
 type problems []problem
 
-// invalid, unsupported, duplicate and forbidden are the kinds of refusals of a
-// field that come up here (apimachinery: util/validation/field). A value is
-// spelt as in JSON.
+// invalid, unsupported, duplicate and forbidden append a problem of a field in the format
+// of apimachinery's package util/validation/field. A value is encoded as JSON.
 func (p *problems) invalid(field, value, detail string) {
-	p.add(field, "Invalid value: "+value+": "+detail)
+	p.report(field, "Invalid value: "+value+": "+detail)
 }
 
 func (p *problems) unsupported(field, value string, supported ...string) {
 	for i := range supported {
 		supported[i] = strconv.Quote(supported[i])
 	}
-	p.add(field, "Unsupported value: "+value+": supported values: "+strings.Join(supported, ", "))
+	p.report(field, "Unsupported value: "+value+": supported values: "+strings.Join(supported, ", "))
 }
 
-func (p *problems) duplicate(field, value string) { p.add(field, "Duplicate value: "+value) }
+func (p *problems) duplicate(field, value string) { p.report(field, "Duplicate value: "+value) }
 
-func (p *problems) forbidden(field, detail string) { p.add(field, "Forbidden: "+detail) }
+func (p *problems) forbidden(field, detail string) { p.report(field, "Forbidden: "+detail) }
 
-// internal is a refusal that no field is to blame for.
+// internal appends a problem that concerns no field.
 func (p *problems) internal(format string, args ...any) {
-	p.add("", "Internal error occurred: "+fmt.Sprintf(format, args...))
+	p.report("", "Internal error occurred: "+fmt.Sprintf(format, args...))
 }
 
-// add adds a problem that is not there yet.
-func (p *problems) add(field, words string) {
+// report appends a problem unless it is already in the list.
+func (p *problems) report(field, message string) {
 	for _, known := range *p {
-		if known == (problem{field, words}) {
+		if known == (problem{field, message}) {
 			return
 		}
 	}
-	*p = append(*p, problem{field, words})
+	*p = append(*p, problem{field, message})
 }
 
-// at is the path of element i of a list.
+// at returns the path of element i of a list.
 func at(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
 func quoted[S ~string](s S) string { return strconv.Quote(string(s)) }
 
-// listed spells a list in JSON; a list that is not there is null.
+// listed returns a list as JSON; a nil list is null.
 func listed[S ~string](list []S) string {
 	if list == nil {
 		return "null"
@@ -64,8 +63,8 @@ func listed[S ~string](list []S) string {
 	return "[" + strings.Join(texts, ",") + "]"
 }
 
-// ipTexts are cluster IPs as the API spells them, and an empty text for each that
-// is wanted and not there.
+// ipTexts returns cluster IPs as the API prints them, with an empty text for each address
+// missing from the wanted number.
 func ipTexts(ips []netip.Addr, wanted int) []string {
 	texts := make([]string, max(len(ips), wanted))
 	for i, ip := range ips {

@@ -2,9 +2,9 @@ package alloc
 
 import "testing"
 
-// TestUpdate: what becomes of Services as their manifests change.
+// TestUpdate checks how allocations change with manifests.
 func TestUpdate(t *testing.T) {
-	const nextToSingle = "SingleStack IPv4 new"
+	const newSingle = "SingleStack IPv4 new"
 	for name, test := range map[string]struct {
 		ranges string
 		steps  []step
@@ -14,7 +14,7 @@ func TestUpdate(t *testing.T) {
 			{"type=LoadBalancer local policy=PreferDualStack label=a", "PreferDualStack IPv4,IPv6 kept,kept kept health=kept"},
 		}},
 		"single to dual": {dual, []step{
-			{"", nextToSingle},
+			{"", newSingle},
 			{"policy=PreferDualStack", "PreferDualStack IPv4,IPv6 kept,new"},
 			{"policy=RequireDualStack", "RequireDualStack IPv4,IPv6 kept,kept"},
 		}},
@@ -26,7 +26,7 @@ func TestUpdate(t *testing.T) {
 			{"families=IPv6", "SingleStack IPv6 new"},
 			{"families=IPv6,IPv4 policy=PreferDualStack", "PreferDualStack IPv6,IPv4 kept,new"},
 		}},
-		"single to dual, the first family turned": {dual, []step{
+		"single to dual, families in the reverse order": {dual, []step{
 			{"ip=10.96.6.219", "SingleStack IPv4 10.96.6.219"},
 			{"policy=RequireDualStack families=IPv6,IPv4", "refused: spec.clusterIPs[0]: Invalid value: \"10.96.6.219\": expected an IPv6 value as indicated by `ipFamilies[0]`"},
 		}},
@@ -57,7 +57,7 @@ func TestUpdate(t *testing.T) {
 			{"policy=PreferDualStack families=IPv4", `refused: spec.ipFamilyPolicy: Invalid value: "PreferDualStack": must be 'SingleStack' to release the secondary IP family`},
 			{"policy=PreferDualStack families=IPv4,IPv6 label=a", "PreferDualStack IPv4,IPv6 kept,kept"},
 		}},
-		"a family that a second was added to": {dual, []step{
+		"a single family in the manifest retains the added one": {dual, []step{
 			{"policy=PreferDualStack families=IPv6", "PreferDualStack IPv6,IPv4 new,new"},
 			{"policy=PreferDualStack families=IPv6 label=a", "PreferDualStack IPv6,IPv4 kept,kept"},
 			{"policy=SingleStack families=IPv6", "SingleStack IPv6 kept"},
@@ -80,15 +80,15 @@ func TestUpdate(t *testing.T) {
 			{"ip=10.96.0.1", "SingleStack IPv4 kept"},
 			{"", "SingleStack IPv4 kept"},
 		}},
-		"nor the secondary": {dual, []step{
+		"the secondary address never changes": {dual, []step{
 			{"policy=RequireDualStack ip=10.96.0.1,fd00:96::1", "RequireDualStack IPv4,IPv6 10.96.0.1,fd00:96::1"},
 			{"policy=RequireDualStack ip=10.96.0.1,fd00:96::2", `refused: spec.clusterIPs[1]: Invalid value: ["10.96.0.1","fd00:96::2"]: may not change once set`},
 		}},
-		"nor both": {dual, []step{
+		"address and family never change": {dual, []step{
 			{"ip=10.96.0.1 families=IPv4", "SingleStack IPv4 10.96.0.1"},
 			{"ip=fd00:96::1 families=IPv6", `refused: spec.clusterIPs[0]: Invalid value: ["fd00:96::1"]: may not change once set; spec.ipFamilies[0]: Invalid value: ["IPv6"]: may not change once set`},
 		}},
-		"nor the primary while a second is added": {dual, []step{
+		"the primary address never changes when a second is added": {dual, []step{
 			{"ip=10.96.0.1", "SingleStack IPv4 10.96.0.1"},
 			{"policy=RequireDualStack ip=fd00:96::1 families=IPv6", `refused: spec.clusterIPs[0]: Invalid value: ["fd00:96::1",""]: may not change once set; spec.ipFamilies[0]: Invalid value: ["fd00:96::1",""]: may not change once set`},
 		}},
@@ -97,13 +97,13 @@ func TestUpdate(t *testing.T) {
 			{"", "SingleStack IPv4 None"},
 			{"ip=10.96.0.1", `refused: spec.clusterIPs[0]: Invalid value: ["10.96.0.1"]: may not change once set`},
 		}},
-		"what the type had no use for may stay in the manifest": {dual, []step{
+		"fields that the new type does not support may remain in the manifest": {dual, []step{
 			{"type=NodePort ip=10.96.0.1 policy=SingleStack ports=80:30080", "SingleStack IPv4 10.96.0.1 30080"},
 			{"external=example.com ip=10.96.0.1 policy=SingleStack ports=80:30080", ""},
 			{"external=example.com ip=10.96.0.1 policy=SingleStack ports=80:30080 label=a", ""},
 			{"external=example.com ip=10.96.0.1 policy=PreferDualStack", "refused: spec.clusterIPs: Forbidden: may not be set for ExternalName services; spec.ipFamilyPolicy: Forbidden: may not be set for ExternalName services"},
 		}},
-		"nothing becomes headless": {dual, []step{
+		"a Service never becomes headless": {dual, []step{
 			{"ip=10.96.0.1", "SingleStack IPv4 10.96.0.1"},
 			{"headless", `refused: spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set`},
 		}},
@@ -113,11 +113,11 @@ func TestUpdate(t *testing.T) {
 			{"headless policy=PreferDualStack families=IPv4,IPv6", "PreferDualStack IPv4,IPv6 None"},
 			{"headless policy=SingleStack", "SingleStack IPv4 None"},
 		}},
-		"headless keeps its policy as it gets a selector": {dual, []step{
+		"headless retains its policy when it gets a selector": {dual, []step{
 			{"headless selectorless", "RequireDualStack IPv4,IPv6 None"},
 			{"headless", "RequireDualStack IPv4,IPv6 None"},
 		}},
-		"which a single cluster refuses": {single, []step{
+		"a single-stack cluster refuses a selector for headless dual-stack": {single, []step{
 			{"headless selectorless", "RequireDualStack IPv4,IPv6 None"},
 			{"headless", `refused: spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services; spec.ipFamilies[1]: Invalid value: "IPv6": not configured on this cluster`},
 		}},
@@ -126,12 +126,12 @@ func TestUpdate(t *testing.T) {
 			{"external=example.com", ""},
 			{"families=IPv6", "SingleStack IPv6 new"},
 		}},
-		"an address that is given goes with the type": {dual, []step{
+		"an address in the manifest is released with the type": {dual, []step{
 			{"ip=10.96.0.1", "SingleStack IPv4 10.96.0.1"},
 			{"external=example.com ip=10.96.0.1", ""},
 			{"ip=10.96.0.2", "SingleStack IPv4 10.96.0.2"},
 		}},
-		"another address is refused": {dual, []step{
+		"a new address is refused for an external name": {dual, []step{
 			{"ip=10.96.0.1", "SingleStack IPv4 10.96.0.1"},
 			{"external=example.com ip=10.96.0.2", "refused: spec.clusterIPs: Forbidden: may not be set for ExternalName services"},
 		}},
@@ -140,19 +140,19 @@ func TestUpdate(t *testing.T) {
 			{"headless", "SingleStack IPv4 None"},
 		}},
 		"ClusterIP to NodePort to LoadBalancer and back": {single, []step{
-			{"", nextToSingle},
+			{"", newSingle},
 			{"type=NodePort", "SingleStack IPv4 kept new"},
 			{"type=LoadBalancer", "SingleStack IPv4 kept kept"},
 			{"type=NodePort", "SingleStack IPv4 kept kept"},
 			{"", "SingleStack IPv4 kept"},
 		}},
-		"node ports that are given go with the type": {single, []step{
+		"node ports in the manifest are released with the type": {single, []step{
 			{"type=NodePort ports=80:30080", "SingleStack IPv4 new 30080"},
 			{"ports=80:30080", "SingleStack IPv4 kept"},
 			{"type=NodePort ports=80:30081", "SingleStack IPv4 kept 30081"},
 			{"ports=80:30082", "refused: spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"},
 		}},
-		"without node ports, those held stay": {single, []step{
+		"held node ports remain when allocation is disabled": {single, []step{
 			{"type=LoadBalancer", "SingleStack IPv4 new new"},
 			{"type=LoadBalancer nonodeports ports=a=80,b=81", "SingleStack IPv4 kept kept,-"},
 			{"type=NodePort nonodeports ports=a=80,b=81", "SingleStack IPv4 kept kept,new"},
@@ -163,7 +163,7 @@ func TestUpdate(t *testing.T) {
 			{"type=NodePort", "SingleStack IPv4 kept kept"},
 			{"type=NodePort ports=80:80", "refused: spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767"},
 		}},
-		"a node port stays with its port": {single, []step{
+		"a node port remains with its port": {single, []step{
 			{"type=NodePort ports=a=80", "SingleStack IPv4 new new"},
 			{"type=NodePort ports=b=80,c=81", "SingleStack IPv4 kept kept,new"},
 			{"type=NodePort ports=c=8081", "SingleStack IPv4 kept kept"},
@@ -172,7 +172,7 @@ func TestUpdate(t *testing.T) {
 			{"type=NodePort ports=a=80:30080", "SingleStack IPv4 new 30080"},
 			{"type=NodePort ports=a=80,b=81:30080", "SingleStack IPv4 kept new,kept"},
 		}},
-		"a node port is that of two ports": {single, []step{
+		"two ports share a node port": {single, []step{
 			{"type=NodePort ports=a=80", "SingleStack IPv4 new new"},
 			{"type=NodePort ports=a=80:30080,b=81:30080", "refused: duplicate nodePort: {TCP 30080}"},
 			{"type=NodePort ports=a=80:30080,b=81/UDP:30080", "SingleStack IPv4 kept 30080,30080"},
@@ -182,7 +182,7 @@ func TestUpdate(t *testing.T) {
 			{"type=NodePort ports=a=53/UDP:30053,b=53/TCP", "SingleStack IPv4 kept kept,new"},
 			{"type=NodePort ports=a=53/UDP:30053,b=53/TCP:30053", "SingleStack IPv4 kept kept,kept"},
 		}},
-		"health check comes and goes": {single, []step{
+		"health check is added and removed": {single, []step{
 			{"type=LoadBalancer", "SingleStack IPv4 new new"},
 			{"type=LoadBalancer local", "SingleStack IPv4 kept kept health=new"},
 			{"type=LoadBalancer local label=a", "SingleStack IPv4 kept kept health=kept"},
@@ -193,6 +193,6 @@ func TestUpdate(t *testing.T) {
 			{"type=NodePort", "SingleStack IPv4 kept kept"},
 		}},
 	} {
-		t.Run(name, func(t *testing.T) { run(t, test.ranges, test.steps) })
+		t.Run(name, func(t *testing.T) { runSteps(t, test.ranges, test.steps) })
 	}
 }

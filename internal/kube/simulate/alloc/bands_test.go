@@ -10,11 +10,11 @@ import (
 
 var compareAddrs = cmp.Comparer(func(x, y netip.Addr) bool { return x == y })
 
-// TestBandOf: the first three are the worked examples of "Service ClusterIP
-// allocation", to the digit.
-func TestBandOf(t *testing.T) {
+// The first three cases of TestSplitRange are the examples of the page "Service ClusterIP
+// allocation".
+func TestSplitRange(t *testing.T) {
 	ip := netip.MustParseAddr
-	tests := map[string]Band{
+	tests := map[string]Bands{
 		"10.96.0.0/24": {Size: 254, Offset: 16, StaticStart: ip("10.96.0.1"), StaticEnd: ip("10.96.0.16"),
 			Start: ip("10.96.0.1"), End: ip("10.96.0.254")},
 		"10.96.0.0/20": {Size: 4094, Offset: 256, StaticStart: ip("10.96.0.1"), StaticEnd: ip("10.96.1.0"),
@@ -36,18 +36,18 @@ func TestBandOf(t *testing.T) {
 	}
 	for text, want := range tests {
 		want.Range = netip.MustParsePrefix(text)
-		if d := cmp.Diff(want, BandOf(want.Range), compareAddrs, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y })); d != "" {
-			t.Errorf("BandOf(%s), -want +got:\n%s", text, d)
+		if d := cmp.Diff(want, SplitRange(want.Range), compareAddrs, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y })); d != "" {
+			t.Errorf("SplitRange(%s), -want +got:\n%s", text, d)
 		}
 	}
-	if got := BandOf(netip.MustParsePrefix("10.96.0.77/24")).Range.String(); got != "10.96.0.0/24" {
-		t.Errorf("BandOf(10.96.0.77/24) is of %s", got)
+	if got := SplitRange(netip.MustParsePrefix("10.96.0.77/24")).Range.String(); got != "10.96.0.0/24" {
+		t.Errorf("SplitRange(10.96.0.77/24).Range = %s, want 10.96.0.0/24", got)
 	}
 }
 
-// TestOffsetOfPorts: the default range is that of "Avoid Collisions Assigning
-// Ports to NodePort Services", whose static part ends at 30085.
-func TestOffsetOfPorts(t *testing.T) {
+// The default range is that of "Avoid Collisions Assigning Ports to NodePort Services",
+// whose static band ends at 30085.
+func TestPortsOffset(t *testing.T) {
 	for p, want := range map[Ports]int{
 		{30000, 32767}: 86,
 		{30000, 30015}: 0,
@@ -62,7 +62,7 @@ func TestOffsetOfPorts(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRejectsInvalidRanges(t *testing.T) {
 	prefixes := func(texts ...string) (all []netip.Prefix) {
 		for _, text := range texts {
 			all = append(all, netip.MustParsePrefix(text))
@@ -73,14 +73,14 @@ func TestNewRefuses(t *testing.T) {
 		c    Config
 		want string
 	}{
-		"no range":     {Config{}, "ranges of cluster IPs: there are 0, and must be one, or two of different families"},
-		"three":        {Config{Ranges: prefixes("10.0.0.0/16", "fd00::/112", "10.1.0.0/16")}, "ranges of cluster IPs: there are 3, and must be one, or two of different families"},
+		"no range":     {Config{}, "ranges of cluster IPs: got 0, want one, or two of different families"},
+		"three":        {Config{Ranges: prefixes("10.0.0.0/16", "fd00::/112", "10.1.0.0/16")}, "ranges of cluster IPs: got 3, want one, or two of different families"},
 		"one family":   {Config{Ranges: prefixes("10.0.0.0/16", "10.1.0.0/16")}, "range of cluster IPs 10.1.0.0/16: the two must be of different families"},
 		"too small":    {Config{Ranges: prefixes("10.0.0.0/30")}, "range of cluster IPs 10.0.0.0/30: the service cluster IP range must be at least 8 IP addresses"},
 		"too large":    {Config{Ranges: prefixes("fd00::/48")}, "range of cluster IPs fd00::/48: shortest allowed prefix length for service CIDR is 64, got 48"},
 		"mapped":       {Config{Ranges: prefixes("::ffff:10.0.0.0/112")}, "range of cluster IPs ::ffff:10.0.0.0/112: must be an IPv4 or IPv6 prefix"},
-		"ports turned": {Config{Ranges: prefixes("10.0.0.0/16"), NodePorts: Ports{2, 1}}, "node ports 2-1: must be from 1 to 65535, and the first not behind the last"},
-		"port 0":       {Config{Ranges: prefixes("10.0.0.0/16"), NodePorts: Ports{0, 1}}, "node ports 0-1: must be from 1 to 65535, and the first not behind the last"},
+		"ports turned": {Config{Ranges: prefixes("10.0.0.0/16"), NodePorts: Ports{2, 1}}, "node ports 2-1: must be from 1 to 65535, and the first must not be greater than the last"},
+		"port 0":       {Config{Ranges: prefixes("10.0.0.0/16"), NodePorts: Ports{0, 1}}, "node ports 0-1: must be from 1 to 65535, and the first must not be greater than the last"},
 	}
 	for name, test := range tests {
 		if _, err := New(test.c); err == nil || err.Error() != test.want {

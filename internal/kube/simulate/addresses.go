@@ -12,17 +12,17 @@ import (
 // maxPods is the greatest number of Pods that are simulated, whatever the ranges.
 const maxPods = 250_000
 
-// addresses assigns to Pods one address of each range. The address depends on the
-// Pod's name alone; if it is in use, it is the next free one.
+// addresses assigns one address of each range to Pods. The preferred address is a hash of
+// the Pod's name; if it is in use, the Pod gets the next free one.
 type addresses struct {
 	ranges  []netip.Prefix
 	holders map[netip.Addr]cluster.Key
 	held    map[cluster.Key][]netip.Addr
-	// declared are the addresses that Pods declare, within how many of them are in
-	// each range, and waiting how many declared Pods need an address.
-	declared map[netip.Addr]bool
-	within   []int
-	waiting  int
+	// declared are the addresses that Pods declare, declaredPerRange their number in each
+	// range, and unassigned the number of declared Pods without address.
+	declared         map[netip.Addr]bool
+	declaredPerRange []int
+	unassigned       int
 }
 
 func newAddresses(ranges []netip.Prefix) *addresses {
@@ -31,12 +31,12 @@ func newAddresses(ranges []netip.Prefix) *addresses {
 
 // setDeclared records the addresses of all declared Pods.
 func (a *addresses) setDeclared(pods iter.Seq[*cluster.Pod]) {
-	a.declared, a.within, a.waiting = make(map[netip.Addr]bool), make([]int, len(a.ranges)), 0
+	a.declared, a.declaredPerRange, a.unassigned = make(map[netip.Addr]bool), make([]int, len(a.ranges)), 0
 	for p := range pods {
 		switch {
 		case p.Finished || p.Spec != nil && p.Spec.HostNetwork:
 		case len(p.IPs) == 0:
-			a.waiting++
+			a.unassigned++
 		}
 		if !p.Finished {
 			for _, addr := range p.IPs {
@@ -47,27 +47,27 @@ func (a *addresses) setDeclared(pods iter.Seq[*cluster.Pod]) {
 	for addr := range a.declared {
 		for i, r := range a.ranges {
 			if r.Contains(addr) {
-				a.within[i]++
+				a.declaredPerRange[i]++
 			}
 		}
 	}
 }
 
-// room returns how many Pods may be simulated besides the declared ones.
-func (a *addresses) room() int {
-	room := maxPods
+// available returns how many Pods may be simulated besides the declared ones.
+func (a *addresses) available() int {
+	available := maxPods
 	for i, r := range a.ranges {
-		room = min(room, capacity(r)-a.within[i]-a.waiting)
+		available = min(available, capacity(r)-a.declaredPerRange[i]-a.unassigned)
 	}
-	return max(0, room)
+	return max(0, available)
 }
 
-// size returns the number of addresses of a range that are used: at most the first
-// 2^31.
+// size returns how many addresses of a range are used: at most the first 2^31.
 func size(r netip.Prefix) uint64 { return 1 << min(31, r.Addr().BitLen()-r.Bits()) }
 
-// capacity returns how many of them Pods can have: not the first, which is the
-// network's, and not the last of IPv4, which is the broadcast address.
+// capacity returns how many addresses of a range Pods can have: all that are used except
+// for the first, the network address, and the last of an IPv4 range, the broadcast
+// address.
 func capacity(r netip.Prefix) int {
 	if r.Addr().Is4() {
 		return max(0, int(size(r))-2)
@@ -75,7 +75,8 @@ func capacity(r netip.Prefix) int {
 	return int(size(r)) - 1
 }
 
-// assign returns the addresses for a key, the same each time; none if a range is full.
+// assign returns the addresses of a key, the same at each call, or none if a range is
+// full.
 func (a *addresses) assign(key cluster.Key) []netip.Addr {
 	if held := a.held[key]; len(held) > 0 && !a.anyDeclared(held) {
 		return held
@@ -83,7 +84,7 @@ func (a *addresses) assign(key cluster.Key) []netip.Addr {
 	a.release(key)
 	assigned := make([]netip.Addr, 0, len(a.ranges))
 	for i := range a.ranges {
-		addr, ok := a.free(i, key)
+		addr, ok := a.firstFree(i, key)
 		if !ok {
 			return nil
 		}
@@ -102,17 +103,17 @@ func (a *addresses) anyDeclared(addrs []netip.Addr) bool {
 	return false
 }
 
-// free returns the first free address of the i-th range, starting at the hash of the
+// firstFree returns the first free address of the i-th range, starting at the hash of the
 // key. It does not search a full range.
-func (a *addresses) free(i int, key cluster.Key) (netip.Addr, bool) {
+func (a *addresses) firstFree(i int, key cluster.Key) (netip.Addr, bool) {
 	r := a.ranges[i]
-	if len(a.held)+a.within[i] >= capacity(r) {
+	if len(a.held)+a.declaredPerRange[i] >= capacity(r) {
 		return netip.Addr{}, false
 	}
 	n := size(r)
 	for step, first := uint64(0), hash(key)%n; step < n; step++ {
 		offset := (first + step) % n
-		addr := at(r, offset)
+		addr := addrAt(r, offset)
 		_, used := a.holders[addr]
 		if last := addr.Is4() && offset == n-1; offset != 0 && !last && !used && !a.declared[addr] {
 			return addr, true
@@ -127,8 +128,8 @@ func hash(key cluster.Key) uint64 {
 	return h.Sum64()
 }
 
-// at returns the address of a range at an offset below 1<<31.
-func at(r netip.Prefix, offset uint64) netip.Addr {
+// addrAt returns the address of a range at an offset below 1<<31.
+func addrAt(r netip.Prefix, offset uint64) netip.Addr {
 	bytes := r.Masked().Addr().As16()
 	low := bytes[12:]
 	binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)+uint32(offset))
@@ -139,7 +140,8 @@ func at(r netip.Prefix, offset uint64) netip.Addr {
 	return addr
 }
 
-// reserve holds for a Pod the addresses that it had, if the ranges allow them.
+// reserve holds the previous addresses of a Pod for it, if they are free and in the
+// ranges.
 func (a *addresses) reserve(key cluster.Key, addrs []netip.Addr) {
 	if len(addrs) != len(a.ranges) {
 		return

@@ -16,8 +16,8 @@ import (
 	"portolan.dev/portolan/internal/kube/simulate"
 )
 
-// project writes 10,000 Services with ten Pods each into a hundred files of a
-// directory; the Pods are declared, or made of Deployments.
+// project writes manifests of 10,000 Services with ten Pods each into a hundred files.
+// The Pods are declared, or created by Deployments.
 func project(b *testing.B, ext string, deployments bool) (dir string) {
 	b.Helper()
 	dir = b.TempDir()
@@ -53,7 +53,7 @@ func document(text *bytes.Buffer, format string, args ...any) {
 	text.WriteByte('\n')
 }
 
-// asYAML is lines of JSON as documents of YAML, as people write it.
+// asYAML converts lines of JSON to YAML documents in block style.
 func asYAML(b *testing.B, lines []byte) []byte {
 	var text bytes.Buffer
 	for line := range bytes.Lines(lines) {
@@ -67,9 +67,9 @@ func asYAML(b *testing.B, lines []byte) []byte {
 	return text.Bytes()
 }
 
-// BenchmarkReady: a project of 10,000 Services and 100,000 Pods is completed and
-// compiled into the zone: from objects of the model, of which the Pods are declared
-// or made of Deployments, and from files.
+// BenchmarkReady measures the time to complete 10,000 Services and 100,000 Pods and to
+// compile them into the zone: from objects in memory, with declared Pods or with
+// Deployments, and from files.
 func BenchmarkReady(b *testing.B) {
 	for _, from := range []string{"objects", "deployments", "json", "yaml"} {
 		b.Run("from="+from, func(b *testing.B) {
@@ -119,7 +119,8 @@ func newZones(b *testing.B) *kubezone.Compiler {
 	return c
 }
 
-// decoded puts the objects of a directory as they are declared.
+// decoded returns a function that puts the declared objects of a directory into a
+// transaction.
 func decoded(b *testing.B, dir string) func(*cluster.Tx) {
 	b.Helper()
 	store := cluster.NewStore()
@@ -147,7 +148,7 @@ func decoded(b *testing.B, dir string) func(*cluster.Tx) {
 	}
 }
 
-// BenchmarkPodChange measures what --simulate adds to a transaction that changes one of
+// BenchmarkPodChange measures the simulation's share of a transaction that changes one of
 // 10,000 Deployments of ten Pods each, in 100 Namespaces.
 func BenchmarkPodChange(b *testing.B) {
 	objects := decoded(b, project(b, "json", true))

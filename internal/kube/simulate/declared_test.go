@@ -7,9 +7,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDeclaredAsFilledIn: what is declared counts from when it is declared, be it
-// just what was filled in or made up before, as one gets it from "portolan get".
-func TestDeclaredAsFilledIn(t *testing.T) {
+// TestDeclarationReplacesSimulatedValue checks that a declared value replaces the
+// simulated one even if both are equal, as in the output of "portolan get", and that it
+// counts as declared afterwards.
+func TestDeclarationReplacesSimulatedValue(t *testing.T) {
 	ready := "conditions: [{type: Ready, status: 'True'}]"
 	readyNode := func(name string) string {
 		return strings.Replace(node(name), "---", "status: {"+ready+"}\n---", 1)
@@ -30,16 +31,16 @@ endpoints: [{addresses: [10.9.9.9], conditions: {ready: true, serving: true, ter
 			{"nodes.yaml": node("a"), "pod.yaml": pod("x", "x", "spec: {nodeName: a}\nstatus: {podIP: 10.9.9.9, "+ready+"}\n")},
 			{"nodes.yaml": node("b"), "pod.yaml": pod("x", "x", "spec: {nodeName: a}\nstatus: {podIP: 10.9.9.9, "+ready+"}\n")},
 		},
-		"a Node that a Pod is on, for a DaemonSet": {
+		"the Node of a Pod, for a DaemonSet": {
 			{"pod.yaml": pod("x", "x", "spec: {nodeName: a}\n"), "agent.yaml": workload("DaemonSet", "agent", "")},
 			{"pod.yaml": pod("x", "x", "spec: {nodeName: a}\n"), "agent.yaml": workload("DaemonSet", "agent", ""), "nodes.yaml": readyNode("a")},
 		},
-		"a Node that a Pod was on": {
+		"the Node of a deleted Pod": {
 			{"pod.yaml": pod("x", "x", "spec: {nodeName: a}\n")},
 			{"pod.yaml": pod("x", "x", "spec: {nodeName: a}\n"), "nodes.yaml": readyNode("a")},
 			{"nodes.yaml": readyNode("a")},
 		},
-		"a slice": {
+		"an EndpointSlice": {
 			{"web.yaml": service, "pod.yaml": pod("x", "web", "status: {podIP: 10.9.9.9}\n")},
 			{"web.yaml": service, "pod.yaml": pod("x", "web", "status: {podIP: 10.9.9.9}\n"), "slice.yaml": slice},
 			{"web.yaml": service, "pod.yaml": pod("x", "web", "status: {podIP: 10.9.9.10}\n"), "slice.yaml": slice},
@@ -52,13 +53,14 @@ endpoints: [{addresses: [10.9.9.9], conditions: {ready: true, serving: true, ter
 		fresh := newWorld(t, settings(), nil)
 		fresh.load(steps[len(steps)-1])
 		if diff := cmp.Diff(fresh.dump(), w.dump()); diff != "" {
-			t.Errorf("%s: from scratch, and after others (-want +got)\n%s", claim, diff)
+			t.Errorf("%s: after the previous steps, compared with a fresh load (-want +got)\n%s", claim, diff)
 		}
 	}
 }
 
-// TestWorkloadsOfOneName: each workload has its Pods, whatever others are called.
-func TestWorkloadsOfOneName(t *testing.T) {
+// TestWorkloadsWithTheSameName checks that workloads of different kinds with one name
+// have their own Pods.
+func TestWorkloadsWithTheSameName(t *testing.T) {
 	w := newWorld(t, settings(), nil)
 	w.load(map[string]string{"a.yaml": workload("DaemonSet", "load", "") + workload("Job", "load", "parallelism: 2")})
 	kinds := make(map[string]int)

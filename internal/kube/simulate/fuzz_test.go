@@ -11,8 +11,8 @@ import (
 	"portolan.dev/portolan/internal/kube/simulate"
 )
 
-// FuzzManifests: whatever is declared, nothing breaks, no two have one address,
-// and the same comes of it again.
+// FuzzManifests checks that any manifests load without a crash, that no two objects share
+// an address, and that loading the same manifests again gives the same result.
 func FuzzManifests(f *testing.F) {
 	for _, pattern := range []string{"../../../examples/*/*/*.yaml", "../../../examples/*/*.yaml"} {
 		files, err := filepath.Glob(pattern)
@@ -33,27 +33,27 @@ func FuzzManifests(f *testing.F) {
 		small := settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/24", "fd00::/112") })
 		w := newWorld(t, small, nil)
 		w.load(map[string]string{"a.yaml": text})
-		first := w.all()
+		first := w.allocated()
 		fresh := newWorld(t, small, nil)
 		fresh.load(map[string]string{"b.yaml": text})
-		if again := fresh.all(); !maps.Equal(first, again) {
+		if again := fresh.allocated(); !maps.Equal(first, again) {
 			t.Errorf("the same manifests gave\n%v\nand then\n%v", first, again)
 		}
 		w.load(nil)
-		if left := w.all(); len(left) > 1 {
-			t.Errorf("when they are gone there is %v", left)
+		if left := w.allocated(); len(left) > 1 {
+			t.Errorf("after all manifests are deleted, there are still %v", left)
 		}
 	})
 }
 
-// all are the addresses that were made up, and whose they are; no two may have
-// one.
-func (w *world) all() map[netip.Addr]cluster.Key {
+// allocated returns the allocated addresses and their holders. It fails the test if two objects
+// share one.
+func (w *world) allocated() map[netip.Addr]cluster.Key {
 	users := make(map[netip.Addr]cluster.Key)
 	use := func(key cluster.Key, addrs []netip.Addr) {
 		for _, addr := range addrs {
 			if other, used := users[addr]; used {
-				w.t.Errorf("%s is that of %s and of %s", addr, key, other)
+				w.t.Errorf("%s and %s share the address %s", key, other, addr)
 			}
 			users[addr] = key
 		}

@@ -8,41 +8,42 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// letters are those of random names in Kubernetes: no vowels, and none that looks like
-// another (k8s.io/apimachinery/pkg/util/rand).
-const letters = "bcdfghjklmnpqrstvwxz2456789"
+// suffixAlphabet are the characters of random suffixes in Kubernetes: no vowels and no
+// similar characters (k8s.io/apimachinery/pkg/util/rand).
+const suffixAlphabet = "bcdfghjklmnpqrstvwxz2456789"
 
-// Lengths of the suffixes of a name, the hash of a template and the random one, and of
-// the name before the latter (k8s.io/apiserver/pkg/storage/names).
+// Lengths of the template hash and of the random suffix in names, and the maximum length
+// of the prefix before the suffix (k8s.io/apiserver/pkg/storage/names).
 const (
-	hashLetters   = 10
-	randomLetters = 5
-	maxPrefix     = 63 - randomLetters
+	hashLength      = 10
+	suffixLength    = 5
+	maxPrefixLength = 63 - suffixLength
 )
 
-// pseudoRandom returns n letters that are a function of the values: where names are
-// random in Kubernetes, the same manifests give the same names here.
-func pseudoRandom(n int, of ...any) string {
+// pseudoRandomSuffix returns n characters that are a function of the values. Kubernetes
+// generates them randomly; here the same manifests produce the same names.
+func pseudoRandomSuffix(n int, of ...any) string {
 	h := fnv.New64a()
 	fmt.Fprint(h, of...)
 	sum := h.Sum64()
 	text := make([]byte, n)
 	for i := range text {
-		text[i] = letters[sum%uint64(len(letters))]
-		sum /= uint64(len(letters))
+		text[i] = suffixAlphabet[sum%uint64(len(suffixAlphabet))]
+		sum /= uint64(len(suffixAlphabet))
 	}
 	return string(text)
 }
 
-// generated returns the i-th name of those that Kubernetes generates from a prefix.
-func generated(prefix string, i int) string {
-	text := pseudoRandom(randomLetters, prefix, i)
-	return prefix[:min(len(prefix), maxPrefix)] + text
+// generateName returns the i-th name generated from a prefix, as for
+// metadata.generateName.
+func generateName(prefix string, i int) string {
+	text := pseudoRandomSuffix(suffixLength, prefix, i)
+	return prefix[:min(len(prefix), maxPrefixLength)] + text
 }
 
-// templateHash returns the hash of a Deployment's template, which its Pods have in
-// their names and in a label.
+// templateHash returns a hash of a Deployment's Pod template. It is part of the names of
+// its Pods and the value of their label pod-template-hash.
 func templateHash(w *cluster.Workload) string {
 	spec, _ := json.Marshal(&w.Spec) // plain values
-	return pseudoRandom(hashLetters, w.Name, w.Labels, string(spec))
+	return pseudoRandomSuffix(hashLength, w.Name, w.Labels, string(spec))
 }

@@ -11,16 +11,16 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// scope is the set of Namespaces whose Pods are computed; nil is all Namespaces.
+// scope is a set of Namespaces whose Pods are computed; nil means all Namespaces.
 type scope map[string]bool
 
 func (s scope) has(namespace string) bool { return s == nil || s[namespace] }
 
 // scope returns the Namespaces whose Pods the changes affect. Pods of different
-// Namespaces depend on each other only through the Nodes and through addresses: if
-// Nodes changed, or if addresses are short, all Namespaces are in scope.
+// Namespaces depend on each other only through Nodes and addresses: if a Node changed, or
+// if some Pods have no address, all Namespaces are in scope.
 func (c *ControlPlane) scope(changes cluster.Changes) scope {
-	if !c.started || changes.Everything || c.short {
+	if !c.started || changes.Everything || c.exhausted {
 		return nil
 	}
 	s := make(scope)
@@ -35,7 +35,7 @@ func (c *ControlPlane) scope(changes cluster.Changes) scope {
 	return s
 }
 
-// affectsPods reports whether Pods are computed from objects of the kind.
+// affectsPods reports whether changes of objects of the kind affect simulated Pods.
 func affectsPods(k cluster.Kind) bool {
 	switch k {
 	case cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindNetworkPolicy:
@@ -46,28 +46,28 @@ func affectsPods(k cluster.Kind) bool {
 
 // podDraft is the result of computing the Pods in a scope.
 type podDraft struct {
-	pods    map[cluster.Key]owned[cluster.Pod]
-	refused []cluster.Refusal
-	short   bool // some Pods have no address
+	pods      map[cluster.Key]owned[cluster.Pod]
+	refused   []cluster.Refusal
+	exhausted bool // some Pods have no address
 }
 
-// putPods writes to the model the declared Pods in scope, completed, and those of
-// workloads. It records what is refused.
+// putPods writes the completed declared Pods and the Pods of workloads in scope to the
+// model, and records refusals.
 func (c *ControlPlane) putPods(tx *cluster.Tx, s scope) {
 	s = c.withConflicts(tx.View, s)
 	d := c.draftPods(tx.View, s)
-	if d.short && s != nil { // which Pods have no address depends on all
+	if d.exhausted && s != nil { // the Pods of all Namespaces compete for the remaining addresses
 		s = nil
 		d = c.draftPods(tx.View, s)
 	}
 	for key, o := range c.pods {
-		if s.has(key.Namespace) && o.declared == nil && d.pods[key].put == nil {
+		if s.has(key.Namespace) && o.declared == nil && d.pods[key].stored == nil {
 			tx.Delete(cluster.KindPod, key)
 		}
 	}
 	for key, o := range d.pods {
-		tx.Put(o.put)
-		d.pods[key] = owned[cluster.Pod]{o.declared, tx.Pod(key)} // the previous one if it is equal
+		tx.Put(o.stored)
+		d.pods[key] = owned[cluster.Pod]{o.declared, tx.Pod(key)} // the Store retains the previous object if it is equal
 	}
 	maps.DeleteFunc(c.pods, func(key cluster.Key, _ owned[cluster.Pod]) bool { return s.has(key.Namespace) })
 	maps.Copy(c.pods, d.pods)
@@ -76,11 +76,11 @@ func (c *ControlPlane) putPods(tx *cluster.Tx, s scope) {
 	slices.SortStableFunc(c.refused, func(a, b cluster.Refusal) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Key.Compare(b.Key))
 	})
-	c.short = d.short
+	c.exhausted = d.exhausted
 }
 
-// withConflicts returns the scope with the Namespaces of those simulated Pods whose
-// address another Pod declares by now.
+// withConflicts returns the scope with the Namespaces of simulated Pods whose address a
+// declared Pod has now.
 func (c *ControlPlane) withConflicts(v *cluster.View, s scope) scope {
 	if s == nil || len(c.pods) == 0 {
 		return s
@@ -89,7 +89,7 @@ func (c *ControlPlane) withConflicts(v *cluster.View, s scope) scope {
 	for addr := range c.addresses.declared {
 		holder, held := c.addresses.holders[addr]
 		switch {
-		case held && holder.Namespace == "": // the network of a Node
+		case held && holder.Namespace == "": // held for a Node's network
 			return nil
 		case held:
 			s[holder.Namespace] = true
@@ -115,38 +115,39 @@ func (c *ControlPlane) draftPods(v *cluster.View, s scope) *podDraft {
 		c.addresses.setDeclared(c.declaredPods(v))
 	}
 	if len(all) > 0 {
-		c.addWorkloadPods(d, all, c.indexed(v, d, s), nodes, c.room(s))
+		c.createWorkloadPods(d, all, c.indexed(v, d, s), nodes, c.podLimit(s))
 	}
 	c.assignAddresses(v, d, s)
 	return d
 }
 
-// lacksAddresses reports whether a Pod runs, as far as is known, and has no address.
+// lacksAddresses reports whether a Pod is scheduled, has not terminated and has no
+// address.
 func lacksAddresses(p *cluster.Pod) bool { return len(p.IPs) == 0 && !p.Finished && p.Scheduled() }
 
-// room returns how many Pods may be simulated for the workloads in scope.
-func (c *ControlPlane) room(s scope) int {
-	room := c.addresses.room()
+// podLimit returns how many Pods may be simulated for the workloads in scope.
+func (c *ControlPlane) podLimit(s scope) int {
+	limit := c.addresses.available()
 	for key, o := range c.pods {
 		if o.declared == nil && !s.has(key.Namespace) {
-			room--
+			limit--
 		}
 	}
-	return max(0, room)
+	return max(0, limit)
 }
 
-// addWorkloadPods adds the Pods of workloads, at most room. Declared Pods that a
-// workload selects are its own, as for its controller: it gets so many fewer.
-func (c *ControlPlane) addWorkloadPods(
-	d *podDraft, all []*cluster.Workload, declared map[string]*declaredPods, nodes []string, room int,
+// createWorkloadPods adds at most limit Pods of workloads to the draft. Declared Pods
+// that a workload selects count as its replicas.
+func (c *ControlPlane) createWorkloadPods(
+	d *podDraft, all []*cluster.Workload, declared map[string]*declaredPods, nodes []string, limit int,
 ) {
 	for _, w := range all {
-		m := maker{workload: w, nodes: nodes, declared: declared[w.Namespace], pods: d.pods, room: room}
-		for _, p := range m.make() {
-			room--
-			d.pods[p.Key] = owned[cluster.Pod]{put: p}
+		m := controller{workload: w, nodes: nodes, declared: declared[w.Namespace], pods: d.pods, limit: limit}
+		for _, p := range m.createPods() {
+			limit--
+			d.pods[p.Key] = owned[cluster.Pod]{stored: p}
 		}
-		d.short = d.short || m.short
+		d.exhausted = d.exhausted || m.exhausted
 		for _, r := range m.refused {
 			r.Kind, r.Key = w.Kind, w.Key
 			d.refused = append(d.refused, r)
@@ -154,22 +155,22 @@ func (c *ControlPlane) addWorkloadPods(
 	}
 }
 
-// assignAddresses assigns addresses to the Pods in scope that lack them, and releases
-// those of Pods that need them no more.
+// assignAddresses assigns addresses to the Pods in scope that lack them, and releases the
+// addresses of Pods that no longer exist or now declare their own.
 func (c *ControlPlane) assignAddresses(v *cluster.View, d *podDraft, s scope) {
-	var without []*cluster.Pod
+	var lacking []*cluster.Pod
 	for _, o := range d.pods {
-		if lacksAddresses(o.put) {
-			without = append(without, o.put)
+		if lacksAddresses(o.stored) {
+			lacking = append(lacking, o.stored)
 		}
 	}
-	slices.SortFunc(without, func(a, b *cluster.Pod) int { return a.Key.Compare(b.Key) })
-	c.releaseAddresses(without, s)
-	for _, p := range without {
+	slices.SortFunc(lacking, func(a, b *cluster.Pod) int { return a.Key.Compare(b.Key) })
+	c.releaseAddresses(lacking, s)
+	for _, p := range lacking {
 		completed := *p
 		completed.IPs, completed.Simulated = c.addressesOf(v, p), true
 		if len(completed.IPs) == 0 {
-			d.short = true
+			d.exhausted = true
 			d.refused = append(d.refused, cluster.Refusal{
 				Kind: cluster.KindPod, Key: p.Key, Err: errors.New("the range of Pods has no address for it"),
 			})
@@ -178,8 +179,8 @@ func (c *ControlPlane) assignAddresses(v *cluster.View, d *podDraft, s scope) {
 	}
 }
 
-// releaseAddresses releases the addresses in scope that none of these Pods uses, and
-// those of Nodes' networks that no Pod at all uses.
+// releaseAddresses releases the addresses in scope that none of the users has, and those
+// held for Nodes' networks that no Pod uses.
 func (c *ControlPlane) releaseAddresses(users []*cluster.Pod, s scope) {
 	if len(c.addresses.held) == 0 {
 		return
@@ -189,7 +190,7 @@ func (c *ControlPlane) releaseAddresses(users []*cluster.Pod, s scope) {
 		used[networkOf(p)] = true
 	}
 	for key, o := range c.pods {
-		if network := networkOf(o.put); network.Namespace == "" && !s.has(key.Namespace) {
+		if network := networkOf(o.stored); network.Namespace == "" && !s.has(key.Namespace) {
 			used[network] = true
 		}
 	}
@@ -200,7 +201,7 @@ func (c *ControlPlane) releaseAddresses(users []*cluster.Pod, s scope) {
 	}
 }
 
-// workloads returns the workloads of all kinds in scope, sorted.
+// workloads returns the workloads of all kinds in scope, sorted by key and kind.
 func workloads(v *cluster.View, s scope) (all []*cluster.Workload) {
 	for _, kind := range cluster.WorkloadKinds() {
 		for w := range v.Workloads(kind) {
@@ -215,8 +216,8 @@ func workloads(v *cluster.View, s scope) (all []*cluster.Workload) {
 	return all
 }
 
-// addressesOf returns a Pod's own addresses or, if it uses its Node's network, those
-// of the Node: the declared ones, else simulated ones that all Pods there share.
+// addressesOf returns a Pod's own addresses or, if it uses the host network, the declared
+// addresses of its Node, else simulated ones that all Pods on that Node share.
 func (c *ControlPlane) addressesOf(v *cluster.View, p *cluster.Pod) []netip.Addr {
 	if p.Spec == nil || !p.Spec.HostNetwork {
 		return c.addresses.assign(p.Key)
@@ -227,8 +228,8 @@ func (c *ControlPlane) addressesOf(v *cluster.View, p *cluster.Pod) []netip.Addr
 	return c.addresses.assign(networkOf(p))
 }
 
-// networkOf returns the key that a Pod's addresses are held under: its own, or, if it
-// uses its Node's network, one with the Node's name and without a Namespace.
+// networkOf returns the key under which a Pod's addresses are held: its own key or, if it
+// uses the host network, one with the Node's name and no Namespace.
 func networkOf(p *cluster.Pod) cluster.Key {
 	if p.Spec != nil && p.Spec.HostNetwork {
 		return cluster.Key{Name: p.Node}
@@ -253,7 +254,7 @@ func (c *ControlPlane) indexed(v *cluster.View, d *podDraft, s scope) map[string
 			continue
 		}
 		if o, completed := d.pods[p.Key]; completed {
-			p = o.put
+			p = o.stored
 		}
 		of := all[p.Namespace]
 		if of == nil {
@@ -269,11 +270,11 @@ func (c *ControlPlane) indexed(v *cluster.View, d *podDraft, s scope) map[string
 	return all
 }
 
-// has reports whether a Pod of that name is declared. The receiver may be nil.
-func (d *declaredPods) has(name string) bool { return d != nil && d.names[name] }
+// exists reports whether a Pod of that name is declared. The receiver may be nil.
+func (d *declaredPods) exists(name string) bool { return d != nil && d.names[name] }
 
-// selected returns the Pods that a selector selects and that have not terminated. The
-// receiver may be nil.
+// selected returns the Pods that match a selector and have not terminated. The receiver
+// may be nil.
 func (d *declaredPods) selected(s *cluster.Selector) (selected []*cluster.Pod) {
 	if d == nil || s == nil {
 		return nil
@@ -292,11 +293,11 @@ func (d *declaredPods) selected(s *cluster.Selector) (selected []*cluster.Pod) {
 	return selected
 }
 
-// noRoom returns the refusal of Pods that are omitted because there is room for room
-// Pods only.
-func noRoom(field string, omitted, room int) cluster.Refusal {
-	if room == maxPods {
-		return cluster.Refusal{Field: field, Err: fmt.Errorf("%d Pods omitted: at most %d Pods are simulated", omitted, maxPods)}
+// podsOmitted returns the refusal of a workload's Pods beyond the limit.
+func podsOmitted(field string, omitted, limit int) cluster.Refusal {
+	err := fmt.Errorf("%d Pods omitted: the range of Pods has no addresses for them", omitted)
+	if limit == maxPods {
+		err = fmt.Errorf("%d Pods omitted: at most %d Pods are simulated", omitted, maxPods)
 	}
-	return cluster.Refusal{Field: field, Err: fmt.Errorf("%d Pods omitted: the range of Pods has no addresses for them", omitted)}
+	return cluster.Refusal{Field: field, Err: err}
 }

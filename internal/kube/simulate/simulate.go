@@ -39,18 +39,20 @@ type Config struct {
 	Log          *slog.Logger
 }
 
-// ControlPlane completes what manifests declare; it implements manifest.ControlPlane.
+// ControlPlane adds to the model what Kubernetes' controllers would create for the
+// declared objects. It implements manifest.ControlPlane.
 type ControlPlane struct {
 	services  *alloc.Allocator
 	slices    *endpointslices.Compiler
 	apiServer netip.Addr // the address of the API server's Service
 	addresses *addresses
-	// pods and nodes are those of the model that differ from what is declared.
-	pods    map[cluster.Key]owned[cluster.Pod]
-	nodes   map[string]owned[cluster.Node]
-	refused []cluster.Refusal // workloads and Pods
-	short   bool              // some Pods have no address
-	started bool
+	// pods and nodes are the simulated objects of the model, and the declared ones that
+	// were completed.
+	pods      map[cluster.Key]owned[cluster.Pod]
+	nodes     map[string]owned[cluster.Node]
+	refused   []cluster.Refusal // workloads and Pods
+	exhausted bool              // some Pods have no address
+	started   bool
 }
 
 // New returns a ControlPlane, or an error if the ranges are invalid.
@@ -69,14 +71,14 @@ func New(cfg Config) (*ControlPlane, error) {
 		addresses: newAddresses(cfg.PodRanges),
 		pods:      make(map[cluster.Key]owned[cluster.Pod]),
 	}
-	// Reserve its address before any other Service can get it.
+	// Reserve the address of the API server's Service before any other Service can get it.
 	first := cluster.NewStore()
-	first.Update(c.addAPIServer)
+	first.Update(c.putAPIServer)
 	first.View(c.services.Recall)
 	return c, nil
 }
 
-// checkPodRanges reports ranges that Pods cannot get addresses from.
+// checkPodRanges returns an error if Pods cannot get addresses from the ranges.
 func checkPodRanges(cfg Config) error {
 	ranges := cfg.PodRanges
 	if len(ranges) == 0 || len(ranges) > 2 || len(ranges) == 2 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4() {
@@ -92,8 +94,8 @@ func checkPodRanges(cfg Config) error {
 	return nil
 }
 
-// Recall reserves the addresses that objects of a snapshot have, so that these keep
-// them. It must be called before the first Complete.
+// Recall reserves the addresses of a snapshot's objects, so that these retain them. It
+// must be called before the first Complete.
 func (c *ControlPlane) Recall(v *cluster.View) {
 	c.services.Recall(v)
 	for p := range v.Pods() {
@@ -103,10 +105,10 @@ func (c *ControlPlane) Recall(v *cluster.View) {
 	}
 }
 
-// Complete adds to a transaction what follows from its changes, and returns the
-// declared objects that are refused at present, see manifest.ControlPlane.
+// Complete adds to a transaction what follows from its changes. It returns the refusals
+// in effect, see manifest.ControlPlane.
 func (c *ControlPlane) Complete(tx *cluster.Tx) []cluster.Refusal {
-	c.addAPIServer(tx)
+	c.putAPIServer(tx)
 	if s := c.scope(tx.Changed()); s == nil || len(s) > 0 {
 		c.started = true
 		c.dropReplaced(tx)
@@ -123,11 +125,11 @@ func (c *ControlPlane) Slices(service cluster.Key) []*discoveryv1.EndpointSlice 
 	return c.slices.Slices(service)
 }
 
-// apiServer is the key of the Service of the API server, which every cluster has, at
-// the first address of the range.
+// apiServer is the key of the API server's Service, which every cluster has. Its address
+// is the first of the range.
 var apiServer = cluster.Key{Namespace: "default", Name: "kubernetes"}
 
-func (c *ControlPlane) addAPIServer(tx *cluster.Tx) {
+func (c *ControlPlane) putAPIServer(tx *cluster.Tx) {
 	if tx.Namespace(apiServer.Namespace) == nil {
 		tx.Put(&cluster.Namespace{Name: apiServer.Namespace})
 	}

@@ -21,7 +21,7 @@ import (
 	"portolan.dev/portolan/internal/kube/simulate/alloc"
 )
 
-// world is a directory of manifests, and what is made of it.
+// world is a directory of manifests and the model loaded from it.
 type world struct {
 	t      *testing.T
 	dir    string
@@ -36,7 +36,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// settings are those of a cluster with one family, as edit changes them.
+// settings returns a single-stack configuration with edits applied.
 func settings(edit ...func(*simulate.Config)) simulate.Config {
 	cfg := simulate.Config{
 		ServiceRanges: prefixes("10.96.0.0/16"), PodRanges: prefixes("10.244.0.0/16"),
@@ -48,7 +48,8 @@ func settings(edit ...func(*simulate.Config)) simulate.Config {
 	return cfg
 }
 
-// newWorld makes one that begins with what is recalled, if anything is.
+// newWorld returns a world with an empty directory. If recalled is not nil, it is the
+// initial model, as from a snapshot.
 func newWorld(t *testing.T, cfg simulate.Config, recalled *cluster.Store) *world {
 	t.Helper()
 	plane, err := simulate.New(cfg)
@@ -64,8 +65,7 @@ func newWorld(t *testing.T, cfg simulate.Config, recalled *cluster.Store) *world
 	return w
 }
 
-// load reads the directory with these files in it, and no others, and gives the
-// problems.
+// load replaces the files of the directory, loads it and returns the problems.
 func (w *world) load(files map[string]string) (problems []string) {
 	w.t.Helper()
 	old, _ := filepath.Glob(filepath.Join(w.dir, "*"))
@@ -87,7 +87,7 @@ func (w *world) load(files map[string]string) (problems []string) {
 	return problems
 }
 
-// pods are the Pods with their addresses, by key.
+// pods returns the Pods by key.
 func (w *world) pods() map[string]*cluster.Pod {
 	pods := make(map[string]*cluster.Pod)
 	w.store.View(func(v *cluster.View) {
@@ -132,10 +132,10 @@ func pod(name, app, rest string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {app: %s}}\n%s---\n", name, app, rest)
 }
 
-// TestPods: the Pods of each kind of workload have names, labels and hostnames
-// such as Kubernetes gives them, are ready, and marked.
-func TestPods(t *testing.T) {
-	const chance = "[bcdfghjklmnpqrstvwxz2456789]{5}"
+// TestWorkloadPods checks the names, labels and hostnames of the Pods of each kind of
+// workload, and that they are ready and marked as simulated.
+func TestWorkloadPods(t *testing.T) {
+	const random = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 	const hash = "[bcdfghjklmnpqrstvwxz2456789]{10}"
 	for claim, test := range map[string]struct {
 		text string
@@ -143,10 +143,10 @@ func TestPods(t *testing.T) {
 	}{
 		"a Deployment's have the hash of its template": {
 			workload("Deployment", "web", "replicas: 2"),
-			[]string{"web-" + hash + "-" + chance + ` simulated \. app=web,pod-template-hash=` + hash, "web-" + hash + "-" + chance + ` simulated \. app=web,pod-template-hash=` + hash},
+			[]string{"web-" + hash + "-" + random + ` simulated \. app=web,pod-template-hash=` + hash, "web-" + hash + "-" + random + ` simulated \. app=web,pod-template-hash=` + hash},
 		},
-		"without replicas there is one": {workload("Deployment", "web", "paused: false"), []string{"web-.*"}},
-		"none":                          {workload("Deployment", "web", "replicas: 0"), nil},
+		"replicas defaults to one": {workload("Deployment", "web", "paused: false"), []string{"web-.*"}},
+		"no replicas":              {workload("Deployment", "web", "replicas: 0"), nil},
 		"a StatefulSet's have ordinals, and hostnames under its Service": {
 			workload("StatefulSet", "db", "serviceName: pg\nreplicas: 2\nordinals: {start: 5}"),
 			[]string{
@@ -156,35 +156,35 @@ func TestPods(t *testing.T) {
 		},
 		"a DaemonSet has one on each Node": {
 			workload("DaemonSet", "agent", "") + node("b") + node("a"),
-			[]string{"agent-" + chance + ` a \. app=agent`, "agent-" + chance + ` b \. app=agent`},
+			[]string{"agent-" + random + ` a \. app=agent`, "agent-" + random + ` b \. app=agent`},
 		},
-		"without Nodes, one is made up": {workload("DaemonSet", "agent", ""), []string{"agent-" + chance + ` simulated \. app=agent`}},
-		"a Job runs as many as it may at once": {
+		"without Nodes, there is a simulated one": {workload("DaemonSet", "agent", ""), []string{"agent-" + random + ` simulated \. app=agent`}},
+		"a Job has as many Pods as run in parallel": {
 			workload("Job", "load", "parallelism: 5\ncompletions: 2"),
-			[]string{"load-" + chance + " .* app=load,batch.kubernetes.io/job-name=load,job-name=load", "load-" + chance + " .*"},
+			[]string{"load-" + random + " .* app=load,batch.kubernetes.io/job-name=load,job-name=load", "load-" + random + " .*"},
 		},
-		"an indexed Job's have indexes": {
+		"an Indexed Job's have completion indexes": {
 			workload("Job", "load", "parallelism: 2\ncompletions: 2\ncompletionMode: Indexed"),
-			[]string{"load-0-" + chance + ` simulated load-0\. .*job-completion-index=0.*`, "load-1-" + chance + ` simulated load-1\. .*job-completion-index=1.*`},
+			[]string{"load-0-" + random + ` simulated load-0\. .*job-completion-index=0.*`, "load-1-" + random + ` simulated load-1\. .*job-completion-index=1.*`},
 		},
 		"a suspended Job has none": {workload("Job", "load", "suspend: true"), nil},
-		"a CronJob has none between its times": {
+		"a CronJob has no Pods": {
 			"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\nspec: {schedule: '@daily', jobTemplate: {spec: {template: {spec: {containers: [{name: a, image: b}]}}}}}\n", nil,
 		},
-		"declared Pods that it selects are its own": {
+		"selected declared Pods count as replicas": {
 			workload("Deployment", "web", "replicas: 2") + pod("web-x", "web", ""),
 			[]string{"web-" + hash + ".*", `web-x simulated \. app=web`},
 		},
-		"those that ended are not": {
+		"terminated Pods do not count as replicas": {
 			workload("Deployment", "web", "replicas: 1") + pod("web-x", "web", "status: {phase: Succeeded, podIP: 10.244.0.9}\n"),
 			[]string{"web-" + hash + ".*", `web-x  \. app=web`},
 		},
-		"a declared Pod has the place of a StatefulSet's": {
+		"a declared Pod replaces a StatefulSet's": {
 			workload("StatefulSet", "db", "serviceName: pg\nreplicas: 2") + pod("db-0", "db", "spec: {hostname: mine}\n"),
 			[]string{`db-0 simulated mine\. app=db`, `db-1 simulated db-1\.pg .*`},
 		},
-		"a long name is cut as Kubernetes does it": {
-			workload("Job", strings.Repeat("x", 60), ""), []string{strings.Repeat("x", 58) + chance + ".*"},
+		"a long name is truncated as by Kubernetes": {
+			workload("Job", strings.Repeat("x", 60), ""), []string{strings.Repeat("x", 58) + random + ".*"},
 		},
 	} {
 		w := newWorld(t, settings(), nil)
@@ -216,34 +216,34 @@ func labels(all map[string]string) string {
 	return strings.Join(texts, ",")
 }
 
-// matches reports whether each line matches its pattern; that of a DaemonSet's two
-// Pods, whose names are by chance, in either order.
+// matches reports whether each line matches its pattern. Two lines may be in either
+// order, since the names of a DaemonSet's Pods are random.
 func matches(got, want []string) bool {
 	return slices.EqualFunc(got, want, func(line, pattern string) bool { return regexp.MustCompile("^" + pattern + "$").MatchString(line) }) ||
 		len(got) == 2 && slices.EqualFunc([]string{got[1], got[0]}, want, func(line, pattern string) bool { return regexp.MustCompile("^" + pattern + "$").MatchString(line) })
 }
 
-// TestDeclaredPods: what a Pod says of itself counts; what it does not say is
-// filled in.
+// TestDeclaredPods checks that declared fields of a Pod are retained and missing ones are
+// set.
 func TestDeclaredPods(t *testing.T) {
 	w := newWorld(t, settings(), nil)
-	w.load(map[string]string{"all.yaml": node("a") + pod("none", "x", "spec: {nodeName: other}\n") +
-		pod("told", "x", "status: {podIP: 10.9.9.9, conditions: [{type: Ready, status: 'False'}]}\n") +
+	w.load(map[string]string{"all.yaml": node("a") + pod("bare", "x", "spec: {nodeName: other}\n") +
+		pod("status", "x", "status: {podIP: 10.9.9.9, conditions: [{type: Ready, status: 'False'}]}\n") +
 		pod("host", "x", "spec: {hostNetwork: true, nodeName: b}\n") +
 		pod("host1", "x", "spec: {hostNetwork: true, nodeName: c}\n") + pod("host2", "x", "spec: {hostNetwork: true, nodeName: c}\n") +
-		pod("waits", "x", "status: {phase: Pending}\n") +
+		pod("pending", "x", "status: {phase: Pending}\n") +
 		"apiVersion: v1\nkind: Node\nmetadata: {name: b}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.7}]}\n"})
 	pods := w.pods()
-	if p := pods["default/none"]; p.Node != "other" || !p.Ready || !p.Simulated || len(p.IPs) != 1 {
+	if p := pods["default/bare"]; p.Node != "other" || !p.Ready || !p.Simulated || len(p.IPs) != 1 {
 		t.Errorf("a Pod without status: %+v", p)
 	}
-	if p := pods["default/told"]; p.Ready || p.Simulated || fmt.Sprint(p.IPs) != "[10.9.9.9]" || p.Node == "" {
+	if p := pods["default/status"]; p.Ready || p.Simulated || fmt.Sprint(p.IPs) != "[10.9.9.9]" || p.Node == "" {
 		t.Errorf("a Pod with a status: %+v", p)
 	}
 	if p := pods["default/host"]; fmt.Sprint(p.IPs) != "[192.0.2.7]" {
 		t.Errorf("a Pod in its Node's network: %+v", p)
 	}
-	if p := pods["default/waits"]; p.Ready || p.Node != "" || len(p.IPs) > 0 {
+	if p := pods["default/pending"]; p.Ready || p.Node != "" || len(p.IPs) > 0 {
 		t.Errorf("a Pod that waits for a Node: %+v", p)
 	}
 	if p, q := pods["default/host1"], pods["default/host2"]; len(p.IPs) != 1 || fmt.Sprint(p.IPs) != fmt.Sprint(q.IPs) {
@@ -265,9 +265,10 @@ func TestDeclaredPods(t *testing.T) {
 	})
 }
 
-// TestAddresses: no two Pods have one, and a Pod keeps its own whatever others
-// do, in whatever file it is, and after a start with a snapshot.
-func TestAddresses(t *testing.T) {
+// TestAddressesAreStable checks that no two Pods share an address, and that a Pod's
+// address does not change with other Pods, with the file that declares it, or after a
+// restart with a snapshot.
+func TestAddressesAreStable(t *testing.T) {
 	tight := settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/26", "fd00::/122") })
 	w := newWorld(t, tight, nil)
 	files := map[string]string{"a.yaml": workload("Deployment", "a", "replicas: 20"), "b.yaml": workload("StatefulSet", "b", "serviceName: b\nreplicas: 20")}
@@ -292,7 +293,7 @@ func TestAddresses(t *testing.T) {
 	again := newWorld(t, tight, w.store)
 	again.load(map[string]string{"b.yaml": files["b.yaml"], "c.yaml": workload("Deployment", "c", "replicas: 20")})
 	if got := addresses(again.pods()); !maps.Equal(got, second) {
-		t.Errorf("after a start with a snapshot: %v, want %v", got, second)
+		t.Errorf("after a restart with a snapshot: %v, want %v", got, second)
 	}
 }
 
@@ -304,13 +305,14 @@ func distinct(addrs map[string]string) map[string]bool {
 	return all
 }
 
-// TestDeclaredAddress: an address that a Pod says it has is nobody else's.
-func TestDeclaredAddress(t *testing.T) {
+// TestAddressDeclaredByAnotherPod checks that a simulated Pod gets another address when a
+// Pod of the same Namespace declares the one that it has.
+func TestAddressDeclaredByAnotherPod(t *testing.T) {
 	w := newWorld(t, settings(), nil)
 	db := workload("StatefulSet", "db", "serviceName: db")
 	w.load(map[string]string{"a.yaml": db})
 	had := w.pods()["default/db-0"].IPs[0]
-	w.load(map[string]string{"a.yaml": db + pod("told", "x", fmt.Sprintf("status: {podIP: %s}\n", had))})
+	w.load(map[string]string{"a.yaml": db + pod("status", "x", fmt.Sprintf("status: {podIP: %s}\n", had))})
 	if got := w.pods()["default/db-0"].IPs[0]; got == had {
 		t.Errorf("two Pods have %s", got)
 	}
@@ -330,21 +332,22 @@ func TestAddressDeclaredInAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestNoRoom checks that workloads whose Pods have no addresses are refused in part.
-func TestNoRoom(t *testing.T) {
+// TestPodsBeyondTheRangeAreOmitted checks that a workload with more Pods than addresses
+// is refused in part.
+func TestPodsBeyondTheRangeAreOmitted(t *testing.T) {
 	w := newWorld(t, settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/29") }), nil)
 	problems := w.load(map[string]string{"a.yaml": "# first\n" + workload("Deployment", "web", "replicas: 2000000000")})
 	if len(problems) != 1 || !strings.Contains(problems[0], "a.yaml:2: deployment default/web: spec.replicas: 1999999994 Pods omitted: the range of Pods has no addresses for them") {
 		t.Errorf("problems %q", problems)
 	}
 	if got := w.pods(); len(got) != 6 || len(distinct(addresses(got))) != 6 {
-		t.Errorf("%d Pods with %v, want 6 as a /29 has room for", len(got), addresses(got))
+		t.Errorf("%d Pods with %v, want 6, the capacity of a /29", len(got), addresses(got))
 	}
 }
 
-// TestMirroring: Endpoints are mirrored unless they, or their Service, say
-// otherwise (EndpointSlices page, "EndpointSlice mirroring").
-func TestMirroring(t *testing.T) {
+// TestEndpointsMirroring checks that Endpoints are mirrored, and the exceptions from that
+// (page EndpointSlices, "EndpointSlice mirroring").
+func TestEndpointsMirroring(t *testing.T) {
 	const endpoints = "apiVersion: v1\nkind: Endpoints\nmetadata: {name: web%s}\nsubsets: [{addresses: [{ip: 192.0.2.1}], ports: [{port: 80}]}]\n---\n"
 	service := func(rest string) string {
 		return "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]" + rest + "}\n---\n"
@@ -355,7 +358,7 @@ func TestMirroring(t *testing.T) {
 	}{
 		"of a Service without selector": {service("") + fmt.Sprintf(endpoints, ""), true},
 		"skipped by a label":            {service("") + fmt.Sprintf(endpoints, ", labels: {endpointslice.kubernetes.io/skip-mirror: 'true'}"), false},
-		"a lock":                        {service("") + fmt.Sprintf(endpoints, ", annotations: {control-plane.alpha.kubernetes.io/leader: x}"), false},
+		"used for leader election":      {service("") + fmt.Sprintf(endpoints, ", annotations: {control-plane.alpha.kubernetes.io/leader: x}"), false},
 		"of no Service":                 {fmt.Sprintf(endpoints, ""), false},
 		"of a Service with a selector":  {service(", selector: {app: web}") + fmt.Sprintf(endpoints, ""), false},
 	} {
@@ -373,8 +376,9 @@ func TestMirroring(t *testing.T) {
 	}
 }
 
-// TestAPIServer: every cluster has its Service, and nobody takes its address.
-func TestAPIServer(t *testing.T) {
+// TestAPIServerService checks that every cluster has the Service of the API server and
+// that no other Service gets its address.
+func TestAPIServerService(t *testing.T) {
 	w := newWorld(t, settings(), nil)
 	w.load(nil)
 	key := cluster.Key{Namespace: "default", Name: "kubernetes"}
@@ -403,8 +407,7 @@ func TestAPIServer(t *testing.T) {
 	}
 }
 
-// TestRanges: ranges that overlap are refused.
-func TestRanges(t *testing.T) {
+func TestNewRejectsOverlappingRanges(t *testing.T) {
 	for claim, cfg := range map[string]simulate.Config{
 		"Pods' in Services'": settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.96.7.0/24") }),
 		"Pods' in Pods'":     settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/16", "10.244.1.0/24") }),
@@ -415,9 +418,9 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// TestImpossiblePods: a template whose Pods an API server refuses makes none, and
-// costs nobody else anything.
-func TestImpossiblePods(t *testing.T) {
+// TestInvalidPodTemplateIsRefused checks that a workload whose Pods the API server would
+// reject has none, and that other workloads are not affected.
+func TestInvalidPodTemplateIsRefused(t *testing.T) {
 	w := newWorld(t, settings(), nil)
 	problems := w.load(map[string]string{"a.yaml": workload("StatefulSet", "web.v1", "serviceName: web") + workload("Deployment", "web", "replicas: 1") +
 		workload("StatefulSet", strings.Repeat("x", 62), "serviceName: web\nreplicas: 11")})
@@ -429,8 +432,9 @@ func TestImpossiblePods(t *testing.T) {
 	}
 }
 
-// TestTemplateHash: names are the same each time that the same is read.
-func TestTemplateHash(t *testing.T) {
+// TestPodNamesAreReproducible checks that the same manifest produces the same Pod names
+// each time that it is loaded.
+func TestPodNamesAreReproducible(t *testing.T) {
 	text := strings.Replace(workload("Deployment", "web", "replicas: 2"), "containers:", "hostnameOverride: a, enableServiceLinks: false, dnsConfig: {options: [{name: ndots, value: '1'}]}, containers:", 1)
 	first := newWorld(t, settings(), nil)
 	first.load(map[string]string{"a.yaml": text})
@@ -441,21 +445,22 @@ func TestTemplateHash(t *testing.T) {
 	}
 }
 
-// TestFull: Pods for which there is no address are told, at once, and get theirs
-// when others go.
-func TestFull(t *testing.T) {
+// TestPodsWithoutAddressAreReported checks that Pods for which there is no address are
+// reported, and get one when others are deleted.
+func TestPodsWithoutAddressAreReported(t *testing.T) {
 	w := newWorld(t, settings(func(c *simulate.Config) { c.PodRanges = prefixes("10.244.0.0/30") }), nil)
 	text := pod("a", "x", "") + pod("b", "x", "")
 	if problems := w.load(map[string]string{"a.yaml": text, "b.yaml": pod("c", "x", "")}); len(problems) != 1 || problems[0] != "b.yaml:1: pod default/c: the range of Pods has no address for it" {
 		t.Errorf("problems %q", problems)
 	}
 	if problems := w.load(map[string]string{"b.yaml": pod("c", "x", "")}); len(problems) > 0 || len(w.pods()["default/c"].IPs) != 1 {
-		t.Errorf("when others are gone: problems %q, Pods %v", problems, addresses(w.pods()))
+		t.Errorf("after a and b are deleted: problems %q, Pods %v", problems, addresses(w.pods()))
 	}
 }
 
-// TestRecallOtherRanges: addresses of other ranges are not taken over.
-func TestRecallOtherRanges(t *testing.T) {
+// TestRecallWithChangedRanges checks that recalled addresses outside the configured
+// ranges are replaced.
+func TestRecallWithChangedRanges(t *testing.T) {
 	w := newWorld(t, settings(), nil)
 	files := map[string]string{"a.yaml": pod("a", "x", "")}
 	w.load(files)
@@ -467,8 +472,8 @@ func TestRecallOtherRanges(t *testing.T) {
 }
 
 // TestIncrementsEqualFromScratch checks that after any sequence of changes the model
-// is what a start with the present manifests makes. The range of addresses is so wide
-// that no two names collide. Some sequences restart from the model, as from a snapshot.
+// equals one loaded from the current manifests. The range of addresses is so large that
+// no two names collide. Some sequences restart from the model, as from a snapshot.
 // Usually few files change in a step, so that few Namespaces are in scope.
 func TestIncrementsEqualFromScratch(t *testing.T) {
 	wide := settings(func(c *simulate.Config) { c.PodRanges = prefixes("fd00::/64") })
@@ -477,9 +482,9 @@ func TestIncrementsEqualFromScratch(t *testing.T) {
 		workload("Deployment", "web", "replicas: 2"), workload("Deployment", "web", "replicas: 1"), workload("DaemonSet", "agent", ""),
 		workload("StatefulSet", "db", "serviceName: db\nreplicas: 2"), workload("Job", "load", "parallelism: 2\ncompletionMode: Indexed"),
 		strings.Replace(node("c"), "---", "status: {conditions: [{type: Ready, status: 'True'}]}\n---", 1), workload("Job", "agent", "parallelism: 2"),
-		pod("told", "x", "status: {podIP: 10.9.9.8}\n"), pod("told", "x", "spec: {nodeName: b}\nstatus: {podIP: 10.9.9.8, conditions: [{type: Ready, status: 'True'}]}\n"),
+		pod("status", "x", "status: {podIP: 10.9.9.8}\n"), pod("status", "x", "spec: {nodeName: b}\nstatus: {podIP: 10.9.9.8, conditions: [{type: Ready, status: 'True'}]}\n"),
 		pod("web-x", "web", ""), pod("agent-x", "agent", ""), pod("db-0", "db", "status: {podIP: 10.9.9.9}\n"), pod("db-0", "db", ""),
-		pod("host", "x", "spec: {hostNetwork: true, nodeName: c}\n"), pod("waits", "web", "status: {phase: Pending}\n"),
+		pod("host", "x", "spec: {hostNetwork: true, nodeName: c}\n"), pod("pending", "web", "status: {phase: Pending}\n"),
 		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n---\n",
 		"apiVersion: v1\nkind: Service\nmetadata: {name: db}\nspec: {clusterIP: None, selector: {app: db}, ports: [{port: 80}]}\n---\n",
 	}
@@ -494,7 +499,7 @@ func TestIncrementsEqualFromScratch(t *testing.T) {
 		var before map[string]string
 		for step := range 12 {
 			files := make(map[string]string)
-			changed := []int{2, len(pieces)}[min(1, step%4)] // one in so many
+			changed := []int{2, len(pieces)}[min(1, step%4)] // one in this many files changes
 			for i, piece := range pieces {
 				name := fmt.Sprintf("%02d.yaml", i)
 				_, present := before[name]
@@ -519,8 +524,8 @@ func TestIncrementsEqualFromScratch(t *testing.T) {
 	}
 }
 
-// dump is all that the model holds, but for the names of slices, which tell those
-// of one Service apart in the order that they came.
+// dump returns the content of the model, except for the names of EndpointSlices, which
+// depend on the order of changes.
 func (w *world) dump() (lines []string) {
 	w.store.View(func(v *cluster.View) {
 		for n := range v.Namespaces() {

@@ -1,8 +1,7 @@
-// Package apiobject puts API objects together from what was declared and from what
-// a control plane filled in: Services with their addresses and ports,
-// EndpointSlices, Pods with their addresses. They are as "kubectl get -o yaml"
-// shows them: fields that the API server gives a default have it, as far as they
-// are about naming and networking (k8s.io/kubernetes, pkg/apis/core/v1 and
+// Package apiobject builds API objects from declared objects and from what a control
+// plane added: Services with their addresses and ports, EndpointSlices, and Pods with
+// their addresses. The objects are as in "kubectl get -o yaml": fields for naming and
+// networking have the API server's defaults (k8s.io/kubernetes, pkg/apis/core/v1 and
 // pkg/apis/discovery/v1, defaults.go).
 package apiobject
 
@@ -18,36 +17,37 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// Simulated is the annotation of Pods that do not run: "true".
+// Simulated is the annotation of Pods that do not run; its value is "true".
 const Simulated = "portolan.dev/simulated"
 
-// Builder builds API objects from a model and from what was declared.
+// Builder builds API objects from a model and declared objects.
 type Builder struct {
 	Store *cluster.Store
-	// Declared is an object as it was declared, as JSON; nil of one that was not.
+	// Declared returns an object as declared, in JSON; nil if it was not declared.
 	Declared func(cluster.Kind, cluster.Key) []byte
-	// Slices are the EndpointSlices that were made for a Service; nil where
-	// nobody makes any.
+	// Slices returns the EndpointSlices generated for a Service; nil if no control plane
+	// is simulated.
 	Slices func(cluster.Key) []*discoveryv1.EndpointSlice
 }
 
-// Choice is the objects that are wanted: of one kind, one of Kinds; of one
-// namespace, unless that is empty; of one name, likewise.
+// Choice selects objects of a kind, one of Kinds; in all namespaces if Namespace is
+// empty, and with any name if Name is empty.
 type Choice struct {
 	Kind            cluster.Kind
 	Namespace, Name string
 }
 
-// Kinds lists the kinds of objects that there are.
+// Kinds returns the supported kinds.
 func Kinds() []cluster.Kind {
 	return []cluster.Kind{cluster.KindService, cluster.KindEndpointSlice, cluster.KindPod}
 }
 
-// Object is an object of the API: *corev1.Service, *discoveryv1.EndpointSlice or
-// *corev1.Pod, with apiVersion and kind.
+// Object is an API object with apiVersion and kind: a *corev1.Service,
+// *discoveryv1.EndpointSlice or *corev1.Pod.
 type Object = metav1.Object
 
-// Objects are those that are chosen, by namespace and name.
+// Objects returns the chosen objects, sorted by namespace and name. It returns an error
+// if the kind is not one of Kinds or if a declared object cannot be decoded.
 func (b *Builder) Objects(choice Choice) (objects []Object, err error) {
 	b.Store.View(func(v *cluster.View) { objects, err = b.objects(v, choice) })
 	slices.SortFunc(objects, func(a, b Object) int {
@@ -57,35 +57,36 @@ func (b *Builder) Objects(choice Choice) (objects []Object, err error) {
 }
 
 func (b *Builder) objects(v *cluster.View, choice Choice) (objects []Object, err error) {
-	add := func(key cluster.Key, put func() (Object, error)) {
-		if err != nil || choice.Namespace != "" && key.Namespace != choice.Namespace || choice.Name != "" && key.Name != choice.Name {
+	appendChosen := func(key cluster.Key, build func() (Object, error)) {
+		if err != nil || choice.Namespace != "" && key.Namespace != choice.Namespace ||
+			choice.Name != "" && key.Name != choice.Name {
 			return
 		}
 		var o Object
-		if o, err = put(); err == nil {
+		if o, err = build(); err == nil {
 			objects = append(objects, o)
 		}
 	}
 	switch choice.Kind {
 	case cluster.KindService:
 		for s := range v.Services() {
-			add(s.Key, func() (Object, error) { return b.service(s) })
+			appendChosen(s.Key, func() (Object, error) { return b.service(s) })
 		}
 	case cluster.KindEndpointSlice:
 		for s := range v.EndpointSlices() {
-			add(s.Key, func() (Object, error) { return b.endpointSlice(s) })
+			appendChosen(s.Key, func() (Object, error) { return b.endpointSlice(s) })
 		}
 	case cluster.KindPod:
 		for p := range v.Pods() {
-			add(p.Key, func() (Object, error) { return b.pod(v, p) })
+			appendChosen(p.Key, func() (Object, error) { return b.pod(v, p) })
 		}
 	default:
-		err = fmt.Errorf("apiobject: no kind %s", choice.Kind)
+		err = fmt.Errorf("apiobject: unsupported kind %s", choice.Kind)
 	}
 	return objects, err
 }
 
-// declared decodes an object as it was declared; ok is false of one that was not.
+// declared decodes a declared object. It returns false if the object was not declared.
 func (b *Builder) declared(kind cluster.Kind, key cluster.Key, into any) (ok bool, err error) {
 	text := b.Declared(kind, key)
 	if text == nil {
@@ -97,7 +98,7 @@ func (b *Builder) declared(kind cluster.Kind, key cluster.Key, into any) (ok boo
 	return true, nil
 }
 
-// meta is the metadata of an object that nobody declared.
+// meta returns the metadata of an object that was not declared.
 func meta(key cluster.Key) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}
 }

@@ -12,7 +12,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// world is a model with what was declared.
+// world is a model with declared and generated objects.
 type world struct {
 	store    *cluster.Store
 	declared map[string]string // by kind and key
@@ -26,7 +26,7 @@ func newWorld(t *testing.T, put func(*cluster.Tx)) *world {
 	return w
 }
 
-// get is the only object that is chosen, as JSON.
+// get returns the object of a kind and name as JSON.
 func (w *world) get(t *testing.T, kind cluster.Kind, name string) string {
 	t.Helper()
 	c := Builder{Store: w.store, Declared: func(kind cluster.Kind, key cluster.Key) []byte {
@@ -49,12 +49,13 @@ func (w *world) get(t *testing.T, kind cluster.Kind, name string) string {
 	return string(text)
 }
 
-// wantIn demands pieces of JSON in an object.
-func wantIn(t *testing.T, claim, got string, pieces ...string) {
+// wantJSON checks that an object's JSON contains the pieces, except for those that begin
+// with "!".
+func wantJSON(t *testing.T, claim, got string, pieces ...string) {
 	t.Helper()
 	for _, piece := range pieces {
-		lacking, lacks := strings.CutPrefix(piece, "!")
-		if strings.Contains(got, lacking) == lacks {
+		text, excluded := strings.CutPrefix(piece, "!")
+		if strings.Contains(got, text) == excluded {
 			t.Errorf("%s: want %s in %s", claim, piece, got)
 		}
 	}
@@ -69,7 +70,7 @@ func addrs(texts ...string) (all []netip.Addr) {
 	return all
 }
 
-// TestService: what was allocated is set, and the API's defaults are.
+// TestService checks that Services have their allocations and the API server's defaults.
 func TestService(t *testing.T) {
 	for claim, test := range map[string]struct {
 		declared string
@@ -100,7 +101,7 @@ func TestService(t *testing.T) {
 			cluster.Service{Spec: &cluster.ServiceSpec{Type: cluster.LoadBalancer}},
 			[]string{`"allocateLoadBalancerNodePorts":true`, `"sessionAffinityConfig":{"clientIP":{"timeoutSeconds":10800}}`},
 		},
-		"what was said stays": {
+		"declared values are retained": {
 			`{"metadata":{"name":"a"},"spec":{"type":"LoadBalancer","allocateLoadBalancerNodePorts":false,"internalTrafficPolicy":"Local","externalTrafficPolicy":"Local","sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":7}}}}`,
 			cluster.Service{Spec: &cluster.ServiceSpec{Type: cluster.LoadBalancer}},
 			[]string{`"allocateLoadBalancerNodePorts":false`, `"internalTrafficPolicy":"Local"`, `"externalTrafficPolicy":"Local"`, `"timeoutSeconds":7`},
@@ -119,12 +120,12 @@ func TestService(t *testing.T) {
 		if test.declared != "" {
 			w.declared["Service shop/a"] = test.declared
 		}
-		wantIn(t, claim, w.get(t, cluster.KindService, "a"), test.want...)
+		wantJSON(t, claim, w.get(t, cluster.KindService, "a"), test.want...)
 	}
 }
 
-// TestSlices: one that was declared, one that was made, and a mirror.
-func TestSlices(t *testing.T) {
+// TestEndpointSlices checks a declared EndpointSlice, a generated one and a mirror.
+func TestEndpointSlices(t *testing.T) {
 	w := newWorld(t, func(tx *cluster.Tx) {
 		for _, name := range []string{"declared", "made", "mirror"} {
 			tx.Put(&cluster.EndpointSlice{
@@ -137,18 +138,19 @@ func TestSlices(t *testing.T) {
 	w.slices = []*discoveryv1.EndpointSlice{{AddressType: discoveryv1.AddressTypeIPv6}}
 	w.slices[0].Name, w.slices[0].GenerateName = "made", "web-"
 	w.slices[0].OwnerReferences = []metav1.OwnerReference{{Kind: "Service", Name: "web"}}
-	wantIn(t, "declared", w.get(t, cluster.KindEndpointSlice, "declared"), `"apiVersion":"discovery.k8s.io/v1"`, `"addresses":["10.1.0.9"]`, `"uid":"u"`, `{"name":"","protocol":"TCP","port":80}`, `"namespace":"shop"`)
-	wantIn(t, "made", w.get(t, cluster.KindEndpointSlice, "made"), `"generateName":"web-"`, `"addressType":"IPv6"`, `!ownerReferences`)
-	wantIn(t, "mirror", w.get(t, cluster.KindEndpointSlice, "mirror"), `"kubernetes.io/service-name":"web"`,
+	wantJSON(t, "declared", w.get(t, cluster.KindEndpointSlice, "declared"), `"apiVersion":"discovery.k8s.io/v1"`, `"addresses":["10.1.0.9"]`, `"uid":"u"`, `{"name":"","protocol":"TCP","port":80}`, `"namespace":"shop"`)
+	wantJSON(t, "made", w.get(t, cluster.KindEndpointSlice, "made"), `"generateName":"web-"`, `"addressType":"IPv6"`, `!ownerReferences`)
+	wantJSON(t, "mirror", w.get(t, cluster.KindEndpointSlice, "mirror"), `"kubernetes.io/service-name":"web"`,
 		`{"name":"p","protocol":"TCP","port":80}`, `{"name":"","protocol":"UDP"}`,
 		`{"addresses":["10.1.0.1"],"conditions":{"ready":true},"hostname":"h","targetRef":{"kind":"Pod","namespace":"shop","name":"q"}}`,
 		`{"addresses":["10.1.0.2"],"conditions":{"ready":false,"terminating":true}}`)
 	if w.slices[0].Kind != "" || len(w.slices[0].OwnerReferences) != 1 {
-		t.Error("the slice that was made is changed")
+		t.Error("the generated slice was modified")
 	}
 }
 
-// TestPod: addresses, Node and conditions are set; a Pod of a template has that.
+// TestPod checks that Pods have addresses, a Node and conditions, and those of a workload
+// the spec of the template.
 func TestPod(t *testing.T) {
 	w := newWorld(t, func(tx *cluster.Tx) {
 		tx.Put(&cluster.Node{Name: "n", Addresses: addrs("192.0.2.1")})
@@ -164,13 +166,13 @@ func TestPod(t *testing.T) {
 	w.declared["Deployment shop/web"] = `{"spec":{"template":{"metadata":{"annotations":{"b":"c"}},"spec":{"containers":[{"name":"of-web"}]}}}}`
 	w.declared["Deployment shop/web-api"] = strings.ReplaceAll(w.declared["Deployment shop/web"], "of-web", "of-api")
 	w.declared["StatefulSet shop/web"] = strings.ReplaceAll(w.declared["Deployment shop/web"], "of-web", "of-set")
-	wantIn(t, "plain", w.get(t, cluster.KindPod, "plain"), `"phase":"Pending"`, `"podIP":"10.1.0.1"`, `"protocol":"TCP"`, `"nodeName":"n"`, `!simulated`, `!conditions`, `!hostIP`)
-	wantIn(t, "given", w.get(t, cluster.KindPod, "given"), `"annotations":{"portolan.dev/simulated":"true"}`, `"phase":"Running"`, `"podIPs":[{"ip":"10.1.0.2"},{"ip":"fd00::2"}]`, `"hostIP":"192.0.2.1"`, `"type":"Ready","status":"True"`)
-	wantIn(t, "of a template", w.get(t, cluster.KindPod, "web-api-x-1"), `"containers":[{"name":"of-api"`, `"b":"c"`, `"portolan.dev/simulated":"true"`, `"pod-template-hash":"x"`, `"hostname":"h"`)
-	wantIn(t, "of another", w.get(t, cluster.KindPod, "web-x-1"), `"containers":[{"name":"of-web"`)
+	wantJSON(t, "plain", w.get(t, cluster.KindPod, "plain"), `"phase":"Pending"`, `"podIP":"10.1.0.1"`, `"protocol":"TCP"`, `"nodeName":"n"`, `!simulated`, `!conditions`, `!hostIP`)
+	wantJSON(t, "given", w.get(t, cluster.KindPod, "given"), `"annotations":{"portolan.dev/simulated":"true"}`, `"phase":"Running"`, `"podIPs":[{"ip":"10.1.0.2"},{"ip":"fd00::2"}]`, `"hostIP":"192.0.2.1"`, `"type":"Ready","status":"True"`)
+	wantJSON(t, "of a template", w.get(t, cluster.KindPod, "web-api-x-1"), `"containers":[{"name":"of-api"`, `"b":"c"`, `"portolan.dev/simulated":"true"`, `"pod-template-hash":"x"`, `"hostname":"h"`)
+	wantJSON(t, "of another", w.get(t, cluster.KindPod, "web-x-1"), `"containers":[{"name":"of-web"`)
 }
 
-// TestObjects: the choice is by namespace and name, and the order is fixed.
+// TestObjects checks that objects are chosen by namespace and name, and sorted.
 func TestObjects(t *testing.T) {
 	w := newWorld(t, func(tx *cluster.Tx) {
 		for _, k := range []cluster.Key{{Namespace: "b", Name: "y"}, {Namespace: "a", Name: "z"}, {Namespace: "b", Name: "x"}} {

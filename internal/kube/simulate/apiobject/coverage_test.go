@@ -13,8 +13,8 @@ const examplesFile = "../../../../docs/spec-examples.md"
 
 var update = flag.Bool("update", false, "write the scenarios into docs/spec-examples.md")
 
-// TestCoverage keeps docs/spec-examples.md whole: a scenario shows each example,
-// and each citation is of one.
+// TestCoverage checks that a scenario shows each example of docs/spec-examples.md and
+// that scenarios cite only these.
 func TestCoverage(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(scenarioDir, "*.txtar"))
 	if err != nil {

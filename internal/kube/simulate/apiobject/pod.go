@@ -11,8 +11,8 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// pod is a Pod with what the model has of it. Of its spec, only what places it
-// and names it is filled in.
+// pod returns a Pod with its fields in the model. If it was not declared, its spec is
+// that of its owner's template.
 func (b *Builder) pod(v *cluster.View, p *cluster.Pod) (Object, error) {
 	o := new(corev1.Pod)
 	ok, err := b.declared(cluster.KindPod, p.Key, o)
@@ -31,7 +31,7 @@ func (b *Builder) pod(v *cluster.View, p *cluster.Pod) (Object, error) {
 	o.Spec.NodeName = p.Node
 	defaultPorts(o.Spec.Containers)
 	defaultPorts(o.Spec.InitContainers)
-	fillStatus(&o.Status, v, p)
+	setStatus(&o.Status, v, p)
 	return o, nil
 }
 
@@ -44,7 +44,7 @@ func defaultPorts(containers []corev1.Container) {
 	}
 }
 
-// podOfTemplate is a Pod that a workload's controller would have made.
+// podOfTemplate returns a Pod as a workload's controller would create it.
 func (b *Builder) podOfTemplate(p *cluster.Pod) (*corev1.Pod, error) {
 	o := &corev1.Pod{ObjectMeta: meta(p.Key)}
 	if p.Owner != nil {
@@ -53,7 +53,8 @@ func (b *Builder) podOfTemplate(p *cluster.Pod) (*corev1.Pod, error) {
 				Template corev1.PodTemplateSpec `json:"template"`
 			} `json:"spec"`
 		}
-		if _, err := b.declared(p.Owner.Kind, cluster.Key{Namespace: p.Namespace, Name: p.Owner.Name}, &declared); err != nil {
+		owner := cluster.Key{Namespace: p.Namespace, Name: p.Owner.Name}
+		if _, err := b.declared(p.Owner.Kind, owner, &declared); err != nil {
 			return nil, err
 		}
 		o.Annotations, o.Spec = declared.Spec.Template.Annotations, declared.Spec.Template.Spec
@@ -65,8 +66,8 @@ func (b *Builder) podOfTemplate(p *cluster.Pod) (*corev1.Pod, error) {
 	return o, nil
 }
 
-// fillStatus sets what a kubelet tells, where nothing was declared.
-func fillStatus(s *corev1.PodStatus, v *cluster.View, p *cluster.Pod) {
+// setStatus sets the status that a kubelet would set, except for declared fields.
+func setStatus(s *corev1.PodStatus, v *cluster.View, p *cluster.Pod) {
 	phase := corev1.PodPending
 	if p.Simulated {
 		phase = corev1.PodRunning
@@ -85,7 +86,9 @@ func fillStatus(s *corev1.PodStatus, v *cluster.View, p *cluster.Pod) {
 		}
 	}
 	if p.Ready && condition(s, corev1.PodReady) == nil {
-		for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		for _, kind := range []corev1.PodConditionType{
+			corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
+		} {
 			if condition(s, kind) == nil {
 				s.Conditions = append(s.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue})
 			}
@@ -93,7 +96,7 @@ func fillStatus(s *corev1.PodStatus, v *cluster.View, p *cluster.Pod) {
 	}
 }
 
-// condition is the condition of a type, or nil.
+// condition returns the condition of a type, or nil.
 func condition(s *corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCondition {
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == kind {

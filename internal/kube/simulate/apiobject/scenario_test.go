@@ -24,37 +24,37 @@ import (
 	"portolan.dev/portolan/internal/pod/serviceenv"
 )
 
-// Scenario files say what becomes of manifests, state after state. Each is a
-// txtar archive, whose comment says what is shown, and has lines "key: values":
+// A scenario file describes the results of manifests in a sequence of states. It is a
+// txtar archive whose comment describes the scenario and has lines "key: values":
 //
-//	cites: ID ...         the examples of docs/spec-examples.md that it shows
+//	cites: ID ...         the examples of docs/spec-examples.md that it covers
 //	services: RANGE,...   the ranges of cluster IPs (10.96.0.0/16)
-//	services2: RANGE,...  from the second state on, after a restart; and so on
+//	services2: RANGE,...  ranges from the second state on, after a restart; and so on
 //	pods: RANGE,...       the ranges of Pods (10.244.0.0/16)
-//	max-endpoints: N      of a slice
+//	max-endpoints: N      the maximum number of endpoints per slice
 //
-// Its files are, for the first state, manifests below manifests/, and:
+// The files for the first state are manifests in manifests/, and:
 //
-//	expect.yaml  documents, each of which is contained in an object: mappings by
-//	             subset, lists by position. null is a key that is not there, and
-//	             "in A-B" or "in PREFIX" an address or number that is there.
-//	             Without a name it is contained in any object of its kind and
-//	             namespace, in another one than documents before it; with one
-//	             that ends in *, in each whose name begins so.
-//	counts       KIND NAMESPACE N: how many objects there are; or hint ZONE N: how
-//	             many endpoints are for clients of a zone
-//	refused      words, in each line those of one problem that is reported
-//	env.NS       variables that a Pod of a namespace has, among others
+//	expect.yaml  documents, each of which an object must contain: mappings by
+//	             subset, lists by position. null means that the key is absent,
+//	             "in A-B" or "in PREFIX" an address or number in that range.
+//	             A document without a name matches an object of its kind and
+//	             namespace that no previous document matched. If the name ends
+//	             in *, all objects with that prefix must match.
+//	counts       KIND NAMESPACE N: the number of objects; or hint ZONE N: the
+//	             number of endpoints with a hint for a zone
+//	refused      a line for each reported problem, a part of its text
+//	env.NS       environment variables that Pods of a namespace have
 //
-// For the second state they are manifests2/, expect2.yaml, counts2, refused2 and
-// env2.NS, and so on; manifests that are not there again are gone. A manifest
-// NAME*N.yaml is there N times, with its number in the place of each "#".
+// The files for the second state are manifests2/, expect2.yaml, counts2, refused2 and
+// env2.NS, and so on; each state has only its own manifests. A manifest NAME*N.yaml is
+// repeated N times, each "#" replaced by the number of the copy.
 
 const scenarioDir = "../../../../testdata/simulate"
 
 type scenario struct {
 	cites        []string
-	services     map[int]string // ranges, by the state from which on they are
+	services     map[int]string // ranges by the first state to which they apply
 	pods         string
 	maxEndpoints int
 	states       []*state
@@ -77,7 +77,7 @@ func parseScenario(data []byte) (*scenario, error) {
 			continue
 		}
 		var err error
-		switch name, number := numbered(key); name {
+		switch name, number := cutState(key); name {
 		case "cites":
 			s.cites = append(s.cites, strings.Fields(value)...)
 		case "services":
@@ -98,14 +98,14 @@ func parseScenario(data []byte) (*scenario, error) {
 	}
 	for i, st := range s.states {
 		if st == nil || len(st.expect)+len(st.counts)+len(st.refused)+len(st.env) == 0 {
-			return nil, fmt.Errorf("state %d: nothing is expected", i+1)
+			return nil, fmt.Errorf("state %d: no expectations", i+1)
 		}
 	}
 	return s, nil
 }
 
-// numbered cuts the number of a state off a name; the first has none.
-func numbered(name string) (base string, state int) {
+// cutState cuts the number of a state off a file name; the first state has none.
+func cutState(name string) (base string, state int) {
 	base = strings.TrimRight(name, "0123456789")
 	if n, err := strconv.Atoi(name[len(base):]); err == nil {
 		return base, n - 1
@@ -118,7 +118,7 @@ func (s *scenario) file(f txtar.File) error {
 	if !below {
 		first, rest, _ = strings.Cut(f.Name, ".")
 	}
-	kind, number := numbered(first)
+	kind, number := cutState(first)
 	for len(s.states) <= number {
 		s.states = append(s.states, &state{manifests: make(map[string][]byte), env: make(map[string][]string)})
 	}
@@ -144,12 +144,12 @@ func (s *scenario) file(f txtar.File) error {
 	case kind == "env" && rest != "":
 		st.env[rest] = lines
 	default:
-		return fmt.Errorf("no file of a scenario")
+		return fmt.Errorf("unknown file")
 	}
 	return nil
 }
 
-// TestScenarios runs testdata/simulate.
+// TestScenarios runs the scenarios in testdata/simulate.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(scenarioDir, "*.txtar"))
 	if err != nil || len(files) == 0 {
@@ -176,7 +176,7 @@ func readScenario(t *testing.T, file string) *scenario {
 	return s
 }
 
-// run is a cluster that lives until it is started anew.
+// run is a simulated cluster between two restarts.
 type run struct {
 	store   *cluster.Store
 	control *simulate.ControlPlane
@@ -199,7 +199,7 @@ func runScenario(t *testing.T, s *scenario) {
 	}
 }
 
-// newRun starts a cluster that remembers what the one before it gave out.
+// newRun starts a cluster with the snapshot of the previous one.
 func newRun(t *testing.T, s *scenario, services, dir string, before *run) *run {
 	t.Helper()
 	control, err := simulate.New(simulate.Config{
@@ -224,7 +224,7 @@ func prefixes(list string) (all []netip.Prefix) {
 	return all
 }
 
-// write puts the state's manifests into an empty directory.
+// write replaces the manifests in a directory by the state's.
 func (st *state) write(t *testing.T, dir string) {
 	t.Helper()
 	old, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -256,12 +256,12 @@ func (st *state) write(t *testing.T, dir string) {
 }
 
 func (r *run) check(t *testing.T, st *state, report manifest.Report) {
-	for _, err := range st.problems(report.Problems) {
+	for _, err := range st.checkProblems(report.Problems) {
 		t.Error(err)
 	}
 	used := make(map[any]bool)
 	for _, want := range st.expect {
-		if err := r.expected(t, want.(map[string]any), used); err != nil {
+		if err := r.checkDocument(t, want.(map[string]any), used); err != nil {
 			t.Error(err)
 		}
 	}
@@ -278,7 +278,7 @@ func (r *run) check(t *testing.T, st *state, report manifest.Report) {
 			got = len(r.objects(t, apiobject.Choice{Kind: kindOf(t, kind), Namespace: ns}))
 		}
 		if got != want {
-			t.Errorf("%s: there are %d", line, got)
+			t.Errorf("counts: %s: got %d", line, got)
 		}
 	}
 	for ns, want := range st.env {
@@ -286,19 +286,19 @@ func (r *run) check(t *testing.T, st *state, report manifest.Report) {
 		r.store.View(func(v *cluster.View) { e = serviceenv.Compute(v, ns, new(cluster.PodSpec)) })
 		for _, line := range want {
 			if !slices.ContainsFunc(e.Variables, func(v serviceenv.Variable) bool { return v.String() == line }) {
-				t.Errorf("no variable %s among %v", line, e.Variables)
+				t.Errorf("variables: got %v, want %s", e.Variables, line)
 			}
 		}
 	}
 }
 
-// problems compares what is refused with what should be.
-func (st *state) problems(problems []manifest.Problem) (wrong []error) {
+// checkProblems compares the reported problems with the expected ones.
+func (st *state) checkProblems(problems []manifest.Problem) (wrong []error) {
 	left := slices.Clone(problems)
 	for _, words := range st.refused {
 		i := slices.IndexFunc(left, func(p manifest.Problem) bool { return p.Rejected && strings.Contains(p.Error(), words) })
 		if i < 0 {
-			wrong = append(wrong, fmt.Errorf("not refused: %s; there are %v", words, left))
+			wrong = append(wrong, fmt.Errorf("not refused: %s; refused: %v", words, left))
 			continue
 		}
 		left = slices.Delete(left, i, i+1)
@@ -318,7 +318,7 @@ func kindOf(t *testing.T, name string) cluster.Kind {
 	return apiobject.Kinds()[i]
 }
 
-// objects are those that are chosen, as JSON has them.
+// objects returns the chosen objects, decoded from JSON.
 func (r *run) objects(t *testing.T, choice apiobject.Choice) (objects []map[string]any) {
 	t.Helper()
 	c := apiobject.Builder{Store: r.store, Declared: r.source.Declared, Slices: r.control.Slices}
@@ -342,14 +342,14 @@ func (r *run) objects(t *testing.T, choice apiobject.Choice) (objects []map[stri
 	return objects
 }
 
-// hints counts the endpoints that are for clients of a zone.
+// hints returns the number of endpoints with a hint for a zone.
 func (r *run) hints(t *testing.T, zone string) (n int) {
 	t.Helper()
 	for _, slice := range r.objects(t, apiobject.Choice{Kind: cluster.KindEndpointSlice}) {
 		endpoints, _ := slice["endpoints"].([]any)
 		for _, e := range endpoints {
 			want := map[string]any{"hints": map[string]any{"forZones": []any{map[string]any{"name": zone}}}}
-			if contained(want, e, "") == nil {
+			if contains(want, e, "") == nil {
 				n++
 			}
 		}
@@ -357,9 +357,8 @@ func (r *run) hints(t *testing.T, zone string) (n int) {
 	return n
 }
 
-// expected finds the objects that a document is about, and tells how they
-// differ from it.
-func (r *run) expected(t *testing.T, want map[string]any, used map[any]bool) error {
+// checkDocument compares the objects that an expected document describes with it.
+func (r *run) checkDocument(t *testing.T, want map[string]any, used map[any]bool) error {
 	t.Helper()
 	meta, _ := want["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
@@ -383,7 +382,7 @@ func (r *run) expected(t *testing.T, want map[string]any, used map[any]bool) err
 			continue
 		}
 		id := fmt.Sprint(kind, ns, gotName)
-		switch err := contained(want, got, kind+" "+gotName); {
+		switch err := contains(want, got, kind+" "+gotName); {
 		case err != nil:
 			differences = append(differences, err)
 		case name == "" && used[id]:
@@ -405,8 +404,9 @@ func (r *run) expected(t *testing.T, want map[string]any, used map[any]bool) err
 	return nil
 }
 
-// contained tells what of want is not in got; at is where that is.
-func contained(want, got any, at string) error {
+// contains returns an error if got does not contain want; at is the path of both in the
+// object.
+func contains(want, got any, at string) error {
 	switch want := want.(type) {
 	case map[string]any:
 		m, ok := got.(map[string]any)
@@ -414,7 +414,7 @@ func contained(want, got any, at string) error {
 			return fmt.Errorf("%s: %v is no mapping", at, got)
 		}
 		for k, w := range want {
-			if err := contained(w, m[k], at+"."+k); err != nil {
+			if err := contains(w, m[k], at+"."+k); err != nil {
 				return err
 			}
 		}
@@ -425,7 +425,7 @@ func contained(want, got any, at string) error {
 			return fmt.Errorf("%s: %v, want %v", at, got, want)
 		}
 		for i, w := range want {
-			if err := contained(w, l[i], fmt.Sprintf("%s[%d]", at, i)); err != nil {
+			if err := contains(w, l[i], fmt.Sprintf("%s[%d]", at, i)); err != nil {
 				return err
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// service is a Service with what the model has of it.
+// service returns a Service with its fields in the model and the API server's defaults.
 func (b *Builder) service(s *cluster.Service) (Object, error) {
 	o := new(corev1.Service)
 	ok, err := b.declared(cluster.KindService, s.Key, o)
@@ -24,14 +24,14 @@ func (b *Builder) service(s *cluster.Service) (Object, error) {
 	}
 	o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 	o.Namespace = s.Namespace
-	fillAddresses(o, s)
-	fillNodePorts(o, s.Spec)
+	setAddresses(o, s)
+	setNodePorts(o, s.Spec)
 	defaultService(&o.Spec)
 	return o, nil
 }
 
-// undeclaredService is what the model knows of a Service that a control plane
-// made.
+// undeclaredService returns a Service that the control plane created, with what the model
+// contains of it.
 func undeclaredService(s *cluster.Service) *corev1.Service {
 	o := &corev1.Service{ObjectMeta: meta(s.Key)}
 	o.Spec.Selector, o.Spec.ExternalName, o.Spec.PublishNotReadyAddresses = s.Selector, s.ExternalName, s.PublishNotReady
@@ -51,9 +51,9 @@ func undeclaredService(s *cluster.Service) *corev1.Service {
 	return o
 }
 
-// fillAddresses sets what says which addresses a Service has. Without any, the
-// fields stay as they were declared.
-func fillAddresses(o *corev1.Service, s *cluster.Service) {
+// setAddresses sets the fields for cluster IPs and IP families. Fields without a value in
+// the model remain as declared.
+func setAddresses(o *corev1.Service, s *cluster.Service) {
 	if o.Spec.Type == corev1.ServiceTypeExternalName {
 		return
 	}
@@ -81,7 +81,7 @@ func fillAddresses(o *corev1.Service, s *cluster.Service) {
 	}
 }
 
-func fillNodePorts(o *corev1.Service, spec *cluster.ServiceSpec) {
+func setNodePorts(o *corev1.Service, spec *cluster.ServiceSpec) {
 	if spec == nil {
 		return
 	}
@@ -95,14 +95,16 @@ func fillNodePorts(o *corev1.Service, spec *cluster.ServiceSpec) {
 	}
 }
 
-// affinitySeconds is for how long a client stays with a Pod where nobody said
+// affinitySeconds is the default of sessionAffinityConfig.clientIP.timeoutSeconds
 // (k8s.io/api/core/v1, DefaultClientIPServiceAffinitySeconds).
 const affinitySeconds = corev1.DefaultClientIPServiceAffinitySeconds
 
-// defaultService sets what an API server sets where nothing was said.
+// defaultService sets the API server's defaults.
 func defaultService(s *corev1.ServiceSpec) {
 	s.SessionAffinity = cmp.Or(s.SessionAffinity, corev1.ServiceAffinityNone)
-	if s.SessionAffinity == corev1.ServiceAffinityClientIP && (s.SessionAffinityConfig == nil || s.SessionAffinityConfig.ClientIP == nil || s.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil) {
+	c := s.SessionAffinityConfig
+	if s.SessionAffinity == corev1.ServiceAffinityClientIP &&
+		(c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil) {
 		timeout := int32(affinitySeconds)
 		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
 	}
@@ -128,7 +130,8 @@ func defaultService(s *corev1.ServiceSpec) {
 	}
 }
 
-// portText is a Service's port in a table, with its node port.
+// portText returns a port with its node port and protocol, as in kubectl's column
+// PORT(S).
 func portText(p *corev1.ServicePort) string {
 	text := strconv.Itoa(int(p.Port))
 	if p.NodePort > 0 {

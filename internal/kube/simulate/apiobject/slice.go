@@ -10,8 +10,8 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// endpointSlice is an EndpointSlice: as it was declared, as it was made for its
-// Service, or else as the model has it, which is so of mirrors of Endpoints.
+// endpointSlice returns an EndpointSlice: the declared one, else the one generated for
+// its Service, else one built from the model, as for mirrored Endpoints.
 func (b *Builder) endpointSlice(s *cluster.EndpointSlice) (Object, error) {
 	o := new(discoveryv1.EndpointSlice)
 	ok, err := b.declared(cluster.KindEndpointSlice, s.Key, o)
@@ -23,8 +23,8 @@ func (b *Builder) endpointSlice(s *cluster.EndpointSlice) (Object, error) {
 	}
 	o.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
 	o.Namespace = s.Namespace
-	// The Service has no UID before an API server gives it one, and references
-	// without are refused (k8s.io/apimachinery, pkg/api/validation, objectmeta.go).
+	// A Service that never was on an API server has no UID, and the API server rejects owner
+	// references without UID (k8s.io/apimachinery, pkg/api/validation, objectmeta.go).
 	o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == "" })
 	for i := range o.Ports {
 		p := &o.Ports[i]
@@ -41,9 +41,9 @@ func (b *Builder) endpointSlice(s *cluster.EndpointSlice) (Object, error) {
 
 func (b *Builder) undeclaredSlice(s *cluster.EndpointSlice) *discoveryv1.EndpointSlice {
 	if b.Slices != nil {
-		for _, made := range b.Slices(cluster.Key{Namespace: s.Namespace, Name: s.Service}) {
-			if made.Name == s.Name {
-				return made.DeepCopy()
+		for _, generated := range b.Slices(cluster.Key{Namespace: s.Namespace, Name: s.Service}) {
+			if generated.Name == s.Name {
+				return generated.DeepCopy()
 			}
 		}
 	}

@@ -7,30 +7,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// state is what kubectl says of a Pod and its containers.
+// state is a Pod's state as kubectl prints it.
 type state struct {
 	reason       string // the column STATUS
 	ready, total int    // containers
 	restarts     int
-	restarted    metav1.Time // the last of them
+	restarted    metav1.Time // time of the last restart
 }
 
-// stateOf reads a Pod's state from its status, as kubectl does it
-// (k8s.io/kubernetes, pkg/printers/internalversion, printPod), but for two
-// things: the reason of a simulated Pod that runs says so, and all containers
-// count as ready of a Pod that is ready and says nothing of its containers.
+// stateOf derives a Pod's state from its status as kubectl does (k8s.io/kubernetes,
+// pkg/printers/internalversion, printPod), with two differences: the reason of a running
+// simulated Pod is Simulated, and all containers of a ready Pod without container
+// statuses count as ready.
 func stateOf(p *corev1.Pod) state {
-	s := state{reason: or(p.Status.Reason, string(p.Status.Phase)), total: len(p.Spec.Containers)}
+	s := state{reason: orElse(p.Status.Reason, string(p.Status.Phase)), total: len(p.Spec.Containers)}
 	for i := range p.Spec.InitContainers {
-		if goesOn(&p.Spec.InitContainers[i]) {
+		if isSidecar(&p.Spec.InitContainers[i]) {
 			s.total++
 		}
 	}
 	if c := condition(&p.Status, corev1.PodScheduled); c != nil && c.Reason == corev1.PodReasonSchedulingGated {
 		s.reason = c.Reason
 	}
-	if waiting := s.initContainers(p); !waiting || isTrue(&p.Status, corev1.PodInitialized) {
-		s.containers(p)
+	if waiting := s.readInitContainers(p); !waiting || isTrue(&p.Status, corev1.PodInitialized) {
+		s.readContainers(p)
 	}
 	ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	switch {
@@ -47,26 +47,28 @@ func stateOf(p *corev1.Pod) state {
 	return s
 }
 
-// goesOn reports whether an init container goes on running beside the others.
-func goesOn(c *corev1.Container) bool {
+// isSidecar reports whether an init container is a sidecar, one with restartPolicy
+// Always.
+func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// initContainers reads those, and reports whether one is not done.
-func (s *state) initContainers(p *corev1.Pod) (waiting bool) {
-	lasting := make(map[string]bool)
+// readInitContainers evaluates the init containers and reports whether one has not
+// completed.
+func (s *state) readInitContainers(p *corev1.Pod) (waiting bool) {
+	sidecars := make(map[string]bool)
 	for i := range p.Spec.InitContainers {
-		lasting[p.Spec.InitContainers[i].Name] = goesOn(&p.Spec.InitContainers[i])
+		sidecars[p.Spec.InitContainers[i].Name] = isSidecar(&p.Spec.InitContainers[i])
 	}
 	all := *s
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
-		all.count(c)
-		if lasting[c.Name] {
-			s.count(c)
+		all.countRestarts(c)
+		if sidecars[c.Name] {
+			s.countRestarts(c)
 		}
 		done := c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
-		started := lasting[c.Name] && c.Started != nil && *c.Started
+		started := sidecars[c.Name] && c.Started != nil && *c.Started
 		if started && !done && c.Ready {
 			s.ready++
 		}
@@ -74,8 +76,8 @@ func (s *state) initContainers(p *corev1.Pod) (waiting bool) {
 			continue
 		}
 		s.reason, waiting = fmt.Sprintf("Init:%d/%d", i, len(p.Spec.InitContainers)), true
-		if why := ended(c.State.Terminated); why != "" {
-			s.reason = "Init:" + why
+		if reason := terminationReason(c.State.Terminated); reason != "" {
+			s.reason = "Init:" + reason
 		} else if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
 			s.reason = "Init:" + w.Reason
 		}
@@ -87,18 +89,18 @@ func (s *state) initContainers(p *corev1.Pod) (waiting bool) {
 	return waiting
 }
 
-// containers reads those that are not init containers; the first one's reason
-// counts.
-func (s *state) containers(p *corev1.Pod) {
+// readContainers evaluates the containers that are not init containers. If several have a
+// reason, that of the first one applies.
+func (s *state) readContainers(p *corev1.Pod) {
 	running, failure := false, ""
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
 		c := &p.Status.ContainerStatuses[i]
-		s.count(c)
+		s.countRestarts(c)
 		switch {
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
 			s.reason = c.State.Waiting.Reason
 		case c.State.Terminated != nil:
-			s.reason = ended(c.State.Terminated)
+			s.reason = terminationReason(c.State.Terminated)
 			if c.State.Terminated.ExitCode != 0 {
 				failure = s.reason
 			}
@@ -120,16 +122,16 @@ func (s *state) containers(p *corev1.Pod) {
 	}
 }
 
-// count adds a container's restarts.
-func (s *state) count(c *corev1.ContainerStatus) {
+// countRestarts adds a container's restarts.
+func (s *state) countRestarts(c *corev1.ContainerStatus) {
 	s.restarts += int(c.RestartCount)
 	if t := c.LastTerminationState.Terminated; t != nil && s.restarted.Before(&t.FinishedAt) {
 		s.restarted = t.FinishedAt
 	}
 }
 
-// ended is why a container ended; empty of one that did not.
-func ended(t *corev1.ContainerStateTerminated) string {
+// terminationReason returns why a container terminated; empty if it did not.
+func terminationReason(t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t == nil:
 		return ""

@@ -16,19 +16,19 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// Columns say how a table is to be, beside what it has of every object.
+// Columns selects the columns of a table that depend on options.
 type Columns struct {
-	// Namespace puts the namespace first.
+	// Namespace adds the namespace as the first column.
 	Namespace bool
-	// Kind puts the kind before each name, such as service/web.
+	// Kind puts the kind before each name, as in service/web.
 	Kind bool
-	// Wide adds what kubectl's -o wide does.
+	// Wide adds the columns of kubectl's -o wide.
 	Wide bool
-	// Now is what ages are counted from.
+	// Now is the time relative to which ages are computed.
 	Now time.Time
 }
 
-// Words of kubectl's tables for what is not there.
+// Texts for missing values in kubectl's tables.
 const (
 	none    = "<none>"
 	unknown = "<unknown>"
@@ -37,19 +37,26 @@ const (
 )
 
 // headers are those of kubectl's tables (k8s.io/kubernetes,
-// pkg/printers/internalversion), wide ones those that -o wide adds, name what a
-// kind is called before a slash.
+// pkg/printers/internalversion): the usual columns, those added by -o wide, and the name
+// of the kind before a slash.
 var headers = map[cluster.Kind]struct {
 	name        string
 	usual, wide []string
 }{
-	cluster.KindService:       {"service", []string{"NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"}, []string{"SELECTOR"}},
-	cluster.KindEndpointSlice: {"endpointslice.discovery.k8s.io", []string{"NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"}, nil},
-	cluster.KindPod:           {"pod", []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"}, []string{"IP", "NODE", "NOMINATED NODE", "READINESS GATES"}},
+	cluster.KindService: {
+		"service", []string{"NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"}, []string{"SELECTOR"},
+	},
+	cluster.KindEndpointSlice: {
+		"endpointslice.discovery.k8s.io", []string{"NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"}, nil,
+	},
+	cluster.KindPod: {
+		"pod", []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"},
+		[]string{"IP", "NODE", "NOMINATED NODE", "READINESS GATES"},
+	},
 }
 
-// Table gives the header and a row for each of some objects of a kind, as
-// kubectl prints them. The STATUS of a Pod that does not run is Simulated.
+// Table returns a header and a row for each object of a kind, as kubectl prints them. The
+// STATUS of a simulated Pod is Simulated.
 func Table(kind cluster.Kind, objects []Object, c Columns) (rows [][]string) {
 	h := headers[kind]
 	head := slices.Clone(h.usual)
@@ -70,7 +77,7 @@ func Table(kind cluster.Kind, objects []Object, c Columns) (rows [][]string) {
 		if c.Kind {
 			usual[0] = h.name + "/" + usual[0]
 		}
-		row := append(usual, age(o.GetCreationTimestamp(), c.Now))
+		row := append(usual, ageText(o.GetCreationTimestamp(), c.Now))
 		if c.Wide {
 			row = append(row, wide...)
 		}
@@ -88,14 +95,14 @@ func Table(kind cluster.Kind, objects []Object, c Columns) (rows [][]string) {
 	return rows
 }
 
-func age(created metav1.Time, now time.Time) string {
+func ageText(created metav1.Time, now time.Time) string {
 	if created.IsZero() {
 		return unknown
 	}
 	return duration.HumanDuration(now.Sub(created.Time))
 }
 
-func or(text, otherwise string) string {
+func orElse(text, otherwise string) string {
 	if text == "" {
 		return otherwise
 	}
@@ -106,18 +113,18 @@ func serviceCells(s *corev1.Service, c *Columns) (usual, wide []string) {
 	ip := none
 	if len(s.Spec.ClusterIPs) > 0 {
 		ip = s.Spec.ClusterIPs[0]
-	} else if s.Spec.ClusterIP != "" { // declared, and never met an API server
+	} else if s.Spec.ClusterIP != "" { // declared without clusterIPs
 		ip = s.Spec.ClusterIP
 	}
 	var ports []string
 	for i := range s.Spec.Ports {
 		ports = append(ports, portText(&s.Spec.Ports[i]))
 	}
-	usual = []string{s.Name, string(s.Spec.Type), ip, externalIP(s, c.Wide), or(strings.Join(ports, ","), none)}
+	usual = []string{s.Name, string(s.Spec.Type), ip, externalIP(s, c.Wide), orElse(strings.Join(ports, ","), none)}
 	return usual, []string{labels.FormatLabels(s.Spec.Selector)}
 }
 
-// externalIP is where a Service is reached from outside.
+// externalIP returns the value of the column EXTERNAL-IP.
 func externalIP(s *corev1.Service, wide bool) string {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeExternalName:
@@ -127,18 +134,18 @@ func externalIP(s *corev1.Service, wide bool) string {
 		if balancers := loadBalancers(s, wide); balancers != "" {
 			given = slices.Concat([]string{balancers}, given)
 		}
-		return or(strings.Join(given, ","), pending)
+		return orElse(strings.Join(given, ","), pending)
 	}
-	return or(strings.Join(s.Spec.ExternalIPs, ","), none)
+	return orElse(strings.Join(s.Spec.ExternalIPs, ","), none)
 }
 
-// loadBalancers are the addresses of a Service's load balancer, shortened unless
-// there is room.
+// loadBalancers returns the addresses of a Service's load balancer, truncated unless
+// wide.
 func loadBalancers(s *corev1.Service, wide bool) string {
 	const width = 16
 	var all []string
 	for _, i := range s.Status.LoadBalancer.Ingress {
-		if at := or(i.IP, i.Hostname); at != "" {
+		if at := orElse(i.IP, i.Hostname); at != "" {
 			all = append(all, at)
 		}
 	}
@@ -167,10 +174,10 @@ func sliceCells(s *discoveryv1.EndpointSlice) []string {
 	return []string{s.Name, string(s.AddressType), shortened(ports), shortened(addresses)}
 }
 
-// shortened lists three and says how many more there are.
+// shortened returns the first three elements and the number of the others.
 func shortened(all []string) string {
 	const shown = 3
-	text := or(strings.Join(all[:min(len(all), shown)], ","), unset)
+	text := orElse(strings.Join(all[:min(len(all), shown)], ","), unset)
 	if more := len(all) - shown; more > 0 {
 		text += fmt.Sprintf(" + %d more...", more)
 	}
@@ -181,20 +188,20 @@ func podCells(p *corev1.Pod, now time.Time) (usual, wide []string) {
 	s := stateOf(p)
 	restarts := strconv.Itoa(s.restarts)
 	if s.restarts > 0 && !s.restarted.IsZero() {
-		restarts += " (" + age(s.restarted, now) + " ago)"
+		restarts += " (" + ageText(s.restarted, now) + " ago)"
 	}
 	ip, gates := "", none
 	if len(p.Status.PodIPs) > 0 {
 		ip = p.Status.PodIPs[0].IP
 	}
 	if n := len(p.Spec.ReadinessGates); n > 0 {
-		gates = fmt.Sprintf("%d/%d", openGates(p), n)
+		gates = fmt.Sprintf("%d/%d", trueGates(p), n)
 	}
 	return []string{p.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.reason, restarts},
-		[]string{or(ip, none), or(p.Spec.NodeName, none), or(p.Status.NominatedNodeName, none), gates}
+		[]string{orElse(ip, none), orElse(p.Spec.NodeName, none), orElse(p.Status.NominatedNodeName, none), gates}
 }
 
-func openGates(p *corev1.Pod) (open int) {
+func trueGates(p *corev1.Pod) (open int) {
 	for _, g := range p.Spec.ReadinessGates {
 		if isTrue(&p.Status, g.ConditionType) {
 			open++

@@ -17,7 +17,7 @@ import (
 )
 
 // generated begins the part of configuration.md that is made from the table of keys.
-const generated = "<!-- From here on: go test ./docs -update, from the table of keys in internal/config. -->\n"
+const generated = "<!-- From here on: go test ./docs -update, from the tables of keys in the packages settings. -->\n"
 
 // TestConfigurationPage: configuration.md shows every key of the table, and the
 // file of all defaults that it shows is one.

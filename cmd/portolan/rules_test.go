@@ -17,6 +17,7 @@ import (
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dns/filter"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
 func init() {
@@ -55,7 +56,7 @@ func init() {
 		"dns.rateLimit.prefix6": func(t *testing.T) {
 			for bits, want := range map[int]filter.LimitVerdict{64: filter.Send, 48: filter.SendNothing} {
 				c := config.Default()
-				c.DNS.RateLimit = config.RateLimit{PerSecond: 1, Burst: 1, Prefix6: bits}
+				c.DNS.RateLimit = dnssettings.RateLimit{PerSecond: 1, Burst: 1, Prefix6: bits}
 				made, err := c.Compile()
 				if err != nil {
 					t.Fatal(err)

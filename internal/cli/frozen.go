@@ -13,11 +13,11 @@ type agentProcess bool
 func frozen(start, cfg config.Config, agent agentProcess) (config.Config, []string) {
 	return cfg.Freeze(&start, func(c key.Condition) bool {
 		switch c {
-		case config.OnNode:
+		case key.OnNode:
 			return bool(agent)
-		case config.WithAPI:
+		case key.WithAPI:
 			return start.Manifests == ""
-		case config.WithSimulation:
+		case key.WithSimulation:
 			return start.Simulate.Enabled
 		}
 		return false

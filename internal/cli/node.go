@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
 func newNode() *cobra.Command {
@@ -63,7 +64,7 @@ func (f *agentFlags) add(cmd *cobra.Command) {
 	for _, flag := range []string{"address", "server", "listen", "admin"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{string(config.NodeSecondary), string(config.NodeCache)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{string(dnssettings.NodeSecondary), string(dnssettings.NodeCache)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // read returns the configuration: the defaults, the file, then the flags.

@@ -12,6 +12,7 @@ import (
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/kube/manifest"
+	kubesettings "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
@@ -154,7 +155,7 @@ func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *dns
 // byWebhook has a Pod with one search domain ask whom the webhook writes into it,
 // if the settings say that and no flag does. It says on stderr that others which
 // are not made yet may have the policy by a word that is not read here.
-func (c *chosen) byWebhook(w *config.Webhook, stderr io.Writer) error {
+func (c *chosen) byWebhook(w *kubesettings.Webhook, stderr io.Writer) error {
 	if len(w.ClusterDNS) == 0 {
 		return nil
 	}

@@ -22,10 +22,12 @@ import (
 	"portolan.dev/portolan/internal/dns/kubezone"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/dns/secondary"
+	dns "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
 	"portolan.dev/portolan/internal/dns/zone"
 	"portolan.dev/portolan/internal/kube/admission"
 	"portolan.dev/portolan/internal/kube/leader"
+	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/node/hostnet"
 )
 
@@ -55,7 +57,7 @@ func compile(t *testing.T, text string) *config.Compiled {
 
 var defaults = &config.Compiled{
 	Admin: netip.MustParseAddrPort("127.0.0.1:9153"),
-	DNS: config.CompiledDNS{
+	DNS: dns.Compiled{
 		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
 		Zone: kubezone.Config{
 			Zones:        []dnsname.Name{dnsname.MustParse("cluster.local")},
@@ -74,13 +76,13 @@ var defaults = &config.Compiled{
 			TTL: 5, Refresh: 7200, Retry: 1800, Expire: 86400, Minimum: 5,
 		},
 		Cache: cache.Config{Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour},
-		Transfer: config.CompiledTransfer{
+		Transfer: dns.CompiledTransfer{
 			Sender:  transfer.Config{MaxTransfers: 100, MaxSize: 128 << 20, UDPSize: 1232},
 			History: zone.HistoryLimits{Changes: 100_000, Octets: 16 << 20},
 		},
 	},
-	Node: config.NodeConfig{
-		Mode: config.NodeSecondary, Relay: respond.RelayPaths, Network: hostnet.Config{Port: 53, Prefix: "portolan"},
+	Node: dns.CompiledNode{
+		Mode: dns.NodeSecondary, Relay: respond.RelayPaths, Network: hostnet.Config{Port: 53, Prefix: "portolan"},
 		Listen:    []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
 		Secondary: secondary.Config{Zones: names("cluster.local"), CheckInterval: 5 * time.Second, StaleAfter: 15 * time.Second},
 	},
@@ -89,7 +91,7 @@ var defaults = &config.Compiled{
 		Service: admission.ServiceName{Namespace: "kube-system", Name: "portolan-webhook"}, ClusterDomain: "cluster.local", AutopathSuffix: "ap.k8s.io",
 		Timeout: time.Second, MaxInFlight: 32, CertificateLife: 90 * 24 * time.Hour,
 	},
-	Controller: config.CompiledController{MaxEndpoints: 100, Syncs: 5, Lease: &leader.Config{
+	Controller: kube.CompiledController{MaxEndpoints: 100, Syncs: 5, Lease: &leader.Config{
 		Namespace: "kube-system", Name: "portolan-slices", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 	}},
 }
@@ -163,9 +165,9 @@ func TestCompile(t *testing.T) {
 			c.DNS.Autopath.Zones = c.DNS.Zone.Zones
 		}},
 		"ranges of Services, then of Pods": {"dns:\n  podCIDRs: [10.244.0.0/16]\n  serviceCIDRs: [10.96.0.0/12, 'fd00:10:96::/112']", func(c *config.Compiled) {
-			c.DNS.Zone.ReverseRanges = []netip.Prefix{
-				netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112"), netip.MustParsePrefix("10.244.0.0/16"),
-			}
+			c.DNS.ServiceRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112")}
+			c.DNS.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
+			c.DNS.Zone.ReverseRanges = slices.Concat(c.DNS.ServiceRanges, c.DNS.PodRanges)
 		}},
 		"the name server is where it listens": {"dns: {listen: ['[fd00::1]:53', 192.0.2.1:53]}", func(c *config.Compiled) {
 			c.DNS.Listen = []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:53"), netip.MustParseAddrPort("192.0.2.1:53")}
@@ -188,14 +190,14 @@ func TestCompile(t *testing.T) {
 			c.DNS.Zone.DNSAddresses = append(c.DNS.Zone.DNSAddresses, c.DNS.Zone.DNSAddresses...)
 		}},
 		"an alias stands for its anchor": {"dns:\n  serviceCIDRs: &ranges [10.0.0.0/8]\n  podCIDRs: *ranges", func(c *config.Compiled) {
-			ten := netip.MustParsePrefix("10.0.0.0/8")
-			c.DNS.Zone.ReverseRanges = []netip.Prefix{ten, ten}
+			ten := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+			c.DNS.ServiceRanges, c.DNS.PodRanges, c.DNS.Zone.ReverseRanges = ten, ten, slices.Concat(ten, ten)
 		}},
 		"a secret of digits is not a number": {"dns: {cookies: {secrets: [00112233445566778899001122334455]}}", func(c *config.Compiled) {
 			c.DNS.CookieSecrets = []respond.CookieSecret{{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55}}
 		}},
 		"a controller alone": {"controller: {maxEndpointsPerSlice: 1000, concurrentSyncs: 9, leaderElection: {enabled: false}}", func(c *config.Compiled) {
-			c.Controller = config.CompiledController{MaxEndpoints: 1000, Syncs: 9}
+			c.Controller = kube.CompiledController{MaxEndpoints: 1000, Syncs: 9}
 		}},
 		"a webhook": {"dns: {zones: [a.example]}\nwebhook: {clusterDNS: [10.96.0.10, '::ffff:10.96.0.11', 'fd00::a'], service: dns/hook, deny: [pod-fqdn-too-long], ignore: [pod-dns-limit]}", func(c *config.Compiled) {
 			c.DNS.Zone.Zones, c.Webhook.ClusterDomain = names("a.example"), "a.example"

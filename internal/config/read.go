@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/support/suggest"
 	"portolan.dev/portolan/internal/support/yamlerr"
 )
@@ -64,7 +65,7 @@ func read(data []byte) (Config, error) {
 		}
 	}
 	err = c.Validate()
-	var bad *keyError
+	var bad *key.Error
 	if errors.As(err, &bad) && root != nil {
 		return c, &lineError{lineOf(root, bad), err}
 	}
@@ -252,11 +253,11 @@ func plainKey(key string) string {
 
 // lineOf is the line of the value that is to blame, or of the nearest around
 // it that the file has.
-func lineOf(root *yaml.Node, bad *keyError) int {
+func lineOf(root *yaml.Node, bad *key.Error) int {
 	at, line := root, root.Line
-	for _, name := range strings.Split(bad.key, ".") {
-		if at.Kind == yaml.SequenceNode && bad.item >= 0 && bad.item < len(at.Content) {
-			at = at.Content[bad.item]
+	for _, name := range strings.Split(bad.Path, ".") {
+		if at.Kind == yaml.SequenceNode && bad.Item >= 0 && bad.Item < len(at.Content) {
+			at = at.Content[bad.Item]
 			line = at.Line
 		}
 		for i := 0; i+1 < len(at.Content); i += 2 {
@@ -269,8 +270,8 @@ func lineOf(root *yaml.Node, bad *keyError) int {
 			at = at.Alias
 		}
 	}
-	if at.Kind == yaml.SequenceNode && bad.item >= 0 && bad.item < len(at.Content) {
-		line = at.Content[bad.item].Line
+	if at.Kind == yaml.SequenceNode && bad.Item >= 0 && bad.Item < len(at.Content) {
+		line = at.Content[bad.Item].Line
 	}
 	return line
 }

@@ -12,21 +12,6 @@ import (
 	"portolan.dev/portolan/internal/config/key"
 )
 
-// Conditions under which some keys need a restart.
-const (
-	// OnNode holds for the agent on a node: its zones are named by these keys.
-	OnNode key.Condition = "on the node agent"
-	// WithAPI holds where objects come from the API server, which depends on these keys.
-	WithAPI key.Condition = "with the Kubernetes API"
-	// WithSimulation holds where addresses are allocated from these ranges.
-	WithSimulation key.Condition = "with `simulate.enabled`"
-)
-
-// Keys returns the description of every key and section, in the order of the file.
-func Keys() key.Table {
-	return slices.Concat(processKeys, dnsKeys, nodeKeys, webhookKeys, controllerKeys)
-}
-
 // field returns the value of a path that leads through no list; the list where it
 // does.
 func (c *Config) field(path string) reflect.Value {
@@ -67,9 +52,9 @@ func TypeName(path string) string { return typeName(typeOf(path)) }
 
 func typeName(t reflect.Type) string {
 	switch {
-	case t == reflect.TypeFor[Duration]():
+	case t == reflect.TypeFor[key.Duration]():
 		return "duration"
-	case t == reflect.TypeFor[Size]():
+	case t == reflect.TypeFor[key.Size]():
 		return "size"
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
 		return "list of sections"
@@ -149,7 +134,7 @@ func (c Config) Freeze(start *Config, holds func(key.Condition) bool) (frozen Co
 }
 
 // checkKeys checks the values and the bounds that the table has.
-func (c *Config) checkKeys(*Compiled) error {
+func (c *Config) checkKeys() error {
 	table := Keys()
 	for i := range table {
 		k := &table[i]
@@ -157,7 +142,7 @@ func (c *Config) checkKeys(*Compiled) error {
 			continue
 		}
 		if err := checkKey(k, c.field(k.Path)); err != nil {
-			return badValue(k.Path, "%w", err)
+			return key.Errorf(k.Path, "%w", err)
 		}
 	}
 	return nil
@@ -191,11 +176,11 @@ func bound(t reflect.Type, text string) (n int64, ok bool) {
 		return 0, false
 	}
 	switch t {
-	case reflect.TypeFor[Duration]():
+	case reflect.TypeFor[key.Duration]():
 		d, err := time.ParseDuration(text)
 		return int64(d), err == nil
-	case reflect.TypeFor[Size]():
-		var z Size
+	case reflect.TypeFor[key.Size]():
+		var z key.Size
 		err := z.UnmarshalText([]byte(text))
 		return int64(z), err == nil
 	}
@@ -259,9 +244,9 @@ func schemaOf(table key.Table, path string, t reflect.Type) map[string]any {
 		s["type"], s["items"] = []string{"array", "null"}, items
 	case t.Kind() == reflect.Bool:
 		s["type"] = []string{"boolean", "null"}
-	case t == reflect.TypeFor[Size]():
+	case t == reflect.TypeFor[key.Size]():
 		s["type"], s["pattern"] = []string{"string", "integer", "null"}, "^[0-9]+([KMG]i)?$"
-	case t == reflect.TypeFor[Duration]():
+	case t == reflect.TypeFor[key.Duration]():
 		s["type"], s["pattern"] = []string{"string", "null"}, "^-?([0-9.]+(ns|us|µs|ms|s|m|h))+$|^0$"
 	case t.Kind() == reflect.Int:
 		s["type"] = []string{"integer", "null"}

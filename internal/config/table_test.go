@@ -7,6 +7,7 @@ import (
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/config/key"
+	dns "portolan.dev/portolan/internal/dns/settings"
 )
 
 // TestKeys: each key of the file and each section is described, in the order of the
@@ -53,12 +54,12 @@ func pathsOf(section reflect.Type, prefix string) (paths []string) {
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	start, now := config.Default(), config.Default()
-	now.DNS.TTL, now.DNS.TLS.Key, now.DNS.Pods, now.DNS.Transfer.Keys = 9, "key", "insecure", []config.TransferKey{{Name: "a"}}
+	now.DNS.TTL, now.DNS.TLS.Key, now.DNS.Pods, now.DNS.Transfer.Keys = 9, "key", "insecure", []dns.TransferKey{{Name: "a"}}
 	for condition, want := range map[key.Condition][]string{
-		"":                    {"dns.tls.key"},
-		config.WithAPI:        {"dns.pods", "dns.tls.key"},
-		config.OnNode:         {"dns.tls.key", "dns.transfer.keys"},
-		config.WithSimulation: {"dns.tls.key"},
+		"":                 {"dns.tls.key"},
+		key.WithAPI:        {"dns.pods", "dns.tls.key"},
+		key.OnNode:         {"dns.tls.key", "dns.transfer.keys"},
+		key.WithSimulation: {"dns.tls.key"},
 	} {
 		frozen, waiting := now.Freeze(&start, func(c key.Condition) bool { return c == condition })
 		if !slices.Equal(waiting, want) || frozen.DNS.TLS.Key != "" || frozen.DNS.TTL != 9 {

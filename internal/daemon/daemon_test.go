@@ -15,6 +15,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/config/key"
 )
 
 // history is what happened, in order.
@@ -85,7 +86,7 @@ func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := new(history)
 		d, _, _ := two(h)
-		d.cfg.Settings.Lameduck = config.Duration(time.Minute)
+		d.cfg.Settings.Lameduck = key.Duration(time.Minute)
 		ctx, order := context.WithCancel(t.Context())
 		began := time.Now()
 		var stopped time.Duration

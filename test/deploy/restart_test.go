@@ -25,7 +25,7 @@ func restartKeys(process key.Condition) (restart, reload []string) {
 	for i := range table {
 		k := &table[i]
 		section, _, _ := strings.Cut(k.Path, ".")
-		own := section != "webhook" && section != "controller" && (section != "node" || process == config.OnNode)
+		own := section != "webhook" && section != "controller" && (section != "node" || process == key.OnNode)
 		if !own || config.TypeName(k.Path) == "section" || inList(k.Path) {
 			continue
 		}
@@ -71,7 +71,7 @@ const restartSum = `
 func TestRestartKeys(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(restartHead)
-	for name, process := range []key.Condition{config.WithAPI, config.OnNode} {
+	for name, process := range []key.Condition{key.WithAPI, key.OnNode} {
 		restart, _ := restartKeys(process)
 		fmt.Fprintf(&b, "{{- define %q -}}\n", []string{"portolan.restartKeys", "portolan.nodeRestartKeys"}[name])
 		for _, path := range restart {
@@ -98,7 +98,7 @@ func TestRestartEachKey(t *testing.T) {
 		return as[appsv1.Deployment](t, rendered(t, values), "Deployment").Spec.Template
 	}
 	before := pods(nil)
-	restart, reload := restartKeys(config.WithAPI)
+	restart, reload := restartKeys(key.WithAPI)
 	if len(restart) == 0 || len(reload) == 0 {
 		t.Fatalf("%d keys need a restart, %d do not", len(restart), len(reload))
 	}

@@ -1,5 +1,6 @@
-// Package key describes the keys of a configuration file: one Key says of a key
-// all that checks, documentation, the JSON schema and the chart need to know of it.
+// Package key describes the keys of a configuration file: a Key holds what the checks,
+// the documentation, the JSON schema and the chart need to know of one key. The wings
+// declare their sections with it.
 package key
 
 import (
@@ -28,8 +29,18 @@ type Key struct {
 // Condition is when a change of a key needs a restart, in words.
 type Condition string
 
-// Always is a restart without a condition.
-const Always Condition = "always"
+// The conditions.
+const (
+	// Always holds for every process.
+	Always Condition = "always"
+	// OnNode holds for the agent on a node, whose zones depend on the key.
+	OnNode Condition = "on the node agent"
+	// WithAPI holds where objects come from the API server, whose watches depend on the
+	// key.
+	WithAPI Condition = "with the Kubernetes API"
+	// WithSimulation holds where addresses are allocated from the ranges of the key.
+	WithSimulation Condition = "with `simulate.enabled`"
+)
 
 // NeedsRestart reports whether a change needs a restart where the conditions hold
 // for which holds is true.

@@ -17,6 +17,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/secondary"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
 	"portolan.dev/portolan/internal/dns/zone"
 )
@@ -34,7 +35,7 @@ func NewAgent(cfg Config) (*DNS, error) {
 	}
 	d := newDNS(cfg)
 	d.sharePorts, d.notify.listen = true, compiled.Node.Notify
-	if compiled.Node.Mode == config.NodeCache {
+	if compiled.Node.Mode == dnssettings.NodeCache {
 		d.keeper = &forwardedZones{}
 		return d, d.begin()
 	}
@@ -115,7 +116,7 @@ func (t *transferredZones) ready() (missing, remarks []string) {
 
 func (t *transferredZones) collect(f *figures) { f.secondary = new(t.secondary.Status()) }
 
-func (d *DNS) newSecondary(n *config.NodeConfig) (s *secondary.Secondary, err error) {
+func (d *DNS) newSecondary(n *dnssettings.CompiledNode) (s *secondary.Secondary, err error) {
 	cfg := n.Secondary
 	cfg.Log = d.cfg.Log
 	if cfg.Node == "" {
@@ -177,7 +178,7 @@ func rereadKey(file transfer.KeyFile, log *slog.Logger) (func() *dnswire.TSIGKey
 // finder finds primaries by asking the cluster's servers for their names.
 type finder struct {
 	dns   *DNS
-	named []config.NamedPrimary
+	named []dnssettings.NamedPrimary
 }
 
 // Find returns the primaries of all names; it fails when there are none.

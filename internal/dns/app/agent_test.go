@@ -16,6 +16,7 @@ import (
 	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
 )
 
@@ -24,7 +25,7 @@ import (
 func TestAgentNeedsServers(t *testing.T) {
 	cfg := config.Default()
 	for _, suffix := range []string{"cluster.local", "in-addr.arpa", "ip6.arpa"} {
-		cfg.DNS.Forward.Routes = append(cfg.DNS.Forward.Routes, config.Route{Suffix: suffix, Upstreams: []string{"192.0.2.53"}})
+		cfg.DNS.Forward.Routes = append(cfg.DNS.Forward.Routes, dnssettings.Route{Suffix: suffix, Upstreams: []string{"192.0.2.53"}})
 	}
 	if _, err := NewAgent(Config{Settings: cfg, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, errNoServers) {
 		t.Errorf("NewAgent() without servers: %v, want %v", err, errNoServers)

@@ -19,6 +19,7 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/kubezone"
 	"portolan.dev/portolan/internal/dns/respond"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
 	"portolan.dev/portolan/internal/dns/zone"
 )
@@ -80,7 +81,7 @@ func (d *DNS) newAnswers(cfg config.Config, serial uint32, before *answers) (*an
 }
 
 // identify wires what the server says of itself, to whom, and who observes it.
-func (d *DNS) identify(cfg config.DNS, a *answers) {
+func (d *DNS) identify(cfg dnssettings.DNS, a *answers) {
 	compiled := &a.settings.DNS
 	w := &a.wiring
 	w.UDPSize, w.TCPIdle = cfg.UDPSize, time.Duration(cfg.TCP.Idle)

@@ -29,6 +29,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsserver"
 	"portolan.dev/portolan/internal/dns/querylog"
 	"portolan.dev/portolan/internal/dns/respond"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
@@ -75,8 +76,8 @@ type DNS struct {
 	secret   respond.CookieSecret
 	queries  *querylog.Log // of all answers, one after the other
 	current  atomic.Pointer[answers]
-	replaced chan *answers // those that take the place of current
-	applied  config.DNS    // the settings of the newest answers
+	replaced chan *answers   // those that take the place of current
+	applied  dnssettings.DNS // the settings of the newest answers
 	newest   *answers
 
 	server  atomic.Pointer[dnsserver.Server]

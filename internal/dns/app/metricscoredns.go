@@ -5,10 +5,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/respond"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
@@ -66,7 +66,7 @@ func newCoreCollector(server func() string) *coreCollector {
 }
 
 // coreDNSServer is CoreDNS' label of a server, of the first address.
-func coreDNSServer(settings *config.CompiledDNS) string {
+func coreDNSServer(settings *dnssettings.Compiled) string {
 	switch {
 	case len(settings.Listen) > 0:
 		return fmt.Sprintf("dns://:%d", settings.Listen[0].Port())

@@ -12,6 +12,7 @@ import (
 	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
 // forwardFor makes what forwards queries to upstreams, where the configuration has
@@ -47,18 +48,18 @@ func (d *DNS) forwardFor(root config.Config, a, before *answers) (err error) {
 
 // forwardSettings are the settings that forwarding depends on.
 type forwardSettings struct {
-	forward    config.Forward
-	cache      config.Cache
+	forward    dnssettings.Forward
+	cache      dnssettings.Cache
 	listen     []string
-	nameServer config.NameServer
+	nameServer dnssettings.NameServer
 	option     int
 	zones      []string
-	node       config.Node
+	node       dnssettings.Node
 }
 
 // isOwn reports whether a server is this one: an address that it listens on, or the
 // DNS Service, which leads here as well.
-func (d *DNS) isOwn(cfg config.DNS, settings *config.Compiled, server netip.AddrPort) bool {
+func (d *DNS) isOwn(cfg dnssettings.DNS, settings *config.Compiled, server netip.AddrPort) bool {
 	addr := server.Addr().WithZone("")
 	for _, l := range settings.DNS.Listen {
 		if l.Port() == server.Port() && (l.Addr() == addr || l.Addr().IsUnspecified() && isLocal(addr)) {

@@ -15,6 +15,7 @@ import (
 	"portolan.dev/portolan/internal/kube/api"
 	"portolan.dev/portolan/internal/kube/endpointslices"
 	"portolan.dev/portolan/internal/kube/leader"
+	kubesettings "portolan.dev/portolan/internal/kube/settings"
 )
 
 // writeTimeout bounds a request that writes: one that hangs holds up the Service it
@@ -59,7 +60,7 @@ func NewSlices(cfg SlicesConfig) (*Slices, error) {
 }
 
 // connect makes what writes.
-func (s *Slices) connect(settings *config.CompiledController) error {
+func (s *Slices) connect(settings *kubesettings.CompiledController) error {
 	k := &s.cfg.Settings.Kubernetes
 	client := api.ClientConfig{Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + s.cfg.Version}
 	reader, err := api.NewClient(client)

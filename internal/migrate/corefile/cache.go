@@ -5,7 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/config/key"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
 // The defaults of the plugin cache, in seconds.
@@ -57,7 +58,7 @@ func (t *translator) cachePlugin(b *block, s *statement) {
 }
 
 // cacheOption translates an option that becomes a setting.
-func (t *translator) cacheOption(o *statement, c *config.Cache) bool {
+func (t *translator) cacheOption(o *statement, c *dnssettings.Cache) bool {
 	switch o.name {
 	case "success":
 		t.capacity(o)
@@ -98,20 +99,20 @@ func (t *translator) capacity(o *statement) {
 }
 
 // serveStale: [DURATION] [immediate [TTL [RECHECK]] | verify [TIMEOUT [TTL [RECHECK]]]].
-func (t *translator) serveStale(o *statement, c *config.Cache) {
-	c.Stale, c.StaleAfter = config.Duration(time.Hour), 0
+func (t *translator) serveStale(o *statement, c *dnssettings.Cache) {
+	c.Stale, c.StaleAfter = key.Duration(time.Hour), 0
 	if len(o.args) > 0 {
-		c.Stale = config.Duration(t.duration(o, o.args[0]))
+		c.Stale = key.Duration(t.duration(o, o.args[0]))
 	}
 	rest := o.args[min(2, len(o.args)):]
 	if len(o.args) > 1 {
 		switch mode := strings.ToLower(o.args[1]); mode {
 		case "immediate":
 		case "verify":
-			c.StaleAfter = config.Duration(config.DefaultRouteTimeout)
+			c.StaleAfter = key.Duration(dnssettings.DefaultRouteTimeout)
 			if len(rest) > 0 {
 				if limit := t.duration(o, rest[0]); limit > 0 {
-					c.StaleAfter = config.Duration(limit)
+					c.StaleAfter = key.Duration(limit)
 				}
 				rest = rest[1:]
 			}
@@ -126,7 +127,7 @@ func (t *translator) serveStale(o *statement, c *config.Cache) {
 }
 
 // disable: success|denial [ZONES].
-func (t *translator) disable(o *statement, c *config.Cache) {
+func (t *translator) disable(o *statement, c *dnssettings.Cache) {
 	if len(o.args) == 0 || o.args[0] != "success" && o.args[0] != "denial" {
 		t.fail(o, "success or denial is wanted")
 		return

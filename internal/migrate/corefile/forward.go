@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"portolan.dev/portolan/internal/config"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
 // forwardVerdicts are on options of the plugin forward.
@@ -33,7 +33,7 @@ var forwardVerdicts = map[string]verdict{
 
 // upstreams is the plugin forward while it is read.
 type upstreams struct {
-	route      config.Route
+	route      dnssettings.Route
 	tcp        bool
 	serverName string
 }
@@ -211,7 +211,7 @@ func parseServer(transport, text string) (addr, serverName string, err error) {
 
 // addRoutes adds a route for each zone of the block that names from such zones
 // are in.
-func (t *translator) addRoutes(b *block, s *statement, from []string, route config.Route) {
+func (t *translator) addRoutes(b *block, s *statement, from []string, route dnssettings.Route) {
 	reached := false
 	for _, zone := range b.zones {
 		for _, suffix := range from {
@@ -232,9 +232,9 @@ func (t *translator) addRoutes(b *block, s *statement, from []string, route conf
 	}
 }
 
-func (t *translator) addRoute(s *statement, route config.Route) {
+func (t *translator) addRoute(s *statement, route dnssettings.Route) {
 	routes := &t.Config.DNS.Forward.Routes
-	i := slices.IndexFunc(*routes, func(r config.Route) bool { return r.Suffix == route.Suffix })
+	i := slices.IndexFunc(*routes, func(r dnssettings.Route) bool { return r.Suffix == route.Suffix })
 	if i < 0 {
 		t.from(s, fmt.Sprintf("dns.forward.routes[%d]", len(*routes)))
 		t.first["route "+route.Suffix] = s
@@ -246,7 +246,7 @@ func (t *translator) addRoute(s *statement, route config.Route) {
 	}
 }
 
-func sameRoute(a, b config.Route) bool {
+func sameRoute(a, b dnssettings.Route) bool {
 	return slices.Equal(a.Upstreams, b.Upstreams) && a.ResolvConf == b.ResolvConf && a.Policy == b.Policy && a.CA == b.CA
 }
 
@@ -264,7 +264,7 @@ func (t *translator) isCluster(zone string) bool {
 
 // dropShadowed leaves out routes for names that are the cluster's.
 func (t *translator) dropShadowed() {
-	var left []config.Route
+	var left []dnssettings.Route
 	origins := make(map[string]string)
 	for i, r := range t.Config.DNS.Forward.Routes {
 		key := fmt.Sprintf("dns.forward.routes[%d]", i)

@@ -15,6 +15,7 @@ import (
 
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dns/dnsname"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/support/yamlerr"
 )
 
@@ -44,7 +45,7 @@ func ParseKubeDNS(path string, data []byte) (*Translation, error) {
 		}
 	}
 	if !upstreams {
-		t.addRoute(&statement{file: path, line: 1}, config.Route{ResolvConf: "/etc/resolv.conf"})
+		t.addRoute(&statement{file: path, line: 1}, dnssettings.Route{ResolvConf: "/etc/resolv.conf"})
 	}
 	return t.finish()
 }
@@ -111,7 +112,7 @@ func (t *translator) upstreamNameservers(e *statement) {
 }
 
 func (t *translator) kubeDNSRoute(e *statement, suffix string, servers []string) {
-	var route config.Route
+	var route dnssettings.Route
 	for _, s := range servers {
 		addr, _, err := parseServer("dns", strings.ReplaceAll(s, "#", ":")) // dnsmasq's way to write a port
 		if ip, errIP := netip.ParseAddr(s); errIP == nil {

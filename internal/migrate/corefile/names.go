@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dns/dnsname"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
 // defaultHostsTTL is that of the plugin hosts, in seconds.
@@ -134,7 +134,7 @@ func (t *translator) rewriteName(b *block, s *statement, args []string) {
 		t.fail(s, "two names are wanted")
 		return
 	}
-	w := config.Rewrite{From: args[0], To: args[1], Exact: how == "exact"}
+	w := dnssettings.Rewrite{From: args[0], To: args[1], Exact: how == "exact"}
 	switch how {
 	case "prefix", "substring":
 		t.note(Missing, s, "names are rewritten whole or by their last labels, not by %s", how)
@@ -207,7 +207,7 @@ var aclActions = map[string]string{"allow": "allow", "block": "refuse", "filter"
 
 func (t *translator) aclRule(o *statement, zones []string) {
 	action := strings.ToLower(o.name)
-	rule := config.Access{Action: aclActions[action], Names: zones}
+	rule := dnssettings.Access{Action: aclActions[action], Names: zones}
 	if rule.Action == "" {
 		t.fail(o, "not allow, block, filter or drop")
 		return

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/config/key"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -46,7 +46,7 @@ func (t *translator) health(_ *block, s *statement) {
 			t.fail(o, "no such option")
 			continue
 		}
-		t.Config.Lameduck = config.Duration(t.duration(o, t.one(o)))
+		t.Config.Lameduck = key.Duration(t.duration(o, t.one(o)))
 		t.from(o, "lameduck")
 	}
 }
@@ -166,7 +166,7 @@ func (t *translator) timeouts(_ *block, s *statement) {
 		o := &s.options[i]
 		switch o.name {
 		case "idle":
-			t.Config.DNS.TCP.Idle = config.Duration(max(t.duration(o, t.one(o)), 1))
+			t.Config.DNS.TCP.Idle = key.Duration(max(t.duration(o, t.one(o)), 1))
 			t.from(o, "dns.tcp.idle")
 		case "maxtcpqueries":
 			t.Config.DNS.TCP.MaxQueries = max(t.number(o, t.one(o), -1, 1<<30), 0)

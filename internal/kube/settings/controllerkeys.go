@@ -1,9 +1,9 @@
-package config
+package settings
 
 import "portolan.dev/portolan/internal/config/key"
 
-// controllerKeys are the keys of the section controller, in the order of the file.
-var controllerKeys = key.Table{
+// ControllerKeys are the keys of the section controller, in the order of the file.
+var ControllerKeys = key.Table{
 	{Path: "controller",
 		Description: "The EndpointSlice controller, `portolan controller slices`. See controller.md."},
 	{Path: "controller.maxEndpointsPerSlice", Min: "1", Max: "1000", Restart: []key.Condition{key.Always},

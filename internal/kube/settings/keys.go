@@ -1,11 +1,10 @@
-package config
+package settings
 
 import "portolan.dev/portolan/internal/config/key"
 
-// processKeys are the keys that the whole process uses, in the order of the file.
-var processKeys = key.Table{
-	{Path: "manifests", Restart: []key.Condition{key.Always},
-		Description: "A directory of manifests, one file, or `-` for standard input, relative to the working directory (`--manifests`). The cluster is read from there instead of the Kubernetes API."},
+// Keys are the keys of the sections simulate, kubernetes and snapshot, in the order of
+// the file.
+var Keys = key.Table{
 	{Path: "simulate",
 		Description: "Completes manifests as a control plane does (`--simulate`): workloads get Pods, Pods and Services get addresses, Services get EndpointSlices and node ports. See simulate.md."},
 	{Path: "simulate.enabled", Restart: []key.Condition{key.Always},
@@ -36,24 +35,4 @@ var processKeys = key.Table{
 		Description: "The file (`--snapshot`); empty keeps none."},
 	{Path: "snapshot.settle", Min: "0s", Restart: []key.Condition{key.Always},
 		Description: "From the moment the API server answers, names missing from the snapshot are not denied for this time."},
-	{Path: "admin",
-		Description: "Health, metrics and dumps over HTTP."},
-	{Path: "admin.listen", Restart: []key.Condition{key.Always},
-		Description: "Address and port (`--admin`); empty turns the server off."},
-	{Path: "admin.probes", Restart: []key.Condition{key.Always},
-		Description: "Further addresses and ports, or `unix:PATH`, for CoreDNS' probes: `/health`, `/ready` and `/metrics` only. `portolan probe` asks there."},
-	{Path: "admin.coreDNSMetrics", Restart: []key.Condition{key.Always},
-		Description: "Exports some metrics under CoreDNS' names as well."},
-	{Path: "admin.pprof", Restart: []key.Condition{key.Always},
-		Description: "Serves profiles on addresses other than loopback as well."},
-	{Path: "admin.maxStaleness", Min: "0s", Restart: []key.Condition{key.Always},
-		Description: "`/readyz` fails when the API has been lost for longer; 0s never."},
-	{Path: "lameduck", Min: "0s", Restart: []key.Condition{key.Always},
-		Description: "Queries are answered for this time after the signal to stop, while `/readyz` fails."},
-	{Path: "log",
-		Description: "The log, on standard error."},
-	{Path: "log.level", Values: []string{"debug", "info", "warn", "error"},
-		Description: "The lowest level that is logged."},
-	{Path: "log.format", Values: []string{"text", "json"}, Restart: []key.Condition{key.Always},
-		Description: "The format of a line."},
 }

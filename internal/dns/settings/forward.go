@@ -1,42 +1,43 @@
-package config
+package settings
 
 import (
 	"crypto/x509"
 	"fmt"
 	"time"
 
+	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
-// compileForward checks who is asked for other names. Who is not to be asked is
-// up to who uses it.
-func (c *Config) compileForward(made *Compiled) error {
+// compileForward compiles the routes. Whether an upstream is the server itself is
+// checked where its addresses are known.
+func (d *DNS) compileForward(made *Compiled) error {
 	seen := make(map[dnsname.Name]bool)
-	for i, r := range c.DNS.Forward.Routes {
+	for i, r := range d.Forward.Routes {
 		route, err := r.compile()
 		if err != nil {
-			return &keyError{"dns.forward.routes." + err.key, i, err.err}
+			return &key.Error{Path: "dns.forward.routes." + err.Path, Item: i, Err: err.Err}
 		}
 		if seen[route.Suffix] {
-			return badItem("dns.forward.routes.suffix", i, "%s is given twice", route.Suffix)
+			return key.ItemErrorf("dns.forward.routes.suffix", i, "%s is given twice", route.Suffix)
 		}
 		seen[route.Suffix] = true
-		made.DNS.Routes = append(made.DNS.Routes, route)
+		made.Routes = append(made.Routes, route)
 	}
 	return nil
 }
 
 // compile gives a route, or the error of a key of it.
-func (r *Route) compile() (made forward.Route, bad *keyError) {
+func (r *Route) compile() (made forward.Route, bad *key.Error) {
 	made = forward.Route{
 		ResolvConf: r.ResolvConf, Policy: forward.SelectionPolicy(r.Policy), Timeout: time.Duration(r.Timeout),
 		TrustDenials: r.TrustDenials, NoPrivate: r.NoPrivate, ClientSubnet: r.ClientSubnet,
 	}
-	wrong := func(key, format string, args ...any) (forward.Route, *keyError) {
-		return made, &keyError{key: key, err: fmt.Errorf(format, args...)}
+	wrong := func(path, format string, args ...any) (forward.Route, *key.Error) {
+		return made, &key.Error{Path: path, Item: -1, Err: fmt.Errorf(format, args...)}
 	}
 	var err error
 	if r.Suffix != "" && r.Suffix != "." {
@@ -82,6 +83,7 @@ func (r *Route) roots() (*x509.CertPool, error) {
 	if r.CA == "" {
 		return nil, nil
 	}
+	const readTimeout = 3 * time.Second
 	pem, err := deadline.ReadFile(r.CA, readTimeout)
 	if err != nil {
 		return nil, err
@@ -93,12 +95,12 @@ func (r *Route) roots() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-func (c *Config) compileCache(made *Compiled) error {
-	k := &c.DNS.Cache
+func (d *DNS) compileCache(made *Compiled) error {
+	k := &d.Cache
 	if k.MinTTL > k.MaxTTL {
-		return badValue("dns.cache.minTTL", "%d is not between 0 and %d", k.MinTTL, k.MaxTTL)
+		return key.Errorf("dns.cache.minTTL", "%d is not between 0 and %d", k.MinTTL, k.MaxTTL)
 	}
-	made.DNS.Cache = cache.Config{
+	made.Cache = cache.Config{
 		Size: int64(k.Size), MinTTL: uint32(k.MinTTL), MaxTTL: uint32(k.MaxTTL), MaxNegativeTTL: uint32(k.MaxNegativeTTL),
 		Stale: time.Duration(k.Stale),
 	}

@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"net/netip"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/transfer"
@@ -22,8 +23,8 @@ type Transfer struct {
 	History TransferHistory `yaml:"history"`
 	// MaxTransfers is how many long transfers are under way at once, and Memory
 	// what they may take.
-	MaxTransfers int  `yaml:"maxTransfers"`
-	Memory       Size `yaml:"memory"`
+	MaxTransfers int      `yaml:"maxTransfers"`
+	Memory       key.Size `yaml:"memory"`
 	// Notify are addresses and ports that are told of changes, and so is what is
 	// behind the Service NotifyService, namespace/name.
 	Notify        []string `yaml:"notify"`
@@ -46,8 +47,8 @@ type TransferKey struct {
 
 // TransferHistory bounds what is remembered of changes.
 type TransferHistory struct {
-	Changes int  `yaml:"changes"`
-	Memory  Size `yaml:"memory"`
+	Changes int      `yaml:"changes"`
+	Memory  key.Size `yaml:"memory"`
 }
 
 // CompiledTransfer is a Transfer in the types of those who use it.
@@ -63,22 +64,22 @@ type CompiledTransfer struct {
 // IsOn reports whether anybody may have the zones.
 func (t *CompiledTransfer) IsOn() bool { return len(t.Sender.Permissions) > 0 }
 
-func (c *Config) compileTransfer(made *Compiled) error {
-	t, m := &c.DNS.Transfer, &made.DNS.Transfer
+func (d *DNS) compileTransfer(made *Compiled) error {
+	t, m := &d.Transfer, &made.Transfer
 	m.History = zone.HistoryLimits{Changes: t.History.Changes, Octets: int64(t.History.Memory)}
-	m.Sender.MaxTransfers, m.Sender.MaxSize, m.Sender.UDPSize = t.MaxTransfers, int64(t.Memory), uint16(c.DNS.UDPSize)
+	m.Sender.MaxTransfers, m.Sender.MaxSize, m.Sender.UDPSize = t.MaxTransfers, int64(t.Memory), uint16(d.UDPSize)
 	for _, step := range []func(*CompiledTransfer) error{t.compileKeys, t.compileAllow, t.compileNotify} {
 		if err := step(m); err != nil {
 			return err
 		}
 	}
 	for i, rule := range t.Allow {
-		if rule.Certificate != "" && c.DNS.TLS.ClientCA == "" {
-			return badItem("dns.transfer.allow.certificate", i, "certificates of clients are checked with dns.tls.clientCA, which is empty")
+		if rule.Certificate != "" && d.TLS.ClientCA == "" {
+			return key.ItemErrorf("dns.transfer.allow.certificate", i, "certificates of clients are checked with dns.tls.clientCA, which is empty")
 		}
 	}
-	if c.DNS.TLS.ClientCA != "" && len(c.DNS.TLS.Listen) == 0 {
-		return badValue("dns.tls.clientCA", "clients have certificates over TLS alone; give dns.tls.listen")
+	if d.TLS.ClientCA != "" && len(d.TLS.Listen) == 0 {
+		return key.Errorf("dns.tls.clientCA", "clients have certificates over TLS alone; give dns.tls.listen")
 	}
 	return nil
 }
@@ -89,15 +90,15 @@ func (t *Transfer) compileKeys(m *CompiledTransfer) error {
 		algorithm := dnswire.TSIGAlgorithm(strings.ToLower(k.Algorithm))
 		switch {
 		case err != nil:
-			return badItem("dns.transfer.keys.name", i, "%w", err)
+			return key.ItemErrorf("dns.transfer.keys.name", i, "%w", err)
 		case name.IsRoot():
-			return badItem("dns.transfer.keys.name", i, "the root is no key's name")
+			return key.ItemErrorf("dns.transfer.keys.name", i, "the root is no key's name")
 		case slices.ContainsFunc(m.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name }):
-			return badItem("dns.transfer.keys.name", i, "%q is given twice", k.Name)
+			return key.ItemErrorf("dns.transfer.keys.name", i, "%q is given twice", k.Name)
 		case !algorithm.IsKnown():
-			return badItem("dns.transfer.keys.algorithm", i, "%q is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512", k.Algorithm)
+			return key.ItemErrorf("dns.transfer.keys.algorithm", i, "%q is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512", k.Algorithm)
 		case k.SecretFile == "":
-			return badItem("dns.transfer.keys.secretFile", i, "no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives")
+			return key.ItemErrorf("dns.transfer.keys.secretFile", i, "no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives")
 		}
 		m.Sender.Keys = append(m.Sender.Keys, transfer.KeyFile{Name: name, Algorithm: algorithm, File: k.SecretFile})
 	}
@@ -108,16 +109,16 @@ func (t *Transfer) compileAllow(m *CompiledTransfer) error {
 	for i, r := range t.Allow {
 		rule := transfer.Permission{Certificate: r.Certificate}
 		if len(r.Clients) == 0 && r.Key == "" && r.Certificate == "" {
-			return badItem("dns.transfer.allow", i, "a rule for everybody; give clients, key or certificate")
+			return key.ItemErrorf("dns.transfer.allow", i, "a rule for everybody; give clients, key or certificate")
 		}
 		var err error
 		if rule.Clients, err = parsePrefixes(r.Clients); err != nil {
-			return badItem("dns.transfer.allow.clients", i, "%w", err)
+			return key.ItemErrorf("dns.transfer.allow.clients", i, "%w", err)
 		}
 		if r.Key != "" {
 			name, err := dnsname.Parse(r.Key)
 			if err != nil || !slices.ContainsFunc(m.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name }) {
-				return badItem("dns.transfer.allow.key", i, "%q is not the name of one of dns.transfer.keys", r.Key)
+				return key.ItemErrorf("dns.transfer.allow.key", i, "%q is not the name of one of dns.transfer.keys", r.Key)
 			}
 			rule.Key = name
 		}
@@ -130,16 +131,16 @@ func (t *Transfer) compileNotify(m *CompiledTransfer) error {
 	for i, text := range t.Notify {
 		addr, err := netip.ParseAddrPort(text)
 		if err != nil || addr.Port() == 0 {
-			return badItem("dns.transfer.notify", i, "%q is not an address and port, such as 10.0.0.2:53", text)
+			return key.ItemErrorf("dns.transfer.notify", i, "%q is not an address and port, such as 10.0.0.2:53", text)
 		}
 		m.Notify = append(m.Notify, netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()))
 	}
 	if t.NotifyService == "" {
 		return nil
 	}
-	ns, name, _ := strings.Cut(t.NotifyService, "/")
-	if ns == "" || name == "" || strings.Contains(name, "/") {
-		return badValue("dns.transfer.notifyService", "%q is not namespace/name", t.NotifyService)
+	ns, name, err := key.Object("dns.transfer.notifyService", t.NotifyService)
+	if err != nil {
+		return err
 	}
 	m.NotifyService = cluster.Key{Namespace: ns, Name: name}
 	return nil

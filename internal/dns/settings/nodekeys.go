@@ -1,9 +1,9 @@
-package config
+package settings
 
 import "portolan.dev/portolan/internal/config/key"
 
-// nodeKeys are the keys of the section node, in the order of the file.
-var nodeKeys = key.Table{
+// NodeKeys are the keys of the section node, in the order of the file.
+var NodeKeys = key.Table{
 	{Path: "node",
 		Description: "The agent on each node, `portolan node`. See node.md."},
 	{Path: "node.mode", Values: []string{"secondary", "cache"}, Restart: []key.Condition{key.Always},

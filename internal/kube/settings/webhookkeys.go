@@ -1,9 +1,9 @@
-package config
+package settings
 
 import "portolan.dev/portolan/internal/config/key"
 
-// webhookKeys are the keys of the section webhook, in the order of the file.
-var webhookKeys = key.Table{
+// WebhookKeys are the keys of the section webhook, in the order of the file.
+var WebhookKeys = key.Table{
 	{Path: "webhook",
 		Description: "The admission webhook, `portolan webhook`. See webhook.md."},
 	{Path: "webhook.listen", Restart: []key.Condition{key.Always},

@@ -119,7 +119,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 	}
 	defer d.close()
-	if err := bind.Privileged(func() error { return d.bind(ctx) }); err != nil {
+	var serving []any
+	err := bind.Privileged(func() (err error) {
+		serving, err = d.bind(ctx)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	for _, p := range d.cfg.Parts {
@@ -129,6 +134,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 		}
 	}
+	log.Info("serving", serving...)
 	// Parts stop first, all else when they have: the model stays fresh, and probes
 	// are answered, to the end.
 	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
@@ -147,7 +153,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.cfg.Reload != nil {
 		group.Go(func() error { return d.reload(running) })
 	}
-	err := group.Wait()
+	err = group.Wait()
 	// What runs ends with the error of its context, which is also done when one of
 	// them failed: ctx itself must be.
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
@@ -157,22 +163,18 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return err
 }
 
-// bind binds the parts and the admin servers, and logs what is served where.
-func (d *Daemon) bind(ctx context.Context) error {
-	var serving []any
+// bind binds the parts and the admin servers. It returns what is served where, for the
+// log.
+func (d *Daemon) bind(ctx context.Context) (serving []any, err error) {
 	for _, p := range d.cfg.Parts {
 		at, err := p.Bind(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		serving = append(serving, at...)
 	}
 	at, err := d.bindAdmin(ctx)
-	if err != nil {
-		return err
-	}
-	d.cfg.Log.Info("serving", append(serving, at...)...)
-	return nil
+	return append(serving, at...), err
 }
 
 // close gives back what was bound, the last first.

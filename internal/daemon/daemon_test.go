@@ -36,6 +36,20 @@ func (h *history) String() string {
 	return strings.Join(h.events, " ")
 }
 
+// servingLog is a log that adds to the history that the process serves.
+type servingLog struct {
+	slog.Handler
+	history *history
+}
+
+func (l servingLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l servingLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "serving" {
+		l.history.add(r.Message)
+	}
+	return nil
+}
+
 // fakePart is a Part that notes what becomes of it.
 type fakePart struct {
 	name    string
@@ -75,12 +89,13 @@ func (p *fakePart) Metrics() prometheus.Collector {
 // two is a process of two parts, without an admin server.
 func two(h *history) (*Daemon, *fakePart, *fakePart) {
 	one, other := &fakePart{"one", h, nil, make(chan error)}, &fakePart{"other", h, nil, make(chan error)}
-	cfg := Config{Settings: config.Default(), Parts: []Part{one, other}, Log: slog.New(slog.DiscardHandler)}
+	log := slog.New(servingLog{slog.DiscardHandler, h})
+	cfg := Config{Settings: config.Default(), Parts: []Part{one, other}, Log: log}
 	cfg.Settings.Admin.Listen = ""
 	return New(cfg), one, other
 }
 
-// TestOrder: parts are bound, started, run, stopped after the lameduck time and
+// TestOrder: parts are bound, started, announced, run, stopped after the lameduck time and
 // closed, the last first.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +116,7 @@ func TestOrder(t *testing.T) {
 			t.Errorf("Run() = %v, want nil", err)
 		}
 		stopped = time.Since(began)
-		if want := "bind-one bind-other start-one start-other run run stop stop close-other close-one"; h.String() != want {
+		if want := "bind-one bind-other start-one start-other serving run run stop stop close-other close-one"; h.String() != want {
 			t.Errorf("history %s, want %s", h, want)
 		}
 		if want := time.Hour + time.Minute; stopped != want {

@@ -9,7 +9,7 @@ import (
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
-// The defaults of the plugin cache, in seconds.
+// Defaults of the plugin cache, in seconds.
 const (
 	defaultSuccessTTL = 3600
 	defaultDenialTTL  = 1800
@@ -17,16 +17,16 @@ const (
 	maxTTL            = 1<<31 - 1
 )
 
-// cacheVerdicts are on options of the plugin cache.
-var cacheVerdicts = map[string]verdict{
-	"keepttl":            {Missing, "TTLs of answers that are kept count down"},
-	"prefetch":           {Done, "answers in use are asked for again before their TTL ends"},
-	"serve_stale_policy": {Missing, "a denial counts as an address does"},
-	"servfail":           {Differs, "failures are kept for 1s to 5s, the longer the more of them there are"},
+// cacheNotes are the notes on options of the plugin cache.
+var cacheNotes = map[string]pluginNote{
+	"keepttl":            {Missing, "TTLs of cached answers count down"},
+	"prefetch":           {Done, "always on: answers in use are refreshed before their TTL expires"},
+	"serve_stale_policy": {Missing, "negative answers are treated like positive ones"},
+	"servfail":           {Differs, "failures are cached for 1s to 5s, longer with each repetition"},
 }
 
 func (t *translator) cachePlugin(b *block, s *statement) {
-	if !t.once(s, Differs) {
+	if !t.isFirst(s, Differs) {
 		return
 	}
 	t.cache = s
@@ -36,10 +36,10 @@ func (t *translator) cachePlugin(b *block, s *statement) {
 		c.MaxTTL = t.number(s, args[0], 1, maxTTL)
 		c.MaxNegativeTTL, args = c.MaxTTL, args[1:]
 	}
-	t.from(s, "dns.cache.maxTTL", "dns.cache.maxNegativeTTL", "dns.cache.minTTL")
+	t.setOrigin(s, "dns.cache.maxTTL", "dns.cache.maxNegativeTTL", "dns.cache.minTTL")
 	for _, z := range t.zonesOf(b, s, args) {
 		if z != "" && len(args) > 0 {
-			t.note(Differs, s, "answers are kept for all names that others are asked for; the cluster's own need no cache")
+			t.note(Differs, s, "answers are cached for all forwarded names; the cluster's names need no cache")
 			break
 		}
 	}
@@ -48,12 +48,13 @@ func (t *translator) cachePlugin(b *block, s *statement) {
 		o := &s.options[i]
 		stale = stale || o.name == "serve_stale"
 		if !t.cacheOption(o, c) {
-			t.judge(o, cacheVerdicts)
+			t.noteOption(o, cacheNotes)
 		}
 	}
 	c.MinTTL = min(c.MinTTL, c.MaxTTL)
 	if !stale {
-		t.note(Differs, s, "when all upstreams fail, an answer is given for %s past its TTL; dns.cache.stale 0s ends that", time.Duration(c.Stale))
+		t.note(Differs, s, "if all upstreams fail, stale answers are served for up to %s; dns.cache.stale: 0s disables this",
+			time.Duration(c.Stale))
 	}
 }
 
@@ -64,20 +65,20 @@ func (t *translator) cacheOption(o *statement, c *dnssettings.Cache) bool {
 		t.capacity(o)
 		if len(o.args) > 1 {
 			c.MaxTTL = t.number(o, o.args[1], 1, maxTTL)
-			t.from(o, "dns.cache.maxTTL")
+			t.setOrigin(o, "dns.cache.maxTTL")
 		}
 		if len(o.args) > 2 {
 			c.MinTTL = t.number(o, o.args[2], 0, maxTTL)
-			t.from(o, "dns.cache.minTTL")
+			t.setOrigin(o, "dns.cache.minTTL")
 		}
 	case "denial":
 		t.capacity(o)
 		if len(o.args) > 1 {
 			c.MaxNegativeTTL = t.number(o, o.args[1], 1, maxTTL)
-			t.from(o, "dns.cache.maxNegativeTTL")
+			t.setOrigin(o, "dns.cache.maxNegativeTTL")
 		}
 		if len(o.args) > 2 {
-			t.note(Missing, o, "TTLs of denials are not raised")
+			t.note(Missing, o, "there is no minimum TTL of negative answers")
 		}
 	case "serve_stale":
 		t.serveStale(o, c)
@@ -91,14 +92,15 @@ func (t *translator) cacheOption(o *statement, c *dnssettings.Cache) bool {
 
 func (t *translator) capacity(o *statement) {
 	if len(o.args) == 0 || len(o.args) > 3 {
-		t.fail(o, "one to three numbers are wanted")
+		t.fail(o, "must have one to three numbers")
 		return
 	}
 	t.number(o, o.args[0], 0, maxTTL)
-	t.note(Differs, o, "the cache is bounded by its memory, dns.cache.size, and not by the number of answers")
+	t.note(Differs, o, "the cache is limited by memory, dns.cache.size, not by the number of answers")
 }
 
-// serveStale: [DURATION] [immediate [TTL [RECHECK]] | verify [TIMEOUT [TTL [RECHECK]]]].
+// serveStale translates [DURATION] [immediate [TTL [RECHECK]] | verify [TIMEOUT [TTL
+// [RECHECK]]]].
 func (t *translator) serveStale(o *statement, c *dnssettings.Cache) {
 	c.Stale, c.StaleAfter = key.Duration(time.Hour), 0
 	if len(o.args) > 0 {
@@ -120,32 +122,32 @@ func (t *translator) serveStale(o *statement, c *dnssettings.Cache) {
 			t.fail(o, "%q is not immediate or verify", mode)
 		}
 	}
-	t.from(o, "dns.cache.stale", "dns.cache.staleAfter")
+	t.setOrigin(o, "dns.cache.stale", "dns.cache.staleAfter")
 	if len(rest) > 0 {
-		t.note(Differs, o, "answers past their TTL have a TTL of 30s, and failures are kept for 1s to 5s")
+		t.note(Differs, o, "stale answers have a TTL of 30s, and failures are cached for 1s to 5s")
 	}
 }
 
-// disable: success|denial [ZONES].
+// disable translates success|denial [ZONES].
 func (t *translator) disable(o *statement, c *dnssettings.Cache) {
 	if len(o.args) == 0 || o.args[0] != "success" && o.args[0] != "denial" {
-		t.fail(o, "success or denial is wanted")
+		t.fail(o, "must be success or denial")
 		return
 	}
 	if zones := t.zonesOf(nil, o, append(o.args[1:], ".")); !slices.Contains(o.args[1:], ".") && len(zones) > 1 {
 		if slices.ContainsFunc(zones, func(z string) bool { return z != "" && !t.isCluster(z) }) {
-			t.note(Missing, o, "answers of others are kept, whatever their names")
+			t.note(Missing, o, "forwarded names are cached regardless of their zone")
 		} else {
-			t.note(Done, o, "the cluster's names need no cache")
+			t.note(Done, o, "the cluster's names are not cached")
 		}
 		return
 	}
 	if o.args[0] == "success" {
 		c.MaxTTL = 0
-		t.from(o, "dns.cache.maxTTL")
-		t.note(Differs, o, "answers have a TTL of 0")
+		t.setOrigin(o, "dns.cache.maxTTL")
+		t.note(Differs, o, "forwarded answers have a TTL of 0")
 		return
 	}
 	c.MaxNegativeTTL = 0
-	t.from(o, "dns.cache.maxNegativeTTL")
+	t.setOrigin(o, "dns.cache.maxNegativeTTL")
 }

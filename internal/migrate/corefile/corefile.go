@@ -56,9 +56,9 @@ type NoteKind uint8
 
 // The kinds.
 const (
-	Missing NoteKind = iota // there is no equivalent
+	Missing NoteKind = iota // no equivalent
 	Differs                 // the equivalent behaves differently
-	Done                    // it is the default behaviour
+	Done                    // always done, without a setting
 )
 
 var kindNames = [...]string{Missing: "missing", Differs: "differs", Done: "done"}
@@ -99,13 +99,13 @@ func Parse(path string, data []byte, o Options) (*Translation, error) {
 
 // errAt is an error with its file and line.
 type errAt struct {
-	what string // the kind of file: corefile, config map
-	file string
-	line int
-	err  error
+	fileKind string // corefile or config map
+	file     string
+	line     int
+	err      error
 }
 
-func (e *errAt) Error() string { return fmt.Sprintf("%s %s:%d: %s", e.what, e.file, e.line, e.err) }
+func (e *errAt) Error() string { return fmt.Sprintf("%s %s:%d: %s", e.fileKind, e.file, e.line, e.err) }
 func (e *errAt) Unwrap() error { return e.err }
 
 // Text returns the configuration as a file: the settings that differ from the defaults,
@@ -134,7 +134,7 @@ func (t *translator) validate() error {
 		checked.DNS.Forward.Routes[i].CA = ""
 	}
 	if err := checked.Validate(); err != nil {
-		return fmt.Errorf("%s %s: what becomes of it can't be: %w", t.what, t.path, err)
+		return fmt.Errorf("%s %s: the translation is invalid: %w", t.fileKind, t.path, err)
 	}
 	return nil
 }

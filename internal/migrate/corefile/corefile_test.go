@@ -18,9 +18,9 @@ import (
 	"portolan.dev/portolan/internal/migrate/corefile"
 )
 
-var update = flag.Bool("update", false, "write what becomes of files into testdata")
+var update = flag.Bool("update", false, "write the translations into testdata")
 
-// parsers are those of the files that cases begin with.
+// parsers has the parser for each name of an input file.
 var parsers = map[string]func(path string, data []byte) (*corefile.Translation, error){
 	"Corefile": func(path string, data []byte) (*corefile.Translation, error) {
 		return corefile.Parse(path, data, corefile.Options{})
@@ -28,10 +28,10 @@ var parsers = map[string]func(path string, data []byte) (*corefile.Translation, 
 	"kube-dns.yaml": corefile.ParseKubeDNS,
 }
 
-// TestTranslation: each archive in testdata is a row of cases: CLAIM/Corefile,
-// what becomes of it, and the notes on it with their kinds. Plugins' cases are
-// what stands beside "kubernetes cluster.local" in a block, from line 3 on, and
-// of the configuration they have the lines that are due to them.
+// TestTranslation checks the translations of the archives in testdata. Each archive has
+// cases: CLAIM/Corefile, the resulting configuration, and the notes with their kinds. A
+// case with another file name is the content of a block with "kubernetes cluster.local",
+// from line 3 on; its configuration has only the lines that result from it.
 func TestTranslation(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) < 5 {
@@ -68,12 +68,12 @@ func checkArchive(t *testing.T, file string) {
 	}
 }
 
-// translated is what becomes of a file, and the notes on it.
+// translated returns the translation of a file and its notes.
 func translated(t *testing.T, name string, data []byte) (text, notes string) {
 	t.Helper()
 	around := ""
 	parse, ok := parsers[name]
-	if !ok { // what is in a block
+	if !ok { // the content of a block
 		parse, name, around = parsers["Corefile"], "Corefile", ".:53 {\nkubernetes cluster.local\n%s}\n"
 		data = fmt.Appendf(nil, around, data)
 	}
@@ -105,8 +105,8 @@ func yamlOf(t *testing.T, made *corefile.Translation) string {
 	return string(text)
 }
 
-// without returns text without the lines of another one. The line dns: stays
-// above keys of that section.
+// without returns text without the lines of another text. The line "dns:" remains above
+// keys of that section.
 func without(text, other string) string {
 	theirs := strings.SplitAfter(other, "\n")
 	var left []string
@@ -122,12 +122,12 @@ func without(text, other string) string {
 	return strings.Join(left, "")
 }
 
-// wantValid: what is written is what is meant.
+// wantValid checks that the written configuration can be read and has the same settings.
 func wantValid(t *testing.T, made *corefile.Translation) {
 	t.Helper()
 	text := yamlOf(t, made)
 	if strings.Contains(text, "ca: ") {
-		return // a file that is not there
+		return // the file does not exist
 	}
 	path := filepath.Join(t.TempDir(), "portolan.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -135,7 +135,7 @@ func wantValid(t *testing.T, made *corefile.Translation) {
 	}
 	read, err := config.Read(path)
 	if err != nil {
-		t.Errorf("Read of what was made: %v\n%s", err, text)
+		t.Errorf("Read of the translation: %v\n%s", err, text)
 		return
 	}
 	again, err := read.Text(made.Origins)
@@ -144,8 +144,8 @@ func wantValid(t *testing.T, made *corefile.Translation) {
 	}
 }
 
-// TestImport: snippets, files and variables are as the parser has them, and
-// notes name the file that they are about.
+// TestImport checks that snippets, files and variables are expanded by the parser, and
+// that notes name the imported file.
 func TestImport(t *testing.T) {
 	t.Setenv("PORTOLAN_TEST_TTL", "17")
 	dir := t.TempDir()
@@ -211,7 +211,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestOptions: the port and the families are those of the host.
+// TestOptions checks the default port and the address families.
 func TestOptions(t *testing.T) {
 	made, err := corefile.Parse("Corefile", []byte(".\n kubernetes cluster.local\n"), corefile.Options{Port: "1053", IPv4Only: true})
 	if err != nil {
@@ -222,8 +222,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestInterfaces: a block is bound to the addresses of an interface, but for those
-// that are excepted.
+// TestInterfaces checks that a block is bound to the addresses of an interface, without
+// those of the option except.
 func TestInterfaces(t *testing.T) {
 	const text = "cluster.local {\n bind eth0 127.0.0.1 {\n except eth1 10.0.0.3\n }\n kubernetes\n}\n"
 	host := corefile.Options{InterfaceAddrs: func(name string) ([]netip.Addr, error) {
@@ -248,13 +248,13 @@ func TestInterfaces(t *testing.T) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	_, err = corefile.Parse("Corefile", []byte("cluster.local {\n bind eth1 {\n except 10.0.0.4\n }\n kubernetes\n}\n"), host)
-	if want := "corefile Corefile:1: cluster.local: no address is left to listen on"; err == nil || err.Error() != want {
+	if want := "corefile Corefile:1: cluster.local: there is no address to listen on"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
 
-// FuzzParse: whatever a Corefile says, it is translated into a configuration
-// that can be, or refused.
+// FuzzParse checks that any Corefile is either translated to a valid configuration or
+// rejected.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

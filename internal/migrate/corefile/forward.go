@@ -11,27 +11,34 @@ import (
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
-// forwardVerdicts are on options of the plugin forward.
-var forwardVerdicts = map[string]verdict{
-	"doh_method":                       {Done, "HTTPS is asked with POST"},
-	"except":                           {Missing, "these names are asked for as well; a route of a longer suffix can lead elsewhere, and block can deny them"},
-	"expire":                           {Done, "connections stay open while they are used, and 10s longer"},
-	"failfast_all_unhealthy_upstreams": {Done, "a question that no upstream answers is answered SERVFAIL within the route's timeout"},
-	"failover":                         {Done, "another upstream is asked where one answers SERVFAIL or REFUSED"},
-	"health_check":                     {Done, "how upstreams answer questions tells how they are; those that do not are asked again now and then"},
-	"max_age":                          {Done, "connections stay open while they are used, and 10s longer"},
-	"max_connect_attempts":             {Done, "upstreams are tried until the route's timeout"},
-	"max_fails":                        {Done, "how upstreams answer questions tells how they are; those that do not come last"},
-	"max_idle_conns":                   {Done, "queries share one connection to an upstream"},
-	"next":                             {Missing, "a name is asked of one route"},
-	"next_on_nodata":                   {Missing, "a name is asked of one route"},
-	"prefer_udp":                       {Done, "UDP comes first, and TCP for what does not fit"},
-	"read_timeout":                     {Done, "another upstream is asked as soon as one takes longer than it usually does"},
-	"resolver":                         {Missing, "upstreams are addresses: their names are not looked up"},
-	"source_address":                   {Missing, "the system chooses the address that upstreams are asked from"},
+// forwardNotes are the notes on options of the plugin forward.
+var forwardNotes = map[string]pluginNote{
+	"doh_method": {Done, "always on: queries over HTTPS use POST"},
+	"except": {
+		Missing, "these names are forwarded as well; a route with a longer suffix can use other upstreams, and " +
+			"dns.block can deny them",
+	},
+	"expire": {Done, "connections are closed after 10s without queries"},
+	"failfast_all_unhealthy_upstreams": {
+		Done, "always on: if no upstream answers within the route's timeout, the response is SERVFAIL",
+	},
+	"failover": {Done, "always on: another upstream is queried after SERVFAIL or REFUSED"},
+	"health_check": {
+		Done, "health is derived from replies; failed upstreams are probed from time to time",
+	},
+	"max_age":              {Done, "connections are closed after 10s without queries"},
+	"max_connect_attempts": {Done, "upstreams are tried until the route's timeout expires"},
+	"max_fails":            {Done, "health is derived from replies; failed upstreams are queried last"},
+	"max_idle_conns":       {Done, "queries share one connection to an upstream"},
+	"next":                 {Missing, "a name is forwarded to one route only"},
+	"next_on_nodata":       {Missing, "a name is forwarded to one route only"},
+	"prefer_udp":           {Done, "always on: UDP is used first, and TCP after a truncated reply"},
+	"read_timeout":         {Done, "another upstream is queried as soon as one takes longer than usual"},
+	"resolver":             {Missing, "upstreams must be addresses: host names are not resolved"},
+	"source_address":       {Missing, "the system chooses the source address"},
 }
 
-// upstreams is the plugin forward while it is read.
+// upstreams collects the settings of a plugin forward.
 type upstreams struct {
 	route      dnssettings.Route
 	tcp        bool
@@ -40,7 +47,7 @@ type upstreams struct {
 
 func (t *translator) forward(b *block, s *statement) {
 	if len(s.args) < 2 {
-		t.fail(s, "a zone and at least one server are wanted")
+		t.fail(s, "must have a zone and at least one server")
 		return
 	}
 	if t.first["forward"] == nil {
@@ -49,19 +56,19 @@ func (t *translator) forward(b *block, s *statement) {
 	var u upstreams
 	for i := range s.options {
 		if o := &s.options[i]; !t.forwardOption(b, o, &u) {
-			t.judge(o, forwardVerdicts)
+			t.noteOption(o, forwardNotes)
 		}
 	}
 	for _, to := range s.args[1:] {
-		t.addUpstream(s, &u, to)
+		t.appendUpstream(s, &u, to)
 	}
 	if len(u.route.Upstreams) == 0 && u.route.ResolvConf == "" {
-		t.note(Missing, s, "no server is left that could be asked: there is no route")
+		t.note(Missing, s, "none of the servers is supported: there is no route")
 		return
 	}
 	from := t.zonesOf(b, s, s.args[:1])
 	if t.err == nil {
-		t.addRoutes(b, s, from, u.route)
+		t.appendRoutes(b, s, from, u.route)
 	}
 }
 
@@ -73,14 +80,14 @@ func (t *translator) forwardOption(b *block, o *statement, u *upstreams) bool {
 	case "tls":
 		t.forwardTLS(b, o, u)
 	case "tls_servername":
-		u.serverName = t.one(o)
+		u.serverName = t.oneArg(o)
 	case "policy":
-		switch policy := t.one(o); policy {
+		switch policy := t.oneArg(o); policy {
 		case "random", "sequential":
 			u.route.Policy = policy
 		case "round_robin":
 			u.route.Policy = "random"
-			t.note(Differs, o, "upstreams come first at random, and not in turn")
+			t.note(Differs, o, "upstreams are used in random order, not in rotation")
 		default:
 			t.fail(o, "%q is not random, round_robin or sequential", policy)
 		}
@@ -90,15 +97,15 @@ func (t *translator) forwardOption(b *block, o *statement, u *upstreams) bool {
 		if !slices.ContainsFunc(o.args, func(code string) bool { return strings.EqualFold(code, "NXDOMAIN") }) {
 			return false
 		}
-		t.note(Missing, o, "that a name does not exist is an answer: no other upstream is asked")
+		t.note(Missing, o, "NXDOMAIN is a valid answer: no other upstream is queried")
 	default:
 		return false
 	}
 	return true
 }
 
-// forwardTLS: of one to three files the certificates that sign the upstreams'
-// are the first or the last.
+// forwardTLS translates up to three files. If there is one or are three, the last is the
+// CA of the upstreams' certificates.
 func (t *translator) forwardTLS(b *block, o *statement, u *upstreams) {
 	switch len(o.args) {
 	case 0:
@@ -106,29 +113,30 @@ func (t *translator) forwardTLS(b *block, o *statement, u *upstreams) {
 		u.route.CA = b.file(o.args[len(o.args)-1])
 	case 2:
 	default:
-		t.fail(o, "at most three files are wanted")
+		t.fail(o, "must have at most three files")
 	}
 	if len(o.args) > 1 {
-		t.note(Missing, o, "no certificate of ours is shown to upstreams")
+		t.note(Missing, o, "there are no client certificates for upstreams")
 	}
 }
 
-// maxConcurrent: all routes share one bound, the sum of those that are given.
+// maxConcurrent translates the limit of concurrent queries. All routes share one limit,
+// the sum of those in the Corefile.
 func (t *translator) maxConcurrent(o *statement) {
-	n := t.number(o, t.one(o), 0, 1<<30)
+	n := t.number(o, t.oneArg(o), 0, 1<<30)
 	if n == 0 {
-		return // no bound
+		return // unlimited
 	}
 	if t.first["max_concurrent"] == nil {
 		t.first["max_concurrent"] = o
 		t.Config.DNS.Forward.MaxInFlight = 0
-		t.from(o, "dns.forward.maxInFlight")
+		t.setOrigin(o, "dns.forward.maxInFlight")
 	}
 	t.Config.DNS.Forward.MaxInFlight += n
 }
 
-// addUpstream adds a server, or a file with servers.
-func (t *translator) addUpstream(s *statement, u *upstreams, to string) {
+// appendUpstream adds a server, or a file with servers.
+func (t *translator) appendUpstream(s *statement, u *upstreams, to string) {
 	transport, rest, ok := strings.Cut(to, "://")
 	if !ok {
 		transport, rest = "dns", to
@@ -140,10 +148,10 @@ func (t *translator) addUpstream(s *statement, u *upstreams, to string) {
 		t.fail(s, "%w", err)
 		return
 	case strings.Contains(rest, "/"):
-		t.addResolvConf(s, u, rest)
+		t.setResolvConf(s, u, rest)
 		return
 	default:
-		t.note(Missing, s, "%s: upstreams are addresses: their names are not looked up", to)
+		t.note(Missing, s, "%s: upstreams must be addresses: host names are not resolved", to)
 		return
 	}
 	if serverName == "" {
@@ -165,7 +173,7 @@ func (t *translator) addUpstream(s *statement, u *upstreams, to string) {
 		}
 		addr = "https://" + addr
 	default:
-		t.note(Missing, s, "%s: upstreams are asked over UDP, TCP, TLS and HTTPS", to)
+		t.note(Missing, s, "%s: upstreams are queried over UDP, TCP, TLS or HTTPS", to)
 		return
 	}
 	if !slices.Contains(u.route.Upstreams, addr) {
@@ -173,21 +181,21 @@ func (t *translator) addUpstream(s *statement, u *upstreams, to string) {
 	}
 }
 
-func (t *translator) addResolvConf(s *statement, u *upstreams, file string) {
+func (t *translator) setResolvConf(s *statement, u *upstreams, file string) {
 	if u.route.ResolvConf != "" && u.route.ResolvConf != file {
-		t.note(Missing, s, "a route has one file of servers: %s is left out", file)
+		t.note(Missing, s, "a route has one resolv.conf: %s is omitted", file)
 		return
 	}
 	u.route.ResolvConf = file
 	if u.tcp {
-		t.note(Missing, s, "servers of %s are asked over UDP first, in spite of force_tcp: name them here", file)
+		t.note(Missing, s, "servers in %s are queried over UDP first despite force_tcp: write their addresses here", file)
 	}
 }
 
-// parseServer reads ADDRESS[%NAME][:PORT]; a NAME, which the certificate is of,
-// there is over TLS only.
+// parseServer parses ADDRESS[%NAME][:PORT]. NAME is the server name of the certificate,
+// for TLS and QUIC only.
 func parseServer(transport, text string) (addr, serverName string, err error) {
-	wrong := fmt.Errorf("%q is not the address of a server", text)
+	wrong := fmt.Errorf("%q is not a server address", text)
 	host, port := strings.Trim(text, "[]"), ""
 	if h, p, err := net.SplitHostPort(text); err == nil {
 		host, port = h, p
@@ -209,9 +217,9 @@ func parseServer(transport, text string) (addr, serverName string, err error) {
 	return netip.AddrPortFrom(ip.Unmap(), uint16(n)).String(), serverName, nil
 }
 
-// addRoutes adds a route for each zone of the block that names from such zones
-// are in.
-func (t *translator) addRoutes(b *block, s *statement, from []string, route dnssettings.Route) {
+// appendRoutes adds a route for each zone of the block that overlaps one of the zones in
+// from.
+func (t *translator) appendRoutes(b *block, s *statement, from []string, route dnssettings.Route) {
 	reached := false
 	for _, zone := range b.zones {
 		for _, suffix := range from {
@@ -224,25 +232,26 @@ func (t *translator) addRoutes(b *block, s *statement, from []string, route dnss
 			}
 			reached = true
 			route.Suffix = suffix
-			t.addRoute(s, route)
+			t.appendRoute(s, route)
 		}
 	}
 	if !reached {
-		t.note(Done, s, "the block has no names that this is for")
+		t.note(Done, s, "no effect: it applies to no name in the block's zones")
 	}
 }
 
-func (t *translator) addRoute(s *statement, route dnssettings.Route) {
+func (t *translator) appendRoute(s *statement, route dnssettings.Route) {
 	routes := &t.Config.DNS.Forward.Routes
 	i := slices.IndexFunc(*routes, func(r dnssettings.Route) bool { return r.Suffix == route.Suffix })
 	if i < 0 {
-		t.from(s, fmt.Sprintf("dns.forward.routes[%d]", len(*routes)))
+		t.setOrigin(s, fmt.Sprintf("dns.forward.routes[%d]", len(*routes)))
 		t.first["route "+route.Suffix] = s
 		*routes = append(*routes, route)
 		return
 	}
 	if !sameRoute((*routes)[i], route) {
-		t.note(Missing, s, "names in %s are asked of those on line %d alone", showZone(route.Suffix), t.first["route "+route.Suffix].line)
+		first := t.first["route "+route.Suffix]
+		t.note(Missing, s, "only the servers on line %d are used for names in %s", first.line, showZone(route.Suffix))
 	}
 }
 
@@ -262,14 +271,15 @@ func (t *translator) isCluster(zone string) bool {
 	return slices.ContainsFunc(t.Config.DNS.Zones, func(z string) bool { return isBelow(zone, z) })
 }
 
-// dropShadowed leaves out routes for names that are the cluster's.
-func (t *translator) dropShadowed() {
+// removeShadowedRoutes removes routes for names in the cluster's zones.
+func (t *translator) removeShadowedRoutes() {
 	var left []dnssettings.Route
 	origins := make(map[string]string)
 	for i, r := range t.Config.DNS.Forward.Routes {
 		key := fmt.Sprintf("dns.forward.routes[%d]", i)
 		if t.isCluster(r.Suffix) {
-			t.note(Missing, t.first["route "+r.Suffix], "names in %s are the cluster's: they are answered here, and nobody is asked", r.Suffix)
+			t.note(Missing, t.first["route "+r.Suffix],
+				"names in the cluster's zone %s are answered from the cluster, not forwarded", r.Suffix)
 		} else {
 			origins[fmt.Sprintf("dns.forward.routes[%d]", len(left))] = t.Origins[key]
 			left = append(left, r)

@@ -19,15 +19,15 @@ import (
 	"portolan.dev/portolan/internal/support/yamlerr"
 )
 
-// ParseKubeDNS translates a manifest of the ConfigMap kube-dns. Its errors name
-// the file and the line.
+// ParseKubeDNS translates a manifest of the ConfigMap kube-dns. Its errors have the file
+// and the line.
 func ParseKubeDNS(path string, data []byte) (*Translation, error) {
 	t := newTranslator("config map", path, Options{})
 	entries, err := configMap(path, data)
 	if err != nil {
 		return nil, err
 	}
-	// What kube-dns does by default, or is told by its flags as installed.
+	// The defaults of kube-dns, and its flags as installed.
 	t.Config.DNS.Listen, t.Config.DNS.Pods, t.Config.DNS.TTL = []string{"0.0.0.0:53", "[::]:53"}, "insecure", 30
 	t.Config.Admin.Listen = config.Default().Admin.Listen
 	upstreams := false
@@ -39,18 +39,18 @@ func ParseKubeDNS(path string, data []byte) (*Translation, error) {
 			upstreams = true
 			t.upstreamNameservers(&e)
 		case "federations":
-			t.note(Missing, &e, "there are no federations in Kubernetes any more")
+			t.note(Missing, &e, "Kubernetes no longer has federations")
 		default:
-			t.note(Missing, &e, "kube-dns has no such key")
+			t.note(Missing, &e, "not a key of kube-dns")
 		}
 	}
 	if !upstreams {
-		t.addRoute(&statement{file: path, line: 1}, dnssettings.Route{ResolvConf: "/etc/resolv.conf"})
+		t.appendRoute(&statement{file: path, line: 1}, dnssettings.Route{ResolvConf: "/etc/resolv.conf"})
 	}
 	return t.finish()
 }
 
-// configMap gives the entries of a ConfigMap as statements with one argument.
+// configMap returns the entries of a ConfigMap as statements with one argument.
 func configMap(path string, data []byte) ([]statement, error) {
 	wrong := func(line int, format string, args ...any) ([]statement, error) {
 		return nil, fmt.Errorf("config map %s:%d: %w", path, line, fmt.Errorf(format, args...))
@@ -61,14 +61,14 @@ func configMap(path string, data []byte) ([]statement, error) {
 		return wrong(max(line, 1), "%w", err)
 	}
 	var doc struct {
-		NoteKind string    `yaml:"kind"`
-		Data     yaml.Node `yaml:"data"`
+		Kind string    `yaml:"kind"`
+		Data yaml.Node `yaml:"data"`
 	}
 	if err := root.Decode(&doc); err != nil {
 		return wrong(1, "not a manifest of a ConfigMap")
 	}
-	if doc.NoteKind != "ConfigMap" {
-		return wrong(1, "kind is %q, not ConfigMap", doc.NoteKind)
+	if doc.Kind != "ConfigMap" {
+		return wrong(1, "kind is %q, not ConfigMap", doc.Kind)
 	}
 	var entries []statement
 	if doc.Data.Kind == 0 || doc.Data.ShortTag() == "!!null" {
@@ -84,7 +84,7 @@ func configMap(path string, data []byte) ([]statement, error) {
 	return entries, nil
 }
 
-// stubDomains: a JSON object of domains and their servers.
+// stubDomains translates a JSON object of domains and their servers.
 func (t *translator) stubDomains(e *statement) {
 	var domains map[string][]string
 	if err := json.Unmarshal([]byte(e.args[0]), &domains); err != nil {
@@ -101,7 +101,7 @@ func (t *translator) stubDomains(e *statement) {
 	}
 }
 
-// upstreamNameservers: a JSON list of servers.
+// upstreamNameservers translates a JSON list of servers.
 func (t *translator) upstreamNameservers(e *statement) {
 	var servers []string
 	if err := json.Unmarshal([]byte(e.args[0]), &servers); err != nil {
@@ -114,20 +114,20 @@ func (t *translator) upstreamNameservers(e *statement) {
 func (t *translator) kubeDNSRoute(e *statement, suffix string, servers []string) {
 	var route dnssettings.Route
 	for _, s := range servers {
-		addr, _, err := parseServer("dns", strings.ReplaceAll(s, "#", ":")) // dnsmasq's way to write a port
+		addr, _, err := parseServer("dns", strings.ReplaceAll(s, "#", ":")) // dnsmasq separates the port by #
 		if ip, errIP := netip.ParseAddr(s); errIP == nil {
 			addr, err = ip.Unmap().String(), nil
 		}
 		if err != nil {
-			t.note(Missing, e, "%s: upstreams are addresses: their names are not looked up", s)
+			t.note(Missing, e, "%s: upstreams must be addresses: host names are not resolved", s)
 			continue
 		}
 		route.Upstreams = append(route.Upstreams, addr)
 	}
 	if len(route.Upstreams) == 0 {
-		t.note(Missing, e, "no server is left that could be asked for %s: there is no route", showZone(suffix))
+		t.note(Missing, e, "none of the servers for %s is supported: there is no route", showZone(suffix))
 		return
 	}
 	route.Suffix = suffix
-	t.addRoute(e, route)
+	t.appendRoute(e, route)
 }

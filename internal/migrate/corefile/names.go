@@ -10,14 +10,14 @@ import (
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
-// defaultHostsTTL is that of the plugin hosts, in seconds.
+// defaultHostsTTL is the default TTL of the plugin hosts, in seconds.
 const defaultHostsTTL = 3600
 
-// hostsVerdicts are on options of the plugin hosts.
-var hostsVerdicts = map[string]verdict{
-	"fallthrough_unsupported": {Missing, "a name that has addresses there has nothing else"},
-	"no_reverse":              {Missing, "addresses there have reverse names"},
-	"reload":                  {Done, "files are looked at every second"},
+// hostsNotes are the notes on options of the plugin hosts.
+var hostsNotes = map[string]pluginNote{
+	"fallthrough_unsupported": {Missing, "a name with addresses in dns.hosts has no other records"},
+	"no_reverse":              {Missing, "addresses in dns.hosts have reverse names"},
+	"reload":                  {Done, "always on: files are checked every second"},
 }
 
 func (t *translator) hostsPlugin(b *block, s *statement) {
@@ -26,7 +26,7 @@ func (t *translator) hostsPlugin(b *block, s *statement) {
 	if first {
 		t.first["hosts"] = s
 		h.TTL = defaultHostsTTL
-		t.from(s, "dns.hosts.ttl")
+		t.setOrigin(s, "dns.hosts.ttl")
 	}
 	file, zones := "/etc/hosts", b.zones
 	if len(s.args) > 0 {
@@ -35,10 +35,10 @@ func (t *translator) hostsPlugin(b *block, s *statement) {
 	}
 	if !slices.Contains(h.Files, file) {
 		h.Files = append(h.Files, file)
-		t.from(s, "dns.hosts.files")
+		t.setOrigin(s, "dns.hosts.files")
 	}
 	if !slices.Contains(zones, "") {
-		t.note(Differs, s, "all names of %s count, not only those in %s", file, strings.Join(zones, " "))
+		t.note(Differs, s, "all names of %s are served, not only those in %s", file, strings.Join(zones, " "))
 	}
 	falls := false
 	for i := range s.options {
@@ -48,18 +48,18 @@ func (t *translator) hostsPlugin(b *block, s *statement) {
 			t.hostsTTL(o, first)
 		case o.name == "fallthrough":
 			falls = len(o.args) == 0 || covers(t.zonesOf(b, o, o.args), zones)
-		case hostsVerdicts[o.name].why != "":
-			t.judge(o, hostsVerdicts)
+		case hostsNotes[o.name].text != "":
+			t.noteOption(o, hostsNotes)
 		default:
-			t.addHost(o, zones)
+			t.appendHost(o, zones)
 		}
 	}
 	if !falls {
-		t.note(Missing, s, "other names are looked for elsewhere, as with fallthrough; block denies names")
+		t.note(Missing, s, "names without addresses in dns.hosts are forwarded, as with fallthrough; dns.block denies names")
 	}
 }
 
-// covers reports whether each of the zones is in one of the others.
+// covers reports whether each zone is one of the others or below one.
 func covers(others, zones []string) bool {
 	return !slices.ContainsFunc(zones, func(z string) bool {
 		return !isBelowAny(z, others)
@@ -67,47 +67,47 @@ func covers(others, zones []string) bool {
 }
 
 func (t *translator) hostsTTL(o *statement, first bool) {
-	ttl := t.number(o, t.one(o), 1, 65535)
+	ttl := t.number(o, t.oneArg(o), 1, 65535)
 	if !first && ttl != t.Config.DNS.Hosts.TTL {
-		t.note(Missing, o, "there is one TTL of hosts, %d", t.Config.DNS.Hosts.TTL)
+		t.note(Missing, o, "there is one dns.hosts.ttl: %d applies", t.Config.DNS.Hosts.TTL)
 		return
 	}
 	t.Config.DNS.Hosts.TTL = ttl
-	t.from(o, "dns.hosts.ttl")
+	t.setOrigin(o, "dns.hosts.ttl")
 }
 
-// addHost adds a line of hosts(5). CoreDNS passes over those that are none, and
-// over names that are not in its zones.
-func (t *translator) addHost(o *statement, zones []string) {
+// appendHost adds a line of hosts(5). CoreDNS ignores lines without a valid address and
+// names outside its zones.
+func (t *translator) appendHost(o *statement, zones []string) {
 	words := []string{o.name}
 	addr, err := netip.ParseAddr(o.name)
 	if err != nil || addr.Zone() != "" {
-		t.note(Done, o, "not an address: the line is passed over")
+		t.note(Done, o, "not an address: the line is ignored")
 		return
 	}
 	for _, name := range o.args {
 		parsed, err := dnsname.Parse(name)
 		switch {
 		case err != nil:
-			t.note(Done, o, "%s: the name is passed over", err)
+			t.note(Done, o, "%s: the name is ignored", err)
 		case !slices.ContainsFunc(zones, func(z string) bool { return isBelow(zoneText(parsed), z) }):
-			t.note(Done, o, "%s is in none of the zones: the name is passed over", name)
+			t.note(Done, o, "%s is in none of the zones: the name is ignored", name)
 		default:
 			words = append(words, name)
 		}
 	}
 	if len(words) > 1 {
 		t.Config.DNS.Hosts.Lines = append(t.Config.DNS.Hosts.Lines, strings.Join(words, " "))
-		t.from(o, "dns.hosts.lines")
+		t.setOrigin(o, "dns.hosts.lines")
 	}
 }
 
-// rewrite: [continue|stop] FIELD ..., or FIELD and answers in a block.
+// rewrite translates [continue|stop] FIELD ..., or FIELD and answer rules in a block.
 func (t *translator) rewrite(b *block, s *statement) {
 	args := s.args
 	if len(args) > 0 && (args[0] == "continue" || args[0] == "stop") {
 		if args[0] == "continue" {
-			t.note(Differs, s, "one rule counts for a name: that of the longest name")
+			t.note(Differs, s, "one rule applies to a name: that with the longest suffix")
 		}
 		args = args[1:]
 	}
@@ -116,7 +116,7 @@ func (t *translator) rewrite(b *block, s *statement) {
 	}
 	switch {
 	case len(args) < 2:
-		t.fail(s, "what is rewritten is missing")
+		t.fail(s, "must have a field and its arguments")
 	case args[0] != "name":
 		t.note(Missing, s, "only names are rewritten, not %s", args[0])
 	default:
@@ -124,56 +124,59 @@ func (t *translator) rewrite(b *block, s *statement) {
 	}
 }
 
-// rewriteName: [exact|suffix|prefix|substring|regex] FROM TO [answers].
+// rewriteName translates [exact|suffix|prefix|substring|regex] FROM TO [answer rules].
 func (t *translator) rewriteName(b *block, s *statement, args []string) {
 	how := "exact"
 	if slices.Contains([]string{"exact", "suffix", "prefix", "substring", "regex"}, args[0]) {
 		how, args = args[0], args[1:]
 	}
 	if len(args) < 2 {
-		t.fail(s, "two names are wanted")
+		t.fail(s, "must have two names")
 		return
 	}
 	w := dnssettings.Rewrite{From: args[0], To: args[1], Exact: how == "exact"}
 	switch how {
 	case "prefix", "substring":
-		t.note(Missing, s, "names are rewritten whole or by their last labels, not by %s", how)
+		t.note(Missing, s, "only whole names and suffixes are rewritten, not a %s", how)
 		return
 	case "regex":
 		var ok bool
 		if w.From, w.To, ok = suffixesOf(w.From, w.To); !ok {
-			t.note(Missing, s, "names are rewritten whole or by their last labels, not by a regular expression, but one such as (.*)\\.old\\.example {1}.new.example")
+			t.note(Missing, s, "only whole names and suffixes are rewritten; "+
+				"a regular expression must be like (.*)\\.old\\.example {1}.new.example")
 			return
 		}
 	}
 	from, errFrom := dnsname.Parse(strings.TrimPrefix(w.From, "."))
 	to, errTo := dnsname.Parse(strings.TrimPrefix(w.To, "."))
 	if errFrom != nil || errTo != nil {
-		t.note(Missing, s, "%s and %s are not both whole labels", w.From, w.To)
+		t.note(Missing, s, "%s and %s must consist of whole labels", w.From, w.To)
 		return
 	}
-	if !slices.ContainsFunc(b.zones, func(z string) bool { return isBelow(zoneText(from), z) || isBelow(z, zoneText(from)) }) {
-		t.note(Done, s, "the block has no names that this is for")
+	overlaps := func(z string) bool { return isBelow(zoneText(from), z) || isBelow(z, zoneText(from)) }
+	if !slices.ContainsFunc(b.zones, overlaps) {
+		t.note(Done, s, "no effect: it applies to no name in the block's zones")
 		return
 	}
 	if how != "exact" {
-		t.note(Differs, s, "%s is rewritten, too, and names only where labels end", zoneText(from))
+		t.note(Differs, s, "%s itself is rewritten, too, and names only at label boundaries", zoneText(from))
 	}
 	t.noteAnswers(s, args[2:])
 	w.From, w.To = zoneText(from), zoneText(to)
 	if !slices.Contains(t.Config.DNS.Rewrite, w) {
-		t.from(s, "dns.rewrite["+itoa(len(t.Config.DNS.Rewrite))+"]")
+		t.setOrigin(s, "dns.rewrite["+itoa(len(t.Config.DNS.Rewrite))+"]")
 		t.Config.DNS.Rewrite = append(t.Config.DNS.Rewrite, w)
 	}
 }
 
-// noteAnswers: the answer belongs to the name that was asked for, always.
+// noteAnswers adds notes on answer rules. The owner name of answers is always the queried
+// name.
 func (t *translator) noteAnswers(s *statement, args []string) {
 	if slices.Contains(args, "value") {
-		t.note(Missing, s, "names in the data of answers are not rewritten")
+		t.note(Missing, s, "names in the RDATA of answers are not rewritten")
 	}
 	if i := slices.Index(args, "answer"); i >= 0 && slices.Contains(args[i:], "name") {
-		t.note(Done, s, "the answer belongs to the name that was asked for")
+		t.note(Done, s, "always on: the answer has the queried name")
 	}
 }
 
@@ -182,8 +185,8 @@ var (
 	firstGroup = regexp.MustCompile(`^\{1\}\.([-_.a-zA-Z0-9]+)$`)
 )
 
-// suffixesOf are the suffixes that a regular expression and its replacement are
-// about, where that is all that they are about.
+// suffixesOf returns the suffixes that a regular expression and its replacement rewrite.
+// It returns false if they do anything else.
 func suffixesOf(pattern, replacement string) (from, to string, ok bool) {
 	p, r := anyPrefix.FindStringSubmatch(pattern), firstGroup.FindStringSubmatch(replacement)
 	if p == nil || r == nil {
@@ -192,7 +195,7 @@ func suffixesOf(pattern, replacement string) (from, to string, ok bool) {
 	return strings.ReplaceAll(p[1], `\`, ""), r[1], true
 }
 
-// acl: [ZONES...] { allow|block|filter|drop [type QTYPE...] [net SOURCE...] }.
+// acl translates [ZONES...] { allow|block|filter|drop [type QTYPE...] [net SOURCE...] }.
 func (t *translator) acl(b *block, s *statement) {
 	zones := t.zonesOf(b, s, s.args)
 	if slices.Contains(zones, "") {
@@ -209,7 +212,7 @@ func (t *translator) aclRule(o *statement, zones []string) {
 	action := strings.ToLower(o.name)
 	rule := dnssettings.Access{Action: aclActions[action], Names: zones}
 	if rule.Action == "" {
-		t.fail(o, "not allow, block, filter or drop")
+		t.fail(o, "must be allow, block, filter or drop")
 		return
 	}
 	typed, section, all := false, "", false
@@ -223,24 +226,24 @@ func (t *translator) aclRule(o *statement, zones []string) {
 			all = true
 		case section == "net":
 			if !isRange(arg) {
-				t.fail(o, "%q is not a range, such as 10.0.0.0/8", arg)
+				t.fail(o, "%q is not an address range such as 10.0.0.0/8", arg)
 			}
 			rule.Clients = append(rule.Clients, arg)
 		default:
-			t.fail(o, "%q: type or net is wanted", arg)
+			t.fail(o, "%q: must be type or net", arg)
 		}
 	}
 	if all {
 		rule.Clients = nil
 	}
 	if typed {
-		t.note(Missing, o, "rules are for all types: this one is left out")
+		t.note(Missing, o, "rules apply to all types: this rule is omitted")
 		return
 	}
 	if action == "filter" {
-		t.note(Differs, o, "queries are refused, and not answered with nothing")
+		t.note(Differs, o, "queries are answered with REFUSED instead of NODATA")
 	}
-	t.from(o, "dns.access["+itoa(len(t.Config.DNS.Access))+"]")
+	t.setOrigin(o, "dns.access["+itoa(len(t.Config.DNS.Access))+"]")
 	t.Config.DNS.Access = append(t.Config.DNS.Access, rule)
 }
 

@@ -22,34 +22,34 @@ import (
 type block struct {
 	keys       []string
 	statements []statement
-	line       int // of its first key
+	line       int // line of the first key
 
-	// Made of these:
+	// Derived from the keys and statements by readBlock:
 	sites []site
-	zones []string // its zones, each once, without the closing dot; "" is the root
-	texts []string // the same as they are written: ranges are not zones yet
-	root  string   // the directory of files, of the plugin root
+	zones []string // the zones without duplicates and trailing dots; "" is the root
+	texts []string // the zones as written, including address ranges
+	root  string   // the directory of the plugin root
 }
 
 // statement is a plugin in a server block, or an option of a plugin.
 type statement struct {
 	file    string
 	line    int
-	of      string // the plugin, of an option
+	plugin  string // the plugin of an option; empty for a plugin
 	name    string
 	args    []string
 	options []statement
 }
 
-// path is the statement's name, behind that of the plugin.
+// path returns the name of a plugin, or the plugin and the name of an option.
 func (s *statement) path() string {
-	if s.of == "" {
+	if s.plugin == "" {
 		return s.name
 	}
-	return s.of + " " + s.name
+	return s.plugin + " " + s.name
 }
 
-// MaxOctets is the maximum size of a Corefile, which is larger than a ConfigMap.
+// MaxOctets is the maximum size of a Corefile. A ConfigMap is smaller.
 const MaxOctets = 4 << 20
 
 var errLong = errors.New("longer than 4 MiB")
@@ -59,13 +59,13 @@ func parse(path string, data []byte) (blocks []block, err error) {
 	if len(data) > MaxOctets {
 		return nil, &errAt{"corefile", path, 1, errLong}
 	}
-	// The parser panics when a file that is imported can't be read to its end.
+	// The parser panics if it cannot read an imported file to its end.
 	defer func() {
 		if failed, is := recover().(error); is {
 			blocks, err = nil, fmt.Errorf("corefile %s: %w", path, failed)
 		}
 	}()
-	// What it says of imports is a note, see emptyImports.
+	// Its messages about imports are replaced by notes, see emptyImports.
 	defer log.SetOutput(log.Writer())
 	log.SetOutput(io.Discard)
 	parsed, err := caddyfile.Parse(path, bytes.NewReader(data), nil)
@@ -91,23 +91,25 @@ func parse(path string, data []byte) (blocks []block, err error) {
 
 var parserMessage = regexp.MustCompile(`^(.*):(\d+) - (?:Error during parsing|Syntax error): (?s:(.*))$`)
 
-// parserError is what the parser says, as we say it.
+// parserError converts an error of the parser to an errAt.
 func parserError(path string, err error) error {
 	m := parserMessage.FindStringSubmatch(err.Error())
 	if m == nil {
 		return fmt.Errorf("corefile %s: %w", path, err)
 	}
 	line, _ := strconv.Atoi(m[2])
-	return &errAt{"corefile", cmp.Or(m[1], path), line, errors.New(strings.ToLower(m[3][:min(1, len(m[3]))]) + m[3][min(1, len(m[3])):])}
+	first := min(1, len(m[3]))
+	message := strings.ToLower(m[3][:first]) + m[3][first:]
+	return &errAt{"corefile", cmp.Or(m[1], path), line, errors.New(message)}
 }
 
-// statements are the uses of one plugin, from their tokens.
+// statements returns the uses of one plugin in a block.
 func statements(path string, tokens []caddyfile.Token) (all []statement) {
 	d := caddyfile.NewDispenserTokens(path, tokens)
 	for d.Next() {
 		s := statement{file: d.File(), line: d.Line(), name: d.Val(), args: d.RemainingArgs()}
 		for d.NextBlock() {
-			o := statement{file: d.File(), line: d.Line(), of: s.name, name: d.Val(), args: d.RemainingArgs()}
+			o := statement{file: d.File(), line: d.Line(), plugin: s.name, name: d.Val(), args: d.RemainingArgs()}
 			s.options = append(s.options, o)
 		}
 		all = append(all, s)
@@ -115,8 +117,8 @@ func statements(path string, tokens []caddyfile.Token) (all []statement) {
 	return all
 }
 
-// linesOfKeys returns the lines on which words begin a line of a file: the parser
-// forgets those of the keys of server blocks.
+// linesOfKeys returns the line numbers of words at the beginning of a line. The parser
+// discards those of server block keys.
 func linesOfKeys(path string, data []byte) map[string][]int {
 	lines := make(map[string][]int)
 	last := 0
@@ -129,12 +131,12 @@ func linesOfKeys(path string, data []byte) map[string][]int {
 	return lines
 }
 
-// variable is one of the environment, as the parser has them.
+// variable matches references to environment variables.
 var variable = regexp.MustCompile(`\{\$[^}]+\}|\{%[^%]+%\}`)
 
-// imported are the files that an import in the file at path names; none when it
-// names a snippet.
-func imported(path, pattern string) []string {
+// importedFiles returns the files that match the pattern of an import in the file at
+// path; none if the pattern names a snippet.
+func importedFiles(path, pattern string) []string {
 	pattern = variable.ReplaceAllStringFunc(pattern, func(v string) string { return os.Getenv(strings.Trim(v, "{$%}")) })
 	if !filepath.IsAbs(pattern) {
 		pattern = filepath.Join(filepath.Dir(path), pattern)
@@ -143,22 +145,24 @@ func imported(path, pattern string) []string {
 	return files
 }
 
-// emptyImports notes the patterns of imports that no file matches.
+// emptyImports returns notes on the imports that no file matches.
 func emptyImports(path string, data []byte) (notes []Note) {
 	for d := caddyfile.NewDispenser(path, bytes.NewReader(data)); d.Next(); {
-		if d.Val() == "import" && d.NextArg() && strings.ContainsAny(d.Val(), "*?") && len(imported(path, d.Val())) == 0 {
+		if d.Val() != "import" || !d.NextArg() || !strings.ContainsAny(d.Val(), "*?") {
+			continue
+		}
+		if len(importedFiles(path, d.Val())) == 0 {
 			notes = append(notes, Note{path, d.Line(), "import", Done, "no file matches " + d.Val()})
 		}
 	}
 	return notes
 }
 
-// maxImports is how deep files may import files when their content is read.
+// maxImports is the maximum depth of imports that Content follows.
 const maxImports = 16
 
-// Content is the text of a Corefile and of the files that it imports: where it
-// is the same, the Corefile means the same, but for variables of the
-// environment.
+// Content returns the text of a Corefile and of the files that it imports. If it has not
+// changed, the meaning of the Corefile has not changed, except for environment variables.
 func Content(path string, data []byte) ([]byte, error) {
 	var all bytes.Buffer
 	err := appendContent(&all, path, data, 0)
@@ -175,7 +179,7 @@ func appendContent(all *bytes.Buffer, path string, data []byte, depth int) error
 		if d.Val() != "import" || !d.NextArg() {
 			continue
 		}
-		for _, file := range imported(path, d.Val()) {
+		for _, file := range importedFiles(path, d.Val()) {
 			data, err := os.ReadFile(file)
 			if err != nil {
 				return err

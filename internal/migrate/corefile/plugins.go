@@ -8,10 +8,10 @@ import (
 // plugin translates a plugin in a server block.
 type plugin func(t *translator, b *block, s *statement)
 
-// plugins has the plugins that become settings.
+// plugins are the plugins that become settings, with the functions that translate them.
 var plugins = map[string]plugin{
 	"acl":         (*translator).acl,
-	"bind":        func(*translator, *block, *statement) {}, // see hosts
+	"bind":        func(*translator, *block, *statement) {}, // see hosts, in translate.go
 	"bufsize":     (*translator).bufsize,
 	"cache":       (*translator).cachePlugin,
 	"chaos":       (*translator).chaos,
@@ -29,15 +29,16 @@ var plugins = map[string]plugin{
 	"prometheus":  (*translator).prometheus,
 	"ready":       (*translator).ready,
 	"rewrite":     (*translator).rewrite,
-	"root":        func(*translator, *block, *statement) {}, // see enter
+	"root":        func(*translator, *block, *statement) {}, // see readBlock
 	"timeouts":    (*translator).timeouts,
 	"tls":         (*translator).tls,
 }
 
-// Plugins returns the plugins of CoreDNS that become settings, or that need none.
+// Plugins returns the sorted names of CoreDNS' plugins that become settings or that need
+// none.
 func Plugins() []string {
 	all := slices.Collect(maps.Keys(plugins))
-	for name, v := range verdicts {
+	for name, v := range pluginNotes {
 		if v.kind != Missing {
 			all = append(all, name)
 		}
@@ -46,47 +47,61 @@ func Plugins() []string {
 	return all
 }
 
-// verdicts has the notes about the plugins that become no setting.
-var verdicts = map[string]verdict{
-	"any":         {Done, "queries of type ANY get one RRset (RFC 8482)"},
-	"cancel":      {Done, "a name is asked for no longer than its route's timeout says"},
-	"loop":        {Done, "a server that asks itself is found out at the start; its own addresses in a resolv.conf are passed over"},
-	"multisocket": {Done, "each processor has a UDP socket"},
-	"reload":      {Done, "the file is looked at every second; one that can't be used leaves the one before"},
-	"shed":        {Done, "what is too much is not queued"},
+// pluginNotes are the notes on plugins that become no setting.
+var pluginNotes = map[string]pluginNote{
+	"any":    {Done, "always on: queries of type ANY get one RRset (RFC 8482)"},
+	"cancel": {Done, "always on: the route's timeout limits each query"},
+	"loop": {
+		Done, "always on: a forwarding loop is detected at the start; the server's own addresses in a resolv.conf " +
+			"are ignored",
+	},
+	"multisocket": {Done, "always on: one UDP socket per processor"},
+	"reload": {
+		Done, "always on: the file is checked every second; an invalid file leaves the current configuration in force",
+	},
+	"shed": {Done, "always on: excess queries are not queued"},
 
-	"auto":         {Missing, "no zones are served but the cluster's: leave it to a server of its own, and forward to that"},
-	"autopath":     {Missing, "no Pod is known by its address to be searched for; Pods can say their search paths by one search domain: docs/webhook.md"},
-	"azure":        {Missing, "no zones are served but the cluster's"},
-	"clouddns":     {Missing, "no zones are served but the cluster's"},
-	"dns64":        {Missing, "no addresses are made from others"},
-	"dnssec":       {Missing, "answers are not signed"},
-	"dynupdate":    {Missing, "no zones are served but the cluster's"},
-	"erratic":      {Missing, "a plugin for tests"},
-	"etcd":         {Missing, "no zones are served but the cluster's"},
-	"file":         {Missing, "no zones are served but the cluster's: leave it to a server of its own, and forward to that; addresses alone can be in hosts"},
-	"geoip":        {Missing, "where clients are is not known"},
-	"grpc":         {Missing, "upstreams are asked over UDP, TCP, TLS and HTTPS"},
+	"auto": {Missing, "only the cluster's zones are served; serve others with another server and forward to it"},
+	"autopath": {
+		Missing, "Pods are not identified by address; queries can carry the search path in one search domain, see " +
+			"docs/webhook.md",
+	},
+	"azure":     {Missing, "only the cluster's zones are served"},
+	"clouddns":  {Missing, "only the cluster's zones are served"},
+	"dns64":     {Missing, "addresses are not translated between families"},
+	"dnssec":    {Missing, "answers are not signed"},
+	"dynupdate": {Missing, "only the cluster's zones are served"},
+	"erratic":   {Missing, "a plugin for tests"},
+	"etcd":      {Missing, "only the cluster's zones are served"},
+	"file": {
+		Missing, "only the cluster's zones are served; serve others with another server and forward to it, or put " +
+			"addresses in dns.hosts",
+	},
+	"geoip":        {Missing, "the location of clients is not determined"},
+	"grpc":         {Missing, "upstreams are queried over UDP, TCP, TLS or HTTPS"},
 	"grpc_server":  {Missing, "DNS is served over UDP, TCP, TLS and HTTPS"},
-	"header":       {Missing, "flags of answers are not changed"},
-	"https":        {Differs, "connections have the bounds of tcp, as all have"},
+	"header":       {Missing, "flags of responses cannot be changed"},
+	"https":        {Differs, "the limits of dns.tcp apply to all connections"},
 	"https3":       {Missing, "DNS is served over UDP, TCP, TLS and HTTPS"},
-	"k8s_external": {Missing, "external addresses of Services have no names"},
-	"local":        {Missing, "localhost is asked for as other names are; hosts can have its addresses"},
-	"metadata":     {Missing, "there is none"},
-	"minimal":      {Missing, "answers have the records that the Kubernetes DNS specification names; those of others are passed on as they are"},
-	"nomad":        {Missing, "no zones are served but the cluster's"},
-	"on":           {Missing, "no commands are run"},
-	"proxyproto":   {Missing, "clients are who sends the packet"},
-	"quic":         {Missing, "DNS is served over UDP, TCP, TLS and HTTPS"},
-	"route53":      {Missing, "no zones are served but the cluster's"},
-	"secondary":    {Missing, "no zones are served but the cluster's"},
-	"sign":         {Missing, "answers are not signed"},
-	"siit":         {Missing, "no addresses are made from others"},
-	"template":     {Missing, "answers are not made from templates; rewrite, hosts and block can do some of that"},
-	"trace":        {Missing, "queries are not traced"},
-	"transfer":     {Missing, "not translated; transfer in docs/configuration.md says who may have the zones"},
-	"tsig":         {Missing, "messages are not signed"},
-	"view":         {Missing, "all clients get the same answers"},
-	"whoami":       {Missing, "a plugin for tests"},
+	"k8s_external": {Missing, "there are no names for external addresses of Services"},
+	"local":        {Missing, "localhost is forwarded like other names; dns.hosts can define its addresses"},
+	"metadata":     {Missing, "there is no metadata"},
+	"minimal": {
+		Missing, "answers have the records that the Kubernetes DNS specification requires; forwarded responses are " +
+			"not changed",
+	},
+	"nomad":      {Missing, "only the cluster's zones are served"},
+	"on":         {Missing, "commands are not run"},
+	"proxyproto": {Missing, "the client is the sender of the packet"},
+	"quic":       {Missing, "DNS is served over UDP, TCP, TLS and HTTPS"},
+	"route53":    {Missing, "only the cluster's zones are served"},
+	"secondary":  {Missing, "only the cluster's zones are served"},
+	"sign":       {Missing, "answers are not signed"},
+	"siit":       {Missing, "addresses are not translated between families"},
+	"template":   {Missing, "there are no templates; dns.rewrite, dns.hosts and dns.block cover some uses"},
+	"trace":      {Missing, "queries are not traced"},
+	"transfer":   {Missing, "not translated; set transfer, see docs/configuration.md"},
+	"tsig":       {Missing, "messages are not signed"},
+	"view":       {Missing, "all clients get the same answers"},
+	"whoami":     {Missing, "a plugin for tests"},
 }

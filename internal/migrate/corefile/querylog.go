@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// logged is a use of the plugin log: of which queries there are lines.
-type logged struct {
+// logRule is a use of the plugin log: the queries that it logs.
+type logRule struct {
 	statement *statement
-	names     []string // these and those below
+	names     []string // zones
 	classes   []string
 }
 
-// logRCodes are the codes of the classes of the plugin log. A denial may be
-// NOERROR without records as well.
+// logRCodes are the response codes of the classes of the plugin log. Denials without a
+// code here are NODATA, whose code is NOERROR.
 var logRCodes = map[string][]string{
 	"success": {"NOERROR"},
 	"denial":  {"NXDOMAIN"},
@@ -22,10 +22,9 @@ var logRCodes = map[string][]string{
 	"all":     nil,
 }
 
-// logPlugins translates the plugin log of all blocks: there is one set of names
-// and codes.
+// logPlugins translates the plugin log of all blocks to one set of names and codes.
 func (t *translator) logPlugins(blocks []block) {
-	var all []logged
+	var all []logRule
 	for i := range blocks {
 		for j := range blocks[i].statements {
 			if s := &blocks[i].statements[j]; s.name == "log" {
@@ -38,40 +37,43 @@ func (t *translator) logPlugins(blocks []block) {
 	}
 	first, q := all[0].statement, &t.Config.DNS.QueryLog
 	q.OneIn = 1
-	t.from(first, "dns.queryLog.oneIn")
-	t.note(Differs, first, "a line has client, proto, qname, qtype, rcode, octets and elapsed, on standard error")
+	t.setOrigin(first, "dns.queryLog.oneIn")
+	t.note(Differs, first,
+		"lines have the keys client, proto, qname, qtype, rcode, octets and elapsed, and go to standard error")
 	var classes, names []string
 	for _, l := range all {
 		classes, names = append(classes, l.classes...), append(names, l.names...)
 		if !sameZones(l.classes, all[0].classes) {
-			t.note(Differs, l.statement, "names and codes of all log are taken together")
+			t.note(Differs, l.statement, "the names and codes of all plugins log are combined")
 		}
 	}
 	t.logClasses(first, classes)
 	if !slices.Contains(names, "") {
 		slices.Sort(names)
 		q.Names = slices.Compact(names)
-		t.from(first, "dns.queryLog.names")
+		t.setOrigin(first, "dns.queryLog.names")
 	}
 	for i := range blocks {
-		if b := &blocks[i]; !b.has("log") && slices.ContainsFunc(b.zones, func(z string) bool { return isBelowAny(z, names) }) {
-			t.note(Differs, first, "queries for names of the block %s are logged, too", strings.Join(b.keys, " "))
+		b := &blocks[i]
+		overlaps := slices.ContainsFunc(b.zones, func(z string) bool { return isBelowAny(z, names) })
+		if overlaps && !b.has("log") {
+			t.note(Differs, first, "queries for names in the block %s are logged, too", strings.Join(b.keys, " "))
 		}
 	}
 }
 
-// appendLogged appends what a use of log says of a block's names.
-func (t *translator) appendLogged(all []logged, b *block, s *statement) []logged {
+// appendLogged appends the rule of a plugin log in a block.
+func (t *translator) appendLogged(all []logRule, b *block, s *statement) []logRule {
 	names := s.args
 	if n := len(names); n > 1 && strings.Contains(names[n-1], "{") {
 		names = names[:n-1]
-		t.note(Differs, s, "lines have a form of their own, not this one")
+		t.note(Differs, s, "the format is not configurable")
 	}
-	l := logged{statement: s, names: overlap(b.zones, t.zonesOf(b, s, names))}
+	l := logRule{statement: s, names: intersection(b.zones, t.zonesOf(b, s, names))}
 	for i := range s.options {
 		o := &s.options[i]
 		if o.name != "class" || len(o.args) == 0 {
-			t.fail(o, "class and at least one of all, denial, error and success are wanted")
+			t.fail(o, "must be class and at least one of all, denial, error and success")
 		}
 		for _, class := range o.args {
 			if _, ok := logRCodes[class]; !ok {
@@ -86,13 +88,13 @@ func (t *translator) appendLogged(all []logged, b *block, s *statement) []logged
 		l.classes = []string{"all"}
 	}
 	if len(l.names) == 0 {
-		t.note(Done, s, "the block has no names that this is for")
+		t.note(Done, s, "no effect: it applies to no name in the block's zones")
 		return all
 	}
 	return append(all, l)
 }
 
-// logClasses sets the codes of classes, unless they are all.
+// logClasses sets the response codes of classes, unless these are all codes.
 func (t *translator) logClasses(s *statement, classes []string) {
 	has := func(class string) bool { return slices.Contains(classes, class) }
 	success, denial := has("success"), has("denial")
@@ -100,21 +102,22 @@ func (t *translator) logClasses(s *statement, classes []string) {
 		return
 	}
 	if denial && !success {
-		t.note(Differs, s, "denials with NXDOMAIN are logged; those of a type alone are NOERROR, and are not")
+		t.note(Differs, s, "NXDOMAIN is logged; NODATA is not, because its code is NOERROR")
 	}
 	if success && !denial {
-		t.note(Differs, s, "all NOERROR is logged, with denials of a type alone")
+		t.note(Differs, s, "all responses with NOERROR are logged, including NODATA")
 	}
 	for _, class := range []string{"success", "denial", "error"} {
 		if has(class) {
 			t.Config.DNS.QueryLog.RCodes = append(t.Config.DNS.QueryLog.RCodes, logRCodes[class]...)
 		}
 	}
-	t.from(s, "dns.queryLog.rcodes")
+	t.setOrigin(s, "dns.queryLog.rcodes")
 }
 
-// overlap are the zones that are in both of two sets, the lower one of each two.
-func overlap(a, b []string) (both []string) {
+// intersection returns the zones that are in both sets; of two zones that overlap, the
+// lower one.
+func intersection(a, b []string) (both []string) {
 	for _, x := range a {
 		for _, y := range b {
 			switch {
@@ -139,33 +142,33 @@ func (b *block) has(plugin string) bool {
 	return slices.ContainsFunc(b.statements, func(s statement) bool { return s.name == plugin })
 }
 
-// tapVerdicts are on options of the plugin dnstap.
-var tapVerdicts = map[string]verdict{
-	"extra":      {Missing, "messages have no field extra"},
-	"identity":   {Differs, "it is dns.identity.nsid, which clients may ask for, or the host's name"},
+// dnstapNotes are the notes on options of the plugin dnstap.
+var dnstapNotes = map[string]pluginNote{
+	"extra":      {Missing, "the field extra is not set"},
+	"identity":   {Differs, "it is dns.identity.nsid, which clients can query, or the host name"},
 	"skipverify": {Missing, "dnstap is not sent over TLS"},
 	"tls":        {Missing, "dnstap is not sent over TLS"},
-	"version":    {Differs, "it is dns.identity.version, which clients may ask for"},
+	"version":    {Differs, "it is dns.identity.version, which clients can query"},
 }
 
-// dnstap: SOCKET [full] [WRITEBUFFER] [QUEUE], or listen SOCKET [full].
+// dnstap translates SOCKET [full] [WRITEBUFFER] [QUEUE], or listen SOCKET [full].
 func (t *translator) dnstap(b *block, s *statement) {
 	if len(s.args) == 0 {
-		t.fail(s, "a socket is wanted")
+		t.fail(s, "must have a socket")
 		return
 	}
-	if !t.once(s, Missing) {
+	if !t.isFirst(s, Missing) {
 		return
 	}
 	for i := range s.options {
-		t.judge(&s.options[i], tapVerdicts)
+		t.noteOption(&s.options[i], dnstapNotes)
 	}
 	if s.args[0] == "listen" {
-		t.note(Missing, s, "a collector is connected to; none is waited for")
+		t.note(Missing, s, "listening for collectors is not supported: the server connects to one")
 		return
 	}
 	if len(s.args) > 2 {
-		t.note(Differs, s, "the size of what waits can't be set")
+		t.note(Differs, s, "the buffer and the queue have fixed sizes")
 	}
 	network, address, ok := strings.Cut(s.args[0], "://")
 	if !ok {
@@ -175,21 +178,21 @@ func (t *translator) dnstap(b *block, s *statement) {
 	case "unix":
 	case "tcp":
 		if _, err := netip.ParseAddrPort(address); err != nil {
-			t.note(Missing, s, "%s is not an address and port: names are not looked up", address)
+			t.note(Missing, s, "%s is not an address and port: host names are not resolved", address)
 			return
 		}
 	default:
-		t.note(Missing, s, "dnstap goes to a socket or over TCP, not over %s", network)
+		t.note(Missing, s, "dnstap is sent to a Unix socket or over TCP, not over %s", network)
 		return
 	}
 	if address == "" {
-		t.fail(s, "a socket is wanted")
+		t.fail(s, "must have a socket")
 		return
 	}
 	t.Config.DNS.DNSTap = network + ":" + address
-	t.from(s, "dns.dnstap")
-	t.note(Differs, s, "queries of clients and their answers are sent, always as with full; what upstreams are asked is not")
+	t.setOrigin(s, "dns.dnstap")
+	t.note(Differs, s, "client queries and responses are sent, always as with full; forwarded queries are not")
 	if !slices.Contains(b.zones, "") {
-		t.note(Differs, s, "all names count, not only those of this block")
+		t.note(Differs, s, "queries for all names are sent, not only for those of this block")
 	}
 }

@@ -16,27 +16,27 @@ import (
 // translator has the state of a translation.
 type translator struct {
 	Translation
-	what    string // the file is: corefile, config map
-	path    string
-	options Options
-	err     error // the first
+	fileKind string // corefile or config map
+	path     string
+	options  Options
+	err      error // the first error
 
-	cluster *statement // the plugin kubernetes that counts; nil without
-	fallen  []string   // zones that it lets fall through
-	whole   bool       // it has all reverse names
-	cache   *statement // the plugin cache that counts
-	served  []served   // what is listened on
-	first   map[string]*statement
+	cluster          *statement            // the first plugin kubernetes; nil if there is none
+	fallthroughZones []string              // the zones of its option fallthrough
+	allReverse       bool                  // its zones include all reverse names
+	cache            *statement            // the first plugin cache; nil if there is none
+	served           []served              // the listening addresses
+	first            map[string]*statement // the first use of a plugin or route
 }
 
-// served is an address, and the zones that CoreDNS serves there.
+// served is an address and the zones that CoreDNS serves on it.
 type served struct {
 	addr  string
 	zones []string
 }
 
 func newTranslator(what, path string, o Options) *translator {
-	t := &translator{what: what, path: path, options: o, first: make(map[string]*statement)}
+	t := &translator{fileKind: what, path: path, options: o, first: make(map[string]*statement)}
 	t.Config, t.Origins = config.Default(), make(map[string]string)
 	t.Config.DNS.Listen, t.Config.Admin.Listen = nil, ""
 	return t
@@ -47,15 +47,16 @@ func (t *translator) note(k NoteKind, s *statement, format string, args ...any) 
 	t.Notes = append(t.Notes, Note{s.file, s.line, s.path(), k, fmt.Sprintf(format, args...)})
 }
 
-// fail records an error in a statement with which CoreDNS does not start.
+// fail records an error in a statement because of which CoreDNS does not start. Only the
+// first error is kept.
 func (t *translator) fail(s *statement, format string, args ...any) {
 	if t.err == nil {
-		t.err = &errAt{t.what, s.file, s.line, fmt.Errorf("%s: %w", s.path(), fmt.Errorf(format, args...))}
+		t.err = &errAt{t.fileKind, s.file, s.line, fmt.Errorf("%s: %w", s.path(), fmt.Errorf(format, args...))}
 	}
 }
 
 // from records the origin of the settings with the given keys.
-func (t *translator) from(s *statement, keys ...string) {
+func (t *translator) setOrigin(s *statement, keys ...string) {
 	for _, key := range keys {
 		t.Origins[key] = fmt.Sprintf("%s:%d", filepath.Base(s.file), s.line)
 	}
@@ -65,8 +66,8 @@ func (t *translator) from(s *statement, keys ...string) {
 func (t *translator) translate(blocks []block) {
 	for i := range blocks {
 		b := &blocks[i]
-		t.enter(b)
-		for j := range b.statements { // what others mean depends on its zones
+		t.readBlock(b)
+		for j := range b.statements { // its zones affect the translation of other plugins
 			if s := &b.statements[j]; s.name == "kubernetes" {
 				t.kubernetes(b, s)
 			}
@@ -85,17 +86,18 @@ func (t *translator) translate(blocks []block) {
 	}
 }
 
-// checkListen sees to it that something is listened on: where the interfaces of
-// the host that shall serve are not known, it may be bound to nothing else.
+// checkListen checks that there is a listening address. If the block is bound to
+// interfaces and the host is unknown, it sets the default address.
 func (t *translator) checkListen(first *block) {
 	c := &t.Config
 	switch {
 	case len(c.DNS.Listen)+len(c.DNS.TLS.Listen)+len(c.DNS.HTTPS.Listen) > 0:
 	case t.options.InterfaceAddrs != nil:
-		t.fail(t.at(first), "no address is left to listen on")
+		t.fail(t.blockStatement(first), "there is no address to listen on")
 	default:
 		c.DNS.Listen = config.Default().DNS.Listen
-		t.Notes = append(t.Notes, Note{t.path, 1, "file", Differs, "UDP and TCP are served on loopback, " + c.DNS.Listen[0]})
+		text := "DNS is served on loopback over UDP and TCP, " + c.DNS.Listen[0]
+		t.Notes = append(t.Notes, Note{t.path, 1, "file", Differs, text})
 	}
 }
 
@@ -103,21 +105,22 @@ func (t *translator) checkListen(first *block) {
 func (t *translator) plugin(b *block, s *statement) {
 	if plugin, ok := plugins[s.name]; ok {
 		plugin(t, b, s)
-	} else if v, ok := verdicts[s.name]; ok {
-		t.note(v.kind, s, "%s", v.why)
+	} else if v, ok := pluginNotes[s.name]; ok {
+		t.note(v.kind, s, "%s", v.text)
 	} else {
 		t.fail(s, "not a plugin of CoreDNS 1.15")
 	}
 }
 
-// at is a block's line as a statement, for what is said of the whole block.
-func (t *translator) at(b *block) *statement {
+// blockStatement returns a statement for notes and errors about a whole block.
+func (t *translator) blockStatement(b *block) *statement {
 	return &statement{file: t.path, line: b.line, name: strings.Join(b.keys, " ")}
 }
 
-// enter reads what a block is about.
-func (t *translator) enter(b *block) {
-	at := t.at(b)
+// readBlock derives a block's sites, zones and root directory, and its listening
+// addresses.
+func (t *translator) readBlock(b *block) {
+	at := t.blockStatement(b)
 	for _, key := range b.keys {
 		sites, err := parseSite(key, cmp.Or(t.options.Port, "53"))
 		if err != nil {
@@ -135,13 +138,13 @@ func (t *translator) enter(b *block) {
 	}
 	for i := range b.statements {
 		if s := &b.statements[i]; s.name == "root" {
-			b.root = t.one(s)
+			b.root = t.oneArg(s)
 		}
 	}
-	t.listen(b, at)
+	t.setListen(b, at)
 }
 
-// file is a file that a plugin names.
+// file returns the path of a file named in a plugin.
 func (b *block) file(name string) string {
 	if b.root == "" || filepath.IsAbs(name) {
 		return name
@@ -149,8 +152,8 @@ func (b *block) file(name string) string {
 	return filepath.Join(b.root, name)
 }
 
-// listen notes where a block is served.
-func (t *translator) listen(b *block, at *statement) {
+// setListen adds the listening addresses of a block.
+func (t *translator) setListen(b *block, at *statement) {
 	hosts := t.hosts(b)
 	for _, s := range b.sites {
 		var list *[]string
@@ -162,7 +165,7 @@ func (t *translator) listen(b *block, at *statement) {
 		case "https":
 			list = &t.Config.DNS.HTTPS.Listen
 		default:
-			t.note(Missing, at, "DNS is served over UDP, TCP, TLS and HTTPS, not over %s", s.transport)
+			t.note(Missing, at, "DNS is served over UDP, TCP, TLS or HTTPS, not over %s", s.transport)
 			continue
 		}
 		for _, host := range hosts {
@@ -170,17 +173,18 @@ func (t *translator) listen(b *block, at *statement) {
 			if !slices.Contains(*list, addr) {
 				*list = append(*list, addr)
 			}
-			t.serve(s.transport+" "+addr, s.zone)
+			t.recordServed(s.transport+" "+addr, s.zone)
 		}
 	}
 }
 
 func netipJoin(host netip.Addr, port string) string {
-	n, _ := strconv.ParseUint(port, 10, 16) // read before
+	n, _ := strconv.ParseUint(port, 10, 16) // validated by parseSite
 	return netip.AddrPortFrom(host, uint16(n)).String()
 }
 
-func (t *translator) serve(addr, zone string) {
+// recordServed records that CoreDNS serves a zone on an address.
+func (t *translator) recordServed(addr, zone string) {
 	i := slices.IndexFunc(t.served, func(s served) bool { return s.addr == addr })
 	if i < 0 {
 		i = len(t.served)
@@ -191,7 +195,7 @@ func (t *translator) serve(addr, zone string) {
 	}
 }
 
-// hosts are the addresses that a block is bound to.
+// hosts returns the addresses of a block's bind plugins, or the unspecified addresses.
 func (t *translator) hosts(b *block) (hosts []netip.Addr) {
 	bound := false
 	for i := range b.statements {
@@ -224,8 +228,8 @@ func (t *translator) hosts(b *block) (hosts []netip.Addr) {
 	return []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 }
 
-// addresses are those that the arguments name, or those of the interfaces that
-// they name.
+// addresses returns the addresses in the arguments, and those of the interfaces in the
+// arguments.
 func (t *translator) addresses(s *statement) (all []netip.Addr) {
 	for _, a := range s.args {
 		if addr, err := netip.ParseAddr(a); err == nil {
@@ -233,7 +237,7 @@ func (t *translator) addresses(s *statement) (all []netip.Addr) {
 			continue
 		}
 		if t.options.InterfaceAddrs == nil {
-			t.note(Missing, s, "%s: the interfaces of the host that shall serve are not known here: name their addresses, or let it read this file itself", a)
+			t.note(Missing, s, "%s: the host's interfaces are unknown: write their addresses, or use serve --corefile", a)
 			continue
 		}
 		addrs, err := t.options.InterfaceAddrs(a)
@@ -245,16 +249,19 @@ func (t *translator) addresses(s *statement) (all []netip.Addr) {
 	return all
 }
 
-// checkBlocks notes what is not the same because there is one set of settings.
+// checkBlocks adds notes on differences that result from a single set of settings for all
+// blocks.
 func (t *translator) checkBlocks(blocks []block) {
 	for _, s := range t.served {
 		if !sameZones(s.zones, t.served[0].zones) {
-			t.note(Missing, t.at(&blocks[0]), "all names are answered on all addresses, so also those of other blocks on %s", s.addr)
+			t.note(Missing, t.blockStatement(&blocks[0]),
+				"all names are answered on all addresses, including those of other blocks on %s", s.addr)
 			break
 		}
 	}
 	if t.cluster == nil {
-		t.note(Missing, t.at(&blocks[0]), "no plugin kubernetes: the names of %s are answered here all the same, from a cluster that must be read", t.Config.DNS.Zones[0])
+		t.note(Missing, t.blockStatement(&blocks[0]),
+			"no plugin kubernetes: the names in %s are served nevertheless, and a cluster is required", t.Config.DNS.Zones[0])
 	}
 }
 
@@ -262,14 +269,14 @@ func sameZones(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// finish returns the translation.
+// finish validates the translation and returns it, or the first error.
 func (t *translator) finish() (*Translation, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
-	t.dropShadowed()
+	t.removeShadowedRoutes()
 	t.Config.DNS.Listen = withoutCovered(t.Config.DNS.Listen)
-	t.noteUnsaid()
+	t.noteDefaults()
 	sortNotes(t.path, t.Notes)
 	if err := t.validate(); err != nil {
 		return nil, err
@@ -277,7 +284,8 @@ func (t *translator) finish() (*Translation, error) {
 	return &t.Translation, nil
 }
 
-// withoutCovered leaves out addresses that one for all interfaces covers.
+// withoutCovered returns the addresses that no unspecified address with the same port
+// covers.
 func withoutCovered(addrs []string) (left []string) {
 	for _, text := range addrs {
 		addr := netip.MustParseAddrPort(text)
@@ -292,16 +300,16 @@ func withoutCovered(addrs []string) (left []string) {
 	return left
 }
 
-// one returns the only argument of a statement.
-func (t *translator) one(s *statement) string {
+// oneArg returns the only argument of a statement.
+func (t *translator) oneArg(s *statement) string {
 	if len(s.args) != 1 {
-		t.fail(s, "one argument is wanted, not %d", len(s.args))
+		t.fail(s, "must have one argument, not %d", len(s.args))
 		return ""
 	}
 	return s.args[0]
 }
 
-// number parses an argument that is an integer within bounds.
+// number parses an argument that is an integer in [least, most].
 func (t *translator) number(s *statement, arg string, least, most int) int {
 	n, err := strconv.Atoi(arg)
 	if err != nil || n < least || n > most {
@@ -311,7 +319,7 @@ func (t *translator) number(s *statement, arg string, least, most int) int {
 	return n
 }
 
-// duration parses an argument that is a duration, and not negative.
+// duration parses an argument that is a non-negative duration.
 func (t *translator) duration(s *statement, arg string) time.Duration {
 	d, err := time.ParseDuration(arg)
 	if err != nil || d < 0 {
@@ -321,16 +329,16 @@ func (t *translator) duration(s *statement, arg string) time.Duration {
 	return d
 }
 
-// once reports whether a statement is the first of a plugin whose settings there
-// is one set of, and notes it where another one says something else.
-func (t *translator) once(s *statement, otherwise NoteKind) bool {
+// isFirst reports whether a statement is the first of a plugin with one set of settings for
+// all blocks. If it is not and differs from the first, isFirst adds a note.
+func (t *translator) isFirst(s *statement, otherwise NoteKind) bool {
 	first := t.first[s.name]
 	if first == nil {
 		t.first[s.name] = s
 		return true
 	}
 	if !sameStatement(first, s) {
-		t.note(otherwise, s, "there is one set of these settings for all names, that of line %d", first.line)
+		t.note(otherwise, s, "there is one set of these settings for all names: line %d applies", first.line)
 	}
 	return false
 }
@@ -340,18 +348,18 @@ func sameStatement(a, b *statement) bool {
 		slices.EqualFunc(a.options, b.options, func(x, y statement) bool { return sameStatement(&x, &y) })
 }
 
-// verdict is the note about a directive that becomes no setting.
-type verdict struct {
+// pluginNote is the note on a plugin or option that becomes no setting.
+type pluginNote struct {
 	kind NoteKind
-	why  string
+	text string
 }
 
-// judge notes the verdict on an option, if there is one.
-func (t *translator) judge(o *statement, verdicts map[string]verdict) {
+// noteOption adds the note on an option, or an error if CoreDNS has no such option.
+func (t *translator) noteOption(o *statement, verdicts map[string]pluginNote) {
 	v, ok := verdicts[o.name]
 	if !ok {
 		t.fail(o, "no such option")
 		return
 	}
-	t.note(v.kind, o, "%s", v.why)
+	t.note(v.kind, o, "%s", v.text)
 }

@@ -11,8 +11,8 @@ import (
 	"portolan.dev/portolan/internal/dns/kubezone"
 )
 
-// syntheticCluster has services Services with a cluster IP and endpoints
-// endpoints each, spread over a hundred Namespaces.
+// syntheticCluster returns a cluster with a number of Services with a cluster IP, and a
+// number of endpoints each, in a hundred Namespaces.
 func syntheticCluster(services, endpoints int) *cluster.Store {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
@@ -55,8 +55,8 @@ func BenchmarkFull(b *testing.B) {
 	}
 }
 
-// BenchmarkChange replaces one slice of one Service among many: its cost must
-// not depend on how many.
+// BenchmarkChange replaces one EndpointSlice among many. Its cost must not depend on
+// their number.
 func BenchmarkChange(b *testing.B) {
 	for _, services := range []int{1000, 10000, 100000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {

@@ -12,39 +12,39 @@ import (
 	"portolan.dev/portolan/internal/support/parallel"
 )
 
-// Labels of the specification's names, and of the name server's.
+// Labels of names in the specification.
 const (
 	labelService = "svc"
 	labelPod     = "pod"
 	labelVersion = "dns-version"
 )
 
-var nameServer = []string{"dns", "ns"} // ns.dns.Z, outermost first
+var nameServer = []string{"dns", "ns"} // ns.dns.Z, the label next to Z first
 
-// everything compiles all objects, on all processors.
-func (p *pass) everything() {
+// compileAll compiles all objects, on all processors.
+func (p *pass) compileAll() {
 	for n := range p.Namespaces() {
-		p.namespace(n.Name)
+		p.compileNamespace(n.Name)
 	}
 	passes := []*pass{p}
 	for len(passes) < runtime.GOMAXPROCS(0) {
-		passes = append(passes, p.pass(p.View, func() {}))
+		passes = append(passes, p.newPass(p.View, func() {}))
 	}
 	services := slices.Collect(p.Services())
-	parallel.EachBy(len(passes), len(services), func(worker, i int) { passes[worker].service(services[i].Key) })
+	parallel.EachBy(len(passes), len(services), func(worker, i int) { passes[worker].compileService(services[i].Key) })
 	if p.cfg.Pods == PodsVerified {
 		pods := slices.Collect(p.Pods())
-		parallel.EachBy(len(passes), len(pods), func(worker, i int) { passes[worker].pod(pods[i].Key) })
+		parallel.EachBy(len(passes), len(pods), func(worker, i int) { passes[worker].compilePod(pods[i].Key) })
 	}
 	for _, other := range passes[1:] {
-		made := other.end()
+		made := other.finish()
 		p.changes.Subtrees = append(p.changes.Subtrees, made.Subtrees...)
 		p.changes.Hosts = append(p.changes.Hosts, made.Hosts...)
 	}
 }
 
-// has reports whether an object is present.
-func (p *pass) has(ch cluster.Ref) bool {
+// exists reports whether an object is in the model.
+func (p *pass) exists(ch cluster.Ref) bool {
 	switch ch.Kind {
 	case cluster.KindNamespace:
 		return p.Namespace(ch.Key.Name) != nil
@@ -57,50 +57,51 @@ func (p *pass) has(ch cluster.Ref) bool {
 	return false
 }
 
-// cluster compiles what does not belong to one object: the apexes, the name
-// server, the schema's version and the parents of Namespaces.
-func (p *pass) cluster() {
+// compileCluster compiles the names that belong to no object: the apexes, the name
+// server, dns-version, svc.Z and pod.Z.
+func (p *pass) compileCluster() {
 	primary, _ := below(p.cfg.Zones[0], nameServer...)
 	for _, z := range p.cfg.Zones {
 		if server, ok := below(z, nameServer...); ok {
-			p.begin(z)
-			p.name(dnswire.TypeNS, server)
-			p.add()
-			p.nameServer(server)
+			p.beginSubtree(z)
+			p.addName(dnswire.TypeNS, server)
+			p.putSubtree()
+			p.compileNameServer(server)
 		}
 		// Specification, section 2.2.
 		if n, ok := below(z, labelVersion); ok {
 			p.base = n
 			p.Begin(n, versionTTL)
 			p.Add(dnswire.TypeTXT, dnswire.AppendTXT(nil, SchemaVersion))
-			p.add()
+			p.putSubtree()
 		}
 		if n, ok := below(z, labelService); ok {
-			m := p.serviceParent()
-			m.Stale = p.aged(p.serviceKinds)
-			p.mark(n, m)
+			m := p.servicesMetadata()
+			m.Stale = p.staleMetadata(p.serviceKinds)
+			p.putMetadata(n, m)
 		}
 		if n, ok := below(z, labelPod); ok {
-			m := p.podParent()
+			m := p.podZoneMetadata()
 			if p.cfg.Pods != PodsDisabled {
-				m.Stale = p.aged(p.podKinds)
+				m.Stale = p.staleMetadata(p.podKinds)
 			}
-			p.mark(n, m)
+			p.putMetadata(n, m)
 		}
 	}
 	for _, z := range p.reverse {
-		p.begin(z)
-		p.name(dnswire.TypeNS, primary)
+		p.beginSubtree(z)
+		p.addName(dnswire.TypeNS, primary)
 		if !p.Loaded(p.reverseKinds...) {
 			p.Metadata.Below = notLoaded
 		}
-		p.Metadata.Stale = p.aged(p.reverseKinds)
-		p.add()
+		p.Metadata.Stale = p.staleMetadata(p.reverseKinds)
+		p.putSubtree()
 	}
 }
 
-// aged is what is said of names that need these kinds.
-func (p *pass) aged(kinds []cluster.Kind) (worst *zone.Stale) {
+// staleMetadata returns the metadata of names that depend on the kinds; nil if none of
+// these is from a snapshot.
+func (p *pass) staleMetadata(kinds []cluster.Kind) (worst *zone.Stale) {
 	for _, k := range kinds {
 		switch p.Freshness(k) {
 		case cluster.Confirming:
@@ -113,15 +114,15 @@ func (p *pass) aged(kinds []cluster.Kind) (worst *zone.Stale) {
 	return worst
 }
 
-// mark gives a name marks, and nothing else.
-func (p *pass) mark(name dnsname.Name, m zone.Metadata) {
-	p.begin(name)
+// putMetadata puts a subtree of one name with metadata and no records.
+func (p *pass) putMetadata(name dnsname.Name, m zone.Metadata) {
+	p.beginSubtree(name)
 	p.Metadata = m
-	p.add()
+	p.putSubtree()
 }
 
-func (p *pass) nameServer(name dnsname.Name) {
-	p.begin(name)
+func (p *pass) compileNameServer(name dnsname.Name) {
+	p.beginSubtree(name)
 	p.Metadata.Exists = true
 	addrs := p.cfg.DNSAddresses
 	if s := p.Service(p.cfg.DNSService); s != nil && len(s.ClusterIPs) > 0 && p.Loaded(cluster.KindService) {
@@ -130,30 +131,30 @@ func (p *pass) nameServer(name dnsname.Name) {
 	for _, addr := range addrs {
 		p.AddAddr(addr)
 	}
-	p.add()
+	p.putSubtree()
 }
 
 func (p *pass) servicesLoaded() bool { return p.Loaded(cluster.KindNamespace, cluster.KindService) }
 
-func (p *pass) serviceParent() zone.Metadata {
+func (p *pass) servicesMetadata() zone.Metadata {
 	if !p.servicesLoaded() {
 		return zone.Metadata{Exists: true, Below: notLoaded}
 	}
 	return zone.Metadata{Exists: true, Below: noNamespace}
 }
 
-func (p *pass) podParent() zone.Metadata {
+func (p *pass) podZoneMetadata() zone.Metadata {
 	switch {
 	case p.cfg.Pods == PodsDisabled:
-		return zone.Metadata{EDE: podsOff, Below: podsOff}
+		return zone.Metadata{EDE: podsDisabled, Below: podsDisabled}
 	case !p.Loaded(p.podKinds...):
 		return zone.Metadata{Exists: true, Below: notLoaded}
 	}
 	return zone.Metadata{Exists: true, Below: noNamespace}
 }
 
-// namespace compiles the parents of a Namespace's names.
-func (p *pass) namespace(name string) {
+// compileNamespace compiles NAMESPACE.svc.Z and NAMESPACE.pod.Z.
+func (p *pass) compileNamespace(name string) {
 	exists := p.Namespace(name) != nil
 	for _, z := range p.cfg.Zones {
 		if n, ok := p.namespaceName(z, labelService, name); ok {
@@ -161,20 +162,20 @@ func (p *pass) namespace(name string) {
 			if exists && p.servicesLoaded() {
 				m = zone.Metadata{Exists: true, Below: noService}
 			}
-			p.mark(n, m)
+			p.putMetadata(n, m)
 		}
 		if n, ok := p.namespaceName(z, labelPod, name); ok {
 			var m zone.Metadata
 			if exists && p.Loaded(p.podKinds...) {
-				m = p.podMarks()
+				m = p.podsMetadata()
 			}
-			p.mark(n, m)
+			p.putMetadata(n, m)
 		}
 	}
 }
 
-// podMarks are those of the parent of a Namespace's Pods.
-func (p *pass) podMarks() zone.Metadata {
+// podsMetadata returns the metadata of NAMESPACE.pod.Z.
+func (p *pass) podsMetadata() zone.Metadata {
 	switch p.cfg.Pods {
 	case PodsVerified:
 		return zone.Metadata{Exists: true, Below: noPod, Children: zone.AnySpelling}
@@ -184,8 +185,8 @@ func (p *pass) podMarks() zone.Metadata {
 	return zone.Metadata{}
 }
 
-// pod compiles a Pod's names and the reverse names of its addresses.
-func (p *pass) pod(key cluster.Key) {
+// compilePod compiles the names and reverse names of a Pod's addresses.
+func (p *pass) compilePod(key cluster.Key) {
 	if p.cfg.Pods != PodsVerified {
 		return
 	}

@@ -3,9 +3,9 @@
 //	cluster.Feed ──► Compile ──► service, pod, namespace, cluster ──► zone.Changes ──► zone.DB
 //	(changed keys)   (a pass)    (one subtree of names per object)
 //
-// It implements Kubernetes DNS-Based Service Discovery 1.1.0; denial
-// follows RFC 2308, section 2, empty non-terminals RFC 4592, section 2.2.2.
-// Where the specification is silent, docs/dns-answers.md decides.
+// It implements Kubernetes DNS-Based Service Discovery 1.1.0. Negative answers follow RFC
+// 2308, section 2, and empty non-terminals RFC 4592, section 2.2.2. Where the
+// specification is silent, docs/dns-answers.md applies.
 package kubezone
 
 import (
@@ -21,30 +21,30 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// SchemaVersion is the version of the specification that the records follow
-// (specification, section 1).
+// SchemaVersion is the version of the specification, the content of the record at
+// dns-version.Z (specification, section 2.2).
 const SchemaVersion = "1.1.0"
 
 const (
-	versionTTL = 28800 // of dns-version, as in the specification's example
-	// MaxTTL is the longest TTL of a cluster's records, in seconds.
+	versionTTL = 28800 // TTL of dns-version, as in the specification's example
+	// MaxTTL is the maximum TTL of a cluster's records, in seconds.
 	MaxTTL = 3600
 )
 
-// PodMode says which names under pod.Z exist.
+// PodMode selects the names under pod.Z that exist.
 type PodMode string
 
 // The pod modes.
 const (
-	PodsVerified PodMode = "verified" // those of Pods
-	PodsInsecure PodMode = "insecure" // one for each address
+	PodsVerified PodMode = "verified" // names of the addresses of Pods
+	PodsInsecure PodMode = "insecure" // names of all addresses
 	PodsDisabled PodMode = "disabled" // none
 )
 
 // Config configures a Compiler.
 type Config struct {
-	// Zones are the cluster domains, at least one; reverse names point into
-	// the first.
+	// Zones are the cluster domains, at least one. Reverse records point to names in the
+	// first.
 	Zones []dnsname.Name
 	// TTL is the TTL of the cluster's records and of negative answers, in seconds,
 	// at most MaxTTL.
@@ -52,34 +52,36 @@ type Config struct {
 	Pods PodMode
 	// EndpointPodNames names endpoints without hostname after their Pods.
 	EndpointPodNames bool
-	// DNSService is the Service whose ClusterIPs are the addresses of the name
-	// server; DNSAddresses are used where it is not in the model.
+	// DNSService is the Service whose cluster IPs are the addresses of the name server.
+	// DNSAddresses are used if it does not exist.
 	DNSService   cluster.Key
 	DNSAddresses []netip.Addr
-	// ReverseRanges are the ranges of Services and Pods: the reverse zones that
-	// cover them are served. Without any, all reverse names are.
+	// ReverseRanges are the address ranges of Services and Pods. The reverse zones that
+	// cover them have their own SOA; without ranges there are only in-addr.arpa and
+	// ip6.arpa.
 	ReverseRanges []netip.Prefix
-	// Between, unless nil, is called between two objects, of which there may be
-	// many, while the zone is not being changed. It must not use the Store.
+	// Between, unless nil, is called before each subtree that a pass compiles, while the
+	// zone is not being changed. It must not use the Store.
 	Between func()
-	// Instance is the first label of the name server in SOA records, by which
-	// secondaries tell one history of serials from another; none when empty.
+	// Instance is the first label of the name server in SOA records. Secondaries use it
+	// to distinguish independent histories of serials. If it is empty, the name has no
+	// such label.
 	Instance string
-	// Serial is the zones' first serial.
+	// Serial is the initial serial of the zones.
 	Serial uint32
 }
 
-// Compiler turns objects into records. It has no state but its settings and
-// reusable memory.
+// Compiler converts objects to records. Its only state is its configuration and reusable
+// memory.
 type Compiler struct {
-	cfg     Config
-	reverse []dnsname.Name
-	passes  sync.Pool // of *pass
-	// needed by names under svc.Z, by those under pod.Z, and by reverse names
+	cfg      Config
+	reverse  []dnsname.Name
+	passPool sync.Pool // of *pass
+	// kinds of objects that names under svc.Z, under pod.Z, and reverse names depend on
 	serviceKinds, podKinds, reverseKinds []cluster.Kind
 }
 
-// Errors that New wraps.
+// Errors that New returns, wrapped.
 var (
 	ErrNoZone   = errors.New("no zone")
 	ErrOverlap  = errors.New("zones overlap")
@@ -88,7 +90,7 @@ var (
 	ErrRootZone = errors.New("the root can't be a cluster's zone")
 )
 
-// New returns a Compiler. It fails on settings out of range.
+// New returns a Compiler, or an error if the configuration is invalid.
 func New(cfg Config) (*Compiler, error) {
 	if cfg.Between == nil {
 		cfg.Between = func() {}
@@ -147,16 +149,16 @@ func (c *Compiler) checkZones() error {
 	return nil
 }
 
-// Timers of the SOA records, in seconds, as RFC 1912, section 2.2 advises for
-// data that changes often. The minimum, which denials live by, is the TTL.
+// Timers of SOA records, in seconds, as advised by RFC 1912, section 2.2, for zones that
+// change often. The MINIMUM field, the TTL of negative answers, is Config.TTL.
 const (
 	soaRefresh = 7200
 	soaRetry   = 1800
 	soaExpire  = 86400
 )
 
-// SOA is the start of authority that a zone of this server has. It fails where
-// the cluster's domain is too long to have a name server.
+// SOA returns the SOA record of a zone. It returns an error if the cluster domain is too
+// long for the names in it.
 func (c *Compiler) SOA(apex dnsname.Name) (dnswire.SOA, error) {
 	mname, err := dnsname.MustParse("ns.dns").Under(c.cfg.Zones[0])
 	if err == nil && c.cfg.Instance != "" {
@@ -172,8 +174,7 @@ func (c *Compiler) SOA(apex dnsname.Name) (dnswire.SOA, error) {
 	}, err
 }
 
-// NewDB returns the zones for the Compiler's records, as they are while nothing is
-// loaded.
+// NewDB returns the Compiler's zones in the state in which no kind is loaded.
 func (c *Compiler) NewDB() (*zone.DB, error) {
 	var soas []dnswire.SOA
 	for _, apex := range slices.Concat(c.cfg.Zones, c.reverse) {
@@ -194,9 +195,9 @@ func (c *Compiler) NewDB() (*zone.DB, error) {
 	return db, nil
 }
 
-// Apply compiles the pending changes of the feed, applies them to db and returns
-// them. It takes them from the feed within the view: in a view that is newer, a
-// kind could be loaded, and its names denied, before its objects are compiled.
+// Apply compiles the pending changes of the feed, applies them to db and returns them. It
+// reads the feed within the view: in a later view, a kind could be loaded, and its names
+// denied, before its objects are compiled.
 func (c *Compiler) Apply(store *cluster.Store, feed *cluster.Feed, db *zone.DB) (changed cluster.Changes) {
 	var made zone.Changes
 	store.View(func(v *cluster.View) {
@@ -207,30 +208,30 @@ func (c *Compiler) Apply(store *cluster.Store, feed *cluster.Feed, db *zone.DB) 
 	return changed
 }
 
-// Compile compiles the objects that changed. The result for an object depends on
-// the view alone.
+// Compile compiles the changed objects. The result for an object depends on the view
+// only.
 func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Changes {
-	p := c.pass(v, c.cfg.Between)
+	p := c.newPass(v, c.cfg.Between)
 	if changed.Everything {
-		p.everything()
+		p.compileAll()
 	}
 	_, dnsService := changed.Objects[cluster.Ref{Kind: cluster.KindService, Key: c.cfg.DNSService}]
 	if changed.Everything || changed.Freshness || dnsService {
-		p.cluster()
+		p.compileCluster()
 	}
 	for ch := range changed.Objects {
-		if changed.Everything && p.has(ch) {
+		if changed.Everything && p.exists(ch) {
 			continue
 		}
 		switch ch.Kind {
 		case cluster.KindNamespace:
-			p.namespace(ch.Key.Name)
+			p.compileNamespace(ch.Key.Name)
 		case cluster.KindService:
-			p.service(ch.Key)
+			p.compileService(ch.Key)
 		case cluster.KindPod:
-			p.pod(ch.Key)
+			p.compilePod(ch.Key)
 		case cluster.KindEndpointSlice, cluster.KindNode:
 		}
 	}
-	return p.end()
+	return p.finish()
 }

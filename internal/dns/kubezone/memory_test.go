@@ -10,7 +10,7 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// sizes are clusters of one sort of object each, and how many of it.
+// sizes are clusters of one kind of object each, and the number of objects.
 var sizes = map[string]struct {
 	count int
 	store func(count int) *cluster.Store
@@ -71,8 +71,8 @@ func podCluster(pods int) *cluster.Store {
 	return store
 }
 
-// BenchmarkMemory tells how much of the heap the zone of a cluster takes for
-// each object. Its time is that of compiling everything from scratch.
+// BenchmarkMemory measures the heap that the zone uses per object. Its time is that of a
+// full compilation.
 func BenchmarkMemory(b *testing.B) {
 	for object, size := range sizes {
 		b.Run(object, func(b *testing.B) {
@@ -81,12 +81,12 @@ func BenchmarkMemory(b *testing.B) {
 			var objects int
 			for b.Loop() {
 				b.StopTimer()
-				before := heap()
+				before := heapOctets()
 				db := newDB(b, newCompiler(b, benchmarkConfig))
 				b.StartTimer()
 				compile(b, store, db)
 				b.StopTimer()
-				taken += heap() - before
+				taken += heapOctets() - before
 				objects += size.count
 				runtime.KeepAlive(db)
 				b.StartTimer()
@@ -97,15 +97,15 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// compile compiles everything in store.
+// compile compiles all objects of a store.
 func compile(b *testing.B, store *cluster.Store, db *zone.DB) {
 	feed := store.Subscribe()
 	defer feed.Close()
 	newCompiler(b, benchmarkConfig).Apply(store, feed, db)
 }
 
-// heap is how many octets of the heap are in use.
-func heap() uint64 {
+// heapOctets returns the size of the heap in use.
+func heapOctets() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

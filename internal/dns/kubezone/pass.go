@@ -7,14 +7,14 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// All SRV records have the same priority and weight (RFC 2782), for which the
-// specification prescribes no values.
+// All SRV records have the same priority and weight (RFC 2782). The specification does
+// not prescribe values.
 const (
 	srvPriority = 0
 	srvWeight   = 100
 )
 
-// Tiers of PTR records: an address has those of its first tier that has any.
+// Tiers of PTR records. Only the records of an address's lowest tier are served.
 const (
 	tierClusterIP = iota
 	tierHeadless
@@ -22,9 +22,8 @@ const (
 	tierPod
 )
 
-// pass compiles changed objects one after another, in memory that is reused for
-// the next object and the next pass. The result for an object depends on the view
-// alone.
+// pass compiles changed objects one after another and reuses its memory for the next
+// object and the next pass. The result for an object depends on the view only.
 type pass struct {
 	*Compiler
 	*cluster.View
@@ -32,10 +31,11 @@ type pass struct {
 	changes zone.Changes
 	between func()
 
-	base    dnsname.Name // of the subtree in hand
+	base    dnsname.Name // the root of the current subtree
 	parents map[parent]dnsname.Name
-	ready   []endpoint // of the Service in hand
-	// target is a name in wire form, rdata an SRV record's with such a name.
+	ready   []endpoint // the ready endpoints of the current Service
+	// target is a buffer for a name in wire format, rdata one for an SRV record with such
+	// a name.
 	target [dnsname.MaxWire]byte
 	rdata  [6 + dnsname.MaxWire]byte
 }
@@ -46,9 +46,9 @@ type parent struct {
 	kind, namespace string
 }
 
-// pass returns a new or reused pass.
-func (c *Compiler) pass(v *cluster.View, between func()) *pass {
-	p, _ := c.passes.Get().(*pass)
+// newPass returns a pass from the pool, or a new one.
+func (c *Compiler) newPass(v *cluster.View, between func()) *pass {
+	p, _ := c.passPool.Get().(*pass)
 	if p == nil {
 		p = &pass{Compiler: c, parents: make(map[parent]dnsname.Name)}
 	}
@@ -56,29 +56,30 @@ func (c *Compiler) pass(v *cluster.View, between func()) *pass {
 	return p
 }
 
-// end ends the pass and returns its changes.
-func (p *pass) end() zone.Changes {
+// finish returns the changes of the pass and puts it back into the pool.
+func (p *pass) finish() zone.Changes {
 	made := p.changes
 	p.View, p.changes = nil, zone.Changes{}
 	clear(p.parents)
-	p.passes.Put(p)
+	p.passPool.Put(p)
 	return made
 }
 
-// begin starts the subtree at base, and add appends it to the changes. A subtree
-// without records and marks is deleted.
-func (p *pass) begin(base dnsname.Name) {
+// beginSubtree starts the subtree at base.
+func (p *pass) beginSubtree(base dnsname.Name) {
 	p.between()
 	p.base = base
 	p.Begin(base, p.cfg.TTL)
 }
 
-func (p *pass) add() {
+// putSubtree appends the current subtree to the changes. A subtree without records and
+// metadata is deleted.
+func (p *pass) putSubtree() {
 	p.changes.Subtrees = append(p.changes.Subtrees, zone.Change{Base: p.base, Subtree: p.Subtree()})
 }
 
-// namespaceName returns NAMESPACE.KIND.Z; ok is false when that is too long for a
-// name, which takes a very long Z.
+// namespaceName returns NAMESPACE.KIND.Z. It returns false if that exceeds the maximum
+// length of a name.
 func (p *pass) namespaceName(z dnsname.Name, kind, namespace string) (name dnsname.Name, ok bool) {
 	key := parent{z, kind, namespace}
 	if name, ok := p.parents[key]; ok {
@@ -90,10 +91,11 @@ func (p *pass) namespaceName(z dnsname.Name, kind, namespace string) (name dnsna
 	return name, ok
 }
 
-// name adds a record whose RDATA is a name.
-func (p *pass) name(t dnswire.Type, target dnsname.Name) { p.Add(t, target.AppendWire(nil)) }
+// addName adds a record whose RDATA is a name.
+func (p *pass) addName(t dnswire.Type, target dnsname.Name) { p.Add(t, target.AppendWire(nil)) }
 
-// below returns the name of the labels under zone, outermost label first.
+// below returns the name with the labels below zone, the label next to zone first. It
+// returns false if that is not a valid name.
 func below(zone dnsname.Name, labels ...string) (name dnsname.Name, ok bool) {
 	for _, l := range labels {
 		var err error

@@ -14,12 +14,11 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// sequences is how many random sequences of changes a run tries.
+// sequences is the number of random sequences of changes per run.
 const sequences = 2500
 
-// TestIncrementalEqualsFull: the law of every compiler. Whatever the order of
-// changes, and however they are coalesced, the zone is the one that compiling
-// the final state from scratch gives.
+// TestIncrementalEqualsFull checks that after any changes, coalesced in any way, the zone
+// equals one compiled from the final state.
 func TestIncrementalEqualsFull(t *testing.T) {
 	for seed := range uint64(sequences) {
 		r := &randomCluster{Rand: rand.New(rand.NewPCG(seed, 1))}
@@ -30,7 +29,7 @@ func TestIncrementalEqualsFull(t *testing.T) {
 		for range 4 + r.IntN(12) {
 			store.Update(func(tx *cluster.Tx) {
 				for range 1 + r.IntN(3) {
-					r.change(tx)
+					r.randomChange(tx)
 				}
 			})
 			if r.IntN(2) == 0 { // else the consumer is busy
@@ -39,25 +38,25 @@ func TestIncrementalEqualsFull(t *testing.T) {
 		}
 		compiler.Apply(store, feed, db)
 		feed.Close()
-		if diff := cmp.Diff(dump(full(t, compiler, store)), dump(db)); diff != "" {
+		if diff := cmp.Diff(dump(compileFull(t, compiler, store)), dump(db)); diff != "" {
 			t.Fatalf("seed %d: incremental result differs from full compile (-full +incremental):\n%s", seed, diff)
 		}
 	}
 }
 
-// TestAllGone: when every object is gone, so is every name of theirs, and the
-// index of names with them.
-func TestAllGone(t *testing.T) {
+// TestDeletingAllObjectsEmptiesTheZone checks that after all objects are deleted, neither
+// their names nor the index of names contains them.
+func TestDeletingAllObjectsEmptiesTheZone(t *testing.T) {
 	r := &randomCluster{Rand: rand.New(rand.NewPCG(7, 7))}
 	compiler := newCompiler(t, r.config())
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, cluster.Kinds()...) })
-	want := dump(full(t, compiler, store))
+	want := dump(compileFull(t, compiler, store))
 	feed := store.Subscribe()
 	defer feed.Close()
 	db := newDB(t, compiler)
 	for range 300 {
-		store.Update(r.change)
+		store.Update(r.randomChange)
 		compiler.Apply(store, feed, db)
 	}
 	store.Update(r.deleteAll)
@@ -85,7 +84,7 @@ func newDB(t testing.TB, c *kubezone.Compiler) *zone.DB {
 	return db
 }
 
-func full(t testing.TB, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
+func compileFull(t testing.TB, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
 	t.Helper()
 	feed := store.Subscribe()
 	defer feed.Close()
@@ -94,7 +93,7 @@ func full(t testing.TB, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
 	return db
 }
 
-// dump is everything that is seen of a zone but serials, a line each.
+// dump returns the visible contents of a zone except for serials, one line per RRset.
 func dump(db *zone.DB) []string {
 	var lines []string
 	for _, e := range db.Entries() {
@@ -117,7 +116,8 @@ func dump(db *zone.DB) []string {
 	return lines
 }
 
-// randomCluster makes changes in a world small enough for them to meet.
+// randomCluster makes random changes to a small set of objects, so that they often
+// concern the same names.
 type randomCluster struct{ *rand.Rand }
 
 func pick[T any](r *randomCluster, from ...T) T { return from[r.IntN(len(from))] }
@@ -148,7 +148,7 @@ func (r *randomCluster) addr() netip.Addr {
 	return netip.MustParseAddr(pick(r, "10.0.0.1", "10.0.0.2", "10.0.0.3", "192.0.2.7", "fd00::1", "fd00::2"))
 }
 
-func (r *randomCluster) change(tx *cluster.Tx) {
+func (r *randomCluster) randomChange(tx *cluster.Tx) {
 	switch r.IntN(11) {
 	case 0:
 		tx.Put(&cluster.Namespace{Name: pick(r, "a", "b")})

@@ -10,16 +10,16 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// endpoint is one address of a ready endpoint. Its name in SRV and PTR records
-// (specification, section 2.1, "hostname") is its hostname, else the name of
-// its Pod, else its address; empty ones do not count.
+// endpoint is an address of a ready endpoint. Its name in SRV and PTR records
+// (specification, section 2.1, "hostname") is its hostname, else the name of its Pod,
+// else its address.
 type endpoint struct {
 	addr          netip.Addr
 	hostname, pod string
 	ports         []cluster.Port
 }
 
-// label returns the endpoint's name; empty when that is its address.
+// label returns the endpoint's name, or "" if that is its address.
 func (e *endpoint) label() string {
 	if e.hostname != "" {
 		return e.hostname
@@ -27,14 +27,14 @@ func (e *endpoint) label() string {
 	return e.pod
 }
 
-// service compiles a Service and its endpoints.
-func (p *pass) service(key cluster.Key) {
+// compileService compiles a Service and its endpoints.
+func (p *pass) compileService(key cluster.Key) {
 	s := p.Service(key)
 	exists := s != nil && p.servicesLoaded()
 	endpointsLoaded := p.Loaded(cluster.KindEndpointSlice)
 	p.ready = p.ready[:0]
 	if exists && endpointsLoaded {
-		p.collect(s)
+		p.collectReady(s)
 	}
 	for i, z := range p.cfg.Zones {
 		parent, ok := p.namespaceName(z, labelService, key.Namespace)
@@ -45,21 +45,21 @@ func (p *pass) service(key cluster.Key) {
 		if !ok {
 			continue
 		}
-		p.begin(base)
+		p.beginSubtree(base)
 		if exists {
 			sc := serviceCompiler{pass: p, Service: s, endpointsLoaded: endpointsLoaded}
-			sc.forward()
+			sc.addForward()
 			if i == 0 && p.Loaded(p.reverseKinds...) {
-				sc.reverse()
+				sc.addReverse()
 			}
 		}
-		p.add()
+		p.putSubtree()
 	}
 }
 
-// collect merges the ready endpoints of all slices (specification, section
-// 2.1, "ready"). Duplicates are dropped where they become records.
-func (p *pass) collect(s *cluster.Service) {
+// collectReady collects the ready endpoints of all slices (specification, section 2.1,
+// "ready"). zone.Builder drops duplicates.
+func (p *pass) collectReady(s *cluster.Service) {
 	for _, slice := range p.SlicesOf(s.Key) {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
@@ -75,36 +75,38 @@ func (p *pass) collect(s *cluster.Service) {
 	}
 }
 
-// isLabel reports whether a Pod's name, which may have dots, is one label.
+// isLabel reports whether a Pod's name is a single label. Such names may contain dots.
 func isLabel(name string) bool {
 	return name != "" && len(name) <= dnsname.MaxLabel && !strings.Contains(name, ".")
 }
 
-// serviceCompiler compiles one Service under one zone.
+// serviceCompiler compiles one Service in one zone.
 type serviceCompiler struct {
-	*pass // whose ready endpoints are the Service's
+	*pass // with the Service's ready endpoints
 	*cluster.Service
 	endpointsLoaded bool
 }
 
-func (sc *serviceCompiler) forward() {
+// addForward adds all records except PTR records.
+func (sc *serviceCompiler) addForward() {
 	sc.Metadata = zone.Metadata{Below: noEndpoint, Underscored: noPort}
 	if !sc.endpointsLoaded {
 		sc.Metadata.Below = notLoaded
 	}
 	switch {
 	case sc.ExternalName != "":
-		sc.external()
+		sc.addExternalName()
 	case sc.Headless:
-		sc.headless()
+		sc.addHeadless()
 	default:
-		sc.clusterIP()
+		sc.addClusterIPs()
 	}
-	sc.endpointNames()
+	sc.addEndpointNames()
 }
 
-// external: specification, section 2.5.
-func (sc *serviceCompiler) external() {
+// addExternalName adds the CNAME record of an ExternalName Service (specification,
+// section 2.5).
+func (sc *serviceCompiler) addExternalName() {
 	target, err := dnsname.Parse(sc.ExternalName)
 	switch _, notAddr := netip.ParseAddr(strings.TrimSuffix(sc.ExternalName, ".")); {
 	case notAddr == nil:
@@ -116,8 +118,8 @@ func (sc *serviceCompiler) external() {
 	}
 }
 
-// deny says why the Service's own name does not exist, and what is below it.
-// While endpoints are not loaded there is no denial: they might make it exist.
+// deny sets the error with which the Service's name and the names below it are denied.
+// While endpoints are not loaded, these names are not denied, because they may exist.
 func (sc *serviceCompiler) deny(n *zone.EDE) {
 	if !sc.endpointsLoaded {
 		n = notLoaded
@@ -125,9 +127,9 @@ func (sc *serviceCompiler) deny(n *zone.EDE) {
 	sc.Metadata = zone.Metadata{EDE: n, Below: n}
 }
 
-// clusterIP: specification, sections 2.3.1 and 2.3.2. A Service that waits for
-// its address exists without one.
-func (sc *serviceCompiler) clusterIP() {
+// addClusterIPs adds the records of a Service with cluster IPs (specification, sections
+// 2.3.1 and 2.3.2). The name of a Service without an address yet exists.
+func (sc *serviceCompiler) addClusterIPs() {
 	sc.Metadata.Exists = true
 	if len(sc.ClusterIPs) == 0 {
 		sc.Metadata.EDE = noAddress
@@ -136,26 +138,27 @@ func (sc *serviceCompiler) clusterIP() {
 		sc.AddAddr(addr)
 	}
 	if target, ok := sc.AppendName(sc.target[:0]); ok {
-		sc.ports(sc.Ports, target)
+		sc.addPorts(sc.Ports, target)
 	}
 }
 
-// headless: specification, sections 2.4.1 and 2.4.2.
-func (sc *serviceCompiler) headless() {
+// addHeadless adds the records of a headless Service (specification, sections 2.4.1 and
+// 2.4.2).
+func (sc *serviceCompiler) addHeadless() {
 	if len(sc.ready) == 0 {
-		sc.deny(noneReady(sc.endpoints()))
+		sc.deny(noneReadyEDE(sc.countEndpoints()))
 		return
 	}
 	for i := range sc.ready {
 		e := &sc.ready[i]
 		sc.AddAddr(e.addr)
 		if target, ok := sc.appendEndpoint(sc.target[:0], e); ok {
-			sc.ports(e.ports, target)
+			sc.addPorts(e.ports, target)
 		}
 	}
 }
 
-// appendEndpoint appends the name of e in wire form.
+// appendEndpoint appends the name of an endpoint in wire format.
 func (sc *serviceCompiler) appendEndpoint(wire []byte, e *endpoint) (appended []byte, ok bool) {
 	if label := e.label(); label != "" {
 		return sc.AppendName(wire, label)
@@ -163,8 +166,8 @@ func (sc *serviceCompiler) appendEndpoint(wire []byte, e *endpoint) (appended []
 	return sc.AppendHostName(wire, e.addr)
 }
 
-// endpoints counts the addresses of all endpoints, ready or not.
-func (sc *serviceCompiler) endpoints() int {
+// countEndpoints returns the number of addresses of all endpoints, ready or not.
+func (sc *serviceCompiler) countEndpoints() int {
 	all := make(map[netip.Addr]struct{})
 	for _, slice := range sc.SlicesOf(sc.Key) {
 		for i := range slice.Endpoints {
@@ -174,9 +177,9 @@ func (sc *serviceCompiler) endpoints() int {
 	return len(all)
 }
 
-// ports adds the SRV records of ports: at the Service's name and, when a port
-// has a name, at its own. A port of an endpoint without number has none.
-func (sc *serviceCompiler) ports(ports []cluster.Port, target []byte) {
+// addPorts adds the SRV records of ports at the Service's name and, for a named port, at
+// _PORT._PROTOCOL. Ports without a number of headless Services have none.
+func (sc *serviceCompiler) addPorts(ports []cluster.Port, target []byte) {
 	for i := range ports {
 		p := &ports[i]
 		if p.Number == 0 && sc.Headless {
@@ -190,8 +193,9 @@ func (sc *serviceCompiler) ports(ports []cluster.Port, target []byte) {
 	}
 }
 
-// endpointNames: specification, section 2.4.1, for every Service.
-func (sc *serviceCompiler) endpointNames() {
+// addEndpointNames adds the addresses at the names of endpoints (specification, section
+// 2.4.1), for all Services.
+func (sc *serviceCompiler) addEndpointNames() {
 	if len(sc.ready) > 0 {
 		sc.Metadata.Children = zone.AnySpelling
 	}
@@ -207,8 +211,8 @@ func (sc *serviceCompiler) endpointNames() {
 	}
 }
 
-// reverse: specification, sections 2.3.3 and 2.4.3.
-func (sc *serviceCompiler) reverse() {
+// addReverse adds PTR records (specification, sections 2.3.3 and 2.4.3).
+func (sc *serviceCompiler) addReverse() {
 	for _, addr := range sc.ClusterIPs {
 		sc.AddPTR(addr, zone.Tier(tierClusterIP, zone.First))
 	}

@@ -12,8 +12,8 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// TestLoadedWhileCompiling: whenever a kind becomes loaded, be it between two
-// passes or in the middle of one, a name that it brings is never denied.
+// TestLoadedWhileCompiling checks that a name is never denied when its kind becomes
+// loaded between two passes or during one.
 func TestLoadedWhileCompiling(t *testing.T) {
 	const services = 200
 	name := []byte(dnsname.MustParse(fmt.Sprintf("s%d.shop.svc.cluster.local", services-1)).WireLabels())
@@ -26,8 +26,8 @@ func TestLoadedWhileCompiling(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop := make(chan struct{})
-		var others sync.WaitGroup
-		others.Go(func() { // the compiler
+		var tasks sync.WaitGroup
+		tasks.Go(func() { // the compiler
 			for {
 				select {
 				case <-stop:
@@ -37,7 +37,7 @@ func TestLoadedWhileCompiling(t *testing.T) {
 				}
 			}
 		})
-		others.Go(func() { // a client
+		tasks.Go(func() { // a client
 			for {
 				select {
 				case <-stop:
@@ -66,7 +66,7 @@ func TestLoadedWhileCompiling(t *testing.T) {
 		for db.Lookup(new(zone.Scratch), name, dnswire.TypeA).Outcome != zone.Found && !t.Failed() {
 		}
 		close(stop)
-		others.Wait()
+		tasks.Wait()
 		feed.Close()
 		if t.Failed() {
 			return

@@ -15,9 +15,9 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// TestCopy: whatever changes, a Copy of each zone that is given all items, and
-// one that is given what changed, answer as the zone does.
-func TestCopy(t *testing.T) {
+// TestSecondariesAnswerAlike checks that after any changes, secondaries that receive full
+// or incremental transfers answer as the primary does.
+func TestSecondariesAnswerAlike(t *testing.T) {
 	for seed := range uint64(sequences / 50) {
 		r := &randomCluster{Rand: rand.New(rand.NewPCG(seed, 2))}
 		cfg := r.config()
@@ -29,20 +29,20 @@ func TestCopy(t *testing.T) {
 		db := newDB(t, compiler)
 		compiler.Apply(store, feed, db)
 		db.SetHistoryLimits(zone.HistoryLimits{Changes: 1 << 20, Octets: 1 << 30})
-		whole, parts := newCopies(t, db), newCopies(t, db)
-		parts.replace(t, db)
+		full, incremental := newSecondaries(t, db), newSecondaries(t, db)
+		incremental.replace(t, db)
 		for range 12 {
 			store.Update(func(tx *cluster.Tx) {
 				for range 1 + r.IntN(3) {
-					r.change(tx)
+					r.randomChange(tx)
 				}
 			})
 			compiler.Apply(store, feed, db)
-			whole.replace(t, db)
-			parts.update(t, db)
-			for _, c := range []*copies{whole, parts} {
+			full.replace(t, db)
+			incremental.update(t, db)
+			for _, c := range []*secondaries{full, incremental} {
 				if err := sameAnswers(db, c.db, c.soas); err != nil {
-					t.Fatalf("seed %d, %s: %v", seed, c.how, err)
+					t.Fatalf("seed %d, %s: %v", seed, c.method, err)
 				}
 			}
 		}
@@ -50,18 +50,19 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// copies are Copies of the zones of a DB.
-type copies struct {
-	how   string
-	db    *zone.DB
-	soas  []dnswire.SOA
-	zones []*zone.Secondary
+// secondaries are secondaries of the zones of a DB.
+type secondaries struct {
+	method string
+	db     *zone.DB
+	soas   []dnswire.SOA
+	zones  []*zone.Secondary
 }
 
-// newCopies begins copies of db's zones, but for the whole trees of reverse names.
-func newCopies(t *testing.T, db *zone.DB) *copies {
+// newSecondaries returns empty secondaries of db's zones, except for in-addr.arpa and
+// ip6.arpa.
+func newSecondaries(t *testing.T, db *zone.DB) *secondaries {
 	t.Helper()
-	c := new(copies)
+	c := new(secondaries)
 	for _, soa := range db.SOAs() {
 		if soa.Zone != dnsname.ReverseIPv4 && soa.Zone != dnsname.ReverseIPv6 {
 			c.soas = append(c.soas, soa)
@@ -81,8 +82,8 @@ func newCopies(t *testing.T, db *zone.DB) *copies {
 	return c
 }
 
-// itemsOf are what a transfer holds of records.
-func itemsOf(records func(func(zone.OwnedRRset) bool)) (all []zone.TransferRecord) {
+// transferRecords returns the records of RRsets as in a transfer.
+func transferRecords(records func(func(zone.OwnedRRset) bool)) (all []zone.TransferRecord) {
 	for o := range records {
 		name, _, _ := dnsname.FromWire(append(slices.Clone(o.Owner), 0))
 		for _, rdata := range o.Set.RData() {
@@ -92,34 +93,34 @@ func itemsOf(records func(func(zone.OwnedRRset) bool)) (all []zone.TransferRecor
 	return all
 }
 
-func (c *copies) replace(t *testing.T, db *zone.DB) {
+func (c *secondaries) replace(t *testing.T, db *zone.DB) {
 	t.Helper()
-	c.how = "all of it"
+	c.method = "full transfer"
 	for _, z := range c.zones {
 		m, err := db.Version(z.SOA().Zone)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := z.Replace(m.SOA, itemsOf(m.Records(zone.WithMetadata))); err != nil {
+		if err := z.Replace(m.SOA, transferRecords(m.Records(zone.WithMetadata))); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func (c *copies) update(t *testing.T, db *zone.DB) {
+func (c *secondaries) update(t *testing.T, db *zone.DB) {
 	t.Helper()
-	c.how = "what changed"
+	c.method = "incremental transfer"
 	for _, z := range c.zones {
 		d, err := db.Since(z.SOA().Zone, z.SOA().Serial)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var steps []zone.RecordChange
-		gone, come := d.Records(zone.WithMetadata)
-		for _, it := range itemsOf(slices.Values(gone)) {
+		removed, added := d.Records(zone.WithMetadata)
+		for _, it := range transferRecords(slices.Values(removed)) {
 			steps = append(steps, zone.RecordChange{TransferRecord: it, Deleted: true})
 		}
-		for _, it := range itemsOf(slices.Values(come)) {
+		for _, it := range transferRecords(slices.Values(added)) {
 			steps = append(steps, zone.RecordChange{TransferRecord: it})
 		}
 		if err := z.Update(d.To, steps); err != nil {
@@ -128,13 +129,13 @@ func (c *copies) update(t *testing.T, db *zone.DB) {
 	}
 }
 
-// sameAnswers compares what both answer at every name that either lists, and at
-// names around them.
+// sameAnswers compares the answers of both for every name that either has, and for names
+// near it.
 func sameAnswers(want, got *zone.DB, soas []dnswire.SOA) error {
 	names := make(map[dnsname.Name]bool)
 	for _, db := range []*zone.DB{want, got} {
 		for _, e := range db.Entries() {
-			for _, name := range around(e.Name) {
+			for _, name := range namesNear(e.Name) {
 				names[name] = slices.ContainsFunc(soas, func(s dnswire.SOA) bool { return name.IsSubdomainOf(s.Zone) })
 			}
 		}
@@ -157,12 +158,12 @@ func sameAnswers(want, got *zone.DB, soas []dnswire.SOA) error {
 }
 
 func sameAnswer(w, g zone.Answer) bool {
-	sameNote := w.EDE == g.EDE || w.EDE != nil && g.EDE != nil && *w.EDE == *g.EDE
-	return w.Outcome == g.Outcome && w.RRset.Equal(g.RRset) && sameNote && reflect.DeepEqual(w.SOA, g.SOA) && w.StaleEDE == g.StaleEDE
+	sameEDE := w.EDE == g.EDE || w.EDE != nil && g.EDE != nil && *w.EDE == *g.EDE
+	return w.Outcome == g.Outcome && w.RRset.Equal(g.RRset) && sameEDE && reflect.DeepEqual(w.SOA, g.SOA) && w.StaleEDE == g.StaleEDE
 }
 
-// around are a name and others near it: below, above, and in other spellings.
-func around(name dnsname.Name) []dnsname.Name {
+// namesNear returns a name and names below, above and in other spellings of it.
+func namesNear(name dnsname.Name) []dnsname.Name {
 	names := []dnsname.Name{name, name.Parent()}
 	labels := []string{"x", "_y", "10-0-0-1", "fd00-0--1", "fd00--1", "192-0-2-99", "1"}
 	if name.Label() == "10-0-0-1" || bytes.Contains([]byte(name.Label()), []byte("--")) {

@@ -1,6 +1,5 @@
-// Package bind helps a process to bind its listening sockets: with the
-// capability for ports below 1024 in effect only meanwhile (capabilities(7)),
-// and with errors that say what to do.
+// Package bind helps a process to bind listening sockets: it raises the capability for
+// ports below 1024 only while binding (capabilities(7)), and adds remedies to errors.
 package bind
 
 import (
@@ -9,12 +8,11 @@ import (
 	"syscall"
 )
 
-// WithCure adds to an error of listening what the user can do about it. setting
-// is the flag or configuration key that gives another address. It returns nil
-// for nil.
+// WithCure adds a remedy for the user to an error of listening. setting is the flag or
+// configuration key of the address. It returns nil if err is nil.
 func WithCure(err error, setting string) error {
 	for reason, cure := range map[error]string{
-		syscall.EADDRINUSE:    "another process has it; stop that one, or give another address with " + setting,
+		syscall.EADDRINUSE:    "stop the process that uses it, or set another address with " + setting,
 		syscall.EACCES:        "ports below 1024 need root or the capability CAP_NET_BIND_SERVICE",
 		syscall.EADDRNOTAVAIL: "no interface of this host has that address",
 	} {

@@ -8,16 +8,17 @@ import (
 	"testing"
 )
 
-// TestWithCure: why an address can't be listened on, and what to do.
+// TestWithCure checks that errors of listening have a remedy, and other errors do not
+// change.
 func TestWithCure(t *testing.T) {
 	tests := map[string]struct {
 		reason error
 		want   string
 	}{
-		"taken":          {syscall.EADDRINUSE, "; another process has it; stop that one, or give another address with --listen"},
-		"not allowed":    {syscall.EACCES, "; ports below 1024 need root or the capability CAP_NET_BIND_SERVICE"},
-		"not ours":       {syscall.EADDRNOTAVAIL, "; no interface of this host has that address"},
-		"something else": {syscall.EMFILE, ""},
+		"in use":        {syscall.EADDRINUSE, "; stop the process that uses it, or set another address with --listen"},
+		"not permitted": {syscall.EACCES, "; ports below 1024 need root or the capability CAP_NET_BIND_SERVICE"},
+		"not local":     {syscall.EADDRNOTAVAIL, "; no interface of this host has that address"},
+		"another error": {syscall.EMFILE, ""},
 	}
 	for claim, tt := range tests {
 		t.Run(claim, func(t *testing.T) {

@@ -1,7 +1,7 @@
-// Package deadline bounds the wait for a function that may block for ever, such
-// as a read from a named pipe or from a file system whose server is gone. The
-// kernel gives no way to end such a call: the function is left behind in a
-// goroutine of its own, and its caller goes on.
+// Package deadline limits the wait for a function that may block forever, such as a read
+// from a named pipe or from a file system whose server is unreachable. The kernel cannot
+// interrupt such a call: the function continues in its own goroutine, and the caller
+// proceeds.
 package deadline
 
 import (
@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// ErrExceeded says that a function did not return in time.
+// ErrExceeded means that a function did not return in time.
 var ErrExceeded = errors.New("no answer in time")
 
-// Call runs a function with a bound on the wait. At most one run is under way:
-// while a function that was left behind has not returned, Do waits for that one
-// and starts no other. The zero Call is ready for use.
+// Call runs a function and limits the wait for it. At most one call of the function is in
+// progress: if an earlier one has not returned, Do waits for it instead of starting
+// another. The zero Call is ready for use.
 type Call[T any] struct {
 	mu      sync.Mutex
 	running *run[T]
@@ -30,8 +30,9 @@ type run[T any] struct {
 	err   error
 }
 
-// Do returns the result of f, or of the run that is still under way. It returns
-// ErrExceeded after the given time, and the error of ctx when that is done.
+// Do returns the result of f, or of an earlier call that is still in progress. It returns
+// an error that wraps ErrExceeded after the given time, and the error of ctx when ctx is
+// done.
 func (c *Call[T]) Do(ctx context.Context, within time.Duration, f func() (T, error)) (T, error) {
 	r := c.start(f)
 	timer := time.NewTimer(within)
@@ -47,7 +48,7 @@ func (c *Call[T]) Do(ctx context.Context, within time.Duration, f func() (T, err
 	}
 }
 
-// start returns the run that is under way, or starts one.
+// start returns the call in progress, or starts one.
 func (c *Call[T]) start(f func() (T, error)) *run[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +67,7 @@ func (c *Call[T]) start(f func() (T, error)) *run[T] {
 	return r
 }
 
-// ReadFile is os.ReadFile that fails when the file is not read within that time.
+// ReadFile is like os.ReadFile, but fails if reading takes longer than the given time.
 func ReadFile(path string, within time.Duration) ([]byte, error) {
 	data, err := new(Call[[]byte]).Do(context.Background(), within, func() ([]byte, error) { return os.ReadFile(path) })
 	if errors.Is(err, ErrExceeded) {

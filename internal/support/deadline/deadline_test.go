@@ -10,7 +10,8 @@ import (
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
-// TestDo: a function that blocks is started once, and its caller goes on.
+// TestDo checks that a function that blocks is started once, and that Do returns after
+// the given time.
 func TestDo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -23,8 +24,9 @@ func TestDo(t *testing.T) {
 		}
 		for range 3 {
 			begin := time.Now()
-			if _, err := c.Do(t.Context(), time.Second, f); !errors.Is(err, deadline.ErrExceeded) || time.Since(begin) != time.Second {
-				t.Errorf("Do of a function that blocks: %v after %s, want %v after 1s", err, time.Since(begin), deadline.ErrExceeded)
+			_, err := c.Do(t.Context(), time.Second, f)
+			if took := time.Since(begin); !errors.Is(err, deadline.ErrExceeded) || took != time.Second {
+				t.Errorf("Do of a function that blocks: %v after %s, want %v after 1s", err, took, deadline.ErrExceeded)
 			}
 		}
 		ended, end := context.WithCancel(t.Context())
@@ -34,11 +36,11 @@ func TestDo(t *testing.T) {
 		}
 		close(blocked)
 		if v, err := c.Do(t.Context(), time.Second, f); v != 7 || err != nil || started != 1 {
-			t.Errorf("Do of a function that goes on: %d, %v, started %d times; want 7, once", v, err, started)
+			t.Errorf("Do of a function that returns: %d, %v, started %d times; want 7, once", v, err, started)
 		}
 		synctest.Wait()
 		if v, err := c.Do(t.Context(), time.Second, func() (int, error) { return 8, nil }); v != 8 || err != nil {
-			t.Errorf("Do after that: %d, %v, want 8", v, err)
+			t.Errorf("Do of another function: %d, %v, want 8", v, err)
 		}
 	})
 }

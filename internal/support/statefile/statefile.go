@@ -107,7 +107,8 @@ func (f Format) Read(path string, parse func(contents []byte) error) error {
 	}
 	end := max(0, len(data)-sha256.Size)
 	err = ErrForeign
-	if body, ok := bytes.CutPrefix(data[:end], []byte(f)); ok && sha256.Sum256(data[:end]) == [sha256.Size]byte(data[end:]) {
+	body, ok := bytes.CutPrefix(data[:end], []byte(f))
+	if ok && sha256.Sum256(data[:end]) == [sha256.Size]byte(data[end:]) {
 		if err = parse(body); err == nil {
 			return nil
 		}

@@ -29,7 +29,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func holds(t *testing.T, path, want string) {
+func wantContents(t *testing.T, path, want string) {
 	t.Helper()
 	must(t, kind.Read(path, func(contents []byte) error {
 		if string(contents) != want {
@@ -50,11 +50,11 @@ func TestTwoWriters(t *testing.T) {
 			return err
 		}
 		write(t, path, "another's")
-		holds(t, path, "another's")
+		wantContents(t, path, "another's")
 		_, err := w.Write(half)
 		return err
 	}))
-	holds(t, path, string(half)+string(half))
+	wantContents(t, path, string(half)+string(half))
 }
 
 // TestLeftovers verifies that a write removes old temporary files, and leaves those of

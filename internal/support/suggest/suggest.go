@@ -4,14 +4,14 @@
 // and count a swap of two letters as two errors.
 package suggest
 
-// mostTypos is the maximum distance of a suggestion.
-const mostTypos = 2
+// maxDistance is the maximum distance of a suggestion.
+const maxDistance = 2
 
 // Closest returns the candidate with the smallest distance from word, the first one if
-// several have it. It returns "" if no other word is within mostTypos and a third of the
+// several have it. It returns "" if no other word is within maxDistance and a third of the
 // length of the longer word.
 func Closest(word string, candidates []string) string {
-	best, least := "", mostTypos+1
+	best, least := "", maxDistance+1
 	for _, candidate := range candidates {
 		if d := distance(word, candidate); d > 0 && d < least && d*3 <= max(len(word), len(candidate)) {
 			best, least = candidate, d
@@ -21,11 +21,11 @@ func Closest(word string, candidates []string) string {
 }
 
 // distance returns the number of bytes to insert, delete, replace or swap with the next
-// one to turn a into b (optimal string alignment distance), or mostTypos + 1 if it is
+// one to turn a into b (optimal string alignment distance), or maxDistance + 1 if it is
 // larger.
 func distance(a, b string) int {
-	if len(a)-len(b) > mostTypos || len(b)-len(a) > mostTypos {
-		return mostTypos + 1
+	if len(a)-len(b) > maxDistance || len(b)-len(a) > maxDistance {
+		return maxDistance + 1
 	}
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
@@ -45,5 +45,5 @@ func distance(a, b string) int {
 		}
 		before, last, row = last, row, before
 	}
-	return min(last[len(b)], mostTypos+1)
+	return min(last[len(b)], maxDistance+1)
 }

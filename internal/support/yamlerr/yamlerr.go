@@ -24,7 +24,7 @@ var (
 )
 
 // Split returns the line of an error, from 1, or 0 if it has none, and the error without
-// the line and the name of the library. If err holds several errors, it uses the first.
+// the line and the name of the library. If err contains several errors, it uses the first.
 func Split(err error) (line int, clean error) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	var typeErr *yaml.TypeError

@@ -3,13 +3,21 @@
 package main
 
 import (
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"portolan.dev/portolan/internal/support/testcert"
 )
 
 // TestReloadInPlace: queries are answered as before while the file is rewritten in
@@ -100,6 +108,77 @@ func TestReloadBlocked(t *testing.T) {
 	}
 	p.waitLog(`the configuration cannot be used; the one before stays in force.*no answer in time`)
 	p.await(patience, web, "10.96.0.7") // and the end of the test wants the process to end well
+}
+
+// TestReloadBlockedFiles: files that the configuration names become named pipes. Queries,
+// handshakes and reloads go on with the content before, and the process ends well.
+func TestReloadBlockedFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, err := testcert.New("localhost", time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile, err := cert.Write(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{
+		"hosts": "192.0.2.7 router.example\n", "blocked": "ads.example\n", "resolv.conf": "nameserver 192.0.2.53\n",
+		"secret": base64.StdEncoding.EncodeToString(make([]byte, 32)) + "\n",
+	}
+	for name, text := range texts {
+		write(t, filepath.Join(dir, name), text)
+	}
+	text := fmt.Sprintf(`dns:
+  tls: {listen: ['127.0.0.1:0'], certificate: %[1]s, key: %[2]s}
+  hosts: {files: [%[3]s/hosts]}
+  block: {files: [%[3]s/blocked]}
+  forward: {routes: [{resolvConf: %[3]s/resolv.conf}]}
+  transfer: {keys: [{name: k, algorithm: hmac-sha256, secretFile: %[3]s/secret}], allow: [{key: k}]}
+`, certFile, keyFile, dir)
+	file := settings(t, text)
+	p := start(t, "--config", file)
+	p.await(patience, "router.example.", "192.0.2.7")
+	pipes := []string{certFile, keyFile}
+	for name := range texts {
+		pipes = append(pipes, filepath.Join(dir, name))
+	}
+	for _, path := range pipes {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.waitLog(`cannot read filter file; its previous content stays in use.*no answer in time`)
+	handshake(t, p)
+	write(t, file, strings.Replace(contents(t, file), "dns:", "dns:\n  ttl: 77", 1))
+	p.poll(patience, func() error {
+		if m := p.ask("udp", question(web)); len(m.Answer) != 1 || m.Answer[0].TTL != 77 {
+			return fmt.Errorf("answer with the new TTL 77 missing:\n%s", m)
+		}
+		return nil
+	})
+	for name, address := range map[string]string{"router.example.": "192.0.2.7", web: "10.96.0.7"} {
+		if err := wantData(p.ask("udp", question(name)), address); err != nil {
+			t.Error(err)
+		}
+	}
+	handshake(t, p)
+	p.stop(syscall.SIGTERM)
+}
+
+// handshake connects over TLS.
+func handshake(t *testing.T, p *process) {
+	t.Helper()
+	address := p.waitLog(`tls=\[(\S+)\]`)[1]
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatalf("handshake: %v", err)
+	}
+	conn.Close()
 }
 
 // TestStartBlocked: a start with a named pipe fails with one error.

@@ -215,11 +215,17 @@ func TestServeWhileLoading(t *testing.T) {
 	p.awaitDenial(soon, "wbe.shop.svc.cluster.local.")
 }
 
-// TestServeSecondSignal: the second signal ends what does not end by itself,
-// here because a manifest can't be read.
-func TestServeSecondSignal(t *testing.T) {
+// TestServeStopsBlocked: a manifest that blocks its reader does not hold the end up.
+func TestServeStopsBlocked(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--manifests", newSlowManifest(t).path, "--listen", anyPort)
+	p.stop(syscall.SIGTERM)
+}
+
+// TestServeSecondSignal: another signal ends the process during the lameduck time.
+func TestServeSecondSignal(t *testing.T) {
+	t.Parallel()
+	p := start(t, "--config", settings(t, "lameduck: 1h"))
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(patience)

@@ -89,7 +89,7 @@ var arrows = []arrow{
 	{"dns/settings", "cluster", "names Services"},
 	{"dns/settings", "config/key", "declares keys"},
 	{"dns/settings", "node/hostnet", "the addresses of the agent"},
-	{"dns/settings", "support/deadline", "a file of certificates may block its reader"},
+	{"dns", "support/deadline", "a file may block its reader"},
 	{"dns/app", "cluster", "follows the model"},
 	{"dns/app", "config", "settings of its part"},
 	{"dns/app", "ops/metrics", "collects its metrics"},

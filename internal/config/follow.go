@@ -24,8 +24,8 @@ const (
 	cutInterval = 5 * time.Second
 	// settlePoll is the time between two reads while a file settles.
 	settlePoll = 100 * time.Millisecond
-	// readTimeout bounds a read, and then the parsing, which reads further files.
-	readTimeout = 3 * time.Second
+	// parseTimeout bounds the parsing, which reads further files.
+	parseTimeout = deadline.File + time.Second
 )
 
 // errEmpty says that a file which was not empty is now.
@@ -77,7 +77,7 @@ func (f *Follower) Run(ctx context.Context) error {
 			forced = true
 		case <-timer.C:
 		}
-		text, err := f.read.Do(ctx, readTimeout, f.Read)
+		text, err := f.read.Do(ctx, deadline.File, f.Read)
 		wait = pollInterval
 		switch {
 		case ctx.Err() != nil:
@@ -134,7 +134,7 @@ func (f *Follower) apply(ctx context.Context, text []byte) error {
 	if isEmpty(text) && !isEmpty(f.Text) {
 		return errEmpty
 	}
-	p, err := f.parse.Do(ctx, readTimeout, func() (parsed, error) {
+	p, err := f.parse.Do(ctx, parseTimeout, func() (parsed, error) {
 		cfg, err := f.Parse(text)
 		return parsed{text, cfg}, err
 	})
@@ -142,7 +142,7 @@ func (f *Follower) apply(ctx context.Context, text []byte) error {
 		return err
 	}
 	// Parse may have read files that changed meanwhile, or have begun long ago.
-	now, err := f.read.Do(ctx, readTimeout, f.Read)
+	now, err := f.read.Do(ctx, deadline.File, f.Read)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (f *Follower) judge(outcome string, err error) {
 // ReadFile reads a configuration file. A path that blocks its reader, such as a
 // named pipe without a writer, is an error after a few seconds.
 func ReadFile(path string) ([]byte, error) {
-	data, err := deadline.ReadFile(path, readTimeout)
+	data, err := deadline.ReadFile(path, deadline.File)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // NewAgent makes the DNS of an agent on a node: its zones are transferred from the
@@ -150,7 +151,8 @@ const keyTime = time.Second
 // rereadKey returns what gives a key as its file has it, or had it within keyTime. A
 // file that cannot be used leaves the key before in force.
 func rereadKey(file transfer.KeyFile, log *slog.Logger) (func() *dnswire.TSIGKey, error) {
-	first, err := file.Read()
+	reader := &transfer.KeyReader{KeyFile: file}
+	first, err := reader.Read(context.Background(), deadline.File)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +166,7 @@ func rereadKey(file transfer.KeyFile, log *slog.Logger) (func() *dnswire.TSIGKey
 			return last
 		}
 		read = now
-		key, err := file.Read()
+		key, err := reader.Read(context.Background(), deadline.Prompt)
 		if err == nil {
 			last = key
 		} else if !bad {

@@ -1,12 +1,17 @@
 package app
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // certificate is the server's, from two files that are read again when they
@@ -15,50 +20,78 @@ type certificate struct {
 	file, key string
 	log       *slog.Logger
 
-	mu      sync.Mutex
-	looked  time.Time
-	version [2]time.Time // of the files
-	pair    *tls.Certificate
+	pair    atomic.Pointer[tls.Certificate]
+	reading deadline.Call[struct{}] // guards version
+	version [2]time.Time            // of the files
+
+	mu     sync.Mutex // guards looked
+	looked time.Time
 }
 
 // newCertificate reads the files.
 func newCertificate(file, key string, log *slog.Logger) (*certificate, error) {
 	c := &certificate{file: file, key: key, log: log}
-	c.version = c.versions()
-	pair, err := tls.LoadX509KeyPair(file, key)
+	_, err := c.reading.Do(context.Background(), deadline.File, func() (struct{}, error) {
+		c.version = c.versions()
+		return struct{}{}, c.read()
+	})
+	if errors.Is(err, deadline.ErrExceeded) {
+		err = fmt.Errorf("read %s and %s: %w", file, key, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
 	}
-	c.pair = &pair
 	return c, nil
 }
 
 // certificateTime is the shortest interval between looks at the files.
 const certificateTime = time.Second
 
-// get returns the certificate for a handshake. New files that cannot be used leave
-// the certificate before in force.
+// get returns the certificate for a handshake. New files that cannot be used, or that
+// block their reader, leave the certificate before in force.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.looked) >= certificateTime {
-		c.looked = now
-		if version := c.versions(); version != c.version {
-			c.version = version
-			c.read()
-		}
+	if c.due(time.Now()) {
+		_, _ = c.reading.Do(context.Background(), deadline.Prompt, func() (struct{}, error) {
+			c.reload()
+			return struct{}{}, nil
+		})
 	}
-	return c.pair, nil
+	return c.pair.Load(), nil
 }
 
-func (c *certificate) read() {
-	pair, err := tls.LoadX509KeyPair(c.file, c.key)
-	if err != nil {
+// due reports whether the files were not looked at for certificateTime, and counts that
+// as a look.
+func (c *certificate) due(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.looked) < certificateTime {
+		return false
+	}
+	c.looked = now
+	return true
+}
+
+// reload reads the files if they changed.
+func (c *certificate) reload() {
+	version := c.versions()
+	if version == c.version {
+		return
+	}
+	c.version = version
+	if err := c.read(); err != nil {
 		c.log.Error("the certificate cannot be used; the one before stays in force", "err", err)
 		return
 	}
-	c.pair = &pair
 	c.log.Info("certificate reloaded", "file", c.file)
+}
+
+func (c *certificate) read() error {
+	pair, err := tls.LoadX509KeyPair(c.file, c.key)
+	if err != nil {
+		return err
+	}
+	c.pair.Store(&pair)
+	return nil
 }
 
 // versions are the times when the files were modified; zero for one that cannot be

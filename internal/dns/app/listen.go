@@ -6,11 +6,11 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/netip"
-	"os"
 	"time"
 
 	"portolan.dev/portolan/internal/dns/dnsserver"
 	"portolan.dev/portolan/internal/support/bind"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // Bind binds all addresses that queries are answered on, and returns what is served
@@ -111,7 +111,7 @@ func (d *DNS) clientCAs() (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := deadline.ReadFile(file, deadline.File)
 	if err != nil {
 		return nil, fmt.Errorf("dns.tls.clientCA: %w", err)
 	}

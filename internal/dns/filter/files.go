@@ -17,6 +17,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // New returns a Filter with its files read. A file that does not exist counts
@@ -26,9 +27,12 @@ import (
 func New(cfg Config) (*Filter, error) { return Renew(nil, cfg) }
 
 // Renew is New for a Filter that replaces before, which may be nil. A file that
-// no longer exists keeps the content that before has of it.
+// no longer exists, or that blocks its reader, keeps the content that before has of it.
 func Renew(before *Filter, cfg Config) (*Filter, error) {
-	r := &Filter{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string)}
+	r := &Filter{
+		cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string),
+		readers: make(map[source]*reader),
+	}
 	for _, w := range cfg.Rewrites {
 		table := r.suffix
 		if w.Exact {
@@ -42,13 +46,22 @@ func Renew(before *Filter, cfg Config) (*Filter, error) {
 	if r.lines, err = parseLines(cfg.Hosts.Lines); err != nil {
 		return nil, err
 	}
-	var lists map[source]*list
+	var known map[source]*list
 	if before != nil {
-		lists = before.tables.Load().lists
+		known = before.tables.Load().lists
 	}
-	lists, failed := r.read(lists)
-	for _, err := range failed {
-		if !errors.Is(err, fs.ErrNotExist) {
+	for _, s := range r.sources() {
+		if before == nil || before.readers[s] == nil {
+			r.readers[s] = new(reader)
+		} else {
+			r.readers[s] = before.readers[s]
+		}
+	}
+	lists, failed := r.read(context.Background(), known)
+	for _, s := range r.sources() {
+		err := failed[s]
+		blocked := known[s] != nil && errors.Is(err, deadline.ErrExceeded)
+		if err != nil && !blocked && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
@@ -103,11 +116,16 @@ func (r *Filter) Run(ctx context.Context, log *slog.Logger) error {
 		case <-ticker.C:
 		}
 		before := r.tables.Load().lists
-		lists, failed := r.read(before)
-		if now := fmt.Sprint(failed); now != logged {
+		lists, failed := r.read(ctx, before)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if now := fmt.Sprint(failed); now != logged { // maps are printed in order
 			logged = now
-			for _, err := range failed {
-				log.Error("cannot read filter file; its previous content stays in use", "err", err)
+			for _, s := range r.sources() {
+				if err := failed[s]; err != nil {
+					log.Error("cannot read filter file; its previous content stays in use", "err", err)
+				}
 			}
 		}
 		if maps.Equal(lists, before) {
@@ -198,12 +216,18 @@ func (p *problem) Error() string {
 // read returns the content of all sources: parsed again if the file has changed
 // and is readable, otherwise the list in before. failed holds the read errors,
 // except that of a file that does not exist and never did.
-func (r *Filter) read(before map[source]*list) (now map[source]*list, failed []error) {
-	now = make(map[source]*list)
+func (r *Filter) read(ctx context.Context, before map[source]*list) (now map[source]*list, failed map[source]error) {
+	now, failed = make(map[source]*list), make(map[source]error)
 	for _, s := range r.sources() {
-		l, err := readSource(s, before[s])
-		if err != nil && (before[s] != nil || !errors.Is(err, fs.ErrNotExist)) {
-			failed = append(failed, err)
+		l, err := r.readers[s].Do(ctx, deadline.File, func() (*list, error) { return readSource(s, before[s]) })
+		if errors.Is(err, deadline.ErrExceeded) {
+			err = &fs.PathError{Op: "read", Path: s.file, Err: err}
+		}
+		if err != nil {
+			l = before[s]
+		}
+		if err != nil && (l != nil || !errors.Is(err, fs.ErrNotExist)) {
+			failed[s] = err
 		}
 		if l != nil {
 			now[s] = l
@@ -212,8 +236,10 @@ func (r *Filter) read(before map[source]*list) (now map[source]*list, failed []e
 	return now, failed
 }
 
-// readSource parses a source, or returns before if the file is unchanged or
-// cannot be read. A file that has disappeared is an error: its writer may be
+// reader reads one source, one read at a time: a read may block for ever.
+type reader = deadline.Call[*list]
+
+// readSource parses a source, or returns before if the file is unchanged. A file that has disappeared is an error: its writer may be
 // about to replace it.
 func readSource(s source, before *list) (*list, error) {
 	if info, err := os.Stat(s.file); err == nil && before != nil && versionOf(info) == before.version {
@@ -221,16 +247,16 @@ func readSource(s source, before *list) (*list, error) {
 	}
 	file, err := os.Open(s.file)
 	if err != nil {
-		return before, err
+		return nil, err
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return before, err
+		return nil, err
 	}
 	l, err := parse(s, file)
 	if err != nil {
-		return before, err
+		return nil, err
 	}
 	l.version = versionOf(info)
 	return l, nil

@@ -82,6 +82,7 @@ type Filter struct {
 	lines   *list            // parsed Config.Hosts.Lines
 	blocked [2]dnswire.RRset // the A and AAAA RRsets of blocked names with Zero
 	tables  atomic.Pointer[tables]
+	readers map[source]*reader
 }
 
 // tables are the lookup tables built from the configuration and the files. They

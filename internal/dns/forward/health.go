@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/dns/resolvconf"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // checkInterval is the interval between checks of a route's upstreams,
@@ -33,7 +35,7 @@ func (r *route) maintain(ctx context.Context, log *slog.Logger) error {
 		now := time.Now()
 		if r.ResolvConf != "" && now.Sub(read) >= readInterval {
 			read = now
-			r.reread(log)
+			r.reread(ctx, log)
 		}
 		r.checkUpstreams(ctx, watched, now, log)
 		select {
@@ -46,16 +48,16 @@ func (r *route) maintain(ctx context.Context, log *slog.Logger) error {
 
 // reread reads the resolv.conf and replaces the upstreams if they changed. A
 // file without nameservers may be half written and changes nothing.
-func (r *route) reread(log *slog.Logger) {
-	found, listed, err := r.readResolvConf()
-	if err == nil && listed == 0 {
+func (r *route) reread(ctx context.Context, log *slog.Logger) {
+	found, err := r.readResolvConf(ctx, deadline.Prompt)
+	if err == nil && found.listed == 0 {
 		err = fmt.Errorf("%s: no nameserver", r.ResolvConf)
 	}
 	if err != nil {
 		log.Debug("cannot use resolv.conf; upstreams are unchanged", "route", r, "err", err)
 		return
 	}
-	servers := slices.Concat(r.Upstreams, found)
+	servers := slices.Concat(r.Upstreams, found.servers)
 	before := *r.upstreams.Load()
 	if slices.EqualFunc(before, servers, func(u *upstream, s Upstream) bool { return u.Upstream == s }) {
 		return
@@ -67,25 +69,40 @@ func (r *route) reread(log *slog.Logger) {
 // dnsPort is the port of the servers in a resolv.conf.
 const dnsPort = 53
 
-// readResolvConf returns the servers in the file except this server itself, and
-// how many nameservers the file lists.
-func (r *Route) readResolvConf() (found []Upstream, listed int, err error) {
+// nameservers are the servers in a resolv.conf.
+type nameservers struct {
+	servers []Upstream // except this server itself
+	listed  int
+}
+
+// readResolvConf returns the servers in the file, and waits for them within that time.
+// The result of a read that takes longer is returned by the next call.
+func (r *route) readResolvConf(ctx context.Context, within time.Duration) (nameservers, error) {
+	found, err := r.reading.Do(ctx, within, r.parseResolvConf)
+	if errors.Is(err, deadline.ErrExceeded) {
+		err = fmt.Errorf("read %s: %w", r.ResolvConf, err)
+	}
+	return found, err
+}
+
+func (r *Route) parseResolvConf() (found nameservers, err error) {
 	file, err := os.Open(r.ResolvConf)
 	if err != nil {
-		return nil, 0, err
+		return found, err
 	}
 	defer file.Close()
 	conf, _, err := resolvconf.Parse(file)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", r.ResolvConf, err)
+		return found, fmt.Errorf("%s: %w", r.ResolvConf, err)
 	}
+	found.listed = len(conf.Nameservers)
 	for _, addr := range conf.Nameservers {
 		to := netip.AddrPortFrom(addr, dnsPort)
 		if r.IsOwn == nil || !r.IsOwn(to) {
-			found = append(found, Upstream{Addr: to})
+			found.servers = append(found.servers, Upstream{Addr: to})
 		}
 	}
-	return found, len(conf.Nameservers), nil
+	return found, nil
 }
 
 // watch is the health state of one upstream.

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // SelectionPolicy selects the upstream that is queried first.
@@ -48,7 +50,8 @@ type Route struct {
 type route struct {
 	Route
 	upstreams atomic.Pointer[[]*upstream]
-	exchange  exchange // nil means over the network
+	reading   deadline.Call[nameservers] // of ResolvConf
+	exchange  exchange                   // nil means over the network
 	search    dnswire.OptionCode
 }
 
@@ -56,11 +59,11 @@ func newRoute(r Route, exchange exchange, search dnswire.OptionCode) (*route, er
 	made := &route{Route: r, exchange: exchange, search: search}
 	servers := r.Upstreams
 	if r.ResolvConf != "" {
-		found, _, err := r.readResolvConf()
+		found, err := made.readResolvConf(context.Background(), deadline.File)
 		if err != nil {
 			return nil, fmt.Errorf("route %s: %w", made, err)
 		}
-		servers = append(slices.Clone(servers), found...)
+		servers = append(slices.Clone(servers), found.servers...)
 	}
 	made.set(servers)
 	return made, nil

@@ -83,8 +83,7 @@ func (r *Route) roots() (*x509.CertPool, error) {
 	if r.CA == "" {
 		return nil, nil
 	}
-	const readTimeout = 3 * time.Second
-	pem, err := deadline.ReadFile(r.CA, readTimeout)
+	pem, err := deadline.ReadFile(r.CA, deadline.File)
 	if err != nil {
 		return nil, err
 	}

@@ -1,15 +1,20 @@
 package transfer
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // KeyFile is a key whose secret is in a file, in base64.
@@ -27,26 +32,88 @@ const (
 	maxKeyFile = 4096
 )
 
-// readKeys reads all keys.
-func readKeys(files []KeyFile) (map[dnsname.Name]*dnswire.TSIGKey, error) {
+// KeyReader reads a key file again and again, one read at a time, since a read may
+// block for ever.
+type KeyReader struct {
+	KeyFile
+	call deadline.Call[*dnswire.TSIGKey]
+}
+
+// Read reads the key and waits for it within that time. The result of a read that takes
+// longer is returned by the next call.
+func (r *KeyReader) Read(ctx context.Context, within time.Duration) (*dnswire.TSIGKey, error) {
+	key, err := r.call.Do(ctx, within, r.read)
+	if errors.Is(err, deadline.ErrExceeded) {
+		err = fmt.Errorf("read %s: %w", r.File, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("transfer key %s: %w", r.Name, err)
+	}
+	return key, nil
+}
+
+func (f KeyFile) read() (*dnswire.TSIGKey, error) {
+	secret, err := readSecret(f.File)
+	if err != nil {
+		return nil, err
+	}
+	return &dnswire.TSIGKey{Name: f.Name, Algorithm: f.Algorithm, Secret: secret}, nil
+}
+
+// keyring is the keys of a Sender.
+type keyring struct {
+	readers []*KeyReader
+	keys    atomic.Pointer[map[dnsname.Name]*dnswire.TSIGKey]
+}
+
+// read reads the keys of all files. A file that blocks its reader keeps the key that
+// before, which may be nil, has of it.
+func (r *keyring) read(ctx context.Context, files []KeyFile, before *keyring) error {
 	keys := make(map[dnsname.Name]*dnswire.TSIGKey, len(files))
 	for _, f := range files {
-		key, err := f.Read()
-		if err != nil {
-			return nil, err
+		reader, known := before.reader(f)
+		r.readers = append(r.readers, reader)
+		key, err := reader.Read(ctx, deadline.File)
+		switch {
+		case known != nil && errors.Is(err, deadline.ErrExceeded):
+			key = known
+		case err != nil:
+			return err
 		}
 		keys[f.Name] = key
 	}
-	return keys, nil
+	r.keys.Store(&keys)
+	return nil
 }
 
-// Read reads the key.
-func (f KeyFile) Read() (*dnswire.TSIGKey, error) {
-	secret, err := readSecret(f.File)
-	if err != nil {
-		return nil, fmt.Errorf("transfer key %s: %w", f.Name, err)
+// reader returns the reader of a file and its key; a new one where there is none.
+func (r *keyring) reader(f KeyFile) (*KeyReader, *dnswire.TSIGKey) {
+	if r != nil {
+		for _, reader := range r.readers {
+			if reader.KeyFile == f {
+				return reader, (*r.keys.Load())[f.Name]
+			}
+		}
 	}
-	return &dnswire.TSIGKey{Name: f.Name, Algorithm: f.Algorithm, Secret: secret}, nil
+	return &KeyReader{KeyFile: f}, nil
+}
+
+// reread reads the keys again. If that fails, the previous keys stay in use. It logs an
+// error that differs from last and returns it.
+func (r *keyring) reread(ctx context.Context, log *slog.Logger, last error) (problem error) {
+	keys := make(map[dnsname.Name]*dnswire.TSIGKey, len(r.readers))
+	for _, reader := range r.readers {
+		key, err := reader.Read(ctx, deadline.File)
+		if err != nil {
+			if ctx.Err() == nil && (last == nil || last.Error() != err.Error()) {
+				log.Error("cannot use transfer keys; the previous ones stay in use", "err", err)
+			}
+			return err
+		}
+		keys[reader.Name] = key
+	}
+	r.keys.Store(&keys)
+	return nil
 }
 
 // readSecret reads a secret. Its errors do not reveal the file's content.
@@ -68,17 +135,4 @@ func readSecret(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: a secret of %d octets; the minimum is %d", path, len(secret), minSecret)
 	}
 	return secret, nil
-}
-
-// rereadKeys reads the keys again. If that fails, the previous keys stay in
-// use. It logs an error that differs from last and returns it.
-func (s *Sender) rereadKeys(log *slog.Logger, last error) (problem error) {
-	keys, err := readKeys(s.cfg.Keys)
-	switch {
-	case err == nil:
-		s.keys.Store(&keys)
-	case last == nil || last.Error() != err.Error():
-		log.Error("cannot use transfer keys; the previous ones stay in use", "err", err)
-	}
-	return err
 }

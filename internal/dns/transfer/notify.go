@@ -90,7 +90,7 @@ func (s *Sender) Run(ctx context.Context, log *slog.Logger) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-keys.C:
-			problem = s.rereadKeys(log, problem)
+			problem = s.keyring.reread(ctx, log, problem)
 			look.Reset(0) // for new secondaries
 			continue
 		case <-s.changed:

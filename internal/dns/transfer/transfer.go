@@ -13,7 +13,6 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
@@ -84,7 +83,7 @@ func (r *Permission) covers(addr netip.Addr) bool {
 // concurrent use.
 type Sender struct {
 	cfg      Config
-	keys     atomic.Pointer[map[dnsname.Name]*dnswire.TSIGKey]
+	keyring  keyring
 	images   images
 	slots    chan struct{} // one per transfer that MaxTransfers counts
 	counters *Counters
@@ -96,19 +95,18 @@ type Sender struct {
 func New(cfg Config, before *Sender) (*Sender, error) {
 	s := &Sender{cfg: cfg, slots: make(chan struct{}, cfg.MaxTransfers), counters: new(Counters), changed: make(chan struct{}, 1)}
 	s.images = images{limit: cfg.MaxSize, all: make(map[imageKey]*image), latest: make(map[dnsname.Name]uint32)}
+	var known *keyring
 	if before != nil {
-		s.counters = before.counters
+		s.counters, known = before.counters, &before.keyring
 	}
-	keys, err := readKeys(cfg.Keys)
-	if err != nil {
+	if err := s.keyring.read(context.Background(), cfg.Keys, known); err != nil {
 		return nil, err
 	}
-	s.keys.Store(&keys)
 	return s, nil
 }
 
 // Key returns the key with that name; nil if there is none.
-func (s *Sender) Key(name dnsname.Name) *dnswire.TSIGKey { return (*s.keys.Load())[name] }
+func (s *Sender) Key(name dnsname.Name) *dnswire.TSIGKey { return (*s.keyring.keys.Load())[name] }
 
 var (
 	notAllowed = zone.EDE{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}

@@ -27,6 +27,7 @@ import (
 	"portolan.dev/portolan/internal/kube/api"
 	"portolan.dev/portolan/internal/kube/manifest"
 	"portolan.dev/portolan/internal/kube/simulate"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // ErrNoCluster is returned where nothing says which cluster to read.
@@ -112,18 +113,24 @@ func (s *Source) Open() (err error) {
 }
 
 // Run follows the cluster until ctx is done, and writes the snapshot a last time
-// then.
+// then. Files that block their reader or writer hold it up for deadline.File at most.
 func (s *Source) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	if s.api != nil {
 		group.Go(func() error { return s.api.Run(running) })
 		group.Go(func() error { return s.logLoaded(running) })
 	} else {
-		group.Go(func() error { return s.followManifests(running) })
+		group.Go(func() error {
+			return deadline.Until(running, deadline.Prompt, func() error { return s.followManifests(running) })
+		})
 	}
 	if s.saver != nil {
-		group.Go(func() error { return s.saver.Run(running) })
-		defer s.saver.Save()
+		group.Go(func() error {
+			return deadline.Until(running, deadline.File, func() error { return s.saver.Run(running) })
+		})
+		defer func() {
+			_ = deadline.Until(ctx, deadline.File, func() error { s.saver.Save(); return nil })
+		}()
 	}
 	return group.Wait()
 }

@@ -13,6 +13,15 @@ import (
 	"time"
 )
 
+// The usual bounds.
+const (
+	// File is for a file that a process reads at its start or in the background.
+	File = 3 * time.Second
+	// Prompt is for a file that is read again while a client waits. A read that takes
+	// longer goes on, and its result is there at the next one.
+	Prompt = 200 * time.Millisecond
+)
+
 // ErrExceeded means that a function did not return in time.
 var ErrExceeded = errors.New("no answer in time")
 
@@ -65,6 +74,26 @@ func (c *Call[T]) start(f func() (T, error)) *run[T] {
 		close(r.done)
 	}()
 	return r
+}
+
+// Until runs f and returns its error. Once ctx is done it waits for f for at most grace
+// more, and returns the error of ctx after that.
+func Until(ctx context.Context, grace time.Duration, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return ctx.Err()
+	}
 }
 
 // ReadFile is like os.ReadFile, but fails if reading takes longer than the given time.

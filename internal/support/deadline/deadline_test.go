@@ -44,3 +44,27 @@ func TestDo(t *testing.T) {
 		}
 	})
 }
+
+// TestUntil: a function that blocks holds its caller up for grace after ctx is done.
+func TestUntil(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		failed := errors.New("failed")
+		if err := deadline.Until(ctx, time.Second, func() error { return failed }); !errors.Is(err, failed) {
+			t.Errorf("Until of a function that fails: %v, want %v", err, failed)
+		}
+		slow := func() error { <-ctx.Done(); time.Sleep(time.Second / 2); return failed }
+		if err := deadline.Until(ctx, time.Second, slow); !errors.Is(err, failed) {
+			t.Errorf("Until of a function that ends within grace: %v, want %v", err, failed)
+		}
+		blocked := make(chan struct{})
+		began := time.Now()
+		err := deadline.Until(ctx, time.Second, func() error { <-blocked; return nil })
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != time.Second {
+			t.Errorf("Until of a function that blocks: %v after %s, want %v after 1s", err, took, context.DeadlineExceeded)
+		}
+		close(blocked)
+	})
+}

@@ -183,7 +183,8 @@ func writeQueries(file string, c *synthetic.Cluster) error {
 	wires := make([][]byte, n)
 	for i := range n {
 		var err error
-		wires[i], err = dnswire.NewQuery(dnswire.QuerySpec{Name: c.DNSName(synthetic.ClusterIP, i*stride%n), Type: dnswire.TypeA})
+		wires[i], err = dnswire.NewQuery(
+			dnswire.QuerySpec{Name: c.DNSName(synthetic.ClusterIP, i*stride%n), Type: dnswire.TypeA})
 		if err != nil {
 			return err
 		}

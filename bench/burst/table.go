@@ -25,13 +25,15 @@ var rows = []struct {
 	{"p99, ms", func(r *load.Result) float64 { return milliseconds(r.P99) }, 1.5},
 	{"p99.9, ms", func(r *load.Result) float64 { return milliseconds(r.P999) }, 0},
 	{"lost", func(r *load.Result) float64 { return float64(r.Lost) }, 0},
-	{"processor time, part of one", func(r *load.Result) float64 { return r.ServerTime.Seconds() / r.Elapsed.Seconds() }, 0},
+	{"processor time, part of one",
+		func(r *load.Result) float64 { return r.ServerTime.Seconds() / r.Elapsed.Seconds() }, 0},
 	{"processors in use by others, the API server among them", func(r *load.Result) float64 { return r.Others }, 0},
 }
 
 func (b *bench) markdown(results [][]*round) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "Portolan at %s, %d rounds, %d queries/s, medians (least to most). %s.\n\n", b.portolan.Version, b.rounds, b.rate, b.machine)
+	fmt.Fprintf(&text, "Portolan at %s, %d rounds, %d queries/s, medians (least to most). %s.\n\n", b.portolan.Version,
+		b.rounds, b.rate, b.machine)
 	text.WriteString("| | echo | quiet | in the burst | burst/quiet | goal | |\n|---|---|---|---|---|---|---|\n")
 	for i, rounds := range results {
 		fmt.Fprintf(&text, "| **%d Services, %s changes/s** | | | | | | |\n", cases[i].cluster.Services[synthetic.ClusterIP],

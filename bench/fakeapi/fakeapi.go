@@ -241,7 +241,8 @@ func encodeEvent(event watch.EventType, o object) ([]byte, error) {
 		return nil, err
 	}
 	e := &metav1.WatchEvent{Type: string(event), Object: runtime.RawExtension{Raw: raw.Bytes()}}
-	err := protobuf.NewRawSerializer(scheme.Scheme, scheme.Scheme).Encode(e, protobuf.LengthDelimitedFramer.NewFrameWriter(&frame))
+	framed := protobuf.LengthDelimitedFramer.NewFrameWriter(&frame)
+	err := protobuf.NewRawSerializer(scheme.Scheme, scheme.Scheme).Encode(e, framed)
 	return frame.Bytes(), err
 }
 

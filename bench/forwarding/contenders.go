@@ -66,7 +66,8 @@ func (b *bench) portolan(ctx context.Context) (*entrant, error) {
 	contend := func(upstreams []netip.AddrPort, files string) (*rig.Contender, error) {
 		config := files + ".yaml"
 		text := fmt.Sprintf(portolanConfig, upstreams[0], upstreams[1])
-		return rig.Portolan(program, files+".log", "--manifests", cluster, "--config", config), os.WriteFile(config, []byte(text), 0o600)
+		err := os.WriteFile(config, []byte(text), 0o600)
+		return rig.Portolan(program, files+".log", "--manifests", cluster, "--config", config), err
 	}
 	return &entrant{portolan, program.Version, contend}, nil
 }

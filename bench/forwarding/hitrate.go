@@ -54,9 +54,11 @@ func writeHitRates(s *strings.Builder, all []hitRates) {
 	if len(all) == 0 {
 		return
 	}
-	s.WriteString("\n| hit rate with room for 10,000 names | before the scan | in it | after it | together |\n|---|---|---|---|---|\n")
+	s.WriteString("\n| hit rate with room for 10,000 names | before the scan | in it | after it | together " +
+		"|\n|---|---|---|---|---|\n")
 	for _, h := range all {
-		fmt.Fprintf(s, "| %s | %.3f | %.3f | %.3f | %.3f |\n", h.store, h.before.rate(), h.during.rate(), h.after.rate(), h.all().rate())
+		fmt.Fprintf(s, "| %s | %.3f | %.3f | %.3f | %.3f |\n", h.store, h.before.rate(), h.during.rate(), h.after.rate(),
+			h.all().rate())
 	}
 }
 

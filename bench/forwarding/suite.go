@@ -27,17 +27,23 @@ type settings struct {
 
 // Suite is this measurement as a subcommand.
 func Suite() rig.Suite {
-	return rig.Suite{Name: "forwarding", Short: "names outside the cluster: Portolan beside CoreDNS and Unbound, with the same upstreams", Declare: declare}
+	return rig.Suite{
+		Name:    "forwarding",
+		Short:   "names outside the cluster: Portolan beside CoreDNS and Unbound, with the same upstreams",
+		Declare: declare,
+	}
 }
 
 // declare declares the flags, and returns what measures with their values.
 func declare(flags *flag.FlagSet) rig.Measurement {
 	s := new(settings)
 	rig.RoundsFlag(flags, &s.rounds, 3)
-	flags.DurationVar(&s.duration, "duration", 5*time.Second, "how long each measurement is; the one of a stall has its own length")
+	flags.DurationVar(&s.duration, "duration", 5*time.Second,
+		"how long each measurement is; the one of a stall has its own length")
 	flags.IntVar(&s.window, "window", 128, "queries under way at once when the processor time of cache hits is measured")
 	flags.StringVar(&s.parts, "parts", "", "only these, with commas between: "+strings.Join(partNames(), ","))
-	flags.StringVar(&s.contenders, "contenders", "", "only these, with commas between: "+strings.Join(contenderNames(), ","))
+	flags.StringVar(&s.contenders, "contenders", "",
+		"only these, with commas between: "+strings.Join(contenderNames(), ","))
 	rig.WriteFlag(flags, &s.write)
 	return s.run
 }

@@ -26,10 +26,14 @@ func (b *bench) writeConditions(s *strings.Builder, r *results) {
 	for _, e := range b.entrants {
 		versions = append(versions, e.name+" "+e.version)
 	}
-	fmt.Fprintf(s, "%s. %d rounds of %s, medians (least to most). %s.", strings.Join(versions, ", "), b.rounds, b.duration, b.machine)
+	fmt.Fprintf(s, "%s. %d rounds of %s, medians (least to most). %s.", strings.Join(versions, ", "), b.rounds,
+		b.duration, b.machine)
 	if len(r.others) > 0 {
 		others := rig.Over(r.others)
-		fmt.Fprintf(s, " Processors in use by others, the upstreams among them, while this was measured: %.0f%% (%.0f%% to %.0f%%). Latency is of the %.0f%% of the time in which the host took nothing from this machine, where nothing else is said.",
+		fmt.Fprintf(s,
+			" Processors in use by others, the upstreams among them, while this was measured: %.0f%% (%.0f%% to %.0f%%). "+
+				"Latency is of the %.0f%% of the time in which the host took nothing from this machine, where nothing else "+
+				"is said.",
 			100*others.Median, 100*others.Least, 100*others.Most, 100*float64(r.quiet)/float64(max(1, r.slices)))
 	}
 	s.WriteString("\n")
@@ -40,7 +44,8 @@ func (r *results) writeGoals(s *strings.Builder) {
 	head := "\n| | ratio | goal | |\n|---|---|---|---|\n"
 	for _, g := range goals() {
 		if spread, ok := g.ratio(r); ok {
-			fmt.Fprintf(s, "%s| %s | %s | %s | %s |\n", head, g.what, rig.RatioCell(spread), g.limit, rig.Met(g.limit.Met(spread.Median)))
+			fmt.Fprintf(s, "%s| %s | %s | %s | %s |\n", head, g.what, rig.RatioCell(spread), g.limit,
+				rig.Met(g.limit.Met(spread.Median)))
 			head = ""
 		}
 	}

@@ -146,7 +146,14 @@ func (b *bench) onRealAPI(ctx context.Context, c contender, h *half, r *round) e
 }
 
 // onFakeAPI measures changes in a steady stream of others.
-func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeapi.Server, kubeconfig string, h *half, r *round) error {
+func (b *bench) onFakeAPI(
+	ctx context.Context,
+	c contender,
+	fake *fakeapi.Server,
+	kubeconfig string,
+	h *half,
+	r *round,
+) error {
 	server, err := c.on(kubeconfig).Start()
 	if err != nil {
 		return err
@@ -168,7 +175,12 @@ func (b *bench) onFakeAPI(ctx context.Context, c contender, fake *fakeapi.Server
 // quietStart starts a server until the host took little from this machine
 // meanwhile, a few times at most. The start from which it took least counts,
 // and the last server goes on.
-func (b *bench) quietStart(ctx context.Context, c contender, s *synthetic.Cluster, r *round) (server *rig.Server, err error) {
+func (b *bench) quietStart(
+	ctx context.Context,
+	c contender,
+	s *synthetic.Cluster,
+	r *round,
+) (server *rig.Server, err error) {
 	const (
 		tries  = 4
 		little = .01 // of the processors
@@ -247,7 +259,13 @@ func (b *bench) allRight(ctx context.Context, server netip.AddrPort, facts []fac
 // timeChanges gives headless Services new endpoints, one after the other, and
 // measures from the return of each write to the answer that has the new one. It
 // goes on until so many of them were in moments in which the host took nothing.
-func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, wanted int, put synthetic.Put) (c changes, err error) {
+func (b *bench) timeChanges(
+	ctx context.Context,
+	server netip.AddrPort,
+	s *synthetic.Cluster,
+	wanted int,
+	put synthetic.Put,
+) (c changes, err error) {
 	const mostTries = 3 // times as many as are wanted
 	a, err := newAsker(server)
 	if err != nil {
@@ -272,7 +290,12 @@ func (b *bench) timeChanges(ctx context.Context, server netip.AddrPort, s *synth
 }
 
 // timeChange makes and times one change.
-func (b *bench) timeChange(ctx context.Context, a *asker, s *synthetic.Cluster, put synthetic.Put) (time.Duration, error) {
+func (b *bench) timeChange(
+	ctx context.Context,
+	a *asker,
+	s *synthetic.Cluster,
+	put synthetic.Put,
+) (time.Duration, error) {
 	b.changed++
 	i, address := b.changed%s.Services[synthetic.Headless], synthetic.Nth(changedIPs, b.changed)
 	if err := put(ctx, synthetic.Change(s.Slices(synthetic.Headless, i)[0], address)); err != nil {
@@ -284,7 +307,14 @@ func (b *bench) timeChange(ctx context.Context, a *asker, s *synthetic.Cluster, 
 }
 
 // timeInStorm does so while others change.
-func (b *bench) timeInStorm(ctx context.Context, server netip.AddrPort, s *synthetic.Cluster, wanted int, pace time.Duration, put synthetic.Put) (c changes, rate float64, err error) {
+func (b *bench) timeInStorm(
+	ctx context.Context,
+	server netip.AddrPort,
+	s *synthetic.Cluster,
+	wanted int,
+	pace time.Duration,
+	put synthetic.Put,
+) (c changes, rate float64, err error) {
 	stop := s.Storm(ctx, pace, put)
 	const before = time.Second
 	time.Sleep(before)

@@ -31,7 +31,8 @@ func facts(c *synthetic.Cluster) (all []fact) {
 	all = append(all, fact{c.DNSName(synthetic.ClusterIP, last), c.ClusterIP(last)})
 	if c.Pods > 0 {
 		p := c.Pod(c.Pods - 1)
-		all = append(all, fact{strings.ReplaceAll(p.Status.PodIP, ".", "-") + "." + p.Namespace + ".pod." + synthetic.Domain, netip.MustParseAddr(p.Status.PodIP)})
+		name := strings.ReplaceAll(p.Status.PodIP, ".", "-") + "." + p.Namespace + ".pod." + synthetic.Domain
+		all = append(all, fact{name, netip.MustParseAddr(p.Status.PodIP)})
 	}
 	return all
 }

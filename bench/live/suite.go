@@ -38,7 +38,8 @@ func Suite() rig.Suite {
 func declare(flags *flag.FlagSet) rig.Measurement {
 	s := new(settings)
 	flags.IntVar(&s.cluster.Namespaces, "namespaces", 100, "Namespaces")
-	flags.IntVar(&s.cluster.Services[synthetic.ClusterIP], "services", 10_000, "Services with a cluster IP, 3 endpoints each")
+	flags.IntVar(&s.cluster.Services[synthetic.ClusterIP], "services", 10_000,
+		"Services with a cluster IP, 3 endpoints each")
 	flags.IntVar(&s.cluster.Services[synthetic.Headless], "headless", 500, "headless Services, 20 endpoints each")
 	flags.IntVar(&s.cluster.Pods, "pods", 100_000, "Pods in the second half; 0 leaves that out")
 	rig.RoundsFlag(flags, &s.rounds, 5)
@@ -121,7 +122,8 @@ func (b *bench) startAPI(ctx context.Context) (err error) {
 		return err
 	}
 	if b.client, err = synthetic.NewClient(b.api.RESTConfig()); err == nil {
-		b.log.Info("filling the cluster", "services", b.cluster.Services[synthetic.ClusterIP], "headless", b.cluster.Services[synthetic.Headless])
+		b.log.Info("filling the cluster", "services", b.cluster.Services[synthetic.ClusterIP],
+			"headless", b.cluster.Services[synthetic.Headless])
 		err = b.cluster.Create(ctx, b.client)
 	}
 	if err != nil {
@@ -148,7 +150,8 @@ func (b *bench) build(ctx context.Context) error {
 	b.commit = ourProgram.Version
 	portolan := func(flags ...string) func(string) *rig.Contender {
 		return func(kubeconfig string) *rig.Contender {
-			return rig.Portolan(ourProgram, filepath.Join(b.dir, "portolan.log"), append([]string{"--kubeconfig", kubeconfig}, flags...)...)
+			return rig.Portolan(ourProgram, filepath.Join(b.dir, "portolan.log"),
+				append([]string{"--kubeconfig", kubeconfig}, flags...)...)
 		}
 	}
 	coreDNS := func(kubeconfig string) *rig.Contender {

@@ -68,7 +68,8 @@ func over(rounds []*round, f figure) rig.Spread {
 
 func markdown(s *settings, halves []*half) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "CoreDNS 1.15.0 and Portolan at %s, %d rounds, %d changes each, medians (least to most). %s;", s.commit, s.rounds, s.changes, s.machine)
+	fmt.Fprintf(&b, "CoreDNS 1.15.0 and Portolan at %s, %d rounds, %d changes each, medians (least to most). %s;",
+		s.commit, s.rounds, s.changes, s.machine)
 	var all []float64
 	for _, h := range halves {
 		all = append(all, h.others...)
@@ -85,7 +86,8 @@ func markdown(s *settings, halves []*half) string {
 
 func (h *half) write(b *strings.Builder, parts map[part]bool) {
 	fmt.Fprintf(b, "| **%d Services of %d endpoints, %d headless of %d, %d Pods** | | | | | |\n",
-		h.cluster.Services[synthetic.ClusterIP], synthetic.ClusterIP.Endpoints(), h.cluster.Services[synthetic.Headless], synthetic.Headless.Endpoints(), h.cluster.Pods)
+		h.cluster.Services[synthetic.ClusterIP], synthetic.ClusterIP.Endpoints(), h.cluster.Services[synthetic.Headless],
+		synthetic.Headless.Endpoints(), h.cluster.Pods)
 	for _, r := range rows() {
 		if !parts[r.part] {
 			continue
@@ -113,16 +115,25 @@ func (h *half) write(b *strings.Builder, parts map[part]bool) {
 func (h *half) writeWithoutAPI(b *strings.Builder) {
 	apiDown := func(r *round) [outcomes]int { return r.withoutAPI }
 	fmt.Fprintf(b, "| start without the API, %s, a query each 10 ms | %s | %s | | no denial | %s |\n", watched,
-		tell(h.rounds[theirs], apiDown), tell(h.rounds[ours], apiDown), rig.Met(neverWrong(h.rounds[ours], apiDown) && neverWrong(h.rounds[oursWarm], apiDown)))
+		tell(h.rounds[theirs], apiDown), tell(h.rounds[ours], apiDown),
+		rig.Met(neverWrong(h.rounds[ours], apiDown) && neverWrong(h.rounds[oursWarm], apiDown)))
 	warm := over(h.rounds[oursWarm], func(r *round) float64 { return milliseconds(r.withoutAPIAnswers) })
 	fmt.Fprintf(b, "| the same, with a snapshot | has none | %s | | | |\n", tell(h.rounds[oursWarm], apiDown))
-	fmt.Fprintf(b, "| until its first right answer, ms | never | %s | | ≤ 1000 | %s |\n", warm, rig.Met(warm.Least > 0 && warm.Most <= 1000))
+	fmt.Fprintf(b, "| until its first right answer, ms | never | %s | | ≤ 1000 | %s |\n", warm,
+		rig.Met(warm.Least > 0 && warm.Most <= 1000))
 }
 
 // tell says in words what became of queries, medians over the rounds.
 func tell(rounds []*round, of func(*round) [outcomes]int) string {
 	var parts []string
-	for o, name := range []string{noReply: "no reply", right: "right", servFail: "SERVFAIL", nxDomain: "NXDOMAIN", without: "answer without the address", otherwise: "another code"} {
+	for o, name := range []string{
+		noReply:   "no reply",
+		right:     "right",
+		servFail:  "SERVFAIL",
+		nxDomain:  "NXDOMAIN",
+		without:   "answer without the address",
+		otherwise: "another code",
+	} {
 		if s := over(rounds, func(r *round) float64 { return float64(of(r)[o]) }); s.Most > 0 {
 			parts = append(parts, fmt.Sprintf("%s %.0f (%.0f to %.0f)", name, s.Median, s.Least, s.Most))
 		}

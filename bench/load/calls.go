@@ -25,7 +25,11 @@ func (g *generator) tlsConfig() (*tls.Config, error) {
 	if !roots.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("%s: no certificate", g.Roots)
 	}
-	return &tls.Config{RootCAs: roots, ServerName: g.Server.Addr().String(), CurvePreferences: []tls.CurveID{tls.X25519}}, nil
+	return &tls.Config{
+		RootCAs:          roots,
+		ServerName:       g.Server.Addr().String(),
+		CurvePreferences: []tls.CurveID{tls.X25519},
+	}, nil
 }
 
 // call is what became of a query on a connection of its own.
@@ -78,7 +82,10 @@ func (g *generator) tlsConnectionLoop() (first, last *moment, err error) {
 // call asks the n-th query.
 func (g *generator) call(ctx context.Context, config *tls.Config, n int) (answer []byte, err error) {
 	source := source(n)
-	dialer := tls.Dialer{Config: config, NetDialer: &net.Dialer{Timeout: g.patience, LocalAddr: &net.TCPAddr{IP: source[:]}}}
+	dialer := tls.Dialer{
+		Config:    config,
+		NetDialer: &net.Dialer{Timeout: g.patience, LocalAddr: &net.TCPAddr{IP: source[:]}},
+	}
 	conn, err := dialer.DialContext(ctx, "tcp", g.Server.String())
 	if err != nil {
 		return nil, err

@@ -66,7 +66,8 @@ func (m *Messages) Send(fd, n, flags int) (int, error) {
 }
 
 func (m *Messages) call(number uintptr, fd, n, flags int) (int, error) {
-	done, _, errno := unix.RawSyscall6(number, uintptr(fd), uintptr(unsafe.Pointer(&m.headers[0])), uintptr(n), uintptr(flags), 0, 0)
+	done, _, errno := unix.RawSyscall6(number, uintptr(fd), uintptr(unsafe.Pointer(&m.headers[0])), uintptr(n),
+		uintptr(flags), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -84,7 +85,8 @@ func Write(fd int, b []byte) (int, error) {
 }
 
 func stream(number uintptr, fd int, b []byte, flags int) (int, error) {
-	done, _, errno := unix.RawSyscall6(number, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(flags), 0, 0)
+	done, _, errno := unix.RawSyscall6(number, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
+		uintptr(flags), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -54,7 +54,8 @@ func (s *scene) changeOne(ctx context.Context) (nodes.Want, error) {
 	for e := range synthetic.Headless.Endpoints() {
 		addrs = append(addrs, netip.MustParseAddr(slice.Endpoints[e].Addresses[0]))
 	}
-	return nodes.Want{Name: strings.TrimSuffix(s.cluster.DNSName(synthetic.Headless, i), "."), Addrs: addrs}, s.api.Put(ctx, slice)
+	name := strings.TrimSuffix(s.cluster.DNSName(synthetic.Headless, i), ".")
+	return nodes.Want{Name: name, Addrs: addrs}, s.api.Put(ctx, slice)
 }
 
 // see waits until the Pod sees a change since the last mark.

@@ -98,7 +98,12 @@ func (s *stage) withAndWithout(ctx context.Context) ([]failover, error) {
 }
 
 // lookUpShort has the first Pod look short names up.
-func (s *stage) lookUpShort(ctx context.Context, libc nodes.Libc, lookups int, every time.Duration) (found latency, err error) {
+func (s *stage) lookUpShort(
+	ctx context.Context,
+	libc nodes.Libc,
+	lookups int,
+	every time.Duration,
+) (found latency, err error) {
 	l, err := s.world.StartLookups(0, s.dir, libc)
 	if err != nil {
 		return found, err

@@ -108,7 +108,13 @@ func (s *stage) playFault(ctx context.Context, f fault) (row faultRow, err error
 	if err != nil {
 		return row, err
 	}
-	row = faultRow{fault: f.title, way: s.title, times: len(sc.marks), sent: len(queries), results: make(map[nodes.Result]int)}
+	row = faultRow{
+		fault:   f.title,
+		way:     s.title,
+		times:   len(sc.marks),
+		sent:    len(queries),
+		results: make(map[nodes.Result]int),
+	}
 	for _, q := range queries {
 		row.results[q.Result]++
 	}

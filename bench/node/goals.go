@@ -23,7 +23,8 @@ func (b *bench) writeGoals(s *strings.Builder, r *results) {
 				name := []string{"p50", "p99"}[i]
 				key := latencyKey{w.title, libc, losses[len(losses)-1], false}
 				if spread, ok := r.besideNoLoss(key, of); ok {
-					line(s, fmt.Sprintf("%s, %s: %s with 5%% lost beside none", w.title, libc, name), rig.RatioCell(spread), lossGoal.String(), rig.Met(lossGoal.Met(spread.Median)))
+					line(s, fmt.Sprintf("%s, %s: %s with 5%% lost beside none", w.title, libc, name), rig.RatioCell(spread),
+						lossGoal.String(), rig.Met(lossGoal.Met(spread.Median)))
 				}
 			}
 		}

@@ -25,7 +25,8 @@ var relays = []struct {
 }{
 	{"no option: the name in full", "option: paths", "", false},
 	{"option with 3 paths", "option: paths", "", true},
-	{"option with 3 paths and 3 of the host's", "option: paths", "  autopath: {hostPaths: [eu-west-1.compute.internal, corp.example.com, example.com]}\n", true},
+	{"option with 3 paths and 3 of the host's", "option: paths",
+		"  autopath: {hostPaths: [eu-west-1.compute.internal, corp.example.com, example.com]}\n", true},
 	{"compact option", "option: compact", "", true},
 }
 
@@ -39,7 +40,8 @@ func (b *bench) measureOctets(ctx context.Context, r *results, _ int) error {
 			row := octetsRow{what: relay.what}
 			for _, protocol := range []string{"udp", "tcp"} {
 				w.agent = func(b *bench, node int) (*nodes.Process, error) {
-					config := fmt.Sprintf("node: {mode: cache, addresses: ['%s', '%s'], servers: ['%s://%s'], %s}\n", nodes.Local, nodes.DNSService, protocol, nodes.ServerService, relay.settings)
+					config := fmt.Sprintf("node: {mode: cache, addresses: ['%s', '%s'], servers: ['%s://%s'], %s}\n", nodes.Local,
+						nodes.DNSService, protocol, nodes.ServerService, relay.settings)
 					return b.startAgent(node, config+elsewhere+relay.more)
 				}
 				err := b.on(ctx, w, func(ctx context.Context, s *stage) error {

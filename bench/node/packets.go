@@ -65,7 +65,12 @@ func (b *bench) measurePackets(ctx context.Context, r *results, _ int) error {
 	return nil
 }
 
-func (s *stage) countPackets(ctx context.Context, libc nodes.Libc, k nameKind, from int) (count packetsCount, err error) {
+func (s *stage) countPackets(
+	ctx context.Context,
+	libc nodes.Libc,
+	k nameKind,
+	from int,
+) (count packetsCount, err error) {
 	for range 2 {
 		if err := s.world.StartCount(); err != nil {
 			return count, err

@@ -41,10 +41,12 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	rig.RoundsFlag(flags, &s.rounds, 2)
 	flags.IntVar(&s.lookups, "lookups", 600, "lookups of each C library, each time")
 	flags.DurationVar(&s.gone, "gone", time.Minute, "how long the server is gone")
-	flags.IntVar(&s.kills, "kills", 100, "how often the agent is killed; a quarter as often with other addresses, and another agent")
+	flags.IntVar(&s.kills, "kills", 100,
+		"how often the agent is killed; a quarter as often with other addresses, and another agent")
 	flags.IntVar(&s.rolls, "rolls", 20, "how often the server is rolled, the agent upgraded, and tables flushed")
 	flags.StringVar(&s.parts, "parts", "", "only these, with commas between: "+strings.Join(partNames(), ","))
-	flags.StringVar(&s.ways, "ways", "", "only these ways to the names, with commas between: "+strings.Join(wayNames(), ","))
+	flags.StringVar(&s.ways, "ways", "",
+		"only these ways to the names, with commas between: "+strings.Join(wayNames(), ","))
 	flags.StringVar(&s.faults, "faults", "", "only these faults, with commas between: "+strings.Join(faultNames(), ","))
 	rig.WriteFlag(flags, &s.write)
 	return s.run

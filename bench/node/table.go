@@ -11,7 +11,9 @@ import (
 // markdown is the whole report.
 func (b *bench) markdown(r *results) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "Portolan at %s, CoreDNS %s. %s. Processors in use by others before the start: %.0f%%; the host took %.1f%% of them meanwhile. All took %s.\n",
+	fmt.Fprintf(&s,
+		"Portolan at %s, CoreDNS %s. %s. Processors in use by others before the start: %.0f%%; the host took %.1f%% "+
+			"of them meanwhile. All took %s.\n",
 		b.portolan.Version, b.coreDNS.Version, b.machine, 100*r.before, 100*r.stolen, r.took.Round(1e9))
 	r.writePackets(&s)
 	r.writeOctets(&s)
@@ -51,7 +53,8 @@ func (r *results) writePackets(s *strings.Builder) {
 		cells := []string{row.way, string(row.libc)}
 		cells = append(cells, row.cells(func(c packetsCount) string { return shortCount(c.queries) })...)
 		cells = append(cells, rig.Met(row.met()))
-		cells = append(cells, row.cells(func(c packetsCount) string { return shortCount(c.first) + "; " + shortCount(c.again) })...)
+		cells = append(cells,
+			row.cells(func(c packetsCount) string { return shortCount(c.first) + "; " + shortCount(c.again) })...)
 		line(s, cells...)
 	}
 }
@@ -60,7 +63,8 @@ func (r *results) writeOctets(s *strings.Builder) {
 	if len(r.octets) == 0 {
 		return
 	}
-	head(s, "the Pod's query, octets", "the agent's over UDP, octets", "packets, both ways", "over TCP, octets", "packets, both ways")
+	head(s, "the Pod's query, octets", "the agent's over UDP, octets", "packets, both ways", "over TCP, octets",
+		"packets, both ways")
 	for _, row := range r.octets {
 		cells := []string{row.what}
 		for _, n := range []float64{row.pod, row.udp, row.udpPackets, row.tcp, row.tcpPackets} {
@@ -80,7 +84,10 @@ func (b *bench) writeLatency(s *strings.Builder, r *results) {
 	if len(r.latencies) == 0 {
 		return
 	}
-	fmt.Fprintf(s, "\nLatency: %d rounds, %d lookups each, 200 a second from either Pod, medians (least to most) in ms; failed are the most of a round.\n", len(r.latencies), b.lookups)
+	fmt.Fprintf(s,
+		"\nLatency: %d rounds, %d lookups each, 200 a second from either Pod, medians (least to most) in ms; failed "+
+			"are the most of a round.\n",
+		len(r.latencies), b.lookups)
 	for _, external := range []bool{false, true} {
 		what := map[bool]string{false: "names of the cluster", true: "external names"}[external]
 		head(s, what, "packets lost", "p50", "p99", "slowest", "failed")
@@ -122,8 +129,8 @@ func (r *results) writeFailovers(s *strings.Builder) {
 	}
 	head(s, "", "p50 with an agent, ms", "slowest", "p50 after its end, ms", "p99", "slowest", "failed")
 	for _, f := range r.failovers {
-		line(s, f.what, string(f.libc), rig.Short(f.with.p50), rig.Short(f.with.most),
-			rig.Short(f.without.p50), rig.Short(f.without.p99), rig.Short(f.without.most), fmt.Sprintf("%.0f of %d", f.without.bad, f.lookups))
+		line(s, f.what, string(f.libc), rig.Short(f.with.p50), rig.Short(f.with.most), rig.Short(f.without.p50),
+			rig.Short(f.without.p99), rig.Short(f.without.most), fmt.Sprintf("%.0f of %d", f.without.bad, f.lookups))
 	}
 }
 
@@ -144,7 +151,8 @@ func (r *results) writeFaults(s *strings.Builder) {
 		cells = append(cells, f.heal.String())
 		for _, libc := range libcs {
 			l := f.lookups[libc]
-			cells = append(cells, fmt.Sprint(l.all), fmt.Sprint(l.results[nodes.Failed]), fmt.Sprint(l.results[nodes.Wrong]), rig.Short(l.slowest))
+			cells = append(cells, fmt.Sprint(l.all), fmt.Sprint(l.results[nodes.Failed]), fmt.Sprint(l.results[nodes.Wrong]),
+				rig.Short(l.slowest))
 		}
 		line(s, cells...)
 	}
@@ -154,7 +162,8 @@ func (r *results) writeMemory(s *strings.Builder) {
 	if len(r.memory) == 0 {
 		return
 	}
-	head(s, "resident memory when ready, MiB", "after 10,000 names", "CPU per query of a new name, µs", "of one that was asked for before")
+	head(s, "resident memory when ready, MiB", "after 10,000 names", "CPU per query of a new name, µs",
+		"of one that was asked for before")
 	for _, m := range r.memory {
 		line(s, m.way, rig.Short(m.ready), rig.Short(m.after), rig.Short(m.costOfNew), rig.Short(m.costOfOld))
 	}

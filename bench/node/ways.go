@@ -36,10 +36,14 @@ func ways() []way {
 	return []way{
 		{direct, "Portolan", (*bench).portolanServer, nil, nodes.ClusterFirst, nodes.DNSService, false, ""},
 		{coreDNS, "CoreDNS", coreDNSServer(""), nil, nodes.ClusterFirst, nodes.DNSService, false, ""},
-		{coreDNSPath, "CoreDNS, `autopath`", coreDNSServer("autopath @kubernetes"), nil, nodes.ClusterFirst, nodes.DNSService, false, ""},
-		{coreDNSCache, "CoreDNS, and a cache on the node", coreDNSServer(""), (*bench).coreDNSAgent, nodes.ClusterFirst, nodes.Local, true, ""},
-		{kepCache, "Portolan, agent as cache", (*bench).portolanServer, agent(cacheMode), nodes.WithSearch, nodes.DNSService, false, ""},
-		{replica, "Portolan, agent as replica", replicaServer, agent(replicaMode), nodes.WithSearch, nodes.DNSService, false, "zone is followed"},
+		{coreDNSPath, "CoreDNS, `autopath`", coreDNSServer("autopath @kubernetes"), nil, nodes.ClusterFirst,
+			nodes.DNSService, false, ""},
+		{coreDNSCache, "CoreDNS, and a cache on the node", coreDNSServer(""), (*bench).coreDNSAgent, nodes.ClusterFirst,
+			nodes.Local, true, ""},
+		{kepCache, "Portolan, agent as cache", (*bench).portolanServer, agent(cacheMode), nodes.WithSearch,
+			nodes.DNSService, false, ""},
+		{replica, "Portolan, agent as replica", replicaServer, agent(replicaMode), nodes.WithSearch, nodes.DNSService,
+			false, "zone is followed"},
 	}
 }
 
@@ -61,7 +65,8 @@ func (b *bench) sendingServer(at netip.Addr, more string) (*nodes.Process, error
 	for _, node := range b.world.NodeAddrs {
 		notify += fmt.Sprintf("'%s:%d', ", node, notifyPort)
 	}
-	return b.serve(at, fmt.Sprintf("  transfer: {%s, allow: [{key: replica}], notify: [%s], %s}\n", b.keys(serverSecret), notify, more))
+	return b.serve(at,
+		fmt.Sprintf("  transfer: {%s, allow: [{key: replica}], notify: [%s], %s}\n", b.keys(serverSecret), notify, more))
 }
 
 func replicaServer(b *bench, at netip.Addr) (*nodes.Process, error) { return b.sendingServer(at, "") }
@@ -83,7 +88,8 @@ func (b *bench) keys(file string) string {
 func (b *bench) serve(at netip.Addr, more string) (*nodes.Process, error) {
 	file := "serve-" + at.String() + ".yaml"
 	config := elsewhere + fmt.Sprintf("  listen: ['%s:53']\n", at) + more
-	return b.start(b.world.Server, file, config, b.portolan.Path(), "serve", "--kubeconfig", b.file("kubeconfig"), "--config", b.file(file))
+	return b.start(b.world.Server, file, config, b.portolan.Path(), "serve", "--kubeconfig", b.file("kubeconfig"),
+		"--config", b.file(file))
 }
 
 // agentMode is how the agent knows the names of the cluster.

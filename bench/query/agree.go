@@ -24,14 +24,20 @@ type difference struct {
 func differences() []*difference {
 	weight := regexp.MustCompile(`^0 \d+ `)
 	return []*difference{
-		{who: []string{coreDNS, coreDNSCached}, reason: "SRV weights of headless Services: CoreDNS divides 100 by the number of endpoints",
+		{
+			who:    []string{coreDNS, coreDNSCached},
+			reason: "SRV weights of headless Services: CoreDNS divides 100 by the number of endpoints",
 			forgive: func(r *dnswire.Record) {
 				if r.Type == "SRV" {
 					r.Data = weight.ReplaceAllString(r.Data, "0 - ")
 				}
-			}},
-		{who: []string{coreDNSCached}, reason: "TTLs: they count down in CoreDNS' cache",
-			forgive: func(r *dnswire.Record) { r.TTL = 0 }},
+			},
+		},
+		{
+			who:     []string{coreDNSCached},
+			reason:  "TTLs: they count down in CoreDNS' cache",
+			forgive: func(r *dnswire.Record) { r.TTL = 0 },
+		},
 	}
 }
 
@@ -103,7 +109,8 @@ func (b *bench) compare(q query, w *workload, peers []*contestant) error {
 			first = answer
 		}
 		if !explained(first, answer, c.name, b.differences) {
-			return fmt.Errorf("%s: %s says\n%s\n%s says\n%s", q, peers[0].name, outline(first, nil), c.name, outline(answer, nil))
+			return fmt.Errorf("%s: %s says\n%s\n%s says\n%s", q, peers[0].name, outline(first, nil), c.name,
+				outline(answer, nil))
 		}
 	}
 	return nil

@@ -64,7 +64,8 @@ func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, erro
 	c := rig.Portolan(program, b.file(name+".log"), append([]string{"--config", config}, b.source...)...)
 	start := c.Command
 	c.Command = func(ports []netip.AddrPort) (*exec.Cmd, error) {
-		text := portolanConfig + fmt.Sprintf("  tls: {listen: [%q], certificate: %q, key: %q}\n", ports[4], b.certificate.File, b.certificate.Key)
+		text := portolanConfig + fmt.Sprintf("  tls: {listen: [%q], certificate: %q, key: %q}\n", ports[4],
+			b.certificate.File, b.certificate.Key)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			return nil, err
 		}
@@ -154,13 +155,15 @@ func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) 
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
 		}
-		file, config := filepath.Join(dir, "config"), fmt.Sprintf(z.config, dir, ports[0].Port(), b.certificate.File, b.certificate.Key, ports[4].Port())
+		file := filepath.Join(dir, "config")
+		config := fmt.Sprintf(z.config, dir, ports[0].Port(), b.certificate.File, b.certificate.Key, ports[4].Port())
 		for _, zone := range b.zones {
 			config += fmt.Sprintf(z.zone, zone.name, zone.file)
 		}
 		return program.Command(append(z.run, file)...), os.WriteFile(file, []byte(config), 0o600)
 	}
-	return &entrant{&rig.Contender{Name: z.name, Log: b.file(z.name + ".log"), Command: command, Ready: b.hasLast}, program.Version}, nil
+	c := &rig.Contender{Name: z.name, Log: b.file(z.name + ".log"), Command: command, Ready: b.hasLast}
+	return &entrant{c, program.Version}, nil
 }
 
 // hasLast asks whether the last Service of all is there.

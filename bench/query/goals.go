@@ -34,7 +34,8 @@ func goals() []goal {
 
 // writeGoals writes the ratios that have a goal.
 func (r *results) writeGoals(b *strings.Builder) {
-	b.WriteString("| Portolan divided by | Knot | goal | | CoreDNS | with cache | goal | |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString(
+		"| Portolan divided by | Knot | goal | | CoreDNS | with cache | goal | |\n|---|---|---|---|---|---|---|---|\n")
 	for _, g := range goals() {
 		of := r.samples[g.workload]
 		if len(of[portolan]) == 0 {
@@ -47,7 +48,8 @@ func (r *results) writeGoals(b *strings.Builder) {
 		if plainMet == "" || cachedMet == rig.Met(false) {
 			met = cachedMet
 		}
-		fmt.Fprintf(b, "| %s: %s | %s | %s | %s | %s | %s | %s | %s |\n", g.workload, g.figure, knotRatio, g.knot, knotMet, plain, cached, g.coreDNS, met)
+		fmt.Fprintf(b, "| %s: %s | %s | %s | %s | %s | %s | %s | %s |\n", g.workload, g.figure, knotRatio, g.knot,
+			knotMet, plain, cached, g.coreDNS, met)
 	}
 }
 

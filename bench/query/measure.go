@@ -101,8 +101,15 @@ func (b *bench) sample(ctx context.Context, w *workload, c *contestant, r *resul
 		defer b.api.ResumeAPIServer()
 	}
 	config := load.Config{
-		Server: c.address(w.transport), Transport: w.transport, Sockets: w.sockets, Window: b.window, Roots: b.certificate.File,
-		Warm: warm, Duration: b.duration, Queries: b.queryFile(w), Processes: c.processes,
+		Server:    c.address(w.transport),
+		Transport: w.transport,
+		Sockets:   w.sockets,
+		Window:    b.window,
+		Roots:     b.certificate.File,
+		Warm:      warm,
+		Duration:  b.duration,
+		Queries:   b.queryFile(w),
+		Processes: c.processes,
 	}
 	s := new(sample)
 	var err error

@@ -46,7 +46,8 @@ var outside = []string{"api.example.com", "registry.example.org", "storage.eu-1.
 // search asks for a name with as many domains of the search list as it takes;
 // the last of four is none.
 func (a *asker) search(name, namespace string, domains int) {
-	for _, domain := range []string{namespace + ".svc." + synthetic.Domain, "svc." + synthetic.Domain, synthetic.Domain, ""}[:domains] {
+	searches := []string{namespace + ".svc." + synthetic.Domain, "svc." + synthetic.Domain, synthetic.Domain, ""}
+	for _, domain := range searches[:domains] {
 		whole := strings.TrimSuffix(name+"."+domain, ".") + "."
 		a.add(whole, dnswire.TypeA, noEDNS)
 		a.add(whole, dnswire.TypeAAAA, noEDNS)

@@ -13,7 +13,8 @@ func (b *bench) markdown(r *results) string {
 	var s strings.Builder
 	b.writeConditions(&s, r)
 	r.writeGoals(&s)
-	s.WriteString("\n| | CPU per query, µs | Portolan/it | queries/s, thousands | Portolan/it | p50, µs | p99, µs | Portolan/it | lost | octets |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	s.WriteString("\n| | CPU per query, µs | Portolan/it | queries/s, thousands | Portolan/it | p50, µs | p99, µs " +
+		"| Portolan/it | lost | octets |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, w := range b.chosen {
 		fmt.Fprintf(&s, "| **%s** | | | | | | | | | |\n", w.name)
 		for _, c := range b.running {
@@ -37,11 +38,17 @@ func (b *bench) writeConditions(s *strings.Builder, r *results) {
 	}
 	n := b.cluster.Services
 	others := rig.Over(r.others)
-	fmt.Fprintf(s, "%s. %d rounds of %s, medians (least to most). %d Services of 3 endpoints, headless ones: %d of 20, %d of 1, %d of 500; read from %s.",
-		strings.Join(versions, ", "), b.rounds, b.duration, n[synthetic.ClusterIP], n[synthetic.Headless], n[synthetic.Single], n[synthetic.Wide], from)
-	fmt.Fprintf(s, " %s. Processors in use by others while this was measured: %.0f%% (%.0f%% to %.0f%%). Latency is of the %.0f%% of the time in which the host took nothing from this machine.\n\n",
+	fmt.Fprintf(s,
+		"%s. %d rounds of %s, medians (least to most). %d Services of 3 endpoints, headless ones: %d of 20, %d of 1, "+
+			"%d of 500; read from %s.",
+		strings.Join(versions, ", "), b.rounds, b.duration, n[synthetic.ClusterIP], n[synthetic.Headless],
+		n[synthetic.Single], n[synthetic.Wide], from)
+	fmt.Fprintf(s,
+		" %s. Processors in use by others while this was measured: %.0f%% (%.0f%% to %.0f%%). Latency is of the "+
+			"%.0f%% of the time in which the host took nothing from this machine.\n\n",
 		b.machine, 100*others.Median, 100*others.Least, 100*others.Most, 100*float64(r.quiet)/float64(max(1, r.slices)))
-	fmt.Fprintf(s, "Answers to %d queries were compared, code and answer section. Explained differences:", b.answersCompared)
+	fmt.Fprintf(s, "Answers to %d queries were compared, code and answer section. Explained differences:",
+		b.answersCompared)
 	if len(b.differences) == 0 {
 		s.WriteString(" none are known.")
 	}
@@ -61,9 +68,9 @@ func (r *results) writeRow(s *strings.Builder, workload, name string) {
 		}
 		return rig.RatioCell(spread)
 	}
-	fmt.Fprintf(s, "| %s | %s | %s | %s%s | %s | %s | %s | %s | %s | %s |\n", name,
-		rig.SpreadCell(theirs, cost), compared(cost), limited(theirs), rig.SpreadCell(theirs, speed), compared(speed),
-		rig.MedianCell(theirs, p50), rig.SpreadCell(theirs, p99), compared(p99), rig.MostCell(theirs, lost), rig.MedianCell(theirs, octets))
+	fmt.Fprintf(s, "| %s | %s | %s | %s%s | %s | %s | %s | %s | %s | %s |\n", name, rig.SpreadCell(theirs, cost),
+		compared(cost), limited(theirs), rig.SpreadCell(theirs, speed), compared(speed), rig.MedianCell(theirs, p50),
+		rig.SpreadCell(theirs, p99), compared(p99), rig.MostCell(theirs, lost), rig.MedianCell(theirs, octets))
 }
 
 // limited marks rates that were the load generator's limit, not the server's.

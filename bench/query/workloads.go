@@ -108,7 +108,8 @@ func (a *asker) hit() {
 
 // unknown asks for a Service that a Namespace does not have.
 func (a *asker) unknown() {
-	name := fmt.Sprintf("%016x.%s.svc.%s", a.random.Uint64(), a.NamespaceName(a.random.IntN(a.Namespaces)), synthetic.Domain)
+	name := fmt.Sprintf("%016x.%s.svc.%s", a.random.Uint64(), a.NamespaceName(a.random.IntN(a.Namespaces)),
+		synthetic.Domain)
 	a.add(name, dnswire.TypeA, usualEDNS)
 }
 

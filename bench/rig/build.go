@@ -70,7 +70,8 @@ func (w *Workshop) buildCoreDNS(ctx context.Context) (path string, err error) {
 	// Under another name first, so that what is there is always whole.
 	part := path + ".part"
 	defer os.Remove(part)
-	if _, err := goTool(ctx, module, "build", "-trimpath", linkerFlags, "-o", part, "github.com/coredns/coredns"); err != nil {
+	_, err = goTool(ctx, module, "build", "-trimpath", linkerFlags, "-o", part, "github.com/coredns/coredns")
+	if err != nil {
 		return "", err
 	}
 	return path, os.Rename(part, path)

@@ -16,8 +16,8 @@ func DescribeMachine() string {
 	_ = unix.Uname(&name) // never fails
 	load, _ := os.ReadFile("/proc/loadavg")
 	minutes := strings.Fields(string(load) + " ? ? ?")
-	return fmt.Sprintf("%d cores (%s), Linux %s, %s, load average before the start %s",
-		runtime.NumCPU(), runtime.GOARCH, unix.ByteSliceToString(name.Release[:]), runtime.Version(), strings.Join(minutes[:3], " "))
+	return fmt.Sprintf("%d cores (%s), Linux %s, %s, load average before the start %s", runtime.NumCPU(),
+		runtime.GOARCH, unix.ByteSliceToString(name.Release[:]), runtime.Version(), strings.Join(minutes[:3], " "))
 }
 
 // OtherLoad waits, and gives which part of the processors was in use meanwhile.
@@ -41,7 +41,8 @@ func ReadUsage() Usage {
 	const tick = 10 * time.Millisecond // USER_HZ
 	var user, nice, system, idle, wait, irq, softirq, steal time.Duration
 	stat, _ := os.ReadFile("/proc/stat")
-	_, _ = fmt.Sscanf(string(stat), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &softirq, &steal)
+	_, _ = fmt.Sscanf(string(stat), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &softirq,
+		&steal)
 	used := user + nice + system + irq + softirq + steal
 	return Usage{All: tick * (used + idle + wait), Used: tick * used, Stolen: tick * steal}
 }

@@ -19,7 +19,8 @@ const perSecond = nodes / noticePause
 // arithmetic says what all nodes cost, from medians of what one did.
 func arithmetic(p *page, r *results) {
 	p.line("| %d nodes, %d changes/s | factors | |\n|---|---|---|", nodes, changeRate)
-	p.line("| **replicas**: IXFRs in a second | %d nodes / %.1f s between NOTIFYs | %s |", nodes, noticePause, large(perSecond))
+	p.line("| **replicas**: IXFRs in a second | %d nodes / %.1f s between NOTIFYs | %s |",
+		nodes, noticePause, large(perSecond))
 	for _, h := range []*half{&r.plain, &r.headless} {
 		h.arithmetic(p)
 	}
@@ -29,8 +30,10 @@ func arithmetic(p *page, r *results) {
 	for _, e := range encodings {
 		event := r.api.event(e, most)
 		octets, processor := event.octets.Median, event.processor.Median
-		p.line("| %s: octets/s, all API servers together | %s × %s | %s |", e.name, large(events), rig.Short(octets), large(events*octets))
-		p.line("| processors, all API servers together | %s × %s µs | %s |", large(events), rig.Short(processor), rig.Short(events*processor/1e6))
+		p.line("| %s: octets/s, all API servers together | %s × %s | %s |",
+			e.name, large(events), rig.Short(octets), large(events*octets))
+		p.line("| processors, all API servers together | %s × %s µs | %s |",
+			large(events), rig.Short(processor), rig.Short(events*processor/1e6))
 		p.line("| one node, octets/s | %d × %s | %s |", changeRate, rig.Short(octets), large(changeRate*octets))
 	}
 	startArithmetic(p, r)
@@ -45,10 +48,13 @@ func (h *half) arithmetic(p *page) {
 	octets := notice.octets.Median + transfer.octets.Median*changes/measured
 	processor := notice.processor.Median + transfer.processor.Median
 	own := over(h.alone, func(i int) float64 { return h.alone[i].perSecond() / 1e6 }).Median
-	p.line("| Services %s: octets/s, all servers together | %s × (%s IXFR of %s changes × %.0f changes + %s NOTIFY) | %s |", h.what(), large(perSecond),
-		rig.Short(transfer.octets.Median), rig.Short(measured), changes, rig.Short(notice.octets.Median), large(perSecond*octets))
-	p.line("| processors, all servers together | %s × (%s + %s) µs, and %s for each server's own changes | %s |", large(perSecond),
-		rig.Short(transfer.processor.Median), rig.Short(notice.processor.Median), rig.Short(own), rig.Short(perSecond*processor/1e6+own))
+	p.line(
+		"| Services %s: octets/s, all servers together | %s × (%s IXFR of %s changes × %.0f changes + %s NOTIFY) | %s |",
+		h.what(), large(perSecond), rig.Short(transfer.octets.Median), rig.Short(measured), changes,
+		rig.Short(notice.octets.Median), large(perSecond*octets))
+	p.line("| processors, all servers together | %s × (%s + %s) µs, and %s for each server's own changes | %s |",
+		large(perSecond), rig.Short(transfer.processor.Median), rig.Short(notice.processor.Median), rig.Short(own),
+		rig.Short(perSecond*processor/1e6+own))
 	p.line("| one node, octets/s | %s / %.1f s | %s |", large(octets), noticePause, large(octets/noticePause))
 }
 
@@ -58,7 +64,8 @@ func startArithmetic(p *page, r *results) {
 	for _, h := range []*half{&r.plain, &r.headless} {
 		octets := h.all(func(w *wholeZone) float64 { return w.octets }).Median
 		each := h.all(func(w *wholeZone) float64 { return milliseconds(w.quiet.each) }).Median
-		p.line("| **all start at once**, Services %s: octets of AXFR | %d × %s | %s |", h.what(), nodes, large(octets), large(nodes*octets))
+		p.line("| **all start at once**, Services %s: octets of AXFR | %d × %s | %s |", h.what(), nodes, large(octets),
+			large(nodes*octets))
 		p.line("| seconds of one link of 10 Gbit/s | | %s |", rig.Short(nodes*octets*octet/link))
 		p.line("| seconds of one processor | %d × %s ms | %s |", nodes, rig.Short(each), rig.Short(nodes*each/1e3))
 	}

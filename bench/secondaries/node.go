@@ -31,13 +31,15 @@ const settle = 5 * time.Second
 // Nothing changes meanwhile.
 func (w *world) startNode(ctx context.Context) (n node, err error) {
 	config := filepath.Join(w.dir, "node.yaml")
-	text := fmt.Sprintf("dns:\n  transfer: {keys: [%s]}\nnode: {mode: secondary, servers: [%q], key: %s}\n", w.key.settings(), w.server.DNS, w.key.Name)
+	text := fmt.Sprintf("dns:\n  transfer: {keys: [%s]}\nnode: {mode: secondary, servers: [%q], key: %s}\n",
+		w.key.settings(), w.server.DNS, w.key.Name)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return n, err
 	}
 	agent := rig.Contender{Name: "the agent", Ready: rig.OverHTTP("/readyz"), Log: filepath.Join(w.dir, "node.log"),
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
-			return w.portolan.Command("node", "--config", config, "--listen", w.nodeAt.String(), "--admin", ports[1].String()), nil
+			return w.portolan.Command("node", "--config", config, "--listen", w.nodeAt.String(), "--admin",
+				ports[1].String()), nil
 		}}
 	w.nodePort.Close()
 	if w.node, err = agent.Start(); err != nil {

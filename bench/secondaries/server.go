@@ -103,12 +103,14 @@ func (b *bench) startWorld(ctx context.Context, api *fakeapi.Server, c *churn, f
 
 func (w *world) startServer(ctx context.Context, api *fakeapi.Server, tell []string) error {
 	kubeconfig, config := filepath.Join(w.dir, "kubeconfig"), filepath.Join(w.dir, "server.yaml")
-	text := fmt.Sprintf("dns: {transfer: {keys: [%s], allow: [{key: %s}], notify: [%s]}}\n", w.key.settings(), w.key.Name, strings.Join(tell, ", "))
+	text := fmt.Sprintf("dns: {transfer: {keys: [%s], allow: [{key: %s}], notify: [%s]}}\n", w.key.settings(),
+		w.key.Name, strings.Join(tell, ", "))
 	if err := errors.Join(api.Kubeconfig(kubeconfig), os.WriteFile(config, []byte(text), 0o600)); err != nil {
 		return err
 	}
 	var err error
-	w.server, err = rig.Portolan(w.portolan, filepath.Join(w.dir, "portolan.log"), "--kubeconfig", kubeconfig, "--config", config).Start()
+	w.server, err = rig.Portolan(w.portolan, filepath.Join(w.dir, "portolan.log"), "--kubeconfig", kubeconfig,
+		"--config", config).Start()
 	if err != nil {
 		return err
 	}
@@ -220,7 +222,13 @@ func (b *bench) round(ctx context.Context, api *fakeapi.Server, c *churn, h *hal
 }
 
 // in does something in a world of its own.
-func (b *bench) in(ctx context.Context, api *fakeapi.Server, c *churn, followers int, do func(context.Context, *world) error) error {
+func (b *bench) in(
+	ctx context.Context,
+	api *fakeapi.Server,
+	c *churn,
+	followers int,
+	do func(context.Context, *world) error,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, err := b.startWorld(ctx, api, c, followers)

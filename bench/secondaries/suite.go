@@ -23,7 +23,11 @@ type settings struct {
 
 // Suite is this measurement as a subcommand.
 func Suite() rig.Suite {
-	return rig.Suite{Name: "secondaries", Short: "what nodes that transfer the zones cost, beside nodes that watch the API", Declare: declare}
+	return rig.Suite{
+		Name:    "secondaries",
+		Short:   "what nodes that transfer the zones cost, beside nodes that watch the API",
+		Declare: declare,
+	}
 }
 
 // declare declares the flags, and returns what measures with their values.

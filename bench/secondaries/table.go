@@ -16,8 +16,11 @@ func (p *page) line(format string, values ...any) { fmt.Fprintf(p, format+"\n", 
 func (b *bench) markdown(r *results) string {
 	p := new(page)
 	others := rig.Over(r.others)
-	p.line("Portolan at %s, %d rounds of %s each, medians (least to most). %d Services of 3 endpoints, %d EndpointSlices changed in a second. %s. Processors in use by others, before, between and after: %.0f%% (%.0f%% to %.0f%%).\n",
-		b.portolan.Version, b.rounds, b.duration, b.services, changeRate, b.machine, 100*others.Median, 100*others.Least, 100*others.Most)
+	p.line("Portolan at %s, %d rounds of %s each, medians (least to most). %d Services of 3 endpoints, %d "+
+		"EndpointSlices changed in a second. %s. Processors in use by others, before, between and after: %.0f%% "+
+		"(%.0f%% to %.0f%%).\n",
+		b.portolan.Version, b.rounds, b.duration, b.services, changeRate, b.machine, 100*others.Median, 100*others.Least,
+		100*others.Most)
 	followersTable(p, r)
 	watchersTable(p, r.api)
 	wholeTable(p, r)
@@ -60,7 +63,10 @@ func followersTable(p *page, r *results) {
 		of   func(c column) rig.Spread
 	}{
 		{"NOTIFYs in a second", func(c column) rig.Spread { return c.follows(c.of, noticed) }},
-		{"NOTIFY and its answer: processor time of the server, µs", func(c column) rig.Spread { return c.notice(c.of).processor }},
+		{
+			"NOTIFY and its answer: processor time of the server, µs",
+			func(c column) rig.Spread { return c.notice(c.of).processor },
+		},
 		{"octets of both", func(c column) rig.Spread { return c.notice(c.of).octets }},
 		{"IXFR: processor time of the server, µs", func(c column) rig.Spread { return c.transfer(c.of).processor }},
 		{"octets, query and answer", func(c column) rig.Spread { return c.transfer(c.of).octets }},
@@ -78,7 +84,8 @@ func followersTable(p *page, r *results) {
 }
 
 func watchersTable(p *page, r *apiResults) {
-	p.line("| one watcher of EndpointSlices and Services at the API server | of %d | of %d |\n|---|---|---|", watcherCounts[0], watcherCounts[1])
+	p.line("| one watcher of EndpointSlices and Services at the API server | of %d | of %d |\n|---|---|---|",
+		watcherCounts[0], watcherCounts[1])
 	for _, e := range encodings {
 		row := func(what string, of func(n int) rig.Spread) {
 			p.line("| %s: %s | %s | %s |", e.name, what, of(watcherCounts[0]), of(watcherCounts[1]))
@@ -96,7 +103,8 @@ func wholeTable(p *page, r *results) {
 		p.line("| %s | %s | %s |", what, r.plain.all(of), r.headless.all(of))
 	}
 	row("the zone (AXFR), octets", func(w *wholeZone) float64 { return w.octets })
-	row("processor time of the server for one that is alone, ms", func(w *wholeZone) float64 { return milliseconds(w.first) })
+	row("processor time of the server for one that is alone, ms",
+		func(w *wholeZone) float64 { return milliseconds(w.first) })
 	row("resident memory of the server before, MiB", func(w *wholeZone) float64 { return w.before })
 	for _, when := range []struct {
 		what string
@@ -105,7 +113,8 @@ func wholeTable(p *page, r *results) {
 		{"nothing changes", func(w *wholeZone) *manyAtOnce { return &w.quiet }},
 		{"EndpointSlices change", func(w *wholeZone) *manyAtOnce { return &w.churn }},
 	} {
-		row(fmt.Sprintf("%d at once, while %s: processor time for each, ms", atOnce, when.what), func(w *wholeZone) float64 { return milliseconds(when.of(w).each) })
+		row(fmt.Sprintf("%d at once, while %s: processor time for each, ms", atOnce, when.what),
+			func(w *wholeZone) float64 { return milliseconds(when.of(w).each) })
 		row("until all had it, s", func(w *wholeZone) float64 { return when.of(w).took.Seconds() })
 		row("refused", func(w *wholeZone) float64 { return when.of(w).refused })
 		row("resident memory of the server at most, MiB", func(w *wholeZone) float64 { return when.of(w).most })

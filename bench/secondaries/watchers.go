@@ -150,7 +150,13 @@ func (w *apiWorld) measure(ctx context.Context, e encoding, watchers int) (m api
 	time.Sleep(warm)
 	look := func() (apiWindow, error) {
 		used, err := rig.ProcessorTime([]int{w.plane.APIServerID()})
-		return apiWindow{took: time.Duration(time.Now().UnixNano()), used: used, changes: float64(w.churn.changed.Load()), octets: float64(traffic.Load()), content: float64(content.Load())}, err
+		return apiWindow{
+			took:    time.Duration(time.Now().UnixNano()),
+			used:    used,
+			changes: float64(w.churn.changed.Load()),
+			octets:  float64(traffic.Load()),
+			content: float64(content.Load()),
+		}, err
 	}
 	before, err := look()
 	time.Sleep(w.duration)
@@ -198,7 +204,12 @@ func (c *counted) Read(b []byte) (int, error) {
 }
 
 // beginWatch begins a watch of a resource from now on.
-func (w *apiWorld) beginWatch(ctx context.Context, client *http.Client, resource string, e encoding) (io.ReadCloser, error) {
+func (w *apiWorld) beginWatch(
+	ctx context.Context,
+	client *http.Client,
+	resource string,
+	e encoding,
+) (io.ReadCloser, error) {
 	// The version of a list of one: what is there already is not sent.
 	list, err := w.client.CoreV1().Services(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -208,7 +219,14 @@ func (w *apiWorld) beginWatch(ctx context.Context, client *http.Client, resource
 }
 
 // watch reads the changes of a resource from now on until ctx is done.
-func (w *apiWorld) watch(ctx context.Context, client *http.Client, resource string, e encoding, content *atomic.Int64, began chan<- error) error {
+func (w *apiWorld) watch(
+	ctx context.Context,
+	client *http.Client,
+	resource string,
+	e encoding,
+	content *atomic.Int64,
+	began chan<- error,
+) error {
 	body, err := w.beginWatch(ctx, client, resource, e)
 	began <- err
 	if err != nil {

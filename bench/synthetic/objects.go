@@ -81,7 +81,10 @@ func (c *Cluster) EndpointIP(k Kind, i, e int) netip.Addr {
 
 // Namespace is the i-th one.
 func (c *Cluster) Namespace(i int) *corev1.Namespace {
-	return &corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: c.NamespaceName(i)}}
+	return &corev1.Namespace{
+		TypeMeta:   typeMeta("v1", "Namespace"),
+		ObjectMeta: metav1.ObjectMeta{Name: c.NamespaceName(i)},
+	}
 }
 
 // Service is the i-th Service of a kind. The last one of all is the last in the
@@ -90,9 +93,12 @@ func (c *Cluster) Service(k Kind, i int) *corev1.Service {
 	const port = 80
 	o := &corev1.Service{TypeMeta: typeMeta("v1", "Service"), ObjectMeta: c.meta(i, c.ServiceName(k, i))}
 	o.Spec = corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP, ClusterIP: corev1.ClusterIPNone,
-		Selector: map[string]string{"app": "app"},
-		Ports:    []corev1.ServicePort{{Name: "http", Port: port, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(port)}},
+		Type:      corev1.ServiceTypeClusterIP,
+		ClusterIP: corev1.ClusterIPNone,
+		Selector:  map[string]string{"app": "app"},
+		Ports: []corev1.ServicePort{
+			{Name: "http", Port: port, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(port)},
+		},
 	}
 	if k == ClusterIP {
 		o.Spec.ClusterIP = c.ClusterIP(i).String()
@@ -141,7 +147,10 @@ func (c *Cluster) slice(k Kind, i, first, end int) *discoveryv1.EndpointSlice {
 func (c *Cluster) Pod(i int) *corev1.Pod {
 	o := &corev1.Pod{TypeMeta: typeMeta("v1", "Pod"), ObjectMeta: c.meta(i, fmt.Sprintf("pod-%06d-5d4f8c7b9-x7k2p", i))}
 	o.Labels = map[string]string{"app": "app", "pod-template-hash": "5d4f8c7b9"}
-	o.Spec = corev1.PodSpec{NodeName: nodeName(i), Containers: []corev1.Container{{Name: "main", Image: "registry.example/app:1"}}}
+	o.Spec = corev1.PodSpec{
+		NodeName:   nodeName(i),
+		Containers: []corev1.Container{{Name: "main", Image: "registry.example/app:1"}},
+	}
 	address := Nth(podIPs, i).String()
 	o.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},

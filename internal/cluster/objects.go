@@ -140,9 +140,11 @@ func (s *Service) SelectsLabels(namespace string, labels map[string]string) bool
 }
 
 func (s *Service) equal(o *Service) bool {
-	return s.Key == o.Key && s.Headless == o.Headless && s.ExternalName == o.ExternalName && s.PublishNotReady == o.PublishNotReady &&
-		slices.Equal(s.ClusterIPs, o.ClusterIPs) && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Targets, o.Targets) &&
-		maps.Equal(s.Selector, o.Selector) && (s.Spec == o.Spec || reflect.DeepEqual(s.Spec, o.Spec))
+	return s.Key == o.Key && s.Headless == o.Headless && s.ExternalName == o.ExternalName &&
+		s.PublishNotReady == o.PublishNotReady && slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
+		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Targets, o.Targets) &&
+		maps.Equal(s.Selector, o.Selector) &&
+		(s.Spec == o.Spec || reflect.DeepEqual(s.Spec, o.Spec))
 }
 
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {

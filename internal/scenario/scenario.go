@@ -189,7 +189,11 @@ func (s *Scenario) addQuery(line string) error {
 		return fmt.Errorf("not NAME TYPE [+OPTION ...]")
 	}
 	held := ""
-	question := dnswire.QuerySpec{Name: fields[0], UDPSize: respond.DefaultUDPSize, Options: make(map[dnswire.OptionCode][]byte)}
+	question := dnswire.QuerySpec{
+		Name:    fields[0],
+		UDPSize: respond.DefaultUDPSize,
+		Options: make(map[dnswire.OptionCode][]byte),
+	}
 	var err error
 	if question.Type, err = dnswire.ParseType(fields[1]); err != nil {
 		return err

@@ -36,7 +36,12 @@ func ServeSecondary(t testing.TB, s *Scenario, read func(config.Config) *cluster
 
 // serve answers from what data makes of the zones; follow is called when they may
 // have changed.
-func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, data func(*zone.DB) (seen respond.Data, follow func())) Responder {
+func serve(
+	t testing.TB,
+	s *Scenario,
+	read func(config.Config) *cluster.Store,
+	data func(*zone.DB) (seen respond.Data, follow func()),
+) Responder {
 	t.Helper()
 	cfg := readConfig(t, s.Config)
 	compiled, err := cfg.Compile()
@@ -63,11 +68,19 @@ func serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store, d
 	}
 	seen, follow := data(db)
 	responder, err := respond.New(respond.Config{
-		Transfers: sender,
-		Data:      seen, Upstreams: upstreams(t, s, cfg, compiled), Rules: rulesOf(t, compiled), Limiter: filter.NewRateLimiter(compiled.DNS.RateLimit),
-		UDPSize: cfg.DNS.UDPSize, NSID: cfg.DNS.Identity.NSID, ServerID: cfg.DNS.Identity.ServerID, Version: cfg.DNS.Identity.Version,
-		Search: autopath.New(compiled.DNS.Autopath), SearchSOA: compiled.DNS.AutopathSOA,
-		CookieSecrets: compiled.DNS.CookieSecrets, TCPIdle: time.Duration(cfg.DNS.TCP.Idle),
+		Transfers:     sender,
+		Data:          seen,
+		Upstreams:     upstreams(t, s, cfg, compiled),
+		Rules:         rulesOf(t, compiled),
+		Limiter:       filter.NewRateLimiter(compiled.DNS.RateLimit),
+		UDPSize:       cfg.DNS.UDPSize,
+		NSID:          cfg.DNS.Identity.NSID,
+		ServerID:      cfg.DNS.Identity.ServerID,
+		Version:       cfg.DNS.Identity.Version,
+		Search:        autopath.New(compiled.DNS.Autopath),
+		SearchSOA:     compiled.DNS.AutopathSOA,
+		CookieSecrets: compiled.DNS.CookieSecrets,
+		TCPIdle:       time.Duration(cfg.DNS.TCP.Idle),
 		// The time of the example in RFC 9018, appendix A.1.
 		Now: func() time.Time { return time.Unix(1559731985, 0) },
 	})

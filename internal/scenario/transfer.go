@@ -22,7 +22,8 @@ func withHeld(packet []byte, serial string) ([]byte, error) {
 		return nil, err
 	}
 	name := m.Question[0].Name
-	soa, err := dns.NewRR(fmt.Sprintf("%s 5 SOA %s.ns.dns.cluster.local. hostmaster.cluster.local. %s 0 0 0 0", name, instance, serial))
+	soa, err := dns.NewRR(fmt.Sprintf("%s 5 SOA %s.ns.dns.cluster.local. hostmaster.cluster.local. %s 0 0 0 0", name,
+		instance, serial))
 	if err != nil {
 		return nil, err
 	}

@@ -122,8 +122,11 @@ func upstreams(t testing.TB, s *Scenario, cfg config.Config, compiled *config.Co
 		t.Fatal(err)
 	}
 	f, err := forward.New(forward.Config{
-		Routes: compiled.DNS.Routes, Cache: kept, MaxInFlight: cfg.DNS.Forward.MaxInFlight, MaxPerClient: cfg.DNS.Forward.MaxInFlightPerClient,
-		Exchange: s.Upstream.exchange,
+		Routes:       compiled.DNS.Routes,
+		Cache:        kept,
+		MaxInFlight:  cfg.DNS.Forward.MaxInFlight,
+		MaxPerClient: cfg.DNS.Forward.MaxInFlightPerClient,
+		Exchange:     s.Upstream.exchange,
 	})
 	if err != nil {
 		t.Fatal(err)

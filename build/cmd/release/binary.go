@@ -45,7 +45,8 @@ func buildPrograms(ctx context.Context, s settings, work string) ([]program, err
 }
 
 func buildProgram(ctx context.Context, repository, file string, p platform) (program, error) {
-	cmd := exec.CommandContext(ctx, "go", "build", buildFlag, "-buildvcs=true", "-ldflags="+linkerFlags, "-o", file, "./cmd/portolan")
+	cmd := exec.CommandContext(ctx, "go", "build", buildFlag, "-buildvcs=true", "-ldflags="+linkerFlags, "-o", file,
+		"./cmd/portolan")
 	cmd.Dir = repository
 	// Of the settings that go into a binary, none comes from the environment.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0",
@@ -77,5 +78,6 @@ func releaseOf(info *debug.BuildInfo) (release, error) {
 		t, err := time.Parse(time.RFC3339, s.Value)
 		return release{version: info.Main.Version, time: t.UTC()}, err
 	}
-	return release{}, fmt.Errorf("version %s has no commit: build in a clone of the repository, not in a worktree", info.Main.Version)
+	return release{}, fmt.Errorf("version %s has no commit: build in a clone of the repository, not in a worktree",
+		info.Main.Version)
 }

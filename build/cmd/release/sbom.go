@@ -80,11 +80,17 @@ func newSBOM(b program) spdxDocument {
 	root.LicenseDeclared, root.Purpose = "Apache-2.0", "APPLICATION"
 	root.Checksums = []spdxChecksum{{Algorithm: "SHA256", Value: sum}}
 	doc := spdxDocument{
-		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: spdxDocumentID, Name: name,
+		SPDXVersion:       "SPDX-2.3",
+		DataLicense:       "CC0-1.0",
+		SPDXID:            spdxDocumentID,
+		Name:              name,
 		DocumentNamespace: fmt.Sprintf("https://%s/spdx/%s-%s", b.info.Main.Path, name, sum),
-		CreationInfo:      spdxCreation{Created: b.release.time.Format("2006-01-02T15:04:05Z"), Creators: []string{"Tool: portolan-release"}},
-		Packages:          []spdxPackage{root},
-		Relationships:     []spdxRelationship{{spdxDocumentID, "DESCRIBES", root.SPDXID}},
+		CreationInfo: spdxCreation{
+			Created:  b.release.time.Format("2006-01-02T15:04:05Z"),
+			Creators: []string{"Tool: portolan-release"},
+		},
+		Packages:      []spdxPackage{root},
+		Relationships: []spdxRelationship{{spdxDocumentID, "DESCRIBES", root.SPDXID}},
 	}
 	add := func(p spdxPackage) {
 		doc.Packages = append(doc.Packages, p)
@@ -113,7 +119,9 @@ func modulePackage(path, version string) spdxPackage {
 		Name: path, SPDXID: "SPDXRef-" + spdxID(path+"-"+version), VersionInfo: version,
 		DownloadLocation: spdxNone, LicenseConcluded: spdxNone, LicenseDeclared: spdxNone, CopyrightText: spdxNone,
 		ExternalRefs: []spdxRef{{
-			Category: "PACKAGE-MANAGER", Type: "purl", Locator: "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B"),
+			Category: "PACKAGE-MANAGER",
+			Type:     "purl",
+			Locator:  "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B"),
 		}},
 	}
 }

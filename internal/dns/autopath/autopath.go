@@ -64,7 +64,8 @@ func (r *Reader) OptionCode() uint16 { return r.cfg.Option }
 
 // MayAsk reports whether the option of a client counts.
 func (r *Reader) MayAsk(client netip.Addr) bool {
-	return len(r.cfg.Clients) == 0 || slices.ContainsFunc(r.cfg.Clients, func(p netip.Prefix) bool { return p.Contains(client) })
+	return len(r.cfg.Clients) == 0 ||
+		slices.ContainsFunc(r.cfg.Clients, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
 // Labels of a name that says what it shall be searched for in, and of the
@@ -132,12 +133,14 @@ func (r *Reader) front(front, zone []byte, s *Search) Place {
 // isNamespace reports whether a label can be a Namespace's name (RFC 1123, section
 // 2.1), and so be told in an option without escapes.
 func isNamespace(label []byte) bool {
-	return !bytes.ContainsFunc(label, func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })
+	return !bytes.ContainsFunc(label,
+		func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })
 }
 
 // IsCluster reports whether a name is in a cluster domain.
 func (r *Reader) IsCluster(name []byte) bool {
-	return slices.ContainsFunc(r.zones, func(z []byte) bool { return bytes.HasSuffix(name, z) && isCut(name, len(name)-len(z)) })
+	return slices.ContainsFunc(r.zones,
+		func(z []byte) bool { return bytes.HasSuffix(name, z) && isCut(name, len(name)-len(z)) })
 }
 
 // isCut reports whether a label of name begins at the given place, or name ends.

@@ -118,7 +118,13 @@ type Server struct {
 
 // Listen binds the sockets and serves nothing yet. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, maxHeld: maxHeld, drainTime: drainTime, lingerTime: lingerTime, waiting: waitingSockets{start: time.Now()}}
+	s := &Server{
+		cfg:        cfg,
+		maxHeld:    maxHeld,
+		drainTime:  drainTime,
+		lingerTime: lingerTime,
+		waiting:    waitingSockets{start: time.Now()},
+	}
 	for _, addr := range cfg.Listen {
 		if err := s.bind(ctx, addr); err != nil {
 			s.Close()

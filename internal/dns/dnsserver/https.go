@@ -153,7 +153,8 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.note(r, 1)
 	defer h.note(r, -1)
-	answer := h.answer(r.Context(), query, respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS})
+	answer := h.answer(r.Context(), query,
+		respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS})
 	if answer == nil { // a response, or shorter than a header
 		http.Error(w, "not a query", http.StatusBadRequest)
 		return

@@ -73,7 +73,8 @@ func parseReply(packet []byte, questions uint16) (*Reply, error) {
 		wire:  packet,
 	}
 	r.RCode = RCode(r.Flags & 0xf)
-	if r.Flags&FlagQR == 0 || Opcode(r.Flags&opcodeMask>>opcodeShift) != OpcodeQuery || binary.BigEndian.Uint16(packet[4:]) != questions {
+	if r.Flags&FlagQR == 0 || Opcode(r.Flags&opcodeMask>>opcodeShift) != OpcodeQuery ||
+		binary.BigEndian.Uint16(packet[4:]) != questions {
 		return nil, ErrReply
 	}
 	r.counts[0], r.question = questions, HeaderLen

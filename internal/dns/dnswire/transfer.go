@@ -27,7 +27,8 @@ type IXFRBase struct {
 // ReadIXFRBase parses the authority section of a query that was parsed without
 // error. ok is false if it has no SOA record.
 func ReadIXFRBase(query []byte) (h IXFRBase, ok bool) {
-	if len(query) < HeaderLen || binary.BigEndian.Uint16(query[4:]) != 1 || binary.BigEndian.Uint16(query[6:]) != 0 || binary.BigEndian.Uint16(query[8:]) == 0 {
+	if len(query) < HeaderLen || binary.BigEndian.Uint16(query[4:]) != 1 || binary.BigEndian.Uint16(query[6:]) != 0 ||
+		binary.BigEndian.Uint16(query[8:]) == 0 {
 		return IXFRBase{}, false
 	}
 	name, ok := plainName(query[HeaderLen:])
@@ -192,7 +193,8 @@ func MatchNotifyReply(reply, notify []byte) (code RCode, ok bool) {
 // NewTransferFailure returns a SERVFAIL reply to a query for a transfer of
 // zone.
 func NewTransferFailure(q TransferQuery, zone dnsname.Name, t Type) []byte {
-	m := AppendTransferReply(nil, NewTransfer(zone, t).Messages()[0], TransferQuery{ID: q.ID, Flags: q.Flags, Question: q.Question}, 0)
+	m := AppendTransferReply(nil, NewTransfer(zone, t).Messages()[0],
+		TransferQuery{ID: q.ID, Flags: q.Flags, Question: q.Question}, 0)
 	binary.BigEndian.PutUint16(m[2:], FlagQR|q.Flags&FlagRD|uint16(ServFail))
 	return m
 }

@@ -112,7 +112,8 @@ func (r *Filter) Access(client netip.Addr, name []byte) Action {
 func (a *AccessRule) matches(client netip.Addr, name []byte) bool {
 	isClient := func(p netip.Prefix) bool { return p.Contains(client) }
 	holds := func(n dnsname.Name) bool { return n.Contains(name) }
-	return (len(a.Clients) == 0 || slices.ContainsFunc(a.Clients, isClient)) && (len(a.Names) == 0 || slices.ContainsFunc(a.Names, holds))
+	return (len(a.Clients) == 0 || slices.ContainsFunc(a.Clients, isClient)) &&
+		(len(a.Names) == 0 || slices.ContainsFunc(a.Names, holds))
 }
 
 // Rewrite returns the name whose records answer a query for name, and whether a

@@ -42,7 +42,13 @@ func NewRateLimiter(l RateLimit) *RateLimiter {
 		return nil
 	}
 	interval := int64(time.Second) / int64(l.PerSecond)
-	return &RateLimiter{limit: l, interval: interval, burst: interval * int64(max(l.Burst, 1)), seed: maphash.MakeSeed(), start: time.Now()}
+	return &RateLimiter{
+		limit:    l,
+		interval: interval,
+		burst:    interval * int64(max(l.Burst, 1)),
+		seed:     maphash.MakeSeed(),
+		start:    time.Now(),
+	}
 }
 
 // LimitVerdict says whether a response is sent.

@@ -57,14 +57,17 @@ func (u Upstream) String() string {
 }
 
 // errBadUpstream is wrapped by ParseUpstream.
-var errBadUpstream = errors.New("not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9")
+var errBadUpstream = errors.New("not a server, such as 10.0.0.2, 10.0.0.2:5353, tcp://10.0.0.2, " +
+	"tls://9.9.9.9#dns.quad9.net or https://dns.quad9.net/dns-query@9.9.9.9")
 
 // ParseUpstream parses a server as String writes it. The port and the path may
 // be omitted, and the port of an HTTPS URL may follow its host.
 func ParseUpstream(s string) (Upstream, error) {
 	u, rest, port := Upstream{}, s, uint16(dnsPort)
 	fixed := false // the URL has a port
-	for prefix, transport := range map[string]Transport{"udp://": UDP, "dns://": UDP, "tcp://": TCP, "tls://": TLS, "https://": HTTPS} {
+	for prefix, transport := range map[string]Transport{
+		"udp://": UDP, "dns://": UDP, "tcp://": TCP, "tls://": TLS, "https://": HTTPS,
+	} {
 		if after, ok := strings.CutPrefix(s, prefix); ok {
 			u.Transport, rest = transport, after
 		}

@@ -18,10 +18,14 @@ const maxAttempts = 8
 func (f *Forwarder) resolve(q cache.Key) (*cache.Entry, time.Time) {
 	r := f.routeOf(q)
 	if r == nil {
-		return f.fail(q, &cache.Failure{Code: dnswire.EDENotAuthoritative, Text: "no upstream server is configured for this name"})
+		return f.fail(q,
+			&cache.Failure{Code: dnswire.EDENotAuthoritative, Text: "no upstream server is configured for this name"})
 	}
 	if r.receivesProbe(q.Name) || r.allLoop() {
-		return f.fail(q, &cache.Failure{Code: dnswire.EDENoReachable, Text: fmt.Sprintf("route %s: forwarding loop: an upstream server forwards queries back to this server", r)})
+		return f.fail(q, &cache.Failure{
+			Code: dnswire.EDENoReachable,
+			Text: fmt.Sprintf("route %s: forwarding loop: an upstream server forwards queries back to this server", r),
+		})
 	}
 	f.budget.earn()
 	reply, from, err := f.query(r, q)
@@ -33,7 +37,8 @@ func (f *Forwarder) resolve(q cache.Key) (*cache.Entry, time.Time) {
 	}
 	if r.NoPrivate && hasPrivateAddress(reply) {
 		return f.fail(q, &cache.Failure{
-			Code: dnswire.EDEBlocked, Text: fmt.Sprintf("route %s: the answer has a private address, which is not allowed for names of this route", r),
+			Code:     dnswire.EDEBlocked,
+			Text:     fmt.Sprintf("route %s: the answer has a private address, which is not allowed for names of this route", r),
 			OfSubnet: isOfSubnet(reply),
 		})
 	}
@@ -55,7 +60,11 @@ func (f *Forwarder) fail(q cache.Key, why *cache.Failure) (*cache.Entry, time.Ti
 
 // refusal describes a reply with an error code, and which upstream sent it.
 func refusal(r *route, from *upstream, reply *dnswire.Reply) *cache.Failure {
-	why := &cache.Failure{Code: dnswire.EDEOther, Text: fmt.Sprintf("route %s: an upstream server answers %s", r, reply.RCode), OfSubnet: isOfSubnet(reply)}
+	why := &cache.Failure{
+		Code:     dnswire.EDEOther,
+		Text:     fmt.Sprintf("route %s: an upstream server answers %s", r, reply.RCode),
+		OfSubnet: isOfSubnet(reply),
+	}
 	if reply.EDE != nil {
 		why.Code = reply.EDE.Code
 		why.Text = fmt.Sprintf("route %s: %s says: %s", r, from, cmp.Or(reply.EDE.Text, reply.RCode.String()))

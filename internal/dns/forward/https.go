@@ -58,7 +58,8 @@ func newHTTPS(u Upstream, counts *upstreamCounts) *https {
 func (h *https) exchange(ctx context.Context, query []byte) (*dnswire.Reply, error) {
 	body := bytes.Clone(query)
 	binary.BigEndian.PutUint16(body, 0) // for HTTP caches (RFC 8484, section 4.1)
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &h.trace), http.MethodPost, h.url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &h.trace), http.MethodPost, h.url,
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

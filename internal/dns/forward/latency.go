@@ -20,8 +20,11 @@ type LatencyHistogram struct {
 
 // latencyBounds are the upper bounds of the buckets.
 var latencyBounds = [...]time.Duration{
-	500 * time.Microsecond, time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond,
-	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
+	500 * time.Microsecond,
+	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2 * time.Second, 5 * time.Second,
 }
 
 // otherRCode stands for all response codes from BADCOOKIE up, so that upstreams
@@ -67,7 +70,11 @@ func (d *latencies) histograms() (all []LatencyHistogram) {
 	defer d.mu.Unlock()
 	d.countsOf(dnswire.NoError)
 	for rcode, counts := range d.of {
-		made := LatencyHistogram{RCode: rcode.String(), Buckets: make(map[float64]uint64, len(latencyBounds)), Sum: counts.sum.Seconds()}
+		made := LatencyHistogram{
+			RCode:   rcode.String(),
+			Buckets: make(map[float64]uint64, len(latencyBounds)),
+			Sum:     counts.sum.Seconds(),
+		}
 		if rcode == otherRCode {
 			made.RCode = "other"
 		}

@@ -114,7 +114,8 @@ func (r *route) allLoop() bool {
 
 func (u *upstream) logLoop(log *slog.Logger, r *route, back bool) {
 	if back {
-		log.Error("upstream forwards queries back to this server (forwarding loop); it is not used", "route", r, "upstream", u.Upstream)
+		log.Error("upstream forwards queries back to this server (forwarding loop); it is not used", "route", r,
+			"upstream", u.Upstream)
 		return
 	}
 	log.Info("forwarding loop is gone", "route", r, "upstream", u.Upstream)

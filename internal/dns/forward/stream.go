@@ -48,7 +48,12 @@ func tlsConfig(u Upstream) *tls.Config {
 	if name == "" {
 		name = u.Addr.Addr().WithZone("").String()
 	}
-	return &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(sessions), RootCAs: u.Roots}
+	return &tls.Config{
+		ServerName:         name,
+		MinVersion:         tls.VersionTLS12,
+		ClientSessionCache: tls.NewLRUClientSessionCache(sessions),
+		RootCAs:            u.Roots,
+	}
 }
 
 var (

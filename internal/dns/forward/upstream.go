@@ -205,7 +205,10 @@ func (u *upstream) queryWithEDNS(ctx context.Context, q cache.Key) (*dnswire.Rep
 func (u *upstream) requireSearched(reply *dnswire.Reply) {
 	if (reply.RCode == dnswire.NoError || reply.RCode == dnswire.NXDomain) && !slices.Contains(reply.Options, u.search) {
 		reply.RCode = dnswire.Refused
-		reply.EDE = &dnswire.ReplyEDE{Code: dnswire.EDEOther, Text: fmt.Sprintf("it does not search for names by option %d (autopath.option, autopath.clients)", u.search)}
+		reply.EDE = &dnswire.ReplyEDE{
+			Code: dnswire.EDEOther,
+			Text: fmt.Sprintf("it does not search for names by option %d (autopath.option, autopath.clients)", u.search),
+		}
 	}
 }
 

@@ -48,7 +48,8 @@ func (t *Tap) frames(o *respond.Observation) (frames [][]byte) {
 		answer := t.message(o, dnstap.Message_CLIENT_RESPONSE)
 		answer.ResponseMessage = o.Answer
 		at := o.Began.Add(o.Elapsed)
-		answer.ResponseTimeSec, answer.ResponseTimeNsec = proto.Uint64(uint64(at.Unix())), proto.Uint32(uint32(at.Nanosecond()))
+		answer.ResponseTimeSec = new(uint64(at.Unix()))
+		answer.ResponseTimeNsec = new(uint32(at.Nanosecond()))
 		frames = t.append(frames, answer)
 	}
 	return frames
@@ -67,8 +68,8 @@ func (t *Tap) message(o *respond.Observation, kind dnstap.Message_Type) *dnstap.
 	}
 	return &dnstap.Message{
 		Type: &kind, SocketFamily: &family, SocketProtocol: protocols[o.Client.Transport].Enum(),
-		QueryAddress: o.Client.Addr.AsSlice(), QueryPort: proto.Uint32(uint32(o.Client.Port)),
-		QueryTimeSec: proto.Uint64(uint64(o.Began.Unix())), QueryTimeNsec: proto.Uint32(uint32(o.Began.Nanosecond())),
+		QueryAddress: o.Client.Addr.AsSlice(), QueryPort: new(uint32(o.Client.Port)),
+		QueryTimeSec: new(uint64(o.Began.Unix())), QueryTimeNsec: new(uint32(o.Began.Nanosecond())),
 	}
 }
 

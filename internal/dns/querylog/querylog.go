@@ -93,7 +93,10 @@ func (l *Log) Observe(o *respond.Observation) {
 	if l.isLogged(&now.Config, o) {
 		name, _, err := dnsname.FromWire(append(slices.Clone(o.QName), 0))
 		if err == nil {
-			l.count(offer(l.lines, &line{o.Client.AddrPort(), o.Client.Transport.String(), name.String(), o.QType, o.RCode, len(o.Answer), o.Elapsed}))
+			l.count(offer(l.lines, &line{
+				o.Client.AddrPort(), o.Client.Transport.String(), name.String(),
+				o.QType, o.RCode, len(o.Answer), o.Elapsed,
+			}))
 		}
 	}
 	if now.collector != nil {
@@ -127,7 +130,8 @@ func (l *Log) isLogged(c *Config, o *respond.Observation) bool {
 	if len(c.RCodes) > 0 && !slices.Contains(c.RCodes, o.RCode) {
 		return false
 	}
-	if len(c.Clients) > 0 && !slices.ContainsFunc(c.Clients, func(p netip.Prefix) bool { return p.Contains(o.Client.Addr) }) {
+	if len(c.Clients) > 0 &&
+		!slices.ContainsFunc(c.Clients, func(p netip.Prefix) bool { return p.Contains(o.Client.Addr) }) {
 		return false
 	}
 	if len(c.Names) > 0 && !slices.ContainsFunc(c.Names, func(n dnsname.Name) bool { return n.Contains(o.QName) }) {

@@ -9,7 +9,10 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-var truncatedReply = zone.EDE{Code: dnswire.EDEOther, Text: "an upstream server's answer is cut off, and it gives no whole one"}
+var truncatedReply = zone.EDE{
+	Code: dnswire.EDEOther,
+	Text: "an upstream server's answer is cut off, and it gives no whole one",
+}
 
 // finding is what a search knows of a name.
 type finding uint8

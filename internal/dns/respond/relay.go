@@ -7,7 +7,10 @@ import (
 )
 
 var (
-	intoCluster   = zone.EDE{Code: dnswire.EDEBlocked, Text: "the name is an alias of one in the cluster, which names from there may not be"}
+	intoCluster = zone.EDE{
+		Code: dnswire.EDEBlocked,
+		Text: "the name is an alias of one in the cluster, which names from there may not be",
+	}
 	staleReply    = zone.EDE{Code: dnswire.EDEStale, Text: "no upstream server answers; this is what one answered before"}
 	staleNXDomain = zone.EDE{Code: dnswire.EDEStaleNXDomain, Text: staleReply.Text}
 )

@@ -11,11 +11,23 @@ import (
 )
 
 var (
-	badSearch   = zone.EDE{Code: dnswire.EDEOther, Text: "the option with search paths is malformed, of another version, or too long"}
+	badSearch = zone.EDE{
+		Code: dnswire.EDEOther,
+		Text: "the option with search paths is malformed, of another version, or too long",
+	}
 	aboveSearch = zone.EDE{Code: dnswire.EDEOther, Text: "names below this one are searched for; this one is none of them"}
-	notASearch  = zone.EDE{Code: dnswire.EDEOther, Text: "the name is below the suffix of names that are searched for, and is not NAME.search.NAMESPACE.ZONE before it"}
-	noneFound   = zone.EDE{Code: dnswire.EDEOther, Text: "nothing was found in the search paths, nor for the name as given"}
-	staleDenial = zone.EDE{Code: dnswire.EDEStale, Text: "names that would come before this one are denied by earlier data"}
+	notASearch  = zone.EDE{
+		Code: dnswire.EDEOther,
+		Text: "the name is below the suffix of names that are searched for, and is not NAME.search.NAMESPACE.ZONE before it",
+	}
+	noneFound = zone.EDE{
+		Code: dnswire.EDEOther,
+		Text: "nothing was found in the search paths, nor for the name as given",
+	}
+	staleDenial = zone.EDE{
+		Code: dnswire.EDEStale,
+		Text: "names that would come before this one are denied by earlier data",
+	}
 )
 
 // searchSource is what carries a query's search paths.

@@ -11,9 +11,15 @@ import (
 const maxAliases = 10
 
 var (
-	notOurs      = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and there is no upstream server"}
-	notRecursive = zone.EDE{Code: dnswire.EDENotAuthoritative, Text: "the name is outside the zones served here, and the query does not ask for recursion"}
-	endless      = zone.EDE{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
+	notOurs = zone.EDE{
+		Code: dnswire.EDENotAuthoritative,
+		Text: "the name is outside the zones served here, and there is no upstream server",
+	}
+	notRecursive = zone.EDE{
+		Code: dnswire.EDENotAuthoritative,
+		Text: "the name is outside the zones served here, and the query does not ask for recursion",
+	}
+	endless = zone.EDE{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
 )
 
 // solve answers a query of class IN: by a search, by a rule, or from the zones

@@ -134,8 +134,10 @@ func typeIndex(t dnswire.Type) int {
 
 // Upper bounds of the buckets of histograms: nanoseconds, and octets.
 var (
-	durationBuckets = [...]uint64{1e3, 2e3, 5e3, 10e3, 20e3, 50e3, 100e3, 500e3, 1e6, 5e6, 10e6, 50e6, 100e6, 500e6, 1e9, 5e9}
-	sizeBuckets     = [...]uint64{64, 128, 256, 512, 1024, 1232, 2048, 4096, 8192, 16384, 32768, 65535}
+	durationBuckets = [...]uint64{
+		1e3, 2e3, 5e3, 10e3, 20e3, 50e3, 100e3, 500e3, 1e6, 5e6, 10e6, 50e6, 100e6, 500e6, 1e9, 5e9,
+	}
+	sizeBuckets = [...]uint64{64, 128, 256, 512, 1024, 1232, 2048, 4096, 8192, 16384, 32768, 65535}
 )
 
 const maxBuckets = len(durationBuckets)

@@ -57,8 +57,14 @@ const maxBegins = 3
 func (w *Worker) beginTransfer(x *exchange) verdict {
 	q := x.query
 	t := &TransferQuery{
-		Client: x.client, Type: q.Type,
-		Repeats: dnswire.TransferQuery{ID: q.ID, Flags: q.Flags, Question: append([]byte{}, q.Question...), EDNS: q.EDNS.Present},
+		Client: x.client,
+		Type:   q.Type,
+		Repeats: dnswire.TransferQuery{
+			ID:       q.ID,
+			Flags:    q.Flags,
+			Question: append([]byte{}, q.Question...),
+			EDNS:     q.EDNS.Present,
+		},
 	}
 	if x.signature != nil {
 		t.Key, t.Exchange = x.signature.key, x.signature.exchange

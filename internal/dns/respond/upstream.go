@@ -25,7 +25,10 @@ type Upstreams interface {
 
 var (
 	tooMany         = zone.EDE{Code: dnswire.EDEOther, Text: "too many queries are waiting for upstream servers"}
-	tooManyOfClient = zone.EDE{Code: dnswire.EDEProhibited, Text: "too many queries of this client are waiting for upstream servers"}
+	tooManyOfClient = zone.EDE{
+		Code: dnswire.EDEProhibited,
+		Text: "too many queries of this client are waiting for upstream servers",
+	}
 	malformedSubnet = zone.EDE{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
 	errNotReserved  = &cache.Entry{Failure: &cache.Failure{Code: tooMany.Code, Text: tooMany.Text}}
 )

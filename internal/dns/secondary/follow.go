@@ -191,7 +191,8 @@ func (f *session) fetch(ctx context.Context, z *followedZone, has *dnswire.SOA) 
 	if err == nil {
 		err = f.apply(z, got)
 	}
-	if has == nil || !errors.Is(err, errHistory) && !errors.Is(err, zone.ErrTransferRecord) && !errors.Is(err, zone.ErrDiffers) {
+	if has == nil ||
+		!errors.Is(err, errHistory) && !errors.Is(err, zone.ErrTransferRecord) && !errors.Is(err, zone.ErrDiffers) {
 		return got, err
 	}
 	if got, err = f.request(ctx, z, nil); err == nil {
@@ -266,7 +267,8 @@ func (f *session) recordRefresh(z *followedZone, got *answer, asked, notified ti
 	defer f.mu.Unlock()
 	news := got.outcome != unchanged
 	if !z.loaded || got.soa.MName != z.soa.MName {
-		f.cfg.Log.Info("zone is followed", "zone", z.name, "server", f.server, "serial", got.soa.Serial, "mname", got.soa.MName)
+		f.cfg.Log.Info("zone is followed", "zone", z.name, "server", f.server, "serial", got.soa.Serial,
+			"mname", got.soa.MName)
 	}
 	f.counts.add(got)
 	switch {

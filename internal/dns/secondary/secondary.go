@@ -151,7 +151,8 @@ func New(cfg Config) (*Secondary, error) {
 			return nil, err
 		}
 		notLoaded := zone.Metadata{EDE: notLoaded, Below: notLoaded}
-		err = c.Replace(soa, []zone.TransferRecord{{Name: soa.Zone, Type: zone.TypeMetadata, RData: zone.AppendMetadata(nil, &notLoaded)}})
+		err = c.Replace(soa,
+			[]zone.TransferRecord{{Name: soa.Zone, Type: zone.TypeMetadata, RData: zone.AppendMetadata(nil, &notLoaded)}})
 		if err != nil {
 			return nil, err
 		}
@@ -190,11 +191,21 @@ func (r *Secondary) key() *dnswire.TSIGKey {
 
 // Extended DNS Errors in answers.
 var (
-	notLoaded = &zone.EDE{Code: dnswire.EDENotReady, Text: "this node has no copy of the cluster's names yet", Pending: true}
+	notLoaded = &zone.EDE{
+		Code:    dnswire.EDENotReady,
+		Text:    "this node has no copy of the cluster's names yet",
+		Pending: true,
+	}
 
 	old = &zone.Stale{
-		Found:     &zone.EDE{Code: dnswire.EDEStale, Text: "from this node's copy, which no primary server has confirmed recently"},
-		Denied:    &zone.EDE{Code: dnswire.EDEStaleNXDomain, Text: "not in this node's copy, which no primary server has confirmed recently"},
+		Found: &zone.EDE{
+			Code: dnswire.EDEStale,
+			Text: "from this node's copy, which no primary server has confirmed recently",
+		},
+		Denied: &zone.EDE{
+			Code: dnswire.EDEStaleNXDomain,
+			Text: "not in this node's copy, which no primary server has confirmed recently",
+		},
 		DeniedTTL: 1,
 	}
 )

@@ -222,7 +222,8 @@ func (r *Secondary) restoreZones(zones []savedZone) error {
 			r.mu.Lock()
 			z.soa, z.loaded, z.stale = s.soa, true, true
 			r.mu.Unlock()
-			r.cfg.Log.Info("answering from the state file until a primary server replies", "zone", z.name, "serial", s.soa.Serial)
+			r.cfg.Log.Info("answering from the state file until a primary server replies", "zone", z.name,
+				"serial", s.soa.Serial)
 		}
 	}
 	return nil

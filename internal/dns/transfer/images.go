@@ -132,7 +132,10 @@ func encodeDifference(d *zone.Difference, detail zone.Detail) [][]byte {
 // acquire returns the image of key and counts a use, which release ends. If
 // there is no image, collect prepares one; because the zone may have changed,
 // it updates the key, and it estimates the number of octets.
-func (x *images) acquire(key imageKey, collect func(*imageKey) (build func() [][]byte, octets int64, err error)) (*image, error) {
+func (x *images) acquire(
+	key imageKey,
+	collect func(*imageKey) (build func() [][]byte, octets int64, err error),
+) (*image, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if i := x.all[key]; i != nil {

@@ -76,7 +76,8 @@ func (r *Permission) permits(q *respond.TransferQuery) bool {
 }
 
 func (r *Permission) covers(addr netip.Addr) bool {
-	return len(r.Clients) == 0 || slices.ContainsFunc(r.Clients, func(p netip.Prefix) bool { return p.Contains(addr.Unmap()) })
+	return len(r.Clients) == 0 ||
+		slices.ContainsFunc(r.Clients, func(p netip.Prefix) bool { return p.Contains(addr.Unmap()) })
 }
 
 // Sender serves zone transfers and sends NOTIFYs. Its methods are safe for
@@ -93,7 +94,12 @@ type Sender struct {
 // New returns a Sender that continues the counters of before, which may be nil.
 // It fails if a key cannot be read.
 func New(cfg Config, before *Sender) (*Sender, error) {
-	s := &Sender{cfg: cfg, slots: make(chan struct{}, cfg.MaxTransfers), counters: new(Counters), changed: make(chan struct{}, 1)}
+	s := &Sender{
+		cfg:      cfg,
+		slots:    make(chan struct{}, cfg.MaxTransfers),
+		counters: new(Counters),
+		changed:  make(chan struct{}, 1),
+	}
 	s.images = images{limit: cfg.MaxSize, all: make(map[imageKey]*image), latest: make(map[dnsname.Name]uint32)}
 	var known *keyring
 	if before != nil {

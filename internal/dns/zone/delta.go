@@ -20,7 +20,11 @@ const batchSize = 1024
 // applyDeltas applies deltas to the values of x. For each address it calls
 // arrange with the old and the new values; arrange puts the new ones in order.
 // Readers see all changes at once.
-func applyDeltas[V interface{ Equal(V) bool }](x *index[V], deltas []delta[V], arrange func(addr netip.Addr, old, all []V)) {
+func applyDeltas[V interface{ Equal(V) bool }](
+	x *index[V],
+	deltas []delta[V],
+	arrange func(addr netip.Addr, old, all []V),
+) {
 	order := sortDeltas(deltas)
 	next, room := x.snapshot(), min(len(deltas), batchSize)
 	made, changes := make([]V, 0, 2*room), make([]update[V], 0, room)

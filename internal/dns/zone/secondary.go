@@ -132,7 +132,12 @@ func parseHostLabel(labels []byte) (addr netip.Addr, ok bool) {
 // (AXFR). Errors wrap ErrTransferRecord; the zone is then unchanged. As with
 // Apply, a name that exists before and after is not denied in between.
 func (c *Secondary) Replace(soa dnswire.SOA, items []TransferRecord) error {
-	u := secondaryUpdate{Secondary: c, replace: true, nodes: make(map[dnsname.Name]bool), keep: make(map[dnsname.Name]bool)}
+	u := secondaryUpdate{
+		Secondary: c,
+		replace:   true,
+		nodes:     make(map[dnsname.Name]bool),
+		keep:      make(map[dnsname.Name]bool),
+	}
 	slices.SortFunc(items, func(a, b TransferRecord) int { return cmp.Compare(a.Name.WireLabels(), b.Name.WireLabels()) })
 	runs := []nameRecords{{name: soa.Zone}} // the apex, in case it has no records
 	for rest := items; len(rest) > 0; {

@@ -10,7 +10,12 @@ import (
 
 // subtree builds the subtree at base: the data in before and the hosts, with
 // the names of runs replaced.
-func (u *secondaryUpdate) subtree(base dnsname.Name, before *Subtree, hosts *hosts, runs []nameRecords) (*Subtree, error) {
+func (u *secondaryUpdate) subtree(
+	base dnsname.Name,
+	before *Subtree,
+	hosts *hosts,
+	runs []nameRecords,
+) (*Subtree, error) {
 	s := subtreeUpdate{secondaryUpdate: u, base: base, replaced: make(map[string]bool, len(runs))}
 	u.build.Begin(base, 0)
 	if before != nil {

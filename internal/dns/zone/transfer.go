@@ -200,7 +200,8 @@ func (t *Subtree) records(name dnsname.Name, yield func(OwnedRRset) bool) (more 
 
 func hostRecord(parent dnsname.Name, addr netip.Addr, ttl uint32) OwnedRRset {
 	k := keyOf(addr)
-	return OwnedRRset{append(appendHostLabel(nil, addr), parent.WireLabels()...), dnswire.NewRRset(addrType(addr), ttl, k.octets())}
+	owner := append(appendHostLabel(nil, addr), parent.WireLabels()...)
+	return OwnedRRset{owner, dnswire.NewRRset(addrType(addr), ttl, k.octets())}
 }
 
 // pointerRecords yields the PTR RRset of addr and, if it is not in canonical
@@ -236,7 +237,8 @@ type ownedRecord struct {
 }
 
 func (r ownedRecord) compare(o ownedRecord) int {
-	return cmp.Or(strings.Compare(r.owner, o.owner), cmp.Compare(r.typ, o.typ), cmp.Compare(r.ttl, o.ttl), strings.Compare(r.rdata, o.rdata))
+	return cmp.Or(strings.Compare(r.owner, o.owner), cmp.Compare(r.typ, o.typ), cmp.Compare(r.ttl, o.ttl),
+		strings.Compare(r.rdata, o.rdata))
 }
 
 // flatten returns the records that records yields, sorted.
@@ -256,7 +258,7 @@ func flatten(records func(yield func(OwnedRRset) bool) bool) (all []ownedRecord)
 // of after that are not in before. Both are sorted.
 func compareRecords(before, after []ownedRecord) (deleted, added []ownedRecord) {
 	for len(before) > 0 || len(after) > 0 {
-		order := 0
+		var order int
 		switch {
 		case len(after) == 0:
 			order = -1
@@ -284,13 +286,16 @@ func compareRecords(before, after []ownedRecord) (deleted, added []ownedRecord) 
 // joinRRsets combines sorted records into RRsets.
 func joinRRsets(records []ownedRecord) (all []OwnedRRset) {
 	for len(records) > 0 {
-		first, n := records[0], 0
+		first := records[0]
 		var rdata [][]byte
-		for ; n < len(records) && records[n].owner == first.owner && records[n].typ == first.typ && records[n].ttl == first.ttl; n++ {
-			rdata = append(rdata, bytes.Clone([]byte(records[n].rdata)))
+		for _, r := range records {
+			if r.owner != first.owner || r.typ != first.typ || r.ttl != first.ttl {
+				break
+			}
+			rdata = append(rdata, bytes.Clone([]byte(r.rdata)))
 		}
 		all = append(all, OwnedRRset{[]byte(first.owner), dnswire.NewRRset(first.typ, first.ttl, rdata...)})
-		records = records[n:]
+		records = records[len(rdata):]
 	}
 	return all
 }

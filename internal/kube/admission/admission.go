@@ -121,9 +121,17 @@ func NewHandler(cfg Config, namespaces Namespaces, observer ReviewObserver, log 
 }
 
 func newHandler(cfg Config, namespaces Namespaces, of judge, observer ReviewObserver, log *slog.Logger) *Handler {
-	h := &Handler{timeout: cfg.Timeout, slots: make(chan struct{}, cfg.MaxInFlight), large: make(chan struct{}, 1), observer: observer, log: log}
+	h := &Handler{
+		timeout:  cfg.Timeout,
+		slots:    make(chan struct{}, cfg.MaxInFlight),
+		large:    make(chan struct{}, 1),
+		observer: observer,
+		log:      log,
+	}
 	m := mutator{namespaces: newNamespaceCache(namespaces), node: dnsconfig.NodeSettings{
-		ClusterDomain: cfg.ClusterDomain, ClusterDNS: slices.Concat(cfg.NodeDNS, cfg.ClusterDNS), AutopathSuffix: cfg.AutopathSuffix,
+		ClusterDomain:  cfg.ClusterDomain,
+		ClusterDNS:     slices.Concat(cfg.NodeDNS, cfg.ClusterDNS),
+		AutopathSuffix: cfg.AutopathSuffix,
 	}}
 	v := validator{judge: of, deny: cfg.Deny, ignore: cfg.Ignore}
 	h.mux.Handle("POST /mutate", h.answer("mutate", m.review))
@@ -150,7 +158,8 @@ func (h *Handler) answer(webhook string, do review) http.Handler {
 		if v.failed {
 			if suppressed, allowed := h.warnings.allow(time.Now()); allowed {
 				h.log.Warn("admitted without review", "webhook", webhook, "resource", resourceLabel(request),
-					"namespace", plain(request.Namespace), "name", plain(request.Name), "reason", plain(v.warnings[0]), "suppressed", suppressed)
+					"namespace", plain(request.Namespace), "name", plain(request.Name), "reason", plain(v.warnings[0]),
+					"suppressed", suppressed)
 			}
 		}
 		write(w, respond(request, &v))

@@ -63,7 +63,10 @@ func NewAPI(c APIConfig) (*API, error) {
 		client **rest.RESTClient
 		group  schema.GroupVersion
 		path   string
-	}{{&a.core, corev1.SchemeGroupVersion, "/api"}, {&a.registration, admissionregistrationv1.SchemeGroupVersion, "/apis"}} {
+	}{
+		{&a.core, corev1.SchemeGroupVersion, "/api"},
+		{&a.registration, admissionregistrationv1.SchemeGroupVersion, "/apis"},
+	} {
 		cfg := rest.CopyConfig(cfg)
 		cfg.GroupVersion, cfg.APIPath = &of.group, of.path
 		if *of.client, err = rest.RESTClientForConfigAndClient(cfg, client); err != nil {
@@ -188,7 +191,8 @@ func (a *API) setBundle(ctx context.Context, r *registration, bundle []byte) err
 	for _, e := range r.entries {
 		patch = append(patch, operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", e.index), bundle})
 	}
-	err := a.registration.Patch(types.JSONPatchType).Resource(r.resource).Name(r.name).Body(encode(patch)).MaxRetries(0).Do(ctx).Error()
+	err := a.registration.Patch(types.JSONPatchType).Resource(r.resource).Name(r.name).
+		Body(encode(patch)).MaxRetries(0).Do(ctx).Error()
 	if testFailed(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return errChanged
 	}

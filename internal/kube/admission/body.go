@@ -41,7 +41,11 @@ func wrong(status int, format string, args ...any) *statusError {
 
 // begin reads a request and acquires a slot for its review; done releases the slot and
 // the octets of the body.
-func (h *Handler) begin(ctx context.Context, w http.ResponseWriter, r *http.Request) (request *admissionv1.AdmissionRequest, done func(), wrongly *statusError) {
+func (h *Handler) begin(
+	ctx context.Context,
+	w http.ResponseWriter,
+	r *http.Request,
+) (request *admissionv1.AdmissionRequest, done func(), wrongly *statusError) {
 	body := &metered{octets: &h.octets}
 	text, wrongly := h.read(w, r, body)
 	if wrongly != nil {

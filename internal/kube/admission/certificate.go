@@ -59,7 +59,8 @@ func newGeneration(host string, now time.Time, life time.Duration) (*generation,
 	if err != nil {
 		return nil, err
 	}
-	return parseGeneration(block("CERTIFICATE", authorityDER), block("CERTIFICATE", certificateDER), block("PRIVATE KEY", keyDER))
+	return parseGeneration(block("CERTIFICATE", authorityDER), block("CERTIFICATE", certificateDER),
+		block("PRIVATE KEY", keyDER))
 }
 
 func template(now time.Time, life time.Duration) *x509.Certificate {

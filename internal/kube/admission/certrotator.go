@@ -220,7 +220,8 @@ func (c *CertificateRotator) register(ctx context.Context, registered []*registr
 		c.log.Info("CA bundle set", "resource", r.resource, "name", r.name)
 	}
 	if entries == 0 {
-		return fmt.Errorf("no %s or %s %s has a webhook for the Service %s/%s", mutating, validating, c.service.Name, c.service.Namespace, c.service.Name)
+		return fmt.Errorf("no %s or %s %s has a webhook for the Service %s/%s", mutating, validating, c.service.Name,
+			c.service.Namespace, c.service.Name)
 	}
 	return nil
 }
@@ -291,7 +292,8 @@ func (c *CertificateRotator) generations(ctx context.Context) (newest, before *g
 // usable returns the generation whose keys have a prefix; nil if there is none that
 // clients would accept.
 func (c *CertificateRotator) usable(s *corev1.Secret, prefix string) *generation {
-	g, err := parseGeneration(s.Data[prefix+keyAuthority], s.Data[prefix+corev1.TLSCertKey], s.Data[prefix+corev1.TLSPrivateKeyKey])
+	g, err := parseGeneration(s.Data[prefix+keyAuthority], s.Data[prefix+corev1.TLSCertKey],
+		s.Data[prefix+corev1.TLSPrivateKeyKey])
 	if err != nil || g.check(c.service.host(), c.now()) != nil {
 		return nil
 	}
@@ -309,5 +311,7 @@ func put(s *corev1.Secret, prefix string, g *generation) {
 		}
 		return
 	}
-	s.Data[prefix+keyAuthority], s.Data[prefix+corev1.TLSCertKey], s.Data[prefix+corev1.TLSPrivateKeyKey] = g.authorityPEM, g.certificatePEM, g.keyPEM
+	s.Data[prefix+keyAuthority] = g.authorityPEM
+	s.Data[prefix+corev1.TLSCertKey] = g.certificatePEM
+	s.Data[prefix+corev1.TLSPrivateKeyKey] = g.keyPEM
 }

@@ -64,7 +64,9 @@ func (m *mutator) review(ctx context.Context, r *admissionv1.AdmissionRequest) (
 	}
 	obstacle := obstacleOf(&pod.Spec)
 	switch {
-	case requested == declinesPolicy, requested == requestsNothing && obstacle != nil, pod.Spec.DNSPolicy == corev1.DNSNone:
+	case requested == declinesPolicy,
+		requested == requestsNothing && obstacle != nil,
+		pod.Spec.DNSPolicy == corev1.DNSNone:
 		return verdict{}, nil
 	case obstacle != nil:
 		return unchanged(obstacle), nil
@@ -144,7 +146,8 @@ func (m *mutator) resolve(pod *corev1.Pod, namespace *corev1.Namespace) (*corev1
 	own := p.DNSConfig
 	if text, there := namespace.Annotations[ndotsKey]; there {
 		if n, err := strconv.Atoi(text); err != nil || n < 0 || n > maxNDots {
-			return nil, fmt.Errorf("annotation %s of namespace %s: %.64q is not between 0 and %d", ndotsKey, namespace.Name, text, maxNDots)
+			return nil, fmt.Errorf("annotation %s of namespace %s: %.64q is not between 0 and %d", ndotsKey, namespace.Name,
+				text, maxNDots)
 		}
 		p.DNSConfig = withOption(own, resolvconf.Option{Name: "ndots", Value: text})
 	}

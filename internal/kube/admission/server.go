@@ -28,7 +28,13 @@ const (
 )
 
 // Listen binds the socket and starts nothing. Its error names the address.
-func Listen(ctx context.Context, cfg Config, handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*ReviewServer, error) {
+func Listen(
+	ctx context.Context,
+	cfg Config,
+	handler http.Handler,
+	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error),
+	log *slog.Logger,
+) (*ReviewServer, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", cfg.Listen.String())
 	if err != nil {

@@ -175,7 +175,11 @@ func newAlone(cfg *Config) *alone {
 
 func (a *alone) judge(namespace string, o runtime.Object) (found []lint.Finding) {
 	a.store.View(func(v *cluster.View) {
-		c := &lint.Linter{View: v, Domains: []string{a.node.ClusterDomain}, Node: func(*dnsconfig.Subject) dnsconfig.NodeSettings { return a.node }}
+		c := &lint.Linter{
+			View:    v,
+			Domains: []string{a.node.ClusterDomain},
+			Node:    func(*dnsconfig.Subject) dnsconfig.NodeSettings { return a.node },
+		}
 		switch o := o.(type) {
 		case *corev1.Namespace:
 			n, _ := object.Namespace(o) // the API server reports what the decoder refuses
@@ -224,7 +228,8 @@ func subjectOf(namespace string, o runtime.Object) (s dnsconfig.Subject, ok bool
 			return s, false // its Deployment was checked
 		}
 		// It names its Pods as a DaemonSet does.
-		w, _ = object.DaemonSet(&appsv1.DaemonSet{ObjectMeta: o.ObjectMeta, Spec: appsv1.DaemonSetSpec{Template: o.Spec.Template}})
+		w, _ = object.DaemonSet(
+			&appsv1.DaemonSet{ObjectMeta: o.ObjectMeta, Spec: appsv1.DaemonSetSpec{Template: o.Spec.Template}})
 	case *batchv1.Job:
 		w, _ = object.Job(o)
 		indexed(w, o.Name, &o.Spec)
@@ -259,7 +264,8 @@ func podSubject(namespace string, p *corev1.Pod) dnsconfig.Subject {
 	if name == "" {
 		name = generated(p.GenerateName)
 	}
-	return dnsconfig.SubjectOfPod(&cluster.Pod{Key: cluster.Key{Namespace: namespace, Name: name}, Labels: p.Labels, Spec: object.PodSpec(&p.Spec)})
+	return dnsconfig.SubjectOfPod(
+		&cluster.Pod{Key: cluster.Key{Namespace: namespace, Name: name}, Labels: p.Labels, Spec: object.PodSpec(&p.Spec)})
 }
 
 // generated returns a name of the form that the API server generates from generateName

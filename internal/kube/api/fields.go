@@ -125,7 +125,11 @@ type cutting struct {
 }
 
 // Decode decodes a single object. It overwrites wire.
-func (c cutting) Decode(wire []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c cutting) Decode(
+	wire []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	if unknown, ok := bytes.CutPrefix(wire, []byte(protobufMagic)); ok {
 		if kept := c.kept[string(first(first(unknown, fieldTypeMeta), fieldKind))]; kept != nil {
 			cut, err := fields{fieldTypeMeta: whole, fieldRaw: kept}.cut(unknown)

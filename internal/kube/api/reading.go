@@ -49,7 +49,14 @@ type reading struct {
 var backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 7, Cap: 5 * time.Second, Jitter: 0.5}
 
 func newReading(s *Source, r *resource, sc scope) *reading {
-	return &reading{source: s, resource: r, scope: sc, kept: s.cfg.kept()[r.Model.String()], lost: time.Now(), refused: make(map[cluster.Key]string)}
+	return &reading{
+		source:   s,
+		resource: r,
+		scope:    sc,
+		kept:     s.cfg.kept()[r.Model.String()],
+		lost:     time.Now(),
+		refused:  make(map[cluster.Key]string),
+	}
 }
 
 // run lists and watches until ctx is done.
@@ -82,7 +89,8 @@ func (r *reading) begin(ctx context.Context, options metav1.ListOptions) (watch.
 		w, err := r.open(ctx, options)
 		// The Reflector would wait as well, but before the first list it does not
 		// stop when ctx is done.
-		if waits := utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err); err == nil || !waits || options.SendInitialEvents == nil {
+		waits := utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)
+		if err == nil || !waits || options.SendInitialEvents == nil {
 			return w, err
 		}
 		if err := sleep(ctx, pause.Step()); err != nil {
@@ -232,7 +240,8 @@ func (r *reading) doubt(limit time.Duration) *openWatch {
 	}
 	if !r.doubted {
 		r.doubted, r.lost = true, time.Now().Add(-silence)
-		r.source.cfg.Log.Warn("kubernetes api is silent; watching anew", "resource", r.resource.Resource, "for", silence.Round(time.Second))
+		r.source.cfg.Log.Warn("kubernetes api is silent; watching anew", "resource", r.resource.Resource,
+			"for", silence.Round(time.Second))
 	}
 	return r.watch
 }
@@ -252,7 +261,8 @@ func (r *reading) failed(ctx context.Context, err error) {
 	const most = 16 // causes that are told apart
 	if c := cause(err); !slices.Contains(r.causes, c) && len(r.causes) < most {
 		r.causes = append(r.causes, c)
-		r.source.cfg.Log.Error("kubernetes api can't be read; what was read stays, and it is tried again", "resource", r.resource.Resource, "err", err)
+		r.source.cfg.Log.Error("kubernetes api can't be read; what was read stays, and it is tried again",
+			"resource", r.resource.Resource, "err", err)
 	}
 	r.problem = err
 }
@@ -261,7 +271,8 @@ func (r *reading) failed(ctx context.Context, err error) {
 // a failed request to the server's address.
 func (r *reading) explained(err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w; allow it with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}", err, r.resource.Group.Group, r.resource.Resource)
+		return fmt.Errorf("%w; allow it with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}", err,
+			r.resource.Group.Group, r.resource.Resource)
 	}
 	var asked *url.Error
 	switch {

@@ -195,13 +195,23 @@ func trimService(s *cluster.Service, _ *Config) {
 
 func clearService(apiObject any) {
 	s := apiObject.(*corev1.Service)
-	*s = corev1.Service{Spec: corev1.ServiceSpec{Ports: s.Spec.Ports[:0], ClusterIPs: s.Spec.ClusterIPs[:0], IPFamilies: s.Spec.IPFamilies[:0]}}
+	*s = corev1.Service{
+		Spec: corev1.ServiceSpec{
+			Ports:      s.Spec.Ports[:0],
+			ClusterIPs: s.Spec.ClusterIPs[:0],
+			IPFamilies: s.Spec.IPFamilies[:0],
+		},
+	}
 }
 
 func clearSlice(apiObject any) {
 	s := apiObject.(*discoveryv1.EndpointSlice)
 	clear(s.Labels)
-	*s = discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: s.Labels}, Endpoints: s.Endpoints[:0], Ports: s.Ports[:0]}
+	*s = discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Labels: s.Labels},
+		Endpoints:  s.Endpoints[:0],
+		Ports:      s.Ports[:0],
+	}
 }
 
 func trimSlice(s *cluster.EndpointSlice, cfg *Config) {

@@ -101,7 +101,8 @@ func (r *reading) put(tx *cluster.Tx, it item) {
 		delete(r.refused, it.key)
 	case r.refused[it.key] != it.err.Error():
 		r.refused[it.key] = it.err.Error()
-		r.source.cfg.Log.Error("object refused; its last good version, if any, stays", "resource", r.resource.Resource, "object", it.key, "err", it.err)
+		r.source.cfg.Log.Error("object refused; its last good version, if any, stays", "resource", r.resource.Resource,
+			"object", it.key, "err", it.err)
 	}
 }
 

@@ -140,9 +140,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 var reasons = map[int]metav1.StatusReason{
-	http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests,
-	http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusUnauthorized: metav1.StatusReasonUnauthorized,
-	http.StatusGone: metav1.StatusReasonExpired,
+	http.StatusForbidden:           metav1.StatusReasonForbidden,
+	http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
+	http.StatusInternalServerError: metav1.StatusReasonInternalError,
+	http.StatusUnauthorized:        metav1.StatusReasonUnauthorized,
+	http.StatusGone:                metav1.StatusReasonExpired,
 }
 
 func status(code int, reason metav1.StatusReason, message string) *metav1.Status {

@@ -23,7 +23,10 @@ func (s *Server) list(w http.ResponseWriter, q *query) {
 	w.Header().Set("Content-Type", "application/json")
 	kind := resources[q.resource]
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"apiVersion": kind.APIVersion, "kind": kind.Kind + "List", "metadata": map[string]string{"resourceVersion": strconv.Itoa(version)}, "items": items,
+		"apiVersion": kind.APIVersion,
+		"kind":       kind.Kind + "List",
+		"metadata":   map[string]string{"resourceVersion": strconv.Itoa(version)},
+		"items":      items,
 	})
 }
 

@@ -83,11 +83,12 @@ func (a *apiSlices) newInformer(client kubernetes.Interface, namespace string) c
 			return w, err
 		},
 	}
-	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client), &discoveryv1.EndpointSlice{}, cache.SharedIndexInformerOptions{
-		Indexers: cache.Indexers{byService: func(o any) ([]string, error) {
-			return []string{serviceOf(o.(*discoveryv1.EndpointSlice)).String()}, nil
-		}},
-	})
+	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client),
+		&discoveryv1.EndpointSlice{}, cache.SharedIndexInformerOptions{
+			Indexers: cache.Indexers{byService: func(o any) ([]string, error) {
+				return []string{serviceOf(o.(*discoveryv1.EndpointSlice)).String()}, nil
+			}},
+		})
 	// These fail only on a started informer.
 	must(informer.SetTransform(func(o any) (any, error) {
 		if s, ok := o.(*discoveryv1.EndpointSlice); ok {
@@ -107,7 +108,8 @@ func (a *apiSlices) newInformer(client kubernetes.Interface, namespace string) c
 // isRoutine reports whether a watch that ended with err is merely started again: its
 // connection was closed, or the API server dropped its resource version.
 func isRoutine(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsResourceExpired(err) ||
+		apierrors.IsGone(err)
 }
 
 func must(err error) {

@@ -97,10 +97,15 @@ var errStale = errors.New("the watch has not yet delivered what was written befo
 // NewController returns a Controller that is subscribed to the Store.
 func NewController(cfg ControllerConfig) *Controller {
 	c := &Controller{
-		cfg: cfg, feed: cfg.Store.Subscribe(), nodes: NewNodes(NodesKnown),
-		tracker: endpointsliceutil.NewEndpointSliceTracker(), index: NewIndex(), orphaned: make(map[cluster.Key]time.Time),
-		stale: workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstBackoff, maxStaleBackoff),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstBackoff, maxBackoff)),
+		cfg:      cfg,
+		feed:     cfg.Store.Subscribe(),
+		nodes:    NewNodes(NodesKnown),
+		tracker:  endpointsliceutil.NewEndpointSliceTracker(),
+		index:    NewIndex(),
+		orphaned: make(map[cluster.Key]time.Time),
+		stale:    workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstBackoff, maxStaleBackoff),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[cluster.Key](firstBackoff, maxBackoff)),
 	}
 	c.api = newAPISlices(c)
 	return c
@@ -184,7 +189,11 @@ func (c *Controller) Work(ctx context.Context) error {
 	var working sync.WaitGroup
 	for range c.cfg.Syncs {
 		r := NewReconciler(ReconcilerConfig{
-			Client: writerUntil(ctx, c.cfg.Writer), Nodes: c.nodes, MaxEndpoints: c.cfg.MaxEndpoints, Tracker: c.tracker, Events: events{c.cfg.Log},
+			Client:       writerUntil(ctx, c.cfg.Writer),
+			Nodes:        c.nodes,
+			MaxEndpoints: c.cfg.MaxEndpoints,
+			Tracker:      c.tracker,
+			Events:       events{c.cfg.Log},
 		})
 		working.Go(func() {
 			for c.workOnNext(ctx, r) {
@@ -306,7 +315,9 @@ func (c *Controller) watchOrphans(key cluster.Key) {
 		return
 	}
 	delete(c.orphaned, key)
-	c.cfg.Log.Warn("slices not maintained: their service was refused, or was deleted and the garbage collector has not removed them", "service", key, "slices", remaining)
+	c.cfg.Log.Warn(
+		"slices not maintained: their service was refused, or was deleted and the garbage collector has not removed them",
+		"service", key, "slices", remaining)
 }
 
 // sliceChanged handles a slice of the API that was added or changed.

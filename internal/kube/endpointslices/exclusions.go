@@ -46,7 +46,8 @@ func (w *worker) representable(j *job, p *cluster.Pod) *cluster.Pod {
 		reduced.IPs = append(reduced.IPs, ip)
 	}
 	if what := strings.Join(omitted, ", "); j.exclude(p.Name, what) {
-		w.compiler.cfg.Log.Warn("pod has values that an endpoint cannot have", "service", j.key, "pod", p.Name, "omitted", what)
+		w.compiler.cfg.Log.Warn("pod has values that an endpoint cannot have", "service", j.key, "pod", p.Name,
+			"omitted", what)
 	}
 	return &reduced
 }

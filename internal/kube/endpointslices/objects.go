@@ -105,7 +105,8 @@ func (s *slot) fill(p *cluster.Pod, now *metav1.Time) {
 	if p.Spec != nil {
 		pod.Spec.Hostname, pod.Spec.Subdomain = p.Spec.Hostname, p.Spec.Subdomain
 		for _, port := range p.Spec.Ports {
-			ports = append(ports, corev1.ContainerPort{Name: port.Name, Protocol: corev1.Protocol(port.Protocol), ContainerPort: int32(port.Number)})
+			ports = append(ports,
+				corev1.ContainerPort{Name: port.Name, Protocol: corev1.Protocol(port.Protocol), ContainerPort: int32(port.Number)})
 		}
 	}
 	s.container[0].Ports = ports
@@ -140,7 +141,9 @@ func apiNode(n *cluster.Node) *corev1.Node {
 	}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
 	if n.MilliCPU > 0 {
-		node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(n.MilliCPU, resource.DecimalSI)}
+		node.Status.Allocatable = corev1.ResourceList{
+			corev1.ResourceCPU: *resource.NewMilliQuantity(n.MilliCPU, resource.DecimalSI),
+		}
 	}
 	return node
 }

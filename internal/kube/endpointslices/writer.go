@@ -41,14 +41,22 @@ type boundWriter struct {
 	slices typeddiscovery.EndpointSliceInterface
 }
 
-func (w boundWriter) Create(_ context.Context, s *discoveryv1.EndpointSlice, o metav1.CreateOptions) (*discoveryv1.EndpointSlice, error) {
+func (w boundWriter) Create(
+	_ context.Context,
+	s *discoveryv1.EndpointSlice,
+	o metav1.CreateOptions,
+) (*discoveryv1.EndpointSlice, error) {
 	if err := w.ctx.Err(); err != nil {
 		return nil, err
 	}
 	return w.slices.Create(w.ctx, s, o)
 }
 
-func (w boundWriter) Update(_ context.Context, s *discoveryv1.EndpointSlice, o metav1.UpdateOptions) (*discoveryv1.EndpointSlice, error) {
+func (w boundWriter) Update(
+	_ context.Context,
+	s *discoveryv1.EndpointSlice,
+	o metav1.UpdateOptions,
+) (*discoveryv1.EndpointSlice, error) {
 	if err := w.ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -53,7 +53,8 @@ func (c *Config) Check() error {
 	case c.RetryPeriod <= 0:
 		return fmt.Errorf("retryPeriod: %s is not more than 0s", c.RetryPeriod)
 	case float64(c.RenewDeadline) <= leaderelection.JitterFactor*float64(c.RetryPeriod):
-		return fmt.Errorf("renewDeadline: %s is not more than %.1f times retryPeriod, which is %s", c.RenewDeadline, leaderelection.JitterFactor, c.RetryPeriod)
+		return fmt.Errorf("renewDeadline: %s is not more than %.1f times retryPeriod, which is %s", c.RenewDeadline,
+			leaderelection.JitterFactor, c.RetryPeriod)
 	case c.LeaseDuration <= c.RenewDeadline:
 		return fmt.Errorf("leaseDuration: %s is not more than renewDeadline, which is %s", c.LeaseDuration, c.RenewDeadline)
 	case c.LeaseDuration < time.Second:
@@ -110,7 +111,8 @@ func (e *Election) Run(ctx context.Context, lead func(context.Context) error) er
 			OnStartedLeading: func(ctx context.Context) { leads <- ctx },
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
-				e.cfg.Log.Info("leader elected", "leader", identity, "lease", e.cfg.Namespace+"/"+e.cfg.Name, "self", identity == e.identity)
+				e.cfg.Log.Info("leader elected", "leader", identity, "lease", e.cfg.Namespace+"/"+e.cfg.Name,
+					"self", identity == e.identity)
 			},
 		},
 	})

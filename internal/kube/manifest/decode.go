@@ -172,7 +172,11 @@ func decodeFile(file string, data []byte, known chunks, depth depth) *decoded {
 }
 
 func newFileDecoder(file string, depth depth) *fileDecoder {
-	return &fileDecoder{file: file, depth: depth, decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)}}
+	return &fileDecoder{
+		file:    file,
+		depth:   depth,
+		decoded: decoded{broken: make(map[identity]bool), namespaces: make(map[string]bool)},
+	}
 }
 
 // chunk is the text of one document of a YAML file.
@@ -369,10 +373,12 @@ func (d *fileDecoder) item(it *item) {
 	if decode == nil {
 		d.passedOver++
 		if d.oddVersion(it.head) {
-			d.problems = append(d.problems, d.problem(it, path{"apiVersion"}, fmt.Errorf("%s is not known for this kind, passed over", it.head.APIVersion)))
+			d.problems = append(d.problems,
+				d.problem(it, path{"apiVersion"}, fmt.Errorf("%s is not known for this kind, passed over", it.head.APIVersion)))
 		}
 		if meant := d.meantKind(it.head); meant != "" {
-			d.problems = append(d.problems, d.problem(it, path{"kind"}, fmt.Errorf("%s is not known for %s, passed over; did you mean %s", it.head.Kind, it.head.APIVersion, meant)))
+			d.problems = append(d.problems, d.problem(it, path{"kind"},
+				fmt.Errorf("%s is not known for %s, passed over; did you mean %s", it.head.Kind, it.head.APIVersion, meant)))
 		}
 		if ns := it.head.Metadata.Namespace; len(validation.IsDNS1123Label(ns)) == 0 {
 			d.namespaces[ns] = true

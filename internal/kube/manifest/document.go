@@ -217,7 +217,8 @@ func headOf(n *yaml.Node) head {
 		}
 		return at.Value
 	}
-	return head{scalar("apiVersion"), scalar("kind"), headMeta{scalar("metadata", "namespace"), scalar("metadata", "name")}}
+	meta := headMeta{scalar("metadata", "namespace"), scalar("metadata", "name")}
+	return head{scalar("apiVersion"), scalar("kind"), meta}
 }
 
 // mapValue returns the value at key of a mapping, or nil.

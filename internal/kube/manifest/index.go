@@ -295,8 +295,13 @@ func (x *index) checkShared(addr netip.Addr) {
 	first := entryOf(users[0])
 	for _, key := range users[1:] {
 		o := entryOf(key)
-		x.shared[addr] = append(x.shared[addr], Problem{File: o.file, Line: o.line, Object: o.id.String(),
-			Err: fmt.Errorf("cluster IP %s is that of %s too, in %s:%d; its reverse name has both", addr, first.id, first.file, first.line)})
+		x.shared[addr] = append(x.shared[addr], Problem{
+			File:   o.file,
+			Line:   o.line,
+			Object: o.id.String(),
+			Err: fmt.Errorf("cluster IP %s is that of %s too, in %s:%d; its reverse name has both", addr, first.id,
+				first.file, first.line),
+		})
 	}
 }
 
@@ -324,7 +329,8 @@ func (x *index) value(ref cluster.Ref) cluster.Object {
 			return n
 		}
 	case cluster.KindEndpointSlice:
-		if s := x.mirrors[ref.Key]; s != nil && slices.Contains(x.mirrored[cluster.Key{Namespace: s.Namespace, Name: s.Service}], s) {
+		if s := x.mirrors[ref.Key]; s != nil &&
+			slices.Contains(x.mirrored[cluster.Key{Namespace: s.Namespace, Name: s.Service}], s) {
 			return s
 		}
 	}
@@ -342,5 +348,6 @@ func (x *index) len() int {
 
 // problems returns what is wrong between files.
 func (x *index) problems() []Problem {
-	return slices.Concat(slices.Concat(slices.Collect(maps.Values(x.twice))...), slices.Concat(slices.Collect(maps.Values(x.shared))...))
+	return slices.Concat(slices.Concat(slices.Collect(maps.Values(x.twice))...),
+		slices.Concat(slices.Collect(maps.Values(x.shared))...))
 }

@@ -289,8 +289,9 @@ func (f *file) decode(path string, data []byte, old *file, depth depth) {
 // kustomizationProblem warns that a directory must be rendered first: a cluster
 // would be given what kustomize makes of it.
 func kustomizationProblem(path string) Problem {
-	return Problem{File: path, Line: 1, Err: fmt.Errorf(
-		"its directory is a kustomization, and patches in it count here in the place of what they patch: render it (kubectl kustomize %s | portolan ... --manifests -)", filepath.Dir(path))}
+	err := fmt.Errorf("its directory is a kustomization, and patches in it count here in the place of what they patch: "+
+		"render it (kubectl kustomize %s | portolan ... --manifests -)", filepath.Dir(path))
+	return Problem{File: path, Line: 1, Err: err}
 }
 
 // update writes what changed to the Store, and reports how the tree is.
@@ -374,7 +375,11 @@ func (s *Source) Near(namespace string) (file string, line int) {
 	}
 	for id, o := range s.index.objects {
 		e := o.file.entry(id)
-		if first == nil || cmp.Or(cmp.Compare(rank(&e), rank(first)), cmp.Compare(e.file, first.file), cmp.Compare(e.line, first.line)) < 0 {
+		if first == nil || cmp.Or(
+			cmp.Compare(rank(&e), rank(first)),
+			cmp.Compare(e.file, first.file),
+			cmp.Compare(e.line, first.line),
+		) < 0 {
 			first = &e
 		}
 	}

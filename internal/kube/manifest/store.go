@@ -52,7 +52,14 @@ func completes(k cluster.Kind) bool {
 
 // refused returns the problem that an object is rejected, where it is declared.
 func (o *entry) refused(r cluster.Refusal) Problem {
-	return Problem{File: o.file, Line: o.lineOf(r.Field), Object: o.id.String(), Field: r.Field, Err: r.Err, Rejected: true}
+	return Problem{
+		File:     o.file,
+		Line:     o.lineOf(r.Field),
+		Object:   o.id.String(),
+		Field:    r.Field,
+		Err:      r.Err,
+		Rejected: true,
+	}
 }
 
 // kinds returns the kinds that are read.

@@ -38,7 +38,12 @@ var errTooLong = fmt.Errorf("longer than %d MiB", maxFile>>20)
 // mounted ConfigMap changes all its files at once through one. It fails when one
 // of the paths itself can't be read.
 func walk(cfg *Config) (*tree, error) {
-	t := &tree{exclude: cfg.Exclude, files: make(map[string]fs.FileInfo), broken: make(map[string]error), watched: make(map[string]names)}
+	t := &tree{
+		exclude: cfg.Exclude,
+		files:   make(map[string]fs.FileInfo),
+		broken:  make(map[string]error),
+		watched: make(map[string]names),
+	}
 	for _, root := range append([]string{cfg.Path}, cfg.Also...) {
 		if root == "-" && cfg.Stdin != nil {
 			t.files[Stdin] = nil

@@ -66,7 +66,11 @@ func slicePort(p discoveryv1.EndpointPort) (port cluster.Port, errs field.ErrorL
 }
 
 // sliceEndpoints appends the addresses of one endpoint.
-func sliceEndpoints(all []cluster.Endpoint, t discoveryv1.AddressType, e *discoveryv1.Endpoint) (_ []cluster.Endpoint, errs field.ErrorList) {
+func sliceEndpoints(
+	all []cluster.Endpoint,
+	t discoveryv1.AddressType,
+	e *discoveryv1.Endpoint,
+) (_ []cluster.Endpoint, errs field.ErrorList) {
 	var endpoint cluster.Endpoint
 	endpoint.Ready = e.Conditions.Ready == nil || *e.Conditions.Ready
 	endpoint.Terminating = e.Conditions.Terminating != nil && *e.Conditions.Terminating
@@ -123,7 +127,10 @@ func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) 
 		m, bad := mirrorSubset(&e.Subsets[i])
 		errs = append(errs, in(bad, "subsets", i)...)
 		for _, slice := range m {
-			slice.Key = cluster.Key{Namespace: k.Namespace, Name: fmt.Sprintf("%s-mirror-%d-%s", k.Name, i, strings.ToLower(string(slice.AddressType)))}
+			slice.Key = cluster.Key{
+				Namespace: k.Namespace,
+				Name:      fmt.Sprintf("%s-mirror-%d-%s", k.Name, i, strings.ToLower(string(slice.AddressType))),
+			}
 			slice.Service, slice.ManagedBy = k.Name, mirroring
 			mirrored = append(mirrored, slice)
 		}

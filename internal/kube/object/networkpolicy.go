@@ -22,7 +22,8 @@ func NetworkPolicy(p *networkingv1.NetworkPolicy) (*cluster.NetworkPolicy, field
 		Key:     k,
 		Pods:    *labelSelector(&p.Spec.PodSelector),
 		Ingress: len(p.Spec.PolicyTypes) == 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress),
-		Egress:  len(p.Spec.PolicyTypes) == 0 && len(p.Spec.Egress) > 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress),
+		Egress: len(p.Spec.PolicyTypes) == 0 && len(p.Spec.Egress) > 0 ||
+			slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress),
 	}
 	for i := range p.Spec.Ingress {
 		rule, bad := policyRule(p.Spec.Ingress[i].From, p.Spec.Ingress[i].Ports, "from")
@@ -36,7 +37,11 @@ func NetworkPolicy(p *networkingv1.NetworkPolicy) (*cluster.NetworkPolicy, field
 }
 
 // policyRule converts a rule whose peers are in the field called of.
-func policyRule(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, of string) (rule cluster.PolicyRule, errs field.ErrorList) {
+func policyRule(
+	peers []networkingv1.NetworkPolicyPeer,
+	ports []networkingv1.NetworkPolicyPort,
+	of string,
+) (rule cluster.PolicyRule, errs field.ErrorList) {
 	for i := range peers {
 		peer, bad := policyPeer(&peers[i])
 		rule.Peers, errs = append(rule.Peers, peer), append(errs, in(bad, of, i)...)
@@ -61,7 +66,8 @@ func policyPeer(p *networkingv1.NetworkPolicyPeer) (peer cluster.PolicyPeer, err
 	case p.IPBlock == nil:
 		return peer, nil
 	case peer.Pods != nil || peer.Namespaces != nil:
-		return peer, in(nowhere(field.Forbidden(nil, "may not be specified when podSelector or namespaceSelector is")), "ipBlock")
+		return peer, in(nowhere(field.Forbidden(nil, "may not be specified when podSelector or namespaceSelector is")),
+			"ipBlock")
 	}
 	block, bad := prefix(p.IPBlock.CIDR)
 	peer.Block, errs = block, in(bad, "ipBlock", "cidr")

@@ -105,7 +105,8 @@ func optionalLabel(label string) field.ErrorList {
 func address(text string) (netip.Addr, field.ErrorList) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" || addr.Is4In6() {
-		return netip.Addr{}, nowhere(field.Invalid(nil, text, "must be an IPv4 or IPv6 address, such as 10.9.8.7 or 2001:db8::ffff"))
+		return netip.Addr{}, nowhere(field.Invalid(nil, text,
+			"must be an IPv4 or IPv6 address, such as 10.9.8.7 or 2001:db8::ffff"))
 	}
 	return addr, nil
 }
@@ -117,7 +118,8 @@ func protocol(p corev1.Protocol) (cluster.Protocol, field.ErrorList) {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 		return cluster.Protocol(p), nil
 	}
-	return "", nowhere(field.NotSupported(nil, p, []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}))
+	return "", nowhere(field.NotSupported(nil, p,
+		[]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}))
 }
 
 const maxPort = 1<<16 - 1
@@ -132,13 +134,18 @@ func portNumber(n int32) (uint16, field.ErrorList) {
 
 // Namespace converts a Namespace.
 func Namespace(n *corev1.Namespace) (*cluster.Namespace, field.ErrorList) {
-	return &cluster.Namespace{Name: n.Name, Labels: n.Labels}, in(checkName(n.Name, validation.IsDNS1123Label), "metadata", "name")
+	errs := in(checkName(n.Name, validation.IsDNS1123Label), "metadata", "name")
+	return &cluster.Namespace{Name: n.Name, Labels: n.Labels}, errs
 }
 
 // Node converts a Node. It keeps only those addresses that are IP addresses, not
 // names.
 func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
-	node := &cluster.Node{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], MilliCPU: n.Status.Allocatable.Cpu().MilliValue()}
+	node := &cluster.Node{
+		Name:     n.Name,
+		Zone:     n.Labels[corev1.LabelTopologyZone],
+		MilliCPU: n.Status.Allocatable.Cpu().MilliValue(),
+	}
 	_, controlPlane := n.Labels["node-role.kubernetes.io/control-plane"]
 	_, master := n.Labels["node-role.kubernetes.io/master"]
 	node.ControlPlane = controlPlane || master

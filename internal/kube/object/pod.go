@@ -36,7 +36,8 @@ func Pod(p *corev1.Pod) (*cluster.Pod, field.ErrorList) {
 		if c.Status == corev1.ConditionTrue {
 			pod.Ready = pod.Ready || c.Type == corev1.PodReady
 		} else {
-			pod.Unmet = append(pod.Unmet, cluster.Condition{Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message})
+			pod.Unmet = append(pod.Unmet,
+				cluster.Condition{Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message})
 		}
 	}
 	return pod, errs
@@ -71,7 +72,8 @@ func PodSpec(s *corev1.PodSpec) *cluster.PodSpec {
 		spec.Ports = append(spec.Ports, containerPorts(s.Containers[i].Ports)...)
 	}
 	for i := range s.InitContainers {
-		if again := s.InitContainers[i].RestartPolicy; again != nil && *again == corev1.ContainerRestartPolicyAlways { // a sidecar
+		again := s.InitContainers[i].RestartPolicy
+		if again != nil && *again == corev1.ContainerRestartPolicyAlways { // a sidecar
 			spec.Ports = append(spec.Ports, containerPorts(s.InitContainers[i].Ports)...)
 		}
 	}

@@ -43,7 +43,10 @@ func Service(s *corev1.Service) (*cluster.Service, field.ErrorList) {
 		return service, append(errs, in(clusterIPs(&s.Spec, service), "spec")...)
 	}
 	return service, append(errs, field.NotSupported(field.NewPath("spec", "type"), s.Spec.Type, []corev1.ServiceType{
-		corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName,
+		corev1.ServiceTypeClusterIP,
+		corev1.ServiceTypeNodePort,
+		corev1.ServiceTypeLoadBalancer,
+		corev1.ServiceTypeExternalName,
 	}))
 }
 
@@ -82,9 +85,10 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 		Type:          cluster.ServiceType(cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP)),
 		NoNodePorts:   s.Spec.AllocateLoadBalancerNodePorts != nil && !*s.Spec.AllocateLoadBalancerNodePorts,
 		ExternalLocal: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
-		InternalLocal: s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
-		TopologyMode:  topologyMode(s.Annotations),
-		Deleting:      s.DeletionTimestamp != nil,
+		InternalLocal: s.Spec.InternalTrafficPolicy != nil &&
+			*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		TopologyMode: topologyMode(s.Annotations),
+		Deleting:     s.DeletionTimestamp != nil,
 	}
 	for _, f := range s.Spec.IPFamilies {
 		spec.Families = append(spec.Families, cluster.AddressType(f))
@@ -194,7 +198,8 @@ func checkFamily(addr netip.Addr, text string, i int, families []corev1.IPFamily
 		}
 	}
 	if i < len(families) && families[i] == otherFamily(family) {
-		return nowhere(field.Invalid(nil, text, fmt.Sprintf("must be of the family %s, as spec.ipFamilies[%d] says", families[i], i)))
+		return nowhere(field.Invalid(nil, text,
+			fmt.Sprintf("must be of the family %s, as spec.ipFamilies[%d] says", families[i], i)))
 	}
 	return nil
 }
@@ -216,7 +221,8 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 func ipFamilies(families []corev1.IPFamily) (errs field.ErrorList) {
 	for i, f := range families {
 		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
-			errs = append(errs, in(nowhere(field.NotSupported(nil, f, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol})), "ipFamilies", i)...)
+			known := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+			errs = append(errs, in(nowhere(field.NotSupported(nil, f, known)), "ipFamilies", i)...)
 		}
 	}
 	return errs

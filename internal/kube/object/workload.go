@@ -23,7 +23,8 @@ func StatefulSet(s *appsv1.StatefulSet) (*cluster.Workload, field.ErrorList) {
 	w, errs := workload(cluster.KindStatefulSet, &s.ObjectMeta, s.Spec.Replicas, s.Spec.Selector, &s.Spec.Template)
 	w.Service, w.LastOrdinal = s.Spec.ServiceName, max(0, w.Replicas-1)
 	if s.Spec.Ordinals != nil && s.Spec.Ordinals.Start < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "ordinals", "start"), s.Spec.Ordinals.Start, "must be greater than or equal to 0"))
+		errs = append(errs, field.Invalid(field.NewPath("spec", "ordinals", "start"), s.Spec.Ordinals.Start,
+			"must be greater than or equal to 0"))
 	}
 	if s.Spec.Ordinals != nil {
 		w.LastOrdinal += int(s.Spec.Ordinals.Start)
@@ -64,7 +65,13 @@ func job(kind cluster.Kind, meta *metav1.ObjectMeta, s *batchv1.JobSpec) (*clust
 }
 
 // workload converts what all kinds of workloads have in common.
-func workload(kind cluster.Kind, meta *metav1.ObjectMeta, replicas *int32, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec) (*cluster.Workload, field.ErrorList) {
+func workload(
+	kind cluster.Kind,
+	meta *metav1.ObjectMeta,
+	replicas *int32,
+	selector *metav1.LabelSelector,
+	template *corev1.PodTemplateSpec,
+) (*cluster.Workload, field.ErrorList) {
 	k, errs := key(meta, validation.IsDNS1123Subdomain)
 	w := &cluster.Workload{Kind: kind, Key: k, Replicas: 1, Labels: template.Labels, Spec: *PodSpec(&template.Spec)}
 	if replicas != nil {
@@ -83,7 +90,8 @@ func workload(kind cluster.Kind, meta *metav1.ObjectMeta, replicas *int32, selec
 func labelSelector(s *metav1.LabelSelector) *cluster.Selector {
 	selector := &cluster.Selector{Labels: s.MatchLabels}
 	for _, e := range s.MatchExpressions {
-		selector.Requirements = append(selector.Requirements, cluster.Requirement{Label: e.Key, Operator: cluster.Operator(e.Operator), Values: e.Values})
+		selector.Requirements = append(selector.Requirements,
+			cluster.Requirement{Label: e.Key, Operator: cluster.Operator(e.Operator), Values: e.Values})
 	}
 	return selector
 }

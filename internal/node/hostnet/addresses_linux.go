@@ -51,18 +51,21 @@ func (d *device) awaitRoutes(link netlink.Link) error {
 	}
 	mine := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
 	for deadline := time.Now().Add(routesWithin); ; time.Sleep(time.Millisecond) {
-		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, mine, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, mine,
+			netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return fmt.Errorf("routes of device %s: %w", d.name, err)
 		}
 		late := slices.IndexFunc(d.addrs, func(a netip.Addr) bool {
-			return a.Is6() && !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.IP.Equal(a.AsSlice()) })
+			return a.Is6() &&
+				!slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.IP.Equal(a.AsSlice()) })
 		})
 		if late < 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("address %s of device %s: the kernel added no route within %v", d.addrs[late], d.name, routesWithin)
+			return fmt.Errorf("address %s of device %s: the kernel added no route within %v", d.addrs[late], d.name,
+				routesWithin)
 		}
 	}
 }

@@ -68,7 +68,8 @@ func (d *device) create() error {
 func (d *device) createTUN() error {
 	fd, err := unix.Open(d.path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open %s: %w (give the agent the node's: a hostPath volume in its Pod; the kernel needs the module tun)", d.path, err)
+		return fmt.Errorf("open %s: %w (give the agent the node's: a hostPath volume in its Pod; "+
+			"the kernel needs the module tun)", d.path, err)
 	}
 	ifreq, err := unix.NewIfreq(d.prefix + "%d")
 	if err != nil {

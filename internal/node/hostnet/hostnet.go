@@ -71,10 +71,12 @@ func (c Config) Validate() error {
 	seen := make(map[netip.Addr]bool)
 	for _, a := range c.Addresses {
 		switch {
-		case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Zone() != "" || a.Is4In6() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Zone() != "" || a.Is4In6() ||
+			a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 			return fmt.Errorf("address %s: must be a unicast address, without a zone, and not of loopback", a)
 		case a.Is6() && a.IsLinkLocalUnicast():
-			return fmt.Errorf("address %s: a link-local IPv6 address can't be reached from other links: take a unique local one such as fd00::a (RFC 4193)", a)
+			return fmt.Errorf("address %s: a link-local IPv6 address can't be reached from other links: take a unique "+
+				"local one such as fd00::a (RFC 4193)", a)
 		case seen[a]:
 			return fmt.Errorf("address %s: is there twice", a)
 		}

@@ -40,7 +40,8 @@ func Install(cfg Config) (*Net, error) {
 		return nil, withHint(fmt.Errorf("addresses: %w", err))
 	}
 	if n.device.tun == nil {
-		n.log.Warn("the device with the addresses remains if the agent is killed; the next agent takes it over", "device", n.device.name, "err", n.device.why)
+		n.log.Warn("the device with the addresses remains if the agent is killed; the next agent takes it over",
+			"device", n.device.name, "err", n.device.why)
 	} else {
 		n.log.Info("the kernel removes the device with the addresses when the agent ends", "device", n.device.name)
 	}
@@ -57,7 +58,8 @@ func (n *Net) Divert() error {
 		return withHint(fmt.Errorf("nftables: %w", err))
 	}
 	if n.table.plain {
-		n.log.Warn("the nftables table remains if the agent is killed; the next agent replaces it", "table", n.table.name, "err", n.table.why)
+		n.log.Warn("the nftables table remains if the agent is killed; the next agent replaces it", "table", n.table.name,
+			"err", n.table.why)
 	} else {
 		n.log.Info("the kernel removes the nftables table when the agent ends", "table", n.table.name)
 	}
@@ -172,9 +174,12 @@ func (n *Net) Close() error {
 func withHint(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w (the agent needs the capability NET_ADMIN, and the node's network: hostNetwork in its Pod)", err)
+		return fmt.Errorf("%w (the agent needs the capability NET_ADMIN, and the node's network: hostNetwork in its Pod)",
+			err)
 	case errors.Is(err, errNoIPv6):
-		return fmt.Errorf("%w (IPv6 is disabled on this node: leave IPv6 addresses out, or enable it: sysctl net.ipv6.conf.default.disable_ipv6=0)", err)
+		return fmt.Errorf("%w (IPv6 is disabled on this node: leave IPv6 addresses out, or enable it: sysctl "+
+			"net.ipv6.conf.default.disable_ipv6=0)",
+			err)
 	case errors.Is(err, errNoNftables):
 		return fmt.Errorf("%w (the kernel needs the modules nf_tables, with family inet, and nft_ct)", err)
 	}

@@ -63,7 +63,10 @@ func (t *table) sets() []filledSet {
 		return &nftables.Set{Table: t.inet(), Name: name, KeyType: of}
 	}
 	return []filledSet{
-		{set(protocols, nftables.TypeInetProto), []nftables.SetElement{{Key: []byte{unix.IPPROTO_TCP}}, {Key: []byte{unix.IPPROTO_UDP}}}},
+		{
+			set(protocols, nftables.TypeInetProto),
+			[]nftables.SetElement{{Key: []byte{unix.IPPROTO_TCP}}, {Key: []byte{unix.IPPROTO_UDP}}},
+		},
 		{set(addresses4, nftables.TypeIPAddr), elements(t.addrs, netip.Addr.Is4)},
 		{set(addresses6, nftables.TypeIP6Addr), elements(t.addrs, netip.Addr.Is6)},
 	}

@@ -42,7 +42,13 @@ type table struct {
 }
 
 func newTable(cfg Config, id string) *table {
-	return &table{prefix: cfg.Prefix, addrs: slices.Clone(cfg.Addresses), port: cfg.Port, id: id, plain: cfg.fallback.plain}
+	return &table{
+		prefix: cfg.Prefix,
+		addrs:  slices.Clone(cfg.Addresses),
+		port:   cfg.Port,
+		id:     id,
+		plain:  cfg.fallback.plain,
+	}
 }
 
 // install creates the table, replacing an existing one.

@@ -185,14 +185,17 @@ func (f *builder) policy() DNSPolicy {
 	case Custom:
 		f.warn(UnknownPolicy, field, "the API server does not accept Custom: the policy is called None since Kubernetes 1.9")
 	case ClusterFirstWithAutopath, lowerCaseAutopath:
-		f.warn(UnknownPolicy, field, "the API server does not accept %s: use None, and as dnsConfig the settings that the Pod gets here", f.pod.Policy)
+		f.warn(UnknownPolicy, field,
+			"the API server does not accept %s: use None, and as dnsConfig the settings that the Pod gets here",
+			f.pod.Policy)
 	}
 	switch policy {
 	case Default, None:
 		return policy
 	case ClusterFirst, ClusterFirstWithAutopath:
 		if f.pod.HostNetwork {
-			f.warn(HostNetworkPolicy, field, "with hostNetwork, %s acts as Default: ClusterFirstWithHostNet uses the cluster DNS", policy)
+			f.warn(HostNetworkPolicy, field,
+				"with hostNetwork, %s acts as Default: ClusterFirstWithHostNet uses the cluster DNS", policy)
 			return Default
 		}
 	case ClusterFirstWithHostNet:
@@ -231,7 +234,8 @@ func (f *builder) base(policy DNSPolicy) lists {
 func (f *builder) clusterSearches(policy DNSPolicy) []string {
 	domain, namespace := f.node.ClusterDomain, f.pod.namespace()
 	if domain == "" {
-		f.warn(NoClusterDomain, f.pod.field("dnsPolicy"), "the kubelet has no clusterDomain: short names of Services do not resolve")
+		f.warn(NoClusterDomain, f.pod.field("dnsPolicy"),
+			"the kubelet has no clusterDomain: short names of Services do not resolve")
 		return f.nodeSearches()
 	}
 	if policy == ClusterFirstWithAutopath {

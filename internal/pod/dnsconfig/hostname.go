@@ -32,7 +32,8 @@ type FQDNError struct {
 }
 
 func (e *FQDNError) Error() string {
-	return fmt.Sprintf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
+	return fmt.Sprintf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d "+
+		"characters is the max, %d characters requested)",
 		e.FQDN, maxFQDN, len(e.FQDN))
 }
 
@@ -47,7 +48,8 @@ func HostnameOf(p PodSettings, n NodeSettings) (Hostname, error) {
 	var w warner
 	if p.HostNetwork {
 		if p.SetHostnameAsFQDN {
-			w.warn(IgnoredFQDN, p.field("setHostnameAsFQDN"), "it has no effect with hostNetwork: the Pod has the node's hostname")
+			w.warn(IgnoredFQDN, p.field("setHostnameAsFQDN"),
+				"it has no effect with hostNetwork: the Pod has the node's hostname")
 		}
 		return Hostname{Kernel: n.Hostname, FQDN: n.Hostname, Warnings: w.warnings}, nil
 	}

@@ -45,13 +45,17 @@ func CheckNode(n NodeSettings) []Warning {
 		room -= 3
 	}
 	if len(searches) > room {
-		w.warn(NodeLimits, "", "the node's resolv.conf has %d search domains: Pods have room for %d of them", len(searches), room)
+		w.warn(NodeLimits, "", "the node's resolv.conf has %d search domains: Pods have room for %d of them",
+			len(searches), room)
 	}
 	if i := slices.IndexFunc(searches, isLong); i >= 0 {
-		w.warn(NodeLimits, "", "the node's resolv.conf has a search domain of %d characters, which begins %.64q: one has at most %d", len(searches[i]), searches[i], MaxSearch)
+		w.warn(NodeLimits, "",
+			"the node's resolv.conf has a search domain of %d characters, which begins %.64q: one has at most %d",
+			len(searches[i]), searches[i], MaxSearch)
 	}
 	if n := joinedLen(searches); n > MaxSearchList {
-		w.warn(NodeLimits, "", "the node's resolv.conf has search domains of %d characters: together they have at most %d", n, MaxSearchList)
+		w.warn(NodeLimits, "",
+			"the node's resolv.conf has search domains of %d characters: together they have at most %d", n, MaxSearchList)
 	}
 	return w.warnings
 }
@@ -132,14 +136,20 @@ func (f *builder) olderLimits(c resolvconf.Config) {
 		if glibc {
 			f.warn(OlderLimits, field, "%d search domains: glibc 2.25 and earlier searches only the first %d", n, olderSearches)
 		}
-		f.warn(OlderLimits, field, "%d search domains: with containerd 1.5.5 and earlier, or CRI-O 1.21 and earlier, a Pod with more than %d may stay pending", n, olderSearches)
+		f.warn(OlderLimits, field,
+			"%d search domains: with containerd 1.5.5 and earlier, or CRI-O 1.21 and earlier, a Pod with more than %d "+
+				"may stay pending",
+			n, olderSearches)
 	}
 	if n := joinedLen(c.Searches); n > olderSearchList && glibc {
-		f.warn(OlderLimits, field, "search domains of %d characters: glibc 2.25 and earlier takes only the first %d", n, olderSearchList)
+		f.warn(OlderLimits, field, "search domains of %d characters: glibc 2.25 and earlier takes only the first %d", n,
+			olderSearchList)
 	}
 	if libc == LibcUnknown || libc == Musl {
 		if n := len("search ") + joinedLen(c.Searches); n > muslLine {
-			f.warn(OlderLimits, field, "the search line has %d characters: musl ignores lines of more than %d, so it uses no search domains", n, muslLine)
+			f.warn(OlderLimits, field,
+				"the search line has %d characters: musl ignores lines of more than %d, so it uses no search domains", n,
+				muslLine)
 		}
 	}
 }
@@ -149,7 +159,8 @@ func (f *builder) olderLimits(c resolvconf.Config) {
 func (f *builder) spelling() {
 	for i, text := range f.pod.DNSConfig.Nameservers {
 		if addr, err := netip.ParseAddr(text); err == nil && addr.Is6() && addr.String() != text {
-			f.warn(NonCanonicalAddress, f.pod.field(fmt.Sprintf("dnsConfig.nameservers[%d]", i)), "IPv6 address %q should be written as %q (RFC 5952)", text, addr)
+			f.warn(NonCanonicalAddress, f.pod.field(fmt.Sprintf("dnsConfig.nameservers[%d]", i)),
+				"IPv6 address %q should be written as %q (RFC 5952)", text, addr)
 		}
 	}
 }

@@ -99,7 +99,9 @@ func (f *builder) options(c resolvconf.Config) {
 		case option.Name == "" || !isWord(option.String()):
 			f.warn(IgnoredOption, field, "%.64q is not one word: it is left out", given.String())
 		case option.Name != given.Name:
-			f.warn(IgnoredOption, field, "the name %.64q contains a value: if the policy has that option, too, the kubelet writes both, in no fixed order", given.Name)
+			f.warn(IgnoredOption, field,
+				"the name %.64q contains a value: if the policy has that option, too, the kubelet writes both, in no fixed order",
+				given.Name)
 		case !libc.supports(option.Name):
 			f.warn(IgnoredOption, field, "option %.64q has no effect: %s", option.Name, libc.unsupported())
 		case takesNumber(option.Name) && option.Value == "":
@@ -107,7 +109,8 @@ func (f *builder) options(c resolvconf.Config) {
 		}
 	}
 	if words := optionsLen(c); words > muslLine && (libc == LibcUnknown || libc == Musl) {
-		f.warn(OlderLimits, f.pod.field("dnsConfig.options"), "the options line has %d characters: musl ignores lines of more than %d, and with it ndots", words, muslLine)
+		f.warn(OlderLimits, f.pod.field("dnsConfig.options"),
+			"the options line has %d characters: musl ignores lines of more than %d, and with it ndots", words, muslLine)
 	}
 }
 
@@ -124,6 +127,7 @@ func optionsLen(c resolvconf.Config) int {
 // Pods, "DNS resolution on Windows nodes").
 func (f *builder) windows(c resolvconf.Config) {
 	if len(c.Searches) > 1 {
-		f.warn(WindowsSearch, f.searchesField(c.Searches), "Windows uses only one search domain, %.253q: names in other domains must be fully qualified", c.Searches[0])
+		f.warn(WindowsSearch, f.searchesField(c.Searches),
+			"Windows uses only one search domain, %.253q: names in other domains must be fully qualified", c.Searches[0])
 	}
 }

@@ -124,7 +124,8 @@ func ParseReference(text string) (Reference, error) {
 	if len(parts) == 3 {
 		r.Namespace, parts = parts[0], parts[1:]
 		if _, ok := kindNames[strings.ToLower(parts[0])]; !ok {
-			return r, fmt.Errorf("%q: kind %q has no Pods; use pod, deployment, statefulset, daemonset, job, cronjob", text, parts[0])
+			return r, fmt.Errorf("%q: kind %q has no Pods; use pod, deployment, statefulset, daemonset, job, cronjob",
+				text, parts[0])
 		}
 	}
 	if len(parts) == 2 {
@@ -137,7 +138,8 @@ func ParseReference(text string) (Reference, error) {
 	}
 	r.Name = parts[0]
 	if len(parts) > 1 || r.Namespace == "" || r.Name == "" {
-		return r, fmt.Errorf("%q is not NAMESPACE/POD, such as shop/web-0, or NAMESPACE/KIND/NAME, such as shop/deployment/web", text)
+		return r, fmt.Errorf(
+			"%q is not NAMESPACE/POD, such as shop/web-0, or NAMESPACE/KIND/NAME, such as shop/deployment/web", text)
 	}
 	return r, nil
 }
@@ -181,7 +183,8 @@ func (r Reference) Find(v *cluster.View) (Subject, error) {
 	case len(same) == 1:
 		return same[0], nil
 	case len(same) > 1:
-		return Subject{}, fmt.Errorf("%s: there are %s; name the kind, as in %s/%s/%s", r, JoinSubjects(same), r.Namespace, strings.ToLower(same[0].Kind.String()), r.Name)
+		return Subject{}, fmt.Errorf("%s: there are %s; name the kind, as in %s/%s/%s", r, JoinSubjects(same),
+			r.Namespace, strings.ToLower(same[0].Kind.String()), r.Name)
 	case len(near) == 0:
 		return Subject{}, fmt.Errorf("no %s; %s", r, otherNamespaces(v, r.Namespace))
 	}
@@ -200,7 +203,8 @@ func otherNamespaces(v *cluster.View, namespace string) string {
 		return "there are no Pods and no workloads"
 	}
 	slices.Sort(others)
-	return fmt.Sprintf("there are no Pods in namespace %s; there are some in %s", namespace, strings.Join(others[:min(len(others), mostListed)], ", "))
+	return fmt.Sprintf("there are no Pods in namespace %s; there are some in %s", namespace,
+		strings.Join(others[:min(len(others), mostListed)], ", "))
 }
 
 // mostListed is the maximum number of items that an error lists.

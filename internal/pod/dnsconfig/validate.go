@@ -98,7 +98,8 @@ func (v *validator) dnsConfig() {
 		return
 	}
 	if len(c.Nameservers) > MaxNameservers {
-		v.add("dnsConfig.nameservers", Invalid, jsonText(c.Nameservers), fmt.Sprintf("must not have more than %d nameservers", MaxNameservers))
+		v.add("dnsConfig.nameservers", Invalid, jsonText(c.Nameservers),
+			fmt.Sprintf("must not have more than %d nameservers", MaxNameservers))
 	}
 	for i, text := range c.Nameservers {
 		if detail := checkAddr(text); detail != "" {
@@ -119,7 +120,8 @@ func (v *validator) searches(list []string) {
 		v.add(field, Invalid, jsonText(list), fmt.Sprintf("must not have more than %d search paths", MaxSearches))
 	}
 	if joinedLen(list) > MaxSearchList {
-		v.add(field, Invalid, jsonText(list), fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", MaxSearchList))
+		v.add(field, Invalid, jsonText(list),
+			fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", MaxSearchList))
 	}
 	for i, search := range list {
 		if search != "." {
@@ -164,9 +166,10 @@ func (v *validator) label(field, name string) {
 	case isSubdomain(name, hostCharacters):
 		v.add(field, Invalid, strconv.Quote(name), "must not contain dots")
 	default:
-		v.add(field, Invalid, strconv.Quote(name), "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "+
-			"and must start and end with an alphanumeric character "+
-			"(e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')")
+		v.add(field, Invalid, strconv.Quote(name),
+			"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "+
+				"and must start and end with an alphanumeric character "+
+				"(e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')")
 	}
 }
 
@@ -182,9 +185,10 @@ func (v *validator) subdomain(field, name string, c characters) {
 	if c == underscores {
 		list, label = "'_', '-' or '.'", `_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?`
 	}
-	v.add(field, Invalid, strconv.Quote(name), "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "+list+
-		", and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '"+
-		label+`(\.`+label+")*')")
+	v.add(field, Invalid, strconv.Quote(name),
+		"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "+list+
+			", and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '"+
+			label+`(\.`+label+")*')")
 }
 
 func isSubdomain(name string, c characters) bool {

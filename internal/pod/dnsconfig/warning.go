@@ -76,5 +76,6 @@ func (w Warning) String() string {
 type warner struct{ warnings []Warning }
 
 func (w *warner) warn(about Topic, field, format string, args ...any) {
-	w.warnings = append(w.warnings, Warning{Topic: about, Reason: about.reason(), Field: field, Message: fmt.Sprintf(format, args...)})
+	w.warnings = append(w.warnings,
+		Warning{Topic: about, Reason: about.reason(), Field: field, Message: fmt.Sprintf(format, args...)})
 }

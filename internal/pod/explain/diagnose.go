@@ -119,7 +119,8 @@ func (d *diagnoser) trailingDot() bool {
 	if !rooted || name == "" || !d.resolves(name) {
 		return false
 	}
-	d.add("trailing-dot", fmt.Sprintf("ask for %q", name), "the trailing dot disables the search list, with which the name resolves")
+	d.add("trailing-dot", fmt.Sprintf("ask for %q", name),
+		"the trailing dot disables the search list, with which the name resolves")
 	return true
 }
 
@@ -140,9 +141,11 @@ func (d *diagnoser) malformed() bool {
 	case notAddr == nil:
 		d.add("no-query", "look up the type that the address has", "it is an address: %s", d.e.Why)
 	case r > unicode.MaxASCII && r != utf8.RuneError:
-		d.add("invalid-hostname", "write it in its ASCII form, xn--... (RFC 5891)", "%q contains %q, which queries can have in its ASCII form only", d.Name, r)
+		d.add("invalid-hostname", "write it in its ASCII form, xn--... (RFC 5891)",
+			"%q contains %q, which queries can have in its ASCII form only", d.Name, r)
 	case i >= 0:
-		d.add("invalid-hostname", "give the hostname alone, without scheme, port, path or spaces", "%q contains %q, which is not allowed in a hostname", d.Name, r)
+		d.add("invalid-hostname", "give the hostname alone, without scheme, port, path or spaces",
+			"%q contains %q, which is not allowed in a hostname", d.Name, r)
 	default:
 		d.add("no-query", "give a name of at most 253 characters, in labels of 1 to 63", "no query is sent: %s", d.e.Why)
 	}
@@ -166,7 +169,9 @@ func (d *diagnoser) exchanges() iter.Seq2[string, *Exchange] {
 func (d *diagnoser) silent() bool {
 	for _, q := range d.exchanges() {
 		if q.Result == timeout || q.Result == unreachable {
-			d.add("server-silent", "check that it runs and can be reached from here: --live sends queries from where this command runs, --server to another address, and --tcp also through kubectl port-forward",
+			d.add("server-silent",
+				"check that it runs and can be reached from here: --live sends queries from where this command runs, "+
+					"--server to another address, and --tcp also through kubectl port-forward",
 				"%s does not answer (%s)", q.Server, q.Result)
 			return true
 		}
@@ -179,10 +184,12 @@ func (d *diagnoser) failing() bool {
 	for name, q := range d.exchanges() {
 		switch q.Result {
 		case dnswire.ServFail.String():
-			d.add("server-fails", "check the server's /readyz and its log", "%s fails to answer for %s (SERVFAIL%s)", q.Server, name, noteOf(q))
+			d.add("server-fails", "check the server's /readyz and its log", "%s fails to answer for %s (SERVFAIL%s)",
+				q.Server, name, noteOf(q))
 			return true
 		case dnswire.Refused.String():
-			d.add("server-refuses", "configure an upstream (dns.forward.routes), if the server should answer such names", "%s refuses to answer for %s (REFUSED%s)", q.Server, name, noteOf(q))
+			d.add("server-refuses", "configure an upstream (dns.forward.routes), if the server should answer such names",
+				"%s refuses to answer for %s (REFUSED%s)", q.Server, name, noteOf(q))
 			return true
 		}
 	}
@@ -214,8 +221,10 @@ func (d *diagnoser) differs() bool {
 		if externalTarget(model, t) != "" { // the server follows the alias, the model does not
 			records = withOwnersOf(records, model.Message.Answer)
 		}
-		if live, known := answerText(q.Result, records), answerText(resultOf(model.Message, t), model.Message.Answer); live != known {
-			d.add("server-differs", "check whether the server is up to date (/readyz, /debug/model), and whether it serves this cluster",
+		live, known := answerText(q.Result, records), answerText(resultOf(model.Message, t), model.Message.Answer)
+		if live != known {
+			d.add("server-differs",
+				"check whether the server is up to date (/readyz, /debug/model), and whether it serves this cluster",
 				"%s answers %s %s with %s; the cluster that was read has %s", q.Server, name, q.Type, live, known)
 			return true
 		}
@@ -247,7 +256,8 @@ func answerText(result string, records []dnswire.Record) string {
 }
 
 // endpointRules are the rules about Services without ready endpoints.
-var endpointRules = []string{lint.ServiceNoReadyEndpoint, lint.ServiceSelectsNoPod, lint.ServiceNoEndpoints, lint.ServiceTargetPortMissing, lint.ServiceScaledToZero}
+var endpointRules = []string{lint.ServiceNoReadyEndpoint, lint.ServiceSelectsNoPod, lint.ServiceNoEndpoints,
+	lint.ServiceTargetPortMissing, lint.ServiceScaledToZero}
 
 // endpoints adds why nothing answers at the address of a name that resolves.
 func (d *diagnoser) endpoints() {
@@ -277,12 +287,15 @@ func (d *diagnoser) queries() {
 	cure := fmt.Sprintf("ask for %q, with the trailing dot: %s", last, packets(d.e.Packets-wasted))
 	const usual = 2 // the dots of most names outside the cluster
 	if d.e.Ndots > usual && strings.Count(strings.TrimSuffix(d.Name, "."), ".") >= usual {
-		cure += fmt.Sprintf("; or set the option ndots:%d in the Pod's dnsConfig, so that the name is tried as given first", usual)
+		cure += fmt.Sprintf("; or set the option ndots:%d in the Pod's dnsConfig, "+
+			"so that the name is tried as given first", usual)
 	}
 	if n := d.withAutopath(); n > 0 && n < d.e.Packets {
-		cure += fmt.Sprintf("; or give the Pod the policy %s, with which the server applies the search list (docs/webhook.md): %s", dnsconfig.ClusterFirstWithAutopath, packets(n))
+		cure += fmt.Sprintf("; or give the Pod the policy %s, with which the server applies the search list "+
+			"(docs/webhook.md): %s", dnsconfig.ClusterFirstWithAutopath, packets(n))
 	}
-	d.add("many-queries", cure, "%d of %s were for names of the search list that do not exist (ndots:%d)", wasted, packets(d.e.Packets), d.e.Ndots)
+	d.add("many-queries", cure, "%d of %s were for names of the search list that do not exist (ndots:%d)",
+		wasted, packets(d.e.Packets), d.e.Ndots)
 }
 
 // withAutopath returns the number of packets of the lookup with
@@ -331,7 +344,8 @@ func (d *diagnoser) policy() bool {
 	switch {
 	case d.hasAutopath():
 		d.add("autopath", "point the Pod to a server that does (docs/webhook.md), or use the fully qualified name",
-			"the Pod's search domain, %s, stands for a search list that the server applies, and this server does not", strings.Join(d.conf.Searches, " "))
+			"the Pod's search domain, %s, stands for a search list that the server applies, and this server does not",
+			strings.Join(d.conf.Searches, " "))
 	case !slices.ContainsFunc(d.conf.Nameservers, isClusterDNS):
 		d.add("not-cluster-dns", cure, "the Pod does not use the cluster DNS: its dnsPolicy is %s%s", given, effect)
 	default:
@@ -347,7 +361,9 @@ func (d *diagnoser) hasAutopath() bool {
 	return slices.ContainsFunc(d.conf.Searches, func(domain string) bool {
 		rest, ok := strings.CutPrefix(strings.ToLower(domain), "search.")
 		_, rest, _ = strings.Cut(rest, ".") // after the namespace
-		return ok && slices.ContainsFunc(d.Linter.Domains, func(zone string) bool { return strings.HasPrefix(rest, strings.ToLower(zone)+".") })
+		return ok && slices.ContainsFunc(d.Linter.Domains, func(zone string) bool {
+			return strings.HasPrefix(rest, strings.ToLower(zone)+".")
+		})
 	})
 }
 
@@ -368,6 +384,7 @@ func (d *diagnoser) resolver() bool {
 		return false
 	}
 	name := trace.Candidates[len(trace.Candidates)-1].Name
-	d.add("resolver", fmt.Sprintf("use the fully qualified name, %q", name), "glibc's resolver would find %s; this one (%s) does not: %s", name, d.e.Resolver, d.e.Why)
+	d.add("resolver", fmt.Sprintf("use the fully qualified name, %q", name),
+		"glibc's resolver would find %s; this one (%s) does not: %s", name, d.e.Resolver, d.e.Why)
 	return true
 }

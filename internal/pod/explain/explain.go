@@ -205,10 +205,12 @@ func (e *Explanation) warn(pod dnsconfig.PodSettings, node dnsconfig.NodeSetting
 // which the kubelet writes.
 func (r *Request) resolve(conf resolvconf.Config, libc dnsconfig.Libc, a *querier) stubresolver.Trace {
 	hostname, _ := dnsconfig.HostnameOf(r.Subject.Settings(), r.Node) // warn reports the error
-	if own := strings.EqualFold; !r.Subject.Spec.HostNetwork && r.forAddresses() && (own(r.Name, hostname.Kernel) || own(r.Name, hostname.FQDN)) {
+	own := strings.EqualFold(r.Name, hostname.Kernel) || strings.EqualFold(r.Name, hostname.FQDN)
+	if own && !r.Subject.Spec.HostNetwork && r.forAddresses() {
 		return stubresolver.Trace{Outcome: stubresolver.Found, Why: "it is the Pod's own name, which is in its /etc/hosts"}
 	}
-	return stubresolver.Resolve(stubresolver.Lookup{Libc: libc, Conf: conf, Hostname: hostname.Kernel, Name: r.Name, Type: r.Type}, a.response)
+	lookup := stubresolver.Lookup{Libc: libc, Conf: conf, Hostname: hostname.Kernel, Name: r.Name, Type: r.Type}
+	return stubresolver.Resolve(lookup, a.response)
 }
 
 // forAddresses reports whether addresses are looked up; /etc/hosts has no other types.
@@ -257,7 +259,14 @@ func unique(records []dnswire.Record) (once []dnswire.Record) {
 // candidate returns a candidate of the trace with its answers.
 func (a *querier) candidate(t *stubresolver.Trace, i int) Candidate {
 	from := &t.Candidates[i]
-	c := Candidate{Name: from.Name, Why: from.Cause.String(), Skipped: from.Skipped, Outcome: from.Outcome.String(), Stopped: from.Why, Exchanges: []Exchange{}}
+	c := Candidate{
+		Name:      from.Name,
+		Why:       from.Cause.String(),
+		Skipped:   from.Skipped,
+		Outcome:   from.Outcome.String(),
+		Stopped:   from.Why,
+		Exchanges: []Exchange{},
+	}
 	if from.Cause == stubresolver.Searched {
 		domain := t.Searches[from.Domain]
 		if domain != "." {

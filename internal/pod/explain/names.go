@@ -98,7 +98,10 @@ func (d *diagnoser) likelihood(m meaning) int {
 		return 4
 	case service != nil:
 		return 3
-	case m.host == "" && (strings.Contains(name+".", ".svc.") || strings.Count(name, ".") <= 1 && (!lint.IsTLD(m.service.Namespace) || len(d.namespacesWith(m.service.Name)) > 0)):
+	case m.host == "" && strings.Contains(name+".", ".svc."):
+		return 2
+	case m.host == "" && strings.Count(name, ".") <= 1 &&
+		(!lint.IsTLD(m.service.Namespace) || len(d.namespacesWith(m.service.Name)) > 0):
 		return 2
 	}
 	return 0
@@ -126,7 +129,8 @@ func (d *diagnoser) statefulSetOf(m meaning) *cluster.Workload {
 	if _, err := strconv.Atoi(m.host[dash+1:]); err != nil {
 		return nil
 	}
-	return d.Linter.View.Workload(cluster.KindStatefulSet, cluster.Key{Namespace: m.service.Namespace, Name: m.host[:dash]})
+	return d.Linter.View.Workload(cluster.KindStatefulSet,
+		cluster.Key{Namespace: m.service.Namespace, Name: m.host[:dash]})
 }
 
 // statefulSet reports whether the name is that of a StatefulSet's Pod under a Service
@@ -140,7 +144,9 @@ func (d *diagnoser) statefulSet(m meaning) bool {
 	if d.addFindings(d.Linter.CheckSubject(&s), lint.StatefulSetNoService, lint.StatefulSetServiceMissing) {
 		return true
 	}
-	d.add("other-service", fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: w.Namespace, Name: w.Service}, m.host)), "the names of statefulset %s's Pods are under Service %s, not %s", w.Key, w.Service, m.service.Name)
+	d.add("other-service",
+		fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: w.Namespace, Name: w.Service}, m.host)),
+		"the names of statefulset %s's Pods are under Service %s, not %s", w.Key, w.Service, m.service.Name)
 	return true
 }
 
@@ -155,7 +161,8 @@ func (d *diagnoser) outside() {
 	name := names[len(names)-1]
 	if slices.ContainsFunc(last.Exchanges, func(q Exchange) bool { return q.assumed }) {
 		d.e.Outcome, d.e.Why = unknown, name+" is outside the cluster, and no server was queried"
-		d.add("outside", "use --live to query the running server", "%s is outside the cluster: the answer depends on servers that were not queried", name)
+		d.add("outside", "use --live to query the running server",
+			"%s is outside the cluster: the answer depends on servers that were not queried", name)
 		d.queries()
 		return
 	}
@@ -175,7 +182,8 @@ func (d *diagnoser) otherNamespace(m meaning) bool {
 	if len(others) == 0 {
 		return false
 	}
-	d.add("other-namespace", fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: others[0], Name: m.service.Name}, m.host)),
+	d.add("other-namespace",
+		fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: others[0], Name: m.service.Name}, m.host)),
 		"Service %s is not in namespace %s; it is in %s", m.service.Name, m.service.Namespace, firstFew(others))
 	return true
 }
@@ -215,7 +223,8 @@ func (d *diagnoser) namespace(m meaning) bool {
 	}
 	cure := "check that the second label of the name is a namespace"
 	if meant != "" {
-		cure = fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(cluster.Key{Namespace: meant, Name: m.service.Name}, m.host))
+		cure = fmt.Sprintf("ask for %q, if that is what is meant",
+			d.nameOf(cluster.Key{Namespace: meant, Name: m.service.Name}, m.host))
 	}
 	d.add("no-namespace", cure, "namespace %s does not exist", m.service.Namespace)
 	return true
@@ -228,7 +237,8 @@ func (d *diagnoser) typo(m meaning) bool {
 		return false
 	}
 	key := cluster.Key{Namespace: m.service.Namespace, Name: near}
-	d.add("typo", fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(key, m.host)), "Service %s does not exist; %s does", m.service, near)
+	d.add("typo", fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(key, m.host)),
+		"Service %s does not exist; %s does", m.service, near)
 	return true
 }
 

@@ -17,8 +17,10 @@ func (d *diagnoser) service(s *cluster.Service, m meaning) {
 	findings := d.Linter.CheckService(s)
 	switch {
 	case s.ExternalName != "":
-		if !d.addFindings(findings, lint.ExternalNameAddress, lint.ExternalNameLoop, lint.ExternalNameMissingService, lint.ExternalNameUnqualified) {
-			d.add("external-name", "check that its target has one", "Service %s is an alias of %s, which has no %s record", s.Key, s.ExternalName, strings.Join(d.e.Types, " and no "))
+		if !d.addFindings(findings, lint.ExternalNameAddress, lint.ExternalNameLoop, lint.ExternalNameMissingService,
+			lint.ExternalNameUnqualified) {
+			d.add("external-name", "check that its target has one", "Service %s is an alias of %s, which has no %s record",
+				s.Key, s.ExternalName, strings.Join(d.e.Types, " and no "))
 		}
 	case m.port != "":
 		d.port(s, m, findings)
@@ -26,7 +28,8 @@ func (d *diagnoser) service(s *cluster.Service, m meaning) {
 		d.host(s, m)
 	case d.family(s) || d.addFindings(findings, endpointRules...) || d.lacksControlPlane(s):
 	default:
-		d.add("no-record", "look up A, AAAA or SRV", "Service %s has no %s record", s.Key, strings.Join(d.e.Types, " and no "))
+		d.add("no-record", "look up A, AAAA or SRV", "Service %s has no %s record", s.Key,
+			strings.Join(d.e.Types, " and no "))
 	}
 }
 
@@ -35,12 +38,15 @@ func (d *diagnoser) service(s *cluster.Service, m meaning) {
 func (d *diagnoser) lacksControlPlane(s *cluster.Service) bool {
 	switch {
 	case !s.Headless && len(s.ClusterIPs) == 0:
-		d.add("no-cluster-ip", "read the cluster itself (--kubeconfig FILE), simulate the assignment (--simulate), or set clusterIP in the manifests",
+		d.add("no-cluster-ip",
+			"read the cluster itself (--kubeconfig FILE), simulate the assignment (--simulate), or set clusterIP in the "+
+				"manifests",
 			"Service %s has no cluster IP: the API server of a cluster assigns it", s.Key)
 	case s.Headless && len(d.Linter.View.SlicesOf(s.Key)) == 0:
 		cure := "read the cluster itself (--kubeconfig FILE), or add an EndpointSlice to the manifests"
 		if len(s.Selector) > 0 {
-			cure = "read the cluster itself (--kubeconfig FILE), simulate the control plane (--simulate), or add an EndpointSlice to the manifests"
+			cure = "read the cluster itself (--kubeconfig FILE), simulate the control plane (--simulate), or add an " +
+				"EndpointSlice to the manifests"
 		}
 		d.add("no-endpoint-slice", cure,
 			"Service %s has no EndpointSlice: the control plane of a cluster creates them from its selector and the Pods", s.Key)
@@ -71,7 +77,8 @@ func (d *diagnoser) family(s *cluster.Service) bool {
 	if !want4 {
 		has, wants = wants, has
 	}
-	d.add("other-family", "look up the other type, or make the Service dual-stack (ipFamilyPolicy: PreferDualStack)", "Service %s has %s addresses and no %s addresses", s.Key, has, wants)
+	d.add("other-family", "look up the other type, or make the Service dual-stack (ipFamilyPolicy: PreferDualStack)",
+		"Service %s has %s addresses and no %s addresses", s.Key, has, wants)
 	return true
 }
 
@@ -84,7 +91,8 @@ func (d *diagnoser) port(s *cluster.Service, m meaning, findings []lint.Finding)
 		}
 		if p.Name == m.port {
 			if !strings.EqualFold(string(p.Protocol), m.protocol) {
-				d.add("port-protocol", fmt.Sprintf("use _%s._%s", p.Name, strings.ToLower(string(p.Protocol))), "port %s of Service %s has protocol %s", p.Name, s.Key, p.Protocol)
+				d.add("port-protocol", fmt.Sprintf("use _%s._%s", p.Name, strings.ToLower(string(p.Protocol))),
+					"port %s of Service %s has protocol %s", p.Name, s.Key, p.Protocol)
 				return
 			}
 			switch {
@@ -103,13 +111,15 @@ func (d *diagnoser) port(s *cluster.Service, m meaning, findings []lint.Finding)
 		}
 		return
 	}
-	d.add("no-port", "use one of these", "Service %s has no port named %s; it has %s", s.Key, m.port, strings.Join(names, ", "))
+	d.add("no-port", "use one of these", "Service %s has no port named %s; it has %s", s.Key, m.port,
+		strings.Join(names, ", "))
 }
 
 // host diagnoses why a Service has no endpoint with a hostname.
 func (d *diagnoser) host(s *cluster.Service, m meaning) {
 	if !s.Headless {
-		d.add("host-of-cluster-ip", "look up the Service itself, or make it headless (clusterIP: None)", "Service %s is not headless, so its endpoints have no names such as %s", s.Key, m.host)
+		d.add("host-of-cluster-ip", "look up the Service itself, or make it headless (clusterIP: None)",
+			"Service %s is not headless, so its endpoints have no names such as %s", s.Key, m.host)
 		return
 	}
 	if len(d.Linter.View.SlicesOf(s.Key)) == 0 && len(s.Selector) > 0 {
@@ -121,22 +131,27 @@ func (d *diagnoser) host(s *cluster.Service, m meaning) {
 	hosts, unready, ready := d.hostnames(s, m.host)
 	switch {
 	case len(ready) > 0:
-		d.add("no-record", "look up the type of its address", "endpoint %s of Service %s has the address %s, and no %s record", m.host, s.Key, firstFew(ready), strings.Join(d.e.Types, " and no "))
+		d.add("no-record", "look up the type of its address",
+			"endpoint %s of Service %s has the address %s, and no %s record", m.host, s.Key, firstFew(ready),
+			strings.Join(d.e.Types, " and no "))
 		return
 	case len(unready) > 0:
 		d.add("host-not-ready", "find out why it is not ready, or set publishNotReadyAddresses on the Service",
 			"endpoint %s of Service %s is not ready (%s)", m.host, s.Key, strings.Join(unready, ", "))
 		return
 	}
-	if pod := d.Linter.View.Pod(cluster.Key{Namespace: s.Namespace, Name: m.host}); pod != nil && d.addFindings(d.Linter.CheckSubject(new(dnsconfig.SubjectOfPod(pod))),
-		lint.PodSubdomainNoHostname, lint.PodSubdomainNotSelected) {
+	if pod := d.Linter.View.Pod(cluster.Key{Namespace: s.Namespace, Name: m.host}); pod != nil &&
+		d.addFindings(d.Linter.CheckSubject(new(dnsconfig.SubjectOfPod(pod))),
+			lint.PodSubdomainNoHostname, lint.PodSubdomainNotSelected) {
 		return
 	}
 	if len(hosts) == 0 {
-		d.add("no-hostnames", fmt.Sprintf("give the Pods a hostname and the subdomain %s", s.Name), "no endpoint of Service %s has a hostname", s.Key)
+		d.add("no-hostnames", fmt.Sprintf("give the Pods a hostname and the subdomain %s", s.Name),
+			"no endpoint of Service %s has a hostname", s.Key)
 		return
 	}
-	d.add("no-host", "use one of these", "no endpoint of Service %s has the hostname %s; there are %s", s.Key, m.host, firstFew(hosts))
+	d.add("no-host", "use one of these", "no endpoint of Service %s has the hostname %s; there are %s", s.Key, m.host,
+		firstFew(hosts))
 }
 
 // hostnames returns the addresses of a Service's endpoints with the hostname host, ready

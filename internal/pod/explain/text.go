@@ -78,7 +78,8 @@ func (p *page) line(indent int, code, text string) {
 // WriteText prints the explanation as text.
 func (e *Explanation) WriteText(w io.Writer, style Style) error {
 	p := &page{Style: style, servers: strings.Count(e.ResolvConf, "nameserver ") > 1}
-	p.line(0, bold, fmt.Sprintf("%s (%s) in %s, resolved by %s", e.Name, strings.Join(e.Types, " and "), e.Pod, e.Resolver))
+	p.line(0, bold,
+		fmt.Sprintf("%s (%s) in %s, resolved by %s", e.Name, strings.Join(e.Types, " and "), e.Pod, e.Resolver))
 	for line := range strings.Lines(e.ResolvConf) {
 		p.line(2, faint, line)
 	}
@@ -130,7 +131,8 @@ func (p *page) candidate(n int, t *Candidate) {
 
 // alike reports whether two queries differ only in their type and time.
 func alike(a, b *Exchange) bool {
-	return a.Server == b.Server && a.TCP == b.TCP && a.Result == b.Result && a.Note == b.Note && len(a.Records) == 0 && len(b.Records) == 0
+	return a.Server == b.Server && a.TCP == b.TCP && a.Result == b.Result && a.Note == b.Note && len(a.Records) == 0 &&
+		len(b.Records) == 0
 }
 
 // queries prints queries that are alike in one line.

@@ -22,7 +22,8 @@ func (j *reporter) external(s *cluster.Service) {
 	}
 	target := canonical(s.ExternalName)
 	if _, err := netip.ParseAddr(target); err == nil {
-		j.add(ExternalNameAddress, externalField, "use a headless Service (clusterIP: None) without a selector, and an EndpointSlice with the address",
+		j.add(ExternalNameAddress, externalField,
+			"use a headless Service (clusterIP: None) without a selector, and an EndpointSlice with the address",
 			"%s is an IP address, and an ExternalName must be a DNS name: the Service's name does not resolve", target)
 		return
 	}
@@ -62,7 +63,8 @@ func serviceOf(labels []string) (cluster.Key, bool) {
 
 // externalInCluster checks that a target in the cluster domain exists.
 func (j *reporter) externalInCluster(s *cluster.Service, target string, labels []string) {
-	if !j.loaded(cluster.KindService, cluster.KindNamespace) || slices.Contains([]string{"pod", "dns", "dns-version"}, last(labels)) {
+	if !j.loaded(cluster.KindService, cluster.KindNamespace) ||
+		slices.Contains([]string{"pod", "dns", "dns-version"}, last(labels)) {
 		return
 	}
 	key, ok := serviceOf(labels)

@@ -144,7 +144,8 @@ func (x *index) selected(s *cluster.Service) (all []*dnsconfig.Subject) {
 
 // controllerLabels are labels that controllers add to the Pods of a template
 // (Kubernetes, "Well-Known Labels, Annotations and Taints").
-var controllerLabels = []string{"pod-template-hash", "controller-revision-hash", "pod-template-generation", "controller-uid", "job-name"}
+var controllerLabels = []string{"pod-template-hash", "controller-revision-hash", "pod-template-generation",
+	"controller-uid", "job-name"}
 
 func isControllerLabel(label string) bool {
 	for _, prefix := range []string{"statefulset.kubernetes.io/", "apps.kubernetes.io/", "batch.kubernetes.io/"} {

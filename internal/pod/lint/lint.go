@@ -84,7 +84,8 @@ type Finding struct {
 
 // compare orders findings by object, then rule.
 func (f *Finding) compare(g *Finding) int {
-	return cmp.Or(f.Object.Compare(g.Object), cmp.Compare(f.Rule, g.Rule), cmp.Compare(f.Field, g.Field), cmp.Compare(f.Message, g.Message))
+	return cmp.Or(f.Object.Compare(g.Object), cmp.Compare(f.Rule, g.Rule), cmp.Compare(f.Field, g.Field),
+		cmp.Compare(f.Message, g.Message))
 }
 
 // Linter checks the objects of a view of the model. It is valid as long as its
@@ -152,7 +153,8 @@ func (j *reporter) add(rule, field, fix, format string, args ...any) {
 
 // addAs adds a finding with the given severity.
 func (j *reporter) addAs(s Severity, rule, field, fix, format string, args ...any) {
-	j.findings = append(j.findings, Finding{Rule: rule, Severity: s, Object: j.object, Field: field, Fix: fix, Message: fmt.Sprintf(format, args...)})
+	j.findings = append(j.findings,
+		Finding{Rule: rule, Severity: s, Object: j.object, Field: field, Fix: fix, Message: fmt.Sprintf(format, args...)})
 }
 
 // found returns the findings in order.

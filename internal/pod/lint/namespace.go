@@ -14,7 +14,8 @@ func (c *Linter) CheckNamespace(n *cluster.Namespace) []Finding {
 	switch {
 	case n.Name == "svc" || n.Name == "pod":
 		j.add(NamespaceNamedSvc, "metadata.name", "rename the namespace",
-			"lookups of SERVICE.NAMESPACE.%s try this namespace first: the search domain svc.%s comes before %s", n.Name, j.domain(), j.domain())
+			"lookups of SERVICE.NAMESPACE.%s try this namespace first: the search domain svc.%s comes before %s",
+			n.Name, j.domain(), j.domain())
 	case IsTLD(n.Name):
 		services := c.indexed().services[n.Name]
 		if len(services) == 0 {
@@ -46,8 +47,11 @@ func (j *reporter) dnsServiceMissing() {
 	if x := j.indexed(); len(x.services[key.Namespace]) == 0 && !x.occupied[key.Namespace] {
 		return
 	}
-	j.add(DNSServiceMissing, "", "create the Service with UDP and TCP port 53 and the kubelets' clusterDNS as its cluster IP, or name another one in the setting dns.nameServer.service",
-		"the Service of the cluster DNS does not exist%s: Pods send their queries to its cluster IP", didYouMean(j.indexed().similarService(key.Namespace, key.Name)))
+	j.add(DNSServiceMissing, "",
+		"create the Service with UDP and TCP port 53 and the kubelets' clusterDNS as its cluster IP, or name another "+
+			"one in the setting dns.nameServer.service",
+		"the Service of the cluster DNS does not exist%s: Pods send their queries to its cluster IP",
+		didYouMean(j.indexed().similarService(key.Namespace, key.Name)))
 }
 
 // dnsServicePorts checks that the cluster DNS has UDP and TCP port 53.
@@ -60,7 +64,8 @@ func (j *reporter) dnsServicePorts(s *cluster.Service) {
 		if p == cluster.TCP {
 			what = "responses that do not fit a UDP packet are lost"
 		}
-		j.add(DNSServicePorts, "spec.ports", fmt.Sprintf("add %s port 53", p), "the Service of the cluster DNS has no %s port 53: %s", p, what)
+		j.add(DNSServicePorts, "spec.ports", fmt.Sprintf("add %s port 53", p),
+			"the Service of the cluster DNS has no %s port 53: %s", p, what)
 	}
 }
 

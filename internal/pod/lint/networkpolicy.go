@@ -19,7 +19,12 @@ func (p *podChecker) reachesDNS() {
 		return
 	}
 	dns := p.dns()
-	from := &semantics.End{Namespace: p.subject.Namespace, Labels: p.subject.Labels, Ports: p.subject.Spec.Ports, HostNetwork: p.subject.Spec.HostNetwork}
+	from := &semantics.End{
+		Namespace:   p.subject.Namespace,
+		Labels:      p.subject.Labels,
+		Ports:       p.subject.Spec.Ports,
+		HostNetwork: p.subject.Spec.HostNetwork,
+	}
 	if p.subject.Pod != nil {
 		from.Addrs = p.subject.Pod.IPs
 	}
@@ -161,7 +166,8 @@ func (p *podChecker) reportBlocked(b *blockedDNS) {
 	if b.ingress() {
 		way = "ingress to the cluster DNS"
 	}
-	p.addAs(b.severity(), b.rule, "", b.fix(p.DNSService, []string{p.subject.Namespace}), "no rule of %s allows %s at %s port %d%s: %s",
+	p.addAs(b.severity(), b.rule, "", b.fix(p.DNSService, []string{p.subject.Namespace}),
+		"no rule of %s allows %s at %s port %d%s: %s",
 		networkPolicies(semantics.PolicyNames(b.verdict().Policies)), way, b.protocol, b.Port, near, b.consequence())
 	p.findings[len(p.findings)-1].blocked = b
 }
@@ -231,6 +237,7 @@ func (j *reporter) policyBlocks(all []*blockedDNS) {
 	case n.Policy != nil:
 		near = fmt.Sprintf(" (the nearest rule, %s[%d], %s)", first.field(), n.Rule, first.mismatch())
 	}
-	j.addAs(first.severity(), first.rule, first.field(), first.fix(j.DNSService, slices.Compact(namespaces)), "no rule of it%s lets %s reach the cluster DNS at %s port %d%s: %s",
+	j.addAs(first.severity(), first.rule, first.field(), first.fix(j.DNSService, slices.Compact(namespaces)),
+		"no rule of it%s lets %s reach the cluster DNS at %s port %d%s: %s",
 		others, whose, first.protocol, first.Port, near, first.consequence())
 }

@@ -56,7 +56,8 @@ func (p *podChecker) field(name string) string {
 func (p *podChecker) refused() {
 	p.errors = dnsconfig.Validate(p.settings)
 	for _, e := range p.errors {
-		p.add(PodDNSRefused, e.Field, "set it to a value that the API server accepts", "%s", strings.TrimPrefix(e.Error(), e.Field+": "))
+		p.add(PodDNSRefused, e.Field, "set it to a value that the API server accepts", "%s",
+			strings.TrimPrefix(e.Error(), e.Field+": "))
 	}
 }
 
@@ -69,27 +70,37 @@ func (p *podChecker) isRefused(field string) bool {
 
 // warningRules has the rule and the cure for each topic of package dnsconfig.
 var warningRules = map[dnsconfig.Topic]struct{ rule, fix string }{
-	dnsconfig.Limits:              {PodDNSLimit, "remove what the Pod does not need"},
-	dnsconfig.OlderLimits:         {PodDNSOlderLimit, "remove what the Pod does not need"},
-	dnsconfig.NoClusterDNS:        {PodNoClusterDNS, "set clusterDNS in the kubelet's configuration"},
-	dnsconfig.NoClusterDomain:     {PodNoClusterDomain, "set clusterDomain in the kubelet's configuration"},
-	dnsconfig.UnknownPolicy:       {PodPolicyUnknown, "set it to ClusterFirst, ClusterFirstWithHostNet, Default or None"},
-	dnsconfig.HostNetworkPolicy:   {PodHostNetworkPolicy, "set it to ClusterFirstWithHostNet, or to Default if the Pod needs no names of the cluster"},
+	dnsconfig.Limits:          {PodDNSLimit, "remove what the Pod does not need"},
+	dnsconfig.OlderLimits:     {PodDNSOlderLimit, "remove what the Pod does not need"},
+	dnsconfig.NoClusterDNS:    {PodNoClusterDNS, "set clusterDNS in the kubelet's configuration"},
+	dnsconfig.NoClusterDomain: {PodNoClusterDomain, "set clusterDomain in the kubelet's configuration"},
+	dnsconfig.UnknownPolicy:   {PodPolicyUnknown, "set it to ClusterFirst, ClusterFirstWithHostNet, Default or None"},
+	dnsconfig.HostNetworkPolicy: {
+		PodHostNetworkPolicy,
+		"set it to ClusterFirstWithHostNet, or to Default if the Pod needs no names of the cluster",
+	},
 	dnsconfig.WindowsPolicy:       {PodWindowsPolicy, "remove hostNetwork and dnsPolicy"},
 	dnsconfig.WindowsSearch:       {PodWindowsSearch, "use fully qualified names in the Pod's programs"},
 	dnsconfig.IgnoredOption:       {PodDNSOptionUnknown, "remove it, or spell it as in resolv.conf(5)"},
 	dnsconfig.OptionWithoutValue:  {PodDNSOptionWithoutValue, "give it a value"},
 	dnsconfig.NonCanonicalAddress: {PodNameserverSpelling, "write it as in RFC 5952"},
 	dnsconfig.TruncatedHostname:   {PodHostnameCut, "set a shorter hostname"},
-	dnsconfig.IgnoredFQDN:         {PodFQDNNoEffect, "remove setHostnameAsFQDN, or set a subdomain and remove hostNetwork"},
-	dnsconfig.FQDNTooLong:         {PodFQDNTooLong, "shorten the hostname, the subdomain or the namespace's name, or remove setHostnameAsFQDN"},
+	dnsconfig.IgnoredFQDN: {
+		PodFQDNNoEffect,
+		"remove setHostnameAsFQDN, or set a subdomain and remove hostNetwork",
+	},
+	dnsconfig.FQDNTooLong: {
+		PodFQDNTooLong,
+		"shorten the hostname, the subdomain or the namespace's name, or remove setHostnameAsFQDN",
+	},
 }
 
 // warnings reports the warnings of package dnsconfig.
 func (p *podChecker) warnings(all []dnsconfig.Warning) {
 	for _, w := range all {
 		t, ok := warningRules[w.Topic]
-		if !ok || p.isRefused(w.Field) || isImplied(w, all) || w.Topic == dnsconfig.TruncatedHostname && p.hasGeneratedName() {
+		if !ok || p.isRefused(w.Field) || isImplied(w, all) ||
+			w.Topic == dnsconfig.TruncatedHostname && p.hasGeneratedName() {
 			continue
 		}
 		p.add(t.rule, w.Field, t.fix, "%s", w.Message)
@@ -150,9 +161,13 @@ func (p *podChecker) policy() {
 	case p.settings.Policy == dnsconfig.Default && !usesClusterDNS:
 		p.add(PodPolicyDefault, p.field("dnsPolicy"), "set it to ClusterFirst, if the Pod needs names of the cluster",
 			"with Default the Pod uses the node's nameservers, which do not resolve names of the cluster")
-	case p.resolved.Policy == dnsconfig.None && !usesClusterDNS && len(p.resolved.Config.Nameservers) > 0 && len(p.clusterDNS()) > 0:
-		p.add(PodPolicyNoneElsewhere, p.field("dnsConfig.nameservers"), fmt.Sprintf("replace the nameservers by the cluster DNS, %s, if the Pod needs names of the cluster", p.clusterDNS()[0]),
-			"with None the Pod uses only %s, which is not the cluster DNS: names of the cluster do not resolve", addrTexts(p.resolved.Config.Nameservers))
+	case p.resolved.Policy == dnsconfig.None && !usesClusterDNS &&
+		len(p.resolved.Config.Nameservers) > 0 && len(p.clusterDNS()) > 0:
+		p.add(PodPolicyNoneElsewhere, p.field("dnsConfig.nameservers"),
+			fmt.Sprintf("replace the nameservers by the cluster DNS, %s, if the Pod needs names of the cluster",
+				p.clusterDNS()[0]),
+			"with None the Pod uses only %s, which is not the cluster DNS: names of the cluster do not resolve",
+			addrTexts(p.resolved.Config.Nameservers))
 	}
 }
 
@@ -172,9 +187,12 @@ func (p *podChecker) nameservers() {
 		return
 	}
 	if inside, outside := p.nameserverKinds(); inside && outside && p.resolved.Policy != dnsconfig.Default {
-		p.add(PodNameserversMixed, p.field("dnsConfig.nameservers"), "remove the others, and let the cluster DNS forward to them",
-			"the Pod has the cluster DNS and other nameservers, %s, which do not resolve the same names: musl queries all and uses the first response, glibc queries the next when one is slow",
-			addrTexts(slices.DeleteFunc(slices.Clone(p.resolved.Config.Nameservers), func(a netip.Addr) bool { return slices.Contains(p.clusterDNS(), a) })))
+		p.add(PodNameserversMixed, p.field("dnsConfig.nameservers"),
+			"remove the others, and let the cluster DNS forward to them",
+			"the Pod has the cluster DNS and other nameservers, %s, which do not resolve the same names: musl queries "+
+				"all and uses the first response, glibc queries the next when one is slow",
+			addrTexts(slices.DeleteFunc(slices.Clone(p.resolved.Config.Nameservers),
+				func(a netip.Addr) bool { return slices.Contains(p.clusterDNS(), a) })))
 	}
 	for i, text := range c.Nameservers {
 		addr, err := netip.ParseAddr(text)
@@ -199,7 +217,8 @@ func (p *podChecker) searches() {
 			continue
 		}
 		if search == "." {
-			p.add(PodSearchRoot, field, "remove it: resolvers try a name as given without it", "with the root as a search domain, lookups by musl, the libc of Alpine images, time out")
+			p.add(PodSearchRoot, field, "remove it: resolvers try a name as given without it",
+				"with the root as a search domain, lookups by musl, the libc of Alpine images, time out")
 			continue
 		}
 		search = canonical(search)
@@ -207,11 +226,14 @@ func (p *podChecker) searches() {
 		switch {
 		case ok && len(labels) == 2 && labels[1] == "svc":
 			if p.loaded(cluster.KindNamespace) && p.View.Namespace(labels[0]) == nil {
-				p.add(PodSearchNowhere, field, "name an existing namespace", "namespace %s does not exist: each lookup sends useless queries for names in %s", labels[0], search)
+				p.add(PodSearchNowhere, field, "name an existing namespace",
+					"namespace %s does not exist: each lookup sends useless queries for names in %s", labels[0], search)
 			}
 		case !ok && isClusterLike(search):
 			p.add(PodSearchNowhere, field, "use the cluster domain "+p.domain(),
-				"%s looks like a domain of a cluster, and this cluster's is %s: each lookup sends useless queries, which leave the cluster", search, p.domain())
+				"%s looks like a domain of a cluster, and this cluster's is %s: each lookup sends useless queries, which "+
+					"leave the cluster",
+				search, p.domain())
 		}
 	}
 }
@@ -240,7 +262,8 @@ func (p *podChecker) zeros() {
 	}
 	for i, o := range p.settings.DNSConfig.Options {
 		if n, err := strconv.Atoi(o.Value); err == nil && n == 0 && (o.Name == "attempts" || o.Name == "timeout") {
-			p.add(PodOptionZero, p.field(fmt.Sprintf("dnsConfig.options[%d]", i)), "set it to 1 or more", "with %s, programs that use musl, the libc of Alpine images, resolve no names", o)
+			p.add(PodOptionZero, p.field(fmt.Sprintf("dnsConfig.options[%d]", i)), "set it to 1 or more",
+				"with %s, programs that use musl, the libc of Alpine images, resolve no names", o)
 		}
 	}
 }
@@ -255,16 +278,23 @@ func (p *podChecker) ndots() {
 	if field != "" {
 		switch {
 		case n > capNdots:
-			p.add(PodNdotsCapped, field, fmt.Sprintf("set it to %d or less", capNdots), "ndots:%d exceeds the maximum of resolvers, which use %d", n, capNdots)
+			p.add(PodNdotsCapped, field, fmt.Sprintf("set it to %d or less", capNdots),
+				"ndots:%d exceeds the maximum of resolvers, which use %d", n, capNdots)
 		case n < 2 && p.resolved.Policy != dnsconfig.Default && len(p.resolved.Config.Searches) > 0:
 			p.add(PodNdotsLow, field, "set it to 2 or more, or use fully qualified names",
-				"with ndots:%d, musl does not try the search domains for names with a dot, such as SERVICE.NAMESPACE, so they do not resolve; glibc looks them up outside the cluster first", n)
+				"with ndots:%d, musl does not try the search domains for names with a dot, such as SERVICE.NAMESPACE, so "+
+					"they do not resolve; glibc looks them up outside the cluster first",
+				n)
 		}
 	}
 	searches := len(p.resolved.Config.Searches)
-	if queries := 2 * (searches + 1); queries >= manyQueries && n > strings.Count(outside, ".") && (field != "" || len(c.Searches) > 0) {
-		p.add(PodManyQueries, p.field("dnsConfig"), "set the option ndots to 2, or write names outside the cluster with a trailing dot",
-			"a lookup of a name such as %s sends up to %d queries: each of the %d search domains is tried first (ndots:%d), for A and AAAA", outside, queries, searches, n)
+	if queries := 2 * (searches + 1); queries >= manyQueries && n > strings.Count(outside, ".") &&
+		(field != "" || len(c.Searches) > 0) {
+		p.add(PodManyQueries, p.field("dnsConfig"),
+			"set the option ndots to 2, or write names outside the cluster with a trailing dot",
+			"a lookup of a name such as %s sends up to %d queries: each of the %d search domains is tried first "+
+				"(ndots:%d), for A and AAAA",
+			outside, queries, searches, n)
 	}
 }
 

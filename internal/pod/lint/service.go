@@ -56,7 +56,11 @@ type backends struct {
 }
 
 func (j *reporter) backendsOf(s *cluster.Service) backends {
-	b := backends{slices: j.View.SlicesOf(s.Key), endpoints: make(map[netip.Addr]*cluster.Endpoint), selected: j.indexed().selected(s)}
+	b := backends{
+		slices:    j.View.SlicesOf(s.Key),
+		endpoints: make(map[netip.Addr]*cluster.Endpoint),
+		selected:  j.indexed().selected(s),
+	}
 	for _, slice := range b.slices {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
@@ -82,7 +86,8 @@ func (j *reporter) endpointsWithoutSelector(s *cluster.Service, b *backends) {
 	if slices.ContainsFunc(b.slices, func(e *cluster.EndpointSlice) bool { return e.AddressType == cluster.FQDN }) {
 		return // endpointslice-fqdn reports it
 	}
-	j.add(ServiceNoEndpoints, "spec", "add a selector, or an EndpointSlice with the label kubernetes.io/service-name: "+s.Name,
+	j.add(ServiceNoEndpoints, "spec",
+		"add a selector, or an EndpointSlice with the label kubernetes.io/service-name: "+s.Name,
 		"it has no selector, and no EndpointSlice with endpoints: %s", withoutEndpoints(s))
 }
 
@@ -133,26 +138,32 @@ func (j *reporter) nearMiss(s *cluster.Service) (hint, fix string, typo bool) {
 		moved := &cluster.Service{Selector: s.Selector}
 		for _, p := range x.byLabel[labelKey{"", label, s.Selector[label]}] {
 			if moved.Namespace = p.Namespace; moved.SelectsLabels(p.Namespace, p.Labels) {
-				return fmt.Sprintf(", but would select %s in namespace %s", p, p.Namespace), "move the Service to the namespace of the Pods", true
+				hint = fmt.Sprintf(", but would select %s in namespace %s", p, p.Namespace)
+				return hint, "move the Service to the namespace of the Pods", true
 			}
 		}
 	}
 	if p, label := x.allButOne(s); p != nil {
+		wanted := s.Selector[label]
 		if value, ok := p.Labels[label]; ok {
-			return fmt.Sprintf(": %s has %s=%s, and the selector has %s", p, label, value, s.Selector[label]), "set spec.selector to " + label + "=" + value + ", or the label to " + s.Selector[label],
-				suggest.Closest(s.Selector[label], []string{value}) != ""
+			hint = fmt.Sprintf(": %s has %s=%s, and the selector has %s", p, label, value, wanted)
+			fix = "set spec.selector to " + label + "=" + value + ", or the label to " + wanted
+			return hint, fix, suggest.Closest(wanted, []string{value}) != ""
 		}
-		return fmt.Sprintf(": %s has all labels of the selector but %s=%s", p, label, s.Selector[label]), "remove " + label + " from spec.selector, or add it to the Pods", false
+		hint = fmt.Sprintf(": %s has all labels of the selector but %s=%s", p, label, wanted)
+		return hint, "remove " + label + " from spec.selector, or add it to the Pods", false
 	}
 	for _, label := range slices.Sorted(maps.Keys(s.Selector)) {
 		value := s.Selector[label]
 		if near := suggest.Closest(value, x.values[valueKey{s.Namespace, label}]); near != "" {
 			p := x.byLabel[labelKey{s.Namespace, label, near}][0]
-			return fmt.Sprintf(": %s has %s=%s, and the selector has %s", p, label, near, value), "set spec.selector to " + label + "=" + near + ", or the label to " + value, true
+			hint = fmt.Sprintf(": %s has %s=%s, and the selector has %s", p, label, near, value)
+			return hint, "set spec.selector to " + label + "=" + near + ", or the label to " + value, true
 		}
 		if with := x.byValue[valueKey{s.Namespace, value}]; len(with) > 0 {
 			other := labelOf(with[0], value)
-			return fmt.Sprintf(": %s has %s=%s, and the selector has %s=%s", with[0], other, value, label, value), "set spec.selector to " + other + "=" + value, true
+			hint = fmt.Sprintf(": %s has %s=%s, and the selector has %s=%s", with[0], other, value, label, value)
+			return hint, "set spec.selector to " + other + "=" + value, true
 		}
 	}
 	return "", fix, false
@@ -208,7 +219,8 @@ func (j *reporter) readiness(s *cluster.Service, b *backends) {
 		if n := len(b.endpoints); n > 1 {
 			what = "none of them ready"
 		}
-		j.add(ServiceNoReadyEndpoint, "", fix, "it has %s, %s%s: %s", counted(len(b.endpoints), "endpoint"), what, why, withoutEndpoints(s))
+		j.add(ServiceNoReadyEndpoint, "", fix, "it has %s, %s%s: %s", counted(len(b.endpoints), "endpoint"), what, why,
+			withoutEndpoints(s))
 		return
 	}
 	if len(b.slices) == 0 {
@@ -257,7 +269,8 @@ func unready(p *cluster.Pod) (why, fix string) {
 	if len(p.Unmet) == 0 {
 		return "", fix
 	}
-	c := slices.MinFunc(p.Unmet, func(a, b cluster.Condition) int { return cmp.Compare(conditionRank(a.Type), conditionRank(b.Type)) })
+	c := slices.MinFunc(p.Unmet,
+		func(a, b cluster.Condition) int { return cmp.Compare(conditionRank(a.Type), conditionRank(b.Type)) })
 	because := strings.Join(slices.DeleteFunc([]string{c.Reason, c.Message}, func(s string) bool { return s == "" }), ": ")
 	if because != "" {
 		because = ", " + because
@@ -284,8 +297,10 @@ func (j *reporter) families(s *cluster.Service, b *backends) {
 	}
 	for i, addr := range s.ClusterIPs {
 		if !slices.ContainsFunc(b.ready, func(e netip.Addr) bool { return e.Is4() == addr.Is4() }) {
-			j.add(ServiceFamilyNoEndpoint, fmt.Sprintf("spec.clusterIPs[%d]", i), "give the Pods addresses of both families, or the Service one family in spec.ipFamilies",
-				"it has the %s cluster IP %s, and no ready endpoint of that family: connections of clients that try it first fail", cluster.FamilyOf(addr), addr)
+			j.add(ServiceFamilyNoEndpoint, fmt.Sprintf("spec.clusterIPs[%d]", i),
+				"give the Pods addresses of both families, or the Service one family in spec.ipFamilies",
+				"it has the %s cluster IP %s, and no ready endpoint of that family: connections of clients that try it first fail",
+				cluster.FamilyOf(addr), addr)
 		}
 	}
 }
@@ -298,12 +313,15 @@ func (j *reporter) portNames(s *cluster.Service) {
 		first, twice := names[p.Name]
 		switch {
 		case p.Name == "" && len(s.Ports) > 1:
-			j.add(ServicePortNames, field, "give each port a name", "port %d has no name, and the Service has %d ports: the API server refuses it", p.Number, len(s.Ports))
+			j.add(ServicePortNames, field, "give each port a name",
+				"port %d has no name, and the Service has %d ports: the API server refuses it", p.Number, len(s.Ports))
 		case p.Name == "":
-			j.add(ServicePortUnnamed, field, "give the port a name, such as http", "port %d has no name, so there is no SRV record _NAME._%s.%s.%s.svc.%s",
-				p.Number, strings.ToLower(string(p.Protocol)), s.Name, s.Namespace, j.domain())
+			j.add(ServicePortUnnamed, field, "give the port a name, such as http",
+				"port %d has no name, so there is no SRV record _NAME._%s.%s.%s.svc.%s", p.Number,
+				strings.ToLower(string(p.Protocol)), s.Name, s.Namespace, j.domain())
 		case twice:
-			j.add(ServicePortNames, field+".name", "give each port a unique name", "spec.ports[%d] has the name %s, too: the API server refuses it", first, p.Name)
+			j.add(ServicePortNames, field+".name", "give each port a unique name",
+				"spec.ports[%d] has the name %s, too: the API server refuses it", first, p.Name)
 		default:
 			names[p.Name] = i
 		}
@@ -368,7 +386,8 @@ func (j *reporter) namedTarget(with []*dnsconfig.Subject, field, target string, 
 	why, fix := "; none of their ports has a name", "name the container's port "+target+", or set targetPort to its number"
 	switch near := suggest.Closest(target, names); {
 	case other != "":
-		why, fix = fmt.Sprintf(": the port of that name has protocol %s, not %s", other, protocol), "use the same protocol in the Service and in the container"
+		why = fmt.Sprintf(": the port of that name has protocol %s, not %s", other, protocol)
+		fix = "use the same protocol in the Service and in the container"
 	case near != "":
 		why, fix = didYouMean(near), "set targetPort to "+near
 	case len(names) > 0:
@@ -378,7 +397,8 @@ func (j *reporter) namedTarget(with []*dnsconfig.Subject, field, target string, 
 	if more := len(with) - 1; more > 0 {
 		pods += fmt.Sprintf(" and %d more", more)
 	}
-	j.add(ServiceTargetPortMissing, field, fix, "no container of %s has a port named %s%s: the Service has no endpoint for this port", pods, target, why)
+	j.add(ServiceTargetPortMissing, field, fix,
+		"no container of %s has a port named %s%s: the Service has no endpoint for this port", pods, target, why)
 	return 0
 }
 
@@ -396,20 +416,24 @@ func (j *reporter) unlisted(with []*dnsconfig.Subject, field string, target clus
 			if own.Number == target.Number && own.Protocol == target.Protocol {
 				return
 			}
-			if text := fmt.Sprintf("%d/%s", own.Number, own.Protocol); len(numbers) < mostHints && !slices.Contains(numbers, text) {
+			text := fmt.Sprintf("%d/%s", own.Number, own.Protocol)
+			if len(numbers) < mostHints && !slices.Contains(numbers, text) {
 				numbers = append(numbers, text)
 			}
 		}
 	}
-	j.add(ServiceTargetPortUnlisted, field, "set targetPort to the port that the program listens on, or list it in the container's ports",
-		"the Pods list the ports %s, not the target port %d/%s (%s)", firstFew(numbers), target.Number, target.Protocol, with[0])
+	j.add(ServiceTargetPortUnlisted, field,
+		"set targetPort to the port that the program listens on, or list it in the container's ports",
+		"the Pods list the ports %s, not the target port %d/%s (%s)",
+		firstFew(numbers), target.Number, target.Protocol, with[0])
 }
 
 // translated reports a target port of a headless Service that differs from the port.
 func (j *reporter) translated(s *cluster.Service, field string, p cluster.Port, target uint16) {
 	if s.Headless && p.Number != target {
 		j.add(HeadlessPortTranslated, field, fmt.Sprintf("set port to %d, or give the Service a cluster IP", target),
-			"the Service is headless, so no proxy translates port %d to %d: clients must connect to port %d", p.Number, target, target)
+			"the Service is headless, so no proxy translates port %d to %d: clients must connect to port %d",
+			p.Number, target, target)
 	}
 }
 
@@ -418,8 +442,10 @@ func (j *reporter) sharedAddresses(s *cluster.Service) {
 	for i, addr := range s.ClusterIPs {
 		for _, other := range j.indexed().clusterIPs[addr] {
 			if other.Key != s.Key {
-				j.add(ClusterIPShared, fmt.Sprintf("spec.clusterIPs[%d]", i), "leave clusterIP out, so that the cluster assigns one",
-					"service %s has the cluster IP %s, too: the API server refuses it, and a reverse lookup returns both names", other.Key, addr)
+				j.add(ClusterIPShared, fmt.Sprintf("spec.clusterIPs[%d]", i),
+					"leave clusterIP out, so that the cluster assigns one",
+					"service %s has the cluster IP %s, too: the API server refuses it, and a reverse lookup returns both names",
+					other.Key, addr)
 				break
 			}
 		}
@@ -446,7 +472,8 @@ func (j *reporter) endpointHostnames(s *cluster.Service) {
 			case other.Addr != e.Addr && (e.Pod == "" || other.Pod != e.Pod):
 				reported[e.Hostname] = true
 				j.add(EndpointHostnameShared, "", "give each endpoint its own hostname",
-					"the endpoints %s and %s have the same hostname %s: the name %s.%s.%s.svc.%s has both addresses", other.Addr, e.Addr, e.Hostname, e.Hostname, s.Name, s.Namespace, j.domain())
+					"the endpoints %s and %s have the same hostname %s: the name %s.%s.%s.svc.%s has both addresses",
+					other.Addr, e.Addr, e.Hostname, e.Hostname, s.Name, s.Namespace, j.domain())
 			}
 		}
 	}
@@ -468,7 +495,9 @@ func (j *reporter) hiddenServices(s *cluster.Service) {
 			}
 			reported[host] = true
 			j.add(ServiceHidesNamespace, "metadata.name", "rename the Service, or use "+host+"."+s.Name+".svc there",
-				"in Pods of namespace %s, the name %s.%s resolves to the endpoint %s of this Service, not to the Service %s of namespace %s", s.Namespace, host, s.Name, host, host, s.Name)
+				"in Pods of namespace %s, the name %s.%s resolves to the endpoint %s of this Service, not to the Service %s "+
+					"of namespace %s",
+				s.Namespace, host, s.Name, host, host, s.Name)
 		}
 	}
 }

@@ -51,14 +51,17 @@ func (j *reporter) slicePorts(e *cluster.EndpointSlice, s *cluster.Service) {
 		if s.Headless {
 			severity, what = Warning, "SRV records have the port name of the EndpointSlice, not of the Service"
 		}
-		j.addAs(severity, EndpointSlicePortMismatch, fmt.Sprintf("ports[%d].name", i), "give the port of the EndpointSlice the name and protocol that it has in the Service",
+		j.addAs(severity, EndpointSlicePortMismatch, fmt.Sprintf("ports[%d].name", i),
+			"give the port of the EndpointSlice the name and protocol that it has in the Service",
 			"service %s has no %s; it has %s: %s", s.Key, portText(p), portTexts(s.Ports), what)
 		return
 	}
 	for _, p := range s.Ports {
-		if len(s.Selector) == 0 && !slices.ContainsFunc(e.Ports, func(q cluster.Port) bool { return q.Name == p.Name && q.Protocol == p.Protocol }) {
+		if len(s.Selector) == 0 &&
+			!slices.ContainsFunc(e.Ports, func(q cluster.Port) bool { return q.Name == p.Name && q.Protocol == p.Protocol }) {
 			j.add(EndpointSlicePortMismatch, "ports", "add the port to the EndpointSlice",
-				"the EndpointSlice lacks %s of service %s: connections to it find no endpoint in this EndpointSlice", portText(p), s.Key)
+				"the EndpointSlice lacks %s of service %s: connections to it find no endpoint in this EndpointSlice",
+				portText(p), s.Key)
 			return
 		}
 	}

@@ -10,7 +10,8 @@ import (
 // Pod, which gives the Pod a name.
 func (p *podChecker) subdomain() {
 	name := p.subject.Spec.Subdomain
-	if name == "" || p.subject.Spec.HostNetwork || p.subject.Kind == cluster.KindStatefulSet || p.isRefused(p.field("subdomain")) || !p.loaded(cluster.KindService) {
+	if name == "" || p.subject.Spec.HostNetwork || p.subject.Kind == cluster.KindStatefulSet ||
+		p.isRefused(p.field("subdomain")) || !p.loaded(cluster.KindService) {
 		return
 	}
 	field := p.field("subdomain")
@@ -27,7 +28,8 @@ func (p *podChecker) subdomain() {
 			"service %s %s: the Pod's FQDN %s does not resolve", key, what, fqdn)
 	case !s.SelectsLabels(p.subject.Namespace, p.subject.Labels) && len(s.Selector) > 0:
 		p.add(PodSubdomainNotSelected, field, "give the Pod the labels of the Service's selector",
-			"service %s does not select the Pod, which lacks %s: %s does not resolve", key, unmatchedLabels(s, p.subject.Labels), fqdn)
+			"service %s does not select the Pod, which lacks %s: %s does not resolve",
+			key, unmatchedLabels(s, p.subject.Labels), fqdn)
 	case !s.Headless:
 		p.add(PodSubdomainNotHeadless, field, "set clusterIP: None in the Service",
 			"service %s is not headless: %s may not resolve", key, fqdn)
@@ -67,13 +69,15 @@ func (p *podChecker) statefulSet() {
 	switch {
 	case name == "":
 		p.add(StatefulSetNoService, field, "create a headless Service, and set serviceName to its name",
-			"it has no serviceName: its Pods have no names such as %s-0.SERVICE.%s.svc.%s", p.subject.Name, p.subject.Namespace, p.domain())
+			"it has no serviceName: its Pods have no names such as %s-0.SERVICE.%s.svc.%s",
+			p.subject.Name, p.subject.Namespace, p.domain())
 	case s == nil || s.ExternalName != "":
 		what, fix := p.serviceMissing(key, s)
 		p.add(StatefulSetServiceMissing, field, fix, "%s: names such as %s-0.%s do not resolve", what, p.subject.Name, name)
 	case !s.SelectsLabels(p.subject.Namespace, p.subject.Labels) && len(s.Selector) > 0:
 		p.add(StatefulSetServiceNotSelecting, field, "set the Service's selector to labels of the template",
-			"service %s does not select its Pods, which lack %s: names such as %s-0.%s do not resolve", key, unmatchedLabels(s, p.subject.Labels), p.subject.Name, name)
+			"service %s does not select its Pods, which lack %s: names such as %s-0.%s do not resolve",
+			key, unmatchedLabels(s, p.subject.Labels), p.subject.Name, name)
 	case !s.Headless:
 		p.add(StatefulSetServiceNotHeadless, field, "set clusterIP: None in the Service",
 			"service %s is not headless: names of its Pods, such as %s-0.%s, may not resolve", key, p.subject.Name, name)
@@ -94,27 +98,33 @@ func (p *podChecker) serviceMissing(key cluster.Key, s *cluster.Service) (what, 
 		}
 	}
 	if len(selecting) == 1 {
-		return fmt.Sprintf("service %s does not exist, and %s selects the Pods", key, selecting[0]), "set serviceName to " + selecting[0] + ", or " + fix
+		why := fmt.Sprintf("service %s does not exist, and %s selects the Pods", key, selecting[0])
+		return why, "set serviceName to " + selecting[0] + ", or " + fix
 	}
-	return fmt.Sprintf("service %s does not exist%s", key, didYouMean(p.indexed().similarService(p.subject.Namespace, key.Name))), fix
+	near := p.indexed().similarService(p.subject.Namespace, key.Name)
+	return fmt.Sprintf("service %s does not exist%s", key, didYouMean(near)), fix
 }
 
 // sharedHostname checks that no other Pod has the same hostname and subdomain.
 func (p *podChecker) sharedHostname() {
-	if p.subject.Spec.Hostname == "" || p.subject.Spec.Subdomain == "" || p.subject.Spec.HostNetwork || p.subject.Kind == cluster.KindStatefulSet {
+	if p.subject.Spec.Hostname == "" || p.subject.Spec.Subdomain == "" || p.subject.Spec.HostNetwork ||
+		p.subject.Kind == cluster.KindStatefulSet {
 		return
 	}
 	const fix = "remove hostname, or use a StatefulSet, which gives each Pod its own"
 	field, fqdn := p.field("hostname"), p.fqdn(p.subject.Spec.Subdomain)
 	if p.subject.Workload != nil {
 		if p.subject.Workload.Replicas > 1 || p.subject.Kind == cluster.KindDaemonSet {
-			p.add(PodHostnameShared, field, fix, "all Pods of the template have the same hostname %s: %s resolves to all of them", p.subject.Spec.Hostname, fqdn)
+			p.add(PodHostnameShared, field, fix,
+				"all Pods of the template have the same hostname %s: %s resolves to all of them", p.subject.Spec.Hostname, fqdn)
 		}
 		return
 	}
-	for _, other := range p.indexed().hosts[hostKey{p.subject.Namespace, p.subject.Spec.Subdomain, p.subject.Spec.Hostname}] {
+	host := hostKey{p.subject.Namespace, p.subject.Spec.Subdomain, p.subject.Spec.Hostname}
+	for _, other := range p.indexed().hosts[host] {
 		if other.Pod != nil && other.Key != p.subject.Key {
-			p.add(PodHostnameShared, field, fix, "%s has the same hostname %s: %s resolves to both", other, p.subject.Spec.Hostname, fqdn)
+			p.add(PodHostnameShared, field, fix, "%s has the same hostname %s: %s resolves to both", other,
+				p.subject.Spec.Hostname, fqdn)
 			return
 		}
 	}

@@ -73,7 +73,8 @@ func (r *resolver) glibc() {
 	}
 	for room := glibcRoom; r.trace.Outcome == Found && g.need > room; room *= 2 {
 		last := len(r.trace.Candidates) - 1
-		r.trace.Candidates[last].Why = fmt.Sprintf("the addresses do not fit into getaddrinfo's buffer of %d octets: it looks up again with a larger one", room)
+		r.trace.Candidates[last].Why = fmt.Sprintf(
+			"the addresses do not fit into getaddrinfo's buffer of %d octets: it looks up again with a larger one", room)
 		g.search()
 	}
 	r.trace.Outcome = g.getaddrinfoOutcome(r.trace.Outcome)
@@ -204,7 +205,8 @@ func (g *glibc) domains() searched {
 		case a.outcome == TryAgain && g.first == dnswire.ServFail:
 			list.servFail = true
 		default:
-			g.trace.Candidates[len(g.trace.Candidates)-1].Why = "glibc skips the other search domains after a failure that is not SERVFAIL"
+			g.trace.Candidates[len(g.trace.Candidates)-1].Why = "glibc skips the other search domains after a failure " +
+				"that is not SERVFAIL"
 			return list
 		}
 	}

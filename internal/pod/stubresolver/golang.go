@@ -192,7 +192,11 @@ func (g *golang) exchange(t *Candidate, qtype dnswire.Type) Outcome {
 	var outcome Outcome
 	for attempt := 1; attempt <= g.attempts; attempt++ {
 		for i := range g.servers {
-			q := Exchange{Server: g.servers[(i+offset)%len(g.servers)], Attempt: attempt, Query: Query{Type: qtype, TCP: g.streams}}
+			q := Exchange{
+				Server:  g.servers[(i+offset)%len(g.servers)],
+				Attempt: attempt,
+				Query:   Query{Type: qtype, TCP: g.streams},
+			}
 			reply := g.send(t, q)
 			if reply.Loss == None && reply.Truncated && !q.TCP {
 				q.TCP = true

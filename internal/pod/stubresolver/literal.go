@@ -52,7 +52,8 @@ func isAton(text string) bool {
 			bits = 32 - 8*i
 		}
 		// ParseUint accepts more than C does: 0b, 0o, and underscores between digits.
-		if part == "" || part[0] < '0' || part[0] > '9' || strings.ContainsAny(part, "_oO") || strings.HasPrefix(strings.ToLower(part), "0b") {
+		if part == "" || part[0] < '0' || part[0] > '9' || strings.ContainsAny(part, "_oO") ||
+			strings.HasPrefix(strings.ToLower(part), "0b") {
 			return false
 		}
 		if _, err := strconv.ParseUint(part, 0, bits); err != nil {

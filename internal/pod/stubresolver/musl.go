@@ -109,7 +109,8 @@ func (r *resolver) muslEnd() {
 	case last.Outcome == TryAgain:
 		r.end(TryAgain, "no server answered, or all failed: musl stops")
 	case last.Outcome == NoData && r.forAddresses():
-		r.end(NoSuchName, "a candidate exists, without records of the type: musl stops, and reports that the name does not exist")
+		r.end(NoSuchName,
+			"a candidate exists, without records of the type: musl stops, and reports that the name does not exist")
 	default:
 		r.end(last.Outcome, "nothing was found")
 	}

@@ -54,13 +54,17 @@ func FindDNS(v *cluster.View, service cluster.Key, nameservers []netip.Addr) *DN
 func podsOf(v *cluster.View, namespace string, selector map[string]string) (ends []End) {
 	var chosen []*cluster.Pod
 	for p := range v.Pods() {
-		if p.Namespace == namespace && !p.Finished && p.Spec != nil && (&cluster.Selector{Labels: selector}).Selects(p.Labels) {
+		if p.Namespace == namespace && !p.Finished && p.Spec != nil &&
+			(&cluster.Selector{Labels: selector}).Selects(p.Labels) {
 			chosen = append(chosen, p)
 		}
 	}
 	slices.SortFunc(chosen, func(a, b *cluster.Pod) int { return a.Key.Compare(b.Key) })
 	for _, p := range chosen {
-		ends = append(ends, End{Namespace: p.Namespace, Labels: p.Labels, Addrs: p.IPs, Ports: p.Spec.Ports, HostNetwork: p.Spec.HostNetwork})
+		ends = append(ends, End{
+			Namespace: p.Namespace, Labels: p.Labels, Addrs: p.IPs,
+			Ports: p.Spec.Ports, HostNetwork: p.Spec.HostNetwork,
+		})
 	}
 	return ends
 }
@@ -76,7 +80,8 @@ func templatesOf(v *cluster.View, namespace string, selector map[string]string) 
 		}
 		slices.SortFunc(chosen, func(a, b *cluster.Workload) int { return a.Key.Compare(b.Key) })
 		for _, w := range chosen {
-			ends = append(ends, End{Namespace: w.Namespace, Labels: w.Labels, Ports: w.Spec.Ports, HostNetwork: w.Spec.HostNetwork})
+			ends = append(ends,
+				End{Namespace: w.Namespace, Labels: w.Labels, Ports: w.Spec.Ports, HostNetwork: w.Spec.HostNetwork})
 		}
 	}
 	return ends
@@ -85,7 +90,10 @@ func templatesOf(v *cluster.View, namespace string, selector map[string]string) 
 // usualPorts returns the assumed container ports of unknown Pods: port 53 under the
 // Service's named target ports and under its usual names.
 func (d *DNS) usualPorts() []cluster.Port {
-	ports := []cluster.Port{{Name: "dns", Protocol: cluster.UDP, Number: dnsPort}, {Name: "dns-tcp", Protocol: cluster.TCP, Number: dnsPort}}
+	ports := []cluster.Port{
+		{Name: "dns", Protocol: cluster.UDP, Number: dnsPort},
+		{Name: "dns-tcp", Protocol: cluster.TCP, Number: dnsPort},
+	}
 	if d.Service == nil {
 		return ports
 	}
@@ -175,7 +183,8 @@ func PossibleDNSRule(policies []*cluster.NetworkPolicy, protocol cluster.Protoco
 	for _, p := range policies {
 		for i := range p.EgressRules {
 			r := &p.EgressRules[i]
-			outside := slices.ContainsFunc(r.Peers, func(peer cluster.PolicyPeer) bool { return peer.Namespaces != nil || peer.Block.IsValid() })
+			outside := slices.ContainsFunc(r.Peers,
+				func(peer cluster.PolicyPeer) bool { return peer.Namespaces != nil || peer.Block.IsValid() })
 			named := slices.ContainsFunc([]uint16{dnsPort, otherDNSPort}, func(n uint16) bool {
 				return len(r.Ports) > 0 && portsAllow(r.Ports, &End{}, cluster.Port{Protocol: protocol, Number: n})
 			})

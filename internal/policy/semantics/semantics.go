@@ -128,7 +128,11 @@ func (s *Set) Ingress(to, from *End, port cluster.Port) Verdict {
 // evaluate applies the policies for an end in one direction. The function direction
 // returns the rules of a policy, and whether it restricts that direction; allows reports
 // which parts of the connection a rule matches.
-func (s *Set) evaluate(e *End, direction func(*cluster.NetworkPolicy) (bool, []cluster.PolicyRule), allows func(*cluster.NetworkPolicy, *cluster.PolicyRule) (peer, ports bool)) (v Verdict) {
+func (s *Set) evaluate(
+	e *End,
+	direction func(*cluster.NetworkPolicy) (bool, []cluster.PolicyRule),
+	allows func(*cluster.NetworkPolicy, *cluster.PolicyRule) (peer, ports bool),
+) (v Verdict) {
 	if e.HostNetwork {
 		return Verdict{Allowed: true}
 	}
@@ -173,7 +177,8 @@ func (s *Set) peers(p *cluster.NetworkPolicy, peers []cluster.PolicyPeer, e *End
 // because none is known.
 func covers(peer *cluster.PolicyPeer, addrs []netip.Addr) bool {
 	return len(addrs) == 0 || slices.ContainsFunc(addrs, func(addr netip.Addr) bool {
-		return peer.Block.Contains(addr) && !slices.ContainsFunc(peer.Except, func(except netip.Prefix) bool { return except.Contains(addr) })
+		return peer.Block.Contains(addr) &&
+			!slices.ContainsFunc(peer.Except, func(except netip.Prefix) bool { return except.Contains(addr) })
 	})
 }
 

@@ -44,7 +44,8 @@ func Check() error {
 			return fmt.Errorf("%w: %w", ErrUnable, err)
 		}
 	}
-	if out, err := exec.Command("unshare", "--pid", "--mount", "--net", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt").CombinedOutput(); err != nil {
+	mount := exec.Command("unshare", "--pid", "--mount", "--net", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
+	if out, err := mount.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %w: %s", ErrUnable, err, out)
 	}
 	var system unix.Statfs_t
@@ -120,7 +121,10 @@ func (c Config) Process() (*process.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &process.Process{Path: "unshare", Args: []string{"--pid", "--fork", "--kill-child", self, supervise, string(text)}}, nil
+	return &process.Process{
+		Path: "unshare",
+		Args: []string{"--pid", "--fork", "--kill-child", self, supervise, string(text)},
+	}, nil
 }
 
 // Main runs the container if the program was started by Process, and returns at once

@@ -69,7 +69,10 @@ func BuildImage(ctx context.Context, repository string) (*Image, error) {
 		_ = image.Remove() // there is an error already
 		return nil, fmt.Errorf("container: %w", err)
 	}
-	for _, cmd := range []*exec.Cmd{exec.CommandContext(ctx, "chmod", "755", dir), exec.CommandContext(ctx, "setcap", image.Capabilities, file)} {
+	for _, cmd := range []*exec.Cmd{
+		exec.CommandContext(ctx, "chmod", "755", dir),
+		exec.CommandContext(ctx, "setcap", image.Capabilities, file),
+	} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			_ = image.Remove() // there is an error already
 			return nil, fmt.Errorf("container: %s: %w\n%s", cmd, err, out)

@@ -45,9 +45,13 @@ func NewNetwork(ofNode ...string) (*Network, error) {
 		onNode = append(onNode, "address add "+addr+"/32 dev lo")
 	}
 	inPod := []string{
-		"address add " + PodAddress + "/24 dev eth0", "link set lo up", "link set eth0 up", "route add default via " + NodeAddress,
+		"address add " + PodAddress + "/24 dev eth0",
+		"link set lo up",
+		"link set eth0 up",
+		"route add default via " + NodeAddress,
 	}
-	if err := errors.Join(inside(node, func() error { return ip(onNode) }), inside(pod, func() error { return ip(inPod) })); err != nil {
+	err = errors.Join(inside(node, func() error { return ip(onNode) }), inside(pod, func() error { return ip(inPod) }))
+	if err != nil {
 		n.Close()
 		return nil, err
 	}

@@ -61,7 +61,8 @@ func newBuilder(ctx context.Context) (*builder, error) {
 	if b.dir, err = run(ctx, ".", "go", "list", "-m", "-f", "{{.Dir}}", module); err != nil {
 		return nil, err
 	}
-	versions, err := run(ctx, b.dir, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes", "go.etcd.io/etcd/server/v3")
+	versions, err := run(ctx, b.dir, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes",
+		"go.etcd.io/etcd/server/v3")
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,8 @@ func (b *builder) buildMissing(ctx context.Context, log *slog.Logger) error {
 		if _, err := os.Stat(filepath.Join(b.out, program)); err == nil {
 			continue
 		}
-		log.Warn("building a program of the control plane; all of them take about 7 minutes, once", "program", program, "into", b.out)
+		log.Warn("building a program of the control plane; all of them take about 7 minutes, once", "program", program,
+			"into", b.out)
 		if err := b.build(ctx, program, pkg); err != nil {
 			return err
 		}
@@ -120,7 +122,8 @@ func (b *builder) build(ctx context.Context, program, pkg string) error {
 func (b *builder) linkerFlags() string {
 	numbers := append(strings.Split(strings.TrimPrefix(b.kubernetes, "v"), "."), "", "")
 	const version = "-X k8s.io/component-base/version."
-	return fmt.Sprintf("-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s %[1]sgitMinor=%[4]s", version, b.kubernetes, numbers[0], numbers[1])
+	return fmt.Sprintf("-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s %[1]sgitMinor=%[4]s", version, b.kubernetes,
+		numbers[0], numbers[1])
 }
 
 // run runs a command and returns its output without the last line's end.

@@ -140,12 +140,17 @@ func (c *ControlPlane) apiServerFlags() []string {
 	host, port, _ := net.SplitHostPort(c.port.addr)
 	flags := []string{
 		"--etcd-servers=" + c.etcdURL(),
-		"--bind-address=" + host, "--secure-port=" + port, "--permit-port-sharing",
-		"--advertise-address=" + host, "--endpoint-reconciler-type=none", // no endpoint is on loopback
-		"--tls-cert-file=" + c.file("server.crt"), "--tls-private-key-file=" + c.file("server.key"),
+		"--bind-address=" + host,
+		"--secure-port=" + port,
+		"--permit-port-sharing",
+		"--advertise-address=" + host,
+		"--endpoint-reconciler-type=none", // no endpoint is on loopback
+		"--tls-cert-file=" + c.file("server.crt"),
+		"--tls-private-key-file=" + c.file("server.key"),
 		"--client-ca-file=" + c.file("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file=" + c.file("accounts.key"), "--service-account-signing-key-file=" + c.file("accounts.key"),
+		"--service-account-key-file=" + c.file("accounts.key"),
+		"--service-account-signing-key-file=" + c.file("accounts.key"),
 		"--authorization-mode=RBAC",
 		"--service-cluster-ip-range=" + c.options.ServiceCIDRs,
 	}
@@ -163,7 +168,8 @@ func (c *ControlPlane) controllerFlags() []string {
 		"service-cidr-controller", "deployment-controller", "replicaset-controller", "statefulset-controller",
 		"garbage-collector-controller",
 	}
-	controllers = slices.DeleteFunc(controllers, func(name string) bool { return slices.Contains(c.options.Without, name) })
+	controllers = slices.DeleteFunc(controllers,
+		func(name string) bool { return slices.Contains(c.options.Without, name) })
 	return append([]string{
 		"--kubeconfig=" + c.Kubeconfig(), "--leader-elect=false", "--secure-port=0",
 		"--controllers=" + strings.Join(controllers, ","),

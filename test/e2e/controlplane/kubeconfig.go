@@ -60,7 +60,8 @@ func (c *ControlPlane) NewUser(ctx context.Context, prefix string, rules ...rbac
 		return nil, fmt.Errorf("user %s: %w", u.Name, err)
 	}
 	const day = 24 * 60 * 60
-	token, err := c.client.CoreV1().ServiceAccounts(accountNamespace).CreateToken(ctx, u.Name, &authenticationv1.TokenRequest{
+	accounts := c.client.CoreV1().ServiceAccounts(accountNamespace)
+	token, err := accounts.CreateToken(ctx, u.Name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(day))},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -73,7 +74,8 @@ func (c *ControlPlane) NewUser(ctx context.Context, prefix string, rules ...rbac
 func (c *ControlPlane) bind(ctx context.Context, name string, rules []rbacv1.PolicyRule) error {
 	meta := metav1.ObjectMeta{Name: name}
 	account := &corev1.ServiceAccount{ObjectMeta: meta}
-	if _, err := c.client.CoreV1().ServiceAccounts(accountNamespace).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+	accounts := c.client.CoreV1().ServiceAccounts(accountNamespace)
+	if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}
@@ -101,7 +103,10 @@ func (c *ControlPlane) Allow(ctx context.Context, u *User, rules ...rbacv1.Polic
 func (c *ControlPlane) writeKubeconfig(file string, user clientcmdapi.AuthInfo) error {
 	const name = "portolan"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + c.Address(), CertificateAuthorityData: c.authority.pem}
+	config.Clusters[name] = &clientcmdapi.Cluster{
+		Server:                   "https://" + c.Address(),
+		CertificateAuthorityData: c.authority.pem,
+	}
 	config.AuthInfos[name] = &user
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name

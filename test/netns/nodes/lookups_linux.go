@@ -88,7 +88,11 @@ type Lookups struct {
 
 // StartLookups starts the program of a C library, which is in dir, in a Pod.
 func (w *World) StartLookups(pod int, dir string, libc Libc) (*Lookups, error) {
-	l := &Lookups{cmd: exec.Command(filepath.Join(dir, string(libc))), wants: make(map[string]Want), done: make(chan struct{})}
+	l := &Lookups{
+		cmd:   exec.Command(filepath.Join(dir, string(libc))),
+		wants: make(map[string]Want),
+		done:  make(chan struct{}),
+	}
 	var err error
 	if l.in, err = l.cmd.StdinPipe(); err != nil {
 		return nil, err

@@ -21,7 +21,8 @@ func External(i int) (name string, addrs []netip.Addr) {
 	i %= external
 	addr6 := netip.MustParseAddr("2001:db8::").As16()
 	addr6[15] = byte(1 + i)
-	return fmt.Sprintf("www%d.example.org", i), []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(1 + i)}), netip.AddrFrom16(addr6)}
+	addrs = []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(1 + i)}), netip.AddrFrom16(addr6)}
+	return fmt.Sprintf("www%d.example.org", i), addrs
 }
 
 // ServeUpstream answers at Upstream until stop is called: the External names with their

@@ -154,7 +154,8 @@ func routeTo(device string, addr netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("device %s: %w", device, err)
 	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: found.Attrs().Index, Scope: unix.RT_SCOPE_LINK, Dst: netlink.NewIPNet(addr.AsSlice())})
+	return netlink.RouteAdd(
+		&netlink.Route{LinkIndex: found.Attrs().Index, Scope: unix.RT_SCOPE_LINK, Dst: netlink.NewIPNet(addr.AsSlice())})
 }
 
 // route adds a route to an address through a gateway.

@@ -22,7 +22,8 @@ func Several[T any](random *rand.Rand, n int, list ...T) []T {
 
 // Searches returns a few search domains, or many, or long ones.
 func Searches(random *rand.Rand) []string {
-	list := Several(random, 4, "foo.com", "cluster.local", "svc.cluster.local", "shop.svc.cluster.local", "corp.example.", ".", "a_b.example")
+	list := Several(random, 4, "foo.com", "cluster.local", "svc.cluster.local", "shop.svc.cluster.local",
+		"corp.example.", ".", "a_b.example")
 	for i := range Pick(random, 0, 0, 0, 40) {
 		list = append(list, fmt.Sprintf("n%d.example", random.IntN(i+20)))
 	}

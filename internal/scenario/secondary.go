@@ -17,8 +17,8 @@ type secondaries struct {
 	complete    bool // all zones are transferred
 }
 
-func newSecondaries(t testing.TB, primary *zone.DB) *secondaries {
-	t.Helper()
+func newSecondaries(tb testing.TB, primary *zone.DB) *secondaries {
+	tb.Helper()
 	c := &secondaries{primary: primary}
 	var soas []dnswire.SOA
 	for _, soa := range primary.SOAs() {
@@ -28,12 +28,12 @@ func newSecondaries(t testing.TB, primary *zone.DB) *secondaries {
 	}
 	var err error
 	if c.db, err = zone.New(soas...); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, soa := range soas {
 		z, err := c.db.Secondary(soa.Zone)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		c.zones = append(c.zones, z)
 	}
@@ -41,8 +41,8 @@ func newSecondaries(t testing.TB, primary *zone.DB) *secondaries {
 }
 
 // follow updates the secondary zones from the primary ones, if these can be transferred.
-func (c *secondaries) follow(t testing.TB) {
-	t.Helper()
+func (c *secondaries) follow(tb testing.TB) {
+	tb.Helper()
 	c.complete = true
 	for _, z := range c.zones {
 		m, err := c.primary.Version(z.SOA().Zone)
@@ -51,20 +51,20 @@ func (c *secondaries) follow(t testing.TB) {
 			continue
 		}
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
-		if err := z.Replace(m.SOA, itemsOf(t, m)); err != nil {
-			t.Fatal(err)
+		if err := z.Replace(m.SOA, itemsOf(tb, m)); err != nil {
+			tb.Fatal(err)
 		}
 	}
 }
 
-func itemsOf(t testing.TB, m *zone.Version) (items []zone.TransferRecord) {
-	t.Helper()
+func itemsOf(tb testing.TB, m *zone.Version) (items []zone.TransferRecord) {
+	tb.Helper()
 	for o := range m.Records(zone.WithMetadata) {
 		name, _, err := dnsname.FromWire(append(bytes.Clone(o.Owner), 0))
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		for _, rdata := range o.Set.RData() {
 			items = append(items, zone.TransferRecord{Name: name, Type: o.Set.Type, TTL: o.Set.TTL(), RData: bytes.Clone(rdata)})

@@ -19,59 +19,59 @@ import (
 
 // Serve returns a Responder with the scenario's configuration. It answers from the current
 // content of the store that read, the source under test, returns.
-func Serve(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Responder {
-	t.Helper()
-	return serve(t, s, read, func(db *zone.DB) (respond.Data, func()) { return db, func() {} })
+func Serve(tb testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Responder {
+	tb.Helper()
+	return serve(tb, s, read, func(db *zone.DB) (respond.Data, func()) { return db, func() {} })
 }
 
 // ServeSecondary is like Serve, but answers from secondary zones where zones can be
 // transferred, and from the primary zones for other names.
-func ServeSecondary(t testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Responder {
-	t.Helper()
-	return serve(t, s, read, func(db *zone.DB) (respond.Data, func()) {
-		c := newSecondaries(t, db)
-		return c, func() { c.follow(t) }
+func ServeSecondary(tb testing.TB, s *Scenario, read func(config.Config) *cluster.Store) Responder {
+	tb.Helper()
+	return serve(tb, s, read, func(db *zone.DB) (respond.Data, func()) {
+		c := newSecondaries(tb, db)
+		return c, func() { c.follow(tb) }
 	})
 }
 
 // serve answers from what data makes of the zones; follow is called when they may
 // have changed.
 func serve(
-	t testing.TB,
+	tb testing.TB,
 	s *Scenario,
 	read func(config.Config) *cluster.Store,
 	data func(*zone.DB) (seen respond.Data, follow func()),
 ) Responder {
-	t.Helper()
-	cfg := readConfig(t, s.Config)
+	tb.Helper()
+	cfg := readConfig(tb, s.Config)
 	compiled, err := cfg.Compile()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if compiled.DNS.Transfer.IsOn() {
 		compiled.DNS.Zone.Instance = instance
 	}
 	compiler, err := kubezone.New(compiled.DNS.Zone)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	db, err := compiler.NewDB()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	store := read(cfg)
 	feed := store.Subscribe()
-	t.Cleanup(feed.Close)
+	tb.Cleanup(feed.Close)
 	sender, err := transfers(compiled, db)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	seen, follow := data(db)
 	responder, err := respond.New(respond.Config{
 		Transfers:     sender,
 		Data:          seen,
-		Upstreams:     upstreams(t, s, cfg, compiled),
-		Rules:         rulesOf(t, compiled),
+		Upstreams:     upstreams(tb, s, cfg, compiled),
+		Rules:         rulesOf(tb, compiled),
 		Limiter:       filter.NewRateLimiter(compiled.DNS.RateLimit),
 		UDPSize:       cfg.DNS.UDPSize,
 		NSID:          cfg.DNS.Identity.NSID,
@@ -85,7 +85,7 @@ func serve(
 		Now: func() time.Time { return time.Unix(1559731985, 0) },
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	worker := responder.NewWorker(0)
 	return func(packet []byte, client respond.Client) []byte {
@@ -94,7 +94,7 @@ func serve(
 		client.Addr = netip.MustParseAddr("198.51.100.100")
 		answer, later := worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 		if later != nil {
-			for answer := range later.Answers(t.Context()) {
+			for answer := range later.Answers(tb.Context()) {
 				return answer // the first message
 			}
 		}
@@ -102,24 +102,24 @@ func serve(
 	}
 }
 
-func rulesOf(t testing.TB, compiled *config.Compiled) *filter.Filter {
-	t.Helper()
+func rulesOf(tb testing.TB, compiled *config.Compiled) *filter.Filter {
+	tb.Helper()
 	made, err := filter.New(compiled.DNS.Rules)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return made
 }
 
-func readConfig(t testing.TB, text []byte) config.Config {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
+func readConfig(tb testing.TB, text []byte) config.Config {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cfg, err := config.Read(file)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return cfg
 }

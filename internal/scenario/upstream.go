@@ -112,14 +112,14 @@ func (u UpstreamAnswers) exchange(_ context.Context, _ forward.Upstream, query [
 
 // upstreams returns the forwarder of the configuration, which uses the UpstreamAnswers, or
 // nil if nothing is forwarded.
-func upstreams(t testing.TB, s *Scenario, cfg config.Config, compiled *config.Compiled) respond.Upstreams {
-	t.Helper()
+func upstreams(tb testing.TB, s *Scenario, cfg config.Config, compiled *config.Compiled) respond.Upstreams {
+	tb.Helper()
 	if len(compiled.DNS.Routes) == 0 {
 		return nil
 	}
 	kept, err := cache.New(compiled.DNS.Cache)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	f, err := forward.New(forward.Config{
 		Routes:       compiled.DNS.Routes,
@@ -129,7 +129,7 @@ func upstreams(t testing.TB, s *Scenario, cfg config.Config, compiled *config.Co
 		Exchange:     s.Upstream.exchange,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return f
 }

@@ -16,10 +16,10 @@ const (
 
 // NoError calls try until it returns nil. After Patience it fails the test with the
 // last error.
-func NoError(t testing.TB, try func() error) {
-	t.Helper()
+func NoError(tb testing.TB, try func() error) {
+	tb.Helper()
 	if err := Within(Patience, try); err != nil {
-		t.Fatalf("not within %s: %v", Patience, err)
+		tb.Fatalf("not within %s: %v", Patience, err)
 	}
 }
 

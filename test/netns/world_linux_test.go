@@ -50,6 +50,7 @@ var (
 
 // enter builds the programs and runs the current test again in new namespaces.
 func enter(t *testing.T) {
+	t.Helper()
 	dir := t.TempDir()
 	if err := exec.Command("unshare", "--mount", "--net", "--uts", "true").Run(); err != nil && !inCI() {
 		t.Skipf("namespaces of one's own need root, and unshare (Debian: util-linux): %v", err)

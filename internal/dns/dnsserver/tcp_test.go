@@ -22,6 +22,7 @@ type slow struct {
 }
 
 func newSlow(t *testing.T) *slow {
+	t.Helper()
 	return &slow{t: t, began: make(chan struct{}), goAhead: make(chan struct{})}
 }
 
@@ -224,6 +225,7 @@ func TestTCPUnderChurn(t *testing.T) {
 // churn is one connection of the n-th kind. It reports whether there was a
 // server.
 func churn(t *testing.T, s *running, query string, n int) bool {
+	t.Helper()
 	conn, err := net.DialTimeout("tcp", s.addr().String(), patience)
 	if err != nil {
 		return false

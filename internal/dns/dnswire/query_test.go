@@ -25,14 +25,14 @@ var (
 )
 
 // parse parses packet, whose header and body must be valid.
-func parse(t testing.TB, packet []byte) *dnswire.Query {
-	t.Helper()
+func parse(tb testing.TB, packet []byte) *dnswire.Query {
+	tb.Helper()
 	q := new(dnswire.Query)
 	if err := q.ParseHeader(packet); err != nil {
-		t.Fatalf("ParseHeader(%x): %v", packet, err)
+		tb.Fatalf("ParseHeader(%x): %v", packet, err)
 	}
 	if err := q.ParseBody(packet); err != nil {
-		t.Fatalf("ParseBody(%x): %v", packet, err)
+		tb.Fatalf("ParseBody(%x): %v", packet, err)
 	}
 	return q
 }
@@ -299,8 +299,8 @@ func TestParseBodyWithoutQuestion(t *testing.T) {
 }
 
 // fullQuery returns a query that sets all fields of a Query.
-func fullQuery(t testing.TB) []byte {
-	t.Helper()
+func fullQuery(tb testing.TB) []byte {
+	tb.Helper()
 	m := new(dns.Msg).SetQuestion(web, dns.TypeSRV)
 	m.Opcode = 5
 	withRecords(m)
@@ -313,7 +313,7 @@ func fullQuery(t testing.TB) []byte {
 	m.Extra = slices.DeleteFunc(m.Extra, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeOPT && rr != dns.RR(o) })
 	packet, err := m.Pack()
 	if err != nil {
-		t.Fatalf("Pack(%v): %v", m, err)
+		tb.Fatalf("Pack(%v): %v", m, err)
 	}
 	return packet
 }

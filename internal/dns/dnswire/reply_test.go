@@ -15,8 +15,8 @@ import (
 // replyTo builds a reply of an upstream: a question for www.example. and
 // records, of which SOA, NS and NSEC go into the authority section and those
 // marked + into the additional section.
-func replyTo(t testing.TB, records ...string) []byte {
-	t.Helper()
+func replyTo(tb testing.TB, records ...string) []byte {
+	tb.Helper()
 	m := new(dns.Msg)
 	m.SetQuestion("www.example.", dns.TypeA)
 	m.Response, m.Compress = true, true
@@ -24,7 +24,7 @@ func replyTo(t testing.TB, records ...string) []byte {
 		text, additional := strings.CutPrefix(text, "+")
 		rr, err := dns.NewRR(text)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		switch rr.Header().Rrtype {
 		case dns.TypeSOA, dns.TypeNS, dns.TypeNSEC:
@@ -39,16 +39,16 @@ func replyTo(t testing.TB, records ...string) []byte {
 	}
 	wire, err := m.Pack()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return wire
 }
 
-func parseReply(t testing.TB, wire []byte) *dnswire.Reply {
-	t.Helper()
+func parseReply(tb testing.TB, wire []byte) *dnswire.Reply {
+	tb.Helper()
 	r, err := dnswire.ParseReply(wire)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return r
 }
@@ -67,25 +67,25 @@ var everyType = []string{
 }
 
 // respondTo starts a response to a query for name.
-func respondTo(t testing.TB, r *dnswire.Response, name string, limit int) {
-	t.Helper()
+func respondTo(tb testing.TB, r *dnswire.Response, name string, limit int) {
+	tb.Helper()
 	packet, err := dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: dnswire.TypeA})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	q := new(dnswire.Query)
 	if q.ParseHeader(packet) != nil || q.ParseBody(packet) != nil {
-		t.Fatal("the query is malformed")
+		tb.Fatal("the query is malformed")
 	}
 	r.Start(make([]byte, 0, dnswire.MaxMessage), q, limit)
 }
 
 // sections returns the records of a message as text.
-func sections(t testing.TB, wire []byte) (all [3][]string) {
-	t.Helper()
+func sections(tb testing.TB, wire []byte) (all [3][]string) {
+	tb.Helper()
 	m, err := dnswire.ParseMessage(wire)
 	if err != nil {
-		t.Fatalf("what was written: %v", err)
+		tb.Fatalf("what was written: %v", err)
 	}
 	for i, s := range [][]dnswire.Record{m.Answer, m.Authority, m.Additional} {
 		for _, r := range s {

@@ -26,6 +26,7 @@ type response struct {
 const guard = 0xa5
 
 func start(t *testing.T, q *dnswire.Query, limit int) *response {
+	t.Helper()
 	r := &response{t: t, query: q, limit: limit, memory: slices.Repeat([]byte{guard}, limit+64)}
 	r.Start(r.memory[:0:limit], q, limit)
 	return r
@@ -91,28 +92,28 @@ func texts(rrs []dns.RR) []string {
 
 // rdata returns the RDATA of a record, given by type and data, as the library
 // packs it.
-func rdata(t testing.TB, record string) (dnswire.Type, []byte) {
-	t.Helper()
+func rdata(tb testing.TB, record string) (dnswire.Type, []byte) {
+	tb.Helper()
 	rr, err := dns.NewRR(". 5 IN " + record)
 	if err != nil {
-		t.Fatalf("NewRR(%q): %v", record, err)
+		tb.Fatalf("NewRR(%q): %v", record, err)
 	}
 	wire := make([]byte, dns.Len(rr))
 	end, err := dns.PackRR(rr, wire, 0, nil, false)
 	if err != nil {
-		t.Fatalf("PackRR(%v): %v", rr, err)
+		tb.Fatalf("PackRR(%v): %v", rr, err)
 	}
 	return dnswire.Type(rr.Header().Rrtype), wire[11:end]
 }
 
 // rrset returns an RRset of TTL 5 of records of one type.
-func rrset(t testing.TB, records ...string) dnswire.RRset {
-	t.Helper()
+func rrset(tb testing.TB, records ...string) dnswire.RRset {
+	tb.Helper()
 	var typ dnswire.Type
 	var all [][]byte
 	for _, record := range records {
 		var one []byte
-		typ, one = rdata(t, record)
+		typ, one = rdata(tb, record)
 		all = append(all, one)
 	}
 	return dnswire.NewRRset(typ, 5, all...)

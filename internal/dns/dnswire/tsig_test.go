@@ -65,17 +65,17 @@ func TestTSIGWithLibrary(t *testing.T) {
 }
 
 // signed returns a query signed with tsigKey at tsigTime.
-func signed(t testing.TB) []byte {
-	t.Helper()
-	return tsigKey(dnswire.HMACSHA256).NewExchange().Sign(unsigned(t), tsigTime)
+func signed(tb testing.TB) []byte {
+	tb.Helper()
+	return tsigKey(dnswire.HMACSHA256).NewExchange().Sign(unsigned(tb), tsigTime)
 }
 
 // unsigned returns that query without its signature.
-func unsigned(t testing.TB) []byte {
-	t.Helper()
+func unsigned(tb testing.TB) []byte {
+	tb.Helper()
 	wire, err := dnswire.NewQuery(dnswire.QuerySpec{Name: "cluster.local", Type: dnswire.TypeAXFR, UDPSize: 1232})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	binary.BigEndian.PutUint16(wire, 7)
 	return wire

@@ -21,17 +21,17 @@ import (
 var client = respond.Client{Addr: netip.MustParseAddr("192.0.2.1")}
 
 // exampleDB is a cluster of one Service of each sort.
-func exampleDB(t testing.TB) *zone.DB {
-	t.Helper()
+func exampleDB(tb testing.TB) *zone.DB {
+	tb.Helper()
 	c, err := kubezone.New(kubezone.Config{
 		Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, TTL: 5, Pods: kubezone.PodsInsecure,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	db, err := c.NewDB()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
@@ -58,11 +58,11 @@ func exampleDB(t testing.TB) *zone.DB {
 	return db
 }
 
-func newWorker(t testing.TB, cfg respond.Config) *respond.Worker {
-	t.Helper()
+func newWorker(tb testing.TB, cfg respond.Config) *respond.Worker {
+	tb.Helper()
 	r, err := respond.New(cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return r.NewWorker(0)
 }
@@ -73,11 +73,11 @@ func respondNow(w *respond.Worker, packet []byte, client respond.Client) []byte 
 	return answer
 }
 
-func query(t testing.TB, q dnswire.QuerySpec) []byte {
-	t.Helper()
+func query(tb testing.TB, q dnswire.QuerySpec) []byte {
+	tb.Helper()
 	packet, err := dnswire.NewQuery(q)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return packet
 }

@@ -18,11 +18,11 @@ import (
 
 // upstreamThat makes a Forwarder whose upstream answers with the records that
 // records gives for a name.
-func upstreamThat(t testing.TB, records func(name string) []string) *forward.Forwarder {
-	t.Helper()
+func upstreamThat(tb testing.TB, records func(name string) []string) *forward.Forwarder {
+	tb.Helper()
 	kept, err := cache.New(cache.Config{Size: 64 << 20, MaxTTL: 86400, MaxNegativeTTL: 60, Stale: time.Hour})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	f, err := forward.New(forward.Config{
 		Routes: []forward.Route{{Timeout: 4 * time.Second, Policy: forward.Sequential,
@@ -47,16 +47,17 @@ func upstreamThat(t testing.TB, records func(name string) []string) *forward.For
 		},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return f
 }
 
 // answerNow gives the answer, waiting for others where need be.
-func answerNow(t testing.TB, w *respond.Worker, packet, buf []byte) []byte {
+func answerNow(tb testing.TB, w *respond.Worker, packet, buf []byte) []byte {
+	tb.Helper()
 	answer, later := w.Respond(packet, respond.Client{Addr: netip.MustParseAddr("192.0.2.1")}, buf)
 	if later != nil {
-		answer = later.Answer(t.Context())
+		answer = later.Answer(tb.Context())
 	}
 	return answer
 }

@@ -44,6 +44,7 @@ func rr(s string) dns.RR {
 // withUpstreams makes a Worker with routes, each to an upstream of its own: the
 // first has port 53, the next one 54, and so on.
 func withUpstreams(t *testing.T, edit func(*respond.Config), routes []forward.Route, do func(port uint16, q, m *dns.Msg)) *respond.Worker {
+	t.Helper()
 	store, err := cache.New(cache.Config{Size: 1 << 20, MaxTTL: 86400, MaxNegativeTTL: 3600, Stale: time.Hour})
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ const (
 
 // largePrimary has 10,000 Services with 3 endpoints each.
 func largePrimary(b *testing.B) *primary {
+	b.Helper()
 	p := newPrimary(b, "a.ns.dns.cluster.local")
 	p.update(func(tx *cluster.Tx) {
 		for i := range benchServices {
@@ -37,12 +38,14 @@ func largePrimary(b *testing.B) *primary {
 
 // serveAll serves p to any client on this machine.
 func serveAll(b *testing.B, p *primary) forward.Upstream {
+	b.Helper()
 	send := sender(b, p, transfer.Permission{Clients: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
 	s, _ := listen(b, respond.Config{Data: p.db, Transfers: send}, nil)
 	return forward.Upstream{Addr: s.Addrs()[0], Transport: forward.TCP}
 }
 
 func quietReplica(b *testing.B, from forward.Upstream) *Secondary {
+	b.Helper()
 	cfg := testConfig()
 	cfg.Servers, cfg.Log = []forward.Upstream{from}, slog.New(slog.DiscardHandler)
 	r, err := New(cfg)
@@ -77,6 +80,7 @@ func heapOf() uint64 {
 
 // fetchAll refreshes all zones and returns the octets received.
 func fetchAll(b *testing.B, r *Secondary, from forward.Upstream) uint64 {
+	b.Helper()
 	f := session{Secondary: r, server: from}
 	defer f.close()
 	for _, z := range r.zones {
@@ -155,6 +159,7 @@ func BenchmarkProcess(b *testing.B) {
 
 // rss returns the resident memory of the process, in octets.
 func rss(b *testing.B) float64 {
+	b.Helper()
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		b.Skip(err)

@@ -36,11 +36,11 @@ func (a answerer) Respond(packet []byte, client respond.Client, buf []byte) ([]b
 }
 
 // listen serves cfg until stop, or until the test ends.
-func listen(t testing.TB, cfg respond.Config, cert *testcert.Certificate) (s *dnsserver.Server, stop func()) {
-	t.Helper()
+func listen(tb testing.TB, cfg respond.Config, cert *testcert.Certificate) (s *dnsserver.Server, stop func()) {
+	tb.Helper()
 	responder, err := respond.New(cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	any := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}
 	config := dnsserver.Config{
@@ -51,22 +51,23 @@ func listen(t testing.TB, cfg respond.Config, cert *testcert.Certificate) (s *dn
 		config.ListenTLS, config.ClientCAs = any, cert.Roots
 		config.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &cert.TLS, nil }
 	}
-	if s, err = dnsserver.Listen(t.Context(), config); err != nil {
-		t.Fatal(err)
+	if s, err = dnsserver.Listen(tb.Context(), config); err != nil {
+		tb.Fatal(err)
 	}
-	return s, beside(t, func(ctx context.Context) { _ = s.Run(ctx) })
+	return s, beside(tb, func(ctx context.Context) { _ = s.Run(ctx) })
 }
 
 // beside runs a function until stop, or until the test ends.
-func beside(t testing.TB, run func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
+func beside(tb testing.TB, run func(context.Context)) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { run(ctx) })
 	stop = func() {
 		cancel()
 		wg.Wait()
 	}
-	t.Cleanup(stop)
+	tb.Cleanup(stop)
 	return stop
 }
 
@@ -74,18 +75,18 @@ const secretText = "0123456789abcdef"
 
 // sender serves the zones of p to clients with the key and notifies
 // secondaries.
-func sender(t testing.TB, p *primary, rule transfer.Permission, secondaries func() []netip.AddrPort) *transfer.Sender {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "key")
+func sender(tb testing.TB, p *primary, rule transfer.Permission, secondaries func() []netip.AddrPort) *transfer.Sender {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "key")
 	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString([]byte(secretText))), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s, err := transfer.New(transfer.Config{
 		Data: p.db, Permissions: []transfer.Permission{rule}, MaxTransfers: 10, MaxSize: 1 << 26, UDPSize: 1232, Secondaries: secondaries,
 		Keys: []transfer.KeyFile{{Name: dnsname.MustParse("key"), Algorithm: dnswire.HMACSHA256, File: file}},
 	}, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }

@@ -44,22 +44,22 @@ type primary struct {
 	mname dnsname.Name
 }
 
-func newPrimary(t testing.TB, mname string) *primary {
-	t.Helper()
+func newPrimary(tb testing.TB, mname string) *primary {
+	tb.Helper()
 	c, err := kubezone.New(kubezone.Config{
 		Zones: []dnsname.Name{clusterZone}, TTL: 5, Pods: kubezone.PodsVerified, Serial: 100,
 		Instance:      dnsname.MustParse(mname).Label(),
 		ReverseRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	p := &primary{t: t, compiler: c, store: cluster.NewStore(), mname: dnsname.MustParse(mname)}
+	p := &primary{t: tb, compiler: c, store: cluster.NewStore(), mname: dnsname.MustParse(mname)}
 	if p.db, err = c.NewDB(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p.feed = p.store.Subscribe()
-	t.Cleanup(p.feed.Close)
+	tb.Cleanup(p.feed.Close)
 	p.db.SetHistoryLimits(zone.HistoryLimits{Changes: 1 << 20, Octets: 1 << 30})
 	p.update(func(tx *cluster.Tx) {
 		tx.Put(&cluster.Namespace{Name: "shop"})
@@ -128,12 +128,12 @@ type server struct {
 	open              map[net.Conn]bool
 }
 
-func newServer(t testing.TB, p *primary, config *tls.Config) *server {
-	t.Helper()
+func newServer(tb testing.TB, p *primary, config *tls.Config) *server {
+	tb.Helper()
 	var l net.Listener
 	var err error
 	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if config != nil {
 		l = tls.NewListener(l, config)
@@ -158,7 +158,7 @@ func newServer(t testing.TB, p *primary, config *tls.Config) *server {
 			})
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		s.stop()
 		serving.Wait()
 	})
@@ -370,21 +370,21 @@ type running struct {
 }
 
 // run runs a Secondary until the test ends, or stop.
-func run(t testing.TB, cfg Config) *running {
-	t.Helper()
-	r := &running{t: t, log: new(lockedBuffer), done: make(chan struct{})}
+func run(tb testing.TB, cfg Config) *running {
+	tb.Helper()
+	r := &running{t: tb, log: new(lockedBuffer), done: make(chan struct{})}
 	cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
 	var err error
 	if r.Secondary, err = New(cfg); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(tb.Context())
 	r.cancel = cancel
 	go func() {
 		defer close(r.done)
 		_ = r.Run(ctx)
 	}()
-	t.Cleanup(r.stop)
+	tb.Cleanup(r.stop)
 	return r
 }
 

@@ -102,6 +102,7 @@ func BenchmarkFollower(b *testing.B) {
 }
 
 func follow(b *testing.B, s *Sender, q *respond.TransferQuery) {
+	b.Helper()
 	messages, refusal := s.Begin(q)
 	if refusal != nil {
 		b.Error(refusal)

@@ -30,11 +30,11 @@ func soa(name string) dnswire.SOA {
 }
 
 // newDB returns zones that remember changes.
-func newDB(t testing.TB) *zone.DB {
-	t.Helper()
+func newDB(tb testing.TB) *zone.DB {
+	tb.Helper()
 	db, err := zone.New(soa("cluster.local"), soa("10.in-addr.arpa"), soa("in-addr.arpa"), soa("waiting.example"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	db.SetHistoryLimits(zone.HistoryLimits{Changes: 1000, Octets: 1 << 20})
 	put(db, "waiting.example", func(b *zone.Builder) { b.Metadata.Below = &zone.EDE{Pending: true} })
@@ -56,15 +56,15 @@ func grow(db *zone.DB, i int) {
 	})
 }
 
-func newSender(t testing.TB, db *zone.DB, change func(*Config)) *Sender {
-	t.Helper()
+func newSender(tb testing.TB, db *zone.DB, change func(*Config)) *Sender {
+	tb.Helper()
 	cfg := Config{Data: db, Permissions: []Permission{{Clients: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}, MaxTransfers: 10, MaxSize: 1 << 30, UDPSize: 1232}
 	if change != nil {
 		change(&cfg)
 	}
 	s, err := New(cfg, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
@@ -87,12 +87,12 @@ func since(name string, serial uint32) *respond.TransferQuery {
 }
 
 // taken returns the records of a reply as text.
-func taken(t testing.TB, m respond.Messages) (records []string) {
-	t.Helper()
-	for wire := range m(t.Context()) {
+func taken(tb testing.TB, m respond.Messages) (records []string) {
+	tb.Helper()
+	for wire := range m(tb.Context()) {
 		var m dns.Msg
 		if err := m.Unpack(wire); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		for _, rr := range m.Answer {
 			records = append(records, strings.ReplaceAll(rr.String(), "\t", " "))

@@ -23,15 +23,15 @@ func soa(apex string, serial uint32) dnswire.SOA {
 	return dnswire.SOA{Zone: z, MName: z, RName: z, TTL: ttl, Serial: serial, Minimum: ttl}
 }
 
-func newDB(t testing.TB, apexes ...string) *zone.DB {
-	t.Helper()
+func newDB(tb testing.TB, apexes ...string) *zone.DB {
+	tb.Helper()
 	var soas []dnswire.SOA
 	for _, a := range apexes {
 		soas = append(soas, soa(a, 1))
 	}
 	db, err := zone.New(soas...)
 	if err != nil {
-		t.Fatalf("New(%v): %v", apexes, err)
+		tb.Fatalf("New(%v): %v", apexes, err)
 	}
 	return db
 }

@@ -26,8 +26,8 @@ func services() *reading {
 }
 
 // encodedServices is a list of n Services as an API server sends it.
-func encodedServices(t testing.TB, n int) []byte {
-	t.Helper()
+func encodedServices(tb testing.TB, n int) []byte {
+	tb.Helper()
 	l := &corev1.ServiceList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: "77"},
@@ -41,7 +41,7 @@ func encodedServices(t testing.TB, n int) []byte {
 	scheme := runtime.NewScheme()
 	var b bytes.Buffer
 	if err := protobuf.NewSerializer(scheme, scheme).Encode(l, &b); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b.Bytes()
 }

@@ -178,6 +178,7 @@ func TestExpired(t *testing.T) {
 // look looks at a Service until it is told to stop; it must always be there,
 // and live.
 func look(t *testing.T, store *cluster.Store, key cluster.Key) (stop func()) {
+	t.Helper()
 	done := make(chan struct{})
 	var looking sync.WaitGroup
 	looking.Go(func() {

@@ -46,11 +46,11 @@ type world struct {
 }
 
 // newWorld makes a server, of which everything is to be read.
-func newWorld(t testing.TB) *world {
-	t.Helper()
-	w := &world{TB: t, api: apitest.New(t), store: cluster.NewStore(), log: new(book)}
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	w := &world{TB: tb, api: apitest.New(tb), store: cluster.NewStore(), log: new(book)}
 	w.cfg = Config{
-		Kubeconfig: w.api.Kubeconfig(t), Pods: true, Nodes: true, WatchList: true, QPS: 1000, Burst: 1000,
+		Kubeconfig: w.api.Kubeconfig(tb), Pods: true, Nodes: true, WatchList: true, QPS: 1000, Burst: 1000,
 		Silence: time.Minute, Settle: time.Minute, UserAgent: "test", Store: w.store,
 		Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	}

@@ -90,26 +90,26 @@ type Fault struct {
 func (f *Fault) affects(resource string) bool { return f.Resource == "" || f.Resource == resource }
 
 // New starts a server that holds the Namespace default. It ends with the test.
-func New(t testing.TB) *Server {
-	t.Helper()
-	return start(t, (*httptest.Server).Start)
+func New(tb testing.TB) *Server {
+	tb.Helper()
+	return start(tb, (*httptest.Server).Start)
 }
 
 // NewTLS is New with TLS and HTTP/2, as in real clusters.
-func NewTLS(t testing.TB) *Server {
-	t.Helper()
-	return start(t, func(h *httptest.Server) {
+func NewTLS(tb testing.TB) *Server {
+	tb.Helper()
+	return start(tb, func(h *httptest.Server) {
 		h.EnableHTTP2 = true
 		h.StartTLS()
 	})
 }
 
-func start(t testing.TB, listen func(*httptest.Server)) *Server {
-	t.Helper()
+func start(tb testing.TB, listen func(*httptest.Server)) *Server {
+	tb.Helper()
 	s := &Server{objects: make(map[id]metav1.Object), changed: make(chan struct{}), cut: make(chan struct{})}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	listen(s.http)
-	t.Cleanup(s.Stop)
+	tb.Cleanup(s.Stop)
 	s.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	return s
 }
@@ -122,25 +122,25 @@ func (s *Server) Stop() {
 }
 
 // Kubeconfig writes a kubeconfig file for the server.
-func (s *Server) Kubeconfig(t testing.TB) (path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "kubeconfig")
-	WriteKubeconfig(t, path, s.http.URL)
+func (s *Server) Kubeconfig(tb testing.TB) (path string) {
+	tb.Helper()
+	path = filepath.Join(tb.TempDir(), "kubeconfig")
+	WriteKubeconfig(tb, path, s.http.URL)
 	return path
 }
 
 // Account writes the files of a Pod's service account into dir, as a kubelet does.
 // From then on the server accepts only this token.
-func (s *Server) Account(t testing.TB, dir, token string) {
-	t.Helper()
+func (s *Server) Account(tb testing.TB, dir, token string) {
+	tb.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
 	for name, text := range map[string]string{"ca.crt": string(ca), "token": token} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	s.mu.Lock()
@@ -152,8 +152,8 @@ func (s *Server) Account(t testing.TB, dir, token string) {
 func (s *Server) URL() string { return s.http.URL }
 
 // WriteKubeconfig writes a kubeconfig file for the server at url.
-func WriteKubeconfig(t testing.TB, path, url string) {
-	t.Helper()
+func WriteKubeconfig(tb testing.TB, path, url string) {
+	tb.Helper()
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters: [{name: test, cluster: {server: %q}}]
@@ -162,7 +162,7 @@ users: [{name: test, user: {}}]
 current-context: test
 `, url)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

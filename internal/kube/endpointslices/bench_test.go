@@ -73,6 +73,7 @@ type served struct {
 }
 
 func serve(b *testing.B, f fleet) *served {
+	b.Helper()
 	zones, err := kubezone.New(kubezone.Config{Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, TTL: 5, Pods: kubezone.PodsVerified})
 	if err != nil {
 		b.Fatal(err)
@@ -119,6 +120,7 @@ func BenchmarkEvents(b *testing.B) {
 }
 
 func benchmarkEvents(b *testing.B, f fleet, batch int) {
+	b.Helper()
 	s := serve(b, f)
 	pods := f.pods
 	random := rand.New(rand.NewPCG(1, 2))

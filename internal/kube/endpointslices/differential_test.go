@@ -27,6 +27,7 @@ var seed = flag.Uint64("seed", 0, "run only the sequence of this seed")
 // sequences is how many random sequences of events are tried: what the environment
 // variable SEQUENCES says, which is to be 10000 where time does not matter.
 func sequences(t *testing.T) uint64 {
+	t.Helper()
 	if text := os.Getenv("SEQUENCES"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
@@ -66,6 +67,7 @@ func TestDifferential(t *testing.T) {
 }
 
 func compareSequence(t *testing.T, seed uint64) {
+	t.Helper()
 	w := newWorld(seed)
 	most := pick(w, 1, 2, 3, 5, 100)
 	ref := newReference(int32(most))
@@ -109,6 +111,7 @@ func compareSequence(t *testing.T, seed uint64) {
 
 // putModel makes the model's object what the API's is now.
 func putModel(t *testing.T, tx *cluster.Tx, key cluster.Key, now any) {
+	t.Helper()
 	switch now := now.(type) {
 	case *corev1.Service:
 		if now == nil {
@@ -196,6 +199,7 @@ func describeHints(of *corev1.Service, e *discoveryv1.Endpoint) string {
 // checkStored checks that the Store has the slices that the Compiler says it
 // made, none fuller than it may be and none twice.
 func checkStored(t *testing.T, seed uint64, store *cluster.Store, key cluster.Key, made []*discoveryv1.EndpointSlice, most int) {
+	t.Helper()
 	var want, got []*cluster.EndpointSlice
 	for _, s := range made {
 		m, errs := object.EndpointSlice(s)

@@ -11,11 +11,11 @@ import (
 	"portolan.dev/portolan/internal/kube/endpointslices"
 )
 
-func newCompiler(t testing.TB, most int) *endpointslices.Compiler {
-	t.Helper()
+func newCompiler(tb testing.TB, most int) *endpointslices.Compiler {
+	tb.Helper()
 	cfg := endpointslices.Config{MaxEndpoints: most, Log: slog.New(slog.DiscardHandler)}
 	if err := cfg.Validate(); err != nil {
-		t.Fatalf("Validate(%+v): %v", cfg, err)
+		tb.Fatalf("Validate(%+v): %v", cfg, err)
 	}
 	return endpointslices.New(cfg)
 }
@@ -28,6 +28,7 @@ type model struct {
 
 // newModel is one with what declare puts into it, and all kinds loaded.
 func newModel(t *testing.T, declare func(tx *cluster.Tx)) *model {
+	t.Helper()
 	m := &model{cluster.NewStore(), newCompiler(t, 0)}
 	m.update(func(tx *cluster.Tx) {
 		declare(tx)

@@ -61,12 +61,14 @@ func BenchmarkOneFile(b *testing.B) {
 }
 
 func load(b *testing.B, source *manifest.Source) {
+	b.Helper()
 	if _, err := source.Load(); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func writeFile(b *testing.B, path, text string) {
+	b.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}

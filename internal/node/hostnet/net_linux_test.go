@@ -122,12 +122,14 @@ type harm struct {
 }
 
 func removeDevice(t *testing.T, a *agentProcess) {
+	t.Helper()
 	link, err := netlink.LinkByName(a.device)
 	must(t, err)
 	must(t, netlink.LinkDel(link))
 }
 
 func setDown(t *testing.T, a *agentProcess) {
+	t.Helper()
 	link, err := netlink.LinkByName(a.device)
 	must(t, err)
 	must(t, netlink.LinkSetDown(link))
@@ -135,6 +137,7 @@ func setDown(t *testing.T, a *agentProcess) {
 
 func removeAddress(addr netip.Addr) func(t *testing.T, a *agentProcess) {
 	return func(t *testing.T, a *agentProcess) {
+		t.Helper()
 		link, err := netlink.LinkByName(a.device)
 		must(t, err)
 		has, err := netlink.AddrList(link, netlink.FAMILY_ALL)

@@ -76,11 +76,11 @@ func (world) reply(text string, q Query) Response {
 }
 
 // conf is a resolv.conf whose lines are separated by semicolons.
-func conf(t testing.TB, text string) resolvconf.Config {
-	t.Helper()
+func conf(tb testing.TB, text string) resolvconf.Config {
+	tb.Helper()
 	c, problems, err := resolvconf.Parse(strings.NewReader(strings.ReplaceAll(text, ";", "\n")))
 	if err != nil || len(problems) > 0 {
-		t.Fatalf("Parse(%q): %v, %v", text, problems, err)
+		tb.Fatalf("Parse(%q): %v, %v", text, problems, err)
 	}
 	return c
 }

@@ -55,7 +55,7 @@ var arrows = []arrow{
 	{"cli", "migrate/corefile", "serves and prints other servers' settings"},
 	{"cli", "ops/admin", "names the dumps of a process"},
 	{"cli", "pod", "prints what Pods see"},
-	{"cli", "support/suggest", "suggests rules for misspelt ones"},
+	{"cli", "support/suggest", "suggests rules for misspelled ones"},
 
 	{"daemon", "cluster", "parts name the kinds they need"},
 	{"daemon", "config", "settings are reloaded"},

@@ -207,8 +207,8 @@ func TestNextWaits(t *testing.T) {
 		})
 	}
 	tests := map[string]func(context.Context, *Store, *Feed){
-		"after Next":    func(ctx context.Context, s *Store, f *Feed) { _, _ = f.Next(ctx) },
-		"after Pending": func(_ context.Context, s *Store, f *Feed) { f.Pending() },
+		"after Next":    func(ctx context.Context, _ *Store, f *Feed) { _, _ = f.Next(ctx) },
+		"after Pending": func(_ context.Context, _ *Store, f *Feed) { f.Pending() },
 		"after Next and Pending in turn": func(ctx context.Context, s *Store, f *Feed) {
 			_, _ = f.Next(ctx)
 			put(s)

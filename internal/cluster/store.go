@@ -162,13 +162,22 @@ func (v *View) Workload(k Kind, key Key) *Workload {
 // list is valid as long as the view.
 func (v *View) SlicesOf(service Key) []*EndpointSlice { return SlicesByService.Get(v, service) }
 
-// Namespaces, Services, EndpointSlices, Pods, Nodes and NetworkPolicies
-// yield the objects of a kind, in no order.
-func (v *View) Namespaces() iter.Seq[*Namespace]          { return Namespaces.All(v) }
-func (v *View) Services() iter.Seq[*Service]              { return Services.All(v) }
-func (v *View) EndpointSlices() iter.Seq[*EndpointSlice]  { return EndpointSlices.All(v) }
-func (v *View) Pods() iter.Seq[*Pod]                      { return Pods.All(v) }
-func (v *View) Nodes() iter.Seq[*Node]                    { return Nodes.All(v) }
+// Namespaces yields all Namespaces, in no order.
+func (v *View) Namespaces() iter.Seq[*Namespace] { return Namespaces.All(v) }
+
+// Services yields all Services, in no order.
+func (v *View) Services() iter.Seq[*Service] { return Services.All(v) }
+
+// EndpointSlices yields all EndpointSlices, in no order.
+func (v *View) EndpointSlices() iter.Seq[*EndpointSlice] { return EndpointSlices.All(v) }
+
+// Pods yields all Pods, in no order.
+func (v *View) Pods() iter.Seq[*Pod] { return Pods.All(v) }
+
+// Nodes yields all Nodes, in no order.
+func (v *View) Nodes() iter.Seq[*Node] { return Nodes.All(v) }
+
+// NetworkPolicies yields all NetworkPolicies, in no order.
 func (v *View) NetworkPolicies() iter.Seq[*NetworkPolicy] { return NetworkPolicies.All(v) }
 
 // Workloads yields the workloads of a kind, in no order; none of other kinds.

@@ -41,6 +41,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -110,7 +111,7 @@ func Parse(data []byte) (*Scenario, error) {
 		}
 	}
 	if len(s.Cases) == 0 {
-		return nil, fmt.Errorf("no query")
+		return nil, errors.New("no query")
 	}
 	return s, nil
 }
@@ -148,7 +149,7 @@ func (s *Scenario) header(comment string) error {
 // parseKinds reads kinds, or the word nothing.
 func parseKinds(values string) ([]cluster.Kind, error) {
 	kinds := []cluster.Kind{}
-	for _, v := range strings.Fields(values) {
+	for v := range strings.FieldsSeq(values) {
 		i := slices.IndexFunc(cluster.Kinds(), func(k cluster.Kind) bool { return k.String() == v })
 		switch {
 		case i >= 0:
@@ -170,7 +171,7 @@ func (s *Scenario) expect(data []byte) error {
 		case strings.HasPrefix(line, "> "):
 			err = s.addQuery(line[2:])
 		case len(s.Cases) == 0:
-			err = fmt.Errorf("no question before it")
+			err = errors.New("no question before it")
 		default:
 			err = s.Cases[len(s.Cases)-1].addWant(line)
 		}
@@ -186,7 +187,7 @@ func (s *Scenario) addQuery(line string) error {
 	q := Case{Line: line, records: -1, additionals: -1}
 	fields := strings.Fields(line)
 	if len(fields) < 2 {
-		return fmt.Errorf("not NAME TYPE [+OPTION ...]")
+		return errors.New("not NAME TYPE [+OPTION ...]")
 	}
 	held := ""
 	question := dnswire.QuerySpec{
@@ -247,7 +248,7 @@ func (q *Case) option(question *dnswire.QuerySpec, option string) (err error) {
 		question.Flags |= dnswire.FlagCD
 	case "class":
 		if value != "CH" {
-			return fmt.Errorf("unknown class")
+			return errors.New("unknown class")
 		}
 		question.Class = dnswire.ClassCHAOS
 	case "nsid":
@@ -272,7 +273,7 @@ func (q *Case) option(question *dnswire.QuerySpec, option string) (err error) {
 		question.UDPSize = 0
 		q.Packet, err = hex.DecodeString(value)
 	default:
-		return fmt.Errorf("unknown option")
+		return errors.New("unknown option")
 	}
 	return err
 }
@@ -385,7 +386,7 @@ func (q *Case) compare(m *dnswire.Message) error {
 func (q *Case) soa(r dnswire.Record) string {
 	minimum := r.Data[strings.LastIndex(r.Data, " ")+1:]
 	with := fmt.Sprintf("soa %s %s", r.Name, minimum)
-	if minimum == fmt.Sprint(r.TTL) && slices.Contains(q.want, with) {
+	if minimum == strconv.FormatUint(uint64(r.TTL), 10) && slices.Contains(q.want, with) {
 		return with
 	}
 	return "soa " + r.Name

@@ -33,7 +33,7 @@ func TestWithin(t *testing.T) {
 				}
 				return last
 			})
-			if took := time.Since(began); err != tt.want || took != tt.took {
+			if took := time.Since(began); !errors.Is(err, tt.want) || took != tt.took {
 				t.Errorf("%s: %v after %s, want %v after %s", claim, err, took, tt.want, tt.took)
 			}
 		})

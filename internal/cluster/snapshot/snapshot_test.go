@@ -134,7 +134,7 @@ func TestPartsOnly(t *testing.T) {
 	}
 }
 
-// TestDamage: whatever octet is changed, whereever the file ends, it is set
+// TestDamage: whatever octet is changed, wherever the file ends, it is set
 // aside and not used.
 func TestDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
@@ -237,7 +237,9 @@ func TestSaver(t *testing.T) {
 			t.Error("written again though nothing changed")
 		}
 		cancel()
-		<-ended
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v, want %v", err, context.Canceled)
+		}
 		s.Save()
 		wantSerial(t, path, 100)
 		if snap, err := ReadFile(path); err != nil || !snap.Heard.Equal(heard) {

@@ -3,6 +3,7 @@ package autopath
 import (
 	"bytes"
 	"errors"
+	"strings"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
@@ -89,7 +90,7 @@ func (s *Search) keepName(text []byte) (name []byte, ok bool) {
 
 // isOdd reports whether a character needs an escape in a name (RFC 4343, section
 // 2.1), or is none.
-func isOdd(c rune) bool { return c <= ' ' || c > '~' || bytes.ContainsRune([]byte(`\"();@$`), c) }
+func isOdd(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`\"();@$`, c) }
 
 // AppendPaths appends the value of an option that says what s says, as paths.
 func (s *Search) AppendPaths(b []byte) []byte {

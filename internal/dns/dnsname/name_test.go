@@ -34,7 +34,7 @@ func TestParse(t *testing.T) {
 		"the closing dot may be there":         {"www.example.", "www.example.", 2},
 		"the closing dot may be left out":      {"www.example", "www.example.", 2},
 		"ASCII letters lose their case":        {"WwW.AZ.az", "www.az.az.", 3},
-		"neighbours of the letters keep it":    {"[`{.example", "[`{.example.", 2},
+		"neighbors of the letters keep it":     {"[`{.example", "[`{.example.", 2},
 		"an escaped letter loses its case":     {`\A\090.example`, "az.example.", 2},
 		"octets beyond ASCII are kept":         {"É.example", `\195\137.example.`, 2},
 		"an escaped dot is part of its label":  {`a\.b.example`, `a\.b.example.`, 2},

@@ -237,8 +237,7 @@ func Seats(addresses int) int {
 }
 
 func plainBindError(proto string, addr netip.AddrPort, err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
 	}
 	return fmt.Errorf("listen on %s (%s): %w", addr, proto, err)

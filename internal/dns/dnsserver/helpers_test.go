@@ -221,7 +221,7 @@ func (c *client) wantNothing() {
 // wantEnd wants the server to end the connection in an orderly way.
 func (c *client) wantEnd() {
 	c.t.Helper()
-	if got, err := c.answer(); err != io.EOF {
+	if got, err := c.answer(); !errors.Is(err, io.EOF) {
 		c.t.Fatalf("after the last answer: %s, %v, want %v", brief(got), err, io.EOF)
 	}
 }

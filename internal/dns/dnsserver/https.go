@@ -122,14 +122,17 @@ func (h *httpsServer) cut() {
 		}
 	}
 	delete(h.conns, first)
-	first.(*tls.Conn).NetConn().Close()
+	if conn, ok := first.(*tls.Conn); ok {
+		conn.NetConn().Close()
+	}
 }
 
 // note notes that so many more queries are under way on the connection of r.
 func (h *httpsServer) note(r *http.Request, more int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c := h.conns[r.Context().Value(connKey{}).(net.Conn)]; c != nil { // not cut
+	conn, _ := r.Context().Value(connKey{}).(net.Conn)
+	if c := h.conns[conn]; c != nil { // not cut
 		h.turn++
 		c.turn = h.turn
 		c.inFlight += more
@@ -207,10 +210,10 @@ func maxAge(answer []byte) uint32 {
 	if err != nil {
 		return 0
 	}
-	age, any := uint32(0), false
+	age, found := uint32(0), false
 	for rec := range reply.Records {
-		if ttl := rec.TTL(); !any || ttl < age {
-			age, any = ttl, true
+		if ttl := rec.TTL(); !found || ttl < age {
+			age, found = ttl, true
 		}
 	}
 	return age

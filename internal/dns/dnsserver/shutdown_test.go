@@ -1,6 +1,7 @@
 package dnsserver_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -117,7 +118,7 @@ func TestStopLosesNoAnswerToWhatWasNotRead(t *testing.T) {
 	for ; err == nil && got == longest; got, err = c.answer() {
 		answers++
 	}
-	if err != io.EOF || answers < 3 {
+	if !errors.Is(err, io.EOF) || answers < 3 {
 		t.Errorf("after %d answers: %s, %v, want at least 3, then %v", answers, brief(got), err, io.EOF)
 	}
 }
@@ -180,7 +181,7 @@ func TestStopCutsClientsThatNeverRead(t *testing.T) {
 // on and on.
 func TestStopWaitsForNoClient(t *testing.T) {
 	tests := map[string]func(c *client){
-		"silent":            func(c *client) {},
+		"silent":            func(*client) {},
 		"in a message":      func(c *client) { _, _ = c.Write(framed("hello")[:4]) },
 		"sends on and on":   func(c *client) { c.pour(framed("")) },
 		"asks on and on":    func(c *client) { c.pour(framed("hello")) },

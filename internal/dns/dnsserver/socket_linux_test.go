@@ -40,7 +40,7 @@ func TestUDPLetsOthersWork(t *testing.T) {
 	var answered int
 	var worked atomic.Bool
 	done := make(chan bool, 1)
-	s := listen(t, dnsserver.Config{}, func(packet []byte, client respond.Client, buf []byte) []byte {
+	s := listen(t, dnsserver.Config{}, func(_ []byte, client respond.Client, buf []byte) []byte {
 		if answered == 0 {
 			go worked.Store(true)
 		}

@@ -267,7 +267,7 @@ func TestParseBodyRefuses(t *testing.T) {
 			if err := q.ParseHeader(tt.packet); err != nil {
 				t.Fatalf("ParseHeader(%x): %v", tt.packet, err)
 			}
-			if err := q.ParseBody(tt.packet); err != tt.want {
+			if err := q.ParseBody(tt.packet); !errors.Is(err, tt.want) {
 				t.Errorf("ParseBody(%x) = %v, want %v", tt.packet, err, tt.want)
 			}
 			if got := q.QuestionCount(); got != int(tt.packet[5]) {
@@ -280,7 +280,7 @@ func TestParseBodyRefuses(t *testing.T) {
 			if q.EDNS.Present != readable {
 				t.Errorf("ParseBody(%x): EDNS = %+v, want it present: %v", tt.packet, q.EDNS, readable)
 			}
-			if tt.want == dnswire.ErrQuestions && q.Question != nil {
+			if errors.Is(tt.want, dnswire.ErrQuestions) && q.Question != nil {
 				t.Errorf("ParseBody(%x): Question = %q, want none", tt.packet, q.Question)
 			}
 		})
@@ -293,7 +293,7 @@ func TestParseBodyWithoutQuestion(t *testing.T) {
 	packet := message(0, 0, 0, 1, opt("\x00", option(dnswire.OptionCookie, "8 octets")))
 	var q dnswire.Query
 	_ = q.ParseHeader(packet)
-	if err := q.ParseBody(packet); err != dnswire.ErrQuestions || string(q.EDNS.Cookie) != "8 octets" || !q.EDNS.Present {
+	if err := q.ParseBody(packet); !errors.Is(err, dnswire.ErrQuestions) || string(q.EDNS.Cookie) != "8 octets" || !q.EDNS.Present {
 		t.Errorf("ParseBody(%x) = %v, EDNS = %+v, want %v and a cookie", packet, err, q.EDNS, dnswire.ErrQuestions)
 	}
 }
@@ -361,7 +361,7 @@ func TestParseForgets(t *testing.T) {
 				if err == nil {
 					err = q.ParseBody(tt.packet)
 				}
-				if err != tt.err {
+				if !errors.Is(err, tt.err) {
 					t.Fatalf("ParseHeader and ParseBody(%x) = %v, want %v", tt.packet, err, tt.err)
 				}
 			}
@@ -382,10 +382,10 @@ func show(q *dnswire.Query) string {
 func TestParseBodyAfterErrShort(t *testing.T) {
 	q := parse(t, fullQuery(t))
 	packet := []byte{1, 2, 3}
-	if err := q.ParseHeader(packet); err != dnswire.ErrShort {
+	if err := q.ParseHeader(packet); !errors.Is(err, dnswire.ErrShort) {
 		t.Fatalf("ParseHeader(%x) = %v, want %v", packet, err, dnswire.ErrShort)
 	}
-	if err := q.ParseBody(packet); err != dnswire.ErrMalformed {
+	if err := q.ParseBody(packet); !errors.Is(err, dnswire.ErrMalformed) {
 		t.Errorf("ParseBody(%x) = %v, want %v", packet, err, dnswire.ErrMalformed)
 	}
 }
@@ -444,7 +444,7 @@ func FuzzQuery(f *testing.F) {
 		}
 		var q dnswire.Query
 		if err := q.ParseHeader(packet); err != nil {
-			if err != dnswire.ErrShort || len(packet) >= dnswire.HeaderLen {
+			if !errors.Is(err, dnswire.ErrShort) || len(packet) >= dnswire.HeaderLen {
 				t.Errorf("ParseHeader(%x) = %v, want %v for less than a header only", packet, err, dnswire.ErrShort)
 			}
 			return

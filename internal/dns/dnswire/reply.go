@@ -403,7 +403,7 @@ func eachHint(b []byte, yield func(netip.Addr) bool) {
 // eachAddress yields the addresses of a parameter that holds some, and the zero
 // Addr for the rest of a malformed value. It reports whether yield wants more.
 func eachAddress(key uint16, value []byte, yield func(netip.Addr) bool) (more bool) {
-	length := 0
+	var length int
 	switch key {
 	case keyIPv4Hint:
 		length = 4

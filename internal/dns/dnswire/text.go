@@ -58,7 +58,7 @@ func (s RRset) Records(name dnsname.Name) ([]Record, error) {
 	var records []Record
 	for _, rdata := range s.RData() {
 		one := NewRRset(s.Type, s.TTL(), rdata).wire[2:] // without the owner
-		rr, _, err := dns.UnpackRR(append(wire[:len(wire):len(wire)], one...), 0)
+		rr, _, err := dns.UnpackRR(append(slices.Clip(wire), one...), 0)
 		if err != nil {
 			return nil, fmt.Errorf("record of %s: %w", name, err)
 		}

@@ -48,17 +48,17 @@ type TSIGError uint16
 
 // Errors of signatures. A response with one of them has the code NotAuth.
 const (
-	BadSig   = TSIGError(dns.RcodeBadSig)
-	BadKey   = TSIGError(dns.RcodeBadKey)
-	BadTime  = TSIGError(dns.RcodeBadTime)
-	BadTrunc = TSIGError(dns.RcodeBadTrunc)
+	ErrBadSig   = TSIGError(dns.RcodeBadSig)
+	ErrBadKey   = TSIGError(dns.RcodeBadKey)
+	ErrBadTime  = TSIGError(dns.RcodeBadTime)
+	ErrBadTrunc = TSIGError(dns.RcodeBadTrunc)
 )
 
 var tsigWords = map[TSIGError]string{
-	BadSig:   "the signature is wrong (BADSIG)",
-	BadKey:   "the key is unknown (BADKEY)",
-	BadTime:  "the clocks differ (BADTIME)",
-	BadTrunc: "the signature is cut (BADTRUNC)",
+	ErrBadSig:   "the signature is wrong (BADSIG)",
+	ErrBadKey:   "the key is unknown (BADKEY)",
+	ErrBadTime:  "the clocks differ (BADTIME)",
+	ErrBadTrunc: "the signature is cut (BADTRUNC)",
 }
 
 func (e TSIGError) Error() string { return tsigWords[e] }
@@ -194,7 +194,7 @@ func (x *TSIGExchange) Sign(message []byte, now time.Time) []byte {
 // carries the server's time (RFC 8945, section 5.2.3).
 func (x *TSIGExchange) SignBadTime(message []byte, query *TSIG, now time.Time) []byte {
 	return x.sign(message, &TSIG{
-		signed: query.signed, Error: BadTime,
+		signed: query.signed, Error: ErrBadTime,
 		Other: appendTime(nil, uint64(now.Unix())),
 	})
 }
@@ -249,7 +249,7 @@ const maxUnsigned = 99
 
 // Verify checks the signature of message, the next one of the exchange. It
 // fails with a TSIGError, ErrUnsigned or ErrMalformed. Then the exchange must
-// not be used any more, except after BadTime, because the reply to that is
+// not be used any more, except after ErrBadTime, because the reply to that is
 // signed. After the first message of a reply some may be unsigned; see
 // LastSigned.
 func (x *TSIGExchange) Verify(message []byte, now time.Time) error {
@@ -260,7 +260,7 @@ func (x *TSIGExchange) Verify(message []byte, now time.Time) error {
 	case t == nil:
 		return x.skip(message)
 	case t.Key != x.key.Name || t.Algorithm != x.key.algorithm():
-		return BadKey
+		return ErrBadKey
 	case t.Error != 0 && len(t.mac) == 0:
 		return t.Error // of a reply, and not authenticated
 	}
@@ -271,13 +271,13 @@ func (x *TSIGExchange) Verify(message []byte, now time.Time) error {
 	mac := x.sum(message, t, binary.BigEndian.Uint16(message[10:])-1)
 	switch {
 	case !hmac.Equal(mac[:len(t.mac)], t.mac):
-		return BadSig
+		return ErrBadSig
 	case t.Error != 0:
 		return t.Error
 	case max(t.signed, uint64(now.Unix()))-min(t.signed, uint64(now.Unix())) > uint64(t.fudge):
-		return BadTime
+		return ErrBadTime
 	case len(t.mac) < size:
-		return BadTrunc
+		return ErrBadTrunc
 	}
 	return nil
 }

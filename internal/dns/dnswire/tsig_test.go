@@ -108,13 +108,13 @@ func TestTSIGRefused(t *testing.T) {
 		"good":                {tsigKey(dnswire.HMACSHA256), query, tsigTime, nil},
 		"just not too late":   {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(fudge), nil},
 		"just not too early":  {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(-fudge), nil},
-		"too late":            {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(fudge + time.Second), dnswire.BadTime},
-		"too early":           {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(-fudge - time.Second), dnswire.BadTime},
-		"other key":           {otherName, query, tsigTime, dnswire.BadKey},
-		"other algorithm":     {otherAlgorithm, query, tsigTime, dnswire.BadKey},
-		"other secret":        {otherSecret, query, tsigTime, dnswire.BadSig},
-		"changed":             {tsigKey(dnswire.HMACSHA256), changed, tsigTime, dnswire.BadSig},
-		"cut to half":         {tsigKey(dnswire.HMACSHA256), cut(16), tsigTime, dnswire.BadTrunc},
+		"too late":            {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(fudge + time.Second), dnswire.ErrBadTime},
+		"too early":           {tsigKey(dnswire.HMACSHA256), query, tsigTime.Add(-fudge - time.Second), dnswire.ErrBadTime},
+		"other key":           {otherName, query, tsigTime, dnswire.ErrBadKey},
+		"other algorithm":     {otherAlgorithm, query, tsigTime, dnswire.ErrBadKey},
+		"other secret":        {otherSecret, query, tsigTime, dnswire.ErrBadSig},
+		"changed":             {tsigKey(dnswire.HMACSHA256), changed, tsigTime, dnswire.ErrBadSig},
+		"cut to half":         {tsigKey(dnswire.HMACSHA256), cut(16), tsigTime, dnswire.ErrBadTrunc},
 		"cut to less":         {tsigKey(dnswire.HMACSHA256), cut(15), tsigTime, dnswire.ErrMalformed},
 		"not signed":          {tsigKey(dnswire.HMACSHA256), unsigned(t), tsigTime, dnswire.ErrUnsigned},
 		"a record behind":     {tsigKey(dnswire.HMACSHA256), behind, tsigTime, dnswire.ErrMalformed},
@@ -136,18 +136,18 @@ func TestTSIGErrors(t *testing.T) {
 	}
 	client := tsigKey(dnswire.HMACSHA256).NewExchange()
 	client.Sign(unsigned(t), tsigTime)
-	if err := client.Verify(dnswire.AppendTSIGError(plain, asked, dnswire.BadSig), tsigTime); err != dnswire.BadSig {
-		t.Errorf("Verify of a refusal = %v, want %v", err, dnswire.BadSig)
+	if err := client.Verify(dnswire.AppendTSIGError(plain, asked, dnswire.ErrBadSig), tsigTime); !errors.Is(err, dnswire.ErrBadSig) {
+		t.Errorf("Verify of a refusal = %v, want %v", err, dnswire.ErrBadSig)
 	}
 
 	later := tsigTime.Add(time.Hour)
 	server := tsigKey(dnswire.HMACSHA256).NewExchange()
-	if err := server.Verify(query, later); err != dnswire.BadTime {
+	if err := server.Verify(query, later); !errors.Is(err, dnswire.ErrBadTime) {
 		t.Fatalf("Verify = %v", err)
 	}
 	answer := server.SignBadTime(plain, asked, later)
-	if err := client.Verify(answer, tsigTime); err != dnswire.BadTime {
-		t.Errorf("Verify of a refusal = %v, want %v", err, dnswire.BadTime)
+	if err := client.Verify(answer, tsigTime); !errors.Is(err, dnswire.ErrBadTime) {
+		t.Errorf("Verify of a refusal = %v, want %v", err, dnswire.ErrBadTime)
 	}
 	said, err := dnswire.ReadTSIG(answer)
 	if err != nil {
@@ -170,7 +170,7 @@ func TestTSIGUnsignedBetween(t *testing.T) {
 		"some":              {3, false, nil},
 		"as many as may be": {99, false, nil},
 		"too many":          {100, false, dnswire.ErrUnsigned},
-		"one is changed":    {3, true, dnswire.BadSig},
+		"one is changed":    {3, true, dnswire.ErrBadSig},
 	} {
 		if err := unsignedBetween(t, c.between, c.change); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)

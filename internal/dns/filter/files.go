@@ -300,7 +300,7 @@ func (l *list) addBlocked(words []string) error {
 		words = words[1:]
 	}
 	if len(words) == 0 {
-		return fmt.Errorf("an address without a name")
+		return errors.New("an address without a name")
 	}
 	for _, w := range words {
 		name, err := dnsname.Parse(w)
@@ -308,7 +308,7 @@ func (l *list) addBlocked(words []string) error {
 			return err
 		}
 		if name.IsRoot() {
-			return fmt.Errorf("the root: everything would be blocked")
+			return errors.New("the root: everything would be blocked")
 		}
 		l.blocked = append(l.blocked, name.WireLabels())
 	}
@@ -322,7 +322,7 @@ func (l *list) addHost(words []string) error {
 	case err != nil || addr.Zone() != "":
 		return fmt.Errorf("%q is not an address", words[0])
 	case len(words) == 1:
-		return fmt.Errorf("an address without a name")
+		return errors.New("an address without a name")
 	}
 	addr = addr.Unmap()
 	for _, w := range words[1:] {

@@ -2,6 +2,7 @@ package filter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -199,7 +200,12 @@ func TestMissingFiles(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- r.Run(ctx, slog.New(slog.NewTextHandler(&log, nil))) }()
-	defer func() { stop(); <-ended }()
+	defer func() {
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v, want %v", err, context.Canceled)
+		}
+	}()
 	until := func(what string, is func() bool) {
 		t.Helper()
 		end, tick := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)

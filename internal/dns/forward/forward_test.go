@@ -3,6 +3,7 @@ package forward_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -334,7 +335,7 @@ func TestLimits(t *testing.T) {
 		client netip.Addr
 		want   error
 	}{{client, nil}, {client, nil}, {client, forward.ErrClientBusy}, {others, nil}, {others, forward.ErrBusy}} {
-		if _, err := f.Reserve(c.client, questionOf(fmt.Sprintf("name%d.example.", i))); err != c.want {
+		if _, err := f.Reserve(c.client, questionOf(fmt.Sprintf("name%d.example.", i))); !errors.Is(err, c.want) {
 			t.Errorf("query %d: %v, want %v", i, err, c.want)
 		}
 	}

@@ -175,7 +175,7 @@ func isPrivate(addr netip.Addr) bool {
 	switch b := addr.As16(); {
 	case translated.Contains(addr):
 		addr = netip.AddrFrom4([4]byte(b[12:]))
-	case tunnelled.Contains(addr):
+	case tunneled.Contains(addr):
 		addr = netip.AddrFrom4([4]byte(b[2:]))
 	}
 	return !addr.IsValid() || addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() ||
@@ -190,7 +190,7 @@ var (
 	translated = netip.MustParsePrefix("64:ff9b::/96")
 	// translatedPrivate is for local translation (RFC 8215).
 	translatedPrivate = netip.MustParsePrefix("64:ff9b:1::/48")
-	// tunnelled has IPv4 addresses behind its first two octets (RFC 3056,
+	// tunneled has IPv4 addresses behind its first two octets (RFC 3056,
 	// section 2).
-	tunnelled = netip.MustParsePrefix("2002::/16")
+	tunneled = netip.MustParsePrefix("2002::/16")
 )

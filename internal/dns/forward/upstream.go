@@ -191,7 +191,7 @@ func (u *upstream) queryWithEDNS(ctx context.Context, q cache.Key) (*dnswire.Rep
 	// RFC 6891, section 7: u may not support EDNS, so try without.
 	again, err := u.queryWithCase(ctx, q, false)
 	if err != nil {
-		return reply, nil
+		return reply, nil //nolint:nilerr // the first reply stands
 	}
 	if !rejectsOption(again) {
 		u.noEDNS.set(habitTime)
@@ -371,7 +371,7 @@ func (u *upstream) late(why error) {
 	u.counts.lates.Add(1)
 	u.mu.Lock()
 	u.unanswered++
-	if u.failure == nil || why != errLate {
+	if u.failure == nil || !errors.Is(why, errLate) {
 		u.failure = why
 	}
 	down := u.unanswered >= maxUnanswered

@@ -2,6 +2,7 @@ package querylog_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -27,7 +28,12 @@ func run(t *testing.T, cfg querylog.Config) *querylog.Log {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- l.Run(ctx, slog.New(slog.DiscardHandler)) }()
-	t.Cleanup(func() { stop(); <-ended })
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v, want %v", err, context.Canceled)
+		}
+	})
 	return l
 }
 

@@ -40,7 +40,7 @@ var (
 )
 
 // Problem is a line that Parse could not use, entirely or in part.
-type Problem struct {
+type Problem struct { //nolint:errname // it does not make Parse fail
 	Line int // from 1
 	// Text is the line without its trailing blanks, at most 128 octets.
 	Text string

@@ -233,7 +233,7 @@ func TestParseOfAReaderThatFails(t *testing.T) {
 	broken := errors.New("input/output error")
 	r := io.MultiReader(strings.NewReader("nameserver 10.0.0.1\nnameserver 10.0.0.2"), iotest.ErrReader(broken))
 	c, problems, err := Parse(r)
-	if err != broken || problems != nil || !reflect.DeepEqual(c, Config{}) {
+	if !errors.Is(err, broken) || problems != nil || !reflect.DeepEqual(c, Config{}) {
 		t.Errorf("Parse(broken) = %#v, %v, %v, want nothing and %v", c, problems, err, broken)
 	}
 }

@@ -1,6 +1,7 @@
 package respond
 
 import (
+	"errors"
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
@@ -29,23 +30,23 @@ func (w *Worker) authenticate(x *exchange) (v verdict, done bool) {
 	x.signature = s
 	key := w.findKey(record.Key)
 	if key == nil {
-		s.err = dnswire.BadKey
+		s.err = dnswire.ErrBadKey
 		return verdict{outcome: notAuthoritative}, true
 	}
 	s.exchange = key.NewExchange()
-	switch err := s.exchange.Verify(x.packet, x.start).(type) {
-	case nil:
+	err = s.exchange.Verify(x.packet, x.start)
+	if err == nil {
 		s.key = key.Name
 		w.response.Reserve(key.Overhead())
 		return verdict{}, false
-	case dnswire.TSIGError:
-		s.err = err
+	}
+	if bad, ok := errors.AsType[dnswire.TSIGError](err); ok {
+		s.err = bad
 		w.response.Reserve(key.Overhead())
 		return verdict{outcome: notAuthoritative}, true
-	default:
-		x.signature = nil
-		return verdict{outcome: malformed}, true
 	}
+	x.signature = nil
+	return verdict{outcome: malformed}, true
 }
 
 // findKey returns the key of that name; nil when there is none.
@@ -63,7 +64,7 @@ func (w *Worker) findKey(name dnsname.Name) (key *dnswire.TSIGKey) {
 // (RFC 8945, section 5.3).
 func (w *Worker) sign(s *signature, response []byte) []byte {
 	switch {
-	case s.err == dnswire.BadTime:
+	case s.err == dnswire.ErrBadTime:
 		return s.exchange.SignBadTime(response, s.record, w.cfg.Now())
 	case s.err != 0:
 		return dnswire.AppendTSIGError(response, s.record, s.err)

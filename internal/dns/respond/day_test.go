@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -92,7 +93,7 @@ func (u *whimsical) check(name string, m *dnswire.Message, kept time.Duration) e
 	if m.Status == "SERVFAIL" {
 		return nil
 	}
-	number, ttl := uint32(0), uint32(0)
+	var number, ttl uint32
 	switch {
 	case m.Status == "NOERROR" && len(m.Answer) == 1:
 		a := netip.MustParseAddr(m.Answer[0].Data).As4()
@@ -100,17 +101,16 @@ func (u *whimsical) check(name string, m *dnswire.Message, kept time.Duration) e
 	case m.Status == "NXDOMAIN" && len(m.Authority) == 1:
 		ttl = m.Authority[0].TTL
 	default:
-		return fmt.Errorf("neither an address nor a denial")
+		return errors.New("neither an address nor a denial")
 	}
 	stale := len(m.Errors) > 0
 	if stale {
 		if code := m.Errors[0].Code; ttl != 30 || (code == 19) != (number == 0) || code != 3 && code != 19 {
-			return fmt.Errorf("badly marked as stale")
+			return errors.New("badly marked as stale")
 		}
 	}
 	said := u.said[name]
-	for i := len(said) - 1; i >= 0; i-- {
-		t := said[i]
+	for i, t := range slices.Backward(said) {
 		age := now.Sub(t.at)
 		good := age < t.ttl || age == 0
 		switch {
@@ -126,7 +126,7 @@ func (u *whimsical) check(name string, m *dnswire.Message, kept time.Duration) e
 			return fmt.Errorf("was said %s ago, for %s", age, t.ttl)
 		}
 	}
-	return fmt.Errorf("was never said, or too long ago")
+	return errors.New("was never said, or too long ago")
 }
 
 // TestDay: through a day of answers that end, change and fail to come, no answer

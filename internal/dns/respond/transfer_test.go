@@ -3,6 +3,7 @@ package respond_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"iter"
 	"slices"
 	"testing"
@@ -47,13 +48,13 @@ func TestSignatures(t *testing.T) {
 		want  error
 	}{
 		"good":           {replicaKey, now, dnswire.NoError, nil},
-		"another secret": {&otherSecret, now, dnswire.NotAuth, dnswire.BadSig},
-		"another name":   {&otherName, now, dnswire.NotAuth, dnswire.BadKey},
-		"another time":   {replicaKey, now.Add(-time.Hour), dnswire.NotAuth, dnswire.BadTime},
+		"another secret": {&otherSecret, now, dnswire.NotAuth, dnswire.ErrBadSig},
+		"another name":   {&otherName, now, dnswire.NotAuth, dnswire.ErrBadKey},
+		"another time":   {replicaKey, now.Add(-time.Hour), dnswire.NotAuth, dnswire.ErrBadTime},
 	} {
 		client := c.key.NewExchange()
 		answer := respondNow(w, client.Sign(asked(), c.at), clientOver(respond.UDP))
-		if err := client.Verify(answer, c.at); err != c.want {
+		if err := client.Verify(answer, c.at); !errors.Is(err, c.want) {
 			t.Errorf("%s: the answer's signature: %v, want %v", name, err, c.want)
 		}
 		if got := dnswire.RCode(binary.BigEndian.Uint16(answer[2:]) & 0xf); got != c.rcode || len(answer) > 512 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"testing"
 	"time"
 
@@ -84,7 +85,7 @@ func TestKnownAllocations(t *testing.T) {
 func BenchmarkKnown(b *testing.B) {
 	f := upstreamThat(b, func(name string) []string { return []string{name + " 300 A 192.0.2.1"} })
 	for _, names := range []int{1, 10_000, 100_000} {
-		b.Run(fmt.Sprint(names), func(b *testing.B) {
+		b.Run(strconv.Itoa(names), func(b *testing.B) {
 			w := newWorker(b, respond.Config{Data: exampleDB(b), Upstreams: f})
 			buf := make([]byte, 0, dnswire.MaxMessage)
 			packets := make([][]byte, names)

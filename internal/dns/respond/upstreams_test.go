@@ -18,7 +18,7 @@ import (
 )
 
 // scripted is upstreams that do as do says; they are told apart by their ports.
-func scripted(t *testing.T, do func(port uint16, q, m *dns.Msg)) func(context.Context, forward.Upstream, []byte) ([]byte, error) {
+func scripted(_ *testing.T, do func(port uint16, q, m *dns.Msg)) func(context.Context, forward.Upstream, []byte) ([]byte, error) {
 	return func(_ context.Context, to forward.Upstream, query []byte) ([]byte, error) {
 		var q dns.Msg
 		if err := q.Unpack(query); err != nil {
@@ -88,7 +88,7 @@ func askAll(t *testing.T, w *respond.Worker, name string, qtype uint16, flags fu
 // TestDenialFromAbove: a denial of a name above is one of this name, in a sound
 // message.
 func TestDenialFromAbove(t *testing.T) {
-	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, q, m *dns.Msg) {
+	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, _, m *dns.Msg) {
 		m.Rcode, m.AuthenticatedData = dns.RcodeNameError, true
 		m.Ns = append(m.Ns, rr("example. 60 SOA ns.example. host.example. 1 2 3 4 60"))
 	})
@@ -180,7 +180,7 @@ func TestGuardedAlias(t *testing.T) {
 
 // TestLongDenial: a denial without its proof is cut.
 func TestLongDenial(t *testing.T) {
-	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, q, m *dns.Msg) {
+	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, _, m *dns.Msg) {
 		m.Rcode = dns.RcodeNameError
 		m.Ns = append(m.Ns, rr("example. 60 SOA ns.example. host.example. 1 2 3 4 60"))
 		for range 6 {
@@ -220,7 +220,7 @@ func TestDeniedSince(t *testing.T) {
 
 // TestOwnerCase: owners that upstreams spell out are in lower case.
 func TestOwnerCase(t *testing.T) {
-	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, q, m *dns.Msg) {
+	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, _, m *dns.Msg) {
 		m.Compress = false
 		m.Answer = append(m.Answer, rr("WwW.ExAmPlE. 60 A 192.0.2.1"))
 	})

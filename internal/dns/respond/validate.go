@@ -1,6 +1,10 @@
 package respond
 
-import "portolan.dev/portolan/internal/dns/dnswire"
+import (
+	"errors"
+
+	"portolan.dev/portolan/internal/dns/dnswire"
+)
 
 // validate parses the query, reads its cookie and begins the response in buf.
 // done reports whether v is final: the packet is no query, or one that no later
@@ -18,7 +22,7 @@ func (w *Worker) validate(x *exchange, buf []byte) (v verdict, done bool) {
 		return verdict{outcome: refused, ede: &notSecondary}, true
 	case q.Opcode != dnswire.OpcodeQuery && (q.Opcode != dnswire.OpcodeNotify || w.cfg.NotifyHandler == nil):
 		return verdict{outcome: notImplemented}, true
-	case err == dnswire.ErrQuestions && x.cookie.present && q.QuestionCount() == 0:
+	case errors.Is(err, dnswire.ErrQuestions) && x.cookie.present && q.QuestionCount() == 0:
 		// RFC 7873, section 5.4: a query for a cookie and nothing else.
 		return verdict{outcome: answered}, true
 	case err != nil:

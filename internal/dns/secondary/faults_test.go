@@ -23,35 +23,35 @@ import (
 func TestSpoiled(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	spoils := map[string]func(i int, m []byte) []byte{
-		"cut at the first message": func(i int, m []byte) []byte { return nil },
+		"cut at the first message": func(int, []byte) []byte { return nil },
 		"cut in mid-stream": func(i int, m []byte) []byte {
 			if i == 2 {
 				return nil
 			}
 			return m
 		},
-		"garbage": func(i int, m []byte) []byte {
+		"garbage": func(_ int, m []byte) []byte {
 			return bytes.Repeat([]byte{0xff}, len(m))
 		},
-		"an octet changed": func(i int, m []byte) []byte {
+		"an octet changed": func(_ int, m []byte) []byte {
 			m = bytes.Clone(m)
 			m[rnd.IntN(len(m))] ^= 1 << rnd.IntN(8)
 			return m
 		},
-		"a message cut": func(i int, m []byte) []byte { return m[:len(m)/2] },
-		"the end missing": func(i int, m []byte) []byte {
+		"a message cut": func(_ int, m []byte) []byte { return m[:len(m)/2] },
+		"the end missing": func(_ int, m []byte) []byte {
 			m = bytes.Clone(m)
 			if n := binary.BigEndian.Uint16(m[6:]); n > 1 {
 				binary.BigEndian.PutUint16(m[6:], n-1)
 			}
 			return m
 		},
-		"SERVFAIL": func(i int, m []byte) []byte {
+		"SERVFAIL": func(_ int, m []byte) []byte {
 			m = bytes.Clone(m)
 			m[3] |= byte(dnswire.ServFail)
 			return m
 		},
-		"REFUSED": func(i int, m []byte) []byte {
+		"REFUSED": func(_ int, m []byte) []byte {
 			m = bytes.Clone(m)
 			m[3] |= byte(dnswire.Refused)
 			return m
@@ -171,13 +171,13 @@ func TestWithoutMetadata(t *testing.T) {
 func TestOneZoneFails(t *testing.T) {
 	reverse := func(m []byte) bool { return bytes.Contains(m, []byte("\x07in-addr")) }
 	for claim, spoil := range map[string]func(i int, m []byte) []byte{
-		"cut off": func(i int, m []byte) []byte {
+		"cut off": func(_ int, m []byte) []byte {
 			if reverse(m) {
 				return nil
 			}
 			return m
 		},
-		"malformed": func(i int, m []byte) []byte {
+		"malformed": func(_ int, m []byte) []byte {
 			if reverse(m) {
 				return m[:len(m)-1]
 			}

@@ -42,13 +42,13 @@ func listen(tb testing.TB, cfg respond.Config, cert *testcert.Certificate) (s *d
 	if err != nil {
 		tb.Fatal(err)
 	}
-	any := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}
+	loopback := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}
 	config := dnsserver.Config{
-		Listen: any, MaxConnections: 100, MaxInFlight: 10, Idle: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+		Listen: loopback, MaxConnections: 100, MaxInFlight: 10, Idle: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
 		NewAnswerer: func(seat int) dnsserver.Answerer { return answerer{responder.NewWorker(seat)} },
 	}
 	if cert != nil {
-		config.ListenTLS, config.ClientCAs = any, cert.Roots
+		config.ListenTLS, config.ClientCAs = loopback, cert.Roots
 		config.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &cert.TLS, nil }
 	}
 	if s, err = dnsserver.Listen(tb.Context(), config); err != nil {

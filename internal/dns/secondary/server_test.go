@@ -247,7 +247,7 @@ func (s *server) refuse(q *dns.Msg, query []byte, err error) []byte {
 	if !ok {
 		return wire
 	}
-	if why == dnswire.BadTime {
+	if why == dnswire.ErrBadTime {
 		x := s.key.NewExchange()
 		_ = x.Verify(query, time.Now().Add(s.clock))
 		return x.SignBadTime(wire, t, time.Now().Add(s.clock))

@@ -122,7 +122,7 @@ func (r *reader) record(rec dnswire.ReplyRecord) error {
 	isSOA := it.Type == dnswire.TypeSOA
 	var soa dnswire.SOA
 	if isSOA {
-		ok := false
+		var ok bool
 		if soa, ok = dnswire.ParseSOA(it.Name, it.TTL, it.RData); !ok || it.Name != r.zone {
 			return fmt.Errorf("%w: SOA record of %s", errStream, it.Name)
 		}

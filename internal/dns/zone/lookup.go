@@ -84,7 +84,7 @@ func (db *DB) lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 		return Answer{Outcome: OutOfZone}
 	}
 	a := Answer{Outcome: NXDomain, SOA: n.zone.soa.Load()}
-	exists := false
+	var exists bool
 	if at == 0 {
 		exists = n.answer(&a, qtype)
 	} else {

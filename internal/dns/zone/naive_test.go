@@ -237,22 +237,24 @@ func describe(o zone.Outcome, apex dnsname.Name, ede *zone.EDE, rdata []string) 
 	if ede != nil && ede.Pending {
 		o = zone.Unanswered
 	}
-	text := fmt.Sprintf("outcome %d, zone %s, ede %p, records", o, apex, ede)
+	var text strings.Builder
+	fmt.Fprintf(&text, "outcome %d, zone %s, ede %p, records", o, apex, ede)
 	for _, d := range rdata {
-		text += fmt.Sprintf(" %x", d)
+		fmt.Fprintf(&text, " %x", d)
 	}
-	return text
+	return text.String()
 }
 
 func describeAnswer(a zone.Answer) string {
 	if a.SOA == nil {
 		return fmt.Sprint(a.Outcome)
 	}
-	text := fmt.Sprintf("outcome %d, zone %s, ede %p, records", a.Outcome, a.SOA.Zone, a.EDE)
+	var text strings.Builder
+	fmt.Fprintf(&text, "outcome %d, zone %s, ede %p, records", a.Outcome, a.SOA.Zone, a.EDE)
 	for _, d := range a.RRset.RData() {
-		text += fmt.Sprintf(" %x", d)
+		fmt.Fprintf(&text, " %x", d)
 	}
-	return text
+	return text.String()
 }
 
 // random makes changes to a few names, so that they interact.

@@ -167,7 +167,7 @@ func (c *Secondary) Update(soa dnswire.SOA, steps []RecordChange) error {
 		if !known {
 			items = c.recordsAt(s.Name)
 		}
-		found := slices.IndexFunc(items, s.TransferRecord.equal)
+		found := slices.IndexFunc(items, s.equal)
 		switch {
 		case s.Deleted && found >= 0:
 			items = slices.Delete(items, found, found+1)

@@ -421,11 +421,12 @@ func visible(db *zone.DB) (lines []string) {
 		if !e.Exists && m == (zone.Metadata{}) {
 			continue
 		}
-		line := fmt.Sprintf("%s in %s, %v, %s %+v", e.Name, e.Zone, e.Exists, zone.AppendMetadata(nil, &m), e.SOA != nil)
+		var line strings.Builder
+		fmt.Fprintf(&line, "%s in %s, %v, %s %+v", e.Name, e.Zone, e.Exists, zone.AppendMetadata(nil, &m), e.SOA != nil)
 		for _, s := range e.Sets {
-			line += fmt.Sprintf(" %s %d %q", s.Type, s.TTL(), s.RData())
+			fmt.Fprintf(&line, " %s %d %q", s.Type, s.TTL(), s.RData())
 		}
-		lines = append(lines, line)
+		lines = append(lines, line.String())
 	}
 	return lines
 }

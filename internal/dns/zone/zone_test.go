@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -304,7 +305,7 @@ func TestLowestTTL(t *testing.T) {
 		base := dnsname.MustParse(fmt.Sprintf("n%d.example", i))
 		b.Begin(base, ttl)
 		b.AddPTR(addr, 0)
-		hosts := zone.Hosts{Parent: dnsname.MustParse("example"), Source: fmt.Sprint(i), Addrs: []netip.Addr{addr}, TTL: ttl}
+		hosts := zone.Hosts{Parent: dnsname.MustParse("example"), Source: strconv.Itoa(i), Addrs: []netip.Addr{addr}, TTL: ttl}
 		db.Apply(zone.Changes{Subtrees: []zone.Change{{Base: base, Subtree: b.Subtree()}}, Hosts: []zone.Hosts{hosts}})
 	}
 	for name, typ := range map[string]dnswire.Type{"1.2.0.192.in-addr.arpa": dnswire.TypePTR, "192-0-2-1.example": dnswire.TypeA} {
@@ -626,7 +627,7 @@ func TestLoadingIsNeverADenial(t *testing.T) {
 				b.AddPTR(netip.MustParseAddr("192.0.2.1"), 0)
 			}))
 			all.Hosts = append(all.Hosts, zone.Hosts{
-				Parent: dnsname.MustParse("ns.pod.example"), Source: fmt.Sprint(i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, byte(i / 256), byte(i)})},
+				Parent: dnsname.MustParse("ns.pod.example"), Source: strconv.Itoa(i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, byte(i / 256), byte(i)})},
 			})
 		}
 		watch(func() {

@@ -279,7 +279,7 @@ func plain(warning string) string {
 
 func write(w http.ResponseWriter, review *admissionv1.AdmissionReview) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // the API server has gone
+	_ = json.NewEncoder(w).Encode(review) //nolint:errchkjson // the API server has gone
 }
 
 // operationLabel and resourceLabel return labels of metrics. They have few values,

@@ -226,7 +226,7 @@ func TestKeepersRace(t *testing.T) {
 		for _, k := range keepers {
 			wg.Go(func() {
 				// All may have lost more often than one pass tries.
-				for n := 0; n < 100; n++ {
+				for range 100 {
 					if err := k.Pass(t.Context()); err == nil || !errors.Is(err, errChanged) {
 						return
 					}
@@ -418,7 +418,7 @@ func TestKeeperFresh(t *testing.T) {
 			history := [][][]byte{w.bundles()}
 			spoil(w)
 			fresh := w.keeper()
-			for n := 0; n < 40; n++ {
+			for n := range 40 {
 				w.look(fresh)
 				if n%2 == 1 { // the others look later
 					w.look(one, two)

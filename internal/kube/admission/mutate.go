@@ -67,7 +67,7 @@ func (m *mutator) review(ctx context.Context, r *admissionv1.AdmissionRequest) (
 	case requested == declinesPolicy,
 		requested == requestsNothing && obstacle != nil,
 		pod.Spec.DNSPolicy == corev1.DNSNone:
-		return verdict{}, nil
+		return verdict{}, nil //nolint:nilerr // an obstacle is a reason, not a failure
 	case obstacle != nil:
 		return unchanged(obstacle), nil
 	}

@@ -13,6 +13,6 @@ type operation struct {
 // encode returns a patch as JSON. Its values, strings, lists and API types, can always
 // be encoded.
 func encode(patch []operation) []byte {
-	text, _ := json.Marshal(patch)
+	text, _ := json.Marshal(patch) //nolint:errchkjson // see above
 	return text
 }

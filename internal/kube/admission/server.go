@@ -38,8 +38,7 @@ func Listen(
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", cfg.Listen.String())
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
 		return nil, fmt.Errorf("listen on %s (webhook): %w", cfg.Listen, err)

@@ -35,16 +35,16 @@ func Rules() (all []lint.Rule) {
 }
 
 // kinds are the kinds that are reviewed, by resource.
-var kinds = map[metav1.GroupVersionResource]func() runtime.Object{
-	pods:                 func() runtime.Object { return new(corev1.Pod) },
-	services:             func() runtime.Object { return new(corev1.Service) },
-	core("namespaces"):   func() runtime.Object { return new(corev1.Namespace) },
-	apps("deployments"):  func() runtime.Object { return new(appsv1.Deployment) },
-	apps("replicasets"):  func() runtime.Object { return new(appsv1.ReplicaSet) },
-	apps("statefulsets"): func() runtime.Object { return new(appsv1.StatefulSet) },
-	apps("daemonsets"):   func() runtime.Object { return new(appsv1.DaemonSet) },
-	batch("jobs"):        func() runtime.Object { return new(batchv1.Job) },
-	batch("cronjobs"):    func() runtime.Object { return new(batchv1.CronJob) },
+var kinds = map[metav1.GroupVersionResource]func() object.API{
+	pods:                 func() object.API { return new(corev1.Pod) },
+	services:             func() object.API { return new(corev1.Service) },
+	core("namespaces"):   func() object.API { return new(corev1.Namespace) },
+	apps("deployments"):  func() object.API { return new(appsv1.Deployment) },
+	apps("replicasets"):  func() object.API { return new(appsv1.ReplicaSet) },
+	apps("statefulsets"): func() object.API { return new(appsv1.StatefulSet) },
+	apps("daemonsets"):   func() object.API { return new(appsv1.DaemonSet) },
+	batch("jobs"):        func() object.API { return new(batchv1.Job) },
+	batch("cronjobs"):    func() object.API { return new(batchv1.CronJob) },
 }
 
 var pods, services = core("pods"), core("services")
@@ -84,13 +84,12 @@ func (v *validator) review(_ context.Context, r *admissionv1.AdmissionRequest) (
 	if err := decode(r.Object.Raw, o); err != nil {
 		return verdict{}, fmt.Errorf("cannot decode the object: %w", err)
 	}
-	meta := o.(metav1.Object) // all kinds are
-	if meta.GetDeletionTimestamp() != nil {
+	if o.GetDeletionTimestamp() != nil {
 		return verdict{}, nil
 	}
 	findings := v.judge(r.Namespace, o)
 	deny := func(lint.Finding) bool { return false }
-	if !made(meta) && slices.ContainsFunc(findings, v.denies) {
+	if !made(o) && slices.ContainsFunc(findings, v.denies) {
 		before, err := v.before(r, newObject())
 		if err != nil {
 			return verdict{}, err
@@ -240,7 +239,7 @@ func subjectOf(namespace string, o runtime.Object) (s dnsconfig.Subject, ok bool
 	default:
 		return s, false
 	}
-	w.Key.Namespace = namespace
+	w.Namespace = namespace
 	return dnsconfig.SubjectOfWorkload(w), true
 }
 

@@ -62,7 +62,7 @@ func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime
 	case err == nil:
 		r.heard()
 		return made, nil
-	case context.Cause(asking) == errUnanswered:
+	case errors.Is(context.Cause(asking), errUnanswered):
 		err = r.unanswered()
 	case utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || errors.Is(err, io.ErrUnexpectedEOF):
 		err = errHungUp
@@ -172,10 +172,10 @@ func (r *reading) readProtobuf(in *protobufReader, progress func()) (*list, erro
 		before := in.taken
 		field, length, err := in.field()
 		switch {
-		case err == io.EOF && inList && left <= 0:
+		case errors.Is(err, io.EOF) && inList && left <= 0:
 			r.take(made, items)
 			return made, nil
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			return nil, err
@@ -242,7 +242,7 @@ func (p *protobufReader) field() (number, length int, err error) {
 		return 0, 0, errWireType
 	}
 	n, err := binary.ReadUvarint(p)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return int(tag >> wireTypeBits), int(n), err
@@ -259,7 +259,7 @@ func (p *protobufReader) value(length int) ([]byte, error) {
 	p.buf = p.buf[:length]
 	n, err := io.ReadFull(p, p.buf)
 	p.taken += n
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return p.buf, err

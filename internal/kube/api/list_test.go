@@ -117,7 +117,7 @@ func FuzzReadProtobuf(f *testing.F) {
 	f.Add(encodedServices(f, 2))
 	f.Add([]byte(protobufMagic))
 	f.Add([]byte(protobufMagic + "\x12\x05\x12\xff\xff\xff\x7f"))
-	f.Fuzz(func(t *testing.T, wire []byte) {
+	f.Fuzz(func(_ *testing.T, wire []byte) {
 		if len(wire) >= len(protobufMagic) {
 			_, _ = read(services(), wire)
 		}

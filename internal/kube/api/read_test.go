@@ -174,14 +174,14 @@ func TestKindsBecomeLiveAlone(t *testing.T) {
 // beside that goes when the list is there.
 func TestScopes(t *testing.T) {
 	t.Parallel()
-	labelled := func(name, app string) *corev1.Service {
+	labeled := func(name, app string) *corev1.Service {
 		s := service(name, "10.0.0.1")
 		s.Labels = map[string]string{"app": app}
 		return s
 	}
 	w := newWorld(t)
 	w.cfg.Namespaces, w.cfg.ServiceSelector = []string{"shop", "nowhere"}, "app in (web, api)"
-	w.api.Put(namespace("shop"), namespace("other"), labelled("web", "web"), labelled("db", "db"), labelled("other/web", "web"),
+	w.api.Put(namespace("shop"), namespace("other"), labeled("web", "web"), labeled("db", "db"), labeled("other/web", "web"),
 		slice("web-1", "10.1.0.1"), slice("other/web-1", "10.1.0.2"),
 		pod("web-x", "10.1.0.1", corev1.PodRunning), pod("other/web-x", "10.1.0.2", corev1.PodRunning), node("n1", "192.0.2.1"))
 	remembered := w.remember()
@@ -195,7 +195,7 @@ func TestScopes(t *testing.T) {
 	w.awaitFreshness(cluster.Live, cluster.KindService)
 	w.awaitModel("listing", append(chosen, "Service shop/web [10.0.0.1]")...)
 
-	w.api.Put(labelled("db", "api"), labelled("web", "db"), labelled("other/db", "web"), namespace("nowhere"), labelled("nowhere/web", "web"))
+	w.api.Put(labeled("db", "api"), labeled("web", "db"), labeled("other/db", "web"), namespace("nowhere"), labeled("nowhere/web", "web"))
 	w.awaitModel("moving between selections", append(chosen, "Service shop/db [10.0.0.1]", "Namespace nowhere", "Service nowhere/web [10.0.0.1]")...)
 
 	for _, r := range w.api.Requests() {

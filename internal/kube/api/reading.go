@@ -123,7 +123,7 @@ func (r *reading) open(ctx context.Context, options metav1.ListOptions) (watch.I
 	inner, err := r.source.clients.watch(asking, r, options)
 	late.Stop()
 	switch {
-	case context.Cause(asking) == errUnanswered: // even if the response came just then
+	case errors.Is(context.Cause(asking), errUnanswered): // even if the response came just then
 		err = r.unanswered()
 	case err == nil && reflect.TypeOf(inner) == reflect.TypeOf(watch.NewEmptyWatch()):
 		err = errHungUp // client-go hides the error
@@ -297,12 +297,10 @@ func cause(err error) string {
 		return string(reason)
 	}
 	// Texts with a port or the time are different each time.
-	var lookup *net.DNSError
-	if errors.As(err, &lookup) {
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		return "lookup of " + lookup.Name
 	}
-	var certificate x509.CertificateInvalidError
-	if errors.As(err, &certificate) {
+	if certificate, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		return fmt.Sprintf("certificate, reason %d", certificate.Reason)
 	}
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {

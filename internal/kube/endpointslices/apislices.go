@@ -22,7 +22,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// apiSlices holds the slices of the API that are labelled ManagedBy. A slice that
+// apiSlices holds the slices of the API that are labeled ManagedBy. A slice that
 // loses the label counts as deleted, one that gets it as added.
 type apiSlices struct {
 	informers []cache.SharedIndexInformer // one per Namespace that is read

@@ -38,13 +38,14 @@ func TestConditions(t *testing.T) {
 		"a Pod of another Namespace has no endpoint":         {web(), pod(1, func(p *cluster.Pod) { p.Namespace = "else" }), ""},
 	} {
 		t.Run(claim, func(t *testing.T) {
-			conditions := func(m *model) (got string) {
+			conditions := func(m *model) string {
+				var got strings.Builder
 				for _, s := range m.Slices(webKey) {
 					for _, e := range s.Endpoints {
-						got += fmt.Sprintf("%t %t %t", *e.Conditions.Ready, *e.Conditions.Serving, *e.Conditions.Terminating)
+						fmt.Fprintf(&got, "%t %t %t", *e.Conditions.Ready, *e.Conditions.Serving, *e.Conditions.Terminating)
 					}
 				}
-				return got
+				return got.String()
 			}
 			m := newModel(t, func(tx *cluster.Tx) { tx.Put(tt.service); tx.Put(tt.pod) })
 			if got := conditions(m); got != tt.want {
@@ -210,11 +211,11 @@ func TestMaxEndpoints(t *testing.T) {
 // TestLabels: slices have their Service's labels, its name, and who manages them
 // (EndpointSlices, "Management" and "Ownership").
 func TestLabels(t *testing.T) {
-	labelled := web(func(s *cluster.Service) {
+	labeled := web(func(s *cluster.Service) {
 		s.Spec.Labels = map[string]string{"team": "a", "kubernetes.io/service-name": "other"}
 		s.Spec.UID = "uid-1"
 	})
-	m := newModel(t, func(tx *cluster.Tx) { tx.Put(labelled); tx.Put(pod(1)) })
+	m := newModel(t, func(tx *cluster.Tx) { tx.Put(labeled); tx.Put(pod(1)) })
 	check := func(want map[string]string) {
 		t.Helper()
 		for _, s := range m.Slices(webKey) {

@@ -114,7 +114,7 @@ func NewController(cfg ControllerConfig) *Controller {
 // Waiting returns the number of queued Services.
 func (c *Controller) Waiting() int { return c.queue.Len() }
 
-// Slices returns the number of slices labelled ManagedBy, as last read from the API.
+// Slices returns the number of slices labeled ManagedBy, as last read from the API.
 func (c *Controller) Slices() int { return c.api.len() }
 
 // Missing returns, in words, which kinds have not been read completely yet.
@@ -236,7 +236,7 @@ func (c *Controller) workOnNext(ctx context.Context, r *Reconciler) bool {
 	result := SyncDone
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return true // cancelled
+		return true // canceled
 	case err == nil:
 		c.queue.Forget(key)
 	case errors.Is(err, errStale):

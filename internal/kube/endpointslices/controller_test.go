@@ -303,8 +303,11 @@ func TestControllerReadsFirst(t *testing.T) {
 			t.Errorf("missing: %q, slices: %d, want the one without endpoints", missing, len(a.slices()))
 		}
 		stop()
-		<-ended
-		<-ended
+		for range 2 {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Follow or Work = %v, want %v", err, context.Canceled)
+			}
+		}
 	})
 }
 

@@ -106,11 +106,16 @@ func TestControllerBreaksOffARequest(t *testing.T) {
 	<-asked
 	stop()
 	select {
-	case <-worked:
+	case err := <-worked:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Work = %v, want %v", err, context.Canceled)
+		}
 	case <-time.After(30 * time.Second):
 		t.Error("Work has not ended, as a request is not answered")
 	}
-	<-followed
+	if err := <-followed; !errors.Is(err, context.Canceled) {
+		t.Errorf("Follow = %v, want %v", err, context.Canceled)
+	}
 }
 
 // TestControllerProblem: what kept it from reading is none any more when it reads,
@@ -149,7 +154,9 @@ func TestControllerProblem(t *testing.T) {
 					t.Errorf("refused no more, and the problem is %v", err)
 				}
 				stop()
-				<-ended
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("Follow = %v, want %v", err, context.Canceled)
+				}
 			})
 		})
 	}

@@ -31,7 +31,7 @@ func (m *model) stored(service cluster.Key) (all []*cluster.EndpointSlice) {
 	return all
 }
 
-// TestDeclaredAsOurs: what is declared counts, though it is called and labelled
+// TestDeclaredAsOurs: what is declared counts, though it is called and labeled
 // as what was made. When it is taken away, what was made is back.
 func TestDeclaredAsOurs(t *testing.T) {
 	full := func(tx *cluster.Tx) {

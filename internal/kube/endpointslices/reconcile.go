@@ -89,7 +89,7 @@ type Request struct {
 	Service *cluster.Service
 	// Pods are those that it selects.
 	Pods []*cluster.Pod
-	// Existing are its present slices labelled ManagedBy. They are not changed;
+	// Existing are its present slices labeled ManagedBy. They are not changed;
 	// slices that are written share memory with them.
 	Existing []*discoveryv1.EndpointSlice
 	// Trigger is the time of the change that led to the request, zero if unknown.

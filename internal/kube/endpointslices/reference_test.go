@@ -41,12 +41,12 @@ type reference struct {
 	topology *topologycache.TopologyCache
 }
 
-func newReference(max int32) *reference {
+func newReference(most int32) *reference {
 	r := &reference{
 		services: make(map[cluster.Key]*corev1.Service), pods: make(map[cluster.Key]*corev1.Pod),
 		nodes: make(map[string]*corev1.Node), slices: make(map[string]*discoveryv1.EndpointSlice), topology: topologycache.NewTopologyCache(),
 	}
-	r.library = endpointslice.NewReconciler(r, nodeLister{r}, max, endpointsliceutil.NewEndpointSliceTracker(), r.topology,
+	r.library = endpointslice.NewReconciler(r, nodeLister{r}, most, endpointsliceutil.NewEndpointSliceTracker(), r.topology,
 		&record.FakeRecorder{}, "endpointslice-controller.k8s.io", endpointslice.WithPreferSameTrafficDistributionEnabled(true))
 	return r
 }

@@ -149,7 +149,7 @@ func (e *Election) lead(ctx, held context.Context, lead func(context.Context) er
 	defer stop(nil)
 	defer context.AfterFunc(held, func() { stop(ErrLost) })()
 	err := lead(working)
-	if context.Cause(working) == ErrLost {
+	if errors.Is(context.Cause(working), ErrLost) {
 		return ErrLost
 	}
 	return err

@@ -51,6 +51,15 @@ func run(t *testing.T, cfg leader.Config, do func(context.Context) error) *candi
 	return c
 }
 
+// end stops the candidate, and waits for its end.
+func (c *candidate) end(t *testing.T) {
+	t.Helper()
+	c.stop()
+	if err := <-c.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v, want %v", err, context.Canceled)
+	}
+}
+
 // TestOneLeads: the other one takes over as soon as the first has ended what it
 // did, and not before.
 func TestOneLeads(t *testing.T) {
@@ -80,8 +89,7 @@ func TestOneLeads(t *testing.T) {
 		if first.Leading() || !second.Leading() {
 			t.Errorf("then they lead: %t, %t, want the second alone", first.Leading(), second.Leading())
 		}
-		second.stop()
-		<-second.ended
+		second.end(t)
 	})
 }
 
@@ -164,8 +172,7 @@ func TestLostWhileBusy(t *testing.T) {
 		if !second.Leading() {
 			t.Error("the second does not lead")
 		}
-		second.stop()
-		<-second.ended
+		second.end(t)
 	})
 }
 
@@ -186,12 +193,13 @@ func TestLostForLong(t *testing.T) {
 		second := run(t, config(client), nil)
 		time.Sleep(time.Second)
 		away.Store(true)
-		<-first.ended
+		if err := <-first.ended; !errors.Is(err, leader.ErrLost) {
+			t.Errorf("Run = %v, want %v", err, leader.ErrLost)
+		}
 		if holder := *get(t, client).Spec.HolderIdentity; !second.Leading() || holder == "" || holder == own {
 			t.Errorf("the Lease is held by %q and the second leads: %t", holder, second.Leading())
 		}
-		second.stop()
-		<-second.ended
+		second.end(t)
 	})
 }
 
@@ -226,8 +234,7 @@ func TestStopsWaiting(t *testing.T) {
 		if now := *get(t, client).Spec.HolderIdentity; held == "" || now != held {
 			t.Errorf("the Lease is held by %q, want %q as before", now, held)
 		}
-		first.stop()
-		<-first.ended
+		first.end(t)
 	})
 }
 

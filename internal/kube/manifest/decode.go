@@ -24,7 +24,7 @@ import (
 )
 
 // Problem is an error or a warning about a manifest.
-type Problem struct {
+type Problem struct { //nolint:errname // it may be a warning
 	File string
 	Line int // from 1
 	// Object is kind and key; empty when unknown.
@@ -301,12 +301,10 @@ func (d *fileDecoder) decoder(apiVersion, kind string) *decoder {
 	return nil
 }
 
-//lint:ignore SA1019 the deprecated kind is mirrored here
 func newEndpoints() any { return new(corev1.Endpoints) }
 
 // mirrorEndpoints converts legacy Endpoints.
 func mirrorEndpoints(api any) (any, field.ErrorList) {
-	//lint:ignore SA1019 the deprecated kind is mirrored here
 	e := api.(*corev1.Endpoints)
 	slices, errs := object.Endpoints(e)
 	if !object.Mirrors(e) {
@@ -451,7 +449,7 @@ func (d *fileDecoder) decode(it *item, of *decoder) {
 	}
 	model, errs := of.convert(api)
 	if len(errs) > 0 {
-		err := error(errors.New(errs[0].ErrorBody()))
+		err := errors.New(errs[0].ErrorBody())
 		if more := len(errs) - 1; more > 0 {
 			err = fmt.Errorf("%w (and %d more in this object)", err, more)
 		}
@@ -468,8 +466,7 @@ func (d *fileDecoder) decode(it *item, of *decoder) {
 
 // rejectType rejects an item with a value of the wrong type.
 func (d *fileDecoder) rejectType(it *item, err error) {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		d.reject(it, pathAt(it.json, wrong.Offset), fmt.Errorf("wrong type: %s where %s is wanted", wrong.Value, wrong.Type))
 		return
 	}

@@ -72,19 +72,19 @@ func (t *tree) addRoot(root string) error {
 
 // addDir adds a directory; above are its parents, with links resolved.
 func (t *tree) addDir(dir string, above []string) error {
-	real, err := filepath.EvalSymlinks(dir)
+	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
 	}
-	if slices.Contains(above, real) {
+	if slices.Contains(above, resolved) {
 		return nil // a link to a parent
 	}
-	t.watched[real] = nil
+	t.watched[resolved] = nil
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
-	above = append(slices.Clone(above), real)
+	above = append(slices.Clone(above), resolved)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
@@ -201,17 +201,17 @@ func (t *tree) watchLink(path string) (resolved string) {
 }
 
 func (t *tree) watchIn(dir, name string) {
-	real, err := filepath.EvalSymlinks(dir)
+	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return
 	}
-	set, watched := t.watched[real]
+	set, watched := t.watched[resolved]
 	if watched && set == nil {
 		return // all names count
 	}
 	if set == nil {
 		set = make(names)
-		t.watched[real] = set
+		t.watched[resolved] = set
 	}
 	set[name] = true
 }

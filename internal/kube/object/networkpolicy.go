@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -91,7 +90,7 @@ func policyPort(p *networkingv1.NetworkPolicyPort) (port cluster.PolicyPort, err
 	port.Protocol = cluster.TCP
 	if p.Protocol != nil {
 		var bad field.ErrorList
-		port.Protocol, bad = protocol(corev1.Protocol(*p.Protocol))
+		port.Protocol, bad = protocol(*p.Protocol)
 		errs = in(bad, "protocol")
 	}
 	switch {

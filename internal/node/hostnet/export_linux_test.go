@@ -26,3 +26,6 @@ func (n *Net) Confuse() error {
 
 // Look is what Run does now and then.
 func (n *Net) Look() { n.check() }
+
+// NoEvents is the message that the kernel's events are not available.
+const NoEvents = noEvents

@@ -36,7 +36,7 @@ func Install(cfg Config) (*Net, error) {
 	id := strings.ToLower(rand.Text()[:8])
 	n := &Net{log: cfg.Log, device: newDevice(cfg, id), table: newTable(cfg, id)}
 	if err := n.device.install(); err != nil {
-		n.device.remove()
+		_ = n.device.remove() // the first error matters
 		return nil, withHint(fmt.Errorf("addresses: %w", err))
 	}
 	if n.device.tun == nil {
@@ -54,7 +54,7 @@ func (n *Net) Divert() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.table.install(); err != nil {
-		n.table.remove()
+		_ = n.table.remove() // the first error matters
 		return withHint(fmt.Errorf("nftables: %w", err))
 	}
 	if n.table.plain {
@@ -74,8 +74,9 @@ func (n *Net) Undivert() error {
 	return n.table.release()
 }
 
-// noEvents is logged when the kernel's events about the device are not available.
-var noEvents = "changes of the device are detected only every " + CheckEvery.String()
+// noEvents is logged when the kernel's events about the device are not available. It
+// ends with CheckEvery.
+const noEvents = "changes of the device are detected only every 5s"
 
 // Run repairs what others remove or change, until ctx is done, and returns nil. It logs a
 // failed repair once, and retries it.

@@ -441,3 +441,10 @@ func fails(t *testing.T, as *syscall.SysProcAttr) string {
 	}
 	return strings.TrimSpace(string(out))
 }
+
+// TestNoEvents: the message has the interval of checks.
+func TestNoEvents(t *testing.T) {
+	if want := " every " + hostnet.CheckEvery.String(); !strings.HasSuffix(hostnet.NoEvents, want) {
+		t.Errorf("NoEvents = %q, want it to end with %q", hostnet.NoEvents, want)
+	}
+}

@@ -110,7 +110,8 @@ func (s *sender) end(t *testing.T) (sent, lost int) {
 		defer s.mu.Unlock()
 		return len(s.waiting)
 	}
-	for deadline := time.Now().Add(time.Second); missing() > 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Second); missing() > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
 	}
 	return s.sent, missing()
 }

@@ -157,8 +157,7 @@ func (t *table) flush() error {
 		return err
 	}
 	err := t.conn.Flush()
-	var first unix.Errno // the first of an error for each message
-	if errors.As(err, &first) {
+	if first, ok := errors.AsType[unix.Errno](err); ok { // of an error for each message
 		err = first
 	}
 	if err != nil {

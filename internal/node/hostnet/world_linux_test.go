@@ -292,8 +292,7 @@ func ask(network string, addr netip.Addr, within time.Duration) string {
 }
 
 func plain(err error) string {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}
 	return err.Error()
@@ -306,7 +305,7 @@ func (n *node) asks(t *testing.T, want string, addrs ...netip.Addr) {
 		for _, addr := range addrs {
 			for _, network := range []string{"udp", "tcp"} {
 				got := ask(network, addr, time.Second)
-				if got != want { // the first packet may wait for neighbours to be found
+				if got != want { // the first packet may wait for neighbors to be found
 					got = ask(network, addr, patience)
 				}
 				if got != want {

@@ -73,8 +73,7 @@ func Listen(ctx context.Context, cfg Config) (*HTTPServer, error) {
 	}
 	l, err := lc.Listen(ctx, network, address)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
 		return nil, fmt.Errorf("listen on %s (admin): %w", address, err)

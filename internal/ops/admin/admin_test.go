@@ -109,7 +109,7 @@ func TestOneDumpAtATime(t *testing.T) {
 	routes := s.routes(&cfg)
 	status := func(path string) int {
 		w := httptest.NewRecorder()
-		routes.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		routes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code
 	}
 	first := make(chan int)

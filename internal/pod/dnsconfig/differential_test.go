@@ -208,7 +208,7 @@ func oracle(g generated) (text string, events []string) {
 
 // oracleNode reads the node's file: three lists of words.
 func oracleNode(g generated) (servers, searches, words []string) {
-	for _, line := range strings.Split(g.text, "\n") {
+	for line := range strings.SplitSeq(g.text, "\n") {
 		fields := strings.Fields(line)
 		switch {
 		case strings.HasPrefix(line, "nameserver"):

@@ -92,7 +92,7 @@ func Subjects(v *cluster.View) (all []Subject) {
 			all = append(all, SubjectOfWorkload(w))
 		}
 	}
-	slices.SortFunc(all, func(a, b Subject) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Key.Compare(b.Key)) })
+	slices.SortFunc(all, func(a, b Subject) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Compare(b.Key)) })
 	return all
 }
 

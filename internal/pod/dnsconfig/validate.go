@@ -262,6 +262,6 @@ func supported(values ...string) string {
 
 // jsonText returns a string or a list of strings as JSON.
 func jsonText(value any) string {
-	text, _ := json.Marshal(value)
+	text, _ := json.Marshal(value) //nolint:errchkjson // strings can always be encoded
 	return string(text)
 }

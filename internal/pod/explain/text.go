@@ -14,7 +14,7 @@ import (
 type Style struct {
 	// Width is the width of the terminal in columns; 0 does not break lines.
 	Width int
-	// Color uses colours (ECMA-48, SGR).
+	// Color uses colors (ECMA-48, SGR).
 	Color bool
 }
 

@@ -45,7 +45,7 @@ func settings(t *testing.T, comment string) dnsconfig.NodeSettings {
 		switch key {
 		case "cluster-dns":
 			n.ClusterDNS = nil
-			for _, text := range strings.Fields(strings.TrimPrefix(value, "none")) {
+			for text := range strings.FieldsSeq(strings.TrimPrefix(value, "none")) {
 				n.ClusterDNS = append(n.ClusterDNS, netip.MustParseAddr(text))
 			}
 		case "cluster-domain":

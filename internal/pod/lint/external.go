@@ -96,7 +96,7 @@ func last(labels []string) string {
 
 // loop checks that a chain of ExternalName Services ends.
 func (j *reporter) loop(s *cluster.Service) {
-	chain := []string{s.Key.String()}
+	chain := []string{s.String()}
 	for at := s; len(chain) <= mostSteps; {
 		labels, _ := j.cutDomain(canonical(at.ExternalName))
 		key, ok := serviceOf(labels)
@@ -120,7 +120,7 @@ func (j *reporter) loop(s *cluster.Service) {
 // short name of a Service, and not a single label.
 func (j *reporter) externalUnqualified(s *cluster.Service, target string) {
 	labels := strings.Split(target, ".")
-	shortName := ""
+	var shortName string
 	switch {
 	case len(labels) == 1:
 		shortName = target + "." + s.Namespace

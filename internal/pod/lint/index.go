@@ -76,7 +76,7 @@ func newIndex(v *cluster.View) *index {
 			x.clusterIPs[addr] = append(x.clusterIPs[addr], s)
 		}
 	}
-	byKey := func(a, b *cluster.Service) int { return a.Key.Compare(b.Key) }
+	byKey := func(a, b *cluster.Service) int { return a.Compare(b.Key) }
 	for _, of := range x.services {
 		slices.SortFunc(of, byKey)
 	}
@@ -102,13 +102,13 @@ func (x *index) addSubject(s *dnsconfig.Subject) {
 		x.hosts[k] = append(x.hosts[k], s)
 	}
 	for label, value := range s.Labels {
-		own, any := labelKey{s.Namespace, label, value}, labelKey{"", label, value}
+		own, all := labelKey{s.Namespace, label, value}, labelKey{"", label, value}
 		if len(x.byLabel[own]) == 0 {
 			names := valueKey{s.Namespace, label}
 			x.values[names] = appendSome(x.values[names], value)
 		}
 		x.byLabel[own] = append(x.byLabel[own], s)
-		x.byLabel[any] = appendSome(x.byLabel[any], s)
+		x.byLabel[all] = appendSome(x.byLabel[all], s)
 		k := valueKey{s.Namespace, value}
 		x.byValue[k] = appendSome(x.byValue[k], s)
 	}

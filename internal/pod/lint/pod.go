@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -325,7 +326,7 @@ func isNdots(o resolvconf.Option) bool {
 func (p *podChecker) hostname() {
 	h, err := dnsconfig.HostnameOf(p.settings, p.node)
 	p.warnings(h.Warnings)
-	if long, ok := err.(*dnsconfig.FQDNError); ok {
+	if long, ok := errors.AsType[*dnsconfig.FQDNError](err); ok {
 		p.warnings([]dnsconfig.Warning{long.Warning()})
 	}
 }

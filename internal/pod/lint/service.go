@@ -244,7 +244,7 @@ func (j *reporter) unreadyEndpoint(b *backends) (why, fix string) {
 		for _, slice := range b.slices[:1] {
 			if p := j.View.Pod(cluster.Key{Namespace: slice.Namespace, Name: e.Pod}); e.Pod != "" && p != nil {
 				if why, fix := unready(p); why != "" {
-					return " (pod " + p.Key.String() + why + ")", fix
+					return " (pod " + p.String() + why + ")", fix
 				}
 			}
 		}

@@ -310,7 +310,7 @@ func (g *glibc) exchange(t *Candidate, types []dnswire.Type) (replies []Response
 	for attempt := 1; attempt <= g.attempts; attempt++ {
 		for i := range g.servers {
 			v := visit{glibc: g, t: t, server: g.servers[(i+offset)%len(g.servers)], attempt: attempt}
-			heard := false
+			var heard bool
 			if !streams {
 				replies, streams, heard = v.datagrams(types)
 				unreachable = unreachable && !heard

@@ -5,7 +5,7 @@
 //
 // The resolvers are glibc 2.36 and musl 1.2.3 (both in Debian 12), Go 1.26's package net
 // without cgo, and Windows as described in DNS for Services and Pods. Each file names its
-// sources. Notable behaviour:
+// sources. Notable behavior:
 //
 //   - A trailing dot and ndots decide most. A name with at least ndots dots is tried as
 //     given first; then glibc and Go try the search domains, and musl does not.

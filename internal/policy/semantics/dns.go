@@ -59,7 +59,7 @@ func podsOf(v *cluster.View, namespace string, selector map[string]string) (ends
 			chosen = append(chosen, p)
 		}
 	}
-	slices.SortFunc(chosen, func(a, b *cluster.Pod) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(chosen, func(a, b *cluster.Pod) int { return a.Compare(b.Key) })
 	for _, p := range chosen {
 		ends = append(ends, End{
 			Namespace: p.Namespace, Labels: p.Labels, Addrs: p.IPs,
@@ -78,7 +78,7 @@ func templatesOf(v *cluster.View, namespace string, selector map[string]string) 
 				chosen = append(chosen, w)
 			}
 		}
-		slices.SortFunc(chosen, func(a, b *cluster.Workload) int { return a.Key.Compare(b.Key) })
+		slices.SortFunc(chosen, func(a, b *cluster.Workload) int { return a.Compare(b.Key) })
 		for _, w := range chosen {
 			ends = append(ends,
 				End{Namespace: w.Namespace, Labels: w.Labels, Ports: w.Spec.Ports, HostNetwork: w.Spec.HostNetwork})
@@ -199,10 +199,10 @@ func PossibleDNSRule(policies []*cluster.NetworkPolicy, protocol cluster.Protoco
 // PolicyNames returns the keys of the policies, sorted.
 func PolicyNames(policies []*cluster.NetworkPolicy) (names []string) {
 	sorted := slices.SortedFunc(slices.Values(policies), func(a, b *cluster.NetworkPolicy) int {
-		return cmp.Compare(a.Key.String(), b.Key.String())
+		return cmp.Compare(a.String(), b.String())
 	})
 	for _, p := range sorted {
-		names = append(names, p.Key.String())
+		names = append(names, p.String())
 	}
 	return names
 }

@@ -52,7 +52,7 @@ func udp(port uint16) cluster.Port { return cluster.Port{Protocol: cluster.UDP, 
 // the page says.
 func TestPublishedExamples(t *testing.T) {
 	t.Parallel()
-	any := end("default", "", "")
+	anyPod := end("default", "", "")
 	db := end("default", "role", "db")
 	alice := &cluster.Namespace{Name: "alices", Labels: map[string]string{"user": "alice"}}
 	mine := &cluster.Namespace{Name: "mine", Labels: map[string]string{"project": "myproject"}}
@@ -63,11 +63,11 @@ func TestPublishedExamples(t *testing.T) {
 		egress, ingress bool
 	}
 	tests := map[string][]connection{
-		"default-deny-egress.yaml":  {{any, db, tcp(1), false, true}, {end("other", "", ""), any, tcp(1), true, true}},
-		"default-deny-ingress.yaml": {{any, db, tcp(1), true, false}, {any, end("other", "", ""), tcp(1), true, true}},
-		"default-deny-all.yaml":     {{any, db, udp(53), false, false}},
-		"allow-all-egress.yaml":     {{any, db, udp(53), true, true}},
-		"allow-all-ingress.yaml":    {{any, db, udp(53), true, true}},
+		"default-deny-egress.yaml":  {{anyPod, db, tcp(1), false, true}, {end("other", "", ""), anyPod, tcp(1), true, true}},
+		"default-deny-ingress.yaml": {{anyPod, db, tcp(1), true, false}, {anyPod, end("other", "", ""), tcp(1), true, true}},
+		"default-deny-all.yaml":     {{anyPod, db, udp(53), false, false}},
+		"allow-all-egress.yaml":     {{anyPod, db, udp(53), true, true}},
+		"allow-all-ingress.yaml":    {{anyPod, db, udp(53), true, true}},
 		"test-network-policy.yaml": {
 			{end("x", "", "", "172.17.0.9"), db, tcp(6379), true, true},
 			{end("x", "", "", "172.17.1.9"), db, tcp(6379), true, false}, // excepted
@@ -82,14 +82,14 @@ func TestPublishedExamples(t *testing.T) {
 			{db, end("x", "", "", "10.0.0.7"), tcp(5979), false, true},
 		},
 		"namespace-and-pod-selector.yaml": {
-			{end("alices", "role", "client"), any, tcp(1), true, true},
-			{end("alices", "role", "other"), any, tcp(1), true, false},
-			{end("default", "role", "client"), any, tcp(1), true, false},
+			{end("alices", "role", "client"), anyPod, tcp(1), true, true},
+			{end("alices", "role", "other"), anyPod, tcp(1), true, false},
+			{end("default", "role", "client"), anyPod, tcp(1), true, false},
 		},
 		"namespace-or-pod-selector.yaml": {
-			{end("alices", "role", "other"), any, tcp(1), true, true},
-			{end("default", "role", "client"), any, tcp(1), true, true},
-			{end("mine", "role", "client"), any, tcp(1), true, false},
+			{end("alices", "role", "other"), anyPod, tcp(1), true, true},
+			{end("default", "role", "client"), anyPod, tcp(1), true, true},
+			{end("mine", "role", "client"), anyPod, tcp(1), true, false},
 		},
 		"multi-port-egress.yaml": {
 			{db, end("x", "", "", "10.0.0.7"), tcp(31999), false, true},
@@ -103,10 +103,10 @@ func TestPublishedExamples(t *testing.T) {
 			{end("default", "app", "other"), end("mine", "", ""), tcp(1), true, true},
 		},
 		"host-network-selected.yaml": {
-			{any, &End{Namespace: "default", Labels: map[string]string{"role": "client"}, HostNetwork: true}, tcp(1), true, true},
-			{any, end("default", "role", "client"), tcp(1), true, false},
+			{anyPod, &End{Namespace: "default", Labels: map[string]string{"role": "client"}, HostNetwork: true}, tcp(1), true, true},
+			{anyPod, end("default", "role", "client"), tcp(1), true, false},
 		},
-		"host-network-peer.yaml": {{end("default", "role", "client"), any, tcp(1), true, true}},
+		"host-network-peer.yaml": {{end("default", "role", "client"), anyPod, tcp(1), true, true}},
 	}
 	for file, connections := range tests {
 		s := example(t, file, alice, mine, frontend)

@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 )
@@ -26,9 +27,10 @@ func WithSearch(namespace string, servers ...netip.Addr) string {
 }
 
 func conf(search, namespace string, servers []netip.Addr) string {
-	text := "search " + strings.ReplaceAll(search, "NS", namespace) + "\noptions ndots:5\n"
+	var text strings.Builder
+	fmt.Fprintf(&text, "search %s\noptions ndots:5\n", strings.ReplaceAll(search, "NS", namespace))
 	for _, s := range servers {
-		text += "nameserver " + s.String() + "\n"
+		fmt.Fprintf(&text, "nameserver %s\n", s)
 	}
-	return text
+	return text.String()
 }

@@ -42,8 +42,9 @@ func (w *World) ServeUpstream() (stop func(), err error) {
 		return nil, err
 	}
 	handler := dns.HandlerFunc(answerUpstream())
-	go (&dns.Server{PacketConn: udp, Handler: handler}).ActivateAndServe() // until it is closed
-	go (&dns.Server{Listener: tcp, Handler: handler}).ActivateAndServe()
+	for _, s := range []*dns.Server{{PacketConn: udp, Handler: handler}, {Listener: tcp, Handler: handler}} {
+		go func() { _ = s.ActivateAndServe() }() // until it is closed
+	}
 	return func() { udp.Close(); tcp.Close() }, nil
 }
 

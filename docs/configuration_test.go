@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -38,6 +39,39 @@ func TestConfigurationPage(t *testing.T) {
 	}
 	if _, err := config.Read(file); err != nil {
 		t.Errorf("Read(the file of configuration.md) = %v", err)
+	}
+}
+
+// keySpan is a key with its sections, as pages write it.
+var keySpan = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z0-9]+)+)[`:]")
+
+// TestKeysInPages: pages write keys with all their sections, so that no page keeps the
+// name of a key that moved.
+func TestKeysInPages(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, whole := config.Keys(), 0
+	for _, page := range append(pages, "../README.md", "../CHANGELOG.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range keySpan.FindAllStringSubmatch(string(text), -1) {
+			if _, ok := table.Find(m[1]); ok {
+				whole++
+				continue
+			}
+			for i := range table {
+				if full := table[i].Path; strings.HasSuffix(full, "."+m[1]) {
+					t.Errorf("%s: %s is %s", page, m[1], full)
+				}
+			}
+		}
+	}
+	if whole < 100 {
+		t.Errorf("pages name %d keys, want 100 at least", whole)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"portolan.dev/portolan/internal/kube/apitest"
 )
 
-// TestCheckTheAPI: a cluster's findings have no file, and what may not be read
-// is not judged.
-func TestCheckTheAPI(t *testing.T) {
+// TestCheckReadsTheAPI checks that findings in a cluster have no file, and that rules
+// about forbidden kinds are skipped.
+func TestCheckReadsTheAPI(t *testing.T) {
 	t.Parallel()
 	const (
 		selectsNone = "service orders/web: error: spec.selector: it selects no Pod: deployment orders/web has app=web, and the selector has wbe: "
@@ -24,13 +24,13 @@ func TestCheckTheAPI(t *testing.T) {
 	)
 	for claim, test := range map[string]struct {
 		fault    apitest.Fault
-		want     []string // how lines of stdout begin
+		want     []string // prefixes of lines of stdout
 		unwanted string   // in stdout
 		stderr   string
 	}{
-		"all is read":           {apitest.Fault{}, []string{alias, selectsNone, "2 errors, 0 warnings, 0 notes"}, ".yaml", ""},
-		"Deployments are not":   {apitest.Fault{Status: http.StatusForbidden, Resource: "deployments"}, []string{alias, "1 error, "}, "selects no Pod", "portolan: warning: "},
-		"what names need fails": {apitest.Fault{Status: http.StatusForbidden, Resource: "services"}, nil, "", "services"},
+		"all kinds are readable":    {apitest.Fault{}, []string{alias, selectsNone, "2 errors, 0 warnings, 0 notes"}, ".yaml", ""},
+		"Deployments are forbidden": {apitest.Fault{Status: http.StatusForbidden, Resource: "deployments"}, []string{alias, "1 error, "}, "selects no Pod", "portolan: warning: "},
+		"Services are forbidden":    {apitest.Fault{Status: http.StatusForbidden, Resource: "services"}, nil, "", "services"},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()

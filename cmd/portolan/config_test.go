@@ -22,8 +22,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// effects proves, for each key of the configuration file, that it does what it
-// says, and that without it things are otherwise.
+// effects has for each key of the configuration file a test that the key has its
+// documented effect, and that the default behaves differently.
 var effects = map[string]func(*testing.T){
 	"manifests": func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "only.yaml")
@@ -98,20 +98,20 @@ var effects = map[string]func(*testing.T){
 
 func TestConfigEffects(t *testing.T) {
 	t.Parallel()
-	for key, prove := range effects {
+	for key, test := range effects {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
-			prove(t)
+			test(t)
 		})
 	}
 }
 
-// TestConfigEffectsOfAll: no key is without an effect.
-func TestConfigEffectsOfAll(t *testing.T) {
+// TestEveryKeyHasAnEffectTest checks that effects has all keys.
+func TestEveryKeyHasAnEffectTest(t *testing.T) {
 	keys := keysOf(reflect.TypeFor[config.Config](), "")
-	proved := slices.Sorted(maps.Keys(effects))
-	if slices.Sort(keys); !slices.Equal(keys, proved) {
-		t.Errorf("keys of the configuration:\n%q\nkeys with a proof of effect:\n%q", keys, proved)
+	tested := slices.Sorted(maps.Keys(effects))
+	if slices.Sort(keys); !slices.Equal(keys, tested) {
+		t.Errorf("keys of the configuration:\n%q\nkeys with a test of their effect:\n%q", keys, tested)
 	}
 }
 
@@ -131,8 +131,8 @@ func keysOf(section reflect.Type, prefix string) (keys []string) {
 	return keys
 }
 
-// settings makes a configuration file; the manifests are testdata/shop, and
-// any port is listened on, unless it says otherwise.
+// settings writes a configuration file. By default, the manifests are testdata/shop and
+// the servers listen on free ports.
 func settings(t *testing.T, text string) (path string) {
 	t.Helper()
 	all := fmt.Sprintf("dns: {listen: ['%s']}\nadmin: {listen: '%s'}", anyPort, anyPort)
@@ -144,8 +144,7 @@ func settings(t *testing.T, text string) (path string) {
 	return path
 }
 
-// serve starts a server with a configuration file, and waits until web is
-// answered.
+// serve starts a server with a configuration and waits until it answers web.
 func serve(t *testing.T, text string) *process {
 	t.Helper()
 	p := start(t, "--config", settings(t, text))
@@ -153,7 +152,7 @@ func serve(t *testing.T, text string) *process {
 	return p
 }
 
-// wantPrinted wants the words in what query prints.
+// wantPrinted checks that the output of query contains words.
 func wantPrinted(t *testing.T, text, words string, query ...string) {
 	t.Helper()
 	if text == "" {
@@ -169,16 +168,16 @@ func wantPrinted(t *testing.T, text, words string, query ...string) {
 	}
 }
 
-// wantChange wants some words in what query prints without the setting, and
-// others with it.
+// wantChange checks that the output of query contains other words with a setting than
+// without it.
 func wantChange(t *testing.T, setting, without, with string, query ...string) {
 	t.Helper()
 	wantPrinted(t, "", without, query...)
 	wantPrinted(t, setting, with, query...)
 }
 
-// manyEndpoints is web, and a headless Service with these ports and so many
-// endpoints, 65,536 at most.
+// manyEndpoints writes manifests of web and of a headless Service with the given ports
+// and number of endpoints, at most 65,536.
 func manyEndpoints(t *testing.T, ports string, endpoints int) (path string) {
 	t.Helper()
 	var b strings.Builder
@@ -250,8 +249,8 @@ func effectOnChaos(t *testing.T, key, name string) {
 	}
 }
 
-// effectOfCookieSecrets: a cookie is as good at any server that has the secret
-// it was made with, and the first secret makes cookies.
+// effectOfCookieSecrets checks that each server with the secret of a cookie accepts it,
+// and that the first secret is used for new cookies.
 func effectOfCookieSecrets(t *testing.T) {
 	const first, second = "000102030405060708090a0b0c0d0e0f", "f0e0d0c0b0a090807060504030201000"
 	secrets := func(all ...string) *process {
@@ -287,7 +286,7 @@ func effectOfCookieSecrets(t *testing.T) {
 	}
 }
 
-// stillAnswers wants an answer on a connection that was used before.
+// stillAnswers checks that the server answers on a connection used before.
 func (c *conn) stillAnswers() {
 	c.t.Helper()
 	if m, err := c.ask(question(web)); err != nil || m.Status != "NOERROR" {
@@ -308,25 +307,25 @@ func effectOfMaxConnections(t *testing.T) {
 	conns[2].stillAnswers()
 }
 
-// effectOfMaxInFlight: answers to queries that come together are sent together,
-// but no more of them than that.
+// effectOfMaxInFlight checks that at most the set number of responses to pipelined
+// queries is sent at once.
 func effectOfMaxInFlight(t *testing.T) {
-	// The system may put together what was sent apart, but not for long.
+	// The kernel may coalesce segments, but not each time.
 	c := serve(t, "dns: {tcp: {maxInFlight: 1}}").dial("tcp")
-	for n := 0; together(t, c); n++ {
+	for n := 0; answeredTogether(t, c); n++ {
 		if n == 100 {
-			t.Error("tcp.maxInFlight 1: answers always come together")
+			t.Error("tcp.maxInFlight 1: responses always arrive together")
 			break
 		}
 	}
-	if !together(t, serve(t, "").dial("tcp")) {
-		t.Error("tcp.maxInFlight 64: answers came apart")
+	if !answeredTogether(t, serve(t, "").dial("tcp")) {
+		t.Error("tcp.maxInFlight 64: responses arrived separately")
 	}
 }
 
-// together asks some questions at once, fewer than are read at once, and tells
-// whether all answers came at once.
-func together(t *testing.T, c *conn) bool {
+// answeredTogether sends pipelined queries and reports whether all responses arrive at
+// once.
+func answeredTogether(t *testing.T, c *conn) bool {
 	t.Helper()
 	const some = 30
 	packet, err := dnswire.NewQuery(question(web))
@@ -359,8 +358,8 @@ func effectOfMaxQueries(t *testing.T) {
 	c.wantClosed()
 }
 
-// effectOfIdle: a silent connection is closed, and clients are told when (in
-// units of 100 ms).
+// effectOfIdle checks that an idle connection is closed, and that the keepalive option
+// has the timeout in units of 100 ms.
 func effectOfIdle(t *testing.T) {
 	q := question(web)
 	q.Options = map[dnswire.OptionCode][]byte{dnswire.OptionKeepalive: {}}
@@ -375,8 +374,8 @@ func effectOfIdle(t *testing.T) {
 	p.dial("tcp").wantClosed()
 }
 
-// effectOfLogLevel: below the level nothing is said. A broken document is an
-// error and an unknown field a warning, both of which come before an answer.
+// effectOfLogLevel checks that messages below the level are not logged. A broken document
+// is an error and an unknown field a warning; both are logged before web is answered.
 func effectOfLogLevel(t *testing.T) {
 	dir := shop(t)
 	write(t, filepath.Join(dir, "broken.yaml"), service("broken", "[]"))

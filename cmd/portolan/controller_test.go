@@ -45,14 +45,14 @@ func init() {
 	})
 }
 
-// slicesAPI is an API server with a Service, for one controller.
+// slicesAPI is an API server with a Service, for a slices controller.
 type slicesAPI struct {
 	*apitest.Server
 	t *testing.T
 	p *process // the controller
 }
 
-// newSlicesAPI has a Service with five Pods on one Node.
+// newSlicesAPI returns one with a Service of five Pods on one Node.
 func newSlicesAPI(t *testing.T) *slicesAPI {
 	t.Helper()
 	a := &slicesAPI{Server: apitest.New(t), t: t}
@@ -85,7 +85,7 @@ func (a *slicesAPI) putPod(i int) {
 	})
 }
 
-// lease returns the Lease of that name, nil if there is none.
+// lease returns the Lease of that name, or nil.
 func (a *slicesAPI) lease(namespace, name string) *coordinationv1.Lease {
 	l := new(coordinationv1.Lease)
 	if !a.Get(namespace, name, l) {
@@ -94,7 +94,7 @@ func (a *slicesAPI) lease(namespace, name string) *coordinationv1.Lease {
 	return l
 }
 
-// renewals returns how often Leases were written.
+// renewals returns the number of writes of Leases.
 func (a *slicesAPI) renewals() (n int) {
 	for _, write := range a.Writes() {
 		if strings.Contains(write, "/leases") {
@@ -104,7 +104,7 @@ func (a *slicesAPI) renewals() (n int) {
 	return n
 }
 
-// awaitSlices waits until there are so many endpoints, in so many slices.
+// awaitSlices waits until there are the given numbers of endpoints and slices.
 func (a *slicesAPI) awaitSlices(endpoints, in int) {
 	a.t.Helper()
 	a.p.poll(patience, func() error {
@@ -121,7 +121,7 @@ func (a *slicesAPI) awaitSlices(endpoints, in int) {
 	})
 }
 
-// startSlices starts a controller with these settings of the key controller.
+// startSlices starts a controller with settings of the key controller.
 func startSlices(t *testing.T, a *slicesAPI, settingsOf string) *process {
 	t.Helper()
 	file := settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q}\ncontroller: {%s}", a.Kubeconfig(t), settingsOf))
@@ -130,7 +130,8 @@ func startSlices(t *testing.T, a *slicesAPI, settingsOf string) *process {
 	return a.p
 }
 
-// effectOfConcurrentSyncs: so many Services are written at once, and no more.
+// effectOfConcurrentSyncs checks that at most the set number of Services is synchronized
+// at once.
 func effectOfConcurrentSyncs(t *testing.T) {
 	for setting, most := range map[string]int32{"concurrentSyncs: 2": 2, "": 5} {
 		a := newSlicesAPI(t)
@@ -177,7 +178,8 @@ func effectOfLeaderElection(t *testing.T) {
 	}
 }
 
-// wantLease wants a Lease of that name with a setting of the key leaderElection.
+// wantLease checks that there is a Lease of that name with a setting of the key
+// leaderElection.
 func wantLease(t *testing.T, setting, lease string) *coordinationv1.Lease {
 	t.Helper()
 	a := newSlicesAPI(t)
@@ -199,8 +201,8 @@ func effectOfLeaseDuration(t *testing.T) {
 	}
 }
 
-// effectOfRenewDeadline: the controller ends when it could not renew the Lease for
-// so long.
+// effectOfRenewDeadline checks that the controller exits if it cannot renew the Lease for
+// that long.
 func effectOfRenewDeadline(t *testing.T) {
 	a := newSlicesAPI(t)
 	p := startSlices(t, a, "leaderElection: {leaseDuration: 20s, renewDeadline: 1s, retryPeriod: 200ms}")
@@ -219,7 +221,7 @@ func effectOfRenewDeadline(t *testing.T) {
 	p.waitLog("the lease could not be renewed")
 }
 
-// effectOfRetryPeriod: the Lease is renewed as often.
+// effectOfRetryPeriod checks how often the Lease is renewed.
 func effectOfRetryPeriod(t *testing.T) {
 	a := newSlicesAPI(t)
 	p := startSlices(t, a, "leaderElection: {retryPeriod: 100ms}")
@@ -238,8 +240,9 @@ func effectOfRetryPeriod(t *testing.T) {
 	}
 }
 
-// TestSlicesMetrics: what operate.md says is told, and it stops in order.
-func TestSlicesMetrics(t *testing.T) {
+// TestSlicesControllerMetrics checks that the controller exports the metrics in
+// operate.md and releases the Lease when it stops.
+func TestSlicesControllerMetrics(t *testing.T) {
 	t.Parallel()
 	a := newSlicesAPI(t)
 	p := startSlices(t, a, "")
@@ -258,8 +261,8 @@ func TestSlicesMetrics(t *testing.T) {
 	}
 }
 
-// wantDocumented wants the metrics of a page whose names begin with the prefix to
-// be those that operate.md has.
+// wantDocumented checks that a page of metrics has those with the prefix that operate.md
+// documents.
 func wantDocumented(t *testing.T, prefix, page string) {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/operate.md")

@@ -29,7 +29,7 @@ func init() {
 	}
 }
 
-// effectOfProbes: CoreDNS' paths and metrics, and nothing else, are there.
+// effectOfProbes checks that the address serves CoreDNS' paths and metrics only.
 func effectOfProbes(t *testing.T) {
 	p := serve(t, "admin: {listen: '', probes: ['"+anyPort+"', '"+anyPort+"']}")
 	for _, addr := range p.probes() {
@@ -44,7 +44,7 @@ func effectOfProbes(t *testing.T) {
 	}
 }
 
-// probes are the addresses for probes alone.
+// probes returns the addresses of admin.probes.
 func (p *process) probes() (addrs []string) {
 	p.t.Helper()
 	for _, port := range regexp.MustCompile(`:(\d+)`).FindAllString(p.waitLog(`serving.* probes=(.*)`)[1], -1) {
@@ -71,8 +71,8 @@ func wantProbes(p *process, addr string) {
 	})
 }
 
-// kubeadm is the Corefile of kubeadm, but for ports, the API and the upstream.
-// %s are the latter two.
+// kubeadm is kubeadm's Corefile with other ports. The two %s are the API server and the
+// upstream.
 const kubeadm = `.:0 {
     errors
     health :0 {
@@ -99,24 +99,24 @@ const kubeadm = `.:0 {
 }
 `
 
-// asCoreDNS starts the program as a Deployment of CoreDNS does.
-func asCoreDNS(t *testing.T, corefile string, more ...string) *process {
+// startAsCoreDNS starts the program with the arguments of a CoreDNS Deployment.
+func startAsCoreDNS(t *testing.T, corefile string, more ...string) *process {
 	t.Helper()
 	p := follow(t, exec.Command("portolan", append([]string{"-conf", corefile}, more...)...))
 	p.addr = "127.0.0.1:" + p.waitLog(`serving listen="\[0\.0\.0\.0:(\d+)`)[1]
 	return p
 }
 
-// TestAsCoreDNS: with CoreDNS' flags and its Corefile names are answered, those
-// of the cluster and others; probes and metrics are there; a Corefile that
-// changes is read again.
-func TestAsCoreDNS(t *testing.T) {
+// TestRunsAsCoreDNS checks that, started with CoreDNS' flags and Corefile, the server
+// answers names of the cluster and forwarded ones, serves probes and metrics, and applies
+// changes of the Corefile.
+func TestRunsAsCoreDNS(t *testing.T) {
 	t.Parallel()
-	dir, up := t.TempDir(), upstream(t, answers("192.0.2.1"))
+	dir, up := t.TempDir(), newUpstream(t, answersWith("192.0.2.1"))
 	corefile, pidFile := filepath.Join(dir, "Corefile"), filepath.Join(dir, "pid")
 	text := fmt.Sprintf(kubeadm, newAPI(t).Kubeconfig(t), up.addr)
 	write(t, corefile, text)
-	p := asCoreDNS(t, corefile, "-dns.port", "53", "-pidfile", pidFile)
+	p := startAsCoreDNS(t, corefile, "-dns.port", "53", "-pidfile", pidFile)
 	p.await(patience, web, "10.96.0.7")
 	if m := p.ask("udp", question(web)); m.Answer[0].TTL != 30 {
 		t.Errorf("answer:\n%swant TTL 30", m)
@@ -133,7 +133,7 @@ func TestAsCoreDNS(t *testing.T) {
 		t.Errorf("a note was logged %d times, want once", n)
 	}
 
-	// A bad one leaves the one before.
+	// An invalid Corefile leaves the current one in force.
 	write(t, corefile, "nonsense {")
 	p.waitLog("the configuration cannot be used; the one before stays in force.*" + corefile + ":1: ")
 	p.await(patience, web, "10.96.0.7")
@@ -153,7 +153,7 @@ func TestAsCoreDNS(t *testing.T) {
 	}
 }
 
-// TestCorefileImports: what a Corefile imports is followed as well.
+// TestCorefileImports checks that changes of imported files are applied.
 func TestCorefileImports(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -165,8 +165,8 @@ func TestCorefileImports(t *testing.T) {
 	p.await(patience, "written.example.", "192.0.2.9")
 }
 
-// TestCorefileFromStdin: with "-conf stdin" it is read from there, once, and what it
-// imports is followed. An interface stands for its addresses.
+// TestCorefileFromStdin checks that "-conf stdin" reads standard input once and follows
+// imported files, and that an interface is replaced by its addresses.
 func TestCorefileFromStdin(t *testing.T) {
 	t.Parallel()
 	dir, api := t.TempDir(), newAPI(t)
@@ -180,14 +180,14 @@ func TestCorefileFromStdin(t *testing.T) {
 	p.await(patience, "written.example.", "192.0.2.9")
 }
 
-// TestCorefileLog: queries of the names and classes that log says are logged, and
-// no others, also with -quiet.
+// TestCorefileLog checks that only queries in the names and classes of log are logged,
+// also with -quiet.
 func TestCorefileLog(t *testing.T) {
 	t.Parallel()
 	corefile := filepath.Join(t.TempDir(), "Corefile")
 	write(t, corefile, fmt.Sprintf(".:0 {\n  kubernetes cluster.local {\n    kubeconfig %s\n  }\n  log cluster.local {\n    class denial\n  }\n}\n",
 		newAPI(t).Kubeconfig(t)))
-	p := asCoreDNS(t, corefile, "-quiet")
+	p := startAsCoreDNS(t, corefile, "-quiet")
 	p.await(patience, web, "10.96.0.7")
 	p.ask("udp", question("gone."+web))
 	p.waitLog(`msg=query .*qname=gone\.` + regexp.QuoteMeta(web) + ` .*rcode=NXDOMAIN`)
@@ -196,7 +196,7 @@ func TestCorefileLog(t *testing.T) {
 	}
 }
 
-// loopback is the name of the interface that has 127.0.0.1.
+// loopback returns the name of the interface with 127.0.0.1.
 func loopback(t *testing.T) string {
 	t.Helper()
 	all, err := net.Interfaces()

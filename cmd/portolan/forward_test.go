@@ -22,25 +22,25 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// effectsOfForward are of the keys that say who is asked for other names.
+// effectsOfForward are the effects of the keys of forwarding.
 var effectsOfForward = map[string]func(*testing.T){
 	"dns.forward.routes.upstreams": func(t *testing.T) {
-		up := upstream(t, answers("192.0.2.1"))
-		wantOutside(t, "", "REFUSED")
-		wantOutside(t, routeTo(up), "192.0.2.1")
+		up := newUpstream(t, answersWith("192.0.2.1"))
+		wantForwarded(t, "", "REFUSED")
+		wantForwarded(t, routeTo(up), "192.0.2.1")
 	},
 	"dns.forward.routes.suffix": func(t *testing.T) {
-		p := serve(t, routeTo(upstream(t, answers("192.0.2.1")), "suffix: corp.example"))
+		p := serve(t, routeTo(newUpstream(t, answersWith("192.0.2.1")), "suffix: corp.example"))
 		wantAnswer(t, p, "www.corp.example.", "192.0.2.1")
 		wantAnswer(t, p, "www.example.", "REFUSED")
 	},
 	"dns.forward.routes.resolvConf": effectOfResolvConf,
 	"dns.forward.routes.policy": func(t *testing.T) {
 		for policy, first := range map[string]bool{"sequential": true, "random": false} {
-			one, two := upstream(t, answers("192.0.2.1")), upstream(t, answers("192.0.2.2"))
+			one, two := newUpstream(t, answersWith("192.0.2.1")), newUpstream(t, answersWith("192.0.2.2"))
 			p := serve(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['%s', '%s'], policy: %s}]}}", one.addr, two.addr, policy))
 			for i := range 100 {
-				outside(p, fmt.Sprintf("name%d.example.", i))
+				queryForwarded(p, fmt.Sprintf("name%d.example.", i))
 			}
 			if asked := two.count("name"); (asked < 25) != first {
 				t.Errorf("%s: the second upstream was asked %d of 100 times", policy, asked)
@@ -48,18 +48,18 @@ var effectsOfForward = map[string]func(*testing.T){
 		}
 	},
 	"dns.forward.routes.timeout": func(t *testing.T) {
-		wantOutside(t, routeTo(upstream(t, silence), "timeout: 200ms"), "within 200ms")
+		wantForwarded(t, routeTo(newUpstream(t, neverReplies), "timeout: 200ms"), "within 200ms")
 	},
 	"dns.forward.routes.ca": func(t *testing.T) {
-		up, ca := secureUpstream(t, answers("192.0.2.1"))
-		wantOutside(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s'], timeout: 1s}]}}", up.addr), "SERVFAIL")
-		wantOutside(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s'], ca: '%s'}]}}", up.addr, ca), "192.0.2.1")
-		wantOutside(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s#example.com'], ca: '%s'}]}}", up.addr, ca), "192.0.2.1")
-		wantOutside(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s#other.example'], ca: '%s', timeout: 1s}]}}", up.addr, ca), "other.example")
+		up, ca := newTLSUpstream(t, answersWith("192.0.2.1"))
+		wantForwarded(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s'], timeout: 1s}]}}", up.addr), "SERVFAIL")
+		wantForwarded(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s'], ca: '%s'}]}}", up.addr, ca), "192.0.2.1")
+		wantForwarded(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s#example.com'], ca: '%s'}]}}", up.addr, ca), "192.0.2.1")
+		wantForwarded(t, fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['tls://%s#other.example'], ca: '%s', timeout: 1s}]}}", up.addr, ca), "other.example")
 	},
 	"dns.forward.routes.trustDenials": func(t *testing.T) {
 		for setting, asked := range map[string]bool{"trustDenials: false": true, "trustDenials: true": false} {
-			up := upstream(t, denies)
+			up := newUpstream(t, deniesAll)
 			p := serve(t, routeTo(up, setting))
 			wantAnswer(t, p, "gone.example.", "NXDOMAIN")
 			wantAnswer(t, p, "below.gone.example.", "NXDOMAIN")
@@ -69,47 +69,47 @@ var effectsOfForward = map[string]func(*testing.T){
 		}
 	},
 	"dns.forward.routes.noPrivate": func(t *testing.T) {
-		up := upstream(t, answers("10.0.0.1"))
-		wantOutside(t, routeTo(up), "10.0.0.1")
-		wantOutside(t, routeTo(up, "noPrivate: true"), "private address")
+		up := newUpstream(t, answersWith("10.0.0.1"))
+		wantForwarded(t, routeTo(up), "10.0.0.1")
+		wantForwarded(t, routeTo(up, "noPrivate: true"), "private address")
 	},
 	"dns.forward.routes.clientSubnet": func(t *testing.T) {
 		q := question("www.example.")
 		q.Flags = dnswire.FlagRD
 		q.Options = map[dnswire.OptionCode][]byte{dnswire.OptionSubnet: {0, 1, 24, 0, 198, 51, 100}}
 		for setting, want := range map[string]string{"clientSubnet: false": "", "clientSubnet: true": "00011818c63364"} {
-			p := serve(t, routeTo(upstream(t, answers("192.0.2.1")), setting))
+			p := serve(t, routeTo(newUpstream(t, answersWith("192.0.2.1")), setting))
 			if got := p.ask("udp", q).Options[dnswire.OptionSubnet]; got != want {
 				t.Errorf("%s: the answer's option is %q, want %q", setting, got, want)
 			}
 		}
 	},
 	"dns.forward.maxInFlight": func(t *testing.T) {
-		wantBusy(t, "maxInFlight: 1", "SERVFAIL")
+		wantRefusedWhenBusy(t, "maxInFlight: 1", "SERVFAIL")
 	},
 	"dns.forward.maxInFlightPerClient": func(t *testing.T) {
-		wantBusy(t, "maxInFlightPerClient: 1", "REFUSED")
+		wantRefusedWhenBusy(t, "maxInFlightPerClient: 1", "REFUSED")
 	},
 	"dns.cache.size": func(t *testing.T) {
 		for setting, then := range map[string]string{"size: 1Mi": "192.0.2.1", "size: 0": "192.0.2.2"} {
-			up := upstream(t, answers("192.0.2.1"))
+			up := newUpstream(t, answersWith("192.0.2.1"))
 			p := serve(t, routeTo(up)+"\ndns:\n  cache: {"+setting+"}")
 			wantAnswer(t, p, "www.example.", "192.0.2.1")
-			up.set(answers("192.0.2.2"))
+			up.set(answersWith("192.0.2.2"))
 			wantAnswer(t, p, "www.example.", then)
 		}
 	},
-	"dns.cache.minTTL":         func(t *testing.T) { wantTTL(t, answers("192.0.2.1"), "minTTL: 100", 60, 100) },
-	"dns.cache.maxTTL":         func(t *testing.T) { wantTTL(t, answers("192.0.2.1"), "maxTTL: 10, maxNegativeTTL: 5", 60, 10) },
-	"dns.cache.maxNegativeTTL": func(t *testing.T) { wantTTL(t, denies, "maxNegativeTTL: 7", 30, 7) },
+	"dns.cache.minTTL":         func(t *testing.T) { wantTTL(t, answersWith("192.0.2.1"), "minTTL: 100", 60, 100) },
+	"dns.cache.maxTTL":         func(t *testing.T) { wantTTL(t, answersWith("192.0.2.1"), "maxTTL: 10, maxNegativeTTL: 5", 60, 10) },
+	"dns.cache.maxNegativeTTL": func(t *testing.T) { wantTTL(t, deniesAll, "maxNegativeTTL: 7", 30, 7) },
 	"dns.cache.stale": func(t *testing.T) {
 		for setting, want := range map[string]string{"stale: 1h": "192.0.2.1", "stale: 0s": "SERVFAIL"} {
-			p := withExpired(t, "timeout: 300ms", setting)
+			p := serveWithStaleAnswer(t, "timeout: 300ms", setting)
 			wantAnswer(t, p, "www.example.", want)
 		}
 	},
 	"dns.cache.staleAfter": func(t *testing.T) {
-		p := withExpired(t, "timeout: 4s", "staleAfter: 100ms")
+		p := serveWithStaleAnswer(t, "timeout: 4s", "staleAfter: 100ms")
 		began := time.Now()
 		wantAnswer(t, p, "www.example.", "192.0.2.1")
 		if took := time.Since(began); took > 2*time.Second {
@@ -120,23 +120,23 @@ var effectsOfForward = map[string]func(*testing.T){
 
 func init() { maps.Copy(effects, effectsOfForward) }
 
-// replier gives the records of an answer and its code; nil and silent is none at
-// all.
+// replier returns the records and the code of a response, or the code silent for no
+// response.
 type replier func(name string) (records []string, rcode int)
 
 const silent = -1
 
-func answers(addr string) replier {
+func answersWith(addr string) replier {
 	return func(name string) ([]string, int) { return []string{name + " 60 A " + addr}, dns.RcodeSuccess }
 }
 
-func denies(string) ([]string, int) {
+func deniesAll(string) ([]string, int) {
 	return []string{"example. 30 SOA ns.example. host.example. 1 2 3 4 30"}, dns.RcodeNameError
 }
 
-func silence(string) ([]string, int) { return nil, silent }
+func neverReplies(string) ([]string, int) { return nil, silent }
 
-// upstreamServer is a server that others ask.
+// upstreamServer is an upstream that counts queries.
 type upstreamServer struct {
 	addr string
 
@@ -145,7 +145,7 @@ type upstreamServer struct {
 	names []string
 }
 
-// count is how many questions came for names that begin so.
+// count returns the number of queries for names with a prefix.
 func (u *upstreamServer) count(begin string) (n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -196,13 +196,13 @@ func (u *upstreamServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	_ = w.WriteMsg(m)
 }
 
-// upstream starts a server over UDP on a free port.
-func upstream(t *testing.T, reply replier) *upstreamServer {
+// newUpstream starts an upstream over UDP on a free port.
+func newUpstream(t *testing.T, reply replier) *upstreamServer {
 	t.Helper()
-	return upstreamAt(t, anyPort, reply)
+	return newUpstreamAt(t, anyPort, reply)
 }
 
-func upstreamAt(t *testing.T, addr string, reply replier) *upstreamServer {
+func newUpstreamAt(t *testing.T, addr string, reply replier) *upstreamServer {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
 	if err != nil {
@@ -216,9 +216,9 @@ func upstreamAt(t *testing.T, addr string, reply replier) *upstreamServer {
 	return u
 }
 
-// secureUpstream starts a server over TLS, whose certificate is for 127.0.0.1
-// and example.com and is in the file ca.
-func secureUpstream(t *testing.T, reply replier) (u *upstreamServer, ca string) {
+// newTLSUpstream starts an upstream over TLS. Its certificate for 127.0.0.1 and
+// example.com is in the file ca.
+func newTLSUpstream(t *testing.T, reply replier) (u *upstreamServer, ca string) {
 	t.Helper()
 	web := httptest.NewTLSServer(nil)
 	t.Cleanup(web.Close)
@@ -242,29 +242,30 @@ func runServer(t *testing.T, s *dns.Server) {
 	t.Cleanup(func() { _ = s.Shutdown() })
 }
 
-// routeTo is a configuration with one route.
+// routeTo returns a configuration with one route.
 func routeTo(u *upstreamServer, settings ...string) string {
 	return fmt.Sprintf("dns: {forward: {routes: [{upstreams: ['%s'], %s}]}}", u.addr, strings.Join(settings, ", "))
 }
 
-// outside asks for a name that is not the cluster's.
-func outside(p *process, name string) *dnswire.Message {
+// queryForwarded queries a name outside the cluster's zones.
+func queryForwarded(p *process, name string) *dnswire.Message {
 	p.t.Helper()
 	q := question(name)
 	q.Flags = dnswire.FlagRD
 	return p.ask("udp", q)
 }
 
-// wantAnswer wants words in what is answered for the address of a name.
+// wantAnswer checks that the response to an A query contains words.
 func wantAnswer(t *testing.T, p *process, name, words string) {
 	t.Helper()
-	if m := outside(p, name); !strings.Contains(m.String(), words) {
+	if m := queryForwarded(p, name); !strings.Contains(m.String(), words) {
 		t.Errorf("%s:\n%swant %q", name, m, words)
 	}
 }
 
-// wantOutside is wantAnswer, for any name, of a server with the settings.
-func wantOutside(t *testing.T, settings, words string) {
+// wantForwarded starts a server with settings and checks the response to a forwarded
+// query.
+func wantForwarded(t *testing.T, settings, words string) {
 	t.Helper()
 	if settings == "" {
 		settings = "# the defaults"
@@ -272,11 +273,11 @@ func wantOutside(t *testing.T, settings, words string) {
 	wantAnswer(t, serve(t, settings), "www.example.", words)
 }
 
-// wantTTL wants the TTL of the only record without and with a setting.
+// wantTTL checks the TTL of the only record without and with a setting.
 func wantTTL(t *testing.T, reply replier, setting string, without, with uint32) {
 	t.Helper()
 	for settings, want := range map[string]uint32{"{}": without, "{" + setting + "}": with} {
-		m := outside(serve(t, routeTo(upstream(t, reply))+"\ndns:\n  cache: "+settings), "www.example.")
+		m := queryForwarded(serve(t, routeTo(newUpstream(t, reply))+"\ndns:\n  cache: "+settings), "www.example.")
 		all := append(m.Answer, m.Authority...)
 		if len(all) != 1 || all[0].TTL > want || all[0].TTL+5 < want {
 			t.Errorf("%s:\n%swant TTL %d", settings, m, want)
@@ -284,10 +285,11 @@ func wantTTL(t *testing.T, reply replier, setting string, without, with uint32) 
 	}
 }
 
-// wantBusy wants that a second query that waits is refused.
-func wantBusy(t *testing.T, setting, status string) {
+// wantRefusedWhenBusy checks the response to a second query while the first one waits for
+// an upstream.
+func wantRefusedWhenBusy(t *testing.T, setting, status string) {
 	t.Helper()
-	up := upstream(t, silence)
+	up := newUpstream(t, neverReplies)
 	p := serve(t, strings.TrimSuffix(routeTo(up), "}}")+", "+setting+"}}")
 	waiting := p.dial("udp")
 	q := question("first.example.")
@@ -305,44 +307,44 @@ func wantBusy(t *testing.T, setting, status string) {
 		}
 		return nil
 	})
-	m := outside(p, "second.example.")
+	m := queryForwarded(p, "second.example.")
 	if m.Status != status || !strings.Contains(m.String(), "too many queries") {
 		t.Errorf("%s:\n%swant %s and why", setting, m, status)
 	}
 }
 
-// withExpired starts a server that has an answer past its TTL and an upstream
-// that does not answer any more.
-func withExpired(t *testing.T, route, cache string) *process {
+// serveWithStaleAnswer starts a server with a stale answer in its cache and an upstream
+// that no longer replies.
+func serveWithStaleAnswer(t *testing.T, route, cache string) *process {
 	t.Helper()
-	up := upstream(t, func(name string) ([]string, int) { return []string{name + " 1 A 192.0.2.1"}, dns.RcodeSuccess })
+	up := newUpstream(t, func(name string) ([]string, int) { return []string{name + " 1 A 192.0.2.1"}, dns.RcodeSuccess })
 	p := serve(t, routeTo(up, route)+"\ndns:\n  cache: {"+cache+"}")
 	wantAnswer(t, p, "www.example.", "192.0.2.1")
-	up.set(silence)
+	up.set(neverReplies)
 	time.Sleep(1100 * time.Millisecond) // its TTL
 	return p
 }
 
-// effectOfResolvConf: the servers of the file are asked, and others when it
-// changes.
+// effectOfResolvConf checks that the servers in the file are queried, and the new ones
+// after it changes.
 func effectOfResolvConf(t *testing.T) {
-	upstreamAt(t, "127.0.0.77:53", answers("192.0.2.77"))
-	upstreamAt(t, "127.0.0.78:53", answers("192.0.2.78"))
+	newUpstreamAt(t, "127.0.0.77:53", answersWith("192.0.2.77"))
+	newUpstreamAt(t, "127.0.0.78:53", answersWith("192.0.2.78"))
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	write(t, file, "nameserver 127.0.0.77\n")
 	p := serve(t, "dns:\n  forward: {routes: [{resolvConf: '"+file+"'}]}\n  cache: {size: 0}")
 	wantAnswer(t, p, "www.example.", "192.0.2.77")
 	write(t, file, "nameserver 127.0.0.78\n")
 	p.poll(patience, func() error {
-		return wantData(outside(p, "www.example."), "192.0.2.78")
+		return wantData(queryForwarded(p, "www.example."), "192.0.2.78")
 	})
 }
 
-// TestForwardToItself: a loop is noticed, answered SERVFAIL, and logged; the
-// process stays up.
-func TestForwardToItself(t *testing.T) {
+// TestForwardingLoop checks that a forwarding loop is detected, logged and answered with
+// SERVFAIL.
+func TestForwardingLoop(t *testing.T) {
 	t.Parallel()
-	relay := upstream(t, silence) // becomes a way back to the server
+	relay := newUpstream(t, neverReplies) // becomes a way back to the server
 	p := serve(t, routeTo(relay, "timeout: 1s"))
 	back := new(dns.Client)
 	relay.set(func(name string) ([]string, int) {
@@ -354,7 +356,7 @@ func TestForwardToItself(t *testing.T) {
 		return nil, silent
 	})
 	p.poll(patience, func() error {
-		if m := outside(p, fmt.Sprintf("n%d.example.", time.Now().UnixNano())); m.Status != "SERVFAIL" || !strings.Contains(m.String(), "forwarding loop") {
+		if m := queryForwarded(p, fmt.Sprintf("n%d.example.", time.Now().UnixNano())); m.Status != "SERVFAIL" || !strings.Contains(m.String(), "forwarding loop") {
 			return fmt.Errorf("answer:\n%swant a forwarding loop", m)
 		}
 		return nil

@@ -15,12 +15,11 @@ import (
 	"portolan.dev/portolan/test/program"
 )
 
-// noRaceSleep, in GORACE, spares each command the second that it would sleep
-// at its end under the race detector.
+// noRaceSleep is a GORACE setting that disables the race detector's sleep of a second at
+// exit.
 const noRaceSleep = "atexit_sleep_ms=0"
 
-// TestMain makes the real main the command portolan, for scripts and for
-// tests, which find it in PATH.
+// TestMain installs main as the command portolan in PATH, for scripts and tests.
 func TestMain(m *testing.M) {
 	if err := os.Setenv("GORACE", noRaceSleep); err != nil {
 		panic(err)
@@ -28,16 +27,15 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"portolan": main})
 }
 
-// TestScripts runs testdata/script; each script finds the manifests of
-// testdata/shop in its directory. Its portolan is built without the race detector,
-// which makes each of some 400 starts five times as long; the tests that serve have
-// it. A command that hangs ends with the timeout of go test. Beside the usual
-// commands there are:
+// TestScripts runs the scripts in testdata/script. Each script's directory contains the
+// manifests of testdata/shop. Scripts use a portolan without the race detector, which
+// would make each of some 400 starts five times as long; the tests of servers use it. A
+// command that hangs ends with the timeout of go test. Additional commands:
 //
 //	status N COMMAND...         run it, want exit status N
 //	refused MESSAGE COMMAND...  want exit status 2 and this one line on stderr
 //	prints FILE                 compare stdout; SERIAL stands for a zone's serial
-//	occupy NAME                 take a free port of 127.0.0.1; $NAME is its address
+//	occupy NAME                 listen on a free port of 127.0.0.1; set $NAME to its address
 func TestScripts(t *testing.T) {
 	file, err := program.Build(t.Context(), program.Options{})
 	if err != nil {
@@ -97,7 +95,7 @@ func scriptRefused(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// serial is that of a SOA record as portolan writes it.
+// serial matches the serial in a SOA record.
 var serial = regexp.MustCompile(`( hostmaster\.\S+) \d+ `)
 
 func scriptPrints(ts *testscript.TestScript, neg bool, args []string) {

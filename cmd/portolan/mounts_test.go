@@ -18,9 +18,8 @@ import (
 	"portolan.dev/portolan/internal/kube/apitest"
 )
 
-// startWithMounts starts `portolan serve` with a configuration file and with
-// mounts that it alone has, as this shell script makes them. All of them go
-// when it ends.
+// startWithMounts starts `portolan serve` with a configuration file in a mount namespace
+// of its own, after a shell script that mounts file systems.
 func startWithMounts(t *testing.T, script, config string, env ...string) *process {
 	t.Helper()
 	if out, err := exec.Command("unshare", "--mount", "true").CombinedOutput(); err != nil && os.Getenv("CI") == "" {
@@ -31,13 +30,13 @@ func startWithMounts(t *testing.T, script, config string, env ...string) *proces
 	return follow(t, cmd).serving()
 }
 
-// accountDir is where a Pod finds its account.
+// accountDir is the directory of a Pod's service account.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// TestInCluster: as a Pod it reads with the Pod's account. When the token is
-// refused it goes on at once with the one that is there by then; client-go alone
-// would look for it within a minute.
-func TestInCluster(t *testing.T) {
+// TestReadsAPIWithServiceAccount checks that a server in a Pod uses its service account.
+// When the API server rejects the token, it reads the token file again immediately, not
+// within a minute as client-go does.
+func TestReadsAPIWithServiceAccount(t *testing.T) {
 	t.Parallel()
 	api := apitest.NewTLS(t)
 	api.Put(apiService("shop", "web", "10.96.0.7"))
@@ -60,9 +59,9 @@ func TestInCluster(t *testing.T) {
 	}
 }
 
-// TestFullDisk: while there is no room for another snapshot, the last one stays
-// whole, names are as fresh as ever, and one line says what to do.
-func TestFullDisk(t *testing.T) {
+// TestSnapshotOnFullDisk checks that if there is no space for a new snapshot, the last
+// one is not damaged, answers stay up to date, and the error is logged once.
+func TestSnapshotOnFullDisk(t *testing.T) {
 	t.Parallel()
 	const size = 64 << 10
 	api, dir := newAPI(t), t.TempDir()
@@ -82,10 +81,10 @@ func TestFullDisk(t *testing.T) {
 	p.await(patience, web, "10.96.0.11")
 	p.awaitAdmin("/metrics", http.StatusOK, "portolan_snapshot_errors_total 2")
 	if n := strings.Count(p.logged(), "can't be written"); n != 1 {
-		t.Errorf("said %d times that it can't be written, want once", n)
+		t.Errorf("logged %d times that it cannot be written, want once", n)
 	}
 	if _, err := snapshot.ReadFile(file); err != nil || contents(t, file) != before {
-		t.Errorf("ReadFile of the last snapshot: %v, or not as it was", err)
+		t.Errorf("the last snapshot: %v, or changed", err)
 	}
 	if left, err := os.ReadDir(disk); err != nil || len(left) != 2 {
 		t.Errorf("on the disk: %v, %v; want the filler and the snapshot", left, err)
@@ -97,6 +96,6 @@ func TestFullDisk(t *testing.T) {
 	}
 	p.waitLog("snapshot can be written again")
 	if contents(t, file) == before {
-		t.Error("the snapshot is the one of before")
+		t.Error("the snapshot has not been replaced")
 	}
 }

@@ -17,25 +17,25 @@ import (
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
 		"node.addresses": func(t *testing.T) {
-			p := nodeAlone(t, "addresses: [169.254.20.10, 'fd00::a']")
+			p := startNodeInNetns(t, "addresses: [169.254.20.10, 'fd00::a']")
 			p.waitLog(`serving\W+listen=\W+169\.254\.20\.10:53 \[fd00::a\]:53`)
 			wantInterface(t, p, "portolan", "169.254.20.10/32", "fd00::a/128")
 		},
 		"node.port": func(t *testing.T) {
-			p := nodeAlone(t, "addresses: [169.254.20.10], port: 5353")
+			p := startNodeInNetns(t, "addresses: [169.254.20.10], port: 5353")
 			p.waitLog(`serving\W+listen=\W+169\.254\.20\.10:5353`)
 		},
 		"node.device": func(t *testing.T) {
-			p := nodeAlone(t, "addresses: [169.254.20.10], device: names")
+			p := startNodeInNetns(t, "addresses: [169.254.20.10], device: names")
 			p.waitLog(`serving`)
 			wantInterface(t, p, "names", "169.254.20.10/32")
 		},
 	})
 }
 
-// nodeAlone starts the agent of a node in a network of its own, with these
-// settings of node.
-func nodeAlone(t *testing.T, settings string) *process {
+// startNodeInNetns starts an agent in its own network namespace, with settings of the key
+// node.
+func startNodeInNetns(t *testing.T, settings string) *process {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("a network of its own needs root")
@@ -47,8 +47,8 @@ func nodeAlone(t *testing.T, settings string) *process {
 	return follow(t, cmd)
 }
 
-// wantInterface wants a device whose name begins so in the network of p, with
-// these addresses.
+// wantInterface checks that the network namespace of p has an interface with the name
+// prefix and the addresses.
 func wantInterface(t *testing.T, p *process, name string, addrs ...string) {
 	t.Helper()
 	all := make(chan string)
@@ -64,8 +64,8 @@ func wantInterface(t *testing.T, p *process, name string, addrs ...string) {
 	}
 }
 
-// interfaces are those in the network of a process, one a line, or an error. The
-// thread is in that network then.
+// interfaces lists the interfaces in the network namespace of a process, one per line, or
+// returns an error text. The thread stays in that namespace.
 func interfaces(pid int) (text string) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -87,14 +87,14 @@ func interfaces(pid int) (text string) {
 	return text
 }
 
-// TestTwoAgents: an agent starts beside another with the same addresses and takes
-// its place; each has a socket for its own probes.
-func TestTwoAgents(t *testing.T) {
+// TestAgentReplacesAnother checks that a second agent with the same addresses takes over
+// from the first, and that each has its own probe socket.
+func TestAgentReplacesAnother(t *testing.T) {
 	nsenter, err := exec.LookPath("nsenter")
 	if err != nil {
 		t.Skip("nsenter is not installed (Debian: util-linux)")
 	}
-	first := nodeAlone(t, "addresses: [169.254.20.10]")
+	first := startNodeInNetns(t, "addresses: [169.254.20.10]")
 	first.waitLog(`serving\W+listen=`)
 	network := []string{"--target", fmt.Sprint(first.cmd.Process.Pid), "--net"}
 	file, socket := t.TempDir()+"/node.yaml", "unix:"+t.TempDir()+"/probes"
@@ -114,6 +114,6 @@ func TestTwoAgents(t *testing.T) {
 	}
 	second.stop(syscall.SIGTERM)
 	if ready() == nil {
-		t.Error("a probe is good when nobody is there")
+		t.Error("a probe succeeds after both agents have stopped")
 	}
 }

@@ -18,7 +18,7 @@ import (
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
 		"node.servers": func(t *testing.T) {
-			s := serveAny(t, "dns: {ttl: 7}")
+			s := serveUnchecked(t, "dns: {ttl: 7}")
 			p := startNode(t, "node: {mode: cache, servers: ['"+s.addr+"']}")
 			wantAnswer(t, p, web, "\t10.96.0.7\n")
 			wantAnswer(t, p, "7.0.96.10.in-addr.arpa.", "NOERROR")
@@ -31,7 +31,7 @@ func init() {
 				options := make(chan string, 10)
 				server := searchServer(t, options)
 				p := startNode(t, "node: {mode: cache, servers: ['udp://"+server+"'], "+setting+"}\ndns:\n  autopath: {hostPaths: [corp.example]}")
-				wantAnswer(t, p, searched, "\t192.0.2.1\n")
+				wantAnswer(t, p, searchedName, "\t192.0.2.1\n")
 				if got := <-options; got != want {
 					t.Errorf("%s: option %q, want %q", setting, got, want)
 				}
@@ -40,7 +40,7 @@ func init() {
 	})
 }
 
-// startNode starts the agent of a node with the settings.
+// startNode starts an agent with the settings.
 func startNode(t *testing.T, text string) *process {
 	t.Helper()
 	file := t.TempDir() + "/node.yaml"
@@ -48,8 +48,8 @@ func startNode(t *testing.T, text string) *process {
 	return follow(t, exec.Command("portolan", "node", "--config", file)).serving()
 }
 
-// searchServer is a server of a cluster that finds web, and tells the options that
-// came with questions for it.
+// searchServer starts a cluster DNS server that has web, and sends the options of queries
+// for it to the channel.
 func searchServer(t *testing.T, options chan<- string) (addr string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", anyPort)

@@ -26,7 +26,7 @@ import (
 	"portolan.dev/portolan/internal/kube/apitest"
 )
 
-// admin asks the admin server, and gives the status and what it says.
+// admin requests a path of the admin server and returns the status and the body.
 func (p *process) admin(path string) (status int, body string) {
 	p.t.Helper()
 	return get(p.t, p.waitLog(`serving.*admin\W+([0-9.]+:\d+)`)[1], path)
@@ -46,7 +46,7 @@ func get(t *testing.T, addr, path string) (status int, body string) {
 	return answer.StatusCode, string(text)
 }
 
-// awaitAdmin waits until the admin server says the words, with the status.
+// awaitAdmin waits until the admin server responds with the status and words.
 func (p *process) awaitAdmin(path string, status int, words string) {
 	p.t.Helper()
 	p.poll(patience, func() error {
@@ -57,7 +57,7 @@ func (p *process) awaitAdmin(path string, status int, words string) {
 	})
 }
 
-// apiService is a Service of the Kubernetes API.
+// apiService returns a Service for the API server.
 func apiService(namespace, name, clusterIP string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}},
@@ -65,7 +65,7 @@ func apiService(namespace, name, clusterIP string) *corev1.Service {
 	}
 }
 
-// newAPI is an API server that has web, and another Service elsewhere.
+// newAPI returns an API server with web and a Service in another Namespace.
 func newAPI(t *testing.T) *apitest.Server {
 	api := apitest.New(t)
 	api.Put(
@@ -77,17 +77,17 @@ func newAPI(t *testing.T) *apitest.Server {
 
 const otherWeb = "web.other.svc.cluster.local."
 
-// serveAPI serves from an API server, with these settings of the key
-// kubernetes, and waits until web is answered.
+// serveAPI starts a server with an API server and settings of the key kubernetes, and
+// waits until it answers web.
 func serveAPI(t *testing.T, api *apitest.Server, kubernetes, more string) *process {
 	t.Helper()
-	p := serveLost(t, api, kubernetes, more)
+	p := startFromAPI(t, api, kubernetes, more)
 	p.await(patience, web, "10.96.0.7")
 	return p
 }
 
-// serveLost is serveAPI without waiting.
-func serveLost(t *testing.T, api *apitest.Server, kubernetes, more string) *process {
+// startFromAPI is serveAPI without waiting.
+func startFromAPI(t *testing.T, api *apitest.Server, kubernetes, more string) *process {
 	t.Helper()
 	return start(t, "--config", settings(t, fmt.Sprintf("kubernetes: {kubeconfig: %q%s}\n%s", api.Kubeconfig(t), kubernetes, more)))
 }
@@ -110,8 +110,8 @@ func effectOfServiceSelector(t *testing.T) {
 	serveAPI(t, api, ", serviceSelector: app=web", "").awaitDenial(patience, "search.shop.svc.cluster.local.")
 }
 
-// askedWithin is how long it took to ask for all kinds, with these limits.
-func askedWithin(t *testing.T, limits string) time.Duration {
+// requestDuration returns how long the requests for all kinds took with rate limits.
+func requestDuration(t *testing.T, limits string) time.Duration {
 	api := newAPI(t)
 	p := serveAPI(t, api, limits, "")
 	p.awaitAdmin("/readyz", http.StatusOK, "ok")
@@ -124,17 +124,17 @@ func askedWithin(t *testing.T, limits string) time.Duration {
 }
 
 func effectOfQPS(t *testing.T) {
-	if slow := askedWithin(t, ", qps: 1, burst: 1"); slow < 2500*time.Millisecond {
+	if slow := requestDuration(t, ", qps: 1, burst: 1"); slow < 2500*time.Millisecond {
 		t.Errorf("four requests within %s at 1 a second", slow)
 	}
-	if fast := askedWithin(t, ", qps: 100, burst: 1"); fast > 2*time.Second {
+	if fast := requestDuration(t, ", qps: 100, burst: 1"); fast > 2*time.Second {
 		t.Errorf("four requests within %s at 100 a second", fast)
 	}
 }
 
 func effectOfBurst(t *testing.T) {
-	if fast := askedWithin(t, ", qps: 1, burst: 4"); fast > 2*time.Second {
-		t.Errorf("four requests within %s, though four may come at once", fast)
+	if fast := requestDuration(t, ", qps: 1, burst: 4"); fast > 2*time.Second {
+		t.Errorf("four requests within %s with a burst of four", fast)
 	}
 }
 
@@ -145,7 +145,7 @@ func effectOfWatchList(t *testing.T) {
 		p.awaitAdmin("/readyz", http.StatusOK, "ok")
 		listed := slices.ContainsFunc(api.Requests(), func(r apitest.Request) bool { return !r.Watch })
 		if listed != want {
-			t.Errorf("watchList: %s: plain lists were asked for: %t, want %t", setting, listed, want)
+			t.Errorf("watchList: %s: plain lists were requested: %t, want %t", setting, listed, want)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func effectOfSilence(t *testing.T) {
 	p.waitLog("kubernetes api is silent")
 }
 
-// snapshotOf serves from an API server until it has written a snapshot.
+// snapshotOf runs a server until it has written a snapshot, and returns the file.
 func snapshotOf(t *testing.T, api *apitest.Server) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "snapshot")
@@ -167,8 +167,8 @@ func snapshotOf(t *testing.T, api *apitest.Server) (file string) {
 	return file
 }
 
-// TestWarmStart: with the API away, what was known last is answered, and said
-// to be stale; when the API is back, what it says is answered.
+// TestWarmStart checks that without the API server the content of the snapshot is served
+// as stale, and current data once the API server is back.
 func TestWarmStart(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)
@@ -176,7 +176,7 @@ func TestWarmStart(t *testing.T) {
 	before := serialOf(t, file)
 
 	api.Misbehave(apitest.Fault{Status: http.StatusInternalServerError})
-	p := serveLost(t, api, "", "snapshot: {file: "+file+"}")
+	p := startFromAPI(t, api, "", "snapshot: {file: "+file+"}")
 	p.poll(patience, func() error { return wantError(p.ask("udp", question(web)), "NOERROR", dnswire.EDEStale) })
 	if err := wantData(p.ask("udp", question(web)), "10.96.0.7"); err != nil {
 		t.Error(err)
@@ -207,9 +207,10 @@ func TestWarmStart(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsAsOld as what it holds, however often it is written again, until
-// the API has told anything. Serials go on.
-func TestSnapshotIsAsOld(t *testing.T) {
+// TestSnapshotTimeIsThatOfItsObjects checks that the time in a snapshot does not advance
+// while the API server is unavailable, although it is written again, and that serials
+// increase.
+func TestSnapshotTimeIsThatOfItsObjects(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)
 	file := snapshotOf(t, api)
@@ -222,7 +223,7 @@ func TestSnapshotIsAsOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	api.Misbehave(apitest.Fault{Silent: true}) // answers, and the lists don't come
-	p := serveLost(t, api, "", "snapshot: {file: "+file+"}")
+	p := startFromAPI(t, api, "", "snapshot: {file: "+file+"}")
 	p.poll(patience, func() error {
 		return wantError(p.ask("udp", question("wbe.shop.svc.cluster.local.")), "SERVFAIL", dnswire.EDENotReady)
 	})
@@ -242,14 +243,14 @@ func contents(t *testing.T, file string) string {
 	return string(data)
 }
 
-// serialOf is the serial that a server which begins with the file has.
+// serialOf returns the serial of a server that starts with the file.
 func serialOf(t *testing.T, file string) (serial uint32) {
 	t.Helper()
 	api := apitest.New(t)
 	api.Misbehave(apitest.Fault{Status: http.StatusInternalServerError})
 	copied := filepath.Join(t.TempDir(), "snapshot")
 	write(t, copied, contents(t, file))
-	p := serveLost(t, api, "", "snapshot: {file: "+copied+"}")
+	p := startFromAPI(t, api, "", "snapshot: {file: "+copied+"}")
 	m := p.ask("udp", dnswire.QuerySpec{Name: "cluster.local.", Type: dnswire.TypeSOA})
 	var mname, rname string
 	if _, err := fmt.Sscan(m.Answer[0].Data, &mname, &rname, &serial); err != nil {
@@ -265,8 +266,9 @@ func wantError(m *dnswire.Message, status string, code dnswire.EDECode) error {
 	return nil
 }
 
-// TestDamagedSnapshot: it is set aside, and costs nothing else.
-func TestDamagedSnapshot(t *testing.T) {
+// TestDamagedSnapshotIsSetAside checks that a damaged snapshot is renamed and the server
+// starts.
+func TestDamagedSnapshotIsSetAside(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "snapshot")
 	write(t, file, "portolan snapshot 2\nnot really")
@@ -283,7 +285,7 @@ func effectOfSnapshotFile(t *testing.T) {
 	}
 }
 
-// effectOfSettle: the API answers, and its lists do not come.
+// effectOfSettle uses an API server that responds but does not complete lists.
 func effectOfSettle(t *testing.T) {
 	api := newAPI(t)
 	file := snapshotOf(t, api)
@@ -292,7 +294,7 @@ func effectOfSettle(t *testing.T) {
 		status string
 		code   dnswire.EDECode
 	}{"1h": {"SERVFAIL", dnswire.EDENotReady}, "1ms": {"NXDOMAIN", dnswire.EDEStaleNXDomain}} {
-		p := serveLost(t, api, "", "snapshot: {file: "+file+", settle: "+settle+"}")
+		p := startFromAPI(t, api, "", "snapshot: {file: "+file+", settle: "+settle+"}")
 		p.poll(patience, func() error {
 			return wantError(p.ask("udp", question("wbe.shop.svc.cluster.local.")), want.status, want.code)
 		})
@@ -313,7 +315,7 @@ func effectOfAdminListen(t *testing.T) {
 	}
 }
 
-// effectOfPProf asks from an address of this host that is not loopback.
+// effectOfPProf sends requests from an address of this host that is not loopback.
 func effectOfPProf(t *testing.T) {
 	host := ownAddress()
 	if !host.IsValid() {
@@ -357,7 +359,7 @@ func effectOfMaxStaleness(t *testing.T) {
 	}
 }
 
-// effectOfLameduck: not ready at once, and answering still.
+// effectOfLameduck checks that a stopping server is not ready and answers for that long.
 func effectOfLameduck(t *testing.T) {
 	p := serve(t, "lameduck: 2s")
 	p.awaitAdmin("/readyz", http.StatusOK, "ok")
@@ -374,8 +376,8 @@ func effectOfLameduck(t *testing.T) {
 	}
 }
 
-// TestQueryTheAPI: commands that read a cluster once read the API, too.
-func TestQueryTheAPI(t *testing.T) {
+// TestQueryReadsTheAPI checks that one-shot commands read the API server.
+func TestQueryReadsTheAPI(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)
 	kubeconfig := api.Kubeconfig(t)
@@ -390,8 +392,8 @@ func TestQueryTheAPI(t *testing.T) {
 	}
 }
 
-// TestQueryRefused: who may not read the API is told so at once.
-func TestQueryRefused(t *testing.T) {
+// TestQueryWithoutPermission checks that a command without permission fails immediately.
+func TestQueryWithoutPermission(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]string{
 		http.StatusForbidden:    "verbs: [list, watch]",
@@ -407,13 +409,13 @@ func TestQueryRefused(t *testing.T) {
 			t.Errorf("status %d: %v\n%s; want exit status 2 and one line with %q", status, err, printed, want)
 		}
 		if took := time.Since(begun); took > patience/2 {
-			t.Errorf("status %d: told after %s", status, took)
+			t.Errorf("status %d: failed after %s", status, took)
 		}
 	}
 }
 
-// TestReadyWords: what is missing is said in words.
-func TestReadyWords(t *testing.T) {
+// TestReadyzNamesMissingKinds checks that /readyz names the kinds that are not loaded.
+func TestReadyzNamesMissingKinds(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)
 	api.Misbehave(apitest.Fault{Status: http.StatusForbidden, Resource: "endpointslices"})
@@ -427,8 +429,8 @@ func TestReadyWords(t *testing.T) {
 	p.awaitAdmin("/readyz", http.StatusOK, "ok")
 }
 
-// TestReload: the configuration is read again at SIGHUP and when the file
-// changes; a bad one leaves the one before.
+// TestReload checks that the configuration is read again on SIGHUP and when the file
+// changes, and that an invalid one leaves the current one in force.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	file := settings(t, "dns: {ttl: 7}")

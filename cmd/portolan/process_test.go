@@ -24,15 +24,14 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// patience is how long a test waits for what must come. It is long because it
-// costs nothing when all is well.
+// patience is how long tests wait for an expected event.
 const patience = 20 * time.Second
 
-// process is a portolan that serves.
+// process is a running portolan.
 type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	addr string // that it listens on
+	addr string // its first DNS address
 	// ended is closed when it ended, with this state.
 	ended chan struct{}
 	state *os.ProcessState
@@ -41,14 +40,14 @@ type process struct {
 	log strings.Builder
 }
 
-// start starts `portolan serve` with args and waits until it says what it
-// listens on. At the end of the test it must still run, or have been stopped.
+// start starts `portolan serve` with args and waits until it logs its addresses. The
+// process must run until the test ends or stops it.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	return launch(t, args...).serving()
 }
 
-// serving waits until it says what it listens on.
+// serving waits until the process logs its addresses.
 func (p *process) serving() *process {
 	p.t.Helper()
 	p.addr = p.waitLog(`serving\W+listen\W+(127\.0\.0\.1:\d+)`)[1]
@@ -64,7 +63,7 @@ func launch(t *testing.T, args ...string) *process {
 	return follow(t, exec.Command("portolan", append([]string{"serve"}, args...)...))
 }
 
-// follow starts a command that becomes a portolan.
+// follow starts a command that executes portolan.
 func follow(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, ended: make(chan struct{})}
@@ -114,7 +113,7 @@ func (p *process) logged() string {
 	return p.log.String()
 }
 
-// waitLog waits until the log matches, and gives what the groups matched.
+// waitLog waits until the log matches a pattern, and returns the submatches.
 func (p *process) waitLog(pattern string) []string {
 	p.t.Helper()
 	var match []string
@@ -128,8 +127,8 @@ func (p *process) waitLog(pattern string) []string {
 	return match
 }
 
-// poll tries until there is no error. It fails when time is up, or when the
-// process ended.
+// poll calls try until it returns nil. It fails the test after the given time, or if the
+// process exits.
 func (p *process) poll(within time.Duration, try func() error) {
 	p.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -153,7 +152,7 @@ func (p *process) poll(within time.Duration, try func() error) {
 	}
 }
 
-// stop sends a signal and wants exit status 0.
+// stop sends a signal and checks that the process exits with status 0.
 func (p *process) stop(signal os.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(signal); err != nil {
@@ -165,14 +164,14 @@ func (p *process) stop(signal os.Signal) {
 	}
 }
 
-// await waits until a name has the address that the manifests give it: it is
-// said that they are loaded before what they mean is compiled.
+// await waits until a name has an address. The log line about loaded manifests precedes
+// the compilation of the zone.
 func (p *process) await(within time.Duration, name, address string) {
 	p.t.Helper()
 	p.poll(within, func() error { return wantData(p.ask("udp", question(name)), address) })
 }
 
-// awaitDenial waits until a name is known not to exist.
+// awaitDenial waits until the response for a name is NXDOMAIN.
 func (p *process) awaitDenial(within time.Duration, name string) {
 	p.t.Helper()
 	p.poll(within, func() error {
@@ -183,7 +182,7 @@ func (p *process) awaitDenial(within time.Duration, name string) {
 	})
 }
 
-// wait waits for the end; it kills what does not end.
+// wait waits until the process exits, and kills it if it does not.
 func (p *process) wait() {
 	p.t.Helper()
 	select {
@@ -195,7 +194,7 @@ func (p *process) wait() {
 	}
 }
 
-// question is one for A records of name, with EDNS.
+// question returns an A query with EDNS.
 func question(name string) dnswire.QuerySpec {
 	return dnswire.QuerySpec{Name: name, Type: dnswire.TypeA, UDPSize: respond.DefaultUDPSize}
 }
@@ -216,7 +215,7 @@ func (p *process) dial(network string) *conn {
 	return &conn{p.t, c}
 }
 
-// ask asks over a connection of its own.
+// ask sends a query over a new connection and returns the response.
 func (p *process) ask(network string, q dnswire.QuerySpec) *dnswire.Message {
 	p.t.Helper()
 	c := p.dial(network)
@@ -228,7 +227,7 @@ func (p *process) ask(network string, q dnswire.QuerySpec) *dnswire.Message {
 	return m
 }
 
-// ask asks and waits for the answer.
+// ask sends a query and returns the response.
 func (c *conn) ask(q dnswire.QuerySpec) (*dnswire.Message, error) {
 	c.t.Helper()
 	packet, err := dnswire.NewQuery(q)
@@ -273,8 +272,7 @@ func (c *conn) receive() ([]byte, error) {
 	return buf, err
 }
 
-// wantClosed waits until the server closes the connection, having said nothing
-// more.
+// wantClosed waits until the server closes the connection without further data.
 func (c *conn) wantClosed() {
 	c.t.Helper()
 	if wire, err := c.receive(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
@@ -282,7 +280,7 @@ func (c *conn) wantClosed() {
 	}
 }
 
-// data lists the data of answer records of one type.
+// data returns the RDATA of answer records of a type.
 func data(m *dnswire.Message, recordType string) (all []string) {
 	for _, r := range m.Answer {
 		if r.Type == recordType {
@@ -292,7 +290,7 @@ func data(m *dnswire.Message, recordType string) (all []string) {
 	return all
 }
 
-// wantData says what is wrong when m does not answer with these addresses.
+// wantData returns an error if the answer does not have exactly these addresses.
 func wantData(m *dnswire.Message, want ...string) error {
 	if got := data(m, "A"); m.Status != "NOERROR" || strings.Join(got, " ") != strings.Join(want, " ") {
 		return fmt.Errorf("answer:\n%swant addresses %q", m, want)
@@ -300,7 +298,7 @@ func wantData(m *dnswire.Message, want ...string) error {
 	return nil
 }
 
-// shop copies testdata/shop, to be changed.
+// shop returns a copy of testdata/shop.
 func shop(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "shop")

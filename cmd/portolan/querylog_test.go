@@ -44,14 +44,14 @@ func init() {
 	})
 }
 
-// wantLines wants so many lines about ten queries.
+// wantLines checks the number of log lines for ten queries.
 func wantLines(t *testing.T, setting, name string, want int) {
 	t.Helper()
-	p := serveAny(t, "dns:\n  queryLog: {"+setting+"}")
+	p := serveUnchecked(t, "dns:\n  queryLog: {"+setting+"}")
 	for range 10 {
 		p.ask("udp", question(name))
 	}
-	// Lines that wait are written at the end.
+	// Buffered lines are written at the end.
 	p.stop(syscall.SIGTERM)
 	if got := strings.Count(p.logged(), "msg=query"); got != want {
 		t.Errorf("%s: %d lines, want %d", setting, got, want)
@@ -61,7 +61,7 @@ func wantLines(t *testing.T, setting, name string, want int) {
 	}
 }
 
-// effectOfDNSTap: a collector gets each query and its answer.
+// effectOfDNSTap checks that a collector receives each query and its response.
 func effectOfDNSTap(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "tap")
 	l, err := net.Listen("unix", socket)
@@ -69,7 +69,7 @@ func effectOfDNSTap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	p := serveAny(t, "dns:\n  dnstap: unix:"+socket)
+	p := serveUnchecked(t, "dns:\n  dnstap: unix:"+socket)
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -129,9 +129,9 @@ func nextMessage(r *framestream.Reader) (*dnstap.Message, error) {
 	return tap.Message, nil
 }
 
-// TestDNSTapReload: each query is told of, in its order, also those that come
-// while the configuration is read again, and the last ones.
-func TestDNSTapReload(t *testing.T) {
+// TestDNSTapSendsAllQueriesAcrossReloads checks that all queries are sent to the
+// collector in order, including those during reloads and the last ones.
+func TestDNSTapSendsAllQueriesAcrossReloads(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "tap")
 	l, err := net.Listen("unix", socket)
@@ -140,7 +140,7 @@ func TestDNSTapReload(t *testing.T) {
 	}
 	defer l.Close()
 	told := make(chan string, 1<<16)
-	go collect(l, told)
+	go collectNames(l, told)
 	file := settings(t, "dns:\n  ttl: 5\n  dnstap: unix:"+socket)
 	text := contents(t, file)
 	p := start(t, "--config", file)
@@ -169,20 +169,20 @@ func TestDNSTapReload(t *testing.T) {
 		select {
 		case got := <-told:
 			if got != want {
-				t.Fatalf("query %d told is %s, want %s", i, got, want)
+				t.Fatalf("query %d sent is %s, want %s", i, got, want)
 			}
 		case <-time.After(patience):
-			t.Fatalf("%d of %d queries are told", i, len(asked))
+			t.Fatalf("%d of %d queries are sent", i, len(asked))
 		}
 	}
 }
 
-// TestDNSTapAtTheEnd: what waits for a collector is told at the end, if there is
-// one then.
-func TestDNSTapAtTheEnd(t *testing.T) {
+// TestDNSTapFlushesAtShutdown checks that buffered messages are sent at shutdown if there
+// is a collector then.
+func TestDNSTapFlushesAtShutdown(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "tap")
-	p := serveAny(t, "dns:\n  dnstap: unix:"+socket)
+	p := serveUnchecked(t, "dns:\n  dnstap: unix:"+socket)
 	p.waitLog("dnstap collector is gone")
 	p.ask("udp", question("last.example."))
 	l, err := net.Listen("unix", socket)
@@ -191,21 +191,21 @@ func TestDNSTapAtTheEnd(t *testing.T) {
 	}
 	defer l.Close()
 	told := make(chan string, 1)
-	go collect(l, told)
+	go collectNames(l, told)
 	p.stop(syscall.SIGTERM)
 	select {
 	case got := <-told:
 		if got != "last.example." {
-			t.Errorf("told is %s", got)
+			t.Errorf("sent is %s", got)
 		}
 	case <-time.After(patience):
-		t.Error("nothing is told")
+		t.Error("nothing is sent")
 	}
 }
 
-// collect gives the names of queries that come to a collector, one connection
-// after the other.
-func collect(l net.Listener, told chan<- string) {
+// collectNames sends the names of queries that collectors receive to the channel, from
+// one connection after another.
+func collectNames(l net.Listener, told chan<- string) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {

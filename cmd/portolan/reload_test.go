@@ -20,9 +20,9 @@ import (
 	"portolan.dev/portolan/internal/support/testcert"
 )
 
-// TestReloadInPlace: queries are answered as before while the file is rewritten in
-// place 40 times, with pauses between the pieces.
-func TestReloadInPlace(t *testing.T) {
+// TestReloadOfFileRewrittenInPlace checks that answers do not change while the file is
+// rewritten in place 40 times, with pauses between the pieces.
+func TestReloadOfFileRewrittenInPlace(t *testing.T) {
 	t.Parallel()
 	file := settings(t, "dns: {zones: [a.example], access: [{action: refuse, clients: [192.0.2.1]}]}")
 	const name = "web.shop.svc.a.example"
@@ -53,7 +53,7 @@ func TestReloadInPlace(t *testing.T) {
 	}
 }
 
-// rewriteInPlace writes a text over itself 40 times, in pieces.
+// rewriteInPlace overwrites a file with the same text 40 times, in pieces.
 func rewriteInPlace(path, text string) error {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 40 {
@@ -76,9 +76,9 @@ func rewriteInPlace(path, text string) error {
 	return nil
 }
 
-// TestReloadEmpty: an empty file is reported, and the configuration before stays in
-// force.
-func TestReloadEmpty(t *testing.T) {
+// TestReloadOfEmptyFile checks that an empty file is reported and the current
+// configuration stays in force.
+func TestReloadOfEmptyFile(t *testing.T) {
 	t.Parallel()
 	file := settings(t, "dns: {zones: [a.example]}")
 	p := start(t, "--config", file)
@@ -93,9 +93,9 @@ func TestReloadEmpty(t *testing.T) {
 	p.awaitAdmin("/metrics", http.StatusOK, "portolan_config_reload_success 1")
 }
 
-// TestReloadBlocked: a named pipe in the place of the file stops neither answers
-// nor the end of the process.
-func TestReloadBlocked(t *testing.T) {
+// TestReloadOfNamedPipe checks that a named pipe in place of the file blocks neither
+// answers nor shutdown.
+func TestReloadOfNamedPipe(t *testing.T) {
 	t.Parallel()
 	file := settings(t, "dns: {ttl: 7}")
 	p := start(t, "--config", file)
@@ -110,9 +110,10 @@ func TestReloadBlocked(t *testing.T) {
 	p.await(patience, web, "10.96.0.7") // and the end of the test wants the process to end well
 }
 
-// TestReloadBlockedFiles: files that the configuration names become named pipes. Queries,
-// handshakes and reloads go on with the content before, and the process ends well.
-func TestReloadBlockedFiles(t *testing.T) {
+// TestReloadWithNamedPipesAsFiles checks that if files named in the configuration become
+// named pipes, queries, handshakes and reloads use the previous content, and the process
+// can be stopped.
+func TestReloadWithNamedPipesAsFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, err := testcert.New("localhost", time.Now().Add(time.Hour))
@@ -170,7 +171,7 @@ func TestReloadBlockedFiles(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
-// handshake connects over TLS.
+// handshake completes a TLS handshake with the server.
 func handshake(t *testing.T, p *process) {
 	t.Helper()
 	address := p.waitLog(`tls=\[(\S+)\]`)[1]
@@ -181,8 +182,9 @@ func handshake(t *testing.T, p *process) {
 	conn.Close()
 }
 
-// TestStartBlocked: a start with a named pipe fails with one error.
-func TestStartBlocked(t *testing.T) {
+// TestStartWithNamedPipe checks that a start with a named pipe as the file fails with one
+// error.
+func TestStartWithNamedPipe(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/portolan.yaml"
 	if err := syscall.Mkfifo(file, 0o600); err != nil {

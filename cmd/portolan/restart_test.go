@@ -19,9 +19,9 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// TestRollingRestart: of two servers behind one name, one after the other is
-// replaced. Clients leave a server some time after it stops being ready, as
-// endpoints are removed, and lose no query.
+// TestRollingRestart replaces each of two servers behind a Service. Clients stop using a
+// server some time after it is no longer ready, as endpoints are removed, and no query
+// may be lost.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	begin := func() *process { return serve(t, "lameduck: 1s") }
@@ -40,7 +40,7 @@ func TestRollingRestart(t *testing.T) {
 				default:
 				}
 				asked.Add(1)
-				if err := once(target.Load().addr); err != nil {
+				if err := queryOnce(target.Load().addr); err != nil {
 					lost.Add(1)
 					t.Logf("query %d: %v", asked.Load(), err)
 				}
@@ -54,11 +54,11 @@ func TestRollingRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		old.awaitAdmin("/readyz", http.StatusServiceUnavailable, "stopping")
-		// Clients go on with the old server for a while.
+		// Clients continue to use the old server for a while.
 		until := asked.Load() + 20
 		old.poll(patience, func() error {
 			if n := asked.Load(); n < until {
-				return fmt.Errorf("%d queries asked, want %d", n, until)
+				return fmt.Errorf("%d queries sent, want %d", n, until)
 			}
 			return nil
 		})
@@ -73,8 +73,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// once asks for web over UDP, from a port of its own.
-func once(addr string) error {
+// queryOnce queries web over UDP from a new port.
+func queryOnce(addr string) error {
 	conn, err := net.Dial("udp", addr)
 	if err != nil {
 		return err
@@ -102,9 +102,9 @@ func once(addr string) error {
 	return wantData(m, "10.96.0.7")
 }
 
-// TestSnapshotTrouble: a snapshot that can't be written is said once and costs
-// nothing else; it is written when it can be.
-func TestSnapshotTrouble(t *testing.T) {
+// TestUnwritableSnapshotIsLoggedOnce checks that a snapshot that cannot be written is
+// logged once and has no other effect, and that it is written as soon as possible.
+func TestUnwritableSnapshotIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)
 	dir := filepath.Join(t.TempDir(), "missing")
@@ -120,9 +120,9 @@ func TestSnapshotTrouble(t *testing.T) {
 	p.awaitAdmin("/metrics", http.StatusOK, "portolan_snapshot_write_timestamp_seconds ")
 }
 
-// TestClockSetBack: serials go on from the snapshot's, though the clock is
-// behind it.
-func TestClockSetBack(t *testing.T) {
+// TestSerialsGrowAfterClockIsSetBack checks that serials continue from the snapshot if
+// the clock is behind it.
+func TestSerialsGrowAfterClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "snapshot")
 	ahead := uint32(time.Now().Unix()) + 1_000_000

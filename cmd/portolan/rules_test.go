@@ -23,32 +23,32 @@ import (
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
 		"dns.access.action": func(t *testing.T) {
-			wantAnswer(t, serveAny(t, "dns: {access: [{action: allow}]}"), web, "\t10.96.0.7\n")
-			wantAnswer(t, serveAny(t, "dns: {access: [{action: refuse}]}"), web, "REFUSED")
-			if got := answered(t, serveAny(t, "dns: {access: [{action: drop}]}"), 3, "127.0.0.1"); got.all != 0 {
+			wantAnswer(t, serveUnchecked(t, "dns: {access: [{action: allow}]}"), web, "\t10.96.0.7\n")
+			wantAnswer(t, serveUnchecked(t, "dns: {access: [{action: refuse}]}"), web, "REFUSED")
+			if got := countResponses(t, serveUnchecked(t, "dns: {access: [{action: drop}]}"), 3, "127.0.0.1"); got.all != 0 {
 				t.Errorf("drop: %+v", got)
 			}
 		},
 		"dns.access.clients": func(t *testing.T) {
-			wantAnswer(t, serveAny(t, "dns: {access: [{action: refuse, clients: [127.0.0.2]}]}"), web, "\t10.96.0.7\n")
-			wantAnswer(t, serveAny(t, "dns: {access: [{action: refuse, clients: [127.0.0.0/30]}]}"), web, "REFUSED")
+			wantAnswer(t, serveUnchecked(t, "dns: {access: [{action: refuse, clients: [127.0.0.2]}]}"), web, "\t10.96.0.7\n")
+			wantAnswer(t, serveUnchecked(t, "dns: {access: [{action: refuse, clients: [127.0.0.0/30]}]}"), web, "REFUSED")
 		},
 		"dns.access.names": func(t *testing.T) {
-			p := serveAny(t, "dns: {access: [{action: refuse, names: [shop.svc.cluster.local]}]}")
+			p := serveUnchecked(t, "dns: {access: [{action: refuse, names: [shop.svc.cluster.local]}]}")
 			wantAnswer(t, p, web, "REFUSED")
 			wantAnswer(t, p, "dns-version.cluster.local", "NOERROR")
 		},
 		"dns.rateLimit.perSecond": func(t *testing.T) {
-			wantAnswered(t, "perSecond: 0", 50, 50, 0)
-			wantAnswered(t, "perSecond: 1, burst: 5, slip: 0", 50, 5, 0)
+			wantResponses(t, "perSecond: 0", 50, 50, 0)
+			wantResponses(t, "perSecond: 1, burst: 5, slip: 0", 50, 5, 0)
 		},
-		"dns.rateLimit.burst": func(t *testing.T) { wantAnswered(t, "perSecond: 1, burst: 20, slip: 0", 50, 20, 0) },
-		"dns.rateLimit.slip":  func(t *testing.T) { wantAnswered(t, "perSecond: 1, burst: 5, slip: 1", 50, 50, 45) },
+		"dns.rateLimit.burst": func(t *testing.T) { wantResponses(t, "perSecond: 1, burst: 20, slip: 0", 50, 20, 0) },
+		"dns.rateLimit.slip":  func(t *testing.T) { wantResponses(t, "perSecond: 1, burst: 5, slip: 1", 50, 50, 45) },
 		"dns.rateLimit.prefix4": func(t *testing.T) {
 			for setting, want := range map[string]int{"prefix4: 32": 5, "prefix4: 24": 0} {
-				p := serveAny(t, "dns:\n  rateLimit: {perSecond: 1, burst: 20, slip: 0, "+setting+"}")
-				answered(t, p, 50, "127.0.0.1")
-				if got := answered(t, p, 5, "127.0.0.2"); got.all < want || want == 0 && got.all > 1 {
+				p := serveUnchecked(t, "dns:\n  rateLimit: {perSecond: 1, burst: 20, slip: 0, "+setting+"}")
+				countResponses(t, p, 50, "127.0.0.1")
+				if got := countResponses(t, p, 5, "127.0.0.2"); got.all < want || want == 0 && got.all > 1 {
 					t.Errorf("%s: %+v of another address, want %d", setting, got, want)
 				}
 			}
@@ -78,7 +78,7 @@ func init() {
 			file := filepath.Join(t.TempDir(), "blocked")
 			write(t, file, "# bad names\n0.0.0.0 web.shop.svc.cluster.local\nother.example\n")
 			wantChange(t, "dns:\n  block: {files: ["+file+"]}", "\t10.96.0.7\n", "NXDOMAIN", web)
-			p := serveAny(t, "dns:\n  block: {files: ["+file+"]}")
+			p := serveUnchecked(t, "dns:\n  block: {files: ["+file+"]}")
 			wantAnswer(t, p, web, "error: 15 (the name is blocked here)")
 			write(t, file, "other.example\n")
 			p.await(patience, web, "10.96.0.7")
@@ -102,7 +102,7 @@ func init() {
 		"dns.hosts.files": func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "hosts")
 			write(t, file, "192.0.2.9 nine.example\nnonsense\n")
-			p := serveAny(t, "dns:\n  hosts: {files: ["+file+"]}")
+			p := serveUnchecked(t, "dns:\n  hosts: {files: ["+file+"]}")
 			wantAnswer(t, p, "nine.example", "\t192.0.2.9\n")
 			p.waitLog(`invalid line ignored.*hosts:2: .*nonsense`)
 			write(t, file, "192.0.2.10 nine.example\n")
@@ -114,9 +114,9 @@ func init() {
 	})
 }
 
-// TestReloadWithoutFile: a file that is away while the configuration is read again
-// blocks what it blocked.
-func TestReloadWithoutFile(t *testing.T) {
+// TestReloadWithMissingFilterFile checks that if a filter file is missing at a reload,
+// its previous content stays in force.
+func TestReloadWithMissingFilterFile(t *testing.T) {
 	t.Parallel()
 	blocked := filepath.Join(t.TempDir(), "blocked")
 	write(t, blocked, "ads.shop.svc.cluster.local\n")
@@ -139,8 +139,8 @@ func TestReloadWithoutFile(t *testing.T) {
 	wantAnswer(t, p, "ads.shop.svc.cluster.local", "error: 15 (the name is blocked here)")
 }
 
-// serveAny is serve without waiting for an answer, which rules may refuse.
-func serveAny(t *testing.T, text string) *process {
+// serveUnchecked is serve without waiting for an answer, which filters may refuse.
+func serveUnchecked(t *testing.T, text string) *process {
 	t.Helper()
 	p := start(t, "--config", settings(t, text))
 	p.waitLog("manifests loaded")
@@ -153,24 +153,25 @@ func serveAny(t *testing.T, text string) *process {
 	return p
 }
 
-// effectOfRewrite: names are answered as others, and the answer is theirs.
+// effectOfRewrite checks that a rewritten name has the target's records under the queried
+// name.
 func effectOfRewrite(t *testing.T) {
 	const suffix = "dns: {rewrite: [{from: old.example, to: shop.svc.cluster.local}]}"
 	wantChange(t, suffix, "REFUSED", "\nweb.old.example.\t5\tIN\tA\t10.96.0.7\n", "web.old.example")
 	const exact = "dns: {rewrite: [{from: web.old.example, to: web.shop.svc.cluster.local, exact: true}]}"
 	wantPrinted(t, exact, "\nweb.old.example.\t5\tIN\tA\t10.96.0.7\n", "web.old.example")
 	wantPrinted(t, exact, "REFUSED", "_http._tcp.web.old.example", "SRV")
-	p := serve(t, routeTo(upstream(t, answers("192.0.2.1")))+"\ndns:\n  rewrite: [{from: old.example, to: new.example}]")
+	p := serve(t, routeTo(newUpstream(t, answersWith("192.0.2.1")))+"\ndns:\n  rewrite: [{from: old.example, to: new.example}]")
 	wantAnswer(t, p, "www.old.example.", "\nwww.old.example.\t60\tIN\tA\t192.0.2.1\n")
 	wantAnswer(t, p, "www.old.example.", "\nwww.old.example.\t60\tIN\tA\t192.0.2.1\n")
 }
 
-// received is how many answers came, and how many of them were cut.
-type received struct{ all, cut int }
+// responses is the number of responses, and of the truncated ones among them.
+type responses struct{ all, cut int }
 
-// answered sends so many queries from an address at once, and counts what comes
-// back within a moment of silence.
-func answered(t *testing.T, p *process, n int, from string) (got received) {
+// countResponses sends n queries from an address at once and counts the responses until
+// none arrives for a moment.
+func countResponses(t *testing.T, p *process, n int, from string) (got responses) {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}
 	conn, err := d.Dial("udp", p.addr)
@@ -202,16 +203,16 @@ func answered(t *testing.T, p *process, n int, from string) (got received) {
 	}
 }
 
-// wantAnswered wants about so many of n queries answered, and of those so many
-// cut.
-func wantAnswered(t *testing.T, setting string, n, all, cut int) {
+// wantResponses checks the approximate number of responses to n queries, and of the
+// truncated ones.
+func wantResponses(t *testing.T, setting string, n, all, cut int) {
 	t.Helper()
-	p := serveAny(t, "dns:\n  rateLimit: {"+setting+"}")
-	got := answered(t, p, n, "127.0.0.1")
+	p := serveUnchecked(t, "dns:\n  rateLimit: {"+setting+"}")
+	got := countResponses(t, p, n, "127.0.0.1")
 	if near := 2; got.all < all-near || got.all > all+near || got.cut < cut-near || got.cut > cut+near {
 		t.Errorf("%s: of %d queries %+v were answered, want %d, %d of them cut", setting, n, got, all, cut)
 	}
-	// Connections have no limit.
+	// TCP is not limited.
 	if err := wantData(p.ask("tcp", question(web)), "10.96.0.7"); err != nil {
 		t.Error(err)
 	}

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestSecondariesInDocs: the vendors take the configurations that docs/operate.md
-// has for them.
-func TestSecondariesInDocs(t *testing.T) {
+// TestSecondaryConfigurationsInDocs checks the configurations in docs/operate.md with the
+// servers' own checkers.
+func TestSecondaryConfigurationsInDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operate.md")
 	if err != nil {
 		t.Fatal(err)

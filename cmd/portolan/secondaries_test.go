@@ -20,13 +20,13 @@ import (
 	"github.com/miekg/dns"
 )
 
-// vendor is another vendor's name server, as a secondary.
+// vendor is another name server software, run as a secondary.
 type vendor struct {
 	binary, pkg string
-	// config is its configuration: of its port, the primary's, a secret, and a
-	// directory of its own.
+	// config is the configuration with the placeholders OWN and PRIMARY for ports, SECRET
+	// and DIR.
 	config string
-	args   []string // CONFIG is the configuration's file
+	args   []string // CONFIG is the path of the configuration
 }
 
 var vendors = map[string]vendor{
@@ -40,17 +40,17 @@ log:
   - target: stderr
     any: info
 key:
-  - id: replica
+  - id: secondary
     algorithm: hmac-sha256
     secret: "SECRET"
 remote:
   - id: primary
     address: "127.0.0.1@PRIMARY"
-    key: replica
+    key: secondary
 acl:
   - id: notify
     address: 127.0.0.1
-    key: replica
+    key: secondary
     action: notify
   - id: look
     address: 127.0.0.1
@@ -67,8 +67,8 @@ options {
 	listen-on port OWN { 127.0.0.1; }; listen-on-v6 { none; }; allow-transfer { any; }; managed-keys-directory "DIR";
 };
 controls { };
-key "replica" { algorithm hmac-sha256; secret "SECRET"; };
-zone "cluster.local" { type secondary; primaries { 127.0.0.1 port PRIMARY key replica; }; allow-notify { 127.0.0.1; }; file "zone"; };
+key "secondary" { algorithm hmac-sha256; secret "SECRET"; };
+zone "cluster.local" { type secondary; primaries { 127.0.0.1 port PRIMARY key secondary; }; allow-notify { 127.0.0.1; }; file "zone"; };
 `, []string{"-g", "-n", "1", "-c", "CONFIG"}},
 	"nsd": {"nsd", "nsd", `
 server:
@@ -86,19 +86,19 @@ server:
 remote-control:
 	control-enable: no
 key:
-	name: replica
+	name: secondary
 	algorithm: hmac-sha256
 	secret: "SECRET"
 zone:
 	name: cluster.local
 	zonefile: zone
-	request-xfr: 127.0.0.1@PRIMARY replica
-	allow-notify: 127.0.0.1 replica
+	request-xfr: 127.0.0.1@PRIMARY secondary
+	allow-notify: 127.0.0.1 secondary
 	provide-xfr: 127.0.0.1 NOKEY
 `, []string{"-d", "-c", "CONFIG"}},
 }
 
-// freePort is a port that was free for UDP and TCP a moment ago.
+// freePort returns a port that is free for UDP and TCP.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 10 {
@@ -118,7 +118,7 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
-// require skips a test where a program is missing; where all must run, it fails.
+// require skips a test if a program is missing, or fails it where all tests must run.
 func require(t *testing.T, binary, pkg string) (path string) {
 	t.Helper()
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin") {
@@ -134,7 +134,7 @@ func require(t *testing.T, binary, pkg string) (path string) {
 	return ""
 }
 
-// run runs the vendor's server on a port until the test ends.
+// run runs the server on a port until the test ends.
 func (v vendor) run(t *testing.T, port int, primary, secret string) {
 	t.Helper()
 	path, dir := require(t, v.binary, v.pkg), t.TempDir()
@@ -165,19 +165,18 @@ func (v vendor) run(t *testing.T, port int, primary, secret string) {
 	})
 }
 
-// primaryFor starts a server that tells a secondary on a port of changes. At is
-// where it listens.
+// primaryFor starts a primary that sends NOTIFY to a port. at is its address.
 func primaryFor(t *testing.T, dir, at string, port int, more string) *process {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "portolan.yaml")
-	write(t, file, fmt.Sprintf("manifests: %s\nadmin: {listen: '%s'}\ndns:\n  listen: ['%s']\n  transfer: {keys: [{name: replica, algorithm: hmac-sha256, secretFile: '%s'}], allow: [{key: replica}], notify: ['127.0.0.1:%d']%s}",
+	write(t, file, fmt.Sprintf("manifests: %s\nadmin: {listen: '%s'}\ndns:\n  listen: ['%s']\n  transfer: {keys: [{name: secondary, algorithm: hmac-sha256, secretFile: '%s'}], allow: [{key: secondary}], notify: ['127.0.0.1:%d']%s}",
 		dir, anyPort, at, secretFile(t, transferSecret), port, more))
 	p := start(t, "--config", file)
 	p.await(patience, web, "10.96.0.7")
 	return p
 }
 
-// soaAt is what a server says of the zone.
+// soaAt queries a server for the zone's SOA record.
 func soaAt(addr string) (*dns.SOA, error) {
 	m, _, err := (&dns.Client{Timeout: time.Second}).Exchange(new(dns.Msg).SetQuestion("cluster.local.", dns.TypeSOA), addr)
 	if err != nil {
@@ -189,8 +188,7 @@ func soaAt(addr string) (*dns.SOA, error) {
 	return m.Answer[0].(*dns.SOA), nil
 }
 
-// awaitSame waits until the secondary has the serial and the name server that the
-// primary has.
+// awaitSame waits until the secondary has the primary's serial and name server.
 func awaitSame(p *process, secondary string) {
 	p.t.Helper()
 	p.poll(3*patience, func() error {
@@ -206,7 +204,7 @@ func awaitSame(p *process, secondary string) {
 	})
 }
 
-// wantZone wants a secondary to have the records that `portolan zone` prints.
+// wantZone checks that a secondary has the records that `portolan zone` prints.
 func wantZone(t *testing.T, secondary, manifests string) {
 	t.Helper()
 	printed, err := exec.Command("portolan", "zone", "--manifests", manifests, "--config", settings(t, "manifests: "+manifests)).Output()
@@ -223,7 +221,7 @@ func wantZone(t *testing.T, secondary, manifests string) {
 	if err := parser.Err(); err != nil {
 		t.Fatal(err)
 	}
-	records, err := transferred(secondary, zoneQuery("cluster.local.", nil), "")
+	records, err := receiveTransfer(secondary, zoneQuery("cluster.local.", nil), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +237,7 @@ func wantZone(t *testing.T, secondary, manifests string) {
 	}
 }
 
-// queries is what the metrics say of transfers of a kind that are done.
+// queries returns the number of completed transfers of a kind in the metrics.
 func (p *process) queries(kind string) (n int) {
 	p.t.Helper()
 	_, body := p.admin("/metrics")
@@ -251,9 +249,9 @@ func (p *process) queries(kind string) (n int) {
 	return n
 }
 
-// TestSecondaries: other vendors' servers take the zone, follow 200 changes of it
-// by NOTIFY and IXFR, and have what the server has.
-func TestSecondaries(t *testing.T) {
+// TestSecondariesFollowChanges checks that other name servers transfer the zone and
+// follow 200 changes with NOTIFY and IXFR.
+func TestSecondariesFollowChanges(t *testing.T) {
 	for name, v := range vendors {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,8 +284,7 @@ func TestSecondaries(t *testing.T) {
 	}
 }
 
-// TestSecondaryWrongKey: who signs with another secret gets nothing.
-func TestSecondaryWrongKey(t *testing.T) {
+func TestSecondaryWithWrongKeyIsRefused(t *testing.T) {
 	for name, v := range vendors {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -297,7 +294,7 @@ func TestSecondaryWrongKey(t *testing.T) {
 			v.run(t, port, p.addr, "another secret of some octets")
 			p.poll(3*patience, func() error {
 				if _, body := p.admin("/metrics"); !strings.Contains(body, `rcode="NOTAUTH"`) {
-					return fmt.Errorf("nobody was refused")
+					return fmt.Errorf("no transfer was refused")
 				}
 				return nil
 			})
@@ -308,9 +305,9 @@ func TestSecondaryWrongKey(t *testing.T) {
 	}
 }
 
-// TestSecondaryHistoryLost: where changes are not remembered, the whole zone comes
-// in their place; and so it does when the server starts anew.
-func TestSecondaryHistoryLost(t *testing.T) {
+// TestSecondaryGetsFullTransferWithoutHistory checks that a server without history of
+// changes, or after a restart, responds to IXFR with the whole zone.
+func TestSecondaryGetsFullTransferWithoutHistory(t *testing.T) {
 	for name, v := range vendors {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -326,14 +323,14 @@ func TestSecondaryHistoryLost(t *testing.T) {
 			awaitSame(p, secondary)
 			wantZone(t, secondary, dir)
 			if p.queries("axfr_instead")+p.queries("axfr") < 2 || p.queries("ixfr") > 0 {
-				t.Errorf("no whole zone came instead of changes")
+				t.Errorf("no full transfer instead of changes")
 			}
 			last, err := soaAt(p.addr)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.stop(syscall.SIGTERM)
-			// Serials begin with the time, in seconds.
+			// The initial serial is the time in seconds.
 			for time.Now().Unix() <= int64(last.Serial)+1 {
 				time.Sleep(time.Until(time.Unix(int64(last.Serial)+2, 0)))
 			}
@@ -345,29 +342,29 @@ func TestSecondaryHistoryLost(t *testing.T) {
 				t.Errorf("the name server is %v again, %v", now, err)
 			}
 			if p.queries("ixfr") > 0 {
-				t.Errorf("changes came of another history")
+				t.Errorf("got an incremental transfer from another history")
 			}
 		})
 	}
 }
 
-// TestDig: dig transfers the zone with the key and not without. It does not say of
-// which server it has a serial, so that IXFR gives it the whole zone.
-func TestDig(t *testing.T) {
+// TestDigTransfers checks that dig can transfer the zone only with the key. Its IXFR
+// queries do not identify the server of the serial, so that they get the whole zone.
+func TestDigTransfers(t *testing.T) {
 	dig := require(t, "dig", "bind9-dnsutils")
-	p := serve(t, keyed("hmac-sha256", secretFile(t, transferSecret)))
+	p := serve(t, keySettings("hmac-sha256", secretFile(t, transferSecret)))
 	_, port, err := net.SplitHostPort(p.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := "hmac-sha256:replica:" + base64.StdEncoding.EncodeToString([]byte(transferSecret))
+	key := "hmac-sha256:secondary:" + base64.StdEncoding.EncodeToString([]byte(transferSecret))
 	for name, c := range map[string]struct {
 		args       []string
 		want, lack string
 	}{
 		"axfr with the key":    {[]string{"-y", key, "cluster.local", "axfr"}, "\t10.96.0.7\n", "Transfer failed"},
 		"axfr without":         {[]string{"cluster.local", "axfr"}, "Transfer failed", "10.96.0.7"},
-		"axfr with another":    {[]string{"-y", "hmac-sha256:replica:" + base64.StdEncoding.EncodeToString([]byte("another secret of octets")), "cluster.local", "axfr"}, "Transfer failed", "10.96.0.7"},
+		"axfr with another":    {[]string{"-y", "hmac-sha256:secondary:" + base64.StdEncoding.EncodeToString([]byte("another secret of octets")), "cluster.local", "axfr"}, "Transfer failed", "10.96.0.7"},
 		"ixfr with the key":    {[]string{"-y", key, "cluster.local", "ixfr=1"}, "\t10.96.0.7\n", "Transfer failed"},
 		"ixfr without":         {[]string{"cluster.local", "ixfr=1"}, "Transfer failed", "10.96.0.7"},
 		"a query with the key": {[]string{"-y", key, web}, "TSIG PSEUDOSECTION", "verify"},

@@ -25,16 +25,15 @@ func init() {
 		"dns.tls.listen":      func(t *testing.T) { wantSecure(t, "one") },
 		"dns.tls.certificate": effectOfCertificate,
 		"dns.tls.key":         effectOfCertificate,
-		"dns.https.listen":    func(t *testing.T) { wantWeb(t, "", "/dns-query") },
-		"dns.https.path":      func(t *testing.T) { wantWeb(t, "path: /names", "/names") },
+		"dns.https.listen":    func(t *testing.T) { wantHTTPS(t, "", "/dns-query") },
+		"dns.https.path":      func(t *testing.T) { wantHTTPS(t, "path: /names", "/names") },
 	})
 }
 
-// pair is a certificate for 127.0.0.1 with a name that tells it from others, and
-// its key, in files.
-type pair struct{ certificate, key string }
+// keyPair is the paths of a certificate for 127.0.0.1 and a name, and of its key.
+type keyPair struct{ certificate, key string }
 
-func newPair(t *testing.T, dir, name string) (p pair) {
+func newKeyPair(t *testing.T, dir, name string) (p keyPair) {
 	t.Helper()
 	c, err := testcert.New(name, time.Now().Add(time.Hour))
 	if err == nil {
@@ -46,9 +45,8 @@ func newPair(t *testing.T, dir, name string) (p pair) {
 	return p
 }
 
-// serveSecurely starts a server over TLS and HTTPS, with more settings of the
-// latter.
-func serveSecurely(t *testing.T, p pair, https string) (server *process, tlsAddr, httpsAddr string) {
+// serveSecurely starts a server over TLS and HTTPS, with more settings of dns.https.
+func serveSecurely(t *testing.T, p keyPair, https string) (server *process, tlsAddr, httpsAddr string) {
 	t.Helper()
 	server = serve(t, fmt.Sprintf("dns:\n  tls: {listen: ['%s'], certificate: '%s', key: '%s'}\n  https: {listen: ['%s'], %s}",
 		anyPort, p.certificate, p.key, anyPort, https))
@@ -57,8 +55,8 @@ func serveSecurely(t *testing.T, p pair, https string) (server *process, tlsAddr
 	return server, tlsAddr, httpsAddr
 }
 
-// presented is the name of the certificate that is presented at addr.
-func presented(t *testing.T, addr string) string {
+// presentedName returns the name in the certificate presented at addr.
+func presentedName(t *testing.T, addr string) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"dot"}})
 	if err != nil {
@@ -68,11 +66,11 @@ func presented(t *testing.T, addr string) string {
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 }
 
-// wantSecure wants answers over TLS: several on one connection, padded for who
-// asks for that (RFC 8467).
+// wantSecure checks answers over TLS: several on one connection, padded if the query is
+// (RFC 8467).
 func wantSecure(t *testing.T, name string) {
 	t.Helper()
-	_, addr, _ := serveSecurely(t, newPair(t, t.TempDir(), name), "")
+	_, addr, _ := serveSecurely(t, newKeyPair(t, t.TempDir(), name), "")
 	conn, err := dns.DialWithTLS("tcp", addr, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
 		t.Fatal(err)
@@ -90,37 +88,37 @@ func wantSecure(t *testing.T, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Compress = true // as it came
+		m.Compress = true // as received
 		if len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != "10.96.0.7" || m.Len()%468 != 0 {
 			t.Errorf("answer over TLS, of %d octets:\n%s", m.Len(), m)
 		}
 	}
 }
 
-// effectOfCertificate: what the files hold is presented, and what they hold
-// later; files that can't be used change nothing.
+// effectOfCertificate checks that the certificate in the files is presented, that changes
+// of the files are applied, and that invalid files have no effect.
 func effectOfCertificate(t *testing.T) {
 	dir := t.TempDir()
-	files := newPair(t, dir, "first")
+	files := newKeyPair(t, dir, "first")
 	p, addr, _ := serveSecurely(t, files, "")
-	if got := presented(t, addr); got != "first" {
+	if got := presentedName(t, addr); got != "first" {
 		t.Errorf("certificate of %q, want the first", got)
 	}
 	write(t, files.certificate, "no certificate")
-	p.waitLogWhile(`the certificate cannot be used`, func() { presented(t, addr) })
-	if got := presented(t, addr); got != "first" {
+	p.waitLogWhile(`the certificate cannot be used`, func() { presentedName(t, addr) })
+	if got := presentedName(t, addr); got != "first" {
 		t.Errorf("certificate of %q, want the first", got)
 	}
-	newPair(t, dir, "second")
+	newKeyPair(t, dir, "second")
 	p.poll(patience, func() error {
-		if got := presented(t, addr); got != "second" {
+		if got := presentedName(t, addr); got != "second" {
 			return fmt.Errorf("certificate of %q, want the second", got)
 		}
 		return nil
 	})
 }
 
-// waitLogWhile is waitLog while something is done again and again.
+// waitLogWhile is waitLog that calls do repeatedly.
 func (p *process) waitLogWhile(pattern string, do func()) {
 	p.t.Helper()
 	p.poll(patience, func() error {
@@ -132,10 +130,10 @@ func (p *process) waitLogWhile(pattern string, do func()) {
 	})
 }
 
-// wantWeb wants answers over HTTPS at the path, and at no other.
-func wantWeb(t *testing.T, setting, path string) {
+// wantHTTPS checks that DNS over HTTPS is served on the path only.
+func wantHTTPS(t *testing.T, setting, path string) {
 	t.Helper()
-	_, _, addr := serveSecurely(t, newPair(t, t.TempDir(), "one"), setting)
+	_, _, addr := serveSecurely(t, newKeyPair(t, t.TempDir(), "one"), setting)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
@@ -194,17 +192,17 @@ func wantWeb(t *testing.T, setting, path string) {
 	}
 }
 
-// response is a query made into one.
+// response returns a query with the QR bit set.
 func response(packet []byte) []byte {
 	packet = bytes.Clone(packet)
 	packet[2] |= 0x80
 	return packet
 }
 
-// serveOnly starts a server with this listener and no other, and gives its address.
-func serveOnly(t *testing.T, name string) (p *process, addr string) {
+// serveOnlyOn starts a server with this listener only, and returns its address.
+func serveOnlyOn(t *testing.T, name string) (p *process, addr string) {
 	t.Helper()
-	files := newPair(t, t.TempDir(), "one")
+	files := newKeyPair(t, t.TempDir(), "one")
 	text := "admin: {coreDNSMetrics: true}\ndns:\n  listen: []\n"
 	pair := fmt.Sprintf("certificate: '%s', key: '%s'", files.certificate, files.key)
 	if name == "tls" {
@@ -218,10 +216,9 @@ func serveOnly(t *testing.T, name string) (p *process, addr string) {
 	return p, addr
 }
 
-// TestTLSOnly: there may be listeners over TLS and no others.
-func TestTLSOnly(t *testing.T) {
+func TestServeOverTLSOnly(t *testing.T) {
 	t.Parallel()
-	p, addr := serveOnly(t, "tls")
+	p, addr := serveOnlyOn(t, "tls")
 	client := dns.Client{Net: "tcp-tls", TLSConfig: &tls.Config{InsecureSkipVerify: true}}
 	p.poll(patience, func() error {
 		q := new(dns.Msg)
@@ -235,10 +232,9 @@ func TestTLSOnly(t *testing.T) {
 	p.awaitAdmin("/metrics", http.StatusOK, `server="tls://:0"`)
 }
 
-// TestHTTPSOnly: likewise over HTTPS.
-func TestHTTPSOnly(t *testing.T) {
+func TestServeOverHTTPSOnly(t *testing.T) {
 	t.Parallel()
-	p, addr := serveOnly(t, "https")
+	p, addr := serveOnlyOn(t, "https")
 	client := http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	packet, err := dnswire.NewQuery(question(web))

@@ -18,13 +18,12 @@ const anyPort = "127.0.0.1:0"
 
 const web = "web.shop.svc.cluster.local."
 
-// service is the manifest of a Service with a ClusterIP.
+// service returns the manifest of a Service with a cluster IP.
 func service(name, clusterIP string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: shop}\nspec: {clusterIP: %s}\n", name, clusterIP)
 }
 
-// serveShop serves testdata/shop, or the manifests given, and waits until web
-// is answered.
+// serveShop serves testdata/shop, or the given manifests, and waits until it answers web.
 func serveShop(t *testing.T, args ...string) *process {
 	t.Helper()
 	if len(args) == 0 || args[0] != "--manifests" {
@@ -35,7 +34,7 @@ func serveShop(t *testing.T, args ...string) *process {
 	return p
 }
 
-// TestServe: answers over UDP and TCP until it is told to stop.
+// TestServe checks that the server answers over UDP and TCP until it is stopped.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
@@ -63,8 +62,9 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeStopsWhileAsked: a client that stays connected does not hold it up.
-func TestServeStopsWhileAsked(t *testing.T) {
+// TestServeStopsWithOpenConnections checks that a connected client does not delay the
+// shutdown.
+func TestServeStopsWithOpenConnections(t *testing.T) {
 	t.Parallel()
 	p := serveShop(t)
 	c := p.dial("tcp")
@@ -75,8 +75,8 @@ func TestServeStopsWhileAsked(t *testing.T) {
 	c.wantClosed()
 }
 
-// TestServeEveryAddress: each --listen is served.
-func TestServeEveryAddress(t *testing.T) {
+// TestServeListensOnAllAddresses checks that each --listen is served.
+func TestServeListensOnAllAddresses(t *testing.T) {
 	t.Parallel()
 	p := serveShop(t, "--listen", anyPort)
 	addrs := p.waitLog(`listen="\[(\S+) (\S+)\]"`)[1:]
@@ -92,11 +92,12 @@ func TestServeEveryAddress(t *testing.T) {
 	}
 }
 
-// soon is how fast a change of a manifest must show.
+// soon is the time within which a change of a manifest must be visible in answers.
 const soon = 2 * time.Second
 
-// TestServeChanges: a change of the manifests shows in answers, without delay.
-func TestServeChanges(t *testing.T) {
+// TestServeAppliesManifestChanges checks that a change of the manifests is visible in
+// answers without delay.
+func TestServeAppliesManifestChanges(t *testing.T) {
 	t.Parallel()
 	dir := shop(t)
 	p := serveShop(t, "--manifests", dir)
@@ -124,13 +125,13 @@ func TestServeChanges(t *testing.T) {
 	write(t, filepath.Join(sub, "added.yaml"), service("added", "10.96.0.23"))
 	p.await(soon, added, "10.96.0.23")
 	if err := wantData(p.ask("udp", question(web)), "10.96.0.7"); err != nil {
-		t.Errorf("all the while: %v", err)
+		t.Errorf("during the changes: %v", err)
 	}
 }
 
-// TestServeBroken: a document that breaks keeps its last good answer, and
-// costs one line of log until it is mended.
-func TestServeBroken(t *testing.T) {
+// TestServeKeepsLastValidDocument checks that a document that becomes invalid retains its
+// last valid content, and that it is logged once.
+func TestServeKeepsLastValidDocument(t *testing.T) {
 	t.Parallel()
 	dir := shop(t)
 	file := filepath.Join(dir, "fragile.yaml")
@@ -141,7 +142,7 @@ func TestServeBroken(t *testing.T) {
 
 	write(t, file, service("fragile", "[10.96.0.31]"))
 	p.waitLog(`level=ERROR msg="manifest document rejected; its last good version, if any, stays" file=` + file + ` line=4 object="service shop/fragile" field=spec.clusterIP `)
-	// Another change goes through, and does not repeat the complaint.
+	// Another change is applied, and the error is not logged again.
 	write(t, filepath.Join(dir, "other.yaml"), service("other", "10.96.0.40"))
 	p.await(soon, "other.shop.svc.cluster.local.", "10.96.0.40")
 	for name, address := range map[string]string{fragile: "10.96.0.30", web: "10.96.0.7"} {
@@ -161,7 +162,7 @@ func TestServeBroken(t *testing.T) {
 	}
 }
 
-// slowManifest is a manifest that can't be read until it is written to.
+// slowManifest is a named pipe, which cannot be read until it is written to.
 type slowManifest struct {
 	t          *testing.T
 	path, pipe string
@@ -180,7 +181,7 @@ func newSlowManifest(t *testing.T) *slowManifest {
 	return s
 }
 
-// fill lets the reader have text, and makes the manifest an ordinary file.
+// fill writes text to the reader and replaces the pipe by an ordinary file.
 func (s *slowManifest) fill(text string) {
 	s.t.Helper()
 	file := s.path + ".new"
@@ -191,8 +192,7 @@ func (s *slowManifest) fill(text string) {
 	write(s.t, s.pipe, text)
 }
 
-// TestServeWhileLoading: until the manifests are read no answer says that a
-// name does not exist.
+// TestServeWhileLoading checks that no name is denied before the manifests are loaded.
 func TestServeWhileLoading(t *testing.T) {
 	t.Parallel()
 	manifest := newSlowManifest(t)
@@ -205,7 +205,7 @@ func TestServeWhileLoading(t *testing.T) {
 			}
 		}
 	}
-	// What needs no manifest is answered.
+	// Names that do not depend on manifests are answered.
 	version := dnswire.QuerySpec{Name: "dns-version.cluster.local.", Type: dnswire.TypeTXT}
 	if m := p.ask("udp", version); m.Status != "NOERROR" || len(m.Answer) != 1 {
 		t.Errorf("while loading: answer\n%swant the version", m)
@@ -215,15 +215,17 @@ func TestServeWhileLoading(t *testing.T) {
 	p.awaitDenial(soon, "wbe.shop.svc.cluster.local.")
 }
 
-// TestServeStopsBlocked: a manifest that blocks its reader does not hold the end up.
-func TestServeStopsBlocked(t *testing.T) {
+// TestServeStopsWhileReadingManifestBlocks checks that a manifest that blocks its reader
+// does not delay the shutdown.
+func TestServeStopsWhileReadingManifestBlocks(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--manifests", newSlowManifest(t).path, "--listen", anyPort)
 	p.stop(syscall.SIGTERM)
 }
 
-// TestServeSecondSignal: another signal ends the process during the lameduck time.
-func TestServeSecondSignal(t *testing.T) {
+// TestSecondSignalEndsProcess checks that a second signal ends the process during the
+// lameduck time.
+func TestSecondSignalEndsProcess(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--config", settings(t, "lameduck: 1h"))
 	tick := time.NewTicker(20 * time.Millisecond)

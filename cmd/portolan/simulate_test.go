@@ -13,28 +13,28 @@ import (
 	"testing"
 )
 
-// effectsOfSimulate are of the keys that complete manifests.
+// effectsOfSimulate are the effects of the keys of the simulated control plane.
 var effectsOfSimulate = map[string]func(*testing.T){
 	"simulate.enabled": func(t *testing.T) {
-		wantShown(t, "services", "{enabled: false}", "<none>")
-		wantShown(t, "services", "{enabled: true}", "10.96.")
+		wantGetOutput(t, "services", "{enabled: false}", "<none>")
+		wantGetOutput(t, "services", "{enabled: true}", "10.96.")
 	},
 	"simulate.nodePorts": func(t *testing.T) {
-		wantShown(t, "services", "{enabled: true}", "80:3")
-		wantShown(t, "services", "{enabled: true, nodePorts: 2000-2000}", "80:2000/TCP")
+		wantGetOutput(t, "services", "{enabled: true}", "80:3")
+		wantGetOutput(t, "services", "{enabled: true, nodePorts: 2000-2000}", "80:2000/TCP")
 	},
 	"simulate.maxEndpointsPerSlice": func(t *testing.T) {
-		wantShown(t, "endpointslices", "{enabled: true}", " + 2 more...")
-		wantShown(t, "endpointslices", "{enabled: true, maxEndpointsPerSlice: 2}", "10.244.")
+		wantGetOutput(t, "endpointslices", "{enabled: true}", " + 2 more...")
+		wantGetOutput(t, "endpointslices", "{enabled: true, maxEndpointsPerSlice: 2}", "10.244.")
 	},
 }
 
 func init() { maps.Copy(effects, effectsOfSimulate) }
 
-// TestSimulatedAddressesStay: with a snapshot a Service keeps its address over a
-// restart, though nothing else says any more which it was. That it gives it up is
-// refused, as the API does it.
-func TestSimulatedAddressesStay(t *testing.T) {
+// TestSnapshotKeepsSimulatedAddresses checks that with a snapshot a Service has the same
+// address after a restart, and that a change of the address is refused, as by the API
+// server.
+func TestSnapshotKeepsSimulatedAddresses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file, snapshot := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "snapshot")
@@ -68,9 +68,9 @@ func TestSimulatedAddressesStay(t *testing.T) {
 	})
 }
 
-// wantShown wants words in what get shows of a Service with five Pods; slices of
-// two endpoints at most are three.
-func wantShown(t *testing.T, kind, simulate, words string) {
+// wantGetOutput checks the output of get for a Service with five Pods, whose endpoints
+// are in three slices of at most two.
+func wantGetOutput(t *testing.T, kind, simulate, words string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	write(t, file, `apiVersion: v1

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// effectOfSteering: each UDP socket is for a processor, or for none.
+// effectOfSteering checks whether each UDP socket is assigned to a processor.
 func effectOfSteering(t *testing.T) {
 	if runtime.GOMAXPROCS(0) != runtime.NumCPU() {
 		t.Skip("this process may not use all processors at once, and so steers none")
@@ -34,7 +34,8 @@ func effectOfSteering(t *testing.T) {
 	}
 }
 
-// socketCPUs are the processors that the server's UDP sockets are for, in order.
+// socketCPUs returns the processors to which the server's UDP sockets are assigned, in
+// order.
 func socketCPUs(t *testing.T, p *process) (cpus []int) {
 	t.Helper()
 	pid := p.cmd.Process.Pid

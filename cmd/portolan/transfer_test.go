@@ -43,11 +43,11 @@ func init() {
 }
 
 const (
-	transferKey    = "replica."
+	transferKey    = "secondary."
 	transferSecret = "a secret of some thirty-two octets"
 )
 
-// zoneQuery asks for a zone, or with a serial for what changed in it since.
+// zoneQuery returns an AXFR query, or an IXFR query if since is not nil.
 func zoneQuery(apex string, since *dns.SOA) *dns.Msg {
 	m := new(dns.Msg)
 	if since == nil {
@@ -56,14 +56,14 @@ func zoneQuery(apex string, since *dns.SOA) *dns.Msg {
 	return m.SetIxfr(apex, since.Serial, since.Ns, since.Mbox)
 }
 
-// sign has a query signed.
+// sign adds a TSIG record to a query.
 func sign(m *dns.Msg, algorithm string) *dns.Msg {
 	return m.SetTsig(transferKey, algorithm, 300, time.Now().Unix())
 }
 
-// transferred asks for a zone at addr; a query that is signed is so with secret.
-// It gives the records, or the code of the refusal.
-func transferred(addr string, m *dns.Msg, secret string) (records []dns.RR, err error) {
+// receiveTransfer transfers a zone from addr; a signed query is signed with secret. It
+// returns the records, or an error with the response code.
+func receiveTransfer(addr string, m *dns.Msg, secret string) (records []dns.RR, err error) {
 	tr := &dns.Transfer{TsigSecret: map[string]string{transferKey: base64.StdEncoding.EncodeToString([]byte(secret))}}
 	if m.IsTsig() == nil {
 		tr.TsigSecret = nil
@@ -85,8 +85,8 @@ func receiveZone(tr *dns.Transfer, addr string, m *dns.Msg) (records []dns.RR, e
 	return records, err
 }
 
-// wantCode wants a transfer, or its refusal with a code.
-func wantCode(t *testing.T, err error, code int) {
+// wantRCode checks that a transfer succeeded, or was refused with a code.
+func wantRCode(t *testing.T, err error, code int) {
 	t.Helper()
 	if code == dns.RcodeSuccess {
 		if err != nil {
@@ -99,18 +99,19 @@ func wantCode(t *testing.T, err error, code int) {
 	}
 }
 
-// wantTransfer wants a zone, or a refusal, where transfer is set so.
+// wantTransfer checks that a server with settings of transfer sends the zone, or refuses
+// with a code.
 func wantTransfer(t *testing.T, setting string, code int) {
 	t.Helper()
 	p := serve(t, "dns:\n  transfer: "+setting)
-	records, err := transferred(p.addr, zoneQuery("cluster.local.", nil), "")
-	wantCode(t, err, code)
+	records, err := receiveTransfer(p.addr, zoneQuery("cluster.local.", nil), "")
+	wantRCode(t, err, code)
 	if code == dns.RcodeSuccess && !strings.Contains(fmt.Sprint(records), "web.shop.svc.cluster.local.\t5\tIN\tA\t10.96.0.7") {
 		t.Errorf("transfer without a record of %s:\n%v", web, records)
 	}
 }
 
-// secretFile is a file with a secret.
+// secretFile writes a secret to a file.
 func secretFile(t *testing.T, secret string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "secret")
@@ -118,49 +119,50 @@ func secretFile(t *testing.T, secret string) (path string) {
 	return path
 }
 
-// keyed are the settings of transfers with a key.
-func keyed(algorithm, file string) string {
-	return fmt.Sprintf("dns: {transfer: {keys: [{name: replica, algorithm: %s, secretFile: '%s'}], allow: [{key: Replica.}]}}", algorithm, file)
+// keySettings returns settings that allow transfers with a key.
+func keySettings(algorithm, file string) string {
+	return fmt.Sprintf("dns: {transfer: {keys: [{name: secondary, algorithm: %s, secretFile: '%s'}], allow: [{key: Secondary.}]}}", algorithm, file)
 }
 
-// effectOfTransferKey: the zone goes to who signs with the key, of its name and
-// its algorithm, and to nobody else.
+// effectOfTransferKey checks that only queries signed with the key, its name and
+// algorithm get the zone.
 func effectOfTransferKey(t *testing.T) {
-	p := serve(t, keyed("hmac-sha512", secretFile(t, transferSecret)))
+	p := serve(t, keySettings("hmac-sha512", secretFile(t, transferSecret)))
 	query := func() *dns.Msg { return zoneQuery("cluster.local.", nil) }
-	_, err := transferred(p.addr, query(), "")
-	wantCode(t, err, dns.RcodeRefused)
-	_, err = transferred(p.addr, sign(query(), dns.HmacSHA512), transferSecret)
-	wantCode(t, err, dns.RcodeSuccess)
+	_, err := receiveTransfer(p.addr, query(), "")
+	wantRCode(t, err, dns.RcodeRefused)
+	_, err = receiveTransfer(p.addr, sign(query(), dns.HmacSHA512), transferSecret)
+	wantRCode(t, err, dns.RcodeSuccess)
 	for what, m := range map[string]*dns.Msg{"another algorithm": sign(query(), dns.HmacSHA256), "another name": query().SetTsig("other.", dns.HmacSHA512, 300, time.Now().Unix())} {
-		if _, err := transferred(p.addr, m, transferSecret); err == nil {
+		if _, err := receiveTransfer(p.addr, m, transferSecret); err == nil {
 			t.Errorf("%s: the zone is transferred", what)
 		}
 	}
 }
 
-// effectOfSecretFile: what the file holds is the secret, and what it holds later.
+// effectOfSecretFile checks that the secret in the file is used, and a new one after it
+// changes.
 func effectOfSecretFile(t *testing.T) {
 	file := secretFile(t, transferSecret)
-	p := serve(t, keyed("hmac-sha256", file))
+	p := serve(t, keySettings("hmac-sha256", file))
 	ask := func(secret string) error {
-		_, err := transferred(p.addr, sign(zoneQuery("cluster.local.", nil), dns.HmacSHA256), secret)
+		_, err := receiveTransfer(p.addr, sign(zoneQuery("cluster.local.", nil), dns.HmacSHA256), secret)
 		return err
 	}
 	const other = "another secret of some octets"
-	wantCode(t, ask(transferSecret), dns.RcodeSuccess)
+	wantRCode(t, ask(transferSecret), dns.RcodeSuccess)
 	if err := ask(other); err == nil {
 		t.Errorf("transferred with another secret")
 	}
 	write(t, file, "no secret")
 	p.waitLog("cannot use transfer keys")
-	wantCode(t, ask(transferSecret), dns.RcodeSuccess)
+	wantRCode(t, ask(transferSecret), dns.RcodeSuccess)
 	write(t, file, base64.StdEncoding.EncodeToString([]byte(other)))
 	p.poll(patience, func() error { return ask(other) })
 }
 
-// effectOfClientCertificate: over TLS the zone goes to who has a certificate for
-// the name, signed by the authority that is given.
+// effectOfClientCertificate checks that over TLS only clients with a certificate for the
+// name from the authority get the zone.
 func effectOfClientCertificate(t *testing.T) {
 	authority, err := testcert.New("secondary.example", time.Now().Add(time.Hour))
 	if err != nil {
@@ -174,7 +176,7 @@ func effectOfClientCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := newPair(t, t.TempDir(), "server")
+	own := newKeyPair(t, t.TempDir(), "server")
 	for name, c := range map[string]struct {
 		certificates []tls.Certificate
 		code         int
@@ -191,25 +193,25 @@ func effectOfClientCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = receiveZone(&dns.Transfer{Conn: conn}, addr, zoneQuery("cluster.local.", nil))
-		wantCode(t, err, c.code)
+		wantRCode(t, err, c.code)
 		conn.Close()
-		if _, err := transferred(p.addr, zoneQuery("cluster.local.", nil), ""); err == nil {
+		if _, err := receiveTransfer(p.addr, zoneQuery("cluster.local.", nil), ""); err == nil {
 			t.Errorf("%s: transferred without TLS", name)
 		}
-		// Who shows a certificate of nobody has no connection at all.
+		// A certificate from an unknown authority fails the handshake.
 		conn, err = dns.DialWithTLS("tcp", addr, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{stranger.TLS}})
 		if err == nil {
 			_, err = receiveZone(&dns.Transfer{Conn: conn}, addr, zoneQuery("cluster.local.", nil))
 			conn.Close()
 		}
 		if err == nil {
-			t.Errorf("%s: transferred to a stranger", name)
+			t.Errorf("%s: transferred with a certificate from an unknown authority", name)
 		}
 	}
 }
 
-// effectOfHistory: with the setting nothing is remembered of changes, and without
-// the last one is.
+// effectOfHistory checks that the last change can be transferred by default, and not with
+// the setting.
 func effectOfHistory(t *testing.T, setting string) {
 	for _, c := range []struct {
 		history string
@@ -217,13 +219,13 @@ func effectOfHistory(t *testing.T, setting string) {
 	}{{"{}", false}, {"{" + setting + "}", true}} {
 		dir := shop(t)
 		p := serve(t, "manifests: "+dir+"\ndns:\n  transfer: {allow: [{clients: [127.0.0.1]}], history: "+c.history+"}")
-		all, err := transferred(p.addr, zoneQuery("cluster.local.", nil), "")
+		all, err := receiveTransfer(p.addr, zoneQuery("cluster.local.", nil), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		write(t, filepath.Join(dir, "more.yaml"), service("more", "10.96.0.99"))
 		p.await(patience, "more.shop.svc.cluster.local", "10.96.0.99")
-		changed, err := transferred(p.addr, zoneQuery("cluster.local.", all[0].(*dns.SOA)), "")
+		changed, err := receiveTransfer(p.addr, zoneQuery("cluster.local.", all[0].(*dns.SOA)), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,17 +235,16 @@ func effectOfHistory(t *testing.T, setting string) {
 	}
 }
 
-// largeZone is manifests whose zone does not fit into what systems keep of a
-// connection that nobody reads.
+// largeZone writes manifests of a zone that exceeds the socket buffers of a connection.
 func largeZone(t *testing.T) (path string) {
 	t.Helper()
-	const endpoints = 12_000 // of some 600 octets each
+	const endpoints = 12_000 // about 600 octets each
 	return manyEndpoints(t, "[{name: a, port: 80}, {name: b, port: 81}, {name: c, port: 82}, {name: d, port: 83}]", endpoints)
 }
 
-// stalled asks for the zone and does not read it. It begins to come before
-// stalled returns.
-func stalled(t *testing.T, addr string) {
+// stallTransfer starts a transfer without reading it. The server has begun to send when
+// it returns.
+func stallTransfer(t *testing.T, addr string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -262,35 +263,35 @@ func stalled(t *testing.T, addr string) {
 	}
 }
 
-// effectOfMaxTransfers: a transfer waits for its turn, and not forever.
+// effectOfMaxTransfers checks that a transfer waits for its turn, up to a limit.
 func effectOfMaxTransfers(t *testing.T) {
 	large := largeZone(t)
 	for most, code := range map[string]int{"1": dns.RcodeServerFailure, "2": dns.RcodeSuccess} {
 		p := serve(t, "manifests: "+large+"\ndns:\n  tcp: {idle: 1m}\n  transfer: {allow: [{clients: [127.0.0.1]}], maxTransfers: "+most+"}")
-		stalled(t, p.addr)
+		stallTransfer(t, p.addr)
 		tr := &dns.Transfer{ReadTimeout: patience}
 		_, err := receiveZone(tr, p.addr, zoneQuery("cluster.local.", nil))
-		wantCode(t, err, code)
+		wantRCode(t, err, code)
 	}
 }
 
-// effectOfTransferMemory: no other messages are made while those that are sent
-// take all of it.
+// effectOfTransferMemory checks that no further messages are built while those being sent
+// use the memory limit.
 func effectOfTransferMemory(t *testing.T) {
 	large := largeZone(t)
 	for memory, code := range map[string]int{"1Mi": dns.RcodeServerFailure, "128Mi": dns.RcodeSuccess} {
 		p := serve(t, "manifests: "+large+"\ndns:\n  tcp: {idle: 1m}\n  transfer: {allow: [{clients: [127.0.0.1]}], memory: "+memory+"}")
-		stalled(t, p.addr)
+		stallTransfer(t, p.addr)
 		m := zoneQuery("cluster.local.", nil)
 		m.SetEdns0(1232, false)
 		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_LOCAL{Code: 65002}) // other messages: with marks
 		_, err := receiveZone(&dns.Transfer{ReadTimeout: patience}, p.addr, m)
-		wantCode(t, err, code)
+		wantRCode(t, err, code)
 	}
 }
 
-// notified waits for a NOTIFY for the zone and answers it; it gives the serial.
-func notified(t *testing.T, conn net.PacketConn, apex string) (serial uint32) {
+// receiveNotify waits for a NOTIFY for the zone, answers it and returns the serial.
+func receiveNotify(t *testing.T, conn net.PacketConn, apex string) (serial uint32) {
 	t.Helper()
 	buf := make([]byte, 1500)
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -318,7 +319,7 @@ func notified(t *testing.T, conn net.PacketConn, apex string) (serial uint32) {
 	return 0
 }
 
-func secondary(t *testing.T) (conn net.PacketConn, port int) {
+func listenForNotify(t *testing.T) (conn net.PacketConn, port int) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", anyPort)
 	if err != nil {
@@ -328,27 +329,28 @@ func secondary(t *testing.T) (conn net.PacketConn, port int) {
 	return conn, conn.LocalAddr().(*net.UDPAddr).Port
 }
 
-// effectOfNotify: who is listed is told of the zone, and of its changes.
+// effectOfNotify checks that the listed addresses receive NOTIFY for the zone and its
+// changes.
 func effectOfNotify(t *testing.T) {
-	conn, port := secondary(t)
+	conn, port := listenForNotify(t)
 	dir := shop(t)
 	p := serve(t, fmt.Sprintf("manifests: %s\ndns:\n  transfer: {allow: [{clients: [192.0.2.1]}], notify: ['127.0.0.1:%d']}", dir, port))
-	first := notified(t, conn, "cluster.local.")
+	first := receiveNotify(t, conn, "cluster.local.")
 	write(t, filepath.Join(dir, "more.yaml"), service("more", "10.96.0.99"))
-	if next := notified(t, conn, "cluster.local."); next <= first {
-		t.Errorf("NOTIFY for serial %d behind that for %d", next, first)
+	if next := receiveNotify(t, conn, "cluster.local."); next <= first {
+		t.Errorf("NOTIFY for serial %d after that for %d", next, first)
 	}
 	p.poll(patience, func() error {
 		if _, body := p.admin("/metrics"); !strings.Contains(body, `portolan_transfer_notifies_total{result="answered"} 2`) {
-			return fmt.Errorf("metrics don't tell of two notices")
+			return fmt.Errorf("the metrics do not count two NOTIFY messages")
 		}
 		return nil
 	})
 }
 
-// effectOfNotifyService: who is behind the Service is told.
+// effectOfNotifyService checks that the endpoints of the Service receive NOTIFY.
 func effectOfNotifyService(t *testing.T) {
-	conn, port := secondary(t)
+	conn, port := listenForNotify(t)
 	dir := shop(t)
 	write(t, filepath.Join(dir, "agents.yaml"), fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -363,14 +365,14 @@ ports: [{name: metrics, port: 9}, {name: dns, port: %d, protocol: UDP}]
 endpoints: [{addresses: [127.0.0.1]}]
 `, port))
 	serve(t, "manifests: "+dir+"\ndns:\n  transfer: {allow: [{clients: [192.0.2.1]}], notifyService: shop/agents}")
-	notified(t, conn, "cluster.local.")
+	receiveNotify(t, conn, "cluster.local.")
 }
 
-// TestReloadKeepsHistory: a change of other settings leaves the zones' history as
-// it is: who follows it need not begin anew. One of the zones' own begins another.
+// TestReloadKeepsHistory checks that a change of other settings does not affect the
+// history of changes, and that a change of the zones' own settings starts a new history.
 func TestReloadKeepsHistory(t *testing.T) {
 	t.Parallel()
-	file := settings(t, "dns:\n  ttl: 7\n"+sends)
+	file := settings(t, "dns:\n  ttl: 7\n"+sendsZones)
 	p := start(t, "--config", file)
 	p.await(patience, web, "10.96.0.7")
 	soa := func() string {
@@ -398,16 +400,16 @@ func TestReloadKeepsHistory(t *testing.T) {
 	})
 }
 
-// TestReloadThatFails: a configuration that can't be used leaves what is remembered
-// of changes as it is.
-func TestReloadThatFails(t *testing.T) {
+// TestFailedReloadKeepsHistory checks that an invalid configuration does not affect the
+// history of changes.
+func TestFailedReloadKeepsHistory(t *testing.T) {
 	t.Parallel()
 	dir := shop(t)
 	const allow = "transfer: {allow: [{clients: [127.0.0.1]}]"
 	file := settings(t, "manifests: "+dir+"\ndns:\n  "+allow+"}\n")
 	p := start(t, "--config", file)
 	p.await(patience, web, "10.96.0.7")
-	all, err := transferred(p.addr, zoneQuery("cluster.local.", nil), "")
+	all, err := receiveTransfer(p.addr, zoneQuery("cluster.local.", nil), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +417,7 @@ func TestReloadThatFails(t *testing.T) {
 	p.await(patience, "more.shop.svc.cluster.local", "10.96.0.99")
 	write(t, file, strings.Replace(contents(t, file), allow, allow+", history: {changes: 7}, keys: [{name: a, algorithm: hmac-sha256, secretFile: /nowhere}]", 1))
 	p.waitLog("the configuration cannot be used; the one before stays in force")
-	changed, err := transferred(p.addr, zoneQuery("cluster.local.", all[0].(*dns.SOA)), "")
+	changed, err := receiveTransfer(p.addr, zoneQuery("cluster.local.", all[0].(*dns.SOA)), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func init() {
 	})
 }
 
-// hook is a webhook that runs, and the API server that it serves.
+// hook is a running webhook and its API server.
 type hook struct {
 	*process
 	api     *apitest.Server
@@ -80,8 +80,8 @@ type hook struct {
 // hookNamespaces have the webhook's label. Each is read once in a few seconds.
 var hookNamespaces = []string{"shop", "shop-0", "shop-1", "shop-2"}
 
-// newHookAPI is an API server that knows the webhook, as its chart registers it,
-// and Namespaces with its label.
+// newHookAPI returns an API server with the chart's webhook configurations, and
+// Namespaces with the label.
 func newHookAPI(t *testing.T, service string) *apitest.Server {
 	t.Helper()
 	namespace, name, _ := strings.Cut(service, "/")
@@ -104,8 +104,8 @@ func newHookAPI(t *testing.T, service string) *apitest.Server {
 	return api
 }
 
-// startHook starts a webhook with these settings of the key webhook, and waits
-// until it is ready.
+// startHook starts a webhook with settings of the key webhook, and waits until it is
+// ready.
 func startHook(t *testing.T, api *apitest.Server, webhook string) *hook {
 	t.Helper()
 	h := &hook{api: api, service: "kube-system/portolan-webhook"}
@@ -125,13 +125,14 @@ func startHook(t *testing.T, api *apitest.Server, webhook string) *hook {
 	return h
 }
 
-// client trusts what the registration says, as API servers do.
+// client returns a client that trusts the CA bundle of the webhook configuration, as API
+// servers do.
 func (h *hook) client() *http.Client {
 	h.t.Helper()
 	namespace, name, _ := strings.Cut(h.service, "/")
 	var registered admissionregistrationv1.ValidatingWebhookConfiguration
 	if !h.api.Get("", name, &registered) {
-		h.t.Fatal("the registration is gone")
+		h.t.Fatal("there is no webhook configuration")
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(registered.Webhooks[0].ClientConfig.CABundle) {
@@ -142,12 +143,12 @@ func (h *hook) client() *http.Client {
 	return &http.Client{Transport: transport, Timeout: patience}
 }
 
-// review asks about an object that is to be created in the Namespace shop.
+// review sends a review of an object to be created in the Namespace shop.
 func (h *hook) review(client *http.Client, path, resource, object string) (*admissionv1.AdmissionResponse, error) {
 	return h.reviewIn("shop", client, path, resource, object)
 }
 
-// reviewIn is review in another Namespace.
+// reviewIn is review in a given Namespace.
 func (h *hook) reviewIn(namespace string, client *http.Client, path, resource, object string) (*admissionv1.AdmissionResponse, error) {
 	body, err := json.Marshal(&admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
@@ -177,7 +178,7 @@ func (h *hook) reviewIn(namespace string, client *http.Client, path, resource, o
 
 const newPod = `{"metadata": {"name": "p"}, "spec": {"dnsPolicy": "ClusterFirst"}}`
 
-// wantPatch wants the words in the patch of a Pod.
+// wantPatch checks that the patch of a Pod contains words.
 func (h *hook) wantPatch(words string) {
 	h.t.Helper()
 	response, err := h.review(h.client(), "/mutate", "pods", newPod)
@@ -189,7 +190,7 @@ func (h *hook) wantPatch(words string) {
 	}
 }
 
-// effectOfWebhookTimeout: a Namespace that takes long is not waited for.
+// effectOfWebhookTimeout checks that the webhook does not wait longer for a Namespace.
 func effectOfWebhookTimeout(t *testing.T) {
 	for setting, want := range map[string]time.Duration{"timeout: 100ms": 100 * time.Millisecond, "": time.Second} {
 		api := newHookAPI(t, "kube-system/portolan-webhook")
@@ -217,8 +218,8 @@ func effectOfWebhookTimeout(t *testing.T) {
 	}
 }
 
-// effectOfWebhookMaxInFlight: as many reviews as that ask for the Namespace at
-// once, and no more.
+// effectOfWebhookMaxInFlight checks that at most the set number of reviews is processed
+// at once.
 func effectOfWebhookMaxInFlight(t *testing.T) {
 	const together = 3
 	for setting, most := range map[string]int32{"maxInFlight: 1, timeout: 20s": 1, "timeout: 20s": together} {
@@ -277,8 +278,7 @@ func effectOfCertificateLife(t *testing.T) {
 	}
 }
 
-// wantAddressReview wants a Service with an address for its ExternalName
-// reviewed so.
+// wantAddressReview checks the review of a Service with an address as its ExternalName.
 func wantAddressReview(t *testing.T, setting string, allowed bool, warnings int) {
 	t.Helper()
 	h := startHook(t, newHookAPI(t, "kube-system/portolan-webhook"), setting)
@@ -291,8 +291,8 @@ func wantAddressReview(t *testing.T, setting string, allowed bool, warnings int)
 	}
 }
 
-// TestWebhook: the parts work together, and a review that is under way when it
-// is told to stop is answered.
+// TestWebhook checks a webhook from start to shutdown. A review in progress at SIGTERM is
+// answered.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	api := newHookAPI(t, "kube-system/portolan-webhook")
@@ -311,7 +311,7 @@ func TestWebhook(t *testing.T) {
 	}
 	conn.Close()
 	if got := conn.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
-		t.Errorf("it speaks %s, want http/1.1", got)
+		t.Errorf("the protocol is %s, want http/1.1", got)
 	}
 
 	asked, release := make(chan struct{}), make(chan struct{})
@@ -337,7 +337,7 @@ func TestWebhook(t *testing.T) {
 	}
 	close(release)
 	if err := <-answered; err != nil {
-		t.Errorf("the review under way at SIGTERM: %v", err)
+		t.Errorf("the review in progress at SIGTERM: %v", err)
 	}
 	h.wait()
 	if code := h.state.ExitCode(); code != 0 {
@@ -345,10 +345,10 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// TestAlertsTell: the alert that nobody answers names is by a metric that
-// servers of names have, and webhooks and agents don't; that of no webhook the other
-// way round. That of no agent is by one that neither has.
-func TestAlertsTell(t *testing.T) {
+// TestAlertMetrics checks that the alert for missing servers uses a metric of servers
+// only, that for webhooks one of webhooks only, and that for agents one that none of
+// these processes exports.
+func TestAlertMetrics(t *testing.T) {
 	t.Parallel()
 	alerts, err := os.ReadFile("../../deploy/prometheus/alerts.yaml")
 	if err != nil {
@@ -368,15 +368,15 @@ func TestAlertsTell(t *testing.T) {
 			_, told := p.admin("/metrics")
 			want := p == has
 			if got := regexp.MustCompile(`(?m)^` + string(m[1]) + `[{ ]`).MatchString(told); got != want {
-				t.Errorf("%s: %s is told: %t, want %t", p.cmd.Args, m[1], got, want)
+				t.Errorf("%s: %s is exported: %t, want %t", p.cmd.Args, m[1], got, want)
 			}
 		}
 	}
 }
 
-// TestWebhookWaits: it is not ready while the API server can't trust it, and
-// says why.
-func TestWebhookWaits(t *testing.T) {
+// TestWebhookIsNotReadyUntilTrusted checks that /readyz reports why the API server cannot
+// trust the webhook.
+func TestWebhookIsNotReadyUntilTrusted(t *testing.T) {
 	t.Parallel()
 	api := newHookAPI(t, "kube-system/portolan-webhook")
 	api.Misbehave(apitest.Fault{Refuse: func(method, _ string) int {

@@ -14,14 +14,14 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// sends are the settings of a server that sends its zones.
-const sends = "dns: {transfer: {allow: [{clients: [127.0.0.0/8]}]}}"
+// sendsZones are the settings of a server that allows zone transfers.
+const sendsZones = "dns: {transfer: {allow: [{clients: [127.0.0.0/8]}]}}"
 
 func init() {
 	maps.Copy(effects, map[string]func(*testing.T){
 		"node.mode": func(t *testing.T) {
 			for mode, want := range map[string]string{"secondary": "\t10.96.0.7\n", "cache": "SERVFAIL"} {
-				s := serve(t, sends)
+				s := serve(t, sendsZones)
 				p := startNode(t, "node: {mode: "+mode+", servers: ['"+s.addr+"']}")
 				p.awaitReady()
 				s.stop(syscall.SIGTERM)
@@ -29,7 +29,7 @@ func init() {
 			}
 		},
 		"node.primaries": func(t *testing.T) {
-			primary := serve(t, sends)
+			primary := serve(t, sendsZones)
 			_, port, _ := strings.Cut(primary.addr, ":")
 			s := serve(t, "dns: {hosts: {lines: [127.0.0.1 primary.shop.svc.cluster.local]}}")
 			for _, list := range []string{primary.addr, "primary.shop.svc.cluster.local:" + port} {
@@ -40,16 +40,16 @@ func init() {
 			p.waitLog("primary server failed.*" + s.addr + ".*REFUSED")
 		},
 		"node.key": func(t *testing.T) {
-			keys := keyed("hmac-sha256", secretFile(t, transferSecret))
+			keys := keySettings("hmac-sha256", secretFile(t, transferSecret))
 			s := serve(t, keys)
-			p := startNode(t, "node: {servers: ['"+s.addr+"'], key: replica}\n"+keys)
+			p := startNode(t, "node: {servers: ['"+s.addr+"'], key: secondary}\n"+keys)
 			p.waitLog("zone is followed")
 			p = startNode(t, "node: {servers: ['"+s.addr+"']}\n"+keys)
 			p.waitLog("primary server failed.*REFUSED")
 		},
 		"node.ca": func(t *testing.T) {
-			own := newPair(t, t.TempDir(), "primary.example")
-			s := serve(t, fmt.Sprintf("dns:\n  tls: {listen: ['%s'], certificate: '%s', key: '%s'}\n%s", anyPort, own.certificate, own.key, sends))
+			own := newKeyPair(t, t.TempDir(), "primary.example")
+			s := serve(t, fmt.Sprintf("dns:\n  tls: {listen: ['%s'], certificate: '%s', key: '%s'}\n%s", anyPort, own.certificate, own.key, sendsZones))
 			addr := s.waitLog(`serving.* tls="?\[([0-9.:]+)\]`)[1]
 			node := fmt.Sprintf("node: {servers: ['%s'], primaries: ['tls://%s#primary.example'], ", s.addr, addr)
 			startNode(t, node+"ca: '"+own.certificate+"'}").waitLog("zone is followed")
@@ -57,7 +57,7 @@ func init() {
 		},
 		"node.file": func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "zones")
-			s := serve(t, sends)
+			s := serve(t, sendsZones)
 			settings := "node: {servers: ['" + s.addr + "'], file: '" + file + "'}"
 			p := startNode(t, settings)
 			p.awaitReady()
@@ -69,7 +69,7 @@ func init() {
 			wantAnswer(t, p, web, "error: 3 ")
 		},
 		"node.name": func(t *testing.T) {
-			one, two := serve(t, sends), serve(t, sends)
+			one, two := serve(t, sendsZones), serve(t, sendsZones)
 			followed := make(map[string]bool)
 			for i := range 12 {
 				p := startNode(t, fmt.Sprintf("node: {servers: ['%s', '%s'], name: node-%d}", one.addr, two.addr, i))
@@ -78,12 +78,12 @@ func init() {
 					return
 				}
 			}
-			t.Errorf("12 nodes follow %v", followed)
+			t.Errorf("12 nodes all follow %v, want both servers", followed)
 		},
 		"node.check": func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, "web.yaml"), service("web", "10.96.0.7"))
-			s := serve(t, "manifests: "+dir+"\n"+sends)
+			s := serve(t, "manifests: "+dir+"\n"+sendsZones)
 			often := startNode(t, "node: {servers: ['"+s.addr+"'], check: 100ms}")
 			seldom := startNode(t, "node: {servers: ['"+s.addr+"'], check: 1h, stale: 2h}")
 			often.awaitReady()
@@ -93,7 +93,7 @@ func init() {
 			wantAnswer(t, seldom, "more.shop.svc.cluster.local.", "NXDOMAIN")
 		},
 		"node.stale": func(t *testing.T) {
-			s := serve(t, sends)
+			s := serve(t, sendsZones)
 			soon := startNode(t, "node: {servers: ['"+s.addr+"'], check: 100ms, stale: 200ms}")
 			late := startNode(t, "node: {servers: ['"+s.addr+"'], check: 100ms, stale: 1h}")
 			soon.awaitReady()
@@ -101,14 +101,14 @@ func init() {
 			s.stop(syscall.SIGTERM)
 			soon.waitLog("the copy of a zone is stale")
 			wantAnswer(t, soon, web, "error: 3 ")
-			if m := outside(late, web); len(m.Errors) > 0 {
+			if m := queryForwarded(late, web); len(m.Errors) > 0 {
 				t.Errorf("stale: 1h:\n%s", m)
 			}
 		},
 	})
 }
 
-// awaitReady waits until the process says that it is ready.
+// awaitReady waits until /readyz reports that the process is ready.
 func (p *process) awaitReady() {
 	p.t.Helper()
 	p.poll(patience, func() error {
@@ -119,34 +119,36 @@ func (p *process) awaitReady() {
 	})
 }
 
-// TestNodeAnswersBeforeItsCopy: until there is a copy, the servers are asked.
-func TestNodeAnswersBeforeItsCopy(t *testing.T) {
+// TestNodeQueriesServersUntilZonesAreTransferred checks that the agent forwards queries
+// while it has no copy of the zones.
+func TestNodeQueriesServersUntilZonesAreTransferred(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "# no transfers")
 	p := startNode(t, "node: {servers: ['"+s.addr+"']}")
 	wantAnswer(t, p, web, "\t10.96.0.7\n")
-	wantAnswer(t, p, searched, "\t10.96.0.7\n")
+	wantAnswer(t, p, searchedName, "\t10.96.0.7\n")
 	wantAnswer(t, p, "none.search.shop.cluster.local.ap.k8s.io.", "NXDOMAIN")
 	if status, body := p.admin("/readyz"); status == 200 || !strings.Contains(body, "zone cluster.local. is not loaded") {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 }
 
-// TestNodeAnswersAsServer: the copy answers as the server does, searches too.
-func TestNodeAnswersAsServer(t *testing.T) {
+// TestNodeAnswersAsItsPrimary checks that a secondary's responses, including those to
+// search paths, equal the primary's.
+func TestNodeAnswersAsItsPrimary(t *testing.T) {
 	t.Parallel()
-	s := serve(t, sends+"\ndns:\n  pods: insecure")
+	s := serve(t, sendsZones+"\ndns:\n  pods: insecure")
 	p := startNode(t, "node: {servers: ['"+s.addr+"']}")
 	p.awaitReady()
 	for _, name := range []string{
 		web, "none.shop.svc.cluster.local.", "shop.svc.cluster.local.", "svc.cluster.local.", "cluster.local.", "ns.dns.cluster.local.",
-		"dns-version.cluster.local.", "10-1-2-3.shop.pod.cluster.local.", "db-spare.db.data.svc.cluster.local.", searched,
+		"dns-version.cluster.local.", "10-1-2-3.shop.pod.cluster.local.", "db-spare.db.data.svc.cluster.local.", searchedName,
 		"none.search.shop.cluster.local.ap.k8s.io.", "ap.k8s.io.", "_http._tcp.web.shop.svc.cluster.local.",
 	} {
 		for _, typ := range []dnswire.Type{dnswire.TypeA, dnswire.TypeSRV, dnswire.TypeTXT, dnswire.TypeSOA} {
 			q := question(name)
 			q.Type, q.Flags = typ, dnswire.FlagRD
-			// Only one of them can ask others.
+			// Only the agent offers recursion.
 			want := strings.Replace(s.ask("udp", q).String(), " rd\n", " rd ra\n", 1)
 			if got := p.ask("udp", q).String(); got != want {
 				t.Errorf("%s %s:\n%s\nthe server answers:\n%s", name, typ, got, want)
@@ -155,27 +157,27 @@ func TestNodeAnswersAsServer(t *testing.T) {
 	}
 }
 
-// TestNodeKeepsFileSafe: a damaged file of zones is set aside with one line, and
-// the node goes on.
-func TestNodeKeepsFileSafe(t *testing.T) {
+// TestNodeSetsDamagedStateFileAside checks that a damaged state file is renamed and
+// logged, and that the agent starts.
+func TestNodeSetsDamagedStateFileAside(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "zones")
 	write(t, file, "damaged")
-	s := serve(t, sends)
+	s := serve(t, sendsZones)
 	p := startNode(t, "node: {servers: ['"+s.addr+"'], file: '"+file+"'}")
 	p.awaitReady()
 	p.waitLog("cannot use the state file")
 	if _, err := os.Stat(file + ".bad"); err != nil {
 		entries, _ := os.ReadDir(filepath.Dir(file))
-		t.Errorf("%v; there are %v", err, entries)
+		t.Errorf("%v; files %v", err, entries)
 	}
 }
 
-// TestNodeSaysWhatIsNotFound: primaries whose name nobody knows are why there is no
-// copy.
-func TestNodeSaysWhatIsNotFound(t *testing.T) {
+// TestNodeReportsUnresolvablePrimaries checks that /readyz names primaries that do not
+// resolve.
+func TestNodeReportsUnresolvablePrimaries(t *testing.T) {
 	t.Parallel()
-	s := serve(t, sends)
+	s := serve(t, sendsZones)
 	p := startNode(t, "node: {servers: ['"+s.addr+"'], primaries: [none.shop.svc.cluster.local]}")
 	p.waitLog("cannot find primary servers.*none.shop.svc.cluster.local.*NXDOMAIN")
 	p.poll(patience, func() error {

@@ -50,8 +50,8 @@ func candidates(t *testing.T, s *autopath.Search) string {
 	return strings.Join(all, " ")
 }
 
-// TestName: what a name is to the suffix, and what it is searched for in.
-func TestName(t *testing.T) {
+// TestParseName checks which names carry a search path, and the path of each.
+func TestParseName(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		place autopath.Place
@@ -98,8 +98,8 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestOption: each form of the option, its bounds, and what is none.
-func TestOption(t *testing.T) {
+// TestParseOption checks each form of the option, its limits, and malformed options.
+func TestParseOption(t *testing.T) {
 	for _, tc := range []struct {
 		value string
 		err   error
@@ -143,8 +143,8 @@ func TestOption(t *testing.T) {
 	}
 }
 
-// TestLongPaths: a path longer than a name is none, and a name too long for a
-// path is not looked for there.
+// TestLongPaths checks that a search path longer than a name is rejected, and that a
+// domain is skipped if the name in it is too long.
 func TestLongPaths(t *testing.T) {
 	r := example(func(cfg *autopath.Config) { cfg.MaxOctets = 1000 })
 	label := strings.Repeat("a", 63)
@@ -161,8 +161,9 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// TestAppend: what a name says can be said by an option, and means the same.
-func TestAppend(t *testing.T) {
+// TestAppendOption checks that a name's search path can be encoded as an option with the
+// same meaning.
+func TestAppendOption(t *testing.T) {
 	r := example(func(cfg *autopath.Config) { cfg.MaxOctets = 1000 })
 	var of, again autopath.Search
 	r.Name(wire("web.search.shop.cluster.local.ap.k8s.io"), &of)
@@ -185,8 +186,9 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// TestMayAsk: clients of the given ranges may send the option; all, with none.
-func TestMayAsk(t *testing.T) {
+// TestAllowedClients checks that clients in the given ranges may send the option, or all
+// clients if there are no ranges.
+func TestAllowedClients(t *testing.T) {
 	inside, outside := netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("192.0.2.1")
 	if r := example(nil); !r.MayAsk(inside) || !r.MayAsk(outside) {
 		t.Error("with no ranges not all may")
@@ -197,8 +199,8 @@ func TestMayAsk(t *testing.T) {
 	}
 }
 
-// TestAllocations: reading takes the same memory again.
-func TestAllocations(t *testing.T) {
+// TestParseReusesMemory checks that parsing reuses its memory.
+func TestParseReusesMemory(t *testing.T) {
 	r := example(nil)
 	var s autopath.Search
 	qname, value := wire("web.search.shop.cluster.local.ap.k8s.io"), []byte("shop.svc.cluster.local,corp.example")
@@ -215,8 +217,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// FuzzOption: whatever an option holds, what is read are names, within the
-// bounds.
+// FuzzOption checks that the domains parsed from any option are valid names within the
+// limits.
 func FuzzOption(f *testing.F) {
 	f.Add([]byte("a.b,c"), "web")
 	f.Add([]byte("\x01shop,cluster.local"), "web.other")
@@ -236,7 +238,7 @@ func FuzzOption(f *testing.F) {
 	})
 }
 
-// FuzzName: whatever a name is, what is read of it are names.
+// FuzzName checks that the domains parsed from any name are valid names.
 func FuzzName(f *testing.F) {
 	f.Add("web.search.shop.cluster.local.ap.k8s.io")
 	f.Add("search.shop.cluster.local.ap.k8s.io")

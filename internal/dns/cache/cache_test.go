@@ -82,7 +82,7 @@ func ttls(e *cache.Entry, now time.Time) (shown []uint32, stale bool) {
 
 const soa = "example. %d SOA ns.example. host.example. 1 2 3 4 %d"
 
-// TestTTL: what is shown of records, and for how long.
+// TestTTL checks which records are returned, and the time for which they are.
 func TestTTL(t *testing.T) {
 	const a = "www.example. %d A 192.0.2.1"
 	for name, c := range map[string]struct {
@@ -131,7 +131,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// TestKey: what changes an answer is kept apart.
+// TestKey checks that questions whose answers may differ have separate entries.
 func TestKey(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
@@ -149,9 +149,9 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// TestCut: a denial of a name is of other types, and of what is below, only where
-// Put is told so.
-func TestCut(t *testing.T) {
+// TestDenialOfOtherTypesAndSubdomains checks that a negative answer applies to other
+// types and to names below only if Put is called so.
+func TestDenialOfOtherTypesAndSubdomains(t *testing.T) {
 	denial := func() *dnswire.Reply { return reply(t, "gone.example.", dns.RcodeNameError, fmt.Sprintf(soa, 60, 60)) }
 	for cut, want := range map[cache.Terms]bool{{}: false, {Below: true}: true} {
 		k := newCache(t, nil)
@@ -194,9 +194,9 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestFail: failures are remembered for 1, 2, 4 and then 5 seconds, and leave
-// what is stale.
-func TestFail(t *testing.T) {
+// TestFailuresAreCached checks that failures are cached for 1, 2, 4 and then 5 seconds,
+// and do not replace stale answers.
+func TestFailuresAreCached(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
 	now := start
@@ -223,9 +223,9 @@ func TestFail(t *testing.T) {
 	}
 }
 
-// TestNewest: what was said last counts, also when it is not kept, or denies all
-// types.
-func TestNewest(t *testing.T) {
+// TestLatestReplyReplacesOthers checks that the latest reply replaces earlier ones, even
+// if it is not cached or denies all types.
+func TestLatestReplyReplacesOthers(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
 	old := func() {
@@ -248,9 +248,9 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestUse: an answer that is used again and again is asked for anew when a tenth
-// of its time is left, once.
-func TestUse(t *testing.T) {
+// TestPopularAnswersAreRefreshed checks that a popular answer is refreshed once, when a
+// tenth of its TTL is left.
+func TestPopularAnswersAreRefreshed(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
 	put := func() *cache.Entry {
@@ -270,9 +270,9 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestSize: there are no more octets than configured, about, and what is used
-// stays when many others come once.
-func TestSize(t *testing.T) {
+// TestSizeLimit checks that the cache does not exceed its size by much, and that popular
+// answers survive many names used once.
+func TestSizeLimit(t *testing.T) {
 	const size = 256 << 10
 	k := newCache(t, func(c *cache.Config) { c.Size = size })
 	put := func(name string) {
@@ -321,8 +321,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestAllocations: to find an answer costs none.
-func TestAllocations(t *testing.T) {
+// TestGetAllocatesNothing: to find an answer costs none.
+func TestGetAllocatesNothing(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
 	k.Put(q, reply(t, "www.example.", 0, "www.example. 3600 A 192.0.2.1"), cache.Terms{}, start)
@@ -348,8 +348,9 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// TestGuardedWhenStale: a failure leaves what is known of a reply with it.
-func TestGuardedWhenStale(t *testing.T) {
+// TestGuardedReplyStaysGuardedWhenStale checks that a failure does not remove the mark
+// Guarded of a cached reply.
+func TestGuardedReplyStaysGuardedWhenStale(t *testing.T) {
 	k, q := newCache(t, nil), question("www.example.", dnswire.TypeA)
 	k.Put(q, reply(t, "www.example.", dns.RcodeSuccess, "www.example. 60 CNAME in.cluster.local."), cache.Terms{Guarded: true}, start)
 	if e := k.Fail(q, &cache.Failure{}, after(2*time.Minute)); !e.Guarded {
@@ -357,9 +358,9 @@ func TestGuardedWhenStale(t *testing.T) {
 	}
 }
 
-// TestFailWithSubnet: a failure is one for all clients, unless it is known of one
-// subnet only; a stale reply stays with those whom it is for.
-func TestFailWithSubnet(t *testing.T) {
+// TestFailuresWithSubnet checks that a failure applies to all clients unless it is for a
+// subnet, and that a stale reply is only used for its own clients.
+func TestFailuresWithSubnet(t *testing.T) {
 	plain := question("www.example.", dnswire.TypeA)
 	here, there := plain, plain
 	here.Subnet, there.Subnet = dnswire.Subnet{0, 1, 8, 0, 10}, dnswire.Subnet{0, 1, 8, 0, 11}

@@ -9,8 +9,8 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// TestAnswerWaiting without anybody else who serves the socket, and without
-// garbage.
+// TestAnswerWaiting checks that packets in the receive buffer are answered while no
+// worker serves the socket, without allocations.
 func TestAnswerWaiting(t *testing.T) {
 	var answered int
 	s := listen(t, dnsserver.Config{}, func(packet []byte, client respond.Client, buf []byte) []byte {
@@ -54,8 +54,8 @@ func TestAnswerWaiting(t *testing.T) {
 	}
 }
 
-// TestAnswerWaitingBesideTheServer: whoever answers, each client gets what it
-// asked for, once, also when the server ends meanwhile.
+// TestAnswerWaitingBesideTheServer checks that each client gets the answer to its own
+// query once, whether a worker or AnswerWaiting serves it, also during shutdown.
 func TestAnswerWaitingBesideTheServer(t *testing.T) {
 	s := start(t, dnsserver.Config{}, echo)
 	const lookers = 3

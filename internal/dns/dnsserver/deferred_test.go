@@ -79,8 +79,8 @@ func startWaiting(t *testing.T, cfg dnsserver.Config) (*running, *waiting) {
 	return r.run(), a
 }
 
-// TestDeferredUDP: an answer that takes time goes to who asked, from the address
-// that was asked, and holds up nobody.
+// TestDeferredUDP checks that a deferred answer is sent to its client, from the queried
+// address, and delays no other answer.
 func TestDeferredUDP(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"} {
 		t.Run(listen, func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestDeferredUDP(t *testing.T) {
 	}
 }
 
-// TestDeferredTCP: answers come when they are there, and all of them before the end
-// of the connection.
+// TestDeferredTCP checks that deferred answers are sent as soon as they are available,
+// and all of them before the connection is closed.
 func TestDeferredTCP(t *testing.T) {
 	r, a := startWaiting(t, dnsserver.Config{})
 	c := dialTCP(t, r.addr())
@@ -129,8 +129,8 @@ func TestDeferredTCP(t *testing.T) {
 	c.wantEnd()
 }
 
-// TestDeferredInFlight: so many queries of a connection are waited for, and then no
-// more are read.
+// TestDeferredInFlight checks that a connection is not read while it has the maximum
+// number of deferred answers.
 func TestDeferredInFlight(t *testing.T) {
 	r, a := startWaiting(t, dnsserver.Config{MaxInFlight: 2})
 	c := dialTCP(t, r.addr())
@@ -154,8 +154,8 @@ func TestDeferredInFlight(t *testing.T) {
 	}
 }
 
-// TestDeferredShutdown: what is waited for at the end is answered, or given up when
-// it takes too long.
+// TestDeferredShutdown checks that at shutdown the server waits for deferred answers, up
+// to a limit.
 func TestDeferredShutdown(t *testing.T) {
 	for name, inTime := range map[string]bool{"in time": true, "too late": false} {
 		t.Run(name, func(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsserver"
 )
 
-// TestHandOver: servers that share a port take it over from each other, ten times,
-// under load. Over UDP each query has its answer. Over TCP, with a connection for
-// each query, the one that is just made when a server ends may be closed or reset;
-// another one is answered.
-func TestHandOver(t *testing.T) {
+// TestServersSharingAPort hands a port over between servers ten times, under load. Over
+// UDP each query is answered. Over TCP, with a connection for each query, the connection
+// that is being accepted when a server stops may be closed or reset; the next one is
+// answered.
+func TestServersSharingAPort(t *testing.T) {
 	now := start(t, dnsserver.Config{SharePorts: true}, echo)
 	addr := now.addr()
 	stop := make(chan struct{})
@@ -83,7 +83,7 @@ func TestHandOver(t *testing.T) {
 	now.stop()
 }
 
-// TestPortsAreNotShared: without the setting a port that is taken is an error.
+// TestPortsAreNotShared checks that without the setting a port in use is an error.
 func TestPortsAreNotShared(t *testing.T) {
 	first := start(t, dnsserver.Config{SharePorts: true}, echo)
 	if _, err := dnsserver.Listen(t.Context(), dnsserver.Config{Listen: []netip.AddrPort{first.addr()}}); err == nil {

@@ -72,9 +72,9 @@ func (c *webClient) ask(query string, times int) error {
 	return nil
 }
 
-// TestOneWebConnectionMore closes the one that was idle longest, and does not
-// wait for it.
-func TestOneWebConnectionMore(t *testing.T) {
+// TestHTTPSEvictsTheLongestIdleConnection checks that a new connection beyond the limit
+// closes the one that was idle longest, without waiting for it.
+func TestHTTPSEvictsTheLongestIdleConnection(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/2": true, "HTTP/1.1": false} {
 		t.Run(name, func(t *testing.T) {
 			dial, _, _ := web(t, dnsserver.Config{MaxConnections: 3})
@@ -95,8 +95,8 @@ func TestOneWebConnectionMore(t *testing.T) {
 	}
 }
 
-// TestEndedWebConnection: what its client has closed takes no place.
-func TestEndedWebConnection(t *testing.T) {
+// TestClosedHTTPSConnectionIsNotCounted: what its client has closed takes no place.
+func TestClosedHTTPSConnectionIsNotCounted(t *testing.T) {
 	dial, s, _ := web(t, dnsserver.Config{MaxConnections: 2})
 	a, b, c := dial(true), dial(true), dial(true)
 	a.connected(1)
@@ -111,8 +111,8 @@ func TestEndedWebConnection(t *testing.T) {
 	a.connected(1)
 }
 
-// TestWaitingWebConnection: who waits for an answer is not idle.
-func TestWaitingWebConnection(t *testing.T) {
+// TestHTTPSConnectionWaitingForAnswerIsNotIdle: who waits for an answer is not idle.
+func TestHTTPSConnectionWaitingForAnswerIsNotIdle(t *testing.T) {
 	dial, _, slow := web(t, dnsserver.Config{MaxConnections: 2})
 	a, b, c := dial(true), dial(true), dial(true)
 	answered := make(chan error, 1)
@@ -127,8 +127,8 @@ func TestWaitingWebConnection(t *testing.T) {
 	b.connected(2)
 }
 
-// TestSilentWebConnection: who does not even begin TLS is idle.
-func TestSilentWebConnection(t *testing.T) {
+// TestHTTPSConnectionWithoutHandshakeIsIdle: who does not even begin TLS is idle.
+func TestHTTPSConnectionWithoutHandshakeIsIdle(t *testing.T) {
 	dial, _, _ := web(t, dnsserver.Config{MaxConnections: 1})
 	a := dial(true)
 	a.connected(1)

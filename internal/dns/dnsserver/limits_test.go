@@ -18,7 +18,7 @@ func (c *client) stillServed() {
 	c.want("still there?")
 }
 
-func TestOneConnectionMoreClosesTheOneIdleLongest(t *testing.T) {
+func TestTCPEvictsTheLongestIdleConnection(t *testing.T) {
 	s := start(t, dnsserver.Config{MaxConnections: 3}, echo)
 	a, b, c := dialTCP(t, s.addr()), dialTCP(t, s.addr()), dialTCP(t, s.addr())
 	for _, client := range []*client{a, b, c, a} {
@@ -37,9 +37,9 @@ func TestOneConnectionMoreClosesTheOneIdleLongest(t *testing.T) {
 	d.stillServed()
 }
 
-// TestPartOfAQueryIsNone: who sends a query octet by octet is as idle as who
-// is silent.
-func TestPartOfAQueryIsNone(t *testing.T) {
+// TestIncompleteQueryDoesNotEndIdleness checks that a client that sends a query octet by
+// octet counts as idle.
+func TestIncompleteQueryDoesNotEndIdleness(t *testing.T) {
 	s := start(t, dnsserver.Config{MaxConnections: 2}, echo)
 	trickles, asks := dialTCP(t, s.addr()), dialTCP(t, s.addr())
 	asks.stillServed()
@@ -51,7 +51,7 @@ func TestPartOfAQueryIsNone(t *testing.T) {
 	asks.stillServed()
 }
 
-func TestAQueryEndsIdleness(t *testing.T) {
+func TestQueryEndsIdleness(t *testing.T) {
 	answerer := newSlow(t)
 	s := start(t, dnsserver.Config{MaxConnections: 2}, answerer.Respond)
 	waits, idle := dialTCP(t, s.addr()), dialTCP(t, s.addr())
@@ -64,9 +64,9 @@ func TestAQueryEndsIdleness(t *testing.T) {
 	waits.want("slow")
 }
 
-// TestAnAnswerEndsIdleness: a connection is not idle while it waits for an
-// answer and gets it.
-func TestAnAnswerEndsIdleness(t *testing.T) {
+// TestAnswerEndsIdleness checks that a connection is not idle while it waits for an
+// answer or receives it.
+func TestAnswerEndsIdleness(t *testing.T) {
 	answerer := newSlow(t)
 	s := start(t, dnsserver.Config{MaxConnections: 2}, answerer.Respond)
 	waits, idle := dialTCP(t, s.addr()), dialTCP(t, s.addr())
@@ -95,9 +95,9 @@ func TestClosedConnectionsMakeRoom(t *testing.T) {
 	stays.stillServed()
 }
 
-// TestAConnectionThatAskedEnoughGoesFirst: it is there only until the client
-// sees the end of it.
-func TestAConnectionThatAskedEnoughGoesFirst(t *testing.T) {
+// TestConnectionAtItsQueryLimitIsEvictedFirst checks that a connection with the maximum
+// number of queries, which is only waiting for the client to close it, is evicted first.
+func TestConnectionAtItsQueryLimitIsEvictedFirst(t *testing.T) {
 	s := start(t, dnsserver.Config{MaxConnections: 2, MaxQueries: 1}, echo)
 	silent, asked := dialTCP(t, s.addr()), dialTCP(t, s.addr())
 	asked.stillServed()
@@ -106,9 +106,9 @@ func TestAConnectionThatAskedEnoughGoesFirst(t *testing.T) {
 	silent.stillServed()
 }
 
-// TestSilenceEndsAConnection after the time that Idle says, not before it, and
-// wherever in a message it begins.
-func TestSilenceEndsAConnection(t *testing.T) {
+// TestIdleConnectionIsClosed checks that a connection is closed after the idle timeout
+// and not before, wherever in a message the client stops.
+func TestIdleConnectionIsClosed(t *testing.T) {
 	const idle = 50 * time.Millisecond
 	tests := map[string][]byte{
 		"from the beginning":   nil,
@@ -135,9 +135,9 @@ func TestSilenceEndsAConnection(t *testing.T) {
 	}
 }
 
-// TestAQuerySentSlowlyIsCut: each message has the time that Idle says, however
-// lively its octets come.
-func TestAQuerySentSlowlyIsCut(t *testing.T) {
+// TestSlowQueryIsCut checks that the idle timeout limits the time of each message, even
+// if octets keep arriving.
+func TestSlowQueryIsCut(t *testing.T) {
 	c := dialTCP(t, start(t, dnsserver.Config{Idle: 50 * time.Millisecond}, echo).addr())
 	if _, err := c.Write(framed(longest)[:2]); err != nil {
 		t.Fatal(err)
@@ -155,8 +155,9 @@ func TestAQuerySentSlowlyIsCut(t *testing.T) {
 	}
 }
 
-// TestAClientThatNeverReadsIsCut when the system takes no more for it.
-func TestAClientThatNeverReadsIsCut(t *testing.T) {
+// TestClientThatNeverReadsIsCut checks that a connection is closed when its send buffer
+// stays full.
+func TestClientThatNeverReadsIsCut(t *testing.T) {
 	s := start(t, dnsserver.Config{Idle: 100 * time.Millisecond, MaxInFlight: 10}, echoOrBig)
 	never := dialTCP(t, s.addr())
 	ended := never.pour(framed(big))
@@ -185,9 +186,9 @@ func (r *running) servesNewcomers() {
 	r.t.Fatalf("no new connection is served: %v", err)
 }
 
-// TestNoMoreInFlightThanAllowed: before more is answered, the answers so far
-// are sent.
-func TestNoMoreInFlightThanAllowed(t *testing.T) {
+// TestMaxInFlight checks that pending answers are sent before more queries are
+// processed.
+func TestMaxInFlight(t *testing.T) {
 	const allowed = 3
 	answerer := newSlow(t)
 	s := start(t, dnsserver.Config{MaxInFlight: allowed}, answerer.Respond)
@@ -202,7 +203,7 @@ func TestNoMoreInFlightThanAllowed(t *testing.T) {
 	c.want("slow seven")
 }
 
-func TestAConnectionAsksNoMoreThanAllowed(t *testing.T) {
+func TestMaxQueries(t *testing.T) {
 	tests := map[string]struct {
 		ask, want []string
 	}{
@@ -235,9 +236,9 @@ func TestAConnectionAsksNoMoreThanAllowed(t *testing.T) {
 	}
 }
 
-// TestWhoHoldsMostIsCut when there is too much to hold, and not who came with
-// one octet too many.
-func TestWhoHoldsMostIsCut(t *testing.T) {
+// TestConnectionWithMostMemoryIsCut checks that at the memory limit the connection that
+// uses most is closed, not the one that exceeds the limit.
+func TestConnectionWithMostMemoryIsCut(t *testing.T) {
 	s := listen(t, dnsserver.Config{}, echoOrBig)
 	// Room for the answer that a client does not take in, but hardly for more.
 	s.SetMaxHeld(2 + len(longest) + 500)
@@ -264,8 +265,8 @@ func TestWhoHoldsMostIsCut(t *testing.T) {
 	}
 }
 
-// TestWhatWasAnsweredIsNotHeld, however much it was.
-func TestWhatWasAnsweredIsNotHeld(t *testing.T) {
+// TestAnsweredQueriesUseNoMemory, however much it was.
+func TestAnsweredQueriesUseNoMemory(t *testing.T) {
 	answer := func(packet []byte, client respond.Client, buf []byte) []byte {
 		if packet[0] == '-' {
 			return nil
@@ -282,9 +283,8 @@ func TestWhatWasAnsweredIsNotHeld(t *testing.T) {
 	}
 }
 
-// TestQueriesCountAsHeld: those that are not there in full yet, and those that
-// are worked on.
-func TestQueriesCountAsHeld(t *testing.T) {
+// TestQueriesCountAsMemory checks that incomplete queries and those in progress count.
+func TestQueriesCountAsMemory(t *testing.T) {
 	const clients, room = 20, 10
 	tests := map[string]string{
 		"in part":   string(framed(longest)[:1000]),

@@ -80,8 +80,9 @@ func TestAddrsAreInTheOrderOfListen(t *testing.T) {
 	}
 }
 
-// TestIPv6UnspecifiedLeavesIPv4ToOthers, here to a server of one address.
-func TestIPv6UnspecifiedLeavesIPv4ToOthers(t *testing.T) {
+// TestIPv6UnspecifiedDoesNotListenOnIPv4 uses another server on an IPv4 address with the
+// same port.
+func TestIPv6UnspecifiedDoesNotListenOnIPv4(t *testing.T) {
 	needsAddress(t, "::1")
 	v6 := start(t, dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("[::]:0")}}, echo)
 	v4 := netip.AddrPortFrom(ownAddr(t, 1), v6.addr().Port())
@@ -142,9 +143,9 @@ func TestListenFailureNamesTheAddress(t *testing.T) {
 	}
 }
 
-// TestListenFailureFreesWhatWasBound also for the sockets of the same address
-// and of those before it.
-func TestListenFailureFreesWhatWasBound(t *testing.T) {
+// TestListenFailureClosesBoundSockets covers sockets of the same address and of those
+// before it.
+func TestListenFailureClosesBoundSockets(t *testing.T) {
 	taken, err := net.ListenUDP("udp4", &net.UDPAddr{IP: ownAddr(t, 1).AsSlice()})
 	if err != nil {
 		t.Fatal(err)
@@ -163,8 +164,8 @@ func TestListenFailureFreesWhatWasBound(t *testing.T) {
 	}
 }
 
-// TestRunFreesThePort also tells that a stopped server's connections do not
-// hold it.
+// TestRunFreesThePort also checks that connections of a stopped server do not block the
+// port.
 func TestRunFreesThePort(t *testing.T) {
 	first := start(t, dnsserver.Config{Listen: ownPort(t)}, echo)
 	c := dialTCP(t, first.addr())
@@ -182,7 +183,7 @@ func TestRunFreesThePort(t *testing.T) {
 	}
 }
 
-// TestRunEndsWithTheErrorOfASocket and leaves no other socket half alive.
+// TestRunEndsWithTheErrorOfASocket also checks that all other sockets are closed.
 func TestRunEndsWithTheErrorOfASocket(t *testing.T) {
 	tests := map[string]func(*running){
 		"UDP": func(s *running) { s.KeepOneUDPSocket().Close() },

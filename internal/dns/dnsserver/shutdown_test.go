@@ -14,7 +14,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-func TestStopAnswersWhatWasReadOverUDP(t *testing.T) {
+func TestStopAnswersQueriesReadOverUDP(t *testing.T) {
 	answerer := newSlow(t)
 	s := start(t, dnsserver.Config{}, answerer.Respond)
 	conn, idle := dialUDP(t, s.addr()), dialTCP(t, s.addr())
@@ -35,9 +35,9 @@ func TestStopAnswersWhatWasReadOverUDP(t *testing.T) {
 	}
 }
 
-// TestStopAnswersWhatWaitsOverUDP: what the system took in before the stop is
-// answered, too.
-func TestStopAnswersWhatWaitsOverUDP(t *testing.T) {
+// TestStopAnswersQueriesInTheUDPBuffer checks that queries received by the kernel before
+// the stop are answered.
+func TestStopAnswersQueriesInTheUDPBuffer(t *testing.T) {
 	answerer := newSlow(t)
 	s := start(t, dnsserver.Config{}, answerer.Respond)
 	conn := dialUDP(t, s.addr())
@@ -64,7 +64,7 @@ func TestStopAnswersWhatWaitsOverUDP(t *testing.T) {
 	}
 }
 
-func TestStopAnswersWhatWasReadOverTCP(t *testing.T) {
+func TestStopAnswersQueriesReadOverTCP(t *testing.T) {
 	answerer := newSlow(t)
 	s := start(t, dnsserver.Config{Listen: ownPort(t)}, answerer.Respond)
 	idle, waits := dialTCP(t, s.addr()), dialTCP(t, s.addr())
@@ -85,9 +85,9 @@ func TestStopAnswersWhatWasReadOverTCP(t *testing.T) {
 	}
 }
 
-// TestStopLosesNoAnswerToWhatWasNotRead: the client asked more than the server
-// read, and its system takes in answers slowly.
-func TestStopLosesNoAnswerToWhatWasNotRead(t *testing.T) {
+// TestStopLosesNoAnswerWithUnreadQueries uses a client that has sent more queries than
+// the server read and that receives answers slowly.
+func TestStopLosesNoAnswerWithUnreadQueries(t *testing.T) {
 	began, goAhead := make(chan struct{}), make(chan struct{})
 	s := listen(t, dnsserver.Config{MaxInFlight: 3}, func(packet []byte, client respond.Client, buf []byte) []byte {
 		select {
@@ -123,8 +123,9 @@ func TestStopLosesNoAnswerToWhatWasNotRead(t *testing.T) {
 	}
 }
 
-// TestStopLosesNoAnswerOnItsWay to a client that asked all it may, and asks on.
-func TestStopLosesNoAnswerOnItsWay(t *testing.T) {
+// TestStopLosesNoAnswerInTheSendBuffer uses a client that has reached the query limit
+// and continues to send.
+func TestStopLosesNoAnswerInTheSendBuffer(t *testing.T) {
 	answered := make(chan struct{}, 3)
 	s := listen(t, dnsserver.Config{MaxQueries: 3}, func(packet []byte, client respond.Client, buf []byte) []byte {
 		if string(packet) == big {
@@ -154,7 +155,8 @@ func TestStopLosesNoAnswerOnItsWay(t *testing.T) {
 	c.wantEnd()
 }
 
-// TestStopCutsClientsThatNeverRead when connections had time to end.
+// TestStopCutsClientsThatNeverRead checks that their connections are closed after the
+// grace period.
 func TestStopCutsClientsThatNeverRead(t *testing.T) {
 	const queries = 400 // read at once, and answered in 26 MB, more than the system takes in
 	var begins sync.Once
@@ -177,8 +179,8 @@ func TestStopCutsClientsThatNeverRead(t *testing.T) {
 	}
 }
 
-// TestStopWaitsForNoClient that keeps its connection and is silent, or sends
-// on and on.
+// TestStopWaitsForNoClient checks that clients that keep their connection open do not
+// delay the stop, whether they are silent or continue to send.
 func TestStopWaitsForNoClient(t *testing.T) {
 	tests := map[string]func(c *client){
 		"silent":            func(*client) {},

@@ -33,8 +33,9 @@ func tellICMPErrors(t *testing.T, conn *net.UDPConn) {
 	}
 }
 
-// TestUDPLetsOthersWork while packets are always there, on one processor.
-func TestUDPLetsOthersWork(t *testing.T) {
+// TestUDPYieldsToOtherGoroutines checks that other goroutines run on a single processor
+// while packets arrive all the time.
+func TestUDPYieldsToOtherGoroutines(t *testing.T) {
 	const packets = 500
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var answered int
@@ -62,9 +63,9 @@ func TestUDPLetsOthersWork(t *testing.T) {
 	}
 }
 
-// TestUDPGoesOnAfterClientsThatLeft: an answer to a port that was closed comes
-// back as an ICMP message.
-func TestUDPGoesOnAfterClientsThatLeft(t *testing.T) {
+// TestUDPIgnoresICMPErrors checks that an ICMP error for an answer to a closed port has
+// no effect.
+func TestUDPIgnoresICMPErrors(t *testing.T) {
 	asked, left := make(chan struct{}), make(chan struct{})
 	s := listen(t, dnsserver.Config{}, func(packet []byte, client respond.Client, buf []byte) []byte {
 		if string(packet) == "I leave" {
@@ -91,8 +92,8 @@ func TestUDPGoesOnAfterClientsThatLeft(t *testing.T) {
 	}
 }
 
-// TestUDPQueriesHaveALength: those that are longer are cut.
-func TestUDPQueriesHaveALength(t *testing.T) {
+// TestUDPQueryLengthLimit checks that longer queries are truncated.
+func TestUDPQueryLengthLimit(t *testing.T) {
 	s := start(t, dnsserver.Config{}, echo)
 	conn := dialUDP(t, s.addr())
 	for _, length := range []int{dnsserver.MaxUDPQuery, dnsserver.MaxUDPQuery + 1, 65507} {
@@ -103,8 +104,8 @@ func TestUDPQueriesHaveALength(t *testing.T) {
 	}
 }
 
-// TestReceiveBuffer: more may wait than the system gives by itself, as far as it
-// allows that.
+// TestReceiveBuffer checks that the receive buffer is larger than the system's default,
+// as far as the system allows.
 func TestReceiveBuffer(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
 	if err != nil {
@@ -131,8 +132,8 @@ func TestReceiveBuffer(t *testing.T) {
 	}
 }
 
-// TestSteering: with it, packets come to the socket for the processor on which
-// the client runs, for what it sends over loopback is taken in there.
+// TestSteering checks that packets are delivered to the socket of the processor that
+// receives them, which over loopback is the client's.
 func TestSteering(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -175,9 +176,9 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// TestUnspecifiedAddressAnswersFromWhereItWasAsked: a connected socket takes
-// packets from no other address.
-func TestUnspecifiedAddressAnswersFromWhereItWasAsked(t *testing.T) {
+// TestUnspecifiedAddressAnswersFromTheQueriedAddress uses a connected socket, which
+// receives packets from that address only.
+func TestUnspecifiedAddressAnswersFromTheQueriedAddress(t *testing.T) {
 	s := start(t, dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}}, echo)
 	for _, addr := range []string{"127.0.0.1", "127.0.0.2", "127.255.255.254"} {
 		to := netip.AddrPortFrom(netip.MustParseAddr(addr), s.addr().Port())

@@ -48,8 +48,8 @@ func startStreaming(t *testing.T, idle time.Duration) (*running, *streaming) {
 	return r.run(), s
 }
 
-// TestStream: an answer of many messages comes whole, and others of the same
-// connection come between them.
+// TestStream checks that an answer of many messages is complete, and that other answers
+// on the connection are sent between them.
 func TestStream(t *testing.T) {
 	r, s := startStreaming(t, time.Hour)
 	c := dialTCP(t, r.addr())
@@ -70,9 +70,9 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamWaits: no message is made before the one before it is taken, and a
-// client that takes none ends the answer.
-func TestStreamWaits(t *testing.T) {
+// TestStreamIsBuiltOnDemand checks that a message is built only after the previous one
+// was sent, and that a client that does not read ends the stream.
+func TestStreamIsBuiltOnDemand(t *testing.T) {
 	r, s := startStreaming(t, 200*time.Millisecond)
 	c := dialTCP(t, r.addr())
 	if err := c.SetReadBuffer(smallBuffer); err != nil {
@@ -89,8 +89,8 @@ func TestStreamWaits(t *testing.T) {
 	}
 }
 
-// TestStreamShutdown: an answer that is on its way when the server stops is given
-// up when it takes too long.
+// TestStreamShutdown checks that at shutdown the server waits for a stream, up to a
+// limit.
 func TestStreamShutdown(t *testing.T) {
 	r, s := startStreaming(t, time.Hour)
 	r.SetDrainTime(100 * time.Millisecond)

@@ -45,7 +45,7 @@ func (s *slow) begins() {
 	receive(s.t, s.began, "a slow query")
 }
 
-func TestTCPSlowAnswerHoldsUpNoOtherClient(t *testing.T) {
+func TestTCPSlowAnswerDelaysNoOtherClient(t *testing.T) {
 	answerer := newSlow(t)
 	s := start(t, dnsserver.Config{MaxInFlight: 1}, answerer.Respond)
 	first, second := dialTCP(t, s.addr()), dialTCP(t, s.addr())
@@ -68,9 +68,9 @@ func TestTCPAnswersAllOfAPipeline(t *testing.T) {
 	c.want(pipeline...)
 }
 
-// TestTCPAnswersGoTogether: what is asked at once is answered at once, whatever
-// comes later.
-func TestTCPAnswersGoTogether(t *testing.T) {
+// TestTCPAnswersToPipelinedQueriesAreSentTogether checks that the answers to queries
+// received together are sent together, whatever arrives later.
+func TestTCPAnswersToPipelinedQueriesAreSentTogether(t *testing.T) {
 	answerer := newSlow(t)
 	c := dialTCP(t, start(t, dnsserver.Config{}, answerer.Respond).addr())
 	c.ask("one", "two", "slow")
@@ -80,8 +80,8 @@ func TestTCPAnswersGoTogether(t *testing.T) {
 	c.want("one", "two", "slow")
 }
 
-// TestTCPMessagesOfEachLength: those that fit into what the server reads at
-// once, those that do not, and how they follow each other.
+// TestTCPMessagesOfEachLength covers messages that fit into the read buffer, longer
+// ones, and sequences of both.
 func TestTCPMessagesOfEachLength(t *testing.T) {
 	c := dialTCP(t, start(t, dnsserver.Config{}, echo).addr())
 	lengths := []int{1, 2045, 2046, 2047, 2048, 3, 5000, 0, 65535, 1, 2046, 2046, 4096}
@@ -95,7 +95,7 @@ func TestTCPMessagesOfEachLength(t *testing.T) {
 	asking.Wait()
 }
 
-func TestTCPAnswersAfterTheClientEndedItsSide(t *testing.T) {
+func TestTCPAnswersAfterHalfClose(t *testing.T) {
 	answerer := newSlow(t)
 	c := dialTCP(t, start(t, dnsserver.Config{}, answerer.Respond).addr())
 	c.ask("slow", "quick")
@@ -134,7 +134,7 @@ func TestTCPMessages(t *testing.T) {
 	}
 }
 
-func TestTCPTakesAMessageInAnyPieces(t *testing.T) {
+func TestTCPAcceptsFragmentedMessages(t *testing.T) {
 	c := dialTCP(t, start(t, dnsserver.Config{}, echo).addr())
 	if err := c.SetNoDelay(true); err != nil {
 		t.Fatal(err)
@@ -147,8 +147,8 @@ func TestTCPTakesAMessageInAnyPieces(t *testing.T) {
 	c.want("in single octets", "one after another")
 }
 
-// TestTCPClientsThatBreakOff do no harm to others.
-func TestTCPClientsThatBreakOff(t *testing.T) {
+// TestTCPAbortedConnections checks that they have no effect on other connections.
+func TestTCPAbortedConnections(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	garbage := make([]byte, 1<<20)
 	for i := range garbage {
@@ -193,8 +193,8 @@ func TestTCPClientsThatBreakOff(t *testing.T) {
 	}
 }
 
-// TestTCPUnderChurn: connections that come, are evicted, break off and are cut
-// while the server stops get right answers or none.
+// TestTCPUnderChurn checks that connections that are opened, evicted, aborted and cut
+// while the server stops get correct answers or none.
 func TestTCPUnderChurn(t *testing.T) {
 	s := start(t, dnsserver.Config{MaxConnections: 5, MaxInFlight: 3, MaxQueries: 2}, echo)
 	var wg sync.WaitGroup
@@ -255,8 +255,8 @@ func churn(t *testing.T, s *running, query string, n int) bool {
 	return true
 }
 
-// TestAcceptErrorsAreTakenSlowly, as when there are no more files to open.
-func TestAcceptErrorsAreTakenSlowly(t *testing.T) {
+// TestAcceptErrorsAreRetriedWithPauses covers errors such as too many open files.
+func TestAcceptErrorsAreRetriedWithPauses(t *testing.T) {
 	const errs = 3
 	log := make(logLines, 100)
 	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)

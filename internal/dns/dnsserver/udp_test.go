@@ -13,7 +13,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-func TestUDPAnswersEachClientItsOwn(t *testing.T) {
+func TestUDPAnswersEachClient(t *testing.T) {
 	wantEchoes(t, start(t, dnsserver.Config{}, echo).addr())
 }
 
@@ -37,9 +37,9 @@ func wantEchoes(t *testing.T, server netip.AddrPort) {
 	wg.Wait()
 }
 
-// TestUDPGoesOn after packets that have no answer, or none that can be sent,
-// all of them on one socket.
-func TestUDPGoesOn(t *testing.T) {
+// TestUDPContinuesAfterBadPackets checks that a socket continues after packets without
+// an answer and after answers that cannot be sent.
+func TestUDPContinuesAfterBadPackets(t *testing.T) {
 	const tooLong = "longer than a packet"
 	answer := func(packet []byte, client respond.Client, buf []byte) []byte {
 		switch string(packet) {
@@ -73,8 +73,8 @@ func TestUDPGoesOn(t *testing.T) {
 	}
 }
 
-// TestUDPAnswersWithTheLongestPacket, more of them at once than there is room
-// for in one batch.
+// TestUDPAnswersWithTheLongestPacket checks more of them at once than fit into one
+// batch.
 func TestUDPAnswersWithTheLongestPacket(t *testing.T) {
 	const clients, room = 20, 65507
 	s := listen(t, dnsserver.Config{}, func(packet []byte, _ respond.Client, buf []byte) []byte {
@@ -98,9 +98,9 @@ func TestUDPAnswersWithTheLongestPacket(t *testing.T) {
 	}
 }
 
-// TestUDPReadErrorsAreTakenSlowly: a socket that fails at each read takes no
-// processor for itself, and serves again when it can.
-func TestUDPReadErrorsAreTakenSlowly(t *testing.T) {
+// TestUDPReadErrorsAreRetriedWithPauses checks that a socket whose reads fail does not
+// use a whole processor, and works again when reads succeed.
+func TestUDPReadErrorsAreRetriedWithPauses(t *testing.T) {
 	const errs = 4
 	log := make(logLines, 100)
 	s := listen(t, dnsserver.Config{Log: log.logger()}, echo)

@@ -337,7 +337,7 @@ func TestParseRefusesEveryPrefix(t *testing.T) {
 	}
 }
 
-func TestParseForgets(t *testing.T) {
+func TestParseResetsTheQuery(t *testing.T) {
 	small := message(1, 0, 0, 0, question("\x01a\x00"))
 	tests := map[string]struct {
 		packet []byte

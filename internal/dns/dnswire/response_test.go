@@ -416,8 +416,8 @@ func TestCNAMETargetOwnsWhatFits(t *testing.T) {
 	}
 }
 
-// TestStartForgets checks that no state of the previous response remains.
-func TestStartForgets(t *testing.T) {
+// TestStartResetsTheResponse checks that no state of the previous response remains.
+func TestStartResetsTheResponse(t *testing.T) {
 	r := ask(t, web, dnswire.TypeA, dnswire.MinUDPSize)
 	r.AddRRset(dnswire.Answer, rrset(t, "CNAME a.example."), 0)
 	r.AddSOA(dnswire.Authority, soa("cluster.local"))

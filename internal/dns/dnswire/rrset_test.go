@@ -89,9 +89,9 @@ func TestZeroRRset(t *testing.T) {
 	}
 }
 
-// TestRDataIsTheRRsetsOwn checks that appending to the result of RData does not
+// TestRDataCannotBeOverwritten checks that appending to the result of RData does not
 // overwrite the next record.
-func TestRDataIsTheRRsetsOwn(t *testing.T) {
+func TestRDataCannotBeOverwritten(t *testing.T) {
 	set := rrset(t, "A 10.0.0.1", "A 10.0.0.2")
 	_ = append(set.RData()[0], "behind"...)
 	if want := rrset(t, "A 10.0.0.1", "A 10.0.0.2"); !set.Equal(want) {
@@ -157,7 +157,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-func TestAssemblyOfAnAddress(t *testing.T) {
+func TestRRsetBuilderAddr(t *testing.T) {
 	tests := map[string]struct{ addr, want string }{
 		"IPv4":                     {"10.0.0.1", "A 10.0.0.1"},
 		"IPv6":                     {"fd00::1", "AAAA fd00::1"},

@@ -241,7 +241,7 @@ func TestParseMessage(t *testing.T) {
 	}
 }
 
-func TestParseMessageOfLittle(t *testing.T) {
+func TestParseShortMessages(t *testing.T) {
 	packet := message(1, 0, 0, 0, question("\x01A\x00"))
 	got, err := dnswire.ParseMessage(packet)
 	want := &dnswire.Message{

@@ -24,9 +24,9 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// TestFlights checks that the number of flights never exceeds the limit, even
+// TestInFlightLimit checks that the number of flights never exceeds the limit, even
 // if clients do not wait.
-func TestFlights(t *testing.T) {
+func TestInFlightLimit(t *testing.T) {
 	s := serve(t, silent)
 	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}})
 	cfg.MaxInFlight, cfg.MaxPerClient = 2, 2
@@ -108,8 +108,8 @@ func TestRunEnds(t *testing.T) {
 	<-ended
 }
 
-// TestLoopOfOne checks that the other upstream is used if one of two loops.
-func TestLoopOfOne(t *testing.T) {
+// TestOneOfTwoUpstreamsLoops checks that the other upstream is used if one of two loops.
+func TestOneOfTwoUpstreamsLoops(t *testing.T) {
 	var f *forward.Forwarder
 	ready, probed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -167,8 +167,8 @@ func TestFastServfail(t *testing.T) {
 	}
 }
 
-// TestFirstBudget checks that the first query fails over as fast as later ones.
-func TestFirstBudget(t *testing.T) {
+// TestFirstQueryFailsOverFast checks that the first query fails over as fast as later ones.
+func TestFirstQueryFailsOverFast(t *testing.T) {
 	dead, good := serve(t, silent), serve(t, works)
 	f := to(t, dead, good)
 	began := time.Now()
@@ -232,9 +232,9 @@ func TestDialStorm(t *testing.T) {
 	}
 }
 
-// TestBlip checks that a short outage of the network delays an answer by little
+// TestShortOutage checks that a short outage of the network delays an answer by little
 // more than the outage.
-func TestBlip(t *testing.T) {
+func TestShortOutage(t *testing.T) {
 	var away atomic.Bool
 	h := func(q asked) [][]byte {
 		if away.Load() {
@@ -254,9 +254,9 @@ func TestBlip(t *testing.T) {
 	}
 }
 
-// TestStall checks that questions wait for upstreams that are silent for some
+// TestSilentUpstreamsAreAwaited checks that questions wait for upstreams that are silent for some
 // seconds, although these count as down.
-func TestStall(t *testing.T) {
+func TestSilentUpstreamsAreAwaited(t *testing.T) {
 	var away atomic.Bool
 	h := func(q asked) [][]byte {
 		if away.Load() {
@@ -285,8 +285,8 @@ func TestStall(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNoTCP checks that a truncated reply is used if TCP fails.
-func TestNoTCP(t *testing.T) {
+// TestTruncatedReplyIsUsedIfTCPFails checks that a truncated reply is used if TCP fails.
+func TestTruncatedReplyIsUsedIfTCPFails(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte {
 		if q.tcp {
 			return one(closing)
@@ -328,9 +328,9 @@ func TestDownLast(t *testing.T) {
 	}
 }
 
-// TestDeadAndFailing checks that the failure of the only live upstream is
+// TestFailureIsReturnedBesideSilentUpstream checks that the failure of the only live upstream is
 // returned soon, although another upstream is silent.
-func TestDeadAndFailing(t *testing.T) {
+func TestFailureIsReturnedBesideSilentUpstream(t *testing.T) {
 	for _, rcode := range []dnswire.RCode{dnswire.ServFail, dnswire.Refused} {
 		bad := serve(t, func(q asked) [][]byte { return one(q.reply(rcode, 0)) })
 		f := newForwarder(t, settings(t, forward.Route{Timeout: 4 * time.Second, Upstreams: []forward.Upstream{{Addr: serve(t, silent).addr}, {Addr: bad.addr}}}))
@@ -401,8 +401,8 @@ func TestDownLog(t *testing.T) {
 	}
 }
 
-// TestBusyStale checks that stale answers are served when no capacity is left.
-func TestBusyStale(t *testing.T) {
+// TestStaleAnswersAtCapacity checks that stale answers are served when no capacity is left.
+func TestStaleAnswersAtCapacity(t *testing.T) {
 	var away atomic.Bool
 	s := serve(t, func(q asked) [][]byte {
 		if away.Load() {

@@ -38,8 +38,8 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestForged checks that packets that do not match the query are ignored.
-func TestForged(t *testing.T) {
+// TestMismatchedPacketsAreIgnored checks that packets that do not match the query are ignored.
+func TestMismatchedPacketsAreIgnored(t *testing.T) {
 	edit := func(m []byte, do func([]byte)) []byte {
 		m = bytes.Clone(m)
 		do(m)
@@ -71,9 +71,9 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestFlood checks that a query goes over TCP after many packets that do not
+// TestForgeryAttemptsSwitchToTCP checks that a query goes over TCP after many packets that do not
 // match.
-func TestFlood(t *testing.T) {
+func TestForgeryAttemptsSwitchToTCP(t *testing.T) {
 	s := serve(t, func(q asked) (all [][]byte) {
 		if q.tcp {
 			return works(q)
@@ -187,9 +187,9 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestClosed checks that a connection closed by the server is opened again, and
+// TestClosedConnectionIsReopened checks that a connection closed by the server is opened again, and
 // that one closed within a reply makes the query go to another upstream.
-func TestClosed(t *testing.T) {
+func TestClosedConnectionIsReopened(t *testing.T) {
 	var closes atomic.Bool
 	s := serve(t, func(q asked) [][]byte {
 		if closes.Swap(false) {
@@ -211,9 +211,9 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestHedge checks that another upstream is queried when one is late, and that
+// TestLateUpstreamIsHedged checks that another upstream is queried when one is late, and that
 // one that is late repeatedly is not queried first until it replies.
-func TestHedge(t *testing.T) {
+func TestLateUpstreamIsHedged(t *testing.T) {
 	var dead atomic.Bool
 	dead.Store(true)
 	first := serve(t, func(q asked) [][]byte {
@@ -251,9 +251,9 @@ func TestHedge(t *testing.T) {
 	})
 }
 
-// TestLoss checks that a lost packet is retransmitted long before a client
+// TestLostPacketIsRetransmitted checks that a lost packet is retransmitted long before a client
 // would retry.
-func TestLoss(t *testing.T) {
+func TestLostPacketIsRetransmitted(t *testing.T) {
 	var n atomic.Int32
 	s := serve(t, func(q asked) [][]byte {
 		if n.Add(1)%2 == 1 {
@@ -287,8 +287,8 @@ func TestNextUpstream(t *testing.T) {
 	}
 }
 
-// TestJoined checks that concurrent equal questions share one query.
-func TestJoined(t *testing.T) {
+// TestEqualQuestionsShareAQuery checks that concurrent equal questions share one query.
+func TestEqualQuestionsShareAQuery(t *testing.T) {
 	release := make(chan struct{})
 	s := serve(t, func(q asked) [][]byte {
 		<-release
@@ -341,8 +341,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNobody checks that failures name the route and the upstreams.
-func TestNobody(t *testing.T) {
+// TestErrorsNameRouteAndUpstreams checks that failures name the route and the upstreams.
+func TestErrorsNameRouteAndUpstreams(t *testing.T) {
 	s := serve(t, silent)
 	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}, Timeout: 300 * time.Millisecond})
 	if got, want := ask(t, newForwarder(t, cfg), "www.example."), fmt.Sprintf("route .: no answer from %s within 300ms", s.addr); got != want {
@@ -416,8 +416,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestNoPrivate checks that a public name cannot resolve to a private address.
-func TestNoPrivate(t *testing.T) {
+// TestPublicNamesHaveNoPrivateAddresses checks that a public name cannot resolve to a private address.
+func TestPublicNamesHaveNoPrivateAddresses(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"10.0.0.1": true, "127.0.0.1": true, "169.254.1.1": true, "0.0.0.0": true, "100.64.0.1": true,
 		"192.0.2.1": false, "::1": true, "fd00::1": true, "fe80::1": true, "::ffff:10.0.0.1": true, "2001:db8::1": false,

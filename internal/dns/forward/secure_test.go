@@ -265,9 +265,9 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// TestCancel checks that a question whose client stopped waiting keeps its
+// TestCancelledQuestionIsCompleted checks that a question whose client stopped waiting keeps its
 // capacity until it is answered, and that others get the answer.
-func TestCancel(t *testing.T) {
+func TestCancelledQuestionIsCompleted(t *testing.T) {
 	release := make(chan struct{})
 	s := serve(t, func(q asked) [][]byte {
 		<-release

@@ -47,9 +47,9 @@ func nearTo(t *testing.T, s *server) *forward.Forwarder {
 	return newForwarder(t, settings(t, forward.Route{ClientSubnet: true, Upstreams: []forward.Upstream{{Addr: s.addr}}}))
 }
 
-// TestSubnetOfAnother checks that a reply for another subnet is dropped and the
+// TestReplyForAnotherSubnetIsDropped checks that a reply for another subnet is dropped and the
 // question repeated without a subnet, without effect on the upstream's state.
-func TestSubnetOfAnother(t *testing.T) {
+func TestReplyForAnotherSubnetIsDropped(t *testing.T) {
 	s := serve(t, func(q asked) [][]byte {
 		if q.subnet() == nil {
 			return works(q)
@@ -116,9 +116,9 @@ func TestSubnetWithoutEDNS(t *testing.T) {
 	}
 }
 
-// TestSubnetFails checks that a failure is cached for all clients, unless it is
+// TestFailureForASubnet checks that a failure is cached for all clients, unless it is
 // for one subnet.
-func TestSubnetFails(t *testing.T) {
+func TestFailureForASubnet(t *testing.T) {
 	for name, c := range map[string]struct {
 		rcode dnswire.RCode
 		scope byte

@@ -90,9 +90,9 @@ func want(t *testing.T, told <-chan string, query string) {
 	}
 }
 
-// TestAnotherCollector: each collector is told what came while it was the one, and
-// one that hangs keeps nobody waiting.
-func TestAnotherCollector(t *testing.T) {
+// TestChangedCollector checks that each collector receives the messages of the time in
+// which it was configured, and that one that hangs delays nothing.
+func TestChangedCollector(t *testing.T) {
 	silent, hangs := collector(t)
 	at, works := collector(t)
 	l := run(t, hangs)
@@ -118,8 +118,9 @@ func TestAnotherCollector(t *testing.T) {
 	}
 }
 
-// TestSameCollector: other settings leave the connection as it is.
-func TestSameCollector(t *testing.T) {
+// TestReloadKeepsConnection checks that a change of other settings does not affect the
+// connection.
+func TestReloadKeepsConnection(t *testing.T) {
 	at, cfg := collector(t)
 	l := run(t, cfg)
 	told := collect(t, at) // of one connection

@@ -197,7 +197,7 @@ func (b bound) check(t *testing.T) {
 }
 
 // Addresses that grow when written still give a file that Parse reads in full.
-func TestParseGivesNoMoreThanItReads(t *testing.T) {
+func TestParseRoundTripOfLongAddresses(t *testing.T) {
 	text := strings.Repeat("nameserver ::ffff:1:2\n", MaxSize/len("nameserver ::ffff:1:2\n"))
 	c, problems, err := Parse(strings.NewReader(text))
 	if err != nil || len(problems) == 0 || !errors.Is(problems[0], ErrTooLarge) {
@@ -211,7 +211,7 @@ func TestParseGivesNoMoreThanItReads(t *testing.T) {
 	}
 }
 
-func TestParseReadsNoFurtherThanItMust(t *testing.T) {
+func TestParseStopsAtTheLimit(t *testing.T) {
 	r := &counter{}
 	if _, _, err := Parse(r); err != nil || r.octets > MaxSize+1 {
 		t.Errorf("Parse(endless) read %d octets, %v, want at most %d", r.octets, err, MaxSize+1)
@@ -229,7 +229,7 @@ func (c *counter) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestParseOfAReaderThatFails(t *testing.T) {
+func TestParseReadError(t *testing.T) {
 	broken := errors.New("input/output error")
 	r := io.MultiReader(strings.NewReader("nameserver 10.0.0.1\nnameserver 10.0.0.2"), iotest.ErrReader(broken))
 	c, problems, err := Parse(r)

@@ -60,7 +60,7 @@ func TestString(t *testing.T) {
 	}
 }
 
-func TestAppendToKeepsWhatIsThere(t *testing.T) {
+func TestAppendToPreservesPrefix(t *testing.T) {
 	c := Config{Searches: []string{"a"}}
 	if got, want := string(c.AppendTo([]byte("# by portolan\n"))), "# by portolan\nsearch a\n"; got != want {
 		t.Errorf("%#v.AppendTo(comment) = %q, want %q", c, got, want)
@@ -83,7 +83,7 @@ func TestOptionString(t *testing.T) {
 }
 
 // A Config made from valid values survives a round trip.
-func TestRoundTripOfMadeConfigs(t *testing.T) {
+func TestRoundTrip(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		c := randomConfig(random)

@@ -129,10 +129,10 @@ func (u *whimsical) check(name string, m *dnswire.Message, kept time.Duration) e
 	return errors.New("was never said, or too long ago")
 }
 
-// TestDay: through a day of answers that end, change and fail to come, no answer
-// is given past its TTL unless it is marked as stale, nor another one while one is
-// good.
-func TestDay(t *testing.T) {
+// TestNoExpiredAnswerThroughADay checks through a day of answers that expire, change and
+// are missing that no expired answer is given unless it is marked stale, nor a stale one
+// while there is a valid one.
+func TestNoExpiredAnswerThroughADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const kept = time.Hour
 		u := &whimsical{rnd: rand.New(rand.NewPCG(1, 2)), said: make(map[string][]told)}

@@ -16,7 +16,7 @@ type octets struct {
 	from, to uintptr
 }
 
-// TestWorkersShareNoCacheLine: what the Workers of different seats write lies on
+// TestWorkersShareNoCacheLine checks that the memory that different workers write is on
 // different pairs of cache lines, so that processors never wait for each other.
 func TestWorkersShareNoCacheLine(t *testing.T) {
 	const seats, pair = 9, uintptr(128)

@@ -104,10 +104,10 @@ func (c *counted) Notify(apex []byte, from netip.Addr, signed respond.Signed) bo
 	return c.primaries.Notify(apex, from, signed)
 }
 
-// TestNotifyMayNot: of clients that may not ask, or ask too much, neither
-// signatures nor notices are looked at. A notice that is over the limit is not
-// answered, for its sender would take a cut answer for a good one.
-func TestNotifyMayNot(t *testing.T) {
+// TestNotifyFromDeniedClients checks that neither signatures nor NOTIFYs of clients that
+// are denied or over the rate limit are processed. A NOTIFY over the limit gets no
+// response, because its sender would accept a truncated one as an acknowledgement.
+func TestNotifyFromDeniedClients(t *testing.T) {
 	db, err := zone.New(dnswire.SOA{Zone: dnsname.MustParse("cluster.local")})
 	if err != nil {
 		t.Fatal(err)

@@ -93,8 +93,8 @@ func optionOf(m *dns.Msg) string {
 	return "none"
 }
 
-// TestRelay: the suffix is taken off and the option attached, the answer is of the
-// name that was asked for, and is kept.
+// TestRelay checks that the suffix is removed and the option added, that the answer has
+// the queried name, and that it is cached.
 func TestRelay(t *testing.T) {
 	const name = "web.search.shop.cluster.local.ap.k8s.io."
 	for form, want := range map[respond.Relay]string{
@@ -116,9 +116,9 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// TestRelayKeepsApart: what is found in some paths is not what is found in others,
-// nor without.
-func TestRelayKeepsApart(t *testing.T) {
+// TestRelayCachesPerSearchPath checks that answers are cached separately for each search
+// path, and for none.
+func TestRelayCachesPerSearchPath(t *testing.T) {
 	r := newRelaying(t, respond.RelayPaths)
 	asked := map[string]int{
 		"web.search.shop.cluster.local.ap.k8s.io.":    dns.RcodeSuccess,
@@ -138,7 +138,7 @@ func TestRelayKeepsApart(t *testing.T) {
 	}
 }
 
-// TestRelayOption: an option of a client goes on as it came.
+// TestRelayOption checks that a client's option is forwarded unchanged.
 func TestRelayOption(t *testing.T) {
 	r := newRelaying(t, respond.RelayPaths)
 	m := askAll(t, r.Worker, "web.", dns.TypeA, func(q *dns.Msg) {
@@ -149,8 +149,8 @@ func TestRelayOption(t *testing.T) {
 	}
 }
 
-// TestRelayAllocations: what is known is answered without allocating.
-func TestRelayAllocations(t *testing.T) {
+// TestRelayAllocatesNothing checks that an answer from the cache allocates nothing.
+func TestRelayAllocatesNothing(t *testing.T) {
 	r := newRelaying(t, respond.RelayPaths)
 	packet := query(t, dnswire.QuerySpec{Name: "web.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA, UDPSize: 1232, Flags: dnswire.FlagRD})
 	buf := make([]byte, 0, dnswire.MaxMessage)
@@ -166,8 +166,8 @@ func TestRelayAllocations(t *testing.T) {
 	}
 }
 
-// TestRelayRules: a search does not lead around the rules of who relays it.
-func TestRelayRules(t *testing.T) {
+// TestRelayAppliesFilters checks that searches do not bypass the filters of the agent.
+func TestRelayAppliesFilters(t *testing.T) {
 	web := dnsname.MustParse("web.shop.svc.cluster.local")
 	for claim, tt := range map[string]struct {
 		rules filter.Config
@@ -192,9 +192,9 @@ func TestRelayRules(t *testing.T) {
 	}
 }
 
-// TestRelayToOthers: a server that does not search is not believed when it denies
-// a name.
-func TestRelayToOthers(t *testing.T) {
+// TestRelayToServersWithoutSearch checks that the denial of a server that does not
+// search is not accepted.
+func TestRelayToServersWithoutSearch(t *testing.T) {
 	r := newRelaying(t, respond.RelayPaths, func(_, server *respond.Config) { server.Search = nil })
 	m := askAll(t, r.Worker, "none.shop.svc.cluster.local.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil)
 	if m.Rcode != dns.RcodeServerFailure || !strings.Contains(fmt.Sprint(m), "it does not search for names by option 65001") {
@@ -202,7 +202,7 @@ func TestRelayToOthers(t *testing.T) {
 	}
 }
 
-// TestRelayStale: what the server says of the age of its answer is passed on.
+// TestRelayStale checks that a server's stale mark is forwarded.
 func TestRelayStale(t *testing.T) {
 	r := newRelaying(t, respond.RelayPaths, func(_, server *respond.Config) {
 		server.Data = aged{server.Data}
@@ -222,7 +222,8 @@ func (a aged) Lookup(s *zone.Scratch, name []byte, t dnswire.Type) zone.Answer {
 	return answer
 }
 
-// TestRelayDenial: a denial has the suffix's SOA, and says why as the server does.
+// TestRelayDenial checks that a denial has the SOA of the suffix and the server's
+// Extended DNS Error.
 func TestRelayDenial(t *testing.T) {
 	r := newRelaying(t, respond.RelayPaths)
 	for range 2 {

@@ -102,9 +102,9 @@ var questions = map[string]dnswire.QuerySpec{
 	"truncated":       {Name: "_http._tcp.db.shop.svc.cluster.local", Type: dnswire.TypeSRV, UDPSize: 512},
 }
 
-// TestAllocations: the whole path of an answer allocates nothing, with EDNS
-// and without, with a cookie, an NSID and an error to tell.
-func TestAllocations(t *testing.T) {
+// TestRespondAllocatesNothing checks complete answers, with and without EDNS, with a
+// cookie, an NSID and an Extended DNS Error.
+func TestRespondAllocatesNothing(t *testing.T) {
 	worker := newWorker(t, respond.Config{
 		Data: exampleDB(t), NSID: "edge-7", TCPIdle: time.Second, CookieSecrets: []respond.CookieSecret{{1}},
 	})
@@ -179,8 +179,8 @@ func TestUnsetOutcomeIsServFail(t *testing.T) {
 	}
 }
 
-// TestCookies begins with the example of RFC 9018, appendix A.4: an old secret
-// that still counts, and a client on IPv6.
+// TestCookies begins with the example of RFC 9018, appendix A.4, and covers an old
+// secret that is still valid and a client on IPv6.
 func TestCookies(t *testing.T) {
 	now := time.Unix(1559741961, 0)
 	secrets := []respond.CookieSecret{
@@ -252,9 +252,9 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestTurns: every record of an RRset comes first in its turn, A and AAAA
-// asked alternately as resolvers do.
-func TestTurns(t *testing.T) {
+// TestRotation checks that each record of an RRset comes first in turn, with alternating
+// A and AAAA queries as resolvers send them.
+func TestRotation(t *testing.T) {
 	worker := newWorker(t, respond.Config{Data: exampleDB(t), Stats: respond.NewStats(nil, 1)})
 	packets := [][]byte{query(t, questions["A of 20"]), query(t, dnswire.QuerySpec{Name: "db.shop.svc.cluster.local", Type: dnswire.TypeAAAA})}
 	first := make(map[string]int)
@@ -278,8 +278,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// FuzzRespond sends anything: no panic, and what comes back is a response to
-// it that any client can read.
+// FuzzRespond checks that no packet causes a panic, and that each response is valid and
+// matches its query.
 func FuzzRespond(f *testing.F) {
 	worker := newWorker(f, respond.Config{Data: exampleDB(f), NSID: "edge-7", CookieSecrets: []respond.CookieSecret{{1}}, TCPIdle: time.Second})
 	for _, q := range questions {

@@ -29,8 +29,8 @@ func searchConfig(cfg *respond.Config) {
 	cfg.SearchSOA = dnswire.SOA{Zone: dnsname.MustParse("ap.k8s.io"), TTL: 5, Minimum: 5}
 }
 
-// TestSearchAllocations: a search that ends in the cluster allocates nothing.
-func TestSearchAllocations(t *testing.T) {
+// TestSearchAllocatesNothing checks a search that ends in the cluster's zones.
+func TestSearchAllocatesNothing(t *testing.T) {
 	cfg := respond.Config{Data: exampleDB(t)}
 	searchConfig(&cfg)
 	w := newWorker(t, cfg)
@@ -52,9 +52,9 @@ func TestSearchAllocations(t *testing.T) {
 	}
 }
 
-// TestSearchTogether: all names that others know are asked for at once, A and
-// AAAA.
-func TestSearchTogether(t *testing.T) {
+// TestSearchQueriesUpstreamsConcurrently checks that all forwarded names of a search are
+// queried at once, A and AAAA.
+func TestSearchQueriesUpstreamsConcurrently(t *testing.T) {
 	const names = 3 // two paths of the host, and as given
 	var mu sync.Mutex
 	asked, all := make(map[string]bool), make(chan struct{})
@@ -85,9 +85,9 @@ func TestSearchTogether(t *testing.T) {
 	}
 }
 
-// TestSearchBusy: where there is a place for the first question only, the others
-// have failed.
-func TestSearchBusy(t *testing.T) {
+// TestSearchAtCapacity checks that if there is capacity for the first query only, the
+// others fail.
+func TestSearchAtCapacity(t *testing.T) {
 	store, err := cache.New(cache.Config{Size: 1 << 20, MaxTTL: 86400, MaxNegativeTTL: 3600})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestSearchBusy(t *testing.T) {
 	}
 }
 
-// TestSearchWithoutCache: a search whose answers nobody keeps ends all the same.
+// TestSearchWithoutCache checks that a search ends although its answers are not cached.
 func TestSearchWithoutCache(t *testing.T) {
 	store, err := cache.New(cache.Config{})
 	if err != nil {
@@ -141,8 +141,9 @@ func TestSearchWithoutCache(t *testing.T) {
 	}
 }
 
-// TestSearchStopped: who waits is answered when the server stops.
-func TestSearchStopped(t *testing.T) {
+// TestSearchAtShutdown checks that a waiting client gets a response when the server
+// stops.
+func TestSearchAtShutdown(t *testing.T) {
 	w := withUpstreams(t, searchConfig, []forward.Route{{}}, func(uint16, *dns.Msg, *dns.Msg) { time.Sleep(time.Second) })
 	packet := query(t, dnswire.QuerySpec{Name: "www.example.com.search.shop.cluster.local.ap.k8s.io", Type: dnswire.TypeA, Flags: dnswire.FlagRD})
 	_, later := w.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
@@ -153,7 +154,7 @@ func TestSearchStopped(t *testing.T) {
 	}
 }
 
-// TestSearchStats: searches are counted by what asks for them and how they end.
+// TestSearchStats checks that searches are counted by their source and result.
 func TestSearchStats(t *testing.T) {
 	cfg := respond.Config{Data: exampleDB(t), Stats: respond.NewStats(nil, 1)}
 	searchConfig(&cfg)
@@ -173,8 +174,8 @@ func TestSearchStats(t *testing.T) {
 	}
 }
 
-// TestSearchDoesNotWait: what comes behind the name that is found is not waited
-// for.
+// TestSearchDoesNotWait checks that a search does not wait for names after the one that
+// was found.
 func TestSearchDoesNotWait(t *testing.T) {
 	never := make(chan struct{})
 	t.Cleanup(func() { close(never) })
@@ -192,9 +193,8 @@ func TestSearchDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestSearchCutShort: a reply that is cut off says that something is there: the
-// search does not go on behind it.
-func TestSearchCutShort(t *testing.T) {
+// TestSearchEndsAtTruncatedReply checks that a truncated reply counts as found.
+func TestSearchEndsAtTruncatedReply(t *testing.T) {
 	w := withUpstreams(t, searchConfig, []forward.Route{{}}, func(_ uint16, q, m *dns.Msg) {
 		switch name := q.Question[0].Name; name {
 		case "intra.corp.example.":

@@ -68,8 +68,8 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestStatsTogether: what Workers count at the same time is not lost.
-func TestStatsTogether(t *testing.T) {
+// TestConcurrentStats checks that concurrent updates of counters are not lost.
+func TestConcurrentStats(t *testing.T) {
 	stats := respond.NewStats(nil, 2)
 	r, err := respond.New(respond.Config{Data: exampleDB(t), Stats: stats})
 	if err != nil {

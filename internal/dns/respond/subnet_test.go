@@ -58,8 +58,8 @@ func (b *bySubnet) do(_ uint16, q, m *dns.Msg) {
 	m.Answer = append(m.Answer, rr(q.Question[0].Name+" 60 A "+addr))
 }
 
-// TestClientSubnet: what a client says of where it is goes to the upstreams of a
-// route that has that set, and the answer to nobody else that it is not for.
+// TestClientSubnet checks that a client's subnet is forwarded on routes with that
+// setting only, and that the answer is given only to clients for which it is valid.
 func TestClientSubnet(t *testing.T) {
 	type step struct{ from, addr, option string }
 	const none = ""
@@ -130,8 +130,8 @@ func TestClientSubnet(t *testing.T) {
 	}
 }
 
-// TestClientSubnetMalformed: it is FORMERR where it would be passed on, and
-// nothing elsewhere.
+// TestClientSubnetMalformed checks that a malformed option is FORMERR if it would be
+// forwarded, and ignored otherwise.
 func TestClientSubnetMalformed(t *testing.T) {
 	up := &bySubnet{}
 	w := withUpstreams(t, nil, []forward.Route{{ClientSubnet: true}, {Suffix: dnsname.MustParse("corp.example")}}, up.do)
@@ -153,7 +153,8 @@ func TestClientSubnetMalformed(t *testing.T) {
 	}
 }
 
-// TestClientSubnetMalformedBehindAlias: nothing is answered with FORMERR.
+// TestClientSubnetMalformedBehindAlias checks that a malformed option is FORMERR,
+// without an answer, if only the target of an alias is on a route with the setting.
 func TestClientSubnetMalformedBehindAlias(t *testing.T) {
 	w := withUpstreams(t, nil, []forward.Route{{Suffix: dnsname.MustParse("corp.example")}, {ClientSubnet: true}}, func(_ uint16, q, m *dns.Msg) {
 		m.Answer = append(m.Answer, rr(q.Question[0].Name+" 60 CNAME www.near.example."))
@@ -166,9 +167,9 @@ func TestClientSubnetMalformedBehindAlias(t *testing.T) {
 	}
 }
 
-// TestClientSubnetOfAnother: a reply for a subnet that was not asked for is
-// dropped, and one for nobody's has no option.
-func TestClientSubnetOfAnother(t *testing.T) {
+// TestReplyForAnotherSubnet checks that a reply for another subnet is dropped, and that
+// the answer from the query without a subnet has no option.
+func TestReplyForAnotherSubnet(t *testing.T) {
 	up := &bySubnet{scope: 24}
 	w := withUpstreams(t, nil, []forward.Route{{ClientSubnet: true}}, func(port uint16, q, m *dns.Msg) {
 		up.do(port, q, m)
@@ -182,8 +183,8 @@ func TestClientSubnetOfAnother(t *testing.T) {
 	}
 }
 
-// TestClientSubnetRoom: the option has room, also where an answer fills all of it.
-func TestClientSubnetRoom(t *testing.T) {
+// TestClientSubnetInFullResponse checks that space for the option is reserved.
+func TestClientSubnetInFullResponse(t *testing.T) {
 	for n := range 20 {
 		w := withUpstreams(t, func(c *respond.Config) { c.UDPSize = dnswire.MinUDPSize }, []forward.Route{{ClientSubnet: true}}, func(_ uint16, q, m *dns.Msg) {
 			m.IsEdns0().Option = q.IsEdns0().Option

@@ -31,8 +31,8 @@ func (k *oneKey) Begin(q *respond.TransferQuery) (respond.Messages, *respond.Ref
 	return func(context.Context) iter.Seq[[]byte] { return slices.Values([][]byte{[]byte("one"), []byte("two")}) }, nil
 }
 
-// TestSignatures: a signed query of any kind is answered signed, also where the
-// answer is cut; what is wrong with a signature is said (RFC 8945, section 5.2).
+// TestSignatures checks that responses to signed queries of any kind are signed, also
+// truncated ones, and the errors for invalid signatures (RFC 8945, section 5.2).
 func TestSignatures(t *testing.T) {
 	w := newWorker(t, respond.Config{Data: exampleDB(t), Transfers: new(oneKey)})
 	asked := func() []byte {
@@ -86,9 +86,9 @@ func (c *changing) Begin(q *respond.TransferQuery) (respond.Messages, *respond.R
 	return c.oneKey.Begin(q)
 }
 
-// TestChangedJustThen: the SOA alone says over TCP that nothing is new, so it is
-// not the answer where something is.
-func TestChangedJustThen(t *testing.T) {
+// TestZoneChangesDuringIXFR checks that a single SOA over TCP, which means that the zone
+// is unchanged, is not sent if it has just changed.
+func TestZoneChangesDuringIXFR(t *testing.T) {
 	packet := dnswire.AppendTransferQuery(nil, 1, dnsname.MustParse("cluster.local"), &dnswire.SOA{Zone: dnsname.MustParse("cluster.local"), Serial: 4711}, dnswire.OptionMetadata)
 	transfers := new(changing)
 	w := newWorker(t, respond.Config{Data: exampleDB(t), Transfers: transfers})
@@ -109,9 +109,9 @@ func clientOver(t respond.Transport) respond.Client {
 	return c
 }
 
-// TestTransferBegins: what is asked for is told as it was asked, and what is sent
-// comes message by message.
-func TestTransferBegins(t *testing.T) {
+// TestTransferQueries checks that transfer queries are parsed as sent, and that the
+// transfer is sent message by message.
+func TestTransferQueries(t *testing.T) {
 	transfers := new(oneKey)
 	w := newWorker(t, respond.Config{Data: exampleDB(t), Transfers: transfers})
 	packet := query(t, dnswire.QuerySpec{Name: "Cluster.LOCAL", Type: dnswire.TypeAXFR, UDPSize: 1232, Options: map[dnswire.OptionCode][]byte{dnswire.OptionMetadata: nil}})

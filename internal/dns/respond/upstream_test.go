@@ -63,8 +63,8 @@ func answerNow(tb testing.TB, w *respond.Worker, packet, buf []byte) []byte {
 	return answer
 }
 
-// TestKnownAllocations: what is in the cache is answered without allocating.
-func TestKnownAllocations(t *testing.T) {
+// TestCachedAnswersAllocateNothing: what is in the cache is answered without allocating.
+func TestCachedAnswersAllocateNothing(t *testing.T) {
 	f := upstreamThat(t, func(name string) []string {
 		return []string{name + " 300 CNAME edge.example.", "edge.example. 300 A 192.0.2.1"}
 	})
@@ -112,8 +112,8 @@ func (l loading) Lookup(s *zone.Scratch, name []byte, t dnswire.Type) zone.Answe
 	return a
 }
 
-// TestForwardWhileLoading: others that have our names are asked for them until ours
-// are loaded.
+// TestForwardWhileLoading checks that names in the cluster's zones are forwarded to
+// other servers of these zones until they are loaded.
 func TestForwardWhileLoading(t *testing.T) {
 	f := upstreamThat(t, func(name string) []string { return []string{name + " 5 A 10.96.0.1"} })
 	for ask, want := range map[bool]dnswire.RCode{true: dnswire.NoError, false: dnswire.ServFail} {

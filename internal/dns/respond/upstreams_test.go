@@ -85,9 +85,9 @@ func askAll(t *testing.T, w *respond.Worker, name string, qtype uint16, flags fu
 	return m
 }
 
-// TestDenialFromAbove: a denial of a name above is one of this name, in a sound
-// message.
-func TestDenialFromAbove(t *testing.T) {
+// TestDenialOfAnAncestor checks that a validated denial of a name applies to names below
+// it, in a valid response.
+func TestDenialOfAnAncestor(t *testing.T) {
 	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, _, m *dns.Msg) {
 		m.Rcode, m.AuthenticatedData = dns.RcodeNameError, true
 		m.Ns = append(m.Ns, rr("example. 60 SOA ns.example. host.example. 1 2 3 4 60"))
@@ -99,8 +99,8 @@ func TestDenialFromAbove(t *testing.T) {
 	}
 }
 
-// TestDenialOfAnotherRoute: a validated denial says nothing of the names of another
-// route.
+// TestDenialOfAnotherRoute checks that a validated denial does not apply to names of
+// another route.
 func TestDenialOfAnotherRoute(t *testing.T) {
 	w := withUpstreams(t, nil, []forward.Route{{}, {Suffix: dnsname.MustParse("service.consul")}}, func(port uint16, q, m *dns.Msg) {
 		if port == 53 {
@@ -116,7 +116,8 @@ func TestDenialOfAnotherRoute(t *testing.T) {
 	}
 }
 
-// TestDenialBehindAlias: NXDOMAIN of an alias' target is not of the alias.
+// TestDenialBehindAlias checks that NXDOMAIN for the target of an alias does not apply
+// to the alias.
 func TestDenialBehindAlias(t *testing.T) {
 	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, q, m *dns.Msg) {
 		m.AuthenticatedData = true
@@ -141,8 +142,8 @@ func TestDenialBehindAlias(t *testing.T) {
 	}
 }
 
-// TestNotValidated: no AD over records that nobody has validated.
-func TestNotValidated(t *testing.T) {
+// TestUnvalidatedAnswersHaveNoAD: no AD over records that nobody has validated.
+func TestUnvalidatedAnswersHaveNoAD(t *testing.T) {
 	do := func(_ uint16, q, m *dns.Msg) {
 		m.AuthenticatedData = true
 		if strings.EqualFold(q.Question[0].Name, "in.example.") {
@@ -168,8 +169,9 @@ func TestNotValidated(t *testing.T) {
 	}
 }
 
-// TestGuardedAlias: a public name is no alias of one in the cluster.
-func TestGuardedAlias(t *testing.T) {
+// TestPublicAliasOfClusterName checks that a public name cannot be an alias of one in the cluster's
+// zones.
+func TestPublicAliasOfClusterName(t *testing.T) {
 	w := withUpstreams(t, nil, []forward.Route{{NoPrivate: true}}, func(_ uint16, q, m *dns.Msg) {
 		m.Answer = append(m.Answer, rr(q.Question[0].Name+" 60 CNAME web.shop.svc.cluster.local."))
 	})
@@ -178,7 +180,7 @@ func TestGuardedAlias(t *testing.T) {
 	}
 }
 
-// TestLongDenial: a denial without its proof is cut.
+// TestLongDenial checks that a denial that does not fit with its proof is truncated.
 func TestLongDenial(t *testing.T) {
 	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, _, m *dns.Msg) {
 		m.Rcode = dns.RcodeNameError
@@ -193,8 +195,9 @@ func TestLongDenial(t *testing.T) {
 	}
 }
 
-// TestDeniedSince: a denial counts more than an address from before.
-func TestDeniedSince(t *testing.T) {
+// TestDenialReplacesOlderAddress checks that a denial takes precedence over an older
+// address.
+func TestDenialReplacesOlderAddress(t *testing.T) {
 	asked := 0
 	gone := false
 	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, q, m *dns.Msg) {
@@ -218,7 +221,8 @@ func TestDeniedSince(t *testing.T) {
 	}
 }
 
-// TestOwnerCase: owners that upstreams spell out are in lower case.
+// TestOwnerCase checks that owner names in upstreams' replies are converted to lower
+// case.
 func TestOwnerCase(t *testing.T) {
 	w := withUpstreams(t, nil, []forward.Route{{}}, func(_ uint16, _, m *dns.Msg) {
 		m.Compress = false
@@ -230,8 +234,9 @@ func TestOwnerCase(t *testing.T) {
 	}
 }
 
-// TestGuardedHints: a hint is an address.
-func TestGuardedHints(t *testing.T) {
+// TestPrivateAddressHintsAreRejected checks that address hints in HTTPS records of
+// public names must not be private either.
+func TestPrivateAddressHintsAreRejected(t *testing.T) {
 	for hint, want := range map[string]int{
 		"ipv4hint=192.0.2.1": dns.RcodeSuccess, "ipv4hint=192.0.2.1,10.0.0.1": dns.RcodeServerFailure,
 		"ipv6hint=2001:db8::1": dns.RcodeSuccess, "ipv6hint=64:ff9b::a00:1": dns.RcodeServerFailure,

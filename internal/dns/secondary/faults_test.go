@@ -18,9 +18,9 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// TestSpoiled corrupts replies and checks that nothing of an incomplete one is
+// TestCorruptedReplies corrupts replies and checks that nothing of an incomplete one is
 // served and that the next valid one is applied.
-func TestSpoiled(t *testing.T) {
+func TestCorruptedReplies(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	spoils := map[string]func(i int, m []byte) []byte{
 		"cut at the first message": func(int, []byte) []byte { return nil },
@@ -92,8 +92,8 @@ func TestSpoiled(t *testing.T) {
 	}
 }
 
-// TestStall checks that a server that does not reply is given up.
-func TestStall(t *testing.T) {
+// TestSilentPrimary checks that a server that does not reply is given up.
+func TestSilentPrimary(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes the time of a first message")
 	}
@@ -289,8 +289,8 @@ func TestRestartedServer(t *testing.T) {
 	same(t, p, r)
 }
 
-// TestBounds checks that churn leaks neither goroutines nor memory.
-func TestBounds(t *testing.T) {
+// TestChurnLeaksNothing checks that churn leaks neither goroutines nor memory.
+func TestChurnLeaksNothing(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)
 	s.per = 500
@@ -328,10 +328,10 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestNeverWrong checks, while the primary changes all the time and connections
+// TestAnswersWereCorrectWhenVerified checks, while the primary changes all the time and connections
 // are cut, that each answer of the copy is one that the primary gave no longer
 // ago than VerifiedAt.
-func TestNeverWrong(t *testing.T) {
+func TestAnswersWereCorrectWhenVerified(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)
 	s.per = 50

@@ -91,9 +91,9 @@ func sender(tb testing.TB, p *primary, rule transfer.Permission, secondaries fun
 	return s
 }
 
-// TestPortolan tests against a real Portolan server: with its NOTIFYs, signed
+// TestPortolanPrimary tests against a real Portolan server: with its NOTIFYs, signed
 // queries, over TCP and TLS.
-func TestPortolan(t *testing.T) {
+func TestPortolanPrimary(t *testing.T) {
 	cert, err := testcert.New("dns.example", time.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -157,9 +157,9 @@ func TestPortolan(t *testing.T) {
 	}
 }
 
-// TestChurn checks at 1,000 changes per second that the copy keeps up and that
+// TestFrequentChanges checks at 1,000 changes per second that the copy keeps up and that
 // its answers are not older than it reports.
-func TestChurn(t *testing.T) {
+func TestFrequentChanges(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	send := sender(t, p, transfer.Permission{Clients: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
 	s, _ := listen(t, respond.Config{Data: p.db, Transfers: send}, nil)

@@ -33,9 +33,9 @@ func same(t *testing.T, p *primary, r *running) {
 	}
 }
 
-// TestFollows checks that a copy is made by one AXFR per zone and then follows
+// TestFollowsByIXFR checks that a copy is made by one AXFR per zone and then follows
 // by IXFR.
-func TestFollows(t *testing.T) {
+func TestFollowsByIXFR(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	for i := range 50 {
 		p.service(fmt.Sprintf("s%d", i), 3)
@@ -145,9 +145,9 @@ func TestOverTLS(t *testing.T) {
 	}
 }
 
-// TestAnotherServer checks the failover to a primary with another history and
+// TestFailoverToAnotherHistory checks the failover to a primary with another history and
 // back; nothing is denied meanwhile.
-func TestAnotherServer(t *testing.T) {
+func TestFailoverToAnotherHistory(t *testing.T) {
 	a, b := newPrimary(t, "a.ns.dns.cluster.local"), newPrimary(t, "b.ns.dns.cluster.local")
 	for _, p := range []*primary{a, b} {
 		for i := range 20 {
@@ -268,9 +268,9 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestTwoOfOneFile checks that of two agents with one state file the one that
+// TestTwoAgentsWithOneStateFile checks that of two agents with one state file the one that
 // ends keeps what the other has written since.
-func TestTwoOfOneFile(t *testing.T) {
+func TestTwoAgentsWithOneStateFile(t *testing.T) {
 	before, after := newPrimary(t, "a.ns.dns.cluster.local"), newPrimary(t, "b.ns.dns.cluster.local")
 	cfg := testConfig(newServer(t, before, nil))
 	cfg.File = filepath.Join(t.TempDir(), "copy")
@@ -292,8 +292,8 @@ func TestTwoOfOneFile(t *testing.T) {
 	}
 }
 
-// TestRefuses covers invalid configurations.
-func TestRefuses(t *testing.T) {
+// TestInvalidConfigurations covers invalid configurations.
+func TestInvalidConfigurations(t *testing.T) {
 	addr := forward.Upstream{Addr: netip.MustParseAddrPort("192.0.2.1:53")}
 	for claim, c := range map[string]struct {
 		cfg  Config

@@ -37,9 +37,9 @@ func newChooser(t *testing.T, node string, f *found) *Secondary {
 	return r
 }
 
-// TestChoose checks that nodes spread over primaries regardless of their order,
+// TestChoosePrimary checks that nodes spread over primaries regardless of their order,
 // that few change when one goes, and that a failed one is the last choice.
-func TestChoose(t *testing.T) {
+func TestChoosePrimary(t *testing.T) {
 	const nodes = 900
 	all := someServers(3)
 	count := make(map[forward.Upstream]int)
@@ -80,9 +80,9 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestAllFail checks that the primary that failed first is retried first, after
+// TestRetriesAfterAllFail checks that the primary that failed first is retried first, after
 // a growing but bounded pause, and that there is a pause without any primary.
-func TestAllFail(t *testing.T) {
+func TestRetriesAfterAllFail(t *testing.T) {
 	f := &found{servers: someServers(2)}
 	r := newChooser(t, "node", f)
 	for range 20 {
@@ -105,9 +105,9 @@ func TestAllFail(t *testing.T) {
 	}
 }
 
-// TestNotifyWakes checks that a NOTIFY of a primary ends the pause after its
+// TestNotifyEndsThePause checks that a NOTIFY of a primary ends the pause after its
 // failure.
-func TestNotifyWakes(t *testing.T) {
+func TestNotifyEndsThePause(t *testing.T) {
 	p := newPrimary(t, "a.ns.dns.cluster.local")
 	s := newServer(t, p, nil)
 	cfg := testConfig(s)

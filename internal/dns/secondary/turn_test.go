@@ -6,8 +6,8 @@ import (
 	"portolan.dev/portolan/internal/dns/transfer"
 )
 
-// TestTurn checks that a busy primary says so before a secondary gives up.
-func TestTurn(t *testing.T) {
+// TestBusyPrimaryResponds checks that a busy primary says so before a secondary gives up.
+func TestBusyPrimaryResponds(t *testing.T) {
 	if transfer.SlotTime >= messageTime {
 		t.Errorf("a transfer waits %v for its turn, and a secondary %v for a message", transfer.SlotTime, messageTime)
 	}

@@ -159,8 +159,8 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// TestWhole checks the order SOA, records, SOA (RFC 5936, section 2.2).
-func TestWhole(t *testing.T) {
+// TestAXFR checks the order SOA, records, SOA (RFC 5936, section 2.2).
+func TestAXFR(t *testing.T) {
 	db := newDB(t)
 	s := newSender(t, db, nil)
 	grow(db, 1)
@@ -205,9 +205,9 @@ func TestManyTargets(t *testing.T) {
 	}
 }
 
-// TestChanged checks differences, unchanged zones, and whole zones when the
+// TestIXFR checks differences, unchanged zones, and whole zones when the
 // changes are unknown or of another primary (RFC 1995, sections 2 to 4).
-func TestChanged(t *testing.T) {
+func TestIXFR(t *testing.T) {
 	db := newDB(t)
 	s := newSender(t, db, nil)
 	grow(db, 1)
@@ -260,9 +260,9 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestShared checks that concurrent equal transfers share messages while the
+// TestConcurrentTransfersShareMessages checks that concurrent equal transfers share messages while the
 // zone changes, and that those of old versions are dropped.
-func TestShared(t *testing.T) {
+func TestConcurrentTransfersShareMessages(t *testing.T) {
 	db := newDB(t)
 	s := newSender(t, db, nil)
 	var clients sync.WaitGroup
@@ -302,9 +302,9 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestReserved checks that memory is reserved when an image is begun, and that
+// TestMemoryIsReserved checks that memory is reserved when an image is begun, and that
 // a single image may exceed the limit.
-func TestReserved(t *testing.T) {
+func TestMemoryIsReserved(t *testing.T) {
 	db := newDB(t)
 	s := newSender(t, db, func(c *Config) { c.MaxSize = 1 })
 	for i := range 50 {
@@ -333,8 +333,8 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestEstimates compares the reserved memory with the size of images.
-func TestEstimates(t *testing.T) {
+// TestMemoryEstimates compares the reserved memory with the size of images.
+func TestMemoryEstimates(t *testing.T) {
 	db := newDB(t)
 	put(db, "many.cluster.local", func(b *zone.Builder) {
 		for i := range 1000 {
@@ -363,9 +363,9 @@ func TestEstimates(t *testing.T) {
 	}
 }
 
-// TestTurnFirst checks that messages of a whole zone are built only when the
+// TestMessagesAreBuiltAfterASlotIsFree checks that messages of a whole zone are built only when the
 // transfer has a slot.
-func TestTurnFirst(t *testing.T) {
+func TestMessagesAreBuiltAfterASlotIsFree(t *testing.T) {
 	db := newDB(t)
 	grow(db, 1)
 	s := newSender(t, db, func(c *Config) { c.MaxTransfers = 1 })
@@ -453,8 +453,8 @@ func TestAnswersAfterAnError(t *testing.T) {
 	}
 }
 
-// TestSlow checks that the transfer of a slow client is aborted.
-func TestSlow(t *testing.T) {
+// TestSlowClientIsAborted checks that the transfer of a slow client is aborted.
+func TestSlowClientIsAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newDB(t)
 		for i := range 8000 {

@@ -114,9 +114,9 @@ func checkPage(t *testing.T, p *page[int]) (height int) {
 	return height
 }
 
-// TestIndexGivesUpPages checks that little is left of a large index after
+// TestIndexFreesPages checks that little is left of a large index after
 // deletions.
-func TestIndexGivesUpPages(t *testing.T) {
+func TestIndexFreesPages(t *testing.T) {
 	x := new(index[int])
 	var changes []update[int]
 	addr := netip.MustParseAddr("10.0.0.0")

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestLines checks that the structures used by a lookup fit a cache line each.
-func TestLines(t *testing.T) {
+// TestCacheLines checks that the structures used by a lookup fit a cache line each.
+func TestCacheLines(t *testing.T) {
 	const line = 64
 	for what, size := range map[string]uintptr{"node": unsafe.Sizeof(node{}), "Subtree": unsafe.Sizeof(Subtree{})} {
 		if size > line {

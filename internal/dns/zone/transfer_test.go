@@ -167,8 +167,8 @@ func TestHistoryBounds(t *testing.T) {
 	}
 }
 
-// TestSinceSerialsGoRound checks serial arithmetic across the wrap.
-func TestSinceSerialsGoRound(t *testing.T) {
+// TestSerialsWrap checks serial arithmetic across the wrap.
+func TestSerialsWrap(t *testing.T) {
 	db, err := zone.New(soa("one", 1<<32-2))
 	if err != nil {
 		t.Fatal(err)

@@ -197,9 +197,9 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestHostOfAnothersName checks that a name of a host with other records too
+// TestHostWithOtherRecords checks that a name of a host with other records too
 // has all of them, in any spelling.
-func TestHostOfAnothersName(t *testing.T) {
+func TestHostWithOtherRecords(t *testing.T) {
 	db := newDB(t, "example")
 	set(db, "web.example", func(b *zone.Builder) {
 		b.Metadata.Children = zone.AnySpelling
@@ -216,8 +216,9 @@ func TestHostOfAnothersName(t *testing.T) {
 	}
 }
 
-// TestNamesThatDNSDoesNotAllow checks that they are omitted with their records.
-func TestNamesThatDNSDoesNotAllow(t *testing.T) {
+// TestInvalidNamesAreOmitted checks that names that are invalid in DNS are omitted with
+// their records.
+func TestInvalidNamesAreOmitted(t *testing.T) {
 	db := newDB(t, "example", "in-addr.arpa")
 	label := strings.Repeat("x", 63)
 	base := strings.Join([]string{label, label, label, strings.Repeat("y", 48), "example"}, ".")
@@ -296,7 +297,8 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestLowestTTL: RFC 2181, section 5.2.
+// TestLowestTTL checks that an RRset has the lowest TTL of its records (RFC 2181,
+// section 5.2).
 func TestLowestTTL(t *testing.T) {
 	db := newDB(t, "example", "in-addr.arpa")
 	addr := netip.MustParseAddr("192.0.2.1")
@@ -378,9 +380,9 @@ func TestSerial(t *testing.T) {
 	}
 }
 
-// TestGrowAndShrink adds and deletes names by the thousand, one by one and at
+// TestNothingRemainsAfterDeletion adds and deletes names by the thousand, one by one and at
 // once, and checks that nothing is left.
-func TestGrowAndShrink(t *testing.T) {
+func TestNothingRemainsAfterDeletion(t *testing.T) {
 	db := newDB(t, "example")
 	const names = 20000
 	name := func(i int) string { return fmt.Sprintf("h.n%d.example", i) }
@@ -519,9 +521,9 @@ func watch(look, change func()) {
 	watcher.Wait()
 }
 
-// TestNothingIsDeniedMeanwhile checks that a name that exists before and after
+// TestReplacedNamesAreNeverDenied checks that a name that exists before and after
 // a change is not denied during it, although its data is replaced.
-func TestNothingIsDeniedMeanwhile(t *testing.T) {
+func TestReplacedNamesAreNeverDenied(t *testing.T) {
 	db := newDB(t, "example", "in-addr.arpa")
 	port := func(name string) func(*zone.Builder) {
 		return func(b *zone.Builder) { b.AddAddr(netip.MustParseAddr("192.0.2.1"), name, "_tcp") }

@@ -150,8 +150,9 @@ func wantNotReady(t *testing.T, k *CertificateRotator, words string) {
 	}
 }
 
-// TestKeeperStarts: one pass makes what is needed, and is not ready before.
-func TestKeeperStarts(t *testing.T) {
+// TestRotatorCreatesCertificates checks that one pass creates the Secret and the CA
+// bundles, and that the rotator is not ready before.
+func TestRotatorCreatesCertificates(t *testing.T) {
 	w := newWorld(t)
 	k := w.keeper()
 	wantNotReady(t, k, "there is no certificate yet")
@@ -173,9 +174,9 @@ func TestKeeperStarts(t *testing.T) {
 	}
 }
 
-// TestKeeperRenews: certificates are renewed before they end, and API servers
-// that notice changes late trust every replica at every moment.
-func TestKeeperRenews(t *testing.T) {
+// TestRotatorRenewsCertificates checks that certificates are renewed before they expire,
+// and that API servers that receive changes late trust every replica at any time.
+func TestRotatorRenewsCertificates(t *testing.T) {
 	const step, late = 5 * time.Second, 20 * time.Second
 	w := newWorld(t)
 	keepers := []*CertificateRotator{w.keeper(), w.keeper(), w.keeper()}
@@ -212,9 +213,9 @@ func TestKeeperRenews(t *testing.T) {
 	}
 }
 
-// TestKeepersRace: of many that start, or renew, at once one wins, and all
-// serve the same.
-func TestKeepersRace(t *testing.T) {
+// TestConcurrentRotators checks that of several rotators that create or renew
+// certificates at once one succeeds, and that all serve the same certificate.
+func TestConcurrentRotators(t *testing.T) {
 	w := newWorld(t)
 	var keepers []*CertificateRotator
 	for range 8 {
@@ -266,9 +267,9 @@ func TestKeepersRace(t *testing.T) {
 	}
 }
 
-// TestKeeperLate: who has read the registrations before another one renewed does
-// not put the older bundle back.
-func TestKeeperLate(t *testing.T) {
+// TestRotatorKeepsNewerBundle checks that a rotator that read the webhook configurations
+// before another one renewed does not restore the older bundle.
+func TestRotatorKeepsNewerBundle(t *testing.T) {
 	w := newWorld(t)
 	late, quick := w.keeper(), w.keeper()
 	w.look(late, quick)
@@ -289,9 +290,9 @@ func TestKeeperLate(t *testing.T) {
 	w.wantTrusted(late, quick)
 }
 
-// TestKeeperRepairs: what somebody spoils is set right by the next pass, and no
-// replica serves what is not trusted meanwhile.
-func TestKeeperRepairs(t *testing.T) {
+// TestRotatorRepairsChanges checks that the next pass repairs what others changed, and
+// that no replica serves an untrusted certificate meanwhile.
+func TestRotatorRepairsChanges(t *testing.T) {
 	for claim, spoil := range map[string]func(*world){
 		"the bundle is emptied": func(w *world) {
 			var v admissionregistrationv1.ValidatingWebhookConfiguration
@@ -348,10 +349,10 @@ func TestKeeperRepairs(t *testing.T) {
 	}
 }
 
-// TestKeeperRefused: without its rights it is not ready and says what is
-// missing; without the API server it stays as it was, until the certificate
-// ends.
-func TestKeeperRefused(t *testing.T) {
+// TestRotatorWithoutPermissions checks that without permissions the rotator is not ready
+// and reports what is missing, and that without the API server it keeps its certificate
+// until that expires.
+func TestRotatorWithoutPermissions(t *testing.T) {
 	w := newWorld(t)
 	refuse := func(method, path string) {
 		w.Misbehave(apitest.Fault{Refuse: func(m, p string) int {
@@ -393,10 +394,10 @@ func TestKeeperRefused(t *testing.T) {
 	wantNotReady(t, k, "the certificate has expired")
 }
 
-// TestKeeperFresh: a replica that is started finds the Secret spoilt before the
-// others do, and they are trusted on, also by API servers that notice changes
-// late; what is not needed any more goes from the bundle.
-func TestKeeperFresh(t *testing.T) {
+// TestNewRotatorWithInvalidSecret checks that when a new replica finds an invalid Secret
+// before the others do, these stay trusted, also by API servers that receive changes
+// late, and that unused authorities are removed from the bundle.
+func TestNewRotatorWithInvalidSecret(t *testing.T) {
 	const step, late = 5 * time.Second, 20 * time.Second
 	for claim, spoil := range map[string]func(*world){
 		"the Secret is empty": (*world).emptySecret,
@@ -446,9 +447,10 @@ func TestKeeperFresh(t *testing.T) {
 	}
 }
 
-// TestKeeperWithoutSecret: who has no Secret does not make one, which would need
-// the right to make any, and says so. What is served stays trusted.
-func TestKeeperWithoutSecret(t *testing.T) {
+// TestRotatorWithoutSecret checks that a rotator does not create a missing Secret, for
+// which it would need permission to create any, but reports it, and that its present
+// certificate stays trusted.
+func TestRotatorWithoutSecret(t *testing.T) {
 	w := newWorld(t)
 	k := w.keeper()
 	w.look(k)
@@ -466,9 +468,9 @@ func TestKeeperWithoutSecret(t *testing.T) {
 	w.wantTrusted(fresh, k)
 }
 
-// TestKeeperInvalid: what the API server refuses of a registration is told, and
-// not tried again at once.
-func TestKeeperInvalid(t *testing.T) {
+// TestRotatorWithRejectedWebhookConfiguration checks that if the API server rejects an
+// update of a webhook configuration, this is reported and not retried at once.
+func TestRotatorWithRejectedWebhookConfiguration(t *testing.T) {
 	w := newWorld(t)
 	patches := 0
 	w.Misbehave(apitest.Fault{Refuse: func(method, _ string) int {
@@ -485,8 +487,9 @@ func TestKeeperInvalid(t *testing.T) {
 	wantNotReady(t, k, "told to refuse PATCH")
 }
 
-// TestKeeperUnregistered: without a registration it is not ready; one is enough.
-func TestKeeperUnregistered(t *testing.T) {
+// TestRotatorWithoutWebhookConfiguration checks that the rotator is not ready without a
+// webhook configuration; one is sufficient.
+func TestRotatorWithoutWebhookConfiguration(t *testing.T) {
 	w := newWorld(t)
 	w.Delete(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "hook"}})
 	k := w.keeper()
@@ -501,8 +504,8 @@ func TestKeeperUnregistered(t *testing.T) {
 	wantNotReady(t, k, "has a webhook for the Service dns/hook")
 }
 
-// TestKeeperRuns: Run looks again and again until it is told to stop.
-func TestKeeperRuns(t *testing.T) {
+// TestRotatorRun checks that Run repeats its pass until the context is cancelled.
+func TestRotatorRun(t *testing.T) {
 	w := newWorld(t)
 	k := NewCertificateRotator(Config{Service: ownService, CertificateLife: 10 * time.Second}, w.api, time.Now, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())

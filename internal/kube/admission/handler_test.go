@@ -140,8 +140,8 @@ func responseOf(t *testing.T, body []byte, r *admissionv1.AdmissionRequest) *adm
 
 const aPod = `{"metadata": {"name": "p"}, "spec": {"dnsPolicy": "ClusterFirst"}}`
 
-// TestNoReview: what is no review has a status that says so.
-func TestNoReview(t *testing.T) {
+// TestInvalidReviews checks the status of requests that are not reviews.
+func TestInvalidReviews(t *testing.T) {
 	h, s := newTestHandler(settings, nil)
 	const good = `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1"}}`
 	for claim, tt := range map[string]struct {
@@ -178,8 +178,9 @@ func TestNoReview(t *testing.T) {
 	}
 }
 
-// TestOpen: an object that can't be reviewed is let through, with a warning.
-func TestOpen(t *testing.T) {
+// TestUnreviewableObjectsAreAdmitted checks that objects that cannot be reviewed are
+// admitted with a warning.
+func TestUnreviewableObjectsAreAdmitted(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	for claim, tt := range map[string]struct {
@@ -218,8 +219,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestMaxInFlight: a review that hangs keeps its place, and when there is none
-// left a request is refused in time.
+// TestMaxInFlight checks that a review that hangs counts towards the limit, and that
+// requests above the limit are rejected in time.
 func TestMaxInFlight(t *testing.T) {
 	cfg := settings
 	cfg.Timeout, cfg.MaxInFlight = 50*time.Millisecond, 2
@@ -244,7 +245,7 @@ func TestMaxInFlight(t *testing.T) {
 	}
 }
 
-// TestSlowBodies: who takes time to send a review holds up nobody else.
+// TestSlowBodies checks that a client that sends a review slowly delays no other.
 func TestSlowBodies(t *testing.T) {
 	cfg := settings
 	cfg.MaxInFlight = 1
@@ -268,9 +269,9 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// TestLargeAlone: of large reviews, which take many times their memory, there is
-// one at a time, and small ones go on beside it.
-func TestLargeAlone(t *testing.T) {
+// TestLargeReviewsAreSerialized checks that large reviews, which need many times their
+// size in memory, are processed one at a time, and small ones concurrently.
+func TestLargeReviewsAreSerialized(t *testing.T) {
 	cfg := settings
 	cfg.Timeout = 300 * time.Millisecond
 	hang := make(chan struct{})
@@ -296,8 +297,8 @@ func TestLargeAlone(t *testing.T) {
 	h.large <- struct{}{} // it comes back
 }
 
-// TestOctetsInFlight: bodies that are under way take no more memory than the
-// budget, and give back what they took.
+// TestOctetsInFlight checks that request bodies in flight use no more memory than the
+// limit, and release it.
 func TestOctetsInFlight(t *testing.T) {
 	cfg := settings
 	cfg.MaxInFlight = 100
@@ -347,9 +348,9 @@ func TestOctetsInFlight(t *testing.T) {
 	}
 }
 
-// TestAnswerBounds: however much there is to say, the answer is short, and says
-// that there is more.
-func TestAnswerBounds(t *testing.T) {
+// TestResponseSizeLimit checks that a response with many findings is short and reports
+// that there are more.
+func TestResponseSizeLimit(t *testing.T) {
 	var ports []string
 	for len(ports) < 200_000 {
 		ports = append(ports, `{"port": 80}`)
@@ -374,8 +375,9 @@ func TestAnswerBounds(t *testing.T) {
 	}
 }
 
-// TestUnreviewedLogged: lines about what is let through are short, and few.
-func TestUnreviewedLogged(t *testing.T) {
+// TestUnreviewedObjectsAreLogged checks that log lines about objects admitted without
+// review are short and few.
+func TestUnreviewedObjectsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		h := NewHandler(settings, namespaces{}, new(seen), slog.New(slog.NewTextHandler(&text, nil)))
@@ -395,9 +397,9 @@ func TestUnreviewedLogged(t *testing.T) {
 	})
 }
 
-// TestNamespacesTogether: reviews of Pods in one Namespace ask for it once in a
-// few seconds, failures are forgotten at once, and what is kept is bounded.
-func TestNamespacesTogether(t *testing.T) {
+// TestNamespacesAreCached checks that reviews of Pods in one Namespace read it once in a
+// few seconds, that failures are not cached, and that the cache is limited.
+func TestNamespacesAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		fails := true
@@ -461,8 +463,8 @@ func (f namespacesFunc) Namespace(ctx context.Context, name string) (*corev1.Nam
 	return f(ctx, name)
 }
 
-// FuzzBody: whatever comes, it is a status from 400 on, or a review that is
-// answered.
+// FuzzBody checks that the response to any body is a status of 400 or above, or a
+// review.
 func FuzzBody(f *testing.F) {
 	for _, path := range []string{"/mutate", "/validate"} {
 		for _, object := range []string{

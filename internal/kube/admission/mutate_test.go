@@ -142,8 +142,8 @@ func patched(t *testing.T, object string, response *admissionv1.AdmissionRespons
 	return document
 }
 
-// TestMutate: who gets the policy, and what it is; a second review changes
-// nothing more.
+// TestMutate checks which Pods get the DNS policy, its content, and that a second review
+// changes nothing.
 func TestMutate(t *testing.T) {
 	h, s := newTestHandler(settings, inNamespaces)
 	for claim, tt := range mutations {
@@ -184,7 +184,7 @@ func TestMutate(t *testing.T) {
 	}
 }
 
-// TestMutateOnlyNewPods: other requests pass.
+// TestMutateOnlyNewPods checks that other requests are admitted unchanged.
 func TestMutateOnlyNewPods(t *testing.T) {
 	h, _ := newTestHandler(settings, inNamespaces)
 	for claim, change := range map[string]func(*admissionv1.AdmissionRequest){
@@ -201,9 +201,9 @@ func TestMutateOnlyNewPods(t *testing.T) {
 	}
 }
 
-// TestMutateIsPolicy: a Pod that was changed gets from the kubelet what the
-// policy means, and the API server takes it.
-func TestMutateIsPolicy(t *testing.T) {
+// TestMutatedPodIsEquivalent checks that the kubelet gives a mutated Pod the resolv.conf
+// of the policy, and that the API server accepts the Pod.
+func TestMutatedPodIsEquivalent(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 5))
 	cfg := settings
 	cfg.ClusterDNS = append(cfg.ClusterDNS, netip.MustParseAddr("fd00:10:96::a"))
@@ -267,8 +267,8 @@ func randomPod(random *rand.Rand) *corev1.Pod {
 	return pod
 }
 
-// TestMutateToAgent: Pods ask the agent on their node first, then the cluster's DNS,
-// and their search domain has the suffix that servers know.
+// TestMutateToAgent checks that Pods query the agent on their node first, then the
+// cluster DNS, and that their search domain has the suffix that servers recognize.
 func TestMutateToAgent(t *testing.T) {
 	cfg := settings
 	cfg.NodeDNS, cfg.AutopathSuffix = []netip.Addr{netip.MustParseAddr("169.254.20.10")}, "search.example"

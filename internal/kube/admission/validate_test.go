@@ -87,8 +87,8 @@ var validations = map[string]struct {
 	"another kind":                 {metav1.GroupVersionResource{Version: "v1", Resource: "nodes"}, named("n", `{}`), nil},
 }
 
-// TestValidate: what is found is a warning, or denied, or passed over, as its
-// rule is configured.
+// TestValidate checks that a finding is a warning, a denial or ignored, as its rule is
+// configured.
 func TestValidate(t *testing.T) {
 	begins := func(got, want []string) bool {
 		return slices.EqualFunc(got, want, strings.HasPrefix)
@@ -131,7 +131,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateOperations: changes are looked at, too, and nothing else.
+// TestValidateOperations checks that updates are reviewed, too, and no other operations.
 func TestValidateOperations(t *testing.T) {
 	h, _ := newTestHandler(settings, nil)
 	for operation, want := range map[admissionv1.Operation]int{admissionv1.Create: 1, admissionv1.Update: 1, admissionv1.Delete: 0, admissionv1.Connect: 0} {
@@ -148,9 +148,9 @@ func TestValidateOperations(t *testing.T) {
 	}
 }
 
-// TestDenyLeaves: what is there already, what goes, and what controllers make
-// is not denied: it is warned of, but for what goes.
-func TestDenyLeaves(t *testing.T) {
+// TestExistingObjectsAreNotDenied checks that objects that exist already or are created
+// by controllers are not denied but warned about, and that deleted ones are ignored.
+func TestExistingObjectsAreNotDenied(t *testing.T) {
 	const (
 		address      = `{"type": "ExternalName", "externalName": "192.0.2.1"}`
 		otherAddress = `{"type": "ExternalName", "externalName": "192.0.2.2"}`
@@ -200,8 +200,8 @@ func TestDenyLeaves(t *testing.T) {
 	}
 }
 
-// TestSeverity: a note is told only where it is denied.
-func TestSeverity(t *testing.T) {
+// TestNotesAreReportedIfDenied: a note is told only where it is denied.
+func TestNotesAreReportedIfDenied(t *testing.T) {
 	cfg := settings
 	cfg.Deny = []string{"b"}
 	h, _ := newJudgedHandler(cfg, func(namespace string, _ runtime.Object) []lint.Finding {

@@ -16,7 +16,7 @@ import (
 	"portolan.dev/portolan/internal/kube/endpointslices"
 )
 
-// TestConditions: EndpointSlices, "Conditions".
+// TestConditions checks the page EndpointSlices, "Conditions".
 func TestConditions(t *testing.T) {
 	publish := func(s *cluster.Service) { s.PublishNotReady = true }
 	terminating := func(p *cluster.Pod) { p.Deleting = true }
@@ -55,9 +55,9 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestSlices: what slices a Service gets (EndpointSlices, and "IPv4/IPv6
-// dual-stack").
-func TestSlices(t *testing.T) {
+// TestSlicesOfServices checks the slices of a Service (page EndpointSlices, and
+// "IPv4/IPv6 dual-stack").
+func TestSlicesOfServices(t *testing.T) {
 	named := func(s *cluster.Service) { s.Targets = []string{"web"} }
 	port := func(n uint16) func(*cluster.Pod) {
 		return func(p *cluster.Pod) {
@@ -115,7 +115,7 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestHostname: an endpoint has its Pod's hostname when the Pod's subdomain is
+// TestHostname checks that an endpoint has its Pod's hostname if the Pod's subdomain is
 // the Service (DNS for Services and Pods, "Pod's hostname and subdomain fields").
 func TestHostname(t *testing.T) {
 	for claim, tt := range map[string]struct {
@@ -137,9 +137,9 @@ func TestHostname(t *testing.T) {
 	}
 }
 
-// TestFill: EndpointSlices, "Distribution of EndpointSlices". Each step is a
-// transaction.
-func TestFill(t *testing.T) {
+// TestDistribution checks the page EndpointSlices, "Distribution of EndpointSlices".
+// Each step is a transaction.
+func TestDistribution(t *testing.T) {
 	m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 200) })
 	step := func(claim string, change func(tx *cluster.Tx), want ...int) {
 		t.Helper()
@@ -188,7 +188,7 @@ func podsIn(m *model, endpoints int) func(func(string, cluster.Key) bool) {
 	}
 }
 
-// TestMaxEndpoints: how many endpoints a slice has at most is a setting.
+// TestMaxEndpoints checks the setting for the maximum number of endpoints per slice.
 func TestMaxEndpoints(t *testing.T) {
 	for most, want := range map[int][]int{0: {50, 100}, 1000: {150}, 60: {30, 60, 60}} {
 		m := &model{cluster.NewStore(), newCompiler(t, most)}
@@ -208,8 +208,8 @@ func TestMaxEndpoints(t *testing.T) {
 	}
 }
 
-// TestLabels: slices have their Service's labels, its name, and who manages them
-// (EndpointSlices, "Management" and "Ownership").
+// TestLabels checks that slices have their Service's labels and name, and the label of
+// their manager (page EndpointSlices, "Management" and "Ownership").
 func TestLabels(t *testing.T) {
 	labeled := web(func(s *cluster.Service) {
 		s.Spec.Labels = map[string]string{"team": "a", "kubernetes.io/service-name": "other"}
@@ -229,8 +229,9 @@ func TestLabels(t *testing.T) {
 	check(map[string]string{"kubernetes.io/service-name": "web", "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"})
 }
 
-// TestDeclared: a Service with slices of others keeps just those.
-func TestDeclared(t *testing.T) {
+// TestDeclaredSlicesReplaceGeneratedOnes checks that a Service with declared slices has
+// no generated ones.
+func TestDeclaredSlicesReplaceGeneratedOnes(t *testing.T) {
 	declared := &cluster.EndpointSlice{
 		Key: cluster.Key{Namespace: "shop", Name: "by-hand"}, Service: "web", AddressType: cluster.IPv4,
 		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("192.0.2.1"), Ready: true}},
@@ -257,10 +258,10 @@ func TestDeclared(t *testing.T) {
 	check("the Service went", nil, 0)
 }
 
-// TestRecalled: slices that were made before a restart, which the source removes
-// as nobody declares them, are made anew with the same names; those that somebody
-// does count, whatever they are called.
-func TestRecalled(t *testing.T) {
+// TestRecalledSlicesAreRegenerated checks that slices generated before a restart, which
+// the source deletes because they are not declared, are generated again with the same
+// names, and that declared ones are retained, whatever their names.
+func TestRecalledSlicesAreRegenerated(t *testing.T) {
 	before := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 150) })
 	recalled := before.stored(webKey)
 	recall := func(s *cluster.Store) {
@@ -300,9 +301,9 @@ func TestRecalled(t *testing.T) {
 	}
 }
 
-// TestNodes: endpoints have their Node's zone; a Pod on a Node that is not there
-// is left out until it is, unless none is at all.
-func TestNodes(t *testing.T) {
+// TestZonesOfNodes checks that endpoints have their Node's zone, and that a Pod on a
+// missing Node is omitted until it exists, unless there are no Nodes.
+func TestZonesOfNodes(t *testing.T) {
 	on := func(node string) func(*cluster.Pod) { return func(p *cluster.Pod) { p.Node = node } }
 	m := newModel(t, func(tx *cluster.Tx) {
 		tx.Put(web())
@@ -338,9 +339,9 @@ func TestNodes(t *testing.T) {
 	check("published, a Pod stays whose Node went", "a zone -", "b zone -", "- zone -")
 }
 
-// TestOrder: what is made does not depend on the order of anything, names and
-// which slice has which endpoint among it.
-func TestOrder(t *testing.T) {
+// TestResultIsIndependentOfOrder checks that the slices do not depend on the order of
+// objects, including their names and the distribution of endpoints.
+func TestResultIsIndependentOfOrder(t *testing.T) {
 	var want []*discoveryv1.EndpointSlice
 	for range 5 {
 		m := newModel(t, func(tx *cluster.Tx) {
@@ -376,8 +377,9 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestLongName: a name is cut so that it stays one (k8s.io/apiserver, names).
-func TestLongName(t *testing.T) {
+// TestLongNameIsTruncated checks that a generated name stays valid (k8s.io/apiserver,
+// names).
+func TestLongNameIsTruncated(t *testing.T) {
 	long := web(func(s *cluster.Service) { s.Name = strings.Repeat("a", 63) })
 	m := newModel(t, func(tx *cluster.Tx) { tx.Put(long); tx.Put(pod(1)) })
 	made := m.Slices(long.Key)
@@ -386,9 +388,9 @@ func TestLongName(t *testing.T) {
 	}
 }
 
-// TestAgain: to complete what is complete changes nothing, and to look at
-// everything again neither.
-func TestAgain(t *testing.T) {
+// TestCompleteIsIdempotent checks that a second Complete changes nothing, with and
+// without changes of all objects.
+func TestCompleteIsIdempotent(t *testing.T) {
 	m := &model{cluster.NewStore(), newCompiler(t, 0)}
 	m.update(func(tx *cluster.Tx) {
 		tx.Put(web())
@@ -414,8 +416,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestReaders: slices may be read while others are made.
-func TestReaders(t *testing.T) {
+// TestConcurrentReaders checks that slices may be read while others are generated.
+func TestConcurrentReaders(t *testing.T) {
 	m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 20) })
 	done := make(chan struct{})
 	go func() {
@@ -438,8 +440,9 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// TestLoading: nothing is made while Pods may be missing.
-func TestLoading(t *testing.T) {
+// TestNoSlicesWhileLoading checks that no slices are generated while Pods may be
+// missing.
+func TestNoSlicesWhileLoading(t *testing.T) {
 	m := &model{cluster.NewStore(), newCompiler(t, 0)}
 	m.update(func(tx *cluster.Tx) {
 		tx.Put(web())

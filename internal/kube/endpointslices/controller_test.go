@@ -229,9 +229,9 @@ func settle() { time.Sleep(3 * time.Second) }
 
 func addressOf(i int) string { return controlledPod(i, nil).IPs[0].String() }
 
-// TestControllerFollows: what becomes of Pods and Nodes shows in the API, and
-// slices are marked and owned so that others know whose they are.
-func TestControllerFollows(t *testing.T) {
+// TestControllerAppliesChanges checks that changes of Pods and Nodes are written to the
+// API server, and that slices have owner references and the label of their manager.
+func TestControllerAppliesChanges(t *testing.T) {
 	inController(t, func(a *apiServer) {
 		defer a.work()()
 		settle()
@@ -260,9 +260,10 @@ func TestControllerFollows(t *testing.T) {
 	})
 }
 
-// TestControllerWaits: nothing is written before it works, before all is read, and
-// after it has stopped; what happened meanwhile is done then.
-func TestControllerWaits(t *testing.T) {
+// TestControllerWritesWhileRunningOnly checks that nothing is written before the
+// controller runs, before all kinds are loaded, and after it has stopped, and that
+// pending changes are written later.
+func TestControllerWritesWhileRunningOnly(t *testing.T) {
 	inController(t, func(a *apiServer) {
 		settle()
 		if n := a.writes.Load(); n != 0 || a.controller.Waiting() == 0 {
@@ -277,8 +278,9 @@ func TestControllerWaits(t *testing.T) {
 	})
 }
 
-// TestControllerReadsFirst: a kind that is not read yet is no kind without objects.
-func TestControllerReadsFirst(t *testing.T) {
+// TestControllerWaitsForAllKinds checks that a kind that is not loaded is not treated as
+// empty.
+func TestControllerWaitsForAllKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := cluster.NewStore()
 		a := &apiServer{Clientset: fake.NewClientset(), t: t, store: store, results: make(chan endpointslices.SyncResult, 10)}
@@ -311,8 +313,7 @@ func TestControllerReadsFirst(t *testing.T) {
 	})
 }
 
-// TestControllerRetries: what could not be written is written later, less and less
-// often.
+// TestControllerRetries checks that failed writes are retried with growing pauses.
 func TestControllerRetries(t *testing.T) {
 	inController(t, func(a *apiServer) {
 		a.failing.Store(true)
@@ -329,9 +330,9 @@ func TestControllerRetries(t *testing.T) {
 	})
 }
 
-// TestControllerStale: a Service that failed for long, and is tried less and less
-// often, waits no longer than others for a watch that is late.
-func TestControllerStale(t *testing.T) {
+// TestControllerRetriesAfterStaleCache checks that the pauses of a Service that failed
+// for long do not extend its wait for a late watch.
+func TestControllerRetriesAfterStaleCache(t *testing.T) {
 	inController(t, func(a *apiServer) {
 		defer a.work()()
 		a.putPod(2, func(p *cluster.Pod) { p.Node = "missing" })
@@ -352,8 +353,8 @@ func TestControllerStale(t *testing.T) {
 	})
 }
 
-// TestControllerRepairs: what others do to its slices is undone, though not at
-// full speed, and slices of others are left alone.
+// TestControllerRepairs checks that changes of its slices by others are reverted at a
+// limited rate, and that slices of others are not changed.
 func TestControllerRepairs(t *testing.T) {
 	inController(t, func(a *apiServer) {
 		defer a.work()()
@@ -405,8 +406,8 @@ func (a *apiServer) ours() discoveryv1.EndpointSlice {
 	return discoveryv1.EndpointSlice{}
 }
 
-// TestControllerMissingNode: the Pod is left out until its Node is there, and the
-// attempts are counted as failed.
+// TestControllerMissingNode checks that a Pod is omitted until its Node exists, and that
+// the attempts count as failed.
 func TestControllerMissingNode(t *testing.T) {
 	inController(t, func(a *apiServer) {
 		defer a.work()()
@@ -426,9 +427,9 @@ func TestControllerMissingNode(t *testing.T) {
 	})
 }
 
-// TestControllerForgets: slices of a Service that went are the garbage
-// collector's; one of the same name gets its own.
-func TestControllerForgets(t *testing.T) {
+// TestControllerAfterServiceDeletion checks that slices of a deleted Service are left to
+// the garbage collector, and that a new one of the same name gets its own.
+func TestControllerAfterServiceDeletion(t *testing.T) {
 	inController(t, func(a *apiServer) {
 		defer a.work()()
 		settle()

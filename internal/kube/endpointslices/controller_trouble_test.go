@@ -26,9 +26,9 @@ import (
 	"portolan.dev/portolan/internal/kube/endpointslices"
 )
 
-// TestControllerBreaksOff: of the slices of one Service none is written after the
-// end of the context.
-func TestControllerBreaksOff(t *testing.T) {
+// TestControllerStopsWriting checks that no slice of a Service is written after the
+// context is cancelled.
+func TestControllerStopsWriting(t *testing.T) {
 	for verb, want := range map[string]int64{"create": 1, "update": 3 + 1, "delete": 3 + 1} {
 		t.Run(verb, func(t *testing.T) {
 			inController(t, func(a *apiServer) {
@@ -77,9 +77,9 @@ func (a *apiServer) putMany(change func(*cluster.Pod)) {
 	})
 }
 
-// TestControllerBreaksOffARequest: one that is not answered does not hold up the
-// end.
-func TestControllerBreaksOffARequest(t *testing.T) {
+// TestControllerCancelsRequest checks that a request without response does not delay the
+// stop.
+func TestControllerCancelsRequest(t *testing.T) {
 	asked, answer := make(chan struct{}, 1), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		asked <- struct{}{}
@@ -118,9 +118,9 @@ func TestControllerBreaksOffARequest(t *testing.T) {
 	}
 }
 
-// TestControllerProblem: what kept it from reading is none any more when it reads,
-// be there no slice.
-func TestControllerProblem(t *testing.T) {
+// TestControllerProblemEnds checks that a problem of reading ends when the kinds are
+// loaded, even if there are no slices.
+func TestControllerProblemEnds(t *testing.T) {
 	for claim, refuse := range map[string]func(*fake.Clientset, *atomic.Bool){
 		"a list": func(c *fake.Clientset, away *atomic.Bool) {
 			c.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -162,9 +162,9 @@ func TestControllerProblem(t *testing.T) {
 	}
 }
 
-// TestControllerOrphans: slices stay when their Service can't be read, which is as
-// if it were not there, and that they are not kept up is said; of those that are
-// collected nothing is.
+// TestControllerOrphans checks that slices remain if their Service cannot be read, which
+// looks as if it were deleted, and that this is reported; slices to be garbage-collected
+// are not reported.
 func TestControllerOrphans(t *testing.T) {
 	const said = "slices not maintained"
 	inController(t, func(a *apiServer) {

@@ -31,9 +31,10 @@ func (m *model) stored(service cluster.Key) (all []*cluster.EndpointSlice) {
 	return all
 }
 
-// TestDeclaredAsOurs: what is declared counts, though it is called and labeled
-// as what was made. When it is taken away, what was made is back.
-func TestDeclaredAsOurs(t *testing.T) {
+// TestDeclaredSliceLikeGeneratedOne checks that a declared slice replaces the generated
+// one even if it has the same name and labels, and that the generated one is restored
+// when it is deleted.
+func TestDeclaredSliceLikeGeneratedOne(t *testing.T) {
 	full := func(tx *cluster.Tx) {
 		tx.Put(web())
 		putPods(tx, 0, 150)
@@ -123,8 +124,9 @@ func (m *model) declaredFor(s *cluster.EndpointSlice) []*cluster.EndpointSlice {
 	return []*cluster.EndpointSlice{s}
 }
 
-// TestNamesStay: a slice that takes the place of another of ours takes its name.
-func TestNamesStay(t *testing.T) {
+// TestReplacementKeepsName checks that a generated slice that replaces another one has
+// its name.
+func TestReplacementKeepsName(t *testing.T) {
 	m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); tx.Put(pod(1)) })
 	before := m.names()
 	m.update(func(tx *cluster.Tx) {
@@ -135,9 +137,9 @@ func TestNamesStay(t *testing.T) {
 	}
 }
 
-// TestDeclaredUnchanged: a slice that is declared just as it was made is taken
-// away by its name, and made again.
-func TestDeclaredUnchanged(t *testing.T) {
+// TestDeclaredSliceEqualToGeneratedOne checks that a slice declared exactly as generated
+// can be deleted by its name, and is generated again.
+func TestDeclaredSliceEqualToGeneratedOne(t *testing.T) {
 	m := newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 150) })
 	made := m.stored(webKey)
 	same := *made[0]
@@ -150,10 +152,10 @@ func TestDeclaredUnchanged(t *testing.T) {
 	}
 }
 
-// TestDeclaredAnyhow: whatever slices are declared and taken away, all that are
-// declared are there as they are, and a Service has either these or those made
-// of all its Pods.
-func TestDeclaredAnyhow(t *testing.T) {
+// TestRandomDeclaredSlices checks that after any declarations and deletions of slices
+// all declared ones are unchanged, and that a Service has either these or those
+// generated for all its Pods.
+func TestRandomDeclaredSlices(t *testing.T) {
 	names := []string{"by-hand"}
 	names = append(names, newModel(t, func(tx *cluster.Tx) { tx.Put(web()); putPods(tx, 0, 250) }).names()...)
 	for seed := range uint64(150) {
@@ -246,9 +248,9 @@ func checkDeclared(t *testing.T, m *model, declared map[cluster.Key]*cluster.End
 	}
 }
 
-// TestRefusedHostname: a hostname that is no label is left out, and nothing
-// else. That is told once, however often the slice is written.
-func TestRefusedHostname(t *testing.T) {
+// TestInvalidHostnameIsOmitted checks that only a hostname that is not a label is
+// omitted, and that this is logged once, however often the slice is written.
+func TestInvalidHostnameIsOmitted(t *testing.T) {
 	var log bytes.Buffer
 	m := &model{cluster.NewStore(), endpointslices.New(endpointslices.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})}
 	named := func(hostname string) func(*cluster.Pod) {
@@ -293,9 +295,9 @@ func TestRefusedHostname(t *testing.T) {
 	check("and is refused again", 3, map[string]string{"web-001": "", "web-002": "", "web-003": "", "web-004": ""})
 }
 
-// TestRefusedAddress: an address that no endpoint may have is left out, and
-// nothing else.
-func TestRefusedAddress(t *testing.T) {
+// TestInvalidAddressIsOmitted checks that only an address that endpoints cannot have is
+// omitted.
+func TestInvalidAddressIsOmitted(t *testing.T) {
 	m := newModel(t, func(tx *cluster.Tx) {
 		tx.Put(web(func(s *cluster.Service) { s.Spec.Families = []cluster.AddressType{cluster.IPv4, cluster.IPv6} }))
 		tx.Put(pod(1))
@@ -342,8 +344,8 @@ func (m *model) hostnamesMade() map[string]string {
 	return names
 }
 
-// TestWithoutLog: a Compiler without a log makes slices all the same.
-func TestWithoutLog(t *testing.T) {
+// TestCompilerWithoutLog: a Compiler without a log makes slices all the same.
+func TestCompilerWithoutLog(t *testing.T) {
 	m := &model{cluster.NewStore(), endpointslices.New(endpointslices.Config{})}
 	m.update(func(tx *cluster.Tx) {
 		tx.Put(web())

@@ -46,7 +46,7 @@ func putIn(tx *cluster.Tx, zones map[string]int) {
 	}
 }
 
-// TestTrafficDistribution: Services, "Traffic distribution".
+// TestTrafficDistribution checks the page Service, "Traffic distribution".
 func TestTrafficDistribution(t *testing.T) {
 	for distribution, want := range map[string]map[string]int{
 		"":               {"none": 3},
@@ -67,7 +67,7 @@ func TestTrafficDistribution(t *testing.T) {
 	}
 }
 
-// TestTopologyMode: Topology Aware Routing, with its safeguards.
+// TestTopologyMode checks the page Topology Aware Routing, with its safeguards.
 func TestTopologyMode(t *testing.T) {
 	for claim, tt := range map[string]struct {
 		mode string
@@ -108,9 +108,9 @@ func TestTopologyMode(t *testing.T) {
 	}
 }
 
-// TestTopologyNodes: hints go and come back with what the Nodes tell, while no
-// Pod and no Service changes.
-func TestTopologyNodes(t *testing.T) {
+// TestHintsFollowNodes checks that hints are added and removed with changes of Nodes,
+// without changes of Pods and Services.
+func TestHintsFollowNodes(t *testing.T) {
 	m := newModel(t, func(tx *cluster.Tx) {
 		tx.Put(web(func(s *cluster.Service) { s.Spec.TopologyMode = "Auto" }))
 		putNodes(tx, map[string]int64{"a": 2, "b": 2})

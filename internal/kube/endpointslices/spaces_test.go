@@ -7,9 +7,9 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// TestSpacesGo: an Index remembers nothing of Namespaces in which nothing is any
-// more, and nothing of those that it is only asked of.
-func TestSpacesGo(t *testing.T) {
+// TestIndexFreesNamespaces checks that an Index retains nothing of empty Namespaces, nor
+// of those that are only read.
+func TestIndexFreesNamespaces(t *testing.T) {
 	store, index := cluster.NewStore(), NewIndex()
 	update := func(change func(tx *cluster.Tx, key cluster.Key)) {
 		store.Update(func(tx *cluster.Tx) {

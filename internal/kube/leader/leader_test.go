@@ -60,9 +60,9 @@ func (c *candidate) end(t *testing.T) {
 	}
 }
 
-// TestOneLeads: the other one takes over as soon as the first has ended what it
-// did, and not before.
-func TestOneLeads(t *testing.T) {
+// TestLeaderHandsOver checks that another process leads as soon as the first one has
+// stopped leading, and not before.
+func TestLeaderHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		const ending = 7 * time.Second
@@ -93,8 +93,9 @@ func TestOneLeads(t *testing.T) {
 	})
 }
 
-// TestLost: who can't renew the Lease ends before another may lead.
-func TestLost(t *testing.T) {
+// TestLeaseLost checks that a leader that cannot renew the Lease stops before another
+// one may lead.
+func TestLeaseLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		var away atomic.Bool
@@ -128,9 +129,10 @@ func outage(client *fake.Clientset) *atomic.Bool {
 	return &on
 }
 
-// TestLostWhileBusy: who can't renew the Lease does not give it back before it has
-// ended what it did, be the API there again by then, and does so then.
-func TestLostWhileBusy(t *testing.T) {
+// TestLeaseLostWhileStopping checks that a leader that cannot renew the Lease releases
+// it only when it has stopped leading, even if the API server is available again before
+// that.
+func TestLeaseLostWhileStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		away := outage(client)
@@ -176,9 +178,9 @@ func TestLostWhileBusy(t *testing.T) {
 	})
 }
 
-// TestLostForLong: who took the Lease over keeps it when the one before ends at
-// last.
-func TestLostForLong(t *testing.T) {
+// TestLeaseTakenOverStays checks that a former leader that stops late does not release
+// the Lease of the new one.
+func TestLeaseTakenOverStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		away := outage(client)
@@ -203,8 +205,9 @@ func TestLostForLong(t *testing.T) {
 	})
 }
 
-// TestFails: what leading fails with is Run's error, and the Lease is free.
-func TestFails(t *testing.T) {
+// TestLeaderFails checks that Run returns the error of leading, and that the Lease is
+// released.
+func TestLeaderFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		broken := errors.New("broken")
@@ -218,8 +221,9 @@ func TestFails(t *testing.T) {
 	})
 }
 
-// TestStopsWaiting: who waits for another ends at once, and leaves the Lease.
-func TestStopsWaiting(t *testing.T) {
+// TestWaitingCandidateStops checks that a candidate stops immediately and does not
+// change the Lease.
+func TestWaitingCandidateStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		first := run(t, config(client), nil)
@@ -247,8 +251,8 @@ func get(t *testing.T, client kubernetes.Interface) *coordinationv1.Lease {
 	return lease
 }
 
-// TestCheck: the reasons why times do not fit.
-func TestCheck(t *testing.T) {
+// TestInvalidTimes checks the errors for durations that do not fit together.
+func TestInvalidTimes(t *testing.T) {
 	for claim, c := range map[string]struct {
 		change func(*leader.Config)
 		want   string

@@ -361,7 +361,7 @@ func (p *allocPlane) filled(s, before *cluster.Service, step allocStep) map[stri
 	for _, ip := range s.ClusterIPs {
 		text := "out of range"
 		for _, r := range p.ranges {
-			if b := alloc.BandOf(r); r.Contains(ip) {
+			if b := alloc.SplitRange(r); r.Contains(ip) {
 				text = "dynamic " + string(familyOfRange(r))
 				if !b.StaticEnd.Less(ip) {
 					text = "static " + string(familyOfRange(r))

@@ -78,7 +78,7 @@ func New(c *synthetic.Cluster) (*Server, error) {
 		f.kinds[resource] = &k
 	}
 	f.http.Handler = http.HandlerFunc(f.serve)
-	go f.http.Serve(listener) // until Close
+	go func() { _ = f.http.Serve(listener) }() // until Close
 	return f, f.fill(c)
 }
 

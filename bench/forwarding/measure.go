@@ -165,11 +165,11 @@ func (a *act) dead(ctx context.Context) error {
 	if err := a.misses(ctx, rowGood, slowRate); err != nil {
 		return err
 	}
-	favourite, err := a.favourite(ctx)
+	favorite, err := a.favorite(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := favourite.tell(ctx, "dead"); err != nil {
+	if err := favorite.tell(ctx, "dead"); err != nil {
 		return err
 	}
 	s, err := a.ask(ctx, a.config(0, first), slowRate)

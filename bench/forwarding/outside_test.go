@@ -14,15 +14,18 @@ import (
 )
 
 // answered is a sample at a rate, of so many microseconds a query and for p99.
-func answered(cost, p99 time.Duration) *sample {
-	r := &load.Result{Answered: 1000, ServerTime: 1000 * cost * time.Microsecond, P99: p99 * time.Microsecond, Quiet: 1}
+func answered(cost, p99 int) *sample {
+	r := &load.Result{
+		Answered: 1000, ServerTime: time.Duration(1000*cost) * time.Microsecond,
+		P99: time.Duration(p99) * time.Microsecond, Quiet: 1,
+	}
 	r.RCodes[dnswire.NoError] = r.Answered
 	r.Whole = load.Latency{P99: r.P99, Most: r.P99}
 	return &sample{steady: r}
 }
 
 func TestGoals(t *testing.T) {
-	saturated := func(cost time.Duration) *sample {
+	saturated := func(cost int) *sample {
 		s := answered(cost, 0)
 		s.saturated, s.steady = s.steady, nil
 		return s

@@ -75,13 +75,14 @@ func (b *bench) startUpstream(ctx context.Context, files string) (*upstream, err
 	return u, u.WaitReady(ctx)
 }
 
-// tell gives the upstream a command, and gives how many queries came before.
-func (u *upstream) tell(ctx context.Context, command string) (asked int, err error) {
+// tell gives the upstream a command.
+func (u *upstream) tell(ctx context.Context, command string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.control, strings.NewReader(command))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return u.call(request)
+	_, err = u.call(request)
+	return err
 }
 
 // asked is how many queries came.
@@ -112,7 +113,7 @@ func (u *upstream) call(request *http.Request) (asked int, err error) {
 // tell gives both upstreams a command.
 func (st *stage) tell(ctx context.Context, command string) error {
 	for _, u := range st.upstreams {
-		if _, err := u.tell(ctx, command); err != nil {
+		if err := u.tell(ctx, command); err != nil {
 			return err
 		}
 	}
@@ -131,8 +132,8 @@ func (st *stage) asked(ctx context.Context) (sum int, err error) {
 	return sum, nil
 }
 
-// favourite is the upstream that was asked more often.
-func (st *stage) favourite(ctx context.Context) (favourite *upstream, err error) {
+// favorite is the upstream that was asked more often.
+func (st *stage) favorite(ctx context.Context) (favorite *upstream, err error) {
 	most := -1
 	for _, u := range st.upstreams {
 		n, err := u.asked(ctx)
@@ -140,8 +141,8 @@ func (st *stage) favourite(ctx context.Context) (favourite *upstream, err error)
 			return nil, err
 		}
 		if n > most {
-			favourite, most = u, n
+			favorite, most = u, n
 		}
 	}
-	return favourite, nil
+	return favorite, nil
 }

@@ -122,6 +122,7 @@ func serveTLS(t *testing.T) (server netip.AddrPort, roots string) {
 }
 
 func serveStreams(t *testing.T, listener net.Listener) {
+	t.Helper()
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {

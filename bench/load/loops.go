@@ -75,7 +75,7 @@ func (g *generator) pass(all []*lane, now time.Duration) error {
 		}
 	}
 	if answers < g.Window/little {
-		for until := g.now() + pause; g.now() < until; {
+		for until := g.now() + pause; g.now() < until; { //nolint:revive // a sleep is not exact
 		}
 	}
 	return nil

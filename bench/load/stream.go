@@ -73,7 +73,7 @@ func (s *stream) receive(each func(message []byte)) error {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return errors.New("the server closed a connection")
 		case err != nil || plain:
 			return err

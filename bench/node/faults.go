@@ -93,7 +93,7 @@ func (s *stage) playFault(ctx context.Context, f fault) (row faultRow, err error
 	if err != nil {
 		return row, err
 	}
-	defer crowd.load.End()
+	defer func() { _, _ = crowd.load.End() }() // for the returns of errors
 	sc := &scene{stage: s}
 	if err := pause(ctx, calm); err != nil {
 		return row, err

@@ -44,7 +44,7 @@ func (b *bench) measureOctets(ctx context.Context, r *results, _ int) error {
 						nodes.DNSService, protocol, nodes.ServerService, relay.settings)
 					return b.startAgent(node, config+elsewhere+relay.more)
 				}
-				err := b.on(ctx, w, func(ctx context.Context, s *stage) error {
+				err := b.on(ctx, w, func(_ context.Context, s *stage) error {
 					t, err := s.octetsOf(relay.searched)
 					row.pod = perQuery(t.Queries.Bytes)
 					if protocol == "udp" {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/test/netns/nodes"
@@ -132,7 +133,7 @@ func (p packetsRow) cells(of func(packetsCount) string) (cells []string) {
 
 func shortCount(n float64) string {
 	if n == float64(int(n)) {
-		return fmt.Sprint(int(n))
+		return strconv.Itoa(int(n))
 	}
 	return rig.Short(n)
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"portolan.dev/portolan/bench/rig"
@@ -144,14 +145,14 @@ func (r *results) writeFaults(s *strings.Builder) {
 	}
 	head(s, titles...)
 	for _, f := range r.faults {
-		cells := []string{f.fault, f.way, fmt.Sprint(f.times), fmt.Sprint(f.sent)}
+		cells := []string{f.fault, f.way, strconv.Itoa(f.times), strconv.Itoa(f.sent)}
 		for _, result := range []nodes.Result{nodes.Lost, nodes.Failed, nodes.Wrong} {
-			cells = append(cells, fmt.Sprint(f.results[result]))
+			cells = append(cells, strconv.Itoa(f.results[result]))
 		}
 		cells = append(cells, f.heal.String())
 		for _, libc := range libcs {
 			l := f.lookups[libc]
-			cells = append(cells, fmt.Sprint(l.all), fmt.Sprint(l.results[nodes.Failed]), fmt.Sprint(l.results[nodes.Wrong]),
+			cells = append(cells, strconv.Itoa(l.all), strconv.Itoa(l.results[nodes.Failed]), strconv.Itoa(l.results[nodes.Wrong]),
 				rig.Short(l.slowest))
 		}
 		line(s, cells...)

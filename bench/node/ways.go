@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"portolan.dev/portolan/test/netns/nodes"
 )
@@ -61,12 +62,12 @@ func (b *bench) portolanServer(at netip.Addr) (*nodes.Process, error) { return b
 
 // sendingServer sends its zones to replicas. more is more settings of that.
 func (b *bench) sendingServer(at netip.Addr, more string) (*nodes.Process, error) {
-	notify := ""
+	var notify []string
 	for _, node := range b.world.NodeAddrs {
-		notify += fmt.Sprintf("'%s:%d', ", node, notifyPort)
+		notify = append(notify, fmt.Sprintf("'%s:%d'", node, notifyPort))
 	}
-	return b.serve(at,
-		fmt.Sprintf("  transfer: {%s, allow: [{key: replica}], notify: [%s], %s}\n", b.keys(serverSecret), notify, more))
+	return b.serve(at, fmt.Sprintf("  transfer: {%s, allow: [{key: replica}], notify: [%s], %s}\n",
+		b.keys(serverSecret), strings.Join(notify, ", "), more))
 }
 
 func replicaServer(b *bench, at netip.Addr) (*nodes.Process, error) { return b.sendingServer(at, "") }
@@ -105,11 +106,12 @@ func (b *bench) zonesOf(node int) string { return b.file(fmt.Sprintf("zones-%d",
 
 // agentConfig has the addresses on a node.
 func (b *bench) agentConfig(m agentMode, node int, addrs ...netip.Addr) string {
-	settings := fmt.Sprintf("mode: %s, servers: ['%s'], addresses: [", m, nodes.ServerService)
+	var quoted []string
 	for _, a := range addrs {
-		settings += fmt.Sprintf("'%s', ", a)
+		quoted = append(quoted, fmt.Sprintf("'%s'", a))
 	}
-	settings += "]"
+	settings := fmt.Sprintf("mode: %s, servers: ['%s'], addresses: [%s]",
+		m, nodes.ServerService, strings.Join(quoted, ", "))
 	keys := ""
 	if m == replicaMode {
 		settings += fmt.Sprintf(", primaries: ['%s', '%s'], key: replica, notify: '0.0.0.0:%d', file: '%s'",

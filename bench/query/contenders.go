@@ -156,11 +156,11 @@ func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) 
 			return nil, err
 		}
 		file := filepath.Join(dir, "config")
-		config := fmt.Sprintf(z.config, dir, ports[0].Port(), b.certificate.File, b.certificate.Key, ports[4].Port())
+		config := fmt.Appendf(nil, z.config, dir, ports[0].Port(), b.certificate.File, b.certificate.Key, ports[4].Port())
 		for _, zone := range b.zones {
-			config += fmt.Sprintf(z.zone, zone.name, zone.file)
+			config = fmt.Appendf(config, z.zone, zone.name, zone.file)
 		}
-		return program.Command(append(z.run, file)...), os.WriteFile(file, []byte(config), 0o600)
+		return program.Command(append(z.run, file)...), os.WriteFile(file, config, 0o600)
 	}
 	c := &rig.Contender{Name: z.name, Log: b.file(z.name + ".log"), Command: command, Ready: b.hasLast}
 	return &entrant{c, program.Version}, nil

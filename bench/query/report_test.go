@@ -12,10 +12,12 @@ import (
 
 // sampleOf is one of so many microseconds a query, with so many for p99; none
 // when that is 0.
-func sampleOf(cost, p99 time.Duration) *sample {
-	s := &sample{saturated: &load.Result{Elapsed: time.Second, Answered: 1000, ServerTime: 1000 * cost * time.Microsecond}}
+func sampleOf(cost, p99 int) *sample {
+	s := &sample{saturated: &load.Result{
+		Elapsed: time.Second, Answered: 1000, ServerTime: time.Duration(1000*cost) * time.Microsecond,
+	}}
 	if p99 > 0 {
-		s.steady = &load.Result{P99: p99 * time.Microsecond, Quiet: 1}
+		s.steady = &load.Result{P99: time.Duration(p99) * time.Microsecond, Quiet: 1}
 	}
 	return s
 }

@@ -39,10 +39,11 @@ func Stolen() time.Duration { return ReadUsage().Stolen }
 // ReadUsage reads it.
 func ReadUsage() Usage {
 	const tick = 10 * time.Millisecond // USER_HZ
-	var user, nice, system, idle, wait, irq, softirq, steal time.Duration
+	var user, nice, system, idle, wait, irq, softirq, steal int64
 	stat, _ := os.ReadFile("/proc/stat")
 	_, _ = fmt.Sscanf(string(stat), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &softirq,
 		&steal)
 	used := user + nice + system + irq + softirq + steal
-	return Usage{All: tick * (used + idle + wait), Used: tick * used, Stolen: tick * steal}
+	times := func(ticks int64) time.Duration { return time.Duration(ticks) * tick }
+	return Usage{All: times(used + idle + wait), Used: times(used), Stolen: times(steal)}
 }

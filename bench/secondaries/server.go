@@ -133,7 +133,7 @@ func (w *world) stop() error {
 	for _, f := range w.all {
 		f.close()
 		if f.stream != nil {
-			f.stream.Close()
+			f.Close()
 		}
 	}
 	return err

@@ -73,9 +73,9 @@ func (s *server) obey(body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	b, err := parseBehaviour(string(command), time.Now())
+	b, err := parseBehavior(string(command), time.Now())
 	if err == nil {
-		s.behaviour.Store(b)
+		s.behavior.Store(b)
 	}
 	return err
 }

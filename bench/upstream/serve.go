@@ -19,14 +19,14 @@ import (
 
 // server is one upstream.
 type server struct {
-	ttl       uint32
-	behaviour atomic.Pointer[behaviour]
-	asked     atomic.Int64 // queries that came
+	ttl      uint32
+	behavior atomic.Pointer[behavior]
+	asked    atomic.Int64 // queries that came
 }
 
 func newServer(ttl uint32) *server {
 	s := &server{ttl: ttl}
-	s.behaviour.Store(new(behaviour))
+	s.behavior.Store(new(behavior))
 	return s
 }
 
@@ -95,7 +95,7 @@ func (s *server) servePackets(fd int) error {
 // answer puts the answers to the first n packets in front, and says how many
 // there are.
 func (s *server) answer(p *packets, n int, random *rand.Rand) (answers int) {
-	b := s.behaviour.Load()
+	b := s.behavior.Load()
 	for i := range n {
 		query := p.in[i][:min(p.Len(i), len(p.in[i]))]
 		answer, ok := allnames.AppendAnswer(p.out[answers][:0], query, s.ttl)
@@ -115,7 +115,7 @@ func (s *server) answer(p *packets, n int, random *rand.Rand) (answers int) {
 
 // stall waits while nothing is to be looked at.
 func (s *server) stall() {
-	if wait := s.behaviour.Load().stall(time.Now()); wait > 0 {
+	if wait := s.behavior.Load().stall(time.Now()); wait > 0 {
 		time.Sleep(wait)
 	}
 }
@@ -139,7 +139,7 @@ func (s *server) serveConnection(conn net.Conn) {
 			return
 		}
 		s.asked.Add(1)
-		if s.behaviour.Load().dead() {
+		if s.behavior.Load().dead() {
 			continue
 		}
 		binary.BigEndian.PutUint16(answer, uint16(len(answer)-lengthLen))

@@ -13,9 +13,9 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-func TestParseBehaviour(t *testing.T) {
+func TestParseBehavior(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	for command, want := range map[string]*behaviour{
+	for command, want := range map[string]*behavior{
 		"good":       {},
 		"dead":       {loss: 100},
 		"loss 1.5":   {loss: 1.5},
@@ -27,9 +27,9 @@ func TestParseBehaviour(t *testing.T) {
 		"bad":        nil,
 		"":           nil,
 	} {
-		got, err := parseBehaviour(command, now)
+		got, err := parseBehavior(command, now)
 		if (err != nil) != (want == nil) || got != nil && *got != *want {
-			t.Errorf("parseBehaviour(%q) = %v, %v; want %v", command, got, err, want)
+			t.Errorf("parseBehavior(%q) = %v, %v; want %v", command, got, err, want)
 		}
 	}
 }
@@ -38,7 +38,7 @@ func TestDrops(t *testing.T) {
 	const packets = 100_000
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, loss := range []float64{0, 1, 10, 100} {
-		b := behaviour{loss: loss}
+		b := behavior{loss: loss}
 		dropped := 0
 		for range packets {
 			if b.drops(random) {
@@ -54,7 +54,7 @@ func TestDrops(t *testing.T) {
 
 func TestStallEnds(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	b := behaviour{stalls: now.Add(time.Second)}
+	b := behavior{stalls: now.Add(time.Second)}
 	for after, want := range map[time.Duration]time.Duration{0: time.Second, 600 * time.Millisecond: 400 * time.Millisecond, 2 * time.Second: 0} {
 		if got := b.stall(now.Add(after)); got != want {
 			t.Errorf("after %s it stalls for %s more, want %s", after, got, want)
@@ -75,7 +75,7 @@ func TestCommandsOverHTTP(t *testing.T) {
 			t.Errorf("%q is answered with %q, want how many queries came", command, w.Body)
 		}
 	}
-	if !s.behaviour.Load().dead() {
+	if !s.behavior.Load().dead() {
 		t.Error("the server does not obey")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -40,9 +41,7 @@ func TestDryRun(t *testing.T) {
 	all := variants(t)
 	all["helm, dual-stack"] = rendered(t, valuesOf(t, `service: {clusterIPs: [10.96.0.10, "fd00:10:96::a"]}`))
 	all["helm, no rules and no tokens"] = rendered(t, valuesOf(t, "{networkPolicy: {metricsFrom: [], egress: []}, tolerations: [], nodeSelector: {kubernetes.io/os: null}}"))
-	for name, hook := range webhookVariants(t) {
-		all[name] = hook
-	}
+	maps.Copy(all, webhookVariants(t))
 	all["helm, controller of slices"] = slicesOf(t, "{enabled: true}")
 	for name, all := range all {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // buildBinary builds portolan into a directory that every user can read.
 func buildBinary(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "portolan")
+	dir, err := os.MkdirTemp("", "portolan") //nolint:usetesting // others cannot read below t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,15 +26,15 @@ import (
 func TestChartIsKustomization(t *testing.T) {
 	all := variants(t)
 	for kustomize, helm := range map[string]string{"kustomize/base": "helm", "kustomize/beside": "helm/beside"} {
-		if diff := cmp.Diff(comparable(t, all[kustomize]), comparable(t, all[helm])); diff != "" {
+		if diff := cmp.Diff(comparableOf(t, all[kustomize]), comparableOf(t, all[helm])); diff != "" {
 			t.Errorf("objects (-%s +%s):\n%s", kustomize, helm, diff)
 		}
 	}
 }
 
-// comparable leaves out what only a chart adds, and compares the meaning of
+// comparableOf leaves out what only a chart adds, and compares the meaning of
 // config.yaml, not its text.
-func comparable(t *testing.T, all objects) objects {
+func comparableOf(t *testing.T, all objects) objects {
 	t.Helper()
 	for _, o := range all {
 		own, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
@@ -402,6 +402,7 @@ func TestService(t *testing.T) {
 // TestValues: a value of the chart has the effect that its name says.
 func TestValues(t *testing.T) {
 	pod := func(t *testing.T, values string) corev1.PodTemplateSpec {
+		t.Helper()
 		return as[appsv1.Deployment](t, rendered(t, valuesOf(t, values)), "Deployment").Spec.Template
 	}
 	digest := "sha256:" + strings.Repeat("0a", 32)
@@ -422,7 +423,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestValuesRefused: a value that is misspelt, or that Pods can't do without,
+// TestValuesRefused: a value that is misspelled, or that Pods can't do without,
 // renders nothing.
 func TestValuesRefused(t *testing.T) {
 	for _, values := range []string{

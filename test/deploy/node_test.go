@@ -111,7 +111,7 @@ func TestNodeChartIsKustomization(t *testing.T) {
 	for kustomize, helm := range map[string]string{
 		"kustomize/node": "helm, cache", "kustomize/secondary": "helm, secondary", "kustomize, with servers": "helm, with servers",
 	} {
-		if diff := cmp.Diff(comparable(t, all[kustomize]), comparable(t, all[helm])); diff != "" {
+		if diff := cmp.Diff(comparableOf(t, all[kustomize]), comparableOf(t, all[helm])); diff != "" {
 			t.Errorf("objects (-%s +%s):\n%s", kustomize, helm, diff)
 		}
 	}

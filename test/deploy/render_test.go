@@ -115,14 +115,15 @@ func renderChart(t *testing.T, chart *v2.Chart, namespace string, values map[str
 		return nil, "", err
 	}
 	all = objects{}
+	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if strings.HasSuffix(name, ".txt") {
-			notes += files[name]
+			texts = append(texts, files[name])
 			continue
 		}
 		all.read(t, files[name])
 	}
-	return all, notes, nil
+	return all, strings.Join(texts, ""), nil
 }
 
 // beside are the values of values-beside.yaml.

@@ -111,7 +111,7 @@ func TestWebhookNotes(t *testing.T) {
 // TestWebhookChartIsKustomization: both ways give the same objects.
 func TestWebhookChartIsKustomization(t *testing.T) {
 	all := webhookVariants(t)
-	if diff := cmp.Diff(comparable(t, all["kustomize/webhook"]), comparable(t, all["helm, webhook"])); diff != "" {
+	if diff := cmp.Diff(comparableOf(t, all["kustomize/webhook"]), comparableOf(t, all["helm, webhook"])); diff != "" {
 		t.Errorf("objects (-kustomize +helm):\n%s", diff)
 	}
 }

@@ -239,8 +239,8 @@ func (r *Filter) read(ctx context.Context, before map[source]*list) (now map[sou
 // reader reads one source, one read at a time: a read may block for ever.
 type reader = deadline.Call[*list]
 
-// readSource parses a source, or returns before if the file is unchanged. A file that has disappeared is an error: its writer may be
-// about to replace it.
+// readSource parses a source, or returns before if the file is unchanged. A file that
+// has disappeared is an error: its writer may be about to replace it.
 func readSource(s source, before *list) (*list, error) {
 	if info, err := os.Stat(s.file); err == nil && before != nil && versionOf(info) == before.version {
 		return before, nil

@@ -157,14 +157,13 @@ func (f *session) refresh(ctx context.Context, z *followedZone) error {
 // primary is still up.
 func (f *session) postpone(z *followedZone, err error) {
 	now := time.Now()
-	var refused *refusal
 	f.mu.Lock()
 	fresh := z.failure == nil || z.failure.Error() != err.Error()
 	z.failure = err
 	z.failed++
 	z.due = now.Add(pause(z.failed))
 	f.counts.Failures++
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*refusal](err); ok {
 		f.heard = now
 	} else {
 		f.zones[0].due = now

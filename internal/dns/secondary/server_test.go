@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -243,7 +244,7 @@ func (s *server) refuse(q *dns.Msg, query []byte, err error) []byte {
 	if t == nil {
 		return wire
 	}
-	why, ok := err.(dnswire.TSIGError)
+	why, ok := errors.AsType[dnswire.TSIGError](err)
 	if !ok {
 		return wire
 	}

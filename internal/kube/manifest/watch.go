@@ -122,7 +122,7 @@ func (w *watched) wait(ctx context.Context) error {
 			return ctx.Err()
 		case <-timer.C:
 			return nil
-		case _ = <-w.Errors: // events were lost
+		case <-w.Errors: //nolint:errcheck // events were lost
 			return nil
 		case e := <-w.Events:
 			if !w.counts(e.Name) {

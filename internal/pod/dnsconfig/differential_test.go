@@ -193,8 +193,8 @@ func oracle(g generated) (text string, events []string) {
 	if len(searches) < whole {
 		event("DNSConfigForming searches")
 	}
-	for _, server := range servers {
-		text += "nameserver " + server + "\n"
+	if len(servers) > 0 {
+		text += "nameserver " + strings.Join(servers, "\nnameserver ") + "\n"
 	}
 	if len(searches) > 0 {
 		text += "search " + strings.Join(searches, " ") + "\n"

@@ -146,7 +146,7 @@ func (d *diagnoser) host(s *cluster.Service, m meaning) {
 		return
 	}
 	if len(hosts) == 0 {
-		d.add("no-hostnames", fmt.Sprintf("give the Pods a hostname and the subdomain %s", s.Name),
+		d.add("no-hostnames", "give the Pods a hostname and the subdomain "+s.Name,
 			"no endpoint of Service %s has a hostname", s.Key)
 		return
 	}

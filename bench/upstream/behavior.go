@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -8,8 +9,8 @@ import (
 	"time"
 )
 
-// behaviour is how a server answers. The zero value answers everything at once.
-type behaviour struct {
+// behavior is how a server answers. The zero value answers everything at once.
+type behavior struct {
 	loss   float64   // percent of packets that are not answered
 	stalls time.Time // until when nothing is looked at
 }
@@ -17,10 +18,10 @@ type behaviour struct {
 // all is a loss in which no connection is answered either.
 const all = 100
 
-// parseBehaviour reads a command that is given now.
-func parseBehaviour(command string, now time.Time) (*behaviour, error) {
+// parseBehavior reads a command that is given now.
+func parseBehavior(command string, now time.Time) (*behavior, error) {
 	what, value, _ := strings.Cut(strings.TrimSpace(command), " ")
-	b := new(behaviour)
+	b := new(behavior)
 	var err error
 	switch what {
 	case "good":
@@ -36,7 +37,7 @@ func parseBehaviour(command string, now time.Time) (*behaviour, error) {
 		length, err = time.ParseDuration(value)
 		b.stalls = now.Add(length)
 	default:
-		err = fmt.Errorf("no such command")
+		err = errors.New("no such command")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", command, err)
@@ -45,10 +46,10 @@ func parseBehaviour(command string, now time.Time) (*behaviour, error) {
 }
 
 // drops decides about one packet.
-func (b *behaviour) drops(random *rand.Rand) bool { return all*random.Float64() < b.loss }
+func (b *behavior) drops(random *rand.Rand) bool { return all*random.Float64() < b.loss }
 
 // dead reports whether nothing is answered.
-func (b *behaviour) dead() bool { return b.loss >= all }
+func (b *behavior) dead() bool { return b.loss >= all }
 
 // stall is how long nothing is looked at from now on.
-func (b *behaviour) stall(now time.Time) time.Duration { return max(0, b.stalls.Sub(now)) }
+func (b *behavior) stall(now time.Time) time.Duration { return max(0, b.stalls.Sub(now)) }

@@ -121,9 +121,17 @@ func (f *checkFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.format, "output", "o", "text", "print in this `FORMAT`: "+orList(formats))
 	cmd.Flags().StringArrayVar(&f.rules, "rule", nil, "check only the rule with this `ID`, repeatable")
 	cmd.Flags().StringArrayVar(&f.skip, "skip", nil, "skip the rule with this `ID`, repeatable")
-	cmd.Flags().StringVar(&f.severity, "severity", "note", "print findings of at least this `SEVERITY`: error, warning or note")
-	cmd.Flags().StringVar(&f.failOn, "fail-on", "error", "exit with status 1 if there is a finding of at least this `SEVERITY`: error, warning or note")
-	cmd.Flags().StringArrayVar(&f.exclude, "exclude", nil, "skip files and directories with this `NAME`, or path below PATH, such as '*.json'; repeatable")
+	cmd.Flags().StringVar(
+		&f.severity, "severity", "note", "print findings of at least this `SEVERITY`: error, warning or note",
+	)
+	cmd.Flags().StringVar(
+		&f.failOn, "fail-on", "error",
+		"exit with status 1 if there is a finding of at least this `SEVERITY`: error, warning or note",
+	)
+	cmd.Flags().StringArrayVar(
+		&f.exclude, "exclude", nil,
+		"skip files and directories with this `NAME`, or path below PATH, such as '*.json'; repeatable",
+	)
 	cmd.Flags().BoolVar(&f.explain, "explain", false, "describe the rules that the arguments name, or list all rules")
 	f.color.add(cmd)
 	fixed := func(flag string, values []cobra.Completion) {
@@ -198,7 +206,9 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	printUnread(l.Unread, stderr)
 	noteAssumed(c.pods, node, stderr)
 	all := c.pods.Findings(l, node, f.wanted)
-	found = findings{all: make(map[lint.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: f.color.on(cmd)}
+	found = findings{
+		all: make(map[lint.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: f.color.on(cmd),
+	}
 	for _, one := range all {
 		found.all[one.Severity]++
 		if one.Severity >= f.least {
@@ -269,7 +279,10 @@ func printFindings(w io.Writer, f findings) error {
 		ignored = append(ignored, many(f.passedOver, "document of another kind", "documents of other kinds"))
 	}
 	if f.notObjects > 0 {
-		ignored = append(ignored, many(f.notObjects, "document that is no Kubernetes object", "documents that are no Kubernetes objects"))
+		ignored = append(
+			ignored,
+			many(f.notObjects, "document that is no Kubernetes object", "documents that are no Kubernetes objects"),
+		)
 	}
 	if len(ignored) > 0 {
 		fmt.Fprintf(&b, "ignored: %s\n", strings.Join(ignored, ", "))

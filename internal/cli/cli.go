@@ -65,7 +65,10 @@ Kubernetes API or from a directory of manifests.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(), newNode(), newWebhook(), newController(), newProbe(), newVersion())
+	root.AddCommand(
+		newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(),
+		newNode(), newWebhook(), newController(), newProbe(), newVersion(),
+	)
 	root.Version = versions()     // without a template: those keep more of the program than is used, see architecture
 	root.InitDefaultVersionFlag() // the help command shows it, too
 	root.SetHelpCommand(newHelp())
@@ -88,8 +91,14 @@ type sourceFlags struct {
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
 	f.addAPI(cmd)
-	cmd.Flags().Var(&manifestsFlag{path: &f.manifests}, "manifests", "read the cluster from the manifests in `DIR`, or from standard input (-)")
-	cmd.Flags().BoolVar(&f.simulate, "simulate", false, "complete the manifests as a control plane would: Pods, addresses, EndpointSlices")
+	cmd.Flags().Var(
+		&manifestsFlag{path: &f.manifests}, "manifests",
+		"read the cluster from the manifests in `DIR`, or from standard input (-)",
+	)
+	cmd.Flags().BoolVar(
+		&f.simulate, "simulate", false,
+		"complete the manifests as a control plane would: Pods, addresses, EndpointSlices",
+	)
 	_ = cmd.MarkFlagDirname("manifests") // fails only for unknown flags
 }
 
@@ -132,7 +141,10 @@ func (f *sourceFlags) addCluster(cmd *cobra.Command) {
 }
 
 func (f *sourceFlags) addKubeconfig(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.kubeconf, "kubeconfig", "", "read the cluster from the Kubernetes API of this kubeconfig `FILE` (default: the Pod's service account)")
+	cmd.Flags().StringVar(
+		&f.kubeconf, "kubeconfig", "",
+		"read the cluster from the Kubernetes API of this kubeconfig `FILE` (default: the Pod's service account)",
+	)
 	_ = cmd.MarkFlagFilename("kubeconfig") // fails only for unknown flags
 }
 
@@ -224,7 +236,9 @@ func printNothing(l source.Loaded, stderr io.Writer) {
 		}
 		names = append(names, path)
 	}
-	fmt.Fprintf(stderr, "portolan: warning: no object that names depend on in %s\n", explain.Plain(strings.Join(names, ", ")))
+	fmt.Fprintf(
+		stderr, "portolan: warning: no object that names depend on in %s\n", explain.Plain(strings.Join(names, ", ")),
+	)
 }
 
 func printUnread(unread []error, stderr io.Writer) {
@@ -248,7 +262,9 @@ type output string
 
 func (o *output) add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP((*string)(o), "output", "o", "text", "output `FORMAT`: text or json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		"output", cobra.FixedCompletions([]cobra.Completion{"text", "json"}, cobra.ShellCompDirectiveNoFileComp),
+	)
 }
 
 func (o output) check() error {

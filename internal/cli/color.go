@@ -13,7 +13,10 @@ type colorFlag string
 
 func (f *colorFlag) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar((*string)(f), "color", "auto", "use colours: `WHEN` is auto, always or never")
-	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]cobra.Completion{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		"color",
+		cobra.FixedCompletions([]cobra.Completion{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp),
+	)
 }
 
 func (f colorFlag) check() error {

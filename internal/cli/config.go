@@ -55,7 +55,9 @@ something has no counterpart.`,
 
 // newTranslate makes cmd a command that prints what becomes of a file, which is
 // called what in errors.
-func newTranslate(cmd *cobra.Command, what string, parse func(path string, data []byte) (*corefile.Translation, error)) *cobra.Command {
+func newTranslate(
+	cmd *cobra.Command, what string, parse func(path string, data []byte) (*corefile.Translation, error),
+) *cobra.Command {
 	var format output
 	cmd.Args = arguments(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

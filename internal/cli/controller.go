@@ -56,8 +56,14 @@ type controllerFlags struct {
 
 func (f *controllerFlags) add(cmd *cobra.Command) {
 	f.addCluster(cmd)
-	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health and metrics over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)")
-	cmd.Flags().IntVar(&f.maxEndpoints, "max-endpoints-per-slice", 0, "at most `N` endpoints per EndpointSlice, 1 to 1000 (default 100)")
+	cmd.Flags().StringVar(
+		&f.admin, "admin", "",
+		"serve health and metrics over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)",
+	)
+	cmd.Flags().IntVar(
+		&f.maxEndpoints, "max-endpoints-per-slice", 0,
+		"at most `N` endpoints per EndpointSlice, 1 to 1000 (default 100)",
+	)
 	for _, flag := range []string{"admin", "max-endpoints-per-slice"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}

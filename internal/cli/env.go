@@ -80,10 +80,19 @@ func envWarnings(e *serviceenv.Environment) (warnings []string) {
 	if size := e.Size(); size >= serviceenv.WarnSize {
 		warnings = append(warnings, fmt.Sprintf(
 			"%d variables take %d of the %d octets that Linux leaves to the arguments and the environment of a program, where nobody changed the limit: beyond that it does not start (argument list too long); enableServiceLinks: false in the Pod's spec leaves them out",
-			len(e.Variables), size, serviceenv.Limit))
+			len(e.Variables),
+			size,
+			serviceenv.Limit,
+		))
 	}
 	for _, c := range e.Conflicts {
-		warnings = append(warnings, fmt.Sprintf("%s is made by the Services %s; the kubelet takes one by chance, here it is the last", c.Name, keys(c.Services)))
+		warnings = append(
+			warnings,
+			fmt.Sprintf(
+				"%s is made by the Services %s; the kubelet takes one by chance, here it is the last", c.Name,
+				keys(c.Services),
+			),
+		)
 	}
 	return warnings
 }
@@ -97,7 +106,10 @@ func envNotes(e *serviceenv.Environment, s *dnsconfig.Subject) (notes []string) 
 		notes = append(notes, "the Service default/kubernetes, whose variables every Pod of a cluster has, is not there")
 	}
 	if s.Pod != nil && !s.Pod.Simulated && len(s.Pod.IPs) > 0 {
-		notes = append(notes, "the Pod may be older than some of these Services, and then lacks their variables: when its containers started is not known here")
+		notes = append(
+			notes,
+			"the Pod may be older than some of these Services, and then lacks their variables: when its containers started is not known here",
+		)
 	}
 	return notes
 }

@@ -75,7 +75,9 @@ var libcs = []cobra.Completion{"glibc", "musl", "windows", "go"}
 func (f *explainFlags) add(cmd *cobra.Command) {
 	f.pod.add(cmd)
 	cmd.Flags().StringVar(&f.from, "from", "", "the program runs in this `NAMESPACE/POD`")
-	cmd.Flags().StringVar(&f.rrtype, "type", "", "it asks for this `TYPE` only (default A and AAAA, as programs mostly do)")
+	cmd.Flags().StringVar(
+		&f.rrtype, "type", "", "it asks for this `TYPE` only (default A and AAAA, as programs mostly do)",
+	)
 	cmd.Flags().StringVar(&f.libc, "libc", "glibc", "its resolver is that of `LIBC`: glibc, musl, windows, or go")
 	cmd.Flags().BoolVar(&f.live, "live", false, "ask the servers that the Pod's resolv.conf names")
 	cmd.Flags().StringVar(&f.server, "server", "", "with --live, ask the server at `ADDR:PORT` in their place")
@@ -85,7 +87,10 @@ func (f *explainFlags) add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("server", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("libc", cobra.FixedCompletions(libcs, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]cobra.Completion{"A", "AAAA", "SRV", "PTR", "TXT"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		"type",
+		cobra.FixedCompletions([]cobra.Completion{"A", "AAAA", "SRV", "PTR", "TXT"}, cobra.ShellCompDirectiveNoFileComp),
+	)
 }
 
 // explain explains what the flags say.

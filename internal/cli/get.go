@@ -151,10 +151,14 @@ func (f *getFlags) choices(args []string) ([]apiobject.Choice, error) {
 }
 
 // errAskKubectl is readObjects' for a cluster that has an API server.
-var errAskKubectl = errors.New("only manifests are shown (--manifests DIR); of a cluster that has an API server, kubectl get shows the same and more")
+var errAskKubectl = errors.New(
+	"only manifests are shown (--manifests DIR); of a cluster that has an API server, kubectl get shows the same and more",
+)
 
 // readObjects reads manifests once and returns the objects of each choice.
-func readObjects(cmd *cobra.Command, settings config.Config, choices []apiobject.Choice) ([][]apiobject.Object, source.Loaded, error) {
+func readObjects(
+	cmd *cobra.Command, settings config.Config, choices []apiobject.Choice,
+) ([][]apiobject.Object, source.Loaded, error) {
 	if settings.Manifests == "" {
 		return nil, source.Loaded{}, errAskKubectl
 	}

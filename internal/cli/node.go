@@ -56,15 +56,30 @@ type agentFlags struct {
 
 func (f *agentFlags) add(cmd *cobra.Command) {
 	f.addSettings(cmd)
-	cmd.Flags().StringVar(&f.mode, "mode", "", "resolve the cluster's names as a `secondary` of the zones or through a cache (default secondary)")
+	cmd.Flags().StringVar(
+		&f.mode, "mode", "",
+		"resolve the cluster's names as a `secondary` of the zones or through a cache (default secondary)",
+	)
 	cmd.Flags().StringArrayVar(&f.addresses, "address", nil, "assign this `ADDR` to the node and listen on it, repeatable")
 	cmd.Flags().StringArrayVar(&f.servers, "server", nil, "the `ADDR` of a DNS server of the cluster, repeatable")
-	cmd.Flags().StringArrayVar(&f.listen, "listen", nil, "without --address, serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health, metrics and dumps over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)")
+	cmd.Flags().StringArrayVar(
+		&f.listen, "listen", nil,
+		"without --address, serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)",
+	)
+	cmd.Flags().StringVar(
+		&f.admin, "admin", "",
+		"serve health, metrics and dumps over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)",
+	)
 	for _, flag := range []string{"address", "server", "listen", "admin"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{string(dnssettings.NodeSecondary), string(dnssettings.NodeCache)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		"mode",
+		cobra.FixedCompletions(
+			[]string{string(dnssettings.NodeSecondary), string(dnssettings.NodeCache)},
+			cobra.ShellCompDirectiveNoFileComp,
+		),
+	)
 }
 
 // read returns the configuration: the defaults, the file, then the flags.

@@ -25,8 +25,13 @@ type nodeFlags struct {
 }
 
 func (f *nodeFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.resolvConf, "node-resolv-conf", "", "the node's resolv.conf is this `FILE` (default: it has none)")
-	cmd.Flags().StringArrayVar(&f.clusterDNS, "cluster-dns", nil, "Pods reach the cluster DNS at this `ADDR`, repeatable (default: the cluster IPs of the DNS Service)")
+	cmd.Flags().StringVar(
+		&f.resolvConf, "node-resolv-conf", "", "the node's resolv.conf is this `FILE` (default: it has none)",
+	)
+	cmd.Flags().StringArrayVar(
+		&f.clusterDNS, "cluster-dns", nil,
+		"Pods reach the cluster DNS at this `ADDR`, repeatable (default: the cluster IPs of the DNS Service)",
+	)
 	_ = cmd.MarkFlagFilename("node-resolv-conf")
 	_ = cmd.RegisterFlagCompletionFunc("cluster-dns", cobra.NoFileCompletions)
 }
@@ -58,7 +63,11 @@ func (f *nodeFlags) read(stderr io.Writer) (n podapp.NodeSettings, err error) {
 // noteAssumed says on stderr when nothing tells where Pods ask.
 func noteAssumed(pods *podapp.Inspector, n podapp.NodeSettings, stderr io.Writer) {
 	if addr, assumed := pods.AssumedDNS(n); assumed {
-		fmt.Fprintf(stderr, "portolan: note: no DNS Service is known; %s is taken for its cluster IP (--cluster-dns says another)\n", addr)
+		fmt.Fprintf(
+			stderr,
+			"portolan: note: no DNS Service is known; %s is taken for its cluster IP (--cluster-dns says another)\n",
+			addr,
+		)
 	}
 }
 
@@ -70,7 +79,10 @@ type subjectFlags struct {
 
 func (f *subjectFlags) add(cmd *cobra.Command) {
 	f.source.add(cmd)
-	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the Pod, or what makes it, is in this manifest `FILE`, or on standard input when it is -; it is the cluster, too, if no other is named")
+	cmd.Flags().StringVarP(
+		&f.file, "filename", "f", "",
+		"the Pod, or what makes it, is in this manifest `FILE`, or on standard input when it is -; it is the cluster, too, if no other is named",
+	)
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 }
 
@@ -117,7 +129,9 @@ func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen,
 }
 
 // find is what podFlags.read does of a cluster that settings name.
-func (f *subjectFlags) find(cmd *cobra.Command, settings config.Config, ref *dnsconfig.Reference) (l *onceCluster, s dnsconfig.Subject, err error) {
+func (f *subjectFlags) find(
+	cmd *cobra.Command, settings config.Config, ref *dnsconfig.Reference,
+) (l *onceCluster, s dnsconfig.Subject, err error) {
 	if f.file == "-" && settings.Manifests == "-" {
 		return nil, s, errors.New("--manifests - and --filename - exclude each other: there is one standard input")
 	}
@@ -162,7 +176,10 @@ func (c *chosen) byWebhook(w *kubesettings.Webhook, stderr io.Writer) error {
 	switch c.pods.ResolvConf(&c.subject, c.node).Policy {
 	case dnsconfig.ClusterFirst:
 		if c.subject.Pod == nil || len(c.subject.Pod.IPs) == 0 {
-			fmt.Fprintln(stderr, "portolan: note: labels and annotations portolan.dev/dns-policy are not looked at; with dnsPolicy: ClusterFirstWithAutopath, the Pod is taken as the webhook makes it")
+			fmt.Fprintln(
+				stderr,
+				"portolan: note: labels and annotations portolan.dev/dns-policy are not looked at; with dnsPolicy: ClusterFirstWithAutopath, the Pod is taken as the webhook makes it",
+			)
 		}
 	case dnsconfig.ClusterFirstWithAutopath:
 		if len(c.node.ClusterDNS) > 0 {

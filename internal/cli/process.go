@@ -121,9 +121,13 @@ func (p process) run(cmd *cobra.Command, settings config.Config) error {
 		signal.Notify(hangup, append(p.signals, syscall.SIGHUP)...)
 		defer signal.Stop(hangup)
 		p.follow.Reload = hangup
-		cfg.Reload = &daemon.Reload{Level: level, Follower: p.follow, Frozen: func(start, next config.Config) (config.Config, []string) {
-			return frozen(start, next, p.agent)
-		}}
+		cfg.Reload = &daemon.Reload{
+			Level:    level,
+			Follower: p.follow,
+			Frozen: func(start, next config.Config) (config.Config, []string) {
+				return frozen(start, next, p.agent)
+			},
+		}
 	}
 	return daemon.New(*cfg).Run(cmd.Context())
 }

@@ -83,7 +83,10 @@ func printMessage(cmd *cobra.Command, m *dnswire.Message, format output) (err er
 	}
 	if err == nil && (len(m.Answer) == 0 || m.Status != dnswire.NoError.String()) {
 		if m.Status == dnswire.Refused.String() {
-			fmt.Fprintln(cmd.ErrOrStderr(), "portolan: hint: NAME must be fully qualified, such as web.shop.svc.cluster.local, or 10.0.96.10.in-addr.arpa for the address 10.96.0.10")
+			fmt.Fprintln(
+				cmd.ErrOrStderr(),
+				"portolan: hint: NAME must be fully qualified, such as web.shop.svc.cluster.local, or 10.0.96.10.in-addr.arpa for the address 10.96.0.10",
+			)
 		}
 		return errNegative
 	}
@@ -95,5 +98,7 @@ func completeQuery(_ *cobra.Command, args []string, _ string) ([]cobra.Completio
 	if len(args) != 1 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return []cobra.Completion{"A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT", "ANY"}, cobra.ShellCompDirectiveNoFileComp
+	return []cobra.Completion{
+		"A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT", "ANY",
+	}, cobra.ShellCompDirectiveNoFileComp
 }

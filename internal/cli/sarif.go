@@ -98,7 +98,9 @@ func printSARIF(w io.Writer, f findings) error {
 			PartialFingerprints: map[string]string{"portolan/v1": print + ":" + strconv.Itoa(seen[print])},
 		})
 	}
-	return printJSON(w, sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}})
+	return printJSON(
+		w, sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}},
+	)
 }
 
 // help returns the text that GitHub shows beside a result.

@@ -76,10 +76,17 @@ type serveFlags struct {
 
 func (f *serveFlags) add(cmd *cobra.Command) {
 	f.sourceFlags.add(cmd)
-	cmd.Flags().StringArrayVar(&f.listen, "listen", nil, "serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health, metrics and dumps over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)")
+	cmd.Flags().StringArrayVar(
+		&f.listen, "listen", nil, "serve UDP and TCP on `ADDR:PORT`, repeatable (default 127.0.0.1:1053)",
+	)
+	cmd.Flags().StringVar(
+		&f.admin, "admin", "",
+		"serve health, metrics and dumps over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)",
+	)
 	cmd.Flags().StringVar(&f.snapshot, "snapshot", "", "save the cluster to this `FILE`, and start from it")
-	cmd.Flags().StringVar(&f.corefile, "corefile", "", "read the configuration from this CoreDNS Corefile `FILE`; flags override it")
+	cmd.Flags().StringVar(
+		&f.corefile, "corefile", "", "read the configuration from this CoreDNS Corefile `FILE`; flags override it",
+	)
 	_ = cmd.MarkFlagFilename("corefile")
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("admin", cobra.NoFileCompletions)
@@ -116,7 +123,9 @@ func (f *serveFlags) base() (config.Config, error) {
 	if err != nil {
 		return config.Config{}, fmt.Errorf("corefile: %w", err)
 	}
-	t, err := corefile.Parse(f.corefile, data, corefile.Options{Port: f.port, IPv4Only: !hasIPv6(), InterfaceAddrs: interfaceAddrs})
+	t, err := corefile.Parse(
+		f.corefile, data, corefile.Options{Port: f.port, IPv4Only: !hasIPv6(), InterfaceAddrs: interfaceAddrs},
+	)
 	if err != nil {
 		return config.Config{}, err
 	}
@@ -202,7 +211,10 @@ func (n *notices) tell(notes []corefile.Note) {
 		if note.Kind == corefile.Done {
 			say = n.log.Info
 		}
-		say("corefile: "+note.Text, "file", note.File, "line", note.Line, "directive", note.Directive, "kind", note.Kind.String())
+		say(
+			"corefile: "+note.Text, "file", note.File, "line", note.Line, "directive", note.Directive, "kind",
+			note.Kind.String(),
+		)
 	}
 }
 
@@ -260,7 +272,9 @@ func checkServe(cmd *cobra.Command, c config.Config) error {
 	if len(report.Problems) > 0 {
 		return errNegative
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d objects, %d documents of other kinds\n", report.Objects, report.PassedOver)
+	_, err = fmt.Fprintf(
+		cmd.OutOrStdout(), "ok: %d objects, %d documents of other kinds\n", report.Objects, report.PassedOver,
+	)
 	return err
 }
 

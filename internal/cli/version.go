@@ -28,7 +28,10 @@ func printVersion(cmd *cobra.Command) error {
 // versions returns the versions of the program, the DNS schema and Go, and the
 // platform.
 func versions() string {
-	return fmt.Sprintf("%s, DNS schema %s, %s %s/%s", version(), kubezone.SchemaVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf(
+		"%s, DNS schema %s, %s %s/%s", version(), kubezone.SchemaVersion, runtime.Version(), runtime.GOOS,
+		runtime.GOARCH,
+	)
 }
 
 // version returns the version of the main module.

@@ -47,7 +47,10 @@ type webhookFlags struct {
 func (f *webhookFlags) add(cmd *cobra.Command) {
 	f.addAPI(cmd)
 	cmd.Flags().StringVar(&f.listen, "listen", "", "serve reviews over HTTPS on `ADDR:PORT` (default 127.0.0.1:8443)")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "serve health and metrics over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)")
+	cmd.Flags().StringVar(
+		&f.admin, "admin", "",
+		"serve health and metrics over HTTP on `ADDR:PORT`; empty disables it (default 127.0.0.1:9153)",
+	)
 	cmd.Flags().StringArrayVar(&f.clusterDNS, "cluster-dns", nil, "a cluster DNS IP (`ADDR`), repeatable")
 	for _, flag := range []string{"listen", "admin", "cluster-dns"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)

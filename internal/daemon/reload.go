@@ -91,8 +91,12 @@ func (s *reloadState) remarks() []string {
 }
 
 var (
-	reloadSuccess = metrics.Desc("config_reload_success", "1 if the last reload of the configuration succeeded, 0 if it failed.")
-	reloadTime    = metrics.Desc("config_last_reload_timestamp_seconds", "Time of the last successful reload of the configuration.")
+	reloadSuccess = metrics.Desc(
+		"config_reload_success", "1 if the last reload of the configuration succeeded, 0 if it failed.",
+	)
+	reloadTime = metrics.Desc(
+		"config_last_reload_timestamp_seconds", "Time of the last successful reload of the configuration.",
+	)
 )
 
 // Describe sends the descriptions of what Collect sends.

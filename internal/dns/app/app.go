@@ -100,7 +100,10 @@ func newDNS(cfg Config) *DNS {
 	if cfg.Problem == nil {
 		cfg.Problem = func(...cluster.Kind) error { return nil }
 	}
-	d := &DNS{cfg: cfg, restore: func() {}, replaced: make(chan *answers, 1), applied: cfg.Settings.DNS, queries: querylog.New(querylog.Config{})}
+	d := &DNS{
+		cfg: cfg, restore: func() {}, replaced: make(chan *answers, 1), applied: cfg.Settings.DNS,
+		queries: querylog.New(querylog.Config{}),
+	}
 	_, _ = rand.Read(d.secret[:]) // never fails
 	d.metrics = newCollector(d)
 	return d

@@ -16,34 +16,63 @@ import (
 )
 
 var (
-	requests     = metrics.Desc("dns_requests_total", "Queries answered.", "proto", "family", "zone", "type", "rcode")
-	dropped      = metrics.Desc("dns_dropped_total", "Packets dropped: malformed, or denied by access.", "proto")
-	duration     = metrics.Desc("dns_request_duration_seconds", "Time to produce an answer, including the wait for upstreams.", "proto")
+	requests = metrics.Desc("dns_requests_total", "Queries answered.", "proto", "family", "zone", "type", "rcode")
+	dropped  = metrics.Desc("dns_dropped_total", "Packets dropped: malformed, or denied by access.", "proto")
+	duration = metrics.Desc(
+		"dns_request_duration_seconds", "Time to produce an answer, including the wait for upstreams.", "proto",
+	)
 	requestSize  = metrics.Desc("dns_request_size_bytes", "Size of queries.", "proto")
 	responseSize = metrics.Desc("dns_response_size_bytes", "Size of answers.", "proto")
-	ede          = metrics.Desc("dns_ede_total", "Extended DNS Errors (RFC 8914) of answers, counted even if the client did not send EDNS.", "code")
-	searches     = metrics.Desc("dns_searches_total", "Queries resolved through a search path, by where the path came from (the name or an EDNS option).", "by", "result")
-	serial       = metrics.Desc("zone_serial", "SOA serial of a zone.", "zone")
-	cacheHits    = metrics.Desc("cache_hits_total", "Queries answered from the cache; stale answers are past their TTL (RFC 8767).", "type")
-	cacheMisses  = metrics.Desc("cache_misses_total", "Queries that were not in the cache and went to an upstream.")
-	prefetches   = metrics.Desc("cache_prefetches_total", "Queries sent to upstreams to refresh an entry before its TTL expired.")
+	ede          = metrics.Desc(
+		"dns_ede_total", "Extended DNS Errors (RFC 8914) of answers, counted even if the client did not send EDNS.",
+		"code",
+	)
+	searches = metrics.Desc(
+		"dns_searches_total",
+		"Queries resolved through a search path, by where the path came from (the name or an EDNS option).", "by",
+		"result",
+	)
+	serial    = metrics.Desc("zone_serial", "SOA serial of a zone.", "zone")
+	cacheHits = metrics.Desc(
+		"cache_hits_total", "Queries answered from the cache; stale answers are past their TTL (RFC 8767).", "type",
+	)
+	cacheMisses = metrics.Desc("cache_misses_total", "Queries that were not in the cache and went to an upstream.")
+	prefetches  = metrics.Desc(
+		"cache_prefetches_total", "Queries sent to upstreams to refresh an entry before its TTL expired.",
+	)
 	cacheEntries = metrics.Desc("cache_entries", "Entries in the cache.")
 	cacheSize    = metrics.Desc("cache_size_bytes", "Approximate memory of the cache.")
 	waiting      = metrics.Desc("forward_waiting", "Queries waiting for an upstream.")
-	joined       = metrics.Desc("forward_joined_total", "Queries that waited for the same query of another client instead of being sent.")
-	refused      = metrics.Desc("forward_refused_total", "Queries not forwarded because too many were waiting.")
-	upQueries    = metrics.Desc("forward_queries_total", "Queries sent to an upstream, including retries.", "route", "upstream")
-	upReplies    = metrics.Desc("forward_replies_total", "Replies received from an upstream.", "route", "upstream")
-	upLate       = metrics.Desc("forward_late_total", "Queries that an upstream did not answer within its usual time.", "route", "upstream")
-	upFailures   = metrics.Desc("forward_failures_total", "Queries that failed with a network error.", "route", "upstream")
-	upForged     = metrics.Desc("forward_bad_replies_total", "Packets from an upstream's address that match no query, and replies for another client subnet.", "route", "upstream")
-	upUp         = metrics.Desc("forward_up", "1 if the upstream is considered up, 0 if it is down.", "route", "upstream")
-	upOpened     = metrics.Desc("forward_connections_total", "Connections opened to an upstream.", "route", "upstream")
-	upReused     = metrics.Desc("forward_connections_reused_total", "Queries sent over an existing connection.", "route", "upstream")
-	upDuration   = metrics.Desc("forward_duration_seconds", "Time from a query to the upstream's reply.", "route", "upstream", "rcode")
-	upRTT        = metrics.Desc("forward_rtt_seconds", "Smoothed round-trip time of an upstream.", "route", "upstream")
-	untold       = metrics.Desc("query_log_dropped_total", "Query log lines and dnstap messages dropped because too many were waiting.")
-	limited      = metrics.Desc("dns_rate_limited_total", "Responses dropped or truncated by the rate limit.")
+	joined       = metrics.Desc(
+		"forward_joined_total", "Queries that waited for the same query of another client instead of being sent.",
+	)
+	refused   = metrics.Desc("forward_refused_total", "Queries not forwarded because too many were waiting.")
+	upQueries = metrics.Desc(
+		"forward_queries_total", "Queries sent to an upstream, including retries.", "route", "upstream",
+	)
+	upReplies = metrics.Desc("forward_replies_total", "Replies received from an upstream.", "route", "upstream")
+	upLate    = metrics.Desc(
+		"forward_late_total", "Queries that an upstream did not answer within its usual time.", "route", "upstream",
+	)
+	upFailures = metrics.Desc("forward_failures_total", "Queries that failed with a network error.", "route", "upstream")
+	upForged   = metrics.Desc(
+		"forward_bad_replies_total",
+		"Packets from an upstream's address that match no query, and replies for another client subnet.", "route",
+		"upstream",
+	)
+	upUp     = metrics.Desc("forward_up", "1 if the upstream is considered up, 0 if it is down.", "route", "upstream")
+	upOpened = metrics.Desc("forward_connections_total", "Connections opened to an upstream.", "route", "upstream")
+	upReused = metrics.Desc(
+		"forward_connections_reused_total", "Queries sent over an existing connection.", "route", "upstream",
+	)
+	upDuration = metrics.Desc(
+		"forward_duration_seconds", "Time from a query to the upstream's reply.", "route", "upstream", "rcode",
+	)
+	upRTT  = metrics.Desc("forward_rtt_seconds", "Smoothed round-trip time of an upstream.", "route", "upstream")
+	untold = metrics.Desc(
+		"query_log_dropped_total", "Query log lines and dnstap messages dropped because too many were waiting.",
+	)
+	limited = metrics.Desc("dns_rate_limited_total", "Responses dropped or truncated by the rate limit.")
 )
 
 // figures are what is collected at one moment.
@@ -87,7 +116,10 @@ func (r *retired) counts(now *respond.Stats) (all []respond.Counts) {
 // figures collects the figures of the moment.
 func (d *DNS) figures() figures {
 	now := d.current.Load()
-	f := figures{counts: d.retired.counts(now.stats), serials: make(map[string]uint32), undelivered: d.queries.Dropped(), limited: new(uint64)}
+	f := figures{
+		counts: d.retired.counts(now.stats), serials: make(map[string]uint32), undelivered: d.queries.Dropped(),
+		limited: new(uint64),
+	}
 	for _, soa := range now.db.SOAs() {
 		f.serials[soa.Zone.String()] = soa.Serial
 	}

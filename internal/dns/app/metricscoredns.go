@@ -16,21 +16,46 @@ import (
 // metrics, cache, forward and kubernetes), so that dashboards go on working. What it tells
 // apart and we do not is under one label.
 var (
-	coreRequests     = coreDesc("dns_requests_total", "Queries; portolan_dns_requests_total tells more.", "server", "zone", "view", "proto", "family", "type")
-	coreResponses    = coreDesc("dns_responses_total", "Answers; likewise.", "server", "zone", "view", "rcode", "plugin")
-	coreDuration     = coreDesc("dns_request_duration_seconds", "Time that making an answer took, of all zones.", "server", "zone", "view")
-	coreRequestSize  = coreDesc("dns_request_size_bytes", "Size of queries, of all zones.", "server", "zone", "view", "proto")
-	coreResponseSize = coreDesc("dns_response_size_bytes", "Size of answers, of all zones.", "server", "zone", "view", "proto")
-	coreCacheEntries = coreDesc("cache_entries", "Entries in the cache, denials included.", "server", "type", "zones", "view")
-	coreCacheHits    = coreDesc("cache_hits_total", "Queries answered from the cache.", "server", "type", "zones", "view")
-	coreCacheMisses  = coreDesc("cache_misses_total", "Queries that were not in the cache and went to an upstream.", "server", "zones", "view")
-	coreCacheAll     = coreDesc("cache_requests_total", "Cache hits and misses.", "server", "zones", "view")
-	coreCacheStale   = coreDesc("cache_served_stale_total", "Queries answered with stale data.", "server", "zones", "view")
-	corePrefetches   = coreDesc("cache_prefetch_total", "Queries sent to refresh an entry before its TTL expired.", "server", "zones", "view")
-	coreUpDuration   = coreDesc("proxy_request_duration_seconds", "Time from a query to the upstream's reply.", "proxy_name", "to", "rcode")
-	coreUpReused     = coreDesc("proxy_conn_cache_hits_total", "Queries sent to an upstream over a connection that was there.", "proxy_name", "to", "proto")
-	coreUpOpened     = coreDesc("proxy_conn_cache_misses_total", "Connections opened to an upstream.", "proxy_name", "to", "proto")
-	coreRejects      = coreDesc("forward_max_concurrent_rejects_total", "Queries not forwarded because too many were waiting.")
+	coreRequests = coreDesc(
+		"dns_requests_total", "Queries; portolan_dns_requests_total tells more.", "server", "zone", "view", "proto",
+		"family", "type",
+	)
+	coreResponses = coreDesc("dns_responses_total", "Answers; likewise.", "server", "zone", "view", "rcode", "plugin")
+	coreDuration  = coreDesc(
+		"dns_request_duration_seconds", "Time that making an answer took, of all zones.", "server", "zone", "view",
+	)
+	coreRequestSize = coreDesc(
+		"dns_request_size_bytes", "Size of queries, of all zones.", "server", "zone", "view", "proto",
+	)
+	coreResponseSize = coreDesc(
+		"dns_response_size_bytes", "Size of answers, of all zones.", "server", "zone", "view", "proto",
+	)
+	coreCacheEntries = coreDesc(
+		"cache_entries", "Entries in the cache, denials included.", "server", "type", "zones", "view",
+	)
+	coreCacheHits   = coreDesc("cache_hits_total", "Queries answered from the cache.", "server", "type", "zones", "view")
+	coreCacheMisses = coreDesc(
+		"cache_misses_total", "Queries that were not in the cache and went to an upstream.", "server", "zones",
+		"view",
+	)
+	coreCacheAll   = coreDesc("cache_requests_total", "Cache hits and misses.", "server", "zones", "view")
+	coreCacheStale = coreDesc("cache_served_stale_total", "Queries answered with stale data.", "server", "zones", "view")
+	corePrefetches = coreDesc(
+		"cache_prefetch_total", "Queries sent to refresh an entry before its TTL expired.", "server", "zones", "view",
+	)
+	coreUpDuration = coreDesc(
+		"proxy_request_duration_seconds", "Time from a query to the upstream's reply.", "proxy_name", "to", "rcode",
+	)
+	coreUpReused = coreDesc(
+		"proxy_conn_cache_hits_total", "Queries sent to an upstream over a connection that was there.", "proxy_name",
+		"to", "proto",
+	)
+	coreUpOpened = coreDesc(
+		"proxy_conn_cache_misses_total", "Connections opened to an upstream.", "proxy_name", "to", "proto",
+	)
+	coreRejects = coreDesc(
+		"forward_max_concurrent_rejects_total", "Queries not forwarded because too many were waiting.",
+	)
 )
 
 func coreDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -53,7 +78,9 @@ var coreFamilies = map[string]string{"ipv4": "1", "ipv6": "2"}
 var coreKinds = map[string]string{"cluster_ip": "cluster_ip", "headless": "headless_with_selector"}
 
 // coreProtos are CoreDNS' names of how connections are made.
-var coreProtos = map[forward.Transport]string{forward.UDP: "tcp", forward.TCP: "tcp", forward.TLS: "tcp-tls", forward.HTTPS: "https"}
+var coreProtos = map[forward.Transport]string{
+	forward.UDP: "tcp", forward.TCP: "tcp", forward.TLS: "tcp-tls", forward.HTTPS: "https",
+}
 
 // coreCollector collects figures under CoreDNS' names.
 type coreCollector struct {

@@ -10,21 +10,37 @@ import (
 )
 
 var (
-	zoneState        = metrics.Desc("secondary_state", "1 for the state that a transferred zone is in.", "zone", "state")
-	zoneAge          = metrics.Desc("secondary_age_seconds", "Time since a zone was last known to be what its primary has.", "zone")
+	zoneState = metrics.Desc("secondary_state", "1 for the state that a transferred zone is in.", "zone", "state")
+	zoneAge   = metrics.Desc(
+		"secondary_age_seconds", "Time since a zone was last known to be what its primary has.", "zone",
+	)
 	primary          = metrics.Desc("secondary_followed", "1 for the primary that zones are transferred from.", "server")
 	transferred      = metrics.Desc("secondary_transfers_total", "Answers of primaries to queries for changes.", "kind")
 	transferredSize  = metrics.Desc("secondary_transfer_bytes_total", "Bytes received in transfers.")
-	transferFailures = metrics.Desc("secondary_failures_total", "Transfers that failed, and primaries that were not reached.")
-	notifies         = metrics.Desc("secondary_notifies_total", "NOTIFY messages, by whether they came from a primary (taken) or from anyone else (refused).", "result")
-	notifyLag        = metrics.Desc("secondary_lag_seconds", "Time from a NOTIFY to the answers that show the change.")
-	zonesWritten     = metrics.Desc("secondary_write_timestamp_seconds", "When the zones were last saved.")
-	zonesUnwritten   = metrics.Desc("secondary_write_errors_total", "Attempts to save the zones that failed.")
+	transferFailures = metrics.Desc(
+		"secondary_failures_total", "Transfers that failed, and primaries that were not reached.",
+	)
+	notifies = metrics.Desc(
+		"secondary_notifies_total",
+		"NOTIFY messages, by whether they came from a primary (taken) or from anyone else (refused).", "result",
+	)
+	notifyLag      = metrics.Desc("secondary_lag_seconds", "Time from a NOTIFY to the answers that show the change.")
+	zonesWritten   = metrics.Desc("secondary_write_timestamp_seconds", "When the zones were last saved.")
+	zonesUnwritten = metrics.Desc("secondary_write_errors_total", "Attempts to save the zones that failed.")
 )
 
 // secondaryDescs describe what collectSecondary sends.
 var secondaryDescs = []*prometheus.Desc{
-	zoneState, zoneAge, primary, transferred, transferredSize, transferFailures, notifies, notifyLag, zonesWritten, zonesUnwritten,
+	zoneState,
+	zoneAge,
+	primary,
+	transferred,
+	transferredSize,
+	transferFailures,
+	notifies,
+	notifyLag,
+	zonesWritten,
+	zonesUnwritten,
 }
 
 func collectSecondary(ch chan<- prometheus.Metric, s *secondary.Status) {

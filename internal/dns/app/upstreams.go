@@ -22,7 +22,9 @@ func (d *DNS) forwardFor(root config.Config, a, before *answers) (err error) {
 		return nil
 	}
 	cfg := root.DNS
-	a.forwarded = forwardSettings{cfg.Forward, cfg.Cache, cfg.Listen, cfg.NameServer, cfg.Autopath.Option, cfg.Zones, root.Node}
+	a.forwarded = forwardSettings{
+		cfg.Forward, cfg.Cache, cfg.Listen, cfg.NameServer, cfg.Autopath.Option, cfg.Zones, root.Node,
+	}
 	if before != nil && reflect.DeepEqual(a.forwarded, before.forwarded) {
 		a.upstreams, a.cache = before.upstreams, before.cache
 		return nil

@@ -22,7 +22,9 @@ const (
 // SOA.
 func (d *DNS) compileAutopath(made *Compiled, zones *kubezone.Compiler) (err error) {
 	a := &d.Autopath
-	made.Autopath = autopath.Config{Zones: made.Zone.Zones, Option: uint16(a.Option), MaxPaths: a.MaxPaths, MaxOctets: a.MaxOctets}
+	made.Autopath = autopath.Config{
+		Zones: made.Zone.Zones, Option: uint16(a.Option), MaxPaths: a.MaxPaths, MaxOctets: a.MaxOctets,
+	}
 	if a.Suffix != "" {
 		suffix, err := dnsname.Parse(a.Suffix)
 		if err != nil {

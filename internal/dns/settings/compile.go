@@ -182,7 +182,9 @@ func (d *DNS) compileCookies(made *Compiled) error {
 	for i, s := range d.Cookies.Secrets {
 		raw, err := hex.DecodeString(s)
 		if err != nil || len(raw) != len(respond.CookieSecret{}) {
-			return key.ItemErrorf("dns.cookies.secrets", i, "number %d is not 32 hexadecimal digits", i+1) // a secret is not printed
+			return key.ItemErrorf(
+				"dns.cookies.secrets", i, "number %d is not 32 hexadecimal digits", i+1,
+			) // a secret is not printed
 		}
 		made.CookieSecrets = append(made.CookieSecrets, respond.CookieSecret(raw))
 	}

@@ -49,7 +49,9 @@ func (d *DNS) compileRules(made *Compiled) error {
 		}
 		made.Rules.Block.Names = append(made.Rules.Block.Names, name)
 	}
-	made.Rules.Block.Files, made.Rules.Block.Zero, made.Rules.Block.TTL = d.Block.Files, d.Block.Answer == blockZero, uint32(d.Block.TTL)
+	made.Rules.Block.Files, made.Rules.Block.Zero, made.Rules.Block.TTL = d.Block.Files, d.Block.Answer == blockZero, uint32(
+		d.Block.TTL,
+	)
 	made.Rules.Hosts = filter.Hosts{Lines: d.Hosts.Lines, Files: d.Hosts.Files, TTL: uint32(d.Hosts.TTL)}
 	if err := filter.CheckLines(d.Hosts.Lines); err != nil {
 		return key.Errorf("dns.hosts.lines", "%w", err)
@@ -131,6 +133,8 @@ func (d *DNS) compileQueryLog(made *Compiled) (err error) {
 
 func (d *DNS) compileRateLimit(made *Compiled) error {
 	l := &d.RateLimit
-	made.RateLimit = filter.RateLimit{PerSecond: l.PerSecond, Burst: l.Burst, Prefix4: l.Prefix4, Prefix6: l.Prefix6, Slip: l.Slip}
+	made.RateLimit = filter.RateLimit{
+		PerSecond: l.PerSecond, Burst: l.Burst, Prefix4: l.Prefix4, Prefix6: l.Prefix6, Slip: l.Slip,
+	}
 	return nil
 }

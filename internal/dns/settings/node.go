@@ -155,7 +155,11 @@ func (n *Node) compileServers(node *CompiledNode, dns *Compiled) error {
 			server.Transport = forward.TCP
 		}
 		if slices.Contains(node.Listen, server.Addr) {
-			return key.ItemErrorf("node.servers", i, "%s is one of the agent's own addresses; servers need another one, such as that of a second Service", server.Addr)
+			return key.ItemErrorf(
+				"node.servers", i,
+				"%s is one of the agent's own addresses; servers need another one, such as that of a second Service",
+				server.Addr,
+			)
 		}
 		servers = append(servers, server)
 	}
@@ -188,7 +192,9 @@ func (n *Node) compileSecondary(node *CompiledNode, dns *Compiled) error {
 	if n.Notify != "" {
 		addr, err := netip.ParseAddrPort(n.Notify)
 		if err != nil || addr.Port() != 0 && slices.Contains(node.Listen, addr) {
-			return key.Errorf("node.notify", "%q is not an address and port, such as 0.0.0.0:9155, beside those for queries", n.Notify)
+			return key.Errorf(
+				"node.notify", "%q is not an address and port, such as 0.0.0.0:9155, beside those for queries", n.Notify,
+			)
 		}
 		node.Notify = addr
 	}
@@ -242,7 +248,11 @@ func (n *Node) compilePrimaries(node *CompiledNode, _ *Compiled) error {
 		}
 		named, err := parseNamed(text)
 		if err != nil {
-			return key.ItemErrorf("node.primaries", i, "%q is not a server, such as 10.0.0.2 or tls://10.0.0.2, nor a name, such as servers.dns.svc.cluster.local:53", text)
+			return key.ItemErrorf(
+				"node.primaries", i,
+				"%q is not a server, such as 10.0.0.2 or tls://10.0.0.2, nor a name, such as servers.dns.svc.cluster.local:53",
+				text,
+			)
 		}
 		node.Named = append(node.Named, named)
 	}

@@ -75,7 +75,10 @@ func (d *DNS) compileTransfer(made *Compiled) error {
 	}
 	for i, rule := range t.Allow {
 		if rule.Certificate != "" && d.TLS.ClientCA == "" {
-			return key.ItemErrorf("dns.transfer.allow.certificate", i, "certificates of clients are checked with dns.tls.clientCA, which is empty")
+			return key.ItemErrorf(
+				"dns.transfer.allow.certificate", i,
+				"certificates of clients are checked with dns.tls.clientCA, which is empty",
+			)
 		}
 	}
 	if d.TLS.ClientCA != "" && len(d.TLS.Listen) == 0 {
@@ -96,9 +99,15 @@ func (t *Transfer) compileKeys(m *CompiledTransfer) error {
 		case slices.ContainsFunc(m.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name }):
 			return key.ItemErrorf("dns.transfer.keys.name", i, "%q is given twice", k.Name)
 		case !algorithm.IsKnown():
-			return key.ItemErrorf("dns.transfer.keys.algorithm", i, "%q is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512", k.Algorithm)
+			return key.ItemErrorf(
+				"dns.transfer.keys.algorithm", i, "%q is not hmac-sha224, hmac-sha256, hmac-sha384 or hmac-sha512",
+				k.Algorithm,
+			)
 		case k.SecretFile == "":
-			return key.ItemErrorf("dns.transfer.keys.secretFile", i, "no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives")
+			return key.ItemErrorf(
+				"dns.transfer.keys.secretFile", i,
+				"no file; a secret is 16 octets or more in base64, such as openssl rand -base64 32 gives",
+			)
 		}
 		m.Sender.Keys = append(m.Sender.Keys, transfer.KeyFile{Name: name, Algorithm: algorithm, File: k.SecretFile})
 	}

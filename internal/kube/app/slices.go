@@ -62,7 +62,9 @@ func NewSlices(cfg SlicesConfig) (*Slices, error) {
 // connect makes what writes.
 func (s *Slices) connect(settings *kubesettings.CompiledController) error {
 	k := &s.cfg.Settings.Kubernetes
-	client := api.ClientConfig{Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + s.cfg.Version}
+	client := api.ClientConfig{
+		Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + s.cfg.Version,
+	}
 	reader, err := api.NewClient(client)
 	if errors.Is(err, api.ErrNoCluster) { // whose text names manifests
 		return errors.New("no cluster to write to: this is no Pod of a cluster; give --kubeconfig FILE")

@@ -18,7 +18,10 @@ type slicesMetrics struct {
 }
 
 var (
-	queueDepth = metrics.Desc("controller_queue_depth", "Services that wait to be worked on; where this process does not lead, those that would be.")
+	queueDepth = metrics.Desc(
+		"controller_queue_depth",
+		"Services that wait to be worked on; where this process does not lead, those that would be.",
+	)
 	sliceCount = metrics.Desc("controller_endpointslices", "EndpointSlices that the controller keeps up, as the API says.")
 	leads      = metrics.Desc("controller_leader", "Whether this process leads: 1, and 0 while it waits to take over.")
 )

@@ -45,7 +45,9 @@ func NewWebhook(settings config.Config, version string, log *slog.Logger) (*Webh
 	}
 	w := &Webhook{settings: settings, compiled: compiled, log: log}
 	k := &settings.Kubernetes
-	w.api, err = admission.NewAPI(admission.APIConfig{Kubeconfig: k.Kubeconfig, QPS: k.QPS, Burst: k.Burst, UserAgent: "portolan/" + version})
+	w.api, err = admission.NewAPI(
+		admission.APIConfig{Kubeconfig: k.Kubeconfig, QPS: k.QPS, Burst: k.Burst, UserAgent: "portolan/" + version},
+	)
 	if err != nil {
 		return nil, err
 	}

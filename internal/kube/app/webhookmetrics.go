@@ -18,8 +18,13 @@ type webhookMetrics struct {
 }
 
 var (
-	certificateExpiry = metrics.Desc("webhook_certificate_expiry_timestamp_seconds", "When the certificate in use expires; 0 when there is none.")
-	certificateLife   = metrics.Desc("webhook_certificate_life_seconds", "How long a certificate is valid; it is renewed after two thirds of that.")
+	certificateExpiry = metrics.Desc(
+		"webhook_certificate_expiry_timestamp_seconds", "When the certificate in use expires; 0 when there is none.",
+	)
+	certificateLife = metrics.Desc(
+		"webhook_certificate_life_seconds",
+		"How long a certificate is valid; it is renewed after two thirds of that.",
+	)
 )
 
 func newWebhookMetrics(until func() time.Time, life time.Duration) *webhookMetrics {

@@ -84,7 +84,9 @@ func (w *Webhook) compileNameservers(m *admission.Config) error {
 		m.ClusterDNS = append(m.ClusterDNS, addr)
 	}
 	if len(w.ClusterDNS) > dnsconfig.MaxNameservers {
-		return key.Errorf("webhook.clusterDNS", "%d addresses; a Pod has at most %d", len(w.ClusterDNS), dnsconfig.MaxNameservers)
+		return key.Errorf(
+			"webhook.clusterDNS", "%d addresses; a Pod has at most %d", len(w.ClusterDNS), dnsconfig.MaxNameservers,
+		)
 	}
 	for i, text := range w.NodeDNS {
 		addr, err := admission.ParseNameserver(text)
@@ -92,12 +94,16 @@ func (w *Webhook) compileNameservers(m *admission.Config) error {
 			return key.ItemErrorf("webhook.nodeDNS", i, "%v", err)
 		}
 		if slices.Contains(m.ClusterDNS, addr) {
-			return key.ItemErrorf("webhook.nodeDNS", i, "%s is in webhook.clusterDNS, too; who asks that reaches the agent", addr)
+			return key.ItemErrorf(
+				"webhook.nodeDNS", i, "%s is in webhook.clusterDNS, too; who asks that reaches the agent", addr,
+			)
 		}
 		m.NodeDNS = append(m.NodeDNS, addr)
 	}
 	if n := len(w.NodeDNS) + len(w.ClusterDNS); len(w.NodeDNS) > 0 && n > dnsconfig.MaxNameservers {
-		return key.Errorf("webhook.nodeDNS", "%d addresses with webhook.clusterDNS; a Pod has at most %d", n, dnsconfig.MaxNameservers)
+		return key.Errorf(
+			"webhook.nodeDNS", "%d addresses with webhook.clusterDNS; a Pod has at most %d", n, dnsconfig.MaxNameservers,
+		)
 	}
 	return nil
 }

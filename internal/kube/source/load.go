@@ -99,7 +99,9 @@ func loadManifests(source *manifest.Source, from []string) (Loaded, error) {
 
 // loadAPI reads until all wanted kinds are there. Where the API refuses a kind
 // that is not required, it goes on without and returns why.
-func (s *Source) loadAPI(ctx context.Context, reader *api.Source, wanted, required []cluster.Kind) (unread []error, err error) {
+func (s *Source) loadAPI(
+	ctx context.Context, reader *api.Source, wanted, required []cluster.Kind,
+) (unread []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	feed := s.cfg.Store.Subscribe()
 	defer feed.Close()

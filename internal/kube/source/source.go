@@ -138,7 +138,10 @@ func (s *Source) Run(ctx context.Context) error {
 func (s *Source) followManifests(ctx context.Context) error {
 	path := s.cfg.Settings.Manifests
 	return s.newManifests().Run(ctx, func(r manifest.Report) {
-		s.cfg.Log.Info("manifests loaded", "path", path, "objects", r.Objects, "passed_over", r.PassedOver, "problems", len(r.Problems))
+		s.cfg.Log.Info(
+			"manifests loaded", "path", path, "objects", r.Objects, "passed_over", r.PassedOver, "problems",
+			len(r.Problems),
+		)
 		if r.Objects == 0 {
 			s.cfg.Log.Warn("no object that names depend on is in the manifests", "path", path)
 		}

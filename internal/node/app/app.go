@@ -97,7 +97,9 @@ func (o *OnNode) Metrics() prometheus.Collector { return &collector{o} }
 type collector struct{ *OnNode }
 
 var (
-	healthy = metrics.Desc("node_network_healthy", "Whether all that the agent put on its node was there at the last look.")
+	healthy = metrics.Desc(
+		"node_network_healthy", "Whether all that the agent put on its node was there at the last look.",
+	)
 	repairs = metrics.Desc("node_network_repairs_total", "Repairs of what the agent put on its node.")
 )
 

@@ -97,7 +97,9 @@ func (i *Inspector) dnsService() cluster.Key {
 // node is the node that a Subject's Pods run on, as far as it is known.
 func (i *Inspector) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) dnsconfig.NodeSettings {
 	node := dnsconfig.NodeSettings{
-		ResolvConf: n.ResolvConf, ClusterDNS: i.clusterDNS(v, n), AutopathSuffix: strings.TrimSuffix(i.settings.DNS.Autopath.Suffix, "."),
+		ResolvConf:     n.ResolvConf,
+		ClusterDNS:     i.clusterDNS(v, n),
+		AutopathSuffix: strings.TrimSuffix(i.settings.DNS.Autopath.Suffix, "."),
 	}
 	if len(node.ClusterDNS) == 0 {
 		node.ClusterDNS = []netip.Addr{usualClusterDNS}

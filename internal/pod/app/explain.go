@@ -121,5 +121,9 @@ const notSearched = "its search paths have no name of the cluster, and no server
 
 // packetOf is a question as a query of a resolver.
 func packetOf(q stubresolver.Query) ([]byte, error) {
-	return dnswire.NewQuery(dnswire.QuerySpec{Name: q.Name, Type: q.Type, UDPSize: uint16(min(q.Size, dnswire.MaxMessage)), Flags: dnswire.FlagRD})
+	return dnswire.NewQuery(
+		dnswire.QuerySpec{
+			Name: q.Name, Type: q.Type, UDPSize: uint16(min(q.Size, dnswire.MaxMessage)), Flags: dnswire.FlagRD,
+		},
+	)
 }

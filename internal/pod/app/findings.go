@@ -37,14 +37,19 @@ func (i *Inspector) Findings(l source.Loaded, n NodeSettings, wanted func(rule s
 			if ignored(l, &f) {
 				continue
 			}
-			found := Found{Rule: f.Rule, Severity: f.Severity, Object: f.Object.String(), Field: f.Field, Message: f.Message, Fix: f.Fix}
+			found := Found{
+				Rule: f.Rule, Severity: f.Severity, Object: f.Object.String(), Field: f.Field, Message: f.Message,
+				Fix: f.Fix,
+			}
 			found.File, found.Line = place(l, &f)
 			all = append(all, found)
 		}
 	})
 	all = append(all, inManifests(l, all)...)
 	all = slices.DeleteFunc(all, func(f Found) bool { return !wanted(f.Rule) })
-	slices.SortStableFunc(all, func(a, b Found) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	slices.SortStableFunc(
+		all, func(a, b Found) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) },
+	)
 	return all
 }
 
@@ -90,7 +95,10 @@ func inManifests(l source.Loaded, told []Found) (all []Found) {
 		}) {
 			continue
 		}
-		f := Found{Rule: lint.ManifestWarning, Severity: lint.Warning, Object: p.Object, Field: p.Field, File: p.File, Line: p.Line}
+		f := Found{
+			Rule: lint.ManifestWarning, Severity: lint.Warning, Object: p.Object, Field: p.Field, File: p.File,
+			Line: p.Line,
+		}
 		if p.Rejected {
 			f.Rule, f.Severity = lint.ManifestRejected, lint.Error
 		}

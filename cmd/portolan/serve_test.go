@@ -50,7 +50,7 @@ func TestServe(t *testing.T) {
 		}
 		p.stop(signal)
 		lines := strings.Split(strings.TrimSpace(p.logged()), "\n")
-		wants := []string{" level=INFO msg=serving ", ` level=INFO msg="manifests loaded" path=testdata/shop objects=9 passed_over=0 problems=0`, " level=INFO msg=stopped"}
+		wants := []string{" level=INFO msg=serving ", ` level=INFO msg="manifests loaded" path=testdata/shop objects=9 passedOver=0 problems=0`, " level=INFO msg=stopped"}
 		if len(lines) != len(wants) {
 			t.Fatalf("log after %s: %q, want one line each with %q", signal, lines, wants)
 		}

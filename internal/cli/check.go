@@ -54,7 +54,7 @@ type findings struct {
 	all   map[lint.Severity]int // the number of findings, shown or not
 	// passedOver and notObjects are the counts of manifest.Report.
 	passedOver, notObjects int
-	color                  bool // use colours in text output
+	color                  bool // use colors in text output
 }
 
 // from returns the number of findings of a severity or a higher one.
@@ -156,9 +156,9 @@ func (f *checkFlags) check() (err error) {
 	if len(f.paths) > 0 {
 		switch {
 		case f.source.manifests != "":
-			return fmt.Errorf("PATH and --manifests exclude each other")
+			return errors.New("PATH and --manifests exclude each other")
 		case f.source.kubeconf != "":
-			return fmt.Errorf("PATH and --kubeconfig exclude each other")
+			return errors.New("PATH and --kubeconfig exclude each other")
 		}
 		f.source.manifests = f.paths[0]
 	}
@@ -248,7 +248,7 @@ func (f *checkFlags) load(cmd *cobra.Command) (c *onceCluster, l source.Loaded, 
 	return c, l, err
 }
 
-// colorCodes has the colour of each severity (ECMA-48, section 8.3.117).
+// colorCodes has the color of each severity (ECMA-48, section 8.3.117).
 var colorCodes = map[lint.Severity]int{lint.Error: 31, lint.Warning: 33, lint.Note: 2}
 
 // printFindings prints one line per finding, in the form of compilers, and the counts.

@@ -12,7 +12,7 @@ import (
 type colorFlag string
 
 func (f *colorFlag) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar((*string)(f), "color", "auto", "use colours: `WHEN` is auto, always or never")
+	cmd.Flags().StringVar((*string)(f), "color", "auto", "use colors: `WHEN` is auto, always or never")
 	_ = cmd.RegisterFlagCompletionFunc(
 		"color",
 		cobra.FixedCompletions([]cobra.Completion{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp),
@@ -27,7 +27,7 @@ func (f colorFlag) check() error {
 	return fmt.Errorf("--color %q is not auto, always or never", string(f))
 }
 
-// on reports whether to use colours (https://no-color.org for NO_COLOR).
+// on reports whether to use colors (https://no-color.org for NO_COLOR).
 func (f colorFlag) on(cmd *cobra.Command) bool {
 	out, ok := cmd.OutOrStdout().(*os.File)
 	return f == "always" ||

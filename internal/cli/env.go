@@ -79,7 +79,9 @@ func printEnv(stdout, stderr io.Writer, e *serviceenv.Environment, s *dnsconfig.
 func envWarnings(e *serviceenv.Environment) (warnings []string) {
 	if size := e.Size(); size >= serviceenv.WarnSize {
 		warnings = append(warnings, fmt.Sprintf(
-			"%d variables take %d of the %d octets that Linux leaves to the arguments and the environment of a program, where nobody changed the limit: beyond that it does not start (argument list too long); enableServiceLinks: false in the Pod's spec leaves them out",
+			"%d variables take %d of the %d octets that Linux leaves to the arguments and the environment of a program, "+
+				"where nobody changed the limit: beyond that it does not start (argument list too long); "+
+				"enableServiceLinks: false in the Pod's spec leaves them out",
 			len(e.Variables),
 			size,
 			serviceenv.Limit,
@@ -100,7 +102,7 @@ func envWarnings(e *serviceenv.Environment) (warnings []string) {
 // envNotes are what is not known of the environment of a Subject's Pods.
 func envNotes(e *serviceenv.Environment, s *dnsconfig.Subject) (notes []string) {
 	if n := len(e.Pending); n > 0 {
-		notes = append(notes, fmt.Sprintf("no cluster IP yet, and no variables (--simulate gives one): %s", keys(e.Pending)))
+		notes = append(notes, "no cluster IP yet, and no variables (--simulate gives one): "+keys(e.Pending))
 	}
 	if !e.KubernetesService {
 		notes = append(notes, "the Service default/kubernetes, whose variables every Pod of a cluster has, is not there")
@@ -108,7 +110,8 @@ func envNotes(e *serviceenv.Environment, s *dnsconfig.Subject) (notes []string) 
 	if s.Pod != nil && !s.Pod.Simulated && len(s.Pod.IPs) > 0 {
 		notes = append(
 			notes,
-			"the Pod may be older than some of these Services, and then lacks their variables: when its containers started is not known here",
+			"the Pod may be older than some of these Services, and then lacks their variables: when its containers "+
+				"started is not known here",
 		)
 	}
 	return notes

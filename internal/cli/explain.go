@@ -14,6 +14,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnswire"
 	podapp "portolan.dev/portolan/internal/pod/app"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/explain"
 )
 
@@ -99,9 +100,11 @@ func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explan
 	if err != nil {
 		return nil, err
 	}
-	ref, err := f.pod.reference(f.from, cmd.Flags().Changed("from"))
-	if err != nil {
-		return nil, err
+	var ref *dnsconfig.Reference // the only Pod of the file
+	if f.pod.file == "" || cmd.Flags().Changed("from") {
+		if ref, err = parseReference(f.from); err != nil {
+			return nil, err
+		}
 	}
 	c, err := f.pod.read(cmd, ref)
 	if err != nil {

@@ -114,7 +114,9 @@ func newHelp() *cobra.Command {
 		Use:   "help [COMMAND]",
 		Short: "Print the help of a command",
 		Long:  "Print the help of a command, as COMMAND --help does.",
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(
+			cmd *cobra.Command, args []string, _ string,
+		) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 			if at, rest, err := cmd.Root().Find(args); err == nil && len(rest) == 0 {
 				for _, c := range at.Commands() {
 					if !c.IsAvailableCommand() {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -81,7 +80,8 @@ func (f *subjectFlags) add(cmd *cobra.Command) {
 	f.source.add(cmd)
 	cmd.Flags().StringVarP(
 		&f.file, "filename", "f", "",
-		"the Pod, or what makes it, is in this manifest `FILE`, or on standard input when it is -; it is the cluster, too, if no other is named",
+		"the Pod, or what makes it, is in this manifest `FILE`, or on standard input when it is -; it is the cluster, "+
+			"too, if no other is named",
 	)
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 }
@@ -178,7 +178,8 @@ func (c *chosen) byWebhook(w *kubesettings.Webhook, stderr io.Writer) error {
 		if c.subject.Pod == nil || len(c.subject.Pod.IPs) == 0 {
 			fmt.Fprintln(
 				stderr,
-				"portolan: note: labels and annotations portolan.dev/dns-policy are not looked at; with dnsPolicy: ClusterFirstWithAutopath, the Pod is taken as the webhook makes it",
+				"portolan: note: labels and annotations portolan.dev/dns-policy are not looked at; with dnsPolicy: "+
+					"ClusterFirstWithAutopath, the Pod is taken as the webhook makes it",
 			)
 		}
 	case dnsconfig.ClusterFirstWithAutopath:
@@ -196,21 +197,19 @@ func (c *chosen) byWebhook(w *kubesettings.Webhook, stderr io.Writer) error {
 	return nil
 }
 
-// argument reads which Pod is meant by the argument of a command, which may lack
-// where there is a file.
+// argument reads the Pod that the argument of a command names. The argument may be
+// missing where there is a file; the result is nil then.
 func (f *subjectFlags) argument(cmd *cobra.Command, args []string) (*dnsconfig.Reference, error) {
-	if len(args) == 0 && f.file == "" {
-		return nil, fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
-	}
-	return f.reference(strings.Join(args, ""), len(args) > 0)
-}
-
-// reference reads which Pod is meant, which need not be said where there is a
-// file.
-func (f *subjectFlags) reference(text string, given bool) (*dnsconfig.Reference, error) {
-	if !given && f.file != "" {
+	switch {
+	case len(args) > 0:
+		return parseReference(args[0])
+	case f.file != "":
 		return nil, nil
 	}
+	return nil, fmt.Errorf("missing argument; usage: %s", cmd.UseLine())
+}
+
+func parseReference(text string) (*dnsconfig.Reference, error) {
 	r, err := dnsconfig.ParseReference(text)
 	return &r, err
 }

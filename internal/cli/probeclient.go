@@ -37,8 +37,7 @@ func probe(ctx context.Context, address, path string) (words string, good bool, 
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		var outer *url.Error
-		if errors.As(err, &outer) { // its URL is made up
+		if outer, ok := errors.AsType[*url.Error](err); ok { // its URL is made up
 			err = outer.Err
 		}
 		return fmt.Sprintf("no answer: %v\n", err), false, nil

@@ -79,8 +79,8 @@ func (j *journal) String() string {
 // TestServeEnds: Run returns nil however its context ends.
 func TestServeEnds(t *testing.T) {
 	for claim, begin := range map[string]func(context.Context) (context.Context, context.CancelFunc){
-		"cancelled": context.WithCancel,
-		"cancelled for a reason": func(ctx context.Context) (context.Context, context.CancelFunc) {
+		"canceled": context.WithCancel,
+		"canceled for a reason": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancelCause(ctx)
 			return ctx, func() { cancel(errors.New("terminated")) }
 		},

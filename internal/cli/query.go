@@ -85,7 +85,8 @@ func printMessage(cmd *cobra.Command, m *dnswire.Message, format output) (err er
 		if m.Status == dnswire.Refused.String() {
 			fmt.Fprintln(
 				cmd.ErrOrStderr(),
-				"portolan: hint: NAME must be fully qualified, such as web.shop.svc.cluster.local, or 10.0.96.10.in-addr.arpa for the address 10.96.0.10",
+				"portolan: hint: NAME must be fully qualified, such as web.shop.svc.cluster.local, or "+
+					"10.0.96.10.in-addr.arpa for the address 10.96.0.10",
 			)
 		}
 		return errNegative

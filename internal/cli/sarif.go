@@ -90,12 +90,12 @@ func printSARIF(w io.Writer, f findings) error {
 	seen := make(map[string]int)
 	for i := range f.shown {
 		one := &f.shown[i]
-		print := fingerprint(one)
-		seen[print]++
+		printOf := fingerprint(one)
+		seen[printOf]++
 		run.Results = append(run.Results, sarifResult{
 			RuleID: one.Rule, RuleIndex: slices.IndexFunc(rules, func(r lint.Rule) bool { return r.ID == one.Rule }),
 			Level: one.Severity.String(), Message: sarifText{withoutPlace(one)}, Locations: locations(one),
-			PartialFingerprints: map[string]string{"portolan/v1": print + ":" + strconv.Itoa(seen[print])},
+			PartialFingerprints: map[string]string{"portolan/v1": printOf + ":" + strconv.Itoa(seen[printOf])},
 		})
 	}
 	return printJSON(

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -175,7 +176,7 @@ func interfaceAddrs(name string) (addrs []netip.Addr, err error) {
 
 // hasIPv6 reports whether the host can listen on IPv6 addresses.
 func hasIPv6() bool {
-	l, err := net.Listen("tcp6", "[::]:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp6", "[::]:0")
 	if err != nil {
 		return false
 	}

@@ -511,11 +511,11 @@ func TestRefusals(t *testing.T) {
 // TestRefusalsNameEveryKey: there is a refusal for each key that a bad value
 // can be given to.
 func TestRefusalsNameEveryKey(t *testing.T) {
-	any := map[string]bool{ // any path may be there when it is read, and the API knows selectors
+	unchecked := map[string]bool{ // any path may be there when it is read, and the API knows selectors
 		"manifests": true, "kubernetes.serviceSelector": true, "dns.forward.routes.resolvConf": true,
 	}
 	for _, key := range keysOf(reflect.TypeFor[config.Config](), "") {
-		if any[key] {
+		if unchecked[key] {
 			continue
 		}
 		found := false

@@ -4,10 +4,9 @@ import "portolan.dev/portolan/internal/config/key"
 
 // manifestsKeys is the key of the other source of the cluster.
 var manifestsKeys = key.Table{
-	{
-		Path: "manifests", Restart: []key.Condition{key.Always},
-		Description: "A directory of manifests, one file, or `-` for standard input, relative to the working directory (`--manifests`). The cluster is read from there instead of the Kubernetes API.",
-	},
+	{Path: "manifests", Restart: []key.Condition{key.Always},
+		Description: "A directory of manifests, one file, or `-` for standard input, relative to the working directory " +
+			"(`--manifests`). The cluster is read from there instead of the Kubernetes API."},
 }
 
 // processKeys are the keys of the process itself, in the order of the file.
@@ -16,10 +15,9 @@ var processKeys = key.Table{
 		Description: "Health, metrics and dumps over HTTP."},
 	{Path: "admin.listen", Restart: []key.Condition{key.Always},
 		Description: "Address and port (`--admin`); empty turns the server off."},
-	{
-		Path: "admin.probes", Restart: []key.Condition{key.Always},
-		Description: "Further addresses and ports, or `unix:PATH`, for CoreDNS' probes: `/health`, `/ready` and `/metrics` only. `portolan probe` asks there.",
-	},
+	{Path: "admin.probes", Restart: []key.Condition{key.Always},
+		Description: "Further addresses and ports, or `unix:PATH`, for CoreDNS' probes: `/health`, `/ready` and " +
+			"`/metrics` only. `portolan probe` asks there."},
 	{Path: "admin.coreDNSMetrics", Restart: []key.Condition{key.Always},
 		Description: "Exports some metrics under CoreDNS' names as well."},
 	{Path: "admin.pprof", Restart: []key.Condition{key.Always},

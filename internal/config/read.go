@@ -120,7 +120,7 @@ func fill(v reflect.Value, n *yaml.Node, path string) error {
 	case v.Kind() == reflect.Slice:
 		return fillList(v, n, path)
 	}
-	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok && n.Kind == yaml.ScalarNode {
+	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok && n.Kind == yaml.ScalarNode {
 		if err := text.UnmarshalText([]byte(n.Value)); err != nil {
 			return errorAt(n, "%s: %w", path, err)
 		}
@@ -255,7 +255,7 @@ func plainKey(key string) string {
 // it that the file has.
 func lineOf(root *yaml.Node, bad *key.Error) int {
 	at, line := root, root.Line
-	for _, name := range strings.Split(bad.Path, ".") {
+	for name := range strings.SplitSeq(bad.Path, ".") {
 		if at.Kind == yaml.SequenceNode && bad.Item >= 0 && bad.Item < len(at.Content) {
 			at = at.Content[bad.Item]
 			line = at.Line

@@ -88,7 +88,7 @@ func DefaultText(path string) string {
 
 // text is a value as the file writes it.
 func text(v reflect.Value) string {
-	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+	if m, ok := reflect.TypeAssert[encoding.TextMarshaler](v); ok {
 		b, _ := m.MarshalText() // does not fail
 		return string(b)
 	}
@@ -216,7 +216,7 @@ func Explain(k *key.Key) string {
 
 // Schema returns the JSON schema of the file, for editors.
 func Schema() map[string]any {
-	s := schemaOf(key.Table(Keys()), "", reflect.TypeFor[Config]())
+	s := schemaOf(Keys(), "", reflect.TypeFor[Config]())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = "Portolan configuration"
 	return s

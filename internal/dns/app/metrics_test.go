@@ -2,6 +2,7 @@ package app
 
 import (
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -22,7 +23,7 @@ func scrape(t *testing.T, c *collector) string {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(c)
 	w := httptest.NewRecorder()
-	metrics.Handler(r, slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	metrics.Handler(r, slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != 200 {
 		t.Fatalf("scrape: %d %s", w.Code, w.Body)
 	}

@@ -106,7 +106,8 @@ func coreDNSServer(settings *dnssettings.Compiled) string {
 func (c *coreCollector) describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		coreRequests, coreResponses, coreDuration, coreRequestSize, coreResponseSize, coreCacheEntries, coreCacheHits,
-		coreCacheMisses, coreCacheAll, coreCacheStale, corePrefetches, coreRejects, coreUpDuration, coreUpReused, coreUpOpened,
+		coreCacheMisses, coreCacheAll, coreCacheStale, corePrefetches, coreRejects, coreUpDuration, coreUpReused,
+		coreUpOpened,
 	} {
 		ch <- d
 	}
@@ -119,7 +120,9 @@ func (c *coreCollector) collect(ch chan<- prometheus.Metric, f *figures, s *sums
 	if all := total(s.histograms[duration]); all.Count > 0 {
 		ch <- prometheus.MustNewConstHistogram(coreDuration, all.Count, all.Sum, all.Buckets, server, coreZone, coreView)
 	}
-	for from, to := range map[*prometheus.Desc]*prometheus.Desc{requestSize: coreRequestSize, responseSize: coreResponseSize} {
+	for from, to := range map[*prometheus.Desc]*prometheus.Desc{
+		requestSize: coreRequestSize, responseSize: coreResponseSize,
+	} {
 		for proto, h := range s.histograms[from] {
 			ch <- prometheus.MustNewConstHistogram(to, h.Count, h.Sum, h.Buckets, server, coreZone, coreView, proto)
 		}

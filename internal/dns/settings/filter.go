@@ -49,9 +49,8 @@ func (d *DNS) compileRules(made *Compiled) error {
 		}
 		made.Rules.Block.Names = append(made.Rules.Block.Names, name)
 	}
-	made.Rules.Block.Files, made.Rules.Block.Zero, made.Rules.Block.TTL = d.Block.Files, d.Block.Answer == blockZero, uint32(
-		d.Block.TTL,
-	)
+	made.Rules.Block.Files, made.Rules.Block.TTL = d.Block.Files, uint32(d.Block.TTL)
+	made.Rules.Block.Zero = d.Block.Answer == blockZero
 	made.Rules.Hosts = filter.Hosts{Lines: d.Hosts.Lines, Files: d.Hosts.Files, TTL: uint32(d.Hosts.TTL)}
 	if err := filter.CheckLines(d.Hosts.Lines); err != nil {
 		return key.Errorf("dns.hosts.lines", "%w", err)

@@ -6,60 +6,53 @@ import "portolan.dev/portolan/internal/config/key"
 var Keys = key.Table{
 	{Path: "dns",
 		Description: "The DNS server."},
-	{
-		Path: "dns.listen", Restart: []key.Condition{key.Always},
-		Description: "Addresses and ports, each for UDP and TCP. An IPv6 address takes IPv6 only: for both families give `0.0.0.0:53` and `[::]:53`. It may be empty where `dns.tls.listen` or `dns.https.listen` is not.",
-	},
+	{Path: "dns.listen", Restart: []key.Condition{key.Always},
+		Description: "Addresses and ports, each for UDP and TCP. An IPv6 address takes IPv6 only: for both families " +
+			"give `0.0.0.0:53` and `[::]:53`. It may be empty where `dns.tls.listen` or `dns.https.listen` is not."},
 	{Path: "dns.zones", Restart: []key.Condition{key.OnNode},
 		Description: "The cluster's domains. All hold the same names; reverse names point into the first."},
 	{Path: "dns.ttl", Min: "0", Max: "3600",
 		Description: "The TTL of the cluster's records and of negative answers, in seconds."},
-	{
-		Path: "dns.pods", Values: []string{"verified", "insecure", "disabled"}, Restart: []key.Condition{key.WithAPI},
-		Description: "Names under `pod.ZONE`: `verified` for existing Pods, `insecure` for every address in existing namespaces, `disabled` for none.",
-	},
+	{Path: "dns.pods", Values: []string{"verified", "insecure", "disabled"}, Restart: []key.Condition{key.WithAPI},
+		Description: "Names under `pod.ZONE`: `verified` for existing Pods, `insecure` for every address in existing " +
+			"namespaces, `disabled` for none."},
 	{Path: "dns.endpointPodNames", Restart: []key.Condition{key.WithAPI},
 		Description: "Names endpoints without hostname after their Pods instead of their addresses."},
-	{
-		Path: "dns.serviceCIDRs", Restart: []key.Condition{key.WithSimulation, key.OnNode},
-		Description: "The cluster's Service ranges. The octet (IPv4) or nibble (IPv6) zones that cover them are served as zones of their own.",
-	},
+	{Path: "dns.serviceCIDRs", Restart: []key.Condition{key.WithSimulation, key.OnNode},
+		Description: "The cluster's Service ranges. The octet (IPv4) or nibble (IPv6) zones that cover them are served " +
+			"as zones of their own."},
 	{Path: "dns.podCIDRs", Restart: []key.Condition{key.WithSimulation, key.OnNode},
 		Description: "The cluster's Pod ranges, as `dns.serviceCIDRs`."},
 	{Path: "dns.nameServer",
 		Description: "The addresses of `ns.dns.ZONE`."},
 	{Path: "dns.nameServer.service",
 		Description: "The DNS Service, as namespace/name. Its cluster IPs are the addresses of the name server."},
-	{
-		Path:        "dns.nameServer.addresses",
-		Description: "The addresses where that Service does not exist; those of `dns.listen` when empty, without `0.0.0.0` and `[::]`.",
-	},
+	{Path: "dns.nameServer.addresses",
+		Description: "The addresses where that Service does not exist; those of `dns.listen` when empty, without " +
+			"`0.0.0.0` and `[::]`."},
 	{Path: "dns.forward",
 		Description: "Forwarding of names outside the cluster. Without routes such names are REFUSED."},
 	{Path: "dns.forward.routes",
 		Description: "Routes; the one with the longest matching suffix forwards a name."},
 	{Path: "dns.forward.routes.suffix",
 		Description: "The domain of the route; all names when empty."},
-	{
-		Path:        "dns.forward.routes.upstreams",
-		Description: "Servers: `10.0.0.2`, `10.0.0.2:5353`, `tcp://10.0.0.2`, `tls://9.9.9.9#dns.quad9.net` or `https://dns.quad9.net/dns-query@9.9.9.9`.",
-	},
+	{Path: "dns.forward.routes.upstreams",
+		Description: "Servers: `10.0.0.2`, `10.0.0.2:5353`, `tcp://10.0.0.2`, `tls://9.9.9.9#dns.quad9.net` or " +
+			"`https://dns.quad9.net/dns-query@9.9.9.9`."},
 	{Path: "dns.forward.routes.resolvConf",
 		Description: "A file with more upstreams, read again when it changes. Portolan's own addresses in it are skipped."},
 	{Path: "dns.forward.routes.policy", Values: []string{"fastest", "sequential", "random"},
 		Description: "Which upstream is asked first; `fastest` when empty."},
-	{
-		Path: "dns.forward.routes.timeout", Min: "0s",
-		Description: "How long a name is tried; 4s when it is 0s. A slow upstream is passed over for another one long before.",
-	},
+	{Path: "dns.forward.routes.timeout", Min: "0s",
+		Description: "How long a name is tried; 4s when it is 0s. A slow upstream is passed over for another one long " +
+			"before."},
 	{Path: "dns.forward.routes.ca",
 		Description: "A file with the authorities that sign the upstreams' certificates; the system's when empty."},
 	{Path: "dns.forward.routes.trustDenials",
 		Description: "A name that does not exist denies all names below it, also without DNSSEC validation by the upstream."},
-	{
-		Path:        "dns.forward.routes.noPrivate",
-		Description: "Refuses answers with private addresses, also in HTTPS and SVCB hints and inside 64:ff9b::/96 and 2002::/16.",
-	},
+	{Path: "dns.forward.routes.noPrivate",
+		Description: "Refuses answers with private addresses, also in HTTPS and SVCB hints and inside 64:ff9b::/96 and " +
+			"2002::/16."},
 	{Path: "dns.forward.routes.clientSubnet",
 		Description: "Forwards EDNS Client Subnet (RFC 7871) as clients send it. Answers that depend on it are not cached."},
 	{Path: "dns.forward.maxInFlight", Min: "1",
@@ -80,10 +73,9 @@ var Keys = key.Table{
 		Description: "How long after its TTL an answer may be served as stale (RFC 8767) when upstreams fail."},
 	{Path: "dns.cache.staleAfter", Min: "0s",
 		Description: "How long a client waits for a fresh answer before it gets a stale one."},
-	{
-		Path:        "dns.access",
-		Description: "Rules, in order, for who may query what. The first that matches client and name decides; a query without a match is allowed.",
-	},
+	{Path: "dns.access",
+		Description: "Rules, in order, for who may query what. The first that matches client and name decides; a query " +
+			"without a match is allowed."},
 	{Path: "dns.access.action", Values: []string{"allow", "refuse", "drop"},
 		Description: "The outcome for matching queries."},
 	{Path: "dns.access.clients",
@@ -130,10 +122,9 @@ var Keys = key.Table{
 		Description: "The TTL of these records, in seconds."},
 	{Path: "dns.autopath",
 		Description: "Search paths walked by the server in one query. See dns-answers.md, \"Search paths\"."},
-	{
-		Path:        "dns.autopath.suffix",
-		Description: "The suffix of names that carry a search path (`NAME.search.NAMESPACE.ZONE.SUFFIX`); empty turns them off.",
-	},
+	{Path: "dns.autopath.suffix",
+		Description: "The suffix of names that carry a search path (`NAME.search.NAMESPACE.ZONE.SUFFIX`); empty turns " +
+			"them off."},
 	{Path: "dns.autopath.option", Min: "0", Max: "65535",
 		Description: "The code of the EDNS option that carries search paths; 0 turns it off."},
 	{Path: "dns.autopath.clients",
@@ -146,10 +137,9 @@ var Keys = key.Table{
 		Description: "The largest length of an option."},
 	{Path: "dns.udpSize", Min: "512", Max: "4096",
 		Description: "The longest UDP response, in octets."},
-	{
-		Path: "dns.udpSteering", Values: []string{"cpu", "hash"}, Restart: []key.Condition{key.Always},
-		Description: "How packets reach the socket of a processor: `cpu` keeps a packet on the processor that received it, `hash` spreads packets evenly.",
-	},
+	{Path: "dns.udpSteering", Values: []string{"cpu", "hash"}, Restart: []key.Condition{key.Always},
+		Description: "How packets reach the socket of a processor: `cpu` keeps a packet on the processor that received " +
+			"it, `hash` spreads packets evenly."},
 	{Path: "dns.identity",
 		Description: "How the server identifies itself."},
 	{Path: "dns.identity.nsid",
@@ -160,10 +150,9 @@ var Keys = key.Table{
 		Description: "The answer to `version.bind` in class CHAOS, at most 255 octets; REFUSED when empty."},
 	{Path: "dns.cookies",
 		Description: "DNS cookies (RFC 7873, RFC 9018)."},
-	{
-		Path:        "dns.cookies.secrets",
-		Description: "Secrets of 32 hexadecimal digits: the first makes cookies, all verify them. Servers that share an address share secrets; a random one is made at each start when empty.",
-	},
+	{Path: "dns.cookies.secrets",
+		Description: "Secrets of 32 hexadecimal digits: the first makes cookies, all verify them. Servers that share " +
+			"an address share secrets; a random one is made at each start when empty."},
 	{Path: "dns.tcp",
 		Description: "Limits for connections."},
 	{Path: "dns.tcp.maxConnections", Min: "1", Restart: []key.Condition{key.Always},
@@ -192,10 +181,9 @@ var Keys = key.Table{
 		Description: "The path of the URL."},
 	{Path: "dns.transfer",
 		Description: "Zone transfer (AXFR, IXFR) over TCP and TLS. See operate.md."},
-	{
-		Path: "dns.transfer.allow", Restart: []key.Condition{key.OnNode},
-		Description: "Who may transfer zones: a client that meets everything one of the rules says. Without rules nobody may.",
-	},
+	{Path: "dns.transfer.allow", Restart: []key.Condition{key.OnNode},
+		Description: "Who may transfer zones: a client that meets everything one of the rules says. Without rules " +
+			"nobody may."},
 	{Path: "dns.transfer.allow.clients", Restart: []key.Condition{key.OnNode},
 		Description: "Address ranges of clients; all when empty."},
 	{Path: "dns.transfer.allow.key", Restart: []key.Condition{key.OnNode},

@@ -14,16 +14,14 @@ var NodeKeys = key.Table{
 		Description: "The port at these addresses."},
 	{Path: "node.device", Restart: []key.Condition{key.Always},
 		Description: "The prefix of the name of the device that has the addresses."},
-	{
-		Path: "node.servers", Restart: []key.Condition{key.Always},
-		Description: "The cluster's DNS servers (`--server`), as in `dns.forward.routes.upstreams`, over TCP unless the scheme says otherwise.",
-	},
+	{Path: "node.servers", Restart: []key.Condition{key.Always},
+		Description: "The cluster's DNS servers (`--server`), as in `dns.forward.routes.upstreams`, over TCP unless " +
+			"the scheme says otherwise."},
 	{Path: "node.option", Values: []string{"paths", "compact"}, Restart: []key.Condition{key.Always},
 		Description: "In the mode cache, how the EDNS option tells servers the search paths."},
-	{
-		Path: "node.primaries", Restart: []key.Condition{key.Always},
-		Description: "In the mode secondary, the primaries: addresses, or names that `node.servers` resolve; `node.servers` when empty.",
-	},
+	{Path: "node.primaries", Restart: []key.Condition{key.Always},
+		Description: "In the mode secondary, the primaries: addresses, or names that `node.servers` resolve; " +
+			"`node.servers` when empty."},
 	{Path: "node.key", Restart: []key.Condition{key.Always},
 		Description: "The name of the key in `dns.transfer.keys` that signs transfers."},
 	{Path: "node.ca", Restart: []key.Condition{key.Always},

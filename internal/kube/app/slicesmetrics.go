@@ -31,7 +31,8 @@ func newSlicesMetrics(leading func() bool) *slicesMetrics {
 		leading: leading,
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "portolan_controller_syncs_total",
-			Help: "Attempts at the EndpointSlices of a Service; stale are those postponed until the API's watch shows what was written before.",
+			Help: "Attempts at the EndpointSlices of a Service; stale are those postponed until the API's watch shows " +
+				"what was written before.",
 		}, []string{"result"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "portolan_controller_sync_duration_seconds",

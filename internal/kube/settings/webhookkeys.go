@@ -12,10 +12,9 @@ var WebhookKeys = key.Table{
 		Description: "The Service of the webhook, as namespace/name. Its Secret and its registrations have the same name."},
 	{Path: "webhook.clusterDNS", Restart: []key.Condition{key.Always},
 		Description: "The DNS addresses of Pods (`--cluster-dns`)."},
-	{
-		Path: "webhook.nodeDNS", Restart: []key.Condition{key.Always},
-		Description: "The addresses of the agent on each node, which Pods with the policy ask first; with `webhook.clusterDNS` three at most.",
-	},
+	{Path: "webhook.nodeDNS", Restart: []key.Condition{key.Always},
+		Description: "The addresses of the agent on each node, which Pods with the policy ask first; with " +
+			"`webhook.clusterDNS` three at most."},
 	{Path: "webhook.timeout", Restart: []key.Condition{key.Always},
 		Description: "The limit for one review; more than 0s, at most 30s."},
 	{Path: "webhook.maxInFlight", Min: "1", Restart: []key.Condition{key.Always},

@@ -105,8 +105,11 @@ func (s *Source) loadAPI(
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	feed := s.cfg.Store.Subscribe()
 	defer feed.Close()
-	ended := make(chan error, 1)
-	go func() { ended <- reader.Run(ctx) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = reader.Run(ctx) // ends with its context
+	}()
 	defer func() {
 		cancel()
 		<-ended

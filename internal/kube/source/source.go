@@ -139,7 +139,7 @@ func (s *Source) followManifests(ctx context.Context) error {
 	path := s.cfg.Settings.Manifests
 	return s.newManifests().Run(ctx, func(r manifest.Report) {
 		s.cfg.Log.Info(
-			"manifests loaded", "path", path, "objects", r.Objects, "passed_over", r.PassedOver, "problems",
+			"manifests loaded", "path", path, "objects", r.Objects, "passedOver", r.PassedOver, "problems",
 			len(r.Problems),
 		)
 		if r.Objects == 0 {

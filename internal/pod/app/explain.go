@@ -80,7 +80,7 @@ func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.
 		switch {
 		case err != nil:
 			return explain.Answer{Loss: stubresolver.Timeout}
-		case m.Code == dnswire.Refused && slices.ContainsFunc(m.Errors, func(e dnswire.ExtendedError) bool { return e.Code == uint16(dnswire.EDENotAuthoritative) }):
+		case m.Code == dnswire.Refused && slices.ContainsFunc(m.Errors, isNotAuthoritative):
 			return explain.Answer{NotAsked: notOurs}
 		}
 		if m.Code == dnswire.NXDomain && searched(q.Name) != nil {
@@ -126,4 +126,8 @@ func packetOf(q stubresolver.Query) ([]byte, error) {
 			Name: q.Name, Type: q.Type, UDPSize: uint16(min(q.Size, dnswire.MaxMessage)), Flags: dnswire.FlagRD,
 		},
 	)
+}
+
+func isNotAuthoritative(e dnswire.ExtendedError) bool {
+	return e.Code == uint16(dnswire.EDENotAuthoritative)
 }

@@ -2,9 +2,9 @@ package api
 
 import "testing"
 
-// TestClear: an object that is read into the memory of others before is converted
-// to what it is alone, and what those were converted to stays.
-func TestClear(t *testing.T) {
+// TestDecodeIntoReusedMemory checks that an object decoded into the memory of previous
+// ones is converted as if decoded alone, and that the results of those are unchanged.
+func TestDecodeIntoReusedMemory(t *testing.T) {
 	const seeds = 300
 	for claim, cfg := range map[string]*Config{"names": {PodNames: true}, "slices": {ForSlices: true}, "whole": {Whole: true}} {
 		for _, r := range resources {

@@ -15,7 +15,7 @@ import (
 	"portolan.dev/portolan/internal/kube/apitest"
 )
 
-// TestNewFails with one line that says what is wrong, and with which file.
+// TestNewFails checks that the error is one line with the reason and the file.
 func TestNewFails(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
@@ -52,7 +52,8 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// TestKubeconfigChanges: the server is another one now, and the old one gone.
+// TestKubeconfigChanges checks that a change of the kubeconfig file switches to the new
+// API server.
 func TestKubeconfigChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -69,7 +70,8 @@ func TestKubeconfigChanges(t *testing.T) {
 	w.awaitHealthy()
 }
 
-// TestKubeconfigBreaks: the problem is the file, while it is.
+// TestKubeconfigBreaks checks that an invalid kubeconfig file is reported as the problem
+// while it is invalid.
 func TestKubeconfigBreaks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -88,8 +90,8 @@ func TestKubeconfigBreaks(t *testing.T) {
 	w.awaitHealthy()
 }
 
-// TestLimits: lists and watches wait for their turn.
-func TestLimits(t *testing.T) {
+// TestRateLimits checks that lists and watches wait for the rate limiter.
+func TestRateLimits(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		qps   float32
@@ -117,8 +119,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestRunEnds with its context, in whatever state it is, and leaves nothing
-// behind. It counts goroutines, and so is not parallel.
+// TestRunEnds checks that Run returns when its context is cancelled, in any state, and
+// leaks nothing. It counts goroutines, and so is not parallel.
 func TestRunEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault   apitest.Fault

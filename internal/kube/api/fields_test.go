@@ -66,7 +66,7 @@ func fill(seed uint64) *randfill.Filler {
 	)
 }
 
-// TestCutFields: what is cut out changes nothing in what an object is converted to.
+// TestCutFields checks that removing unused fields does not change the converted object.
 func TestCutFields(t *testing.T) {
 	const seeds = 500
 	for _, r := range resourcesOfNames() {
@@ -120,8 +120,8 @@ func sameError(a, b error) bool {
 	return (a == nil) == (b == nil) && (a == nil || a.Error() == b.Error())
 }
 
-// TestCutFieldLengths: a length is written in as many octets as it had, and what is
-// cut to nothing is there all the same.
+// TestCutFieldLengths checks that a length is encoded in as many octets as before, and
+// that an emptied message remains.
 func TestCutFieldLengths(t *testing.T) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Message: string(make([]byte, 300)), PodIP: "10.0.0.1"}}
 	wire, err := pod.Marshal()
@@ -141,8 +141,9 @@ func TestCutFieldLengths(t *testing.T) {
 	}
 }
 
-// TestCutting: objects of a watch are cut, and what tells of an error is not.
-func TestCutting(t *testing.T) {
+// TestCutFieldsOfWatchEvents checks that the fields of objects in watch events are
+// removed, but not those of error events.
+func TestCutFieldsOfWatchEvents(t *testing.T) {
 	web := service("web", "10.0.0.1")
 	web.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 	web.Labels = map[string]string{"app": "web"}
@@ -165,7 +166,8 @@ func TestCutting(t *testing.T) {
 	}
 }
 
-// FuzzCutFields: what can be decoded, and is cut, converts to the same.
+// FuzzCutFields checks that any object that can be decoded converts to the same after
+// its fields are removed.
 func FuzzCutFields(f *testing.F) {
 	for kind, r := range resourcesOfNames() {
 		for seed := range uint64(4) {

@@ -12,8 +12,8 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 )
 
-// TestForSlices: all that slices are made from is there, and nothing else is
-// asked for.
+// TestForSlices checks that all objects from which slices are generated are read, and no
+// others.
 func TestForSlices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -70,7 +70,7 @@ func TestForSlices(t *testing.T) {
 	}
 }
 
-// TestNewClientFails in one line, before anything is asked.
+// TestNewClientFails checks that the error is one line, before any request.
 func TestNewClientFails(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for claim, test := range map[string]struct{ kubeconfig, want string }{

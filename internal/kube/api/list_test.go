@@ -69,8 +69,8 @@ func TestReadProtobuf(t *testing.T) {
 	}
 }
 
-// TestReadProtobufInPart: a list that ends early is no list.
-func TestReadProtobufInPart(t *testing.T) {
+// TestReadIncompleteProtobuf checks that a list that ends early is an error.
+func TestReadIncompleteProtobuf(t *testing.T) {
 	whole := encodedServices(t, 3)
 	for end := len(protobufMagic); end < len(whole); end++ {
 		got, err := read(services(), whole[:end])
@@ -83,9 +83,9 @@ func TestReadProtobufInPart(t *testing.T) {
 	}
 }
 
-// TestListInPartChangesNothing: of a kind that is loaded, nothing is changed by a
-// list that breaks off, and all at once by one that is whole.
-func TestListInPartChangesNothing(t *testing.T) {
+// TestIncompleteListChangesNothing checks that an incomplete list of a loaded kind
+// changes nothing, and a complete one all objects at once.
+func TestIncompleteListChangesNothing(t *testing.T) {
 	const n = 3 * atOnce
 	r := services()
 	store := r.source.cfg.Store

@@ -26,7 +26,7 @@ var ways = map[string]apitest.Fault{"watch": {}, "old server": {NoWatchList: tru
 
 const listing = "list"
 
-// TestRead: everything of each kind is read, and followed.
+// TestRead checks that all objects of each kind are read, and their changes followed.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	for name, way := range ways {
@@ -67,8 +67,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestOptionalKinds: Pods and Nodes are asked for when they are wanted, and of
-// Pods only those that have addresses.
+// TestOptionalKinds checks that Pods and Nodes are read only if required, and only Pods
+// with addresses.
 func TestOptionalKinds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -97,8 +97,8 @@ func TestOptionalKinds(t *testing.T) {
 	}
 }
 
-// TestWhole: all kinds are read, with all that the model has room for.
-func TestWhole(t *testing.T) {
+// TestReadWholeObjects checks that all kinds are read, with all fields of the model.
+func TestReadWholeObjects(t *testing.T) {
 	t.Parallel()
 	for name, watchList := range map[string]bool{"list": false, "watch": true} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestKindsBecomeLiveAlone: a kind that can't be listed holds up no other.
+// TestKindsBecomeLiveAlone checks that a kind that cannot be listed does not delay
+// others.
 func TestKindsBecomeLiveAlone(t *testing.T) {
 	t.Parallel()
 	for _, r := range resourcesOfNames() {
@@ -170,8 +171,8 @@ func TestKindsBecomeLiveAlone(t *testing.T) {
 	}
 }
 
-// TestScopes: only what the settings choose is read, and what a snapshot holds
-// beside that goes when the list is there.
+// TestScopes checks that only the configured Namespaces and Services are read, and that
+// other objects of a snapshot are deleted after the list.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	labeled := func(name, app string) *corev1.Service {
@@ -207,9 +208,9 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestRefused: of an object that can't be read the last good version stays, and
-// the log says so once.
-func TestRefused(t *testing.T) {
+// TestInvalidObjectKeepsLastVersion checks that an object that becomes invalid keeps its
+// last valid version, and is logged once.
+func TestInvalidObjectKeepsLastVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.api.Put(service("web", "10.0.0.1"))
@@ -261,9 +262,9 @@ func TestRefused(t *testing.T) {
 	wants("its coming back", 4)
 }
 
-// TestCauses: the time that an event names goes with the change; a list tells
-// of the past.
-func TestCauses(t *testing.T) {
+// TestTriggerTimes checks that a change has the trigger time in its object's annotation,
+// and that objects of a list have none.
+func TestTriggerTimes(t *testing.T) {
 	t.Parallel()
 	caused := func(ip, at string) *discoveryv1.EndpointSlice {
 		s := slice("web-1", ip)
@@ -299,9 +300,9 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestStorm: after thousands of changes, with watches that end and expire in
-// between, the Store holds what the server does.
-func TestStorm(t *testing.T) {
+// TestManyChanges checks that after thousands of changes, with watches that end and
+// expire, the Store equals the server.
+func TestManyChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.live()

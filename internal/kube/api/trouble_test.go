@@ -24,8 +24,8 @@ import (
 // longest pause between two attempts, and some.
 const soon = 12 * time.Second
 
-// TestAPIErrors: what happens to one kind is told, once, and is over soon after
-// it ends; what was read stays, and other kinds go on.
+// TestAPIErrors checks that an error of one kind is reported once and ends soon after
+// its cause, that loaded objects remain, and that other kinds are not affected.
 func TestAPIErrors(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -82,8 +82,9 @@ func TestAPIErrors(t *testing.T) {
 	}
 }
 
-// TestErrorsOfOtherCause: what is wrong now is told when it is another thing.
-func TestErrorsOfOtherCause(t *testing.T) {
+// TestChangedErrorIsReported checks that an error is reported again when its cause
+// changes.
+func TestChangedErrorIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.api.Misbehave(apitest.Fault{Status: http.StatusForbidden, Resource: "pods"})
@@ -96,8 +97,9 @@ func TestErrorsOfOtherCause(t *testing.T) {
 	}
 }
 
-// TestCut: a watch that ends is taken up where it ended.
-func TestCut(t *testing.T) {
+// TestWatchResumes checks that a watch that ends is resumed from its last resource
+// version.
+func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]apitest.Fault{
 		"at once":                        {},
@@ -132,8 +134,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestExpired: where the server forgot what happened, everything is listed
-// anew, and only what differs changes.
+// TestExpired checks that an expired resource version leads to a new list, and that only
+// differences change.
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	for name, way := range ways {
@@ -202,9 +204,9 @@ func look(t *testing.T, store *cluster.Store, key cluster.Key) (stop func()) {
 	return func() { close(done); looking.Wait() }
 }
 
-// TestSilence: a watch on which nothing comes is begun anew; until something
-// comes, the API counts as lost.
-func TestSilence(t *testing.T) {
+// TestSilentWatch checks that a watch without events is restarted, and that the API
+// counts as lost until something is received.
+func TestSilentWatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.cfg.Silence = 1100 * time.Millisecond // above a second, client-go begins at the last version
@@ -230,9 +232,9 @@ func TestSilence(t *testing.T) {
 	w.wantLines(1, "heard again", "resource=services")
 }
 
-// TestSilenceOfAll: what is closed because nothing came on any connection was
-// not heard again by its being opened anew, whichever kind noticed first.
-func TestSilenceOfAll(t *testing.T) {
+// TestSilentConnections checks that reopening connections closed for silence does not
+// count as hearing from the API, whichever kind notices first.
+func TestSilentConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.live()
@@ -263,8 +265,9 @@ func (w *world) awaitHeard() {
 	})
 }
 
-// TestNoAnswer: a server that takes requests and never answers is left.
-func TestNoAnswer(t *testing.T) {
+// TestServerWithoutResponse checks that requests to a server that never responds are
+// abandoned.
+func TestServerWithoutResponse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.cfg.Silence = 500 * time.Millisecond
@@ -280,8 +283,8 @@ func TestNoAnswer(t *testing.T) {
 	w.awaitFreshness(cluster.Live, w.kinds()...)
 }
 
-// TestErrorsNameTheServer: however nothing came from it, it is told where it was
-// looked for.
+// TestErrorsNameTheServer checks that an error without a response from the server has
+// its address.
 func TestErrorsNameTheServer(t *testing.T) {
 	t.Parallel()
 	for name, drops := range map[string]bool{"hung up": false, "packets dropped": true} {
@@ -336,7 +339,7 @@ func deafAddress(t *testing.T) string {
 	return address
 }
 
-// TestWarmStartAPIAway: what a snapshot holds stays, and counts as recalled.
+// TestWarmStartAPIAway checks that objects of a snapshot remain and count as recalled.
 func TestWarmStartAPIAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -359,8 +362,8 @@ func TestWarmStartAPIAway(t *testing.T) {
 	w.wantLines(len(w.kinds()), "can't be read")
 }
 
-// TestWarmStart: what a snapshot holds is about to be confirmed as soon as the
-// API answers, and live when it has told everything.
+// TestWarmStart checks that objects of a snapshot count as being confirmed as soon as
+// the API responds, and as live when all have been read.
 func TestWarmStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -375,8 +378,9 @@ func TestWarmStart(t *testing.T) {
 	w.awaitModel("lists", "Namespace default")
 }
 
-// TestSettle: what is not confirmed in time counts as recalled again.
-func TestSettle(t *testing.T) {
+// TestUnconfirmedObjectsAreRecalledAgain checks that objects not confirmed in time count
+// as recalled again.
+func TestUnconfirmedObjectsAreRecalledAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.cfg.Settle = 700 * time.Millisecond
@@ -401,7 +405,8 @@ func TestSettle(t *testing.T) {
 	w.awaitModel("its list", "Namespace default")
 }
 
-// TestWarmStartRefused: an API that refuses everything confirms nothing.
+// TestWarmStartRefused checks that an API server that rejects all requests confirms
+// nothing.
 func TestWarmStartRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -417,8 +422,9 @@ func TestWarmStartRefused(t *testing.T) {
 	}
 }
 
-// TestHeardLast: staleness counts from when what is there was heard.
-func TestHeardLast(t *testing.T) {
+// TestStalenessAfterHeardLast checks that staleness is the time since the API was last
+// heard from, as set by HeardLast.
+func TestStalenessAfterHeardLast(t *testing.T) {
 	source, err := New(newWorld(t).cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ import (
 	"portolan.dev/portolan/internal/kube/apitest"
 )
 
-// TestMain runs many tests at once: they wait more than they work.
+// TestMain increases the number of parallel tests, which mostly wait.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "12"); err != nil {

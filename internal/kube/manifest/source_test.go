@@ -127,7 +127,7 @@ func TestLastGoodVersionStays(t *testing.T) {
 	w.wantServices("removing the file")
 }
 
-func TestWhatIsDeclaredNowBeatsWhatWas(t *testing.T) {
+func TestPresentDeclarationReplacesLastValidOne(t *testing.T) {
 	w := newWorld(t)
 	w.write("z.yaml", service("web", "10.0.0.5"))
 	w.load()
@@ -137,7 +137,7 @@ func TestWhatIsDeclaredNowBeatsWhatWas(t *testing.T) {
 	w.wantServices("moving a Service out of a file that broke", "shop/web [10.0.0.9]")
 }
 
-func TestTwice(t *testing.T) {
+func TestDuplicateDeclarations(t *testing.T) {
 	w := newWorld(t)
 	w.write("a.yaml", service("web", "10.0.0.1"))
 	w.write("b.yaml", service("web", "10.0.0.2")+"---\n"+service("web", "10.0.0.3"))
@@ -152,7 +152,8 @@ func TestTwice(t *testing.T) {
 	w.wantServices("declaring one three times", "shop/web [10.0.0.3]")
 }
 
-// TestProblems: each is one line that says where and what; the rest serves.
+// TestProblems checks that each problem is one line with its place and reason, and that
+// other objects are loaded.
 func TestProblems(t *testing.T) {
 	good := service("good", "10.0.0.1") + "---\n"
 	for claim, c := range map[string]struct{ text, want string }{
@@ -185,8 +186,10 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoObject: where everything is read, trees hold more than manifests.
-func TestWhatIsNoObject(t *testing.T) {
+// TestFilesThatAreNotManifests checks that documents that are not Kubernetes objects are
+// ignored when directories are read as a whole, and that templates and incomplete
+// objects are reported.
+func TestFilesThatAreNotManifests(t *testing.T) {
 	good := service("good", "10.0.0.1") + "---\n"
 	const template = "looks like a Helm template, and can't be read as it is: render it first (helm template)"
 	for claim, c := range map[string]struct {
@@ -224,8 +227,8 @@ func TestWhatIsNoObject(t *testing.T) {
 	}
 }
 
-// TestExclude: files and directories are left out by their name, or by their
-// path below the root.
+// TestExclude checks that files and directories are excluded by name, or by path below
+// the root.
 func TestExclude(t *testing.T) {
 	w := newWorld(t)
 	w.source.cfg.Exclude = []string{"templates", "b/*.yml"}
@@ -236,7 +239,7 @@ func TestExclude(t *testing.T) {
 	w.wantServices("excluding two files", "shop/c [10.0.0.3]")
 }
 
-// TestSeveralPaths: files, directories and standard input are one cluster.
+// TestSeveralPaths checks that files, directories and standard input are one cluster.
 func TestSeveralPaths(t *testing.T) {
 	w := newWorld(t)
 	w.write("a/f.yaml", service("a", "10.0.0.1"))
@@ -275,8 +278,9 @@ func TestProblemsInJSON(t *testing.T) {
 	w.wantServices("loading JSON", "default/good [10.0.0.1]", "default/second [10.0.0.4]")
 }
 
-// TestShapes: what YAML allows, and where objects may stand.
-func TestShapes(t *testing.T) {
+// TestFormatsOfFiles checks the forms of YAML documents and lists in which objects can
+// be declared.
+func TestFormatsOfFiles(t *testing.T) {
 	for claim, c := range map[string]struct {
 		text string
 		want []string
@@ -305,9 +309,9 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestRecalled: what a snapshot had and no manifest declares is gone once they
-// are read.
-func TestRecalled(t *testing.T) {
+// TestRecalledObjectsAreDeleted checks that objects of a snapshot that no manifest
+// declares are deleted when the manifests are loaded.
+func TestRecalledObjectsAreDeleted(t *testing.T) {
 	w := newWorld(t)
 	shop := cluster.Key{Namespace: "shop", Name: "gone"}
 	w.store.Update(func(tx *cluster.Tx) {
@@ -337,9 +341,9 @@ func TestRecalled(t *testing.T) {
 	w.wantServices("a snapshot", "shop/web [10.0.0.1]")
 }
 
-// TestWhole: workloads and NetworkPolicies count when everything is to be read,
-// and each field's line is known; otherwise they are passed over.
-func TestWhole(t *testing.T) {
+// TestReadWholeObjects checks that workloads and NetworkPolicies are read, with the line
+// of each field, if whole objects are requested, and ignored otherwise.
+func TestReadWholeObjects(t *testing.T) {
 	const text = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec:\n  ports:\n  - port: 80\n  selector:\n    app: web\n" +
 		"---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: apps/v1\n  kind: Deployment\n  metadata: {name: web, namespace: shop}\n  spec:\n    template:\n      spec:\n        subdomain: web\n" +
 		"- apiVersion: networking.k8s.io/v1\n  kind: NetworkPolicy\n  metadata: {name: none, namespace: shop}\n"
@@ -402,9 +406,9 @@ func TestAliasBombIsBounded(t *testing.T) {
 	w.wantServices("an alias bomb", "shop/good [10.0.0.1]")
 }
 
-// TestOneBadEntry: what can't be looked into costs itself, and what was known
-// of it stays.
-func TestOneBadEntry(t *testing.T) {
+// TestUnreadableFile checks that a file or directory that cannot be read keeps its last
+// content, and that others are not affected.
+func TestUnreadableFile(t *testing.T) {
 	w := newWorld(t)
 	w.write("sub/a.yaml", service("a", "10.0.0.1"))
 	w.write("b.yaml", service("b", "10.0.0.2"))
@@ -493,8 +497,8 @@ func TestFollow(t *testing.T) {
 	await("a change in it", "shop/web [10.0.0.8]")
 }
 
-// TestFollowConfigMap: a mounted ConfigMap changes all its files at once, by
-// swapping the link ..data.
+// TestFollowConfigMap checks that all files of a mounted ConfigMap change at once, when
+// the link ..data is replaced.
 func TestFollowConfigMap(t *testing.T) {
 	w := newWorld(t)
 	path := func(name string) string { return filepath.Join(w.dir, name) }
@@ -511,8 +515,8 @@ func TestFollowConfigMap(t *testing.T) {
 	}
 }
 
-// TestFollowLinks: whatever link on the way to the manifests changes, or what
-// it leads to.
+// TestFollowLinks checks changes of each symbolic link on the path to manifests, and of
+// their targets.
 func TestFollowLinks(t *testing.T) {
 	base := t.TempDir()
 	w := newWorld(t)
@@ -571,9 +575,9 @@ func describe(d *decoded) []string {
 	return lines
 }
 
-// TestKnownDocuments: what did not change is not decoded again, wherever in
-// the file it stands now.
-func TestKnownDocuments(t *testing.T) {
+// TestUnchangedDocumentsAreNotDecoded checks that unchanged documents are not decoded
+// again, even if they have moved within their file.
+func TestUnchangedDocumentsAreNotDecoded(t *testing.T) {
 	web := service("web", "10.0.0.1")
 	first := decodeFile("f", []byte("---\n"+web+"---\n"+service("db", "10.0.0.2")), nil, kindsOfNames)
 	second := decodeFile("f", []byte("# moved\n---\n"+service("new", "10.0.0.3")+"---\n"+web), first.chunks, kindsOfNames)
@@ -586,8 +590,8 @@ func TestKnownDocuments(t *testing.T) {
 	}
 }
 
-// FuzzManifest: whatever a file holds, there is no panic, each problem is one
-// line about a line of the file, and each object has a key.
+// FuzzManifest checks that no file causes a panic, that each problem is one line about a
+// line of the file, and that each object has a key.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(service("web", "10.0.0.1") + "---\n" + service("db", "x")))
 	f.Add([]byte("--- {kind: Service, apiVersion: v1}\n...\n%YAML 1.1\n---\na: &a [*a]\n"))

@@ -192,8 +192,9 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestEndpointsOfALock: a lock may have a name with dots, as no Service has.
-func TestEndpointsOfALock(t *testing.T) {
+// TestEndpointsOfALeaderElection checks that Endpoints for leader election may have a
+// name with dots, unlike Services.
+func TestEndpointsOfALeaderElection(t *testing.T) {
 	e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "my.lock", Annotations: map[string]string{leaderAnnotation: "{}"}}}
 	if got, errs := Endpoints(e); len(got) != 0 || len(errs) != 0 {
 		t.Errorf("Endpoints(my.lock) = %v, %v, want no slices and no error", got, errs)

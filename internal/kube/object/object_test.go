@@ -221,7 +221,7 @@ func TestPodRefusals(t *testing.T) {
 	})
 }
 
-func TestErrorsName(t *testing.T) {
+func TestErrorsNameTheField(t *testing.T) {
 	p := pod()
 	p.Status.PodIPs[1].IP = "fd00::g"
 	_, errs := Pod(p)
@@ -231,7 +231,7 @@ func TestErrorsName(t *testing.T) {
 	}
 }
 
-// TestIsLabel: it takes a name only when the library does.
+// TestIsLabel checks that a name is accepted only if the library accepts it.
 func TestIsLabel(t *testing.T) {
 	const most = validation.DNS1123LabelMaxLength
 	for _, name := range []string{"a", "0", "a-b", "a--b", "-a", "a-", "-", "A", "a.b", "a_b", "ä", "a b", strings.Repeat("a", most), strings.Repeat("a", most+1)} {

@@ -112,7 +112,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestServiceSpec: what matters of a Service beyond names.
+// TestServiceSpec checks the fields of a Service that do not affect names.
 func TestServiceSpec(t *testing.T) {
 	h2c, policy, distribution, local, no := "kubernetes.io/h2c", corev1.IPFamilyPolicyPreferDualStack, "PreferSameZone", corev1.ServiceInternalTrafficPolicyLocal, false
 	for claim, test := range map[string]struct {
@@ -206,8 +206,8 @@ func TestServiceRefusals(t *testing.T) {
 	})
 }
 
-// TestURLForAName: who writes a URL is told which parts to leave out.
-func TestURLForAName(t *testing.T) {
+// TestURLInsteadOfName checks that the error for a URL says which parts to remove.
+func TestURLInsteadOfName(t *testing.T) {
 	for target, want := range map[string]string{
 		"a.example:80":          `spec.externalName: Invalid value: "a.example:80": a name is wanted, leave out ":80"`,
 		"a.example/b":           `spec.externalName: Invalid value: "a.example/b": a name is wanted, leave out "/b"`,

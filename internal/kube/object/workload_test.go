@@ -155,7 +155,7 @@ func TestNetworkPolicy(t *testing.T) {
 	})
 }
 
-// TestPolicyTypes: what a policy applies to when it does not say.
+// TestPolicyTypes checks the default of spec.policyTypes.
 func TestPolicyTypes(t *testing.T) {
 	tests := map[string]struct {
 		change          func(*networkingv1.NetworkPolicySpec)

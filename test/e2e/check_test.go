@@ -61,7 +61,7 @@ func TestCheckExamples(t *testing.T) {
 			}
 			args := []string{"check", "--rule", rule.ID, "-o", "json", "--kubeconfig", a.Kubeconfig()}
 			if _, addrs, ok := strings.Cut(strings.TrimSpace(string(archive.Comment)), "cluster-dns: "); ok {
-				for _, addr := range strings.Fields(addrs) {
+				for addr := range strings.FieldsSeq(addrs) {
 					args = append(args, "--cluster-dns", addr)
 				}
 			}

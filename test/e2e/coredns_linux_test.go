@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -195,7 +196,7 @@ func (v volume) write(t *testing.T, files map[string]string) {
 	}
 	dir := string(v)
 	try(os.Chmod(dir, 0o755))
-	made, err := os.MkdirTemp(dir, "..")
+	made, err := os.MkdirTemp(dir, "..") //nolint:usetesting // as the kubelet names it
 	try(err)
 	try(os.Chmod(made, 0o755))
 	for name, text := range files {
@@ -302,7 +303,7 @@ func (p *pod) awaitProbes(t *testing.T) {
 func (p *pod) wantMetrics(t *testing.T) {
 	t.Helper()
 	at := slices.IndexFunc(p.container.Ports, func(c corev1.ContainerPort) bool { return c.Name == "metrics" })
-	_, body := p.get(fmt.Sprint(p.container.Ports[at].ContainerPort), "/metrics")
+	_, body := p.get(strconv.Itoa(int(p.container.Ports[at].ContainerPort)), "/metrics")
 	for _, want := range []string{
 		`coredns_dns_requests_total{family="1",proto="udp",server="dns://:53",type="A",view="",zone="cluster.local."} `,
 		`coredns_dns_responses_total{plugin="",rcode="NXDOMAIN",server="dns://:53",view="",zone="cluster.local."} `,

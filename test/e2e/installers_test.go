@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -37,7 +36,7 @@ type installed struct {
 func parseInstalled(t *testing.T, text string) *installed {
 	t.Helper()
 	i := new(installed)
-	for _, document := range strings.Split(text, "\n---\n") {
+	for document := range strings.SplitSeq(text, "\n---\n") {
 		o, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(document), nil, nil)
 		if err != nil {
 			t.Fatalf("%v in:\n%s", err, document)
@@ -166,7 +165,7 @@ func portOf(c *corev1.Container, probe *corev1.Probe) string {
 	port := probe.HTTPGet.Port
 	for _, p := range c.Ports {
 		if p.Name == port.String() {
-			return fmt.Sprint(p.ContainerPort)
+			return strconv.Itoa(int(p.ContainerPort))
 		}
 	}
 	return port.String()

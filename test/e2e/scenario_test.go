@@ -91,6 +91,7 @@ func parseFile(t *testing.T, file string) *scenario.Scenario {
 // replay says what is wrong when a scenario's objects are applied, read and
 // asked for.
 func replay(t *testing.T, a *applier, readers *readers, name string, s *scenario.Scenario) error {
+	t.Helper()
 	ctx := t.Context()
 	defer func() {
 		if err := a.clear(ctx); err != nil {
@@ -176,7 +177,7 @@ func (r *readers) read(t *testing.T, store *cluster.Store, kinds []cluster.Kind,
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run = %v, want that it was cancelled", err)
+			t.Errorf("Run = %v, want that it was canceled", err)
 		}
 	})
 	await.NoError(t, func() error {

@@ -27,7 +27,7 @@ type connectProxy struct {
 
 func newConnectProxy(t *testing.T) *connectProxy {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "portolan-") // short, because the path of a socket may have 108 octets
+	dir, err := os.MkdirTemp("", "portolan-") //nolint:usetesting // short, because the path of a socket may have 108 octets
 	if err != nil {
 		t.Fatal(err)
 	}

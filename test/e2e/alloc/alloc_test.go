@@ -209,6 +209,7 @@ func (w *allocWorld) restore(s allocStep, before *cluster.Service) {
 
 // compare applies the steps to both.
 func (p *allocPlane) compare(t *testing.T, steps []allocStep) {
+	t.Helper()
 	w := p.world(t)
 	theirs, ours, declared := make(map[string]*cluster.Service), make(map[string]*cluster.Service), make(map[string]*cluster.Service)
 	t.Cleanup(func() { p.clear(t, steps) })
@@ -292,6 +293,7 @@ func randomAllocations(r *rand.Rand) (steps []allocStep) {
 // keeps applies the step twice: the API server refuses it, and the Allocator changes
 // nothing.
 func (p *allocPlane) keeps(t *testing.T, step allocStep) {
+	t.Helper()
 	w := p.world(t)
 	t.Cleanup(func() { p.clear(t, []allocStep{step}) })
 	if _, err := p.apply(t.Context(), step); err != nil {
@@ -310,6 +312,7 @@ func (p *allocPlane) keeps(t *testing.T, step allocStep) {
 func (s allocStep) String() string { return s.name + ": " + s.spec }
 
 func (p *allocPlane) clear(t *testing.T, steps []allocStep) {
+	t.Helper()
 	for _, step := range steps {
 		if err := p.services.Delete(context.Background(), step.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
@@ -392,7 +395,7 @@ func (p *allocPlane) filled(s, before *cluster.Service, step allocStep) map[stri
 		ports = append(ports, port(number, before.Spec.NodePorts...))
 	}
 	return map[string]string{
-		"policy": string(s.Spec.FamilyPolicy), "families": fmt.Sprint(s.Spec.Families), "headless": fmt.Sprint(s.Headless),
+		"policy": string(s.Spec.FamilyPolicy), "families": fmt.Sprint(s.Spec.Families), "headless": strconv.FormatBool(s.Headless),
 		"addresses": fmt.Sprint(ips), "node ports": fmt.Sprint(ports),
 		"health check": port(s.Spec.HealthCheckNodePort, before.Spec.HealthCheckNodePort),
 	}

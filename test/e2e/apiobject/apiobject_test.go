@@ -41,8 +41,6 @@ func some[T any](random *rand.Rand, all ...T) (chosen []T) {
 	return chosen
 }
 
-func pointer[T any](v T) *T { return &v }
-
 // service makes a Service that an API server may have, or be given.
 func service(random *rand.Rand, name string) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"}}
@@ -55,8 +53,8 @@ func service(random *rand.Rand, name string) *corev1.Service {
 	s.Spec.ExternalIPs = some(random, "192.0.2.1", "192.0.2.2")
 	s.Spec.SessionAffinity = pick(random, "", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
 	s.Spec.ExternalTrafficPolicy = pick(random, "", corev1.ServiceExternalTrafficPolicyLocal)
-	s.Spec.InternalTrafficPolicy = pick(random, nil, pointer(corev1.ServiceInternalTrafficPolicyLocal))
-	s.Spec.AllocateLoadBalancerNodePorts = pick(random, nil, pointer(false))
+	s.Spec.InternalTrafficPolicy = pick(random, nil, new(corev1.ServiceInternalTrafficPolicyLocal))
+	s.Spec.AllocateLoadBalancerNodePorts = pick(random, nil, new(false))
 	s.Spec.Selector = pick(random, nil, map[string]string{"b": "2", "a": "1"})
 	for i := range 1 + random.IntN(3) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
@@ -74,7 +72,7 @@ func service(random *rand.Rand, name string) *corev1.Service {
 func containerStatus(random *rand.Rand, name string) corev1.ContainerStatus {
 	ended := &corev1.ContainerStateTerminated{Reason: pick(random, "", "Completed", "OOMKilled"), ExitCode: pick(random, int32(0), 0, 1), Signal: pick(random, int32(0), 9)}
 	return corev1.ContainerStatus{
-		Name: name, Ready: random.IntN(2) == 0, Started: pick(random, nil, pointer(true), pointer(false)), RestartCount: pick(random, int32(0), 3),
+		Name: name, Ready: random.IntN(2) == 0, Started: pick(random, nil, new(true), new(false)), RestartCount: pick(random, int32(0), 3),
 		State: pick(random, corev1.ContainerState{}, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, corev1.ContainerState{Terminated: ended},
 			corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: pick(random, "", "PodInitializing", "CrashLoopBackOff")}}),
 		LastTerminationState: pick(random, corev1.ContainerState{}, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(time.Now().Add(-49 * time.Hour))}}),
@@ -88,7 +86,7 @@ func pod(random *rand.Rand) *corev1.Pod {
 	p.Spec.NodeName, p.Status.NominatedNodeName = pick(random, "", "n1"), pick(random, "", "n2")
 	p.Spec.ReadinessGates = some(random, corev1.PodReadinessGate{ConditionType: "x"}, corev1.PodReadinessGate{ConditionType: "y"})
 	for i := range random.IntN(3) {
-		c := corev1.Container{Name: fmt.Sprintf("i%d", i), RestartPolicy: pick(random, nil, pointer(corev1.ContainerRestartPolicyAlways))}
+		c := corev1.Container{Name: fmt.Sprintf("i%d", i), RestartPolicy: pick(random, nil, new(corev1.ContainerRestartPolicyAlways))}
 		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, containerStatus(random, c.Name))
 	}
@@ -111,7 +109,7 @@ func pod(random *rand.Rand) *corev1.Pod {
 func slice(random *rand.Rand) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "shop"}, AddressType: discoveryv1.AddressTypeIPv4}
 	for i := range random.IntN(6) {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Port: pick(random, nil, pointer(int32(i))), Name: pick(random, nil, pointer("web"))})
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Port: pick(random, nil, new(int32(i))), Name: pick(random, nil, new("web"))})
 	}
 	for i := range random.IntN(6) {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: some(random, fmt.Sprint("10.1.0.", i), fmt.Sprint("10.2.0.", i))})
@@ -157,8 +155,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// modelled puts Services into a Store, as they are declared.
-func modelled(t *testing.T, services []*corev1.Service) apiobject.Builder {
+// modeled puts Services into a Store, as they are declared.
+func modeled(t *testing.T, services []*corev1.Service) apiobject.Builder {
 	t.Helper()
 	declared := make(map[cluster.Key][]byte)
 	store := cluster.NewStore()
@@ -184,7 +182,7 @@ func TestDefaults(t *testing.T) {
 	random := rand.New(rand.NewPCG(8, 6))
 	for i := range cases {
 		s := service(random, "web")
-		c := modelled(t, []*corev1.Service{s})
+		c := modeled(t, []*corev1.Service{s})
 		objects, err := c.Objects(apiobject.Choice{Kind: cluster.KindService})
 		if err != nil || len(objects) != 1 {
 			t.Fatal(len(objects), err)
@@ -206,7 +204,7 @@ func TestEnvironment(t *testing.T) {
 		for j := range random.IntN(4) {
 			services = append(services, service(random, fmt.Sprintf("web-%d-%s", j, pick(random, "a", "b-c"))))
 		}
-		c := modelled(t, services)
+		c := modeled(t, services)
 		want := make(map[string]string)
 		for _, v := range envvars.FromServices(services) {
 			want[v.Name] = v.Value

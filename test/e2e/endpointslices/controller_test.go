@@ -1,6 +1,7 @@
 package endpointslices_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -152,7 +153,7 @@ func awaitOneLeader(t *testing.T, replicas []*controller) (leader int) {
 	await.NoError(t, func() error {
 		leader = slices.IndexFunc(replicas, (*controller).leads)
 		if leader < 0 {
-			return fmt.Errorf("nobody leads")
+			return errors.New("nobody leads")
 		}
 		return nil
 	})

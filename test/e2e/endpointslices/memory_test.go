@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -188,7 +189,7 @@ func describeEndpoint(e *discoveryv1.Endpoint, hints hintForm) string {
 		if b == nil {
 			return "-"
 		}
-		return fmt.Sprint(*b)
+		return strconv.FormatBool(*b)
 	}
 	return fmt.Sprintf("%v ready=%s serving=%s terminating=%s hostname=%s node=%s zone=%s pod=%s/%s/%s hints=%s",
 		e.Addresses, is(e.Conditions.Ready), is(e.Conditions.Serving), is(e.Conditions.Terminating),

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -144,7 +145,7 @@ func (d daemon) start(t *testing.T) *server {
 	s.roots = certify(t, dir)
 	write(t, filepath.Join(dir, "zone"), zoneText)
 	config := filepath.Join(dir, "config")
-	place := strings.NewReplacer("DIR", dir, "PORT", fmt.Sprint(s.plain.Port()), "TLS", fmt.Sprint(s.tls.Port()))
+	place := strings.NewReplacer("DIR", dir, "PORT", strconv.Itoa(int(s.plain.Port())), "TLS", strconv.Itoa(int(s.tls.Port())))
 	write(t, config, place.Replace(d.config))
 	p := &process.Process{
 		Path: "/usr/bin/env", Args: append([]string{"LD_LIBRARY_PATH=" + libraries, path}, append(d.args, config)...),
@@ -268,6 +269,7 @@ func TestUpstreams(t *testing.T) {
 }
 
 func checkAll(t *testing.T, to forward.Upstream) {
+	t.Helper()
 	for question, want := range map[string][]string{
 		"www.upstream.example. A":         {"NOERROR", "www.upstream.example. A 192.0.2.1", "www.upstream.example. A 192.0.2.2"},
 		"WWW.Upstream.Example. AAAA":      {"NOERROR", "www.upstream.example. AAAA 2001:db8::1"},

@@ -152,8 +152,8 @@ func (r *results) writeFaults(s *strings.Builder) {
 		cells = append(cells, f.heal.String())
 		for _, libc := range libcs {
 			l := f.lookups[libc]
-			cells = append(cells, strconv.Itoa(l.all), strconv.Itoa(l.results[nodes.Failed]), strconv.Itoa(l.results[nodes.Wrong]),
-				rig.Short(l.slowest))
+			cells = append(cells, strconv.Itoa(l.all), strconv.Itoa(l.results[nodes.Failed]),
+				strconv.Itoa(l.results[nodes.Wrong]), rig.Short(l.slowest))
 		}
 		line(s, cells...)
 	}

@@ -29,10 +29,10 @@ func newFromCorefile() *cobra.Command {
 	return newTranslate(&cobra.Command{
 		Use:   "from-corefile FILE",
 		Short: "Translate CoreDNS' Corefile",
-		Long: `Translate CoreDNS' Corefile into a configuration file, with the keys that differ
-from the defaults. On standard error is a line for each directive that becomes
-no setting, or is not quite the same: FILE:LINE: DIRECTIVE: what is the matter.
-FILE is - for standard input. The status is 1 when something has no counterpart.`,
+		Long: `Translate a CoreDNS Corefile into a configuration file with the keys that differ
+from the defaults. Each directive that is not translated, or only in part, is
+reported on standard error: FILE:LINE: DIRECTIVE: REASON. FILE may be - for
+standard input. The exit status is 1 if something has no counterpart.`,
 		Example: `  kubectl -n kube-system get configmap coredns -o jsonpath='{.data.Corefile}' > Corefile
   portolan config from-corefile Corefile > portolan.yaml`,
 	}, "corefile", func(path string, data []byte) (*corefile.Translation, error) {
@@ -44,9 +44,9 @@ func newFromKubeDNS() *cobra.Command {
 	return newTranslate(&cobra.Command{
 		Use:   "from-kube-dns FILE",
 		Short: "Translate the ConfigMap of kube-dns",
-		Long: `Translate a manifest of the ConfigMap kube-dns into a configuration file, with
-the keys that differ from the defaults. On standard error is a line for each
-entry that becomes no setting. FILE is - for standard input. The status is 1 when
+		Long: `Translate a manifest of the ConfigMap kube-dns into a configuration file with the
+keys that differ from the defaults. Each entry that is not translated is reported
+on standard error. FILE may be - for standard input. The exit status is 1 if
 something has no counterpart.`,
 		Example: `  kubectl -n kube-system get configmap kube-dns -o yaml > kube-dns.yaml
   portolan config from-kube-dns kube-dns.yaml > portolan.yaml`,

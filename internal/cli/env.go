@@ -18,15 +18,17 @@ func newEnv() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "env NAMESPACE/POD",
 		Short: "Print the variables that a Pod gets for Services",
-		Long: `Print the environment variables that the kubelet gives a Pod's containers for
-Services, sorted, as NAME=value lines: those of the cluster IPs of the Pod's
-namespace and of the API server, with those for Docker's links. What a container
-sets itself under such a name comes first, and is not looked at.
+		Long: `Print the environment variables that the kubelet sets in a Pod's containers for
+Services, sorted, as NAME=value lines: those of the Services with a cluster IP in
+the Pod's namespace and of the API server, including those for Docker links.
+Variables that the container itself sets override them and are not considered.
 
-The Pod is one of the cluster's, or the Pods of a Deployment, StatefulSet,
-DaemonSet, Job or CronJob: shop/web-0, shop/web, or shop/deployment/web. With
---filename it is the one in that file. A container has the variables of Services
-that were there when it started; all that are there now are taken for such.`,
+NAMESPACE/POD names a Pod, or a Deployment, StatefulSet, DaemonSet, Job or CronJob
+whose Pods are meant: shop/web-0, shop/web, or shop/deployment/web. With
+--filename, the Pod or workload is read from that file.
+
+A container gets the variables of the Services that exist when it starts; this
+command assumes that all existing Services did.`,
 		Example: `  portolan env shop/web --manifests examples/shop
   docker run --env-file <(portolan env shop/web --manifests examples/shop) IMAGE`,
 		Args:              arguments(0, 1),
@@ -91,7 +93,7 @@ func envWarnings(e *serviceenv.Environment) (warnings []string) {
 		warnings = append(
 			warnings,
 			fmt.Sprintf(
-				"%s is made by the Services %s; the kubelet takes one by chance, here it is the last", c.Name,
+				"%s is set by the Services %s; the kubelet picks one at random, the last is printed here", c.Name,
 				keys(c.Services),
 			),
 		)
@@ -105,13 +107,12 @@ func envNotes(e *serviceenv.Environment, s *dnsconfig.Subject) (notes []string) 
 		notes = append(notes, "no cluster IP yet, and no variables (--simulate gives one): "+keys(e.Pending))
 	}
 	if !e.KubernetesService {
-		notes = append(notes, "the Service default/kubernetes, whose variables every Pod of a cluster has, is not there")
+		notes = append(notes, "the Service default/kubernetes, whose variables every Pod in a cluster has, does not exist")
 	}
 	if s.Pod != nil && !s.Pod.Simulated && len(s.Pod.IPs) > 0 {
 		notes = append(
 			notes,
-			"the Pod may be older than some of these Services, and then lacks their variables: when its containers "+
-				"started is not known here",
+			"the Pod lacks the variables of Services that are newer than its containers; their start time is not known",
 		)
 	}
 	return notes

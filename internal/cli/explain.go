@@ -22,19 +22,20 @@ func newExplain() *cobra.Command {
 	var flags explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain NAME --from NAMESPACE/POD",
-		Short: "Say what becomes of a name in a Pod, and why",
-		Long: `Say what becomes of a name in a Pod: each name that its resolver makes of it,
-with the answer; where it stops and why; how many packets it takes. Then, in a
-sentence, why it does not resolve, or takes so many, and the cure.
+		Short: "Explain how a name resolves in a Pod, and why not",
+		Long: `Explain how a name resolves in a Pod: each query that the Pod's resolver sends,
+with its answer, where the resolver stops and why, and how many packets it takes.
+The last line says why the name does not resolve, or takes many packets, and the
+cure.
 
-The Pod is one of the cluster's, or the Pods of a Deployment, StatefulSet,
-DaemonSet, Job or CronJob: shop/web-0, shop/web, or shop/deployment/web. With
---filename it is the one in that file. NAME is as a program in it gives it.
+NAMESPACE/POD names a Pod, or a Deployment, StatefulSet, DaemonSet, Job or CronJob
+whose Pods are meant: shop/web-0, shop/web, or shop/deployment/web. With
+--filename, the Pod or workload is read from that file. NAME is what a program in the
+Pod passes to its resolver.
 
-The answers are made from the cluster as it is read, as the server makes them.
-With --live, the servers are asked that the Pod's resolv.conf names, from where
-the command runs: NetworkPolicies are those of the cluster as it is read. The
-status is 1 when the name does not resolve.`,
+Answers are computed from the cluster, as the server computes them. With --live,
+this command queries the servers in the Pod's resolv.conf; NetworkPolicies are
+still evaluated for the Pod. The exit status is 1 if the name does not resolve.`,
 		Example: `  portolan explain web.shop --from shop/client --manifests examples/shop
   portolan explain db --from default/job/backup --libc musl --live`,
 		Args:              arguments(1, 1),
@@ -75,14 +76,14 @@ var libcs = []cobra.Completion{"glibc", "musl", "windows", "go"}
 
 func (f *explainFlags) add(cmd *cobra.Command) {
 	f.pod.add(cmd)
-	cmd.Flags().StringVar(&f.from, "from", "", "the program runs in this `NAMESPACE/POD`")
+	cmd.Flags().StringVar(&f.from, "from", "", "resolve as a program in `NAMESPACE/POD` does")
 	cmd.Flags().StringVar(
-		&f.rrtype, "type", "", "it asks for this `TYPE` only (default A and AAAA, as programs mostly do)",
+		&f.rrtype, "type", "", "query this `TYPE` only (default A and AAAA, as most programs do)",
 	)
-	cmd.Flags().StringVar(&f.libc, "libc", "glibc", "its resolver is that of `LIBC`: glibc, musl, windows, or go")
-	cmd.Flags().BoolVar(&f.live, "live", false, "ask the servers that the Pod's resolv.conf names")
-	cmd.Flags().StringVar(&f.server, "server", "", "with --live, ask the server at `ADDR:PORT` in their place")
-	cmd.Flags().BoolVar(&f.tcp, "tcp", false, "with --live, ask over TCP, as kubectl port-forward needs it")
+	cmd.Flags().StringVar(&f.libc, "libc", "glibc", "resolve as `LIBC` does: glibc, musl, windows, or go")
+	cmd.Flags().BoolVar(&f.live, "live", false, "query the servers in the Pod's resolv.conf")
+	cmd.Flags().StringVar(&f.server, "server", "", "with --live, query the server at `ADDR:PORT` instead")
+	cmd.Flags().BoolVar(&f.tcp, "tcp", false, "with --live, query over TCP, for kubectl port-forward")
 	f.color.add(cmd)
 	f.format.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions)

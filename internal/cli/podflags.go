@@ -64,7 +64,7 @@ func noteAssumed(pods *podapp.Inspector, n podapp.NodeSettings, stderr io.Writer
 	if addr, assumed := pods.AssumedDNS(n); assumed {
 		fmt.Fprintf(
 			stderr,
-			"portolan: note: no DNS Service is known; %s is taken for its cluster IP (--cluster-dns says another)\n",
+			"portolan: note: no DNS Service is known; %s is assumed as its cluster IP (--cluster-dns sets another)\n",
 			addr,
 		)
 	}
@@ -80,8 +80,8 @@ func (f *subjectFlags) add(cmd *cobra.Command) {
 	f.source.add(cmd)
 	cmd.Flags().StringVarP(
 		&f.file, "filename", "f", "",
-		"the Pod, or what makes it, is in this manifest `FILE`, or on standard input when it is -; it is the cluster, "+
-			"too, if no other is named",
+		"read the Pod or workload from this manifest `FILE`, or from standard input (-); without another source, the "+
+			"file is also the cluster",
 	)
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 }
@@ -128,14 +128,14 @@ func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen,
 	return c, nil
 }
 
-// find is what podFlags.read does of a cluster that settings name.
+// find reads the cluster and the Pod. It never forwards queries.
 func (f *subjectFlags) find(
 	cmd *cobra.Command, settings config.Config, ref *dnsconfig.Reference,
 ) (l *onceCluster, s dnsconfig.Subject, err error) {
 	if f.file == "-" && settings.Manifests == "-" {
 		return nil, s, errors.New("--manifests - and --filename - exclude each other: there is one standard input")
 	}
-	settings.DNS.Forward.Routes = nil // whoever is asked, it is not from here
+	settings.DNS.Forward.Routes = nil
 	alone := settings.Simulate.Enabled && settings.Manifests == "" && f.file != ""
 	if alone {
 		settings.Manifests = f.file
@@ -166,9 +166,9 @@ func (f *subjectFlags) find(
 	return l, s, err
 }
 
-// byWebhook has a Pod with one search domain ask whom the webhook writes into it,
-// if the settings say that and no flag does. It says on stderr that others which
-// are not made yet may have the policy by a word that is not read here.
+// byWebhook sets the name servers that the webhook writes into a Pod with the policy
+// ClusterFirstWithAutopath, unless a flag sets them. It notes on stderr that labels and
+// annotations, which give that policy to new Pods as well, are ignored.
 func (c *chosen) byWebhook(w *kubesettings.Webhook, stderr io.Writer) error {
 	if len(w.ClusterDNS) == 0 {
 		return nil
@@ -178,8 +178,8 @@ func (c *chosen) byWebhook(w *kubesettings.Webhook, stderr io.Writer) error {
 		if c.subject.Pod == nil || len(c.subject.Pod.IPs) == 0 {
 			fmt.Fprintln(
 				stderr,
-				"portolan: note: labels and annotations portolan.dev/dns-policy are not looked at; with dnsPolicy: "+
-					"ClusterFirstWithAutopath, the Pod is taken as the webhook makes it",
+				"portolan: note: labels and annotations portolan.dev/dns-policy are ignored; with dnsPolicy: "+
+					"ClusterFirstWithAutopath, the Pod is as the webhook would change it",
 			)
 		}
 	case dnsconfig.ClusterFirstWithAutopath:

@@ -16,14 +16,16 @@ func newResolvConf() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resolvconf NAMESPACE/POD",
 		Short: "Print the resolv.conf that a Pod gets",
-		Long: `Print the resolv.conf that a Pod gets, as the kubelet makes it from the Pod's
-dnsPolicy and dnsConfig and the node's settings. What is left out of it, or does
-not do what it seems to, is said on standard error.
+		Long: `Print the resolv.conf of a Pod, as the kubelet generates it from the Pod's
+dnsPolicy and dnsConfig and the node's settings. Entries that are omitted, or do
+not have the effect they seem to have, are reported on standard error.
 
-The Pod is one of the cluster's, or the Pods of a Deployment, StatefulSet,
-DaemonSet, Job or CronJob: shop/web-0, shop/web, or shop/deployment/web. With
---filename it is the one in that file. The status is 1 when an API server refuses
-the Pod for its settings of DNS, or it does not start because of them.`,
+NAMESPACE/POD names a Pod, or a Deployment, StatefulSet, DaemonSet, Job or CronJob
+whose Pods are meant: shop/web-0, shop/web, or shop/deployment/web. With
+--filename, the Pod or workload is read from that file.
+
+The exit status is 1 if the API server rejects the Pod for its DNS settings, or if
+the Pod does not start because of them.`,
 		Example: `  portolan resolvconf shop/web --manifests examples/shop
   portolan resolvconf -f pod.yaml --node-resolv-conf /etc/resolv.conf`,
 		Args:              arguments(0, 1),

@@ -203,7 +203,7 @@ endpoints:
 }
 
 func effectOfUDPSize(t *testing.T) {
-	manifests := "manifests: " + manyEndpoints(t, "[]", 100) // more than fit a small message
+	manifests := "manifests: " + manyEndpoints(t, "[]", 100) // more than fit into a small message
 	q := question("many.shop.svc.cluster.local.")
 	q.UDPSize = 4096
 	for setting, want := range map[string]struct {

@@ -159,7 +159,7 @@ func effectOfConcurrentSyncs(t *testing.T) {
 			}
 			return nil
 		})
-		time.AfterFunc(200*time.Millisecond, release) // in which no more may come
+		time.AfterFunc(200*time.Millisecond, release) // no further request may arrive until then
 		a.awaitSlices(9*5, 9)
 		if n := highest.Load(); n != most {
 			t.Errorf("%q: %d at once, want %d", setting, n, most)

@@ -321,7 +321,7 @@ func serveWithStaleAnswer(t *testing.T, route, cache string) *process {
 	p := serve(t, routeTo(up, route)+"\ndns:\n  cache: {"+cache+"}")
 	wantAnswer(t, p, "www.example.", "192.0.2.1")
 	up.set(neverReplies)
-	time.Sleep(1100 * time.Millisecond) // its TTL
+	time.Sleep(1100 * time.Millisecond) // until its TTL expires
 	return p
 }
 
@@ -344,7 +344,7 @@ func effectOfResolvConf(t *testing.T) {
 // SERVFAIL.
 func TestForwardingLoop(t *testing.T) {
 	t.Parallel()
-	relay := newUpstream(t, neverReplies) // becomes a way back to the server
+	relay := newUpstream(t, neverReplies) // forwards back to the server below
 	p := serve(t, routeTo(relay, "timeout: 1s"))
 	back := new(dns.Client)
 	relay.set(func(name string) ([]string, int) {

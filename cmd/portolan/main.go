@@ -14,12 +14,12 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	// Where the program's file has capabilities, as the image's has, the runtime
-	// says nothing of where a panic was, unless it is told to.
+	// If the program's file has capabilities, as in the image, the runtime by default prints
+	// no stack of a panic.
 	debug.SetTraceback("single")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The first signal asks to stop; the next does what signals do.
+	// The first signal stops the program gracefully; the second one kills it.
 	context.AfterFunc(ctx, stop)
 	return cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 }

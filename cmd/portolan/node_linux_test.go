@@ -80,7 +80,7 @@ func interfaces(pid int) (text string) {
 		return err.Error()
 	}
 	for _, i := range list {
-		addrs, _ := i.Addrs() // none then
+		addrs, _ := i.Addrs() // none after an error
 		text += fmt.Sprintf("\n%s %s ", i.Name, addrs)
 		text = strings.NewReplacer("[", " ", "]", " ").Replace(text)
 	}

@@ -70,7 +70,7 @@ func searchServer(t *testing.T, options chan<- string) (addr string) {
 		}
 		m.Answer = append(m.Answer, rr)
 		m.SetEdns0(1232, false)
-		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_LOCAL{Code: autopath.DefaultOption}) // it has searched
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_LOCAL{Code: autopath.DefaultOption}) // confirms the search
 		_ = w.WriteMsg(m)
 	})})
 	return conn.LocalAddr().String()

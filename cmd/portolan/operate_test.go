@@ -222,7 +222,7 @@ func TestSnapshotTimeIsThatOfItsObjects(t *testing.T) {
 	if err := before.WriteFile(file); err != nil {
 		t.Fatal(err)
 	}
-	api.Misbehave(apitest.Fault{Silent: true}) // answers, and the lists don't come
+	api.Misbehave(apitest.Fault{Silent: true}) // responds without completing lists
 	p := startFromAPI(t, api, "", "snapshot: {file: "+file+"}")
 	p.poll(patience, func() error {
 		return wantError(p.ask("udp", question("wbe.shop.svc.cluster.local.")), "SERVFAIL", dnswire.EDENotReady)
@@ -461,7 +461,7 @@ func TestReload(t *testing.T) {
 	p.waitLog(`these settings take effect at the next start.*keys=\[lameduck\]`)
 	p.poll(patience, func() error { return wantData(p.ask("udp", question("web.shop.svc.other.example.")), "10.96.0.7") })
 	p.awaitAdmin("/metrics", http.StatusOK, "portolan_config_reload_success 1")
-	p.awaitAdmin("/metrics", http.StatusOK, `zone="cluster.local."`) // what was counted before
+	p.awaitAdmin("/metrics", http.StatusOK, `zone="cluster.local."`) // the counters are retained
 	readAgain := func() int { return strings.Count(p.logged(), `msg="configuration reloaded"`) }
 	before := readAgain()
 	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {

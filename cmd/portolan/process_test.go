@@ -32,7 +32,7 @@ type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	addr string // its first DNS address
-	// ended is closed when it ended, with this state.
+	// ended is closed after the process has exited with this state.
 	ended chan struct{}
 	state *os.ProcessState
 
@@ -79,7 +79,7 @@ func follow(t *testing.T, cmd *exec.Cmd) *process {
 	go func() {
 		defer close(p.ended)
 		p.readLog(stderr)
-		_ = p.cmd.Wait() // the state says it
+		_ = p.cmd.Wait() // the state has the result
 		p.state = p.cmd.ProcessState
 	}()
 	t.Cleanup(func() {

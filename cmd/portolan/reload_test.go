@@ -107,7 +107,7 @@ func TestReloadOfNamedPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.waitLog(`the configuration cannot be used; the one before stays in force.*no answer in time`)
-	p.await(patience, web, "10.96.0.7") // and the end of the test wants the process to end well
+	p.await(patience, web, "10.96.0.7") // the test's cleanup checks the exit status
 }
 
 // TestReloadWithNamedPipesAsFiles checks that if files named in the configuration become

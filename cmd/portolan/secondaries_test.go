@@ -277,8 +277,9 @@ func TestSecondariesFollowChanges(t *testing.T) {
 			if err != nil || last.Serial-first.Serial < 200 {
 				t.Errorf("serials from %v to %v, %v", first, last, err)
 			}
-			if whole, changed := p.queries("axfr")+p.queries("axfr_instead"), p.queries("ixfr"); whole > changed || changed < 2 { // NSD begins anew now and then
-				t.Errorf("%d transfers of the whole zone and %d of changes", whole, changed)
+			full, incremental := p.queries("axfr")+p.queries("axfr_instead"), p.queries("ixfr")
+			if full > incremental || incremental < 2 { // NSD sometimes requests a full transfer
+				t.Errorf("%d full transfers and %d incremental ones", full, incremental)
 			}
 		})
 	}

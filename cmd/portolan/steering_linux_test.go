@@ -21,13 +21,15 @@ func effectOfSteering(t *testing.T) {
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
 		t.Fatal(err)
 	}
-	var all, nobody []int
+	var all, unassigned []int
 	for cpu := 0; len(all) < mine.Count(); cpu++ {
 		if mine.IsSet(cpu) {
-			all, nobody = append(all, cpu), append(nobody, none)
+			all, unassigned = append(all, cpu), append(unassigned, none)
 		}
 	}
-	for setting, want := range map[string][]int{"": all, "dns: {udpSteering: cpu}": all, "dns: {udpSteering: hash}": nobody} {
+	for setting, want := range map[string][]int{
+		"": all, "dns: {udpSteering: cpu}": all, "dns: {udpSteering: hash}": unassigned,
+	} {
 		if got := socketCPUs(t, serve(t, setting)); !slices.Equal(got, want) {
 			t.Errorf("%q: UDP sockets for the processors %d, want %d", setting, got, want)
 		}

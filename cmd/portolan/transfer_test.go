@@ -284,7 +284,7 @@ func effectOfTransferMemory(t *testing.T) {
 		stallTransfer(t, p.addr)
 		m := zoneQuery("cluster.local.", nil)
 		m.SetEdns0(1232, false)
-		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_LOCAL{Code: 65002}) // other messages: with marks
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_LOCAL{Code: 65002}) // other messages: with metadata
 		_, err := receiveZone(&dns.Transfer{ReadTimeout: patience}, p.addr, m)
 		wantRCode(t, err, code)
 	}

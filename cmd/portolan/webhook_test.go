@@ -251,7 +251,7 @@ func effectOfWebhookMaxInFlight(t *testing.T) {
 			}
 			return nil
 		})
-		time.AfterFunc(200*time.Millisecond, func() { close(release) }) // in which no more may come
+		time.AfterFunc(200*time.Millisecond, func() { close(release) }) // no further request may arrive until then
 		for range together {
 			if err := <-answered; err != nil {
 				t.Errorf("%q: %v", setting, err)

@@ -97,16 +97,18 @@ func Parse(path string, data []byte, o Options) (*Translation, error) {
 	return t.finish()
 }
 
-// errAt is an error with its file and line.
-type errAt struct {
+// positionError is an error with its file and line.
+type positionError struct {
 	fileKind string // corefile or config map
 	file     string
 	line     int
 	err      error
 }
 
-func (e *errAt) Error() string { return fmt.Sprintf("%s %s:%d: %s", e.fileKind, e.file, e.line, e.err) }
-func (e *errAt) Unwrap() error { return e.err }
+func (e *positionError) Error() string {
+	return fmt.Sprintf("%s %s:%d: %s", e.fileKind, e.file, e.line, e.err)
+}
+func (e *positionError) Unwrap() error { return e.err }
 
 // Text returns the configuration as a file: the settings that differ from the defaults,
 // with their origins.

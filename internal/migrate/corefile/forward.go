@@ -2,6 +2,7 @@ package corefile
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -287,7 +288,5 @@ func (t *translator) removeShadowedRoutes() {
 		delete(t.Origins, key)
 	}
 	t.Config.DNS.Forward.Routes = left
-	for key, origin := range origins {
-		t.Origins[key] = origin
-	}
+	maps.Copy(t.Origins, origins)
 }

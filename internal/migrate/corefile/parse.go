@@ -57,7 +57,7 @@ var errLong = errors.New("longer than 4 MiB")
 // parse reads the server blocks of a Corefile.
 func parse(path string, data []byte) (blocks []block, err error) {
 	if len(data) > MaxOctets {
-		return nil, &errAt{"corefile", path, 1, errLong}
+		return nil, &positionError{"corefile", path, 1, errLong}
 	}
 	// The parser panics if it cannot read an imported file to its end.
 	defer func() {
@@ -91,7 +91,7 @@ func parse(path string, data []byte) (blocks []block, err error) {
 
 var parserMessage = regexp.MustCompile(`^(.*):(\d+) - (?:Error during parsing|Syntax error): (?s:(.*))$`)
 
-// parserError converts an error of the parser to an errAt.
+// parserError converts an error of the parser to an positionError.
 func parserError(path string, err error) error {
 	m := parserMessage.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -100,7 +100,7 @@ func parserError(path string, err error) error {
 	line, _ := strconv.Atoi(m[2])
 	first := min(1, len(m[3]))
 	message := strings.ToLower(m[3][:first]) + m[3][first:]
-	return &errAt{"corefile", cmp.Or(m[1], path), line, errors.New(message)}
+	return &positionError{"corefile", cmp.Or(m[1], path), line, errors.New(message)}
 }
 
 // statements returns the uses of one plugin in a block.

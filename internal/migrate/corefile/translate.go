@@ -51,7 +51,7 @@ func (t *translator) note(k NoteKind, s *statement, format string, args ...any) 
 // first error is kept.
 func (t *translator) fail(s *statement, format string, args ...any) {
 	if t.err == nil {
-		t.err = &errAt{t.fileKind, s.file, s.line, fmt.Errorf("%s: %w", s.path(), fmt.Errorf(format, args...))}
+		t.err = &positionError{t.fileKind, s.file, s.line, fmt.Errorf("%s: %w", s.path(), fmt.Errorf(format, args...))}
 	}
 }
 

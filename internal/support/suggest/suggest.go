@@ -1,4 +1,4 @@
-// Package suggest finds the word that a misspelt one was probably meant to be.
+// Package suggest finds the word that a misspelled one was probably meant to be.
 //
 // No library of the module graph has it: cobra's suggestions are for its commands only,
 // and count a swap of two letters as two errors.

@@ -17,7 +17,8 @@ var (
 	lineNumber = regexp.MustCompile(`^line (\d+): `)
 	// The library counts lines from 0 in errors of its parser and about tabs, from 1 in
 	// errors of its scanner, and omits the first line.
-	parserError = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key|',' or)|found (duplicate|incompatible|undefined|a tab))`)
+	parserError = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key|',' or)|` +
+		`found (duplicate|incompatible|undefined|a tab))`)
 	// The library prints an invalid key as a Go value.
 	invalidKey  = regexp.MustCompile(`^invalid map key: .*`)
 	noLineError = regexp.MustCompile(`^(control characters|invalid |unknown anchor|input error)`)

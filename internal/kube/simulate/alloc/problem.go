@@ -3,6 +3,7 @@ package alloc
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -38,12 +39,9 @@ func (p *problems) internal(format string, args ...any) {
 
 // report appends a problem unless it is already in the list.
 func (p *problems) report(field, message string) {
-	for _, known := range *p {
-		if known == (problem{field, message}) {
-			return
-		}
+	if reported := (problem{field, message}); !slices.Contains(*p, reported) {
+		*p = append(*p, reported)
 	}
-	*p = append(*p, problem{field, message})
 }
 
 // at returns the path of element i of a list.

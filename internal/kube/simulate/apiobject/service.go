@@ -105,7 +105,7 @@ func defaultService(s *corev1.ServiceSpec) {
 	c := s.SessionAffinityConfig
 	if s.SessionAffinity == corev1.ServiceAffinityClientIP &&
 		(c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil) {
-		timeout := int32(affinitySeconds)
+		timeout := affinitySeconds
 		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
 	}
 	s.Type = cmp.Or(s.Type, corev1.ServiceTypeClusterIP)

@@ -37,8 +37,8 @@ func TestPicture(t *testing.T) {
 
 var marked = regexp.MustCompile("\x1b\\[(\\d+)m(.*?)\x1b\\[0m")
 
-// colours are those of a dark terminal, by SGR code.
-var colours = map[string]string{
+// colors are those of a dark terminal, by SGR code.
+var colors = map[string]string{
 	"1": `fill="#ffffff" font-weight="bold"`, "2": `fill="#8b949e"`, "31": `fill="#ff7b72"`, "32": `fill="#7ee787"`, "33": `fill="#e3b341"`,
 }
 
@@ -54,7 +54,7 @@ func picture(text string) string {
 	for i, l := range lines {
 		spans := marked.ReplaceAllStringFunc(html.EscapeString(l), func(m string) string {
 			parts := marked.FindStringSubmatch(m)
-			return "<tspan " + colours[parts[1]] + ">" + parts[2] + "</tspan>"
+			return "<tspan " + colors[parts[1]] + ">" + parts[2] + "</tspan>"
 		})
 		fmt.Fprintf(&b, `<text x="%d" y="%d">%s</text>`+"\n", margin, margin+(i+1)*line-5, spans)
 	}

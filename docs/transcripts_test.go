@@ -4,6 +4,7 @@ package docs
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"net"
 	"os"
@@ -146,15 +147,9 @@ func run(t *testing.T, command, bin, port string) string {
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "LC_ALL=C")
 	out, err := cmd.Output()
 	var exit *exec.ExitError
-	if err != nil && !(strings.HasPrefix(command, "portolan ") && asExit(err, &exit) && exit.ExitCode() == 1) {
+	if err != nil && (!strings.HasPrefix(command, "portolan ") || !errors.As(err, &exit) || exit.ExitCode() != 1) {
 		t.Fatalf("%s: %v", command, err)
 	}
 	text := messageID.ReplaceAllString(string(out), "id: 4711")
 	return serial.ReplaceAllString(text, "1795235076 7200 ")
-}
-
-func asExit(err error, exit **exec.ExitError) bool {
-	e, ok := err.(*exec.ExitError)
-	*exit = e
-	return ok
 }

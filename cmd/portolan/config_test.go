@@ -160,7 +160,7 @@ func wantPrinted(t *testing.T, text, words string, query ...string) {
 	}
 	cmd := exec.Command("portolan", append([]string{"query", "--config", settings(t, text)}, query...)...)
 	printed, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		t.Fatalf("%q: %v", cmd.Args, err)
 	}
 	if !strings.Contains(string(printed), words) {
@@ -232,8 +232,8 @@ func effectOfUDPSize(t *testing.T) {
 func effectOfNSID(t *testing.T) {
 	q := question(web)
 	q.Options = map[dnswire.OptionCode][]byte{dnswire.OptionNSID: {}}
-	m := serve(t, "dns: {identity: {nsid: harbour-1}}").ask("udp", q)
-	if want := hex.EncodeToString([]byte("harbour-1")); m.Options[dnswire.OptionNSID] != want {
+	m := serve(t, "dns: {identity: {nsid: harbor-1}}").ask("udp", q)
+	if want := hex.EncodeToString([]byte("harbor-1")); m.Options[dnswire.OptionNSID] != want {
 		t.Errorf("options %q, want NSID %s", m.Options, want)
 	}
 }
@@ -243,9 +243,9 @@ func effectOnChaos(t *testing.T, key, name string) {
 	if m := serve(t, "").ask("udp", q); m.Status != "REFUSED" {
 		t.Errorf("without identity.%s: answer\n%swant REFUSED", key, m)
 	}
-	m := serve(t, "dns:\n  identity: {"+key+": harbour}").ask("udp", q)
-	if len(m.Answer) != 1 || m.Answer[0].Data != `"harbour"` {
-		t.Errorf("identity.%s: answer\n%swant harbour", key, m)
+	m := serve(t, "dns:\n  identity: {"+key+": harbor}").ask("udp", q)
+	if len(m.Answer) != 1 || m.Answer[0].Data != `"harbor"` {
+		t.Errorf("identity.%s: answer\n%swant harbor", key, m)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,7 +59,7 @@ func wantInterface(t *testing.T, p *process, name string, addrs ...string) {
 	}()
 	got := <-all
 	for _, addr := range addrs {
-		if !strings.Contains(got, fmt.Sprintf("\n%s", name)) || !strings.Contains(got, " "+addr) {
+		if !strings.Contains(got, "\n"+name) || !strings.Contains(got, " "+addr) {
 			t.Errorf("interfaces:%s\nwant %s* with %s", got, name, addr)
 		}
 	}
@@ -96,7 +97,7 @@ func TestAgentReplacesAnother(t *testing.T) {
 	}
 	first := startNodeInNetns(t, "addresses: [169.254.20.10]")
 	first.waitLog(`serving\W+listen=`)
-	network := []string{"--target", fmt.Sprint(first.cmd.Process.Pid), "--net"}
+	network := []string{"--target", strconv.Itoa(first.cmd.Process.Pid), "--net"}
 	file, socket := t.TempDir()+"/node.yaml", "unix:"+t.TempDir()+"/probes"
 	write(t, file, "node: {mode: cache, servers: [192.0.2.1], addresses: [169.254.20.10]}\nadmin: {listen: '', probes: ['"+socket+"']}\n")
 	second := follow(t, exec.Command(nsenter, append(network, "portolan", "node", "--config", file)...))

@@ -64,7 +64,7 @@ func searchServer(t *testing.T, options chan<- string) (addr string) {
 				options <- string(local.Data)
 			}
 		}
-		rr, err := dns.NewRR(fmt.Sprintf("%s 60 A 192.0.2.1", q.Question[0].Name))
+		rr, err := dns.NewRR(q.Question[0].Name + " 60 A 192.0.2.1")
 		if err != nil {
 			panic(err)
 		}

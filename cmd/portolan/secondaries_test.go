@@ -5,12 +5,14 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -143,7 +145,7 @@ func (v vendor) run(t *testing.T, port int, primary, secret string) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "config")
-	write(t, file, strings.NewReplacer("DIR", dir, "OWN", fmt.Sprint(port), "PRIMARY", primaryPort,
+	write(t, file, strings.NewReplacer("DIR", dir, "OWN", strconv.Itoa(int(port)), "PRIMARY", primaryPort,
 		"SECRET", base64.StdEncoding.EncodeToString([]byte(secret))).Replace(v.config))
 	cmd := exec.Command(path, v.args...)
 	for i, a := range cmd.Args {
@@ -198,7 +200,7 @@ func awaitSame(p *process, secondary string) {
 		}
 		got, err := soaAt(secondary)
 		if err != nil || got.Serial != want.Serial || got.Ns != want.Ns {
-			return fmt.Errorf("the secondary has %v, %v, want %v", got, err, want)
+			return fmt.Errorf("the secondary has %v (error %v), want %v", got, err, want) //nolint:errorlint // the error may be nil
 		}
 		return nil
 	})
@@ -252,6 +254,7 @@ func (p *process) queries(kind string) (n int) {
 // TestSecondariesFollowChanges checks that other name servers transfer the zone and
 // follow 200 changes with NOTIFY and IXFR.
 func TestSecondariesFollowChanges(t *testing.T) {
+	t.Parallel()
 	for name, v := range vendors {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,6 +289,7 @@ func TestSecondariesFollowChanges(t *testing.T) {
 }
 
 func TestSecondaryWithWrongKeyIsRefused(t *testing.T) {
+	t.Parallel()
 	for name, v := range vendors {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -295,7 +299,7 @@ func TestSecondaryWithWrongKeyIsRefused(t *testing.T) {
 			v.run(t, port, p.addr, "another secret of some octets")
 			p.poll(3*patience, func() error {
 				if _, body := p.admin("/metrics"); !strings.Contains(body, `rcode="NOTAUTH"`) {
-					return fmt.Errorf("no transfer was refused")
+					return errors.New("no transfer was refused")
 				}
 				return nil
 			})
@@ -309,6 +313,7 @@ func TestSecondaryWithWrongKeyIsRefused(t *testing.T) {
 // TestSecondaryGetsFullTransferWithoutHistory checks that a server without history of
 // changes, or after a restart, responds to IXFR with the whole zone.
 func TestSecondaryGetsFullTransferWithoutHistory(t *testing.T) {
+	t.Parallel()
 	for name, v := range vendors {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,7 @@ package main
 import (
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -342,7 +343,7 @@ func effectOfNotify(t *testing.T) {
 	}
 	p.poll(patience, func() error {
 		if _, body := p.admin("/metrics"); !strings.Contains(body, `portolan_transfer_notifies_total{result="answered"} 2`) {
-			return fmt.Errorf("the metrics do not count two NOTIFY messages")
+			return errors.New("the metrics do not count two NOTIFY messages")
 		}
 		return nil
 	})

@@ -41,7 +41,7 @@ func TestUDPYieldsToOtherGoroutines(t *testing.T) {
 	var answered int
 	var worked atomic.Bool
 	done := make(chan bool, 1)
-	s := listen(t, dnsserver.Config{}, func(_ []byte, _ respond.Client, buf []byte) []byte {
+	s := listen(t, dnsserver.Config{}, func(_ []byte, _ respond.Client, _ []byte) []byte {
 		if answered == 0 {
 			go worked.Store(true)
 		}

@@ -3,6 +3,7 @@ package kubezone_test
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -64,6 +65,7 @@ func TestLoadedWhileCompiling(t *testing.T) {
 			tx.SetFreshness(cluster.Live, cluster.Kinds()...)
 		})
 		for db.Lookup(new(zone.Scratch), name, dnswire.TypeA).Outcome != zone.Found && !t.Failed() {
+			runtime.Gosched()
 		}
 		close(stop)
 		tasks.Wait()

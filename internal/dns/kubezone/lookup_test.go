@@ -3,6 +3,7 @@ package kubezone_test
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"testing"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -21,7 +22,7 @@ func BenchmarkLookup(b *testing.B) {
 		addr := netip.MustParseAddr("10.128.0.0")
 		for i := range count {
 			addr = addr.Next()
-			tx.Put(&cluster.Pod{Key: cluster.Key{Namespace: fmt.Sprintf("ns-%d", i%100), Name: fmt.Sprint(i)}, IPs: []netip.Addr{addr}})
+			tx.Put(&cluster.Pod{Key: cluster.Key{Namespace: fmt.Sprintf("ns-%d", i%100), Name: strconv.Itoa(i)}, IPs: []netip.Addr{addr}})
 		}
 	})
 	c, _ := kubezone.New(kubezone.Config{Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, TTL: 5, Pods: kubezone.PodsVerified})

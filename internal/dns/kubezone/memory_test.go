@@ -99,6 +99,7 @@ func BenchmarkMemory(b *testing.B) {
 
 // compile compiles all objects of a store.
 func compile(b *testing.B, store *cluster.Store, db *zone.DB) {
+	b.Helper()
 	feed := store.Subscribe()
 	defer feed.Close()
 	newCompiler(b, benchmarkConfig).Apply(store, feed, db)

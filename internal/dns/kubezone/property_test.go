@@ -66,29 +66,29 @@ func TestDeletingAllObjectsEmptiesTheZone(t *testing.T) {
 	}
 }
 
-func newCompiler(t testing.TB, cfg kubezone.Config) *kubezone.Compiler {
-	t.Helper()
+func newCompiler(tb testing.TB, cfg kubezone.Config) *kubezone.Compiler {
+	tb.Helper()
 	c, err := kubezone.New(cfg)
 	if err != nil {
-		t.Fatalf("New(%+v): %v", cfg, err)
+		tb.Fatalf("New(%+v): %v", cfg, err)
 	}
 	return c
 }
 
-func newDB(t testing.TB, c *kubezone.Compiler) *zone.DB {
-	t.Helper()
+func newDB(tb testing.TB, c *kubezone.Compiler) *zone.DB {
+	tb.Helper()
 	db, err := c.NewDB()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return db
 }
 
-func compileFull(t testing.TB, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
-	t.Helper()
+func compileFull(tb testing.TB, c *kubezone.Compiler, store *cluster.Store) *zone.DB {
+	tb.Helper()
 	feed := store.Subscribe()
 	defer feed.Close()
-	db := newDB(t, c)
+	db := newDB(tb, c)
 	c.Apply(store, feed, db)
 	return db
 }

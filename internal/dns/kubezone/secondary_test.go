@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"portolan.dev/portolan/internal/cluster"
@@ -166,7 +167,7 @@ func sameAnswer(w, g zone.Answer) bool {
 func namesNear(name dnsname.Name) []dnsname.Name {
 	names := []dnsname.Name{name, name.Parent()}
 	labels := []string{"x", "_y", "10-0-0-1", "fd00-0--1", "fd00--1", "192-0-2-99", "1"}
-	if name.Label() == "10-0-0-1" || bytes.Contains([]byte(name.Label()), []byte("--")) {
+	if name.Label() == "10-0-0-1" || strings.Contains(name.Label(), "--") {
 		labels = labels[:2]
 	}
 	for _, l := range labels {

@@ -16,12 +16,12 @@ const (
 // String returns the label value in metrics.
 func (k Kind) String() string { return [...]string{"axfr", "ixfr", "axfr_instead"}[k] }
 
-// TransferResult is the result of a transfer.
-type TransferResult uint8
+// Outcome is the result of a transfer.
+type Outcome uint8
 
 // Results of transfers.
 const (
-	ResultDone     TransferResult = iota
+	ResultDone     Outcome = iota
 	ResultUpToDate                // the secondary has the present version
 	ResultRefused                 // no permission matches
 	ResultNotReady                // the zone is not loaded or is stale
@@ -31,7 +31,7 @@ const (
 )
 
 // String returns the label value in metrics.
-func (r TransferResult) String() string {
+func (r Outcome) String() string {
 	return [...]string{"done", "up_to_date", "refused", "not_ready", "busy", "aborted"}[r]
 }
 
@@ -57,7 +57,7 @@ type Counters struct {
 	notices   [noticeResults]atomic.Uint64
 }
 
-func (f *Counters) count(k Kind, r TransferResult) { f.transfers[k][r].Add(1) }
+func (f *Counters) count(k Kind, r Outcome) { f.transfers[k][r].Add(1) }
 
 // Counters returns the counters of this Sender and of those before it.
 func (s *Sender) Counters() *Counters { return s.counters }
@@ -66,7 +66,7 @@ func (s *Sender) Counters() *Counters { return s.counters }
 func (f *Counters) Octets() uint64 { return f.octets.Load() }
 
 // Transfers yields the number of transfers by kind and result.
-func (f *Counters) Transfers(yield func(Kind, TransferResult, uint64)) {
+func (f *Counters) Transfers(yield func(Kind, Outcome, uint64)) {
 	for k := range kinds {
 		for r := range results {
 			yield(k, r, f.transfers[k][r].Load())

@@ -504,7 +504,7 @@ func TestRotatorWithoutWebhookConfiguration(t *testing.T) {
 	wantNotReady(t, k, "has a webhook for the Service dns/hook")
 }
 
-// TestRotatorRun checks that Run repeats its pass until the context is cancelled.
+// TestRotatorRun checks that Run repeats its pass until the context is canceled.
 func TestRotatorRun(t *testing.T) {
 	w := newWorld(t)
 	k := NewCertificateRotator(Config{Service: ownService, CertificateLife: 10 * time.Second}, w.api, time.Now, slog.New(slog.DiscardHandler))

@@ -119,7 +119,7 @@ func TestRateLimits(t *testing.T) {
 	}
 }
 
-// TestRunEnds checks that Run returns when its context is cancelled, in any state, and
+// TestRunEnds checks that Run returns when its context is canceled, in any state, and
 // leaks nothing. It counts goroutines, and so is not parallel.
 func TestRunEnds(t *testing.T) {
 	for name, test := range map[string]struct {

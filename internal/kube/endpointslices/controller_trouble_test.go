@@ -27,7 +27,7 @@ import (
 )
 
 // TestControllerStopsWriting checks that no slice of a Service is written after the
-// context is cancelled.
+// context is canceled.
 func TestControllerStopsWriting(t *testing.T) {
 	for verb, want := range map[string]int64{"create": 1, "update": 3 + 1, "delete": 3 + 1} {
 		t.Run(verb, func(t *testing.T) {

@@ -55,6 +55,7 @@ func document(text *bytes.Buffer, format string, args ...any) {
 
 // asYAML converts lines of JSON to YAML documents in block style.
 func asYAML(b *testing.B, lines []byte) []byte {
+	b.Helper()
 	var text bytes.Buffer
 	for line := range bytes.Lines(lines) {
 		doc, err := yaml.JSONToYAML(line)
@@ -112,6 +113,7 @@ func benchSettings() simulate.Config {
 }
 
 func newZones(b *testing.B) *kubezone.Compiler {
+	b.Helper()
 	c, err := kubezone.New(kubezone.Config{Zones: []dnsname.Name{dnsname.MustParse("cluster.local")}, TTL: 5, Pods: kubezone.PodsVerified})
 	if err != nil {
 		b.Fatal(err)

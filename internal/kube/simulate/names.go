@@ -44,6 +44,6 @@ func generateName(prefix string, i int) string {
 // templateHash returns a hash of a Deployment's Pod template. It is part of the names of
 // its Pods and the value of their label pod-template-hash.
 func templateHash(w *cluster.Workload) string {
-	spec, _ := json.Marshal(&w.Spec) // plain values
+	spec, _ := json.Marshal(&w.Spec) //nolint:errchkjson // plain values
 	return pseudoRandomSuffix(hashLength, w.Name, w.Labels, string(spec))
 }

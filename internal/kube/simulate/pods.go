@@ -164,7 +164,7 @@ func (c *ControlPlane) assignAddresses(v *cluster.View, d *podDraft, s scope) {
 			lacking = append(lacking, o.stored)
 		}
 	}
-	slices.SortFunc(lacking, func(a, b *cluster.Pod) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(lacking, func(a, b *cluster.Pod) int { return a.Compare(b.Key) })
 	c.releaseAddresses(lacking, s)
 	for _, p := range lacking {
 		completed := *p
@@ -211,7 +211,7 @@ func workloads(v *cluster.View, s scope) (all []*cluster.Workload) {
 		}
 	}
 	slices.SortFunc(all, func(a, b *cluster.Workload) int {
-		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(a.Compare(b.Key), cmp.Compare(a.Kind, b.Kind))
 	})
 	return all
 }

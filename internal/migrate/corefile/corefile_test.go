@@ -43,6 +43,7 @@ func TestTranslation(t *testing.T) {
 }
 
 func checkArchive(t *testing.T, file string) {
+	t.Helper()
 	a, err := txtar.ParseFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -73,8 +73,8 @@ func (t *translator) ready(_ *block, s *statement) {
 // admin server; the others serve /metrics and probes only.
 func (t *translator) prometheus(_ *block, s *statement) {
 	addr := t.listenAddress(s, defaultPrometheus)
-	switch {
-	case t.Config.Admin.Listen == "" || t.Config.Admin.Listen == addr:
+	switch t.Config.Admin.Listen {
+	case "", addr:
 		t.Config.Admin.Listen = addr
 		t.setOrigin(s, "admin.listen")
 	default:

@@ -31,7 +31,7 @@ portolan check base overlay/extra.yaml --exclude 'test-*'
 helm template shop ./chart | portolan check -
 ` + "```" + `
 
-Rejected documents are errors of the rule ` + "`manifest-rejected`" + `. Other problems of documents, such as unknown fields, misspelt kinds and templates that cannot be parsed, are warnings of the rule ` + "`manifest-warning`" + `. Documents that are not Kubernetes objects (without a kind or an apiVersion, and a name: values, charts, settings) and objects of kinds that names do not depend on are ignored and counted.
+Rejected documents are errors of the rule ` + "`manifest-rejected`" + `. Other problems of documents, such as unknown fields, misspelled kinds and templates that cannot be parsed, are warnings of the rule ` + "`manifest-warning`" + `. Documents that are not Kubernetes objects (without a kind or an apiVersion, and a name: values, charts, settings) and objects of kinds that names do not depend on are ignored and counted.
 
 A rule does not apply if it needs objects that could not be read, such as Pods where the account may not list them. A problem of a workload's template is reported for the workload, not again for each of its Pods. Rules marked under *object alone* need only the object itself, so the [admission webhook](webhook.md) can apply them.
 

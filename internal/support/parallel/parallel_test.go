@@ -16,6 +16,7 @@ func TestEachBy(t *testing.T) {
 	for _, workers := range []int{1, 2, 7} {
 		for _, n := range []int{0, 1, 2, 100} {
 			t.Run(fmt.Sprintf("workers=%d/n=%d", workers, n), func(t *testing.T) {
+				t.Parallel()
 				done := make([]int, n)
 				busy := make([]atomic.Bool, workers)
 				parallel.EachBy(workers, n, func(worker, i int) {

@@ -34,15 +34,15 @@ func newWorld(t *testing.T, ranges string) *world {
 	return w
 }
 
-func newAllocator(t testing.TB, ranges string) *Allocator {
-	t.Helper()
+func newAllocator(tb testing.TB, ranges string) *Allocator {
+	tb.Helper()
 	var c Config
 	for text := range strings.FieldsSeq(ranges) {
 		c.Ranges = append(c.Ranges, netip.MustParsePrefix(text))
 	}
 	a, err := New(c)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return a
 }
@@ -77,8 +77,8 @@ func keyOf(name string) cluster.Key { return cluster.Key{Namespace: "shop", Name
 
 // parse returns a Service described by words such as "type=NodePort ip=10.96.0.9
 // ports=80,53/UDP:30053,https=443". By default it has a selector and port 80.
-func parse(t testing.TB, name, words string) *cluster.Service {
-	t.Helper()
+func parse(tb testing.TB, name, words string) *cluster.Service {
+	tb.Helper()
 	s := &cluster.Service{Key: keyOf(name), Selector: map[string]string{"app": name}, Spec: &cluster.ServiceSpec{Type: cluster.ClusterIP}}
 	ports := "80"
 	for word := range strings.FieldsSeq(words) {
@@ -107,17 +107,17 @@ func parse(t testing.TB, name, words string) *cluster.Service {
 		case "local":
 			s.Spec.ExternalLocal = true
 		case "health":
-			s.Spec.HealthCheckNodePort = parsePort(t, value)
+			s.Spec.HealthCheckNodePort = parsePort(tb, value)
 		case "nonodeports":
 			s.Spec.NoNodePorts = true
 		case "label":
 			s.Spec.Labels = map[string]string{"label": value}
 		default:
-			t.Fatalf("unknown word %q", word)
+			tb.Fatalf("unknown word %q", word)
 		}
 	}
 	for text := range strings.SplitSeq(ports, ",") {
-		parseServicePort(t, s, text)
+		parseServicePort(tb, s, text)
 	}
 	if !slices.ContainsFunc(s.Spec.NodePorts, func(p uint16) bool { return p != 0 }) {
 		s.Spec.NodePorts = nil
@@ -126,8 +126,8 @@ func parse(t testing.TB, name, words string) *cluster.Service {
 }
 
 // parseServicePort adds a port such as "name=53/UDP:30053".
-func parseServicePort(t testing.TB, s *cluster.Service, text string) {
-	t.Helper()
+func parseServicePort(tb testing.TB, s *cluster.Service, text string) {
+	tb.Helper()
 	name, rest, ok := strings.Cut(text, "=")
 	if !ok {
 		name, rest = "", text
@@ -137,19 +137,19 @@ func parseServicePort(t testing.TB, s *cluster.Service, text string) {
 	if !ok {
 		protocol = "TCP"
 	}
-	s.Ports = append(s.Ports, cluster.Port{Name: name, Protocol: cluster.Protocol(protocol), Number: parsePort(t, number)})
+	s.Ports = append(s.Ports, cluster.Port{Name: name, Protocol: cluster.Protocol(protocol), Number: parsePort(tb, number)})
 	port := uint16(0)
 	if nodePort != "" {
-		port = parsePort(t, nodePort)
+		port = parsePort(tb, nodePort)
 	}
 	s.Spec.NodePorts = append(s.Spec.NodePorts, port)
 }
 
-func parsePort(t testing.TB, text string) uint16 {
-	t.Helper()
+func parsePort(tb testing.TB, text string) uint16 {
+	tb.Helper()
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return uint16(n)
 }
@@ -243,11 +243,11 @@ func runSteps(t *testing.T, ranges string, steps []step) {
 	for i, step := range steps {
 		before, declared := w.get("web"), parse(t, "web", step.declare)
 		original := fmt.Sprintf("%+v %+v", *declared, *declared.Spec)
-		got, want := kubectlText(w.apply(declared)), ""
+		got, want := kubectlText(w.apply(declared)), step.want
 		if got == "" {
-			got, want = w.describe(w.get("web"), declared, before), step.want
+			got = w.describe(w.get("web"), declared, before)
 		} else {
-			got, want = "refused: "+got, step.want
+			got = "refused: " + got
 			if s := w.get("web"); s != before {
 				t.Errorf("step %d: %q: the Service is %+v, and was %+v", i, step.declare, s, before)
 			}

@@ -2,6 +2,7 @@ package alloc
 
 import (
 	"fmt"
+	"strconv"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -22,14 +23,14 @@ func (d *draft) check() (p problems) {
 			p.forbidden(at(portsField, i)+nodePortOfPort, "may not be used when `type` is 'ClusterIP'")
 		}
 		if d.sharesProtocol(i) {
-			p.duplicate(at(portsField, i)+nodePortOfPort, fmt.Sprint(number))
+			p.duplicate(at(portsField, i)+nodePortOfPort, strconv.FormatUint(uint64(number), 10))
 		}
 	}
 	if d.noNodePorts && d.typ != cluster.LoadBalancer {
 		p.forbidden(noNodePortsField, "may only be used when `type` is 'LoadBalancer'")
 	}
 	if d.healthCheck != 0 && !d.hasHealthCheck() {
-		p.invalid(healthCheckField, fmt.Sprint(d.healthCheck),
+		p.invalid(healthCheckField, strconv.FormatUint(uint64(d.healthCheck), 10),
 			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
 	}
 	return p

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"portolan.dev/portolan/internal/cluster"
 )
@@ -105,7 +106,7 @@ func (a *Allocator) claimFirstNodePorts(d *draft) (p problems) {
 			continue
 		}
 		if reason := a.claimPort(d, number); reason != "" {
-			p.invalid(at(portsField, i)+nodePortOfPort, fmt.Sprint(number), reason)
+			p.invalid(at(portsField, i)+nodePortOfPort, strconv.FormatUint(uint64(number), 10), reason)
 			return p
 		}
 		if shared[port.Number] == 0 {
@@ -137,7 +138,7 @@ func (a *Allocator) claimMoreNodePorts(d *draft) (p problems) {
 		held := d.was.hasNodePorts() && d.was.hasNodePort(number)
 		if !held && !d.claimed(a.ports, a.portOffset(number)) {
 			if reason := a.claimPort(d, number); reason != "" {
-				p.invalid(at(portsField, i)+nodePortOfPort, fmt.Sprint(number), reason)
+				p.invalid(at(portsField, i)+nodePortOfPort, strconv.FormatUint(uint64(number), 10), reason)
 				return p
 			}
 		}
@@ -237,7 +238,7 @@ func (a *Allocator) claimHeld(d *draft) (p problems) {
 	}
 	for _, port := range d.heldPorts() {
 		if reason := a.claimPort(d, port); reason != "" {
-			p.invalid(portsField, fmt.Sprint(port), reason)
+			p.invalid(portsField, strconv.FormatUint(uint64(port), 10), reason)
 		}
 	}
 	return p

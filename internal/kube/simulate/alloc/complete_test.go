@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -114,7 +115,7 @@ func TestRequestedAddressesAreClaimedFirst(t *testing.T) {
 		w := newWorld(t, ranges)
 		var all []*cluster.Service
 		for i := range 5 {
-			all = append(all, parse(t, fmt.Sprint("a", i), "type=NodePort ports=80:"+fmt.Sprint(30000+i)))
+			all = append(all, parse(t, fmt.Sprint("a", i), "type=NodePort ports=80:"+strconv.Itoa(30000+i)))
 		}
 		given := fmt.Sprint("10.96.0.", 1+chosen)
 		expect(t, w.apply(append(all, parse(t, "b", "ip="+given))...))
@@ -202,7 +203,7 @@ func (w *world) services() map[cluster.Key]*cluster.Service {
 }
 
 // randomService declares a Service that often requests what other random ones request.
-func randomService(t testing.TB, r *rand.Rand, name string) *cluster.Service {
+func randomService(tb testing.TB, r *rand.Rand, name string) *cluster.Service {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] + " " }
 	words := pick("", "", "type=NodePort", "type=LoadBalancer", "type=LoadBalancer local", "type=LoadBalancer nonodeports", "headless", "external=example.com") +
 		pick("", "", "policy=SingleStack", "policy=PreferDualStack", "policy=RequireDualStack") +
@@ -213,7 +214,7 @@ func randomService(t testing.TB, r *rand.Rand, name string) *cluster.Service {
 	}
 	words += "ports=" + pick("80", "a=53/TCP,b=53/UDP", "a=80,b=81/UDP", fmt.Sprintf("80:%d", 29999+r.IntN(20)),
 		fmt.Sprintf("a=53/TCP:%d,b=53/UDP:%[1]d", 30000+r.IntN(20)), fmt.Sprintf("a=80,b=81:%d", 30100+r.IntN(3)))
-	return parse(t, name, words)
+	return parse(tb, name, words)
 }
 
 // TestRandomHistories checks that after any sequence of changes no two Services share an
@@ -235,6 +236,7 @@ func FuzzHistory(f *testing.F) {
 }
 
 func runHistory(t *testing.T, seed uint64) {
+	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 0))
 	ranges := []string{dual, single, "10.96.0.0/27 fd00:96::/124"}[r.IntN(3)]
 	w := newWorld(t, ranges)

@@ -3,6 +3,7 @@ package apiobject_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -144,13 +145,14 @@ func (s *scenario) file(f txtar.File) error {
 	case kind == "env" && rest != "":
 		st.env[rest] = lines
 	default:
-		return fmt.Errorf("unknown file")
+		return errors.New("unknown file")
 	}
 	return nil
 }
 
 // TestScenarios runs the scenarios in testdata/simulate.
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(scenarioDir, "*.txtar"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d scenarios, error %v", len(files), err)
@@ -184,6 +186,7 @@ type run struct {
 }
 
 func runScenario(t *testing.T, s *scenario) {
+	t.Helper()
 	dir := t.TempDir()
 	var r *run
 	for i, st := range s.states {
@@ -218,7 +221,7 @@ func newRun(t *testing.T, s *scenario, services, dir string, before *run) *run {
 }
 
 func prefixes(list string) (all []netip.Prefix) {
-	for _, text := range strings.Split(list, ",") {
+	for text := range strings.SplitSeq(list, ",") {
 		all = append(all, netip.MustParsePrefix(text))
 	}
 	return all
@@ -256,6 +259,7 @@ func (st *state) write(t *testing.T, dir string) {
 }
 
 func (r *run) check(t *testing.T, st *state, report manifest.Report) {
+	t.Helper()
 	for _, err := range st.checkProblems(report.Problems) {
 		t.Error(err)
 	}
@@ -271,7 +275,7 @@ func (r *run) check(t *testing.T, st *state, report manifest.Report) {
 		if n, err := fmt.Sscan(line, &kind, &ns, &want); err != nil || n != 3 {
 			t.Fatalf("counts: %q: %v", line, err)
 		}
-		got := 0
+		var got int
 		if kind == "hint" {
 			got = r.hints(t, ns)
 		} else {

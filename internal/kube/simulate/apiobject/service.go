@@ -105,8 +105,9 @@ func defaultService(s *corev1.ServiceSpec) {
 	c := s.SessionAffinityConfig
 	if s.SessionAffinity == corev1.ServiceAffinityClientIP &&
 		(c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil) {
-		timeout := affinitySeconds
-		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(affinitySeconds)},
+		}
 	}
 	s.Type = cmp.Or(s.Type, corev1.ServiceTypeClusterIP)
 	for i := range s.Ports {

@@ -145,7 +145,7 @@ func (v vendor) run(t *testing.T, port int, primary, secret string) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "config")
-	write(t, file, strings.NewReplacer("DIR", dir, "OWN", strconv.Itoa(int(port)), "PRIMARY", primaryPort,
+	write(t, file, strings.NewReplacer("DIR", dir, "OWN", strconv.Itoa(port), "PRIMARY", primaryPort,
 		"SECRET", base64.StdEncoding.EncodeToString([]byte(secret))).Replace(v.config))
 	cmd := exec.Command(path, v.args...)
 	for i, a := range cmd.Args {

@@ -372,6 +372,7 @@ func TestStartWithoutAPI(t *testing.T) {
 			a.user(t).Kubeconfig,
 			func(*testing.T) { a.StopAPIServer() },
 			func(t *testing.T) {
+				t.Helper()
 				if err := a.StartAPIServer(t.Context()); err != nil {
 					t.Fatal(err)
 				}

@@ -239,16 +239,16 @@ func startUpstream(t *testing.T, network *container.Network) {
 // upstreamAnswer has the form of RFC 1035, sections 4.1.1 to 4.1.4.
 func upstreamAnswer(query []byte) []byte {
 	end := dnswire.HeaderLen
-	name := ""
+	var labels []string
 	for query[end] != 0 {
 		next := end + 1 + int(query[end])
-		name += string(query[end+1:next]) + "."
+		labels = append(labels, string(query[end+1:next])+".")
 		end = next
 	}
 	end += 5                                                                 // the root, type and class
 	header := []byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0} // QR, RD, RA; one question
 	answer := append(header, query[dnswire.HeaderLen:end]...)
-	if !strings.EqualFold(name, external.name) || query[end-3] != byte(dnswire.TypeA) {
+	if !strings.EqualFold(strings.Join(labels, ""), external.name) || query[end-3] != byte(dnswire.TypeA) {
 		answer[3] |= byte(dnswire.NXDomain)
 		return answer
 	}

@@ -184,9 +184,9 @@ func (r *readers) read(t *testing.T, store *cluster.Store, kinds []cluster.Kind,
 		for _, st := range source.Status() {
 			switch may := slices.Contains(kinds, st.Kind); {
 			case may && !st.Listed:
-				return fmt.Errorf("%s is not loaded: %v", st.Kind, st.Problem)
+				return fmt.Errorf("%s is not loaded; its problem: %s", st.Kind, fmt.Sprint(st.Problem))
 			case !may && !apierrors.IsForbidden(st.Problem):
-				return fmt.Errorf("%s: problem %v, want that it is forbidden", st.Kind, st.Problem)
+				return fmt.Errorf("%s: problem %s, want that it is forbidden", st.Kind, fmt.Sprint(st.Problem))
 			}
 		}
 		return nil
@@ -195,12 +195,13 @@ func (r *readers) read(t *testing.T, store *cluster.Store, kinds []cluster.Kind,
 
 func (r *readers) kubeconfig(t *testing.T, kinds []cluster.Kind) string {
 	t.Helper()
-	name := "reads"
+	words := []string{"reads"}
 	var rules []rbacv1.PolicyRule
 	for _, k := range kinds {
-		name += "-" + strings.ToLower(k.String())
+		words = append(words, strings.ToLower(k.String()))
 		rules = append(rules, mayRead(k.String()))
 	}
+	name := strings.Join(words, "-")
 	if r.kubeconfigs[name] == "" {
 		user, err := r.plane.NewUser(t.Context(), name, rules...)
 		if err != nil {

@@ -22,11 +22,11 @@ type Outcome uint8
 // Results of transfers.
 const (
 	ResultDone     Outcome = iota
-	ResultUpToDate                // the secondary has the present version
-	ResultRefused                 // no permission matches
-	ResultNotReady                // the zone is not loaded or is stale
-	ResultBusy                    // no memory for its messages, or no slot in time
-	ResultAborted                 // the client closed or was too slow, or the server stops
+	ResultUpToDate         // the secondary has the present version
+	ResultRefused          // no permission matches
+	ResultNotReady         // the zone is not loaded or is stale
+	ResultBusy             // no memory for its messages, or no slot in time
+	ResultAborted          // the client closed or was too slow, or the server stops
 	results
 )
 

@@ -92,7 +92,7 @@ func (w *world) pods() map[string]*cluster.Pod {
 	pods := make(map[string]*cluster.Pod)
 	w.store.View(func(v *cluster.View) {
 		for p := range v.Pods() {
-			pods[p.Key.String()] = p
+			pods[p.String()] = p
 		}
 	})
 	return pods

@@ -91,10 +91,11 @@ func translated(t *testing.T, name string, data []byte) (text, notes string) {
 		}
 		text = without(text, yamlOf(t, plain))
 	}
+	var b strings.Builder
 	for _, n := range made.Notes {
-		notes += n.Kind.String() + ": " + n.String() + "\n"
+		fmt.Fprintf(&b, "%s: %s\n", n.Kind, &n)
 	}
-	return text, notes
+	return text, b.String()
 }
 
 func yamlOf(t *testing.T, made *corefile.Translation) string {

@@ -48,17 +48,18 @@ func (w *webhooks) awaitChange() {
 
 // dnsOf is a Pod's DNS in one line.
 func dnsOf(s *corev1.PodSpec) string {
-	text := string(s.DNSPolicy)
+	var text strings.Builder
+	text.WriteString(string(s.DNSPolicy))
 	if c := s.DNSConfig; c != nil {
-		text += fmt.Sprint(" ", c.Nameservers, c.Searches)
+		fmt.Fprint(&text, " ", c.Nameservers, c.Searches)
 		for _, o := range c.Options {
-			text += " " + o.Name
+			text.WriteString(" " + o.Name)
 			if o.Value != nil {
-				text += ":" + *o.Value
+				text.WriteString(":" + *o.Value)
 			}
 		}
 	}
-	return text
+	return text.String()
 }
 
 const changedDNS = "None [10.96.0.10] [search.%s.cluster.local.ap.k8s.io] ndots:5"

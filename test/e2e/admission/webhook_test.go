@@ -57,6 +57,7 @@ type webhooks struct {
 // while the webhook is there, is not there, and changes its certificates. To change
 // these takes a while, in which the rest is tried on another control plane.
 func TestWebhook(t *testing.T) {
+	t.Parallel()
 	file, err := program.Build(t.Context(), program.Options{Flags: []string{"-race"}})
 	if err != nil {
 		t.Fatal(err)

@@ -58,15 +58,15 @@ func newBuilder(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.dir, err = run(ctx, ".", "go", "list", "-m", "-f", "{{.Dir}}", module); err != nil {
+	if b.dir, err = runGo(ctx, ".", "list", "-m", "-f", "{{.Dir}}", module); err != nil {
 		return nil, err
 	}
-	versions, err := run(ctx, b.dir, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes",
+	versions, err := runGo(ctx, b.dir, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes",
 		"go.etcd.io/etcd/server/v3")
 	if err != nil {
 		return nil, err
 	}
-	goVersion, err := run(ctx, b.dir, "go", "env", "GOVERSION")
+	goVersion, err := runGo(ctx, b.dir, "env", "GOVERSION")
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (b *builder) buildMissing(ctx context.Context, log *slog.Logger) error {
 func (b *builder) build(ctx context.Context, program, pkg string) error {
 	part := filepath.Join(b.out, program+".part")
 	defer os.Remove(part)
-	if _, err := run(ctx, b.dir, "go", "build", "-trimpath", "-ldflags="+b.linkerFlags(), "-o", part, pkg); err != nil {
+	if _, err := runGo(ctx, b.dir, "build", "-trimpath", "-ldflags="+b.linkerFlags(), "-o", part, pkg); err != nil {
 		return err
 	}
 	return os.Rename(part, filepath.Join(b.out, program))
@@ -126,15 +126,15 @@ func (b *builder) linkerFlags() string {
 		numbers[0], numbers[1])
 }
 
-// run runs a command and returns its output without the last line's end.
-func run(ctx context.Context, dir, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
+// runGo runs the go command and returns its output without the last line's end.
+func runGo(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, &stderr)
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, &stderr)
 	}
 	return strings.TrimSpace(string(out)), nil
 }

@@ -204,6 +204,7 @@ func (w *world) services() map[cluster.Key]*cluster.Service {
 
 // randomService declares a Service that often requests what other random ones request.
 func randomService(tb testing.TB, r *rand.Rand, name string) *cluster.Service {
+	tb.Helper()
 	pick := func(words ...string) string { return words[r.IntN(len(words))] + " " }
 	words := pick("", "", "type=NodePort", "type=LoadBalancer", "type=LoadBalancer local", "type=LoadBalancer nonodeports", "headless", "external=example.com") +
 		pick("", "", "policy=SingleStack", "policy=PreferDualStack", "policy=RequireDualStack") +

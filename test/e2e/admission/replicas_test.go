@@ -127,10 +127,10 @@ func testWebhookMetrics(t *testing.T, w *webhooks) {
 		want = append(want, string(m[1]))
 	}
 	told := make(map[string]bool)
-	var first string
+	var first strings.Builder
 	for _, r := range w.replicas {
 		_, body := r.get("/metrics")
-		first += body
+		first.WriteString(body)
 		for _, m := range regexp.MustCompile(`(?m)^# TYPE (portolan_\w+) `).FindAllStringSubmatch(body, -1) {
 			told[m[1]] = true
 		}
@@ -144,7 +144,7 @@ func testWebhookMetrics(t *testing.T, w *webhooks) {
 	if !slices.Equal(got, want) {
 		t.Errorf("metrics %q, want those of operate.md, %q", got, want)
 	}
-	if !strings.Contains(first, `portolan_webhook_reviews_total{operation="CREATE",resource="pods",result="changed",webhook="mutate"}`) {
-		t.Errorf("no replica tells of a Pod that it has changed:\n%s", first)
+	if !strings.Contains(first.String(), `portolan_webhook_reviews_total{operation="CREATE",resource="pods",result="changed",webhook="mutate"}`) {
+		t.Errorf("no replica tells of a Pod that it has changed:\n%s", &first)
 	}
 }

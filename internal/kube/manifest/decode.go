@@ -1,5 +1,7 @@
 package manifest
 
+//lint:file-ignore SA1019 legacy Endpoints, deprecated as they are, are mirrored
+
 import (
 	"bytes"
 	"cmp"

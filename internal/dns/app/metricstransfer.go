@@ -32,7 +32,7 @@ var (
 )
 
 func collectTransfer(ch chan<- prometheus.Metric, f *transferFigures) {
-	f.Transfers(func(k transfer.Kind, r transfer.Outcome, n uint64) {
+	f.Transfers(func(k transfer.Kind, r transfer.SendResult, n uint64) {
 		metrics.Counter(ch, transfers, n, k.String(), r.String())
 	})
 	metrics.Counter(ch, transferSize, f.Octets())

@@ -16,22 +16,22 @@ const (
 // String returns the label value in metrics.
 func (k Kind) String() string { return [...]string{"axfr", "ixfr", "axfr_instead"}[k] }
 
-// Outcome is the result of a transfer.
-type Outcome uint8
+// SendResult is the result of sending a zone.
+type SendResult uint8
 
 // Results of transfers.
 const (
-	ResultDone     Outcome = iota
-	ResultUpToDate         // the secondary has the present version
-	ResultRefused          // no permission matches
-	ResultNotReady         // the zone is not loaded or is stale
-	ResultBusy             // no memory for its messages, or no slot in time
-	ResultAborted          // the client closed or was too slow, or the server stops
+	ResultDone     SendResult = iota
+	ResultUpToDate            // the secondary has the present version
+	ResultRefused             // no permission matches
+	ResultNotReady            // the zone is not loaded or is stale
+	ResultBusy                // no memory for its messages, or no slot in time
+	ResultAborted             // the client closed or was too slow, or the server stops
 	results
 )
 
 // String returns the label value in metrics.
-func (r Outcome) String() string {
+func (r SendResult) String() string {
 	return [...]string{"done", "up_to_date", "refused", "not_ready", "busy", "aborted"}[r]
 }
 
@@ -57,7 +57,7 @@ type Counters struct {
 	notices   [noticeResults]atomic.Uint64
 }
 
-func (f *Counters) count(k Kind, r Outcome) { f.transfers[k][r].Add(1) }
+func (f *Counters) count(k Kind, r SendResult) { f.transfers[k][r].Add(1) }
 
 // Counters returns the counters of this Sender and of those before it.
 func (s *Sender) Counters() *Counters { return s.counters }
@@ -66,7 +66,7 @@ func (s *Sender) Counters() *Counters { return s.counters }
 func (f *Counters) Octets() uint64 { return f.octets.Load() }
 
 // Transfers yields the number of transfers by kind and result.
-func (f *Counters) Transfers(yield func(Kind, Outcome, uint64)) {
+func (f *Counters) Transfers(yield func(Kind, SendResult, uint64)) {
 	for k := range kinds {
 		for r := range results {
 			yield(k, r, f.transfers[k][r].Load())

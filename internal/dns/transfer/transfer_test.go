@@ -250,7 +250,7 @@ func TestIXFR(t *testing.T) {
 		}
 	}
 	figures := fmt.Sprint()
-	s.Counters().Transfers(func(k Kind, r Outcome, n uint64) {
+	s.Counters().Transfers(func(k Kind, r SendResult, n uint64) {
 		if n > 0 {
 			figures += fmt.Sprintf("%s %s %d, ", k, r, n)
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/config/key"
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
@@ -32,7 +33,7 @@ Without addresses it listens on --listen.`,
 				return err
 			}
 			return process{
-				assemble: assembly.node, agent: true,
+				assemble: assembly.node, conditions: []key.Condition{key.OnNode},
 				follow: &config.Follower{Text: flags.text, Read: flags.content, Parse: func(text []byte) (config.Config, error) {
 					flags.text = text
 					return flags.read(cmd)

@@ -11,6 +11,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/daemon"
 	dnsapp "portolan.dev/portolan/internal/dns/app"
 	"portolan.dev/portolan/internal/dns/dnsserver"
@@ -103,8 +104,8 @@ type process struct {
 	assemble func(assembly) (*daemon.Config, error)
 	// follow reads the settings again; nil where they are read once.
 	follow  *config.Follower
-	signals []os.Signal  // that have them read again, beside SIGHUP
-	agent   agentProcess // some settings of an agent need a restart
+	signals    []os.Signal     // that reload the settings, beside SIGHUP
+	conditions []key.Condition // that hold for the process, beside those of its settings
 }
 
 // run assembles a process and runs it until the command is told to stop.
@@ -125,7 +126,7 @@ func (p process) run(cmd *cobra.Command, settings config.Config) error {
 			Level:    level,
 			Follower: p.follow,
 			Frozen: func(start, next config.Config) (config.Config, []string) {
-				return frozen(start, next, p.agent)
+				return next.Freeze(&start, start.Conditions(p.conditions...))
 			},
 		}
 	}

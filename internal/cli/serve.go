@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/migrate/corefile"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 func newServe() *cobra.Command {
@@ -72,7 +74,8 @@ type serveFlags struct {
 	quiet     bool
 	stdin     []byte // the Corefile, if it was read from standard input
 
-	notes []corefile.Note // of the last read of the Corefile
+	notes       []corefile.Note // of the last read of the Corefile
+	translation deadline.Call[*corefile.Translation]
 }
 
 func (f *serveFlags) add(cmd *cobra.Command) {
@@ -120,13 +123,10 @@ func (f *serveFlags) base() (config.Config, error) {
 	if err := f.check(); err != nil {
 		return config.Config{}, err
 	}
-	data, err := f.corefileText()
-	if err != nil {
-		return config.Config{}, fmt.Errorf("corefile: %w", err)
+	t, err := f.translation.Do(context.Background(), deadline.File, f.translate)
+	if errors.Is(err, deadline.ErrExceeded) {
+		err = fmt.Errorf("corefile: read %s: %w", f.corefile, err)
 	}
-	t, err := corefile.Parse(
-		f.corefile, data, corefile.Options{Port: f.port, IPv4Only: !hasIPv6(), InterfaceAddrs: interfaceAddrs},
-	)
 	if err != nil {
 		return config.Config{}, err
 	}
@@ -140,6 +140,17 @@ func (f *serveFlags) base() (config.Config, error) {
 		c.Log.Level = "warn"
 	}
 	return c, nil
+}
+
+// translate reads the Corefile, with the files that it imports.
+func (f *serveFlags) translate() (*corefile.Translation, error) {
+	data, err := f.corefileText()
+	if err != nil {
+		return nil, fmt.Errorf("corefile: %w", err)
+	}
+	return corefile.Parse(
+		f.corefile, data, corefile.Options{Port: f.port, IPv4Only: !hasIPv6(), InterfaceAddrs: interfaceAddrs},
+	)
 }
 
 // corefileText returns the current content of the Corefile.
@@ -241,10 +252,11 @@ func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 	}
 	if flags.corefile != "" {
 		p.signals = coreDNSReload
-		var err error
-		if p.follow.Text, err = flags.content(); err != nil {
+		text, err := new(deadline.Call[[]byte]).Do(cmd.Context(), deadline.File, flags.content)
+		if err != nil {
 			return fmt.Errorf("corefile: %w", err)
 		}
+		p.follow.Text = text
 	}
 	return p.run(cmd, c)
 }

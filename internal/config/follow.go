@@ -55,9 +55,8 @@ type Follower struct {
 
 	read  deadline.Call[[]byte]
 	parse deadline.Call[parsed]
-	// judged is the outcome for the last text that was tried or could not be read;
-	// it is reported once.
-	judged string
+	failed   string // the last text that could not be applied, after a mark; "" for none
+	reported string // the error reported last; "" where the file is in force
 }
 
 // Run follows the file until ctx is done, whose error it returns.
@@ -77,6 +76,9 @@ func (f *Follower) Run(ctx context.Context) error {
 			forced = true
 		case <-timer.C:
 		}
+		if forced {
+			f.reported = "" // who asks for a reload is told of its outcome
+		}
 		text, err := f.read.Do(ctx, deadline.File, f.Read)
 		wait = pollInterval
 		switch {
@@ -84,24 +86,24 @@ func (f *Follower) Run(ctx context.Context) error {
 			return ctx.Err()
 		case err != nil:
 			pending = nil
-			f.judge(err.Error(), err)
+			f.report(err)
 		case bytes.Equal(text, f.Text):
 			pending = nil
-			if forced || f.judged != "" {
+			if forced || f.reported != "" {
 				f.try(ctx, text)
 			}
 		case pending == nil || !bytes.Equal(text, pending):
 			pending, since, wait = text, time.Now(), settlePoll
 		case time.Since(since) < f.settle(text):
 			wait = settlePoll
-		case forced || f.judged != tried+string(text):
+		case forced || f.failed != mark+string(text):
 			f.try(ctx, text)
 		}
 	}
 }
 
-// tried marks a text in judged.
-const tried = "text:"
+// mark stands before a text in failed, which an empty text is not "" with.
+const mark = "text:"
 
 // settle is how long a text stays the same before it is applied.
 func (f *Follower) settle(text []byte) time.Duration {
@@ -116,11 +118,12 @@ func (f *Follower) settle(text []byte) time.Duration {
 func (f *Follower) try(ctx context.Context, text []byte) {
 	switch err := f.apply(ctx, text); {
 	case err == nil:
-		f.Text, f.judged = text, ""
+		f.Text, f.failed, f.reported = text, "", ""
 		f.Report(nil)
 	case ctx.Err() != nil || errors.Is(err, errChanging): // the next read decides
 	default:
-		f.judge(tried+string(text), err)
+		f.failed = mark + string(text)
+		f.report(err)
 	}
 }
 
@@ -161,13 +164,12 @@ func isEmpty(text []byte) bool {
 // errChanging says that a file changed while it was parsed.
 var errChanging = errors.New("the configuration file is being written")
 
-// judge reports an outcome that is not the one before.
-func (f *Follower) judge(outcome string, err error) {
-	if outcome == f.judged {
-		return
+// report reports an error once, until another one or a success follows.
+func (f *Follower) report(err error) {
+	if text := err.Error(); text != f.reported {
+		f.reported = text
+		f.Report(err)
 	}
-	f.judged = outcome
-	f.Report(err)
 }
 
 // ReadFile reads a configuration file. A path that blocks its reader, such as a

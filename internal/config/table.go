@@ -107,9 +107,22 @@ func text(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
+// Conditions returns the conditions of restarts that hold for a process that started with
+// these settings, and those given.
+func (c *Config) Conditions(more ...key.Condition) []key.Condition {
+	if c.Manifests == "" {
+		more = append(more, key.WithAPI)
+	}
+	if c.Simulate.Enabled {
+		more = append(more, key.WithSimulation)
+	}
+	return more
+}
+
 // Freeze returns c with the values of start where a key takes effect at the next
 // start only, and the paths of these keys that differ.
-func (c Config) Freeze(start *Config, holds func(key.Condition) bool) (frozen Config, waiting []string) {
+func (c Config) Freeze(start *Config, conditions []key.Condition) (frozen Config, waiting []string) {
+	holds := func(k key.Condition) bool { return slices.Contains(conditions, k) }
 	table := Keys()
 	lists := make(map[string]bool) // lists of sections, which are compared as a whole
 	for i := range table {

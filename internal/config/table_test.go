@@ -61,7 +61,7 @@ func TestFreeze(t *testing.T) {
 		key.OnNode:         {"dns.tls.key", "dns.transfer.keys"},
 		key.WithSimulation: {"dns.tls.key"},
 	} {
-		frozen, waiting := now.Freeze(&start, func(c key.Condition) bool { return c == condition })
+		frozen, waiting := now.Freeze(&start, []key.Condition{condition})
 		if !slices.Equal(waiting, want) || frozen.DNS.TLS.Key != "" || frozen.DNS.TTL != 9 {
 			t.Errorf("Freeze %q: %q, key %q, TTL %d; want %q, no key, 9", condition, waiting, frozen.DNS.TLS.Key, frozen.DNS.TTL, want)
 		}

@@ -98,13 +98,16 @@ type Daemon struct {
 	admins   []*admin.HTTPServer
 	stopping atomic.Bool
 	reloads  reloadState
+	inForce  config.Config // the settings of the parts
 
 	mu     sync.Mutex
 	failed map[string]error // parts that ended, by name
 }
 
 // New makes a Daemon, and starts nothing.
-func New(cfg Config) *Daemon { return &Daemon{cfg: cfg, failed: make(map[string]error)} }
+func New(cfg Config) *Daemon {
+	return &Daemon{cfg: cfg, inForce: cfg.Settings, failed: make(map[string]error)}
+}
 
 // Run runs the process until ctx is done, drains, and returns nil after that. It
 // fails when it cannot begin: there is no cluster to read, or an address is taken.
@@ -196,6 +199,9 @@ func (d *Daemon) runParts(ctx context.Context) error {
 			err := p.Run(ctx)
 			if err != nil && ctx.Err() == nil {
 				d.fail(p.Name(), err)
+			}
+			if err != nil {
+				err = fmt.Errorf("%s: %w", p.Name(), err)
 			}
 			ended <- err
 		}()

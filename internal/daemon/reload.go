@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -51,16 +52,34 @@ func (d *Daemon) apply(next config.Config) error {
 	if len(waiting) > 0 {
 		d.cfg.Log.Warn("these settings take effect at the next start", "keys", waiting)
 	}
+	if err := d.reconfigure(next); err != nil {
+		return err
+	}
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(next.Log.Level)) // checked with the configuration
 	r.Level.Set(level)
-	var errs []error
+	return nil
+}
+
+// reconfigure gives all parts their new settings, or leaves all with the ones before.
+func (d *Daemon) reconfigure(next config.Config) error {
+	var done []Reconfigurer
 	for _, p := range d.cfg.Parts {
-		if part, ok := p.(Reconfigurer); ok {
-			errs = append(errs, part.Reconfigure(next))
+		part, ok := p.(Reconfigurer)
+		if !ok {
+			continue
 		}
+		if err := part.Reconfigure(next); err != nil {
+			errs := []error{fmt.Errorf("%s: %w", p.Name(), err)}
+			for _, part := range done {
+				errs = append(errs, part.Reconfigure(d.inForce))
+			}
+			return errors.Join(errs...)
+		}
+		done = append(done, part)
 	}
-	return errors.Join(errs...)
+	d.inForce = next
+	return nil
 }
 
 // reloadState is how the settings were last read again.

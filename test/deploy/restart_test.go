@@ -19,17 +19,23 @@ import (
 
 var update = flag.Bool("update", false, "write the chart's list of keys that need a restart")
 
-// restartKeys are the keys of a process that need a restart, and those that do not.
-func restartKeys(process key.Condition) (restart, reload []string) {
+// The conditions of restarts that hold, or may hold, for the chart's workloads.
+var (
+	ofServer = []key.Condition{key.WithAPI, key.WithSimulation}
+	ofAgent  = []key.Condition{key.OnNode}
+)
+
+// restartKeys returns the keys of a workload that need a restart, and those that do not.
+func restartKeys(conditions []key.Condition) (restart, reload []string) {
 	table := config.Keys()
 	for i := range table {
 		k := &table[i]
 		section, _, _ := strings.Cut(k.Path, ".")
-		own := section != "webhook" && section != "controller" && (section != "node" || process == key.OnNode)
+		own := section != "webhook" && section != "controller" && (section != "node" || slices.Contains(conditions, key.OnNode))
 		if !own || config.TypeName(k.Path) == "section" || inList(k.Path) {
 			continue
 		}
-		if k.NeedsRestart(func(c key.Condition) bool { return c == process }) {
+		if k.NeedsRestart(func(c key.Condition) bool { return slices.Contains(conditions, c) }) {
 			restart = append(restart, k.Path)
 		} else {
 			reload = append(reload, k.Path)
@@ -71,8 +77,8 @@ const restartSum = `
 func TestRestartKeys(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(restartHead)
-	for name, process := range []key.Condition{key.WithAPI, key.OnNode} {
-		restart, _ := restartKeys(process)
+	for name, conditions := range [][]key.Condition{ofServer, ofAgent} {
+		restart, _ := restartKeys(conditions)
 		fmt.Fprintf(&b, "{{- define %q -}}\n", []string{"portolan.restartKeys", "portolan.nodeRestartKeys"}[name])
 		for _, path := range restart {
 			fmt.Fprintf(&b, "- %s\n", path)
@@ -91,34 +97,78 @@ func TestRestartKeys(t *testing.T) {
 	}
 }
 
-// TestRestartEachKey: each key that needs a restart replaces the Pods, and no other
-// does.
+// TestRestartEachKey: a key that needs a restart, and that a workload's configuration
+// has, replaces the Pods of that workload; no other key does.
 func TestRestartEachKey(t *testing.T) {
-	pods := func(values map[string]any) corev1.PodTemplateSpec {
-		return as[appsv1.Deployment](t, rendered(t, values), "Deployment").Spec.Template
-	}
-	before := pods(nil)
-	restart, reload := restartKeys(key.WithAPI)
-	if len(restart) == 0 || len(reload) == 0 {
-		t.Fatalf("%d keys need a restart, %d do not", len(restart), len(reload))
-	}
+	t.Run("Deployment", func(t *testing.T) {
+		testRestartEachKey(t, ofServer, func(config map[string]any) (string, corev1.PodTemplateSpec) {
+			all := rendered(t, map[string]any{"config": config})
+			return configText(t, all), as[appsv1.Deployment](t, all, "Deployment").Spec.Template
+		})
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		testRestartEachKey(t, ofAgent, func(config map[string]any) (string, corev1.PodTemplateSpec) {
+			node := map[string]any{"enabled": true}
+			if own, ok := config["node"]; ok { // the agents' section has a place of its own
+				node["config"], config = own, map[string]any{}
+			}
+			all := rendered(t, map[string]any{"config": config, "node": node})
+			all = without(all, rendered(t, map[string]any{"config": config}))
+			return configText(t, all), as[appsv1.DaemonSet](t, all, "DaemonSet").Spec.Template
+		})
+	})
+}
+
+func testRestartEachKey(
+	t *testing.T, conditions []key.Condition, workload func(map[string]any) (string, corev1.PodTemplateSpec),
+) {
+	textBefore, podBefore := workload(map[string]any{})
+	restart, reload := restartKeys(conditions)
+	replaced, kept := 0, 0
 	for _, path := range slices.Concat(restart, reload) {
-		// The chart takes any value; dns.pods has a schema.
-		value := any("changed")
-		if path == "dns.pods" {
-			value = "disabled"
+		if slices.Contains(chartKeys, path) {
+			continue
 		}
-		if path == "dns.zones" {
-			value = []any{"changed"}
-		}
-		names := strings.Split(path, ".")
-		slices.Reverse(names)
-		for _, name := range append(names, "config") {
-			value = map[string]any{name: value}
-		}
-		changed := !cmp.Equal(before, pods(value.(map[string]any)))
-		if want := slices.Contains(restart, path); changed != want {
+		text, pod := workload(changedKey(path))
+		want := slices.Contains(restart, path) && text != textBefore
+		if changed := !cmp.Equal(podBefore, pod); changed != want {
 			t.Errorf("a change of %s replaces Pods: %v, want %v", path, changed, want)
 		}
+		if want {
+			replaced++
+		} else {
+			kept++
+		}
 	}
+	if replaced == 0 || kept == 0 {
+		t.Errorf("%d keys replace Pods and %d do not, want some of both", replaced, kept)
+	}
+}
+
+// chartKeys are the keys that the chart sets from other values, and refuses.
+var chartKeys = []string{"node.notify"}
+
+// changedKey returns a configuration with another value of a key than the default.
+func changedKey(path string) map[string]any {
+	table := config.Keys()
+	k, _ := table.Find(path)
+	value := any("changed")
+	switch kind := config.TypeName(path); {
+	case path == "kubernetes.namespaces": // the chart wants its own among them
+		value = []any{"kube-system", "changed"}
+	case len(k.Values) > 0:
+		value = k.Values[slices.IndexFunc(k.Values, func(v string) bool { return v != config.DefaultText(path) })]
+	case kind == "list of text", kind == "list of sections":
+		value = []any{"changed"}
+	case kind == "true or false":
+		value = config.DefaultText(path) != "true"
+	case kind == "number":
+		value = 77
+	}
+	names := strings.Split(path, ".")
+	slices.Reverse(names)
+	for _, name := range names {
+		value = map[string]any{name: value}
+	}
+	return value.(map[string]any)
 }

@@ -36,11 +36,11 @@ import (
 // Config is what a DNS is made from.
 type Config struct {
 	Settings config.Config
-	// Store is the model of the cluster; an agent on a node needs none.
+	// Store is the model of the cluster; it stays empty in the agent on a node.
 	Store *cluster.Store
 	Log   *slog.Logger
-	// Problem is why the first of the kinds cannot be read; nil where none is
-	// known, and when nobody can tell.
+	// Problem returns why the first of the kinds cannot be read; nil where no problem
+	// is known. The field is nil where the cluster is not read.
 	Problem func(kinds ...cluster.Kind) error
 	// Loaded is called once, when the zones were compiled from a model that was
 	// live; nil does nothing.

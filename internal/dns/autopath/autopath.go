@@ -1,10 +1,8 @@
-// Package autopath reads what a name shall be searched for in: the search paths
-// that a resolver would go through one query after the other, and that the
-// server goes through within one.
+// Package autopath reads the search paths of a query. A resolver would try them in one
+// query each; the server tries them within one query.
 //
-// They come in one of two ways, both of the KEP "DNS Autopath in PodSpec": in
-// the name, as NAME.search.NAMESPACE.ZONE.SUFFIX, or in an EDNS option, see
-// Option.
+// The KEP "DNS Autopath in PodSpec" has two ways to send them: in the name, as
+// NAME.search.NAMESPACE.ZONE.SUFFIX, or in an EDNS option, see Option.
 package autopath
 
 import (
@@ -15,37 +13,36 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 )
 
-// Config is what a Reader is made from.
+// Config configures a Reader.
 type Config struct {
-	// Suffix ends names that say what they shall be searched for in; the root is
-	// that none do.
+	// Suffix ends names that carry a search path; the root turns them off.
 	Suffix dnsname.Name
-	// Zones are the cluster domains that such names may have.
+	// Zones are the cluster domains of such names.
 	Zones []dnsname.Name
-	// Host are the paths that come behind the cluster's own where those are not
-	// all given: the node's, in a resolv.conf.
+	// Host are the search paths of nodes. They follow the cluster's own unless a query
+	// carries all paths.
 	Host []dnsname.Name
-	// Option is the option's code; 0 is none. It counts from Clients; from all
-	// with none.
+	// Option is the code of the EDNS option; 0 turns it off. Only Clients may send it;
+	// all clients if Clients is empty.
 	Option  uint16
 	Clients []netip.Prefix
-	// MaxPaths is how many paths an option may have, MaxOctets how long it may
-	// be.
+	// MaxPaths is the largest number of paths in an option, MaxOctets its largest
+	// length.
 	MaxPaths, MaxOctets int
 }
 
 // DefaultSuffix is the KEP's.
 const DefaultSuffix = "ap.k8s.io"
 
-// Reader reads search paths. It may be used by several goroutines at once.
+// Reader reads search paths. It is safe for concurrent use.
 type Reader struct {
 	cfg    Config
 	suffix []byte
-	zones  [][]byte // in wire form without the root's closing zero octet, as all names here
+	zones  [][]byte // in wire form without the zero octet of the root, as all names here
 	host   [][]byte
 }
 
-// New makes a Reader.
+// New returns a Reader.
 func New(cfg Config) *Reader {
 	r := &Reader{cfg: cfg, suffix: wire(cfg.Suffix)}
 	for _, z := range cfg.Zones {
@@ -59,35 +56,34 @@ func New(cfg Config) *Reader {
 
 func wire(n dnsname.Name) []byte { return []byte(n.WireLabels()) }
 
-// OptionCode is that of the option; 0 is none.
+// OptionCode returns the code of the EDNS option; 0 if it is off.
 func (r *Reader) OptionCode() uint16 { return r.cfg.Option }
 
-// MayAsk reports whether the option of a client counts.
+// MayAsk reports whether the client may send the option.
 func (r *Reader) MayAsk(client netip.Addr) bool {
 	return len(r.cfg.Clients) == 0 ||
 		slices.ContainsFunc(r.cfg.Clients, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
-// Labels of a name that says what it shall be searched for in, and of the
-// specification's names.
+// Labels of names that carry a search path, and of the specification's names.
 const (
 	labelSearch  = "\x06search"
 	labelService = "\x03svc"
 )
 
-// Place is what a name is to the suffix.
+// Place is where a name is relative to the suffix.
 type Place uint8
 
 // The places.
 const (
 	Outside Place = iota // not below it
 	Named                // NAME.search.NAMESPACE.ZONE.SUFFIX
-	Above                // such a name may be below it
-	Nothing              // below it, and none of these
+	Above                // an ancestor of such names
+	Nothing              // below the suffix, and neither of these
 )
 
-// Name tells what a lower-case name is to the suffix. Of one that says what it
-// shall be searched for in, s is what it says.
+// Name returns where a lower-case name is relative to the suffix. If the name carries a
+// search path, Name stores it in s.
 func (r *Reader) Name(name []byte, s *Search) Place {
 	rest, is := bytes.CutSuffix(name, r.suffix)
 	if !is || len(r.suffix) == 0 || !isCut(name, len(rest)) {
@@ -109,7 +105,7 @@ func (r *Reader) Name(name []byte, s *Search) Place {
 	return Nothing
 }
 
-// front tells the same of what stands before the zone.
+// front is Name for the labels before the zone.
 func (r *Reader) front(front, zone []byte, s *Search) Place {
 	var at, before int // where the last label begins, and the one before it
 	last := -1
@@ -131,7 +127,7 @@ func (r *Reader) front(front, zone []byte, s *Search) Place {
 }
 
 // isNamespace reports whether a label can be a Namespace's name (RFC 1123, section
-// 2.1), and so be told in an option without escapes.
+// 2.1), which needs no escapes in an option.
 func isNamespace(label []byte) bool {
 	return !bytes.ContainsFunc(label,
 		func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })

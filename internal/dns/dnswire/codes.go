@@ -158,7 +158,7 @@ const (
 // package.
 var optionNames = map[OptionCode]string{
 	OptionNSID: "NSID", OptionSubnet: "ECS", OptionCookie: "COOKIE", OptionKeepalive: "KEEPALIVE",
-	OptionPadding: "PADDING", OptionEDE: "EDE", OptionMetadata: "MARKS",
+	OptionPadding: "PADDING", OptionEDE: "EDE", OptionMetadata: "METADATA",
 }
 
 // Known reports whether this package knows the option.

@@ -30,6 +30,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // Finder finds primaries that come and go, such as the endpoints of a headless
@@ -166,18 +167,27 @@ func New(cfg Config) (*Secondary, error) {
 func (r *Secondary) DB() *zone.DB { return r.db }
 
 // Run restores the state file, follows primaries until ctx is done, and then
-// saves the state file. It returns ctx's error.
+// saves the state file. It returns ctx's error. A state file that blocks its writer holds
+// the end up for deadline.File, twice at most.
 func (r *Secondary) Run(ctx context.Context) error {
 	r.Restore()
 	var beside sync.WaitGroup
 	beside.Go(func() { r.watch(ctx) })
 	if r.cfg.File != "" {
-		beside.Go(func() { r.keepSaved(ctx) })
+		beside.Go(func() {
+			_ = deadline.Until(ctx, deadline.File, func() error {
+				r.keepSaved(ctx)
+				return nil
+			})
+		})
 	}
 	r.follow(ctx)
 	beside.Wait()
 	if r.cfg.File != "" {
-		r.saveLast()
+		_ = deadline.Until(ctx, deadline.File, func() error {
+			r.saveLast()
+			return nil
+		})
 	}
 	return ctx.Err()
 }

@@ -105,7 +105,8 @@ func (s *Source) Open() (err error) {
 			return err
 		}
 	} else if path != "-" {
-		if _, err := os.Stat(path); err != nil {
+		stat := func() (fs.FileInfo, error) { return os.Stat(path) }
+		if _, err := new(deadline.Call[fs.FileInfo]).Do(context.Background(), deadline.File, stat); err != nil {
 			return fmt.Errorf("manifests: %w", err)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // ErrForeign is wrapped by the errors for files that are damaged, or of another format
@@ -99,9 +101,9 @@ func (f Format) write(w io.Writer, write func(io.Writer) error) error {
 // Read passes the contents of the file at path to parse. If the file is damaged, of
 // another format or version, or rejected by parse, Read renames it to path.bad and
 // returns an error that wraps ErrForeign. If it does not exist, the error wraps
-// fs.ErrNotExist.
+// fs.ErrNotExist; if it blocks its reader, deadline.ErrExceeded.
 func (f Format) Read(path string, parse func(contents []byte) error) error {
-	data, err := os.ReadFile(path)
+	data, err := deadline.ReadFile(path, deadline.File)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,8 @@
 - dns.listen
 - dns.pods
 - dns.endpointPodNames
+- dns.serviceCIDRs
+- dns.podCIDRs
 - dns.udpSteering
 - dns.tcp.maxConnections
 - dns.tcp.maxInFlight

@@ -5,11 +5,11 @@ import (
 	"portolan.dev/portolan/internal/config/key"
 )
 
-// agentProcess reports whether the process is the agent of a node.
+// agentProcess is true if the process is the agent of a node.
 type agentProcess bool
 
-// frozen returns cfg with the values of the start where a key takes effect at the
-// next start only, and the paths of these keys that differ.
+// frozen returns cfg, with the start's values for keys that take effect only at the
+// next start, and the paths of those keys that differ.
 func frozen(start, cfg config.Config, agent agentProcess) (config.Config, []string) {
 	return cfg.Freeze(&start, func(c key.Condition) bool {
 		switch c {

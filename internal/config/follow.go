@@ -35,19 +35,18 @@ var errEmpty = errors.New("the configuration file is empty")
 // Follower applies a configuration file when it has changed, was read completely and is
 // valid. Otherwise the previous configuration stays in force:
 //
-// Read ─► changed? ─► same for settleInterval? ─► not empty? ─► Parse ─► still the
-// same? ─► Apply
+// Read ─► changed? ─► same for settleInterval? ─► not empty? ─► Parse ─► still the same? ─► Apply
 //
 // Each read runs in a separate goroutine, one at a time. A file whose read blocks, such
 // as a named pipe, is reported and does not block the Follower.
 type Follower struct {
 	// Text is the text of the files of the configuration in force.
 	Text []byte
-	// Read reads that text again.
+	// Read returns the current text.
 	Read func() ([]byte, error)
 	// Parse returns the configuration of a text. It may read further files.
 	Parse func(text []byte) (Config, error)
-	// Apply puts a configuration in force, unless it is in force already.
+	// Apply puts a configuration in force, unless it already is.
 	Apply func(Config) error
 	// Report is called with the outcome of each attempt: nil if the file is in force,
 	// or else the error.

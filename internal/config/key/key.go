@@ -16,7 +16,7 @@ type Key struct {
 	Path string
 	// Description is one or two sentences in Markdown.
 	Description string
-	// Values are the values that the key can have; nil where there is no such list.
+	// Values are the allowed values; nil if the key has no such list.
 	Values []string
 	// Min and Max are the bounds of a number, a duration or a size, as the file writes
 	// them; "" is no bound.

@@ -24,7 +24,7 @@ type Node struct {
 	// DNS.Listen. If empty, the node is not changed.
 	Addresses []string `yaml:"addresses"`
 	Port      int      `yaml:"port"`
-	// Device is the prefix of the name of the device that has them.
+	// Device is the prefix of the name of the device with the addresses.
 	Device string `yaml:"device"`
 	// Servers are the cluster's servers, see forward.ParseUpstream. The default
 	// transport is TCP.
@@ -84,7 +84,7 @@ type CompiledNode struct {
 	// addresses. Listen lists the addresses for queries.
 	Network hostnet.Config
 	Listen  []netip.AddrPort
-	// Routes lead to the cluster's servers, where no others are configured.
+	// Routes lead to the cluster's servers, for names without other configured routes.
 	Routes []forward.Route
 	Relay  respond.Relay
 	// Secondary lacks a Finder for Named, the primaries given by name, and the function

@@ -10,7 +10,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// hitRates are those of one store under the trace.
+// hitRates are the hit rates of one store for the trace.
 type hitRates struct {
 	store string
 	ledger
@@ -22,7 +22,7 @@ type store interface {
 	use(name uint32) (hit bool, err error)
 }
 
-// heldNames is about how many names the stores have room for.
+// heldNames is the approximate number of names that fit into the stores.
 const heldNames = 10_000
 
 // compareHitRates replays the trace with Portolan's cache and with an LRU of the

@@ -9,38 +9,37 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// How much is asked.
+// These are the numbers of sockets, names and queries.
 const (
 	sockets   = 16
 	hitNames  = 10_000
-	hitRate   = 20_000 // queries in a second
+	hitRate   = 20_000 // queries per second
 	missRate  = 2_000
 	slowRate  = 1_000
-	keptNames = 100_000 // whose memory is measured
+	keptNames = 100_000 // names in the memory measurement
 )
 
 const (
-	// warm is how long each measurement is preceded by the same load.
+	// warm is the time for which the same load runs before each measurement.
 	warm = 200 * time.Millisecond
-	// acquaintance is how long a server gets to know its upstreams.
+	// acquaintance is the time for a server to measure its upstreams.
 	acquaintance = time.Second
-	// patience is that of a resolver in a Pod.
+	// patience is the timeout of a resolver in a Pod.
 	patience = 5 * time.Second
 )
 
 // sample is the result for one row and one contender in one round.
 type sample struct {
-	// saturated is as fast as the server answers; nil where that is not asked
-	// for.
+	// saturated is the result of the closed loop; nil if it was not run.
 	saturated *load.Result
-	// steady is at a fixed rate; nil where the server is too slow for that.
+	// steady is the result at a fixed rate; nil if the server is too slow for it.
 	steady *load.Result
-	// uneven is a sample in which many answers come in one moment: only the
-	// latency of all moments says something.
+	// uneven marks a sample with bursts of answers, for which only the latency over all
+	// slices is meaningful.
 	uneven bool
-	// asked is how many queries came to the upstreams for each of a client.
+	// asked is the number of upstream queries per client query.
 	asked float64
-	// before and with are the resident memory without and with names, in MiB.
+	// before and with are the resident memory without and with cached names, in MiB.
 	before, with float64
 }
 

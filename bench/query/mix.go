@@ -40,11 +40,11 @@ func (a *asker) lookup() {
 	}
 }
 
-// outside are names that are not the cluster's.
+// outside are names outside the cluster.
 var outside = []string{"api.example.com", "registry.example.org", "storage.eu-1.example.net", "example.com"}
 
-// search asks for a name with as many domains of the search list as it takes;
-// the last of four is none.
+// search queries a name with the given number of domains of the search list. The last
+// of the four is the empty domain.
 func (a *asker) search(name, namespace string, domains int) {
 	searches := []string{namespace + ".svc." + synthetic.Domain, "svc." + synthetic.Domain, synthetic.Domain, ""}
 	for _, domain := range searches[:domains] {

@@ -78,7 +78,7 @@ func TestProcessorTime(t *testing.T) {
 	t.Error("time goes by and is not used")
 }
 
-// Slices in which time is stolen, and those behind them, don't count.
+// TestSlices checks that slices with stolen time, and those after them, do not count.
 func TestSlices(t *testing.T) {
 	stolen := time.Minute
 	s := rig.NewSlices(0, 0, func() time.Duration { return stolen })

@@ -27,14 +27,14 @@ func main() {
 	control := flag.String("control", "127.0.0.1:0", "`ADDR:PORT` of commands, over HTTP")
 	ttl := flag.Uint("ttl", 3600, "TTL of all answers, in `SECONDS`")
 	flag.Parse()
-	// Whoever serves packets has a thread that waits for the system.
+	// Each server of packets has a thread that waits in system calls.
 	const threads = 4
 	runtime.GOMAXPROCS(threads)
 	fmt.Fprintln(os.Stderr, "upstream:", run(*listen, *control, uint32(*ttl)))
 	os.Exit(1)
 }
 
-// run returns only when it fails.
+// run returns only on an error.
 func run(listen, control string, ttl uint32) error {
 	address, err := netip.ParseAddrPort(listen)
 	if err != nil {
@@ -56,7 +56,7 @@ func run(listen, control string, ttl uint32) error {
 	return <-failed
 }
 
-// ServeHTTP takes a command, and tells how many queries came.
+// ServeHTTP accepts a command, and returns the number of queries received.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		if err := s.obey(r.Body); err != nil {

@@ -52,7 +52,7 @@ func TestStartOnUsesTheseProcessorsOnly(t *testing.T) {
 			out <- err.Error()
 			return
 		}
-		_ = cmd.Wait() // what it printed tells
+		_ = cmd.Wait() // the output shows the result
 		out <- stdout.String()
 	}()
 	if got := strings.Fields(<-out); len(got) != 2 || got[1] != "0" {

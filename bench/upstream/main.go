@@ -1,12 +1,12 @@
-// Command upstream is a DNS server that knows an address for every name: what
-// resolvers ask in a measurement. It misbehaves on command.
+// Command upstream is a DNS server that has an address for every name. It is the
+// upstream of resolvers in a measurement, and misbehaves on command.
 //
-// Over HTTP it tells how many queries came, and takes one of
+// Over HTTP it returns the number of queries received, and accepts these commands:
 //
-//	good        answer everything at once
-//	loss 10     leave so many percent of the packets unanswered
+//	good        answer all queries at once
+//	loss 10     leave this percentage of the packets unanswered
 //	dead        answer nothing
-//	stall 3s    look at nothing for so long, then answer what came meanwhile
+//	stall 3s    read nothing for this time, then answer what arrived meanwhile
 package main
 
 import (

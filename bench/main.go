@@ -1,5 +1,5 @@
-// Command bench measures Portolan beside its peers, on the same work in one run,
-// and prints tables in Markdown. See docs/bench.md.
+// Command bench measures Portolan and its peers under the same load in one run, and
+// prints tables in Markdown. See docs/bench.md.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package allnames is DNS data in which every name has an address: a Go program
-// that answers out of it costs next to nothing.
+// Package allnames is DNS data in which every name has an address. Answering from it
+// costs a Go program almost nothing.
 package allnames
 
 import (
@@ -10,14 +10,13 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// AppendAnswer appends the answer to a query: the name's address to who asks for
-// A, NODATA to who asks for anything else. It fails for what is no query with one
-// question.
+// AppendAnswer appends the answer to a query: the name's address for type A, and NODATA
+// for any other type. It returns false if query is not a query with one question.
 func AppendAnswer(b, query []byte, ttl uint32) (answer []byte, ok bool) {
 	const (
 		response, recursion = 0x8000, 0x0080 // flags QR and RA
 		toQuestion          = 0xc000 | dnswire.HeaderLen
-		fixedLen            = 4 // type and class
+		fixedLen            = 4 // of the type and class
 		classIN             = 1
 		typeOPT, udpSize    = 41, 1232
 	)
@@ -29,7 +28,7 @@ func AppendAnswer(b, query []byte, ttl uint32) (answer []byte, ok bool) {
 	if !ok || len(query) < end {
 		return b, false
 	}
-	edns := min(1, binary.BigEndian.Uint16(query[10:])) // nothing else is there that counts
+	edns := min(1, binary.BigEndian.Uint16(query[10:])) // no other records matter
 	isA := dnswire.Type(binary.BigEndian.Uint16(query[end-fixedLen:])) == dnswire.TypeA
 	counts := []uint16{1, 1, 0, edns}
 	if !isA {
@@ -56,15 +55,15 @@ func AppendAnswer(b, query []byte, ttl uint32) (answer []byte, ok bool) {
 	return b, true
 }
 
-// appendHead appends what is between a record's owner and its length.
+// appendHead appends the fields between a record's owner and its length.
 func appendHead(b []byte, t dnswire.Type, class uint16, ttl uint32) []byte {
 	b = binary.BigEndian.AppendUint16(b, uint16(t))
 	b = binary.BigEndian.AppendUint16(b, class)
 	return binary.BigEndian.AppendUint32(b, ttl)
 }
 
-// appendSOA appends the length and the data of a SOA record of the root, which
-// gives denials this TTL (RFC 2308, section 3).
+// appendSOA appends the length and the data of a SOA record of the root with the given
+// negative TTL (RFC 2308, section 3).
 func appendSOA(b []byte, ttl uint32) []byte {
 	const names, numbers = 2, 5
 	b = binary.BigEndian.AppendUint16(b, names+4*numbers)
@@ -75,7 +74,7 @@ func appendSOA(b []byte, ttl uint32) []byte {
 	return b
 }
 
-// nameLength is that of a name in wire form, with the root's octet.
+// nameLength returns the length of a name in wire form, including the root's octet.
 func nameLength(b []byte) (length int, ok bool) {
 	const longestLabel = 63
 	for length < len(b) && b[length] <= longestLabel {
@@ -87,8 +86,8 @@ func nameLength(b []byte) (length int, ok bool) {
 	return 0, false
 }
 
-// addressOf is the address of a name in wire form, whatever its case, out of
-// those for measurements (RFC 2544, appendix C.2.2).
+// addressOf returns the address of a name in wire form, regardless of its case, in the
+// range for measurements (RFC 2544, appendix C.2.2).
 func addressOf(name []byte) netip.Addr {
 	lower := make([]byte, len(name))
 	for i, c := range name {

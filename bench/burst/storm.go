@@ -7,13 +7,13 @@ import (
 	"portolan.dev/portolan/bench/synthetic"
 )
 
-// maxChanged is how many Services change, at most: the frames of more would only
-// take memory.
+// maxChanged is the highest number of Services that change. Frames for more would only
+// use memory.
 const maxChanged = 10_000
 
-// encode makes two changes of each Service's first EndpointSlice, each with
-// another first address, to be sent in turn: what sends them has a processor in
-// common with who is measured, and shall not have to make them there.
+// encode makes two changes of each Service's first EndpointSlice, with different first
+// addresses, to be sent in turn. They are made in advance because the sender shares a
+// processor with the measured server.
 func encode(api *fakeapi.Server, c *synthetic.Cluster) (frames []fakeapi.Frame, err error) {
 	const stormIPs = "10.192.0.0"
 	n := min(c.Services[synthetic.ClusterIP], maxChanged)
@@ -30,11 +30,11 @@ func encode(api *fakeapi.Server, c *synthetic.Cluster) (frames []fakeapi.Frame, 
 	return frames, nil
 }
 
-// flushTime is how often what is due is sent.
+// flushTime is the interval at which due changes are sent.
 const flushTime = time.Millisecond
 
-// storm sends so many changes a second until it is told to stop, which gives how
-// many it sent.
+// storm sends perSecond changes a second until stop is called. stop returns the actual
+// rate.
 func storm(api *fakeapi.Server, frames []fakeapi.Frame, perSecond int) (stop func() (rate float64)) {
 	done, ended := make(chan struct{}), make(chan float64)
 	go func() {

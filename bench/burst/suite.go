@@ -1,6 +1,6 @@
-// Package burst measures what changes of the cluster do to queries: Portolan
-// follows an API server that sends many, and answers queries at a fixed rate
-// meanwhile. It prints a table in Markdown. See docs/bench.md.
+// Package burst measures how changes of the cluster affect queries. Portolan follows an
+// API server that sends many changes, and answers queries at a fixed rate meanwhile.
+// The package prints a table in Markdown. See docs/bench.md.
 package burst
 
 import (
@@ -19,7 +19,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// settings are what the command line says.
+// settings are the values of the flags.
 type settings struct {
 	rounds   int
 	duration time.Duration
@@ -27,7 +27,7 @@ type settings struct {
 	write    string
 }
 
-// cases are a cluster each, and how many changes of it there are in a second.
+// cases lists the clusters, with the number of changes per second.
 var cases = []struct {
 	cluster synthetic.Cluster
 	changes int
@@ -36,12 +36,12 @@ var cases = []struct {
 	{synthetic.Cluster{Namespaces: 100, Services: [synthetic.Kinds]int{100_000, 500}}, 1_000},
 }
 
-// Suite is this measurement as a subcommand.
+// Suite returns this measurement as a subcommand.
 func Suite() rig.Suite {
 	return rig.Suite{Name: "burst", Short: "what changes of the cluster do to queries", Declare: declare}
 }
 
-// declare declares the flags, and returns what measures with their values.
+// declare declares the flags and returns the measurement that uses their values.
 func declare(flags *flag.FlagSet) rig.Measurement {
 	s := new(settings)
 	rig.RoundsFlag(flags, &s.rounds, 3)
@@ -51,11 +51,11 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	return s.run
 }
 
-// generatorCPU is the processor of who asks. Portolan may use all, as may the
-// API server.
+// generatorCPU is the processor of the load generator. Portolan and the API server may
+// use all processors.
 const generatorCPU = 1
 
-// bench is what all measurements need.
+// bench is the state that all measurements share.
 type bench struct {
 	*settings
 	log *slog.Logger
@@ -93,10 +93,10 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	return rig.Report(b.markdown(results), s.write, "burst")
 }
 
-// round is what was measured once.
+// round is the result of one round.
 type round struct {
 	echo, quiet, burst *load.Result
-	changes            float64 // in a second of the burst
+	changes            float64 // per second of the burst
 }
 
 // measure measures one cluster.
@@ -166,7 +166,7 @@ func (b *bench) start(ctx context.Context, c *rig.Contender) (*rig.Server, error
 	return server, nil
 }
 
-// load asks a server.
+// load runs the load generator against a server.
 func (b *bench) load(ctx context.Context, config load.Config, server *rig.Server) (r *load.Result, err error) {
 	config.Server = server.DNS
 	if config.Processes, err = server.Processes(); err != nil {
@@ -175,10 +175,10 @@ func (b *bench) load(ctx context.Context, config load.Config, server *rig.Server
 	return config.RunApart(ctx, b.generator, generatorCPU)
 }
 
-// writeQueries asks for the address of each Service with a cluster IP, in an
-// order that has nothing to do with where it is in memory.
+// writeQueries writes queries for the address of each Service with a cluster IP, in an
+// order that is unrelated to their order in memory.
 func writeQueries(file string, c *synthetic.Cluster) error {
-	const stride = 7919 // has no divisor in common with their number
+	const stride = 7919 // coprime to their number
 	n := c.Services[synthetic.ClusterIP]
 	wires := make([][]byte, n)
 	for i := range n {

@@ -19,7 +19,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 var rows = []struct {
 	what string
 	of   figure
-	goal float64 // of the burst's number to that of quiet, at most; 0 is none
+	goal float64 // highest allowed ratio of the burst's number to the quiet one; 0 is none
 }{
 	{"p50, ms", func(r *load.Result) float64 { return milliseconds(r.P50) }, 0},
 	{"p99, ms", func(r *load.Result) float64 { return milliseconds(r.P99) }, 1.5},

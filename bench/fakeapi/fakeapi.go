@@ -1,5 +1,5 @@
-// Package fakeapi is a Kubernetes API server for measurements, which costs next
-// to nothing.
+// Package fakeapi is a Kubernetes API server for measurements that costs almost
+// nothing.
 package fakeapi
 
 import (
@@ -29,9 +29,8 @@ import (
 	"portolan.dev/portolan/bench/synthetic"
 )
 
-// Server keeps events as they are sent. It knows lists of everything and
-// watches, with all objects first (WatchList) or without, in protobuf, over plain
-// HTTP.
+// Server stores events in their encoded form. It supports lists of all objects and
+// watches, with initial objects (WatchList) or without, in protobuf over plain HTTP.
 type Server struct {
 	http http.Server
 	url  string
@@ -41,7 +40,7 @@ type Server struct {
 	kinds   map[string]*kind // by resource, as in URLs
 }
 
-// kind is the objects of one kind, and who watches them.
+// kind has the objects of one kind and its watches.
 type kind struct {
 	example object
 	list    runtime.Object     // without items
@@ -49,7 +48,7 @@ type kind struct {
 	watches map[http.ResponseWriter]struct{}
 }
 
-// stored is an object, and the last event of it.
+// stored is an object with its last event.
 type stored struct {
 	object  object
 	version int
@@ -61,7 +60,7 @@ type object interface {
 	metav1.Object
 }
 
-// New starts a Server that has the whole cluster.
+// New starts a Server with the whole cluster.
 func New(c *synthetic.Cluster) (*Server, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -82,7 +81,7 @@ func New(c *synthetic.Cluster) (*Server, error) {
 	return f, f.fill(c)
 }
 
-// Close ends it.
+// Close closes the server.
 func (f *Server) Close() error { return f.http.Close() }
 
 func (f *Server) fill(c *synthetic.Cluster) error {
@@ -109,10 +108,10 @@ func (f *Server) fill(c *synthetic.Cluster) error {
 	return nil
 }
 
-// Frame is a change of an EndpointSlice as it is sent, made before it is.
+// Frame is an encoded change of an EndpointSlice.
 type Frame []byte
 
-// Encode makes the Frame of a change.
+// Encode returns the Frame of a change.
 func (f *Server) Encode(o *discoveryv1.EndpointSlice) (Frame, error) {
 	f.mu.Lock()
 	f.version++
@@ -121,21 +120,20 @@ func (f *Server) Encode(o *discoveryv1.EndpointSlice) (Frame, error) {
 	return encodeEvent(watch.Modified, o)
 }
 
-// Send sends changes to all who watch EndpointSlices, together, as an API server
-// does with those that are there at the same time. Lists do not show them.
+// Send sends changes together to all watches of EndpointSlices, as an API server does
+// with simultaneous changes. Lists do not show them.
 func (f *Server) Send(changes []Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for w := range f.kinds["endpointslices"].watches {
 		for _, frame := range changes {
-			_, _ = w.Write(frame) // when its client has gone, its context says so
+			_, _ = w.Write(frame) // the context ends when the client is gone
 		}
 		w.(http.Flusher).Flush()
 	}
 }
 
-// Put is a synthetic.Put. It returns when the change is on its way to all
-// watches.
+// Put is a synthetic.Put. It returns when the change was sent to all watches.
 func (f *Server) Put(_ context.Context, o *discoveryv1.EndpointSlice) error {
 	return f.write("endpointslices", watch.Modified, o)
 }
@@ -157,7 +155,7 @@ func (f *Server) write(resource string, event watch.EventType, o object) error {
 	return nil
 }
 
-// send sends to a watch; when its client has gone, its context says so.
+// send sends a frame to a watch. The watch's context ends when the client is gone.
 func send(w http.ResponseWriter, frame []byte) {
 	_, _ = w.Write(frame)
 	w.(http.Flusher).Flush()
@@ -203,9 +201,8 @@ func (f *Server) sendList(w http.ResponseWriter, k *kind) {
 	_, _ = w.Write(body.Bytes()) // the client may have gone
 }
 
-// begin sends the objects that changed after a version, in the order of their
-// names, and lets the watch have what comes. With all, it sends each object and
-// says that these were all.
+// begin sends the objects that changed after a version, ordered by name, and registers
+// the watch for later changes. With all, it sends every object and then a bookmark.
 func (f *Server) begin(w http.ResponseWriter, k *kind, after int, all bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -234,7 +231,7 @@ func (f *Server) begin(w http.ResponseWriter, k *kind, after int, all bool) erro
 var encoder = scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme),
 	schema.GroupVersions{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion})
 
-// encodeEvent is one event as it is sent.
+// encodeEvent returns one event in encoded form.
 func encodeEvent(event watch.EventType, o object) ([]byte, error) {
 	var raw, frame bytes.Buffer
 	if err := encoder.Encode(o, &raw); err != nil {

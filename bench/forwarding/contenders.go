@@ -10,21 +10,21 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// The contenders.
+// These are the contenders.
 const (
 	portolan = rig.NamePortolan
 	coreDNS  = rig.NameCoreDNS
 	unbound  = rig.NameUnbound
 )
 
-// contenderNames are in the order of the tables.
+// contenderNames returns the names in the order of the tables.
 func contenderNames() []string { return []string{portolan, coreDNS, unbound} }
 
-// entrant is a contender that may start, again and again.
+// entrant is a contender that can be started repeatedly.
 type entrant struct {
 	name, version string
-	// contend makes the contender that asks these upstreams. Its files have
-	// names that begin with files.
+	// contend returns the contender with these upstreams. files is the prefix of its
+	// file names.
 	contend func(upstreams []netip.AddrPort, files string) (*rig.Contender, error)
 }
 
@@ -39,13 +39,13 @@ func (b *bench) entrant(ctx context.Context, name string) (*entrant, error) {
 	}
 }
 
-// namespace is all of the cluster that Portolan serves.
+// namespace is the only manifest of the cluster that Portolan serves.
 const namespace = `apiVersion: v1
 kind: Namespace
 metadata: {name: default}
 `
 
-// portolanConfig has no bound on queries that wait, which are all of one client.
+// portolanConfig has no low limit on waiting queries, because all come from one client.
 const portolanConfig = `dns:
   forward:
     routes: [{upstreams: ["%s", "%s"]}]
@@ -72,7 +72,7 @@ func (b *bench) portolan(ctx context.Context) (*entrant, error) {
 	return &entrant{portolan, program.Version, contend}, nil
 }
 
-// corefile keeps answers for as long, and counts, as Portolan does.
+// corefile caches answers for as long as Portolan does, and also collects metrics.
 const corefile = `.:%d {
 	bind 127.0.0.1
 	forward . %s %s
@@ -100,8 +100,8 @@ func (b *bench) coreDNS(ctx context.Context) (*entrant, error) {
 	return &entrant{coreDNS, program.Version, contend}, nil
 }
 
-// unboundConfig is one thread that asks upstreams and checks no signatures, as
-// the others do, and has room for as many queries that wait.
+// unboundConfig is one thread that queries upstreams, does not validate signatures
+// (like the others) and has room for as many waiting queries.
 const unboundConfig = `server:
     directory: ""
     chroot: ""
@@ -142,7 +142,7 @@ func (b *bench) unbound(ctx context.Context) (*entrant, error) {
 	return &entrant{unbound, program.Version, contend}, nil
 }
 
-// answers is for contenders that say in no other way that they are ready.
+// answers checks a contender without a readiness endpoint by sending it a query.
 func answers(_ context.Context, ports []netip.AddrPort) error {
 	c, err := dial(ports[0])
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// figure is one number of a sample; ok is false when it has none.
+// figure is one number of a sample; ok is false if the sample has none.
 type figure func(*sample) (number float64, ok bool)
 
-// cost is the processor time of a query, in microseconds.
+// cost returns the processor time per query, in microseconds.
 func cost(s *sample) (float64, bool) {
 	r := s.saturated
 	if r == nil {
@@ -19,11 +19,11 @@ func cost(s *sample) (float64, bool) {
 	return microseconds(r.ServerTime) / float64(r.Answered), true
 }
 
-// speed is how many thousand queries are answered in a second.
+// speed returns the thousands of queries answered per second.
 func speed(s *sample) (float64, bool) { return rate(s.saturated) / 1000, true }
 
-// p50 and p99 are latencies at the fixed rate, in microseconds, when there were
-// quiet moments to measure them.
+// p50 and p99 return latencies at the fixed rate, in microseconds, if there were quiet
+// slices.
 func p50(s *sample) (float64, bool) {
 	return steady(s, func(r *load.Result) time.Duration { return r.P50 })
 }
@@ -39,12 +39,12 @@ func steady(s *sample, of func(*load.Result) time.Duration) (float64, bool) {
 	return microseconds(of(s.steady)), true
 }
 
-// whole50, whole99 and slowest are of all moments.
+// whole50, whole99 and slowest return latencies over all slices.
 func whole50(s *sample) (float64, bool) { return microseconds(s.steady.Whole.P50), true }
 func whole99(s *sample) (float64, bool) { return microseconds(s.steady.Whole.P99), true }
 func slowest(s *sample) (float64, bool) { return microseconds(s.steady.Whole.Most), true }
 
-// inMilliseconds is a figure of microseconds in another unit.
+// inMilliseconds converts a figure in microseconds.
 func inMilliseconds(f figure) figure {
 	return func(s *sample) (float64, bool) {
 		n, ok := f(s)
@@ -52,7 +52,7 @@ func inMilliseconds(f figure) figure {
 	}
 }
 
-// lost is how many queries were not answered in time.
+// lost returns the number of queries not answered in time.
 func lost(s *sample) (float64, bool) {
 	n := 0
 	for _, r := range []*load.Result{s.saturated, s.steady} {
@@ -63,7 +63,7 @@ func lost(s *sample) (float64, bool) {
 	return float64(n), true
 }
 
-// failed is how many were answered with a code that says so.
+// failed returns the number of queries answered with an error code.
 func failed(s *sample) (float64, bool) {
 	n := 0
 	for _, r := range []*load.Result{s.saturated, s.steady} {
@@ -74,14 +74,14 @@ func failed(s *sample) (float64, bool) {
 	return float64(n), true
 }
 
-// asked is how many queries came to the upstreams for each of a client.
+// asked returns the number of upstream queries per client query.
 func asked(s *sample) (float64, bool) { return s.asked, true }
 
-// before and with are the resident memory, in MiB.
+// before and with return the resident memory, in MiB.
 func before(s *sample) (float64, bool) { return s.before, true }
 func with(s *sample) (float64, bool)   { return s.with, true }
 
-// perName is how many octets a name takes up.
+// perName returns the memory per name, in octets.
 func perName(s *sample) (float64, bool) {
 	const mebi = 1 << 20
 	return (s.with - s.before) * mebi / keptNames, true

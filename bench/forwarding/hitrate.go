@@ -10,7 +10,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// hitRates are those of one store under the trace.
+// hitRates are the hit rates of one store for the trace.
 type hitRates struct {
 	store string
 	ledger
@@ -18,15 +18,15 @@ type hitRates struct {
 
 // store is a cache of names.
 type store interface {
-	// use reports whether a name was there, and puts it there.
+	// use reports whether the store has a name, and adds it.
 	use(name uint32) (hit bool, err error)
 }
 
-// heldNames is about how many names the stores have room for.
+// heldNames is the approximate number of names that fit into the stores.
 const heldNames = 10_000
 
-// compareHitRates replays the trace with Portolan's cache and with an LRU of the
-// same size, in which each name weighs what it weighs in the cache.
+// compareHitRates replays the trace with Portolan's cache and with an LRU of the same
+// size, in which each name has the weight that the cache gives it.
 func compareHitRates() (all []hitRates, err error) {
 	weight, err := weightOfName()
 	if err != nil {
@@ -49,7 +49,7 @@ func compareHitRates() (all []hitRates, err error) {
 	return all, nil
 }
 
-// writeHitRates writes a table, if there is something in it.
+// writeHitRates writes a table unless it is empty.
 func writeHitRates(s *strings.Builder, all []hitRates) {
 	if len(all) == 0 {
 		return
@@ -62,7 +62,7 @@ func writeHitRates(s *strings.Builder, all []hitRates) {
 	}
 }
 
-// answerStore is Portolan's cache, filled with answers of upstreams.
+// answerStore is Portolan's cache, filled with upstreams' answers.
 type answerStore struct {
 	*cache.Cache
 	now    time.Time
@@ -74,7 +74,7 @@ func newAnswerStore(size int64) (*answerStore, error) {
 	return &answerStore{Cache: c, now: time.Unix(0, 0)}, err
 }
 
-// answerTTL is longer than a trace takes, which takes no time.
+// answerTTL is longer than any trace. The clock does not advance during a trace.
 const answerTTL = 3600
 
 func (s *answerStore) use(name uint32) (hit bool, err error) {
@@ -96,8 +96,8 @@ func (s *answerStore) use(name uint32) (hit bool, err error) {
 	return false, nil
 }
 
-// weightOfName is how many octets the cache reckons for one name. All names are
-// as long as the others.
+// weightOfName returns the weight of one name in the cache, in octets. All names have
+// the same length.
 func weightOfName() (int64, error) {
 	const plenty = 1 << 20
 	s, err := newAnswerStore(plenty)

@@ -2,9 +2,9 @@ package forwarding
 
 import "container/list"
 
-// lru keeps the names that were used last.
+// lru keeps the most recently used names.
 type lru struct {
-	size, weight int64 // octets of all, and of one
+	size, weight int64 // the total weight limit, and the weight of one name
 	used         *list.List
 	places       map[uint32]*list.Element
 }

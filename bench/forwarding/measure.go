@@ -9,51 +9,51 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// How much is asked.
+// These are the numbers of sockets, names and queries.
 const (
 	sockets   = 16
 	hitNames  = 10_000
-	hitRate   = 20_000 // queries in a second
+	hitRate   = 20_000 // queries per second
 	missRate  = 2_000
 	slowRate  = 1_000
-	keptNames = 100_000 // whose memory is measured
+	keptNames = 100_000 // names in the memory measurement
 )
 
 const (
-	// warm is how long each measurement is preceded by the same load.
+	// warm is the time for which the same load runs before each measurement.
 	warm = 200 * time.Millisecond
-	// acquaintance is how long a server gets to know its upstreams.
+	// acquaintance is the time for a server to measure its upstreams.
 	acquaintance = time.Second
-	// patience is that of a resolver in a Pod.
+	// patience is the timeout of a resolver in a Pod.
 	patience = 5 * time.Second
 )
 
-// sample is what was measured in one row of one contender in one round.
+// sample is the result for one row and one contender in one round.
 type sample struct {
-	// saturated is as fast as the server answers; nil where that is not asked
-	// for.
+	// saturated is the result of the closed loop; nil if it was not run.
 	saturated *load.Result
-	// steady is at a fixed rate; nil where the server is too slow for that.
+	// steady is the result at a fixed rate; nil if the server is too slow for it.
 	steady *load.Result
-	// uneven is a sample in which many answers come in one moment: only the
-	// latency of all moments says something.
+	// uneven marks a sample with bursts of answers, for which only the latency over all
+	// slices is meaningful.
 	uneven bool
-	// asked is how many queries came to the upstreams for each of a client.
+	// asked is the number of upstream queries per client query.
 	asked float64
-	// before and with are the resident memory without and with names, in MiB.
+	// before and with are the resident memory without and with cached names, in MiB.
 	before, with float64
 }
 
-// results are all samples, and how much others used of the processors.
+// results are all samples, and the share of the processors that other programs used.
 type results struct {
 	samples map[row]map[string][]*sample // by contender
 	others  []float64
-	// slices are those of all measurements at a fixed rate.
+	// slices counts the slices of all measurements at a fixed rate, and quiet those
+	// that were quiet.
 	slices, quiet int
 	hitRates      []hitRates
 }
 
-// act is one contender on a stage, for one part.
+// act is one contender on a stage, in one part.
 type act struct {
 	*bench
 	*stage
@@ -68,8 +68,8 @@ func (a *act) add(of row, s *sample) {
 	a.results.samples[of][a.contender] = append(a.results.samples[of][a.contender], s)
 }
 
-// measure measures all parts of all contenders, in turn. In each round another
-// one begins.
+// measure measures all parts of all contenders in turn. Each round starts with a
+// different contender.
 func (b *bench) measure(ctx context.Context) (*results, error) {
 	r := &results{samples: make(map[row]map[string][]*sample)}
 	for round := range b.rounds {
@@ -95,7 +95,7 @@ func (b *bench) measure(ctx context.Context) (*results, error) {
 	return r, err
 }
 
-// answers measures hits of the cache, and misses.
+// answers measures cache hits and misses.
 func (a *act) answers(ctx context.Context) error {
 	names := a.newNames(hitNames)
 	if err := fill(ctx, a.DNS, names); err != nil {
@@ -107,7 +107,7 @@ func (a *act) answers(ctx context.Context) error {
 	return a.misses(ctx, rowMiss, missRate)
 }
 
-// hits asks for what is in the cache, as fast as it is answered, then at a fixed
+// hits queries cached names, first as fast as the server answers and then at a fixed
 // rate.
 func (a *act) hits(ctx context.Context, names []string) (err error) {
 	config := a.config(warm, a.duration)
@@ -124,7 +124,7 @@ func (a *act) hits(ctx context.Context, names []string) (err error) {
 	if s.saturated, err = a.load(ctx, config); err != nil {
 		return err
 	}
-	// With less to spare, the queue is what would be measured.
+	// With less headroom, the measured latency would be that of the queue.
 	const spare = 1.1
 	all := s.saturated.Answered
 	if rate(s.saturated) >= spare*hitRate {
@@ -139,24 +139,24 @@ func (a *act) hits(ctx context.Context, names []string) (err error) {
 	return err
 }
 
-// rate is how many queries were answered in a second.
+// rate returns the number of queries answered per second.
 func rate(r *load.Result) float64 { return float64(r.Answered) / r.Elapsed.Seconds() }
 
-// misses asks for new names at a rate.
+// misses queries new names at a fixed rate.
 func (a *act) misses(ctx context.Context, of row, rate int) error {
 	s, err := a.ask(ctx, a.config(warm, a.duration), rate)
 	a.add(of, s)
 	return err
 }
 
-// meet lets the server get to know its upstreams.
+// meet gives the server time to measure its upstreams.
 func (a *act) meet(ctx context.Context) error {
 	_, err := a.ask(ctx, a.config(0, acquaintance), slowRate)
 	return err
 }
 
-// dead measures both upstreams, and what happens when the one is silent that was
-// asked more often.
+// dead measures the effect of silence of the upstream that received more queries, after
+// a measurement with both.
 func (a *act) dead(ctx context.Context) error {
 	const first = 2 * time.Second
 	if err := a.meet(ctx); err != nil {
@@ -180,7 +180,7 @@ func (a *act) dead(ctx context.Context) error {
 	return a.misses(ctx, rowDead, slowRate)
 }
 
-// loss measures what happens when both upstreams lose packets.
+// loss measures the effect of packet loss at both upstreams.
 func loss(of row, command string) func(*act, context.Context) error {
 	return func(a *act, ctx context.Context) error {
 		if err := a.meet(ctx); err != nil {
@@ -193,8 +193,8 @@ func loss(of row, command string) func(*act, context.Context) error {
 	}
 }
 
-// stall measures what happens when both upstreams pause for 3 seconds, one
-// second after the beginning.
+// stall measures the effect of a pause of both upstreams for 3 seconds, which begins
+// one second after the start.
 func (a *act) stall(ctx context.Context) error {
 	const (
 		before = time.Second
@@ -215,7 +215,7 @@ func (a *act) stall(ctx context.Context) error {
 	return <-told
 }
 
-// memory measures what names take up that are in the cache.
+// memory measures the memory that cached names use.
 func (a *act) memory(ctx context.Context) error {
 	const rest = time.Second
 	s := new(sample)
@@ -247,10 +247,10 @@ func (a *act) config(warm, duration time.Duration) *load.Config {
 	}
 }
 
-// ask asks for new names at a rate.
+// ask queries new names at a fixed rate.
 func (a *act) ask(ctx context.Context, config *load.Config, rate int) (s *sample, err error) {
 	config.Rate, config.Patience = rate, patience
-	const more = 1000 // than are asked for, for what is late
+	const more = 1000 // more than the rate needs, for late queries
 	all := int(time.Duration(rate) * (config.Warm + config.Duration) / time.Second)
 	if config.Queries, err = a.writeQueries(a.newNames(all + more)); err != nil {
 		return nil, err

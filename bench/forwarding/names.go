@@ -16,7 +16,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// newNames are n names that nobody asked for before.
+// newNames returns n names that were not used before.
 func (b *bench) newNames(n int) (names []string) {
 	for range n {
 		names = append(names, fmt.Sprintf("name-%08x.example.org.", b.made))
@@ -25,13 +25,13 @@ func (b *bench) newNames(n int) (names []string) {
 	return names
 }
 
-// queryFor asks for the address of a name without EDNS, as glibc and musl do.
+// queryFor returns a query for the address of a name without EDNS, as glibc and musl
+// send it.
 func queryFor(name string) ([]byte, error) {
 	return dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: dnswire.TypeA, Flags: dnswire.FlagRD})
 }
 
-// writeQueries writes a file for the load generator, which asks for the names in
-// an order that has nothing to do with the one in which they were made.
+// writeQueries writes a file of queries for the load generator, in random order.
 func (b *bench) writeQueries(names []string) (file string, err error) {
 	wires := make([][]byte, len(names))
 	for i, to := range rand.Perm(len(names)) {
@@ -43,7 +43,7 @@ func (b *bench) writeQueries(names []string) (file string, err error) {
 	return file, load.WriteQueries(file, wires)
 }
 
-// client asks one name after the other.
+// client sends one query after another.
 type client struct {
 	net.Conn
 	buffer [4096]byte
@@ -57,14 +57,14 @@ func dial(server netip.AddrPort) (*client, error) {
 	return &client{Conn: conn}, nil
 }
 
-// ask asks for a name, and fails unless its address comes.
+// ask queries the address of a name. It returns an error unless it gets the address.
 func (c *client) ask(name string) error {
 	const patience = 2 * time.Second
 	query, err := queryFor(name)
 	if err != nil {
 		return err
 	}
-	const ttl = 0 // does not matter
+	const ttl = 0 // not checked
 	wire, _ := allnames.AppendAnswer(nil, query, ttl)
 	want, err := dnswire.ParseMessage(wire)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *client) ask(name string) error {
 		}
 		const idLen = 2
 		if n < idLen || [idLen]byte(c.buffer[:idLen]) != [idLen]byte(query) {
-			continue // the answer to a query before
+			continue // the answer to an earlier query
 		}
 		got, err := dnswire.ParseMessage(c.buffer[:n])
 		if err != nil {
@@ -96,7 +96,7 @@ func (c *client) ask(name string) error {
 	}
 }
 
-// fill asks for all names until their addresses came.
+// fill queries all names until it has their addresses.
 func fill(ctx context.Context, server netip.AddrPort, names []string) error {
 	const clients = 32
 	group, ctx := errgroup.WithContext(ctx)
@@ -118,7 +118,7 @@ func fill(ctx context.Context, server netip.AddrPort, names []string) error {
 	return group.Wait()
 }
 
-// insist asks some times.
+// insist queries a name up to a few times.
 func (c *client) insist(name string) error {
 	const attempts = 3
 	var errs []error

@@ -13,7 +13,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// answered is a sample at a rate, of so many microseconds a query and for p99.
+// answered returns a sample at a fixed rate with this cost per query and p99, in
+// microseconds.
 func answered(cost, p99 int) *sample {
 	r := &load.Result{
 		Answered: 1000, ServerTime: time.Duration(1000*cost) * time.Microsecond,
@@ -111,7 +112,7 @@ func TestNamesAreNew(t *testing.T) {
 	}
 }
 
-// serve answers what is asked with answer.
+// serve runs a server that answers queries with answer.
 func serve(t *testing.T, answer func(query []byte) []byte) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -174,7 +175,7 @@ func TestZipf(t *testing.T) {
 	}
 }
 
-// plenty keeps everything.
+// plenty is a store that never evicts a name.
 type plenty map[uint32]bool
 
 func (p plenty) use(name uint32) (hit bool, err error) {
@@ -199,7 +200,7 @@ func TestLedger(t *testing.T) {
 }
 
 func TestLRU(t *testing.T) {
-	l := newLRU(20, 10) // has room for two
+	l := newLRU(20, 10) // room for two names
 	for i, c := range []struct {
 		name uint32
 		hit  bool

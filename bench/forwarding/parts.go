@@ -7,10 +7,10 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// row is one of the tables' rows.
+// row is a row of the tables.
 type row string
 
-// The rows.
+// These are the rows.
 const (
 	rowHit       row = "hit"
 	rowMiss      row = "miss, 2,000/s"
@@ -23,18 +23,18 @@ const (
 	rowMemory    row = "memory"
 )
 
-// missRows are in the order of the table.
+// missRows returns the rows in the order of the table.
 func missRows() []row {
 	return []row{rowMiss, rowGood, rowDeadFirst, rowDead, rowLittle, rowMuch, rowStall}
 }
 
-// part is what is measured on one stage.
+// part is a set of measurements on one stage.
 type part struct {
 	name string
-	play func(*act, context.Context) error // nil where no server is needed
+	play func(*act, context.Context) error // nil if no server is needed
 }
 
-// hitRatePart needs no server.
+// hitRatePart is the part that needs no server.
 const hitRatePart = "hitrate"
 
 func parts() []part {
@@ -56,19 +56,19 @@ func partNames() (names []string) {
 	return names
 }
 
-// has reports whether a part was chosen.
+// has reports whether a part was selected.
 func (b *bench) has(name string) bool {
 	return slices.ContainsFunc(b.parts, func(p part) bool { return p.name == name })
 }
 
-// goal is what a ratio is to be.
+// goal is a limit for a ratio.
 type goal struct {
 	what  string
 	ratio func(*results) (rig.Spread, bool)
 	limit rig.Limit
 }
 
-// against compares Portolan with a peer.
+// against returns the ratio of Portolan's figure to a peer's.
 func against(peer string, of row, f figure) func(*results) (rig.Spread, bool) {
 	return func(r *results) (rig.Spread, bool) {
 		return rig.Ratio(r.samples[of][portolan], r.samples[of][peer], f)

@@ -11,14 +11,14 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// Processors: everybody who is measured is on one; on the other is who asks, and
-// those who are asked in the end.
+// The measured server has one processor. The load generator and the upstreams share the
+// other.
 const (
 	serverCPU    = 0
 	generatorCPU = 1
 )
 
-// bench is all that is prepared.
+// bench is the state that all measurements share.
 type bench struct {
 	*settings
 	log     *slog.Logger
@@ -29,13 +29,13 @@ type bench struct {
 	generator, upstream string // programs
 	entrants            []*entrant
 	parts               []part
-	stages              int // that there were
-	made                int // names that were new
+	stages              int // number of stages so far
+	made                int // number of new names so far
 }
 
 func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
 
-// prepare builds everything, and finds out who takes part.
+// prepare builds the programs and determines the contenders.
 func (b *bench) prepare(ctx context.Context) (err error) {
 	chosen, err := rig.Choose(partNames(), b.settings.parts)
 	if err != nil {
@@ -74,7 +74,7 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// enter finds a contender, and checks that it answers what the upstreams say.
+// enter prepares a contender and checks that it returns the upstreams' answers.
 func (b *bench) enter(ctx context.Context, name string) (*entrant, error) {
 	e, err := b.entrant(ctx, name)
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// stage is a contender that runs, with upstreams of its own.
+// stage is a running contender with dedicated upstreams.
 type stage struct {
 	*rig.Server
 	processes []int
 	upstreams []*upstream
 }
 
-// on starts a contender and its upstreams, and stops them when play is over: so
-// nobody remembers what an upstream did in another part.
+// on starts a contender and new upstreams, and stops them after play, so that no server
+// remembers an upstream's behavior in another part.
 func (b *bench) on(ctx context.Context, e *entrant, play func(*stage) error) error {
 	b.stages++
 	files := b.file(fmt.Sprintf("%s-%d", e.name, b.stages))
@@ -53,7 +53,7 @@ func (b *bench) on(ctx context.Context, e *entrant, play func(*stage) error) err
 	return play(st)
 }
 
-// upstream is one that runs.
+// upstream is a running upstream.
 type upstream struct {
 	*rig.Server
 	control string // URL
@@ -75,7 +75,7 @@ func (b *bench) startUpstream(ctx context.Context, files string) (*upstream, err
 	return u, u.WaitReady(ctx)
 }
 
-// tell gives the upstream a command.
+// tell sends a command to the upstream.
 func (u *upstream) tell(ctx context.Context, command string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.control, strings.NewReader(command))
 	if err != nil {
@@ -85,7 +85,7 @@ func (u *upstream) tell(ctx context.Context, command string) error {
 	return err
 }
 
-// asked is how many queries came.
+// asked returns the number of queries received.
 func (u *upstream) asked(ctx context.Context) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.control, nil)
 	if err != nil {
@@ -110,7 +110,7 @@ func (u *upstream) call(request *http.Request) (asked int, err error) {
 	return strconv.Atoi(strings.TrimSpace(string(body)))
 }
 
-// tell gives both upstreams a command.
+// tell sends a command to both upstreams.
 func (st *stage) tell(ctx context.Context, command string) error {
 	for _, u := range st.upstreams {
 		if err := u.tell(ctx, command); err != nil {
@@ -120,7 +120,7 @@ func (st *stage) tell(ctx context.Context, command string) error {
 	return nil
 }
 
-// asked is how many queries came to both.
+// asked returns the number of queries received by both upstreams.
 func (st *stage) asked(ctx context.Context) (sum int, err error) {
 	for _, u := range st.upstreams {
 		n, err := u.asked(ctx)
@@ -132,7 +132,7 @@ func (st *stage) asked(ctx context.Context) (sum int, err error) {
 	return sum, nil
 }
 
-// favorite is the upstream that was asked more often.
+// favorite returns the upstream that received more queries.
 func (st *stage) favorite(ctx context.Context) (favorite *upstream, err error) {
 	most := -1
 	for _, u := range st.upstreams {

@@ -1,6 +1,6 @@
-// Package forwarding measures what names cost that are not the cluster's: Portolan
-// beside other servers that ask and remember, all with the same upstreams, which
-// misbehave on command. It prints tables in Markdown. See docs/bench.md.
+// Package forwarding measures the cost of names outside the cluster, for Portolan and
+// other forwarding and caching servers. All have the same upstreams, which misbehave on
+// command. The package prints tables in Markdown. See docs/bench.md.
 package forwarding
 
 import (
@@ -15,7 +15,7 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// settings are what the command line says.
+// settings are the values of the flags.
 type settings struct {
 	rounds     int
 	duration   time.Duration
@@ -25,7 +25,7 @@ type settings struct {
 	write      string
 }
 
-// Suite is this measurement as a subcommand.
+// Suite returns this measurement as a subcommand.
 func Suite() rig.Suite {
 	return rig.Suite{
 		Name:    "forwarding",
@@ -34,7 +34,7 @@ func Suite() rig.Suite {
 	}
 }
 
-// declare declares the flags, and returns what measures with their values.
+// declare declares the flags and returns the measurement that uses their values.
 func declare(flags *flag.FlagSet) rig.Measurement {
 	s := new(settings)
 	rig.RoundsFlag(flags, &s.rounds, 3)

@@ -8,7 +8,7 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// markdown is the whole report.
+// markdown returns the whole report.
 func (b *bench) markdown(r *results) string {
 	var s strings.Builder
 	b.writeConditions(&s, r)
@@ -20,7 +20,7 @@ func (b *bench) markdown(r *results) string {
 	return s.String()
 }
 
-// writeConditions says what was measured where.
+// writeConditions writes the conditions of the measurement.
 func (b *bench) writeConditions(s *strings.Builder, r *results) {
 	var versions []string
 	for _, e := range b.entrants {
@@ -51,7 +51,7 @@ func (r *results) writeGoals(s *strings.Builder) {
 	}
 }
 
-// table is one that has a line for each contender.
+// table is a table with a line for each contender.
 type table struct {
 	columns []column
 	rows    []row
@@ -62,11 +62,11 @@ type column struct {
 	title string
 	of    figure
 	cell  func([]*sample, func(*sample) (float64, bool)) string
-	// beside says whether Portolan's divided by it stands beside it.
+	// beside selects a column with the ratio of Portolan's figure to this one.
 	beside ratioColumn
 }
 
-// ratioColumn says whether there is one.
+// ratioColumn is true if there is a ratio column.
 type ratioColumn bool
 
 const (
@@ -74,7 +74,7 @@ const (
 	withRatio ratioColumn = true
 )
 
-// write writes the table, if there is something in it.
+// write writes the table unless it is empty.
 func (t *table) write(s *strings.Builder, b *bench, r *results) {
 	if !slices.ContainsFunc(t.rows, func(of row) bool { return len(r.samples[of]) > 0 }) {
 		return
@@ -103,7 +103,7 @@ func (t *table) write(s *strings.Builder, b *bench, r *results) {
 	}
 }
 
-// writeLine writes what was measured of one contender.
+// writeLine writes the results of one contender.
 func (t *table) writeLine(s *strings.Builder, of map[string][]*sample, name string) {
 	fmt.Fprintf(s, "| %s |", name)
 	for _, c := range t.columns {

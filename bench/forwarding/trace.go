@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// The trace: so many queries, by Zipf's law, for so many names; in the middle
-// each of other names once.
+// The trace has traceQueries queries for traceNames names with a Zipf distribution. In
+// the middle, each of scanNames other names is queried once.
 const (
 	traceNames   = 200_000
 	traceQueries = 1_000_000
 	scanNames    = 100_000
 )
 
-// trace is queries of clients.
+// trace is a sequence of client queries.
 type trace struct {
 	queries, scan int
 	law           *zipf
 	random        *rand.Rand
 }
 
-// newTrace begins it, the same one each time.
+// newTrace returns the trace, which is always the same.
 func newTrace() *trace {
 	const seed = 1949
 	return &trace{traceQueries, scanNames, newZipf(traceNames), rand.New(rand.NewPCG(seed, seed))}
 }
 
-// zipf chooses names: the n-th one n times less often than the first, which is
-// an exponent of 1.
+// zipf selects names by Zipf's law with exponent 1: the n-th name n times less often
+// than the first.
 type zipf struct{ sums []float64 }
 
 func newZipf(names int) *zipf {
@@ -45,7 +45,7 @@ func (z *zipf) choose(random *rand.Rand) uint32 {
 	return uint32(min(n, len(z.sums)-1))
 }
 
-// tally counts uses of a store.
+// tally counts uses and hits of a store.
 type tally struct{ queries, hits int }
 
 func (t *tally) count(hit bool) {
@@ -57,10 +57,10 @@ func (t *tally) count(hit bool) {
 
 func (t tally) rate() float64 { return float64(t.hits) / float64(max(1, t.queries)) }
 
-// ledger counts the parts of a trace apart.
+// ledger has separate counts for the parts of a trace.
 type ledger struct{ before, during, after tally }
 
-// all is the whole trace.
+// all returns the counts of the whole trace.
 func (l *ledger) all() tally {
 	var sum tally
 	for _, t := range []tally{l.before, l.during, l.after} {
@@ -70,7 +70,7 @@ func (l *ledger) all() tally {
 	return sum
 }
 
-// replay puts a trace to a store.
+// replay runs a trace against a store.
 func replay(t *trace, to store) (l ledger, err error) {
 	half := t.queries / 2
 	byLaw := func() uint32 { return t.law.choose(t.random) }

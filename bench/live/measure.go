@@ -16,7 +16,7 @@ import (
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
-// bench is what all measurements need.
+// bench is the state that all measurements share.
 type bench struct {
 	*settings
 	log        *slog.Logger
@@ -24,16 +24,16 @@ type bench struct {
 	client     *kubernetes.Clientset
 	dir        string
 	contenders []contender // CoreDNS, Portolan, Portolan with a snapshot
-	changed    int         // timed changes so far
+	changed    int         // number of timed changes so far
 }
 
-// contender is a program that is measured, on whatever API server.
+// contender is a measured program, which runs on any API server.
 type contender struct {
 	name string
 	on   func(kubeconfig string) *rig.Contender
 }
 
-// contenders, by place.
+// These are the indexes of contenders.
 const (
 	theirs = iota
 	ours
@@ -41,45 +41,45 @@ const (
 	all
 )
 
-// half is what was measured on one cluster.
+// half is the result for one cluster.
 type half struct {
 	cluster *synthetic.Cluster
 	rounds  [all][]*round
-	// others is which part of the processors others used, each time when all
-	// that is measured was idle.
+	// others are the shares of the processors that other programs used, measured while
+	// all contenders were idle.
 	others []float64
 }
 
-// round is what was measured of one contender once.
+// round is the result of one contender in one round.
 type round struct {
 	memory, peak float64 // MiB
-	own          float64 // of memory, what is of no file
+	own          float64 // the part of memory that is not backed by files
 	memoryAfter  float64 // after the storm
 	startup
 	firstSecond       [outcomes]int
 	change            changes // from the return of a write to the answer
 	storm, stream     changes
-	stormRate         float64 // other changes in a second
+	stormRate         float64 // other changes per second
 	streamRate        float64
 	withoutAPI        [outcomes]int // in the first seconds
-	withoutAPIAnswers time.Duration // from start to the first right answer; 0 is none
+	withoutAPIAnswers time.Duration // from the start to the first right answer; 0 is none
 }
 
-// startup is that of a server, until it is ready and right.
+// startup is the start of a server, until it is ready and answers correctly.
 type startup struct {
 	took, processor time.Duration
-	stolen          float64 // the host's part of the processors meanwhile
+	stolen          float64 // share of the processors that the host took meanwhile
 }
 
-// changes are how long timed changes took.
+// changes are the latencies of timed changes.
 type changes struct {
 	times []time.Duration
-	// quiet is which part of all of them was in moments in which the host took
-	// no time. When that is too small, times are of all.
+	// quiet is the share of changes in slices in which the host took no time. If it is
+	// too small, times has all changes.
 	quiet float64
 }
 
-// half measures everything on the cluster as it is.
+// half measures everything with the given cluster.
 func (b *bench) half(ctx context.Context, s *synthetic.Cluster) (*half, error) {
 	h := &half{cluster: s}
 	fake, err := fakeapi.New(s)
@@ -93,7 +93,7 @@ func (b *bench) half(ctx context.Context, s *synthetic.Cluster) (*half, error) {
 	}
 	for n := range b.rounds {
 		for i := range 2 {
-			place := (n + i) % 2 // each is first as often as the other
+			place := (n + i) % 2 // the contenders alternate in being first
 			r := new(round)
 			h.rounds[place] = append(h.rounds[place], r)
 			b.log.Info("measuring", "round", n+1, "of", b.contenders[place].name, "pods", s.Pods)
@@ -117,7 +117,7 @@ func (b *bench) half(ctx context.Context, s *synthetic.Cluster) (*half, error) {
 	return h, err
 }
 
-// settle is how long a server is let alone before changes are timed.
+// settle is the pause before changes are timed.
 const settle = 5 * time.Second
 
 // onRealAPI measures start, memory and changes.
@@ -145,7 +145,7 @@ func (b *bench) onRealAPI(ctx context.Context, c contender, h *half, r *round) e
 	return err
 }
 
-// onFakeAPI measures changes in a steady stream of others.
+// onFakeAPI measures changes in a steady stream of other changes.
 func (b *bench) onFakeAPI(
 	ctx context.Context,
 	c contender,
@@ -166,15 +166,15 @@ func (b *bench) onFakeAPI(
 	defer rig.KeepGarbage()()
 	const (
 		pace = time.Millisecond
-		more = 10 // times as many changes, as each takes a fraction of a millisecond
+		more = 10 // as many changes, because each takes a fraction of a millisecond
 	)
 	r.stream, r.streamRate, err = b.timeInStorm(ctx, server.DNS, h.cluster, more*b.changes, pace, fake.Put)
 	return err
 }
 
-// quietStart starts a server until the host took little from this machine
-// meanwhile, a few times at most. The start from which it took least counts,
-// and the last server goes on.
+// quietStart starts a server repeatedly, up to a limit, until the host took little time
+// during a start. The start with the least stolen time counts, and the last server
+// continues to run.
 func (b *bench) quietStart(
 	ctx context.Context,
 	c contender,
@@ -183,7 +183,7 @@ func (b *bench) quietStart(
 ) (server *rig.Server, err error) {
 	const (
 		tries  = 4
-		little = .01 // of the processors
+		little = .01 // share of the processors
 	)
 	for n := range tries {
 		if n > 0 {
@@ -203,7 +203,7 @@ func (b *bench) quietStart(
 	return server, nil
 }
 
-// measureStart starts a server, and waits until it is ready and right.
+// measureStart starts a server and waits until it is ready and answers correctly.
 func (b *bench) measureStart(ctx context.Context, c contender, s *synthetic.Cluster) (*rig.Server, startup, error) {
 	began, before := time.Now(), rig.ReadUsage()
 	server, err := c.on(b.api.Kubeconfig()).Start()
@@ -225,8 +225,8 @@ func (b *bench) measureStart(ctx context.Context, c contender, s *synthetic.Clus
 	return server, this, err
 }
 
-// firstSecond asks a server from its start on. That costs whoever answers
-// already, so it is not the start that is measured.
+// firstSecond queries a server from its start on. Queries cost processor time, so this
+// start is not the measured one.
 func (b *bench) firstSecond(c contender, s *synthetic.Cluster, r *round) error {
 	server, err := c.on(b.api.Kubeconfig()).Start()
 	if err != nil {
@@ -256,9 +256,9 @@ func (b *bench) allRight(ctx context.Context, server netip.AddrPort, facts []fac
 	return nil
 }
 
-// timeChanges gives headless Services new endpoints, one after the other, and
-// measures from the return of each write to the answer that has the new one. It
-// goes on until so many of them were in moments in which the host took nothing.
+// timeChanges gives headless Services new endpoints, one after another, and measures
+// from the return of each write to the answer with the new endpoint. It stops when
+// enough changes were in slices in which the host took no time.
 func (b *bench) timeChanges(
 	ctx context.Context,
 	server netip.AddrPort,
@@ -266,7 +266,7 @@ func (b *bench) timeChanges(
 	wanted int,
 	put synthetic.Put,
 ) (c changes, err error) {
-	const mostTries = 3 // times as many as are wanted
+	const mostTries = 3 // times the number of wanted changes
 	a, err := newAsker(server)
 	if err != nil {
 		return c, err
@@ -289,7 +289,7 @@ func (b *bench) timeChanges(
 	return c, nil
 }
 
-// timeChange makes and times one change.
+// timeChange makes one change and measures it.
 func (b *bench) timeChange(
 	ctx context.Context,
 	a *asker,
@@ -306,7 +306,7 @@ func (b *bench) timeChange(
 	return time.Since(began), err
 }
 
-// timeInStorm does so while others change.
+// timeInStorm measures changes during a storm of other changes.
 func (b *bench) timeInStorm(
 	ctx context.Context,
 	server netip.AddrPort,
@@ -323,9 +323,9 @@ func (b *bench) timeInStorm(
 	return c, rate, errors.Join(err, stormErr)
 }
 
-// withoutAPI stops the API server and measures what starts without it are like.
+// withoutAPI stops the API server and measures starts without it.
 func (b *bench) withoutAPI(ctx context.Context, h *half) error {
-	// It is to have a snapshot of the cluster.
+	// This start writes the snapshot of the cluster.
 	server, err := b.contenders[oursWarm].on(b.api.Kubeconfig()).Start()
 	if err != nil {
 		return err
@@ -350,7 +350,7 @@ func (b *bench) withoutAPI(ctx context.Context, h *half) error {
 	return b.api.StartAPIServer(ctx)
 }
 
-// watched is how long a start without the API is watched.
+// watched is how long a start without the API is observed.
 const watched = 5 * time.Second
 
 func (b *bench) startWithoutAPI(c contender, s *synthetic.Cluster, r *round) error {

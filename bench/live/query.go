@@ -16,16 +16,17 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// fact is a name and an address that it has.
+// fact is a name with one of its addresses.
 type fact struct {
 	name    string
 	address netip.Addr
 }
 
-// query is what asks for a fact's name, and what is in answers that say it.
+// query is the query for a fact's name, and the octets that a right answer contains.
 type query struct{ wire, want []byte }
 
-// facts are true when all is loaded: the last of Services and Pods.
+// facts returns what is true when everything is loaded: the last of the Services and
+// Pods.
 func facts(c *synthetic.Cluster) (all []fact) {
 	last := c.Services[synthetic.ClusterIP] - 1
 	all = append(all, fact{c.DNSName(synthetic.ClusterIP, last), c.ClusterIP(last)})
@@ -42,16 +43,16 @@ func (f fact) query() (*query, error) {
 	return &query{wire: wire, want: append([]byte{0, net.IPv4len}, f.address.AsSlice()...)}, err
 }
 
-// outcome is what a query got.
+// outcome is the result of a query.
 type outcome int
 
 const (
-	noReply outcome = iota // or the port was refused
+	noReply outcome = iota // or ICMP port unreachable
 	right
 	servFail
 	nxDomain
-	without   // NOERROR, but not the address
-	otherwise // another code
+	without   // NOERROR without the address
+	otherwise // another response code
 	outcomes
 )
 
@@ -71,7 +72,7 @@ func (q *query) judge(reply []byte) outcome {
 
 const headerLen = 12 // RFC 1035, section 4.1.1
 
-// asker asks a server, one query after the other.
+// asker sends one query after another to a server.
 type asker struct {
 	conn *net.UDPConn
 	id   uint16
@@ -85,7 +86,7 @@ func newAsker(server netip.AddrPort) (*asker, error) {
 
 func (a *asker) close() { a.conn.Close() }
 
-// ask asks once, and gives noReply after a while without one.
+// ask sends one query. It returns noReply after a timeout.
 func (a *asker) ask(q *query) outcome {
 	const patience = 100 * time.Millisecond
 	a.id++
@@ -105,7 +106,7 @@ func (a *asker) ask(q *query) outcome {
 	}
 }
 
-// until asks back to back until the answer is right.
+// until repeats the query until the answer is right.
 func (a *asker) until(ctx context.Context, f fact) error {
 	const patience = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -122,7 +123,7 @@ func (a *asker) until(ctx context.Context, f fact) error {
 	return nil
 }
 
-// metronome asks in a steady rhythm, whatever becomes of the queries.
+// metronome sends queries at a fixed interval, regardless of their answers.
 type metronome struct {
 	conn  *net.UDPConn
 	query *query
@@ -139,7 +140,7 @@ type beat struct {
 	outcome         outcome
 }
 
-// maxBeats is how many there may be: as many as there are IDs.
+// maxBeats is the highest number of queries, which is the number of IDs.
 const maxBeats = 1 << 16
 
 func startMetronome(server netip.AddrPort, f fact, pace time.Duration) (*metronome, error) {
@@ -168,7 +169,7 @@ func (m *metronome) ask(pace time.Duration) {
 		m.beats = append(m.beats, beat{asked: time.Now()})
 		m.mu.Unlock()
 		binary.BigEndian.PutUint16(m.query.wire, uint16(id))
-		_, _ = m.conn.Write(m.query.wire) // refused: there is no reply, then
+		_, _ = m.conn.Write(m.query.wire) // an error means that there will be no reply
 		next = next.Add(pace)
 		time.Sleep(time.Until(next))
 	}
@@ -182,7 +183,7 @@ func (m *metronome) listen() {
 			return
 		}
 		if err != nil || n < headerLen {
-			continue // the port is refused, until somebody listens
+			continue // the port is unreachable until the server listens
 		}
 		now, id := time.Now(), binary.BigEndian.Uint16(buf[:])
 		m.mu.Lock()
@@ -193,7 +194,7 @@ func (m *metronome) listen() {
 	}
 }
 
-// firstRight is when the first right answer came; zero when there was none.
+// firstRight returns when the first right answer arrived; zero if there was none.
 func (m *metronome) firstRight() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,8 +206,8 @@ func (m *metronome) firstRight() time.Time {
 	return time.Time{}
 }
 
-// stop ends it, some time after the last query, and gives what became of those
-// that were asked within so long after the first.
+// stop stops the queries and, after a grace period, returns the outcomes of those sent
+// within the given time after the first.
 func (m *metronome) stop(within time.Duration) (counts [outcomes]int) {
 	const grace = 200 * time.Millisecond
 	m.mu.Lock()

@@ -1,5 +1,5 @@
-// Package live measures Portolan beside CoreDNS, on one real Kubernetes API
-// server in one run, and prints a table in Markdown. See docs/bench.md.
+// Package live measures Portolan and CoreDNS on one real Kubernetes API server in one
+// run, and prints a table in Markdown. See docs/bench.md.
 package live
 
 import (
@@ -16,7 +16,7 @@ import (
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
-// settings are what the command line says, and what else the table says.
+// settings are the values of the flags, and further facts for the table.
 type settings struct {
 	cluster synthetic.Cluster
 	rounds  int
@@ -25,16 +25,16 @@ type settings struct {
 	keep    bool
 	parts   map[part]bool
 
-	// Of this run.
+	// These describe this run.
 	commit, machine string
 }
 
-// Suite is this measurement as a subcommand.
+// Suite returns this measurement as a subcommand.
 func Suite() rig.Suite {
 	return rig.Suite{Name: "live", Short: "Portolan beside CoreDNS on one real API server", Declare: declare}
 }
 
-// declare declares the flags, and returns what measures with their values.
+// declare declares the flags and returns the measurement that uses their values.
 func declare(flags *flag.FlagSet) rig.Measurement {
 	s := new(settings)
 	flags.IntVar(&s.cluster.Namespaces, "namespaces", 100, "Namespaces")
@@ -51,7 +51,7 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	return s.run
 }
 
-// part is something that is measured, which may be left out.
+// part is a measurement that can be left out.
 type part string
 
 const (
@@ -106,17 +106,17 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 		return err
 	}
 	if len(s.parts) < len(partNames()) {
-		s.write = "" // the table there is of all parts
+		s.write = "" // the existing table has all parts
 	}
 	return rig.Report(markdown(s, halves), s.write, "live")
 }
 
-// needsAPI reports whether anything is measured that needs a real API server.
+// needsAPI reports whether a selected part needs a real API server.
 func (s *settings) needsAPI() bool {
 	return s.parts[firstSecond] || s.parts[start] || s.parts[changing] || s.parts[withoutAPI]
 }
 
-// startAPI starts an API server, and fills the cluster, but for Pods.
+// startAPI starts an API server and creates the cluster without its Pods.
 func (b *bench) startAPI(ctx context.Context) (err error) {
 	if b.api, err = controlplane.Start(ctx, controlplane.Options{Log: b.log}); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (b *bench) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Without cache, since it is changes that are timed.
+	// Without the cache, because changes are measured.
 	theirProgram, err := workshop.Program(ctx, rig.NameCoreDNS)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"portolan.dev/portolan/bench/synthetic"
 )
 
-// figure is one number of each round, and how it is written.
+// figure is one number of a round.
 type figure func(*round) float64
 
 // row is one line of the table.
@@ -18,12 +18,12 @@ type row struct {
 	what string
 	of   figure
 	unit string
-	goal float64 // Portolan's part of CoreDNS' number, at most; 0 is none
+	goal float64 // highest allowed ratio of Portolan's number to CoreDNS'; 0 is none
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// quantile gives the figure of times at q, between 0 and 1.
+// quantile returns the figure of the q-quantile of times.
 func quantile(q float64, of func(*round) changes) figure {
 	return func(r *round) float64 { return milliseconds(rig.Quantile(of(r).times, q)) }
 }
@@ -123,7 +123,7 @@ func (h *half) writeWithoutAPI(b *strings.Builder) {
 		rig.Met(warm.Least > 0 && warm.Most <= 1000))
 }
 
-// tell says in words what became of queries, medians over the rounds.
+// tell describes the outcomes of queries, as medians over the rounds.
 func tell(rounds []*round, of func(*round) [outcomes]int) string {
 	var parts []string
 	for o, name := range []string{
@@ -141,7 +141,7 @@ func tell(rounds []*round, of func(*round) [outcomes]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// neverWrong reports whether nobody was told that the name has no address.
+// neverWrong reports whether no query got the answer that the name has no address.
 func neverWrong(rounds []*round, of func(*round) [outcomes]int) bool {
 	return over(rounds, func(r *round) float64 { return float64(of(r)[nxDomain] + of(r)[without]) }).Most == 0
 }

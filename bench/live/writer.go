@@ -13,6 +13,6 @@ func (b *bench) put(ctx context.Context, o *discoveryv1.EndpointSlice) error {
 	return err
 }
 
-// changedIPs are what timed changes put in the place of the first address of a
-// Service's endpoints.
+// changedIPs is the first of the addresses that timed changes set as the first address
+// of a Service's endpoints.
 const changedIPs = "10.208.0.0"

@@ -11,8 +11,8 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// RunApart is Run in a process of its own, the generator, on one processor. That
-// nothing was answered is an error.
+// RunApart is like Run, in a separate process (the generator) on one processor. It
+// returns an error if no query was answered.
 func (c *Config) RunApart(ctx context.Context, generator string, cpu int) (*Result, error) {
 	in, err := json.Marshal(c)
 	if err != nil {

@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// book knows which queries of one socket wait for an answer.
+// book tracks the queries of one socket that wait for an answer.
 type book struct {
-	patience time.Duration // with each
-	entries  []entry       // as many as a power of two
-	next     uint16        // ID
+	patience time.Duration // timeout of each query
+	entries  []entry       // the length is a power of two
+	next     uint16        // the next ID
 	waiting  int
 }
 
-// entry is a query that was asked.
+// entry is a sent query.
 type entry struct {
 	id      uint16
 	waiting bool
 	at      time.Duration // when it was due
 }
 
-// newBook makes a book for so many queries at once, each of which is given up
-// after some time.
+// newBook returns a book for up to most queries at once. A query is lost after
+// patience.
 func newBook(most int, patience time.Duration) *book {
-	const roomFor = 4 // times as many, so that the next entry is seldom in use
+	const roomFor = 4 // times as many entries, so that the next entry is rarely in use
 	size := 1 << bits.Len(uint(roomFor*most-1))
 	return &book{patience: patience, entries: make([]entry, min(size, 1<<16))}
 }
 
-// ask enters a query, and gives its ID. Who did not get an answer in time is
-// lost, when its entry is needed; without a free entry, ok is false.
+// ask adds a query and returns its ID. If the entry of a query that timed out is
+// reused, that query counts as lost. ok is false if no entry is free.
 func (b *book) ask(at time.Duration) (id uint16, lost int, ok bool) {
 	for range b.entries {
 		e := &b.entries[int(b.next)&(len(b.entries)-1)]
@@ -49,10 +49,11 @@ func (b *book) ask(at time.Duration) (id uint16, lost int, ok bool) {
 	return 0, lost, false
 }
 
-// withdraw forgets a query that was not sent.
+// withdraw removes a query that was not sent.
 func (b *book) withdraw(id uint16) { b.answer(id) }
 
-// answer says when the query of that ID was due; ok is false when none waits.
+// answer returns when the query with that ID was due; ok is false if no such query
+// waits.
 func (b *book) answer(id uint16) (at time.Duration, ok bool) {
 	e := &b.entries[int(id)&(len(b.entries)-1)]
 	if !e.waiting || e.id != id {
@@ -63,7 +64,7 @@ func (b *book) answer(id uint16) (at time.Duration, ok bool) {
 	return e.at, true
 }
 
-// expire forgets who waited too long, and says how many these were.
+// expire removes the queries that timed out and returns their number.
 func (b *book) expire(now time.Duration) (lost int) {
 	if b.waiting == 0 {
 		return 0

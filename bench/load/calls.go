@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// tlsConfig trusts the certificates of a file. Every session is new, and keys
-// are exchanged in the one way that all servers know.
+// tlsConfig returns a configuration that trusts the certificates in a file. Every
+// session is new. The key exchange is one that all servers support.
 func (g *generator) tlsConfig() (*tls.Config, error) {
 	text, err := os.ReadFile(g.Roots)
 	if err != nil {
@@ -32,15 +32,15 @@ func (g *generator) tlsConfig() (*tls.Config, error) {
 	}, nil
 }
 
-// call is what became of a query on a connection of its own.
+// call is the result of a query on its own connection.
 type call struct {
 	answer []byte
 	err    error
 }
 
-// tlsConnectionLoop asks each query on a TLS connection of its own, as many at
-// once as there are sockets. Handshakes cost a server so much that it does not
-// matter here that goroutines wait, and are woken up.
+// tlsConnectionLoop sends each query on a new TLS connection, with as many at once as
+// there are sockets. Handshakes are so expensive for a server that the cost of waking
+// goroutines does not matter.
 func (g *generator) tlsConnectionLoop() (first, last *moment, err error) {
 	config, err := g.tlsConfig()
 	if err != nil {
@@ -63,7 +63,7 @@ func (g *generator) tlsConnectionLoop() (first, last *moment, err error) {
 		})
 	}
 	return g.measured(func(time.Duration) error {
-		c := <-done // each has patience, so it comes
+		c := <-done // arrives at the latest after the timeout
 		var late net.Error
 		switch {
 		case errors.As(c.err, &late) && late.Timeout():
@@ -79,7 +79,7 @@ func (g *generator) tlsConnectionLoop() (first, last *moment, err error) {
 	})
 }
 
-// call asks the n-th query.
+// call sends the n-th query.
 func (g *generator) call(ctx context.Context, config *tls.Config, n int) (answer []byte, err error) {
 	source := source(n)
 	dialer := tls.Dialer{
@@ -97,7 +97,7 @@ func (g *generator) call(ctx context.Context, config *tls.Config, n int) (answer
 	return ExchangeStream(conn, g.queries[n%len(g.queries)])
 }
 
-// ExchangeStream asks one query over a stream and reads one answer.
+// ExchangeStream sends one query over a stream and reads one answer.
 func ExchangeStream(stream io.ReadWriter, query []byte) (answer []byte, err error) {
 	if _, err := stream.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(query))), query...)); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connectionLoop asks each query on a connection of its own, as many at once as
-// there are sockets.
+// connectionLoop sends each query on a new connection, with as many at once as there
+// are sockets.
 func (g *generator) connectionLoop() (first, last *moment, err error) {
 	calls := make([]*socket, g.Sockets)
 	for i := range calls {
@@ -27,10 +27,10 @@ func (g *generator) connectionLoop() (first, last *moment, err error) {
 	})
 }
 
-// follow goes on with a connection: when its query is answered or lost, the
-// next one begins.
+// follow handles the events of a connection. When its query is answered or lost, the
+// next one starts.
 func (g *generator) follow(c *socket, now time.Duration) error {
-	if _, err := c.send(nil); err != nil { // what waited for the connection
+	if _, err := c.send(nil); err != nil { // data that waited for the connection
 		return g.errorAt(err)
 	}
 	if _, err := g.hear(c); err != nil {
@@ -43,7 +43,7 @@ func (g *generator) follow(c *socket, now time.Duration) error {
 	return g.reconnect(c, now)
 }
 
-// reconnect ends the connection, makes another one and asks on it.
+// reconnect closes the connection, opens a new one and sends a query on it.
 func (g *generator) reconnect(c *socket, now time.Duration) error {
 	s := c.carrier.(*stream)
 	if s.fd >= 0 {
@@ -59,8 +59,8 @@ func (g *generator) reconnect(c *socket, now time.Duration) error {
 	return g.ask(c, 1, now)
 }
 
-// dialFrom connects from one of many loopback addresses, so that there are
-// enough ports for connections that ended a moment ago.
+// dialFrom connects from one of many loopback addresses, so that there are enough free
+// ports while recently closed connections still occupy theirs.
 func (g *generator) dialFrom() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -73,7 +73,7 @@ func (g *generator) dialFrom() (fd int, err error) {
 	if err := unix.Bind(fd, &source); err != nil {
 		return 0, err
 	}
-	// The queue of a server that accepts slowly is not to hold up the others.
+	// A server that accepts slowly must not block the other connections.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return 0, err
 	}
@@ -83,7 +83,7 @@ func (g *generator) dialFrom() (fd int, err error) {
 	return fd, nil
 }
 
-// source is the n-th of many loopback addresses, again and again.
+// source returns one of many loopback addresses, in rotation.
 func source(n int) [4]byte {
 	const sources = 64
 	return [4]byte{127, 0, 1, byte(1 + n%sources)}

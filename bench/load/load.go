@@ -1,9 +1,8 @@
-// Package load asks a DNS server queries, in closed loop as fast as it answers,
-// or in open loop at a fixed rate, from one thread.
+// Package load sends queries to a DNS server from one thread: in a closed loop, as fast
+// as the server answers, or in an open loop at a fixed rate.
 //
-// It never sleeps while it measures, so that no server is charged for waking
-// it; the queries are in wire form from the start, and many go and come with
-// one system call.
+// It never sleeps during a measurement, so that no server pays for waking it. The
+// queries are encoded in advance, and one system call sends or receives many.
 package load
 
 import (
@@ -14,7 +13,7 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// Transport is how queries get to the server.
+// Transport is the transport of queries.
 type Transport string
 
 // The transports.
@@ -26,101 +25,103 @@ const (
 	TLSConnections Transport = "TLS, a connection per query"
 )
 
-// Secure reports whether it is over TLS.
+// Secure reports whether the transport uses TLS.
 func (t Transport) Secure() bool { return t == TLS || t == TLSConnections }
 
-// Once reports whether a connection is for one query. There is no open loop, then.
+// Once reports whether each connection has one query. Such transports have no open
+// loop.
 func (t Transport) Once() bool { return t == Connections || t == TLSConnections }
 
-// Config says what to ask whom.
+// Config configures a measurement.
 type Config struct {
 	Server    netip.AddrPort
 	Transport Transport
-	// Sockets is how many of them there are on the client's side.
+	// Sockets is the number of the client's sockets.
 	Sockets int
-	// Window is how many queries are asked and not answered, in closed loop.
+	// Window is the number of outstanding queries in a closed loop.
 	Window int
-	// Rate is how many queries are asked in a second, in open loop; 0 is
-	// closed loop.
+	// Rate is the number of queries per second in an open loop; 0 selects the closed
+	// loop.
 	Rate int
-	// Warm is how long is asked before the measurement, and Duration its length.
+	// Warm is the time of the load before the measurement. Duration is the length of
+	// the measurement.
 	Warm, Duration time.Duration
-	// Queries is a file that WriteQueries wrote. They are asked in turn.
+	// Queries is a file written by WriteQueries. The queries are sent in rotation.
 	Queries string
-	// Patience is how long an answer is waited for; 0 is a second.
+	// Patience is the timeout of a query; 0 is one second.
 	Patience time.Duration
-	// Roots is a file with certificates (PEM) that are trusted, for TLS.
+	// Roots is a PEM file with trusted certificates for TLS.
 	Roots string
-	// Processes are those of the server, on this machine.
+	// Processes are the server's processes on this machine.
 	Processes []int
 }
 
-// Result is what was measured.
+// Result is the result of a measurement.
 type Result struct {
 	Elapsed time.Duration
-	// Answered are the answers of that time; in open loop with those that came
-	// later to what was asked in it.
+	// Answered is the number of answers during Elapsed. In an open loop it includes
+	// later answers to queries sent during that time.
 	Answered  int
 	Lost      int // not answered in time
 	RCodes    [16]int
 	Truncated int
-	Octets    int // of answers
+	Octets    int // of the answers
 	// ServerTime is the processor time of the server's processes.
 	ServerTime time.Duration
 	// OwnTime is the processor time of this process.
 	OwnTime time.Duration
-	// Others is which part of all processors others used.
+	// Others is the share of all processors that other programs used.
 	Others float64
-	// P50, P99 and P999 are how long answers took, in open loop: from the
-	// moment that the query was due. They are 0 when no slice was quiet.
+	// P50, P99 and P999 are latencies in an open loop, measured from the time when each
+	// query was due. They are 0 if no slice was quiet.
 	P50, P99, P999 time.Duration
-	// Slices are those parts of an open loop, of a tenth of a second each, and
-	// Quiet those of them whose answers are in these: neither in them
-	// nor just before did the host take time from this machine.
+	// Slices is the number of slices of an open loop, of a tenth of a second each.
+	// Quiet is the number of quiet slices, which are those used for P50, P99 and P999:
+	// the host took no time from this machine in the slice or in the one before.
 	Slices, Quiet int
-	// Whole is of all answers of an open loop, whatever the host did meanwhile:
-	// for what lasts so long that the host does not matter.
+	// Whole is the latency of all answers in an open loop, regardless of the host. It
+	// is for effects that last much longer than the host's.
 	Whole Latency
 }
 
-// Latency is how long answers took.
+// Latency has the quantiles of latencies.
 type Latency struct{ P50, P99, Most time.Duration }
 
-// usualPatience is how long an answer is waited for where nothing else is said.
+// usualPatience is the default timeout of a query.
 const usualPatience = time.Second
 
-// generator is one run.
+// generator is the state of one run.
 type generator struct {
 	*Config
-	began   time.Time // when the sockets were open
+	began   time.Time // when the sockets had been opened
 	queries [][]byte
-	next    int // query
-	// patience is how long an answer is waited for.
+	next    int // index of the next query
+	// patience is the timeout of a query.
 	patience time.Duration
 	counts
 	slices *rig.Slices // of open loops
 
-	asking  [][]byte             // queries that are being asked
-	hearing *book                // of the socket that is being heard
-	heardAt time.Duration        // that moment, once it was taken
-	note    func(message []byte) // made once, since it would be garbage each time
+	asking  [][]byte             // the queries being sent
+	hearing *book                // of the socket being read
+	heardAt time.Duration        // the time of that read
+	note    func(message []byte) // allocated once, to avoid garbage
 }
 
-// counts are what is counted while it runs.
+// counts are the counters of a run.
 type counts struct {
 	answered, lost    int
 	rcodes            [16]int
 	truncated, octets int
 }
 
-// moment is what is read when the measurement begins and when it ends.
+// moment is the state at the beginning or at the end of the measurement.
 type moment struct {
 	at, server, own time.Duration
 	usage           rig.Usage
 	counts
 }
 
-// Run asks, and blocks until it is done.
+// Run runs the measurement.
 func Run(c *Config) (*Result, error) {
 	queries, err := readQueries(c.Queries)
 	if err != nil {
@@ -168,7 +169,7 @@ func (g *generator) result(first, last *moment) *Result {
 	return r
 }
 
-// now is the time since queries are asked.
+// now returns the time since the start of the load.
 func (g *generator) now() time.Duration { return time.Since(g.began) }
 
 func (g *generator) look() (*moment, error) {
@@ -180,8 +181,8 @@ func (g *generator) look() (*moment, error) {
 	return &moment{g.now(), server, own, rig.ReadUsage(), g.counts}, err
 }
 
-// measured runs pass again and again: first to warm up, then for as long as is
-// measured.
+// measured calls pass repeatedly, first to warm up and then for the duration of the
+// measurement.
 func (g *generator) measured(pass func(now time.Duration) error) (first, last *moment, err error) {
 	g.began = time.Now()
 	for {
@@ -201,7 +202,7 @@ func (g *generator) measured(pass func(now time.Duration) error) (first, last *m
 	}
 }
 
-// take is the next query. Its ID is still to be written.
+// take returns the next query. The caller sets its ID.
 func (g *generator) take() []byte {
 	q := g.queries[g.next]
 	g.next++
@@ -211,7 +212,7 @@ func (g *generator) take() []byte {
 	return q
 }
 
-// untake gives the last n queries back.
+// untake returns the last n queries.
 func (g *generator) untake(n int) {
 	g.next = (g.next - n + len(g.queries)) % len(g.queries)
 }
@@ -232,13 +233,13 @@ func (g *generator) count(answer []byte) {
 	}
 }
 
-// isAnswer reports whether a message is a response at all.
+// isAnswer reports whether a message is a response.
 func isAnswer(message []byte) bool {
 	const response = 0x80
 	return len(message) >= headerLen && message[2]&response != 0
 }
 
-// errorAt says of which server an error is.
+// errorAt adds the server and the transport to an error.
 func (g *generator) errorAt(err error) error {
 	return fmt.Errorf("%s, %s: %w", g.Server, g.Transport, err)
 }

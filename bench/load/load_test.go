@@ -16,8 +16,7 @@ import (
 	"portolan.dev/portolan/internal/support/testcert"
 )
 
-// someQueries are queries as the generator needs them: a header, and a question
-// that is their number.
+// someQueries returns n queries: a header, and their number as the question.
 func someQueries(n int) (queries [][]byte) {
 	for i := range n {
 		queries = append(queries, binary.BigEndian.AppendUint16(make([]byte, headerLen), uint16(i)))
@@ -60,7 +59,7 @@ func TestReadQueriesRefuses(t *testing.T) {
 	}
 }
 
-// A server that answers all, but says NXDOMAIN to every fourth question.
+// answer answers every query, and every fourth with NXDOMAIN.
 func answer(message []byte) {
 	message[2] |= 0x80
 	if message[headerLen+1]%4 == 0 {
@@ -68,7 +67,7 @@ func answer(message []byte) {
 	}
 }
 
-// serveUDP answers each query after some time.
+// serveUDP answers each query after a delay.
 func serveUDP(t *testing.T, after time.Duration) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -102,7 +101,7 @@ func serveTCP(t *testing.T) netip.AddrPort {
 	return listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// serveTLS gives a file, too, with what trusts the server.
+// serveTLS returns the server and a file with its root certificate.
 func serveTLS(t *testing.T) (server netip.AddrPort, roots string) {
 	t.Helper()
 	c, err := testcert.New("dns.example", time.Now().Add(time.Hour))
@@ -188,7 +187,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// What is answered behind the end counts, if the patience lasts.
+// TestPatience checks that answers after the end count if they arrive before the
+// timeout.
 func TestPatience(t *testing.T) {
 	const rate, delay, duration = 1000, 300 * time.Millisecond, 200 * time.Millisecond
 	server := serveUDP(t, delay)
@@ -226,7 +226,7 @@ func TestRunSaysThatNobodyListens(t *testing.T) {
 	}
 }
 
-// patience is that of the books below.
+// patience is the timeout of the books below.
 const patience = time.Second
 
 func TestBook(t *testing.T) {
@@ -250,7 +250,8 @@ func TestBook(t *testing.T) {
 	}
 }
 
-// Once all entries are in use, nothing is asked until one of them is lost.
+// TestBookIsFull checks that no query is sent while all entries are in use, until one
+// is lost.
 func TestBookIsFull(t *testing.T) {
 	b := newBook(1, patience)
 	ids := make(map[uint16]bool)

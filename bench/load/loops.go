@@ -6,15 +6,15 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// lane is a part of the window. It asks on one of its sockets at a time, on the
-// next one whenever nothing waits.
+// lane is a part of the window. It sends on one of its sockets at a time, and moves to
+// the next one when no query is outstanding.
 type lane struct {
 	sockets []*socket
 	current int
 	window  int
 }
 
-// lanes divides sockets and the window among lanes.
+// lanes distributes the sockets and the window over lanes.
 func lanes(sockets []*socket, window int) []*lane {
 	n := min(len(sockets), window)
 	all := make([]*lane, n)
@@ -55,8 +55,8 @@ func (g *generator) closedLoop() (first, last *moment, err error) {
 	return first, last, g.drain(sockets, func(time.Duration) {})
 }
 
-// pass hears and asks on each lane once. When little came it pauses, so that
-// the server is not disturbed by looks at empty sockets.
+// pass receives and sends on each lane once. If few answers arrived, it pauses, so that
+// reads of empty sockets do not disturb the server.
 func (g *generator) pass(all []*lane, now time.Duration) error {
 	const (
 		little = 8 // times less than may come
@@ -81,7 +81,7 @@ func (g *generator) pass(all []*lane, now time.Duration) error {
 	return nil
 }
 
-// sweep counts now and then who waits too long, and gives when it last did.
+// sweep expires queries at intervals. It returns the time of the last sweep.
 func (g *generator) sweep(sockets []*socket, before, now time.Duration) time.Duration {
 	const pause = 100 * time.Millisecond
 	if now-before < pause {
@@ -93,7 +93,7 @@ func (g *generator) sweep(sockets []*socket, before, now time.Duration) time.Dur
 	return now
 }
 
-// drain waits for the last answers, or until they are lost, and calls tick
+// drain waits until the outstanding queries are answered or lost. It calls tick
 // meanwhile.
 func (g *generator) drain(sockets []*socket, tick func(now time.Duration)) error {
 	for deadline := g.now() + g.patience; ; {
@@ -112,7 +112,7 @@ func (g *generator) drain(sockets []*socket, tick func(now time.Duration)) error
 	}
 }
 
-// openLoop asks whatever has become of the queries before, each when it is due.
+// openLoop sends each query when it is due, regardless of earlier queries.
 func (g *generator) openLoop() (first, last *moment, err error) {
 	mostOnOne := int(time.Duration(g.Rate)*g.patience/time.Second)/g.Sockets + 1
 	sockets, err := g.openSockets(mostOnOne)
@@ -123,7 +123,7 @@ func (g *generator) openLoop() (first, last *moment, err error) {
 	g.slices = rig.NewSlices(g.Warm, 2*int(g.Duration/every), rig.Stolen)
 	var due, swept time.Duration
 	turn := 0
-	var waiting []*socket // with answers to come, those that were asked first at first
+	var waiting []*socket // sockets with outstanding queries, oldest first
 	first, last, err = g.measured(func(now time.Duration) error {
 		for ; due <= now; due += every {
 			s := sockets[turn%len(sockets)]
@@ -151,7 +151,7 @@ func (g *generator) openLoop() (first, last *moment, err error) {
 	return first, last, err
 }
 
-// hearAll hears all sockets, and gives those that still wait.
+// hearAll receives from all sockets and returns those with outstanding queries.
 func (g *generator) hearAll(sockets []*socket) (waiting []*socket, err error) {
 	waiting = sockets[:0]
 	for _, s := range sockets {

@@ -6,11 +6,10 @@ import (
 	"os"
 )
 
-// batch is how many queries go or come with one system call at most.
+// batch is the highest number of queries sent or received with one system call.
 const batch = 64
 
-// WriteQueries writes queries in wire form, each behind its length, as they are
-// sent over TCP.
+// WriteQueries writes encoded queries, each after its length, as TCP does.
 func WriteQueries(file string, queries [][]byte) error {
 	var b []byte
 	for _, q := range queries {
@@ -20,8 +19,8 @@ func WriteQueries(file string, queries [][]byte) error {
 	return os.WriteFile(file, b, 0o600)
 }
 
-// readQueries reads what WriteQueries wrote. There are more of them than go out
-// at once, since the ID is written into the query itself.
+// readQueries reads a file written by WriteQueries. It returns more queries than are
+// sent at once, because the ID is written into the query itself.
 func readQueries(file string) (queries [][]byte, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -40,8 +39,8 @@ func readQueries(file string) (queries [][]byte, err error) {
 	return queries, nil
 }
 
-// cutFrame cuts the first message off a stream (RFC 1035, section 4.2.2), if
-// all of it is there.
+// cutFrame returns the first message of a stream (RFC 1035, section 4.2.2), if it is
+// complete.
 func cutFrame(b []byte) (message, rest []byte, ok bool) {
 	const lengthLen = 2
 	if len(b) < lengthLen {

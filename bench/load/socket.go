@@ -9,18 +9,18 @@ import (
 	"portolan.dev/portolan/bench/mmsg"
 )
 
-// socket is one of the client's, with what was asked on it.
+// socket is one of the client's sockets, with its outstanding queries.
 type socket struct {
 	*book
 	carrier
 }
 
-// carrier sends queries and receives answers, and never waits.
+// carrier sends queries and receives answers without blocking.
 type carrier interface {
-	// send sends queries whose IDs are set, and says how many it took.
+	// send sends queries whose IDs are set, and returns how many were accepted.
 	send(queries [][]byte) (int, error)
-	// receive calls each for every message that is there, which is good until
-	// the next call.
+	// receive calls each for every available message. A message is valid until the next
+	// call.
 	receive(each func(message []byte)) error
 }
 
@@ -44,7 +44,7 @@ func (g *generator) openSockets(most int) (all []*socket, err error) {
 	return all, nil
 }
 
-// ask asks n queries that are due at a moment.
+// ask sends n queries that are due at a time.
 func (g *generator) ask(s *socket, n int, at time.Duration) error {
 	queries := g.asking[:0]
 	for range min(n, batch) {
@@ -72,8 +72,7 @@ func (g *generator) ask(s *socket, n int, at time.Duration) error {
 	return nil
 }
 
-// hear takes the answers that are there. The time is taken once for those that
-// come together.
+// hear receives the available answers. Answers received together have the same time.
 func (g *generator) hear(s *socket) (answers int, err error) {
 	if s.waiting == 0 {
 		return 0, nil
@@ -86,8 +85,8 @@ func (g *generator) hear(s *socket) (answers int, err error) {
 	return g.answered - before, nil
 }
 
-// noteMessage counts a message that came, if it is an answer that is waited for; late
-// ones are counted as lost.
+// noteMessage counts a message if it answers an outstanding query. Late answers count
+// as lost.
 func (g *generator) noteMessage(message []byte) {
 	if !isAnswer(message) {
 		return
@@ -105,7 +104,7 @@ func (g *generator) noteMessage(message []byte) {
 	}
 }
 
-// exchange is what all UDP sockets send from and receive into.
+// exchange has the buffers of all UDP sockets.
 type exchange struct {
 	out, in *mmsg.Messages
 	buffers [batch][4096]byte
@@ -130,7 +129,7 @@ func (g *generator) dialUDP(e *exchange) (*udp, error) {
 	if err != nil {
 		return nil, err
 	}
-	const room = 4 << 20 // so that no answer is lost here; the system gives what it may
+	const room = 4 << 20 // so that no answer is lost here; the system may grant less
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, room); err != nil {
 		return nil, err
 	}
@@ -157,7 +156,7 @@ func (u *udp) receive(each func(message []byte)) error {
 	return unlessLater(err)
 }
 
-// unlessLater forgets errors after which one tries again.
+// unlessLater returns nil for errors after which the caller tries again.
 func unlessLater(err error) error {
 	switch err {
 	case unix.EAGAIN, unix.EINTR, unix.ENOBUFS:

@@ -14,17 +14,17 @@ import (
 	"portolan.dev/portolan/bench/mmsg"
 )
 
-// stream is a connection that many queries share.
+// stream is a connection shared by many queries.
 type stream struct {
 	*wire
-	carried  io.ReadWriter // the wire, or TLS on it
-	outgoing []byte        // what is sent together
-	received []byte        // the beginning of an answer
+	carried  io.ReadWriter // the wire, or TLS over it
+	outgoing []byte        // queries sent together
+	received []byte        // the beginning of a message
 	buffer   []byte
 }
 
 func newStream(w *wire, carried io.ReadWriter) *stream {
-	const longest = 1<<16 + 2 // a message and its length
+	const longest = 1<<16 + 2 // a message with its length
 	return &stream{wire: w, carried: carried, buffer: make([]byte, 4*longest)}
 }
 
@@ -49,8 +49,8 @@ func (g *generator) dialTLS() (*stream, error) {
 	return newStream(w, secure), err
 }
 
-// send takes all queries, or none while some of those before are not sent; it
-// sends these, too.
+// send accepts all queries, or none while earlier ones are not completely sent. It also
+// sends the rest of those.
 func (s *stream) send(queries [][]byte) (int, error) {
 	if err := s.flush(); err != nil || len(s.unsent) > 0 || len(queries) == 0 {
 		return 0, err
@@ -64,8 +64,8 @@ func (s *stream) send(queries [][]byte) (int, error) {
 	return len(queries), err
 }
 
-// receive reads once from a wire, which gives all that is there, and from TLS
-// until it has no more, since it gives a record at a time.
+// receive reads once from a plain connection, which returns all available data, and
+// from TLS until there is no more, because TLS returns one record at a time.
 func (s *stream) receive(each func(message []byte)) error {
 	for plain := s.carried == io.ReadWriter(s.wire); ; {
 		n, err := s.carried.Read(s.buffer[len(s.received):])
@@ -81,7 +81,8 @@ func (s *stream) receive(each func(message []byte)) error {
 	}
 }
 
-// cut cuts the first n octets of the buffer into messages. The rest waits.
+// cut splits the first n octets of the buffer into messages. An incomplete message
+// stays in the buffer.
 func (s *stream) cut(n int, each func(message []byte)) {
 	rest := s.buffer[:n]
 	for {
@@ -95,11 +96,11 @@ func (s *stream) cut(n int, each func(message []byte)) {
 	s.received = s.buffer[:copy(s.buffer, rest)]
 }
 
-// wire is a TCP connection that never waits, unless it is told to. What TLS
-// needs of a net.Conn besides is here, too; it does nothing.
+// wire is a TCP connection that does not block unless waits is set. It implements
+// net.Conn for TLS; the other methods do nothing.
 type wire struct {
 	fd     int
-	unsent []byte // the rest of what the system did not take
+	unsent []byte // what the system has not accepted yet
 	waits  bool
 }
 
@@ -114,8 +115,8 @@ func (g *generator) dialWire() (*wire, error) {
 	return &wire{fd: fd}, g.connect(fd)
 }
 
-// Read reads what is there. That there is nothing is os.ErrDeadlineExceeded,
-// after which TLS may be read on.
+// Read reads the available data. Without any it returns os.ErrDeadlineExceeded, after
+// which TLS can continue to read.
 func (w *wire) Read(b []byte) (int, error) {
 	read := mmsg.Read
 	if w.waits {
@@ -133,13 +134,13 @@ func (w *wire) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write takes everything. What the system does not take is kept.
+// Write accepts all data. It stores what the system does not accept.
 func (w *wire) Write(b []byte) (int, error) {
 	w.unsent = append(w.unsent, b...)
 	return len(b), w.flush()
 }
 
-// flush sends what is kept, as far as the system takes it.
+// flush sends the stored data, as far as the system accepts it.
 func (w *wire) flush() error {
 	if len(w.unsent) == 0 {
 		return nil
@@ -155,17 +156,17 @@ func (w *wire) flush() error {
 // Close closes the connection.
 func (w *wire) Close() error { return unix.Close(w.fd) }
 
-// LocalAddr and what follows make it a net.Conn.
+// LocalAddr and the following methods implement net.Conn.
 func (w *wire) LocalAddr() net.Addr { return nil }
 
-// RemoteAddr is nobody's.
+// RemoteAddr returns nil.
 func (w *wire) RemoteAddr() net.Addr { return nil }
 
-// SetDeadline has no effect, since nothing waits.
+// SetDeadline has no effect, because the connection does not block.
 func (w *wire) SetDeadline(time.Time) error { return nil }
 
-// SetReadDeadline has none either.
+// SetReadDeadline has no effect.
 func (w *wire) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline has none either.
+// SetWriteDeadline has no effect.
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }

@@ -1,5 +1,5 @@
-// Package mmsg uses sockets that Go's runtime knows nothing of, without garbage:
-// many UDP messages go or come with one system call, recvmmsg(2) or sendmmsg(2).
+// Package mmsg uses sockets outside Go's runtime, without garbage. One system call,
+// recvmmsg(2) or sendmmsg(2), receives or sends many UDP messages.
 package mmsg
 
 import (
@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Messages are messages that are received or sent together. Each has a buffer
-// of the same length, and the address of its peer where that is asked for.
+// Messages are messages that are received or sent together. Each has a buffer of the
+// same length and, if requested, the address of its peer.
 type Messages struct {
 	headers []header
 	vectors []unix.Iovec
@@ -22,7 +22,7 @@ type header struct {
 	length uint32 // received or sent
 }
 
-// New makes n messages without buffers, for connected sockets.
+// New returns n messages without buffers, for connected sockets.
 func New(n int) *Messages {
 	m := &Messages{headers: make([]header, n), vectors: make([]unix.Iovec, n)}
 	for i := range m.headers {
@@ -32,8 +32,8 @@ func New(n int) *Messages {
 	return m
 }
 
-// AddPeers gives each message room for its peer's IPv4 address: where it came
-// from, and where it is sent to.
+// AddPeers adds room for the IPv4 address of each message's peer: the source of a
+// received message, and the destination of a sent one.
 func (m *Messages) AddPeers() {
 	m.peers = make([]unix.RawSockaddrInet4, len(m.headers))
 	for i := range m.headers {
@@ -42,25 +42,24 @@ func (m *Messages) AddPeers() {
 	}
 }
 
-// CopyPeer gives message to the peer of message from.
+// CopyPeer sets the peer of message to to the peer of message from.
 func (m *Messages) CopyPeer(to, from int) { m.peers[to] = m.peers[from] }
 
-// SetBuffer makes b, which is not empty, what the i-th message is received
-// into, or what is sent.
+// SetBuffer sets the buffer of the i-th message to b, which must not be empty.
 func (m *Messages) SetBuffer(i int, b []byte) {
 	m.vectors[i].Base = &b[0]
 	m.vectors[i].SetLen(len(b))
 }
 
-// Len is how many octets the i-th message had when it was received.
+// Len returns the length of the i-th received message, in octets.
 func (m *Messages) Len(i int) int { return int(m.headers[i].length) }
 
-// Receive receives up to as many messages as there are.
+// Receive receives up to as many messages as m has.
 func (m *Messages) Receive(fd, flags int) (int, error) {
 	return m.call(unix.SYS_RECVMMSG, fd, len(m.headers), flags)
 }
 
-// Send sends the first n messages, and says how many were sent.
+// Send sends the first n messages and returns how many were sent.
 func (m *Messages) Send(fd, n, flags int) (int, error) {
 	return m.call(unix.SYS_SENDMMSG, fd, n, flags)
 }
@@ -74,12 +73,12 @@ func (m *Messages) call(number uintptr, fd, n, flags int) (int, error) {
 	return int(done), nil
 }
 
-// Read reads from a stream what is there.
+// Read reads the available data of a stream.
 func Read(fd int, b []byte) (int, error) {
 	return stream(unix.SYS_RECVFROM, fd, b, unix.MSG_DONTWAIT)
 }
 
-// Write writes as much to a stream as the system takes.
+// Write writes as much to a stream as the system accepts.
 func Write(fd int, b []byte) (int, error) {
 	return stream(unix.SYS_SENDTO, fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }

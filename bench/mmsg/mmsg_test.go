@@ -25,7 +25,8 @@ func open(t *testing.T) (fd int, address unix.Sockaddr) {
 	return fd, address
 }
 
-// Messages go to a server and back from it to where they came from.
+// TestThereAndBack checks that messages reach a server, and that its answers reach
+// their senders.
 func TestThereAndBack(t *testing.T) {
 	server, address := open(t)
 	client, _ := open(t)

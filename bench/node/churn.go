@@ -11,14 +11,14 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// churnTime is how long changes come, one each churnPace.
+// churnTime is the length of the churn, with one change per churnPace.
 const (
 	churnTime = 20 * time.Second
 	churnPace = time.Millisecond
 )
 
-// churn has endpoints of Services change all the time, and wants to see some of
-// the changes.
+// churn changes endpoints of Services continuously, and checks that some of the changes
+// become visible.
 func churn(ctx context.Context, s *scene) error {
 	stop := s.cluster.Storm(ctx, churnPace, s.api.Put)
 	err := s.watch(ctx, churnTime)
@@ -26,8 +26,8 @@ func churn(ctx context.Context, s *scene) error {
 	return errors.Join(err, stormErr)
 }
 
-// watch changes the endpoint of a headless Service for so long, and waits each
-// time until the Pod sees that. Each change is a mark.
+// watch changes the endpoint of a headless Service repeatedly for a time, and waits
+// after each change until the Pod sees it. Each change is a mark.
 func (s *scene) watch(ctx context.Context, length time.Duration) error {
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		want, err := s.changeOne(ctx)
@@ -42,10 +42,10 @@ func (s *scene) watch(ctx context.Context, length time.Duration) error {
 	return nil
 }
 
-// changedIPs are addresses of endpoints that were changed.
+// changedIPs is the first of the addresses of changed endpoints.
 const changedIPs = "10.208.0.0"
 
-// changeOne gives a headless Service an address that it did not have.
+// changeOne gives a headless Service a new address.
 func (s *scene) changeOne(ctx context.Context) (nodes.Want, error) {
 	s.changed++
 	i := s.changed % s.cluster.Services[synthetic.Headless]
@@ -67,7 +67,7 @@ func (s *scene) see(ctx context.Context, want nodes.Want) error {
 	return nil
 }
 
-// withoutHistory has servers remember one change.
+// withoutHistory returns a way whose servers remember only one change.
 func withoutHistory(w way) way {
 	w.server = func(b *bench, at netip.Addr) (*nodes.Process, error) {
 		return b.sendingServer(at, "history: {changes: 1}")
@@ -75,14 +75,14 @@ func withoutHistory(w way) way {
 	return w
 }
 
-// Keys: how long the agent has another one, and what it is.
+// otherKeyTime is how long the agent has the wrong key, otherSecret.
 const (
 	otherKeyTime = 20 * time.Second
 	otherSecret  = "YW5vdGhlciBzZWNyZXQsIHdoaWNoIGlzIHdyb25nISE="
 )
 
-// otherKey has the agent's key be another one, and then right again; a change that
-// came meanwhile is to be seen.
+// otherKey replaces the agent's key by a wrong one for a time. A change made meanwhile
+// must become visible.
 func otherKey(ctx context.Context, s *scene) error {
 	if err := s.writeSecret(agentSecret, otherSecret); err != nil {
 		return err

@@ -9,16 +9,16 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// failover is what lookups are like without an agent.
+// failover is the result of lookups with and without an agent.
 type failover struct {
 	what string
 	libc nodes.Libc
-	// with and without an agent.
+	// with and without are the latencies with and without an agent.
 	with, without latency
 	lookups       int
 }
 
-// holeRules drop what is for an agent that is not there.
+// holeRules drops packets to an agent that does not run.
 const holeRules = `table ip hole {}
 delete table ip hole
 table ip hole {
@@ -29,19 +29,19 @@ table ip hole {
 }
 `
 
-// failovers are how Pods find their way without an agent.
+// failovers are the ways in which Pods can resolve names without an agent.
 var failovers = []struct {
 	what   string
 	change func(way) way
-	hole   bool // packets to the agent's own address vanish
+	hole   bool // packets to the agent's dedicated address are dropped
 }{
 	{"the cluster DNS IP is on the node", func(w way) way { return w }, false},
 	{"the agent's address, then the cluster DNS IP; the network says that the first can't be reached", localFirst, false},
 	{"the same; packets for the first vanish", localFirst, true},
 }
 
-// measureFailover has the first Pod look names up, with an agent and after its
-// end.
+// measureFailover measures lookups of the first Pod, with an agent and after it has
+// stopped.
 func (b *bench) measureFailover(ctx context.Context, r *results, _ int) error {
 	for _, f := range failovers {
 		for _, w := range b.waysOf(kepCache) {
@@ -97,7 +97,7 @@ func (s *stage) withAndWithout(ctx context.Context) ([]failover, error) {
 	return rows, nil
 }
 
-// lookUpShort has the first Pod look short names up.
+// lookUpShort looks up short names in the first Pod.
 func (s *stage) lookUpShort(
 	ctx context.Context,
 	libc nodes.Libc,
@@ -123,7 +123,7 @@ func (s *stage) lookUpShort(
 	return latencyOf(all), nil
 }
 
-// dig has packets for an agent that is not there vanish, on its node.
+// dig drops packets to the stopped agent on its node.
 func (s *stage) dig() error {
 	return s.world.Nodes[0].Rules(fmt.Sprintf(holeRules, nodes.Local))
 }

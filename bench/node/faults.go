@@ -8,54 +8,56 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// fault is what breaks, while the first Pod asks.
+// fault is a failure during queries of the first Pod.
 type fault struct {
 	name, title string
 	ways        []string
-	// change changes a way for the fault; nil leaves it.
+	// change adapts a way for the fault; nil leaves it unchanged.
 	change func(way) way
-	// play plays it; when the fault itself is over, from which on all is to be
-	// well again, it marks that.
+	// play causes the fault. It sets a mark when the fault itself is over, after which
+	// everything should recover.
 	play func(context.Context, *scene) error
 }
 
-// scene is a fault that is played.
+// scene is a fault in progress.
 type scene struct {
 	*stage
 	marks []time.Time
-	// heals are how many seconds it took, where right answers do not say.
+	// heals are recovery times in seconds, for faults where right answers do not show
+	// recovery.
 	heals []float64
 }
 
 func (s *scene) mark() { s.marks = append(s.marks, time.Now()) }
 
-// faultRow is what came of it.
+// faultRow is the result of a fault.
 type faultRow struct {
 	fault, way string
 	times      int
-	sent       int // queries, each once
+	sent       int // queries, each sent once
 	results    map[nodes.Result]int
-	heal       rig.Spread // seconds, from a mark to the last query that has no right answer
+	heal       rig.Spread // seconds, from a mark to the last query without a right answer
 	lookups    map[nodes.Libc]lookupsRow
 }
 
-// lookupsRow is what programs in the Pod were told.
+// lookupsRow is the result of lookups by programs in the Pod.
 type lookupsRow struct {
 	all     int
 	results map[nodes.Result]int
 	slowest float64 // seconds
 }
 
-// Pauses between two queries, and between two lookups of a C library.
+// queryPause is the pause between two queries, and faultLookupPause between two lookups
+// of a C library.
 const (
 	queryPause       = 2 * time.Millisecond
 	faultLookupPause = 50 * time.Millisecond
 )
 
-// calm is how long all is well before and after.
+// calm is the time without a fault before and after it.
 const calm = 2 * time.Second
 
-// measureFaults plays all faults.
+// measureFaults measures all faults.
 func (b *bench) measureFaults(ctx context.Context, r *results, _ int) error {
 	for _, f := range b.faults {
 		for _, w := range b.waysOf(f.ways...) {
@@ -76,7 +78,7 @@ func (b *bench) measureFaults(ctx context.Context, r *results, _ int) error {
 	return nil
 }
 
-// waysOf are those of the names that take part.
+// waysOf returns the selected ways with the given names.
 func (b *bench) waysOf(names ...string) (all []way) {
 	for _, w := range b.ways {
 		for _, name := range names {
@@ -93,7 +95,7 @@ func (s *stage) playFault(ctx context.Context, f fault) (row faultRow, err error
 	if err != nil {
 		return row, err
 	}
-	defer func() { _, _ = crowd.load.End() }() // for the returns of errors
+	defer func() { _, _ = crowd.load.End() }() // for returns with an error
 	sc := &scene{stage: s}
 	if err := pause(ctx, calm); err != nil {
 		return row, err
@@ -126,10 +128,10 @@ func (s *stage) playFault(ctx context.Context, f fault) (row faultRow, err error
 	return row, err
 }
 
-// underWay is for how long before a fault queries may have been sent that it hit.
+// underWay is how long before a fault a query can be sent and still be affected by it.
 const underWay = 50 * time.Millisecond
 
-// heal is the spread of how long it took after each mark.
+// heal returns the spread of the recovery times after each mark.
 func heal(queries []nodes.Query, marks []time.Time) rig.Spread {
 	seconds := make([]float64, len(marks))
 	for i, mark := range marks {
@@ -143,7 +145,7 @@ func heal(queries []nodes.Query, marks []time.Time) rig.Spread {
 	return rig.Over(seconds)
 }
 
-// crowd is who asks while something breaks.
+// crowd is the load during a fault.
 type crowd struct {
 	load     *nodes.Load
 	programs map[nodes.Libc]*nodes.Lookups
@@ -151,7 +153,8 @@ type crowd struct {
 	done     chan error
 }
 
-// gather has the first Pod ask without end: its server, and by both C libraries.
+// gather starts continuous queries of the first Pod, to its server and by both C
+// libraries.
 func (s *stage) gather(ctx context.Context) (*crowd, error) {
 	ctx, stop := context.WithCancel(ctx)
 	c := &crowd{programs: make(map[nodes.Libc]*nodes.Lookups), stop: stop, done: make(chan error, 1)}
@@ -168,7 +171,7 @@ func (s *stage) gather(ctx context.Context) (*crowd, error) {
 	return c, nil
 }
 
-// lookUpUntil has programs look names of the cluster up until ctx is done.
+// lookUpUntil looks up names of the cluster until ctx is done.
 func (s *stage) lookUpUntil(ctx context.Context, programs map[nodes.Libc]*nodes.Lookups) error {
 	tick := time.NewTicker(faultLookupPause)
 	defer tick.Stop()
@@ -186,7 +189,8 @@ func (s *stage) lookUpUntil(ctx context.Context, programs map[nodes.Libc]*nodes.
 	}
 }
 
-// questions are what resolvers of the first Pod ask for short names that exist.
+// questions returns the queries of a resolver in the first Pod for existing short
+// names.
 func (s *stage) questions() (all []nodes.Want) {
 	const names = 20
 	for i := range names {
@@ -201,7 +205,7 @@ func (s *stage) questions() (all []nodes.Want) {
 	return all
 }
 
-// endLookups stops, and waits for those under way.
+// endLookups stops the lookups and waits for those in progress.
 func (c *crowd) endLookups() (map[nodes.Libc]lookupsRow, error) {
 	c.stop()
 	if err := <-c.done; err != nil {

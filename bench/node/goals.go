@@ -7,10 +7,10 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// lossGoal is that of lookups with packets lost, beside none lost.
+// lossGoal is the limit for the ratio of lookups with packet loss to those without.
 var lossGoal = rig.AtMost(1.2)
 
-// writeGoals writes what has a goal of names of the cluster.
+// writeGoals writes the results that have a goal, for names of the cluster.
 func (b *bench) writeGoals(s *strings.Builder, r *results) {
 	rows := b.waysOf(replica)
 	if len(rows) == 0 {

@@ -11,14 +11,14 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// losses are of 1,000 packets.
+// losses are packet losses per 1,000 packets.
 var losses = []int{0, 10, 50}
 
-// lookupPause is that between two lookups of a Pod.
+// lookupPause is the pause between two lookups of a Pod.
 const lookupPause = 5 * time.Millisecond
 
-// latencyKey is what latency is of. A mixed lookup is of names of the cluster:
-// short, and of two parts.
+// latencyKey identifies a latency. A mixed lookup of names of the cluster alternates
+// between short names and names of two parts.
 type latencyKey struct {
 	way      string
 	libc     nodes.Libc
@@ -26,13 +26,14 @@ type latencyKey struct {
 	external bool
 }
 
-// latency of lookups, in milliseconds, and how many did not end as they should.
+// latency has the latencies of lookups, in milliseconds, and the number of lookups with
+// a wrong result.
 type latency struct{ p50, p99, most, bad float64 }
 
-// latencies are those of a round.
+// latencies are the results of one round.
 type latencies map[latencyKey]latency
 
-// measureLatency measures each way without loss, and with more and more.
+// measureLatency measures each way without loss and with increasing loss.
 func (b *bench) measureLatency(ctx context.Context, r *results, round int) error {
 	found := make(latencies)
 	for _, w := range rig.Turned(b.ways, round) {
@@ -55,8 +56,8 @@ func (b *bench) measureLatency(ctx context.Context, r *results, round int) error
 	return nil
 }
 
-// lookUpMany has both Pods look names up at the same time, one with each C
-// library: names from a number on, which nobody looked up before.
+// lookUpMany looks up names in both Pods at the same time, with one C library each. The
+// names start at a number, and were not looked up before.
 func (s *stage) lookUpMany(ctx context.Context, found latencies, loss, from int) error {
 	var programs []*nodes.Lookups
 	for pod, libc := range libcs {
@@ -90,10 +91,10 @@ func (s *stage) lookUpMany(ctx context.Context, found latencies, loss, from int)
 	return nil
 }
 
-// mixedNames are as many of each kind, for each loss.
+// mixedNames is the number of names of each kind, for each loss.
 const mixedNames = 50
 
-// mixed is a short name, one of two parts, and an external one, in turn.
+// mixed returns a short name, one of two parts and an external one in turn.
 func (s *stage) mixed(pod, from, i int) nodes.Want {
 	n := from + i/3%mixedNames
 	switch i % 3 {
@@ -105,7 +106,7 @@ func (s *stage) mixed(pod, from, i int) nodes.Want {
 	return external(pod, n)
 }
 
-// sort puts the latency of the cluster's names, and of others, where it belongs.
+// sort stores the latencies of the cluster's names and of external names.
 func (s *stage) sort(all []nodes.Lookup, found latencies, key latencyKey) {
 	for _, key.external = range []bool{false, true} {
 		found[key] = latencyOf(slices.DeleteFunc(slices.Clone(all), func(l nodes.Lookup) bool {
@@ -132,7 +133,7 @@ func milliseconds(times []time.Duration, q float64) float64 {
 	return float64(rig.Quantile(times, q)) / float64(time.Millisecond)
 }
 
-// figure gives one of a latency's numbers of all rounds that have the key.
+// figure returns the spread of one number over the rounds that have the key.
 func (r *results) figure(key latencyKey, of func(latency) float64) (spread rig.Spread, ok bool) {
 	return rig.OverAll(r.latencies, func(l latencies) (float64, bool) {
 		found, ok := l[key]

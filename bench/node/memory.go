@@ -9,9 +9,9 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// memoryRow is what the program on a node needs: resident memory in MiB when it
-// is ready, and after the first Pod asked for every Service, and microseconds of
-// processor time per query, of names that are new to it and of some that are not.
+// memoryRow is the cost of the program on a node: its resident memory in MiB when it is
+// ready and after the first Pod queried every Service, and its processor time per query
+// in microseconds, for new and for known names.
 type memoryRow struct {
 	way                  string
 	ready, after         float64
@@ -21,7 +21,7 @@ type memoryRow struct {
 // large is the cluster of this part.
 var large = &synthetic.Cluster{Namespaces: 10, Services: [synthetic.Kinds]int{10_000, 100}, Pods: 100}
 
-// costPause is that between queries: 2,000 in a second.
+// costPause is the pause between queries, for 2,000 per second.
 const costPause = 500 * time.Microsecond
 
 func (b *bench) measureMemory(ctx context.Context, r *results, _ int) error {
@@ -71,7 +71,7 @@ func (s *stage) need(ctx context.Context) (row memoryRow, err error) {
 	return row, err
 }
 
-// cost is the processor time of the first agent per query, in microseconds.
+// cost returns the processor time of the first agent per query, in microseconds.
 func (s *stage) cost(ctx context.Context, names []nodes.Want, queries int) (float64, error) {
 	pid := []int{s.agents[0].PID()}
 	before, err := rig.ProcessorTime(pid)

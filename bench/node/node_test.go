@@ -12,10 +12,10 @@ func TestHeal(t *testing.T) {
 	begin := time.Now()
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
 	queries := []nodes.Query{
-		{Sent: at(0), Result: nodes.Lost},     // before the first
-		{Sent: at(1500), Result: nodes.Lost},  // of the first
+		{Sent: at(0), Result: nodes.Lost},     // before the first mark
+		{Sent: at(1500), Result: nodes.Lost},  // after the first mark
 		{Sent: at(1600), Result: nodes.Right}, //
-		{Sent: at(1980), Result: nodes.Lost},  // that the second one hit
+		{Sent: at(1980), Result: nodes.Lost},  // affected by the second mark
 		{Sent: at(2100), Result: nodes.Failed},
 	}
 	got := heal(queries, []time.Time{at(1000), at(2000), at(3000)})
@@ -39,7 +39,7 @@ func TestBesideNoLoss(t *testing.T) {
 	}
 }
 
-// Each fault and part names ways that there are.
+// TestNames checks that each fault and part names existing ways.
 func TestNames(t *testing.T) {
 	known := make(map[string]bool)
 	for _, name := range wayNames() {

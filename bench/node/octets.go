@@ -8,17 +8,17 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// octetsRow is what queries of an agent are like that has a question for the
-// server: octets of IP and what is in it, and packets, per query.
+// octetsRow is the cost of an agent's queries to the server, per query: the octets of
+// IP packets with their content, and the packets.
 type octetsRow struct {
 	what string
-	pod  float64 // octets of the Pod's own query
-	// The agent's, over UDP, and over the TCP connection that it keeps: octets to
-	// the server, and packets in both directions.
+	pod  float64 // octets of the Pod's query
+	// These are the agent's, over UDP and over its persistent TCP connection: the
+	// octets to the server, and the packets in both directions.
 	udp, udpPackets, tcp, tcpPackets float64
 }
 
-// relays are what agents tell servers of the search.
+// relays are the forms in which agents send the search path to servers.
 var relays = []struct {
 	what, settings, more string
 	searched             bool
@@ -30,7 +30,7 @@ var relays = []struct {
 	{"compact option", "option: compact", "", true},
 }
 
-// measureOctets has the first Pod ask for names, one after the other, each once.
+// measureOctets queries names from the first Pod, one after another, each once.
 func (b *bench) measureOctets(ctx context.Context, r *results, _ int) error {
 	for _, w := range b.ways {
 		if w.name != kepCache {
@@ -64,7 +64,7 @@ func (b *bench) measureOctets(ctx context.Context, r *results, _ int) error {
 	return nil
 }
 
-// askedNames are how many names are asked for.
+// askedNames is the number of names queried.
 const askedNames = 50
 
 func perQuery(n int) float64 { return float64(n) / askedNames }

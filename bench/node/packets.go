@@ -9,11 +9,11 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// nameKind is what is looked up.
+// nameKind is a kind of names.
 type nameKind struct {
 	name string
 	of   func(b *bench, pod, i int) nodes.Want
-	goal int // queries of the Pod at most
+	goal int // highest allowed number of the Pod's queries
 }
 
 func nameKinds() []nameKind {
@@ -27,28 +27,28 @@ func nameKinds() []nameKind {
 
 var libcs = []nodes.Libc{nodes.Glibc, nodes.Musl}
 
-// packetsRow is what lookups by one way cost, by kind of name.
+// packetsRow is the cost of lookups by one way, by kind of name.
 type packetsRow struct {
 	way    string
 	libc   nodes.Libc
 	counts []packetsCount
 }
 
-// packetsCount is packets per lookup: queries of the Pod, and all packets of DNS
-// between the node and the server's, the first time and again.
+// packetsCount has numbers per lookup: the queries of the Pod, and all DNS packets
+// between the node and the server's, for the first lookup and for later ones.
 type packetsCount struct{ queries, first, again float64 }
 
-// countedNames are as many of each kind.
+// countedNames is the number of names of each kind.
 const countedNames = 10
 
-// measurePackets counts what lookups cost, one after the other.
+// measurePackets counts the packets of lookups, one after another.
 func (b *bench) measurePackets(ctx context.Context, r *results, _ int) error {
 	for _, w := range b.ways {
 		err := b.on(ctx, w, func(ctx context.Context, s *stage) error {
 			for i, libc := range libcs {
 				row := packetsRow{way: w.title, libc: libc}
 				for _, k := range nameKinds() {
-					// Each C library has names of its own.
+					// Each C library looks up different names.
 					count, err := s.countPackets(ctx, libc, k, 1+i*countedNames)
 					if err != nil {
 						return err
@@ -91,7 +91,7 @@ func (s *stage) countPackets(
 	return count, nil
 }
 
-// lookUpOnce wants the right answer, in the first Pod.
+// lookUpOnce looks up a name in the first Pod and checks the answer.
 func (s *stage) lookUpOnce(ctx context.Context, libc nodes.Libc, want nodes.Want) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (s *stage) lookUpOnce(ctx context.Context, libc nodes.Libc, want nodes.Want
 	return nil
 }
 
-// met reports whether all is within the goals.
+// met reports whether all counts are within the goals.
 func (p packetsRow) met() bool {
 	for i, k := range nameKinds() {
 		if p.counts[i].queries > float64(k.goal) {
@@ -123,7 +123,7 @@ func (p packetsRow) met() bool {
 	return true
 }
 
-// cells are one for each kind of name.
+// cells returns one cell for each kind of name.
 func (p packetsRow) cells(of func(packetsCount) string) (cells []string) {
 	for _, c := range p.counts {
 		cells = append(cells, of(c))

@@ -7,11 +7,11 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// part is what is measured.
+// part is a measurement.
 type part struct {
 	name    string
 	rounds  func(*settings) int
-	measure func(*bench, context.Context, *results, int) error // in this round
+	measure func(*bench, context.Context, *results, int) error // for one round
 }
 
 func once(*settings) int { return 1 }
@@ -34,7 +34,7 @@ func partNames() (names []string) {
 	return names
 }
 
-// results are what all parts found, in the order in which they did.
+// results are the results of all parts, in the order of their measurement.
 type results struct {
 	packets   []packetsRow
 	octets    []octetsRow
@@ -43,12 +43,12 @@ type results struct {
 	faults    []faultRow
 	memory    []memoryRow
 
-	before float64       // part of the processors that others used before the start
-	stolen float64       // part that the host took meanwhile
-	took   time.Duration // of everything
+	before float64       // share of the processors that other programs used before the start
+	stolen float64       // share that the host took meanwhile
+	took   time.Duration // total time
 }
 
-// measure gives what was measured, also when it fails.
+// measure returns the results, also if it fails.
 func (b *bench) measure(ctx context.Context) (*results, error) {
 	r := &results{before: rig.OtherLoad(time.Second)}
 	begin, usage := time.Now(), rig.ReadUsage()

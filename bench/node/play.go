@@ -9,7 +9,7 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// faults of the server, then those of the agent.
+// faults returns the faults of the server, then those of the agent.
 func faults() []fault {
 	all := []string{direct, coreDNSCache, kepCache, replica}
 	agents := []string{kepCache, replica}
@@ -36,7 +36,7 @@ func faultNames() (names []string) {
 	return names
 }
 
-// gone has all packets between the nodes and the server's lost.
+// gone drops all packets between the nodes and the server's node.
 func gone(ctx context.Context, s *scene) error {
 	const all = 1000
 	if err := s.world.Loss(all); err != nil {
@@ -49,7 +49,8 @@ func gone(ctx context.Context, s *scene) error {
 	return s.world.Loss(0)
 }
 
-// rolled starts another server, leads all there, and stops the one before.
+// rolled starts another server, redirects all queries to it, and stops the previous
+// one.
 func rolled(ctx context.Context, s *scene) error {
 	for range s.rolls {
 		old := s.server
@@ -67,14 +68,14 @@ func rolled(ctx context.Context, s *scene) error {
 	return nil
 }
 
-// Pauses before a killed agent is started again, and before the next one is
-// killed.
+// deadPause is the pause before a killed agent is restarted, and alivePause before the
+// next one is killed.
 const (
 	deadPause  = 100 * time.Millisecond
 	alivePause = 500 * time.Millisecond
 )
 
-// killed kills the agent, and starts it again; killedSome does so less often.
+// killed kills the agent and restarts it. killedSome does so less often.
 func killed(ctx context.Context, s *scene) error { return killTimes(ctx, s, s.kills) }
 
 func killedSome(ctx context.Context, s *scene) error { return killTimes(ctx, s, (s.kills+3)/4) }
@@ -96,8 +97,8 @@ func killTimes(ctx context.Context, s *scene, times int) error {
 	return nil
 }
 
-// localFirst has the agent listen on its own address alone, and Pods ask the
-// cluster DNS IP second.
+// localFirst returns a way in which the agent listens only on its local address, and
+// Pods have the cluster DNS IP as second server.
 func localFirst(w way) way {
 	w.agent = func(b *bench, node int) (*nodes.Process, error) {
 		return b.startAgent(node, b.agentConfig(cacheMode, node, nodes.Local))
@@ -109,7 +110,7 @@ func localFirst(w way) way {
 	return w
 }
 
-// upgraded has a second agent serve, and stops the first one.
+// upgraded starts a second agent, and stops the first one when the second serves.
 func upgraded(ctx context.Context, s *scene) error {
 	for range s.rolls {
 		old := s.agents[0]
@@ -127,7 +128,7 @@ func upgraded(ctx context.Context, s *scene) error {
 	return nil
 }
 
-// flushed has all tables gone; kube-proxy's are there again at once.
+// flushed deletes all tables. Those of kube-proxy are restored at once.
 func flushed(ctx context.Context, s *scene) error {
 	for range s.rolls {
 		s.mark()

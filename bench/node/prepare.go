@@ -16,7 +16,7 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// bench is all that is prepared.
+// bench is the state that all measurements share.
 type bench struct {
 	*settings
 	log     *slog.Logger
@@ -32,16 +32,16 @@ type bench struct {
 	cluster      *synthetic.Cluster
 	api          *fakeapi.Server
 	stopUpstream func()
-	logs         int // that there are
-	changed      int // endpoints
+	logs         int // number of log files so far
+	changed      int // number of changed endpoints so far
 }
 
-// The Pods whose places in the cluster those that look names up have.
+// podNumbers are the numbers in the cluster of the Pods that look up names.
 var podNumbers = [nodes.Count]int{17, 18}
 
 func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
 
-// prepare builds everything, and makes the world.
+// prepare builds the programs and creates the network.
 func (b *bench) prepare(ctx context.Context) (err error) {
 	if err := b.choose(); err != nil {
 		return err
@@ -72,14 +72,14 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// secret is of the key that the servers and agents have.
+// secret is the secret of the key of servers and agents.
 const secret = "c2VjcmV0IG9mIHRoZSBtZWFzdXJlbWVudHMgb2Ygbm9kZXM="
 
 func (b *bench) writeSecret(file, base64 string) error {
 	return os.WriteFile(b.file(file), []byte(base64+"\n"), 0o600)
 }
 
-// choose finds what was asked for.
+// choose selects parts, faults and ways by name.
 func (b *bench) choose() error {
 	chosen, err := rig.Choose(partNames(), b.settings.parts)
 	if err != nil {
@@ -111,8 +111,7 @@ func (b *bench) makeWorld() (err error) {
 	return b.serveCluster(b.cluster)
 }
 
-// serveCluster has an API server for servers of the cluster, in the place of the
-// one there is.
+// serveCluster replaces the API server by one with the given cluster.
 func (b *bench) serveCluster(c *synthetic.Cluster) error {
 	if b.api != nil {
 		b.api.Close()
@@ -127,7 +126,7 @@ func (b *bench) serveCluster(c *synthetic.Cluster) error {
 	return b.api.Kubeconfig(b.file("kubeconfig"))
 }
 
-// close ends all that runs.
+// close stops everything.
 func (b *bench) close() {
 	if b.api != nil {
 		b.api.Close()
@@ -140,8 +139,8 @@ func (b *bench) close() {
 	}
 }
 
-// start starts a program in a place, with a configuration that is a file of this
-// name, and a log of its own.
+// start starts a program in a place, with a configuration file of this name and a
+// separate log.
 func (b *bench) start(at *nodes.Place, file, config, program string, args ...string) (*nodes.Process, error) {
 	if err := os.WriteFile(b.file(file), []byte(config), 0o600); err != nil {
 		return nil, err
@@ -150,11 +149,11 @@ func (b *bench) start(at *nodes.Place, file, config, program string, args ...str
 	return at.Start(b.file(fmt.Sprintf("%d.log", b.logs)), program, args...)
 }
 
-// namespace is that of a Pod that looks names up.
+// namespace returns the namespace of a Pod that looks up names.
 func (b *bench) namespace(pod int) string { return b.cluster.NamespaceName(podNumbers[pod]) }
 
-// short is a Service in the Pod's Namespace, by its name alone; twoPart one with
-// the name of its Namespace behind it. There are many of each, by number.
+// short returns the name of a Service in the Pod's namespace, without the namespace.
+// twoPart returns a name with its namespace. There are many of each, by number.
 func (b *bench) short(pod, i int) nodes.Want {
 	i = b.serviceNumber(podNumbers[pod]%b.cluster.Namespaces + b.cluster.Namespaces*i)
 	return nodes.Want{Name: b.cluster.ServiceName(synthetic.ClusterIP, i), Addrs: []netip.Addr{b.cluster.ClusterIP(i)}}
@@ -175,14 +174,14 @@ func external(_, i int) nodes.Want {
 
 func missing(_, i int) nodes.Want { return nodes.Want{Name: fmt.Sprintf("nosuch%d", i)} }
 
-// whole is the name of twoPart in full.
+// whole returns the fully qualified name of twoPart.
 func (b *bench) whole(i int) nodes.Want {
 	w := b.twoPart(0, i)
 	w.Name += ".svc." + synthetic.Domain
 	return w
 }
 
-// patience is how long is waited for what must come.
+// patience is the timeout for expected events.
 const patience = 30 * time.Second
 
 // await waits until a server gives a place the right answer.

@@ -14,17 +14,17 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// stage is a way on which all runs.
+// stage is a running way.
 type stage struct {
 	*bench
 	way
 	server  *nodes.Process
-	at      int // which of nodes.Servers it is
+	at      int // index in nodes.Servers
 	agents  [nodes.Count]*nodes.Process
-	running []*nodes.Process // and those that ended
+	running []*nodes.Process // including those that have stopped
 }
 
-// on starts a way, and ends it when play is over.
+// on starts a way, calls play, and stops the way.
 func (b *bench) on(ctx context.Context, w way, play func(context.Context, *stage) error) (err error) {
 	s := &stage{bench: b, way: w}
 	defer func() {
@@ -67,8 +67,8 @@ func (s *stage) setUp(ctx context.Context) error {
 	return s.awaitPods(ctx)
 }
 
-// startServer starts a server at one of the addresses, and leads all to it when it
-// knows everything.
+// startServer starts a server at one of the addresses, and redirects all queries to it
+// when it has loaded everything.
 func (s *stage) startServer(ctx context.Context, at int) (err error) {
 	addr := nodes.Servers[at]
 	if s.server, err = s.keep(s.way.server(s.bench, addr)); err != nil {
@@ -83,7 +83,7 @@ func (s *stage) startServer(ctx context.Context, at int) (err error) {
 	return s.world.Lead(addr)
 }
 
-// everything is a name of each kind, in full.
+// everything returns a fully qualified name of each kind.
 func (s *stage) everything() []nodes.Want {
 	last := s.whole(s.cluster.Services[synthetic.ClusterIP] - 1)
 	all := []nodes.Want{s.whole(0), last, external(0, 0)}
@@ -94,7 +94,7 @@ func (s *stage) everything() []nodes.Want {
 	return all
 }
 
-// awaitPods waits until the Pods are answered.
+// awaitPods waits until the Pods get answers.
 func (s *stage) awaitPods(ctx context.Context) error {
 	for _, pod := range s.world.Pods {
 		for _, want := range s.everything() {
@@ -106,7 +106,7 @@ func (s *stage) awaitPods(ctx context.Context) error {
 	return nil
 }
 
-// keep has a process end with the stage.
+// keep makes a process stop with the stage.
 func (s *stage) keep(p *nodes.Process, err error) (*nodes.Process, error) {
 	if err == nil {
 		s.running = append(s.running, p)
@@ -114,8 +114,7 @@ func (s *stage) keep(p *nodes.Process, err error) (*nodes.Process, error) {
 	return p, err
 }
 
-// startAgentOf starts an agent on a node, beside what there is, and waits until it
-// serves.
+// startAgentOf starts another agent on a node and waits until it serves.
 func (s *stage) startAgentOf(ctx context.Context, node int) error {
 	p, err := s.keep(s.agent(s.bench, node))
 	if err != nil {
@@ -128,7 +127,7 @@ func (s *stage) startAgentOf(ctx context.Context, node int) error {
 	return p.AwaitLog("msg=serving", patience)
 }
 
-// lastWords are those of the processes that were started last.
+// lastWords returns the end of the logs of the latest processes.
 func (s *stage) lastWords() string {
 	const most = 4
 	var text strings.Builder
@@ -143,7 +142,7 @@ func (s *stage) takeDown() (err error) {
 		p.Kill()
 	}
 	for i, node := range s.world.Nodes {
-		_ = os.Remove(s.zonesOf(i)) // where there are some
+		_ = os.Remove(s.zonesOf(i)) // if it exists
 		if s.given {
 			err = errors.Join(err, node.RemoveAddress(nodes.Local))
 		}
@@ -151,7 +150,7 @@ func (s *stage) takeDown() (err error) {
 	return errors.Join(err, s.world.Loss(0))
 }
 
-// pause waits, or ends with ctx.
+// pause waits for d or until ctx is done.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -1,7 +1,7 @@
-// Package node measures what the agent on a node is to Pods, in a small cluster of
-// network namespaces: packets and latency of lookups by glibc and musl, with
-// packets lost, what becomes of queries when something breaks, and memory;
-// beside CoreDNS. It prints tables in Markdown. See docs/bench.md.
+// Package node measures the effect of the agent on a node for Pods, in a small cluster
+// of network namespaces, and compares it with CoreDNS: packets and latency of lookups
+// by glibc and musl, with packet loss, queries during faults, and memory. It prints
+// tables in Markdown. See docs/bench.md.
 package node
 
 import (
@@ -17,7 +17,7 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// settings are what the command line says.
+// settings are the values of the flags.
 type settings struct {
 	rounds  int
 	lookups int
@@ -30,12 +30,12 @@ type settings struct {
 	write   string
 }
 
-// Suite is this measurement as a subcommand.
+// Suite returns this measurement as a subcommand.
 func Suite() rig.Suite {
 	return rig.Suite{Name: "node", Short: "what the agent on a node is to Pods, beside CoreDNS", Declare: declare}
 }
 
-// declare declares the flags, and returns what measures with their values.
+// declare declares the flags and returns the measurement that uses their values.
 func declare(flags *flag.FlagSet) rig.Measurement {
 	s := new(settings)
 	rig.RoundsFlag(flags, &s.rounds, 2)
@@ -66,7 +66,7 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	defer b.close()
 	r, err := b.measure(ctx)
 	if err != nil {
-		fmt.Print(b.markdown(r)) // what there is
+		fmt.Print(b.markdown(r)) // the results so far
 		return err
 	}
 	return rig.Report(b.markdown(r), s.write, "node")

@@ -9,7 +9,7 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// markdown is the whole report.
+// markdown returns the whole report.
 func (b *bench) markdown(r *results) string {
 	var s strings.Builder
 	fmt.Fprintf(&s,
@@ -30,7 +30,7 @@ func line(s *strings.Builder, cells ...string) {
 	s.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 }
 
-// head writes a table's head, with nothing above the first column.
+// head writes a table's head. The first column has no title.
 func head(s *strings.Builder, titles ...string) {
 	s.WriteString("\n")
 	line(s, append([]string{""}, titles...)...)
@@ -75,7 +75,7 @@ func (r *results) writeOctets(s *strings.Builder) {
 	}
 }
 
-// Numbers of a latency.
+// These return the numbers of a latency.
 func p50(l latency) float64  { return l.p50 }
 func p99(l latency) float64  { return l.p99 }
 func most(l latency) float64 { return l.most }
@@ -113,7 +113,7 @@ func (r *results) writeLatencyLine(s *strings.Builder, key latencyKey) {
 	line(s, append(cells, fmt.Sprintf("%.0f", failed.Most))...)
 }
 
-// besideNoLoss is the latency divided by that without loss in the same round.
+// besideNoLoss returns the ratio of the latency to that without loss in the same round.
 func (r *results) besideNoLoss(key latencyKey, of func(latency) float64) (rig.Spread, bool) {
 	without := key
 	without.loss = 0

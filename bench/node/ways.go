@@ -8,22 +8,24 @@ import (
 	"portolan.dev/portolan/test/netns/nodes"
 )
 
-// way is a way from a Pod to its names: servers, what is on the nodes, and the
-// Pod's resolv.conf.
+// way is a way in which a Pod resolves names: the servers, the configuration of the
+// nodes, and the Pod's resolv.conf.
 type way struct {
 	name, title string
-	// server starts one at an address, and agent one on a node; nil for none.
+	// server starts a server at an address, and agent starts an agent on a node; agent
+	// is nil if there is none.
 	server  func(*bench, netip.Addr) (*nodes.Process, error)
 	agent   func(*bench, int) (*nodes.Process, error)
 	resolv  func(namespace string, servers ...netip.Addr) string
-	service netip.Addr // that Pods ask
-	// given is whether the agent wants its address to be there.
+	service netip.Addr // the server of Pods
+	// given means that the agent expects its address to exist.
 	given bool
-	// settled is what an agent says when it has all; "" when it has all at once.
+	// settled is the log message of an agent that has loaded everything; "" if it has
+	// everything at once.
 	settled string
 }
 
-// The ways.
+// These are the ways.
 const (
 	direct       = "portolan"
 	coreDNS      = "coredns"
@@ -55,12 +57,14 @@ func wayNames() (names []string) {
 	return names
 }
 
-// elsewhere are settings of Portolan that all have; it ends in the section dns.
+// elsewhere has the settings of Portolan that all ways share. It ends in the section
+// dns.
 var elsewhere = fmt.Sprintf("admin: {listen: ''}\ndns:\n  forward: {routes: [{upstreams: [%s]}]}\n", nodes.Upstream)
 
 func (b *bench) portolanServer(at netip.Addr) (*nodes.Process, error) { return b.serve(at, "") }
 
-// sendingServer sends its zones to replicas. more is more settings of that.
+// sendingServer starts a server that transfers its zones to replicas. more has further
+// settings of transfers.
 func (b *bench) sendingServer(at netip.Addr, more string) (*nodes.Process, error) {
 	var notify []string
 	for _, node := range b.world.NodeAddrs {
@@ -72,10 +76,10 @@ func (b *bench) sendingServer(at netip.Addr, more string) (*nodes.Process, error
 
 func replicaServer(b *bench, at netip.Addr) (*nodes.Process, error) { return b.sendingServer(at, "") }
 
-// notifyPort is where agents are told of changes, on their nodes.
+// notifyPort is the port for NOTIFY of agents, on their nodes.
 const notifyPort = 9155
 
-// Files of the key that the server and the agents have.
+// These are the files of the key of servers and agents.
 const (
 	serverSecret = "server.secret"
 	agentSecret  = "agent.secret"
@@ -85,7 +89,8 @@ func (b *bench) keys(file string) string {
 	return fmt.Sprintf("keys: [{name: replica, algorithm: hmac-sha256, secretFile: '%s'}]", b.file(file))
 }
 
-// serve starts Portolan as the cluster's server, with more keys of the section dns.
+// serve starts Portolan as the cluster's server. more has further keys of the section
+// dns.
 func (b *bench) serve(at netip.Addr, more string) (*nodes.Process, error) {
 	file := "serve-" + at.String() + ".yaml"
 	config := elsewhere + fmt.Sprintf("  listen: ['%s:53']\n", at) + more
@@ -93,7 +98,7 @@ func (b *bench) serve(at netip.Addr, more string) (*nodes.Process, error) {
 		"--config", b.file(file))
 }
 
-// agentMode is how the agent knows the names of the cluster.
+// agentMode is the mode of an agent.
 type agentMode string
 
 const (
@@ -101,10 +106,10 @@ const (
 	replicaMode agentMode = "secondary"
 )
 
-// zonesOf is a file for an agent's zones.
+// zonesOf returns the name of the file for an agent's zones.
 func (b *bench) zonesOf(node int) string { return b.file(fmt.Sprintf("zones-%d", node)) }
 
-// agentConfig has the addresses on a node.
+// agentConfig returns the configuration of an agent with the addresses on a node.
 func (b *bench) agentConfig(m agentMode, node int, addrs ...netip.Addr) string {
 	var quoted []string
 	for _, a := range addrs {
@@ -121,7 +126,7 @@ func (b *bench) agentConfig(m agentMode, node int, addrs ...netip.Addr) string {
 	return fmt.Sprintf("node: {%s}\n", settings) + elsewhere + keys
 }
 
-// agent starts Portolan's on a node.
+// agent returns a function that starts Portolan's agent on a node.
 func agent(m agentMode) func(*bench, int) (*nodes.Process, error) {
 	return func(b *bench, node int) (*nodes.Process, error) {
 		return b.startAgent(node, b.agentConfig(m, node, nodes.Local, nodes.DNSService))
@@ -133,8 +138,8 @@ func (b *bench) startAgent(node int, config string) (*nodes.Process, error) {
 	return b.start(b.world.Nodes[node], file, config, b.portolan.Path(), "node", "--config", b.file(file))
 }
 
-// coreDNSConfig is what kubeadm installs, but for pods, which are verified, as
-// autopath needs it, and those of the records' TTL that is CoreDNS' own.
+// coreDNSConfig is the configuration of kubeadm, except that pods are verified, as
+// autopath requires, and that the TTL is CoreDNS' default.
 const coreDNSConfig = `.:53 {
 	bind %s
 	%s
@@ -156,8 +161,8 @@ func coreDNSServer(plugin string) func(*bench, netip.Addr) (*nodes.Process, erro
 	}
 }
 
-// coreDNSAgentConfig has the settings that Kubernetes' NodeLocal DNSCache has for
-// these plugins (cluster/addons/dns/nodelocaldns/nodelocaldns.yaml).
+// coreDNSAgentConfig has the settings of Kubernetes' NodeLocal DNSCache for these
+// plugins (cluster/addons/dns/nodelocaldns/nodelocaldns.yaml).
 const coreDNSAgentConfig = `cluster.local:53 {
 	bind %[1]s
 	cache {
@@ -188,5 +193,5 @@ func (b *bench) coreDNSAgent(node int) (*nodes.Process, error) {
 	return b.start(b.world.Nodes[node], file, config, b.coreDNS.Path(), "-conf", b.file(file))
 }
 
-// searches reports whether Pods have the KEP's search domain.
+// searches reports whether Pods have the search domain of the KEP DNS Autopath.
 func (w way) searches() bool { return w.name == kepCache || w.name == replica }

@@ -12,11 +12,12 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// difference is one that answers of some contenders may have, with the reason.
+// difference is a permitted difference between answers of some contenders, with its
+// reason.
 type difference struct {
 	who    []string
 	reason string
-	// forgive makes a record of either side look the same.
+	// forgive changes a record so that both sides look the same.
 	forgive func(*dnswire.Record)
 	seen    int
 }
@@ -41,12 +42,12 @@ func differences() []*difference {
 	}
 }
 
-// compared is how many queries of each workload are asked to compare answers.
+// compared is the number of queries of each workload whose answers are compared.
 const compared = 200
 
-// agree asks all contenders the same, and fails when the code or the answer
-// section of one differs from the first one's for no reason that is listed. The
-// order of records does not count.
+// agree sends all contenders the same queries. It returns an error if the code or the
+// answer section of one differs from the first contender's without a listed reason. The
+// order of records does not matter.
 func (b *bench) agree() error {
 	var peers []*contestant
 	for _, c := range b.running {
@@ -73,7 +74,7 @@ func (b *bench) agree() error {
 	return errors.Join(errs...)
 }
 
-// listedFor are the differences that these contenders may have.
+// listedFor returns the permitted differences for these contenders.
 func listedFor(peers []*contestant) (listed []*difference) {
 	for _, d := range differences() {
 		if slices.ContainsFunc(peers, func(c *contestant) bool { return slices.Contains(d.who, c.name) }) {
@@ -83,7 +84,7 @@ func listedFor(peers []*contestant) (listed []*difference) {
 	return listed
 }
 
-// distinct leaves out queries that were there before.
+// distinct returns the queries without duplicates.
 func distinct(queries []query) (once []query) {
 	seen := make(map[query]bool)
 	for _, q := range queries {
@@ -116,7 +117,8 @@ func (b *bench) compare(q query, w *workload, peers []*contestant) error {
 	return nil
 }
 
-// askWhole asks as the workload does, and over TCP when that is cut off.
+// askWhole sends the query as the workload does, and repeats it over TCP if the answer
+// is truncated.
 func (q query) askWhole(transport load.Transport, server netip.AddrPort) (*dnswire.Message, error) {
 	if transport.Secure() {
 		return q.ask("tls", server)
@@ -130,8 +132,8 @@ func (q query) askWhole(transport load.Transport, server netip.AddrPort) (*dnswi
 	return q.ask("tcp", server)
 }
 
-// explained reports whether two answers are the same but for listed differences,
-// and counts those without which they would not be.
+// explained reports whether two answers are the same except for listed differences, and
+// counts the differences that were needed.
 func explained(one, other *dnswire.Message, who string, listed []*difference) bool {
 	var his []*difference
 	for _, d := range listed {
@@ -151,7 +153,7 @@ func explained(one, other *dnswire.Message, who string, listed []*difference) bo
 	return true
 }
 
-// outline is what is compared: the code, and the answer section in order.
+// outline returns what is compared: the code and the sorted answer section.
 func outline(m *dnswire.Message, forgiven []*difference) string {
 	lines := []string{m.Status}
 	for _, r := range m.Answer {

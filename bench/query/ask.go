@@ -11,7 +11,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// ask asks one server once, over udp, tcp or tls.
+// ask sends one query to a server over udp, tcp or tls.
 func (q query) ask(network string, server netip.AddrPort) (*dnswire.Message, error) {
 	const patience = 2 * time.Second
 	wire, err := q.wire()
@@ -41,7 +41,7 @@ func (q query) ask(network string, server netip.AddrPort) (*dnswire.Message, err
 func dial(network string, server netip.AddrPort, patience time.Duration) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: patience}
 	if network == "tls" {
-		// Package load looks at the certificate; this is about answers.
+		// Package load verifies the certificate; this compares answers only.
 		return tls.DialWithDialer(&dialer, "tcp", server.String(), &tls.Config{InsecureSkipVerify: true})
 	}
 	return dialer.Dial(network, server.String())

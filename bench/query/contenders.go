@@ -13,10 +13,10 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// The contenders.
+// These are the contenders.
 const (
 	portolan      = rig.NamePortolan
-	base          = "base" // another Portolan
+	base          = "base" // another version of Portolan
 	coreDNS       = rig.NameCoreDNS
 	coreDNSCached = "coredns-cache"
 	knot          = rig.NameKnot
@@ -24,12 +24,12 @@ const (
 	echo          = rig.NameEcho
 )
 
-// contenderNames are in the order of the tables.
+// contenderNames returns the names in the order of the tables.
 func contenderNames() []string {
 	return []string{portolan, base, coreDNS, coreDNSCached, knot, nsd, echo}
 }
 
-// entrant is a contender that may start, and its version.
+// entrant is a contender that can be started, with its version.
 type entrant struct {
 	*rig.Contender
 	version string
@@ -40,7 +40,7 @@ func (b *bench) entrants() map[string]func(context.Context) (*entrant, error) {
 		portolan: func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, portolan, b.tree) },
 		base:     func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, base, b.base) },
 		coreDNS:  func(ctx context.Context) (*entrant, error) { return b.coreDNS(ctx, coreDNS, "") },
-		// With the length that installers write.
+		// With the cache time that installers write.
 		coreDNSCached: func(ctx context.Context) (*entrant, error) { return b.coreDNS(ctx, coreDNSCached, "cache 30") },
 		knot:          func(ctx context.Context) (*entrant, error) { return b.withZones(ctx, theKnot()) },
 		nsd:           func(ctx context.Context) (*entrant, error) { return b.withZones(ctx, theNSD()) },
@@ -48,8 +48,8 @@ func (b *bench) entrants() map[string]func(context.Context) (*entrant, error) {
 	}
 }
 
-// portolanConfig makes reverse zones that end somewhere, and allows UDP answers
-// that are as long as the longest that the workloads ask for.
+// portolanConfig limits the reverse zones, and allows UDP answers as long as the
+// longest that the workloads request.
 const portolanConfig = `dns:
   podCIDRs: [10.0.0.0/8]
   udpSize: 4096
@@ -82,16 +82,16 @@ func (b *bench) coreDNS(ctx context.Context, name, plugins string) (*entrant, er
 	return &entrant{rig.CoreDNS(program, b.file(name), b.api.Kubeconfig(), plugins, b.certificate), program.Version}, nil
 }
 
-// zoneServer is a server of zone files out of a Debian package of its name.
+// zoneServer is a server for zone files from the Debian package of the same name.
 type zoneServer struct {
 	name string
-	run  []string // arguments; the configuration file is the last one
-	// config has the directory, the port, a certificate, its key and the port
-	// for TLS; zone, which follows for each one, a name and a file.
+	run  []string // arguments, before the configuration file
+	// config is formatted with the directory, the port, a certificate, its key and the
+	// port for TLS. zone is appended for each zone, formatted with its name and file.
 	config, zone string
 }
 
-// theKnot is Knot DNS for one processor. Whatever else is at its default.
+// theKnot returns Knot DNS for one processor, with defaults otherwise.
 func theKnot() *zoneServer {
 	return &zoneServer{name: knot, run: []string{"--config"},
 		zone: "  - domain: %s\n    file: %q\n",
@@ -117,8 +117,8 @@ zone:
 `}
 }
 
-// theNSD is NSD for one processor, and without the limit of answers for each
-// client that Debian's has.
+// theNSD returns NSD for one processor, without the rate limit per client that Debian's
+// build has.
 func theNSD() *zoneServer {
 	return &zoneServer{name: nsd, run: []string{"-d", "-c"},
 		zone: "zone:\n    name: %q\n    zonefile: %q\n",
@@ -144,7 +144,7 @@ remote-control:
 `}
 }
 
-// withZones makes a contender of a server of zone files.
+// withZones returns a contender for a server for zone files.
 func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) {
 	program, err := b.workshop.Program(ctx, z.name)
 	if err != nil {
@@ -166,7 +166,7 @@ func (b *bench) withZones(ctx context.Context, z *zoneServer) (*entrant, error) 
 	return &entrant{c, program.Version}, nil
 }
 
-// hasLast asks whether the last Service of all is there.
+// hasLast queries the last Service, to check that all are loaded.
 func (b *bench) hasLast(_ context.Context, ports []netip.AddrPort) error {
 	k := synthetic.ClusterIP
 	q := query{b.cluster.DNSName(k, b.cluster.Services[k]-1), dnswire.TypeA, noEDNS}

@@ -7,28 +7,28 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// figure is one number of a sample; ok is false when it has none.
+// figure is one number of a sample; ok is false if the sample has none.
 type figure func(*sample) (number float64, ok bool)
 
-// cost is the processor time of a query, in microseconds.
+// cost returns the processor time per query, in microseconds.
 func cost(s *sample) (float64, bool) {
 	return microseconds(s.saturated.ServerTime) / float64(s.saturated.Answered), true
 }
 
-// speed is how many thousand queries are answered in a second.
+// speed returns the thousands of queries answered per second.
 func speed(s *sample) (float64, bool) { return rate(s.saturated) / 1000, true }
 
-// busy is which part of its processor the server used.
+// busy returns the share of its processor that the server used.
 func busy(s *sample) (float64, bool) {
 	return float64(s.saturated.ServerTime) / float64(s.saturated.Elapsed), true
 }
 
-// octets is the length of an answer.
+// octets returns the average length of an answer.
 func octets(s *sample) (float64, bool) {
 	return float64(s.saturated.Octets) / float64(s.saturated.Answered), true
 }
 
-// p50 and p99 are latencies at the fixed rate, in microseconds.
+// p50 and p99 return latencies at the fixed rate, in microseconds.
 func p50(s *sample) (float64, bool) {
 	return steady(s, func(r *load.Result) time.Duration { return r.P50 })
 }
@@ -37,7 +37,7 @@ func p99(s *sample) (float64, bool) {
 	return steady(s, func(r *load.Result) time.Duration { return r.P99 })
 }
 
-// steady is a latency, when there were quiet moments to measure it.
+// steady returns a latency, if there were quiet slices.
 func steady(s *sample, of func(*load.Result) time.Duration) (float64, bool) {
 	if s.steady == nil || s.steady.Quiet == 0 {
 		return 0, false
@@ -45,8 +45,8 @@ func steady(s *sample, of func(*load.Result) time.Duration) (float64, bool) {
 	return microseconds(of(s.steady)), true
 }
 
-// lost is how many queries were not answered, or with a code that no query asks
-// for, at either rate.
+// lost returns the number of queries without an answer, or with an error code that no
+// query expects, at either rate.
 func lost(s *sample) (float64, bool) {
 	n := failed(s.saturated)
 	if s.steady != nil {

@@ -8,7 +8,7 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// goal is what Portolan's figure divided by a peer's is to be, in one workload.
+// goal is a limit for the ratio of Portolan's figure to a peer's in one workload.
 type goal struct {
 	workload, figure string
 	of               figure
@@ -53,9 +53,8 @@ func (r *results) writeGoals(b *strings.Builder) {
 	}
 }
 
-// judge gives the ratio to a peer and whether it is good; both are empty when
-// there is nothing to compare with. A peer that can't serve the fixed rate has
-// lost.
+// judge returns the ratio to a peer, and whether the goal is met. Both are empty if
+// there is nothing to compare. A peer that cannot serve the fixed rate has lost.
 func (g *goal) judge(of map[string][]*sample, peer string, l rig.Limit) (cell, met string) {
 	if spread, ok := rig.Ratio(of[portolan], of[peer], g.of); ok {
 		return rig.RatioCell(spread), rig.Met(l.Met(spread.Median))

@@ -9,30 +9,31 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// warm is how long each measurement is preceded by the same load.
+// warm is the time for which the same load runs before each measurement.
 const warm = 200 * time.Millisecond
 
-// askedInTurn is how many queries a workload has before it begins again.
+// askedInTurn is the number of queries of a workload, which are sent in rotation.
 const askedInTurn = 1 << 15
 
-// sample is what was measured of one contender under one workload in one round.
+// sample is the result for one contender and one workload in one round.
 type sample struct {
 	saturated *load.Result
-	// steady is that at the fixed rate; nil when the server can't do that, or
-	// it is not asked for.
+	// steady is the result at the fixed rate; nil if the server is too slow for it or
+	// it was not run.
 	steady *load.Result
 }
 
-// results are all samples, and how much others used of the processors.
+// results are all samples, and the share of the processors that other programs used.
 type results struct {
 	samples map[string]map[string][]*sample // by workload and contender
 	others  []float64
-	// slices are those of all measurements at the fixed rate.
+	// slices counts the slices of all measurements at the fixed rate, and quiet those
+	// that were quiet.
 	slices, quiet int
 }
 
-// measure measures all workloads of all contenders, in turn. In each round
-// another one begins.
+// measure measures all workloads of all contenders in turn. Each round starts with a
+// different contender.
 func (b *bench) measure(ctx context.Context) (*results, error) {
 	r := &results{samples: make(map[string]map[string][]*sample)}
 	for i := range b.chosen {
@@ -68,12 +69,12 @@ func (b *bench) measureAll(ctx context.Context, w *workload, round int, r *resul
 	return nil
 }
 
-// suits reports whether the workload can be put to a contender.
+// suits reports whether a contender supports the workload.
 func (w *workload) suits(c *contestant) bool {
 	switch c.name {
 	case echo:
 		return w.transport == load.UDP
-	case knot: // version 3.2 does no TLS
+	case knot: // version 3.2 does not support TLS
 		return !w.transport.Secure()
 	}
 	return true
@@ -93,10 +94,10 @@ func (b *bench) writeQueries(w *workload) error {
 	return load.WriteQueries(b.queryFile(w), wires)
 }
 
-// sample measures as fast as the server answers, then at the fixed rate.
+// sample measures as fast as the server answers, and then at the fixed rate.
 func (b *bench) sample(ctx context.Context, w *workload, c *contestant, r *results) (*sample, error) {
 	if b.api != nil {
-		// It has nothing to say, and says that now and then.
+		// The API server is idle but still sends periodic messages.
 		b.api.PauseAPIServer()
 		defer b.api.ResumeAPIServer()
 	}
@@ -116,7 +117,7 @@ func (b *bench) sample(ctx context.Context, w *workload, c *contestant, r *resul
 	if s.saturated, err = b.load(ctx, &config, r); err != nil {
 		return nil, err
 	}
-	// With less to spare, the queue is what would be measured.
+	// With less headroom, the measured latency would be that of the queue.
 	const spare = 1.1
 	if w.transport.Once() || rate(s.saturated) < spare*float64(b.rate) {
 		return s, nil
@@ -126,7 +127,7 @@ func (b *bench) sample(ctx context.Context, w *workload, c *contestant, r *resul
 	return s, err
 }
 
-// rate is how many queries were answered in a second.
+// rate returns the number of queries answered per second.
 func rate(r *load.Result) float64 { return float64(r.Answered) / r.Elapsed.Seconds() }
 
 // load runs the load generator.

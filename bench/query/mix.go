@@ -7,16 +7,16 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// lookup is what a program in a Pod wants to know, and what its resolver asks
-// for that. With ndots:5, names that are written with fewer dots are tried with
-// each domain of the search list first, A and AAAA each time, until one exists.
+// lookup adds the queries of a resolver for one lookup of a program in a Pod. With
+// ndots:5, a name with fewer dots is first tried with each domain of the search list, A
+// and AAAA each time, until one exists.
 //
-// Of 100 lookups, 40 are of a Service in the Pod's Namespace (2 queries), 25 of
-// one in another (4), 15 of a whole name (8), 10 of a name outside the cluster
-// (6; the seventh and eighth leave the zone and are left out), 5 of SERVICE.NS.svc
-// (6), 3 of a headless Service of 20 endpoints (2), and 2 are SRV queries for
-// such a one (1). Of 398 queries that makes 220 NXDOMAIN (55 %), 88 NODATA
-// (22 %), 85 addresses of Services (21 %), 3 headless and 2 SRV.
+// Of 100 lookups, 40 are of a Service in the Pod's Namespace (2 queries), 25 of a Service
+// in another (4), 15 of a fully qualified name (8), 10 of a name outside the cluster (6; the
+// seventh and eighth query are outside the zone and are omitted), 5 of SERVICE.NS.svc (6),
+// 3 of a headless Service with 20 endpoints (2), and 2 are SRV queries for such a Service
+// (1). Of the 398 answers, 220 are NXDOMAIN (55 %), 88 NODATA (22 %), 85 addresses of
+// Services (21 %), 3 headless and 2 SRV.
 func (a *asker) lookup() {
 	namespace := a.NamespaceName(a.random.IntN(a.Namespaces))
 	service, other := a.any(synthetic.ClusterIP), a.any(synthetic.ClusterIP)
@@ -40,11 +40,11 @@ func (a *asker) lookup() {
 	}
 }
 
-// outside are names that are not the cluster's.
+// outside are names outside the cluster.
 var outside = []string{"api.example.com", "registry.example.org", "storage.eu-1.example.net", "example.com"}
 
-// search asks for a name with as many domains of the search list as it takes;
-// the last of four is none.
+// search queries a name with the given number of domains of the search list. The last
+// of the four is the empty domain.
 func (a *asker) search(name, namespace string, domains int) {
 	searches := []string{namespace + ".svc." + synthetic.Domain, "svc." + synthetic.Domain, synthetic.Domain, ""}
 	for _, domain := range searches[:domains] {

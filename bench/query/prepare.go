@@ -18,14 +18,14 @@ import (
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
-// Processors: everybody who is measured is on one, who asks on the other. It is
-// in this order because Knot's first worker insists on the first processor.
+// The measured server has one processor, and the load generator the other. The order
+// matters because Knot's first worker always uses the first processor.
 const (
 	serverCPU    = 0
 	generatorCPU = 1
 )
 
-// bench is all that is prepared.
+// bench is the state that all measurements share.
 type bench struct {
 	*settings
 	log     *slog.Logger
@@ -34,26 +34,26 @@ type bench struct {
 	chosen  []workload
 
 	workshop  *rig.Workshop
-	api       *controlplane.ControlPlane // nil when Portolan reads manifests
-	source    []string                   // flags that tell Portolan what to read
-	zones     []zoneFile                 // what it read, for those that read files
+	api       *controlplane.ControlPlane // nil if Portolan reads manifests
+	source    []string                   // flags that name Portolan's source
+	zones     []zoneFile                 // the same data, for servers that read zone files
 	generator string                     // program
 	running   []*contestant
 
-	certificate rig.Certificate // of all that do TLS
+	certificate rig.Certificate // of all contenders with TLS
 
-	differences     []*difference // that answers may have, and how often they do
+	differences     []*difference // permitted differences, with their counts
 	answersCompared int
 }
 
-// contestant is a contender that runs.
+// contestant is a running contender.
 type contestant struct {
 	name, version string
 	*rig.Server
 	processes []int
 }
 
-// address is where it is asked.
+// address returns its address for a transport.
 func (c *contestant) address(t load.Transport) netip.AddrPort {
 	if t.Secure() {
 		return c.TLS
@@ -72,7 +72,7 @@ func (b *bench) close() {
 	}
 }
 
-// prepare builds everything, makes the cluster, and starts all contenders.
+// prepare builds the programs, creates the cluster and starts all contenders.
 func (b *bench) prepare(ctx context.Context) error {
 	names, err := rig.Choose(workloadNames(), b.workloads)
 	if err != nil {
@@ -117,8 +117,8 @@ func (b *bench) makeCertificate() (rig.Certificate, error) {
 	return rig.Certificate{File: file, Key: key}, err
 }
 
-// makeCluster makes the cluster where these contenders can read it, and writes
-// what Portolan makes of it into zone files.
+// makeCluster creates the cluster where these contenders can read it, and writes
+// Portolan's zones of it into zone files.
 func (b *bench) makeCluster(ctx context.Context, names []string) (err error) {
 	b.log.Info("making the cluster", "services", b.cluster.Services)
 	source := b.writeManifest
@@ -132,8 +132,8 @@ func (b *bench) makeCluster(ctx context.Context, names []string) (err error) {
 	return err
 }
 
-// fillAPI starts an API server that has the cluster, and gives the flags with
-// which Portolan reads it.
+// fillAPI starts an API server with the cluster, and returns the flags with which
+// Portolan reads it.
 func (b *bench) fillAPI(ctx context.Context) (flags []string, err error) {
 	b.api, err = controlplane.Start(ctx, controlplane.Options{Log: b.log})
 	if err != nil {
@@ -146,17 +146,17 @@ func (b *bench) fillAPI(ctx context.Context) (flags []string, err error) {
 	return []string{"--kubeconfig", b.api.Kubeconfig()}, b.cluster.Create(ctx, client)
 }
 
-// writeManifest does the same with a file.
+// writeManifest is like fillAPI, with a file of manifests.
 func (b *bench) writeManifest(context.Context) (flags []string, err error) {
 	file := b.file("cluster.yaml")
 	return []string{"--manifests", file}, b.cluster.WriteManifests(file)
 }
 
-// zoneFile is a zone as a master file.
+// zoneFile is a zone in a master file.
 type zoneFile struct{ name, file string }
 
-// writeZones writes a file for each zone that Portolan prints. A zone begins
-// with its SOA record, and an empty line is between two.
+// writeZones writes a file for each zone that Portolan prints. A zone begins with its
+// SOA record, and an empty line separates zones.
 func (b *bench) writeZones(ctx context.Context) (all []zoneFile, err error) {
 	program, err := b.workshop.PortolanOf(ctx, b.tree, portolan)
 	if err != nil {
@@ -184,7 +184,7 @@ func (b *bench) writeZones(ctx context.Context) (all []zoneFile, err error) {
 	return all, nil
 }
 
-// startAll starts the contenders. Those that can't be had are left out.
+// startAll starts the contenders. It skips those that are not available.
 func (b *bench) startAll(ctx context.Context, names []string) error {
 	for _, name := range names {
 		e, err := b.entrants()[name](ctx)

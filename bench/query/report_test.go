@@ -10,8 +10,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// sampleOf is one of so many microseconds a query, with so many for p99; none
-// when that is 0.
+// sampleOf returns a sample with this cost per query and p99, in microseconds. A p99 of
+// 0 means none.
 func sampleOf(cost, p99 int) *sample {
 	s := &sample{saturated: &load.Result{
 		Elapsed: time.Second, Answered: 1000, ServerTime: time.Duration(1000*cost) * time.Microsecond,
@@ -70,7 +70,7 @@ func TestExplained(t *testing.T) {
 		who         string
 		ours, other *dnswire.Message
 		same        bool
-		seen        []int // of each listed difference
+		seen        []int // count of each listed difference
 	}{
 		"the same":        {knot, message("NOERROR", srv(5, one)), message("NOERROR", srv(5, one)), true, []int{0, 0}},
 		"another order":   {knot, message("NOERROR", srv(5, one), srv(5, two)), message("NOERROR", srv(5, two), srv(5, one)), true, []int{0, 0}},

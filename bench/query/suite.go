@@ -1,4 +1,4 @@
-// Package query measures what a query costs Portolan and its peers, on the same
+// Package query measures the cost of a query for Portolan and its peers, with the same
 // records in one run, and prints tables in Markdown. See docs/bench.md.
 package query
 
@@ -15,7 +15,7 @@ import (
 	"portolan.dev/portolan/bench/synthetic"
 )
 
-// settings are what the command line says.
+// settings are the values of the flags.
 type settings struct {
 	cluster    synthetic.Cluster
 	rounds     int
@@ -28,7 +28,7 @@ type settings struct {
 	write      string
 }
 
-// Suite is this measurement as a subcommand.
+// Suite returns this measurement as a subcommand.
 func Suite() rig.Suite {
 	return rig.Suite{
 		Name:    "query",
@@ -37,7 +37,7 @@ func Suite() rig.Suite {
 	}
 }
 
-// declare declares the flags, and returns what measures with their values.
+// declare declares the flags and returns the measurement that uses their values.
 func declare(flags *flag.FlagSet) rig.Measurement {
 	s := new(settings)
 	flags.IntVar(&s.cluster.Namespaces, "namespaces", 100, "Namespaces")

@@ -8,7 +8,7 @@ import (
 	"portolan.dev/portolan/bench/synthetic"
 )
 
-// markdown is the whole report.
+// markdown returns the whole report.
 func (b *bench) markdown(r *results) string {
 	var s strings.Builder
 	b.writeConditions(&s, r)
@@ -26,7 +26,7 @@ func (b *bench) markdown(r *results) string {
 	return s.String()
 }
 
-// writeConditions says what was measured where, and which answers differed.
+// writeConditions writes the conditions of the measurement, and which answers differed.
 func (b *bench) writeConditions(s *strings.Builder, r *results) {
 	var versions []string
 	for _, c := range b.running {
@@ -58,7 +58,7 @@ func (b *bench) writeConditions(s *strings.Builder, r *results) {
 	s.WriteString("\n\n")
 }
 
-// writeRow writes what was measured of one contender under one workload.
+// writeRow writes the results of one contender for one workload.
 func (r *results) writeRow(s *strings.Builder, workload, name string) {
 	ours, theirs := r.samples[workload][portolan], r.samples[workload][name]
 	compared := func(of figure) string {
@@ -73,7 +73,7 @@ func (r *results) writeRow(s *strings.Builder, workload, name string) {
 		rig.SpreadCell(theirs, p99), compared(p99), rig.MostCell(theirs, lost), rig.MedianCell(theirs, octets))
 }
 
-// limited marks rates that were the load generator's limit, not the server's.
+// limited returns a mark for rates that the load generator limited and not the server.
 func limited(samples []*sample) string {
 	const all = .9
 	if spread, ok := rig.OverAll(samples, busy); ok && spread.Median < all {

@@ -9,7 +9,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// workload is queries, and how they are asked.
+// workload is a set of queries and how they are sent.
 type workload struct {
 	name      string
 	transport load.Transport
@@ -17,22 +17,22 @@ type workload struct {
 	queries   func(*asker)
 }
 
-// How many sockets ask, where that is not what is measured.
+// These are the numbers of sockets for workloads that do not measure them.
 const (
 	usualSockets = 16
-	// callSockets are connections under way when each is for one query: fewer
-	// than what Knot lets wait to be accepted (10), for who is turned away
-	// comes back after a second.
+	// callSockets is the number of concurrent connections if each has one query. It is
+	// below the accept backlog of Knot (10), because a rejected client retries only
+	// after a second.
 	callSockets = 8
 )
 
-// UDP sizes that queries announce. glibc and musl announce none; they ask what
-// is in hits and mix.
+// These are the UDP sizes that queries announce. glibc and musl announce none; hits and
+// mix have their queries.
 const (
 	noEDNS    = 0
 	usualEDNS = 1232
-	// largeEDNS fits the 20 SRV records of a headless Service with their
-	// addresses; the servers are told that they may send so much.
+	// largeEDNS fits the 20 SRV records of a headless Service with their addresses. The
+	// servers are configured to allow it.
 	largeEDNS = 4096
 )
 
@@ -65,7 +65,7 @@ func workloadNames() (names []string) {
 	return names
 }
 
-// query is one question as a client asks it.
+// query is one query of a client.
 type query struct {
 	name    string
 	kind    dnswire.Type
@@ -78,14 +78,14 @@ func (q query) wire() ([]byte, error) {
 	return dnswire.NewQuery(dnswire.QuerySpec{Name: q.name, Type: q.kind, UDPSize: q.udpSize, Flags: dnswire.FlagRD})
 }
 
-// asker makes queries, the same ones each time.
+// asker generates queries, the same ones each time.
 type asker struct {
 	*synthetic.Cluster
 	random *rand.Rand
 	asked  []query
 }
 
-// ask gives the n first queries of a workload.
+// ask returns the first n queries of a workload.
 func (w *workload) ask(c *synthetic.Cluster, n int) []query {
 	const seed = 1035
 	a := &asker{Cluster: c, random: rand.New(rand.NewPCG(seed, seed))}
@@ -99,14 +99,14 @@ func (a *asker) add(name string, kind dnswire.Type, udpSize uint16) {
 	a.asked = append(a.asked, query{name, kind, udpSize})
 }
 
-// any is one Service of a kind.
+// any returns a random Service of a kind.
 func (a *asker) any(k synthetic.Kind) int { return a.random.IntN(a.Services[k]) }
 
 func (a *asker) hit() {
 	a.add(a.DNSName(synthetic.ClusterIP, a.any(synthetic.ClusterIP)), dnswire.TypeA, noEDNS)
 }
 
-// unknown asks for a Service that a Namespace does not have.
+// unknown queries a Service that does not exist in its namespace.
 func (a *asker) unknown() {
 	name := fmt.Sprintf("%016x.%s.svc.%s", a.random.Uint64(), a.NamespaceName(a.random.IntN(a.Namespaces)),
 		synthetic.Domain)
@@ -121,7 +121,7 @@ func service(k synthetic.Kind, udpSize uint16) func(*asker) {
 	return func(a *asker) { a.add("_http._tcp."+a.DNSName(k, a.any(k)), dnswire.TypeSRV, udpSize) }
 }
 
-// reverse asks for the addresses of Services and of endpoints.
+// reverse queries the addresses of Services and of endpoints.
 func (a *asker) reverse() {
 	address := a.ClusterIP(a.any(synthetic.ClusterIP))
 	if a.random.IntN(2) == 0 {

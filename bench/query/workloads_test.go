@@ -28,7 +28,8 @@ func TestWorkloadsAreTheSameEachTime(t *testing.T) {
 	}
 }
 
-// The shares that are in the comment of lookup and in docs/bench.md, in percent.
+// TestSharesOfTheMix checks the shares in the comment of lookup and in docs/bench.md,
+// in percent.
 func TestSharesOfTheMix(t *testing.T) {
 	c := smallCluster()
 	services, headless := make(map[string]bool), make(map[string]bool)

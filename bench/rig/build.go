@@ -1,5 +1,5 @@
-// Package rig is what all measurements need: it builds the programs, runs them,
-// says what machine this is, and puts tables into files.
+// Package rig has what all measurements share: it builds and runs the programs,
+// describes the machine and writes tables into files.
 package rig
 
 import (
@@ -12,23 +12,23 @@ import (
 	"strings"
 )
 
-// linkerFlags are those that both servers are released with.
+// linkerFlags are the flags with which both servers are released.
 const linkerFlags = "-ldflags=-s -w"
 
 // Workshop builds programs.
 type Workshop struct {
-	// Tree is that of Portolan which this module is part of.
+	// Tree is the source tree of Portolan that contains this module.
 	Tree string
 
 	log       *slog.Logger
-	dir       string // of what is built each time
-	cache     string // of what is built or fetched once
-	bench     string // of this module
+	dir       string // for programs that are built each time
+	cache     string // for programs that are built or fetched once
+	bench     string // the directory of this module
 	goVersion string
 }
 
-// NewWorkshop makes a workshop that builds into dir, and once for all into the
-// user's cache directory.
+// NewWorkshop returns a Workshop that builds into dir, or into the user's cache
+// directory for programs that are built once.
 func NewWorkshop(ctx context.Context, log *slog.Logger, dir string) (*Workshop, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -55,7 +55,7 @@ func (w *Workshop) build(ctx context.Context, module, folder, name string) (path
 	return path, err
 }
 
-// buildCoreDNS builds it from its module, once for each version.
+// buildCoreDNS builds CoreDNS from its module, once for each version.
 func (w *Workshop) buildCoreDNS(ctx context.Context) (path string, err error) {
 	module := filepath.Join(w.bench, "coredns")
 	version, err := goTool(ctx, module, "list", "-m", "-f", "{{.Version}}", "github.com/coredns/coredns")
@@ -67,7 +67,7 @@ func (w *Workshop) buildCoreDNS(ctx context.Context) (path string, err error) {
 		return path, nil
 	}
 	w.log.Warn("building CoreDNS; it takes about 3 minutes, once", "version", version)
-	// Under another name first, so that what is there is always whole.
+	// Build under a temporary name, so that an existing file is always complete.
 	part := path + ".part"
 	defer os.Remove(part)
 	_, err = goTool(ctx, module, "build", "-trimpath", linkerFlags, "-o", part, "github.com/coredns/coredns")
@@ -77,7 +77,7 @@ func (w *Workshop) buildCoreDNS(ctx context.Context) (path string, err error) {
 	return path, os.Rename(part, path)
 }
 
-// commit is that of a tree, with "+" when it was changed since.
+// commit returns the commit of a tree, with "+" if the tree has changes.
 func commit(ctx context.Context, tree string) string {
 	describe := exec.CommandContext(ctx, "git", "-C", tree, "describe", "--always", "--exclude=*", "--dirty=+")
 	out, err := describe.Output()
@@ -93,8 +93,8 @@ func goTool(ctx context.Context, dir string, args ...string) (string, error) {
 	return output(cmd)
 }
 
-// output is what a command prints, without the last line's end; what it
-// complains of is in the error.
+// output returns what a command prints, without the final line feed. Its error has the
+// command's stderr.
 func output(cmd *exec.Cmd) (string, error) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Limit is the least or the most that a ratio may be.
+// Limit is the lowest or the highest allowed value of a ratio.
 type Limit struct {
 	ratio   float64
 	atLeast bool
 }
 
-// AtMost is a limit from above.
+// AtMost returns an upper limit.
 func AtMost(ratio float64) Limit { return Limit{ratio: ratio} }
 
-// AtLeast is one from below.
+// AtLeast returns a lower limit.
 func AtLeast(ratio float64) Limit { return Limit{ratio: ratio, atLeast: true} }
 
 // Met reports whether a ratio is within the limit.
@@ -27,7 +27,7 @@ func (l Limit) Met(ratio float64) bool {
 	return ratio <= l.ratio
 }
 
-// String writes parts of one as fractions.
+// String returns the limit, with ratios below one as fractions.
 func (l Limit) String() string {
 	if l.atLeast {
 		return "≥ " + shortRatio(l.ratio)
@@ -38,7 +38,7 @@ func (l Limit) String() string {
 	return "≤ " + shortRatio(l.ratio)
 }
 
-// RatioCell writes two digits behind the point, for what is near 1.
+// RatioCell returns a ratio with two decimals near 1.
 func RatioCell(s Spread) string {
 	return fmt.Sprintf("%s (%s to %s)", shortRatio(s.Median), shortRatio(s.Least), shortRatio(s.Most))
 }
@@ -51,8 +51,8 @@ func shortRatio(ratio float64) string {
 	return fmt.Sprintf("%.2f", ratio)
 }
 
-// OverAll is the spread of a figure over the samples that have one; ok is false
-// when none has.
+// OverAll returns the spread of a figure over the samples that have one; ok is false if
+// none has.
 func OverAll[S any](samples []S, of func(S) (number float64, ok bool)) (spread Spread, ok bool) {
 	var numbers []float64
 	for _, s := range samples {
@@ -63,8 +63,8 @@ func OverAll[S any](samples []S, of func(S) (number float64, ok bool)) (spread S
 	return overSome(numbers)
 }
 
-// Ratio is the spread over the rounds of one's figure divided by the other's in
-// the same round, when the machine was the same; ok is false when no round has
+// Ratio returns the spread, over the rounds, of one's figure divided by the other's in
+// the same round, when the machine was in the same state; ok is false if no round has
 // both.
 func Ratio[S any](one, other []S, of func(S) (number float64, ok bool)) (spread Spread, ok bool) {
 	var numbers []float64
@@ -78,7 +78,7 @@ func Ratio[S any](one, other []S, of func(S) (number float64, ok bool)) (spread 
 	return overSome(numbers)
 }
 
-// SpreadCell writes the spread of a figure; nothing when no sample has one.
+// SpreadCell returns the spread of a figure, or "" if no sample has one.
 func SpreadCell[S any](samples []S, of func(S) (number float64, ok bool)) string {
 	spread, ok := OverAll(samples, of)
 	if !ok {
@@ -87,7 +87,7 @@ func SpreadCell[S any](samples []S, of func(S) (number float64, ok bool)) string
 	return spread.String()
 }
 
-// MedianCell writes its median.
+// MedianCell returns the median of a figure, or "" if no sample has one.
 func MedianCell[S any](samples []S, of func(S) (number float64, ok bool)) string {
 	spread, ok := OverAll(samples, of)
 	if !ok {
@@ -96,7 +96,8 @@ func MedianCell[S any](samples []S, of func(S) (number float64, ok bool)) string
 	return Short(spread.Median)
 }
 
-// MostCell writes the most, for what is whole, and best 0.
+// MostCell returns the maximum of a figure that is an integer and ideally 0, or "" if
+// no sample has one.
 func MostCell[S any](samples []S, of func(S) (number float64, ok bool)) string {
 	spread, ok := OverAll(samples, of)
 	if !ok {
@@ -112,7 +113,7 @@ func overSome(numbers []float64) (spread Spread, ok bool) {
 	return Over(numbers), true
 }
 
-// Choose picks names from a list with commas; all when that is empty.
+// Choose returns the names in a comma-separated list, or all if the list is empty.
 func Choose(from []string, list string) ([]string, error) {
 	if list == "" {
 		return from, nil
@@ -126,7 +127,8 @@ func Choose(from []string, list string) ([]string, error) {
 	return names, nil
 }
 
-// Turned begins with the next one each round, and goes back and forth.
+// Turned returns all in the order for a round. Each round starts with the next element,
+// and every second round is reversed.
 func Turned[T any](all []T, round int) []T {
 	n := round % len(all)
 	order := slices.Concat(all[n:], all[:n])

@@ -45,10 +45,11 @@ func TestLimitsAreWrittenAsTheyWereSet(t *testing.T) {
 	}
 }
 
-// positive has no number for what is 0.
+// positive is a figure that is missing for numbers that are not positive.
 func positive(n float64) (number float64, ok bool) { return n, n > 0 }
 
-// Each round is compared with itself: what slowed down both changes nothing.
+// TestRatio checks that figures of the same round are compared, so that what slows down
+// both has no effect.
 func TestRatio(t *testing.T) {
 	ours, theirs := []float64{3, 30, 2}, []float64{6, 60, 2}
 	spread, ok := rig.Ratio(ours, theirs, positive)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Echo sends every packet back (bench/echo): what is measured of it is the
-// machine's.
+// Echo returns a contender that sends every packet back (bench/echo). Its results
+// measure the machine.
 func Echo(p *Program, log string) *Contender {
 	return &Contender{Name: "echo", Log: log,
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
@@ -19,7 +19,7 @@ func Echo(p *Program, log string) *Contender {
 	}
 }
 
-// echoes sends a packet and waits for it.
+// echoes sends a packet and waits for its echo.
 func echoes(server netip.AddrPort) error {
 	const patience = 100 * time.Millisecond
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(server))

@@ -5,9 +5,9 @@ import (
 	"runtime/debug"
 )
 
-// KeepGarbage collects this process' garbage, and then none, up to a few GiB,
-// until collect is called: collections would take processors from those who are
-// measured.
+// KeepGarbage runs the garbage collector of this process and then turns it off, up to a
+// few GiB of memory, until collect is called. Collections would take processor time
+// from the measured programs.
 func KeepGarbage() (collect func()) {
 	const most = 4 << 30
 	runtime.GC()

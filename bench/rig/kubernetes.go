@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// Portolan serves DNS and readiness as all contenders do; flags say from where.
+// Portolan returns a contender that serves DNS and readiness. flags name its source.
 func Portolan(p *Program, log string, flags ...string) *Contender {
 	return &Contender{Name: "Portolan", Ready: OverHTTP("/readyz"), Log: log,
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {
@@ -16,7 +16,7 @@ func Portolan(p *Program, log string, flags ...string) *Contender {
 		}}
 }
 
-// corefile is what serves the same as Portolan does by itself.
+// corefile serves the same as Portolan with its defaults.
 const corefile = `cluster.local:%[1]d in-addr.arpa:%[1]d ip6.arpa:%[1]d %[7]s {
 	bind 127.0.0.1
 	kubernetes cluster.local in-addr.arpa ip6.arpa {
@@ -33,9 +33,9 @@ const corefile = `cluster.local:%[1]d in-addr.arpa:%[1]d ip6.arpa:%[1]d %[7]s {
 // Certificate is a certificate and its key, in files.
 type Certificate struct{ File, Key string }
 
-// CoreDNS reads a cluster that a kubeconfig file names; plugins are lines for
-// its Corefile. With a certificate it serves over TLS, too. Its files have names
-// that begin with files.
+// CoreDNS returns a contender that reads the cluster of a kubeconfig file. plugins are
+// lines for its Corefile. With a certificate it also serves over TLS. files is the
+// prefix of its file names.
 func CoreDNS(p *Program, files, kubeconfig, plugins string, c Certificate) *Contender {
 	return &Contender{Name: "CoreDNS", Ready: OverHTTP("/ready"), Log: files + ".log",
 		Command: func(ports []netip.AddrPort) (*exec.Cmd, error) {

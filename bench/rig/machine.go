@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DescribeMachine says in general words where this was measured.
+// DescribeMachine describes the machine in general terms.
 func DescribeMachine() string {
 	var name unix.Utsname
 	_ = unix.Uname(&name) // never fails
@@ -20,7 +20,7 @@ func DescribeMachine() string {
 		runtime.GOARCH, unix.ByteSliceToString(name.Release[:]), runtime.Version(), strings.Join(minutes[:3], " "))
 }
 
-// OtherLoad waits, and gives which part of the processors was in use meanwhile.
+// OtherLoad waits and returns the share of the processors that was used meanwhile.
 func OtherLoad(wait time.Duration) float64 {
 	before := ReadUsage()
 	time.Sleep(wait)
@@ -28,15 +28,15 @@ func OtherLoad(wait time.Duration) float64 {
 	return float64(now.Used-before.Used) / float64(now.All-before.All)
 }
 
-// Usage is the time of all processors since the machine started, to 10 ms; what
-// of it was used, so neither idle nor waiting for a disk; and what of that the
-// host took for other machines (proc(5)).
+// Usage is the time of all processors since the machine started, to 10 ms (proc(5)).
+// Used excludes idle time and waiting for a disk. Stolen is the part that the host took
+// for other machines.
 type Usage struct{ All, Used, Stolen time.Duration }
 
-// Stolen is that part of it, now.
+// Stolen returns the current stolen time.
 func Stolen() time.Duration { return ReadUsage().Stolen }
 
-// ReadUsage reads it.
+// ReadUsage returns the current Usage.
 func ReadUsage() Usage {
 	const tick = 10 * time.Millisecond // USER_HZ
 	var user, nice, system, idle, wait, irq, softirq, steal int64

@@ -8,33 +8,33 @@ import (
 	"portolan.dev/portolan/test/e2e/debian"
 )
 
-// Program is a program that is measured, ready to start.
+// Program is a measured program, ready to start.
 type Program struct {
-	Version   string // or its commit
+	Version   string // or commit
 	path      string
-	libraries string // where it has some of its own
+	libraries string // directory of its libraries, if it has any
 }
 
-// Command starts the program with arguments, when it is run.
+// Command returns a command that runs the program.
 func (p *Program) Command(args ...string) *exec.Cmd {
 	return debian.Loading(exec.Command(p.path, args...), p.libraries)
 }
 
-// Path is the program's file.
+// Path returns the program's file.
 func (p *Program) Path() string { return p.path }
 
-// The programs that are measured, by their names in flags and tables.
+// These are the names of the measured programs in flags and tables.
 const (
 	NamePortolan = "portolan"
 	NameCoreDNS  = "coredns"
 	NameKnot     = "knot"
 	NameNSD      = "nsd"
 	NameUnbound  = "unbound"
-	NameEcho     = "echo" // answers with the query: what the rig itself costs
+	NameEcho     = "echo" // answers with the query, to measure the cost of the rig
 )
 
-// programs says how each of them is had: built from a tree or a module, or
-// fetched as Debian's package, and how it says its version.
+// programs has a function for each program that builds it from a tree or a module, or
+// fetches it as a Debian package.
 var programs = map[string]func(ctx context.Context, w *Workshop) (*Program, error){
 	NamePortolan: func(ctx context.Context, w *Workshop) (*Program, error) {
 		return w.PortolanOf(ctx, w.Tree, NamePortolan)
@@ -57,8 +57,8 @@ var programs = map[string]func(ctx context.Context, w *Workshop) (*Program, erro
 	},
 }
 
-// fromDebian provides a program of a package, whose version stands behind a word of
-// what flag prints.
+// fromDebian returns a function that provides the program of a package. Its version
+// follows word in what the program prints with flag.
 func fromDebian(packageName, program, flag, word string) func(context.Context, *Workshop) (*Program, error) {
 	return func(ctx context.Context, w *Workshop) (p *Program, err error) {
 		p = new(Program)
@@ -79,7 +79,7 @@ func (w *Workshop) Program(ctx context.Context, name string) (*Program, error) {
 	return provide(ctx, w)
 }
 
-// PortolanOf builds the Portolan of a tree, as a program of that name.
+// PortolanOf builds the Portolan of a tree as a program with the given name.
 func (w *Workshop) PortolanOf(ctx context.Context, tree, name string) (*Program, error) {
 	path, err := w.build(ctx, tree, "./cmd/portolan", name)
 	return &Program{path: path, Version: commit(ctx, tree)}, err

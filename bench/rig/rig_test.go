@@ -52,7 +52,7 @@ func TestStartOnUsesTheseProcessorsOnly(t *testing.T) {
 			out <- err.Error()
 			return
 		}
-		_ = cmd.Wait() // what it printed tells
+		_ = cmd.Wait() // the output shows the result
 		out <- stdout.String()
 	}()
 	if got := strings.Fields(<-out); len(got) != 2 || got[1] != "0" {
@@ -78,7 +78,7 @@ func TestProcessorTime(t *testing.T) {
 	t.Error("time goes by and is not used")
 }
 
-// Slices in which time is stolen, and those behind them, don't count.
+// TestSlices checks that slices with stolen time, and those after them, do not count.
 func TestSlices(t *testing.T) {
 	stolen := time.Minute
 	s := rig.NewSlices(0, 0, func() time.Duration { return stolen })

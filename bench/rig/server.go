@@ -19,19 +19,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Contender is a program that is measured.
+// Contender is a measured program.
 type Contender struct {
 	Name string
-	// Command says how to start it: DNS on the first of the ports, readiness
-	// over HTTP on the second, DNS over TLS on the last, the rest for what else
-	// it wants.
+	// Command returns the command that starts it. It serves DNS on the first port,
+	// readiness over HTTP on the second and DNS over TLS on the last; the other ports
+	// are for its other needs.
 	Command func(ports []netip.AddrPort) (*exec.Cmd, error)
 	Ready   func(ctx context.Context, ports []netip.AddrPort) error
-	Log     string // file
-	CPUs    []int  // that it uses, before others; all, as others, when empty
+	Log     string // log file
+	CPUs    []int  // the processors that it uses, with priority; if empty, all, without priority
 }
 
-// OverHTTP is for contenders that say at a path whether they are ready.
+// OverHTTP returns a Ready function for contenders that report readiness at a path.
 func OverHTTP(path string) func(context.Context, []netip.AddrPort) error {
 	client := http.Client{Timeout: time.Second}
 	return func(ctx context.Context, ports []netip.AddrPort) error {
@@ -51,19 +51,19 @@ func OverHTTP(path string) func(context.Context, []netip.AddrPort) error {
 	}
 }
 
-// Server is a contender that runs.
+// Server is a running contender.
 type Server struct {
 	*Contender
 	DNS netip.AddrPort
-	TLS netip.AddrPort // nobody listens there unless it does TLS
+	TLS netip.AddrPort // unused unless it serves TLS
 
 	cmd   *exec.Cmd
 	ports []netip.AddrPort
 	ended chan struct{}
 }
 
-// Start starts the contender, in a session of its own. It ends with this
-// process at the latest.
+// Start starts the contender in a new session. It stops with this process at the
+// latest.
 func (c *Contender) Start() (*Server, error) {
 	ports, err := freePorts(5)
 	if err != nil {
@@ -84,19 +84,19 @@ func (c *Contender) Start() (*Server, error) {
 		err := StartOn(s.cmd, c.CPUs)
 		started <- err
 		if err == nil {
-			_ = s.cmd.Wait() // it is told to end
+			_ = s.cmd.Wait() // Stop was called or the server ended
 			close(s.ended)
 		}
 	}()
 	return s, <-started
 }
 
-// StartOn starts a command in a session of its own. With processors, it
-// uses these only, and before others where the system allows that. It dies with
-// the calling goroutine, whose thread is used for nothing else from then on.
+// StartOn starts a command in a new session. With cpus, it uses only those processors,
+// with priority if the system allows it. It is killed when the calling goroutine ends,
+// whose thread is dedicated to it.
 func StartOn(cmd *exec.Cmd, cpus []int) error {
-	// The signal comes when the thread ends that started the process, and a
-	// process inherits the processors of that thread.
+	// The signal is sent when the thread that started the process ends, and a process
+	// inherits the processors of that thread.
 	runtime.LockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if len(cpus) == 0 {
@@ -116,31 +116,31 @@ func StartOn(cmd *exec.Cmd, cpus []int) error {
 	return nil
 }
 
-// putFirst gives a process, and its session, the highest priority. Only root
-// may, and not every system groups processes by session (sched(7)).
+// putFirst gives a process and its session the highest priority. This requires root,
+// and not every system groups processes by session (sched(7)).
 func putFirst(pid int) {
 	const highest = -20
 	_ = unix.Setpriority(unix.PRIO_PROCESS, pid, highest)
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte(strconv.Itoa(highest)), 0)
 }
 
-// Stop asks the server to end, and kills it when it has not in time.
+// Stop stops the server, and kills it after a grace period.
 func (s *Server) Stop() {
 	const grace = 5 * time.Second
-	_ = syscall.Kill(s.cmd.Process.Pid, syscall.SIGTERM) // it may have ended
+	_ = syscall.Kill(s.cmd.Process.Pid, syscall.SIGTERM) // it may have ended already
 	select {
 	case <-s.ended:
 	case <-time.After(grace):
-		_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // its children, too
+		_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // and its children
 		<-s.ended
 	}
 }
 
-// WaitReady waits until the server says that it is ready.
+// WaitReady waits until the server reports that it is ready.
 func (s *Server) WaitReady(ctx context.Context) error {
 	const (
 		patience = time.Minute
-		pause    = 10 * time.Millisecond // asking costs those who answer
+		pause    = 10 * time.Millisecond // each check costs the server time
 	)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -164,10 +164,11 @@ func (s *Server) failed(err error) error {
 	return fmt.Errorf("%s is not ready: %w\n%s", s.Name, err, log)
 }
 
-// Memory is the resident memory in MiB, as it is now and as it was at most.
+// Memory returns the resident memory in MiB: the current value and the maximum.
 func (s *Server) Memory() (now, most float64, err error) { return Memory(s.cmd.Process.Pid) }
 
-// Memory is that of a process.
+// Memory returns the resident memory of a process in MiB: the current value and the
+// maximum.
 func Memory(pid int) (now, most float64, err error) {
 	if now, err = status(pid, "VmRSS"); err == nil {
 		most, err = status(pid, "VmHWM")
@@ -175,10 +176,10 @@ func Memory(pid int) (now, most float64, err error) {
 	return now, most, err
 }
 
-// OwnMemory is how much of the resident memory is of no file, in MiB.
+// OwnMemory returns the resident memory that is not backed by files, in MiB.
 func (s *Server) OwnMemory() (float64, error) { return status(s.cmd.Process.Pid, "RssAnon") }
 
-// status is a size of proc_pid_status(5), in MiB.
+// status returns a size from proc_pid_status(5), in MiB.
 func status(pid int, field string) (mib float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -189,7 +190,7 @@ func status(pid int, field string) (mib float64, err error) {
 	return mib / 1024, err
 }
 
-// Processes are the IDs of the server's process and of its children.
+// Processes returns the IDs of the server's process and of its children.
 func (s *Server) Processes() (ids []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -207,13 +208,13 @@ func (s *Server) Processes() (ids []int, err error) {
 	return ids, nil
 }
 
-// ProcessorTime is what the server's process used since its start.
+// ProcessorTime returns the processor time of the server's process since its start.
 func (s *Server) ProcessorTime() (time.Duration, error) {
 	return ProcessorTime([]int{s.cmd.Process.Pid})
 }
 
-// ProcessorTime is what processes used since their start, user and system, to
-// the nanosecond: their CPU-time clocks (clock_getcpuclockid(3)).
+// ProcessorTime returns the processor time of processes since their start, user and
+// system, to the nanosecond, from their CPU-time clocks (clock_getcpuclockid(3)).
 func ProcessorTime(ids []int) (sum time.Duration, err error) {
 	const schedulerClock = 2
 	for _, id := range ids {
@@ -226,7 +227,7 @@ func ProcessorTime(ids []int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// freePorts are ports of loopback that were free, for TCP, a moment ago.
+// freePorts returns loopback ports that were free for TCP a moment ago.
 func freePorts(n int) (ports []netip.AddrPort, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -239,7 +240,7 @@ func freePorts(n int) (ports []netip.AddrPort, err error) {
 	return ports, nil
 }
 
-// versionOf is what a command prints behind a word, to the end of the line.
+// versionOf returns what a command prints after a word, to the end of the line.
 func versionOf(cmd *exec.Cmd, word string) (string, error) {
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// SliceLength is long enough for the 10 ms to which stolen time is known.
+// SliceLength is the length of a slice. It is long enough for the resolution of stolen
+// time, 10 ms.
 const SliceLength = 100 * time.Millisecond
 
-// Slices sorts latencies by whether the host took time from this machine. Time
-// is cut in slices; those of latencies are kept in which it took nothing, nor
-// in the one before.
+// Slices separates latencies by whether the host took time from this machine. Time is
+// divided into slices. Latencies are kept if the host took no time in their slice and
+// in the previous one.
 type Slices struct {
-	// Kept and All are latencies.
+	// Kept has the latencies of quiet slices, and All has all latencies.
 	Kept, All []time.Duration
-	// Quiet are how many slices were kept, of those that Ended.
+	// Quiet is the number of slices that were kept, and Ended that of all that ended.
 	Quiet, Ended int
 
 	stolen      func() time.Duration
@@ -24,8 +25,8 @@ type Slices struct {
 	quietBefore bool
 }
 
-// NewSlices begins with the first slice. So many latencies may come; stolen says
-// how much time the host took since the machine started.
+// NewSlices starts the first slice. most is the highest expected number of latencies.
+// stolen returns the time that the host has taken since the machine started.
 func NewSlices(now time.Duration, most int, stolen func() time.Duration) *Slices {
 	s := &Slices{stolen: stolen, stolenThen: stolen(), endsAt: now + SliceLength, quietBefore: true}
 	for _, times := range []*[]time.Duration{&s.current, &s.Kept, &s.All} {
@@ -39,7 +40,7 @@ func (s *Slices) Add(took time.Duration) {
 	s.current, s.All = append(s.current, took), append(s.All, took)
 }
 
-// End ends a slice when it is time for that.
+// End ends the slice if it is due.
 func (s *Slices) End(now time.Duration) {
 	if now < s.endsAt {
 		return
@@ -58,7 +59,8 @@ func (s *Slices) End(now time.Duration) {
 	s.quietBefore, s.current = quiet, s.current[:0]
 }
 
-// Quantile is that of times at q, between 0 and 1; 0 when there are none.
+// Quantile returns the q-quantile of times, with q between 0 and 1; 0 if there are
+// none.
 func Quantile(times []time.Duration, q float64) time.Duration {
 	if len(times) == 0 {
 		return 0

@@ -15,34 +15,34 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Measurement measures. dir is a directory of its own while it runs.
+// Measurement runs a measurement. dir is a temporary directory for it.
 type Measurement func(ctx context.Context, log *slog.Logger, dir string) error
 
 // Suite is a kind of measurement, one subcommand of bench.
 type Suite struct {
-	Name  string // also that of the marks in docs/bench.md
-	Short string // what it measures, in a line
-	// Declare declares the suite's flags, and returns what measures with their
+	Name  string // also the name of the marks in docs/bench.md
+	Short string // a one-line description
+	// Declare declares the suite's flags and returns the measurement that uses their
 	// values.
 	Declare func(*flag.FlagSet) Measurement
 }
 
-// RoundsFlag declares how often everything is measured.
+// RoundsFlag declares the flag for the number of rounds.
 func RoundsFlag(flags *flag.FlagSet, rounds *int, usual int) {
 	flags.IntVar(rounds, "rounds", usual, "measure everything `N` times")
 }
 
-// WriteFlag declares which file tables are put into.
+// WriteFlag declares the flag for the file that receives the tables.
 func WriteFlag(flags *flag.FlagSet, file *string) {
 	flags.StringVar(file, "write", "", "put the tables into this `FILE`, too, between the marks")
 }
 
-// Main runs the suite that args name with the flags behind it, until it has measured
-// or is interrupted, and returns the exit status.
+// Main runs the suite named in args with the following flags, until it is done or
+// interrupted, and returns the exit status.
 func Main(suites []Suite, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	klog.SetLogger(logr.Discard()) // client-go complains of what is intended here
+	klog.SetLogger(logr.Discard()) // client-go would log errors that are expected here
 	if len(args) == 0 {
 		usage(os.Stderr, suites)
 		return 2

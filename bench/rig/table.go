@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// Spread is the median of some numbers, and between what they are.
+// Spread is the median of numbers, with their minimum and maximum.
 type Spread struct{ Median, Least, Most float64 }
 
-// Over is the spread of at least one number.
+// Over returns the spread of one or more numbers.
 func Over(numbers []float64) Spread {
 	sorted := slices.Sorted(slices.Values(numbers))
 	return Spread{sorted[len(sorted)/2], sorted[0], sorted[len(sorted)-1]}
 }
 
-// String writes the median, then the least and the most.
+// String returns the median, then the minimum and the maximum.
 func (s Spread) String() string {
 	return fmt.Sprintf("%s (%s to %s)", Short(s.Median), Short(s.Least), Short(s.Most))
 }
 
-// Short writes three digits or so.
+// Short returns a number with about three digits.
 func Short(f float64) string {
 	switch {
 	case f < 1:
@@ -32,7 +32,7 @@ func Short(f float64) string {
 	return fmt.Sprintf("%.0f", f)
 }
 
-// Met says in a table whether a goal was met.
+// Met returns the text in a table for whether a goal was met.
 func Met(met bool) string {
 	if met {
 		return "met"
@@ -40,7 +40,7 @@ func Met(met bool) string {
 	return "missed"
 }
 
-// Report prints text and, with a file, puts it there too, see WriteBetween.
+// Report prints text and, if file is not "", also writes it there, see WriteBetween.
 func Report(text, file, part string) error {
 	fmt.Print(text)
 	if file == "" {
@@ -49,8 +49,8 @@ func Report(text, file, part string) error {
 	return WriteBetween(file, part, text)
 }
 
-// WriteBetween puts text into a Markdown file, between the comments that say
-// where the part of that name begins and ends.
+// WriteBetween writes text into a Markdown file, between the comments that mark the
+// part of that name.
 func WriteBetween(file, part, text string) error {
 	begin, end := fmt.Sprintf("<!-- %s: begin -->\n", part), fmt.Sprintf("<!-- %s: end -->\n", part)
 	old, err := os.ReadFile(file)

@@ -6,17 +6,17 @@ import (
 	"portolan.dev/portolan/bench/rig"
 )
 
-// nodes is the size of the cluster that is computed, and noticePause the least time
-// between two NOTIFYs of a zone to one follower, in seconds (internal/dns/transfer).
+// nodes is the size of the computed cluster. noticePause is the shortest interval
+// between two NOTIFYs for a zone to one follower, in seconds (internal/dns/transfer).
 const (
 	nodes       = 5000
 	noticePause = .2
 )
 
-// perSecond is how many NOTIFYs and IXFRs there are to all nodes.
+// perSecond is the number of NOTIFYs and IXFRs to all nodes per second.
 const perSecond = nodes / noticePause
 
-// arithmetic says what all nodes cost, from medians of what one did.
+// arithmetic computes the cost of all nodes from the medians for one node.
 func arithmetic(p *page, r *results) {
 	p.line("| %d nodes, %d changes/s | factors | |\n|---|---|---|", nodes, changeRate)
 	p.line("| **replicas**: IXFRs in a second | %d nodes / %.1f s between NOTIFYs | %s |",
@@ -39,7 +39,7 @@ func arithmetic(p *page, r *results) {
 	startArithmetic(p, r)
 }
 
-// arithmetic is of changes of Services of the half's kind.
+// arithmetic computes the cost of changes of the half's kind of Services.
 func (h *half) arithmetic(p *page) {
 	most := h.counts[len(h.counts)-1]
 	notice, transfer := h.notice(most), h.transfer(most)
@@ -58,7 +58,7 @@ func (h *half) arithmetic(p *page) {
 	p.line("| one node, octets/s | %s / %.1f s | %s |", large(octets), noticePause, large(octets/noticePause))
 }
 
-// startArithmetic is what happens when all nodes start at once.
+// startArithmetic computes the cost if all nodes start at once.
 func startArithmetic(p *page, r *results) {
 	const link, octet = 10e9, 8 // bits/s
 	for _, h := range []*half{&r.plain, &r.headless} {
@@ -77,7 +77,7 @@ func startArithmetic(p *page, r *results) {
 	}
 }
 
-// large writes three digits or so of a large number.
+// large returns a large number with about three digits.
 func large(f float64) string {
 	for _, unit := range []struct {
 		of   float64

@@ -9,19 +9,19 @@ import (
 	"portolan.dev/portolan/bench/synthetic"
 )
 
-// churn changes EndpointSlices of Services of a kind, in turn.
+// churn changes EndpointSlices of Services of one kind in turn.
 type churn struct {
 	cluster *synthetic.Cluster
 	kind    synthetic.Kind
 	put     synthetic.Put
-	changed atomic.Int64 // so far; a Service's address is another one each time
+	changed atomic.Int64 // so far; each change of a Service sets a new address
 }
 
-// changedIPs are what changes put in the place of the first address.
+// changedIPs is the first of the addresses that changes set as the first address.
 const changedIPs = "10.192.0.0"
 
-// start makes changeRate changes a second until it is told to stop, which gives
-// why it could not.
+// start makes changeRate changes a second until stop is called. stop returns the error
+// if changes failed.
 func (c *churn) start(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -36,7 +36,7 @@ func (c *churn) start(ctx context.Context) (stop func() error) {
 				return
 			case <-ticker.C:
 			}
-			// Whoever waited for a processor makes up for it.
+			// If the goroutine had to wait for a processor, it catches up.
 			for ; made < int(time.Since(began).Seconds()*changeRate) && ctx.Err() == nil; made++ {
 				if err := c.change(ctx); err != nil && ctx.Err() == nil {
 					ended <- err
@@ -57,8 +57,7 @@ func (c *churn) change(ctx context.Context) error {
 	return c.put(ctx, synthetic.Change(c.cluster.Slices(c.kind, i)[0], synthetic.Nth(changedIPs, n)))
 }
 
-// last are the names of the endpoints that came last, so many at most, the last one
-// first.
+// last returns the names of the latest endpoints, at most n, latest first.
 func (c *churn) last(n int) (names []string) {
 	changed := int(c.changed.Load())
 	for i := range min(n, changed, c.cluster.Services[c.kind]) {

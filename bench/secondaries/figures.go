@@ -8,7 +8,8 @@ import (
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// over is the spread of a figure over the rounds, which it is told the number of.
+// over returns the spread of a figure over the rounds. of receives the index of the
+// round.
 func over[T any](rounds []T, of func(i int) float64) rig.Spread {
 	var numbers []float64
 	for i := range rounds {
@@ -17,20 +18,21 @@ func over[T any](rounds []T, of func(i int) float64) rig.Spread {
 	return rig.Over(numbers)
 }
 
-// cost is what one of many takes.
+// cost is the cost of one item.
 type cost struct{ processor, octets rig.Spread }
 
-// perSecond is how much of a processor the server used, in µs a second.
+// perSecond returns the processor time of the server, in µs per second.
 func (m *window) perSecond() float64 { return microseconds(m.server) / m.took.Seconds() }
 
-// each is a number that followers counted, with the part of the agent, which is one
-// more of them, in a second.
+// each returns a number counted by the followers, per second, scaled to include the
+// agent, which is an additional follower.
 func (m *window) each(counted float64) float64 {
 	return counted / m.took.Seconds() * float64(m.nodes+1) / float64(m.nodes)
 }
 
-// notice is what a NOTIFY and its answer take, with so many followers: in µs of
-// the server's processor time, by what it used more than alone, and in octets.
+// notice returns the cost of a NOTIFY with its answer, for this number of followers:
+// the processor time that the server used in addition to that without followers, in µs,
+// and the octets.
 func (h *half) notice(followers int) (c cost) {
 	rounds := h.followers[followers]
 	c.processor = over(rounds, func(i int) float64 {
@@ -41,8 +43,8 @@ func (h *half) notice(followers int) (c cost) {
 	return c
 }
 
-// transfer is what an IXFR takes: by what the server used more than when it only
-// told of changes.
+// transfer returns the cost of an IXFR: the processor time that the server used in
+// addition to that for NOTIFY only.
 func (h *half) transfer(followers int) (c cost) {
 	rounds := h.followers[followers]
 	c.processor = over(rounds, func(i int) float64 {
@@ -56,28 +58,28 @@ func (h *half) transfer(followers int) (c cost) {
 	return c
 }
 
-// follows is a figure of the times with followers.
+// follows returns the spread of a figure over the measurements with transfers.
 func (h *half) follows(followers int, of func(*window) float64) rig.Spread {
 	rounds := h.followers[followers]
 	return over(rounds, func(i int) float64 { return of(&rounds[i].follows) })
 }
 
-// noticed is how many NOTIFYs one follower gets in a second.
+// noticed returns the number of NOTIFYs per follower and second.
 func noticed(m *window) float64 { return m.notices / m.took.Seconds() / float64(m.nodes) }
 
-// inOne is how many changes an IXFR has.
+// inOne returns the number of changes in an IXFR.
 func inOne(m *window) float64 { return m.changes * float64(m.nodes) / m.transfers }
 
-// inMessages is how many messages an IXFR has.
+// inMessages returns the number of messages in an IXFR.
 func inMessages(m *window) float64 { return m.messages / m.transfers }
 
-// all is a figure of transfers of the whole zone.
+// all returns the spread of a figure of whole transfers.
 func (h *half) all(of func(*wholeZone) float64) rig.Spread {
 	return over(h.whole, func(i int) float64 { return of(&h.whole[i]) })
 }
 
-// connection is the server's memory for a follower, in KiB: its connection, and
-// what is under way.
+// connection returns the server's memory for a follower, in KiB: its connection and its
+// queries in progress.
 func (h *half) connection(followers int) rig.Spread {
 	const kib = 1024
 	rounds := h.followers[followers]
@@ -86,15 +88,15 @@ func (h *half) connection(followers int) rig.Spread {
 	})
 }
 
-// perSecond is how much of a processor the API server used, in µs a second.
+// perSecond returns the processor time of the API server, in µs per second.
 func (m *apiWindow) perSecond() float64 { return microseconds(m.used) / m.took.Seconds() }
 
-// events is how many changes it sent in a second to so many watchers.
+// events returns the number of changes sent to this number of watchers per second.
 func (m *apiWindow) events(watchers int) float64 {
 	return m.changes / m.took.Seconds() * float64(watchers)
 }
 
-// event is what it takes to send a change to one more watcher.
+// event returns the cost of sending a change to one more watcher.
 func (r *apiResults) event(e encoding, watchers int) (c cost) {
 	rounds := r.watchers[e.name][watchers]
 	c.processor = over(rounds, func(i int) float64 {
@@ -106,7 +108,7 @@ func (r *apiResults) event(e encoding, watchers int) (c cost) {
 	return c
 }
 
-// content is how many of the octets of an event are not HTTP's and TLS'.
+// content returns the octets of an event without HTTP and TLS.
 func (r *apiResults) content(e encoding, watchers int) rig.Spread {
 	rounds := r.watchers[e.name][watchers]
 	return over(rounds, func(i int) float64 {
@@ -114,7 +116,7 @@ func (r *apiResults) content(e encoding, watchers int) rig.Spread {
 	})
 }
 
-// lists are what lists of everything take, in ms.
+// list returns the cost of lists of all objects, with processor time in ms.
 func (r *apiResults) list(e encoding) (c cost) {
 	rounds := r.lists[e.name]
 	c.processor = over(rounds, func(i int) float64 { return milliseconds(rounds[i].used) })

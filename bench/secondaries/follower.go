@@ -17,33 +17,33 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// apex is the zone that is followed.
+// apex is the zone that the followers transfer.
 var apex = dnsname.MustParse("cluster.local")
 
-// patience is how long any step of an exchange may take.
+// patience is the timeout of each step of an exchange.
 const patience = 30 * time.Second
 
-// counts are of all followers together.
+// counts are the totals of all followers.
 type counts struct {
 	notices, transfers, messages atomic.Int64
-	noticeOctets, asked, sent    atomic.Int64 // asked and sent over TCP, by them and to them
+	noticeOctets, asked, sent    atomic.Int64 // asked and sent: over TCP, from and to the followers
 }
 
-// follower does what a replica does, but for the copy: it answers NOTIFY (RFC
-// 1996) and, while all are to, asks for what is new each time (IXFR, RFC 1995)
-// over one connection. All messages are checked: signature and form.
+// follower behaves like a replica without storing the zone: it answers NOTIFY (RFC
+// 1996) and, while asks is set, requests the changes each time (IXFR, RFC 1995) over
+// one connection. It checks the signature and the form of all messages.
 type follower struct {
 	key    *dnswire.TSIGKey
 	udp    *net.UDPConn
 	counts *counts
-	asks   *atomic.Bool // of all
+	asks   *atomic.Bool // shared by all
 
 	*stream
-	soa *dnswire.SOA // held
+	soa *dnswire.SOA // the SOA record of the current copy
 }
 
-// listen listens for notices, on an address of loopback that has all ports free for
-// servers on the usual one.
+// listen listens for NOTIFY on a loopback address on which all ports are free, because
+// servers use the usual one.
 func listen() (*net.UDPConn, error) {
 	return net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)})
 }
@@ -52,7 +52,7 @@ func addressOf(udp *net.UDPConn) netip.AddrPort { return udp.LocalAddr().(*net.U
 
 func (f *follower) close() { f.udp.Close() }
 
-// run answers notices and asks for what is new until ctx is done.
+// run answers NOTIFY and requests changes until ctx is done.
 func (f *follower) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, f.close)
 	defer stop()
@@ -74,7 +74,7 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// notified checks a notice and answers it, signed.
+// notified verifies a NOTIFY and sends a signed answer.
 func (f *follower) notified(packet []byte, from netip.AddrPort) error {
 	exchange := f.key.NewExchange()
 	if err := exchange.Verify(packet, time.Now()); err != nil {
@@ -95,7 +95,7 @@ func (f *follower) notified(packet []byte, from netip.AddrPort) error {
 	return err
 }
 
-// follow asks for what is new.
+// follow requests the changes.
 func (f *follower) follow() error {
 	got, err := f.transfer(f.key, f.soa)
 	if err != nil {
@@ -112,7 +112,7 @@ func (f *follower) follow() error {
 	return nil
 }
 
-// errWhole says that a follower fell behind.
+// errWhole means that a follower was too far behind for an incremental transfer.
 var errWhole = errors.New("the server sent the whole zone")
 
 // stream is a connection to a server.
@@ -130,15 +130,16 @@ func dial(server netip.AddrPort) (*stream, error) {
 	return &stream{Conn: c, in: bufio.NewReaderSize(c, 16<<10)}, nil
 }
 
-// transferred is an answer. Octets are those of messages with their lengths, on
-// the connection.
+// transferred is the result of a transfer. octets counts the messages with their
+// lengths on the connection.
 type transferred struct {
 	soa                     dnswire.SOA
 	asked, octets, messages int
 	isWhole                 bool
 }
 
-// ask sends a signed query for what is new since has, or for all without that.
+// ask sends a signed query for the changes since has, or for the whole zone if has is
+// nil.
 func (s *stream) ask(k *dnswire.TSIGKey, has *dnswire.SOA) (exchange *dnswire.TSIGExchange, octets int, err error) {
 	const lengthLen = 2
 	exchange = k.NewExchange()
@@ -152,7 +153,7 @@ func (s *stream) ask(k *dnswire.TSIGKey, has *dnswire.SOA) (exchange *dnswire.TS
 	return exchange, octets, err
 }
 
-// next is the next message; it is good until the one after it.
+// next returns the next message, which is valid until the following call.
 func (s *stream) next() ([]byte, error) {
 	var length [2]byte
 	if _, err := io.ReadFull(s.in, length[:]); err != nil {
@@ -166,7 +167,7 @@ func (s *stream) next() ([]byte, error) {
 	return s.buf[:n], err
 }
 
-// transfer asks, reads the answer to its end, and checks signatures and form.
+// transfer sends a query, reads the answer to its end, and checks signatures and form.
 func (s *stream) transfer(k *dnswire.TSIGKey, has *dnswire.SOA) (*transferred, error) {
 	exchange, asked, err := s.ask(k, has)
 	if err != nil {

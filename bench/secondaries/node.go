@@ -15,20 +15,20 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// node is what the agent of one took.
+// node is the cost of the agent on a node.
 type node struct {
-	loaded, most float64 // MiB, some seconds after it was ready, and at most
+	loaded, most float64 // MiB: some seconds after it was ready, and the maximum
 	after        float64 // MiB, after changes
-	used         float64 // part of a processor, during changes
+	used         float64 // share of a processor, during changes
 
 }
 
-// settle is when memory is looked at after a start: what was only for loading has
-// been given back.
+// settle is the time after a start when memory is read. Memory that only loading needed
+// has been released by then.
 const settle = 5 * time.Second
 
-// startNode starts an agent that follows the server, and waits until it settled.
-// Nothing changes meanwhile.
+// startNode starts an agent that follows the server, and waits until it has settled.
+// The cluster does not change meanwhile.
 func (w *world) startNode(ctx context.Context) (n node, err error) {
 	config := filepath.Join(w.dir, "node.yaml")
 	text := fmt.Sprintf("dns:\n  transfer: {keys: [%s]}\nnode: {mode: secondary, servers: [%q], key: %s}\n",
@@ -53,7 +53,7 @@ func (w *world) startNode(ctx context.Context) (n node, err error) {
 	return n, err
 }
 
-// finishNode notes what the agent took while it was measured.
+// finishNode records the cost of the agent during the measurement.
 func (w *world) finishNode(n *node, m *window) (err error) {
 	n.used = m.node.Seconds() / m.took.Seconds()
 
@@ -61,8 +61,8 @@ func (w *world) finishNode(n *node, m *window) (err error) {
 	return err
 }
 
-// agree waits until the agent's copy is what the server has, and compares what
-// they answer for endpoints that came.
+// agree waits until the agent has the server's version of the zone, and compares their
+// answers for new endpoints.
 func (w *world) agree(ctx context.Context) error {
 	const compared = 500
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -97,7 +97,8 @@ func (w *world) agree(ctx context.Context) error {
 	return nil
 }
 
-// upToDate reports whether the server has the last change, and the agent its serial.
+// upToDate reports whether the server has the last change and the agent has the
+// server's serial.
 func (w *world) upToDate() (bool, error) {
 	last, err := ask(w.server.DNS, w.churn.last(1)[0], dnswire.TypeA)
 	if err != nil {
@@ -111,7 +112,7 @@ func (w *world) upToDate() (bool, error) {
 	return len(last) > 0 && slices.Equal(server, copied), err
 }
 
-// ask asks a server and gives the answer's RDATA, sorted.
+// ask sends a query to a server and returns the sorted RDATA of the answer.
 func ask(server netip.AddrPort, name string, t dnswire.Type) (rdata []string, err error) {
 	query, err := dnswire.NewQuery(dnswire.QuerySpec{Name: name, Type: t})
 	if err != nil {

@@ -7,21 +7,21 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// reading finds the end of the answer to a transfer (RFC 5936, section 2.2; RFC
-// 1995, section 4), in the form of our server: a difference is one.
+// reading finds the end of the answer to a transfer (RFC 5936, section 2.2; RFC 1995,
+// section 4) in the form that Portolan's server uses, with a single difference.
 type reading struct {
-	has *dnswire.SOA // asked with; nil for AXFR
+	has *dnswire.SOA // the SOA in the query; nil for AXFR
 
 	soa     dnswire.SOA // the first record
 	records int
-	differs bool // a difference, not the whole zone
-	news    int  // how often the SOA of now came
+	differs bool // an incremental transfer, not the whole zone
+	news    int  // how often the current SOA has occurred
 	ended   bool
 }
 
 var errForm = errors.New("not the form of a transfer")
 
-// message takes in the next one.
+// message reads the next message.
 func (r *reading) message(m []byte) error {
 	part, err := dnswire.ParseTransferReply(m)
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *reading) message(m []byte) error {
 		}
 	}
 	if r.records == 1 {
-		r.ended = true // nothing is new
+		r.ended = true // the zone is unchanged
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// transferOf is an answer of these serials' SOAs with an address behind each but
-// the last; behind a serial of 0 comes the address alone.
+// transferOf returns an answer with SOAs of these serials, with an address after each
+// but the last. For a serial of 0 there is only the address.
 func transferOf(t dnswire.Type, serials ...uint32) []byte {
 	x := dnswire.NewTransfer(apex, t)
 	address := netip.MustParseAddr("192.0.2.1").As4()
@@ -49,8 +49,8 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// TestReadingDifference: four SOAs, two of which stand behind each other at its
-// beginning.
+// TestReadingDifference checks a difference: it has four SOAs, of which the first two
+// are adjacent.
 func TestReadingDifference(t *testing.T) {
 	x := dnswire.NewTransfer(apex, dnswire.TypeIXFR)
 	now, held := &dnswire.SOA{Zone: apex, Serial: 4}, &dnswire.SOA{Zone: apex, Serial: 3}

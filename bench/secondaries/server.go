@@ -22,10 +22,10 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// key signs all transfers and notices.
+// key is the key that signs all transfers and NOTIFYs.
 type key struct {
 	dnswire.TSIGKey
-	file string // of its secret
+	file string // the file with its secret
 }
 
 func newKey(dir string) (*key, error) {
@@ -35,36 +35,37 @@ func newKey(dir string) (*key, error) {
 	return k, os.WriteFile(k.file, []byte(base64.StdEncoding.EncodeToString(k.Secret)), 0o600)
 }
 
-// settings are the key in a configuration.
+// settings returns the key's entry for a configuration file.
 func (k *key) settings() string {
 	return fmt.Sprintf("{name: %s, algorithm: %s, secretFile: %q}", k.Name, k.Algorithm, k.file)
 }
 
-// window is a time in which something was measured.
+// window is the result of a measurement during some time.
 type window struct {
 	took           time.Duration
 	server, node   time.Duration // processor time
 	memory         float64       // of the server at the end, MiB
 	changes        float64
-	notices        float64 // that came
-	transfers      float64 // differences
+	notices        float64 // received
+	transfers      float64 // incremental
 	messages       float64 // of transfers
 	noticeOctets   float64
 	octets, asking float64 // of transfers, to and from followers
-	nodes          int     // whom it was sent to
+	nodes          int     // the number of followers
 }
 
-// following is a server with followers that hear notices, and then follow.
+// following is the result for a server with followers that first only receive NOTIFY
+// and then also transfer.
 type following struct{ told, follows window }
 
-// world is a server, and those that follow it.
+// world is a server with its followers.
 type world struct {
 	*bench
 	churn  *churn
 	server *rig.Server
-	node   *rig.Server // an agent, nil for none
+	node   *rig.Server // an agent; nil if there is none
 	nodeAt netip.AddrPort
-	// nodePort keeps the agent's port until it starts; nil without one.
+	// nodePort reserves the agent's port until it starts; nil without an agent.
 	nodePort *net.UDPConn
 	counts   counts
 	asks     atomic.Bool
@@ -72,8 +73,8 @@ type world struct {
 	all      []*follower
 }
 
-// startWorld starts a server of what api has, and so many followers; with more
-// than none, an agent of a node is one of them.
+// startWorld starts a server for the data of api and the followers. If there are any,
+// one of them is an agent.
 func (b *bench) startWorld(ctx context.Context, api *fakeapi.Server, c *churn, followers int) (w *world, err error) {
 	w = &world{bench: b, churn: c}
 	var tell []string
@@ -117,8 +118,8 @@ func (w *world) startServer(ctx context.Context, api *fakeapi.Server, tell []str
 	return w.server.WaitReady(ctx)
 }
 
-// stop ends all of it; the context of followers must be done. It gives why one of
-// them failed.
+// stop stops everything. The context of the followers must be done. stop returns the
+// error of a follower that failed.
 func (w *world) stop() error {
 	if w.node != nil {
 		w.node.Stop()
@@ -141,7 +142,7 @@ func (w *world) stop() error {
 
 // measure measures while EndpointSlices change.
 func (w *world) measure(ctx context.Context) (m window, err error) {
-	// All begin, and take in what they did not have.
+	// First, all followers start and catch up.
 	const warm = 1500 * time.Millisecond
 	stop := w.churn.start(ctx)
 	time.Sleep(warm)
@@ -159,7 +160,7 @@ func (w *world) measure(ctx context.Context) (m window, err error) {
 	return m, err
 }
 
-// look reads what counts since the start.
+// look reads the counters.
 func (w *world) look() (m window, err error) {
 	c := &w.counts
 	m = window{
@@ -186,7 +187,7 @@ func (m *window) subtract(before *window) {
 	}
 }
 
-// measureServer measures the server, alone, with followers, and asked for all.
+// measureServer measures the server alone, with followers and with whole transfers.
 func (b *bench) measureServer(ctx context.Context, h *half) error {
 	c := b.cluster(h.kind)
 	api, err := fakeapi.New(c)
@@ -221,7 +222,7 @@ func (b *bench) round(ctx context.Context, api *fakeapi.Server, c *churn, h *hal
 	return err
 }
 
-// in does something in a world of its own.
+// in calls a function with a new world.
 func (b *bench) in(
 	ctx context.Context,
 	api *fakeapi.Server,
@@ -239,8 +240,8 @@ func (b *bench) in(
 	return errors.Join(err, w.stop())
 }
 
-// measureFollowing measures n followers, and what is measured once where first is
-// set: an agent, and transfers of all.
+// measureFollowing measures n followers. If first is set, it also measures the agent
+// and whole transfers.
 func (w *world) measureFollowing(ctx context.Context, h *half, n int, first bool) (err error) {
 	var f following
 	if f.told, err = w.measure(ctx); err != nil {
@@ -269,8 +270,8 @@ func (w *world) measureFollowing(ctx context.Context, h *half, n int, first bool
 	return err
 }
 
-// begin has the followers follow, from what the server has now. Nothing changes
-// meanwhile.
+// begin makes the followers start to transfer, from the server's current version. The
+// zone does not change meanwhile.
 func (w *world) begin() error {
 	rdata, err := ask(w.server.DNS, apex.String(), dnswire.TypeSOA)
 	if err != nil {

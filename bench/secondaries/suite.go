@@ -1,6 +1,6 @@
-// Package secondaries measures what nodes that follow the zone cost its server,
-// beside nodes that watch the Kubernetes API, and computes what many of them
-// would. It prints tables in Markdown. See docs/bench.md.
+// Package secondaries measures the server's cost of nodes that transfer the zone,
+// compares it with nodes that watch the Kubernetes API, and computes the cost of many
+// nodes. It prints tables in Markdown. See docs/bench.md.
 package secondaries
 
 import (
@@ -13,7 +13,7 @@ import (
 	"portolan.dev/portolan/bench/synthetic"
 )
 
-// settings are what the command line says.
+// settings are the values of the flags.
 type settings struct {
 	rounds   int
 	duration time.Duration
@@ -21,7 +21,7 @@ type settings struct {
 	write    string
 }
 
-// Suite is this measurement as a subcommand.
+// Suite returns this measurement as a subcommand.
 func Suite() rig.Suite {
 	return rig.Suite{
 		Name:    "secondaries",
@@ -30,7 +30,7 @@ func Suite() rig.Suite {
 	}
 }
 
-// declare declares the flags, and returns what measures with their values.
+// declare declares the flags and returns the measurement that uses their values.
 func declare(flags *flag.FlagSet) rig.Measurement {
 	s := new(settings)
 	rig.RoundsFlag(flags, &s.rounds, 3)
@@ -40,17 +40,17 @@ func declare(flags *flag.FlagSet) rig.Measurement {
 	return s.run
 }
 
-// changeRate is how many EndpointSlices change in a second.
+// changeRate is the number of EndpointSlices that change per second.
 const changeRate = 100
 
-// followerCounts and watcherCounts are how many there are of each, at first and
-// then: the cost of one should be the same.
+// followerCounts and watcherCounts are the numbers of followers and watchers. The cost
+// of one should not depend on them.
 var (
 	followerCounts = []int{100, 400}
 	watcherCounts  = []int{20, 100}
 )
 
-// bench is what all measurements need.
+// bench is the state that all measurements share.
 type bench struct {
 	*settings
 	log      *slog.Logger
@@ -60,20 +60,19 @@ type bench struct {
 	key      *key
 }
 
-// results are what was measured.
+// results are the results of all measurements.
 type results struct {
 	headless, plain half // plain are Services with a cluster IP
 	api             *apiResults
-	others          []float64 // part of the processors that others used
+	others          []float64 // share of the processors that other programs used
 }
 
-// half is what was measured of the server where all Services are of one kind, a
-// round each.
+// half has the server's results with Services of one kind, by round.
 type half struct {
 	kind      synthetic.Kind
 	counts    []int // of followers
 	alone     []window
-	followers map[int][]following // by their number
+	followers map[int][]following // by number of followers
 	whole     []wholeZone
 	node      []node
 }
@@ -94,7 +93,7 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 		headless: half{kind: synthetic.Triple, counts: followerCounts, followers: make(map[int][]following)},
 		plain:    half{kind: synthetic.ClusterIP, counts: followerCounts[1:], followers: make(map[int][]following)},
 	}
-	// Nothing of this runs yet.
+	// None of the measured programs runs yet.
 	const look = 3 * time.Second
 	r.others = append(r.others, rig.OtherLoad(look))
 	for _, h := range []*half{&r.headless, &r.plain} {
@@ -110,7 +109,7 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	return rig.Report(b.markdown(r), s.write, "secondaries")
 }
 
-// cluster has Services of one kind.
+// cluster returns a cluster with Services of one kind.
 func (b *bench) cluster(k synthetic.Kind) *synthetic.Cluster {
 	c := &synthetic.Cluster{Namespaces: 100}
 	c.Services[k] = b.services

@@ -8,7 +8,7 @@ import (
 	"portolan.dev/portolan/bench/synthetic"
 )
 
-// page is a text that grows.
+// page is a text under construction.
 type page struct{ strings.Builder }
 
 func (p *page) line(format string, values ...any) { fmt.Fprintf(p, format+"\n", values...) }
@@ -29,7 +29,7 @@ func (b *bench) markdown(r *results) string {
 	return p.String()
 }
 
-// column is some followers of one half.
+// column is a half with a number of followers.
 type column struct {
 	*half
 	of int
@@ -44,7 +44,7 @@ func (r *results) columns() (all []column) {
 	return all
 }
 
-// what are the Services of a half, in words.
+// what describes the Services of a half.
 func (h *half) what() string {
 	if h.kind == synthetic.ClusterIP {
 		return "with a cluster IP"

@@ -21,39 +21,41 @@ import (
 	"portolan.dev/portolan/test/e2e/controlplane"
 )
 
-// encoding is how objects come.
+// encoding is the encoding of objects.
 type encoding struct{ name, list, watch string }
 
-// encodings are what client-go asks for: protobuf where its user says so, as
-// Kubernetes' own programs do, else JSON.
+// encodings are those that client-go requests: protobuf if configured, as in
+// Kubernetes' own programs, or else JSON.
 var encodings = []encoding{
 	{"protobuf", "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf;stream=watch"},
 	{"JSON", "application/json", "application/json;stream=watch"},
 }
 
-// resources are what an agent that makes DNS records of Services watches, each
-// over the same connection.
+// resources are watched by an agent that makes DNS records of Services, all over one
+// connection.
 var resources = []string{"/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/services"}
 
-// apiWindow is a time in which the API server was measured.
+// apiWindow is the result of a measurement of the API server.
 type apiWindow struct {
 	took    time.Duration
 	used    time.Duration // processor time of the API server
 	changes float64
-	// To all watchers: octets on the wire, TLS included, and of events in it.
+	// These are for all watchers: the octets on the wire, including TLS, and the octets
+	// of events.
 	octets, content float64
 }
 
-// apiList is what a list of everything takes, as each agent asks for at its start.
+// apiList is the cost of a list of all objects, which each agent requests when it
+// starts.
 type apiList struct {
 	used   time.Duration
-	octets float64 // on the wire, packed (gzip), TLS included
+	octets float64 // on the wire, compressed (gzip), including TLS
 }
 
-// apiResults are what was measured of the API server, a round each.
+// apiResults are the results for the API server, by round.
 type apiResults struct {
 	alone    []apiWindow
-	watchers map[string]map[int][]apiWindow // by encoding, and their number
+	watchers map[string]map[int][]apiWindow // by encoding and number of watchers
 	lists    map[string][]apiList           // by encoding
 }
 
@@ -123,7 +125,7 @@ func (w *apiWorld) round(ctx context.Context, r *apiResults) error {
 	return nil
 }
 
-// measure measures changes with so many watchers.
+// measure measures changes with the given number of watchers.
 func (w *apiWorld) measure(ctx context.Context, e encoding, watchers int) (m apiWindow, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,8 +176,8 @@ func (w *apiWorld) measure(ctx context.Context, e encoding, watchers int) (m api
 	return m, nil
 }
 
-// newClient makes a client with a connection of its own, as each node has, which
-// counts what comes.
+// newClient returns a client with a separate connection, as each node has. It counts
+// the octets received in traffic.
 func (w *apiWorld) newClient(traffic *atomic.Int64) (*http.Client, error) {
 	secure, err := rest.TLSConfigFor(w.plane.RESTConfig())
 	if err != nil {
@@ -191,7 +193,7 @@ func (w *apiWorld) newClient(traffic *atomic.Int64) (*http.Client, error) {
 	}}, nil
 }
 
-// counted counts what comes over a connection.
+// counted counts the octets received over a connection.
 type counted struct {
 	net.Conn
 	octets *atomic.Int64
@@ -203,14 +205,15 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// beginWatch begins a watch of a resource from now on.
+// beginWatch starts a watch of a resource from the current version on.
 func (w *apiWorld) beginWatch(
 	ctx context.Context,
 	client *http.Client,
 	resource string,
 	e encoding,
 ) (io.ReadCloser, error) {
-	// The version of a list of one: what is there already is not sent.
+	// The version comes from a list of one object, so that existing objects are not
+	// sent.
 	list, err := w.client.CoreV1().Services(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, err
@@ -218,7 +221,7 @@ func (w *apiWorld) beginWatch(
 	return w.get(ctx, client, resource+"?watch=true&resourceVersion="+list.ResourceVersion, e.watch)
 }
 
-// watch reads the changes of a resource from now on until ctx is done.
+// watch reads the changes of a resource until ctx is done.
 func (w *apiWorld) watch(
 	ctx context.Context,
 	client *http.Client,
@@ -263,7 +266,7 @@ func (w *apiWorld) get(ctx context.Context, client *http.Client, path, accept st
 	return reply.Body, nil
 }
 
-// measureLists measures lists of everything, one after the other.
+// measureLists measures lists of all objects, one after another.
 func (w *apiWorld) measureLists(ctx context.Context, e encoding) (l apiList, err error) {
 	const lists = 5
 	var traffic atomic.Int64

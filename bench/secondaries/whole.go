@@ -11,28 +11,27 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// wholeZone is what the whole zone costs (AXFR).
+// wholeZone is the cost of a transfer of the whole zone (AXFR).
 type wholeZone struct {
 	octets       float64
-	first        time.Duration // processor time of the server for one that is alone
-	quiet, churn manyAtOnce    // while nothing changes, and while EndpointSlices do
+	first        time.Duration // processor time of the server for a single transfer
+	quiet, churn manyAtOnce    // without changes, and while EndpointSlices change
 	before       float64       // resident memory, MiB
 }
 
-// manyAtOnce is what many cost that ask for the zone at the same time.
+// manyAtOnce is the cost of concurrent transfers of the zone.
 type manyAtOnce struct {
-	each    time.Duration // processor time of the server for one
-	took    time.Duration // all of them
-	refused float64       // of them
-	most    float64       // resident memory of the server so far, MiB
+	each    time.Duration // processor time of the server for one transfer
+	took    time.Duration // all transfers
+	refused float64       // number of refused transfers
+	most    float64       // highest resident memory of the server so far, MiB
 }
 
-// atOnce is how many ask for the zone at once: as many as are sent it at once by
-// default.
+// atOnce is the number of concurrent transfers, which is the server's default limit.
 const atOnce = 100
 
-// measureWhole measures one transfer of the zone, and then many at once, while
-// nothing changes and while EndpointSlices do.
+// measureWhole measures one transfer of the zone and then many at once, without changes
+// and while EndpointSlices change.
 func (w *world) measureWhole(ctx context.Context) (m wholeZone, err error) {
 	if m.before, _, err = w.server.Memory(); err != nil {
 		return m, err
@@ -59,14 +58,15 @@ func (w *world) measureWhole(ctx context.Context) (m wholeZone, err error) {
 	if m.quiet, err = w.takeMany(checked.messages); err != nil {
 		return m, err
 	}
-	// Followers would be told, and their share is not what is measured.
+	// NOTIFYs to followers are not part of this measurement.
 	w.asks.Store(false)
 	stop := w.churn.start(ctx)
 	m.churn, err = w.takeMany(checked.messages)
 	return m, errors.Join(err, stop())
 }
 
-// takeMany takes many copies of the zone at once, of so many messages about.
+// takeMany transfers many copies of the zone at once, of about this number of messages
+// each.
 func (w *world) takeMany(messages int) (m manyAtOnce, err error) {
 	start, err := w.server.ProcessorTime()
 	if err != nil {
@@ -91,10 +91,10 @@ func (w *world) takeMany(messages int) (m manyAtOnce, err error) {
 	return m, err
 }
 
-// takeWhole takes the zone, and looks only where the end may be: whoever checked
-// all would need all processors.
+// takeWhole transfers the zone. It parses messages only near the end: checking all
+// would need all processors.
 func (w *world) takeWhole(messages int, refused *atomic.Int64) error {
-	const near = 10 // messages before the end where changes went on
+	const near = 10 // messages before the end, if there were changes meanwhile
 	s, err := dial(w.server.DNS)
 	if err != nil {
 		return err

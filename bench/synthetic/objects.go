@@ -1,5 +1,5 @@
-// Package synthetic makes the objects of a Kubernetes cluster of any size, the
-// same ones each time, and writes them to an API server or into a file.
+// Package synthetic generates the objects of a Kubernetes cluster of any size, the same
+// ones each time, and writes them to an API server or into a file.
 package synthetic
 
 import (
@@ -15,20 +15,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Domain is the cluster's.
+// Domain is the cluster domain.
 const Domain = "cluster.local."
 
-// Cluster says how many objects of each kind there are.
+// Cluster has the numbers of objects of each kind.
 type Cluster struct {
 	Namespaces int // at least 1
 	Services   [Kinds]int
 	Pods       int
 }
 
-// Kind is what all Services of one kind have in common.
+// Kind is a kind of Services.
 type Kind int
 
-// The kinds of Services.
+// These are the kinds of Services.
 const (
 	ClusterIP Kind = iota // with a cluster IP, and 3 endpoints
 	Headless              // headless, 20 endpoints
@@ -38,12 +38,12 @@ const (
 	Kinds
 )
 
-// Endpoints is how many endpoints each Service has.
+// Endpoints returns the number of endpoints of each Service.
 func (k Kind) Endpoints() int { return [Kinds]int{3, 20, 1, 3, 500}[k] }
 
 func (k Kind) prefix() string { return [Kinds]string{"svc", "headless", "single", "triple", "wide"}[k] }
 
-// Where the addresses begin.
+// These are the first addresses.
 const (
 	clusterIPs = "10.100.0.0" // in the control plane's range
 	podIPs     = "10.128.0.0"
@@ -53,33 +53,33 @@ func (k Kind) endpointIPs() string {
 	return [Kinds]string{"10.160.0.0", "10.176.0.0", "10.184.0.0", "10.186.0.0", "10.188.0.0"}[k]
 }
 
-// Nth is the IPv4 address that is n after base.
+// Nth returns the IPv4 address that is n after base.
 func Nth(base string, n int) netip.Addr {
 	b := netip.MustParseAddr(base).As4()
 	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
 	return netip.AddrFrom4(b)
 }
 
-// ServiceName is the name in the API of the i-th Service of a kind.
+// ServiceName returns the name in the API of the i-th Service of a kind.
 func (c *Cluster) ServiceName(k Kind, i int) string { return fmt.Sprintf("%s-%05d", k.prefix(), i) }
 
-// NamespaceName is that of the i-th object of whatever kind.
+// NamespaceName returns the namespace of the i-th object of any kind.
 func (c *Cluster) NamespaceName(i int) string { return fmt.Sprintf("ns-%03d", i%c.Namespaces) }
 
-// DNSName is the name in DNS of the i-th Service of a kind.
+// DNSName returns the name in DNS of the i-th Service of a kind.
 func (c *Cluster) DNSName(k Kind, i int) string {
 	return c.ServiceName(k, i) + "." + c.NamespaceName(i) + ".svc." + Domain
 }
 
-// ClusterIP is the address of the i-th Service that has one.
+// ClusterIP returns the address of the i-th Service that has one.
 func (c *Cluster) ClusterIP(i int) netip.Addr { return Nth(clusterIPs, i) }
 
-// EndpointIP is the address of endpoint e of the i-th Service of a kind.
+// EndpointIP returns the address of endpoint e of the i-th Service of a kind.
 func (c *Cluster) EndpointIP(k Kind, i, e int) netip.Addr {
 	return Nth(k.endpointIPs(), i*k.Endpoints()+e)
 }
 
-// Namespace is the i-th one.
+// Namespace returns the i-th Namespace.
 func (c *Cluster) Namespace(i int) *corev1.Namespace {
 	return &corev1.Namespace{
 		TypeMeta:   typeMeta("v1", "Namespace"),
@@ -87,8 +87,8 @@ func (c *Cluster) Namespace(i int) *corev1.Namespace {
 	}
 }
 
-// Service is the i-th Service of a kind. The last one of all is the last in the
-// API's order, too, if their number is a multiple of Namespaces.
+// Service returns the i-th Service of a kind. If the number of Services is a multiple
+// of Namespaces, the last one is also the last in the API's order.
 func (c *Cluster) Service(k Kind, i int) *corev1.Service {
 	const port = 80
 	o := &corev1.Service{TypeMeta: typeMeta("v1", "Service"), ObjectMeta: c.meta(i, c.ServiceName(k, i))}
@@ -107,10 +107,11 @@ func (c *Cluster) Service(k Kind, i int) *corev1.Service {
 	return o
 }
 
-// maxInSlice is how many endpoints Kubernetes' controller puts into one slice.
+// maxInSlice is the number of endpoints that Kubernetes' controller puts into one
+// slice.
 const maxInSlice = 100
 
-// Slices are the EndpointSlices of the i-th Service of a kind, as Kubernetes'
+// Slices returns the EndpointSlices of the i-th Service of a kind, as Kubernetes'
 // controller writes them.
 func (c *Cluster) Slices(k Kind, i int) (all []*discoveryv1.EndpointSlice) {
 	for first := 0; first < k.Endpoints(); first += maxInSlice {
@@ -143,7 +144,7 @@ func (c *Cluster) slice(k Kind, i, first, end int) *discoveryv1.EndpointSlice {
 	return o
 }
 
-// Pod is the i-th Pod, running. No Service selects it.
+// Pod returns the i-th Pod, which runs. No Service selects it.
 func (c *Cluster) Pod(i int) *corev1.Pod {
 	o := &corev1.Pod{TypeMeta: typeMeta("v1", "Pod"), ObjectMeta: c.meta(i, fmt.Sprintf("pod-%06d-5d4f8c7b9-x7k2p", i))}
 	o.Labels = map[string]string{"app": "app", "pod-template-hash": "5d4f8c7b9"}
@@ -159,7 +160,7 @@ func (c *Cluster) Pod(i int) *corev1.Pod {
 	return o
 }
 
-// AllNamespaces are all Namespaces.
+// AllNamespaces iterates over all Namespaces.
 func (c *Cluster) AllNamespaces() iter.Seq[*corev1.Namespace] {
 	return func(yield func(*corev1.Namespace) bool) {
 		for i := range c.Namespaces {
@@ -170,7 +171,7 @@ func (c *Cluster) AllNamespaces() iter.Seq[*corev1.Namespace] {
 	}
 }
 
-// AllServices are the Services of all kinds.
+// AllServices iterates over the Services of all kinds.
 func (c *Cluster) AllServices() iter.Seq[*corev1.Service] {
 	return func(yield func(*corev1.Service) bool) {
 		for k, i := range c.each() {
@@ -181,7 +182,7 @@ func (c *Cluster) AllServices() iter.Seq[*corev1.Service] {
 	}
 }
 
-// AllSlices are the EndpointSlices of all Services.
+// AllSlices iterates over the EndpointSlices of all Services.
 func (c *Cluster) AllSlices() iter.Seq[*discoveryv1.EndpointSlice] {
 	return func(yield func(*discoveryv1.EndpointSlice) bool) {
 		for k, i := range c.each() {
@@ -194,7 +195,7 @@ func (c *Cluster) AllSlices() iter.Seq[*discoveryv1.EndpointSlice] {
 	}
 }
 
-// each is every Service: its kind, and which one of that it is.
+// each iterates over all Services by kind and number.
 func (c *Cluster) each() iter.Seq2[Kind, int] {
 	return func(yield func(Kind, int) bool) {
 		for k, n := range c.Services {

@@ -10,22 +10,22 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Put writes one EndpointSlice over the one that is there.
+// Put replaces an EndpointSlice.
 type Put func(context.Context, *discoveryv1.EndpointSlice) error
 
-// stormIPs are what Storm puts in the place of the first address of a Service's
-// endpoints.
+// stormIPs is the first of the addresses that Storm sets as the first address of a
+// Service's endpoints.
 const stormIPs = "10.192.0.0"
 
-// Change puts another address in the place of the first.
+// Change replaces the first address of o and returns o.
 func Change(o *discoveryv1.EndpointSlice, address netip.Addr) *discoveryv1.EndpointSlice {
 	o.Endpoints[0].Addresses[0] = address.String()
 	return o
 }
 
-// Storm changes EndpointSlices of Services with cluster IPs through put until
-// it is told to stop, which gives how many it changed in a second. A pace of 0
-// is as fast as put can, many at once; else one change in each pace.
+// Storm changes EndpointSlices of Services with cluster IPs through put until stop is
+// called. stop returns the number of changes per second. With a pace of 0 it calls put
+// as fast as possible, concurrently; otherwise it makes one change per pace.
 func (c *Cluster) Storm(ctx context.Context, pace time.Duration, put Put) (stop func() (rate float64, err error)) {
 	const writers = 16
 	ctx, cancel := context.WithCancel(ctx)
@@ -33,7 +33,8 @@ func (c *Cluster) Storm(ctx context.Context, pace time.Duration, put Put) (stop 
 	var changed atomic.Int64
 	one := func() error {
 		n := int(changed.Add(1))
-		// Another address than the time before, or it would be no change.
+		// The address differs from the previous one; otherwise there would be no
+		// change.
 		services := c.Services[ClusterIP]
 		i, time := n%services, n/services
 		return put(ctx, Change(c.Slices(ClusterIP, i)[0], Nth(stormIPs, 2*i+time%2)))

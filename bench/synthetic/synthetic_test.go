@@ -56,7 +56,8 @@ func TestEachEndpointHasAnAddressOfItsOwn(t *testing.T) {
 	}
 }
 
-// As many as the flags' defaults may be raised to, the ranges don't meet.
+// TestRangesDoNotMeet checks that the address ranges do not overlap, for numbers as
+// high as the flags may be set.
 func TestRangesDoNotMeet(t *testing.T) {
 	many := [synthetic.Kinds]int{100_000, 20_000, 100_000, 40_000, 1000}
 	c := &synthetic.Cluster{Namespaces: 100, Services: many, Pods: 1_000_000}

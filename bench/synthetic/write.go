@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// NewClient makes a client that writes as fast as the API server can.
+// NewClient returns a client without a rate limit.
 func NewClient(cfg *rest.Config) (*kubernetes.Clientset, error) {
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	cfg.QPS = -1
 	return kubernetes.NewForConfig(cfg)
 }
 
-// Create makes everything but Pods.
+// Create creates all objects except Pods.
 func (c *Cluster) Create(ctx context.Context, client *kubernetes.Clientset) error {
 	core, discovery, options := client.CoreV1(), client.DiscoveryV1(), metav1.CreateOptions{}
 	err := atOnce(ctx, slices.Collect(c.AllNamespaces()), func(ctx context.Context, o *corev1.Namespace) error {
@@ -47,7 +47,7 @@ func (c *Cluster) Create(ctx context.Context, client *kubernetes.Clientset) erro
 	})
 }
 
-// CreatePods makes the Pods, which run.
+// CreatePods creates the Pods, which run.
 func (c *Cluster) CreatePods(ctx context.Context, client *kubernetes.Clientset) error {
 	numbers := make([]int, c.Pods)
 	for i := range numbers {
@@ -66,7 +66,7 @@ func (c *Cluster) CreatePods(ctx context.Context, client *kubernetes.Clientset) 
 	})
 }
 
-// atOnce calls f for each of all, some at once, until one fails.
+// atOnce calls f for all elements, some concurrently, until one call fails.
 func atOnce[T any](ctx context.Context, all []T, f func(context.Context, T) error) error {
 	const writers = 32
 	group, ctx := errgroup.WithContext(ctx)
@@ -88,8 +88,8 @@ func atOnce[T any](ctx context.Context, all []T, f func(context.Context, T) erro
 	return group.Wait()
 }
 
-// WriteManifests writes everything but Pods into a file of YAML documents, each
-// of which is JSON on one line.
+// WriteManifests writes all objects except Pods into a file of YAML documents, each as
+// JSON on one line.
 func (c *Cluster) WriteManifests(file string) error {
 	f, err := os.Create(file)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Cluster) WriteManifests(file string) error {
 		if err != nil {
 			return err
 		}
-		_, _ = b.WriteString("---\n") // Flush tells of errors
+		_, _ = b.WriteString("---\n") // Flush returns the errors
 		_, _ = b.Write(append(document, '\n'))
 	}
 	if err := b.Flush(); err != nil {

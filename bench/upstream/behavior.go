@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// behavior is how a server answers. The zero value answers everything at once.
+// behavior is how a server answers. The zero value answers all queries at once.
 type behavior struct {
-	loss   float64   // percent of packets that are not answered
-	stalls time.Time // until when nothing is looked at
+	loss   float64   // percentage of packets without an answer
+	stalls time.Time // until when the server reads nothing
 }
 
-// all is a loss in which no connection is answered either.
+// all is the loss at which connections are not answered either.
 const all = 100
 
-// parseBehavior reads a command that is given now.
+// parseBehavior parses a command received at time now.
 func parseBehavior(command string, now time.Time) (*behavior, error) {
 	what, value, _ := strings.Cut(strings.TrimSpace(command), " ")
 	b := new(behavior)
@@ -45,11 +45,11 @@ func parseBehavior(command string, now time.Time) (*behavior, error) {
 	return b, nil
 }
 
-// drops decides about one packet.
+// drops reports, at random, whether to drop a packet.
 func (b *behavior) drops(random *rand.Rand) bool { return all*random.Float64() < b.loss }
 
-// dead reports whether nothing is answered.
+// dead reports whether the server answers nothing.
 func (b *behavior) dead() bool { return b.loss >= all }
 
-// stall is how long nothing is looked at from now on.
+// stall returns how long from now the server reads nothing.
 func (b *behavior) stall(now time.Time) time.Duration { return max(0, b.stalls.Sub(now)) }

@@ -1,12 +1,12 @@
-// Command upstream is a DNS server that knows an address for every name: what
-// resolvers ask in a measurement. It misbehaves on command.
+// Command upstream is a DNS server that has an address for every name. It is the
+// upstream of resolvers in a measurement, and misbehaves on command.
 //
-// Over HTTP it tells how many queries came, and takes one of
+// Over HTTP it returns the number of queries received, and accepts these commands:
 //
-//	good        answer everything at once
-//	loss 10     leave so many percent of the packets unanswered
+//	good        answer all queries at once
+//	loss 10     leave this percentage of the packets unanswered
 //	dead        answer nothing
-//	stall 3s    look at nothing for so long, then answer what came meanwhile
+//	stall 3s    read nothing for this time, then answer what arrived meanwhile
 package main
 
 import (
@@ -27,14 +27,14 @@ func main() {
 	control := flag.String("control", "127.0.0.1:0", "`ADDR:PORT` of commands, over HTTP")
 	ttl := flag.Uint("ttl", 3600, "TTL of all answers, in `SECONDS`")
 	flag.Parse()
-	// Whoever serves packets has a thread that waits for the system.
+	// Each server of packets has a thread that waits in system calls.
 	const threads = 4
 	runtime.GOMAXPROCS(threads)
 	fmt.Fprintln(os.Stderr, "upstream:", run(*listen, *control, uint32(*ttl)))
 	os.Exit(1)
 }
 
-// run returns only when it fails.
+// run returns only on an error.
 func run(listen, control string, ttl uint32) error {
 	address, err := netip.ParseAddrPort(listen)
 	if err != nil {
@@ -56,7 +56,7 @@ func run(listen, control string, ttl uint32) error {
 	return <-failed
 }
 
-// ServeHTTP takes a command, and tells how many queries came.
+// ServeHTTP accepts a command, and returns the number of queries received.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		if err := s.obey(r.Body); err != nil {

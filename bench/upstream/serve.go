@@ -21,7 +21,7 @@ import (
 type server struct {
 	ttl      uint32
 	behavior atomic.Pointer[behavior]
-	asked    atomic.Int64 // queries that came
+	asked    atomic.Int64 // queries received
 }
 
 func newServer(ttl uint32) *server {
@@ -30,15 +30,15 @@ func newServer(ttl uint32) *server {
 	return s
 }
 
-// listenUDP opens a socket with so much room that all that comes in a stall
-// waits for its end.
+// listenUDP opens a socket whose receive buffer holds all packets that arrive during a
+// stall.
 func listenUDP(address netip.AddrPort) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
 	const room = 32 << 20
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room) != nil { // for root only
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room) != nil { // requires root
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, room); err != nil {
 			return 0, err
 		}
@@ -46,23 +46,23 @@ func listenUDP(address netip.AddrPort) (fd int, err error) {
 	return fd, unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.Port()), Addr: address.Addr().As4()})
 }
 
-// runFirst lets this thread run as soon as it has something to do, whoever else
-// wants its processor (sched(7)). Only root may; others wait for their turn.
+// runFirst gives this thread priority over other users of its processor (sched(7)).
+// Without root it has no effect.
 func runFirst() {
 	runtime.LockOSThread()
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 }
 
-// batch is how many packets come or go with one system call at most.
+// batch is the highest number of packets received or sent with one system call.
 const batch = 64
 
-// packets are those that came together.
+// packets are packets received together.
 type packets struct {
 	*mmsg.Messages
 	in, out [batch][1500]byte
 }
 
-// servePackets returns only when it fails.
+// servePackets returns only on an error.
 func (s *server) servePackets(fd int) error {
 	runFirst()
 	p := &packets{Messages: mmsg.New(batch)}
@@ -92,8 +92,8 @@ func (s *server) servePackets(fd int) error {
 	}
 }
 
-// answer puts the answers to the first n packets in front, and says how many
-// there are.
+// answer writes the answers to the first n packets to the front of p and returns their
+// number.
 func (s *server) answer(p *packets, n int, random *rand.Rand) (answers int) {
 	b := s.behavior.Load()
 	for i := range n {
@@ -113,14 +113,14 @@ func (s *server) answer(p *packets, n int, random *rand.Rand) (answers int) {
 	return answers
 }
 
-// stall waits while nothing is to be looked at.
+// stall waits until a stall is over.
 func (s *server) stall() {
 	if wait := s.behavior.Load().stall(time.Now()); wait > 0 {
 		time.Sleep(wait)
 	}
 }
 
-// serveConnection answers what comes, one query after the other.
+// serveConnection answers queries one after another.
 func (s *server) serveConnection(conn net.Conn) {
 	defer conn.Close()
 	const lengthLen = 2

@@ -22,8 +22,8 @@ func TestGitHubEscapes(t *testing.T) {
 	}
 }
 
-// TestSARIF: a log is what SARIF 2.1.0 demands: results name rules that are
-// there, in their place, and have a level, a message and lines from 1.
+// TestSARIF checks that a log conforms to SARIF 2.1.0: results refer to existing rules
+// by index, and have a level, a message and lines from 1.
 func TestSARIF(t *testing.T) {
 	dir, err := filepath.Abs(".")
 	if err != nil {

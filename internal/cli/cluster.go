@@ -13,7 +13,8 @@ import (
 	podapp "portolan.dev/portolan/internal/pod/app"
 )
 
-// onceCluster is a cluster that a command reads once, and what is made of it.
+// onceCluster is a cluster that a command reads once, with its DNS and the inspector of
+// its Pods.
 type onceCluster struct {
 	store  *cluster.Store
 	source *source.Source
@@ -21,7 +22,7 @@ type onceCluster struct {
 	pods   *podapp.Inspector
 }
 
-// openCluster makes one; nothing is read yet.
+// openCluster returns an onceCluster. It reads nothing yet.
 func openCluster(cmd *cobra.Command, c config.Config, scope source.Scope) (l *onceCluster, err error) {
 	log := slog.New(slog.DiscardHandler)
 	l = &onceCluster{store: cluster.NewStore()}
@@ -47,7 +48,7 @@ func (l *onceCluster) load(ctx context.Context) (source.Loaded, error) {
 	return loaded, err
 }
 
-// loadFiles is load of files in place of the settings' cluster.
+// loadFiles is like load, but reads files instead of the configured cluster.
 func (l *onceCluster) loadFiles(f source.Files) (source.Loaded, error) {
 	loaded, err := l.source.LoadFiles(f)
 	if err == nil {
@@ -56,8 +57,8 @@ func (l *onceCluster) loadFiles(f source.Files) (source.Loaded, error) {
 	return loaded, err
 }
 
-// load reads the names of a cluster once; what is wrong in it is printed on standard
-// error.
+// load reads the objects that names depend on. It prints the problems of what was read
+// on stderr.
 func load(cmd *cobra.Command, c config.Config) (*onceCluster, error) {
 	l, err := openCluster(cmd, c, source.Names)
 	if err != nil {

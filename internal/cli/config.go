@@ -53,8 +53,8 @@ something has no counterpart.`,
 	}, "config map", corefile.ParseKubeDNS)
 }
 
-// newTranslate makes cmd a command that prints what becomes of a file, which is
-// called what in errors.
+// newTranslate makes cmd a command that prints the translation of a file. what is the
+// kind of file in errors.
 func newTranslate(
 	cmd *cobra.Command, what string, parse func(path string, data []byte) (*corefile.Translation, error),
 ) *cobra.Command {
@@ -78,7 +78,7 @@ func newTranslate(
 	return cmd
 }
 
-// readInput reads a file, or standard input for "-", and gives its name.
+// readInput reads a file, or standard input for "-", and returns its name for messages.
 func readInput(cmd *cobra.Command, path string) (name string, data []byte, err error) {
 	if path == "-" {
 		data, err = readStdin(cmd)
@@ -90,7 +90,7 @@ func readInput(cmd *cobra.Command, path string) (name string, data []byte, err e
 
 // readStdin reads a Corefile or ConfigMap from standard input.
 func readStdin(cmd *cobra.Command) ([]byte, error) {
-	return io.ReadAll(io.LimitReader(cmd.InOrStdin(), corefile.MaxOctets+1)) // one more is an error
+	return io.ReadAll(io.LimitReader(cmd.InOrStdin(), corefile.MaxOctets+1)) // more than MaxOctets is an error
 }
 
 func printTranslation(cmd *cobra.Command, t *corefile.Translation, format output) error {

@@ -14,11 +14,12 @@ import (
 	"portolan.dev/portolan/internal/migrate/corefile"
 )
 
-// coreDNSFlags are the flags of CoreDNS, which has no commands and one dash.
+// coreDNSFlags are the flags of CoreDNS, which has no commands and whose flags begin
+// with a single dash.
 var coreDNSFlags = []string{"conf", "dns.port", "log-format", "p", "pidfile", "plugins", "quiet", "version"}
 
-// isCoreDNS reports whether the program is called with CoreDNS' flags, as in a
-// Deployment of CoreDNS whose image was replaced.
+// isCoreDNS reports whether the arguments are CoreDNS' flags, as in a Deployment of
+// CoreDNS whose image was replaced.
 func isCoreDNS(args []string) bool {
 	if len(args) == 0 || !strings.HasPrefix(args[0], "-") {
 		return false
@@ -27,7 +28,7 @@ func isCoreDNS(args []string) bool {
 	return slices.Contains(coreDNSFlags, name)
 }
 
-// newCoreDNS makes the command that takes CoreDNS' flags.
+// newCoreDNS returns the command that accepts CoreDNS' flags.
 func newCoreDNS() *cobra.Command {
 	return &cobra.Command{
 		Use:                "portolan",

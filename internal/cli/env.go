@@ -61,7 +61,7 @@ command assumes that all existing Services did.`,
 	return cmd
 }
 
-// printEnv prints the variables, and on stderr what is to be known of them.
+// printEnv prints the variables on stdout, and warnings and notes on stderr.
 func printEnv(stdout, stderr io.Writer, e *serviceenv.Environment, s *dnsconfig.Subject) error {
 	for _, w := range envWarnings(e) {
 		fmt.Fprintf(stderr, "portolan: warning: %s\n", w)
@@ -77,7 +77,7 @@ func printEnv(stdout, stderr io.Writer, e *serviceenv.Environment, s *dnsconfig.
 	return err
 }
 
-// envWarnings are what may go wrong with an environment.
+// envWarnings returns the problems that an environment may cause.
 func envWarnings(e *serviceenv.Environment) (warnings []string) {
 	if size := e.Size(); size >= serviceenv.WarnSize {
 		warnings = append(warnings, fmt.Sprintf(
@@ -101,7 +101,7 @@ func envWarnings(e *serviceenv.Environment) (warnings []string) {
 	return warnings
 }
 
-// envNotes are what is not known of the environment of a Subject's Pods.
+// envNotes returns what is unknown about the environment of a Subject's Pods.
 func envNotes(e *serviceenv.Environment, s *dnsconfig.Subject) (notes []string) {
 	if n := len(e.Pending); n > 0 {
 		notes = append(notes, "no cluster IP yet, and no variables (--simulate gives one): "+keys(e.Pending))
@@ -118,7 +118,7 @@ func envNotes(e *serviceenv.Environment, s *dnsconfig.Subject) (notes []string) 
 	return notes
 }
 
-// keys lists some keys.
+// keys lists the first few keys.
 func keys(all []cluster.Key) string {
 	const most = 5
 	var names []string
@@ -132,11 +132,11 @@ func keys(all []cluster.Key) string {
 	return text
 }
 
-// envJSON is what env prints as JSON.
+// envJSON is the JSON output of env.
 type envJSON struct {
 	Pod       string            `json:"pod"` // kind and key
 	Variables map[string]string `json:"variables"`
-	// Octets are what they take of Limit.
+	// Octets is the part of Limit that the variables use.
 	Octets   int      `json:"octets"`
 	Limit    int      `json:"limit"`
 	Warnings []string `json:"warnings"`

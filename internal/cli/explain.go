@@ -95,13 +95,13 @@ func (f *explainFlags) add(cmd *cobra.Command) {
 	)
 }
 
-// explain explains what the flags say.
+// explain returns the explanation for a name and the flags.
 func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explanation, error) {
 	q, err := f.question(cmd.Context(), name)
 	if err != nil {
 		return nil, err
 	}
-	var ref *dnsconfig.Reference // the only Pod of the file
+	var ref *dnsconfig.Reference // nil selects the only Pod of the file
 	if f.pod.file == "" || cmd.Flags().Changed("from") {
 		if ref, err = parseReference(f.from); err != nil {
 			return nil, err
@@ -115,7 +115,7 @@ func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explan
 	return c.pods.Explain(cmd.Context(), q), nil
 }
 
-// question is what is asked, as far as the flags say it.
+// question returns the Question, without what has to be read from the cluster.
 func (f *explainFlags) question(ctx context.Context, name string) (q podapp.Question, err error) {
 	if err := f.format.check(); err != nil {
 		return q, err
@@ -148,8 +148,7 @@ func (f *explainFlags) question(ctx context.Context, name string) (q podapp.Ques
 	return q, err
 }
 
-// serverAddr reads a server's address, or the name of its host, with its port or
-// without.
+// serverAddr parses the address or host name of a server, with or without a port.
 func serverAddr(ctx context.Context, text string) (netip.AddrPort, error) {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return netip.AddrPortFrom(addr, dnsPort), nil
@@ -171,8 +170,8 @@ func serverAddr(ctx context.Context, text string) (netip.AddrPort, error) {
 
 const dnsPort = 53
 
-// style is that of the terminal that is printed to; there is no width where it is
-// not one, unless COLUMNS says one.
+// style returns the style for the terminal that stdout is. COLUMNS sets the width if
+// stdout is not a terminal.
 func (f *explainFlags) style(cmd *cobra.Command) explain.Style {
 	style := explain.Style{Color: f.color.on(cmd)}
 	if out, ok := cmd.OutOrStdout().(*os.File); ok {

@@ -150,7 +150,7 @@ func (f *getFlags) choices(args []string) ([]apiobject.Choice, error) {
 	return choices, nil
 }
 
-// errAskKubectl is readObjects' for a cluster that has an API server.
+// errAskKubectl is the error of readObjects for a cluster that has an API server.
 var errAskKubectl = errors.New(
 	"only manifests are shown (--manifests DIR); of a cluster that has an API server, kubectl get shows the same and more",
 )

@@ -14,7 +14,8 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 )
 
-// TestLogJSON: what has words of its own is logged in these as JSON as well.
+// TestLogJSON checks that the JSON log shows values with a String method as that
+// string.
 func TestLogJSON(t *testing.T) {
 	server, err := forward.ParseUpstream("tcp://10.0.0.1")
 	if err != nil {

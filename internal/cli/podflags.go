@@ -17,7 +17,7 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
-// nodeFlags say of the nodes what no model of a cluster does.
+// nodeFlags are the settings of nodes that are not in the model of a cluster.
 type nodeFlags struct {
 	resolvConf string
 	clusterDNS []string
@@ -35,8 +35,8 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("cluster-dns", cobra.NoFileCompletions)
 }
 
-// read gives the settings; a line of the node's resolv.conf that counts for
-// nothing is printed on stderr.
+// read returns the settings. It prints the lines of the node's resolv.conf that have no
+// effect on stderr.
 func (f *nodeFlags) read(stderr io.Writer) (n podapp.NodeSettings, err error) {
 	for _, text := range f.clusterDNS {
 		addr, err := netip.ParseAddr(text)
@@ -59,7 +59,8 @@ func (f *nodeFlags) read(stderr io.Writer) (n podapp.NodeSettings, err error) {
 	return n, nil
 }
 
-// noteAssumed says on stderr when nothing tells where Pods ask.
+// noteAssumed prints a note on stderr if the address of the cluster DNS is unknown and
+// therefore assumed.
 func noteAssumed(pods *podapp.Inspector, n podapp.NodeSettings, stderr io.Writer) {
 	if addr, assumed := pods.AssumedDNS(n); assumed {
 		fmt.Fprintf(
@@ -70,7 +71,7 @@ func noteAssumed(pods *podapp.Inspector, n podapp.NodeSettings, stderr io.Writer
 	}
 }
 
-// subjectFlags choose a Pod and its cluster.
+// subjectFlags select a Pod and its cluster.
 type subjectFlags struct {
 	source sourceFlags
 	file   string
@@ -86,7 +87,7 @@ func (f *subjectFlags) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 }
 
-// podFlags choose a Pod, its cluster, and its node.
+// podFlags select a Pod, its cluster and its node.
 type podFlags struct {
 	subjectFlags
 	node nodeFlags
@@ -97,16 +98,16 @@ func (f *podFlags) add(cmd *cobra.Command) {
 	f.node.add(cmd)
 }
 
-// chosen is a Pod with all that was read.
+// chosen is a Pod with its cluster and its node.
 type chosen struct {
 	pods    *podapp.Inspector
 	subject dnsconfig.Subject
 	node    podapp.NodeSettings
 }
 
-// read reads the cluster, and looks for the Pod that the reference names in it
-// or in the file; without one it is the only one in the file, see reference. A
-// file is the cluster, too, where nothing says which to read.
+// read reads the cluster and finds the Pod that ref names, in the cluster or in the
+// file. If ref is nil, it is the only Pod in the file. Without flags or settings for a
+// cluster, the file is also the cluster.
 func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen, err error) {
 	stderr := cmd.ErrOrStderr()
 	if c.node, err = f.node.read(stderr); err != nil {
@@ -197,8 +198,8 @@ func (c *chosen) byWebhook(w *kubesettings.Webhook, stderr io.Writer) error {
 	return nil
 }
 
-// argument reads the Pod that the argument of a command names. The argument may be
-// missing where there is a file; the result is nil then.
+// argument parses the Pod in the argument of a command. It returns nil if the argument
+// is missing and a file is given.
 func (f *subjectFlags) argument(cmd *cobra.Command, args []string) (*dnsconfig.Reference, error) {
 	switch {
 	case len(args) > 0:

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestWebhookDNS: a Pod with one search domain asks whom the webhook writes into
-// it, where the configuration says that and no flag does; and who may have the
-// policy by a word that is not looked at is told.
+// TestWebhookDNS checks that a Pod with one search domain uses the name servers that
+// the webhook writes, if they are configured and no flag sets others, and that a note
+// says that labels and annotations are ignored.
 func TestWebhookDNS(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -30,7 +30,7 @@ func TestWebhookDNS(t *testing.T) {
 	for name, test := range map[string]struct {
 		command    *cobra.Command
 		args       []string
-		want, lack string // in what is printed
+		want, lack string // in the output
 	}{
 		"resolvconf":           {newResolvConf(), []string{"-f", searched}, first + "search search.shop.", note},
 		"explain":              {newExplain(), []string{"web.shop", "-f", searched}, first, note},
@@ -43,7 +43,7 @@ func TestWebhookDNS(t *testing.T) {
 		test.command.SetOut(&out)
 		test.command.SetErr(&out)
 		test.command.SilenceUsage = true
-		_ = test.command.Execute() // that the name is not found, or the policy not taken, is no matter here
+		_ = test.command.Execute() // the name need not be found, nor the policy accepted
 		lines := strings.ReplaceAll(out.String(), "\n  ", "\n")
 		if !strings.Contains(lines, test.want) || strings.Contains(lines, test.lack) {
 			t.Errorf("%s: want %q and not %q in\n%s", name, test.want, test.lack, &out)

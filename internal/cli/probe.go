@@ -11,7 +11,7 @@ import (
 // probePaths are the paths of admin.probes.
 var probePaths = map[string]string{"live": "/health", "ready": "/ready"}
 
-// probeTime limits a probe; the kubelet has a limit of its own.
+// probeTime is the timeout of a probe. The kubelet has a separate timeout.
 const probeTime = 5 * time.Second
 
 func newProbe() *cobra.Command {

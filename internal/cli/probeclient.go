@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// maxProbe is how much of what a probe says is read, in octets.
+// maxProbe is the longest response body that is read, in octets.
 const maxProbe = 64 << 10
 
-// probe asks one of the addresses of admin.probes, ADDRESS:PORT or unix:PATH, for a
-// path there, and gives its words and whether they are good ones. The words end with
-// a line feed, or are none.
+// probe sends a request for a path to one of the addresses of admin.probes,
+// ADDRESS:PORT or unix:PATH. It returns the text of the response and reports whether
+// its status is good. The text ends with a line feed unless it is empty.
 func probe(ctx context.Context, address, path string) (words string, good bool, err error) {
 	network, at := "tcp", address
 	if file, is := strings.CutPrefix(address, "unix:"); is {
@@ -37,7 +37,7 @@ func probe(ctx context.Context, address, path string) (words string, good bool, 
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		if outer, ok := errors.AsType[*url.Error](err); ok { // its URL is made up
+		if outer, ok := errors.AsType[*url.Error](err); ok { // without the placeholder URL
 			err = outer.Err
 		}
 		return fmt.Sprintf("no answer: %v\n", err), false, nil

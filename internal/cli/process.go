@@ -21,15 +21,15 @@ import (
 	"portolan.dev/portolan/internal/ops/admin"
 )
 
-// assembly is what a command's process is made from. The parts of each command are
-// listed here, and nowhere else.
+// assembly is the input for assembling a command's process. Only this file lists the
+// parts of each command.
 type assembly struct {
 	settings config.Config
 	stdin    io.Reader
 	log      *slog.Logger
 }
 
-// serve is the process of `portolan serve`.
+// serve returns the process of `portolan serve`.
 func (a assembly) serve() (*daemon.Config, error) {
 	store := cluster.NewStore()
 	var src *source.Source
@@ -53,7 +53,7 @@ func (a assembly) serve() (*daemon.Config, error) {
 	}, nil
 }
 
-// node is the process of `portolan node`.
+// node returns the process of `portolan node`.
 func (a assembly) node() (*daemon.Config, error) {
 	dns, err := dnsapp.NewAgent(dnsapp.Config{Settings: a.settings, Store: cluster.NewStore(), Log: a.log})
 	if err != nil {
@@ -69,18 +69,18 @@ func (a assembly) node() (*daemon.Config, error) {
 	}
 	return &daemon.Config{
 		Parts:   []daemon.Part{part},
-		Control: dnsserver.SharePort, // another agent takes over, or gave way to this one
+		Control: dnsserver.SharePort, // so that one agent can replace another
 		Dumps:   []admin.Dump{zoneDump(dns)},
 	}, nil
 }
 
-// webhook is the process of `portolan webhook`.
+// webhook returns the process of `portolan webhook`.
 func (a assembly) webhook() (*daemon.Config, error) {
 	webhook, err := kubeapp.NewWebhook(a.settings, version(), a.log)
 	return &daemon.Config{Parts: []daemon.Part{webhook}}, err
 }
 
-// slices is the process of `portolan controller slices`.
+// slices returns the process of `portolan controller slices`.
 func (a assembly) slices() (*daemon.Config, error) {
 	store := cluster.NewStore()
 	src, err := source.New(source.Config{
@@ -99,16 +99,16 @@ func zoneDump(dns *dnsapp.DNS) admin.Dump {
 	return admin.Dump{Path: "/debug/zone", ContentType: "text/dns; charset=utf-8", Write: dns.WriteZone}
 }
 
-// process is how a command's process follows its settings.
+// process describes a command's process and how it reloads its settings.
 type process struct {
 	assemble func(assembly) (*daemon.Config, error)
-	// follow reads the settings again; nil where they are read once.
-	follow  *config.Follower
+	// follow reloads the settings; nil if they are read once.
+	follow     *config.Follower
 	signals    []os.Signal     // that reload the settings, beside SIGHUP
 	conditions []key.Condition // that hold for the process, beside those of its settings
 }
 
-// run assembles a process and runs it until the command is told to stop.
+// run assembles a process and runs it until the command's context is done.
 func (p process) run(cmd *cobra.Command, settings config.Config) error {
 	level := new(slog.LevelVar)
 	log := newLogger(settings.Log, level, cmd.ErrOrStderr())

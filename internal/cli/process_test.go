@@ -22,14 +22,14 @@ import (
 	"portolan.dev/portolan/internal/kube/source"
 )
 
-// shop are manifests of one Service.
+// shop has the manifest of one Service.
 const shop = `apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: shop}
 spec: {clusterIP: 10.96.0.7}
 `
 
-// settings are those of a process that reads shop and listens on any port.
+// settings returns the settings of a process that reads shop and listens on any port.
 func settings(t *testing.T) config.Config {
 	t.Helper()
 	c := config.Default()
@@ -53,7 +53,7 @@ func runServe(ctx context.Context, t *testing.T, c config.Config, log *journal) 
 	return daemon.New(*cfg).Run(ctx)
 }
 
-// journal is a log that says when a message was logged.
+// journal is a log writer that signals when a message was logged.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -76,7 +76,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// TestServeEnds: Run returns nil however its context ends.
+// TestServeEnds checks that Run returns nil however its context ends.
 func TestServeEnds(t *testing.T) {
 	for claim, begin := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"canceled": context.WithCancel,
@@ -113,8 +113,8 @@ func TestServeEnds(t *testing.T) {
 	})
 }
 
-// TestServeNothing: manifests without any name are warned of as soon as they are
-// read; others are not.
+// TestServeNothing checks that manifests without any name cause a warning as soon as
+// they are read, and that others cause none.
 func TestServeNothing(t *testing.T) {
 	for claim, test := range map[string]struct {
 		change func(*config.Config)
@@ -142,7 +142,8 @@ func TestServeNothing(t *testing.T) {
 	}
 }
 
-// TestServeMissing: missing manifests fail the start, before anything is logged.
+// TestServeMissing checks that missing manifests make the start fail before anything is
+// logged.
 func TestServeMissing(t *testing.T) {
 	c := settings(t)
 	c.Manifests = filepath.Join(c.Manifests, "missing")
@@ -156,8 +157,8 @@ func TestServeMissing(t *testing.T) {
 	}
 }
 
-// TestLoad: until the manifests are read there is no answer, not even that a
-// name does not exist.
+// TestLoad checks that the server gives no answer, not even NXDOMAIN, before the
+// manifests are read.
 func TestLoad(t *testing.T) {
 	l, err := openCluster(new(cobra.Command), settings(t), source.Names)
 	if err != nil {
@@ -189,7 +190,7 @@ func ask(t *testing.T, l *onceCluster, name string) *dnswire.Message {
 	return m
 }
 
-// TestRefused: bad settings are refused before anything begins.
+// TestRefused checks that invalid settings are refused before anything starts.
 func TestRefused(t *testing.T) {
 	c := config.Default()
 	c.DNS.UDPSize = 100

@@ -60,7 +60,7 @@ any other type, by default A. The exit status is 1 if the answer is negative.`,
 	return cmd
 }
 
-// newPacket makes the query for the arguments NAME and TYPE.
+// newPacket returns the query for the arguments NAME and TYPE.
 func newPacket(args []string) ([]byte, error) {
 	if _, err := dnsname.Parse(args[0]); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func printMessage(cmd *cobra.Command, m *dnswire.Message, format output) (err er
 	return err
 }
 
-// completeQuery completes TYPE.
+// completeQuery returns the completions of TYPE.
 func completeQuery(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) != 1 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -59,7 +59,7 @@ the Pod does not start because of them.`,
 	return cmd
 }
 
-// printResolvConf prints the file, and on stderr what is wrong.
+// printResolvConf prints the file on stdout and its problems on stderr.
 func printResolvConf(r podapp.ResolvConf, stdout, stderr io.Writer) error {
 	for _, e := range r.Refused {
 		fmt.Fprintf(stderr, "portolan: the API server refuses the Pod: %s\n", e)
@@ -78,7 +78,7 @@ func printResolvConf(r podapp.ResolvConf, stdout, stderr io.Writer) error {
 	return err
 }
 
-// resolvConfJSON is what resolvconf prints as JSON.
+// resolvConfJSON is the JSON output of resolvconf.
 type resolvConfJSON struct {
 	Pod         string        `json:"pod"` // kind and key
 	Policy      string        `json:"policy"`

@@ -109,13 +109,13 @@ func help(r *lint.Rule) string {
 		strings.ToUpper(r.Title[:1]), r.Title[1:], r.Description, r.Cure, r.ID, r.Source)
 }
 
-// fingerprint stays the same when lines move.
+// fingerprint returns a hash that does not depend on line numbers.
 func fingerprint(f *podapp.Found) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{f.Rule, f.Object, f.Field}, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// locations are where a finding stands, and its object.
+// locations returns the position of a finding and its object.
 func locations(f *podapp.Found) []sarifLocation {
 	var l sarifLocation
 	if f.File != "" {
@@ -130,8 +130,8 @@ func locations(f *podapp.Found) []sarifLocation {
 	return []sarifLocation{l}
 }
 
-// uri is a file as a reference, relative to where the command runs if it is
-// there.
+// uri returns a file as a URI reference, relative to the working directory if the file
+// is below it.
 func uri(file string) string {
 	if filepath.IsAbs(file) {
 		if dir, err := os.Getwd(); err == nil {

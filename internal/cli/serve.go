@@ -291,7 +291,7 @@ func checkServe(cmd *cobra.Command, c config.Config) error {
 	return err
 }
 
-// newLogger makes a logger as configured. Its level follows the given LevelVar.
+// newLogger returns a logger as configured. Its level follows the given LevelVar.
 func newLogger(c config.Log, level *slog.LevelVar, w io.Writer) *slog.Logger {
 	var first slog.Level
 	_ = first.UnmarshalText([]byte(c.Level)) // validated with the configuration

@@ -1,7 +1,7 @@
-// Package config is the configuration file. One YAML file configures all: each wing
-// declares its sections (keys, defaults, and what they compile to) in a package
-// settings, and this package reads the file over them. An unknown key is an error with
-// its line.
+// Package config reads the configuration file. One YAML file configures everything.
+// Each area declares its sections (keys, defaults and compiled forms) in a package
+// settings, and this package reads the file over the defaults. An unknown key is an
+// error with its line.
 package config
 
 import (
@@ -16,19 +16,19 @@ import (
 	"portolan.dev/portolan/internal/kube/simulate"
 )
 
-// Config is everything that can be configured, as the file spells it. A key
-// without a value keeps its default.
+// Config is the configuration as the file spells it. A key without a value keeps its
+// default.
 type Config struct {
-	// Manifests is a directory of manifests, or one file. The cluster is read from
-	// there instead of the Kubernetes API.
+	// Manifests is a directory of manifests, or one file. The cluster is then read from
+	// it instead of the Kubernetes API.
 	Manifests string `yaml:"manifests"`
-	// Simulate completes them as a cluster's control plane does.
+	// Simulate completes the manifests as a cluster's control plane does.
 	Simulate   kube.Simulate   `yaml:"simulate"`
 	Kubernetes kube.Kubernetes `yaml:"kubernetes"`
 	Snapshot   kube.Snapshot   `yaml:"snapshot"`
 	Admin      Admin           `yaml:"admin"`
-	// Lameduck is how long queries are answered after the signal to stop, while
-	// the server is not ready.
+	// Lameduck is how long the server continues to answer queries after the signal to
+	// stop, while it is not ready.
 	Lameduck   key.Duration    `yaml:"lameduck"`
 	Log        Log             `yaml:"log"`
 	DNS        dns.DNS         `yaml:"dns"`
@@ -39,26 +39,26 @@ type Config struct {
 
 // Admin is the section of the HTTP server for health, metrics and dumps.
 type Admin struct {
-	Listen string `yaml:"listen"` // none when empty
-	// Probes are further addresses and ports with health, readiness and metrics
-	// alone, on CoreDNS' paths.
+	Listen string `yaml:"listen"` // empty turns the server off
+	// Probes are additional addresses and ports that serve only health, readiness and
+	// metrics, on CoreDNS' paths.
 	Probes []string `yaml:"probes"`
-	// CoreDNSMetrics exports some metrics under CoreDNS' names as well.
+	// CoreDNSMetrics also exports some metrics under CoreDNS' names.
 	CoreDNSMetrics bool `yaml:"coreDNSMetrics"`
-	// PProf serves profiles on addresses other than loopback as well.
+	// PProf also serves profiles on addresses that are not loopback.
 	PProf bool `yaml:"pprof"`
-	// MaxStaleness is how long the API may be lost before the server is not ready; 0
-	// is without limit.
+	// MaxStaleness is how long the connection to the API may be lost before the server
+	// is not ready; 0 is no limit.
 	MaxStaleness key.Duration `yaml:"maxStaleness"`
 }
 
-// Log is the section of the log, on standard error.
+// Log is the section of the log, which goes to stderr.
 type Log struct {
 	Level  string `yaml:"level"`  // debug, info, warn or error
 	Format string `yaml:"format"` // text or json
 }
 
-// Default is the configuration of an empty file.
+// Default returns the configuration of an empty file.
 func Default() Config {
 	return Config{
 		Simulate:   kube.DefaultSimulate(),
@@ -87,7 +87,7 @@ func (c *Config) Validate() error {
 
 // Compiled is a configuration in the types of the packages that use it.
 type Compiled struct {
-	Admin        netip.AddrPort // not valid when there is none
+	Admin        netip.AddrPort // invalid if the server is off
 	Probes       []netip.AddrPort
 	ProbeSockets []string // paths
 	Simulate     simulate.Config
@@ -130,7 +130,7 @@ func (c *Config) Compile() (*Compiled, error) {
 	return made, nil
 }
 
-// checkSource checks where the cluster is read from.
+// checkSource checks the settings of the cluster's source.
 func (c *Config) checkSource() error {
 	switch {
 	case c.Simulate.Enabled && c.Manifests == "":

@@ -31,7 +31,7 @@ import (
 	"portolan.dev/portolan/internal/node/hostnet"
 )
 
-// write makes a configuration file.
+// write writes a configuration file.
 func write(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "portolan.yaml")
@@ -41,7 +41,7 @@ func write(t *testing.T, text string) (path string) {
 	return path
 }
 
-// compile is what a file with this text means to those who use it.
+// compile returns the compiled configuration of a file with this text.
 func compile(t *testing.T, text string) *config.Compiled {
 	t.Helper()
 	c, err := config.Read(write(t, text))
@@ -96,7 +96,7 @@ var defaults = &config.Compiled{
 	}},
 }
 
-// TestDefaults: what a file does not say is as the documentation says.
+// TestDefaults checks that the defaults are those of the documentation.
 func TestDefaults(t *testing.T) {
 	files := map[string]string{
 		"an empty file":            "",
@@ -146,15 +146,15 @@ controller:
 	}
 }
 
-// sameText compares configurations as a file would spell them: an empty list
-// is as good as none.
+// sameText reports whether two configurations are equal as text: an empty list equals
+// nil.
 func sameText(a, b config.Config) bool {
 	x, errX := yaml.Marshal(a)
 	y, errY := yaml.Marshal(b)
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// TestCompile: how values are understood.
+// TestCompile checks how values are compiled.
 func TestCompile(t *testing.T) {
 	tests := map[string]struct {
 		text string
@@ -219,7 +219,7 @@ func TestCompile(t *testing.T) {
 		t.Run(claim, func(t *testing.T) {
 			want := *defaults
 			tt.want(&want)
-			want.Node.Listen = want.DNS.Listen // a node has no addresses of its own here
+			want.Node.Listen = want.DNS.Listen // the node has no addresses here
 			want.Node.Secondary.Zones = slices.Concat(want.DNS.Zone.Zones, reverseZones(want.DNS.Zone.ReverseRanges))
 			if got := compile(t, tt.text); !reflect.DeepEqual(got, &want) {
 				t.Errorf("Compile of %q\n got %+v\nwant %+v", tt.text, got, &want)
@@ -247,11 +247,11 @@ func names(all ...string) (parsed []dnsname.Name) {
 	return parsed
 }
 
-// long is a name of three labels and 191 octets, in which ns.dns fits, and
-// hostmaster with one more label does not.
+// long is a name of three labels and 191 octets. It leaves room for ns.dns, but not for
+// hostmaster with one more label.
 var long = strings.Repeat(strings.Repeat("a", 62)+".", 3)
 
-// refusals are files that can't be, and what is said behind the file's name.
+// refusals has invalid files, and the errors that follow the file's name.
 var refusals = map[string]struct{ text, want string }{
 	// Keys.
 	"an unknown key":                 {"dns:\n  ttl: 5\nfoo: 1\n", ":3: unknown key foo"},
@@ -492,7 +492,7 @@ var refusals = map[string]struct{ text, want string }{
 	"an unknown log format":          {"log: {format: xml}", `:1: log.format: "xml" is not text or json`},
 }
 
-// TestRefusals: every refusal names the file, the line and the key.
+// TestRefusals checks that every error names the file, the line and the key.
 func TestRefusals(t *testing.T) {
 	for claim, tt := range refusals {
 		t.Run(claim, func(t *testing.T) {
@@ -508,10 +508,10 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRefusalsNameEveryKey: there is a refusal for each key that a bad value
-// can be given to.
+// TestRefusalsNameEveryKey checks that refusals covers each key that can have an
+// invalid value.
 func TestRefusalsNameEveryKey(t *testing.T) {
-	unchecked := map[string]bool{ // any path may be there when it is read, and the API knows selectors
+	unchecked := map[string]bool{ // any path may exist at run time, and the API checks selectors
 		"manifests": true, "kubernetes.serviceSelector": true, "dns.forward.routes.resolvConf": true,
 	}
 	for _, key := range keysOf(reflect.TypeFor[config.Config](), "") {
@@ -528,7 +528,7 @@ func TestRefusalsNameEveryKey(t *testing.T) {
 	}
 }
 
-// keysOf lists the keys of a section, those of its sections with both names.
+// keysOf returns the keys of a section. Keys of its sections have both names.
 func keysOf(section reflect.Type, prefix string) (keys []string) {
 	for f := range section.Fields() {
 		key := prefix + f.Tag.Get("yaml")
@@ -545,7 +545,7 @@ func keysOf(section reflect.Type, prefix string) (keys []string) {
 	return keys
 }
 
-// TestReadMissing: a file that can't be read is named.
+// TestReadMissing checks that the error for an unreadable file names it.
 func TestReadMissing(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "portolan.yaml")
@@ -559,7 +559,7 @@ func TestReadMissing(t *testing.T) {
 	}
 }
 
-// TestCompileWithoutFile: values that flags gave are refused by key.
+// TestCompileWithoutFile checks that errors for values from flags name the key.
 func TestCompileWithoutFile(t *testing.T) {
 	c := config.Default()
 	c.DNS.Listen = []string{"localhost:53"}
@@ -569,7 +569,7 @@ func TestCompileWithoutFile(t *testing.T) {
 	}
 }
 
-// TestDuration: a duration is written as it is read.
+// TestDuration checks that a duration is written as it is read.
 func TestDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"10s": 10 * time.Second, "1m30s": 90 * time.Second, "250ms": 250 * time.Millisecond, "1h": time.Hour, "1.5s": 1500 * time.Millisecond,

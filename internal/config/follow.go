@@ -11,46 +11,47 @@ import (
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
-// How a Follower waits.
+// These are the intervals and timeouts of a Follower.
 const (
-	// pollInterval is the time between two reads of a file that does not change. A
-	// mounted ConfigMap is a link that is swapped, which no watch of the file reports.
+	// pollInterval is the time between two reads while the file does not change. A
+	// mounted ConfigMap is a symbolic link that is replaced, which a watch of the file
+	// does not report.
 	pollInterval = time.Second
-	// settleInterval is the time for which a changed file stays the same before it is
-	// applied: a program that writes it in place may pause between two pieces.
+	// settleInterval is the time for which a changed file must stay the same before it
+	// is applied. A program that writes it in place may pause between two writes.
 	settleInterval = 500 * time.Millisecond
-	// cutInterval is that time for a file that looks cut off: it begins the one in
-	// force, or lacks the newline at the end that that one has.
+	// cutInterval replaces settleInterval if the file seems truncated: it is a prefix
+	// of the file in force, or lacks a newline at the end that the file in force has.
 	cutInterval = 5 * time.Second
 	// settlePoll is the time between two reads while a file settles.
 	settlePoll = 100 * time.Millisecond
-	// parseTimeout bounds the parsing, which reads further files.
+	// parseTimeout limits Parse, which reads further files.
 	parseTimeout = deadline.File + time.Second
 )
 
-// errEmpty says that a file which was not empty is now.
+// errEmpty is the error for a file that has become empty.
 var errEmpty = errors.New("the configuration file is empty")
 
-// Follower applies a configuration file whenever it changed, was read whole and
-// is valid. Otherwise the configuration before stays in force:
+// Follower applies a configuration file when it has changed, was read completely and is
+// valid. Otherwise the previous configuration stays in force:
 //
-//	Read ─► changed? ─► same for settleInterval? ─► not empty? ─► Parse ─► still the same? ─► Apply
+// Read ─► changed? ─► same for settleInterval? ─► not empty? ─► Parse ─► still the same? ─► Apply
 //
-// Reads run in goroutines of their own, one at a time: a file that blocks its
-// reader, such as a named pipe, is reported and stops nothing.
+// Each read runs in a separate goroutine, one at a time. A file whose read blocks, such
+// as a named pipe, is reported and does not block the Follower.
 type Follower struct {
-	// Text is the text of the files that the configuration in force was read from.
+	// Text is the text of the files of the configuration in force.
 	Text []byte
-	// Read reads that text again.
+	// Read returns the current text.
 	Read func() ([]byte, error)
 	// Parse returns the configuration of a text. It may read further files.
 	Parse func(text []byte) (Config, error)
-	// Apply puts a configuration in force, unless it is in force already.
+	// Apply puts a configuration in force, unless it already is.
 	Apply func(Config) error
-	// Report is called with the outcome of each attempt: nil where the file is in
-	// force, otherwise why it is not.
+	// Report is called with the outcome of each attempt: nil if the file is in force,
+	// or else the error.
 	Report func(error)
-	// Reload asks for Parse and Apply although no text changed.
+	// Reload requests Parse and Apply for an unchanged text.
 	Reload <-chan os.Signal
 
 	read  deadline.Call[[]byte]
@@ -77,7 +78,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if forced {
-			f.reported = "" // who asks for a reload is told of its outcome
+			f.reported = "" // the outcome of a requested reload is always reported
 		}
 		text, err := f.read.Do(ctx, deadline.File, f.Read)
 		wait = pollInterval
@@ -102,10 +103,10 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// mark stands before a text in failed, which an empty text is not "" with.
+// mark is the prefix of a text in failed, so that an empty text is not "".
 const mark = "text:"
 
-// settle is how long a text stays the same before it is applied.
+// settle returns how long a text must stay the same before it is applied.
 func (f *Follower) settle(text []byte) time.Duration {
 	newline := []byte("\n")
 	if bytes.HasPrefix(f.Text, text) || bytes.HasSuffix(f.Text, newline) && !bytes.HasSuffix(text, newline) {
@@ -114,7 +115,7 @@ func (f *Follower) settle(text []byte) time.Duration {
 	return settleInterval
 }
 
-// try applies a text that settled.
+// try applies a text that has settled.
 func (f *Follower) try(ctx context.Context, text []byte) {
 	switch err := f.apply(ctx, text); {
 	case err == nil:
@@ -127,7 +128,7 @@ func (f *Follower) try(ctx context.Context, text []byte) {
 	}
 }
 
-// parsed is the configuration of a text.
+// parsed is a text with its configuration.
 type parsed struct {
 	text []byte
 	cfg  Config
@@ -144,7 +145,7 @@ func (f *Follower) apply(ctx context.Context, text []byte) error {
 	if err != nil {
 		return err
 	}
-	// Parse may have read files that changed meanwhile, or have begun long ago.
+	// Parse may have read files that changed meanwhile, or may have started long ago.
 	now, err := f.read.Do(ctx, deadline.File, f.Read)
 	if err != nil {
 		return err
@@ -155,13 +156,13 @@ func (f *Follower) apply(ctx context.Context, text []byte) error {
 	return f.Apply(p.cfg)
 }
 
-// isEmpty reports whether a file holds nothing but white space and comments.
+// isEmpty reports whether a file has only white space and comments.
 func isEmpty(text []byte) bool {
 	root, err := parse(text)
 	return root == nil && err == nil
 }
 
-// errChanging says that a file changed while it was parsed.
+// errChanging is the error for a file that changed while it was parsed.
 var errChanging = errors.New("the configuration file is being written")
 
 // report reports an error once, until another one or a success follows.
@@ -172,8 +173,8 @@ func (f *Follower) report(err error) {
 	}
 }
 
-// ReadFile reads a configuration file. A path that blocks its reader, such as a
-// named pipe without a writer, is an error after a few seconds.
+// ReadFile reads a configuration file. If reading blocks, as for a named pipe without a
+// writer, it returns an error after a few seconds.
 func ReadFile(path string) ([]byte, error) {
 	data, err := deadline.ReadFile(path, deadline.File)
 	if err != nil {

@@ -15,21 +15,21 @@ import (
 	"portolan.dev/portolan/internal/config"
 )
 
-// followed is a file in memory, and a Follower of it.
+// followed is a file in memory with a Follower of it.
 type followed struct {
 	mu      sync.Mutex
 	text    string
 	err     error
-	blocked chan struct{} // reads wait for it; nil when they do not
+	blocked chan struct{} // reads block until it is closed; nil if they do not block
 
 	reload   chan os.Signal
-	ttls     []int   // of the configurations that were applied, in order
-	outcomes []error // that were reported, in order
+	ttls     []int   // of the applied configurations, in order
+	outcomes []error // reported, in order
 }
 
 const inForce = "dns:\n  ttl: 7\n  zones: [cluster.local]\nlameduck: 5s\n"
 
-// follow starts a Follower in the bubble of a synctest.
+// follow starts a Follower in a synctest bubble.
 func follow(t *testing.T) *followed {
 	t.Helper()
 	f := &followed{text: inForce, reload: make(chan os.Signal)}
@@ -68,7 +68,7 @@ func (f *followed) read() ([]byte, error) {
 	return []byte(f.text), f.err
 }
 
-// write changes the file, and waits.
+// write changes the file and waits.
 func (f *followed) write(text string, wait time.Duration) {
 	f.mu.Lock()
 	f.text = text
@@ -77,7 +77,7 @@ func (f *followed) write(text string, wait time.Duration) {
 	synctest.Wait()
 }
 
-// want compares what was applied and reported since the last call.
+// want compares what was applied and reported since the previous call.
 func (f *followed) want(t *testing.T, when string, ttls []int, outcomes ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -91,8 +91,9 @@ func (f *followed) want(t *testing.T, when string, ttls []int, outcomes ...strin
 	f.ttls, f.outcomes = nil, nil
 }
 
-// TestFollower: a file is applied when it is whole, stays the same and is valid;
-// anything else is reported once and leaves the one before in force.
+// TestFollower checks that a file is applied if it is complete, stays the same and is
+// valid. Any other outcome is reported once, and the previous configuration stays in
+// force.
 func TestFollower(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -128,8 +129,8 @@ func TestFollower(t *testing.T) {
 	})
 }
 
-// TestFollowerInPlace: 40 rewrites in place with pauses of up to 200 ms between
-// the pieces never put a part of the file in force.
+// TestFollowerInPlace checks that 40 rewrites in place, with pauses of up to 200 ms
+// between the writes, never put a part of the file in force.
 func TestFollowerInPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,8 +149,8 @@ func TestFollowerInPlace(t *testing.T) {
 	})
 }
 
-// TestFollowerBlocked: a read that never ends is reported once, and the file is
-// followed again when it ends.
+// TestFollowerBlocked checks that a blocked read is reported once, and that the file is
+// followed again when the read ends.
 func TestFollowerBlocked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -2,14 +2,14 @@ package config
 
 import "portolan.dev/portolan/internal/config/key"
 
-// manifestsKeys is the key of the other source of the cluster.
+// manifestsKeys has the key of the cluster's source that is not the API.
 var manifestsKeys = key.Table{
 	{Path: "manifests", Restart: []key.Condition{key.Always},
 		Description: "A directory of manifests, one file, or `-` for standard input, relative to the working directory " +
 			"(`--manifests`). The cluster is read from there instead of the Kubernetes API."},
 }
 
-// processKeys are the keys of the process itself, in the order of the file.
+// processKeys has the keys of the process itself, in the order of the file.
 var processKeys = key.Table{
 	{Path: "admin",
 		Description: "Health, metrics and dumps over HTTP."},

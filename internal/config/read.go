@@ -17,8 +17,8 @@ import (
 	"portolan.dev/portolan/internal/support/yamlerr"
 )
 
-// Read reads a configuration file over the defaults. Its errors name the file
-// and, where one is to blame, the line.
+// Read reads a configuration file over the defaults. Its errors name the file and, if
+// known, the line.
 func Read(path string) (Config, error) {
 	data, err := ReadFile(path)
 	if err != nil {
@@ -27,7 +27,7 @@ func Read(path string) (Config, error) {
 	return Parse(path, data)
 }
 
-// Parse reads the text of a configuration file as Read does.
+// Parse parses the text of a configuration file over the defaults.
 func Parse(path string, data []byte) (Config, error) {
 	c, err := read(data)
 	var at *lineError
@@ -72,7 +72,7 @@ func read(data []byte) (Config, error) {
 	return c, err
 }
 
-// parse reads the one document of a file; nil when there is nothing in it.
+// parse returns the only document of a file; nil if the file is empty.
 func parse(data []byte) (*yaml.Node, error) {
 	var root *yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))
@@ -95,7 +95,7 @@ func parse(data []byte) (*yaml.Node, error) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// syntaxError says what the YAML library found, and on which line.
+// syntaxError returns an error of the YAML library with its line.
 func syntaxError(err error) error {
 	line, err := yamlerr.Split(err)
 	if line == 0 {
@@ -104,11 +104,12 @@ func syntaxError(err error) error {
 	return &lineError{line, err}
 }
 
-// fill sets v to what n says, strictly; path is the key of v.
+// fill sets v to the value n. It rejects unknown keys and wrong types. path is the key
+// of v.
 func fill(v reflect.Value, n *yaml.Node, path string) error {
 	if n.Kind == yaml.AliasNode {
 		anchored := *n.Alias
-		anchored.Line = n.Line // where it is used
+		anchored.Line = n.Line // the line of the alias
 		n = &anchored
 	}
 	if isNull(n) {
@@ -149,7 +150,7 @@ func fillScalar(v reflect.Value, n *yaml.Node, path string) error {
 	return nil
 }
 
-// describe is n's value in words.
+// describe describes n's value in words.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -161,7 +162,7 @@ func describe(n *yaml.Node) string {
 }
 
 func fillList(v reflect.Value, n *yaml.Node, path string) error {
-	if n.Kind != yaml.SequenceNode { // the value is not printed, it may be a secret
+	if n.Kind != yaml.SequenceNode { // the value is not printed because it may be a secret
 		return errorAt(n, "%s: not a list; one is written [ONE, TWO]", path)
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -207,7 +208,7 @@ func fillSection(v reflect.Value, n *yaml.Node, path string) error {
 	return nil
 }
 
-// fieldOf is the field of a section that a key stands for.
+// fieldOf returns the field of a section for a key.
 func fieldOf(section reflect.Value, key *yaml.Node, path string) (reflect.Value, error) {
 	hint := ""
 	for f, v := range section.Fields() {
@@ -233,10 +234,10 @@ func fieldOf(section reflect.Value, key *yaml.Node, path string) (reflect.Value,
 	return reflect.Value{}, errorAt(key, "unknown key %s%s%s", path, key.Value, hint)
 }
 
-// dnsSection holds the keys that stood at the root before there were sections.
+// dnsSection is the section of the keys that were at the root in early versions.
 const dnsSection = "dns"
 
-// movedTo is a hint at a key of a section that was written at the root.
+// movedTo returns a hint for a key at the root that belongs to a section.
 func movedTo(section reflect.Value, key, path string) string {
 	for f := range section.Type().Fields() {
 		if name := f.Tag.Get("yaml"); plainKey(name) == plainKey(key) {
@@ -246,13 +247,13 @@ func movedTo(section reflect.Value, key, path string) string {
 	return ""
 }
 
-// plainKey is a key as it may be misspelled.
+// plainKey returns a key without letter case and separators, to find misspelled keys.
 func plainKey(key string) string {
 	return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(key))
 }
 
-// lineOf is the line of the value that is to blame, or of the nearest around
-// it that the file has.
+// lineOf returns the line of the bad value or, if the file lacks it, of the nearest
+// section around it.
 func lineOf(root *yaml.Node, bad *key.Error) int {
 	at, line := root, root.Line
 	for name := range strings.SplitSeq(bad.Path, ".") {

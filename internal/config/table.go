@@ -12,8 +12,8 @@ import (
 	"portolan.dev/portolan/internal/config/key"
 )
 
-// field returns the value of a path that leads through no list; the list where it
-// does.
+// field returns the value of a path. If the path contains a list, field returns the
+// list.
 func (c *Config) field(path string) reflect.Value {
 	v := reflect.ValueOf(c).Elem()
 	for name := range strings.SplitSeq(path, ".") {
@@ -30,7 +30,8 @@ func (c *Config) field(path string) reflect.Value {
 	return v
 }
 
-// typeOf returns the Go type of a path; that of items for a list of sections.
+// typeOf returns the Go type of a path. For a list of sections it is the type of the
+// items.
 func typeOf(path string) reflect.Type {
 	t := reflect.TypeFor[Config]()
 	for name := range strings.SplitSeq(path, ".") {
@@ -70,8 +71,8 @@ func typeName(t reflect.Type) string {
 	return "text"
 }
 
-// DefaultText returns the default of a key as the file writes it; "" where a list of
-// sections is on the path.
+// DefaultText returns the default of a key as the file writes it; "" if the path
+// contains a list of sections.
 func DefaultText(path string) string {
 	c := Default()
 	for at := path; ; at = key.Section(at) {
@@ -86,10 +87,10 @@ func DefaultText(path string) string {
 	return text(c.field(path))
 }
 
-// text is a value as the file writes it.
+// text returns a value as the file writes it.
 func text(v reflect.Value) string {
 	if m, ok := reflect.TypeAssert[encoding.TextMarshaler](v); ok {
-		b, _ := m.MarshalText() // does not fail
+		b, _ := m.MarshalText() // never fails
 		return string(b)
 	}
 	switch v.Kind() {
@@ -119,8 +120,8 @@ func (c *Config) Conditions(more ...key.Condition) []key.Condition {
 	return more
 }
 
-// Freeze returns c with the values of start where a key takes effect at the next
-// start only, and the paths of these keys that differ.
+// Freeze returns c, with the values of start for keys that take effect only at the next
+// start, and the paths of those keys that differ.
 func (c Config) Freeze(start *Config, conditions []key.Condition) (frozen Config, waiting []string) {
 	holds := func(k key.Condition) bool { return slices.Contains(conditions, k) }
 	table := Keys()
@@ -146,7 +147,7 @@ func (c Config) Freeze(start *Config, conditions []key.Condition) (frozen Config
 	return c, waiting
 }
 
-// checkKeys checks the values and the bounds that the table has.
+// checkKeys checks the allowed values and bounds in the table.
 func (c *Config) checkKeys() error {
 	table := Keys()
 	for i := range table {
@@ -183,7 +184,7 @@ func checkKey(k *key.Key, v reflect.Value) error {
 	}
 }
 
-// bound reads a bound of a type's values.
+// bound parses a bound of values of type t.
 func bound(t reflect.Type, text string) (n int64, ok bool) {
 	if text == "" {
 		return 0, false
@@ -201,7 +202,7 @@ func bound(t reflect.Type, text string) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// Explain writes what is known of a key, in lines; of a section its keys as well.
+// Explain returns the description of a key in lines, and for a section its keys.
 func Explain(k *key.Key) string {
 	var b strings.Builder
 	line := func(name, value string) {

@@ -10,8 +10,8 @@ import (
 	dns "portolan.dev/portolan/internal/dns/settings"
 )
 
-// TestKeys: each key of the file and each section is described, in the order of the
-// file, and nothing else is.
+// TestKeys checks that the table has exactly the keys and sections of the file, in the
+// order of the file.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	table := config.Keys()
@@ -35,7 +35,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// pathsOf lists the keys and the sections of a section.
+// pathsOf returns the keys and the sections of a section.
 func pathsOf(section reflect.Type, prefix string) (paths []string) {
 	for f := range section.Fields() {
 		path, of := prefix+f.Tag.Get("yaml"), f.Type
@@ -50,7 +50,7 @@ func pathsOf(section reflect.Type, prefix string) (paths []string) {
 	return paths
 }
 
-// TestFreeze: a key that needs a restart keeps the value of the start.
+// TestFreeze checks that a key that needs a restart keeps its value.
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	start, now := config.Default(), config.Default()

@@ -8,9 +8,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Text is c as a file: the keys whose values are not the defaults. comments are
-// written behind values, by key, such as forward.maxInFlight, or above items of
-// lists, such as forward.routes[0].
+// Text returns c as a file, with the keys whose values differ from the defaults.
+// comments has comments by key. The comment of a value, such as forward.maxInFlight,
+// follows the value; the comment of a list item, such as forward.routes[0], precedes
+// the item.
 func (c *Config) Text(comments map[string]string) ([]byte, error) {
 	standard := Default()
 	root, err := differing(reflect.ValueOf(c).Elem(), reflect.ValueOf(&standard).Elem(), "", comments)
@@ -26,7 +27,7 @@ func (c *Config) Text(comments map[string]string) ([]byte, error) {
 	return b.Bytes(), enc.Close()
 }
 
-// differing is the value of a key where it is not the standard one, else nil.
+// differing returns the value of a key, or nil if it equals the standard value.
 func differing(v, standard reflect.Value, key string, comments map[string]string) (n *yaml.Node, err error) {
 	switch {
 	case v.Kind() == reflect.Struct:
@@ -70,7 +71,7 @@ func differingFields(v, standard reflect.Value, key string, comments map[string]
 	return section, nil
 }
 
-// items are those of a list of sections, without what they do not say.
+// items returns the items of a list of sections, without their unset keys.
 func items(v reflect.Value, key string, comments map[string]string) (*yaml.Node, error) {
 	list := &yaml.Node{Kind: yaml.SequenceNode}
 	for i := range v.Len() {

@@ -6,7 +6,8 @@ import (
 	"portolan.dev/portolan/internal/config"
 )
 
-// TestText: what differs from the defaults is written, and where it came from.
+// TestText checks that the text has the values that differ from the defaults, with
+// their comments.
 func TestText(t *testing.T) {
 	comments := map[string]string{"dns.ttl": "here", "dns.forward.routes[1]": "there", "dns.listen": "where", "dns.cache.stale": "unseen"}
 	for claim, text := range map[string]string{

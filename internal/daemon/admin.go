@@ -8,8 +8,8 @@ import (
 	"portolan.dev/portolan/internal/support/bind"
 )
 
-// bindAdmin binds the admin server and those for probes alone, and returns what is
-// served where, for the log.
+// bindAdmin binds the admin server and the servers for probes only. It returns the
+// served addresses for the log.
 func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 	settings, err := d.cfg.Settings.Compile()
 	if err != nil {
@@ -59,7 +59,7 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 	return serving, nil
 }
 
-// addAdmin binds one server; setting is where its address comes from.
+// addAdmin binds one server. setting is the key of its address.
 func (d *Daemon) addAdmin(ctx context.Context, cfg admin.Config, setting string) (*admin.HTTPServer, error) {
 	server, err := admin.Listen(ctx, cfg)
 	if err != nil {

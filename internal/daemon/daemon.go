@@ -27,68 +27,66 @@ import (
 	"portolan.dev/portolan/internal/support/bind"
 )
 
-// Part is one capability of a process. Methods are called in this order: Bind,
-// Run, Close; Run is not called when any part's Bind failed. Needs, Ready and
-// Metrics may be called at any time after Bind.
+// Part is one capability of a process. Its methods are called in this order: Bind, Run,
+// Close. Run is not called if Bind of any part failed. Needs, Ready and Metrics may be
+// called at any time after Bind.
 type Part interface {
-	// Name is the part's in logs, readiness and errors, such as dns.
+	// Name returns the part's name in logs, readiness and errors, such as dns.
 	Name() string
-	// Needs lists the kinds of the model that the part reads.
+	// Needs returns the kinds of the model that the part reads.
 	Needs() []cluster.Kind
-	// Bind binds sockets and changes the host, and returns what is served where, as
-	// keys and values for the log. It begins nothing.
+	// Bind binds sockets and changes the host. It returns the served addresses as keys
+	// and values for the log. It starts nothing.
 	Bind(ctx context.Context) (serving []any, err error)
-	// Run works until ctx is done, drains and returns nil. It fails when the part
-	// can no longer work.
+	// Run works until ctx is done, drains and returns nil. It returns an error if the
+	// part can no longer work.
 	Run(ctx context.Context) error
-	// Close gives back what Bind took, as far as it went.
+	// Close undoes Bind, including a Bind that failed.
 	Close()
-	// Ready lists in words what is missing until the part is ready, and what else is
-	// not as it should be.
+	// Ready describes what is missing until the part is ready, and other problems.
 	Ready() (missing, remarks []string)
-	// Metrics collects the part's metrics.
+	// Metrics returns the collector of the part's metrics.
 	Metrics() prometheus.Collector
 }
 
-// Starter is a Part with something to do when all parts are bound, and before any
-// runs.
+// Starter is a Part with work to do after all parts are bound and before any runs.
 type Starter interface {
-	// Start begins to attract work. ctx is done at the order to stop.
+	// Start starts to attract clients. ctx is done when the process is told to stop.
 	Start(ctx context.Context) error
 }
 
-// Reconfigurer is a Part that takes settings while it runs.
+// Reconfigurer is a Part whose settings can change while it runs.
 type Reconfigurer interface {
-	// Reconfigure applies settings, or fails and changes nothing.
+	// Reconfigure applies settings. If it fails, it changes nothing.
 	Reconfigure(cfg config.Config) error
 }
 
-// Source fills the model; *source.Source is one.
+// Source fills the model. *source.Source implements it.
 type Source interface {
 	prometheus.Collector
-	// Open finds the cluster, and fails when there is none.
+	// Open finds the cluster. It returns an error if there is none.
 	Open() error
-	// Run follows the cluster until ctx is done.
+	// Run keeps the model current until ctx is done.
 	Run(ctx context.Context) error
-	// Staleness lists kinds that were not heard of for longer than limit, and for
-	// shorter.
+	// Staleness describes the kinds that are stale for longer than limit (late), and
+	// for less (remarks).
 	Staleness(limit time.Duration) (late, remarks []string)
 }
 
-// Config is what a Daemon is made from.
+// Config configures a Daemon.
 type Config struct {
-	// Settings are valid; the sections admin, lameduck and log count here.
+	// Settings are valid. The Daemon uses the sections admin, lameduck and log.
 	Settings config.Config
 	Version  string
 	Log      *slog.Logger
 	Parts    []Part
-	Source   Source // nil where no cluster is read
-	// Control sets up the sockets of the admin servers, see net.ListenConfig; nil does
-	// nothing.
+	Source   Source // nil if no cluster is read
+	// Control sets up the sockets of the admin servers, see net.ListenConfig. It may be
+	// nil.
 	Control func(network, address string, c syscall.RawConn) error
-	// Dumps are pages of the admin server.
+	// Dumps are additional pages of the admin server.
 	Dumps []admin.Dump
-	// Reload is how settings are read again; nil is never.
+	// Reload reloads the settings; nil disables that.
 	Reload *Reload
 }
 
@@ -101,18 +99,19 @@ type Daemon struct {
 	inForce  config.Config // the settings of the parts
 
 	mu     sync.Mutex
-	failed map[string]error // parts that ended, by name
+	failed map[string]error // failed parts, by name
 }
 
-// New makes a Daemon, and starts nothing.
+// New returns a Daemon. It starts nothing.
 func New(cfg Config) *Daemon {
 	return &Daemon{cfg: cfg, inForce: cfg.Settings, failed: make(map[string]error)}
 }
 
-// Run runs the process until ctx is done, drains, and returns nil after that. It
-// fails when it cannot begin: there is no cluster to read, or an address is taken.
-// While it runs, a part that fails is logged, its readiness says so, and the others
-// go on; Run fails when none is left, or when the source or an admin server fails.
+// Run runs the process until ctx is done, drains the parts and returns nil. It returns
+// an error if the process cannot start, for example because there is no cluster to read
+// or an address is in use. If a part fails later, Run logs that, reports it in
+// readiness and continues with the other parts. Run returns an error when no part is
+// left, or when the source or an admin server fails.
 func (d *Daemon) Run(ctx context.Context) error {
 	log := d.cfg.Log
 	limitMemory(log)
@@ -138,8 +137,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 	}
 	log.Info("serving", serving...)
-	// Parts stop first, all else when they have: the model stays fresh, and probes
-	// are answered, to the end.
+	// Parts stop first and everything else after them, so that the model stays current
+	// and probes are answered to the end.
 	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOthers()
 	group, running := errgroup.WithContext(others)
@@ -157,8 +156,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		group.Go(func() error { return d.reload(running) })
 	}
 	err = group.Wait()
-	// What runs ends with the error of its context, which is also done when one of
-	// them failed: ctx itself must be.
+	// Goroutines end with the error of their context, which is also done when one of
+	// them failed. Only if ctx itself is done has the process stopped as told.
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		log.Info("stopped")
 		return nil
@@ -166,7 +165,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return err
 }
 
-// bind binds the parts and the admin servers. It returns what is served where, for the
+// bind binds the parts and the admin servers. It returns the served addresses for the
 // log.
 func (d *Daemon) bind(ctx context.Context) (serving []any, err error) {
 	for _, p := range d.cfg.Parts {
@@ -180,7 +179,7 @@ func (d *Daemon) bind(ctx context.Context) (serving []any, err error) {
 	return append(serving, at...), err
 }
 
-// close gives back what was bound, the last first.
+// close closes the admin servers and then the parts, in reverse order.
 func (d *Daemon) close() {
 	for _, server := range d.admins {
 		server.Close()
@@ -190,8 +189,8 @@ func (d *Daemon) close() {
 	}
 }
 
-// runParts runs all parts until ctx is done. A part that fails leaves the others
-// running; it fails when none is left.
+// runParts runs all parts until ctx is done. If a part fails, the others continue.
+// runParts returns an error when no part is left.
 func (d *Daemon) runParts(ctx context.Context) error {
 	ended := make(chan error, len(d.cfg.Parts))
 	for _, p := range d.cfg.Parts {
@@ -223,9 +222,9 @@ func (d *Daemon) fail(name string, err error) {
 	d.failed[name] = err
 }
 
-// lameduck is a context that is done when parts have to stop: as long after the
-// order to stop as clients may need to see that the process is not ready any more,
-// or at once when something else failed.
+// lameduck returns the context of the parts. It is done when the time Lameduck has
+// passed after order, so that clients can see that the process is no longer ready, or
+// at once if running is done.
 func (d *Daemon) lameduck(order, running context.Context) context.Context {
 	serving, stop := context.WithCancel(running)
 	wait := time.Duration(d.cfg.Settings.Lameduck)
@@ -241,8 +240,7 @@ func (d *Daemon) lameduck(order, running context.Context) context.Context {
 	return serving
 }
 
-// ready lists in words what is missing until all parts are ready, and what else is
-// not as it should be.
+// ready describes what is missing until all parts are ready, and other problems.
 func (d *Daemon) ready() (missing, remarks []string) {
 	if d.stopping.Load() {
 		missing = append(missing, "stopping")

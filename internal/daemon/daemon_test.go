@@ -18,7 +18,7 @@ import (
 	"portolan.dev/portolan/internal/config/key"
 )
 
-// history is what happened, in order.
+// history records events in order.
 type history struct {
 	mu     sync.Mutex
 	events []string
@@ -36,7 +36,7 @@ func (h *history) String() string {
 	return strings.Join(h.events, " ")
 }
 
-// servingLog is a log that adds to the history that the process serves.
+// servingLog is a log handler that records in the history that the process serves.
 type servingLog struct {
 	slog.Handler
 	history *history
@@ -50,7 +50,7 @@ func (l servingLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// fakePart is a Part that notes what becomes of it.
+// fakePart is a Part that records calls of its methods.
 type fakePart struct {
 	name    string
 	history *history
@@ -86,7 +86,7 @@ func (p *fakePart) Metrics() prometheus.Collector {
 	return prometheus.NewGauge(prometheus.GaugeOpts{Name: p.name, Help: "A part."})
 }
 
-// two is a process of two parts, without an admin server.
+// two returns a process of two parts, without an admin server.
 func two(h *history) (*Daemon, *fakePart, *fakePart) {
 	one, other := &fakePart{"one", h, nil, make(chan error)}, &fakePart{"other", h, nil, make(chan error)}
 	log := slog.New(servingLog{slog.DiscardHandler, h})
@@ -95,8 +95,8 @@ func two(h *history) (*Daemon, *fakePart, *fakePart) {
 	return New(cfg), one, other
 }
 
-// TestOrder: parts are bound, started, announced, run, stopped after the lameduck time and
-// closed, the last first.
+// TestOrder checks that parts are bound, started, announced, run, stopped after the
+// lameduck time and closed, in reverse order.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := new(history)
@@ -125,8 +125,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestFailedPart: a part that fails is named by readiness, and the others go on until
-// none is left.
+// TestFailedPart checks that readiness names a failed part, and that the other parts
+// continue until none is left.
 func TestFailedPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, one, other := two(new(history))
@@ -151,7 +151,7 @@ func TestFailedPart(t *testing.T) {
 	})
 }
 
-// TestBindFails: what was bound is given back when a part cannot be.
+// TestBindFails checks that parts are closed if the Bind of another part fails.
 func TestBindFails(t *testing.T) {
 	h := new(history)
 	d, _, other := two(h)

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// What GC is set to before a test.
+// percent and limit are the settings of the garbage collector before a test.
 const percent, limit = 70, 1 << 40
 
-// setGC sets it, until the test ends, as if nobody had said anything.
+// setGC sets them until the test ends, with GOGC empty.
 func setGC(t *testing.T) {
 	t.Helper()
 	t.Setenv("GOGC", "")
@@ -22,7 +22,7 @@ func setGC(t *testing.T) {
 	})
 }
 
-// TestSettleMemory: a large live heap is collected less often.
+// TestSettleMemory checks that a large live heap is collected less often.
 func TestSettleMemory(t *testing.T) {
 	setGC(t)
 	SettleMemory()
@@ -37,7 +37,7 @@ func TestSettleMemory(t *testing.T) {
 	runtime.KeepAlive(lives)
 }
 
-// wantGC waits for settings, which follow a collection.
+// wantGC checks the settings after a collection.
 func wantGC(t *testing.T, when string, percent int, limit int64) {
 	t.Helper()
 	got := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}

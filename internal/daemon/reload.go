@@ -14,20 +14,20 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// Reload is how settings are read again.
+// Reload describes how settings are reloaded.
 type Reload struct {
-	// Level is the log's, which settings change.
+	// Level is the level of the log.
 	Level *slog.LevelVar
-	// Follower reads the settings again, as the command line overrides them. Run sets
-	// its Apply and Report.
+	// Follower reads the settings again, including overrides by the command line. Run
+	// sets its Apply and Report.
 	Follower *config.Follower
-	// Frozen returns settings with the values of the start where a key needs a
-	// restart, and the keys of that kind that differ.
+	// Frozen returns next with the start's values for the keys that need a restart, and
+	// the paths of those keys that differ.
 	Frozen func(start, next config.Config) (config.Config, []string)
 }
 
-// reload applies the settings whenever their files change, until ctx is done. Bad
-// ones leave those before in force.
+// reload applies the settings when their files change, until ctx is done. If they are
+// invalid, the previous ones stay in force.
 func (d *Daemon) reload(ctx context.Context) error {
 	f := d.cfg.Reload.Follower
 	f.Apply, f.Report = d.apply, d.reloaded
@@ -45,7 +45,7 @@ func (d *Daemon) reloaded(err error) {
 	d.reloads.record(err)
 }
 
-// apply hands settings to the parts that take them.
+// apply passes settings to the parts that can change them.
 func (d *Daemon) apply(next config.Config) error {
 	r := d.cfg.Reload
 	next, waiting := r.Frozen(d.cfg.Settings, next)
@@ -82,12 +82,12 @@ func (d *Daemon) reconfigure(next config.Config) error {
 	return nil
 }
 
-// reloadState is how the settings were last read again.
+// reloadState is the result of the last reload.
 type reloadState struct {
 	mu   sync.Mutex
 	done bool
 	err  error
-	good time.Time // when they were last good; zero when they were not since the start
+	good time.Time // time of the last success; zero if there was none since the start
 }
 
 func (s *reloadState) record(err error) {
@@ -99,7 +99,7 @@ func (s *reloadState) record(err error) {
 	}
 }
 
-// remarks says why the settings in force are not those of the files.
+// remarks describes why the settings in force differ from the files.
 func (s *reloadState) remarks() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *reloadState) Describe(ch chan<- *prometheus.Desc) {
 	ch <- reloadTime
 }
 
-// Collect sends how the settings were last read again.
+// Collect sends the result of the last reload.
 func (s *reloadState) Collect(ch chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

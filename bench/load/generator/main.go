@@ -1,6 +1,5 @@
-// Command generator is package load as a process of its own: it reads a
-// configuration on standard input and writes the result on standard output,
-// both in JSON.
+// Command generator runs package load in a separate process. It reads a configuration
+// from stdin and writes the result to stdout, both in JSON.
 package main
 
 import (
@@ -21,7 +20,7 @@ func main() {
 }
 
 func run() error {
-	// Only TLS makes garbage to speak of.
+	// Only TLS produces a significant amount of garbage.
 	const mostMemory = 2 << 30
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(mostMemory)

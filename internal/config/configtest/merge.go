@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Merge returns one configuration file with the keys of all parts. Sections
-// that are in several parts are merged; of a value that is given several times,
-// the last one stays. Merge panics where a part is not YAML.
+// Merge returns one configuration file with the keys of all parts. Sections in several
+// parts are merged. If several parts have a value, the last one wins. Merge panics if a
+// part is not YAML.
 func Merge(parts ...string) string {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	dec := yaml.NewDecoder(strings.NewReader(strings.Join(parts, "\n---\n")))
@@ -44,7 +44,7 @@ func Merge(parts ...string) string {
 	return b.String()
 }
 
-// mergeSection puts the keys of a section into another one.
+// mergeSection merges the keys of a section into another one.
 func mergeSection(into, from *yaml.Node) {
 	for i := 0; i+1 < len(from.Content); i += 2 {
 		key, value := from.Content[i], from.Content[i+1]

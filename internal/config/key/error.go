@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Error is a bad value of a key.
+// Error is an error in the value of a key.
 type Error struct {
 	Path string
-	Item int // in a list, from 0; -1 is the whole value
+	Item int // index in a list, from 0; -1 is the whole value
 	Err  error
 }
 
@@ -25,7 +25,7 @@ func ItemErrorf(path string, item int, format string, args ...any) error {
 	return &Error{path, item, fmt.Errorf(format, args...)}
 }
 
-// Object reads the value of a key that names an object as namespace/name.
+// Object parses the value of a key that names an object as namespace/name.
 func Object(path, text string) (namespace, name string, err error) {
 	namespace, name, _ = strings.Cut(text, "/")
 	if namespace == "" || name == "" || strings.Contains(name, "/") {

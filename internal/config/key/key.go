@@ -1,6 +1,6 @@
-// Package key describes the keys of a configuration file: a Key holds what the checks,
-// the documentation, the JSON schema and the chart need to know of one key. The wings
-// declare their sections with it.
+// Package key describes the keys of a configuration file. A Key holds what the checks,
+// the documentation, the JSON schema and the chart need to know about one key. The
+// packages settings use it to declare their sections.
 package key
 
 import (
@@ -11,22 +11,22 @@ import (
 
 // Key describes one key.
 type Key struct {
-	// Path is the key with its sections, such as dns.forward.routes.upstreams. An
-	// item of a list of sections has no part of its own.
+	// Path is the key with its sections, such as dns.forward.routes.upstreams. The
+	// items of a list of sections have no separate part.
 	Path string
 	// Description is one or two sentences in Markdown.
 	Description string
-	// Values are the values that the key can have; nil where there is no such list.
+	// Values are the allowed values; nil if the key has no such list.
 	Values []string
-	// Min and Max bound a number, a duration or a size, as the file writes them; ""
-	// is no bound.
+	// Min and Max are the bounds of a number, a duration or a size, as the file writes
+	// them; "" is no bound.
 	Min, Max string
-	// Restart are the conditions under any of which a change takes effect at the
-	// next start; nil where a running process applies it.
+	// Restart lists the conditions under which a change takes effect at the next start.
+	// With nil, a running process applies it.
 	Restart []Condition
 }
 
-// Condition is when a change of a key needs a restart, in words.
+// Condition describes in words when a change of a key needs a restart.
 type Condition string
 
 // The conditions.
@@ -35,20 +35,20 @@ const (
 	Always Condition = "always"
 	// OnNode holds for the agent on a node, whose zones depend on the key.
 	OnNode Condition = "on the node agent"
-	// WithAPI holds where objects come from the API server, whose watches depend on the
+	// WithAPI holds if objects come from the API server, whose watches depend on the
 	// key.
 	WithAPI Condition = "with the Kubernetes API"
-	// WithSimulation holds where addresses are allocated from the ranges of the key.
+	// WithSimulation holds if addresses are allocated from the ranges of the key.
 	WithSimulation Condition = "with `simulate.enabled`"
 )
 
-// NeedsRestart reports whether a change needs a restart where the conditions hold
-// for which holds is true.
+// NeedsRestart reports whether a change needs a restart. holds reports whether a
+// condition applies.
 func (k *Key) NeedsRestart(holds func(Condition) bool) bool {
 	return slices.ContainsFunc(k.Restart, func(c Condition) bool { return c == Always || holds(c) })
 }
 
-// RestartText is Restart in words: "yes", "no", or when.
+// RestartText returns Restart in words: "yes", "no", or the conditions.
 func (k *Key) RestartText() string {
 	switch {
 	case len(k.Restart) == 0:
@@ -63,7 +63,7 @@ func (k *Key) RestartText() string {
 	return strings.Join(all, ", or ")
 }
 
-// RangeText is the values that the key can have, in words; "" where any is good.
+// RangeText returns the allowed values in words; "" if all are allowed.
 func (k *Key) RangeText() string {
 	switch {
 	case len(k.Values) > 0:
@@ -78,8 +78,8 @@ func (k *Key) RangeText() string {
 	return ""
 }
 
-// Table is the keys of a file, in its order. A section's Key stands before those of
-// its keys.
+// Table has the keys of a file in order. The Key of a section precedes those of its
+// keys.
 type Table []Key
 
 // Find returns the key of a path.
@@ -92,8 +92,8 @@ func (t Table) Find(path string) (*Key, bool) {
 	return nil, false
 }
 
-// Children returns the keys of a section, without those of its sections; those at
-// the root for "".
+// Children returns the keys of a section, or those at the root for "", without the keys
+// of subsections.
 func (t Table) Children(section string) []*Key {
 	var all []*Key
 	for i := range t {
@@ -104,10 +104,10 @@ func (t Table) Children(section string) []*Key {
 	return all
 }
 
-// IsSection reports whether there are keys in a path.
+// IsSection reports whether a path has keys below it.
 func (t Table) IsSection(path string) bool { return len(t.Children(path)) > 0 }
 
-// Section is the path of the section that a key is in; "" at the root.
+// Section returns the path of the section that contains a key; "" at the root.
 func Section(path string) string {
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
 		return path[:i]
@@ -115,11 +115,11 @@ func Section(path string) string {
 	return ""
 }
 
-// Name is the last part of a path.
+// Name returns the last part of a path.
 func Name(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
-// Check reports a table that is not in order: a path twice, a key whose section is
-// missing, or one without a description.
+// Check returns an error if a path occurs twice, the section of a key is missing, or a
+// key has no description.
 func (t Table) Check() error {
 	seen := map[string]bool{"": true}
 	for _, k := range t {

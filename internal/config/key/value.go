@@ -11,7 +11,7 @@ import (
 // Duration is a time.Duration, written like 10s or 1m30s.
 type Duration time.Duration
 
-// UnmarshalText reads a duration.
+// UnmarshalText parses a duration.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil {
@@ -27,13 +27,13 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // Size is a number of octets, written like 65536, 64Ki, 32Mi or 1Gi.
 type Size int64
 
-// sizeUnits are the suffixes of a Size, the largest first.
+// sizeUnits are the suffixes of a Size, largest first.
 var sizeUnits = []struct {
 	suffix string
 	octets int64
 }{{"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10}, {"", 1}}
 
-// UnmarshalText reads a size.
+// UnmarshalText parses a size.
 func (z *Size) UnmarshalText(text []byte) error {
 	for _, unit := range sizeUnits {
 		digits, ok := strings.CutSuffix(string(text), unit.suffix)

@@ -23,9 +23,9 @@ import (
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
-// NewAgent makes the DNS of an agent on a node: its zones are transferred from the
-// cluster's servers or, in the mode cache, names are forwarded to those. It fails on
-// a bad configuration, and starts nothing.
+// NewAgent returns the DNS of an agent on a node. The agent transfers its zones from
+// the cluster's servers or, in cache mode, forwards queries to them. NewAgent returns
+// an error if the configuration is invalid. It starts nothing.
 func NewAgent(cfg Config) (*DNS, error) {
 	compiled, err := cfg.Settings.Compile()
 	if err != nil {
@@ -49,10 +49,12 @@ func NewAgent(cfg Config) (*DNS, error) {
 	return d, d.begin()
 }
 
-// errNoServers is the error of an agent that does not know the cluster's servers.
+// errNoServers is the error for an agent without the addresses of the cluster's
+// servers.
 var errNoServers = errors.New("node.servers: none; give the addresses of the cluster's DNS servers, with --server")
 
-// forwardedZones are none: all names of the cluster are forwarded to its servers.
+// forwardedZones is the zoneKeeper of cache mode. It has no zones: queries for the
+// cluster's names are forwarded to the cluster's servers.
 type forwardedZones struct{}
 
 func (forwardedZones) prepare(a, _ *answers) (err error) {
@@ -72,16 +74,17 @@ func (forwardedZones) ready() (missing, remarks []string) { return nil, nil }
 
 func (forwardedZones) collect(*figures) {}
 
-// useNodeSettings puts the addresses and routes of an agent in place.
+// useNodeSettings sets the agent's listen addresses and adds its routes.
 func useNodeSettings(s *config.Compiled) {
 	s.DNS.Listen = s.Node.Listen
 	s.DNS.Routes = append(s.DNS.Routes, s.Node.Routes...)
 }
 
-// transferredZones are kept by a secondary (RFC 9499), which runs beside answers.
+// transferredZones is the zoneKeeper of an agent with zones transferred by a secondary
+// (RFC 9499). The secondary runs independently of answers.
 type transferredZones struct {
 	secondary  *secondary.Secondary
-	staleLimit time.Duration // until the agent is not ready; 0 is none
+	staleLimit time.Duration // age at which a stale zone makes the agent unready; 0 is no limit
 }
 
 func (t *transferredZones) prepare(a, _ *answers) error {
@@ -97,8 +100,8 @@ func (t *transferredZones) keep(ctx context.Context, _ *answers, publish func())
 	return ctx.Err()
 }
 
-// ready lists the zones that were not transferred yet: their names are forwarded
-// meanwhile.
+// ready lists the zones that are not loaded yet, whose queries are forwarded meanwhile,
+// and the stale ones.
 func (t *transferredZones) ready() (missing, remarks []string) {
 	for _, z := range t.secondary.Status().Zones {
 		age := time.Since(z.VerifiedAt)
@@ -121,7 +124,7 @@ func (d *DNS) newSecondary(n *dnssettings.CompiledNode) (s *secondary.Secondary,
 	cfg := n.Secondary
 	cfg.Log = d.cfg.Log
 	if cfg.Node == "" {
-		cfg.Node, _ = os.Hostname() // without a name all prefer the same primary
+		cfg.Node, _ = os.Hostname() // without a name, all agents prefer the same primary
 	}
 	if len(n.Named) > 0 {
 		cfg.Finder = &finder{d, n.Named}
@@ -148,15 +151,16 @@ func (d *DNS) newSecondary(n *dnssettings.CompiledNode) (s *secondary.Secondary,
 // message that claims to be signed, so unverified traffic must not trigger reads.
 const keyTime = time.Second
 
-// rereadKey returns what gives a key as its file has it, or had it within keyTime. A
-// file that cannot be used leaves the key before in force.
+// rereadKey returns a function that returns the key in the file. The function reads the
+// file at most once per keyTime. If the file is unusable, the previous key stays in
+// force.
 func rereadKey(file transfer.KeyFile, log *slog.Logger) (func() *dnswire.TSIGKey, error) {
 	reader := &transfer.KeyReader{KeyFile: file}
 	first, err := reader.Read(context.Background(), deadline.File)
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex // of what follows
+	var mu sync.Mutex // guards last, read and bad
 	last, read, bad := first, time.Now(), false
 	return func() *dnswire.TSIGKey {
 		mu.Lock()
@@ -177,13 +181,13 @@ func rereadKey(file transfer.KeyFile, log *slog.Logger) (func() *dnswire.TSIGKey
 	}, nil
 }
 
-// finder finds primaries by asking the cluster's servers for their names.
+// finder resolves the names of primaries.
 type finder struct {
 	dns   *DNS
 	named []dnssettings.NamedPrimary
 }
 
-// Find returns the primaries of all names; it fails when there are none.
+// Find returns the primaries of all names. It returns an error if it finds none.
 func (f *finder) Find(ctx context.Context) (found []forward.Upstream, err error) {
 	for _, n := range f.named {
 		for _, t := range []dnswire.Type{dnswire.TypeA, dnswire.TypeAAAA} {
@@ -202,7 +206,7 @@ func (f *finder) Find(ctx context.Context) (found []forward.Upstream, err error)
 	return nil, err
 }
 
-// resolve asks the upstreams for the addresses of a name.
+// resolve returns the addresses of a name, from the cache or from the upstreams.
 func (d *DNS) resolve(ctx context.Context, name dnsname.Name, t dnswire.Type) (addrs []netip.Addr, err error) {
 	upstreams, q := d.current.Load().upstreams, cache.Key{Name: []byte(name.WireLabels()), Type: t}
 	now := time.Now()
@@ -222,8 +226,8 @@ func (d *DNS) resolve(ctx context.Context, name dnsname.Name, t dnswire.Type) (a
 
 var errExpired = errors.New("the answer expired while it was waited for")
 
-// addressesOf lists the addresses in an answer of upstreams; it fails where there are
-// none.
+// addressesOf lists the addresses in an upstream's reply. It returns an error if there
+// are none.
 func addressesOf(e *cache.Entry, now time.Time) (addrs []netip.Addr, err error) {
 	reply, _, _ := e.Answer(now)
 	switch {

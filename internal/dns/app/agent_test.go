@@ -20,8 +20,8 @@ import (
 	"portolan.dev/portolan/internal/dns/transfer"
 )
 
-// TestAgentNeedsServers: an agent needs the cluster's servers even where configured
-// routes cover all names that it would forward to them.
+// TestAgentNeedsServers checks that an agent needs the cluster's servers even if
+// configured routes cover all names that it would forward to them.
 func TestAgentNeedsServers(t *testing.T) {
 	cfg := config.Default()
 	for _, suffix := range []string{"cluster.local", "in-addr.arpa", "ip6.arpa"} {
@@ -36,7 +36,8 @@ func TestAgentNeedsServers(t *testing.T) {
 	}
 }
 
-// TestAddressesOf: an answer may expire while it is waited for.
+// TestAddressesOf checks the errors for a failure and for an answer that expired while
+// it was awaited.
 func TestAddressesOf(t *testing.T) {
 	for want, e := range map[string]*cache.Entry{
 		errExpired.Error(): {Reply: new(dnswire.Reply)},
@@ -48,8 +49,8 @@ func TestAddressesOf(t *testing.T) {
 	}
 }
 
-// TestRereadKey: a key file is read at most once a second, however often the key is
-// used.
+// TestRereadKey checks that a key file is read at most once a second, however often the
+// key is used.
 func TestRereadKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	write := func(secret string) {

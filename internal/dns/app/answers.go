@@ -24,12 +24,13 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// answers is what queries are answered from, made from one configuration.
+// answers is all state that answers to queries depend on. It is made from one
+// configuration.
 type answers struct {
 	settings  *config.Compiled
-	compiler  *kubezone.Compiler // nil where the zones are not compiled here
+	compiler  *kubezone.Compiler // nil if the zones are not compiled in this process
 	db        *zone.DB
-	upstreams *forward.Forwarder // nil where nothing is forwarded
+	upstreams *forward.Forwarder // nil if nothing is forwarded
 	cache     *cache.Cache
 	forwarded forwardSettings
 	filter    *filter.Filter // nil when there are no rules
@@ -37,13 +38,13 @@ type answers struct {
 	transfer  *transfer.Sender // nil when zones are not transferred
 	stats     *respond.Stats
 	responder *respond.Responder
-	// wiring is what the responder is made from.
+	// wiring is the responder's configuration.
 	wiring respond.Config
 }
 
-// newAnswers makes answers whose serials begin with the one given. What the
-// answers before had is used again where its settings are the same: zones go on
-// counting, caches stay full.
+// newAnswers returns answers whose zone serials start at serial. It reuses the parts of
+// before whose settings are unchanged, so that their serials continue and their caches
+// stay full.
 func (d *DNS) newAnswers(cfg config.Config, serial uint32, before *answers) (*answers, error) {
 	compiled, err := cfg.Compile()
 	if err != nil {
@@ -64,7 +65,7 @@ func (d *DNS) newAnswers(cfg config.Config, serial uint32, before *answers) (*an
 	if err := a.newFilter(before); err != nil {
 		return nil, err
 	}
-	if a.compiler != nil { // last: it changes zones that the answers before may have, too
+	if a.compiler != nil { // last: it changes zones that before may share
 		if err := d.transferFor(a, before); err != nil {
 			return nil, err
 		}
@@ -80,7 +81,7 @@ func (d *DNS) newAnswers(cfg config.Config, serial uint32, before *answers) (*an
 	return a, err
 }
 
-// identify wires what the server says of itself, to whom, and who observes it.
+// identify sets the server's identity, EDNS limits, cookies, search path and observer.
 func (d *DNS) identify(cfg dnssettings.DNS, a *answers) {
 	compiled := &a.settings.DNS
 	w := &a.wiring
@@ -96,7 +97,7 @@ func (d *DNS) identify(cfg dnssettings.DNS, a *answers) {
 	}
 }
 
-// newFilter makes the rules that queries pass, and the rate limit.
+// newFilter sets the filter rules and the rate limiter.
 func (a *answers) newFilter(before *answers) (err error) {
 	compiled := &a.settings.DNS
 	a.limiter = filter.NewRateLimiter(compiled.RateLimit)
@@ -111,15 +112,15 @@ func (a *answers) newFilter(before *answers) (err error) {
 	return err
 }
 
-// newInstance is a label that no other history of serials has.
+// newInstance returns a random label that identifies one history of serials.
 func newInstance() string {
 	var raw [8]byte
 	_, _ = rand.Read(raw[:]) // never fails
 	return hex.EncodeToString(raw[:])
 }
 
-// statsFor are the counters of answers; those of before where the zones are the
-// same.
+// statsFor returns the counters of answers. It reuses those of before if the zones are
+// the same.
 func statsFor(db *zone.DB, before *answers, seats int) *respond.Stats {
 	var zones []dnsname.Name
 	for _, soa := range db.SOAs() {
@@ -131,17 +132,17 @@ func statsFor(db *zone.DB, before *answers, seats int) *respond.Stats {
 	return respond.NewStats(zones, seats)
 }
 
-// nsid is the configured identity, or as much of the host's name as fits a label.
+// nsid returns the configured identity, or the host name cut to the length of a label.
 func nsid(configured string) string {
 	if configured != "" {
 		return configured
 	}
 	const maxLabel = 63
-	host, _ := os.Hostname() // without a name there is no identity
+	host, _ := os.Hostname() // without a host name the NSID is empty
 	return host[:min(len(host), maxLabel)]
 }
 
-// serial is the highest of all zones.
+// serial returns the highest serial of all zones.
 func (a *answers) serial() (highest uint32) {
 	for i, soa := range a.db.SOAs() {
 		if i == 0 || after(soa.Serial, highest) {
@@ -154,7 +155,7 @@ func (a *answers) serial() (highest uint32) {
 // after reports whether serial a comes after b (RFC 1982, section 3.2).
 func after(a, b uint32) bool { return int32(a-b) > 0 }
 
-// run runs what answers need beside their zones, until ctx is done.
+// run runs the background work of answers, except for the zones, until ctx is done.
 func (a *answers) run(ctx context.Context, log *slog.Logger) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -183,7 +184,7 @@ type worker struct {
 
 func (d *DNS) newWorker(seat int) dnsserver.Answerer { return &worker{dns: d, seat: seat} }
 
-// Respond answers one query, see respond.Worker.
+// Respond answers one query. See respond.Worker.
 func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	if now := w.dns.current.Load(); now != w.of {
 		w.of, w.Worker = now, now.responder.NewWorker(w.seat)

@@ -10,8 +10,8 @@ import (
 	"portolan.dev/portolan/internal/config"
 )
 
-// TestGather: the first pass waits for what Services need, but not for long,
-// and not for Pods.
+// TestGather checks that the first pass waits a limited time for what Services need,
+// and does not wait for Pods.
 func TestGather(t *testing.T) {
 	const (
 		namespaces, services, endpoints, pods = cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindPod
@@ -48,7 +48,7 @@ func TestGather(t *testing.T) {
 			if got := zones.gather(t.Context(), d.newest); got != test.any || time.Since(began) != test.waits {
 				t.Errorf("%s: gather = %v after %s, want %v after %s", claim, got, time.Since(began), test.any, test.waits)
 			}
-			time.Sleep(soon) // the store is written to
+			time.Sleep(soon) // until the goroutine has updated the store
 		})
 	}
 }

@@ -6,9 +6,8 @@
 //	primaries ─► secondary ────┘                 │
 //	                                             └─► forward ─► upstreams
 //
-// A DNS is one part of a process (see daemon.Part). What answers are made from
-// depends on the configuration: each version of it has its own answers, and new
-// ones take the place of those before without a query lost.
+// A DNS is one part of a process (see daemon.Part). Each version of the configuration
+// has its own answers. New answers replace the current ones without losing a query.
 package app
 
 import (
@@ -33,7 +32,7 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// Config is what a DNS is made from.
+// Config configures a DNS.
 type Config struct {
 	Settings config.Config
 	// Store is the model of the cluster; it stays empty in the agent on a node.
@@ -42,21 +41,21 @@ type Config struct {
 	// Problem returns why the first of the kinds cannot be read; nil where no problem
 	// is known. The field is nil where the cluster is not read.
 	Problem func(kinds ...cluster.Kind) error
-	// Loaded is called once, when the zones were compiled from a model that was
-	// live; nil does nothing.
+	// Loaded, if not nil, is called once, when the zones have been compiled from a live
+	// model.
 	Loaded func()
 }
 
-// zoneKeeper keeps the zones that answers come from.
+// zoneKeeper maintains the zones that answers come from.
 type zoneKeeper interface {
-	// prepare sets the zones of answers, and what else of them depends on where
-	// the zones come from. before is nil for the first answers.
+	// prepare sets the zones of a and the settings that depend on their source. before
+	// is nil for the first answers.
 	prepare(a, before *answers) error
-	// keep keeps the zones of answers up to date until ctx is done, and returns
-	// its error. It calls publish when the answers can be given.
+	// keep maintains the zones of a until ctx is done and returns its error. It calls
+	// publish when a can serve queries.
 	keep(ctx context.Context, a *answers, publish func()) error
-	// ready lists in words what is missing until all names can be answered, and
-	// what is stale besides.
+	// ready describes what is missing until all names can be answered, and what is
+	// stale.
 	ready() (missing, remarks []string)
 	// collect adds the keeper's metrics.
 	collect(f *figures)
@@ -66,17 +65,17 @@ type zoneKeeper interface {
 type DNS struct {
 	cfg    Config
 	keeper zoneKeeper
-	// restore loads what was saved of the zones, before anything is served;
-	// background keeps them.
+	// restore loads the saved zones before the servers start. background lists the
+	// functions that maintain them.
 	restore    func()
 	background []func(context.Context) error
-	sharePorts bool // with the process that takes over
+	sharePorts bool // with the next process, which takes over
 	notify     notifyServer
 
 	secret   respond.CookieSecret
-	queries  *querylog.Log // of all answers, one after the other
+	queries  *querylog.Log // shared by all answers, one after another
 	current  atomic.Pointer[answers]
-	replaced chan *answers   // those that take the place of current
+	replaced chan *answers   // the answers that replace current
 	applied  dnssettings.DNS // the settings of the newest answers
 	newest   *answers
 
@@ -85,8 +84,8 @@ type DNS struct {
 	retired retired
 }
 
-// New makes the DNS of a cluster: its zones are compiled from the model. It fails
-// on a bad configuration, and starts nothing.
+// New returns the DNS of a cluster, whose zones are compiled from the model. It returns
+// an error if the configuration is invalid. It starts nothing.
 func New(cfg Config) (*DNS, error) {
 	d := newDNS(cfg)
 	d.keeper = &compiledZones{dns: d}
@@ -109,7 +108,7 @@ func newDNS(cfg Config) *DNS {
 	return d
 }
 
-// begin makes the first answers.
+// begin creates the first answers.
 func (d *DNS) begin() error {
 	a, err := d.newAnswers(d.cfg.Settings, uint32(time.Now().Unix()), nil)
 	if err != nil {
@@ -121,8 +120,8 @@ func (d *DNS) begin() error {
 	return nil
 }
 
-// ContinueFrom makes the serials of the zones begin behind the one given. It must
-// be called before Run.
+// ContinueFrom makes the zones' serials continue after serial. It must be called before
+// Run.
 func (d *DNS) ContinueFrom(serial uint32) error {
 	if !after(serial+1, d.Serial()) {
 		return nil
@@ -136,10 +135,10 @@ func (d *DNS) ContinueFrom(serial uint32) error {
 	return nil
 }
 
-// Name is the part's name.
+// Name returns the part's name.
 func (d *DNS) Name() string { return "dns" }
 
-// Needs lists the kinds of the model that answers need.
+// Needs returns the kinds of the model that answers depend on.
 func (d *DNS) Needs() []cluster.Kind {
 	if compiler := d.current.Load().compiler; compiler != nil {
 		return compiler.Kinds()
@@ -147,13 +146,13 @@ func (d *DNS) Needs() []cluster.Kind {
 	return nil
 }
 
-// Serial is the highest serial of all zones.
+// Serial returns the highest serial of all zones.
 func (d *DNS) Serial() uint32 { return d.current.Load().serial() }
 
-// DB is the zones.
+// DB returns the zones.
 func (d *DNS) DB() *zone.DB { return d.current.Load().db }
 
-// Responder answers queries.
+// Responder returns the current responder.
 func (d *DNS) Responder() *respond.Responder { return d.current.Load().responder }
 
 // WriteZone writes the records as master files (RFC 1035, section 5).
@@ -165,16 +164,16 @@ func (d *DNS) WriteZone(w io.Writer) error {
 	return zone.WriteMaster(w, zones)
 }
 
-// AnswerWaiting answers queries that wait; long computations call it between
-// their steps, see dnsserver.Server.
+// AnswerWaiting answers waiting queries. Long computations call it between their steps.
+// See dnsserver.Server.
 func (d *DNS) AnswerWaiting() {
 	if server := d.server.Load(); server != nil {
 		server.AnswerWaiting()
 	}
 }
 
-// Compile compiles the zones from the model as it is now, once, for commands that
-// do not serve.
+// Compile compiles the zones once from the current model. It is for commands that do
+// not serve.
 func (d *DNS) Compile() {
 	feed := d.cfg.Store.Subscribe()
 	defer feed.Close()
@@ -182,8 +181,9 @@ func (d *DNS) Compile() {
 	a.compiler.Apply(d.cfg.Store, feed, a.db)
 }
 
-// Run answers queries until ctx is done, drains, and returns nil after that. The
-// servers stop first, and all else when they have: names stay fresh to the end.
+// Run answers queries until ctx is done, drains the servers and returns nil. The DNS
+// servers stop first and everything else after them, so that the zones stay current to
+// the end.
 func (d *DNS) Run(ctx context.Context) error {
 	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOthers()
@@ -209,18 +209,17 @@ func (d *DNS) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready lists in words what is missing until queries can be answered, and what is
-// stale besides.
+// Ready describes what is missing until queries can be answered, and what is stale.
 func (d *DNS) Ready() (missing, remarks []string) { return d.keeper.ready() }
 
-// Reconfigure makes answers from other settings and has them take the place of
-// the current ones. It fails on settings that cannot be used, and changes
-// nothing then.
+// Reconfigure replaces the current answers by answers with the settings of cfg. If the
+// settings are unusable, it returns an error and changes nothing.
 func (d *DNS) Reconfigure(cfg config.Config) error {
 	if reflect.DeepEqual(cfg.DNS, d.applied) {
 		return nil
 	}
-	// Every zone may have changed; those that did go on counting meanwhile.
+	// Every zone may have changed. The serials of the current zones may advance
+	// meanwhile.
 	const ahead = 1 << 10
 	last := d.newest
 	serial := last.serial()
@@ -236,15 +235,15 @@ func (d *DNS) Reconfigure(cfg config.Config) error {
 	}
 	d.applied, d.newest = cfg.DNS, a
 	select {
-	case <-d.replaced: // one that was not yet taken
+	case <-d.replaced: // answers that were never used
 	default:
 	}
 	d.replaced <- a
 	return nil
 }
 
-// keepCurrent keeps the current answers up to date, until ctx is done, and
-// replaces them when there are new ones.
+// keepCurrent maintains the current answers until ctx is done, and replaces them when
+// Reconfigure makes new ones.
 func (d *DNS) keepCurrent(ctx context.Context) error {
 	for a := d.current.Load(); ; {
 		next, err := d.keepUntilReplaced(ctx, a)
@@ -258,8 +257,8 @@ func (d *DNS) keepCurrent(ctx context.Context) error {
 	}
 }
 
-// keepUntilReplaced runs all that answers need until new ones take their place,
-// and returns those.
+// keepUntilReplaced runs the background work of a until other answers replace it, and
+// returns those.
 func (d *DNS) keepUntilReplaced(ctx context.Context, a *answers) (next *answers, err error) {
 	d.queries.Set(a.settings.DNS.QueryLog)
 	running, stop := context.WithCancel(ctx)
@@ -270,7 +269,7 @@ func (d *DNS) keepUntilReplaced(ctx context.Context, a *answers) (next *answers,
 	kept := make(chan error, 1)
 	wg.Go(func() { kept <- d.keeper.keep(running, a, func() { d.current.Store(a) }) })
 	select {
-	case err := <-kept: // ends with ctx, or failed
+	case err := <-kept: // ctx is done, or keep failed
 		return nil, err
 	case next := <-d.replaced:
 		return next, nil

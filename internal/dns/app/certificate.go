@@ -14,21 +14,20 @@ import (
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
-// certificate is the server's, from two files that are read again when they
-// change.
+// certificate is the server's certificate. It is read again when its files change.
 type certificate struct {
 	file, key string
 	log       *slog.Logger
 
 	pair    atomic.Pointer[tls.Certificate]
 	reading deadline.Call[struct{}] // guards version
-	version [2]time.Time            // of the files
+	version [2]time.Time            // modification times of the files
 
 	mu     sync.Mutex // guards looked
 	looked time.Time
 }
 
-// newCertificate reads the files.
+// newCertificate returns the certificate in the files.
 func newCertificate(file, key string, log *slog.Logger) (*certificate, error) {
 	c := &certificate{file: file, key: key, log: log}
 	_, err := c.reading.Do(context.Background(), deadline.File, func() (struct{}, error) {
@@ -44,11 +43,11 @@ func newCertificate(file, key string, log *slog.Logger) (*certificate, error) {
 	return c, nil
 }
 
-// certificateTime is the shortest interval between looks at the files.
+// certificateTime is the shortest interval between checks of the files.
 const certificateTime = time.Second
 
-// get returns the certificate for a handshake. New files that cannot be used, or that
-// block their reader, leave the certificate before in force.
+// get returns the certificate for a handshake. If new files are unusable or their read
+// blocks, the previous certificate stays in force.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c.due(time.Now()) {
 		_, _ = c.reading.Do(context.Background(), deadline.Prompt, func() (struct{}, error) {
@@ -59,8 +58,8 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair.Load(), nil
 }
 
-// due reports whether the files were not looked at for certificateTime, and counts that
-// as a look.
+// due reports whether certificateTime has passed since the last check, and if so
+// records a check at now.
 func (c *certificate) due(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +93,7 @@ func (c *certificate) read() error {
 	return nil
 }
 
-// versions are the times when the files were modified; zero for one that cannot be
+// versions returns the modification times of the files, zero for a file that cannot be
 // read.
 func (c *certificate) versions() (v [2]time.Time) {
 	for i, name := range []string{c.file, c.key} {

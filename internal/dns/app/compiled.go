@@ -17,17 +17,18 @@ import (
 // compiledZones compiles the zones from the model.
 type compiledZones struct {
 	dns *DNS
-	// feed has the changes since db was last compiled; they are one pair.
+	// feed has the changes since db was last compiled. The two belong together.
 	feed *cluster.Feed
 	db   *zone.DB
-	// missing are the kinds that were not loaded when the zones were last
-	// compiled; nil before that.
+	// missing lists the kinds that were not loaded at the last compilation. It is nil
+	// before the first one.
 	missing atomic.Pointer[[]cluster.Kind]
 	settled bool // Config.Loaded was called
 }
 
-// prepare sets the zones that the cluster is compiled into: those of the answers
-// before where they would be the same, so that secondaries can go on from them.
+// prepare sets the zones that the cluster is compiled into. It reuses those of before
+// if the settings make the same zones, so that secondaries can continue with
+// incremental transfers.
 func (c *compiledZones) prepare(a, before *answers) (err error) {
 	if before != nil && sameZones(a.settings, before.settings) {
 		a.settings.DNS.Zone.Instance = before.settings.DNS.Zone.Instance
@@ -43,7 +44,7 @@ func (c *compiledZones) prepare(a, before *answers) (err error) {
 	return nil
 }
 
-// sameZones reports whether two configurations make the same zones.
+// sameZones reports whether two configurations produce the same zones.
 func sameZones(a, b *config.Compiled) bool {
 	of := func(c *config.Compiled) kubezone.Config {
 		zones := c.DNS.Zone
@@ -53,7 +54,7 @@ func sameZones(a, b *config.Compiled) bool {
 	return a.DNS.Transfer.IsOn() == b.DNS.Transfer.IsOn() && reflect.DeepEqual(of(a), of(b))
 }
 
-// keep compiles what changes, until ctx is done.
+// keep compiles changes of the model until ctx is done.
 func (c *compiledZones) keep(ctx context.Context, a *answers, publish func()) error {
 	if c.feed == nil && len(a.settings.DNS.Zone.DNSAddresses) == 0 {
 		c.dns.cfg.Log.Warn("ns.dns of each zone has no address unless the DNS Service exists; set dns.nameServer.addresses",
@@ -75,7 +76,7 @@ func (c *compiledZones) keep(ctx context.Context, a *answers, publish func()) er
 		if !loaded && !gathered {
 			gathered = c.gather(ctx, a)
 		}
-		missing := c.unloaded(a) // before the pass, which may see more
+		missing := c.unloaded(a) // before the pass: further kinds may load during it
 		changed := a.compiler.Apply(c.dns.cfg.Store, c.feed, a.db)
 		publish()
 		if a.transfer != nil {
@@ -91,7 +92,7 @@ func (c *compiledZones) keep(ctx context.Context, a *answers, publish func()) er
 	}
 }
 
-// unloaded lists the kinds that answers need and that are not loaded.
+// unloaded returns the kinds that answers need and that are not loaded.
 func (c *compiledZones) unloaded(a *answers) (missing []cluster.Kind) {
 	c.dns.cfg.Store.View(func(v *cluster.View) {
 		for _, k := range a.compiler.Kinds() {
@@ -103,20 +104,21 @@ func (c *compiledZones) unloaded(a *answers) (missing []cluster.Kind) {
 	return missing
 }
 
-// isLive reports whether all kinds that answers need are what the source has
-// now, not what a snapshot had.
+// isLive reports whether all kinds that answers need come from the live source and not
+// from a snapshot.
 func (c *compiledZones) isLive(a *answers) (live bool) {
 	c.dns.cfg.Store.View(func(v *cluster.View) { live = v.Freshness(a.compiler.Kinds()...) == cluster.Live })
 	return live
 }
 
-// gatherTimeout is how long the first pass waits for kinds that are not loaded
-// yet when some are: at a start they arrive within moments of each other, and
-// compiling everything once is cheaper than once for each.
+// gatherTimeout is the longest time that the first pass waits for further kinds after
+// the first is loaded. At startup the kinds load within moments of each other, and
+// compiling everything once is cheaper than once per kind.
 const gatherTimeout = time.Second
 
-// gather waits for them, and reports whether any kind is loaded. It does not wait
-// for Pods: they may be many, and few queries need them.
+// gather waits for all kinds except Pods, up to gatherTimeout, and reports whether any
+// kind is loaded. It does not wait for Pods because there may be many, and few queries
+// need them.
 func (c *compiledZones) gather(ctx context.Context, a *answers) bool {
 	late := time.NewTimer(gatherTimeout)
 	defer late.Stop()
@@ -138,7 +140,7 @@ func (c *compiledZones) gather(ctx context.Context, a *answers) bool {
 	}
 }
 
-// measure records how long changes with a known cause took to show in answers.
+// measure records the time from a change of a Service to the answers that show it.
 func (c *compiledZones) measure(changed cluster.Changes) {
 	now := time.Now()
 	for ch, cause := range changed.Objects {
@@ -155,7 +157,7 @@ func (c *compiledZones) measure(changed cluster.Changes) {
 	}
 }
 
-// ready lists the kinds without which there are no answers.
+// ready lists the kinds that are not loaded and without which there are no answers.
 func (c *compiledZones) ready() (missing, remarks []string) {
 	unloaded := c.missing.Load()
 	if unloaded == nil {
@@ -167,7 +169,7 @@ func (c *compiledZones) ready() (missing, remarks []string) {
 	return missing, nil
 }
 
-// because is a problem behind what it prevents.
+// because returns ": " and the problem, or "" if problem is nil.
 func because(problem error) string {
 	if problem == nil {
 		return ""
@@ -175,5 +177,5 @@ func because(problem error) string {
 	return ": " + problem.Error()
 }
 
-// collect adds nothing: what is compiled has no metrics of its own.
+// collect does nothing: compiled zones have no additional metrics.
 func (c *compiledZones) collect(*figures) {}

@@ -13,8 +13,8 @@ import (
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
-// Bind binds all addresses that queries are answered on, and returns what is served
-// where, as keys and values for the log. Its errors say what to do.
+// Bind binds all addresses. It returns the served addresses as keys and values for the
+// log. Its errors name the cure.
 func (d *DNS) Bind(ctx context.Context) (serving []any, err error) {
 	settings, cfg := &d.current.Load().settings.DNS, &d.cfg.Settings.DNS
 	d.restore()
@@ -52,7 +52,7 @@ func (d *DNS) Bind(ctx context.Context) (serving []any, err error) {
 	return d.serving(), nil
 }
 
-// Close gives the sockets back when Run is never called.
+// Close closes the sockets. It is for a DNS whose Run is never called.
 func (d *DNS) Close() {
 	if server := d.server.Load(); server != nil {
 		server.Close()
@@ -62,7 +62,7 @@ func (d *DNS) Close() {
 	}
 }
 
-// serving lists what is served where.
+// serving returns the served addresses as keys and values for the log.
 func (d *DNS) serving() (at []any) {
 	listed := func(name string, addrs []netip.AddrPort) {
 		if len(addrs) > 0 {
@@ -80,8 +80,7 @@ func (d *DNS) serving() (at []any) {
 	return at
 }
 
-// CheckFiles reports what is wrong with the files that are read at a start:
-// certificates and authorities.
+// CheckFiles returns an error if the certificate or the client CAs cannot be read.
 func (d *DNS) CheckFiles() error {
 	if _, err := d.certificate(); err != nil {
 		return err
@@ -90,8 +89,8 @@ func (d *DNS) CheckFiles() error {
 	return err
 }
 
-// certificate returns what gives the server's certificate for each handshake; nil
-// where there is none.
+// certificate returns a function that returns the server's certificate for a handshake;
+// nil if none is configured.
 func (d *DNS) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	cfg := &d.cfg.Settings.DNS.TLS
 	if cfg.Certificate == "" {
@@ -104,8 +103,8 @@ func (d *DNS) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error
 	return c.get, nil
 }
 
-// clientCAs are the authorities that sign clients' certificates; nil when clients
-// are not asked for any.
+// clientCAs returns the CAs that sign client certificates; nil if clients are not asked
+// for one.
 func (d *DNS) clientCAs() (*x509.CertPool, error) {
 	file := d.cfg.Settings.DNS.TLS.ClientCA
 	if file == "" {

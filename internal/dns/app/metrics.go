@@ -75,19 +75,19 @@ var (
 	limited = metrics.Desc("dns_rate_limited_total", "Responses dropped or truncated by the rate limit.")
 )
 
-// figures are what is collected at one moment.
+// figures are the values collected by one scrape.
 type figures struct {
-	counts      []respond.Counts // added up
+	counts      []respond.Counts // one for each set of counters; added up later
 	serials     map[string]uint32
-	undelivered uint64            // observations of queries that were dropped
-	limited     *uint64           // responses over the rate limit; nil when there is none
-	secondary   *secondary.Status // nil where no zones are transferred
-	forward     *forward.Stats    // nil where nothing is forwarded, as cache
+	undelivered uint64            // dropped observations of queries
+	limited     *uint64           // responses over the rate limit; nil if there is no limit
+	secondary   *secondary.Status // nil if no zones are transferred
+	forward     *forward.Stats    // nil if nothing is forwarded, as is cache
 	cache       *cache.Stats
-	transfer    *transferFigures // nil where zones are not transferred
+	transfer    *transferFigures // nil if zones are not transferred
 }
 
-// retired are the counters of answers that others took the place of.
+// retired holds the counters of replaced answers.
 type retired struct {
 	mu    sync.Mutex
 	stats []*respond.Stats
@@ -101,7 +101,7 @@ func (r *retired) add(stats *respond.Stats) {
 	}
 }
 
-// counts are those of all answers, past and present.
+// counts returns the counts of the current and all replaced answers.
 func (r *retired) counts(now *respond.Stats) (all []respond.Counts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +113,7 @@ func (r *retired) counts(now *respond.Stats) (all []respond.Counts) {
 	return append(all, now.Counts())
 }
 
-// figures collects the figures of the moment.
+// figures returns the current figures.
 func (d *DNS) figures() figures {
 	now := d.current.Load()
 	f := figures{
@@ -135,18 +135,18 @@ func (d *DNS) figures() figures {
 	return f
 }
 
-// Metrics collects the metrics of the DNS.
+// Metrics returns the collector of the DNS's metrics.
 func (d *DNS) Metrics() prometheus.Collector { return d.metrics }
 
-// collector collects figures, and measures changes.
+// collector collects figures and measures the time until changes show.
 type collector struct {
 	figures     func() figures
 	programming *prometheus.HistogramVec
-	// core is the same under CoreDNS' names; nil without them.
+	// core collects the same figures under CoreDNS's names; nil if that is off.
 	core *coreCollector
 }
 
-// newCollector makes the collector of a DNS.
+// newCollector returns the collector of a DNS.
 func newCollector(d *DNS) *collector {
 	c := &collector{figures: d.figures, programming: newProgramming("portolan_dns_programming_duration_seconds")}
 	if d.cfg.Settings.Admin.CoreDNSMetrics {
@@ -163,8 +163,8 @@ func newProgramming(name string) *prometheus.HistogramVec {
 	}, []string{"service_kind"})
 }
 
-// programmed records how long a change of a Service took to show; serviceKind is
-// cluster_ip or headless.
+// programmed records the time from a change of a Service to the answers that show it.
+// serviceKind is cluster_ip or headless.
 func (c *collector) programmed(serviceKind string, d time.Duration) {
 	took := max(0, d.Seconds())
 	c.programming.WithLabelValues(serviceKind).Observe(took)
@@ -173,7 +173,7 @@ func (c *collector) programmed(serviceKind string, d time.Duration) {
 	}
 }
 
-// Describe sends the descriptions of what Collect sends.
+// Describe sends the descriptions of all metrics.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		requests, dropped, duration, requestSize, responseSize, ede, searches, serial, untold, limited,
@@ -192,7 +192,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends the metrics of the moment.
+// Collect sends the current metrics.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	f := c.figures()
 	sums := sumUp(f.counts)
@@ -267,9 +267,9 @@ func collectDNS(ch chan<- prometheus.Metric, s *sums) {
 	}
 }
 
-// sums are counts of several Responders, one after another, added up.
+// sums are the added counts of several Responders.
 type sums struct {
-	requests   map[respond.Requests]uint64 // by labels, their Count 0
+	requests   map[respond.Requests]uint64 // by labels; the key's Count is 0
 	dropped    map[string]uint64
 	ede        map[uint16]uint64
 	searches   map[respond.Searches]uint64

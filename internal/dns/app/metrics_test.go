@@ -17,7 +17,7 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// scrape returns the lines of a scrape with values.
+// scrape returns the lines of a scrape that have values.
 func scrape(t *testing.T, c *collector) string {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -70,12 +70,12 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// collectorOf collects the given figures.
+// collectorOf returns a collector of the given figures.
 func collectorOf(f figures) *collector {
 	return &collector{figures: func() figures { return f }, programming: newProgramming("portolan_dns_programming_duration_seconds")}
 }
 
-// TestFewFigures: what a DNS does not have is not collected.
+// TestFewFigures checks that metrics of unused features are not collected.
 func TestFewFigures(t *testing.T) {
 	const want = "portolan_query_log_dropped_total 0\n"
 	if got := scrape(t, collectorOf(figures{})); got != want {
@@ -83,7 +83,7 @@ func TestFewFigures(t *testing.T) {
 	}
 }
 
-// upstreamOf is an upstream with some figures.
+// upstreamOf returns an upstream with some figures.
 func upstreamOf(route, address string, transport forward.Transport) forward.UpstreamStats {
 	return forward.UpstreamStats{
 		Route: route, Upstream: address, Address: netip.MustParseAddrPort(address), Transport: transport, Opened: 4, Reused: 5,
@@ -91,7 +91,7 @@ func upstreamOf(route, address string, transport forward.Transport) forward.Upst
 	}
 }
 
-// TestCoreDNSNames: figures under CoreDNS' names, with its labels.
+// TestCoreDNSNames checks the names and labels of CoreDNS's metrics.
 func TestCoreDNSNames(t *testing.T) {
 	m := collectorOf(figures{
 		counts: []respond.Counts{{

@@ -12,9 +12,9 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// The names and labels that CoreDNS 1.15.0 has for what we count as well (plugins
-// metrics, cache, forward and kubernetes), so that dashboards go on working. What it tells
-// apart and we do not is under one label.
+// These are the names and labels of CoreDNS 1.15.0 (plugins metrics, cache, forward and
+// kubernetes) for figures that Portolan collects too, so that dashboards continue to
+// work. A label that Portolan does not distinguish has one fixed value.
 var (
 	coreRequests = coreDesc(
 		"dns_requests_total", "Queries; portolan_dns_requests_total tells more.", "server", "zone", "view", "proto",
@@ -62,7 +62,7 @@ func coreDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("coredns_"+name, help, labels, nil)
 }
 
-// Values of CoreDNS' labels where there is one for all.
+// These are the fixed values of labels that Portolan does not distinguish.
 const (
 	coreProxy = "forward"
 	coreView  = ""
@@ -70,21 +70,21 @@ const (
 	coreType  = "success"
 )
 
-// coreFamilies are CoreDNS' names of the families.
+// coreFamilies maps address families to CoreDNS's names.
 var coreFamilies = map[string]string{"ipv4": "1", "ipv6": "2"}
 
-// coreKinds are CoreDNS' names of kinds of Services. The time of a change is known
-// only where there is a selector.
+// coreKinds maps kinds of Services to CoreDNS's names. The time of a change is known
+// only for Services with a selector.
 var coreKinds = map[string]string{"cluster_ip": "cluster_ip", "headless": "headless_with_selector"}
 
-// coreProtos are CoreDNS' names of how connections are made.
+// coreProtos maps transports to CoreDNS's names of connections.
 var coreProtos = map[forward.Transport]string{
 	forward.UDP: "tcp", forward.TCP: "tcp", forward.TLS: "tcp-tls", forward.HTTPS: "https",
 }
 
-// coreCollector collects figures under CoreDNS' names.
+// coreCollector collects figures under CoreDNS's names.
 type coreCollector struct {
-	server      func() string // the label of that name, such as dns://:53
+	server      func() string // returns the label server, such as dns://:53
 	programming *prometheus.HistogramVec
 }
 
@@ -92,7 +92,7 @@ func newCoreCollector(server func() string) *coreCollector {
 	return &coreCollector{server, newProgramming("coredns_kubernetes_dns_programming_duration_seconds")}
 }
 
-// coreDNSServer is CoreDNS' label of a server, of the first address.
+// coreDNSServer returns CoreDNS's label server: the first address of the server.
 func coreDNSServer(settings *dnssettings.Compiled) string {
 	switch {
 	case len(settings.Listen) > 0:
@@ -162,8 +162,8 @@ func collectCoreForward(ch chan<- prometheus.Metric, server string, f *forward.S
 	}
 }
 
-// collectProxies tells of upstreams by their addresses, which several routes may
-// lead to.
+// collectProxies sends the metrics of upstreams by address. Several routes may lead to
+// the same address.
 func collectProxies(ch chan<- prometheus.Metric, upstreams []forward.UpstreamStats) {
 	type connection struct{ to, proto string }
 	type reply struct{ to, rcode string }
@@ -192,7 +192,7 @@ func collectProxies(ch chan<- prometheus.Metric, upstreams []forward.UpstreamSta
 	}
 }
 
-// total adds histograms of equal buckets.
+// total adds histograms that have the same buckets.
 func total(of map[string]respond.Histogram) (all respond.Histogram) {
 	all.Buckets = make(map[float64]uint64)
 	for _, h := range of {

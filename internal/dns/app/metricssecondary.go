@@ -29,7 +29,7 @@ var (
 	zonesUnwritten = metrics.Desc("secondary_write_errors_total", "Attempts to save the zones that failed.")
 )
 
-// secondaryDescs describe what collectSecondary sends.
+// secondaryDescs are the descriptions of the metrics that collectSecondary sends.
 var secondaryDescs = []*prometheus.Desc{
 	zoneState,
 	zoneAge,

@@ -12,7 +12,8 @@ import (
 	"portolan.dev/portolan/internal/dns/secondary"
 )
 
-// TestSecondaryMetrics: each metric of transferred zones has a row in the manual.
+// TestSecondaryMetrics checks that the manual has a row for each metric of transferred
+// zones.
 func TestSecondaryMetrics(t *testing.T) {
 	now := time.Now()
 	m := collectorOf(figures{secondary: &secondary.Status{

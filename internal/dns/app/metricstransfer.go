@@ -7,11 +7,11 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// transferFigures are those of transfers to secondaries.
+// transferFigures are the figures of transfers to secondaries.
 type transferFigures struct {
 	*transfer.Counters
-	changes int   // that are kept for incremental transfers
-	memory  int64 // that they take, in octets
+	changes int   // kept for incremental transfers
+	memory  int64 // of the kept changes, in octets
 }
 
 func (a *answers) transferFigures() *transferFigures {

@@ -11,11 +11,11 @@ import (
 	"portolan.dev/portolan/internal/support/bind"
 )
 
-// notifyOnly answers NOTIFY (RFC 1996) and nothing else: primaries reach an agent
-// at an address of its node, which other clients reach, too.
+// notifyOnly answers NOTIFY (RFC 1996) and drops all other messages: primaries notify
+// an agent at an address of its node that other clients can reach, too.
 type notifyOnly struct{ dnsserver.Answerer }
 
-// Respond answers one message, see respond.Worker, and drops any other.
+// Respond answers a NOTIFY message and drops any other. See respond.Worker.
 func (n notifyOnly) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	if dnswire.OpcodeOf(packet) != dnswire.OpcodeNotify {
 		return nil, nil
@@ -23,13 +23,13 @@ func (n notifyOnly) Respond(packet []byte, client respond.Client, buf []byte) ([
 	return n.Answerer.Respond(packet, client, buf)
 }
 
-// notifyServer is where primaries notify an agent of changes.
+// notifyServer receives the NOTIFY messages of primaries.
 type notifyServer struct {
-	listen netip.AddrPort    // not valid where there is none
-	server *dnsserver.Server // nil until it is bound
+	listen netip.AddrPort    // invalid if there is no such server
+	server *dnsserver.Server // nil until bound
 }
 
-// listenNotify binds it, if there is one.
+// listenNotify binds the server for NOTIFY, if one is configured.
 func (d *DNS) listenNotify(ctx context.Context) (err error) {
 	if !d.notify.listen.IsValid() {
 		return nil
@@ -50,7 +50,8 @@ func (d *DNS) listenNotify(ctx context.Context) (err error) {
 	return bind.WithCure(err, "node.notify")
 }
 
-// seats is how many Answerers work at once, those of listenNotify included.
+// seats returns the number of Answerers that work at the same time, including those of
+// listenNotify.
 func (d *DNS) seats(listen []netip.AddrPort) int {
 	n := dnsserver.Seats(len(listen))
 	if d.notify.listen.IsValid() {

@@ -15,8 +15,8 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// TestReplaceLosesNoDeletion: a Service that is deleted while answers are replaced
-// is not answered by the new ones.
+// TestReplaceLosesNoDeletion checks that new answers do not contain a Service that was
+// deleted while they were made.
 func TestReplaceLosesNoDeletion(t *testing.T) {
 	cfg := config.Default()
 	store := cluster.NewStore()

@@ -7,8 +7,7 @@ import (
 	"portolan.dev/portolan/internal/dns/transfer"
 )
 
-// transferFor makes what sends the zones of answers to secondaries, where the
-// configuration allows transfers.
+// transferFor sets the sender of zone transfers, if the configuration allows transfers.
 func (d *DNS) transferFor(a, before *answers) error {
 	settings := &a.settings.DNS.Transfer
 	if !settings.IsOn() {
@@ -32,10 +31,10 @@ func (d *DNS) transferFor(a, before *answers) error {
 	return nil
 }
 
-// dnsPort is the port of endpoints that do not name another.
+// dnsPort is the port of endpoints without a port named dns.
 const dnsPort = 53
 
-// endpointsOf lists the endpoints of a Service, ready or not, at the port named
+// endpointsOf returns the endpoints of a Service, ready or not, with the port named
 // dns, or 53.
 func (d *DNS) endpointsOf(service cluster.Key) (all []netip.AddrPort) {
 	d.cfg.Store.View(func(v *cluster.View) {

@@ -15,8 +15,8 @@ import (
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 )
 
-// forwardFor makes what forwards queries to upstreams, where the configuration has
-// any: that of the answers before where its settings are the same.
+// forwardFor sets the forwarder, if the configuration has routes. It reuses that of
+// before if the settings are the same.
 func (d *DNS) forwardFor(root config.Config, a, before *answers) (err error) {
 	if len(a.settings.DNS.Routes) == 0 {
 		return nil
@@ -59,8 +59,8 @@ type forwardSettings struct {
 	node       dnssettings.Node
 }
 
-// isOwn reports whether a server is this one: an address that it listens on, or the
-// DNS Service, which leads here as well.
+// isOwn reports whether server is this server: an address that it listens on, or the
+// cluster IP of the DNS Service.
 func (d *DNS) isOwn(cfg dnssettings.DNS, settings *config.Compiled, server netip.AddrPort) bool {
 	addr := server.Addr().WithZone("")
 	for _, l := range settings.DNS.Listen {

@@ -1,9 +1,9 @@
-// Package cache keeps the answers of other servers while they are good, and
-// for some time after that, in case that nobody answers any more.
+// Package cache stores the replies of upstreams for their TTL, and longer for use as
+// stale answers when the upstreams fail.
 //
 // It implements RFC 1035, section 7.4 and RFC 2181, section 8 (TTLs), RFC 2308
-// (denials), RFC 8020 (nothing is below a name that does not exist), RFC 8767
-// (stale answers) and RFC 9520 (failures).
+// (negative answers), RFC 8020 (no names exist below a name that does not exist), RFC
+// 8767 (stale answers) and RFC 9520 (failures).
 package cache
 
 import (
@@ -18,51 +18,53 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Key is what an answer depends on. Its class is IN.
+// Key is everything that an answer depends on. The class is IN.
 type Key struct {
 	// Name is in lower-case wire form, without the root's closing zero octet.
 	Name []byte
 	Type dnswire.Type
-	// DO and CD are the query's flags of these names (RFC 3225; RFC 4035,
-	// section 3.2.2).
+	// DO and CD are the flags of these names in the query (RFC 3225; RFC 4035, section
+	// 3.2.2).
 	DO, CD bool
-	// Subnet says where the client is (RFC 7871). With it, only replies that are
-	// the same for all clients are kept and found. Nil is that nobody shall know.
+	// Subnet is the client's subnet (RFC 7871). With a subnet, the Cache stores and
+	// returns only replies that are valid for all clients. Nil means that the upstream
+	// does not receive the subnet.
 	Subnet dnswire.Subnet
-	// Search is an option that says where who is asked shall search for the name;
-	// nil is that it shall not.
+	// Search is an EDNS option with the search path that the upstream applies to the
+	// name; nil is none.
 	Search []byte
 }
 
-// Clone is a copy that shares nothing with q.
+// Clone returns a copy that shares no memory with q.
 func (q Key) Clone() Key {
 	q.Name, q.Subnet, q.Search = slices.Clone(q.Name), slices.Clone(q.Subnet), slices.Clone(q.Search)
 	return q
 }
 
-// anyType is in the key of a denial that is of a name, whatever is asked for.
+// anyType is the type in the key of a negative answer that applies to all types of a
+// name.
 const anyType dnswire.Type = 0
 
-// Config is what a Cache is made from.
+// Config configures a Cache.
 type Config struct {
-	// Size is how many octets entries take up, about; with 0 nothing is kept.
+	// Size is the approximate memory for entries, in octets; 0 turns the cache off.
 	Size int64
-	// MinTTL and MaxTTL bound the TTLs of records, in seconds. A TTL of 0 stays.
+	// MinTTL and MaxTTL are the bounds of TTLs, in seconds. A TTL of 0 stays 0.
 	MinTTL, MaxTTL uint32
-	// MaxNegativeTTL bounds those of denials, in seconds.
+	// MaxNegativeTTL is the upper bound of the TTL of negative answers, in seconds.
 	MaxNegativeTTL uint32
-	// Stale is how long an answer is kept behind its TTL.
+	// Stale is the time for which an answer is kept after its TTL.
 	Stale time.Duration
 }
 
-// Cache keeps answers. It may be used by several goroutines at once.
+// Cache stores answers. It is safe for concurrent use.
 type Cache struct {
 	cfg     Config
 	seed    maphash.Seed
-	entries *otter.Cache[uint64, *Entry] // nil when nothing is kept
+	entries *otter.Cache[uint64, *Entry] // nil if the cache is off
 }
 
-// New makes an empty Cache.
+// New returns an empty Cache.
 func New(cfg Config) (*Cache, error) {
 	if cfg.Size < 0 {
 		return nil, fmt.Errorf("cache: size %d is less than 0", cfg.Size)
@@ -84,13 +86,13 @@ func New(cfg Config) (*Cache, error) {
 	return &Cache{cfg, maphash.MakeSeed(), entries}, nil
 }
 
-// Stats are figures of a Cache.
+// Stats are the figures of a Cache.
 type Stats struct {
 	Entries int
 	Octets  uint64
 }
 
-// Stats gives the figures of the moment.
+// Stats returns the current figures.
 func (c *Cache) Stats() Stats {
 	if c.entries == nil {
 		return Stats{}
@@ -98,8 +100,8 @@ func (c *Cache) Stats() Stats {
 	return Stats{c.entries.EstimatedSize(), c.entries.WeightedSize()}
 }
 
-// Get finds what is kept of q: an answer, good or stale, or a failure; nil when
-// there is nothing. It allocates nothing.
+// Get returns the entry for q: a fresh or stale answer, or a failure. It returns nil if
+// there is none. Get does not allocate.
 func (c *Cache) Get(q Key, now time.Time) *Entry {
 	name := c.hash(q)
 	exact := c.find(name, q, q.Type)
@@ -112,7 +114,7 @@ func (c *Cache) Get(q Key, now time.Time) *Entry {
 	return exact
 }
 
-// find gives the entry of q and the given type; name is q's hash.
+// find returns the entry for q and type t. name is q's hash.
 func (c *Cache) find(name uint64, q Key, t dnswire.Type) *Entry {
 	if c.entries == nil {
 		return nil
@@ -124,12 +126,12 @@ func (c *Cache) find(name uint64, q Key, t dnswire.Type) *Entry {
 	return e.to(q)
 }
 
-// Above finds a good denial of a name that q's is below, if it says that nothing
-// is there (RFC 8020, section 2); nil when there is none. Names of fewer octets
-// than least are not looked at: others may be asked for those.
+// Above returns a fresh NXDOMAIN answer for a parent of q's name (RFC 8020, section 2),
+// or nil. It does not use parents shorter than least octets, for which other upstreams
+// may be responsible.
 func (c *Cache) Above(q Key, least int, now time.Time) *Entry {
 	if q.Search != nil {
-		return nil // what is not found for one name may be for another
+		return nil // the search path of a parent may differ
 	}
 	for len(q.Name) > 0 {
 		q.Name = q.Name[1+int(q.Name[0]):]
@@ -143,8 +145,7 @@ func (c *Cache) Above(q Key, least int, now time.Time) *Entry {
 	return nil
 }
 
-// hash is that of q's name and of where it is searched for; 0 when nothing is
-// kept.
+// hash returns the hash of q's name and search option, or 0 if the cache is off.
 func (c *Cache) hash(q Key) uint64 {
 	if c.entries == nil {
 		return 0
@@ -156,14 +157,14 @@ func (c *Cache) hash(q Key) uint64 {
 	return name
 }
 
-// key is a hash as well, of all that an entry is of: entries tell themselves what
-// that is, so that two of one key only take each other's place.
+// key returns the hash of all parts of q. Entries store the parts, so that two
+// questions with the same hash only evict each other.
 func (q Key) key(name uint64, t dnswire.Type) uint64 {
-	const odd = 0x9e3779b97f4a7c15 // 2 to the 64th, divided by the golden ratio
+	const odd = 0x9e3779b97f4a7c15 // 2 to the 64th power divided by the golden ratio
 	return name ^ (uint64(t)<<8|uint64(q.bits())+1)*odd
 }
 
-// bits are the flags.
+// bits returns the flags as a bit set.
 func (q Key) bits() (b byte) {
 	if q.DO {
 		b |= 1
@@ -174,9 +175,9 @@ func (q Key) bits() (b byte) {
 	return b
 }
 
-// Put keeps a reply to q, unless it says nothing that could be kept, and gives
-// it as an Entry anyway. The reply becomes the Cache's. What was known before is
-// forgotten, unless the reply is for the clients of a subnet only.
+// Put stores a reply to q, if it may be cached, and returns it as an Entry in any case.
+// The Cache owns the reply afterwards. Put removes previous entries for q, unless the
+// reply is valid for the clients of one subnet only.
 func (c *Cache) Put(q Key, reply *dnswire.Reply, terms Terms, now time.Time) *Entry {
 	life, kept := c.lifetime(reply)
 	e := &Entry{
@@ -191,7 +192,7 @@ func (c *Cache) Put(q Key, reply *dnswire.Reply, terms Terms, now time.Time) *En
 		return e
 	}
 	e.stale, e.staleTTL = c.cfg.Stale, min(staleTTL, c.cfg.MaxTTL)
-	// What is denied behind an alias is its target (RFC 6604, section 3).
+	// If the answer has an alias, NXDOMAIN applies to its target (RFC 6604, section 3).
 	if terms.Below && q.Search == nil && reply.RCode == dnswire.NXDomain && reply.Count(dnswire.Answer) == 0 {
 		e.question = keep(q, anyType)
 	}
@@ -199,16 +200,17 @@ func (c *Cache) Put(q Key, reply *dnswire.Reply, terms Terms, now time.Time) *En
 	return e
 }
 
-// Terms are what goes with a reply.
+// Terms are the conditions under which a reply may be used.
 type Terms struct {
-	// Below has a denial of the name be one of all types, and of all names below.
+	// Below means that NXDOMAIN applies to all types of the name and to all names below
+	// it.
 	Below bool
-	// Guarded says that aliases must not lead to names of ours.
+	// Guarded means that aliases must not lead to local names.
 	Guarded bool
 }
 
-// lifetime bounds the TTLs of reply and tells for how many seconds it may be
-// kept, if at all.
+// lifetime applies the bounds of TTLs to reply. It returns the lifetime in seconds and
+// reports whether the reply may be cached.
 func (c *Cache) lifetime(reply *dnswire.Reply) (seconds uint32, kept bool) {
 	kept = reply.RCode == dnswire.NoError || reply.RCode == dnswire.NXDomain
 	negative := reply.RCode == dnswire.NXDomain || reply.Count(dnswire.Answer) == 0
@@ -224,21 +226,22 @@ func (c *Cache) lifetime(reply *dnswire.Reply) (seconds uint32, kept bool) {
 		seconds = min(seconds, ttl)
 		return ttl
 	})
-	// A denial without SOA says not for how long it is good (RFC 2308, section
-	// 5); one cut off is not whole.
+	// A negative answer without SOA must not be cached (RFC 2308, section 5), and a
+	// truncated reply is incomplete.
 	return seconds, kept && (soa || !negative) && reply.Flags&dnswire.FlagTC == 0
 }
 
-// The least and the most time that a failure is remembered (RFC 9520, section
-// 3.2).
+// These are the shortest and longest times for which a failure is cached (RFC 9520,
+// section 3.2).
 const (
 	minFailure = time.Second
 	maxFailure = 5 * time.Second
 )
 
-// Fail remembers that q could not be answered, and why, for the clients of all
-// subnets, unless it is known of one only. What was known of q stays, for a stale
-// answer. Each failure is remembered twice as long as the one before.
+// Fail stores the failure why for q and returns it as an Entry. It applies to the
+// clients of all subnets; a failure for one subnet is not stored. An earlier reply
+// stays in the entry for use as a stale answer. Each failure is cached twice as long as
+// the one before.
 func (c *Cache) Fail(q Key, why *Failure, now time.Time) *Entry {
 	ofAll := q
 	ofAll.Subnet = nil
@@ -259,7 +262,7 @@ func (c *Cache) Fail(q Key, why *Failure, now time.Time) *Entry {
 	return e.to(q)
 }
 
-// forget forgets what is known of q.
+// forget removes the entries for q.
 func (c *Cache) forget(q Key) {
 	if c.entries != nil {
 		name := c.hash(q)
@@ -274,10 +277,10 @@ func (c *Cache) set(q Key, t dnswire.Type, e *Entry) {
 	}
 }
 
-// keep copies what an Entry is of.
+// keep returns a copy of the parts of q, with type t.
 func keep(q Key, t dnswire.Type) question {
 	return question{string(q.Name), string(q.Search), t, q.bits()}
 }
 
-// weightLimit is what the library can weigh.
+// weightLimit is the largest weight that the library supports.
 const weightLimit = math.MaxUint32

@@ -37,7 +37,8 @@ func question(name string, t dnswire.Type) cache.Key {
 	return cache.Key{Name: []byte(dnsname.MustParse(name).WireLabels()), Type: t}
 }
 
-// reply makes a reply: records, of which SOA ones are in the authority section.
+// reply returns a reply with the given records. SOA records go to the authority
+// section.
 func reply(t *testing.T, name string, rcode int, records ...string) *dnswire.Reply {
 	t.Helper()
 	m := new(dns.Msg)
@@ -65,7 +66,7 @@ func reply(t *testing.T, name string, rcode int, records ...string) *dnswire.Rep
 	return r
 }
 
-// ttls are those that an entry shows at a time; nil when it has no answer.
+// ttls returns the TTLs of an entry's answer; nil if it has no answer.
 func ttls(e *cache.Entry, now time.Time) (shown []uint32, stale bool) {
 	if e == nil {
 		return nil, false
@@ -90,7 +91,7 @@ func TestTTL(t *testing.T) {
 		records []string
 		edit    func(*cache.Config)
 		at      time.Duration
-		want    []uint32 // nil: nothing is kept
+		want    []uint32 // nil: no reply is cached
 		stale   bool
 	}{
 		"at once":                           {records: []string{fmt.Sprintf(a, 60)}, want: []uint32{60}},
@@ -131,7 +132,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// TestKey checks that questions whose answers may differ have separate entries.
+// TestKey checks that questions with possibly different answers have separate entries.
 func TestKey(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)
@@ -150,7 +151,7 @@ func TestKey(t *testing.T) {
 }
 
 // TestDenialOfOtherTypesAndSubdomains checks that a negative answer applies to other
-// types and to names below only if Put is called so.
+// types and to names below only if Terms.Below is set.
 func TestDenialOfOtherTypesAndSubdomains(t *testing.T) {
 	denial := func() *dnswire.Reply { return reply(t, "gone.example.", dns.RcodeNameError, fmt.Sprintf(soa, 60, 60)) }
 	for cut, want := range map[cache.Terms]bool{{}: false, {Below: true}: true} {
@@ -174,19 +175,19 @@ func TestDenialOfOtherTypesAndSubdomains(t *testing.T) {
 			t.Errorf("%+v: of another name", cut)
 		}
 	}
-	// Another route begins between the two.
+	// A different route starts between the two names.
 	k := newCache(t, nil)
 	k.Put(question("gone.example.", dnswire.TypeA), denial(), cache.Terms{Below: true}, start)
 	route := question("b.gone.example.", dnswire.TypeA).Name
 	if k.Above(question("a.b.gone.example.", dnswire.TypeA), len(route), start) != nil {
 		t.Error("a denial of one route is one of another's names")
 	}
-	// Behind an alias it is the target that is denied.
+	// With an alias, the negative answer applies to its target.
 	k.Put(question("www.example.", dnswire.TypeA), reply(t, "www.example.", dns.RcodeNameError, "www.example. 60 CNAME gone.example.", fmt.Sprintf(soa, 60, 60)), cache.Terms{Below: true}, start)
 	if k.Get(question("www.example.", dnswire.TypeAAAA), start) != nil || k.Above(question("a.www.example.", dnswire.TypeA), 0, start) != nil {
 		t.Error("a denial behind an alias is one of the alias")
 	}
-	// NODATA says nothing of what is below.
+	// NODATA does not apply to names below.
 	k = newCache(t, nil)
 	k.Put(question("gone.example.", dnswire.TypeA), reply(t, "gone.example.", 0, fmt.Sprintf(soa, 60, 60)), cache.Terms{Below: true}, start)
 	if k.Above(question("a.gone.example.", dnswire.TypeA), 0, start) != nil {
@@ -278,7 +279,7 @@ func TestSizeLimit(t *testing.T) {
 	put := func(name string) {
 		k.Put(question(name, dnswire.TypeA), reply(t, name, 0, name+" 3600 A 192.0.2.1"), cache.Terms{}, start)
 	}
-	const hot, scan = 100, 2000 // more than there is room for
+	const hot, scan = 100, 2000 // more than the cache has room for
 	used := func() (kept int) {
 		for i := range hot {
 			name := fmt.Sprintf("hot%d.example.", i)
@@ -321,7 +322,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestGetAllocatesNothing: to find an answer costs none.
+// TestGetAllocatesNothing checks that Get does not allocate.
 func TestGetAllocatesNothing(t *testing.T) {
 	k := newCache(t, nil)
 	q := question("www.example.", dnswire.TypeA)

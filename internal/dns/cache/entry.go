@@ -7,33 +7,33 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Entry is what is kept of a question: a reply, a failure, or both, when there
-// is no newer reply. It is immutable but for what Use notes.
+// Entry is the cached result of a question: a reply, a failure, or both if the last
+// query failed. It is immutable except for the fields that Use changes.
 type Entry struct {
 	question
-	// Reply is nil when there was never one.
+	// Reply is nil if no reply was ever received.
 	Reply *dnswire.Reply
-	// Failure is why there is no newer reply; nil when there is no need for one.
+	// Failure is the reason why the last query failed; nil if it did not.
 	Failure *Failure
-	// Guarded says that aliases in the reply must not lead to names of ours.
+	// Guarded means that aliases in the reply must not lead to local names.
 	Guarded bool
 
-	stored int64 // the reply, in nanoseconds of Unix time
+	stored int64 // when Reply was stored, in Unix nanoseconds
 	life   time.Duration
 	stale  time.Duration
-	failed int64 // likewise
+	failed int64 // when Failure was stored, in Unix nanoseconds
 	pause  time.Duration
-	// staleTTL is the TTL of its records when it is stale, in seconds.
+	// staleTTL is the TTL of the records in a stale answer, in seconds.
 	staleTTL uint32
-	// failure is the Entry without its reply, for whom that is not; nil when it
-	// has no reply, or no failure.
+	// failure is the Entry without Reply, for clients that Reply is not valid for. It
+	// is nil if the Entry lacks a reply or a failure.
 	failure *Entry
 
 	uses       atomic.Uint32
 	refreshing atomic.Bool
 }
 
-// question is what an Entry is of.
+// question is the question that an Entry answers.
 type question struct {
 	name   string
 	search string
@@ -41,11 +41,11 @@ type question struct {
 	bits   byte
 }
 
-// Failure is why there is no answer, as an Extended DNS Error.
+// Failure is the reason why there is no answer, as an Extended DNS Error.
 type Failure struct {
 	Code dnswire.EDECode
 	Text string
-	// OfSubnet says that it is known of the clients of one subnet only.
+	// OfSubnet means that the failure is known for the clients of one subnet only.
 	OfSubnet bool
 }
 
@@ -53,12 +53,12 @@ func (e *Entry) isOf(q Key, t dnswire.Type) bool {
 	return e.qtype == t && e.bits == q.bits() && e.name == string(q.Name) && e.search == string(q.Search)
 }
 
-// isForAll reports whether the reply is the same for the clients of all subnets. One
-// to a question without may depend on where this server is.
+// isForAll reports whether the reply is valid for the clients of all subnets. A reply
+// to a query without a subnet may depend on this server's address.
 func (e *Entry) isForAll() bool { return e.Reply != nil && e.Reply.Subnet.CoversAllClients() }
 
-// to is what e says to q: to one with a Subnet a reply that is for all, or why
-// there is none; nil when it says nothing.
+// to returns the part of e that answers q: for a q with Subnet, a reply that is valid
+// for all clients, or the failure. It returns nil if there is neither.
 func (e *Entry) to(q Key) *Entry {
 	if q.Subnet == nil || e.Reply == nil || e.isForAll() {
 		return e
@@ -66,8 +66,8 @@ func (e *Entry) to(q Key) *Entry {
 	return e.failure
 }
 
-// overhead is about how many octets an Entry takes, with what the library keeps
-// of it, beside its reply and its name.
+// overhead is the approximate size of an Entry in octets, including the library's data,
+// without its reply and its name.
 const overhead = 256
 
 func (e *Entry) weight() uint32 {
@@ -84,7 +84,7 @@ func (e *Entry) weight() uint32 {
 	return uint32(min(n, weightLimit))
 }
 
-// age is how old the reply is.
+// age returns the age of the reply.
 func (e *Entry) age(now time.Time) time.Duration {
 	return time.Duration(max(now.UnixNano()-e.stored, 0))
 }
@@ -92,20 +92,19 @@ func (e *Entry) age(now time.Time) time.Duration {
 // Fresh reports whether the reply is within its TTL.
 func (e *Entry) Fresh(now time.Time) bool { return e.Reply != nil && e.age(now) < e.life }
 
-// Stale reports whether the reply is past its TTL, and may be given where no other
-// is to be had.
+// Stale reports whether the reply is past its TTL and may be used as a stale answer.
 func (e *Entry) Stale(now time.Time) bool {
 	return e.Reply != nil && e.age(now) >= e.life && e.age(now) < e.life+e.stale
 }
 
-// Failed reports whether there was a failure so short a time ago that nobody needs
-// to be asked again.
+// Failed reports whether a recent failure makes another query to the upstreams
+// unnecessary.
 func (e *Entry) Failed(now time.Time) bool {
 	return e.Failure != nil && now.UnixNano()-e.failed < int64(e.pause)
 }
 
-// Answer is what the entry answers at the given time, if it does: its reply, how
-// that is shown, and whether it is stale.
+// Answer returns the reply of the entry, how to adjust its TTLs at time now, and
+// whether it is stale. The reply is nil if the entry has none to use.
 func (e *Entry) Answer(now time.Time) (reply *dnswire.Reply, as dnswire.Aging, stale bool) {
 	switch {
 	case e.Reply == nil:
@@ -118,19 +117,19 @@ func (e *Entry) Answer(now time.Time) (reply *dnswire.Reply, as dnswire.Aging, s
 	return nil, as, false
 }
 
-// staleTTL is the TTL of stale records at most, in seconds (RFC 8767, section 4).
+// staleTTL is the highest TTL of stale records, in seconds (RFC 8767, section 4).
 const staleTTL = 30
 
-// An entry is asked for anew, behind those who ask, when it was used so often
-// and this part of its time is left.
+// An entry with a lifetime of leastLife or more is refreshed in the background when it
+// was used popular times and 1/lastPart of its lifetime is left.
 const (
 	popular   = 3
 	lastPart  = 10
 	leastLife = 10 * time.Second
 )
 
-// Use counts a use of a good reply, and tells one of those who use it at the end
-// of its time to ask for it anew.
+// Use counts a use of a fresh reply. It reports whether the caller is to refresh the
+// entry, which is true for one caller only.
 func (e *Entry) Use(now time.Time) (refresh bool) {
 	if e.life < leastLife {
 		return false

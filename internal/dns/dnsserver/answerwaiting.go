@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// lookPause is the shortest interval between two looks of AnswerWaiting: its
-// caller has at least that time for its own work.
+// lookPause is the shortest interval between two checks of the sockets by
+// AnswerWaiting. Its caller has at least that much time for its work.
 const lookPause = 100 * time.Microsecond
 
 // AnswerWaiting answers the packets that wait at UDP sockets. It never blocks:
-// responses for which the system has no room are lost. A goroutine that computes
-// for long calls it now and then, wherever the zones are consistent, because the
-// runtime polls for packets only when a processor is idle, or else every 10 ms.
-// Most calls cost no more than reading the clock.
+// responses that do not fit into the send buffer are lost. A goroutine with a long
+// computation calls it at points where the zones are consistent, because the runtime
+// polls for packets only when a processor is idle or else every 10 ms. Most calls cost
+// no more than reading the clock.
 func (s *Server) AnswerWaiting() { s.waiting.answer() }
 
-// waitingSockets answers the packets of the sockets that are served.
+// waitingSockets answers the packets that wait at the sockets being served.
 type waitingSockets struct {
 	start time.Time
-	ended atomic.Int64 // when the last look ended, in nanoseconds since start
+	ended atomic.Int64 // when the last check ended, in nanoseconds since start
 
-	mu      sync.Mutex // held during a look, and while sockets changes
+	mu      sync.Mutex // held during a check and while sockets changes
 	sockets []*func()
 }
 
@@ -38,8 +38,8 @@ func (b *waitingSockets) answer() {
 	b.ended.Store(int64(time.Since(b.start)))
 }
 
-// add makes looks call answer until remove is called, which waits for the last
-// call.
+// add registers answer, which checks call until remove is called. remove waits for a
+// running call.
 func (b *waitingSockets) add(answer func()) (remove func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

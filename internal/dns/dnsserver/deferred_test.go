@@ -15,8 +15,8 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// waiting answers queries that begin with "later" when release is closed, or not
-// at all when they are given up, and all others at once.
+// waiting answers queries that begin with "later" when release is closed, or not at all
+// if they are canceled first. It answers all other queries at once.
 type waiting struct {
 	release chan struct{}
 	begun   atomic.Int32
@@ -37,7 +37,7 @@ type late struct {
 
 func (l *late) Answers(ctx context.Context) iter.Seq[[]byte] { return oneOf(l.answer(ctx)) }
 
-// oneOf is one message, or none.
+// oneOf returns a sequence of one message, or of none if answer is nil.
 func oneOf(answer []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if answer != nil {
@@ -60,7 +60,7 @@ func (l *late) answer(ctx context.Context) []byte {
 	}
 }
 
-// begin waits until so many answers are waited for.
+// begin waits until n deferred answers are pending.
 func (a *waiting) begin(t *testing.T, n int32) {
 	t.Helper()
 	for end := time.Now().Add(patience); a.begun.Load() < n; time.Sleep(time.Millisecond) {
@@ -70,7 +70,7 @@ func (a *waiting) begin(t *testing.T, n int32) {
 	}
 }
 
-// startWaiting starts a server whose answers take time.
+// startWaiting starts a server with deferred answers.
 func startWaiting(t *testing.T, cfg dnsserver.Config) (*running, *waiting) {
 	t.Helper()
 	a := &waiting{release: make(chan struct{})}
@@ -198,8 +198,8 @@ type deferredFunc func(ctx context.Context) []byte
 
 func (f deferredFunc) Answers(ctx context.Context) iter.Seq[[]byte] { return oneOf(f(ctx)) }
 
-// blocking answers queries that begin with "block" when it receives from goAhead,
-// and all others after a while.
+// blocking answers queries that begin with "block" when it receives from goAhead, and
+// all others after a delay.
 type blocking struct{ began, goAhead chan struct{} }
 
 func (a blocking) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
@@ -211,15 +211,15 @@ func (a blocking) Respond(packet []byte, _ respond.Client, buf []byte) ([]byte, 
 	kept := string(packet)
 	return nil, deferredFunc(func(ctx context.Context) []byte {
 		select {
-		case <-time.After(300 * time.Millisecond): // longer than the socket is quiet at its end
+		case <-time.After(300 * time.Millisecond): // longer than quietTime
 		case <-ctx.Done():
 		}
 		return []byte(kept)
 	})
 }
 
-// TestDeferredWhileDraining: a query that arrives while the server drains the socket,
-// and whose answer is deferred, is answered.
+// TestDeferredWhileDraining checks that a query with a deferred answer is answered if
+// it arrives while the server drains the socket.
 func TestDeferredWhileDraining(t *testing.T) {
 	a := blocking{make(chan struct{}), make(chan struct{})}
 	s, err := dnsserver.Listen(t.Context(), dnsserver.Config{
@@ -243,7 +243,7 @@ func TestDeferredWhileDraining(t *testing.T) {
 	send("block")
 	<-a.began
 	stop()
-	send("block the drain") // waits in the socket while the server answers the first
+	send("block the drain") // stays in the socket while the server answers the first
 	a.goAhead <- struct{}{}
 	<-a.began
 	send("later")

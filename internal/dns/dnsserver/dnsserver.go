@@ -28,20 +28,20 @@ import (
 
 // Answerer answers queries, one at a time.
 type Answerer interface {
-	// Respond answers packet into buf, whose capacity is 65,535 octets or
-	// more. It keeps neither. An answer that takes time is a Deferred. Both are nil
-	// for a packet that gets no answer.
+	// Respond appends the answer to packet to buf, whose capacity is at least 65,535
+	// octets. It retains neither. If the answer takes time, Respond returns a Deferred.
+	// It returns nil for both if packet gets no answer.
 	Respond(packet []byte, client respond.Client, buf []byte) (answer []byte, deferred Deferred)
 }
 
-// Deferred is an answer that takes time, or several messages. The server calls
-// Answers once and reads the messages in a goroutine of its own until ctx is done
-// or one can't be sent. Over UDP and HTTPS only the first message is sent.
+// Deferred is an answer that takes time or has several messages. The server calls
+// Answers once, in a separate goroutine, and reads messages until ctx is done or a
+// message cannot be sent. Over UDP and HTTPS it sends only the first message.
 type Deferred interface {
 	Answers(ctx context.Context) iter.Seq[[]byte]
 }
 
-// first returns the first message of an answer; nil when there is none.
+// first returns the first message of an answer; nil if there is none.
 func first(ctx context.Context, deferred Deferred) []byte {
 	for answer := range deferred.Answers(ctx) {
 		return slices.Clone(answer)
@@ -51,35 +51,36 @@ func first(ctx context.Context, deferred Deferred) []byte {
 
 // Config configures a Server.
 type Config struct {
-	// Listen are addresses and ports, each for UDP and TCP. Port 0 is any free
-	// one, the same for both. An IPv6 address takes IPv6 only.
+	// Listen lists addresses and ports for both UDP and TCP. Port 0 is any free port,
+	// the same for both. An IPv6 address accepts IPv6 only.
 	Listen []netip.AddrPort
-	// ListenTLS and ListenHTTPS are addresses and ports for DNS over TLS and over
-	// HTTPS. Certificate gives the server's; it is called for each connection.
+	// ListenTLS and ListenHTTPS list addresses and ports for DNS over TLS and over
+	// HTTPS. Certificate returns the server's certificate. It is called for each
+	// connection.
 	ListenTLS, ListenHTTPS []netip.AddrPort
 	Certificate            func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// ClientCAs sign the certificates of clients over TLS, which need have none;
-	// nil is not to ask for any.
+	// ClientCAs are the CAs of client certificates over TLS, which are optional. Nil
+	// means that clients are not asked for one.
 	ClientCAs *x509.CertPool
-	// HTTPSPath is that of the URL that queries come to over HTTPS.
+	// HTTPSPath is the path of the URL for queries over HTTPS.
 	HTTPSPath string
-	// NewAnswerer makes an Answerer, which is used by one goroutine at a time.
-	// It is itself called from several. Answerers of different seats, from 0
-	// and below Seats, work at the same time.
+	// NewAnswerer returns an Answerer, which is used by one goroutine at a time.
+	// NewAnswerer is called concurrently. Answerers of different seats, from 0 to
+	// Seats-1, work at the same time.
 	NewAnswerer func(seat int) Answerer
-	// MaxConnections is how many connections there are at once over TCP and TLS,
-	// and how many over each of ListenHTTPS, at least 1; one more closes the one
+	// MaxConnections is the highest number of connections over TCP and TLS together,
+	// and over each of ListenHTTPS, at least 1. A further connection closes the one
 	// that was idle longest.
 	MaxConnections int
-	// MaxInFlight is how many queries of a connection are answered before their
-	// answers are sent, at least 1.
+	// MaxInFlight is the highest number of queries of a connection that are answered
+	// before the answers are sent, and of its deferred answers, at least 1.
 	MaxInFlight int
-	// MaxQueries is how many queries a connection may ask; 0 is without limit.
+	// MaxQueries is the highest number of queries per connection; 0 is no limit.
 	MaxQueries int
-	// Idle is how long a connection may be silent, take to send one message, or
-	// to accept the answers that are sent together; more than 0.
+	// Idle is the longest time, above 0, for which a connection may be idle, take to
+	// send one message, or take to accept answers that are sent together.
 	Idle time.Duration
-	// Steering is how packets over UDP come to a processor.
+	// Steering selects how UDP packets are distributed.
 	Steering Steering
 	// SharePorts lets another process of the same user listen on the same ports.
 	// When this process stops, the other one receives the packets.
@@ -87,23 +88,22 @@ type Config struct {
 	Log        *slog.Logger
 }
 
-// Steering is how packets over UDP, which several sockets of one port take in,
-// come to one of them and to the processor that serves it.
+// Steering is how UDP packets are distributed over the sockets that share a port, and
+// so over the processors that serve them.
 type Steering string
 
-// The ways to steer. There is one socket for each processor, where the system
-// lets them share a port.
+// There is one socket for each processor, if the system lets sockets share a port.
 const (
-	// SteerByCPU prefers the socket for the processor on which the system took
-	// the packet in. Where the process may not use as many processors at once
-	// as it may run on, it is SteerByHash.
+	// SteerByCPU prefers the socket for the processor that received the packet. If
+	// GOMAXPROCS differs from the number of processors that the process may run on, it
+	// is the same as SteerByHash.
 	SteerByCPU Steering = "cpu"
-	// SteerByHash has the system choose by addresses and ports, evenly, also
-	// when one processor takes in everything.
+	// SteerByHash makes the system choose the socket by a hash of addresses and ports.
+	// The load is even also if one processor receives all packets.
 	SteerByHash Steering = "hash"
 )
 
-// Server serves on bound sockets.
+// Server serves DNS on bound sockets.
 type Server struct {
 	cfg        Config
 	maxHeld    int
@@ -113,10 +113,10 @@ type Server struct {
 	udp        []*net.UDPConn
 	tcp        []*net.TCPListener
 	tls, https []*net.TCPListener
-	web        []*httpsServer // of https
+	web        []*httpsServer // one for each of https
 }
 
-// Listen binds the sockets and serves nothing yet. Its error names the address.
+// Listen binds the sockets. It serves nothing yet. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{
 		cfg:        cfg,
@@ -150,7 +150,7 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// bind tries again when a free port for TCP is taken for UDP.
+// bind binds addr. It retries if a free port for TCP is in use for UDP.
 func (s *Server) bind(ctx context.Context, addr netip.AddrPort) error {
 	const tries = 10
 	var err error
@@ -162,8 +162,8 @@ func (s *Server) bind(ctx context.Context, addr netip.AddrPort) error {
 	return err
 }
 
-// bindOnce binds TCP first: that fails when another server has the port, while
-// UDP sockets may share it.
+// bindOnce binds TCP first: that fails if another server has the port, while UDP
+// sockets may share it.
 func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	listener, err := s.listenTCP(ctx, addr)
@@ -201,8 +201,7 @@ func (s *Server) listenTCP(ctx context.Context, addr netip.AddrPort) (*net.TCPLi
 	return l.(*net.TCPListener), nil
 }
 
-// family is what the net package has behind the network's name for a socket of
-// one family.
+// family returns the suffix of the net package's network names for the family of addr.
 func family(addr netip.AddrPort) string {
 	if addr.Addr().Unmap().Is4() {
 		return "4"
@@ -210,12 +209,12 @@ func family(addr netip.AddrPort) string {
 	return "6"
 }
 
-// anyCPU is no processor in particular.
+// anyCPU means no particular processor.
 const anyCPU = -1
 
-// udpSockets are the sockets that share a UDP port, as the processor that each
-// is for: one for each that the process may use at once, where the system
-// spreads packets over them.
+// udpSockets returns the processor of each socket that shares a UDP port. There is one
+// socket for each processor that the process may use at once, if sockets can share a
+// port.
 func (s *Server) udpSockets() (cpus []int) {
 	if !sharesPorts {
 		return []int{anyCPU}
@@ -229,8 +228,8 @@ func (s *Server) udpSockets() (cpus []int) {
 	return slices.Repeat([]int{anyCPU}, n)
 }
 
-// Seats is how many there are where so many addresses are listened on: one for
-// each UDP socket, and for connections one for each processor.
+// Seats returns the number of seats for so many listen addresses: one for each UDP
+// socket, and one per processor for connections.
 func Seats(addresses int) int {
 	n := runtime.GOMAXPROCS(0)
 	return addresses*n + n
@@ -260,9 +259,9 @@ func addrsOf(listeners []*net.TCPListener) []netip.AddrPort {
 	return addrs
 }
 
-// Run serves until ctx is done, then answers the queries that were read and
-// closes the sockets. It returns nil then, or the error that ended it. Clients
-// have 5 s to take their answers; Run waits for Answerers.
+// Run serves until ctx is done, answers the queries that it has read, closes the
+// sockets and returns nil, or the error that stopped it. Clients have 5 s to receive
+// their answers. Run waits for Answerers.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.Close()
 	group, ctx := errgroup.WithContext(ctx)
@@ -276,7 +275,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Close closes the sockets. Run does, too.
+// Close closes the sockets. Run closes them, too.
 func (s *Server) Close() {
 	for _, c := range s.udp {
 		c.Close()

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// SetDrainTime sets how long connections may take to end when s stops.
+// SetDrainTime sets the time that connections have to end when s stops.
 func (s *Server) SetDrainTime(d time.Duration) { s.drainTime = d }
 
-// SetLingerTime sets how long a connection that s ends waits for the client.
+// SetLingerTime sets how long a connection that s ends waits for the client to close
+// it.
 func (s *Server) SetLingerTime(d time.Duration) { s.lingerTime = d }
 
-// SetMaxHeld sets how many octets of queries and answers s may hold.
+// SetMaxHeld sets the highest number of octets of queries and answers that s may hold.
 func (s *Server) SetMaxHeld(octets int) { s.maxHeld = octets }
 
-// SetAnswerer has a answer everything.
+// SetAnswerer makes a answer all queries.
 func (s *Server) SetAnswerer(a Answerer) { s.cfg.NewAnswerer = func(int) Answerer { return a } }
 
-// KeepOneUDPSocket closes all UDP sockets of s but one, so that every packet
-// comes to that one, and gives it.
+// KeepOneUDPSocket closes all UDP sockets of s but one, so that this one receives every
+// packet, and returns it.
 func (s *Server) KeepOneUDPSocket() *net.UDPConn {
 	for _, c := range s.udp[1:] {
 		c.Close()
@@ -28,18 +29,18 @@ func (s *Server) KeepOneUDPSocket() *net.UDPConn {
 	return s.udp[0]
 }
 
-// WebConnections is how many there are over HTTPS.
+// WebConnections returns the number of HTTPS connections.
 func (s *Server) WebConnections() int {
 	s.web[0].mu.Lock()
 	defer s.web[0].mu.Unlock()
 	return len(s.web[0].conns)
 }
 
-// Listener is the first of s.
+// Listener returns the first TCP listener of s.
 func (s *Server) Listener() *net.TCPListener { return s.tcp[0] }
 
-// ServePackets gives what answers packets that wait at the first UDP socket of
-// s, or waits for them, each time it is called.
+// ServePackets returns a function that waits for packets at the first UDP socket of s
+// and answers them.
 func (s *Server) ServePackets() (func() error, error) {
 	p, err := newPackets(s.udp[0], s.cfg.NewAnswerer(0))
 	return func() error {

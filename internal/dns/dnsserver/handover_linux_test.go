@@ -65,7 +65,7 @@ func TestServersSharingAPort(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		now.stop()
-		now.awake = false // end wants no goroutine, and next has some
+		now.awake = false // end requires that no goroutine is left, and next has some
 		if err := receive(t, now.ended, "the end of Run"); err != nil {
 			t.Errorf("Run() = %v, want nil", err)
 		}
@@ -92,7 +92,7 @@ func TestPortsAreNotShared(t *testing.T) {
 	first.stop()
 }
 
-// askOnce asks from a port of its own.
+// askOnce sends a query from a new port and waits for the answer.
 func askOnce(network, addr, query string) error {
 	conn, err := net.DialTimeout(network, addr, patience)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// patience is how long a test waits for anything; longer is a failure.
+// patience is the time after which a test fails.
 const patience = 20 * time.Second
 
-// answerFunc is an Answerer that keeps nothing.
+// answerFunc is a stateless Answerer.
 type answerFunc func(packet []byte, client respond.Client, buf []byte) []byte
 
 func (f answerFunc) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
@@ -31,11 +31,10 @@ func (f answerFunc) Respond(packet []byte, client respond.Client, buf []byte) ([
 // echo answers with the query.
 func echo(packet []byte, _ respond.Client, buf []byte) []byte { return append(buf, packet...) }
 
-// big asks echoOrBig for the longest answer there is.
+// big is the query for which echoOrBig returns the longest possible answer.
 const big = "big"
 
-// smallBuffer makes a client's system take in less than two of the longest
-// answers while the client does not read.
+// smallBuffer is a receive buffer for less than two of the longest answers.
 const smallBuffer = 32 << 10
 
 var longest = strings.Repeat("x", 65535)
@@ -47,17 +46,17 @@ func echoOrBig(packet []byte, _ respond.Client, buf []byte) []byte {
 	return append(buf, packet...)
 }
 
-// running is a server that runs until the test ends, at the latest.
+// running is a server that runs until the test ends or earlier.
 type running struct {
 	*dnsserver.Server
 	t     *testing.T
 	stop  context.CancelFunc
 	ended chan error
-	awake bool // Run's end was not seen yet
+	awake bool // the end of Run was not received yet
 }
 
-// listen binds a server on 127.0.0.1, or what cfg says. Settings that cfg
-// leaves out are no limits.
+// listen binds a server on 127.0.0.1 or on cfg's addresses. Limits that cfg leaves out
+// are high.
 func listen(t *testing.T, cfg dnsserver.Config, answer answerFunc) *running {
 	t.Helper()
 	if cfg.Listen == nil {
@@ -83,8 +82,8 @@ func listen(t *testing.T, cfg dnsserver.Config, answer answerFunc) *running {
 	return &running{Server: s, t: t, ended: make(chan error, 1)}
 }
 
-// run runs the server. When the test ends it has to end without error and
-// leave no goroutine.
+// run runs the server. It must stop without an error and leave no goroutine when the
+// test ends.
 func (r *running) run() *running {
 	ctx, stop := context.WithCancel(r.t.Context())
 	r.stop, r.awake = stop, true
@@ -100,7 +99,7 @@ func (r *running) run() *running {
 	return r
 }
 
-// end waits for the end of Run, and of all goroutines that it began.
+// end waits for the end of Run and of all goroutines that it started.
 func (r *running) end() error {
 	r.t.Helper()
 	r.awake = false
@@ -124,7 +123,7 @@ func start(t *testing.T, cfg dnsserver.Config, answer answerFunc) *running {
 	return listen(t, cfg, answer).run()
 }
 
-// receive receives from ch, or fails the test when nothing comes.
+// receive receives from ch. The test fails if nothing arrives in time.
 func receive[T any](t *testing.T, ch <-chan T, what string) T {
 	t.Helper()
 	select {
@@ -155,7 +154,7 @@ func dialTCP(t *testing.T, addr netip.AddrPort) *client {
 	return &client{TCPConn: conn.(*net.TCPConn), t: t}
 }
 
-// framed is each message behind its length.
+// framed returns the messages with the length before each.
 func framed(messages ...string) []byte {
 	var b []byte
 	for _, m := range messages {
@@ -165,7 +164,7 @@ func framed(messages ...string) []byte {
 	return b
 }
 
-// ask sends messages at once.
+// ask sends messages in one write.
 func (c *client) ask(messages ...string) {
 	c.t.Helper()
 	if _, err := c.Write(framed(messages...)); err != nil {
@@ -173,7 +172,7 @@ func (c *client) ask(messages ...string) {
 	}
 }
 
-// answer is the next message.
+// answer returns the next message.
 func (c *client) answer() (string, error) {
 	var length [2]byte
 	if _, err := io.ReadFull(c, length[:]); err != nil {
@@ -184,7 +183,7 @@ func (c *client) answer() (string, error) {
 	return string(message), err
 }
 
-// want reads answers, in this order.
+// want checks that the next answers are these, in this order.
 func (c *client) want(answers ...string) {
 	c.t.Helper()
 	for i, want := range answers {
@@ -195,7 +194,7 @@ func (c *client) want(answers ...string) {
 	}
 }
 
-// brief is s, short enough to print.
+// brief returns s, shortened for printing.
 func brief(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "…"
@@ -203,7 +202,7 @@ func brief(s string) string {
 	return "\"" + s + "\""
 }
 
-// wantNothing wants no answer to be there.
+// wantNothing checks that no answer is available.
 func (c *client) wantNothing() {
 	c.t.Helper()
 	const moment = 20 * time.Millisecond
@@ -218,7 +217,7 @@ func (c *client) wantNothing() {
 	}
 }
 
-// wantEnd wants the server to end the connection in an orderly way.
+// wantEnd checks that the server ends the connection in an orderly way.
 func (c *client) wantEnd() {
 	c.t.Helper()
 	if got, err := c.answer(); !errors.Is(err, io.EOF) {
@@ -226,7 +225,7 @@ func (c *client) wantEnd() {
 	}
 }
 
-// wantCut wants the server to have closed the connection, in whatever way.
+// wantCut checks that the server has closed the connection in any way.
 func (c *client) wantCut() {
 	c.t.Helper()
 	if n, err := io.Copy(io.Discard, c); isTimeout(err) {
@@ -239,7 +238,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &netErr) && netErr.Timeout()
 }
 
-// pour writes b again and again until that fails, and tells the error.
+// pour writes b repeatedly until that fails, and sends the error.
 func (c *client) pour(b []byte) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -266,7 +265,7 @@ func dialUDP(t *testing.T, addr netip.AddrPort) *net.UDPConn {
 	return conn
 }
 
-// exchange asks over UDP and gives the next packet that comes.
+// exchange sends a query over UDP and returns the next packet.
 func exchange(conn *net.UDPConn, query string) (string, error) {
 	if _, err := conn.Write([]byte(query)); err != nil {
 		return "", err
@@ -276,7 +275,7 @@ func exchange(conn *net.UDPConn, query string) (string, error) {
 	return string(buf[:n]), err
 }
 
-// wantEcho wants the query for an answer.
+// wantEcho checks that the answer is the query.
 func wantEcho(t *testing.T, conn *net.UDPConn, query string) {
 	t.Helper()
 	if got, err := exchange(conn, query); err != nil || got != query {
@@ -284,7 +283,8 @@ func wantEcho(t *testing.T, conn *net.UDPConn, query string) {
 	}
 }
 
-// logLines is a log whose lines come over a channel, while it has room.
+// logLines is a log writer that sends its lines over a channel. It drops them if the
+// channel is full.
 type logLines chan string
 
 func (l logLines) Write(p []byte) (int, error) {

@@ -18,8 +18,8 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// tlsConfig is that of a listener for the given protocol. Clients that do not
-// name one are taken, too.
+// tlsConfig returns the TLS configuration of a listener for the given protocols. It
+// accepts clients that name none.
 func tlsConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), protocols ...string) *tls.Config {
 	return &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12, NextProtos: protocols}
 }
@@ -31,17 +31,17 @@ type httpsServer struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]*httpsConn
-	turn  uint64 // counts what happens on connections
+	turn  uint64 // counts events on connections
 }
 
-// httpsConn is what is known of a connection.
+// httpsConn is the state of a connection.
 type httpsConn struct {
-	turn     uint64 // when a query came last, or its answer went
-	inFlight int    // queries
+	turn     uint64 // of the last query or answer
+	inFlight int    // queries being answered
 }
 
-// isIdler reports whether c is to be cut before another one: those that wait for
-// answers go last.
+// isIdler reports whether c is to be closed before other. Connections that wait for
+// answers are closed last.
 func (c *httpsConn) isIdler(other *httpsConn) bool {
 	if (c.inFlight == 0) != (other.inFlight == 0) {
 		return c.inFlight == 0
@@ -55,7 +55,7 @@ func newHTTPSServer(s *Server) *httpsServer {
 	return h
 }
 
-// run serves until ctx is done, and drains.
+// run serves until ctx is done, and then drains the connections.
 func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle(h.cfg.HTTPSPath, h)
@@ -64,7 +64,7 @@ func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
 		Handler:        mux,
 		TLSConfig:      tlsConfig(h.cfg.Certificate, "h2", "http/1.1"),
 		ReadTimeout:    h.cfg.Idle,
-		WriteTimeout:   2 * h.cfg.Idle, // with the wait for others
+		WriteTimeout:   2 * h.cfg.Idle, // including the time to answer
 		IdleTimeout:    h.cfg.Idle,
 		MaxHeaderBytes: maxHeader,
 		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: h.cfg.MaxInFlight},
@@ -92,11 +92,11 @@ func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// connKey is that of a request's connection in its context.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
-// follow notes which connections there are. A new one takes the place of the one
-// that was idle longest when there are as many as may be.
+// follow tracks the open connections. At the limit, a new connection replaces the one
+// that was idle longest.
 func (h *httpsServer) follow(c net.Conn, state http.ConnState) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,8 +112,8 @@ func (h *httpsServer) follow(c net.Conn, state http.ConnState) {
 	}
 }
 
-// cut closes the connection that was idle longest, without the words of TLS, which
-// its client may not take in.
+// cut closes the connection that was idle longest, without a TLS close alert, which the
+// client might not accept.
 func (h *httpsServer) cut() {
 	var first net.Conn
 	for c, conn := range h.conns {
@@ -127,22 +127,22 @@ func (h *httpsServer) cut() {
 	}
 }
 
-// note notes that so many more queries are under way on the connection of r.
+// note adds more to the number of queries in flight on the connection of r.
 func (h *httpsServer) note(r *http.Request, more int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	conn, _ := r.Context().Value(connKey{}).(net.Conn)
-	if c := h.conns[conn]; c != nil { // not cut
+	if c := h.conns[conn]; c != nil { // not closed by cut
 		h.turn++
 		c.turn = h.turn
 		c.inFlight += more
 	}
 }
 
-// mediaType is that of DNS messages (RFC 8484, section 6).
+// mediaType is the media type of DNS messages (RFC 8484, section 6).
 const mediaType = "application/dns-message"
 
-// ServeHTTP answers one request.
+// ServeHTTP answers one DoH request.
 func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query, status := readQuery(r)
 	if status != http.StatusOK {
@@ -158,16 +158,17 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.note(r, -1)
 	answer := h.answer(r.Context(), query,
 		respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS})
-	if answer == nil { // a response, or shorter than a header
+	if answer == nil { // the query is a response or shorter than a header
 		http.Error(w, "not a query", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", fmt.Sprintf("max-age=%d", maxAge(answer)))
-	_, _ = w.Write(answer) // a client that is gone
+	_, _ = w.Write(answer) // the client may be gone
 }
 
-// answer answers a query. What it works in is not kept while others are asked.
+// answer returns the answer to a query. It does not hold a worker while it waits for a
+// deferred answer.
 func (h *httpsServer) answer(ctx context.Context, query []byte, client respond.Client) []byte {
 	worker := h.workers.Get().(*tcpWorker)
 	answer, deferred := worker.answerer.Respond(query, client, worker.answer[:0])
@@ -179,8 +180,8 @@ func (h *httpsServer) answer(ctx context.Context, query []byte, client respond.C
 	return answer
 }
 
-// readQuery gives the query of a request (RFC 8484, section 4.1), or the status
-// that says what is wrong with it.
+// readQuery returns the query of a request (RFC 8484, section 4.1), or the HTTP status
+// of its error.
 func readQuery(r *http.Request) (query []byte, status int) {
 	var err error
 	switch r.Method {
@@ -203,8 +204,8 @@ func readQuery(r *http.Request) (query []byte, status int) {
 	return query, http.StatusOK
 }
 
-// maxAge is for how many seconds caches of HTTP may keep an answer: the least TTL
-// in it (RFC 8484, section 5.1).
+// maxAge returns how long HTTP caches may keep an answer, in seconds: the lowest TTL in
+// it (RFC 8484, section 5.1).
 func maxAge(answer []byte) uint32 {
 	reply, err := dnswire.ParseReply(answer)
 	if err != nil {

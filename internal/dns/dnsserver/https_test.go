@@ -16,15 +16,15 @@ import (
 	"portolan.dev/portolan/internal/support/testcert"
 )
 
-// webClient asks over one connection of its own.
+// webClient sends queries over one connection.
 type webClient struct {
 	t    *testing.T
 	http *http.Client
 	url  string
-	made int // connections
+	made int // number of connections
 }
 
-// web starts a server over HTTPS and gives what makes clients of it, over HTTP/2
+// web starts a server over HTTPS. It returns a function that makes clients over HTTP/2
 // or HTTP/1.1.
 func web(t *testing.T, cfg dnsserver.Config) (dial func(http2 bool) *webClient, s *running, a *waiting) {
 	t.Helper()
@@ -51,7 +51,8 @@ func web(t *testing.T, cfg dnsserver.Config) (dial func(http2 bool) *webClient, 
 	}, s, a
 }
 
-// connected wants an answer, over so many connections altogether.
+// connected checks that the client gets an answer and has used so many connections
+// altogether.
 func (c *webClient) connected(times int) {
 	c.t.Helper()
 	if err := c.ask("still there?", times); err != nil {
@@ -87,7 +88,7 @@ func TestHTTPSEvictsTheLongestIdleConnection(t *testing.T) {
 			for _, client := range []*webClient{c, a, d} {
 				client.connected(1)
 			}
-			b.connected(2) // in the place of c
+			b.connected(2) // replaces c
 			a.connected(1)
 			d.connected(1)
 			c.connected(2)
@@ -95,7 +96,8 @@ func TestHTTPSEvictsTheLongestIdleConnection(t *testing.T) {
 	}
 }
 
-// TestClosedHTTPSConnectionIsNotCounted: what its client has closed takes no place.
+// TestClosedHTTPSConnectionIsNotCounted checks that a connection closed by its client
+// does not count.
 func TestClosedHTTPSConnectionIsNotCounted(t *testing.T) {
 	dial, s, _ := web(t, dnsserver.Config{MaxConnections: 2})
 	a, b, c := dial(true), dial(true), dial(true)
@@ -111,7 +113,8 @@ func TestClosedHTTPSConnectionIsNotCounted(t *testing.T) {
 	a.connected(1)
 }
 
-// TestHTTPSConnectionWaitingForAnswerIsNotIdle: who waits for an answer is not idle.
+// TestHTTPSConnectionWaitingForAnswerIsNotIdle checks that a connection is not idle
+// while it waits for an answer.
 func TestHTTPSConnectionWaitingForAnswerIsNotIdle(t *testing.T) {
 	dial, _, slow := web(t, dnsserver.Config{MaxConnections: 2})
 	a, b, c := dial(true), dial(true), dial(true)
@@ -127,7 +130,8 @@ func TestHTTPSConnectionWaitingForAnswerIsNotIdle(t *testing.T) {
 	b.connected(2)
 }
 
-// TestHTTPSConnectionWithoutHandshakeIsIdle: who does not even begin TLS is idle.
+// TestHTTPSConnectionWithoutHandshakeIsIdle checks that a connection without a TLS
+// handshake counts as idle.
 func TestHTTPSConnectionWithoutHandshakeIsIdle(t *testing.T) {
 	dial, _, _ := web(t, dnsserver.Config{MaxConnections: 1})
 	a := dial(true)

@@ -11,7 +11,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// stillServed wants the connection to be alive.
+// stillServed checks that the connection is alive.
 func (c *client) stillServed() {
 	c.t.Helper()
 	c.ask("still there?")
@@ -168,8 +168,8 @@ func TestClientThatNeverReadsIsCut(t *testing.T) {
 	s.servesNewcomers()
 }
 
-// servesNewcomers wants a new connection to be served. One may be closed as
-// idle, on a busy machine, before it came to ask.
+// servesNewcomers checks that the server answers on a new connection. On a busy
+// machine, the server may close a new connection as idle before its first query.
 func (r *running) servesNewcomers() {
 	r.t.Helper()
 	var err error
@@ -220,8 +220,8 @@ func TestMaxQueries(t *testing.T) {
 			s.SetLingerTime(patience)
 			s.run()
 			c := dialTCP(t, s.addr())
-			// The system takes in little, so that answers are on their way
-			// when the server ends the connection.
+			// The client's receive buffer is small, so that answers are in transit when
+			// the server ends the connection.
 			if err := c.SetReadBuffer(smallBuffer); err != nil {
 				t.Fatal(err)
 			}
@@ -240,7 +240,7 @@ func TestMaxQueries(t *testing.T) {
 // uses most is closed, not the one that exceeds the limit.
 func TestConnectionWithMostMemoryIsCut(t *testing.T) {
 	s := listen(t, dnsserver.Config{}, echoOrBig)
-	// Room for the answer that a client does not take in, but hardly for more.
+	// Room for the answer that a client does not read, and for little more.
 	s.SetMaxHeld(2 + len(longest) + 500)
 	s.run()
 	modest := dialTCP(t, s.addr())
@@ -265,7 +265,8 @@ func TestConnectionWithMostMemoryIsCut(t *testing.T) {
 	}
 }
 
-// TestAnsweredQueriesUseNoMemory, however much it was.
+// TestAnsweredQueriesUseNoMemory checks that answered queries do not count as memory in
+// use, however many there are.
 func TestAnsweredQueriesUseNoMemory(t *testing.T) {
 	answer := func(packet []byte, client respond.Client, buf []byte) []byte {
 		if packet[0] == '-' {

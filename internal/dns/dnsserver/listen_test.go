@@ -51,7 +51,7 @@ func TestAnswersEveryTransportAndFamily(t *testing.T) {
 	}
 }
 
-// needsAddress skips the test where the host has no such address.
+// needsAddress skips the test if the host lacks the address.
 func needsAddress(t *testing.T, addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
@@ -90,8 +90,8 @@ func TestIPv6UnspecifiedDoesNotListenOnIPv4(t *testing.T) {
 	wantEcho(t, dialUDP(t, s.addr()), "hello")
 }
 
-// ownAddr is the n-th address on which nothing but this package's servers has
-// ports: on 127.0.0.1 any client may have the one that a test wants.
+// ownAddr returns the n-th loopback address that only this package's servers use: on
+// 127.0.0.1, a client's port may be the one that a test needs.
 func ownAddr(t *testing.T, n byte) netip.Addr {
 	t.Helper()
 	addr := netip.AddrFrom4([4]byte{127, 53, 0, n})
@@ -99,7 +99,7 @@ func ownAddr(t *testing.T, n byte) netip.Addr {
 	return addr
 }
 
-// ownPort is a port that nobody takes when the server left it.
+// ownPort returns a port that stays free when the server has closed it.
 func ownPort(t *testing.T) []netip.AddrPort {
 	t.Helper()
 	return []netip.AddrPort{netip.AddrPortFrom(ownAddr(t, 1), 0)}
@@ -178,7 +178,7 @@ func TestRunFreesThePort(t *testing.T) {
 		t.Fatalf("Run() = %v, want nil", err)
 	}
 	second := start(t, dnsserver.Config{Listen: first.Addrs()}, echo)
-	for range 20 { // clients, of which a socket that was left would get some
+	for range 20 { // if a socket of the first server were left, some of these clients would reach it
 		wantEcho(t, dialUDP(t, second.addr()), "hello")
 	}
 }

@@ -24,7 +24,7 @@ func TestStopAnswersQueriesReadOverUDP(t *testing.T) {
 	}
 	answerer.begins()
 	s.stop()
-	idle.wantEnd() // TCP does not wait for UDP
+	idle.wantEnd() // the TCP shutdown does not wait for UDP
 	close(answerer.goAhead)
 	buf := make([]byte, 100)
 	if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "slow" {
@@ -145,7 +145,7 @@ func TestStopLosesNoAnswerInTheSendBuffer(t *testing.T) {
 		receive(t, answered, "a query")
 	}
 	other := dialUDP(t, s.addr())
-	for range 50 { // time for the server to send what there is
+	for range 50 { // time for the server to send all it can
 		wantEcho(t, other, "hello")
 	}
 	s.stop()
@@ -158,7 +158,7 @@ func TestStopLosesNoAnswerInTheSendBuffer(t *testing.T) {
 // TestStopCutsClientsThatNeverRead checks that their connections are closed after the
 // grace period.
 func TestStopCutsClientsThatNeverRead(t *testing.T) {
-	const queries = 400 // read at once, and answered in 26 MB, more than the system takes in
+	const queries = 400 // read at once; the answers are 26 MB, more than the send buffer holds
 	var begins sync.Once
 	answering := make(chan struct{})
 	s := listen(t, dnsserver.Config{}, func(packet []byte, client respond.Client, buf []byte) []byte {
@@ -208,7 +208,7 @@ func TestStopWaitsForNoClient(t *testing.T) {
 func TestStopBeforeRun(t *testing.T) {
 	s := listen(t, dnsserver.Config{}, echo)
 	s.SetLingerTime(20 * time.Millisecond)
-	waiting := dialTCP(t, s.addr()) // the system accepted it, the server did not
+	waiting := dialTCP(t, s.addr()) // accepted by the system but not by the server
 	s.run()
 	s.stop()
 	if err := s.end(); err != nil {

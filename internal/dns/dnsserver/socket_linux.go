@@ -10,21 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharesPorts reports whether several sockets share a UDP port, and the system
-// spreads packets over them.
+// sharesPorts reports whether several sockets can share a UDP port, with packets
+// distributed over them.
 const sharesPorts = true
 
-// receiveBuffer is how many octets of packets may wait for the server, as far
-// as the system allows (net.core.rmem_max); it counts twice as much, for what it
-// adds to each.
+// receiveBuffer is the size of the receive buffer in octets, as far as the system
+// allows it (net.core.rmem_max). The system doubles it to allow for its overhead per
+// packet.
 const receiveBuffer = 512 << 10
 
-// socketOption is one, set with setsockopt(2).
+// socketOption is an option for setsockopt(2).
 type socketOption struct{ level, name, value int }
 
-// controlUDP gives what sets a socket up before it is bound: it shares its port.
-// One of every address tells where packets were sent. Where cpu is one, packets
-// that the system takes in on that processor had better come to this socket.
+// controlUDP returns a function that sets up a socket before it is bound. The socket
+// shares its port. If every is set, the socket reports the destination address of each
+// packet. Unless cpu is anyCPU, the socket is preferred for packets that the system
+// receives on that processor.
 func controlUDP(cpu int, every bool) func(network, address string, c syscall.RawConn) error {
 	return func(network, _ string, c syscall.RawConn) error {
 		options := []socketOption{
@@ -58,8 +59,8 @@ func controlUDP(cpu int, every bool) func(network, address string, c syscall.Raw
 	}
 }
 
-// SharePort has a listener share its port with those of other processes of the same
-// user; it is for net.ListenConfig.
+// SharePort makes a listener share its port with listeners of other processes of the
+// same user. It is for net.ListenConfig.
 func SharePort(_, _ string, c syscall.RawConn) (err error) {
 	if ctrlErr := c.Control(func(fd uintptr) {
 		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
@@ -69,10 +70,10 @@ func SharePort(_, _ string, c syscall.RawConn) (err error) {
 	return err
 }
 
-// leave has packets that come from now on go to the other sockets that share the
-// port: it connects the socket to a port of its own host that nobody sends from
-// (discard, RFC 863). What waits in it stays, and can be answered. Where that
-// can't be done, packets come until the socket is closed.
+// leave makes new packets go to the other sockets that share the port: it connects the
+// socket to a port of this host that sends no packets (discard, RFC 863). Packets in
+// the receive buffer stay there and can be answered. If connecting fails, the socket
+// receives packets until it is closed.
 func leave(conn *net.UDPConn) {
 	own := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 	var to unix.Sockaddr
@@ -94,7 +95,7 @@ func leave(conn *net.UDPConn) {
 	_ = raw.Control(func(fd uintptr) { _ = unix.Connect(int(fd), to) })
 }
 
-// processors are those that this process may run on.
+// processors returns the processors that this process may run on.
 func processors() (cpus []int) {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -108,12 +109,12 @@ func processors() (cpus []int) {
 	return cpus
 }
 
-// controlLen has room for one control message of either family.
+// controlLen is the size of one control message of either family.
 const controlLen = (unix.SizeofCmsghdr + unix.SizeofInet6Pktinfo + 7) &^ 7
 
-// replyControl turns the control message of a packet into that of its answer:
-// the same address, but any interface unless the address needs its own. It
-// gives nil, which leaves the address to the system, for any other message.
+// replyControl turns the control message of a packet into that of its answer: the same
+// address, and any interface unless the address needs a specific one. For any other
+// message it returns nil, and the system chooses the address.
 func replyControl(control []byte) []byte {
 	if len(control) < unix.CmsgSpace(0) {
 		return nil

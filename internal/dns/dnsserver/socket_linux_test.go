@@ -18,8 +18,8 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// tellICMPErrors makes the system tell the socket about ICMP messages, which
-// it otherwise does only for connected ones.
+// tellICMPErrors makes the system report ICMP errors on the socket, which by default it
+// does only for connected sockets.
 func tellICMPErrors(t *testing.T, conn *net.UDPConn) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
@@ -182,7 +182,8 @@ func TestUnspecifiedAddressAnswersFromTheQueriedAddress(t *testing.T) {
 	s := start(t, dnsserver.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}}, echo)
 	for _, addr := range []string{"127.0.0.1", "127.0.0.2", "127.255.255.254"} {
 		to := netip.AddrPortFrom(netip.MustParseAddr(addr), s.addr().Port())
-		// The client's own address is another, so that no default source fits.
+		// The client has a different address, so that a default source address does not
+		// match.
 		from := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 3)}
 		conn, err := net.DialUDP("udp4", from, net.UDPAddrFromAddrPort(to))
 		if err != nil {
@@ -201,7 +202,7 @@ func TestUnspecifiedAddressAnswersFromTheQueriedAddress(t *testing.T) {
 }
 
 func TestReplyControl(t *testing.T) {
-	const eth = 7 // an interface's index
+	const eth = 7 // the index of an interface
 	v4 := func(index int32, addr string) []byte {
 		a := netip.MustParseAddr(addr).As4()
 		return unix.PktInfo4(&unix.Inet4Pktinfo{Ifindex: index, Spec_dst: a, Addr: a})

@@ -10,8 +10,8 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// Elsewhere one socket serves a port, a batch is one packet, and the system
-// chooses the address that answers come from.
+// On other systems one socket serves a port, a batch is one packet, and the system
+// chooses the source address of answers.
 const sharesPorts = false
 
 func controlUDP(int, bool) func(string, string, syscall.RawConn) error { return nil }
@@ -67,8 +67,8 @@ func (b *batch) send() (err error) {
 	return err
 }
 
-// SharePort does nothing where ports can't be shared.
+// SharePort does nothing: sockets cannot share ports here.
 func SharePort(string, string, syscall.RawConn) error { return nil }
 
-// leave does nothing, likewise.
+// leave does nothing: sockets cannot share ports here.
 func leave(*net.UDPConn) {}

@@ -12,10 +12,10 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// streaming answers "stream" with many of the longest messages, and all else at
-// once.
+// streaming answers "stream" with many of the longest messages, and all other queries
+// at once.
 type streaming struct {
-	begun, ended atomic.Int32 // messages that were asked for, and answers at their end
+	begun, ended atomic.Int32 // requested messages, and finished answers
 }
 
 const streamed = 200

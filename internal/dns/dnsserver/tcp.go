@@ -16,38 +16,37 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// maxHeld is how many octets of queries, and of answers for clients that do
-// not read, there may be over all connections; when there are more, the
-// connection that holds most is cut.
+// maxHeld is the highest number of octets of queries, and of answers not yet sent, over
+// all connections. Above it, the connection that holds most is closed.
 const maxHeld = 64 << 20
 
-// drainTime is how long connections may take to end when the server stops.
+// drainTime is the time that connections have to end when the server stops.
 const drainTime = 5 * time.Second
 
-// lingerTime is how long a connection that the server ends waits for the
-// client to end it too.
+// lingerTime is how long a connection that the server ends waits for the client to
+// close it.
 const lingerTime = 500 * time.Millisecond
 
-// retryTime is how long a socket rests that failed.
+// retryTime is the pause after an error of a socket.
 const retryTime = 50 * time.Millisecond
 
-// tcpServer serves the connections of all listeners, TCP's and TLS'.
+// tcpServer serves the connections of all TCP and TLS listeners.
 type tcpServer struct {
 	*Server
 	workers sync.Pool     // of *tcpWorker
-	made    atomic.Uint32 // workers
-	outs    sync.Pool     // of *[]byte, for answers on their way
-	secure  *tls.Config   // for all, which makes sessions resumable
+	made    atomic.Uint32 // number of workers made
+	outs    sync.Pool     // of *[]byte, for answers being sent
+	secure  *tls.Config   // shared by all connections, so that sessions can be resumed
 	wg      sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[*tcpConn]struct{}
-	held  int    // octets, the sum of those that conns hold
-	turn  uint64 // counts what happens on connections, from 1
+	held  int    // octets, the sum of held of all conns
+	turn  uint64 // counts events on connections, from 1
 }
 
-// lingering is when a connection was active that only waits for the client to
-// end it: it is the first to close when another one comes.
+// lingering is the value of tcpConn.active for a connection that only waits for the
+// client to close it. Such a connection is the first to be replaced.
 const lingering = 0
 
 // tcpWorker answers one query at a time.
@@ -66,7 +65,7 @@ func newTCPServer(s *Server) *tcpServer {
 	return t
 }
 
-// putOut keeps the memory of answers for others, unless it became large.
+// putOut returns a buffer of answers to the pool, unless it became large.
 func (t *tcpServer) putOut(out *[]byte) {
 	if cap(*out) <= 2*writeBuffer {
 		*out = (*out)[:0]
@@ -74,13 +73,13 @@ func (t *tcpServer) putOut(out *[]byte) {
 	}
 }
 
-// nextSeat gives the seats behind those of UDP sockets, in turn: as many Workers
-// as there are processors work at the same time, about.
+// nextSeat returns the seats after those of UDP sockets in turn. About as many workers
+// as there are processors work at the same time.
 func (t *tcpServer) nextSeat() int {
 	return len(t.udp) + int(t.made.Add(1))%runtime.GOMAXPROCS(0)
 }
 
-// run serves until ctx is done or a listener fails, and drains.
+// run serves until ctx is done or a listener fails, and then drains the connections.
 func (t *tcpServer) run(ctx context.Context) error {
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -96,11 +95,11 @@ func (t *tcpServer) run(ctx context.Context) error {
 	return err
 }
 
-// accept accepts connections until ctx is done, and closes l. Their answers may
-// take time until waiting is done.
+// accept accepts connections until ctx is done, and closes l. Deferred answers are
+// canceled when waiting is done.
 func (t *tcpServer) accept(ctx, waiting context.Context, l *net.TCPListener, transport respond.Transport) error {
-	// Closed here, where nothing else uses it, so that it is when this ends;
-	// another goroutine's Close would wake this one before that.
+	// accept closes l itself, so that l is closed when accept returns. A Close in
+	// another goroutine would wake AcceptTCP before the socket is closed.
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -113,7 +112,7 @@ func (t *tcpServer) accept(ctx, waiting context.Context, l *net.TCPListener, tra
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
-		default: // out of files, say: wait for some to be given back
+		default: // for example too many open files: wait until some are closed
 			t.cfg.Log.Warn("accept", "err", err)
 			pause(ctx, retryTime)
 		}
@@ -129,8 +128,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// start serves c, in place of the connection that was idle longest when
-// there are as many as may be.
+// start serves c. At the limit of connections, c replaces the one that was idle
+// longest.
 func (t *tcpServer) start(ctx context.Context, c *tcpConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,8 +142,8 @@ func (t *tcpServer) start(ctx context.Context, c *tcpConn) {
 	t.wg.Go(func() { c.serve(ctx) })
 }
 
-// cut closes the connection that comes before all others. What it holds counts
-// no longer: its goroutines are about to give it back.
+// cut closes the first connection in the order of before. The memory that it holds no
+// longer counts: its goroutines are about to release it.
 func (t *tcpServer) cut(before func(a, b *tcpConn) bool) {
 	var first *tcpConn
 	for c := range t.conns {
@@ -162,14 +161,14 @@ func (t *tcpServer) remove(c *tcpConn) {
 	c.held = 0
 }
 
-// forget makes room for another connection.
+// forget removes c from the connections.
 func (t *tcpServer) forget(c *tcpConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.remove(c)
 }
 
-// touch notes that c is not idle.
+// touch records activity on c.
 func (t *tcpServer) touch(c *tcpConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,20 +176,20 @@ func (t *tcpServer) touch(c *tcpConn) {
 	c.active = t.turn
 }
 
-// letLinger notes that c is about to linger.
+// letLinger records that c only waits for the client to close it.
 func (t *tcpServer) letLinger(c *tcpConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.active = lingering
 }
 
-// hold notes that c holds n octets more. When that is too much for all, the
-// connection that holds most is cut.
+// hold adds n octets to the memory that c holds. If the sum of all connections exceeds
+// the limit, the connection that holds most is closed.
 func (t *tcpServer) hold(c *tcpConn, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, ok := t.conns[c]; !ok {
-		return // cut, and soon at its end
+		return // closed by cut; its goroutines are about to end
 	}
 	c.held += n
 	t.held += n
@@ -199,7 +198,7 @@ func (t *tcpServer) hold(c *tcpConn, n int) {
 	}
 }
 
-// release notes that c holds n octets less.
+// release subtracts n octets from the memory that c holds.
 func (t *tcpServer) release(c *tcpConn, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,9 +208,9 @@ func (t *tcpServer) release(c *tcpConn, n int) {
 	}
 }
 
-// drain stops reading from every connection and waits until what was read is
-// answered. It closes those that take longer than drainTime, and gives answers up
-// that do.
+// drain stops reading from every connection and waits until the queries read are
+// answered. After drainTime it closes the remaining connections and cancels deferred
+// answers.
 func (t *tcpServer) drain(giveUp func()) {
 	t.each(func(c *tcpConn) {
 		if c.active != lingering {

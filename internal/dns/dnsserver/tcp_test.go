@@ -14,8 +14,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// slow is an Answerer to which the query "slow" is slow: it says that it
-// began, and waits.
+// slow is an Answerer that, for the query "slow", signals that it began and then waits.
 type slow struct {
 	t              *testing.T
 	began, goAhead chan struct{}
@@ -222,8 +221,8 @@ func TestTCPUnderChurn(t *testing.T) {
 	wg.Wait()
 }
 
-// churn is one connection of the n-th kind. It reports whether there was a
-// server.
+// churn opens one connection of the n-th kind. It reports whether it could connect to
+// the server.
 func churn(t *testing.T, s *running, query string, n int) bool {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", s.addr().String(), patience)

@@ -16,44 +16,44 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// tcpConn is one connection. Its goroutine reads as many queries as have come,
-// answers them, and sends their answers at once.
+// tcpConn is one connection. Its goroutine reads the queries that have arrived, answers
+// them, and sends their answers together.
 type tcpConn struct {
 	server   *tcpServer
 	conn     conn
-	tcp      *net.TCPConn // below conn
+	tcp      *net.TCPConn // the connection below conn
 	in       *bufio.Reader
 	client   respond.Client
 	stopping atomic.Bool
-	later    sync.WaitGroup // answers that take time
-	slots    chan struct{}  // one taken by each of them
+	later    sync.WaitGroup // deferred answers
+	slots    chan struct{}  // one element for each deferred answer
 	writing  sync.Mutex
 
-	// of the server, under its lock
+	// The server's lock guards these.
 	held   int    // octets of queries and answers
-	active uint64 // the turn when a query came last, or an answer went
+	active uint64 // turn of the last query or answer
 }
 
-// conn is TCP's or TLS'.
+// conn is a TCP or TLS connection.
 type conn interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// Octets that a connection reads at once, enough for a pipeline of some queries;
-// and of answers that are enough to be sent.
+// readBuffer is the number of octets read at once, enough for several pipelined
+// queries. Answers are sent when writeBuffer octets have accumulated.
 const (
 	readBuffer  = 2 << 10
 	writeBuffer = 16 << 10
 )
 
-const lengthLen = 2 // before each message (RFC 1035, section 4.2.2)
+const lengthLen = 2 // length of the field before each message (RFC 1035, section 4.2.2)
 
 func newTCPConn(t *tcpServer, tcp *net.TCPConn, transport respond.Transport) *tcpConn {
 	remote := tcp.RemoteAddr().(*net.TCPAddr).AddrPort()
 	var conn conn = tcp
 	if transport == respond.TLS {
-		// Its handshake is part of the first read, and of the time for that.
+		// The first read performs the handshake, within the same time limit.
 		conn = tls.Server(tcp, t.secure)
 	}
 	return &tcpConn{
@@ -63,17 +63,17 @@ func newTCPConn(t *tcpServer, tcp *net.TCPConn, transport respond.Transport) *tc
 	}
 }
 
-// stop makes the connection read no more. serve sees the deadline, or that it
-// is stopping when it sets another one at the same time.
+// stop makes the connection stop reading. serve sees either the read deadline or, if it
+// sets another deadline at the same time, the flag stopping.
 func (c *tcpConn) stop() {
 	c.stopping.Store(true)
 	_ = c.conn.SetReadDeadline(time.Unix(1, 0))
 }
 
-// serve serves the connection to its end. Answers may take time until ctx is
+// serve serves the connection until it ends. Deferred answers are canceled when ctx is
 // done.
 func (c *tcpConn) serve(ctx context.Context) {
-	// Closed last: a client that sees the end finds that there is room.
+	// Closed last: when the client sees the end, there is room for a new connection.
 	defer c.conn.Close()
 	defer c.server.forget(c)
 	enough := c.answerAll(ctx)
@@ -83,8 +83,8 @@ func (c *tcpConn) serve(ctx context.Context) {
 	}
 }
 
-// answerAll answers queries until the client ends, errs, or asked enough, and
-// reports whether it asked enough.
+// answerAll answers queries until the client closes the connection, an error occurs, or
+// the limit of queries is reached. It reports whether the limit was reached.
 func (c *tcpConn) answerAll(ctx context.Context) (enough bool) {
 	limit := c.server.cfg.MaxQueries
 	for asked := 0; limit == 0 || asked < limit; {
@@ -101,8 +101,8 @@ func (c *tcpConn) answerAll(ctx context.Context) (enough bool) {
 	return true
 }
 
-// answerSome waits for a query and answers it, and those that have come with it
-// up to so many; it says how many there were.
+// answerSome waits for a query and answers it and the queries that arrived with it, up
+// to most. It returns the number of queries answered.
 func (c *tcpConn) answerSome(ctx context.Context, most int) (n int, err error) {
 	query, err := c.read()
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *tcpConn) answerSome(ctx context.Context, most int) (n int, err error) {
 	return n, errors.Join(err, c.write(*out))
 }
 
-// identify notes who the client is, which the handshake told.
+// identify records the client certificate from the handshake.
 func (c *tcpConn) identify() {
 	if secure, ok := c.conn.(*tls.Conn); ok && c.client.Certificate == nil {
 		if chains := secure.ConnectionState().VerifiedChains; len(chains) > 0 {
@@ -137,8 +137,9 @@ func (c *tcpConn) identify() {
 	}
 }
 
-// appendAnswer appends the answer behind its length, or nothing when there is
-// none, or when it takes time: then it is sent when it is there.
+// appendAnswer appends the answer to query, with its length before it. It appends
+// nothing if there is no answer or the answer is deferred; a deferred answer is sent as
+// soon as it is available.
 func (c *tcpConn) appendAnswer(ctx context.Context, b []byte, w *tcpWorker, query []byte) []byte {
 	answer, deferred := w.answerer.Respond(query, c.client, w.answer[:0])
 	if deferred != nil {
@@ -151,8 +152,8 @@ func (c *tcpConn) appendAnswer(ctx context.Context, b []byte, w *tcpWorker, quer
 	return appendMessage(b, answer)
 }
 
-// writeEach sends messages one by one, each in the time that a connection may
-// idle, until the client is gone.
+// writeEach sends messages one by one, each within the idle timeout, until the client
+// is gone.
 func (c *tcpConn) writeEach(messages iter.Seq[[]byte]) {
 	var out []byte
 	for m := range messages {
@@ -162,23 +163,23 @@ func (c *tcpConn) writeEach(messages iter.Seq[[]byte]) {
 	}
 }
 
-// takeSlot takes a place for an answer that takes time. Where it must wait for
-// one, the answers so far are sent first; it gives what is left to send.
+// takeSlot reserves a slot for a deferred answer. If it has to wait for a slot, it
+// sends the answers in b first. It returns the buffer with what is left to send.
 func (c *tcpConn) takeSlot(b []byte) []byte {
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		_ = c.write(b) // a client that is gone is seen by the next read
+		_ = c.write(b) // the next read detects a client that is gone
 		b = b[:0]
 		c.slots <- struct{}{}
 	}
 	return b
 }
 
-// cut closes the connection at once, without a word over TLS, which could wait.
+// cut closes the connection at once, without a TLS close alert, which could block.
 func (c *tcpConn) cut() { c.tcp.Close() }
 
-// appendMessage appends a message behind its length, when there is one.
+// appendMessage appends a message with its length before it; nothing if message is nil.
 func appendMessage(b, message []byte) []byte {
 	if message == nil {
 		return b
@@ -187,19 +188,18 @@ func appendMessage(b, message []byte) []byte {
 	return append(b, message...)
 }
 
-// hasQuery reports whether the next query has come and can be read without
-// waiting; one that the buffer does not hold has not.
+// hasQuery reports whether the whole next query is in the read buffer.
 func (c *tcpConn) hasQuery() bool {
 	n := c.in.Buffered()
 	if n < lengthLen {
 		return false
 	}
-	length, _ := c.in.Peek(lengthLen) // which is there
+	length, _ := c.in.Peek(lengthLen) // always buffered here
 	return n >= lengthLen+int(binary.BigEndian.Uint16(length))
 }
 
-// read reads one message, each part in the time that a connection may idle. It
-// is good until the next read, and the connection holds it until letGo.
+// read reads one message, each part within the idle timeout. The message is valid until
+// the next read, and counts as held until letGo.
 func (c *tcpConn) read() ([]byte, error) {
 	length, err := c.peek(lengthLen)
 	if err != nil {
@@ -213,11 +213,11 @@ func (c *tcpConn) read() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, _ = c.in.Discard(len(message)) // which is there
+	_, _ = c.in.Discard(len(message)) // always buffered here
 	return message[lengthLen:], nil
 }
 
-// peek gives the next n octets, waiting for them if need be.
+// peek returns the next n octets. It waits for them if necessary.
 func (c *tcpConn) peek(n int) ([]byte, error) {
 	if c.in.Buffered() < n {
 		if err := c.mayWait(); err != nil {
@@ -227,9 +227,9 @@ func (c *tcpConn) peek(n int) ([]byte, error) {
 	return c.in.Peek(n)
 }
 
-// readLong reads a message of n octets that the buffer has no room for.
+// readLong reads a message of n octets that does not fit into the read buffer.
 func (c *tcpConn) readLong(n int) ([]byte, error) {
-	_, _ = c.in.Discard(lengthLen) // which was read
+	_, _ = c.in.Discard(lengthLen) // already read
 	c.server.hold(c, n)
 	if err := c.mayWait(); err != nil {
 		return nil, err
@@ -239,14 +239,14 @@ func (c *tcpConn) readLong(n int) ([]byte, error) {
 	return message, err
 }
 
-// letGo ends the use of a message that read gave.
+// letGo releases a message that read returned.
 func (c *tcpConn) letGo(message []byte) {
 	if n := len(message); lengthLen+n > readBuffer {
 		c.server.release(c, n)
 	}
 }
 
-// mayWait sets the time that reading may take.
+// mayWait sets the read deadline.
 func (c *tcpConn) mayWait() error {
 	if err := c.conn.SetReadDeadline(time.Now().Add(c.server.cfg.Idle)); err != nil {
 		return err
@@ -257,8 +257,8 @@ func (c *tcpConn) mayWait() error {
 	return nil
 }
 
-// write sends messages, all of them in the time that a connection may idle. The
-// connection holds them meanwhile.
+// write sends messages, all of them within the idle timeout. They count as held
+// meanwhile.
 func (c *tcpConn) write(messages []byte) error {
 	if len(messages) == 0 {
 		return nil
@@ -275,9 +275,9 @@ func (c *tcpConn) write(messages []byte) error {
 	return err
 }
 
-// linger ends the connection so that answers on their way are not lost: one
-// that is closed before all that was sent to it is read is reset (RFC 1122,
-// section 4.2.2.13), and what the client's system did not take yet is dropped.
+// linger closes the connection in a way that loses no answers. A connection closed with
+// unread input is reset (RFC 1122, section 4.2.2.13), and answers that the client has
+// not received are dropped.
 func (c *tcpConn) linger() {
 	c.server.letLinger(c)
 	if c.conn.CloseWrite() != nil || c.conn.SetReadDeadline(time.Now().Add(c.server.lingerTime)) != nil {

@@ -11,8 +11,8 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// quietTime is how long no packet comes to a socket that the server drains until
-// it is empty: what the system took in before is there at once.
+// quietTime is how long a drained socket must receive no packet until it counts as
+// empty. Packets that the system received before are available at once.
 const quietTime = 20 * time.Millisecond
 
 // serveUDP answers the packets of one socket, batch by batch.
@@ -33,7 +33,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer p.end(giveUp)
 	defer s.waiting.add(func() { p.answerWaiting(waiting) })()
-	unread := 0 // errors of reading in a row
+	unread := 0 // consecutive read errors
 	for {
 		p.yieldProcessor()
 		received, err := p.answer(waiting)
@@ -54,20 +54,20 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 			s.cfg.Log.Warn("udp socket can't be read", "err", err)
 			pause(ctx, retryTime)
 		default:
-			// An error that a client caused, such as an ICMP message, is told
-			// once and is no reason to stop.
+			// A client can cause such an error, for example with an ICMP message. The
+			// error is reported once and does not stop the server.
 			s.cfg.Log.Debug("udp socket", "err", err)
 		}
 	}
 }
 
-// packets are those of one socket, and what answers them.
+// packets receives and answers the packets of one socket.
 type packets struct {
 	*batch
 	conn     *net.UDPConn
 	answerer Answerer
-	later    sync.WaitGroup // answers that take time
-	pending  atomic.Int32   // how many
+	later    sync.WaitGroup // deferred answers
+	pending  atomic.Int32   // number of deferred answers
 }
 
 // end cancels the deferred answers and closes the socket, so that the system
@@ -83,9 +83,9 @@ func newPackets(conn *net.UDPConn, answerer Answerer) (*packets, error) {
 	return &packets{batch: b, conn: conn, answerer: answerer}, err
 }
 
-// answer receives packets and answers them, deferred ones in the background until
-// ctx is done. received reports whether there were any; err is one of sending
-// then.
+// answer receives packets and answers them. Deferred answers are sent in the background
+// until ctx is done. received reports whether there were any packets; if so, err is an
+// error of sending.
 func (p *packets) answer(ctx context.Context) (received bool, err error) {
 	n, err := p.receive()
 	if err != nil {
@@ -95,11 +95,11 @@ func (p *packets) answer(ctx context.Context) (received bool, err error) {
 	return true, p.answerAll(ctx, n)
 }
 
-// answerWaiting answers the packets that wait, unless another goroutine does.
+// answerWaiting answers the waiting packets, unless another goroutine is answering.
 func (p *packets) answerWaiting(ctx context.Context) {
 	if n := p.take(); n > 0 {
 		defer p.release()
-		_ = p.answerAll(ctx, n) // a client that can't be reached
+		_ = p.answerAll(ctx, n) // an error means that a client is unreachable
 	}
 }
 
@@ -116,7 +116,7 @@ func (p *packets) answerAll(ctx context.Context, n int) error {
 			p.later.Go(func() {
 				defer p.pending.Add(-1)
 				if answer := first(ctx, deferred); answer != nil {
-					_ = back.send(p.conn, answer) // a client that can't be reached
+					_ = back.send(p.conn, answer) // an error means that the client is unreachable
 				}
 			})
 		case answer != nil:
@@ -126,8 +126,7 @@ func (p *packets) answerAll(ctx context.Context, n int) error {
 	return p.send()
 }
 
-// drain answers the packets that wait and finishes deferred answers, for at most
-// limit.
+// drain answers the waiting packets and finishes deferred answers, for at most limit.
 func (p *packets) drain(ctx context.Context, limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		if err := p.conn.SetReadDeadline(time.Now().Add(quietTime)); err != nil {

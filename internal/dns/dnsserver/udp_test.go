@@ -17,7 +17,8 @@ func TestUDPAnswersEachClient(t *testing.T) {
 	wantEchoes(t, start(t, dnsserver.Config{}, echo).addr())
 }
 
-// wantEchoes has many clients ask an echo at once, each for its own.
+// wantEchoes checks that many clients that send different queries at once each get
+// their own back.
 func wantEchoes(t *testing.T, server netip.AddrPort) {
 	t.Helper()
 	const clients, queries = 20, 50
@@ -73,7 +74,7 @@ func TestUDPContinuesAfterBadPackets(t *testing.T) {
 	}
 }
 
-// TestUDPAnswersWithTheLongestPacket checks more of them at once than fit into one
+// TestUDPAnswersWithTheLongestPacket sends more such answers at once than fit into one
 // batch.
 func TestUDPAnswersWithTheLongestPacket(t *testing.T) {
 	const clients, room = 20, 65507
@@ -183,8 +184,8 @@ func TestUDPAllocatesNothing(t *testing.T) {
 	}
 }
 
-// roundTrip sends the query, has it answered, and reads the answer when the
-// query is not empty.
+// roundTrip sends the query, makes serve answer it, and reads the answer unless the
+// query is empty.
 func roundTrip(conn *net.UDPConn, query, answer []byte, serve func() error) error {
 	if _, err := conn.Write(query); err != nil {
 		return err

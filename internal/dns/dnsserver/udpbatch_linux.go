@@ -17,51 +17,51 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
-// batchLen is how many packets are received and sent with one system call, at
-// most. With more the calls cost no less, and who comes first waits longer.
+// batchLen is the highest number of packets received or sent with one system call. A
+// larger batch saves nothing, and the first client waits longer.
 const batchLen = 32
 
-// maxUDPQuery is the longest query over UDP, in octets; what is longer is cut,
-// and so malformed. It is an odd number of cache lines, for the beginnings of
-// packets to lie in different sets of the cache.
+// maxUDPQuery is the longest query over UDP, in octets. A longer one is truncated and
+// therefore malformed. It is an odd number of cache lines, so that the starts of
+// packets map to different cache sets.
 const maxUDPQuery = 4096 + 64
 
-// answerRoom holds the answers of a batch, one behind another, at their usual
-// size, and behind them one of any size.
+// answerRoom has room for a batch of answers of the usual size, one after another, and
+// for one answer of any size after them.
 const answerRoom = batchLen*1280 + dnswire.MaxMessage
 
-// batch is what a socket's packets are received into and answered from, by one
-// goroutine at a time. It refers to itself and must not be copied.
+// batch is the memory for receiving and answering a socket's packets. One goroutine
+// uses it at a time. It contains pointers to itself and must not be copied.
 //
-// Its system calls never wait, and so the runtime is not told of them, which
-// costs about as much as a short answer: the runtime's poller waits when there
-// is nothing to receive, or no room to send.
+// Its system calls never block. They therefore bypass the runtime's bookkeeping, which
+// costs about as much as a short answer. If there is nothing to receive or no room to
+// send, the runtime's poller waits.
 type batch struct {
-	mu          sync.Mutex // held from when packets are received until they are answered
+	mu          sync.Mutex // held from the receipt of packets until they are answered
 	raw         syscall.RawConn
-	every       bool // the socket is bound to every address of the host
+	every       bool // the socket is bound to the unspecified address
 	receiveOnce func(fd uintptr) (done bool)
 	takeOnce    func(fd uintptr)
 	sendOnce    func(fd uintptr) (done bool)
 	sendTaken   func(fd uintptr)
-	taken       bool          // by another goroutine than the socket's, which must not wait
-	errno       syscall.Errno // of the call that was done last
-	unwaited    int           // times that receive did not have to wait, in a row
+	taken       bool          // by a goroutine that is not the socket's and must not wait
+	errno       syscall.Errno // of the last call
+	unwaited    int           // consecutive calls of receive that did not have to wait
 
 	in       [batchLen]message
-	from     [batchLen]unix.RawSockaddrInet6 // or of IPv4, which is shorter
+	from     [batchLen]unix.RawSockaddrInet6 // or IPv4, which is shorter
 	inData   [batchLen]unix.Iovec
 	control  [batchLen][controlLen]byte
 	queries  [batchLen * maxUDPQuery]byte
-	received int // of in
+	received int // messages of in
 
 	out     [batchLen]message
 	outData [batchLen]unix.Iovec
-	sent    int // of out
-	queued  int // of out
-	filled  int // of answers
+	sent    int // messages of out
+	queued  int // messages of out
+	filled  int // octets of answers
 	answers [answerRoom]byte
-	failed  error // of sending
+	failed  error // last error of sending
 }
 
 // message is the system's mmsghdr (recvmmsg(2)).
@@ -92,7 +92,7 @@ func newBatch(conn *net.UDPConn) (*batch, error) {
 	return b, nil
 }
 
-// reset makes ready for another packet.
+// reset prepares element i for another packet.
 func (b *batch) reset(i int) {
 	in := &b.in[i]
 	in.Namelen = unix.SizeofSockaddrInet6
@@ -102,8 +102,8 @@ func (b *batch) reset(i int) {
 	}
 }
 
-// receive waits for packets and says how many there are. Without an error, the
-// batch is the caller's until release.
+// receive waits for packets and returns their number. Unless it returns an error, the
+// caller has the batch until it calls release.
 func (b *batch) receive() (n int, err error) {
 	if err := b.raw.Read(b.receiveOnce); err != nil {
 		return 0, err
@@ -115,7 +115,7 @@ func (b *batch) receive() (n int, err error) {
 	return b.received, nil
 }
 
-// receiveNow keeps the batch when it is done.
+// receiveNow receives packets without waiting. If it is done, the batch stays locked.
 func (b *batch) receiveNow(fd uintptr) (done bool) {
 	b.mu.Lock()
 	b.takeNow(fd)
@@ -129,13 +129,13 @@ func (b *batch) receiveNow(fd uintptr) (done bool) {
 	return true
 }
 
-// maxUnwaited is how often packets are received without waiting before other
-// goroutines have their turn.
+// maxUnwaited is the number of times that packets are received without waiting before
+// other goroutines run.
 const maxUnwaited = 4
 
-// yieldProcessor lets other goroutines of the processor go first when there was no need to
-// wait for packets for a while. Without that they would wait for 10 ms: who asks
-// again when the answer comes may do so before this goroutine looks again.
+// yieldProcessor lets other goroutines of the processor run if packets were received
+// without waiting several times. Otherwise they would wait for 10 ms. A client that
+// sends its next query when it has the answer may do so meanwhile.
 func (b *batch) yieldProcessor() {
 	if b.unwaited >= maxUnwaited {
 		b.unwaited = 0
@@ -143,9 +143,9 @@ func (b *batch) yieldProcessor() {
 	}
 }
 
-// take is receive for other goroutines than the socket's: it does not wait, and
-// gives nothing while the batch is somebody's. When n is not 0, it is the
-// caller's until release.
+// take is receive for goroutines that are not the socket's. It does not wait, and
+// returns 0 if the batch is in use. If n is not 0, the caller has the batch until it
+// calls release.
 func (b *batch) take() (n int) {
 	if !b.mu.TryLock() {
 		return 0
@@ -167,7 +167,7 @@ func (b *batch) takeNow(fd uintptr) {
 
 func (b *batch) release() { b.mu.Unlock() }
 
-// call is recvmmsg(2) or sendmmsg(2) for n messages from first on. It does not
+// call calls recvmmsg(2) or sendmmsg(2) for n messages starting at first. It does not
 // wait.
 func call(trap, fd uintptr, first *message, n int) (int, syscall.Errno) {
 	for {
@@ -182,7 +182,7 @@ func call(trap, fd uintptr, first *message, n int) (int, syscall.Errno) {
 	}
 }
 
-// packet is the packet number i, and who sent it.
+// packet returns packet i and its sender.
 func (b *batch) packet(i int) (packet []byte, from netip.AddrPort) {
 	at := i * maxUDPQuery
 	packet = b.queries[at : at+int(b.in[i].length)]
@@ -191,11 +191,12 @@ func (b *batch) packet(i int) (packet []byte, from netip.AddrPort) {
 	if sa.Family == unix.AF_INET6 {
 		addr = netip.AddrFrom16(sa.Addr).Unmap()
 	}
-	port := (*[2]byte)(unsafe.Pointer(&sa.Port)) // at the same place in both families
+	port := (*[2]byte)(unsafe.Pointer(&sa.Port)) // at the same offset in both families
 	return packet, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(port[:]))
 }
 
-// returnPath is where an answer goes that comes later.
+// returnPath is the destination of a deferred answer, and the control message with its
+// source address.
 type returnPath struct {
 	to      netip.AddrPort
 	control []byte
@@ -218,10 +219,10 @@ func (w returnPath) send(conn *net.UDPConn, answer []byte) error {
 	return err
 }
 
-// room is where the next answer goes.
+// room returns the buffer for the next answer.
 func (b *batch) room() []byte { return b.answers[b.filled:b.filled] }
 
-// reply takes answer, made in room, for packet number i.
+// reply queues answer, which was made in room, as the answer to packet i.
 func (b *batch) reply(i int, answer []byte) {
 	in, out := &b.in[i], &b.out[b.queued]
 	b.outData[b.queued].Base = unsafe.SliceData(answer)
@@ -239,8 +240,8 @@ func (b *batch) reply(i int, answer []byte) {
 	}
 }
 
-// send sends all replies. Those that can't be sent are left out; the error is
-// that of the last one.
+// send sends all queued answers. It skips those that cannot be sent and returns the
+// last error.
 func (b *batch) send() error {
 	b.flush()
 	err := b.failed
@@ -248,7 +249,7 @@ func (b *batch) send() error {
 	return err
 }
 
-// flush sends the replies so far.
+// flush sends the answers queued so far.
 func (b *batch) flush() {
 	for b.sent < b.queued {
 		if err := b.sendSome(); err != nil {
@@ -257,13 +258,13 @@ func (b *batch) flush() {
 		}
 		if b.errno != 0 {
 			b.failed = os.NewSyscallError("sendmmsg", b.errno)
-			b.sent++ // the one that can't be sent
+			b.sent++ // skip the one that cannot be sent
 		}
 	}
 	b.sent, b.queued, b.filled = 0, 0, 0
 }
 
-// sendSome sends some replies. It waits for room, unless the batch is taken.
+// sendSome sends some answers. It waits for room, unless the batch is taken.
 func (b *batch) sendSome() error {
 	if !b.taken {
 		return b.raw.Write(b.sendOnce)

@@ -15,16 +15,16 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// Tap says where dnstap goes, and who sends it.
+// Tap is the destination of dnstap messages and the identity of their sender.
 type Tap struct {
-	// Network and Address are those of a collector: unix and a path, or tcp and
-	// an address with port; none when empty.
+	// Network and Address are those of the collector: unix and a path, or tcp and an
+	// address with a port. Empty turns dnstap off.
 	Network, Address string
-	// Identity and Version are told with each message.
+	// Identity and Version are sent with each message.
 	Identity, Version string
 }
 
-// ParseTap reads unix:PATH or tcp:ADDRESS:PORT, also with two slashes behind the
+// ParseTap parses unix:PATH or tcp:ADDRESS:PORT. Two slashes may follow the first
 // colon.
 func ParseTap(s string) (network, address string, ok bool) {
 	network, address, _ = strings.Cut(s, ":")
@@ -39,7 +39,7 @@ func ParseTap(s string) (network, address string, ok bool) {
 	return "", "", false
 }
 
-// frames are the messages about a query and about its answer, if it has one.
+// frames returns the messages for a query and for its answer, if there is one.
 func (t *Tap) frames(o *respond.Observation) (frames [][]byte) {
 	query := t.message(o, dnstap.Message_CLIENT_QUERY)
 	query.QueryMessage = o.Query
@@ -55,7 +55,7 @@ func (t *Tap) frames(o *respond.Observation) (frames [][]byte) {
 	return frames
 }
 
-// protocols are dnstap's names of transports.
+// protocols maps transports to dnstap's protocols.
 var protocols = map[respond.Transport]dnstap.SocketProtocol{
 	respond.UDP: dnstap.SocketProtocol_UDP, respond.TCP: dnstap.SocketProtocol_TCP,
 	respond.TLS: dnstap.SocketProtocol_DOT, respond.HTTPS: dnstap.SocketProtocol_DOH,
@@ -77,22 +77,22 @@ func (t *Tap) append(frames [][]byte, m *dnstap.Message) [][]byte {
 	frame, err := proto.Marshal(&dnstap.Dnstap{
 		Identity: []byte(t.Identity), Version: []byte(t.Version), Type: dnstap.Dnstap_MESSAGE.Enum(), Message: m,
 	})
-	if err != nil { // which no message of ours causes
+	if err != nil { // never happens with messages made here
 		return frames
 	}
 	return append(frames, frame)
 }
 
-// Times of the connection to a collector: how long opening it and writing to it
-// may take, likewise sending what waits at the end; when it is tried again; and how
-// long a message may wait to be sent.
+// tapTimeout limits connecting, each write, and sending the queued frames at the end.
+// tapRetry is the interval between connection attempts. tapFlush is the longest time
+// for which a frame is buffered.
 const (
 	tapTimeout = time.Second
 	tapRetry   = time.Second
 	tapFlush   = time.Second
 )
 
-// collector is one of dnstap, and the frames that wait for it.
+// collector is a dnstap collector with the queue of frames to send to it.
 type collector struct {
 	network, address string
 	frames           chan []byte
@@ -102,12 +102,12 @@ func newCollector(t *Tap) *collector {
 	return &collector{t.Network, t.Address, make(chan []byte, queueLen)}
 }
 
-// isAt reports whether c is where t says.
+// isAt reports whether c has the address of t.
 func (c *collector) isAt(t *Tap) bool { return c.network == t.Network && c.address == t.Address }
 
-// run sends frames until ctx is done, and gives how many were left then. A
-// collector that is not there is tried again, also once at the end; meanwhile the
-// queue fills, and the rest is dropped.
+// run sends frames until ctx is done and returns the number of unsent frames. It
+// reconnects to an unreachable collector at intervals, and once when ctx is done.
+// Meanwhile the queue fills, and further frames are dropped.
 func (c *collector) run(ctx context.Context, log *slog.Logger) (left uint64) {
 	failed := false
 	for {
@@ -126,7 +126,8 @@ func (c *collector) run(ctx context.Context, log *slog.Logger) (left uint64) {
 	}
 }
 
-// send sends frames over one connection, to its end.
+// send connects to the collector and sends frames until the connection fails, or ctx is
+// done and the queue is empty.
 func (c *collector) send(ctx context.Context) error {
 	d := net.Dialer{Timeout: tapTimeout}
 	conn, err := d.DialContext(context.WithoutCancel(ctx), c.network, c.address)

@@ -1,7 +1,7 @@
-// Package querylog tells of queries and what they were answered: as lines of the
-// log, of one in so many, by client, name and code, and to a collector of dnstap
-// (https://dnstap.info), all of them. Neither may hold up an answer: what can't
-// be told soon is dropped, and counted.
+// Package querylog reports queries and their answers: to the log, sampled and filtered
+// by client, name and response code, and to a dnstap collector (https://dnstap.info),
+// all of them. Neither delays an answer: what does not fit into a queue is dropped and
+// counted.
 package querylog
 
 import (
@@ -18,41 +18,41 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// Config is what a Log is made from.
+// Config configures a Log.
 type Config struct {
-	// OneIn has one of so many queries logged, by chance, of those that the
-	// other fields let pass; 0 is none.
+	// OneIn logs one in this many of the queries that match the other fields; 0 logs
+	// none.
 	OneIn   int
 	Clients []netip.Prefix  // all when empty
-	Names   []dnsname.Name  // and those below; all when empty
+	Names   []dnsname.Name  // and names below; all when empty
 	RCodes  []dnswire.RCode // all when empty
-	// Tap is a collector of dnstap.
+	// Tap is the dnstap collector.
 	Tap Tap
 }
 
-// Empty reports whether there is nothing to tell.
+// Empty reports whether neither the log nor dnstap is configured.
 func (c *Config) Empty() bool { return c.OneIn == 0 && c.Tap.Address == "" }
 
-// queueLen is how many queries may wait to be told of.
+// queueLen is the number of lines or frames that a queue holds.
 const queueLen = 4096
 
-// Log tells of queries. It may be used by several goroutines at once. What waits
-// when its settings change, or before Run runs, is told of in its order.
+// Log reports queries. It is safe for concurrent use. Queries that were observed before
+// a change of settings, or before Run, are reported in order.
 type Log struct {
 	now     atomic.Pointer[settings]
-	changed chan struct{} // holds one when Run has not seen the settings
+	changed chan struct{} // has an element if Run has not seen the settings
 	lines   chan *line
 	seen    atomic.Uint64
 	dropped atomic.Uint64
 }
 
-// settings are a Config, and the collector that it names; nil when it names none.
+// settings are a Config and the collector that it names; nil if it names none.
 type settings struct {
 	Config
 	collector *collector
 }
 
-// New makes a Log, which tells nothing before Run.
+// New returns a Log, which reports nothing before Run.
 func New(cfg Config) *Log {
 	l := &Log{changed: make(chan struct{}, 1), lines: make(chan *line, queueLen)}
 	l.now.Store(new(settings))
@@ -60,8 +60,8 @@ func New(cfg Config) *Log {
 	return l
 }
 
-// Set says what is observed from now on, and where it is told. What waits for a
-// collector is still for that one. Set must not be called at once.
+// Set replaces the settings. Queued frames still go to the previous collector. Set must
+// not be called concurrently.
 func (l *Log) Set(cfg Config) {
 	next := &settings{Config: cfg}
 	if tap := &cfg.Tap; tap.Address != "" {
@@ -73,10 +73,10 @@ func (l *Log) Set(cfg Config) {
 	offer(l.changed, struct{}{})
 }
 
-// Dropped is how many lines and frames were.
+// Dropped returns the number of dropped lines and frames.
 func (l *Log) Dropped() uint64 { return l.dropped.Load() }
 
-// line is what is logged of a query.
+// line is the log line of a query.
 type line struct {
 	client  netip.AddrPort
 	proto   string
@@ -87,7 +87,7 @@ type line struct {
 	elapsed time.Duration
 }
 
-// Observe takes a query and its answer, neither of which it keeps.
+// Observe queues the reports of a query and its answer. It does not retain o.
 func (l *Log) Observe(o *respond.Observation) {
 	now := l.now.Load()
 	if l.isLogged(&now.Config, o) {
@@ -106,7 +106,7 @@ func (l *Log) Observe(o *respond.Observation) {
 	}
 }
 
-// offer puts v into a queue, and reports whether there was room.
+// offer adds v to a queue and reports whether there was room.
 func offer[T any](queue chan<- T, v T) bool {
 	select {
 	case queue <- v:
@@ -116,7 +116,7 @@ func offer[T any](queue chan<- T, v T) bool {
 	}
 }
 
-// count counts what found no room.
+// count counts a dropped report if there was no room.
 func (l *Log) count(room bool) {
 	if !room {
 		l.dropped.Add(1)
@@ -140,8 +140,9 @@ func (l *Log) isLogged(c *Config, o *respond.Observation) bool {
 	return l.seen.Add(1)%uint64(c.OneIn) == 0
 }
 
-// Run tells what is observed, until ctx is done, and then what waits: to a
-// collector within some seconds, also to one that is not told of more.
+// Run reports observed queries until ctx is done, and then sends what is queued. It
+// takes at most some seconds to finish with a collector, including one that the
+// settings no longer name.
 func (l *Log) Run(ctx context.Context, log *slog.Logger) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -168,7 +169,8 @@ func (l *Log) Run(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
-// start tells a collector, if there is one, until stop is called or ctx is done.
+// start sends frames to a collector, if there is one, until stop is called or ctx is
+// done.
 func (l *Log) start(ctx context.Context, wg *sync.WaitGroup, to *collector, log *slog.Logger) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	if to != nil {

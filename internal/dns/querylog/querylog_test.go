@@ -18,7 +18,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// patience is how long a test waits for anything; longer is a failure.
+// patience is the time after which a test fails.
 const patience = 20 * time.Second
 
 // run runs a Log until the test ends.
@@ -37,7 +37,7 @@ func run(t *testing.T, cfg querylog.Config) *querylog.Log {
 	return l
 }
 
-// collector listens where a collector would, and gives how to tell it.
+// collector returns the listener of a collector and a Config that names it.
 func collector(t *testing.T) (net.Listener, querylog.Config) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "tap")
@@ -53,7 +53,8 @@ func observe(l *querylog.Log, query string) {
 	l.Observe(&respond.Observation{Client: respond.Client{Addr: netip.MustParseAddr("192.0.2.1")}, Query: []byte(query)})
 }
 
-// collect gives the queries that come over one connection, to its end.
+// collect returns the queries received over one connection. The channel closes with the
+// connection.
 func collect(t *testing.T, l net.Listener) <-chan string {
 	t.Helper()
 	told := make(chan string, 100)
@@ -70,7 +71,7 @@ func collect(t *testing.T, l net.Listener) <-chan string {
 			var n int
 			if n, err = r.ReadFrame(frame); err == nil {
 				var m dnstap.Dnstap
-				_ = proto.Unmarshal(frame[:n], &m) // an empty query is not what is wanted
+				_ = proto.Unmarshal(frame[:n], &m) // an empty query does not match
 				told <- string(m.GetMessage().GetQueryMessage())
 			}
 		}
@@ -108,7 +109,7 @@ func TestChangedCollector(t *testing.T) {
 	want(t, told, "for the second")
 	l.Set(querylog.Config{})
 	observe(l, "for nobody")
-	for query := range told { // to the end of the connection
+	for query := range told { // until the connection closes
 		t.Errorf("told is %q, too", query)
 	}
 	for end := time.Now().Add(patience); l.Dropped() != 1; time.Sleep(time.Millisecond) {
@@ -123,7 +124,7 @@ func TestChangedCollector(t *testing.T) {
 func TestReloadKeepsConnection(t *testing.T) {
 	at, cfg := collector(t)
 	l := run(t, cfg)
-	told := collect(t, at) // of one connection
+	told := collect(t, at) // from one connection
 	for _, query := range []string{"one", "two", "three"} {
 		observe(l, query)
 		want(t, told, query)

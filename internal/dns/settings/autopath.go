@@ -10,16 +10,16 @@ import (
 	"portolan.dev/portolan/internal/dns/kubezone"
 )
 
-// The most that an option with search paths may hold: a kubelet allows so many
-// paths (validation of PodDNSConfig in Kubernetes), and 4096 octets are what
-// clients send over UDP at most.
+// These are the upper limits for an option with search paths: the API server accepts
+// this many paths (validation of PodDNSConfig in Kubernetes), and clients send at most
+// 4096 octets over UDP.
 const (
 	maxSearchPaths  = 32
 	maxSearchOctets = 4096
 )
 
-// compileAutopath checks what names are searched for in; zones makes their zone's
-// SOA.
+// compileAutopath compiles the section autopath. zones makes the SOA record of the
+// suffix's zone.
 func (d *DNS) compileAutopath(made *Compiled, zones *kubezone.Compiler) (err error) {
 	a := &d.Autopath
 	made.Autopath = autopath.Config{

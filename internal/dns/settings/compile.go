@@ -20,7 +20,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 )
 
-// maxText is the length of a character-string, in octets (RFC 1035, section
+// maxText is the maximum length of a character-string, in octets (RFC 1035, section
 // 3.3).
 const maxText = 255
 
@@ -44,8 +44,8 @@ type Compiled struct {
 	Transfer    CompiledTransfer
 }
 
-// Compile checks the section, but for what its Keys say, and returns it in the types of
-// the packages that use it. An error is a *key.Error.
+// Compile checks the section, except for the checks in Keys, and returns it in the
+// types of the packages that use it. Its error is a *key.Error.
 func (d *DNS) Compile() (Compiled, error) {
 	var made Compiled
 	steps := []func(*Compiled) error{
@@ -89,7 +89,7 @@ func (d *DNS) compileListen(made *Compiled) error {
 	return d.checkTLS()
 }
 
-// checkTLS checks what listeners over TLS need.
+// checkTLS checks the settings that listeners over TLS need.
 func (d *DNS) checkTLS() error {
 	switch {
 	case (d.TLS.Certificate == "") != (d.TLS.Key == ""):
@@ -158,8 +158,8 @@ func (d *DNS) compileNameServer(made *Compiled) error {
 	return nil
 }
 
-// compileZones follows the steps for the rest of Compiled.Zone: it makes the zones, to
-// check that they can be made.
+// compileZones is the last step for Compiled.Zone. It makes the zones to check that
+// they are valid.
 func (d *DNS) compileZones(made *Compiled) error {
 	for i, z := range d.Zones {
 		name, err := dnsname.Parse(z)
@@ -184,7 +184,7 @@ func (d *DNS) compileCookies(made *Compiled) error {
 		if err != nil || len(raw) != len(respond.CookieSecret{}) {
 			return key.ItemErrorf(
 				"dns.cookies.secrets", i, "number %d is not 32 hexadecimal digits", i+1,
-			) // a secret is not printed
+			) // the secret is not printed
 		}
 		made.CookieSecrets = append(made.CookieSecrets, respond.CookieSecret(raw))
 	}

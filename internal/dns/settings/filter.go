@@ -11,13 +11,13 @@ import (
 	"portolan.dev/portolan/internal/dns/querylog"
 )
 
-// The answers to blocked names.
+// These are the answers to blocked names.
 const (
 	blockNXDomain = "nxdomain"
 	blockZero     = "zero"
 )
 
-// actions are those of access rules.
+// actions maps the actions of access rules.
 var actions = map[string]filter.Action{"allow": filter.Allow, "refuse": filter.Refuse, "drop": filter.Drop}
 
 func (d *DNS) compileRules(made *Compiled) error {
@@ -58,7 +58,7 @@ func (d *DNS) compileRules(made *Compiled) error {
 	return d.compileRateLimit(made)
 }
 
-// compile gives a rule, or the error of a key of it.
+// compile returns the compiled rule, or the error with its key.
 func (a *Access) compile() (made filter.AccessRule, bad *key.Error) {
 	wrong := func(path, format string, args ...any) (filter.AccessRule, *key.Error) {
 		return made, &key.Error{Path: path, Item: -1, Err: fmt.Errorf(format, args...)}
@@ -77,7 +77,7 @@ func (a *Access) compile() (made filter.AccessRule, bad *key.Error) {
 	return made, nil
 }
 
-// parsePrefixes reads ranges; an address is one of its own.
+// parsePrefixes parses prefixes. An address is a prefix of full length.
 func parsePrefixes(texts []string) (all []netip.Prefix, err error) {
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)

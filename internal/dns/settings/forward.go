@@ -12,8 +12,8 @@ import (
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
-// compileForward compiles the routes. Whether an upstream is the server itself is
-// checked where its addresses are known.
+// compileForward compiles the routes. It does not check whether an upstream is the
+// server itself, because the server's addresses are not known here.
 func (d *DNS) compileForward(made *Compiled) error {
 	seen := make(map[dnsname.Name]bool)
 	for i, r := range d.Forward.Routes {
@@ -30,7 +30,7 @@ func (d *DNS) compileForward(made *Compiled) error {
 	return nil
 }
 
-// compile gives a route, or the error of a key of it.
+// compile returns the compiled route, or the error with its key.
 func (r *Route) compile() (made forward.Route, bad *key.Error) {
 	made = forward.Route{
 		ResolvConf: r.ResolvConf, Policy: forward.SelectionPolicy(r.Policy), Timeout: time.Duration(r.Timeout),
@@ -78,7 +78,7 @@ func (r *Route) compile() (made forward.Route, bad *key.Error) {
 	return made, nil
 }
 
-// roots are the certificates of CA; nil is the system's.
+// roots returns the certificates in the file CA; nil for the system's.
 func (r *Route) roots() (*x509.CertPool, error) {
 	if r.CA == "" {
 		return nil, nil

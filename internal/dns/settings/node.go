@@ -20,35 +20,36 @@ import (
 type Node struct {
 	// Mode is secondary or cache.
 	Mode string `yaml:"mode"`
-	// Addresses are put on the node, and listened on at Port instead of DNS.Listen. With
-	// none, nothing is put on the node.
+	// Addresses are set on the node, and the agent listens on them at Port instead of
+	// DNS.Listen. If empty, the node is not changed.
 	Addresses []string `yaml:"addresses"`
 	Port      int      `yaml:"port"`
-	// Device is the prefix of the name of the device that has them.
+	// Device is the prefix of the name of the device with the addresses.
 	Device string `yaml:"device"`
-	// Servers are the cluster's, see forward.ParseUpstream; over TCP unless the scheme
-	// says otherwise.
+	// Servers are the cluster's servers, see forward.ParseUpstream. The default
+	// transport is TCP.
 	Servers []string `yaml:"servers"`
-	// Option is how the EDNS option tells servers the search paths, in the mode cache:
-	// paths or compact. The fields below are for the mode secondary.
+	// Option is the form of the EDNS option with the search paths in cache mode: paths
+	// or compact. The following fields are for secondary mode.
 	Option string `yaml:"option"`
-	// Primaries are the servers that transfer the zones: addresses, or names of Services
-	// whose addresses Servers resolve; Servers when empty.
+	// Primaries are the servers that transfer the zones: addresses, or names of
+	// Services, which Servers resolve. If empty, Servers are used.
 	Primaries []string `yaml:"primaries"`
-	// Key is one of Transfer.Keys that signs transfers; none when empty. CA is a file
-	// with the authorities that sign the primaries' certificates; the system's when
-	// empty.
+	// Key is the name of the key in Transfer.Keys that signs transfers; empty is none.
+	// CA is a file with the CAs of the primaries' certificates; empty means the
+	// system's.
 	Key string `yaml:"key"`
 	CA  string `yaml:"ca"`
-	// Notify is an address and port where primaries notify of changes, beside those for
-	// queries; nowhere when empty.
+	// Notify is an additional address and port at which primaries send NOTIFY; empty is
+	// none.
 	Notify string `yaml:"notify"`
-	// File keeps the zones for the next start; none does when empty.
+	// File stores the zones for the next start; empty is none.
 	File string `yaml:"file"`
-	// Name is the node's: each prefers other primaries. The host's when empty.
+	// Name is the node's name, by which agents prefer different primaries. If empty, it
+	// is the host name.
 	Name string `yaml:"name"`
-	// Check is how often a primary is asked for changes, and Stale how long no primary
-	// may answer before the zones count as stale.
+	// Check is the interval between queries to a primary for changes. Stale is the time
+	// without an answer of a primary after which the zones are stale.
 	Check key.Duration `yaml:"check"`
 	Stale key.Duration `yaml:"stale"`
 }
@@ -61,16 +62,16 @@ func DefaultNode() Node {
 	}
 }
 
-// NodeMode is how the agent on a node knows the cluster's names.
+// NodeMode is how an agent on a node answers queries for the cluster's names.
 type NodeMode string
 
 // The modes.
 const (
-	NodeSecondary NodeMode = "secondary" // it keeps copies of the zones
-	NodeCache     NodeMode = "cache"     // it forwards to the cluster's servers
+	NodeSecondary NodeMode = "secondary" // from copies of the zones
+	NodeCache     NodeMode = "cache"     // by forwarding to the cluster's servers
 )
 
-// How the EDNS option tells the cluster's servers the search paths.
+// These are the forms of the EDNS option with the search paths.
 const (
 	optionPaths   = "paths"
 	optionCompact = "compact"
@@ -79,19 +80,19 @@ const (
 // CompiledNode is the section node in the types of the packages that use it.
 type CompiledNode struct {
 	Mode NodeMode
-	// Network is what is put on the node; nothing when it has no addresses. Listen
-	// is where queries are answered.
+	// Network is the configuration of the node's network, without effect if it has no
+	// addresses. Listen lists the addresses for queries.
 	Network hostnet.Config
 	Listen  []netip.AddrPort
-	// Routes lead to the cluster's servers, where no others are configured.
+	// Routes lead to the cluster's servers, for names without other configured routes.
 	Routes []forward.Route
 	Relay  respond.Relay
-	// Secondary lacks the resolver of Named, which are primaries by name, and the signer
-	// of Key, which is nil where transfers are not signed.
+	// Secondary lacks a Finder for Named, the primaries given by name, and the function
+	// for Key, which is nil if transfers are not signed.
 	Secondary secondary.Config
 	Key       *transfer.KeyFile
 	Named     []NamedPrimary
-	Notify    netip.AddrPort // not valid when there is none
+	Notify    netip.AddrPort // invalid if not configured
 }
 
 // NamedPrimary is a Service whose endpoints are primaries.
@@ -101,8 +102,8 @@ type NamedPrimary struct {
 	Like forward.Upstream
 }
 
-// Compile checks the section, but for what its NodeKeys say, and returns it in the types
-// of the packages that use it. dns is the section dns. An error is a *key.Error.
+// Compile checks the section, except for the checks in NodeKeys, and returns it in the
+// types of the packages that use it. dns is the section dns. Its error is a *key.Error.
 func (n *Node) Compile(dns *Compiled) (CompiledNode, error) {
 	node := CompiledNode{Mode: NodeMode(n.Mode), Relay: respond.RelayPaths}
 	if n.Option == optionCompact {
@@ -142,8 +143,8 @@ func (n *Node) compileAddresses(node *CompiledNode, dns *Compiled) error {
 	return nil
 }
 
-// compileServers makes the routes to the cluster's servers: for its zones, and
-// for all reverse names, but where the configuration has routes of its own.
+// compileServers makes the routes to the cluster's servers, for its zones and for all
+// reverse names, except where the configuration has other routes.
 func (n *Node) compileServers(node *CompiledNode, dns *Compiled) error {
 	var servers []forward.Upstream
 	for i, text := range n.Servers {
@@ -177,7 +178,7 @@ func (n *Node) compileServers(node *CompiledNode, dns *Compiled) error {
 	return nil
 }
 
-// compileSecondary compiles what the mode secondary needs beside zones and primaries.
+// compileSecondary compiles the settings of secondary mode except zones and primaries.
 func (n *Node) compileSecondary(node *CompiledNode, dns *Compiled) error {
 	r := &node.Secondary
 	r.File, r.Node, r.CheckInterval, r.StaleAfter = n.File, n.Name, time.Duration(n.Check), time.Duration(n.Stale)
@@ -216,7 +217,8 @@ func (n *Node) compileSecondary(node *CompiledNode, dns *Compiled) error {
 	return nil
 }
 
-// compileZones lists the zones that a server with the same configuration transfers.
+// compileZones sets the zones to transfer: those of a server with the same
+// configuration.
 func (n *Node) compileZones(node *CompiledNode, dns *Compiled) error {
 	zones := slices.Clone(dns.Zone.Zones)
 	for _, of := range dns.Zone.ReverseRanges {
@@ -259,8 +261,7 @@ func (n *Node) compilePrimaries(node *CompiledNode, _ *Compiled) error {
 	return nil
 }
 
-// parseNamed reads a name in the place of a server's address, see
-// forward.ParseUpstream.
+// parseNamed parses a name in place of a server's address, see forward.ParseUpstream.
 func parseNamed(text string) (named NamedPrimary, err error) {
 	rest, isTLS := strings.CutPrefix(text, "tls://")
 	rest, of, _ := strings.Cut(strings.TrimPrefix(rest, "tcp://"), "#")

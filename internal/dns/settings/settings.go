@@ -1,6 +1,6 @@
-// Package settings is what the configuration file says of the DNS server (section dns)
-// and of the agent on a node (section node): the keys, their defaults, and what they
-// compile to.
+// Package settings has the sections of the configuration file for the DNS server
+// (section dns) and for the agent on a node (section node): their keys, defaults and
+// compiled forms.
 package settings
 
 import (
@@ -17,22 +17,22 @@ import (
 type DNS struct {
 	// Listen are addresses and ports, each for UDP and TCP.
 	Listen []string `yaml:"listen"`
-	// Zones are the cluster's domains; reverse names point into the first.
+	// Zones are the cluster domains. Reverse names point to the first.
 	Zones []string `yaml:"zones"`
-	// TTL is that of the cluster's records, in seconds, 0 to 3600.
+	// TTL is the TTL of the cluster's records, in seconds, 0 to 3600.
 	TTL int `yaml:"ttl"`
 	// Pods is verified, insecure or disabled.
 	Pods string `yaml:"pods"`
 	// EndpointPodNames names endpoints without hostname after their Pods.
 	EndpointPodNames bool `yaml:"endpointPodNames"`
-	// ServiceCIDRs and PodCIDRs are the cluster's ranges: their reverse zones
-	// are served.
+	// ServiceCIDRs and PodCIDRs are the cluster's ranges, whose reverse zones are
+	// served.
 	ServiceCIDRs []string `yaml:"serviceCIDRs"`
 	PodCIDRs     []string `yaml:"podCIDRs"`
 	// NameServer is the host ns.dns.ZONE.
 	NameServer NameServer `yaml:"nameServer"`
-	// Forward routes names outside the cluster to upstreams, and Cache keeps their
-	// answers.
+	// Forward routes names outside the cluster to upstreams. Cache configures the cache
+	// of their answers.
 	Forward Forward `yaml:"forward"`
 	Cache   Cache   `yaml:"cache"`
 	// Access, RateLimit, Rewrite, Block and Hosts are applied to a query before the
@@ -63,39 +63,39 @@ type DNS struct {
 
 // NameServer is the host ns.dns.ZONE.
 type NameServer struct {
-	// Service is the DNS Service, as namespace/name: its ClusterIPs are the
-	// name server's addresses.
+	// Service is the DNS Service, as namespace/name. Its ClusterIPs are the name
+	// server's addresses.
 	Service string `yaml:"service"`
-	// Addresses are used where that Service does not exist; the addresses of
-	// DNS.Listen when empty.
+	// Addresses are used if that Service does not exist; if empty, the addresses of
+	// DNS.Listen.
 	Addresses []string `yaml:"addresses"`
 }
 
 // Forward routes names outside the cluster.
 type Forward struct {
 	Routes []Route `yaml:"routes"`
-	// MaxInFlight is how many queries wait for upstreams at once, and
-	// MaxInFlightPerClient how many of one client.
+	// MaxInFlight is the highest number of queries that wait for upstreams at once, and
+	// MaxInFlightPerClient that of one client.
 	MaxInFlight          int `yaml:"maxInFlight"`
 	MaxInFlightPerClient int `yaml:"maxInFlightPerClient"`
 }
 
 // Route forwards the names below a suffix.
 type Route struct {
-	// Suffix is a domain; all names when empty.
+	// Suffix is a domain; empty matches all names.
 	Suffix string `yaml:"suffix"`
 	// Upstreams are servers, see forward.ParseUpstream.
 	Upstreams []string `yaml:"upstreams"`
-	// ResolvConf is a file with more of them.
+	// ResolvConf is a file with additional upstreams.
 	ResolvConf string `yaml:"resolvConf"`
-	// Policy is fastest, which is the default, sequential or random.
+	// Policy is fastest (the default), sequential or random.
 	Policy string `yaml:"policy"`
-	// Timeout is how long a name is tried; DefaultRouteTimeout when 0.
+	// Timeout is the time limit for forwarding a query; 0 is DefaultRouteTimeout.
 	Timeout key.Duration `yaml:"timeout"`
-	// CA is a file with the authorities that sign the upstreams' certificates; the
-	// system's when empty.
+	// CA is a file with the CAs of the upstreams' certificates; empty means the
+	// system's.
 	CA string `yaml:"ca"`
-	// TrustDenials lets the denial of a name deny all names below it.
+	// TrustDenials makes NXDOMAIN for a name apply to all names below it.
 	TrustDenials bool `yaml:"trustDenials"`
 	// NoPrivate refuses answers with private addresses.
 	NoPrivate bool `yaml:"noPrivate"`
@@ -103,39 +103,39 @@ type Route struct {
 	ClientSubnet bool `yaml:"clientSubnet"`
 }
 
-// DefaultRouteTimeout is less than the 5 s after which libc asks again.
+// DefaultRouteTimeout is less than the 5 s after which libc repeats a query.
 const DefaultRouteTimeout = 4 * time.Second
 
-// Cache bounds the cache of forwarded answers.
+// Cache configures the cache of forwarded answers.
 type Cache struct {
 	// Size is the memory for answers; 0 turns the cache off.
 	Size key.Size `yaml:"size"`
-	// MinTTL and MaxTTL bound TTLs, in seconds, MaxNegativeTTL those of negative
-	// answers.
+	// MinTTL and MaxTTL are the bounds of TTLs, in seconds. MaxNegativeTTL is the upper
+	// bound for negative answers.
 	MinTTL         int `yaml:"minTTL"`
 	MaxTTL         int `yaml:"maxTTL"`
 	MaxNegativeTTL int `yaml:"maxNegativeTTL"`
-	// Stale is how long after its TTL an answer may be served as stale (RFC 8767),
-	// StaleAfter how long a client waits for a fresh one first.
+	// Stale is how long after its TTL an answer may be served as stale (RFC 8767).
+	// StaleAfter is how long a client first waits for a fresh answer.
 	Stale      key.Duration `yaml:"stale"`
 	StaleAfter key.Duration `yaml:"staleAfter"`
 }
 
-// Access is the outcome of queries of some clients for some names.
+// Access is a rule for queries by client and name.
 type Access struct {
 	Action  string   `yaml:"action"`  // allow, refuse or drop
 	Clients []string `yaml:"clients"` // prefixes; all when empty
-	Names   []string `yaml:"names"`   // and those below; all when empty
+	Names   []string `yaml:"names"`   // and names below; all when empty
 }
 
-// RateLimit bounds the responses over UDP to the clients of one prefix.
+// RateLimit limits the responses over UDP to the clients of one prefix.
 type RateLimit struct {
 	PerSecond int `yaml:"perSecond"` // 0 is no limit
 	Burst     int `yaml:"burst"`
 	Prefix4   int `yaml:"prefix4"`
 	Prefix6   int `yaml:"prefix6"`
-	// Slip answers one of so many excess queries as truncated, so that the client
-	// repeats it over TCP; 0 is none.
+	// Slip answers one in this many excess queries with a truncated response, so that
+	// the client repeats it over TCP; 0 answers none.
 	Slip int `yaml:"slip"`
 }
 
@@ -143,45 +143,46 @@ type RateLimit struct {
 type Rewrite struct {
 	From string `yaml:"from"`
 	To   string `yaml:"to"`
-	// Exact matches the name From alone, not those below.
+	// Exact matches only the name From, without names below it.
 	Exact bool `yaml:"exact"`
 }
 
-// Block is the blocked names.
+// Block configures blocked names.
 type Block struct {
-	Names  []string `yaml:"names"` // with those below
+	Names  []string `yaml:"names"` // and names below
 	Files  []string `yaml:"files"`
 	Answer string   `yaml:"answer"` // nxdomain or zero
 	TTL    int      `yaml:"ttl"`
 }
 
-// Hosts are names and their addresses.
+// Hosts configures names with their addresses.
 type Hosts struct {
 	Lines []string `yaml:"lines"` // as in hosts(5)
 	Files []string `yaml:"files"`
 	TTL   int      `yaml:"ttl"`
 }
 
-// Autopath walks search paths in the server. Clients send them in a name or in an EDNS
-// option.
+// Autopath applies search paths in the server. Clients send them in a name or in an
+// EDNS option.
 type Autopath struct {
-	// Suffix ends names that carry a search path; none do when empty.
+	// Suffix is the end of names that carry a search path; empty turns them off.
 	Suffix string `yaml:"suffix"`
 	// Option is the code of the EDNS option that carries search paths; 0 turns it off.
-	// Clients are the prefixes whose clients may send it; all when empty.
+	// Clients are the prefixes of clients that may send it; all when empty.
 	Option  int      `yaml:"option"`
 	Clients []string `yaml:"clients"`
-	// HostPaths are the search paths of nodes, which follow the cluster's own.
+	// HostPaths are the search paths of nodes, which are applied after the cluster's.
 	HostPaths []string `yaml:"hostPaths"`
-	// MaxPaths is how many paths an option may have, MaxOctets how long it may be.
+	// MaxPaths is the highest number of paths in an option, and MaxOctets its maximum
+	// length.
 	MaxPaths  int `yaml:"maxPaths"`
 	MaxOctets int `yaml:"maxOctets"`
 }
 
 // Identity is how the server identifies itself.
 type Identity struct {
-	// NSID is given to clients that ask for it (RFC 5001), at most 128
-	// octets; the host's name when empty.
+	// NSID is sent to clients that request it (RFC 5001), at most 128 octets; if empty,
+	// the host name.
 	NSID string `yaml:"nsid"`
 	// ServerID and Version answer id.server and version.bind in class CHAOS,
 	// at most 255 octets each; refused when empty.
@@ -191,38 +192,37 @@ type Identity struct {
 
 // Cookies configures DNS cookies (RFC 7873 and 9018).
 type Cookies struct {
-	// Secrets are of 32 hexadecimal digits: the first makes cookies, all verify
-	// them. With none, one is made at each start.
+	// Secrets have 32 hexadecimal digits each. The first one creates cookies, and all
+	// verify them. If empty, the server creates a secret at each start.
 	Secrets []string `yaml:"secrets"`
 }
 
-// TCP bounds connections.
+// TCP limits connections.
 type TCP struct {
-	// MaxConnections is how many are open at once; one more closes the one that was
-	// idle longest.
+	// MaxConnections is the highest number of open connections. A further one closes
+	// the one that was idle longest.
 	MaxConnections int `yaml:"maxConnections"`
-	// MaxInFlight is how many queries of a connection are answered before their
-	// answers are sent.
+	// MaxInFlight is the highest number of queries of a connection that are answered
+	// before their answers are sent.
 	MaxInFlight int `yaml:"maxInFlight"`
-	// MaxQueries is how many a connection may send before it is closed; 0 is
-	// without limit.
+	// MaxQueries is the highest number of queries per connection, after which it is
+	// closed; 0 is no limit.
 	MaxQueries int `yaml:"maxQueries"`
 	// Idle is how long a connection stays open without a query.
 	Idle key.Duration `yaml:"idle"`
 }
 
-// TLS is DNS over TLS (RFC 7858), and the certificate of that and of HTTPS.
+// TLS configures DNS over TLS (RFC 7858), and the certificate for it and for HTTPS.
 type TLS struct {
 	Listen []string `yaml:"listen"`
-	// Certificate and Key are files in PEM, read again when they change.
+	// Certificate and Key are PEM files. They are read again when they change.
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
-	// ClientCA is a file with the authorities that sign clients' certificates, which
-	// are optional.
+	// ClientCA is a file with the CAs of client certificates, which are optional.
 	ClientCA string `yaml:"clientCA"`
 }
 
-// HTTPS is DNS over HTTPS (RFC 8484).
+// HTTPS configures DNS over HTTPS (RFC 8484).
 type HTTPS struct {
 	Listen []string `yaml:"listen"`
 	Path   string   `yaml:"path"`
@@ -230,9 +230,9 @@ type HTTPS struct {
 
 // QueryLog selects the queries that are logged.
 type QueryLog struct {
-	OneIn   int      `yaml:"oneIn"`   // of so many, by chance; 0 is none
+	OneIn   int      `yaml:"oneIn"`   // one in this many; 0 is none
 	Clients []string `yaml:"clients"` // prefixes; all when empty
-	Names   []string `yaml:"names"`   // and those below; all when empty
+	Names   []string `yaml:"names"`   // and names below; all when empty
 	RCodes  []string `yaml:"rcodes"`  // such as SERVFAIL; all when empty
 }
 

@@ -13,29 +13,29 @@ import (
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
-// Transfer says who may have the zones as a whole.
+// Transfer configures zone transfers to secondaries.
 type Transfer struct {
-	// Allow are rules: the zones go to those that one of them is for. With none
-	// they go to nobody.
+	// Allow are rules. A client may transfer the zones if a rule matches. If empty,
+	// transfers are off.
 	Allow []TransferRule `yaml:"allow"`
 	Keys  []TransferKey  `yaml:"keys"`
-	// History bounds what is remembered of changes, for those that follow them.
+	// History limits the changes kept for incremental transfers.
 	History TransferHistory `yaml:"history"`
-	// MaxTransfers is how many long transfers are under way at once, and Memory
-	// what they may take.
+	// MaxTransfers is the highest number of long transfers at once. Memory is the limit
+	// of the memory that they use.
 	MaxTransfers int      `yaml:"maxTransfers"`
 	Memory       key.Size `yaml:"memory"`
-	// Notify are addresses and ports that are told of changes, and so is what is
-	// behind the Service NotifyService, namespace/name.
+	// Notify are addresses and ports that receive NOTIFY, besides the endpoints of the
+	// Service NotifyService (namespace/name).
 	Notify        []string `yaml:"notify"`
 	NotifyService string   `yaml:"notifyService"`
 }
 
-// TransferRule is for those for whom all that it says holds.
+// TransferRule matches a client for which all of its fields match.
 type TransferRule struct {
 	Clients     []string `yaml:"clients"`     // prefixes; all when empty
-	Key         string   `yaml:"key"`         // that queries are signed with
-	Certificate string   `yaml:"certificate"` // a name that the client's certificate is for
+	Key         string   `yaml:"key"`         // the name of the key that signs the query
+	Certificate string   `yaml:"certificate"` // a name in the client's certificate
 }
 
 // TransferKey is a key for TSIG (RFC 8945).
@@ -45,23 +45,23 @@ type TransferKey struct {
 	SecretFile string `yaml:"secretFile"` // a file with the secret, in base64
 }
 
-// TransferHistory bounds what is remembered of changes.
+// TransferHistory limits the changes kept for incremental transfers.
 type TransferHistory struct {
 	Changes int      `yaml:"changes"`
 	Memory  key.Size `yaml:"memory"`
 }
 
-// CompiledTransfer is a Transfer in the types of those who use it.
+// CompiledTransfer is a Transfer in the types of the packages that use it.
 type CompiledTransfer struct {
-	Sender  transfer.Config // but for what it sends
+	Sender  transfer.Config // without its data and its secondaries
 	History zone.HistoryLimits
-	// Notify are who is told of changes, with the endpoints of NotifyService; that
-	// is the zero Key where there is none.
+	// Notify are the receivers of NOTIFY besides the endpoints of NotifyService.
+	// NotifyService is the zero Key if it is not configured.
 	Notify        []netip.AddrPort
 	NotifyService cluster.Key
 }
 
-// IsOn reports whether anybody may have the zones.
+// IsOn reports whether any client may transfer the zones.
 func (t *CompiledTransfer) IsOn() bool { return len(t.Sender.Permissions) > 0 }
 
 func (d *DNS) compileTransfer(made *Compiled) error {

@@ -18,19 +18,18 @@ import (
 	kubesettings "portolan.dev/portolan/internal/kube/settings"
 )
 
-// writeTimeout bounds a request that writes: one that hangs holds up the Service it
-// is for, or the renewal of the Lease, for no longer, and by default renewals are
-// tried twice as long. The end of a leader does not wait for it: that breaks off
-// what is being written.
+// writeTimeout limits a write request. A request that hangs delays its Service, or the
+// renewal of the Lease, by this time; by default, renewals are retried for twice as
+// long. A leader that stops does not wait for it: it cancels its writes.
 const writeTimeout = 5 * time.Second
 
-// SlicesConfig is what a Slices is made from.
+// SlicesConfig configures a Slices.
 type SlicesConfig struct {
 	Settings config.Config
 	Version  string
-	// Store is filled by a source of the scope source.Slices.
+	// Store is filled by a source with the scope source.Slices.
 	Store *cluster.Store
-	// Problem is why the first of the kinds cannot be read.
+	// Problem returns the first error that prevents reading one of the kinds, or nil.
 	Problem func(kinds ...cluster.Kind) error
 	Log     *slog.Logger
 }
@@ -39,13 +38,13 @@ type SlicesConfig struct {
 type Slices struct {
 	cfg        SlicesConfig
 	controller *endpointslices.Controller
-	election   *leader.Election // nil when there is no election
+	election   *leader.Election // nil if there is no election
 	metrics    *slicesMetrics
 	working    atomic.Bool
 }
 
-// NewSlices makes a Slices. It fails on a bad configuration, and where there is no
-// API server to write to; it starts nothing.
+// NewSlices returns a Slices. It returns an error if the configuration is invalid or
+// names no API server. It starts nothing.
 func NewSlices(cfg SlicesConfig) (*Slices, error) {
 	compiled, err := cfg.Settings.Compile()
 	if err != nil {
@@ -59,14 +58,14 @@ func NewSlices(cfg SlicesConfig) (*Slices, error) {
 	return s, s.connect(&compiled.Controller)
 }
 
-// connect makes what writes.
+// connect creates the clients, the controller and the election.
 func (s *Slices) connect(settings *kubesettings.CompiledController) error {
 	k := &s.cfg.Settings.Kubernetes
 	client := api.ClientConfig{
 		Kubeconfig: k.Kubeconfig, QPS: float32(k.QPS), Burst: k.Burst, UserAgent: "portolan/" + s.cfg.Version,
 	}
 	reader, err := api.NewClient(client)
-	if errors.Is(err, api.ErrNoCluster) { // whose text names manifests
+	if errors.Is(err, api.ErrNoCluster) { // the text of that error mentions manifests
 		return errors.New("no cluster to write to: this is no Pod of a cluster; give --kubeconfig FILE")
 	}
 	if err != nil {
@@ -86,7 +85,7 @@ func (s *Slices) connect(settings *kubesettings.CompiledController) error {
 		return nil
 	}
 	lease := *settings.Lease
-	// A renewal must not wait behind what else is written.
+	// Renewals have a separate client, so that they do not wait for other writes.
 	if lease.Client, err = api.NewClient(client); err != nil {
 		return err
 	}
@@ -95,24 +94,24 @@ func (s *Slices) connect(settings *kubesettings.CompiledController) error {
 	return err
 }
 
-// Name is the part's name.
+// Name returns the part's name.
 func (s *Slices) Name() string { return "slices" }
 
-// SlicesNeeds lists the kinds of the model that slices are made from.
+// SlicesNeeds returns the kinds of the model that slices are made from.
 func SlicesNeeds() []cluster.Kind { return endpointslices.ReadKinds() }
 
-// Needs lists the kinds of the model that slices are made from.
+// Needs returns the kinds of the model that slices are made from.
 func (s *Slices) Needs() []cluster.Kind { return SlicesNeeds() }
 
-// Bind binds nothing.
+// Bind does nothing: the controller listens on no address.
 func (s *Slices) Bind(context.Context) (serving []any, err error) { return nil, nil }
 
-// Close has nothing to give back.
+// Close does nothing.
 func (s *Slices) Close() {}
 
-// Run keeps up the slices of the cluster while this process leads, until ctx is
-// done: it writes nothing more then, gives the Lease back and returns nil. It fails
-// when it no longer leads.
+// Run maintains the slices of the cluster while this process leads, until ctx is done.
+// It then stops writing, releases the Lease and returns nil. It returns an error if it
+// loses the Lease.
 func (s *Slices) Run(ctx context.Context) error {
 	others, stopOthers := context.WithCancel(api.WithDebugLog(context.WithoutCancel(ctx), s.cfg.Log))
 	defer stopOthers()
@@ -139,8 +138,8 @@ func (s *Slices) work(ctx context.Context) error {
 	return s.controller.Work(ctx)
 }
 
-// Ready lists in words what is missing until this process works, or could take
-// over from the leader.
+// Ready describes what is missing until this process works or could take over from the
+// leader.
 func (s *Slices) Ready() (missing, remarks []string) {
 	missing = s.controller.Missing()
 	if len(missing) > 0 {
@@ -153,5 +152,5 @@ func (s *Slices) Ready() (missing, remarks []string) {
 	return missing, nil
 }
 
-// Metrics collects the metrics of the controller.
+// Metrics returns the collector of the controller's metrics.
 func (s *Slices) Metrics() prometheus.Collector { return s.metrics }

@@ -9,7 +9,7 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// slicesMetrics are those of the EndpointSlice controller.
+// slicesMetrics are the metrics of the EndpointSlice controller.
 type slicesMetrics struct {
 	controller *endpointslices.Controller
 	leading    func() bool
@@ -49,13 +49,13 @@ func newSlicesMetrics(leading func() bool) *slicesMetrics {
 // observe sets the controller whose state is collected.
 func (m *slicesMetrics) observe(c *endpointslices.Controller) { m.controller = c }
 
-// Synced records an attempt.
+// Synced records a sync of a Service.
 func (m *slicesMetrics) Synced(result endpointslices.SyncResult, took time.Duration) {
 	m.syncs.WithLabelValues(string(result)).Inc()
 	m.duration.Observe(took.Seconds())
 }
 
-// Describe sends the descriptions of what Collect sends.
+// Describe sends the descriptions of all metrics.
 func (m *slicesMetrics) Describe(ch chan<- *prometheus.Desc) {
 	m.syncs.Describe(ch)
 	m.duration.Describe(ch)
@@ -64,7 +64,7 @@ func (m *slicesMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- leads
 }
 
-// Collect sends the metrics of the moment.
+// Collect sends the current metrics.
 func (m *slicesMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.syncs.Collect(ch)
 	m.duration.Collect(ch)

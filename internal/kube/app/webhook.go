@@ -1,5 +1,5 @@
-// Package app assembles what runs beside a cluster's control plane: the admission
-// webhook and the EndpointSlice controller. Each is a part of a process, see
+// Package app assembles the programs that run beside a cluster's control plane: the
+// admission webhook and the EndpointSlice controller. Each is a part of a process, see
 // daemon.Part.
 package app
 
@@ -26,12 +26,12 @@ type Webhook struct {
 	api      *admission.API
 	rotator  *admission.CertificateRotator
 	metrics  *webhookMetrics
-	server   *admission.ReviewServer // nil until it is bound
+	server   *admission.ReviewServer // nil until bound
 	log      *slog.Logger
 }
 
-// NewWebhook makes a Webhook. It fails on a bad configuration, and where there is
-// no API server; it starts nothing.
+// NewWebhook returns a Webhook. It returns an error if the configuration is invalid or
+// names no API server. It starts nothing.
 func NewWebhook(settings config.Config, version string, log *slog.Logger) (*Webhook, error) {
 	compiled, err := settings.Compile()
 	if err != nil {
@@ -56,13 +56,13 @@ func NewWebhook(settings config.Config, version string, log *slog.Logger) (*Webh
 	return w, nil
 }
 
-// Name is the part's name.
+// Name returns the part's name.
 func (w *Webhook) Name() string { return "webhook" }
 
-// Needs lists no kind: reviews are of what the API server sends.
+// Needs returns no kinds: reviews depend only on what the API server sends.
 func (w *Webhook) Needs() []cluster.Kind { return nil }
 
-// Bind binds the address that reviews are answered on.
+// Bind binds the address for reviews.
 func (w *Webhook) Bind(ctx context.Context) (serving []any, err error) {
 	handler := admission.NewHandler(w.compiled.Webhook, w.api, w.metrics, w.log)
 	if w.server, err = admission.Listen(ctx, w.compiled.Webhook, handler, w.rotator.Certificate, w.log); err != nil {
@@ -71,14 +71,14 @@ func (w *Webhook) Bind(ctx context.Context) (serving []any, err error) {
 	return []any{"listen", w.server.Addr(), "service", w.settings.Webhook.Service}, nil
 }
 
-// Close gives the socket back when Run is never called.
+// Close closes the socket. It is for a Webhook whose Run is never called.
 func (w *Webhook) Close() {
 	if w.server != nil {
 		w.server.Close()
 	}
 }
 
-// Run answers reviews until ctx is done, drains, and returns nil after that.
+// Run answers reviews until ctx is done, drains and returns nil.
 func (w *Webhook) Run(ctx context.Context) error {
 	others, stopOthers := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOthers()
@@ -94,8 +94,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	return ended(ctx, group.Wait())
 }
 
-// ended is the error of what ran until ctx was done; nil when it ended for that
-// reason.
+// ended returns nil if err was caused by the end of ctx, and err otherwise.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -103,7 +102,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// Ready lists in words what is missing until reviews can be answered.
+// Ready describes what is missing until reviews can be answered.
 func (w *Webhook) Ready() (missing, remarks []string) {
 	missing, remarks = w.rotator.Ready()
 	if len(missing) > 0 && len(remarks) > 0 {
@@ -112,5 +111,5 @@ func (w *Webhook) Ready() (missing, remarks []string) {
 	return missing, remarks
 }
 
-// Metrics collects the metrics of the webhook.
+// Metrics returns the collector of the webhook's metrics.
 func (w *Webhook) Metrics() prometheus.Collector { return w.metrics }

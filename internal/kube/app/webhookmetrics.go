@@ -8,9 +8,9 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// webhookMetrics are those of the admission webhook.
+// webhookMetrics are the metrics of the admission webhook.
 type webhookMetrics struct {
-	until    func() time.Time // that the certificate is valid; zero when there is none
+	until    func() time.Time // returns when the certificate expires; zero if there is none
 	life     time.Duration    // of a certificate
 	reviews  *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -46,16 +46,16 @@ func newWebhookMetrics(until func() time.Time, life time.Duration) *webhookMetri
 	}
 }
 
-// Reviewed records a review that was answered.
+// Reviewed records an answered review.
 func (m *webhookMetrics) Reviewed(webhook, operation, resource, result string, took time.Duration) {
 	m.reviews.WithLabelValues(webhook, operation, resource, result).Inc()
 	m.duration.WithLabelValues(webhook).Observe(took.Seconds())
 }
 
-// Refused records a request that was no review, or exceeded the limit.
+// Refused records a request that was not a review or exceeded the limit.
 func (m *webhookMetrics) Refused() { m.refused.Inc() }
 
-// Describe sends the descriptions of what Collect sends.
+// Describe sends the descriptions of all metrics.
 func (m *webhookMetrics) Describe(ch chan<- *prometheus.Desc) {
 	m.reviews.Describe(ch)
 	m.duration.Describe(ch)
@@ -64,7 +64,7 @@ func (m *webhookMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- certificateLife
 }
 
-// Collect sends the metrics of the moment.
+// Collect sends the current metrics.
 func (m *webhookMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.reviews.Collect(ch)
 	m.duration.Collect(ch)

@@ -11,22 +11,22 @@ import (
 
 // Controller is the section of the controllers.
 type Controller struct {
-	// MaxEndpointsPerSlice is how many endpoints an EndpointSlice holds at most,
-	// ConcurrentSyncs how many Services are synced at once.
+	// MaxEndpointsPerSlice is the highest number of endpoints in an EndpointSlice.
+	// ConcurrentSyncs is the number of Services that are synced at once.
 	MaxEndpointsPerSlice int `yaml:"maxEndpointsPerSlice"`
 	ConcurrentSyncs      int `yaml:"concurrentSyncs"`
-	// LeaderElection makes one of several controllers write.
+	// LeaderElection elects one of several controllers, which alone writes.
 	LeaderElection LeaderElection `yaml:"leaderElection"`
 }
 
-// LeaderElection is about the Lease Namespace/Name.
+// LeaderElection configures the election by the Lease Namespace/Name.
 type LeaderElection struct {
 	Enabled   bool   `yaml:"enabled"`
 	Namespace string `yaml:"namespace"`
 	Name      string `yaml:"name"`
-	// LeaseDuration is how long no other instance leads after a renewal,
-	// RenewDeadline how long the leader tries to renew, RetryPeriod the time between
-	// two attempts of any instance.
+	// LeaseDuration is the time after a renewal in which no other instance can become
+	// leader. RenewDeadline is the time for which the leader tries to renew.
+	// RetryPeriod is the interval between attempts of any instance.
 	LeaseDuration key.Duration `yaml:"leaseDuration"`
 	RenewDeadline key.Duration `yaml:"renewDeadline"`
 	RetryPeriod   key.Duration `yaml:"retryPeriod"`
@@ -49,12 +49,12 @@ func DefaultController() Controller {
 // it.
 type CompiledController struct {
 	MaxEndpoints, Syncs int
-	// Lease elects the leader; nil where there is one controller.
+	// Lease configures the election; nil if there is only one controller.
 	Lease *leader.Config
 }
 
-// Compile checks the section, but for what its ControllerKeys say, and returns it in
-// the types of the packages that use it. An error is a *key.Error.
+// Compile checks the section, except for the checks in ControllerKeys, and returns it
+// in the types of the packages that use it. Its error is a *key.Error.
 func (c *Controller) Compile() (CompiledController, error) {
 	made := CompiledController{MaxEndpoints: c.MaxEndpointsPerSlice, Syncs: c.ConcurrentSyncs}
 	e := &c.LeaderElection

@@ -1,6 +1,6 @@
-// Package settings is what the configuration file says of the Kubernetes API and its
-// parts (sections kubernetes, snapshot, simulate, webhook and controller): the keys,
-// their defaults, and what they compile to.
+// Package settings has the sections of the configuration file for the Kubernetes API
+// and its clients (sections kubernetes, snapshot, simulate, webhook and controller):
+// their keys, defaults and compiled forms.
 package settings
 
 import (
@@ -10,20 +10,21 @@ import (
 	"portolan.dev/portolan/internal/config/key"
 )
 
-// Kubernetes is the section of the API server and how it is read.
+// Kubernetes is the section of the API server and of how it is read.
 type Kubernetes struct {
-	// Kubeconfig is a file; when empty, the Pod's service account is used.
+	// Kubeconfig is a file; if empty, the Pod's service account is used.
 	Kubeconfig string `yaml:"kubeconfig"`
-	// Namespaces are those that are read; all when empty.
+	// Namespaces are the namespaces to read; all when empty.
 	Namespaces []string `yaml:"namespaces"`
-	// ServiceSelector is a label selector: other Services are not read.
+	// ServiceSelector is a label selector for the Services to read.
 	ServiceSelector string `yaml:"serviceSelector"`
-	// QPS is how many requests a second are sent on average, Burst how many at once.
+	// QPS is the average number of requests per second, and Burst the highest number at
+	// once.
 	QPS   int `yaml:"qps"`
 	Burst int `yaml:"burst"`
-	// WatchList receives lists as watches where the server supports it.
+	// WatchList receives lists as watches if the server supports that.
 	WatchList bool `yaml:"watchList"`
-	// Silence is how long a watch may be silent before it is started again.
+	// Silence is how long a watch may be silent before it is restarted.
 	Silence key.Duration `yaml:"silence"`
 }
 
@@ -32,7 +33,7 @@ func DefaultKubernetes() Kubernetes {
 	return Kubernetes{QPS: 50, Burst: 100, Silence: key.Duration(150 * time.Second)}
 }
 
-// Check checks the section, but for what its Keys say. An error is a *key.Error.
+// Check checks the section, except for the checks in Keys. Its error is a *key.Error.
 func (k *Kubernetes) Check() error {
 	for i, ns := range k.Namespaces {
 		if ns == "" {
@@ -45,12 +46,12 @@ func (k *Kubernetes) Check() error {
 	return nil
 }
 
-// Snapshot is the section of the copy of the cluster on disk, for a start without the
-// API server.
+// Snapshot is the section of the copy of the cluster on disk, which allows a start
+// without the API server.
 type Snapshot struct {
 	File string `yaml:"file"`
-	// Settle is how long names missing from the snapshot are not denied, from the
-	// moment the API server answers.
+	// Settle is how long, after the API server first answers, names missing from the
+	// snapshot do not get NXDOMAIN.
 	Settle key.Duration `yaml:"settle"`
 }
 

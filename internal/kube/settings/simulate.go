@@ -12,7 +12,8 @@ import (
 	"portolan.dev/portolan/internal/kube/simulate/alloc"
 )
 
-// Simulate is the section that completes manifests as a control plane does.
+// Simulate is the section of the simulation, which completes manifests as a control
+// plane does.
 type Simulate struct {
 	Enabled bool `yaml:"enabled"`
 	// NodePorts are the first and the last node port, as in 30000-32767.
@@ -26,7 +27,7 @@ func DefaultSimulate() Simulate {
 	return Simulate{NodePorts: "30000-32767", MaxEndpointsPerSlice: endpointslices.DefaultMaxEndpoints}
 }
 
-// The default ranges of a simulated cluster: those of kind.
+// These are the default ranges of a simulated cluster. They are the defaults of kind.
 var (
 	simulatedServices = []netip.Prefix{
 		netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112"),
@@ -36,9 +37,9 @@ var (
 	}
 )
 
-// Compile checks the section, but for what its Keys say. It returns the simulation of a
-// cluster with these ranges; defaults stand for those that are empty. The zero Config
-// stands for a section that is off. An error is a *key.Error.
+// Compile checks the section, except for the checks in Keys. It returns the simulation
+// of a cluster with these ranges, or the default ranges if empty. It returns the zero
+// Config if the section is off. Its error is a *key.Error.
 func (s *Simulate) Compile(services, pods []netip.Prefix) (simulate.Config, error) {
 	ports, err := nodePorts(s.NodePorts)
 	if err != nil {

@@ -16,14 +16,15 @@ import (
 // Webhook is the section of the admission webhook.
 type Webhook struct {
 	Listen string `yaml:"listen"`
-	// Service is the webhook's address for the API server, as namespace/name. The Secret
-	// beside it, and the configurations that register the webhook, have its name.
+	// Service is the webhook's address for the API server, as namespace/name. The
+	// Secret in the same namespace and the configurations that register the webhook
+	// have the same name.
 	Service string `yaml:"service"`
-	// ClusterDNS are the addresses of the cluster's DNS, NodeDNS those of the agent
-	// on each node, which Pods that get the policy query first.
+	// ClusterDNS are the addresses of the cluster DNS. NodeDNS are those of the agent
+	// on each node; Pods with the webhook's policy query them first.
 	ClusterDNS []string `yaml:"clusterDNS"`
 	NodeDNS    []string `yaml:"nodeDNS"`
-	// Timeout bounds one review, MaxInFlight how many there are at once.
+	// Timeout limits one review. MaxInFlight is the highest number of reviews at once.
 	Timeout     key.Duration `yaml:"timeout"`
 	MaxInFlight int          `yaml:"maxInFlight"`
 	// CertificateLife is the time for which a certificate is valid.
@@ -41,13 +42,13 @@ func DefaultWebhook() Webhook {
 	}
 }
 
-// maxReviewTime is how long API servers wait for a review at most
+// maxReviewTime is the longest time that API servers wait for a review
 // (admissionregistration.k8s.io/v1, timeoutSeconds).
 const maxReviewTime = 30 * time.Second
 
-// Compile checks the section, but for what its WebhookKeys say, and returns the
-// webhook's configuration. domain is the cluster's, and suffix that of names that carry
-// a search path, the root where there are none. An error is a *key.Error.
+// Compile checks the section, except for the checks in WebhookKeys, and returns the
+// webhook's configuration. domain is the cluster domain. suffix is the suffix of names
+// that carry a search path, or the root if that is off. Its error is a *key.Error.
 func (w *Webhook) Compile(domain, suffix dnsname.Name) (admission.Config, error) {
 	made := admission.Config{
 		ClusterDomain:   strings.TrimSuffix(domain.String(), "."),
@@ -74,7 +75,7 @@ func (w *Webhook) Compile(domain, suffix dnsname.Name) (admission.Config, error)
 	return made, w.checkRules()
 }
 
-// compileNameservers reads the name servers of Pods.
+// compileNameservers compiles the name servers of Pods.
 func (w *Webhook) compileNameservers(m *admission.Config) error {
 	for i, text := range w.ClusterDNS {
 		addr, err := admission.ParseNameserver(text)

@@ -14,40 +14,40 @@ import (
 	"portolan.dev/portolan/internal/kube/manifest"
 )
 
-// loadTimeout is how long a command that reads a cluster once waits for it.
+// loadTimeout is the timeout of commands that read a cluster once.
 const loadTimeout = 30 * time.Second
 
-// refusalInterval is how often Load looks whether the API refuses to be read;
-// refusalPatience is how long a refusal may pass before Load believes it.
+// refusalInterval is the interval at which Load checks whether the API refuses access.
+// refusalPatience is how long a refusal must last before Load accepts it as final.
 const (
 	refusalInterval = 50 * time.Millisecond
 	refusalPatience = time.Second
 )
 
-// Loaded is what is known of a cluster that was read once, beside the model.
+// Loaded is information about a cluster that was read once, in addition to the model.
 type Loaded struct {
 	manifest.Report
-	// From are the paths of the manifests; none where the API was read.
+	// From are the paths of the manifests; empty if the API was read.
 	From []string
-	// Unread are the reasons why kinds could not be read that are not required.
+	// Unread are the errors for kinds that could not be read and are not required.
 	Unread []error
-	// Where, Near, Declared and Annotations are manifest.Source's. They know
-	// nothing of a cluster that was read from the API.
+	// Where, Near, Declared and Annotations are those of manifest.Source. They return
+	// nothing for a cluster read from the API.
 	Where       func(kind cluster.Kind, key cluster.Key, field string) (file string, line int, ok bool)
 	Near        func(namespace string) (file string, line int)
 	Declared    func(kind cluster.Kind, key cluster.Key) []byte
 	Annotations func(kind cluster.Kind, key cluster.Key, name string) []string
 }
 
-// Files are manifests that are read in place of those that the settings name.
+// Files are manifests to read instead of those in the settings.
 type Files struct {
 	Paths   []string // of files and directories; "-" is Stdin
 	Exclude []string // patterns, see manifest.Config
 	Stdin   io.Reader
 }
 
-// Load reads the cluster once. Problems of manifests are in the report; an API
-// that refuses a required kind, or does not answer within 30 s, is an error.
+// Load reads the cluster once. Problems of manifests are in the report. If the API
+// refuses a required kind or does not answer within 30 s, Load returns an error.
 func (s *Source) Load(ctx context.Context) (Loaded, error) {
 	if path := s.cfg.Settings.Manifests; path != "" {
 		return loadManifests(s.newManifests(), []string{path})
@@ -70,7 +70,7 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 	return l, err
 }
 
-// LoadFiles reads all kinds of all files once, in place of the settings' cluster.
+// LoadFiles reads all kinds of all files once, instead of the configured cluster.
 func (s *Source) LoadFiles(f Files) (Loaded, error) {
 	cfg := f.config(s.cfg.Store)
 	s.simulate(&cfg)
@@ -97,8 +97,8 @@ func loadManifests(source *manifest.Source, from []string) (Loaded, error) {
 	}, err
 }
 
-// loadAPI reads until all wanted kinds are there. Where the API refuses a kind
-// that is not required, it goes on without and returns why.
+// loadAPI reads until all wanted kinds are loaded. If the API refuses a kind that is
+// not required, loadAPI continues without it and returns the error in unread.
 func (s *Source) loadAPI(
 	ctx context.Context, reader *api.Source, wanted, required []cluster.Kind,
 ) (unread []error, err error) {
@@ -116,7 +116,7 @@ func (s *Source) loadAPI(
 	}()
 	ticker := time.NewTicker(refusalInterval)
 	defer ticker.Stop()
-	var refusedSince time.Time // zero while nothing is refused
+	var refusedSince time.Time // zero while no kind is refused
 	for missing := s.unloaded(wanted); len(missing) > 0; missing = s.unloaded(wanted) {
 		refusals := refusalsOf(reader.Status(), missing)
 		switch {
@@ -151,7 +151,7 @@ func (s *Source) loadAPI(
 	return unread, nil
 }
 
-// errNotRead is the error of a cluster that could not be read in time.
+// errNotRead returns the error for a cluster that could not be read in time.
 func errNotRead(problem error) error {
 	if problem == nil {
 		return fmt.Errorf("the cluster could not be read within %s", loadTimeout)
@@ -159,7 +159,7 @@ func errNotRead(problem error) error {
 	return fmt.Errorf("the cluster could not be read within %s: %w", loadTimeout, problem)
 }
 
-// unloaded lists those of the kinds that are not loaded.
+// unloaded returns those of the kinds that are not loaded.
 func (s *Source) unloaded(kinds []cluster.Kind) (missing []cluster.Kind) {
 	s.cfg.Store.View(func(v *cluster.View) {
 		for _, k := range kinds {
@@ -171,7 +171,7 @@ func (s *Source) unloaded(kinds []cluster.Kind) (missing []cluster.Kind) {
 	return missing
 }
 
-// refusalsOf maps kinds that the API refuses for good to its reasons.
+// refusalsOf returns the errors for kinds that the API permanently refuses.
 func refusalsOf(statuses []api.Status, kinds []cluster.Kind) map[cluster.Kind]error {
 	refusals := make(map[cluster.Kind]error)
 	for _, k := range kinds {
@@ -182,7 +182,8 @@ func refusalsOf(statuses []api.Status, kinds []cluster.Kind) map[cluster.Kind]er
 	return refusals
 }
 
-// problemOf is why the first of the kinds cannot be read, if that is known.
+// problemOf returns the first known error that prevents reading one of the kinds, or
+// nil.
 func problemOf(statuses []api.Status, kinds ...cluster.Kind) error {
 	for _, k := range kinds {
 		for _, st := range statuses {

@@ -30,41 +30,41 @@ import (
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
-// ErrNoCluster is returned where nothing says which cluster to read.
+// ErrNoCluster is the error if the settings do not name a cluster.
 var ErrNoCluster = api.ErrNoCluster
 
-// Scope is how much of a cluster is read.
+// Scope is the part of a cluster that is read.
 type Scope uint8
 
 // The scopes.
 const (
-	// Names reads what DNS answers need.
+	// Names is the part that DNS answers need.
 	Names Scope = iota
-	// Slices reads what the EndpointSlice controller needs.
+	// Slices is the part that the EndpointSlice controller needs.
 	Slices
-	// Whole reads all kinds with all that the model has room for.
+	// Whole is all kinds with all fields of the model.
 	Whole
 )
 
-// Config is what a Source is made from.
+// Config configures a Source.
 type Config struct {
-	// Settings say where the cluster is read from (kubernetes, manifests) and
-	// how it is kept and completed (snapshot, simulate). They are valid.
+	// Settings are valid. They say where the cluster is read from (kubernetes,
+	// manifests) and how it is stored and completed (snapshot, simulate).
 	Settings config.Config
 	Scope    Scope
 	Version  string // of the program, for the user agent
 	Store    *cluster.Store
-	// Stdin is read for manifests whose path is "-".
+	// Stdin is read for manifests with the path "-".
 	Stdin io.Reader
 	Log   *slog.Logger
 
-	// Needs lists the kinds that are read; nil is all of the scope.
+	// Needs returns the kinds to read; nil means all kinds of the scope.
 	Needs func() []cluster.Kind
-	// Between is called between two objects when many come at once, so that a
-	// server in the same process is not held up; nil does nothing.
+	// Between, if not nil, is called between objects when many arrive at once, so that
+	// a server in the same process is not delayed.
 	Between func()
-	// Serial is the highest serial of the zones made from the model. A snapshot
-	// keeps it, and Recalled is called with it before the model is restored.
+	// Serial returns the highest serial of the zones made from the model. A snapshot
+	// stores it, and Recalled is called with it before the model is restored.
 	Serial   func() uint32
 	Recalled func(serial uint32) error
 }
@@ -73,11 +73,11 @@ type Config struct {
 type Source struct {
 	cfg   Config
 	api   *api.Source            // nil for manifests
-	plane *simulate.ControlPlane // nil where nothing is simulated
-	saver *snapshot.Saver        // nil where no snapshot is kept
+	plane *simulate.ControlPlane // nil if nothing is simulated
+	saver *snapshot.Saver        // nil if there is no snapshot file
 }
 
-// New makes a Source. It reads nothing.
+// New returns a Source. It reads nothing.
 func New(cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg}
 	if cfg.Needs == nil {
@@ -96,9 +96,8 @@ func New(cfg Config) (*Source, error) {
 	return s, err
 }
 
-// Open connects to the API, or looks for the manifests, and restores the model
-// from the snapshot file, if there is one. It fails where there is no cluster
-// to read.
+// Open connects to the API or checks for the manifests, and restores the model from the
+// snapshot file if there is one. It returns an error if there is no cluster to read.
 func (s *Source) Open() (err error) {
 	if path := s.cfg.Settings.Manifests; path == "" {
 		if s.api, err = s.newAPI(); err != nil {
@@ -113,8 +112,8 @@ func (s *Source) Open() (err error) {
 	return s.recall()
 }
 
-// Run follows the cluster until ctx is done, and writes the snapshot a last time
-// then. Files that block their reader or writer hold it up for deadline.File at most.
+// Run keeps the model current until ctx is done, and then writes the snapshot for the
+// last time. Files whose read or write blocks delay it by at most deadline.File.
 func (s *Source) Run(ctx context.Context) error {
 	group, running := errgroup.WithContext(ctx)
 	if s.api != nil {
@@ -149,7 +148,7 @@ func (s *Source) followManifests(ctx context.Context) error {
 	})
 }
 
-// logLoaded logs what there is once all kinds that are needed are live.
+// logLoaded logs the number of objects when all needed kinds are live.
 func (s *Source) logLoaded(ctx context.Context) error {
 	feed := s.cfg.Store.Subscribe()
 	defer feed.Close()
@@ -180,7 +179,7 @@ func (s *Source) logLoaded(ctx context.Context) error {
 	return nil
 }
 
-// isLive reports whether all kinds that are needed are as the cluster has them.
+// isLive reports whether all needed kinds are live.
 func (s *Source) isLive() (live bool) {
 	s.cfg.Store.View(func(v *cluster.View) { live = v.Freshness(s.cfg.Needs()...) == cluster.Live })
 	return live
@@ -194,18 +193,19 @@ func (s *Source) newManifests() *manifest.Source {
 	return manifest.New(cfg)
 }
 
-// simulate sets what completes manifests, if anything does.
+// simulate sets the control plane that completes manifests, if there is one.
 func (s *Source) simulate(cfg *manifest.Config) {
 	if s.plane != nil {
 		cfg.ControlPlane = s.plane
 	}
 }
 
-// Plane is the simulated control plane; nil where nothing is simulated.
+// Plane returns the simulated control plane; nil if nothing is simulated.
 func (s *Source) Plane() *simulate.ControlPlane { return s.plane }
 
-// CheckAccess reports why the API cannot be asked, as far as can be seen without
-// asking it. Where there are manifests, or no cluster at all, it returns nil.
+// CheckAccess returns the error that prevents access to the API, as far as it is
+// visible without a request. It returns nil for manifests or if no cluster is
+// configured.
 func (s *Source) CheckAccess() error {
 	if s.cfg.Settings.Manifests != "" {
 		return nil
@@ -243,8 +243,8 @@ func (s *Source) newAPI() (*api.Source, error) {
 	return source, err
 }
 
-// recall fills the store from the snapshot file, if there is one. A file that
-// cannot be used does not prevent the start.
+// recall fills the store from the snapshot file, if there is one. An unusable file does
+// not prevent the start.
 func (s *Source) recall() error {
 	file := s.cfg.Settings.Snapshot.File
 	if file == "" {
@@ -276,8 +276,8 @@ func (s *Source) recall() error {
 	return nil
 }
 
-// heard is when the cluster was last heard of the kind that has been silent the
-// longest.
+// heard returns when the cluster was last heard of, for the kind that has been silent
+// the longest.
 func (s *Source) heard() time.Time {
 	now := time.Now()
 	at := now

@@ -13,7 +13,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 )
 
-// TestMetrics: kinds that are loaded are live, and counted.
+// TestMetrics checks that loaded kinds are live and counted.
 func TestMetrics(t *testing.T) {
 	settings := config.Default()
 	settings.Manifests = filepath.Join(t.TempDir(), "web.yaml")

@@ -15,8 +15,9 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// states of a kind in metrics and dumps: not all objects are there; they are
-// from a snapshot; the source follows them; it did, and has lost the cluster.
+// These are the states of a kind in metrics and dumps: loading (not all objects are
+// read yet), snapshot (the objects are from a snapshot), live (the source follows the
+// API or the manifests), and stale (the connection to the API was lost).
 const (
 	stateLoading  = "loading"
 	stateSnapshot = "snapshot"
@@ -26,7 +27,7 @@ const (
 
 var states = []string{stateLoading, stateSnapshot, stateLive, stateStale}
 
-// status is how what is read from the API stands; nil for manifests.
+// status returns the status of what is read from the API; nil for manifests.
 func (s *Source) status() []api.Status {
 	if s.api == nil {
 		return nil
@@ -34,12 +35,11 @@ func (s *Source) status() []api.Status {
 	return s.api.Status()
 }
 
-// Problem is why the first of the kinds cannot be read; nil where none is known.
+// Problem returns the first known error that prevents reading one of the kinds, or nil.
 func (s *Source) Problem(kinds ...cluster.Kind) error { return problemOf(s.status(), kinds...) }
 
-// Staleness lists, in words, the kinds that are loaded and that the API has not
-// been heard of for longer than limit (late, none when limit is 0), and for
-// shorter (remarks).
+// Staleness describes the loaded kinds of which the API was not heard for longer than
+// limit (late; none if limit is 0), and for a shorter time (remarks).
 func (s *Source) Staleness(limit time.Duration) (late, remarks []string) {
 	unloaded := s.unloaded(s.cfg.Needs())
 	for _, st := range s.status() {
@@ -59,7 +59,7 @@ func (s *Source) Staleness(limit time.Duration) (late, remarks []string) {
 	return late, remarks
 }
 
-// stateOf is how far a kind can be relied on, one of states.
+// stateOf returns the state of a kind, one of states.
 func stateOf(v *cluster.View, k cluster.Kind, statuses []api.Status) string {
 	switch v.Freshness(k) {
 	case cluster.Recalled, cluster.Confirming:
@@ -74,7 +74,7 @@ func stateOf(v *cluster.View, k cluster.Kind, statuses []api.Status) string {
 	return stateLoading
 }
 
-// Metrics of the source.
+// These are the metrics of the source.
 var (
 	sourceState = metrics.Desc("source_state", "1 for the current state of a kind of object.", "kind", "state")
 	staleness   = metrics.Desc(
@@ -86,7 +86,7 @@ var (
 	snapFailures = metrics.Desc("snapshot_errors_total", "Failed writes of the snapshot.")
 )
 
-// Describe sends the descriptions of what Collect sends.
+// Describe sends the descriptions of all metrics.
 func (s *Source) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{sourceState, staleness, events, objects, snapWritten, snapFailures} {
 		ch <- d
@@ -130,11 +130,11 @@ func (s *Source) collectStatus(ch chan<- prometheus.Metric, k cluster.Kind, stat
 }
 
 // WriteModel writes the model as JSON: the freshness of each kind, then the objects,
-// sorted, one a line.
+// sorted, one per line.
 func (s *Source) WriteModel(w io.Writer) error {
 	freshness, statuses := make(map[string]string), s.status()
 	objects := make(map[cluster.Kind][]cluster.Object)
-	// Objects are immutable: the View, which blocks the source, only has to last
+	// Objects are immutable, so the View, which blocks the source, only needs to last
 	// until they are listed.
 	s.cfg.Store.View(func(v *cluster.View) {
 		for _, k := range s.cfg.Needs() {
@@ -156,8 +156,8 @@ func (s *Source) WriteModel(w io.Writer) error {
 	return err
 }
 
-// jsonLines returns objects of a kind as lines of JSON, sorted. The model's types
-// always have a form in JSON.
+// jsonLines returns the objects of a kind as sorted lines of JSON. All types of the
+// model can be encoded.
 func jsonLines(k cluster.Kind, objects []cluster.Object) []string {
 	lines := make([]string, 0, len(objects))
 	for _, o := range objects {

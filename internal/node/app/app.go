@@ -1,5 +1,5 @@
-// Package app assembles the agent of a node: its addresses are put on the node
-// and packets diverted to it, for as long as it runs.
+// Package app assembles the agent of a node. While the agent runs, the node has its
+// addresses and packets for them are diverted to it.
 package app
 
 import (
@@ -13,7 +13,7 @@ import (
 	"portolan.dev/portolan/internal/ops/metrics"
 )
 
-// part is what answers at a node's addresses, see daemon.Part.
+// part is the part that answers at a node's addresses, see daemon.Part.
 type part interface {
 	Name() string
 	Needs() []cluster.Kind
@@ -24,7 +24,7 @@ type part interface {
 	Metrics() prometheus.Collector
 }
 
-// OnNode is a part with addresses of its own on the node.
+// OnNode is a part with dedicated addresses on the node.
 type OnNode struct {
 	part
 	cfg     hostnet.Config
@@ -32,13 +32,13 @@ type OnNode struct {
 	network *hostnet.Net // nil until Bind
 }
 
-// New puts the addresses of cfg on the node while p runs.
+// New returns p with the addresses of cfg, which the node has while p runs.
 func New(cfg hostnet.Config, p part, log *slog.Logger) *OnNode {
 	cfg.Log = log
 	return &OnNode{part: p, cfg: cfg, log: log}
 }
 
-// Bind puts the addresses on the node, and binds them.
+// Bind adds the addresses to the node and binds the part to them.
 func (o *OnNode) Bind(ctx context.Context) (serving []any, err error) {
 	if o.network, err = hostnet.Install(o.cfg); err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func (o *OnNode) Bind(ctx context.Context) (serving []any, err error) {
 	return o.part.Bind(ctx)
 }
 
-// Start diverts packets for the addresses to this process until ctx, the order to
-// stop, is done: packets in flight are answered to the end.
+// Start diverts packets for the addresses to this process until ctx is done, when the
+// process is told to stop. Packets in flight are still answered then.
 func (o *OnNode) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, func() {
 		if err := o.network.Undivert(); err != nil {
@@ -57,7 +57,7 @@ func (o *OnNode) Start(ctx context.Context) error {
 	return o.network.Divert()
 }
 
-// Run runs the part, and repairs what is on the node.
+// Run runs the part, and repairs the node's network.
 func (o *OnNode) Run(ctx context.Context) error {
 	repairing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
@@ -71,7 +71,7 @@ func (o *OnNode) Run(ctx context.Context) error {
 	return err
 }
 
-// Close takes from the node what Bind put there.
+// Close undoes Bind.
 func (o *OnNode) Close() {
 	o.part.Close()
 	if o.network == nil {
@@ -82,7 +82,7 @@ func (o *OnNode) Close() {
 	}
 }
 
-// Ready is the part's, with a remark where the network cannot be repaired.
+// Ready returns the part's readiness, with a remark if the network cannot be repaired.
 func (o *OnNode) Ready() (missing, remarks []string) {
 	missing, remarks = o.part.Ready()
 	if err := o.network.Healthy(); err != nil {
@@ -91,7 +91,7 @@ func (o *OnNode) Ready() (missing, remarks []string) {
 	return missing, remarks
 }
 
-// Metrics collects the metrics of the part and of the node's network.
+// Metrics returns the collector of the metrics of the part and of the node's network.
 func (o *OnNode) Metrics() prometheus.Collector { return &collector{o} }
 
 type collector struct{ *OnNode }
@@ -103,14 +103,14 @@ var (
 	repairs = metrics.Desc("node_network_repairs_total", "Repairs of what the agent put on its node.")
 )
 
-// Describe sends the descriptions of what Collect sends.
+// Describe sends the descriptions of all metrics.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	c.part.Metrics().Describe(ch)
 	ch <- healthy
 	ch <- repairs
 }
 
-// Collect sends the metrics of the moment.
+// Collect sends the current metrics.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.part.Metrics().Collect(ch)
 	metrics.Gauge(ch, healthy, metrics.Truth(c.network.Healthy() == nil))

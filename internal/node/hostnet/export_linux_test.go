@@ -5,15 +5,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lasting is the Config where there is no TUN device and no table with an owner;
-// the device is of the kind given.
+// Lasting returns the Config for a kernel without TUN devices and owned tables. The
+// device has the given kind.
 func (c Config) Lasting(kind string) Config {
 	c.fallback = fallback{tun: "/dev/net/none", kind: kind, plain: true}
 	return c
 }
 
-// Confuse has an answer on the table's socket that nobody waits for, as one that
-// comes too late.
+// Confuse leaves a response on the table's socket that no request is waiting for, like
+// a late response.
 func (n *Net) Confuse() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -24,8 +24,8 @@ func (n *Net) Confuse() error {
 	return err
 }
 
-// Look is what Run does now and then.
+// Look performs one check.
 func (n *Net) Look() { n.check() }
 
-// NoEvents is the message that the kernel's events are not available.
+// NoEvents is the log message for a kernel without events.
 const NoEvents = noEvents

@@ -7,8 +7,8 @@ import (
 	"portolan.dev/portolan/internal/node/hostnet"
 )
 
-// TestLateAnswer: a table that can't be looked at, for an answer that came late, is
-// looked at and repaired by way of another socket.
+// TestLateAnswer checks that a table whose state cannot be read because of a late
+// response is checked and repaired through another socket.
 func TestLateAnswer(t *testing.T) {
 	if n := onNode(t); n == nil {
 		return

@@ -20,20 +20,20 @@ import (
 	"portolan.dev/portolan/internal/node/hostnet"
 )
 
-// asAgent is the variable that makes the test's program an agent, and holds its
-// settings.
+// asAgent is the environment variable that makes the test's program an agent. It holds
+// the agent's settings.
 const asAgent = "PORTOLAN_NODENET_AGENT"
 
-// settings of an agent.
+// settings are those of an agent.
 type settings struct {
-	Name      string // what it answers
+	Name      string // the name in its answers
 	Addresses []netip.Addr
-	Lasting   string // the kind of the device that stays; "" for none
+	Lasting   string // the kind of the persistent device; "" for none
 }
 
 const port = 53
 
-// drainFor is how long is waited for packets that came before.
+// drainFor is how long the agent waits for packets that arrived before.
 const drainFor = 20 * time.Millisecond
 
 func TestMain(m *testing.M) {
@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// agent installs, answers and repairs until it is told to end. It says on
-// standard output when it serves.
+// agent installs the network, answers and repairs until it is told to stop. It reports
+// on stdout when it serves.
 func agent(text string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -82,7 +82,8 @@ func agent(text string) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// Queries go elsewhere first; then those that came are answered.
+	// New queries are routed to the cluster's servers first; then the agent answers
+	// those that arrived.
 	if err := n.Undivert(); err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func agent(text string) error {
 	return n.Close()
 }
 
-// server answers whatever it is asked with its name and the question.
+// server answers every query with its name and the question.
 type server struct {
 	name  string
 	udp   *net.UDPConn
@@ -151,9 +152,9 @@ func (s *server) answerTCP() {
 	}
 }
 
-// drain ends without losing a packet that came. A UDP socket that is connected is
-// none that the system gives packets of others to, where another shares the port;
-// what came before is still there, and is answered.
+// drain stops without losing packets. If other sockets share the port, the kernel
+// delivers packets of other clients to those once this UDP socket is connected. Packets
+// that arrived before stay in the receive buffer and are answered.
 func (s *server) drain() error {
 	at := s.udp.LocalAddr().(*net.UDPAddr).AddrPort()
 	raw, err := s.udp.SyscallConn()
@@ -168,7 +169,7 @@ func (s *server) drain() error {
 	if err := raw.Control(func(fd uintptr) { connectErr = unix.Connect(int(fd), peer) }); err != nil || connectErr != nil {
 		return fmt.Errorf("connect: %w, %w", err, connectErr)
 	}
-	// The reader takes what is there, and then waits in vain.
+	// The reader takes the packets in the buffer and then times out.
 	if err := s.udp.SetReadDeadline(time.Now().Add(drainFor)); err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leadTo makes rules of NAT as kube-proxy does for a Service: queries for one
-// address go to another, from the node and from Pods.
+// leadTo adds NAT rules as kube-proxy does for a Service: queries for one address are
+// redirected to another, from the node and from Pods.
 func leadTo(t *testing.T, from, to netip.Addr) {
 	t.Helper()
 	family, at, length := nftables.TableFamilyIPv4, uint32(16), uint32(4)

@@ -22,12 +22,12 @@ import (
 
 var everything = slices.Concat(locals, clusters)
 
-// whole is how many things an agent with everything has: a device, four
-// addresses, and a table.
+// whole is the number of objects of a complete agent: a device, four addresses and a
+// table.
 const whole = 6
 
-// serveCluster starts the servers of the cluster, on the other node, which
-// kube-proxy's rules lead to.
+// serveCluster starts the cluster's servers on the other node, and the NAT rules that
+// lead to them.
 func (n *node) serveCluster(t *testing.T) {
 	t.Helper()
 	within(t, n.other, func() {
@@ -41,9 +41,9 @@ func (n *node) serveCluster(t *testing.T) {
 	}
 }
 
-// TestAnswers: the addresses answer, in both families, over UDP and TCP, on the
-// node and in a Pod; nothing of that is tracked; the device has those addresses
-// alone, and no route of multicast.
+// TestAnswers checks that the addresses answer in both families, over UDP and TCP, on
+// the node and in a Pod; that none of that is tracked; and that the device has only
+// those addresses and no multicast route.
 func TestAnswers(t *testing.T) {
 	n := onNode(t)
 	if n == nil {
@@ -75,8 +75,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestUsableAtOnce: packets for the addresses come here when Install returns; the
-// kernel makes the route of an IPv6 address a little later than the address.
+// TestUsableAtOnce checks that packets for the addresses arrive when Install returns.
+// The kernel adds the route of an IPv6 address shortly after the address.
 func TestUsableAtOnce(t *testing.T) {
 	if onNode(t) == nil {
 		return
@@ -95,7 +95,7 @@ func TestUsableAtOnce(t *testing.T) {
 	}
 }
 
-// TestKilled: nothing is left of an agent that is killed, or that ends.
+// TestKilled checks that an agent that is killed or stops leaves nothing.
 func TestKilled(t *testing.T) {
 	if onNode(t) == nil {
 		return
@@ -115,10 +115,10 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// harm is what somebody does to an agent's things.
+// harm is a change by others to an agent's objects.
 type harm struct {
 	does func(t *testing.T, a *agentProcess)
-	says string // what is said to be missing
+	says string // what the log says is missing
 }
 
 func removeDevice(t *testing.T, a *agentProcess) {
@@ -154,7 +154,7 @@ var harmsToDevice = map[string]harm{
 	"IPv6 address removed": {removeAddress(local6), "address fd00::a"},
 }
 
-// TestRepairsDevice: what is done to the device is undone at once.
+// TestRepairsDevice checks that changes to the device are repaired at once.
 func TestRepairsDevice(t *testing.T) {
 	n := onNode(t)
 	if n == nil {
@@ -173,7 +173,7 @@ func TestRepairsDevice(t *testing.T) {
 			if has := left(t); len(has) != whole {
 				t.Errorf("%s: there is %q", claim, has)
 			}
-			// A second repair is not before RepairEvery.
+			// A second repair does not happen before RepairEvery.
 			time.Sleep(time.Until(begin.Add(hostnet.RepairEvery + 200*time.Millisecond)))
 		}
 		a.stop(t)
@@ -203,7 +203,7 @@ func TestCantRepair(t *testing.T) {
 	a.await(t, "repairs: 1 <nil>")
 }
 
-// TestOwner: others can't remove the table, or change it.
+// TestOwner checks that other processes cannot remove or change an owned table.
 func TestOwner(t *testing.T) {
 	n := onNode(t)
 	if n == nil {
@@ -234,8 +234,8 @@ func TestOwner(t *testing.T) {
 	n.asks(t, "agent", everything...)
 }
 
-// TestRepairsPlainTable: what is done to a table without an owner is undone at
-// the next look.
+// TestRepairsPlainTable checks that changes to a table without an owner are repaired at
+// the next check.
 func TestRepairsPlainTable(t *testing.T) {
 	n := onNode(t)
 	if n == nil {
@@ -267,8 +267,8 @@ func TestRepairsPlainTable(t *testing.T) {
 	}
 }
 
-// TestClusterIP: while the agent runs it answers on the cluster DNS IP; when it
-// is killed, kube-proxy's rules apply, and the cluster's servers answer.
+// TestClusterIP checks that the agent answers on the cluster DNS IP while it runs. When
+// it is killed, kube-proxy's rules apply and the cluster's servers answer.
 func TestClusterIP(t *testing.T) {
 	n := onNode(t)
 	if n == nil {
@@ -302,8 +302,8 @@ func TestClusterIP(t *testing.T) {
 	}
 }
 
-// TestHandOver: a new agent comes while the old one serves, which then goes; no
-// query is lost.
+// TestHandOver checks that no query is lost if a new agent starts while the old one
+// serves and then stops.
 func TestHandOver(t *testing.T) {
 	n := onNode(t)
 	if n == nil {
@@ -336,8 +336,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestHandOverKilled: as TestHandOver, but the old one is killed. What is lost is
-// what waited for it.
+// TestHandOverKilled is like TestHandOver, but the old agent is killed. Only the
+// queries waiting for it are lost.
 func TestHandOverKilled(t *testing.T) {
 	n := onNode(t)
 	if n == nil {
@@ -359,8 +359,8 @@ func TestHandOverKilled(t *testing.T) {
 	}
 }
 
-// TestLasting: where nothing goes with the process, the next agent takes over
-// what a killed one left, and removes it at its end.
+// TestLasting checks that, if nothing is removed with the process, the next agent takes
+// over the objects of a killed one and removes them when it stops.
 func TestLasting(t *testing.T) {
 	n := onNode(t)
 	if n == nil {
@@ -382,8 +382,8 @@ func TestLasting(t *testing.T) {
 	}
 }
 
-// TestNoTUN: where there is no /dev/net/tun, the log says so, and the device is a
-// lasting one, or the error says what was tried.
+// TestNoTUN checks that without /dev/net/tun the log says so and the device is
+// persistent, or the error names what was tried.
 func TestNoTUN(t *testing.T) {
 	if onNode(t) == nil {
 		return
@@ -404,18 +404,19 @@ func TestNoTUN(t *testing.T) {
 	}
 }
 
-// TestNoRights: the error says which right is missing.
+// TestNoRights checks that the error names the missing capability.
 func TestNoRights(t *testing.T) {
 	if onNode(t) == nil {
 		return
 	}
-	// Who has all rights in a user namespace has none in the network's.
+	// A process with all capabilities in a new user namespace has none in the network
+	// namespace.
 	if says := fails(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}); !strings.Contains(says, "NET_ADMIN") {
 		t.Errorf("it says %q", says)
 	}
 }
 
-// TestNoIPv6: the error says what to do, and IPv4 alone works.
+// TestNoIPv6 checks that the error names the cure, and that IPv4 alone works.
 func TestNoIPv6(t *testing.T) {
 	if onNode(t) == nil {
 		return
@@ -427,7 +428,8 @@ func TestNoIPv6(t *testing.T) {
 	startAgent(t, settings{Name: "agent", Addresses: []netip.Addr{local4}}).stop(t)
 }
 
-// fails runs an agent that can't install, and gives what it says; "" if it can.
+// fails runs an agent whose Install should fail, and returns its error; "" if it does
+// not fail.
 func fails(t *testing.T, as *syscall.SysProcAttr) string {
 	t.Helper()
 	text, err := json.Marshal(settings{Name: "agent", Addresses: everything})
@@ -442,7 +444,7 @@ func fails(t *testing.T, as *syscall.SysProcAttr) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestNoEvents: the message has the interval of checks.
+// TestNoEvents checks that the message has the interval of checks.
 func TestNoEvents(t *testing.T) {
 	if want := " every " + hostnet.CheckEvery.String(); !strings.HasSuffix(hostnet.NoEvents, want) {
 		t.Errorf("NoEvents = %q, want it to end with %q", hostnet.NoEvents, want)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// sender asks an address from the Pod again and again, each time from another
-// port, as resolvers do, and counts what is not answered.
+// sender sends queries to an address from the Pod repeatedly, each from a different
+// port, as resolvers do. It counts those without an answer.
 type sender struct {
 	sockets []*net.UDPConn
 	to      netip.AddrPort
@@ -22,7 +22,7 @@ type sender struct {
 	mu      sync.Mutex
 	sent    int
 	waiting map[uint32]bool
-	last    string // who answered the latest query
+	last    string // the name in the latest answer
 	latest  uint32
 }
 
@@ -47,7 +47,7 @@ func (n *node) startSender(t *testing.T, to netip.Addr) *sender {
 	return s
 }
 
-// send sends until it is stopped.
+// send sends queries until it is stopped.
 func (s *sender) send() {
 	tick := time.NewTicker(senderPause)
 	defer tick.Stop()
@@ -86,7 +86,7 @@ func (s *sender) receive(conn *net.UDPConn) {
 	}
 }
 
-// await waits until a query that is sent from now on is answered by name.
+// await waits until name answers a query that is sent from now on.
 func (s *sender) await(t *testing.T, name string) {
 	t.Helper()
 	s.mu.Lock()
@@ -99,8 +99,7 @@ func (s *sender) await(t *testing.T, name string) {
 	})
 }
 
-// end gives how many queries were sent, and how many of them not answered within
-// a second.
+// end returns the number of queries sent, and the number not answered within a second.
 func (s *sender) end(t *testing.T) (sent, lost int) {
 	t.Helper()
 	close(s.stop)

@@ -20,14 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inside is set in the node's namespaces.
+// inside is the environment variable that is set in the node's namespaces.
 const inside = "PORTOLAN_NODENET_INSIDE"
 
-// patience is how long is waited for what must come.
+// patience is the time after which a test fails.
 const patience = 20 * time.Second
 
-// Addresses of the world. A Pod asks from a network namespace of its own, by way
-// of a veth, as it does on a node.
+// These are the addresses of the test network. A Pod sends queries from a separate
+// network namespace, through a veth, as it does on a node.
 var (
 	local4, local6     = netip.MustParseAddr("169.254.20.10"), netip.MustParseAddr("fd00::a")
 	cluster4, cluster6 = netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:10:96::a")
@@ -42,19 +42,19 @@ var (
 	clusters = []netip.Addr{cluster4, cluster6}
 )
 
-// node is the node's network namespace, where the test runs, beside a Pod's and
-// another node's, which is the way out.
+// node is the node's network namespace, in which the test runs. It has the namespaces
+// of a Pod and of another node, to which its default route leads.
 type node struct{ pod, other *os.File }
 
-// onNode runs this test in namespaces of its own: of the network, and of mounts.
-// It gives nil outside of them.
+// onNode runs this test in new network and mount namespaces. Outside of them it returns
+// nil.
 func onNode(t *testing.T) *node {
 	t.Helper()
 	if os.Getenv(inside) != "" {
 		return newNode(t)
 	}
 	t.Parallel()
-	// The child dies with the thread that made it.
+	// The child is killed when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	own := &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
@@ -73,7 +73,7 @@ func onNode(t *testing.T) *node {
 	return nil
 }
 
-// possible tells why there can be no node.
+// possible returns the reason why the namespaces cannot be created, or nil.
 func possible(own *syscall.SysProcAttr) error {
 	try := exec.Command("true")
 	try.SysProcAttr = own
@@ -104,15 +104,15 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// useAtOnce makes IPv6 addresses usable without asking whether somebody else has
-// them, which takes seconds.
+// useAtOnce disables duplicate address detection for IPv6 addresses, which takes
+// seconds.
 func useAtOnce(t *testing.T) {
 	t.Helper()
 	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/all/accept_dad", []byte("0"), 0))
 	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0))
 }
 
-// attach makes a namespace with addresses, behind a device of the node.
+// attach creates a namespace with addresses, connected to a device of the node.
 func attach(t *testing.T, device string, node []netip.Prefix, addrs ...netip.Prefix) *os.File {
 	t.Helper()
 	namespace := newNamespace(t)
@@ -131,7 +131,7 @@ func attach(t *testing.T, device string, node []netip.Prefix, addrs ...netip.Pre
 	return namespace
 }
 
-// newNamespace makes a network namespace that nobody is in.
+// newNamespace creates an unused network namespace.
 func newNamespace(t *testing.T) *os.File {
 	t.Helper()
 	type made struct {
@@ -140,7 +140,7 @@ func newNamespace(t *testing.T) *os.File {
 	}
 	done := make(chan made)
 	go func() {
-		runtime.LockOSThread() // and it ends with the goroutine
+		runtime.LockOSThread() // the thread ends with the goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			done <- made{nil, err}
 			return
@@ -155,14 +155,14 @@ func newNamespace(t *testing.T) *os.File {
 	return m.file
 }
 
-// within does something in a namespace; sockets that it opens stay there.
+// within calls do in a namespace. Sockets that do opens stay in it.
 func within(t *testing.T, namespace *os.File, do func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
 		var err error
 		defer func() { done <- err }()
-		runtime.LockOSThread() // and it ends with the goroutine
+		runtime.LockOSThread() // the thread ends with the goroutine
 		if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err == nil {
 			do()
 		}
@@ -185,7 +185,7 @@ func up(t *testing.T, device string) netlink.Link {
 	return link
 }
 
-// give gives a device addresses.
+// give adds addresses to a device.
 func give(t *testing.T, device string, prefixes ...netip.Prefix) {
 	t.Helper()
 	link := up(t, device)
@@ -195,15 +195,15 @@ func give(t *testing.T, device string, prefixes ...netip.Prefix) {
 	}
 }
 
-// agentProcess is an agent.
+// agentProcess is the process of an agent.
 type agentProcess struct {
 	cmd    *exec.Cmd
 	device string
-	lines  chan string // of its log, after the first
+	lines  chan string // of its log, after the first line
 	ended  chan struct{}
 }
 
-// startAgent starts one and waits until it serves.
+// startAgent starts an agent and waits until it serves.
 func startAgent(t *testing.T, s settings) *agentProcess {
 	t.Helper()
 	text, err := json.Marshal(s)
@@ -229,7 +229,7 @@ func startAgent(t *testing.T, s settings) *agentProcess {
 	return a
 }
 
-// await gives the next line of the log with the word.
+// await returns the next line of the log that contains word.
 func (a *agentProcess) await(t *testing.T, word string) string {
 	t.Helper()
 	timeout := time.After(patience)
@@ -249,13 +249,13 @@ func (a *agentProcess) await(t *testing.T, word string) string {
 	}
 }
 
-// kill is kill -9.
+// kill kills the process with SIGKILL.
 func (a *agentProcess) kill() {
 	_ = a.cmd.Process.Kill()
 	<-a.ended
 }
 
-// stop ends it as it should.
+// stop stops the process in the orderly way.
 func (a *agentProcess) stop(t *testing.T) {
 	t.Helper()
 	must(t, a.cmd.Process.Signal(syscall.SIGTERM))
@@ -269,7 +269,8 @@ func (a *agentProcess) stop(t *testing.T) {
 	}
 }
 
-// ask asks once, and gives who answered, or why nobody did in the time.
+// ask sends one query and returns the name in the answer, or the error if there is none
+// in time.
 func ask(network string, addr netip.Addr, within time.Duration) string {
 	conn, err := net.DialTimeout(network, netip.AddrPortFrom(addr, port).String(), within)
 	if err != nil {
@@ -298,14 +299,15 @@ func plain(err error) string {
 	return err.Error()
 }
 
-// asks asks every address over UDP and TCP, from the node and from the Pod.
+// asks checks the answers of every address over UDP and TCP, from the node and from the
+// Pod.
 func (n *node) asks(t *testing.T, want string, addrs ...netip.Addr) {
 	t.Helper()
 	everywhere := func(from string) {
 		for _, addr := range addrs {
 			for _, network := range []string{"udp", "tcp"} {
 				got := ask(network, addr, time.Second)
-				if got != want { // the first packet may wait for neighbors to be found
+				if got != want { // the first packet may wait for neighbor discovery
 					got = ask(network, addr, patience)
 				}
 				if got != want {
@@ -318,7 +320,7 @@ func (n *node) asks(t *testing.T, want string, addrs ...netip.Addr) {
 	within(t, n.pod, func() { everywhere("Pod") })
 }
 
-// until waits for a condition, and gives how long that took.
+// until waits for a condition and returns how long that took.
 func until(t *testing.T, what string, is func() bool) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -331,7 +333,7 @@ func until(t *testing.T, what string, is func() bool) time.Duration {
 	return time.Since(begin)
 }
 
-// left is what there is of agents: devices, addresses, tables.
+// left returns what agents have left: devices, addresses and tables.
 func left(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -352,7 +354,7 @@ func left(t *testing.T) []string {
 	return append(all, tables(t)...)
 }
 
-// tables of agents.
+// tables returns the tables of agents.
 func tables(t *testing.T) (all []string) {
 	t.Helper()
 	tables, err := rules(t).ListTables()
@@ -372,7 +374,7 @@ func rules(t *testing.T) *nftables.Conn {
 	return conn
 }
 
-// tracked gives the entries of connection tracking with the address.
+// tracked returns the connection tracking entries with the address.
 func tracked(t *testing.T, addr netip.Addr) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/nf_conntrack")
@@ -390,7 +392,7 @@ func tracked(t *testing.T, addr netip.Addr) (all []string) {
 	return all
 }
 
-// holder is the kind of lasting device that this kernel has.
+// holder returns the kind of persistent device that this kernel supports.
 func holder(t *testing.T) string {
 	t.Helper()
 	for _, kind := range []string{"dummy", "bridge"} {

@@ -1,5 +1,6 @@
-// Package app assembles what a Pod sees of a cluster: its resolv.conf, its
-// variables, and why a name resolves or not, from a model that was read once.
+// Package app reports what a Pod sees of a cluster: its resolv.conf, its environment
+// variables for Services, and why a name resolves or not. It uses a model that was read
+// once.
 package app
 
 import (
@@ -20,7 +21,7 @@ import (
 	"portolan.dev/portolan/internal/pod/serviceenv"
 )
 
-// Inspector answers what the Pods of a cluster see.
+// Inspector reports what the Pods of a cluster see.
 type Inspector struct {
 	settings config.Config
 	compiled *config.Compiled
@@ -28,29 +29,28 @@ type Inspector struct {
 	dns      *respond.Responder
 }
 
-// New makes an Inspector of a model and of what answers its Pods' DNS queries. It
-// fails on a bad configuration.
+// New returns an Inspector of the model in store. dns answers its Pods' queries. New
+// returns an error if the settings are invalid.
 func New(settings config.Config, store *cluster.Store, dns *respond.Responder) (*Inspector, error) {
 	compiled, err := settings.Compile()
 	return &Inspector{settings: settings, compiled: compiled, store: store, dns: dns}, err
 }
 
-// NodeSettings are what a command is told of the nodes that Pods run on.
+// NodeSettings are the command line's settings of the nodes that Pods run on.
 type NodeSettings struct {
-	// ResolvConf is the file that the kubelet hands on to Pods; nil when it has
-	// none.
+	// ResolvConf is the file of the kubelet's setting resolvConf; nil if the setting is
+	// empty.
 	ResolvConf *resolvconf.Config
-	// ClusterDNS are the addresses that the kubelet gives to Pods; when there
-	// are none, those of the DNS Service.
+	// ClusterDNS are the addresses of the kubelet's setting clusterDNS. If empty, the
+	// addresses of the DNS Service are used.
 	ClusterDNS []netip.Addr
 }
 
-// usualClusterDNS is what the DNS Service has where nobody chose: kubeadm takes
-// the tenth address of the range of Services, 10.96.0.0/12.
+// usualClusterDNS is the default address of the DNS Service: kubeadm uses the tenth
+// address of the range of Services, 10.96.0.0/12.
 var usualClusterDNS = netip.AddrFrom4([4]byte{10, 96, 0, 10})
 
-// ReadNode reads a node's resolv.conf. Problems are lines that count for
-// nothing.
+// ReadNode reads a node's resolv.conf. Problems are lines that have no effect.
 func ReadNode(file string) (*resolvconf.Config, []resolvconf.Problem, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -60,8 +60,8 @@ func ReadNode(file string) (*resolvconf.Config, []resolvconf.Problem, error) {
 	return &config, problems, nil
 }
 
-// Domains are the cluster's, without the closing dot; the first is that which
-// Pods search.
+// Domains returns the cluster domains without the trailing dot. The first is the one in
+// the Pods' search lists.
 func (i *Inspector) Domains() (domains []string) {
 	for _, zone := range i.settings.DNS.Zones {
 		domains = append(domains, strings.TrimSuffix(zone, "."))
@@ -69,8 +69,8 @@ func (i *Inspector) Domains() (domains []string) {
 	return domains
 }
 
-// clusterDNS are the addresses that Pods ask, with what the settings say of
-// them; none when nothing says which they are.
+// clusterDNS returns the nameserver addresses of Pods, from the node's settings or else
+// from the DNS Service; none if they are unknown.
 func (i *Inspector) clusterDNS(v *cluster.View, n NodeSettings) []netip.Addr {
 	if len(n.ClusterDNS) > 0 {
 		return n.ClusterDNS
@@ -81,20 +81,21 @@ func (i *Inspector) clusterDNS(v *cluster.View, n NodeSettings) []netip.Addr {
 	return nil
 }
 
-// AssumedDNS is the address that Pods are taken to ask because nothing says
-// which it is, if so.
+// AssumedDNS returns the address that Pods are assumed to query, and reports whether it
+// is assumed because the actual address is unknown.
 func (i *Inspector) AssumedDNS(n NodeSettings) (addr netip.Addr, assumed bool) {
 	i.store.View(func(v *cluster.View) { assumed = len(i.clusterDNS(v, n)) == 0 })
 	return usualClusterDNS, assumed
 }
 
-// dnsService is the key of the Service of the cluster's DNS.
+// dnsService returns the key of the Service of the cluster DNS.
 func (i *Inspector) dnsService() cluster.Key {
 	ns, name, _ := strings.Cut(i.settings.DNS.NameServer.Service, "/")
 	return cluster.Key{Namespace: ns, Name: name}
 }
 
-// node is the node that a Subject's Pods run on, as far as it is known.
+// node returns the settings of the node that a Subject's Pods run on, as far as they
+// are known.
 func (i *Inspector) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) dnsconfig.NodeSettings {
 	node := dnsconfig.NodeSettings{
 		ResolvConf:     n.ResolvConf,
@@ -119,14 +120,14 @@ func (i *Inspector) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) 
 	return node
 }
 
-// Subject is the Pod or workload that a reference names.
+// Subject returns the Pod or workload that a reference names.
 func (i *Inspector) Subject(r dnsconfig.Reference) (s dnsconfig.Subject, err error) {
 	i.store.View(func(v *cluster.View) { s, err = r.Find(v) })
 	return s, err
 }
 
-// SubjectIn is the only Pod or workload in files of manifests or, when they have
-// several, the one that a reference names.
+// SubjectIn reads manifests and returns the Pod or workload that a reference names, or
+// their only one if r is nil.
 func SubjectIn(f source.Files, r *dnsconfig.Reference) (s dnsconfig.Subject, report manifest.Report, err error) {
 	store := cluster.NewStore()
 	report, err = source.ReadFiles(f, store)
@@ -136,13 +137,14 @@ func SubjectIn(f source.Files, r *dnsconfig.Reference) (s dnsconfig.Subject, rep
 	return s, report, err
 }
 
-// OnlySubject is the only Pod or workload of the cluster.
+// OnlySubject returns the only Pod or workload of the cluster.
 func (i *Inspector) OnlySubject() (s dnsconfig.Subject, err error) {
 	i.store.View(func(v *cluster.View) { s, err = chosen(v, nil) })
 	return s, err
 }
 
-// chosen is the Pod or workload that a reference names, or the only one.
+// chosen returns the Pod or workload that a reference names, or the only one if r is
+// nil.
 func chosen(v *cluster.View, r *dnsconfig.Reference) (dnsconfig.Subject, error) {
 	all := dnsconfig.Subjects(v)
 	switch {
@@ -156,17 +158,17 @@ func chosen(v *cluster.View, r *dnsconfig.Reference) (dnsconfig.Subject, error) 
 	return dnsconfig.Subject{}, fmt.Errorf("there are %s; name one of them", dnsconfig.JoinSubjects(all))
 }
 
-// ResolvConf is what a Pod gets, and what is wrong with it.
+// ResolvConf is a Pod's resolv.conf, its hostname, and the problems with them.
 type ResolvConf struct {
 	dnsconfig.Resolution
 	Hostname dnsconfig.Hostname
-	// Refused are what an API server refuses the Pod for.
+	// Refused are the API server's errors for the Pod.
 	Refused []*dnsconfig.FieldError
-	// NotStarted is why the Pod does not start, nil if it does.
+	// NotStarted is the reason why the Pod does not start; nil if it does.
 	NotStarted error
 }
 
-// ResolvConf computes what a Subject's Pods get.
+// ResolvConf computes the resolv.conf and the hostname of a Subject's Pods.
 func (i *Inspector) ResolvConf(s *dnsconfig.Subject, n NodeSettings) (r ResolvConf) {
 	i.store.View(func(v *cluster.View) {
 		pod, node := s.Settings(), i.node(v, s, n)
@@ -178,7 +180,7 @@ func (i *Inspector) ResolvConf(s *dnsconfig.Subject, n NodeSettings) (r ResolvCo
 	return r
 }
 
-// ServiceEnv computes the variables that a Subject's Pods get for Services.
+// ServiceEnv computes the environment variables for Services of a Subject's Pods.
 func (i *Inspector) ServiceEnv(s *dnsconfig.Subject) (e serviceenv.Environment) {
 	i.store.View(func(v *cluster.View) { e = serviceenv.Compute(v, s.Namespace, s.Spec) })
 	return e

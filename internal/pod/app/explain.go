@@ -15,23 +15,23 @@ import (
 	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
-// Question is what Explain is asked.
+// Question is the input of Explain.
 type Question struct {
 	Name    string
 	Type    dnswire.Type // 0 is A and AAAA
 	Subject dnsconfig.Subject
 	Libc    dnsconfig.Libc
 	Node    NodeSettings
-	// Live has the servers asked that the Pod's resolv.conf names or, if it is
-	// valid, the one at Server in place of them; else the model answers for the
-	// cluster's DNS, and nobody for others.
+	// Live sends the queries to the nameservers of the Pod's resolv.conf or, if Server
+	// is valid, to Server instead. Otherwise the model answers for the cluster DNS, and
+	// other servers are not queried.
 	Live   bool
 	Server netip.AddrPort
-	// TCP has them asked over TCP whatever the resolver does.
+	// TCP sends all live queries over TCP, whatever the resolver does.
 	TCP bool
 }
 
-// Explain says what becomes of a name in a Pod.
+// Explain explains how a name resolves in a Pod, or why it does not.
 func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explanation) {
 	i.store.View(func(v *cluster.View) {
 		node := i.node(v, &q.Subject, q.Node)
@@ -47,8 +47,8 @@ func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explana
 	return e
 }
 
-// askModel answers for the cluster's DNS as the server would, but for names that
-// are not the cluster's.
+// askModel returns a QueryFunc that answers for the cluster DNS from the model. It
+// sends no queries for names outside the cluster.
 func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.QueryFunc {
 	worker := i.dns.NewWorker(0)
 	var client respond.Client
@@ -58,7 +58,7 @@ func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.
 	searched := i.searched()
 	agents := slices.Concat(clusterDNS, i.compiled.Webhook.NodeDNS)
 	return func(server netip.Addr, q stubresolver.Query) explain.Answer {
-		if !slices.Contains(agents, server.Unmap()) && !server.IsLinkLocalUnicast() { // which is an agent, or a node's cache
+		if !slices.Contains(agents, server.Unmap()) && !server.IsLinkLocalUnicast() { // no agent or node cache
 			return explain.Answer{NotAsked: server.String() + " is not the cluster's DNS, and was not asked; --live asks it"}
 		}
 		packet, err := packetOf(q)
@@ -73,7 +73,7 @@ func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.
 		switch {
 		case later != nil:
 			return explain.Answer{NotAsked: notOurs}
-		case len(wire) == 0: // by a rule
+		case len(wire) == 0: // dropped by a rule
 			return explain.Answer{Loss: stubresolver.Timeout}
 		}
 		m, err := dnswire.ParseMessage(wire)
@@ -90,8 +90,8 @@ func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.
 	}
 }
 
-// searched gives what the server looks for in place of a name that says what it
-// shall be searched for in; nil for any other.
+// searched returns a function that returns the names the server tries for a name that
+// carries search paths; nil for any other name.
 func (i *Inspector) searched() func(text string) []string {
 	r := autopath.New(i.compiled.DNS.Autopath)
 	return func(text string) (names []string) {
@@ -103,7 +103,7 @@ func (i *Inspector) searched() func(text string) []string {
 		for n := range s.Len() {
 			wire := s.Append(nil, n)
 			if wire == nil {
-				continue // no name can be so long
+				continue // the name would be too long
 			}
 			if name, _, err := dnsname.FromWire(append(wire, 0)); err == nil {
 				names = append(names, name.String())
@@ -113,13 +113,13 @@ func (i *Inspector) searched() func(text string) []string {
 	}
 }
 
-// notOurs is why nobody is asked without --live.
+// notOurs is the note on names outside the cluster without --live.
 const notOurs = "outside the cluster, no server was queried; use --live"
 
-// notSearched is why a search is not ended without it.
+// notSearched is the note on a search without --live that found no name of the cluster.
 const notSearched = "its search paths have no name of the cluster, and no server was queried for others; use --live"
 
-// packetOf is a question as a query of a resolver.
+// packetOf returns the packet of a resolver's query.
 func packetOf(q stubresolver.Query) ([]byte, error) {
 	return dnswire.NewQuery(
 		dnswire.QuerySpec{

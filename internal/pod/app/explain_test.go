@@ -15,7 +15,7 @@ import (
 	"portolan.dev/portolan/internal/pod/explain"
 )
 
-// trouble reads the example in which each name fails for another reason.
+// trouble reads the example in which each name fails for a different reason.
 func trouble(t *testing.T) *world {
 	t.Helper()
 	c := config.Default()
@@ -40,8 +40,7 @@ func subject(t *testing.T, d *world, reference string) dnsconfig.Subject {
 	return s
 }
 
-// TestExplain: each name of the example ends as it should, and the first
-// diagnosis is the right one.
+// TestExplain checks the outcome and the first diagnosis of each name of the example.
 func TestExplain(t *testing.T) {
 	d := trouble(t)
 	tests := []struct {
@@ -51,7 +50,7 @@ func TestExplain(t *testing.T) {
 		outcome    string
 		packets    int
 		rule       string // "" is no diagnosis
-		cure       string // a part of it
+		cure       string // part of the cure
 	}{
 		{"web", "shop/client", 0, dnsconfig.Glibc, "found", 2, "", ""},
 		{"web", "shop/client", 0, dnsconfig.Musl, "found", 2, "", ""},
@@ -101,8 +100,9 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestExplainSearched: with one search domain a name takes one query of each type,
-// which is told where there are many; and no name is denied that may be another's.
+// TestExplainSearched checks that with one search domain a lookup sends one query of
+// each type, that the cure of other lookups mentions it, and that the outcome for a
+// name outside the cluster is marked as assumed.
 func TestExplainSearched(t *testing.T) {
 	d := trouble(t)
 	for name, want := range map[string]string{
@@ -111,7 +111,7 @@ func TestExplainSearched(t *testing.T) {
 		"www.example.com":                 "A, AAAA: NXDOMAIN (assumed: its search paths have no name of the cluster",
 	} {
 		client := subject(t, d, "shop/client")
-		spec := *client.Spec // the model's
+		spec := *client.Spec // the model owns the original
 		spec.DNSPolicy = string(dnsconfig.ClusterFirstWithAutopath)
 		client.Spec = &spec
 		var text strings.Builder
@@ -128,18 +128,19 @@ func TestExplainSearched(t *testing.T) {
 	}
 }
 
-// searched is a Pod as the webhook makes it: one search domain stands for all.
+// searched returns a Pod as the webhook changes it: one search domain replaces all
+// others.
 func searched(s dnsconfig.Subject) dnsconfig.Subject {
-	spec := *s.Spec // the model's
+	spec := *s.Spec // the model owns the original
 	spec.DNSPolicy = string(dnsconfig.None)
 	spec.DNSConfig = &cluster.DNSConfig{Nameservers: []string{"169.254.20.10", "10.96.0.10"}, Searches: []string{"search.shop.cluster.local.ap.k8s.io"}}
 	s.Spec = &spec
 	return s
 }
 
-// TestExplainSearchedAlias: a search ends at an alias that leads out of the
-// cluster, as a resolver's own does, and who has the one search domain is not told
-// to have others.
+// TestExplainSearchedAlias checks that a search ends at an alias to a name outside the
+// cluster, as a resolver's search does, and that a Pod that has the one search domain
+// is not advised to change its policy.
 func TestExplainSearchedAlias(t *testing.T) {
 	c := config.Default()
 	c.Manifests = "../../../examples/shop"
@@ -160,8 +161,8 @@ func TestExplainSearchedAlias(t *testing.T) {
 	}
 }
 
-// TestExplainSearchedDiagnosis: a name that is searched for is explained as the
-// names that it stands for: as with ClusterFirst.
+// TestExplainSearchedDiagnosis checks that a name with search paths has the same
+// diagnosis as with ClusterFirst.
 func TestExplainSearchedDiagnosis(t *testing.T) {
 	d := trouble(t)
 	for _, test := range []struct {
@@ -178,7 +179,7 @@ func TestExplainSearchedDiagnosis(t *testing.T) {
 		{"gifts", 0, "found"},
 		{"wbe", 0, "no such name"},
 		{"nothing", 0, "no such name"},
-		{"web", dnswire.TypeAAAA, "no such name"}, // as glibc takes an alias without records
+		{"web", dnswire.TypeAAAA, "no such name"}, // as glibc treats an alias without records
 		{"postgres.data", dnswire.TypeAAAA, "no such name"},
 		{"www.example.com", 0, "not known"},
 	} {
@@ -196,7 +197,8 @@ func TestExplainSearchedDiagnosis(t *testing.T) {
 	}
 }
 
-// TestResolvConf: a Pod gets the DNS Service's address, and the node's domains.
+// TestResolvConf checks that a Pod gets the DNS Service's address and the node's search
+// domains.
 func TestResolvConf(t *testing.T) {
 	d := trouble(t)
 	pod := subject(t, d, "shop/client")
@@ -255,9 +257,9 @@ metadata: {name: cached, namespace: shop}
 spec: {dnsPolicy: None, dnsConfig: {nameservers: [169.254.20.10], searches: [shop.svc.cluster.local, svc.cluster.local, cluster.local], options: [{name: ndots, value: "5"}]}}
 `
 
-// TestExplainManifests: what a control plane would make is not blamed on
-// manifests; what is not the cluster's is not said to be absent; and each cure
-// that says what to ask for works, by the same resolver.
+// TestExplainManifests checks that manifests are not blamed for objects that a control
+// plane would create, that names outside the cluster are not said to be absent, and
+// that each name suggested by a cure resolves.
 func TestExplainManifests(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "all.yaml")
 	if err := os.WriteFile(file, []byte(unmade), 0o600); err != nil {

@@ -11,25 +11,25 @@ import (
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
-// Found is a finding, and where what it is about stands.
+// Found is a finding with its position in the manifests.
 type Found struct {
 	Rule     string        `json:"rule"`
 	Severity lint.Severity `json:"severity"`
-	// Object is kind and key, such as "service shop/web"; "" of a document that
-	// does not say what it describes.
+	// Object is kind and key, such as "service shop/web"; "" for a document that does
+	// not name its object.
 	Object  string `json:"object,omitempty"`
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"`
-	// File and Line, from 1, are where it stands; none in a cluster that was
-	// read from the API.
+	// File and Line, from 1, are the position; "" and 0 for a cluster read from the
+	// API.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 }
 
-// Findings judges the cluster that was loaded, and what is wrong with its
-// manifests, by the rules that are wanted. They are in order of file and line;
-// where there are none, of object and rule.
+// Findings checks the loaded cluster by the wanted rules, and reports the problems of
+// its manifests. The findings are ordered by file and line or, without files, by object
+// and rule.
 func (i *Inspector) Findings(l source.Loaded, n NodeSettings, wanted func(rule string) bool) []Found {
 	var all []Found
 	i.store.View(func(v *cluster.View) {
@@ -53,8 +53,7 @@ func (i *Inspector) Findings(l source.Loaded, n NodeSettings, wanted func(rule s
 	return all
 }
 
-// ignored reports whether an annotation of the object says not to judge it by the
-// rule.
+// ignored reports whether an annotation of the object lists the rule as ignored.
 func ignored(l source.Loaded, f *lint.Finding) bool {
 	for _, list := range l.Annotations(f.Object.Kind, f.Object.Key, lint.IgnoreAnnotation) {
 		for rule := range strings.SplitSeq(list, ",") {
@@ -66,9 +65,10 @@ func ignored(l source.Loaded, f *lint.Finding) bool {
 	return false
 }
 
-// place is where a finding stands. A slice that mirrors legacy Endpoints stands
-// nowhere: its Service does. For what else no file declares, such as a Namespace
-// that objects are in, it is a place near by: GitHub refuses results without.
+// place returns the position of a finding. For an EndpointSlice that mirrors legacy
+// Endpoints it is the position of its Service. For any other object that no file
+// declares, such as the Namespace of objects, it is the position of an object of that
+// namespace: GitHub rejects results without a position.
 func place(l source.Loaded, f *lint.Finding) (file string, line int) {
 	file, line, ok := l.Where(f.Object.Kind, f.Object.Key, f.Field)
 	if ok {
@@ -86,8 +86,8 @@ func place(l source.Loaded, f *lint.Finding) (file string, line int) {
 	return l.Near(f.Object.Namespace)
 }
 
-// inManifests are the problems of documents as findings, but for those that a
-// rule tells, too.
+// inManifests returns the problems of documents as findings, except those that a rule
+// reports as well.
 func inManifests(l source.Loaded, told []Found) (all []Found) {
 	for _, p := range l.Problems {
 		if slices.ContainsFunc(told, func(f Found) bool {
@@ -108,13 +108,13 @@ func inManifests(l source.Loaded, told []Found) (all []Found) {
 	return all
 }
 
-// rules are the checks over the model.
+// rules returns a Linter for the model.
 func (i *Inspector) rules(v *cluster.View, n NodeSettings) *lint.Linter {
 	c := &lint.Linter{View: v, DNSService: i.dnsService()}
 	for _, domain := range i.Domains() {
 		c.Domains = append(c.Domains, strings.ToLower(domain))
 	}
-	nodes := make(map[string]dnsconfig.NodeSettings) // by name; "" where it is not known
+	nodes := make(map[string]dnsconfig.NodeSettings) // by name; "" if the node is unknown
 	c.Node = func(s *dnsconfig.Subject) dnsconfig.NodeSettings {
 		name := ""
 		if s.Pod != nil {

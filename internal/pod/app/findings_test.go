@@ -12,8 +12,9 @@ import (
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
-// TestFindings: findings stand where their objects do, a problem is told once,
-// and what mirrors legacy Endpoints stands where its Service does.
+// TestFindings checks that findings have the position of their objects, that each
+// problem is reported once, and that mirrored legacy Endpoints have the position of
+// their Service.
 func TestFindings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "all.yaml")
 	text := `apiVersion: v1
@@ -65,7 +66,7 @@ metadata: {name: Orders}
 	if !slices.Equal(got, want) {
 		t.Errorf("Findings = %q, want %q", got, want)
 	}
-	// What no file declares stands where something of its namespace does.
+	// An object that no file declares has the position of an object of its namespace.
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"a.yaml": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: orders\n",
@@ -84,7 +85,7 @@ metadata: {name: Orders}
 	}
 }
 
-// findings are all that is found in manifests.
+// findings returns all findings in manifests.
 func findings(t *testing.T, path string) []Found {
 	t.Helper()
 	c := config.Default()
@@ -93,8 +94,8 @@ func findings(t *testing.T, path string) []Found {
 	return d.Findings(d.loaded, NodeSettings{}, func(string) bool { return true })
 }
 
-// TestOwnManifests: what this repository deploys has no errors, with charts,
-// settings and templates beside the manifests.
+// TestOwnManifests checks that the manifests in this repository have no errors. Charts,
+// settings and templates are beside them.
 func TestOwnManifests(t *testing.T) {
 	found := findings(t, "../../../deploy")
 	for _, f := range found {
@@ -107,8 +108,8 @@ func TestOwnManifests(t *testing.T) {
 	}
 }
 
-// TestIgnoredRules: an object's annotation, or that of its Pods' template, names
-// rules that it is not to be judged by.
+// TestIgnoredRules checks that the annotation of an object or of its Pod template
+// disables rules.
 func TestIgnoredRules(t *testing.T) {
 	const text = `apiVersion: v1
 kind: List

@@ -15,12 +15,12 @@ import (
 	"portolan.dev/portolan/internal/pod/stubresolver"
 )
 
-// liveTime is how long a server may take, as long as resolvers wait for it
-// (resolv.conf(5), timeout).
+// liveTime is the timeout of a query, the default of resolvers (resolv.conf(5),
+// timeout).
 const liveTime = 5 * time.Second
 
-// askLive asks servers on port 53 or, if it is valid, the given one in their
-// place; over TCP alone if it is to be.
+// askLive returns a QueryFunc that queries servers on port 53 or, if instead is valid,
+// the server at instead. With tcp it uses TCP only.
 func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.QueryFunc {
 	return func(server netip.Addr, q stubresolver.Query) explain.Answer {
 		q.TCP = q.TCP || tcp
@@ -39,7 +39,7 @@ func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.Quer
 	}
 }
 
-// exchange asks one question, and waits for its answer for liveTime.
+// exchange sends one query and waits for its answer for up to liveTime.
 func exchange(ctx context.Context, server netip.AddrPort, q stubresolver.Query) (*dnswire.Message, error) {
 	packet, err := packetOf(q)
 	if err != nil {
@@ -78,7 +78,7 @@ func exchange(ctx context.Context, server netip.AddrPort, q stubresolver.Query) 
 	}
 }
 
-// overTCP asks on a connection: a length goes before each message (RFC 1035,
+// overTCP sends a query over a connection, with a length before each message (RFC 1035,
 // section 4.2.2).
 func overTCP(conn net.Conn, packet []byte) (*dnswire.Message, error) {
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(packet))), packet...)); err != nil {

@@ -10,7 +10,7 @@ import (
 	"portolan.dev/portolan/internal/kube/source"
 )
 
-// world is a cluster that was read once from manifests.
+// world is a cluster read once from manifests.
 type world struct {
 	*Inspector
 	loaded source.Loaded

@@ -12,15 +12,15 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig/podrand"
 )
 
-// generated is a Pod on a node, made at random; text is the node's resolv.conf.
+// generated is a random Pod on a random node. text is the node's resolv.conf.
 type generated struct {
 	pod  PodSettings
 	node NodeSettings
 	text string
 }
 
-// TestDifferential holds Resolve to the oracle below, over generated Pods and
-// nodes, and asserts that each policy and each limit was met.
+// TestDifferential compares Resolve with the oracle below for generated Pods and nodes.
+// It checks that each policy and each limit occurred.
 func TestDifferential(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 1))
 	met := make(map[string]int)
@@ -52,8 +52,8 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// eventsOf are the events of warnings as a sorted set, with nameservers and
-// searches apart.
+// eventsOf returns the events of warnings as a sorted set, with separate events for
+// nameservers and searches.
 func eventsOf(warnings []Warning) []string {
 	var list []string
 	for _, w := range warnings {
@@ -112,8 +112,8 @@ func generate(random *rand.Rand) generated {
 	return g
 }
 
-// oracle is the text of the Pod's resolv.conf, and the kubelet's events, worked
-// out line by line from the documents' rules. It shares no code with Resolve.
+// oracle returns the text of the Pod's resolv.conf and the kubelet's events. It follows
+// the rules of the documentation line by line and shares no code with Resolve.
 func oracle(g generated) (text string, events []string) {
 	event := func(name string) {
 		if !slices.Contains(events, name) {
@@ -122,7 +122,7 @@ func oracle(g generated) (text string, events []string) {
 	}
 	servers, searches, words := oracleNode(g)
 
-	// The policy's part.
+	// Apply the policy.
 	policy := string(g.pod.Policy)
 	switch policy {
 	case "", "Nearest":
@@ -170,7 +170,7 @@ func oracle(g generated) (text string, events []string) {
 		}
 	}
 
-	// The Pod's part.
+	// Merge dnsConfig.
 	if c := g.pod.DNSConfig; c != nil {
 		servers = first(append(servers, c.Nameservers...))
 		searches = first(append(searches, c.Searches...))
@@ -179,7 +179,7 @@ func oracle(g generated) (text string, events []string) {
 		}
 	}
 
-	// The limits.
+	// Apply the limits.
 	if len(servers) > 3 {
 		servers = servers[:3]
 		event("DNSConfigForming nameservers")
@@ -206,7 +206,7 @@ func oracle(g generated) (text string, events []string) {
 	return text, events
 }
 
-// oracleNode reads the node's file: three lists of words.
+// oracleNode parses the node's resolv.conf into three lists of words.
 func oracleNode(g generated) (servers, searches, words []string) {
 	for line := range strings.SplitSeq(g.text, "\n") {
 		fields := strings.Fields(line)
@@ -229,7 +229,7 @@ func oracleNode(g generated) (servers, searches, words []string) {
 	return servers, searches, words
 }
 
-// oracleOption puts an option where one of its name is, or last.
+// oracleOption replaces the option of the same name, or appends the option.
 func oracleOption(words []string, o resolvconf.Option) []string {
 	word := o.Name
 	if o.Value != "" {
@@ -244,7 +244,7 @@ func oracleOption(words []string, o resolvconf.Option) []string {
 	return append(words, word)
 }
 
-// first keeps the first of each.
+// first removes duplicates and keeps the first of each.
 func first(list []string) []string {
 	var kept []string
 	for i, s := range list {
@@ -255,7 +255,8 @@ func first(list []string) []string {
 	return kept
 }
 
-// Resolve neither changes nor keeps what it is given.
+// TestResolveLeavesItsArgumentsAlone checks that Resolve neither changes nor retains
+// its arguments.
 func TestResolveLeavesItsArgumentsAlone(t *testing.T) {
 	text := "nameserver 10.1.1.10\nsearch a. b\noptions ndots:1 rotate\n"
 	config, _, err := resolvconf.Parse(strings.NewReader(text))

@@ -11,7 +11,7 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig/podrand"
 )
 
-// nodeConf is a node's resolv.conf of this text.
+// nodeConf parses the text of a node's resolv.conf.
 func nodeConf(t *testing.T, text string) *resolvconf.Config {
 	t.Helper()
 	config, problems := ParseNode(text)
@@ -21,7 +21,7 @@ func nodeConf(t *testing.T, text string) *resolvconf.Config {
 	return &config
 }
 
-// node is that of the KEP's examples, with a node's own addresses.
+// node returns the node of the KEP's examples, with addresses.
 func node(t *testing.T) NodeSettings {
 	t.Helper()
 	return NodeSettings{
@@ -33,7 +33,7 @@ func node(t *testing.T) NodeSettings {
 	}
 }
 
-// options are made from their text, such as "ndots:5" or "edns0".
+// options parses options such as "ndots:5" or "edns0".
 func options(texts ...string) []resolvconf.Option {
 	var list []resolvconf.Option
 	for _, text := range texts {
@@ -43,7 +43,7 @@ func options(texts ...string) []resolvconf.Option {
 	return list
 }
 
-// The examples that the documents print, byte for byte.
+// TestPublishedExamples checks the examples in the documentation, byte for byte.
 func TestPublishedExamples(t *testing.T) {
 	custom := &DNSConfig{
 		Nameservers: []string{"1.2.3.4"},
@@ -204,7 +204,7 @@ func TestParseNode(t *testing.T) {
 	}
 }
 
-// names are n search domains of length octets each.
+// names returns n search domains of length octets each.
 func names(n, length int) []string {
 	list := make([]string, n)
 	for i := range list {
@@ -229,7 +229,7 @@ func TestWarnings(t *testing.T) {
 	tests := map[string]struct {
 		pod  PodSettings
 		node NodeSettings
-		want []string // with the reason before
+		want []string // preceded by the reason
 	}{
 		"an ordinary Pod has none": {PodSettings{}, node(t), nil},
 		"Custom":                   {PodSettings{Policy: Custom}, node(t), []string{` spec.dnsPolicy: the API server does not accept Custom: the policy is called None since Kubernetes 1.9`}},
@@ -336,7 +336,7 @@ func TestCheckNode(t *testing.T) {
 
 func TestHostnameOf(t *testing.T) {
 	long := strings.Repeat("a", 60) + "--.-bcd"
-	fqdn := func(n int) PodSettings { // its FQDN has n octets
+	fqdn := func(n int) PodSettings { // the FQDN has n octets
 		return PodSettings{Namespace: "ns", Name: "web", Hostname: strings.Repeat("h", n-len(".sub.ns.svc.cluster.local")), Subdomain: "sub", SetHostnameAsFQDN: true}
 	}
 	tests := map[string]struct {

@@ -9,8 +9,8 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig/podrand"
 )
 
-// FuzzResolve gives what no API server would let pass. What comes out has to be
-// within the limits, and a resolv.conf that reads as what it was made from.
+// FuzzResolve passes settings that the API server would refuse. The result must be
+// within the limits and must be a resolv.conf that parses to the same configuration.
 func FuzzResolve(f *testing.F) {
 	f.Add("ClusterFirst", "nameserver ::1\nsearch a. b\noptions ndots:1\n", "cluster.local", "::1 192.0.2.1", "a,b.,c d", "ndots,edns0", "2", "web")
 	f.Add("None", "", "", "x 010.0.0.1 fe80::1%e", ".,,\n", "a:b, ,:", ":\x00", strings.Repeat("-", 70))

@@ -14,7 +14,7 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig/podrand"
 )
 
-// The texts are those of an API server of Kubernetes 1.36.
+// TestValidate uses the error texts of the API server of Kubernetes 1.36.
 func TestValidate(t *testing.T) {
 	tests := map[string]struct {
 		pod  PodSettings
@@ -85,8 +85,8 @@ func texts(errs []*FieldError) []string {
 	return list
 }
 
-// TestValidateAgreesWithTheLibrary compares names and addresses, good and bad,
-// with what Kubernetes' own library says of them, word for word.
+// TestValidateAgreesWithTheLibrary compares the errors for valid and invalid names and
+// addresses, word for word, with those of the Kubernetes library.
 func TestValidateAgreesWithTheLibrary(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 2))
 	spec := field.NewPath("spec")
@@ -145,7 +145,7 @@ func invalid(path *field.Path, value string, details []string) field.ErrorList {
 	return list
 }
 
-// spell is up to n of the characters.
+// spell returns up to n random characters of the given ones.
 func spell(random *rand.Rand, characters string, n int) string {
 	all := []rune(characters)
 	var b strings.Builder

@@ -14,7 +14,8 @@ import (
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
-// generator makes objects by chance, of few names, so that they meet.
+// generator generates random objects. It uses few names, so that the objects refer to
+// each other.
 type generator struct{ *rand.Rand }
 
 func (g generator) word() string {
@@ -65,7 +66,7 @@ func (g generator) service() *cluster.Service {
 	if g.IntN(4) == 0 {
 		s.ExternalName = podrand.Pick(g.Rand, "", "10.0.0.1", "::1", ".", "cluster.local", "..", g.word(), g.word()+"."+g.namespace()) + podrand.Pick(g.Rand, "", ".", ".svc", ".svc.cluster.local", ".svc.cluster.local.")
 	}
-	for range g.IntN(4) { // may be fewer than the ports, or more
+	for range g.IntN(4) { // fewer than the ports, or more
 		s.Targets = append(s.Targets, podrand.Pick(g.Rand, "", "80", "99999", "-1", g.word()))
 	}
 	return s
@@ -151,7 +152,7 @@ func (g generator) networkPolicy() *cluster.NetworkPolicy {
 	return &cluster.NetworkPolicy{Key: g.key(), Pods: cluster.Selector{Labels: g.labels()}, Ingress: g.IntN(2) == 0, Egress: g.IntN(2) == 0, IngressRules: g.policyRules(), EgressRules: g.policyRules()}
 }
 
-// store has a few objects of each kind, of which some kinds may not be loaded.
+// store returns a Store with a few objects of each kind. Some kinds may not be loaded.
 func (g generator) store() *cluster.Store {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
@@ -174,8 +175,8 @@ func (g generator) store() *cluster.Store {
 	return store
 }
 
-// FuzzAll: whatever there is, All gives the same each time, in order, by known
-// rules and of objects that are there.
+// FuzzAll checks that, for any cluster, the findings are the same each time, in order,
+// and those of known rules.
 func FuzzAll(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
@@ -211,8 +212,8 @@ func FuzzAll(f *testing.F) {
 	})
 }
 
-// TestEveryRuleIsMet: what is made by chance breaks most rules, so that the
-// property above is not one of nothing.
+// TestEveryRuleIsMet checks that generated clusters break most rules, so that FuzzAll
+// covers them.
 func TestEveryRuleIsMet(t *testing.T) {
 	met := make(map[string]bool)
 	for seed := range uint64(400) {
@@ -226,8 +227,9 @@ func TestEveryRuleIsMet(t *testing.T) {
 	}
 }
 
-// big is a cluster of that many Services, each with four Pods, a Deployment,
-// and a slice; of some the selector is wrong, and Namespaces have a policy.
+// big returns a cluster with the given number of Services, each with four Pods, a
+// Deployment and an EndpointSlice. Some Services have a wrong selector, and the
+// Namespaces have a NetworkPolicy.
 func big(services int) *cluster.Store {
 	store := cluster.NewStore()
 	store.Update(func(tx *cluster.Tx) {
@@ -260,8 +262,8 @@ func big(services int) *cluster.Store {
 	return store
 }
 
-// BenchmarkAll judges clusters of four Pods a Service; the time for one Service
-// is to stay the same.
+// BenchmarkAll checks clusters with four Pods per Service. The time per Service must
+// not grow with the cluster.
 func BenchmarkAll(b *testing.B) {
 	for _, services := range []int{1000, 10000} {
 		b.Run(strconv.Itoa(services), func(b *testing.B) {

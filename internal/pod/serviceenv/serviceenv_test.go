@@ -50,7 +50,7 @@ func lines(e Environment) (all []string) {
 	return all
 }
 
-// TestPage is the example of the page Services, "Environment variables".
+// TestPage checks the example of the page Services, "Environment variables".
 func TestPage(t *testing.T) {
 	page := strings.Fields(`
 REDIS_PRIMARY_SERVICE_HOST=10.0.0.11
@@ -94,7 +94,7 @@ DNS_SERVICE_PORT_DNS_UDP=53`)
 	}
 }
 
-// TestCounting: which Services count, by the hosts that are given.
+// TestCounting checks which Services get variables, by the hosts in the result.
 func TestCounting(t *testing.T) {
 	api := service("default", "kubernetes", at("10.96.0.1"))
 	none := cluster.PodSpec{NoServiceLinks: true}
@@ -137,8 +137,8 @@ func TestCounting(t *testing.T) {
 	}
 }
 
-// TestClash: two Services that make one name are told, and one counts whatever
-// the order of the model's map.
+// TestClash checks that two Services with the same variable names are reported, and
+// that the result does not depend on the order of the model's map.
 func TestClash(t *testing.T) {
 	for range 20 {
 		e := of(cluster.PodSpec{}, service("shop", "redis", nil), service("shop", "redis-service", at("10.0.0.12")))
@@ -154,7 +154,7 @@ func TestClash(t *testing.T) {
 	}
 }
 
-// many is an environment of a little more than size octets.
+// many returns an environment of a little more than size octets.
 func many(size int) (e Environment) {
 	for i, n := 0, 0; n < size; i++ {
 		more := Environment{Variables: variables(service("shop", fmt.Sprintf("service-number-%d", i), nil))}
@@ -164,8 +164,8 @@ func many(size int) (e Environment) {
 	return e
 }
 
-// TestSize: Linux starts a program whose environment has a size within the limit
-// with room for the rest, and none beyond it.
+// TestSize checks that Linux starts a program if the Size of its environment leaves
+// room within the limit, and does not start it above the limit.
 func TestSize(t *testing.T) {
 	program, err := exec.LookPath("prlimit")
 	if err != nil {

@@ -62,7 +62,7 @@ func TestGolang(t *testing.T) {
 	})
 }
 
-// A candidate that is too long is passed over.
+// TestGolangLong checks that a candidate that is too long is skipped.
 func TestGolangLong(t *testing.T) {
 	label := strings.Repeat("l", 63)
 	name := label + "." + label + "." + label + ".l" // 193 octets

@@ -88,8 +88,8 @@ func TestMusl(t *testing.T) {
 	})
 }
 
-// A candidate too long for musl's buffer is passed over; one that only DNS finds
-// too long ends the search.
+// TestMuslLong checks that a candidate that is too long for musl's buffer is skipped,
+// and that one that is too long for DNS only ends the search.
 func TestMuslLong(t *testing.T) {
 	label := strings.Repeat("l", 63)
 	name := label + "." + label + "." + label + ".l" // 193 octets

@@ -13,10 +13,10 @@ import (
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 )
 
-// world is what the servers know: by name, words that are types with records, or
-// one of nodata, alias, servfail, refused, formerr, timeout, closed, for all
-// types or as TYPE=word; TYPE*N are N records. Over UDP, tc goes with a type. A name of the second
-// server alone is written 2/NAME; other names are NXDOMAIN.
+// world holds the servers' answers by name. A value has words: types with records, or
+// one of nodata, alias, servfail, refused, formerr, timeout and closed, for all types
+// or as TYPE=word. TYPE*N are N records. Over UDP, tc can be combined with a type.
+// 2/NAME is an answer of the second server only. All other names are NXDOMAIN.
 type world map[string]string
 
 func (w world) ask(servers []netip.Addr) ServerFunc {
@@ -75,7 +75,7 @@ func (world) reply(text string, q Query) Response {
 	return reply
 }
 
-// conf is a resolv.conf whose lines are separated by semicolons.
+// conf parses a resolv.conf whose lines are separated by semicolons.
 func conf(tb testing.TB, text string) resolvconf.Config {
 	tb.Helper()
 	c, problems, err := resolvconf.Parse(strings.NewReader(strings.ReplaceAll(text, ";", "\n")))
@@ -91,8 +91,8 @@ const pod = "search shop.svc.k svc.k k;nameserver 10.0.0.1;options ndots:5"
 // two is pod with two servers.
 const two = pod + ";nameserver 10.0.0.2"
 
-// dump is a Trace in one line: each candidate with its rounds in brackets, in
-// which servers are numbered from 1, and TCP is t.
+// dump returns a Trace as one line: each candidate with its rounds in brackets. Servers
+// are numbered from 1, and t marks TCP.
 func dump(tr Trace, servers []netip.Addr) string {
 	var b strings.Builder
 	for _, t := range tr.Candidates {
@@ -133,7 +133,7 @@ type lookup struct {
 	host  string // the Pod's hostname
 }
 
-// types by mnemonic.
+// types maps mnemonics to types.
 var types = map[string]dnswire.Type{
 	"": 0, "A": dnswire.TypeA, "AAAA": dnswire.TypeAAAA, "SRV": dnswire.TypeSRV, "TXT": dnswire.TypeTXT,
 }
@@ -159,7 +159,7 @@ func testTable(t *testing.T, libc dnsconfig.Libc, table map[string]lookup) {
 	}
 }
 
-// TestUnknown: nobody's resolver does nothing.
+// TestUnknown checks that the lookup of an unknown resolver sends no query.
 func TestUnknown(t *testing.T) {
 	got := Resolve(Lookup{Conf: conf(t, pod), Name: "web"}, world{}.ask(nil))
 	if len(got.Candidates) > 0 || got.Outcome != Untried || got.Why == "" {
@@ -167,7 +167,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestPackets counts what is on the wire, and says where it comes from.
+// TestPackets checks the number of packets, and the cause and search domain of each
+// candidate.
 func TestPackets(t *testing.T) {
 	got := Resolve(Lookup{Libc: dnsconfig.Glibc, Conf: conf(t, pod), Name: "www.example.com"}, world{"www.example.com.": "A AAAA"}.ask(nil))
 	if got.Packets() != 8 || len(got.Candidates) != 4 {
@@ -186,7 +187,7 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// TestWords: each outcome and cause has words of its own.
+// TestWords checks that each outcome and cause has a different text.
 func TestWords(t *testing.T) {
 	seen := make(map[string]bool)
 	for o := Untried; o <= Crashed; o++ {
@@ -200,7 +201,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestAton goes by inet_aton(3).
+// TestAton follows inet_aton(3).
 func TestAton(t *testing.T) {
 	for text, want := range map[string]bool{
 		"10.0.0.1": true, "127.1": true, "1": true, "0x7f.1": true, "017700000001": true, "4294967295": true, "1.2.65535": true,
@@ -213,8 +214,8 @@ func TestAton(t *testing.T) {
 	}
 }
 
-// FuzzResolve: whatever is looked up, it ends, after no more queries than its
-// candidates, servers and attempts allow, and always in the same way.
+// FuzzResolve checks that every lookup ends, sends no more queries than its candidates,
+// servers and attempts allow, and is deterministic.
 func FuzzResolve(f *testing.F) {
 	for _, seed := range []struct {
 		conf, host, name string
@@ -241,7 +242,7 @@ func FuzzResolve(f *testing.F) {
 		if again := Resolve(l, chance(answers)); !reflect.DeepEqual(got, again) {
 			t.Errorf("%+v is\n%+v and\n%+v", l, got, again)
 		}
-		candidates := 3 * (len(c.Searches) + 3) // glibc may go through them again
+		candidates := 3 * (len(c.Searches) + 3) // glibc may repeat the lookup
 		if packets := got.Packets(); len(got.Candidates) > candidates || packets > candidates*maxNameservers*goMaxAttempts*4 {
 			t.Errorf("%+v: %d tries, %d packets", l, len(got.Candidates), packets)
 		}
@@ -252,7 +253,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// chance answers by numbers that follow from the question alone.
+// chance returns a ServerFunc whose answers depend on the seed and the query only.
 func chance(seed uint64) ServerFunc {
 	return func(server netip.Addr, q Query) Response {
 		n := seed
@@ -270,7 +271,8 @@ func chance(seed uint64) ServerFunc {
 	}
 }
 
-// checkTries: what is sent is a name, and only the last candidate is found.
+// checkTries checks that only valid names are queried and that only the last candidate
+// is found.
 func checkTries(t *testing.T, tr Trace) {
 	t.Helper()
 	for i, try := range tr.Candidates {

@@ -1,5 +1,7 @@
 # Short names for what is done often.
 
+MODULES := . bench test/e2e test/deploy
+
 .PHONY: help build test quick check fmt lint fuzz docs release release-verify bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
 
 help: ## what there is
@@ -12,18 +14,18 @@ test: ## everything that CI runs
 	bash test/all
 
 quick: ## the inner loop: format, build, vet, and the tests that are fast
-	@test -z "$$(gofmt -l bench cmd docs internal test)" || { gofmt -l bench cmd docs internal test; exit 1; }
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go build ./...
 	go vet ./...
 	go test -vet=off -short ./internal/...
 
 fmt: ## format, and wrap lines over 120 columns
-	for module in . test/e2e test/deploy bench; do \
+	for module in $(MODULES); do \
 		(cd $$module && go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint fmt) || exit 1; \
 	done
 
 lint: ## golangci-lint in all modules
-	for module in . test/e2e test/deploy bench; do \
+	for module in $(MODULES); do \
 		(cd $$module && go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run) || exit 1; \
 	done
 

@@ -2,11 +2,12 @@ module portolan.dev/portolan/tools
 
 go 1.26.0
 
+// Tools of contributors and of CI. They have a module of their own so that what they
+// require never changes what the program is built from.
 tool (
 	github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	golang.org/x/perf/cmd/benchstat
 	golang.org/x/tools/cmd/deadcode
-	honnef.co/go/tools/cmd/staticcheck
 )
 
 require (

@@ -56,6 +56,7 @@ var arrows = []arrow{
 	{"cli", "ops/admin", "names the dumps of a process"},
 	{"cli", "pod", "prints what Pods see"},
 	{"cli", "support/suggest", "suggests rules for misspelled ones"},
+	{"cli", "support/deadline", "a Corefile may block its reader"},
 
 	{"daemon", "cluster", "parts name the kinds they need"},
 	{"daemon", "config", "settings are reloaded"},

@@ -417,7 +417,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a suffix in the zone":           {"dns: {autopath: {suffix: ap.cluster.local}}", ":1: dns.autopath.suffix: ap.cluster.local. and the zone cluster.local. have names in common"},
 	"a suffix of reverse names":      {"dns: {autopath: {suffix: arpa}}", ":1: dns.autopath.suffix: arpa. and the zone in-addr.arpa. have names in common"},
 	"an option of many digits":       {"dns: {autopath: {option: 65536}}", ":1: dns.autopath.option: 65536 is not between 0 and 65535"},
-	"the option for metadata":           {"dns: {autopath: {option: 65002}}", ":1: dns.autopath.option: 65002 is the option METADATA"},
+	"the option for metadata":        {"dns: {autopath: {option: 65002}}", ":1: dns.autopath.option: 65002 is the option METADATA"},
 	"the option that the KEP wished": {"dns: {autopath: {option: 15}}", ":1: dns.autopath.option: 15 is the option EDE"},
 	"search paths of no range":       {"dns:\n  autopath:\n    clients: [x]", ":3: dns.autopath.clients: \"x\" is not a range, such as 10.0.0.0/8"},
 	"a search path of no name":       {"dns:\n  autopath:\n    hostPaths: [a, b..c]", ":3: dns.autopath.hostPaths: name \"b..c\": empty label"},

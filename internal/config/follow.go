@@ -54,8 +54,8 @@ type Follower struct {
 	// Reload requests Parse and Apply for an unchanged text.
 	Reload <-chan os.Signal
 
-	read  deadline.Call[[]byte]
-	parse deadline.Call[parsed]
+	read     deadline.Call[[]byte]
+	parse    deadline.Call[parsed]
 	failed   string // the last text that could not be applied, after a mark; "" for none
 	reported string // the error reported last; "" where the file is in force
 }

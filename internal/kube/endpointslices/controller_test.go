@@ -16,6 +16,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -177,6 +178,11 @@ func (a *apiServer) watchLate(action clienttesting.Action) (bool, watch.Interfac
 			case <-late.StopChan():
 				return
 			case e := <-w.ResultChan(): // which the tracker does not close
+				// API servers send only what the selector matches; the tracker sends all.
+				o := e.Object.(metav1.Object)
+				if !of.GetWatchRestrictions().Labels.Matches(labels.Set(o.GetLabels())) {
+					continue
+				}
 				time.Sleep(time.Duration(a.lag.Load()))
 				select {
 				case <-late.StopChan():

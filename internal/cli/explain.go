@@ -127,7 +127,7 @@ func (f *explainFlags) question(ctx context.Context, name string) (q podapp.Ques
 		return q, errors.New("NAME is empty")
 	}
 	if f.from == "" && f.pod.file == "" {
-		return q, errors.New("--from is missing: it says which Pod, such as --from shop/web-0")
+		return q, errors.New("--from is missing; name the Pod, such as --from shop/web-0")
 	}
 	q = podapp.Question{Name: name, Live: f.live, TCP: f.tcp}
 	var ok bool

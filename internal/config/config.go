@@ -135,12 +135,13 @@ func (c *Config) checkSource() error {
 	switch {
 	case c.Simulate.Enabled && c.Manifests == "":
 		return key.Errorf("simulate.enabled",
-			"a cluster is made of manifests, and there are none; give a directory of them (manifests)")
+			"there are no manifests to simulate a cluster from; set manifests to a directory")
 	case c.Manifests != "" && c.Kubernetes.Kubeconfig != "":
-		return key.Errorf("kubernetes.kubeconfig", "the cluster is read from manifests already; give one of both")
+		return key.Errorf("kubernetes.kubeconfig",
+			"the cluster is read from manifests; set only one of manifests and kubeconfig")
 	case c.Manifests != "" && c.Snapshot.File != "" && !c.Simulate.Enabled:
 		return key.Errorf("snapshot.file", "a snapshot is of the Kubernetes API; "+
-			"manifests are there at every start, but for made-up addresses (simulate)")
+			"with manifests it needs simulate.enabled, whose addresses it keeps")
 	}
 	return c.Kubernetes.Check()
 }

@@ -95,7 +95,7 @@ func (t *Transfer) compileKeys(m *CompiledTransfer) error {
 		case err != nil:
 			return key.ItemErrorf("dns.transfer.keys.name", i, "%w", err)
 		case name.IsRoot():
-			return key.ItemErrorf("dns.transfer.keys.name", i, "the root is no key's name")
+			return key.ItemErrorf("dns.transfer.keys.name", i, "the root is not a name for a key")
 		case slices.ContainsFunc(m.Sender.Keys, func(k transfer.KeyFile) bool { return k.Name == name }):
 			return key.ItemErrorf("dns.transfer.keys.name", i, "%q is given twice", k.Name)
 		case !algorithm.IsKnown():

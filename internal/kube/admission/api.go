@@ -88,7 +88,7 @@ func (c *APIConfig) restConfig() (*rest.Config, error) {
 	case err == nil:
 		return cfg, nil
 	case errors.Is(err, rest.ErrNotInCluster):
-		return nil, errors.New("no cluster to serve: this is no Pod of a cluster; give --kubeconfig FILE")
+		return nil, errors.New("no cluster to serve: not running in a Pod; give --kubeconfig FILE")
 	case clientcmd.IsEmptyConfig(err): // its text names another way to configure
 		return nil, fmt.Errorf("kubernetes api: %s: no server: current-context leads to no cluster", c.Kubeconfig)
 	}

@@ -80,7 +80,7 @@ type Source struct {
 }
 
 // ErrSelector is wrapped when a label selector is invalid.
-var ErrSelector = errors.New("is no label selector")
+var ErrSelector = errors.New("is not a label selector")
 
 // New returns a Source. It fails when the kubeconfig can't be read or is
 // incomplete, or when a selector is invalid. It does not need the API to be

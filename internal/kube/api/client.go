@@ -40,7 +40,7 @@ var codecs = func() serializer.CodecFactory {
 
 // ErrNoCluster is New's error when it is not told which cluster to read.
 var ErrNoCluster = errors.New(
-	"no cluster to read: this is no Pod of a cluster; give --kubeconfig FILE or --manifests DIR")
+	"no cluster to read: not running in a Pod; give --kubeconfig FILE or --manifests DIR")
 
 // clients are the REST clients, one per API group. They are made again after a
 // failure if the configuration changed: its address, certificates or token.

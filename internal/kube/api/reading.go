@@ -153,7 +153,7 @@ func (r *reading) open(ctx context.Context, options metav1.ListOptions) (watch.I
 // found records that the API is watched again. It needs mu.
 func (r *reading) found() {
 	if r.problem != nil || r.doubted {
-		r.source.cfg.Log.Info("kubernetes api is heard again", "resource", r.resource.Resource)
+		r.source.cfg.Log.Info("kubernetes api responds again", "resource", r.resource.Resource)
 	}
 	r.problem, r.causes, r.doubted = nil, nil, false
 	if r.watch != nil {
@@ -240,7 +240,7 @@ func (r *reading) doubt(limit time.Duration) *openWatch {
 	}
 	if !r.doubted {
 		r.doubted, r.lost = true, time.Now().Add(-silence)
-		r.source.cfg.Log.Warn("kubernetes api is silent; watching anew", "resource", r.resource.Resource,
+		r.source.cfg.Log.Warn("kubernetes api is silent; restarting the watch", "resource", r.resource.Resource,
 			"for", silence.Round(time.Second))
 	}
 	return r.watch
@@ -261,7 +261,7 @@ func (r *reading) failed(ctx context.Context, err error) {
 	const most = 16 // causes that are told apart
 	if c := cause(err); !slices.Contains(r.causes, c) && len(r.causes) < most {
 		r.causes = append(r.causes, c)
-		r.source.cfg.Log.Error("kubernetes api can't be read; what was read stays, and it is tried again",
+		r.source.cfg.Log.Error("kubernetes api can't be read; the last known state stays in use; retrying",
 			"resource", r.resource.Resource, "err", err)
 	}
 	r.problem = err

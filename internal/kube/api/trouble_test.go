@@ -57,7 +57,7 @@ func TestAPIErrors(t *testing.T) {
 			w.await("a line in the log", func() bool { return len(w.log.lines("can't be read")) > 0 })
 			w.wantLines(1, append(test.words, "can't be read", "resource=endpointslices")...)
 			w.wantLines(1, "level=ERROR")
-			w.wantLines(0, "heard again", "resource=endpointslices")
+			w.wantLines(0, "responds again", "resource=endpointslices")
 			w.awaitModel("refusing EndpointSlices", "Namespace default", "Service shop/web [10.0.0.1]", "EndpointSlice shop/web-1 of web: [10.1.0.1]")
 			const least = 200 * time.Millisecond
 			w.await("some staleness", func() bool { return w.status(cluster.KindEndpointSlice).Staleness >= least })
@@ -77,7 +77,7 @@ func TestAPIErrors(t *testing.T) {
 			if took := time.Since(over); took > soon {
 				t.Errorf("heard again after %s, want within %s", took, soon)
 			}
-			w.wantLines(1, "heard again", "resource=endpointslices")
+			w.wantLines(1, "responds again", "resource=endpointslices")
 		})
 	}
 }
@@ -223,13 +223,13 @@ func TestSilentWatch(t *testing.T) {
 	w.awaitRequests("services", before, 2)
 	w.await("staleness that goes on growing", func() bool { return w.status(cluster.KindService).Staleness > 2*w.cfg.Silence })
 	w.wantLines(1, "is silent", "resource=services")
-	w.wantLines(0, "heard again", "resource=services")
+	w.wantLines(0, "responds again", "resource=services")
 	w.awaitModel("a silence", "Namespace default", "Service shop/web [10.0.0.1]")
 
 	w.api.Misbehave(apitest.Fault{})
 	w.awaitModel("its end", "Namespace default", "Service shop/web [10.0.0.2]")
 	w.awaitHeard()
-	w.wantLines(1, "heard again", "resource=services")
+	w.wantLines(1, "responds again", "resource=services")
 }
 
 // TestSilentConnections checks that reopening connections closed for silence does not
@@ -249,7 +249,7 @@ func TestSilentConnections(t *testing.T) {
 		return len(w.requests("services", before)) > 0
 	})
 	w.wantLines(1, "is silent", "resource=services")
-	w.wantLines(0, "heard again", "resource=services")
+	w.wantLines(0, "responds again", "resource=services")
 	if st := w.status(cluster.KindService); st.Staleness < w.cfg.Silence {
 		t.Errorf("Staleness = %s after a silence of all, want %s or more", st.Staleness, w.cfg.Silence)
 	}

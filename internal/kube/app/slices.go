@@ -66,7 +66,7 @@ func (s *Slices) connect(settings *kubesettings.CompiledController) error {
 	}
 	reader, err := api.NewClient(client)
 	if errors.Is(err, api.ErrNoCluster) { // the text of that error mentions manifests
-		return errors.New("no cluster to write to: this is no Pod of a cluster; give --kubeconfig FILE")
+		return errors.New("no cluster to write to: not running in a Pod; give --kubeconfig FILE")
 	}
 	if err != nil {
 		return err

@@ -22,8 +22,10 @@ var (
 		"controller_queue_depth",
 		"Services that wait to be worked on; where this process does not lead, those that would be.",
 	)
-	sliceCount = metrics.Desc("controller_endpointslices", "EndpointSlices that the controller keeps up, as the API says.")
-	leads      = metrics.Desc("controller_leader", "Whether this process leads: 1, and 0 while it waits to take over.")
+	sliceCount = metrics.Desc(
+		"controller_endpointslices", "EndpointSlices that the controller manages, as listed by the API.",
+	)
+	leads = metrics.Desc("controller_leader", "Whether this process leads: 1, and 0 while it waits to take over.")
 )
 
 func newSlicesMetrics(leading func() bool) *slicesMetrics {

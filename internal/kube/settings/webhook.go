@@ -96,7 +96,7 @@ func (w *Webhook) compileNameservers(m *admission.Config) error {
 		}
 		if slices.Contains(m.ClusterDNS, addr) {
 			return key.ItemErrorf(
-				"webhook.nodeDNS", i, "%s is in webhook.clusterDNS, too; who asks that reaches the agent", addr,
+				"webhook.nodeDNS", i, "%s is in webhook.clusterDNS too; the agents' addresses must differ", addr,
 			)
 		}
 		m.NodeDNS = append(m.NodeDNS, addr)
@@ -119,7 +119,7 @@ func (w *Webhook) checkRules() error {
 	}{{"webhook.deny", w.Deny}, {"webhook.ignore", w.Ignore}} {
 		for i, rule := range list.rules {
 			if !known(rule) {
-				return key.ItemErrorf(list.key, i, "%q is no rule of the webhook's; docs/webhook.md lists them", rule)
+				return key.ItemErrorf(list.key, i, "%q is not a rule of the webhook; docs/webhook.md lists them", rule)
 			}
 		}
 	}

@@ -78,7 +78,7 @@ func stateOf(v *cluster.View, k cluster.Kind, statuses []api.Status) string {
 var (
 	sourceState = metrics.Desc("source_state", "1 for the current state of a kind of object.", "kind", "state")
 	staleness   = metrics.Desc(
-		"source_staleness_seconds", "Time since the API was last heard of a kind; 0 while it is heard.", "kind",
+		"source_staleness_seconds", "Time since the last response of the API for a kind; 0 while its watch is live.", "kind",
 	)
 	events       = metrics.Desc("source_events_total", "Events of a kind read from the API.", "kind", "type")
 	objects      = metrics.Desc("model_objects", "Objects in the model.", "kind")

@@ -51,7 +51,7 @@ func (o *OnNode) Bind(ctx context.Context) (serving []any, err error) {
 func (o *OnNode) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, func() {
 		if err := o.network.Undivert(); err != nil {
-			o.log.Warn("packets for the node's addresses keep coming here until the end", "err", err)
+			o.log.Warn("cannot remove the nftables rules; packets for the node's addresses still reach this process", "err", err)
 		}
 	})
 	return o.network.Divert()
@@ -78,7 +78,7 @@ func (o *OnNode) Close() {
 		return
 	}
 	if err := o.network.Close(); err != nil {
-		o.log.Error("the node's network is not as it was before", "err", err)
+		o.log.Error("cannot restore the node's network", "err", err)
 	}
 }
 
@@ -98,9 +98,10 @@ type collector struct{ *OnNode }
 
 var (
 	healthy = metrics.Desc(
-		"node_network_healthy", "Whether all that the agent put on its node was there at the last look.",
+		"node_network_healthy",
+		"1 if the agent's device, addresses and nftables rules were all present at the last check, otherwise 0.",
 	)
-	repairs = metrics.Desc("node_network_repairs_total", "Repairs of what the agent put on its node.")
+	repairs = metrics.Desc("node_network_repairs_total", "Repairs of the agent's device, addresses or nftables rules.")
 )
 
 // Describe sends the descriptions of all metrics.

@@ -124,9 +124,7 @@ func keyTables() string {
 	}
 	for _, section := range table {
 		if key.Section(section.Path) != "" {
-			if !table.IsSection(section.Path) {
-				row(&b, &section)
-			}
+			row(&b, &section)
 			continue
 		}
 		if table.IsSection(section.Path) {
@@ -139,11 +137,15 @@ func keyTables() string {
 const tableHead = "\n| Key | Type | Default | Values | Restart | Description |\n|---|---|---|---|---|---|\n"
 
 func row(b *strings.Builder, k *key.Key) {
-	value := config.DefaultText(k.Path)
+	value, restart := config.DefaultText(k.Path), k.RestartText()
 	if value != "" {
 		value = "`" + value + "`"
 	}
-	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Path, config.TypeName(k.Path), value, k.RangeText(), k.RestartText(), k.Description)
+	if table := config.Keys(); table.IsSection(k.Path) { // its keys have defaults
+		value, restart = "", ""
+	}
+	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n",
+		k.Path, config.TypeName(k.Path), value, k.RangeText(), restart, k.Description)
 }
 
 func keysOf(t *testing.T, text string) map[string]any {

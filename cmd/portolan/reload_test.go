@@ -98,6 +98,7 @@ func TestReloadOfEmptyFile(t *testing.T) {
 func TestReloadOfNamedPipe(t *testing.T) {
 	t.Parallel()
 	file := settings(t, "dns: {ttl: 7}")
+	text := contents(t, file)
 	p := start(t, "--config", file)
 	p.await(patience, web, "10.96.0.7")
 	if err := os.Remove(file); err != nil {
@@ -107,6 +108,15 @@ func TestReloadOfNamedPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.waitLog(`the configuration cannot be used; the one before stays in force.*no answer in time`)
+	replace(t, file, strings.Replace(text, "ttl: 7", "ttl: 8", 1))
+	p.waitLog(`msg="configuration reloaded"`)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/zero", file); err != nil {
+		t.Fatal(err)
+	}
+	p.waitLog(`the configuration cannot be used; the one before stays in force.*longer than 16 MiB`)
 	p.await(patience, web, "10.96.0.7") // the test's cleanup checks the exit status
 }
 
@@ -168,7 +178,22 @@ func TestReloadWithNamedPipesAsFiles(t *testing.T) {
 		}
 	}
 	handshake(t, p)
+	// Files that are regular again are read again.
+	for path := range texts {
+		replace(t, filepath.Join(dir, path), texts[path])
+	}
+	replace(t, filepath.Join(dir, "hosts"), "192.0.2.8 router.example\n")
+	p.await(patience, "router.example.", "192.0.2.8")
 	p.stop(syscall.SIGTERM)
+}
+
+// replace replaces whatever has a path by a file.
+func replace(t *testing.T, path, text string) {
+	t.Helper()
+	write(t, path+".new", text)
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // handshake completes a TLS handshake with the server.

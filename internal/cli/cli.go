@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,6 +16,7 @@ import (
 	"portolan.dev/portolan/internal/kube/manifest"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // Exit statuses.
@@ -165,7 +165,7 @@ func (f *sourceFlags) content() ([]byte, error) {
 	if f.config == "" {
 		return nil, nil
 	}
-	return os.ReadFile(f.config)
+	return deadline.ReadFile(f.config, deadline.File, deadline.Small)
 }
 
 // read returns the configuration: the defaults, the file, then the flags.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -158,7 +157,7 @@ func (f *serveFlags) corefileText() ([]byte, error) {
 	if f.stdin != nil {
 		return f.stdin, nil
 	}
-	return os.ReadFile(f.corefile)
+	return deadline.ReadFile(f.corefile, deadline.File, deadline.Small)
 }
 
 // interfaceAddrs returns the addresses of a network interface of this host.

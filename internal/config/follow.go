@@ -176,7 +176,7 @@ func (f *Follower) report(err error) {
 // ReadFile reads a configuration file. If reading blocks, as for a named pipe without a
 // writer, it returns an error after a few seconds.
 func ReadFile(path string) ([]byte, error) {
-	data, err := deadline.ReadFile(path, deadline.File)
+	data, err := deadline.ReadFile(path, deadline.File, deadline.Small)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}

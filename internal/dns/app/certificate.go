@@ -85,9 +85,17 @@ func (c *certificate) reload() {
 }
 
 func (c *certificate) read() error {
-	pair, err := tls.LoadX509KeyPair(c.file, c.key)
+	certificate, err := deadline.ReadFile(c.file, deadline.File, deadline.Small)
 	if err != nil {
 		return err
+	}
+	key, err := deadline.ReadFile(c.key, deadline.File, deadline.Small)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", c.file, c.key, err)
 	}
 	c.pair.Store(&pair)
 	return nil

@@ -110,7 +110,7 @@ func (d *DNS) clientCAs() (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := deadline.ReadFile(file, deadline.File)
+	text, err := deadline.ReadFile(file, deadline.File, deadline.Small)
 	if err != nil {
 		return nil, fmt.Errorf("dns.tls.clientCA: %w", err)
 	}

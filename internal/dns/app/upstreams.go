@@ -1,6 +1,7 @@
 package app
 
 import (
+	"crypto/x509"
 	"net"
 	"net/netip"
 	"reflect"
@@ -25,7 +26,7 @@ func (d *DNS) forwardFor(root config.Config, a, before *answers) (err error) {
 	a.forwarded = forwardSettings{
 		cfg.Forward, cfg.Cache, cfg.Listen, cfg.NameServer, cfg.Autopath.Option, cfg.Zones, root.Node,
 	}
-	if before != nil && reflect.DeepEqual(a.forwarded, before.forwarded) {
+	if before != nil && reflect.DeepEqual(a.forwarded, before.forwarded) && a.hasRootsOf(before) {
 		a.upstreams, a.cache = before.upstreams, before.cache
 		return nil
 	}
@@ -46,6 +47,20 @@ func (d *DNS) forwardFor(root config.Config, a, before *answers) (err error) {
 		StaleAfter:   time.Duration(cfg.Cache.StaleAfter),
 	})
 	return err
+}
+
+// hasRootsOf reports whether the certificate authorities of all upstreams are those of
+// before. Their files may have changed, although the settings did not.
+func (a *answers) hasRootsOf(before *answers) bool {
+	roots := func(a *answers) (all []*x509.CertPool) {
+		for i := range a.settings.DNS.Routes {
+			for _, u := range a.settings.DNS.Routes[i].Upstreams {
+				all = append(all, u.Roots)
+			}
+		}
+		return all
+	}
+	return slices.EqualFunc(roots(a), roots(before), (*x509.CertPool).Equal)
 }
 
 // forwardSettings are the settings that forwarding depends on.

@@ -206,6 +206,8 @@ type problem struct {
 	err  error
 }
 
+func (p *problem) Unwrap() error { return p.err }
+
 func (p *problem) Error() string {
 	if p.file == "" {
 		return fmt.Sprintf("line %d: %s", p.line, p.err)
@@ -245,20 +247,19 @@ func readSource(s source, before *list) (*list, error) {
 	if info, err := os.Stat(s.file); err == nil && before != nil && versionOf(info) == before.version {
 		return before, nil
 	}
-	file, err := os.Open(s.file)
+	file, err := deadline.Open(s.file, deadline.File, deadline.Large)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
 	l, err := parse(s, file)
+	if errors.Is(err, deadline.ErrExceeded) {
+		return nil, errors.Unwrap(err) // whatever the line
+	}
 	if err != nil {
 		return nil, err
 	}
-	l.version = versionOf(info)
+	l.version = versionOf(file.Stat())
 	return l, nil
 }
 
@@ -303,6 +304,9 @@ func (l *list) addBlocked(words []string) error {
 		return errors.New("an address without a name")
 	}
 	for _, w := range words {
+		if strings.HasPrefix(w, "*.") {
+			return fmt.Errorf("%s: a name blocks all names below it; write it without the asterisk", w)
+		}
 		name, err := dnsname.Parse(w)
 		if err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -86,7 +85,7 @@ func (r *route) readResolvConf(ctx context.Context, within time.Duration) (names
 }
 
 func (r *Route) parseResolvConf() (found nameservers, err error) {
-	file, err := os.Open(r.ResolvConf)
+	file, err := deadline.Open(r.ResolvConf, deadline.File, deadline.Small)
 	if err != nil {
 		return found, err
 	}

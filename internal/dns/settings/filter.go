@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/dns/dnsname"
@@ -40,7 +41,7 @@ func (d *DNS) compileRules(made *Compiled) error {
 		made.Rules.Rewrites = append(made.Rules.Rewrites, filter.Rewrite{From: from, To: to, Exact: w.Exact})
 	}
 	for i, n := range d.Block.Names {
-		name, err := dnsname.Parse(n)
+		name, err := parseTree(n)
 		switch {
 		case err != nil:
 			return key.ItemErrorf("dns.block.names", i, "%w", err)
@@ -92,9 +93,17 @@ func parsePrefixes(texts []string) (all []netip.Prefix, err error) {
 	return all, nil
 }
 
+// parseTree parses a name that stands for itself and all names below.
+func parseTree(text string) (dnsname.Name, error) {
+	if rest, wildcard := strings.CutPrefix(text, "*."); wildcard {
+		return dnsname.Name{}, fmt.Errorf("%q: a name includes all names below it; write %s", text, rest)
+	}
+	return dnsname.Parse(text)
+}
+
 func parseNames(texts []string) (all []dnsname.Name, err error) {
 	for _, text := range texts {
-		name, err := dnsname.Parse(text)
+		name, err := parseTree(text)
 		if err != nil {
 			return nil, err
 		}

@@ -83,7 +83,7 @@ func (r *Route) roots() (*x509.CertPool, error) {
 	if r.CA == "" {
 		return nil, nil
 	}
-	pem, err := deadline.ReadFile(r.CA, deadline.File)
+	pem, err := deadline.ReadFile(r.CA, deadline.File, deadline.Small)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -118,7 +117,7 @@ func (r *keyring) reread(ctx context.Context, log *slog.Logger, last error) (pro
 
 // readSecret reads a secret. Its errors do not reveal the file's content.
 func readSecret(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := deadline.Open(path, deadline.File, deadline.Small)
 	if err != nil {
 		return nil, err
 	}

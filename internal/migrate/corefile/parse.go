@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/coredns/caddy/caddyfile"
+
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // block is a server block.
@@ -180,7 +182,7 @@ func appendContent(all *bytes.Buffer, path string, data []byte, depth int) error
 			continue
 		}
 		for _, file := range importedFiles(path, d.Val()) {
-			data, err := os.ReadFile(file)
+			data, err := deadline.ReadFile(file, deadline.File, deadline.Small)
 			if err != nil {
 				return err
 			}

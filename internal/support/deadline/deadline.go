@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 )
@@ -94,13 +93,4 @@ func Until(ctx context.Context, grace time.Duration, f func() error) error {
 	case <-timer.C:
 		return ctx.Err()
 	}
-}
-
-// ReadFile is like os.ReadFile, but fails if reading takes longer than the given time.
-func ReadFile(path string, within time.Duration) ([]byte, error) {
-	data, err := new(Call[[]byte]).Do(context.Background(), within, func() ([]byte, error) { return os.ReadFile(path) })
-	if errors.Is(err, ErrExceeded) {
-		return nil, &os.PathError{Op: "read", Path: path, Err: err}
-	}
-	return data, err
 }

@@ -98,12 +98,15 @@ func (f Format) write(w io.Writer, write func(io.Writer) error) error {
 	return err
 }
 
+// maxSize is the largest state file, in octets.
+const maxSize = 1 << 30
+
 // Read passes the contents of the file at path to parse. If the file is damaged, of
 // another format or version, or rejected by parse, Read renames it to path.bad and
 // returns an error that wraps ErrForeign. If it does not exist, the error wraps
 // fs.ErrNotExist; if it blocks its reader, deadline.ErrExceeded.
 func (f Format) Read(path string, parse func(contents []byte) error) error {
-	data, err := deadline.ReadFile(path, deadline.File)
+	data, err := deadline.ReadFile(path, deadline.File, maxSize)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,8 @@
 # Short names for what is done often.
 
-MODULES := . bench test/e2e test/deploy
+MODULES := . bench test/e2e test/deploy test/attack
 
-.PHONY: help build test quick check fmt lint fuzz docs release release-verify bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
+.PHONY: help build test quick check fmt lint fuzz docs release release-verify attack bench bench-code bench-simulate bench-burst bench-forwarding bench-live bench-node bench-secondaries
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ lint: ## golangci-lint in all modules
 check: ## vet and the tests without the race detector
 	go vet ./...
 	go test ./...
+
+attack: ## each attack for 30 seconds, with what the server used; as root; docs/security.md
+	cd test/attack && go test -count=1 -v -time 30s -timeout 30m .
 
 FUZZTIME ?= 10m
 fuzz: ## each fuzz target in turn, for FUZZTIME

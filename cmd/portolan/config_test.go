@@ -90,6 +90,7 @@ var effects = map[string]func(*testing.T){
 	"snapshot.file":              effectOfSnapshotFile,
 	"snapshot.settle":            effectOfSettle,
 	"admin.listen":               effectOfAdminListen,
+	"admin.debug":                effectOfDebug,
 	"admin.pprof":                effectOfPProf,
 	"admin.maxStaleness":         effectOfMaxStaleness,
 	"lameduck":                   effectOfLameduck,

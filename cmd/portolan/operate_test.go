@@ -315,15 +315,20 @@ func effectOfAdminListen(t *testing.T) {
 	}
 }
 
-// effectOfPProf sends requests from an address of this host that is not loopback.
-func effectOfPProf(t *testing.T) {
+func effectOfDebug(t *testing.T) { wantOpened(t, "debug", "/debug/zone") }
+func effectOfPProf(t *testing.T) { wantOpened(t, "pprof", "/debug/pprof/cmdline") }
+
+// wantOpened checks that a key opens a page to addresses of this host that are not
+// loopback.
+func wantOpened(t *testing.T, key, path string) {
+	t.Helper()
 	host := ownAddress()
 	if !host.IsValid() {
 		t.Skip("this host has no address but loopback")
 	}
 	for setting, want := range map[string]int{"false": http.StatusForbidden, "true": http.StatusOK} {
-		p := serve(t, "admin: {listen: '"+netip.AddrPortFrom(host, 0).String()+"', pprof: "+setting+"}")
-		p.awaitAdmin("/debug/pprof/cmdline", want, "")
+		p := serve(t, "admin: {listen: '"+netip.AddrPortFrom(host, 0).String()+"', "+key+": "+setting+"}")
+		p.awaitAdmin(path, want, "")
 	}
 }
 

@@ -207,16 +207,37 @@ func handshake(t *testing.T, p *process) {
 	conn.Close()
 }
 
-// TestStartWithNamedPipe checks that a start with a named pipe as the file fails with one
-// error.
+// TestStartWithNamedPipe checks that a start with a named pipe in place of a file that it
+// needs fails with one error.
 func TestStartWithNamedPipe(t *testing.T) {
 	t.Parallel()
-	file := t.TempDir() + "/portolan.yaml"
-	if err := syscall.Mkfifo(file, 0o600); err != nil {
+	pipe := namedPipe(t)
+	for args, want := range map[string]string{
+		"serve --config " + pipe:   "config: read " + pipe,
+		"serve --corefile " + pipe: "corefile: read " + pipe,
+	} {
+		out, err := exec.Command("portolan", strings.Fields(args)...).CombinedOutput()
+		if want := "portolan: " + want + ": no answer in time (3s)\n"; err == nil || string(out) != want {
+			t.Errorf("%s: %v, printed %q, want %q", args, err, out, want)
+		}
+	}
+}
+
+// TestStartWithNamedPipeAsState checks that a process starts without its saved state if a
+// named pipe is in the place of that.
+func TestStartWithNamedPipeAsState(t *testing.T) {
+	t.Parallel()
+	pipe := namedPipe(t)
+	startNode(t, "node: {servers: ['127.0.0.1:1'], file: '"+pipe+"'}").waitLog("no answer in time")
+	serveAPI(t, newAPI(t), "", "snapshot: {file: "+pipe+"}").waitLog("no answer in time")
+}
+
+// namedPipe returns a named pipe that nobody writes to.
+func namedPipe(t *testing.T) string {
+	t.Helper()
+	path := t.TempDir() + "/pipe"
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("portolan", "serve", "--config", file).CombinedOutput()
-	if want := "portolan: config: read " + file + ": no answer in time (3s)\n"; err == nil || string(out) != want {
-		t.Errorf("serve: %v, printed %q, want %q", err, out, want)
-	}
+	return path
 }

@@ -62,6 +62,8 @@ var arrows = []arrow{
 	{"daemon", "config", "settings are reloaded"},
 	{"daemon", "ops", "the admin servers and the metrics of every process"},
 	{"daemon", "support/bind", "binds with the capability in effect"},
+	{"daemon", "support/budget", "connections to the admin servers are accounted"},
+	{"ops", "support/budget", "connections to the admin servers are accounted, and accounts have metrics"},
 
 	{"config", "dns/settings", "the sections of the DNS server"},
 	{"config", "kube", "the sections of the API and its parts, and what they compile to"},
@@ -91,6 +93,7 @@ var arrows = []arrow{
 	{"dns/settings", "config/key", "declares keys"},
 	{"dns/settings", "node/hostnet", "the addresses of the agent"},
 	{"dns", "support/deadline", "a file may block its reader"},
+	{"dns", "support/budget", "what clients make the server hold is accounted"},
 	{"dns/app", "cluster", "follows the model"},
 	{"dns/app", "config", "settings of its part"},
 	{"dns/app", "ops/metrics", "collects its metrics"},
@@ -98,6 +101,7 @@ var arrows = []arrow{
 
 	{"node/app", "cluster", "a part names the kinds it needs"},
 	{"node/app", "ops/metrics", "collects its metrics"},
+	{"node/app", "support/budget", "a part has accounts"},
 
 	{"pod", "cluster", "what a Pod sees is of the model"},
 	{"pod", "dns", "what a Pod sees of DNS is what the servers answer"},
@@ -112,6 +116,7 @@ var arrows = []arrow{
 	{"scenario", "cluster", "which kinds are loaded"},
 	{"scenario", "config", "a scenario has settings"},
 	{"scenario", "dns", "answers as the server does"},
+	{"scenario", "support/budget", "limits of waiting queries"},
 }
 
 // libraries from outside, by path prefix, and who may import them.

@@ -59,12 +59,8 @@ func (a assembly) node() (*daemon.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	compiled, err := a.settings.Compile()
-	if err != nil {
-		return nil, err
-	}
 	part := daemon.Part(dns)
-	if network := compiled.Node.Network; len(network.Addresses) > 0 {
+	if network := dns.NodeSettings().Network; len(network.Addresses) > 0 {
 		part = nodeapp.New(network, dns, a.log)
 	}
 	return &daemon.Config{
@@ -112,6 +108,7 @@ type process struct {
 func (p process) run(cmd *cobra.Command, settings config.Config) error {
 	level := new(slog.LevelVar)
 	log := newLogger(settings.Log, level, cmd.ErrOrStderr())
+	daemon.LimitMemory(log)
 	cfg, err := p.assemble(assembly{settings: settings, stdin: cmd.InOrStdin(), log: log})
 	if err != nil {
 		return err

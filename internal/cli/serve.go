@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -122,10 +121,7 @@ func (f *serveFlags) base() (config.Config, error) {
 	if err := f.check(); err != nil {
 		return config.Config{}, err
 	}
-	t, err := f.translation.Do(context.Background(), deadline.File, f.translate)
-	if errors.Is(err, deadline.ErrExceeded) {
-		err = fmt.Errorf("corefile: read %s: %w", f.corefile, err)
-	}
+	t, err := f.translation.Do(context.Background(), deadline.File, "corefile: read "+f.corefile, f.translate)
 	if err != nil {
 		return config.Config{}, err
 	}
@@ -251,7 +247,7 @@ func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 	}
 	if flags.corefile != "" {
 		p.signals = coreDNSReload
-		text, err := new(deadline.Call[[]byte]).Do(cmd.Context(), deadline.File, flags.content)
+		text, err := new(deadline.Call[[]byte]).Do(cmd.Context(), deadline.File, "read "+flags.corefile, flags.content)
 		if err != nil {
 			return fmt.Errorf("corefile: %w", err)
 		}

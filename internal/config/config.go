@@ -45,6 +45,8 @@ type Admin struct {
 	Probes []string `yaml:"probes"`
 	// CoreDNSMetrics also exports some metrics under CoreDNS' names.
 	CoreDNSMetrics bool `yaml:"coreDNSMetrics"`
+	// Debug also serves dumps on addresses that are not loopback.
+	Debug bool `yaml:"debug"`
 	// PProf also serves profiles on addresses that are not loopback.
 	PProf bool `yaml:"pprof"`
 	// MaxStaleness is how long the connection to the API may be lost before the server
@@ -87,14 +89,12 @@ func (c *Config) Validate() error {
 
 // Compiled is a configuration in the types of the packages that use it.
 type Compiled struct {
-	Admin        netip.AddrPort // invalid if the server is off
-	Probes       []netip.AddrPort
-	ProbeSockets []string // paths
-	Simulate     simulate.Config
-	DNS          dns.Compiled
-	Node         dns.CompiledNode
-	Webhook      admission.Config
-	Controller   kube.CompiledController
+	Admin      CompiledAdmin
+	Simulate   simulate.Config
+	DNS        dns.Compiled
+	Node       dns.CompiledNode
+	Webhook    admission.Config
+	Controller kube.CompiledController
 }
 
 // Compile checks the configuration and returns it in the types of the packages that use
@@ -115,7 +115,7 @@ func (c *Config) Compile() (*Compiled, error) {
 	if made.Simulate, err = c.Simulate.Compile(services, pods); err != nil {
 		return nil, err
 	}
-	if err := c.Admin.compile(made); err != nil {
+	if made.Admin, err = c.Admin.Compile(); err != nil {
 		return nil, err
 	}
 	if made.Node, err = c.Node.Compile(&made.DNS); err != nil {
@@ -146,30 +146,39 @@ func (c *Config) checkSource() error {
 	return c.Kubernetes.Check()
 }
 
-func (a *Admin) compile(made *Compiled) (err error) {
+// CompiledAdmin is an Admin in the types of the packages that use it.
+type CompiledAdmin struct {
+	Listen       netip.AddrPort // invalid if the server is off
+	Probes       []netip.AddrPort
+	ProbeSockets []string // paths
+}
+
+// Compile checks the section and returns it in the types of the packages that use it. An
+// error is a *key.Error.
+func (a *Admin) Compile() (made CompiledAdmin, err error) {
 	for i, text := range a.Probes {
 		if path, is := strings.CutPrefix(text, "unix:"); is {
 			if path == "" || slices.Contains(made.ProbeSockets, path) {
-				return key.ItemErrorf("admin.probes", i, "%q is without a path, or given twice", text)
+				return made, key.ItemErrorf("admin.probes", i, "%q is without a path, or given twice", text)
 			}
 			made.ProbeSockets = append(made.ProbeSockets, path)
 			continue
 		}
 		addr, err := netip.ParseAddrPort(text)
 		if err != nil {
-			return key.ItemErrorf("admin.probes", i,
+			return made, key.ItemErrorf("admin.probes", i,
 				"%q is not an address and port, such as 0.0.0.0:8080, or unix:PATH", text)
 		}
 		if addr.Port() != 0 && (text == a.Listen || slices.Contains(made.Probes, addr)) {
-			return key.ItemErrorf("admin.probes", i, "%q is given twice", text)
+			return made, key.ItemErrorf("admin.probes", i, "%q is given twice", text)
 		}
 		made.Probes = append(made.Probes, addr)
 	}
 	if a.Listen == "" {
-		return nil
+		return made, nil
 	}
-	if made.Admin, err = netip.ParseAddrPort(a.Listen); err != nil {
+	if made.Listen, err = netip.ParseAddrPort(a.Listen); err != nil {
 		err = key.Errorf("admin.listen", "%q is not an address and port, such as 127.0.0.1:9153", a.Listen)
 	}
-	return err
+	return made, err
 }

@@ -56,7 +56,7 @@ func compile(t *testing.T, text string) *config.Compiled {
 }
 
 var defaults = &config.Compiled{
-	Admin: netip.MustParseAddrPort("127.0.0.1:9153"),
+	Admin: config.CompiledAdmin{Listen: netip.MustParseAddrPort("127.0.0.1:9153")},
 	DNS: dns.Compiled{
 		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1053")},
 		Zone: kubezone.Config{
@@ -123,7 +123,7 @@ dns:
   tcp: {maxConnections: 1000, maxInFlight: 64, maxQueries: 0, idle: 10s}
 kubernetes: {kubeconfig: "", namespaces: [], serviceSelector: "", qps: 50, burst: 100, watchList: false, silence: 2m30s}
 snapshot: {file: "", settle: 2s}
-admin: {listen: "127.0.0.1:9153", probes: [], coreDNSMetrics: false, pprof: false, maxStaleness: 0s}
+admin: {listen: "127.0.0.1:9153", probes: [], coreDNSMetrics: false, debug: false, pprof: false, maxStaleness: 0s}
 lameduck: 0s
 log: {level: info, format: text}
 simulate: {enabled: false, nodePorts: 30000-32767, maxEndpointsPerSlice: 100}
@@ -399,6 +399,7 @@ var refusals = map[string]struct{ text, want string }{
 	"an unknown action":              {"dns:\n  access:\n  - {action: allow}\n  - action: forbid", ":4: dns.access.action: \"forbid\" is not allow, refuse or drop"},
 	"a client that is no range":      {"dns:\n  access:\n  - {action: allow, clients: [10.0.0.0/33]}", ":3: dns.access.clients: \"10.0.0.0/33\" is not a range, such as 10.0.0.0/8"},
 	"access to no name":              {"dns:\n  access:\n  - {action: allow, names: [a..b]}", ":3: dns.access.names: name \"a..b\": empty label"},
+	"access to a wildcard":           {"dns:\n  access:\n  - {action: allow, names: ['*.example.org']}", ":3: dns.access.names: \"*.example.org\": a name includes all names below it; write example.org"},
 	"a rate below 0":                 {"dns: {rateLimit: {perSecond: -1}}", ":1: dns.rateLimit.perSecond: -1 is not between 0 and 1048576"},
 	"a burst of nothing":             {"dns: {rateLimit: {burst: 0}}", ":1: dns.rateLimit.burst: 0 is not between 1 and 1048576"},
 	"a prefix of IPv4":               {"dns: {rateLimit: {prefix4: 33}}", ":1: dns.rateLimit.prefix4: 33 is not between 0 and 32"},
@@ -408,6 +409,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a rewrite to no name":           {"dns:\n  rewrite:\n  - {from: a, to: c..d}", ":3: dns.rewrite.to: name \"c..d\": empty label"},
 	"a rewrite that is a word":       {"dns:\n  rewrite:\n  - {from: a, to: b, exact: very}", ":3: dns.rewrite.exact: \"very\" is not true or false"},
 	"everything blocked":             {"dns: {block: {names: [.]}}", ":1: dns.block.names: the root: everything would be blocked"},
+	"a wildcard blocked":             {"dns: {block: {names: ['*.example.org']}}", ":1: dns.block.names: \"*.example.org\": a name includes all names below it; write example.org"},
 	"block files in a word":          {"dns: {block: {files: a}}", ":1: dns.block.files: not a list; one is written [ONE, TWO]"},
 	"an answer of its own":           {"dns: {block: {answer: servfail}}", ":1: dns.block.answer: \"servfail\" is not nxdomain or zero"},
 	"a TTL of blocked names":         {"dns: {block: {ttl: -1}}", ":1: dns.block.ttl: -1 is not between 0 and 2147483647"},
@@ -468,6 +470,7 @@ var refusals = map[string]struct{ text, want string }{
 	"probes without a path":          {"admin: {probes: ['unix:']}", ":1: admin.probes: \"unix:\" is without a path, or given twice"},
 	"probes at a path twice":         {"admin: {probes: ['unix:/a', 'unix:/a']}", ":1: admin.probes: \"unix:/a\" is without a path, or given twice"},
 	"probes where all is":            {"admin: {probes: ['127.0.0.1:9153']}", ":1: admin.probes: \"127.0.0.1:9153\" is given twice"},
+	"dumps for some":                 {"admin: {debug: some}", ":1: admin.debug: \"some\" is not true or false"},
 	"profiles for some":              {"admin: {pprof: some}", ":1: admin.pprof: \"some\" is not true or false"},
 	"staleness in the past":          {"admin: {maxStaleness: -1s}", ":1: admin.maxStaleness: -1s is less than 0s"},
 	"a lame duck in the past":        {"lameduck: -1s", ":1: lameduck: -1s is less than 0s"},

@@ -80,7 +80,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		if forced {
 			f.reported = "" // the outcome of a requested reload is always reported
 		}
-		text, err := f.read.Do(ctx, deadline.File, f.Read)
+		text, err := f.read.Do(ctx, deadline.File, "read the configuration", f.Read)
 		wait = pollInterval
 		switch {
 		case ctx.Err() != nil:
@@ -138,7 +138,7 @@ func (f *Follower) apply(ctx context.Context, text []byte) error {
 	if isEmpty(text) && !isEmpty(f.Text) {
 		return errEmpty
 	}
-	p, err := f.parse.Do(ctx, parseTimeout, func() (parsed, error) {
+	p, err := f.parse.Do(ctx, parseTimeout, "apply the configuration", func() (parsed, error) {
 		cfg, err := f.Parse(text)
 		return parsed{text, cfg}, err
 	})
@@ -146,7 +146,7 @@ func (f *Follower) apply(ctx context.Context, text []byte) error {
 		return err
 	}
 	// Parse may have read files that changed meanwhile, or may have started long ago.
-	now, err := f.read.Do(ctx, deadline.File, f.Read)
+	now, err := f.read.Do(ctx, deadline.File, "read the configuration", f.Read)
 	if err != nil {
 		return err
 	}

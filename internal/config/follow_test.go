@@ -160,7 +160,7 @@ func TestFollowerBlocked(t *testing.T) {
 		f.blocked = make(chan struct{})
 		f.mu.Unlock()
 		time.Sleep(time.Minute)
-		f.want(t, "blocked", nil, "no answer in time (3s)")
+		f.want(t, "blocked", nil, "read the configuration: no answer in time (3s)")
 		f.mu.Lock()
 		close(f.blocked)
 		f.blocked = nil

@@ -20,6 +20,8 @@ var processKeys = key.Table{
 			"`/metrics` only. `portolan probe` asks there."},
 	{Path: "admin.coreDNSMetrics", Restart: []key.Condition{key.Always},
 		Description: "Exports some metrics under CoreDNS' names as well."},
+	{Path: "admin.debug", Restart: []key.Condition{key.Always},
+		Description: "Serves dumps of zones and objects (/debug) on addresses other than loopback as well."},
 	{Path: "admin.pprof", Restart: []key.Condition{key.Always},
 		Description: "Serves profiles on addresses other than loopback as well."},
 	{Path: "admin.maxStaleness", Min: "0s", Restart: []key.Condition{key.Always},

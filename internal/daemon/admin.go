@@ -6,12 +6,13 @@ import (
 	"portolan.dev/portolan/internal/ops/admin"
 	"portolan.dev/portolan/internal/ops/metrics"
 	"portolan.dev/portolan/internal/support/bind"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // bindAdmin binds the admin server and the servers for probes only. It returns the
 // served addresses for the log.
 func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
-	settings, err := d.cfg.Settings.Compile()
+	settings, err := d.cfg.Settings.Admin.Compile()
 	if err != nil {
 		return nil, err
 	}
@@ -25,11 +26,14 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 	if d.cfg.Reload != nil {
 		registry.MustRegister(&d.reloads)
 	}
+	d.connections = newConnections()
+	registry.MustRegister(metrics.Budget{Accounts: d.accounts})
 	cfg := admin.Config{
+		Connections: d.connections, Debug: d.cfg.Settings.Admin.Debug,
 		Ready: d.ready, Metrics: metrics.Handler(registry, d.cfg.Log), Dumps: d.cfg.Dumps,
 		PProf: d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Control: d.cfg.Control,
 	}
-	if cfg.Listen = settings.Admin; cfg.Listen.IsValid() {
+	if cfg.Listen = settings.Listen; cfg.Listen.IsValid() {
 		server, err := d.addAdmin(ctx, cfg, "--admin")
 		if err != nil {
 			return nil, err
@@ -57,6 +61,33 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 		serving = append(serving, "probes", probes)
 	}
 	return serving, nil
+}
+
+// The share of the memory limit for connections to the admin servers, the memory of one
+// in octets, and the highest number.
+const (
+	connectionShare = 0.03
+	connectionCost  = 32 << 10
+	maxConnections  = 256
+)
+
+func newConnections() *budget.Account {
+	n := budget.Within(connectionShare, connectionCost, maxConnections)
+	return budget.NewAccount("admin", budget.Limits{Total: n, PerSource: n})
+}
+
+// accountant is a Part with accounts of what clients make it hold.
+type accountant interface{ Accounts() []budget.Stats }
+
+// accounts returns the figures of all accounts of the process.
+func (d *Daemon) accounts() []budget.Stats {
+	all := []budget.Stats{d.connections.Stats()}
+	for _, p := range d.cfg.Parts {
+		if a, ok := p.(accountant); ok {
+			all = append(all, a.Accounts()...)
+		}
+	}
+	return all
 }
 
 // addAdmin binds one server. setting is the key of its address.

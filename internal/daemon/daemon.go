@@ -25,6 +25,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/ops/admin"
 	"portolan.dev/portolan/internal/support/bind"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // Part is one capability of a process. Its methods are called in this order: Bind, Run,
@@ -97,6 +98,8 @@ type Daemon struct {
 	stopping atomic.Bool
 	reloads  reloadState
 	inForce  config.Config // the settings of the parts
+	// connections are those of the admin servers; set by bind.
+	connections *budget.Account
 
 	mu     sync.Mutex
 	failed map[string]error // failed parts, by name
@@ -114,7 +117,6 @@ func New(cfg Config) *Daemon {
 // left, or when the source or an admin server fails.
 func (d *Daemon) Run(ctx context.Context) error {
 	log := d.cfg.Log
-	limitMemory(log)
 	if d.cfg.Source != nil {
 		if err := d.cfg.Source.Open(); err != nil {
 			return err

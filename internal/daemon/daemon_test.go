@@ -56,6 +56,7 @@ type fakePart struct {
 	history *history
 	bind    error
 	fails   chan error // the error that ends Run
+	refused string     // the level of the log whose settings Reconfigure refuses
 }
 
 func (p *fakePart) Name() string          { return p.name }
@@ -80,6 +81,14 @@ func (p *fakePart) Run(ctx context.Context) error {
 		return err
 	}
 }
+
+func (p *fakePart) Reconfigure(cfg config.Config) error {
+	p.history.add(p.name + "-" + cfg.Log.Level)
+	if cfg.Log.Level == p.refused {
+		return errors.New("refused")
+	}
+	return nil
+}
 func (p *fakePart) Close()                             { p.history.add("close-" + p.name) }
 func (p *fakePart) Ready() (missing, remarks []string) { return nil, []string{p.name + " is fine"} }
 func (p *fakePart) Metrics() prometheus.Collector {
@@ -88,7 +97,7 @@ func (p *fakePart) Metrics() prometheus.Collector {
 
 // two returns a process of two parts, without an admin server.
 func two(h *history) (*Daemon, *fakePart, *fakePart) {
-	one, other := &fakePart{"one", h, nil, make(chan error)}, &fakePart{"other", h, nil, make(chan error)}
+	one, other := &fakePart{"one", h, nil, make(chan error), ""}, &fakePart{"other", h, nil, make(chan error), ""}
 	log := slog.New(servingLog{slog.DiscardHandler, h})
 	cfg := Config{Settings: config.Default(), Parts: []Part{one, other}, Log: log}
 	cfg.Settings.Admin.Listen = ""
@@ -161,5 +170,32 @@ func TestBindFails(t *testing.T) {
 	}
 	if want := "bind-one bind-other close-other close-one"; h.String() != want {
 		t.Errorf("history %s, want %s", h, want)
+	}
+}
+
+// TestReconfigure checks that settings that one part refuses are taken back from the
+// parts that have them.
+func TestReconfigure(t *testing.T) {
+	h, level := new(history), new(slog.LevelVar)
+	d, _, other := two(h)
+	other.refused = "warn"
+	d.cfg.Reload = &Reload{
+		Level:  level,
+		Frozen: func(_, next config.Config) (config.Config, []string) { return next, nil },
+	}
+	next := d.cfg.Settings
+	next.Log.Level = "debug"
+	if err := d.apply(next); err != nil {
+		t.Fatal(err)
+	}
+	next.Log.Level = "warn"
+	if err := d.apply(next); err == nil || err.Error() != "other: refused" {
+		t.Errorf("apply() of settings that a part refuses: %v", err)
+	}
+	if want := "one-debug other-debug one-warn other-warn one-debug"; h.String() != want {
+		t.Errorf("history %s, want %s", h, want)
+	}
+	if level.Level() != slog.LevelDebug {
+		t.Errorf("level of the log %s after a failed reload, want that before, DEBUG", level.Level())
 	}
 }

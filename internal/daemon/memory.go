@@ -10,9 +10,10 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// limitMemory sets the runtime's memory limit to nine tenths of the control
-// group's, unless GOMEMLIMIT is set.
-func limitMemory(log *slog.Logger) {
+// LimitMemory sets the runtime's memory limit to nine tenths of the control
+// group's, unless GOMEMLIMIT is set. Limits of a process depend on it (package budget), so
+// it is called before anything is made.
+func LimitMemory(log *slog.Logger) {
 	_, err := memlimit.Set()
 	if err != nil && !errors.Is(err, memlimit.ErrCgroupsNotSupported) && !errors.Is(err, memlimit.ErrNoCgroup) {
 		log.Warn("the memory limit of the control group is not known", "err", err)

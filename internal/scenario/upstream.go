@@ -16,6 +16,7 @@ import (
 	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // UpstreamAnswers has the responses of all upstreams by name and type, from a file of
@@ -24,6 +25,7 @@ import (
 //	RCODE [ad]                or: silence
 //	NAME TTL TYPE DATA        a record of the answer section
 //	authority NAME TTL TYPE DATA
+//	additional NAME TTL TYPE DATA
 //
 // The response to other queries is REFUSED. If a query has a client subnet (ECS), the
 // response is for that subnet.
@@ -69,17 +71,15 @@ func addReply(m *dns.Msg, line string) error {
 		m.AuthenticatedData = slices.Contains(fields, "ad")
 		return nil
 	}
-	line, authority := strings.CutPrefix(line, "authority ")
-	rr, err := dns.NewRR(line)
-	switch {
-	case err != nil:
-		return err
-	case authority:
-		m.Ns = append(m.Ns, rr)
-	default:
-		m.Answer = append(m.Answer, rr)
+	section := &m.Answer
+	if rest, ok := strings.CutPrefix(line, "authority "); ok {
+		line, section = rest, &m.Ns
+	} else if rest, ok := strings.CutPrefix(line, "additional "); ok {
+		line, section = rest, &m.Extra
 	}
-	return nil
+	rr, err := dns.NewRR(line)
+	*section = append(*section, rr)
+	return err
 }
 
 var errNoResponse = errors.New("no response")
@@ -122,11 +122,11 @@ func upstreams(tb testing.TB, s *Scenario, cfg config.Config, compiled *config.C
 		tb.Fatal(err)
 	}
 	f, err := forward.New(forward.Config{
-		Routes:       compiled.DNS.Routes,
-		Cache:        kept,
-		MaxInFlight:  cfg.DNS.Forward.MaxInFlight,
-		MaxPerClient: cfg.DNS.Forward.MaxInFlightPerClient,
-		Exchange:     s.Upstream.exchange,
+		Routes:   compiled.DNS.Routes,
+		Cache:    kept,
+		Zones:    compiled.DNS.Zone.Zones,
+		Limits:   budget.Limits{Total: cfg.DNS.Forward.MaxInFlight, PerSource: cfg.DNS.Forward.MaxInFlightPerClient},
+		Exchange: s.Upstream.exchange,
 	})
 	if err != nil {
 		tb.Fatal(err)

@@ -28,7 +28,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := readFile(t, "../../docs/operate.md")
-	metrics := append(documentedMetrics(t, page), otherMetrics(page)...)
+	metrics := documentedMetrics(t, page)
 	var alerts []string
 	for _, rule := range file.Groups[0].Rules {
 		alerts = append(alerts, rule.Alert)
@@ -51,31 +51,23 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// ofOthers are metrics of the webhook, of agents and of controllers.
-var ofOthers = regexp.MustCompile("^portolan_(webhook|secondary|node|controller)_")
-
-// otherMetrics are those of the tables in operate.md.
-func otherMetrics(page string) (names []string) {
-	for _, m := range regexp.MustCompile("\n\\| `(portolan_[a-z_]+)` \\|").FindAllStringSubmatch(page, -1) {
-		if ofOthers.MatchString(m[1]) {
-			names = append(names, m[1])
-		}
+// documentedMetrics are those of the tables of metrics in a page or in a section of one.
+func documentedMetrics(t *testing.T, text string) (names []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile("\n\\| `(portolan_[a-z_]+)` \\|").FindAllStringSubmatch(text, -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < 10 {
+		t.Fatalf("documented metrics: %v", names)
 	}
 	return names
 }
 
-// documentedMetrics are the server's.
-func documentedMetrics(t *testing.T, page string) (names []string) {
-	t.Helper()
-	for _, m := range regexp.MustCompile("\n\\| `(portolan_[a-z_]+)` \\|").FindAllStringSubmatch(page, -1) {
-		if !ofOthers.MatchString(m[1]) { // those are tested where they come from
-			names = append(names, m[1])
-		}
-	}
-	if len(names) < 10 {
-		t.Fatalf("metrics in operate.md: %v", names)
-	}
-	return names
+// serverMetrics is the section of operate.md on the metrics of `portolan serve`.
+func serverMetrics(page string) string {
+	_, section, _ := strings.Cut(page, "\n## Metrics\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	return section
 }
 
 // TestLinks: the pages link to files that are there, save those that others

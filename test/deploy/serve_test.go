@@ -50,7 +50,7 @@ func TestServes(t *testing.T) {
 			if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 				t.Fatal(err)
 			}
-			s.awaitMetrics(t, documentedMetrics(t, readFile(t, "../../docs/operate.md")))
+			s.awaitMetrics(t, documentedMetrics(t, serverMetrics(readFile(t, "../../docs/operate.md"))))
 			s.stop(t)
 			if log := s.log.String(); strings.Contains(log, "forbidden") {
 				t.Errorf("a right is missing:\n%s", log)

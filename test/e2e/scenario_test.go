@@ -117,14 +117,17 @@ func replay(t *testing.T, a *applier, readers *readers, name string, s *scenario
 func serve(t *testing.T, s *scenario.Scenario, readers *readers) scenario.Responder {
 	t.Helper()
 	return scenario.Serve(t, s, func(cfg config.Config) *cluster.Store {
-		pods := cfg.DNS.Pods == string(kubezone.PodsVerified)
+		wanted := []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice}
+		if cfg.DNS.Pods == string(kubezone.PodsVerified) {
+			wanted = append(wanted, cluster.KindPod)
+		}
 		store := cluster.NewStore()
 		if len(s.Freshness) > 0 {
 			full := cluster.NewStore()
-			readers.read(t, full, cluster.Kinds(), pods)
+			readers.read(t, full, wanted, cluster.Kinds())
 			recall(t, full, store, slices.Collect(maps.Keys(s.Freshness)))
 		}
-		readers.read(t, store, liveKinds(s), pods)
+		readers.read(t, store, wanted, liveKinds(s))
 		return store
 	})
 }
@@ -159,12 +162,12 @@ type readers struct {
 	kubeconfigs map[string]string // by name
 }
 
-// read follows the cluster until the test ends, as a user that may read the
-// kinds given. It returns when these are loaded and the others are refused.
-func (r *readers) read(t *testing.T, store *cluster.Store, kinds []cluster.Kind, pods bool) {
+// read follows the kinds wanted until the test ends, as a user that may read only some.
+// It returns when these are loaded and the others are refused.
+func (r *readers) read(t *testing.T, store *cluster.Store, wanted, kinds []cluster.Kind) {
 	t.Helper()
 	source, err := api.New(api.Config{
-		Kubeconfig: r.kubeconfig(t, kinds), Pods: pods, PodNames: true, QPS: 100, Burst: 100,
+		Kubeconfig: r.kubeconfig(t, kinds), Kinds: wanted, Detail: api.ForPodNames, QPS: 100, Burst: 100,
 		Silence: await.Patience, Settle: time.Hour, Store: store,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

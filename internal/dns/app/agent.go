@@ -49,6 +49,9 @@ func NewAgent(cfg Config) (*DNS, error) {
 	return d, d.begin()
 }
 
+// NodeSettings returns the compiled section node of the newest settings.
+func (d *DNS) NodeSettings() *dnssettings.CompiledNode { return &d.newest.settings.Node }
+
 // errNoServers is the error for an agent without the addresses of the cluster's
 // servers.
 var errNoServers = errors.New("node.servers: none; give the addresses of the cluster's DNS servers, with --server")
@@ -212,11 +215,7 @@ func (d *DNS) resolve(ctx context.Context, name dnsname.Name, t dnswire.Type) (a
 	now := time.Now()
 	e, _ := upstreams.Cached(q, now)
 	if e == nil {
-		request, err := upstreams.Reserve(netip.Addr{}, q)
-		if err != nil {
-			return nil, err
-		}
-		e, now = request.Resolve(ctx)
+		e, now = upstreams.Reserve(netip.Addr{}, q).Resolve(ctx)
 	}
 	if addrs, err = addressesOf(e, now); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", name, t, err)

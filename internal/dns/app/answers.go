@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/hex"
 	"log/slog"
 	"os"
@@ -28,6 +29,7 @@ import (
 // configuration.
 type answers struct {
 	settings  *config.Compiled
+	roots     []*x509.CertPool   // see rootsOf
 	compiler  *kubezone.Compiler // nil if the zones are not compiled in this process
 	db        *zone.DB
 	upstreams *forward.Forwarder // nil if nothing is forwarded
@@ -55,7 +57,7 @@ func (d *DNS) newAnswers(cfg config.Config, serial uint32, before *answers) (*an
 	if compiled.DNS.Transfer.IsOn() {
 		zones.Instance = newInstance()
 	}
-	a := &answers{settings: compiled}
+	a := &answers{settings: compiled, roots: rootsOf(compiled)}
 	if err := d.keeper.prepare(a, before); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
+	"portolan.dev/portolan/internal/support/testcert"
 )
 
 // TestGather checks that the first pass waits a limited time for what Services need,
@@ -50,5 +52,43 @@ func TestGather(t *testing.T) {
 			}
 			time.Sleep(soon) // until the goroutine has updated the store
 		})
+	}
+}
+
+// TestReconfigureReadsAuthoritiesAgain checks that a reload of equal settings keeps the
+// upstreams, and replaces them if the file of their certificate authorities has changed.
+func TestReconfigureReadsAuthoritiesAgain(t *testing.T) {
+	dir := t.TempDir()
+	authorities := func() (file string) {
+		t.Helper()
+		cert, err := testcert.New("dns.example", time.Now().Add(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file, _, err = cert.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	cfg := config.Default()
+	cfg.DNS.Forward.Routes = []dnssettings.Route{{Upstreams: []string{"tls://192.0.2.1#dns.example"}, CA: authorities()}}
+	d, err := New(Config{Settings: cfg, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		claim string
+		kept  bool
+	}{{"the same", true}, {"other", false}, {"the same as then", true}} {
+		if !tt.kept {
+			authorities()
+		}
+		before := d.newest.upstreams
+		if err := d.Reconfigure(cfg); err != nil {
+			t.Fatal(err)
+		}
+		if kept := d.newest.upstreams == before; kept != tt.kept {
+			t.Errorf("with %s authorities, upstreams kept: %t, want %t", tt.claim, kept, tt.kept)
+		}
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"portolan.dev/portolan/internal/dns/respond"
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // Config configures a DNS.
@@ -146,6 +147,17 @@ func (d *DNS) Needs() []cluster.Kind {
 	return nil
 }
 
+// Accounts returns the figures of what clients make the process hold.
+func (d *DNS) Accounts() (all []budget.Stats) {
+	if server := d.server.Load(); server != nil {
+		all = server.Accounts()
+	}
+	if upstreams := d.current.Load().upstreams; upstreams != nil {
+		all = append(all, upstreams.Stats().Waiting)
+	}
+	return all
+}
+
 // Serial returns the highest serial of all zones.
 func (d *DNS) Serial() uint32 { return d.current.Load().serial() }
 
@@ -216,7 +228,10 @@ func (d *DNS) Ready() (missing, remarks []string) { return d.keeper.ready() }
 // settings are unusable, it returns an error and changes nothing.
 func (d *DNS) Reconfigure(cfg config.Config) error {
 	if reflect.DeepEqual(cfg.DNS, d.applied) {
-		return nil
+		compiled, err := cfg.Compile()
+		if err != nil || areSameRoots(rootsOf(compiled), d.newest.roots) {
+			return err
+		}
 	}
 	// Every zone may have changed. The serials of the current zones may advance
 	// meanwhile.

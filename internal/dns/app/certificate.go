@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -30,18 +29,18 @@ type certificate struct {
 // newCertificate returns the certificate in the files.
 func newCertificate(file, key string, log *slog.Logger) (*certificate, error) {
 	c := &certificate{file: file, key: key, log: log}
-	_, err := c.reading.Do(context.Background(), deadline.File, func() (struct{}, error) {
+	_, err := c.reading.Do(context.Background(), deadline.File, c.doing(), func() (struct{}, error) {
 		c.version = c.versions()
 		return struct{}{}, c.read()
 	})
-	if errors.Is(err, deadline.ErrExceeded) {
-		err = fmt.Errorf("read %s and %s: %w", file, key, err)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
 	}
 	return c, nil
 }
+
+// doing describes a read for errors.
+func (c *certificate) doing() string { return fmt.Sprintf("read %s and %s", c.file, c.key) }
 
 // certificateTime is the shortest interval between checks of the files.
 const certificateTime = time.Second
@@ -50,7 +49,7 @@ const certificateTime = time.Second
 // blocks, the previous certificate stays in force.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c.due(time.Now()) {
-		_, _ = c.reading.Do(context.Background(), deadline.Prompt, func() (struct{}, error) {
+		_, _ = c.reading.Do(context.Background(), deadline.Prompt, c.doing(), func() (struct{}, error) {
 			c.reload()
 			return struct{}{}, nil
 		})

@@ -46,7 +46,7 @@ var (
 	joined       = metrics.Desc(
 		"forward_joined_total", "Queries that waited for the same query of another client instead of being sent.",
 	)
-	refused   = metrics.Desc("forward_refused_total", "Queries not forwarded because too many were waiting.")
+	refused   = metrics.Desc("forward_refused_total", "Queries that were not resolved because too many were waiting.")
 	upQueries = metrics.Desc(
 		"forward_queries_total", "Queries sent to an upstream, including retries.", "route", "upstream",
 	)
@@ -229,8 +229,8 @@ func collectForward(ch chan<- prometheus.Metric, f *forward.Stats) {
 	metrics.Counter(ch, cacheMisses, f.Misses)
 	metrics.Counter(ch, prefetches, f.Prefetched)
 	metrics.Counter(ch, joined, f.Joined)
-	metrics.Counter(ch, refused, f.Refused)
-	metrics.Gauge(ch, waiting, float64(f.Waiting))
+	metrics.Counter(ch, refused, f.Waiting.Full+f.Waiting.SourceFull)
+	metrics.Gauge(ch, waiting, float64(f.Waiting.Used))
 	for _, u := range f.Upstreams {
 		metrics.Counter(ch, upQueries, u.Queries, u.Route, u.Upstream)
 		metrics.Counter(ch, upReplies, u.Replies, u.Route, u.Upstream)

@@ -15,6 +15,7 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/ops/metrics"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // scrape returns the lines of a scrape that have values.
@@ -105,7 +106,7 @@ func TestCoreDNSNames(t *testing.T) {
 			},
 			QuerySize: []respond.Histogram{{Transport: "udp", Buckets: map[float64]uint64{64: 7}, Count: 7, Sum: 350}},
 		}},
-		forward: &forward.Stats{Hits: 5, StaleHits: 1, Misses: 2, Prefetched: 3, Refused: 4, Upstreams: []forward.UpstreamStats{
+		forward: &forward.Stats{Hits: 5, StaleHits: 1, Misses: 2, Prefetched: 3, Waiting: budget.Stats{Full: 3, SourceFull: 1}, Upstreams: []forward.UpstreamStats{
 			upstreamOf(".", "192.0.2.1:53", forward.UDP), upstreamOf("example.", "192.0.2.1:53", forward.UDP), upstreamOf(".", "192.0.2.1:853", forward.TLS),
 		}},
 		cache: &cache.Stats{Entries: 6},

@@ -14,6 +14,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // forwardFor sets the forwarder, if the configuration has routes. It reuses that of
@@ -26,7 +27,7 @@ func (d *DNS) forwardFor(root config.Config, a, before *answers) (err error) {
 	a.forwarded = forwardSettings{
 		cfg.Forward, cfg.Cache, cfg.Listen, cfg.NameServer, cfg.Autopath.Option, cfg.Zones, root.Node,
 	}
-	if before != nil && reflect.DeepEqual(a.forwarded, before.forwarded) && a.hasRootsOf(before) {
+	if before != nil && reflect.DeepEqual(a.forwarded, before.forwarded) && areSameRoots(a.roots, before.roots) {
 		a.upstreams, a.cache = before.upstreams, before.cache
 		return nil
 	}
@@ -40,28 +41,44 @@ func (d *DNS) forwardFor(root config.Config, a, before *answers) (err error) {
 	a.upstreams, err = forward.New(forward.Config{
 		Routes:       routes,
 		Cache:        a.cache,
+		Zones:        a.settings.DNS.Zone.Zones,
 		SearchZone:   a.settings.DNS.Zone.Zones[0],
 		SearchOption: dnswire.OptionCode(cfg.Autopath.Option),
-		MaxInFlight:  cfg.Forward.MaxInFlight,
-		MaxPerClient: cfg.Forward.MaxInFlightPerClient,
+		Limits:       forwardLimits(cfg.Forward),
 		StaleAfter:   time.Duration(cfg.Cache.StaleAfter),
 	})
 	return err
 }
 
-// hasRootsOf reports whether the certificate authorities of all upstreams are those of
-// before. Their files may have changed, although the settings did not.
-func (a *answers) hasRootsOf(before *answers) bool {
-	roots := func(a *answers) (all []*x509.CertPool) {
-		for i := range a.settings.DNS.Routes {
-			for _, u := range a.settings.DNS.Routes[i].Upstreams {
+// forwardShare is the share of the memory limit for queries that wait for upstreams, and
+// forwardCost the memory of one in octets: three goroutines with their stacks, and a
+// fourth with a second upstream.
+const (
+	forwardShare = 0.25
+	forwardCost  = 24 << 10
+)
+
+// forwardLimits returns the limits of the settings, lowered to what the memory allows.
+func forwardLimits(f dnssettings.Forward) budget.Limits {
+	total := budget.Within(forwardShare, forwardCost, f.MaxInFlight)
+	return budget.Limits{Total: total, PerSource: min(f.MaxInFlightPerClient, max(1, total/4))}
+}
+
+// rootsOf returns the certificate authorities of all upstreams. Their files may change
+// although the settings do not.
+func rootsOf(settings *config.Compiled) (all []*x509.CertPool) {
+	for _, routes := range [][]forward.Route{settings.DNS.Routes, settings.Node.Routes} {
+		for i := range routes {
+			for _, u := range routes[i].Upstreams {
 				all = append(all, u.Roots)
 			}
 		}
-		return all
 	}
-	return slices.EqualFunc(roots(a), roots(before), (*x509.CertPool).Equal)
+	return all
 }
+
+// areSameRoots reports whether two lists have equal certificate authorities.
+func areSameRoots(a, b []*x509.CertPool) bool { return slices.EqualFunc(a, b, (*x509.CertPool).Equal) }
 
 // forwardSettings are the settings that forwarding depends on.
 type forwardSettings struct {

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // Answerer answers queries, one at a time.
@@ -69,8 +70,9 @@ type Config struct {
 	// Seats-1, work at the same time.
 	NewAnswerer func(seat int) Answerer
 	// MaxConnections is the highest number of connections over TCP and TLS together,
-	// and over each of ListenHTTPS, at least 1. A further connection closes the one
-	// that was idle longest.
+	// and over HTTPS, at least 1; the memory limit of the process may allow fewer. A
+	// further connection closes the one that was idle longest of the client with the
+	// most.
 	MaxConnections int
 	// MaxInFlight is the highest number of queries of a connection that are answered
 	// before the answers are sent, and of its deferred answers, at least 1.
@@ -114,16 +116,45 @@ type Server struct {
 	tcp        []*net.TCPListener
 	tls, https []*net.TCPListener
 	web        []*httpsServer // one for each of https
+
+	connections    *budget.Account // over TCP and TLS
+	webConnections *budget.Account // over HTTPS
+	webRequests    *budget.Account
+}
+
+// Shares of the memory limit for connections and for requests over HTTPS, and the memory
+// of one in octets: its goroutine, its buffers and the state of TLS and HTTP/2.
+const (
+	connectionShare, connectionCost       = 0.125, 40 << 10
+	webConnectionShare, webConnectionCost = 0.125, 160 << 10
+	webRequestShare, webRequestCost       = 0.125, 32 << 10
+	maxWebRequests                        = 4096
+)
+
+// newAccount returns an account of up to most entries, or as many as fit into the share of
+// the memory limit.
+func newAccount(name string, share float64, cost, most int) *budget.Account {
+	n := budget.Within(share, cost, most)
+	return budget.NewAccount(name, budget.Limits{Total: n, PerSource: n})
+}
+
+// Accounts returns the figures of the connections and requests.
+func (s *Server) Accounts() []budget.Stats {
+	return []budget.Stats{s.connections.Stats(), s.webConnections.Stats(), s.webRequests.Stats()}
 }
 
 // Listen binds the sockets. It serves nothing yet. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{
 		cfg:        cfg,
-		maxHeld:    maxHeld,
+		maxHeld:    budget.Within(heldShare, 1, maxHeld),
 		drainTime:  drainTime,
 		lingerTime: lingerTime,
 		waiting:    waitingSockets{start: time.Now()},
+
+		connections:    newAccount("tcp", connectionShare, connectionCost, cfg.MaxConnections),
+		webConnections: newAccount("https", webConnectionShare, webConnectionCost, cfg.MaxConnections),
+		webRequests:    newAccount("https-requests", webRequestShare, webRequestCost, maxWebRequests),
 	}
 	for _, addr := range cfg.Listen {
 		if err := s.bind(ctx, addr); err != nil {
@@ -173,7 +204,7 @@ func (s *Server) bindOnce(ctx context.Context, addr netip.AddrPort) error {
 	addr = netip.AddrPortFrom(addr.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())
 	var conns []*net.UDPConn
 	for _, cpu := range s.udpSockets() {
-		lc := net.ListenConfig{Control: controlUDP(cpu, addr.Addr().IsUnspecified())}
+		lc := net.ListenConfig{Control: controlUDP(cpu, addr.Addr())}
 		p, err := lc.ListenPacket(ctx, "udp"+family(addr), addr.String())
 		if err != nil {
 			listener.Close()

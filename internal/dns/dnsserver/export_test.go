@@ -30,11 +30,7 @@ func (s *Server) KeepOneUDPSocket() *net.UDPConn {
 }
 
 // WebConnections returns the number of HTTPS connections.
-func (s *Server) WebConnections() int {
-	s.web[0].mu.Lock()
-	defer s.web[0].mu.Unlock()
-	return len(s.web[0].conns)
-}
+func (s *Server) WebConnections() int { return s.webConnections.Stats().Used }
 
 // Listener returns the first TCP listener of s.
 func (s *Server) Listener() *net.TCPListener { return s.tcp[0] }

@@ -12,10 +12,12 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // tlsConfig returns the TLS configuration of a listener for the given protocols. It
@@ -28,29 +30,10 @@ func tlsConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error),
 type httpsServer struct {
 	*Server
 	workers sync.Pool // of *tcpWorker
-
-	mu    sync.Mutex
-	conns map[net.Conn]*httpsConn
-	turn  uint64 // counts events on connections
-}
-
-// httpsConn is the state of a connection.
-type httpsConn struct {
-	turn     uint64 // of the last query or answer
-	inFlight int    // queries being answered
-}
-
-// isIdler reports whether c is to be closed before other. Connections that wait for
-// answers are closed last.
-func (c *httpsConn) isIdler(other *httpsConn) bool {
-	if (c.inFlight == 0) != (other.inFlight == 0) {
-		return c.inFlight == 0
-	}
-	return c.turn < other.turn
 }
 
 func newHTTPSServer(s *Server) *httpsServer {
-	h := &httpsServer{Server: s, conns: make(map[net.Conn]*httpsConn)}
+	h := &httpsServer{Server: s}
 	h.workers.New = func() any { return &tcpWorker{answerer: s.cfg.NewAnswerer(len(s.udp))} }
 	return h
 }
@@ -67,9 +50,8 @@ func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
 		WriteTimeout:   2 * h.cfg.Idle, // including the time to answer
 		IdleTimeout:    h.cfg.Idle,
 		MaxHeaderBytes: maxHeader,
-		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: h.cfg.MaxInFlight},
-		ConnState:      h.follow,
-		ConnContext:    func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: h.streams()},
+		ConnContext:    withConn,
 		BaseContext:    func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ErrorLog:       slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
 	}
@@ -82,7 +64,7 @@ func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
 			server.Close()
 		}
 	})
-	err := server.ServeTLS(l, "", "")
+	err := server.ServeTLS(h.webConnections.Listener(l), "", "")
 	if !stop() {
 		<-drained
 	}
@@ -92,51 +74,22 @@ func (h *httpsServer) run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// connKey is the context key of a request's connection.
+// streams returns the number of requests at once on one connection. HTTP/2 starts all of
+// them before they take their places, so there are fewer with less memory.
+func (h *httpsServer) streams() int {
+	const least, connections = 20, 64
+	return min(h.cfg.MaxInFlight, max(least, h.webRequests.Stats().Limit/connections))
+}
+
+// connKey is the context key of a request's connection below TLS.
 type connKey struct{}
 
-// follow tracks the open connections. At the limit, a new connection replaces the one
-// that was idle longest.
-func (h *httpsServer) follow(c net.Conn, state http.ConnState) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		if len(h.conns) >= h.cfg.MaxConnections {
-			h.cut()
-		}
-		h.turn++
-		h.conns[c] = &httpsConn{turn: h.turn}
-	case http.StateClosed:
-		delete(h.conns, c)
+// withConn is http.Server.ConnContext.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
 	}
-}
-
-// cut closes the connection that was idle longest, without a TLS close alert, which the
-// client might not accept.
-func (h *httpsServer) cut() {
-	var first net.Conn
-	for c, conn := range h.conns {
-		if first == nil || conn.isIdler(h.conns[first]) {
-			first = c
-		}
-	}
-	delete(h.conns, first)
-	if conn, ok := first.(*tls.Conn); ok {
-		conn.NetConn().Close()
-	}
-}
-
-// note adds more to the number of queries in flight on the connection of r.
-func (h *httpsServer) note(r *http.Request, more int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	conn, _ := r.Context().Value(connKey{}).(net.Conn)
-	if c := h.conns[conn]; c != nil { // not closed by cut
-		h.turn++
-		c.turn = h.turn
-		c.inFlight += more
-	}
+	return context.WithValue(ctx, connKey{}, c)
 }
 
 // mediaType is the media type of DNS messages (RFC 8484, section 6).
@@ -144,18 +97,26 @@ const mediaType = "application/dns-message"
 
 // ServeHTTP answers one DoH request.
 func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	query, status := readQuery(r)
-	if status != http.StatusOK {
-		http.Error(w, http.StatusText(status), status)
-		return
-	}
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		http.Error(w, "no address", http.StatusInternalServerError)
 		return
 	}
-	h.note(r, 1)
-	defer h.note(r, -1)
+	conn, ok := r.Context().Value(connKey{}).(net.Conn)
+	if !ok {
+		http.Error(w, "no connection", http.StatusInternalServerError)
+		return
+	}
+	defer budget.Use(conn)()
+	// A client that does not end its requests, or does not read its answers, loses the
+	// connection when others need the place of one of its requests.
+	place := h.webRequests.Enter(remote.Addr(), func(error) { conn.Close() })
+	defer place.Leave()
+	query, status := readQuery(r)
+	if status != http.StatusOK {
+		http.Error(w, http.StatusText(status), status)
+		return
+	}
 	answer := h.answer(r.Context(), query,
 		respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS})
 	if answer == nil { // the query is a response or shorter than a header
@@ -164,7 +125,9 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", fmt.Sprintf("max-age=%d", maxAge(answer)))
-	_, _ = w.Write(answer) // the client may be gone
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	_, _ = w.Write(answer)                    // the client may be gone
+	_ = http.NewResponseController(w).Flush() // the request has its place until the answer is sent
 }
 
 // answer returns the answer to a query. It does not hold a worker while it waits for a

@@ -22,19 +22,19 @@ const receiveBuffer = 512 << 10
 // socketOption is an option for setsockopt(2).
 type socketOption struct{ level, name, value int }
 
-// controlUDP returns a function that sets up a socket before it is bound. The socket
-// shares its port. If every is set, the socket reports the destination address of each
-// packet. Unless cpu is anyCPU, the socket is preferred for packets that the system
-// receives on that processor.
-func controlUDP(cpu int, every bool) func(network, address string, c syscall.RawConn) error {
+// controlUDP returns a function that sets up a socket for addr before it is bound. The
+// socket shares its port. If addr is unspecified, the socket reports the destination
+// address of each packet. Unless cpu is anyCPU, the socket is preferred for packets that
+// the system receives on that processor.
+func controlUDP(cpu int, addr netip.Addr) func(network, address string, c syscall.RawConn) error {
 	return func(network, _ string, c syscall.RawConn) error {
 		options := []socketOption{
 			{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
 		}
 		switch {
-		case every && network == "udp6":
+		case addr.IsUnspecified() && network == "udp6":
 			options = append(options, socketOption{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1})
-		case every:
+		case addr.IsUnspecified():
 			options = append(options, socketOption{unix.IPPROTO_IP, unix.IP_PKTINFO, 1})
 		}
 		if cpu != anyCPU {

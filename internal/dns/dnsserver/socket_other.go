@@ -14,7 +14,7 @@ import (
 // chooses the source address of answers.
 const sharesPorts = false
 
-func controlUDP(int, bool) func(string, string, syscall.RawConn) error { return nil }
+func controlUDP(int, netip.Addr) func(string, string, syscall.RawConn) error { return nil }
 
 func processors() []int { return nil }
 

@@ -17,8 +17,12 @@ import (
 )
 
 // maxHeld is the highest number of octets of queries, and of answers not yet sent, over
-// all connections. Above it, the connection that holds most is closed.
-const maxHeld = 64 << 20
+// all connections, and heldShare the highest share of the memory limit. Above it, the
+// connection that holds most is closed.
+const (
+	maxHeld   = 64 << 20
+	heldShare = 0.125
+)
 
 // drainTime is the time that connections have to end when the server stops.
 const drainTime = 5 * time.Second
@@ -41,13 +45,8 @@ type tcpServer struct {
 
 	mu    sync.Mutex
 	conns map[*tcpConn]struct{}
-	held  int    // octets, the sum of held of all conns
-	turn  uint64 // counts events on connections, from 1
+	held  int // octets, the sum of held of all conns
 }
-
-// lingering is the value of tcpConn.active for a connection that only waits for the
-// client to close it. Such a connection is the first to be replaced.
-const lingering = 0
 
 // tcpWorker answers one query at a time.
 type tcpWorker struct {
@@ -128,31 +127,22 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// start serves c. At the limit of connections, c replaces the one that was idle
-// longest.
+// start serves c, which may take the place of another connection.
 func (t *tcpServer) start(ctx context.Context, c *tcpConn) {
+	c.place = t.connections.Enter(c.client.Addr, func(error) { t.end(c) })
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.conns) >= t.cfg.MaxConnections {
-		t.cut(func(a, b *tcpConn) bool { return a.active < b.active })
-	}
 	t.conns[c] = struct{}{}
-	t.turn++
-	c.active = t.turn
 	t.wg.Go(func() { c.serve(ctx) })
 }
 
-// cut closes the first connection in the order of before. The memory that it holds no
-// longer counts: its goroutines are about to release it.
-func (t *tcpServer) cut(before func(a, b *tcpConn) bool) {
-	var first *tcpConn
-	for c := range t.conns {
-		if first == nil || before(c, first) {
-			first = c
-		}
-	}
-	t.remove(first)
-	first.cut()
+// end closes c. The memory that it holds no longer counts: its goroutines are about to
+// release it.
+func (t *tcpServer) end(c *tcpConn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.remove(c)
+	c.cut()
 }
 
 func (t *tcpServer) remove(c *tcpConn) {
@@ -161,26 +151,20 @@ func (t *tcpServer) remove(c *tcpConn) {
 	c.held = 0
 }
 
+// letLinger records that c only waits for the client to close it.
+func (t *tcpServer) letLinger(c *tcpConn) {
+	c.place.Age() // it is the first to be replaced
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.lingering = true
+}
+
 // forget removes c from the connections.
 func (t *tcpServer) forget(c *tcpConn) {
+	c.place.Leave()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.remove(c)
-}
-
-// touch records activity on c.
-func (t *tcpServer) touch(c *tcpConn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.turn++
-	c.active = t.turn
-}
-
-// letLinger records that c only waits for the client to close it.
-func (t *tcpServer) letLinger(c *tcpConn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c.active = lingering
 }
 
 // hold adds n octets to the memory that c holds. If the sum of all connections exceeds
@@ -189,13 +173,21 @@ func (t *tcpServer) hold(c *tcpConn, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, ok := t.conns[c]; !ok {
-		return // closed by cut; its goroutines are about to end
+		return // closed by end; its goroutines are about to end
 	}
 	c.held += n
 	t.held += n
-	if t.held > t.maxHeld {
-		t.cut(func(a, b *tcpConn) bool { return a.held > b.held })
+	if t.held <= t.maxHeld {
+		return
 	}
+	most := c
+	for other := range t.conns {
+		if other.held > most.held {
+			most = other
+		}
+	}
+	t.remove(most)
+	most.cut()
 }
 
 // release subtracts n octets from the memory that c holds.
@@ -213,7 +205,7 @@ func (t *tcpServer) release(c *tcpConn, n int) {
 // answers.
 func (t *tcpServer) drain(giveUp func()) {
 	t.each(func(c *tcpConn) {
-		if c.active != lingering {
+		if !c.lingering {
 			c.stop()
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // tcpConn is one connection. Its goroutine reads the queries that have arrived, answers
@@ -28,10 +29,11 @@ type tcpConn struct {
 	later    sync.WaitGroup // deferred answers
 	slots    chan struct{}  // one element for each deferred answer
 	writing  sync.Mutex
+	place    *budget.Entry // set by the server's start
 
 	// The server's lock guards these.
-	held   int    // octets of queries and answers
-	active uint64 // turn of the last query or answer
+	held      int  // octets of queries and answers
+	lingering bool // it only waits for the client to close it
 }
 
 // conn is a TCP or TLS connection.
@@ -109,7 +111,7 @@ func (c *tcpConn) answerSome(ctx context.Context, most int) (n int, err error) {
 		return 0, err
 	}
 	c.identify()
-	c.server.touch(c)
+	c.place.Touch()
 	out := c.server.outs.Get().(*[]byte)
 	defer c.server.putOut(out)
 	w := c.server.workers.Get().(*tcpWorker)
@@ -263,7 +265,7 @@ func (c *tcpConn) write(messages []byte) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	c.server.touch(c)
+	c.place.Touch()
 	c.server.hold(c, len(messages))
 	defer c.server.release(c, len(messages))
 	c.writing.Lock()

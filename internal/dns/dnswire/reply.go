@@ -18,8 +18,8 @@ var ErrReply = errors.New("malformed reply")
 // the message, by pointers that lead backward. The OPT record and everything
 // after it is removed.
 //
-// A Reply is immutable, except that AdjustTTLs may be called and Subnet set
-// before it is shared.
+// A Reply is immutable, except that AdjustTTLs and DropAdditional may be called
+// and Subnet set before it is shared.
 type Reply struct {
 	ID    uint16
 	Flags uint16
@@ -297,6 +297,13 @@ func (r *Reply) Size() int {
 
 // Count returns the number of records in a section.
 func (r *Reply) Count(s Section) int { return int(r.counts[s]) }
+
+// DropAdditional removes the additional section, before the Reply is shared.
+func (r *Reply) DropAdditional() {
+	r.wire = r.wire[:r.sectionEnd(Authority)]
+	r.fixed = r.fixed[:r.counts[Answer]+r.counts[Authority]]
+	r.counts[Additional] = 0
+}
 
 // ReplyRecord is one record of a Reply.
 type ReplyRecord struct {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
@@ -220,11 +221,19 @@ func (p *problem) Error() string {
 // except that of a file that does not exist and never did.
 func (r *Filter) read(ctx context.Context, before map[source]*list) (now map[source]*list, failed map[source]error) {
 	now, failed = make(map[source]*list), make(map[source]error)
-	for _, s := range r.sources() {
-		l, err := r.readers[s].Do(ctx, deadline.File, func() (*list, error) { return readSource(s, before[s]) })
-		if errors.Is(err, deadline.ErrExceeded) {
-			err = &fs.PathError{Op: "read", Path: s.file, Err: err}
-		}
+	sources := r.sources()
+	lists, errs := make([]*list, len(sources)), make([]error, len(sources))
+	var reads sync.WaitGroup // together, so that files that block cost one deadline
+	for i, s := range sources {
+		reads.Go(func() {
+			lists[i], errs[i] = r.readers[s].Do(ctx, deadline.File, "read "+s.file, func() (*list, error) {
+				return readSource(s, before[s])
+			})
+		})
+	}
+	reads.Wait()
+	for i, s := range sources {
+		l, err := lists[i], errs[i]
 		if err != nil {
 			l = before[s]
 		}
@@ -253,9 +262,6 @@ func readSource(s source, before *list) (*list, error) {
 	}
 	defer file.Close()
 	l, err := parse(s, file)
-	if errors.Is(err, deadline.ErrExceeded) {
-		return nil, errors.Unwrap(err) // whatever the line
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -288,8 +294,10 @@ func parse(s source, from io.Reader) (*list, error) {
 			l.problems = append(l.problems, &problem{s.file, n, err})
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return nil, &problem{s.file, n, err}
+	} else if err != nil {
+		return nil, err
 	}
 	return l, nil
 }

@@ -114,6 +114,13 @@ func TestFiles(t *testing.T) {
 	if _, err := filter.New(filter.Config{Block: filter.Blocklist{Files: []string{filepath.Dir(file)}}}); err == nil {
 		t.Error("a directory: no error")
 	}
+	write(t, file, "good.example\n*.bad.example\n")
+	r = newFilter(t, filter.Config{Block: filter.Blocklist{Files: []string{file}}})
+	for query, want := range map[string]bool{"good.example.": true, "*.bad.example.": false} {
+		if _, _, blocked := r.Blocked(wire(query), dnswire.TypeA); blocked != want {
+			t.Errorf("%s blocked by a file with *.bad.example: %t, want %t", query, blocked, want)
+		}
+	}
 	if _, err := filter.New(filter.Config{Hosts: filter.Hosts{Lines: []string{"192.0.2.1"}}}); err == nil || err.Error() != "line 1: an address without a name" {
 		t.Errorf("a line without name: %v", err)
 	}

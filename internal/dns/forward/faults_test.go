@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // TestInFlightLimit checks that the number of flights never exceeds the limit, even
@@ -29,20 +31,19 @@ import (
 func TestInFlightLimit(t *testing.T) {
 	s := serve(t, silent)
 	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}})
-	cfg.MaxInFlight, cfg.MaxPerClient = 2, 2
+	cfg.Limits = budget.Limits{Total: 2, PerSource: 2}
 	f := newForwarder(t, cfg)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	taken := 0
+	before := runtime.NumGoroutine()
 	for i := range 500 {
-		if r, err := f.Reserve(client, questionOf(fmt.Sprintf("n%d.example.", i))); err == nil {
-			r.Resolve(gone)
-			taken++
-		}
+		f.Reserve(client, questionOf(fmt.Sprintf("n%d.example.", i))).Resolve(gone)
 	}
-	if taken != 2 {
-		t.Errorf("%d questions were taken, want 2", taken)
+	if got := f.Stats().Waiting.Used; got != 2 {
+		t.Errorf("%d questions have a place, want 2", got)
 	}
+	const each = 3 // goroutines
+	await(t, "the other flights end", func() bool { return runtime.NumGoroutine() <= before+2*each })
 }
 
 // TestDeadConnection checks that a connection whose peer is gone is abandoned.
@@ -121,9 +122,7 @@ func TestOneOfTwoUpstreamsLoops(t *testing.T) {
 		question.Name = name[:len(name)-5]
 		question.Type = dnswire.Type(binary.BigEndian.Uint16(name[len(name)-4:]))
 		if e, _ := f.Cached(question, time.Now()); e == nil {
-			if r, err := f.Reserve(client, question); err == nil {
-				r.Resolve(t.Context())
-			}
+			f.Reserve(client, question).Resolve(t.Context())
 		}
 		return one(q.reply(dnswire.ServFail, 0))
 	})
@@ -300,6 +299,22 @@ func TestTruncatedReplyIsUsedIfTCPFails(t *testing.T) {
 	}
 }
 
+// TestTruncatedReplyIsUsedIfTCPIsSilent checks the same if nothing comes over TCP.
+func TestTruncatedReplyIsUsedIfTCPIsSilent(t *testing.T) {
+	s := serve(t, func(q asked) [][]byte {
+		if q.tcp {
+			return nil
+		}
+		m := q.reply(dnswire.NoError, 60, "192.0.2.1")
+		m[2] |= 2
+		return one(m)
+	})
+	f := newForwarder(t, settings(t, forward.Route{Timeout: time.Second, Upstreams: []forward.Upstream{{Addr: s.addr}}}))
+	if got := ask(t, f, "www.example."); got != "192.0.2.1" {
+		t.Errorf("answer %q", got)
+	}
+}
+
 // TestDownLast checks that upstreams that are down are queried when the others
 // fail.
 func TestDownLast(t *testing.T) {
@@ -401,7 +416,8 @@ func TestDownLog(t *testing.T) {
 	}
 }
 
-// TestStaleAnswersAtCapacity checks that stale answers are served when no capacity is left.
+// TestStaleAnswersAtCapacity checks that a query that loses its place gets the stale
+// answer if there is one.
 func TestStaleAnswersAtCapacity(t *testing.T) {
 	var away atomic.Bool
 	s := serve(t, func(q asked) [][]byte {
@@ -411,17 +427,15 @@ func TestStaleAnswersAtCapacity(t *testing.T) {
 		return one(q.reply(dnswire.NoError, 1, "192.0.2.1"))
 	})
 	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}})
-	cfg.MaxInFlight = 1
+	cfg.Limits, cfg.StaleAfter = budget.Limits{Total: 1, PerSource: 1}, time.Hour
 	f := newForwarder(t, cfg)
 	ask(t, f, "www.example.")
 	time.Sleep(1100 * time.Millisecond)
 	away.Store(true)
-	r, _ := f.Reserve(client, questionOf("other.example."))
-	defer r.Resolve(context.Background())
-	if e, _ := f.Cached(questionOf("www.example."), time.Now()); e == nil {
-		if got := ask(t, f, "www.example."); got == forward.ErrBusy.Error() {
-			t.Errorf("%s, with a stale answer there", got)
-		}
+	r := f.Reserve(client, questionOf("www.example."))
+	f.Reserve(client, questionOf("other.example."))
+	if got := said(r.Resolve(context.Background())); got != "192.0.2.1 (stale)" {
+		t.Errorf("%q, want the stale answer", got)
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"portolan.dev/portolan/internal/dns/cache"
+	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
@@ -15,7 +17,7 @@ const maxAttempts = 8
 
 // resolve queries the upstreams for q, stores the reply in the cache and
 // returns the cache entry with its time.
-func (f *Forwarder) resolve(q cache.Key) (*cache.Entry, time.Time) {
+func (f *Forwarder) resolve(ctx context.Context, q cache.Key) (*cache.Entry, time.Time) {
 	r := f.routeOf(q)
 	if r == nil {
 		return f.fail(q,
@@ -27,9 +29,12 @@ func (f *Forwarder) resolve(q cache.Key) (*cache.Entry, time.Time) {
 			Text: fmt.Sprintf("route %s: forwarding loop: an upstream server forwards queries back to this server", r),
 		})
 	}
-	f.budget.earn()
-	reply, from, err := f.query(r, q)
-	if err != nil {
+	f.hedges.earn()
+	reply, from, err := f.query(ctx, r, q)
+	switch {
+	case ctx.Err() != nil: // nobody waits
+		return evictedByOthers, time.Now()
+	case err != nil:
 		return f.fail(q, failureOf(r, err))
 	}
 	if reply.RCode != dnswire.NoError && reply.RCode != dnswire.NXDomain {
@@ -42,9 +47,28 @@ func (f *Forwarder) resolve(q cache.Key) (*cache.Entry, time.Time) {
 			OfSubnet: isOfSubnet(reply),
 		})
 	}
+	if f.exceeds(r, reply) {
+		reply.DropAdditional()
+	}
 	terms := cache.Terms{Below: reply.Flags&dnswire.FlagAD != 0 || r.TrustDenials, Guarded: r.NoPrivate}
 	now := time.Now()
 	return f.cfg.Cache.Put(q, reply, terms, now), now
+}
+
+// exceeds reports whether a reply has additional records that are not for the upstreams of
+// the route to give: of names of other routes, or in the zones served here.
+func (f *Forwarder) exceeds(r *route, reply *dnswire.Reply) bool {
+	var owner [dnsname.MaxWire]byte
+	for rec := range reply.Records {
+		if rec.Section != dnswire.Additional {
+			continue
+		}
+		name := rec.AppendOwner(owner[:0])
+		if f.route(name) != r || slices.ContainsFunc(f.cfg.Zones, func(z dnsname.Name) bool { return z.Contains(name) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // fail stores a failure in the cache and returns the entry: a stale answer if
@@ -107,7 +131,7 @@ func better(a, b result) result {
 
 // query queries the upstreams of r until one answers, and returns the reply and
 // the upstream that sent it.
-func (f *Forwarder) query(r *route, q cache.Key) (*dnswire.Reply, *upstream, error) {
+func (f *Forwarder) query(ctx context.Context, r *route, q cache.Key) (*dnswire.Reply, *upstream, error) {
 	order := r.order()
 	if len(order) == 0 {
 		return nil, nil, errNoUpstream
@@ -116,7 +140,7 @@ func (f *Forwarder) query(r *route, q cache.Key) (*dnswire.Reply, *upstream, err
 	if r.downFor(time.Now()) >= r.Timeout {
 		timeout = min(timeout, downTimeout)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	x := &race{forwarder: f, order: order, heard: make([]heard, len(order)), results: make(chan result, maxAttempts)}
 	x.timer = time.NewTimer(x.begin(ctx, q))
@@ -158,8 +182,8 @@ type race struct {
 
 // heard is the state of one upstream in a race.
 type heard struct {
-	open   int  // attempts without result
-	failed bool // it replied with a failure
+	open   *attempt // nil if there is none
+	failed bool     // it replied with a failure
 }
 
 // earlyAttempts is how many attempts may be made before the clock allows them.
@@ -193,18 +217,24 @@ func (x *race) next() int {
 // wait returns the longest time between the last attempt and the next.
 func (x *race) wait() time.Duration { return min(firstWait<<(x.attempts-1), maxPatience) }
 
-// begin starts another attempt and returns the time until tick.
+// begin queries another upstream, or one that still has no result once more, and returns
+// the time until tick.
 func (x *race) begin(ctx context.Context, q cache.Key) time.Duration {
 	at := x.next()
 	u := x.order[at]
 	x.attempts++
-	x.open++
-	x.heard[at].open++
 	x.last, x.began, x.late = at, time.Now(), false
-	go func() {
-		reply, err := u.query(ctx, q)
-		x.results <- result{at, reply, err}
-	}()
+	if open := x.heard[at].open; open != nil {
+		open.repeat()
+	} else {
+		made := newAttempt(u)
+		x.open++
+		x.heard[at].open = made
+		go func() {
+			reply, err := made.query(ctx, q)
+			x.results <- result{at, reply, err}
+		}()
+	}
 	return min(u.patience()<<(x.attempts-1), x.wait())
 }
 
@@ -214,7 +244,7 @@ func (x *race) run(ctx context.Context, q cache.Key, timeout time.Duration) resu
 		select {
 		case res := <-x.results:
 			x.open--
-			x.heard[res.of].open--
+			x.heard[res.of].open = nil
 			switch {
 			case res.good():
 				return res
@@ -254,7 +284,7 @@ func (x *race) settle() {
 	}
 	again, wait := maxPatience, downPatience
 	for i, u := range x.order {
-		if h := x.heard[i]; h.open > 0 && !h.failed && !u.down.Load() {
+		if h := x.heard[i]; h.open != nil && !h.failed && !u.down.Load() {
 			again, wait = min(again, u.patience()), max(wait, settlePatience*u.patience())
 		}
 	}
@@ -264,7 +294,7 @@ func (x *race) settle() {
 
 // noteLate counts the last attempt as late, once, if it has no result.
 func (x *race) noteLate() {
-	if !x.late && x.heard[x.last].open > 0 {
+	if !x.late && x.heard[x.last].open != nil {
 		x.order[x.last].late(errLate)
 	}
 	x.late = true
@@ -276,7 +306,7 @@ func (x *race) tick(ctx context.Context, q cache.Key) {
 	left := x.wait() - time.Since(x.began)
 	switch {
 	case x.attempts >= maxAttempts:
-	case left <= 0, x.attempts < max(earlyAttempts, len(x.order)) && x.forwarder.budget.spend():
+	case left <= 0, x.attempts < max(earlyAttempts, len(x.order)) && x.forwarder.hedges.spend():
 		x.timer.Reset(x.begin(ctx, q))
 	default:
 		x.timer.Reset(left)

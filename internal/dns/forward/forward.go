@@ -1,13 +1,14 @@
 // Package forward resolves names outside the cluster's zones by querying
 // upstream servers.
 //
-//	question --> route --> flight --> attempt --> upstream socket
-//	   |      longest    one for    next upstream   UDP, TCP, TLS, HTTPS
-//	   |      suffix     equal      on failure or        |
-//	   |                 questions  delay                |
-//	   +--- cache <--------------------------------- reply
+//	question --> place --> route --> flight --> attempt --> upstream socket
+//	   |       of those   longest   one for    next upstream   UDP, TCP, TLS, HTTPS
+//	   |       that wait  suffix    equal      on failure or        |
+//	   |                            questions  delay                |
+//	   +--- cache <-------------------------------------------- reply
 //
-// A question belongs to the route with the longest suffix of its name.
+// The questions that wait are bounded; see package budget for which one loses its place
+// to another. A question belongs to the route with the longest suffix of its name.
 // Concurrent equal questions share one flight. A flight queries one upstream of
 // the route and, if that fails or takes longer than usual, others as well.
 // Replies are stored in the cache.
@@ -20,6 +21,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -32,15 +34,17 @@ import (
 	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // Config configures a Forwarder.
 type Config struct {
 	Routes []Route
 	Cache  *cache.Cache
-	// MaxInFlight bounds the queries that wait for upstreams, MaxPerClient
-	// those of one client; each is at least 1.
-	MaxInFlight, MaxPerClient int
+	// Zones are served here: what upstreams add of them to their replies is removed.
+	Zones []dnsname.Name
+	// Limits bound the queries that wait for upstreams.
+	Limits budget.Limits
 	// SearchZone is the zone whose route takes questions with a search path,
 	// which are sent with the EDNS option SearchOption.
 	SearchZone   dnsname.Name
@@ -57,9 +61,9 @@ type Config struct {
 // concurrent use.
 type Forwarder struct {
 	cfg    Config
-	routes []*route // longest suffix first
-	limit  limit
-	budget budget
+	routes []*route        // longest suffix first
+	places *budget.Account // of queries that wait for upstreams
+	hedges hedges
 	counts counts
 
 	mu      sync.Mutex
@@ -69,14 +73,16 @@ type Forwarder struct {
 // counts are the counters behind Stats.
 type counts struct {
 	hits, staleHits, misses, joined, prefetched atomic.Uint64
-	refused                                     atomic.Uint64
 }
 
 // New returns a Forwarder. It reads the resolv.conf of each route and sends no
 // queries.
 func New(cfg Config) (*Forwarder, error) {
-	f := &Forwarder{cfg: cfg, flights: make(map[flightKey]*flight), budget: budget{left: firstBudget}}
-	f.limit.init(cfg.MaxInFlight, cfg.MaxPerClient)
+	cfg.Limits.Complete = true // or slow upstreams would answer none
+	f := &Forwarder{
+		cfg: cfg, flights: make(map[flightKey]*flight),
+		places: budget.NewAccount("forward", cfg.Limits), hedges: hedges{left: firstBudget},
+	}
 	for _, r := range cfg.Routes {
 		made, err := newRoute(r, cfg.Exchange, cfg.SearchOption)
 		if err != nil {
@@ -146,41 +152,53 @@ func (f *Forwarder) ForwardsSubnet(name []byte) bool {
 	return r != nil && r.ClientSubnet
 }
 
-// Request is a client's question for which capacity is reserved.
+// Request is a client's question that has a place among those that wait.
 type Request struct {
 	forwarder *Forwarder
-	client    netip.Addr
 	question  cache.Key
-	stale     *cache.Entry // the stale answer, if no capacity was left
+	place     *budget.Entry
+	lost      chan struct{} // closed when another query got the place
+	reason    error         // why; set before lost is closed
+	flight    atomic.Pointer[flight]
+	left      sync.Once
 }
 
-// Reserve reserves capacity for a question of client; Request.Resolve releases
-// it. Without capacity, the Request holds the stale answer, if there is one;
-// otherwise Reserve fails with ErrBusy or ErrClientBusy.
-func (f *Forwarder) Reserve(client netip.Addr, q cache.Key) (*Request, error) {
-	if err := f.limit.reserve(client); err != nil {
-		f.counts.refused.Add(1)
-		now := time.Now()
-		if e := f.cfg.Cache.Get(q, now); e != nil && e.Stale(now) {
-			return &Request{forwarder: f, stale: e}, nil
-		}
-		return nil, err
+// Reserve takes a place for a question of client. Request.Resolve gives it back, at the
+// latest when the question is answered.
+func (f *Forwarder) Reserve(client netip.Addr, q cache.Key) *Request {
+	r := &Request{forwarder: f, question: q.Clone(), lost: make(chan struct{})}
+	r.place = f.places.Enter(client, r.evict)
+	return r
+}
+
+// evict takes the place away.
+func (r *Request) evict(reason error) {
+	r.reason = reason
+	close(r.lost)
+	r.leaveFlight()
+}
+
+// leaveFlight makes the flight end if no other request needs it.
+func (r *Request) leaveFlight() {
+	if fl := r.flight.Load(); fl != nil {
+		r.left.Do(func() { r.forwarder.leave(fl) })
 	}
-	return &Request{forwarder: f, client: client, question: q.Clone()}, nil
 }
 
-// prefetch refreshes the answer to q in the background, if capacity is left. It
-// asks without a client subnet.
+// prefetch refreshes the answer to q in the background, if a place is free. It asks
+// without a client subnet.
 func (f *Forwarder) prefetch(q cache.Key) {
 	q.Subnet = nil
-	if f.limit.reserve(netip.Addr{}) != nil {
+	r := &Request{forwarder: f, question: q.Clone(), lost: make(chan struct{})}
+	var err error
+	if r.place, err = f.places.TryEnter(netip.Addr{}, r.evict); err != nil {
 		return
 	}
-	if _, joined := f.join(q.Clone(), netip.Addr{}); joined {
-		f.limit.release(netip.Addr{})
-		return
+	fl, joined := f.join(r)
+	if !joined {
+		f.counts.prefetched.Add(1)
 	}
-	f.counts.prefetched.Add(1)
+	f.keep(fl, r.place)
 }
 
 // Resolve waits for the answer and returns it with the time at which it is
@@ -188,39 +206,68 @@ func (f *Forwarder) prefetch(q cache.Key) {
 // not at all if all upstreams are down. It must be called exactly once.
 func (r *Request) Resolve(ctx context.Context) (e *cache.Entry, at time.Time) {
 	f, q, now := r.forwarder, r.question, time.Now()
-	if r.stale != nil {
-		f.counts.staleHits.Add(1)
-		return r.stale, now
-	}
 	route := f.routeOf(q)
 	if route != nil {
 		if e := f.cfg.Cache.Above(q, len(route.Suffix.WireLabels()), now); e != nil {
 			f.counts.hits.Add(1)
-			f.limit.release(r.client)
+			r.place.Leave()
 			return e, now
 		}
 	}
-	fl, joined := f.join(q, r.client)
+	fl, joined := f.join(r)
 	if joined {
 		f.counts.joined.Add(1)
-		defer f.limit.release(r.client)
 	} else {
 		f.counts.misses.Add(1)
 	}
 	stale, late := f.staleAfter(route, q, now)
 	select {
 	case <-fl.done:
+		r.place.Leave()
 		return fl.entry, fl.at
+	case <-r.lost:
+		if stale != nil {
+			f.counts.staleHits.Add(1)
+			return stale, time.Now()
+		}
+		return evicted(r.reason), time.Now()
 	case <-late:
 		f.counts.staleHits.Add(1)
+		f.keep(fl, r.place)
 		return stale, time.Now()
 	case <-ctx.Done():
+		f.keep(fl, r.place)
 		return givenUp, now
 	}
 }
 
 // givenUp is the answer for a query whose context is done.
 var givenUp = &cache.Entry{Failure: &cache.Failure{Code: dnswire.EDEOther, Text: "the server is shutting down"}}
+
+// evicted is the answer for a query that lost its place.
+func evicted(reason error) *cache.Entry {
+	if errors.Is(reason, budget.ErrSourceFull) {
+		return evictedBySource
+	}
+	return evictedByOthers
+}
+
+// IsGivenUp reports whether e says that this server gave the query up, which says nothing
+// about its name.
+func IsGivenUp(e *cache.Entry) bool {
+	return e == givenUp || e == evictedBySource || e == evictedByOthers
+}
+
+var (
+	evictedBySource = &cache.Entry{Failure: &cache.Failure{
+		Code: dnswire.EDEProhibited,
+		Text: "too many queries of this client are waiting for upstream servers",
+	}}
+	evictedByOthers = &cache.Entry{Failure: &cache.Failure{
+		Code: dnswire.EDEOther,
+		Text: "too many queries are waiting for upstream servers",
+	}}
+)
 
 // staleAfter returns the stale answer to q, if there is one, and a channel that
 // fires when it should be served; a nil channel never fires.
@@ -247,31 +294,81 @@ type flightKey struct {
 // flight is a question under way to upstreams, shared by all requests with an
 // equal question.
 type flight struct {
-	done chan struct{}
+	key    flightKey
+	cancel context.CancelFunc
+	done   chan struct{}
 	// Set before done is closed:
 	entry *cache.Entry
 	at    time.Time
+	// Guarded by Forwarder.mu:
+	requests int             // that need it
+	kept     []*budget.Entry // places of those that do not wait any more
 }
 
-// join returns the flight for q. If there is none, it starts one, which holds
-// client's reservation until it ends; so there are never more flights than
-// reservations. joined reports whether there was one.
-func (f *Forwarder) join(q cache.Key, client netip.Addr) (fl *flight, joined bool) {
+// join makes r one of the requests of the flight for its question. If there is none, it
+// starts one; so there are never more flights than places. joined reports whether there
+// was one.
+func (f *Forwarder) join(r *Request) (fl *flight, joined bool) {
+	q := r.question
 	key := flightKey{string(q.Name), q.Type, q.DO, q.CD, string(q.Subnet), string(q.Search)}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if fl, ok := f.flights[key]; ok {
-		return fl, true
+	fl, joined = f.flights[key]
+	if !joined {
+		ctx, cancel := context.WithCancel(context.Background())
+		fl = &flight{key: key, cancel: cancel, done: make(chan struct{})}
+		f.flights[key] = fl
+		go f.fly(ctx, fl, q)
 	}
-	fl = &flight{done: make(chan struct{})}
-	f.flights[key] = fl
-	go func() {
-		fl.entry, fl.at = f.resolve(q)
-		f.mu.Lock()
-		delete(f.flights, key)
-		f.mu.Unlock()
-		f.limit.release(client)
-		close(fl.done)
-	}()
-	return fl, false
+	fl.requests++
+	f.mu.Unlock()
+	r.flight.Store(fl)
+	select {
+	case <-r.lost:
+		r.leaveFlight()
+	default:
+	}
+	return fl, joined
+}
+
+// fly resolves the question of a flight.
+func (f *Forwarder) fly(ctx context.Context, fl *flight, q cache.Key) {
+	defer fl.cancel()
+	fl.entry, fl.at = f.resolve(ctx, q)
+	close(fl.done)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forget(fl)
+	for _, place := range fl.kept {
+		place.Leave()
+	}
+}
+
+// keep makes a flight keep the place of a request that does not wait any more, until it
+// ends.
+func (f *Forwarder) keep(fl *flight, place *budget.Entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-fl.done:
+		place.Leave()
+	default:
+		fl.kept = append(fl.kept, place)
+	}
+}
+
+// leave takes a request from a flight, and ends the flight if it was the last one.
+func (f *Forwarder) leave(fl *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fl.requests--; fl.requests == 0 {
+		f.forget(fl)
+		fl.cancel()
+	}
+}
+
+// forget makes equal questions start another flight.
+func (f *Forwarder) forget(fl *flight) {
+	if f.flights[fl.key] == fl {
+		delete(f.flights, fl.key)
+	}
 }

@@ -2,18 +2,21 @@ package forward_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // TestRandom checks that queries have random ports, IDs and case (RFC 5452,
@@ -297,10 +300,7 @@ func TestEqualQuestionsShareAQuery(t *testing.T) {
 	f := to(t, s)
 	var wg sync.WaitGroup
 	for range 10 {
-		request, err := f.Reserve(client, questionOf("www.example."))
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := f.Reserve(client, questionOf("www.example."))
 		wg.Go(func() {
 			if got := said(request.Resolve(t.Context())); got != "192.0.2.1" {
 				t.Errorf("answer %q", got)
@@ -320,25 +320,102 @@ func TestEqualQuestionsShareAQuery(t *testing.T) {
 	}
 }
 
+// TestLimits checks which query loses its place: of a client with its share, or else of the
+// client with the most, the one that has waited the longest, except for those that stay.
 func TestLimits(t *testing.T) {
-	release := make(chan struct{})
-	defer close(release)
+	s := serve(t, silent)
+	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}})
+	cfg.Limits = budget.Limits{Total: 3, PerSource: 2}
+	f := newForwarder(t, cfg)
+	const ofClient = "too many queries of this client are waiting for upstream servers"
+	others := netip.MustParseAddr("192.0.2.101")
+	lost := make(map[string]<-chan string)
+	for _, tt := range []struct {
+		client           netip.Addr
+		name, loses, why string
+	}{
+		{client, "one.example.", "", ""},
+		{client, "two.example.", "", ""},
+		{client, "three.example.", "two.example.", ofClient}, // the first one stays
+		{others, "four.example.", "", ""},
+		{others, "five.example.", "three.example.", "too many queries are waiting for upstream servers"},
+		{others, "six.example.", "four.example.", ofClient},
+	} {
+		r, answer := f.Reserve(tt.client, questionOf(tt.name)), make(chan string, 1)
+		go func() { answer <- said(r.Resolve(context.Background())) }()
+		lost[tt.name] = answer
+		if tt.loses == "" {
+			continue
+		}
+		select {
+		case got := <-lost[tt.loses]:
+			if got != tt.why {
+				t.Errorf("%s is answered %q when %s comes, want %q", tt.loses, got, tt.name, tt.why)
+			}
+		case <-time.After(time.Second):
+			t.Errorf("%s keeps its place when %s comes", tt.loses, tt.name)
+		}
+	}
+	if got, want := f.Stats().Waiting, (budget.Stats{Account: "forward", Used: 3, Limit: 3, Full: 1, SourceFull: 2}); got != want {
+		t.Errorf("figures %+v, want %+v", got, want)
+	}
+}
+
+// TestSlowNamesCostFewSockets checks that many questions to a silent upstream share
+// sockets.
+func TestSlowNamesCostFewSockets(t *testing.T) {
+	s := serve(t, silent)
+	cfg := settings(t, forward.Route{Timeout: 20 * time.Second, Upstreams: []forward.Upstream{{Addr: s.addr}}})
+	const places = 600
+	cfg.Limits = budget.Limits{Total: places, PerSource: places}
+	f := newForwarder(t, cfg)
+	before := openFiles(t)
+	for i := range 5 * places {
+		r := f.Reserve(client, questionOf(fmt.Sprintf("n%d.example.", i)))
+		go func() { r.Resolve(t.Context()) }()
+	}
+	await(t, "the questions are sent", func() bool { return len(s.queries()) > places })
+	if more := openFiles(t) - before; more > 100 {
+		t.Errorf("%d questions have %d sockets, want 100 at most", places, more)
+	}
+}
+
+// TestSlowUpstreamAnswersSome checks that an upstream whose answers take longer than places
+// last answers some questions.
+func TestSlowUpstreamAnswersSome(t *testing.T) {
+	const latency, places, interval = 500 * time.Millisecond, 20, 10 * time.Millisecond
 	s := serve(t, func(q asked) [][]byte {
-		<-release
+		time.Sleep(latency)
 		return works(q)
 	})
 	cfg := settings(t, forward.Route{Upstreams: []forward.Upstream{{Addr: s.addr}}})
-	cfg.MaxInFlight, cfg.MaxPerClient = 3, 2
+	cfg.Limits = budget.Limits{Total: places, PerSource: places}
 	f := newForwarder(t, cfg)
-	others := netip.MustParseAddr("192.0.2.101")
-	for i, c := range []struct {
-		client netip.Addr
-		want   error
-	}{{client, nil}, {client, nil}, {client, forward.ErrClientBusy}, {others, nil}, {others, forward.ErrBusy}} {
-		if _, err := f.Reserve(c.client, questionOf(fmt.Sprintf("name%d.example.", i))); !errors.Is(err, c.want) {
-			t.Errorf("query %d: %v, want %v", i, err, c.want)
-		}
+	var answered atomic.Int32
+	var all sync.WaitGroup
+	for i := range 10 * places {
+		r := f.Reserve(client, questionOf(fmt.Sprintf("n%d.example.", i)))
+		all.Go(func() {
+			if said(r.Resolve(t.Context())) == "192.0.2.1" {
+				answered.Add(1)
+			}
+		})
+		time.Sleep(interval)
 	}
+	all.Wait()
+	if n := answered.Load(); n < places {
+		t.Errorf("%d of %d questions answered, want %d at least", n, 10*places, places)
+	}
+}
+
+// openFiles returns the number of open files of the process.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("no /proc:", err)
+	}
+	return len(files)
 }
 
 // TestErrorsNameRouteAndUpstreams checks that failures name the route and the upstreams.
@@ -444,9 +521,7 @@ func TestLoop(t *testing.T) {
 		question.Name = name[:len(name)-5]
 		question.Type = dnswire.Type(binary.BigEndian.Uint16(name[len(name)-4:]))
 		if e, _ := f.Cached(question, time.Now()); e == nil {
-			if r, err := f.Reserve(client, question); err == nil {
-				r.Resolve(t.Context())
-			}
+			f.Reserve(client, question).Resolve(t.Context())
 		}
 		return one(q.reply(dnswire.ServFail, 0))
 	})
@@ -456,6 +531,29 @@ func TestLoop(t *testing.T) {
 	await(t, "the loop is seen", func() bool {
 		return strings.Contains(ask(t, f, fmt.Sprintf("n%d.example.", time.Now().UnixNano())), "forwarding loop")
 	})
+}
+
+// TestForgedProbe checks that names like those of probes do not block an upstream.
+func TestForgedProbe(t *testing.T) {
+	probes := make(chan string, 100)
+	s := serve(t, func(q asked) [][]byte {
+		if name := bytes.ToLower(q.question()); bytes.Contains(name, []byte("portolan-loop")) {
+			probes <- string(name[:len(name)-5])
+			return one(q.reply(dnswire.NXDomain, 0))
+		}
+		return works(q)
+	})
+	f := to(t, s)
+	run(t, f)
+	sent := <-probes
+	await(t, "the probe is answered", func() bool { return ask(t, f, "www.example.") == "192.0.2.1" })
+	const token = 1 + 32 // octets of the first label
+	for _, name := range []string{"\x139223372036854775807" + sent, "\x20" + strings.Repeat("a", 32) + sent[token:]} {
+		f.Reserve(client, cache.Key{Name: []byte(name), Type: dnswire.TypeTXT}).Resolve(t.Context())
+		if got := ask(t, f, fmt.Sprintf("n%d.example.", len(name))); got != "192.0.2.1" {
+			t.Fatalf("after %q: %q", name, got)
+		}
+	}
 }
 
 // TestSubnetsAreNotJoined checks that concurrent questions with different
@@ -471,10 +569,7 @@ func TestSubnetsAreNotJoined(t *testing.T) {
 	for _, subnet := range []dnswire.Subnet{nil, {0, 1, 8, 0, 10}, {0, 1, 8, 0, 11}, {0, 1, 8, 0, 11}} {
 		question := questionOf("www.example.")
 		question.Subnet = subnet
-		request, err := f.Reserve(client, question)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := f.Reserve(client, question)
 		wg.Go(func() {
 			if got := said(request.Resolve(t.Context())); got != "192.0.2.1" {
 				t.Errorf("answer %q", got)

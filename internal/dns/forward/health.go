@@ -2,7 +2,6 @@ package forward
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -77,11 +76,7 @@ type nameservers struct {
 // readResolvConf returns the servers in the file, and waits for them within that time.
 // The result of a read that takes longer is returned by the next call.
 func (r *route) readResolvConf(ctx context.Context, within time.Duration) (nameservers, error) {
-	found, err := r.reading.Do(ctx, within, r.parseResolvConf)
-	if errors.Is(err, deadline.ErrExceeded) {
-		err = fmt.Errorf("read %s: %w", r.ResolvConf, err)
-	}
-	return found, err
+	return r.reading.Do(ctx, within, "read "+r.ResolvConf, r.parseResolvConf)
 }
 
 func (r *Route) parseResolvConf() (found nameservers, err error) {
@@ -137,7 +132,7 @@ func (r *route) checkUpstreams(ctx context.Context, watched map[*upstream]*watch
 		}
 		if back := u.loop.loops(); back != w.looping {
 			w.looping, w.next = back, now.Add(loopInterval)
-			u.logLoop(log, r, back)
+			w.logLoop(log, r, u)
 		}
 		switch {
 		case w.looping:

@@ -2,11 +2,10 @@ package forward
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 
 	"portolan.dev/portolan/internal/dns/cache"
@@ -16,69 +15,78 @@ import (
 
 // loop detects that an upstream forwards queries back to this server. It sends
 // the upstream names that contain a random token, each name only once, so that
-// no cache answers them, and watches for queries for them.
+// no cache answers them and nobody else knows them, and watches for queries for
+// them.
 type loop struct {
 	labels []byte // the suffix of the names; nil if the route's suffix is too long
 
-	mu       sync.Mutex
-	sent     int
-	received int // the highest number received
-	isLoop   bool
+	mu     sync.Mutex
+	probes [keptProbes]*probe // the last ones
+	sent   int
+	isLoop bool
 }
 
-// tokenLen is the length of the random token, in octets.
+// probe is a name that was sent to the upstream.
+type probe struct {
+	token    string
+	returned bool
+}
+
+// keptProbes is how many probes may still come back.
+const keptProbes = 8
+
+// tokenLen is the length of a random token, in octets.
 const tokenLen = 16
 
 func newLoop(suffix dnsname.Name) loop {
-	var raw [tokenLen]byte
-	for i := range raw {
-		raw[i] = byte(rand.Uint32())
-	}
-	labels := dnsname.AppendLabel(nil, hex.EncodeToString(raw[:]))
-	labels = append(dnsname.AppendLabel(labels, "portolan-loop"), suffix.WireLabels()...)
-	const room = 1 + 20 // the label with the number
+	labels := append(dnsname.AppendLabel(nil, "portolan-loop"), suffix.WireLabels()...)
+	const room = 1 + 2*tokenLen // the label with the token
 	if room+len(labels)+1 > dnsname.MaxWire {
 		return loop{}
 	}
 	return loop{labels: labels}
 }
 
-// question returns the question for the next name and the name's number. If the
-// route's suffix is too long for names, the question is for the root, which at
-// least shows whether the upstream replies.
-func (l *loop) question() (q cache.Key, number int) {
+// question returns the question for a new name, and the probe. If the route's
+// suffix is too long for names, the question is for the root, which at least
+// shows whether the upstream replies.
+func (l *loop) question() (cache.Key, *probe) {
 	if l.labels == nil {
-		return cache.Key{Type: dnswire.TypeNS}, 0
+		return cache.Key{Type: dnswire.TypeNS}, new(probe)
 	}
+	var raw [tokenLen]byte
+	_, _ = rand.Read(raw[:]) // never fails
+	made := &probe{token: hex.EncodeToString(raw[:])}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.probes[l.sent%keptProbes] = made
 	l.sent++
-	name := append(dnsname.AppendLabel(nil, strconv.Itoa(l.sent)), l.labels...)
-	return cache.Key{Name: name, Type: dnswire.TypeTXT}, l.sent
+	return cache.Key{Name: append(dnsname.AppendLabel(nil, made.token), l.labels...), Type: dnswire.TypeTXT}, made
 }
 
-// receive reports whether name is one of loop's names, and records that it came
-// back.
+// receive reports whether name is one of loop's last names, and records that it
+// came back.
 func (l *loop) receive(name []byte) bool {
 	if l.labels == nil || len(name) <= len(l.labels) || string(name[len(name)-len(l.labels):]) != string(l.labels) {
 		return false
 	}
-	number, err := strconv.Atoi(string(name[1 : 1+name[0]]))
-	if err != nil {
-		return false
-	}
+	token := string(name[1 : 1+name[0]])
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.received, l.isLoop = max(l.received, number), true
+	i := slices.IndexFunc(l.probes[:], func(p *probe) bool { return p != nil && p.token == token })
+	if i < 0 {
+		return false
+	}
+	l.probes[i].returned, l.isLoop = true, true
 	return true
 }
 
-// answered records that the name with that number was answered. If the name did
-// not come back, the upstream does not loop any more.
-func (l *loop) answered(number int) {
+// answered records that a probe was answered. If it did not come back, the
+// upstream does not loop any more.
+func (l *loop) answered(p *probe) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.received < number {
+	if !p.returned {
 		l.isLoop = false
 	}
 }
@@ -94,9 +102,9 @@ func (l *loop) loops() bool {
 func (u *upstream) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
-	q, number := u.loop.question()
-	if _, err := u.query(ctx, q); err == nil {
-		u.loop.answered(number)
+	q, sent := u.loop.question()
+	if _, err := newAttempt(u).query(ctx, q); err == nil {
+		u.loop.answered(sent)
 	}
 }
 
@@ -112,8 +120,9 @@ func (r *route) allLoop() bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, func(u *upstream) bool { return !u.loop.loops() })
 }
 
-func (u *upstream) logLoop(log *slog.Logger, r *route, back bool) {
-	if back {
+// logLoop logs that a forwarding loop was found or is gone.
+func (w *watch) logLoop(log *slog.Logger, r *route, u *upstream) {
+	if w.looping {
 		log.Error("upstream forwards queries back to this server (forwarding loop); it is not used", "route", r,
 			"upstream", u.Upstream)
 		return

@@ -16,6 +16,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // patience is how long a test waits for a condition before it fails.
@@ -218,7 +219,7 @@ func settings(t *testing.T, route forward.Route) forward.Config {
 	if route.Policy == "" {
 		route.Policy = forward.Sequential
 	}
-	return forward.Config{Routes: []forward.Route{route}, Cache: c, MaxInFlight: 1000, MaxPerClient: 1000, StaleAfter: 200 * time.Millisecond}
+	return forward.Config{Routes: []forward.Route{route}, Cache: c, Limits: budget.Limits{Total: 1000, PerSource: 1000}, StaleAfter: 200 * time.Millisecond}
 }
 
 func newForwarder(t *testing.T, cfg forward.Config) *forward.Forwarder {
@@ -263,11 +264,7 @@ func questionOf(name string) cache.Key {
 // ask resolves the address of name and returns the address or the failure.
 func ask(t *testing.T, f *forward.Forwarder, name string) string {
 	t.Helper()
-	request, err := f.Reserve(client, questionOf(name))
-	if err != nil {
-		return err.Error()
-	}
-	return said(request.Resolve(t.Context()))
+	return said(f.Reserve(client, questionOf(name)).Resolve(t.Context()))
 }
 
 // said formats a cache entry.

@@ -3,6 +3,8 @@ package forward
 import (
 	"net/netip"
 	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // Stats are the counters of a Forwarder since the start.
@@ -12,8 +14,7 @@ type Stats struct {
 	Misses     uint64 // questions sent to upstreams
 	Joined     uint64 // queries that joined a flight
 	Prefetched uint64 // questions sent before their answer's TTL ended
-	Refused    uint64 // queries rejected for lack of capacity
-	Waiting    int    // queries waiting now
+	Waiting    budget.Stats
 	Upstreams  []UpstreamStats
 }
 
@@ -42,8 +43,7 @@ func (f *Forwarder) Stats() Stats {
 		Misses:     f.counts.misses.Load(),
 		Joined:     f.counts.joined.Load(),
 		Prefetched: f.counts.prefetched.Load(),
-		Refused:    f.counts.refused.Load(),
-		Waiting:    f.limit.inUse(),
+		Waiting:    f.places.Stats(),
 	}
 	for _, r := range f.routes {
 		for _, u := range *r.upstreams.Load() {

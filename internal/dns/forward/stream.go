@@ -29,7 +29,7 @@ type stream struct {
 // Limits of connections to one upstream and of queries on each.
 const (
 	maxConns   = 8
-	maxWaiting = 256
+	maxWaiting = 512
 )
 
 // idleTime is how long a connection without queries stays open.

@@ -32,7 +32,7 @@ type exchanger interface {
 // upstream is an Upstream and its state.
 type upstream struct {
 	Upstream
-	packets exchanger // nil if the transport is not UDP
+	packets *udp // nil if the transport is not UDP
 	stream  exchanger
 	search  dnswire.OptionCode // the EDNS option for search paths
 
@@ -47,6 +47,7 @@ type upstream struct {
 	mu          sync.Mutex
 	rtt, jitter time.Duration // smoothed; 0 before the first reply
 	unanswered  int           // consecutive attempts
+	replied     time.Time     // when the last reply came
 	failure     error         // of the last attempt that failed with more than errLate
 }
 
@@ -91,7 +92,7 @@ func newUpstream(u Upstream, suffix dnsname.Name, by exchange, search dnswire.Op
 	}
 	switch u.Transport {
 	case UDP:
-		made.packets = &udp{made}
+		made.packets = &udp{of: made}
 		made.stream = newStream(u, nil, &made.counts)
 	case TCP:
 		made.stream = newStream(u, nil, &made.counts)
@@ -109,8 +110,31 @@ func (u *upstream) close() { u.stream.close() }
 // instead of in fragments (DNS Flag Day 2020).
 const udpSize = 1232
 
-// query sends q to u and updates u's statistics.
-func (u *upstream) query(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
+// attempt is the use of an upstream for one question.
+type attempt struct {
+	*upstream
+	again    chan struct{} // asks to send the query once more; over UDP only
+	repeated atomic.Bool
+}
+
+// newAttempt returns an attempt with u.
+func newAttempt(u *upstream) *attempt { return &attempt{upstream: u, again: make(chan struct{}, 1)} }
+
+// repeat sends the query once more if that is useful: a query over a connection is
+// retransmitted by the system.
+func (u *attempt) repeat() {
+	if u.packets == nil {
+		return
+	}
+	u.repeated.Store(true)
+	select {
+	case u.again <- struct{}{}:
+	default:
+	}
+}
+
+// query sends q to the upstream and updates its statistics.
+func (u *attempt) query(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
 	began := time.Now()
 	u.counts.queries.Add(1)
 	reply, err := u.queryWithSubnet(ctx, q)
@@ -122,6 +146,9 @@ func (u *upstream) query(ctx context.Context, q cache.Key) (*dnswire.Reply, erro
 		u.latency.observe(reply.RCode, took)
 		if reply.RCode != dnswire.NoError && reply.RCode != dnswire.NXDomain {
 			took = max(took, firstPatience) // failing fast is not being fast
+		}
+		if u.repeated.Load() { // which packet the reply is to is unknown (RFC 6298, section 3)
+			took = 0
 		}
 		u.observe(took)
 	case ctx.Err() == nil:
@@ -137,7 +164,7 @@ func (u *upstream) query(ctx context.Context, q cache.Key) (*dnswire.Reply, erro
 // queryWithSubnet queries for q, and again without its subnet if u rejects the
 // option or replies for another subnet. Such a reply is dropped and does not
 // count as a reply of u. A reply to a question without subnet has no Subnet.
-func (u *upstream) queryWithSubnet(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
+func (u *attempt) queryWithSubnet(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
 	reply, err := u.queryWithEDNS(ctx, q)
 	switch {
 	case err != nil:
@@ -179,17 +206,20 @@ func isLocal(err error) bool {
 // whether it does. It does not try without EDNS if q has a subnet, because u
 // may reject only that option, or a search path, because the question without
 // it is another one.
-func (u *upstream) queryWithEDNS(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
-	edns := !u.noEDNS.holds() || q.Search != nil
-	reply, err := u.queryWithCase(ctx, q, edns)
+func (u *attempt) queryWithEDNS(ctx context.Context, q cache.Key) (*dnswire.Reply, error) {
+	size := uint16(udpSize)
+	if u.noEDNS.holds() && q.Search == nil {
+		size = 0
+	}
+	reply, err := u.queryWithCase(ctx, q, size)
 	if err == nil && q.Search != nil {
 		u.requireSearched(reply)
 	}
-	if err != nil || !edns || q.Subnet != nil || q.Search != nil || reply.EDNS || !rejectsOption(reply) {
+	if err != nil || size == 0 || q.Subnet != nil || q.Search != nil || reply.EDNS || !rejectsOption(reply) {
 		return reply, err
 	}
 	// RFC 6891, section 7: u may not support EDNS, so try without.
-	again, err := u.queryWithCase(ctx, q, false)
+	again, err := u.queryWithCase(ctx, q, 0)
 	if err != nil {
 		return reply, nil //nolint:nilerr // the first reply stands
 	}
@@ -216,28 +246,30 @@ func rejectsOption(reply *dnswire.Reply) bool {
 	return reply.RCode == dnswire.FormErr || reply.RCode == dnswire.NotImp
 }
 
-// queryWithCase queries with a name in mixed case, unless u does not preserve
-// case.
-func (u *upstream) queryWithCase(ctx context.Context, q cache.Key, edns bool) (*dnswire.Reply, error) {
-	folds := u.foldsCase.holds()
-	reply, err := u.queryOnce(ctx, u.message(q, edns, folds))
-	if errors.Is(err, errCase) && !folds {
+// queryWithCase queries with a name in random case over UDP, which makes replies harder
+// to forge (RFC 5452, section 4), unless u does not preserve case. size is the size of
+// UDP replies for EDNS, 0 for none.
+func (u *attempt) queryWithCase(ctx context.Context, q cache.Key, size uint16) (*dnswire.Reply, error) {
+	if u.packets == nil || u.foldsCase.holds() {
+		return u.queryOnce(ctx, u.message(q, size))
+	}
+	mixed := q
+	mixed.Name = slices.Clone(q.Name)
+	randomizeCase(mixed.Name)
+	reply, err := u.queryOnce(ctx, u.message(mixed, size))
+	if errors.Is(err, errCase) {
 		u.foldsCase.set(habitTime)
-		return u.queryOnce(ctx, u.message(q, edns, true))
+		return u.queryOnce(ctx, u.message(q, size))
 	}
 	return reply, err
 }
 
-// message builds the query for q with a random ID and, if u preserves case, a
-// name in random case, which make replies harder to forge (RFC 5452, section
-// 4).
-func (u *upstream) message(q cache.Key, edns, plain bool) []byte {
+// message builds the query for q with a random ID. size is the size of UDP replies for
+// EDNS, 0 for none.
+func (u *upstream) message(q cache.Key, size uint16) []byte {
 	b := make([]byte, 0, 64+len(q.Name))
 	var question [dnsname.MaxWire + 4]byte
 	asked := dnswire.AppendQuestion(question[:0], q.Name, q.Type)
-	if !plain && u.packets != nil {
-		randomizeCase(asked[:len(q.Name)])
-	}
 	var flags uint16
 	if q.CD {
 		flags |= dnswire.FlagCD
@@ -246,13 +278,9 @@ func (u *upstream) message(q cache.Key, edns, plain bool) []byte {
 	if q.DO {
 		ednsFlags |= dnswire.FlagDO
 	}
-	size := uint16(0)
-	if edns {
-		size = udpSize
-	}
 	b = dnswire.AppendQuery(b, uint16(rand.Uint32()), flags, asked, size, ednsFlags)
 	switch {
-	case !edns:
+	case size == 0:
 	case q.Search != nil:
 		b = dnswire.AppendOption(b, u.search, q.Search)
 	case q.Subnet != nil:
@@ -282,11 +310,11 @@ var errCase = errors.New("the server does not preserve the case of names")
 
 // queryOnce sends query over UDP, and over a connection if UDP does not
 // suffice.
-func (u *upstream) queryOnce(ctx context.Context, query []byte) (*dnswire.Reply, error) {
+func (u *attempt) queryOnce(ctx context.Context, query []byte) (*dnswire.Reply, error) {
 	if u.packets == nil {
 		return u.stream.exchange(ctx, query)
 	}
-	packet, err := u.packets.exchange(ctx, query)
+	packet, err := u.packets.exchange(ctx, query, u.again)
 	switch {
 	case errors.Is(err, errFlood):
 		return u.stream.exchange(ctx, query)
@@ -299,17 +327,23 @@ func (u *upstream) queryOnce(ctx context.Context, query []byte) (*dnswire.Reply,
 	if packet.Flags&dnswire.FlagTC == 0 {
 		return packet, nil
 	}
+	// A truncated reply is better than none, so it must be there before ctx is done.
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-time.Until(end)/8))
+		defer cancel()
+	}
 	if whole, err := u.stream.exchange(ctx, query); err == nil {
 		return whole, nil
 	}
-	return packet, nil // truncated, but better than no reply
+	return packet, nil
 }
 
 // queryOverStream repeats the query over a connection, where replies cannot be
 // forged off-path, after a packet whose question differs in case. If both
 // replies match, the packet was not forged and the server does not preserve
 // case.
-func (u *upstream) queryOverStream(ctx context.Context, query []byte, packet *dnswire.Reply) (*dnswire.Reply, error) {
+func (u *attempt) queryOverStream(ctx context.Context, query []byte, packet *dnswire.Reply) (*dnswire.Reply, error) {
 	u.counts.forged.Add(1)
 	reply, err := u.stream.exchange(ctx, query)
 	if err != nil {
@@ -343,11 +377,13 @@ func (u *upstream) patience() time.Duration {
 	return min(max(u.rtt+4*u.jitter, minPatience), maxPatience)
 }
 
-// observe records the latency of a reply and marks u as up.
+// observe records the latency of a reply, 0 if it is unknown, and marks u as up.
 func (u *upstream) observe(took time.Duration) {
 	u.mu.Lock()
-	u.smooth(took)
-	u.unanswered, u.failure = 0, nil
+	if took > 0 {
+		u.smooth(took)
+	}
+	u.unanswered, u.failure, u.replied = 0, nil, time.Now()
 	u.mu.Unlock()
 	u.down.Store(false)
 }
@@ -363,7 +399,8 @@ func (u *upstream) smooth(took time.Duration) {
 }
 
 // maxUnanswered is how many consecutive attempts may be late before an upstream
-// counts as down.
+// counts as down, if it has not replied for maxPatience: while it replies to some,
+// the others are of names that it cannot resolve.
 const maxUnanswered = 3
 
 // late records that an attempt is late or failed, and why.
@@ -374,7 +411,7 @@ func (u *upstream) late(why error) {
 	if u.failure == nil || !errors.Is(why, errLate) {
 		u.failure = why
 	}
-	down := u.unanswered >= maxUnanswered
+	down := u.unanswered >= maxUnanswered && time.Since(u.replied) >= maxPatience
 	u.mu.Unlock()
 	if down && !u.down.Load() {
 		u.downSince.Store(time.Now().UnixNano())

@@ -19,6 +19,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // told is what an upstream said of a name: a number, as an address or, where it
@@ -143,7 +144,7 @@ func TestNoExpiredAnswerThroughADay(t *testing.T) {
 		f, err := forward.New(forward.Config{
 			Routes: []forward.Route{{Timeout: 4 * time.Second, Policy: forward.Sequential,
 				Upstreams: []forward.Upstream{{Addr: netip.MustParseAddrPort("192.0.2.53:53")}, {Addr: netip.MustParseAddrPort("192.0.2.54:53")}}}},
-			Cache: store, MaxInFlight: 1000, MaxPerClient: 1000, StaleAfter: 1800 * time.Millisecond, Exchange: u.exchange,
+			Cache: store, Limits: budget.Limits{Total: 1000, PerSource: 1000}, StaleAfter: 1800 * time.Millisecond, Exchange: u.exchange,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -2,7 +2,7 @@ package respond
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -10,6 +10,7 @@ import (
 	"portolan.dev/portolan/internal/dns/cache"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 // Deferred is an answer that takes time: one that depends on upstream replies, or
@@ -27,33 +28,30 @@ type Deferred struct {
 	messages  Messages        // of a transfer; nil for other answers
 }
 
-// maxUpstreamQueries bounds the upstream queries that one client query causes:
-// one for each alias of an answer, or each path of a search, for both address
-// families, and then for the aliases there.
-const maxUpstreamQueries = 128
+// maxUpstreamQueries bounds the upstream queries that one client query causes: one for
+// each alias of an answer, or each path of a search, for both address families, and then
+// for the aliases there. It also bounds what an attacker gains by one query.
+const maxUpstreamQueries = 12
+
+var tooManyQueries = zone.EDE{
+	Code: dnswire.EDEOther,
+	Text: fmt.Sprintf("the answer needs more than %d queries to upstream servers", maxUpstreamQueries),
+}
 
 // upstreamQuery is a question to upstreams.
 type upstreamQuery struct {
 	key     cache.Key
-	request *forward.Request // nil when too many queries were in flight
+	request *forward.Request
 }
 
 // wait returns the reply.
-func (q *upstreamQuery) wait(ctx context.Context, now func() time.Time) upstreamReply {
-	if q.request == nil {
-		return upstreamReply{q.key, errNotReserved, now()}
-	}
+func (q *upstreamQuery) wait(ctx context.Context) upstreamReply {
 	e, at := q.request.Resolve(ctx)
 	return upstreamReply{q.key, e, at}
 }
 
-// deferQuery reserves the upstream queries that a pending query needs. If it
-// can't, deferred is nil and final is the verdict.
-func (w *Worker) deferQuery(x *exchange, v verdict) (deferred *Deferred, final verdict) {
-	reserved, v := w.reserve(x, v, nil)
-	if reserved == nil {
-		return nil, v
-	}
+// deferQuery reserves the upstream queries that a pending query needs.
+func (w *Worker) deferQuery(x *exchange) *Deferred {
 	return &Deferred{
 		responder: w.Responder,
 		packet:    slices.Clone(x.packet),
@@ -61,29 +59,22 @@ func (w *Worker) deferQuery(x *exchange, v verdict) (deferred *Deferred, final v
 		start:     x.start,
 		counts:    w.counts,
 		replies:   slices.Clone(w.replies),
-		reserved:  reserved,
-	}, v
+		reserved:  w.reserve(x, nil),
+	}
 }
 
-// reserve reserves the upstream queries that a pending query needs, except those
-// made before. If it can't reserve the first of all, v is no longer pending.
-func (w *Worker) reserve(x *exchange, v verdict, before []upstreamQuery) ([]upstreamQuery, verdict) {
-	var reserved []upstreamQuery
+// reserve reserves the upstream queries that a pending query needs, except those made
+// before, up to maxUpstreamQueries in all.
+func (w *Worker) reserve(x *exchange, before []upstreamQuery) (reserved []upstreamQuery) {
 	for _, key := range w.missing {
-		if slices.ContainsFunc(before, func(q upstreamQuery) bool { return isSame(q.key, key) }) {
-			continue
+		switch {
+		case len(before)+len(reserved) == maxUpstreamQueries:
+			return reserved
+		case !slices.ContainsFunc(before, func(q upstreamQuery) bool { return isSame(q.key, key) }):
+			reserved = append(reserved, upstreamQuery{key, w.cfg.Upstreams.Reserve(x.client.Addr, key)})
 		}
-		request, err := w.cfg.Upstreams.Reserve(x.client.Addr, key)
-		if err != nil && len(reserved)+len(before) == 0 {
-			v.outcome, v.ede = failed, &tooMany
-			if errors.Is(err, forward.ErrClientBusy) {
-				v.outcome, v.ede = refused, &tooManyOfClient
-			}
-			return nil, v
-		}
-		reserved = append(reserved, upstreamQuery{key, request})
 	}
-	return reserved, v
+	return reserved
 }
 
 // Answers returns the messages of the answer in order. A message is valid until
@@ -109,11 +100,11 @@ func (d *Deferred) Answer(ctx context.Context) []byte {
 	for waiting := 0; ; {
 		waiting += len(d.reserved)
 		if waiting == 1 && len(d.reserved) == 1 {
-			d.replies = append(d.replies, d.reserved[0].wait(ctx, d.responder.cfg.Now))
+			d.replies = append(d.replies, d.reserved[0].wait(ctx))
 		} else {
 			for _, q := range d.reserved {
 				go func() {
-					reply := q.wait(ctx, d.responder.cfg.Now)
+					reply := q.wait(ctx)
 					select {
 					case replies <- reply:
 					case <-ended:
@@ -145,14 +136,14 @@ func (d *Deferred) replay(waiting int) (answer []byte, done bool) {
 	defer func() { w.replies = nil }()
 	x := exchange{client: d.client, packet: d.packet, query: &w.query, start: w.cfg.Now(), replay: true}
 	v := w.process(&x, w.buf[:0])
-	if v.outcome == pending && len(d.queries) < maxUpstreamQueries {
-		d.reserved, v = w.reserve(&x, v, d.queries)
-		if v.outcome == pending && len(d.reserved)+waiting > 0 {
+	if v.outcome == pending {
+		d.reserved = w.reserve(&x, d.queries)
+		if len(d.reserved)+waiting > 0 {
 			return nil, false
 		}
 	}
 	if v.outcome == pending {
-		v.outcome, v.ede = failed, &endless
+		v.outcome, v.ede = failed, &tooManyQueries
 	}
 	if v.outcome != dropped {
 		answer = slices.Clone(w.finish(&x, &v))

@@ -6,6 +6,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/filter"
+	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
@@ -156,11 +157,12 @@ func (w *Worker) probeUpstream(x *exchange, name []byte, t dnswire.Type) (p prob
 	case e == nil:
 		w.require(key)
 		return probed{finding: waiting}, nil
-	case e == errNotReserved:
-		return probed{finding: failing, decisive: true, ede: &tooMany}, nil
 	}
 	reply, aging, _ := e.Answer(at)
-	if reply == nil {
+	switch {
+	case reply == nil && forward.IsGivenUp(e): // the name may exist
+		return probed{finding: failing, decisive: true, ede: &zone.EDE{Code: e.Failure.Code, Text: e.Failure.Text}}, nil
+	case reply == nil:
 		p = probed{finding: failing, ede: &zone.EDE{Code: dnswire.EDEOther}}
 		if e.Failure != nil {
 			p.ede = &zone.EDE{Code: e.Failure.Code, Text: e.Failure.Text}

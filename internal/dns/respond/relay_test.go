@@ -21,6 +21,7 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // relaying is a node's cache before a server of the cluster.
@@ -56,7 +57,7 @@ func newRelaying(t *testing.T, form respond.Relay, edit ...func(agent, server *r
 		routes[i].Upstreams = []forward.Upstream{{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.53"), uint16(53+i))}}
 	}
 	f, err := forward.New(forward.Config{
-		Routes: routes, Cache: store, MaxInFlight: 100, MaxPerClient: 100, StaleAfter: time.Second,
+		Routes: routes, Cache: store, Limits: budget.Limits{Total: 100, PerSource: 100}, StaleAfter: time.Second,
 		SearchZone: dnsname.MustParse("cluster.local"), SearchOption: autopath.DefaultOption,
 		Exchange: func(_ context.Context, to forward.Upstream, packet []byte) ([]byte, error) {
 			var q dns.Msg

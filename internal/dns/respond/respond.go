@@ -189,10 +189,7 @@ func (w *Worker) Respond(packet []byte, client Client, buf []byte) (answer []byt
 	case transferring:
 		deferred = &Deferred{messages: w.messages}
 	case pending:
-		if deferred, v = w.deferQuery(&x, v); deferred != nil {
-			return nil, deferred
-		}
-		answer = w.finish(&x, &v)
+		return nil, w.deferQuery(&x)
 	default:
 		answer = w.finish(&x, &v)
 	}

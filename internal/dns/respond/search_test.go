@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/support/budget"
 	"portolan.dev/portolan/test/await"
 )
 
@@ -87,15 +89,19 @@ func TestSearchQueriesUpstreamsConcurrently(t *testing.T) {
 	}
 }
 
-// TestSearchAtCapacity checks that if there is capacity for the first query only, the
-// others fail.
+// TestSearchAtCapacity checks that a search fails if queries of it lose their places, also if
+// a name exists that comes after theirs: theirs may exist as well.
 func TestSearchAtCapacity(t *testing.T) {
 	store, err := cache.New(cache.Config{Size: 1 << 20, MaxTTL: 86400, MaxNegativeTTL: 3600})
 	if err != nil {
 		t.Fatal(err)
 	}
 	route := forward.Route{Timeout: time.Second, Policy: forward.Sequential, Upstreams: []forward.Upstream{{Addr: netip.MustParseAddrPort("192.0.2.53:53")}}}
-	f, err := forward.New(forward.Config{Routes: []forward.Route{route}, Cache: store, MaxInFlight: 1, MaxPerClient: 1, Exchange: scripted(t, func(_ uint16, _, m *dns.Msg) {
+	f, err := forward.New(forward.Config{Routes: []forward.Route{route}, Cache: store, Limits: budget.Limits{Total: 1, PerSource: 1}, Exchange: scripted(t, func(_ uint16, q, m *dns.Msg) {
+		if name := q.Question[0].Name; name == "none." {
+			m.Answer = append(m.Answer, rr(name+" 60 A 192.0.2.1"))
+			return
+		}
 		m.Rcode = dns.RcodeNameError
 		m.Ns = append(m.Ns, rr("example. 60 SOA ns.example. host.example. 1 2 3 4 60"))
 	})})
@@ -125,7 +131,7 @@ func TestSearchWithoutCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	route := forward.Route{Timeout: time.Second, Policy: forward.Sequential, Upstreams: []forward.Upstream{{Addr: netip.MustParseAddrPort("192.0.2.53:53")}}}
-	f, err := forward.New(forward.Config{Routes: []forward.Route{route}, Cache: store, MaxInFlight: 100, MaxPerClient: 100, Exchange: scripted(t, func(_ uint16, q, m *dns.Msg) {
+	f, err := forward.New(forward.Config{Routes: []forward.Route{route}, Cache: store, Limits: budget.Limits{Total: 100, PerSource: 100}, Exchange: scripted(t, func(_ uint16, q, m *dns.Msg) {
 		switch name := q.Question[0].Name; {
 		case name == "www.example.com." && q.Question[0].Qtype == dns.TypeA:
 			m.Answer = append(m.Answer, rr(name+" 60 CNAME a.example.net."))
@@ -143,6 +149,40 @@ func TestSearchWithoutCache(t *testing.T) {
 	m := askAll(t, newWorker(t, cfg), "www.example.com.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil)
 	if len(m.Answer) != 3 {
 		t.Errorf("%s %v", dns.RcodeToString[m.Rcode], m.Answer)
+	}
+}
+
+// TestUpstreamQueriesAreBounded checks that one query causes at most 12 upstream queries.
+// Asked again, it goes on with what the cache has learned.
+func TestUpstreamQueriesAreBounded(t *testing.T) {
+	const most, paths = 12, 16
+	var asked atomic.Int32
+	w := withUpstreams(t, searchConfig, []forward.Route{{}}, func(_ uint16, _, m *dns.Msg) {
+		asked.Add(1)
+		m.Rcode = dns.RcodeNameError
+		m.Ns = append(m.Ns, rr("example. 60 SOA ns.example. host.example. 1 2 3 4 60"))
+	})
+	var option []string
+	for i := range paths {
+		option = append(option, fmt.Sprintf("p%d.example", i))
+	}
+	packet := query(t, dnswire.QuerySpec{
+		Name: "www", Type: dnswire.TypeA, Flags: dnswire.FlagRD, UDPSize: 1232,
+		Options: map[dnswire.OptionCode][]byte{autopath.DefaultOption: []byte(strings.Join(option, ","))},
+	})
+	for _, want := range []int{dns.RcodeServerFailure, dns.RcodeServerFailure, dns.RcodeNameError} {
+		before := asked.Load()
+		answer, later := w.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
+		if later != nil {
+			answer = later.Answer(t.Context())
+		}
+		var m dns.Msg
+		if err := m.Unpack(answer); err != nil {
+			t.Fatal(err)
+		}
+		if n := asked.Load() - before; n > most || m.Rcode != want {
+			t.Errorf("%d upstream queries and %s, want %d at most and %s", n, dns.RcodeToString[m.Rcode], most, dns.RcodeToString[want])
+		}
 	}
 }
 

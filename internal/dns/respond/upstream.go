@@ -19,19 +19,11 @@ type Upstreams interface {
 	Cached(q cache.Key, now time.Time) (e *cache.Entry, routed bool)
 	// ForwardsSubnet reports whether queries for a name may carry the client's subnet.
 	ForwardsSubnet(name []byte) bool
-	// Reserve reserves a query for a client. It fails when too many are in flight.
-	Reserve(client netip.Addr, q cache.Key) (*forward.Request, error)
+	// Reserve takes a place for a client's query among those that wait.
+	Reserve(client netip.Addr, q cache.Key) *forward.Request
 }
 
-var (
-	tooMany         = zone.EDE{Code: dnswire.EDEOther, Text: "too many queries are waiting for upstream servers"}
-	tooManyOfClient = zone.EDE{
-		Code: dnswire.EDEProhibited,
-		Text: "too many queries of this client are waiting for upstream servers",
-	}
-	malformedSubnet = zone.EDE{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
-	errNotReserved  = &cache.Entry{Failure: &cache.Failure{Code: tooMany.Code, Text: tooMany.Text}}
-)
+var malformedSubnet = zone.EDE{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
 
 // upstreamReply is what upstreams replied, and when.
 type upstreamReply struct {

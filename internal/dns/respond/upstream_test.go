@@ -15,6 +15,7 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // upstreamThat makes a Forwarder whose upstream answers with the records that
@@ -28,7 +29,7 @@ func upstreamThat(tb testing.TB, records func(name string) []string) *forward.Fo
 	f, err := forward.New(forward.Config{
 		Routes: []forward.Route{{Timeout: 4 * time.Second, Policy: forward.Sequential,
 			Upstreams: []forward.Upstream{{Addr: netip.MustParseAddrPort("192.0.2.53:53")}}}},
-		Cache: kept, MaxInFlight: 1000, MaxPerClient: 1000, StaleAfter: time.Second,
+		Cache: kept, Limits: budget.Limits{Total: 1000, PerSource: 1000}, StaleAfter: time.Second,
 		Exchange: func(_ context.Context, _ forward.Upstream, query []byte) ([]byte, error) {
 			var q dns.Msg
 			if err := q.Unpack(query); err != nil {

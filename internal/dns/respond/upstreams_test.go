@@ -15,6 +15,7 @@ import (
 	"portolan.dev/portolan/internal/dns/filter"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // scripted is upstreams that do as do says; they are told apart by their ports.
@@ -53,7 +54,7 @@ func withUpstreams(t *testing.T, edit func(*respond.Config), routes []forward.Ro
 		routes[i].Timeout, routes[i].Policy = time.Second, forward.Sequential
 		routes[i].Upstreams = []forward.Upstream{{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.53"), uint16(53+i))}}
 	}
-	f, err := forward.New(forward.Config{Routes: routes, Cache: store, MaxInFlight: 100, MaxPerClient: 100, StaleAfter: time.Second, Exchange: scripted(t, do)})
+	f, err := forward.New(forward.Config{Routes: routes, Cache: store, Limits: budget.Limits{Total: 100, PerSource: 100}, StaleAfter: time.Second, Exchange: scripted(t, do)})
 	if err != nil {
 		t.Fatal(err)
 	}

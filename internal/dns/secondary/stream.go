@@ -119,23 +119,23 @@ func (r *reader) record(rec dnswire.ReplyRecord) error {
 	if err != nil {
 		return err
 	}
-	isSOA := it.Type == dnswire.TypeSOA
-	var soa dnswire.SOA
-	if isSOA {
-		var ok bool
-		if soa, ok = dnswire.ParseSOA(it.Name, it.TTL, it.RData); !ok || it.Name != r.zone {
+	var soa *dnswire.SOA // nil for a record of another type
+	if it.Type == dnswire.TypeSOA {
+		parsed, ok := dnswire.ParseSOA(it.Name, it.TTL, it.RData)
+		if !ok || it.Name != r.zone {
 			return fmt.Errorf("%w: SOA record of %s", errStream, it.Name)
 		}
+		soa = &parsed
 	}
 	switch r.position {
 	case atStart:
-		if !isSOA {
+		if soa == nil {
 			return fmt.Errorf("%w: it does not begin with an SOA record", errStream)
 		}
-		r.soa, r.position = soa, atSecond
+		r.soa, r.position = *soa, atSecond
 		return nil
 	case atSecond:
-		if isSOA && r.has != nil && soa.Serial == r.has.Serial && soa.Serial != r.soa.Serial {
+		if soa != nil && r.has != nil && soa.Serial == r.has.Serial && soa.Serial != r.soa.Serial {
 			if soa.MName != r.soa.MName || soa.MName != r.has.MName {
 				return errHistory
 			}
@@ -143,21 +143,22 @@ func (r *reader) record(rec dnswire.ReplyRecord) error {
 			return nil
 		}
 		r.outcome, r.position = whole, inZone
-		return r.readZone(it, isSOA, soa)
+		return r.readZone(it, soa)
 	case inZone:
-		return r.readZone(it, isSOA, soa)
+		return r.readZone(it, soa)
 	case inDeleted, inAdded:
-		return r.readDifference(it, isSOA, soa)
+		return r.readDifference(it, soa)
 	}
 	return fmt.Errorf("%w: records after its end", errStream)
 }
 
-func (r *reader) readZone(it zone.TransferRecord, isSOA bool, soa dnswire.SOA) error {
+// readZone handles a record of a whole zone. soa is nil unless it is an SOA record.
+func (r *reader) readZone(it zone.TransferRecord, soa *dnswire.SOA) error {
 	switch {
-	case !isSOA:
+	case soa == nil:
 		r.hasMetadata = r.hasMetadata || it.Type == zone.TypeMetadata && it.Name == r.zone
 		r.records = append(r.records, it)
-	case soa != r.soa:
+	case *soa != r.soa:
 		return fmt.Errorf("%w: it ends with serial %d and began with %d", errStream, soa.Serial, r.soa.Serial)
 	default:
 		r.position = atEnd
@@ -165,9 +166,11 @@ func (r *reader) readZone(it zone.TransferRecord, isSOA bool, soa dnswire.SOA) e
 	return nil
 }
 
-func (r *reader) readDifference(it zone.TransferRecord, isSOA bool, soa dnswire.SOA) error {
+// readDifference handles a record of difference sequences. soa is nil unless it is an SOA
+// record.
+func (r *reader) readDifference(it zone.TransferRecord, soa *dnswire.SOA) error {
 	switch {
-	case !isSOA:
+	case soa == nil:
 		r.changes = append(r.changes, zone.RecordChange{TransferRecord: it, Deleted: r.position == inDeleted})
 	case r.position == inDeleted: // the additions follow
 		r.position, r.serial = inAdded, soa.Serial
@@ -175,7 +178,7 @@ func (r *reader) readDifference(it zone.TransferRecord, isSOA bool, soa dnswire.
 		return fmt.Errorf("%w: from serial %d it goes on with %d", errStream, r.serial, soa.Serial)
 	case soa.Serial != r.soa.Serial:
 		r.position = inDeleted // the next difference sequence
-	case soa != r.soa:
+	case *soa != r.soa:
 		return fmt.Errorf("%w: it ends with another SOA record", errStream)
 	default:
 		r.position = atEnd

@@ -56,9 +56,11 @@ var Keys = key.Table{
 	{Path: "dns.forward.routes.clientSubnet",
 		Description: "Forwards EDNS Client Subnet (RFC 7871) as clients send it. Answers that depend on it are not cached."},
 	{Path: "dns.forward.maxInFlight", Min: "1",
-		Description: "Queries that wait for upstreams at once."},
+		Description: "Queries that wait for upstreams at once; fewer if the memory limit is low. One more takes the " +
+			"place of the oldest of the client with the most, which gets a stale answer or SERVFAIL."},
 	{Path: "dns.forward.maxInFlightPerClient", Min: "1",
-		Description: "Queries of one client that wait for upstreams at once."},
+		Description: "Queries of one client that wait for upstreams at once, at most a quarter of all. One more takes the " +
+			"place of its oldest."},
 	{Path: "dns.cache",
 		Description: "The cache of forwarded answers."},
 	{Path: "dns.cache.size",
@@ -113,7 +115,7 @@ var Keys = key.Table{
 	{Path: "dns.block.ttl", Min: "0", Max: "2147483647",
 		Description: "The TTL of that answer, in seconds."},
 	{Path: "dns.hosts",
-		Description: "Names with fixed addresses, before all other answers."},
+		Description: "Names with fixed addresses, before all other answers except those of `dns.block`."},
 	{Path: "dns.hosts.lines",
 		Description: "Lines as in hosts(5)."},
 	{Path: "dns.hosts.files",
@@ -156,7 +158,8 @@ var Keys = key.Table{
 	{Path: "dns.tcp",
 		Description: "Limits for connections."},
 	{Path: "dns.tcp.maxConnections", Min: "1", Restart: []key.Condition{key.Always},
-		Description: "Connections at once; a further one closes the one that has been idle longest."},
+		Description: "Connections at once, over TCP and TLS together and over HTTPS; fewer if the memory limit is low. " +
+			"A further one closes the one that has been idle longest of the client with the most."},
 	{Path: "dns.tcp.maxInFlight", Min: "1", Restart: []key.Condition{key.Always},
 		Description: "Queries of one connection that are answered at once."},
 	{Path: "dns.tcp.maxQueries", Min: "0", Restart: []key.Condition{key.Always},

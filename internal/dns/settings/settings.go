@@ -264,6 +264,3 @@ func Default() DNS {
 		},
 	}
 }
-
-// ReadsPods reports whether answers need the cluster's Pods.
-func (d *DNS) ReadsPods() bool { return d.Pods == string(kubezone.PodsVerified) }

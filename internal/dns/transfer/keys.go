@@ -41,10 +41,7 @@ type KeyReader struct {
 // Read reads the key and waits for it within that time. The result of a read that takes
 // longer is returned by the next call.
 func (r *KeyReader) Read(ctx context.Context, within time.Duration) (*dnswire.TSIGKey, error) {
-	key, err := r.call.Do(ctx, within, r.read)
-	if errors.Is(err, deadline.ErrExceeded) {
-		err = fmt.Errorf("read %s: %w", r.File, err)
-	}
+	key, err := r.call.Do(ctx, within, "read "+r.File, r.read)
 	if err != nil {
 		return nil, fmt.Errorf("transfer key %s: %w", r.Name, err)
 	}
@@ -65,54 +62,63 @@ type keyring struct {
 	keys    atomic.Pointer[map[dnsname.Name]*dnswire.TSIGKey]
 }
 
-// read reads the keys of all files. A file that blocks its reader keeps the key that
+// open reads the keys of all files. A file that blocks its reader keeps the key that
 // before, which may be nil, has of it.
-func (r *keyring) read(ctx context.Context, files []KeyFile, before *keyring) error {
-	keys := make(map[dnsname.Name]*dnswire.TSIGKey, len(files))
+func (r *keyring) open(files []KeyFile, before *keyring) error {
+	known := make(map[*KeyReader]*dnswire.TSIGKey)
 	for _, f := range files {
-		reader, known := before.reader(f)
-		r.readers = append(r.readers, reader)
-		key, err := reader.Read(ctx, deadline.File)
-		switch {
-		case known != nil && errors.Is(err, deadline.ErrExceeded):
-			key = known
-		case err != nil:
-			return err
+		reader := before.reader(f)
+		if reader != nil {
+			known[reader] = before.key(f.Name)
+		} else {
+			reader = &KeyReader{KeyFile: f}
 		}
-		keys[f.Name] = key
+		r.readers = append(r.readers, reader)
 	}
-	r.keys.Store(&keys)
-	return nil
+	return r.read(context.Background(), known)
 }
 
-// reader returns the reader of a file and its key; a new one where there is none.
-func (r *keyring) reader(f KeyFile) (*KeyReader, *dnswire.TSIGKey) {
+// reader returns the reader of a file, nil if there is none.
+func (r *keyring) reader(f KeyFile) *KeyReader {
 	if r != nil {
 		for _, reader := range r.readers {
 			if reader.KeyFile == f {
-				return reader, (*r.keys.Load())[f.Name]
+				return reader
 			}
 		}
 	}
-	return &KeyReader{KeyFile: f}, nil
+	return nil
 }
 
-// reread reads the keys again. If that fails, the previous keys stay in use. It logs an
-// error that differs from last and returns it.
-func (r *keyring) reread(ctx context.Context, log *slog.Logger, last error) (problem error) {
+// key returns the key with the given name, nil if there is none.
+func (r *keyring) key(name dnsname.Name) *dnswire.TSIGKey { return (*r.keys.Load())[name] }
+
+// read reads all files. A file that blocks its reader keeps its known key; with any other
+// error the previous keys stay in use.
+func (r *keyring) read(ctx context.Context, known map[*KeyReader]*dnswire.TSIGKey) error {
 	keys := make(map[dnsname.Name]*dnswire.TSIGKey, len(r.readers))
 	for _, reader := range r.readers {
 		key, err := reader.Read(ctx, deadline.File)
+		if errors.Is(err, deadline.ErrExceeded) && known[reader] != nil {
+			key, err = known[reader], nil
+		}
 		if err != nil {
-			if ctx.Err() == nil && (last == nil || last.Error() != err.Error()) {
-				log.Error("cannot use transfer keys; the previous ones stay in use", "err", err)
-			}
 			return err
 		}
 		keys[reader.Name] = key
 	}
 	r.keys.Store(&keys)
 	return nil
+}
+
+// reread reads the keys again. If that fails, the previous keys stay in use. It logs an
+// error that differs from last and returns it.
+func (r *keyring) reread(ctx context.Context, log *slog.Logger, last error) error {
+	err := r.read(ctx, nil)
+	if err != nil && ctx.Err() == nil && (last == nil || last.Error() != err.Error()) {
+		log.Error("cannot use transfer keys; the previous ones stay in use", "err", err)
+	}
+	return err
 }
 
 // readSecret reads a secret. Its errors do not reveal the file's content.

@@ -105,14 +105,14 @@ func New(cfg Config, before *Sender) (*Sender, error) {
 	if before != nil {
 		s.counters, known = before.counters, &before.keyring
 	}
-	if err := s.keyring.read(context.Background(), cfg.Keys, known); err != nil {
+	if err := s.keyring.open(cfg.Keys, known); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
 // Key returns the key with that name; nil if there is none.
-func (s *Sender) Key(name dnsname.Name) *dnswire.TSIGKey { return (*s.keyring.keys.Load())[name] }
+func (s *Sender) Key(name dnsname.Name) *dnswire.TSIGKey { return s.keyring.key(name) }
 
 var (
 	notAllowed = zone.EDE{Code: dnswire.EDEProhibited, Text: "zone transfer is not allowed"}

@@ -10,13 +10,16 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // ReviewServer serves reviews over HTTPS on a bound socket.
 type ReviewServer struct {
-	listener net.Listener
-	http     http.Server
-	longest  time.Duration // of a request
+	listener    net.Listener
+	connections *budget.Account
+	http        http.Server
+	longest     time.Duration // of a request
 }
 
 // Limits of a client: to send a header, for a request apart from its review, and for an
@@ -25,6 +28,14 @@ const (
 	headerTimeout = 5 * time.Second
 	clientTimeout = 5 * time.Second
 	idleTimeout   = 2 * time.Minute
+)
+
+// The share of the memory limit for connections, the memory of one in octets, and the
+// highest number. API servers keep a few.
+const (
+	connectionShare = 0.25
+	connectionCost  = 64 << 10
+	maxConnections  = 1000
 )
 
 // Listen binds the socket and starts nothing. Its error names the address.
@@ -44,10 +55,12 @@ func Listen(
 		return nil, fmt.Errorf("listen on %s (webhook): %w", cfg.Listen, err)
 	}
 	longest := cfg.Timeout + clientTimeout
+	most := budget.Within(connectionShare, connectionCost, maxConnections)
+	connections := budget.NewAccount("webhook", budget.Limits{Total: most, PerSource: most})
 	// API servers call webhooks over HTTP/1.1 (apiserver, util/webhook, client.go).
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &ReviewServer{listener: l, longest: longest, http: http.Server{
+	return &ReviewServer{listener: l, connections: connections, longest: longest, http: http.Server{
 		Handler:           handler,
 		Protocols:         protocols,
 		TLSConfig:         &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS12},
@@ -58,6 +71,9 @@ func Listen(
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}, nil
 }
+
+// Accounts returns the figures of the connections.
+func (s *ReviewServer) Accounts() []budget.Stats { return []budget.Stats{s.connections.Stats()} }
 
 // Addr returns the address of the socket.
 func (s *ReviewServer) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
@@ -74,7 +90,7 @@ func (s *ReviewServer) Run(ctx context.Context) error {
 			s.http.Close()
 		}
 	})
-	err := s.http.ServeTLS(s.listener, "", "")
+	err := s.http.ServeTLS(s.connections.Listener(s.listener), "", "")
 	if stop() {
 		return fmt.Errorf("webhook: %w", err)
 	}

@@ -39,18 +39,12 @@ type Config struct {
 	Namespaces []string
 	// ServiceSelector is a label selector: other Services are not read.
 	ServiceSelector string
-	// Pods and Nodes: these are read, in addition to Namespaces, Services and
-	// EndpointSlices.
-	Pods, Nodes bool
-	// Whole reads all kinds, and keeps all that the model has fields for.
-	Whole bool
-	// ForSlices reads only Services, Pods and Nodes, and keeps what EndpointSlices
-	// are made from.
-	ForSlices bool
+	// Kinds are the kinds that are read.
+	Kinds []cluster.Kind
+	// Detail is how much is kept of each object.
+	Detail Detail
 	// WatchList requests lists as watches where the server supports it (KEP-3157).
 	WatchList bool
-	// PodNames keeps the names of the Pods of endpoints.
-	PodNames bool
 	// QPS limits the requests per second to the API on average, and Burst those at
 	// once; more wait.
 	QPS   float32
@@ -69,6 +63,21 @@ type Config struct {
 	Store   *cluster.Store
 	Log     *slog.Logger
 }
+
+// Detail is how much of an object is kept.
+type Detail uint8
+
+// The details.
+const (
+	// ForNames is what DNS answers depend on, except PodNames.
+	ForNames Detail = iota
+	// ForPodNames is ForNames with the names of the Pods of endpoints.
+	ForPodNames
+	// ForSlices is what EndpointSlices are made from.
+	ForSlices
+	// All is all that the model has fields for.
+	All
+)
 
 // Source reads a cluster into a Store.
 type Source struct {
@@ -98,7 +107,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	for _, r := range resources {
-		if !r.reads(&cfg) {
+		if !slices.Contains(cfg.Kinds, r.Model) {
 			continue
 		}
 		for _, sc := range r.scopesOf(&cfg) {

@@ -6,7 +6,7 @@ import "testing"
 // ones is converted as if decoded alone, and that the results of those are unchanged.
 func TestDecodeIntoReusedMemory(t *testing.T) {
 	const seeds = 300
-	for claim, cfg := range map[string]*Config{"names": {PodNames: true}, "slices": {ForSlices: true}, "whole": {Whole: true}} {
+	for claim, cfg := range map[string]*Config{"names": {Detail: ForPodNames}, "slices": {Detail: ForSlices}, "whole": {Detail: All}} {
 		for _, r := range resources {
 			again := newMessage(r)
 			var want, got []item

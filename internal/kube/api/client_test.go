@@ -107,7 +107,7 @@ func TestRateLimits(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.cfg.QPS, w.cfg.Burst = test.qps, test.burst
-			w.cfg.Pods, w.cfg.Nodes = false, false
+			w.cfg.Kinds = without(kindsOfNames(), cluster.KindPod)
 			w.api.Misbehave(apitest.Fault{NoWatchList: true}) // three watches are refused, then come lists
 			began := time.Now()
 			w.start()

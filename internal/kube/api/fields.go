@@ -23,7 +23,7 @@ var whole = fields{}
 // and the Reflector read. Numbers are those of generated.proto in k8s.io/api and
 // k8s.io/apimachinery. Kinds that are not listed are kept whole.
 func (c *Config) kept() map[string]fields {
-	if c.Whole || c.ForSlices {
+	if c.Detail == All || c.Detail == ForSlices {
 		return nil
 	}
 	// name, namespace, resourceVersion, annotations
@@ -34,7 +34,7 @@ func (c *Config) kept() map[string]fields {
 		3: whole,      // hostname
 		4: nil,        // targetRef
 	}
-	if c.PodNames {
+	if c.Detail == ForPodNames {
 		endpoint[4] = fields{1: whole, 3: whole} // kind, name
 	}
 	return map[string]fields{

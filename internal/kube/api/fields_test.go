@@ -78,7 +78,7 @@ func TestCutFields(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := &Config{PodNames: seed%2 == 0}
+			cfg := &Config{Detail: []Detail{ForPodNames, ForNames}[seed%2]}
 			want := r.convert(object, cfg)
 			cut, err := cfg.kept()[r.Model.String()].cut(bytes.Clone(wire))
 			if err != nil {
@@ -184,7 +184,7 @@ func FuzzCutFields(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, wire []byte) {
 		all := resourcesOfNames()
 		r := all[int(kind)%len(all)]
-		cfg := &Config{PodNames: true}
+		cfg := &Config{Detail: ForPodNames}
 		cut, err := cfg.kept()[r.Model.String()].cut(bytes.Clone(wire))
 		before, after := newMessage(r), newMessage(r)
 		if before.Unmarshal(wire) != nil || err != nil {

@@ -17,7 +17,7 @@ import (
 func TestForSlices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.cfg.ForSlices = true
+	w.cfg.Kinds, w.cfg.Detail = []cluster.Kind{cluster.KindService, cluster.KindPod, cluster.KindNode}, ForSlices
 	s := service("web", "10.0.0.1")
 	s.UID, s.Spec.Selector = "u-1", map[string]string{"app": "web"}
 	s.Spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferSameZone)

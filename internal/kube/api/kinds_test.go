@@ -14,7 +14,7 @@ import (
 func TestEveryKind(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.cfg.Whole = true
+	w.cfg.Kinds, w.cfg.Detail = cluster.Kinds(), All
 	var all []object.API
 	for _, k := range object.Kinds {
 		o := k.New()

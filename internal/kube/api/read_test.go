@@ -72,7 +72,7 @@ func TestRead(t *testing.T) {
 func TestOptionalKinds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.cfg.Nodes = false
+	w.cfg.Kinds = kindsOfNames()
 	w.api.Put(pod("runs", "10.1.0.1", corev1.PodRunning), pod("done", "10.1.0.2", corev1.PodSucceeded), pod("failed", "10.1.0.3", corev1.PodFailed))
 	w.live()
 	w.awaitModel("listing", "Namespace default", "Pod shop/runs [10.1.0.1]")
@@ -88,7 +88,7 @@ func TestOptionalKinds(t *testing.T) {
 	w.awaitModel("finishing", "Namespace default", "Pod shop/new [10.1.0.4]")
 
 	other := newWorld(t)
-	other.cfg.Pods = false
+	other.cfg.Kinds = without(other.cfg.Kinds, cluster.KindPod)
 	other.api.Put(pod("runs", "10.1.0.1", corev1.PodRunning), node("n1", "192.0.2.1"))
 	other.live()
 	other.awaitModel("listing without Pods", "Namespace default", "Node n1 [192.0.2.1]")
@@ -104,7 +104,7 @@ func TestReadWholeObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.cfg.Pods, w.cfg.Nodes, w.cfg.Whole, w.cfg.WatchList = false, false, true, watchList
+			w.cfg.Kinds, w.cfg.Detail, w.cfg.WatchList = cluster.Kinds(), All, watchList
 			meta := metav1.ObjectMeta{Namespace: "shop", Name: "web"}
 			template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{DNSPolicy: corev1.DNSNone}}
 			web := service("web", "10.0.0.1")

@@ -82,24 +82,6 @@ type item struct {
 	caused time.Time
 }
 
-// reads reports whether the kind is read.
-func (r *resource) reads(c *Config) bool {
-	k := r.Model
-	if c.ForSlices {
-		return k == cluster.KindService || k == cluster.KindPod || k == cluster.KindNode
-	}
-	switch k {
-	case cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice:
-		return true
-	case cluster.KindPod:
-		return c.Pods || c.Whole
-	case cluster.KindNode:
-		return c.Nodes || c.Whole
-	default:
-		return c.Whole
-	}
-}
-
 // scopesOf returns the scopes that the kind is read in.
 func (r *resource) scopesOf(c *Config) []scope {
 	switch {
@@ -147,8 +129,8 @@ func (r *resource) convert(o runtime.Object, cfg *Config) item {
 		return it
 	}
 	switch {
-	case cfg.Whole:
-	case cfg.ForSlices:
+	case cfg.Detail == All:
+	case cfg.Detail == ForSlices:
 		trimForSlices(it.model)
 	case r.trim != nil:
 		r.trim(it.model, cfg)
@@ -219,7 +201,7 @@ func trimSlice(s *cluster.EndpointSlice, cfg *Config) {
 	internPorts(s.Ports)
 	for i := range s.Endpoints {
 		s.Endpoints[i].Terminating = false
-		if !cfg.PodNames {
+		if cfg.Detail != ForPodNames {
 			s.Endpoints[i].Pod = ""
 		}
 	}

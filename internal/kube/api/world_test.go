@@ -50,11 +50,21 @@ func newWorld(tb testing.TB) *world {
 	tb.Helper()
 	w := &world{TB: tb, api: apitest.New(tb), store: cluster.NewStore(), log: new(book)}
 	w.cfg = Config{
-		Kubeconfig: w.api.Kubeconfig(tb), Pods: true, Nodes: true, WatchList: true, QPS: 1000, Burst: 1000,
+		Kubeconfig: w.api.Kubeconfig(tb), Kinds: append(kindsOfNames(), cluster.KindNode), WatchList: true, QPS: 1000, Burst: 1000,
 		Silence: time.Minute, Settle: time.Minute, UserAgent: "test", Store: w.store,
 		Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	}
 	return w
+}
+
+// kindsOfNames returns the kinds that DNS answers depend on.
+func kindsOfNames() []cluster.Kind {
+	return []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindPod}
+}
+
+// without returns kinds without one.
+func without(kinds []cluster.Kind, kind cluster.Kind) []cluster.Kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k cluster.Kind) bool { return k == kind })
 }
 
 // start begins to read, until the test ends.
@@ -102,7 +112,8 @@ func (w *world) live() {
 
 // resourcesOfNames are those that answers may need.
 func resourcesOfNames() []*resource {
-	return slices.DeleteFunc(slices.Clone(resources), func(r *resource) bool { return !r.reads(&Config{Pods: true, Nodes: true}) })
+	kinds := append(kindsOfNames(), cluster.KindNode)
+	return slices.DeleteFunc(slices.Clone(resources), func(r *resource) bool { return !slices.Contains(kinds, r.Model) })
 }
 
 // kinds are those that are read.

@@ -17,6 +17,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/kube/admission"
 	"portolan.dev/portolan/internal/support/bind"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // Webhook is the admission webhook.
@@ -61,6 +62,14 @@ func (w *Webhook) Name() string { return "webhook" }
 
 // Needs returns no kinds: reviews depend only on what the API server sends.
 func (w *Webhook) Needs() []cluster.Kind { return nil }
+
+// Accounts returns the figures of what clients make the process hold.
+func (w *Webhook) Accounts() []budget.Stats {
+	if w.server == nil {
+		return nil
+	}
+	return w.server.Accounts()
+}
 
 // Bind binds the address for reviews.
 func (w *Webhook) Bind(ctx context.Context) (serving []any, err error) {

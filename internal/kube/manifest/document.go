@@ -123,6 +123,9 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 	shiftLines(doc.tree, line-1)
 	doc.line = doc.tree.Line
 	doc.head = headOf(doc.tree)
+	if doc.err = checkAliases(doc.tree); doc.err != nil {
+		return doc, true
+	}
 	var value any
 	if err := doc.tree.Decode(&value); err != nil {
 		var at int
@@ -142,6 +145,45 @@ func readYAML(chunk []byte, line int) (doc document, ok bool) {
 		doc.head = resolved
 	}
 	return doc, true
+}
+
+// maxExpanded is how much a document may grow by its aliases, in octets.
+const maxExpanded = 4 << 20
+
+var errAliases = fmt.Errorf("its aliases expand to more than %d MiB; write the values out", maxExpanded>>20)
+
+// checkAliases fails if the aliases of a document expand to more than maxExpanded: few
+// aliases of aliases could fill any memory.
+func checkAliases(tree *yaml.Node) error {
+	sizes := make(map[*yaml.Node]int)
+	if sizeOf(tree, sizes)-sizeOf(tree, nil) > maxExpanded {
+		return errAliases
+	}
+	return nil
+}
+
+// sizeOf returns about how many octets the value of a node takes in JSON, at least a number
+// for each node. It follows aliases if sizes is not nil, which has the sizes of the nodes
+// with an anchor; a size is very large if the node contains itself.
+func sizeOf(n *yaml.Node, sizes map[*yaml.Node]int) int {
+	const each, tooLarge = 16, 1 << 40
+	if n.Kind == yaml.AliasNode && sizes != nil {
+		n = n.Alias
+	}
+	if size, known := sizes[n]; known {
+		return size
+	}
+	if n.Anchor != "" && sizes != nil {
+		sizes[n] = tooLarge // until it is known
+	}
+	size := each + len(n.Value)
+	for _, c := range n.Content {
+		size = min(size+sizeOf(c, sizes), tooLarge)
+	}
+	if n.Anchor != "" && sizes != nil {
+		sizes[n] = size
+	}
+	return size
 }
 
 // firstLine returns how many lines precede the content of chunk: blank lines,

@@ -392,20 +392,6 @@ func TestReadWholeObjects(t *testing.T) {
 	})
 }
 
-func TestAliasBombIsBounded(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
-	for i := 1; i < 12; i++ {
-		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10))
-	}
-	w := newWorld(t)
-	w.write("f.yaml", b.String()+"---\n"+service("good", "10.0.0.1"))
-	if got := w.texts(w.load().Problems); len(got) != 1 || !strings.Contains(got[0], "excessive aliasing") {
-		t.Errorf("problems = %q, want one of excessive aliasing", got)
-	}
-	w.wantServices("an alias bomb", "shop/good [10.0.0.1]")
-}
-
 // TestUnreadableFile checks that a file or directory that cannot be read keeps its last
 // content, and that others are not affected.
 func TestUnreadableFile(t *testing.T) {
@@ -540,6 +526,51 @@ func TestFollowLinks(t *testing.T) {
 	await("swapping a link above the tree", "shop/a [10.0.0.2]", "shop/s [10.0.0.3]")
 	write("shared.yaml", service("s", "10.0.0.4"))
 	await("a change of what a link in the tree leads to", "shop/a [10.0.0.2]", "shop/s [10.0.0.4]")
+}
+
+// TestLinkedDirectories checks that directories that link each other are read once each: the
+// paths through them are too many.
+func TestLinkedDirectories(t *testing.T) {
+	const directories = 15
+	w := newWorld(t)
+	var want []string
+	for i := range directories {
+		dir := fmt.Sprintf("d%d", i)
+		w.write(dir+"/a.yaml", service(fmt.Sprintf("s%02d", i), fmt.Sprintf("10.0.0.%d", i)))
+		want = append(want, fmt.Sprintf("shop/s%02d [10.0.0.%d]", i, i))
+		for j := range directories {
+			w.must(os.Symlink(fmt.Sprintf("../d%d", j), filepath.Join(w.dir, dir, fmt.Sprintf("to-%d", j))))
+		}
+	}
+	if problems := w.texts(w.load().New); len(problems) > 0 {
+		t.Errorf("problems %q, want none", problems)
+	}
+	w.wantServices("loading", want...)
+}
+
+// TestAliases checks that a document whose aliases expand to too much is refused before it
+// is decoded, and that others are not affected.
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	var bomb strings.Builder
+	bomb.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n")
+	for i := range 9 {
+		fmt.Fprintf(&bomb, "a%d: &a%d [%s]\n", i+1, i+1, strings.Repeat(fmt.Sprintf("*a%d,", i), 9)+fmt.Sprintf("*a%d", i))
+	}
+	const itself = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: itself}\ndata: &a {b: *a}\n"
+	const good = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop, labels: &l {app: web}}\n" +
+		"spec: {clusterIP: 10.0.0.1, selector: *l}\n"
+	w := newWorld(t)
+	w.write("a.yaml", bomb.String()+"---\n"+itself+"---\n"+good)
+	got := w.texts(w.load().New)
+	want := []string{
+		"a.yaml:1: configmap default/bomb: its aliases expand to more than 4 MiB; write the values out",
+		"a.yaml:15: configmap default/itself: its aliases expand to more than 4 MiB; write the values out",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	w.wantServices("loading", "shop/web [10.0.0.1]")
 }
 
 func TestFollowOneFile(t *testing.T) {

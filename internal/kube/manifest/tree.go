@@ -23,6 +23,9 @@ type tree struct {
 	// watched are directories, with links resolved, and the names in them that are
 	// relevant; nil is all names.
 	watched map[string]names
+	// walked are the directories, with links resolved. Each is walked once, whatever links
+	// lead to it.
+	walked map[string]bool
 }
 
 // names is a set of file names.
@@ -43,6 +46,7 @@ func walk(cfg *Config) (*tree, error) {
 		files:   make(map[string]fs.FileInfo),
 		broken:  make(map[string]error),
 		watched: make(map[string]names),
+		walked:  make(map[string]bool),
 	}
 	for _, root := range append([]string{cfg.Path}, cfg.Also...) {
 		if root == "-" && cfg.Stdin != nil {
@@ -67,24 +71,23 @@ func (t *tree) addRoot(root string) error {
 		t.addFile(root, info)
 		return nil
 	}
-	return t.addDir(root, nil)
+	return t.addDir(root)
 }
 
-// addDir adds a directory; above are its parents, with links resolved.
-func (t *tree) addDir(dir string, above []string) error {
+// addDir adds a directory, unless it was added before.
+func (t *tree) addDir(dir string) error {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
 	}
-	if slices.Contains(above, resolved) {
-		return nil // a link to a parent
+	if t.walked[resolved] {
+		return nil
 	}
-	t.watched[resolved] = nil
+	t.walked[resolved], t.watched[resolved] = true, nil
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
-	above = append(slices.Clone(above), resolved)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
@@ -96,7 +99,7 @@ func (t *tree) addDir(dir string, above []string) error {
 		if e.Type()&fs.ModeSymlink != 0 {
 			t.watchName(path)
 		}
-		err := t.addEntry(path, above)
+		err := t.addEntry(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // deleted meanwhile, or a dangling link
 			t.broken[path] = err
 		}
@@ -104,13 +107,13 @@ func (t *tree) addDir(dir string, above []string) error {
 	return nil
 }
 
-func (t *tree) addEntry(path string, above []string) error {
+func (t *tree) addEntry(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return t.addDir(path, above)
+		return t.addDir(path)
 	case info.Mode().IsRegular() && isManifest(path):
 		t.addFile(path, info)
 	case info.Mode().IsRegular() && isKustomization(path): // without an extension

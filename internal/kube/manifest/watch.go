@@ -20,6 +20,13 @@ const (
 	rescan    = 2 * time.Second
 )
 
+// scanShare is the share of the time for these scans: a large tree is scanned less often,
+// but every maxRescan.
+const (
+	scanShare = 0.02
+	maxRescan = time.Minute
+)
+
 // Run loads the tree, calls loaded unless that is nil, and then follows changes
 // of the tree until ctx is done, and returns ctx's error. It fails when the tree
 // can't be read at first; later it keeps the last state and logs the failure.
@@ -29,7 +36,7 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 		return err
 	}
 	defer watcher.Close()
-	w := &watched{Watcher: watcher, log: s.cfg.Log}
+	w := &watched{Watcher: watcher, log: s.cfg.Log, rescan: rescan}
 	report, err := s.scan(w)
 	if err != nil {
 		return err
@@ -43,7 +50,9 @@ func (s *Source) Run(ctx context.Context, loaded func(Report)) error {
 		if err := w.wait(ctx); err != nil {
 			return err
 		}
+		began := time.Now()
 		report, err := s.scan(w)
+		w.rescan = min(max(rescan, time.Duration(float64(time.Since(began))/scanShare)), maxRescan)
 		if (err != nil) != lost {
 			lost = err != nil
 			if lost {
@@ -63,7 +72,8 @@ type watched struct {
 	dirs map[string]names
 	// deaf are the directories that can't be watched: their changes are found every
 	// rescan.
-	deaf names
+	deaf   names
+	rescan time.Duration // until the tree is scanned again without an event
 }
 
 // scan loads the tree. It watches directories before it reads them, so that it
@@ -113,7 +123,7 @@ func (w *watched) counts(path string) bool {
 
 // wait returns when the tree may have changed, or with ctx's error.
 func (w *watched) wait(ctx context.Context) error {
-	timer := time.NewTimer(rescan)
+	timer := time.NewTimer(w.rescan)
 	defer timer.Stop()
 	var latest time.Time
 	for {

@@ -105,7 +105,7 @@ func (s *Source) Open() (err error) {
 		}
 	} else if path != "-" {
 		stat := func() (fs.FileInfo, error) { return os.Stat(path) }
-		if _, err := new(deadline.Call[fs.FileInfo]).Do(context.Background(), deadline.File, stat); err != nil {
+		if _, err := new(deadline.Call[fs.FileInfo]).Do(context.Background(), deadline.File, "stat "+path, stat); err != nil {
 			return fmt.Errorf("manifests: %w", err)
 		}
 	}
@@ -223,11 +223,9 @@ func (s *Source) newAPI() (*api.Source, error) {
 		Kubeconfig:      k.Kubeconfig,
 		Namespaces:      k.Namespaces,
 		ServiceSelector: k.ServiceSelector,
-		Pods:            s.cfg.Scope != Slices && settings.DNS.ReadsPods(),
+		Kinds:           s.kinds(),
+		Detail:          s.detail(),
 		WatchList:       k.WatchList,
-		PodNames:        s.cfg.Scope != Slices && settings.DNS.EndpointPodNames,
-		ForSlices:       s.cfg.Scope == Slices,
-		Whole:           s.cfg.Scope == Whole,
 		QPS:             float32(k.QPS),
 		Burst:           k.Burst,
 		Silence:         time.Duration(k.Silence),
@@ -241,6 +239,27 @@ func (s *Source) newAPI() (*api.Source, error) {
 		err = fmt.Errorf("kubernetes.serviceSelector: %w", err)
 	}
 	return source, err
+}
+
+// kinds returns the kinds that are read from the API.
+func (s *Source) kinds() []cluster.Kind {
+	if s.cfg.Scope == Whole {
+		return cluster.Kinds()
+	}
+	return s.cfg.Needs()
+}
+
+// detail returns how much of each object is kept.
+func (s *Source) detail() api.Detail {
+	switch {
+	case s.cfg.Scope == Whole:
+		return api.All
+	case s.cfg.Scope == Slices:
+		return api.ForSlices
+	case s.cfg.Settings.DNS.EndpointPodNames:
+		return api.ForPodNames
+	}
+	return api.ForNames
 }
 
 // recall fills the store from the snapshot file, if there is one. An unusable file does

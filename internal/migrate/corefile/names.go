@@ -22,8 +22,7 @@ var hostsNotes = map[string]pluginNote{
 
 func (t *translator) hostsPlugin(b *block, s *statement) {
 	h := &t.Config.DNS.Hosts
-	first := t.first["hosts"] == nil
-	if first {
+	if t.first["hosts"] == nil {
 		t.first["hosts"] = s
 		h.TTL = defaultHostsTTL
 		t.setOrigin(s, "dns.hosts.ttl")
@@ -45,7 +44,7 @@ func (t *translator) hostsPlugin(b *block, s *statement) {
 		o := &s.options[i]
 		switch {
 		case o.name == "ttl":
-			t.hostsTTL(o, first)
+			t.hostsTTL(s, o)
 		case o.name == "fallthrough":
 			falls = len(o.args) == 0 || covers(t.zonesOf(b, o, o.args), zones)
 		case hostsNotes[o.name].text != "":
@@ -66,9 +65,10 @@ func covers(others, zones []string) bool {
 	})
 }
 
-func (t *translator) hostsTTL(o *statement, first bool) {
+// hostsTTL translates the option ttl of a plugin hosts.
+func (t *translator) hostsTTL(plugin, o *statement) {
 	ttl := t.number(o, t.oneArg(o), 1, 65535)
-	if !first && ttl != t.Config.DNS.Hosts.TTL {
+	if t.first["hosts"] != plugin && ttl != t.Config.DNS.Hosts.TTL {
 		t.note(Missing, o, "there is one dns.hosts.ttl: %d applies", t.Config.DNS.Hosts.TTL)
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/node/hostnet"
 	"portolan.dev/portolan/internal/ops/metrics"
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // part is the part that answers at a node's addresses, see daemon.Part.
@@ -22,6 +23,7 @@ type part interface {
 	Close()
 	Ready() (missing, remarks []string)
 	Metrics() prometheus.Collector
+	Accounts() []budget.Stats
 }
 
 // OnNode is a part with dedicated addresses on the node.

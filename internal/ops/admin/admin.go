@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // Config configures an HTTPServer.
@@ -29,6 +31,8 @@ type Config struct {
 	// ProbesOnly serves only health, readiness and metrics, at the paths of CoreDNS, so
 	// that probes made for CoreDNS need not change.
 	ProbesOnly bool
+	// Connections are those of all admin servers of a process.
+	Connections *budget.Account
 	// Ready returns what is missing until the server is ready, none if it is, and remarks
 	// about other problems.
 	Ready func() (missing, remarks []string)
@@ -36,9 +40,10 @@ type Config struct {
 	Metrics http.Handler
 	// Dumps are additional pages, generated for each request.
 	Dumps []Dump
-	// PProf serves profiles to all clients, instead of to those on loopback only.
-	PProf bool
-	Log   *slog.Logger
+	// Debug serves the dumps, and PProf profiles, to all clients instead of to those on
+	// loopback only.
+	Debug, PProf bool
+	Log          *slog.Logger
 }
 
 // Dump is a page with the complete content of a data structure.
@@ -59,8 +64,10 @@ type HTTPServer struct {
 // The timeouts of requests. A profile takes 30 s by default.
 const (
 	headerTimeout = 5 * time.Second
+	idleTimeout   = 2 * time.Minute
 	writeTimeout  = 2 * time.Minute
 	drainTimeout  = time.Second
+	maxHeader     = 16 << 10 // in octets
 )
 
 // Listen binds the socket and starts nothing. Its error names the address.
@@ -78,11 +85,13 @@ func Listen(ctx context.Context, cfg Config) (*HTTPServer, error) {
 		}
 		return nil, fmt.Errorf("listen on %s (admin): %w", address, err)
 	}
-	s := &HTTPServer{listener: l, dumping: make(chan struct{}, 1)}
+	s := &HTTPServer{listener: cfg.Connections.Listener(l), dumping: make(chan struct{}, 1)}
 	s.http = http.Server{
 		Handler:           s.routes(&cfg),
 		ReadHeaderTimeout: headerTimeout,
 		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
 	return s, nil
@@ -143,22 +152,17 @@ func (s *HTTPServer) routes(cfg *Config) http.Handler {
 	}
 	paths := []string{health, ready, "/metrics"}
 	for _, dump := range cfg.Dumps {
-		mux.Handle("GET "+dump.Path, s.dump(dump.ContentType, dump.Write))
+		mux.Handle("GET "+dump.Path, restrict(cfg.Debug, "admin.debug", s.dump(dump.ContentType, dump.Write)))
 		paths = append(paths, dump.Path)
 	}
 	paths = append(paths, "/debug/pprof/")
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, strings.Join(paths, "\n")) })
-	profile := func(h http.HandlerFunc) http.HandlerFunc {
-		if cfg.PProf {
-			return h
-		}
-		return onLoopback(h)
-	}
-	mux.HandleFunc("GET /debug/pprof/", profile(pprof.Index))
-	mux.HandleFunc("GET /debug/pprof/cmdline", profile(pprof.Cmdline))
-	mux.HandleFunc("GET /debug/pprof/profile", profile(pprof.Profile))
-	mux.HandleFunc("GET /debug/pprof/symbol", profile(pprof.Symbol))
-	mux.HandleFunc("GET /debug/pprof/trace", profile(pprof.Trace))
+	profile := func(h http.HandlerFunc) http.Handler { return restrict(cfg.PProf, "admin.pprof", h) }
+	mux.Handle("GET /debug/pprof/", profile(pprof.Index))
+	mux.Handle("GET /debug/pprof/cmdline", profile(pprof.Cmdline))
+	mux.Handle("GET /debug/pprof/profile", profile(pprof.Profile))
+	mux.Handle("GET /debug/pprof/symbol", profile(pprof.Symbol))
+	mux.Handle("GET /debug/pprof/trace", profile(pprof.Trace))
 	return mux
 }
 
@@ -177,14 +181,18 @@ func (s *HTTPServer) dump(contentType string, write func(io.Writer) error) http.
 	})
 }
 
-// onLoopback denies requests of clients on other hosts.
-func onLoopback(h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+// restrict serves h to clients on loopback only, unless the key of the configuration that
+// serves it to all is set.
+func restrict(all bool, key string, h http.Handler) http.Handler {
+	if all {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil || !client.Addr().Unmap().IsLoopback() {
-			http.Error(w, "profiles are served on loopback only, unless admin.pprof is set", http.StatusForbidden)
+			http.Error(w, "this page is served on loopback only, unless "+key+" is set", http.StatusForbidden)
 			return
 		}
-		h(w, r)
-	}
+		h.ServeHTTP(w, r)
+	})
 }

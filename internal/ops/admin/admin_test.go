@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // settings returns a Config with all dumps.
@@ -23,9 +25,10 @@ func settings() Config {
 		return func(w io.Writer) error { _, err := io.WriteString(w, s); return err }
 	}
 	return Config{
-		Listen:  netip.MustParseAddrPort("127.0.0.1:0"),
-		Ready:   func() (missing, remarks []string) { return nil, nil },
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
+		Listen:      netip.MustParseAddrPort("127.0.0.1:0"),
+		Connections: budget.NewAccount("admin", budget.Limits{Total: 2, PerSource: 2}),
+		Ready:       func() (missing, remarks []string) { return nil, nil },
+		Metrics:     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
 		Dumps: []Dump{
 			{"/debug/zone", "text/dns; charset=utf-8", text("zone")}, {"/debug/model", "application/json", text("model")},
 		},
@@ -52,7 +55,7 @@ func TestRoutes(t *testing.T) {
 	stale := func(c *Config) {
 		c.Ready = func() (missing, remarks []string) { return nil, []string{"Pods are stale"} }
 	}
-	profiles := func(c *Config) { c.PProf = true }
+	profiles, dumps := func(c *Config) { c.PProf = true }, func(c *Config) { c.Debug = true }
 	probes := func(c *Config) { c.ProbesOnly = true }
 	probesWait := func(c *Config) { probes(c); waits(c) }
 	for claim, test := range map[string]struct {
@@ -76,8 +79,10 @@ func TestRoutes(t *testing.T) {
 		"metrics beside probes":          {probes, far, "GET", "/metrics", 200, "metrics"},
 		"no records beside probes":       {probes, near, "GET", "/debug/zone", 404, ""},
 		"no profiles beside probes":      {probes, near, "GET", "/debug/pprof/cmdline", 404, ""},
-		"the records":                    {nil, far, "GET", "/debug/zone", 200, "zone"},
-		"the objects":                    {nil, far, "GET", "/debug/model", 200, "model"},
+		"the records":                    {nil, near, "GET", "/debug/zone", 200, "zone"},
+		"the objects":                    {nil, near, "GET", "/debug/model", 200, "model"},
+		"the records, far":               {nil, far, "GET", "/debug/zone", 403, "admin.debug"},
+		"the records, far, with debug":   {dumps, far, "GET", "/debug/zone", 200, "zone"},
 		"a profile, near":                {nil, near, "GET", "/debug/pprof/cmdline", 200, ""},
 		"a profile, near in IPv6":        {nil, "[::1]:1", "GET", "/debug/pprof/cmdline", 200, ""},
 		"a profile, near as IPv4-mapped": {nil, mapped, "GET", "/debug/pprof/cmdline", 200, ""},
@@ -109,7 +114,9 @@ func TestOneDumpAtATime(t *testing.T) {
 	routes := s.routes(&cfg)
 	status := func(path string) int {
 		w := httptest.NewRecorder()
-		routes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.RemoteAddr = "127.0.0.1:1"
+		routes.ServeHTTP(w, r)
 		return w.Code
 	}
 	first := make(chan int)
@@ -150,7 +157,7 @@ func TestRun(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("Run does not end")
 	}
-	again, err := Listen(t.Context(), Config{Listen: netip.MustParseAddrPort(s.Addr()), Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler()})
+	again, err := Listen(t.Context(), Config{Connections: settings().Connections, Listen: netip.MustParseAddrPort(s.Addr()), Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler()})
 	if err != nil {
 		t.Fatalf("its address is not free: %v", err)
 	}
@@ -211,5 +218,38 @@ func TestSocket(t *testing.T) {
 	}
 	if _, err := Listen(t.Context(), cfg); err == nil {
 		t.Error("Listen replaces a file that is not a socket, want an error")
+	}
+}
+
+// TestIdleConnections checks that connections that are kept open do not keep others out.
+func TestIdleConnections(t *testing.T) {
+	t.Parallel()
+	cfg := settings()
+	s, err := Listen(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for range 10 {
+		conn, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + s.Addr() + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if got := cfg.Connections.Stats(); got.Used > 2 || got.SourceFull < 8 {
+		t.Errorf("figures %+v, want 2 connections at most and 8 closed", got)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -37,7 +37,7 @@ func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explana
 		node := i.node(v, &q.Subject, q.Node)
 		ask, model := i.askModel(node.ClusterDNS, q.Subject.Pod), explain.QueryFunc(nil)
 		if q.Live {
-			ask, model = askLive(ctx, q.Server, q.TCP), ask
+			ask, model = askLive(ctx, q), ask
 		}
 		e = explain.Explain(explain.Request{
 			Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,

@@ -19,14 +19,14 @@ import (
 // timeout).
 const liveTime = 5 * time.Second
 
-// askLive returns a QueryFunc that queries servers on port 53 or, if instead is valid,
-// the server at instead. With tcp it uses TCP only.
-func askLive(ctx context.Context, instead netip.AddrPort, tcp bool) explain.QueryFunc {
+// askLive returns a QueryFunc that queries servers on port 53, or the one that the
+// question names, with TCP if it says so.
+func askLive(ctx context.Context, asked Question) explain.QueryFunc {
 	return func(server netip.Addr, q stubresolver.Query) explain.Answer {
-		q.TCP = q.TCP || tcp
+		q.TCP = q.TCP || asked.TCP
 		at := netip.AddrPortFrom(server, 53)
-		if instead.IsValid() {
-			at = instead
+		if asked.Server.IsValid() {
+			at = asked.Server
 		}
 		m, err := exchange(ctx, at, q)
 		switch {

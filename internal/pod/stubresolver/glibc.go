@@ -340,8 +340,8 @@ type visit struct {
 	open bool
 }
 
-func (v *visit) query(qtype dnswire.Type, tcp bool) Response {
-	return v.send(v.t, Exchange{Server: v.server, Attempt: v.attempt, Query: Query{Type: qtype, TCP: tcp}})
+func (v *visit) query(q Query) Response {
+	return v.send(v.t, Exchange{Server: v.server, Attempt: v.attempt, Query: q})
 }
 
 // isFailure reports whether glibc queries the next server after this code over UDP.
@@ -354,7 +354,7 @@ func isFailure(code dnswire.RCode) bool {
 func (v *visit) datagrams(types []dnswire.Type) (replies []Response, streams, heard bool) {
 	if len(types) == 2 && !v.single {
 		v.t.round()
-		both := []Response{v.query(types[0], false), v.query(types[1], false)}
+		both := []Response{v.query(Query{Type: types[0]}), v.query(Query{Type: types[1]})}
 		replies, streams, heard = v.read(both)
 		if streams || len(replies) == 0 || both[0].Loss == None && both[1].Loss == None {
 			return replies, streams, heard
@@ -366,7 +366,7 @@ func (v *visit) datagrams(types []dnswire.Type) (replies []Response, streams, he
 		return v.serially(types)
 	}
 	v.t.round()
-	return v.read([]Response{v.query(types[0], false)})
+	return v.read([]Response{v.query(Query{Type: types[0]})})
 }
 
 // read interprets the responses to queries sent at the same time. One answer beside a
@@ -402,12 +402,12 @@ func (v *visit) read(all []Response) (replies []Response, streams, heard bool) {
 func (v *visit) serially(types []dnswire.Type) (replies []Response, streams, heard bool) {
 	for {
 		v.t.round()
-		replies, streams, heard = v.read([]Response{v.query(types[0], false)})
+		replies, streams, heard = v.read([]Response{v.query(Query{Type: types[0]})})
 		if streams || len(replies) == 0 {
 			return replies, streams, heard
 		}
 		v.t.round()
-		second := v.query(types[1], false)
+		second := v.query(Query{Type: types[1]})
 		switch {
 		case second.Loss == Unreachable:
 			return nil, false, true
@@ -430,7 +430,7 @@ func (v *visit) stream(types []dnswire.Type) (replies []Response, heard bool) {
 		v.t.round()
 	}
 	for _, qtype := range types {
-		replies = append(replies, v.query(qtype, true))
+		replies = append(replies, v.query(Query{Type: qtype, TCP: true}))
 	}
 	for _, reply := range replies {
 		if reply.Loss != None {

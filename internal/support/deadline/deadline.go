@@ -38,10 +38,10 @@ type run[T any] struct {
 	err   error
 }
 
-// Do returns the result of f, or of an earlier call that is still in progress. It returns
-// an error that wraps ErrExceeded after the given time, and the error of ctx when ctx is
-// done.
-func (c *Call[T]) Do(ctx context.Context, within time.Duration, f func() (T, error)) (T, error) {
+// Do returns the result of f, or of an earlier call that is still in progress. After the
+// given time it returns an error that wraps ErrExceeded and says what was being done, such
+// as "read FILE". It returns the error of ctx when ctx is done.
+func (c *Call[T]) Do(ctx context.Context, within time.Duration, doing string, f func() (T, error)) (T, error) {
 	r := c.start(f)
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -50,7 +50,7 @@ func (c *Call[T]) Do(ctx context.Context, within time.Duration, f func() (T, err
 	case <-r.done:
 		return r.value, r.err
 	case <-timer.C:
-		return zero, fmt.Errorf("%w (%s)", ErrExceeded, within)
+		return zero, fmt.Errorf("%s: %w (%s)", doing, ErrExceeded, within)
 	case <-ctx.Done():
 		return zero, ctx.Err()
 	}

@@ -24,22 +24,22 @@ func TestDo(t *testing.T) {
 		}
 		for range 3 {
 			begin := time.Now()
-			_, err := c.Do(t.Context(), time.Second, f)
-			if took := time.Since(begin); !errors.Is(err, deadline.ErrExceeded) || took != time.Second {
+			_, err := c.Do(t.Context(), time.Second, "wait", f)
+			if took := time.Since(begin); !errors.Is(err, deadline.ErrExceeded) || err.Error() != "wait: no answer in time (1s)" || took != time.Second {
 				t.Errorf("Do of a function that blocks: %v after %s, want %v after 1s", err, took, deadline.ErrExceeded)
 			}
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
-		if _, err := c.Do(ended, time.Second, f); !errors.Is(err, context.Canceled) {
+		if _, err := c.Do(ended, time.Second, "wait", f); !errors.Is(err, context.Canceled) {
 			t.Errorf("Do with a context that is done: %v", err)
 		}
 		close(blocked)
-		if v, err := c.Do(t.Context(), time.Second, f); v != 7 || err != nil || started != 1 {
+		if v, err := c.Do(t.Context(), time.Second, "wait", f); v != 7 || err != nil || started != 1 {
 			t.Errorf("Do of a function that returns: %d, %v, started %d times; want 7, once", v, err, started)
 		}
 		synctest.Wait()
-		if v, err := c.Do(t.Context(), time.Second, func() (int, error) { return 8, nil }); v != 8 || err != nil {
+		if v, err := c.Do(t.Context(), time.Second, "wait", func() (int, error) { return 8, nil }); v != 8 || err != nil {
 			t.Errorf("Do of another function: %d, %v, want 8", v, err)
 		}
 	})

@@ -56,8 +56,8 @@ func (r *Reader) Stat() fs.FileInfo { return r.info }
 // Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// Read implements io.Reader. It returns ErrExceeded after the time, and another error
-// after the limit.
+// Read implements io.Reader. Its errors name the file; after the time they wrap
+// ErrExceeded, and after the limit they do not.
 func (r *Reader) Read(p []byte) (n int, err error) {
 	for {
 		n, err = r.file.Read(p[:min(int64(len(p)), r.left+1)])
@@ -72,7 +72,7 @@ func (r *Reader) Read(p []byte) (n int, err error) {
 	r.begun = true
 	switch r.left -= int64(n); {
 	case r.left < 0:
-		return 0, fmt.Errorf("longer than %d MiB", r.limit>>20)
+		return 0, r.failed(fmt.Errorf("longer than %d MiB", r.limit>>20))
 	case errors.Is(err, os.ErrDeadlineExceeded), err == nil && time.Now().After(r.until):
 		return n, r.exceeded()
 	}
@@ -82,12 +82,16 @@ func (r *Reader) Read(p []byte) (n int, err error) {
 // pipeInterval is the time between two looks at a pipe without a writer.
 const pipeInterval = 20 * time.Millisecond
 
-func (r *Reader) exceeded() error { return fmt.Errorf("%w (%s)", ErrExceeded, r.within) }
+func (r *Reader) exceeded() error { return r.failed(fmt.Errorf("%w (%s)", ErrExceeded, r.within)) }
+
+func (r *Reader) failed(err error) error {
+	return &fs.PathError{Op: "read", Path: r.file.Name(), Err: err}
+}
 
 // ReadFile is like os.ReadFile, but fails if reading takes longer than the given time or
 // the file is longer than limit, in octets.
 func ReadFile(path string, within time.Duration, limit int64) ([]byte, error) {
-	data, err := new(Call[[]byte]).Do(context.Background(), within, func() ([]byte, error) {
+	return new(Call[[]byte]).Do(context.Background(), within, "read "+path, func() ([]byte, error) {
 		r, err := Open(path, within, limit)
 		if err != nil {
 			return nil, err
@@ -95,9 +99,4 @@ func ReadFile(path string, within time.Duration, limit int64) ([]byte, error) {
 		defer r.Close()
 		return io.ReadAll(r)
 	})
-	var known *fs.PathError
-	if err != nil && !errors.As(err, &known) {
-		err = &fs.PathError{Op: "read", Path: path, Err: err}
-	}
-	return data, err
 }

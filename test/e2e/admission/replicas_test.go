@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -122,8 +123,10 @@ func testWebhookMetrics(t *testing.T, w *webhooks) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, section, _ := bytes.Cut(page, []byte("### Metrics of the webhook\n"))
+	section, _, _ = bytes.Cut(section, []byte("\n### "))
 	want := []string{"portolan_build_info"}
-	for _, m := range regexp.MustCompile("\n\\| `(portolan_webhook_[a-z_]+)` \\|").FindAllSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("\n\\| `(portolan_[a-z_]+)` \\|").FindAllSubmatch(section, -1) {
 		want = append(want, string(m[1]))
 	}
 	told := make(map[string]bool)

@@ -37,7 +37,7 @@ func newMemory(t *testing.T, c *controlplane.ControlPlane) *memory {
 	log := slog.New(slog.DiscardHandler)
 	remote, own := cluster.NewStore(), cluster.NewStore()
 	source, err := api.New(api.Config{
-		Kubeconfig: c.Kubeconfig(), Whole: true, WatchList: true, QPS: 1000, Burst: 1000,
+		Kubeconfig: c.Kubeconfig(), Kinds: cluster.Kinds(), Detail: api.All, WatchList: true, QPS: 1000, Burst: 1000,
 		Silence: 10 * await.Patience, Settle: await.Patience, UserAgent: "portolan-e2e", Store: remote, Log: log,
 	})
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/budget"
 	"portolan.dev/portolan/internal/support/testcert"
 	"portolan.dev/portolan/test/e2e/debian"
 	"portolan.dev/portolan/test/e2e/process"
@@ -221,7 +222,7 @@ func ask(t *testing.T, to forward.Upstream, name string, qtype dnswire.Type) *dn
 	}
 	f, err := forward.New(forward.Config{
 		Routes: []forward.Route{{Upstreams: []forward.Upstream{to}, Policy: forward.Sequential, Timeout: 2 * time.Second}},
-		Cache:  kept, MaxInFlight: 10, MaxPerClient: 10,
+		Cache:  kept, Limits: budget.Limits{Total: 10, PerSource: 10},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@
 - admin.listen
 - admin.probes
 - admin.coreDNSMetrics
+- admin.debug
 - admin.pprof
 - admin.maxStaleness
 - lameduck
@@ -55,6 +56,7 @@
 - admin.listen
 - admin.probes
 - admin.coreDNSMetrics
+- admin.debug
 - admin.pprof
 - admin.maxStaleness
 - lameduck

@@ -120,18 +120,18 @@ func serviceCells(s *corev1.Service, c *Columns) (usual, wide []string) {
 	for i := range s.Spec.Ports {
 		ports = append(ports, portText(&s.Spec.Ports[i]))
 	}
-	usual = []string{s.Name, string(s.Spec.Type), ip, externalIP(s, c.Wide), orElse(strings.Join(ports, ","), none)}
+	usual = []string{s.Name, string(s.Spec.Type), ip, externalIP(s, c), orElse(strings.Join(ports, ","), none)}
 	return usual, []string{labels.FormatLabels(s.Spec.Selector)}
 }
 
 // externalIP returns the value of the column EXTERNAL-IP.
-func externalIP(s *corev1.Service, wide bool) string {
+func externalIP(s *corev1.Service, c *Columns) string {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeExternalName:
 		return s.Spec.ExternalName
 	case corev1.ServiceTypeLoadBalancer:
 		given := s.Spec.ExternalIPs
-		if balancers := loadBalancers(s, wide); balancers != "" {
+		if balancers := loadBalancers(s, c); balancers != "" {
 			given = slices.Concat([]string{balancers}, given)
 		}
 		return orElse(strings.Join(given, ","), pending)
@@ -140,8 +140,8 @@ func externalIP(s *corev1.Service, wide bool) string {
 }
 
 // loadBalancers returns the addresses of a Service's load balancer, truncated unless
-// wide.
-func loadBalancers(s *corev1.Service, wide bool) string {
+// columns are wide.
+func loadBalancers(s *corev1.Service, c *Columns) string {
 	const width = 16
 	var all []string
 	for _, i := range s.Status.LoadBalancer.Ingress {
@@ -151,7 +151,7 @@ func loadBalancers(s *corev1.Service, wide bool) string {
 	}
 	slices.Sort(all)
 	text := strings.Join(slices.Compact(all), ",")
-	if !wide && len(text) > width {
+	if !c.Wide && len(text) > width {
 		text = text[:width-len("...")] + "..."
 	}
 	return text

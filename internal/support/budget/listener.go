@@ -1,0 +1,60 @@
+package budget
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+)
+
+// Listener returns l with its connections as entries of the account. A new connection
+// may close an old one.
+func (a *Account) Listener(l net.Listener) net.Listener { return listener{l, a} }
+
+type listener struct {
+	net.Listener
+	account *Account
+}
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	var addr netip.Addr // none for a Unix socket
+	if remote, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
+		addr = remote.Addr()
+	}
+	return accounted{conn, l.account.Enter(addr, func(error) { conn.Close() })}, nil
+}
+
+// accounted is a connection that is an entry.
+type accounted struct {
+	net.Conn
+	entry *Entry
+}
+
+// Close implements net.Conn.
+func (c accounted) Close() error {
+	c.entry.Leave()
+	return c.Conn.Close()
+}
+
+// CloseWrite is that of the connection, as net/http uses it.
+func (c accounted) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// Use makes a connection that a Listener has accepted busy until done is called, see
+// Entry.Use.
+func Use(conn net.Conn) (done func()) {
+	c, ok := conn.(accounted)
+	if !ok {
+		return func() {}
+	}
+	c.entry.Use()
+	return c.entry.Done
+}

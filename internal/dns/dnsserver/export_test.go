@@ -29,6 +29,11 @@ func (s *Server) KeepOneUDPSocket() *net.UDPConn {
 	return s.udp[0]
 }
 
+// SetMaxWebRequests sets the highest number of requests over HTTPS.
+func (s *Server) SetMaxWebRequests(n int) {
+	s.webRequests = newAccount("https-requests", webRequestShare, webRequestCost, n)
+}
+
 // WebConnections returns the number of HTTPS connections.
 func (s *Server) WebConnections() int { return s.webConnections.Stats().Used }
 

@@ -46,6 +46,7 @@ func TestSignedTransfers(t *testing.T) {
 
 // askBadlySigned sends some queries over one connection and reads the responses.
 func askBadlySigned(ctx context.Context, t *testing.T, source net.IP, n int) {
+	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: source}, Timeout: time.Second}
 	raw, err := dialer.DialContext(ctx, "tcp", serverAddr)
 	if err != nil {
@@ -116,6 +117,6 @@ func badSignatures() []func(m *dns.Msg, tsig *dns.TSIG) {
 		func(_ *dns.Msg, tsig *dns.TSIG) { tsig.Error = uint16(rand.IntN(65_536)) },
 		func(m *dns.Msg, tsig *dns.TSIG) { m.Extra = append(m.Extra, dns.Copy(tsig)) },
 		func(m *dns.Msg, tsig *dns.TSIG) { m.Answer = append(m.Answer, dns.Copy(tsig)) },
-		func(m *dns.Msg, tsig *dns.TSIG) { m.SetEdns0(4096, true) },
+		func(m *dns.Msg, _ *dns.TSIG) { m.SetEdns0(4096, true) },
 	}
 }

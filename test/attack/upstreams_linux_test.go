@@ -152,7 +152,7 @@ func serveBadTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	behaviours := []func(conn net.Conn){
+	ways := []func(conn net.Conn){
 		func(net.Conn) {},
 		func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
 		func(conn net.Conn) {
@@ -177,7 +177,7 @@ func serveBadTCP(t *testing.T) {
 			}
 			go func() {
 				defer conn.Close()
-				behaviours[n%len(behaviours)](conn)
+				ways[n%len(ways)](conn)
 			}()
 		}
 	}()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // SetDrainTime sets the time that connections have to end when s stops.
@@ -31,7 +33,7 @@ func (s *Server) KeepOneUDPSocket() *net.UDPConn {
 
 // SetMaxWebRequests sets the highest number of requests over HTTPS.
 func (s *Server) SetMaxWebRequests(n int) {
-	s.webRequests = newAccount("https-requests", webRequestShare, webRequestCost, n)
+	s.webRequests = budget.NewAccount("https-requests", budget.Limits{Total: n, PerSource: n})
 }
 
 // WebConnections returns the number of HTTPS connections.

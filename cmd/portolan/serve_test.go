@@ -215,6 +215,28 @@ func TestServeWhileLoading(t *testing.T) {
 	p.awaitDenial(soon, "wbe.shop.svc.cluster.local.")
 }
 
+// TestQueryWaitsForZones checks that a query that arrives while the manifests are read is
+// answered from them.
+func TestQueryWaitsForZones(t *testing.T) {
+	t.Parallel()
+	manifest := newSlowManifest(t)
+	p := start(t, "--manifests", manifest.path, "--listen", anyPort)
+	c := p.dial("udp")
+	defer c.Close()
+	result := make(chan error, 1)
+	go func() {
+		m, err := c.ask(question(web))
+		if err == nil {
+			err = wantData(m, "10.96.0.7")
+		}
+		result <- err
+	}()
+	manifest.fill(service("web", "10.96.0.7"))
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestServeStopsWhileReadingManifestBlocks checks that a manifest that blocks its reader
 // does not delay the shutdown.
 func TestServeStopsWhileReadingManifestBlocks(t *testing.T) {

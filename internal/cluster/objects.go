@@ -92,6 +92,9 @@ type Endpoint struct {
 	Pod string
 	// Ready: the condition ready is true or absent.
 	Ready bool
+	// Serving: the condition serving is true or absent. An endpoint that terminates may
+	// still serve.
+	Serving bool
 	// Terminating: the condition terminating is true.
 	Terminating bool
 }

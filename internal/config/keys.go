@@ -27,7 +27,8 @@ var processKeys = key.Table{
 	{Path: "admin.maxStaleness", Min: "0s", Restart: []key.Condition{key.Always},
 		Description: "`/readyz` fails when the API has been lost for longer; 0s never."},
 	{Path: "lameduck", Min: "0s", Restart: []key.Condition{key.Always},
-		Description: "Queries are answered for this time after the signal to stop, while `/readyz` fails."},
+		Description: "Queries are answered for this time after the signal to stop, while `/readyz` fails, " +
+			"and for up to a minute while an EndpointSlice lists the process as serving; 0s not at all."},
 	{Path: "log",
 		Description: "The log, on standard error."},
 	{Path: "log.level", Values: []string{"debug", "info", "warn", "error"},

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -54,6 +55,12 @@ type Part interface {
 type Starter interface {
 	// Start starts to attract clients. ctx is done when the process is told to stop.
 	Start(ctx context.Context) error
+}
+
+// Endpoint is a Part that clients reach through an EndpointSlice.
+type Endpoint interface {
+	// Advertised reports whether an EndpointSlice lists the part as serving.
+	Advertised() bool
 }
 
 // Reconfigurer is a Part whose settings can change while it runs.
@@ -224,22 +231,62 @@ func (d *Daemon) fail(name string, err error) {
 	d.failed[name] = err
 }
 
-// lameduck returns the context of the parts. It is done when the time Lameduck has
-// passed after order, so that clients can see that the process is no longer ready, or
-// at once if running is done.
+// lameduck returns the context of the parts. After order it is done when nothing leads
+// clients here any more (see awaitUnadvertised), or at once if running is done.
 func (d *Daemon) lameduck(order, running context.Context) context.Context {
 	serving, stop := context.WithCancel(running)
-	wait := time.Duration(d.cfg.Settings.Lameduck)
 	context.AfterFunc(order, func() {
+		defer stop()
 		d.stopping.Store(true)
-		if wait > 0 {
+		if wait := time.Duration(d.cfg.Settings.Lameduck); wait > 0 {
 			d.cfg.Log.Info("stopping", "lameduck", wait)
-			time.AfterFunc(wait, stop)
-			return
+			d.awaitUnadvertised(running, wait)
 		}
-		stop()
 	})
 	return serving
+}
+
+const (
+	// proxyTime is how long service proxies take to apply a change of an EndpointSlice.
+	// kube-proxy changes rules once per second (nftables.minSyncPeriod).
+	proxyTime = 2 * time.Second
+	// maxAdvertised is how long a process that is told to stop waits for the EndpointSlices
+	// at most. A kubelet kills it after terminationGracePeriodSeconds, 30 by default.
+	maxAdvertised = time.Minute
+	// advertisedInterval is the interval between looks at the EndpointSlices.
+	advertisedInterval = 250 * time.Millisecond
+)
+
+// awaitUnadvertised waits for the given time, in which a readiness probe can fail, and
+// until service proxies have seen that no EndpointSlice lists a part as serving: before,
+// they still pass packets of flows that they know to this process. It returns when ctx is
+// done.
+func (d *Daemon) awaitUnadvertised(ctx context.Context, lameduck time.Duration) {
+	now := time.Now()
+	end, limit := now.Add(lameduck), now.Add(max(lameduck, maxAdvertised))
+	look := time.NewTicker(advertisedInterval)
+	defer look.Stop()
+	for now.Before(end) {
+		select {
+		case <-ctx.Done():
+			return
+		case now = <-look.C:
+		}
+		if free := now.Add(proxyTime); free.After(end) && d.advertised() {
+			end = free
+		}
+		if !now.Before(limit) && now.Before(end) {
+			d.cfg.Log.Warn("stopping although an EndpointSlice lists this process as serving", "waited", maxAdvertised)
+			return
+		}
+	}
+}
+
+func (d *Daemon) advertised() bool {
+	return slices.ContainsFunc(d.cfg.Parts, func(p Part) bool {
+		e, ok := p.(Endpoint)
+		return ok && e.Advertised()
+	})
 }
 
 // ready describes what is missing until all parts are ready, and other problems.

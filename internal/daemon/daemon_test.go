@@ -134,6 +134,50 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+// endpoint is a Part that an EndpointSlice lists as serving until the given time.
+type endpoint struct {
+	*fakePart
+	until time.Time
+}
+
+func (e endpoint) Advertised() bool { return time.Now().Before(e.until) }
+
+// TestLameduck checks how long a process runs after the order to stop.
+func TestLameduck(t *testing.T) {
+	t.Parallel()
+	const always = time.Hour
+	tests := map[string]struct {
+		lameduck, advertised, want time.Duration
+	}{
+		"the lameduck time if no EndpointSlice lists it":    {5 * time.Second, 0, 5 * time.Second},
+		"the lameduck time if proxies have seen the change": {5 * time.Second, 2 * time.Second, 5 * time.Second},
+		"longer if proxies may not have seen it":            {5 * time.Second, 4 * time.Second, 5750 * time.Millisecond},
+		"while an EndpointSlice lists it":                   {5 * time.Second, 29 * time.Second, 30750 * time.Millisecond},
+		"a minute if that never ends":                       {5 * time.Second, always, time.Minute},
+		"the lameduck time if that is longer":               {2 * time.Minute, always, 2 * time.Minute},
+		"not at all without a lameduck time":                {0, always, 0},
+	}
+	for claim, test := range tests {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d, one, _ := two(new(history))
+				d.cfg.Settings.Lameduck = key.Duration(test.lameduck)
+				d.cfg.Parts[0] = endpoint{one, time.Now().Add(time.Second + test.advertised)}
+				ctx, order := context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, order)
+				start := time.Now()
+				if err := d.Run(ctx); err != nil {
+					t.Errorf("Run() = %v, want nil", err)
+				}
+				if got := time.Since(start) - time.Second; got != test.want {
+					t.Errorf("Run(lameduck %s, advertised for %s) ended %s after the order, want %s", test.lameduck, test.advertised, got, test.want)
+				}
+			})
+		})
+	}
+}
+
 // TestFailedPart checks that readiness names a failed part, and that the other parts
 // continue until none is left.
 func TestFailedPart(t *testing.T) {

@@ -28,6 +28,7 @@ const (
 	httpsAddr    = "127.0.0.1:443"
 	upstreamAddr = "127.1.0.1:53"
 	deadAddr     = "127.1.0.2:53"
+	deadTLSAddr  = "127.1.0.2:853"
 )
 
 // contextOfBuild bounds the build of the program.

@@ -324,13 +324,33 @@ func TestFiles(t *testing.T) {
 			if state.EmptyDir == nil || state.EmptyDir.SizeLimit.IsZero() {
 				t.Errorf("volume of %s = %v, want an emptyDir with a sizeLimit", cfg.Snapshot.File, state)
 			}
-			grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
-			if lameduck := time.Duration(cfg.Lameduck); lameduck == 0 || lameduck >= grace {
-				t.Errorf("lameduck: %v, want more than 0 and less than terminationGracePeriodSeconds, %v", lameduck, grace)
+		})
+	}
+}
+
+// TestEnd checks that a server that is told to stop answers until service proxies know
+// that its Pod does not serve, and is not killed before it has sent its last answers.
+func TestEnd(t *testing.T) {
+	const (
+		proxies = 2 * time.Second // kube-proxy changes rules once per second
+		drain   = 5 * time.Second // for the last answers, and to write the snapshot
+	)
+	for name, all := range variants(t) {
+		t.Run(name, func(t *testing.T) {
+			pod := as[appsv1.Deployment](t, all, "Deployment").Spec.Template.Spec
+			probe := onlyContainer(t, pod).ReadinessProbe
+			fails := seconds(probe.PeriodSeconds*probe.FailureThreshold + probe.TimeoutSeconds)
+			grace := seconds(int32(*pod.TerminationGracePeriodSeconds))
+			lameduck := time.Duration(readConfig(t, configText(t, all)).Lameduck)
+			if lameduck < fails+proxies || lameduck+drain > grace {
+				t.Errorf("lameduck: %s, want at least %s (the readiness probe fails within %s) and at most %s (terminationGracePeriodSeconds: %s)",
+					lameduck, fails+proxies, fails, grace-drain, grace)
 			}
 		})
 	}
 }
+
+func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
 func volumeAt(t *testing.T, pod corev1.PodSpec, dir string) corev1.Volume {
 	t.Helper()

@@ -73,9 +73,12 @@ type DNS struct {
 	sharePorts bool // with the next process, which takes over
 	notify     notifyServer
 
-	secret   respond.CookieSecret
-	queries  *querylog.Log // shared by all answers, one after another
-	current  atomic.Pointer[answers]
+	secret  respond.CookieSecret
+	queries *querylog.Log // shared by all answers, one after another
+	current atomic.Pointer[answers]
+	// compiled is closed when the zones have been compiled from the model. It is nil in
+	// an agent, which can answer at once.
+	compiled chan struct{}
 	replaced chan *answers   // the answers that replace current
 	applied  dnssettings.DNS // the settings of the newest answers
 	newest   *answers
@@ -89,7 +92,8 @@ type DNS struct {
 // an error if the configuration is invalid. It starts nothing.
 func New(cfg Config) (*DNS, error) {
 	d := newDNS(cfg)
-	d.keeper = &compiledZones{dns: d}
+	d.compiled = make(chan struct{})
+	d.keeper = &compiledZones{dns: d, signal: sync.OnceFunc(func() { close(d.compiled) })}
 	return d, d.begin()
 }
 
@@ -205,6 +209,7 @@ func (d *DNS) Run(ctx context.Context) error {
 		serving, stop := context.WithCancel(running)
 		defer stop()
 		defer context.AfterFunc(ctx, stop)()
+		d.awaitZones(serving)
 		return d.server.Load().Run(serving)
 	})
 	group.Go(func() error { return d.keepCurrent(running) })
@@ -219,6 +224,24 @@ func (d *DNS) Run(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// holdTime is the longest time that queries wait for the zones when the process starts.
+const holdTime = time.Second
+
+// awaitZones waits until the zones are compiled, for at most holdTime. Queries wait in the
+// buffers of the sockets: clients that get SERVFAIL give up, or ask another server at once.
+func (d *DNS) awaitZones(ctx context.Context) {
+	if d.compiled == nil {
+		return
+	}
+	late := time.NewTimer(holdTime)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+	case <-late.C:
+	case <-d.compiled:
+	}
 }
 
 // Ready describes what is missing until queries can be answered, and what is stale.

@@ -23,7 +23,8 @@ type compiledZones struct {
 	// missing lists the kinds that were not loaded at the last compilation. It is nil
 	// before the first one.
 	missing atomic.Pointer[[]cluster.Kind]
-	settled bool // Config.Loaded was called
+	settled bool   // Config.Loaded was called
+	signal  func() // called when the zones have been compiled from all kinds but Pods
 }
 
 // prepare sets the zones that the cluster is compiled into. It reuses those of before
@@ -83,6 +84,9 @@ func (c *compiledZones) keep(ctx context.Context, a *answers, publish func()) er
 			a.transfer.Changed()
 		}
 		c.missing.Store(&missing)
+		if isComplete(missing) {
+			c.signal()
+		}
 		c.measure(changed)
 		loaded = loaded || len(missing) == 0
 		if !c.settled && c.isLive(a) {
@@ -117,8 +121,7 @@ func (c *compiledZones) isLive(a *answers) (live bool) {
 const gatherTimeout = time.Second
 
 // gather waits for all kinds except Pods, up to gatherTimeout, and reports whether any
-// kind is loaded. It does not wait for Pods because there may be many, and few queries
-// need them.
+// kind is loaded.
 func (c *compiledZones) gather(ctx context.Context, a *answers) bool {
 	late := time.NewTimer(gatherTimeout)
 	defer late.Stop()
@@ -127,7 +130,7 @@ func (c *compiledZones) gather(ctx context.Context, a *answers) bool {
 		switch {
 		case len(missing) == len(a.compiler.Kinds()):
 			return false
-		case len(missing) == 0, slices.Equal(missing, []cluster.Kind{cluster.KindPod}):
+		case isComplete(missing):
 			return true
 		}
 		select {
@@ -138,6 +141,12 @@ func (c *compiledZones) gather(ctx context.Context, a *answers) bool {
 		case <-c.feed.Ready():
 		}
 	}
+}
+
+// isComplete reports whether no kind is missing but Pods: there may be many, and few
+// queries need them.
+func isComplete(missing []cluster.Kind) bool {
+	return len(missing) == 0 || slices.Equal(missing, []cluster.Kind{cluster.KindPod})
 }
 
 // measure records the time from a change of a Service to the answers that show it.

@@ -71,11 +71,14 @@ func (a *waiting) begin(t *testing.T, n int32) {
 }
 
 // startWaiting starts a server with deferred answers.
-func startWaiting(t *testing.T, cfg dnsserver.Config) (*running, *waiting) {
+func startWaiting(t *testing.T, cfg dnsserver.Config, prepare ...func(*running)) (*running, *waiting) {
 	t.Helper()
 	a := &waiting{release: make(chan struct{})}
 	r := listen(t, cfg, nil)
 	r.SetAnswerer(a)
+	for _, do := range prepare {
+		do(r)
+	}
 	return r.run(), a
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
 )
 
 // SetDrainTime sets the time that connections have to end when s stops.
@@ -27,6 +29,11 @@ func (s *Server) KeepOneUDPSocket() *net.UDPConn {
 	}
 	s.udp = s.udp[:1]
 	return s.udp[0]
+}
+
+// SetMaxWebRequests sets the highest number of requests over HTTPS.
+func (s *Server) SetMaxWebRequests(n int) {
+	s.webRequests = budget.NewAccount("https-requests", budget.Limits{Total: n, PerSource: n})
 }
 
 // WebConnections returns the number of HTTPS connections.

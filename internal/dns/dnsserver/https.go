@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/respond"
@@ -108,16 +109,18 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer budget.Use(conn)()
-	// A client that does not end its requests, or does not read its answers, loses the
-	// connection when others need the place of one of its requests.
-	place := h.webRequests.Enter(remote.Addr(), func(error) { conn.Close() })
+	// A client that does not end its requests, or does not read its answers, loses one of
+	// them when others need its place.
+	ctx, request := newWebRequest(r.Context(), w)
+	defer request.end()
+	place := h.webRequests.Enter(remote.Addr(), func(error) { request.reset() })
 	defer place.Leave()
 	query, status := readQuery(r)
 	if status != http.StatusOK {
 		http.Error(w, http.StatusText(status), status)
 		return
 	}
-	answer := h.answer(r.Context(), query,
+	answer := h.answer(ctx, query,
 		respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS})
 	if answer == nil { // the query is a response or shorter than a header
 		http.Error(w, "not a query", http.StatusBadRequest)
@@ -126,8 +129,44 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", fmt.Sprintf("max-age=%d", maxAge(answer)))
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-	_, _ = w.Write(answer)                    // the client may be gone
-	_ = http.NewResponseController(w).Flush() // the request has its place until the answer is sent
+	_, _ = w.Write(answer)      // the client may be gone
+	_ = request.control.Flush() // the request has its place until the answer is sent
+}
+
+// webRequest is a request that can be reset while its handler runs.
+type webRequest struct {
+	control *http.ResponseController
+	cancel  context.CancelFunc
+
+	mu    sync.Mutex
+	ended bool
+}
+
+// newWebRequest returns the request that w answers, and the context for its answer.
+func newWebRequest(ctx context.Context, w http.ResponseWriter) (context.Context, *webRequest) {
+	ctx, cancel := context.WithCancel(ctx)
+	return ctx, &webRequest{control: http.NewResponseController(w), cancel: cancel}
+}
+
+// reset makes the handler's reads and writes fail. Over HTTP/2 that resets the stream, over
+// HTTP/1.1 it closes the connection.
+func (r *webRequest) reset() {
+	r.cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended { // the response writer is invalid
+		return
+	}
+	past := time.Unix(1, 0)
+	_, _ = r.control.SetReadDeadline(past), r.control.SetWriteDeadline(past) // both are supported
+}
+
+// end must be called before the handler returns.
+func (r *webRequest) end() {
+	r.cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
 }
 
 // answer returns the answer to a query. It does not hold a worker while it waits for a

@@ -26,7 +26,9 @@ type webClient struct {
 
 // web starts a server over HTTPS. It returns a function that makes clients over HTTP/2
 // or HTTP/1.1.
-func web(t *testing.T, cfg dnsserver.Config) (dial func(http2 bool) *webClient, s *running, a *waiting) {
+func web(
+	t *testing.T, cfg dnsserver.Config, prepare ...func(*running),
+) (dial func(http2 bool) *webClient, s *running, a *waiting) {
 	t.Helper()
 	cert, err := testcert.New("dns.example", time.Now().Add(time.Hour))
 	if err != nil {
@@ -34,7 +36,7 @@ func web(t *testing.T, cfg dnsserver.Config) (dial func(http2 bool) *webClient, 
 	}
 	cfg.ListenHTTPS, cfg.HTTPSPath = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, "/dns-query"
 	cfg.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &cert.TLS, nil }
-	s, a = startWaiting(t, cfg)
+	s, a = startWaiting(t, cfg, prepare...)
 	return func(http2 bool) *webClient {
 		c := &webClient{t: t, url: "https://" + s.HTTPSAddrs()[0].String() + "/dns-query"}
 		transport := &http.Transport{
@@ -93,6 +95,26 @@ func TestHTTPSEvictsTheLongestIdleConnection(t *testing.T) {
 			d.connected(1)
 			c.connected(2)
 		})
+	}
+}
+
+// TestHTTPSResetsTheOldestRequest checks that a request beyond the limit resets the one that
+// has waited longest, and not its connection.
+func TestHTTPSResetsTheOldestRequest(t *testing.T) {
+	dial, _, slow := web(t, dnsserver.Config{MaxConnections: 2}, func(r *running) { r.SetMaxWebRequests(2) })
+	client := dial(true)
+	results := make(chan error, 2)
+	for i := range 2 {
+		go func() { results <- client.ask("later", 1) }()
+		slow.begin(t, int32(i+1))
+	}
+	client.connected(1)
+	if err := receive(t, results, "a reset"); err == nil || !strings.Contains(err.Error(), "stream") {
+		t.Errorf("ask() beyond the limit = %v, want the reset of a stream", err)
+	}
+	close(slow.release)
+	if err := receive(t, results, "an answer"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -29,10 +29,10 @@ func (c *Config) kept() map[string]fields {
 	// name, namespace, resourceVersion, annotations
 	meta := fields{1: whole, 3: whole, 6: whole, 12: whole}
 	endpoint := fields{
-		1: whole,      // addresses
-		2: {1: whole}, // conditions: ready
-		3: whole,      // hostname
-		4: nil,        // targetRef
+		1: whole,                // addresses
+		2: {1: whole, 2: whole}, // conditions: ready, serving
+		3: whole,                // hostname
+		4: nil,                  // targetRef
 	}
 	if c.Detail == ForPodNames {
 		endpoint[4] = fields{1: whole, 3: whole} // kind, name

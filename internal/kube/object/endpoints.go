@@ -73,6 +73,7 @@ func sliceEndpoints(
 ) (_ []cluster.Endpoint, errs field.ErrorList) {
 	var endpoint cluster.Endpoint
 	endpoint.Ready = e.Conditions.Ready == nil || *e.Conditions.Ready
+	endpoint.Serving = e.Conditions.Serving == nil || *e.Conditions.Serving
 	endpoint.Terminating = e.Conditions.Terminating != nil && *e.Conditions.Terminating
 	if e.Hostname != nil {
 		endpoint.Hostname = *e.Hostname
@@ -165,7 +166,7 @@ func mirrorSubset(subset *corev1.EndpointSubset) (mirrored []*cluster.EndpointSl
 				slice = v4
 			}
 			slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{
-				Addr: addr, Ready: ready, Hostname: a.Hostname, Pod: podName(a.TargetRef),
+				Addr: addr, Ready: ready, Serving: ready, Hostname: a.Hostname, Pod: podName(a.TargetRef),
 			})
 		}
 	}

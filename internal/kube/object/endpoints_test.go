@@ -31,7 +31,7 @@ func TestEndpointSlice(t *testing.T) {
 		s := &cluster.EndpointSlice{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1.a"}, Service: "web", AddressType: cluster.IPv4,
 			Ports:     []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 8080}},
-			Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Hostname: "dock-1", Pod: "web-1"}},
+			Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Serving: true, Hostname: "dock-1", Pod: "web-1"}},
 		}
 		if change != nil {
 			change(s)
@@ -61,6 +61,8 @@ func TestEndpointSlice(t *testing.T) {
 		"serving does not make it ready": {func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
 		}, full(func(s *cluster.EndpointSlice) { s.Endpoints[0].Ready, s.Endpoints[0].Terminating = false, true })},
+		"not serving": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Serving = new(false) },
+			full(func(s *cluster.EndpointSlice) { s.Endpoints[0].Serving = false })},
 		"without hostname": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Hostname = nil },
 			full(func(s *cluster.EndpointSlice) { s.Endpoints[0].Hostname = "" })},
 		"without a target": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].TargetRef = nil },
@@ -150,17 +152,17 @@ func TestEndpoints(t *testing.T) {
 	v4 := &cluster.EndpointSlice{
 		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-ipv4"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv4, Ports: ports,
 		Endpoints: []cluster.Endpoint{
-			{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Hostname: "dock-1", Pod: "web-1"},
+			{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Serving: true, Hostname: "dock-1", Pod: "web-1"},
 			{Addr: netip.MustParseAddr("10.244.0.2")},
 		},
 	}
 	v6 := &cluster.EndpointSlice{
 		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-ipv6"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv6, Ports: ports,
-		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("fd00::1"), Ready: true}},
+		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("fd00::1"), Ready: true, Serving: true}},
 	}
 	second := &cluster.EndpointSlice{
 		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-1-ipv4"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv4,
-		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.244.0.3"), Ready: true}},
+		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.244.0.3"), Ready: true, Serving: true}},
 	}
 	tests := map[string]struct {
 		change func(*corev1.Endpoints)

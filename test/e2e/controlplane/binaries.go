@@ -21,6 +21,7 @@ const (
 	etcd              = "etcd"
 	apiServer         = "kube-apiserver"
 	controllerManager = "kube-controller-manager"
+	kubeProxy         = "kube-proxy"
 )
 
 // Binaries is the directory of a control plane's programs.
@@ -81,6 +82,7 @@ func (b *builder) packages() map[string]string {
 		etcd:              "go.etcd.io/etcd/server/v3",
 		apiServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
 		controllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
+		kubeProxy:         "k8s.io/kubernetes/cmd/kube-proxy",
 	}
 }
 

@@ -224,6 +224,9 @@ func (c *ControlPlane) Address() string { return c.port.addr }
 // certificate is for, too. Nothing listens there.
 func (c *ControlPlane) ServiceAddress() netip.Addr { return c.serviceAddress }
 
+// KubeProxy is the file of the kube-proxy of the control plane's version. None runs.
+func (c *ControlPlane) KubeProxy() string { return c.binaries.path(kubeProxy) }
+
 // Client returns an administrator's client without rate limits.
 func (c *ControlPlane) Client() *kubernetes.Clientset { return c.client }
 

@@ -130,7 +130,7 @@ func TestEndpointSlices(t *testing.T) {
 		for _, name := range []string{"declared", "made", "mirror"} {
 			tx.Put(&cluster.EndpointSlice{
 				Key: key(name), Service: "web", AddressType: cluster.IPv4, Ports: []cluster.Port{{Name: "p", Protocol: cluster.TCP, Number: 80}, {Protocol: cluster.UDP}},
-				Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: true, Hostname: "h", Pod: "q"}, {Addr: netip.MustParseAddr("10.1.0.2"), Terminating: true}},
+				Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: true, Serving: true, Hostname: "h", Pod: "q"}, {Addr: netip.MustParseAddr("10.1.0.2"), Terminating: true}},
 			})
 		}
 	})

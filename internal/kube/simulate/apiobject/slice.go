@@ -72,6 +72,9 @@ func (b *Builder) undeclaredSlice(s *cluster.EndpointSlice) *discoveryv1.Endpoin
 func endpoint(namespace string, e cluster.Endpoint) discoveryv1.Endpoint {
 	o := discoveryv1.Endpoint{Addresses: []string{e.Addr.String()}}
 	o.Conditions.Ready = &e.Ready
+	if e.Serving != e.Ready {
+		o.Conditions.Serving = &e.Serving
+	}
 	if e.Terminating {
 		o.Conditions.Terminating = &e.Terminating
 	}

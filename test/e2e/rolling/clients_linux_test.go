@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,15 +16,25 @@ import (
 // clients look a name up at the cluster DNS IP: some from ports of their own, which they
 // use again, and whose conntrack entries lead to one Pod, and some from a new port each
 // time. A lookup is one query without a retry; it is lost if it has no right answer within
-// a second.
+// glibcTimeout.
 type clients struct {
-	sent, lost atomic.Int64
-	first      atomic.Value // the first error
+	sent atomic.Int64
+
+	mu   sync.Mutex
+	lost []loss
+}
+
+// loss is a lookup without a right answer.
+type loss struct {
+	sent time.Time
+	err  error
 }
 
 const (
 	sockets  = 100
 	interval = 50 * time.Millisecond // of each client
+	// glibcTimeout is how long glibc waits for an answer (resolv.conf(5), timeout).
+	glibcTimeout = 5 * time.Second
 )
 
 // run looks up until ctx is done.
@@ -33,7 +44,7 @@ func (c *clients) run(ctx context.Context) {
 		all.Go(func() {
 			conn, err := net.Dial("udp", dnsIP+":53")
 			if err != nil {
-				c.count(err)
+				c.count(func() error { return err })
 				return
 			}
 			defer conn.Close()
@@ -55,6 +66,13 @@ func (c *clients) run(ctx context.Context) {
 	all.Wait()
 }
 
+// losses returns what was lost so far.
+func (c *clients) losses() []loss {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.lost)
+}
+
 func (c *clients) repeat(ctx context.Context, do func() error) {
 	select { // so that clients do not look up together
 	case <-ctx.Done():
@@ -63,16 +81,19 @@ func (c *clients) repeat(ctx context.Context, do func() error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		c.count(do())
+		c.count(do)
 		<-tick.C
 	}
 }
 
-func (c *clients) count(err error) {
+func (c *clients) count(do func() error) {
+	sent := time.Now()
+	err := do()
 	c.sent.Add(1)
 	if err != nil {
-		c.lost.Add(1)
-		c.first.CompareAndSwap(nil, fmt.Sprintf("%s: %v", time.Now().Format(time.TimeOnly), err))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.lost = append(c.lost, loss{sent, err})
 	}
 }
 
@@ -88,7 +109,7 @@ func lookUp(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(glibcTimeout)); err != nil {
 		return err
 	}
 	if _, err := conn.Write(packet); err != nil {

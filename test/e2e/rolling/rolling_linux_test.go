@@ -98,6 +98,9 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
+// proxyTime is how long kube-proxy takes to apply a change, at most.
+const proxyTime = time.Second
+
 // onTheirWay is how many lookups may be lost for each Pod that is replaced.
 const onTheirWay = 3
 
@@ -118,21 +121,27 @@ func (k *kubelet) roll(n int) {
 	var running sync.WaitGroup
 	c := new(clients)
 	running.Go(func() { c.run(ctx) })
+	seen := 0
 	for range n {
 		pods = append(pods, k.run())
+		began := time.Now()
 		took := k.end(pods[0])
 		k.t.Logf("%s ended %s after SIGTERM; so far %d lookups, %d lost",
-			pods[0].Name, took.Round(time.Millisecond), c.sent.Load(), c.lost.Load())
+			pods[0].Name, took.Round(time.Millisecond), c.sent.Load(), len(c.losses()))
+		for _, l := range c.losses()[seen:] {
+			k.t.Logf("lost: sent %s after SIGTERM: %v", l.sent.Sub(began).Round(time.Millisecond), l.err)
+			seen++
+		}
 		pods = pods[1:]
 	}
-	time.Sleep(2 * time.Second) // in which lookups can be lost
+	time.Sleep(relist + proxyTime) // in which lookups can be lost
 	stop()
 	running.Wait()
 	for _, p := range pods {
 		k.remove(p)
 	}
-	if lost := c.lost.Load(); lost > int64(n*onTheirWay) {
-		k.t.Errorf("%d of %d lookups were lost, the first: %v", lost, c.sent.Load(), c.first.Load())
+	if lost := c.losses(); len(lost) > n*onTheirWay {
+		k.t.Errorf("%d of %d lookups were lost, the first at %s: %v", len(lost), c.sent.Load(), lost[0].sent, lost[0].err)
 	}
 }
 

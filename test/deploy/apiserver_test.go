@@ -39,8 +39,9 @@ func TestDryRun(t *testing.T) {
 	control := startControlPlane(ctx, t)
 	warnRestricted(ctx, t, control)
 	all := variants(t)
-	all["helm, dual-stack"] = rendered(t, valuesOf(t, `service: {clusterIPs: [10.96.0.10, "fd00:10:96::a"]}`))
+	all["helm, dual-stack"] = rendered(t, valuesOf(t, `clusterDNS: {createService: true, ips: [10.96.0.10, "fd00:10:96::a"]}`))
 	all["helm, no rules and no tokens"] = rendered(t, valuesOf(t, "{networkPolicy: {metricsFrom: [], egress: []}, tolerations: [], nodeSelector: {kubernetes.io/os: null}}"))
+	all["kustomize/kube-dns"] = kustomized(t, "kube-dns")
 	maps.Copy(all, webhookVariants(t))
 	all["helm, controller of slices"] = slicesOf(t, "{enabled: true}")
 	for name, all := range all {

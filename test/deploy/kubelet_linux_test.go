@@ -144,7 +144,8 @@ func (k *kubelet) run(ctx context.Context, p *localPod) error {
 	}
 }
 
-// connect makes a network in which the Service of the API server is reached.
+// connect makes a network in which the Service of the API server is reached until stop
+// is called.
 func (k *kubelet) connect() (network *container.Network, stop func(), err error) {
 	address := k.control.ServiceAddress().String()
 	if network, err = container.NewNetwork(address); err != nil {
@@ -168,8 +169,18 @@ func (k *kubelet) connect() (network *container.Network, stop func(), err error)
 	return network, func() {
 		api.Close()
 		running.Wait()
-		network.Close()
 	}, nil
+}
+
+// close waits until no Pod runs and closes their networks, which clients may still use
+// when a Pod has ended.
+func (k *kubelet) close() {
+	k.running.Wait()
+	for _, p := range k.pods {
+		if p.network != nil {
+			p.network.Close()
+		}
+	}
 }
 
 // carry connects a client with a server until one of them ends the connection.

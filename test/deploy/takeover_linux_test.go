@@ -164,7 +164,7 @@ func newCluster(t *testing.T, control *controlplane.ControlPlane, k *kubelet) *c
 		cancel()
 		<-ended
 		factory.Shutdown()
-		k.running.Wait()
+		k.close()
 	})
 	c.installCoreDNS(t)
 	go func() {

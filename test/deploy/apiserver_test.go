@@ -43,6 +43,14 @@ func TestDryRun(t *testing.T) {
 	all["helm, no rules and no tokens"] = rendered(t, valuesOf(t, "{networkPolicy: {metricsFrom: [], egress: []}, tolerations: [], nodeSelector: {kubernetes.io/os: null}}"))
 	all["kustomize/kube-dns"] = kustomized(t, "kube-dns")
 	maps.Copy(all, webhookVariants(t))
+	for claim, tt := range matrix {
+		made := rendered(t, valuesOf(t, tt.values))
+		delete(made, "ServiceMonitor/portolan") // of a kind that the API server has not
+		delete(made, "DaemonSet/portolan-node") // see nodeVariants
+		if claim != externalAddresses {         // which the API server warns of
+			all["helm, "+claim] = made
+		}
+	}
 	all["helm, controller of slices"] = slicesOf(t, "{enabled: true}")
 	for name, all := range all {
 		t.Run(name, func(t *testing.T) {

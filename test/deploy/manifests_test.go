@@ -453,7 +453,7 @@ func TestServiceAddresses(t *testing.T) {
 		},
 	} {
 		got := as[corev1.Service](t, rendered(t, valuesOf(t, values)), "Service").Spec
-		got.Ports, got.Selector = nil, nil
+		got.Type, got.Ports, got.Selector = "", nil, nil
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: (-want +got):\n%s", values, diff)
 		}

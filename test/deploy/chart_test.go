@@ -357,6 +357,17 @@ func TestChartRights(t *testing.T) {
 	}
 }
 
+// TestChartReadmeExample: the values that README.md shows have the effect it names.
+func TestChartReadmeExample(t *testing.T) {
+	t.Parallel()
+	_, values, found := strings.Cut(readFile(t, chartDir+"/README.md"), "```yaml\n")
+	values, _, ended := strings.Cut(values, "```\n")
+	if !found || !ended {
+		t.Fatal("README.md shows no values")
+	}
+	wantEncrypted(t, rendered(t, valuesOf(t, values)))
+}
+
 // TestChartListen: what has no port makes no port of the Service.
 func TestChartListen(t *testing.T) {
 	t.Parallel()

@@ -113,6 +113,22 @@ func TestTakeover(t *testing.T) {
 			c.wantService(t, before)
 		})
 	}
+	t.Run("an autoscaler sets the number of servers from now on", func(t *testing.T) {
+		const upgrade = "helm upgrade portolan deploy/helm/portolan --namespace kube-system --reset-then-reuse-values --set "
+		c.run(t, "helm install portolan deploy/helm/portolan --namespace kube-system")
+		for i, value := range []string{"autoscaling.enabled=true", "autoscaling.enabled=false,replicas=null"} {
+			scaled := int32(3 + i)
+			c.run(t, fmt.Sprintf("kubectl -n kube-system scale deployment portolan --replicas %d", scaled))
+			c.run(t, upgrade+value)
+			d, err := c.Client().AppsV1().Deployments(metav1.NamespaceSystem).Get(t.Context(), "portolan", metav1.GetOptions{})
+			if err != nil || *d.Spec.Replicas != scaled {
+				t.Errorf("after helm upgrade with %s: %d replicas, %v; want %d as before", value, *d.Spec.Replicas, err, scaled)
+			}
+		}
+		c.run(t, "helm uninstall portolan --namespace kube-system")
+		c.serve(t, "coredns")
+		c.wantNothing(t)
+	})
 	t.Run("the Service is made again by mistake", func(t *testing.T) {
 		c.run(t, "kubectl apply -k deploy/kustomize/kube-dns")
 		c.run(t, "kubectl apply --server-side -k deploy/kustomize/kube-dns")

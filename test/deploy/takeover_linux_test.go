@@ -113,33 +113,64 @@ func TestTakeover(t *testing.T) {
 			c.wantService(t, before)
 		})
 	}
-	t.Run("an autoscaler sets the number of servers from now on", func(t *testing.T) {
-		const upgrade = "helm upgrade portolan deploy/helm/portolan --namespace kube-system --reset-then-reuse-values --set "
-		c.run(t, "helm install portolan deploy/helm/portolan --namespace kube-system")
-		for i, value := range []string{"autoscaling.enabled=true", "autoscaling.enabled=false,replicas=null"} {
-			scaled := int32(3 + i)
-			c.run(t, fmt.Sprintf("kubectl -n kube-system scale deployment portolan --replicas %d", scaled))
-			c.run(t, upgrade+value)
-			d, err := c.Client().AppsV1().Deployments(metav1.NamespaceSystem).Get(t.Context(), "portolan", metav1.GetOptions{})
-			if err != nil || *d.Spec.Replicas != scaled {
-				t.Errorf("after helm upgrade with %s: %d replicas, %v; want %d as before", value, *d.Spec.Replicas, err, scaled)
-			}
+	t.Run("an installer puts CoreDNS back", func(t *testing.T) { c.testInstaller(t, before) })
+	t.Run("an autoscaler sets the number of servers from now on", c.testAutoscaler)
+	t.Run("the Service is made again by mistake", func(t *testing.T) { c.testServiceAgain(t, before) })
+}
+
+// testInstaller: an installer that starts CoreDNS again, and writes its Service again,
+// costs no lookup.
+func (c *cluster) testInstaller(t *testing.T, before *corev1.Service) {
+	t.Helper()
+	for _, command := range []string{"kubectl apply -k deploy/kustomize/base", awaitPortolan, stopCoreDNS} {
+		c.run(t, command)
+	}
+	c.serve(t, "portolan")
+	c.run(t, "kubectl replace -f "+c.manifests)
+	c.run(t, awaitCoreDNS)
+	c.awaitServers(t, "coredns", "portolan")
+	c.run(t, "kubectl delete -k deploy/kustomize/base")
+	c.serve(t, "coredns")
+	c.wantNothing(t)
+	c.wantService(t, before)
+}
+
+// testAutoscaler: an upgrade of the chart that leaves the number of servers to an
+// autoscaler does not change it.
+func (c *cluster) testAutoscaler(t *testing.T) {
+	t.Helper()
+	const upgrade = "helm upgrade portolan deploy/helm/portolan --namespace kube-system --reset-then-reuse-values --set "
+	c.run(t, "helm install portolan deploy/helm/portolan --namespace kube-system")
+	for i, value := range []string{"autoscaling.enabled=true", "autoscaling.enabled=false,replicas=null"} {
+		scaled := int32(3 + i)
+		c.run(t, fmt.Sprintf("kubectl -n kube-system scale deployment portolan --replicas %d", scaled))
+		c.run(t, upgrade+value)
+		d, err := c.Client().AppsV1().Deployments(metav1.NamespaceSystem).Get(t.Context(), "portolan", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		c.run(t, "helm uninstall portolan --namespace kube-system")
-		c.serve(t, "coredns")
-		c.wantNothing(t)
-	})
-	t.Run("the Service is made again by mistake", func(t *testing.T) {
-		c.run(t, "kubectl apply -k deploy/kustomize/kube-dns")
-		c.run(t, "kubectl apply --server-side -k deploy/kustomize/kube-dns")
-		const install = "helm install portolan deploy/helm/portolan --namespace kube-system --set clusterDNS.createService=true"
-		if out, err := c.command(t, install).CombinedOutput(); err == nil || !bytes.Contains(out, []byte("exists and cannot be imported")) {
-			t.Errorf("%s: %v\n%s", install, err, out)
+		if got := *d.Spec.Replicas; got != scaled {
+			t.Errorf("after helm upgrade with %s: %d replicas, want %d as before", value, got, scaled)
 		}
-		c.serve(t, "coredns")
-		c.wantNothing(t)
-		c.wantService(t, before)
-	})
+	}
+	c.run(t, "helm uninstall portolan --namespace kube-system")
+	c.serve(t, "coredns")
+	c.wantNothing(t)
+}
+
+// testServiceAgain: where there is a Service kube-dns, applying another one changes
+// nothing that matters, and helm refuses before it installs anything.
+func (c *cluster) testServiceAgain(t *testing.T, before *corev1.Service) {
+	t.Helper()
+	c.run(t, "kubectl apply -k deploy/kustomize/kube-dns")
+	c.run(t, "kubectl apply --server-side -k deploy/kustomize/kube-dns")
+	const install = "helm install portolan deploy/helm/portolan --namespace kube-system --set clusterDNS.createService=true"
+	if out, err := c.command(t, install).CombinedOutput(); err == nil || !bytes.Contains(out, []byte("exists and cannot be imported")) {
+		t.Errorf("%s: %v\n%s", install, err, out)
+	}
+	c.serve(t, "coredns")
+	c.wantNothing(t)
+	c.wantService(t, before)
 }
 
 // cluster is what kubeadm leaves behind, with a node and a client on it.
@@ -150,6 +181,8 @@ type cluster struct {
 	tools   map[string]string // by command
 	env     []string
 	began   time.Time
+	// manifests is the file of what kubeadm installs.
+	manifests string
 }
 
 func newCluster(t *testing.T, control *controlplane.ControlPlane, k *kubelet) *cluster {
@@ -210,8 +243,8 @@ func (c *cluster) installCoreDNS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "coredns.yaml")
-	if err := os.WriteFile(file, []byte(manifests), 0o600); err != nil {
+	c.manifests = filepath.Join(t.TempDir(), "coredns.yaml")
+	if err := os.WriteFile(c.manifests, []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	awaitNothing(t, func() string { // the API server makes kube-system
@@ -221,7 +254,7 @@ func (c *cluster) installCoreDNS(t *testing.T) {
 		}
 		return ""
 	})
-	for _, command := range []string{"kubectl create -f " + file, awaitCoreDNS} {
+	for _, command := range []string{"kubectl create -f " + c.manifests, awaitCoreDNS} {
 		if out, err := c.command(t, command).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}

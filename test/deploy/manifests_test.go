@@ -533,7 +533,7 @@ func TestRestart(t *testing.T) {
 	for config, restart := range map[string]bool{
 		"{dns: {ttl: 30}}":                  false,
 		"{dns: {pods: insecure}}":           true,
-		"{lameduck: 10s}":                   true,
+		"{lameduck: 12s}":                   true,
 		"{log: {format: text}}":             true,
 		"{log: {level: debug}}":             false,
 		`{dns: {listen: ["[::]:53"]}}`:      true,

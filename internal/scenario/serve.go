@@ -10,9 +10,11 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/filter"
 	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/dns/zone"
 )
@@ -55,10 +57,7 @@ func serve(
 	if err != nil {
 		tb.Fatal(err)
 	}
-	db, err := compiler.NewDB()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	db := newDB(tb, compiled, compiler)
 	store := read(cfg)
 	feed := store.Subscribe()
 	tb.Cleanup(feed.Close)
@@ -100,6 +99,27 @@ func serve(
 		}
 		return answer
 	}
+}
+
+// newDB makes the zones, with the content of the local ones.
+func newDB(tb testing.TB, compiled *config.Compiled, compiler *kubezone.Compiler) *zone.DB {
+	tb.Helper()
+	cfg := compiled.DNS.LocalZones
+	var err error
+	if cfg.SOA, err = compiler.SOA(dnsname.Root); err != nil {
+		tb.Fatal(err)
+	}
+	cfg.SOA.Serial = 1
+	local, err := localzone.New(cfg, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	db, err := compiler.NewDB(local.SOAs()...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	local.Publish(db)
+	return db
 }
 
 func rulesOf(tb testing.TB, compiled *config.Compiled) *filter.Filter {

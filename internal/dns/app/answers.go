@@ -19,6 +19,7 @@ import (
 	"portolan.dev/portolan/internal/dns/filter"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/respond"
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
@@ -32,6 +33,7 @@ type answers struct {
 	roots     []*x509.CertPool   // see rootsOf
 	compiler  *kubezone.Compiler // nil if the zones are not compiled in this process
 	db        *zone.DB
+	local     *localzone.Zones   // nil if the zones are not compiled in this process
 	upstreams *forward.Forwarder // nil if nothing is forwarded
 	cache     *cache.Cache
 	forwarded forwardSettings
@@ -167,12 +169,22 @@ func (a *answers) run(ctx context.Context, log *slog.Logger) {
 	if a.filter != nil {
 		wg.Go(func() { _ = a.filter.Run(ctx, log) })
 	}
+	if a.local != nil {
+		wg.Go(func() { _ = a.local.Run(ctx, log, a.db, a.notifySecondaries) }) // ends with ctx
+	}
 	if a.transfer != nil {
 		wg.Go(func() {
 			if err := a.transfer.Run(ctx, log); ctx.Err() == nil {
 				log.Error("secondaries are not notified of changes", "err", err)
 			}
 		})
+	}
+}
+
+// notifySecondaries has secondaries notified of a change of the zones.
+func (a *answers) notifySecondaries() {
+	if a.transfer != nil {
+		a.transfer.Changed()
 	}
 }
 

@@ -98,7 +98,7 @@ func (w *Worker) probeType(x *exchange, name []byte, t dnswire.Type) (p probed) 
 		case zone.Alias:
 			name = a.RRset.Target()
 			continue
-		case zone.Found, zone.Authority:
+		case zone.Found, zone.Authority, zone.Referral:
 			p.finding = found
 		case zone.NoData:
 			w.searcher.noteDenial(&a)

@@ -38,14 +38,14 @@ func isSame(a, b cache.Key) bool {
 }
 
 // isForwarded reports whether upstreams may know more than the zones' answer a:
-// the name is in no zone, it is a reverse name in no configured range, or the zone
+// the name is in no zone or delegated, it is a reverse name in no configured range, or the zone
 // is not loaded and upstreams have it.
 func (w *Worker) isForwarded(x *exchange, a *zone.Answer) bool {
 	if w.cfg.Upstreams == nil || !x.wantsRecursion() {
 		return false
 	}
 	switch a.Outcome {
-	case zone.OutOfZone:
+	case zone.OutOfZone, zone.Referral:
 		return true
 	case zone.NXDomain:
 		return isOpen(a.SOA)

@@ -31,6 +31,12 @@ type DNS struct {
 	PodCIDRs     []string `yaml:"podCIDRs"`
 	// NameServer is the host ns.dns.ZONE.
 	NameServer NameServer `yaml:"nameServer"`
+	// Multicluster is the domain of ServiceImports; empty turns it off.
+	Multicluster string `yaml:"multicluster"`
+	// External are the zones with names for clients outside the cluster.
+	External External `yaml:"external"`
+	// LocalZones are zones with records of the operator's.
+	LocalZones []LocalZone `yaml:"localZones"`
 	// Forward routes names outside the cluster to upstreams. Cache configures the cache
 	// of their answers.
 	Forward Forward `yaml:"forward"`
@@ -70,6 +76,28 @@ type NameServer struct {
 	// DNS.Listen.
 	Addresses []string `yaml:"addresses"`
 }
+
+// External are zones with names of Services, Ingresses and Gateways for clients outside
+// the cluster.
+type External struct {
+	Zones []string `yaml:"zones"` // off when empty
+	// Sources are service, ingress and gateway: the objects that have names.
+	Sources []string `yaml:"sources"`
+	// Addresses are those of ns.dns.ZONE.
+	Addresses []string `yaml:"addresses"`
+}
+
+// LocalZone is a zone whose records are in a master file, or here.
+type LocalZone struct {
+	Zone    string `yaml:"zone"`
+	File    string `yaml:"file"`
+	Records string `yaml:"records"` // as in a master file
+	// TTL is that of records without one, in seconds; 0 is DefaultLocalTTL.
+	TTL int `yaml:"ttl"`
+}
+
+// DefaultLocalTTL is the TTL of records of local zones without one, in seconds.
+const DefaultLocalTTL = 300
 
 // Forward routes names outside the cluster.
 type Forward struct {
@@ -244,6 +272,7 @@ func Default() DNS {
 		TTL:        5,
 		Pods:       string(kubezone.PodsVerified),
 		NameServer: NameServer{Service: "kube-system/kube-dns"},
+		External:   External{Sources: []string{sourceService}},
 		Forward:    Forward{MaxInFlight: 4096, MaxInFlightPerClient: 1024},
 		Cache: Cache{
 			Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60,

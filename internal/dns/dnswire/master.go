@@ -104,6 +104,7 @@ func (l *lineReader) syntaxError(err error) error {
 			line = l.ended()
 		}
 	}
+	text = strings.Replace(text, "not a TTL:", "neither a type nor a TTL:", 1)
 	return &MasterError{Line: line, Err: errors.New(text)}
 }
 

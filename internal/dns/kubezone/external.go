@@ -135,14 +135,13 @@ func hasUnderscore(name dnsname.Name) bool {
 	return false
 }
 
-// externalZone returns the innermost zone that contains a name.
+// externalZone returns the zone that contains a name.
 func (p *pass) externalZone(name dnsname.Name) (z dnsname.Name, ok bool) {
-	for _, candidate := range p.cfg.External.Zones {
-		if name.IsSubdomainOf(candidate) && (!ok || candidate.Labels() > z.Labels()) {
-			z, ok = candidate, true
-		}
+	i := slices.IndexFunc(p.cfg.External.Zones, name.IsSubdomainOf)
+	if i < 0 {
+		return z, false
 	}
-	return z, ok
+	return p.cfg.External.Zones[i], true
 }
 
 func (p *pass) addExternalApex(z dnsname.Name, loaded bool) {

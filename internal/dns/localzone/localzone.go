@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -246,10 +247,13 @@ func (z *Zones) read(ctx context.Context) (before []*content) {
 	return before
 }
 
-// version identifies the content of a file.
-type version struct {
-	changed time.Time
-	size    int64 // in octets
+// version identifies the content of a file; the zero value is that of no file.
+type version struct{ info fs.FileInfo }
+
+// isOf reports whether a file has that content. Files that are written one soon after
+// the other may have the same time and size.
+func (v version) isOf(now fs.FileInfo) bool {
+	return v.info != nil && os.SameFile(v.info, now) && v.info.Size() == now.Size() && v.info.ModTime().Equal(now.ModTime())
 }
 
 // load reads a source, or returns before if its file is unchanged.
@@ -260,7 +264,7 @@ func (c *Config) load(s Source, before *content) (*content, error) {
 		}
 		return c.parse(s, strings.NewReader(s.Text))
 	}
-	if info, err := os.Stat(s.File); err == nil && before != nil && before.version == (version{info.ModTime(), info.Size()}) {
+	if info, err := os.Stat(s.File); err == nil && before != nil && before.version.isOf(info) {
 		return before, nil
 	}
 	file, err := deadline.Open(s.File, deadline.File, deadline.Large)
@@ -275,7 +279,7 @@ func (c *Config) load(s Source, before *content) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	made.version = version{file.Stat().ModTime(), file.Stat().Size()}
+	made.version = version{file.Stat()}
 	return made, nil
 }
 

@@ -34,7 +34,27 @@ func init() {
 		"dns.localZones.records": func(t *testing.T) { wantPrinted(t, local, "NXDOMAIN", "none.corp.example") },
 		"dns.localZones.ttl":     func(t *testing.T) { wantPrinted(t, local, "www.corp.example.\t7\tIN\tA", "www.corp.example") },
 		"dns.localZones.file":    effectOfZoneFile,
+		"dns.suppress.types": func(t *testing.T) {
+			p := suppressing(t, "{types: [A]}")
+			wantAnswer(t, p, "www.example.net", "not given for names outside")
+		},
+		"dns.suppress.names": func(t *testing.T) {
+			p := suppressing(t, "{types: [A], names: [example.net]}")
+			wantAnswer(t, p, "www.example.net", "status: NOERROR")
+			wantAnswer(t, p, "www.example.org", "status: SERVFAIL")
+		},
+		"dns.suppress.clients": func(t *testing.T) {
+			p := suppressing(t, "{types: [A], clients: [192.0.2.0/24]}")
+			wantAnswer(t, p, "www.example.net", "status: SERVFAIL")
+		},
 	})
+}
+
+// suppressing starts a server with a rule of dns.suppress and an upstream that does not
+// answer.
+func suppressing(t *testing.T, rule string) *process {
+	t.Helper()
+	return serve(t, "dns: {suppress: ["+rule+"], forward: {routes: [{upstreams: ['127.0.0.1:1']}]}}")
 }
 
 // effectOfZoneFile checks that a zone's file is read again when it changes, and that a

@@ -200,7 +200,7 @@ func (z *Zones) report(log *slog.Logger, logged string) (now string) {
 }
 
 // publishChanges publishes the zones whose content differs from that before, by zone.
-func (z *Zones) publishChanges(log *slog.Logger, db *zone.DB, before []*content) (any bool) {
+func (z *Zones) publishChanges(log *slog.Logger, db *zone.DB, before []*content) (changed bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	var changes zone.Changes
@@ -210,12 +210,12 @@ func (z *Zones) publishChanges(log *slog.Logger, db *zone.DB, before []*content)
 		}
 		l.now.change(&changes, before[i])
 		log.Info("zone loaded", "zone", l.Apex, "file", l.File, "records", l.now.records)
-		any = true
+		changed = true
 	}
-	if any {
+	if changed {
 		db.Apply(changes)
 	}
-	return any
+	return changed
 }
 
 // read reads the sources that changed, at once, so that files that block cost one
@@ -264,7 +264,8 @@ func (c *Config) load(s Source, before *content) (*content, error) {
 		}
 		return c.parse(s, strings.NewReader(s.Text))
 	}
-	if info, err := os.Stat(s.File); err == nil && before != nil && before.version.isOf(info) {
+	info, err := os.Stat(s.File)
+	if err == nil && before != nil && before.version.isOf(info) {
 		return before, nil
 	}
 	file, err := deadline.Open(s.File, deadline.File, deadline.Large)

@@ -23,6 +23,14 @@ type Upstreams interface {
 	Reserve(client netip.Addr, q cache.Key) *forward.Request
 }
 
+var suppressed = zone.EDE{Code: dnswire.EDEFiltered, Text: "records of this type are not given for names outside"}
+
+// suppresses reports whether a name that is outside the zones has no records of a
+// type, by the rules.
+func (w *Worker) suppresses(x *exchange, name []byte, t dnswire.Type) bool {
+	return w.cfg.Rules != nil && w.cfg.Rules.Suppresses(x.client.Addr, name, t)
+}
+
 var malformedSubnet = zone.EDE{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
 
 // upstreamReply is what upstreams replied, and when.
@@ -104,6 +112,11 @@ func (w *Worker) require(key cache.Key) {
 // answer and steps the way to it. It moves the chain on where aliases leave the
 // reply. done reports whether v is final.
 func (w *Worker) solveUpstream(x *exchange, c *chain, own *zone.Answer, steps int) (v verdict, done bool) {
+	if w.suppresses(x, c.name, x.query.Type) {
+		v = c.verdict(answered, &suppressed)
+		v.authoritative = c.isOurs()
+		return v, true
+	}
 	key, v, done := w.upstreamKey(x, c, x.query.Type)
 	if done {
 		return v, true

@@ -33,7 +33,9 @@ func (d *DNS) compileLocalZones(made *Compiled, compiler *kubezone.Compiler) err
 			}
 		}
 		if slices.Contains(local.Inner, source.Apex) {
-			return key.ItemErrorf("dns.localZones.zone", i, "%s is given twice, or is a reverse zone of the cluster", source.Apex)
+			return key.ItemErrorf(
+				"dns.localZones.zone", i, "%s is given twice, or is a reverse zone of the cluster", source.Apex,
+			)
 		}
 		local.Inner = append(local.Inner, source.Apex)
 		local.Sources = append(local.Sources, source)

@@ -46,8 +46,10 @@ type DNS struct {
 	Access    []Access  `yaml:"access"`
 	RateLimit RateLimit `yaml:"rateLimit"`
 	Rewrite   []Rewrite `yaml:"rewrite"`
-	Block     Block     `yaml:"block"`
-	Hosts     Hosts     `yaml:"hosts"`
+	// Suppress removes types of records of names outside the zones.
+	Suppress []Suppress `yaml:"suppress"`
+	Block    Block      `yaml:"block"`
+	Hosts    Hosts      `yaml:"hosts"`
 	// Autopath walks search paths in the server instead of in clients.
 	Autopath Autopath `yaml:"autopath"`
 	// UDPSize is the longest response over UDP, in octets.
@@ -173,6 +175,13 @@ type Rewrite struct {
 	To   string `yaml:"to"`
 	// Exact matches only the name From, without names below it.
 	Exact bool `yaml:"exact"`
+}
+
+// Suppress has names outside the zones answered as if they had no records of some types.
+type Suppress struct {
+	Types   []string `yaml:"types"`
+	Clients []string `yaml:"clients"` // prefixes; all when empty
+	Names   []string `yaml:"names"`   // and names below; all when empty
 }
 
 // Block configures blocked names.

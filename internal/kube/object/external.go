@@ -101,10 +101,10 @@ func (l lenient[T]) MarshalJSON() ([]byte, error) { return json.Marshal(l.Known)
 // APIGateway is a Gateway of the API, with the fields that matter here.
 type APIGateway struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	Spec   lenient[gatewaySpec]   `json:"spec,omitempty"`
-	Status lenient[gatewayStatus] `json:"status,omitempty"`
+	Spec   lenient[gatewaySpec]   `json:"spec,omitzero"`
+	Status lenient[gatewayStatus] `json:"status,omitzero"`
 }
 
 type gatewaySpec struct {
@@ -122,10 +122,10 @@ type gatewayStatus struct {
 // APIHTTPRoute is a HTTPRoute of the API, with the fields that matter here.
 type APIHTTPRoute struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	Spec   lenient[routeSpec]   `json:"spec,omitempty"`
-	Status lenient[routeStatus] `json:"status,omitempty"`
+	Spec   lenient[routeSpec]   `json:"spec,omitzero"`
+	Status lenient[routeStatus] `json:"status,omitzero"`
 }
 
 type routeSpec struct {
@@ -150,7 +150,7 @@ type routeParent struct {
 // APIGatewayList is a list of Gateways.
 type APIGatewayList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	Items []APIGateway `json:"items"`
 }
@@ -158,7 +158,7 @@ type APIGatewayList struct {
 // APIHTTPRouteList is a list of HTTPRoutes.
 type APIHTTPRouteList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	Items []APIHTTPRoute `json:"items"`
 }
@@ -167,14 +167,14 @@ type APIHTTPRouteList struct {
 // copies may share it.
 func (g *APIGateway) DeepCopyObject() runtime.Object {
 	c := *g
-	g.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	g.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
 
 // DeepCopyObject implements runtime.Object.
 func (r *APIHTTPRoute) DeepCopyObject() runtime.Object {
 	c := *r
-	r.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	r.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
 

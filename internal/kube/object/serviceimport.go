@@ -23,10 +23,10 @@ const (
 // few fields of them matter, instead of depending on sigs.k8s.io/mcs-api.
 type APIServiceImport struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	Spec   APIServiceImportSpec `json:"spec,omitempty"`
-	Status map[string]any       `json:"status,omitempty"`
+	Spec   APIServiceImportSpec `json:"spec,omitzero"`
+	Status map[string]any       `json:"status,omitzero"`
 }
 
 // APIServiceImportSpec is the spec of a ServiceImport.
@@ -52,7 +52,7 @@ type APIServiceImportPort struct {
 // APIServiceImportList is a list of ServiceImports.
 type APIServiceImportList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	Items []APIServiceImport `json:"items"`
 }
@@ -61,7 +61,7 @@ type APIServiceImportList struct {
 // copies may share it.
 func (s *APIServiceImport) DeepCopyObject() runtime.Object {
 	c := *s
-	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	s.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
 

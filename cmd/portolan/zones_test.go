@@ -34,6 +34,20 @@ func init() {
 		"dns.localZones.records": func(t *testing.T) { wantPrinted(t, local, "NXDOMAIN", "none.corp.example") },
 		"dns.localZones.ttl":     func(t *testing.T) { wantPrinted(t, local, "www.corp.example.\t7\tIN\tA", "www.corp.example") },
 		"dns.localZones.file":    effectOfZoneFile,
+		"dns.views.clients": func(t *testing.T) {
+			p := serveUnchecked(t, "dns: {views: [{clients: [192.0.2.0/24], zones: [in-addr.arpa]}]}")
+			wantAnswer(t, p, web, "10.96.0.7")
+		},
+		"dns.views.zones": func(t *testing.T) {
+			p := serveUnchecked(t, "dns: {views: [{clients: [127.0.0.0/8], zones: [in-addr.arpa]}]}")
+			wantAnswer(t, p, web, "status: REFUSED")
+		},
+		"dns.views.forward": func(t *testing.T) {
+			p := serveUnchecked(t, "dns: {views: [{clients: [127.0.0.0/8], forward: true}], forward: {routes: [{upstreams: ['127.0.0.1:1']}]}}")
+			wantAnswer(t, p, "www.example.net", "status: SERVFAIL")
+			p = serveUnchecked(t, "dns: {views: [{clients: [127.0.0.0/8]}], forward: {routes: [{upstreams: ['127.0.0.1:1']}]}}")
+			wantAnswer(t, p, "www.example.net", "status: REFUSED")
+		},
 		"dns.suppress.types": func(t *testing.T) {
 			p := suppressing(t, "{types: [A]}")
 			wantAnswer(t, p, "www.example.net", "not given for names outside")

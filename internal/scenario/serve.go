@@ -36,6 +36,9 @@ func ServeSecondary(tb testing.TB, s *Scenario, read func(config.Config) *cluste
 	})
 }
 
+// clientAddr is the address of all clients.
+var clientAddr = netip.MustParseAddr("198.51.100.100")
+
 // serve answers from what data makes of the zones; follow is called when they may
 // have changed.
 func serve(
@@ -66,7 +69,7 @@ func serve(
 		tb.Fatal(err)
 	}
 	seen, follow := data(db)
-	responder, err := respond.New(respond.Config{
+	wiring := respond.Config{
 		Transfers:     sender,
 		Data:          seen,
 		Upstreams:     upstreams(tb, s, cfg, compiled),
@@ -82,7 +85,14 @@ func serve(
 		TCPIdle:       time.Duration(cfg.DNS.TCP.Idle),
 		// The time of the example in RFC 9018, appendix A.1.
 		Now: func() time.Time { return time.Unix(1559731985, 0) },
-	})
+	}
+	for i := range compiled.DNS.Views {
+		if v := &compiled.DNS.Views[i]; v.Contains(clientAddr) {
+			wiring = v.Config(wiring)
+			break
+		}
+	}
+	responder, err := respond.New(wiring)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -90,7 +100,7 @@ func serve(
 	return func(packet []byte, client respond.Client) []byte {
 		compiler.Apply(store, feed, db)
 		follow()
-		client.Addr = netip.MustParseAddr("198.51.100.100")
+		client.Addr = clientAddr
 		answer, later := worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 		if later != nil {
 			for answer := range later.Answers(tb.Context()) {

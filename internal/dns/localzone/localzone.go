@@ -253,7 +253,8 @@ type version struct{ info fs.FileInfo }
 // isOf reports whether a file has that content. Files that are written one soon after
 // the other may have the same time and size.
 func (v version) isOf(now fs.FileInfo) bool {
-	return v.info != nil && os.SameFile(v.info, now) && v.info.Size() == now.Size() && v.info.ModTime().Equal(now.ModTime())
+	return v.info != nil && os.SameFile(v.info, now) && v.info.Size() == now.Size() &&
+		v.info.ModTime().Equal(now.ModTime())
 }
 
 // load reads a source, or returns before if its file is unchanged.

@@ -153,7 +153,16 @@ _x._tcp SRV 0 0 80 www
 		t.Fatal(err)
 	}
 	local.Publish(db)
-	worker, buf := newWorker(t, respond.Config{Data: db}), make([]byte, 0, dnswire.MaxMessage)
+	whole := respond.Config{Data: db}
+	view := respond.View{Zones: []dnsname.Name{apex}}
+	for claim, cfg := range map[string]respond.Config{"the whole": whole, "a view": view.Config(whole)} {
+		t.Run(claim, func(t *testing.T) { wantNoAllocations(t, newWorker(t, cfg)) })
+	}
+}
+
+func wantNoAllocations(t *testing.T, worker *respond.Worker) {
+	t.Helper()
+	buf := make([]byte, 0, dnswire.MaxMessage)
 	for name, want := range map[string]dnswire.RCode{
 		"www": dnswire.NoError, "alias": dnswire.NoError, "x.apps": dnswire.NoError, "x.links": dnswire.NoError,
 		"x.lab": dnswire.NoError, "none": dnswire.NXDomain, "x.none": dnswire.NXDomain, "apps": dnswire.NoError,

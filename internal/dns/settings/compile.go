@@ -32,6 +32,7 @@ type Compiled struct {
 	ListenHTTPS   []netip.AddrPort
 	Zone          kubezone.Config
 	LocalZones    localzone.Config // without its SOA
+	Views         []respond.View
 	ServiceRanges []netip.Prefix
 	PodRanges     []netip.Prefix
 	CookieSecrets []respond.CookieSecret
@@ -188,6 +189,13 @@ func (d *DNS) compileZones(made *Compiled) error {
 		return key.Errorf("dns.zones", "%s", strings.TrimPrefix(err.Error(), "zones "))
 	}
 	if err := d.compileLocalZones(made, compiler); err != nil {
+		return err
+	}
+	served := compiler.Apexes()
+	for _, source := range made.LocalZones.Sources {
+		served = append(served, source.Apex)
+	}
+	if err := d.compileViews(made, served); err != nil {
 		return err
 	}
 	return d.compileAutopath(made, compiler)

@@ -37,6 +37,8 @@ type DNS struct {
 	External External `yaml:"external"`
 	// LocalZones are zones with records of the operator's.
 	LocalZones []LocalZone `yaml:"localZones"`
+	// Views limit what the clients of some networks see.
+	Views []View `yaml:"views"`
 	// Forward routes names outside the cluster to upstreams. Cache configures the cache
 	// of their answers.
 	Forward Forward `yaml:"forward"`
@@ -100,6 +102,14 @@ type LocalZone struct {
 
 // DefaultLocalTTL is the TTL of records of local zones without one, in seconds.
 const DefaultLocalTTL = 300
+
+// View is what the clients of some networks see.
+type View struct {
+	Clients []string `yaml:"clients"` // prefixes
+	Zones   []string `yaml:"zones"`   // all when empty
+	// Forward has upstreams answer names outside the zones.
+	Forward bool `yaml:"forward"`
+}
 
 // Forward routes names outside the cluster.
 type Forward struct {

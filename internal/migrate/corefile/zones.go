@@ -49,7 +49,9 @@ func (t *translator) localZone(s *statement, z dnssettings.LocalZone) bool {
 		t.note(Missing, s, "%s is in the cluster's zone; give names in it by dns.hosts or dns.rewrite", z.Zone)
 	case reverse && (z.Zone == "in-addr.arpa" || z.Zone == "ip6.arpa"):
 		t.note(Missing, s, "the reverse zones as a whole are the cluster's; give the zones below them")
-	case slices.ContainsFunc(dns.LocalZones, same), slices.Contains(dns.External.Zones, z.Zone), z.Zone == dns.Multicluster:
+	case slices.ContainsFunc(dns.LocalZones, same),
+		slices.Contains(dns.External.Zones, z.Zone),
+		z.Zone == dns.Multicluster:
 		t.note(Missing, s, "a zone comes from one plugin: the first of %s applies", z.Zone)
 	default:
 		t.setOrigin(s, "dns.localZones["+itoa(len(dns.LocalZones))+"]")
@@ -159,7 +161,8 @@ func (t *translator) templateParts(b *block, s *statement) (parts templateParts,
 		t.fail(s, "must have a class and a type")
 		return parts, false
 	}
-	parts.zones, parts.rcode, ok = b.zones, "NOERROR", strings.EqualFold(s.args[0], "IN") || strings.EqualFold(s.args[0], "ANY")
+	parts.zones, parts.rcode, ok = b.zones, "NOERROR", strings.EqualFold(s.args[0], "IN") ||
+		strings.EqualFold(s.args[0], "ANY")
 	if len(s.args) > 2 {
 		parts.zones = t.zonesOf(b, s, s.args[2:])
 	}

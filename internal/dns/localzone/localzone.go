@@ -11,9 +11,11 @@
 package localzone
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -59,9 +61,16 @@ type Zones struct {
 // loading is a zone and what was last read of it.
 type loading struct {
 	Source
-	reader *deadline.Call[*content]
+	reader *deadline.Call[*written]
 	now    *content // nil until the zone was read once
 	err    error    // of the last reading
+	broken failure  // the last one, so that a broken file is parsed once
+}
+
+// failure is why a version of a file could not be parsed.
+type failure struct {
+	version
+	err error
 }
 
 // New reads the zones. before is what the new Zones replace: a zone that cannot be
@@ -71,7 +80,7 @@ type loading struct {
 func New(cfg Config, before *Zones) (*Zones, error) {
 	z := &Zones{cfg: cfg}
 	for _, s := range cfg.Sources {
-		l := &loading{Source: s, reader: new(deadline.Call[*content])}
+		l := &loading{Source: s, reader: new(deadline.Call[*written])}
 		if before != nil {
 			l.now = before.content(s, slices.Equal(cfg.Inner, before.cfg.Inner))
 		}
@@ -230,11 +239,7 @@ func (z *Zones) read(ctx context.Context) (before []*content) {
 	made, errs := make([]*content, len(all)), make([]error, len(all))
 	var reads sync.WaitGroup
 	for i, l := range all {
-		reads.Go(func() {
-			made[i], errs[i] = l.reader.Do(ctx, deadline.File, "read "+l.File, func() (*content, error) {
-				return z.cfg.load(l.Source, before[i])
-			})
-		})
+		reads.Go(func() { made[i], errs[i] = z.cfg.load(ctx, l, before[i]) })
 	}
 	reads.Wait()
 	z.mu.Lock()
@@ -257,32 +262,63 @@ func (v version) isOf(now fs.FileInfo) bool {
 		v.info.ModTime().Equal(now.ModTime())
 }
 
-// load reads a source, or returns before if its file is unchanged.
-func (c *Config) load(s Source, before *content) (*content, error) {
-	if s.File == "" {
+// written is what a file holds; without text if it is unchanged.
+type written struct {
+	version version
+	text    []byte
+}
+
+// load reads a source, or returns before if its file is unchanged. Only reading the file
+// has a deadline: a large zone may take longer to parse.
+func (c *Config) load(ctx context.Context, l *loading, before *content) (*content, error) {
+	if l.File == "" {
 		if before != nil {
 			return before, nil
 		}
-		return c.parse(s, strings.NewReader(s.Text))
+		return c.parse(l.Source, strings.NewReader(l.Text))
 	}
-	info, err := os.Stat(s.File)
-	if err == nil && before != nil && before.version.isOf(info) {
+	known := l.broken.version
+	if l.err == nil && before != nil {
+		known = before.version
+	}
+	file, err := l.reader.Do(ctx, deadline.File, "read "+l.File, func() (*written, error) {
+		return readFile(l.File, known)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case file.text == nil && l.err != nil:
+		return nil, l.broken.err
+	case file.text == nil:
 		return before, nil
 	}
-	file, err := deadline.Open(s.File, deadline.File, deadline.Large)
+	made, err := c.parse(l.Source, bytes.NewReader(file.text))
+	if bad, ok := errors.AsType[*dnswire.MasterError](err); ok {
+		err = fmt.Errorf("%s:%d: %w", l.File, bad.Line, bad.Err)
+	}
+	if err != nil {
+		l.broken = failure{file.version, err}
+		return nil, err
+	}
+	made.version = file.version
+	return made, nil
+}
+
+// readFile reads a file unless it is of the version that is known.
+func readFile(path string, known version) (*written, error) {
+	if info, err := os.Stat(path); err == nil && known.isOf(info) {
+		return &written{version: known}, nil
+	}
+	file, err := deadline.Open(path, deadline.File, deadline.Large)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	made, err := c.parse(s, file)
-	if bad, ok := errors.AsType[*dnswire.MasterError](err); ok {
-		return nil, fmt.Errorf("%s:%d: %w", s.File, bad.Line, bad.Err)
-	}
+	text, err := io.ReadAll(file)
 	if err != nil {
 		return nil, err
 	}
-	made.version = version{file.Stat()}
-	return made, nil
+	return &written{version{file.Stat()}, text}, nil
 }
 
 // Check returns the error of a source whose records are text.

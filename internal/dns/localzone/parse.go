@@ -14,7 +14,7 @@ import (
 
 // MaxRecords is the highest number of records in one zone. It fits the memory limit
 // that deploy ships, and bounds what $GENERATE makes of a few lines.
-const MaxRecords = 250_000
+const MaxRecords = 100_000
 
 // content is a zone as a source describes it. It is immutable.
 type content struct {

@@ -605,3 +605,33 @@ func TestDuration(t *testing.T) {
 		}
 	}
 }
+
+// TestNodeKnowsOtherZones checks that an agent forwards names in the servers' other zones
+// to them, and transfers that of ServiceImports.
+func TestNodeKnowsOtherZones(t *testing.T) {
+	t.Parallel()
+	const text = "dns: {multicluster: clusterset.local, external: {zones: [out.example]}, " +
+		"localZones: [{zone: corp.example, file: absent}]}\nnode: {servers: [10.0.0.2]}"
+	cfg, err := config.Read(write(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := cfg.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var forwarded, transferred []string
+	for _, r := range compiled.Node.Routes {
+		forwarded = append(forwarded, r.Suffix.String())
+	}
+	for _, z := range compiled.Node.Secondary.Zones {
+		transferred = append(transferred, z.String())
+	}
+	wantForwarded := []string{"in-addr.arpa.", "ip6.arpa.", "cluster.local.", "clusterset.local.", "out.example.", "corp.example."}
+	if !slices.Equal(forwarded, wantForwarded) {
+		t.Errorf("forwarded zones %q, want %q", forwarded, wantForwarded)
+	}
+	if want := []string{"cluster.local.", "clusterset.local."}; !slices.Equal(transferred, want) {
+		t.Errorf("transferred zones %q, want %q", transferred, want)
+	}
+}

@@ -109,17 +109,24 @@ func (p *pass) compileHost(name dnsname.Name) {
 	}
 	p.beginSubtree(name)
 	loaded := p.Loaded(p.externalKinds...)
-	if name == z {
-		p.addExternalApex(z, loaded)
-	}
-	if server, ok := below(z, nameServer...); ok && name == server {
+	server, _ := below(z, nameServer...)
+	switch name {
+	case server: // objects cannot claim it
 		p.Metadata.Exists = true
 		for _, addr := range p.cfg.External.Addresses {
 			p.AddAddr(addr)
 		}
-	}
-	if loaded {
-		p.addPlaces(name, p.placesOf(name, z))
+	case z:
+		p.addExternalApex(z, loaded)
+		if loaded { // the apex cannot be an alias
+			for _, addr := range p.placesOf(name, z).addresses {
+				p.AddAddr(addr)
+			}
+		}
+	default:
+		if loaded {
+			p.addPlaces(name, p.placesOf(name, z))
+		}
 	}
 	p.putSubtree()
 }

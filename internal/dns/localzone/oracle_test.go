@@ -1,7 +1,6 @@
 package localzone_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -99,7 +98,7 @@ func parent(name string) string {
 // answer follows the labels of a name down from the apex.
 func (o oracle) answer(name, qtype string) string {
 	labels := strings.Split(name, ".")
-	for i := len(labels) - 1; i >= 0; i-- {
+	for i := range slices.Backward(labels) {
 		at := strings.Join(labels[i:], ".")
 		types, exists := o[at]
 		switch {
@@ -115,7 +114,7 @@ func (o oracle) answer(name, qtype string) string {
 			return match(types, qtype)
 		}
 	}
-	panic(fmt.Sprintf("%s is not in the zone", name))
+	panic(name + " is not in the zone")
 }
 
 func match(types []string, qtype string) string {

@@ -71,6 +71,7 @@ var arrows = []arrow{
 	{"migrate", "config", "makes settings"},
 	{"migrate", "dns/settings", "makes settings"},
 	{"migrate", "dns/dnsname", "zones are names"},
+	{"migrate", "dns/dnswire", "types of records have names"},
 	{"migrate", "support", "errors with lines"},
 
 	{"cluster/snapshot", "support/statefile", "a snapshot is such a file"},

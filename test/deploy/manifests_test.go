@@ -278,10 +278,21 @@ func TestRights(t *testing.T) {
 	all["helm, pods not said"] = rendered(t, valuesOf(t, "config: {dns: {pods: null}}"))
 	all["helm, pods disabled"] = rendered(t, valuesOf(t, "config: {dns: {pods: disabled}}"))
 	all["helm, pods insecure"] = rendered(t, valuesOf(t, "config: {dns: {pods: insecure}}"))
+	all["helm, other zones"] = rendered(t, valuesOf(t, "config: {dns: {pods: disabled, multicluster: clusterset.local, "+
+		"external: {zones: [out.example], sources: [service, ingress, gateway]}}}"))
+	all["helm, external Services"] = rendered(t, valuesOf(t, "config: {dns: {pods: disabled, external: {zones: [out.example]}}}"))
+	withZones := append(least[:2:2],
+		rbacv1.PolicyRule{APIGroups: []string{"multicluster.x-k8s.io"}, Resources: []string{"serviceimports"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"ingresses"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"gateway.networking.k8s.io"}, Resources: []string{"gateways", "httproutes"}, Verbs: read},
+	)
 	for name, all := range all {
 		t.Run(name, func(t *testing.T) {
-			want := least
-			if pods := readConfig(t, configText(t, all)).DNS.Pods; pods == "verified" {
+			want, dns := least, readConfig(t, configText(t, all)).DNS
+			switch {
+			case dns.Multicluster != "":
+				want = withZones
+			case dns.Pods == "verified":
 				want = withPods
 			}
 			if diff := cmp.Diff(want, as[rbacv1.ClusterRole](t, all, "ClusterRole").Rules); diff != "" {

@@ -11,6 +11,7 @@ import (
 var (
 	noNamespace   = otherEDE("no such Namespace")
 	noService     = otherEDE("no such Service in this Namespace")
+	noImport      = otherEDE("no such ServiceImport in this Namespace")
 	noPort        = otherEDE("this Service has no such named port, or not for this protocol")
 	noEndpoint    = otherEDE("no ready endpoint of this Service has that hostname or address")
 	noAddress     = otherEDE("no address was assigned to this Service")

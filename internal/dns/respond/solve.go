@@ -121,10 +121,16 @@ func (w *Worker) conclude(x *exchange, c *chain, a *zone.Answer, steps int) verd
 	case zone.Authority:
 		v.truncated = !w.response.AddSOA(dnswire.Answer, a.SOA)
 	case zone.NoData:
-		v.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
+		v.truncated = !w.response.AddDenial(a.SOA)
 	case zone.NXDomain:
 		v.outcome = denied
-		v.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
+		v.truncated = !w.response.AddDenial(a.SOA)
+	case zone.Referral:
+		v.authoritative = steps > 0
+		if steps == 0 {
+			v.truncated = !w.response.AddReferral(a.RRset, a.Cut)
+			w.addServers(a.RRset)
+		}
 	case zone.OutOfZone:
 		switch {
 		case steps > 0:
@@ -154,6 +160,16 @@ func (w *Worker) addFound(x *exchange, set dnswire.RRset) (whole bool) {
 		w.addGlue()
 	}
 	return true
+}
+
+// addServers writes the addresses of the name servers in a referral while they fit.
+func (w *Worker) addServers(set dnswire.RRset) {
+	for name := range set.Targets {
+		a, aaaa := w.cfg.Data.Addresses(&w.scratch, name)
+		if a.Count > 0 && !w.response.AddOwned(a, name) || aaaa.Count > 0 && !w.response.AddOwned(aaaa, name) {
+			return
+		}
+	}
 }
 
 // addGlue writes the addresses of SRV targets while they fit.

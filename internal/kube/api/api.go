@@ -43,6 +43,8 @@ type Config struct {
 	Kinds []cluster.Kind
 	// Detail is how much is kept of each object.
 	Detail Detail
+	// External has Services keep how they are reached from outside.
+	External bool
 	// WatchList requests lists as watches where the server supports it (KEP-3157).
 	WatchList bool
 	// QPS limits the requests per second to the API on average, and Burst those at

@@ -225,6 +225,7 @@ func (s *Source) newAPI() (*api.Source, error) {
 		ServiceSelector: k.ServiceSelector,
 		Kinds:           s.kinds(),
 		Detail:          s.detail(),
+		External:        len(settings.DNS.External.Zones) > 0,
 		WatchList:       k.WatchList,
 		QPS:             float32(k.QPS),
 		Burst:           k.Burst,

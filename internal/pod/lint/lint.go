@@ -97,6 +97,9 @@ type Linter struct {
 	Domains []string
 	// DNSService is the Service of the cluster DNS.
 	DNSService cluster.Key
+	// Observed reports whether the model is that of a running cluster: an object that is
+	// not in it does not exist. Manifests lack what the control plane creates.
+	Observed bool
 	// Node returns the settings of the node on which a Pod runs, or may run.
 	Node func(*dnsconfig.Subject) dnsconfig.NodeSettings
 

@@ -49,6 +49,7 @@ const (
 	NamespaceNamedSvc              = "namespace-named-svc"
 	DNSServiceMissing              = "dns-service-missing"
 	DNSServicePorts                = "dns-service-ports"
+	DNSServiceNoEndpoint           = "dns-service-no-endpoint"
 	PodDNSRefused                  = "pod-dns-refused"
 	PodDNSLimit                    = "pod-dns-limit"
 	PodDNSOlderLimit               = "pod-dns-older-limit"
@@ -365,6 +366,17 @@ var rules = []Rule{
 		Description: "Clients send queries over UDP, and over TCP when a response does not fit a UDP packet.",
 		Cure:        "add the missing port",
 		Source:      "RFC 7766, section 5; RFC 1035, section 4.2"},
+	{
+		ID:       DNSServiceNoEndpoint,
+		Severity: Error,
+		Title:    "the Service of the cluster DNS has no ready endpoint",
+		Description: "Pods send their queries to the cluster IP of that Service, and nothing answers there: no name " +
+			"resolves in any Pod. A selector that lists the labels of two DNS servers at once, as after applying the " +
+			"Service of one over that of the other, selects the Pods of neither. In manifests, the rule needs a Pod or a " +
+			"workload of the Service's namespace.",
+		Cure:   "set the selector to the labels of the DNS server's Pods, or find out why they are not ready",
+		Source: pageService + ", “Defining a Service”; " + pageDNS,
+	},
 
 	{
 		ID:        PodDNSRefused,

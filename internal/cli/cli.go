@@ -87,6 +87,7 @@ type sourceFlags struct {
 	simulate  bool
 	kubeconf  string
 	zones     []string
+	access    accessFlags // of commands that read a cluster once
 }
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
@@ -195,7 +196,7 @@ func (f *sourceFlags) check() error {
 	if f.manifests != "" && f.kubeconf != "" {
 		return exclusive("manifests", "kubeconfig")
 	}
-	return nil
+	return f.access.check(f)
 }
 
 func exclusive(one, other string) error {
@@ -219,6 +220,7 @@ func (f *sourceFlags) override(c *config.Config) {
 // printLoaded prints the problems of what was read.
 func printLoaded(l source.Loaded, stderr io.Writer) {
 	printProblems(l.Problems, stderr)
+	printPartial(l, stderr)
 	printUnread(l.Unread, stderr)
 	printNothing(l, stderr)
 }

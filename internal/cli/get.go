@@ -162,7 +162,7 @@ func readObjects(
 	if settings.Manifests == "" {
 		return nil, source.Loaded{}, errAskKubectl
 	}
-	l, err := openCluster(cmd, settings, source.Whole)
+	l, err := openCluster(cmd, source.Config{Settings: settings, Scope: source.Whole})
 	if err != nil {
 		return nil, source.Loaded{}, err
 	}

@@ -164,7 +164,12 @@ func fromKubeconfig(kubeconfig, context string) (*rest.Config, error) {
 	}
 	var cfg *rest.Config
 	if err == nil {
-		cfg, err = clientcmd.NewNonInteractiveClientConfig(*loaded, context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+		cfg, err = clientcmd.NewNonInteractiveClientConfig(
+			*loaded,
+			context,
+			&clientcmd.ConfigOverrides{},
+			rules,
+		).ClientConfig()
 	}
 	switch {
 	case err == nil:

@@ -98,7 +98,10 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 // loadNamespaces reads the refused kinds in the namespaces of Fallback, and returns those
 // that the API does not refuse there. If there are any, these namespaces exist, even if the
 // API does not show them.
-func (s *Source) loadNamespaces(ctx context.Context, refusals map[cluster.Kind]error) (partial []cluster.Kind, err error) {
+func (s *Source) loadNamespaces(
+	ctx context.Context,
+	refusals map[cluster.Kind]error,
+) (partial []cluster.Kind, err error) {
 	var kinds []cluster.Kind
 	for _, k := range cluster.Kinds() {
 		if refusals[k] != nil && k.Namespaced() {

@@ -259,9 +259,33 @@ func (f *checkFlags) load(cmd *cobra.Command) (c *onceCluster, l source.Loaded, 
 	}
 	l, err = c.loadFiles(source.Files{Paths: paths, Exclude: f.exclude, Stdin: cmd.InOrStdin()})
 	if err == nil {
+		err = nothingToCheck(&l)
+	}
+	if err == nil {
 		printNothing(l, cmd.ErrOrStderr())
 	}
 	return c, l, err
+}
+
+// nothingToCheck returns an error if manifests have no Kubernetes object: what should have
+// written or rendered them has probably failed. A rejected object is a finding.
+func nothingToCheck(l *source.Loaded) error {
+	rejected := slices.ContainsFunc(l.Problems, func(p manifest.Problem) bool { return p.Rejected && p.Object != "" })
+	if l.Objects > 0 || l.PassedOver > 0 || rejected {
+		return nil
+	}
+	var paths []string
+	for _, path := range l.From {
+		if path == "-" {
+			path = manifest.Stdin
+		}
+		paths = append(paths, path)
+	}
+	err := fmt.Errorf("nothing to check: no Kubernetes object in %s", strings.Join(paths, ", "))
+	if len(l.Problems) > 0 {
+		return fmt.Errorf("%w; %w", err, l.Problems[0])
+	}
+	return err
 }
 
 // colorCodes has the color of each severity (ECMA-48, section 8.3.117).

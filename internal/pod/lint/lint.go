@@ -122,6 +122,9 @@ func (c *Linter) CheckAll() []Finding {
 	for s := range c.View.EndpointSlices() {
 		all = append(all, c.CheckEndpointSlice(s)...)
 	}
+	for n := range c.View.NetworkPolicies() {
+		all = append(all, c.CheckNetworkPolicy(n)...)
+	}
 	for i := range x.all {
 		all = append(all, c.CheckSubject(&x.all[i])...)
 	}

@@ -31,6 +31,7 @@ func (c *Linter) CheckSubject(s *dnsconfig.Subject) []Finding {
 	p.subdomain()
 	p.statefulSet()
 	p.sharedHostname()
+	p.mentions()
 	p.reachesDNS()
 	return p.found()
 }

@@ -84,6 +84,8 @@ const (
 	StatefulSetServiceMissing      = "statefulset-service-missing"
 	StatefulSetServiceNotHeadless  = "statefulset-service-not-headless"
 	StatefulSetServiceNotSelecting = "statefulset-service-not-selecting"
+	PodNameMissingService          = "pod-name-missing-service"
+	NetworkPolicyPeerMissing       = "network-policy-peer-missing"
 	NetworkPolicyBlocksDNS         = "network-policy-blocks-dns"
 	NetworkPolicyDNSOverTCP        = "network-policy-dns-over-tcp"
 )
@@ -625,6 +627,25 @@ var rules = []Rule{
 		Description: "Only endpoints of the Service have names under it.",
 		Cure:        "set the Service's selector to labels of the template",
 		Source:      pageDNS + ", “Pod's hostname and subdomain fields”"},
+	{
+		ID:       PodNameMissingService,
+		Severity: Warning,
+		Title:    "the environment or the arguments of a container name a Service that does not exist",
+		Description: "Names of the form SERVICE.NAMESPACE.svc in env, command and args are looked up as the program would. " +
+			"Values from ConfigMaps and Secrets are not read, and names that contain variables are left out. In manifests, " +
+			"a name in a namespace without any known Service is left out, too.",
+		Cure:   "correct the name, or create the Service",
+		Source: specification + ", section 2.3",
+	},
+	{
+		ID:       NetworkPolicyPeerMissing,
+		Severity: Warning,
+		Title:    "a NetworkPolicy allows a namespace that does not exist",
+		Description: "A namespaceSelector names one namespace by the label kubernetes.io/metadata.name, and there is none of " +
+			"that name: the rule allows nothing. In manifests, the rule needs a namespace with a similar name.",
+		Cure:   "correct the name",
+		Source: pagePolicies + ", “Targeting a Namespace by its name”",
+	},
 	{
 		ID:       NetworkPolicyBlocksDNS,
 		Severity: Error,

@@ -13,7 +13,7 @@ import (
 func TestMentions(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"web.shop.svc":                                   {"web.shop.svc"},
+		"web.shop.svc": {"web.shop.svc"},
 		"http://web.shop.svc.cluster.local:8080/a?b":     {"web.shop.svc.cluster.local"},
 		"--to=Web.shop.svc.cluster.local.":               {"web.shop.svc.cluster.local"},
 		"a-0.db.data.svc:1,a-1.db.data.svc:1":            {"a-0.db.data.svc", "a-1.db.data.svc"},

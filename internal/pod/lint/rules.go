@@ -641,8 +641,8 @@ var rules = []Rule{
 		ID:       NetworkPolicyPeerMissing,
 		Severity: Warning,
 		Title:    "a NetworkPolicy allows a namespace that does not exist",
-		Description: "A namespaceSelector names one namespace by the label kubernetes.io/metadata.name, and there is none of " +
-			"that name: the rule allows nothing. In manifests, the rule needs a namespace with a similar name.",
+		Description: "A namespaceSelector names one namespace by the label kubernetes.io/metadata.name, and there is none " +
+			"of that name: the rule allows nothing. In manifests, the rule needs a namespace with a similar name.",
 		Cure:   "correct the name",
 		Source: pagePolicies + ", “Targeting a Namespace by its name”",
 	},

@@ -15,6 +15,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/kube/api"
+	"portolan.dev/portolan/internal/kube/simulate/apiobject"
 	"portolan.dev/portolan/internal/kube/source"
 )
 
@@ -120,21 +121,13 @@ func printPartial(l source.Loaded, stderr io.Writer) {
 	)
 }
 
-// joinKinds lists kinds in the plural.
+// joinKinds lists kinds as resources of the API.
 func joinKinds(kinds []cluster.Kind) string {
 	var names []string
 	for _, k := range kinds {
-		names = append(names, plurals(k))
+		names = append(names, apiobject.Resource(k))
 	}
 	return strings.Join(names, ", ")
-}
-
-// plurals returns the plural of a kind's name: the model has kinds that end in y.
-func plurals(k cluster.Kind) string {
-	if stem, ok := strings.CutSuffix(k.String(), "y"); ok {
-		return stem + "ies"
-	}
-	return k.String() + "s"
 }
 
 // completeContext completes the contexts of the kubeconfig.

@@ -19,7 +19,9 @@ var (
 		Code: dnswire.EDENotAuthoritative,
 		Text: "the name is outside the zones served here, and the query does not ask for recursion",
 	}
-	endless = zone.EDE{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
+	endless = zone.EDE{
+		Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long", Reason: zone.AliasLoop,
+	}
 )
 
 // solve answers a query of class IN: by a search, by a rule, or from the zones

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -324,6 +325,18 @@ func (r *reading) explained(err error) error {
 // server that has just started may do so for a moment.
 func Refused(problem error) bool {
 	return apierrors.IsForbidden(problem) || apierrors.IsUnauthorized(problem)
+}
+
+// Unreachable reports whether a Problem is that nothing listens at the server's address, or
+// that its name does not exist. A server that has just started may be so for a moment.
+func Unreachable(problem error) bool {
+	for _, e := range []error{syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.EHOSTUNREACH} {
+		if errors.Is(problem, e) {
+			return true
+		}
+	}
+	lookup, ok := errors.AsType[*net.DNSError](problem)
+	return ok && lookup.IsNotFound
 }
 
 // cause returns what distinguishes an error from others: the same cause has many

@@ -58,6 +58,9 @@ func wantLines(t *testing.T, setting, name string, want int) {
 	}
 	if want > 0 {
 		p.waitLog(`msg=query client=127\.0\.0\.1:\d+ proto=udp qname=` + strings.TrimSuffix(name, ".") + `\. qtype=A rcode=\w+ octets=\d+ elapsed=\S+`)
+		if strings.HasPrefix(name, "gone") {
+			p.waitLog(`msg=query .* rcode=NXDOMAIN .* reason=no-service why="no such Service in this Namespace"`)
+		}
 	}
 }
 

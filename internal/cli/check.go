@@ -116,7 +116,7 @@ The exit status is 1 if there is an error; a rejected document is one. Use
 }
 
 func (f *checkFlags) add(cmd *cobra.Command) {
-	f.source.add(cmd)
+	f.source.addRead(cmd)
 	f.node.add(cmd)
 	cmd.Flags().StringVarP(&f.format, "output", "o", "text", "print in this `FORMAT`: "+orList(formats))
 	cmd.Flags().StringArrayVar(&f.rules, "rule", nil, "check only the rule with this `ID`, repeatable")
@@ -203,9 +203,13 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	if err != nil {
 		return found, err
 	}
+	printPartial(l, stderr)
 	printUnread(l.Unread, stderr)
 	noteAssumed(c.pods, node, stderr)
 	all := c.pods.Findings(l, node, f.wanted)
+	if namespace := f.source.access.namespace; namespace != "" {
+		all = slices.DeleteFunc(all, func(one podapp.Found) bool { return !concerns(one.Object, namespace) })
+	}
 	found = findings{
 		all: make(map[lint.Severity]int), passedOver: l.PassedOver, notObjects: l.NotObjects, color: f.color.on(cmd),
 	}
@@ -218,9 +222,16 @@ func (f *checkFlags) find(cmd *cobra.Command) (found findings, err error) {
 	return found, nil
 }
 
+// concerns reports whether an object, as kind and key, is a namespace or in it.
+func concerns(object, namespace string) bool {
+	_, key, _ := strings.Cut(object, " ")
+	in, _, namespaced := strings.Cut(key, "/")
+	return in == namespace && (namespaced || strings.HasPrefix(object, "namespace "))
+}
+
 // load reads the cluster.
 func (f *checkFlags) load(cmd *cobra.Command) (c *onceCluster, l source.Loaded, err error) {
-	settings, err := f.source.read()
+	settings, err := f.source.readOnce()
 	if err != nil {
 		return c, l, err
 	}
@@ -228,24 +239,53 @@ func (f *checkFlags) load(cmd *cobra.Command) (c *onceCluster, l source.Loaded, 
 	if len(paths) > 0 && settings.Simulate.Enabled {
 		settings.Manifests = paths[0] // the configuration requires manifests with simulate
 	}
-	if c, err = openCluster(cmd, settings, source.Whole); err != nil {
+	if settings.Manifests == "" && len(paths) == 0 && len(f.exclude) > 0 {
+		return c, l, errors.New("--exclude goes with manifests")
+	}
+	r, err := f.source.reading(settings, source.Whole)
+	if err != nil {
+		return c, l, err
+	}
+	if c, err = openCluster(cmd, r); err != nil {
 		return c, l, err
 	}
 	switch {
 	case len(paths) > 0:
 	case settings.Manifests != "":
 		paths = []string{settings.Manifests}
-	case len(f.exclude) > 0:
-		return c, l, errors.New("--exclude goes with manifests")
 	default:
 		l, err = c.load(cmd.Context())
 		return c, l, err
 	}
 	l, err = c.loadFiles(source.Files{Paths: paths, Exclude: f.exclude, Stdin: cmd.InOrStdin()})
 	if err == nil {
+		err = nothingToCheck(&l)
+	}
+	if err == nil {
 		printNothing(l, cmd.ErrOrStderr())
 	}
 	return c, l, err
+}
+
+// nothingToCheck returns an error if manifests have no Kubernetes object: what should have
+// written or rendered them has probably failed. A rejected object is a finding.
+func nothingToCheck(l *source.Loaded) error {
+	rejected := slices.ContainsFunc(l.Problems, func(p manifest.Problem) bool { return p.Rejected && p.Object != "" })
+	if l.Objects > 0 || l.PassedOver > 0 || rejected {
+		return nil
+	}
+	var paths []string
+	for _, path := range l.From {
+		if path == "-" {
+			path = manifest.Stdin
+		}
+		paths = append(paths, path)
+	}
+	err := fmt.Errorf("nothing to check: no Kubernetes object in %s", strings.Join(paths, ", "))
+	if len(l.Problems) > 0 {
+		return fmt.Errorf("%w; %w", err, l.Problems[0])
+	}
+	return err
 }
 
 // colorCodes has the color of each severity (ECMA-48, section 8.3.117).

@@ -67,7 +67,7 @@ Kubernetes API or from a directory of manifests.`,
 	}
 	root.AddCommand(
 		newServe(), newZone(), newQuery(), newResolvConf(), newEnv(), newExplain(), newGet(), newCheck(), newConfig(),
-		newNode(), newWebhook(), newController(), newProbe(), newVersion(),
+		newNode(), newWebhook(), newController(), newProbe(), newCache(), newVersion(),
 	)
 	root.Version = versions()     // without a template: those keep more of the program than is used, see architecture
 	root.InitDefaultVersionFlag() // the help command shows it, too
@@ -87,6 +87,7 @@ type sourceFlags struct {
 	simulate  bool
 	kubeconf  string
 	zones     []string
+	access    accessFlags // of commands that read a cluster once
 }
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
@@ -195,7 +196,7 @@ func (f *sourceFlags) check() error {
 	if f.manifests != "" && f.kubeconf != "" {
 		return exclusive("manifests", "kubeconfig")
 	}
-	return nil
+	return f.access.check(f)
 }
 
 func exclusive(one, other string) error {
@@ -219,6 +220,7 @@ func (f *sourceFlags) override(c *config.Config) {
 // printLoaded prints the problems of what was read.
 func printLoaded(l source.Loaded, stderr io.Writer) {
 	printProblems(l.Problems, stderr)
+	printPartial(l, stderr)
 	printUnread(l.Unread, stderr)
 	printNothing(l, stderr)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/cluster"
-	"portolan.dev/portolan/internal/config"
 	dnsapp "portolan.dev/portolan/internal/dns/app"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
@@ -23,19 +22,17 @@ type onceCluster struct {
 }
 
 // openCluster returns an onceCluster. It reads nothing yet.
-func openCluster(cmd *cobra.Command, c config.Config, scope source.Scope) (l *onceCluster, err error) {
+func openCluster(cmd *cobra.Command, r source.Config) (l *onceCluster, err error) {
 	log := slog.New(slog.DiscardHandler)
 	l = &onceCluster{store: cluster.NewStore()}
-	if l.dns, err = dnsapp.New(dnsapp.Config{Settings: c, Store: l.store, Log: log}); err != nil {
+	if l.dns, err = dnsapp.New(dnsapp.Config{Settings: r.Settings, Store: l.store, Log: log}); err != nil {
 		return nil, err
 	}
-	l.source, err = source.New(source.Config{
-		Settings: c, Scope: scope, Version: version(), Store: l.store, Stdin: cmd.InOrStdin(), Log: log, Needs: l.dns.Needs,
-	})
-	if err != nil {
+	r.Version, r.Store, r.Stdin, r.Log, r.Needs = version(), l.store, cmd.InOrStdin(), log, l.dns.Needs
+	if l.source, err = source.New(r); err != nil {
 		return nil, err
 	}
-	l.pods, err = podapp.New(c, l.store, l.dns.Responder())
+	l.pods, err = podapp.New(r.Settings, l.store, l.dns.Responder())
 	return l, err
 }
 
@@ -44,6 +41,7 @@ func (l *onceCluster) load(ctx context.Context) (source.Loaded, error) {
 	loaded, err := l.source.Load(ctx)
 	if err == nil {
 		l.dns.Compile()
+		l.pods.Loaded(loaded)
 	}
 	return loaded, err
 }
@@ -53,14 +51,23 @@ func (l *onceCluster) loadFiles(f source.Files) (source.Loaded, error) {
 	loaded, err := l.source.LoadFiles(f)
 	if err == nil {
 		l.dns.Compile()
+		l.pods.Loaded(loaded)
 	}
 	return loaded, err
 }
 
 // load reads the objects that names depend on. It prints the problems of what was read
 // on stderr.
-func load(cmd *cobra.Command, c config.Config) (*onceCluster, error) {
-	l, err := openCluster(cmd, c, source.Names)
+func load(cmd *cobra.Command, f *sourceFlags) (*onceCluster, error) {
+	c, err := f.readOnce()
+	if err != nil {
+		return nil, err
+	}
+	r, err := f.reading(c, source.Names)
+	if err != nil {
+		return nil, err
+	}
+	l, err := openCluster(cmd, r)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ command assumes that all existing Services did.`,
 		Example: `  portolan env shop/web --manifests examples/shop
   docker run --env-file <(portolan env shop/web --manifests examples/shop) IMAGE`,
 		Args:              arguments(0, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: pod.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := format.check(); err != nil {
 				return err
@@ -41,7 +41,7 @@ command assumes that all existing Services did.`,
 			if err != nil {
 				return err
 			}
-			settings, err := pod.source.read()
+			settings, err := pod.settings()
 			if err != nil {
 				return err
 			}
@@ -109,7 +109,10 @@ func envNotes(e *serviceenv.Environment, s *dnsconfig.Subject) (notes []string) 
 	if !e.KubernetesService {
 		notes = append(notes, "the Service default/kubernetes, whose variables every Pod in a cluster has, does not exist")
 	}
-	if s.Pod != nil && !s.Pod.Simulated && len(s.Pod.IPs) > 0 {
+	switch {
+	case s.Finished():
+		notes = append(notes, s.String()+" has finished; its containers had the variables of the Services at that time")
+	case s.Pod != nil && !s.Pod.Simulated && len(s.Pod.IPs) > 0:
 		notes = append(
 			notes,
 			"the Pod lacks the variables of Services that are newer than its containers; their start time is not known",

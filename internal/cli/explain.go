@@ -39,7 +39,7 @@ still evaluated for the Pod. The exit status is 1 if the name does not resolve.`
 		Example: `  portolan explain web.shop --from shop/client --manifests examples/shop
   portolan explain db --from default/job/backup --libc musl --live`,
 		Args:              arguments(1, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: flags.completeName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := flags.explain(cmd, args[0])
 			if err != nil {
@@ -86,7 +86,7 @@ func (f *explainFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.tcp, "tcp", false, "with --live, query over TCP, for kubectl port-forward")
 	f.color.add(cmd)
 	f.format.add(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("from", f.pod.completePod)
 	_ = cmd.RegisterFlagCompletionFunc("server", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("libc", cobra.FixedCompletions(libcs, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc(

@@ -21,16 +21,18 @@ import (
 	"portolan.dev/portolan/internal/kube/simulate/apiobject"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/support/suggest"
 )
 
 func newGet() *cobra.Command {
 	var flags getFlags
 	cmd := &cobra.Command{
 		Use:   "get KIND[,KIND]... [NAME]... | KIND/NAME...",
-		Short: "Print Services, EndpointSlices or Pods of manifests, as kubectl does",
-		Long: `Print the Services, EndpointSlices or Pods of manifests, in kubectl's columns or as
-YAML with the API's defaults. With --simulate the output includes the fields and
-objects that a control plane would add.
+		Short: "Print objects of manifests, as kubectl does",
+		Long: `Print the objects of manifests that names depend on: Services, EndpointSlices and
+Pods in kubectl's columns or as YAML with the API's defaults; Namespaces, Nodes,
+workloads and NetworkPolicies as they are declared. With --simulate the output
+includes the fields and objects that a control plane would add.
 
 A simulated Pod has the STATUS Simulated and, in YAML, the annotation
 portolan.dev/simulated. The exit status is 1 if a NAME does not exist.`,
@@ -55,43 +57,58 @@ type getFlags struct {
 	namespace string
 	all       bool
 	format    string
+	selector  string
 }
 
-var getFormats = []cobra.Completion{"wide", "yaml", "json"}
+var getFormats = []cobra.Completion{"name", "wide", "yaml", "json"}
 
 func (f *getFlags) add(cmd *cobra.Command) {
 	f.source.add(cmd)
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "print objects of this `NAMESPACE`")
 	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "print objects of all namespaces")
-	cmd.Flags().StringVarP(&f.format, "output", "o", "", "output `FORMAT`: wide, yaml or json (default: a table)")
+	cmd.Flags().StringVarP(&f.format, "output", "o", "", "output `FORMAT`: name, wide, yaml or json (default: a table)")
+	cmd.Flags().StringVarP(
+		&f.selector, "selector", "l", "", "print objects with labels that match this `SELECTOR`, such as app=web,tier!=test",
+	)
+	_ = cmd.RegisterFlagCompletionFunc("selector", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(getFormats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// getKinds maps each kind to its names; messages use the first.
-var getKinds = map[cluster.Kind][]string{
-	cluster.KindService:       {"services", "service", "svc"},
-	cluster.KindEndpointSlice: {"endpointslices", "endpointslice", "endpointslices.discovery.k8s.io"},
-	cluster.KindPod:           {"pods", "pod", "po"},
+// shortNames are kubectl's short names of kinds.
+var shortNames = map[string]cluster.Kind{
+	"svc": cluster.KindService, "po": cluster.KindPod, "ns": cluster.KindNamespace, "no": cluster.KindNode,
+	"deploy": cluster.KindDeployment, "sts": cluster.KindStatefulSet, "ds": cluster.KindDaemonSet,
+	"cj": cluster.KindCronJob, "netpol": cluster.KindNetworkPolicy,
 }
 
-// getNames returns the first name of each kind.
+// getNames returns the plural of each kind.
 func getNames() (names []string) {
-	for _, k := range apiobject.Kinds() {
-		names = append(names, getKinds[k][0])
+	for _, k := range cluster.Kinds() {
+		names = append(names, apiobject.Resource(k))
 	}
 	return names
 }
 
-// parseKind returns the kind with the given name.
+// parseKind returns the kind with the given name: short, singular or plural, without or with
+// its API group.
 func parseKind(text string) (cluster.Kind, error) {
-	i := slices.IndexFunc(apiobject.Kinds(), func(k cluster.Kind) bool {
-		return slices.Contains(getKinds[k], strings.ToLower(text))
-	})
-	if i < 0 {
-		return 0, fmt.Errorf("unknown kind %q; there are %s", text, strings.Join(getNames(), ", "))
+	name := strings.ToLower(text)
+	if k, ok := shortNames[name]; ok {
+		return k, nil
 	}
-	return apiobject.Kinds()[i], nil
+	for _, k := range cluster.Kinds() {
+		_, group, _ := strings.Cut(apiobject.Prefix(k), ".")
+		for _, of := range []string{strings.ToLower(k.String()), apiobject.Resource(k)} {
+			if name == of || group != "" && name == of+"."+group {
+				return k, nil
+			}
+		}
+	}
+	if near := suggest.Closest(name, getNames()); near != "" {
+		return 0, fmt.Errorf("unknown kind %q; did you mean %s", text, near)
+	}
+	return 0, fmt.Errorf("unknown kind %q; there are %s", text, strings.Join(getNames(), ", "))
 }
 
 // parseChoices parses the arguments as kubectl does: KIND,... and names that apply
@@ -136,7 +153,9 @@ func (f *getFlags) choices(args []string) ([]apiobject.Choice, error) {
 	case err != nil:
 		return nil, err
 	case f.format != "" && !slices.Contains(getFormats, f.format):
-		return nil, fmt.Errorf("output format %q is not wide, yaml or json", f.format)
+		return nil, fmt.Errorf("output format %q is not name, wide, yaml or json", f.format)
+	case f.selector != "" && choices[0].Name != "":
+		return nil, errors.New("NAME and --selector exclude each other")
 	case f.all && choices[0].Name != "":
 		return nil, errors.New("NAME and --all-namespaces exclude each other")
 	case f.namespace == "" && !f.all:
@@ -162,7 +181,7 @@ func readObjects(
 	if settings.Manifests == "" {
 		return nil, source.Loaded{}, errAskKubectl
 	}
-	l, err := openCluster(cmd, settings, source.Whole)
+	l, err := openCluster(cmd, source.Config{Settings: settings, Scope: source.Whole})
 	if err != nil {
 		return nil, source.Loaded{}, err
 	}
@@ -196,13 +215,20 @@ func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	selected, err := apiobject.ParseSelector(f.selector)
+	if err != nil {
+		return fmt.Errorf("--selector: %w", err)
+	}
+	for i := range chosen {
+		chosen[i] = slices.DeleteFunc(chosen[i], func(o apiobject.Object) bool { return !selected(o) })
+	}
 	stderr := cmd.ErrOrStderr()
 	printLoaded(loaded, stderr)
 	absent := false
 	for i, c := range choices {
 		if c.Name != "" && len(chosen[i]) == 0 {
 			absent = true
-			fmt.Fprintf(stderr, "portolan: %s %q not found in the namespace %s\n", getKinds[c.Kind][0], c.Name, c.Namespace)
+			fmt.Fprintf(stderr, "portolan: %s %q not found%s\n", apiobject.Resource(c.Kind), c.Name, inNamespace(c))
 		}
 	}
 	objects := slices.Concat(chosen...)
@@ -210,6 +236,8 @@ func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 	case absent && len(objects) == 0:
 	case f.format == "yaml" || f.format == "json":
 		err = f.printObjects(cmd.OutOrStdout(), objects, choices)
+	case f.format == "name":
+		err = printNames(cmd.OutOrStdout(), chosen, choices)
 	case len(objects) == 0:
 		where := fmt.Sprintf(" in %s namespace", f.namespace)
 		if f.all {
@@ -222,6 +250,26 @@ func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 	if err == nil && absent {
 		return errNegative
 	}
+	return err
+}
+
+// inNamespace returns where an object was looked for.
+func inNamespace(c apiobject.Choice) string {
+	if !c.Kind.Namespaced() {
+		return ""
+	}
+	return " in the namespace " + c.Namespace
+}
+
+// printNames prints a line for each object, such as service/web.
+func printNames(stdout io.Writer, chosen [][]apiobject.Object, choices []apiobject.Choice) error {
+	var b strings.Builder
+	for i, objects := range chosen {
+		for _, o := range objects {
+			fmt.Fprintf(&b, "%s/%s\n", apiobject.Prefix(choices[i].Kind), explain.Plain(o.GetName()))
+		}
+	}
+	_, err := io.WriteString(stdout, b.String())
 	return err
 }
 

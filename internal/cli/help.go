@@ -2,11 +2,15 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"portolan.dev/portolan/internal/support/suggest"
 )
 
 // usage prints the help of a command after its description.
@@ -43,7 +47,7 @@ func group(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return fmt.Errorf("no command given; \"%s --help\" lists them", cmd.CommandPath())
+			return cmd.Help()
 		}
 		return unknownCommand(cmd, args[0])
 	}
@@ -64,7 +68,25 @@ func flagError(cmd *cobra.Command, err error) error {
 	if read := cmd.Flags().Args(); cmd.HasSubCommands() && len(read) > 0 {
 		return unknownCommand(cmd, read[0])
 	}
+	if near := similarFlag(cmd, err); near != "" {
+		return fmt.Errorf("%w; did you mean %s", err, near)
+	}
 	return fmt.Errorf("%w; \"%s --help\" lists the flags", err, cmd.CommandPath())
+}
+
+// similarFlag returns the flag that a misspelled one was probably meant to be, or "".
+func similarFlag(cmd *cobra.Command, err error) string {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	near := suggest.Closest(unknown.GetSpecifiedName(), names)
+	if near == "" {
+		return ""
+	}
+	return "--" + near
 }
 
 // arguments requires between least and most arguments.

@@ -25,7 +25,7 @@ type nodeFlags struct {
 
 func (f *nodeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(
-		&f.resolvConf, "node-resolv-conf", "", "the node's resolv.conf is this `FILE` (default: it has none)",
+		&f.resolvConf, "node-resolv-conf", "", "the node's resolv.conf is this `FILE` (default: it is not known)",
 	)
 	cmd.Flags().StringArrayVar(
 		&f.clusterDNS, "cluster-dns", nil,
@@ -78,7 +78,7 @@ type subjectFlags struct {
 }
 
 func (f *subjectFlags) add(cmd *cobra.Command) {
-	f.source.add(cmd)
+	f.source.addRead(cmd)
 	cmd.Flags().StringVarP(
 		&f.file, "filename", "f", "",
 		"read the Pod or workload from this manifest `FILE`, or from standard input (-); without another source, the "+
@@ -113,7 +113,7 @@ func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen,
 	if c.node, err = f.node.read(stderr); err != nil {
 		return c, err
 	}
-	settings, err := f.source.read()
+	settings, err := f.settings()
 	if err != nil {
 		return c, err
 	}
@@ -129,6 +129,15 @@ func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen,
 	return c, nil
 }
 
+// settings returns the configuration. If a file is given, it is the cluster unless another
+// one is named: kubectl's cluster is not.
+func (f *subjectFlags) settings() (config.Config, error) {
+	if f.file != "" {
+		return f.source.read()
+	}
+	return f.source.readOnce()
+}
+
 // find reads the cluster and the Pod. It never forwards queries.
 func (f *subjectFlags) find(
 	cmd *cobra.Command, settings config.Config, ref *dnsconfig.Reference,
@@ -141,7 +150,15 @@ func (f *subjectFlags) find(
 	if alone {
 		settings.Manifests = f.file
 	}
-	if l, err = openCluster(cmd, settings, source.Whole); err != nil {
+	r, err := f.source.reading(settings, source.Whole)
+	if err != nil {
+		return nil, s, err
+	}
+	if ref != nil {
+		*ref = ref.In(r.Fallback[0])
+		r.Fallback = []string{ref.Namespace}
+	}
+	if l, err = openCluster(cmd, r); err != nil {
 		return nil, s, err
 	}
 	files := source.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -49,7 +51,10 @@ func (a assembly) serve() (*daemon.Config, error) {
 	}
 	return &daemon.Config{
 		Parts: []daemon.Part{dns}, Source: src,
-		Dumps: []admin.Dump{zoneDump(dns), {Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}},
+		Dumps: []admin.Dump{
+			zoneDump(dns), {Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}, cacheDump(dns),
+		},
+		Actions: []admin.Action{flushAction(dns)},
 	}, nil
 }
 
@@ -66,7 +71,8 @@ func (a assembly) node() (*daemon.Config, error) {
 	return &daemon.Config{
 		Parts:   []daemon.Part{part},
 		Control: dnsserver.SharePort, // so that one agent can replace another
-		Dumps:   []admin.Dump{zoneDump(dns)},
+		Dumps:   []admin.Dump{zoneDump(dns), cacheDump(dns)},
+		Actions: []admin.Action{flushAction(dns)},
 	}, nil
 }
 
@@ -93,6 +99,31 @@ func (a assembly) slices() (*daemon.Config, error) {
 
 func zoneDump(dns *dnsapp.DNS) admin.Dump {
 	return admin.Dump{Path: "/debug/zone", ContentType: "text/dns; charset=utf-8", Write: dns.WriteZone}
+}
+
+// The paths of the commands of cache.
+const (
+	cachePath = "/debug/cache"
+	flushPath = "/cache/flush"
+)
+
+func cacheDump(dns *dnsapp.DNS) admin.Dump {
+	return admin.Dump{Path: cachePath, ContentType: "text/plain; charset=utf-8", Write: dns.WriteCache}
+}
+
+// flushAction removes a name, the parameter name, from the cache.
+func flushAction(dns *dnsapp.DNS) admin.Action {
+	return admin.Action{Path: flushPath, Do: func(q url.Values) (string, error) {
+		name := q.Get("name")
+		if name == "" {
+			return "", errors.New("the parameter name is missing")
+		}
+		n, err := dns.FlushCache(name)
+		if err != nil {
+			return "", err
+		}
+		return "removed " + many(n, "entry", "entries"), nil
+	}}
 }
 
 // process describes a command's process and how it reloads its settings.

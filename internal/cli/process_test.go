@@ -160,7 +160,7 @@ func TestServeMissing(t *testing.T) {
 // TestLoad checks that the server gives no answer, not even NXDOMAIN, before the
 // manifests are read.
 func TestLoad(t *testing.T) {
-	l, err := openCluster(new(cobra.Command), settings(t), source.Names)
+	l, err := openCluster(new(cobra.Command), source.Config{Settings: settings(t), Scope: source.Names})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,13 @@ NAME is fully qualified; no search path is applied. TYPE is A, AAAA, SRV, PTR or
 any other type, by default A. The exit status is 1 if the answer is negative.`,
 		Example: `  portolan query web.shop.svc.cluster.local --manifests examples/shop
   portolan query _http._tcp.web.shop.svc.cluster.local SRV --manifests examples/shop`,
-		Args:              arguments(1, 2),
-		ValidArgsFunction: completeQuery,
+		Args: arguments(1, 2),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return source.completeFQDN(cmd)
+			}
+			return completeType(args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := format.check(); err != nil {
 				return err
@@ -33,11 +38,7 @@ any other type, by default A. The exit status is 1 if the answer is negative.`,
 			if err != nil {
 				return err
 			}
-			c, err := source.read()
-			if err != nil {
-				return err
-			}
-			l, err := load(cmd, c)
+			l, err := load(cmd, &source)
 			if err != nil {
 				return err
 			}
@@ -55,7 +56,7 @@ any other type, by default A. The exit status is 1 if the answer is negative.`,
 			return printMessage(cmd, m, format)
 		},
 	}
-	source.add(cmd)
+	source.addRead(cmd)
 	format.add(cmd)
 	return cmd
 }
@@ -94,8 +95,8 @@ func printMessage(cmd *cobra.Command, m *dnswire.Message, format output) (err er
 	return err
 }
 
-// completeQuery returns the completions of TYPE.
-func completeQuery(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeType returns the completions of TYPE.
+func completeType(args []string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) != 1 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

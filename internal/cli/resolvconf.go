@@ -1,18 +1,23 @@
 package cli
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/dns/resolvconf"
 	podapp "portolan.dev/portolan/internal/pod/app"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 func newResolvConf() *cobra.Command {
-	var pod podFlags
-	var format output
+	var flags resolvConfFlags
 	cmd := &cobra.Command{
 		Use:   "resolvconf NAMESPACE/POD",
 		Short: "Print the resolv.conf that a Pod gets",
@@ -24,43 +29,147 @@ NAMESPACE/POD names a Pod, or a Deployment, StatefulSet, DaemonSet, Job or CronJ
 whose Pods are meant: shop/web-0, shop/web, or shop/deployment/web. With
 --filename, the Pod or workload is read from that file.
 
-The exit status is 1 if the API server rejects the Pod for its DNS settings, or if
-the Pod does not start because of them.`,
+With --live the command compares it with the file that a Pod has, whatever the
+order of its lines, and prints what differs.
+
+The exit status is 1 if the API server rejects the Pod for its DNS settings, if
+the Pod does not start because of them, or if its file differs.`,
 		Example: `  portolan resolvconf shop/web --manifests examples/shop
-  portolan resolvconf -f pod.yaml --node-resolv-conf /etc/resolv.conf`,
+  portolan resolvconf -f pod.yaml --node-resolv-conf /etc/resolv.conf
+  kubectl exec -n shop web-0 -- cat /etc/resolv.conf | portolan resolvconf shop/web-0 --live -`,
 		Args:              arguments(0, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: flags.pod.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := format.check(); err != nil {
-				return err
-			}
-			ref, err := pod.argument(cmd, args)
-			if err != nil {
-				return err
-			}
-			c, err := pod.read(cmd, ref)
-			if err != nil {
-				return err
-			}
-			r := c.pods.ResolvConf(&c.subject, c.node)
-			if format == "json" {
-				err = printJSON(cmd.OutOrStdout(), newResolvConfJSON(&c, r))
-			} else {
-				err = printResolvConf(r, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			}
-			if err == nil && (len(r.Refused) > 0 || r.NotStarted != nil) {
-				return errNegative
-			}
-			return err
+			return flags.run(cmd, args)
 		},
 	}
-	pod.add(cmd)
-	format.add(cmd)
+	flags.pod.add(cmd)
+	flags.format.add(cmd)
+	cmd.Flags().StringVar(
+		&flags.order, "order", orderDocumented,
+		"print the lines in this `ORDER`: documented (nameserver first, as in Kubernetes' documentation) or runtime "+
+			"(search first, as containerd and CRI-O write them)",
+	)
+	cmd.Flags().StringVar(
+		&flags.live, "live", "", "compare with the resolv.conf that the Pod has, in `FILE` or on standard input (-)",
+	)
+	_ = cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions(orders, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.MarkFlagFilename("live")
 	return cmd
 }
 
-// printResolvConf prints the file on stdout and its problems on stderr.
-func printResolvConf(r podapp.ResolvConf, stdout, stderr io.Writer) error {
+// The values of --order.
+const (
+	orderDocumented = "documented"
+	orderRuntime    = "runtime"
+)
+
+var orders = []cobra.Completion{orderDocumented, orderRuntime}
+
+type resolvConfFlags struct {
+	pod    podFlags
+	format output
+	order  string
+	live   string
+}
+
+func (f *resolvConfFlags) check() error {
+	switch {
+	case f.order != orderDocumented && f.order != orderRuntime:
+		return fmt.Errorf("--order %q is not %s or %s", f.order, orderDocumented, orderRuntime)
+	case f.live == "-" && (f.pod.file == "-" || f.pod.source.manifests == "-"):
+		return errors.New("--live - excludes --filename - and --manifests -: there is one standard input")
+	case f.live != "" && f.format == "json":
+		return exclusive("live", "output json")
+	}
+	return f.format.check()
+}
+
+func (f *resolvConfFlags) run(cmd *cobra.Command, args []string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	ref, err := f.pod.argument(cmd, args)
+	if err != nil {
+		return err
+	}
+	live, err := f.readLive(cmd)
+	if err != nil {
+		return err
+	}
+	c, err := f.pod.read(cmd, ref)
+	if err != nil {
+		return err
+	}
+	r := c.pods.ResolvConf(&c.subject, c.node)
+	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	same := true
+	switch {
+	case f.format == "json":
+		err = printJSON(stdout, newResolvConfJSON(&c, r))
+	case f.live != "":
+		printResolvConfNotes(r, &c, stderr)
+		same, err = compare(stdout, r.Resolution, live)
+	default:
+		printResolvConfNotes(r, &c, stderr)
+		_, err = io.WriteString(stdout, f.text(r.Config))
+	}
+	if err == nil && (len(r.Refused) > 0 || r.NotStarted != nil || !same) {
+		return errNegative
+	}
+	return err
+}
+
+// text returns the file in the chosen order.
+func (f *resolvConfFlags) text(c resolvconf.Config) string {
+	if f.order == orderRuntime {
+		return c.RuntimeText()
+	}
+	return c.String()
+}
+
+// readLive reads the resolv.conf that the Pod has, if the flag names it. It prints the lines
+// that have no effect.
+func (f *resolvConfFlags) readLive(cmd *cobra.Command) (live resolvconf.Config, err error) {
+	var from io.Reader
+	switch f.live {
+	case "":
+		return live, nil
+	case "-":
+		from = cmd.InOrStdin()
+	default:
+		text, err := deadline.ReadFile(f.live, deadline.File, deadline.Small)
+		if err != nil {
+			return live, fmt.Errorf("--live: %w", err)
+		}
+		from = bytes.NewReader(text)
+	}
+	live, problems, err := resolvconf.Parse(from)
+	if err != nil {
+		return live, fmt.Errorf("--live: %w", err)
+	}
+	for _, p := range problems {
+		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: warning: --live %s:%d: %s\n", f.live, p.Line, p.Err)
+	}
+	return live, nil
+}
+
+// compare prints the differences between the computed file and the one that the Pod has,
+// and reports whether there are none.
+func compare(stdout io.Writer, r dnsconfig.Resolution, live resolvconf.Config) (same bool, err error) {
+	differences := dnsconfig.Compare(r, live)
+	for _, d := range differences {
+		fmt.Fprintln(stdout, explain.Plain(d))
+	}
+	if len(differences) > 0 {
+		return false, nil
+	}
+	_, err = fmt.Fprintln(stdout, "the Pod has this resolv.conf")
+	return true, err
+}
+
+// printResolvConfNotes prints the problems with a resolv.conf, and what is not known of it.
+func printResolvConfNotes(r podapp.ResolvConf, c *chosen, stderr io.Writer) {
 	for _, e := range r.Refused {
 		fmt.Fprintf(stderr, "portolan: the API server refuses the Pod: %s\n", e)
 	}
@@ -74,8 +183,20 @@ func printResolvConf(r podapp.ResolvConf, stdout, stderr io.Writer) error {
 		}
 		fmt.Fprintf(stderr, "portolan: warning: %s%s\n", w, reason)
 	}
-	_, err := io.WriteString(stdout, r.Config.String())
-	return err
+	for _, n := range resolvConfNotes(r, c) {
+		fmt.Fprintf(stderr, "portolan: note: %s\n", n)
+	}
+}
+
+// resolvConfNotes returns what is not known of a resolv.conf.
+func resolvConfNotes(r podapp.ResolvConf, c *chosen) (notes []string) {
+	if unknown := explain.UnknownText(r.Unknown); unknown != "" {
+		notes = append(notes, unknown)
+	}
+	if c.subject.Finished() {
+		notes = append(notes, c.subject.String()+" has finished; this is the file that it had")
+	}
+	return notes
 }
 
 // resolvConfJSON is the JSON output of resolvconf.
@@ -89,6 +210,7 @@ type resolvConfJSON struct {
 	FQDN        string        `json:"fqdn"`
 	Text        string        `json:"resolvConf"`
 	Warnings    []warningJSON `json:"warnings"`
+	Notes       []string      `json:"notes"`
 	Errors      []string      `json:"errors"`
 }
 
@@ -103,7 +225,7 @@ func newResolvConfJSON(c *chosen, r podapp.ResolvConf) resolvConfJSON {
 		Pod: c.subject.String(), Policy: string(r.Policy),
 		Nameservers: []string{}, Searches: append([]string{}, r.Config.Searches...), Options: []string{},
 		Hostname: r.Hostname.Kernel, FQDN: r.Hostname.FQDN, Text: r.Config.String(),
-		Warnings: []warningJSON{}, Errors: []string{},
+		Warnings: []warningJSON{}, Notes: append([]string{}, resolvConfNotes(r, c)...), Errors: []string{},
 	}
 	for _, addr := range r.Config.Nameservers {
 		j.Nameservers = append(j.Nameservers, addr.String())

@@ -258,7 +258,7 @@ func serve(cmd *cobra.Command, c config.Config, flags *serveFlags) error {
 
 // checkServe prints every problem and returns errNegative if there is any.
 func checkServe(cmd *cobra.Command, c config.Config) error {
-	l, err := openCluster(cmd, c, source.Names)
+	l, err := openCluster(cmd, source.Config{Settings: c, Scope: source.Names})
 	if err != nil {
 		return err
 	}

@@ -20,18 +20,17 @@ func newZone() *cobra.Command {
 		Short: "Print the zones as RFC 1035 master files",
 		Long: `Print the records of a cluster as RFC 1035 master files, sorted: all zones, or the
 zone NAME.`,
-		Example:           "  portolan zone cluster.local --manifests examples/shop",
-		Args:              arguments(0, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  portolan zone cluster.local --manifests examples/shop",
+		Args:    arguments(0, 1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			c, _ := source.read() // the zones of the defaults, if the file cannot be read
+			return c.DNS.Zones, cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := format.check(); err != nil {
 				return err
 			}
-			c, err := source.read()
-			if err != nil {
-				return err
-			}
-			l, err := load(cmd, c)
+			l, err := load(cmd, &source)
 			if err != nil {
 				return err
 			}
@@ -45,7 +44,7 @@ zone NAME.`,
 			return zone.WriteMaster(cmd.OutOrStdout(), zones)
 		},
 	}
-	source.add(cmd)
+	source.addRead(cmd)
 	format.add(cmd)
 	return cmd
 }

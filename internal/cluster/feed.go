@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -17,6 +18,9 @@ type Changes struct {
 	// is when the earliest cause of the change happened, in nanoseconds since
 	// 1970; 0 when that is unknown.
 	Objects map[Ref]int64
+	// Hosts are the names, as in External.Hosts, of objects that changed, before or
+	// after the change.
+	Hosts map[string]struct{}
 }
 
 // Empty reports whether nothing changed.
@@ -32,12 +36,22 @@ func (c *Changes) add(ref Ref, cause int64) {
 	c.Objects[ref] = cause
 }
 
+func (c *Changes) addHosts(hosts []string) {
+	if c.Hosts == nil && len(hosts) > 0 {
+		c.Hosts = make(map[string]struct{})
+	}
+	for _, h := range hosts {
+		c.Hosts[h] = struct{}{}
+	}
+}
+
 func (c *Changes) merge(o Changes) {
 	c.Everything = c.Everything || o.Everything
 	c.Freshness = c.Freshness || o.Freshness
 	for ref, cause := range o.Objects {
 		c.add(ref, cause)
 	}
+	c.addHosts(slices.Collect(maps.Keys(o.Hosts)))
 }
 
 // Feed tells one consumer which objects changed. It is level-triggered: the

@@ -18,6 +18,10 @@ const (
 	KindJob
 	KindCronJob
 	KindNetworkPolicy
+	KindServiceImport
+	KindIngress
+	KindGateway
+	KindHTTPRoute
 	kinds // how many there are
 )
 
@@ -28,12 +32,12 @@ var (
 		kind: KindNamespace, name: "Namespace", scope: clusterScoped, equal: (*Namespace).equal,
 	})
 	Services = declare(schema[*Service]{
-		kind: KindService, name: "Service", equal: (*Service).equal, keepRequests: true,
+		kind: KindService, name: "Service", equal: (*Service).equal, keepRequests: true, hosts: (*Service).hosts,
 	})
-	// EndpointSlices report a change as a change of their Service: consumers
-	// compile Services, from all slices of each.
+	// EndpointSlices report a change as a change of their Service and of their
+	// ServiceImport: consumers compile these, from all slices of each.
 	EndpointSlices = declare(schema[*EndpointSlice]{
-		kind: KindEndpointSlice, name: "EndpointSlice", equal: (*EndpointSlice).equal, reportAs: (*EndpointSlice).serviceRef,
+		kind: KindEndpointSlice, name: "EndpointSlice", equal: (*EndpointSlice).equal, reportAs: (*EndpointSlice).reportAs,
 	})
 	Pods = declare(schema[*Pod]{
 		kind: KindPod, name: "Pod", equal: (*Pod).equal,
@@ -47,10 +51,21 @@ var (
 	Jobs            = declareWorkload(KindJob, "Job")
 	CronJobs        = declareWorkload(KindCronJob, "CronJob")
 	NetworkPolicies = declare(schema[*NetworkPolicy]{kind: KindNetworkPolicy, name: "NetworkPolicy"})
+	ServiceImports  = declare(schema[*ServiceImport]{kind: KindServiceImport, name: "ServiceImport"})
+	Ingresses       = declareFrontend(KindIngress, "Ingress")
+	Gateways        = declareFrontend(KindGateway, "Gateway")
+	HTTPRoutes      = declare(schema[*Route]{kind: KindHTTPRoute, name: "HTTPRoute", hosts: (*Route).hosts})
 )
 
 func declareWorkload(k Kind, name string) *Table[*Workload] {
 	return declare(schema[*Workload]{kind: k, name: name, newObject: func() *Workload { return &Workload{Kind: k} }})
+}
+
+func declareFrontend(k Kind, name string) *Table[*Frontend] {
+	return declare(schema[*Frontend]{
+		kind: k, name: name, newObject: func() *Frontend { return &Frontend{Kind: k} },
+		equal: (*Frontend).equal, hosts: (*Frontend).hosts,
+	})
 }
 
 // The secondary indexes.
@@ -61,6 +76,31 @@ var (
 			keys = append(keys, service.Key)
 		}
 		return keys
+	})
+	// SlicesByImport finds the EndpointSlices of a ServiceImport.
+	SlicesByImport = declareIndex(EndpointSlices, func(s *EndpointSlice, keys []Key) []Key {
+		if s.Import != "" {
+			keys = append(keys, Key{s.Namespace, s.Import})
+		}
+		return keys
+	})
+	// ServicesByHost and the other indexes by host find the objects that a name is to
+	// lead to, as in External.Hosts.
+	ServicesByHost = declareIndex(Services, func(s *Service, keys []string) []string {
+		return append(keys, s.hosts()...)
+	})
+	IngressesByHost = declareIndex(Ingresses, func(f *Frontend, keys []string) []string {
+		return append(keys, f.Hosts...)
+	})
+	GatewaysByHost = declareIndex(Gateways, func(f *Frontend, keys []string) []string {
+		return append(keys, f.Hosts...)
+	})
+	RoutesByHost = declareIndex(HTTPRoutes, func(r *Route, keys []string) []string {
+		return append(keys, r.Hosts...)
+	})
+	// RoutesByGateway finds the HTTPRoutes that a Gateway accepted.
+	RoutesByGateway = declareIndex(HTTPRoutes, func(r *Route, keys []Key) []Key {
+		return append(keys, r.Gateways...)
 	})
 )
 
@@ -73,9 +113,12 @@ func Kinds() []Kind {
 	return all
 }
 
-// KindsOfNames lists the kinds that DNS answers are compiled from.
+// KindsOfNames lists the kinds that DNS answers may be compiled from.
 func KindsOfNames() []Kind {
-	return []Kind{KindNamespace, KindService, KindEndpointSlice, KindPod, KindNode}
+	return []Kind{
+		KindNamespace, KindService, KindEndpointSlice, KindPod, KindNode,
+		KindServiceImport, KindIngress, KindGateway, KindHTTPRoute,
+	}
 }
 
 // WorkloadKinds lists the kinds of workloads: those whose table holds Workload.

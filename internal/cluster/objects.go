@@ -48,6 +48,9 @@ type Service struct {
 	Selector map[string]string
 	// PublishNotReady: endpoints that are not ready count as ready.
 	PublishNotReady bool
+	// External is nil for a Service that is not reached from outside, and where the
+	// source leaves it out.
+	External *External
 	// Spec is nil where the source reads only what DNS answers need.
 	Spec *ServiceSpec
 }
@@ -75,6 +78,9 @@ func FamilyOf(addr netip.Addr) AddressType {
 type EndpointSlice struct {
 	Key
 	Service string
+	// Import names the ServiceImport that the slice belongs to, likewise, and
+	// Cluster the cluster that its endpoints are in.
+	Import, Cluster string
 	// ManagedBy is the label endpointslice.kubernetes.io/managed-by; empty without
 	// it, and where the source reads only what DNS answers need.
 	ManagedBy   string
@@ -133,6 +139,16 @@ func (s *EndpointSlice) serviceRef() (service Ref, ok bool) {
 	return Ref{KindService, Key{s.Namespace, s.Service}}, s.Service != ""
 }
 
+// reportAs yields the objects whose compiled form depends on the slice.
+func (s *EndpointSlice) reportAs(yield func(Ref)) {
+	if service, ok := s.serviceRef(); ok {
+		yield(service)
+	}
+	if s.Import != "" {
+		yield(Ref{KindServiceImport, Key{s.Namespace, s.Import}})
+	}
+}
+
 // Selects reports whether the Service selects a Pod. A Service without selector
 // selects none.
 func (s *Service) Selects(p *Pod) bool { return s.SelectsLabels(p.Namespace, p.Labels) }
@@ -146,12 +162,13 @@ func (s *Service) equal(o *Service) bool {
 	return s.Key == o.Key && s.Headless == o.Headless && s.ExternalName == o.ExternalName &&
 		s.PublishNotReady == o.PublishNotReady && slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
 		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Targets, o.Targets) &&
-		maps.Equal(s.Selector, o.Selector) &&
+		maps.Equal(s.Selector, o.Selector) && s.External.equal(o.External) &&
 		(s.Spec == o.Spec || reflect.DeepEqual(s.Spec, o.Spec))
 }
 
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {
-	return s.Key == o.Key && s.Service == o.Service && s.ManagedBy == o.ManagedBy && s.AddressType == o.AddressType &&
+	return s.Key == o.Key && s.Service == o.Service && s.Import == o.Import && s.Cluster == o.Cluster &&
+		s.ManagedBy == o.ManagedBy && s.AddressType == o.AddressType &&
 		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
 }
 

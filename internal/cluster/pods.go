@@ -58,7 +58,13 @@ type PodSpec struct {
 	// Ports are those of all containers, followed by those of init containers that
 	// keep running (sidecars).
 	Ports []Port
+	// Mentions are the names of Services in environment, command and arguments.
+	Mentions []Mention
 }
+
+// Mention is a name of the form SERVICE.NAMESPACE.svc in a PodSpec, in lower case, without a
+// trailing dot, and the field that has it.
+type Mention struct{ Field, Name string }
 
 // DNSConfig is a Pod's dnsConfig, unchecked.
 type DNSConfig struct {

@@ -53,7 +53,7 @@ func (s *Store) Update(change func(*Tx)) {
 	for i, f := range s.feeds {
 		changes := tx.changes
 		if i < len(s.feeds)-1 { // the last one may keep the map
-			changes.Objects = maps.Clone(changes.Objects)
+			changes.Objects, changes.Hosts = maps.Clone(changes.Objects), maps.Clone(changes.Hosts)
 		}
 		f.add(changes)
 	}
@@ -78,7 +78,7 @@ func (tx *Tx) CausedAt(t time.Time) { tx.cause = t.UnixNano() }
 // Changed returns what the transaction changed so far, as feeds are told.
 func (tx *Tx) Changed() Changes {
 	c := tx.changes
-	c.Objects = maps.Clone(c.Objects)
+	c.Objects, c.Hosts = maps.Clone(c.Objects), maps.Clone(c.Hosts)
 	return c
 }
 

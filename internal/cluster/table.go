@@ -25,9 +25,11 @@ type schema[Obj Object] struct {
 	// equal reports whether putting one object in the place of the other changes
 	// nothing; nil is reflect.DeepEqual.
 	equal func(a, b Obj) bool
-	// reportAs returns the object that a change of obj is reported as to feeds,
-	// false for none; nil is obj itself.
-	reportAs func(obj Obj) (Ref, bool)
+	// reportAs yields the objects that a change of obj is reported as to feeds; nil
+	// is obj itself.
+	reportAs func(obj Obj, yield func(Ref))
+	// hosts returns the names whose meaning a change of obj may change; nil is none.
+	hosts func(obj Obj) []string
 	// keepRequests has transactions record what they are asked to store, see
 	// Requested.
 	keepRequests bool
@@ -147,7 +149,7 @@ func (t *Table[Obj]) put(tx *Tx, o Object) {
 		}
 		index.insert(obj)
 	}
-	if replaces && t.reportAs != nil {
+	if replaces && (t.reportAs != nil || t.hosts != nil) {
 		t.report(tx, old)
 	}
 	t.report(tx, obj)
@@ -175,14 +177,18 @@ func (t *Table[Obj]) report(tx *Tx, obj Obj) {
 	if !tx.Loaded(t.kind) {
 		return
 	}
-	ref := obj.Ref()
-	if t.reportAs != nil {
-		var ok bool
-		if ref, ok = t.reportAs(obj); !ok || !tx.Loaded(ref.Kind) {
-			return
-		}
+	if t.hosts != nil {
+		tx.changes.addHosts(t.hosts(obj))
 	}
-	tx.changes.add(ref, tx.cause)
+	if t.reportAs == nil {
+		tx.changes.add(obj.Ref(), tx.cause)
+		return
+	}
+	t.reportAs(obj, func(ref Ref) {
+		if tx.Loaded(ref.Kind) {
+			tx.changes.add(ref, tx.cause)
+		}
+	})
 }
 
 // Index finds the objects of a table by something other than their key.

@@ -413,6 +413,24 @@ var refusals = map[string]struct{ text, want string }{
 	"block files in a word":          {"dns: {block: {files: a}}", ":1: dns.block.files: not a list; one is written [ONE, TWO]"},
 	"an answer of its own":           {"dns: {block: {answer: servfail}}", ":1: dns.block.answer: \"servfail\" is not nxdomain or zero"},
 	"a TTL of blocked names":         {"dns: {block: {ttl: -1}}", ":1: dns.block.ttl: -1 is not between 0 and 2147483647"},
+	"no domain of imports":           {"dns: {multicluster: 'a..b'}", ":1: dns.multicluster: name \"a..b\": empty label"},
+	"no external zone":               {"dns: {external: {zones: ['a..b']}}", ":1: dns.external.zones: name \"a..b\": empty label"},
+	"no external source":             {"dns: {external: {sources: [node]}}", ":1: dns.external.sources: \"node\" is not service, ingress or gateway"},
+	"no external address":            {"dns: {external: {addresses: [ns.example]}}", ":1: dns.external.addresses: \"ns.example\" is not an address"},
+	"a local zone of the cluster":    {"dns: {localZones: [{zone: a.cluster.local, records: x}]}", ":1: dns.localZones.zone: a.cluster.local. is in the cluster's zone cluster.local.; give names in it by dns.hosts or dns.rewrite"},
+	"a local zone given twice":       {"dns:\n  localZones:\n    - {zone: a.example, file: x}\n    - {zone: A.example, file: x}", ":4: dns.localZones.zone: a.example. is given twice, or is a reverse zone of the cluster"},
+	"a local zone of nothing":        {"dns: {localZones: [{zone: a.example}]}", ":1: dns.localZones.file: no file, and no records either"},
+	"a local zone of two sources":    {"dns: {localZones: [{zone: a.example, file: x, records: y}]}", ":1: dns.localZones.file: both a file and records; give one of them"},
+	"broken local records":           {"dns: {localZones: [{zone: a.example, records: 'www A 1.2.3'}]}", ":1: dns.localZones.records: line 1: bad A A: \"1.2.3\""},
+	"a local record elsewhere":       {"dns: {localZones: [{zone: a.example, records: 'www.b.example. A 192.0.2.1'}]}", ":1: dns.localZones.records: line 1: www.b.example. is not in the zone a.example."},
+	"a TTL of local records":         {"dns: {localZones: [{zone: a.example, file: x, ttl: -1}]}", ":1: dns.localZones.ttl: -1 is not between 0 and 2147483647"},
+	"a view of nobody":               {"dns: {views: [{zones: [cluster.local]}]}", ":1: dns.views.clients: no clients; clients without a view see everything"},
+	"a view of no zone":              {"dns: {views: [{clients: [10.0.0.0/8], zones: [a.example]}]}", ":1: dns.views.zones: a.example. is not a zone of this server"},
+	"a view's forwarding":            {"dns: {views: [{clients: [10.0.0.0/8], forward: some}]}", ":1: dns.views.forward: \"some\" is not true or false"},
+	"nothing to suppress":            {"dns: {suppress: [{names: [a.example]}]}", ":1: dns.suppress.types: no type; give one such as AAAA"},
+	"an unknown type to suppress":    {"dns: {suppress: [{types: [FOO]}]}", ":1: dns.suppress.types: unknown type \"FOO\""},
+	"clients to suppress for":        {"dns: {suppress: [{types: [A], clients: [x]}]}", ":1: dns.suppress.clients: \"x\" is not a range, such as 10.0.0.0/8"},
+	"names to suppress":              {"dns: {suppress: [{types: [A], names: ['*.a.example']}]}", ":1: dns.suppress.names: \"*.a.example\": a name includes all names below it; write a.example"},
 	"a TTL of hosts":                 {"dns: {hosts: {ttl: -1}}", ":1: dns.hosts.ttl: -1 is not between 0 and 2147483647"},
 	"a suffix of an empty label":     {"dns: {autopath: {suffix: a..b}}", ":1: dns.autopath.suffix: name \"a..b\": empty label"},
 	"all names below the suffix":     {"dns: {autopath: {suffix: .}}", ":1: dns.autopath.suffix: the root has all names below it; leave it empty for none"},
@@ -585,5 +603,35 @@ func TestDuration(t *testing.T) {
 		if err != nil || !strings.Contains(string(written), "idle: "+want.String()+"\n") {
 			t.Errorf("Marshal of dns.tcp.idle %s = %q, %v, want %s", text, written, err, want)
 		}
+	}
+}
+
+// TestNodeKnowsOtherZones checks that an agent forwards names in the servers' other zones
+// to them, and transfers that of ServiceImports.
+func TestNodeKnowsOtherZones(t *testing.T) {
+	t.Parallel()
+	const text = "dns: {multicluster: clusterset.local, external: {zones: [out.example]}, " +
+		"localZones: [{zone: corp.example, file: absent}]}\nnode: {servers: [10.0.0.2]}"
+	cfg, err := config.Read(write(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := cfg.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var forwarded, transferred []string
+	for _, r := range compiled.Node.Routes {
+		forwarded = append(forwarded, r.Suffix.String())
+	}
+	for _, z := range compiled.Node.Secondary.Zones {
+		transferred = append(transferred, z.String())
+	}
+	wantForwarded := []string{"in-addr.arpa.", "ip6.arpa.", "cluster.local.", "clusterset.local.", "out.example.", "corp.example."}
+	if !slices.Equal(forwarded, wantForwarded) {
+		t.Errorf("forwarded zones %q, want %q", forwarded, wantForwarded)
+	}
+	if want := []string{"cluster.local.", "clusterset.local."}; !slices.Equal(transferred, want) {
+		t.Errorf("transferred zones %q, want %q", transferred, want)
 	}
 }

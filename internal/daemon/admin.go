@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"io"
+	"slices"
 
 	"portolan.dev/portolan/internal/ops/admin"
 	"portolan.dev/portolan/internal/ops/metrics"
@@ -30,8 +32,9 @@ func (d *Daemon) bindAdmin(ctx context.Context) (serving []any, err error) {
 	registry.MustRegister(metrics.Budget{Accounts: d.accounts})
 	cfg := admin.Config{
 		Connections: d.connections, Debug: d.cfg.Settings.Admin.Debug,
-		Ready: d.ready, Metrics: metrics.Handler(registry, d.cfg.Log), Dumps: d.cfg.Dumps,
-		PProf: d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Control: d.cfg.Control,
+		Ready: d.ready, Metrics: metrics.Handler(registry, d.cfg.Log), Dumps: append(d.cfg.Dumps, d.configDump()),
+		Actions: d.cfg.Actions,
+		PProf:   d.cfg.Settings.Admin.PProf, Log: d.cfg.Log, Control: d.cfg.Control,
 	}
 	if cfg.Listen = settings.Listen; cfg.Listen.IsValid() {
 		server, err := d.addAdmin(ctx, cfg, "--admin")
@@ -98,4 +101,23 @@ func (d *Daemon) addAdmin(ctx context.Context, cfg admin.Config, setting string)
 	}
 	d.admins = append(d.admins, server)
 	return server, nil
+}
+
+// configDump returns the page of the settings in force that differ from the defaults.
+func (d *Daemon) configDump() admin.Dump {
+	return admin.Dump{Path: "/debug/config", ContentType: "application/yaml", Write: func(w io.Writer) error {
+		d.mu.Lock()
+		c := d.inForce
+		d.mu.Unlock()
+		c.DNS.Cookies.Secrets = slices.Repeat([]string{"(secret)"}, len(c.DNS.Cookies.Secrets))
+		text, err := c.Text(nil)
+		if err != nil {
+			return err
+		}
+		if len(text) == 0 {
+			text = []byte("# all settings have their defaults\n")
+		}
+		_, err = w.Write(text)
+		return err
+	}}
 }

@@ -94,6 +94,8 @@ type Config struct {
 	Control func(network, address string, c syscall.RawConn) error
 	// Dumps are additional pages of the admin server.
 	Dumps []admin.Dump
+	// Actions are changes that clients on loopback may request.
+	Actions []admin.Action
 	// Reload reloads the settings; nil disables that.
 	Reload *Reload
 }

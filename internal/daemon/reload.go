@@ -78,6 +78,8 @@ func (d *Daemon) reconfigure(next config.Config) error {
 		}
 		done = append(done, part)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.inForce = next
 	return nil
 }

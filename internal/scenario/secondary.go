@@ -3,6 +3,7 @@ package scenario
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
@@ -20,17 +21,20 @@ type secondaries struct {
 func newSecondaries(tb testing.TB, primary *zone.DB) *secondaries {
 	tb.Helper()
 	c := &secondaries{primary: primary}
-	var soas []dnswire.SOA
+	var soas, general []dnswire.SOA
 	for _, soa := range primary.SOAs() {
-		if soa.Zone != dnsname.ReverseIPv4 && soa.Zone != dnsname.ReverseIPv6 { // reverse zones are not transferred
+		switch {
+		case primary.IsGeneral(soa.Zone):
+			general = append(general, soa)
+		case soa.Zone != dnsname.ReverseIPv4 && soa.Zone != dnsname.ReverseIPv6: // reverse zones are not transferred
 			soas = append(soas, soa)
 		}
 	}
 	var err error
-	if c.db, err = zone.New(soas...); err != nil {
+	if c.db, err = zone.NewWithGeneral(soas, general); err != nil {
 		tb.Fatal(err)
 	}
-	for _, soa := range soas {
+	for _, soa := range slices.Concat(soas, general) {
 		z, err := c.db.Secondary(soa.Zone)
 		if err != nil {
 			tb.Fatal(err)

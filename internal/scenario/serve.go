@@ -10,9 +10,11 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dns/autopath"
+	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/filter"
 	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/dns/zone"
 )
@@ -33,6 +35,9 @@ func ServeSecondary(tb testing.TB, s *Scenario, read func(config.Config) *cluste
 		return c, func() { c.follow(tb) }
 	})
 }
+
+// clientAddr is the address of all clients.
+var clientAddr = netip.MustParseAddr("198.51.100.100")
 
 // serve answers from what data makes of the zones; follow is called when they may
 // have changed.
@@ -55,10 +60,7 @@ func serve(
 	if err != nil {
 		tb.Fatal(err)
 	}
-	db, err := compiler.NewDB()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	db := newDB(tb, compiled, compiler)
 	store := read(cfg)
 	feed := store.Subscribe()
 	tb.Cleanup(feed.Close)
@@ -67,7 +69,7 @@ func serve(
 		tb.Fatal(err)
 	}
 	seen, follow := data(db)
-	responder, err := respond.New(respond.Config{
+	wiring := respond.Config{
 		Transfers:     sender,
 		Data:          seen,
 		Upstreams:     upstreams(tb, s, cfg, compiled),
@@ -83,7 +85,14 @@ func serve(
 		TCPIdle:       time.Duration(cfg.DNS.TCP.Idle),
 		// The time of the example in RFC 9018, appendix A.1.
 		Now: func() time.Time { return time.Unix(1559731985, 0) },
-	})
+	}
+	for i := range compiled.DNS.Views {
+		if v := &compiled.DNS.Views[i]; v.Contains(clientAddr) {
+			wiring = v.Config(wiring)
+			break
+		}
+	}
+	responder, err := respond.New(wiring)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -91,7 +100,7 @@ func serve(
 	return func(packet []byte, client respond.Client) []byte {
 		compiler.Apply(store, feed, db)
 		follow()
-		client.Addr = netip.MustParseAddr("198.51.100.100")
+		client.Addr = clientAddr
 		answer, later := worker.Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 		if later != nil {
 			for answer := range later.Answers(tb.Context()) {
@@ -100,6 +109,27 @@ func serve(
 		}
 		return answer
 	}
+}
+
+// newDB makes the zones, with the content of the local ones.
+func newDB(tb testing.TB, compiled *config.Compiled, compiler *kubezone.Compiler) *zone.DB {
+	tb.Helper()
+	cfg := compiled.DNS.LocalZones
+	var err error
+	if cfg.SOA, err = compiler.SOA(dnsname.Root); err != nil {
+		tb.Fatal(err)
+	}
+	cfg.SOA.Serial = 1
+	local, err := localzone.New(cfg, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	db, err := compiler.NewDB(local.SOAs()...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	local.Publish(db)
+	return db
 }
 
 func rulesOf(tb testing.TB, compiled *config.Compiled) *filter.Filter {

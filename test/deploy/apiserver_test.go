@@ -39,9 +39,18 @@ func TestDryRun(t *testing.T) {
 	control := startControlPlane(ctx, t)
 	warnRestricted(ctx, t, control)
 	all := variants(t)
-	all["helm, dual-stack"] = rendered(t, valuesOf(t, `service: {clusterIPs: [10.96.0.10, "fd00:10:96::a"]}`))
+	all["helm, dual-stack"] = rendered(t, valuesOf(t, `clusterDNS: {createService: true, ips: [10.96.0.10, "fd00:10:96::a"]}`))
 	all["helm, no rules and no tokens"] = rendered(t, valuesOf(t, "{networkPolicy: {metricsFrom: [], egress: []}, tolerations: [], nodeSelector: {kubernetes.io/os: null}}"))
+	all["kustomize/kube-dns"] = kustomized(t, "kube-dns")
 	maps.Copy(all, webhookVariants(t))
+	for claim, tt := range matrix {
+		made := rendered(t, valuesOf(t, tt.values))
+		delete(made, "ServiceMonitor/portolan") // of a kind that the API server has not
+		delete(made, "DaemonSet/portolan-node") // see nodeVariants
+		if claim != externalAddresses {         // which the API server warns of
+			all["helm, "+claim] = made
+		}
+	}
 	all["helm, controller of slices"] = slicesOf(t, "{enabled: true}")
 	for name, all := range all {
 		t.Run(name, func(t *testing.T) {

@@ -57,13 +57,9 @@ func comparableOf(t *testing.T, all objects) objects {
 func TestKinds(t *testing.T) {
 	for name, all := range variants(t) {
 		t.Run(name, func(t *testing.T) {
-			service := "Service/kube-dns"
-			if strings.HasSuffix(name, "beside") {
-				service = "Service/portolan"
-			}
 			want := []string{
 				"ClusterRole/portolan", "ClusterRoleBinding/portolan", "ConfigMap/portolan", "Deployment/portolan",
-				"NetworkPolicy/portolan", "PodDisruptionBudget/portolan", "ServiceAccount/portolan", service,
+				"NetworkPolicy/portolan", "PodDisruptionBudget/portolan", "ServiceAccount/portolan", "Service/portolan",
 			}
 			for _, key := range want {
 				if all[key] == nil {
@@ -282,10 +278,21 @@ func TestRights(t *testing.T) {
 	all["helm, pods not said"] = rendered(t, valuesOf(t, "config: {dns: {pods: null}}"))
 	all["helm, pods disabled"] = rendered(t, valuesOf(t, "config: {dns: {pods: disabled}}"))
 	all["helm, pods insecure"] = rendered(t, valuesOf(t, "config: {dns: {pods: insecure}}"))
+	all["helm, other zones"] = rendered(t, valuesOf(t, "config: {dns: {pods: disabled, multicluster: clusterset.local, "+
+		"external: {zones: [out.example], sources: [service, ingress, gateway]}}}"))
+	all["helm, external Services"] = rendered(t, valuesOf(t, "config: {dns: {pods: disabled, external: {zones: [out.example]}}}"))
+	withZones := append(least[:2:2],
+		rbacv1.PolicyRule{APIGroups: []string{"multicluster.x-k8s.io"}, Resources: []string{"serviceimports"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"ingresses"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"gateway.networking.k8s.io"}, Resources: []string{"gateways", "httproutes"}, Verbs: read},
+	)
 	for name, all := range all {
 		t.Run(name, func(t *testing.T) {
-			want := least
-			if pods := readConfig(t, configText(t, all)).DNS.Pods; pods == "verified" {
+			want, dns := least, readConfig(t, configText(t, all)).DNS
+			switch {
+			case dns.Multicluster != "":
+				want = withZones
+			case dns.Pods == "verified":
 				want = withPods
 			}
 			if diff := cmp.Diff(want, as[rbacv1.ClusterRole](t, all, "ClusterRole").Rules); diff != "" {
@@ -384,38 +391,103 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestService: which Service, at which address.
-func TestService(t *testing.T) {
-	dualStack := corev1.IPFamilyPolicyRequireDualStack
-	for name, tt := range map[string]struct {
-		all    objects
-		name   string
-		ips    []string
-		policy *corev1.IPFamilyPolicy
-		k8sApp string
-	}{
-		"the cluster's DNS": {rendered(t, nil), "kube-dns", []string{"10.96.0.10"}, nil, "kube-dns"},
-		"another range":     {rendered(t, valuesOf(t, "service: {clusterIPs: [172.20.0.10]}")), "kube-dns", []string{"172.20.0.10"}, nil, "kube-dns"},
-		"IPv6":              {rendered(t, valuesOf(t, `service: {clusterIPs: ["fd00:10:96::a"]}`)), "kube-dns", []string{"fd00:10:96::a"}, nil, "kube-dns"},
-		"dual-stack":        {rendered(t, valuesOf(t, `service: {clusterIPs: [10.96.0.10, "fd00:10:96::a"]}`)), "kube-dns", []string{"10.96.0.10", "fd00:10:96::a"}, &dualStack, "kube-dns"},
-		"beside":            {rendered(t, beside(t)), "portolan", nil, nil, ""},
-	} {
+// TestClusterDNS: as the cluster DNS, the Pods, and nothing else, have the label that
+// the Service kube-dns selects; otherwise they have not, and Prometheus is told of
+// them by the Service of their own.
+func TestClusterDNS(t *testing.T) {
+	for name, all := range variants(t) {
 		t.Run(name, func(t *testing.T) {
-			s := as[corev1.Service](t, tt.all, "Service")
-			first := ""
-			if len(tt.ips) > 0 {
-				first = tt.ips[0]
+			is := !strings.HasSuffix(name, "beside")
+			d := as[appsv1.Deployment](t, all, "Deployment")
+			if got := d.Spec.Template.Labels["k8s-app"] == "kube-dns"; got != is {
+				t.Errorf("the Pods have the label: %t, want %t", got, is)
 			}
-			if s.Name != tt.name || s.Spec.ClusterIP != first || s.Labels["k8s-app"] != tt.k8sApp {
-				t.Errorf("Service %s at %q with %v", s.Name, s.Spec.ClusterIP, s.Labels)
+			if d.Labels["k8s-app"] != "" || d.Spec.Selector.MatchLabels["k8s-app"] != "" {
+				t.Errorf("the Deployment has the label: %v, selector %v", d.Labels, d.Spec.Selector)
 			}
-			if diff := cmp.Diff(tt.ips, s.Spec.ClusterIPs); diff != "" {
-				t.Errorf("clusterIPs (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.policy, s.Spec.IPFamilyPolicy); diff != "" {
-				t.Errorf("ipFamilyPolicy (-want +got):\n%s", diff)
+			s := as[corev1.Service](t, all, "Service")
+			if got := s.Annotations["prometheus.io/scrape"] == "true"; got == is || s.Spec.ClusterIP != "" || s.Labels["k8s-app"] != "" {
+				t.Errorf("Service %s: annotations %v, address %q, labels %v", s.Name, s.Annotations, s.Spec.ClusterIP, s.Labels)
 			}
 		})
+	}
+}
+
+// TestClusterDNSService: the Service for a cluster that has none is that of kubeadm,
+// and selects the Pods; Helm never deletes it.
+func TestClusterDNSService(t *testing.T) {
+	dualStack := corev1.IPFamilyPolicyRequireDualStack
+	made := kustomized(t, "kube-dns")
+	for name, tt := range map[string]struct {
+		all    objects
+		ips    []string
+		policy *corev1.IPFamilyPolicy
+	}{
+		"kustomize":     {made, []string{"10.96.0.10"}, nil},
+		"helm":          {rendered(t, valuesOf(t, "clusterDNS: {createService: true}")), []string{"10.96.0.10"}, nil},
+		"another range": {rendered(t, valuesOf(t, "clusterDNS: {createService: true, ips: [172.20.0.10]}")), []string{"172.20.0.10"}, nil},
+		"IPv6":          {rendered(t, valuesOf(t, `clusterDNS: {createService: true, ips: ["fd00:10:96::a"]}`)), []string{"fd00:10:96::a"}, nil},
+		"dual-stack":    {rendered(t, valuesOf(t, `clusterDNS: {createService: true, ips: [10.96.0.10, "fd00:10:96::a"]}`)), []string{"10.96.0.10", "fd00:10:96::a"}, &dualStack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serviceOf(t, tt.all, "kube-dns")
+			want := corev1.ServiceSpec{
+				ClusterIP: tt.ips[0], ClusterIPs: tt.ips, IPFamilyPolicy: tt.policy, Selector: map[string]string{"k8s-app": "kube-dns"},
+				Ports: []corev1.ServicePort{ // numbers as kubeadm's, so that kubectl apply over its Service changes none
+					{Name: "dns", Port: 53, Protocol: "UDP", TargetPort: intstr.FromInt32(53)},
+					{Name: "dns-tcp", Port: 53, Protocol: "TCP", TargetPort: intstr.FromInt32(53)},
+					{Name: "metrics", Port: 9153, Protocol: "TCP", TargetPort: intstr.FromInt32(9153)},
+				},
+			}
+			if diff := cmp.Diff(want, s.Spec); diff != "" {
+				t.Errorf("spec (-want +got):\n%s", diff)
+			}
+			if s.Labels["k8s-app"] != "kube-dns" || s.Annotations["prometheus.io/port"] != "9153" {
+				t.Errorf("labels %v, annotations %v", s.Labels, s.Annotations)
+			}
+			if kept := s.Annotations["helm.sh/resource-policy"] == "keep"; kept != (name != "kustomize") {
+				t.Errorf("helm keeps it: %t", kept)
+			}
+		})
+	}
+	if len(made) != 1 {
+		t.Errorf("kustomize/kube-dns has %d objects: deleting any server would delete the Service", len(made))
+	}
+	if all := rendered(t, valuesOf(t, "clusterDNS: {enabled: false, createService: true}")); all["Service/kube-dns"] != nil {
+		t.Error("next to another server, the chart makes the Service kube-dns")
+	}
+}
+
+// TestNotes: what helm says at the end is the next step.
+func TestNotes(t *testing.T) {
+	for values, tt := range map[string]struct{ namespace, want string }{
+		"{}":                                  {"kube-system", "scale deployment coredns --replicas 0"},
+		"clusterDNS: {enabled: false}":        {"kube-system", "Have the existing DNS server forward these zones to it"},
+		"clusterDNS: {createService: true}":   {"kube-system", "ask the Service kube-dns, at 10.96.0.10"},
+		"config: {dns: {zones: [a.example]}}": {"dns", "with --namespace kube-system"},
+	} {
+		_, notes, err := renderChart(t, loaded(t), tt.namespace, valuesOf(t, values), clusterOf("v1.36.0"))
+		if err != nil || !strings.Contains(notes, tt.want) {
+			t.Errorf("with %s in %s: %v, want %q in\n%s", values, tt.namespace, err, tt.want, notes)
+		}
+	}
+}
+
+// TestServiceAddresses: the Service of the release has the addresses that are given.
+func TestServiceAddresses(t *testing.T) {
+	dualStack := corev1.IPFamilyPolicyRequireDualStack
+	for values, want := range map[string]corev1.ServiceSpec{
+		"{}":                                  {},
+		"service: {clusterIPs: [10.96.0.11]}": {ClusterIP: "10.96.0.11", ClusterIPs: []string{"10.96.0.11"}},
+		`service: {clusterIPs: [10.96.0.11, "fd00:10:96::b"]}`: {
+			ClusterIP: "10.96.0.11", ClusterIPs: []string{"10.96.0.11", "fd00:10:96::b"}, IPFamilyPolicy: &dualStack,
+		},
+	} {
+		got := as[corev1.Service](t, rendered(t, valuesOf(t, values)), "Service").Spec
+		got.Type, got.Ports, got.Selector = "", nil, nil
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", values, diff)
+		}
 	}
 }
 
@@ -436,8 +508,8 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s: image = %s, want %s", values, got, want)
 		}
 	}
-	got := pod(t, "{podLabels: {k8s-app: kube-dns}, podAnnotations: {a: b}, priorityClassName: '', nodeSelector: {x: z}, imagePullSecrets: [{name: pull}]}")
-	if got.Labels["k8s-app"] != "kube-dns" || got.Annotations["a"] != "b" || got.Spec.PriorityClassName != "" ||
+	got := pod(t, "{podLabels: {team: dns}, podAnnotations: {a: b}, priorityClassName: '', nodeSelector: {x: z}, imagePullSecrets: [{name: pull}]}")
+	if got.Labels["team"] != "dns" || got.Annotations["a"] != "b" || got.Spec.PriorityClassName != "" ||
 		got.Spec.NodeSelector["x"] != "z" || got.Spec.ImagePullSecrets[0].Name != "pull" {
 		t.Errorf("the Pod: %v", got)
 	}
@@ -450,6 +522,8 @@ func TestValuesRefused(t *testing.T) {
 		"replica: 3",
 		"service: {clusterIP: 10.96.0.10}",
 		"service: {clusterIPs: [10.96.0.10, 'fd00::a', 10.96.0.11]}",
+		"clusterDNS: {enable: true}",
+		"clusterDNS: {createService: true, ips: []}",
 		"config: {dns: {pods: all}}",
 		"image: {digest: v1}",
 		"resources: {limits: null}",
@@ -470,7 +544,7 @@ func TestRestart(t *testing.T) {
 	for config, restart := range map[string]bool{
 		"{dns: {ttl: 30}}":                  false,
 		"{dns: {pods: insecure}}":           true,
-		"{lameduck: 10s}":                   true,
+		"{lameduck: 12s}":                   true,
 		"{log: {format: text}}":             true,
 		"{log: {level: debug}}":             false,
 		`{dns: {listen: ["[::]:53"]}}`:      true,

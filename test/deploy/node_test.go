@@ -264,8 +264,8 @@ func TestNodeFits(t *testing.T) {
 			base := kustomized(t, "base")
 			servers := serviceOf(t, all, agentServers)
 			selects(t, agentServers, &metav1.LabelSelector{MatchLabels: servers.Spec.Selector}, base)
-			if diff := cmp.Diff(serviceOf(t, base, "kube-dns").Spec.Ports[:2], servers.Spec.Ports); diff != "" {
-				t.Errorf("ports of %s (-kube-dns +got):\n%s", agentServers, diff)
+			if diff := cmp.Diff(serviceOf(t, base, "portolan").Spec.Ports[:2], servers.Spec.Ports); diff != "" {
+				t.Errorf("ports of %s (-portolan +got):\n%s", agentServers, diff)
 			}
 		})
 	}

@@ -158,6 +158,8 @@ func changedKey(path string) map[string]any {
 		value = []any{"kube-system", "changed"}
 	case len(k.Values) > 0:
 		value = k.Values[slices.IndexFunc(k.Values, func(v string) bool { return v != config.DefaultText(path) })]
+	case strings.HasSuffix(path, ".listen") && kind == "list of text":
+		value = []any{"127.0.0.1:77"}
 	case kind == "list of text", kind == "list of sections":
 		value = []any{"changed"}
 	case kind == "true or false":

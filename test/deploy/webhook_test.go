@@ -319,7 +319,7 @@ func TestWebhookFits(t *testing.T) {
 
 // TestWebhookValues: a value has the effect that its name says.
 func TestWebhookValues(t *testing.T) {
-	all := hookIn(t, "kube-system", valuesOf(t, `{image: {tag: v9}, service: {clusterIPs: [172.20.0.10]}, config: {dns: {zones: [a.example]}, log: {level: debug}},
+	all := hookIn(t, "kube-system", valuesOf(t, `{image: {tag: v9}, clusterDNS: {ips: [172.20.0.10]}, config: {dns: {zones: [a.example]}, log: {level: debug}},
 webhook: {enabled: true, replicas: 3, failurePolicy: Fail, timeoutSeconds: 5, config: {deny: [pod-fqdn-too-long], listen: "[::]:8443"}}}`))
 	cfg := readConfig(t, configText(t, all))
 	if got := cfg.Webhook; got.ClusterDNS[0] != "172.20.0.10" || got.Listen != "[::]:8443" || got.Deny[0] != "pod-fqdn-too-long" ||
@@ -362,8 +362,9 @@ webhook: {enabled: true, replicas: 3, failurePolicy: Fail, timeoutSeconds: 5, co
 		"webhook: {enabled: true, timeoutSeconds: 2, config: {timeout: 2100ms}}",
 		"webhook: {enabled: true, timeoutSeconds: 1}", // timeout is 1s
 		"webhook: {enabled: true, config: {timeout: soon}}",
-		"{service: {name: portolan, clusterIPs: []}, webhook: {enabled: true}}", // whose DNS?
-		"{service: {clusterIPs: [10.96.0.10, 'fd00::1']}, webhook: {enabled: true}, node: {enabled: true, config: {addresses: [169.254.20.10, 'fd00::a']}}}",
+		"{clusterDNS: {enabled: false}, webhook: {enabled: true}}", // whose DNS?
+		"{clusterDNS: {ips: []}, webhook: {enabled: true}}",
+		"{clusterDNS: {ips: [10.96.0.10, 'fd00::1']}, webhook: {enabled: true}, node: {enabled: true, config: {addresses: [169.254.20.10, 'fd00::a']}}}",
 	} {
 		if _, err := render(t, valuesOf(t, refused)); err == nil {
 			t.Errorf("helm template with %s: no error", refused)

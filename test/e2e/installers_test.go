@@ -1,18 +1,11 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"text/template"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"portolan.dev/portolan/test/e2e/kubeadm"
 )
 
 // installed is what an installer puts into a cluster for CoreDNS.
@@ -60,53 +55,14 @@ func parseInstalled(t *testing.T, text string) *installed {
 	return i
 }
 
-// byKubeadm is what kubeadm installs, out of its source: the package
-// cmd/kubeadm/app/phases/addons/dns of the module that the API server is of.
+// byKubeadm is what kubeadm installs.
 func byKubeadm(t *testing.T) *installed {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
+	text, err := kubeadm.CoreDNS(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	texts := constants(t, filepath.Join(strings.TrimSpace(string(dir)), "cmd/kubeadm/app/phases/addons/dns/manifests.go"))
-	var documents []string
-	for _, name := range []string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment"} {
-		manifest, err := template.New(name).Option("missingkey=error").Parse(texts["CoreDNS"+name])
-		if err != nil {
-			t.Fatal(err)
-		}
-		var made bytes.Buffer
-		err = manifest.Execute(&made, map[string]any{
-			"DNSDomain": "cluster.local", "DeploymentName": "coredns", "Replicas": 2,
-			"ControlPlaneTaintKey": "node-role.kubernetes.io/control-plane", "Image": "registry.k8s.io/coredns/coredns",
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		documents = append(documents, made.String())
-	}
-	return parseInstalled(t, strings.Join(documents, "\n---\n"))
-}
-
-// constants are the strings that are constants of a Go file.
-func constants(t *testing.T, file string) map[string]string {
-	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts := make(map[string]string)
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok {
-			for i, value := range spec.Values {
-				if literal, ok := value.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-					texts[spec.Names[i].Name], _ = strconv.Unquote(literal.Value) // it was parsed
-				}
-			}
-		}
-		return true
-	})
-	return texts
+	return parseInstalled(t, text)
 }
 
 // byK3s is what k3s installs, with the file of hosts that it keeps itself.

@@ -31,6 +31,8 @@ const scenarioDir = "../../testdata/scenarios"
 
 // notForAPI are the scenarios that no API server can show, and why.
 var notForAPI = map[string]string{
+	"multicluster.txtar":        "the API server has no CustomResourceDefinition of ServiceImports",
+	"external.txtar":            "the API server has no CustomResourceDefinitions of the Gateway API",
 	"manifests-broken.txtar":    "it is about broken files",
 	"transfer.txtar":            "it lists all records, and an API server has a Service of its own",
 	"manifests-endpoints.txtar": "a controller mirrors Endpoints, by other rules than the manifest source, which has none beside it",

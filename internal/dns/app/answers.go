@@ -19,6 +19,7 @@ import (
 	"portolan.dev/portolan/internal/dns/filter"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/respond"
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/dns/transfer"
@@ -32,6 +33,7 @@ type answers struct {
 	roots     []*x509.CertPool   // see rootsOf
 	compiler  *kubezone.Compiler // nil if the zones are not compiled in this process
 	db        *zone.DB
+	local     *localzone.Zones   // nil if the zones are not compiled in this process
 	upstreams *forward.Forwarder // nil if nothing is forwarded
 	cache     *cache.Cache
 	forwarded forwardSettings
@@ -40,6 +42,7 @@ type answers struct {
 	transfer  *transfer.Sender // nil when zones are not transferred
 	stats     *respond.Stats
 	responder *respond.Responder
+	views     []*respond.Responder // of the settings' views, in their order
 	// wiring is the responder's configuration.
 	wiring respond.Config
 }
@@ -80,6 +83,13 @@ func (d *DNS) newAnswers(cfg config.Config, serial uint32, before *answers) (*an
 	}
 	d.identify(cfg.DNS, a)
 	a.responder, err = respond.New(a.wiring)
+	for i := range compiled.DNS.Views {
+		view, failed := respond.New(compiled.DNS.Views[i].Config(a.wiring))
+		if failed != nil {
+			return nil, failed
+		}
+		a.views = append(a.views, view)
+	}
 	return a, err
 }
 
@@ -167,6 +177,9 @@ func (a *answers) run(ctx context.Context, log *slog.Logger) {
 	if a.filter != nil {
 		wg.Go(func() { _ = a.filter.Run(ctx, log) })
 	}
+	if a.local != nil {
+		wg.Go(func() { _ = a.local.Run(ctx, log, a.db, a.notifySecondaries) }) // ends with ctx
+	}
 	if a.transfer != nil {
 		wg.Go(func() {
 			if err := a.transfer.Run(ctx, log); ctx.Err() == nil {
@@ -176,12 +189,20 @@ func (a *answers) run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
+// notifySecondaries has secondaries notified of a change of the zones.
+func (a *answers) notifySecondaries() {
+	if a.transfer != nil {
+		a.transfer.Changed()
+	}
+}
+
 // worker answers queries from the current answers.
 type worker struct {
 	dns  *DNS
 	seat int
 	of   *answers
 	*respond.Worker
+	views []*respond.Worker // of the views, in their order
 }
 
 func (d *DNS) newWorker(seat int) dnsserver.Answerer { return &worker{dns: d, seat: seat} }
@@ -189,11 +210,34 @@ func (d *DNS) newWorker(seat int) dnsserver.Answerer { return &worker{dns: d, se
 // Respond answers one query. See respond.Worker.
 func (w *worker) Respond(packet []byte, client respond.Client, buf []byte) ([]byte, dnsserver.Deferred) {
 	if now := w.dns.current.Load(); now != w.of {
-		w.of, w.Worker = now, now.responder.NewWorker(w.seat)
+		w.use(now)
 	}
-	answer, deferred := w.Worker.Respond(packet, client, buf)
+	chosen := w.Worker
+	if len(w.views) > 0 {
+		chosen = w.viewOf(client)
+	}
+	answer, deferred := chosen.Respond(packet, client, buf)
 	if deferred == nil {
 		return answer, nil // a nil pointer in an interface is not nil
 	}
 	return nil, deferred
+}
+
+// use makes a the answers that w answers from.
+func (w *worker) use(a *answers) {
+	w.of, w.Worker, w.views = a, a.responder.NewWorker(w.seat), nil
+	for _, view := range a.views {
+		w.views = append(w.views, view.NewWorker(w.seat))
+	}
+}
+
+// viewOf returns the worker of the first view that has the client, or that of clients
+// without a view.
+func (w *worker) viewOf(client respond.Client) *respond.Worker {
+	for i := range w.of.settings.DNS.Views {
+		if w.of.settings.DNS.Views[i].Contains(client.Addr) {
+			return w.views[i]
+		}
+	}
+	return w.Worker
 }

@@ -10,7 +10,9 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
@@ -33,15 +35,42 @@ type compiledZones struct {
 func (c *compiledZones) prepare(a, before *answers) (err error) {
 	if before != nil && sameZones(a.settings, before.settings) {
 		a.settings.DNS.Zone.Instance = before.settings.DNS.Zone.Instance
-		a.compiler, a.db = before.compiler, before.db
-	} else {
-		if a.compiler, err = kubezone.New(a.settings.DNS.Zone); err != nil {
-			return err
-		}
-		if a.db, err = a.compiler.NewDB(); err != nil {
-			return err
+		a.compiler, a.db, a.local = before.compiler, before.db, before.local
+		return nil
+	}
+	if a.compiler, err = kubezone.New(a.settings.DNS.Zone); err != nil {
+		return err
+	}
+	return a.newDB(before)
+}
+
+// newDB makes the zones, with the content of the local ones.
+func (a *answers) newDB(before *answers) (err error) {
+	cfg := a.settings.DNS.LocalZones
+	if cfg.SOA, err = a.compiler.SOA(dnsname.Root); err != nil {
+		return err
+	}
+	var last *localzone.Zones
+	published := make(map[dnsname.Name]uint32) // serials
+	if before != nil {
+		last = before.local
+		for _, soa := range before.db.SOAs() {
+			published[soa.Zone] = soa.Serial
 		}
 	}
+	if a.local, err = localzone.New(cfg, last); err != nil {
+		return err
+	}
+	soas := a.local.SOAs()
+	for i := range soas {
+		if serial, ok := published[soas[i].Zone]; ok && after(serial, soas[i].Serial) {
+			soas[i].Serial = serial
+		}
+	}
+	if a.db, err = a.compiler.NewDB(soas...); err != nil {
+		return err
+	}
+	a.local.Publish(a.db)
 	return nil
 }
 
@@ -52,7 +81,8 @@ func sameZones(a, b *config.Compiled) bool {
 		zones.Between, zones.Serial, zones.Instance = nil, 0, ""
 		return zones
 	}
-	return a.DNS.Transfer.IsOn() == b.DNS.Transfer.IsOn() && reflect.DeepEqual(of(a), of(b))
+	return a.DNS.Transfer.IsOn() == b.DNS.Transfer.IsOn() && reflect.DeepEqual(of(a), of(b)) &&
+		reflect.DeepEqual(a.DNS.LocalZones, b.DNS.LocalZones)
 }
 
 // keep compiles changes of the model until ctx is done.
@@ -80,9 +110,7 @@ func (c *compiledZones) keep(ctx context.Context, a *answers, publish func()) er
 		missing := c.unloaded(a) // before the pass: further kinds may load during it
 		changed := a.compiler.Apply(c.dns.cfg.Store, c.feed, a.db)
 		publish()
-		if a.transfer != nil {
-			a.transfer.Changed()
-		}
+		a.notifySecondaries()
 		c.missing.Store(&missing)
 		if isComplete(missing) {
 			c.signal()
@@ -175,7 +203,7 @@ func (c *compiledZones) ready() (missing, remarks []string) {
 	for _, k := range *unloaded {
 		missing = append(missing, fmt.Sprintf("%ss are not loaded%s", k, because(c.dns.cfg.Problem(k))))
 	}
-	return missing, nil
+	return missing, c.dns.current.Load().local.Problems()
 }
 
 // because returns ": " and the problem, or "" if problem is nil.

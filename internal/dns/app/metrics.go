@@ -27,6 +27,7 @@ var (
 		"dns_ede_total", "Extended DNS Errors (RFC 8914) of answers, counted even if the client did not send EDNS.",
 		"code",
 	)
+	reasons  = metrics.Desc("dns_reasons_total", "Negative, refused and stale answers by their reason.", "reason")
 	searches = metrics.Desc(
 		"dns_searches_total",
 		"Queries resolved through a search path, by where the path came from (the name or an EDNS option).", "by",
@@ -176,7 +177,7 @@ func (c *collector) programmed(serviceKind string, d time.Duration) {
 // Describe sends the descriptions of all metrics.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requests, dropped, duration, requestSize, responseSize, ede, searches, serial, untold, limited,
+		requests, dropped, duration, requestSize, responseSize, ede, reasons, searches, serial, untold, limited,
 		cacheHits, cacheMisses, prefetches, cacheEntries, cacheSize, waiting, joined, refused,
 		upQueries, upReplies, upLate, upFailures, upForged, upUp, upOpened, upReused, upDuration, upRTT,
 		transfers, transferSize, notices, remembered, rememberedSize,
@@ -257,6 +258,9 @@ func collectDNS(ch chan<- prometheus.Metric, s *sums) {
 	for labels, n := range s.searches {
 		metrics.Counter(ch, searches, n, labels.By, labels.End)
 	}
+	for reason, n := range s.reasons {
+		metrics.Counter(ch, reasons, n, reason)
+	}
 	for code, n := range s.ede {
 		metrics.Counter(ch, ede, n, strconv.Itoa(int(code)))
 	}
@@ -272,6 +276,7 @@ type sums struct {
 	requests   map[respond.Requests]uint64 // by labels; the key's Count is 0
 	dropped    map[string]uint64
 	ede        map[uint16]uint64
+	reasons    map[string]uint64
 	searches   map[respond.Searches]uint64
 	histograms map[*prometheus.Desc]map[string]respond.Histogram
 }
@@ -279,6 +284,7 @@ type sums struct {
 func sumUp(all []respond.Counts) *sums {
 	s := &sums{
 		requests: make(map[respond.Requests]uint64), dropped: make(map[string]uint64), ede: make(map[uint16]uint64),
+		reasons:  make(map[string]uint64),
 		searches: make(map[respond.Searches]uint64), histograms: make(map[*prometheus.Desc]map[string]respond.Histogram),
 	}
 	for _, c := range all {
@@ -289,6 +295,9 @@ func sumUp(all []respond.Counts) *sums {
 		}
 		for proto, n := range c.Dropped {
 			s.dropped[proto] += n
+		}
+		for reason, n := range c.Reasons {
+			s.reasons[reason] += n
 		}
 		for code, n := range c.EDE {
 			s.ede[code] += n

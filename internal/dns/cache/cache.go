@@ -7,6 +7,7 @@
 package cache
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
@@ -280,6 +282,60 @@ func (c *Cache) set(q Key, t dnswire.Type, e *Entry) {
 // keep returns a copy of the parts of q, with type t.
 func keep(q Key, t dnswire.Type) question {
 	return question{string(q.Name), string(q.Search), t, q.bits()}
+}
+
+// Listed describes an entry for people.
+type Listed struct {
+	Name string // with its closing dot
+	// Type is the type of the question, or ANY for a denial of the name.
+	Type  string
+	RCode string // "" without a reply
+	// Records is the number of records in the answer.
+	Records int
+	// TTL is what is left of it; negative for a stale reply.
+	TTL    time.Duration
+	Failed string // why the last query failed, "" if it did not
+}
+
+// List returns the entries, sorted by name and type.
+func (c *Cache) List(now time.Time) (all []Listed) {
+	if c.entries == nil {
+		return nil
+	}
+	for _, e := range c.entries.All() {
+		name, _, err := dnsname.FromWire(append([]byte(e.name), 0))
+		if err != nil {
+			continue // the name of a malformed query
+		}
+		l := Listed{Name: name.String(), Type: e.qtype.String()}
+		if e.qtype == anyType {
+			l.Type = dnswire.TypeANY.String()
+		}
+		if e.Reply != nil {
+			l.RCode, l.TTL = e.Reply.RCode.String(), e.life-e.age(now)
+			l.Records = e.Reply.Count(dnswire.Answer)
+		}
+		if e.Failure != nil {
+			l.Failed = e.Failure.Text
+		}
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(a, b Listed) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type)) })
+	return all
+}
+
+// Flush removes the entries for a name and for all names below it, and returns how many.
+func (c *Cache) Flush(name dnsname.Name) (n int) {
+	if c.entries == nil {
+		return 0
+	}
+	for key, e := range c.entries.All() {
+		if name.Contains([]byte(e.name)) {
+			c.entries.Invalidate(key)
+			n++
+		}
+	}
+	return n
 }
 
 // weightLimit is the largest weight that the library supports.

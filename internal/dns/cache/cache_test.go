@@ -405,3 +405,36 @@ func TestFailuresWithSubnet(t *testing.T) {
 		}
 	}
 }
+
+// TestListAndFlush verifies that all entries are listed with their state, and that a name is
+// removed with all names below it.
+func TestListAndFlush(t *testing.T) {
+	t.Parallel()
+	c := newCache(t, nil)
+	for _, name := range []string{"www.example.", "a.b.example.", "other.test."} {
+		c.Put(question(name, dnswire.TypeA), reply(t, name, dns.RcodeSuccess, name+" 60 A 192.0.2.1"), cache.Terms{}, start)
+	}
+	c.Fail(question("broken.test.", dnswire.TypeA), &cache.Failure{Text: "no answer"}, start)
+	var got []string
+	for _, l := range c.List(after(10 * second)) {
+		got = append(got, fmt.Sprintf("%s %s %s %d %s %s", l.Name, l.Type, l.RCode, l.Records, l.TTL, l.Failed))
+	}
+	want := []string{
+		"a.b.example. A NOERROR 1 50s ", "broken.test. A  0 0s no answer", "other.test. A NOERROR 1 50s ",
+		"www.example. A NOERROR 1 50s ",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("List() = %q, want %q", got, want)
+	}
+	for _, step := range []struct {
+		name        string
+		gone, stays int
+	}{{"nothing.example", 0, 4}, {"b.example", 1, 3}, {"example", 1, 2}, {"EXAMPLE", 0, 2}, {".", 2, 0}} {
+		if n := c.Flush(dnsname.MustParse(step.name)); n != step.gone || len(c.List(start)) != step.stays {
+			t.Errorf("Flush(%s) = %d, and %d stay; want %d and %d", step.name, n, len(c.List(start)), step.gone, step.stays)
+		}
+	}
+	if off := newCache(t, func(cfg *cache.Config) { cfg.Size = 0 }); off.List(start) != nil || off.Flush(dnsname.MustParse(".")) != 0 {
+		t.Error("a cache that is off has entries")
+	}
+}

@@ -36,6 +36,7 @@ const (
 	TypeAAAA  = Type(dns.TypeAAAA)
 	TypeSRV   = Type(dns.TypeSRV)
 	TypeOPT   = Type(dns.TypeOPT)
+	TypeDS    = Type(dns.TypeDS)
 	TypeRRSIG = Type(dns.TypeRRSIG)
 	TypeIXFR  = Type(dns.TypeIXFR)
 	TypeAXFR  = Type(dns.TypeAXFR)

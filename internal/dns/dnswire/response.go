@@ -147,8 +147,16 @@ func (r *Response) addNames(s Section, owner uint16, wire []byte) (whole bool) {
 	return true
 }
 
+// AddDenial adds soa to the authority section and reports whether it fit. Its TTL is
+// at most MINIMUM (RFC 2308, section 3).
+func (r *Response) AddDenial(soa *SOA) bool {
+	return r.addSOA(Authority, soa, min(soa.TTL, soa.Minimum))
+}
+
 // AddSOA adds soa with its own TTL and reports whether it fit.
-func (r *Response) AddSOA(s Section, soa *SOA) bool {
+func (r *Response) AddSOA(s Section, soa *SOA) bool { return r.addSOA(s, soa, soa.TTL) }
+
+func (r *Response) addSOA(s Section, soa *SOA, ttl uint32) bool {
 	zone := r.compress([]byte(soa.Zone.WireLabels()))
 	mname := r.compress([]byte(soa.MName.WireLabels()))
 	rname := r.compress([]byte(soa.RName.WireLabels()))
@@ -161,7 +169,7 @@ func (r *Response) AddSOA(s Section, soa *SOA) bool {
 	r.appendName(zone)
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(TypeSOA))
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(ClassIN))
-	r.buf = binary.BigEndian.AppendUint32(r.buf, soa.TTL)
+	r.buf = binary.BigEndian.AppendUint32(r.buf, ttl)
 	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(dataLen))
 	r.appendName(mname)
 	r.appendName(rname)
@@ -272,6 +280,20 @@ func (r *Response) AddGlue(set RRset, target []byte, at int) (whole bool) {
 	r.owner = owner
 	return whole
 }
+
+// AddReferral adds the NS records of a name to the authority section: the part of
+// the question's name that begins at offset cut. It adds as many whole records as
+// fit and reports whether all did.
+func (r *Response) AddReferral(set RRset, cut int) (whole bool) {
+	owner := r.owner
+	r.owner = questionPointer + uint16(cut)
+	whole = r.AddRRset(Authority, set, 0)
+	r.owner = owner
+	return whole
+}
+
+// AddOwned is AddGlue for an owner that is nowhere in the message.
+func (r *Response) AddOwned(set RRset, owner []byte) (whole bool) { return r.addSpelledOut(set, owner) }
 
 // addSpelledOut adds set to the additional section with an uncompressed owner,
 // if it fits as a whole.

@@ -183,6 +183,19 @@ func (s RRset) Target() []byte {
 	return s.wire[recordFixed : recordLen(s.wire)-1]
 }
 
+// Targets yields the name in the RDATA of each record of a CNAME, NS or PTR RRset,
+// in wire form without the closing zero octet; none of other types.
+func (s RRset) Targets(yield func([]byte) bool) {
+	if !holdsName(s.Type) {
+		return
+	}
+	for off := 0; off < len(s.wire); off += recordLen(s.wire[off:]) {
+		if !yield(s.wire[off+recordFixed : off+recordLen(s.wire[off:])-1]) {
+			return
+		}
+	}
+}
+
 // recordLen returns the length of the RRset's record at the start of b.
 func recordLen(b []byte) int {
 	return recordFixed + int(binary.BigEndian.Uint16(b[10:]))

@@ -90,7 +90,8 @@ func parseLines(lines []string) (*list, error) {
 
 // Empty reports whether the configuration filters nothing.
 func (c *Config) Empty() bool {
-	return len(c.Access)+len(c.Rewrites)+len(c.Block.Names)+len(c.Block.Files)+len(c.Hosts.Lines)+len(c.Hosts.Files) == 0
+	return len(c.Access)+len(c.Rewrites)+len(c.Suppress)+
+		len(c.Block.Names)+len(c.Block.Files)+len(c.Hosts.Lines)+len(c.Hosts.Files) == 0
 }
 
 // pollInterval is the interval at which files are checked for changes.

@@ -4,6 +4,7 @@
 // files.
 //
 //	query -> Access -> Rewrite -> Blocked -> Host -> (resolve) -> RateLimiter -> response
+//	                                                   └-> Suppresses -> (forward)
 //
 // Host files have the format of hosts(5), see the Linux man-pages. Block lists
 // have one name per line, or the format of hosts(5). Files are read again when
@@ -21,12 +22,21 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 )
 
+// Suppression has names outside the zones served here answered as if they had no
+// records of some types. A query must match Types, Clients and Names.
+type Suppression struct {
+	Types   []dnswire.Type
+	Clients []netip.Prefix // all clients if empty
+	Names   []dnsname.Name // includes all names below; all names if empty
+}
+
 // Config configures a Filter. The zero value lets every query pass.
 type Config struct {
 	// Access holds the access rules. The first rule that matches a query
 	// decides; a query that no rule matches is allowed.
 	Access   []AccessRule
 	Rewrites []Rewrite
+	Suppress []Suppression
 	Block    Blocklist
 	Hosts    Hosts
 }
@@ -110,10 +120,28 @@ func (r *Filter) Access(client netip.Addr, name []byte) Action {
 }
 
 func (a *AccessRule) matches(client netip.Addr, name []byte) bool {
+	return matches(a.Clients, a.Names, client, name)
+}
+
+// matches reports whether one of the prefixes contains the client, and one of the
+// names contains name. Empty lists contain all.
+func matches(clients []netip.Prefix, names []dnsname.Name, client netip.Addr, name []byte) bool {
 	isClient := func(p netip.Prefix) bool { return p.Contains(client) }
 	holds := func(n dnsname.Name) bool { return n.Contains(name) }
-	return (len(a.Clients) == 0 || slices.ContainsFunc(a.Clients, isClient)) &&
-		(len(a.Names) == 0 || slices.ContainsFunc(a.Names, holds))
+	return (len(clients) == 0 || slices.ContainsFunc(clients, isClient)) &&
+		(len(names) == 0 || slices.ContainsFunc(names, holds))
+}
+
+// Suppresses reports whether name, which is outside the zones served here, has no
+// records of type t for client.
+func (r *Filter) Suppresses(client netip.Addr, name []byte, t dnswire.Type) bool {
+	for i := range r.cfg.Suppress {
+		s := &r.cfg.Suppress[i]
+		if slices.Contains(s.Types, t) && matches(s.Clients, s.Names, client, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // Rewrite returns the name whose records answer a query for name, and whether a

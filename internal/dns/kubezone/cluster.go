@@ -36,6 +36,11 @@ func (p *pass) compileAll() {
 		pods := slices.Collect(p.Pods())
 		parallel.EachBy(len(passes), len(pods), func(worker, i int) { passes[worker].compilePod(pods[i].Key) })
 	}
+	if p.isMulticluster() {
+		for s := range cluster.ServiceImports.All(p.View) {
+			p.compileServiceImport(s.Key)
+		}
+	}
 	for _, other := range passes[1:] {
 		made := other.finish()
 		p.changes.Subtrees = append(p.changes.Subtrees, made.Subtrees...)
@@ -52,6 +57,8 @@ func (p *pass) exists(ch cluster.Ref) bool {
 		return p.Service(ch.Key) != nil
 	case cluster.KindPod:
 		return p.Pod(ch.Key) != nil
+	case cluster.KindServiceImport:
+		return cluster.ServiceImports.Get(p.View, ch.Key) != nil
 	case cluster.KindEndpointSlice, cluster.KindNode:
 	}
 	return false
@@ -86,6 +93,15 @@ func (p *pass) compileCluster() {
 				m.Stale = p.staleMetadata(p.podKinds)
 			}
 			p.putMetadata(n, m)
+		}
+	}
+	if p.isMulticluster() {
+		p.compileMulticluster(primary)
+	}
+	for _, z := range p.cfg.External.Zones {
+		p.compileHost(z)
+		if server, ok := below(z, nameServer...); ok {
+			p.compileHost(server)
 		}
 	}
 	for _, z := range p.reverse {
@@ -171,6 +187,9 @@ func (p *pass) compileNamespace(name string) {
 			}
 			p.putMetadata(n, m)
 		}
+	}
+	if p.isMulticluster() {
+		p.compileImportNamespace(name)
 	}
 }
 

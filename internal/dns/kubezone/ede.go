@@ -9,17 +9,18 @@ import (
 
 // Extended DNS Errors in negative answers (docs/dns-answers.md, "Negative answers").
 var (
-	noNamespace   = otherEDE("no such Namespace")
-	noService     = otherEDE("no such Service in this Namespace")
-	noPort        = otherEDE("this Service has no such named port, or not for this protocol")
-	noEndpoint    = otherEDE("no ready endpoint of this Service has that hostname or address")
-	noAddress     = otherEDE("no address was assigned to this Service")
-	noEndpoints   = otherEDE("this Service has no endpoints")
-	targetAddress = otherEDE("the target of this ExternalName Service is an address, not a name")
-	targetInvalid = otherEDE("the target of this ExternalName Service is not a domain name")
-	noPod         = otherEDE("no running Pod in this Namespace has that address")
-	noPodAddress  = otherEDE("pod names are addresses with dashes")
-	podsDisabled  = otherEDE("pod records are off")
+	noNamespace   = otherEDE(zone.NoNamespace, "no such Namespace")
+	noService     = otherEDE(zone.NoService, "no such Service in this Namespace")
+	noImport      = otherEDE(zone.NoService, "no such ServiceImport in this Namespace")
+	noPort        = otherEDE(zone.NoPort, "this Service has no such named port, or not for this protocol")
+	noEndpoint    = otherEDE(zone.NoEndpoint, "no ready endpoint of this Service has that hostname or address")
+	noAddress     = otherEDE(zone.NoAddress, "no address was assigned to this Service")
+	noEndpoints   = otherEDE(zone.NoEndpoints, "this Service has no endpoints")
+	targetAddress = otherEDE(zone.TargetAddress, "the target of this ExternalName Service is an address, not a name")
+	targetInvalid = otherEDE(zone.TargetInvalid, "the target of this ExternalName Service is not a domain name")
+	noPod         = otherEDE(zone.NoPod, "no running Pod in this Namespace has that address")
+	noPodAddress  = otherEDE(zone.NoPodAddress, "pod names are addresses with dashes")
+	podsDisabled  = otherEDE(zone.PodsDisabled, "pod records are off")
 
 	recalled = &zone.Stale{
 		Found: &zone.EDE{
@@ -43,13 +44,15 @@ var (
 	notLoaded = &zone.EDE{Code: dnswire.EDENotReady, Text: "the cluster's objects are not loaded yet", Pending: true}
 )
 
-func otherEDE(text string) *zone.EDE { return &zone.EDE{Code: dnswire.EDEOther, Text: text} }
+func otherEDE(reason zone.Reason, text string) *zone.EDE {
+	return &zone.EDE{Code: dnswire.EDEOther, Text: text, Reason: reason}
+}
 
 // noneReadyEDEs has the error for each small number of endpoints, so that Services share
 // them.
 var noneReadyEDEs = func() (notes [100]*zone.EDE) {
 	notes[0] = noEndpoints
-	notes[1] = otherEDE("this Service has 1 endpoint and it is not ready")
+	notes[1] = otherEDE(zone.NoneReady, "this Service has 1 endpoint and it is not ready")
 	for n := 2; n < len(notes); n++ {
 		notes[n] = newNoneReady(n)
 	}
@@ -57,7 +60,7 @@ var noneReadyEDEs = func() (notes [100]*zone.EDE) {
 }()
 
 func newNoneReady(endpoints int) *zone.EDE {
-	return otherEDE(fmt.Sprintf("this Service has %d endpoints and none is ready", endpoints))
+	return otherEDE(zone.NoneReady, fmt.Sprintf("this Service has %d endpoints and none is ready", endpoints))
 }
 
 // noneReadyEDE returns the error for a Service with that many endpoints, none of them

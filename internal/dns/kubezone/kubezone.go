@@ -60,6 +60,12 @@ type Config struct {
 	// cover them have their own SOA; without ranges there are only in-addr.arpa and
 	// ip6.arpa.
 	ReverseRanges []netip.Prefix
+	// Multicluster is the domain of ServiceImports, such as clusterset.local; the root
+	// turns it off.
+	Multicluster dnsname.Name
+	// External are the names of Services, Ingresses and Gateways for clients outside the
+	// cluster.
+	External External
 	// Between, unless nil, is called before each subtree that a pass compiles, while the
 	// zone is not being changed. It must not use the Store.
 	Between func()
@@ -77,8 +83,9 @@ type Compiler struct {
 	cfg      Config
 	reverse  []dnsname.Name
 	passPool sync.Pool // of *pass
-	// kinds of objects that names under svc.Z, under pod.Z, and reverse names depend on
-	serviceKinds, podKinds, reverseKinds []cluster.Kind
+	// kinds of objects that names under svc.Z, under pod.Z, under svc.M, and reverse names
+	// depend on
+	serviceKinds, podKinds, importKinds, externalKinds, reverseKinds []cluster.Kind
 }
 
 // Errors that New returns, wrapped.
@@ -113,6 +120,11 @@ func New(cfg Config) (*Compiler, error) {
 	default:
 		return nil, fmt.Errorf("pod mode %q: %w", cfg.Pods, ErrPodMode)
 	}
+	if c.isMulticluster() {
+		c.importKinds = []cluster.Kind{cluster.KindNamespace, cluster.KindServiceImport, cluster.KindEndpointSlice}
+		c.reverseKinds = append(c.reverseKinds, cluster.KindServiceImport)
+	}
+	c.externalKinds = cfg.External.kinds()
 	c.reverse = []dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}
 	for _, r := range cfg.ReverseRanges {
 		zones, err := dnsname.ReverseZones(r)
@@ -128,18 +140,42 @@ func New(cfg Config) (*Compiler, error) {
 	return c, nil
 }
 
+// Apexes returns the apexes of the Compiler's zones.
+func (c *Compiler) Apexes() []dnsname.Name {
+	all := slices.Clone(c.cfg.Zones)
+	if c.isMulticluster() {
+		all = append(all, c.cfg.Multicluster)
+	}
+	return slices.Concat(all, c.cfg.External.Zones, c.reverse)
+}
+
+func (c *Compiler) isMulticluster() bool { return !c.cfg.Multicluster.IsRoot() }
+
 // Kinds returns the kinds of objects that the zones are compiled from.
-func (c *Compiler) Kinds() []cluster.Kind { return slices.Clone(c.reverseKinds) }
+func (c *Compiler) Kinds() []cluster.Kind {
+	all := slices.Clone(c.reverseKinds)
+	for _, k := range c.externalKinds {
+		if !slices.Contains(all, k) {
+			all = append(all, k)
+		}
+	}
+	return all
+}
 
 func (c *Compiler) checkZones() error {
 	if len(c.cfg.Zones) == 0 {
 		return ErrNoZone
 	}
-	for i, z := range c.cfg.Zones {
+	zones := slices.Clone(c.cfg.Zones)
+	if c.isMulticluster() {
+		zones = append(zones, c.cfg.Multicluster)
+	}
+	zones = append(zones, c.cfg.External.Zones...)
+	for i, z := range zones {
 		if z.IsRoot() {
 			return ErrRootZone
 		}
-		others := append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, c.cfg.Zones[:i]...)
+		others := append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, zones[:i]...)
 		for _, o := range others {
 			if z.IsSubdomainOf(o) || o.IsSubdomainOf(z) {
 				return fmt.Errorf("zones %s and %s: %w", o, z, ErrOverlap)
@@ -160,31 +196,40 @@ const (
 // SOA returns the SOA record of a zone. It returns an error if the cluster domain is too
 // long for the names in it.
 func (c *Compiler) SOA(apex dnsname.Name) (dnswire.SOA, error) {
-	mname, err := dnsname.MustParse("ns.dns").Under(c.cfg.Zones[0])
+	primary := c.cfg.Zones[0]
+	if slices.Contains(c.cfg.External.Zones, apex) {
+		primary = apex // clients outside can't ask for the cluster's names
+	}
+	mname, err := dnsname.MustParse("ns.dns").Under(primary)
 	if err == nil && c.cfg.Instance != "" {
 		mname, err = mname.Child(c.cfg.Instance)
 	}
 	if err != nil {
 		return dnswire.SOA{}, err
 	}
-	rname, err := c.cfg.Zones[0].Child("hostmaster")
+	rname, err := primary.Child("hostmaster")
 	return dnswire.SOA{
 		Zone: apex, MName: mname, RName: rname, TTL: c.cfg.TTL, Serial: c.cfg.Serial,
 		Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minimum: c.cfg.TTL,
 	}, err
 }
 
-// NewDB returns the Compiler's zones in the state in which no kind is loaded.
-func (c *Compiler) NewDB() (*zone.DB, error) {
+// NewDB returns the Compiler's zones in the state in which no kind is loaded, and
+// general zones, which have only the given SOAs.
+func (c *Compiler) NewDB(general ...dnswire.SOA) (*zone.DB, error) {
 	var soas []dnswire.SOA
-	for _, apex := range slices.Concat(c.cfg.Zones, c.reverse) {
+	for _, apex := range c.Apexes() {
 		soa, err := c.SOA(apex)
 		if err != nil {
 			return nil, err
 		}
-		soas = append(soas, soa)
+		if slices.Contains(c.cfg.External.Zones, apex) {
+			general = append(slices.Clip(general), soa)
+		} else {
+			soas = append(soas, soa)
+		}
 	}
-	db, err := zone.New(soas...)
+	db, err := zone.NewWithGeneral(soas, general)
 	if err != nil {
 		return nil, err
 	}
@@ -219,6 +264,9 @@ func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Change
 	if changed.Everything || changed.Freshness || dnsService {
 		p.compileCluster()
 	}
+	if len(c.cfg.External.Zones) > 0 {
+		p.compileHosts(changed)
+	}
 	for ch := range changed.Objects {
 		if changed.Everything && p.exists(ch) {
 			continue
@@ -230,6 +278,9 @@ func (c *Compiler) Compile(v *cluster.View, changed cluster.Changes) zone.Change
 			p.compileService(ch.Key)
 		case cluster.KindPod:
 			p.compilePod(ch.Key)
+		case cluster.KindServiceImport:
+			p.compileServiceImport(ch.Key)
+		case cluster.KindIngress, cluster.KindGateway, cluster.KindHTTPRoute: // see compileHosts
 		case cluster.KindEndpointSlice, cluster.KindNode:
 		}
 	}

@@ -20,6 +20,8 @@ const (
 	tierHeadless
 	tierEndpoint
 	tierPod
+	tierImport
+	tierImportEndpoint
 )
 
 // pass compiles changed objects one after another and reuses its memory for the next

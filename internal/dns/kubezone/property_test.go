@@ -135,6 +135,15 @@ func (r *randomCluster) config() kubezone.Config {
 		cfg.Zones = append(cfg.Zones, dnsname.MustParse("corp.example"))
 	}
 	if r.IntN(3) == 0 {
+		cfg.Multicluster = dnsname.MustParse("clusterset.local")
+	}
+	if r.IntN(2) == 0 {
+		cfg.External = kubezone.External{
+			Zones:     []dnsname.Name{dnsname.MustParse("out.example"), dnsname.MustParse("two.example")},
+			Ingresses: r.IntN(2) == 0, Gateways: r.IntN(2) == 0, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
+		}
+	}
+	if r.IntN(3) == 0 {
 		cfg.ReverseRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	}
 	return cfg
@@ -149,7 +158,7 @@ func (r *randomCluster) addr() netip.Addr {
 }
 
 func (r *randomCluster) randomChange(tx *cluster.Tx) {
-	switch r.IntN(11) {
+	switch r.IntN(18) {
 	case 0:
 		tx.Put(&cluster.Namespace{Name: pick(r, "a", "b")})
 	case 1:
@@ -167,6 +176,18 @@ func (r *randomCluster) randomChange(tx *cluster.Tx) {
 	case 9:
 		tx.Delete(cluster.KindPod, r.key())
 	case 10:
+		tx.Put(&cluster.ServiceImport{Key: r.key(), Headless: r.IntN(2) == 0, IPs: r.addrs(), Ports: r.ports()})
+	case 11:
+		tx.Delete(cluster.KindServiceImport, r.key())
+	case 12, 13:
+		tx.Put(&cluster.Frontend{Kind: pick(r, cluster.KindIngress, cluster.KindGateway), Key: r.key(), External: *r.external()})
+	case 14:
+		tx.Delete(pick(r, cluster.KindIngress, cluster.KindGateway), r.key())
+	case 15:
+		tx.Put(&cluster.Route{Key: r.key(), Hosts: r.hosts(), Gateways: []cluster.Key{r.key()}})
+	case 16:
+		tx.Delete(cluster.KindHTTPRoute, r.key())
+	case 17:
 		tx.SetFreshness(cluster.Live, pick(r, cluster.Kinds()...), pick(r, cluster.Kinds()...))
 	}
 }
@@ -179,6 +200,10 @@ func (r *randomCluster) deleteAll(tx *cluster.Tx) {
 			tx.Delete(cluster.KindService, key)
 			tx.Delete(cluster.KindEndpointSlice, key)
 			tx.Delete(cluster.KindPod, key)
+			tx.Delete(cluster.KindServiceImport, key)
+			tx.Delete(cluster.KindIngress, key)
+			tx.Delete(cluster.KindGateway, key)
+			tx.Delete(cluster.KindHTTPRoute, key)
 		}
 	}
 }
@@ -191,8 +216,27 @@ func (r *randomCluster) addrs() []netip.Addr {
 	return addrs
 }
 
+func (r *randomCluster) hosts() (hosts []string) {
+	for range r.IntN(3) {
+		hosts = append(hosts, pick(r, "x.out.example", "*.out.example", "one.two.example", "out.example", "y.two.example",
+			"ns.dns.out.example", "elsewhere.example", "_x.out.example", "not..a.name"))
+	}
+	return hosts
+}
+
+func (r *randomCluster) external() *cluster.External {
+	e := &cluster.External{Addresses: r.addrs(), Hosts: r.hosts()}
+	if r.IntN(3) == 0 {
+		e.Targets = []string{pick(r, "lb.example", "x.out.example", "not..a.name")}
+	}
+	return e
+}
+
 func (r *randomCluster) service() *cluster.Service {
 	s := &cluster.Service{Key: r.key(), Ports: r.ports(), PublishNotReady: r.IntN(4) == 0}
+	if r.IntN(3) == 0 {
+		s.External = r.external()
+	}
 	switch r.IntN(5) {
 	case 0:
 		s.ExternalName = pick(r, "example.com", "one.a.svc.cluster.local", "192.0.2.1", "not..a.name")
@@ -216,6 +260,9 @@ func (r *randomCluster) ports() []cluster.Port {
 
 func (r *randomCluster) slice() *cluster.EndpointSlice {
 	s := &cluster.EndpointSlice{Key: r.key(), Service: pick(r, "one", "two", "three", ""), AddressType: cluster.IPv4, Ports: r.ports()}
+	if r.IntN(3) == 0 {
+		s.Import, s.Cluster = pick(r, "one", "two"), pick(r, "", "east", "west", "no.label")
+	}
 	for range r.IntN(4) {
 		s.Endpoints = append(s.Endpoints, cluster.Endpoint{
 			Addr: r.addr(), Ready: r.IntN(3) > 0, Hostname: pick(r, "", "", "h-0", "h-1", "10-0-0-1", "fd00--1", "fd00-0--1"), Pod: pick(r, "", "pod-x", "pod.y"),

@@ -64,13 +64,18 @@ type secondaries struct {
 func newSecondaries(t *testing.T, db *zone.DB) *secondaries {
 	t.Helper()
 	c := new(secondaries)
+	var exact, general []dnswire.SOA
 	for _, soa := range db.SOAs() {
-		if soa.Zone != dnsname.ReverseIPv4 && soa.Zone != dnsname.ReverseIPv6 {
-			c.soas = append(c.soas, soa)
+		switch {
+		case db.IsGeneral(soa.Zone):
+			general = append(general, soa)
+		case soa.Zone != dnsname.ReverseIPv4 && soa.Zone != dnsname.ReverseIPv6:
+			exact = append(exact, soa)
 		}
 	}
+	c.soas = slices.Concat(exact, general)
 	var err error
-	if c.db, err = zone.New(c.soas...); err != nil {
+	if c.db, err = zone.NewWithGeneral(exact, general); err != nil {
 		t.Fatal(err)
 	}
 	for _, soa := range c.soas {

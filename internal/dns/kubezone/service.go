@@ -185,11 +185,7 @@ func (sc *serviceCompiler) addPorts(ports []cluster.Port, target []byte) {
 		if p.Number == 0 && sc.Headless {
 			continue
 		}
-		rdata := dnswire.AppendSRV(sc.rdata[:0], srvPriority, srvWeight, p.Number, target)
-		sc.Add(dnswire.TypeSRV, rdata)
-		if p.Name != "" {
-			sc.Add(dnswire.TypeSRV, rdata, "_"+p.Name, "_"+string(p.Protocol))
-		}
+		sc.addSRV(*p, target)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 // Config configures a Log.
@@ -83,6 +84,7 @@ type line struct {
 	name    string
 	qtype   dnswire.Type
 	rcode   dnswire.RCode
+	ede     *zone.EDE
 	octets  int
 	elapsed time.Duration
 }
@@ -95,7 +97,7 @@ func (l *Log) Observe(o *respond.Observation) {
 		if err == nil {
 			l.count(offer(l.lines, &line{
 				o.Client.AddrPort(), o.Client.Transport.String(), name.String(),
-				o.QType, o.RCode, len(o.Answer), o.Elapsed,
+				o.QType, o.RCode, o.EDE, len(o.Answer), o.Elapsed,
 			}))
 		}
 	}
@@ -180,6 +182,12 @@ func (l *Log) start(ctx context.Context, wg *sync.WaitGroup, to *collector, log 
 }
 
 func (n *line) log(log *slog.Logger) {
-	log.Info("query", "client", n.client, "proto", n.proto, "qname", n.name, "qtype", n.qtype,
-		"rcode", n.rcode, "octets", n.octets, "elapsed", n.elapsed)
+	attrs := []any{
+		"client", n.client, "proto", n.proto, "qname", n.name, "qtype", n.qtype, "rcode", n.rcode, "octets", n.octets,
+		"elapsed", n.elapsed,
+	}
+	if n.ede != nil {
+		attrs = append(attrs, "reason", n.ede.Why().String(), "why", n.ede.Text)
+	}
+	log.Info("query", attrs...)
 }

@@ -71,6 +71,20 @@ func (c Config) String() string {
 // option names that are empty or contain a colon. Lengths are not checked;
 // Parse ignores what exceeds MaxLine and MaxSize.
 func (c Config) AppendTo(b []byte) []byte {
+	b = c.appendNameservers(b)
+	b = appendLine(b, "search", slices.Values(c.Searches))
+	return appendLine(b, "options", c.optionWords())
+}
+
+// RuntimeText returns c in the layout that containerd and CRI-O write into Pods: the
+// search line comes first.
+func (c Config) RuntimeText() string {
+	b := appendLine(nil, "search", slices.Values(c.Searches))
+	return string(appendLine(c.appendNameservers(b), "options", c.optionWords()))
+}
+
+// appendNameservers appends a line for each nameserver that can be written.
+func (c Config) appendNameservers(b []byte) []byte {
 	for _, addr := range c.Nameservers {
 		if !addr.IsValid() || addr.Zone() != "" && !isWord(addr.Zone()) {
 			continue
@@ -79,8 +93,7 @@ func (c Config) AppendTo(b []byte) []byte {
 		b = addr.AppendTo(b)
 		b = append(b, '\n')
 	}
-	b = appendLine(b, "search", slices.Values(c.Searches))
-	return appendLine(b, "options", c.optionWords())
+	return b
 }
 
 // appendLine appends one line of keyword and words, or nothing if none of the

@@ -98,7 +98,7 @@ func (w *Worker) probeType(x *exchange, name []byte, t dnswire.Type) (p probed) 
 		case zone.Alias:
 			name = a.RRset.Target()
 			continue
-		case zone.Found, zone.Authority:
+		case zone.Found, zone.Authority, zone.Referral:
 			p.finding = found
 		case zone.NoData:
 			w.searcher.noteDenial(&a)
@@ -146,6 +146,9 @@ func (s *searcher) noteDenial(a *zone.Answer) {
 // type. Where aliases lead to a name served here, or to one that the upstream did
 // not look up, next is that name.
 func (w *Worker) probeUpstream(x *exchange, name []byte, t dnswire.Type) (p probed, next []byte) {
+	if w.suppresses(x, name, t) {
+		return probed{finding: noData}, nil
+	}
 	key, v, done := w.upstreamKey(x, &chain{name: name}, t)
 	if done {
 		return probed{finding: invalid, verdict: v}, nil

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 // Observer receives queries and their answers; *querylog.Log is one. It must not
@@ -17,11 +18,21 @@ type Observation struct {
 	Answer []byte // nil without one, or when it is several messages
 	// QName, in lower-case wire form without the root's closing zero octet, and
 	// QType are those of the question; RCode is the answer's.
-	QName   []byte
-	QType   dnswire.Type
-	RCode   dnswire.RCode
+	QName []byte
+	QType dnswire.Type
+	RCode dnswire.RCode
+	// EDE is the reason of the answer; nil without one.
+	EDE     *zone.EDE
 	Began   time.Time
 	Elapsed time.Duration
+}
+
+// reason returns why the answer is negative or stale, nil if it is neither.
+func (v *verdict) reason() *zone.EDE {
+	if v.ede != nil {
+		return v.ede
+	}
+	return v.stale
 }
 
 // record counts a query and its answer, and shows them to the Observer.
@@ -33,7 +44,7 @@ func (w *Worker) record(x *exchange, v *verdict, answer []byte) {
 	if w.cfg.Observer != nil && v.outcome != dropped {
 		w.cfg.Observer.Observe(&Observation{
 			Client: x.client, Query: x.packet, Answer: answer, QName: x.query.QName(), QType: x.query.Type,
-			RCode: rcodes[v.outcome], Began: x.start, Elapsed: elapsed,
+			RCode: rcodes[v.outcome], EDE: v.reason(), Began: x.start, Elapsed: elapsed,
 		})
 	}
 }

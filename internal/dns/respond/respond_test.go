@@ -14,6 +14,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/dns/zone"
 )
@@ -124,6 +125,57 @@ func TestRespondAllocatesNothing(t *testing.T) {
 			if allocs != 0 {
 				t.Errorf("%s (UDP size %d): %v allocations, want 0", claim, q.UDPSize, allocs)
 			}
+		}
+	}
+}
+
+// TestGeneralZonesAllocateNothing checks the answers of zones with wildcards and
+// delegations.
+func TestGeneralZonesAllocateNothing(t *testing.T) {
+	apex := dnsname.MustParse("corp.example")
+	local, err := localzone.New(localzone.Config{
+		Sources: []localzone.Source{{Apex: apex, Text: `
+@ SOA ns admin 1 2 3 4 5
+www A 192.0.2.1
+alias CNAME www
+*.apps A 192.0.2.2
+*.links CNAME www
+lab NS ns.lab
+ns.lab A 192.0.2.3
+_x._tcp SRV 0 0 80 www
+`}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := zone.NewWithGeneral(nil, local.SOAs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	local.Publish(db)
+	whole := respond.Config{Data: db}
+	view := respond.View{Zones: []dnsname.Name{apex}}
+	for claim, cfg := range map[string]respond.Config{"the whole": whole, "a view": view.Config(whole)} {
+		t.Run(claim, func(t *testing.T) { wantNoAllocations(t, newWorker(t, cfg)) })
+	}
+}
+
+func wantNoAllocations(t *testing.T, worker *respond.Worker) {
+	t.Helper()
+	buf := make([]byte, 0, dnswire.MaxMessage)
+	for name, want := range map[string]dnswire.RCode{
+		"www": dnswire.NoError, "alias": dnswire.NoError, "x.apps": dnswire.NoError, "x.links": dnswire.NoError,
+		"x.lab": dnswire.NoError, "none": dnswire.NXDomain, "x.none": dnswire.NXDomain, "apps": dnswire.NoError,
+	} {
+		packet := query(t, dnswire.QuerySpec{Name: name + ".corp.example", Type: dnswire.TypeA})
+		allocs := testing.AllocsPerRun(100, func() {
+			answer, _ := worker.Respond(packet, client, buf)
+			if got := dnswire.RCode(answer[3] & 0xf); got != want {
+				t.Errorf("Respond(%s) = %s, want %s", name, got, want)
+			}
+		})
+		if allocs != 0 {
+			t.Errorf("Respond(%s): %v allocations, want 0", name, allocs)
 		}
 	}
 }

@@ -135,7 +135,8 @@ func (w *Worker) rulesApply(x *exchange) bool {
 		}
 		_, renamed := w.cfg.Rules.Rewrite(name, w.rewritten[:])
 		_, exists := w.findLocal(name, x.query.Type)
-		if renamed || exists || w.cfg.Rules.Access(x.client.Addr, name) != filter.Allow {
+		if renamed || exists || w.cfg.Rules.Access(x.client.Addr, name) != filter.Allow ||
+			w.cfg.Rules.Suppresses(x.client.Addr, name, x.query.Type) {
 			return true
 		}
 	}

@@ -19,7 +19,9 @@ var (
 		Code: dnswire.EDENotAuthoritative,
 		Text: "the name is outside the zones served here, and the query does not ask for recursion",
 	}
-	endless = zone.EDE{Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long"}
+	endless = zone.EDE{
+		Code: dnswire.EDEOther, Text: "the aliases lead in a circle, or on for too long", Reason: zone.AliasLoop,
+	}
 )
 
 // solve answers a query of class IN: by a search, by a rule, or from the zones
@@ -121,10 +123,16 @@ func (w *Worker) conclude(x *exchange, c *chain, a *zone.Answer, steps int) verd
 	case zone.Authority:
 		v.truncated = !w.response.AddSOA(dnswire.Answer, a.SOA)
 	case zone.NoData:
-		v.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
+		v.truncated = !w.response.AddDenial(a.SOA)
 	case zone.NXDomain:
 		v.outcome = denied
-		v.truncated = !w.response.AddSOA(dnswire.Authority, a.SOA)
+		v.truncated = !w.response.AddDenial(a.SOA)
+	case zone.Referral:
+		v.authoritative = steps > 0
+		if steps == 0 {
+			v.truncated = !w.response.AddReferral(a.RRset, a.Cut)
+			w.addServers(a.RRset)
+		}
 	case zone.OutOfZone:
 		switch {
 		case steps > 0:
@@ -154,6 +162,16 @@ func (w *Worker) addFound(x *exchange, set dnswire.RRset) (whole bool) {
 		w.addGlue()
 	}
 	return true
+}
+
+// addServers writes the addresses of the name servers in a referral while they fit.
+func (w *Worker) addServers(set dnswire.RRset) {
+	for name := range set.Targets {
+		a, aaaa := w.cfg.Data.Addresses(&w.scratch, name)
+		if a.Count > 0 && !w.response.AddOwned(a, name) || aaaa.Count > 0 && !w.response.AddOwned(aaaa, name) {
+			return
+		}
+	}
 }
 
 // addGlue writes the addresses of SRV targets while they fit.

@@ -6,6 +6,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/zone"
 )
 
 // Stats counts queries and answers. Workers count in shards, so that they do
@@ -22,6 +23,7 @@ type shard struct {
 	requests []atomic.Uint64 // by series
 	dropped  [transports]atomic.Uint64
 	ede      [edeCodes]atomic.Uint64
+	reasons  [zone.Reasons]atomic.Uint64
 	searches [searchKinds][searchEnds]atomic.Uint64
 	duration [transports]histogram
 	query    [transports]histogram
@@ -101,6 +103,9 @@ func (w *Worker) count(x *exchange, v *verdict, answer int, elapsed time.Duratio
 	c.duration[t].observe(durationBuckets[:], uint64(elapsed))
 	if v.search != notSearched {
 		c.searches[v.search-searchByName][searchEnd(v.outcome)].Add(1)
+	}
+	if why := v.reason().Why(); why != zone.Implied {
+		c.reasons[why].Add(1)
 	}
 	if v.ede != nil {
 		c.ede[min(v.ede.Code, edeCodes-1)].Add(1)
@@ -190,6 +195,8 @@ type Counts struct {
 	Dropped map[string]uint64
 	// EDE are Extended DNS Errors, by code.
 	EDE map[uint16]uint64
+	// Reasons are those of negative and stale answers, by zone.Reason's text.
+	Reasons map[string]uint64
 	// Searches are queries whose names were searched for.
 	Searches []Searches
 	// Duration is the time from receiving a query to its answer, in seconds,
@@ -207,8 +214,13 @@ var (
 
 // Counts adds up the shards.
 func (s *Stats) Counts() Counts {
-	c := Counts{Dropped: make(map[string]uint64), EDE: make(map[uint16]uint64)}
+	c := Counts{Dropped: make(map[string]uint64), EDE: make(map[uint16]uint64), Reasons: make(map[string]uint64)}
 	c.Requests = s.requests()
+	for reason := range zone.Reasons {
+		if n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.reasons[reason] }); n > 0 {
+			c.Reasons[reason.String()] = n
+		}
+	}
 	for code := range edeCodes {
 		if n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.ede[code] }); n > 0 {
 			c.EDE[uint16(code)] = n

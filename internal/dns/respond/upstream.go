@@ -23,6 +23,14 @@ type Upstreams interface {
 	Reserve(client netip.Addr, q cache.Key) *forward.Request
 }
 
+var suppressed = zone.EDE{Code: dnswire.EDEFiltered, Text: "records of this type are not given for names outside"}
+
+// suppresses reports whether a name that is outside the zones has no records of a
+// type, by the rules.
+func (w *Worker) suppresses(x *exchange, name []byte, t dnswire.Type) bool {
+	return w.cfg.Rules != nil && w.cfg.Rules.Suppresses(x.client.Addr, name, t)
+}
+
 var malformedSubnet = zone.EDE{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
 
 // upstreamReply is what upstreams replied, and when.
@@ -38,14 +46,14 @@ func isSame(a, b cache.Key) bool {
 }
 
 // isForwarded reports whether upstreams may know more than the zones' answer a:
-// the name is in no zone, it is a reverse name in no configured range, or the zone
+// the name is in no zone or delegated, it is a reverse name in no configured range, or the zone
 // is not loaded and upstreams have it.
 func (w *Worker) isForwarded(x *exchange, a *zone.Answer) bool {
 	if w.cfg.Upstreams == nil || !x.wantsRecursion() {
 		return false
 	}
 	switch a.Outcome {
-	case zone.OutOfZone:
+	case zone.OutOfZone, zone.Referral:
 		return true
 	case zone.NXDomain:
 		return isOpen(a.SOA)
@@ -104,6 +112,11 @@ func (w *Worker) require(key cache.Key) {
 // answer and steps the way to it. It moves the chain on where aliases leave the
 // reply. done reports whether v is final.
 func (w *Worker) solveUpstream(x *exchange, c *chain, own *zone.Answer, steps int) (v verdict, done bool) {
+	if w.suppresses(x, c.name, x.query.Type) {
+		v = c.verdict(answered, &suppressed)
+		v.authoritative = c.isOurs()
+		return v, true
+	}
 	key, v, done := w.upstreamKey(x, c, x.query.Type)
 	if done {
 		return v, true

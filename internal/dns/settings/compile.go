@@ -16,6 +16,7 @@ import (
 	"portolan.dev/portolan/internal/dns/filter"
 	"portolan.dev/portolan/internal/dns/forward"
 	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/querylog"
 	"portolan.dev/portolan/internal/dns/respond"
 )
@@ -30,6 +31,8 @@ type Compiled struct {
 	ListenTLS     []netip.AddrPort
 	ListenHTTPS   []netip.AddrPort
 	Zone          kubezone.Config
+	LocalZones    localzone.Config // without its SOA
+	Views         []respond.View
 	ServiceRanges []netip.Prefix
 	PodRanges     []netip.Prefix
 	CookieSecrets []respond.CookieSecret
@@ -168,12 +171,32 @@ func (d *DNS) compileZones(made *Compiled) error {
 		}
 		made.Zone.Zones = append(made.Zone.Zones, name)
 	}
+	if d.Multicluster != "" {
+		name, err := dnsname.Parse(d.Multicluster)
+		if err != nil {
+			return key.Errorf("dns.multicluster", "%w", err)
+		}
+		made.Zone.Multicluster = name
+	}
+	if err := d.External.compile(&made.Zone.External); err != nil {
+		return err
+	}
 	compiler, err := kubezone.New(made.Zone)
 	if err == nil {
 		_, err = compiler.NewDB()
 	}
 	if err != nil {
 		return key.Errorf("dns.zones", "%s", strings.TrimPrefix(err.Error(), "zones "))
+	}
+	if err := d.compileLocalZones(made, compiler); err != nil {
+		return err
+	}
+	served := compiler.Apexes()
+	for _, source := range made.LocalZones.Sources {
+		served = append(served, source.Apex)
+	}
+	if err := d.compileViews(made, served); err != nil {
+		return err
 	}
 	return d.compileAutopath(made, compiler)
 }

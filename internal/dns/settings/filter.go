@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -40,6 +41,13 @@ func (d *DNS) compileRules(made *Compiled) error {
 		}
 		made.Rules.Rewrites = append(made.Rules.Rewrites, filter.Rewrite{From: from, To: to, Exact: w.Exact})
 	}
+	for i := range d.Suppress {
+		rule, err := d.Suppress[i].compile()
+		if err != nil {
+			return &key.Error{Path: "dns.suppress." + err.Path, Item: i, Err: err.Err}
+		}
+		made.Rules.Suppress = append(made.Rules.Suppress, rule)
+	}
 	for i, n := range d.Block.Names {
 		name, err := parseTree(n)
 		switch {
@@ -74,6 +82,31 @@ func (a *Access) compile() (made filter.AccessRule, bad *key.Error) {
 	}
 	if made.Names, err = parseNames(a.Names); err != nil {
 		return wrong("names", "%w", err)
+	}
+	return made, nil
+}
+
+// compile returns the compiled rule, or the error with its key.
+func (s *Suppress) compile() (made filter.Suppression, bad *key.Error) {
+	wrong := func(path string, err error) (filter.Suppression, *key.Error) {
+		return made, &key.Error{Path: path, Item: -1, Err: err}
+	}
+	if len(s.Types) == 0 {
+		return wrong("types", errors.New("no type; give one such as AAAA"))
+	}
+	for _, text := range s.Types {
+		t, err := dnswire.ParseType(text)
+		if err != nil {
+			return wrong("types", err)
+		}
+		made.Types = append(made.Types, t)
+	}
+	var err error
+	if made.Clients, err = parsePrefixes(s.Clients); err != nil {
+		return wrong("clients", err)
+	}
+	if made.Names, err = parseNames(s.Names); err != nil {
+		return wrong("names", err)
 	}
 	return made, nil
 }

@@ -168,7 +168,7 @@ func (n *Node) compileServers(node *CompiledNode, dns *Compiled) error {
 		return nil
 	}
 	node.Secondary.Servers = servers
-	for _, suffix := range append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, dns.Zone.Zones...) {
+	for _, suffix := range dns.served() {
 		if !slices.ContainsFunc(dns.Routes, func(r forward.Route) bool { return r.Suffix == suffix }) {
 			node.Routes = append(node.Routes, forward.Route{
 				Suffix: suffix, Upstreams: servers, Policy: forward.Fastest, Timeout: DefaultRouteTimeout,
@@ -176,6 +176,19 @@ func (n *Node) compileServers(node *CompiledNode, dns *Compiled) error {
 		}
 	}
 	return nil
+}
+
+// served returns the zones that the cluster's servers have.
+func (c *Compiled) served() []dnsname.Name {
+	all := append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, c.Zone.Zones...)
+	if m := c.Zone.Multicluster; !m.IsRoot() {
+		all = append(all, m)
+	}
+	all = append(all, c.Zone.External.Zones...)
+	for _, source := range c.LocalZones.Sources {
+		all = append(all, source.Apex)
+	}
+	return all
 }
 
 // compileSecondary compiles the settings of secondary mode except zones and primaries.
@@ -221,6 +234,9 @@ func (n *Node) compileSecondary(node *CompiledNode, dns *Compiled) error {
 // configuration.
 func (n *Node) compileZones(node *CompiledNode, dns *Compiled) error {
 	zones := slices.Clone(dns.Zone.Zones)
+	if m := dns.Zone.Multicluster; !m.IsRoot() {
+		zones = append(zones, m)
+	}
 	for _, of := range dns.Zone.ReverseRanges {
 		reverse, err := dnsname.ReverseZones(of)
 		if err != nil {

@@ -31,6 +31,14 @@ type DNS struct {
 	PodCIDRs     []string `yaml:"podCIDRs"`
 	// NameServer is the host ns.dns.ZONE.
 	NameServer NameServer `yaml:"nameServer"`
+	// Multicluster is the domain of ServiceImports; empty turns it off.
+	Multicluster string `yaml:"multicluster"`
+	// External are the zones with names for clients outside the cluster.
+	External External `yaml:"external"`
+	// LocalZones are zones with records of the operator's.
+	LocalZones []LocalZone `yaml:"localZones"`
+	// Views limit what the clients of some networks see.
+	Views []View `yaml:"views"`
 	// Forward routes names outside the cluster to upstreams. Cache configures the cache
 	// of their answers.
 	Forward Forward `yaml:"forward"`
@@ -40,8 +48,10 @@ type DNS struct {
 	Access    []Access  `yaml:"access"`
 	RateLimit RateLimit `yaml:"rateLimit"`
 	Rewrite   []Rewrite `yaml:"rewrite"`
-	Block     Block     `yaml:"block"`
-	Hosts     Hosts     `yaml:"hosts"`
+	// Suppress removes types of records of names outside the zones.
+	Suppress []Suppress `yaml:"suppress"`
+	Block    Block      `yaml:"block"`
+	Hosts    Hosts      `yaml:"hosts"`
 	// Autopath walks search paths in the server instead of in clients.
 	Autopath Autopath `yaml:"autopath"`
 	// UDPSize is the longest response over UDP, in octets.
@@ -69,6 +79,36 @@ type NameServer struct {
 	// Addresses are used if that Service does not exist; if empty, the addresses of
 	// DNS.Listen.
 	Addresses []string `yaml:"addresses"`
+}
+
+// External are zones with names of Services, Ingresses and Gateways for clients outside
+// the cluster.
+type External struct {
+	Zones []string `yaml:"zones"` // off when empty
+	// Sources are service, ingress and gateway: the objects that have names.
+	Sources []string `yaml:"sources"`
+	// Addresses are those of ns.dns.ZONE.
+	Addresses []string `yaml:"addresses"`
+}
+
+// LocalZone is a zone whose records are in a master file, or here.
+type LocalZone struct {
+	Zone    string `yaml:"zone"`
+	File    string `yaml:"file"`
+	Records string `yaml:"records"` // as in a master file
+	// TTL is that of records without one, in seconds; 0 is DefaultLocalTTL.
+	TTL int `yaml:"ttl"`
+}
+
+// DefaultLocalTTL is the TTL of records of local zones without one, in seconds.
+const DefaultLocalTTL = 300
+
+// View is what the clients of some networks see.
+type View struct {
+	Clients []string `yaml:"clients"` // prefixes
+	Zones   []string `yaml:"zones"`   // all when empty
+	// Forward has upstreams answer names outside the zones.
+	Forward bool `yaml:"forward"`
 }
 
 // Forward routes names outside the cluster.
@@ -145,6 +185,13 @@ type Rewrite struct {
 	To   string `yaml:"to"`
 	// Exact matches only the name From, without names below it.
 	Exact bool `yaml:"exact"`
+}
+
+// Suppress has names outside the zones answered as if they had no records of some types.
+type Suppress struct {
+	Types   []string `yaml:"types"`
+	Clients []string `yaml:"clients"` // prefixes; all when empty
+	Names   []string `yaml:"names"`   // and names below; all when empty
 }
 
 // Block configures blocked names.
@@ -244,6 +291,7 @@ func Default() DNS {
 		TTL:        5,
 		Pods:       string(kubezone.PodsVerified),
 		NameServer: NameServer{Service: "kube-system/kube-dns"},
+		External:   External{Sources: []string{sourceService}},
 		Forward:    Forward{MaxInFlight: 4096, MaxInFlightPerClient: 1024},
 		Cache: Cache{
 			Size: 32 << 20, MaxTTL: 86400, MaxNegativeTTL: 60,

@@ -35,6 +35,7 @@ type Builder struct {
 type record struct {
 	labels []byte
 	typ    dnswire.Type // noType for an empty non-terminal
+	ttl    uint32
 	rdata  []byte
 }
 
@@ -61,14 +62,24 @@ func (b *Builder) Begin(base dnsname.Name, ttl uint32) {
 // Add adds a record. Duplicate records are dropped.
 func (b *Builder) Add(t dnswire.Type, rdata []byte, labels ...string) {
 	if name, ok := b.wireName(labels); ok {
-		b.addRecord(t, rdata, name)
+		b.addRecord(record{labels: name, typ: t, ttl: b.ttl, rdata: rdata})
 	}
 }
 
-// addRecord adds a record at name, which holds labels below the base in wire
-// form. It keeps name without copying.
-func (b *Builder) addRecord(t dnswire.Type, rdata, name []byte) {
-	b.records = append(b.records, record{labels: name, typ: t, rdata: b.copyOctets(rdata)})
+// AddSet adds the records of an RRset at name, the base or a name below it, with
+// a TTL of their own.
+func (b *Builder) AddSet(t dnswire.Type, ttl uint32, name dnsname.Name, rdata ...[]byte) {
+	labels := b.copyOctets([]byte(name.WireLabels()[:name.WireLen()-b.base.WireLen()]))
+	for _, data := range rdata {
+		b.addRecord(record{labels: labels, typ: t, ttl: ttl, rdata: data})
+	}
+}
+
+// addRecord adds a record. It copies the RDATA, but not the labels.
+func (b *Builder) addRecord(r record) {
+	name := r.labels
+	r.rdata = b.copyOctets(r.rdata)
+	b.records = append(b.records, r)
 	for len(name) > 0 {
 		if name = name[1+name[0]:]; len(name) > 0 {
 			b.records = append(b.records, record{labels: name})
@@ -254,7 +265,7 @@ func (b *Builder) moveMixedHosts() {
 		i, found := slices.BinarySearchFunc(b.hosts, addr, netip.Addr.Compare)
 		if label := appendHostLabel(nil, addr); found && string(label) == string(r.labels) {
 			k := keyOf(addr)
-			b.records = append(b.records, record{labels: r.labels, typ: addrType(addr), rdata: b.copyOctets(k.octets())})
+			b.addRecord(record{labels: r.labels, typ: addrType(addr), ttl: b.ttl, rdata: k.octets()})
 			b.hosts = slices.Delete(b.hosts, i, i+1)
 		}
 	}
@@ -333,7 +344,7 @@ func (b *Builder) packSet(records []record, base []byte) (at uint32) {
 		b.rdata = append(b.rdata, r.rdata)
 	}
 	start := len(b.packed)
-	b.packed = dnswire.AppendRRset(b.packed, records[0].typ, b.ttl, b.rdata...)
+	b.packed = dnswire.AppendRRset(b.packed, records[0].typ, records[0].ttl, b.rdata...)
 	for ; len(base) > 0; base = base[offsetLen:] {
 		p := readOffset(base)
 		if set := dnswire.ReadRRset(b.packed[start:]); set.Equal(dnswire.ReadRRset(b.packed[p:])) {

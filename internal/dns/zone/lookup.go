@@ -19,6 +19,7 @@ const (
 	Found                     // RRset holds the answer
 	Alias                     // RRset is the CNAME record at the name
 	Authority                 // the answer is SOA, the zone's start of authority
+	Referral                  // the name is delegated: RRset is the NS RRset of Cut
 )
 
 // Answer is the result of a lookup. It is valid until the Scratch is used
@@ -26,6 +27,8 @@ const (
 type Answer struct {
 	Outcome Outcome
 	RRset   dnswire.RRset
+	// Cut is the offset in the query's name of the name that is delegated.
+	Cut int
 	// SOA is the SOA of the zone that contains the name; nil if there is none.
 	SOA *dnswire.SOA
 	// EDE explains a denial; usually nil.
@@ -84,6 +87,10 @@ func (db *DB) lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 		return Answer{Outcome: OutOfZone}
 	}
 	a := Answer{Outcome: NXDomain, SOA: n.zone.soa.Load()}
+	if n.zone.general {
+		db.answerGeneral(s, &a, n, general{qname: qname, at: at, child: child, qtype: qtype})
+		return a
+	}
 	var exists bool
 	if at == 0 {
 		exists = n.answer(&a, qtype)

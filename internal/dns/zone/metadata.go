@@ -6,6 +6,8 @@ import "portolan.dev/portolan/internal/dns/dnswire"
 type EDE struct {
 	Code dnswire.EDECode
 	Text string
+	// Reason is a stable code beside the text; see Why.
+	Reason Reason
 	// Pending means that the data is not loaded yet: instead of a denial the
 	// outcome is Unanswered.
 	Pending bool

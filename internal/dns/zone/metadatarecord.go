@@ -35,6 +35,7 @@ const (
 	flagsUnknown    = 1<<6 | 1<<7
 
 	flagPending = 1 << 0 // flag of an EDE
+	reasonShift = 1      // the other bits are its Reason
 )
 
 // maxEDEText is the longest text of an EDE in a transfer, in octets.
@@ -66,11 +67,11 @@ func AppendMetadata(b []byte, m *Metadata) []byte {
 func appendEDE(b []byte, n *EDE) []byte {
 	text := n.Text[:min(len(n.Text), maxEDEText)]
 	b = binary.BigEndian.AppendUint16(b, uint16(n.Code))
+	flags := byte(n.Reason) << reasonShift
 	if n.Pending {
-		b = append(b, flagPending)
-	} else {
-		b = append(b, 0)
+		flags |= flagPending
 	}
+	b = append(b, flags)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
 	return append(b, text...)
 }
@@ -107,15 +108,20 @@ func ParseMetadata(rdata []byte) (m Metadata, err error) {
 // returns nil if b holds no valid EDE.
 func parseEDE(b []byte) (n *EDE, rest []byte) {
 	const fixed = 5
-	if len(b) < fixed || b[2]&^flagPending != 0 {
+	if len(b) < fixed {
 		return nil, nil
 	}
 	end := fixed + int(binary.BigEndian.Uint16(b[3:]))
 	if len(b) < end || end-fixed > maxEDEText {
 		return nil, nil
 	}
+	reason := Reason(b[2] >> reasonShift)
+	if reason >= Reasons {
+		reason = Other // of a newer server
+	}
 	return &EDE{
 		Code: dnswire.EDECode(binary.BigEndian.Uint16(b)), Pending: b[2]&flagPending != 0, Text: string(b[fixed:end]),
+		Reason: reason,
 	}, b[end:]
 }
 

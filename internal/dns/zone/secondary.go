@@ -107,10 +107,10 @@ func transferRecords(name dnsname.Name, sets ...dnswire.RRset) (items []Transfer
 	return items
 }
 
-// pointerAddr returns the address whose reverse name is name, if the zone can
-// contain reverse names.
+// pointerAddr returns the address whose reverse name is name, if the zone keeps
+// PTR records by address.
 func (c *Secondary) pointerAddr(name dnsname.Name) (addr netip.Addr, ok bool) {
-	if !c.zone.reverse {
+	if !c.zone.reverse || c.zone.general {
 		return netip.Addr{}, false
 	}
 	prefix, ok := dnsname.ParseReverse([]byte(name.WireLabels()))

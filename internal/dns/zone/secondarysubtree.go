@@ -34,7 +34,7 @@ func (u *secondaryUpdate) subtree(
 		}
 	}
 	if s.mixedTTL {
-		return nil, fmt.Errorf("records at and below %s have different TTLs: %w", base, ErrTransferRecord)
+		return nil, fmt.Errorf("hosts below %s have different TTLs: %w", base, ErrTransferRecord)
 	}
 	u.build.ttl = s.ttl
 	u.build.Metadata.Stale = nil
@@ -49,9 +49,9 @@ type subtreeUpdate struct {
 	*secondaryUpdate
 	base     dnsname.Name
 	replaced map[string]bool // names, as labels below the base
-	ttl      uint32
-	hasTTL   bool // ttl is set
-	mixedTTL bool // TTLs differ
+	ttl      uint32          // of hosts
+	hasTTL   bool            // ttl is set
+	mixedTTL bool            // TTLs of hosts differ
 }
 
 // labels returns the labels of a name below the base, in wire form.
@@ -60,9 +60,7 @@ func (s *subtreeUpdate) labels(name dnsname.Name) []byte {
 }
 
 func (s *subtreeUpdate) add(t dnswire.Type, ttl uint32, rdata, labels []byte) {
-	s.mixedTTL = s.mixedTTL || s.hasTTL && s.ttl != ttl
-	s.ttl, s.hasTTL = ttl, true
-	s.build.addRecord(t, rdata, s.build.copyOctets(labels))
+	s.build.addRecord(record{labels: s.build.copyOctets(labels), typ: t, ttl: ttl, rdata: rdata})
 }
 
 func (s *subtreeUpdate) addHost(addr netip.Addr, ttl uint32) {

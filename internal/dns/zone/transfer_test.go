@@ -313,7 +313,15 @@ func stepsOf(d *zone.Difference) (steps []zone.RecordChange) {
 // builds it.
 func restored(t *testing.T, db *zone.DB) *zone.DB {
 	t.Helper()
-	made, err := zone.New(db.SOAs()...)
+	var exact, general []dnswire.SOA
+	for _, soa := range db.SOAs() {
+		if db.IsGeneral(soa.Zone) {
+			general = append(general, soa)
+		} else {
+			exact = append(exact, soa)
+		}
+	}
+	made, err := zone.NewWithGeneral(exact, general)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,9 @@
 //	           Hosts   -+-> DB.Apply (one writer) -+-> Version, Since (AXFR, IXFR)
 //	AXFR, IXFR -> Secondary -+                    +-> Entries, WriteMaster
 //
-// Lookup follows RFC 1034, section 4.3.2, without delegations and wildcards: an
-// exact match or a denial. Empty non-terminals exist (RFC 4592, section 2.2.2),
+// Lookup follows RFC 1034, section 4.3.2. Delegations and wildcards (RFC 4592)
+// are in general zones only; in the others there is an exact match or a denial.
+// Empty non-terminals exist (RFC 4592, section 2.2.2),
 // denials carry the zone's SOA (RFC 2308, section 2), and stale data is marked
 // (RFC 8767). Differences between versions serve RFC 1995.
 //
@@ -47,6 +48,7 @@ type zoneState struct {
 	apex    *node
 	soa     atomic.Pointer[dnswire.SOA]
 	reverse bool // the zone can contain reverse names
+	general bool // the zone can contain wildcards and delegations
 	changed bool // by the change in progress
 
 	notCurrent   int    // number of published subtrees that are stale or not loaded
@@ -59,10 +61,16 @@ var ErrDuplicateZone = errors.New("zone given twice")
 // New returns a DB of zones that have only their SOA. A zone may lie inside
 // another: the names of the inner zone belong to it alone, and to the outer
 // zone they exist. New fails with ErrDuplicateZone.
-func New(zones ...dnswire.SOA) (*DB, error) {
+func New(zones ...dnswire.SOA) (*DB, error) { return NewWithGeneral(zones, nil) }
+
+// NewWithGeneral is New with further zones, which are general: they may contain
+// wildcards and delegations, and a lookup in them takes longer. A name other than
+// the apex is delegated if its subtree has NS records at the base. Nothing but
+// that subtree may have names below it then; its addresses are glue.
+func NewWithGeneral(zones, general []dnswire.SOA) (*DB, error) {
 	db := new(DB)
 	db.table.Store(newTable(maphash.MakeSeed(), minTable))
-	outerFirst := slices.SortedStableFunc(slices.Values(zones), func(a, b dnswire.SOA) int {
+	outerFirst := slices.SortedStableFunc(slices.Values(slices.Concat(zones, general)), func(a, b dnswire.SOA) int {
 		return a.Zone.Labels() - b.Zone.Labels()
 	})
 	for _, soa := range outerFirst {
@@ -77,10 +85,16 @@ func New(zones ...dnswire.SOA) (*DB, error) {
 		}
 		z.apex, n.zone = n, z
 		z.reverse = canHoldReverse(soa.Zone)
+		z.general = slices.ContainsFunc(general, func(g dnswire.SOA) bool { return g.Zone == soa.Zone })
 		n.updateExists()
 		db.zones = append(db.zones, z)
 	}
 	return db, nil
+}
+
+// IsGeneral reports whether the zone with that apex is general.
+func (db *DB) IsGeneral(apex dnsname.Name) bool {
+	return slices.ContainsFunc(db.zones, func(z *zoneState) bool { return z.general && z.apex.name == apex })
 }
 
 // canHoldReverse reports whether the zone with that apex can contain reverse
@@ -105,6 +119,9 @@ func (db *DB) insertNode(n *node) *node {
 type Changes struct {
 	Subtrees []Change
 	Hosts    []Hosts
+	// SOAs replace those of their zones. The serial of a zone becomes the given
+	// one if that is later than the serial it would have otherwise.
+	SOAs []dnswire.SOA
 }
 
 // Change replaces the subtree at Base; nil deletes it.
@@ -130,6 +147,9 @@ func (db *DB) Apply(changes Changes) {
 	b.plan(changes)
 	b.publishAdditions()
 	b.publishRemovals()
+	for _, soa := range changes.SOAs {
+		db.replaceSOA(soa)
+	}
 	for _, z := range db.zones {
 		if z.changed {
 			z.changed = false
@@ -137,6 +157,26 @@ func (db *DB) Apply(changes Changes) {
 			soa.Serial++
 			z.soa.Store(&soa)
 		}
+	}
+}
+
+// replaceSOA replaces the SOA of a zone.
+func (db *DB) replaceSOA(soa dnswire.SOA) {
+	for _, z := range db.zones {
+		if z.apex.name != soa.Zone {
+			continue
+		}
+		now, given := *z.soa.Load(), soa.Serial
+		soa.Serial = now.Serial
+		if z.changed || soa != now {
+			soa.Serial++
+		}
+		if int32(given-soa.Serial) > 0 { // RFC 1982, section 3.2
+			soa.Serial = given
+		}
+		z.changed = false
+		z.soa.Store(&soa)
+		db.generation.Add(1)
 	}
 }
 

@@ -32,9 +32,12 @@ import (
 
 // Config configures a Source.
 type Config struct {
-	// Kubeconfig is a file with the API server's address and credentials; empty is
-	// the service account of the Pod that this runs in.
+	// Kubeconfig is a file with the API server's address and credentials, or a list of
+	// files as in the environment variable KUBECONFIG; empty is the service account of the
+	// Pod that this runs in.
 	Kubeconfig string
+	// Context is the context of the kubeconfig; empty is its current context.
+	Context string
 	// Namespaces are the Namespaces that are read; all when empty.
 	Namespaces []string
 	// ServiceSelector is a label selector: other Services are not read.
@@ -43,6 +46,8 @@ type Config struct {
 	Kinds []cluster.Kind
 	// Detail is how much is kept of each object.
 	Detail Detail
+	// External has Services keep how they are reached from outside.
+	External bool
 	// WatchList requests lists as watches where the server supports it (KEP-3157).
 	WatchList bool
 	// QPS limits the requests per second to the API on average, and Burst those at

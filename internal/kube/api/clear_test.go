@@ -8,6 +8,9 @@ func TestDecodeIntoReusedMemory(t *testing.T) {
 	const seeds = 300
 	for claim, cfg := range map[string]*Config{"names": {Detail: ForPodNames}, "slices": {Detail: ForSlices}, "whole": {Detail: All}} {
 		for _, r := range resources {
+			if r.Custom { // comes as JSON
+				continue
+			}
 			again := newMessage(r)
 			var want, got []item
 			for seed := range uint64(seeds) {

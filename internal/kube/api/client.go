@@ -1,11 +1,15 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -120,17 +125,19 @@ func (c *clients) connect(cfg *rest.Config) (map[schema.GroupVersion]*rest.RESTC
 	return byGroup, nil
 }
 
-func (c *clients) restConfig() (*rest.Config, error) { return restConfig(c.cfg.Kubeconfig) }
+func (c *clients) restConfig() (*rest.Config, error) {
+	return restConfig(c.cfg.Kubeconfig, c.cfg.Context)
+}
 
-// restConfig reads a kubeconfig file or, without one, the Pod's service account.
-func restConfig(kubeconfig string) (cfg *rest.Config, err error) {
+// restConfig reads a kubeconfig or, without one, the Pod's service account.
+func restConfig(kubeconfig, context string) (cfg *rest.Config, err error) {
 	if kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
 			return nil, ErrNoCluster
 		}
 	} else {
-		cfg, err = fromKubeconfig(kubeconfig)
+		cfg, err = fromKubeconfig(kubeconfig, context)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes api: %w", err)
@@ -138,17 +145,67 @@ func restConfig(kubeconfig string) (cfg *rest.Config, err error) {
 	return cfg, nil
 }
 
-func fromKubeconfig(file string) (*rest.Config, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+// loadKubeconfig reads a kubeconfig file, or merges the files of a list, of which some may
+// be missing.
+func loadKubeconfig(kubeconfig string) (*clientcmdapi.Config, *clientcmd.ClientConfigLoadingRules, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	if files := filepath.SplitList(kubeconfig); len(files) > 1 {
+		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
+	}
+	loaded, err := rules.Load()
+	return loaded, rules, err
+}
+
+func fromKubeconfig(kubeconfig, context string) (*rest.Config, error) {
+	loaded, rules, err := loadKubeconfig(kubeconfig)
+	if err == nil && context != "" && loaded.Contexts[context] == nil {
+		return nil, fmt.Errorf("%s: no context %q; there are %s", kubeconfig, context,
+			strings.Join(slices.Sorted(maps.Keys(loaded.Contexts)), ", "))
+	}
+	var cfg *rest.Config
+	if err == nil {
+		cfg, err = clientcmd.NewNonInteractiveClientConfig(
+			*loaded,
+			context,
+			&clientcmd.ConfigOverrides{},
+			rules,
+		).ClientConfig()
+	}
 	switch {
 	case err == nil:
 		return cfg, nil
 	case clientcmd.IsEmptyConfig(err): // its text names another way to configure
-		return nil, fmt.Errorf("%s: no server: current-context leads to no cluster", file)
-	case !strings.Contains(err.Error(), file):
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: no server: current-context leads to no cluster", kubeconfig)
+	case !strings.Contains(err.Error(), kubeconfig):
+		return nil, fmt.Errorf("%s: %w", kubeconfig, err)
 	}
 	return nil, err
+}
+
+// DefaultNamespace returns the namespace of a context of a kubeconfig, as in Config, or
+// "default" if it sets none.
+func DefaultNamespace(kubeconfig, context string) (string, error) {
+	const none = "default"
+	if kubeconfig == "" {
+		return none, nil
+	}
+	loaded, _, err := loadKubeconfig(kubeconfig)
+	if err != nil {
+		return none, fmt.Errorf("kubernetes api: %w", err)
+	}
+	if c := loaded.Contexts[cmp.Or(context, loaded.CurrentContext)]; c != nil && c.Namespace != "" {
+		return c.Namespace, nil
+	}
+	return none, nil
+}
+
+// Contexts returns the names of the contexts of a kubeconfig, sorted.
+func Contexts(kubeconfig string) ([]string, error) {
+	loaded, _, err := loadKubeconfig(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes api: %w", err)
+	}
+	return slices.Sorted(maps.Keys(loaded.Contexts)), nil
 }
 
 // request returns a request for the objects of a reading.

@@ -37,20 +37,26 @@ func (c *Config) kept() map[string]fields {
 	if c.Detail == ForPodNames {
 		endpoint[4] = fields{1: whole, 3: whole} // kind, name
 	}
+	service := fields{
+		1: meta,
+		2: { // spec
+			1:  {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
+			3:  whole,                          // clusterIP
+			4:  whole,                          // type
+			5:  nil,                            // externalIPs
+			10: whole,                          // externalName
+			13: whole,                          // publishNotReadyAddresses
+			18: whole,                          // clusterIPs
+			19: whole,                          // ipFamilies
+		},
+		3: nil, // status
+	}
+	if c.External {
+		service[2][5], service[3] = whole, fields{1: whole} // loadBalancer
+	}
 	return map[string]fields{
 		cluster.KindNamespace.String(): {1: meta},
-		cluster.KindService.String(): {
-			1: meta,
-			2: { // spec
-				1:  {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
-				3:  whole,                          // clusterIP
-				4:  whole,                          // type
-				10: whole,                          // externalName
-				13: whole,                          // publishNotReadyAddresses
-				18: whole,                          // clusterIPs
-				19: whole,                          // ipFamilies
-			},
-		},
+		cluster.KindService.String():   service,
 		cluster.KindEndpointSlice.String(): {
 			1: {1: whole, 3: whole, 6: whole, 11: whole, 12: whole}, // metadata, with labels
 			2: endpoint,
@@ -61,6 +67,11 @@ func (c *Config) kept() map[string]fields {
 			1: meta,
 			2: {16: whole, 17: whole},          // spec: hostname, subdomain
 			3: {1: whole, 6: whole, 12: whole}, // status: phase, podIP, podIPs
+		},
+		cluster.KindIngress.String(): {
+			1: meta,
+			2: {3: {1: whole}}, // spec: rules, their host
+			3: {1: whole},      // status: loadBalancer
 		},
 		cluster.KindNode.String(): {
 			1: meta,

@@ -1,13 +1,34 @@
 package api
 
 import (
+	"net/http"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/kube/apitest"
 	"portolan.dev/portolan/internal/kube/object"
 )
+
+// TestAbsentKind checks that a cluster without the CustomResourceDefinition of a kind has
+// none of its objects, and that nothing waits for them.
+func TestAbsentKind(t *testing.T) {
+	t.Parallel()
+	for claim, watchList := range map[string]bool{"lists": false, "lists as watches": true} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.cfg.Kinds, w.cfg.WatchList = append(kindsRead(), cluster.KindServiceImport), watchList
+			w.api.Misbehave(apitest.Fault{Status: http.StatusNotFound, Resource: "serviceimports"})
+			w.start()
+			w.awaitFreshness(cluster.Live, w.cfg.Kinds...)
+			if st := w.status(cluster.KindServiceImport); st.Problem != nil || st.Staleness != 0 {
+				t.Errorf("Status of an absent kind = %+v, want no problem, and nothing stale", st)
+			}
+		})
+	}
+}
 
 // TestEveryKind checks that all kinds of the model are listed, and that watches
 // tell of what is deleted.

@@ -68,7 +68,7 @@ func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime
 		err = errHungUp
 	}
 	r.failed(ctx, err)
-	return nil, err
+	return nil, r.paused(ctx, err)
 }
 
 // readAll requests a list and reads it. It calls progress from time to time.

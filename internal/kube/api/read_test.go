@@ -156,7 +156,7 @@ func TestKindsBecomeLiveAlone(t *testing.T) {
 			w := newWorld(t)
 			w.api.Misbehave(apitest.Fault{Status: 500, Resource: r.Resource})
 			w.start()
-			for _, k := range cluster.KindsOfNames() {
+			for _, k := range kindsRead() {
 				if k != r.Model {
 					w.awaitFreshness(cluster.Live, k)
 				}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -258,6 +259,10 @@ func (r *reading) failed(ctx context.Context, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.resource.Custom && apierrors.IsNotFound(err) {
+		r.noteAbsent()
+		return
+	}
 	const most = 16 // causes that are told apart
 	if c := cause(err); !slices.Contains(r.causes, c) && len(r.causes) < most {
 		r.causes = append(r.causes, c)
@@ -265,6 +270,38 @@ func (r *reading) failed(ctx context.Context, err error) {
 			"resource", r.resource.Resource, "err", err)
 	}
 	r.problem = err
+}
+
+// absentPause is the time between two requests for a kind that the API server does not
+// have.
+const absentPause = 30 * time.Second
+
+// paused returns err, the failure of a list. If it says that the cluster lacks the
+// CustomResourceDefinition of the kind, there are no such objects: that is no reason to
+// wait for them, nor to ask for them all the time.
+func (r *reading) paused(ctx context.Context, err error) error {
+	if !r.resource.Custom || !apierrors.IsNotFound(err) {
+		return err
+	}
+	if !r.listed.Load() {
+		_ = r.Replace(nil, "") // never fails
+	}
+	if ended := sleep(ctx, absentPause); ended != nil {
+		return ended
+	}
+	return err
+}
+
+// noteAbsent records that the cluster does not have the kind: nothing is lost. It needs
+// mu.
+func (r *reading) noteAbsent() {
+	const absent = "absent"
+	if !slices.Contains(r.causes, absent) {
+		r.causes = append(r.causes, absent)
+		r.source.cfg.Log.Info("the cluster has no such resource; it is looked for from time to time",
+			"resource", r.resource.Resource, "group", r.resource.Group.Group)
+	}
+	r.problem, r.lost = nil, time.Time{}
 }
 
 // explained adds the RBAC rule that is missing, if one is, and shortens the URL of
@@ -288,6 +325,18 @@ func (r *reading) explained(err error) error {
 // server that has just started may do so for a moment.
 func Refused(problem error) bool {
 	return apierrors.IsForbidden(problem) || apierrors.IsUnauthorized(problem)
+}
+
+// Unreachable reports whether a Problem is that nothing listens at the server's address, or
+// that its name does not exist. A server that has just started may be so for a moment.
+func Unreachable(problem error) bool {
+	for _, e := range []error{syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.EHOSTUNREACH} {
+		if errors.Is(problem, e) {
+			return true
+		}
+	}
+	lookup, ok := errors.AsType[*net.DNSError](problem)
+	return ok && lookup.IsNotFound
 }
 
 // cause returns what distinguishes an error from others: the same cause has many

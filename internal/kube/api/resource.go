@@ -169,7 +169,10 @@ func internPorts(ports []cluster.Port) {
 
 func trimNamespace(n *cluster.Namespace, _ *Config) { n.Labels = nil }
 
-func trimService(s *cluster.Service, _ *Config) {
+func trimService(s *cluster.Service, cfg *Config) {
+	if !cfg.External {
+		s.External = nil
+	}
 	s.Selector, s.Targets, s.Spec = nil, nil, nil
 	s.Namespace = interned(s.Namespace)
 	internPorts(s.Ports)
@@ -197,7 +200,7 @@ func clearSlice(apiObject any) {
 }
 
 func trimSlice(s *cluster.EndpointSlice, cfg *Config) {
-	s.Namespace, s.ManagedBy = interned(s.Namespace), ""
+	s.Namespace, s.ManagedBy, s.Cluster = interned(s.Namespace), "", interned(s.Cluster)
 	internPorts(s.Ports)
 	for i := range s.Endpoints {
 		s.Endpoints[i].Terminating = false

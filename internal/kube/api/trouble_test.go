@@ -191,8 +191,8 @@ func look(t *testing.T, store *cluster.Store, key cluster.Key) (stop func()) {
 			default:
 			}
 			store.View(func(v *cluster.View) {
-				if v.Service(key) == nil || v.Freshness(cluster.KindsOfNames()...) != cluster.Live {
-					t.Errorf("Service %v, %s, want it always there and live", v.Service(key), v.Freshness(cluster.KindsOfNames()...))
+				if v.Service(key) == nil || v.Freshness(kindsRead()...) != cluster.Live {
+					t.Errorf("Service %v, %s, want it always there and live", v.Service(key), v.Freshness(kindsRead()...))
 				}
 			})
 			if t.Failed() {
@@ -349,7 +349,7 @@ func TestWarmStartAPIAway(t *testing.T) {
 	w.api.Stop()
 	w.start()
 	w.await("staleness of several attempts", func() bool { return w.status(cluster.KindNode).Staleness > 1500*time.Millisecond })
-	for _, k := range cluster.KindsOfNames() {
+	for _, k := range kindsRead() {
 		w.awaitFreshness(cluster.Recalled, k)
 		if p := w.status(k).Problem; p == nil || !strings.Contains(p.Error(), "connection refused") || strings.Contains(p.Error(), "resourceVersion") {
 			t.Errorf("Problem of %ss = %v, want the refused connection, without the request", k, p)

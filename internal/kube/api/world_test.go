@@ -50,7 +50,7 @@ func newWorld(tb testing.TB) *world {
 	tb.Helper()
 	w := &world{TB: tb, api: apitest.New(tb), store: cluster.NewStore(), log: new(book)}
 	w.cfg = Config{
-		Kubeconfig: w.api.Kubeconfig(tb), Kinds: append(kindsOfNames(), cluster.KindNode), WatchList: true, QPS: 1000, Burst: 1000,
+		Kubeconfig: w.api.Kubeconfig(tb), Kinds: kindsRead(), WatchList: true, QPS: 1000, Burst: 1000,
 		Silence: time.Minute, Settle: time.Minute, UserAgent: "test", Store: w.store,
 		Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	}
@@ -110,10 +110,14 @@ func (w *world) live() {
 	w.awaitFreshness(cluster.Live, w.kinds()...)
 }
 
-// resourcesOfNames are those that answers may need.
+// kindsRead are the kinds that a world reads unless it says otherwise.
+func kindsRead() []cluster.Kind { return append(kindsOfNames(), cluster.KindNode) }
+
+// resourcesOfNames are those that answers may need, without custom ones, which a cluster
+// may lack and has no protobuf for.
 func resourcesOfNames() []*resource {
-	kinds := append(kindsOfNames(), cluster.KindNode)
-	return slices.DeleteFunc(slices.Clone(resources), func(r *resource) bool { return !slices.Contains(kinds, r.Model) })
+	kinds := kindsRead()
+	return slices.DeleteFunc(slices.Clone(resources), func(r *resource) bool { return r.Custom || !slices.Contains(kinds, r.Model) })
 }
 
 // kinds are those that are read.

@@ -26,7 +26,7 @@ type ClientConfig struct {
 // NewClient returns a client for programs that write objects. It fails when the
 // kubeconfig can't be read or is incomplete; it does not connect.
 func NewClient(c ClientConfig) (kubernetes.Interface, error) {
-	cfg, err := restConfig(c.Kubeconfig)
+	cfg, err := restConfig(c.Kubeconfig, "")
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 	slice := &cluster.EndpointSlice{
 		Key:         k,
 		Service:     s.Labels[discoveryv1.LabelServiceName],
+		Import:      s.Labels[labelImport],
+		Cluster:     s.Labels[labelSourceCluster],
 		ManagedBy:   s.Labels[discoveryv1.LabelManagedBy],
 		AddressType: cluster.AddressType(s.AddressType),
 	}

@@ -28,6 +28,10 @@ var Kinds = []Kind{
 	declare(cluster.KindJob, batch, "jobs", Job),
 	declare(cluster.KindCronJob, batch, "cronjobs", CronJob),
 	declare(cluster.KindNetworkPolicy, networking, "networkpolicies", NetworkPolicy),
+	custom(declare(cluster.KindServiceImport, multicluster, "serviceimports", ServiceImport)),
+	declare(cluster.KindIngress, networking, "ingresses", Ingress),
+	custom(declare(cluster.KindGateway, gateway, "gateways", Gateway)),
+	custom(declare(cluster.KindHTTPRoute, gateway, "httproutes", HTTPRoute)),
 }
 
 // The API groups that kinds are from.
@@ -37,6 +41,9 @@ var (
 	apps       = Group{appsv1.SchemeGroupVersion, appsv1.AddToScheme}
 	batch      = Group{batchv1.SchemeGroupVersion, batchv1.AddToScheme}
 	networking = Group{networkingv1.SchemeGroupVersion, networkingv1.AddToScheme}
+
+	multicluster = Group{multiclusterVersion, addMulticluster}
+	gateway      = Group{gatewayVersion, addGateway}
 )
 
 // Group is a version of an API group.
@@ -51,6 +58,8 @@ type Kind struct {
 	Model    cluster.Kind
 	Group    Group
 	Resource string // plural, as in URLs and RBAC rules
+	// Custom: the kind is from a CustomResourceDefinition, which a cluster may lack.
+	Custom bool
 	// New returns an empty object of the API's type.
 	New func() API
 	// Decode converts such an object into the model's type. It returns the fields
@@ -62,6 +71,11 @@ type Kind struct {
 type API interface {
 	runtime.Object
 	metav1.Object
+}
+
+func custom(k Kind) Kind {
+	k.Custom = true
+	return k
 }
 
 func declare[T any, Type interface {

@@ -55,6 +55,8 @@ func PodSpec(s *corev1.PodSpec) *cluster.PodSpec {
 		SetHostnameAsFQDN: s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN,
 		NoServiceLinks:    s.EnableServiceLinks != nil && !*s.EnableServiceLinks,
 	}
+	spec.Mentions = append(
+		containerMentions("initContainers", s.InitContainers), containerMentions("containers", s.Containers)...)
 	if s.OS != nil {
 		spec.OS = string(s.OS.Name)
 	}

@@ -28,6 +28,7 @@ func Service(s *corev1.Service) (*cluster.Service, field.ErrorList) {
 		Key:             k,
 		Selector:        s.Spec.Selector,
 		PublishNotReady: s.Spec.PublishNotReadyAddresses || s.Annotations[tolerateUnready] == "true",
+		External:        serviceExternal(s),
 		Spec:            serviceSpec(s),
 	}
 	if n := s.Spec.HealthCheckNodePort; n != 0 {

@@ -1,11 +1,13 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,11 +16,12 @@ import (
 	"portolan.dev/portolan/internal/kube/manifest"
 )
 
-// loadTimeout is the timeout of commands that read a cluster once.
+// loadTimeout is the default of Config.Patience.
 const loadTimeout = 30 * time.Second
 
 // refusalInterval is the interval at which Load checks whether the API refuses access.
-// refusalPatience is how long a refusal must last before Load accepts it as final.
+// refusalPatience is how long a refusal must last before Load accepts it as final, whether
+// of access or of the connection.
 const (
 	refusalInterval = 50 * time.Millisecond
 	refusalPatience = time.Second
@@ -31,6 +34,10 @@ type Loaded struct {
 	From []string
 	// Unread are the errors for kinds that could not be read and are not required.
 	Unread []error
+	// Namespaces are those that Partial were read in, because the API refuses to list
+	// these kinds in all namespaces.
+	Namespaces []string
+	Partial    []cluster.Kind
 	// Where, Near, Declared and Annotations are those of manifest.Source. They return
 	// nothing for a cluster read from the API.
 	Where       func(kind cluster.Kind, key cluster.Key, field string) (file string, line int, ok bool)
@@ -47,7 +54,7 @@ type Files struct {
 }
 
 // Load reads the cluster once. Problems of manifests are in the report. If the API
-// refuses a required kind or does not answer within 30 s, Load returns an error.
+// refuses a required kind or does not answer in time, Load returns an error.
 func (s *Source) Load(ctx context.Context) (Loaded, error) {
 	if path := s.cfg.Settings.Manifests; path != "" {
 		return loadManifests(s.newManifests(), []string{path})
@@ -66,8 +73,63 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 	if err != nil {
 		return l, err
 	}
-	l.Unread, err = s.loadAPI(ctx, reader, wanted, required)
-	return l, err
+	refusals, err := s.loadAPI(ctx, reader, wanted)
+	if err != nil {
+		return l, err
+	}
+	if len(refusals) > 0 && len(s.cfg.Settings.Kubernetes.Namespaces) == 0 && len(s.cfg.Fallback) > 0 {
+		if l.Partial, err = s.loadNamespaces(ctx, refusals); err != nil {
+			return l, err
+		}
+		l.Namespaces = s.cfg.Fallback
+	}
+	for _, k := range wanted {
+		switch refusal := refusals[k]; {
+		case refusal == nil || slices.Contains(l.Partial, k):
+		case slices.Contains(required, k):
+			return l, refusal
+		default:
+			l.Unread = append(l.Unread, refusal)
+		}
+	}
+	return l, nil
+}
+
+// loadNamespaces reads the refused kinds in the namespaces of Fallback, and returns those
+// that the API does not refuse there. If there are any, these namespaces exist, even if the
+// API does not show them.
+func (s *Source) loadNamespaces(
+	ctx context.Context,
+	refusals map[cluster.Kind]error,
+) (partial []cluster.Kind, err error) {
+	var kinds []cluster.Kind
+	for _, k := range cluster.Kinds() {
+		if refusals[k] != nil && k.Namespaced() {
+			kinds = append(kinds, k)
+		}
+	}
+	if len(kinds) == 0 {
+		return nil, nil
+	}
+	reader, err := s.apiOf(kinds, s.cfg.Fallback)
+	if err != nil {
+		return nil, err
+	}
+	again, err := s.loadAPI(ctx, reader, kinds)
+	if err != nil {
+		return nil, err
+	}
+	partial = slices.DeleteFunc(kinds, func(k cluster.Kind) bool { return again[k] != nil })
+	if refusals[cluster.KindNamespace] != nil && len(partial) > 0 {
+		s.cfg.Store.Update(func(tx *cluster.Tx) {
+			for _, name := range s.cfg.Fallback {
+				tx.Put(&cluster.Namespace{Name: name})
+			}
+			tx.SetFreshness(cluster.Live, cluster.KindNamespace)
+		})
+		partial = append(partial, cluster.KindNamespace)
+	}
+	return partial, nil
 }
 
 // LoadFiles reads all kinds of all files once, instead of the configured cluster.
@@ -97,12 +159,12 @@ func loadManifests(source *manifest.Source, from []string) (Loaded, error) {
 	}, err
 }
 
-// loadAPI reads until all wanted kinds are loaded. If the API refuses a kind that is
-// not required, loadAPI continues without it and returns the error in unread.
+// loadAPI reads until all wanted kinds are loaded. It continues without kinds that the API
+// refuses, and returns the refusals.
 func (s *Source) loadAPI(
-	ctx context.Context, reader *api.Source, wanted, required []cluster.Kind,
-) (unread []error, err error) {
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	ctx context.Context, reader *api.Source, wanted []cluster.Kind,
+) (refused map[cluster.Kind]error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.cfg.Patience, loadTimeout))
 	feed := s.cfg.Store.Subscribe()
 	defer feed.Close()
 	ended := make(chan struct{})
@@ -116,47 +178,43 @@ func (s *Source) loadAPI(
 	}()
 	ticker := time.NewTicker(refusalInterval)
 	defer ticker.Stop()
-	var refusedSince time.Time // zero while no kind is refused
+	var since time.Time // zero while nothing is refused
+	refused = make(map[cluster.Kind]error)
 	for missing := s.unloaded(wanted); len(missing) > 0; missing = s.unloaded(wanted) {
-		refusals := refusalsOf(reader.Status(), missing)
+		refusals, unreachable := refusalsOf(reader.Status(), missing)
 		switch {
-		case len(refusals) == 0:
-			refusedSince = time.Time{}
-		case refusedSince.IsZero():
-			refusedSince = time.Now()
-		case time.Since(refusedSince) > refusalPatience:
-			for _, k := range missing {
-				refusal := refusals[k]
-				switch {
-				case refusal == nil:
-					continue
-				case slices.Contains(required, k):
-					return nil, refusal
-				}
-				unread = append(unread, refusal)
-				wanted = slices.DeleteFunc(slices.Clone(wanted), func(w cluster.Kind) bool { return w == k })
-			}
+		case len(refusals) == 0 && unreachable == nil:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) <= refusalPatience:
+		case unreachable != nil:
+			return nil, fmt.Errorf("the cluster could not be read: %w", unreachable)
+		default:
+			maps.Copy(refused, refusals)
+			wanted = slices.DeleteFunc(slices.Clone(wanted), func(k cluster.Kind) bool { return refusals[k] != nil })
 		}
 		select {
 		case <-ctx.Done():
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return nil, errors.New("interrupted while the cluster was read")
 			}
-			return nil, errNotRead(problemOf(reader.Status(), missing...))
+			return nil, s.errNotRead(problemOf(reader.Status(), missing...))
 		case <-ticker.C:
 		case <-feed.Ready():
 			feed.Pending()
 		}
 	}
-	return unread, nil
+	return refused, nil
 }
 
 // errNotRead returns the error for a cluster that could not be read in time.
-func errNotRead(problem error) error {
+func (s *Source) errNotRead(problem error) error {
+	within := cmp.Or(s.cfg.Patience, loadTimeout)
 	if problem == nil {
-		return fmt.Errorf("the cluster could not be read within %s", loadTimeout)
+		return fmt.Errorf("the cluster could not be read within %s", within)
 	}
-	return fmt.Errorf("the cluster could not be read within %s: %w", loadTimeout, problem)
+	return fmt.Errorf("the cluster could not be read within %s: %w", within, problem)
 }
 
 // unloaded returns those of the kinds that are not loaded.
@@ -171,15 +229,19 @@ func (s *Source) unloaded(kinds []cluster.Kind) (missing []cluster.Kind) {
 	return missing
 }
 
-// refusalsOf returns the errors for kinds that the API permanently refuses.
-func refusalsOf(statuses []api.Status, kinds []cluster.Kind) map[cluster.Kind]error {
-	refusals := make(map[cluster.Kind]error)
+// refusalsOf returns the errors for kinds that the API permanently refuses, and the error
+// of an API server that accepts no connection.
+func refusalsOf(statuses []api.Status, kinds []cluster.Kind) (refusals map[cluster.Kind]error, unreachable error) {
+	refusals = make(map[cluster.Kind]error)
 	for _, k := range kinds {
-		if problem := problemOf(statuses, k); api.Refused(problem) {
+		switch problem := problemOf(statuses, k); {
+		case api.Refused(problem):
 			refusals[k] = problem
+		case api.Unreachable(problem):
+			unreachable = problem
 		}
 	}
-	return refusals
+	return refusals, unreachable
 }
 
 // problemOf returns the first known error that prevents reading one of the kinds, or

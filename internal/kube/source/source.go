@@ -58,6 +58,14 @@ type Config struct {
 	Stdin io.Reader
 	Log   *slog.Logger
 
+	// Context is the context of the kubeconfig; empty is its current context.
+	Context string
+	// Patience is how long Load waits for the API; 0 is 30 s.
+	Patience time.Duration
+	// Fallback are namespaces: Load reads kinds in them that the API refuses to list in all
+	// namespaces.
+	Fallback []string
+
 	// Needs returns the kinds to read; nil means all kinds of the scope.
 	Needs func() []cluster.Kind
 	// Between, if not nil, is called between objects when many arrive at once, so that
@@ -217,14 +225,21 @@ func (s *Source) CheckAccess() error {
 }
 
 func (s *Source) newAPI() (*api.Source, error) {
+	return s.apiOf(s.kinds(), s.cfg.Settings.Kubernetes.Namespaces)
+}
+
+// apiOf returns a source for kinds in namespaces, in all if there are none.
+func (s *Source) apiOf(kinds []cluster.Kind, namespaces []string) (*api.Source, error) {
 	settings := &s.cfg.Settings
 	k := &settings.Kubernetes
 	source, err := api.New(api.Config{
 		Kubeconfig:      k.Kubeconfig,
-		Namespaces:      k.Namespaces,
+		Context:         s.cfg.Context,
+		Namespaces:      namespaces,
 		ServiceSelector: k.ServiceSelector,
-		Kinds:           s.kinds(),
+		Kinds:           kinds,
 		Detail:          s.detail(),
+		External:        len(settings.DNS.External.Zones) > 0,
 		WatchList:       k.WatchList,
 		QPS:             float32(k.QPS),
 		Burst:           k.Burst,

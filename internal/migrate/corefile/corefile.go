@@ -46,9 +46,9 @@ type Note struct {
 	Text      string   `json:"text"`
 }
 
-// String returns the note as one line in the form of compilers.
+// String returns the note as one line in the form of compilers, with its kind.
 func (n Note) String() string {
-	return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Line, n.Directive, n.Text)
+	return fmt.Sprintf("%s:%d: %s: %s: %s", n.File, n.Line, n.Kind, n.Directive, n.Text)
 }
 
 // NoteKind is the severity of a note. The zero value is the most severe one.

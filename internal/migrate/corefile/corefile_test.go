@@ -93,7 +93,7 @@ func translated(t *testing.T, name string, data []byte) (text, notes string) {
 	}
 	var b strings.Builder
 	for _, n := range made.Notes {
-		fmt.Fprintf(&b, "%s: %s\n", n.Kind, &n)
+		fmt.Fprintln(&b, &n)
 	}
 	return text, b.String()
 }
@@ -182,7 +182,7 @@ import custom/*.server
 	if c.DNS.TTL != 17 || c.DNS.Cache.MaxTTL != 17 || len(c.DNS.Forward.Routes) != 2 || c.DNS.Forward.Routes[1].Suffix != "corp.example" {
 		t.Errorf("Parse = %+v, want TTLs of 17 and two routes", c)
 	}
-	want := filepath.Join(dir, "custom", "a.override") + ":2: whoami: "
+	want := filepath.Join(dir, "custom", "a.override") + ":2: missing: whoami: "
 	if last := made.Notes[len(made.Notes)-1].String(); !strings.HasPrefix(last, want) {
 		t.Errorf("last note %q, want %q", last, want)
 	}

@@ -14,7 +14,6 @@ var kubernetesNotes = map[string]pluginNote{
 	"apiserver_max_inflight": {Done, "there is one watch per kind, or per kind and Namespace in kubernetes.namespaces"},
 	"endpoint":               {Missing, "the API server must be in a kubeconfig file, set in kubernetes.kubeconfig"},
 	"ignore":                 {Missing, "a Service with a cluster IP has an address regardless of its endpoints"},
-	"multicluster":           {Missing, "ServiceImports are not served"},
 	"namespace_labels":       {Missing, "Namespaces are selected by name, in kubernetes.namespaces: all are served"},
 	"noendpoints":            {Missing, "endpoints are always read and served"},
 	"resyncperiod":           {Done, "there are no periodic resyncs"},
@@ -84,6 +83,8 @@ func (t *translator) kubernetesOption(o *statement) bool {
 		t.setRate(o, "kubernetes.burst", &c.Kubernetes.Burst)
 	case "fallthrough":
 		t.fallthroughOption(o)
+	case "multicluster":
+		t.multicluster(o)
 	default:
 		return false
 	}
@@ -148,6 +149,7 @@ func (t *translator) setClusterZones(b *block, s *statement) {
 			switch {
 			case !reverse && z == "":
 				t.fail(s, "the root cannot be a cluster zone; write a zone such as cluster.local")
+			case z == t.Config.DNS.Multicluster: // which is listed beside the cluster's
 			case !reverse && !slices.Contains(t.Config.DNS.Zones, z):
 				t.Config.DNS.Zones = append(t.Config.DNS.Zones, z)
 			case reverse && prefix.Bits() == 0:

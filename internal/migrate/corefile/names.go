@@ -118,10 +118,20 @@ func (t *translator) rewrite(b *block, s *statement) {
 	case len(args) < 2:
 		t.fail(s, "must have a field and its arguments")
 	case args[0] != "name":
-		t.note(Missing, s, "only names are rewritten, not %s", args[0])
+		t.noteRewrite(s, args[0])
 	default:
 		t.rewriteName(b, s, args[1:])
 	}
+}
+
+// noteRewrite adds the note on a field that is not rewritten.
+func (t *translator) noteRewrite(s *statement, field string) {
+	if field == "type" {
+		t.note(Missing, s, "types are not rewritten; dns.suppress answers that names outside lack a type, and ANY is "+
+			"answered with one RRset (RFC 8482)")
+		return
+	}
+	t.note(Missing, s, "only names are rewritten, not %s", field)
 }
 
 // rewriteName translates [exact|suffix|prefix|substring|regex] FROM TO [answer rules].
@@ -215,13 +225,16 @@ func (t *translator) aclRule(o *statement, zones []string) {
 		t.fail(o, "must be allow, block, filter or drop")
 		return
 	}
-	typed, section, all := false, "", false
+	var types []string
+	section, all := "", false
 	for _, arg := range o.args {
 		switch {
 		case strings.EqualFold(arg, "type"), strings.EqualFold(arg, "net"):
 			section = strings.ToLower(arg)
 		case section == "type":
-			typed = typed || arg != "*"
+			if arg != "*" {
+				types = append(types, strings.ToUpper(arg))
+			}
 		case section == "net" && arg == "*":
 			all = true
 		case section == "net":
@@ -236,8 +249,13 @@ func (t *translator) aclRule(o *statement, zones []string) {
 	if all {
 		rule.Clients = nil
 	}
-	if typed {
-		t.note(Missing, o, "rules apply to all types: this rule is omitted")
+	switch {
+	case len(types) > 0 && action == "filter":
+		t.suppress(o, dnssettings.Suppress{Types: types, Clients: rule.Clients, Names: rule.Names})
+		return
+	case len(types) > 0:
+		t.note(Missing, o, "rules apply to all types: this rule is omitted; dns.suppress answers that names outside "+
+			"lack a type")
 		return
 	}
 	if action == "filter" {

@@ -10,28 +10,31 @@ type plugin func(t *translator, b *block, s *statement)
 
 // plugins are the plugins that become settings, with the functions that translate them.
 var plugins = map[string]plugin{
-	"acl":         (*translator).acl,
-	"bind":        func(*translator, *block, *statement) {}, // see hosts, in translate.go
-	"bufsize":     (*translator).bufsize,
-	"cache":       (*translator).cachePlugin,
-	"chaos":       (*translator).chaos,
-	"debug":       (*translator).debug,
-	"dnstap":      (*translator).dnstap,
-	"errors":      (*translator).errorsPlugin,
-	"forward":     (*translator).forward,
-	"health":      (*translator).health,
-	"hosts":       (*translator).hostsPlugin,
-	"kubernetes":  func(*translator, *block, *statement) {}, // see translate
-	"loadbalance": (*translator).loadbalance,
-	"log":         func(*translator, *block, *statement) {}, // see logPlugins
-	"nsid":        (*translator).nsid,
-	"pprof":       (*translator).pprof,
-	"prometheus":  (*translator).prometheus,
-	"ready":       (*translator).ready,
-	"rewrite":     (*translator).rewrite,
-	"root":        func(*translator, *block, *statement) {}, // see readBlock
-	"timeouts":    (*translator).timeouts,
-	"tls":         (*translator).tls,
+	"acl":          (*translator).acl,
+	"bind":         func(*translator, *block, *statement) {}, // see hosts, in translate.go
+	"bufsize":      (*translator).bufsize,
+	"cache":        (*translator).cachePlugin,
+	"chaos":        (*translator).chaos,
+	"debug":        (*translator).debug,
+	"dnstap":       (*translator).dnstap,
+	"errors":       (*translator).errorsPlugin,
+	"file":         (*translator).file,
+	"forward":      (*translator).forward,
+	"health":       (*translator).health,
+	"hosts":        (*translator).hostsPlugin,
+	"k8s_external": (*translator).external,
+	"kubernetes":   func(*translator, *block, *statement) {}, // see translate
+	"loadbalance":  (*translator).loadbalance,
+	"log":          func(*translator, *block, *statement) {}, // see logPlugins
+	"nsid":         (*translator).nsid,
+	"pprof":        (*translator).pprof,
+	"prometheus":   (*translator).prometheus,
+	"ready":        (*translator).ready,
+	"rewrite":      (*translator).rewrite,
+	"root":         func(*translator, *block, *statement) {}, // see readBlock
+	"template":     (*translator).template,
+	"timeouts":     (*translator).timeouts,
+	"tls":          (*translator).tls,
 }
 
 // Plugins returns the sorted names of CoreDNS' plugins that become settings or that need
@@ -61,31 +64,26 @@ var pluginNotes = map[string]pluginNote{
 	},
 	"shed": {Done, "always on: excess queries are not queued"},
 
-	"auto": {Missing, "only the cluster's zones are served; serve others with another server and forward to it"},
+	"auto": {Missing, "zones are not looked for in a directory; list each with its file in dns.localZones"},
 	"autopath": {
 		Missing, "Pods are not identified by address; queries can carry the search path in one search domain, see " +
 			"docs/webhook.md",
 	},
-	"azure":     {Missing, "only the cluster's zones are served"},
-	"clouddns":  {Missing, "only the cluster's zones are served"},
-	"dns64":     {Missing, "addresses are not translated between families"},
-	"dnssec":    {Missing, "answers are not signed"},
-	"dynupdate": {Missing, "only the cluster's zones are served"},
-	"erratic":   {Missing, "a plugin for tests"},
-	"etcd":      {Missing, "only the cluster's zones are served"},
-	"file": {
-		Missing, "only the cluster's zones are served; serve others with another server and forward to it, or put " +
-			"addresses in dns.hosts",
-	},
-	"geoip":        {Missing, "the location of clients is not determined"},
-	"grpc":         {Missing, "upstreams are queried over UDP, TCP, TLS or HTTPS"},
-	"grpc_server":  {Missing, "DNS is served over UDP, TCP, TLS and HTTPS"},
-	"header":       {Missing, "flags of responses cannot be changed"},
-	"https":        {Differs, "the limits of dns.tcp apply to all connections"},
-	"https3":       {Missing, "DNS is served over UDP, TCP, TLS and HTTPS"},
-	"k8s_external": {Missing, "there are no names for external addresses of Services"},
-	"local":        {Missing, "localhost is forwarded like other names; dns.hosts can define its addresses"},
-	"metadata":     {Missing, "there is no metadata"},
+	"azure":       {Missing, "only the cluster's zones are served"},
+	"clouddns":    {Missing, "only the cluster's zones are served"},
+	"dns64":       {Missing, "addresses are not translated between families"},
+	"dnssec":      {Missing, "answers are not signed"},
+	"dynupdate":   {Missing, "only the cluster's zones are served"},
+	"erratic":     {Missing, "a plugin for tests"},
+	"etcd":        {Missing, "only the cluster's zones are served"},
+	"geoip":       {Missing, "the location of clients is not determined"},
+	"grpc":        {Missing, "upstreams are queried over UDP, TCP, TLS or HTTPS"},
+	"grpc_server": {Missing, "DNS is served over UDP, TCP, TLS and HTTPS"},
+	"header":      {Missing, "flags of responses cannot be changed"},
+	"https":       {Differs, "the limits of dns.tcp apply to all connections"},
+	"https3":      {Missing, "DNS is served over UDP, TCP, TLS and HTTPS"},
+	"local":       {Missing, "localhost is forwarded like other names; dns.hosts can define its addresses"},
+	"metadata":    {Missing, "there is no metadata"},
 	"minimal": {
 		Missing, "answers have the records that the Kubernetes DNS specification requires; forwarded responses are " +
 			"not changed",
@@ -95,10 +93,9 @@ var pluginNotes = map[string]pluginNote{
 	"proxyproto": {Missing, "the client is the sender of the packet"},
 	"quic":       {Missing, "DNS is served over UDP, TCP, TLS and HTTPS"},
 	"route53":    {Missing, "only the cluster's zones are served"},
-	"secondary":  {Missing, "only the cluster's zones are served"},
+	"secondary":  {Missing, "zones are not transferred from other servers; dns.localZones reads them from files"},
 	"sign":       {Missing, "answers are not signed"},
 	"siit":       {Missing, "addresses are not translated between families"},
-	"template":   {Missing, "there are no templates; dns.rewrite, dns.hosts and dns.block cover some uses"},
 	"trace":      {Missing, "queries are not traced"},
 	"transfer":   {Missing, "not translated; set transfer, see docs/configuration.md"},
 	"tsig":       {Missing, "messages are not signed"},

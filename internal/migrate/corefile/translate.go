@@ -66,6 +66,7 @@ func (t *translator) setOrigin(s *statement, keys ...string) {
 func (t *translator) translate(blocks []block) {
 	for i := range blocks {
 		b := &blocks[i]
+		t.checkNodeLocal(b)
 		t.readBlock(b)
 		for j := range b.statements { // its zones affect the translation of other plugins
 			if s := &b.statements[j]; s.name == "kubernetes" {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -40,6 +41,8 @@ type Config struct {
 	Metrics http.Handler
 	// Dumps are additional pages, generated for each request.
 	Dumps []Dump
+	// Actions are changes that clients on loopback may request.
+	Actions []Action
 	// Debug serves the dumps, and PProf profiles, to all clients instead of to those on
 	// loopback only.
 	Debug, PProf bool
@@ -50,6 +53,15 @@ type Config struct {
 type Dump struct {
 	Path, ContentType string
 	Write             func(io.Writer) error
+}
+
+// Action is a change that a client requests with POST. Only clients on loopback may, whatever
+// the settings are, and no web page of another origin.
+type Action struct {
+	Path string
+	// Do makes the change and returns what it did, for the client. An error is one of the
+	// request.
+	Do func(url.Values) (string, error)
 }
 
 // HTTPServer serves on a bound socket.
@@ -155,6 +167,13 @@ func (s *HTTPServer) routes(cfg *Config) http.Handler {
 		mux.Handle("GET "+dump.Path, restrict(cfg.Debug, "admin.debug", s.dump(dump.ContentType, dump.Write)))
 		paths = append(paths, dump.Path)
 	}
+	origins := http.NewCrossOriginProtection()
+	for _, action := range cfg.Actions {
+		mux.Handle(
+			"POST "+action.Path,
+			onLoopback(origins.Handler(act(action.Do)), "this is done for clients on loopback only"),
+		)
+	}
 	paths = append(paths, "/debug/pprof/")
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, strings.Join(paths, "\n")) })
 	profile := func(h http.HandlerFunc) http.Handler { return restrict(cfg.PProf, "admin.pprof", h) }
@@ -187,10 +206,27 @@ func restrict(all bool, key string, h http.Handler) http.Handler {
 	if all {
 		return h
 	}
+	return onLoopback(h, "this page is served on loopback only, unless "+key+" is set")
+}
+
+// act responds with what do returns.
+func act(do func(url.Values) (string, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		done, err := do(r.URL.Query())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintln(w, done)
+	})
+}
+
+// onLoopback serves h to clients on loopback only, and a refusal to others.
+func onLoopback(h http.Handler, refusal string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil || !client.Addr().Unmap().IsLoopback() {
-			http.Error(w, "this page is served on loopback only, unless "+key+" is set", http.StatusForbidden)
+			http.Error(w, refusal, http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,12 @@ func settings() Config {
 		Dumps: []Dump{
 			{"/debug/zone", "text/dns; charset=utf-8", text("zone")}, {"/debug/model", "application/json", text("model")},
 		},
+		Actions: []Action{{"/cache/flush", func(q url.Values) (string, error) {
+			if q.Get("name") == "" {
+				return "", errors.New("the parameter name is missing")
+			}
+			return "removed " + q.Get("name"), nil
+		}}},
 		Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -91,6 +98,12 @@ func TestRoutes(t *testing.T) {
 		"a profile, far, with pprof":     {profiles, far, "GET", "/debug/pprof/cmdline", 200, ""},
 		"an unknown path below debug":    {nil, near, "GET", "/debug", 404, ""},
 		"a write method":                 {nil, near, "POST", "/debug/zone", 405, ""},
+		"an action":                      {nil, near, "POST", "/cache/flush?name=a.example", 200, "removed a.example\n"},
+		"an action that is refused":      {nil, near, "POST", "/cache/flush", 400, "the parameter name is missing\n"},
+		"an action is no page":           {nil, near, "GET", "/cache/flush?name=a.example", 405, ""},
+		"an action, far":                 {nil, far, "POST", "/cache/flush?name=a.example", 403, "loopback only"},
+		"an action, far, with debug":     {dumps, far, "POST", "/cache/flush?name=a.example", 403, "loopback only"},
+		"no actions beside probes":       {probes, near, "POST", "/cache/flush?name=a.example", 404, ""},
 		"health for a probe by its HEAD": {nil, near, "HEAD", "/healthz", 200, ""},
 	} {
 		cfg := settings()
@@ -251,5 +264,23 @@ func TestIdleConnections(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestActionsOfWebPages verifies that a web page of another origin cannot have a browser on
+// this host request an action.
+func TestActionsOfWebPages(t *testing.T) {
+	t.Parallel()
+	cfg := settings()
+	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://www.example.com"} {
+		s := &HTTPServer{dumping: make(chan struct{}, 1)}
+		r := httptest.NewRequest(http.MethodPost, "/cache/flush?name=a.example", http.NoBody)
+		r.RemoteAddr = "127.0.0.1:1"
+		r.Header.Set(header, value)
+		w := httptest.NewRecorder()
+		s.routes(&cfg).ServeHTTP(w, r)
+		if w.Code != http.StatusForbidden {
+			t.Errorf("with %s: %s: status %d, want 403", header, value, w.Code)
+		}
 	}
 }

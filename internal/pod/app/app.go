@@ -27,6 +27,8 @@ type Inspector struct {
 	compiled *config.Compiled
 	store    *cluster.Store
 	dns      *respond.Responder
+	loaded   source.Loaded
+	observed bool // the store is filled from an API
 }
 
 // New returns an Inspector of the model in store. dns answers its Pods' queries. New
@@ -36,10 +38,21 @@ func New(settings config.Config, store *cluster.Store, dns *respond.Responder) (
 	return &Inspector{settings: settings, compiled: compiled, store: store, dns: dns}, err
 }
 
+// Loaded sets how the store was filled. An Inspector takes a model for that of manifests,
+// to which a control plane would add objects, until it is called.
+func (i *Inspector) Loaded(l source.Loaded) {
+	i.loaded, i.observed = l, len(l.From) == 0
+}
+
+// unread reports whether objects of a kind in a namespace are not in the store because the
+// account may not list them.
+func (i *Inspector) unread(k cluster.Kind, namespace string) bool {
+	return slices.Contains(i.loaded.Partial, k) && !slices.Contains(i.loaded.Namespaces, namespace)
+}
+
 // NodeSettings are the command line's settings of the nodes that Pods run on.
 type NodeSettings struct {
-	// ResolvConf is the file of the kubelet's setting resolvConf; nil if the setting is
-	// empty.
+	// ResolvConf is the file of the kubelet's setting resolvConf; nil if it is not known.
 	ResolvConf *resolvconf.Config
 	// ClusterDNS are the addresses of the kubelet's setting clusterDNS. If empty, the
 	// addresses of the DNS Service are used.
@@ -99,6 +112,7 @@ func (i *Inspector) dnsService() cluster.Key {
 func (i *Inspector) node(v *cluster.View, s *dnsconfig.Subject, n NodeSettings) dnsconfig.NodeSettings {
 	node := dnsconfig.NodeSettings{
 		ResolvConf:     n.ResolvConf,
+		Unknown:        n.ResolvConf == nil,
 		ClusterDNS:     i.clusterDNS(v, n),
 		AutopathSuffix: strings.TrimSuffix(i.settings.DNS.Autopath.Suffix, "."),
 	}

@@ -9,6 +9,7 @@ import (
 	"portolan.dev/portolan/internal/dns/autopath"
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/kubezone"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/explain"
@@ -37,11 +38,12 @@ func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explana
 		node := i.node(v, &q.Subject, q.Node)
 		ask, model := i.askModel(node.ClusterDNS, q.Subject.Pod), explain.QueryFunc(nil)
 		if q.Live {
-			ask, model = askLive(ctx, q), ask
+			ask, model = askLive(ctx, q, i.isClusterDNS(node.ClusterDNS)), ask
 		}
 		e = explain.Explain(explain.Request{
 			Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,
-			Linter: i.rules(v, q.Node), Query: ask, Model: model, ServerSearch: i.searched(),
+			Linter: i.rules(v, q.Node), Query: ask, Model: model, ServerSearch: i.searched(), Unread: i.unread,
+			NoPodNames: i.settings.DNS.Pods == string(kubezone.PodsDisabled),
 		})
 	})
 	return e
@@ -56,9 +58,12 @@ func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.
 		client.Addr = pod.IPs[0]
 	}
 	searched := i.searched()
-	agents := slices.Concat(clusterDNS, i.compiled.Webhook.NodeDNS)
+	isClusterDNS := i.isClusterDNS(clusterDNS)
 	return func(server netip.Addr, q stubresolver.Query) explain.Answer {
-		if !slices.Contains(agents, server.Unmap()) && !server.IsLinkLocalUnicast() { // no agent or node cache
+		if server == explain.UnknownServer() {
+			return explain.Answer{NotAsked: serverUnknown}
+		}
+		if !isClusterDNS(server) {
 			return explain.Answer{NotAsked: server.String() + " is not the cluster's DNS, and was not asked; --live asks it"}
 		}
 		packet, err := packetOf(q)
@@ -90,6 +95,15 @@ func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.
 	}
 }
 
+// isClusterDNS returns a function that reports whether an address is that of the cluster
+// DNS, of an agent or of a node's cache.
+func (i *Inspector) isClusterDNS(clusterDNS []netip.Addr) func(netip.Addr) bool {
+	servers := slices.Concat(clusterDNS, i.compiled.Webhook.NodeDNS)
+	return func(server netip.Addr) bool {
+		return slices.Contains(servers, server.Unmap()) || server.IsLinkLocalUnicast()
+	}
+}
+
 // searched returns a function that returns the names the server tries for a name that
 // carries search paths; nil for any other name.
 func (i *Inspector) searched() func(text string) []string {
@@ -112,6 +126,10 @@ func (i *Inspector) searched() func(text string) []string {
 		return names
 	}
 }
+
+// serverUnknown is the note on queries to the nameservers of a node whose resolv.conf is
+// not known.
+const serverUnknown = "the node's nameservers are not known; --node-resolv-conf names its resolv.conf"
 
 // notOurs is the note on names outside the cluster without --live.
 const notOurs = "outside the cluster, no server was queried; use --live"

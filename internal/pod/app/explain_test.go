@@ -299,7 +299,7 @@ func TestExplainManifests(t *testing.T) {
 		{"only.data.cluster.local", 0, dnsconfig.Glibc, "no such name", "no-meaning"},
 		{"kubernetes.default", 0, dnsconfig.Glibc, "no such name", "no-service"},
 		{"http://web", 0, dnsconfig.Glibc, "no such name", "invalid-hostname"},
-		{"client", dnswire.TypeSRV, dnsconfig.Glibc, "no such name", "no-service"},
+		{"client", dnswire.TypeSRV, dnsconfig.Glibc, "no such name", "pod-name"},
 	} {
 		e := explain(test.name, test.rrtype, test.libc)
 		rule, cure := "", ""

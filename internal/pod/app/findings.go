@@ -110,7 +110,7 @@ func inManifests(l source.Loaded, told []Found) (all []Found) {
 
 // rules returns a Linter for the model.
 func (i *Inspector) rules(v *cluster.View, n NodeSettings) *lint.Linter {
-	c := &lint.Linter{View: v, DNSService: i.dnsService()}
+	c := &lint.Linter{View: v, DNSService: i.dnsService(), Observed: i.observed}
 	for _, domain := range i.Domains() {
 		c.Domains = append(c.Domains, strings.ToLower(domain))
 	}

@@ -19,10 +19,18 @@ import (
 // timeout).
 const liveTime = 5 * time.Second
 
-// askLive returns a QueryFunc that queries servers on port 53, or the one that the
-// question names, with TCP if it says so.
-func askLive(ctx context.Context, asked Question) explain.QueryFunc {
+// askLive returns a QueryFunc that queries servers on port 53, with TCP if the question says
+// so. A server that the question names replaces the cluster DNS.
+func askLive(ctx context.Context, asked Question, isClusterDNS func(netip.Addr) bool) explain.QueryFunc {
 	return func(server netip.Addr, q stubresolver.Query) explain.Answer {
+		switch {
+		case server == explain.UnknownServer():
+			return explain.Answer{NotAsked: serverUnknown}
+		case asked.Server.IsValid() && !isClusterDNS(server):
+			return explain.Answer{
+				NotAsked: server.String() + " is not the cluster's DNS, which --server replaces, and was not asked",
+			}
+		}
 		q.TCP = q.TCP || asked.TCP
 		at := netip.AddrPortFrom(server, 53)
 		if asked.Server.IsValid() {

@@ -129,6 +129,8 @@ type NodeSettings struct {
 	// ResolvConf is the file of the kubelet's setting resolvConf, as ParseNode returns
 	// it, or nil if the setting is empty.
 	ResolvConf *resolvconf.Config
+	// Unknown reports whether ResolvConf is nil because the file is not known.
+	Unknown bool
 	// Addrs are the node's addresses. Without a ResolvConf, a Pod has a loopback
 	// address of each of their families as nameserver.
 	Addrs []netip.Addr
@@ -145,9 +147,22 @@ type Resolution struct {
 	// Policy is the effective policy: Default, ClusterFirst,
 	// ClusterFirstWithHostNet, None or ClusterFirstWithAutopath.
 	Policy DNSPolicy
+	// Unknown is the part of Config that the node's resolv.conf determines, which is not
+	// known and left out.
+	Unknown Part
 	// Warnings are in the order in which they occurred.
 	Warnings []Warning
 }
+
+// Part is a part of a resolv.conf.
+type Part uint8
+
+// The parts that the node's resolv.conf determines.
+const (
+	Nothing      Part = iota
+	LastSearches      // search domains after those of the cluster
+	Everything        // all but what dnsConfig adds
+)
 
 // Resolve computes the resolv.conf of a Pod on a node. It returns a Config also for a Pod
 // that Validate refuses, without the values that a resolv.conf cannot contain.
@@ -167,7 +182,20 @@ func Resolve(p PodSettings, n NodeSettings) Resolution {
 	if p.OS == Windows {
 		f.windows(config)
 	}
-	return Resolution{Config: config, Policy: policy, Warnings: f.warnings}
+	return Resolution{Config: config, Policy: policy, Unknown: f.unknown(policy), Warnings: f.warnings}
+}
+
+// unknown returns the part of the resolv.conf that is not known with a policy.
+func (f *builder) unknown(policy DNSPolicy) Part {
+	switch {
+	case !f.node.Unknown || policy == None:
+		return Nothing
+	case policy == Default:
+		return Everything
+	case policy == ClusterFirstWithAutopath && f.node.ClusterDomain != "":
+		return Nothing
+	}
+	return LastSearches
 }
 
 // builder has the input of Resolve, and the warnings so far.

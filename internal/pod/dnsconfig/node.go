@@ -54,6 +54,9 @@ func (f *builder) nodeSearches() []string {
 // nodeLists returns the lists of the policy Default. Without a resolv.conf the Pod has
 // its own loopback address and the root as search domain: in effect it has no DNS.
 func (f *builder) nodeLists() lists {
+	if f.node.Unknown {
+		return lists{}
+	}
 	if f.node.ResolvConf == nil {
 		return lists{nameservers: loopbacks(f.node.Addrs), searches: []string{"."}}
 	}

@@ -24,6 +24,9 @@ type Subject struct {
 // String returns kind and key, such as "pod shop/web-0".
 func (s *Subject) String() string { return strings.ToLower(s.Kind.String()) + " " + s.Key.String() }
 
+// Finished reports whether s is a Pod whose containers have terminated for good.
+func (s *Subject) Finished() bool { return s.Pod != nil && s.Pod.Finished }
+
 // SubjectOfPod returns the Subject of a Pod.
 func SubjectOfPod(p *cluster.Pod) Subject {
 	s := Subject{Key: p.Key, Kind: cluster.KindPod, Labels: p.Labels, Spec: p.Spec, Pod: p}
@@ -103,7 +106,16 @@ type Reference struct {
 	Namespace string
 	Kind      cluster.Kind // KindPod if none is given
 	named     bool         // whether the kind is given
+	implied   bool         // whether no namespace is given
 	Name      string
+}
+
+// In returns the reference with a namespace, if it gives none.
+func (r Reference) In(namespace string) Reference {
+	if r.implied {
+		r.Namespace = namespace
+	}
+	return r
 }
 
 // kindNames has the names of kinds in references, which are those of kubectl.
@@ -119,10 +131,10 @@ var kindNames = map[string]cluster.Kind{
 // ParseReference parses NAMESPACE/NAME, NAME, NAMESPACE/KIND/NAME or KIND/NAME. If the
 // first of two words is the name of a kind, it is a kind.
 func ParseReference(text string) (Reference, error) {
-	r := Reference{Namespace: "default", Kind: cluster.KindPod}
+	r := Reference{Namespace: "default", implied: true, Kind: cluster.KindPod}
 	parts := strings.Split(text, "/")
 	if len(parts) == 3 {
-		r.Namespace, parts = parts[0], parts[1:]
+		r.Namespace, r.implied, parts = parts[0], false, parts[1:]
 		if _, ok := kindNames[strings.ToLower(parts[0])]; !ok {
 			return r, fmt.Errorf("%q: kind %q has no Pods; use pod, deployment, statefulset, daemonset, job, cronjob",
 				text, parts[0])
@@ -132,7 +144,7 @@ func ParseReference(text string) (Reference, error) {
 		if k, ok := kindNames[strings.ToLower(parts[0])]; ok {
 			r.Kind, r.named = k, true
 		} else {
-			r.Namespace = parts[0]
+			r.Namespace, r.implied = parts[0], false
 		}
 		parts = parts[1:]
 	}

@@ -85,8 +85,16 @@ func (a *querier) response(server netip.Addr, q stubresolver.Query) stubresolver
 // externalTarget returns the target of the answer's last alias, if it is outside the
 // cluster, where the model does not follow it, else "".
 func externalTarget(answer Answer, t dnswire.Type) (target string) {
-	m := answer.Message
-	if m == nil || !answer.FromModel || resultOf(m, t) != noData {
+	if answer.Message == nil || !answer.FromModel {
+		return ""
+	}
+	return unfollowed(answer.Message, t)
+}
+
+// unfollowed returns the target of the message's last alias, if the server did not look it
+// up, else "".
+func unfollowed(m *dnswire.Message, t dnswire.Type) (target string) {
+	if resultOf(m, t) != noData {
 		return ""
 	}
 	for _, r := range m.Answer {
@@ -95,7 +103,7 @@ func externalTarget(answer Answer, t dnswire.Type) (target string) {
 		}
 	}
 	if slices.ContainsFunc(m.Authority, func(r dnswire.Record) bool { return r.Type == "SOA" }) {
-		return "" // the target is in the cluster, and does not exist
+		return "" // the target does not exist
 	}
 	return target
 }

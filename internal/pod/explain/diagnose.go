@@ -28,10 +28,22 @@ type Diagnosis struct {
 // diagnoser has the input of the diagnosis, and the causes found so far.
 type diagnoser struct {
 	*Request
-	e     *Explanation
-	a     *querier
-	conf  resolvconf.Config // of the Pod
+	e *Explanation
+	a *querier
+	// conf is the Pod's resolv.conf, and names are the names that the resolver tries. Once
+	// a cause in the Pod's settings or in the form of the name is found, they are those
+	// without it, so that a second cause is found, too.
+	conf  resolvconf.Config
+	names []string
 	found []Diagnosis
+}
+
+// namesOf returns the names that a resolver tried.
+func namesOf(t *stubresolver.Trace) (names []string) {
+	for i := range t.Candidates {
+		names = append(names, t.Candidates[i].Name)
+	}
+	return names
 }
 
 // simulate returns the trace of the lookup with another resolv.conf or resolver.
@@ -57,31 +69,58 @@ func (d *diagnoser) addFindings(findings []lint.Finding, rules ...string) bool {
 // diagnose returns the causes of the outcome. Causes that affect every name come first,
 // then wrong answers of servers, then causes that concern this name only:
 //
-//	NetworkPolicies ─► server differs from model ─► malformed, silent, failing
+//	the Pod has finished, NetworkPolicies, the cluster DNS has no endpoint
+//	─► malformed, silent, server differs from model, failing, not read
 //	─► dnsPolicy, trailing dot, resolver ─► the name itself (see name)
+//
+// A cause in the third line hides those of the name itself: if the name would not resolve
+// without it either, both are returned.
 func (d *diagnoser) diagnose() []Diagnosis {
-	blocks := d.addFindings(d.Linter.CheckSubject(&d.Subject), lint.NetworkPolicyBlocksDNS)
+	blocks := d.blocked()
 	differs := d.differs()
 	switch {
 	case d.e.trace.Outcome == stubresolver.Found:
 		d.endpoints()
 		d.queries()
-	case d.malformed() || d.silent() || differs || d.failing() || d.notLoaded():
+	case d.malformed() || d.silent() || differs || d.failing():
+	case d.notLoaded(cluster.KindNamespace, cluster.KindService):
 	case d.policy() || d.trailingDot() || d.resolver():
 	default:
 		d.name()
 	}
-	if blocks {
-		d.e.block()
+	if blocks != "" {
+		d.e.block(blocks)
 	}
 	return d.found
 }
 
-// notLoaded reports whether objects that names depend on were not read.
-func (d *diagnoser) notLoaded() bool {
-	for _, k := range []cluster.Kind{cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice} {
+// blocked returns why none of the Pod's queries reaches the cluster DNS, or "".
+func (d *diagnoser) blocked() string {
+	if d.Subject.Finished() {
+		d.add("pod-finished", "name a Pod that runs, or its workload", "%s has finished: it looks nothing up any more",
+			&d.Subject)
+		return "the Pod has finished"
+	}
+	if d.addFindings(d.Linter.CheckSubject(&d.Subject), lint.NetworkPolicyBlocksDNS) {
+		return "NetworkPolicies keep the Pod's queries from the cluster DNS"
+	}
+	usesService := slices.ContainsFunc(d.conf.Nameservers, func(a netip.Addr) bool {
+		return slices.Contains(d.Node.ClusterDNS, a) && !a.IsLinkLocalUnicast()
+	})
+	if s := d.Linter.View.Service(d.Linter.DNSService); s != nil && usesService &&
+		d.addFindings(d.Linter.CheckService(s), lint.DNSServiceNoEndpoint) {
+		return "nothing answers at the address of the cluster DNS"
+	}
+	return ""
+}
+
+// notLoaded reports whether one of the kinds was not read, which the API refused.
+func (d *diagnoser) notLoaded(kinds ...cluster.Kind) bool {
+	for _, k := range kinds {
 		if !d.Linter.View.Loaded(k) {
-			d.add("not-read", "grant the account access to read them", "%ss were not read, so the cause is not known", k)
+			d.add("not-read", fmt.Sprintf("grant the account of this command the right to list %ss, or use another account",
+				strings.ToLower(k.String())),
+				"this command may not read %ss, so the cause is not known; the server may have read them", k)
 			return true
 		}
 	}
@@ -96,32 +135,77 @@ func (d *diagnoser) resolves(name string) bool {
 	return t.Outcome == stubresolver.Found
 }
 
-// nameOf returns the shortest name that resolves in the Pod to a Service, or to its
-// endpoint host if that is not ""; the fully qualified name if no shorter one does.
-func (d *diagnoser) nameOf(service cluster.Key, host string) string {
-	name := service.Name
-	if host != "" {
-		name = host + "." + name
+// nameOf returns the shortest name of a Service, of its endpoint or of its port that
+// resolves in the Pod, and reports whether there is one. If none resolves, it returns the
+// fully qualified name.
+func (d *diagnoser) nameOf(m meaning) (name string, resolves bool) {
+	name = m.service.Name
+	switch {
+	case m.host != "":
+		name = m.host + "." + name
+	case m.port != "":
+		name = "_" + m.port + "._" + m.protocol + "." + name
 	}
-	qualified := name + "." + service.Namespace + ".svc." + d.Linter.Domains[0] + "."
-	if service.Namespace == d.Subject.Namespace && d.resolves(name) {
-		return name
+	qualified := name + "." + m.service.Namespace + ".svc." + d.Linter.Domains[0] + "."
+	if m.service.Namespace == d.Subject.Namespace && d.resolves(name) {
+		return name, true
 	}
-	if name += "." + service.Namespace; d.resolves(name) {
-		return name
+	if name += "." + m.service.Namespace; d.resolves(name) {
+		return name, true
 	}
-	return qualified
+	return qualified, d.resolves(qualified)
 }
+
+// suggest adds a cause whose cure is to use the name of m instead. Such a name is looked
+// up first: if it does not resolve either, the cure says so, and the cause of that follows.
+func (d *diagnoser) suggest(rule string, m meaning, certain, format string, args ...any) {
+	name, resolves := d.nameOf(m)
+	if resolves {
+		d.add(rule, fmt.Sprintf("ask for %q%s", name, certain), format, args...)
+		return
+	}
+	d.add(rule, fmt.Sprintf("ask for %q%s, which does not resolve yet", name, certain), format, args...)
+	if s := d.Linter.View.Service(m.service); s != nil {
+		d.service(s, m)
+	}
+}
+
+// ifMeant is the reservation of a cure that guesses.
+const ifMeant = ", if that is what is meant"
 
 // trailingDot reports whether the name resolves without its trailing dot.
 func (d *diagnoser) trailingDot() bool {
 	name, rooted := strings.CutSuffix(d.Name, ".")
-	if !rooted || name == "" || !d.resolves(name) {
+	if !rooted || name == "" {
 		return false
 	}
-	d.add("trailing-dot", fmt.Sprintf("ask for %q", name),
-		"the trailing dot disables the search list, with which the name resolves")
-	return true
+	other := *d.Request
+	other.Name = name
+	trace := other.resolve(d.conf, d.Libc, d.a)
+	switch {
+	case trace.Outcome == stubresolver.Found:
+		d.add("trailing-dot", fmt.Sprintf("ask for %q", name),
+			"the trailing dot disables the search list, with which the name resolves")
+		return true
+	case d.meansOnly(&trace):
+		d.add(
+			"trailing-dot",
+			"leave it out",
+			"the trailing dot disables the search list, with which names of Services are completed",
+		)
+		d.names = namesOf(&trace)
+	}
+	return false
+}
+
+// meansOnly reports whether the name stands for something in the cluster in another
+// lookup, and not in this one.
+func (d *diagnoser) meansOnly(other *stubresolver.Trace) bool {
+	if _, ok := d.meaning(); ok {
+		return false
+	}
+	_, likely := d.likeliest(namesOf(other))
+	return likely >= inNamespace
 }
 
 // malformed reports whether the resolver sends no query for the name.
@@ -165,10 +249,14 @@ func (d *diagnoser) exchanges() iter.Seq2[string, *Exchange] {
 	}
 }
 
-// silent reports whether a server did not respond.
+// silent reports whether a server did not respond to any query.
 func (d *diagnoser) silent() bool {
+	answered := make(map[string]bool)
 	for _, q := range d.exchanges() {
-		if q.Result == timeout || q.Result == unreachable {
+		answered[q.Server] = answered[q.Server] || !q.lost()
+	}
+	for _, q := range d.exchanges() {
+		if !answered[q.Server] {
 			d.add("server-silent",
 				"check that it runs and can be reached from here: --live sends queries from where this command runs, "+
 					"--server to another address, and --tcp also through kubectl port-forward",
@@ -179,21 +267,66 @@ func (d *diagnoser) silent() bool {
 	return false
 }
 
-// failing reports whether a server answered SERVFAIL or REFUSED.
+// lost reports whether there was no response.
+func (q *Exchange) lost() bool { return q.Result == timeout || q.Result == unreachable }
+
+// failing reports whether a server did not answer for a name of the cluster. What it says of
+// names outside the cluster is considered in outside, where the name stands for nothing else.
 func (d *diagnoser) failing() bool {
 	for name, q := range d.exchanges() {
-		switch q.Result {
-		case dnswire.ServFail.String():
+		if !d.inDomain(name) {
+			continue
+		}
+		switch {
+		case q.Result == dnswire.ServFail.String() && d.modelFails(name, q):
+			if d.notLoaded(cluster.KindNamespace, cluster.KindService, cluster.KindEndpointSlice, cluster.KindPod) {
+				return true
+			}
+			continue // the objects are the cause
+		case q.Result == dnswire.ServFail.String() && q.code == uint16(dnswire.EDENotReady):
+			d.add("server-not-ready", "check the server's /readyz, its log and the rights of its account",
+				"%s has not read what %s depends on (SERVFAIL%s)", q.Server, name, noteOf(q))
+		case q.Result == dnswire.ServFail.String():
 			d.add("server-fails", "check the server's /readyz and its log", "%s fails to answer for %s (SERVFAIL%s)",
 				q.Server, name, noteOf(q))
-			return true
-		case dnswire.Refused.String():
-			d.add("server-refuses", "configure an upstream (dns.forward.routes), if the server should answer such names",
-				"%s refuses to answer for %s (REFUSED%s)", q.Server, name, noteOf(q))
-			return true
+		case q.Result == dnswire.Refused.String():
+			d.add("server-refuses", "check that the server has this cluster's domain (dns.zones) and that its rules "+
+				"allow this client",
+				"%s refuses to answer for %s, a name of the cluster (REFUSED%s)", q.Server, name, noteOf(q))
+		case q.lost():
+			d.add("server-silent", "check the server's log", "%s does not answer for %s (%s)", q.Server, name, q.Result)
+		default:
+			continue
 		}
+		return true
 	}
 	return false
+}
+
+// modelFails reports whether the model has no answer to a query either.
+func (d *diagnoser) modelFails(name string, q *Exchange) bool {
+	if d.Model == nil {
+		return true
+	}
+	model := d.modelAnswer(name, q)
+	return model.Message != nil && model.Message.Code == dnswire.ServFail
+}
+
+// modelAnswer returns the model's answer to a query that was sent to a server.
+func (d *diagnoser) modelAnswer(name string, q *Exchange) Answer {
+	t, err := dnswire.ParseType(q.Type)
+	if err != nil || len(d.Node.ClusterDNS) == 0 {
+		return Answer{}
+	}
+	return d.Model(d.Node.ClusterDNS[0], stubresolver.Query{Name: name, Type: t, TCP: true, Size: dnswire.MaxMessage})
+}
+
+// inDomain reports whether a name is in a cluster domain.
+func (d *diagnoser) inDomain(name string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return slices.ContainsFunc(d.Linter.Domains, func(domain string) bool {
+		return name == domain || strings.HasSuffix(name, "."+domain)
+	})
 }
 
 func noteOf(q *Exchange) string {
@@ -203,19 +336,25 @@ func noteOf(q *Exchange) string {
 	return ": " + q.Note
 }
 
-// differs reports whether the answer of a queried server differs from the model.
+// isClusterDNS reports whether a query was sent to the cluster DNS, or to a node's cache.
+func (d *diagnoser) isClusterDNS(q *Exchange) bool {
+	addr, err := netip.ParseAddr(q.Server)
+	return err == nil && (slices.Contains(d.Node.ClusterDNS, addr) || addr.IsLinkLocalUnicast())
+}
+
+// differs reports whether the answer of the cluster DNS differs from the model.
 func (d *diagnoser) differs() bool {
 	if d.Model == nil || len(d.Node.ClusterDNS) == 0 {
 		return false
 	}
 	for name, q := range d.exchanges() {
 		t, err := dnswire.ParseType(q.Type)
-		if err != nil || q.Result == timeout || q.Result == unreachable {
+		if err != nil || q.assumed || !d.isClusterDNS(q) {
 			continue
 		}
-		model := d.Model(d.Node.ClusterDNS[0], stubresolver.Query{Name: name, Type: t, TCP: true, Size: dnswire.MaxMessage})
-		if model.Message == nil {
-			continue // the model has no answer
+		model := d.modelAnswer(name, q)
+		if model.Message == nil || model.Message.Code == dnswire.ServFail || isFailure(q.Result) {
+			continue // one of them has no answer
 		}
 		records := q.Records
 		if externalTarget(model, t) != "" { // the server follows the alias, the model does not
@@ -262,6 +401,9 @@ var endpointRules = []string{lint.ServiceNoReadyEndpoint, lint.ServiceSelectsNoP
 // endpoints adds why nothing answers at the address of a name that resolves.
 func (d *diagnoser) endpoints() {
 	if m, ok := d.meaning(); ok {
+		if s := d.Linter.View.Service(m.service); s != nil && d.Model == nil {
+			d.addFindings(d.Linter.CheckService(s), lint.ExternalNameUnqualified)
+		}
 		if s := d.Linter.View.Service(m.service); s != nil && s.ExternalName == "" {
 			d.addFindings(d.Linter.CheckService(s), endpointRules...)
 		}
@@ -321,7 +463,9 @@ func packets(n int) string {
 	return fmt.Sprintf("%d packets", n)
 }
 
-// policy reports whether the name resolves with the default policy.
+// policy reports whether the name resolves with the default policy. If it does not, and
+// only stands for something in the cluster with that policy, it sets the names to those of
+// the default policy.
 func (d *diagnoser) policy() bool {
 	if len(d.Node.ClusterDNS) == 0 {
 		return false
@@ -329,11 +473,22 @@ func (d *diagnoser) policy() bool {
 	pod := d.Subject.Settings()
 	pod.Policy, pod.DNSConfig = dnsconfig.ClusterFirstWithHostNet, nil
 	usual := dnsconfig.Resolve(pod, d.Node).Config
-	if d.simulate(usual, d.Libc).Outcome != stubresolver.Found {
-		return false
+	trace := d.simulate(usual, d.Libc)
+	if trace.Outcome == stubresolver.Found {
+		d.addPolicy("the name resolves")
+		return true
 	}
+	if d.meansOnly(&trace) {
+		d.addPolicy("names of Services are completed")
+		d.conf, d.names = usual, namesOf(&trace)
+	}
+	return false
+}
+
+// addPolicy adds that the Pod's settings differ from those with which lookups succeed.
+func (d *diagnoser) addPolicy(lookups string) {
 	cure := "set dnsPolicy: ClusterFirst"
-	if pod.HostNetwork {
+	if d.Subject.Spec.HostNetwork {
 		cure = "set dnsPolicy: ClusterFirstWithHostNet, because the Pod has hostNetwork"
 	}
 	given, effect := policyName(d.Subject.Spec.DNSPolicy), ""
@@ -350,9 +505,8 @@ func (d *diagnoser) policy() bool {
 		d.add("not-cluster-dns", cure, "the Pod does not use the cluster DNS: its dnsPolicy is %s%s", given, effect)
 	default:
 		d.add("no-search", "add the search domains of ClusterFirst to dnsConfig, or use the fully qualified name",
-			"the Pod lacks the search domains, or the ndots, with which the name resolves")
+			"the Pod lacks the search domains, or the ndots, with which %s", lookups)
 	}
-	return true
 }
 
 // hasAutopath reports whether the Pod has a search domain of ClusterFirstWithAutopath:

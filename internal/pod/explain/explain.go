@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/resolvconf"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
@@ -36,6 +37,11 @@ type Request struct {
 	Query QueryFunc
 	// Model answers from the model, for comparison; nil if Query does that.
 	Model QueryFunc
+	// NoPodNames reports whether the server gives Pods no names by address.
+	NoPodNames bool
+	// Unread reports whether objects of a kind in a namespace are not in the model because
+	// the account may not list them; nil if there are none.
+	Unread func(k cluster.Kind, namespace string) bool
 	// ServerSearch returns the names that the server tries instead of a name with a
 	// search domain of ClusterFirstWithAutopath, in order; nil for other names.
 	ServerSearch func(name string) []string
@@ -67,14 +73,16 @@ type Explanation struct {
 	// Policy is the effective dnsPolicy.
 	Policy     dnsconfig.DNSPolicy `json:"policy"`
 	ResolvConf string              `json:"resolvConf"`
-	Warnings   []string            `json:"warnings,omitempty"`
-	Ndots      int                 `json:"ndots"`
-	Candidates []Candidate         `json:"tries"`
-	Outcome    string              `json:"outcome"`
-	Why        string              `json:"why"`
-	Records    []dnswire.Record    `json:"records,omitempty"`
-	Packets    int                 `json:"packets"`
-	Diagnoses  []Diagnosis         `json:"diagnoses"`
+	// Unknown is what of ResolvConf is not known, or "".
+	Unknown    string           `json:"unknown,omitempty"`
+	Warnings   []string         `json:"warnings,omitempty"`
+	Ndots      int              `json:"ndots"`
+	Candidates []Candidate      `json:"tries"`
+	Outcome    string           `json:"outcome"`
+	Why        string           `json:"why"`
+	Records    []dnswire.Record `json:"records,omitempty"`
+	Packets    int              `json:"packets"`
+	Diagnoses  []Diagnosis      `json:"diagnoses"`
 	trace      stubresolver.Trace
 }
 
@@ -83,12 +91,12 @@ func (e *Explanation) Found() bool {
 	return e.trace.Outcome == stubresolver.Found && e.Outcome != blocked
 }
 
-// blocked is the outcome if NetworkPolicies deny the Pod's queries.
+// blocked is the outcome if no query of the Pod reaches a server.
 const blocked = "blocked"
 
-// block sets the outcome to blocked.
-func (e *Explanation) block() {
-	e.Why = "NetworkPolicies keep the Pod's queries from the cluster DNS; without them: " + e.Outcome
+// block sets the outcome to blocked, for a reason that has no influence on the simulation.
+func (e *Explanation) block(reason string) {
+	e.Why = reason + "; without that: " + e.Outcome
 	e.Outcome = blocked
 }
 
@@ -121,6 +129,9 @@ type Exchange struct {
 	// Note is the extra text of the server, or why no query was sent.
 	Note    string `json:"note,omitempty"`
 	assumed bool   // no query was sent
+	// unfollowed: the answer is an alias whose target the server did not look up.
+	unfollowed bool
+	code       uint16 // of the last Extended DNS Error (RFC 8914), 0 if there is none
 }
 
 // resolverNames has the values of --libc.
@@ -152,11 +163,15 @@ func Explain(r Request) *Explanation {
 	pod := r.Subject.Settings()
 	pod.Libc = r.Libc
 	resolved := dnsconfig.Resolve(pod, r.Node)
+	conf := resolved.Config
+	if resolved.Unknown == dnsconfig.Everything && len(conf.Nameservers) == 0 {
+		conf.Nameservers = []netip.Addr{UnknownServer()}
+	}
 	a := &querier{query: r.Query, serverSearch: r.ServerSearch, answers: make(map[queryKey]Answer)}
 	e := &Explanation{
 		Name: r.Name, Types: typeNames(r.types()), Pod: r.Subject.String(), Resolver: resolverName(r.Libc),
 		Policy: resolved.Policy, ResolvConf: resolved.Config.String(),
-		trace: r.resolve(resolved.Config, r.Libc, a),
+		trace: r.resolve(conf, r.Libc, a), Unknown: UnknownText(resolved.Unknown),
 	}
 	e.warn(pod, r.Node, resolved.Warnings)
 	e.Ndots, e.Packets = e.trace.Ndots, e.trace.Packets()
@@ -171,9 +186,35 @@ func Explain(r Request) *Explanation {
 		}
 		e.Records = unique(e.Records)
 	}
-	d := &diagnoser{Request: &r, e: e, a: a, conf: resolved.Config, found: []Diagnosis{}}
+	d := &diagnoser{
+		Request: &r, e: e, a: a, conf: conf, names: namesOf(&e.trace), found: []Diagnosis{},
+	}
 	e.Diagnoses = d.diagnose()
 	return e
+}
+
+// UnknownServer stands for the nameservers of a node whose resolv.conf is not known.
+func UnknownServer() netip.Addr { return netip.IPv4Unspecified() }
+
+// serverName returns how a nameserver is printed.
+func serverName(server netip.Addr) string {
+	if server == UnknownServer() {
+		return "the node's nameserver"
+	}
+	return server.String()
+}
+
+// UnknownText returns a note on a part of a resolv.conf that is not known, "" if there is
+// none.
+func UnknownText(p dnsconfig.Part) string {
+	const pass = " (--node-resolv-conf FILE)"
+	switch p {
+	case dnsconfig.LastSearches:
+		return "the search domains of the node, which come last, are not known" + pass
+	case dnsconfig.Everything:
+		return "the node's resolv.conf, which the Pod has, is not known" + pass
+	}
+	return ""
 }
 
 // unknown is the outcome if it depends on servers that were not queried.
@@ -284,7 +325,7 @@ func (a *querier) candidate(t *stubresolver.Trace, i int) Candidate {
 
 // exchange returns a query with its answer.
 func (a *querier) exchange(q stubresolver.Exchange, round int) Exchange {
-	e := Exchange{Server: q.Server.String(), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
+	e := Exchange{Server: serverName(q.Server), Type: q.Type.String(), TCP: q.TCP, Round: round, Attempt: q.Attempt}
 	if q.Malformed() {
 		e.Result, e.Note = timeout, "the query is malformed"
 		return e
@@ -300,11 +341,12 @@ func (a *querier) exchange(q stubresolver.Exchange, round int) Exchange {
 	default:
 		m := answer.Message
 		e.Result, e.Records = resultOf(m, q.Type), sorted(m.Answer)
+		e.unfollowed = unfollowed(m, q.Type) != ""
 		if externalTarget(answer, q.Type) != "" {
 			e.Note = "the target is outside the cluster, no server was queried; use --live"
 		}
 		for _, extended := range m.Errors {
-			e.Note = extended.Text
+			e.Note, e.code = extended.Text, extended.Code
 		}
 	}
 	return e

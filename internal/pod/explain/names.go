@@ -1,12 +1,14 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/support/suggest"
@@ -15,17 +17,29 @@ import (
 // name diagnoses the Service or endpoint that the name stands for.
 func (d *diagnoser) name() {
 	m, ok := d.meaning()
-	if !ok {
-		if !d.withoutSvc() {
-			d.outside()
-		}
-		return
+	switch {
+	case ok:
+		d.meant(m)
+	case d.podAddress() || d.otherDomain() || d.withoutSvc():
+	default:
+		d.outside()
 	}
+}
+
+// meant diagnoses the name of a Service, of one of its endpoints or of one of its ports.
+func (d *diagnoser) meant(m meaning) {
 	if s := d.Linter.View.Service(m.service); s != nil {
 		d.service(s, m)
 		return
 	}
-	if d.subdomain(m) || d.statefulSet(m) || d.namespace(m) || d.otherNamespace(m) || d.typo(m) {
+	if ns := m.service.Namespace; d.Unread != nil && d.Unread(cluster.KindService, ns) {
+		d.e.Outcome = unknown
+		d.add("not-read", fmt.Sprintf("use an account that may list services in namespace %s, or --live", ns),
+			"this command may not read the Services of namespace %s, so the cause is not known", ns)
+		return
+	}
+	if d.subdomain(m) || d.statefulSet(m) || d.namespace(m) || d.podName(m) || d.workload(m) || d.otherNamespace(m) ||
+		d.unnamedWorkload(m) || d.typo(m) {
 		return
 	}
 	cure := "create it, or use another name"
@@ -33,7 +47,7 @@ func (d *diagnoser) name() {
 		cure += fmt.Sprintf("; namespace %s has %s", m.service.Namespace, firstFew(names))
 	}
 	if m.service == (cluster.Key{Namespace: "default", Name: "kubernetes"}) {
-		cure = "read the cluster itself (--kubeconfig FILE)"
+		cure = d.elseRead("or add it to the manifests", "check that the API server runs: it creates this Service")
 	}
 	d.add("no-service", cure, "Service %s does not exist", m.service)
 }
@@ -47,14 +61,49 @@ func (d *diagnoser) withoutSvc() bool {
 		if !within {
 			continue
 		}
-		cure := "the name of a Service is SERVICE.NAMESPACE.svc." + domain
-		if m, ok := meaningOf(rest+".svc."+domain, d.Linter.Domains); ok && d.Linter.View.Service(m.service) != nil {
-			cure = fmt.Sprintf("ask for %q", d.nameOf(m.service, m.host))
+		labels := strings.Split(rest, ".")
+		if last := len(labels) - 1; last == 1 && labels[1] == "svc" {
+			d.namespaceName(labels[0])
+			return true
+		} else if suggest.Closest(labels[last], []string{"svc"}) != "" && d.existing(labels[:last], domain,
+			": it has "+labels[last]+" instead of svc") {
+			return true
 		}
-		d.add("no-meaning", cure, "%s is in the cluster domain, and is not the name of a Service or a Pod", d.Name)
+		if !d.existing(labels, domain, ": it lacks svc") {
+			d.add("no-meaning", "the name of a Service is SERVICE.NAMESPACE.svc."+domain,
+				"%s is in the cluster domain, and is not the name of a Service or a Pod", d.Name)
+		}
 		return true
 	}
 	return false
+}
+
+// existing reports whether labels are those of a Service before svc and the cluster domain.
+func (d *diagnoser) existing(labels []string, domain, difference string) bool {
+	m, ok := meaningOf(strings.Join(labels, ".")+".svc."+domain, d.Linter.Domains)
+	if !ok || d.Linter.View.Service(m.service) == nil {
+		return false
+	}
+	d.suggest("no-meaning", m, "", "%s is in the cluster domain, and is not the name of a Service or a Pod%s", d.Name,
+		difference)
+	return true
+}
+
+// namespaceName diagnoses a lookup of a namespace instead of a Service.
+func (d *diagnoser) namespaceName(namespace string) {
+	if d.Linter.View.Namespace(namespace) == nil && !isSystem(namespace) {
+		d.add("no-namespace", "check that the label before svc is a namespace", "namespace %s does not exist", namespace)
+		return
+	}
+	cure := "ask for a Service in it, of which there is none yet"
+	for _, service := range d.servicesIn(namespace) {
+		name, resolves := d.nameOf(meaning{service: cluster.Key{Namespace: namespace, Name: service}})
+		if resolves {
+			cure = fmt.Sprintf("ask for a Service in it, such as %q", name)
+			break
+		}
+	}
+	d.add("namespace-name", cure, "%s is the name of namespace %s, which has no address", d.Name, namespace)
 }
 
 // serverNames returns the names that the server tries for a candidate: those of the search
@@ -69,20 +118,29 @@ func (d *diagnoser) serverNames(candidate string) []string {
 }
 
 // meaning returns what the name was most likely meant to stand for, of the meanings of
-// all candidates.
-func (d *diagnoser) meaning() (best meaning, ok bool) {
-	most := 0
-	for _, try := range d.e.Candidates {
-		for _, name := range d.serverNames(try.Name) {
+// all names that the resolver tries.
+func (d *diagnoser) meaning() (meaning, bool) {
+	m, likely := d.likeliest(d.names)
+	return m, likely > 0
+}
+
+// likeliest returns the most likely meaning of names, and its likelihood, 0 if they have
+// none.
+func (d *diagnoser) likeliest(names []string) (best meaning, most int) {
+	for _, tried := range names {
+		for _, name := range d.serverNames(tried) {
 			if m, is := meaningOf(name, d.Linter.Domains); is {
 				if n := d.likelihood(m); n > most {
-					best, most, ok = m, n, true
+					best, most = m, n
 				}
 			}
 		}
 	}
-	return best, ok
+	return best, most
 }
+
+// inNamespace is the likelihood of the name of a Service in a namespace that exists.
+const inNamespace = 4
 
 // likelihood returns a number that is greater for more likely meanings, and 0 for those to
 // ignore.
@@ -91,11 +149,11 @@ func (d *diagnoser) likelihood(m meaning) int {
 	name := strings.TrimSuffix(d.Name, ".")
 	switch {
 	case service != nil && (m.host == "" || service.Headless):
-		return 6
+		return inNamespace + 2
 	case m.host != "" && (d.underSubdomain(m.service) != nil || d.statefulSetOf(m) != nil):
-		return 5
+		return inNamespace + 1
 	case m.host == "" && d.Linter.View.Namespace(m.service.Namespace) != nil:
-		return 4
+		return inNamespace
 	case service != nil:
 		return 3
 	case m.host == "" && strings.Contains(name+".", ".svc."):
@@ -144,9 +202,9 @@ func (d *diagnoser) statefulSet(m meaning) bool {
 	if d.addFindings(d.Linter.CheckSubject(&s), lint.StatefulSetNoService, lint.StatefulSetServiceMissing) {
 		return true
 	}
-	d.add("other-service",
-		fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: w.Namespace, Name: w.Service}, m.host)),
-		"the names of statefulset %s's Pods are under Service %s, not %s", w.Key, w.Service, m.service.Name)
+	right := meaning{service: cluster.Key{Namespace: w.Namespace, Name: w.Service}, host: m.host}
+	d.suggest("other-service", right, "", "the names of statefulset %s's Pods are under Service %s, not %s", w.Key,
+		w.Service, m.service.Name)
 	return true
 }
 
@@ -166,8 +224,23 @@ func (d *diagnoser) outside() {
 		d.queries()
 		return
 	}
-	d.add("outside", "check the name", "%s is outside the cluster, and does not exist there either", name)
+	refused := slices.ContainsFunc(last.Exchanges, func(q Exchange) bool { return q.Result == dnswire.Refused.String() })
+	failed := slices.IndexFunc(last.Exchanges, func(q Exchange) bool { return isFailure(q.Result) })
+	switch {
+	case refused:
+		d.add("no-upstream", upstreamCure, "the server has no upstream for %s, which is outside the cluster, and refuses it",
+			name)
+	case failed >= 0:
+		q := &last.Exchanges[failed]
+		d.add("upstream-fails", "check the server's upstreams (dns.forward.routes), its log and its metrics",
+			"%s has no answer for %s, which is outside the cluster (%s%s)", q.Server, name, q.Result, noteOf(q))
+	default:
+		d.add("outside", "check the name", "%s is outside the cluster, and does not exist there either", name)
+	}
 }
+
+// upstreamCure is the cure for names outside the cluster that a server does not resolve.
+const upstreamCure = "configure an upstream (dns.forward.routes), if Pods should look up such names"
 
 // subdomain reports whether Pods have the Service's name as subdomain, and the Service
 // does not exist.
@@ -182,9 +255,10 @@ func (d *diagnoser) otherNamespace(m meaning) bool {
 	if len(others) == 0 {
 		return false
 	}
-	d.add("other-namespace",
-		fmt.Sprintf("ask for %q", d.nameOf(cluster.Key{Namespace: others[0], Name: m.service.Name}, m.host)),
-		"Service %s is not in namespace %s; it is in %s", m.service.Name, m.service.Namespace, firstFew(others))
+	there := m
+	there.service.Namespace = others[0]
+	d.suggest("other-namespace", there, "", "Service %s is not in namespace %s; it is in %s", m.service.Name,
+		m.service.Namespace, firstFew(others))
 	return true
 }
 
@@ -202,32 +276,40 @@ func (d *diagnoser) namespacesWith(service string) (names []string) {
 // namespace reports whether the namespace does not exist. It suggests one that has the
 // Service, or one with a similar name.
 func (d *diagnoser) namespace(m meaning) bool {
-	switch m.service.Namespace {
-	case "default", "kube-system", "kube-public", "kube-node-lease": // every cluster has them
+	wrong := m.service.Namespace
+	if isSystem(wrong) || d.Linter.View.Namespace(wrong) != nil {
 		return false
 	}
-	if d.Linter.View.Namespace(m.service.Namespace) != nil {
-		return false
+	having := d.namespacesWith(m.service.Name)
+	if right := cmp.Or(suggest.Closest(wrong, having), first(having)); right != "" {
+		m.service.Namespace = right
+		d.suggest("no-namespace", m, ifMeant, "namespace %s does not exist", wrong)
+		return true
 	}
-	all := d.namespacesWith(m.service.Name)
-	meant := suggest.Closest(m.service.Namespace, all)
-	if meant == "" && len(all) > 0 {
-		meant = all[0]
+	var all []string
+	for n := range d.Linter.View.Namespaces() {
+		all = append(all, n.Name)
 	}
-	if meant == "" {
-		for n := range d.Linter.View.Namespaces() {
-			all = append(all, n.Name)
-		}
-		slices.Sort(all)
-		meant = suggest.Closest(m.service.Namespace, all)
-	}
+	slices.Sort(all)
 	cure := "check that the second label of the name is a namespace"
-	if meant != "" {
-		cure = fmt.Sprintf("ask for %q, if that is what is meant",
-			d.nameOf(cluster.Key{Namespace: meant, Name: m.service.Name}, m.host))
+	if right := suggest.Closest(wrong, all); right != "" {
+		cure = fmt.Sprintf("use namespace %s, if that is what is meant; it has no Service %s either", right, m.service.Name)
 	}
-	d.add("no-namespace", cure, "namespace %s does not exist", m.service.Namespace)
+	d.add("no-namespace", cure, "namespace %s does not exist", wrong)
 	return true
+}
+
+// isSystem reports whether every cluster has a namespace of that name.
+func isSystem(namespace string) bool {
+	return slices.Contains([]string{"default", "kube-system", "kube-public", "kube-node-lease"}, namespace)
+}
+
+// first returns the first element, or "".
+func first(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
 }
 
 // typo reports whether the namespace has a Service with a similar name.
@@ -236,9 +318,9 @@ func (d *diagnoser) typo(m meaning) bool {
 	if near == "" {
 		return false
 	}
-	key := cluster.Key{Namespace: m.service.Namespace, Name: near}
-	d.add("typo", fmt.Sprintf("ask for %q, if that is what is meant", d.nameOf(key, m.host)),
-		"Service %s does not exist; %s does", m.service, near)
+	wrong := m.service
+	m.service.Name = near
+	d.suggest("typo", m, ifMeant, "Service %s does not exist; %s does", wrong, near)
 	return true
 }
 

@@ -83,6 +83,9 @@ func (e *Explanation) WriteText(w io.Writer, style Style) error {
 	for line := range strings.Lines(e.ResolvConf) {
 		p.line(2, faint, line)
 	}
+	if e.Unknown != "" {
+		p.line(2, faint, "note: "+e.Unknown)
+	}
 	for _, warning := range e.Warnings {
 		p.line(2, amber, "warning: "+warning)
 	}

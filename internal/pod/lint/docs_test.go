@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write docs/rules.md and the findings in
 
 const intro = `# Rules
 
-The problems that ` + "`portolan check`" + ` finds. Each rule has an ID that never changes and a severity: an **error** is a name that does not resolve, or at whose address nothing answers; a **warning** may be one, or is one for some clients; a **note** works, but may surprise. The exit status is 1 if there is an error; ` + "`--fail-on warning`" + ` and ` + "`--fail-on note`" + ` are stricter, whatever ` + "`--severity`" + ` prints.
+The problems that ` + "`portolan check`" + ` finds. Each rule has an ID that never changes and a severity: an **error** is a name that does not resolve, or at whose address nothing answers; a **warning** may be one, or is one for some clients; a **note** works, but may surprise. The exit status is 1 if there is an error; ` + "`--fail-on warning`" + ` and ` + "`--fail-on note`" + ` are stricter, whatever ` + "`--severity`" + ` prints. Manifests without any Kubernetes object are an error with exit status 2: what should have rendered them has failed.
 
 ` + "`portolan check --explain RULE`" + ` describes a rule: why it matters, its source, and an example with its cure.
 

@@ -19,6 +19,8 @@ const mostHints = 256
 // objects.
 type index struct {
 	all []dnsconfig.Subject // by kind and key
+	// finished has the Pods that have terminated, which are in no other map.
+	finished []*dnsconfig.Subject
 	// byLabel has all Subjects of a namespace by label and value, and for the
 	// namespace "" up to mostHints Subjects of any namespace.
 	byLabel map[labelKey][]*dnsconfig.Subject
@@ -66,7 +68,9 @@ func newIndex(v *cluster.View) *index {
 		dns:        make(map[string]*semantics.DNS),
 	}
 	for i := range x.all {
-		if s := &x.all[i]; !finished(s) {
+		if s := &x.all[i]; s.Finished() {
+			x.finished = append(x.finished, s)
+		} else {
 			x.addSubject(s)
 		}
 	}
@@ -88,9 +92,6 @@ func newIndex(v *cluster.View) *index {
 	}
 	return x
 }
-
-// finished reports whether s is a Pod that has terminated.
-func finished(s *dnsconfig.Subject) bool { return s.Pod != nil && s.Pod.Finished }
 
 func (x *index) addSubject(s *dnsconfig.Subject) {
 	x.occupied[s.Namespace] = true
@@ -140,6 +141,15 @@ func (x *index) selected(s *cluster.Service) (all []*dnsconfig.Subject) {
 		return all
 	}
 	return x.willBeSelected(s)
+}
+
+// selectedFinished returns a Pod that a Service selects and that has finished, or nil.
+func (x *index) selectedFinished(s *cluster.Service) *dnsconfig.Subject {
+	i := slices.IndexFunc(x.finished, func(p *dnsconfig.Subject) bool { return s.SelectsLabels(p.Namespace, p.Labels) })
+	if i < 0 {
+		return nil
+	}
+	return x.finished[i]
 }
 
 // controllerLabels are labels that controllers add to the Pods of a template

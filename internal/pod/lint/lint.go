@@ -97,6 +97,9 @@ type Linter struct {
 	Domains []string
 	// DNSService is the Service of the cluster DNS.
 	DNSService cluster.Key
+	// Observed reports whether the model is that of a running cluster: an object that is
+	// not in it does not exist. Manifests lack what the control plane creates.
+	Observed bool
 	// Node returns the settings of the node on which a Pod runs, or may run.
 	Node func(*dnsconfig.Subject) dnsconfig.NodeSettings
 
@@ -118,6 +121,9 @@ func (c *Linter) CheckAll() []Finding {
 	}
 	for s := range c.View.EndpointSlices() {
 		all = append(all, c.CheckEndpointSlice(s)...)
+	}
+	for n := range c.View.NetworkPolicies() {
+		all = append(all, c.CheckNetworkPolicy(n)...)
 	}
 	for i := range x.all {
 		all = append(all, c.CheckSubject(&x.all[i])...)

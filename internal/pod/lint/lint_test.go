@@ -79,7 +79,7 @@ func TestFindings(t *testing.T) {
 			[]string{"warning: service orders/web: service-selects-no-pod: it selects no Pod, and no Pod or workload of namespace orders is known: its name does not exist"}},
 		"endpoints of Pods that are not there": {texts{service("web", "selector: {app: web}, "+http), endpoints("web", "{addresses: [10.244.0.7]}")}, nil},
 		"a Pod that ended is selected no more": {texts{service("web", "selector: {app: web}, "+http), pod("web-1", "app: web", "spec: {containers: []}, status: {phase: Succeeded}")},
-			[]string{"warning: service orders/web: service-selects-no-pod: it selects no Pod, and no Pod or workload"}},
+			[]string{"warning: service orders/web: service-selects-no-pod: it selects no Pod that runs: pod orders/web-1 has finished: "}},
 
 		"not ready, and nobody knows why": {texts{unready("")},
 			[]string{"warning: service orders/web: service-no-ready-endpoint: it has 1 endpoint, which is not ready: its name does not exist"}},

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/net/publicsuffix"
 
@@ -66,6 +67,23 @@ func (j *reporter) dnsServicePorts(s *cluster.Service) {
 		}
 		j.add(DNSServicePorts, "spec.ports", fmt.Sprintf("add %s port 53", p),
 			"the Service of the cluster DNS has no %s port 53: %s", p, what)
+	}
+}
+
+// unansweredRules are the rules about Services at whose addresses nothing answers.
+var unansweredRules = []string{ServiceNoReadyEndpoint, ServiceSelectsNoPod, ServiceNoEndpoints, ServiceScaledToZero}
+
+// dnsServiceEndpoints makes a finding about missing endpoints of the cluster DNS an error:
+// without them no name resolves. Manifests that have no Pod and no workload of its
+// namespace do not show whether it has any.
+func (j *reporter) dnsServiceEndpoints() {
+	if !j.Observed && !j.indexed().occupied[j.object.Namespace] {
+		return
+	}
+	for i := range j.findings {
+		if f := &j.findings[i]; slices.Contains(unansweredRules, f.Rule) {
+			f.Rule, f.Severity = DNSServiceNoEndpoint, Error
+		}
 	}
 }
 

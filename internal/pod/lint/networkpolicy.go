@@ -63,6 +63,14 @@ func (p *podChecker) dnsIsKnown() bool {
 	return true
 }
 
+// dnsName returns the Service of the cluster DNS, if it exists, else what it stands for.
+func (c *Linter) dnsName() string {
+	if c.View.Service(c.DNSService) == nil {
+		return "the cluster DNS"
+	}
+	return c.DNSService.String()
+}
+
 // blockedDNS describes why a Subject cannot reach the cluster DNS.
 type blockedDNS struct {
 	rule    string
@@ -129,22 +137,26 @@ func (b *blockedDNS) culprit() *cluster.NetworkPolicy {
 	return v.Policies[0]
 }
 
-// fix returns the cure for Pods of the given namespaces.
-func (b *blockedDNS) fix(service cluster.Key, namespaces []string) string {
+// fix returns the cure for Pods of the given namespaces. dns is the Service of the cluster
+// DNS, or what stands for it if there is none.
+func (b *blockedDNS) fix(dns string, namespaces []string) string {
 	if !b.ingress() {
-		return fmt.Sprintf("allow egress to UDP and TCP port %d of the Pods of %s", b.Port, service)
+		return fmt.Sprintf("allow egress to UDP and TCP port %d of the Pods of %s", b.Port, dns)
 	}
 	from := "namespace " + namespaces[0]
 	if len(namespaces) > 1 {
 		from = "the namespaces " + firstFew(namespaces)
 	}
-	return fmt.Sprintf("allow ingress from %s to UDP and TCP port %d of the Pods of %s", from, b.Port, service)
+	return fmt.Sprintf("allow ingress from %s to UDP and TCP port %d of the Pods of %s", from, b.Port, dns)
 }
 
 // mismatch returns what the nearest rule allows instead.
 func (b *blockedDNS) mismatch() string {
-	if b.verdict().Nearest.Mismatch == semantics.Ports {
+	switch b.verdict().Nearest.Mismatch {
+	case semantics.Ports:
 		return "allows other ports"
+	case semantics.VirtualIPs:
+		return "allows the cluster IP, which is replaced by a Pod's address first"
 	}
 	return "allows other Pods or addresses"
 }
@@ -166,7 +178,7 @@ func (p *podChecker) reportBlocked(b *blockedDNS) {
 	if b.ingress() {
 		way = "ingress to the cluster DNS"
 	}
-	p.addAs(b.severity(), b.rule, "", b.fix(p.DNSService, []string{p.subject.Namespace}),
+	p.addAs(b.severity(), b.rule, "", b.fix(p.dnsName(), []string{p.subject.Namespace}),
 		"no rule of %s allows %s at %s port %d%s: %s",
 		networkPolicies(semantics.PolicyNames(b.verdict().Policies)), way, b.protocol, b.Port, near, b.consequence())
 	p.findings[len(p.findings)-1].blocked = b
@@ -237,7 +249,7 @@ func (j *reporter) policyBlocks(all []*blockedDNS) {
 	case n.Policy != nil:
 		near = fmt.Sprintf(" (the nearest rule, %s[%d], %s)", first.field(), n.Rule, first.mismatch())
 	}
-	j.addAs(first.severity(), first.rule, first.field(), first.fix(j.DNSService, slices.Compact(namespaces)),
+	j.addAs(first.severity(), first.rule, first.field(), first.fix(j.dnsName(), slices.Compact(namespaces)),
 		"no rule of it%s lets %s reach the cluster DNS at %s port %d%s: %s",
 		others, whose, first.protocol, first.Port, near, first.consequence())
 }

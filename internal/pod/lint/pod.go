@@ -15,7 +15,7 @@ import (
 
 // CheckSubject checks a Pod, or the Pods that a workload creates.
 func (c *Linter) CheckSubject(s *dnsconfig.Subject) []Finding {
-	if finished(s) || s.Pod != nil && s.Pod.Spec == nil {
+	if s.Finished() || s.Pod != nil && s.Pod.Spec == nil {
 		return nil
 	}
 	p := podChecker{reporter: c.reporterFor(s.Kind, s.Key), subject: s, settings: s.Settings(), node: c.Node(s)}
@@ -31,6 +31,7 @@ func (c *Linter) CheckSubject(s *dnsconfig.Subject) []Finding {
 	p.subdomain()
 	p.statefulSet()
 	p.sharedHostname()
+	p.mentions()
 	p.reachesDNS()
 	return p.found()
 }

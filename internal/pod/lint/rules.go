@@ -49,6 +49,7 @@ const (
 	NamespaceNamedSvc              = "namespace-named-svc"
 	DNSServiceMissing              = "dns-service-missing"
 	DNSServicePorts                = "dns-service-ports"
+	DNSServiceNoEndpoint           = "dns-service-no-endpoint"
 	PodDNSRefused                  = "pod-dns-refused"
 	PodDNSLimit                    = "pod-dns-limit"
 	PodDNSOlderLimit               = "pod-dns-older-limit"
@@ -83,6 +84,8 @@ const (
 	StatefulSetServiceMissing      = "statefulset-service-missing"
 	StatefulSetServiceNotHeadless  = "statefulset-service-not-headless"
 	StatefulSetServiceNotSelecting = "statefulset-service-not-selecting"
+	PodNameMissingService          = "pod-name-missing-service"
+	NetworkPolicyPeerMissing       = "network-policy-peer-missing"
 	NetworkPolicyBlocksDNS         = "network-policy-blocks-dns"
 	NetworkPolicyDNSOverTCP        = "network-policy-dns-over-tcp"
 )
@@ -365,6 +368,17 @@ var rules = []Rule{
 		Description: "Clients send queries over UDP, and over TCP when a response does not fit a UDP packet.",
 		Cure:        "add the missing port",
 		Source:      "RFC 7766, section 5; RFC 1035, section 4.2"},
+	{
+		ID:       DNSServiceNoEndpoint,
+		Severity: Error,
+		Title:    "the Service of the cluster DNS has no ready endpoint",
+		Description: "Pods send their queries to the cluster IP of that Service, and nothing answers there: no name " +
+			"resolves in any Pod. A selector that lists the labels of two DNS servers at once, as after applying the " +
+			"Service of one over that of the other, selects the Pods of neither. In manifests, the rule needs a Pod or a " +
+			"workload of the Service's namespace.",
+		Cure:   "set the selector to the labels of the DNS server's Pods, or find out why they are not ready",
+		Source: pageService + ", “Defining a Service”; " + pageDNS,
+	},
 
 	{
 		ID:        PodDNSRefused,
@@ -613,6 +627,25 @@ var rules = []Rule{
 		Description: "Only endpoints of the Service have names under it.",
 		Cure:        "set the Service's selector to labels of the template",
 		Source:      pageDNS + ", “Pod's hostname and subdomain fields”"},
+	{
+		ID:       PodNameMissingService,
+		Severity: Warning,
+		Title:    "the environment or the arguments of a container name a Service that does not exist",
+		Description: "Names of the form SERVICE.NAMESPACE.svc in env, command and args are looked up as the program would. " +
+			"Values from ConfigMaps and Secrets are not read, and names that contain variables are left out. In manifests, " +
+			"a name in a namespace without any known Service is left out, too.",
+		Cure:   "correct the name, or create the Service",
+		Source: specification + ", section 2.3",
+	},
+	{
+		ID:       NetworkPolicyPeerMissing,
+		Severity: Warning,
+		Title:    "a NetworkPolicy allows a namespace that does not exist",
+		Description: "A namespaceSelector names one namespace by the label kubernetes.io/metadata.name, and there is none " +
+			"of that name: the rule allows nothing. In manifests, the rule needs a namespace with a similar name.",
+		Cure:   "correct the name",
+		Source: pagePolicies + ", “Targeting a Namespace by its name”",
+	},
 	{
 		ID:       NetworkPolicyBlocksDNS,
 		Severity: Error,

@@ -40,6 +40,7 @@ func (c *Linter) CheckService(s *cluster.Service) []Finding {
 	j.hiddenServices(s)
 	if s.Key == c.DNSService {
 		j.dnsServicePorts(s)
+		j.dnsServiceEndpoints()
 	}
 	return j.found()
 }
@@ -88,12 +89,15 @@ func (j *reporter) endpointsWithoutSelector(s *cluster.Service, b *backends) {
 	}
 	j.add(ServiceNoEndpoints, "spec",
 		"add a selector, or an EndpointSlice with the label kubernetes.io/service-name: "+s.Name,
-		"it has no selector, and no EndpointSlice with endpoints: %s", withoutEndpoints(s))
+		"it has no selector, and no EndpointSlice with endpoints: %s", j.withoutEndpoints(s))
 }
 
 // withoutEndpoints returns what clients see of a Service without endpoints.
-func withoutEndpoints(s *cluster.Service) string {
-	if s.Headless {
+func (c *Linter) withoutEndpoints(s *cluster.Service) string {
+	switch {
+	case s.Key == c.DNSService:
+		return "no name resolves"
+	case s.Headless:
 		return "its name does not exist"
 	}
 	if len(s.ClusterIPs) == 0 {
@@ -108,6 +112,11 @@ func (j *reporter) selectedPods(s *cluster.Service, b *backends) {
 		return // its Pods are not in the model
 	}
 	if len(b.selected) == 0 {
+		if p := j.indexed().selectedFinished(s); p != nil {
+			j.addAs(Warning, ServiceSelectsNoPod, "spec.selector", "start its Pods again, as a Deployment or StatefulSet would",
+				"it selects no Pod that runs: %s has finished: %s", p, j.withoutEndpoints(s))
+			return
+		}
 		hint, fix, typo := j.nearMiss(s)
 		severity := Warning // the workload may not have been read, or add the label at run time
 		if typo {
@@ -116,7 +125,7 @@ func (j *reporter) selectedPods(s *cluster.Service, b *backends) {
 		if hint == "" && !j.indexed().occupied[s.Namespace] {
 			hint = fmt.Sprintf(", and no Pod or workload of namespace %s is known", s.Namespace)
 		}
-		j.addAs(severity, ServiceSelectsNoPod, "spec.selector", fix, "it selects no Pod%s: %s", hint, withoutEndpoints(s))
+		j.addAs(severity, ServiceSelectsNoPod, "spec.selector", fix, "it selects no Pod%s: %s", hint, j.withoutEndpoints(s))
 		return
 	}
 	for _, p := range b.selected {
@@ -125,7 +134,7 @@ func (j *reporter) selectedPods(s *cluster.Service, b *backends) {
 		}
 	}
 	j.add(ServiceScaledToZero, "spec.selector", "scale "+b.selected[0].String()+" to 1 replica or more",
-		"every workload that it selects has 0 replicas, such as %s: %s", b.selected[0], withoutEndpoints(s))
+		"every workload that it selects has 0 replicas, such as %s: %s", b.selected[0], j.withoutEndpoints(s))
 }
 
 // nearMiss looks for a Pod or template whose labels almost match the selector of a
@@ -220,19 +229,38 @@ func (j *reporter) readiness(s *cluster.Service, b *backends) {
 			what = "none of them ready"
 		}
 		j.add(ServiceNoReadyEndpoint, "", fix, "it has %s, %s%s: %s", counted(len(b.endpoints), "endpoint"), what, why,
-			withoutEndpoints(s))
+			j.withoutEndpoints(s))
 		return
 	}
-	if len(b.slices) == 0 {
+	if len(b.slices) == 0 && !j.Observed {
 		return // the control plane has not reconciled the Service yet
 	}
+	j.unreadySelected(s, b)
+}
+
+// unreadySelected reports why none of the Pods that a Service selects is an endpoint.
+func (j *reporter) unreadySelected(s *cluster.Service, b *backends) {
 	for _, p := range b.selected {
 		if p.Pod != nil {
 			why, fix := unready(p.Pod)
-			j.add(ServiceNoReadyEndpoint, "", fix, "it has no endpoint, though it selects %s%s: %s", p, why, withoutEndpoints(s))
+			j.add(ServiceNoReadyEndpoint, "", fix, "it has no endpoint, though it selects %s%s: %s", p, why,
+				j.withoutEndpoints(s))
 			return
 		}
 	}
+	for _, p := range b.selected {
+		if runsAlways(p.Kind) && p.Workload.Replicas > 0 && j.podsLoaded() {
+			j.add(ServiceNoReadyEndpoint, "", fmt.Sprintf("find out why there is no Pod: kubectl describe %s %s --namespace %s",
+				strings.ToLower(p.Kind.String()), p.Name, p.Namespace),
+				"it has no endpoint, though it selects %s, which has no Pod: %s", p, j.withoutEndpoints(s))
+			return
+		}
+	}
+}
+
+// runsAlways reports whether a kind of workload has Pods at all times.
+func runsAlways(k cluster.Kind) bool {
+	return k == cluster.KindDeployment || k == cluster.KindStatefulSet || k == cluster.KindDaemonSet
 }
 
 // unreadyEndpoint returns why one of the endpoints is not ready, or "" if it is not

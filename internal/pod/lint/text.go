@@ -25,6 +25,9 @@ func firstFew(words []string) string {
 	return text
 }
 
+// at returns the index of an element in the path of a field.
+func at(i int) string { return fmt.Sprintf("[%d]", i) }
+
 // counted returns a number with its noun: "1 endpoint", "2 endpoints".
 func counted(n int, noun string) string {
 	if n == 1 {

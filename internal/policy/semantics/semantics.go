@@ -4,8 +4,9 @@
 // Kubernetes documentation: policies are additive, what no policy restricts is allowed,
 // and a connection needs the egress of its source and the ingress of its destination.
 // Where that page leaves it to the network plugin, this package does as most of them do:
-// policies do not apply to Pods with hostNetwork, and the ports of a policy are those of
-// the Pod, not those of a Service.
+// policies do not apply to Pods with hostNetwork, selectors do not match those Pods as
+// peers, and addresses and ports of a policy are those of the Pod, not those of a Service,
+// because the destination is translated before policies apply.
 //
 // Everything here is a pure function of the model.
 package semantics
@@ -23,8 +24,10 @@ import (
 // "Targeting a Namespace by its name").
 const nameLabel = "kubernetes.io/metadata.name"
 
-// End is one end of a connection: a Pod, or a Pod template.
+// End is one end of a connection: a Pod, a Pod template, or an address outside the
+// cluster.
 type End struct {
+	// Namespace is empty for an address outside the cluster.
 	Namespace string
 	Labels    map[string]string
 	// Addrs are its addresses, if they are known.
@@ -97,22 +100,50 @@ type Mismatch int
 
 // The mismatches.
 const (
-	Both  Mismatch = iota // the peer and the port
-	Ports                 // the port only
-	Peers                 // the peer only
+	Both       Mismatch = iota // the peer and the port
+	Ports                      // the port only
+	Peers                      // the peer only
+	VirtualIPs                 // the peer, whose virtual IP the rule allows
 )
 
-// Egress evaluates whether from may open a connection to a port of to. The virtual IPs
-// through which to is reached count for an ipBlock, too, because network plugins differ in
-// whether policies see the address before or after it is rewritten.
+// Egress evaluates whether from may open a connection to a port of to. An ipBlock with the
+// virtual IPs through which to is reached does not allow it: they are translated before
+// policies apply. They only tell which rule is nearest.
 func (s *Set) Egress(from, to *End, port cluster.Port, virtualIPs ...netip.Addr) Verdict {
-	addrs := slices.Concat(to.Addrs, virtualIPs)
 	return s.evaluate(from, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
 		return p.Egress, p.EgressRules
 	},
-		func(p *cluster.NetworkPolicy, r *cluster.PolicyRule) (peer, ports bool) {
-			return s.peers(p, r.Peers, to, addrs), portsAllow(r.Ports, to, port)
+		func(p *cluster.NetworkPolicy, r *cluster.PolicyRule) (match, bool) {
+			ports := portsAllow(r.Ports, to, port)
+			switch {
+			case len(to.Addrs) == 0 && onlyVirtual(r.Peers, virtualIPs):
+				return virtualPeer, ports
+			case s.peers(p, r.Peers, to):
+				return matchedPeer, ports
+			case slices.ContainsFunc(r.Peers, func(peer cluster.PolicyPeer) bool {
+				return peer.Block.IsValid() && len(virtualIPs) > 0 && covers(&peer, virtualIPs)
+			}):
+				return virtualPeer, ports
+			}
+			return otherPeer, ports
 		})
+}
+
+// match is how well the peers of a rule match.
+type match uint8
+
+const (
+	otherPeer   match = iota
+	virtualPeer       // a virtual IP of the peer matches
+	matchedPeer
+)
+
+// onlyVirtual reports whether all peers are blocks with no other address than one of the
+// virtual IPs, so that none can be the unknown address of a Pod.
+func onlyVirtual(peers []cluster.PolicyPeer, virtualIPs []netip.Addr) bool {
+	return len(peers) > 0 && !slices.ContainsFunc(peers, func(peer cluster.PolicyPeer) bool {
+		return !peer.Block.IsValid() || !peer.Block.IsSingleIP() || !slices.Contains(virtualIPs, peer.Block.Addr())
+	})
 }
 
 // Ingress evaluates whether to accepts a connection from from to a port of it.
@@ -120,8 +151,12 @@ func (s *Set) Ingress(to, from *End, port cluster.Port) Verdict {
 	return s.evaluate(to, func(p *cluster.NetworkPolicy) (applies bool, rules []cluster.PolicyRule) {
 		return p.Ingress, p.IngressRules
 	},
-		func(p *cluster.NetworkPolicy, r *cluster.PolicyRule) (peer, ports bool) {
-			return s.peers(p, r.Peers, from, from.Addrs), portsAllow(r.Ports, to, port)
+		func(p *cluster.NetworkPolicy, r *cluster.PolicyRule) (match, bool) {
+			ports := portsAllow(r.Ports, to, port)
+			if s.peers(p, r.Peers, from) {
+				return matchedPeer, ports
+			}
+			return otherPeer, ports
 		})
 }
 
@@ -131,7 +166,7 @@ func (s *Set) Ingress(to, from *End, port cluster.Port) Verdict {
 func (s *Set) evaluate(
 	e *End,
 	direction func(*cluster.NetworkPolicy) (bool, []cluster.PolicyRule),
-	allows func(*cluster.NetworkPolicy, *cluster.PolicyRule) (peer, ports bool),
+	allows func(*cluster.NetworkPolicy, *cluster.PolicyRule) (peer match, ports bool),
 ) (v Verdict) {
 	if e.HostNetwork {
 		return Verdict{Allowed: true}
@@ -145,9 +180,12 @@ func (s *Set) evaluate(
 		for i := range rules {
 			peer, ports := allows(p, &rules[i])
 			switch {
-			case peer && ports:
+			case peer == matchedPeer && ports:
 				v.Allowed = true
-			case peer && v.Nearest.Mismatch != Ports: // a matching peer is nearer than a matching port
+			case peer == virtualPeer && ports && v.Nearest.Mismatch != VirtualIPs:
+				v.Nearest = NearestRule{p, i, VirtualIPs}
+			case v.Nearest.Mismatch == VirtualIPs:
+			case peer == matchedPeer && v.Nearest.Mismatch != Ports: // a matching peer is nearer than a matching port
 				v.Nearest = NearestRule{p, i, Ports}
 			case ports && v.Nearest.Mismatch == Both:
 				v.Nearest = NearestRule{p, i, Peers}
@@ -161,12 +199,15 @@ func (s *Set) evaluate(
 }
 
 // peers reports whether one of a rule's peers matches the end. An empty list matches all.
-func (s *Set) peers(p *cluster.NetworkPolicy, peers []cluster.PolicyPeer, e *End, addrs []netip.Addr) bool {
+// Selectors match Pods without hostNetwork only: other addresses match blocks only.
+func (s *Set) peers(p *cluster.NetworkPolicy, peers []cluster.PolicyPeer, e *End) bool {
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(peer cluster.PolicyPeer) bool {
-		if peer.Block.IsValid() {
-			return covers(&peer, addrs)
-		}
-		if peer.Namespaces == nil {
+		switch {
+		case peer.Block.IsValid():
+			return covers(&peer, e.Addrs)
+		case e.HostNetwork || e.Namespace == "":
+			return false
+		case peer.Namespaces == nil:
 			return e.Namespace == p.Namespace && (peer.Pods == nil || peer.Pods.Selects(e.Labels))
 		}
 		return peer.Namespaces.Selects(s.labelsOf(e.Namespace)) && (peer.Pods == nil || peer.Pods.Selects(e.Labels))

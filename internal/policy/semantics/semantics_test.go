@@ -185,7 +185,11 @@ func TestReach(t *testing.T) {
 		"a named port":                                  {service("dns"), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(byName, cluster.PolicyPort{Protocol: cluster.UDP, Name: "dns"}))}, true, Both},
 		"a named port of another protocol":              {service("dns"), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(byName, cluster.PolicyPort{Protocol: cluster.TCP, Name: "dns"}))}, false, Ports},
 		"all ports of a protocol":                       {service("dns"), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(byName, cluster.PolicyPort{Protocol: cluster.UDP}))}, true, Both},
-		"a block that covers the cluster IP":            {service(""), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(block("10.96.0.0/16")))}, true, Both},
+		"a block that covers the cluster IP only":       {service(""), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(block("10.96.0.0/16")))}, false, VirtualIPs},
+		"the cluster IP, and the Pods are not known":    {service(""), nil, []*cluster.NetworkPolicy{egressPolicy("a", rule(block("10.96.0.10/32")))}, false, VirtualIPs},
+		"a block, and the Pods are not known":           {service(""), nil, []*cluster.NetworkPolicy{egressPolicy("a", rule(block("10.0.0.0/8")))}, true, Both},
+		"selectors do not match Pods with hostNetwork":  {service(""), pod(true), []*cluster.NetworkPolicy{egressPolicy("a", rule(byName))}, false, Peers},
+		"blocks match Pods with hostNetwork":            {service(""), pod(true), []*cluster.NetworkPolicy{egressPolicy("a", rule(block("10.244.0.0/16")))}, true, Both},
 		"a block that covers the Pod":                   {service(""), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(block("10.244.0.0/16")))}, true, Both},
 		"a block that covers neither":                   {service(""), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(block("192.0.2.0/24")))}, false, Peers},
 		"a block that excepts both":                     {service(""), pod(false), []*cluster.NetworkPolicy{egressPolicy("a", rule(block("0.0.0.0/0", "10.0.0.0/8")))}, false, Peers},
@@ -231,4 +235,38 @@ func TestHostNetwork(t *testing.T) {
 			t.Errorf("Reach = %+v, want it allowed", r)
 		}
 	})
+}
+
+// TestPeersOfSelectors verifies that selectors match neither Pods with hostNetwork nor
+// addresses outside the cluster, which blocks and rules without peers do match.
+func TestPeersOfSelectors(t *testing.T) {
+	t.Parallel()
+	all, some := &cluster.Selector{}, &cluster.Selector{Labels: map[string]string{"app": "web"}}
+	outside := End{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}
+	host := End{Namespace: "orders", Labels: some.Labels, Addrs: outside.Addrs, HostNetwork: true}
+	pod := End{Namespace: "orders", Labels: some.Labels, Addrs: outside.Addrs}
+	for claim, test := range map[string]struct {
+		peers              []cluster.PolicyPeer
+		outside, host, pod bool
+	}{
+		"an empty namespaceSelector": {[]cluster.PolicyPeer{{Namespaces: all}}, false, false, true},
+		"an empty podSelector":       {[]cluster.PolicyPeer{{Pods: all}}, false, false, true},
+		"a podSelector":              {[]cluster.PolicyPeer{{Pods: some}}, false, false, true},
+		"both":                       {[]cluster.PolicyPeer{{Namespaces: all, Pods: some}}, false, false, true},
+		"a block":                    {[]cluster.PolicyPeer{block("192.0.2.0/24")}, true, true, true},
+		"no peers":                   {nil, true, true, true},
+	} {
+		rules := []cluster.PolicyRule{{Peers: test.peers}}
+		policy := &cluster.NetworkPolicy{Key: cluster.Key{Namespace: "orders", Name: "p"}, Ingress: true, IngressRules: rules, Egress: true, EgressRules: rules}
+		s := setOf(withPolicies(policy))
+		own := End{Namespace: "orders"}
+		for peer, want := range map[*End]bool{&outside: test.outside, &host: test.host, &pod: test.pod} {
+			if got := s.Ingress(&own, peer, tcp(80)); got.Allowed != want {
+				t.Errorf("%s: Ingress from %+v = %t, want %t", claim, *peer, got.Allowed, want)
+			}
+			if got := s.Egress(&own, peer, tcp(80)); got.Allowed != want {
+				t.Errorf("%s: Egress to %+v = %t, want %t", claim, *peer, got.Allowed, want)
+			}
+		}
+	}
 }

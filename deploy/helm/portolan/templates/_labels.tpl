@@ -8,6 +8,30 @@ app.kubernetes.io/name: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The labels of the Service that a ServiceMonitor selects. */}}
+{{- define "portolan.metricsLabels" -}}
+app.kubernetes.io/name: {{ .Release.Name }}-metrics
+{{ omit (include "portolan.labels" . | fromYaml) "app.kubernetes.io/name" | toYaml }}
+{{- end }}
+
+{{/* The name of the servers' service account. */}}
+{{- define "portolan.account" -}}
+{{ .Values.serviceAccount.name | default (ternary .Release.Name "default" .Values.serviceAccount.create) }}
+{{- end }}
+
+{{/* The port of the first address in dns.tls.listen or dns.https.listen of a config; empty if there is none. */}}
+{{- define "portolan.listenPort" -}}
+{{- $section := get (get (first .) "dns" | default dict) (last .) | default dict -}}
+{{- with get $section "listen" -}}
+{{- $port := include "portolan.port" (first .) -}}
+{{- if not (regexMatch "^[0-9]+$" $port) }}{{ fail (printf "config.dns.%s.listen: %s has no port" (last $) (first .)) }}{{ end -}}
+{{ $port }}
+{{- end -}}
 {{- end }}
 
 {{- define "portolan.image" -}}
@@ -34,6 +58,9 @@ app.kubernetes.io/name: {{ .Release.Name }}-webhook
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* Excludes kube-system and the webhook's own Namespace. */}}
@@ -114,6 +141,9 @@ app.kubernetes.io/name: {{ .Release.Name }}-node
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* The values below controller.slices, as those below webhook. */}}
@@ -134,4 +164,7 @@ app.kubernetes.io/name: {{ .Release.Name }}-slices
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}

@@ -27,6 +27,9 @@
 - dns.endpointPodNames
 - dns.serviceCIDRs
 - dns.podCIDRs
+- dns.multicluster
+- dns.external.zones
+- dns.external.sources
 - dns.udpSteering
 - dns.tcp.maxConnections
 - dns.tcp.maxInFlight
@@ -65,6 +68,8 @@
 - dns.zones
 - dns.serviceCIDRs
 - dns.podCIDRs
+- dns.multicluster
+- dns.external.zones
 - dns.udpSteering
 - dns.tcp.maxConnections
 - dns.tcp.maxInFlight

@@ -30,24 +30,20 @@ type Builder struct {
 	Slices func(cluster.Key) []*discoveryv1.EndpointSlice
 }
 
-// Choice selects objects of a kind, one of Kinds; in all namespaces if Namespace is
-// empty, and with any name if Name is empty.
+// Choice selects objects of a kind; in all namespaces if Namespace is empty or the kind is
+// cluster scoped, and with any name if Name is empty.
 type Choice struct {
 	Kind            cluster.Kind
 	Namespace, Name string
 }
 
-// Kinds returns the supported kinds.
-func Kinds() []cluster.Kind {
-	return []cluster.Kind{cluster.KindService, cluster.KindEndpointSlice, cluster.KindPod}
-}
-
-// Object is an API object with apiVersion and kind: a *corev1.Service,
-// *discoveryv1.EndpointSlice or *corev1.Pod.
+// Object is an API object with apiVersion and kind: a *corev1.Service, a
+// *discoveryv1.EndpointSlice, a *corev1.Pod or, of any other kind,
+// *unstructured.Unstructured.
 type Object = metav1.Object
 
 // Objects returns the chosen objects, sorted by namespace and name. It returns an error
-// if the kind is not one of Kinds or if a declared object cannot be decoded.
+// if a declared object cannot be decoded.
 func (b *Builder) Objects(choice Choice) (objects []Object, err error) {
 	b.Store.View(func(v *cluster.View) { objects, err = b.objects(v, choice) })
 	slices.SortFunc(objects, func(a, b Object) int {
@@ -58,7 +54,7 @@ func (b *Builder) Objects(choice Choice) (objects []Object, err error) {
 
 func (b *Builder) objects(v *cluster.View, choice Choice) (objects []Object, err error) {
 	appendChosen := func(key cluster.Key, build func() (Object, error)) {
-		if err != nil || choice.Namespace != "" && key.Namespace != choice.Namespace ||
+		if err != nil || choice.Namespace != "" && key.Namespace != "" && key.Namespace != choice.Namespace ||
 			choice.Name != "" && key.Name != choice.Name {
 			return
 		}
@@ -81,7 +77,10 @@ func (b *Builder) objects(v *cluster.View, choice Choice) (objects []Object, err
 			appendChosen(p.Key, func() (Object, error) { return b.pod(v, p) })
 		}
 	default:
-		err = fmt.Errorf("apiobject: unsupported kind %s", choice.Kind)
+		for o := range v.Objects(choice.Kind) {
+			key := o.Ref().Key
+			appendChosen(key, func() (Object, error) { return b.other(choice.Kind, key) })
+		}
 	}
 	return objects, err
 }

@@ -199,7 +199,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("%s: got %s, error %v, want %s", claim, text, err, test.want)
 		}
 	}
-	if _, err := c.Objects(Choice{Kind: cluster.KindNode}); err == nil {
-		t.Error("Nodes: no error")
+	if objects, err := c.Objects(Choice{Kind: cluster.KindNode, Namespace: "a"}); err != nil || len(objects) > 0 {
+		t.Errorf("Nodes: %v, %v, want none", objects, err)
 	}
 }

@@ -315,11 +315,11 @@ func (st *state) checkProblems(problems []manifest.Problem) (wrong []error) {
 
 func kindOf(t *testing.T, name string) cluster.Kind {
 	t.Helper()
-	i := slices.IndexFunc(apiobject.Kinds(), func(k cluster.Kind) bool { return k.String() == name })
+	i := slices.IndexFunc(cluster.Kinds(), func(k cluster.Kind) bool { return k.String() == name })
 	if i < 0 {
 		t.Fatalf("no kind %q", name)
 	}
-	return apiobject.Kinds()[i]
+	return cluster.Kinds()[i]
 }
 
 // objects returns the chosen objects, decoded from JSON.

@@ -37,28 +37,30 @@ const (
 )
 
 // headers are those of kubectl's tables (k8s.io/kubernetes,
-// pkg/printers/internalversion): the usual columns, those added by -o wide, and the name
-// of the kind before a slash.
-var headers = map[cluster.Kind]struct {
-	name        string
-	usual, wide []string
-}{
+// pkg/printers/internalversion): the usual columns and those added by -o wide.
+var headers = map[cluster.Kind]struct{ usual, wide []string }{
 	cluster.KindService: {
-		"service", []string{"NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"}, []string{"SELECTOR"},
+		[]string{"NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"}, []string{"SELECTOR"},
 	},
 	cluster.KindEndpointSlice: {
-		"endpointslice.discovery.k8s.io", []string{"NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"}, nil,
+		[]string{"NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"}, nil,
 	},
 	cluster.KindPod: {
-		"pod", []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"},
+		[]string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"},
 		[]string{"IP", "NODE", "NOMINATED NODE", "READINESS GATES"},
 	},
 }
 
+// otherHeader is the header of the other kinds, of which the model has no status.
+var otherHeader = []string{"NAME", "AGE"}
+
 // Table returns a header and a row for each object of a kind, as kubectl prints them. The
 // STATUS of a simulated Pod is Simulated.
 func Table(kind cluster.Kind, objects []Object, c Columns) (rows [][]string) {
-	h := headers[kind]
+	h, ok := headers[kind]
+	if !ok {
+		h.usual = otherHeader
+	}
 	head := slices.Clone(h.usual)
 	if c.Wide {
 		head = append(head, h.wide...)
@@ -73,9 +75,11 @@ func Table(kind cluster.Kind, objects []Object, c Columns) (rows [][]string) {
 			usual = sliceCells(o)
 		case *corev1.Pod:
 			usual, wide = podCells(o, c.Now)
+		default:
+			usual = []string{o.GetName()}
 		}
 		if c.Kind {
-			usual[0] = h.name + "/" + usual[0]
+			usual[0] = Prefix(kind) + "/" + usual[0]
 		}
 		row := append(usual, ageText(o.GetCreationTimestamp(), c.Now))
 		if c.Wide {

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portolan.dev/portolan/internal/kube/apitest"
+)
+
+// shopAPI returns an API server with a Service and a Pod in two namespaces.
+func shopAPI(t *testing.T) *apitest.Server {
+	t.Helper()
+	api := apitest.New(t)
+	for _, ns := range []string{"shop", "data"} {
+		in := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+		api.Put(
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+			&corev1.Service{ObjectMeta: in("web"), Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.7", ClusterIPs: []string{"10.96.0.7"}}},
+			&corev1.Pod{ObjectMeta: in("client")},
+		)
+	}
+	return api
+}
+
+// command runs portolan with an environment, and returns what it prints and its status.
+func command(t *testing.T, env []string, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	cmd := exec.Command("portolan", args...)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Env = append(os.Environ(), append([]string{"HOME=/nowhere", "KUBECONFIG="}, env...)...)
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestKubeconfigOfKubectl checks that commands which read a cluster find it as kubectl does.
+func TestKubeconfigOfKubectl(t *testing.T) {
+	t.Parallel()
+	file := shopAPI(t).Kubeconfig(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	if err := os.Mkdir(filepath.Join(home, ".kube"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(home, ".kube", "config"), string(text))
+	for claim, test := range map[string]struct {
+		env    []string
+		args   []string
+		status int
+		stderr string
+	}{
+		"KUBECONFIG":                           {[]string{"KUBECONFIG=" + file}, nil, 0, ""},
+		"a list of files, one of them missing": {[]string{"KUBECONFIG=/nowhere/config:" + file}, nil, 0, ""},
+		"~/.kube/config":                       {[]string{"HOME=" + home}, nil, 0, ""},
+		"KUBECONFIG before ~/.kube/config":     {[]string{"HOME=" + home, "KUBECONFIG=/nowhere/config"}, nil, 2, "/nowhere/config"},
+		"--kubeconfig before KUBECONFIG":       {[]string{"KUBECONFIG=/nowhere/config"}, []string{"--kubeconfig", file}, 0, ""},
+		"no such context":                      {[]string{"KUBECONFIG=" + file}, []string{"--context", "other"}, 2, `no context "other"; there are `},
+		"nothing":                              {nil, nil, 2, "no cluster to read"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, status := command(t, test.env, append([]string{"query", "web.shop.svc.cluster.local"}, test.args...)...)
+			if status != test.status || !strings.Contains(stderr, test.stderr) || status == 0 && !strings.Contains(stdout, "10.96.0.7") {
+				t.Errorf("status %d, stdout %s, stderr %s; want %d and %q", status, stdout, stderr, test.status, test.stderr)
+			}
+		})
+	}
+}
+
+// TestRefusedPortFailsSoon checks that a command does not wait for an API server that
+// accepts no connection, nor longer than --request-timeout for one that does not answer.
+func TestRefusedPortFailsSoon(t *testing.T) {
+	t.Parallel()
+	for claim, test := range map[string]struct {
+		args  []string
+		fault func(*apitest.Server)
+		want  string
+	}{
+		"a refused port":    {nil, (*apitest.Server).Stop, "connection refused"},
+		"--request-timeout": {[]string{"--request-timeout", "1s"}, func(s *apitest.Server) { s.Misbehave(apitest.Fault{Slow: time.Hour}) }, "within 1s"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			api := shopAPI(t)
+			file := api.Kubeconfig(t)
+			test.fault(api)
+			begun := time.Now()
+			_, stderr, status := command(t, nil, append([]string{"query", "web.shop.svc.cluster.local", "--kubeconfig", file}, test.args...)...)
+			const soon = 3 * time.Second
+			if took := time.Since(begun); status != 2 || !strings.Contains(stderr, test.want) || took > soon {
+				t.Errorf("status %d after %s, stderr %s; want 2 within %s, and %q", status, took, stderr, soon, test.want)
+			}
+		})
+	}
+}
+
+// TestRightsInOneNamespace checks that rights in one namespace are enough for what is in
+// it, with a note, and that other namespaces are unknown and not empty.
+func TestRightsInOneNamespace(t *testing.T) {
+	t.Parallel()
+	api := shopAPI(t)
+	api.Misbehave(apitest.Fault{Refuse: func(_, path string) int {
+		if strings.Contains(path, "/namespaces/shop/") {
+			return 0
+		}
+		return http.StatusForbidden
+	}})
+	file := api.Kubeconfig(t)
+	const note = "portolan: note: the account may not list "
+	for claim, test := range map[string]struct {
+		args           []string
+		status         int
+		stdout, stderr string
+	}{
+		"explain":          {[]string{"explain", "web", "--from", "shop/client", "--cluster-dns", "10.96.0.10"}, 0, "10.96.0.7", note},
+		"the flag":         {[]string{"explain", "web", "--from", "client", "-n", "shop", "--cluster-dns", "10.96.0.10"}, 0, "10.96.0.7", note},
+		"other namespaces": {[]string{"explain", "web.data", "--from", "shop/client", "--cluster-dns", "10.96.0.10"}, 1, "this command may not read the Services of namespace data", note},
+		"query":            {[]string{"query", "web.shop.svc.cluster.local", "-n", "shop"}, 0, "10.96.0.7", note},
+		"no rights":        {[]string{"query", "web.shop.svc.cluster.local", "-n", "data"}, 2, "", "allow it with the rule"},
+		"env":              {[]string{"env", "shop/client"}, 0, "WEB_SERVICE_HOST=10.96.0.7", note},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, status := command(t, nil, append(test.args, "--kubeconfig", file)...)
+			if status != test.status || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
+				t.Errorf("%q: status %d, stdout %s, stderr %s; want %d, %q and %q", test.args, status, stdout, stderr, test.status, test.stdout, test.stderr)
+			}
+		})
+	}
+}
+
+// TestCompletions checks that Pods, namespaces, names and contexts are completed from the
+// cluster.
+func TestCompletions(t *testing.T) {
+	t.Parallel()
+	file := shopAPI(t).Kubeconfig(t)
+	for claim, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"Pods":                     {[]string{"resolvconf", ""}, "data/client\nshop/client\n"},
+		"Pods of --from":           {[]string{"explain", "web", "--from", ""}, "data/client\nshop/client\n"},
+		"Pods of a namespace":      {[]string{"env", "-n", "shop", ""}, "shop/client\n"},
+		"names for a Pod":          {[]string{"explain", "--from", "shop/client", ""}, "web\nweb.data\n"},
+		"fully qualified names":    {[]string{"query", ""}, "web.data.svc.cluster.local\nweb.shop.svc.cluster.local\n"},
+		"namespaces":               {[]string{"explain", "-n", ""}, "data\ndefault\nshop\n"},
+		"contexts of a kubeconfig": {[]string{"explain", "--context", ""}, "test\n"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, status := command(t, []string{"KUBECONFIG=" + file}, append([]string{"__complete"}, test.args...)...)
+			if status != 0 || !strings.HasPrefix(stdout, test.want+":") {
+				t.Errorf("%q: status %d, stdout %q, stderr %s; want %q", test.args, status, stdout, stderr, test.want)
+			}
+		})
+	}
+}

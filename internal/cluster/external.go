@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// External is how clients outside the cluster reach a Service, an Ingress or a Gateway.
+type External struct {
+	// Addresses are those of load balancers, and the externalIPs of a Service.
+	Addresses []netip.Addr
+	// Targets are the names of load balancers that have no address.
+	Targets []string
+	// Hosts are the names that it is to be reached by, in lower case and without a dot
+	// at the end. The first label may be an asterisk.
+	Hosts []string
+}
+
+// Frontend is an Ingress or a Gateway.
+type Frontend struct {
+	Kind Kind
+	Key
+	External
+}
+
+// Route is an HTTPRoute.
+type Route struct {
+	Key
+	Hosts []string // as those of External
+	// Gateways are those that accepted the route.
+	Gateways []Key
+}
+
+// Ref returns kind and key.
+func (f *Frontend) Ref() Ref { return Ref{f.Kind, f.Key} }
+
+// Ref returns kind and key.
+func (r *Route) Ref() Ref { return Ref{KindHTTPRoute, r.Key} }
+
+func (e *External) equal(o *External) bool {
+	if e == nil || o == nil {
+		return e == o
+	}
+	return slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Targets, o.Targets) && slices.Equal(e.Hosts, o.Hosts)
+}
+
+func (s *Service) hosts() []string {
+	if s.External == nil {
+		return nil
+	}
+	return s.External.Hosts
+}
+
+func (f *Frontend) hosts() []string { return f.Hosts }
+func (r *Route) hosts() []string    { return r.Hosts }
+
+func (f *Frontend) equal(o *Frontend) bool {
+	return f.Kind == o.Kind && f.Key == o.Key && f.External.equal(&o.External)
+}

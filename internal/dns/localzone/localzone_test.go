@@ -1,0 +1,218 @@
+package localzone_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/localzone"
+	"portolan.dev/portolan/internal/dns/zone"
+)
+
+const header = "@ 600 IN SOA ns admin 7 3600 600 86400 120\n"
+
+// TestRefusedFiles checks that each error names file, line and reason.
+func TestRefusedFiles(t *testing.T) {
+	t.Parallel()
+	for claim, tt := range map[string]struct{ text, want string }{
+		"an address":            {header + "www A 192.0.2.300\n", `:2: bad A A: "192.0.2.300"`},
+		"an unknown type":       {header + "\nwww FOO bar\n", `:3: neither a type nor a TTL: "FOO"`},
+		"a record elsewhere":    {header + "www.example.net. A 192.0.2.1\n", ":2: www.example.net. is not in the zone corp.example."},
+		"an alias beside":       {header + "www A 192.0.2.1\nwww CNAME ns\n", ":3: www.corp.example. CNAME: a CNAME record beside other records"},
+		"records beside alias":  {header + "www CNAME ns\nwww A 192.0.2.1\n", ":3: www.corp.example. A: a CNAME record beside other records"},
+		"two aliases":           {header + "www CNAME ns\nwww CNAME ns2\n", ":3: www.corp.example. CNAME: a second CNAME record"},
+		"an alias at the apex":  {header + "@ CNAME ns\n", ":2: corp.example. CNAME: a CNAME record beside other records"},
+		"two SOA records":       {header + header, ":2: a second SOA record"},
+		"a SOA record below":    {"www SOA ns admin 7 3600 600 86400 120\n", ":1: www.corp.example.: a SOA record below the zone's apex"},
+		"a delegated wildcard":  {header + "*.lab NS ns\n", ":2: *.lab.corp.example. NS: a wildcard cannot be delegated"},
+		"text at a delegation":  {header + "lab NS ns\nlab TXT x\n", ":3: lab.corp.example. TXT: the name is delegated; only NS, DS, A and AAAA records can be here"},
+		"text below delegation": {header + "www.lab TXT x\nlab NS ns\n", ":2: www.lab.corp.example. TXT: a name above it is delegated; only A and AAAA records of its name servers can be here"},
+		"a signed zone":         {header + "@ DNSKEY 257 3 13 AwEA\n", ":2: corp.example. DNSKEY: a record of a signed zone; signatures are not served, so give the zone without them"},
+		"DNAME":                 {header + "lab DNAME example.net.\n", ":2: lab.corp.example.: DNAME records are not served; give the names below one by one, or use dns.rewrite"},
+		"another file":          {header + "$INCLUDE /etc/passwd\n", `:2: $INCLUDE directive not allowed: "/etc/passwd"`},
+		"another class":         {header + "www CH TXT x\n", ":2: www.corp.example. TXT: not of class IN"},
+		"several lines":         {header + "www TXT (\n a\n b\n c )\nwww CNAME ns\n", ":6: www.corp.example. CNAME: a CNAME record beside other records"},
+		"too many records":      {header + strings.Repeat("$GENERATE 0-65535 $ A 192.0.2.1\n", 5), ":3: more than 100000 records"},
+		"half a file":           {header + "www A", `:2: neither a type nor a TTL: "A"`},
+		"no SOA record":         {"www A 192.0.2.1\n", ": no SOA record of corp.example."},
+		"an empty file":         {"", ": no SOA record of corp.example."},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.write(tt.text)
+			_, err := localzone.New(w.config(), new(localzone.Zones))
+			if err == nil || err.Error() != w.file+tt.want {
+				t.Errorf("New with %q: %v\nwant FILE%s", tt.text, err, tt.want)
+			}
+		})
+	}
+}
+
+// world is a file with the zone corp.example, and the zone made of it.
+type world struct {
+	*testing.T
+	file  string
+	zones *localzone.Zones
+	db    *zone.DB
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return &world{T: t, file: filepath.Join(t.TempDir(), "corp.zone")}
+}
+
+func (w *world) config() localzone.Config {
+	apex := dnsname.MustParse("corp.example")
+	return localzone.Config{
+		Sources: []localzone.Source{{Apex: apex, File: w.file, TTL: 300}},
+		Inner:   []dnsname.Name{apex},
+		SOA:     dnswire.SOA{MName: apex, RName: apex, Serial: 1, TTL: 5, Minimum: 5},
+	}
+}
+
+// write replaces the file at once, as a ConfigMap's link does.
+func (w *world) write(text string) {
+	w.Helper()
+	if err := os.WriteFile(w.file+".new", []byte(text), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	if err := os.Rename(w.file+".new", w.file); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// open makes the zones, as at the start of a process.
+func (w *world) open() {
+	w.Helper()
+	var err error
+	if w.zones, err = localzone.New(w.config(), nil); err != nil {
+		w.Fatal(err)
+	}
+	if w.db, err = zone.NewWithGeneral(nil, w.zones.SOAs()); err != nil {
+		w.Fatal(err)
+	}
+	w.db.SetHistoryLimits(zone.HistoryLimits{Changes: 100, Octets: 1 << 20})
+	w.zones.Publish(w.db)
+}
+
+func (w *world) lookup(name string, t dnswire.Type) zone.Answer {
+	return w.db.Lookup(new(zone.Scratch), []byte(dnsname.MustParse(name).WireLabels()), t)
+}
+
+func (w *world) want(name string, o zone.Outcome, serial uint32) {
+	w.Helper()
+	a := w.lookup(name, dnswire.TypeA)
+	if a.Outcome != o || a.SOA.Serial != serial {
+		w.Errorf("Lookup(%s) = outcome %d, serial %d; want %d, %d", name, a.Outcome, a.SOA.Serial, o, serial)
+	}
+}
+
+// TestReload checks that a file is read again when it changes, that one that cannot be
+// used changes nothing, and how the serial follows.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.write(header + "one A 192.0.2.1\n")
+		w.open()
+		w.want("one.corp.example", zone.Found, 7)
+		w.want("two.corp.example", zone.NXDomain, 7)
+
+		ctx, stop := context.WithCancel(t.Context())
+		changes, ended := 0, make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = w.zones.Run(ctx, slog.New(slog.DiscardHandler), w.db, func() { changes++ })
+		}()
+		for _, step := range []struct {
+			text     string
+			one, two zone.Outcome
+			serial   uint32
+			changes  int
+			problem  string
+		}{
+			{header + "two A 192.0.2.2\n", zone.NXDomain, zone.Found, 8, 1, ""},
+			{header + "two A broken\n", zone.NXDomain, zone.Found, 8, 1, ":2: bad A A"},
+			{"", zone.NXDomain, zone.Found, 8, 1, "no SOA record"},
+			{strings.Replace(header, " 7 ", " 2026010100 ", 1) + "one A 192.0.2.1\n", zone.Found, zone.NXDomain, 2026010100, 2, ""},
+			{strings.Replace(header, " 7 ", " 9 ", 1) + "one A 192.0.2.1\n", zone.Found, zone.NXDomain, 2026010100, 3, ""},
+		} {
+			w.write(step.text)
+			time.Sleep(1500 * time.Millisecond)
+			synctest.Wait()
+			w.want("one.corp.example", step.one, step.serial)
+			w.want("two.corp.example", step.two, step.serial)
+			problems := strings.Join(w.zones.Problems(), "\n")
+			if changes != step.changes || !strings.Contains(problems, step.problem) || (step.problem == "") != (problems == "") {
+				t.Errorf("after %q: %d changes, problems %q; want %d, %q", step.text, changes, problems, step.changes, step.problem)
+			}
+		}
+		d, err := w.db.Since(dnsname.MustParse("corp.example"), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if deleted, added := d.Records(zone.RecordsOnly); len(deleted)+len(added) != 0 {
+			t.Errorf("Since(7) = -%d +%d records, want the same as at first", len(deleted), len(added))
+		}
+		stop()
+		<-ended
+	})
+}
+
+// TestStart checks that a process starts without a file, and reads it when it appears.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.open()
+		if a := w.lookup("one.corp.example", dnswire.TypeA); a.Outcome != zone.Unanswered {
+			t.Errorf("Lookup without a file = outcome %d, want %d", a.Outcome, zone.Unanswered)
+		}
+		if a := w.lookup("corp.example", dnswire.TypeSOA); a.Outcome != zone.Unanswered {
+			t.Errorf("Lookup of SOA without a file = outcome %d, want %d", a.Outcome, zone.Unanswered)
+		}
+		if _, err := w.db.Version(dnsname.MustParse("corp.example")); err == nil {
+			t.Error("Version without a file: no error, want that the zone is not loaded")
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = w.zones.Run(ctx, slog.New(slog.DiscardHandler), w.db, func() {})
+		}()
+		w.write(header + "one A 192.0.2.1\n")
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		w.want("one.corp.example", zone.Found, 7)
+		w.want("two.corp.example", zone.NXDomain, 7)
+		stop()
+		<-ended
+	})
+}
+
+// TestReconfigure checks that a zone keeps its content if its file is broken when the
+// configuration is loaded again.
+func TestReconfigure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(header + "one A 192.0.2.1\n")
+	w.open()
+	w.write("broken")
+	again, err := localzone.New(w.config(), w.zones)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.db, err = zone.NewWithGeneral(nil, again.SOAs()); err != nil {
+		t.Fatal(err)
+	}
+	again.Publish(w.db)
+	w.want("one.corp.example", zone.Found, 7)
+}

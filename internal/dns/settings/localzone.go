@@ -1,0 +1,89 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"portolan.dev/portolan/internal/config/key"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/kubezone"
+	"portolan.dev/portolan/internal/dns/localzone"
+)
+
+// compileLocalZones compiles the local zones. Their files are not read.
+func (d *DNS) compileLocalZones(made *Compiled, compiler *kubezone.Compiler) error {
+	if len(d.LocalZones) == 0 {
+		return nil
+	}
+	local := &made.LocalZones
+	local.Inner = compiler.Apexes()
+	for i := range d.LocalZones {
+		source, err := d.LocalZones[i].compile()
+		if err != nil {
+			return key.ItemErrorf("dns.localZones."+err.Path, i, "%w", err.Err)
+		}
+		for _, cluster := range made.Zone.Zones {
+			if source.Apex.IsSubdomainOf(cluster) {
+				return key.ItemErrorf(
+					"dns.localZones.zone", i,
+					"%s is in the cluster's zone %s; give names in it by dns.hosts or dns.rewrite", source.Apex, cluster,
+				)
+			}
+		}
+		if slices.Contains(local.Inner, source.Apex) {
+			return key.ItemErrorf(
+				"dns.localZones.zone", i, "%s is given twice, or is a reverse zone of the cluster", source.Apex,
+			)
+		}
+		local.Inner = append(local.Inner, source.Apex)
+		local.Sources = append(local.Sources, source)
+	}
+	soa, err := compiler.SOA(dnsname.Root)
+	if err != nil {
+		return err
+	}
+	check := *local
+	check.SOA = soa
+	for i, source := range local.Sources {
+		if err := check.Check(source); source.File == "" && err != nil {
+			return key.ItemErrorf("dns.localZones.records", i, "%w", err)
+		}
+	}
+	return nil
+}
+
+// maxTTL is the highest TTL, in seconds (RFC 2181, section 8).
+const maxTTL = math.MaxInt32
+
+var (
+	errNoSource  = errors.New("no file, and no records either")
+	errTwoSource = errors.New("both a file and records; give one of them")
+	errRootZone  = errors.New("the root; give dns.forward.routes for all names")
+)
+
+// compile returns the zone's source, or the error with its key.
+func (z *LocalZone) compile() (source localzone.Source, bad *key.Error) {
+	wrong := func(path string, err error) (localzone.Source, *key.Error) {
+		return source, &key.Error{Path: path, Err: err}
+	}
+	name, err := parseTree(z.Zone)
+	switch {
+	case err != nil:
+		return wrong("zone", err)
+	case name.IsRoot():
+		return wrong("zone", errRootZone)
+	case z.TTL < 0 || z.TTL > maxTTL:
+		return wrong("ttl", fmt.Errorf("%d is not between 0 and %d", z.TTL, maxTTL))
+	case z.File == "" && z.Records == "":
+		return wrong("file", errNoSource)
+	case z.File != "" && z.Records != "":
+		return wrong("file", errTwoSource)
+	}
+	source = localzone.Source{Apex: name, File: z.File, Text: z.Records, TTL: uint32(z.TTL)}
+	if z.TTL == 0 {
+		source.TTL = DefaultLocalTTL
+	}
+	return source, nil
+}

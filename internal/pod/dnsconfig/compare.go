@@ -1,0 +1,57 @@
+package dnsconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"portolan.dev/portolan/internal/dns/resolvconf"
+)
+
+// Compare returns the differences between a computed resolv.conf and the one that a Pod
+// has, by content: the order of nameservers and search domains counts, that of lines and
+// options does not. What is not known of the computed one does not differ.
+func Compare(computed Resolution, live resolvconf.Config) (differences []string) {
+	differ := func(what string, computed, live []string) {
+		if !slices.Equal(computed, live) {
+			differences = append(
+				differences,
+				fmt.Sprintf("%s: the Pod has %s, computed is %s", what, words(live), words(computed)),
+			)
+		}
+	}
+	if computed.Unknown == Everything {
+		return nil
+	}
+	differ("nameserver", addrTexts(computed.Config), addrTexts(live))
+	searches, has := computed.Config.Searches, live.Searches
+	if computed.Unknown == LastSearches {
+		has = has[:min(len(has), len(searches))]
+	}
+	differ("search", searches, has)
+	differ("options", optionTexts(computed.Config), optionTexts(live))
+	return differences
+}
+
+func words(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, " ")
+}
+
+func addrTexts(c resolvconf.Config) (texts []string) {
+	for _, addr := range c.Nameservers {
+		texts = append(texts, addr.String())
+	}
+	return texts
+}
+
+// optionTexts returns the options, sorted.
+func optionTexts(c resolvconf.Config) (texts []string) {
+	for _, o := range c.Options {
+		texts = append(texts, o.String())
+	}
+	slices.Sort(texts)
+	return texts
+}

@@ -36,6 +36,9 @@ func (s *Server) SetMaxWebRequests(n int) {
 	s.webRequests = budget.NewAccount("https-requests", budget.Limits{Total: n, PerSource: n})
 }
 
+// WebRequests returns the number of requests over HTTPS.
+func (s *Server) WebRequests() int { return s.webRequests.Stats().Used }
+
 // WebConnections returns the number of HTTPS connections.
 func (s *Server) WebConnections() int { return s.webConnections.Stats().Used }
 

@@ -108,13 +108,13 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no connection", http.StatusInternalServerError)
 		return
 	}
-	defer budget.Use(conn)()
 	// A client that does not end its requests, or does not read its answers, loses one of
 	// them when others need its place.
 	ctx, request := newWebRequest(r.Context(), w)
 	defer request.end()
 	place := h.webRequests.Enter(remote.Addr(), func(error) { request.reset() })
 	defer place.Leave()
+	defer budget.Use(conn)()
 	query, status := readQuery(r)
 	if status != http.StatusOK {
 		http.Error(w, http.StatusText(status), status)
@@ -151,7 +151,7 @@ func newWebRequest(ctx context.Context, w http.ResponseWriter) (context.Context,
 // reset makes the handler's reads and writes fail. Over HTTP/2 that resets the stream, over
 // HTTP/1.1 it closes the connection.
 func (r *webRequest) reset() {
-	r.cancel()
+	defer r.cancel() // no answer can be written then
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended { // the response writer is invalid

@@ -19,6 +19,7 @@ import (
 // webClient sends queries over one connection.
 type webClient struct {
 	t    *testing.T
+	s    *running
 	http *http.Client
 	url  string
 	made int // number of connections
@@ -38,7 +39,7 @@ func web(
 	cfg.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &cert.TLS, nil }
 	s, a = startWaiting(t, cfg, prepare...)
 	return func(http2 bool) *webClient {
-		c := &webClient{t: t, url: "https://" + s.HTTPSAddrs()[0].String() + "/dns-query"}
+		c := &webClient{t: t, s: s, url: "https://" + s.HTTPSAddrs()[0].String() + "/dns-query"}
 		transport := &http.Transport{
 			TLSClientConfig: &tls.Config{RootCAs: cert.Roots}, ForceAttemptHTTP2: http2, MaxConnsPerHost: 1,
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -54,16 +55,31 @@ func web(
 }
 
 // connected checks that the client gets an answer and has used so many connections
-// altogether.
+// altogether. It waits until the connection is idle.
 func (c *webClient) connected(times int) {
 	c.t.Helper()
-	if err := c.ask("still there?", times); err != nil {
+	others := c.s.WebRequests()
+	err := c.ask("still there?", times)
+	if err != nil { // the server closed the connection just now
+		err = c.ask("still there?", times)
+	}
+	if err != nil {
 		c.t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); c.s.WebRequests() > others; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatalf("%d requests, want %d", c.s.WebRequests(), others)
+		}
 	}
 }
 
 func (c *webClient) ask(query string, times int) error {
-	answer, err := c.http.Post(c.url, "application/dns-message", strings.NewReader(query))
+	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.url, strings.NewReader(query))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/dns-message")
+	answer, err := c.http.Do(request)
 	if err != nil {
 		return err
 	}

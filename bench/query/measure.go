@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -105,7 +106,7 @@ func (b *bench) sample(ctx context.Context, w *workload, c *contestant, r *resul
 		Server:    c.address(w.transport),
 		Transport: w.transport,
 		Sockets:   w.sockets,
-		Window:    b.window,
+		Window:    cmp.Or(w.window, b.window),
 		Roots:     b.certificate.File,
 		Warm:      warm,
 		Duration:  b.duration,

@@ -15,6 +15,9 @@ type workload struct {
 	transport load.Transport
 	sockets   int
 	queries   func(*asker)
+	// window is the number of queries under way at once when the processor time is
+	// measured; 0 is that of the flag.
+	window int
 }
 
 // These are the numbers of sockets for workloads that do not measure them.
@@ -38,23 +41,26 @@ const (
 
 func workloads() []workload {
 	return []workload{
-		{"hits", load.UDP, usualSockets, (*asker).hit},
-		{"hits-1", load.UDP, 1, (*asker).hit},
-		{"hits-100", load.UDP, 100, (*asker).hit},
-		{"hits-10000", load.UDP, 10_000, (*asker).hit},
-		{"mix", load.UDP, usualSockets, (*asker).lookup},
-		{"nxdomain", load.UDP, usualSockets, (*asker).unknown},
-		{"headless-1", load.UDP, usualSockets, headless(synthetic.Single)},
-		{"headless-20", load.UDP, usualSockets, headless(synthetic.Headless)},
-		{"headless-500", load.UDP, usualSockets, headless(synthetic.Wide)},
-		{"headless-500-tcp", load.TCP, usualSockets, headless(synthetic.Wide)},
-		{"srv", load.UDP, usualSockets, service(synthetic.ClusterIP, usualEDNS)},
-		{"srv-20", load.UDP, usualSockets, service(synthetic.Headless, largeEDNS)},
-		{"ptr", load.UDP, usualSockets, (*asker).reverse},
-		{"tcp", load.TCP, usualSockets, (*asker).hit},
-		{"tcp-connections", load.Connections, callSockets, (*asker).hit},
-		{"tls", load.TLS, usualSockets, (*asker).hit},
-		{"tls-connections", load.TLSConnections, callSockets, (*asker).hit},
+		{name: "hits", transport: load.UDP, sockets: usualSockets, queries: (*asker).hit},
+		{name: "hits-1", transport: load.UDP, sockets: 1, queries: (*asker).hit},
+		{name: "hits-100", transport: load.UDP, sockets: 100, queries: (*asker).hit},
+		{name: "hits-10000", transport: load.UDP, sockets: 10_000, queries: (*asker).hit},
+		// A Pod has one query under way, or two: for A and AAAA.
+		{name: "hits-alone", transport: load.UDP, sockets: 1, queries: (*asker).hit, window: 1},
+		{name: "hits-pair", transport: load.UDP, sockets: 2, queries: (*asker).hit, window: 2},
+		{name: "mix", transport: load.UDP, sockets: usualSockets, queries: (*asker).lookup},
+		{name: "nxdomain", transport: load.UDP, sockets: usualSockets, queries: (*asker).unknown},
+		{name: "headless-1", transport: load.UDP, sockets: usualSockets, queries: headless(synthetic.Single)},
+		{name: "headless-20", transport: load.UDP, sockets: usualSockets, queries: headless(synthetic.Headless)},
+		{name: "headless-500", transport: load.UDP, sockets: usualSockets, queries: headless(synthetic.Wide)},
+		{name: "headless-500-tcp", transport: load.TCP, sockets: usualSockets, queries: headless(synthetic.Wide)},
+		{name: "srv", transport: load.UDP, sockets: usualSockets, queries: service(synthetic.ClusterIP, usualEDNS)},
+		{name: "srv-20", transport: load.UDP, sockets: usualSockets, queries: service(synthetic.Headless, largeEDNS)},
+		{name: "ptr", transport: load.UDP, sockets: usualSockets, queries: (*asker).reverse},
+		{name: "tcp", transport: load.TCP, sockets: usualSockets, queries: (*asker).hit},
+		{name: "tcp-connections", transport: load.Connections, sockets: callSockets, queries: (*asker).hit},
+		{name: "tls", transport: load.TLS, sockets: usualSockets, queries: (*asker).hit},
+		{name: "tls-connections", transport: load.TLSConnections, sockets: callSockets, queries: (*asker).hit},
 	}
 }
 

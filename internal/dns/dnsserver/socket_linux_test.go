@@ -33,6 +33,37 @@ func tellICMPErrors(t *testing.T, conn *net.UDPConn) {
 	}
 }
 
+// TestOneQueryAtATime checks that other goroutines run on a single processor while a
+// client sends each query when it has the answer, and that the garbage collector, which
+// stops all goroutines, does not wait for the next query.
+func TestOneQueryAtATime(t *testing.T) {
+	const queries = 300
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	s := start(t, dnsserver.Config{}, func(packet []byte, _ respond.Client, buf []byte) []byte {
+		return append(buf, packet...)
+	})
+	conn := dialUDP(t, s.addr())
+	var worked atomic.Int32
+	answer := make([]byte, 10)
+	for i := range queries {
+		if _, err := conn.Write([]byte("query")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(answer); err != nil {
+			t.Fatal(err)
+		}
+		if i%10 == 0 {
+			go worked.Add(1)
+		}
+	}
+	runtime.GC()
+	for end := time.Now().Add(patience); worked.Load() < queries/10; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d goroutines ran", worked.Load(), queries/10)
+		}
+	}
+}
+
 // TestUDPYieldsToOtherGoroutines checks that other goroutines run on a single processor
 // while packets arrive all the time.
 func TestUDPYieldsToOtherGoroutines(t *testing.T) {

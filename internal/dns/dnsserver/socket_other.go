@@ -19,12 +19,13 @@ func controlUDP(int, netip.Addr) func(string, string, syscall.RawConn) error { r
 func processors() []int { return nil }
 
 type batch struct {
-	conn    *net.UDPConn
-	from    netip.AddrPort
-	length  int
-	query   [dnswire.MaxMessage]byte
-	answers [dnswire.MaxMessage]byte
-	answer  []byte
+	conn      *net.UDPConn
+	impatient bool // it is never used to receive
+	from      netip.AddrPort
+	length    int
+	query     [dnswire.MaxMessage]byte
+	answers   [dnswire.MaxMessage]byte
+	answer    []byte
 }
 
 func newBatch(conn *net.UDPConn) (*batch, error) { return &batch{conn: conn}, nil }
@@ -36,9 +37,9 @@ func (b *batch) receive() (n int, err error) {
 	return 1, nil
 }
 
-func (b *batch) take() (n int) { return 0 }
+func (b *batch) receiveNext() (n int) { return 0 }
 
-func (b *batch) release() {}
+func (b *batch) take() (n int) { return 0 }
 
 func (b *batch) yieldProcessor() {}
 

@@ -64,10 +64,13 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, seat int) erro
 // packets receives and answers the packets of one socket.
 type packets struct {
 	*batch
-	conn     *net.UDPConn
+	conn    *net.UDPConn
+	later   sync.WaitGroup // deferred answers
+	pending atomic.Int32   // number of deferred answers
+
+	mu       sync.Mutex // held while packets are answered
 	answerer Answerer
-	later    sync.WaitGroup // deferred answers
-	pending  atomic.Int32   // number of deferred answers
+	waiting  *batch // of answerWaiting; nil before its first call
 }
 
 // end cancels the deferred answers and closes the socket, so that the system
@@ -87,31 +90,48 @@ func newPackets(conn *net.UDPConn, answerer Answerer) (*packets, error) {
 // until ctx is done. received reports whether there were any packets; if so, err is an
 // error of sending.
 func (p *packets) answer(ctx context.Context) (received bool, err error) {
-	n, err := p.receive()
-	if err != nil {
-		return false, err
+	n := 0
+	if p.pending.Load() == 0 { // otherwise replies of upstreams come through the poller
+		n = p.receiveNext()
 	}
-	defer p.release()
-	return true, p.answerAll(ctx, n)
+	if n == 0 {
+		if n, err = p.receive(); err != nil {
+			return false, err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return true, p.answerAll(ctx, p.batch, n)
 }
 
-// answerWaiting answers the waiting packets, unless another goroutine is answering.
+// answerWaiting answers the waiting packets, unless another goroutine is answering. It does
+// not wait.
 func (p *packets) answerWaiting(ctx context.Context) {
-	if n := p.take(); n > 0 {
-		defer p.release()
-		_ = p.answerAll(ctx, n) // an error means that a client is unreachable
+	if !p.mu.TryLock() {
+		return
+	}
+	defer p.mu.Unlock()
+	if p.waiting == nil {
+		b, err := newBatch(p.conn)
+		if err != nil {
+			return
+		}
+		b.impatient, p.waiting = true, b
+	}
+	if n := p.waiting.take(); n > 0 {
+		_ = p.answerAll(ctx, p.waiting, n) // an error means that a client is unreachable
 	}
 }
 
-// answerAll answers n packets.
-func (p *packets) answerAll(ctx context.Context, n int) error {
+// answerAll answers the n packets of b.
+func (p *packets) answerAll(ctx context.Context, b *batch, n int) error {
 	for i := range n {
-		packet, from := p.packet(i)
+		packet, from := b.packet(i)
 		client := respond.Client{Addr: from.Addr(), Port: from.Port(), Transport: respond.UDP}
-		answer, deferred := p.answerer.Respond(packet, client, p.room())
+		answer, deferred := p.answerer.Respond(packet, client, b.room())
 		switch {
 		case deferred != nil:
-			back := p.returnPath(i)
+			back := b.returnPath(i)
 			p.pending.Add(1)
 			p.later.Go(func() {
 				defer p.pending.Add(-1)
@@ -120,10 +140,10 @@ func (p *packets) answerAll(ctx context.Context, n int) error {
 				}
 			})
 		case answer != nil:
-			p.reply(i, answer)
+			b.reply(i, answer)
 		}
 	}
-	return p.send()
+	return b.send()
 }
 
 // drain answers the waiting packets and finishes deferred answers, for at most limit.

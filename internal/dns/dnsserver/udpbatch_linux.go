@@ -8,8 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,20 +33,21 @@ const answerRoom = batchLen*1280 + dnswire.MaxMessage
 // batch is the memory for receiving and answering a socket's packets. One goroutine
 // uses it at a time. It contains pointers to itself and must not be copied.
 //
-// Its system calls never block. They therefore bypass the runtime's bookkeeping, which
+// Its system calls do not block. They therefore bypass the runtime's bookkeeping, which
 // costs about as much as a short answer. If there is nothing to receive or no room to
-// send, the runtime's poller waits.
+// send, the runtime's poller waits. The exception is receiveNext.
 type batch struct {
-	mu          sync.Mutex // held from the receipt of packets until they are answered
 	raw         syscall.RawConn
 	every       bool // the socket is bound to the unspecified address
+	impatient   bool // it never waits
 	receiveOnce func(fd uintptr) (done bool)
 	takeOnce    func(fd uintptr)
+	nextOnce    func(fd uintptr)
 	sendOnce    func(fd uintptr) (done bool)
 	sendTaken   func(fd uintptr)
-	taken       bool          // by a goroutine that is not the socket's and must not wait
 	errno       syscall.Errno // of the last call
 	unwaited    int           // consecutive calls of receive that did not have to wait
+	parked      time.Time     // when receive last waited in the runtime's poller
 
 	in       [batchLen]message
 	from     [batchLen]unix.RawSockaddrInet6 // or IPv4, which is shorter
@@ -76,8 +77,11 @@ func newBatch(conn *net.UDPConn) (*batch, error) {
 		return nil, err
 	}
 	b := &batch{raw: raw, every: conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().IsUnspecified()}
-	b.receiveOnce, b.takeOnce, b.sendOnce = b.receiveNow, b.takeNow, b.sendNow
+	b.receiveOnce, b.takeOnce, b.nextOnce, b.sendOnce = b.receiveNow, b.takeNow, b.takeNext, b.sendNow
 	b.sendTaken = func(fd uintptr) { b.sendNow(fd) }
+	if err := raw.Control(letWait); err != nil {
+		return nil, err
+	}
 	for i := range b.in {
 		in, out := &b.in[i], &b.out[i]
 		in.Name = (*byte)(unsafe.Pointer(&b.from[i]))
@@ -92,6 +96,15 @@ func newBatch(conn *net.UDPConn) (*batch, error) {
 	return b, nil
 }
 
+// letWait lets system calls on the socket wait, to receive for nextTime.
+func letWait(fd uintptr) {
+	limit := unix.NsecToTimeval(int64(nextTime))
+	// Without the limit or without waiting, receiveNext returns at once or in vain.
+	if unix.SetsockoptTimeval(int(fd), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit) == nil {
+		_ = unix.SetNonblock(int(fd), false)
+	}
+}
+
 // reset prepares element i for another packet.
 func (b *batch) reset(i int) {
 	in := &b.in[i]
@@ -102,31 +115,52 @@ func (b *batch) reset(i int) {
 	}
 }
 
-// receive waits for packets and returns their number. Unless it returns an error, the
-// caller has the batch until it calls release.
+// receive waits for packets and returns their number.
 func (b *batch) receive() (n int, err error) {
 	if err := b.raw.Read(b.receiveOnce); err != nil {
 		return 0, err
 	}
 	if b.errno != 0 {
-		defer b.release()
 		return 0, os.NewSyscallError("recvmmsg", b.errno)
 	}
 	return b.received, nil
 }
 
-// receiveNow receives packets without waiting. If it is done, the batch stays locked.
+// receiveNow receives packets without waiting.
 func (b *batch) receiveNow(fd uintptr) (done bool) {
-	b.mu.Lock()
 	b.takeNow(fd)
 	if b.errno == unix.EAGAIN {
-		b.unwaited = 0
-		b.release()
+		b.unwaited, b.parked = 0, time.Now()
 		return false
 	}
 	b.unwaited++
-	b.taken = false
 	return true
+}
+
+const (
+	// nextTime is the longest time that receiveNext waits. The system rounds it up to its
+	// clock's next tick.
+	nextTime = time.Millisecond
+	// pollTime is the longest time between two turns of the runtime's poller, which other
+	// goroutines depend on.
+	pollTime = 250 * time.Microsecond
+)
+
+// receiveNext is receive for a client that sends its next query when it has the answer: if
+// the last batch was one packet, it waits in the system call. To find nothing, to wait in
+// the poller and to wake up costs more than an answer does. It returns 0 if that does not
+// apply, or in vain.
+//
+// The runtime does not know that this thread waits: it would take the processor away and
+// give it back for each packet, which costs more again. Other goroutines of the processor
+// wait for nextTime at most. The signal with which the runtime stops a goroutine also ends
+// the wait.
+func (b *batch) receiveNext() (n int) {
+	if b.received != 1 || time.Since(b.parked) > pollTime || b.raw.Control(b.nextOnce) != nil || b.errno != 0 {
+		return 0
+	}
+	b.unwaited = 0
+	return b.received
 }
 
 // maxUnwaited is the number of times that packets are received without waiting before
@@ -143,40 +177,53 @@ func (b *batch) yieldProcessor() {
 	}
 }
 
-// take is receive for goroutines that are not the socket's. It does not wait, and
-// returns 0 if the batch is in use. If n is not 0, the caller has the batch until it
-// calls release.
+// take is receive without waiting. It returns 0 if there are no packets.
 func (b *batch) take() (n int) {
-	if !b.mu.TryLock() {
+	if err := b.raw.Control(b.takeOnce); err != nil {
 		return 0
 	}
-	if err := b.raw.Control(b.takeOnce); err != nil || b.received == 0 {
-		b.release()
-		return 0
-	}
-	b.taken = true
 	return b.received
 }
 
 func (b *batch) takeNow(fd uintptr) {
+	b.resetReceived()
+	b.received, b.errno = call(fd, receiveNow, b.in[:])
+}
+
+// takeNext waits for packets as long as the socket's option SO_RCVTIMEO says.
+func (b *batch) takeNext(fd uintptr) {
+	b.resetReceived()
+	b.received, b.errno = call(fd, receiveAndWait, b.in[:])
+}
+
+func (b *batch) resetReceived() {
 	for i := range b.received {
 		b.reset(i)
 	}
-	b.received, b.errno = call(unix.SYS_RECVMMSG, fd, &b.in[0], batchLen)
 }
 
-func (b *batch) release() { b.mu.Unlock() }
+// transfer is a way to call recvmmsg(2) or sendmmsg(2).
+type transfer struct {
+	trap, flags uintptr
+	// again repeats a call that a signal interrupted.
+	again bool
+}
 
-// call calls recvmmsg(2) or sendmmsg(2) for n messages starting at first. It does not
-// wait.
-func call(trap, fd uintptr, first *message, n int) (int, syscall.Errno) {
+var (
+	receiveNow     = transfer{unix.SYS_RECVMMSG, unix.MSG_DONTWAIT, true}
+	receiveAndWait = transfer{unix.SYS_RECVMMSG, unix.MSG_WAITFORONE, false}
+	sendNow        = transfer{unix.SYS_SENDMMSG, unix.MSG_DONTWAIT, true}
+)
+
+// call transfers messages and returns their number.
+func call(fd uintptr, t transfer, messages []message) (int, syscall.Errno) {
 	for {
-		done, _, errno := unix.RawSyscall6(trap, fd, uintptr(unsafe.Pointer(first)), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
-		switch errno {
-		case 0:
+		first := uintptr(unsafe.Pointer(unsafe.SliceData(messages)))
+		done, _, errno := unix.RawSyscall6(t.trap, fd, first, uintptr(len(messages)), t.flags, 0, 0)
+		switch {
+		case errno == 0:
 			return int(done), 0
-		case unix.EINTR:
-		default:
+		case errno != unix.EINTR || !t.again:
 			return 0, errno
 		}
 	}
@@ -264,9 +311,9 @@ func (b *batch) flush() {
 	b.sent, b.queued, b.filled = 0, 0, 0
 }
 
-// sendSome sends some answers. It waits for room, unless the batch is taken.
+// sendSome sends some answers. It waits for room, unless the batch is impatient.
 func (b *batch) sendSome() error {
-	if !b.taken {
+	if !b.impatient {
 		return b.raw.Write(b.sendOnce)
 	}
 	if err := b.raw.Control(b.sendTaken); err != nil {
@@ -280,7 +327,7 @@ func (b *batch) sendSome() error {
 
 func (b *batch) sendNow(fd uintptr) (done bool) {
 	var n int
-	n, b.errno = call(unix.SYS_SENDMMSG, fd, &b.out[b.sent], b.queued-b.sent)
+	n, b.errno = call(fd, sendNow, b.out[b.sent:b.queued])
 	b.sent += n
 	return b.errno != unix.EAGAIN
 }

@@ -117,9 +117,10 @@ func (f *manifestsFlag) String() string {
 	return *f.path
 }
 
-// Set sets the path. A second call is an error.
+// Set sets the path. A second call with another one is an error; completion sets each flag
+// twice.
 func (f *manifestsFlag) Set(path string) error {
-	if f.given {
+	if f.given && path != *f.path {
 		return errors.New("given more than once; name one directory that contains all manifests")
 	}
 	*f.path, f.given = path, true

@@ -28,11 +28,28 @@ func (v *View) Contains(client netip.Addr) bool {
 func (v *View) Config(whole Config) Config {
 	if len(v.Zones) > 0 {
 		whole.Data = &visible{whole.Data, v.Zones}
+		if whole.Transfers != nil {
+			whole.Transfers = &visibleTransfers{whole.Transfers, v.Zones}
+		}
 	}
 	if !v.Forward {
 		whole.Upstreams = nil
 	}
 	return whole
+}
+
+// visibleTransfers are Transfers of some zones.
+type visibleTransfers struct {
+	Transfers
+	zones []dnsname.Name
+}
+
+// Begin refuses the transfer of other zones.
+func (t *visibleTransfers) Begin(q *TransferQuery) (Messages, *Refusal) {
+	if !slices.Contains(t.zones, q.Zone) {
+		return nil, &Refusal{dnswire.Refused, &noTransfer}
+	}
+	return t.Transfers.Begin(q)
 }
 
 // visible is the part of Data in some zones.

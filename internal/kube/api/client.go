@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"path/filepath"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"portolan.dev/portolan/internal/kube/object"
+	"portolan.dev/portolan/internal/support/deadline"
 )
 
 // codecs know the API groups of object.Kinds, and no others.
@@ -149,12 +151,27 @@ func restConfig(kubeconfig, context string) (cfg *rest.Config, err error) {
 // be missing.
 func loadKubeconfig(kubeconfig string) (*clientcmdapi.Config, *clientcmd.ClientConfigLoadingRules, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	if files := filepath.SplitList(kubeconfig); len(files) > 1 {
+	files := filepath.SplitList(kubeconfig)
+	if len(files) > 1 {
 		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
+	}
+	for _, file := range files {
+		// The library would read without an end.
+		_, err := deadline.ReadFile(file, kubeconfigTime, maxKubeconfig)
+		if err != nil && (len(files) == 1 || !errors.Is(err, fs.ErrNotExist)) {
+			return nil, rules, err
+		}
 	}
 	loaded, err := rules.Load()
 	return loaded, rules, err
 }
+
+// Limits of reading a kubeconfig file. Those of large companies have some hundred contexts,
+// of 4 KiB each.
+const (
+	kubeconfigTime = 3 * time.Second
+	maxKubeconfig  = 4 << 20
+)
 
 func fromKubeconfig(kubeconfig, context string) (*rest.Config, error) {
 	loaded, rules, err := loadKubeconfig(kubeconfig)

@@ -221,14 +221,26 @@ func act(do func(url.Values) (string, error)) http.Handler {
 	})
 }
 
-// onLoopback serves h to clients on loopback only, and a refusal to others.
+// onLoopback serves h to clients on loopback only, and a refusal to others. Web pages whose
+// own name leads to loopback (DNS rebinding) are among the others: a client names the host
+// by an address, or localhost.
 func onLoopback(h http.Handler, refusal string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, err := netip.ParseAddrPort(r.RemoteAddr)
-		if err != nil || !client.Addr().Unmap().IsLoopback() {
+		if err != nil || !client.Addr().Unmap().IsLoopback() || !isPlainHost(r.Host) {
 			http.Error(w, refusal, http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// isPlainHost reports whether the host of a request is an address or localhost. It is empty
+// on a Unix socket.
+func isPlainHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil || host == "localhost" || host == ""
 }

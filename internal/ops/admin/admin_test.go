@@ -47,6 +47,7 @@ func settings() Config {
 func request(cfg Config, client, method, path string) (status int, body string) {
 	s := &HTTPServer{dumping: make(chan struct{}, 1)}
 	r := httptest.NewRequest(method, path, nil)
+	r.Host = "localhost"
 	r.RemoteAddr = client
 	w := httptest.NewRecorder()
 	s.routes(&cfg).ServeHTTP(w, r)
@@ -128,6 +129,7 @@ func TestOneDumpAtATime(t *testing.T) {
 	status := func(path string) int {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Host = "localhost"
 		r.RemoteAddr = "127.0.0.1:1"
 		routes.ServeHTTP(w, r)
 		return w.Code
@@ -267,6 +269,26 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
+// TestHostOfDumps verifies that a web page whose name leads to loopback does not get a dump.
+func TestHostOfDumps(t *testing.T) {
+	t.Parallel()
+	cfg := settings()
+	cfg.Dumps = []Dump{{"/debug/x", "text/plain", func(io.Writer) error { return nil }}}
+	for host, want := range map[string]int{
+		"127.0.0.1:9153": http.StatusOK, "[::1]:9153": http.StatusOK, "localhost:9153": http.StatusOK, "localhost": http.StatusOK,
+		"www.example.com:9153": http.StatusForbidden, "localhost.example.com": http.StatusForbidden,
+	} {
+		s := &HTTPServer{dumping: make(chan struct{}, 1)}
+		r := httptest.NewRequest(http.MethodGet, "/debug/x", http.NoBody)
+		r.RemoteAddr, r.Host = "127.0.0.1:1", host
+		w := httptest.NewRecorder()
+		s.routes(&cfg).ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("GET /debug/x of host %s: status %d, want %d", host, w.Code, want)
+		}
+	}
+}
+
 // TestActionsOfWebPages verifies that a web page of another origin cannot have a browser on
 // this host request an action.
 func TestActionsOfWebPages(t *testing.T) {
@@ -275,7 +297,7 @@ func TestActionsOfWebPages(t *testing.T) {
 	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://www.example.com"} {
 		s := &HTTPServer{dumping: make(chan struct{}, 1)}
 		r := httptest.NewRequest(http.MethodPost, "/cache/flush?name=a.example", http.NoBody)
-		r.RemoteAddr = "127.0.0.1:1"
+		r.RemoteAddr, r.Host = "127.0.0.1:1", "localhost"
 		r.Header.Set(header, value)
 		w := httptest.NewRecorder()
 		s.routes(&cfg).ServeHTTP(w, r)

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -308,6 +310,31 @@ func TestRights(t *testing.T) {
 				t.Errorf("roleRef = %v", binding.RoleRef)
 			}
 		})
+	}
+}
+
+// TestRightsAreDocumented: operate.md lists what the ClusterRole allows to read.
+func TestRightsAreDocumented(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(readFile(t, "../../docs/operate.md"), "\n**Permissions.** ")
+	table, _, _ = strings.Cut(table, "\n**Ports.**")
+	var listed, allowed []string
+	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`"+`.*?) \|`).FindAllStringSubmatch(table, -1) {
+		for resource := range strings.SplitSeq(row[1], ", ") {
+			listed = append(listed, strings.Trim(resource, "`"))
+		}
+	}
+	all := rendered(t, valuesOf(t, "config: {dns: {pods: verified, multicluster: clusterset.local, "+
+		"external: {zones: [out.example], sources: [service, ingress, gateway]}}}"))
+	for _, rule := range as[rbacv1.ClusterRole](t, all, "ClusterRole").Rules {
+		for _, resource := range rule.Resources {
+			allowed = append(allowed, strings.TrimSuffix(resource+"."+rule.APIGroups[0], "."))
+		}
+	}
+	slices.Sort(listed)
+	slices.Sort(allowed)
+	if diff := cmp.Diff(allowed, listed); diff != "" {
+		t.Errorf("resources of operate.md (-ClusterRole +page):\n%s", diff)
 	}
 }
 

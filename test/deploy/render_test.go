@@ -47,10 +47,15 @@ func variants(t *testing.T) map[string]objects {
 // kustomized builds one of deploy/kustomize.
 func kustomized(t *testing.T, name string) objects {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
-		Run(filesys.MakeFsOnDisk(), filepath.Join(deployDir, "kustomize", name))
+	return kustomizedIn(t, filepath.Join(deployDir, "kustomize", name))
+}
+
+// kustomizedIn builds a directory.
+func kustomizedIn(t *testing.T, dir string) objects {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
-		t.Fatalf("kustomize build %s: %v", name, err)
+		t.Fatalf("kustomize build %s: %v", dir, err)
 	}
 	text, err := made.AsYaml()
 	if err != nil {

@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -362,16 +364,108 @@ func (c *cluster) wantNothing(t *testing.T) {
 
 // TestTakeoverIsDocumented: the commands of TestTakeover are those of the documentation.
 func TestTakeoverIsDocumented(t *testing.T) {
+	t.Parallel()
 	pages := readFile(t, "../../docs/from-coredns.md") + readFile(t, "../../docs/operate.md")
+	commands := strings.NewReplacer(" \\\n ", "", " &&\n", "\n").Replace(pages)
 	for _, o := range orders {
 		for _, command := range slices.Concat(o.takeOver, o.goBack) {
-			shown := strings.Replace(command, " --server-side", "", 1)
-			if !strings.Contains(pages, "\n"+shown+"\n") {
-				t.Errorf("%s: no page shows\n%s", o.claim, shown)
+			if !strings.Contains(commands, "\n"+shown(command)+"\n") {
+				t.Errorf("%s: no page shows\n%s", o.claim, shown(command))
 			}
 		}
 	}
 	if !strings.Contains(pages, "`kubectl apply --server-side`") {
 		t.Error("no page says that kubectl apply --server-side works as well")
+	}
+}
+
+// shown returns a command of TestTakeover as the documentation shows it: the reader's
+// image has a registry, which an overlay or a value of the chart sets.
+func shown(command string) string {
+	if strings.HasPrefix(command, "helm install ") {
+		return command + " --set image.repository=registry.example.com/portolan"
+	}
+	return strings.NewReplacer(
+		" --server-side", "", "deploy/kustomize/base", "../overlay", "deploy/kustomize/beside", "../overlay",
+	).Replace(command)
+}
+
+// TestNothingStopsUnlessReady: a block of commands, pasted whole, stops or removes a
+// server only if the other one is ready.
+func TestNothingStopsUnlessReady(t *testing.T) {
+	t.Parallel()
+	_, notes, err := renderChart(t, loaded(t), "kube-system", nil, clusterOf("v1.36.0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"NOTES.txt":       notes,
+		"from-coredns.md": readFile(t, "../../docs/from-coredns.md"),
+		"operate.md":      readFile(t, "../../docs/operate.md"),
+	} {
+		text, _, _ = strings.Cut(text, "\n```text\n$ ") // from here on a transcript
+		lines := strings.Split(text, "\n")
+		waits := 0
+		for i, line := range lines {
+			if !strings.Contains(line, " rollout status ") {
+				continue
+			}
+			waits++
+			if isCommand(lines[i+1]) && !strings.HasSuffix(line, " &&") {
+				t.Errorf("%s: %q follows although this may fail: %q", name, lines[i+1], line)
+			}
+			if isCommand(lines[i-1]) && !strings.HasSuffix(lines[i-1], " &&") {
+				t.Errorf("%s: %q follows although this may fail: %q", name, line, lines[i-1])
+			}
+		}
+		if waits == 0 {
+			t.Errorf("%s waits for no server", name)
+		}
+	}
+}
+
+// isCommand reports whether a line of a page is a command, or the end of one.
+func isCommand(line string) bool { return line != "" && !strings.HasPrefix(line, "```") }
+
+// TestOverlayIsDocumented: the overlay that operate.md shows keeps the reader's image and
+// config.yaml, next to CoreDNS and as the cluster DNS.
+func TestOverlayIsDocumented(t *testing.T) {
+	t.Parallel()
+	_, shown, _ := strings.Cut(readFile(t, "../../docs/operate.md"), "```yaml\nresources: ")
+	shown, _, found := strings.Cut(shown, "```")
+	if !found {
+		t.Fatal("operate.md shows no overlay")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for variant, label := range map[string]string{"beside": "", "base": "kube-dns"} {
+		dir := t.TempDir()
+		if err := errors.Join(
+			os.Symlink(root, filepath.Join(dir, "portolan")),
+			os.Mkdir(filepath.Join(dir, "overlay"), 0o700),
+			os.WriteFile(filepath.Join(dir, "overlay", "config.yaml"), []byte("lameduck: 11s\n"), 0o600),
+			os.WriteFile(filepath.Join(dir, "overlay", "kustomization.yaml"),
+				[]byte("resources: "+strings.Replace(shown, "beside", variant, 1)), 0o600),
+		); err != nil {
+			t.Fatal(err)
+		}
+		all := kustomizedIn(t, filepath.Join(dir, "overlay"))
+		template := as[appsv1.Deployment](t, all, "Deployment").Spec.Template
+		if image := onlyContainer(t, template.Spec).Image; image != "registry.example.com/portolan:v0.1.0" {
+			t.Errorf("%s: image %s", variant, image)
+		}
+		if got := template.Labels["k8s-app"]; got != label {
+			t.Errorf("%s: label k8s-app: %q, want %q", variant, got, label)
+		}
+		if diff := cmp.Diff(
+			map[string]string{"config.yaml": "lameduck: 11s\n"}, as[corev1.ConfigMap](t, all, "ConfigMap").Data,
+		); diff != "" {
+			t.Errorf("%s: ConfigMap (-want +got):\n%s", variant, diff)
+		}
+		if want := kustomized(t, variant); len(all) != len(want) || all["ConfigMap/portolan"] == nil {
+			t.Errorf("%s: %d objects, want the %d of deploy/kustomize/%[1]s with their names", variant, len(all), len(want))
+		}
 	}
 }

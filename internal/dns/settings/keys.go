@@ -136,7 +136,8 @@ var Keys = key.Table{
 		Description: "Matches the name alone, not names below it."},
 	{Path: "dns.suppress",
 		Description: "Types of records that names outside the zones are answered not to have, such as AAAA where " +
-			"there is no IPv6 to the outside. Upstreams are not asked for them."},
+			"there is no IPv6 to the outside. Upstreams are not asked for them. Where nothing is forwarded, " +
+			"because `dns.forward` has no routes or a view has no `forward`, these names are refused for all types."},
 	{Path: "dns.suppress.types",
 		Description: "The types."},
 	{Path: "dns.suppress.clients",

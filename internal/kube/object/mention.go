@@ -29,17 +29,22 @@ func containerMentions(list string, containers []corev1.Container) (all []cluste
 }
 
 // mentions returns the names in a text that have the form of a Service's name: at least two
-// labels before svc, and perhaps a domain after it. Names with variables, such as
-// $(NAME).shop.svc, are left out.
+// labels before svc, and perhaps a domain after it. Left out are names with variables or
+// formats, such as $(NAME).shop.svc, and the files of paths, such as /api/Company.Product.svc.
 func mentions(field, text string) (all []cluster.Mention) {
 	if !strings.Contains(text, ".svc") {
 		return nil
 	}
-	for name := range strings.FieldsFuncSeq(text, func(r rune) bool { return !inName(r) }) {
-		name = strings.ToLower(strings.TrimSuffix(name, "."))
+	for start, end := 0, 0; start < len(text); start = end + 1 {
+		for end = start; end < len(text) && inName(text[end]); end++ {
+		}
+		name := strings.ToLower(strings.TrimSuffix(text[start:end], "."))
 		labels := strings.Split(name, ".")
 		const before = 2 // SERVICE.NAMESPACE
 		if i := slices.Index(labels, "svc"); i < before || slices.ContainsFunc(labels, malformed) {
+			continue
+		}
+		if partial(text[:start], text[end:]) || inPath(text[:start]) {
 			continue
 		}
 		if !slices.ContainsFunc(all, func(m cluster.Mention) bool { return m.Name == name }) {
@@ -49,9 +54,29 @@ func mentions(field, text string) (all []cluster.Mention) {
 	return all
 }
 
-// inName reports whether a name can contain the character.
-func inName(r rune) bool {
-	return r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+// inName reports whether a name can contain the octet.
+func inName(c byte) bool {
+	return c == '.' || c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// variable has the octets at the ends of variables, formats and patterns.
+const variable = `%$(){}<>*\`
+
+// partial reports whether a name between two texts is probably a part of one: a variable,
+// a format or a pattern is next to it. A variable after a name counts only where the
+// text does not show that the name begins there.
+func partial(before, after string) bool {
+	if before != "" && strings.Contains(variable, before[len(before)-1:]) {
+		return true
+	}
+	begins := strings.HasSuffix(before, "://") || before != "" && strings.Contains("@=,\"'`", before[len(before)-1:])
+	return after != "" && strings.Contains(variable, after[:1]) && !begins
+}
+
+// inPath reports whether what follows the text is in a path: it is after a slash, but not
+// after the two that are before a host.
+func inPath(before string) bool {
+	return strings.HasSuffix(before, "/") && !strings.HasSuffix(before, "//")
 }
 
 // malformed reports whether a label is none, as at the place of a variable.

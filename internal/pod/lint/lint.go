@@ -95,6 +95,9 @@ type Linter struct {
 	// Domains are the cluster domains in lower case, without a trailing dot. The
 	// first is the one in the Pods' search lists.
 	Domains []string
+	// Served are the other domains that the server answers for or has a route for, in the
+	// same form.
+	Served []string
 	// DNSService is the Service of the cluster DNS.
 	DNSService cluster.Key
 	// Observed reports whether the model is that of a running cluster: an object that is

@@ -36,6 +36,11 @@ func networkPolicy(namespace, spec string) string {
 	return fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: %s}, spec: {%s}}", namespace, spec)
 }
 
+// mentioning returns a Pod with a text in its arguments.
+func mentioning(text string) string {
+	return pod("client", "app: client", "spec: {containers: [{name: main, args: ['"+text+"']}]}")
+}
+
 const http = "ports: [{name: http, port: 80}]"
 
 // lines returns severity, object, rule, message and cure of each finding.
@@ -116,6 +121,11 @@ func TestFindings(t *testing.T) {
 			"error: service orders/a: externalname-loop: ExternalName Services form a loop: orders/a → orders/b → orders/b",
 			"error: service orders/b: externalname-loop: ExternalName Services form a loop: orders/b → orders/b"}},
 		"an IPv6 address for an external name": {texts{service("web", "type: ExternalName, externalName: '2001:db8::1'")}, []string{"error: service orders/web: externalname-address: "}},
+
+		"a name in a misspelled cluster domain":       {texts{mentioning("web.shop.svc.cluster.lcal")}, []string{"warning: pod orders/client: pod-name-missing-service: web.shop.svc.cluster.lcal ends in cluster.lcal, and the cluster domain is cluster.local; write web.shop.svc.cluster.local"}},
+		"a name in a domain with two letters swapped": {texts{mentioning("web.shop.svc.clutser.local")}, []string{"warning: pod orders/client: pod-name-missing-service: web.shop.svc.clutser.local ends in clutser.local"}},
+		"a name in a neighbor's domain":               {texts{mentioning("web.shop.svc.cluster2.local web.shop.svc.clusterb.local web.shop.svc.bcluster.local web.shop.svc.cluster-b.local")}, nil},
+		"a name in a domain that the DNS forwards":    {texts{mentioning("web.shop.svc.clster.local web.shop.svc.east.clstr.local")}, nil},
 
 		"what a template is blamed for is not told of its Pods": {texts{deployment("web", "app: web", "hostNetwork: true"), pod("web-5d4cf56db6-2xkqp", "app: web", "spec: {hostNetwork: true, containers: []}")},
 			[]string{"warning: deployment orders/web: pod-host-network-policy: "}},

@@ -129,8 +129,12 @@ func (c *clients) restConfig() (*rest.Config, error) {
 	return restConfig(c.cfg.Kubeconfig, c.cfg.Context)
 }
 
-// restConfig reads a kubeconfig or, without one, the Pod's service account.
+// restConfig reads a kubeconfig or, without one, the Pod's service account, which has no
+// contexts.
 func restConfig(kubeconfig, context string) (cfg *rest.Config, err error) {
+	if kubeconfig == "" && context != "" {
+		return nil, fmt.Errorf("context %q: there is no kubeconfig; give --kubeconfig FILE", context)
+	}
 	if kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {

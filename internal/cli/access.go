@@ -71,7 +71,7 @@ func (f *sourceFlags) addRead(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(
 		&f.access.namespace, "namespace", "n", "",
 		"the `NAMESPACE` of a Pod without one, and the one to read if the API refuses to list all (default: that of "+
-			"the kubeconfig's context)",
+			"the kubeconfig's context, or of the Pod's service account)",
 	)
 	cmd.Flags().Lookup("kubeconfig").Usage = "read the cluster from the Kubernetes API of this kubeconfig `FILE` " +
 		"(default: $KUBECONFIG, ~/.kube/config, the Pod's service account)"

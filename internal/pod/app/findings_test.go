@@ -154,9 +154,13 @@ func TestNamesOfServedDomains(t *testing.T) {
 		set  func(*settings.DNS)
 		want int
 	}{
-		"a misspelled domain":   {func(*settings.DNS) {}, 1},
-		"a route":               {func(d *settings.DNS) { d.Forward.Routes = []settings.Route{{Suffix: "Cluster.lcal.", Upstreams: []string{"192.0.2.1"}}} }, 0},
-		"a route for all names": {func(d *settings.DNS) { d.Forward.Routes = []settings.Route{{Suffix: ".", Upstreams: []string{"192.0.2.1"}}} }, 1},
+		"a misspelled domain": {func(*settings.DNS) {}, 1},
+		"a route": {func(d *settings.DNS) {
+			d.Forward.Routes = []settings.Route{{Suffix: "Cluster.lcal.", Upstreams: []string{"192.0.2.1"}}}
+		}, 0},
+		"a route for all names": {func(d *settings.DNS) {
+			d.Forward.Routes = []settings.Route{{Suffix: ".", Upstreams: []string{"192.0.2.1"}}}
+		}, 1},
 		"a local zone":          {func(d *settings.DNS) { d.LocalZones = []settings.LocalZone{{Zone: "lcal", Records: "@ A 192.0.2.1"}} }, 0},
 		"the multicluster zone": {func(d *settings.DNS) { d.Multicluster = "cluster.lcal" }, 0},
 	} {

@@ -125,6 +125,9 @@ func (c *Linter) CheckAll() []Finding {
 	for s := range c.View.EndpointSlices() {
 		all = append(all, c.CheckEndpointSlice(s)...)
 	}
+	for f := range cluster.Ingresses.All(c.View) {
+		all = append(all, c.CheckIngress(f)...)
+	}
 	for n := range c.View.NetworkPolicies() {
 		all = append(all, c.CheckNetworkPolicy(n)...)
 	}

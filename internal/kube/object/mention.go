@@ -35,9 +35,9 @@ func mentions(field, text string) (all []cluster.Mention) {
 	if !strings.Contains(text, ".svc") {
 		return nil
 	}
-	for start, end := 0, 0; start < len(text); start = end + 1 {
-		for end = start; end < len(text) && inName(text[end]); end++ {
-		}
+	for end := -1; end < len(text); {
+		start := end + 1
+		end = start + nameLength(text[start:])
 		name := strings.ToLower(strings.TrimSuffix(text[start:end], "."))
 		labels := strings.Split(name, ".")
 		const before = 2 // SERVICE.NAMESPACE
@@ -54,9 +54,17 @@ func mentions(field, text string) (all []cluster.Mention) {
 	return all
 }
 
-// inName reports whether a name can contain the octet.
-func inName(c byte) bool {
-	return c == '.' || c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+// nameLength returns the number of octets before the first one that a name cannot contain.
+func nameLength(text string) int {
+	if n := strings.IndexFunc(text, func(r rune) bool { return !inName(r) }); n >= 0 {
+		return n
+	}
+	return len(text)
+}
+
+// inName reports whether a name can contain the character.
+func inName(r rune) bool {
+	return r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 }
 
 // variable has the octets at the ends of variables, formats and patterns.

@@ -71,6 +71,13 @@ func TestKubeconfigOfKubectl(t *testing.T) {
 		"--kubeconfig before KUBECONFIG":       {[]string{"KUBECONFIG=/nowhere/config"}, []string{"--kubeconfig", file}, 0, ""},
 		"no such context":                      {[]string{"KUBECONFIG=" + file}, []string{"--context", "other"}, 2, `no context "other"; there are `},
 		"nothing":                              {nil, nil, 2, "no cluster to read"},
+		"a context of no kubeconfig":           {nil, []string{"--context", "prod"}, 2, `context "prod": there is no kubeconfig; give --kubeconfig FILE`},
+		"a context of no kubeconfig in a Pod":  {[]string{"KUBERNETES_SERVICE_HOST=192.0.2.1", "KUBERNETES_SERVICE_PORT=443"}, []string{"--context", "prod"}, 2, `context "prod": there is no kubeconfig`},
+		"a context beside manifests":           {[]string{"KUBECONFIG=" + file}, []string{"--context", "test", "--manifests", "x"}, 2, "--manifests and --context exclude each other"},
+		"seconds":                              {nil, []string{"--kubeconfig", file, "--request-timeout", "20"}, 0, ""},
+		"no timeout":                           {nil, []string{"--kubeconfig", file, "--request-timeout", "0"}, 0, ""},
+		"a negative timeout":                   {nil, []string{"--kubeconfig", file, "--request-timeout", "-1s"}, 2, "-1s is negative"},
+		"no duration":                          {nil, []string{"--kubeconfig", file, "--request-timeout", "soon"}, 2, `"soon" is not a number of seconds, or a duration such as 5s`},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
@@ -79,6 +86,19 @@ func TestKubeconfigOfKubectl(t *testing.T) {
 				t.Errorf("status %d, stdout %s, stderr %s; want %d and %q", status, stdout, stderr, test.status, test.stderr)
 			}
 		})
+	}
+}
+
+// TestContextBesideFile checks that a context names the cluster of a Pod in a file.
+func TestContextBesideFile(t *testing.T) {
+	t.Parallel()
+	file := shopAPI(t).Kubeconfig(t)
+	pod := filepath.Join(t.TempDir(), "pod.yaml")
+	write(t, pod, "{apiVersion: v1, kind: Pod, metadata: {name: new, namespace: shop}, spec: {containers: []}}")
+	args := []string{"env", "-f", pod, "--context", "test"}
+	stdout, stderr, status := command(t, []string{"KUBECONFIG=" + file}, args...)
+	if status != 0 || !strings.Contains(stdout, "WEB_SERVICE_HOST=10.96.0.7") {
+		t.Errorf("%q: status %d, stdout %s, stderr %s; want the Service of the cluster", args, status, stdout, stderr)
 	}
 }
 
@@ -93,6 +113,7 @@ func TestRefusedPortFailsSoon(t *testing.T) {
 	}{
 		"a refused port":    {nil, (*apitest.Server).Stop, "connection refused"},
 		"--request-timeout": {[]string{"--request-timeout", "1s"}, func(s *apitest.Server) { s.Misbehave(apitest.Fault{Slow: time.Hour}) }, "within 1s"},
+		"an integer":        {[]string{"--request-timeout", "1"}, func(s *apitest.Server) { s.Misbehave(apitest.Fault{Slow: time.Hour}) }, "within 1s"},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,20 +25,53 @@ import (
 type accessFlags struct {
 	context   string
 	namespace string
-	patience  time.Duration
+	patience  timeoutFlag
 }
+
+// timeoutFlag is the flag --request-timeout. Its zero value leaves the default.
+type timeoutFlag time.Duration
+
+// String returns the duration, "" for the default.
+func (f *timeoutFlag) String() string {
+	if *f == 0 {
+		return ""
+	}
+	return time.Duration(*f).String()
+}
+
+// Set parses the text as kubectl does: an integer is a number of seconds, and 0 is no timeout.
+func (f *timeoutFlag) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if _, bad := strconv.ParseInt(text, 10, 64); bad == nil {
+		d, err = time.ParseDuration(text + "s")
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not a number of seconds, or a duration such as 5s", text)
+	case d < 0:
+		return fmt.Errorf("%s is negative", text)
+	case d == 0:
+		d = source.Forever
+	}
+	*f = timeoutFlag(d)
+	return nil
+}
+
+// Type returns the name that help and completion show.
+func (f *timeoutFlag) Type() string { return "duration" }
 
 // addRead adds the flags of a command that reads a cluster once.
 func (f *sourceFlags) addRead(cmd *cobra.Command) {
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.access.context, "context", "", "use the context `NAME` of the kubeconfig")
-	cmd.Flags().DurationVar(
-		&f.access.patience, "request-timeout", 0, "give up after this `DURATION`, such as 5s (default 30s)",
+	cmd.Flags().Var(
+		&f.access.patience, "request-timeout",
+		"give up after this `DURATION`, such as 5s or a number of seconds; 0 never does (default 30s)",
 	)
 	cmd.Flags().StringVarP(
 		&f.access.namespace, "namespace", "n", "",
 		"the `NAMESPACE` of a Pod without one, and the one to read if the API refuses to list all (default: that of "+
-			"the kubeconfig's context)",
+			"the kubeconfig's context, or of the Pod's service account)",
 	)
 	cmd.Flags().Lookup("kubeconfig").Usage = "read the cluster from the Kubernetes API of this kubeconfig `FILE` " +
 		"(default: $KUBECONFIG, ~/.kube/config, the Pod's service account)"
@@ -48,10 +82,7 @@ func (f *sourceFlags) addRead(cmd *cobra.Command) {
 
 // check rejects flags that exclude each other.
 func (a *accessFlags) check(f *sourceFlags) error {
-	switch {
-	case a.patience < 0:
-		return fmt.Errorf("--request-timeout: %s is negative", a.patience)
-	case a.context != "" && f.manifests != "":
+	if a.context != "" && f.manifests != "" {
 		return exclusive("manifests", "context")
 	}
 	return nil
@@ -104,7 +135,8 @@ func orDefault(namespace string) string {
 func (f *sourceFlags) reading(c config.Config, scope source.Scope) (source.Config, error) {
 	namespace, err := f.defaultNamespace(c)
 	return source.Config{
-		Settings: c, Scope: scope, Context: f.access.context, Patience: f.access.patience, Fallback: []string{namespace},
+		Settings: c, Scope: scope, Context: f.access.context, Patience: time.Duration(f.access.patience),
+		Fallback: []string{namespace},
 	}, err
 }
 
@@ -174,7 +206,7 @@ func (f *sourceFlags) openToComplete(cmd *cobra.Command) (*onceCluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Patience == 0 {
+	if r.Patience == 0 || r.Patience == source.Forever {
 		r.Patience = completionTime
 	}
 	l, err := openCluster(cmd, r)

@@ -75,13 +75,6 @@ func (f *getFlags) add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(getFormats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// shortNames are kubectl's short names of kinds.
-var shortNames = map[string]cluster.Kind{
-	"svc": cluster.KindService, "po": cluster.KindPod, "ns": cluster.KindNamespace, "no": cluster.KindNode,
-	"deploy": cluster.KindDeployment, "sts": cluster.KindStatefulSet, "ds": cluster.KindDaemonSet,
-	"cj": cluster.KindCronJob, "netpol": cluster.KindNetworkPolicy,
-}
-
 // getNames returns the plural of each kind.
 func getNames() (names []string) {
 	for _, k := range cluster.Kinds() {
@@ -94,12 +87,12 @@ func getNames() (names []string) {
 // its API group.
 func parseKind(text string) (cluster.Kind, error) {
 	name := strings.ToLower(text)
-	if k, ok := shortNames[name]; ok {
-		return k, nil
-	}
 	for _, k := range cluster.Kinds() {
 		_, group, _ := strings.Cut(apiobject.Prefix(k), ".")
-		for _, of := range []string{strings.ToLower(k.String()), apiobject.Resource(k)} {
+		for _, of := range []string{strings.ToLower(k.String()), apiobject.Resource(k), apiobject.ShortName(k)} {
+			if of == "" {
+				continue
+			}
 			if name == of || group != "" && name == of+"."+group {
 				return k, nil
 			}

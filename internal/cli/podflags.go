@@ -130,9 +130,9 @@ func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen,
 }
 
 // settings returns the configuration. If a file is given, it is the cluster unless another
-// one is named: kubectl's cluster is not.
+// one is named, such as by a context: kubectl's cluster is not.
 func (f *subjectFlags) settings() (config.Config, error) {
-	if f.file != "" {
+	if f.file != "" && f.source.access.context == "" {
 		return f.source.read()
 	}
 	return f.source.readOnce()

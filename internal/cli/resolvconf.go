@@ -30,7 +30,8 @@ whose Pods are meant: shop/web-0, shop/web, or shop/deployment/web. With
 --filename, the Pod or workload is read from that file.
 
 With --live the command compares it with the file that a Pod has, whatever the
-order of its lines, and prints what differs.
+order of its lines, and prints what differs. Without --node-resolv-conf, the
+node's search domains are not compared, and with the policy Default nothing is.
 
 The exit status is 1 if the API server rejects the Pod for its DNS settings, if
 the Pod does not start because of them, or if its file differs.`,
@@ -155,16 +156,23 @@ func (f *resolvConfFlags) readLive(cmd *cobra.Command) (live resolvconf.Config, 
 }
 
 // compare prints the differences between the computed file and the one that the Pod has,
-// and reports whether there are none.
+// and reports whether there are none. It says which part was not compared.
 func compare(stdout io.Writer, r dnsconfig.Resolution, live resolvconf.Config) (same bool, err error) {
-	differences := dnsconfig.Compare(r, live)
+	differences, err := dnsconfig.Compare(r, live)
+	if err != nil {
+		return false, fmt.Errorf("--live: nothing to compare with: %w; give --node-resolv-conf FILE", err)
+	}
 	for _, d := range differences {
 		fmt.Fprintln(stdout, explain.Plain(d))
 	}
 	if len(differences) > 0 {
 		return false, nil
 	}
-	_, err = fmt.Fprintln(stdout, "the Pod has this resolv.conf")
+	verdict := "the Pod has this resolv.conf"
+	if r.Unknown != dnsconfig.Nothing {
+		verdict = "the Pod has these nameservers, search domains and options; search domains after them were not compared"
+	}
+	_, err = fmt.Fprintln(stdout, verdict)
 	return true, err
 }
 

@@ -21,6 +21,26 @@ type Frontend struct {
 	Kind Kind
 	Key
 	External
+	// Backends are those of an Ingress. They are for checks: where only names are read
+	// from the API, there are none.
+	Backends []Backend
+}
+
+// Backend is a port of a Service, in the same namespace, that an Ingress sends requests to.
+type Backend struct {
+	Field   string // its path, such as spec.defaultBackend.service
+	Service string
+	// Port and Number are the port's name or, if Port is empty, its number.
+	Port   string
+	Number uint16
+}
+
+// Matches reports whether a port of the Service is that of the backend.
+func (b *Backend) Matches(p Port) bool {
+	if b.Port != "" {
+		return p.Name == b.Port
+	}
+	return p.Number == b.Number
 }
 
 // Route is an HTTPRoute.
@@ -55,5 +75,5 @@ func (f *Frontend) hosts() []string { return f.Hosts }
 func (r *Route) hosts() []string    { return r.Hosts }
 
 func (f *Frontend) equal(o *Frontend) bool {
-	return f.Kind == o.Kind && f.Key == o.Key && f.External.equal(&o.External)
+	return f.Kind == o.Kind && f.Key == o.Key && f.External.equal(&o.External) && slices.Equal(f.Backends, o.Backends)
 }

@@ -35,6 +35,7 @@ var moreResources = map[string]schema.GroupVersionResource{
 	"Deployment":    {Group: "apps", Version: "v1", Resource: "deployments"},
 	"StatefulSet":   {Group: "apps", Version: "v1", Resource: "statefulsets"},
 	"NetworkPolicy": {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+	"Ingress":       {Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
 }
 
 // TestCheckExamples puts each rule's example to a real API server, which refuses

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -131,8 +132,12 @@ func (c *clients) restConfig() (*rest.Config, error) {
 	return restConfig(c.cfg.Kubeconfig, c.cfg.Context)
 }
 
-// restConfig reads a kubeconfig or, without one, the Pod's service account.
+// restConfig reads a kubeconfig or, without one, the Pod's service account, which has no
+// contexts.
 func restConfig(kubeconfig, context string) (cfg *rest.Config, err error) {
+	if kubeconfig == "" && context != "" {
+		return nil, fmt.Errorf("context %q: there is no kubeconfig; give --kubeconfig FILE", context)
+	}
 	if kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
@@ -199,12 +204,15 @@ func fromKubeconfig(kubeconfig, context string) (*rest.Config, error) {
 	return nil, err
 }
 
-// DefaultNamespace returns the namespace of a context of a kubeconfig, as in Config, or
-// "default" if it sets none.
+// accountDir has the Pod's service account in its containers.
+const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// DefaultNamespace returns the namespace of a context of a kubeconfig, as in Config, without
+// one that of the Pod's service account, or "default" if there is none.
 func DefaultNamespace(kubeconfig, context string) (string, error) {
 	const none = "default"
 	if kubeconfig == "" {
-		return none, nil
+		return cmp.Or(accountNamespace(accountDir), none), nil
 	}
 	loaded, _, err := loadKubeconfig(kubeconfig)
 	if err != nil {
@@ -214,6 +222,16 @@ func DefaultNamespace(kubeconfig, context string) (string, error) {
 		return c.Namespace, nil
 	}
 	return none, nil
+}
+
+// accountNamespace returns the namespace in a directory with a service account, "" if there
+// is no account.
+func accountNamespace(dir string) string {
+	text, err := os.ReadFile(filepath.Join(dir, "namespace"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // Contexts returns the names of the contexts of a kubeconfig, sorted.

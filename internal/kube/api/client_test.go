@@ -52,6 +52,22 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
+// TestAccountNamespace checks that in a Pod, the default namespace is that of its service
+// account.
+func TestAccountNamespace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if got := accountNamespace(dir); got != "" {
+		t.Errorf("accountNamespace without an account = %q, want none", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "namespace"), []byte("shop\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := accountNamespace(dir); got != "shop" {
+		t.Errorf("accountNamespace = %q, want shop", got)
+	}
+}
+
 // TestKubeconfigChanges checks that a change of the kubeconfig file switches to the new
 // API server.
 func TestKubeconfigChanges(t *testing.T) {

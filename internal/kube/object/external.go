@@ -2,6 +2,7 @@ package object
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -74,7 +75,27 @@ func Ingress(i *networkingv1.Ingress) (*cluster.Frontend, field.ErrorList) {
 	for n := range i.Status.LoadBalancer.Ingress {
 		addPlace(&f.External, i.Status.LoadBalancer.Ingress[n].IP, i.Status.LoadBalancer.Ingress[n].Hostname)
 	}
+	addBackend(f, "spec.defaultBackend", i.Spec.DefaultBackend)
+	for n := range i.Spec.Rules {
+		http := i.Spec.Rules[n].HTTP
+		if http == nil {
+			continue
+		}
+		for k := range http.Paths {
+			addBackend(f, fmt.Sprintf("spec.rules[%d].http.paths[%d].backend", n, k), &http.Paths[k].Backend)
+		}
+	}
 	return f, errs
+}
+
+// addBackend adds a backend that is a Service.
+func addBackend(f *cluster.Frontend, at string, b *networkingv1.IngressBackend) {
+	if b == nil || b.Service == nil {
+		return
+	}
+	f.Backends = append(f.Backends, cluster.Backend{
+		Field: at + ".service", Service: b.Service.Name, Port: b.Service.Port.Name, Number: uint16(b.Service.Port.Number),
+	})
 }
 
 var gatewayVersion = schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}

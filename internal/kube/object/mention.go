@@ -29,17 +29,22 @@ func containerMentions(list string, containers []corev1.Container) (all []cluste
 }
 
 // mentions returns the names in a text that have the form of a Service's name: at least two
-// labels before svc, and perhaps a domain after it. Names with variables, such as
-// $(NAME).shop.svc, are left out.
+// labels before svc, and perhaps a domain after it. Left out are names with variables or
+// formats, such as $(NAME).shop.svc, and the files of paths, such as /api/Company.Product.svc.
 func mentions(field, text string) (all []cluster.Mention) {
 	if !strings.Contains(text, ".svc") {
 		return nil
 	}
-	for name := range strings.FieldsFuncSeq(text, func(r rune) bool { return !inName(r) }) {
-		name = strings.ToLower(strings.TrimSuffix(name, "."))
+	for end := -1; end < len(text); {
+		start := end + 1
+		end = start + nameLength(text[start:])
+		name := strings.ToLower(strings.TrimSuffix(text[start:end], "."))
 		labels := strings.Split(name, ".")
 		const before = 2 // SERVICE.NAMESPACE
 		if i := slices.Index(labels, "svc"); i < before || slices.ContainsFunc(labels, malformed) {
+			continue
+		}
+		if partial(text[:start], text[end:]) || inPath(text[:start]) {
 			continue
 		}
 		if !slices.ContainsFunc(all, func(m cluster.Mention) bool { return m.Name == name }) {
@@ -49,9 +54,37 @@ func mentions(field, text string) (all []cluster.Mention) {
 	return all
 }
 
+// nameLength returns the number of octets before the first one that a name cannot contain.
+func nameLength(text string) int {
+	if n := strings.IndexFunc(text, func(r rune) bool { return !inName(r) }); n >= 0 {
+		return n
+	}
+	return len(text)
+}
+
 // inName reports whether a name can contain the character.
 func inName(r rune) bool {
 	return r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+}
+
+// variable has the octets at the ends of variables, formats and patterns.
+const variable = `%$(){}<>*\`
+
+// partial reports whether a name between two texts is probably a part of one: a variable,
+// a format or a pattern is next to it. A variable after a name counts only where the
+// text does not show that the name begins there.
+func partial(before, after string) bool {
+	if before != "" && strings.Contains(variable, before[len(before)-1:]) {
+		return true
+	}
+	begins := strings.HasSuffix(before, "://") || before != "" && strings.Contains("@=,\"'`", before[len(before)-1:])
+	return after != "" && strings.Contains(variable, after[:1]) && !begins
+}
+
+// inPath reports whether what follows the text is in a path: it is after a slash, but not
+// after the two that are before a host.
+func inPath(before string) bool {
+	return strings.HasSuffix(before, "/") && !strings.HasSuffix(before, "//")
 }
 
 // malformed reports whether a label is none, as at the place of a variable.

@@ -15,6 +15,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -32,6 +33,9 @@ import (
 
 // ErrNoCluster is the error if the settings do not name a cluster.
 var ErrNoCluster = api.ErrNoCluster
+
+// Forever is a Config.Patience without a limit.
+const Forever = time.Duration(math.MaxInt64)
 
 // Scope is the part of a cluster that is read.
 type Scope uint8
@@ -60,7 +64,7 @@ type Config struct {
 
 	// Context is the context of the kubeconfig; empty is its current context.
 	Context string
-	// Patience is how long Load waits for the API; 0 is 30 s.
+	// Patience is how long Load waits for the API; 0 is 30 s, and Forever has no limit.
 	Patience time.Duration
 	// Fallback are namespaces: Load reads kinds in them that the API refuses to list in all
 	// namespaces.

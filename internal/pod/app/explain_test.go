@@ -123,7 +123,7 @@ func TestExplainSearched(t *testing.T) {
 		}
 	}
 	e := d.Explain(t.Context(), Question{Name: "postgres.data.svc.cluster.local", Libc: dnsconfig.Glibc, Subject: subject(t, d, "shop/client")})
-	if want := "ClusterFirstWithAutopath, with which the server applies the search list (docs/webhook.md): 2 packets"; len(e.Diagnoses) != 1 || !strings.Contains(e.Diagnoses[0].Cure, want) {
+	if want := "or, with the webhook, give the Pod the policy ClusterFirstWithAutopath, with which the server applies the search list (docs/webhook.md): 2 packets"; len(e.Diagnoses) != 1 || !strings.Contains(e.Diagnoses[0].Cure, want) {
 		t.Errorf("diagnoses %+v, want %q", e.Diagnoses, want)
 	}
 }

@@ -108,9 +108,28 @@ func inManifests(l source.Loaded, told []Found) (all []Found) {
 	return all
 }
 
+// served returns the domains besides the cluster's that the server answers for or has a
+// route for, in lower case and without a dot at the end.
+func (i *Inspector) served() (domains []string) {
+	d := &i.settings.DNS
+	all := append([]string{d.Multicluster}, d.External.Zones...)
+	for _, z := range d.LocalZones {
+		all = append(all, z.Zone)
+	}
+	for _, r := range d.Forward.Routes {
+		all = append(all, r.Suffix)
+	}
+	for _, domain := range all {
+		if domain = strings.ToLower(strings.TrimSuffix(domain, ".")); domain != "" { // one is for all names
+			domains = append(domains, domain)
+		}
+	}
+	return domains
+}
+
 // rules returns a Linter for the model.
 func (i *Inspector) rules(v *cluster.View, n NodeSettings) *lint.Linter {
-	c := &lint.Linter{View: v, DNSService: i.dnsService(), Observed: i.observed}
+	c := &lint.Linter{View: v, DNSService: i.dnsService(), Observed: i.observed, Served: i.served()}
 	for _, domain := range i.Domains() {
 		c.Domains = append(c.Domains, strings.ToLower(domain))
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/pod/lint"
 )
 
@@ -137,5 +138,42 @@ spec: {jobTemplate: {spec: {template: {metadata: {annotations: {portolan.dev/ign
 	}
 	if want := []string{"service shop/db service-port-unnamed"}; !slices.Equal(got, want) {
 		t.Errorf("Findings = %q, want %q", got, want)
+	}
+}
+
+// TestNamesOfServedDomains checks that names in domains which the server answers for or
+// forwards are not taken for misspelled ones of the cluster.
+func TestNamesOfServedDomains(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "pod.yaml")
+	text := `{apiVersion: v1, kind: Pod, metadata: {name: client}, spec: {containers: [{name: main, args: [web.shop.svc.cluster.lcal]}]}}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for claim, test := range map[string]struct {
+		set  func(*settings.DNS)
+		want int
+	}{
+		"a misspelled domain": {func(*settings.DNS) {}, 1},
+		"a route": {func(d *settings.DNS) {
+			d.Forward.Routes = []settings.Route{{Suffix: "Cluster.lcal.", Upstreams: []string{"192.0.2.1"}}}
+		}, 0},
+		"a route for all names": {func(d *settings.DNS) {
+			d.Forward.Routes = []settings.Route{{Suffix: ".", Upstreams: []string{"192.0.2.1"}}}
+		}, 1},
+		"a local zone":          {func(d *settings.DNS) { d.LocalZones = []settings.LocalZone{{Zone: "lcal", Records: "@ A 192.0.2.1"}} }, 0},
+		"the multicluster zone": {func(d *settings.DNS) { d.Multicluster = "cluster.lcal" }, 0},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			c := config.Default()
+			c.Manifests = file
+			test.set(&c.DNS)
+			d := newWorld(t, c)
+			only := func(rule string) bool { return rule == lint.PodNameMissingService }
+			if got := d.Findings(d.loaded, NodeSettings{}, only); len(got) != test.want {
+				t.Errorf("Findings = %+v, want %d", got, test.want)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package dnsconfig
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,10 +9,17 @@ import (
 	"portolan.dev/portolan/internal/dns/resolvconf"
 )
 
+// ErrUnknown is the error of Compare if nothing is known to compare with.
+var ErrUnknown = errors.New("the node's resolv.conf, which the Pod has, is not known")
+
 // Compare returns the differences between a computed resolv.conf and the one that a Pod
 // has, by content: the order of nameservers and search domains counts, that of lines and
-// options does not. What is not known of the computed one does not differ.
-func Compare(computed Resolution, live resolvconf.Config) (differences []string) {
+// options does not. The part that is not known of the computed one is not compared; if it
+// is Everything, the error is ErrUnknown.
+func Compare(computed Resolution, live resolvconf.Config) (differences []string, err error) {
+	if computed.Unknown == Everything {
+		return nil, ErrUnknown
+	}
 	differ := func(what string, computed, live []string) {
 		if !slices.Equal(computed, live) {
 			differences = append(
@@ -20,9 +28,6 @@ func Compare(computed Resolution, live resolvconf.Config) (differences []string)
 			)
 		}
 	}
-	if computed.Unknown == Everything {
-		return nil
-	}
 	differ("nameserver", addrTexts(computed.Config), addrTexts(live))
 	searches, has := computed.Config.Searches, live.Searches
 	if computed.Unknown == LastSearches {
@@ -30,7 +35,7 @@ func Compare(computed Resolution, live resolvconf.Config) (differences []string)
 	}
 	differ("search", searches, has)
 	differ("options", optionTexts(computed.Config), optionTexts(live))
-	return differences
+	return differences, nil
 }
 
 func words(list []string) string {

@@ -433,8 +433,8 @@ func (d *diagnoser) queries() {
 			"so that the name is tried as given first", usual)
 	}
 	if n := d.withAutopath(); n > 0 && n < d.e.Packets {
-		cure += fmt.Sprintf("; or give the Pod the policy %s, with which the server applies the search list "+
-			"(docs/webhook.md): %s", dnsconfig.ClusterFirstWithAutopath, packets(n))
+		cure += fmt.Sprintf("; or, with the webhook, give the Pod the policy %s, with which the server "+
+			"applies the search list (docs/webhook.md): %s", dnsconfig.ClusterFirstWithAutopath, packets(n))
 	}
 	d.add("many-queries", cure, "%d of %s were for names of the search list that do not exist (ndots:%d)",
 		wasted, packets(d.e.Packets), d.e.Ndots)

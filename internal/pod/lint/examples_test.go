@@ -85,7 +85,8 @@ func all(store *cluster.Store, node dnsconfig.NodeSettings) (found []lint.Findin
 func newCluster(v *cluster.View, node dnsconfig.NodeSettings) *lint.Linter {
 	return &lint.Linter{
 		View: v, Domains: []string{"cluster.local"}, DNSService: cluster.Key{Namespace: "kube-system", Name: "kube-dns"},
-		Node: func(*dnsconfig.Subject) dnsconfig.NodeSettings { return node },
+		Served: []string{"clster.local", "clstr.local"},
+		Node:   func(*dnsconfig.Subject) dnsconfig.NodeSettings { return node },
 	}
 }
 

@@ -95,6 +95,9 @@ type Linter struct {
 	// Domains are the cluster domains in lower case, without a trailing dot. The
 	// first is the one in the Pods' search lists.
 	Domains []string
+	// Served are the other domains that the server answers for or has a route for, in the
+	// same form.
+	Served []string
 	// DNSService is the Service of the cluster DNS.
 	DNSService cluster.Key
 	// Observed reports whether the model is that of a running cluster: an object that is
@@ -121,6 +124,9 @@ func (c *Linter) CheckAll() []Finding {
 	}
 	for s := range c.View.EndpointSlices() {
 		all = append(all, c.CheckEndpointSlice(s)...)
+	}
+	for f := range cluster.Ingresses.All(c.View) {
+		all = append(all, c.CheckIngress(f)...)
 	}
 	for n := range c.View.NetworkPolicies() {
 		all = append(all, c.CheckNetworkPolicy(n)...)

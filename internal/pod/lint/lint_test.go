@@ -36,6 +36,15 @@ func networkPolicy(namespace, spec string) string {
 	return fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: %s}, spec: {%s}}", namespace, spec)
 }
 
+func ingress(spec string) string {
+	return fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: shop, namespace: orders}, spec: {%s}}", spec)
+}
+
+// mentioning returns a Pod with a text in its arguments.
+func mentioning(text string) string {
+	return pod("client", "app: client", "spec: {containers: [{name: main, args: ['"+text+"']}]}")
+}
+
 const http = "ports: [{name: http, port: 80}]"
 
 // lines returns severity, object, rule, message and cure of each finding.
@@ -117,6 +126,18 @@ func TestFindings(t *testing.T) {
 			"error: service orders/b: externalname-loop: ExternalName Services form a loop: orders/b → orders/b"}},
 		"an IPv6 address for an external name": {texts{service("web", "type: ExternalName, externalName: '2001:db8::1'")}, []string{"error: service orders/web: externalname-address: "}},
 
+		"an Ingress of a Service in other manifests": {texts{ingress("defaultBackend: {service: {name: api, port: {number: 80}}}")}, nil},
+		"an Ingress of no Service beside others": {texts{service("web", "type: ExternalName, externalName: www.example.com"), ingress("defaultBackend: {service: {name: api, port: {number: 80}}}")},
+			[]string{"warning: ingress orders/shop: ingress-backend-missing: Service orders/api does not exist: requests for it fail"}},
+		"an Ingress of ports": {texts{service("db", http), endpoints("db", "{addresses: [192.0.2.7]}"), ingress("rules: [{http: {paths: [{pathType: Prefix, path: /, backend: {service: {name: db, port: {name: http}}}}, {pathType: Prefix, path: /a, backend: {service: {name: db, port: {number: 80}}}}]}}, {host: b.example.com}, {http: {paths: [{pathType: Prefix, path: /, backend: {service: {name: db, port: {name: web}}}}]}}]")},
+			[]string{"error: ingress orders/shop: ingress-backend-missing: Service orders/db has no port web: requests for it fail; its ports are http 80; write"}},
+		"an Ingress of an alias, an action and a resource": {texts{service("web", "type: ExternalName, externalName: www.example.com"), ingress("defaultBackend: {resource: {kind: Bucket, name: b}}, rules: [{http: {paths: [{pathType: Prefix, path: /, backend: {service: {name: web, port: {number: 443}}}}, {pathType: Prefix, path: /a, backend: {service: {name: redirect, port: {name: use-annotation}}}}]}}]")}, nil},
+
+		"a name in a misspelled cluster domain":       {texts{mentioning("web.shop.svc.cluster.lcal")}, []string{"warning: pod orders/client: pod-name-missing-service: web.shop.svc.cluster.lcal ends in cluster.lcal, and the cluster domain is cluster.local; write web.shop.svc.cluster.local"}},
+		"a name in a domain with two letters swapped": {texts{mentioning("web.shop.svc.clutser.local")}, []string{"warning: pod orders/client: pod-name-missing-service: web.shop.svc.clutser.local ends in clutser.local"}},
+		"a name in a neighbor's domain":               {texts{mentioning("web.shop.svc.cluster2.local web.shop.svc.clusterb.local web.shop.svc.bcluster.local web.shop.svc.cluster-b.local")}, nil},
+		"a name in a domain that the DNS forwards":    {texts{mentioning("web.shop.svc.clster.local web.shop.svc.east.clstr.local")}, nil},
+
 		"what a template is blamed for is not told of its Pods": {texts{deployment("web", "app: web", "hostNetwork: true"), pod("web-5d4cf56db6-2xkqp", "app: web", "spec: {hostNetwork: true, containers: []}")},
 			[]string{"warning: deployment orders/web: pod-host-network-policy: "}},
 		"what only the Pod is blamed for is": {texts{deployment("web", "app: web", ""), pod("web-5d4cf56db6-2xkqp", "app: web", "spec: {hostNetwork: true, containers: []}")},
@@ -185,6 +206,7 @@ func TestNotLoaded(t *testing.T) {
 		tx.Put(&cluster.EndpointSlice{Key: cluster.Key{Namespace: "orders", Name: "x"}, Service: "x"})
 		tx.Put(&cluster.Pod{Key: cluster.Key{Namespace: "orders", Name: "p"}, Spec: &cluster.PodSpec{Hostname: "p", Subdomain: "gone"}})
 		tx.Put(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "orders", Name: "deny"}, Egress: true})
+		tx.Put(&cluster.Frontend{Kind: cluster.KindIngress, Key: cluster.Key{Namespace: "orders", Name: "shop"}, Backends: []cluster.Backend{{Service: "bare", Number: 80}}})
 	})
 	if got := lines(all(store, usualNode())); len(got) > 0 {
 		t.Errorf("nothing loaded: CheckAll = %q, want nothing", got)

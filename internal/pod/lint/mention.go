@@ -18,16 +18,58 @@ func (p *podChecker) mentions() {
 		before, domain, _ := strings.Cut(m.Name+".", ".svc.")
 		domain = strings.TrimSuffix(domain, ".")
 		if domain != "" && !slices.Contains(p.Domains, domain) {
-			if near := suggest.Closest(domain, p.Domains); near != "" {
-				p.add(PodNameMissingService, p.field(m.Field), "write "+before+".svc."+near,
-					"%s ends in %s, and the cluster domain is %s: it does not resolve", m.Name, domain, near)
-			}
+			p.mentionOutside(before, domain, m)
 			continue
 		}
 		if key, ok := serviceOf(append(strings.Split(before, "."), "svc")); ok && p.View.Service(key) == nil {
 			p.mentionOf(key, m)
 		}
 	}
+}
+
+// mentionOutside reports a name in a domain that is a misspelling of the cluster domain.
+// Others may be those of other clusters.
+func (p *podChecker) mentionOutside(before, domain string, m cluster.Mention) {
+	if slices.ContainsFunc(p.Served, func(of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }) {
+		return
+	}
+	i := slices.IndexFunc(p.Domains, func(of string) bool { return misspells(domain, of) })
+	if i < 0 {
+		return
+	}
+	p.add(PodNameMissingService, p.field(m.Field), "write "+before+".svc."+p.Domains[i],
+		"%s ends in %s, and the cluster domain is %s", m.Name, domain, p.Domains[i])
+}
+
+// misspells reports whether a domain is another one with a typo: a letter is missing or, inside
+// of a word, another one, one too many, or swapped with its neighbor. Other clusters have
+// domains that differ at the end of a word or in a digit, as cluster2.local and prod-b.example.
+func misspells(domain, of string) bool {
+	start := 0
+	for start < min(len(domain), len(of)) && domain[start] == of[start] {
+		start++
+	}
+	got, want := domain[start:], of[start:]
+	for got != "" && want != "" && got[len(got)-1] == want[len(want)-1] {
+		got, want = got[:len(got)-1], want[:len(want)-1]
+	}
+	if strings.ContainsAny(got+want, "0123456789.-") {
+		return false
+	}
+	switch {
+	case got == "":
+		return len(want) == 1
+	case len(got) == 2 && len(want) == 2:
+		return got[0] == want[1] && got[1] == want[0]
+	}
+	return len(got) == 1 && len(want) <= 1 && insideWord(domain, start)
+}
+
+// insideWord reports whether the octet is neither the first nor the last one of a word.
+func insideWord(domain string, at int) bool {
+	const between = ".-"
+	return at > 0 && at+1 < len(domain) &&
+		!strings.Contains(between, domain[at-1:at]) && !strings.Contains(between, domain[at+1:at+2])
 }
 
 // mentionOf reports the name of a Service that does not exist, unless it may be in

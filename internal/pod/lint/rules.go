@@ -85,6 +85,7 @@ const (
 	StatefulSetServiceNotHeadless  = "statefulset-service-not-headless"
 	StatefulSetServiceNotSelecting = "statefulset-service-not-selecting"
 	PodNameMissingService          = "pod-name-missing-service"
+	IngressBackendMissing          = "ingress-backend-missing"
 	NetworkPolicyPeerMissing       = "network-policy-peer-missing"
 	NetworkPolicyBlocksDNS         = "network-policy-blocks-dns"
 	NetworkPolicyDNSOverTCP        = "network-policy-dns-over-tcp"
@@ -127,6 +128,7 @@ const (
 	pageService    = "Service"
 	pageSlices     = "EndpointSlices"
 	pagePolicies   = "Network Policies"
+	pageIngress    = "Ingress"
 	pageDualStack  = "IPv4/IPv6 dual-stack"
 	kepPodDNS      = "KEP Configurable Pod DNS"
 	headlessRecord = specification + ", section 2.4"
@@ -632,10 +634,23 @@ var rules = []Rule{
 		Severity: Warning,
 		Title:    "the environment or the arguments of a container name a Service that does not exist",
 		Description: "Names of the form SERVICE.NAMESPACE.svc in env, command and args are looked up as the program would. " +
-			"Values from ConfigMaps and Secrets are not read, and names that contain variables are left out. In manifests, " +
-			"a name in a namespace without any known Service is left out, too.",
+			"Values from ConfigMaps and Secrets are not read. Names with variables or formats and file names in paths are " +
+			"left out, and so are names in another domain, unless it is plainly a misspelling of the cluster domain. In " +
+			"manifests, a name in a namespace without any known Service is left out, too.",
 		Cure:   "correct the name, or create the Service",
 		Source: specification + ", section 2.3",
+	},
+	{
+		ID:       IngressBackendMissing,
+		Severity: Error,
+		Title:    "an Ingress sends requests to a Service, or a port of one, that does not exist",
+		Description: "The backends of an Ingress are Services of its namespace, and their ports have the name or the " +
+			"number that the Service gives them, not that of the containers. Controllers answer requests for any other " +
+			"with an error. In manifests, a missing Service is a warning unless one of a similar name exists, because it " +
+			"may be in manifests that were not read, and it is left out in a namespace without any known Service. Ports " +
+			"of ExternalName Services, and the port use-annotation of the AWS Load Balancer Controller, are not checked.",
+		Cure:   "name a Service of the namespace, and one of its ports",
+		Source: pageIngress + ", “The Ingress resource”",
 	},
 	{
 		ID:       NetworkPolicyPeerMissing,

@@ -57,3 +57,26 @@ func Prefix(kind cluster.Kind) string {
 
 // Resource returns the name of a kind in URLs, such as deployments.
 func Resource(kind cluster.Kind) string { return declaration(kind).Resource }
+
+// shortNames are kubectl's, or "" for a kind without one: those of the API server
+// (k8s.io/kubernetes, pkg/registry) and of the CustomResourceDefinitions.
+var shortNames = map[cluster.Kind]string{
+	cluster.KindNamespace:     "ns",
+	cluster.KindService:       "svc",
+	cluster.KindEndpointSlice: "",
+	cluster.KindPod:           "po",
+	cluster.KindNode:          "no",
+	cluster.KindDeployment:    "deploy",
+	cluster.KindStatefulSet:   "sts",
+	cluster.KindDaemonSet:     "ds",
+	cluster.KindJob:           "",
+	cluster.KindCronJob:       "cj",
+	cluster.KindNetworkPolicy: "netpol",
+	cluster.KindServiceImport: "svcim",
+	cluster.KindIngress:       "ing",
+	cluster.KindGateway:       "gtw",
+	cluster.KindHTTPRoute:     "",
+}
+
+// ShortName returns the short name of a kind, such as deploy, or "" if it has none.
+func ShortName(kind cluster.Kind) string { return shortNames[kind] }

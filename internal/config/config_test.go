@@ -418,6 +418,8 @@ var refusals = map[string]struct{ text, want string }{
 	"no external source":             {"dns: {external: {sources: [node]}}", ":1: dns.external.sources: \"node\" is not service, ingress or gateway"},
 	"no external address":            {"dns: {external: {addresses: [ns.example]}}", ":1: dns.external.addresses: \"ns.example\" is not an address"},
 	"a local zone of the cluster":    {"dns: {localZones: [{zone: a.cluster.local, records: x}]}", ":1: dns.localZones.zone: a.cluster.local. is in the cluster's zone cluster.local.; give names in it by dns.hosts or dns.rewrite"},
+	"a local zone of external":       {"dns: {external: {zones: [ext.example]}, localZones: [{zone: a.ext.example, records: x}]}", ":1: dns.localZones.zone: a.ext.example. is in the zone ext.example. of dns.external, which holds names of the cluster's objects; use a zone outside it"},
+	"a local zone of multicluster":   {"dns: {multicluster: clusterset.local, localZones: [{zone: clusterset.local, records: x}]}", ":1: dns.localZones.zone: clusterset.local. is in the zone clusterset.local. of dns.multicluster, which holds names of the cluster's objects; use a zone outside it"},
 	"a local zone given twice":       {"dns:\n  localZones:\n    - {zone: a.example, file: x}\n    - {zone: A.example, file: x}", ":4: dns.localZones.zone: a.example. is given twice, or is a reverse zone of the cluster"},
 	"a local zone of nothing":        {"dns: {localZones: [{zone: a.example}]}", ":1: dns.localZones.file: no file, and no records either"},
 	"a local zone of two sources":    {"dns: {localZones: [{zone: a.example, file: x, records: y}]}", ":1: dns.localZones.file: both a file and records; give one of them"},

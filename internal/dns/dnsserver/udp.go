@@ -107,8 +107,7 @@ func (p *packets) answerWaiting(ctx context.Context) {
 func (p *packets) answerAll(ctx context.Context, n int) error {
 	for i := range n {
 		packet, from := p.packet(i)
-		client := respond.Client{Addr: from.Addr(), Port: from.Port(), Transport: respond.UDP}
-		answer, deferred := p.answerer.Respond(packet, client, p.room())
+		answer, deferred := p.answerer.Respond(packet, newClient(from, respond.UDP), p.room())
 		switch {
 		case deferred != nil:
 			back := p.returnPath(i)

@@ -36,6 +36,20 @@ func TestAgentNeedsServers(t *testing.T) {
 	}
 }
 
+// TestAgentRefusesViews checks that an agent has no views in either mode.
+func TestAgentRefusesViews(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []dnssettings.NodeMode{dnssettings.NodeCache, dnssettings.NodeSecondary} {
+		cfg := config.Default()
+		cfg.Node.Servers, cfg.Node.Mode = []string{"192.0.2.1"}, string(mode)
+		cfg.DNS.Views = []dnssettings.View{{Clients: []string{"10.0.0.0/8"}}}
+		_, err := NewAgent(Config{Settings: cfg, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)})
+		if !errors.Is(err, errViews) {
+			t.Errorf("NewAgent() in mode %s with views: %v, want %v", mode, err, errViews)
+		}
+	}
+}
+
 // TestAddressesOf checks the errors for a failure and for an answer that expired while
 // it was awaited.
 func TestAddressesOf(t *testing.T) {

@@ -74,9 +74,9 @@ type failure struct {
 }
 
 // New reads the zones. before is what the new Zones replace: a zone that cannot be
-// read keeps the content that before has of the same source, and without one New
-// fails. If before is nil, the process starts: zones that cannot be read are not
-// loaded, and Run reads them when they can be.
+// read keeps the content that before has of the same source, or stays not loaded, and
+// if before does not have the source New fails. If before is nil, the process starts:
+// zones that cannot be read are not loaded. Run reads these when they can be.
 func New(cfg Config, before *Zones) (*Zones, error) {
 	z := &Zones{cfg: cfg}
 	for _, s := range cfg.Sources {
@@ -88,7 +88,8 @@ func New(cfg Config, before *Zones) (*Zones, error) {
 	}
 	z.read(context.Background())
 	for _, l := range z.zones {
-		if l.now == nil && (before != nil || l.File == "") {
+		isNew := before != nil && !slices.Contains(before.cfg.Sources, l.Source)
+		if l.now == nil && (isNew || l.File == "") {
 			return nil, l.err
 		}
 	}

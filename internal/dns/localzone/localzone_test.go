@@ -216,3 +216,24 @@ func TestReconfigure(t *testing.T) {
 	again.Publish(w.db)
 	w.want("one.corp.example", zone.Found, 7)
 }
+
+// TestReconfigureWithoutFile checks that a file that was missing at the start does not
+// keep the configuration from being loaded again, but a new one does.
+func TestReconfigureWithoutFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.open()
+	again, err := localzone.New(w.config(), w.zones)
+	if err != nil {
+		t.Fatalf("New with the file that was missing at the start: %v", err)
+	}
+	if problems := again.Problems(); len(problems) != 1 || !strings.Contains(problems[0], w.file) {
+		t.Errorf("Problems() = %q, want that of %s", problems, w.file)
+	}
+	cfg, apex := w.config(), dnsname.MustParse("lab.example")
+	cfg.Sources = append(cfg.Sources, localzone.Source{Apex: apex, File: w.file + ".lab", TTL: 300})
+	cfg.Inner = append(cfg.Inner, apex)
+	if _, err := localzone.New(cfg, w.zones); err == nil || !strings.Contains(err.Error(), w.file+".lab") {
+		t.Errorf("New with another file that is missing: %v, want an error that names it", err)
+	}
+}

@@ -237,3 +237,41 @@ func TestReconfigureWithoutFile(t *testing.T) {
 		t.Errorf("New with another file that is missing: %v, want an error that names it", err)
 	}
 }
+
+// TestLargeRecords checks that the octets of all zones together are bounded, and that a
+// zone may take the place of one as large.
+func TestLargeRecords(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat(" "+strings.Repeat("x", 250), 20) // about 5 KB
+	large := header + "$GENERATE 1-4000 a$ TXT" + long + "\n"
+	w := newWorld(t)
+	w.write(large + "$GENERATE 1-4000 b$ TXT" + long + "\n")
+	want := w.file + ":3: the records of all zones have more than 32 MiB"
+	if _, err := localzone.New(w.config(), new(localzone.Zones)); err == nil || err.Error() != want {
+		t.Errorf("New with 40 MB of records: %v, want %s", err, want)
+	}
+	w.write(large)
+	w.open()
+	w.write(large + "two A 192.0.2.2\n")
+	again, err := localzone.New(w.config(), w.zones)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems := again.Problems(); len(problems) > 0 {
+		t.Errorf("New with 20 MB in place of 20 MB: problems %q", problems)
+	}
+	cfg, apex := w.config(), dnsname.MustParse("lab.example")
+	other := w.file + ".lab"
+	if err := os.WriteFile(other, []byte(large), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Sources = append(cfg.Sources, localzone.Source{Apex: apex, File: other, TTL: 300})
+	cfg.Inner = append(cfg.Inner, apex)
+	want = other + ":2: the records of all zones have more than 32 MiB"
+	if _, err := localzone.New(cfg, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := localzone.New(cfg, w.zones); err == nil || err.Error() != want {
+		t.Errorf("New with two zones of 20 MB: %v, want %s", err, want)
+	}
+}

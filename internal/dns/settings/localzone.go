@@ -41,10 +41,16 @@ func (d *DNS) compileLocalZones(made *Compiled, compiler *kubezone.Compiler) err
 	}
 	check := *local
 	check.SOA = soa
+	octets := 0
 	for i, source := range local.Sources {
-		if err := check.Check(source); source.File == "" && err != nil {
+		if source.File != "" {
+			continue
+		}
+		of, err := check.Check(source, octets)
+		if err != nil {
 			return key.ItemErrorf("dns.localZones.records", i, "%w", err)
 		}
+		octets += of
 	}
 	return nil
 }

@@ -79,13 +79,15 @@ func (forwardedZones) ready() (missing, remarks []string) { return nil, nil }
 
 func (forwardedZones) collect(*figures) {}
 
-// useNodeSettings sets the agent's listen addresses and adds its routes.
+// useNodeSettings sets the agent's listen addresses and adds its routes. Names that the
+// cluster's servers have are not outside, although they are forwarded.
 func useNodeSettings(s *config.Compiled) error {
 	if len(s.DNS.Views) > 0 {
 		return errViews
 	}
 	s.DNS.Listen = s.Node.Listen
 	s.DNS.Routes = append(s.DNS.Routes, s.Node.Routes...)
+	s.DNS.Rules.Served = s.DNS.Served()
 	return nil
 }
 

@@ -133,7 +133,7 @@ func (p *parser) add(r *dnswire.MasterRecord) error {
 		return p.addSOA(r)
 	case r.Type == dnswire.TypeNS && r.Name.Label() == "*":
 		return wrong(errWildcardNS)
-	case r.Type == dnswire.TypeOPT || r.Type >= firstMeta && r.Type <= dnswire.TypeANY:
+	case !r.Type.IsData():
 		return wrong(errPseudoRecord)
 	}
 	sets := p.sets[r.Name]
@@ -152,10 +152,6 @@ func (p *parser) add(r *dnswire.MasterRecord) error {
 	}
 	return nil
 }
-
-// firstMeta is the first of the types that are not data, up to ANY (RFC 6895, section
-// 3.1).
-const firstMeta = dnswire.Type(128)
 
 func (p *parser) addSOA(r *dnswire.MasterRecord) error {
 	soa, ok := dnswire.ParseSOA(r.Name, r.TTL, r.RData)

@@ -138,7 +138,8 @@ var Keys = key.Table{
 		Description: "Types of records that names outside the zones are answered not to have, such as AAAA where " +
 			"there is no IPv6 to the outside. Upstreams are not asked for them."},
 	{Path: "dns.suppress.types",
-		Description: "The types."},
+		Description: "The types, such as AAAA. HTTPS and SVCB records carry addresses, too (ipv6hint): give HTTPS and " +
+			"SVCB as well where clients use them."},
 	{Path: "dns.suppress.clients",
 		Description: "Address ranges of clients; all when empty."},
 	{Path: "dns.suppress.names",

@@ -9,6 +9,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"portolan.dev/portolan/internal/config"
 )
 
 // TestNodeValues: a value has the effect that its name says.
@@ -62,30 +64,56 @@ priorityClassName: "", nodeSelector: {a: b}, tolerations: [], resources: {limits
 	}
 }
 
-// TestNodeRules: agents in both modes have the rules of the servers.
+// TestNodeRules: agents in both modes have the keys of the servers that they share, and no
+// others; every key of the section dns is decided on.
 func TestNodeRules(t *testing.T) {
-	for mode, all := range map[string]objects{
-		"cache": rendered(t, valuesOf(t, "{node: {enabled: true, config: {mode: cache}}, "+rulesOfServers+"}")), "secondary": rendered(t, valuesOf(t, "{node: {enabled: true}, "+rulesOfServers+"}")),
-	} {
-		server := readConfig(t, configText(t, objects{"": all["ConfigMap/portolan"]}))
-		agent := readConfig(t, configText(t, objects{"": all["ConfigMap/portolan-node"]}))
-		if len(server.DNS.Access) != 1 || server.DNS.RateLimit.PerSecond != 9 || len(server.DNS.Rewrite) != 1 || len(server.DNS.Block.Names) != 1 || len(server.DNS.Hosts.Lines) != 1 {
-			t.Fatalf("rules of servers: %+v", server)
+	const always, secondary, own = "always", "secondary", "own"
+	shared := map[string]string{
+		"zones": always, "multicluster": always, "external": always, "localZones": always, "forward": always, "cache": always,
+		"autopath": always, "access": always, "rateLimit": always, "rewrite": always, "suppress": always, "block": always,
+		"hosts": always, "serviceCIDRs": secondary, "podCIDRs": secondary,
+		"listen": own, "ttl": own, "pods": own, "endpointPodNames": own, "nameServer": own, "views": own, "udpSize": own,
+		"udpSteering": own, "identity": own, "cookies": own, "tcp": own, "tls": own, "https": own, "transfer": own,
+		"queryLog": own, "dnstap": own,
+	}
+	values := valuesOf(t, "config: {dns: {"+dnsOfServers+"}}")
+	given := values["config"].(map[string]any)["dns"].(map[string]any)
+	for _, k := range config.Keys() {
+		name, ok := strings.CutPrefix(k.Path, "dns.")
+		if !ok || strings.Contains(name, ".") {
+			continue
 		}
-		for what, diff := range map[string]string{
-			"access": cmp.Diff(server.DNS.Access, agent.DNS.Access), "rateLimit": cmp.Diff(server.DNS.RateLimit, agent.DNS.RateLimit), "rewrite": cmp.Diff(server.DNS.Rewrite, agent.DNS.Rewrite),
-			"block": cmp.Diff(server.DNS.Block, agent.DNS.Block), "hosts": cmp.Diff(server.DNS.Hosts, agent.DNS.Hosts),
-		} {
-			if diff != "" {
-				t.Errorf("mode %s, %s (-server +agent):\n%s", mode, what, diff)
+		if shared[name] == "" {
+			t.Errorf("it is not decided whether agents have %s of the servers", k.Path)
+		}
+		if shared[name] != own && given[name] == nil {
+			t.Errorf("the values do not have %s", k.Path)
+		}
+	}
+	for _, mode := range []string{"cache", "secondary"} {
+		values["node"] = map[string]any{"enabled": true, "config": map[string]any{"mode": mode}}
+		text := configText(t, objects{"": rendered(t, values)["ConfigMap/portolan-node"]})
+		readConfig(t, text)
+		agent := valuesOf(t, text)["dns"].(map[string]any)
+		for name, of := range shared {
+			switch has := of == always || of == mode; {
+			case name == "transfer": // the key that transfers are signed with
+			case !has && agent[name] != nil:
+				t.Errorf("mode %s: agents have dns.%s of the servers", mode, name)
+			case has && !cmp.Equal(given[name], agent[name]):
+				t.Errorf("mode %s, dns.%s (-server +agent):\n%s", mode, name, cmp.Diff(given[name], agent[name]))
 			}
 		}
 	}
 }
 
-// rulesOfServers are values of the chart with one rule of each kind.
-const rulesOfServers = `config: {dns: {access: [{action: refuse, clients: [192.0.2.0/24]}], rateLimit: {perSecond: 9},
-rewrite: [{from: old.example, to: shop.svc.cluster.local}], block: {names: [ads.example]}, hosts: {lines: [192.0.2.1 printer.example]}}}`
+// dnsOfServers are values of the chart below config.dns.
+const dnsOfServers = `zones: [cluster.local], multicluster: clusterset.local, external: {zones: [out.example]},
+localZones: [{zone: corp.example, file: /absent}], forward: {routes: [{upstreams: [192.0.2.53]}]}, cache: {size: 1Mi},
+autopath: {maxPaths: 3}, access: [{action: refuse, clients: [192.0.2.0/24]}], rateLimit: {perSecond: 9},
+rewrite: [{from: old.example, to: shop.svc.cluster.local}], suppress: [{types: [AAAA]}], block: {names: [ads.example]},
+hosts: {lines: [192.0.2.1 printer.example]}, serviceCIDRs: [10.96.0.0/12], podCIDRs: [10.244.0.0/16],
+views: [{clients: [203.0.113.0/24], zones: [out.example]}], ttl: 7, queryLog: {oneIn: 5}`
 
 // TestNodeNotes: what helm says at the end names what it can't look at, and only then.
 func TestNodeNotes(t *testing.T) {

@@ -61,7 +61,9 @@ var errNoServers = errors.New("node.servers: none; give the addresses of the clu
 type forwardedZones struct{}
 
 func (forwardedZones) prepare(a, _ *answers) (err error) {
-	useNodeSettings(a.settings)
+	if err := useNodeSettings(a.settings); err != nil {
+		return err
+	}
 	a.wiring.Relay = a.settings.Node.Relay
 	a.db, err = zone.New()
 	return err
@@ -77,11 +79,23 @@ func (forwardedZones) ready() (missing, remarks []string) { return nil, nil }
 
 func (forwardedZones) collect(*figures) {}
 
-// useNodeSettings sets the agent's listen addresses and adds its routes.
-func useNodeSettings(s *config.Compiled) {
+// useNodeSettings sets the agent's listen addresses and adds its routes. Names that the
+// cluster's servers have are not outside, although they are forwarded.
+func useNodeSettings(s *config.Compiled) error {
+	if len(s.DNS.Views) > 0 {
+		return errViews
+	}
 	s.DNS.Listen = s.Node.Listen
 	s.DNS.Routes = append(s.DNS.Routes, s.Node.Routes...)
+	s.DNS.Rules.Served = s.DNS.Served()
+	return nil
 }
+
+// errViews is the error for an agent with views. It has no zones of its own to show or
+// hide, and what it forwards has its address, not the client's.
+var errViews = errors.New(
+	"dns.views: agents on nodes have no views, and servers see the agents' addresses; give the servers the views",
+)
 
 // transferredZones is the zoneKeeper of an agent with zones transferred by a secondary
 // (RFC 9499). The secondary runs independently of answers.
@@ -91,7 +105,9 @@ type transferredZones struct {
 }
 
 func (t *transferredZones) prepare(a, _ *answers) error {
-	useNodeSettings(a.settings)
+	if err := useNodeSettings(a.settings); err != nil {
+		return err
+	}
 	a.wiring.ForwardWhileLoading, a.wiring.NotifyHandler = true, t.secondary
 	a.db = t.secondary.DB()
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,44 @@ func TestAgentNeedsServers(t *testing.T) {
 	cfg.Node.Servers = []string{"192.0.2.1"}
 	if _, err := NewAgent(Config{Settings: cfg, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Errorf("NewAgent() with servers: %v", err)
+	}
+}
+
+// TestAgentRefusesViews checks that an agent has no views in either mode.
+func TestAgentRefusesViews(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []dnssettings.NodeMode{dnssettings.NodeCache, dnssettings.NodeSecondary} {
+		cfg := config.Default()
+		cfg.Node.Servers, cfg.Node.Mode = []string{"192.0.2.1"}, string(mode)
+		cfg.DNS.Views = []dnssettings.View{{Clients: []string{"10.0.0.0/8"}}}
+		_, err := NewAgent(Config{Settings: cfg, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)})
+		if !errors.Is(err, errViews) {
+			t.Errorf("NewAgent() in mode %s with views: %v, want %v", mode, err, errViews)
+		}
+	}
+}
+
+// TestAgentSuppressesOutside checks that dns.suppress of an agent leaves the names alone
+// that it forwards to the cluster's servers.
+func TestAgentSuppressesOutside(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []dnssettings.NodeMode{dnssettings.NodeCache, dnssettings.NodeSecondary} {
+		cfg := config.Default()
+		cfg.Node.Servers, cfg.Node.Mode = []string{"192.0.2.1"}, string(mode)
+		cfg.DNS.Suppress = []dnssettings.Suppress{{Types: []string{"AAAA"}}}
+		cfg.DNS.External.Zones = []string{"out.example"}
+		d, err := NewAgent(Config{Settings: cfg, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]bool{
+			"web.shop.svc.cluster.local": false, "web.shop.out.example": false, "www.example.com": true, "out.example.com": true,
+		} {
+			labels := []byte(dnsname.MustParse(name).WireLabels())
+			if got := d.newest.filter.Suppresses(netip.MustParseAddr("10.0.0.1"), labels, dnswire.TypeAAAA); got != want {
+				t.Errorf("mode %s: Suppresses(%s, AAAA) = %t, want %t", mode, name, got, want)
+			}
+		}
 	}
 }
 

@@ -325,17 +325,25 @@ func (c *Cache) List(now time.Time) (all []Listed) {
 }
 
 // Flush removes the entries for a name and for all names below it, and returns how many.
+// These include denials of names above it, which deny it, too (RFC 8020).
 func (c *Cache) Flush(name dnsname.Name) (n int) {
 	if c.entries == nil {
 		return 0
 	}
 	for key, e := range c.entries.All() {
-		if name.Contains([]byte(e.name)) {
+		if name.Contains([]byte(e.name)) || e.qtype == anyType && isAbove([]byte(e.name), name) {
 			c.entries.Invalidate(key)
 			n++
 		}
 	}
 	return n
+}
+
+// isAbove reports whether a name in wire form, without its closing zero octet, is above
+// another.
+func isAbove(labels []byte, name dnsname.Name) bool {
+	above, _, err := dnsname.FromWire(append(labels, 0))
+	return err == nil && above != name && name.IsSubdomainOf(above)
 }
 
 // weightLimit is the largest weight that the library supports.

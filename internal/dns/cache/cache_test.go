@@ -438,3 +438,23 @@ func TestListAndFlush(t *testing.T) {
 		t.Error("a cache that is off has entries")
 	}
 }
+
+// TestFlushBelowDenial checks that a name whose parent is denied can be flushed.
+func TestFlushBelowDenial(t *testing.T) {
+	t.Parallel()
+	c := newCache(t, nil)
+	for _, name := range []string{"gone.example.", "other.example."} {
+		denial := reply(t, name, dns.RcodeNameError, fmt.Sprintf(soa, 60, 60))
+		c.Put(question(name, dnswire.TypeA), denial, cache.Terms{Below: true}, start)
+	}
+	below := question("a.b.gone.example.", dnswire.TypeA)
+	if c.Above(below, 0, start) == nil {
+		t.Fatal("a.b.gone.example is not denied by its parent")
+	}
+	if n := c.Flush(dnsname.MustParse("a.b.gone.example")); n != 1 || c.Above(below, 0, start) != nil {
+		t.Errorf("Flush(a.b.gone.example) = %d, want 1 and that nothing denies the name", n)
+	}
+	if c.Get(question("other.example.", dnswire.TypeA), start) == nil {
+		t.Error("Flush(a.b.gone.example) removed the denial of other.example")
+	}
+}

@@ -240,6 +240,12 @@ func family(addr netip.AddrPort) string {
 	return "6"
 }
 
+// newClient returns the client at an address. Without a zone: no prefix contains an address
+// with one.
+func newClient(remote netip.AddrPort, transport respond.Transport) respond.Client {
+	return respond.Client{Addr: remote.Addr().Unmap().WithZone(""), Port: remote.Port(), Transport: transport}
+}
+
 // anyCPU means no particular processor.
 const anyCPU = -1
 

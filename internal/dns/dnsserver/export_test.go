@@ -3,10 +3,17 @@ package dnsserver
 import (
 	"context"
 	"net"
+	"net/netip"
 	"time"
 
+	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/support/budget"
 )
+
+// NewClient is newClient.
+func NewClient(remote netip.AddrPort, transport respond.Transport) respond.Client {
+	return newClient(remote, transport)
+}
 
 // SetDrainTime sets the time that connections have to end when s stops.
 func (s *Server) SetDrainTime(d time.Duration) { s.drainTime = d }

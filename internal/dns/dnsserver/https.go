@@ -120,8 +120,7 @@ func (h *httpsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(status), status)
 		return
 	}
-	answer := h.answer(ctx, query,
-		respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: respond.HTTPS})
+	answer := h.answer(ctx, query, newClient(remote, respond.HTTPS))
 	if answer == nil { // the query is a response or shorter than a header
 		http.Error(w, "not a query", http.StatusBadRequest)
 		return

@@ -60,7 +60,7 @@ func newTCPConn(t *tcpServer, tcp *net.TCPConn, transport respond.Transport) *tc
 	}
 	return &tcpConn{
 		server: t, conn: conn, tcp: tcp, in: bufio.NewReaderSize(conn, readBuffer),
-		client: respond.Client{Addr: remote.Addr().Unmap(), Port: remote.Port(), Transport: transport},
+		client: newClient(remote, transport),
 		slots:  make(chan struct{}, t.cfg.MaxInFlight),
 	}
 }

@@ -127,8 +127,7 @@ func (p *packets) answerWaiting(ctx context.Context) {
 func (p *packets) answerAll(ctx context.Context, b *batch, n int) error {
 	for i := range n {
 		packet, from := b.packet(i)
-		client := respond.Client{Addr: from.Addr(), Port: from.Port(), Transport: respond.UDP}
-		answer, deferred := p.answerer.Respond(packet, client, b.room())
+		answer, deferred := p.answerer.Respond(packet, newClient(from, respond.UDP), b.room())
 		switch {
 		case deferred != nil:
 			back := b.returnPath(i)

@@ -43,6 +43,13 @@ const (
 	TypeANY   = Type(dns.TypeANY)
 )
 
+// IsData reports whether records of type t can be in a zone: t is no QTYPE, no meta-type
+// (RFC 6895, section 3.1) and not OPT.
+func (t Type) IsData() bool {
+	const firstMeta = 128
+	return t != 0 && t != TypeOPT && (t < firstMeta || t > TypeANY)
+}
+
 // Types whose RDATA contains names, see layouts.
 const (
 	typeDNAME = Type(dns.TypeDNAME)

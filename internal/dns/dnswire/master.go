@@ -121,13 +121,7 @@ func masterRecord(rr dns.RR, wire []byte) (*MasterRecord, error) {
 	if h.Class != dns.ClassINET {
 		return nil, fmt.Errorf("%s %s: %w", h.Name, Type(h.Rrtype), errClass)
 	}
-	switch r := rr.(type) {
-	case *dns.CNAME:
-		r.Target = strings.ToLower(r.Target)
-	case *dns.NS:
-		r.Ns = strings.ToLower(r.Ns)
-	case *dns.SRV:
-		r.Target = strings.ToLower(r.Target)
+	switch rr.(type) {
 	case *dns.DNAME:
 		return nil, fmt.Errorf("%s: %w", h.Name, errDNAME)
 	case *dns.RRSIG, *dns.NSEC, *dns.NSEC3, *dns.NSEC3PARAM, *dns.DNSKEY:
@@ -146,5 +140,24 @@ func masterRecord(rr dns.RR, wire []byte) (*MasterRecord, error) {
 	if int(binary.BigEndian.Uint16(wire[at+fixed-2:])) != len(rdata) || len(rdata) == 0 {
 		return nil, fmt.Errorf("%s %s: no data", h.Name, Type(h.Rrtype))
 	}
+	lowerTarget(Type(h.Rrtype), rdata)
 	return &MasterRecord{Name: name, Type: Type(h.Rrtype), TTL: h.Ttl, RData: append([]byte(nil), rdata...)}, nil
+}
+
+// lowerTarget changes the name in the RDATA of a CNAME, NS or SRV record to lower case.
+// The lengths of labels are no letters.
+func lowerTarget(t Type, rdata []byte) {
+	const fixedSRV = 6 // priority, weight, port (RFC 2782)
+	switch {
+	case t == TypeCNAME || t == TypeNS:
+	case t == TypeSRV && len(rdata) > fixedSRV:
+		rdata = rdata[fixedSRV:]
+	default:
+		return
+	}
+	for i, c := range rdata {
+		if 'A' <= c && c <= 'Z' {
+			rdata[i] = c + ('a' - 'A')
+		}
+	}
 }

@@ -37,8 +37,11 @@ type Config struct {
 	Access   []AccessRule
 	Rewrites []Rewrite
 	Suppress []Suppression
-	Block    Blocklist
-	Hosts    Hosts
+	// Served are zones that the servers have to which this one forwards: Suppress does
+	// not apply in them.
+	Served []dnsname.Name
+	Block  Blocklist
+	Hosts  Hosts
 }
 
 // AccessRule sets the action for queries from some clients for some names. A
@@ -138,7 +141,7 @@ func (r *Filter) Suppresses(client netip.Addr, name []byte, t dnswire.Type) bool
 	for i := range r.cfg.Suppress {
 		s := &r.cfg.Suppress[i]
 		if slices.Contains(s.Types, t) && matches(s.Clients, s.Names, client, name) {
-			return true
+			return !slices.ContainsFunc(r.cfg.Served, func(z dnsname.Name) bool { return z.Contains(name) })
 		}
 	}
 	return false

@@ -74,9 +74,9 @@ type failure struct {
 }
 
 // New reads the zones. before is what the new Zones replace: a zone that cannot be
-// read keeps the content that before has of the same source, and without one New
-// fails. If before is nil, the process starts: zones that cannot be read are not
-// loaded, and Run reads them when they can be.
+// read keeps the content that before has of the same source, or stays not loaded, and
+// if before does not have the source New fails. If before is nil, the process starts:
+// zones that cannot be read are not loaded. Run reads these when they can be.
 func New(cfg Config, before *Zones) (*Zones, error) {
 	z := &Zones{cfg: cfg}
 	for _, s := range cfg.Sources {
@@ -88,7 +88,8 @@ func New(cfg Config, before *Zones) (*Zones, error) {
 	}
 	z.read(context.Background())
 	for _, l := range z.zones {
-		if l.now == nil && (before != nil || l.File == "") {
+		isNew := before != nil && !slices.Contains(before.cfg.Sources, l.Source)
+		if l.now == nil && (isNew || l.File == "") {
 			return nil, l.err
 		}
 	}
@@ -227,8 +228,8 @@ func (z *Zones) publishChanges(log *slog.Logger, db *zone.DB, before []*content)
 	return changed
 }
 
-// read reads the sources that changed, at once, so that files that block cost one
-// deadline. It returns the content before.
+// read reads the sources that changed. It reads the files at once, so that those that
+// block cost one deadline. It returns the content before.
 func (z *Zones) read(ctx context.Context) (before []*content) {
 	z.mu.Lock()
 	all := slices.Clone(z.zones)
@@ -236,18 +237,31 @@ func (z *Zones) read(ctx context.Context) (before []*content) {
 		before = append(before, l.now)
 	}
 	z.mu.Unlock()
-	made, errs := make([]*content, len(all)), make([]error, len(all))
+	files, errs := make([]*written, len(all)), make([]error, len(all))
 	var reads sync.WaitGroup
 	for i, l := range all {
-		reads.Go(func() { made[i], errs[i] = z.cfg.load(ctx, l, before[i]) })
+		reads.Go(func() { files[i], errs[i] = l.readFile(ctx, before[i]) })
 	}
 	reads.Wait()
+	now, octets := slices.Clone(before), 0
+	for _, c := range before {
+		octets += c.size()
+	}
+	for i, l := range all { // one after the other, to bound all of them together
+		if errs[i] != nil {
+			continue
+		}
+		octets -= before[i].size()
+		var made *content
+		if made, errs[i] = z.cfg.make(l, files[i], before[i], MaxOctets-octets); errs[i] == nil {
+			now[i] = made
+		}
+		octets += now[i].size()
+	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for i, l := range all {
-		if l.err = errs[i]; l.err == nil {
-			l.now = made[i]
-		}
+		l.now, l.err = now[i], errs[i]
 	}
 	return before
 }
@@ -268,31 +282,34 @@ type written struct {
 	text    []byte
 }
 
-// load reads a source, or returns before if its file is unchanged. Only reading the file
-// has a deadline: a large zone may take longer to parse.
-func (c *Config) load(ctx context.Context, l *loading, before *content) (*content, error) {
+// readFile reads the source's file, if it has one and it changed. Only this has a
+// deadline: a large zone may take longer to parse.
+func (l *loading) readFile(ctx context.Context, before *content) (*written, error) {
 	if l.File == "" {
-		if before != nil {
-			return before, nil
-		}
-		return c.parse(l.Source, strings.NewReader(l.Text))
+		return new(written), nil
 	}
 	known := l.broken.version
 	if l.err == nil && before != nil {
 		known = before.version
 	}
-	file, err := l.reader.Do(ctx, deadline.File, "read "+l.File, func() (*written, error) {
-		return readFile(l.File, known)
+	return l.reader.Do(ctx, deadline.File, "read "+l.File, func() (*written, error) {
+		return readUnlessKnown(l.File, known)
 	})
+}
+
+// make parses a source, of at most maxOctets, or returns before if it is unchanged.
+func (c *Config) make(l *loading, file *written, before *content, maxOctets int) (*content, error) {
 	switch {
-	case err != nil:
-		return nil, err
+	case l.File == "" && before != nil:
+		return before, nil
+	case l.File == "":
+		return c.parse(l.Source, strings.NewReader(l.Text), maxOctets)
 	case file.text == nil && l.err != nil:
 		return nil, l.broken.err
 	case file.text == nil:
 		return before, nil
 	}
-	made, err := c.parse(l.Source, bytes.NewReader(file.text))
+	made, err := c.parse(l.Source, bytes.NewReader(file.text), maxOctets)
 	if bad, ok := errors.AsType[*dnswire.MasterError](err); ok {
 		err = fmt.Errorf("%s:%d: %w", l.File, bad.Line, bad.Err)
 	}
@@ -304,8 +321,8 @@ func (c *Config) load(ctx context.Context, l *loading, before *content) (*conten
 	return made, nil
 }
 
-// readFile reads a file unless it is of the version that is known.
-func readFile(path string, known version) (*written, error) {
+// readUnlessKnown reads a file unless it is of the version that is known.
+func readUnlessKnown(path string, known version) (*written, error) {
 	if info, err := os.Stat(path); err == nil && known.isOf(info) {
 		return &written{version: known}, nil
 	}
@@ -321,8 +338,9 @@ func readFile(path string, known version) (*written, error) {
 	return &written{version{file.Stat()}, text}, nil
 }
 
-// Check returns the error of a source whose records are text.
-func (c *Config) Check(s Source) error {
-	_, err := c.parse(s, strings.NewReader(s.Text))
-	return err
+// Check returns the error of a source whose records are text, and how many octets they
+// have; used are those of others.
+func (c *Config) Check(s Source, used int) (octets int, err error) {
+	made, err := c.parse(s, strings.NewReader(s.Text), MaxOctets-used)
+	return made.size(), err
 }

@@ -216,3 +216,62 @@ func TestReconfigure(t *testing.T) {
 	again.Publish(w.db)
 	w.want("one.corp.example", zone.Found, 7)
 }
+
+// TestReconfigureWithoutFile checks that a file that was missing at the start does not
+// keep the configuration from being loaded again, but a new one does.
+func TestReconfigureWithoutFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.open()
+	again, err := localzone.New(w.config(), w.zones)
+	if err != nil {
+		t.Fatalf("New with the file that was missing at the start: %v", err)
+	}
+	if problems := again.Problems(); len(problems) != 1 || !strings.Contains(problems[0], w.file) {
+		t.Errorf("Problems() = %q, want that of %s", problems, w.file)
+	}
+	cfg, apex := w.config(), dnsname.MustParse("lab.example")
+	cfg.Sources = append(cfg.Sources, localzone.Source{Apex: apex, File: w.file + ".lab", TTL: 300})
+	cfg.Inner = append(cfg.Inner, apex)
+	if _, err := localzone.New(cfg, w.zones); err == nil || !strings.Contains(err.Error(), w.file+".lab") {
+		t.Errorf("New with another file that is missing: %v, want an error that names it", err)
+	}
+}
+
+// TestLargeRecords checks that the octets of all zones together are bounded, and that a
+// zone may take the place of one as large.
+func TestLargeRecords(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat(" "+strings.Repeat("x", 250), 20) // about 5 KB
+	large := header + "$GENERATE 1-4000 a$ TXT" + long + "\n"
+	w := newWorld(t)
+	w.write(large + "$GENERATE 1-4000 b$ TXT" + long + "\n")
+	want := w.file + ":3: the records of all zones have more than 32 MiB"
+	if _, err := localzone.New(w.config(), new(localzone.Zones)); err == nil || err.Error() != want {
+		t.Errorf("New with 40 MB of records: %v, want %s", err, want)
+	}
+	w.write(large)
+	w.open()
+	w.write(large + "two A 192.0.2.2\n")
+	again, err := localzone.New(w.config(), w.zones)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems := again.Problems(); len(problems) > 0 {
+		t.Errorf("New with 20 MB in place of 20 MB: problems %q", problems)
+	}
+	cfg, apex := w.config(), dnsname.MustParse("lab.example")
+	other := w.file + ".lab"
+	if err := os.WriteFile(other, []byte(large), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Sources = append(cfg.Sources, localzone.Source{Apex: apex, File: other, TTL: 300})
+	cfg.Inner = append(cfg.Inner, apex)
+	want = other + ":2: the records of all zones have more than 32 MiB"
+	if _, err := localzone.New(cfg, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := localzone.New(cfg, w.zones); err == nil || err.Error() != want {
+		t.Errorf("New with two zones of 20 MB: %v, want %s", err, want)
+	}
+}

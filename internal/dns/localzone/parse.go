@@ -16,12 +16,25 @@ import (
 // that deploy ships, and bounds what $GENERATE makes of a few lines.
 const MaxRecords = 100_000
 
+// MaxOctets is the highest number of octets of all zones together, as records have them
+// in messages, without compression. It bounds large records as MaxRecords bounds many.
+const MaxOctets = 32 << 20
+
 // content is a zone as a source describes it. It is immutable.
 type content struct {
 	version  version
 	soa      dnswire.SOA
 	subtrees map[dnsname.Name]*zone.Subtree
 	records  int
+	octets   int // of its records
+}
+
+// size returns the number of octets of the records; nil has none.
+func (c *content) size() int {
+	if c == nil {
+		return 0
+	}
+	return c.octets
 }
 
 // change adds to changes what makes before, which may be nil, to c.
@@ -42,10 +55,10 @@ func (c *content) change(changes *zone.Changes, before *content) {
 	changes.SOAs = append(changes.SOAs, c.soa)
 }
 
-// parse reads the records of a source. The errors of a record are
-// *dnswire.MasterError.
-func (c *Config) parse(s Source, from io.Reader) (*content, error) {
-	p := parser{apex: s.Apex, sets: make(map[dnsname.Name][]*rrset)}
+// parse reads the records of a source whose zone may have that many octets. The errors
+// of a record are *dnswire.MasterError.
+func (c *Config) parse(s Source, from io.Reader, maxOctets int) (*content, error) {
+	p := parser{apex: s.Apex, sets: make(map[dnsname.Name][]*rrset), maxOctets: maxOctets}
 	for _, z := range c.Inner {
 		if z != s.Apex && z.IsSubdomainOf(s.Apex) {
 			p.inner = append(p.inner, z)
@@ -66,7 +79,7 @@ func (c *Config) parse(s Source, from io.Reader) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &content{soa: *p.soa, subtrees: subtrees, records: p.records}, nil
+	return &content{soa: *p.soa, subtrees: subtrees, records: p.records, octets: p.octets}, nil
 }
 
 // parser collects the records of a zone.
@@ -76,6 +89,8 @@ type parser struct {
 	soa     *dnswire.SOA
 	sets    map[dnsname.Name][]*rrset
 	records int
+
+	octets, maxOctets int
 }
 
 // rrset is the records of one name and type.
@@ -90,6 +105,7 @@ var (
 	errManySOA      = errors.New("a second SOA record")
 	errSOAPlace     = errors.New("a SOA record below the zone's apex")
 	errMany         = fmt.Errorf("more than %d records", MaxRecords)
+	errLarge        = fmt.Errorf("the records of all zones have more than %d MiB", MaxOctets>>20)
 	errAlias        = errors.New("a CNAME record beside other records")
 	errManyAliases  = errors.New("a second CNAME record")
 	errWildcardNS   = errors.New("a wildcard cannot be delegated")
@@ -103,6 +119,10 @@ func (p *parser) add(r *dnswire.MasterRecord) error {
 	if p.records++; p.records > MaxRecords {
 		return errMany
 	}
+	const fixed = 10 // type, class, TTL, length
+	if p.octets += len(r.Name.WireLabels()) + 1 + fixed + len(r.RData); p.octets > p.maxOctets {
+		return errLarge
+	}
 	wrong := func(err error) error { return fmt.Errorf("%s %s: %w", r.Name, r.Type, err) }
 	switch {
 	case !r.Name.IsSubdomainOf(p.apex):
@@ -113,7 +133,7 @@ func (p *parser) add(r *dnswire.MasterRecord) error {
 		return p.addSOA(r)
 	case r.Type == dnswire.TypeNS && r.Name.Label() == "*":
 		return wrong(errWildcardNS)
-	case r.Type == dnswire.TypeOPT || r.Type >= firstMeta && r.Type <= dnswire.TypeANY:
+	case !r.Type.IsData():
 		return wrong(errPseudoRecord)
 	}
 	sets := p.sets[r.Name]
@@ -132,10 +152,6 @@ func (p *parser) add(r *dnswire.MasterRecord) error {
 	}
 	return nil
 }
-
-// firstMeta is the first of the types that are not data, up to ANY (RFC 6895, section
-// 3.1).
-const firstMeta = dnswire.Type(128)
 
 func (p *parser) addSOA(r *dnswire.MasterRecord) error {
 	soa, ok := dnswire.ParseSOA(r.Name, r.TTL, r.RData)

@@ -96,8 +96,11 @@ func (s *Suppress) compile() (made filter.Suppression, bad *key.Error) {
 	}
 	for _, text := range s.Types {
 		t, err := dnswire.ParseType(text)
-		if err != nil {
+		switch {
+		case err != nil:
 			return wrong("types", err)
+		case !t.IsData() || t == dnswire.TypeCNAME:
+			return wrong("types", fmt.Errorf("%s cannot be suppressed; give types of data such as AAAA", t))
 		}
 		made.Types = append(made.Types, t)
 	}

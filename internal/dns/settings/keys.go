@@ -139,7 +139,8 @@ var Keys = key.Table{
 			"there is no IPv6 to the outside. Upstreams are not asked for them. Where nothing is forwarded, " +
 			"because `dns.forward` has no routes or a view has no `forward`, these names are refused for all types."},
 	{Path: "dns.suppress.types",
-		Description: "The types."},
+		Description: "The types, such as AAAA. HTTPS and SVCB records carry addresses, too (ipv6hint): give HTTPS and " +
+			"SVCB as well where clients use them."},
 	{Path: "dns.suppress.clients",
 		Description: "Address ranges of clients; all when empty."},
 	{Path: "dns.suppress.names",

@@ -24,13 +24,8 @@ func (d *DNS) compileLocalZones(made *Compiled, compiler *kubezone.Compiler) err
 		if err != nil {
 			return key.ItemErrorf("dns.localZones."+err.Path, i, "%w", err.Err)
 		}
-		for _, cluster := range made.Zone.Zones {
-			if source.Apex.IsSubdomainOf(cluster) {
-				return key.ItemErrorf(
-					"dns.localZones.zone", i,
-					"%s is in the cluster's zone %s; give names in it by dns.hosts or dns.rewrite", source.Apex, cluster,
-				)
-			}
+		if err := checkOutside(source.Apex, &made.Zone); err != nil {
+			return key.ItemErrorf("dns.localZones.zone", i, "%w", err)
 		}
 		if slices.Contains(local.Inner, source.Apex) {
 			return key.ItemErrorf(
@@ -46,10 +41,35 @@ func (d *DNS) compileLocalZones(made *Compiled, compiler *kubezone.Compiler) err
 	}
 	check := *local
 	check.SOA = soa
+	octets := 0
 	for i, source := range local.Sources {
-		if err := check.Check(source); source.File == "" && err != nil {
+		if source.File != "" {
+			continue
+		}
+		of, err := check.Check(source, octets)
+		if err != nil {
 			return key.ItemErrorf("dns.localZones.records", i, "%w", err)
 		}
+		octets += of
+	}
+	return nil
+}
+
+// checkOutside returns an error if a local zone is in a zone with names of the cluster's
+// objects: whoever may create these would write into the local zone.
+func checkOutside(apex dnsname.Name, of *kubezone.Config) error {
+	inside := func(z dnsname.Name) bool { return apex.IsSubdomainOf(z) }
+	if i := slices.IndexFunc(of.Zones, inside); i >= 0 {
+		return fmt.Errorf(
+			"%s is in the cluster's zone %s; give names in it by dns.hosts or dns.rewrite", apex, of.Zones[i],
+		)
+	}
+	const objects = "which holds names of the cluster's objects; use a zone outside it"
+	if i := slices.IndexFunc(of.External.Zones, inside); i >= 0 {
+		return fmt.Errorf("%s is in the zone %s of dns.external, %s", apex, of.External.Zones[i], objects)
+	}
+	if m := of.Multicluster; !m.IsRoot() && inside(m) {
+		return fmt.Errorf("%s is in the zone %s of dns.multicluster, %s", apex, m, objects)
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (n *Node) compileServers(node *CompiledNode, dns *Compiled) error {
 		return nil
 	}
 	node.Secondary.Servers = servers
-	for _, suffix := range dns.served() {
+	for _, suffix := range dns.Served() {
 		if !slices.ContainsFunc(dns.Routes, func(r forward.Route) bool { return r.Suffix == suffix }) {
 			node.Routes = append(node.Routes, forward.Route{
 				Suffix: suffix, Upstreams: servers, Policy: forward.Fastest, Timeout: DefaultRouteTimeout,
@@ -178,8 +178,8 @@ func (n *Node) compileServers(node *CompiledNode, dns *Compiled) error {
 	return nil
 }
 
-// served returns the zones that the cluster's servers have.
-func (c *Compiled) served() []dnsname.Name {
+// Served returns the zones that the cluster's servers have.
+func (c *Compiled) Served() []dnsname.Name {
 	all := append([]dnsname.Name{dnsname.ReverseIPv4, dnsname.ReverseIPv6}, c.Zone.Zones...)
 	if m := c.Zone.Multicluster; !m.IsRoot() {
 		all = append(all, m)

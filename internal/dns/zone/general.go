@@ -59,17 +59,19 @@ func (t *Subtree) baseSet(typ dnswire.Type) dnswire.RRset {
 	return dnswire.RRset{}
 }
 
-// answerWildcard fills a from the wildcard below n, if n is the closest encloser and
-// has one (RFC 4592, section 3.3.1).
+// answerWildcard fills a from the wildcard below the closest encloser of the name, if
+// there is one (RFC 4592, section 3.3.1). n is the closest node. It need not exist: nodes
+// are made before their data is published, and removed after it is deleted.
 func (db *DB) answerWildcard(s *Scratch, a *Answer, n *node, g general) (exists bool) {
-	if g.at == 0 {
-		return false // n is a name that does not exist, and the closest node
+	t := n.subtree.Load()
+	for g.at == 0 || !n.existsWith(t) { // the apex exists
+		g.at += 1 + int(g.qname[g.at])
+		n = n.parent
+		t = n.subtree.Load()
 	}
-	if t := n.subtree.Load(); t != nil {
-		for off := 1 + int(g.qname[0]); off < g.at; off += 1 + int(g.qname[off]) {
-			if _, enclosed := t.find(g.qname[off:g.at]); enclosed {
-				return false
-			}
+	for off := 1 + int(g.qname[0]); off < g.at; off += 1 + int(g.qname[off]) {
+		if _, enclosed := t.find(g.qname[off:g.at]); enclosed {
+			return false
 		}
 	}
 	base := n.name.WireLabels()

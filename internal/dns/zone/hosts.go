@@ -152,5 +152,6 @@ func (db *DB) publishHosts(n *node) {
 		db.recordChange(n.zone, changeKey{name: n.name}, before)
 	}
 	h.deltas, h.changed = nil, false
-	n.updateExists()
+	n.data = n.hasData()
+	db.updateExists(n)
 }

@@ -143,11 +143,11 @@ func countLabels(qname []byte) int {
 
 // answer fills a with the answer at n's name, if it exists.
 func (n *node) answer(a *Answer, qtype dnswire.Type) (exists bool) {
-	t, apex := n.subtree.Load(), n.zone.apex == n
-	if !apex && !t.hasData() && !n.hosts.Load().hasData() && !n.nonTerminal.Load() {
+	t := n.subtree.Load()
+	if !n.existsWith(t) {
 		return false
 	}
-	if apex && qtype == dnswire.TypeSOA && !t.pending() { // data that is not loaded has no SOA
+	if n.zone.apex == n && qtype == dnswire.TypeSOA && !t.pending() { // data that is not loaded has no SOA
 		a.Outcome = Authority
 		return true
 	}
@@ -156,6 +156,11 @@ func (n *node) answer(a *Answer, qtype dnswire.Type) (exists bool) {
 		a.deny(NoData, t.metadata.EDE)
 	}
 	return true
+}
+
+// existsWith reports whether n's name exists to readers; t is n's published subtree.
+func (n *node) existsWith(t *Subtree) bool {
+	return n.zone.apex == n || t.hasData() || n.hosts.Load().hasData() || n.nonTerminal.Load()
 }
 
 // pending reports whether the data at t's base is not loaded yet.

@@ -21,6 +21,7 @@ type node struct {
 	nonTerminal atomic.Bool           // a node directly below it exists
 
 	// Used by the writer only.
+	data             bool // its own data makes it exist
 	exists           bool
 	changed          bool  // by the change in progress
 	pruned           bool  // removed from the table

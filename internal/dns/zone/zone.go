@@ -86,7 +86,7 @@ func NewWithGeneral(zones, general []dnswire.SOA) (*DB, error) {
 		z.apex, n.zone = n, z
 		z.reverse = canHoldReverse(soa.Zone)
 		z.general = slices.ContainsFunc(general, func(g dnswire.SOA) bool { return g.Zone == soa.Zone })
-		n.updateExists()
+		db.updateExists(n)
 		db.zones = append(db.zones, z)
 	}
 	return db, nil
@@ -211,31 +211,43 @@ func (db *DB) publish(n *node, t *Subtree) {
 	}
 	db.countStale(before, t)
 	n.zone.countNotCurrent(before, t)
+	n.data = t.hasData() || n.hosts.Load().hasData()
+	if !n.data { // see updateExists
+		db.updateExists(n)
+	}
 	n.subtree.Store(t)
-	n.updateExists()
 	db.generation.Add(1)
+	if n.data {
+		db.updateExists(n)
+	}
 }
 
 // hasData reports whether n's own data makes it exist.
 func (n *node) hasData() bool { return n.subtree.Load().hasData() || n.hosts.Load().hasData() }
 
-// updateExists updates the existence of n and of its ancestors.
-func (n *node) updateExists() {
-	for {
-		exists := n.zone.apex == n || n.existingChildren > 0 || n.hasData()
-		if exists == n.exists {
-			return
-		}
-		n.exists = exists
-		if n = n.parent; n == nil {
-			return
-		}
-		if exists {
-			n.existingChildren++
-		} else {
-			n.existingChildren--
-		}
-		n.nonTerminal.Store(n.existingChildren > 0)
+// updateExists updates the existence of n and of its ancestors. Readers go up from a
+// name to the first one that exists (see answerWildcard), so names come to exist from
+// the deepest up, after the data, and cease to exist from the highest down, before it:
+// a reader that starts in between finds the name, or nothing above it that only the
+// name makes exist.
+func (db *DB) updateExists(n *node) {
+	exists, parent := n.zone.apex == n || n.existingChildren > 0 || n.data, n.parent
+	if exists == n.exists {
+		return
+	}
+	n.exists = exists
+	switch {
+	case parent == nil:
+	case exists:
+		parent.existingChildren++
+		parent.nonTerminal.Store(true)
+		db.generation.Add(1)
+		db.updateExists(parent)
+	default:
+		parent.existingChildren--
+		db.updateExists(parent)
+		parent.nonTerminal.Store(parent.existingChildren > 0)
+		db.generation.Add(1)
 	}
 }
 

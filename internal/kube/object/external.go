@@ -136,6 +136,7 @@ type gatewaySpec struct {
 
 type gatewayStatus struct {
 	Addresses []struct {
+		Type  string `json:"type"`
 		Value string `json:"value"`
 	} `json:"addresses"`
 }
@@ -222,7 +223,12 @@ func Gateway(g *APIGateway) (*cluster.Frontend, field.ErrorList) {
 	}
 	addHosts(&f.External, annotatedHosts(g.Annotations)...)
 	for _, a := range g.Status.Known.Addresses {
-		addPlace(&f.External, a.Value, a.Value)
+		switch a.Type { // of others, only their implementation knows what the value means
+		case "", "IPAddress":
+			addPlace(&f.External, a.Value, "")
+		case "Hostname":
+			addPlace(&f.External, "", a.Value)
+		}
 	}
 	return f, errs
 }

@@ -101,7 +101,7 @@ func TestExplainCluster(t *testing.T) {
 		t.Errorf("check without Pods: %q, %q; want what can be found without them", stdout, stderr)
 	}
 
-	rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: []string{"list", "watch"}})
+	rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies", "ingresses"}, Verbs: []string{"list", "watch"}})
 	if err := a.Allow(t.Context(), user, rules...); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/kube/api"
 	"portolan.dev/portolan/internal/kube/manifest"
+	"portolan.dev/portolan/internal/kube/object"
 )
 
 // loadTimeout is the default of Config.Patience.
@@ -67,7 +68,7 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 	}
 	wanted, required := s.cfg.Needs(), s.cfg.Needs()
 	if s.cfg.Scope == Whole {
-		wanted, required = cluster.Kinds(), []cluster.Kind{cluster.KindService}
+		wanted, required = s.allKinds(), []cluster.Kind{cluster.KindService}
 	}
 	reader, err := s.newAPI()
 	if err != nil {
@@ -93,6 +94,18 @@ func (s *Source) Load(ctx context.Context) (Loaded, error) {
 		}
 	}
 	return l, nil
+}
+
+// allKinds returns all kinds, but those of custom resources only if answers depend on them:
+// the rights to read them are granted with the settings that need them.
+func (s *Source) allKinds() []cluster.Kind {
+	needs, all := s.cfg.Needs(), make([]cluster.Kind, 0, len(object.Kinds))
+	for _, k := range object.Kinds {
+		if !k.Custom || slices.Contains(needs, k.Model) {
+			all = append(all, k.Model)
+		}
+	}
+	return all
 }
 
 // loadNamespaces reads the refused kinds in the namespaces of Fallback, and returns those

@@ -130,7 +130,7 @@ func testWebhookPage(t *testing.T, w *webhooks) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1)
+	blocks := regexp.MustCompile("(?s)```yaml\n((?:apiVersion|spec):.*?)```").FindAllSubmatch(page, -1)
 	if len(blocks) != 2 {
 		t.Fatalf("%d blocks of YAML in webhook.md, want a Pod before and after", len(blocks))
 	}

@@ -257,12 +257,12 @@ const allocHistories = 20
 // family; and it takes the node port that an ExternalName Service was given, which it
 // does not reserve, for its own when the type changes, so that two may have it. Each
 // history has node ports of its own: on a busy machine the API server was seen to keep
-// one reserved after its Service was gone.
+// one reserved after its Service was gone. They are in the band from which it chooses none.
 func randomAllocations(seed uint64) (steps []allocStep) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(texts ...string) string { return texts[r.IntN(len(texts))] }
 	last := make(map[string]string)
-	ports := strings.NewReplacer("30080", strconv.Itoa(30100+int(seed)), "30001", strconv.Itoa(30200+int(seed)))
+	ports := strings.NewReplacer("30080", strconv.Itoa(30020+int(seed)), "30001", strconv.Itoa(30060+int(seed)))
 	for len(steps) < 20 {
 		name := pick("a", "b", "c")
 		kind := pick("", "", ", type: NodePort", ", type: LoadBalancer", ", type: LoadBalancer", ", type: ExternalName, externalName: example.com")

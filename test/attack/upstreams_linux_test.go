@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func badReplies() []func(query *dns.Msg) [][]byte {
 	}
 	return []func(*dns.Msg) [][]byte{
 		func(*dns.Msg) [][]byte { return nil },
-		func(query *dns.Msg) [][]byte { return slicesOf(good(query)[0], 50) },
+		func(query *dns.Msg) [][]byte { return slices.Repeat(good(query), 50) },
 		func(*dns.Msg) [][]byte { return [][]byte{random(1 + rand.IntN(1500))} },
 		func(*dns.Msg) [][]byte { return [][]byte{{}, {0}, random(11), random(65_000)} },
 		reply(func(m *dns.Msg) { m.Truncated = true }),
@@ -73,20 +74,13 @@ func badReplies() []func(query *dns.Msg) [][]byte {
 		reply(func(m *dns.Msg) { m.Rcode = rand.IntN(16) }),
 		reply(func(m *dns.Msg) { m.Answer = aliases(m.Question[0].Name, 40) }),
 		reply(func(m *dns.Msg) { m.Answer = append(aliases("x.bad.", 2), aliases(m.Question[0].Name, 1)...) }),
-		reply(func(m *dns.Msg) { m.Answer, m.Extra = nil, slicesOf[dns.RR](address(clusterName), 500) }),
+		reply(func(m *dns.Msg) { m.Answer, m.Extra = nil, slices.Repeat([]dns.RR{address(clusterName)}, 500) }),
 		changed(func(p []byte) []byte { return p[:len(p)-5] }),
 		changed(func(p []byte) []byte { return append(p, random(2000)...) }),
 		changed(func(p []byte) []byte { binary.BigEndian.PutUint16(p[6:], 65_535); return p }),
 		changed(func(p []byte) []byte { copy(p[12:], []byte{0xc0, 12}); return p }), // a name that points to itself
 		changed(func(p []byte) []byte { p[rand.IntN(len(p))] ^= byte(1 + rand.IntN(255)); return p }),
 	}
-}
-
-func slicesOf[T any](one T, n int) (all []T) {
-	for range n {
-		all = append(all, one)
-	}
-	return all
 }
 
 func random(n int) []byte {

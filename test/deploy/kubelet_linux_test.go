@@ -3,7 +3,6 @@ package deploy
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -157,15 +156,7 @@ func (k *kubelet) connect() (network *container.Network, stop func(), err error)
 		return nil, nil, err
 	}
 	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			client, err := api.Accept()
-			if err != nil {
-				return
-			}
-			go carry(client, k.control.Address())
-		}
-	})
+	running.Go(func() { k.control.Forward(api) })
 	return network, func() {
 		api.Close()
 		running.Wait()
@@ -181,21 +172,6 @@ func (k *kubelet) close() {
 			p.network.Close()
 		}
 	}
-}
-
-// carry connects a client with a server until one of them ends the connection.
-func carry(client net.Conn, address string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() {
-		_, _ = io.Copy(server, client) // either side may end it
-		server.Close()
-	}()
-	_, _ = io.Copy(client, server)
 }
 
 // start starts the container of a Pod.

@@ -3,7 +3,6 @@ package rolling
 import (
 	"context"
 	"flag"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -211,15 +210,7 @@ func kubeconfigForPods(t *testing.T, control *controlplane.ControlPlane) (file s
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go carry(conn, control.Address())
-		}
-	}()
+	go control.Forward(l)
 	config, err := clientcmd.LoadFromFile(control.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -232,21 +223,6 @@ func kubeconfigForPods(t *testing.T, control *controlplane.ControlPlane) (file s
 		t.Fatal(err)
 	}
 	return file
-}
-
-// carry connects a client with a server until one of them ends the connection.
-func carry(client net.Conn, address string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() {
-		_, _ = io.Copy(server, client) // either side may end it
-		server.Close()
-	}()
-	_, _ = io.Copy(client, server)
 }
 
 // shippedProbe is the readiness probe and the grace period of the manifests.

@@ -16,7 +16,7 @@ import (
 const maxAttempts = 8
 
 // resolve queries the upstreams for q, stores the reply in the cache and
-// returns the cache entry with its time.
+// returns the cache entry with its time; nil if ctx is done.
 func (f *Forwarder) resolve(ctx context.Context, q cache.Key) (*cache.Entry, time.Time) {
 	r := f.routeOf(q)
 	if r == nil {
@@ -33,7 +33,7 @@ func (f *Forwarder) resolve(ctx context.Context, q cache.Key) (*cache.Entry, tim
 	reply, from, err := f.query(ctx, r, q)
 	switch {
 	case ctx.Err() != nil: // nobody waits
-		return evictedByOthers, time.Now()
+		return nil, time.Time{}
 	case err != nil:
 		return f.fail(q, failureOf(r, err))
 	}

@@ -223,14 +223,13 @@ func (r *Request) Resolve(ctx context.Context) (e *cache.Entry, at time.Time) {
 	stale, late := f.staleAfter(route, q, now)
 	select {
 	case <-fl.done:
+		if fl.entry == nil {
+			return r.answerLost(stale), time.Now()
+		}
 		r.place.Leave()
 		return fl.entry, fl.at
 	case <-r.lost:
-		if stale != nil {
-			f.counts.staleHits.Add(1)
-			return stale, time.Now()
-		}
-		return evicted(r.reason), time.Now()
+		return r.answerLost(stale), time.Now()
 	case <-late:
 		f.counts.staleHits.Add(1)
 		f.keep(fl, r.place)
@@ -239,6 +238,16 @@ func (r *Request) Resolve(ctx context.Context) (e *cache.Entry, at time.Time) {
 		f.keep(fl, r.place)
 		return givenUp, now
 	}
+}
+
+// answerLost returns the answer to a request that lost its place: the stale answer, unless it is
+// nil.
+func (r *Request) answerLost(stale *cache.Entry) *cache.Entry {
+	if stale == nil {
+		return evicted(r.reason)
+	}
+	r.forwarder.counts.staleHits.Add(1)
+	return stale
 }
 
 // givenUp is the answer for a query whose context is done.
@@ -298,7 +307,7 @@ type flight struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	// Set before done is closed:
-	entry *cache.Entry
+	entry *cache.Entry // nil if all requests lost their places
 	at    time.Time
 	// Guarded by Forwarder.mu:
 	requests int             // that need it

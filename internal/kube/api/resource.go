@@ -200,7 +200,7 @@ func clearSlice(apiObject any) {
 }
 
 func trimSlice(s *cluster.EndpointSlice, cfg *Config) {
-	s.Namespace, s.ManagedBy, s.Cluster = interned(s.Namespace), "", interned(s.Cluster)
+	s.Namespace, s.ManagedBy, s.Cluster, s.Places = interned(s.Namespace), "", interned(s.Cluster), nil
 	internPorts(s.Ports)
 	for i := range s.Endpoints {
 		s.Endpoints[i].Terminating = false

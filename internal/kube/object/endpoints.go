@@ -43,9 +43,15 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 	}
 	slice.Endpoints = slices.Grow(slice.Endpoints, len(s.Endpoints))
 	for i := range s.Endpoints {
+		first := len(slice.Endpoints)
 		es, bad := sliceEndpoints(slice.Endpoints, s.AddressType, &s.Endpoints[i])
 		errs = append(errs, in(bad, "endpoints", i)...)
 		slice.Endpoints = es
+		for n := first; n < len(es); n++ {
+			p := place(&s.Endpoints[i])
+			p.Additional = n > first
+			slice.Places = append(slice.Places, p)
+		}
 	}
 	return slice, errs
 }
@@ -95,6 +101,23 @@ func sliceEndpoints(
 		all = append(all, endpoint)
 	}
 	return all, errs
+}
+
+// place returns where an endpoint is, and which clients it is for.
+func place(e *discoveryv1.Endpoint) (p cluster.Place) {
+	if e.NodeName != nil {
+		p.Node = *e.NodeName
+	}
+	if e.Hints == nil {
+		return p
+	}
+	for _, z := range e.Hints.ForZones {
+		p.HintZones = append(p.HintZones, z.Name)
+	}
+	for _, n := range e.Hints.ForNodes {
+		p.HintNodes = append(p.HintNodes, n.Name)
+	}
+	return p
 }
 
 func podName(ref *corev1.ObjectReference) string {

@@ -32,6 +32,7 @@ var Kinds = []Kind{
 	declare(cluster.KindIngress, networking, "ingresses", Ingress),
 	custom(declare(cluster.KindGateway, gateway, "gateways", Gateway)),
 	custom(declare(cluster.KindHTTPRoute, gateway, "httproutes", HTTPRoute)),
+	declare(cluster.KindServiceCIDR, networking, "servicecidrs", ServiceCIDR),
 }
 
 // The API groups that kinds are from.

@@ -11,8 +11,10 @@ package object
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -154,9 +156,37 @@ func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 		node.Ready = node.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	}
 	for _, a := range n.Status.Addresses {
-		if addr, bad := address(a.Address); len(bad) == 0 {
-			node.Addresses = append(node.Addresses, addr)
+		addr, bad := address(a.Address)
+		if len(bad) > 0 {
+			continue
+		}
+		node.Addresses = append(node.Addresses, addr)
+		if a.Type == corev1.NodeInternalIP {
+			node.InternalIPs = append(node.InternalIPs, addr)
 		}
 	}
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			node.PodCIDRs = append(node.PodCIDRs, p.Masked())
+		}
+	}
+	node.Leaving = n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == "ToBeDeletedByClusterAutoscaler" // k8s.io/autoscaler, utils/taints
+	})
 	return node, in(checkName(n.Name, validation.IsDNS1123Subdomain), "metadata", "name")
+}
+
+// ServiceCIDR converts a ServiceCIDR.
+func ServiceCIDR(c *networkingv1.ServiceCIDR) (*cluster.ServiceCIDR, field.ErrorList) {
+	errs := in(checkName(c.Name, validation.IsDNS1123Subdomain), "metadata", "name")
+	out := &cluster.ServiceCIDR{Name: c.Name}
+	for i, text := range c.Spec.CIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			errs = append(errs, in(nowhere(field.Invalid(nil, text, "must be a range such as 10.96.0.0/12")), "spec", "cidrs", i)...)
+			continue
+		}
+		out.CIDRs = append(out.CIDRs, p.Masked())
+	}
+	return out, errs
 }

@@ -90,6 +90,25 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 			*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		TopologyMode: topologyMode(s.Annotations),
 		Deleting:     s.DeletionTimestamp != nil,
+		SourceRanges: sourceRanges(s.Spec.LoadBalancerSourceRanges),
+	}
+	if !s.CreationTimestamp.IsZero() {
+		spec.Created = s.CreationTimestamp.Unix()
+	}
+	for _, text := range s.Spec.ExternalIPs {
+		if addr, bad := address(text); len(bad) == 0 {
+			spec.ExternalIPs = append(spec.ExternalIPs, addr)
+		}
+	}
+	for i := range s.Status.LoadBalancer.Ingress {
+		ingress := &s.Status.LoadBalancer.Ingress[i]
+		if addr, bad := address(ingress.IP); len(bad) == 0 {
+			proxy := ingress.IPMode != nil && *ingress.IPMode == corev1.LoadBalancerIPModeProxy
+			spec.Ingress = append(spec.Ingress, cluster.IngressIP{Addr: addr, Proxy: proxy})
+		}
+	}
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		spec.AffinitySeconds = affinitySeconds(s.Spec.SessionAffinityConfig)
 	}
 	for _, f := range s.Spec.IPFamilies {
 		spec.Families = append(spec.Families, cluster.AddressType(f))
@@ -101,6 +120,35 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 		spec.TrafficDistribution = *s.Spec.TrafficDistribution
 	}
 	return spec
+}
+
+// affinitySeconds returns the timeout, or the API server's default.
+func affinitySeconds(c *corev1.SessionAffinityConfig) int32 {
+	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+		return corev1.DefaultClientIPServiceAffinitySeconds
+	}
+	return *c.ClientIP.TimeoutSeconds
+}
+
+// sourceRanges parses loadBalancerSourceRanges, in which the API server allows blanks. A range
+// of all addresses of a family is no limit at all, as in kube-proxy. If no range is valid, no
+// client may connect: the result is empty, but not nil.
+func sourceRanges(texts []string) []netip.Prefix {
+	if len(texts) == 0 {
+		return nil
+	}
+	ranges := make([]netip.Prefix, 0, len(texts))
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		switch {
+		case err != nil:
+		case p.Bits() == 0:
+			return nil
+		default:
+			ranges = append(ranges, p.Masked())
+		}
+	}
+	return ranges
 }
 
 // topologyMode returns the annotation's value. The deprecated annotation takes

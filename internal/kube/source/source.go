@@ -48,6 +48,8 @@ const (
 	Slices
 	// Whole is all kinds with all fields of the model.
 	Whole
+	// Proxy is the part that service proxies need.
+	Proxy
 )
 
 // Config configures a Source.
@@ -199,7 +201,7 @@ func (s *Source) isLive() (live bool) {
 
 func (s *Source) newManifests() *manifest.Source {
 	cfg := manifest.Config{
-		Path: s.cfg.Settings.Manifests, Whole: s.cfg.Scope == Whole, Stdin: s.cfg.Stdin, Store: s.cfg.Store, Log: s.cfg.Log,
+		Path: s.cfg.Settings.Manifests, Whole: s.cfg.Scope == Whole || s.cfg.Scope == Proxy, Stdin: s.cfg.Stdin, Store: s.cfg.Store, Log: s.cfg.Log,
 	}
 	s.simulate(&cfg)
 	return manifest.New(cfg)
@@ -271,7 +273,7 @@ func (s *Source) kinds() []cluster.Kind {
 // detail returns how much of each object is kept.
 func (s *Source) detail() api.Detail {
 	switch {
-	case s.cfg.Scope == Whole:
+	case s.cfg.Scope == Whole, s.cfg.Scope == Proxy:
 		return api.All
 	case s.cfg.Scope == Slices:
 		return api.ForSlices

@@ -1,0 +1,32 @@
+package settings
+
+import "portolan.dev/portolan/internal/config/key"
+
+// Keys are the keys of the section proxy, in the order of the file.
+var Keys = key.Table{
+	{Path: "proxy",
+		Description: "The service proxy of a node, `portolan proxy`. See proxy.md."},
+	{Path: "proxy.nodeName", Restart: []key.Condition{key.Always},
+		Description: "The name of the Node (`--node-name`); when empty the environment variable `NODE_NAME`, " +
+			"or else the host name."},
+	{Path: "proxy.detectLocal",
+		Description: "How packets from Pods on the node are recognized. Connections from other sources to a cluster IP " +
+			"are masqueraded, so that replies return through the node."},
+	{Path: "proxy.detectLocal.mode", Values: []string{"", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
+		Restart: []key.Condition{key.Always},
+		Description: "As `detectLocalMode` of kube-proxy: by the Pods' ranges in `clusterCIDRs`, by the Node's `spec.podCIDRs`, " +
+			"or by the interface that packets arrive at. Empty is `ClusterCIDR`."},
+	{Path: "proxy.detectLocal.clusterCIDRs", Restart: []key.Condition{key.Always},
+		Description: "The Pods' ranges, one of each family (`--cluster-cidr`). Without one, nothing is masqueraded for its source."},
+	{Path: "proxy.detectLocal.interface", Restart: []key.Condition{key.Always},
+		Description: "The name of the bridge, or the prefix of the names of the Pods' interfaces."},
+	{Path: "proxy.masqueradeAll", Restart: []key.Condition{key.Always},
+		Description: "Masquerades all connections to cluster IPs."},
+	{Path: "proxy.masqueradeBit", Min: "0", Max: "31", Restart: []key.Condition{key.Always},
+		Description: "The bit of the packet mark of packets that are to be masqueraded."},
+	{Path: "proxy.nodePortAddresses", Restart: []key.Condition{key.Always},
+		Description: "The addresses of the node at which node ports are reached: `primary` for its InternalIPs, " +
+			"or ranges that local addresses are in."},
+	{Path: "proxy.table", Restart: []key.Condition{key.Always},
+		Description: "The name of the nftables tables."},
+}

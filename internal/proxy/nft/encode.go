@@ -35,6 +35,7 @@ func (f Family) length() int {
 type entry struct {
 	*frontend.Frontend
 	slots, local []netip.AddrPort
+	group        *group // nil without affinity
 }
 
 // newEntry places the endpoints of f, given the entry before; nil is none.
@@ -49,26 +50,26 @@ func newEntry(f *frontend.Frontend, before *entry) *entry {
 	return e
 }
 
-// appendTo appends the elements that the kernel needs for e.
+// appendTo appends the elements that the kernel needs for e alone.
 func (e *entry) appendTo(all []element) []element {
 	key := destination(e.Address)
+	if e.group != nil {
+		all = append(all, element{set: setAffinityGroups, key: key, data: number(e.group.id)})
+	}
 	for i, to := range e.slots {
-		all = append(all, element{set: setEndpoints, key: slotKey(key, i), data: target(to)})
+		all = append(all, e.slot(key, i, to))
 	}
 	for i, to := range e.local {
-		all = append(all, element{set: setEndpoints, key: slotKey(key, localSlot+i), data: target(to)})
+		all = append(all, e.slot(key, localSlot+i, to))
 	}
 	if e.Policy == frontend.ExternalLocal && len(e.slots) > 0 {
 		verdict := dropVerdict
 		if len(e.local) > 0 {
-			verdict = chainName(prefixLocal, sizeFor(len(e.local)))
+			verdict = e.chains().name(prefixLocal, sizeFor(len(e.local)))
 		}
 		all = append(all, element{set: setLocal, key: key, verdict: verdict})
 	}
-	for _, p := range e.Sources {
-		first, last := bounds(p)
-		all = append(all, element{set: setSourceRanges, key: key + padded(first), end: key + padded(last)})
-	}
+	all = append(all, e.sourceElements()...)
 	if e.Sources == nil {
 		return append(all, element{set: setServices, key: key, verdict: e.chain()})
 	}
@@ -77,6 +78,24 @@ func (e *entry) appendTo(all []element) []element {
 		element{set: setAdmitted, key: key, verdict: e.chain()},
 		element{set: setServices, key: key, verdict: chainLimited},
 	)
+}
+
+// sourceElements returns the elements for the sources that may connect. The kernel refuses
+// intervals that overlap.
+func (e *entry) sourceElements() (all []element) {
+	key := destination(e.Address)
+	for _, i := range joined(e.Sources) {
+		all = append(all, element{set: setSourceRanges, key: key + padded(i.first), end: key + padded(i.last)})
+	}
+	return all
+}
+
+// slot returns the element of a slot: the endpoint or, with affinity, its number.
+func (e *entry) slot(key string, i int, to netip.AddrPort) element {
+	if e.group != nil {
+		return element{set: setAffinityChoices, key: slotKey(key, i), data: number(e.group.numbers[to])}
+	}
+	return element{set: setEndpoints, key: slotKey(key, i), data: target(to)}
 }
 
 // chain returns the chain for the number of endpoints.
@@ -91,12 +110,30 @@ func (e *entry) chain() string {
 	n := sizeFor(len(e.slots))
 	switch e.Policy {
 	case frontend.External:
-		return chainName(prefixMasquerade, n)
+		return e.chains().name(prefixMasquerade, n)
 	case frontend.ExternalLocal:
-		return chainName(prefixExternalLocal, n)
+		return e.chains().name(prefixExternalLocal, n)
 	default:
-		return chainName(prefixEndpoints, n)
+		return e.chains().name(prefixEndpoints, n)
 	}
+}
+
+// chains returns which chains e uses.
+func (e *entry) chains() chains {
+	if e.group == nil {
+		return plainChains
+	}
+	return chains(e.Affinity.Timeout.Seconds())
+}
+
+// sizes returns the sizes of the chains that e uses.
+func (e *entry) sizes() (all []int) {
+	for _, list := range [][]netip.AddrPort{e.slots, e.local} {
+		if len(list) > 0 {
+			all = append(all, sizeFor(len(list)))
+		}
+	}
+	return all
 }
 
 // destination returns the key ip daddr . meta l4proto . th dport. Each part fills a multiple of
@@ -115,6 +152,9 @@ func slotKey(destination string, slot int) string {
 func target(to netip.AddrPort) string {
 	return string(append(binary.BigEndian.AppendUint16(to.Addr().AsSlice(), to.Port()), 0, 0))
 }
+
+// number returns a number as data or key.
+func number(n uint32) string { return string(binary.NativeEndian.AppendUint32(nil, n)) }
 
 func padded(a netip.Addr) string { return string(a.AsSlice()) }
 

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/google/nftables"
@@ -9,52 +8,6 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
-
-// The chains that are not made of a size.
-const (
-	chainServices = "services"
-	chainAgain    = "again"
-	chainLimited  = "limited"
-	chainRefuse   = "refuse"
-)
-
-// The chains for a number of endpoints are named after what they do and the number.
-const (
-	prefixEndpoints     = "endpoints-"      // plain DNAT
-	prefixMasquerade    = "masquerade-"     // the same, and masquerades
-	prefixExternalLocal = "external-local-" // externalTrafficPolicy Local
-	prefixLocal         = "local-"          // its endpoints on the node
-)
-
-// localSlot is the first slot of the endpoints on the node of a Frontend with policy
-// ExternalLocal; those of all endpoints begin at 0.
-const localSlot = 1 << 16
-
-// attempts is how often a chain looks for an endpoint: again where it met an empty slot, or an
-// element that was just replaced.
-const attempts = 3
-
-// setName names a set or map of a table.
-type setName string
-
-// The sets and maps.
-const (
-	setServices     setName = "services"      // destination : goto a chain
-	setAdmitted     setName = "admitted"      // destination : goto a chain, after the check of its source
-	setLocal        setName = "local"         // destination : goto local-N or drop, for clients outside
-	setEndpoints    setName = "endpoints"     // destination . slot : address . port
-	setSourceRanges setName = "source-ranges" // destination . source
-	setAddresses    setName = "addresses"     // of all destinations
-	setClusterIPs   setName = "cluster-ips"   // those of policy Plain
-	setServiceCIDRs setName = "service-cidrs"
-	setHairpin      setName = "hairpin" // endpoint . the same endpoint
-)
-
-// setNames are in the order in which they are created: verdict maps need their chains.
-var setNames = []setName{
-	setServices, setAdmitted, setLocal, setEndpoints, setSourceRanges,
-	setAddresses, setClusterIPs, setServiceCIDRs, setHairpin,
-}
 
 // newSet returns the declaration of a set.
 func (f Family) newSet(t *nftables.Table, name setName) *nftables.Set {
@@ -74,6 +27,18 @@ func (f Family) newSet(t *nftables.Table, name setName) *nftables.Set {
 		s.KeyType, s.Interval = nftables.MustConcatSetType(append(destination, addr)...), true
 	case setHairpin:
 		s.KeyType = nftables.MustConcatSetType(addr, addr)
+	case setAffinityGroups:
+		s.IsMap, s.DataType = true, nftables.TypeMark
+	case setAffinityChoices:
+		s.KeyType = nftables.MustConcatSetType(append(destination, nftables.TypeMark)...)
+		s.IsMap, s.DataType = true, nftables.TypeMark
+	case setAffinityEndpoints:
+		s.KeyType, s.Concatenation = nftables.TypeMark, false
+		s.IsMap, s.DataType = true, nftables.MustConcatSetType(addr, nftables.TypeInetService)
+	case setAffinity:
+		s.KeyType = nftables.MustConcatSetType(addr, nftables.TypeMark)
+		s.IsMap, s.DataType = true, nftables.TypeMark
+		s.Dynamic, s.HasTimeout, s.Size = true, true, maxClients
 	case setServiceCIDRs:
 		s.KeyType, s.Concatenation, s.Interval = addr, false, true
 	default:
@@ -96,18 +61,18 @@ type layout struct {
 	table  *nftables.Table
 }
 
-// chains returns the chains, targets before those that name them.
-func (l *layout) chains() []chain {
+// static returns the chains that are there from the start, targets before those that name them.
+func (l *layout) static() []chain {
 	all := []chain{{name: chainRefuse, rules: l.refuse()}}
 	for _, n := range sizes {
-		all = append(all, chain{name: chainName(prefixEndpoints, n), rules: l.pick(n, 0)})
-		all = append(all, chain{name: chainName(prefixLocal, n), rules: l.pick(n, localSlot)})
+		all = append(
+			all,
+			chain{name: plainChains.name(prefixEndpoints, n), rules: l.pick(n, 0)},
+			chain{name: plainChains.name(prefixLocal, n), rules: l.pick(n, localSlot)},
+		)
 	}
 	for _, n := range sizes {
-		all = append(all, chain{name: chainName(prefixMasquerade, n), rules: [][]expr.Any{
-			l.mark(), {goTo(chainName(prefixEndpoints, n))},
-		}})
-		all = append(all, chain{name: chainName(prefixExternalLocal, n), rules: l.externalLocal(n)})
+		all = append(all, l.masquerade(plainChains, n), l.externalLocal(plainChains, n))
 	}
 	return append(
 		all,
@@ -119,8 +84,6 @@ func (l *layout) chains() []chain {
 		chain{name: "postrouting", base: l.nat(nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource), rules: l.postrouting()},
 	)
 }
-
-func chainName(prefix string, size int) string { return fmt.Sprintf("%s%d", prefix, size) }
 
 func (l *layout) nat(hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
 	return &nftables.Chain{Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: priority}
@@ -160,34 +123,42 @@ func (l *layout) pick(n int, first uint32) (rules [][]expr.Any) {
 		return append(
 			l.destination(),
 			&expr.Numgen{Register: register(words + 2), Type: unix.NFT_NG_RANDOM, Modulus: uint32(below), Offset: first},
-			&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: string(setEndpoints)},
-			&expr.NAT{
-				Type: expr.NATTypeDestNAT, Family: l.nfproto(), RegAddrMin: 1, RegAddrMax: 1,
-				RegProtoMin: register(words), RegProtoMax: register(words), Specified: true,
-			},
+			find(setEndpoints),
+			l.dnat(),
 		)
 	}
-	for range attempts {
+	for range attempts(n) {
 		rules = append(rules, draw(n))
 	}
 	return append(rules, draw(filled(n)), []expr.Any{goTo(chainRefuse)})
 }
 
-// externalLocal returns the rules for externalTrafficPolicy Local with n endpoints in all.
+// externalLocal returns the rules for externalTrafficPolicy Local with n endpoints in all, in
+// the names of k.
 //
 //	ip saddr POD goto endpoints-N
 //	fib saddr type local goto masquerade-N
 //	ip daddr . meta l4proto . th dport vmap @local    # twice
 //	drop
-func (l *layout) externalLocal(n int) (rules [][]expr.Any) {
+func (l *layout) externalLocal(k chains, n int) chain {
+	var rules [][]expr.Any
 	for _, pods := range l.fromPods() {
-		rules = append(rules, append(pods, goTo(chainName(prefixEndpoints, n))))
+		rules = append(rules, append(pods, goTo(k.name(prefixEndpoints, n))))
 	}
-	return append(
+	rules = append(
 		rules,
-		fibIs(fibSaddr, expr.CmpOpEq, goTo(chainName(prefixMasquerade, n))),
+		fibIs(fibSaddr, expr.CmpOpEq, goTo(k.name(prefixMasquerade, n))),
 		l.dispatch(setLocal), l.dispatch(setLocal), []expr.Any{drop()},
 	)
+	return chain{name: k.name(prefixExternalLocal, n), rules: rules}
+}
+
+// masquerade returns the chain that marks packets for n endpoints.
+func (l *layout) masquerade(k chains, n int) chain {
+	return chain{
+		name:  k.name(prefixMasquerade, n),
+		rules: [][]expr.Any{l.mark(), {goTo(k.name(prefixEndpoints, n))}},
+	}
 }
 
 // limited returns the rules for destinations that only some sources may reach.
@@ -229,12 +200,14 @@ func (l *layout) refuse() [][]expr.Any {
 
 // postrouting returns the rules that masquerade.
 //
+//	ct status dnat meta priority set none
 //	meta mark and MARK == MARK meta mark set meta mark xor MARK masquerade fully-random
 //	ct status dnat ip saddr . ip daddr @hairpin masquerade fully-random
 func (l *layout) postrouting() [][]expr.Any {
 	mask, zero := native(l.Mark), native(0)
 	masquerade := &expr.Masq{FullyRandom: true}
 	return [][]expr.Any{
+		l.clearPriority(),
 		{
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
 			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: zero},
@@ -368,6 +341,20 @@ func fibIs(end fibEnd, op expr.CmpOp, then expr.Any) []expr.Any {
 
 // lookup looks for the registers from 1 on in a set.
 func lookup(in setName) expr.Any { return &expr.Lookup{SourceRegister: 1, SetName: string(in)} }
+
+// find loads what a map has for the registers from 1 on into them.
+func find(in setName) expr.Any {
+	return &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: string(in)}
+}
+
+// dnat changes the destination to the address and the port in the registers from 1 on.
+func (l *layout) dnat() expr.Any {
+	port := register(l.words())
+	return &expr.NAT{
+		Type: expr.NATTypeDestNAT, Family: l.nfproto(), RegAddrMin: 1, RegAddrMax: 1,
+		RegProtoMin: port, RegProtoMax: port, Specified: true,
+	}
+}
 
 func jump(to string) expr.Any { return &expr.Verdict{Kind: expr.VerdictJump, Chain: to} }
 func goTo(to string) expr.Any { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: to} }

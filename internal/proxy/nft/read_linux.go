@@ -19,12 +19,19 @@ type kernel struct {
 	elements map[setName]map[string]element
 	// slots are the targets in slots, by destination.
 	slots map[string]map[int]netip.AddrPort
+	// numbers are those of the targets in slots, by destination.
+	numbers map[string]map[netip.AddrPort]uint32
 }
 
-// entry returns the endpoints at an address by their slots.
-func (k *kernel) entry(at frontend.Address) *entry {
-	all := k.slots[destination(at)]
-	return &entry{slots: inOrder(all, 0), local: inOrder(all, localSlot)}
+// entry returns the endpoints at an address by their slots, and their numbers.
+func (k *kernel) entry(at frontend.Address) (*entry, recalled) {
+	key := destination(at)
+	all := k.slots[key]
+	had := recalled{numbers: k.numbers[key]}
+	if id := k.elements[setAffinityGroups][key].data; len(id) == 4 {
+		had.id = binary.NativeEndian.Uint32([]byte(id))
+	}
+	return &entry{slots: inOrder(all, 0), local: inOrder(all, localSlot)}, had
 }
 
 // inOrder lists the targets in the slots from first on.
@@ -43,7 +50,11 @@ var errInterrupted = errors.New("changed while it was read")
 
 // read reads the elements of a family.
 func (t *Table) read(l *layout) (kernel, error) {
-	k := kernel{elements: make(map[setName]map[string]element), slots: make(map[string]map[int]netip.AddrPort)}
+	k := kernel{
+		elements: make(map[setName]map[string]element),
+		slots:    make(map[string]map[int]netip.AddrPort),
+		numbers:  make(map[string]map[netip.AddrPort]uint32),
+	}
 	for _, name := range setNames {
 		all, err := t.elements(l.family, name)
 		if err != nil {
@@ -51,19 +62,34 @@ func (t *Table) read(l *layout) (kernel, error) {
 		}
 		k.elements[name] = all
 	}
-	size := l.family.length() + 8
 	for key, e := range k.elements[setEndpoints] {
-		to, ok := parseTarget(e.data)
-		if !ok || len(key) != size+4 {
-			continue // not ours: it is deleted
+		k.place(l.family, key, e.data)
+	}
+	for key, e := range k.elements[setAffinityChoices] {
+		if at, to := k.place(l.family, key, k.elements[setAffinityEndpoints][e.data].data); at != "" {
+			if k.numbers[at] == nil {
+				k.numbers[at] = make(map[netip.AddrPort]uint32)
+			}
+			k.numbers[at][to] = binary.NativeEndian.Uint32([]byte(e.data))
 		}
-		at, slot := key[:size], int(binary.NativeEndian.Uint32([]byte(key[size:])))
-		if k.slots[at] == nil {
-			k.slots[at] = make(map[int]netip.AddrPort)
-		}
-		k.slots[at][slot] = to
 	}
 	return k, nil
+}
+
+// place records the target in the slot with a key, and returns its destination. It ignores what
+// it does not understand, which is not in any slot then.
+func (k *kernel) place(f Family, key, data string) (at string, to netip.AddrPort) {
+	size := f.length() + 8 // see destination
+	to, ok := parseTarget(data)
+	if !ok || len(key) != size+4 {
+		return "", to
+	}
+	at = key[:size]
+	if k.slots[at] == nil {
+		k.slots[at] = make(map[int]netip.AddrPort)
+	}
+	k.slots[at][int(binary.NativeEndian.Uint32([]byte(key[size:])))] = to
+	return at, to
 }
 
 // parseTarget reads the data addr . port.

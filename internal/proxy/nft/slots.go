@@ -38,6 +38,15 @@ func filled(size int) int {
 	return 1
 }
 
+// attempts returns how often a chain of the given size draws from all of its slots: again
+// where it met an empty slot, or an element that was just replaced.
+func attempts(size int) int {
+	if size <= maxExact {
+		return 1
+	}
+	return 3
+}
+
 // place returns the slots for endpoints, which are sorted, given the ones before. Slots are
 // always the first ones; an endpoint changes its slot only if that would leave a gap.
 func place(before, endpoints []netip.AddrPort) (slots []netip.AddrPort) {

@@ -1,0 +1,174 @@
+package nft_test
+
+import (
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+func TestMain(m *testing.M) { os.Exit(m.Run()) }
+
+// tcp returns a frontend of TCP port 80.
+func tcp(at netip.Addr, policy frontend.Policy, endpoints ...netip.AddrPort) *frontend.Frontend {
+	return &frontend.Frontend{
+		Address: frontend.Address{Addr: at, Protocol: frontend.TCP, Port: 80}, Policy: policy, Endpoints: endpoints,
+	}
+}
+
+// TestPackets sends connections through one frontend of each kind, in each family.
+func TestPackets(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	w.serve()
+	state := new(frontend.State)
+	for _, f := range families {
+		all := endpoints(f, 3)
+		local := tcp(vip(f, 4), frontend.ExternalLocal, all...)
+		local.Local = all[:1]
+		noLocal := tcp(vip(f, 5), frontend.ExternalLocal, all...)
+		limited := tcp(vip(f, 6), frontend.External, all...)
+		limited.Sources = []netip.Prefix{netip.PrefixFrom(outClient[f], outClient[f].BitLen())}
+		dropped := tcp(vip(f, 7), frontend.Plain)
+		dropped.Empty = frontend.Drop
+		state.Frontends = append(
+			state.Frontends, tcp(vip(f, 1), frontend.Plain, all...), tcp(vip(f, 2), frontend.Plain),
+			tcp(vip(f, 3), frontend.External, all...), local, noLocal, limited, dropped,
+			tcp(vip(f, 8), frontend.Plain, podEndpoint(f)),
+		)
+		state.Hairpins = append(state.Hairpins, podEndpoint(f).Addr())
+	}
+	state.ServiceCIDRs = prefixes("10.96.0.0/24", "fd00:96::/112")
+	table := w.table(nil)
+	w.sync(table, state)
+
+	for name, f := range families {
+		inner, outer := inner[f], outClient[f]
+		for claim, c := range map[string]struct {
+			from   namespace
+			source netip.Addr
+			to     int // VIP
+			port   uint16
+			want   string // of the server, if it is only one
+			client netip.Addr
+			err    string
+		}{
+			"a Pod's source is kept":                            {from: w.pod, source: podClient[f], to: 1, client: podClient[f]},
+			"the node is masqueraded to a cluster IP":           {to: 1, client: inner},
+			"outside is masqueraded to a cluster IP":            {from: w.outside, source: outer, to: 1, client: inner},
+			"no endpoints: refused, for a Pod":                  {from: w.pod, source: podClient[f], to: 2, err: "refused"},
+			"no endpoints: refused, for the node":               {to: 2, err: "refused"},
+			"an undefined port is refused":                      {from: w.pod, source: podClient[f], to: 1, port: 81, err: "refused"},
+			"an unallocated address is dropped":                 {from: w.pod, source: podClient[f], to: 99, err: "timeout"},
+			"external: outside is masqueraded":                  {from: w.outside, source: outer, to: 3, client: inner},
+			"external: a Pod is masqueraded":                    {from: w.pod, source: podClient[f], to: 3, client: inner},
+			"local: outside keeps its source":                   {from: w.outside, source: outer, to: 4, want: endpoint(f, 1).String(), client: outer},
+			"local: a Pod keeps its source":                     {from: w.pod, source: podClient[f], to: 4, client: podClient[f]},
+			"local: the node is masqueraded":                    {to: 4, client: inner},
+			"local without local endpoints: outside is dropped": {from: w.outside, source: outer, to: 5, err: "timeout"},
+			"local without local endpoints: Pods reach others":  {from: w.pod, source: podClient[f], to: 5, client: podClient[f]},
+			"limited: an allowed source":                        {from: w.outside, source: outer, to: 6, client: inner},
+			"limited: another source is dropped":                {from: w.pod, source: podClient[f], to: 6, err: "timeout"},
+			"internal Local without endpoints is dropped":       {from: w.pod, source: podClient[f], to: 7, err: "timeout"},
+			"an endpoint reaches itself":                        {from: w.servers, source: podEndpoint(f).Addr(), to: 8, client: inner},
+		} {
+			port := c.port
+			if port == 0 {
+				port = 80
+			}
+			got := w.dial(c.from, c.source, netip.AddrPortFrom(vip(f, c.to), port))
+			switch {
+			case got.err != c.err:
+				t.Errorf("%s, %s: %s, want %q", name, claim, got, c.err)
+			case c.err != "":
+			case c.want != "" && got.server.String() != c.want:
+				t.Errorf("%s, %s: %s, want server %s", name, claim, got, c.want)
+			case got.client.Addr() != c.client:
+				t.Errorf("%s, %s: %s, want client %s", name, claim, got, c.client)
+			}
+		}
+	}
+	if n := w.sync(table, state); n != 0 {
+		t.Errorf("Sync of the same state changed %d elements", n)
+	}
+	w.list() // the oldest nft that is supported can list it
+}
+
+// podEndpoint is an endpoint that is a client as well.
+func podEndpoint(f int) netip.AddrPort { return endpoint(f, 3) }
+
+// TestAffinity checks that a client stays at its endpoint while that is there, over restarts
+// and other frontends of the Service, and chooses again when it has gone.
+func TestAffinity(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	w.serve()
+	for name, f := range families {
+		state := new(frontend.State)
+		affinity := &frontend.Affinity{Group: "shop/web:http/tcp", Timeout: 3 * time.Hour}
+		for i := 1; i <= 2; i++ {
+			front := tcp(vip(f, i), frontend.External, endpoints(f, 3)...)
+			front.Affinity = affinity
+			state.Frontends = append(state.Frontends, front)
+		}
+		table := w.table(nil)
+		w.sync(table, state)
+		dial := func(i int) netip.AddrPort {
+			t.Helper()
+			a := w.dial(w.outside, outClient[f], netip.AddrPortFrom(vip(f, i), 80))
+			if a.err != "" {
+				t.Fatalf("%s: %s", name, a)
+			}
+			return a.server
+		}
+		first := dial(1)
+		for range 10 {
+			if got := dial(1); got != first {
+				t.Fatalf("%s: %s, then %s", name, first, got)
+			}
+			if got := dial(2); got != first {
+				t.Fatalf("%s: %s at one address, %s at another", name, first, got)
+			}
+		}
+		table.Close()
+		table = w.table(nil)
+		if n := w.sync(table, state); n != 0 {
+			t.Errorf("%s: a restart changed %d elements", name, n)
+		}
+		if got := dial(1); got != first {
+			t.Errorf("%s: %s, after a restart %s", name, first, got)
+		}
+		without := slices.DeleteFunc(endpoints(f, 3), func(e netip.AddrPort) bool { return e == first })
+		var less []*frontend.Frontend
+		for _, front := range state.Frontends {
+			changed := *front
+			changed.Endpoints = without
+			less = append(less, &changed)
+		}
+		must(t, apply(table, &frontend.Changes{Put: less}))
+		second := dial(1)
+		if second == first {
+			t.Fatalf("%s: still at %s, which has gone", name, first)
+		}
+		must(t, apply(table, &frontend.Changes{Put: state.Frontends}))
+		for range 10 {
+			if got := dial(2); got != second {
+				t.Fatalf("%s: %s, after an endpoint came back %s", name, second, got)
+			}
+		}
+	}
+}
+
+func apply(table interface {
+	Apply(*frontend.Changes) (int, error)
+}, c *frontend.Changes) error {
+	_, err := table.Apply(c)
+	return err
+}

@@ -45,6 +45,18 @@ func (b *batch) edit(f Family, op operation, elements []element) {
 	}
 }
 
+// addTable adds the creation of a table with flags, or the change of its flags.
+func (b *batch) addTable(f Family, flags uint32) {
+	data := appendString([]byte{f.nfproto(), unix.NFNETLINK_V0, 0, 0}, unix.NFTA_TABLE_NAME, b.name)
+	data = appendAttribute(data, unix.NFTA_TABLE_FLAGS, string(binary.BigEndian.AppendUint32(nil, flags)))
+	b.messages = append(b.messages, netlink.Message{
+		Header: netlink.Header{
+			Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE, Flags: netlink.Request | netlink.Create,
+		},
+		Data: data,
+	})
+}
+
 // message returns the message that adds or deletes elements of one set.
 func (b *batch) message(f Family, op operation, elements []element) netlink.Message {
 	buf := append(make([]byte, 0, 64+len(elements)*104), f.nfproto(), unix.NFNETLINK_V0, 0, 0)

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -48,11 +49,13 @@ func (t *Table) inspect(l *layout) (condition, map[string]struct{}, error) {
 	if err := t.limit(); err != nil {
 		return absent, nil, err
 	}
-	switch _, err := t.conn.ListTableOfFamily(l.table.Name, l.table.Family); {
+	switch table, err := t.conn.ListTableOfFamily(l.table.Name, l.table.Family); {
 	case errors.Is(err, unix.ENOENT):
 		return absent, nil, nil
 	case err != nil:
 		return absent, nil, errnoOf(err)
+	case t.plain != (bigEndian(table.Flags)&flagPersist == 0):
+		return outdated, nil, nil
 	}
 	all, err := t.conn.ListChainsOfTableFamily(l.table.Family)
 	if err != nil {
@@ -84,16 +87,56 @@ func (l *layout) names() (all []string) {
 	return all
 }
 
+// Flags of tables, NFT_TABLE_F_OWNER and NFT_TABLE_F_PERSIST of linux/netfilter/nf_tables.h.
+// Only the socket that owns a table can change it; others, such as "nft flush ruleset", leave
+// it alone. If it persists it stays when the socket is closed, and another can own it then.
+const (
+	flagOwner   = 1 << 1
+	flagPersist = 1 << 2
+)
+
+// own creates the table if there is none, owned by the socket, or takes over one whose owner
+// has ended. On a kernel without such tables (before Linux 6.9) it is a plain one.
+func (t *Table) own(l *layout) error {
+	for !t.plain {
+		b := batch{name: l.table.Name}
+		b.addTable(l.family, flagOwner|flagPersist)
+		switch err := b.commit(t.socket); {
+		case errors.Is(err, unix.EPERM) && t.readable(l):
+			return ErrOwned
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+			t.plain = true
+		default:
+			return err
+		}
+	}
+	t.conn.AddTable(l.table)
+	return t.flush()
+}
+
+// bigEndian returns a number of the kernel that the library read in the order of the machine.
+func bigEndian(n uint32) uint32 {
+	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, n))
+}
+
+// readable reports whether the process may use nftables at all.
+func (t *Table) readable(l *layout) bool {
+	_, err := t.conn.ListTableOfFamily(l.table.Name, l.table.Family)
+	return err == nil
+}
+
 // create creates the table without elements, in the place of one that is there.
 func (t *Table) create(l *layout) error {
 	marker, err := l.marker()
 	if err != nil {
 		return err
 	}
-	// Deleting a table that does not exist fails.
-	t.conn.AddTable(l.table)
-	t.conn.DelTable(l.table)
-	t.conn.AddTable(l.table)
+	if err := t.remove(l); err != nil {
+		return err
+	}
+	if err := t.own(l); err != nil {
+		return err
+	}
 	sets := make([]*nftables.Set, 0, len(setNames)+1)
 	for _, name := range append(slices.Clone(setNames), setAffinity) {
 		set := l.family.newSet(l.table, name)
@@ -163,9 +206,18 @@ func (t *Table) ensure(f *family, entries ...*entry) error {
 
 // remove deletes the table of a family, if there is one.
 func (t *Table) remove(l *layout) error {
-	t.conn.AddTable(l.table)
+	if err := t.limit(); err != nil {
+		return err
+	}
 	t.conn.DelTable(l.table)
-	return t.flush()
+	err := t.flush()
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case errors.Is(err, unix.EPERM) && t.readable(l):
+		return ErrOwned
+	}
+	return err
 }
 
 // flush sends what was added to the connection as one transaction.

@@ -1,13 +1,16 @@
 package nft_test
 
 import (
+	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
 
 	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/nft"
 )
 
 func TestMain(m *testing.M) { os.Exit(m.Run()) }
@@ -163,6 +166,7 @@ func TestAffinity(t *testing.T) {
 				t.Fatalf("%s: %s, after an endpoint came back %s", name, second, got)
 			}
 		}
+		table.Close()
 	}
 }
 
@@ -171,4 +175,29 @@ func apply(table interface {
 }, c *frontend.Changes) error {
 	_, err := table.Apply(c)
 	return err
+}
+
+// TestOwned checks that others cannot change the tables of a process that runs, and that the
+// next process takes over those of one that ended.
+func TestOwned(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	state := &frontend.State{Frontends: []*frontend.Frontend{tcp(vip(0, 1), frontend.Plain, endpoints(0, 3)...)}}
+	first, second := w.table(nil), w.table(nil)
+	w.sync(first, state)
+	if out, err := exec.Command("nft", "flush", "ruleset").CombinedOutput(); err != nil {
+		t.Fatalf("nft flush ruleset: %v\n%s", err, out)
+	}
+	if n := w.sync(first, state); n != 0 {
+		t.Errorf("after nft flush ruleset %d elements were missing", n)
+	}
+	if _, err := second.Sync(state); !errors.Is(err, nft.ErrOwned) {
+		t.Errorf("a second process: %v, want ErrOwned", err)
+	}
+	first.Close()
+	if n := w.sync(second, state); n != 0 {
+		t.Errorf("taking over changed %d elements", n)
+	}
 }

@@ -31,6 +31,7 @@ type Table struct {
 	conn     *nftables.Conn // nil when closed
 	socket   *netlink.Conn  // that of conn
 	families []*family
+	plain    bool // the kernel has no tables that are owned and persist
 }
 
 // family is a family's table.
@@ -118,10 +119,11 @@ func (t *Table) sync(f *family, s *frontend.State) (changed int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	bridge := t
 	if is == outdated {
 		cfg := t.cfg
 		cfg.Name, cfg.Families = cfg.Name+bridgeSuffix, []Family{f.Family}
-		bridge := New(cfg)
+		bridge = New(cfg)
 		defer bridge.Close()
 		if _, err := bridge.Sync(s); err != nil {
 			return 0, err
@@ -129,6 +131,9 @@ func (t *Table) sync(f *family, s *frontend.State) (changed int, err error) {
 	}
 	before := kernel{}
 	if is == current {
+		if err := t.own(&f.layout); err != nil {
+			return 0, err
+		}
 		before, err = t.read(&f.layout)
 	} else {
 		err = t.create(&f.layout)
@@ -142,12 +147,10 @@ func (t *Table) sync(f *family, s *frontend.State) (changed int, err error) {
 	if changed, err = filler.fill(s); err != nil {
 		return changed, err
 	}
-	bridge := f.layout
-	bridge.table = &nftables.Table{Name: t.cfg.Name + bridgeSuffix, Family: f.table.Family}
-	if is == outdated {
-		err = t.remove(&bridge)
-	}
-	return changed, err
+	// The bridge, or what a process left that was killed while it had one.
+	next := f.layout
+	next.table = &nftables.Table{Name: t.cfg.Name + bridgeSuffix, Family: f.table.Family}
+	return changed, bridge.remove(&next)
 }
 
 // identity identifies an element in a family.

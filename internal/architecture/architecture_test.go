@@ -52,6 +52,7 @@ var arrows = []arrow{
 	{"cli", "dns/dnswire", "prints records and responses"},
 	{"cli", "dns/dnsserver", "agents share ports"},
 	{"cli", "dns/kubezone", "prints the version of the schema"},
+	{"cli", "dns/localzone", "prints why local zones are not loaded"},
 	{"cli", "dns/respond", "asks without a socket"},
 	{"cli", "dns/zone", "prints records"},
 	{"cli", "migrate/corefile", "serves and prints other servers' settings"},

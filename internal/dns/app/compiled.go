@@ -203,7 +203,10 @@ func (c *compiledZones) ready() (missing, remarks []string) {
 	for _, k := range *unloaded {
 		missing = append(missing, fmt.Sprintf("%ss are not loaded%s", k, because(c.dns.cfg.Problem(k))))
 	}
-	return missing, c.dns.current.Load().local.Problems()
+	for _, p := range c.dns.ZoneProblems() {
+		remarks = append(remarks, p.Error())
+	}
+	return missing, remarks
 }
 
 // because returns ": " and the problem, or "" if problem is nil.

@@ -156,16 +156,35 @@ var unread = zone.EDE{
 	Code: dnswire.EDENotReady, Text: "the zone's file could not be read; the server's log says why", Pending: true,
 }
 
-// Problems returns why zones are not loaded, or not as their files are now.
-func (z *Zones) Problems() (all []string) {
+// ZoneError is why a zone is not as its file is now.
+type ZoneError struct {
+	Zone   dnsname.Name
+	Loaded bool  // the zone is as it was before its file changed
+	Err    error // names the file and, if its text is wrong, the line
+}
+
+// Error returns the zone and the reason.
+func (e *ZoneError) Error() string {
+	if e.Loaded {
+		return fmt.Sprintf("zone %s is as it was before its file changed: %s", e.Zone, e.Err)
+	}
+	return fmt.Sprintf("zone %s is not loaded: %s", e.Zone, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *ZoneError) Unwrap() error { return e.Err }
+
+// Problems returns why zones are not loaded, or not as their files are now. A nil Zones
+// has none.
+func (z *Zones) Problems() (all []*ZoneError) {
+	if z == nil {
+		return nil
+	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, l := range z.zones {
-		switch {
-		case l.err != nil && l.now == nil:
-			all = append(all, fmt.Sprintf("zone %s is not loaded: %s", l.Apex, l.err))
-		case l.err != nil:
-			all = append(all, fmt.Sprintf("zone %s is as it was before its file changed: %s", l.Apex, l.err))
+		if l.err != nil {
+			all = append(all, &ZoneError{l.Apex, l.now != nil, l.err})
 		}
 	}
 	return all
@@ -179,7 +198,7 @@ const pollInterval = time.Second
 func (z *Zones) Run(ctx context.Context, log *slog.Logger, db *zone.DB, changed func()) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	logged := z.report(log, "")
+	logged := z.report(log, fmt.Sprint([]*ZoneError(nil)))
 	for {
 		select {
 		case <-ctx.Done():
@@ -201,7 +220,7 @@ func (z *Zones) Run(ctx context.Context, log *slog.Logger, db *zone.DB, changed 
 // them.
 func (z *Zones) report(log *slog.Logger, logged string) (now string) {
 	problems := z.Problems()
-	if now = strings.Join(problems, "\n"); now != logged {
+	if now = fmt.Sprint(problems); now != logged {
 		for _, p := range problems {
 			log.Error("cannot use a zone's file", "err", p)
 		}

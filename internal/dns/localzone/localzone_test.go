@@ -2,6 +2,7 @@ package localzone_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -150,7 +151,7 @@ func TestReload(t *testing.T) {
 			synctest.Wait()
 			w.want("one.corp.example", step.one, step.serial)
 			w.want("two.corp.example", step.two, step.serial)
-			problems := strings.Join(w.zones.Problems(), "\n")
+			problems := strings.Trim(fmt.Sprint(w.zones.Problems()), "[]")
 			if changes != step.changes || !strings.Contains(problems, step.problem) || (step.problem == "") != (problems == "") {
 				t.Errorf("after %q: %d changes, problems %q; want %d, %q", step.text, changes, problems, step.changes, step.problem)
 			}
@@ -227,7 +228,7 @@ func TestReconfigureWithoutFile(t *testing.T) {
 	if err != nil {
 		t.Fatalf("New with the file that was missing at the start: %v", err)
 	}
-	if problems := again.Problems(); len(problems) != 1 || !strings.Contains(problems[0], w.file) {
+	if problems := again.Problems(); len(problems) != 1 || !strings.Contains(problems[0].Error(), w.file) {
 		t.Errorf("Problems() = %q, want that of %s", problems, w.file)
 	}
 	cfg, apex := w.config(), dnsname.MustParse("lab.example")

@@ -97,6 +97,7 @@ var arrows = []arrow{
 	{"dns/settings", "config/key", "declares keys"},
 	{"dns/settings", "node/hostnet", "the addresses of the agent"},
 	{"dns", "support/deadline", "a file may block its reader"},
+	{"dns", "support/follow", "lists and zones are in files that others write"},
 	{"dns", "support/budget", "what clients make the server hold is accounted"},
 	{"dns/app", "cluster", "follows the model"},
 	{"dns/app", "config", "settings of its part"},

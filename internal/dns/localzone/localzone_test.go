@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,8 +94,13 @@ func (w *world) write(text string) {
 // open makes the zones, as at the start of a process.
 func (w *world) open() {
 	w.Helper()
+	w.openWith(w.config())
+}
+
+func (w *world) openWith(cfg localzone.Config) {
+	w.Helper()
 	var err error
-	if w.zones, err = localzone.New(w.config(), nil); err != nil {
+	if w.zones, err = localzone.New(cfg, nil); err != nil {
 		w.Fatal(err)
 	}
 	if w.db, err = zone.NewWithGeneral(nil, w.zones.SOAs()); err != nil {
@@ -147,7 +153,7 @@ func TestReload(t *testing.T) {
 			{strings.Replace(header, " 7 ", " 9 ", 1) + "one A 192.0.2.1\n", zone.Found, zone.NXDomain, 2026010100, 3, ""},
 		} {
 			w.write(step.text)
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(7 * time.Second) // the empty file seems cut off
 			synctest.Wait()
 			w.want("one.corp.example", step.one, step.serial)
 			w.want("two.corp.example", step.two, step.serial)
@@ -190,10 +196,84 @@ func TestStart(t *testing.T) {
 			_ = w.zones.Run(ctx, slog.New(slog.DiscardHandler), w.db, func() {})
 		}()
 		w.write(header + "one A 192.0.2.1\n")
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		w.want("one.corp.example", zone.Found, 7)
 		w.want("two.corp.example", zone.NXDomain, 7)
+		stop()
+		<-ended
+	})
+}
+
+// TestWrittenInPlace checks that a file that is cut off while it is overwritten is not
+// served, and that a shorter one is, after a while.
+func TestWrittenInPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		whole := header + "one A 192.0.2.1\ntwo A 192.0.2.2\n"
+		w.write(whole)
+		w.open()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = w.zones.Run(ctx, slog.New(slog.DiscardHandler), w.db, func() {})
+		}()
+		put := func(text string, wait time.Duration) {
+			t.Helper()
+			if err := os.WriteFile(w.file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(wait)
+			synctest.Wait()
+		}
+		for end := range len(whole) {
+			put(whole[:end], 300*time.Millisecond)
+			w.want("two.corp.example", zone.Found, 7)
+		}
+		put(whole+"three A 192.0.2.3", 3*time.Second) // without its newline
+		w.want("three.corp.example", zone.NXDomain, 7)
+		put(whole+"three A 192.0.2.3\n", 3*time.Second)
+		w.want("three.corp.example", zone.Found, 8)
+		put(header+"one A 192.0.2.1\n", 4*time.Second)
+		w.want("two.corp.example", zone.Found, 8)
+		time.Sleep(4 * time.Second)
+		w.want("two.corp.example", zone.NXDomain, 9)
+		stop()
+		<-ended
+	})
+}
+
+// TestHangingFile checks that a file whose reads hang does not delay another one.
+func TestHangingFile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		cfg, apex := w.config(), dnsname.MustParse("lab.example")
+		pipe := w.file + ".lab"
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Skip(err)
+		}
+		cfg.Sources = append(cfg.Sources, localzone.Source{Apex: apex, File: pipe, TTL: 300})
+		cfg.Inner = append(cfg.Inner, apex)
+		w.write(header)
+		w.openWith(cfg)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = w.zones.Run(ctx, slog.New(slog.DiscardHandler), w.db, func() {})
+		}()
+		for i := range 5 {
+			w.write(header + fmt.Sprintf("n%d A 192.0.2.1\n", i))
+			time.Sleep(1700 * time.Millisecond)
+			synctest.Wait()
+			w.want(fmt.Sprintf("n%d.corp.example", i), zone.Found, uint32(8+i))
+		}
+		if problems := fmt.Sprint(w.zones.Problems()); !strings.Contains(problems, "lab.example. is not loaded: read "+pipe+": no answer in time") {
+			t.Errorf("Problems() = %s, want that of %s", problems, pipe)
+		}
 		stop()
 		<-ended
 	})
@@ -254,12 +334,11 @@ func TestLargeRecords(t *testing.T) {
 	w.write(large)
 	w.open()
 	w.write(large + "two A 192.0.2.2\n")
-	again, err := localzone.New(w.config(), w.zones)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if problems := again.Problems(); len(problems) > 0 {
-		t.Errorf("New with 20 MB in place of 20 MB: problems %q", problems)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	_ = w.zones.Run(ctx, slog.New(slog.DiscardHandler), w.db, stop)
+	if w.want("two.corp.example", zone.Found, 8); len(w.zones.Problems()) > 0 {
+		t.Errorf("20 MB in place of 20 MB: problems %q", w.zones.Problems())
 	}
 	cfg, apex := w.config(), dnsname.MustParse("lab.example")
 	other := w.file + ".lab"

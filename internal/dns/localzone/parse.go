@@ -10,6 +10,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/follow"
 )
 
 // MaxRecords is the highest number of records in one zone. It fits the memory limit
@@ -22,7 +23,7 @@ const MaxOctets = 32 << 20
 
 // content is a zone as a source describes it. It is immutable.
 type content struct {
-	version  version
+	version  follow.Version
 	soa      dnswire.SOA
 	subtrees map[dnsname.Name]*zone.Subtree
 	records  int

@@ -57,6 +57,11 @@ func (a *answers) newDB(before *answers) (err error) {
 		for _, soa := range before.db.SOAs() {
 			published[soa.Zone] = soa.Serial
 		}
+		for _, p := range last.Problems() {
+			if !p.Loaded { // nobody has seen its serial
+				delete(published, p.Zone)
+			}
+		}
 	}
 	if a.local, err = localzone.New(cfg, last); err != nil {
 		return err

@@ -2,6 +2,7 @@ package localzone_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -174,12 +175,15 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// TestStart checks that a process starts without a file, and reads it when it appears.
+// TestStart checks that a process starts without a file, and reads it when it appears: the
+// serial is then the file's, although that of zones without a file is later.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.open()
+		cfg := w.config()
+		cfg.SOA.Serial = 1_790_000_000
+		w.openWith(cfg)
 		if a := w.lookup("one.corp.example", dnswire.TypeA); a.Outcome != zone.Unanswered {
 			t.Errorf("Lookup without a file = outcome %d, want %d", a.Outcome, zone.Unanswered)
 		}
@@ -200,6 +204,15 @@ func TestStart(t *testing.T) {
 		synctest.Wait()
 		w.want("one.corp.example", zone.Found, 7)
 		w.want("two.corp.example", zone.NXDomain, 7)
+		w.write(header + "two A 192.0.2.1\n")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		w.want("two.corp.example", zone.Found, 8)
+		for serial, want := range map[uint32]error{7: nil, 8: nil, 6: zone.ErrHistory, 1_790_000_000: zone.ErrHistory} {
+			if _, err := w.db.Since(dnsname.MustParse("corp.example"), serial); !errors.Is(err, want) {
+				t.Errorf("Since(%d): %v, want %v", serial, err, want)
+			}
+		}
 		stop()
 		<-ended
 	})

@@ -25,7 +25,19 @@ const header = "@ 600 IN SOA ns admin 7 3600 600 86400 120\n"
 func TestRefusedFiles(t *testing.T) {
 	t.Parallel()
 	for claim, tt := range map[string]struct{ text, want string }{
-		"an address":            {header + "www A 192.0.2.300\n", `:2: bad A A: "192.0.2.300"`},
+		"an address":            {header + "www A 192.0.2.300\n", `:2: A record: "192.0.2.300" is not an IPv4 address`},
+		"an IPv6 address":       {header + "www AAAA 192.0.2.1\n", `:2: AAAA record: "192.0.2.1" is not an IPv6 address`},
+		"a missing value":       {header + "www MX 10\n", `:2: bad MX Mx: the value is missing`},
+		"an unknown directive":  {header + "\n$FOO 3\n", `:3: unknown directive "$FOO"; write \$ if a name begins with it`},
+		"one like a record":     {header + "$FOO A 192.0.2.1\n", `:2: unknown directive "$FOO"; write \$ if a name begins with it`},
+		"an open quote":         {header + "www TXT \"open\nx A 192.0.2.1\n", `:2: a quoted string is open until the end of the file`},
+		"quotes that meet":      {header + "www TXT \"open\nx TXT \"text\"\ny A 192.0.2.1\n", `:2: a quoted string is open until the end of the file`},
+		"much text":             {header + "www TXT" + strings.Repeat(" "+strings.Repeat("x", 250), 300) + "\n", `:2: www.corp.example. TXT: more than 65,535 octets of data`},
+		"a long string":         {header + "www X25 " + strings.Repeat("1", 256) + "\n", `:2: www.corp.example. X25: a character-string of more than 255 octets`},
+		"a generated address":   {header + "\n$GENERATE 254-300 a$ A 192.0.2.$\nb A 192.0.2.1\n", `:3: A record: "192.0.2.256" is not an IPv4 address`},
+		"a generated alias":     {header + "\n$GENERATE 1-2 a CNAME b$\n", `:3: a.corp.example. CNAME: a second CNAME record`},
+		"after generated ones":  {header + "$GENERATE 1-2 a$ A 192.0.2.$\nb A 1\n", `:3: A record: "1" is not an IPv4 address`},
+		"a range":               {header + "$GENERATE 1-x a$ A 192.0.2.$\n", `:2: bad stop in $GENERATE range: "1-x"`},
 		"an unknown type":       {header + "\nwww FOO bar\n", `:3: neither a type nor a TTL: "FOO"`},
 		"a record elsewhere":    {header + "www.example.net. A 192.0.2.1\n", ":2: www.example.net. is not in the zone corp.example."},
 		"an alias beside":       {header + "www A 192.0.2.1\nwww CNAME ns\n", ":3: www.corp.example. CNAME: a CNAME record beside other records"},
@@ -148,7 +160,7 @@ func TestReload(t *testing.T) {
 			problem  string
 		}{
 			{header + "two A 192.0.2.2\n", zone.NXDomain, zone.Found, 8, 1, ""},
-			{header + "two A broken\n", zone.NXDomain, zone.Found, 8, 1, ":2: bad A A"},
+			{header + "two A broken\n", zone.NXDomain, zone.Found, 8, 1, ":2: A record"},
 			{"", zone.NXDomain, zone.Found, 8, 1, "no SOA record"},
 			{strings.Replace(header, " 7 ", " 2026010100 ", 1) + "one A 192.0.2.1\n", zone.Found, zone.NXDomain, 2026010100, 2, ""},
 			{strings.Replace(header, " 7 ", " 9 ", 1) + "one A 192.0.2.1\n", zone.Found, zone.NXDomain, 2026010100, 3, ""},

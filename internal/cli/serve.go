@@ -270,6 +270,9 @@ func checkServe(cmd *cobra.Command, c config.Config) error {
 	if err := l.source.CheckAccess(); err != nil {
 		return err
 	}
+	for _, w := range l.dns.ZoneWarnings() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: warning: %s\n", explain.Plain(w))
+	}
 	zones := l.dns.ZoneProblems()
 	for _, p := range zones {
 		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: %s\n", explain.Plain(p.Error()))

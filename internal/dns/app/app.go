@@ -172,6 +172,9 @@ func (d *DNS) DB() *zone.DB { return d.current.Load().db }
 // ZoneProblems returns why local zones are not as their files are.
 func (d *DNS) ZoneProblems() []*localzone.ZoneError { return d.current.Load().local.Problems() }
 
+// ZoneWarnings returns what local zones have that cannot be answered.
+func (d *DNS) ZoneWarnings() []string { return d.current.Load().local.Warnings() }
+
 // Responder returns the current responder.
 func (d *DNS) Responder() *respond.Responder { return d.current.Load().responder }
 

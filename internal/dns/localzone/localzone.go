@@ -220,12 +220,28 @@ func (z *Zones) Problems() (all []*ZoneError) {
 	return all
 }
 
+// Warnings returns what is loaded but cannot be answered, with its file and line.
+func (z *Zones) Warnings() (all []string) {
+	if z == nil {
+		return nil
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for _, l := range z.zones {
+		if l.now != nil {
+			all = append(all, l.now.warnings...)
+		}
+	}
+	return all
+}
+
 // Run reads files again when they change and publishes what they hold, until ctx is
 // done. It calls changed after each publication. It returns ctx's error.
 func (z *Zones) Run(ctx context.Context, log *slog.Logger, db *zone.DB, changed func()) error {
 	for _, p := range z.Problems() {
 		logProblem(log, p)
 	}
+	logWarnings(log, z.Warnings())
 	var followers sync.WaitGroup
 	for _, l := range z.zones {
 		if l.File != "" {
@@ -238,6 +254,12 @@ func (z *Zones) Run(ctx context.Context, log *slog.Logger, db *zone.DB, changed 
 }
 
 func logProblem(log *slog.Logger, p *ZoneError) { log.Error("cannot use a zone's file", "err", p) }
+
+func logWarnings(log *slog.Logger, warnings []string) {
+	for _, w := range warnings {
+		log.Warn("a zone has records that cannot be answered", "err", w)
+	}
+}
 
 // follower returns what follows a zone's file.
 func (z *Zones) follower(l *loading, log *slog.Logger, db *zone.DB, changed func()) *follow.Follower {
@@ -256,6 +278,7 @@ func (z *Zones) follower(l *loading, log *slog.Logger, db *zone.DB, changed func
 		l.now.change(&changes, before)
 		db.Apply(changes)
 		log.Info("zone loaded", "zone", l.Apex, "file", l.File, "records", l.now.records)
+		logWarnings(log, l.now.warnings)
 		changed()
 		return nil
 	}

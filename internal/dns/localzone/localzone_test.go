@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -302,6 +303,32 @@ func TestHangingFile(t *testing.T) {
 		stop()
 		<-ended
 	})
+}
+
+// TestUnanswerable checks that records that fit into no message are warned of when the zone
+// is loaded, and others are not.
+func TestUnanswerable(t *testing.T) {
+	t.Parallel()
+	text := " " + strings.Repeat("x", 250)
+	for claim, tt := range map[string]struct{ records, want string }{
+		"equal records": {strings.Repeat("www TXT"+text+"\n", 300), ""},
+		"one of many":   {"www TXT" + strings.Repeat(text, 260) + "\n", ""},
+		"two":           {"\nwww TXT" + strings.Repeat(text, 260) + "\nwww TXT" + strings.Repeat(text, 2) + "\n", ":3: www.corp.example. TXT: the response with these records has 65820 octets, and a message at most 65535: no client gets them"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.write(header + tt.records)
+			w.open()
+			want := []string(nil)
+			if tt.want != "" {
+				want = []string{w.file + tt.want}
+			}
+			if got := w.zones.Warnings(); !slices.Equal(got, want) {
+				t.Errorf("Warnings() = %q, want %q", got, want)
+			}
+		})
+	}
 }
 
 // TestReconfigure checks that a zone keeps its content if its file is broken when the

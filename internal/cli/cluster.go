@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -10,6 +12,7 @@ import (
 	dnsapp "portolan.dev/portolan/internal/dns/app"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
+	"portolan.dev/portolan/internal/pod/explain"
 )
 
 // onceCluster is a cluster that a command reads once, with its DNS and the inspector of
@@ -32,8 +35,18 @@ func openCluster(cmd *cobra.Command, r source.Config) (l *onceCluster, err error
 	if l.source, err = source.New(r); err != nil {
 		return nil, err
 	}
-	l.pods, err = podapp.New(r.Settings, l.store, l.dns.Responder())
-	return l, err
+	if l.pods, err = podapp.New(r.Settings, l.store, l.dns.Responder()); err != nil {
+		return nil, err
+	}
+	l.pods.Zones(l.dns.ZoneProblems())
+	return l, nil
+}
+
+// warnOfZones warns on stderr of local zones whose files cannot be used.
+func (l *onceCluster) warnOfZones(stderr io.Writer) {
+	for _, p := range l.dns.ZoneProblems() {
+		fmt.Fprintf(stderr, "portolan: warning: %s\n", explain.Plain(p.Error()))
+	}
 }
 
 // load reads the cluster and compiles its zones.

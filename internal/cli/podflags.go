@@ -100,7 +100,8 @@ func (f *podFlags) add(cmd *cobra.Command) {
 
 // chosen is a Pod with its cluster and its node.
 type chosen struct {
-	pods    *podapp.Inspector
+	cluster *onceCluster
+	pods    *podapp.Inspector // of the cluster
 	subject dnsconfig.Subject
 	node    podapp.NodeSettings
 }
@@ -121,7 +122,7 @@ func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen,
 	if err != nil {
 		return c, err
 	}
-	c.pods, c.subject = l.pods, subject
+	c.cluster, c.pods, c.subject = l, l.pods, subject
 	if err := c.byWebhook(&settings.Webhook, stderr); err != nil {
 		return c, err
 	}

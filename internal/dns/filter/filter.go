@@ -16,6 +16,7 @@ package filter
 import (
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
@@ -95,7 +96,8 @@ type Filter struct {
 	lines   *list            // parsed Config.Hosts.Lines
 	blocked [2]dnswire.RRset // the A and AAAA RRsets of blocked names with Zero
 	tables  atomic.Pointer[tables]
-	readers map[source]*reader
+
+	changing sync.Mutex // held while tables are replaced
 }
 
 // tables are the lookup tables built from the configuration and the files. They

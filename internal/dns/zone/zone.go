@@ -120,7 +120,8 @@ type Changes struct {
 	Subtrees []Change
 	Hosts    []Hosts
 	// SOAs replace those of their zones. The serial of a zone becomes the given
-	// one if that is later than the serial it would have otherwise.
+	// one if that is later than the serial it would have otherwise, or if the zone
+	// was not loaded, so that nobody has seen its serial.
 	SOAs []dnswire.SOA
 }
 
@@ -145,8 +146,13 @@ func (db *DB) Apply(changes Changes) {
 	defer db.mu.Unlock()
 	b := batch{db: db}
 	b.plan(changes)
+	first := db.beginZones(changes.SOAs)
 	b.publishAdditions()
 	b.publishRemovals()
+	for _, z := range first {
+		z.changed = false
+		db.forgetChanges(z)
+	}
 	for _, soa := range changes.SOAs {
 		db.replaceSOA(soa)
 	}
@@ -158,6 +164,20 @@ func (db *DB) Apply(changes Changes) {
 			z.soa.Store(&soa)
 		}
 	}
+}
+
+// beginZones replaces the SOAs of the zones that are not loaded, before their data is
+// published, and returns these zones.
+func (db *DB) beginZones(soas []dnswire.SOA) (first []*zoneState) {
+	for _, soa := range soas {
+		for _, z := range db.zones {
+			if z.apex.name == soa.Zone && z.apex.subtree.Load().pending() {
+				z.soa.Store(&soa)
+				first = append(first, z)
+			}
+		}
+	}
+	return first
 }
 
 // replaceSOA replaces the SOA of a zone.

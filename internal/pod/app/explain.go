@@ -43,7 +43,8 @@ func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explana
 		e = explain.Explain(explain.Request{
 			Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,
 			Linter: i.rules(v, q.Node), Query: ask, Model: model, ServerSearch: i.searched(), Unread: i.unread,
-			NoPodNames: i.settings.DNS.Pods == string(kubezone.PodsDisabled),
+			ZoneProblem: i.zoneProblem,
+			NoPodNames:  i.settings.DNS.Pods == string(kubezone.PodsDisabled),
 		})
 	})
 	return e

@@ -16,6 +16,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/resolvconf"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/lint"
@@ -42,6 +43,9 @@ type Request struct {
 	// Unread reports whether objects of a kind in a namespace are not in the model because
 	// the account may not list them; nil if there are none.
 	Unread func(k cluster.Kind, namespace string) bool
+	// ZoneProblem returns why the local zone that a name is in is not loaded from its file;
+	// nil if it is, or if the name is in none.
+	ZoneProblem func(name string) *localzone.ZoneError
 	// ServerSearch returns the names that the server tries instead of a name with a
 	// search domain of ClusterFirstWithAutopath, in order; nil for other names.
 	ServerSearch func(name string) []string

@@ -168,7 +168,7 @@ func (f *subjectFlags) find(
 	}
 	files := source.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}
 	loaded, err := l.load(cmd.Context())
-	if f.file != "" && errors.Is(err, source.ErrNoCluster) {
+	if f.file != "" && errors.Is(err, errNoCluster) {
 		alone = true
 		loaded, err = l.loadFiles(files)
 	}

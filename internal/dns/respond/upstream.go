@@ -48,6 +48,9 @@ type upstreamReply struct {
 	at    time.Time
 }
 
+// isRefused reports whether upstreams were not asked because too many queries were waiting.
+func (r upstreamReply) isRefused() bool { return forward.IsRefused(r.entry) }
+
 // isSame reports whether two upstream questions of one query are the same.
 func isSame(a, b cache.Key) bool {
 	return a.Type == b.Type && string(a.Name) == string(b.Name) && string(a.Search) == string(b.Search)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -49,9 +50,17 @@ func (l *onceCluster) warnOfZones(stderr io.Writer) {
 	}
 }
 
+// errNoCluster is the error of a command that reads a cluster as kubectl does, if there is
+// none.
+var errNoCluster = errors.New(
+	"no cluster to read: not running in a Pod; set KUBECONFIG, or give --kubeconfig FILE or --manifests DIR")
+
 // load reads the cluster and compiles its zones.
 func (l *onceCluster) load(ctx context.Context) (source.Loaded, error) {
 	loaded, err := l.source.Load(ctx)
+	if errors.Is(err, source.ErrNoCluster) {
+		return loaded, errNoCluster
+	}
 	if err == nil {
 		l.dns.Compile()
 		l.pods.Loaded(loaded)

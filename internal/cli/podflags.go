@@ -146,6 +146,7 @@ func (f *subjectFlags) find(
 	if f.file == "-" && settings.Manifests == "-" {
 		return nil, s, errors.New("--manifests - and --filename - exclude each other: there is one standard input")
 	}
+	routes := settings.DNS.Forward.Routes
 	settings.DNS.Forward.Routes = nil
 	alone := settings.Simulate.Enabled && settings.Manifests == "" && f.file != ""
 	if alone {
@@ -162,9 +163,13 @@ func (f *subjectFlags) find(
 	if l, err = openCluster(cmd, r); err != nil {
 		return nil, s, err
 	}
+	r.Settings.DNS.Forward.Routes = routes // to explain what the server does with names outside
+	if l.pods, err = podapp.New(r.Settings, l.store, l.dns.Responder()); err != nil {
+		return nil, s, err
+	}
 	files := source.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}
 	loaded, err := l.load(cmd.Context())
-	if f.file != "" && errors.Is(err, source.ErrNoCluster) {
+	if f.file != "" && errors.Is(err, errNoCluster) {
 		alone = true
 		loaded, err = l.loadFiles(files)
 	}

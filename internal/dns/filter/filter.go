@@ -149,6 +149,11 @@ func (r *Filter) Suppresses(client netip.Addr, name []byte, t dnswire.Type) bool
 	return false
 }
 
+// SuppressesType reports whether some names may have no records of type t for some clients.
+func (r *Filter) SuppressesType(t dnswire.Type) bool {
+	return slices.ContainsFunc(r.cfg.Suppress, func(s Suppression) bool { return slices.Contains(s.Types, t) })
+}
+
 // Rewrite returns the name whose records answer a query for name, and whether a
 // rule rewrote it. The new name is in room, which must have a capacity of
 // dnsname.MaxWire octets. The rule with the longest matching name applies. If

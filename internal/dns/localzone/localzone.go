@@ -6,8 +6,8 @@
 //	               records   RRsets,     (one subtree for each name
 //	                         by name      or delegated name)
 //
-// The zones are general ones (see zone.NewWithGeneral): they may have wildcards (RFC
-// 4592) and delegations.
+// The zones are made by zone.NewWithWildcards: they may have wildcards (RFC 4592) and
+// delegations.
 package localzone
 
 import (

@@ -117,7 +117,7 @@ func (w *world) openWith(cfg localzone.Config) {
 	if w.zones, err = localzone.New(cfg, nil); err != nil {
 		w.Fatal(err)
 	}
-	if w.db, err = zone.NewWithGeneral(nil, w.zones.SOAs()); err != nil {
+	if w.db, err = zone.NewWithWildcards(nil, w.zones.SOAs()); err != nil {
 		w.Fatal(err)
 	}
 	w.db.SetHistoryLimits(zone.HistoryLimits{Changes: 100, Octets: 1 << 20})
@@ -343,7 +343,7 @@ func TestReconfigure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.db, err = zone.NewWithGeneral(nil, again.SOAs()); err != nil {
+	if w.db, err = zone.NewWithWildcards(nil, again.SOAs()); err != nil {
 		t.Fatal(err)
 	}
 	again.Publish(w.db)

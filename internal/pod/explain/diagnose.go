@@ -82,6 +82,7 @@ func (d *diagnoser) diagnose() []Diagnosis {
 	switch {
 	case d.e.trace.Outcome == stubresolver.Found:
 		d.endpoints()
+		d.unqueried()
 		d.queries()
 	case d.malformed() || d.silent() || differs || d.failing() || d.zoneNotLoaded():
 	case d.notLoaded(cluster.KindNamespace, cluster.KindService):

@@ -92,7 +92,7 @@ type Explanation struct {
 
 // Found reports whether the name resolves.
 func (e *Explanation) Found() bool {
-	return e.trace.Outcome == stubresolver.Found && e.Outcome != blocked
+	return e.Outcome == stubresolver.Found.String()
 }
 
 // blocked is the outcome if no query of the Pod reaches a server.
@@ -135,7 +135,10 @@ type Exchange struct {
 	assumed bool   // no query was sent
 	// unfollowed: the answer is an alias whose target the server did not look up.
 	unfollowed bool
-	code       uint16 // of the last Extended DNS Error (RFC 8914), 0 if there is none
+	// assumedTarget is the alias's target outside the cluster that no server was queried
+	// for, and is assumed to exist; "" if there is none.
+	assumedTarget string
+	code          uint16 // of the last Extended DNS Error (RFC 8914), 0 if there is none
 }
 
 // resolverNames has the values of --libc.
@@ -345,8 +348,8 @@ func (a *querier) exchange(q stubresolver.Exchange, round int) Exchange {
 	default:
 		m := answer.Message
 		e.Result, e.Records = resultOf(m, q.Type), sorted(m.Answer)
-		e.unfollowed = unfollowed(m, q.Type) != ""
-		if externalTarget(answer, q.Type) != "" {
+		e.unfollowed = Unfollowed(m, q.Type) != ""
+		if e.assumedTarget = externalTarget(answer, q.Type); e.assumedTarget != "" {
 			e.Note = "the target is outside the cluster, no server was queried; use --live"
 		}
 		for _, extended := range m.Errors {

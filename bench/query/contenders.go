@@ -2,11 +2,13 @@ package query
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
@@ -16,6 +18,7 @@ import (
 // These are the contenders.
 const (
 	portolan      = rig.NamePortolan
+	agent         = "node" // Portolan's agent, a secondary of the contender portolan
 	base          = "base" // another version of Portolan
 	coreDNS       = rig.NameCoreDNS
 	coreDNSCached = "coredns-cache"
@@ -26,7 +29,7 @@ const (
 
 // contenderNames returns the names in the order of the tables.
 func contenderNames() []string {
-	return []string{portolan, base, coreDNS, coreDNSCached, knot, nsd, echo}
+	return []string{portolan, agent, base, coreDNS, coreDNSCached, knot, nsd, echo}
 }
 
 // entrant is a contender that can be started, with its version.
@@ -38,6 +41,7 @@ type entrant struct {
 func (b *bench) entrants() map[string]func(context.Context) (*entrant, error) {
 	return map[string]func(context.Context) (*entrant, error){
 		portolan: func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, portolan, b.tree) },
+		agent:    b.agent,
 		base:     func(ctx context.Context) (*entrant, error) { return b.portolan(ctx, base, b.base) },
 		coreDNS:  func(ctx context.Context) (*entrant, error) { return b.coreDNS(ctx, coreDNS, "") },
 		// With the cache time that installers write.
@@ -53,6 +57,7 @@ func (b *bench) entrants() map[string]func(context.Context) (*entrant, error) {
 const portolanConfig = `dns:
   podCIDRs: [10.0.0.0/8]
   udpSize: 4096
+  transfer: {allow: [{clients: [127.0.0.1/32]}]}
 `
 
 func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, error) {
@@ -72,6 +77,35 @@ func (b *bench) portolan(ctx context.Context, name, tree string) (*entrant, erro
 		return start(ports)
 	}
 	return &entrant{c, program.Version}, nil
+}
+
+// agentConfig is formatted with the address of the primary, one to listen on, and a certificate with its key.
+const agentConfig = `node: {mode: secondary, servers: [%[1]q], primaries: [%[1]q]}
+dns:
+  udpSize: 4096
+  tls: {listen: [%[2]q], certificate: %[3]q, key: %[4]q}
+`
+
+// agent returns the agent of a node.
+func (b *bench) agent(ctx context.Context) (*entrant, error) {
+	i := slices.IndexFunc(b.running, func(c *contestant) bool { return c.name == portolan })
+	if i < 0 {
+		return nil, errors.New("it is a secondary of the contender " + portolan)
+	}
+	primary := b.running[i].DNS
+	program, err := b.workshop.PortolanOf(ctx, b.tree, portolan)
+	if err != nil {
+		return nil, err
+	}
+	command := func(ports []netip.AddrPort) (*exec.Cmd, error) {
+		config := b.file("node.yaml")
+		text := fmt.Appendf(nil, agentConfig, primary, ports[4], b.certificate.File, b.certificate.Key)
+		c := program.Command("node", "--config", config, "--listen", ports[0].String(), "--admin", ports[1].String())
+		return c, os.WriteFile(config, text, 0o600)
+	}
+	return &entrant{
+		&rig.Contender{Name: "Portolan, agent", Ready: b.hasLast, Log: b.file("node.log"), Command: command}, program.Version,
+	}, nil
 }
 
 func (b *bench) coreDNS(ctx context.Context, name, plugins string) (*entrant, error) {

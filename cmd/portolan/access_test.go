@@ -58,6 +58,8 @@ func TestKubeconfigOfKubectl(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(home, ".kube", "config"), string(text))
+	empty := filepath.Join(home, "empty")
+	write(t, empty, "")
 	for claim, test := range map[string]struct {
 		env    []string
 		args   []string
@@ -70,7 +72,8 @@ func TestKubeconfigOfKubectl(t *testing.T) {
 		"KUBECONFIG before ~/.kube/config":     {[]string{"HOME=" + home, "KUBECONFIG=/nowhere/config"}, nil, 2, "/nowhere/config"},
 		"--kubeconfig before KUBECONFIG":       {[]string{"KUBECONFIG=/nowhere/config"}, []string{"--kubeconfig", file}, 0, ""},
 		"no such context":                      {[]string{"KUBECONFIG=" + file}, []string{"--context", "other"}, 2, `no context "other"; there are `},
-		"nothing":                              {nil, nil, 2, "no cluster to read"},
+		"no context at all":                    {nil, []string{"--kubeconfig", empty, "--context", "other"}, 2, `no context "other"; there are none`},
+		"nothing":                              {nil, nil, 2, "no cluster to read: not running in a Pod; set KUBECONFIG, or give"},
 		"a context of no kubeconfig":           {nil, []string{"--context", "prod"}, 2, `context "prod": there is no kubeconfig; give --kubeconfig FILE`},
 		"a context of no kubeconfig in a Pod":  {[]string{"KUBERNETES_SERVICE_HOST=192.0.2.1", "KUBERNETES_SERVICE_PORT=443"}, []string{"--context", "prod"}, 2, `context "prod": there is no kubeconfig`},
 		"a context beside manifests":           {[]string{"KUBECONFIG=" + file}, []string{"--context", "test", "--manifests", "x"}, 2, "--manifests and --context exclude each other"},

@@ -85,9 +85,9 @@ func effectOfZoneFile(t *testing.T) {
 	p := serve(t, "dns: {localZones: [{zone: corp.example, file: "+file+"}]}")
 	wantAnswer(t, p, "www.corp.example", "\t192.0.2.1\n")
 	put("www A 192.0.2.300\n")
-	p.waitLog(`cannot use a zone's file.*corp.zone:2: bad A A`)
+	p.waitLog(`cannot use a zone's file.*corp.zone:2: A record`)
 	wantAnswer(t, p, "www.corp.example", "\t192.0.2.1\n")
-	if _, body := p.admin("/readyz?verbose"); !strings.Contains(body, "corp.zone:2: bad A A") {
+	if _, body := p.admin("/readyz?verbose"); !strings.Contains(body, "corp.zone:2: A record") {
 		t.Errorf("/readyz?verbose = %q, want the error", body)
 	}
 	put("www A 192.0.2.2\n")

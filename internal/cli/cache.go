@@ -24,7 +24,7 @@ func newCache() *cobra.Command {
 commands talk to its admin address, which must be on loopback.`,
 		Example: `  portolan cache dump
   portolan cache flush example.com
-  kubectl exec -n kube-system deploy/portolan -- portolan cache flush example.com`,
+  kubectl exec -n kube-system deploy/portolan -- /portolan cache flush example.com`,
 	}
 	group(cmd)
 	cmd.AddCommand(newCacheDump(), newCacheFlush())

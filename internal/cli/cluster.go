@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -10,6 +13,7 @@ import (
 	dnsapp "portolan.dev/portolan/internal/dns/app"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
+	"portolan.dev/portolan/internal/pod/explain"
 )
 
 // onceCluster is a cluster that a command reads once, with its DNS and the inspector of
@@ -32,13 +36,31 @@ func openCluster(cmd *cobra.Command, r source.Config) (l *onceCluster, err error
 	if l.source, err = source.New(r); err != nil {
 		return nil, err
 	}
-	l.pods, err = podapp.New(r.Settings, l.store, l.dns.Responder())
-	return l, err
+	if l.pods, err = podapp.New(r.Settings, l.store, l.dns.Responder()); err != nil {
+		return nil, err
+	}
+	l.pods.Zones(l.dns.ZoneProblems())
+	return l, nil
 }
+
+// warnOfZones warns on stderr of local zones whose files cannot be used.
+func (l *onceCluster) warnOfZones(stderr io.Writer) {
+	for _, p := range l.dns.ZoneProblems() {
+		fmt.Fprintf(stderr, "portolan: warning: %s\n", explain.Plain(p.Error()))
+	}
+}
+
+// errNoCluster is the error of a command that reads a cluster as kubectl does, if there is
+// none.
+var errNoCluster = errors.New(
+	"no cluster to read: not running in a Pod; set KUBECONFIG, or give --kubeconfig FILE or --manifests DIR")
 
 // load reads the cluster and compiles its zones.
 func (l *onceCluster) load(ctx context.Context) (source.Loaded, error) {
 	loaded, err := l.source.Load(ctx)
+	if errors.Is(err, source.ErrNoCluster) {
+		return loaded, errNoCluster
+	}
 	if err == nil {
 		l.dns.Compile()
 		l.pods.Loaded(loaded)

@@ -111,6 +111,7 @@ func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explan
 	if err != nil {
 		return nil, err
 	}
+	c.cluster.warnOfZones(cmd.ErrOrStderr())
 	q.Subject, q.Node = c.subject, c.node
 	return c.pods.Explain(cmd.Context(), q), nil
 }

@@ -232,11 +232,11 @@ func (f *getFlags) run(cmd *cobra.Command, args []string) error {
 	case f.format == "name":
 		err = printNames(cmd.OutOrStdout(), chosen, choices)
 	case len(objects) == 0:
-		where := fmt.Sprintf(" in %s namespace", f.namespace)
-		if f.all {
-			where = ""
+		if f.all || slices.ContainsFunc(choices, func(c apiobject.Choice) bool { return !c.Kind.Namespaced() }) {
+			fmt.Fprintln(stderr, "No resources found") // these are kubectl's words
+		} else {
+			fmt.Fprintf(stderr, "No resources found in %s namespace.\n", f.namespace)
 		}
-		fmt.Fprintf(stderr, "No resources found%s.\n", where)
 	default:
 		err = f.printTables(cmd.OutOrStdout(), chosen, choices)
 	}

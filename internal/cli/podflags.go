@@ -100,7 +100,8 @@ func (f *podFlags) add(cmd *cobra.Command) {
 
 // chosen is a Pod with its cluster and its node.
 type chosen struct {
-	pods    *podapp.Inspector
+	cluster *onceCluster
+	pods    *podapp.Inspector // of the cluster
 	subject dnsconfig.Subject
 	node    podapp.NodeSettings
 }
@@ -121,7 +122,7 @@ func (f *podFlags) read(cmd *cobra.Command, ref *dnsconfig.Reference) (c chosen,
 	if err != nil {
 		return c, err
 	}
-	c.pods, c.subject = l.pods, subject
+	c.cluster, c.pods, c.subject = l, l.pods, subject
 	if err := c.byWebhook(&settings.Webhook, stderr); err != nil {
 		return c, err
 	}
@@ -145,6 +146,7 @@ func (f *subjectFlags) find(
 	if f.file == "-" && settings.Manifests == "-" {
 		return nil, s, errors.New("--manifests - and --filename - exclude each other: there is one standard input")
 	}
+	routes := settings.DNS.Forward.Routes
 	settings.DNS.Forward.Routes = nil
 	alone := settings.Simulate.Enabled && settings.Manifests == "" && f.file != ""
 	if alone {
@@ -161,9 +163,13 @@ func (f *subjectFlags) find(
 	if l, err = openCluster(cmd, r); err != nil {
 		return nil, s, err
 	}
+	r.Settings.DNS.Forward.Routes = routes // to explain what the server does with names outside
+	if l.pods, err = podapp.New(r.Settings, l.store, l.dns.Responder()); err != nil {
+		return nil, s, err
+	}
 	files := source.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}
 	loaded, err := l.load(cmd.Context())
-	if f.file != "" && errors.Is(err, source.ErrNoCluster) {
+	if f.file != "" && errors.Is(err, errNoCluster) {
 		alone = true
 		loaded, err = l.loadFiles(files)
 	}

@@ -42,6 +42,7 @@ any other type, by default A. The exit status is 1 if the answer is negative.`,
 			if err != nil {
 				return err
 			}
+			l.warnOfZones(cmd.ErrOrStderr())
 			client := respond.Client{Transport: respond.TCP}
 			wire, later := l.dns.Responder().NewWorker(0).Respond(packet, client, make([]byte, 0, dnswire.MaxMessage))
 			if later != nil {

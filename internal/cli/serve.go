@@ -15,6 +15,7 @@ import (
 	"portolan.dev/portolan/internal/daemon"
 	"portolan.dev/portolan/internal/kube/source"
 	"portolan.dev/portolan/internal/migrate/corefile"
+	"portolan.dev/portolan/internal/pod/explain"
 	"portolan.dev/portolan/internal/support/deadline"
 )
 
@@ -35,8 +36,9 @@ leaves the current configuration in force. With --corefile the file is a CoreDNS
 Corefile: directives without a counterpart are logged, and "portolan config
 from-corefile" lists them beforehand.
 
-With --check nothing is served: the configuration and the manifests are checked,
-each problem is printed on one line, and the exit status is 1 if there is any.`,
+With --check nothing is served: the configuration, the files of local zones and the
+manifests are checked, each problem is printed on one line, and the exit status is 1
+if there is any.`,
 		Example: `  portolan serve --manifests examples/shop --listen 127.0.0.1:1053
   dig @127.0.0.1 -p 1053 web.shop.svc.cluster.local
   portolan serve --kubeconfig ~/.kube/config --snapshot /var/lib/portolan/snapshot`,
@@ -268,6 +270,16 @@ func checkServe(cmd *cobra.Command, c config.Config) error {
 	if err := l.source.CheckAccess(); err != nil {
 		return err
 	}
+	for _, w := range l.dns.ZoneWarnings() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: warning: %s\n", explain.Plain(w))
+	}
+	zones := l.dns.ZoneProblems()
+	for _, p := range zones {
+		fmt.Fprintf(cmd.ErrOrStderr(), "portolan: %s\n", explain.Plain(p.Error()))
+	}
+	if c.Manifests == "" && len(zones) > 0 {
+		return errNegative
+	}
 	if c.Manifests == "" {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok: the configuration is valid; there are no manifests to check")
 		return err
@@ -277,7 +289,7 @@ func checkServe(cmd *cobra.Command, c config.Config) error {
 		return err
 	}
 	printLoaded(report, cmd.ErrOrStderr())
-	if len(report.Problems) > 0 {
+	if len(report.Problems)+len(zones) > 0 {
 		return errNegative
 	}
 	_, err = fmt.Fprintf(

@@ -9,6 +9,7 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/zone"
 )
 
@@ -34,10 +35,11 @@ zone NAME.`,
 			if err != nil {
 				return err
 			}
-			zones, err := zoneFiles(l.dns.DB(), args)
+			zones, err := l.zoneFiles(args)
 			if err != nil {
 				return err
 			}
+			l.warnOfZones(cmd.ErrOrStderr())
 			if format == "json" {
 				return printJSON(cmd.OutOrStdout(), slices.Concat(zones...))
 			}
@@ -49,13 +51,20 @@ zone NAME.`,
 	return cmd
 }
 
-// zoneFiles returns the records of each zone, or of the named one, SOA first.
-func zoneFiles(db *zone.DB, only []string) ([][]dnswire.Record, error) {
-	entries := db.Entries()
+// zoneFiles returns the records of each zone that is loaded, or of the named one, SOA
+// first.
+func (l *onceCluster) zoneFiles(only []string) ([][]dnswire.Record, error) {
+	entries, problems := l.dns.DB().Entries(), l.dns.ZoneProblems()
+	unloaded := func(name dnsname.Name) int {
+		return slices.IndexFunc(problems, func(p *localzone.ZoneError) bool { return p.Zone == name })
+	}
 	if len(only) > 0 {
 		name, err := dnsname.Parse(only[0])
 		if err != nil {
 			return nil, err
+		}
+		if i := unloaded(name); i >= 0 {
+			return nil, problems[i]
 		}
 		all := zoneNames(entries)
 		entries = slices.DeleteFunc(entries, func(e zone.Entry) bool { return e.Zone != name })
@@ -63,6 +72,7 @@ func zoneFiles(db *zone.DB, only []string) ([][]dnswire.Record, error) {
 			return nil, fmt.Errorf("no zone %q; there are %s", only[0], strings.Join(all, ", "))
 		}
 	}
+	entries = slices.DeleteFunc(entries, func(e zone.Entry) bool { return unloaded(e.Zone) >= 0 })
 	return zone.Records(entries)
 }
 

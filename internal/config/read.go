@@ -274,5 +274,8 @@ func lineOf(root *yaml.Node, bad *key.Error) int {
 	if at.Kind == yaml.SequenceNode && bad.Item >= 0 && bad.Item < len(at.Content) {
 		line = at.Content[bad.Item].Line
 	}
+	if bad.Line > 0 && at.Kind == yaml.ScalarNode && at.Style&yaml.LiteralStyle != 0 {
+		line = at.Line + bad.Line // the text begins below its |
+	}
 	return line
 }

@@ -21,20 +21,20 @@ type secondaries struct {
 func newSecondaries(tb testing.TB, primary *zone.DB) *secondaries {
 	tb.Helper()
 	c := &secondaries{primary: primary}
-	var soas, general []dnswire.SOA
+	var soas, wildcards []dnswire.SOA
 	for _, soa := range primary.SOAs() {
 		switch {
-		case primary.IsGeneral(soa.Zone):
-			general = append(general, soa)
+		case primary.AllowsWildcards(soa.Zone):
+			wildcards = append(wildcards, soa)
 		case soa.Zone != dnsname.ReverseIPv4 && soa.Zone != dnsname.ReverseIPv6: // reverse zones are not transferred
 			soas = append(soas, soa)
 		}
 	}
 	var err error
-	if c.db, err = zone.NewWithGeneral(soas, general); err != nil {
+	if c.db, err = zone.NewWithWildcards(soas, wildcards); err != nil {
 		tb.Fatal(err)
 	}
-	for _, soa := range slices.Concat(soas, general) {
+	for _, soa := range slices.Concat(soas, wildcards) {
 		z, err := c.db.Secondary(soa.Zone)
 		if err != nil {
 			tb.Fatal(err)

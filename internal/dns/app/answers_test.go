@@ -2,12 +2,15 @@ package app
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/dnsname"
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/support/testcert"
 )
@@ -52,6 +55,30 @@ func TestGather(t *testing.T) {
 			}
 			time.Sleep(soon) // until the goroutine has updated the store
 		})
+	}
+}
+
+// TestSerialAfterMissingFile checks that a local zone has its file's serial if the file
+// appears after the start and the configuration is loaded again.
+func TestSerialAfterMissingFile(t *testing.T) {
+	t.Parallel()
+	file, cfg := filepath.Join(t.TempDir(), "corp.zone"), config.Default()
+	cfg.DNS.LocalZones = []dnssettings.LocalZone{{Zone: "corp.example", File: file}}
+	d, err := New(Config{Settings: cfg, Store: cluster.NewStore(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("@ SOA ns admin 7 3600 600 86400 60\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.DNS.TTL++
+	if err := d.Reconfigure(cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, soa := range d.newest.db.SOAs() {
+		if soa.Zone == dnsname.MustParse("corp.example") && soa.Serial != 7 {
+			t.Errorf("serial of corp.example. = %d, want 7, which the file has", soa.Serial)
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dns/dnsserver"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/querylog"
 	"portolan.dev/portolan/internal/dns/respond"
 	dnssettings "portolan.dev/portolan/internal/dns/settings"
@@ -167,6 +168,12 @@ func (d *DNS) Serial() uint32 { return d.current.Load().serial() }
 
 // DB returns the zones.
 func (d *DNS) DB() *zone.DB { return d.current.Load().db }
+
+// ZoneProblems returns why local zones are not as their files are.
+func (d *DNS) ZoneProblems() []*localzone.ZoneError { return d.current.Load().local.Problems() }
+
+// ZoneWarnings returns what local zones have that cannot be answered.
+func (d *DNS) ZoneWarnings() []string { return d.current.Load().local.Warnings() }
 
 // Responder returns the current responder.
 func (d *DNS) Responder() *respond.Responder { return d.current.Load().responder }

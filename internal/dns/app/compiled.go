@@ -57,6 +57,11 @@ func (a *answers) newDB(before *answers) (err error) {
 		for _, soa := range before.db.SOAs() {
 			published[soa.Zone] = soa.Serial
 		}
+		for _, p := range last.Problems() {
+			if !p.Loaded { // nobody has seen its serial
+				delete(published, p.Zone)
+			}
+		}
 	}
 	if a.local, err = localzone.New(cfg, last); err != nil {
 		return err
@@ -203,7 +208,10 @@ func (c *compiledZones) ready() (missing, remarks []string) {
 	for _, k := range *unloaded {
 		missing = append(missing, fmt.Sprintf("%ss are not loaded%s", k, because(c.dns.cfg.Problem(k))))
 	}
-	return missing, c.dns.current.Load().local.Problems()
+	for _, p := range c.dns.ZoneProblems() {
+		remarks = append(remarks, p.Error())
+	}
+	return missing, remarks
 }
 
 // because returns ": " and the problem, or "" if problem is nil.

@@ -210,6 +210,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if f.forward != nil {
 		collectForward(ch, f.forward)
+		metrics.Counter(ch, refused, sums.refused)
 	}
 	if f.transfer != nil {
 		collectTransfer(ch, f.transfer)
@@ -230,7 +231,6 @@ func collectForward(ch chan<- prometheus.Metric, f *forward.Stats) {
 	metrics.Counter(ch, cacheMisses, f.Misses)
 	metrics.Counter(ch, prefetches, f.Prefetched)
 	metrics.Counter(ch, joined, f.Joined)
-	metrics.Counter(ch, refused, f.Waiting.Full+f.Waiting.SourceFull)
 	metrics.Gauge(ch, waiting, float64(f.Waiting.Used))
 	for _, u := range f.Upstreams {
 		metrics.Counter(ch, upQueries, u.Queries, u.Route, u.Upstream)
@@ -276,6 +276,7 @@ type sums struct {
 	requests   map[respond.Requests]uint64 // by labels; the key's Count is 0
 	dropped    map[string]uint64
 	ede        map[uint16]uint64
+	refused    uint64
 	reasons    map[string]uint64
 	searches   map[respond.Searches]uint64
 	histograms map[*prometheus.Desc]map[string]respond.Histogram
@@ -296,6 +297,7 @@ func sumUp(all []respond.Counts) *sums {
 		for proto, n := range c.Dropped {
 			s.dropped[proto] += n
 		}
+		s.refused += c.Refused
 		for reason, n := range c.Reasons {
 			s.reasons[reason] += n
 		}

@@ -105,8 +105,9 @@ func TestCoreDNSNames(t *testing.T) {
 				{Transport: "tcp", Buckets: map[float64]uint64{0.001: 1}, Count: 2, Sum: 0.25},
 			},
 			QuerySize: []respond.Histogram{{Transport: "udp", Buckets: map[float64]uint64{64: 7}, Count: 7, Sum: 350}},
+			Refused:   4,
 		}},
-		forward: &forward.Stats{Hits: 5, StaleHits: 1, Misses: 2, Prefetched: 3, Waiting: budget.Stats{Full: 3, SourceFull: 1}, Upstreams: []forward.UpstreamStats{
+		forward: &forward.Stats{Hits: 5, StaleHits: 1, Misses: 2, Prefetched: 3, Waiting: budget.Stats{Full: 9, SourceFull: 1}, Upstreams: []forward.UpstreamStats{
 			upstreamOf(".", "192.0.2.1:53", forward.UDP), upstreamOf("example.", "192.0.2.1:53", forward.UDP), upstreamOf(".", "192.0.2.1:853", forward.TLS),
 		}},
 		cache: &cache.Stats{Entries: 6},

@@ -129,6 +129,7 @@ func (c *coreCollector) collect(ch chan<- prometheus.Metric, f *figures, s *sums
 	}
 	if f.forward != nil {
 		collectCoreForward(ch, server, f.forward, f.cache)
+		metrics.Counter(ch, coreRejects, s.refused)
 	}
 	c.programming.Collect(ch)
 }
@@ -155,7 +156,6 @@ func collectCoreForward(ch chan<- prometheus.Metric, server string, f *forward.S
 	metrics.Counter(ch, coreCacheAll, f.Hits+f.Misses, server, coreZone, coreView)
 	metrics.Counter(ch, coreCacheStale, f.StaleHits, server, coreZone, coreView)
 	metrics.Counter(ch, corePrefetches, f.Prefetched, server, coreZone, coreView)
-	metrics.Counter(ch, coreRejects, f.Waiting.Full+f.Waiting.SourceFull)
 	collectProxies(ch, f.Upstreams)
 	if kept != nil {
 		metrics.Gauge(ch, coreCacheEntries, float64(kept.Entries), server, coreType, coreZone, coreView)

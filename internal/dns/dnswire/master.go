@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -63,28 +65,93 @@ func ReadMaster(r io.Reader, origin dnsname.Name, ttl uint32, each func(*MasterR
 	return nil
 }
 
-// lineReader counts lines. The parser reads an octet at a time.
+// lineReader counts lines, and finds the directives and quotes that the parser reports
+// badly. The parser reads an octet at a time.
 type lineReader struct {
 	*bufio.Reader
 	complete int // lines
 	within   bool
-	failure  error // of reading; the parser does not report it
+	failure  error // of reading, or an unknown directive; the parser reports neither
+
+	inside    byte // '"' in a quoted string, ';' in a comment, else 0
+	escaped   bool
+	braces    int
+	quoteLine int // where the last quoted string begins that goes on in another line
+	openLine  int // where the last quoted string begins
+	// entry is the first word of the entry that was begun last, if it begins with $;
+	// wordEnded reports whether it has been read.
+	entry     []byte
+	entryLine int
+	wordEnded bool
 }
 
 func (l *lineReader) ReadByte() (byte, error) {
 	c, err := l.Reader.ReadByte()
-	switch {
-	case errors.Is(err, io.EOF):
-	case err != nil:
-		l.failure = err
-	case c == '\n':
-		l.complete++
-		l.within = false
-	default:
-		l.within = true
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			l.failure = err
+		}
+		return c, err
 	}
-	return c, err
+	if err := l.scan(c); err != nil {
+		l.failure = err
+		return 0, err
+	}
+	if l.within = c != '\n'; !l.within {
+		l.complete++
+	}
+	return c, nil
 }
+
+// scan follows the structure of the file. It returns an error for an unknown directive.
+func (l *lineReader) scan(c byte) error {
+	line := l.complete + 1
+	switch {
+	case !l.within && l.inside == 0 && l.braces == 0: // an entry begins
+		l.entry, l.entryLine, l.wordEnded = l.entry[:0], line, c != '$'
+	case l.wordEnded:
+	case strings.IndexByte(" \t\r\n;", c) >= 0:
+		l.wordEnded = true
+		if !slices.Contains(directives, strings.ToUpper(string(l.entry))) {
+			return &MasterError{line, fmt.Errorf(
+				"unknown directive %s; write \\$ if a name begins with it", strconv.QuoteToASCII(string(l.entry)),
+			)}
+		}
+	}
+	if !l.wordEnded {
+		l.entry = append(l.entry, c)
+	}
+	switch {
+	case l.inside == ';':
+		if c == '\n' {
+			l.inside = 0
+		}
+	case l.escaped:
+		l.escaped = false
+	case c == '\\':
+		l.escaped = true
+	case c == '"' && l.inside == 0:
+		l.inside, l.openLine = '"', line
+	case c == '"':
+		l.inside = 0
+	case l.inside == '"':
+		if c == '\n' && l.quoteLine == 0 {
+			l.quoteLine = l.openLine
+		}
+	case c == ';':
+		l.inside = ';'
+	case c == '(':
+		l.braces++
+	case c == ')':
+		l.braces--
+	}
+	return nil
+}
+
+// directives are those that the parser knows.
+var directives = []string{"$ORIGIN", "$TTL", "$INCLUDE", generate}
+
+const generate = "$GENERATE"
 
 // ended returns the number of the line that was read last.
 func (l *lineReader) ended() int {
@@ -104,13 +171,39 @@ func (l *lineReader) syntaxError(err error) error {
 			line = l.ended()
 		}
 	}
-	text = strings.Replace(text, "not a TTL:", "neither a type nor a TTL:", 1)
-	return &MasterError{Line: line, Err: errors.New(text)}
+	switch {
+	case l.inside == '"':
+		return &MasterError{Line: max(l.quoteLine, 1), Err: errQuote}
+	case strings.ToUpper(string(l.entry)) == generate: // the lines are those of what it makes
+		line = l.entryLine
+	}
+	return &MasterError{Line: line, Err: errors.New(explainSyntax(text))}
+}
+
+// explainSyntax returns an error of the parser in other words, where its own mislead.
+func explainSyntax(text string) string {
+	what, token, _ := strings.Cut(text, ": ")
+	switch {
+	case token == `" "` || token == `"\n"` || token == `""`:
+		return what + ": the value is missing"
+	case what == "not a TTL":
+		return "neither a type nor a TTL: " + token
+	case what == "bad A A":
+		return "A record: " + token + " is not an IPv4 address"
+	case what == "bad AAAA AAAA":
+		return "AAAA record: " + token + " is not an IPv6 address"
+	case strings.HasSuffix(what, " not this..."):
+		return strings.TrimSuffix(what, " this...") + " " + token
+	}
+	return text
 }
 
 var (
 	errClass  = errors.New("not of class IN")
 	errSigned = errors.New("a record of a signed zone; signatures are not served, so give the zone without them")
+	errQuote  = errors.New("a quoted string is open until the end of the file")
+	errData   = errors.New("more than 65,535 octets of data")
+	errText   = errors.New("a character-string of more than 255 octets")
 	errDNAME  = errors.New("DNAME records are not served; give the names below one by one, or use dns.rewrite")
 )
 
@@ -128,6 +221,12 @@ func masterRecord(rr dns.RR, wire []byte) (*MasterRecord, error) {
 		return nil, fmt.Errorf("%s %s: %w", h.Name, Type(h.Rrtype), errSigned)
 	}
 	end, err := dns.PackRR(rr, wire, 0, nil, false)
+	switch {
+	case errors.Is(err, dns.ErrBuf):
+		err = errData
+	case err != nil && strings.HasSuffix(err.Error(), "string exceeded 255 bytes in txt"):
+		err = errText
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", h.Name, Type(h.Rrtype), err)
 	}

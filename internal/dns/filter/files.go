@@ -2,6 +2,7 @@ package filter
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,15 +11,13 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
-	"portolan.dev/portolan/internal/support/deadline"
+	"portolan.dev/portolan/internal/support/follow"
 )
 
 // New returns a Filter with its files read. A file that does not exist counts
@@ -27,13 +26,10 @@ import (
 // Run.
 func New(cfg Config) (*Filter, error) { return Renew(nil, cfg) }
 
-// Renew is New for a Filter that replaces before, which may be nil. A file that
-// no longer exists, or that blocks its reader, keeps the content that before has of it.
+// Renew is New for a Filter that replaces before, which may be nil. Files that before has
+// read keep their content; Run reads them when they have changed.
 func Renew(before *Filter, cfg Config) (*Filter, error) {
-	r := &Filter{
-		cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string),
-		readers: make(map[source]*reader),
-	}
+	r := &Filter{cfg: cfg, exact: make(map[string]string), suffix: make(map[string]string)}
 	for _, w := range cfg.Rewrites {
 		table := r.suffix
 		if w.Exact {
@@ -47,24 +43,17 @@ func Renew(before *Filter, cfg Config) (*Filter, error) {
 	if r.lines, err = parseLines(cfg.Hosts.Lines); err != nil {
 		return nil, err
 	}
-	var known map[source]*list
-	if before != nil {
-		known = before.tables.Load().lists
-	}
+	lists := make(map[source]*list)
+	var unread []source
 	for _, s := range r.sources() {
-		if before == nil || before.readers[s] == nil {
-			r.readers[s] = new(reader)
-		} else {
-			r.readers[s] = before.readers[s]
+		if before == nil || before.tables.Load().lists[s] == nil {
+			unread = append(unread, s)
+			continue
 		}
+		lists[s] = before.tables.Load().lists[s]
 	}
-	lists, failed := r.read(context.Background(), known)
-	for _, s := range r.sources() {
-		err := failed[s]
-		blocked := known[s] != nil && errors.Is(err, deadline.ErrExceeded)
-		if err != nil && !blocked && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+	if err := readAll(unread, lists); err != nil {
+		return nil, err
 	}
 	r.tables.Store(r.build(lists))
 	return r, nil
@@ -94,54 +83,78 @@ func (c *Config) Empty() bool {
 		len(c.Block.Names)+len(c.Block.Files)+len(c.Hosts.Lines)+len(c.Hosts.Files) == 0
 }
 
-// pollInterval is the interval at which files are checked for changes.
-const pollInterval = time.Second
+// readAll reads sources into lists, at once, so that files that block cost one deadline.
+// It leaves out files that do not exist.
+func readAll(sources []source, lists map[source]*list) error {
+	read, errs := make([]*list, len(sources)), make([]error, len(sources))
+	var reads sync.WaitGroup
+	for i, s := range sources {
+		reads.Go(func() {
+			var file *follow.Content
+			if file, errs[i] = follow.Read(context.Background(), s.file); errs[i] == nil {
+				read[i], errs[i] = parseFile(s, file)
+			}
+		})
+	}
+	reads.Wait()
+	for i, s := range sources {
+		switch {
+		case errs[i] == nil:
+			lists[s] = read[i]
+		case !errors.Is(errs[i], fs.ErrNotExist):
+			return errs[i]
+		}
+	}
+	return nil
+}
 
 // Run reloads files when they change, until ctx is done. It logs the invalid
 // lines of each file that it loads and, once, the files that are missing at the
 // start. It returns ctx's error.
 func (r *Filter) Run(ctx context.Context, log *slog.Logger) error {
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
+	var followers sync.WaitGroup
 	for _, s := range r.sources() {
-		if l := r.tables.Load().lists[s]; l != nil {
+		l := r.tables.Load().lists[s]
+		if l != nil {
 			logProblems(log, l.problems)
 		} else {
 			log.Warn("filter file does not exist; it is read when it appears", "file", s.file)
 		}
+		followers.Go(func() { _ = r.follower(s, l, log).Run(ctx) }) // ends with ctx
 	}
-	logged := "" // the read errors logged last
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
+	<-ctx.Done()
+	followers.Wait()
+	return ctx.Err()
+}
+
+// follower returns what follows a source, of which l is known; nil is nothing.
+func (r *Filter) follower(s source, l *list, log *slog.Logger) *follow.Follower {
+	f := &follow.Follower{Path: s.file}
+	if l != nil {
+		f.InUse = l.version
+	}
+	f.Use = func(file *follow.Content) error {
+		l, err := parseFile(s, file)
+		if err != nil {
+			return err
 		}
-		before := r.tables.Load().lists
-		lists, failed := r.read(ctx, before)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if now := fmt.Sprint(failed); now != logged { // maps are printed in order
-			logged = now
-			for _, s := range r.sources() {
-				if err := failed[s]; err != nil {
-					log.Error("cannot read filter file; its previous content stays in use", "err", err)
-				}
-			}
-		}
-		if maps.Equal(lists, before) {
-			continue
-		}
+		r.changing.Lock()
+		defer r.changing.Unlock()
+		lists := maps.Clone(r.tables.Load().lists)
+		lists[s] = l
 		t := r.build(lists)
 		r.tables.Store(t)
-		for _, s := range r.sources() {
-			if lists[s] != nil && lists[s] != before[s] {
-				logProblems(log, lists[s].problems)
-			}
-		}
+		logProblems(log, l.problems)
 		log.Info("filter files reloaded", "blocked", len(t.blocked), "hosts", len(t.hosts))
+		return nil
 	}
+	f.Report = func(err error) {
+		isKnown := r.tables.Load().lists[s] != nil
+		if err != nil && (isKnown || !errors.Is(err, fs.ErrNotExist)) {
+			log.Error("cannot read filter file; its previous content stays in use", "err", err)
+		}
+	}
+	return f
 }
 
 func logProblems(log *slog.Logger, problems []*problem) {
@@ -181,7 +194,7 @@ func (r *Filter) sources() (all []source) {
 
 // list is the parsed content of a source. It is immutable.
 type list struct {
-	version  version
+	version  follow.Version
 	blocked  []string // names in wire form
 	hosts    []hostEntry
 	problems []*problem
@@ -192,14 +205,6 @@ type hostEntry struct {
 	addr netip.Addr
 	name dnsname.Name
 }
-
-// version identifies the content of a file by modification time and size.
-type version struct {
-	changed time.Time
-	size    int64 // in octets
-}
-
-func versionOf(info fs.FileInfo) version { return version{info.ModTime(), info.Size()} }
 
 // problem is an invalid line. Its file is empty if the line is configured.
 type problem struct {
@@ -217,56 +222,13 @@ func (p *problem) Error() string {
 	return fmt.Sprintf("%s:%d: %s", p.file, p.line, p.err)
 }
 
-// read returns the content of all sources: parsed again if the file has changed
-// and is readable, otherwise the list in before. failed holds the read errors,
-// except that of a file that does not exist and never did.
-func (r *Filter) read(ctx context.Context, before map[source]*list) (now map[source]*list, failed map[source]error) {
-	now, failed = make(map[source]*list), make(map[source]error)
-	sources := r.sources()
-	lists, errs := make([]*list, len(sources)), make([]error, len(sources))
-	var reads sync.WaitGroup // together, so that files that block cost one deadline
-	for i, s := range sources {
-		reads.Go(func() {
-			lists[i], errs[i] = r.readers[s].Do(ctx, deadline.File, "read "+s.file, func() (*list, error) {
-				return readSource(s, before[s])
-			})
-		})
-	}
-	reads.Wait()
-	for i, s := range sources {
-		l, err := lists[i], errs[i]
-		if err != nil {
-			l = before[s]
-		}
-		if err != nil && (l != nil || !errors.Is(err, fs.ErrNotExist)) {
-			failed[s] = err
-		}
-		if l != nil {
-			now[s] = l
-		}
-	}
-	return now, failed
-}
-
-// reader reads one source, one read at a time: a read may block for ever.
-type reader = deadline.Call[*list]
-
-// readSource parses a source, or returns before if the file is unchanged. A file that
-// has disappeared is an error: its writer may be about to replace it.
-func readSource(s source, before *list) (*list, error) {
-	if info, err := os.Stat(s.file); err == nil && before != nil && versionOf(info) == before.version {
-		return before, nil
-	}
-	file, err := deadline.Open(s.file, deadline.File, deadline.Large)
+// parseFile parses a source.
+func parseFile(s source, file *follow.Content) (*list, error) {
+	l, err := parse(s, bytes.NewReader(file.Text))
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	l, err := parse(s, file)
-	if err != nil {
-		return nil, err
-	}
-	l.version = versionOf(file.Stat())
+	l.version = file.Version
 	return l, nil
 }
 

@@ -16,6 +16,7 @@ package filter
 import (
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
@@ -95,7 +96,8 @@ type Filter struct {
 	lines   *list            // parsed Config.Hosts.Lines
 	blocked [2]dnswire.RRset // the A and AAAA RRsets of blocked names with Zero
 	tables  atomic.Pointer[tables]
-	readers map[source]*reader
+
+	changing sync.Mutex // held while tables are replaced
 }
 
 // tables are the lookup tables built from the configuration and the files. They
@@ -145,6 +147,11 @@ func (r *Filter) Suppresses(client netip.Addr, name []byte, t dnswire.Type) bool
 		}
 	}
 	return false
+}
+
+// SuppressesType reports whether some names may have no records of type t for some clients.
+func (r *Filter) SuppressesType(t dnswire.Type) bool {
+	return slices.ContainsFunc(r.cfg.Suppress, func(s Suppression) bool { return slices.Contains(s.Types, t) })
 }
 
 // Rewrite returns the name whose records answer a query for name, and whether a

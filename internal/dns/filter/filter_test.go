@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
@@ -277,19 +278,57 @@ func TestRenew(t *testing.T) {
 			t.Errorf("%s: blocked: %t, host: %t", claim, blocked, host)
 		}
 	}
-	write(t, file, "192.0.2.1 b.example\n")
-	r, err := filter.Renew(before, both)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, blocked := r.Blocked(wire("a.example."), dnswire.TypeA); blocked {
-		t.Error("a file that is back is not read")
-	}
+}
+
+// TestWrittenInPlace checks that a list that is cut off while it is overwritten does not
+// unblock names, and that a shorter one does, after a while.
+func TestWrittenInPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "list")
+		const whole = "a.example\nb.example\n"
+		write(t, file, whole)
+		r := newFilter(t, filter.Config{Block: filter.Blocklist{Files: []string{file}}})
+		defer follow(t, r)()
+		want := func(text string, wait time.Duration, blocked bool) {
+			t.Helper()
+			write(t, file, text)
+			time.Sleep(wait)
+			synctest.Wait()
+			if _, _, is := r.Blocked(wire("b.example."), dnswire.TypeA); is != blocked {
+				t.Errorf("b.example. blocked %s after %q: %t, want %t", wait, text, is, blocked)
+			}
+		}
+		for end := range len(whole) {
+			want(whole[:end], 300*time.Millisecond, true)
+		}
+		want("a.example\n", 4*time.Second, true)
+		want("a.example\n", 7*time.Second, false)
+		want(whole, 2*time.Second, true)
+	})
+}
+
+// follow runs r, and returns what ends that.
+func follow(t *testing.T, r *filter.Filter) (end func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Run(ctx, slog.New(slog.DiscardHandler))
+	}()
+	return func() { stop(); <-ended }
 }
 
 // TestSameTime checks that a change of size reloads a file whose modification
 // time is unchanged.
 func TestSameTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, testSameTime)
+}
+
+func testSameTime(t *testing.T) {
+	t.Helper()
 	file, at := filepath.Join(t.TempDir(), "blocked"), time.Now()
 	put := func(text string) {
 		write(t, file, text)
@@ -298,13 +337,11 @@ func TestSameTime(t *testing.T) {
 		}
 	}
 	put("a.example\n")
-	cfg := filter.Config{Block: filter.Blocklist{Files: []string{file}}}
-	before := newFilter(t, cfg)
+	r := newFilter(t, filter.Config{Block: filter.Blocklist{Files: []string{file}}})
 	put("other.example\n")
-	r, err := filter.Renew(before, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer follow(t, r)()
+	time.Sleep(2 * time.Second)
+	synctest.Wait()
 	if _, _, blocked := r.Blocked(wire("other.example."), dnswire.TypeA); !blocked {
 		t.Error("the file is not read again")
 	}

@@ -264,8 +264,11 @@ func evicted(reason error) *cache.Entry {
 // IsGivenUp reports whether e says that this server gave the query up, which says nothing
 // about its name.
 func IsGivenUp(e *cache.Entry) bool {
-	return e == givenUp || e == evictedBySource || e == evictedByOthers
+	return e == givenUp || IsRefused(e)
 }
+
+// IsRefused reports whether e says that too many queries were waiting.
+func IsRefused(e *cache.Entry) bool { return e == evictedBySource || e == evictedByOthers }
 
 var (
 	evictedBySource = &cache.Entry{Failure: &cache.Failure{

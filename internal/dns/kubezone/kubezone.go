@@ -215,8 +215,8 @@ func (c *Compiler) SOA(apex dnsname.Name) (dnswire.SOA, error) {
 }
 
 // NewDB returns the Compiler's zones in the state in which no kind is loaded, and
-// general zones, which have only the given SOAs.
-func (c *Compiler) NewDB(general ...dnswire.SOA) (*zone.DB, error) {
+// zones that allow wildcards, which have only the given SOAs.
+func (c *Compiler) NewDB(wildcards ...dnswire.SOA) (*zone.DB, error) {
 	var soas []dnswire.SOA
 	for _, apex := range c.Apexes() {
 		soa, err := c.SOA(apex)
@@ -224,12 +224,12 @@ func (c *Compiler) NewDB(general ...dnswire.SOA) (*zone.DB, error) {
 			return nil, err
 		}
 		if slices.Contains(c.cfg.External.Zones, apex) {
-			general = append(slices.Clip(general), soa)
+			wildcards = append(slices.Clip(wildcards), soa)
 		} else {
 			soas = append(soas, soa)
 		}
 	}
-	db, err := zone.NewWithGeneral(soas, general)
+	db, err := zone.NewWithWildcards(soas, wildcards)
 	if err != nil {
 		return nil, err
 	}

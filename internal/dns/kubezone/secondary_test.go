@@ -64,18 +64,18 @@ type secondaries struct {
 func newSecondaries(t *testing.T, db *zone.DB) *secondaries {
 	t.Helper()
 	c := new(secondaries)
-	var exact, general []dnswire.SOA
+	var exact, wildcards []dnswire.SOA
 	for _, soa := range db.SOAs() {
 		switch {
-		case db.IsGeneral(soa.Zone):
-			general = append(general, soa)
+		case db.AllowsWildcards(soa.Zone):
+			wildcards = append(wildcards, soa)
 		case soa.Zone != dnsname.ReverseIPv4 && soa.Zone != dnsname.ReverseIPv6:
 			exact = append(exact, soa)
 		}
 	}
-	c.soas = slices.Concat(exact, general)
+	c.soas = slices.Concat(exact, wildcards)
 	var err error
-	if c.db, err = zone.NewWithGeneral(exact, general); err != nil {
+	if c.db, err = zone.NewWithWildcards(exact, wildcards); err != nil {
 		t.Fatal(err)
 	}
 	for _, soa := range c.soas {

@@ -1,13 +1,13 @@
 // Package localzone holds zones that an operator wrote, as master files (RFC 1035,
-// section 5) or in the configuration. Files are read again when they change; a file
-// that cannot be used never replaces the zone of one that could.
+// section 5) or in the configuration. Each file is followed by itself; one that cannot be
+// used never replaces the zone of one that could.
 //
 //	file, text ──► parse ──► arrange ──► zone.Changes ──► zone.DB
 //	               records   RRsets,     (one subtree for each name
 //	                         by name      or delegated name)
 //
-// The zones are general ones (see zone.NewWithGeneral): they may have wildcards (RFC
-// 4592) and delegations.
+// The zones are made by zone.NewWithWildcards: they may have wildcards (RFC 4592) and
+// delegations.
 package localzone
 
 import (
@@ -15,19 +15,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/zone"
-	"portolan.dev/portolan/internal/support/deadline"
+	"portolan.dev/portolan/internal/support/follow"
 )
 
 // Source is where a zone comes from: a master file, or the text of one.
@@ -54,62 +50,96 @@ type Config struct {
 type Zones struct {
 	cfg Config
 
-	mu    sync.Mutex
-	zones []*loading
+	changing sync.Mutex // held while a changed file is parsed and published
+	mu       sync.Mutex
+	zones    []*loading
 }
 
 // loading is a zone and what was last read of it.
 type loading struct {
 	Source
-	reader *deadline.Call[*written]
-	now    *content // nil until the zone was read once
-	err    error    // of the last reading
-	broken failure  // the last one, so that a broken file is parsed once
+	now *content // nil until the zone was read once
+	err error    // why now is not what the file holds
 }
 
-// failure is why a version of a file could not be parsed.
-type failure struct {
-	version
-	err error
-}
-
-// New reads the zones. before is what the new Zones replace: a zone that cannot be
-// read keeps the content that before has of the same source, or stays not loaded, and
-// if before does not have the source New fails. If before is nil, the process starts:
+// New reads the zones. before is what the new Zones replace: a source that before has
+// read keeps its content, and Run reads it when it has changed. If before does not have
+// a source, and it cannot be read, New fails. If before is nil, the process starts:
 // zones that cannot be read are not loaded. Run reads these when they can be.
 func New(cfg Config, before *Zones) (*Zones, error) {
 	z := &Zones{cfg: cfg}
-	for _, s := range cfg.Sources {
-		l := &loading{Source: s, reader: new(deadline.Call[*written])}
-		if before != nil {
-			l.now = before.content(s, slices.Equal(cfg.Inner, before.cfg.Inner))
-		}
-		z.zones = append(z.zones, l)
+	known := make([]*loading, len(cfg.Sources))
+	for i, s := range cfg.Sources {
+		known[i] = before.loading(s)
+		z.zones = append(z.zones, &loading{Source: s})
 	}
-	z.read(context.Background())
-	for _, l := range z.zones {
-		isNew := before != nil && !slices.Contains(before.cfg.Sources, l.Source)
-		if l.now == nil && (isNew || l.File == "") {
+	isValid := before != nil && slices.Equal(cfg.Inner, before.cfg.Inner)
+	files, errs := make([]*follow.Content, len(known)), make([]error, len(known))
+	var reads sync.WaitGroup // at once, so that files that block cost one deadline
+	for i, l := range z.zones {
+		if k := known[i]; k != nil && k.now != nil {
+			l.now, l.err = k.now, k.err
+		}
+		if l.File != "" && (l.now == nil || !isValid) {
+			reads.Go(func() { files[i], errs[i] = follow.Read(context.Background(), l.File) })
+		}
+	}
+	reads.Wait()
+	for i, l := range z.zones { // one after the other, to bound all of them together
+		switch {
+		case l.now != nil && files[i] != nil && files[i].Equal(&l.now.version):
+			l.err = z.load(l, files[i]) // by the new Inner
+		case l.now != nil && !isValid: // it has changed or cannot be read, which Run follows
+			old := *l.now
+			old.version = follow.Version{}
+			l.now = &old
+		case l.now != nil:
+		case errs[i] != nil:
+			l.err = errs[i]
+		default:
+			l.err = z.load(l, files[i])
+		}
+		if l.now == nil && (l.File == "" || before != nil && known[i] == nil) {
 			return nil, l.err
 		}
 	}
 	return z, nil
 }
 
-// content returns what is known of a source, or nil. Unless it is valid, the file is
-// read again although it did not change.
-func (z *Zones) content(s Source, valid bool) *content {
+// loading returns a copy of what is known of a source in a file, or nil.
+func (z *Zones) loading(s Source) *loading {
+	if z == nil || s.File == "" {
+		return nil
+	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	i := slices.IndexFunc(z.zones, func(l *loading) bool { return l.Source == s })
-	if i < 0 || z.zones[i].now == nil || s.File == "" {
+	if i < 0 {
 		return nil
 	}
-	now := *z.zones[i].now
-	if !valid {
-		now.version = version{}
+	known := *z.zones[i]
+	return &known
+}
+
+// load parses a source, whose file is nil if it has none, and makes it the zone's content.
+// All zones together are bounded.
+func (z *Zones) load(l *loading, file *follow.Content) error {
+	left := MaxOctets
+	z.mu.Lock()
+	for _, other := range z.zones {
+		if other != l {
+			left -= other.now.size()
+		}
 	}
-	return &now
+	z.mu.Unlock()
+	made, err := z.cfg.parseSource(l.Source, file, left)
+	if err != nil {
+		return err
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	l.now = made
+	return nil
 }
 
 // SOAs returns the zones' starts of authority as Publish expects them in a new DB:
@@ -156,186 +186,128 @@ var unread = zone.EDE{
 	Code: dnswire.EDENotReady, Text: "the zone's file could not be read; the server's log says why", Pending: true,
 }
 
-// Problems returns why zones are not loaded, or not as their files are now.
-func (z *Zones) Problems() (all []string) {
+// ZoneError is why a zone is not as its file is now.
+type ZoneError struct {
+	Zone   dnsname.Name
+	Loaded bool  // the zone is as it was before its file changed
+	Err    error // names the file and, if its text is wrong, the line
+}
+
+// Error returns the zone and the reason.
+func (e *ZoneError) Error() string {
+	if e.Loaded {
+		return fmt.Sprintf("zone %s is as it was before its file changed: %s", e.Zone, e.Err)
+	}
+	return fmt.Sprintf("zone %s is not loaded: %s", e.Zone, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *ZoneError) Unwrap() error { return e.Err }
+
+// Problems returns why zones are not loaded, or not as their files are now. A nil Zones
+// has none.
+func (z *Zones) Problems() (all []*ZoneError) {
+	if z == nil {
+		return nil
+	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, l := range z.zones {
-		switch {
-		case l.err != nil && l.now == nil:
-			all = append(all, fmt.Sprintf("zone %s is not loaded: %s", l.Apex, l.err))
-		case l.err != nil:
-			all = append(all, fmt.Sprintf("zone %s is as it was before its file changed: %s", l.Apex, l.err))
+		if l.err != nil {
+			all = append(all, &ZoneError{l.Apex, l.now != nil, l.err})
 		}
 	}
 	return all
 }
 
-// pollInterval is the interval at which files are checked for changes.
-const pollInterval = time.Second
+// Warnings returns what is loaded but cannot be answered, with its file and line.
+func (z *Zones) Warnings() (all []string) {
+	if z == nil {
+		return nil
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for _, l := range z.zones {
+		if l.now != nil {
+			all = append(all, l.now.warnings...)
+		}
+	}
+	return all
+}
 
 // Run reads files again when they change and publishes what they hold, until ctx is
 // done. It calls changed after each publication. It returns ctx's error.
 func (z *Zones) Run(ctx context.Context, log *slog.Logger, db *zone.DB, changed func()) error {
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	logged := z.report(log, "")
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
+	for _, p := range z.Problems() {
+		logProblem(log, p)
+	}
+	logWarnings(log, z.Warnings())
+	var followers sync.WaitGroup
+	for _, l := range z.zones {
+		if l.File != "" {
+			followers.Go(func() { _ = z.follower(l, log, db, changed).Run(ctx) }) // ends with ctx
 		}
-		before := z.read(ctx)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if z.publishChanges(log, db, before) {
-			changed()
-		}
-		logged = z.report(log, logged)
+	}
+	<-ctx.Done()
+	followers.Wait()
+	return ctx.Err()
+}
+
+func logProblem(log *slog.Logger, p *ZoneError) { log.Error("cannot use a zone's file", "err", p) }
+
+func logWarnings(log *slog.Logger, warnings []string) {
+	for _, w := range warnings {
+		log.Warn("a zone has records that cannot be answered", "err", w)
 	}
 }
 
-// report logs the zones' problems unless they are those logged before, and returns
-// them.
-func (z *Zones) report(log *slog.Logger, logged string) (now string) {
-	problems := z.Problems()
-	if now = strings.Join(problems, "\n"); now != logged {
-		for _, p := range problems {
-			log.Error("cannot use a zone's file", "err", p)
-		}
+// follower returns what follows a zone's file.
+func (z *Zones) follower(l *loading, log *slog.Logger, db *zone.DB, changed func()) *follow.Follower {
+	f := &follow.Follower{Path: l.File, Reported: l.err}
+	if l.now != nil {
+		f.InUse = l.now.version
 	}
-	return now
-}
-
-// publishChanges publishes the zones whose content differs from that before, by zone.
-func (z *Zones) publishChanges(log *slog.Logger, db *zone.DB, before []*content) (changed bool) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	var changes zone.Changes
-	for i, l := range z.zones {
-		if l.now == before[i] {
-			continue
+	f.Use = func(file *follow.Content) error {
+		z.changing.Lock()
+		defer z.changing.Unlock()
+		before := l.now
+		if err := z.load(l, file); err != nil {
+			return err
 		}
-		l.now.change(&changes, before[i])
-		log.Info("zone loaded", "zone", l.Apex, "file", l.File, "records", l.now.records)
-		changed = true
-	}
-	if changed {
+		var changes zone.Changes
+		l.now.change(&changes, before)
 		db.Apply(changes)
+		log.Info("zone loaded", "zone", l.Apex, "file", l.File, "records", l.now.records)
+		logWarnings(log, l.now.warnings)
+		changed()
+		return nil
 	}
-	return changed
-}
-
-// read reads the sources that changed. It reads the files at once, so that those that
-// block cost one deadline. It returns the content before.
-func (z *Zones) read(ctx context.Context) (before []*content) {
-	z.mu.Lock()
-	all := slices.Clone(z.zones)
-	for _, l := range all {
-		before = append(before, l.now)
-	}
-	z.mu.Unlock()
-	files, errs := make([]*written, len(all)), make([]error, len(all))
-	var reads sync.WaitGroup
-	for i, l := range all {
-		reads.Go(func() { files[i], errs[i] = l.readFile(ctx, before[i]) })
-	}
-	reads.Wait()
-	now, octets := slices.Clone(before), 0
-	for _, c := range before {
-		octets += c.size()
-	}
-	for i, l := range all { // one after the other, to bound all of them together
-		if errs[i] != nil {
-			continue
+	f.Report = func(err error) {
+		z.mu.Lock()
+		l.err = err
+		p := &ZoneError{l.Apex, l.now != nil, err}
+		z.mu.Unlock()
+		if err != nil {
+			logProblem(log, p)
 		}
-		octets -= before[i].size()
-		var made *content
-		if made, errs[i] = z.cfg.make(l, files[i], before[i], MaxOctets-octets); errs[i] == nil {
-			now[i] = made
-		}
-		octets += now[i].size()
 	}
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	for i, l := range all {
-		l.now, l.err = now[i], errs[i]
-	}
-	return before
+	return f
 }
 
-// version identifies the content of a file; the zero value is that of no file.
-type version struct{ info fs.FileInfo }
-
-// isOf reports whether a file has that content. Files that are written one soon after
-// the other may have the same time and size.
-func (v version) isOf(now fs.FileInfo) bool {
-	return v.info != nil && os.SameFile(v.info, now) && v.info.Size() == now.Size() &&
-		v.info.ModTime().Equal(now.ModTime())
-}
-
-// written is what a file holds; without text if it is unchanged.
-type written struct {
-	version version
-	text    []byte
-}
-
-// readFile reads the source's file, if it has one and it changed. Only this has a
-// deadline: a large zone may take longer to parse.
-func (l *loading) readFile(ctx context.Context, before *content) (*written, error) {
-	if l.File == "" {
-		return new(written), nil
+// parseSource parses a source, whose file is nil if it has none, of at most maxOctets.
+func (c *Config) parseSource(s Source, file *follow.Content, maxOctets int) (*content, error) {
+	if file == nil {
+		return c.parse(s, strings.NewReader(s.Text), maxOctets)
 	}
-	known := l.broken.version
-	if l.err == nil && before != nil {
-		known = before.version
-	}
-	return l.reader.Do(ctx, deadline.File, "read "+l.File, func() (*written, error) {
-		return readUnlessKnown(l.File, known)
-	})
-}
-
-// make parses a source, of at most maxOctets, or returns before if it is unchanged.
-func (c *Config) make(l *loading, file *written, before *content, maxOctets int) (*content, error) {
-	switch {
-	case l.File == "" && before != nil:
-		return before, nil
-	case l.File == "":
-		return c.parse(l.Source, strings.NewReader(l.Text), maxOctets)
-	case file.text == nil && l.err != nil:
-		return nil, l.broken.err
-	case file.text == nil:
-		return before, nil
-	}
-	made, err := c.parse(l.Source, bytes.NewReader(file.text), maxOctets)
+	made, err := c.parse(s, bytes.NewReader(file.Text), maxOctets)
 	if bad, ok := errors.AsType[*dnswire.MasterError](err); ok {
-		err = fmt.Errorf("%s:%d: %w", l.File, bad.Line, bad.Err)
+		err = fmt.Errorf("%s:%d: %w", s.File, bad.Line, bad.Err)
 	}
 	if err != nil {
-		l.broken = failure{file.version, err}
 		return nil, err
 	}
-	made.version = file.version
+	made.version = file.Version
 	return made, nil
-}
-
-// readUnlessKnown reads a file unless it is of the version that is known.
-func readUnlessKnown(path string, known version) (*written, error) {
-	if info, err := os.Stat(path); err == nil && known.isOf(info) {
-		return &written{version: known}, nil
-	}
-	file, err := deadline.Open(path, deadline.File, deadline.Large)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(file)
-	if err != nil {
-		return nil, err
-	}
-	return &written{version{file.Stat()}, text}, nil
 }
 
 // Check returns the error of a source whose records are text, and how many octets they

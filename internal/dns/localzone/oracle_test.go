@@ -28,7 +28,7 @@ func TestLookupAsSpecified(t *testing.T) {
 			continue // it has an alias beside other records, or such
 		}
 		valid++
-		db, err := zone.NewWithGeneral(nil, zones.SOAs())
+		db, err := zone.NewWithWildcards(nil, zones.SOAs())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/support/follow"
 )
 
 // MaxRecords is the highest number of records in one zone. It fits the memory limit
@@ -22,11 +23,12 @@ const MaxOctets = 32 << 20
 
 // content is a zone as a source describes it. It is immutable.
 type content struct {
-	version  version
+	version  follow.Version
 	soa      dnswire.SOA
 	subtrees map[dnsname.Name]*zone.Subtree
 	records  int
 	octets   int // of its records
+	warnings []string
 }
 
 // size returns the number of octets of the records; nil has none.
@@ -79,7 +81,9 @@ func (c *Config) parse(s Source, from io.Reader, maxOctets int) (*content, error
 	if err != nil {
 		return nil, err
 	}
-	return &content{soa: *p.soa, subtrees: subtrees, records: p.records, octets: p.octets}, nil
+	return &content{
+		soa: *p.soa, subtrees: subtrees, records: p.records, octets: p.octets, warnings: p.unanswerable(s),
+	}, nil
 }
 
 // parser collects the records of a zone.
@@ -192,6 +196,51 @@ func (p *parser) arrange() (map[dnsname.Name]*zone.Subtree, error) {
 		subtrees[base] = b.Subtree()
 	}
 	return subtrees, nil
+}
+
+// unanswerable returns warnings of the RRsets that fit into no message (RFC 1035, section
+// 4.2.2), by line.
+func (p *parser) unanswerable(s Source) (warnings []string) {
+	at := func(line int) string { return fmt.Sprintf("%s:%d", s.File, line) }
+	if s.File == "" {
+		at = func(line int) string { return fmt.Sprintf("zone %s: line %d", s.Apex, line) }
+	}
+	lines := make(map[int]string)
+	for name, sets := range p.sets {
+		for _, set := range sets {
+			if size := set.messageSize(name); size > dnswire.MaxMessage {
+				lines[set.line] = fmt.Sprintf(
+					"%s: %s %s: the response with these records has %d octets, and a message at most %d: no client gets them",
+					at(set.line), name, set.typ, size, dnswire.MaxMessage,
+				)
+			}
+		}
+	}
+	for _, line := range slices.Sorted(maps.Keys(lines)) {
+		warnings = append(warnings, lines[line])
+	}
+	return warnings
+}
+
+// messageSize returns the size of the smallest response with the records of a name, in
+// octets. Equal records count once.
+func (s *rrset) messageSize(name dnsname.Name) int {
+	const question, record = 4, 12 // type and class; pointer to the name, type, class, TTL, length
+	size := dnswire.HeaderLen + name.WireLen() + question
+	for _, rdata := range s.rdata {
+		size += record + len(rdata)
+	}
+	if size <= dnswire.MaxMessage {
+		return size
+	}
+	seen := make(map[string]bool)
+	for _, rdata := range s.rdata {
+		if seen[string(rdata)] {
+			size -= record + len(rdata)
+		}
+		seen[string(rdata)] = true
+	}
+	return size
 }
 
 // cutAt returns the highest delegated name at or above name, or name.

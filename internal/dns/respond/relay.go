@@ -34,7 +34,7 @@ func (w *Worker) relay(x *exchange, c *chain, r *relayed) (v verdict, done bool)
 	}
 	c.noteEDE(r)
 	c.authentic = r.reply.Flags&dnswire.FlagAD != 0 && !r.stale && !c.renamed && (r.steps == 0 || c.authentic)
-	isWhole := r.steps == 0 && !c.renamed && len(r.reply.Question()) == len(x.query.Question)
+	isWhole := r.steps == 0 && !c.renamed && !w.filtersSearch(x, c) && len(r.reply.Question()) == len(x.query.Question)
 	if isWhole && (!r.reply.HasCNAME || w.endsOutside(x, r.reply)) {
 		last := w.response.AddReply(r.reply, r.aging)
 		v = c.verdict(outcomeOf(r.reply), c.ede)
@@ -42,6 +42,22 @@ func (w *Worker) relay(x *exchange, c *chain, r *relayed) (v verdict, done bool)
 		return v, true
 	}
 	return w.followReply(x, c, r)
+}
+
+// filtersSearch reports whether the reply is to a search, and the rules may suppress what
+// it found.
+func (w *Worker) filtersSearch(x *exchange, c *chain) bool {
+	return w.isRelayedSearch(c) && w.cfg.Rules != nil && w.cfg.Rules.SuppressesType(x.query.Type)
+}
+
+// suppressesFound reports whether a reply to a search ends at the chain's name, and the
+// rules suppress its records. It exists: if nothing is found, upstreams deny it.
+func (w *Worker) suppressesFound(x *exchange, c *chain, reply *dnswire.Reply) bool {
+	if !c.relayed || reply.RCode == dnswire.NXDomain || !w.suppresses(x, c.name, x.query.Type) {
+		return false
+	}
+	target, _ := ownedBy(reply, c.name, x.query.Type, w.targets[maxAliases][:0])
+	return target == nil
 }
 
 // reserveScope notes the client subnets that a reply is valid for, and reserves
@@ -132,6 +148,9 @@ func (w *Worker) followReply(x *exchange, c *chain, r *relayed) (v verdict, done
 	v = c.verdict(answered, c.ede)
 	v.authoritative, v.authentic = c.isOurs(), c.authentic
 	for first := c.name; ; {
+		if w.suppressesFound(x, c, r.reply) {
+			return c.suppressed(), true
+		}
 		isFirst := string(c.name) == string(first)
 		target, whole := w.addOwned(x, c, r)
 		switch {

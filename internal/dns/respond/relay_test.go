@@ -2,6 +2,7 @@ package respond_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -189,6 +190,57 @@ func TestRelayAppliesFilters(t *testing.T) {
 			if m := askAll(t, r.Worker, name, dns.TypeA, nil); !strings.Contains(fmt.Sprint(m.Answer), tt.want) {
 				t.Errorf("%s: %s: %s %v, want %s", claim, name, dns.RcodeToString[m.Rcode], m.Answer, tt.want)
 			}
+		}
+	}
+}
+
+// TestRelaySuppresses checks that servers search for a type that is suppressed outside the
+// cluster too, and that only records of names outside are left out of what they found.
+func TestRelaySuppresses(t *testing.T) {
+	const suffix = ".search.shop.cluster.local.ap.k8s.io."
+	const reason = "records of this type are not given for names outside"
+	byOption := func(q *dns.Msg) {
+		q.IsEdns0().Option = append(q.IsEdns0().Option,
+			&dns.EDNS0_LOCAL{Code: autopath.DefaultOption, Data: []byte("shop.svc.cluster.local")})
+	}
+	r := newRelaying(t, respond.RelayPaths, func(agent, server *respond.Config) {
+		var err, bad error
+		agent.Rules, err = filter.New(filter.Config{
+			Suppress: []filter.Suppression{{Types: []dnswire.Type{dnswire.TypeAAAA}}},
+			Served:   []dnsname.Name{dnsname.MustParse("cluster.local")},
+		})
+		server.Rules, bad = filter.New(filter.Config{Hosts: filter.Hosts{
+			Lines: []string{"2001:db8::80 www.example.com", "192.0.2.80 www.example.com"}, TTL: 60,
+		}})
+		if err = errors.Join(err, bad); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for claim, tt := range map[string]struct {
+		name  string
+		qtype uint16
+		edit  func(*dns.Msg)
+		data  string // of the last answer record; empty for none
+		text  string
+	}{
+		"a name of the cluster":             {"web" + suffix, dns.TypeAAAA, nil, "fd00::1", ""},
+		"a name of the cluster, by option":  {"web.", dns.TypeAAAA, byOption, "fd00::1", ""},
+		"a name outside":                    {"www.example.com" + suffix, dns.TypeAAAA, nil, "", reason},
+		"a name outside, by option":         {"www.example.com.", dns.TypeAAAA, byOption, "", reason},
+		"a name outside, of another type":   {"www.example.com" + suffix, dns.TypeA, nil, "192.0.2.80", ""},
+		"a name that does not exist at all": {"none" + suffix, dns.TypeAAAA, nil, "", "nothing was found"},
+	} {
+		r.option.Store("not asked")
+		m := askAll(t, r.Worker, tt.name, tt.qtype, tt.edit)
+		if got := fmt.Sprint(r.option.Load()); !strings.Contains(got, "shop.svc.cluster.local") {
+			t.Errorf("%s: the servers were asked with option %q, want search paths", claim, got)
+		}
+		got := ""
+		if n := len(m.Answer); n > 0 {
+			got = fmt.Sprint(m.Answer[n-1])
+		}
+		if (got == "") != (tt.data == "") || !strings.Contains(got, tt.data) || !strings.Contains(fmt.Sprint(m), tt.text) {
+			t.Errorf("%s: %v, want %q and %q", claim, m, tt.data, tt.text)
 		}
 	}
 }

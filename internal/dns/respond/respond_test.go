@@ -129,9 +129,9 @@ func TestRespondAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestGeneralZonesAllocateNothing checks the answers of zones with wildcards and
+// TestZonesWithWildcardsAllocateNothing checks the answers of zones with wildcards and
 // delegations.
-func TestGeneralZonesAllocateNothing(t *testing.T) {
+func TestZonesWithWildcardsAllocateNothing(t *testing.T) {
 	apex := dnsname.MustParse("corp.example")
 	local, err := localzone.New(localzone.Config{
 		Sources: []localzone.Source{{Apex: apex, Text: `
@@ -148,7 +148,7 @@ _x._tcp SRV 0 0 80 www
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := zone.NewWithGeneral(nil, local.SOAs())
+	db, err := zone.NewWithWildcards(nil, local.SOAs())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,8 @@ func (w *Worker) relaysSearch(x *exchange) bool {
 }
 
 // rulesApply reports whether a rule applies to a name of the search. Upstreams
-// don't know the rules, so this server has to search.
+// don't know the rules, so this server has to search. Suppression does not count: it is
+// applied to what the upstreams found.
 func (w *Worker) rulesApply(x *exchange) bool {
 	if w.cfg.Rules == nil {
 		return false
@@ -135,8 +136,7 @@ func (w *Worker) rulesApply(x *exchange) bool {
 		}
 		_, renamed := w.cfg.Rules.Rewrite(name, w.rewritten[:])
 		_, exists := w.findLocal(name, x.query.Type)
-		if renamed || exists || w.cfg.Rules.Access(x.client.Addr, name) != filter.Allow ||
-			w.cfg.Rules.Suppresses(x.client.Addr, name, x.query.Type) {
+		if renamed || exists || w.cfg.Rules.Access(x.client.Addr, name) != filter.Allow {
 			return true
 		}
 	}

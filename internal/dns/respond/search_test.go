@@ -90,7 +90,7 @@ func TestSearchQueriesUpstreamsConcurrently(t *testing.T) {
 }
 
 // TestSearchAtCapacity checks that a search fails if queries of it lose their places, also if
-// a name exists that comes after theirs: theirs may exist as well.
+// a name exists that comes after theirs: theirs may exist as well. It counts as one refused query.
 func TestSearchAtCapacity(t *testing.T) {
 	store, err := cache.New(cache.Config{Size: 1 << 20, MaxTTL: 86400, MaxNegativeTTL: 3600})
 	if err != nil {
@@ -110,10 +110,14 @@ func TestSearchAtCapacity(t *testing.T) {
 	}
 	cfg := respond.Config{Data: exampleDB(t), Upstreams: f}
 	searchConfig(&cfg)
+	cfg.Stats = respond.NewStats(nil, 1)
 	w := newWorker(t, cfg)
 	m := askAll(t, w, "none.search.shop.cluster.local.ap.k8s.io.", dns.TypeA, nil)
 	if m.Rcode != dns.RcodeServerFailure {
 		t.Errorf("%s, want SERVFAIL", dns.RcodeToString[m.Rcode])
+	}
+	if got, lost := cfg.Stats.Counts().Refused, f.Stats().Waiting.SourceFull; got != 1 || lost < 2 {
+		t.Errorf("%d queries counted as refused, want 1; its questions lost %d places, want several", got, lost)
 	}
 	// The place is free again, as soon as the query that has it ends.
 	await.NoError(t, func() error {

@@ -1,6 +1,7 @@
 package respond
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type shard struct {
 	requests []atomic.Uint64 // by series
 	dropped  [transports]atomic.Uint64
 	ede      [edeCodes]atomic.Uint64
+	refused  atomic.Uint64 // queries that lost their places among those that wait
 	reasons  [zone.Reasons]atomic.Uint64
 	searches [searchKinds][searchEnds]atomic.Uint64
 	duration [transports]histogram
@@ -101,6 +103,9 @@ func (w *Worker) count(x *exchange, v *verdict, answer int, elapsed time.Duratio
 	c.requests[series].Add(1)
 	c.response[t].observe(sizeBuckets[:], uint64(answer))
 	c.duration[t].observe(durationBuckets[:], uint64(elapsed))
+	if v.outcome == failed && slices.ContainsFunc(w.replies, upstreamReply.isRefused) {
+		c.refused.Add(1)
+	}
 	if v.search != notSearched {
 		c.searches[v.search-searchByName][searchEnd(v.outcome)].Add(1)
 	}
@@ -195,6 +200,8 @@ type Counts struct {
 	Dropped map[string]uint64
 	// EDE are Extended DNS Errors, by code.
 	EDE map[uint16]uint64
+	// Refused are queries that failed because too many were waiting for upstreams.
+	Refused uint64
 	// Reasons are those of negative and stale answers, by zone.Reason's text.
 	Reasons map[string]uint64
 	// Searches are queries whose names were searched for.
@@ -216,6 +223,7 @@ var (
 func (s *Stats) Counts() Counts {
 	c := Counts{Dropped: make(map[string]uint64), EDE: make(map[uint16]uint64), Reasons: make(map[string]uint64)}
 	c.Requests = s.requests()
+	c.Refused = s.sum(func(sh *shard) *atomic.Uint64 { return &sh.refused })
 	for reason := range zone.Reasons {
 		if n := s.sum(func(sh *shard) *atomic.Uint64 { return &sh.reasons[reason] }); n > 0 {
 			c.Reasons[reason.String()] = n

@@ -23,12 +23,20 @@ type Upstreams interface {
 	Reserve(client netip.Addr, q cache.Key) *forward.Request
 }
 
-var suppressed = zone.EDE{Code: dnswire.EDEFiltered, Text: "records of this type are not given for names outside"}
+var suppressedType = zone.EDE{Code: dnswire.EDEFiltered, Text: "records of this type are not given for names outside"}
 
 // suppresses reports whether a name that is outside the zones has no records of a
 // type, by the rules.
 func (w *Worker) suppresses(x *exchange, name []byte, t dnswire.Type) bool {
 	return w.cfg.Rules != nil && w.cfg.Rules.Suppresses(x.client.Addr, name, t)
+}
+
+// suppressed is the verdict for a chain that ends at a name that has no records of the
+// query's type, by the rules.
+func (c *chain) suppressed() verdict {
+	v := c.verdict(answered, &suppressedType)
+	v.authoritative = c.isOurs()
+	return v
 }
 
 var malformedSubnet = zone.EDE{Code: dnswire.EDEOther, Text: "the client subnet option is malformed"}
@@ -39,6 +47,9 @@ type upstreamReply struct {
 	entry *cache.Entry
 	at    time.Time
 }
+
+// isRefused reports whether upstreams were not asked because too many queries were waiting.
+func (r upstreamReply) isRefused() bool { return forward.IsRefused(r.entry) }
 
 // isSame reports whether two upstream questions of one query are the same.
 func isSame(a, b cache.Key) bool {
@@ -70,11 +81,16 @@ func isOpen(z *dnswire.SOA) bool {
 	return z.Zone == dnsname.ReverseIPv4 || z.Zone == dnsname.ReverseIPv6
 }
 
+// isRelayedSearch reports whether upstreams search for the chain's name.
+func (w *Worker) isRelayedSearch(c *chain) bool {
+	return c.relayed && string(c.name) == string(w.searcher.of.Name())
+}
+
 // upstreamKey is the question to upstreams about the chain's name. done reports
 // whether v is final: the client's subnet would go along, and is malformed.
 func (w *Worker) upstreamKey(x *exchange, c *chain, t dnswire.Type) (key cache.Key, v verdict, done bool) {
 	key = cache.Key{Name: c.name, Type: t, DO: x.wantsDNSSEC(), CD: x.query.Flags&dnswire.FlagCD != 0}
-	if c.relayed && string(c.name) == string(w.searcher.of.Name()) {
+	if w.isRelayedSearch(c) {
 		key.Search = w.searcher.option
 		return key, verdict{}, false
 	}
@@ -112,10 +128,8 @@ func (w *Worker) require(key cache.Key) {
 // answer and steps the way to it. It moves the chain on where aliases leave the
 // reply. done reports whether v is final.
 func (w *Worker) solveUpstream(x *exchange, c *chain, own *zone.Answer, steps int) (v verdict, done bool) {
-	if w.suppresses(x, c.name, x.query.Type) {
-		v = c.verdict(answered, &suppressed)
-		v.authoritative = c.isOurs()
-		return v, true
+	if !w.isRelayedSearch(c) && w.suppresses(x, c.name, x.query.Type) {
+		return c.suppressed(), true
 	}
 	key, v, done := w.upstreamKey(x, c, x.query.Type)
 	if done {

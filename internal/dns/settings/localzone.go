@@ -8,6 +8,7 @@ import (
 
 	"portolan.dev/portolan/internal/config/key"
 	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/kubezone"
 	"portolan.dev/portolan/internal/dns/localzone"
 )
@@ -48,11 +49,20 @@ func (d *DNS) compileLocalZones(made *Compiled, compiler *kubezone.Compiler) err
 		}
 		of, err := check.Check(source, octets)
 		if err != nil {
-			return key.ItemErrorf("dns.localZones.records", i, "%w", err)
+			return recordsError(source.Apex, i, err)
 		}
 		octets += of
 	}
 	return nil
+}
+
+// recordsError returns the error of the records of a zone, which is an item of the list.
+func recordsError(apex dnsname.Name, item int, err error) error {
+	bad := &key.Error{Path: "dns.localZones.records", Item: item, Err: fmt.Errorf("zone %s: %w", apex, err)}
+	if of, ok := errors.AsType[*dnswire.MasterError](err); ok {
+		bad.Line = of.Line
+	}
+	return bad
 }
 
 // checkOutside returns an error if a local zone is in a zone with names of the cluster's

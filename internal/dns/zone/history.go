@@ -92,6 +92,18 @@ func (db *DB) recordChange(z *zoneState, what changeKey, was state) {
 	}
 }
 
+// forgetChanges makes the present version of a zone the oldest one that is remembered.
+func (db *DB) forgetChanges(z *zoneState) {
+	z.oldestSerial = z.soa.Load().Serial
+	h := &db.history
+	h.all = slices.DeleteFunc(h.all, func(p pastChange) bool {
+		if p.zone == z {
+			h.octets -= p.size()
+		}
+		return p.zone == z
+	})
+}
+
 func (p *pastChange) size() int64 {
 	size := unsafe.Sizeof(*p) + uintptr(len(p.before.pointers))*unsafe.Sizeof(pointer{})
 	if p.before.subtree != nil {

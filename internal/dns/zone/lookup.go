@@ -87,8 +87,8 @@ func (db *DB) lookup(s *Scratch, qname []byte, qtype dnswire.Type) Answer {
 		return Answer{Outcome: OutOfZone}
 	}
 	a := Answer{Outcome: NXDomain, SOA: n.zone.soa.Load()}
-	if n.zone.general {
-		db.answerGeneral(s, &a, n, general{qname: qname, at: at, child: child, qtype: qtype})
+	if n.zone.wildcards {
+		db.answerWithWildcards(s, &a, n, lookup{qname: qname, at: at, child: child, qtype: qtype})
 		return a
 	}
 	var exists bool

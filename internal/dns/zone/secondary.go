@@ -110,7 +110,7 @@ func transferRecords(name dnsname.Name, sets ...dnswire.RRset) (items []Transfer
 // pointerAddr returns the address whose reverse name is name, if the zone keeps
 // PTR records by address.
 func (c *Secondary) pointerAddr(name dnsname.Name) (addr netip.Addr, ok bool) {
-	if !c.zone.reverse || c.zone.general {
+	if !c.zone.reverse || c.zone.wildcards {
 		return netip.Addr{}, false
 	}
 	prefix, ok := dnsname.ParseReverse([]byte(name.WireLabels()))

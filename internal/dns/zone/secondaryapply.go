@@ -77,7 +77,7 @@ func (u *secondaryUpdate) apply(soa dnswire.SOA) {
 // extractPointers turns the records at reverse names of addresses into deltas
 // and returns the other runs.
 func (u *secondaryUpdate) extractPointers(runs []nameRecords) (rest []nameRecords, err error) {
-	if !u.zone.reverse || u.zone.general {
+	if !u.zone.reverse || u.zone.wildcards {
 		return runs, nil
 	}
 	u.pointerAddrs = make(map[netip.Addr]bool)

@@ -313,15 +313,15 @@ func stepsOf(d *zone.Difference) (steps []zone.RecordChange) {
 // builds it.
 func restored(t *testing.T, db *zone.DB) *zone.DB {
 	t.Helper()
-	var exact, general []dnswire.SOA
+	var exact, wildcards []dnswire.SOA
 	for _, soa := range db.SOAs() {
-		if db.IsGeneral(soa.Zone) {
-			general = append(general, soa)
+		if db.AllowsWildcards(soa.Zone) {
+			wildcards = append(wildcards, soa)
 		} else {
 			exact = append(exact, soa)
 		}
 	}
-	made, err := zone.NewWithGeneral(exact, general)
+	made, err := zone.NewWithWildcards(exact, wildcards)
 	if err != nil {
 		t.Fatal(err)
 	}

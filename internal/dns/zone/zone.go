@@ -7,7 +7,7 @@
 //	AXFR, IXFR -> Secondary -+                    +-> Entries, WriteMaster
 //
 // Lookup follows RFC 1034, section 4.3.2. Delegations and wildcards (RFC 4592)
-// are in general zones only; in the others there is an exact match or a denial.
+// are only in zones that allow them; in the others there is an exact match or a denial.
 // Empty non-terminals exist (RFC 4592, section 2.2.2),
 // denials carry the zone's SOA (RFC 2308, section 2), and stale data is marked
 // (RFC 8767). Differences between versions serve RFC 1995.
@@ -45,11 +45,11 @@ type DB struct {
 
 // zoneState is a zone: its apex and its present SOA.
 type zoneState struct {
-	apex    *node
-	soa     atomic.Pointer[dnswire.SOA]
-	reverse bool // the zone can contain reverse names
-	general bool // the zone can contain wildcards and delegations
-	changed bool // by the change in progress
+	apex      *node
+	soa       atomic.Pointer[dnswire.SOA]
+	reverse   bool // the zone can contain reverse names
+	wildcards bool // the zone can contain wildcards and delegations
+	changed   bool // by the change in progress
 
 	notCurrent   int    // number of published subtrees that are stale or not loaded
 	oldestSerial uint32 // the serial since which all changes are remembered
@@ -61,16 +61,16 @@ var ErrDuplicateZone = errors.New("zone given twice")
 // New returns a DB of zones that have only their SOA. A zone may lie inside
 // another: the names of the inner zone belong to it alone, and to the outer
 // zone they exist. New fails with ErrDuplicateZone.
-func New(zones ...dnswire.SOA) (*DB, error) { return NewWithGeneral(zones, nil) }
+func New(zones ...dnswire.SOA) (*DB, error) { return NewWithWildcards(zones, nil) }
 
-// NewWithGeneral is New with further zones, which are general: they may contain
-// wildcards and delegations, and a lookup in them takes longer. A name other than
-// the apex is delegated if its subtree has NS records at the base. Nothing but
-// that subtree may have names below it then; its addresses are glue.
-func NewWithGeneral(zones, general []dnswire.SOA) (*DB, error) {
+// NewWithWildcards is New with further zones, which may contain wildcards and
+// delegations; a lookup in them takes longer. A name other than the apex is
+// delegated if its subtree has NS records at the base. Nothing but that subtree may
+// have names below it then; its addresses are glue.
+func NewWithWildcards(zones, wildcards []dnswire.SOA) (*DB, error) {
 	db := new(DB)
 	db.table.Store(newTable(maphash.MakeSeed(), minTable))
-	outerFirst := slices.SortedStableFunc(slices.Values(slices.Concat(zones, general)), func(a, b dnswire.SOA) int {
+	outerFirst := slices.SortedStableFunc(slices.Values(slices.Concat(zones, wildcards)), func(a, b dnswire.SOA) int {
 		return a.Zone.Labels() - b.Zone.Labels()
 	})
 	for _, soa := range outerFirst {
@@ -85,16 +85,16 @@ func NewWithGeneral(zones, general []dnswire.SOA) (*DB, error) {
 		}
 		z.apex, n.zone = n, z
 		z.reverse = canHoldReverse(soa.Zone)
-		z.general = slices.ContainsFunc(general, func(g dnswire.SOA) bool { return g.Zone == soa.Zone })
+		z.wildcards = slices.ContainsFunc(wildcards, func(g dnswire.SOA) bool { return g.Zone == soa.Zone })
 		db.updateExists(n)
 		db.zones = append(db.zones, z)
 	}
 	return db, nil
 }
 
-// IsGeneral reports whether the zone with that apex is general.
-func (db *DB) IsGeneral(apex dnsname.Name) bool {
-	return slices.ContainsFunc(db.zones, func(z *zoneState) bool { return z.general && z.apex.name == apex })
+// AllowsWildcards reports whether the zone with that apex can contain wildcards and delegations.
+func (db *DB) AllowsWildcards(apex dnsname.Name) bool {
+	return slices.ContainsFunc(db.zones, func(z *zoneState) bool { return z.wildcards && z.apex.name == apex })
 }
 
 // canHoldReverse reports whether the zone with that apex can contain reverse
@@ -120,7 +120,8 @@ type Changes struct {
 	Subtrees []Change
 	Hosts    []Hosts
 	// SOAs replace those of their zones. The serial of a zone becomes the given
-	// one if that is later than the serial it would have otherwise.
+	// one if that is later than the serial it would have otherwise, or if the zone
+	// was not loaded, so that nobody has seen its serial.
 	SOAs []dnswire.SOA
 }
 
@@ -145,8 +146,13 @@ func (db *DB) Apply(changes Changes) {
 	defer db.mu.Unlock()
 	b := batch{db: db}
 	b.plan(changes)
+	first := db.beginZones(changes.SOAs)
 	b.publishAdditions()
 	b.publishRemovals()
+	for _, z := range first {
+		z.changed = false
+		db.forgetChanges(z)
+	}
 	for _, soa := range changes.SOAs {
 		db.replaceSOA(soa)
 	}
@@ -158,6 +164,20 @@ func (db *DB) Apply(changes Changes) {
 			z.soa.Store(&soa)
 		}
 	}
+}
+
+// beginZones replaces the SOAs of the zones that are not loaded, before their data is
+// published, and returns these zones.
+func (db *DB) beginZones(soas []dnswire.SOA) (first []*zoneState) {
+	for _, soa := range soas {
+		for _, z := range db.zones {
+			if z.apex.name == soa.Zone && z.apex.subtree.Load().pending() {
+				z.soa.Store(&soa)
+				first = append(first, z)
+			}
+		}
+	}
+	return first
 }
 
 // replaceSOA replaces the SOA of a zone.

@@ -60,6 +60,9 @@ type Config struct {
 	// Settle is how long after the API's first response names that are missing from
 	// a snapshot are not denied; by then the lists should have arrived.
 	Settle time.Duration
+	// AbsentPause is the time between two requests for a kind that the API server does
+	// not have.
+	AbsentPause time.Duration
 	// UserAgent is what the API server sees as the client.
 	UserAgent string
 	// Between, unless nil, is called between two objects of a list, which can be

@@ -181,8 +181,8 @@ const (
 func fromKubeconfig(kubeconfig, context string) (*rest.Config, error) {
 	loaded, rules, err := loadKubeconfig(kubeconfig)
 	if err == nil && context != "" && loaded.Contexts[context] == nil {
-		return nil, fmt.Errorf("%s: no context %q; there are %s", kubeconfig, context,
-			strings.Join(slices.Sorted(maps.Keys(loaded.Contexts)), ", "))
+		names := strings.Join(slices.Sorted(maps.Keys(loaded.Contexts)), ", ")
+		return nil, fmt.Errorf("%s: no context %q; there are %s", kubeconfig, context, cmp.Or(names, "none"))
 	}
 	var cfg *rest.Config
 	if err == nil {

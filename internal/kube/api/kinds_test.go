@@ -2,6 +2,8 @@ package api
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,7 +22,7 @@ func TestAbsentKind(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.cfg.Kinds, w.cfg.WatchList = append(kindsRead(), cluster.KindServiceImport), watchList
-			w.api.Misbehave(apitest.Fault{Status: http.StatusNotFound, Resource: "serviceimports"})
+			w.api.Uninstall("serviceimports")
 			w.start()
 			w.awaitFreshness(cluster.Live, w.cfg.Kinds...)
 			if st := w.status(cluster.KindServiceImport); st.Problem != nil || st.Staleness != 0 {
@@ -28,6 +30,139 @@ func TestAbsentKind(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAbsentKindOfPresentGroup checks that a kind is absent if discovery lists its API
+// group and version without it.
+func TestAbsentKindOfPresentGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Kinds = append(kindsRead(), cluster.KindGateway, cluster.KindHTTPRoute)
+	w.api.Uninstall("httproutes")
+	w.start()
+	w.awaitFreshness(cluster.Live, w.cfg.Kinds...)
+	w.await("only HTTPRoutes are absent", func() bool {
+		return len(w.log.lines("no such resource", "httproutes")) == 1 && len(w.log.lines("no such resource")) == 1
+	})
+}
+
+// TestUnconfirmedAbsence checks that "not found" alone does not count as an empty list: an
+// API server that has just started may answer so.
+func TestUnconfirmedAbsence(t *testing.T) {
+	t.Parallel()
+	notFound := func(discovery int) apitest.Fault {
+		return apitest.Fault{Refuse: func(_, path string) int {
+			switch {
+			case strings.HasSuffix(path, "/serviceimports"):
+				return http.StatusNotFound
+			case path == "/apis/multicluster.x-k8s.io/v1alpha1":
+				return discovery
+			}
+			return 0
+		}}
+	}
+	for claim, test := range map[string]struct {
+		discovery int
+		problem   string
+	}{
+		"discovery lists the kind": {0, "told to refuse GET"},
+		"discovery fails":          {http.StatusInternalServerError, "GET /apis/multicluster.x-k8s.io/v1alpha1: "},
+		"discovery is forbidden": {http.StatusForbidden,
+			"{nonResourceURLs: [/apis/multicluster.x-k8s.io/v1alpha1], verbs: [get]}"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.cfg.Kinds = append(kindsRead(), cluster.KindServiceImport)
+			w.api.Put(serviceImport("web"))
+			w.api.Misbehave(notFound(test.discovery))
+			w.start()
+			w.awaitRequests("serviceimports", 0, 4)
+			if w.freshness(cluster.KindServiceImport) == cluster.Live {
+				t.Error("ServiceImports are live, and none were read")
+			}
+			st := w.status(cluster.KindServiceImport)
+			if st.Problem == nil || !strings.Contains(st.Problem.Error(), test.problem) {
+				t.Errorf("Problem = %v, want one with %q", st.Problem, test.problem)
+			}
+			w.api.Misbehave(apitest.Fault{})
+			w.awaitFreshness(cluster.Live, cluster.KindServiceImport)
+			w.await("the ServiceImport is there", func() bool { return w.hasImport("web") })
+		})
+	}
+}
+
+// TestKindVanishes checks that objects of a kind whose CustomResourceDefinition is deleted
+// are deleted, and are read again when it is created again.
+func TestKindVanishes(t *testing.T) {
+	t.Parallel()
+	for claim, watchList := range map[string]bool{"lists": false, "lists as watches": true} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.cfg.Kinds, w.cfg.WatchList = append(kindsRead(), cluster.KindServiceImport), watchList
+			w.api.Put(serviceImport("web"))
+			w.live()
+			w.await("the ServiceImport is there", func() bool { return w.hasImport("web") })
+
+			w.api.Misbehave(apitest.Fault{Status: http.StatusNotFound, Resource: "serviceimports"})
+			before := len(w.requests("serviceimports", 0))
+			w.api.Cut()
+			w.awaitRequests("serviceimports", before, 3)
+			if !w.hasImport("web") {
+				t.Error("the ServiceImport is deleted although discovery lists its kind")
+			}
+
+			w.api.Uninstall("serviceimports")
+			w.api.Misbehave(apitest.Fault{})
+			w.await("the ServiceImport is deleted", func() bool { return !w.hasImport("web") })
+			w.awaitHealthy()
+			w.wantLines(1, "the cluster has no such resource", "resource=serviceimports")
+
+			w.api.Install("serviceimports")
+			w.api.Put(serviceImport("api"))
+			w.await("the new ServiceImport is there", func() bool { return w.hasImport("api") })
+			w.awaitHealthy()
+			w.await("a line in the log", func() bool {
+				return len(w.log.lines("the cluster has the resource now", "resource=serviceimports")) == 1
+			})
+			w.api.Delete(serviceImport("api"))
+			w.await("the new ServiceImport is watched", func() bool { return !w.hasImport("api") })
+		})
+	}
+}
+
+// TestAbsentKindGrowsStale checks that staleness counts from when the API is lost, also for
+// a kind that it did not have.
+func TestAbsentKindGrowsStale(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Kinds = append(kindsRead(), cluster.KindServiceImport)
+	w.api.Uninstall("serviceimports")
+	w.start()
+	w.awaitFreshness(cluster.Live, w.cfg.Kinds...)
+	w.api.Misbehave(apitest.Fault{Status: http.StatusInternalServerError})
+	w.await("ServiceImports are stale", func() bool {
+		st := w.status(cluster.KindServiceImport)
+		return st.Problem != nil && st.Staleness > 0
+	})
+}
+
+// serviceImport is a ServiceImport in the namespace shop.
+func serviceImport(name string) object.API {
+	o := object.Kinds[slices.IndexFunc(object.Kinds, func(k object.Kind) bool {
+		return k.Model == cluster.KindServiceImport
+	})].New()
+	o.SetNamespace("shop")
+	o.SetName(name)
+	return o
+}
+
+func (w *world) hasImport(name string) (has bool) {
+	w.store.View(func(v *cluster.View) {
+		has = v.Object(cluster.KindServiceImport, cluster.Key{Namespace: "shop", Name: name}) != nil
+	})
+	return has
 }
 
 // TestEveryKind checks that all kinds of the model are listed, and that watches

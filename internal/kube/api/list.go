@@ -67,8 +67,13 @@ func (r *reading) list(ctx context.Context, options metav1.ListOptions) (runtime
 	case utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || errors.Is(err, io.ErrUnexpectedEOF):
 		err = errHungUp
 	}
-	r.failed(ctx, err)
-	return nil, r.paused(ctx, err)
+	if r.failed(ctx, err) {
+		// That is no reason to ask all the time.
+		if ended := sleep(ctx, r.source.cfg.AbsentPause); ended != nil {
+			return nil, ended
+		}
+	}
+	return nil, err
 }
 
 // readAll requests a list and reads it. It calls progress from time to time.

@@ -156,6 +156,10 @@ func (r *reading) found() {
 	if r.problem != nil || r.doubted {
 		r.source.cfg.Log.Info("kubernetes api responds again", "resource", r.resource.Resource)
 	}
+	if slices.Contains(r.causes, causeAbsent) {
+		r.source.cfg.Log.Info("the cluster has the resource now", "resource", r.resource.Resource,
+			"group", r.resource.Group.Group)
+	}
 	r.problem, r.causes, r.doubted = nil, nil, false
 	if r.watch != nil {
 		r.lost = time.Time{}
@@ -248,10 +252,14 @@ func (r *reading) doubt(limit time.Duration) *openWatch {
 }
 
 // failed records why there is no watch. It logs each cause once until there is a
-// watch again.
-func (r *reading) failed(ctx context.Context, err error) {
+// watch again. absent reports whether the cause is that the cluster lacks the kind.
+func (r *reading) failed(ctx context.Context, err error) (absent bool) {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return // stopped
+		return false // stopped
+	}
+	if absent, err = r.isAbsent(ctx, err); absent {
+		r.noteAbsent()
+		return true
 	}
 	err = r.explained(err)
 	if renewed := r.source.clients.renew(); renewed != nil {
@@ -259,9 +267,8 @@ func (r *reading) failed(ctx context.Context, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.resource.Custom && apierrors.IsNotFound(err) {
-		r.noteAbsent()
-		return
+	if r.lost.IsZero() {
+		r.lost = time.Now() // there was no watch while the kind was absent
 	}
 	const most = 16 // causes that are told apart
 	if c := cause(err); !slices.Contains(r.causes, c) && len(r.causes) < most {
@@ -270,44 +277,13 @@ func (r *reading) failed(ctx context.Context, err error) {
 			"resource", r.resource.Resource, "err", err)
 	}
 	r.problem = err
-}
-
-// absentPause is the time between two requests for a kind that the API server does not
-// have.
-const absentPause = 30 * time.Second
-
-// paused returns err, the failure of a list. If it says that the cluster lacks the
-// CustomResourceDefinition of the kind, there are no such objects: that is no reason to
-// wait for them, nor to ask for them all the time.
-func (r *reading) paused(ctx context.Context, err error) error {
-	if !r.resource.Custom || !apierrors.IsNotFound(err) {
-		return err
-	}
-	if !r.listed.Load() {
-		_ = r.Replace(nil, "") // never fails
-	}
-	if ended := sleep(ctx, absentPause); ended != nil {
-		return ended
-	}
-	return err
-}
-
-// noteAbsent records that the cluster does not have the kind: nothing is lost. It needs
-// mu.
-func (r *reading) noteAbsent() {
-	const absent = "absent"
-	if !slices.Contains(r.causes, absent) {
-		r.causes = append(r.causes, absent)
-		r.source.cfg.Log.Info("the cluster has no such resource; it is looked for from time to time",
-			"resource", r.resource.Resource, "group", r.resource.Group.Group)
-	}
-	r.problem, r.lost = nil, time.Time{}
+	return false
 }
 
 // explained adds the RBAC rule that is missing, if one is, and shortens the URL of
 // a failed request to the server's address.
 func (r *reading) explained(err error) error {
-	if apierrors.IsForbidden(err) {
+	if apierrors.IsForbidden(err) && !errors.Is(err, errDiscovery) {
 		return fmt.Errorf("%w; allow it with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}", err,
 			r.resource.Group.Group, r.resource.Resource)
 	}

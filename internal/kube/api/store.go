@@ -43,11 +43,17 @@ func (r *reading) Transformer() cache.TransformFunc {
 	}
 }
 
-// Replace replaces the objects of the reading's scope in the Store by these, in
-// one transaction. Only differences change anything.
+// Replace puts all objects of a list into the Store.
 func (r *reading) Replace(objects []any, _ string) error {
 	r.told()
 	r.events[eventListed].Add(1)
+	r.replace(objects)
+	return nil
+}
+
+// replace replaces the objects of the reading's scope in the Store by these, in
+// one transaction. Only differences change anything.
+func (r *reading) replace(objects []any) {
 	present := make(map[cluster.Key]struct{}, len(objects))
 	r.source.cfg.Store.Update(func(tx *cluster.Tx) {
 		for i, o := range objects {
@@ -75,7 +81,6 @@ func (r *reading) Replace(objects []any, _ string) error {
 		_, there := present[k]
 		return !there
 	})
-	return nil
 }
 
 // absent returns the keys of the objects in the Store that are not present.

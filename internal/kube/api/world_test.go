@@ -51,7 +51,7 @@ func newWorld(tb testing.TB) *world {
 	w := &world{TB: tb, api: apitest.New(tb), store: cluster.NewStore(), log: new(book)}
 	w.cfg = Config{
 		Kubeconfig: w.api.Kubeconfig(tb), Kinds: kindsRead(), WatchList: true, QPS: 1000, Burst: 1000,
-		Silence: time.Minute, Settle: time.Minute, UserAgent: "test", Store: w.store,
+		Silence: time.Minute, Settle: time.Minute, AbsentPause: 50 * time.Millisecond, UserAgent: "test", Store: w.store,
 		Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	}
 	return w

@@ -1,7 +1,7 @@
-// Package apitest is a Kubernetes API server for tests. It serves lists, watches, and
-// reads and writes of single objects over HTTP on loopback, and misbehaves as real API
-// servers do. It has no defaulting, no validation and no authorization except for one
-// token.
+// Package apitest is a Kubernetes API server for tests. It serves lists, watches, reads
+// and writes of single objects, and the discovery of API groups other than the core
+// group, over HTTP on loopback, and misbehaves as real API servers do. It has no
+// defaulting, no validation and no authorization except for one token.
 //
 // It follows "Kubernetes API Concepts" and "API Conventions" of the Kubernetes
 // documentation.
@@ -42,8 +42,9 @@ type Server struct {
 	log      []event // all changes since oldest
 	changed  chan struct{}
 	fault    Fault
-	token    string        // that requests must have; empty accepts all requests
-	cut      chan struct{} // closed to end the present watches
+	token    string          // that requests must have; empty accepts all requests
+	cut      chan struct{}   // closed to end the present watches
+	removed  map[string]bool // resources that the server does not have
 	requests []Request
 	writes   []string
 }
@@ -106,7 +107,10 @@ func NewTLS(tb testing.TB) *Server {
 
 func start(tb testing.TB, listen func(*httptest.Server)) *Server {
 	tb.Helper()
-	s := &Server{objects: make(map[id]metav1.Object), changed: make(chan struct{}), cut: make(chan struct{})}
+	s := &Server{
+		objects: make(map[id]metav1.Object), removed: make(map[string]bool),
+		changed: make(chan struct{}), cut: make(chan struct{}),
+	}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	listen(s.http)
 	tb.Cleanup(s.Stop)
@@ -317,6 +321,27 @@ func (s *Server) Cut() {
 	defer s.mu.Unlock()
 	close(s.cut)
 	s.cut = make(chan struct{})
+}
+
+// Uninstall removes resources with all their objects, as when their
+// CustomResourceDefinitions are deleted while no client watches. It ends all watches.
+func (s *Server) Uninstall(resources ...string) {
+	s.mu.Lock()
+	for _, name := range resources {
+		s.removed[name] = true
+	}
+	maps.DeleteFunc(s.objects, func(key id, _ metav1.Object) bool { return s.removed[key.resource] })
+	s.mu.Unlock()
+	s.Cut()
+}
+
+// Install brings back resources that were uninstalled, without objects.
+func (s *Server) Install(resources ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range resources {
+		delete(s.removed, name)
+	}
 }
 
 // Requests returns all requests since the start.

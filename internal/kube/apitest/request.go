@@ -22,15 +22,21 @@ type query struct {
 	fields              fields.Selector
 	watch, initial      bool // initial: the watch begins with all objects
 	version             string
+	discovery           string // the GROUP/VERSION whose resources are asked for; empty for all other queries
 }
 
 // parse parses a path of the forms RESOURCE[/NAME] and
-// namespaces/NAMESPACE/RESOURCE[/NAME], below /api/VERSION or /apis/GROUP/VERSION.
+// namespaces/NAMESPACE/RESOURCE[/NAME], below /api/VERSION or /apis/GROUP/VERSION, or
+// the latter alone.
 func parse(r *http.Request) (q query, err error) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	prefix := 2
 	if parts[0] == "apis" {
 		prefix = 3
+	}
+	if parts[0] == "apis" && len(parts) == prefix {
+		q.discovery = parts[1] + "/" + parts[2]
+		return q, nil
 	}
 	if len(parts) <= prefix {
 		return q, fmt.Errorf("no resource in %s", r.URL.Path)
@@ -101,6 +107,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.requests = append(s.requests, Request{time.Now(), q.resource, q.watch, q.version, r.URL.String()})
 	fault := s.fault
 	unauthorized := s.token != "" && r.Header.Get("Authorization") != "Bearer "+s.token
+	removed := s.removed[q.resource]
 	s.mu.Unlock()
 	select {
 	case <-r.Context().Done():
@@ -124,6 +131,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		body := status(refusal, reasons[refusal], "told to refuse "+r.Method)
 		body.Details = &metav1.StatusDetails{Name: path.Base(r.URL.Path)} // unlike a JSON patch that fails
 		writeStatus(w, body)
+	case removed:
+		http.NotFound(w, r) // without a Status, as real API servers do
+	case q.discovery != "":
+		s.discover(w, r, q.discovery)
 	case q.initial && fault.NoWatchList:
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	case q.watch:

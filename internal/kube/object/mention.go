@@ -30,7 +30,8 @@ func containerMentions(list string, containers []corev1.Container) (all []cluste
 
 // mentions returns the names in a text that have the form of a Service's name: at least two
 // labels before svc, and perhaps a domain after it. Left out are names with variables or
-// formats, such as $(NAME).shop.svc, and the files of paths, such as /api/Company.Product.svc.
+// formats, such as $(NAME).shop.svc, with placeholders, such as __NAME__.shop.svc, and the
+// files of paths, such as /api/Company.Product.svc.
 func mentions(field, text string) (all []cluster.Mention) {
 	if !strings.Contains(text, ".svc") {
 		return nil
@@ -87,7 +88,9 @@ func inPath(before string) bool {
 	return strings.HasSuffix(before, "/") && !strings.HasSuffix(before, "//")
 }
 
-// malformed reports whether a label is none, as at the place of a variable.
+// malformed reports whether a label is none, as at the place of a variable, or a placeholder
+// such as __NAME__ or _NAME_.
 func malformed(label string) bool {
-	return label == "" || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-")
+	return label == "" || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-") ||
+		strings.Contains(label, "__") || strings.HasPrefix(label, "_") && strings.HasSuffix(label, "_")
 }

@@ -230,6 +230,9 @@ func (s *Source) CheckAccess() error {
 	return nil
 }
 
+// absentPause is api.Config.AbsentPause.
+const absentPause = 30 * time.Second
+
 func (s *Source) newAPI() (*api.Source, error) {
 	return s.apiOf(s.kinds(), s.cfg.Settings.Kubernetes.Namespaces)
 }
@@ -251,6 +254,7 @@ func (s *Source) apiOf(kinds []cluster.Kind, namespaces []string) (*api.Source, 
 		Burst:           k.Burst,
 		Silence:         time.Duration(k.Silence),
 		Settle:          time.Duration(settings.Snapshot.Settle),
+		AbsentPause:     absentPause,
 		UserAgent:       "portolan/" + s.cfg.Version,
 		Between:         s.cfg.Between,
 		Store:           s.cfg.Store,

@@ -99,6 +99,7 @@ var pluginNotes = map[string]pluginNote{
 	"trace":      {Missing, "queries are not traced"},
 	"transfer":   {Missing, "not translated; set transfer, see docs/configuration.md"},
 	"tsig":       {Missing, "messages are not signed"},
-	"view":       {Missing, "all clients get the same answers"},
-	"whoami":     {Missing, "a plugin for tests"},
+	"view": {Missing, "not translated; dns.views only chooses, by the client's address, which zones it sees " +
+		"and whether its queries are forwarded"},
+	"whoami": {Missing, "a plugin for tests"},
 }

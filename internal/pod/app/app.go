@@ -13,6 +13,8 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/dns/dnsname"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/resolvconf"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/kube/manifest"
@@ -29,6 +31,7 @@ type Inspector struct {
 	dns      *respond.Responder
 	loaded   source.Loaded
 	observed bool // the store is filled from an API
+	zones    []*localzone.ZoneError
 }
 
 // New returns an Inspector of the model in store. dns answers its Pods' queries. New
@@ -42,6 +45,21 @@ func New(settings config.Config, store *cluster.Store, dns *respond.Responder) (
 // to which a control plane would add objects, until it is called.
 func (i *Inspector) Loaded(l source.Loaded) {
 	i.loaded, i.observed = l, len(l.From) == 0
+}
+
+// Zones sets why local zones are not loaded.
+func (i *Inspector) Zones(problems []*localzone.ZoneError) { i.zones = problems }
+
+// zoneProblem returns why the local zone that a name is in is not loaded; nil if it is, or
+// if there is none.
+func (i *Inspector) zoneProblem(text string) (in *localzone.ZoneError) {
+	name, err := dnsname.Parse(text)
+	for _, p := range i.zones {
+		if err == nil && name.IsSubdomainOf(p.Zone) && (in == nil || p.Zone.IsSubdomainOf(in.Zone)) {
+			in = p
+		}
+	}
+	return in
 }
 
 // unread reports whether objects of a kind in a namespace are not in the store because the

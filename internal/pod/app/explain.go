@@ -9,6 +9,7 @@ import (
 	"portolan.dev/portolan/internal/dns/autopath"
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/filter"
 	"portolan.dev/portolan/internal/dns/kubezone"
 	"portolan.dev/portolan/internal/dns/respond"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
@@ -43,7 +44,8 @@ func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explana
 		e = explain.Explain(explain.Request{
 			Name: q.Name, Type: q.Type, Subject: q.Subject, Libc: q.Libc, Node: node,
 			Linter: i.rules(v, q.Node), Query: ask, Model: model, ServerSearch: i.searched(), Unread: i.unread,
-			NoPodNames: i.settings.DNS.Pods == string(kubezone.PodsDisabled),
+			ZoneProblem: i.zoneProblem,
+			NoPodNames:  i.settings.DNS.Pods == string(kubezone.PodsDisabled),
 		})
 	})
 	return e
@@ -52,7 +54,7 @@ func (i *Inspector) Explain(ctx context.Context, q Question) (e *explain.Explana
 // askModel returns a QueryFunc that answers for the cluster DNS from the model. It
 // sends no queries for names outside the cluster.
 func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.QueryFunc {
-	worker := i.dns.NewWorker(0)
+	worker, rules := i.dns.NewWorker(0), i.suppression()
 	var client respond.Client
 	if pod != nil && len(pod.IPs) > 0 {
 		client.Addr = pod.IPs[0]
@@ -86,13 +88,45 @@ func (i *Inspector) askModel(clusterDNS []netip.Addr, pod *cluster.Pod) explain.
 		case err != nil:
 			return explain.Answer{Loss: stubresolver.Timeout}
 		case m.Code == dnswire.Refused && slices.ContainsFunc(m.Errors, isNotAuthoritative):
-			return explain.Answer{NotAsked: notOurs}
+			if !rules.suppresses(client.Addr, q.Name, q.Type) {
+				return explain.Answer{NotAsked: notOurs}
+			}
+			m.Code, m.Status, m.Errors = dnswire.NoError, dnswire.NoError.String(), []dnswire.ExtendedError{suppressed}
+		case rules.suppresses(client.Addr, explain.Unfollowed(m, q.Type), q.Type):
+			m.Errors = append(m.Errors, suppressed)
 		}
 		if m.Code == dnswire.NXDomain && searched(q.Name) != nil {
 			return explain.Answer{NotAsked: notSearched}
 		}
 		return explain.Answer{Message: m, FromModel: true}
 	}
+}
+
+// suppressed is the Extended DNS Error of an answer that dns.suppress determines.
+var suppressed = dnswire.ExtendedError{
+	Code: uint16(dnswire.EDEFiltered), Text: "dns.suppress lists this type for names outside the cluster",
+}
+
+// suppression is dns.suppress where names outside the cluster are forwarded, and no rule
+// where they are not.
+type suppression struct{ rules *filter.Filter }
+
+func (i *Inspector) suppression() suppression {
+	if len(i.compiled.DNS.Routes) == 0 {
+		return suppression{}
+	}
+	rules, err := filter.New(filter.Config{Suppress: i.compiled.DNS.Rules.Suppress})
+	if err != nil {
+		return suppression{} // only files cause errors
+	}
+	return suppression{rules}
+}
+
+// suppresses reports whether a name, which is outside the cluster, is answered without
+// records of a type.
+func (s suppression) suppresses(client netip.Addr, name string, t dnswire.Type) bool {
+	parsed, err := dnsname.Parse(name)
+	return s.rules != nil && name != "" && err == nil && s.rules.Suppresses(client, []byte(parsed.WireLabels()), t)
 }
 
 // isClusterDNS returns a function that reports whether an address is that of the cluster

@@ -11,6 +11,7 @@ import (
 	"portolan.dev/portolan/internal/config"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/resolvconf"
+	dnssettings "portolan.dev/portolan/internal/dns/settings"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/explain"
 )
@@ -146,8 +147,8 @@ func TestExplainSearchedAlias(t *testing.T) {
 	c.Manifests = "../../../examples/shop"
 	d := newWorld(t, c)
 	for name, want := range map[string]string{
-		"payments":      "found, after 2 packets: alias of payments.shop.svc.cluster.local., alias of api.payments.example.com.\n",
-		"payments.shop": "alias of payments.shop.svc.cluster.local., alias of api.payments.example.com.\n",
+		"payments":      "not known, after 2 packets: it is an alias of api.payments.example.com., which is outside the cluster",
+		"payments.shop": "alias of payments.shop.svc.cluster.local., alias of api.payments.example.com. (",
 		"elsewhere.org": "not known, after 4 packets: elsewhere.org. is outside the cluster",
 	} {
 		var text strings.Builder
@@ -157,6 +158,56 @@ func TestExplainSearchedAlias(t *testing.T) {
 		}
 		if !strings.Contains(text.String(), want) || strings.Contains(text.String(), "ClusterFirst") {
 			t.Errorf("%s: want %q and no other policy in\n%s", name, want, &text)
+		}
+	}
+}
+
+// TestExplainSuppressed checks that a type that dns.suppress lists is explained as such, for
+// a name outside the cluster and for an alias of one, and that aliases whose targets were not
+// looked up are not known to resolve.
+func TestExplainSuppressed(t *testing.T) {
+	c := config.Default()
+	c.Manifests = "../../../examples/shop"
+	c.DNS.Suppress = []dnssettings.Suppress{{Types: []string{"AAAA"}}}
+	alone := newWorld(t, c)
+	c.DNS.Forward.Routes = []dnssettings.Route{{Upstreams: []string{"192.0.2.53"}}}
+	d := newWorld(t, c)
+	for claim, test := range map[string]struct {
+		world         *world
+		name          string
+		rrtype        dnswire.Type
+		libc          dnsconfig.Libc
+		outcome, rule string
+		text          string
+	}{
+		"a name outside": {d, "www.example.com.", dnswire.TypeAAAA, dnsconfig.Glibc, "no data", "suppressed",
+			"www.example.com. is outside the cluster, and dns.suppress has it answered with no AAAA records"},
+		"a name outside, tried first": {d, "a.b.c.d.example.com", dnswire.TypeAAAA, dnsconfig.Musl, "", "suppressed", "a.b.c.d.example.com. is"},
+		"a name outside, both families": {d, "www.example.com.", 0, dnsconfig.Glibc, "not known", "outside",
+			"AAAA at 10.96.0.10: NODATA (dns.suppress lists this type for names outside the cluster)"},
+		"a name outside, another type": {d, "www.example.com.", dnswire.TypeA, dnsconfig.Glibc, "not known", "outside", "assumed"},
+		"an alias": {d, "payments", dnswire.TypeAAAA, dnsconfig.Musl, "", "suppressed",
+			"api.payments.example.com. is outside the cluster, and dns.suppress"},
+		"an alias, both families": {d, "payments", 0, dnsconfig.Glibc, "not known", "outside",
+			"it is an alias of api.payments.example.com., which is outside the cluster, and no server was queried"},
+		"nothing is forwarded":  {alone, "www.example.com.", dnswire.TypeAAAA, dnsconfig.Glibc, "not known", "outside", "assumed"},
+		"a name of the cluster": {d, "web", 0, dnsconfig.Glibc, "found", "", "found, after"},
+	} {
+		e := test.world.Explain(t.Context(), Question{
+			Name: test.name, Type: test.rrtype, Libc: test.libc, Subject: subject(t, test.world, "shop/deployment/web"),
+		})
+		var text strings.Builder
+		if err := e.WriteText(&text, explain.Style{}); err != nil {
+			t.Fatal(err)
+		}
+		rule := ""
+		if len(e.Diagnoses) > 0 {
+			rule = e.Diagnoses[0].Rule
+		}
+		if test.outcome != "" && e.Outcome != test.outcome || rule != test.rule || e.Found() != (test.outcome == "found") ||
+			!strings.Contains(text.String(), test.text) {
+			t.Errorf("%s: %s, rule %q; want %q, rule %q and %q in\n%s", claim, e.Outcome, rule, test.outcome, test.rule,
+				test.text, &text)
 		}
 	}
 }
@@ -282,7 +333,7 @@ func TestExplainManifests(t *testing.T) {
 		outcome string
 		rule    string
 	}{
-		{"outside", 0, dnsconfig.Glibc, "found", ""},
+		{"outside", 0, dnsconfig.Glibc, "not known", "outside"},
 		{"db", 0, dnsconfig.Glibc, "no such name", "no-endpoint-slice"},
 		{"db-0.db", 0, dnsconfig.Glibc, "no such name", "no-endpoint-slice"},
 		{"_sql._tcp.db", dnswire.TypeSRV, dnsconfig.Glibc, "no such name", "no-endpoint-slice"},

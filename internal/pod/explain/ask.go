@@ -88,12 +88,12 @@ func externalTarget(answer Answer, t dnswire.Type) (target string) {
 	if answer.Message == nil || !answer.FromModel {
 		return ""
 	}
-	return unfollowed(answer.Message, t)
+	return Unfollowed(answer.Message, t)
 }
 
-// unfollowed returns the target of the message's last alias, if the server did not look it
+// Unfollowed returns the target of the message's last alias, if the server did not look it
 // up, else "".
-func unfollowed(m *dnswire.Message, t dnswire.Type) (target string) {
+func Unfollowed(m *dnswire.Message, t dnswire.Type) (target string) {
 	if resultOf(m, t) != noData {
 		return ""
 	}
@@ -104,6 +104,9 @@ func unfollowed(m *dnswire.Message, t dnswire.Type) (target string) {
 	}
 	if slices.ContainsFunc(m.Authority, func(r dnswire.Record) bool { return r.Type == "SOA" }) {
 		return "" // the target does not exist
+	}
+	if slices.ContainsFunc(m.Errors, func(e dnswire.ExtendedError) bool { return e.Code == uint16(dnswire.EDEFiltered) }) {
+		return "" // it is answered without records of the type
 	}
 	return target
 }

@@ -11,6 +11,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/resolvconf"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/lint"
@@ -70,7 +71,7 @@ func (d *diagnoser) addFindings(findings []lint.Finding, rules ...string) bool {
 // then wrong answers of servers, then causes that concern this name only:
 //
 //	the Pod has finished, NetworkPolicies, the cluster DNS has no endpoint
-//	─► malformed, silent, server differs from model, failing, not read
+//	─► malformed, silent, server differs from model, failing, zone not loaded, not read
 //	─► dnsPolicy, trailing dot, resolver ─► the name itself (see name)
 //
 // A cause in the third line hides those of the name itself: if the name would not resolve
@@ -81,8 +82,9 @@ func (d *diagnoser) diagnose() []Diagnosis {
 	switch {
 	case d.e.trace.Outcome == stubresolver.Found:
 		d.endpoints()
+		d.unqueried()
 		d.queries()
-	case d.malformed() || d.silent() || differs || d.failing():
+	case d.malformed() || d.silent() || differs || d.failing() || d.zoneNotLoaded():
 	case d.notLoaded(cluster.KindNamespace, cluster.KindService):
 	case d.policy() || d.trailingDot() || d.resolver():
 	default:
@@ -301,6 +303,42 @@ func (d *diagnoser) failing() bool {
 		return true
 	}
 	return false
+}
+
+// zoneNotLoaded reports whether a server does not answer because it has not loaded the zone
+// of the name, or of the alias' target.
+func (d *diagnoser) zoneNotLoaded() bool {
+	for name, q := range d.exchanges() {
+		if q.Result != dnswire.ServFail.String() || q.code != uint16(dnswire.EDENotReady) {
+			continue
+		}
+		for _, r := range q.Records {
+			if r.Type == dnswire.TypeCNAME.String() {
+				name = r.Data
+			}
+		}
+		if d.inDomain(name) {
+			continue
+		}
+		if p := d.zoneProblem(name); p != nil {
+			d.add("zone-not-loaded", "correct the file; the server reads it again when it changes",
+				"%s does not resolve because the %s", name, p)
+			return true
+		}
+		d.add("server-not-ready", "check the server's log, and /readyz?verbose of its admin address",
+			"%s has not loaded the zone of %s (SERVFAIL%s)", q.Server, name, noteOf(q))
+		return true
+	}
+	return false
+}
+
+// zoneProblem returns why the zone of a name is not loaded. What this command reads is not
+// what a live server has read.
+func (d *diagnoser) zoneProblem(name string) *localzone.ZoneError {
+	if d.Model != nil || d.ZoneProblem == nil {
+		return nil
+	}
+	return d.ZoneProblem(name)
 }
 
 // modelFails reports whether the model has no answer to a query either.

@@ -16,6 +16,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/resolvconf"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/lint"
@@ -42,6 +43,9 @@ type Request struct {
 	// Unread reports whether objects of a kind in a namespace are not in the model because
 	// the account may not list them; nil if there are none.
 	Unread func(k cluster.Kind, namespace string) bool
+	// ZoneProblem returns why the local zone that a name is in is not loaded from its file;
+	// nil if it is, or if the name is in none.
+	ZoneProblem func(name string) *localzone.ZoneError
 	// ServerSearch returns the names that the server tries instead of a name with a
 	// search domain of ClusterFirstWithAutopath, in order; nil for other names.
 	ServerSearch func(name string) []string
@@ -88,7 +92,7 @@ type Explanation struct {
 
 // Found reports whether the name resolves.
 func (e *Explanation) Found() bool {
-	return e.trace.Outcome == stubresolver.Found && e.Outcome != blocked
+	return e.Outcome == stubresolver.Found.String()
 }
 
 // blocked is the outcome if no query of the Pod reaches a server.
@@ -131,7 +135,10 @@ type Exchange struct {
 	assumed bool   // no query was sent
 	// unfollowed: the answer is an alias whose target the server did not look up.
 	unfollowed bool
-	code       uint16 // of the last Extended DNS Error (RFC 8914), 0 if there is none
+	// assumedTarget is the alias's target outside the cluster that no server was queried
+	// for, and is assumed to exist; "" if there is none.
+	assumedTarget string
+	code          uint16 // of the last Extended DNS Error (RFC 8914), 0 if there is none
 }
 
 // resolverNames has the values of --libc.
@@ -341,8 +348,8 @@ func (a *querier) exchange(q stubresolver.Exchange, round int) Exchange {
 	default:
 		m := answer.Message
 		e.Result, e.Records = resultOf(m, q.Type), sorted(m.Answer)
-		e.unfollowed = unfollowed(m, q.Type) != ""
-		if externalTarget(answer, q.Type) != "" {
+		e.unfollowed = Unfollowed(m, q.Type) != ""
+		if e.assumedTarget = externalTarget(answer, q.Type); e.assumedTarget != "" {
 			e.Note = "the target is outside the cluster, no server was queried; use --live"
 		}
 		for _, extended := range m.Errors {

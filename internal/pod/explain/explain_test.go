@@ -1,13 +1,16 @@
 package explain
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
+	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/lint"
 	"portolan.dev/portolan/internal/pod/stubresolver"
@@ -86,6 +89,36 @@ func TestDiffers(t *testing.T) {
 		differs := slices.ContainsFunc(e.Diagnoses, func(d Diagnosis) bool { return d.Rule == "server-differs" })
 		if differs != test.want {
 			t.Errorf("%+v: differs %v, want %v: %+v", test.live, differs, test.want, e.Diagnoses)
+		}
+	}
+}
+
+// TestZoneNotLoaded verifies that the cause is the file that this command cannot use or, of
+// a live server, what that server says; the file of this command is not the server's.
+func TestZoneNotLoaded(t *testing.T) {
+	t.Parallel()
+	notReady := func(_ netip.Addr, q stubresolver.Query) Answer {
+		m := &dnswire.Message{Code: dnswire.NXDomain, Status: dnswire.NXDomain.String()}
+		if q.Name == "www.corp.example." {
+			m.Code, m.Status = dnswire.ServFail, dnswire.ServFail.String()
+			m.Errors = []dnswire.ExtendedError{{Code: uint16(dnswire.EDENotReady), Text: "its note"}}
+		}
+		return Answer{Message: m}
+	}
+	for claim, tt := range map[string]struct {
+		model QueryFunc
+		want  string
+	}{
+		"from the model": {nil, "www.corp.example. does not resolve because the zone corp.example. is not loaded: x.zone:2: bad"},
+		"live":           {notReady, "10.96.0.10 has not loaded the zone of www.corp.example. (SERVFAIL: its note)"},
+	} {
+		r := request("www.corp.example", dnswire.NXDomain)
+		r.Query, r.Model = notReady, tt.model
+		r.ZoneProblem = func(string) *localzone.ZoneError {
+			return &localzone.ZoneError{Zone: dnsname.MustParse("corp.example"), Err: errors.New("x.zone:2: bad")}
+		}
+		if e := Explain(r); len(e.Diagnoses) != 1 || e.Diagnoses[0].Why != tt.want {
+			t.Errorf("%s: diagnoses %+v, want %q", claim, e.Diagnoses, tt.want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (d *diagnoser) name() {
 	switch {
 	case ok:
 		d.meant(m)
-	case d.podAddress() || d.otherDomain() || d.withoutSvc():
+	case d.podAddress() || d.otherDomain() || d.withoutSvc() || d.suppressed():
 	default:
 		d.outside()
 	}

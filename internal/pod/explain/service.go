@@ -49,6 +49,9 @@ func (d *diagnoser) alias(s *cluster.Service) {
 			return
 		}
 	}
+	if d.suppressed() {
+		return
+	}
 	if !d.inDomain(s.ExternalName) && d.outsideFails() {
 		d.add("no-upstream", upstreamCure,
 			"the target of Service %s, %s, is outside the cluster, and the server does not resolve it", s.Key, s.ExternalName)

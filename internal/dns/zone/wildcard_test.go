@@ -14,7 +14,7 @@ import (
 // of the type.
 func TestWildcardWhileDataChanges(t *testing.T) {
 	t.Parallel()
-	db, err := zone.NewWithGeneral(nil, []dnswire.SOA{soa("example", 1)})
+	db, err := zone.NewWithWildcards(nil, []dnswire.SOA{soa("example", 1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,9 +21,6 @@ import (
 // maxClients is how many clients are remembered in a family. Further ones have no affinity.
 const maxClients = 1 << 17
 
-// groupMask is the part of a number that is the group.
-const groupMask = 1<<16 - 1
-
 // affinityChains returns the chains for n endpoints and clients that are remembered for k
 // seconds.
 func (l *layout) affinityChains(k chains, n int) []chain {

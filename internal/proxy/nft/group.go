@@ -4,6 +4,9 @@ import (
 	"net/netip"
 )
 
+// groupMask is the part of a number that is the group.
+const groupMask = 1<<16 - 1
+
 // group is the endpoints of a port of a Service with affinity, which several frontends share.
 type group struct {
 	id      uint32

@@ -1,11 +1,15 @@
 package nft_test
 
 import (
+	"context"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,7 +127,7 @@ func TestAffinity(t *testing.T) {
 		}
 		table := w.table(nil)
 		w.sync(table, state)
-		dial := func(i int) netip.AddrPort {
+		server := func(i int) netip.AddrPort {
 			t.Helper()
 			a := w.dial(w.outside, outClient[f], netip.AddrPortFrom(vip(f, i), 80))
 			if a.err != "" {
@@ -131,12 +135,12 @@ func TestAffinity(t *testing.T) {
 			}
 			return a.server
 		}
-		first := dial(1)
+		first := server(1)
 		for range 10 {
-			if got := dial(1); got != first {
+			if got := server(1); got != first {
 				t.Fatalf("%s: %s, then %s", name, first, got)
 			}
-			if got := dial(2); got != first {
+			if got := server(2); got != first {
 				t.Fatalf("%s: %s at one address, %s at another", name, first, got)
 			}
 		}
@@ -145,7 +149,7 @@ func TestAffinity(t *testing.T) {
 		if n := w.sync(table, state); n != 0 {
 			t.Errorf("%s: a restart changed %d elements", name, n)
 		}
-		if got := dial(1); got != first {
+		if got := server(1); got != first {
 			t.Errorf("%s: %s, after a restart %s", name, first, got)
 		}
 		without := slices.DeleteFunc(endpoints(f, 3), func(e netip.AddrPort) bool { return e == first })
@@ -156,13 +160,13 @@ func TestAffinity(t *testing.T) {
 			less = append(less, &changed)
 		}
 		must(t, apply(table, &frontend.Changes{Put: less}))
-		second := dial(1)
+		second := server(1)
 		if second == first {
 			t.Fatalf("%s: still at %s, which has gone", name, first)
 		}
 		must(t, apply(table, &frontend.Changes{Put: state.Frontends}))
 		for range 10 {
-			if got := dial(2); got != second {
+			if got := server(2); got != second {
 				t.Fatalf("%s: %s, after an endpoint came back %s", name, second, got)
 			}
 		}
@@ -199,5 +203,108 @@ func TestOwned(t *testing.T) {
 	first.Close()
 	if n := w.sync(second, state); n != 0 {
 		t.Errorf("taking over changed %d elements", n)
+	}
+}
+
+// TestChurn connects while the set of endpoints changes all the time: no connection fails, and
+// none reaches an endpoint that was never one.
+func TestChurn(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	w.serve()
+	all := endpoints(0, 3)
+	front := tcp(vip(0, 1), frontend.Plain, all...)
+	table := w.table(nil)
+	w.sync(table, &frontend.State{Frontends: []*frontend.Frontend{front}})
+	const connections, clients = 3000, 4
+	var failed, left atomic.Int64
+	left.Store(connections)
+	done := make(chan struct{})
+	var group sync.WaitGroup
+	for range clients {
+		group.Go(func() {
+			w.pod.do(t, func() {
+				for left.Add(-1) >= 0 {
+					if a := dial(podClient[0], netip.AddrPortFrom(vip(0, 1), 80)); a.err != "" {
+						failed.Add(1)
+						t.Errorf("%s", a)
+					}
+				}
+			})
+		})
+	}
+	go func() { group.Wait(); close(done) }()
+	random := rand.New(rand.NewPCG(1, 2))
+	changes := 0
+	for ended := false; !ended; changes++ {
+		next := *front
+		next.Endpoints = nil
+		for pick := 1 + random.IntN(1<<len(all)-1); len(next.Endpoints) == 0 || pick > 0; pick >>= 1 {
+			if pick&1 != 0 {
+				next.Endpoints = append(next.Endpoints, all[len(next.Endpoints)])
+			}
+		}
+		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		slices.SortFunc(next.Endpoints, netip.AddrPort.Compare)
+		must(t, apply(table, &frontend.Changes{Put: []*frontend.Frontend{&next}}))
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+	}
+	t.Logf("%d connections, %d failed, %d changes", connections, failed.Load(), changes)
+}
+
+// TestRepair checks that a plain table that others flushed or changed is noticed, and that
+// only what is missing is added.
+func TestRepair(t *testing.T) {
+	w := onNode(t)
+	if w == nil {
+		return
+	}
+	state := &frontend.State{Frontends: []*frontend.Frontend{tcp(vip(0, 1), frontend.Plain, endpoints(0, 3)...)}}
+	table := w.table(nil).Plain()
+	total := w.sync(table, state)
+	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { ended <- table.Watch(ctx, changed) }()
+	defer func() { stop(); must(t, <-ended) }()
+	for _, c := range []struct {
+		command string
+		missing int
+	}{
+		{"flush ruleset", total},
+		{"delete element ip portolan-proxy services { 10.96.0.1 . tcp . 80 }", 1},
+		{"flush map ip portolan-proxy endpoints", 3},
+		{"delete table ip portolan-proxy", total},
+		{"add element ip portolan-proxy cluster-ips { 10.96.0.77 }", 1},
+	} {
+		var n int
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			if out, err := exec.Command("nft", c.command).CombinedOutput(); err != nil {
+				t.Fatalf("nft %s: %v\n%s", c.command, err, out)
+			}
+			select {
+			case <-changed:
+			case <-time.After(100 * time.Millisecond): // it may not watch yet
+				must(t, apply(table, new(frontend.Changes)))
+				if n = w.sync(table, state); time.Now().Before(deadline) {
+					continue
+				}
+				t.Fatalf("nft %s is not noticed", c.command)
+			}
+			break
+		}
+		if n = w.sync(table, state); n != c.missing {
+			t.Errorf("nft %s: Sync changed %d elements, want %d", c.command, n, c.missing)
+		}
+	}
+	select {
+	case <-changed:
+		t.Error("a change of its own was reported")
+	default:
 	}
 }

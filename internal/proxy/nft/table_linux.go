@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/nftables"
@@ -25,13 +26,14 @@ const bufferSize = 32 << 20
 // replaced.
 const bridgeSuffix = "-next"
 
-// Table is the nftables tables of a node's frontends. It is for one goroutine.
+// Table is the nftables tables of a node's frontends. It is for one goroutine, except Watch.
 type Table struct {
 	cfg      Config
 	conn     *nftables.Conn // nil when closed
 	socket   *netlink.Conn  // that of conn
 	families []*family
-	plain    bool // the kernel has no tables that are owned and persist
+	plain    bool          // the kernel has no tables that are owned and persist
+	port     atomic.Uint32 // the port ID of socket
 }
 
 // family is a family's table.
@@ -66,6 +68,12 @@ func (t *Table) open() error {
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}
+	port, err := portOf(t.socket)
+	if err != nil {
+		_ = conn.CloseLasting()
+		return fmt.Errorf("netlink: %w", err)
+	}
+	t.port.Store(port)
 	t.conn = conn
 	return nil
 }

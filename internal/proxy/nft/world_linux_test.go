@@ -246,29 +246,33 @@ func (a answer) String() string {
 // millisecond.
 const patience = time.Second
 
-// dial opens a TCP connection from a source, any if it is not valid, and reads the answer.
+// dial opens a TCP connection from a source in a namespace, see dial.
 func (w *world) dial(from namespace, source netip.Addr, to netip.AddrPort) (a answer) {
 	w.t.Helper()
-	from.do(w.t, func() {
-		d := net.Dialer{Timeout: patience}
-		if source.IsValid() {
-			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
-		}
-		c, err := d.Dial("tcp", to.String())
-		if err != nil {
-			a.err = describe(err)
-			return
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
-		var buf bytes.Buffer
-		if _, err := buf.ReadFrom(c); err != nil {
-			a.err = describe(err)
-			return
-		}
-		server, client, _ := strings.Cut(buf.String(), " ")
-		a.server, a.client = unmapped(server), unmapped(client)
-	})
+	from.do(w.t, func() { a = dial(source, to) })
+	return a
+}
+
+// dial opens a TCP connection from a source, any if it is not valid, and reads the answer.
+func dial(source netip.Addr, to netip.AddrPort) (a answer) {
+	d := net.Dialer{Timeout: patience}
+	if source.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
+	}
+	c, err := d.Dial("tcp", to.String())
+	if err != nil {
+		a.err = describe(err)
+		return a
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	var buf bytes.Buffer
+	if _, err := buf.ReadFrom(c); err != nil {
+		a.err = describe(err)
+		return a
+	}
+	server, client, _ := strings.Cut(buf.String(), " ")
+	a.server, a.client = unmapped(server), unmapped(client)
 	return a
 }
 

@@ -40,6 +40,7 @@ var arrows = []arrow{
 	{"cli", "kube/app", "assembles processes"},
 	{"cli", "node/app", "assembles processes"},
 	{"cli", "pod/app", "asks what Pods see"},
+	{"cli", "proxy/app", "assembles processes"},
 	{"cli", "dns/settings", "flags name modes"},
 	{"cli", "kube/settings", "flags override settings"},
 	{"cli", "kube/source", "reads clusters"},
@@ -70,6 +71,7 @@ var arrows = []arrow{
 
 	{"config", "dns/settings", "the sections of the DNS server"},
 	{"config", "kube", "the sections of the API and its parts, and what they compile to"},
+	{"config", "proxy/settings", "the section of the service proxy"},
 	{"config", "support", "errors with lines"},
 	{"migrate", "config", "makes settings"},
 	{"migrate", "dns/settings", "makes settings"},
@@ -117,6 +119,11 @@ var arrows = []arrow{
 	{"pod/app", "kube/source", "findings stand in files that were read"},
 
 	{"policy", "cluster", "judges the model"},
+
+	{"proxy/plan", "cluster", "compiles the model"},
+	{"proxy/settings", "config/key", "declares keys"},
+	{"proxy/app", "cluster", "follows the model"},
+	{"proxy/app", "config", "settings of its part"},
 
 	{"scenario", "cluster", "which kinds are loaded"},
 	{"scenario", "config", "a scenario has settings"},
@@ -179,6 +186,10 @@ var libraries = []arrow{
 	{"internal/kube/source", "golang.org/x/sync", "goroutines that end together"},
 	{"internal/kube/apitest", "k8s.io/", "API types, and selectors"},
 	{"internal/node/hostnet", "github.com/vishvananda/netlink", "devices and their addresses"},
+	{"internal/proxy/app", "github.com/prometheus/client_golang", "collects metrics"},
+	{"internal/proxy/nft", "github.com/google/nftables", "chains and rules"},
+	{"internal/proxy/nft", "github.com/mdlayher/netlink", "elements of maps, and a table that is owned by its socket"},
+	{"internal/proxy/nft", "golang.org/x/sys", "names of numbers"},
 	{"internal/node/hostnet", "github.com/google/nftables", "the table of a node"},
 	{"internal/node/hostnet", "github.com/mdlayher/netlink", "a table that goes with its socket"},
 	{"internal/node/hostnet", "golang.org/x/sys", "the TUN device, and names of numbers"},

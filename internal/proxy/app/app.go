@@ -24,6 +24,7 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
 	"portolan.dev/portolan/internal/proxy/plan"
 	"portolan.dev/portolan/internal/proxy/settings"
@@ -116,27 +117,40 @@ func (p *Proxy) Ready() (missing, remarks []string) {
 // Metrics returns the collector of the part's metrics.
 func (p *Proxy) Metrics() prometheus.Collector { return p.metrics }
 
-// retryInterval is the interval between attempts after a failure.
-const retryInterval = time.Second
+const (
+	// retryInterval is the interval between attempts after a failure.
+	retryInterval = time.Second
+	// addressInterval is the interval between looks at the host's addresses.
+	addressInterval = 5 * time.Second
+)
 
 // Run keeps the kernel current until ctx is done, and returns nil. It waits until Services,
-// EndpointSlices and the Node are known; until then the kernel keeps what it has.
+// EndpointSlices, Nodes and ServiceCIDRs are known; until then the kernel keeps what it has.
 func (p *Proxy) Run(ctx context.Context) error {
 	feed := p.cfg.Store.Subscribe()
 	defer feed.Close()
-	w := &worker{Proxy: p, compiler: plan.NewCompiler(plan.Node{})}
+	w := &worker{Proxy: p, compiler: plan.NewCompiler(plan.Node{}), changed: make(chan struct{}, 1)}
 	defer w.close()
+	look := time.NewTicker(addressInterval)
+	defer look.Stop()
+	var retry <-chan time.Time
 	for {
-		changes, err := feed.Next(ctx)
-		if err != nil {
+		var changes cluster.Changes
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-feed.Ready():
+			changes = feed.Pending()
+		case <-look.C:
+		case <-retry:
+		case <-w.changed:
+			p.cfg.Log.Warn("another program changed the nftables table; it is repaired", "table", p.settings.Table.Name)
+			p.metrics.repairs.Inc()
+			w.stale = true
 		}
-		for err := w.apply(changes); err != nil; err = w.apply(cluster.Changes{}) {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(retryInterval):
-			}
+		retry = nil
+		if err := w.apply(ctx, changes); err != nil {
+			retry = time.After(retryInterval)
 		}
 	}
 }
@@ -146,85 +160,110 @@ type worker struct {
 	*Proxy
 	compiler *plan.Compiler
 	node     plan.Node
-	table    *nft.Table // nil before the first Sync, and after an error
+	table    *nft.Table // nil before the first Sync
+	stale    bool       // the kernel may differ from what the table recorded
+	changed  chan struct{}
+	watching sync.WaitGroup
+	stop     context.CancelFunc // of watching
 }
 
 func (w *worker) close() {
+	if w.stop != nil {
+		w.stop()
+		w.watching.Wait()
+	}
 	if w.table != nil {
 		_ = w.table.Close()
 	}
 }
 
 // apply brings changes into the kernel. After an error the next call brings everything.
-func (w *worker) apply(c cluster.Changes) error {
+func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	start := time.Now()
-	kind, changed, err := w.program(c)
-	w.metrics.observe(kind, changed, time.Since(start), err)
+	job := w.compile(c)
+	changed, err := job.run(ctx, w)
+	w.metrics.observe(job.kind, changed, time.Since(start), err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		w.table = nil
+		w.stale = true
 		if w.problem == nil || w.problem.Error() != err.Error() {
-			w.cfg.Log.Error("the kernel does not have the cluster's present state", "err", err)
+			w.cfg.Log.Error("the kernel does not have the present state of the cluster", "err", err)
 		}
 		w.problem = err
 		return err
 	}
-	if w.problem != nil {
-		w.cfg.Log.Info("the kernel has the cluster's present state again")
+	if w.problem != nil && job.kind == fullSync {
+		w.cfg.Log.Info("the kernel has the present state of the cluster again")
 		w.problem = nil
 	}
-	if !w.synced && kind == fullSync {
+	if !w.synced && job.kind == fullSync {
 		w.synced = true
-		w.cfg.Log.Info("the kernel has the cluster's Services", "elementsChanged", changed, "took", time.Since(start))
+		w.cfg.Log.Info("the kernel has the Services of the cluster", "frontends", len(job.state.Frontends), "elementsChanged", changed,
+			"took", time.Since(start))
 	}
 	return nil
 }
 
-// program compiles and programs changes: all Services if the node changed, or the table is not
-// known.
-func (w *worker) program(c cluster.Changes) (kind syncKind, changed int, err error) {
-	var run func() error
-	kind = noSync
+// job is what is to be programmed.
+type job struct {
+	kind    syncKind
+	config  nft.Config
+	state   *frontend.State   // for a full sync
+	changes *frontend.Changes // for a partial one
+}
+
+// compile compiles changes: everything if the node changed, or if the kernel may differ from
+// what was programmed.
+func (w *worker) compile(c cluster.Changes) (j job) {
+	j.kind = noSync
 	w.cfg.Store.View(func(v *cluster.View) {
 		if !v.Loaded(w.Needs()...) {
 			return
 		}
-		node, known := w.nodeOf(v)
-		if !known && len(w.settings.NodePorts) == 0 {
-			w.cfg.Log.Debug("the Node does not exist yet", "node", w.Proxy.node)
-		}
-		if w.table == nil || c.Everything || !equalNodes(node, w.node) {
-			kind = fullSync
-			state := w.compiler.All(v, node)
+		switch node := w.nodeOf(v); {
+		case w.table == nil, w.stale, c.Everything, !equalNodes(node, w.node):
 			w.node = node
-			cfg := w.tableConfig(v)
-			run = func() error {
-				if w.table == nil {
-					w.table = nft.New(cfg)
+			j = job{kind: fullSync, config: w.tableConfig(v), state: w.compiler.All(v, node)}
+		case len(c.Objects) > 0:
+			j = job{kind: partialSync, changes: w.compiler.Apply(v, func(yield func(cluster.Key) bool) {
+				for ref := range maps.Keys(c.Objects) {
+					if ref.Kind == cluster.KindService && !yield(ref.Key) {
+						return
+					}
 				}
-				changed, err = w.table.Sync(state)
-				return err
-			}
-			return
-		}
-		kind = partialSync
-		changes := w.compiler.Apply(v, func(yield func(cluster.Key) bool) {
-			for ref := range maps.Keys(c.Objects) {
-				if ref.Kind == cluster.KindService && !yield(ref.Key) {
-					return
-				}
-			}
-		})
-		run = func() error {
-			changed, err = w.table.Apply(changes)
-			return err
+			})}
 		}
 	})
-	if run != nil {
-		err = run()
+	return j
+}
+
+// run programs the job.
+func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
+	switch j.kind {
+	case fullSync:
+		if w.table == nil {
+			w.table = nft.New(j.config)
+		}
+		changed, err = w.table.Sync(j.state)
+		w.stale = err != nil
+		if err == nil && w.stop == nil {
+			w.watch(ctx)
+		}
+	case partialSync:
+		changed, err = w.table.Apply(j.changes)
 	}
-	return kind, changed, err
+	return changed, err
+}
+
+// watch has changes by other programs noticed.
+func (w *worker) watch(ctx context.Context) {
+	ctx, w.stop = context.WithCancel(ctx)
+	w.watching.Go(func() {
+		if err := w.table.Watch(ctx, w.changed); err != nil {
+			w.cfg.Log.Warn("changes of the nftables table by other programs are not noticed", "err", err)
+		}
+	})
 }
 
 // tableConfig returns the settings of the table, with the families of the host and the Node's
@@ -246,18 +285,15 @@ func families() []nft.Family {
 	return []nft.Family{nft.IPv4, nft.IPv6}
 }
 
-// nodeOf returns the node. Without its Node, or without InternalIPs, its addresses are those
-// of its interfaces.
-func (w *worker) nodeOf(v *cluster.View) (node plan.Node, known bool) {
-	node.Name = w.Proxy.node
-	node.Addresses = localAddresses()
-	n := v.Node(w.Proxy.node)
-	if n != nil {
-		node.Zone = n.Zone
-		node.NodePorts = n.InternalIPs
+// nodeOf returns the node. Without its Node object, it has no zone and, unless the settings
+// have ranges, no addresses for node ports.
+func (w *worker) nodeOf(v *cluster.View) plan.Node {
+	node := plan.Node{Name: w.Proxy.node, Addresses: localAddresses()}
+	if n := v.Node(w.Proxy.node); n != nil {
+		node.Zone, node.NodePorts = n.Zone, n.InternalIPs
 	}
 	if len(w.settings.NodePorts) == 0 {
-		return node, n != nil
+		return node
 	}
 	node.NodePorts = nil
 	for _, a := range node.Addresses {
@@ -265,7 +301,7 @@ func (w *worker) nodeOf(v *cluster.View) (node plan.Node, known bool) {
 			node.NodePorts = append(node.NodePorts, a)
 		}
 	}
-	return node, n != nil
+	return node
 }
 
 func equalNodes(a, b plan.Node) bool {

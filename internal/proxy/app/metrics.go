@@ -20,6 +20,7 @@ type proxyMetrics struct {
 	duration *prometheus.HistogramVec
 	elements prometheus.Counter
 	failures prometheus.Counter
+	repairs  prometheus.Counter
 }
 
 func newMetrics() *proxyMetrics {
@@ -34,6 +35,9 @@ func newMetrics() *proxyMetrics {
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "portolan_proxy_sync_failures_total", Help: "Transactions that failed. They are retried.",
+		}),
+		repairs: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "portolan_proxy_repairs_total", Help: "Times that another program had changed the nftables table.",
 		}),
 	}
 	for _, kind := range []syncKind{fullSync, partialSync} {
@@ -58,6 +62,7 @@ func (m *proxyMetrics) Describe(ch chan<- *prometheus.Desc) {
 	m.duration.Describe(ch)
 	m.elements.Describe(ch)
 	m.failures.Describe(ch)
+	m.repairs.Describe(ch)
 }
 
 // Collect sends the current metrics.
@@ -65,4 +70,5 @@ func (m *proxyMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.duration.Collect(ch)
 	m.elements.Collect(ch)
 	m.failures.Collect(ch)
+	m.repairs.Collect(ch)
 }

@@ -12,10 +12,10 @@ var Keys = key.Table{
 	{Path: "proxy.detectLocal",
 		Description: "How packets from Pods on the node are recognized. Connections from other sources to a cluster IP " +
 			"are masqueraded, so that replies return through the node."},
-	{Path: "proxy.detectLocal.mode", Values: []string{"", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
+	{Path: "proxy.detectLocal.mode", Values: []string{"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
 		Restart: []key.Condition{key.Always},
 		Description: "As `detectLocalMode` of kube-proxy: by the Pods' ranges in `clusterCIDRs`, by the Node's `spec.podCIDRs`, " +
-			"or by the interface that packets arrive at. Empty is `ClusterCIDR`."},
+			"or by the interface that packets arrive at."},
 	{Path: "proxy.detectLocal.clusterCIDRs", Restart: []key.Condition{key.Always},
 		Description: "The Pods' ranges, one of each family (`--cluster-cidr`). Without one, nothing is masqueraded for its source."},
 	{Path: "proxy.detectLocal.interface", Restart: []key.Condition{key.Always},

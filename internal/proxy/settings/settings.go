@@ -41,7 +41,9 @@ type DetectLocal struct {
 
 // Default returns the section of a file that lacks it.
 func Default() Proxy {
-	return Proxy{MasqueradeBit: 14, NodePortAddresses: []string{primary}, Table: nft.DefaultName}
+	return Proxy{
+		DetectLocal: DetectLocal{Mode: ClusterCIDR}, MasqueradeBit: 14, NodePortAddresses: []string{primary}, Table: nft.DefaultName,
+	}
 }
 
 // Compiled is the section in the types of the packages that use it.
@@ -91,7 +93,7 @@ func (d *DetectLocal) compile(made *Compiled) error {
 			return key.ItemErrorf(path+"clusterCIDRs", i, "%q is a second range of its family; give one of each", text)
 		}
 		families = append(families, cidr.Addr().Is4())
-		if d.Mode == ClusterCIDR || d.Mode == "" {
+		if d.Mode == ClusterCIDR {
 			made.Table.Pods.CIDRs = append(made.Table.Pods.CIDRs, cidr.Masked())
 		}
 	}
@@ -102,8 +104,6 @@ func (d *DetectLocal) compile(made *Compiled) error {
 		return key.Errorf(path+"interface", "is empty; the mode %s needs the name of an interface", d.Mode)
 	case len(d.Interface) > longest:
 		return key.Errorf(path+"interface", "%q has more than %d characters", d.Interface, longest)
-	case d.Mode == ClusterCIDR && len(d.ClusterCIDRs) == 0:
-		return key.Errorf(path+"clusterCIDRs", "is empty; the mode ClusterCIDR needs the Pods' ranges")
 	case d.Mode == BridgeInterface:
 		made.Table.Pods.Interface = d.Interface
 	case d.Mode == InterfaceNamePrefix:

@@ -66,6 +66,7 @@ var arrows = []arrow{
 	{"daemon", "support/bind", "binds with the capability in effect"},
 	{"daemon", "support/budget", "connections to the admin servers are accounted"},
 	{"ops", "support/budget", "connections to the admin servers are accounted, and accounts have metrics"},
+	{"ops", "support/httpserver", "the admin servers have its bounds"},
 
 	{"config", "dns/settings", "the sections of the DNS server"},
 	{"config", "kube", "the sections of the API and its parts, and what they compile to"},

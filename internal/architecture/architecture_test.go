@@ -117,6 +117,10 @@ var arrows = []arrow{
 
 	{"policy", "cluster", "judges the model"},
 
+	{"proxy/healthcheck", "cluster", "names Services and families, and a Node says whether it leaves"},
+	{"proxy/healthcheck", "support/budget", "connections are accounted"},
+	{"proxy/healthcheck", "support/httpserver", "its servers have the bounds of the others"},
+
 	{"scenario", "cluster", "which kinds are loaded"},
 	{"scenario", "config", "a scenario has settings"},
 	{"scenario", "dns", "answers as the server does"},

@@ -76,11 +76,11 @@ func TestProbes(t *testing.T) {
 	p := newProbesTest()
 	const s = time.Second
 	for i, step := range []struct {
-		claim        string
-		do           steps
-		ipv4, ipv6   familyState
-		last         time.Duration // after begin, where unhealthy
-		ineligible   bool
+		claim         string
+		do            steps
+		ipv4, ipv6    familyState
+		last          time.Duration // after begin, where unhealthy
+		ineligible    bool
 		healthz, live int
 	}{
 		{"healthy by default", nil, familyState{}, familyState{}, 0, false, 200, 200},

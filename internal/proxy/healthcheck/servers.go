@@ -37,7 +37,7 @@ type State struct {
 	Addresses []netip.Addr
 }
 
-// Servers answer load balancers about Services with a healthCheckNodePort, one server each. Its
+// Servers answer load balancers about Services with a healthCheckNodePort, one server each. Their
 // methods are safe for concurrent use.
 type Servers struct {
 	cfg         Config
@@ -123,7 +123,7 @@ func (s *Servers) wake() {
 	}
 }
 
-// Run serves until ctx is done, closes everything and returns nil; it is called once. Servers that do not change
+// Run serves until ctx is done, closes everything and returns nil. Servers that do not change
 // keep their connections when others come and go.
 func (s *Servers) Run(ctx context.Context) error {
 	defer s.draining.Wait()
@@ -133,7 +133,7 @@ func (s *Servers) Run(ctx context.Context) error {
 		}
 	}()
 	var retry <-chan time.Time
-	for {
+	for ctx.Err() == nil {
 		if s.apply(ctx) == 0 {
 			retry = nil
 		} else if retry == nil {
@@ -141,7 +141,6 @@ func (s *Servers) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-s.changed:
 		case <-retry:
 			retry = nil
@@ -150,6 +149,7 @@ func (s *Servers) Run(ctx context.Context) error {
 			}
 		}
 	}
+	return nil
 }
 
 // apply serves what is wanted, and returns the number of Services for which that failed. Where

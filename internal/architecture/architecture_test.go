@@ -68,6 +68,7 @@ var arrows = []arrow{
 	{"daemon", "support/bind", "binds with the capability in effect"},
 	{"daemon", "support/budget", "connections to the admin servers are accounted"},
 	{"ops", "support/budget", "connections to the admin servers are accounted, and accounts have metrics"},
+	{"ops", "support/httpserver", "the admin servers have its bounds"},
 
 	{"config", "dns/settings", "the sections of the DNS server"},
 	{"config", "kube", "the sections of the API and its parts, and what they compile to"},
@@ -124,6 +125,9 @@ var arrows = []arrow{
 	{"proxy/settings", "config/key", "declares keys"},
 	{"proxy/app", "cluster", "follows the model"},
 	{"proxy/app", "config", "settings of its part"},
+	{"proxy/healthcheck", "cluster", "names Services and families, and a Node says whether it leaves"},
+	{"proxy/healthcheck", "support/budget", "connections are accounted"},
+	{"proxy/healthcheck", "support/httpserver", "its servers have the bounds of the others"},
 
 	{"scenario", "cluster", "which kinds are loaded"},
 	{"scenario", "config", "a scenario has settings"},

@@ -2,12 +2,12 @@
 // which clients reach them, and where their packets go. It is what package plan compiles
 // the model into and what package nft programs into the kernel; it knows nothing of either.
 //
-// Forward evaluates one connection as the kernel does. Tests compare the kernel with it, and
-// explanations are made of it.
+// An Evaluator evaluates connections as the kernel does. Tests compare the kernel with it, and
+// explanations are made of its verdicts.
 //
 //	plan ──► Frontend ──► nft ──► kernel
 //	             │
-//	             └─► Forward ──► explain, tests
+//	             └─► Evaluator ──► Verdict ──► explain, tests
 package frontend
 
 import (

@@ -100,7 +100,8 @@ type Frontend struct {
 	// Empty is for connections that find Endpoints empty. An empty Local list drops, unless
 	// Endpoints are empty and Empty is Reject.
 	Empty Empty
-	// Sources are the only clients that may connect (loadBalancerSourceRanges); nil is all.
+	// Sources are the only clients that may connect (loadBalancerSourceRanges), sorted and
+	// disjoint; nil is all.
 	Sources []netip.Prefix
 	// Affinity has a client's connections go to one endpoint; nil is no affinity.
 	Affinity *Affinity

@@ -87,8 +87,8 @@ type EndpointSlice struct {
 	AddressType AddressType
 	Ports       []Port
 	Endpoints   []Endpoint
-	// Places are one for each of Endpoints; nil where the source reads only what DNS
-	// answers need.
+	// Places are one for each of Endpoints; nil when all are zero, and where the source
+	// reads only what DNS answers need.
 	Places []Place
 }
 

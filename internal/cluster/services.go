@@ -39,7 +39,8 @@ type ServiceSpec struct {
 	// Ingress are the addresses that its load balancer has. Invalid addresses and names
 	// are left out of it and of ExternalIPs.
 	Ingress []IngressIP
-	// SourceRanges are loadBalancerSourceRanges; nil when all clients may connect.
+	// SourceRanges are loadBalancerSourceRanges, without those that are invalid; nil when the
+	// field is empty, and all clients may connect.
 	SourceRanges []netip.Prefix
 	// AffinitySeconds is for how long a client's connections go to the same endpoint, with
 	// sessionAffinity ClientIP; 0 without.
@@ -54,9 +55,15 @@ type IngressIP struct {
 	Proxy bool
 }
 
-// ProxyName returns the name of the service proxy that the Service is for; empty is the
-// cluster's (label service.kubernetes.io/service-proxy-name).
-func (s *ServiceSpec) ProxyName() string { return s.Labels["service.kubernetes.io/service-proxy-name"] }
+// LabelProxyName is the label of Services that are for another service proxy than the
+// cluster's, whatever its value.
+const LabelProxyName = "service.kubernetes.io/service-proxy-name"
+
+// ForOtherProxy reports whether the Service is for another service proxy than the cluster's.
+func (s *ServiceSpec) ForOtherProxy() bool {
+	_, named := s.Labels[LabelProxyName]
+	return named
+}
 
 // ServiceType is the type of a Service as the API spells it.
 type ServiceType string

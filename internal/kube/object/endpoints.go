@@ -47,13 +47,23 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 		es, bad := sliceEndpoints(slice.Endpoints, s.AddressType, &s.Endpoints[i])
 		errs = append(errs, in(bad, "endpoints", i)...)
 		slice.Endpoints = es
-		for n := first; n < len(es); n++ {
-			p := place(&s.Endpoints[i])
-			p.Additional = n > first
-			slice.Places = append(slice.Places, p)
-		}
+		setPlaces(slice, first, place(&s.Endpoints[i]))
 	}
 	return slice, errs
+}
+
+// setPlaces sets the places of the addresses of one endpoint, those of the slice from first
+// on. No list is kept until one is not zero.
+func setPlaces(slice *cluster.EndpointSlice, first int, p cluster.Place) {
+	zero := p.Node == "" && p.HintZones == nil && p.HintNodes == nil && len(slice.Endpoints) <= first+1
+	if zero && slice.Places == nil {
+		return
+	}
+	slice.Places = append(slice.Places, make([]cluster.Place, first-len(slice.Places))...)
+	for n := first; n < len(slice.Endpoints); n++ {
+		p.Additional = n > first
+		slice.Places = append(slice.Places, p)
+	}
 }
 
 func slicePort(p discoveryv1.EndpointPort) (port cluster.Port, errs field.ErrorList) {

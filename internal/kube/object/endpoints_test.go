@@ -84,6 +84,23 @@ func TestEndpointSlice(t *testing.T) {
 		}, full(func(s *cluster.EndpointSlice) {
 			s.Endpoints = append(s.Endpoints, s.Endpoints[0])
 			s.Endpoints[1].Addr = netip.MustParseAddr("10.244.0.2")
+			s.Places = []cluster.Place{{}, {Additional: true}}
+		})},
+		"nodes and hints are places, one for each address": {func(s *discoveryv1.EndpointSlice) {
+			s.Endpoints = append(s.Endpoints, s.Endpoints[0], s.Endpoints[0])
+			s.Endpoints[1].Addresses = []string{"10.244.0.2", "10.244.0.3"}
+			s.Endpoints[1].NodeName, s.Endpoints[1].Hints = new("node-1"), &discoveryv1.EndpointHints{
+				ForZones: []discoveryv1.ForZone{{Name: "east"}, {Name: "west"}}, ForNodes: []discoveryv1.ForNode{{Name: "node-2"}},
+			}
+			s.Endpoints[2].Addresses, s.Endpoints[2].Hints = []string{"10.244.0.4"}, new(discoveryv1.EndpointHints)
+		}, full(func(s *cluster.EndpointSlice) {
+			for _, a := range addrs("10.244.0.2", "10.244.0.3", "10.244.0.4") {
+				s.Endpoints = append(s.Endpoints, s.Endpoints[0])
+				s.Endpoints[len(s.Endpoints)-1].Addr = a
+			}
+			there := cluster.Place{Node: "node-1", HintZones: []string{"east", "west"}, HintNodes: []string{"node-2"}}
+			s.Places = []cluster.Place{{}, there, there, {}}
+			s.Places[2].Additional = true
 		})},
 		"no endpoints and no ports": {func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil },
 			full(func(s *cluster.EndpointSlice) { s.Endpoints, s.Ports = nil, nil })},

@@ -113,6 +113,15 @@ func address(text string) (netip.Addr, field.ErrorList) {
 	return addr, nil
 }
 
+// prefix parses a field that is a range of addresses, not of IPv4-mapped IPv6 addresses.
+func prefix(text string) (netip.Prefix, field.ErrorList) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Addr().Is4In6() {
+		return p, nowhere(field.Invalid(nil, text, "must be a range of addresses, such as 10.9.8.0/24 or 2001:db8::/64"))
+	}
+	return p.Masked(), nil
+}
+
 func protocol(p corev1.Protocol) (cluster.Protocol, field.ErrorList) {
 	switch p {
 	case "":
@@ -166,8 +175,8 @@ func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 		}
 	}
 	for _, text := range n.Spec.PodCIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			node.PodCIDRs = append(node.PodCIDRs, p.Masked())
+		if p, bad := prefix(text); len(bad) == 0 {
+			node.PodCIDRs = append(node.PodCIDRs, p)
 		}
 	}
 	node.Leaving = n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
@@ -181,12 +190,9 @@ func ServiceCIDR(c *networkingv1.ServiceCIDR) (*cluster.ServiceCIDR, field.Error
 	errs := in(checkName(c.Name, validation.IsDNS1123Subdomain), "metadata", "name")
 	out := &cluster.ServiceCIDR{Name: c.Name}
 	for i, text := range c.Spec.CIDRs {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			errs = append(errs, in(nowhere(field.Invalid(nil, text, "must be a range such as 10.96.0.0/12")), "spec", "cidrs", i)...)
-			continue
-		}
-		out.CIDRs = append(out.CIDRs, p.Masked())
+		p, bad := prefix(text)
+		errs = append(errs, in(bad, "spec", "cidrs", i)...)
+		out.CIDRs = append(out.CIDRs, p)
 	}
 	return out, errs
 }

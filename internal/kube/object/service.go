@@ -103,7 +103,7 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 	for i := range s.Status.LoadBalancer.Ingress {
 		ingress := &s.Status.LoadBalancer.Ingress[i]
 		if addr, bad := address(ingress.IP); len(bad) == 0 {
-			proxy := ingress.IPMode != nil && *ingress.IPMode == corev1.LoadBalancerIPModeProxy
+			proxy := ingress.IPMode != nil && *ingress.IPMode != corev1.LoadBalancerIPModeVIP
 			spec.Ingress = append(spec.Ingress, cluster.IngressIP{Addr: addr, Proxy: proxy})
 		}
 	}
@@ -130,22 +130,16 @@ func affinitySeconds(c *corev1.SessionAffinityConfig) int32 {
 	return *c.ClientIP.TimeoutSeconds
 }
 
-// sourceRanges parses loadBalancerSourceRanges, in which the API server allows blanks. A range
-// of all addresses of a family is no limit at all, as in kube-proxy. If no range is valid, no
-// client may connect: the result is empty, but not nil.
+// sourceRanges parses loadBalancerSourceRanges, in which the API server allows blanks. If no
+// range is valid, no client may connect: the result is empty, but not nil.
 func sourceRanges(texts []string) []netip.Prefix {
 	if len(texts) == 0 {
 		return nil
 	}
 	ranges := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
-		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		switch {
-		case err != nil:
-		case p.Bits() == 0:
-			return nil
-		default:
-			ranges = append(ranges, p.Masked())
+		if p, bad := prefix(strings.TrimSpace(text)); len(bad) == 0 {
+			ranges = append(ranges, p)
 		}
 	}
 	return ranges

@@ -2,12 +2,12 @@
 // which clients reach them, and where their packets go. It is what package plan compiles
 // the model into and what package nft programs into the kernel; it knows nothing of either.
 //
-// Forward evaluates one connection as the kernel does. Tests compare the kernel with it, and
-// explanations are made of it.
+// An Evaluator evaluates connections as the kernel does. Tests compare the kernel with it, and
+// explanations are made of its verdicts.
 //
 //	plan ──► Frontend ──► nft ──► kernel
 //	             │
-//	             └─► Forward ──► explain, tests
+//	             └─► Evaluator ──► Verdict ──► explain, tests
 package frontend
 
 import (
@@ -100,7 +100,8 @@ type Frontend struct {
 	// Empty is for connections that find Endpoints empty. An empty Local list drops, unless
 	// Endpoints are empty and Empty is Reject.
 	Empty Empty
-	// Sources are the only clients that may connect (loadBalancerSourceRanges); nil is all.
+	// Sources are the only clients that may connect (loadBalancerSourceRanges), sorted and
+	// disjoint; nil is all.
 	Sources []netip.Prefix
 	// Affinity has a client's connections go to one endpoint; nil is no affinity.
 	Affinity *Affinity

@@ -60,9 +60,8 @@ func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port 
 // choice is which endpoints connections may use.
 type choice struct {
 	// cluster are those for policy Cluster, local those on the node for policy Local.
+	// If cluster is empty, no endpoint can be used on any node.
 	cluster, local []netip.AddrPort
-	// anywhere: some endpoint can be used on some node.
-	anywhere bool
 }
 
 // choose chooses among endpoints (KEP-1669 and KEP-2433). With policy Cluster these are the
@@ -85,7 +84,6 @@ func choose(all []endpoint, node *Node) (c choice) {
 		local = filter(filter(all, isServing), isLocal)
 	}
 	c.local = addresses(local)
-	c.anywhere = len(c.cluster) > 0 || len(c.local) > 0
 	return c
 }
 

@@ -3,9 +3,9 @@
 // IPs and Service Proxies"; KEP-1669, terminating endpoints; KEP-2433, topology hints;
 // KEP-3015, traffic distribution; KEP-1860, ipMode).
 //
-//	cluster.View ──► service.go: which frontends a Service has
-//	                 choose.go:  which endpoints each may use
-//	                 claims.go:  who has an address that several Services want
+//	cluster.View ──► service.go:  which frontends a Service has
+//	                 choose.go:   which endpoints each may use
+//	                 compiler.go: which Service has an address that several want
 //	             ──► frontend.Frontend, HealthCheck, verdicts
 package plan
 
@@ -42,8 +42,9 @@ type Service struct {
 // HealthCheck is what the node answers on a healthCheckNodePort.
 type HealthCheck struct {
 	Port uint16
-	// Endpoints is the number of ready endpoints on the node.
-	Endpoints int
+	// Endpoints is the number of ready endpoints on the node, for each family that the
+	// Service has: load balancers ask at an address of one family, for that family.
+	Endpoints map[cluster.AddressType]int
 }
 
 // Verdict says that something of a Service is not served, and why.
@@ -105,7 +106,7 @@ func unserved(s *cluster.Service) Reason {
 		return ExternalName
 	case len(s.ClusterIPs) == 0:
 		return NoClusterIP
-	case s.Spec != nil && s.Spec.ProxyName() != "":
+	case s.Spec != nil && s.Spec.ForOtherProxy():
 		return OtherProxy
 	}
 	return ""

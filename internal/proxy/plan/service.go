@@ -19,8 +19,12 @@ type compiler struct {
 
 // compile compiles each port for each family that the Service has a cluster IP of.
 func (c *compiler) compile() {
-	ready := make(map[netip.Addr]struct{})
+	spec := c.spec()
+	if spec.HealthCheckNodePort != 0 && spec.ExternalLocal && spec.Type == cluster.LoadBalancer {
+		c.out.Check = &HealthCheck{Port: spec.HealthCheckNodePort, Endpoints: make(map[cluster.AddressType]int)}
+	}
 	for _, ip := range c.service.ClusterIPs {
+		ready := make(map[netip.Addr]struct{})
 		for i := range c.service.Ports {
 			found := endpointsOf(c.slices, cluster.FamilyOf(ip), c.service.Ports[i])
 			c.compilePort(ip, i, choose(found, c.node))
@@ -34,9 +38,9 @@ func (c *compiler) compile() {
 				}
 			}
 		}
-	}
-	if spec := c.spec(); spec.HealthCheckNodePort != 0 && spec.ExternalLocal && spec.Type == cluster.LoadBalancer {
-		c.out.Check = &HealthCheck{Port: spec.HealthCheckNodePort, Endpoints: len(ready)}
+		if c.out.Check != nil {
+			c.out.Check.Endpoints[cluster.FamilyOf(ip)] = len(ready)
+		}
 	}
 }
 
@@ -55,14 +59,14 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
 	var affinity *frontend.Affinity
 	if spec.AffinitySeconds > 0 {
 		affinity = &frontend.Affinity{
-			Group:   c.service.Key.String() + ":" + port.Name + "/" + protocol.String(),
+			Group:   c.service.String() + ":" + port.Name + "/" + protocol.String(),
 			Timeout: time.Duration(spec.AffinitySeconds) * time.Second,
 		}
 	}
 	internal := frontend.Frontend{Policy: frontend.Plain, Endpoints: chosen.cluster, Affinity: affinity}
 	if spec.InternalLocal {
 		internal.Endpoints = chosen.local
-		if len(chosen.local) == 0 && chosen.anywhere {
+		if len(chosen.local) == 0 && len(chosen.cluster) > 0 {
 			internal.Empty = frontend.Drop
 		}
 	}
@@ -72,20 +76,16 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
 	if spec.ExternalLocal {
 		external.Policy, external.Local = frontend.ExternalLocal, chosen.local
 	}
-	if len(chosen.cluster) == 0 && chosen.anywhere {
-		external.Empty = frontend.Drop
-	}
 	for _, addr := range spec.ExternalIPs {
 		if sameFamily(addr, ip) {
 			c.add(external, frontend.Address{Addr: addr, Protocol: protocol, Port: port.Number})
 		}
 	}
+	balancers := balancersOf(spec.Ingress, ip)
 	balanced := external
-	balanced.Sources = sourcesOf(spec.SourceRanges, ip)
-	for _, ingress := range spec.Ingress {
-		if sameFamily(ingress.Addr, ip) && !ingress.Proxy && spec.Type == cluster.LoadBalancer {
-			c.addBalanced(balanced, frontend.Address{Addr: ingress.Addr, Protocol: protocol, Port: port.Number})
-		}
+	balanced.Sources = c.sourcesOf(spec.SourceRanges, balancers)
+	for _, addr := range balancers {
+		c.add(balanced, frontend.Address{Addr: addr, Protocol: protocol, Port: port.Number})
 	}
 	if len(spec.NodePorts) <= i || spec.NodePorts[i] == 0 {
 		return
@@ -95,18 +95,6 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
 			c.add(external, frontend.Address{Addr: addr, Protocol: protocol, Port: spec.NodePorts[i]})
 		}
 	}
-}
-
-// addBalanced adds the frontend of a load balancer's address. If its sources include one of
-// the node's own addresses, connections from the load balancer's address itself are allowed:
-// load balancers may give packets that source when the node connects to itself.
-func (c *compiler) addBalanced(f frontend.Frontend, at frontend.Address) {
-	if f.Sources != nil && slices.ContainsFunc(c.node.Addresses, func(a netip.Addr) bool {
-		return slices.ContainsFunc(f.Sources, func(p netip.Prefix) bool { return p.Contains(a) })
-	}) {
-		f.Sources = append(slices.Clone(f.Sources), netip.PrefixFrom(at.Addr, at.Addr.BitLen()))
-	}
-	c.add(f, at)
 }
 
 // add adds f at an address, once.
@@ -124,16 +112,60 @@ func (c *compiler) add(f frontend.Frontend, at frontend.Address) {
 	}
 }
 
-// sourcesOf returns the ranges of the family of an address. Without any of it, all clients of
-// that family may connect.
-func sourcesOf(ranges []netip.Prefix, of netip.Addr) (sources []netip.Prefix) {
-	for _, p := range ranges {
-		if sameFamily(p.Addr(), of) {
-			sources = append(sources, p)
+// balancersOf returns the addresses of load balancers that are of the family of an address,
+// and that nodes take packets for.
+func balancersOf(ingress []cluster.IngressIP, of netip.Addr) (balancers []netip.Addr) {
+	for _, i := range ingress {
+		if sameFamily(i.Addr, of) && !i.Proxy {
+			balancers = append(balancers, i.Addr)
 		}
 	}
-	slices.SortFunc(sources, netip.Prefix.Compare)
-	return slices.Compact(sources)
+	return balancers
+}
+
+// sourcesOf returns which clients may connect to load balancers, all of one family; nil is all.
+// That is so if the Service has ranges of the other family only, or one of all addresses. If it
+// has no valid range at all, none may connect.
+//
+// If the ranges include one of the node's own addresses, the load balancers themselves may
+// connect: where the node has their addresses, its own connections to them have that source.
+func (c *compiler) sourcesOf(ranges []netip.Prefix, balancers []netip.Addr) []netip.Prefix {
+	if len(balancers) == 0 || ranges == nil {
+		return nil
+	}
+	sources := make([]netip.Prefix, 0, len(ranges)+len(balancers))
+	for _, p := range ranges {
+		if !sameFamily(p.Addr(), balancers[0]) {
+			continue
+		}
+		if p.Bits() == 0 {
+			return nil
+		}
+		sources = append(sources, p)
+	}
+	if len(sources) == 0 && len(ranges) > 0 {
+		return nil
+	}
+	if slices.ContainsFunc(c.node.Addresses, func(a netip.Addr) bool {
+		return slices.ContainsFunc(sources, func(p netip.Prefix) bool { return p.Contains(a) })
+	}) {
+		for _, a := range balancers {
+			sources = append(sources, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return disjoint(sources)
+}
+
+// disjoint sorts ranges and drops those that are in another one.
+func disjoint(ranges []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(ranges, netip.Prefix.Compare) // the larger one first
+	kept := ranges[:0]
+	for _, p := range ranges {
+		if len(kept) == 0 || !kept[len(kept)-1].Contains(p.Addr()) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
 }
 
 func sameFamily(a, b netip.Addr) bool { return a.Is4() == b.Is4() }

@@ -44,7 +44,8 @@ type server struct {
 	service   cluster.Key
 	port      uint16
 	healthy   func() bool
-	endpoints atomic.Int64 // those ready on the node
+	// endpoints are the numbers of those ready on the node, by family.
+	endpoints atomic.Pointer[map[cluster.AddressType]int]
 
 	http        *http.Server
 	connections *budget.Account
@@ -69,15 +70,24 @@ const body = `{
 
 // ServeHTTP responds to any request: with 200 if connections to the node reach an endpoint
 // there, and with 503 otherwise.
-func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	endpoints, healthy := s.endpoints.Load(), s.healthy()
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	endpoints, healthy := (*s.endpoints.Load())[familyOf(r)], s.healthy()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(endpoints, 10))
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(endpoints))
 	if endpoints == 0 || !healthy {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	fmt.Fprintf(w, body, s.service.Namespace, s.service.Name, endpoints, healthy)
+}
+
+// familyOf returns the family of the address at which a request arrived.
+func familyOf(r *http.Request) cluster.AddressType {
+	at, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if at == nil {
+		return cluster.IPv4
+	}
+	return cluster.FamilyOf(at.AddrPort().Addr().Unmap())
 }
 
 // current reports whether the server listens at the addresses, and at no others.

@@ -169,14 +169,14 @@ func (s *Servers) apply(ctx context.Context) (failed int) {
 			srv = s.newServer(key, check.Port)
 			s.servers[key] = srv
 		}
-		srv.endpoints.Store(int64(check.Endpoints))
-		if !srv.current(state.Addresses) {
+		srv.endpoints.Store(&check.Endpoints)
+		if !srv.current(ofFamilies(check, state.Addresses)) {
 			open = append(open, srv)
 		}
 	}
 	slices.SortFunc(open, func(a, b *server) int { return a.service.Compare(b.service) })
 	for _, srv := range open {
-		s.report(srv, s.open(ctx, srv, state.Addresses))
+		s.report(srv, s.open(ctx, srv, ofFamilies(state.Checks[srv.service], state.Addresses)))
 	}
 	problems := make(map[cluster.Key]*ListenError)
 	for key, srv := range s.servers {
@@ -188,6 +188,16 @@ func (s *Servers) apply(ctx context.Context) (failed int) {
 	s.problems = problems
 	s.mu.Unlock()
 	return len(problems)
+}
+
+// ofFamilies returns the addresses of the families that a check is for.
+func ofFamilies(check plan.HealthCheck, addrs []netip.Addr) (all []netip.Addr) {
+	for _, a := range addrs {
+		if _, ok := check.Endpoints[cluster.FamilyOf(a)]; ok {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // next returns what is wanted, after it has noted which listeners were lost.

@@ -108,9 +108,9 @@ func (n *node) report(t *testing.T) reported {
 
 type checks = map[cluster.Key]plan.HealthCheck
 
-// on is the health check of a Service with endpoints on the node.
+// on is the health check of a Service of both families, with endpoints on the node.
 func on(port uint16, endpoints int) plan.HealthCheck {
-	return plan.HealthCheck{Port: port, Endpoints: endpoints}
+	return plan.HealthCheck{Port: port, Endpoints: map[cluster.AddressType]int{cluster.IPv4: endpoints, cluster.IPv6: endpoints}}
 }
 
 // update serves checks at the node's address.
@@ -554,4 +554,17 @@ func BenchmarkUpdate(b *testing.B) {
 		s.remove(srv)
 	}
 	s.draining.Wait()
+}
+
+// TestDualStack checks that a Service is served in the families that it has, with the endpoints
+// of each.
+func TestDualStack(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	v6 := netip.IPv6Loopback()
+	both := plan.HealthCheck{Port: 9376, Endpoints: map[cluster.AddressType]int{cluster.IPv4: 2, cluster.IPv6: 3}}
+	ipv4 := plan.HealthCheck{Port: 12909, Endpoints: map[cluster.AddressType]int{cluster.IPv4: 1}}
+	n.Update(State{Checks: checks{ab: both, cd: ipv4}, Addresses: []netip.Addr{n.addr, v6}})
+	n.want(t, "IPv4", map[uint16]string{9376: answer(ab, 2, true), 12909: answer(cd, 1, true)})
+	n.wantAt(t, "IPv6", v6, map[uint16]string{9376: answer(ab, 3, true), 12909: "refused"})
 }

@@ -129,9 +129,10 @@ func TestNodePorts(t *testing.T) {
 		h.random.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
 		for i, port := range free[:h.random.IntN(len(free))] {
 			key := cluster.Key{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
-			check := plan.HealthCheck{Port: port, Endpoints: max(0, h.random.IntN(12)-3)}
+			ready := max(0, h.random.IntN(12)-3)
+			check := plan.HealthCheck{Port: port, Endpoints: map[cluster.AddressType]int{cluster.IPv4: ready}}
 			name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
-			checks[key], services[name], endpoints[name] = check, port, check.Endpoints
+			checks[key], services[name], endpoints[name] = check, port, ready
 		}
 		// kube-proxy opens ports in the order of a map, and fails if the one of a Service that
 		// changes its port is open still; two rounds have it settle.

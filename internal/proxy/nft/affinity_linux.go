@@ -103,13 +103,13 @@ func (l *layout) remembered(timeout time.Duration, n int, first uint32) [][]expr
 		concat(recall(), remember(unix.NFT_DYNSET_OP_UPDATE), translate()),
 		remember(opDelete),
 	}
-	for range attempts(n) + 1 {
-		rules = append(rules, concat(draw(n), remember(unix.NFT_DYNSET_OP_UPDATE), recall(), translate()))
+	for _, below := range draws(n) {
+		rules = append(rules, concat(draw(below), remember(unix.NFT_DYNSET_OP_UPDATE), recall(), translate()))
 	}
-	for range attempts(n) {
-		rules = append(rules, concat(draw(n), translate()))
+	for _, below := range draws(n) {
+		rules = append(rules, concat(draw(below), translate()))
 	}
-	return append(rules, concat(draw(filled(n)), translate()), []expr.Any{goTo(chainRefuse)})
+	return append(rules, []expr.Any{goTo(chainRefuse)})
 }
 
 // client loads ip saddr . GROUP into the registers from 1 on.

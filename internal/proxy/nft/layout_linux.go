@@ -127,10 +127,10 @@ func (l *layout) pick(n int, first uint32) (rules [][]expr.Any) {
 			l.dnat(),
 		)
 	}
-	for range attempts(n) {
-		rules = append(rules, draw(n))
+	for _, below := range draws(n) {
+		rules = append(rules, draw(below))
 	}
-	return append(rules, draw(filled(n)), []expr.Any{goTo(chainRefuse)})
+	return append(rules, []expr.Any{goTo(chainRefuse)})
 }
 
 // externalLocal returns the rules for externalTrafficPolicy Local with n endpoints in all, in

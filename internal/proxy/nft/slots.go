@@ -38,13 +38,18 @@ func filled(size int) int {
 	return 1
 }
 
-// attempts returns how often a chain of the given size draws from all of its slots: again
-// where it met an empty slot, or an element that was just replaced.
-func attempts(size int) int {
-	if size <= maxExact {
-		return 1
+// draws returns from how many slots, the first ones, a chain of the given size draws until it
+// finds an endpoint. It draws again because a slot is empty in a large chain; because an
+// element was just replaced, see package comment; and because the number of endpoints has
+// just changed, when only the first slot is sure to have one.
+func draws(size int) []int {
+	switch {
+	case size == 1:
+		return []int{1, 1}
+	case size <= maxExact:
+		return []int{size, size, 1, 1}
 	}
-	return 3
+	return []int{size, size, size, filled(size), 1, 1}
 }
 
 // place returns the slots for endpoints, which are sorted, given the ones before. Slots are

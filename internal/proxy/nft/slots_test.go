@@ -43,8 +43,8 @@ func TestSizes(t *testing.T) {
 		if size < n || n > maxExact && size*4 > n*5+4 || n <= maxExact && size != n {
 			t.Fatalf("sizeFor(%d) = %d", n, size)
 		}
-		if f := filled(size); f > n {
-			t.Fatalf("%d endpoints: filled(%d) = %d", n, size, f)
+		if all := draws(size); all[len(all)-1] != 1 || n > maxExact && all[len(all)-3] > n {
+			t.Fatalf("%d endpoints: draws(%d) = %d", n, size, all)
 		}
 	}
 }

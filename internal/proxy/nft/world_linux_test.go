@@ -129,7 +129,35 @@ func newWorld(t *testing.T) *world {
 	for _, gateway := range outClient { // the node has a default route, as nodes do
 		must(t, netlink.RouteAdd(&netlink.Route{Gw: gateway.AsSlice()}))
 	}
+	for _, n := range []struct {
+		namespace
+		network
+	}{{w.servers, serverNet}, {w.pod, clientNet}, {w.outside, outerNet}} {
+		n.meet(t, n.network)
+	}
 	return w
+}
+
+// meet waits until the addresses of the namespace and of the node know each other: the first
+// packets of IPv6 may be lost.
+func (ns namespace) meet(t *testing.T, n network) {
+	t.Helper()
+	ns.do(t, func() {
+		for _, gateway := range n.node {
+			for _, peer := range n.peers {
+				if peer.Addr().Is4() != gateway.Addr().Is4() {
+					continue
+				}
+				to := netip.AddrPortFrom(gateway.Addr(), 9) // nobody listens there
+				for begin := time.Now(); dial(peer.Addr(), to).err != "refused"; {
+					if time.Since(begin) > 20*time.Second {
+						t.Errorf("%s does not reach %s", peer.Addr(), gateway.Addr())
+						return
+					}
+				}
+			}
+		}
+	})
 }
 
 // connect adds a network.

@@ -1,0 +1,193 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// Cleaner deletes entries of stale flows.
+type Cleaner struct {
+	cfg  Config
+	open func() (table, error)
+	wake chan struct{}
+
+	mu    sync.Mutex
+	queue queue
+}
+
+// table is the kernel's table of connection tracking.
+type table interface {
+	// clean deletes the stale entries of one scope and returns their number.
+	clean(scope, targets) (deleted int, err error)
+	close() error
+}
+
+// scope is which entries can be read with one filter.
+type scope struct {
+	family   Family
+	protocol frontend.Protocol
+}
+
+func scopeOf(a frontend.Address) scope {
+	if a.Addr.Is4() {
+		return scope{IPv4, a.Protocol}
+	}
+	return scope{IPv6, a.Protocol}
+}
+
+// protocols are in the order in which their entries are read.
+var protocols = []frontend.Protocol{frontend.UDP, frontend.SCTP, frontend.TCP}
+
+// New returns a Cleaner. It does nothing until Run is called.
+func New(cfg Config) *Cleaner {
+	if cfg.Passed == nil {
+		cfg.Passed = func(Pass) {}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Cleaner{cfg: cfg, open: openTable, wake: make(chan struct{}, 1), queue: make(queue)}
+}
+
+// Changed has Run delete the entries of flows to the targets that cannot go on. It is to be
+// called after the change is in the kernel, or new flows would go where the old ones went. It
+// does not wait, and keeps the endpoints, which must not be changed any more. After a start,
+// all frontends have changed.
+func (c *Cleaner) Changed(all []Target) {
+	now := time.Now()
+	c.mu.Lock()
+	for _, t := range all {
+		if t.Protocol != frontend.TCP || c.cfg.ResetTCP {
+			c.queue.put(t, now)
+		}
+	}
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run deletes entries until ctx is done, and returns nil then. What fails is repeated.
+func (c *Cleaner) Run(ctx context.Context) error {
+	r := runner{Cleaner: c}
+	defer r.close()
+	timer := time.NewTimer(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.wake:
+		case <-timer.C:
+		}
+		if wait, ok := r.wait(); !ok {
+			timer.Stop()
+		} else if wait > 0 {
+			timer.Reset(wait)
+		} else {
+			r.work()
+			timer.Reset(0)
+		}
+	}
+}
+
+// runner is what Run alone uses.
+type runner struct {
+	*Cleaner
+	table    table // nil if it is not open
+	began    time.Time
+	failures int // in a row
+}
+
+// wait returns how long it is until the next pass, if any is to come.
+func (r *runner) wait() (_ time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := r.queue.next()
+	if rested := r.began.Add(interval); next.Before(rested) && !next.IsZero() {
+		next = rested
+	}
+	return time.Until(next), !next.IsZero()
+}
+
+// work does what is due.
+func (r *runner) work() {
+	r.began = time.Now()
+	r.mu.Lock()
+	jobs := r.queue.due(r.began)
+	r.mu.Unlock()
+	scopes := make(map[scope]targets)
+	for at, j := range jobs {
+		s := scopeOf(at)
+		if scopes[s] == nil {
+			scopes[s] = make(targets)
+		}
+		scopes[s][at] = j.endpoints
+	}
+	err := errors.Join(r.pass(IPv4, scopes), r.pass(IPv6, scopes))
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		if r.failures > 0 {
+			r.cfg.Log.Info("conntrack entries of removed endpoints are deleted again")
+		}
+		r.failures = 0
+		r.queue.done(jobs, now)
+		return
+	}
+	if r.failures++; r.failures == 1 {
+		r.cfg.Log.Warn("cannot delete conntrack entries, clients may reach removed endpoints", "error", err)
+	}
+	r.queue.failed(jobs, now.Add(min(interval<<min(r.failures, 10), maxBackoff)))
+}
+
+// pass deletes the stale entries of a family.
+func (r *runner) pass(f Family, scopes map[scope]targets) error {
+	p := Pass{Family: f}
+	begin, looked := time.Now(), false
+	for _, protocol := range protocols {
+		s := scope{f, protocol}
+		if len(scopes[s]) == 0 {
+			continue
+		}
+		looked = true
+		deleted, err := r.clean(s, scopes[s])
+		p.Deleted += deleted
+		p.Err = errors.Join(p.Err, err)
+	}
+	if !looked {
+		return nil
+	}
+	p.Duration = time.Since(begin)
+	r.cfg.Passed(p)
+	if p.Deleted > 0 {
+		r.cfg.Log.Debug("deleted conntrack entries", "family", f, "entries", p.Deleted, "took", p.Duration)
+	}
+	return p.Err
+}
+
+func (r *runner) clean(s scope, t targets) (deleted int, err error) {
+	if r.table == nil {
+		if r.table, err = r.open(); err != nil {
+			r.table = nil
+			return 0, err
+		}
+	}
+	if deleted, err = r.table.clean(s, t); err != nil {
+		r.close() // the socket may have more answers
+	}
+	return deleted, err
+}
+
+func (r *runner) close() {
+	if r.table != nil {
+		_ = r.table.close()
+		r.table = nil
+	}
+}

@@ -77,10 +77,12 @@ func sized(message []byte) []byte {
 }
 
 // appendFilter has the kernel leave out entries that cannot be stale. Kernels before 5.8 (the
-// tuple) and 5.15 (the status) ignore it and return more.
+// tuple) and 5.15 (the status) ignore it and return more. Addresses of IPv6 are not compared:
+// kernels, 6.18 among them, leave out the entries that have the address, and return the
+// others (net/netfilter/nf_conntrack_netlink.c, ctnetlink_filter_match_tuple).
 func appendFilter(buf []byte, s scope, c common) []byte {
 	compare := uint32(compareProtocol)
-	if c.addr.IsValid() {
+	if s.family == IPv4 && c.addr.IsValid() {
 		compare |= compareDestination
 	}
 	if c.port != 0 {
@@ -91,12 +93,8 @@ func appendFilter(buf []byte, s scope, c common) []byte {
 	closeNested(buf, filter)
 
 	buf, tuple := openNested(buf, attrOriginal)
-	if c.addr.IsValid() {
-		kind := uint16(ipv4Destination)
-		if s.family == IPv6 {
-			kind = ipv6Destination
-		}
-		buf = appendNested(buf, tupleIP, attribute{kind, c.addr.AsSlice()})
+	if compare&compareDestination != 0 {
+		buf = appendNested(buf, tupleIP, attribute{ipv4Destination, c.addr.AsSlice()})
 	}
 	protocol := []attribute{{protocolNumber, []byte{uint8(s.protocol)}}}
 	if c.port != 0 {
@@ -116,13 +114,15 @@ func appendFilter(buf []byte, s scope, c common) []byte {
 // found is an entry that the kernel returned. The slices are parts of its message.
 type found struct {
 	entry
-	valid              bool
-	original, zone, id []byte
+	valid           bool
+	reply, zone, id []byte
 }
 
-// identity appends the attributes by which the kernel finds the entry.
+// identity appends the attributes by which the kernel finds the entry, and no other. The reply
+// has the endpoint: if the flow begins anew, at another endpoint, its entry has another reply.
+// Its ID may be the same: it is made of the entry's place in memory and the original tuple.
 func (f *found) identity(buf []byte) []byte {
-	buf = appendAttribute(buf, attrOriginal|unix.NLA_F_NESTED, f.original)
+	buf = appendAttribute(buf, attrReply|unix.NLA_F_NESTED, f.reply)
 	if f.zone != nil {
 		buf = appendAttribute(buf, attrZone, f.zone)
 	}
@@ -135,9 +135,9 @@ func parse(attributes []byte) (f found) {
 	for a := range each(attributes) {
 		switch a.kind {
 		case attrOriginal:
-			f.original, original = a.value, parseTuple(a.value)
+			original = parseTuple(a.value)
 		case attrReply:
-			reply = parseTuple(a.value)
+			f.reply, reply = a.value, parseTuple(a.value)
 		case attrZone:
 			f.zone = a.value
 			f.entry.zone = port(a.value)

@@ -45,8 +45,7 @@ func openTable() (table, error) {
 
 func (t *netlinkTable) close() error { return unix.Close(t.socket) }
 
-// clean reads the entries that the filter leaves, and then deletes the stale ones by their
-// tuple, zone and identity: a flow that has begun anew since then is another entry.
+// clean reads the entries that the filter leaves, and then deletes the stale ones.
 func (t *netlinkTable) clean(s scope, all targets) (deleted int, err error) {
 	var stale [][]byte
 	message := t.message(unix.NLM_F_DUMP, msgGet, s.family)

@@ -62,7 +62,12 @@ func (c *Cleaner) Changed(all []Target) {
 	now := time.Now()
 	c.mu.Lock()
 	for _, t := range all {
-		if t.Protocol != frontend.TCP || c.cfg.ResetTCP {
+		switch {
+		case t.Protocol != frontend.TCP:
+			c.queue.put(t, now)
+		case t.Deleted:
+			delete(c.queue, t.Address)
+		case c.cfg.ResetTCP:
 			c.queue.put(t, now)
 		}
 	}
@@ -75,6 +80,9 @@ func (c *Cleaner) Changed(all []Target) {
 
 // Run deletes entries until ctx is done, and returns nil then. What fails is repeated.
 func (c *Cleaner) Run(ctx context.Context) error {
+	if c.cfg.ResetTCP && !picksUpTCP() {
+		c.cfg.Log.Warn("cannot reset TCP connections to removed endpoints while the sysctl is 0", "sysctl", sysctlLoose)
+	}
 	r := runner{Cleaner: c}
 	defer r.close()
 	timer := time.NewTimer(0)

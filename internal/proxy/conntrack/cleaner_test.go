@@ -129,6 +129,16 @@ func TestCleanerLooks(t *testing.T) {
 			},
 			want: []string{"0s IPv4 [10.96.0.12:80/tcp]"},
 		},
+		"TCP connections to a deleted frontend go on, also if it changed just before": {
+			reset: true,
+			happens: func(c *Cleaner, _ *fakeTable) {
+				c.Changed(web)
+				time.Sleep(50 * time.Millisecond)
+				c.Changed([]Target{{Address: web[0].Address, Deleted: true}})
+				time.Sleep(time.Hour)
+			},
+			want: []string{"0s IPv4 [10.96.0.12:80/tcp]"},
+		},
 		"what fails is repeated, ever less often, and the socket is opened anew": {
 			happens: func(c *Cleaner, f *fakeTable) {
 				f.fail = errors.New("no memory")

@@ -47,11 +47,12 @@ func (f Family) String() string {
 
 // Config configures a Cleaner.
 type Config struct {
-	// ResetTCP has connections of TCP end that were made to endpoints at which they may not
-	// go on. Without their entry, the next packet of the client is taken for the first of a new
-	// connection, and reaches another endpoint, which resets it; or the node does so if there is
-	// no other endpoint. A client that only waits for data notices with the next keep-alive.
-	// With the sysctl nf_conntrack_tcp_loose 0 the packet is not translated, and nobody answers.
+	// ResetTCP has TCP connections end that were made to endpoints at which they may not go on.
+	// Without its entry, the next packet of a client is taken for the first of a connection, and
+	// goes to another endpoint, which resets it; the node does so if there is no other. A client
+	// that only reads notices with its next keep-alive. A client whose SYN got no answer sends
+	// the next one to another endpoint. Connections go on as without ResetTCP if the frontend
+	// was deleted, or while the sysctl nf_conntrack_tcp_loose is 0: nobody would reset them.
 	ResetTCP bool
 	// Passed is told of each pass, by the goroutine of Run; nil if nobody wants to know.
 	Passed func(Pass)

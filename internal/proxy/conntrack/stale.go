@@ -12,9 +12,10 @@ type Target struct {
 	frontend.Address
 	// Endpoints are those at which flows of the frontend may go on, sorted and unique: all that
 	// serve, also those that new flows do not use because they terminate, or because of traffic
-	// policies and hints. None, for a frontend that was deleted or has lost its last endpoint,
-	// makes every flow stale that an endpoint was chosen for.
+	// policies and hints. None makes every flow stale that an endpoint was chosen for.
 	Endpoints []netip.AddrPort
+	// Deleted: the frontend is no more. Nobody would reset its TCP connections, so they go on.
+	Deleted bool
 }
 
 // entry is what decides about an entry of connection tracking.

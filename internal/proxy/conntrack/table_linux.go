@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
 // answerWithin is the longest wait for a message of the kernel.
@@ -47,6 +49,9 @@ func (t *netlinkTable) close() error { return unix.Close(t.socket) }
 
 // clean reads the entries that the filter leaves, and then deletes the stale ones.
 func (t *netlinkTable) clean(s scope, all targets) (deleted int, err error) {
+	if s.protocol == frontend.TCP && !picksUpTCP() {
+		return 0, nil
+	}
 	var stale [][]byte
 	message := t.message(unix.NLM_F_DUMP, msgGet, s.family)
 	message = appendFilter(message, s, all.common())

@@ -48,14 +48,12 @@ var (
 )
 
 // onNode runs this test in a network namespace of its own. Outside of it it returns nil.
-func onNode(tb testing.TB, cfg Config) *world {
-	tb.Helper()
+func onNode(t *testing.T, cfg Config) *world {
+	t.Helper()
 	if os.Getenv(inside) != "" {
-		return newWorld(tb, cfg)
+		return newWorld(t, cfg)
 	}
-	if t, ok := tb.(*testing.T); ok {
-		t.Parallel()
-	}
+	t.Parallel()
 	// The child is killed when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -63,21 +61,16 @@ func onNode(tb testing.TB, cfg Config) *world {
 	try := exec.Command("true")
 	try.SysProcAttr = own
 	if err := try.Run(); err != nil && os.Getenv("CI") == "" {
-		tb.Skipf("network namespaces need root: %v", err)
+		t.Skipf("network namespaces need root: %v", err)
 	}
-	which := "-test.run=^" + tb.Name() + "$"
-	args := []string{which, "-test.timeout=2m", "-test.v"}
-	if _, ok := tb.(*testing.B); ok {
-		args = []string{"-test.run=^$", "-test.bench=^" + tb.Name() + "$", "-test.benchmem"}
-	}
-	cmd := exec.CommandContext(tb.Context(), os.Args[0], args...)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=2m", "-test.v")
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.SysProcAttr = own
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		tb.Errorf("in the namespace: %v\n%s", err, out)
+		t.Errorf("in the namespace: %v\n%s", err, out)
 	} else {
-		tb.Logf("in the namespace:\n%s", out)
+		t.Logf("in the namespace:\n%s", out)
 	}
 	return nil
 }
@@ -221,7 +214,7 @@ func (w *world) put(tb testing.TB, fronts ...*frontend.Frontend) (all []Target) 
 	_, err := w.table.Apply(&frontend.Changes{Put: fronts})
 	must(tb, err)
 	for _, f := range fronts {
-		all = append(all, Target{f.Address, f.Endpoints})
+		all = append(all, Target{Address: f.Address, Endpoints: f.Endpoints})
 	}
 	return all
 }
@@ -231,7 +224,7 @@ func (w *world) delete(tb testing.TB, at frontend.Address) []Target {
 	tb.Helper()
 	_, err := w.table.Apply(&frontend.Changes{Delete: []frontend.Address{at}})
 	must(tb, err)
-	return []Target{{Address: at}}
+	return []Target{{Address: at, Deleted: true}}
 }
 
 // pass returns the next pass of the Cleaner.

@@ -145,7 +145,9 @@ func parse(attributes []byte) (f found) {
 			f.id = a.value
 		}
 	}
-	f.destination = frontend.Address{Addr: original.destination, Protocol: original.protocol, Port: original.destinationPort}
+	f.destination = frontend.Address{
+		Addr: original.destination, Protocol: original.protocol, Port: original.destinationPort,
+	}
 	f.replies = netip.AddrPortFrom(reply.source, reply.sourcePort)
 	if original.zone != 0 {
 		f.entry.zone = original.zone

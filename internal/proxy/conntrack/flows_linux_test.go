@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,89 +20,95 @@ func front(at frontend.Address, to ...netip.AddrPort) *frontend.Frontend {
 	return f
 }
 
-// goneWithin is the time after which a removed endpoint gets no packets any more.
-const goneWithin = 200 * time.Millisecond
+// next returns the next cluster IP: packets to undefined ports of one are refused. The node's
+// address is one for all.
+func next(addr netip.Addr) netip.Addr {
+	if addr == nodeAddr[IPv4] || addr == nodeAddr[IPv6] {
+		return addr
+	}
+	return addr.Next()
+}
 
-// TestFlowsMove has a client send from one port before and after a change.
+// isDue reports whether flows to a frontend are to be looked at.
+func (c *Cleaner) isDue(at frontend.Address) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queue[at] != nil
+}
+
+// TestFlowsMove has clients send from one port before and after a change.
 func TestFlowsMove(t *testing.T) {
+	t.Parallel()
 	w := onNode(t, Config{})
 	if w == nil {
 		return
 	}
+	tests := map[string]struct {
+		service bool // before the change
+		change  func(at frontend.Address, b *server) []Target
+		moves   bool
+	}{
+		"a client of a removed endpoint moves to the others": {
+			service: true, moves: true,
+			change: func(at frontend.Address, b *server) []Target { return w.put(t, front(at, b.addr)) },
+		},
+		"a client of a deleted Service reaches no endpoint": {
+			service: true,
+			change:  func(at frontend.Address, _ *server) []Target { return w.delete(t, at) },
+		},
+		"a client of a Service that lost its last endpoint reaches none": {
+			service: true,
+			change:  func(at frontend.Address, _ *server) []Target { return w.put(t, front(at)) },
+		},
+		"a client that was there before the Service reaches its first endpoint": {
+			moves:  true,
+			change: func(at frontend.Address, b *server) []Target { return w.put(t, front(at, b.addr)) },
+		},
+	}
+	port := uint16(1000)
 	for _, f := range families {
-		a, b := serve(t, w.a, f), serve(t, w.b, f)
 		for name, addr := range map[string]netip.Addr{"cluster IP": vips[f], "node port": nodeAddr[f]} {
-			at := frontend.Address{Addr: addr, Protocol: frontend.UDP, Port: 53}
-			tests := map[string]struct {
-				before []netip.AddrPort // nil: there is no Service
-				change func() []Target
-				to     *server // nil: nowhere
-			}{
-				"a client of a removed endpoint moves to the others": {
-					before: []netip.AddrPort{a.addr},
-					change: func() []Target { return w.put(t, front(at, b.addr)) },
-					to:     b,
-				},
-				"a client of a deleted Service reaches no endpoint": {
-					before: []netip.AddrPort{a.addr},
-					change: func() []Target { return w.delete(t, at) },
-				},
-				"a client of a Service that lost its last endpoint reaches none": {
-					before: []netip.AddrPort{a.addr},
-					change: func() []Target { return w.put(t, front(at)) },
-				},
-				"a client that was there before the Service reaches its first endpoint": {
-					change: func() []Target { return w.put(t, front(at, b.addr)) },
-					to:     b,
-				},
-			}
 			for claim, tt := range tests {
+				port, addr = port+1, next(addr)
+				at := frontend.Address{Addr: addr, Protocol: frontend.UDP, Port: port}
 				t.Run(f.String()+", "+name+": "+claim, func(t *testing.T) {
-					from := &server{}
-					w.delete(t, at)
-					if tt.before != nil {
-						w.put(t, front(at, tt.before...))
-						from = a
+					t.Parallel()
+					a, b := serve(t, w.a, netip.AddrPortFrom(w.a.addr[f], at.Port)), serve(t, w.b, netip.AddrPortFrom(w.b.addr[f], at.Port))
+					if tt.service {
+						w.put(t, front(at, a.addr))
 					}
-					answers, stop := talk(t, w.client, netip.AddrPortFrom(at.Addr, at.Port))
-					defer stop()
-					untilStuck(t, from, answers.Load, w, at)
-					targets := tt.change()
-					if tt.before != nil { // the flow is stale now
+					sent, answers := talk(t, w.client, netip.AddrPortFrom(at.Addr, at.Port))
+					if tt.service {
+						until(t, "answers", func() bool { return answers.Load() > 20 })
+					} else {
+						until(t, "an entry without endpoint", func() bool {
+							return slices.ContainsFunc(tracked(t, scopeOf(at)), func(e entry) bool { return e.destination == at })
+						})
+					}
+					targets := tt.change(at, b)
+					if tt.service {
 						seen := a.count.Load()
 						until(t, "the entry keeps the flow at the old endpoint", func() bool { return a.count.Load() > seen+20 })
 					}
 					changed := time.Now()
 					w.cleaner.Changed(targets)
-					if tt.to != nil {
-						seen, before := tt.to.count.Load(), answers.Load()
-						until(t, "packets to the new endpoint", func() bool { return tt.to.count.Load() > seen && answers.Load() > before })
-						t.Logf("the first packet reached the new endpoint after at most %v", time.Since(changed))
+					if tt.moves {
+						until(t, "packets to the new endpoint", func() bool { return b.count.Load() > 0 })
+						t.Logf("the first packet reached the new endpoint after %v", time.Since(changed))
+						before := answers.Load()
+						until(t, "its answers", func() bool { return answers.Load() > before+20 })
 					}
-					until(t, "time to see late packets", func() bool { return time.Since(changed) > 2*goneWithin })
-					if last := time.Unix(0, a.last.Load()); last.Sub(changed) > goneWithin {
-						t.Errorf("%s: the removed endpoint got a packet %v after the change", at, last.Sub(changed))
+					until(t, "the Cleaner looked twice", func() bool { return !w.cleaner.isDue(at) })
+					if tt.service {
+						t.Logf("the last packet reached the old endpoint after %v", time.Unix(0, a.last.Load()).Sub(changed))
+					}
+					seen, then := a.count.Load(), sent.Load()
+					until(t, "more packets", func() bool { return sent.Load() > then+100 })
+					if late := a.count.Load() - seen; late > 0 {
+						t.Errorf("%s: the old endpoint got %d packets of 100 after the Cleaner looked", at, late)
 					}
 				})
 			}
 		}
 	}
-}
-
-// untilStuck waits until a flow has an entry: with replies from a server, or without an
-// endpoint.
-func untilStuck(t *testing.T, from *server, answers func() uint64, w *world, at frontend.Address) {
-	t.Helper()
-	if from.addr.IsValid() {
-		until(t, "answers", func() bool { return answers() > 20 })
-		return
-	}
-	until(t, "an entry without endpoint", func() bool {
-		for _, e := range tracked(t, scopeOf(at)) {
-			if e.destination == at && !e.translated() {
-				return true
-			}
-		}
-		return false
-	})
 }

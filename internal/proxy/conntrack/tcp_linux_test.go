@@ -74,6 +74,7 @@ func readOnly(conn net.Conn) error {
 
 // TestResetTCP has clients whose endpoint is removed, and says what they see.
 func TestResetTCP(t *testing.T) {
+	t.Parallel()
 	w := onNode(t, Config{ResetTCP: true})
 	if w == nil {
 		return
@@ -81,7 +82,6 @@ func TestResetTCP(t *testing.T) {
 	const loose = "net/netfilter/nf_conntrack_tcp_loose"
 	for _, f := range families {
 		a, b := listen(t, w.a, f), listen(t, w.b, f)
-		nobody := netip.AddrPortFrom(w.outside.addr[f].Next(), 8080)
 		at := frontend.Address{Addr: vips[f], Protocol: frontend.TCP, Port: 80}                      // each test has its own port
 		another := Target{Address: frontend.Address{Addr: at.Addr, Protocol: frontend.UDP, Port: 9}} // has the Cleaner look
 		tests := map[string]struct {
@@ -113,39 +113,50 @@ func TestResetTCP(t *testing.T) {
 			},
 		}
 		for claim, tt := range tests {
-			t.Run(f.String()+": "+claim, func(t *testing.T) {
-				at.Port++
-				set(t, loose, tt.loose)
-				w.put(t, front(at, a))
-				conn := connect(t, w.client, netip.AddrPortFrom(at.Addr, at.Port))
-				targets := tt.change()
-				must(t, exchange(conn))
-				w.cleaner.Changed(append(targets, another))
-				if p := w.pass(t); p.Deleted != tt.delete {
-					t.Errorf("first pass: %+v, want %d deleted", p, tt.delete)
-				}
-				w.pass(t)
-				if err := tt.does(conn); !errors.Is(err, tt.want) {
-					t.Errorf("the client sees %v, want %v", err, tt.want)
-				}
-			})
-		}
-		t.Run(f.String()+": a client whose first packet got no answer reaches another endpoint with its next", func(t *testing.T) {
 			at.Port++
-			set(t, loose, "1")
-			w.put(t, front(at, nobody))
-			connected := make(chan struct{})
-			go func() {
-				defer close(connected)
-				connect(t, w.client, netip.AddrPortFrom(at.Addr, at.Port))
-			}()
-			until(t, "an entry", func() bool {
-				return slices.ContainsFunc(tracked(t, scopeOf(at)), func(e entry) bool { return e.destination == at && e.replies == nobody })
-			})
-			w.cleaner.Changed(w.put(t, front(at, b)))
-			<-connected
+			set(t, loose, tt.loose)
+			w.put(t, front(at, a))
+			conn := connect(t, w.client, netip.AddrPortFrom(at.Addr, at.Port))
+			targets := tt.change()
+			must(t, exchange(conn))
+			w.cleaner.Changed(append(targets, another))
+			if p := w.pass(t); p.Deleted != tt.delete {
+				t.Errorf("%s: %s: first pass: %+v, want %d deleted", f, claim, p, tt.delete)
+			}
 			w.pass(t)
-			w.pass(t)
+			if err := tt.does(conn); !errors.Is(err, tt.want) {
+				t.Errorf("%s: %s: the client sees %v, want %v", f, claim, err, tt.want)
+			}
+		}
+	}
+}
+
+// TestUnansweredTCP has a client begin to connect to an endpoint that is removed before it
+// answers.
+func TestUnansweredTCP(t *testing.T) {
+	t.Parallel()
+	w := onNode(t, Config{ResetTCP: true})
+	if w == nil {
+		return
+	}
+	for _, f := range families {
+		b := listen(t, w.b, f)
+		nobody := netip.AddrPortFrom(w.outside.addr[f].Next(), 8080)
+		at := frontend.Address{Addr: vips[f], Protocol: frontend.TCP, Port: 80}
+		w.put(t, front(at, nobody))
+		connected := make(chan struct{})
+		go func() {
+			defer close(connected)
+			connect(t, w.client, netip.AddrPortFrom(at.Addr, at.Port))
+		}()
+		until(t, "an entry", func() bool {
+			return slices.ContainsFunc(tracked(t, scopeOf(at)), func(e entry) bool { return e.destination == at && e.replies == nobody })
 		})
+		w.cleaner.Changed(w.put(t, front(at, b)))
+		select {
+		case <-connected:
+		case <-time.After(patience):
+			t.Errorf("%s: the client is not connected to the other endpoint", f)
+		}
 	}
 }

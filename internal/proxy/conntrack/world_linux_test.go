@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -30,9 +31,11 @@ const patience = 20 * time.Second
 // two Pods and of everything else, to which the default route leads.
 type world struct {
 	client, a, b, outside place
-	table                 *nft.Table
 	cleaner               *Cleaner
 	passes                chan Pass
+
+	mu    sync.Mutex
+	table *nft.Table
 }
 
 // place is a namespace with an address of each family.
@@ -41,8 +44,8 @@ type place struct {
 	addr      map[Family]netip.Addr
 }
 
-// addrs are the node's addresses, to which places have routes.
 var (
+	// nodeAddr are the node's addresses.
 	nodeAddr = map[Family]netip.Addr{IPv4: netip.MustParseAddr("10.244.0.1"), IPv6: netip.MustParseAddr("fd00:244:0::1")}
 	families = []Family{IPv4, IPv6}
 )
@@ -53,7 +56,6 @@ func onNode(t *testing.T, cfg Config) *world {
 	if os.Getenv(inside) != "" {
 		return newWorld(t, cfg)
 	}
-	t.Parallel()
 	// The child is killed when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -211,8 +213,7 @@ func until(tb testing.TB, what string, is func() bool) {
 // put programs frontends and returns them as targets.
 func (w *world) put(tb testing.TB, fronts ...*frontend.Frontend) (all []Target) {
 	tb.Helper()
-	_, err := w.table.Apply(&frontend.Changes{Put: fronts})
-	must(tb, err)
+	w.apply(tb, &frontend.Changes{Put: fronts})
 	for _, f := range fronts {
 		all = append(all, Target{Address: f.Address, Endpoints: f.Endpoints})
 	}
@@ -222,9 +223,16 @@ func (w *world) put(tb testing.TB, fronts ...*frontend.Frontend) (all []Target) 
 // delete deletes a frontend and returns it as target.
 func (w *world) delete(tb testing.TB, at frontend.Address) []Target {
 	tb.Helper()
-	_, err := w.table.Apply(&frontend.Changes{Delete: []frontend.Address{at}})
-	must(tb, err)
+	w.apply(tb, &frontend.Changes{Delete: []frontend.Address{at}})
 	return []Target{{Address: at, Deleted: true}}
+}
+
+func (w *world) apply(tb testing.TB, c *frontend.Changes) {
+	tb.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err := w.table.Apply(c)
+	must(tb, err)
 }
 
 // pass returns the next pass of the Cleaner.
@@ -248,17 +256,16 @@ type server struct {
 }
 
 // serve starts a server at an address of a place.
-func serve(tb testing.TB, p place, f Family) *server {
+func serve(tb testing.TB, p place, at netip.AddrPort) *server {
 	tb.Helper()
 	var conn *net.UDPConn
-	s := new(server)
+	s := &server{addr: at}
 	within(tb, p, func() {
 		var err error
-		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.addr[f], 5353)))
+		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		must(tb, err)
 	})
 	tb.Cleanup(func() { conn.Close() })
-	s.addr = conn.LocalAddr().(*net.UDPAddr).AddrPort()
 	go func() {
 		var buf [512]byte
 		for {
@@ -274,9 +281,9 @@ func serve(tb testing.TB, p place, f Family) *server {
 	return s
 }
 
-// talk sends a datagram every millisecond from one port of a place until the test ends or stop
-// is called, and counts the answers.
-func talk(tb testing.TB, p place, to netip.AddrPort) (answers *atomic.Uint64, stop func()) {
+// talk sends a datagram every millisecond from one port of a place until the test ends, and
+// counts them and the answers.
+func talk(tb testing.TB, p place, to netip.AddrPort) (sent, answers *atomic.Uint64) {
 	tb.Helper()
 	var conn *net.UDPConn
 	within(tb, p, func() {
@@ -285,12 +292,13 @@ func talk(tb testing.TB, p place, to netip.AddrPort) (answers *atomic.Uint64, st
 		must(tb, err)
 	})
 	tb.Cleanup(func() { conn.Close() })
-	answers = new(atomic.Uint64)
+	sent, answers = new(atomic.Uint64), new(atomic.Uint64)
 	go func() {
 		for {
 			if _, err := conn.WriteToUDPAddrPort([]byte("?"), to); errors.Is(err, net.ErrClosed) {
 				return
 			}
+			sent.Add(1)
 			time.Sleep(time.Millisecond)
 		}
 	}()
@@ -304,7 +312,7 @@ func talk(tb testing.TB, p place, to netip.AddrPort) (answers *atomic.Uint64, st
 			}
 		}
 	}()
-	return answers, func() { conn.Close() }
+	return sent, answers
 }
 
 // flow is an entry of connection tracking that a test makes.

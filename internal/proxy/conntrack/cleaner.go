@@ -83,82 +83,83 @@ func (c *Cleaner) Run(ctx context.Context) error {
 	if c.cfg.ResetTCP && !picksUpTCP() {
 		c.cfg.Log.Warn("cannot reset TCP connections to removed endpoints while the sysctl is 0", "sysctl", sysctlLoose)
 	}
-	r := runner{Cleaner: c}
+	r := runner{cleaner: c}
 	defer r.close()
 	timer := time.NewTimer(0)
 	for {
+		if next := r.next(); next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-c.wake:
 		case <-timer.C:
-		}
-		if wait, ok := r.wait(); !ok {
-			timer.Stop()
-		} else if wait > 0 {
-			timer.Reset(wait)
-		} else {
 			r.work()
-			timer.Reset(0)
 		}
 	}
 }
 
 // runner is what Run alone uses.
 type runner struct {
-	*Cleaner
-	table    table // nil if it is not open
+	cleaner  *Cleaner
+	table    table // nil until it is needed, and after an error
 	began    time.Time
 	failures int // in a row
 }
 
-// wait returns how long it is until the next pass, if any is to come.
-func (r *runner) wait() (_ time.Duration, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	next := r.queue.next()
-	if rested := r.began.Add(interval); next.Before(rested) && !next.IsZero() {
-		next = rested
+// next returns when the next pass is to begin; the zero time if none is.
+func (r *runner) next() time.Time {
+	r.cleaner.mu.Lock()
+	defer r.cleaner.mu.Unlock()
+	next := r.cleaner.queue.next()
+	if rested := r.began.Add(interval); !next.IsZero() && next.Before(rested) {
+		return rested
 	}
-	return time.Until(next), !next.IsZero()
+	return next
 }
 
 // work does what is due.
 func (r *runner) work() {
 	r.began = time.Now()
-	r.mu.Lock()
-	jobs := r.queue.due(r.began)
-	r.mu.Unlock()
-	scopes := make(map[scope]targets)
-	for at, j := range jobs {
-		s := scopeOf(at)
-		if scopes[s] == nil {
-			scopes[s] = make(targets)
-		}
-		scopes[s][at] = j.endpoints
-	}
+	r.cleaner.mu.Lock()
+	jobs := r.cleaner.queue.due(r.began)
+	r.cleaner.mu.Unlock()
+	scopes := jobs.scopes()
 	err := errors.Join(r.pass(IPv4, scopes), r.pass(IPv6, scopes))
-	now := time.Now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	again := time.Now().Add(r.backoff(err))
+	r.cleaner.mu.Lock()
+	defer r.cleaner.mu.Unlock()
+	if err == nil {
+		r.cleaner.queue.done(jobs, again)
+	} else {
+		r.cleaner.queue.failed(jobs, again)
+	}
+}
+
+// backoff returns the time until flows are looked at again, and logs the first failure and the
+// end of failures.
+func (r *runner) backoff(err error) time.Duration {
+	log := r.cleaner.cfg.Log
 	if err == nil {
 		if r.failures > 0 {
-			r.cfg.Log.Info("conntrack entries of removed endpoints are deleted again")
+			log.Info("conntrack entries of removed endpoints are deleted again")
 		}
 		r.failures = 0
-		r.queue.done(jobs, now)
-		return
+		return interval
 	}
 	if r.failures++; r.failures == 1 {
-		r.cfg.Log.Warn("cannot delete conntrack entries, clients may reach removed endpoints", "error", err)
+		log.Warn("cannot delete conntrack entries, clients may reach removed endpoints", "error", err)
 	}
-	r.queue.failed(jobs, now.Add(min(interval<<min(r.failures, 10), maxBackoff)))
+	return min(interval<<min(r.failures, 10), maxBackoff)
 }
 
 // pass deletes the stale entries of a family.
 func (r *runner) pass(f Family, scopes map[scope]targets) error {
-	p := Pass{Family: f}
-	begin, looked := time.Now(), false
+	p, looked := Pass{Family: f}, false
+	begin := time.Now()
 	for _, protocol := range protocols {
 		s := scope{f, protocol}
 		if len(scopes[s]) == 0 {
@@ -173,19 +174,20 @@ func (r *runner) pass(f Family, scopes map[scope]targets) error {
 		return nil
 	}
 	p.Duration = time.Since(begin)
-	r.cfg.Passed(p)
 	if p.Deleted > 0 {
-		r.cfg.Log.Debug("deleted conntrack entries", "family", f, "entries", p.Deleted, "took", p.Duration)
+		r.cleaner.cfg.Log.Debug("deleted conntrack entries", "family", f, "entries", p.Deleted, "took", p.Duration)
 	}
+	r.cleaner.cfg.Passed(p)
 	return p.Err
 }
 
 func (r *runner) clean(s scope, t targets) (deleted int, err error) {
 	if r.table == nil {
-		if r.table, err = r.open(); err != nil {
-			r.table = nil
+		opened, err := r.cleaner.open()
+		if err != nil {
 			return 0, err
 		}
+		r.table = opened
 	}
 	if deleted, err = r.table.clean(s, t); err != nil {
 		r.close() // the socket may have more answers

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,14 +16,25 @@ import (
 
 // fakeTable notes what is cleaned and when.
 type fakeTable struct {
-	begin  time.Time
-	looks  []string
+	begin time.Time
+	looks []string
+
+	mu     sync.Mutex
 	fail   error         // the next calls
 	takes  time.Duration // each call
 	opened int
 }
 
+// set changes what the next calls do.
+func (f *fakeTable) set(fail error, takes time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail, f.takes = fail, takes
+}
+
 func (f *fakeTable) open() (table, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.opened++
 	return f, nil
 }
@@ -32,8 +44,11 @@ func (f *fakeTable) close() error { return nil }
 func (f *fakeTable) clean(s scope, all targets) (int, error) {
 	addresses := slices.SortedFunc(maps.Keys(all), frontend.Address.Compare)
 	f.looks = append(f.looks, fmt.Sprint(time.Since(f.begin), " ", s.family, " ", addresses))
-	time.Sleep(f.takes)
-	return len(all), f.fail
+	f.mu.Lock()
+	fail, takes := f.fail, f.takes
+	f.mu.Unlock()
+	time.Sleep(takes)
+	return len(all), fail
 }
 
 // run runs a Cleaner on a fake table within a bubble, and what happens to it.
@@ -100,7 +115,7 @@ func TestCleanerLooks(t *testing.T) {
 		},
 		"a change during a pass is not lost": {
 			happens: func(c *Cleaner, f *fakeTable) {
-				f.takes = time.Second
+				f.set(nil, time.Second)
 				c.Changed(dns)
 				time.Sleep(500 * time.Millisecond)
 				c.Changed(dns)
@@ -141,11 +156,13 @@ func TestCleanerLooks(t *testing.T) {
 		},
 		"what fails is repeated, ever less often, and the socket is opened anew": {
 			happens: func(c *Cleaner, f *fakeTable) {
-				f.fail = errors.New("no memory")
+				f.set(errors.New("no memory"), 0)
 				c.Changed(dns)
 				time.Sleep(500 * time.Millisecond)
-				f.fail = nil
+				f.set(nil, 0)
 				time.Sleep(time.Hour)
+				f.mu.Lock()
+				defer f.mu.Unlock()
 				if f.opened != 3 {
 					t.Errorf("the socket was opened %d times, want 3", f.opened)
 				}
@@ -157,10 +174,10 @@ func TestCleanerLooks(t *testing.T) {
 		},
 		"a change does not wait for the end of a failure": {
 			happens: func(c *Cleaner, f *fakeTable) {
-				f.fail = errors.New("no memory")
+				f.set(errors.New("no memory"), 0)
 				c.Changed(dns)
 				time.Sleep(50 * time.Millisecond)
-				f.fail = nil
+				f.set(nil, 0)
 				c.Changed(dns2)
 				time.Sleep(140 * time.Millisecond)
 			},
@@ -181,7 +198,7 @@ func TestCleanerLooks(t *testing.T) {
 func TestChangedDoesNotWait(t *testing.T) {
 	t.Parallel()
 	run(t, Config{}, func(c *Cleaner, f *fakeTable) {
-		f.takes = time.Hour
+		f.set(nil, time.Hour)
 		for range 100 {
 			begin := time.Now()
 			c.Changed(targetOf("10.96.0.10:53", frontend.UDP))
@@ -198,10 +215,10 @@ func TestPassed(t *testing.T) {
 	var passes []Pass
 	failure := errors.New("no memory")
 	run(t, Config{Passed: func(p Pass) { passes = append(passes, p) }}, func(c *Cleaner, f *fakeTable) {
-		f.takes = time.Millisecond
+		f.set(nil, time.Millisecond)
 		c.Changed(slices.Concat(targetOf("10.96.0.10:53", frontend.UDP), targetOf("[fd00::a]:53", frontend.UDP), targetOf("[fd00::a]:53", frontend.SCTP)))
 		time.Sleep(50 * time.Millisecond)
-		f.fail = failure
+		f.set(failure, time.Millisecond)
 		time.Sleep(100 * time.Millisecond)
 	})
 	if len(passes) != 4 {

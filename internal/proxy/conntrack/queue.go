@@ -47,8 +47,9 @@ func (q queue) due(now time.Time) queue {
 	return jobs
 }
 
-// done notes that jobs were done. A target that was put meanwhile is another job.
-func (q queue) done(jobs queue, now time.Time) {
+// done notes that jobs were done; those with looks left are due again then. A target that was
+// put meanwhile is another job.
+func (q queue) done(jobs queue, again time.Time) {
 	for at, j := range jobs {
 		if q[at] != j {
 			continue
@@ -56,15 +57,28 @@ func (q queue) done(jobs queue, now time.Time) {
 		if j.left--; j.left == 0 {
 			delete(q, at)
 		}
-		j.due = now.Add(interval)
+		j.due = again
 	}
 }
 
-// failed notes that jobs are to be done again, later.
+// failed notes that jobs are to be done again then.
 func (q queue) failed(jobs queue, again time.Time) {
 	for at, j := range jobs {
 		if q[at] == j {
 			j.due = again
 		}
 	}
+}
+
+// scopes returns the targets of jobs by scope.
+func (q queue) scopes() map[scope]targets {
+	scopes := make(map[scope]targets)
+	for at, j := range q {
+		s := scopeOf(at)
+		if scopes[s] == nil {
+			scopes[s] = make(targets)
+		}
+		scopes[s][at] = j.endpoints
+	}
+	return scopes
 }

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -118,5 +119,56 @@ func TestCommon(t *testing.T) {
 				t.Errorf("common(%v) = %+v, want %+v", tt.targets, got, tt.want)
 			}
 		})
+	}
+}
+
+// TestAsKubeProxy has the entries of kube-proxy's tests (pkg/proxy/conntrack/cleanup_test.go,
+// TestCleanStaleEntries and TestServiceWithoutEndpoints of 1.36.3). SCTP is different: kube-proxy
+// keeps its entries. So is a Service without endpoints: kube-proxy deletes its entries since 1.37.
+func TestAsKubeProxy(t *testing.T) {
+	t.Parallel()
+	const (
+		serving, notServing, deleted                 = "10.240.0.4", "10.240.1.5", "10.240.2.6"
+		clusterIP, external, balancer, node, without = "172.30.1.1", "192.168.99.100", "1.2.3.4", "192.0.2.1", "172.30.1.2"
+	)
+	at := func(addr string, port int, p frontend.Protocol) frontend.Address {
+		return address(fmt.Sprintf("%s:%d", addr, port), p)
+	}
+	all := make(targets)
+	for _, p := range []frontend.Protocol{frontend.UDP, frontend.SCTP} {
+		for _, addr := range []string{clusterIP, external, balancer} {
+			all[at(addr, 8000, p)] = endpoints(serving + ":9090")
+		}
+		all[at(node, 32000, p)] = endpoints(serving + ":9090")
+		all[at(without, 8000, p)] = nil
+	}
+	n := 0
+	check := func(to frontend.Address, replies string, want bool) {
+		n++
+		e := entry{destination: to, replies: netip.MustParseAddrPort(replies)}
+		if got := all.stale(&e); got != want {
+			t.Errorf("stale(%s, replies from %s) = %v, want %v", to, replies, got, want)
+		}
+	}
+	for _, addr := range []string{clusterIP, external, balancer} {
+		check(at(addr, 8000, frontend.UDP), serving+":8080", true) // the endpoint's former port
+		for _, port := range []int{8000, 3000} {
+			untranslated := fmt.Sprintf("%s:%d", addr, port)
+			check(at(addr, port, frontend.UDP), untranslated, port == 8000)
+		}
+	}
+	for _, endpoint := range []string{serving, notServing, deleted} {
+		for _, p := range []frontend.Protocol{frontend.TCP, frontend.UDP, frontend.SCTP} {
+			stale := p != frontend.TCP && endpoint != serving
+			for _, addr := range []string{clusterIP, external, balancer} {
+				check(at(addr, 8000, p), endpoint+":9090", stale)
+				check(at(addr, 3000, p), endpoint+":9090", false)
+			}
+			check(at(node, 32000, p), endpoint+":9090", stale)
+			check(at(without, 8000, p), endpoint+":9090", p != frontend.TCP)
+		}
+	}
+	if n != 81 {
+		t.Errorf("%d entries, want 81", n)
 	}
 }

@@ -197,6 +197,7 @@ var libraries = []arrow{
 	{"internal/node/hostnet", "github.com/google/nftables", "the table of a node"},
 	{"internal/node/hostnet", "github.com/mdlayher/netlink", "a table that goes with its socket"},
 	{"internal/node/hostnet", "golang.org/x/sys", "the TUN device, and names of numbers"},
+	{"internal/proxy/conntrack", "golang.org/x/sys", "the socket of connection tracking"},
 	{"internal/scenario", "golang.org/x/tools/txtar", "scenario files"},
 	{"test/program", "github.com/rogpeppe/go-internal/lockedfile", "one build at a time"},
 	{"test/netns/nodes", "github.com/miekg/dns", "an upstream server, and who asks"},

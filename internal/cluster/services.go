@@ -39,8 +39,8 @@ type ServiceSpec struct {
 	// Ingress are the addresses that its load balancer has. Invalid addresses and names
 	// are left out of it and of ExternalIPs.
 	Ingress []IngressIP
-	// SourceRanges are loadBalancerSourceRanges, without those that are invalid; nil when the
-	// field is empty, and all clients may connect.
+	// SourceRanges are loadBalancerSourceRanges, without those that are invalid. None is no
+	// limit.
 	SourceRanges []netip.Prefix
 	// AffinitySeconds is for how long a client's connections go to the same endpoint, with
 	// sessionAffinity ClientIP; 0 without.

@@ -212,9 +212,7 @@ func TestServiceCIDR(t *testing.T) {
 	})
 }
 
-// ranges is not nil.
-func ranges(texts ...string) []netip.Prefix {
-	all := make([]netip.Prefix, 0, len(texts))
+func ranges(texts ...string) (all []netip.Prefix) {
 	for _, text := range texts {
 		all = append(all, netip.MustParsePrefix(text))
 	}

@@ -130,17 +130,21 @@ func affinitySeconds(c *corev1.SessionAffinityConfig) int32 {
 	return *c.ClientIP.TimeoutSeconds
 }
 
-// sourceRanges parses loadBalancerSourceRanges, in which the API server allows blanks. If no
-// range is valid, no client may connect: the result is empty, but not nil.
-func sourceRanges(texts []string) []netip.Prefix {
-	if len(texts) == 0 {
-		return nil
-	}
-	ranges := make([]netip.Prefix, 0, len(texts))
+// nobody are ranges of addresses that no client has.
+var nobody = []netip.Prefix{
+	netip.PrefixFrom(netip.IPv4Unspecified(), 32), netip.PrefixFrom(netip.IPv6Unspecified(), 128),
+}
+
+// sourceRanges parses loadBalancerSourceRanges, in which the API server allows blanks. If none
+// of them is valid, no client may connect.
+func sourceRanges(texts []string) (ranges []netip.Prefix) {
 	for _, text := range texts {
 		if p, bad := prefix(strings.TrimSpace(text)); len(bad) == 0 {
 			ranges = append(ranges, p)
 		}
+	}
+	if len(ranges) == 0 && len(texts) > 0 {
+		return nobody
 	}
 	return ranges
 }

@@ -157,7 +157,7 @@ func TestServiceSpec(t *testing.T) {
 		}, cluster.ServiceSpec{Type: cluster.ClusterIP, SourceRanges: ranges("198.51.100.0/24", "2001:db8::/32", "0.0.0.0/0")}},
 		"ranges none of which is valid admit none": {func(s *corev1.Service) {
 			s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0", "::ffff:10.0.0.0/104"}
-		}, cluster.ServiceSpec{Type: cluster.ClusterIP, SourceRanges: ranges()}},
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP, SourceRanges: ranges("0.0.0.0/32", "::/128")}},
 		"session affinity has the API's timeout unless it is given": {func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		}, cluster.ServiceSpec{Type: cluster.ClusterIP, AffinitySeconds: 10800}},

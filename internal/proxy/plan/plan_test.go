@@ -374,9 +374,7 @@ func TestSourceRanges(t *testing.T) {
 			"nft: an element that overlaps another is refused", balancer("198.51.100.0/24", "198.51.100.7/32", "198.51.100.128/25", "198.51.0.0/16"), slices,
 			want(" from 198.51.0.0/16", ""),
 		},
-		"without a valid range none may connect": {
-			"here, API servers refuse it; kube-proxy admits all", balancer(), slices, want(" from", " from"),
-		},
+		"without ranges there is no limit": {"serviceport.go:215", balancer(), slices, want("", "")},
 		"a range with the node's address admits the load balancers' own": {
 			"nftables/proxier.go:1571", balancer("192.0.2.0/24"), slices, want(" from 192.0.2.0/24 203.0.113.2/32", ""),
 		},

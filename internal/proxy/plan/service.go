@@ -124,16 +124,15 @@ func balancersOf(ingress []cluster.IngressIP, of netip.Addr) (balancers []netip.
 }
 
 // sourcesOf returns which clients may connect to load balancers, all of one family; nil is all.
-// That is so if the Service has ranges of the other family only, or one of all addresses. If it
-// has no valid range at all, none may connect.
+// That is so if the Service has no ranges of that family, or one of all addresses.
 //
 // If the ranges include one of the node's own addresses, the load balancers themselves may
 // connect: where the node has their addresses, its own connections to them have that source.
 func (c *compiler) sourcesOf(ranges []netip.Prefix, balancers []netip.Addr) []netip.Prefix {
-	if len(balancers) == 0 || ranges == nil {
+	if len(balancers) == 0 {
 		return nil
 	}
-	sources := make([]netip.Prefix, 0, len(ranges)+len(balancers))
+	var sources []netip.Prefix
 	for _, p := range ranges {
 		if !sameFamily(p.Addr(), balancers[0]) {
 			continue
@@ -142,9 +141,6 @@ func (c *compiler) sourcesOf(ranges []netip.Prefix, balancers []netip.Addr) []ne
 			return nil
 		}
 		sources = append(sources, p)
-	}
-	if len(sources) == 0 && len(ranges) > 0 {
-		return nil
 	}
 	if slices.ContainsFunc(c.node.Addresses, func(a netip.Addr) bool {
 		return slices.ContainsFunc(sources, func(p netip.Prefix) bool { return p.Contains(a) })

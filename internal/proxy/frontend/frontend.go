@@ -97,6 +97,9 @@ type Frontend struct {
 	Endpoints []netip.AddrPort
 	// Local are the endpoints on the node for clients outside, with policy ExternalLocal.
 	Local []netip.AddrPort
+	// Serving are the endpoints at which flows that began may go on, sorted and unique: all that
+	// serve, whatever new ones use.
+	Serving []netip.AddrPort
 	// Empty is for connections that find Endpoints empty. An empty Local list drops, unless
 	// Endpoints are empty and Empty is Reject.
 	Empty Empty
@@ -116,7 +119,12 @@ type Affinity struct {
 	Timeout time.Duration
 }
 
-// Equal reports whether the kernel treats packets to f and o alike.
+// SameFlows reports whether flows may go on at the same endpoints, and new ones use the same.
+func (f *Frontend) SameFlows(o *Frontend) bool {
+	return slices.Equal(f.Serving, o.Serving) && slices.Equal(f.Endpoints, o.Endpoints) && slices.Equal(f.Local, o.Local)
+}
+
+// Equal reports whether the kernel treats the first packets of flows to f and o alike.
 func (f *Frontend) Equal(o *Frontend) bool {
 	return f.Address == o.Address && f.Policy == o.Policy && f.Empty == o.Empty &&
 		slices.Equal(f.Endpoints, o.Endpoints) && slices.Equal(f.Local, o.Local) &&
@@ -137,8 +145,10 @@ type State struct {
 
 // Changes are changes of a State.
 type Changes struct {
-	Put      []*Frontend
-	Delete   []Address
+	Put    []*Frontend
+	Delete []Address
+	// Serving are the frontends with other Endpoints or Serving than before.
+	Serving  []*Frontend
 	Hairpins map[netip.Addr]bool // whether it is there now
 	// ServiceCIDRs replaces the ranges unless nil.
 	ServiceCIDRs []netip.Prefix

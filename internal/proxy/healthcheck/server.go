@@ -41,9 +41,9 @@ func (e *ListenError) Unwrap() error { return e.Err }
 // server answers load balancers on the healthCheckNodePort of a Service, at each address of the
 // node. Run of Servers owns it, but for endpoints.
 type server struct {
-	service   cluster.Key
-	port      uint16
-	healthy   func() bool
+	service cluster.Key
+	port    uint16
+	healthy func() bool
 	// endpoints are the numbers of those ready on the node, by family.
 	endpoints atomic.Pointer[map[cluster.AddressType]int]
 

@@ -62,6 +62,8 @@ type choice struct {
 	// cluster are those for policy Cluster, local those on the node for policy Local.
 	// If cluster is empty, no endpoint can be used on any node.
 	cluster, local []netip.AddrPort
+	// serving are all that serve: flows that began may go on there.
+	serving []netip.AddrPort
 }
 
 // choose chooses among endpoints (KEP-1669 and KEP-2433). With policy Cluster these are the
@@ -84,6 +86,9 @@ func choose(all []endpoint, node *Node) (c choice) {
 		local = filter(filter(all, isServing), isLocal)
 	}
 	c.local = addresses(local)
+	if c.serving = addresses(filter(all, func(e *endpoint) bool { return e.serving })); slices.Equal(c.serving, c.cluster) {
+		c.serving = c.cluster // one list in memory
+	}
 	return c
 }
 

@@ -94,6 +94,9 @@ func (c *Compiler) Apply(v *cluster.View, keys iter.Seq[cluster.Key]) *frontend.
 		case is != nil && (was == nil || !was.Equal(is)):
 			changes.Put = append(changes.Put, is)
 		}
+		if is := c.holder(at); is != nil && (was == nil || !was.SameFlows(is)) {
+			changes.Serving = append(changes.Serving, is)
+		}
 	}
 	for a, was := range local {
 		if is := c.local[a] > 0; is != was {

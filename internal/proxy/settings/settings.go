@@ -5,8 +5,10 @@ package settings
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"portolan.dev/portolan/internal/config/key"
+	"portolan.dev/portolan/internal/proxy/conntrack"
 	"portolan.dev/portolan/internal/proxy/nft"
 )
 
@@ -30,6 +32,25 @@ type Proxy struct {
 	// NodePortAddresses are ranges, or "primary" alone.
 	NodePortAddresses []string `yaml:"nodePortAddresses"`
 	Table             string   `yaml:"table"`
+	// Healthz is the address and port of the probes; empty turns them off.
+	Healthz string `yaml:"healthz"`
+	// HealthLimit is how long a change may wait before the proxy is not healthy.
+	HealthLimit key.Duration `yaml:"healthLimit"`
+	Conntrack   Conntrack    `yaml:"conntrack"`
+}
+
+// Conntrack is the section of connection tracking. Settings of the kernel that are 0 stay as
+// they are.
+type Conntrack struct {
+	MaxPerCore     int          `yaml:"maxPerCore"`
+	Min            int          `yaml:"min"`
+	TCPEstablished key.Duration `yaml:"tcpEstablishedTimeout"`
+	TCPCloseWait   key.Duration `yaml:"tcpCloseWaitTimeout"`
+	TCPBeLiberal   bool         `yaml:"tcpBeLiberal"`
+	UDP            key.Duration `yaml:"udpTimeout"`
+	UDPStream      key.Duration `yaml:"udpStreamTimeout"`
+	// ResetTCP ends TCP connections to endpoints that were removed.
+	ResetTCP bool `yaml:"resetTCP"`
 }
 
 // DetectLocal says how packets from Pods on the node are recognized.
@@ -41,7 +62,14 @@ type DetectLocal struct {
 
 // Default returns the section of a file that lacks it.
 func Default() Proxy {
+	c := conntrack.DefaultSettings()
 	return Proxy{
+		Healthz: "0.0.0.0:10256", HealthLimit: key.Duration(time.Minute),
+		Conntrack: Conntrack{
+			MaxPerCore: c.MaxPerCore, Min: c.Min, TCPBeLiberal: c.TCPBeLiberal,
+			TCPEstablished: key.Duration(c.TCPEstablished), TCPCloseWait: key.Duration(c.TCPCloseWait),
+			UDP: key.Duration(c.UDP), UDPStream: key.Duration(c.UDPStream),
+		},
 		DetectLocal: DetectLocal{Mode: ClusterCIDR}, MasqueradeBit: 14, NodePortAddresses: []string{primary}, Table: nft.DefaultName,
 	}
 }
@@ -54,6 +82,11 @@ type Compiled struct {
 	PodCIDRs bool
 	// NodePorts are the ranges of addresses for node ports; nil is the Node's InternalIPs.
 	NodePorts []netip.Prefix
+	// Healthz is not valid if the probes are off.
+	Healthz     netip.AddrPort
+	HealthLimit time.Duration
+	Conntrack   conntrack.Settings
+	ResetTCP    bool
 }
 
 // Compile checks the section, except for the checks in Keys, and returns it in the types of
@@ -62,6 +95,15 @@ func (p *Proxy) Compile() (Compiled, error) {
 	made := Compiled{NodeName: p.NodeName, Table: nft.Config{
 		Name: p.Table, Mark: 1 << p.MasqueradeBit, MasqueradeAll: p.MasqueradeAll,
 	}}
+	made.HealthLimit, made.ResetTCP = time.Duration(p.HealthLimit), p.Conntrack.ResetTCP
+	made.Conntrack = p.Conntrack.compile()
+	if p.Healthz != "" {
+		addr, err := netip.ParseAddrPort(p.Healthz)
+		if err != nil {
+			return made, key.Errorf("proxy.healthz", "%q is not an address and port, such as 0.0.0.0:10256", p.Healthz)
+		}
+		made.Healthz = addr
+	}
 	if p.Table == "" {
 		return made, key.Errorf("proxy.table", "is empty; leave it out for %s", nft.DefaultName)
 	}
@@ -79,6 +121,14 @@ func (p *Proxy) Compile() (Compiled, error) {
 		made.NodePorts = append(made.NodePorts, cidr.Masked())
 	}
 	return made, nil
+}
+
+func (c *Conntrack) compile() conntrack.Settings {
+	return conntrack.Settings{
+		MaxPerCore: c.MaxPerCore, Min: c.Min, TCPBeLiberal: c.TCPBeLiberal,
+		TCPEstablished: time.Duration(c.TCPEstablished), TCPCloseWait: time.Duration(c.TCPCloseWait),
+		UDP: time.Duration(c.UDP), UDPStream: time.Duration(c.UDPStream),
+	}
 }
 
 func (d *DetectLocal) compile(made *Compiled) error {

@@ -105,9 +105,9 @@ func (c *Cleaner) Run(ctx context.Context) error {
 // runner is what Run alone uses.
 type runner struct {
 	cleaner  *Cleaner
-	table    table // nil until it is needed, and after an error
-	began    time.Time
-	failures int // in a row
+	table    table     // nil until it is needed, and after an error
+	rested   time.Time // no pass begins before
+	failures int       // in a row
 }
 
 // next returns when the next pass is to begin; the zero time if none is.
@@ -115,21 +115,23 @@ func (r *runner) next() time.Time {
 	r.cleaner.mu.Lock()
 	defer r.cleaner.mu.Unlock()
 	next := r.cleaner.queue.next()
-	if rested := r.began.Add(interval); !next.IsZero() && next.Before(rested) {
-		return rested
+	if !next.IsZero() && next.Before(r.rested) {
+		return r.rested
 	}
 	return next
 }
 
 // work does what is due.
 func (r *runner) work() {
-	r.began = time.Now()
+	began := time.Now()
 	r.cleaner.mu.Lock()
-	jobs := r.cleaner.queue.due(r.began)
+	jobs := r.cleaner.queue.due(began)
 	r.cleaner.mu.Unlock()
 	scopes := jobs.scopes()
 	err := errors.Join(r.pass(IPv4, scopes), r.pass(IPv6, scopes))
-	again := time.Now().Add(r.backoff(err))
+	now := time.Now()
+	r.rested = began.Add(min(max(interval, share*now.Sub(began)), maxRest))
+	again := now.Add(r.backoff(err))
 	r.cleaner.mu.Lock()
 	defer r.cleaner.mu.Unlock()
 	if err == nil {

@@ -123,6 +123,16 @@ func TestCleanerLooks(t *testing.T) {
 			},
 			want: []string{"0s IPv4 [10.96.0.10:53/udp]", "1s IPv4 [10.96.0.10:53/udp]", "2.1s IPv4 [10.96.0.10:53/udp]"},
 		},
+		"passes that take long are a tenth of the time": {
+			happens: func(c *Cleaner, f *fakeTable) {
+				f.set(nil, 30*time.Millisecond)
+				for range 70 {
+					c.Changed(dns)
+					time.Sleep(10 * time.Millisecond)
+				}
+			},
+			want: []string{"0s IPv4 [10.96.0.10:53/udp]", "300ms IPv4 [10.96.0.10:53/udp]", "600ms IPv4 [10.96.0.10:53/udp]"},
+		},
 		"each family is a pass": {
 			happens: func(c *Cleaner, _ *fakeTable) {
 				c.Changed(slices.Concat(dns, dns6))

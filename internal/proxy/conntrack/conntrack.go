@@ -25,6 +25,14 @@ import (
 // changes that follow one another fast share passes.
 const interval = 100 * time.Millisecond
 
+// share is which part of the time passes take at most while changes follow one another fast:
+// one in share. A pass walks all buckets of the kernel's table, for 10 ms where there are
+// 262,144, and longer if they are full.
+const share = 10
+
+// maxRest is the longest time that a change waits because of passes before it.
+const maxRest = time.Second
+
 // maxBackoff is the longest time until a failed pass is repeated.
 const maxBackoff = 10 * time.Second
 

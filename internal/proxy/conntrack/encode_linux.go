@@ -3,6 +3,7 @@ package conntrack
 import (
 	"encoding/binary"
 	"errors"
+	"iter"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -53,12 +54,7 @@ const sizeofNfgenmsg = 4
 // statusTranslated is the status of entries whose destination was translated (IPS_DST_NAT).
 const statusTranslated = 1 << 5
 
-func (f Family) number() uint8 {
-	if f == IPv4 {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
-}
+var protocolFamily = map[Family]byte{IPv4: unix.AF_INET, IPv6: unix.AF_INET6}
 
 // newMessage returns the headers of a message (struct nlmsghdr and nfgenmsg) without length.
 func newMessage(flags, kind uint16, sequence uint32, f Family) []byte {
@@ -67,7 +63,7 @@ func newMessage(flags, kind uint16, sequence uint32, f Family) []byte {
 	buf = binary.NativeEndian.AppendUint16(buf, flags)
 	buf = binary.NativeEndian.AppendUint32(buf, sequence)
 	buf = binary.NativeEndian.AppendUint32(buf, 0)
-	return append(buf, f.number(), unix.NFNETLINK_V0, 0, 0)
+	return append(buf, protocolFamily[f], unix.NFNETLINK_V0, 0, 0)
 }
 
 // sized sets the length of a message.
@@ -131,16 +127,16 @@ func (f *found) identity(buf []byte) []byte {
 
 // parse returns the entry with the attributes.
 func parse(attributes []byte) (f found) {
-	var original, reply tuple
+	var original, replies tuple
 	for a := range each(attributes) {
 		switch a.kind {
 		case attrOriginal:
 			original = parseTuple(a.value)
 		case attrReply:
-			f.reply, reply = a.value, parseTuple(a.value)
+			f.reply, replies = a.value, parseTuple(a.value)
 		case attrZone:
 			f.zone = a.value
-			f.entry.zone = port(a.value)
+			f.entry.zone = number(a.value)
 		case attrID:
 			f.id = a.value
 		}
@@ -148,7 +144,7 @@ func parse(attributes []byte) (f found) {
 	f.destination = frontend.Address{
 		Addr: original.destination, Protocol: original.protocol, Port: original.destinationPort,
 	}
-	f.replies = netip.AddrPortFrom(reply.source, reply.sourcePort)
+	f.replies = netip.AddrPortFrom(replies.source, replies.sourcePort)
 	if original.zone != 0 {
 		f.entry.zone = original.zone
 	}
@@ -168,7 +164,7 @@ func parseTuple(attributes []byte) (t tuple) {
 	for a := range each(attributes) {
 		switch a.kind {
 		case tupleZone:
-			t.zone = port(a.value)
+			t.zone = number(a.value)
 		case tupleIP:
 			for a := range each(a.value) {
 				switch a.kind {
@@ -184,9 +180,9 @@ func parseTuple(attributes []byte) (t tuple) {
 				case a.kind == protocolNumber && len(a.value) > 0:
 					t.protocol = frontend.Protocol(a.value[0])
 				case a.kind == protocolSourcePort:
-					t.sourcePort = port(a.value)
+					t.sourcePort = number(a.value)
 				case a.kind == protocolDestinationPort:
-					t.destinationPort = port(a.value)
+					t.destinationPort = number(a.value)
 				}
 			}
 		}
@@ -194,8 +190,8 @@ func parseTuple(attributes []byte) (t tuple) {
 	return t
 }
 
-// port returns a number of 16 bits in network byte order; 0 if it is none.
-func port(value []byte) uint16 {
+// number returns a number of 16 bits in network byte order; 0 if it is none.
+func number(value []byte) uint16 {
 	if len(value) < 2 {
 		return 0
 	}
@@ -208,8 +204,8 @@ type attribute struct {
 	value []byte
 }
 
-// each calls yield for each attribute, up to one that is malformed.
-func each(data []byte) func(yield func(attribute) bool) {
+// each returns the attributes, up to one that is malformed.
+func each(data []byte) iter.Seq[attribute] {
 	return func(yield func(attribute) bool) {
 		for len(data) >= unix.SizeofNlAttr {
 			size := int(binary.NativeEndian.Uint16(data))

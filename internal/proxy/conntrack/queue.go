@@ -23,7 +23,11 @@ type job struct {
 
 // put has the flows of a target looked at now, and once more later.
 func (q queue) put(t Target, now time.Time) {
-	q[t.Address] = &job{endpoints: t.Endpoints, due: now, left: looks}
+	j := &job{due: now, left: looks}
+	if !t.Deleted {
+		j.endpoints = t.Endpoints
+	}
+	q[t.Address] = j
 }
 
 // next returns when the first job is due; the zero time if there is none.

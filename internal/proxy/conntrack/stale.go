@@ -14,7 +14,8 @@ type Target struct {
 	// serve, also those that new flows do not use because they terminate, or because of traffic
 	// policies and hints. None makes every flow stale that an endpoint was chosen for.
 	Endpoints []netip.AddrPort
-	// Deleted: the frontend is no more. Nobody would reset its TCP connections, so they go on.
+	// Deleted: the frontend is no more, and Endpoints do not count. Nobody would reset its TCP
+	// connections, so they go on.
 	Deleted bool
 }
 

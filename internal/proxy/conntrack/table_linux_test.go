@@ -209,6 +209,30 @@ func TestNewFlowIsNotDeleted(t *testing.T) {
 	remove(read(), 1)
 }
 
+// TestManyStaleEntries has more deleted than one message holds.
+func TestManyStaleEntries(t *testing.T) {
+	t.Parallel()
+	w := onNode(t, Config{})
+	if w == nil {
+		return
+	}
+	const n = 20*deletions + 1
+	at, other := address("10.96.0.10:53", frontend.UDP), address("10.96.0.10:54", frontend.UDP)
+	must(t, track(t, append(numbered(n, at), numbered(n, other)...)...))
+	w.cleaner.Changed([]Target{{Address: at, Endpoints: endpoints("10.244.1.7:5353")}})
+	if p := w.pass(t); p.Deleted != n {
+		t.Errorf("pass: %+v, want %d deleted", p, n)
+	}
+	for _, e := range tracked(t, scopeOf(at)) {
+		if e.destination != other {
+			t.Fatalf("there is an entry of %s still", e.destination)
+		}
+	}
+	if got := len(tracked(t, scopeOf(at))); got != n {
+		t.Errorf("%d entries of %s, want %d", got, other, n)
+	}
+}
+
 // TestFullTable has a stale flow deleted while the table has no room for another flow. It does
 // not run beside other tests, because namespaces have one table.
 func TestFullTable(t *testing.T) {

@@ -29,6 +29,7 @@ import (
 	"portolan.dev/portolan/internal/kube/leader"
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/node/hostnet"
+	"portolan.dev/portolan/internal/proxy/conntrack"
 	"portolan.dev/portolan/internal/proxy/nft"
 	proxy "portolan.dev/portolan/internal/proxy/settings"
 )
@@ -96,7 +97,10 @@ var defaults = &config.Compiled{
 	Controller: kube.CompiledController{MaxEndpoints: 100, Syncs: 5, Lease: &leader.Config{
 		Namespace: "kube-system", Name: "portolan-slices", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 	}},
-	Proxy: proxy.Compiled{Table: nft.Config{Name: "portolan-proxy", Mark: 1 << 14}},
+	Proxy: proxy.Compiled{
+		Table: nft.Config{Name: "portolan-proxy", Mark: 1 << 14}, Healthz: netip.MustParseAddrPort("0.0.0.0:10256"),
+		HealthLimit: time.Minute, Conntrack: conntrack.DefaultSettings(),
+	},
 }
 
 // TestDefaults checks that the defaults are those of the documentation.
@@ -142,6 +146,17 @@ proxy:
   masqueradeBit: 14
   nodePortAddresses: [primary]
   table: portolan-proxy
+  healthz: 0.0.0.0:10256
+  healthLimit: 1m
+  conntrack:
+    maxPerCore: 32768
+    min: 131072
+    tcpEstablishedTimeout: 24h
+    tcpCloseWaitTimeout: 1h
+    tcpBeLiberal: false
+    udpTimeout: 0s
+    udpStreamTimeout: 0s
+    resetTCP: false
 `,
 	}
 	for claim, text := range files {
@@ -391,6 +406,16 @@ var refusals = map[string]struct{ text, want string }{
 	"a mode of detection":            {"proxy: {detectLocal: {mode: Magic}}", ":1: proxy.detectLocal.mode: \"Magic\" is not ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix"},
 	"masquerading some":              {"proxy: {masqueradeAll: some}", ":1: proxy.masqueradeAll: \"some\" is not true or false"},
 	"a bit that marks lack":          {"proxy: {masqueradeBit: 32}", ":1: proxy.masqueradeBit: 32 is not between 0 and 31"},
+	"a word for the probes' address": {"proxy: {healthz: all}", ":1: proxy.healthz: \"all\" is not an address and port, such as 0.0.0.0:10256"},
+	"a health limit of nothing":      {"proxy: {healthLimit: 0s}", ":1: proxy.healthLimit: 0s is less than 1s"},
+	"entries below 0":                {"proxy: {conntrack: {maxPerCore: -1}}", ":1: proxy.conntrack.maxPerCore: -1 is less than 0"},
+	"least entries below 0":          {"proxy: {conntrack: {min: -1}}", ":1: proxy.conntrack.min: -1 is less than 0"},
+	"a timeout of TCP":               {"proxy: {conntrack: {tcpEstablishedTimeout: -1s}}", ":1: proxy.conntrack.tcpEstablishedTimeout: -1s is less than 0s"},
+	"a timeout of half-closed TCP":   {"proxy: {conntrack: {tcpCloseWaitTimeout: -1s}}", ":1: proxy.conntrack.tcpCloseWaitTimeout: -1s is less than 0s"},
+	"rather liberal":                 {"proxy: {conntrack: {tcpBeLiberal: rather}}", ":1: proxy.conntrack.tcpBeLiberal: \"rather\" is not true or false"},
+	"a timeout of UDP":               {"proxy: {conntrack: {udpTimeout: -1s}}", ":1: proxy.conntrack.udpTimeout: -1s is less than 0s"},
+	"a timeout of UDP streams":       {"proxy: {conntrack: {udpStreamTimeout: -1s}}", ":1: proxy.conntrack.udpStreamTimeout: -1s is less than 0s"},
+	"resetting some":                 {"proxy: {conntrack: {resetTCP: some}}", ":1: proxy.conntrack.resetTCP: \"some\" is not true or false"},
 	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},
 	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},
 	"a lease nowhere":                {"controller: {leaderElection: {namespace: ''}}", `:1: controller.leaderElection.namespace: "" is not a valid name of a Namespace`},

@@ -11,23 +11,21 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/config"
-	"portolan.dev/portolan/internal/proxy/frontend"
-	"portolan.dev/portolan/internal/proxy/nft"
-	"portolan.dev/portolan/internal/proxy/plan"
+	"portolan.dev/portolan/internal/proxy/conntrack"
+	"portolan.dev/portolan/internal/proxy/healthcheck"
 	"portolan.dev/portolan/internal/proxy/settings"
+	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/httpserver"
 )
 
 // Config configures a Proxy.
@@ -48,7 +46,8 @@ type Proxy struct {
 	health   *healthcheck.Health
 	checks   *healthcheck.Servers
 	flows    *conntrack.Cleaner
-	servers  []*httpserver.Server // the probes' and the pages'
+	servers  []*httpserver.Server // the probes'
+	probes   *budget.Account      // connections to them
 
 	mu      sync.Mutex // guards the fields below
 	synced  bool
@@ -66,6 +65,7 @@ func New(cfg Config) (*Proxy, error) {
 	p.health = healthcheck.NewHealth(p.settings.HealthLimit, time.Now)
 	p.checks = healthcheck.New(healthcheck.Config{Healthy: p.health.Healthy, Report: p.reportCheck, Log: cfg.Log})
 	p.flows = conntrack.New(conntrack.Config{ResetTCP: p.settings.ResetTCP, Passed: p.metrics.passed, Log: cfg.Log})
+	p.probes = budget.NewAccount("healthz", budget.Limits{Total: maxProbes, PerSource: maxProbes})
 	p.node, err = nodeName(p.settings.NodeName)
 	return p, err
 }
@@ -103,19 +103,16 @@ func (p *Proxy) Needs() []cluster.Kind {
 	return []cluster.Kind{cluster.KindService, cluster.KindEndpointSlice, cluster.KindNode, cluster.KindServiceCIDR}
 }
 
-// Bind binds the probes' addresses, and makes the settings of connection tracking. The tables
-// change when the cluster is known.
+// Bind binds the address of the probes. The kernel changes when the cluster is known.
 func (p *Proxy) Bind(ctx context.Context) (serving []any, err error) {
-	if err := conntrack.Apply(p.settings.Conntrack.Sysctls(conntrack.CPUs()), p.cfg.Log); err != nil {
-		return nil, err
-	}
 	serving = []any{"node", p.node, "table", p.settings.Table.Name}
 	if !p.settings.Healthz.IsValid() {
 		return serving, nil
 	}
 	probes := &healthcheck.Probes{Health: p.health, Node: p.thisNode, Observe: p.metrics.probed}
 	server, err := httpserver.Listen(ctx, httpserver.Config{
-		Name: "healthz", Listen: p.settings.Healthz, Connections: maxProbes, Handler: probes.Handler(), Log: p.cfg.Log,
+		Name: "proxy.healthz", Listen: p.settings.Healthz, Handler: probes.Handler(), Timeout: probeTimeout, Log: p.cfg.Log,
+		Connections: p.probes,
 	})
 	if err != nil {
 		return nil, err
@@ -124,8 +121,12 @@ func (p *Proxy) Bind(ctx context.Context) (serving []any, err error) {
 	return append(serving, "healthz", p.settings.Healthz), nil
 }
 
-// maxProbes is how many connections to the probes there may be.
-const maxProbes = 256
+// maxProbes is how many connections to the probes there may be, and probeTimeout how long a
+// request and its response may take.
+const (
+	maxProbes    = 256
+	probeTimeout = 5 * time.Second
+)
 
 // thisNode returns the Node; without an API it exists if no manifest has one.
 func (p *Proxy) thisNode() (n *cluster.Node) {
@@ -162,6 +163,9 @@ func (p *Proxy) Ready() (missing, remarks []string) {
 	}
 	return missing, nil
 }
+
+// Accounts returns the figures of the connections.
+func (p *Proxy) Accounts() []budget.Stats { return append(p.checks.Accounts(), p.probes.Stats()) }
 
 // Metrics returns the collector of the part's metrics.
 func (p *Proxy) Metrics() prometheus.Collector { return p.metrics }

@@ -162,10 +162,12 @@ func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
 	}
 	changed, err = w.table.Sync(j.state)
 	w.stale = err != nil
-	if err == nil && w.stop == nil {
-		w.watch(ctx)
+	if err != nil || w.stop != nil {
+		return changed, err
 	}
-	return changed, err
+	w.watch(ctx)
+	// The kernel has these settings since its first rule that needs connection tracking.
+	return changed, conntrack.Apply(w.settings.Conntrack.Sysctls(conntrack.CPUs()), w.cfg.Log)
 }
 
 // flows returns the frontends whose flows may have become stale.

@@ -104,6 +104,8 @@ func TestDuplicates(t *testing.T) {
 func TestApplyChangesLittle(t *testing.T) {
 	t.Parallel()
 	web := key("shop", "web")
+	both := targets("10.1.0.5:8080", "10.1.0.7:8080")
+	web2 := []*frontend.Frontend{{Address: webAddress(), Endpoints: both, Serving: both}}
 	for claim, test := range map[string]struct {
 		change func(*cluster.Tx)
 		keys   []cluster.Key
@@ -115,12 +117,19 @@ func TestApplyChangesLittle(t *testing.T) {
 		"a label of no meaning to the kernel": {labeled("a", "b"), []cluster.Key{web}, frontend.Changes{}},
 		"an endpoint elsewhere changes no hairpin": {
 			put(slice("b", ep("10.1.0.7").on("there"))), []cluster.Key{web},
-			frontend.Changes{Put: []*frontend.Frontend{{Address: webAddress(), Endpoints: targets("10.1.0.5:8080", "10.1.0.7:8080")}}},
+			frontend.Changes{Put: web2, Serving: web2},
+		},
+		"an endpoint that only old flows may use": {
+			put(slice("b", ep("10.1.0.7").terminating())), []cluster.Key{web},
+			frontend.Changes{Serving: []*frontend.Frontend{{
+				Address: webAddress(), Endpoints: targets("10.1.0.5:8080"), Serving: targets("10.1.0.5:8080", "10.1.0.7:8080"),
+			}}},
 		},
 		"the last use of an endpoint on the node is the end of its hairpin": {
 			func(tx *cluster.Tx) { tx.Delete(cluster.KindEndpointSlice, key("shop", "a")) }, []cluster.Key{web},
 			frontend.Changes{
 				Put:      []*frontend.Frontend{{Address: webAddress()}},
+				Serving:  []*frontend.Frontend{{Address: webAddress()}},
 				Hairpins: hairpins("10.1.0.5", false),
 			},
 		},

@@ -289,3 +289,35 @@ func TestForProxyReadsLittle(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
+
+// TestForNamesHasNothingForProxies checks that a DNS server does not keep what service proxies
+// read.
+func TestForNamesHasNothingForProxies(t *testing.T) {
+	t.Parallel()
+	for _, detail := range []Detail{ForNames, ForPodNames} {
+		cfg, kept := &Config{Detail: detail}, 0
+		for _, r := range proxyResources() {
+			for seed := range uint64(200) {
+				object := newMessage(r)
+				fillForProxy(seed, object)
+				switch o := r.convert(object, cfg).model.(type) {
+				case *cluster.Service:
+					if kept++; o.Spec != nil {
+						t.Fatalf("detail %d, seed %d: Service has the spec %+v", detail, seed, *o.Spec)
+					}
+				case *cluster.EndpointSlice:
+					if kept++; o.Places != nil {
+						t.Fatalf("detail %d, seed %d: EndpointSlice has the places %+v", detail, seed, o.Places)
+					}
+				case *cluster.Node:
+					if kept++; o.Zone != "" || o.InternalIPs != nil || o.PodCIDRs != nil || o.Leaving {
+						t.Fatalf("detail %d, seed %d: Node %+v", detail, seed, *o)
+					}
+				}
+			}
+		}
+		if kept < 100 {
+			t.Errorf("detail %d: %d of the objects are good, want more", detail, kept)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
 	dnsapp "portolan.dev/portolan/internal/dns/app"
 	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
@@ -36,11 +37,15 @@ func openCluster(cmd *cobra.Command, r source.Config) (l *onceCluster, err error
 	if l.source, err = source.New(r); err != nil {
 		return nil, err
 	}
-	if l.pods, err = podapp.New(r.Settings, l.store, l.dns.Responder()); err != nil {
-		return nil, err
+	return l, l.inspect(r.Settings)
+}
+
+// inspect makes the inspector of Pods, given the settings of the server that they query.
+func (l *onceCluster) inspect(settings config.Config) (err error) {
+	if l.pods, err = podapp.New(settings, l.store, l.dns.Responder()); err == nil {
+		l.pods.Zones(l.dns.ZoneProblems())
 	}
-	l.pods.Zones(l.dns.ZoneProblems())
-	return l, nil
+	return err
 }
 
 // warnOfZones warns on stderr of local zones whose files cannot be used.

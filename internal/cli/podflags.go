@@ -164,7 +164,7 @@ func (f *subjectFlags) find(
 		return nil, s, err
 	}
 	r.Settings.DNS.Forward.Routes = routes // to explain what the server does with names outside
-	if l.pods, err = podapp.New(r.Settings, l.store, l.dns.Responder()); err != nil {
+	if err := l.inspect(r.Settings); err != nil {
 		return nil, s, err
 	}
 	files := source.Files{Paths: []string{f.file}, Stdin: cmd.InOrStdin()}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -225,7 +226,7 @@ func effectOfResetTCP(t *testing.T) {
 		write(t, filepath.Join(dir, "objects.yaml"), less)
 		p.poll(patience, func() error {
 			if rules := inNetwork(t, p, "nft", "list", "map", "ip", "portolan-proxy", "endpoints"); strings.Contains(rules, "10.244.8.2") {
-				return fmt.Errorf("the endpoint is still there")
+				return errors.New("the endpoint is still there")
 			}
 			return nil
 		})

@@ -89,7 +89,14 @@ func (a assembly) proxy() (*daemon.Config, error) {
 		return nil, err
 	}
 	src, err = source.New(source.Config{
-		Settings: a.settings, Scope: source.Proxy, Version: version(), Store: store, Stdin: a.stdin, Log: a.log, Needs: proxy.Needs,
+		Settings: a.settings,
+		Scope:    source.Proxy,
+		Version:  version(),
+		Store:    store,
+		Stdin:    a.stdin,
+		Log:      a.log,
+		Needs:    proxy.Needs,
+		Node:     proxy.Node(),
 	})
 	return &daemon.Config{
 		Parts: []daemon.Part{proxy}, Source: src,

@@ -30,6 +30,7 @@ import (
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/node/hostnet"
 	"portolan.dev/portolan/internal/proxy/conntrack"
+	"portolan.dev/portolan/internal/proxy/frontend"
 	"portolan.dev/portolan/internal/proxy/nft"
 	proxy "portolan.dev/portolan/internal/proxy/settings"
 )
@@ -226,7 +227,7 @@ func TestCompile(t *testing.T) {
 		}},
 		"a service proxy": {"proxy: {nodeName: node-1, detectLocal: {clusterCIDRs: [10.244.0.0/16, 'fd00::/48']}, masqueradeAll: true, masqueradeBit: 3, nodePortAddresses: [192.0.2.7/24], table: vips}", func(c *config.Compiled) {
 			c.Proxy.NodeName, c.Proxy.NodePorts = "node-1", []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-			c.Proxy.Table = nft.Config{Name: "vips", Mark: 8, MasqueradeAll: true, Pods: nft.Pods{CIDRs: []netip.Prefix{
+			c.Proxy.Table = nft.Config{Name: "vips", Mark: 8, MasqueradeAll: true, Pods: frontend.Pods{CIDRs: []netip.Prefix{
 				netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/48"),
 			}}}
 		}},

@@ -64,6 +64,8 @@ type Config struct {
 	Stdin io.Reader
 	Log   *slog.Logger
 
+	// Node is the only Node that is read with the scope Proxy; empty is all.
+	Node string
 	// Context is the context of the kubeconfig; empty is its current context.
 	Context string
 	// Patience is how long Load waits for the API; 0 is 30 s, and Forever has no limit.
@@ -201,7 +203,11 @@ func (s *Source) isLive() (live bool) {
 
 func (s *Source) newManifests() *manifest.Source {
 	cfg := manifest.Config{
-		Path: s.cfg.Settings.Manifests, Whole: s.cfg.Scope == Whole || s.cfg.Scope == Proxy, Stdin: s.cfg.Stdin, Store: s.cfg.Store, Log: s.cfg.Log,
+		Path:  s.cfg.Settings.Manifests,
+		Whole: s.cfg.Scope == Whole || s.cfg.Scope == Proxy,
+		Stdin: s.cfg.Stdin,
+		Store: s.cfg.Store,
+		Log:   s.cfg.Log,
 	}
 	s.simulate(&cfg)
 	return manifest.New(cfg)
@@ -248,6 +254,7 @@ func (s *Source) apiOf(kinds []cluster.Kind, namespaces []string) (*api.Source, 
 		ServiceSelector: k.ServiceSelector,
 		Kinds:           kinds,
 		Detail:          s.detail(),
+		Node:            s.cfg.Node,
 		External:        len(settings.DNS.External.Zones) > 0,
 		WatchList:       k.WatchList,
 		QPS:             float32(k.QPS),
@@ -277,8 +284,10 @@ func (s *Source) kinds() []cluster.Kind {
 // detail returns how much of each object is kept.
 func (s *Source) detail() api.Detail {
 	switch {
-	case s.cfg.Scope == Whole, s.cfg.Scope == Proxy:
+	case s.cfg.Scope == Whole:
 		return api.All
+	case s.cfg.Scope == Proxy:
+		return api.ForProxy
 	case s.cfg.Scope == Slices:
 		return api.ForSlices
 	case s.cfg.Settings.DNS.EndpointPodNames:

@@ -95,6 +95,9 @@ func nodeName(set string) (string, error) {
 	return strings.ToLower(strings.TrimSpace(name)), nil
 }
 
+// Node returns the name of the Node.
+func (p *Proxy) Node() string { return p.node }
+
 // Name returns the part's name.
 func (p *Proxy) Name() string { return "proxy" }
 

@@ -56,7 +56,8 @@ func newMetrics() *proxyMetrics {
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 	})
 	m.deleted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubeproxy_conntrack_reconciler_deleted_entries_total", Help: "Stale entries of connection tracking that were deleted.",
+		Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
+		Help: "Stale entries of connection tracking that were deleted.",
 	})
 	for _, kind := range []syncKind{fullSync, partialSync} {
 		m.duration.WithLabelValues(string(kind))

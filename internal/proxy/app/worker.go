@@ -236,7 +236,8 @@ func (w *worker) nodeOf(v *cluster.View) plan.Node {
 }
 
 func equalNodes(a, b plan.Node) bool {
-	return a.Name == b.Name && a.Zone == b.Zone && slices.Equal(a.NodePorts, b.NodePorts) && slices.Equal(a.Addresses, b.Addresses)
+	return a.Name == b.Name && a.Zone == b.Zone && slices.Equal(a.NodePorts, b.NodePorts) &&
+		slices.Equal(a.Addresses, b.Addresses)
 }
 
 // localAddresses returns the addresses of the host's interfaces, sorted; none if they cannot

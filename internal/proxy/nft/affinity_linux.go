@@ -1,8 +1,6 @@
 package nft
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/nftables/expr"
@@ -41,18 +39,6 @@ const (
 	prefixKnown      = "group-"
 	prefixKnownLocal = "group-local-"
 )
-
-// parseAffinity returns the size and the seconds in the name of a chain of affinityChains.
-func parseAffinity(name string) (k chains, size int, ok bool) {
-	rest, ok := strings.CutPrefix(name, "affinity-")
-	if !ok {
-		return 0, 0, false
-	}
-	seconds, _, _ := strings.Cut(rest, "-")
-	n, err := strconv.Atoi(seconds)
-	size, err2 := strconv.Atoi(rest[strings.LastIndexByte(rest, '-')+1:])
-	return chains(n), size, err == nil && err2 == nil && n > 0
-}
 
 // enter returns the rules that set the priority to the group.
 //

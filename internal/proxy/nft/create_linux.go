@@ -190,7 +190,7 @@ func (t *Table) ensure(f *family, entries ...*entry) error {
 			continue
 		}
 		for _, n := range e.sizes() {
-			all := f.layout.affinityChains(k, n)
+			all := f.affinityChains(k, n)
 			all = slices.DeleteFunc(all, func(c chain) bool {
 				_, ok := f.chains[c.name]
 				return ok

@@ -16,7 +16,12 @@ func (f Family) newSet(t *nftables.Table, name setName) *nftables.Set {
 		addr = nftables.TypeIP6Addr
 	}
 	destination := []nftables.SetDatatype{addr, nftables.TypeInetProto, nftables.TypeInetService}
-	s := &nftables.Set{Table: t, Name: string(name), KeyType: nftables.MustConcatSetType(destination...), Concatenation: true}
+	s := &nftables.Set{
+		Table:         t,
+		Name:          string(name),
+		KeyType:       nftables.MustConcatSetType(destination...),
+		Concatenation: true,
+	}
 	switch name {
 	case setServices, setAdmitted, setLocal:
 		s.IsMap, s.DataType = true, nftables.TypeVerdict
@@ -74,14 +79,18 @@ func (l *layout) static() []chain {
 	for _, n := range sizes {
 		all = append(all, l.masquerade(plainChains, n), l.externalLocal(plainChains, n))
 	}
+	first := [][]expr.Any{{jump(chainServices)}}
 	return append(
 		all,
 		chain{name: chainLimited, rules: l.limited()},
 		chain{name: chainAgain, rules: [][]expr.Any{l.dispatch(setServices)}},
 		chain{name: chainServices, rules: l.services()},
-		chain{name: "prerouting", base: l.nat(nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest), rules: [][]expr.Any{{jump(chainServices)}}},
-		chain{name: "output", base: l.nat(nftables.ChainHookOutput, nftables.ChainPriorityNATDest), rules: [][]expr.Any{{jump(chainServices)}}},
-		chain{name: "postrouting", base: l.nat(nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource), rules: l.postrouting()},
+		chain{name: "prerouting", base: l.nat(nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest), rules: first},
+		chain{name: "output", base: l.nat(nftables.ChainHookOutput, nftables.ChainPriorityNATDest), rules: first},
+		chain{
+			name: "postrouting", base: l.nat(nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource),
+			rules: l.postrouting(),
+		},
 	)
 }
 
@@ -97,7 +106,7 @@ func (l *layout) nat(hook *nftables.ChainHook, priority *nftables.ChainPriority)
 //	ip daddr @cluster-ips goto refuse
 //	ip daddr @service-cidrs fib daddr type != local drop
 func (l *layout) services() (rules [][]expr.Any) {
-	switch masquerade := append(l.daddr(1), lookup(setClusterIPs)); {
+	switch masquerade := append(l.daddr(), lookup(setClusterIPs)); {
 	case l.MasqueradeAll:
 		rules = append(rules, append(masquerade, l.mark()...))
 	default:
@@ -108,9 +117,9 @@ func (l *layout) services() (rules [][]expr.Any) {
 	return append(
 		rules,
 		l.dispatch(setServices),
-		append(l.daddr(1), lookup(setAddresses), jump(chainAgain)),
-		append(l.daddr(1), lookup(setClusterIPs), goTo(chainRefuse)),
-		append(l.daddr(1), append([]expr.Any{lookup(setServiceCIDRs)}, fibIs(fibDaddr, expr.CmpOpNeq, drop())...)...),
+		append(l.daddr(), lookup(setAddresses), jump(chainAgain)),
+		append(l.daddr(), lookup(setClusterIPs), goTo(chainRefuse)),
+		append(l.daddr(), append([]expr.Any{lookup(setServiceCIDRs)}, fibIs(fibDaddr, expr.CmpOpNeq, drop())...)...),
 	)
 }
 
@@ -249,15 +258,16 @@ func (l *layout) dispatch(by setName) []expr.Any {
 func (l *layout) destination() []expr.Any {
 	const dport = 2 // RFC 768; RFC 9293, section 3.1
 	return append(
-		l.daddr(1),
+		l.daddr(),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register(l.words())},
 		&expr.Payload{DestRegister: register(l.words() + 1), Base: expr.PayloadBaseTransportHeader, Offset: dport, Len: 2},
 	)
 }
 
-func (l *layout) daddr(into uint32) []expr.Any {
+// daddr loads the destination into the registers from 1 on.
+func (l *layout) daddr() []expr.Any {
 	return []expr.Any{
-		&expr.Payload{DestRegister: into, Base: expr.PayloadBaseNetworkHeader, Offset: l.daddrOffset(), Len: l.length()},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: l.daddrOffset(), Len: l.length()},
 	}
 }
 

@@ -29,6 +29,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
 // DefaultName is the name of the tables.
@@ -49,17 +51,8 @@ type Config struct {
 	MasqueradeAll bool
 	// Pods recognizes packets from Pods on the node. Connections to cluster IPs from other
 	// sources are masqueraded.
-	Pods Pods
+	Pods frontend.Pods
 	Log  *slog.Logger
-}
-
-// Pods recognizes packets from Pods on the node: by their source addresses, or by the
-// interface that they arrive at. At most one field is set. The zero Pods recognizes none, and
-// nothing is masqueraded for its source.
-type Pods struct {
-	CIDRs           []netip.Prefix
-	Interface       string // such as cni0
-	InterfacePrefix string // such as cali
 }
 
 // Family is an IP family.

@@ -118,7 +118,11 @@ func (t *Table) Sync(s *frontend.State) (changed int, err error) {
 }
 
 func (t *Table) layout(of Family) layout {
-	return layout{Config: t.cfg, family: of, table: &nftables.Table{Name: t.cfg.Name, Family: nftables.TableFamily(of.nfproto())}}
+	return layout{
+		Config: t.cfg,
+		family: of,
+		table:  &nftables.Table{Name: t.cfg.Name, Family: nftables.TableFamily(of.nfproto())},
+	}
 }
 
 // sync is Sync for a family.

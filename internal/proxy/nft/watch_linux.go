@@ -46,7 +46,8 @@ func (t *Table) Watch(ctx context.Context, changed chan<- struct{}) error {
 func (t *Table) concern(messages []netlink.Message) bool {
 	const table = 1 // the attribute with the table's name, of all kinds of messages
 	for _, m := range messages {
-		if m.Header.PID == t.port.Load() || len(m.Data) < 4 || m.Header.Type == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
+		if m.Header.PID == t.port.Load() || len(m.Data) < 4 ||
+			m.Header.Type == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
 			continue
 		}
 		name, err := attributes(m.Data[4:], table)
@@ -65,8 +66,9 @@ func portOf(socket *netlink.Conn) (port uint32, err error) {
 	}
 	control := raw.Control(func(fd uintptr) {
 		var addr unix.Sockaddr
-		if addr, err = unix.Getsockname(int(fd)); err == nil {
-			port = addr.(*unix.SockaddrNetlink).Pid
+		addr, err = unix.Getsockname(int(fd))
+		if own, ok := addr.(*unix.SockaddrNetlink); ok {
+			port = own.Pid
 		}
 	})
 	return port, errors.Join(control, err)

@@ -321,7 +321,7 @@ func describe(err error) string {
 
 // table returns a Table of the node.
 func (w *world) table(change func(*nft.Config)) *nft.Table {
-	cfg := nft.Config{Families: []nft.Family{nft.IPv4, nft.IPv6}, Pods: nft.Pods{CIDRs: podCIDRs}}
+	cfg := nft.Config{Families: []nft.Family{nft.IPv4, nft.IPv6}, Pods: frontend.Pods{CIDRs: podCIDRs}}
 	if change != nil {
 		change(&cfg)
 	}

@@ -87,7 +87,12 @@ func choose(all []endpoint, node *Node) (c choice) {
 		local = filter(filter(all, isServing), isLocal)
 	}
 	c.local = addresses(local)
-	if c.serving = addresses(filter(all, func(e *endpoint) bool { return e.serving })); slices.Equal(c.serving, c.cluster) {
+	if c.serving = addresses(
+		filter(all, func(e *endpoint) bool { return e.serving }),
+	); slices.Equal(
+		c.serving,
+		c.cluster,
+	) {
 		c.serving = c.cluster // one list in memory
 	}
 	return c

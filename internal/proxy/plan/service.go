@@ -63,7 +63,9 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
 			Timeout: time.Duration(spec.AffinitySeconds) * time.Second,
 		}
 	}
-	internal := frontend.Frontend{Policy: frontend.Plain, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity}
+	internal := frontend.Frontend{
+		Policy: frontend.Plain, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity,
+	}
 	if spec.InternalLocal {
 		internal.Endpoints = chosen.local
 		if len(chosen.local) == 0 && len(chosen.cluster) > 0 {
@@ -72,7 +74,9 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
 	}
 	c.add(internal, frontend.Address{Addr: ip, Protocol: protocol, Port: port.Number})
 
-	external := frontend.Frontend{Policy: frontend.External, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity}
+	external := frontend.Frontend{
+		Policy: frontend.External, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity,
+	}
 	if spec.ExternalLocal {
 		external.Policy, external.Local = frontend.ExternalLocal, chosen.local
 	}

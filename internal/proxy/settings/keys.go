@@ -14,10 +14,11 @@ var Keys = key.Table{
 			"are masqueraded, so that replies return through the node."},
 	{Path: "proxy.detectLocal.mode", Values: []string{"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
 		Restart: []key.Condition{key.Always},
-		Description: "As `detectLocalMode` of kube-proxy: by the Pods' ranges in `clusterCIDRs`, by the Node's `spec.podCIDRs`, " +
-			"or by the interface that packets arrive at."},
+		Description: "As `detectLocalMode` of kube-proxy: by the Pods' ranges in `clusterCIDRs`, by the Node's " +
+			"`spec.podCIDRs`, or by the interface that packets arrive at."},
 	{Path: "proxy.detectLocal.clusterCIDRs", Restart: []key.Condition{key.Always},
-		Description: "The Pods' ranges, one of each family (`--cluster-cidr`). Without one, nothing is masqueraded for its source."},
+		Description: "The Pods' ranges, one of each family (`--cluster-cidr`). Without one, nothing is masqueraded for " +
+			"its source."},
 	{Path: "proxy.detectLocal.interface", Restart: []key.Condition{key.Always},
 		Description: "The name of the bridge, or the prefix of the names of the Pods' interfaces."},
 	{Path: "proxy.masqueradeAll", Restart: []key.Condition{key.Always},

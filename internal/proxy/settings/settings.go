@@ -64,13 +64,19 @@ type DetectLocal struct {
 func Default() Proxy {
 	c := conntrack.DefaultSettings()
 	return Proxy{
-		Healthz: "0.0.0.0:10256", HealthLimit: key.Duration(time.Minute),
+		Healthz:     "0.0.0.0:10256",
+		HealthLimit: key.Duration(time.Minute),
 		Conntrack: Conntrack{
 			MaxPerCore: c.MaxPerCore, Min: c.Min, TCPBeLiberal: c.TCPBeLiberal,
 			TCPEstablished: key.Duration(c.TCPEstablished), TCPCloseWait: key.Duration(c.TCPCloseWait),
 			UDP: key.Duration(c.UDP), UDPStream: key.Duration(c.UDPStream),
 		},
-		DetectLocal: DetectLocal{Mode: ClusterCIDR}, MasqueradeBit: 14, NodePortAddresses: []string{primary}, Table: nft.DefaultName,
+		DetectLocal: DetectLocal{
+			Mode: ClusterCIDR,
+		},
+		MasqueradeBit:     14,
+		NodePortAddresses: []string{primary},
+		Table:             nft.DefaultName,
 	}
 }
 
@@ -116,7 +122,12 @@ func (p *Proxy) Compile() (Compiled, error) {
 	for i, text := range p.NodePortAddresses {
 		cidr, err := netip.ParsePrefix(text)
 		if err != nil {
-			return made, key.ItemErrorf("proxy.nodePortAddresses", i, "%q is not a range such as 192.0.2.0/24, nor primary alone", text)
+			return made, key.ItemErrorf(
+				"proxy.nodePortAddresses",
+				i,
+				"%q is not a range such as 192.0.2.0/24, nor primary alone",
+				text,
+			)
 		}
 		made.NodePorts = append(made.NodePorts, cidr.Masked())
 	}

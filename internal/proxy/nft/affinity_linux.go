@@ -55,14 +55,15 @@ func (l *layout) enter(known string) [][]expr.Any {
 //
 //	meta priority set ip saddr . GROUP map @affinity
 //	  update @affinity { ip saddr . GROUP timeout T : meta priority }
-//	  dnat ip to meta priority map @affinity-endpoints
+//	  dnat ip to DESTINATION . meta priority map @affinity-endpoints
 //	delete @affinity { ip saddr . GROUP : meta priority }
-//	meta priority set ip daddr . meta l4proto . th dport . numgen random mod N map @affinity-choices
+//	meta priority set DESTINATION . numgen random mod N map @affinity-choices
 //	  update @affinity { ip saddr . GROUP timeout T : meta priority }
 //	  meta priority set ip saddr . GROUP map @affinity
-//	  dnat ip to meta priority map @affinity-endpoints
+//	  dnat ip to DESTINATION . meta priority map @affinity-endpoints
 //
-// where GROUP is meta priority and 0xffff. The last rules do without memory: it is full.
+// where GROUP is meta priority and 0xffff, and DESTINATION ip daddr . meta l4proto . th dport.
+// The last rules do without memory: it is full.
 func (l *layout) remembered(timeout time.Duration, n int, first uint32) [][]expr.Any {
 	recall := func() []expr.Any { return append(l.client(), find(setAffinity), setPriority()) }
 	remember := func(op uint32) []expr.Any {
@@ -75,7 +76,8 @@ func (l *layout) remembered(timeout time.Duration, n int, first uint32) [][]expr
 		return append(l.client(), &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: register(l.words() + 1)}, d)
 	}
 	translate := func() []expr.Any {
-		return []expr.Any{&expr.Meta{Key: expr.MetaKeyPRIORITY, Register: 1}, find(setAffinityEndpoints), l.dnat()}
+		remembered := &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: register(l.words() + 2)}
+		return append(l.destination(), remembered, find(setAffinityEndpoints), l.dnat())
 	}
 	draw := func(below int) []expr.Any {
 		return append(

@@ -57,10 +57,10 @@ func (e *entry) appendTo(all []element) []element {
 		all = append(all, element{set: setAffinityGroups, key: key, data: number(e.group.id)})
 	}
 	for i, to := range e.slots {
-		all = append(all, e.slot(key, i, to))
+		all = e.appendSlot(all, slotKey(key, i), candidate{to, false})
 	}
 	for i, to := range e.local {
-		all = append(all, e.slot(key, localSlot+i, to))
+		all = e.appendSlot(all, slotKey(key, localSlot+i), candidate{to, true})
 	}
 	if e.Policy == frontend.ExternalLocal && len(e.slots) > 0 {
 		verdict := dropVerdict
@@ -90,12 +90,18 @@ func (e *entry) sourceElements() (all []element) {
 	return all
 }
 
-// slot returns the element of a slot: the endpoint or, with affinity, its number.
-func (e *entry) slot(key string, i int, to netip.AddrPort) element {
-	if e.group != nil {
-		return element{set: setAffinityChoices, key: slotKey(key, i), data: number(e.group.numbers[to])}
+// appendSlot appends the elements of a slot: the endpoint or, with affinity, its number and the
+// endpoint of that.
+func (e *entry) appendSlot(all []element, key string, c candidate) []element {
+	if e.group == nil {
+		return append(all, element{set: setEndpoints, key: key, data: target(c.to)})
 	}
-	return element{set: setEndpoints, key: slotKey(key, i), data: target(to)}
+	n := number(e.group.numbers[c])
+	return append(
+		all,
+		element{set: setAffinityChoices, key: key, data: n},
+		element{set: setAffinityEndpoints, key: destination(e.Address) + n, data: target(c.to)},
+	)
 }
 
 // chain returns the chain for the number of endpoints.

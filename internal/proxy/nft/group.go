@@ -7,80 +7,93 @@ import (
 // groupMask is the part of a number that is the group.
 const groupMask = 1<<16 - 1
 
-// group is the endpoints of a port of a Service with affinity, which several frontends share.
+// group is the numbers of the endpoints of a port of a Service with affinity, which several
+// frontends share.
 type group struct {
 	id      uint32
-	numbers map[netip.AddrPort]uint32 // the lower half is id
-	uses    map[netip.AddrPort]int    // by entries
-	users   int                       // entries
-	last    uint32                    // the upper half of the newest number
+	numbers map[candidate]uint32 // the lower half is id
+	uses    map[candidate]int    // by entries
+	users   int                  // entries
+	last    uint32               // the upper half of the newest number
+}
+
+// candidate is an endpoint in one of the lists of a frontend. A client that may use only one of
+// them is not to be kept at an endpoint of the other.
+type candidate struct {
+	to    netip.AddrPort
+	local bool
 }
 
 // groups are those of a family.
 type groups struct {
 	byName map[string]*group
 	taken  map[uint32]struct{}
-	last   uint32
+	last   uint32 // the newest ID
+	// lastNumbers are the newest numbers that clients are remembered with, by ID.
+	lastNumbers map[uint32]uint32
 }
 
 func newGroups() groups {
-	return groups{byName: make(map[string]*group), taken: make(map[uint32]struct{})}
+	return groups{
+		byName: make(map[string]*group), taken: make(map[uint32]struct{}), lastNumbers: make(map[uint32]uint32),
+	}
+}
+
+// remember has IDs and numbers not be used soon that a client is remembered with.
+func (g *groups) remember(number uint32) {
+	id := number & groupMask
+	g.last = max(g.last, id)
+	g.lastNumbers[id] = max(g.lastNumbers[id], number>>16)
 }
 
 // recalled are the group and the numbers that the kernel has for a frontend.
 type recalled struct {
 	id      uint32 // 0 is none
-	numbers map[netip.AddrPort]uint32
+	numbers map[candidate]uint32
 }
 
 // join gives e its group, and its endpoints numbers, if it has affinity. It prefers what the
-// kernel has. It returns the elements for endpoints that have no number yet. If there are no
-// numbers left, e has no affinity.
-func (g *groups) join(e *entry, had recalled) (added []element) {
+// kernel has. If there are no numbers left, e has no affinity.
+func (g *groups) join(e *entry, had recalled) {
 	if e.Affinity == nil {
-		return nil
+		return
 	}
 	of := g.byName[e.Affinity.Group]
 	if of == nil {
 		id := g.newID(had.id)
 		if id == 0 {
-			return nil
+			return
 		}
-		of = &group{id: id, numbers: make(map[netip.AddrPort]uint32), uses: make(map[netip.AddrPort]int)}
+		of = &group{
+			id: id, last: g.lastNumbers[id], numbers: make(map[candidate]uint32), uses: make(map[candidate]int),
+		}
 		g.byName[e.Affinity.Group] = of
 	}
 	e.group = of
 	of.users++
-	for to := range e.targets {
-		if of.uses[to]++; of.uses[to] > 1 {
-			continue
+	for c := range e.candidates {
+		if of.uses[c]++; of.uses[c] == 1 {
+			of.numbers[c] = of.newNumber(had.numbers[c])
 		}
-		n := of.newNumber(had.numbers[to])
-		of.numbers[to] = n
-		added = append(added, element{set: setAffinityEndpoints, key: number(n), data: target(to)})
 	}
-	return added
 }
 
-// leave undoes join, and returns the elements for endpoints that nobody uses.
-func (g *groups) leave(e *entry) (removed []element) {
+// leave undoes join. Its elements must have been made before.
+func (g *groups) leave(e *entry) {
 	of := e.group
 	if of == nil {
-		return nil
+		return
 	}
-	for to := range e.targets {
-		if of.uses[to]--; of.uses[to] > 0 {
-			continue
+	for c := range e.candidates {
+		if of.uses[c]--; of.uses[c] == 0 {
+			delete(of.uses, c)
+			delete(of.numbers, c)
 		}
-		removed = append(removed, element{set: setAffinityEndpoints, key: number(of.numbers[to]), data: target(to)})
-		delete(of.uses, to)
-		delete(of.numbers, to)
 	}
 	if of.users--; of.users == 0 {
 		delete(g.byName, e.Affinity.Group)
 		delete(g.taken, of.id)
 	}
-	return removed
 }
 
 // newID returns a free ID, wanted if that is free; 0 if there is none.
@@ -117,18 +130,16 @@ func (g *group) newNumber(wanted uint32) uint32 {
 	}
 }
 
-// targets yields the endpoints of e, each once.
-func (e *entry) targets(yield func(netip.AddrPort) bool) {
-	seen := make(map[netip.AddrPort]struct{}, len(e.slots))
-	for _, list := range [][]netip.AddrPort{e.slots, e.local} {
-		for _, to := range list {
-			if _, ok := seen[to]; ok {
-				continue
-			}
-			seen[to] = struct{}{}
-			if !yield(to) {
-				return
-			}
+// candidates yields the endpoints of e, each once in each list.
+func (e *entry) candidates(yield func(candidate) bool) {
+	for _, to := range e.slots {
+		if !yield(candidate{to, false}) {
+			return
+		}
+	}
+	for _, to := range e.local {
+		if !yield(candidate{to, true}) {
+			return
 		}
 	}
 }

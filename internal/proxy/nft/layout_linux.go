@@ -38,7 +38,7 @@ func (f Family) newSet(t *nftables.Table, name setName) *nftables.Set {
 		s.KeyType = nftables.MustConcatSetType(append(destination, nftables.TypeMark)...)
 		s.IsMap, s.DataType = true, nftables.TypeMark
 	case setAffinityEndpoints:
-		s.KeyType, s.Concatenation = nftables.TypeMark, false
+		s.KeyType = nftables.MustConcatSetType(append(destination, nftables.TypeMark)...)
 		s.IsMap, s.DataType = true, nftables.MustConcatSetType(addr, nftables.TypeInetService)
 	case setAffinity:
 		s.KeyType = nftables.MustConcatSetType(addr, nftables.TypeMark)

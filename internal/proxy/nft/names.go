@@ -57,7 +57,7 @@ const (
 	// Those of session affinity, see affinity_linux.go.
 	setAffinityGroups    setName = "affinity-groups"    // destination : group
 	setAffinityChoices   setName = "affinity-choices"   // destination . slot : number
-	setAffinityEndpoints setName = "affinity-endpoints" // number : address . port
+	setAffinityEndpoints setName = "affinity-endpoints" // destination . number : address . port
 	setAffinity          setName = "affinity"           // source . group : number, written by packets
 )
 

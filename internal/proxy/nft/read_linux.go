@@ -20,7 +20,9 @@ type kernel struct {
 	// slots are the targets in slots, by destination.
 	slots map[string]map[int]netip.AddrPort
 	// numbers are those of the targets in slots, by destination.
-	numbers map[string]map[netip.AddrPort]uint32
+	numbers map[string]map[candidate]uint32
+	// remembered are the numbers of clients.
+	remembered []uint32
 }
 
 // entry returns the endpoints at an address by their slots, and their numbers.
@@ -53,7 +55,7 @@ func (t *Table) read(l *layout) (kernel, error) {
 	k := kernel{
 		elements: make(map[setName]map[string]element),
 		slots:    make(map[string]map[int]netip.AddrPort),
-		numbers:  make(map[string]map[netip.AddrPort]uint32),
+		numbers:  make(map[string]map[candidate]uint32),
 	}
 	for _, name := range setNames {
 		all, err := t.elements(l.family, name)
@@ -62,18 +64,39 @@ func (t *Table) read(l *layout) (kernel, error) {
 		}
 		k.elements[name] = all
 	}
+	clients, err := t.elements(l.family, setAffinity)
+	if err != nil {
+		return k, fmt.Errorf("set %s: %w", setAffinity, err)
+	}
+	for _, e := range clients {
+		if len(e.data) == 4 {
+			k.remembered = append(k.remembered, binary.NativeEndian.Uint32([]byte(e.data)))
+		}
+	}
 	for key, e := range k.elements[setEndpoints] {
 		k.place(l.family, key, e.data)
 	}
 	for key, e := range k.elements[setAffinityChoices] {
-		if at, to := k.place(l.family, key, k.elements[setAffinityEndpoints][e.data].data); at != "" {
-			if k.numbers[at] == nil {
-				k.numbers[at] = make(map[netip.AddrPort]uint32)
-			}
-			k.numbers[at][to] = binary.NativeEndian.Uint32([]byte(e.data))
-		}
+		k.remember(l.family, key, e.data)
 	}
 	return k, nil
+}
+
+// remember records the number in the slot with a key.
+func (k *kernel) remember(f Family, key, n string) {
+	size := f.length() + 8 // see destination
+	if len(key) != size+4 || len(n) != 4 {
+		return
+	}
+	at, to := k.place(f, key, k.elements[setAffinityEndpoints][key[:size]+n].data)
+	if at == "" {
+		return
+	}
+	if k.numbers[at] == nil {
+		k.numbers[at] = make(map[candidate]uint32)
+	}
+	local := binary.NativeEndian.Uint32([]byte(key[size:])) >= localSlot
+	k.numbers[at][candidate{to, local}] = binary.NativeEndian.Uint32([]byte(n))
 }
 
 // place records the target in the slot with a key, and returns its destination. It ignores what

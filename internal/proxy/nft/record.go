@@ -31,8 +31,8 @@ func newRecord(of Family) *record {
 // shares with other entries, those that no other has.
 func (r *record) put(f *frontend.Frontend, before *entry, had recalled) (*entry, []element) {
 	e := newEntry(f, before)
-	all := r.groups.join(e, had)
-	all = e.appendTo(all)
+	r.groups.join(e, had)
+	all := e.appendTo(nil)
 	for _, s := range r.sets(e) {
 		if s.count[e.Addr]++; s.count[e.Addr] == 1 {
 			all = append(all, element{set: s.name, key: padded(e.Addr)})
@@ -44,7 +44,8 @@ func (r *record) put(f *frontend.Frontend, before *entry, had recalled) (*entry,
 
 // forget undoes put for an entry, and returns the elements that no other entry shares.
 func (r *record) forget(e *entry) []element {
-	all := append(e.appendTo(nil), r.groups.leave(e)...)
+	all := e.appendTo(nil)
+	r.groups.leave(e)
 	for _, s := range r.sets(e) {
 		if s.count[e.Addr]--; s.count[e.Addr] == 0 {
 			delete(s.count, e.Addr)

@@ -186,6 +186,9 @@ type filler struct {
 // their ports are there.
 func (f *filler) fill(s *frontend.State) (changed int, err error) {
 	f.batch.name = f.table.cfg.Name
+	for _, n := range f.before.remembered {
+		f.family.groups.remember(n)
+	}
 	f.removeIntervals(s)
 	for _, front := range s.Frontends {
 		if FamilyOf(front.Addr) != f.family.Family {

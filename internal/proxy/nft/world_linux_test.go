@@ -282,7 +282,9 @@ func (w *world) dial(from namespace, source netip.Addr, to netip.AddrPort) (a an
 }
 
 // dial opens a TCP connection from a source, any if it is not valid, and reads the answer.
-func dial(source netip.Addr, to netip.AddrPort) (a answer) {
+func dial(source netip.Addr, to netip.AddrPort) answer { return dialWithin(patience, source, to) }
+
+func dialWithin(patience time.Duration, source netip.Addr, to netip.AddrPort) (a answer) {
 	d := net.Dialer{Timeout: patience}
 	if source.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))

@@ -96,7 +96,9 @@ func (t *target) service() *corev1.Service {
 			Type: corev1.ServiceTypeClusterIP, ClusterIP: t.address.String(), ClusterIPs: []string{t.address.String()},
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 			Selector:   map[string]string{"app": t.name},
-			Ports:      []corev1.ServicePort{{Name: "port", Port: t.port, Protocol: t.protocol, TargetPort: intstr.FromInt32(t.port)}},
+			Ports: []corev1.ServicePort{
+				{Name: "port", Port: t.port, Protocol: t.protocol, TargetPort: intstr.FromInt32(t.port)},
+			},
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/synthetic"
 )
 
@@ -32,12 +33,12 @@ func (n *node) measureStart(ctx context.Context) (s start, err error) {
 	const some = 20
 	for k := range some {
 		i := (n.services - 1) * (some - 1 - k) / (some - 1)
-		_, err := until(ctx, limit, func() (bool, error) {
+		err := until(ctx, limit, func() (bool, error) {
 			_, err := n.connect(n.target(i).addrPort())
 			return err == nil, err
 		})
 		if err != nil {
-			return s, fmt.Errorf("Service %d: %w", i, err)
+			return s, fmt.Errorf("connect to Service %d: %w", i, err)
 		}
 	}
 	s.took = time.Since(began)
@@ -56,7 +57,7 @@ func (n *node) measureChanges(ctx context.Context) (all []time.Duration, err err
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range probes {
 		group.Go(func() error {
-			for range (n.bench.changes + probes - 1) / probes {
+			for range (n.changes + probes - 1) / probes {
 				time.Sleep(rand.N(longestPause))
 				mu.Lock()
 				addr := n.another()
@@ -76,6 +77,20 @@ func (n *node) measureChanges(ctx context.Context) (all []time.Duration, err err
 	return all, err
 }
 
+// measureConnection returns the median of times of connections, of which a change's time has one.
+func (n *node) measureConnection() (time.Duration, error) {
+	const some = 200
+	var all []time.Duration
+	for range some {
+		began := time.Now()
+		if _, err := n.connect(n.target(n.services - 1).addrPort()); err != nil {
+			return 0, err
+		}
+		all = append(all, time.Since(began))
+	}
+	return rig.Quantile(all, .5), nil
+}
+
 // another returns an address that no endpoint has had.
 func (n *node) another() netip.Addr {
 	n.changed++
@@ -89,7 +104,7 @@ func (n *node) timeChange(ctx context.Context, i int, endpoint netip.Addr) (time
 	if err := n.api.Put(ctx, t.slices()[0]); err != nil {
 		return 0, err
 	}
-	_, err := until(ctx, limit, func() (bool, error) {
+	err := until(ctx, limit, func() (bool, error) {
 		served, err := n.connect(t.addrPort())
 		return served == endpoint, err
 	})

@@ -264,20 +264,22 @@ func threadTime() (time.Duration, error) {
 
 // until calls done repeatedly, at an interval of a tenth of the time passed, until it
 // reports true.
-func until(ctx context.Context, limit time.Duration, done func() (bool, error)) (took time.Duration, err error) {
+func until(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
 	const least, most = 50 * time.Microsecond, 4 * time.Millisecond
 	began := time.Now()
 	for {
 		ok, last := done()
-		took = time.Since(began)
+		took := time.Since(began)
 		switch {
 		case ok:
-			return took, nil
+			return nil
 		case took > limit:
-			return took, errors.Join(fmt.Errorf("not within %s", limit), last)
+			return errors.Join(fmt.Errorf("not within %s", limit), last)
 		case ctx.Err() != nil:
-			return took, ctx.Err()
+			return ctx.Err()
 		}
-		time.Sleep(min(max(took/10, least), most))
+		// time.Sleep would sleep for a millisecond at least.
+		pause := unix.NsecToTimespec(int64(min(max(took/10, least), most)))
+		_ = unix.Nanosleep(&pause, nil) // a shorter pause does no harm
 	}
 }

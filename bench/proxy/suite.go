@@ -83,8 +83,10 @@ type bench struct {
 type result struct {
 	start   start
 	changes []time.Duration // from the write to the first connection that it serves
-	storm   time.Duration   // processor time per second
-	after   memory          // after the storm
+	// connection is how long a connection takes, which changes include.
+	connection time.Duration
+	storm      time.Duration // processor time per second
+	after      memory        // after the storm
 	// first and established are the sender's processor time of a packet, by batch; direct
 	// are those without a Service.
 	first, established, directFirst, directEstablished []float64
@@ -193,6 +195,9 @@ func (n *node) measure(ctx context.Context, r *result) (err error) {
 		return err
 	}
 	if r.changes, err = n.measureChanges(ctx); err != nil {
+		return err
+	}
+	if r.connection, err = n.measureConnection(); err != nil {
 		return err
 	}
 	if r.storm, err = n.measureStorm(ctx); err != nil {

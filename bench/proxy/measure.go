@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"sync"
 	"time"
 
@@ -53,6 +54,9 @@ func (n *node) measureStart(ctx context.Context) (s start, err error) {
 // the begin of each write to the first connection that the new endpoint serves.
 func (n *node) measureChanges(ctx context.Context) (all []time.Duration, err error) {
 	const longestPause = 400 * time.Millisecond // so that changes do not follow the proxy's rhythm
+	// Threads that sleep in the kernel keep no others from running.
+	const threads = 16
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range probes {

@@ -265,7 +265,7 @@ func threadTime() (time.Duration, error) {
 // until calls done repeatedly, at an interval of a tenth of the time passed, until it
 // reports true.
 func until(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
-	const least, most = 50 * time.Microsecond, 4 * time.Millisecond
+	const least, most = 200 * time.Microsecond, 4 * time.Millisecond
 	began := time.Now()
 	for {
 		ok, last := done()

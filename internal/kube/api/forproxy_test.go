@@ -213,7 +213,8 @@ func compileFrom(t *testing.T, all []typed, detail Detail) (c compilation) {
 	store.View(func(v *cluster.View) {
 		compiler := plan.NewCompiler(proxyNode)
 		c.state = compiler.All(v, proxyNode)
-		c.service, c.checks = compiler.Service(cluster.Key{Namespace: "shop", Name: "web"}), compiler.Checks()
+		c.service = compiler.Service(cluster.Key{Namespace: "shop", Name: "web"})
+		c.checks, _ = compiler.Checks()
 		for n := range v.Nodes() {
 			c.nodes = append(c.nodes, *n)
 		}

@@ -90,7 +90,9 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	if err == nil {
 		w.eachFamily(w.health.Updated)
 		w.flows.Changed(job.flows())
-		w.checks.Update(healthcheck.State{Checks: job.checks, Addresses: w.node.NodePorts})
+		if job.checked {
+			w.checks.Update(healthcheck.State{Checks: job.checks, Addresses: w.node.NodePorts})
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,6 +126,7 @@ type job struct {
 	state   *frontend.State   // for a full sync
 	changes *frontend.Changes // for a partial one
 	checks  map[cluster.Key]plan.HealthCheck
+	checked bool // checks are others than before
 }
 
 // compile compiles changes: everything if the node changed, or if the kernel may differ from
@@ -137,7 +140,8 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 		switch node := w.nodeOf(v); {
 		case w.table == nil, w.stale, c.Everything, !equalNodes(node, w.node):
 			w.node = node
-			j = job{kind: fullSync, config: w.tableConfig(v), state: w.compiler.All(v, node), checks: w.compiler.Checks()}
+			j = job{kind: fullSync, config: w.tableConfig(v), state: w.compiler.All(v, node)}
+			j.checks, j.checked = w.compiler.Checks()
 		case len(c.Objects) > 0:
 			changes := w.compiler.Apply(v, func(yield func(cluster.Key) bool) {
 				for ref := range maps.Keys(c.Objects) {
@@ -146,7 +150,8 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 					}
 				}
 			})
-			j = job{kind: partialSync, changes: changes, checks: w.compiler.Checks()}
+			j = job{kind: partialSync, changes: changes}
+			j.checks, j.checked = w.compiler.Checks()
 		}
 	})
 	return j

@@ -21,6 +21,7 @@ type Compiler struct {
 	claims map[frontend.Address][]claim
 	local  map[netip.Addr]int // how many Services have the endpoint on the node
 	cidrs  []netip.Prefix
+	checks map[cluster.Key]HealthCheck // nil until Checks is called after a change
 }
 
 // compiled is a Service and when it was created.
@@ -129,15 +130,19 @@ func (c *Compiler) Service(key cluster.Key) Service {
 	return out
 }
 
-// Checks returns the health checks by Service.
-func (c *Compiler) Checks() map[cluster.Key]HealthCheck {
-	checks := make(map[cluster.Key]HealthCheck)
+// Checks returns the health checks by Service, in a map that is not changed any more, and whether
+// they are others than at the last call.
+func (c *Compiler) Checks() (checks map[cluster.Key]HealthCheck, changed bool) {
+	if c.checks != nil {
+		return c.checks, false
+	}
+	c.checks = make(map[cluster.Key]HealthCheck)
 	for key, s := range c.services {
 		if s.Check != nil {
-			checks[key] = *s.Check
+			c.checks[key] = *s.Check
 		}
 	}
-	return checks
+	return c.checks, true
 }
 
 // holder returns the frontend at an address, or nil.
@@ -151,6 +156,9 @@ func (c *Compiler) holder(at frontend.Address) *frontend.Frontend {
 // put replaces what the Service at key was compiled into; s is nil if there is none.
 func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 	old := c.services[key]
+	if !equalChecks(old.check(), now.Check) {
+		c.checks = nil
+	}
 	for _, f := range old.frontends() {
 		c.claims[f.Address] = slices.DeleteFunc(c.claims[f.Address], func(cl claim) bool { return cl.service == key })
 		if len(c.claims[f.Address]) == 0 {
@@ -186,6 +194,17 @@ func (s *compiled) frontends() []*frontend.Frontend {
 		return nil
 	}
 	return s.Frontends
+}
+
+func (s *compiled) check() *HealthCheck {
+	if s == nil {
+		return nil
+	}
+	return s.Check
+}
+
+func equalChecks(a, b *HealthCheck) bool {
+	return a == b || a != nil && b != nil && a.Port == b.Port && maps.Equal(a.Endpoints, b.Endpoints)
 }
 
 func (s *compiled) locals() []netip.Addr {

@@ -228,7 +228,7 @@ func dump(c *Compiler, s *frontend.State) (lines []string) {
 			lines = append(lines, k.String()+" "+line)
 		}
 	}
-	checks := c.Checks()
+	checks, _ := c.Checks()
 	for _, k := range slices.SortedFunc(maps.Keys(checks), cluster.Key.Compare) {
 		lines = append(lines, fmt.Sprintf("check %s %+v", k, checks[k]))
 	}

@@ -46,7 +46,8 @@ func TestTakeover(t *testing.T) {
 		"--cluster-cidr=10.244.0.0/16", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0",
 		"--conntrack-tcp-timeout-close-wait=0",
 	}
-	proxy := []string{
+	proxy := []string{ // with the one capability that its DaemonSet has
+		"setpriv", "--no-new-privs", "--bounding-set=-all,+net_admin", "--inh-caps=-all,+net_admin",
 		portolan, "proxy", "--kubeconfig", control.Kubeconfig(), "--node-name", nodeName,
 		"--cluster-cidr", "10.244.0.0/16", "--admin", "", "--replace-kube-proxy",
 	}

@@ -41,6 +41,8 @@ var arrows = []arrow{
 	{"cli", "node/app", "assembles processes"},
 	{"cli", "pod/app", "asks what Pods see"},
 	{"cli", "proxy/app", "assembles processes"},
+	{"cli", "proxy/nft", "removes what a service proxy left in the kernel"},
+	{"cli", "node/hostnet", "removes what an agent left in the kernel"},
 	{"cli", "dns/settings", "flags name modes"},
 	{"cli", "kube/settings", "flags override settings"},
 	{"cli", "kube/source", "reads clusters"},

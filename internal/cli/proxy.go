@@ -39,6 +39,7 @@ type proxyFlags struct {
 	admin    string
 	nodeName string
 	cidrs    []string
+	replace  bool
 }
 
 func (f *proxyFlags) add(cmd *cobra.Command) {
@@ -52,6 +53,9 @@ func (f *proxyFlags) add(cmd *cobra.Command) {
 	)
 	cmd.Flags().StringSliceVar(
 		&f.cidrs, "cluster-cidr", nil, "the `RANGE` of the Pods' addresses, one of each family",
+	)
+	cmd.Flags().BoolVar(
+		&f.replace, "replace-kube-proxy", false, "remove the rules of kube-proxy when those of the proxy are there",
 	)
 	for _, flag := range []string{"admin", "node-name", "cluster-cidr"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
@@ -70,5 +74,6 @@ func (f *proxyFlags) read(cmd *cobra.Command) (config.Config, error) {
 	if len(f.cidrs) > 0 {
 		c.Proxy.DetectLocal.ClusterCIDRs = f.cidrs
 	}
+	c.Proxy.ReplaceKubeProxy = c.Proxy.ReplaceKubeProxy || f.replace
 	return c, err
 }

@@ -147,6 +147,7 @@ proxy:
   masqueradeBit: 14
   nodePortAddresses: [primary]
   table: portolan-proxy
+  replaceKubeProxy: false
   healthz: 0.0.0.0:10256
   healthLimit: 1m
   conntrack:
@@ -231,7 +232,8 @@ func TestCompile(t *testing.T) {
 				netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/48"),
 			}}}
 		}},
-		"Pods by the Node's ranges": {"proxy: {detectLocal: {mode: NodeCIDR}}", func(c *config.Compiled) { c.Proxy.PodCIDRs = true }},
+		"a service proxy in place of kube-proxy": {"proxy: {replaceKubeProxy: true}", func(c *config.Compiled) { c.Proxy.ReplaceKubeProxy = true }},
+		"Pods by the Node's ranges":              {"proxy: {detectLocal: {mode: NodeCIDR}}", func(c *config.Compiled) { c.Proxy.PodCIDRs = true }},
 		"Pods by a bridge": {"proxy: {detectLocal: {mode: BridgeInterface, interface: cni0}}", func(c *config.Compiled) {
 			c.Proxy.Table.Pods.Interface = "cni0"
 		}},
@@ -417,6 +419,7 @@ var refusals = map[string]struct{ text, want string }{
 	"a timeout of UDP":               {"proxy: {conntrack: {udpTimeout: -1s}}", ":1: proxy.conntrack.udpTimeout: -1s is less than 0s"},
 	"a timeout of UDP streams":       {"proxy: {conntrack: {udpStreamTimeout: -1s}}", ":1: proxy.conntrack.udpStreamTimeout: -1s is less than 0s"},
 	"resetting some":                 {"proxy: {conntrack: {resetTCP: some}}", ":1: proxy.conntrack.resetTCP: \"some\" is not true or false"},
+	"replacing some":                 {"proxy: {replaceKubeProxy: some}", ":1: proxy.replaceKubeProxy: \"some\" is not true or false"},
 	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},
 	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},
 	"a lease nowhere":                {"controller: {leaderElection: {namespace: ''}}", `:1: controller.leaderElection.namespace: "" is not a valid name of a Namespace`},

@@ -29,12 +29,17 @@ type worker struct {
 	changed  chan struct{}
 	watching sync.WaitGroup
 	stop     context.CancelFunc // of watching
+	takeover *takeover          // from kube-proxy; nil for none
 }
 
 func newWorker(p *Proxy) *worker {
-	return &worker{
+	w := &worker{
 		Proxy: p, compiler: plan.NewCompiler(plan.Node{}), addrs: localAddresses(), changed: make(chan struct{}, 1),
 	}
+	if p.settings.ReplaceKubeProxy {
+		w.takeover = &takeover{log: p.cfg.Log}
+	}
+	return w
 }
 
 // run works until ctx is done, and returns nil.
@@ -54,6 +59,9 @@ func (w *worker) run(ctx context.Context) error {
 			changes = feed.Pending()
 		case <-look.C:
 			w.addrs = localAddresses()
+			if w.stop != nil {
+				w.takeover.step()
+			}
 		case <-retry:
 		case <-w.changed:
 			w.cfg.Log.Warn("another program changed the nftables table; it is repaired", "table", w.settings.Table.Name)
@@ -171,6 +179,7 @@ func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
 		return changed, err
 	}
 	w.watch(ctx)
+	w.takeover.step()
 	// The kernel has these settings since its first rule that needs connection tracking.
 	return changed, conntrack.Apply(w.settings.Conntrack.Sysctls(conntrack.CPUs()), w.cfg.Log)
 }

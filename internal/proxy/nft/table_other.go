@@ -28,3 +28,18 @@ func (*Table) Watch(context.Context, chan<- struct{}) error { return nil }
 
 // Close does nothing.
 func (*Table) Close() error { return nil }
+
+// Remove fails.
+func Remove(string) ([]string, error) { return nil, errNotLinux }
+
+// KubeProxy stands for what kube-proxy has in the kernel of Linux.
+type KubeProxy struct{}
+
+// FindKubeProxy fails.
+func FindKubeProxy() (*KubeProxy, error) { return nil, errNotLinux }
+
+// List returns nothing.
+func (*KubeProxy) List() []string { return nil }
+
+// Remove fails.
+func (*KubeProxy) Remove() error { return errNotLinux }

@@ -30,6 +30,9 @@ var Keys = key.Table{
 			"or ranges that local addresses are in."},
 	{Path: "proxy.table", Restart: []key.Condition{key.Always},
 		Description: "The name of the nftables tables."},
+	{Path: "proxy.replaceKubeProxy", Restart: []key.Condition{key.Always},
+		Description: "Removes the rules of kube-proxy when those of the proxy are in the kernel (`--replace-kube-proxy`). " +
+			"Stop kube-proxy before or right after: rules that it adds again stay, with a warning."},
 	{Path: "proxy.healthz", Restart: []key.Condition{key.Always},
 		Description: "Address and port of `/healthz` and `/livez`, for load balancers and kubelets; empty turns them off."},
 	{Path: "proxy.healthLimit", Min: "1s", Restart: []key.Condition{key.Always},

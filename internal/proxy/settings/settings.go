@@ -32,6 +32,8 @@ type Proxy struct {
 	// NodePortAddresses are ranges, or "primary" alone.
 	NodePortAddresses []string `yaml:"nodePortAddresses"`
 	Table             string   `yaml:"table"`
+	// ReplaceKubeProxy removes the rules of kube-proxy when those of the proxy are there.
+	ReplaceKubeProxy bool `yaml:"replaceKubeProxy"`
 	// Healthz is the address and port of the probes; empty turns them off.
 	Healthz string `yaml:"healthz"`
 	// HealthLimit is how long a change may wait before the proxy is not healthy.
@@ -93,12 +95,14 @@ type Compiled struct {
 	HealthLimit time.Duration
 	Conntrack   conntrack.Settings
 	ResetTCP    bool
+	// ReplaceKubeProxy removes the rules of kube-proxy when those of the proxy are there.
+	ReplaceKubeProxy bool
 }
 
 // Compile checks the section, except for the checks in Keys, and returns it in the types of
 // the packages that use it. Its error is a *key.Error.
 func (p *Proxy) Compile() (Compiled, error) {
-	made := Compiled{NodeName: p.NodeName, Table: nft.Config{
+	made := Compiled{NodeName: p.NodeName, ReplaceKubeProxy: p.ReplaceKubeProxy, Table: nft.Config{
 		Name: p.Table, Mark: 1 << p.MasqueradeBit, MasqueradeAll: p.MasqueradeAll,
 	}}
 	made.HealthLimit, made.ResetTCP = time.Duration(p.HealthLimit), p.Conntrack.ResetTCP

@@ -81,15 +81,37 @@ type EndpointSlice struct {
 	// Import names the ServiceImport that the slice belongs to, likewise, and
 	// Cluster the cluster that its endpoints are in.
 	Import, Cluster string
-	// ManagedBy is the label endpointslice.kubernetes.io/managed-by; empty without
-	// it, and where the source reads only what DNS answers need.
-	ManagedBy   string
-	AddressType AddressType
-	Ports       []Port
-	Endpoints   []Endpoint
-	// Places are one for each of Endpoints; nil when all are zero, and where the source
-	// reads only what DNS answers need.
+	AddressType     AddressType
+	Ports           []Port
+	Endpoints       []Endpoint
+	// Spec is nil when it would be zero, and where the source reads only what DNS
+	// answers need.
+	Spec *SliceSpec
+}
+
+// SliceSpec is what DNS answers do not depend on.
+type SliceSpec struct {
+	// ManagedBy is the label endpointslice.kubernetes.io/managed-by; empty without it.
+	ManagedBy string
+	// Places are one for each of the slice's Endpoints; nil when all are zero.
 	Places []Place
+}
+
+// ManagedBy returns the label endpointslice.kubernetes.io/managed-by; empty without it, and
+// without Spec.
+func (s *EndpointSlice) ManagedBy() string {
+	if s.Spec == nil {
+		return ""
+	}
+	return s.Spec.ManagedBy
+}
+
+// Places returns the places of Endpoints; nil when all are zero, and without Spec.
+func (s *EndpointSlice) Places() []Place {
+	if s.Spec == nil {
+		return nil
+	}
+	return s.Spec.Places
 }
 
 // Place is where an endpoint is, and which clients it is for.
@@ -197,9 +219,15 @@ func (s *Service) equal(o *Service) bool {
 
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {
 	return s.Key == o.Key && s.Service == o.Service && s.Import == o.Import && s.Cluster == o.Cluster &&
-		s.ManagedBy == o.ManagedBy && s.AddressType == o.AddressType &&
-		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints) &&
-		slices.EqualFunc(s.Places, o.Places, Place.equal)
+		s.AddressType == o.AddressType && slices.Equal(s.Ports, o.Ports) &&
+		slices.Equal(s.Endpoints, o.Endpoints) && s.Spec.equal(o.Spec)
+}
+
+func (s *SliceSpec) equal(o *SliceSpec) bool {
+	if s == nil || o == nil {
+		return s == o
+	}
+	return s.ManagedBy == o.ManagedBy && slices.EqualFunc(s.Places, o.Places, Place.equal)
 }
 
 func (p Place) equal(o Place) bool {

@@ -82,6 +82,7 @@ func TestEqual(t *testing.T) {
 	differs(t, Namespace{}, func(a, b *Namespace) bool { return a.equal(b) })
 	differs(t, Service{}, func(a, b *Service) bool { return a.equal(b) })
 	differs(t, EndpointSlice{}, func(a, b *EndpointSlice) bool { return a.equal(b) })
+	differs(t, SliceSpec{}, func(a, b *SliceSpec) bool { return a.equal(b) })
 	differs(t, Pod{}, func(a, b *Pod) bool { return a.equal(b) })
 	differs(t, Node{}, func(a, b *Node) bool { return a.equal(b) })
 }

@@ -41,7 +41,7 @@ func model() *cluster.Store {
 		tx.Put(&cluster.EndpointSlice{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1"}, Service: "web", AddressType: cluster.IPv4, Ports: ports,
 			Endpoints: []cluster.Endpoint{{Addr: addrs[0], Ready: true, Hostname: "a", Pod: "web-x"}, {Addr: addrs[0], Serving: true, Terminating: true}},
-			Places:    []cluster.Place{{}, {Node: "node-1", HintZones: []string{"a"}, HintNodes: []string{"node-1"}, Additional: true}},
+			Spec:      &cluster.SliceSpec{ManagedBy: "x", Places: []cluster.Place{{}, {Node: "node-1", HintZones: []string{"a"}, HintNodes: []string{"node-1"}, Additional: true}}},
 		})
 		tx.Put(&cluster.Pod{
 			Key: cluster.Key{Namespace: "shop", Name: "web-x"}, IPs: addrs, Labels: map[string]string{"app": "web"},

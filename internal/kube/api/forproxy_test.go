@@ -279,7 +279,7 @@ func TestForProxyReadsLittle(t *testing.T) {
 		&cluster.EndpointSlice{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1"}, Service: "web", AddressType: cluster.IPv4,
 			Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: true, Serving: true}},
-			Places:    []cluster.Place{{Node: "node-1", HintZones: []string{"east"}}},
+			Spec:      &cluster.SliceSpec{Places: []cluster.Place{{Node: "node-1", HintZones: []string{"east"}}}},
 		},
 		&cluster.EndpointSlice{Key: cluster.Key{Namespace: "shop", Name: "web-2"}, AddressType: cluster.IPv4},
 		&cluster.Node{Name: "node-1", Zone: "east", InternalIPs: []netip.Addr{node}},
@@ -306,8 +306,8 @@ func TestForNamesHasNothingForProxies(t *testing.T) {
 						t.Fatalf("detail %d, seed %d: Service has the spec %+v", detail, seed, *o.Spec)
 					}
 				case *cluster.EndpointSlice:
-					if kept++; o.Places != nil {
-						t.Fatalf("detail %d, seed %d: EndpointSlice has the places %+v", detail, seed, o.Places)
+					if kept++; o.Spec != nil {
+						t.Fatalf("detail %d, seed %d: EndpointSlice has the spec %+v", detail, seed, *o.Spec)
 					}
 				case *cluster.Node:
 					if kept++; o.Zone != "" || o.InternalIPs != nil || o.PodCIDRs != nil || o.Leaving {

@@ -220,7 +220,7 @@ func clearSlice(apiObject any) {
 }
 
 func trimSlice(s *cluster.EndpointSlice, cfg *Config) {
-	s.Namespace, s.ManagedBy, s.Cluster, s.Places = interned(s.Namespace), "", interned(s.Cluster), nil
+	s.Namespace, s.Cluster, s.Spec = interned(s.Namespace), interned(s.Cluster), nil
 	internPorts(s.Ports)
 	for i := range s.Endpoints {
 		s.Endpoints[i].Terminating = false
@@ -292,23 +292,32 @@ func trimSliceForProxy(s *cluster.EndpointSlice) {
 	*s = cluster.EndpointSlice{
 		Key:     cluster.Key{Namespace: interned(s.Namespace), Name: s.Name},
 		Service: interned(s.Service), AddressType: cluster.AddressType(interned(string(s.AddressType))),
-		Ports: s.Ports, Endpoints: s.Endpoints, Places: s.Places,
+		Ports: s.Ports, Endpoints: s.Endpoints, Spec: placesOnly(s.Places()),
 	}
 	if s.Service == "" {
-		s.Ports, s.Endpoints, s.Places = nil, nil, nil
+		s.Ports, s.Endpoints, s.Spec = nil, nil, nil
 	}
 	internPorts(s.Ports)
 	for i := range s.Endpoints {
 		s.Endpoints[i].Hostname, s.Endpoints[i].Pod = "", ""
 	}
-	for i := range s.Places {
-		p := &s.Places[i]
+	places := s.Places()
+	for i := range places {
+		p := &places[i]
 		p.Node = interned(p.Node)
 		p.HintZones, p.HintNodes = internNames(p.HintZones), internNames(p.HintNodes)
-		if i > 0 && slices.Equal(p.HintZones, s.Places[i-1].HintZones) {
-			p.HintZones = s.Places[i-1].HintZones
+		if i > 0 && slices.Equal(p.HintZones, places[i-1].HintZones) {
+			p.HintZones = places[i-1].HintZones
 		}
 	}
+}
+
+// placesOnly returns a spec with places; nil without.
+func placesOnly(places []cluster.Place) *cluster.SliceSpec {
+	if places == nil {
+		return nil
+	}
+	return &cluster.SliceSpec{Places: places}
 }
 
 func internNames(names []string) []string {

@@ -26,14 +26,15 @@ func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port 
 		if s.AddressType != family {
 			continue
 		}
+		places := s.Places()
 		for _, p := range s.Ports {
 			if p.Name != port.Name || p.Protocol != port.Protocol || p.Number == 0 {
 				continue
 			}
 			for i := range s.Endpoints {
 				e, place := &s.Endpoints[i], &noPlace
-				if s.Places != nil {
-					place = &s.Places[i]
+				if places != nil {
+					place = &places[i]
 				}
 				if place.Additional {
 					continue

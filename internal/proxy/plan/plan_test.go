@@ -150,7 +150,7 @@ func TestServices(t *testing.T) {
 func TestSlices(t *testing.T) {
 	t.Parallel()
 	additional := slice("a", ep("10.1.0.5"), ep("10.1.0.6"))
-	additional.Places[1].Additional = true
+	additional.Spec.Places[1].Additional = true
 	none := func(*cluster.Service) {}
 	run(t, map[string]planTest{
 		"only the first address of an endpoint": {
@@ -625,10 +625,11 @@ var http = cluster.Port{Name: "http", Protocol: cluster.TCP, Number: 8080}
 func slice(name string, endpoints ...endpointOf) *cluster.EndpointSlice {
 	s := &cluster.EndpointSlice{
 		Key: cluster.Key{Namespace: "shop", Name: name}, Service: "web", AddressType: cluster.IPv4, Ports: []cluster.Port{http},
+		Spec: new(cluster.SliceSpec),
 	}
 	for _, e := range endpoints {
 		s.AddressType = cluster.FamilyOf(e.Addr)
-		s.Endpoints, s.Places = append(s.Endpoints, e.Endpoint), append(s.Places, e.Place)
+		s.Endpoints, s.Spec.Places = append(s.Endpoints, e.Endpoint), append(s.Spec.Places, e.Place)
 	}
 	return s
 }

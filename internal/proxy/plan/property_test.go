@@ -323,6 +323,7 @@ func (r *random) port() cluster.Port {
 func (r *random) slice() *cluster.EndpointSlice {
 	s := &cluster.EndpointSlice{
 		Key: r.key(), Service: pick(r, "one", "two", "three", ""), AddressType: pick(r, cluster.IPv4, cluster.IPv4, cluster.IPv6), Ports: some(r, 3, r.port),
+		Spec: new(cluster.SliceSpec),
 	}
 	hints := func(names ...string) func() string { return func() string { return pick(r, names...) } }
 	for range r.IntN(5) {
@@ -332,13 +333,13 @@ func (r *random) slice() *cluster.EndpointSlice {
 		}
 		e.Serving = e.Ready || r.rarely(2)
 		s.Endpoints = append(s.Endpoints, e)
-		s.Places = append(s.Places, cluster.Place{
+		s.Spec.Places = append(s.Spec.Places, cluster.Place{
 			Node: pick(r, "", "here", "there"), HintZones: some(r, 2, hints("east", "west")), HintNodes: some(r, 1, hints("here", "there")),
 			Additional: r.rarely(6),
 		})
 	}
 	if r.rarely(5) {
-		s.Places = nil
+		s.Spec = nil
 	}
 	return s
 }

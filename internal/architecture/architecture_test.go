@@ -113,6 +113,9 @@ var arrows = []arrow{
 
 	{"pod", "cluster", "what a Pod sees is of the model"},
 	{"pod", "dns", "what a Pod sees of DNS is what the servers answer"},
+	{"pod/connection", "proxy/plan", "which addresses a node serves, and with which endpoints"},
+	{"pod/connection", "proxy/frontend", "evaluates connections as the kernel does"},
+	{"pod/app", "proxy/frontend", "settings of the service proxy"},
 	{"pod/lint", "policy/semantics", "what NetworkPolicies allow"},
 	{"pod", "support/suggest", "names with a typing error"},
 	{"pod/app", "config", "settings of the cluster's DNS"},

@@ -148,20 +148,11 @@ func (f *getFlags) runProxy(cmd *cobra.Command, c proxyChoice) error {
 
 // readProxy reads the cluster, as a service proxy does.
 func (f *getFlags) readProxy(cmd *cobra.Command) (*podapp.Inspector, error) {
-	settings, err := f.source.readOnce()
-	if err != nil {
-		return nil, err
-	}
-	l, err := openCluster(cmd, source.Config{Settings: settings, Scope: source.Whole, Fallback: []string{f.namespace}})
-	if err != nil {
-		return nil, err
-	}
-	loaded, err := l.load(cmd.Context())
+	l, err := readWhole(cmd, &f.source)
 	if err != nil {
 		return nil, err
 	}
 	stderr := cmd.ErrOrStderr()
-	printLoaded(loaded, stderr)
 	switch {
 	case f.node == "":
 		fmt.Fprintln(stderr, "portolan: note: without --node NAME there are no node ports, and no endpoint is local")
@@ -171,6 +162,28 @@ func (f *getFlags) readProxy(cmd *cobra.Command) (*podapp.Inspector, error) {
 		)
 	}
 	return l.pods, nil
+}
+
+// readWhole reads all kinds of a cluster once.
+func readWhole(cmd *cobra.Command, f *sourceFlags) (*onceCluster, error) {
+	settings, err := f.readOnce()
+	if err != nil {
+		return nil, err
+	}
+	r, err := f.reading(settings, source.Whole)
+	if err != nil {
+		return nil, err
+	}
+	l, err := openCluster(cmd, r)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := l.load(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	printLoaded(loaded, cmd.ErrOrStderr())
+	return l, nil
 }
 
 // printProxy prints a table in the format of the flags.

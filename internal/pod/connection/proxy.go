@@ -68,3 +68,24 @@ func newProxy(v *cluster.View, s *Settings, node string) *proxy {
 func (p *proxy) services() []*cluster.Service {
 	return slices.SortedFunc(p.view.Services(), func(a, b *cluster.Service) int { return a.Compare(b.Key) })
 }
+
+// owner returns the Service whose connections at an address are, and which port; nil if there
+// is none.
+func (p *proxy) owner(at frontend.Address) (s *cluster.Service, port int, kind plan.AddressKind) {
+	for _, s := range p.services() {
+		port, kind, ok := plan.Describe(s, at)
+		if !ok {
+			continue
+		}
+		of := p.compiler.Service(s.Key)
+		has := slices.ContainsFunc(of.Frontends, func(f *frontend.Frontend) bool { return f.Address == at })
+		taken := slices.ContainsFunc(
+			of.Verdicts,
+			func(o plan.Verdict) bool { return o.Address == at && o.Reason == plan.Taken },
+		)
+		if has && !taken {
+			return s, port, kind
+		}
+	}
+	return nil, 0, ""
+}

@@ -529,3 +529,10 @@ func (j *reporter) hiddenServices(s *cluster.Service) {
 		}
 	}
 }
+
+// Unready returns why a Pod is not ready, as a clause to append to its name; empty if its
+// conditions do not tell.
+func (c *Linter) Unready(p *cluster.Pod) string {
+	why, _ := unready(p)
+	return why
+}

@@ -284,12 +284,8 @@ func (x *explainer) attempt(at frontend.Address) {
 	verdict := p.kernel.Forward(frontend.Connection{Source: x.Client.Addr, To: at})
 	service, port, kind := p.owner(at)
 	if service != nil {
-		a.Service, a.Port, a.Kind, a.Policy = service.Key.String(), service.Ports[port].Name, string(
-			kind,
-		), policyOf(
-			service,
-			kind,
-		)
+		a.Service, a.Port = service.String(), service.Ports[port].Name
+		a.Kind, a.Policy = string(kind), policyOf(service, kind)
 		a.Endpoints = usesOf(p, service, port, &verdict)
 	}
 	t := &try{explainer: x, proxy: p, at: at, verdict: &verdict, service: service, port: port, kind: kind, attempt: &a}

@@ -135,7 +135,9 @@ func (t *try) slicesDiffer() {
 		t.add("slice-port", "give the port the same name and protocol in the Service and in its EndpointSlices",
 			"no EndpointSlice of Service %s has its port %s; they have %s", t.service.Key, portName(t.service.Ports[t.port]),
 			strings.Join(names, ", "))
-	case slices.ContainsFunc(of, func(s *cluster.EndpointSlice) bool { return len(s.Endpoints) > 0 && s.AddressType != family }):
+	case slices.ContainsFunc(of, func(s *cluster.EndpointSlice) bool {
+		return len(s.Endpoints) > 0 && s.AddressType != family
+	}):
 		t.add("no-family", "give the Pods addresses of both families, or the Service one family in spec.ipFamilies",
 			"Service %s has no endpoint with an %s address", t.service.Key, family)
 	case t.Linter.Observed:
@@ -198,7 +200,8 @@ func (t *try) noLocalEndpoints() {
 	}
 	cure := "set " + field + " to Cluster, or run a Pod of the Service on each node"
 	var nodes []string
-	for _, e := range plan.Endpoints(t.View, &t.proxy.node, t.service.Key, t.service.Ports[t.port], cluster.FamilyOf(t.at.Addr)) {
+	port, family := t.service.Ports[t.port], cluster.FamilyOf(t.at.Addr)
+	for _, e := range plan.Endpoints(t.View, &t.proxy.node, t.service.Key, port, family) {
 		if e.Cluster == "" && e.Node != "" && !slices.Contains(nodes, e.Node) {
 			nodes = append(nodes, e.Node)
 		}
@@ -439,7 +442,8 @@ func (x *explainer) wayInside(s *cluster.Service) string {
 			return fmt.Sprintf("connect to %s, the node port for port %d", netip.AddrPortFrom(of[0], number), s.Ports[i].Number)
 		}
 	}
-	return "set its type to LoadBalancer or NodePort, or use kubectl port-forward --namespace " + s.Namespace + " service/" + s.Name
+	return "set its type to LoadBalancer or NodePort, or use kubectl port-forward --namespace " + s.Namespace +
+		" service/" + s.Name
 }
 
 // portCure returns how a client reaches a port that a Service has.

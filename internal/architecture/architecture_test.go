@@ -40,6 +40,7 @@ var arrows = []arrow{
 	{"cli", "kube/app", "assembles processes"},
 	{"cli", "node/app", "assembles processes"},
 	{"cli", "pod/app", "asks what Pods see"},
+	{"cli", "proxy/frontend", "arguments have protocols"},
 	{"cli", "proxy/app", "assembles processes"},
 	{"cli", "proxy/nft", "removes what a service proxy left in the kernel"},
 	{"cli", "node/hostnet", "removes what an agent left in the kernel"},
@@ -115,6 +116,10 @@ var arrows = []arrow{
 
 	{"pod", "cluster", "what a Pod sees is of the model"},
 	{"pod", "dns", "what a Pod sees of DNS is what the servers answer"},
+	{"pod/connection", "proxy/plan", "which addresses a node serves, and with which endpoints"},
+	{"pod/connection", "proxy/frontend", "evaluates connections as the kernel does"},
+	{"pod/connection", "policy/semantics", "what NetworkPolicies allow"},
+	{"pod/app", "proxy/frontend", "settings of the service proxy"},
 	{"pod/lint", "policy/semantics", "what NetworkPolicies allow"},
 	{"pod", "support/suggest", "names with a typing error"},
 	{"pod/app", "config", "settings of the cluster's DNS"},

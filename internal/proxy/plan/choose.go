@@ -12,6 +12,7 @@ type endpoint struct {
 	addr                        netip.AddrPort
 	ready, serving, terminating bool
 	place                       *cluster.Place
+	pod                         string // empty without one
 }
 
 // noPlace is the place of endpoints whose slice has none.
@@ -41,7 +42,7 @@ func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port 
 				}
 				found = append(found, endpoint{
 					addr: netip.AddrPortFrom(e.Addr, p.Number), place: place,
-					ready: e.Ready, serving: e.Serving, terminating: e.Terminating,
+					ready: e.Ready, serving: e.Serving, terminating: e.Terminating, pod: e.Pod,
 				})
 			}
 		}
@@ -65,6 +66,8 @@ type choice struct {
 	cluster, local []netip.AddrPort
 	// serving are all that serve: flows that began may go on there.
 	serving []netip.AddrPort
+	// hints are those that cluster was narrowed by; empty if it was not.
+	hints Unused
 }
 
 // choose chooses among endpoints (KEP-1669 and KEP-2433). With policy Cluster these are the
@@ -78,7 +81,7 @@ func choose(all []endpoint, node *Node) (c choice) {
 	if len(usable) == 0 {
 		usable = filter(all, isServing)
 	} else {
-		usable = hinted(ready, node)
+		usable, c.hints = hinted(ready, node)
 	}
 	c.cluster = addresses(usable)
 	isLocal := func(e *endpoint) bool { return e.local(node) }
@@ -100,7 +103,8 @@ func choose(all []endpoint, node *Node) (c choice) {
 
 // hinted returns the endpoints whose hints are for the node: if all of them have hints for
 // nodes and one is for this node, then those; otherwise likewise for its zone; otherwise all.
-func hinted(ready []endpoint, node *Node) []endpoint {
+// by is why the others are left out; empty if none is.
+func hinted(ready []endpoint, node *Node) (found []endpoint, by Unused) {
 	of := func(hints func(*endpoint) []string, name string) []endpoint {
 		if name == "" || slices.ContainsFunc(ready, func(e endpoint) bool { return len(hints(&e)) == 0 }) {
 			return nil
@@ -108,12 +112,12 @@ func hinted(ready []endpoint, node *Node) []endpoint {
 		return filter(ready, func(e *endpoint) bool { return slices.Contains(hints(e), name) })
 	}
 	if found := of(func(e *endpoint) []string { return e.place.HintNodes }, node.Name); len(found) > 0 {
-		return found
+		return found, OtherNode
 	}
 	if found := of(func(e *endpoint) []string { return e.place.HintZones }, node.Zone); len(found) > 0 {
-		return found
+		return found, OtherZone
 	}
-	return ready
+	return ready, ""
 }
 
 func filter(all []endpoint, keep func(*endpoint) bool) (kept []endpoint) {

@@ -87,8 +87,8 @@ func (b *bench) markdown(halves []*half) string {
 	}
 	if len(others) > 0 {
 		o := rig.Over(others)
-		fmt.Fprintf(&s, " processors in use by others before each round: %.0f%% (%.0f%% to %.0f%%).", 100*o.Median, 100*o.Least,
-			100*o.Most)
+		fmt.Fprintf(&s, " processors in use by others before each round: %.0f%% (%.0f%% to %.0f%%).",
+			100*o.Median, 100*o.Least, 100*o.Most)
 	}
 	s.WriteString("\n\n| | kube-proxy | Portolan | Portolan/kube-proxy | goal | |\n|---|---|---|---|---|---|\n")
 	for _, h := range halves {

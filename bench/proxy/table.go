@@ -78,16 +78,17 @@ func count(of func(*churn) int) func(*result) (float64, bool) {
 // markdown returns the tables.
 func (b *bench) markdown(halves []*half) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "kube-proxy 1.36.3 in nftables mode and Portolan at %s, %d rounds, medians (least to most); %d changes are "+
-		"timed each time, and %d batches of packets. %s;", b.portolan.Version, b.rounds, b.changes, b.batches, b.machine)
+	fmt.Fprintf(&s, "kube-proxy 1.36.3 in nftables mode and Portolan at %s, %d rounds, medians (least to most); ",
+		b.portolan.Version, b.rounds)
+	fmt.Fprintf(&s, "%d changes are timed each time, and %d batches of packets. %s;", b.changes, b.batches, b.machine)
 	var others []float64
 	for _, h := range halves {
 		others = append(others, h.others...)
 	}
 	if len(others) > 0 {
 		o := rig.Over(others)
-		fmt.Fprintf(&s, " processors in use by others before each round: %.0f%% (%.0f%% to %.0f%%).", 100*o.Median, 100*o.Least,
-			100*o.Most)
+		fmt.Fprintf(&s, " processors in use by others before each round: %.0f%% (%.0f%% to %.0f%%).",
+			100*o.Median, 100*o.Least, 100*o.Most)
 	}
 	s.WriteString("\n\n| | kube-proxy | Portolan | Portolan/kube-proxy | goal | |\n|---|---|---|---|---|---|\n")
 	for _, h := range halves {

@@ -57,6 +57,7 @@ func init() {
 		"proxy.conntrack.udpTimeout":            func(t *testing.T) { wantSysctl(t, "udpTimeout: 79s", "udp_timeout", "79") },
 		"proxy.conntrack.udpStreamTimeout":      func(t *testing.T) { wantSysctl(t, "udpStreamTimeout: 81s", "udp_timeout_stream", "81") },
 		"proxy.conntrack.resetTCP":              effectOfResetTCP,
+		"proxy.replaceKubeProxy":                effectOfReplaceKubeProxy,
 	})
 }
 
@@ -237,6 +238,23 @@ func effectOfResetTCP(t *testing.T) {
 				return nil
 			}
 			return fmt.Errorf("%s: the connection has its entry: %t", setting, there)
+		})
+	}
+}
+
+// effectOfReplaceKubeProxy checks whether a table of kube-proxy is removed.
+func effectOfReplaceKubeProxy(t *testing.T) {
+	for setting, want := range map[string]bool{"replaceKubeProxy: true": false, "replaceKubeProxy: false": true} {
+		host := startProxy(t, proxyManifests, "table: other, healthz: ''") // for its network namespace
+		inNetwork(t, host, "nft", "add", "table", "ip", "kube-proxy")
+		var p *process
+		inNetworkOf(t, host, func() { p = follow(t, proxyCommand(t, proxyManifests, setting)) })
+		p.waitLog("the kernel has the Services of the cluster")
+		p.poll(patience, func() error {
+			if there := strings.Contains(inNetwork(t, p, "nft", "list", "tables"), "kube-proxy"); there != want {
+				return fmt.Errorf("%s: kube-proxy has its table: %t", setting, there)
+			}
+			return nil
 		})
 	}
 }

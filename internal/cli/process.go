@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -82,7 +83,7 @@ func (a assembly) proxy() (*daemon.Config, error) {
 	store := cluster.NewStore()
 	var src *source.Source
 	proxy, err := proxyapp.New(proxyapp.Config{
-		Settings: a.settings, Store: store, Log: a.log,
+		Settings: a.settings, Store: store, Log: a.log, Loaded: debug.FreeOSMemory,
 		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
 	})
 	if err != nil {

@@ -35,6 +35,8 @@ type Config struct {
 	Log      *slog.Logger
 	// Problem returns the first error that prevents reading one of the kinds, or nil.
 	Problem func(kinds ...cluster.Kind) error
+	// Loaded is called when the kernel has the cluster for the first time.
+	Loaded func()
 }
 
 // Proxy is the service proxy of a node.

@@ -102,6 +102,16 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 			w.checks.Update(healthcheck.State{Checks: job.checks, Addresses: w.node.NodePorts})
 		}
 	}
+	if w.record(err) {
+		w.cfg.Log.Info("the kernel has the Services of the cluster", "frontends", len(job.state.Frontends),
+			"elementsChanged", changed, "took", time.Since(start))
+		w.cfg.Loaded()
+	}
+	return err
+}
+
+// record records the result of a transaction, and reports whether it is the first success.
+func (w *worker) record(err error) (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -114,12 +124,10 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	case w.problem != nil:
 		w.cfg.Log.Info("the kernel has the present state of the cluster again")
 		w.problem = nil
-	case !w.synced:
-		w.cfg.Log.Info("the kernel has the Services of the cluster", "frontends", len(job.state.Frontends),
-			"elementsChanged", changed, "took", time.Since(start))
 	}
-	w.synced = w.synced || err == nil
-	return err
+	first = err == nil && !w.synced
+	w.synced = w.synced || first
+	return first
 }
 
 func (w *worker) eachFamily(do func(cluster.AddressType)) {

@@ -19,8 +19,8 @@ import (
 // other texts are names to resolve.
 func parseTarget(text string) (t connection.Target, ok bool, err error) {
 	rest, protocol, _ := strings.Cut(text, "/")
-	if strings.Count(rest, ":") != 1 && !strings.HasPrefix(rest, "[") {
-		return t, false, nil // a name, or an IPv6 address
+	if strings.Count(rest, ":") != 1 && !strings.HasPrefix(rest, "[") || strings.Contains(text, "//") {
+		return t, false, nil // a name, an IPv6 address or a URL
 	}
 	t.Protocol = frontend.TCP
 	if t.Host, t.Port, err = net.SplitHostPort(rest); err != nil || t.Host == "" || t.Port == "" {

@@ -8,14 +8,13 @@ import (
 
 	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/pod/connection"
-	"portolan.dev/portolan/internal/proxy/frontend"
 )
 
 // proxySettings returns the settings of the service proxy.
 func (i *Inspector) proxySettings() *connection.Settings {
 	p := &i.compiled.Proxy
 	return &connection.Settings{
-		NodePorts: p.NodePorts, MasqueradeAll: p.Table.MasqueradeAll, Pods: frontend.Pods(p.Table.Pods),
+		NodePorts: p.NodePorts, MasqueradeAll: p.Table.MasqueradeAll, Pods: p.Table.Pods,
 	}
 }
 

@@ -253,11 +253,15 @@ var rules = []Rule{
 			"not reached there.",
 		Cure:   "give one of the Services another external IP or port",
 		Source: pageService + ", “External IPs”"},
-	{ID: ServiceSourceRangesUnused, Severity: Error, Title: "loadBalancerSourceRanges of a Service without a load balancer",
+	{
+		ID:       ServiceSourceRangesUnused,
+		Severity: Error,
+		Title:    "loadBalancerSourceRanges of a Service without a load balancer",
 		Description: "The ranges limit the clients of load balancers only. The API server refuses " +
 			"them in a Service of another type.",
 		Cure:   "set the type to LoadBalancer, or use a NetworkPolicy",
-		Source: pageService + ", “type: LoadBalancer”"},
+		Source: pageService + ", “type: LoadBalancer”",
+	},
 	{
 		ID:        ExternalNameAddress,
 		Severity:  Error,

@@ -511,8 +511,13 @@ func (j *reporter) sourceRanges(s *cluster.Service) {
 	if s.Spec == nil || len(s.Spec.SourceRanges) == 0 || s.Spec.Type == cluster.LoadBalancer || len(s.Spec.Ingress) > 0 {
 		return
 	}
-	j.add(ServiceSourceRangesUnused, "spec.loadBalancerSourceRanges", "set the type to LoadBalancer, or use a NetworkPolicy",
-		"the type is %s, so there is no load balancer whose clients the ranges limit: the API server refuses it", s.Spec.Type)
+	j.add(
+		ServiceSourceRangesUnused,
+		"spec.loadBalancerSourceRanges",
+		"set the type to LoadBalancer, or use a NetworkPolicy",
+		"the type is %s, so there is no load balancer whose clients the ranges limit: the API server refuses it",
+		s.Spec.Type,
+	)
 }
 
 // endpointHostnames checks that the hostnames of endpoints are unique in each family.

@@ -104,7 +104,6 @@ func (l *layout) nat(hook *nftables.ChainHook, priority *nftables.ChainPriority)
 //	ip daddr . meta l4proto . th dport vmap @services
 //	ip daddr @addresses jump again
 //	ip daddr @cluster-ips goto refuse
-//	ip daddr @service-cidrs fib daddr type != local drop
 func (l *layout) services() (rules [][]expr.Any) {
 	switch masquerade := append(l.daddr(), lookup(setClusterIPs)); {
 	case l.MasqueradeAll:
@@ -119,7 +118,6 @@ func (l *layout) services() (rules [][]expr.Any) {
 		l.dispatch(setServices),
 		append(l.daddr(), lookup(setAddresses), jump(chainAgain)),
 		append(l.daddr(), lookup(setClusterIPs), goTo(chainRefuse)),
-		append(l.daddr(), append([]expr.Any{lookup(setServiceCIDRs)}, fibIs(fibDaddr, expr.CmpOpNeq, drop())...)...),
 	)
 }
 
@@ -156,7 +154,7 @@ func (l *layout) externalLocal(k chains, n int) chain {
 	}
 	rules = append(
 		rules,
-		fibIs(fibSaddr, expr.CmpOpEq, goTo(k.name(prefixMasquerade, n))),
+		fromNode(goTo(k.name(prefixMasquerade, n))),
 		l.dispatch(setLocal), l.dispatch(setLocal), []expr.Any{drop()},
 	)
 	return chain{name: k.name(prefixExternalLocal, n), rules: rules}
@@ -207,9 +205,11 @@ func (l *layout) refuse() [][]expr.Any {
 	}
 }
 
-// postrouting returns the rules that masquerade.
+// postrouting returns the rules that masquerade, and those that drop what no proxy of the node
+// gave an endpoint.
 //
 //	ct status dnat meta priority set none
+//	ip daddr @service-cidrs drop
 //	meta mark and MARK == MARK meta mark set meta mark xor MARK masquerade fully-random
 //	ct status dnat ip saddr . ip daddr @hairpin masquerade fully-random
 func (l *layout) postrouting() [][]expr.Any {
@@ -217,6 +217,7 @@ func (l *layout) postrouting() [][]expr.Any {
 	masquerade := &expr.Masq{FullyRandom: true}
 	return [][]expr.Any{
 		l.clearPriority(),
+		append(l.daddr(), lookup(setServiceCIDRs), drop()),
 		{
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
 			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: zero},
@@ -332,19 +333,11 @@ func (l *layout) saddr(prefix netip.Prefix, op expr.CmpOp) []expr.Any {
 	}
 }
 
-// fibEnd is the address of a packet that the routing table is asked about.
-type fibEnd bool
-
-const (
-	fibSaddr fibEnd = false
-	fibDaddr fibEnd = true
-)
-
-// fibIs compares the type of an address with local, followed by a verdict.
-func fibIs(end fibEnd, op expr.CmpOp, then expr.Any) []expr.Any {
+// fromNode is a verdict on packets whose source is an address of the node.
+func fromNode(then expr.Any) []expr.Any {
 	return []expr.Any{
-		&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagSADDR: end == fibSaddr, FlagDADDR: end == fibDaddr},
-		&expr.Cmp{Op: op, Register: 1, Data: native(unix.RTN_LOCAL)},
+		&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagSADDR: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: native(unix.RTN_LOCAL)},
 		then,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"portolan.dev/portolan/bench/forwarding"
 	"portolan.dev/portolan/bench/live"
 	"portolan.dev/portolan/bench/node"
+	"portolan.dev/portolan/bench/proxy"
 	"portolan.dev/portolan/bench/query"
 	"portolan.dev/portolan/bench/rig"
 	"portolan.dev/portolan/bench/secondaries"
@@ -16,6 +17,7 @@ import (
 
 func main() {
 	os.Exit(rig.Main([]rig.Suite{
-		query.Suite(), burst.Suite(), forwarding.Suite(), live.Suite(), node.Suite(), secondaries.Suite(),
+		query.Suite(), burst.Suite(), forwarding.Suite(), live.Suite(), node.Suite(), proxy.Suite(),
+		secondaries.Suite(),
 	}, os.Args[1:]))
 }

@@ -20,6 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,7 +45,7 @@ type Server struct {
 
 // kind has the objects of one kind and its watches.
 type kind struct {
-	example object
+	example Object
 	list    runtime.Object     // without items
 	objects map[string]*stored // by name
 	watches map[http.ResponseWriter]struct{}
@@ -52,12 +53,13 @@ type kind struct {
 
 // stored is an object with its last event.
 type stored struct {
-	object  object
+	object  Object
 	version int
 	event   []byte
 }
 
-type object interface {
+// Object is an object of the API.
+type Object interface {
 	runtime.Object
 	metav1.Object
 }
@@ -74,6 +76,8 @@ func New(c *synthetic.Cluster) (*Server, error) {
 		"services":       {example: &corev1.Service{}, list: &corev1.ServiceList{}},
 		"endpointslices": {example: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{}},
 		"pods":           {example: &corev1.Pod{}, list: &corev1.PodList{}},
+		"nodes":          {example: &corev1.Node{}, list: &corev1.NodeList{}},
+		"servicecidrs":   {example: &networkingv1.ServiceCIDR{}, list: &networkingv1.ServiceCIDRList{}},
 	} {
 		k.objects, k.watches = make(map[string]*stored), make(map[http.ResponseWriter]struct{})
 		f.kinds[resource] = &k
@@ -135,12 +139,15 @@ func (f *Server) Send(changes []Frame) {
 	}
 }
 
+// Create adds an object of a resource, which is named as in URLs.
+func (f *Server) Create(resource string, o Object) error { return f.write(resource, watch.Added, o) }
+
 // Put is a synthetic.Put. It returns when the change was sent to all watches.
 func (f *Server) Put(_ context.Context, o *discoveryv1.EndpointSlice) error {
 	return f.write("endpointslices", watch.Modified, o)
 }
 
-func (f *Server) write(resource string, event watch.EventType, o object) error {
+func (f *Server) write(resource string, event watch.EventType, o Object) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.version++
@@ -216,7 +223,7 @@ func (f *Server) begin(w http.ResponseWriter, k *kind, after int, all bool) erro
 		}
 	}
 	if all {
-		end := k.example.DeepCopyObject().(object)
+		end := k.example.DeepCopyObject().(Object)
 		end.SetResourceVersion(strconv.Itoa(f.version))
 		end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 		bookmark, err := encodeEvent(watch.Bookmark, end)
@@ -231,10 +238,10 @@ func (f *Server) begin(w http.ResponseWriter, k *kind, after int, all bool) erro
 }
 
 var encoder = scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme),
-	schema.GroupVersions{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion})
+	schema.GroupVersions{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion})
 
 // encodeEvent returns one event in encoded form.
-func encodeEvent(event watch.EventType, o object) ([]byte, error) {
+func encodeEvent(event watch.EventType, o Object) ([]byte, error) {
 	var raw, frame bytes.Buffer
 	if err := encoder.Encode(o, &raw); err != nil {
 		return nil, err

@@ -177,7 +177,10 @@ func Memory(pid int) (now, most float64, err error) {
 }
 
 // OwnMemory returns the resident memory that is not backed by files, in MiB.
-func (s *Server) OwnMemory() (float64, error) { return status(s.cmd.Process.Pid, "RssAnon") }
+func (s *Server) OwnMemory() (float64, error) { return OwnMemory(s.cmd.Process.Pid) }
+
+// OwnMemory returns a process's resident memory that is not backed by files, in MiB.
+func OwnMemory(pid int) (float64, error) { return status(pid, "RssAnon") }
 
 // status returns a size from proc_pid_status(5), in MiB.
 func status(pid int, field string) (mib float64, err error) {
@@ -191,7 +194,10 @@ func status(pid int, field string) (mib float64, err error) {
 }
 
 // Processes returns the IDs of the server's process and of its children.
-func (s *Server) Processes() (ids []int, err error) {
+func (s *Server) Processes() (ids []int, err error) { return Session(s.cmd.Process.Pid) }
+
+// Session returns the IDs of the processes of a session.
+func Session(of int) (ids []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -201,7 +207,7 @@ func (s *Server) Processes() (ids []int, err error) {
 		if _, err := fmt.Sscanf(e.Name(), "%d", &id); err != nil {
 			continue
 		}
-		if session, err := unix.Getsid(id); err == nil && session == s.cmd.Process.Pid {
+		if session, err := unix.Getsid(id); err == nil && session == of {
 			ids = append(ids, id)
 		}
 	}

@@ -14,14 +14,13 @@ import (
 
 	"portolan.dev/portolan/internal/dns/dnswire"
 	podapp "portolan.dev/portolan/internal/pod/app"
-	"portolan.dev/portolan/internal/pod/dnsconfig"
 	"portolan.dev/portolan/internal/pod/explain"
 )
 
 func newExplain() *cobra.Command {
 	var flags explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain NAME --from NAMESPACE/POD",
+		Use:   "explain NAME[:PORT] --from NAMESPACE/POD",
 		Short: "Explain how a name resolves in a Pod, and why not",
 		Long: `Explain how a name resolves in a Pod: each query that the Pod's resolver sends,
 with its answer, where the resolver stops and why, and how many packets it takes.
@@ -35,12 +34,28 @@ Pod passes to its resolver.
 
 Answers are computed from the cluster, as the server computes them. With --live,
 this command queries the servers in the Pod's resolv.conf; NetworkPolicies are
-still evaluated for the Pod. The exit status is 1 if the name does not resolve.`,
+still evaluated for the Pod. The exit status is 1 if the name does not resolve.
+
+With a port, as in web.shop:80, 10.96.0.10:53/udp or [fd00::1]:80, the explanation
+goes on with the connection: which Service has the address, which endpoints the
+node's service proxy uses and why not the others, and whether NetworkPolicies allow
+it. The client is a Pod, the node (--from node), or a client outside the cluster
+(--from outside, or its address). The exit status is 1 if it does not connect.`,
 		Example: `  portolan explain web.shop --from shop/client --manifests examples/shop
-  portolan explain db --from default/job/backup --libc musl --live`,
+  portolan explain db --from default/job/backup --libc musl --live
+  portolan explain web.shop:80 --from shop/client --manifests examples/shop
+  portolan explain 203.0.113.1:80 --from 198.51.100.7 --node node-1`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: flags.completeName,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if t, ok, err := parseTarget(args[0]); err != nil {
+				return err
+			} else if ok {
+				return flags.connect(cmd, t)
+			}
+			if _, elsewhere := flags.parseClient(flags.from); elsewhere {
+				return errNameOnly
+			}
 			e, err := flags.explain(cmd, args[0])
 			if err != nil {
 				return err
@@ -63,6 +78,7 @@ still evaluated for the Pod. The exit status is 1 if the name does not resolve.`
 type explainFlags struct {
 	pod    podFlags
 	from   string
+	onNode string
 	rrtype string
 	libc   string
 	live   bool
@@ -77,6 +93,13 @@ var libcs = []cobra.Completion{"glibc", "musl", "windows", "go"}
 func (f *explainFlags) add(cmd *cobra.Command) {
 	f.pod.add(cmd)
 	cmd.Flags().StringVar(&f.from, "from", "", "resolve as a program in `NAMESPACE/POD` does")
+	cmd.Flags().StringVar(
+		&f.onNode,
+		"node",
+		"",
+		"the client is on the node `NAME`, or its packets arrive there (default: the Pod's, or the only one)",
+	)
+	_ = cmd.RegisterFlagCompletionFunc("node", cobra.NoFileCompletions)
 	cmd.Flags().StringVar(
 		&f.rrtype, "type", "", "query this `TYPE` only (default A and AAAA, as most programs do)",
 	)
@@ -101,11 +124,12 @@ func (f *explainFlags) explain(cmd *cobra.Command, name string) (*explain.Explan
 	if err != nil {
 		return nil, err
 	}
-	var ref *dnsconfig.Reference // nil selects the only Pod of the file
-	if f.pod.file == "" || cmd.Flags().Changed("from") {
-		if ref, err = parseReference(f.from); err != nil {
-			return nil, err
-		}
+	if f.onNode != "" {
+		return nil, errors.New("--node goes with NAME:PORT")
+	}
+	ref, err := f.reference(cmd)
+	if err != nil {
+		return nil, err
 	}
 	c, err := f.pod.read(cmd, ref)
 	if err != nil {

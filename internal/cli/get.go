@@ -34,17 +34,23 @@ Pods in kubectl's columns or as YAML with the API's defaults; Namespaces, Nodes,
 workloads and NetworkPolicies as they are declared. With --simulate the output
 includes the fields and objects that a control plane would add.
 
+The kinds vips and backends are what a node's service proxy makes of Services: the
+addresses at which it serves them, and their endpoints, with why some are not used.
+They need --node for node ports and for endpoints on the node, and are also printed
+of a cluster that is read from the API.
+
 A simulated Pod has the STATUS Simulated and, in YAML, the annotation
 portolan.dev/simulated. The exit status is 1 if a NAME does not exist.`,
 		Example: `  portolan get services -A --manifests examples/shop
   portolan get svc,endpointslices,pods -A --manifests examples/charts --simulate
-  portolan get svc/web -n shop -o yaml --manifests examples/shop`,
+  portolan get svc/web -n shop -o yaml --manifests examples/shop
+  portolan get vips -A --node node-1 --manifests examples/shop`,
 		Args: arguments(1, math.MaxInt),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return getNames(), cobra.ShellCompDirectiveNoFileComp
+			return append(getNames(), string(vips), string(backends)), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return flags.run(cmd, args) },
 	}
@@ -58,6 +64,7 @@ type getFlags struct {
 	all       bool
 	format    string
 	selector  string
+	node      string // for vips and backends
 }
 
 var getFormats = []cobra.Completion{"name", "wide", "yaml", "json"}
@@ -70,6 +77,8 @@ func (f *getFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(
 		&f.selector, "selector", "l", "", "print objects with labels that match this `SELECTOR`, such as app=web,tier!=test",
 	)
+	cmd.Flags().StringVar(&f.node, "node", "", "print the vips and backends of the node `NAME`")
+	_ = cmd.RegisterFlagCompletionFunc("node", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("selector", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(getFormats, cobra.ShellCompDirectiveNoFileComp))
@@ -196,6 +205,14 @@ func readObjects(
 }
 
 func (f *getFlags) run(cmd *cobra.Command, args []string) error {
+	switch c, ok, err := parseProxyChoice(args); {
+	case err != nil:
+		return err
+	case ok:
+		return f.runProxy(cmd, c)
+	case f.node != "":
+		return errors.New("--node goes with vips and backends")
+	}
 	choices, err := f.choices(args)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ import (
 	"portolan.dev/portolan/internal/kube/source"
 	nodeapp "portolan.dev/portolan/internal/node/app"
 	"portolan.dev/portolan/internal/ops/admin"
+	proxyapp "portolan.dev/portolan/internal/proxy/app"
 )
 
 // assembly is the input for assembling a command's process. Only this file lists the
@@ -74,6 +76,33 @@ func (a assembly) node() (*daemon.Config, error) {
 		Dumps:   []admin.Dump{zoneDump(dns), cacheDump(dns)},
 		Actions: []admin.Action{flushAction(dns)},
 	}, nil
+}
+
+// proxy returns the process of `portolan proxy`.
+func (a assembly) proxy() (*daemon.Config, error) {
+	store := cluster.NewStore()
+	var src *source.Source
+	proxy, err := proxyapp.New(proxyapp.Config{
+		Settings: a.settings, Store: store, Log: a.log, Loaded: debug.FreeOSMemory,
+		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	src, err = source.New(source.Config{
+		Settings: a.settings,
+		Scope:    source.Proxy,
+		Version:  version(),
+		Store:    store,
+		Stdin:    a.stdin,
+		Log:      a.log,
+		Needs:    proxy.Needs,
+		Node:     proxy.Node(),
+	})
+	return &daemon.Config{
+		Parts: []daemon.Part{proxy}, Source: src,
+		Dumps: []admin.Dump{{Path: "/debug/model", ContentType: "application/json", Write: src.WriteModel}},
+	}, err
 }
 
 // webhook returns the process of `portolan webhook`.

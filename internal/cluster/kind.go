@@ -22,6 +22,7 @@ const (
 	KindIngress
 	KindGateway
 	KindHTTPRoute
+	KindServiceCIDR
 	kinds // how many there are
 )
 
@@ -55,6 +56,7 @@ var (
 	Ingresses       = declareFrontend(KindIngress, "Ingress")
 	Gateways        = declareFrontend(KindGateway, "Gateway")
 	HTTPRoutes      = declare(schema[*Route]{kind: KindHTTPRoute, name: "HTTPRoute", hosts: (*Route).hosts})
+	ServiceCIDRs    = declare(schema[*ServiceCIDR]{kind: KindServiceCIDR, name: "ServiceCIDR", scope: clusterScoped})
 )
 
 func declareWorkload(k Kind, name string) *Table[*Workload] {

@@ -81,12 +81,48 @@ type EndpointSlice struct {
 	// Import names the ServiceImport that the slice belongs to, likewise, and
 	// Cluster the cluster that its endpoints are in.
 	Import, Cluster string
-	// ManagedBy is the label endpointslice.kubernetes.io/managed-by; empty without
-	// it, and where the source reads only what DNS answers need.
-	ManagedBy   string
-	AddressType AddressType
-	Ports       []Port
-	Endpoints   []Endpoint
+	AddressType     AddressType
+	Ports           []Port
+	Endpoints       []Endpoint
+	// Spec is nil when it would be zero, and where the source reads only what DNS
+	// answers need.
+	Spec *SliceSpec
+}
+
+// SliceSpec is what DNS answers do not depend on.
+type SliceSpec struct {
+	// ManagedBy is the label endpointslice.kubernetes.io/managed-by; empty without it.
+	ManagedBy string
+	// Places are one for each of the slice's Endpoints; nil when all are zero.
+	Places []Place
+}
+
+// ManagedBy returns the label endpointslice.kubernetes.io/managed-by; empty without it, and
+// without Spec.
+func (s *EndpointSlice) ManagedBy() string {
+	if s.Spec == nil {
+		return ""
+	}
+	return s.Spec.ManagedBy
+}
+
+// Places returns the places of Endpoints; nil when all are zero, and without Spec.
+func (s *EndpointSlice) Places() []Place {
+	if s.Spec == nil {
+		return nil
+	}
+	return s.Spec.Places
+}
+
+// Place is where an endpoint is, and which clients it is for.
+type Place struct {
+	Node string
+	// HintZones and HintNodes are the zones and nodes whose clients should use the
+	// endpoint (hints.forZones, hints.forNodes); nil without hints.
+	HintZones, HintNodes []string
+	// Additional: the address is not the first of its endpoint. Service proxies use the
+	// first only.
+	Additional bool
 }
 
 // Endpoint is one address of an endpoint of a slice. In the API an endpoint may
@@ -119,6 +155,18 @@ type Node struct {
 	ControlPlane bool
 	// MilliCPU is its allocatable CPU, in thousandths; 0 when unknown.
 	MilliCPU int64
+	// InternalIPs are those of Addresses that have the type InternalIP.
+	InternalIPs []netip.Addr
+	// PodCIDRs are the ranges that its Pods have addresses of.
+	PodCIDRs []netip.Prefix
+	// Leaving: it is being deleted, or the cluster autoscaler is about to remove it.
+	Leaving bool
+}
+
+// ServiceCIDR is a ServiceCIDR: ranges that cluster IPs are allocated from.
+type ServiceCIDR struct {
+	Name  string
+	CIDRs []netip.Prefix
 }
 
 // Ref returns the Namespace's kind and key; Ref of each type below likewise.
@@ -132,6 +180,9 @@ func (s *EndpointSlice) Ref() Ref { return Ref{KindEndpointSlice, s.Key} }
 
 // Ref returns kind and key.
 func (n *Node) Ref() Ref { return Ref{KindNode, Key{Name: n.Name}} }
+
+// Ref returns kind and key.
+func (c *ServiceCIDR) Ref() Ref { return Ref{KindServiceCIDR, Key{Name: c.Name}} }
 
 // serviceRef returns the Service that the slice belongs to; ok is false when it
 // belongs to none.
@@ -168,8 +219,20 @@ func (s *Service) equal(o *Service) bool {
 
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {
 	return s.Key == o.Key && s.Service == o.Service && s.Import == o.Import && s.Cluster == o.Cluster &&
-		s.ManagedBy == o.ManagedBy && s.AddressType == o.AddressType &&
-		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
+		s.AddressType == o.AddressType && slices.Equal(s.Ports, o.Ports) &&
+		slices.Equal(s.Endpoints, o.Endpoints) && s.Spec.equal(o.Spec)
+}
+
+func (s *SliceSpec) equal(o *SliceSpec) bool {
+	if s == nil || o == nil {
+		return s == o
+	}
+	return s.ManagedBy == o.ManagedBy && slices.EqualFunc(s.Places, o.Places, Place.equal)
+}
+
+func (p Place) equal(o Place) bool {
+	return p.Node == o.Node && p.Additional == o.Additional &&
+		slices.Equal(p.HintZones, o.HintZones) && slices.Equal(p.HintNodes, o.HintNodes)
 }
 
 func (n *Namespace) equal(o *Namespace) bool {
@@ -178,5 +241,6 @@ func (n *Namespace) equal(o *Namespace) bool {
 
 func (n *Node) equal(o *Node) bool {
 	return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses) &&
-		n.Zone == o.Zone && n.Ready == o.Ready && n.ControlPlane == o.ControlPlane && n.MilliCPU == o.MilliCPU
+		n.Zone == o.Zone && n.Ready == o.Ready && n.ControlPlane == o.ControlPlane && n.MilliCPU == o.MilliCPU &&
+		slices.Equal(n.InternalIPs, o.InternalIPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) && n.Leaving == o.Leaving
 }

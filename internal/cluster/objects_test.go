@@ -39,7 +39,7 @@ func TestKeyCompare(t *testing.T) {
 
 func TestKindString(t *testing.T) {
 	want := []string{"Namespace", "Service", "EndpointSlice", "Pod", "Node", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "NetworkPolicy",
-		"ServiceImport", "Ingress", "Gateway", "HTTPRoute"}
+		"ServiceImport", "Ingress", "Gateway", "HTTPRoute", "ServiceCIDR"}
 	if len(Kinds()) != len(want) {
 		t.Fatalf("Kinds() = %v, want %v", Kinds(), want)
 	}
@@ -82,6 +82,7 @@ func TestEqual(t *testing.T) {
 	differs(t, Namespace{}, func(a, b *Namespace) bool { return a.equal(b) })
 	differs(t, Service{}, func(a, b *Service) bool { return a.equal(b) })
 	differs(t, EndpointSlice{}, func(a, b *EndpointSlice) bool { return a.equal(b) })
+	differs(t, SliceSpec{}, func(a, b *SliceSpec) bool { return a.equal(b) })
 	differs(t, Pod{}, func(a, b *Pod) bool { return a.equal(b) })
 	differs(t, Node{}, func(a, b *Node) bool { return a.equal(b) })
 }

@@ -1,5 +1,7 @@
 package cluster
 
+import "net/netip"
+
 // ServiceSpec is what matters of a Service for its addresses, its node ports and
 // its EndpointSlices. Fields that are not given are empty, as in the API.
 type ServiceSpec struct {
@@ -30,6 +32,37 @@ type ServiceSpec struct {
 	TopologyMode string
 	// Deleting: it has a deletionTimestamp.
 	Deleting bool
+	// Created is its creationTimestamp, in seconds since 1970; 0 when unknown.
+	Created int64
+	// ExternalIPs are the field of that name.
+	ExternalIPs []netip.Addr
+	// Ingress are the addresses that its load balancer has. Invalid addresses and names
+	// are left out of it and of ExternalIPs.
+	Ingress []IngressIP
+	// SourceRanges are loadBalancerSourceRanges, without those that are invalid. None is no
+	// limit.
+	SourceRanges []netip.Prefix
+	// AffinitySeconds is for how long a client's connections go to the same endpoint, with
+	// sessionAffinity ClientIP; 0 without.
+	AffinitySeconds int32
+}
+
+// IngressIP is an address of a load balancer.
+type IngressIP struct {
+	Addr netip.Addr
+	// Proxy: the load balancer itself ends connections (ipMode Proxy), so that nodes pass
+	// packets to it.
+	Proxy bool
+}
+
+// LabelProxyName is the label of Services that are for another service proxy than the
+// cluster's, whatever its value.
+const LabelProxyName = "service.kubernetes.io/service-proxy-name"
+
+// ForOtherProxy reports whether the Service is for another service proxy than the cluster's.
+func (s *ServiceSpec) ForOtherProxy() bool {
+	_, named := s.Labels[LabelProxyName]
+	return named
 }
 
 // ServiceType is the type of a Service as the API spells it.

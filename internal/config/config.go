@@ -14,6 +14,7 @@ import (
 	"portolan.dev/portolan/internal/kube/admission"
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/kube/simulate"
+	proxy "portolan.dev/portolan/internal/proxy/settings"
 )
 
 // Config is the configuration as the file spells it. A key without a value keeps its
@@ -35,6 +36,7 @@ type Config struct {
 	Node       dns.Node        `yaml:"node"`
 	Webhook    kube.Webhook    `yaml:"webhook"`
 	Controller kube.Controller `yaml:"controller"`
+	Proxy      proxy.Proxy     `yaml:"proxy"`
 }
 
 // Admin is the section of the HTTP server for health, metrics and dumps.
@@ -72,13 +74,14 @@ func Default() Config {
 		Node:       dns.DefaultNode(),
 		Webhook:    kube.DefaultWebhook(),
 		Controller: kube.DefaultController(),
+		Proxy:      proxy.Default(),
 	}
 }
 
 // Keys returns the description of every key and section, in the order of the file.
 func Keys() key.Table {
 	return slices.Concat(
-		manifestsKeys, kube.Keys, processKeys, dns.Keys, dns.NodeKeys, kube.WebhookKeys, kube.ControllerKeys)
+		manifestsKeys, kube.Keys, processKeys, dns.Keys, dns.NodeKeys, kube.WebhookKeys, kube.ControllerKeys, proxy.Keys)
 }
 
 // Validate checks what can be checked without side effects. Its errors name the key.
@@ -95,6 +98,7 @@ type Compiled struct {
 	Node       dns.CompiledNode
 	Webhook    admission.Config
 	Controller kube.CompiledController
+	Proxy      proxy.Compiled
 }
 
 // Compile checks the configuration and returns it in the types of the packages that use
@@ -125,6 +129,9 @@ func (c *Config) Compile() (*Compiled, error) {
 		return nil, err
 	}
 	if made.Controller, err = c.Controller.Compile(); err != nil {
+		return nil, err
+	}
+	if made.Proxy, err = c.Proxy.Compile(); err != nil {
 		return nil, err
 	}
 	return made, nil

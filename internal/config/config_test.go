@@ -29,6 +29,10 @@ import (
 	"portolan.dev/portolan/internal/kube/leader"
 	kube "portolan.dev/portolan/internal/kube/settings"
 	"portolan.dev/portolan/internal/node/hostnet"
+	"portolan.dev/portolan/internal/proxy/conntrack"
+	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/nft"
+	proxy "portolan.dev/portolan/internal/proxy/settings"
 )
 
 // write writes a configuration file.
@@ -94,6 +98,10 @@ var defaults = &config.Compiled{
 	Controller: kube.CompiledController{MaxEndpoints: 100, Syncs: 5, Lease: &leader.Config{
 		Namespace: "kube-system", Name: "portolan-slices", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 	}},
+	Proxy: proxy.Compiled{
+		Table: nft.Config{Name: "portolan-proxy", Mark: 1 << 14}, Healthz: netip.MustParseAddrPort("0.0.0.0:10256"),
+		HealthLimit: time.Minute, Conntrack: conntrack.DefaultSettings(),
+	},
 }
 
 // TestDefaults checks that the defaults are those of the documentation.
@@ -132,6 +140,25 @@ controller:
   maxEndpointsPerSlice: 100
   concurrentSyncs: 5
   leaderElection: {enabled: true, namespace: kube-system, name: portolan-slices, leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}
+proxy:
+  nodeName: ""
+  detectLocal: {mode: ClusterCIDR, clusterCIDRs: [], interface: ""}
+  masqueradeAll: false
+  masqueradeBit: 14
+  nodePortAddresses: [primary]
+  table: portolan-proxy
+  replaceKubeProxy: false
+  healthz: 0.0.0.0:10256
+  healthLimit: 1m
+  conntrack:
+    maxPerCore: 32768
+    min: 131072
+    tcpEstablishedTimeout: 24h
+    tcpCloseWaitTimeout: 1h
+    tcpBeLiberal: false
+    udpTimeout: 0s
+    udpStreamTimeout: 0s
+    resetTCP: false
 `,
 	}
 	for claim, text := range files {
@@ -198,6 +225,20 @@ func TestCompile(t *testing.T) {
 		}},
 		"a controller alone": {"controller: {maxEndpointsPerSlice: 1000, concurrentSyncs: 9, leaderElection: {enabled: false}}", func(c *config.Compiled) {
 			c.Controller = kube.CompiledController{MaxEndpoints: 1000, Syncs: 9}
+		}},
+		"a service proxy": {"proxy: {nodeName: node-1, detectLocal: {clusterCIDRs: [10.244.0.0/16, 'fd00::/48']}, masqueradeAll: true, masqueradeBit: 3, nodePortAddresses: [192.0.2.7/24], table: vips}", func(c *config.Compiled) {
+			c.Proxy.NodeName, c.Proxy.NodePorts = "node-1", []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+			c.Proxy.Table = nft.Config{Name: "vips", Mark: 8, MasqueradeAll: true, Pods: frontend.Pods{CIDRs: []netip.Prefix{
+				netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/48"),
+			}}}
+		}},
+		"a service proxy in place of kube-proxy": {"proxy: {replaceKubeProxy: true}", func(c *config.Compiled) { c.Proxy.ReplaceKubeProxy = true }},
+		"Pods by the Node's ranges":              {"proxy: {detectLocal: {mode: NodeCIDR}}", func(c *config.Compiled) { c.Proxy.PodCIDRs = true }},
+		"Pods by a bridge": {"proxy: {detectLocal: {mode: BridgeInterface, interface: cni0}}", func(c *config.Compiled) {
+			c.Proxy.Table.Pods.Interface = "cni0"
+		}},
+		"Pods by the prefix of interfaces": {"proxy: {detectLocal: {mode: InterfaceNamePrefix, interface: cali}}", func(c *config.Compiled) {
+			c.Proxy.Table.Pods.InterfacePrefix = "cali"
 		}},
 		"a webhook": {"dns: {zones: [a.example]}\nwebhook: {clusterDNS: [10.96.0.10, '::ffff:10.96.0.11', 'fd00::a'], service: dns/hook, deny: [pod-fqdn-too-long], ignore: [pod-dns-limit]}", func(c *config.Compiled) {
 			c.DNS.Zone.Zones, c.Webhook.ClusterDomain = names("a.example"), "a.example"
@@ -359,6 +400,27 @@ var refusals = map[string]struct{ text, want string }{
 	"slices without endpoints":       {"controller: {maxEndpointsPerSlice: 0}", ":1: controller.maxEndpointsPerSlice: 0 is not between 1 and 1000"},
 	"slices of many endpoints":       {"controller: {maxEndpointsPerSlice: 1001}", ":1: controller.maxEndpointsPerSlice: 1001 is not between 1 and 1000"},
 	"a controller that does nothing": {"controller:\n  concurrentSyncs: 0", ":2: controller.concurrentSyncs: 0 is not between 1 and 1000"},
+	"a mode without interface":       {"proxy: {detectLocal: {mode: BridgeInterface}}", ":1: proxy.detectLocal.interface: is empty; the mode BridgeInterface needs the name of an interface"},
+	"an interface that is too long":  {"proxy: {detectLocal: {interface: abcdefghijklmnop}}", ":1: proxy.detectLocal.interface: \"abcdefghijklmnop\" has more than 15 characters"},
+	"a range of Pods":                {"proxy: {detectLocal: {clusterCIDRs: [all]}}", ":1: proxy.detectLocal.clusterCIDRs: \"all\" is not a range such as 10.244.0.0/16"},
+	"two ranges of Pods of a family": {"proxy: {detectLocal: {clusterCIDRs: [10.1.0.0/16, 10.2.0.0/16]}}", ":1: proxy.detectLocal.clusterCIDRs: \"10.2.0.0/16\" is a second range of its family; give one of each"},
+	"addresses for node ports":       {"proxy: {nodePortAddresses: [primary, 192.0.2.0/24]}", ":1: proxy.nodePortAddresses: \"primary\" is not a range such as 192.0.2.0/24, nor primary alone"},
+	"a node of several words":        {"proxy: {nodeName: [a, b]}", ":1: proxy.nodeName: a list is not text"},
+	"a mode of detection":            {"proxy: {detectLocal: {mode: Magic}}", ":1: proxy.detectLocal.mode: \"Magic\" is not ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix"},
+	"masquerading some":              {"proxy: {masqueradeAll: some}", ":1: proxy.masqueradeAll: \"some\" is not true or false"},
+	"a bit that marks lack":          {"proxy: {masqueradeBit: 32}", ":1: proxy.masqueradeBit: 32 is not between 0 and 31"},
+	"a word for the probes' address": {"proxy: {healthz: all}", ":1: proxy.healthz: \"all\" is not an address and port, such as 0.0.0.0:10256"},
+	"a health limit of nothing":      {"proxy: {healthLimit: 0s}", ":1: proxy.healthLimit: 0s is less than 1s"},
+	"entries below 0":                {"proxy: {conntrack: {maxPerCore: -1}}", ":1: proxy.conntrack.maxPerCore: -1 is less than 0"},
+	"least entries below 0":          {"proxy: {conntrack: {min: -1}}", ":1: proxy.conntrack.min: -1 is less than 0"},
+	"a timeout of TCP":               {"proxy: {conntrack: {tcpEstablishedTimeout: -1s}}", ":1: proxy.conntrack.tcpEstablishedTimeout: -1s is less than 0s"},
+	"a timeout of half-closed TCP":   {"proxy: {conntrack: {tcpCloseWaitTimeout: -1s}}", ":1: proxy.conntrack.tcpCloseWaitTimeout: -1s is less than 0s"},
+	"rather liberal":                 {"proxy: {conntrack: {tcpBeLiberal: rather}}", ":1: proxy.conntrack.tcpBeLiberal: \"rather\" is not true or false"},
+	"a timeout of UDP":               {"proxy: {conntrack: {udpTimeout: -1s}}", ":1: proxy.conntrack.udpTimeout: -1s is less than 0s"},
+	"a timeout of UDP streams":       {"proxy: {conntrack: {udpStreamTimeout: -1s}}", ":1: proxy.conntrack.udpStreamTimeout: -1s is less than 0s"},
+	"resetting some":                 {"proxy: {conntrack: {resetTCP: some}}", ":1: proxy.conntrack.resetTCP: \"some\" is not true or false"},
+	"replacing some":                 {"proxy: {replaceKubeProxy: some}", ":1: proxy.replaceKubeProxy: \"some\" is not true or false"},
+	"no name of a table":             {"proxy: {table: ''}", ":1: proxy.table: is empty; leave it out for portolan-proxy"},
 	"an election that is a word":     {"controller: {leaderElection: {enabled: some}}", ":1: controller.leaderElection.enabled: \"some\" is not true or false"},
 	"a lease nowhere":                {"controller: {leaderElection: {namespace: ''}}", `:1: controller.leaderElection.namespace: "" is not a valid name of a Namespace`},
 	"a lease without a good name":    {"controller:\n  leaderElection:\n    name: a/b", `:3: controller.leaderElection.name: "a/b" is not a valid name of a Lease`},

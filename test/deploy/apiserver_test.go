@@ -66,6 +66,16 @@ func TestDryRun(t *testing.T) {
 			}
 		})
 	}
+	for name, all := range proxyVariants(t) {
+		t.Run(name+", service proxy", func(t *testing.T) {
+			client := newApplier(t, control.RESTConfig(), new(warnings)) // of hostNetwork and NET_ADMIN
+			for key, o := range all {
+				if err := client.dryRun(ctx, o); err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+		})
+	}
 	for name, all := range nodeVariants(t) {
 		t.Run(name, func(t *testing.T) {
 			var said warnings

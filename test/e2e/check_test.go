@@ -21,7 +21,8 @@ import (
 // refusedExamples are the rules whose examples this API server does not take;
 // the rules are for manifests that never met one, and for templates.
 var refusedExamples = []string{
-	lint.ServicePortNames, lint.ClusterIPShared, lint.EndpointAddressForbidden, lint.PodDNSRefused, lint.PodPolicyUnknown,
+	lint.ServicePortNames, lint.ClusterIPShared, lint.ServiceSourceRangesUnused,
+	lint.EndpointAddressForbidden, lint.PodDNSRefused, lint.PodPolicyUnknown,
 }
 
 // notForClusters are the rules whose examples can't be shown here, and why.

@@ -26,23 +26,30 @@ import (
 func model() *cluster.Store {
 	store := cluster.NewStore()
 	addrs := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("::/128")}
 	ports := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}}
 	store.Update(func(tx *cluster.Tx) {
 		tx.Put(&cluster.Namespace{Name: "shop", Labels: map[string]string{"team": "a"}})
 		tx.Put(&cluster.Service{
 			Key: cluster.Key{Namespace: "shop", Name: "web"}, Headless: true, ClusterIPs: addrs, ExternalName: "x.example",
 			Ports: ports, Selector: map[string]string{"app": "web"}, PublishNotReady: true,
+			Spec: &cluster.ServiceSpec{
+				Type: cluster.LoadBalancer, NodePorts: []uint16{30080}, ExternalLocal: true, Created: 1, ExternalIPs: addrs,
+				Ingress: []cluster.IngressIP{{Addr: addrs[0], Proxy: true}}, SourceRanges: ranges, AffinitySeconds: 60,
+			},
 		})
 		tx.Put(&cluster.EndpointSlice{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1"}, Service: "web", AddressType: cluster.IPv4, Ports: ports,
-			Endpoints: []cluster.Endpoint{{Addr: addrs[0], Ready: true, Hostname: "a", Pod: "web-x"}},
+			Endpoints: []cluster.Endpoint{{Addr: addrs[0], Ready: true, Hostname: "a", Pod: "web-x"}, {Addr: addrs[0], Serving: true, Terminating: true}},
+			Spec:      &cluster.SliceSpec{ManagedBy: "x", Places: []cluster.Place{{}, {Node: "node-1", HintZones: []string{"a"}, HintNodes: []string{"node-1"}, Additional: true}}},
 		})
 		tx.Put(&cluster.Pod{
 			Key: cluster.Key{Namespace: "shop", Name: "web-x"}, IPs: addrs, Labels: map[string]string{"app": "web"},
 			Finished: true, Deleting: true, Node: "node-1", Spec: &cluster.PodSpec{Hostname: "a", Subdomain: "web", Ports: ports},
 			Unmet: []cluster.Condition{{Type: "Ready", Status: "False"}},
 		})
-		tx.Put(&cluster.Node{Name: "node-1", Addresses: addrs})
+		tx.Put(&cluster.Node{Name: "node-1", Addresses: addrs, InternalIPs: addrs, PodCIDRs: ranges, Leaving: true})
+		tx.Put(&cluster.ServiceCIDR{Name: "kubernetes", CIDRs: ranges})
 		tx.Put(&cluster.Workload{Kind: cluster.KindJob, Key: cluster.Key{Namespace: "shop", Name: "once"}, Replicas: 1})
 		tx.Put(&cluster.NetworkPolicy{Key: cluster.Key{Namespace: "shop", Name: "none"}, Egress: true})
 		tx.SetFreshness(cluster.Live, cluster.Kinds()...)
@@ -74,6 +81,9 @@ func contents(store *cluster.Store) (all []any) {
 		for o := range v.NetworkPolicies() {
 			all = append(all, *o)
 		}
+		for o := range cluster.ServiceCIDRs.All(v) {
+			all = append(all, *o)
+		}
 	})
 	return all
 }
@@ -98,12 +108,12 @@ func TestFileKeepsTheModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if snap.Serial != 7 || snap.Heard.IsZero() || snap.Len() != 7 {
-		t.Errorf("ReadFile: serial %d, heard %v, %d objects; want 7, a time, 7", snap.Serial, snap.Heard, snap.Len())
+	if snap.Serial != 7 || snap.Heard.IsZero() || snap.Len() != 8 {
+		t.Errorf("ReadFile: serial %d, heard %v, %d objects; want 7, a time, 8", snap.Serial, snap.Heard, snap.Len())
 	}
 	got := cluster.NewStore()
 	snap.Restore(got, cluster.Kinds())
-	if d := cmp.Diff(contents(store), contents(got), cmpopts.EquateComparable(netip.Addr{})); d != "" {
+	if d := cmp.Diff(contents(store), contents(got), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" {
 		t.Errorf("restored: (-want +got)\n%s", d)
 	}
 	for k, f := range freshness(got) {
@@ -119,8 +129,8 @@ func TestPartsOnly(t *testing.T) {
 	store := model()
 	store.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Loading, cluster.KindPod) })
 	snap := Of(store, 0)
-	if snap.Len() != 6 {
-		t.Errorf("Of a store without Pods: %d objects, want 6", snap.Len())
+	if snap.Len() != 7 {
+		t.Errorf("Of a store without Pods: %d objects, want 7", snap.Len())
 	}
 	got := cluster.NewStore()
 	snap.Restore(got, []cluster.Kind{cluster.KindService, cluster.KindPod})

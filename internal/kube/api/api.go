@@ -46,6 +46,8 @@ type Config struct {
 	Kinds []cluster.Kind
 	// Detail is how much is kept of each object.
 	Detail Detail
+	// Node is the name of the only Node that is read; empty is all.
+	Node string
 	// External has Services keep how they are reached from outside.
 	External bool
 	// WatchList requests lists as watches where the server supports it (KEP-3157).
@@ -83,6 +85,9 @@ const (
 	ForPodNames
 	// ForSlices is what EndpointSlices are made from.
 	ForSlices
+	// ForProxy is what a node's service proxy needs of Services, EndpointSlices, Nodes and
+	// ServiceCIDRs.
+	ForProxy
 	// All is all that the model has fields for.
 	All
 )

@@ -23,8 +23,11 @@ var whole = fields{}
 // and the Reflector read. Numbers are those of generated.proto in k8s.io/api and
 // k8s.io/apimachinery. Kinds that are not listed are kept whole.
 func (c *Config) kept() map[string]fields {
-	if c.Detail == All || c.Detail == ForSlices {
+	switch c.Detail {
+	case All, ForSlices:
 		return nil
+	case ForProxy:
+		return keptForProxy()
 	}
 	// name, namespace, resourceVersion, annotations
 	meta := fields{1: whole, 3: whole, 6: whole, 12: whole}
@@ -76,6 +79,54 @@ func (c *Config) kept() map[string]fields {
 		cluster.KindNode.String(): {
 			1: meta,
 			3: {5: whole}, // status: addresses
+		},
+	}
+}
+
+// keptForProxy returns the fields that service proxies need.
+func keptForProxy() map[string]fields {
+	// name, namespace, resourceVersion, creationTimestamp, deletionTimestamp, labels, annotations
+	meta := fields{1: whole, 3: whole, 6: whole, 8: whole, 9: whole, 11: whole, 12: whole}
+	return map[string]fields{
+		cluster.KindService.String(): {
+			1: meta,
+			2: { // spec
+				1:  {1: whole, 2: whole, 3: whole, 5: whole}, // ports: name, protocol, port, nodePort
+				3:  whole,                                    // clusterIP
+				4:  whole,                                    // type
+				5:  whole,                                    // externalIPs
+				7:  whole,                                    // sessionAffinity
+				9:  whole,                                    // loadBalancerSourceRanges
+				10: whole,                                    // externalName
+				11: whole,                                    // externalTrafficPolicy
+				12: whole,                                    // healthCheckNodePort
+				14: whole,                                    // sessionAffinityConfig
+				18: whole,                                    // clusterIPs
+				19: whole,                                    // ipFamilies
+				22: whole,                                    // internalTrafficPolicy
+			},
+			3: {1: whole}, // status: loadBalancer
+		},
+		cluster.KindEndpointSlice.String(): {
+			1: meta,
+			2: { // endpoints
+				1: whole, // addresses
+				2: whole, // conditions
+				3: whole, // hostname, which is checked
+				6: whole, // nodeName
+				8: whole, // hints
+			},
+			3: {1: whole, 2: whole, 3: whole}, // ports: name, protocol, port
+			4: whole,                          // addressType
+		},
+		cluster.KindNode.String(): {
+			1: meta,
+			2: {5: {1: whole}, 7: whole}, // spec: taints, their key; podCIDRs
+			3: {5: whole},                // status: addresses
+		},
+		cluster.KindServiceCIDR.String(): {
+			1: meta,
+			2: whole, // spec
 		},
 	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"reflect"
+	"slices"
 	"time"
 	"unique"
 
@@ -42,12 +43,12 @@ var tunings = map[cluster.Kind]tuning{
 		scopes: func(c *Config) []scope { return namespaced(c, scope{labels: c.ServiceSelector}) },
 		trim:   trims(trimService), clear: clearService,
 	},
-	cluster.KindEndpointSlice: {trim: trims(trimSlice), clear: clearSlice},
+	cluster.KindEndpointSlice: {scopes: sliceScopes, trim: trims(trimSlice), clear: clearSlice},
 	cluster.KindPod: {
 		scopes: func(c *Config) []scope { return namespaced(c, scope{fields: notFinished}) },
 		trim:   trims(trimPod),
 	},
-	cluster.KindNode: {trim: trims(trimNode)},
+	cluster.KindNode: {scopes: nodeScopes, trim: trims(trimNode)},
 }
 
 // notFinished: the addresses of finished Pods are released.
@@ -118,6 +119,23 @@ func namespaceScopes(c *Config) []scope {
 	return each
 }
 
+// sliceScopes returns the scopes of EndpointSlices. Service proxies do not read those of
+// headless Services.
+func sliceScopes(c *Config) []scope {
+	if c.Detail == ForProxy {
+		return namespaced(c, scope{labels: "!" + corev1.IsHeadlessService})
+	}
+	return namespaced(c, scope{})
+}
+
+// nodeScopes returns the scopes of Nodes.
+func nodeScopes(c *Config) []scope {
+	if c.Node == "" {
+		return []scope{{}}
+	}
+	return []scope{{name: c.Node, fields: metav1.ObjectNameField + "=" + c.Node}}
+}
+
 // convert decodes an object of the API into the model's type.
 func (r *resource) convert(o runtime.Object, cfg *Config) item {
 	api := o.(object.API)
@@ -132,6 +150,8 @@ func (r *resource) convert(o runtime.Object, cfg *Config) item {
 	case cfg.Detail == All:
 	case cfg.Detail == ForSlices:
 		trimForSlices(it.model)
+	case cfg.Detail == ForProxy:
+		trimForProxy(it.model)
 	case r.trim != nil:
 		r.trim(it.model, cfg)
 	}
@@ -200,7 +220,7 @@ func clearSlice(apiObject any) {
 }
 
 func trimSlice(s *cluster.EndpointSlice, cfg *Config) {
-	s.Namespace, s.ManagedBy, s.Cluster = interned(s.Namespace), "", interned(s.Cluster)
+	s.Namespace, s.Cluster, s.Spec = interned(s.Namespace), interned(s.Cluster), nil
 	internPorts(s.Ports)
 	for i := range s.Endpoints {
 		s.Endpoints[i].Terminating = false
@@ -230,4 +250,79 @@ func trimForSlices(model cluster.Object) {
 		p.Spec = &cluster.PodSpec{Hostname: p.Spec.Hostname, Subdomain: p.Spec.Subdomain, Ports: p.Spec.Ports}
 		internPorts(p.Spec.Ports)
 	}
+}
+
+// trimForProxy drops what service proxies don't need, such as all that Services that are not
+// proxied have.
+func trimForProxy(model cluster.Object) {
+	switch o := model.(type) {
+	case *cluster.Service:
+		trimServiceForProxy(o)
+	case *cluster.EndpointSlice:
+		trimSliceForProxy(o)
+	case *cluster.Node:
+		*o = cluster.Node{
+			Name: o.Name, Zone: interned(o.Zone), InternalIPs: o.InternalIPs, PodCIDRs: o.PodCIDRs, Leaving: o.Leaving,
+		}
+	}
+}
+
+func trimServiceForProxy(s *cluster.Service) {
+	spec := &cluster.ServiceSpec{
+		Type:      cluster.ServiceType(interned(string(s.Spec.Type))),
+		NodePorts: s.Spec.NodePorts, HealthCheckNodePort: s.Spec.HealthCheckNodePort,
+		ExternalLocal: s.Spec.ExternalLocal, InternalLocal: s.Spec.InternalLocal,
+		Created: s.Spec.Created, AffinitySeconds: s.Spec.AffinitySeconds,
+		ExternalIPs: s.Spec.ExternalIPs, Ingress: s.Spec.Ingress, SourceRanges: s.Spec.SourceRanges,
+	}
+	if name, ok := s.Spec.Labels[cluster.LabelProxyName]; ok {
+		spec.Labels = map[string]string{cluster.LabelProxyName: interned(name)}
+	}
+	*s = cluster.Service{
+		Key:      cluster.Key{Namespace: interned(s.Namespace), Name: s.Name},
+		Headless: s.Headless, ClusterIPs: s.ClusterIPs, ExternalName: s.ExternalName, Ports: s.Ports, Spec: spec,
+	}
+	internPorts(s.Ports)
+	if s.Headless || spec.Type == cluster.ExternalName {
+		s.Ports, s.Spec = nil, &cluster.ServiceSpec{Type: spec.Type}
+	}
+}
+
+func trimSliceForProxy(s *cluster.EndpointSlice) {
+	*s = cluster.EndpointSlice{
+		Key:     cluster.Key{Namespace: interned(s.Namespace), Name: s.Name},
+		Service: interned(s.Service), AddressType: cluster.AddressType(interned(string(s.AddressType))),
+		Ports: s.Ports, Endpoints: s.Endpoints, Spec: placesOnly(s.Places()),
+	}
+	if s.Service == "" {
+		s.Ports, s.Endpoints, s.Spec = nil, nil, nil
+	}
+	internPorts(s.Ports)
+	for i := range s.Endpoints {
+		s.Endpoints[i].Hostname, s.Endpoints[i].Pod = "", ""
+	}
+	places := s.Places()
+	for i := range places {
+		p := &places[i]
+		p.Node = interned(p.Node)
+		p.HintZones, p.HintNodes = internNames(p.HintZones), internNames(p.HintNodes)
+		if i > 0 && slices.Equal(p.HintZones, places[i-1].HintZones) {
+			p.HintZones = places[i-1].HintZones
+		}
+	}
+}
+
+// placesOnly returns a spec with places; nil without.
+func placesOnly(places []cluster.Place) *cluster.SliceSpec {
+	if places == nil {
+		return nil
+	}
+	return &cluster.SliceSpec{Places: places}
+}
+
+func internNames(names []string) []string {
+	for i := range names {
+		names[i] = interned(names[i])
+	}
+	return names
 }

@@ -191,7 +191,7 @@ func change(tx *cluster.Tx, r *rand.Rand, names []string, declared map[cluster.K
 	switch r.IntN(6) {
 	case 0:
 		s := edited(&cluster.EndpointSlice{
-			Key: key, Service: []string{"web", "web", "other", ""}[r.IntN(4)], AddressType: cluster.IPv4, ManagedBy: endpointslices.ManagedBy,
+			Key: key, Service: []string{"web", "web", "other", ""}[r.IntN(4)], AddressType: cluster.IPv4, Spec: &cluster.SliceSpec{ManagedBy: endpointslices.ManagedBy},
 		})
 		tx.Put(s)
 		declared[key] = s

@@ -202,7 +202,7 @@ func checkStored(t *testing.T, seed uint64, store *cluster.Store, key cluster.Ke
 	var want, got []*cluster.EndpointSlice
 	for _, s := range made {
 		m, errs := object.EndpointSlice(s)
-		if len(errs) > 0 || len(s.Endpoints) > most || m.ManagedBy != endpointslices.ManagedBy {
+		if len(errs) > 0 || len(s.Endpoints) > most || m.ManagedBy() != endpointslices.ManagedBy {
 			t.Errorf("-seed %d: %s: slice with %d endpoints: %v", seed, key, len(s.Endpoints), errs)
 		}
 		want = append(want, m)

@@ -24,7 +24,6 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 		Service:     s.Labels[discoveryv1.LabelServiceName],
 		Import:      s.Labels[labelImport],
 		Cluster:     s.Labels[labelSourceCluster],
-		ManagedBy:   s.Labels[discoveryv1.LabelManagedBy],
 		AddressType: cluster.AddressType(s.AddressType),
 	}
 	switch s.AddressType {
@@ -35,6 +34,7 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 		errs = append(errs, field.NotSupported(field.NewPath("addressType"), s.AddressType,
 			[]discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN}))
 	}
+	var places []cluster.Place
 	slice.Ports = slices.Grow(slice.Ports, len(s.Ports))
 	for i, p := range s.Ports {
 		port, bad := slicePort(p)
@@ -43,11 +43,30 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 	}
 	slice.Endpoints = slices.Grow(slice.Endpoints, len(s.Endpoints))
 	for i := range s.Endpoints {
+		first := len(slice.Endpoints)
 		es, bad := sliceEndpoints(slice.Endpoints, s.AddressType, &s.Endpoints[i])
 		errs = append(errs, in(bad, "endpoints", i)...)
 		slice.Endpoints = es
+		places = appendPlaces(places, place(&s.Endpoints[i]), first, len(es))
+	}
+	if by := s.Labels[discoveryv1.LabelManagedBy]; by != "" || places != nil {
+		slice.Spec = &cluster.SliceSpec{ManagedBy: by, Places: places}
 	}
 	return slice, errs
+}
+
+// appendPlaces appends the places of the addresses of one endpoint, those of the slice from
+// first to end. No list is kept until one is not zero.
+func appendPlaces(all []cluster.Place, p cluster.Place, first, end int) []cluster.Place {
+	if all == nil && p.Node == "" && p.HintZones == nil && p.HintNodes == nil && end <= first+1 {
+		return nil
+	}
+	all = append(all, make([]cluster.Place, first-len(all))...)
+	for n := first; n < end; n++ {
+		p.Additional = n > first
+		all = append(all, p)
+	}
+	return all
 }
 
 func slicePort(p discoveryv1.EndpointPort) (port cluster.Port, errs field.ErrorList) {
@@ -97,6 +116,23 @@ func sliceEndpoints(
 	return all, errs
 }
 
+// place returns where an endpoint is, and which clients it is for.
+func place(e *discoveryv1.Endpoint) (p cluster.Place) {
+	if e.NodeName != nil {
+		p.Node = *e.NodeName
+	}
+	if e.Hints == nil {
+		return p
+	}
+	for _, z := range e.Hints.ForZones {
+		p.HintZones = append(p.HintZones, z.Name)
+	}
+	for _, n := range e.Hints.ForNodes {
+		p.HintNodes = append(p.HintNodes, n.Name)
+	}
+	return p
+}
+
 func podName(ref *corev1.ObjectReference) string {
 	if ref == nil || ref.Kind != "Pod" {
 		return ""
@@ -134,7 +170,7 @@ func Endpoints(e *corev1.Endpoints) ([]*cluster.EndpointSlice, field.ErrorList) 
 				Namespace: k.Namespace,
 				Name:      fmt.Sprintf("%s-mirror-%d-%s", k.Name, i, strings.ToLower(string(slice.AddressType))),
 			}
-			slice.Service, slice.ManagedBy = k.Name, mirroring
+			slice.Service, slice.Spec = k.Name, &cluster.SliceSpec{ManagedBy: mirroring}
 			mirrored = append(mirrored, slice)
 		}
 	}

@@ -84,6 +84,23 @@ func TestEndpointSlice(t *testing.T) {
 		}, full(func(s *cluster.EndpointSlice) {
 			s.Endpoints = append(s.Endpoints, s.Endpoints[0])
 			s.Endpoints[1].Addr = netip.MustParseAddr("10.244.0.2")
+			s.Spec = &cluster.SliceSpec{Places: []cluster.Place{{}, {Additional: true}}}
+		})},
+		"nodes and hints are places, one for each address": {func(s *discoveryv1.EndpointSlice) {
+			s.Endpoints = append(s.Endpoints, s.Endpoints[0], s.Endpoints[0])
+			s.Endpoints[1].Addresses = []string{"10.244.0.2", "10.244.0.3"}
+			s.Endpoints[1].NodeName, s.Endpoints[1].Hints = new("node-1"), &discoveryv1.EndpointHints{
+				ForZones: []discoveryv1.ForZone{{Name: "east"}, {Name: "west"}}, ForNodes: []discoveryv1.ForNode{{Name: "node-2"}},
+			}
+			s.Endpoints[2].Addresses, s.Endpoints[2].Hints = []string{"10.244.0.4"}, new(discoveryv1.EndpointHints)
+		}, full(func(s *cluster.EndpointSlice) {
+			for _, a := range addrs("10.244.0.2", "10.244.0.3", "10.244.0.4") {
+				s.Endpoints = append(s.Endpoints, s.Endpoints[0])
+				s.Endpoints[len(s.Endpoints)-1].Addr = a
+			}
+			there := cluster.Place{Node: "node-1", HintZones: []string{"east", "west"}, HintNodes: []string{"node-2"}}
+			s.Spec = &cluster.SliceSpec{Places: []cluster.Place{{}, there, there, {}}}
+			s.Spec.Places[2].Additional = true
 		})},
 		"no endpoints and no ports": {func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil },
 			full(func(s *cluster.EndpointSlice) { s.Endpoints, s.Ports = nil, nil })},
@@ -150,18 +167,18 @@ func legacy() *corev1.Endpoints {
 func TestEndpoints(t *testing.T) {
 	ports := []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 8080}, {Name: "dns", Protocol: cluster.UDP, Number: 53}}
 	v4 := &cluster.EndpointSlice{
-		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-ipv4"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv4, Ports: ports,
+		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-ipv4"}, Service: "web", Spec: &cluster.SliceSpec{ManagedBy: mirroring}, AddressType: cluster.IPv4, Ports: ports,
 		Endpoints: []cluster.Endpoint{
 			{Addr: netip.MustParseAddr("10.244.0.1"), Ready: true, Serving: true, Hostname: "dock-1", Pod: "web-1"},
 			{Addr: netip.MustParseAddr("10.244.0.2")},
 		},
 	}
 	v6 := &cluster.EndpointSlice{
-		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-ipv6"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv6, Ports: ports,
+		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-0-ipv6"}, Service: "web", Spec: &cluster.SliceSpec{ManagedBy: mirroring}, AddressType: cluster.IPv6, Ports: ports,
 		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("fd00::1"), Ready: true, Serving: true}},
 	}
 	second := &cluster.EndpointSlice{
-		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-1-ipv4"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv4,
+		Key: cluster.Key{Namespace: "shop", Name: "web-mirror-1-ipv4"}, Service: "web", Spec: &cluster.SliceSpec{ManagedBy: mirroring}, AddressType: cluster.IPv4,
 		Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.244.0.3"), Ready: true, Serving: true}},
 	}
 	tests := map[string]struct {
@@ -179,7 +196,7 @@ func TestEndpoints(t *testing.T) {
 		"without namespace it is default": {func(e *corev1.Endpoints) {
 			e.Namespace, e.Subsets = "", []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.244.0.3"}}}}
 		}, []*cluster.EndpointSlice{{
-			Key: cluster.Key{Namespace: "default", Name: "web-mirror-0-ipv4"}, Service: "web", ManagedBy: mirroring, AddressType: cluster.IPv4, Endpoints: second.Endpoints,
+			Key: cluster.Key{Namespace: "default", Name: "web-mirror-0-ipv4"}, Service: "web", Spec: &cluster.SliceSpec{ManagedBy: mirroring}, AddressType: cluster.IPv4, Endpoints: second.Endpoints,
 		}}},
 	}
 	for claim, test := range tests {

@@ -32,6 +32,7 @@ var Kinds = []Kind{
 	declare(cluster.KindIngress, networking, "ingresses", Ingress),
 	custom(declare(cluster.KindGateway, gateway, "gateways", Gateway)),
 	custom(declare(cluster.KindHTTPRoute, gateway, "httproutes", HTTPRoute)),
+	custom(declare(cluster.KindServiceCIDR, networking, "servicecidrs", ServiceCIDR)), // since Kubernetes 1.33
 }
 
 // The API groups that kinds are from.
@@ -58,7 +59,8 @@ type Kind struct {
 	Model    cluster.Kind
 	Group    Group
 	Resource string // plural, as in URLs and RBAC rules
-	// Custom: the kind is from a CustomResourceDefinition, which a cluster may lack.
+	// Custom: the kind is from a CustomResourceDefinition, or from a later release than the
+	// others. A cluster may lack it.
 	Custom bool
 	// New returns an empty object of the API's type.
 	New func() API

@@ -1,7 +1,6 @@
 package object
 
 import (
-	"net/netip"
 	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -75,15 +74,6 @@ func policyPeer(p *networkingv1.NetworkPolicyPeer) (peer cluster.PolicyPeer, err
 		peer.Except, errs = append(peer.Except, except), append(errs, in(bad, "ipBlock", "except", i)...)
 	}
 	return peer, errs
-}
-
-// prefix parses a field that is a range of addresses.
-func prefix(text string) (netip.Prefix, field.ErrorList) {
-	p, err := netip.ParsePrefix(text)
-	if err != nil {
-		return p, nowhere(field.Invalid(nil, text, "must be a range of addresses, such as 10.9.8.0/24 or 2001:db8::/64"))
-	}
-	return p.Masked(), nil
 }
 
 func policyPort(p *networkingv1.NetworkPolicyPort) (port cluster.PolicyPort, errs field.ErrorList) {

@@ -11,8 +11,10 @@ package object
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -111,6 +113,15 @@ func address(text string) (netip.Addr, field.ErrorList) {
 	return addr, nil
 }
 
+// prefix parses a field that is a range of addresses, not of IPv4-mapped IPv6 addresses.
+func prefix(text string) (netip.Prefix, field.ErrorList) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Addr().Is4In6() {
+		return p, nowhere(field.Invalid(nil, text, "must be a range of addresses, such as 10.9.8.0/24 or 2001:db8::/64"))
+	}
+	return p.Masked(), nil
+}
+
 func protocol(p corev1.Protocol) (cluster.Protocol, field.ErrorList) {
 	switch p {
 	case "":
@@ -154,9 +165,34 @@ func Node(n *corev1.Node) (*cluster.Node, field.ErrorList) {
 		node.Ready = node.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	}
 	for _, a := range n.Status.Addresses {
-		if addr, bad := address(a.Address); len(bad) == 0 {
-			node.Addresses = append(node.Addresses, addr)
+		addr, bad := address(a.Address)
+		if len(bad) > 0 {
+			continue
+		}
+		node.Addresses = append(node.Addresses, addr)
+		if a.Type == corev1.NodeInternalIP {
+			node.InternalIPs = append(node.InternalIPs, addr)
 		}
 	}
+	for _, text := range n.Spec.PodCIDRs {
+		if p, bad := prefix(text); len(bad) == 0 {
+			node.PodCIDRs = append(node.PodCIDRs, p)
+		}
+	}
+	node.Leaving = n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == "ToBeDeletedByClusterAutoscaler" // k8s.io/autoscaler, utils/taints
+	})
 	return node, in(checkName(n.Name, validation.IsDNS1123Subdomain), "metadata", "name")
+}
+
+// ServiceCIDR converts a ServiceCIDR.
+func ServiceCIDR(c *networkingv1.ServiceCIDR) (*cluster.ServiceCIDR, field.ErrorList) {
+	errs := in(checkName(c.Name, validation.IsDNS1123Subdomain), "metadata", "name")
+	out := &cluster.ServiceCIDR{Name: c.Name}
+	for i, text := range c.Spec.CIDRs {
+		p, bad := prefix(text)
+		errs = append(errs, in(bad, "spec", "cidrs", i)...)
+		out.CIDRs = append(out.CIDRs, p)
+	}
+	return out, errs
 }

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -23,7 +25,7 @@ func addrs(texts ...string) (parsed []netip.Addr) {
 	return parsed
 }
 
-var addrEqual = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+var addrEqual = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
 // brief is each error as path and type, such as "spec.type: Unsupported value".
 func brief(errs field.ErrorList) (texts []string) {
@@ -142,6 +144,79 @@ func TestNode(t *testing.T) {
 		"no name":                {func(o *corev1.Node) { o.Name = "" }, []string{"metadata.name: Required value"}},
 		"a name with upper case": {func(o *corev1.Node) { o.Name = "Node" }, []string{"metadata.name: Invalid value"}},
 	})
+}
+
+// TestNodeForProxies checks the fields of which service proxies depend.
+func TestNodeForProxies(t *testing.T) {
+	for claim, test := range map[string]struct {
+		change func(*corev1.Node)
+		want   cluster.Node
+	}{
+		"internal addresses are also kept apart": {func(n *corev1.Node) {
+			n.Status.Addresses = []corev1.NodeAddress{
+				{Type: corev1.NodeExternalIP, Address: "203.0.113.1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
+				{Type: corev1.NodeHostName, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::1"},
+				{Type: corev1.NodeInternalIP, Address: "node-1"},
+			}
+		}, cluster.Node{
+			Addresses:   addrs("203.0.113.1", "192.0.2.1", "192.0.2.9", "2001:db8::1"),
+			InternalIPs: addrs("192.0.2.1", "2001:db8::1"),
+		}},
+		"ranges of Pods": {
+			func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.5/24", "fd01::/64"} },
+			cluster.Node{PodCIDRs: ranges("10.244.1.0/24", "fd01::/64")},
+		},
+		"a range that is none is left out": {
+			func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0", "fd01::/64"} }, cluster.Node{PodCIDRs: ranges("fd01::/64")},
+		},
+		"it leaves when it is deleted": {
+			func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }, cluster.Node{Leaving: true},
+		},
+		"it leaves when the autoscaler says so": {
+			func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: "a"}, {Key: "ToBeDeletedByClusterAutoscaler"}}
+			},
+			cluster.Node{Leaving: true},
+		},
+		"other taints do not have it leave": {
+			func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "DeletionCandidateOfClusterAutoscaler"}} }, cluster.Node{},
+		},
+	} {
+		in := node()
+		test.change(in)
+		test.want.Name = in.Name
+		got, errs := Node(in)
+		if d := cmp.Diff(&test.want, got, addrEqual); d != "" || len(errs) > 0 {
+			t.Errorf("%s: Node: %v (-want +got)\n%s", claim, errs, d)
+		}
+	}
+}
+
+func TestServiceCIDR(t *testing.T) {
+	cidr := func() *networkingv1.ServiceCIDR {
+		return &networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes.example"},
+			Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/12", "fd96::/112"}},
+		}
+	}
+	got, errs := ServiceCIDR(cidr())
+	want := &cluster.ServiceCIDR{Name: "kubernetes.example", CIDRs: ranges("10.96.0.0/12", "fd96::/112")}
+	if d := cmp.Diff(want, got, addrEqual); d != "" || len(errs) > 0 {
+		t.Errorf("ServiceCIDR: %v (-want +got)\n%s", errs, d)
+	}
+	testRefusals(t, "ServiceCIDR", cidr, ServiceCIDR, map[string]refusal[networkingv1.ServiceCIDR]{
+		"no name":                     {func(o *networkingv1.ServiceCIDR) { o.Name = "" }, []string{"metadata.name: Required value"}},
+		"a range without a length":    {func(o *networkingv1.ServiceCIDR) { o.Spec.CIDRs[1] = "fd96::" }, []string{"spec.cidrs[1]: Invalid value"}},
+		"a range that is no range":    {func(o *networkingv1.ServiceCIDR) { o.Spec.CIDRs[0] = "10.96/12" }, []string{"spec.cidrs[0]: Invalid value"}},
+		"an IPv4 range in IPv6 guise": {func(o *networkingv1.ServiceCIDR) { o.Spec.CIDRs[0] = "::ffff:10.96.0.0/108" }, []string{"spec.cidrs[0]: Invalid value"}},
+	})
+}
+
+func ranges(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
 }
 
 func pod() *corev1.Pod {

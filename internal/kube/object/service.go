@@ -90,6 +90,25 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 			*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		TopologyMode: topologyMode(s.Annotations),
 		Deleting:     s.DeletionTimestamp != nil,
+		SourceRanges: sourceRanges(s.Spec.LoadBalancerSourceRanges),
+	}
+	if !s.CreationTimestamp.IsZero() {
+		spec.Created = s.CreationTimestamp.Unix()
+	}
+	for _, text := range s.Spec.ExternalIPs {
+		if addr, bad := address(text); len(bad) == 0 {
+			spec.ExternalIPs = append(spec.ExternalIPs, addr)
+		}
+	}
+	for i := range s.Status.LoadBalancer.Ingress {
+		ingress := &s.Status.LoadBalancer.Ingress[i]
+		if addr, bad := address(ingress.IP); len(bad) == 0 {
+			proxy := ingress.IPMode != nil && *ingress.IPMode != corev1.LoadBalancerIPModeVIP
+			spec.Ingress = append(spec.Ingress, cluster.IngressIP{Addr: addr, Proxy: proxy})
+		}
+	}
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		spec.AffinitySeconds = affinitySeconds(s.Spec.SessionAffinityConfig)
 	}
 	for _, f := range s.Spec.IPFamilies {
 		spec.Families = append(spec.Families, cluster.AddressType(f))
@@ -101,6 +120,33 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 		spec.TrafficDistribution = *s.Spec.TrafficDistribution
 	}
 	return spec
+}
+
+// affinitySeconds returns the timeout, or the API server's default.
+func affinitySeconds(c *corev1.SessionAffinityConfig) int32 {
+	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+		return corev1.DefaultClientIPServiceAffinitySeconds
+	}
+	return *c.ClientIP.TimeoutSeconds
+}
+
+// nobody are ranges of addresses that no client has.
+var nobody = []netip.Prefix{
+	netip.PrefixFrom(netip.IPv4Unspecified(), 32), netip.PrefixFrom(netip.IPv6Unspecified(), 128),
+}
+
+// sourceRanges parses loadBalancerSourceRanges, in which the API server allows blanks. If none
+// of them is valid, no client may connect.
+func sourceRanges(texts []string) (ranges []netip.Prefix) {
+	for _, text := range texts {
+		if p, bad := prefix(strings.TrimSpace(text)); len(bad) == 0 {
+			ranges = append(ranges, p)
+		}
+	}
+	if len(ranges) == 0 && len(texts) > 0 {
+		return nobody
+	}
+	return ranges
 }
 
 // topologyMode returns the annotation's value. The deprecated annotation takes

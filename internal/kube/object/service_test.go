@@ -1,6 +1,7 @@
 package object
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -136,13 +137,45 @@ func TestServiceSpec(t *testing.T) {
 		"the older annotation counts": {func(s *corev1.Service) {
 			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto", "service.kubernetes.io/topology-aware-hints": "disabled"}
 		}, cluster.ServiceSpec{Type: cluster.ClusterIP, TopologyMode: "disabled"}},
+		"its age": {func(s *corev1.Service) { s.CreationTimestamp = metav1.Unix(1700000000, 0) },
+			cluster.ServiceSpec{Type: cluster.ClusterIP, Created: 1700000000}},
+		"external addresses, without those that are none": {func(s *corev1.Service) {
+			s.Spec.ExternalIPs = []string{"203.0.113.1", "lb.example", "2001:db8::1", "010.0.0.1"}
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP, ExternalIPs: addrs("203.0.113.1", "2001:db8::1")}},
+		"addresses of a load balancer, without names": {func(s *corev1.Service) {
+			s.Spec.Type = corev1.ServiceTypeLoadBalancer
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+				{IP: "203.0.113.1"}, {Hostname: "lb.example"}, {IP: "203.0.113.2", IPMode: new(corev1.LoadBalancerIPModeProxy)},
+				{IP: "203.0.113.3", IPMode: new(corev1.LoadBalancerIPModeVIP)}, {IP: "203.0.113.4", IPMode: new(corev1.LoadBalancerIPMode("Other"))},
+			}
+		}, cluster.ServiceSpec{Type: cluster.LoadBalancer, Ingress: []cluster.IngressIP{
+			{Addr: netip.MustParseAddr("203.0.113.1")}, {Addr: netip.MustParseAddr("203.0.113.2"), Proxy: true},
+			{Addr: netip.MustParseAddr("203.0.113.3")}, {Addr: netip.MustParseAddr("203.0.113.4"), Proxy: true},
+		}}},
+		"ranges of clients, in which blanks are allowed": {func(s *corev1.Service) {
+			s.Spec.LoadBalancerSourceRanges = []string{" 198.51.100.7/24", "2001:db8::/32 ", "0.0.0.0/0"}
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP, SourceRanges: ranges("198.51.100.0/24", "2001:db8::/32", "0.0.0.0/0")}},
+		"ranges none of which is valid admit none": {func(s *corev1.Service) {
+			s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0", "::ffff:10.0.0.0/104"}
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP, SourceRanges: ranges("0.0.0.0/32", "::/128")}},
+		"session affinity has the API's timeout unless it is given": {func(s *corev1.Service) {
+			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP, AffinitySeconds: 10800}},
+		"a timeout of session affinity": {func(s *corev1.Service) {
+			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(60))}}
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP, AffinitySeconds: 60}},
+		"a timeout without session affinity means nothing": {func(s *corev1.Service) {
+			s.Spec.SessionAffinity = corev1.ServiceAffinityNone
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(60))}}
+		}, cluster.ServiceSpec{Type: cluster.ClusterIP}},
 		"about to end": {func(s *corev1.Service) { s.DeletionTimestamp = &metav1.Time{} }, cluster.ServiceSpec{Type: cluster.ClusterIP, Deleting: true}},
 	} {
 		in := service()
 		in.Spec.ClusterIP, in.Spec.ClusterIPs, in.Spec.IPFamilies, in.Spec.Type = "", nil, nil, ""
 		test.change(in)
 		got, errs := Service(in)
-		if d := cmp.Diff(&test.want, got.Spec); d != "" || len(errs) > 0 {
+		if d := cmp.Diff(&test.want, got.Spec, addrEqual); d != "" || len(errs) > 0 {
 			t.Errorf("%s: Service: %v (-want +got)\n%s", claim, errs, d)
 		}
 	}

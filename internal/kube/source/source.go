@@ -48,6 +48,8 @@ const (
 	Slices
 	// Whole is all kinds with all fields of the model.
 	Whole
+	// Proxy is the part that service proxies need.
+	Proxy
 )
 
 // Config configures a Source.
@@ -62,6 +64,8 @@ type Config struct {
 	Stdin io.Reader
 	Log   *slog.Logger
 
+	// Node is the only Node that is read with the scope Proxy; empty is all.
+	Node string
 	// Context is the context of the kubeconfig; empty is its current context.
 	Context string
 	// Patience is how long Load waits for the API; 0 is 30 s, and Forever has no limit.
@@ -199,7 +203,11 @@ func (s *Source) isLive() (live bool) {
 
 func (s *Source) newManifests() *manifest.Source {
 	cfg := manifest.Config{
-		Path: s.cfg.Settings.Manifests, Whole: s.cfg.Scope == Whole, Stdin: s.cfg.Stdin, Store: s.cfg.Store, Log: s.cfg.Log,
+		Path:  s.cfg.Settings.Manifests,
+		Whole: s.cfg.Scope == Whole || s.cfg.Scope == Proxy,
+		Stdin: s.cfg.Stdin,
+		Store: s.cfg.Store,
+		Log:   s.cfg.Log,
 	}
 	s.simulate(&cfg)
 	return manifest.New(cfg)
@@ -246,6 +254,7 @@ func (s *Source) apiOf(kinds []cluster.Kind, namespaces []string) (*api.Source, 
 		ServiceSelector: k.ServiceSelector,
 		Kinds:           kinds,
 		Detail:          s.detail(),
+		Node:            s.cfg.Node,
 		External:        len(settings.DNS.External.Zones) > 0,
 		WatchList:       k.WatchList,
 		QPS:             float32(k.QPS),
@@ -277,6 +286,8 @@ func (s *Source) detail() api.Detail {
 	switch {
 	case s.cfg.Scope == Whole:
 		return api.All
+	case s.cfg.Scope == Proxy:
+		return api.ForProxy
 	case s.cfg.Scope == Slices:
 		return api.ForSlices
 	case s.cfg.Settings.DNS.EndpointPodNames:

@@ -35,3 +35,6 @@ func (n *Net) Device() string { return "" }
 
 // Close does nothing.
 func (n *Net) Close() error { return nil }
+
+// Remove returns an error.
+func Remove(string) ([]string, error) { return nil, errNotLinux }

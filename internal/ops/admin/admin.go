@@ -4,7 +4,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,12 +12,12 @@ import (
 	"net/http/pprof"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"syscall"
 	"time"
 
 	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/httpserver"
 )
 
 // Config configures an HTTPServer.
@@ -66,82 +65,38 @@ type Action struct {
 
 // HTTPServer serves on a bound socket.
 type HTTPServer struct {
-	listener net.Listener
-	http     http.Server
+	server *httpserver.Server
 	// dumping has a token while a dump is written: a dump uses memory in proportion to the
 	// model, so only one runs at a time.
 	dumping chan struct{}
 }
 
-// The timeouts of requests. A profile takes 30 s by default.
-const (
-	headerTimeout = 5 * time.Second
-	idleTimeout   = 2 * time.Minute
-	writeTimeout  = 2 * time.Minute
-	drainTimeout  = time.Second
-	maxHeader     = 16 << 10 // in octets
-)
+// timeout is for receiving a request, and for its response. A profile takes 30 s by default.
+const timeout = 2 * time.Minute
 
 // Listen binds the socket and starts nothing. Its error names the address.
 func Listen(ctx context.Context, cfg Config) (*HTTPServer, error) {
-	lc := net.ListenConfig{Control: cfg.Control}
-	network, address := "tcp", cfg.Listen.String()
-	if cfg.Socket != "" {
-		network, address = "unix", cfg.Socket
-		removeSocket(cfg.Socket)
-	}
-	l, err := lc.Listen(ctx, network, address)
+	s := &HTTPServer{dumping: make(chan struct{}, 1)}
+	server, err := httpserver.Listen(ctx, httpserver.Config{
+		Name: "admin", Listen: cfg.Listen, Socket: cfg.Socket, Control: cfg.Control, Connections: cfg.Connections,
+		Handler: s.routes(&cfg), Timeout: timeout, Log: cfg.Log,
+	})
 	if err != nil {
-		if op, ok := errors.AsType[*net.OpError](err); ok {
-			err = op.Err
-		}
-		return nil, fmt.Errorf("listen on %s (admin): %w", address, err)
+		return nil, err
 	}
-	s := &HTTPServer{listener: cfg.Connections.Listener(l), dumping: make(chan struct{}, 1)}
-	s.http = http.Server{
-		Handler:           s.routes(&cfg),
-		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
-	}
+	s.server = server
 	return s, nil
 }
 
-// removeSocket removes the socket of a process that was killed. It leaves other files, with
-// which binding fails.
-func removeSocket(path string) {
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
-		_ = os.Remove(path) // binding reports the error
-	}
-}
-
 // Addr returns the address on which it listens, or the path of the socket.
-func (s *HTTPServer) Addr() string { return s.listener.Addr().String() }
+func (s *HTTPServer) Addr() string { return s.server.Addr() }
 
 // Run serves until ctx is done, and then returns nil. It returns an error if serving ends
 // earlier.
-func (s *HTTPServer) Run(ctx context.Context) error {
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-		defer cancel()
-		if s.http.Shutdown(drain) != nil {
-			s.http.Close()
-		}
-	})
-	err := s.http.Serve(s.listener)
-	if stop() {
-		return fmt.Errorf("admin: %w", err)
-	}
-	<-stopped
-	return nil
-}
+func (s *HTTPServer) Run(ctx context.Context) error { return s.server.Run(ctx) }
 
 // Close closes the socket, if Run is not called.
-func (s *HTTPServer) Close() { s.listener.Close() }
+func (s *HTTPServer) Close() { s.server.Close() }
 
 func (s *HTTPServer) routes(cfg *Config) http.Handler {
 	mux := http.NewServeMux()

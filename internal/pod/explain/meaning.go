@@ -44,3 +44,10 @@ func meaningOf(name string, domains []string) (m meaning, ok bool) {
 	}
 	return meaning{}, false
 }
+
+// ServiceOf returns the Service that a fully qualified name stands for, and reports whether the
+// name is that of a Service in one of the domains.
+func ServiceOf(name string, domains []string) (cluster.Key, bool) {
+	m, ok := meaningOf(name, domains)
+	return m.service, ok
+}

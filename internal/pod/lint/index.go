@@ -33,6 +33,8 @@ type index struct {
 	services map[string][]*cluster.Service // by namespace, sorted
 	// clusterIPs has the Services by cluster IP, sorted.
 	clusterIPs map[netip.Addr][]*cluster.Service
+	// externalIPs has the Services by external IP, sorted.
+	externalIPs map[netip.Addr][]*cluster.Service
 	// hosts has the Subjects by hostname and subdomain.
 	hosts     map[hostKey][]*dnsconfig.Subject
 	workloads map[cluster.Key][]*dnsconfig.Subject
@@ -55,17 +57,18 @@ func (c *Linter) indexed() *index {
 
 func newIndex(v *cluster.View) *index {
 	x := &index{
-		all:        dnsconfig.Subjects(v),
-		byLabel:    make(map[labelKey][]*dnsconfig.Subject),
-		byValue:    make(map[valueKey][]*dnsconfig.Subject),
-		values:     make(map[valueKey][]string),
-		occupied:   make(map[string]bool),
-		services:   make(map[string][]*cluster.Service),
-		clusterIPs: make(map[netip.Addr][]*cluster.Service),
-		hosts:      make(map[hostKey][]*dnsconfig.Subject),
-		workloads:  make(map[cluster.Key][]*dnsconfig.Subject),
-		policies:   semantics.NewSet(v),
-		dns:        make(map[string]*semantics.DNS),
+		all:         dnsconfig.Subjects(v),
+		byLabel:     make(map[labelKey][]*dnsconfig.Subject),
+		byValue:     make(map[valueKey][]*dnsconfig.Subject),
+		values:      make(map[valueKey][]string),
+		occupied:    make(map[string]bool),
+		services:    make(map[string][]*cluster.Service),
+		clusterIPs:  make(map[netip.Addr][]*cluster.Service),
+		externalIPs: make(map[netip.Addr][]*cluster.Service),
+		hosts:       make(map[hostKey][]*dnsconfig.Subject),
+		workloads:   make(map[cluster.Key][]*dnsconfig.Subject),
+		policies:    semantics.NewSet(v),
+		dns:         make(map[string]*semantics.DNS),
 	}
 	for i := range x.all {
 		if s := &x.all[i]; s.Finished() {
@@ -79,12 +82,20 @@ func newIndex(v *cluster.View) *index {
 		for _, addr := range s.ClusterIPs {
 			x.clusterIPs[addr] = append(x.clusterIPs[addr], s)
 		}
+		if s.Spec != nil {
+			for _, addr := range s.Spec.ExternalIPs {
+				x.externalIPs[addr] = append(x.externalIPs[addr], s)
+			}
+		}
 	}
 	byKey := func(a, b *cluster.Service) int { return a.Compare(b.Key) }
 	for _, of := range x.services {
 		slices.SortFunc(of, byKey)
 	}
 	for _, of := range x.clusterIPs {
+		slices.SortFunc(of, byKey)
+	}
+	for _, of := range x.externalIPs {
 		slices.SortFunc(of, byKey)
 	}
 	for _, of := range x.values {

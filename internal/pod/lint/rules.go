@@ -33,6 +33,8 @@ const (
 	ServiceHidesNamespace          = "service-hides-namespace"
 	HeadlessPortTranslated         = "headless-port-translated"
 	ClusterIPShared                = "cluster-ip-shared"
+	ExternalIPShared               = "external-ip-shared"
+	ServiceSourceRangesUnused      = "service-source-ranges-unused"
 	ExternalNameAddress            = "externalname-address"
 	ExternalNameUnqualified        = "externalname-unqualified"
 	ExternalNameLoop               = "externalname-loop"
@@ -246,6 +248,20 @@ var rules = []Rule{
 		Description: "A cluster IP is assigned once. The API server refuses a second Service with the same one.",
 		Cure:        "leave clusterIP out, so that the cluster assigns one",
 		Source:      pageService + ", “Choosing your own IP address”"},
+	{ID: ExternalIPShared, Severity: Warning, Title: "two Services have the same external IP and port",
+		Description: "Service proxies send the connections at an external IP and a port to one Service. The other one is " +
+			"not reached there.",
+		Cure:   "give one of the Services another external IP or port",
+		Source: pageService + ", “External IPs”"},
+	{
+		ID:       ServiceSourceRangesUnused,
+		Severity: Error,
+		Title:    "loadBalancerSourceRanges of a Service without a load balancer",
+		Description: "The ranges limit the clients of load balancers only. The API server refuses " +
+			"them in a Service of another type.",
+		Cure:   "set the type to LoadBalancer, or use a NetworkPolicy",
+		Source: pageService + ", “type: LoadBalancer”",
+	},
 	{
 		ID:        ExternalNameAddress,
 		Severity:  Error,

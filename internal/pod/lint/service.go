@@ -36,6 +36,8 @@ func (c *Linter) CheckService(s *cluster.Service) []Finding {
 	j.portNames(s)
 	j.targets(s, &b)
 	j.sharedAddresses(s)
+	j.sharedExternalIPs(s)
+	j.sourceRanges(s)
 	j.endpointHostnames(s)
 	j.hiddenServices(s)
 	if s.Key == c.DNSService {
@@ -480,6 +482,44 @@ func (j *reporter) sharedAddresses(s *cluster.Service) {
 	}
 }
 
+// sharedExternalIPs checks that no other Service has an external IP with the same port.
+func (j *reporter) sharedExternalIPs(s *cluster.Service) {
+	if s.Spec == nil {
+		return
+	}
+	for i, addr := range s.Spec.ExternalIPs {
+		for _, other := range j.indexed().externalIPs[addr] {
+			shared := slices.IndexFunc(s.Ports, func(p cluster.Port) bool {
+				return slices.ContainsFunc(other.Ports, func(o cluster.Port) bool {
+					return o.Number == p.Number && o.Protocol == p.Protocol
+				})
+			})
+			if other.Key == s.Key || shared < 0 {
+				continue
+			}
+			j.add(ExternalIPShared, fmt.Sprintf("spec.externalIPs[%d]", i),
+				"give one of the Services another external IP or port",
+				"service %s has the external IP %s and port %d/%s, too: connections go to one of them only",
+				other.Key, addr, s.Ports[shared].Number, s.Ports[shared].Protocol)
+			break
+		}
+	}
+}
+
+// sourceRanges checks that loadBalancerSourceRanges has an effect.
+func (j *reporter) sourceRanges(s *cluster.Service) {
+	if s.Spec == nil || len(s.Spec.SourceRanges) == 0 || s.Spec.Type == cluster.LoadBalancer || len(s.Spec.Ingress) > 0 {
+		return
+	}
+	j.add(
+		ServiceSourceRangesUnused,
+		"spec.loadBalancerSourceRanges",
+		"set the type to LoadBalancer, or use a NetworkPolicy",
+		"the type is %s, so there is no load balancer whose clients the ranges limit: the API server refuses it",
+		s.Spec.Type,
+	)
+}
+
 // endpointHostnames checks that the hostnames of endpoints are unique in each family.
 func (j *reporter) endpointHostnames(s *cluster.Service) {
 	type host struct {
@@ -528,4 +568,11 @@ func (j *reporter) hiddenServices(s *cluster.Service) {
 				s.Namespace, host, s.Name, host, host, s.Name)
 		}
 	}
+}
+
+// Unready returns why a Pod is not ready, as a clause to append to its name; empty if its
+// conditions do not tell.
+func (c *Linter) Unready(p *cluster.Pod) string {
+	why, _ := unready(p)
+	return why
 }

@@ -49,12 +49,19 @@ func (c accounted) CloseWrite() error {
 }
 
 // Use makes a connection that a Listener has accepted busy until done is called, see
-// Entry.Use.
+// Entry.Use. With a Listener below another, it is busy in both accounts.
 func Use(conn net.Conn) (done func()) {
 	c, ok := conn.(accounted)
 	if !ok {
 		return func() {}
 	}
 	c.entry.Use()
+	if below, ok := c.Conn.(accounted); ok {
+		done := Use(below)
+		return func() {
+			done()
+			c.entry.Done()
+		}
+	}
 	return c.entry.Done
 }

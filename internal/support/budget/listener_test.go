@@ -44,3 +44,45 @@ func TestListener(t *testing.T) {
 		t.Errorf("figures %+v, want 1 in use and 1 refused", got)
 	}
 }
+
+// TestUseOfNestedListeners checks that a connection that is in use stays in both accounts.
+func TestUseOfNestedListeners(t *testing.T) {
+	for claim, limits := range map[string][2]int{"the lower account is full": {2, 9}, "the upper account is full": {9, 2}} {
+		below, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer below.Close()
+		lower := budget.NewAccount("lower", budget.Limits{Total: limits[0], PerSource: 9})
+		upper := budget.NewAccount("upper", budget.Limits{Total: limits[1], PerSource: 9})
+		l := upper.Listener(lower.Listener(below))
+		var clients, servers [3]net.Conn
+		var done func()
+		for i := range clients {
+			if clients[i], err = net.Dial("tcp4", below.Addr().String()); err != nil {
+				t.Fatal(err)
+			}
+			defer clients[i].Close()
+			if servers[i], err = l.Accept(); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				done = budget.Use(servers[0])
+			}
+		}
+		_ = clients[1].SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := clients[1].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: the idle connection: %v, want it closed", claim, err)
+		}
+		if _, err := servers[0].Write([]byte("x")); err != nil {
+			t.Errorf("%s: the connection in use: %v", claim, err)
+		}
+		done()
+		for _, c := range servers {
+			c.Close()
+		}
+		if lower.Stats().Used != 0 || upper.Stats().Used != 0 {
+			t.Errorf("%s: %+v and %+v, want none in use", claim, lower.Stats(), upper.Stats())
+		}
+	}
+}

@@ -29,6 +29,9 @@ type Binaries string
 
 func (b Binaries) path(program string) string { return filepath.Join(string(b), program) }
 
+// KubeProxy is the file of the kube-proxy.
+func (b Binaries) KubeProxy() string { return b.path(kubeProxy) }
+
 // ErrBuild is the error that Prepare wraps, such as for no network or no space.
 var ErrBuild = errors.New("control plane: its programs can't be built")
 

@@ -225,7 +225,7 @@ func (c *ControlPlane) Address() string { return c.port.addr }
 func (c *ControlPlane) ServiceAddress() netip.Addr { return c.serviceAddress }
 
 // KubeProxy is the file of the kube-proxy of the control plane's version. None runs.
-func (c *ControlPlane) KubeProxy() string { return c.binaries.path(kubeProxy) }
+func (c *ControlPlane) KubeProxy() string { return c.binaries.KubeProxy() }
 
 // Client returns an administrator's client without rate limits.
 func (c *ControlPlane) Client() *kubernetes.Clientset { return c.client }

@@ -168,3 +168,28 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+
+{{/* The values below proxy, as those below webhook. */}}
+{{- define "portolan.proxy" -}}
+{{- $given := get .Values "proxy" | default dict -}}
+{{- $chart := dict "enabled" false "admin" "127.0.0.1:10249" "api" (dict "host" "" "port" 6443) "maxUnavailable" "10%"
+  "config" (dict "detectLocal" (dict "mode" "NodeCIDR") "healthz" "0.0.0.0:10256" "replaceKubeProxy" true)
+  "priorityClassName" "system-node-critical" "nodeSelector" (dict "kubernetes.io/os" "linux") "tolerations" (list (dict "operator" "Exists"))
+  "resources" (dict "requests" (dict "cpu" "50m" "memory" "64Mi") "limits" (dict "memory" "512Mi")) -}}
+{{- mergeOverwrite $chart (deepCopy $given) | toYaml }}
+{{- end }}
+
+{{/* The same for the proxy's objects. */}}
+{{- define "portolan.proxySelector" -}}
+app.kubernetes.io/name: {{ .Release.Name }}-proxy
+{{- end }}
+
+{{- define "portolan.proxyLabels" -}}
+{{ include "portolan.proxySelector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

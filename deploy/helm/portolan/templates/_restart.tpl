@@ -41,6 +41,25 @@
 - dns.tls.clientCA
 - dns.https.listen
 - dns.https.path
+- proxy.nodeName
+- proxy.detectLocal.mode
+- proxy.detectLocal.clusterCIDRs
+- proxy.detectLocal.interface
+- proxy.masqueradeAll
+- proxy.masqueradeBit
+- proxy.nodePortAddresses
+- proxy.table
+- proxy.replaceKubeProxy
+- proxy.healthz
+- proxy.healthLimit
+- proxy.conntrack.maxPerCore
+- proxy.conntrack.min
+- proxy.conntrack.tcpEstablishedTimeout
+- proxy.conntrack.tcpCloseWaitTimeout
+- proxy.conntrack.tcpBeLiberal
+- proxy.conntrack.udpTimeout
+- proxy.conntrack.udpStreamTimeout
+- proxy.conntrack.resetTCP
 {{- end }}
 {{- define "portolan.nodeRestartKeys" -}}
 - manifests
@@ -103,6 +122,25 @@
 - node.name
 - node.check
 - node.stale
+- proxy.nodeName
+- proxy.detectLocal.mode
+- proxy.detectLocal.clusterCIDRs
+- proxy.detectLocal.interface
+- proxy.masqueradeAll
+- proxy.masqueradeBit
+- proxy.nodePortAddresses
+- proxy.table
+- proxy.replaceKubeProxy
+- proxy.healthz
+- proxy.healthLimit
+- proxy.conntrack.maxPerCore
+- proxy.conntrack.min
+- proxy.conntrack.tcpEstablishedTimeout
+- proxy.conntrack.tcpCloseWaitTimeout
+- proxy.conntrack.tcpBeLiberal
+- proxy.conntrack.udpTimeout
+- proxy.conntrack.udpStreamTimeout
+- proxy.conntrack.resetTCP
 {{- end }}
 
 {{/* A sum of the values of these keys of a config. */}}

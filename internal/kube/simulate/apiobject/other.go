@@ -76,6 +76,7 @@ var shortNames = map[cluster.Kind]string{
 	cluster.KindIngress:       "ing",
 	cluster.KindGateway:       "gtw",
 	cluster.KindHTTPRoute:     "",
+	cluster.KindServiceCIDR:   "",
 }
 
 // ShortName returns the short name of a kind, such as deploy, or "" if it has none.

@@ -52,8 +52,8 @@ func (b *Builder) undeclaredSlice(s *cluster.EndpointSlice) *discoveryv1.Endpoin
 	if s.Service != "" {
 		o.Labels[discoveryv1.LabelServiceName] = s.Service
 	}
-	if s.ManagedBy != "" {
-		o.Labels[discoveryv1.LabelManagedBy] = s.ManagedBy
+	if by := s.ManagedBy(); by != "" {
+		o.Labels[discoveryv1.LabelManagedBy] = by
 	}
 	for _, p := range s.Ports {
 		name, protocol := p.Name, corev1.Protocol(p.Protocol)

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"portolan.dev/portolan/internal/cli"
+	"portolan.dev/portolan/internal/pod/connection"
+)
+
+// leastConnections is the number of broken connections that the table has at least.
+const leastConnections = 25
+
+// TestConnections checks that explain gives the true cause of a failed connection first. The
+// table has the form of situations:
+//
+//	> TARGET from CLIENT [on NODE]
+//	SENTENCE, or connected
+//	cure: BEGINNING
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	const file = "../../testdata/connections/connections.txtar"
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string]string)
+	for _, f := range archive.Files {
+		files[f.Name] = string(f.Data)
+	}
+	manifests := filepath.Join(t.TempDir(), "cluster.yaml")
+	write(t, manifests, files["cluster.yaml"])
+	broken := 0
+	for table := range strings.SplitSeq(files["connections"], "\n> ") {
+		question, rest, _ := strings.Cut(table, "\n")
+		why, cure, _ := strings.Cut(rest, "\n")
+		words := strings.Fields(question)
+		if len(words) < 3 || words[1] != "from" {
+			continue
+		}
+		args := []string{"explain", words[0], "--from", words[2], "--manifests", manifests, "-o", "json"}
+		if len(words) > 3 {
+			args = append(args, "--node", words[4])
+		}
+		cure, _, _ = strings.Cut(strings.TrimPrefix(cure, "cure: "), "\n")
+		if strings.HasPrefix(cure, "#") {
+			cure = ""
+		}
+		if why != connection.Connected {
+			broken++
+		}
+		t.Run(question, func(t *testing.T) { t.Parallel(); explainConnection(t, args, why, cure) })
+	}
+	if broken < leastConnections {
+		t.Errorf("%s has %d broken connections, want at least %d", file, broken, leastConnections)
+	}
+}
+
+// explainConnection runs the command, and compares the first sentence and the beginning of its
+// cure.
+func explainConnection(t *testing.T, args []string, want, cure string) {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	status := cli.Run(t.Context(), args, &stdout, &stderr)
+	var got connection.Explanation
+	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil {
+		t.Fatalf("%q: %v\n%s%s", args, err, stdout.String(), stderr.String())
+	}
+	if want == connection.Connected {
+		if got.Outcome != want || status != 0 {
+			t.Errorf("%q: %s, status %d, %+v; want %s", args, got.Outcome, status, got.Diagnoses, want)
+		}
+		return
+	}
+	if len(got.Diagnoses) == 0 || status != 1 && got.Outcome != connection.Connected {
+		t.Fatalf("%q: %s, status %d, %+v; want %s", args, got.Outcome, status, got.Diagnoses, want)
+	}
+	why := got.Diagnoses[0].Why
+	same := why == want
+	if beginning, open := strings.CutSuffix(want, " ..."); open {
+		same = strings.HasPrefix(why, beginning)
+	}
+	if !same || !strings.HasPrefix(got.Diagnoses[0].Cure, cure) {
+		t.Errorf("%q\nwhy  %s\nwant %s\ncure %s\nwant %s", args, why, want, got.Diagnoses[0].Cure, cure)
+	}
+}

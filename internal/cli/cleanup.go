@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/node/hostnet"
+	"portolan.dev/portolan/internal/proxy/nft"
+)
+
+func newCleanup() *cobra.Command {
+	var flags sourceFlags
+	var ofKubeProxy bool
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove what Portolan left in this host's kernel",
+		Long: `Remove what Portolan left in this host's kernel, and print it, one line each: the
+nftables tables of the service proxy, and the device and the table of a DNS agent
+that was killed, on a kernel that does not remove them itself. Stop the processes
+first. If there is nothing, it does nothing.
+
+With --kube-proxy it also removes what kube-proxy left, of all its modes. Rules of
+other programs and of the kubelet stay.`,
+		Example: `  portolan cleanup
+  portolan cleanup --kube-proxy
+  portolan cleanup --config /etc/portolan/config.yaml`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := flags.read()
+			if err != nil {
+				return err
+			}
+			removals := []func() ([]string, error){
+				func() ([]string, error) { return removeProxy(&c) },
+				func() ([]string, error) { return hostnet.Remove(c.Node.Device) },
+			}
+			if ofKubeProxy {
+				removals = append(removals, removeKubeProxy)
+			}
+			for _, remove := range removals {
+				removed, err := remove()
+				for _, what := range removed {
+					fmt.Fprintln(cmd.OutOrStdout(), "removed", what)
+				}
+				if errors.Is(err, fs.ErrPermission) {
+					return fmt.Errorf("%w (it needs the capability NET_ADMIN: run it as root, in the host's network)", err)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	flags.addConfig(cmd)
+	cmd.Flags().BoolVar(&ofKubeProxy, "kube-proxy", false, "also remove what kube-proxy left")
+	return cmd
+}
+
+// removeProxy removes the tables of the service proxy.
+func removeProxy(c *config.Config) ([]string, error) {
+	compiled, err := c.Compile()
+	if err != nil {
+		return nil, err
+	}
+	removed, err := nft.Remove(compiled.Proxy.Table.Name)
+	if errors.Is(err, nft.ErrOwned) {
+		err = fmt.Errorf("%w; stop portolan proxy first", err)
+	}
+	return removed, err
+}
+
+// removeKubeProxy removes what kube-proxy left.
+func removeKubeProxy() ([]string, error) {
+	left, err := nft.FindKubeProxy()
+	if err != nil {
+		return nil, err
+	}
+	return left.List(), left.Remove()
+}

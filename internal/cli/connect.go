@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	podapp "portolan.dev/portolan/internal/pod/app"
+	"portolan.dev/portolan/internal/pod/connection"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// parseTarget parses HOST:PORT or HOST:PORT/PROTOCOL, and reports whether text has that form;
+// other texts are names to resolve.
+func parseTarget(text string) (t connection.Target, ok bool, err error) {
+	rest, protocol, _ := strings.Cut(text, "/")
+	if strings.Count(rest, ":") != 1 && !strings.HasPrefix(rest, "[") || strings.Contains(text, "//") {
+		return t, false, nil // a name, an IPv6 address or a URL
+	}
+	t.Protocol = frontend.TCP
+	if t.Host, t.Port, err = net.SplitHostPort(rest); err != nil || t.Host == "" || t.Port == "" {
+		return t, true, fmt.Errorf("%q is not HOST:PORT, such as web.shop:80 or [fd00::1]:80", text)
+	}
+	switch strings.ToLower(protocol) {
+	case "", "tcp":
+	case "udp":
+		t.Protocol = frontend.UDP
+	case "sctp":
+		t.Protocol = frontend.SCTP
+	default:
+		return t, true, fmt.Errorf("protocol %q is not tcp, udp or sctp", protocol)
+	}
+	return t, true, nil
+}
+
+// parseClient parses the values of --from that are no Pods, and reports whether text is one:
+// node, outside, and addresses of clients outside.
+func (f *explainFlags) parseClient(text string) (c connection.Client, ok bool) {
+	c.Node = f.onNode
+	switch addr, err := netip.ParseAddr(text); {
+	case err == nil:
+		c.Place, c.Addr = connection.Outside, addr.Unmap()
+	case text == "outside":
+		c.Place = connection.Outside
+	case text == "node":
+		c.Place = connection.OnNode
+	default:
+		return c, false
+	}
+	return c, true
+}
+
+// connect prints what a client sees that connects to a target.
+func (f *explainFlags) connect(cmd *cobra.Command, t connection.Target) error {
+	q, err := f.connection(cmd, t)
+	if err != nil {
+		return err
+	}
+	client, elsewhere := f.parseClient(f.from)
+	var pods *podapp.Inspector
+	if elsewhere {
+		l, err := readWhole(cmd, &f.pod.source)
+		if err != nil {
+			return err
+		}
+		pods = l.pods
+	} else {
+		ref, err := f.reference(cmd)
+		if err != nil {
+			return err
+		}
+		c, err := f.pod.read(cmd, ref)
+		if err != nil {
+			return err
+		}
+		c.cluster.warnOfZones(cmd.ErrOrStderr())
+		client.Subject, q.DNS.Subject, q.DNS.Node = c.subject, c.subject, c.node
+		pods = c.pods
+	}
+	q.Client = client
+	e, err := pods.Connect(cmd.Context(), q)
+	if err != nil {
+		return err
+	}
+	if f.format == "json" {
+		err = printJSON(cmd.OutOrStdout(), e)
+	} else {
+		err = e.WriteText(cmd.OutOrStdout(), f.style(cmd))
+	}
+	if err == nil && !e.Connects() {
+		return errNegative
+	}
+	return err
+}
+
+// connection returns the question, without the client.
+func (f *explainFlags) connection(cmd *cobra.Command, t connection.Target) (q podapp.Connection, err error) {
+	q.Target = t
+	if q.DNS, err = f.question(cmd.Context(), t.Host); err != nil {
+		return q, err
+	}
+	if q.DNS.Type != 0 {
+		return q, errors.New("--type is not for HOST:PORT: connections use addresses")
+	}
+	return q, nil
+}
+
+// reference returns the Pod of the flags; nil is the only one of the file.
+func (f *explainFlags) reference(cmd *cobra.Command) (*dnsconfig.Reference, error) {
+	if f.pod.file != "" && !cmd.Flags().Changed("from") {
+		return nil, nil
+	}
+	return parseReference(f.from)
+}
+
+// errNameOnly is the error of a name without a port for a client that is no Pod.
+var errNameOnly = errors.New("--from node and outside go with HOST:PORT; names are resolved by Pods")

@@ -1,0 +1,95 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/pod/connection"
+)
+
+// proxySettings returns the settings of the service proxy.
+func (i *Inspector) proxySettings() *connection.Settings {
+	p := &i.compiled.Proxy
+	return &connection.Settings{
+		NodePorts: p.NodePorts, MasqueradeAll: p.Table.MasqueradeAll, Pods: p.Table.Pods,
+	}
+}
+
+// VIPs returns the addresses of Services that a node serves.
+func (i *Inspector) VIPs(node string) (all []connection.VIP) {
+	i.store.View(func(v *cluster.View) { all = connection.VIPs(v, i.proxySettings(), node) })
+	return all
+}
+
+// Backends returns the endpoints of the Services that a node serves.
+func (i *Inspector) Backends(node string) (all []connection.Backend) {
+	i.store.View(func(v *cluster.View) { all = connection.Backends(v, i.proxySettings(), node) })
+	return all
+}
+
+// HasNode reports whether the cluster has a Node of a name.
+func (i *Inspector) HasNode(name string) (has bool) {
+	i.store.View(func(v *cluster.View) { has = v.Node(name) != nil })
+	return has
+}
+
+// Connection is the input of Connect.
+type Connection struct {
+	Target connection.Target
+	Client connection.Client
+	// DNS is how the host is looked up, by a Client that is a Pod.
+	DNS Question
+}
+
+// Connect explains what a client sees that connects to a target. It returns an error if the
+// node of the client must be named.
+func (i *Inspector) Connect(ctx context.Context, q Connection) (e *connection.Explanation, err error) {
+	r := connection.Request{Settings: i.proxySettings(), Client: q.Client, Target: q.Target}
+	if _, bad := netip.ParseAddr(q.Target.Host); bad != nil && q.Client.Place == connection.InPod {
+		r.DNS = i.Explain(ctx, q.DNS)
+	}
+	i.store.View(func(v *cluster.View) {
+		r.View, r.Linter = v, i.rules(v, q.DNS.Node)
+		if err = located(v, &r.Client); err == nil {
+			e = connection.Explain(&r)
+		}
+	})
+	return e, err
+}
+
+// located completes where a client is: a Pod has an address and a node, and the others are on the
+// only node unless they are on a certain one.
+func located(v *cluster.View, c *connection.Client) error {
+	if p := c.Subject.Pod; c.Place == connection.InPod && p != nil {
+		if len(p.IPs) > 0 {
+			c.Addr = p.IPs[0]
+		}
+		if p.Node != "" {
+			c.Node = p.Node
+		}
+	}
+	if c.Node == "" {
+		nodes := 0
+		for n := range v.Nodes() {
+			nodes++
+			c.Node = n.Name
+		}
+		if nodes > 1 {
+			c.Node = ""
+		}
+		if nodes > 1 && c.Place != connection.InPod {
+			return errors.New("there are several nodes; name the one that handles the connection: --node NAME")
+		}
+	}
+	n := v.Node(c.Node)
+	if n == nil && c.Place == connection.OnNode {
+		return fmt.Errorf("there is no Node %q; name one that exists: --node NAME", c.Node)
+	}
+	if c.Place == connection.OnNode && len(n.InternalIPs) > 0 {
+		c.Addr = n.InternalIPs[0]
+	}
+	return nil
+}

@@ -1,0 +1,316 @@
+package connection
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/pod/dnsconfig"
+	"portolan.dev/portolan/internal/pod/explain"
+	"portolan.dev/portolan/internal/pod/lint"
+	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/plan"
+)
+
+// Place is where a client is.
+type Place uint8
+
+// The places.
+const (
+	InPod Place = iota
+	OnNode
+	Outside
+)
+
+// Client is what opens a connection.
+type Client struct {
+	Place   Place
+	Subject dnsconfig.Subject // of place InPod
+	// Addr is its address; not valid if it is not known.
+	Addr netip.Addr
+	// Node is the node that the client is on, or at which its packets arrive.
+	Node string
+}
+
+// String returns the client as in "pod shop/web-0" or "node n1".
+func (c *Client) String() string {
+	switch {
+	case c.Place == InPod:
+		return c.Subject.String()
+	case c.Place == OnNode:
+		return "node " + c.Node
+	case c.Addr.IsValid():
+		return c.Addr.String() + ", outside the cluster"
+	}
+	return "a client outside the cluster"
+}
+
+// Target is what a client connects to.
+type Target struct {
+	Host     string // a name or an address
+	Port     string // a number, or the name of a Service's port
+	Protocol frontend.Protocol
+}
+
+// String returns the target as in "web:80/tcp".
+func (t Target) String() string { return t.Host + ":" + t.Port + "/" + t.Protocol.String() }
+
+// Request is the input of Explain.
+type Request struct {
+	View     *cluster.View
+	Linter   *lint.Linter
+	Settings *Settings
+	Client   Client
+	Target   Target
+	// DNS is how the host resolves in the Pod; nil for addresses, and for clients that are no Pods.
+	DNS *explain.Explanation
+}
+
+// The outcomes of connections, as clients see them.
+const (
+	Connected = "connected"
+	Refused   = "refused"
+	TimedOut  = "timeout"
+	NotKnown  = "not known"
+)
+
+// Explanation says what a client sees of a connection, and why.
+type Explanation struct {
+	Target   string               `json:"target"`
+	From     string               `json:"from"`
+	DNS      *explain.Explanation `json:"dns,omitempty"`
+	Attempts []Attempt            `json:"attempts"`
+	// Outcome is that of the first attempt that connects, else of the first.
+	Outcome   string              `json:"outcome"`
+	Diagnoses []explain.Diagnosis `json:"diagnoses"`
+}
+
+// Attempt is a connection to one address.
+type Attempt struct {
+	Address string `json:"address"`
+	// Node is the node whose service proxy handles it.
+	Node    string `json:"node,omitempty"`
+	Service string `json:"service,omitempty"`
+	Port    string `json:"port,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+	Policy  string `json:"policy,omitempty"`
+	Outcome string `json:"outcome"`
+	// Masqueraded is why endpoints see an address of the node, not the client's.
+	Masqueraded string `json:"masqueraded,omitempty"`
+	Endpoints   []Use  `json:"endpoints"`
+}
+
+// Use is an endpoint of an Attempt.
+type Use struct {
+	Address string `json:"address"`
+	Pod     string `json:"pod,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Used    bool   `json:"used"`
+	WhyNot  string `json:"whyNot,omitempty"`
+}
+
+// Connects reports whether the client is connected.
+func (e *Explanation) Connects() bool { return e.Outcome == Connected }
+
+// Explain evaluates a connection to each address of the target, as clients try them, and says
+// why it fails.
+func Explain(r *Request) *Explanation {
+	x := &explainer{
+		Request: r, proxies: make(map[string]*proxy),
+		e: &Explanation{
+			Target:    r.Target.String(),
+			From:      r.Client.String(),
+			DNS:       r.DNS,
+			Attempts:  []Attempt{},
+			Diagnoses: []explain.Diagnosis{},
+		},
+	}
+	if r.DNS != nil && !r.DNS.Found() {
+		x.e.Outcome, x.e.Diagnoses = r.DNS.Outcome, r.DNS.Diagnoses
+		return x.e
+	}
+	addrs := x.addresses()
+	port, ok := x.port()
+	if len(x.e.Diagnoses) > 0 || !ok {
+		return x.e
+	}
+	for _, addr := range addrs {
+		x.attempt(frontend.Address{Addr: addr, Protocol: r.Target.Protocol, Port: port})
+	}
+	for _, a := range x.e.Attempts {
+		if x.e.Outcome == "" || a.Outcome == Connected {
+			x.e.Outcome = a.Outcome
+		}
+	}
+	if len(x.e.Attempts) == 0 {
+		x.e.Outcome = NotKnown
+	}
+	return x.e
+}
+
+// explainer has the state of Explain.
+type explainer struct {
+	*Request
+	e       *Explanation
+	named   *cluster.Service // that the host's name stands for; nil if none
+	proxies map[string]*proxy
+}
+
+func (x *explainer) add(rule, cure, format string, args ...any) {
+	d := explain.Diagnosis{Rule: rule, Why: fmt.Sprintf(format, args...), Cure: cure}
+	if !slices.Contains(x.e.Diagnoses, d) {
+		x.e.Diagnoses = append(x.e.Diagnoses, d)
+	}
+}
+
+// proxy returns the service proxy of a node.
+func (x *explainer) proxy(node string) *proxy {
+	if x.proxies[node] == nil {
+		x.proxies[node] = newProxy(x.View, x.Settings, node)
+	}
+	return x.proxies[node]
+}
+
+// addresses returns the addresses of the host, and finds the Service that its name stands for.
+func (x *explainer) addresses() (addrs []netip.Addr) {
+	if addr, err := netip.ParseAddr(x.Target.Host); err == nil {
+		return []netip.Addr{addr.Unmap()}
+	}
+	if x.DNS == nil {
+		return x.byModel()
+	}
+	for _, r := range x.DNS.Records {
+		if addr, err := netip.ParseAddr(r.Data); err == nil && (r.Type == "A" || r.Type == "AAAA") {
+			addrs = append(addrs, addr)
+		}
+	}
+	if n := len(x.DNS.Candidates); n > 0 {
+		if key, ok := explain.ServiceOf(x.DNS.Candidates[n-1].Name, x.Linter.Domains); ok {
+			x.named = x.View.Service(key)
+		}
+	}
+	if len(addrs) == 0 {
+		x.e.Outcome = NotKnown
+		x.add("no-address", "use --live to query the running server", "the addresses of %s are not known", x.Target.Host)
+	}
+	return addrs
+}
+
+// byModel returns the addresses of a Service for clients that are no Pods, whose resolvers do
+// not ask the cluster DNS.
+func (x *explainer) byModel() []netip.Addr {
+	key, ok := explain.ServiceOf(x.Target.Host, x.Linter.Domains)
+	if !ok {
+		key = serviceKey(x.Target.Host)
+	}
+	if x.named = x.View.Service(key); x.named == nil {
+		x.e.Outcome = NotKnown
+		x.add("no-service", "name a Service as SERVICE.NAMESPACE, or give an address", "Service %s does not exist", key)
+		return nil
+	}
+	if x.Client.Place == OnNode {
+		if len(x.named.ClusterIPs) == 0 {
+			x.e.Outcome = NotKnown
+			x.add("no-cluster-ip", "connect to the address of an endpoint", "Service %s has no cluster IP", key)
+		}
+		return x.named.ClusterIPs
+	}
+	addrs := externalAddresses(x.named)
+	if len(addrs) == 0 {
+		x.e.Outcome = NotKnown
+		x.add("not-external", x.wayInside(x.named), "Service %s has no address outside the cluster", key)
+	}
+	return addrs
+}
+
+// externalAddresses returns the addresses of load balancers and the external IPs of a Service.
+func externalAddresses(s *cluster.Service) (addrs []netip.Addr) {
+	if s.Spec == nil {
+		return nil
+	}
+	for _, i := range s.Spec.Ingress {
+		addrs = append(addrs, i.Addr)
+	}
+	return append(addrs, s.Spec.ExternalIPs...)
+}
+
+// port returns the port's number.
+func (x *explainer) port() (number uint16, ok bool) {
+	if n, err := strconv.ParseUint(x.Target.Port, 10, 16); err == nil && n > 0 {
+		return uint16(n), true
+	}
+	if x.named == nil {
+		if len(x.e.Diagnoses) == 0 {
+			x.e.Outcome = NotKnown
+			x.add("port-name", "give the port as a number", "%s is not a Service, whose ports have names", x.Target.Host)
+		}
+		return 0, false
+	}
+	for _, p := range x.named.Ports {
+		if p.Name == x.Target.Port {
+			x.Target.Protocol = protocolOf(p.Protocol)
+			return p.Number, true
+		}
+	}
+	x.e.Outcome = NotKnown
+	x.add(
+		"no-port",
+		x.portCure(x.named),
+		"%s is not a port of Service %s (it has %s)",
+		x.Target.Port,
+		x.named.Key,
+		portsOf(x.named),
+	)
+	return 0, false
+}
+
+// handler returns the node whose service proxy handles connections to an address: the one that
+// has it, or the client's.
+func (x *explainer) handler(at netip.Addr) string {
+	for n := range x.View.Nodes() {
+		if slices.Contains(n.Addresses, at) {
+			return n.Name
+		}
+	}
+	return x.Client.Node
+}
+
+// attempt evaluates a connection to an address.
+func (x *explainer) attempt(at frontend.Address) {
+	p := x.proxy(x.handler(at.Addr))
+	a := Attempt{Address: at.String(), Node: p.node.Name, Endpoints: []Use{}}
+	verdict := p.kernel.Forward(frontend.Connection{Source: x.Client.Addr, To: at})
+	service, port, kind := p.owner(at)
+	if service != nil {
+		a.Service, a.Port = service.String(), service.Ports[port].Name
+		a.Kind, a.Policy = string(kind), policyOf(service, kind)
+		a.Endpoints = usesOf(p, service, port, &verdict)
+	}
+	t := &try{explainer: x, proxy: p, at: at, verdict: &verdict, service: service, port: port, kind: kind, attempt: &a}
+	a.Outcome = t.diagnose()
+	if a.Outcome == Connected {
+		a.Masqueraded = string(verdict.Masquerade)
+	}
+	x.e.Attempts = append(x.e.Attempts, a)
+}
+
+// usesOf returns the endpoints of a port, and why a connection does not use them.
+func usesOf(p *proxy, s *cluster.Service, port int, v *frontend.Verdict) []Use {
+	uses := []Use{}
+	local := v.Reason == frontend.OutsideClient || v.Reason == frontend.NoLocalEndpoints ||
+		v.Frontend.Policy == frontend.Plain && s.Spec != nil && s.Spec.InternalLocal
+	for _, e := range plan.Endpoints(p.view, &p.node, s.Key, s.Ports[port], cluster.FamilyOf(v.Frontend.Addr)) {
+		u := Use{Address: e.Addr.String(), Pod: e.Pod, Node: e.Node, Used: slices.Contains(v.Endpoints, e.Addr)}
+		switch {
+		case u.Used:
+		case local:
+			u.WhyNot = string(e.Local)
+		default:
+			u.WhyNot = string(e.Cluster)
+		}
+		uses = append(uses, u)
+	}
+	return uses
+}

@@ -1,0 +1,91 @@
+// Package connection explains connections to Services (Kubernetes, "Virtual IPs and Service
+// Proxies"): which addresses a node's service proxy serves, which endpoints connections to
+// them use and why not the others, and what a client sees. It evaluates connections as the
+// kernel does, with package frontend.
+//
+//	cluster.View ─► plan: frontends of a node ─► frontend.Evaluator: verdict ─► diagnose.go: why
+//	                   └─► table.go: VIPs, backends
+package connection
+
+import (
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/plan"
+)
+
+// Settings are those of the service proxy.
+type Settings struct {
+	// NodePorts are the ranges of the addresses of node ports; none is the Node's InternalIPs.
+	NodePorts     []netip.Prefix
+	MasqueradeAll bool
+	// Pods recognizes Pods on a node. Without it they are recognized by the Node's ranges.
+	Pods frontend.Pods
+}
+
+// nodeOf returns the node of a name for the plan. Without its Node object, it has a name only.
+func (s *Settings) nodeOf(v *cluster.View, name string) plan.Node {
+	node := plan.Node{Name: name}
+	n := v.Node(name)
+	if n == nil {
+		return node
+	}
+	node.Zone, node.Addresses, node.NodePorts = n.Zone, n.Addresses, n.InternalIPs
+	if len(s.NodePorts) > 0 {
+		node.NodePorts = nil
+		for _, a := range n.Addresses {
+			if slices.ContainsFunc(s.NodePorts, func(p netip.Prefix) bool { return p.Contains(a) }) {
+				node.NodePorts = append(node.NodePorts, a)
+			}
+		}
+	}
+	return node
+}
+
+// proxy is what the service proxy of a node does.
+type proxy struct {
+	view     *cluster.View
+	node     plan.Node
+	compiler *plan.Compiler
+	kernel   *frontend.Evaluator
+	state    *frontend.State
+}
+
+func newProxy(v *cluster.View, s *Settings, node string) *proxy {
+	p := &proxy{view: v, node: s.nodeOf(v, node), compiler: plan.NewCompiler(plan.Node{})}
+	p.state = p.compiler.All(v, p.node)
+	of := frontend.Node{Addresses: p.node.Addresses, MasqueradeAll: s.MasqueradeAll, Pods: s.Pods}
+	if n := v.Node(node); n != nil && of.Pods.Interface == "" && of.Pods.InterfacePrefix == "" && len(of.Pods.CIDRs) == 0 {
+		of.Pods.CIDRs = n.PodCIDRs
+	}
+	p.kernel = frontend.NewEvaluator(of, p.state)
+	return p
+}
+
+// services returns all Services, sorted.
+func (p *proxy) services() []*cluster.Service {
+	return slices.SortedFunc(p.view.Services(), func(a, b *cluster.Service) int { return a.Compare(b.Key) })
+}
+
+// owner returns the Service whose connections at an address are, and which port; nil if there
+// is none.
+func (p *proxy) owner(at frontend.Address) (s *cluster.Service, port int, kind plan.AddressKind) {
+	for _, s := range p.services() {
+		port, kind, ok := plan.Describe(s, at)
+		if !ok {
+			continue
+		}
+		of := p.compiler.Service(s.Key)
+		has := slices.ContainsFunc(of.Frontends, func(f *frontend.Frontend) bool { return f.Address == at })
+		taken := slices.ContainsFunc(
+			of.Verdicts,
+			func(o plan.Verdict) bool { return o.Address == at && o.Reason == plan.Taken },
+		)
+		if has && !taken {
+			return s, port, kind
+		}
+	}
+	return nil, 0, ""
+}

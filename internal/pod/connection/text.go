@@ -1,0 +1,113 @@
+package connection
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"portolan.dev/portolan/internal/pod/explain"
+)
+
+// mostEndpoints is the maximum number of endpoints that the text lists for an address.
+const mostEndpoints = 20
+
+// WriteText prints the explanation as text: how the name resolves, then each address.
+func (e *Explanation) WriteText(w io.Writer, style explain.Style) error {
+	if e.DNS != nil {
+		if err := e.DNS.WriteText(w, style); err != nil || !e.DNS.Found() {
+			return err
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s from %s\n", e.Target, e.From)
+	for i := range e.Attempts {
+		e.Attempts[i].write(&b)
+	}
+	fmt.Fprintf(&b, "\n%s\n", e.summary())
+	for _, d := range e.Diagnoses {
+		fmt.Fprintf(&b, "  why:  %s\n  cure: %s\n", d.Why, d.Cure)
+	}
+	for line := range strings.Lines(b.String()) {
+		if _, err := fmt.Fprintln(w, explain.Plain(strings.TrimSuffix(line, "\n"))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// summary returns the outcome in a line.
+func (e *Explanation) summary() string {
+	if !e.Connects() {
+		return e.Outcome
+	}
+	for i := range e.Attempts {
+		a := &e.Attempts[i]
+		if a.Outcome != Connected {
+			continue
+		}
+		var used []string
+		for _, u := range a.Endpoints {
+			if u.Used {
+				used = append(used, u.Address)
+			}
+		}
+		switch {
+		case len(used) == 0:
+			return "connected to " + a.Address
+		case len(used) == 1:
+			return "connected to " + used[0]
+		case len(used) > mostEndpoints:
+			return fmt.Sprintf("connected to one of %d endpoints", len(used))
+		}
+		return "connected to one of " + strings.Join(used, ", ")
+	}
+	return e.Outcome
+}
+
+func (a *Attempt) write(b *strings.Builder) {
+	fmt.Fprintf(b, "\n%s", a.Address)
+	switch {
+	case a.Service == "":
+		b.WriteString(" is not an address of a Service that is served")
+	case a.Port == "":
+		fmt.Fprintf(b, " is a %s address of Service %s, policy %s", a.Kind, a.Service, a.Policy)
+	default:
+		fmt.Fprintf(b, " is a %s address of Service %s, port %s, policy %s", a.Kind, a.Service, a.Port, a.Policy)
+	}
+	if a.Node != "" {
+		fmt.Fprintf(b, ", on node %s", a.Node)
+	}
+	b.WriteString("\n")
+	for i, u := range a.Endpoints {
+		if i == mostEndpoints {
+			fmt.Fprintf(b, "  and %d more endpoints\n", len(a.Endpoints)-mostEndpoints)
+			break
+		}
+		u.write(b)
+	}
+	if a.Masqueraded != "" {
+		fmt.Fprintf(b, "  endpoints see an address of the node as the source (%s)\n", a.Masqueraded)
+	}
+}
+
+func (u *Use) write(b *strings.Builder) {
+	var where []string
+	if u.Pod != "" {
+		where = append(where, "Pod "+u.Pod)
+	}
+	if u.Node != "" {
+		where = append(where, "node "+u.Node)
+	}
+	fmt.Fprintf(b, "  %s", u.Address)
+	if len(where) > 0 {
+		fmt.Fprintf(b, " (%s)", strings.Join(where, ", "))
+	}
+	if u.Used {
+		b.WriteString(": used\n")
+		return
+	}
+	fmt.Fprintf(b, ": not used: %s\n", u.WhyNot)
+}

@@ -1,0 +1,196 @@
+// Package app assembles the service proxy of a node: it follows the model, compiles what
+// changes into frontends and programs them into the kernel.
+//
+//	cluster.Store ──feed──► plan.Compiler ──► nft.Table ──► kernel
+//
+// What is in the kernel stays when the process ends, so that connections are made while it
+// is replaced; `portolan cleanup` removes it.
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/proxy/conntrack"
+	"portolan.dev/portolan/internal/proxy/healthcheck"
+	"portolan.dev/portolan/internal/proxy/settings"
+	"portolan.dev/portolan/internal/support/budget"
+	"portolan.dev/portolan/internal/support/httpserver"
+)
+
+// Config configures a Proxy.
+type Config struct {
+	Settings config.Config
+	Store    *cluster.Store
+	Log      *slog.Logger
+	// Problem returns the first error that prevents reading one of the kinds, or nil.
+	Problem func(kinds ...cluster.Kind) error
+	// Loaded is called when the kernel has the cluster for the first time.
+	Loaded func()
+}
+
+// Proxy is the service proxy of a node.
+type Proxy struct {
+	cfg      Config
+	settings settings.Compiled
+	node     string
+	metrics  *proxyMetrics
+	health   *healthcheck.Health
+	checks   *healthcheck.Servers
+	flows    *conntrack.Cleaner
+	servers  []*httpserver.Server // the probes'
+	probes   *budget.Account      // connections to them
+
+	mu      sync.Mutex // guards the fields below
+	synced  bool
+	problem error // of the last transaction
+}
+
+// New returns a Proxy. It returns an error if the settings are invalid. It starts nothing.
+func New(cfg Config) (*Proxy, error) {
+	compiled, err := cfg.Settings.Compile()
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{cfg: cfg, settings: compiled.Proxy, metrics: newMetrics()}
+	p.settings.Table.Log = cfg.Log
+	p.health = healthcheck.NewHealth(p.settings.HealthLimit, time.Now)
+	p.checks = healthcheck.New(healthcheck.Config{Healthy: p.health.Healthy, Report: p.reportCheck, Log: cfg.Log})
+	p.flows = conntrack.New(conntrack.Config{ResetTCP: p.settings.ResetTCP, Passed: p.metrics.passed, Log: cfg.Log})
+	p.probes = budget.NewAccount("healthz", budget.Limits{Total: maxProbes, PerSource: maxProbes})
+	p.node, err = nodeName(p.settings.NodeName)
+	return p, err
+}
+
+// reportCheck logs that the health check of a Service is not served, or is again.
+func (p *Proxy) reportCheck(service cluster.Key, err error) {
+	if err != nil {
+		p.cfg.Log.Error("load balancers cannot check a Service", "err", err)
+		return
+	}
+	p.cfg.Log.Info("load balancers can check a Service again", "service", service)
+}
+
+// nodeName returns the name of the Node: as set, or of the environment variable NODE_NAME, or
+// the host name in lower case, as kubelets register.
+func nodeName(set string) (string, error) {
+	if set != "" {
+		return set, nil
+	}
+	if name := os.Getenv("NODE_NAME"); name != "" {
+		return name, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name of the node: %w; set proxy.nodeName", err)
+	}
+	return strings.ToLower(strings.TrimSpace(name)), nil
+}
+
+// Node returns the name of the Node.
+func (p *Proxy) Node() string { return p.node }
+
+// Name returns the part's name.
+func (p *Proxy) Name() string { return "proxy" }
+
+// Needs returns the kinds that frontends are compiled from.
+func (p *Proxy) Needs() []cluster.Kind {
+	return []cluster.Kind{cluster.KindService, cluster.KindEndpointSlice, cluster.KindNode, cluster.KindServiceCIDR}
+}
+
+// Bind binds the address of the probes. The kernel changes when the cluster is known.
+func (p *Proxy) Bind(ctx context.Context) (serving []any, err error) {
+	serving = []any{"node", p.node, "table", p.settings.Table.Name}
+	if !p.settings.Healthz.IsValid() {
+		return serving, nil
+	}
+	probes := &healthcheck.Probes{Health: p.health, Node: p.thisNode, Observe: p.metrics.probed}
+	server, err := httpserver.Listen(ctx, httpserver.Config{
+		Name: "proxy.healthz", Listen: p.settings.Healthz, Handler: probes.Handler(), Timeout: probeTimeout, Log: p.cfg.Log,
+		Connections: p.probes,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.servers = append(p.servers, server)
+	return append(serving, "healthz", p.settings.Healthz), nil
+}
+
+// maxProbes is how many connections to the probes there may be, and probeTimeout how long a
+// request and its response may take.
+const (
+	maxProbes    = 256
+	probeTimeout = 5 * time.Second
+)
+
+// thisNode returns the Node; without an API it exists if no manifest has one.
+func (p *Proxy) thisNode() (n *cluster.Node) {
+	p.cfg.Store.View(func(v *cluster.View) {
+		if n = v.Node(p.node); n == nil && p.cfg.Settings.Manifests != "" {
+			n = &cluster.Node{Name: p.node}
+		}
+	})
+	return n
+}
+
+// Close closes the probes. What is in the kernel stays.
+func (p *Proxy) Close() {
+	for _, server := range p.servers {
+		server.Close()
+	}
+}
+
+// Ready describes what is missing until the kernel has what the cluster wants.
+func (p *Proxy) Ready() (missing, remarks []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.problem != nil:
+		return []string{p.problem.Error()}, nil
+	case p.synced:
+		return nil, nil
+	}
+	missing = []string{"the Services are not in the kernel yet"}
+	if p.cfg.Problem != nil {
+		if err := p.cfg.Problem(p.Needs()...); err != nil {
+			missing = append(missing, err.Error())
+		}
+	}
+	return missing, nil
+}
+
+// Accounts returns the figures of the connections.
+func (p *Proxy) Accounts() []budget.Stats { return append(p.checks.Accounts(), p.probes.Stats()) }
+
+// Metrics returns the collector of the part's metrics.
+func (p *Proxy) Metrics() prometheus.Collector { return p.metrics }
+
+const (
+	// retryInterval is the interval between attempts after a failure.
+	retryInterval = time.Second
+	// addressInterval is the interval between looks at the host's addresses.
+	addressInterval = 5 * time.Second
+)
+
+// Run keeps the kernel current until ctx is done, and returns nil. It waits until Services,
+// EndpointSlices, Nodes and ServiceCIDRs are known; until then the kernel keeps what it has.
+func (p *Proxy) Run(ctx context.Context) error {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.flows.Run(running) })
+	group.Go(func() error { return p.checks.Run(running) })
+	for _, server := range p.servers {
+		group.Go(func() error { return server.Run(running) })
+	}
+	group.Go(func() error { return newWorker(p).run(running) })
+	return group.Wait()
+}

@@ -1,0 +1,286 @@
+package app
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/proxy/conntrack"
+	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/healthcheck"
+	"portolan.dev/portolan/internal/proxy/nft"
+	"portolan.dev/portolan/internal/proxy/plan"
+)
+
+// worker is the goroutine that compiles what changed and programs it.
+type worker struct {
+	*Proxy
+	compiler *plan.Compiler
+	node     plan.Node
+	addrs    []netip.Addr // the host's
+	table    *nft.Table   // nil before the first Sync
+	stale    bool         // the kernel may differ from what the table recorded
+	changed  chan struct{}
+	watching sync.WaitGroup
+	stop     context.CancelFunc // of watching
+	takeover *takeover          // from kube-proxy; nil for none
+}
+
+func newWorker(p *Proxy) *worker {
+	w := &worker{
+		Proxy: p, compiler: plan.NewCompiler(plan.Node{}), addrs: localAddresses(), changed: make(chan struct{}, 1),
+	}
+	if p.settings.ReplaceKubeProxy {
+		w.takeover = &takeover{log: p.cfg.Log}
+	}
+	return w
+}
+
+// run works until ctx is done, and returns nil.
+func (w *worker) run(ctx context.Context) error {
+	feed := w.cfg.Store.Subscribe()
+	defer feed.Close()
+	defer w.close()
+	look := time.NewTicker(addressInterval)
+	defer look.Stop()
+	var retry <-chan time.Time
+	for {
+		var changes cluster.Changes
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-feed.Ready():
+			changes = feed.Pending()
+		case <-look.C:
+			w.addrs = localAddresses()
+			if w.stop != nil {
+				w.takeover.step()
+			}
+		case <-retry:
+		case <-w.changed:
+			w.cfg.Log.Warn("another program changed the nftables table; it is repaired", "table", w.settings.Table.Name)
+			w.metrics.repairs.Inc()
+			w.stale = true
+		}
+		retry = nil
+		if err := w.apply(ctx, changes); err != nil {
+			retry = time.After(retryInterval)
+		}
+	}
+}
+
+func (w *worker) close() {
+	if w.stop != nil {
+		w.stop()
+		w.watching.Wait()
+	}
+	if w.table != nil {
+		_ = w.table.Close()
+	}
+}
+
+// apply brings changes into the kernel. After an error the next call brings everything.
+func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
+	start := time.Now()
+	job := w.compile(c)
+	if job.kind == noSync {
+		return nil
+	}
+	w.eachFamily(w.health.Queued)
+	changed, err := job.run(ctx, w)
+	w.metrics.observe(job.kind, changed, time.Since(start), err)
+	if err == nil {
+		w.eachFamily(w.health.Updated)
+		w.flows.Changed(job.flows())
+		if job.checked {
+			w.checks.Update(healthcheck.State{Checks: job.checks, Addresses: w.node.NodePorts})
+		}
+	}
+	if w.record(err) {
+		w.cfg.Log.Info("the kernel has the Services of the cluster", "frontends", len(job.state.Frontends),
+			"elementsChanged", changed, "took", time.Since(start))
+		w.cfg.Loaded()
+	}
+	return err
+}
+
+// record records the result of a transaction, and reports whether it is the first success.
+func (w *worker) record(err error) (first bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil:
+		w.stale = true
+		if w.problem == nil || w.problem.Error() != err.Error() {
+			w.cfg.Log.Error("the kernel does not have the present state of the cluster", "err", err)
+		}
+		w.problem = err
+	case w.problem != nil:
+		w.cfg.Log.Info("the kernel has the present state of the cluster again")
+		w.problem = nil
+	}
+	first = err == nil && !w.synced
+	w.synced = w.synced || first
+	return first
+}
+
+func (w *worker) eachFamily(do func(cluster.AddressType)) {
+	do(cluster.IPv4)
+	do(cluster.IPv6)
+}
+
+// job is what is to be programmed.
+type job struct {
+	kind    syncKind
+	config  nft.Config
+	state   *frontend.State   // for a full sync
+	changes *frontend.Changes // for a partial one
+	checks  map[cluster.Key]plan.HealthCheck
+	checked bool // checks are others than before
+}
+
+// compile compiles changes: everything if the node changed, or if the kernel may differ from
+// what was programmed.
+func (w *worker) compile(c cluster.Changes) (j job) {
+	j.kind = noSync
+	w.cfg.Store.View(func(v *cluster.View) {
+		if !v.Loaded(w.Needs()...) {
+			return
+		}
+		switch node := w.nodeOf(v); {
+		case w.table == nil, w.stale, c.Everything, !equalNodes(node, w.node):
+			w.node = node
+			j = job{kind: fullSync, config: w.tableConfig(v), state: w.compiler.All(v, node)}
+			j.checks, j.checked = w.compiler.Checks()
+		case len(c.Objects) > 0:
+			changes := w.compiler.Apply(v, func(yield func(cluster.Key) bool) {
+				for ref := range maps.Keys(c.Objects) {
+					if ref.Kind == cluster.KindService && !yield(ref.Key) {
+						return
+					}
+				}
+			})
+			j = job{kind: partialSync, changes: changes}
+			j.checks, j.checked = w.compiler.Checks()
+		}
+	})
+	return j
+}
+
+// run programs the job.
+func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
+	if j.kind == partialSync {
+		return w.table.Apply(j.changes)
+	}
+	if w.table == nil {
+		w.table = nft.New(j.config)
+	}
+	changed, err = w.table.Sync(j.state)
+	w.stale = err != nil
+	if err != nil || w.stop != nil {
+		return changed, err
+	}
+	w.watch(ctx)
+	w.takeover.step()
+	// The kernel has these settings since its first rule that needs connection tracking.
+	return changed, conntrack.Apply(w.settings.Conntrack.Sysctls(conntrack.CPUs()), w.cfg.Log)
+}
+
+// flows returns the frontends whose flows may have become stale.
+func (j *job) flows() (all []conntrack.Target) {
+	if j.state != nil {
+		for _, f := range j.state.Frontends {
+			all = append(all, conntrack.Target{Address: f.Address, Endpoints: f.Serving})
+		}
+		return all
+	}
+	for _, f := range j.changes.Serving {
+		all = append(all, conntrack.Target{Address: f.Address, Endpoints: f.Serving})
+	}
+	for _, a := range j.changes.Delete {
+		all = append(all, conntrack.Target{Address: a, Deleted: true})
+	}
+	return all
+}
+
+// watch has changes by other programs noticed.
+func (w *worker) watch(ctx context.Context) {
+	ctx, w.stop = context.WithCancel(ctx)
+	w.watching.Go(func() {
+		if err := w.table.Watch(ctx, w.changed); err != nil {
+			w.cfg.Log.Warn("changes of the nftables table by other programs are not noticed", "err", err)
+		}
+	})
+}
+
+// tableConfig returns the settings of the table, with the families of the host and the Node's
+// Pods.
+func (w *worker) tableConfig(v *cluster.View) nft.Config {
+	cfg := w.settings.Table
+	cfg.Families = families()
+	if n := v.Node(w.Proxy.node); n != nil && w.settings.PodCIDRs {
+		cfg.Pods.CIDRs = n.PodCIDRs
+	}
+	return cfg
+}
+
+// families returns the families of the host. Where IPv6 is disabled, it has no such file.
+func families() []nft.Family {
+	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+		return []nft.Family{nft.IPv4}
+	}
+	return []nft.Family{nft.IPv4, nft.IPv6}
+}
+
+// nodeOf returns the node. Without its Node object, it has no zone and, unless the settings
+// have ranges, no addresses for node ports.
+func (w *worker) nodeOf(v *cluster.View) plan.Node {
+	node := plan.Node{Name: w.Proxy.node, Addresses: w.addrs}
+	if n := v.Node(w.Proxy.node); n != nil {
+		node.Zone, node.NodePorts = n.Zone, firstOfEach(n.InternalIPs)
+	}
+	if len(w.settings.NodePorts) == 0 {
+		return node
+	}
+	node.NodePorts = nil
+	for _, a := range node.Addresses {
+		if !a.IsLoopback() && slices.ContainsFunc(w.settings.NodePorts, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			node.NodePorts = append(node.NodePorts, a)
+		}
+	}
+	return node
+}
+
+// firstOfEach returns the first address of each family.
+func firstOfEach(addrs []netip.Addr) (first []netip.Addr) {
+	for _, a := range addrs {
+		if !slices.ContainsFunc(first, func(b netip.Addr) bool { return a.Is4() == b.Is4() }) {
+			first = append(first, a)
+		}
+	}
+	return first
+}
+
+func equalNodes(a, b plan.Node) bool {
+	return a.Name == b.Name && a.Zone == b.Zone && slices.Equal(a.NodePorts, b.NodePorts) &&
+		slices.Equal(a.Addresses, b.Addresses)
+}
+
+// localAddresses returns the addresses of the host's interfaces, sorted; none if they cannot
+// be read.
+func localAddresses() (all []netip.Addr) {
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			all = append(all, prefix.Addr().Unmap())
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
+}

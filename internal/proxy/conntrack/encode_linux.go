@@ -1,0 +1,285 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// The messages (linux/netfilter/nfnetlink_conntrack.h, enum cntl_msg_types).
+const (
+	msgGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
+	msgDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
+)
+
+// The attributes of entries (the same file, enum ctattr_type), and those within them.
+const (
+	attrOriginal   = 1
+	attrReply      = 2
+	attrStatus     = 3
+	attrID         = 12
+	attrZone       = 18
+	attrFilter     = 25
+	attrStatusMask = 26
+
+	tupleIP       = 1
+	tupleProtocol = 2
+	tupleZone     = 3
+
+	ipv4Source, ipv4Destination = 1, 2
+	ipv6Source, ipv6Destination = 3, 4
+
+	protocolNumber          = 1
+	protocolSourcePort      = 2
+	protocolDestinationPort = 3
+
+	filterOriginal = 1 // CTA_FILTER_ORIG_FLAGS
+)
+
+// What of the original tuple is compared (net/netfilter/nf_internals.h, CTA_FILTER_F_CTA_*).
+const (
+	compareDestination     = 1 << 1
+	compareProtocol        = 1 << 3
+	compareDestinationPort = 1 << 5
+)
+
+// sizeofNfgenmsg is the size of struct nfgenmsg (linux/netfilter/nfnetlink.h).
+const sizeofNfgenmsg = 4
+
+// statusTranslated is the status of entries whose destination was translated (IPS_DST_NAT).
+const statusTranslated = 1 << 5
+
+var protocolFamily = map[Family]byte{IPv4: unix.AF_INET, IPv6: unix.AF_INET6}
+
+// newMessage returns the headers of a message (struct nlmsghdr and nfgenmsg) without length.
+func newMessage(flags, kind uint16, sequence uint32, f Family) []byte {
+	buf := make([]byte, 4, 128)
+	buf = binary.NativeEndian.AppendUint16(buf, kind)
+	buf = binary.NativeEndian.AppendUint16(buf, flags)
+	buf = binary.NativeEndian.AppendUint32(buf, sequence)
+	buf = binary.NativeEndian.AppendUint32(buf, 0)
+	return append(buf, protocolFamily[f], unix.NFNETLINK_V0, 0, 0)
+}
+
+// sized sets the length of a message.
+func sized(message []byte) []byte {
+	binary.NativeEndian.PutUint32(message, uint32(len(message)))
+	return message
+}
+
+// appendFilter has the kernel leave out entries that cannot be stale. Kernels before 5.8 (the
+// tuple) and 5.15 (the status) ignore it and return more. Addresses of IPv6 are not compared:
+// kernels, 6.18 among them, leave out the entries that have the address, and return the
+// others (net/netfilter/nf_conntrack_netlink.c, ctnetlink_filter_match_tuple).
+func appendFilter(buf []byte, s scope, c common) []byte {
+	compare := uint32(compareProtocol)
+	if s.family == IPv4 && c.addr.IsValid() {
+		compare |= compareDestination
+	}
+	if c.port != 0 {
+		compare |= compareDestinationPort
+	}
+	buf, filter := openNested(buf, attrFilter)
+	buf = appendAttribute(buf, filterOriginal, binary.NativeEndian.AppendUint32(nil, compare))
+	closeNested(buf, filter)
+
+	buf, tuple := openNested(buf, attrOriginal)
+	if compare&compareDestination != 0 {
+		buf = appendNested(buf, tupleIP, attribute{ipv4Destination, c.addr.AsSlice()})
+	}
+	protocol := []attribute{{protocolNumber, []byte{uint8(s.protocol)}}}
+	if c.port != 0 {
+		protocol = append(protocol, attribute{protocolDestinationPort, binary.BigEndian.AppendUint16(nil, c.port)})
+	}
+	buf = appendNested(buf, tupleProtocol, protocol...)
+	closeNested(buf, tuple)
+
+	if c.translated {
+		status := binary.BigEndian.AppendUint32(nil, statusTranslated)
+		buf = appendAttribute(buf, attrStatus, status)
+		buf = appendAttribute(buf, attrStatusMask, status)
+	}
+	return buf
+}
+
+// found is an entry that the kernel returned. The slices are parts of its message.
+type found struct {
+	entry
+	valid           bool
+	reply, zone, id []byte
+}
+
+// identity appends the attributes by which the kernel finds the entry, and no other. The reply
+// has the endpoint: if the flow begins anew, at another endpoint, its entry has another reply.
+// Its ID may be the same: it is made of the entry's place in memory and the original tuple.
+func (f *found) identity(buf []byte) []byte {
+	buf = appendAttribute(buf, attrReply|unix.NLA_F_NESTED, f.reply)
+	if f.zone != nil {
+		buf = appendAttribute(buf, attrZone, f.zone)
+	}
+	return appendAttribute(buf, attrID, f.id)
+}
+
+// parse returns the entry with the attributes.
+func parse(attributes []byte) (f found) {
+	var original, replies tuple
+	for a := range each(attributes) {
+		switch a.kind {
+		case attrOriginal:
+			original = parseTuple(a.value)
+		case attrReply:
+			f.reply, replies = a.value, parseTuple(a.value)
+		case attrZone:
+			f.zone = a.value
+			f.entry.zone = number(a.value)
+		case attrID:
+			f.id = a.value
+		}
+	}
+	f.destination = frontend.Address{
+		Addr: original.destination, Protocol: original.protocol, Port: original.destinationPort,
+	}
+	f.replies = netip.AddrPortFrom(replies.source, replies.sourcePort)
+	if original.zone != 0 {
+		f.entry.zone = original.zone
+	}
+	f.valid = f.destination.Addr.IsValid() && f.replies.IsValid() && f.id != nil
+	return f
+}
+
+// tuple is one direction of a flow, as far as it counts here.
+type tuple struct {
+	source, destination         netip.Addr
+	sourcePort, destinationPort uint16
+	protocol                    frontend.Protocol
+	zone                        uint16
+}
+
+func parseTuple(attributes []byte) (t tuple) {
+	for a := range each(attributes) {
+		switch a.kind {
+		case tupleZone:
+			t.zone = number(a.value)
+		case tupleIP:
+			for a := range each(a.value) {
+				switch a.kind {
+				case ipv4Source, ipv6Source:
+					t.source, _ = netip.AddrFromSlice(a.value)
+				case ipv4Destination, ipv6Destination:
+					t.destination, _ = netip.AddrFromSlice(a.value)
+				}
+			}
+		case tupleProtocol:
+			for a := range each(a.value) {
+				switch {
+				case a.kind == protocolNumber && len(a.value) > 0:
+					t.protocol = frontend.Protocol(a.value[0])
+				case a.kind == protocolSourcePort:
+					t.sourcePort = number(a.value)
+				case a.kind == protocolDestinationPort:
+					t.destinationPort = number(a.value)
+				}
+			}
+		}
+	}
+	return t
+}
+
+// number returns a number of 16 bits in network byte order; 0 if it is none.
+func number(value []byte) uint16 {
+	if len(value) < 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(value)
+}
+
+// attribute is a netlink attribute (linux/netlink.h, struct nlattr).
+type attribute struct {
+	kind  uint16
+	value []byte
+}
+
+// each returns the attributes, up to one that is malformed.
+func each(data []byte) iter.Seq[attribute] {
+	return func(yield func(attribute) bool) {
+		for len(data) >= unix.SizeofNlAttr {
+			size := int(binary.NativeEndian.Uint16(data))
+			kind := binary.NativeEndian.Uint16(data[2:]) & ^uint16(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER)
+			if size < unix.SizeofNlAttr || size > len(data) {
+				return
+			}
+			if !yield(attribute{kind, data[unix.SizeofNlAttr:size]}) {
+				return
+			}
+			data = data[min(aligned(size), len(data)):]
+		}
+	}
+}
+
+func appendAttribute(buf []byte, kind uint16, value []byte) []byte {
+	buf = binary.NativeEndian.AppendUint16(buf, uint16(unix.SizeofNlAttr+len(value)))
+	buf = binary.NativeEndian.AppendUint16(buf, kind)
+	buf = append(buf, value...)
+	return append(buf, make([]byte, aligned(len(buf))-len(buf))...)
+}
+
+func appendNested(buf []byte, kind uint16, inner ...attribute) []byte {
+	buf, at := openNested(buf, kind)
+	for _, a := range inner {
+		buf = appendAttribute(buf, a.kind, a.value)
+	}
+	closeNested(buf, at)
+	return buf
+}
+
+// openNested begins an attribute that has others in it, and closeNested ends it.
+func openNested(buf []byte, kind uint16) (_ []byte, at int) {
+	at = len(buf)
+	return appendAttribute(buf, kind|unix.NLA_F_NESTED, nil), at
+}
+
+func closeNested(buf []byte, at int) { binary.NativeEndian.PutUint16(buf[at:], uint16(len(buf)-at)) }
+
+func aligned(n int) int { return (n + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1) }
+
+// reply is a message of the kernel (linux/netlink.h, struct nlmsghdr).
+type reply struct {
+	kind, flags uint16
+	sequence    uint32
+	data        []byte
+}
+
+var errMalformed = errors.New("malformed netlink message")
+
+// nextReply returns the first message in a datagram, and what is behind it.
+func nextReply(datagram []byte) (m reply, behind []byte, err error) {
+	if len(datagram) < unix.SizeofNlMsghdr {
+		return reply{}, nil, errMalformed
+	}
+	size := int(binary.NativeEndian.Uint32(datagram))
+	if size < unix.SizeofNlMsghdr || size > len(datagram) {
+		return reply{}, nil, errMalformed
+	}
+	m = reply{
+		kind: binary.NativeEndian.Uint16(datagram[4:]), flags: binary.NativeEndian.Uint16(datagram[6:]),
+		sequence: binary.NativeEndian.Uint32(datagram[8:]), data: datagram[unix.SizeofNlMsghdr:size],
+	}
+	return m, datagram[min(aligned(size), len(datagram)):], nil
+}
+
+// errno returns the error in a message that ends a dump or answers a request; nil if it has
+// none.
+func (m *reply) errno() error {
+	if len(m.data) < 4 {
+		return nil
+	}
+	if number := int32(binary.NativeEndian.Uint32(m.data)); number != 0 {
+		return unix.Errno(-number)
+	}
+	return nil
+}

@@ -1,0 +1,415 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/nft"
+)
+
+// inside is the environment variable that is set in the node's namespace.
+const inside = "PORTOLAN_CONNTRACK_INSIDE"
+
+// patience is the time after which a test fails.
+const patience = 20 * time.Second
+
+// world is the network namespace of a node, in which the test runs, and those of a client, of
+// two Pods and of everything else, to which the default route leads.
+type world struct {
+	client, a, b, outside place
+	cleaner               *Cleaner
+	passes                chan Pass
+
+	mu    sync.Mutex
+	table *nft.Table
+}
+
+// place is a namespace with an address of each family.
+type place struct {
+	namespace *os.File
+	addr      map[Family]netip.Addr
+}
+
+var (
+	// nodeAddr are the node's addresses.
+	nodeAddr = map[Family]netip.Addr{IPv4: netip.MustParseAddr("10.244.0.1"), IPv6: netip.MustParseAddr("fd00:244:0::1")}
+	families = []Family{IPv4, IPv6}
+)
+
+// onNode runs this test in a network namespace of its own. Outside of it it returns nil.
+func onNode(t *testing.T, cfg Config) *world {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		return newWorld(t, cfg)
+	}
+	// The child is killed when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own := &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	try := exec.Command("true")
+	try.SysProcAttr = own
+	if err := try.Run(); err != nil && os.Getenv("CI") == "" {
+		t.Skipf("network namespaces need root: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=2m", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = own
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("in the namespace: %v\n%s", err, out)
+	} else {
+		t.Logf("in the namespace:\n%s", out)
+	}
+	return nil
+}
+
+func newWorld(tb testing.TB, cfg Config) *world {
+	tb.Helper()
+	set(tb, "net/ipv4/ip_forward", "1")
+	set(tb, "net/ipv6/conf/all/forwarding", "1")
+	useAtOnce(tb)
+	give(tb, "lo", netip.PrefixFrom(nodeAddr[IPv4], 32), netip.PrefixFrom(nodeAddr[IPv6], 128))
+	w := &world{
+		client: attach(tb, "client", 1), a: attach(tb, "a", 2), b: attach(tb, "b", 3), outside: attach(tb, "outside", 4),
+		passes: make(chan Pass, 1000),
+	}
+	for _, f := range families {
+		must(tb, netlink.RouteAdd(&netlink.Route{Gw: w.outside.addr[f].AsSlice()}))
+	}
+	w.table = nft.New(nft.Config{Families: []nft.Family{nft.IPv4, nft.IPv6}})
+	_, err := w.table.Sync(&frontend.State{})
+	must(tb, err)
+	tb.Cleanup(func() { w.table.Close() })
+	cfg.Passed = func(p Pass) { w.passes <- p }
+	w.cleaner = New(cfg)
+	ended := make(chan error, 1)
+	go func() { ended <- w.cleaner.Run(tb.Context()) }()
+	tb.Cleanup(func() { must(tb, <-ended) }) // the test's context ends before
+	return w
+}
+
+func set(tb testing.TB, sysctl, value string) {
+	tb.Helper()
+	must(tb, os.WriteFile("/proc/sys/"+sysctl, []byte(value), 0))
+}
+
+// useAtOnce disables duplicate address detection for IPv6 addresses, which takes seconds.
+func useAtOnce(tb testing.TB) {
+	tb.Helper()
+	set(tb, "net/ipv6/conf/all/accept_dad", "0")
+	set(tb, "net/ipv6/conf/default/accept_dad", "0")
+}
+
+// attach creates a namespace in the given network, connected to a device of the node.
+func attach(tb testing.TB, device string, network byte) place {
+	tb.Helper()
+	of := func(f Family, host byte) netip.Addr {
+		bytes := nodeAddr[f].AsSlice()
+		if f == IPv4 {
+			bytes[2], bytes[3] = network, host
+		} else {
+			bytes[5], bytes[15] = network, host
+		}
+		addr, _ := netip.AddrFromSlice(bytes)
+		return addr
+	}
+	p := place{newNamespace(tb), map[Family]netip.Addr{IPv4: of(IPv4, 7), IPv6: of(IPv6, 7)}}
+	must(tb, netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: "eth0", PeerNamespace: netlink.NsFd(p.namespace.Fd()),
+	}))
+	give(tb, device, netip.PrefixFrom(of(IPv4, 1), 24), netip.PrefixFrom(of(IPv6, 1), 64))
+	within(tb, p, func() {
+		give(tb, "lo")
+		give(tb, "eth0", netip.PrefixFrom(p.addr[IPv4], 24), netip.PrefixFrom(p.addr[IPv6], 64))
+		for _, f := range families {
+			must(tb, netlink.RouteAdd(&netlink.Route{Gw: of(f, 1).AsSlice()}))
+		}
+	})
+	return p
+}
+
+// newNamespace creates an unused network namespace.
+func newNamespace(tb testing.TB) *os.File {
+	tb.Helper()
+	type made struct {
+		file *os.File
+		err  error
+	}
+	done := make(chan made)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- made{nil, err}
+			return
+		}
+		useAtOnce(tb)
+		file, err := os.Open("/proc/thread-self/ns/net")
+		done <- made{file, err}
+	}()
+	m := <-done
+	must(tb, m.err)
+	tb.Cleanup(func() { m.file.Close() })
+	return m.file
+}
+
+// within calls do in a place. Sockets that do opens stay in it.
+func within(tb testing.TB, p place, do func()) {
+	tb.Helper()
+	done := make(chan error)
+	go func() {
+		var err error
+		defer func() { done <- err }()
+		runtime.LockOSThread() // the thread ends with the goroutine
+		if err = unix.Setns(int(p.namespace.Fd()), unix.CLONE_NEWNET); err == nil {
+			do()
+		}
+	}()
+	must(tb, <-done)
+}
+
+// give sets a device up and adds addresses.
+func give(tb testing.TB, device string, prefixes ...netip.Prefix) {
+	tb.Helper()
+	link, err := netlink.LinkByName(device)
+	must(tb, err)
+	must(tb, netlink.LinkSetUp(link))
+	for _, p := range prefixes {
+		ip := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+		must(tb, netlink.AddrAdd(link, &netlink.Addr{IPNet: ip, Flags: unix.IFA_F_NODAD}))
+	}
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// until waits for a condition.
+func until(tb testing.TB, what string, is func() bool) {
+	tb.Helper()
+	for begin := time.Now(); !is(); time.Sleep(time.Millisecond) {
+		if time.Since(begin) > patience {
+			tb.Fatalf("not in %v: %s", patience, what)
+		}
+	}
+}
+
+// put programs frontends and returns them as targets.
+func (w *world) put(tb testing.TB, fronts ...*frontend.Frontend) (all []Target) {
+	tb.Helper()
+	w.apply(tb, &frontend.Changes{Put: fronts})
+	for _, f := range fronts {
+		all = append(all, Target{Address: f.Address, Endpoints: f.Endpoints})
+	}
+	return all
+}
+
+// delete deletes a frontend and returns it as target.
+func (w *world) delete(tb testing.TB, at frontend.Address) []Target {
+	tb.Helper()
+	w.apply(tb, &frontend.Changes{Delete: []frontend.Address{at}})
+	return []Target{{Address: at, Deleted: true}}
+}
+
+func (w *world) apply(tb testing.TB, c *frontend.Changes) {
+	tb.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err := w.table.Apply(c)
+	must(tb, err)
+}
+
+// pass returns the next pass of the Cleaner.
+func (w *world) pass(tb testing.TB) Pass {
+	tb.Helper()
+	select {
+	case p := <-w.passes:
+		must(tb, p.Err)
+		return p
+	case <-time.After(patience):
+		tb.Fatal("the Cleaner does not look")
+		panic("unreachable")
+	}
+}
+
+// server echoes datagrams.
+type server struct {
+	addr  netip.AddrPort
+	count atomic.Uint64
+	last  atomic.Int64 // when the last one came, in Unix nanoseconds
+}
+
+// serve starts a server at an address of a place.
+func serve(tb testing.TB, p place, at netip.AddrPort) *server {
+	tb.Helper()
+	var conn *net.UDPConn
+	s := &server{addr: at}
+	within(tb, p, func() {
+		var err error
+		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+		must(tb, err)
+	})
+	tb.Cleanup(func() { conn.Close() })
+	go func() {
+		var buf [512]byte
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf[:])
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			s.last.Store(time.Now().UnixNano())
+			s.count.Add(1)
+			_, _ = conn.WriteToUDPAddrPort(buf[:n], from)
+		}
+	}()
+	return s
+}
+
+// talk sends a datagram every millisecond from one port of a place until the test ends, and
+// counts them and the answers.
+func talk(tb testing.TB, p place, to netip.AddrPort) (sent, answers *atomic.Uint64) {
+	tb.Helper()
+	var conn *net.UDPConn
+	within(tb, p, func() {
+		var err error
+		conn, err = net.ListenUDP("udp", nil)
+		must(tb, err)
+	})
+	tb.Cleanup(func() { conn.Close() })
+	sent, answers = new(atomic.Uint64), new(atomic.Uint64)
+	go func() {
+		for {
+			if _, err := conn.WriteToUDPAddrPort([]byte("?"), to); errors.Is(err, net.ErrClosed) {
+				return
+			}
+			sent.Add(1)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	go func() {
+		var buf [512]byte
+		for {
+			if _, _, err := conn.ReadFromUDPAddrPort(buf[:]); errors.Is(err, net.ErrClosed) {
+				return
+			} else if err == nil {
+				answers.Add(1)
+			}
+		}
+	}()
+	return sent, answers
+}
+
+// flow is an entry of connection tracking that a test makes.
+type flow struct {
+	client  netip.AddrPort
+	to      frontend.Address
+	replies netip.AddrPort
+	zone    uint16
+}
+
+// track makes entries in the kernel, which hold as long as the test.
+func track(tb testing.TB, all ...flow) error {
+	tb.Helper()
+	opened, err := openTable()
+	must(tb, err)
+	t := opened.(*netlinkTable)
+	defer t.close()
+	for len(all) > 0 {
+		n := min(len(all), deletions)
+		var request []byte
+		for i, f := range all[:n] {
+			flags := uint16(unix.NLM_F_CREATE)
+			if i == n-1 {
+				flags |= unix.NLM_F_ACK
+			}
+			const msgNew = unix.NFNL_SUBSYS_CTNETLINK << 8
+			message := t.message(flags, msgNew, scopeOf(f.to).family)
+			request = append(request, sized(f.append(message))...)
+		}
+		if err := t.send(request); err != nil {
+			return err
+		}
+		for acknowledged := false; !acknowledged; {
+			data, err := t.receive()
+			if err != nil {
+				return err
+			}
+			m, _, err := nextReply(data)
+			if err != nil {
+				return err
+			}
+			if err := m.errno(); err != nil {
+				return err
+			}
+			acknowledged = m.sequence == t.sequence
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+func (f *flow) append(buf []byte) []byte {
+	tuple := func(kind uint16, source, destination netip.AddrPort) {
+		first := uint16(ipv4Source)
+		if source.Addr().Is6() {
+			first = ipv6Source
+		}
+		var at int
+		buf, at = openNested(buf, kind)
+		buf = appendNested(buf, tupleIP, attribute{first, source.Addr().AsSlice()}, attribute{first + 1, destination.Addr().AsSlice()})
+		buf = appendNested(
+			buf, tupleProtocol, attribute{protocolNumber, []byte{uint8(f.to.Protocol)}},
+			attribute{protocolSourcePort, binary.BigEndian.AppendUint16(nil, source.Port())},
+			attribute{protocolDestinationPort, binary.BigEndian.AppendUint16(nil, destination.Port())},
+		)
+		closeNested(buf, at)
+	}
+	tuple(attrOriginal, f.client, netip.AddrPortFrom(f.to.Addr, f.to.Port))
+	tuple(attrReply, f.replies, f.client)
+	const (
+		attrProtocolInfo, attrTimeout         = 4, 7
+		infoTCP, stateTCP, established        = 1, 1, 3
+		seenReply, assured, confirmed  uint32 = 1 << 1, 1 << 2, 1 << 3
+	)
+	buf = appendAttribute(buf, attrStatus, binary.BigEndian.AppendUint32(nil, seenReply|assured|confirmed))
+	buf = appendAttribute(buf, attrTimeout, binary.BigEndian.AppendUint32(nil, 3600))
+	if f.to.Protocol == frontend.TCP {
+		inner := appendAttribute(nil, stateTCP, []byte{established})
+		buf = appendNested(buf, attrProtocolInfo, attribute{infoTCP | unix.NLA_F_NESTED, inner})
+	}
+	if f.zone != 0 {
+		buf = appendAttribute(buf, attrZone, binary.BigEndian.AppendUint16(nil, f.zone))
+	}
+	return buf
+}
+
+// tracked returns the entries of a scope.
+func tracked(tb testing.TB, s scope) (all []entry) {
+	tb.Helper()
+	opened, err := openTable()
+	must(tb, err)
+	t := opened.(*netlinkTable)
+	defer t.close()
+	must(tb, t.dump(sized(t.message(unix.NLM_F_DUMP, msgGet, s.family)), func(attributes []byte) {
+		if found := parse(attributes); found.valid && scopeOf(found.destination) == s {
+			all = append(all, found.entry)
+		}
+	}))
+	return all
+}

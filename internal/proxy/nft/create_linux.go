@@ -1,0 +1,232 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// condition is in which condition the kernel has a table.
+type condition uint8
+
+const (
+	absent   condition = iota
+	outdated           // by another version, or with other settings
+	current
+)
+
+// marker returns the name of a chain without rules that says which layout the table has.
+func (l *layout) marker() (string, error) {
+	h := fnv.New64a()
+	for _, c := range append(l.static(), l.affinityChains(1, 1)...) {
+		fmt.Fprintln(h, c.name)
+		for _, r := range c.rules {
+			for _, e := range r {
+				data, err := expr.Marshal(l.family.nfproto(), e)
+				if err != nil {
+					return "", fmt.Errorf("chain %s: %w", c.name, err)
+				}
+				h.Write(data)
+			}
+			fmt.Fprintln(h)
+		}
+	}
+	for _, name := range append(setNames, setAffinity) {
+		s := l.family.newSet(l.table, name)
+		fmt.Fprintln(h, name, s.KeyType.Name, s.DataType.Name, s.Interval, s.Dynamic, s.Size)
+	}
+	return fmt.Sprintf("layout-%016x", h.Sum64()), nil
+}
+
+// inspect returns in which condition the table is, and its chains.
+func (t *Table) inspect(l *layout) (condition, map[string]struct{}, error) {
+	if err := t.limit(); err != nil {
+		return absent, nil, err
+	}
+	switch table, err := t.conn.ListTableOfFamily(l.table.Name, l.table.Family); {
+	case errors.Is(err, unix.ENOENT):
+		return absent, nil, nil
+	case err != nil:
+		return absent, nil, errnoOf(err)
+	case t.plain != (bigEndian(table.Flags)&flagPersist == 0):
+		return outdated, nil, nil
+	}
+	all, err := t.conn.ListChainsOfTableFamily(l.table.Family)
+	if err != nil {
+		return absent, nil, errnoOf(err)
+	}
+	there := make(map[string]struct{})
+	for _, c := range all {
+		if c.Table.Name == l.table.Name {
+			there[c.Name] = struct{}{}
+		}
+	}
+	marker, err := l.marker()
+	if err != nil {
+		return absent, nil, err
+	}
+	for _, name := range append(l.names(), marker) {
+		if _, ok := there[name]; !ok {
+			return outdated, nil, nil
+		}
+	}
+	return current, there, nil
+}
+
+// names returns the names of the chains that are there from the start.
+func (l *layout) names() (all []string) {
+	for _, c := range l.static() {
+		all = append(all, c.name)
+	}
+	return all
+}
+
+// Flags of tables, NFT_TABLE_F_OWNER and NFT_TABLE_F_PERSIST of linux/netfilter/nf_tables.h.
+// Only the socket that owns a table can change it; others, such as "nft flush ruleset", leave
+// it alone. If it persists it stays when the socket is closed, and another can own it then.
+const (
+	flagOwner   = 1 << 1
+	flagPersist = 1 << 2
+)
+
+// own creates the table if there is none, owned by the socket, or takes over one whose owner
+// has ended. On a kernel without such tables (before Linux 6.9) it is a plain one.
+func (t *Table) own(l *layout) error {
+	for !t.plain {
+		b := batch{name: l.table.Name}
+		b.addTable(l.family, flagOwner|flagPersist)
+		switch err := b.commit(t.socket); {
+		case errors.Is(err, unix.EPERM) && t.readable(l):
+			return ErrOwned
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+			t.plain = true
+		default:
+			return err
+		}
+	}
+	t.conn.AddTable(l.table)
+	return t.flush()
+}
+
+// bigEndian returns a number of the kernel that the library read in the order of the machine.
+func bigEndian(n uint32) uint32 {
+	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, n))
+}
+
+// readable reports whether the process may use nftables at all.
+func (t *Table) readable(l *layout) bool {
+	_, err := t.conn.ListTableOfFamily(l.table.Name, l.table.Family)
+	return err == nil
+}
+
+// create creates the table without elements, in the place of one that is there.
+func (t *Table) create(l *layout) error {
+	marker, err := l.marker()
+	if err != nil {
+		return err
+	}
+	if err := t.remove(l); err != nil {
+		return err
+	}
+	if err := t.own(l); err != nil {
+		return err
+	}
+	sets := make([]*nftables.Set, 0, len(setNames)+1)
+	for _, name := range append(slices.Clone(setNames), setAffinity) {
+		set := l.family.newSet(l.table, name)
+		if err := t.conn.AddSet(set, nil); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+		sets = append(sets, set)
+	}
+	t.addChains(l, append(l.static(), chain{name: marker}), sets)
+	return t.flush()
+}
+
+// addChains adds chains to the next flush. Their rules find the sets of the same transaction by
+// number, others by name.
+func (t *Table) addChains(l *layout, all []chain, sets []*nftables.Set) {
+	for _, c := range all {
+		made := &nftables.Chain{Name: c.name, Table: l.table}
+		if c.base != nil {
+			made.Type, made.Hooknum, made.Priority = c.base.Type, c.base.Hooknum, c.base.Priority
+		}
+		t.conn.AddChain(made)
+		for _, r := range c.rules {
+			t.conn.AddRule(&nftables.Rule{Table: l.table, Chain: made, Exprs: withIDs(r, sets)})
+		}
+	}
+}
+
+func withIDs(rule []expr.Any, sets []*nftables.Set) []expr.Any {
+	for _, e := range rule {
+		for _, s := range sets {
+			switch e := e.(type) {
+			case *expr.Lookup:
+				if e.SetName == s.Name {
+					e.SetID = s.ID
+				}
+			case *expr.Dynset:
+				if e.SetName == s.Name {
+					e.SetID = s.ID
+				}
+			}
+		}
+	}
+	return rule
+}
+
+// ensure creates the chains of affinity that entries need and that are not there.
+func (t *Table) ensure(f *family, entries ...*entry) error {
+	for _, e := range entries {
+		k := e.chains()
+		if k == plainChains {
+			continue
+		}
+		for _, n := range e.sizes() {
+			all := f.affinityChains(k, n)
+			all = slices.DeleteFunc(all, func(c chain) bool {
+				_, ok := f.chains[c.name]
+				return ok
+			})
+			t.addChains(&f.layout, all, nil)
+			for _, c := range all {
+				f.chains[c.name] = struct{}{}
+			}
+		}
+	}
+	return t.flush()
+}
+
+// remove deletes the table of a family, if there is one.
+func (t *Table) remove(l *layout) error {
+	if err := t.limit(); err != nil {
+		return err
+	}
+	t.conn.DelTable(l.table)
+	err := t.flush()
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case errors.Is(err, unix.EPERM) && t.readable(l):
+		return ErrOwned
+	}
+	return err
+}
+
+// flush sends what was added to the connection as one transaction.
+func (t *Table) flush() error {
+	if err := t.limit(); err != nil {
+		return err
+	}
+	if err := t.conn.Flush(); err != nil {
+		return errnoOf(err)
+	}
+	return nil
+}

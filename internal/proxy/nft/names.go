@@ -1,0 +1,69 @@
+package nft
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// The chains that are not made of a size.
+const (
+	chainServices = "services"
+	chainAgain    = "again"
+	chainLimited  = "limited"
+	chainRefuse   = "refuse"
+)
+
+// The chains for a number of endpoints are named after what they do and the number.
+const (
+	prefixEndpoints     = "endpoints-"      // plain DNAT
+	prefixMasquerade    = "masquerade-"     // the same, and masquerades
+	prefixExternalLocal = "external-local-" // externalTrafficPolicy Local
+	prefixLocal         = "local-"          // its endpoints on the node
+)
+
+// localSlot is the first slot of the endpoints on the node of a Frontend with policy
+// ExternalLocal; those of all endpoints begin at 0.
+const localSlot = 1 << 16
+
+// chains names the chains for a number of endpoints: plain ones or, if it is not 0, those of an
+// affinity of that many seconds.
+type chains int
+
+const plainChains chains = 0
+
+// name returns the name of the chain for a size, such as endpoints-3 or affinity-10800-endpoints-3.
+func (k chains) name(prefix string, size int) string {
+	if k == plainChains {
+		return prefix + strconv.Itoa(size)
+	}
+	return fmt.Sprintf("affinity-%d-%s%d", k, prefix, size)
+}
+
+// setName names a set or map of a table.
+type setName string
+
+// The sets and maps.
+const (
+	setServices     setName = "services"      // destination : goto a chain
+	setAdmitted     setName = "admitted"      // destination : goto a chain, after the check of its source
+	setLocal        setName = "local"         // destination : goto local-N or drop, for clients outside
+	setEndpoints    setName = "endpoints"     // destination . slot : address . port
+	setSourceRanges setName = "source-ranges" // destination . source
+	setAddresses    setName = "addresses"     // of all destinations
+	setClusterIPs   setName = "cluster-ips"   // those of policy Plain
+	setServiceCIDRs setName = "service-cidrs"
+	setHairpin      setName = "hairpin" // endpoint . the same endpoint
+
+	// Those of session affinity, see affinity_linux.go.
+	setAffinityGroups    setName = "affinity-groups"    // destination : group
+	setAffinityChoices   setName = "affinity-choices"   // destination . slot : number
+	setAffinityEndpoints setName = "affinity-endpoints" // destination . number : address . port
+	setAffinity          setName = "affinity"           // source . group : number, written by packets
+)
+
+// setNames are those that are filled here.
+var setNames = []setName{
+	setServices, setAdmitted, setLocal, setEndpoints, setSourceRanges,
+	setAddresses, setClusterIPs, setServiceCIDRs, setHairpin,
+	setAffinityGroups, setAffinityChoices, setAffinityEndpoints,
+}

@@ -1,0 +1,222 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// kernel is what the kernel has of a family.
+type kernel struct {
+	// elements are by set and key.
+	elements map[setName]map[string]element
+	// slots are the targets in slots, by destination.
+	slots map[string]map[int]netip.AddrPort
+	// numbers are those of the targets in slots, by destination.
+	numbers map[string]map[candidate]uint32
+	// remembered are the numbers of clients.
+	remembered []uint32
+}
+
+// entry returns the endpoints at an address by their slots, and their numbers.
+func (k *kernel) entry(at frontend.Address) (*entry, recalled) {
+	key := destination(at)
+	all := k.slots[key]
+	had := recalled{numbers: k.numbers[key]}
+	if id := k.elements[setAffinityGroups][key].data; len(id) == 4 {
+		had.id = binary.NativeEndian.Uint32([]byte(id))
+	}
+	return &entry{slots: inOrder(all, 0), local: inOrder(all, localSlot)}, had
+}
+
+// inOrder lists the targets in the slots from first on.
+func inOrder(all map[int]netip.AddrPort, first int) (list []netip.AddrPort) {
+	for {
+		to, ok := all[first+len(list)]
+		if !ok {
+			return list
+		}
+		list = append(list, to)
+	}
+}
+
+// errInterrupted is returned if the elements changed while they were read.
+var errInterrupted = errors.New("changed while it was read")
+
+// read reads the elements of a family.
+func (t *Table) read(l *layout) (kernel, error) {
+	k := kernel{
+		elements: make(map[setName]map[string]element),
+		slots:    make(map[string]map[int]netip.AddrPort),
+		numbers:  make(map[string]map[candidate]uint32),
+	}
+	for _, name := range setNames {
+		all, err := t.elements(l.family, name)
+		if err != nil {
+			return k, fmt.Errorf("set %s: %w", name, err)
+		}
+		k.elements[name] = all
+	}
+	clients, err := t.elements(l.family, setAffinity)
+	if err != nil {
+		return k, fmt.Errorf("set %s: %w", setAffinity, err)
+	}
+	for _, e := range clients {
+		if len(e.data) == 4 {
+			k.remembered = append(k.remembered, binary.NativeEndian.Uint32([]byte(e.data)))
+		}
+	}
+	for key, e := range k.elements[setEndpoints] {
+		k.place(l.family, key, e.data)
+	}
+	for key, e := range k.elements[setAffinityChoices] {
+		k.remember(l.family, key, e.data)
+	}
+	return k, nil
+}
+
+// remember records the number in the slot with a key.
+func (k *kernel) remember(f Family, key, n string) {
+	size := f.length() + 8 // see destination
+	if len(key) != size+4 || len(n) != 4 {
+		return
+	}
+	at, to := k.place(f, key, k.elements[setAffinityEndpoints][key[:size]+n].data)
+	if at == "" {
+		return
+	}
+	if k.numbers[at] == nil {
+		k.numbers[at] = make(map[candidate]uint32)
+	}
+	local := binary.NativeEndian.Uint32([]byte(key[size:])) >= localSlot
+	k.numbers[at][candidate{to, local}] = binary.NativeEndian.Uint32([]byte(n))
+}
+
+// place records the target in the slot with a key, and returns its destination. It ignores what
+// it does not understand, which is not in any slot then.
+func (k *kernel) place(f Family, key, data string) (at string, to netip.AddrPort) {
+	size := f.length() + 8 // see destination
+	to, ok := parseTarget(data)
+	if !ok || len(key) != size+4 {
+		return "", to
+	}
+	at = key[:size]
+	if k.slots[at] == nil {
+		k.slots[at] = make(map[int]netip.AddrPort)
+	}
+	k.slots[at][int(binary.NativeEndian.Uint32([]byte(key[size:])))] = to
+	return at, to
+}
+
+// parseTarget reads the data addr . port.
+func parseTarget(data string) (to netip.AddrPort, ok bool) {
+	if len(data) != 4+4 && len(data) != 16+4 {
+		return to, false
+	}
+	addr, ok := netip.AddrFromSlice([]byte(data[:len(data)-4]))
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(data[len(data)-4:]))), ok
+}
+
+// elements reads the elements of a set.
+func (t *Table) elements(f Family, name setName) (map[string]element, error) {
+	if err := t.limit(); err != nil {
+		return nil, err
+	}
+	data := []byte{f.nfproto(), unix.NFNETLINK_V0, 0, 0}
+	data = appendString(data, unix.NFTA_SET_ELEM_LIST_TABLE, t.cfg.Name)
+	data = appendString(data, unix.NFTA_SET_ELEM_LIST_SET, string(name))
+	replies, err := t.socket.Execute(netlink.Message{
+		Header: netlink.Header{
+			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM),
+			Flags: netlink.Request | netlink.Dump,
+		},
+		Data: data,
+	})
+	if err != nil {
+		return nil, errnoOf(err)
+	}
+	all := make(map[string]element)
+	for _, m := range replies {
+		if m.Header.Flags&netlink.DumpInterrupted != 0 {
+			return nil, errInterrupted
+		}
+		if err := parseElements(m.Data, name, all); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// parseElements adds the elements of a message to all.
+func parseElements(message []byte, set setName, all map[string]element) error {
+	if len(message) < 4 {
+		return errors.New("short message")
+	}
+	list, err := attributes(message[4:], unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	if err != nil {
+		return err
+	}
+	ad, err := netlink.NewAttributeDecoder(list[0])
+	if err != nil {
+		return err
+	}
+	for ad.Next() {
+		e, err := parseElement(ad.Bytes())
+		if err != nil {
+			return err
+		}
+		e.set = set
+		all[e.key] = e
+	}
+	return ad.Err()
+}
+
+func parseElement(data []byte) (e element, err error) {
+	const keyEnd = 10 // NFTA_SET_ELEM_KEY_END
+	parts, err := attributes(data, unix.NFTA_SET_ELEM_KEY, keyEnd, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS)
+	if err != nil {
+		return e, err
+	}
+	e.isEnd = len(parts[3]) == 4 && parts[3][3]&1 != 0 // NFT_SET_ELEM_INTERVAL_END
+	for i, into := range []*string{&e.key, &e.end, &e.data} {
+		value, err := attributes(parts[i], unix.NFTA_DATA_VALUE, unix.NFTA_DATA_VERDICT)
+		if err != nil {
+			return e, err
+		}
+		*into = string(value[0])
+		if value[1] == nil {
+			continue
+		}
+		verdict, err := attributes(value[1], unix.NFTA_VERDICT_CODE, unix.NFTA_VERDICT_CHAIN)
+		if err != nil {
+			return e, err
+		}
+		e.verdict = dropVerdict
+		if n := len(verdict[1]); n > 0 {
+			e.verdict = string(verdict[1][:n-1])
+		}
+	}
+	return e, nil
+}
+
+// attributes returns the attributes of the given kinds; nil for those that are not there.
+func attributes(data []byte, kinds ...uint16) ([][]byte, error) {
+	found := make([][]byte, len(kinds))
+	ad, err := netlink.NewAttributeDecoder(data)
+	if err != nil {
+		return nil, err
+	}
+	for ad.Next() {
+		if i := slices.Index(kinds, ad.Type()); i >= 0 {
+			found[i] = ad.Bytes()
+		}
+	}
+	return found, ad.Err()
+}

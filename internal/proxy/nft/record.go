@@ -1,0 +1,188 @@
+package nft
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// record is what the kernel has of one family.
+type record struct {
+	Family
+	entries map[frontend.Address]*entry
+	groups  groups
+	// addresses and clusterIPs count the entries at an address.
+	addresses, clusterIPs map[netip.Addr]int
+	hairpins              map[netip.Addr]struct{}
+	cidrs                 []netip.Prefix
+}
+
+func newRecord(of Family) *record {
+	return &record{
+		Family: of, entries: make(map[frontend.Address]*entry), groups: newGroups(),
+		addresses: make(map[netip.Addr]int), clusterIPs: make(map[netip.Addr]int),
+		hairpins: make(map[netip.Addr]struct{}),
+	}
+}
+
+// put records f, given its entry and numbers in the kernel, and returns its elements; of what it
+// shares with other entries, those that no other has.
+func (r *record) put(f *frontend.Frontend, before *entry, had recalled) (*entry, []element) {
+	e := newEntry(f, before)
+	r.groups.join(e, had)
+	all := e.appendTo(nil)
+	for _, s := range r.sets(e) {
+		if s.count[e.Addr]++; s.count[e.Addr] == 1 {
+			all = append(all, element{set: s.name, key: padded(e.Addr)})
+		}
+	}
+	r.entries[e.Address] = e
+	return e, all
+}
+
+// forget undoes put for an entry, and returns the elements that no other entry shares.
+func (r *record) forget(e *entry) []element {
+	all := e.appendTo(nil)
+	r.groups.leave(e)
+	for _, s := range r.sets(e) {
+		if s.count[e.Addr]--; s.count[e.Addr] == 0 {
+			delete(s.count, e.Addr)
+			all = append(all, element{set: s.name, key: padded(e.Addr)})
+		}
+	}
+	if r.entries[e.Address] == e {
+		delete(r.entries, e.Address)
+	}
+	return all
+}
+
+// counted is a set of addresses, and how many entries have each.
+type counted struct {
+	name  setName
+	count map[netip.Addr]int
+}
+
+// sets returns the sets of addresses that e is in.
+func (r *record) sets(e *entry) []counted {
+	all := []counted{{setAddresses, r.addresses}}
+	if e.Policy == frontend.Plain {
+		all = append(all, counted{setClusterIPs, r.clusterIPs})
+	}
+	return all
+}
+
+// change records changes, and returns the elements to remove and to add, and the entries that
+// are new.
+func (r *record) change(c *frontend.Changes) (removed, added []element, entries []*entry) {
+	var old []*entry
+	for _, f := range c.Put {
+		if FamilyOf(f.Addr) != r.Family {
+			continue
+		}
+		before := r.entries[f.Address]
+		if before != nil {
+			old = append(old, before)
+		}
+		e, elements := r.put(f, before, recalled{})
+		added, entries = append(added, elements...), append(entries, e)
+	}
+	for _, a := range c.Delete {
+		if e := r.entries[a]; e != nil {
+			old = append(old, e)
+		}
+	}
+	for _, e := range old { // after put, so that nothing is given up that goes on being used
+		removed = append(removed, r.forget(e)...)
+	}
+	if len(c.Hairpins) > 0 {
+		before, now := r.hairpinElements(), maps.Clone(r.hairpins)
+		for a, there := range c.Hairpins {
+			if there {
+				now[a] = struct{}{}
+			} else {
+				delete(now, a)
+			}
+		}
+		removed, added = append(removed, before...), append(added, r.setHairpins(slices.Collect(maps.Keys(now)))...)
+	}
+	if c.ServiceCIDRs != nil {
+		removed, added = append(removed, r.cidrElements()...), append(added, r.setCIDRs(c.ServiceCIDRs)...)
+	}
+	removed, added = difference(removed, added)
+	return removed, added, entries
+}
+
+// difference drops the elements that are removed and added again.
+func difference(removed, added []element) (_, _ []element) {
+	was := make(map[element]struct{}, len(removed))
+	for _, e := range removed {
+		was[e] = struct{}{}
+	}
+	stays := make(map[element]struct{})
+	added = slices.DeleteFunc(added, func(e element) bool {
+		_, ok := was[e]
+		if ok {
+			stays[e] = struct{}{}
+		}
+		return ok
+	})
+	removed = slices.DeleteFunc(removed, func(e element) bool {
+		_, ok := stays[e]
+		return ok
+	})
+	return removed, added
+}
+
+func (r *record) setHairpins(all []netip.Addr) []element {
+	clear(r.hairpins)
+	for _, a := range all {
+		if FamilyOf(a) == r.Family {
+			r.hairpins[a] = struct{}{}
+		}
+	}
+	return r.hairpinElements()
+}
+
+func (r *record) hairpinElements() (all []element) {
+	for a := range r.hairpins {
+		all = append(all, element{set: setHairpin, key: padded(a) + padded(a)})
+	}
+	return all
+}
+
+func (r *record) setCIDRs(all []netip.Prefix) []element {
+	r.cidrs = slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return FamilyOf(p.Addr()) != r.Family })
+	return r.cidrElements()
+}
+
+// cidrElements returns the first address of each range, and the first behind it. Ranges that
+// overlap are joined.
+func (r *record) cidrElements() (all []element) {
+	for _, i := range joined(r.cidrs) {
+		all = append(all, element{set: setServiceCIDRs, key: padded(i.first)})
+		if behind := i.last.Next(); behind.IsValid() {
+			all = append(all, element{set: setServiceCIDRs, key: padded(behind), isEnd: true})
+		}
+	}
+	return all
+}
+
+// interval is a range of addresses, both ends inclusive.
+type interval struct{ first, last netip.Addr }
+
+// joined returns prefixes as intervals that neither overlap nor touch, in order.
+func joined(prefixes []netip.Prefix) (all []interval) {
+	for _, p := range slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare) {
+		first, last := bounds(p)
+		if n := len(all); n > 0 && (!all[n-1].last.Less(first) || all[n-1].last.Next() == first) {
+			if all[n-1].last.Less(last) {
+				all[n-1].last = last
+			}
+			continue
+		}
+		all = append(all, interval{first, last})
+	}
+	return all
+}

@@ -1,0 +1,369 @@
+package nft_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/nft"
+)
+
+// inside is the environment variable that is set in the node's namespace.
+const inside = "PORTOLAN_PROXY_INSIDE"
+
+// The addresses of the test network: a node with the Pods that serve, a Pod that is a client
+// only, and a network outside.
+//
+//	servers 10.244.1.0/24 ──┬── node 10.244.1.1, 10.244.2.1, 192.0.2.1 ── outside 192.0.2.0/24
+//	client 10.244.2.0/24 ───┘
+var (
+	podCIDRs  = prefixes("10.244.0.0/16", "fd00:244::/32")
+	serverNet = network{
+		"servers", prefixes("10.244.1.1/24", "fd00:244:1::1/64"),
+		prefixes(
+			"10.244.1.11/24", "10.244.1.12/24", "10.244.1.13/24",
+			"fd00:244:1::11/64", "fd00:244:1::12/64", "fd00:244:1::13/64",
+		),
+	}
+	clientNet = network{
+		"client", prefixes("10.244.2.1/24", "fd00:244:2::1/64"), prefixes("10.244.2.7/24", "fd00:244:2::7/64"),
+	}
+	outerNet  = network{"outside", prefixes("192.0.2.1/24", "2001:db8::1/64"), prefixes("192.0.2.7/24", "2001:db8::7/64")}
+	podClient = addrs("10.244.2.7", "fd00:244:2::7")
+	outClient = addrs("192.0.2.7", "2001:db8::7")
+	// inner are the node's addresses in the network of the servers, those of masqueraded clients.
+	inner = addrs("10.244.1.1", "fd00:244:1::1")
+)
+
+// families are the indexes of addresses above.
+var families = map[string]int{"IPv4": 0, "IPv6": 1}
+
+// endpoint returns endpoint i, from 1 on, of a family.
+func endpoint(family, i int) netip.AddrPort {
+	text := [2]string{"10.244.1.1%d", "fd00:244:1::1%d"}[family]
+	return netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(text, i)), serverPort)
+}
+
+// endpoints returns the first n endpoints.
+func endpoints(family, n int) (all []netip.AddrPort) {
+	for i := range n {
+		all = append(all, endpoint(family, i+1))
+	}
+	return all
+}
+
+// vip returns virtual address i of a family.
+func vip(family, i int) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf([2]string{"10.96.0.%d", "fd00:96::%d"}[family], i))
+}
+
+const serverPort = 8080
+
+// network is a veth pair between the node and a namespace.
+type network struct {
+	name        string
+	node, peers []netip.Prefix
+}
+
+// namespace is a network namespace other than the node's.
+type namespace struct{ file *os.File }
+
+// world is a node with its networks.
+type world struct {
+	t                     *testing.T
+	servers, pod, outside namespace
+}
+
+// onNode runs the test in new network namespaces; outside of them it returns nil.
+func onNode(t *testing.T) *world {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		return newWorld(t)
+	}
+	t.Parallel()
+	// The child is killed when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own := &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() != 0 && os.Getenv("CI") == "" {
+		t.Skip("network namespaces need root")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=3m", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = own
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("in the namespaces: %v\n%s", err, out)
+	} else {
+		t.Logf("in the namespaces:\n%s", out)
+	}
+	return nil
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t}
+	// The sysctls of the namespace are in a mount of its own.
+	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, ""))
+	for _, path := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+		must(t, os.WriteFile("/proc/sys/"+path, []byte("1"), 0))
+	}
+	lo, err := netlink.LinkByName("lo")
+	must(t, err)
+	must(t, netlink.LinkSetUp(lo))
+	w.servers, w.pod, w.outside = w.connect(serverNet), w.connect(clientNet), w.connect(outerNet)
+	for _, gateway := range outClient { // the node has a default route, as nodes do
+		must(t, netlink.RouteAdd(&netlink.Route{Gw: gateway.AsSlice()}))
+	}
+	for _, n := range []struct {
+		namespace
+		network
+	}{{w.servers, serverNet}, {w.pod, clientNet}, {w.outside, outerNet}} {
+		n.meet(t, n.network)
+	}
+	return w
+}
+
+// meet waits until the addresses of the namespace and of the node know each other: the first
+// packets of IPv6 may be lost.
+func (ns namespace) meet(t *testing.T, n network) {
+	t.Helper()
+	ns.do(t, func() {
+		for _, gateway := range n.node {
+			for _, peer := range n.peers {
+				if peer.Addr().Is4() != gateway.Addr().Is4() {
+					continue
+				}
+				to := netip.AddrPortFrom(gateway.Addr(), 9) // nobody listens there
+				for begin := time.Now(); dial(peer.Addr(), to).err != "refused"; {
+					if time.Since(begin) > 20*time.Second {
+						t.Errorf("%s does not reach %s", peer.Addr(), gateway.Addr())
+						return
+					}
+				}
+			}
+		}
+	})
+}
+
+// connect adds a network.
+func (w *world) connect(n network) namespace {
+	w.t.Helper()
+	ns := newNamespace(w.t)
+	here := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: n.name}, PeerName: "eth0"}
+	must(w.t, netlink.LinkAdd(here))
+	peer, err := netlink.LinkByName("eth0")
+	must(w.t, err)
+	must(w.t, netlink.LinkSetNsFd(peer, int(ns.file.Fd())))
+	setUp(w.t, here, n.node)
+	// A packet may go back through the interface that it arrived at.
+	must(w.t, os.WriteFile("/proc/sys/net/ipv4/conf/"+n.name+"/send_redirects", []byte("0"), 0))
+	ns.do(w.t, func() {
+		lo, err := netlink.LinkByName("lo")
+		must(w.t, err)
+		must(w.t, netlink.LinkSetUp(lo))
+		link, err := netlink.LinkByName("eth0")
+		must(w.t, err)
+		setUp(w.t, link, n.peers)
+		for _, gateway := range n.node {
+			must(w.t, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.Addr().AsSlice()}))
+		}
+	})
+	return ns
+}
+
+func setUp(t *testing.T, link netlink.Link, addrs []netip.Prefix) {
+	t.Helper()
+	for _, a := range addrs {
+		must(t, netlink.AddrAdd(link, &netlink.Addr{
+			IPNet: &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}, Flags: unix.IFA_F_NODAD,
+		}))
+	}
+	must(t, netlink.LinkSetUp(link))
+}
+
+func newNamespace(t *testing.T) namespace {
+	t.Helper()
+	var ns namespace
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		var err error
+		ns.file, err = os.Open("/proc/thread-self/ns/net")
+		done <- err
+	}()
+	must(t, <-done)
+	t.Cleanup(func() { ns.file.Close() })
+	return ns
+}
+
+// do runs a function in the namespace; the zero namespace is the node's.
+func (ns namespace) do(t *testing.T, run func()) {
+	t.Helper()
+	if ns.file == nil {
+		run()
+		return
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock
+		err := unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			run()
+		}
+		done <- err
+	}()
+	must(t, <-done)
+}
+
+// serve answers connections and datagrams to every endpoint with the addresses of server and
+// client.
+func (w *world) serve() {
+	w.t.Helper()
+	w.servers.do(w.t, func() {
+		l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", serverPort))
+		must(w.t, err)
+		w.t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					fmt.Fprintf(c, "%s %s", c.LocalAddr(), c.RemoteAddr())
+					c.Close()
+				}()
+			}
+		}()
+	})
+}
+
+// answer is what a client learned.
+type answer struct {
+	server, client netip.AddrPort
+	err            string // refused, timeout, or other
+}
+
+func (a answer) String() string {
+	if a.err != "" {
+		return a.err
+	}
+	return fmt.Sprintf("%s saw %s", a.server, a.client)
+}
+
+// patience is how long a client waits. On an idle machine, an answer takes less than a
+// millisecond.
+const patience = time.Second
+
+// dial opens a TCP connection from a source in a namespace, see dial.
+func (w *world) dial(from namespace, source netip.Addr, to netip.AddrPort) (a answer) {
+	w.t.Helper()
+	from.do(w.t, func() { a = dial(source, to) })
+	return a
+}
+
+// dial opens a TCP connection from a source, any if it is not valid, and reads the answer.
+func dial(source netip.Addr, to netip.AddrPort) answer { return dialWithin(patience, source, to) }
+
+func dialWithin(patience time.Duration, source netip.Addr, to netip.AddrPort) (a answer) {
+	d := net.Dialer{Timeout: patience}
+	if source.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
+	}
+	c, err := d.Dial("tcp", to.String())
+	if err != nil {
+		a.err = describe(err)
+		return a
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	var buf bytes.Buffer
+	if _, err := buf.ReadFrom(c); err != nil {
+		a.err = describe(err)
+		return a
+	}
+	server, client, _ := strings.Cut(buf.String(), " ")
+	a.server, a.client = unmapped(server), unmapped(client)
+	return a
+}
+
+func unmapped(text string) netip.AddrPort {
+	p, _ := netip.ParseAddrPort(text)
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}
+
+func describe(err error) string {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, os.ErrDeadlineExceeded) || os.IsTimeout(err):
+		return "timeout"
+	}
+	return err.Error()
+}
+
+// table returns a Table of the node.
+func (w *world) table(change func(*nft.Config)) *nft.Table {
+	cfg := nft.Config{Families: []nft.Family{nft.IPv4, nft.IPv6}, Pods: frontend.Pods{CIDRs: podCIDRs}}
+	if change != nil {
+		change(&cfg)
+	}
+	table := nft.New(cfg)
+	w.t.Cleanup(func() { table.Close() })
+	return table
+}
+
+// sync brings frontends into the kernel.
+func (w *world) sync(table *nft.Table, s *frontend.State) int {
+	w.t.Helper()
+	n, err := table.Sync(s)
+	must(w.t, err)
+	return n
+}
+
+// list runs nft list and returns its output.
+func (w *world) list() string {
+	w.t.Helper()
+	out, err := exec.Command("nft", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("nft list ruleset: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+func addrs(ipv4, ipv6 string) [2]netip.Addr {
+	return [2]netip.Addr{netip.MustParseAddr(ipv4), netip.MustParseAddr(ipv6)}
+}
+
+func prefixes(all ...string) (list []netip.Prefix) {
+	for _, text := range all {
+		list = append(list, netip.MustParsePrefix(text))
+	}
+	return list
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,137 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+)
+
+// endpoint is an endpoint of one port of a Service.
+type endpoint struct {
+	addr                        netip.AddrPort
+	ready, serving, terminating bool
+	place                       *cluster.Place
+	pod                         string // empty without one
+}
+
+// noPlace is the place of endpoints whose slice has none.
+var noPlace cluster.Place
+
+func (e *endpoint) local(n *Node) bool { return e.place.Node != "" && e.place.Node == n.Name }
+
+// endpointsOf returns the endpoints of a port in the slices of a Service, sorted by address.
+// Of an address that is there twice, one that does not terminate counts.
+func endpointsOf(all []*cluster.EndpointSlice, family cluster.AddressType, port cluster.Port) (found []endpoint) {
+	for _, s := range all {
+		if s.AddressType != family {
+			continue
+		}
+		places := s.Places()
+		for _, p := range s.Ports {
+			if p.Name != port.Name || p.Protocol != port.Protocol || p.Number == 0 {
+				continue
+			}
+			for i := range s.Endpoints {
+				e, place := &s.Endpoints[i], &noPlace
+				if places != nil {
+					place = &places[i]
+				}
+				if place.Additional {
+					continue
+				}
+				found = append(found, endpoint{
+					addr: netip.AddrPortFrom(e.Addr, p.Number), place: place,
+					ready: e.Ready, serving: e.Serving, terminating: e.Terminating, pod: e.Pod,
+				})
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b endpoint) int {
+		if c := a.addr.Compare(b.addr); c != 0 || a.terminating == b.terminating {
+			return c
+		}
+		if b.terminating {
+			return -1
+		}
+		return 1
+	})
+	return slices.CompactFunc(found, func(a, b endpoint) bool { return a.addr == b.addr })
+}
+
+// choice is which endpoints connections may use.
+type choice struct {
+	// cluster are those for policy Cluster, local those on the node for policy Local.
+	// If cluster is empty, no endpoint can be used on any node.
+	cluster, local []netip.AddrPort
+	// serving are all that serve: flows that began may go on there.
+	serving []netip.AddrPort
+	// hints are those that cluster was narrowed by; empty if it was not.
+	hints Unused
+}
+
+// choose chooses among endpoints (KEP-1669 and KEP-2433). With policy Cluster these are the
+// ready ones, narrowed by hints; with policy Local the ready ones on the node. If none is
+// ready, those that still serve while they terminate are chosen instead.
+func choose(all []endpoint, node *Node) (c choice) {
+	isReady := func(e *endpoint) bool { return e.ready }
+	isServing := func(e *endpoint) bool { return e.serving && e.terminating }
+	ready := filter(all, isReady)
+	usable := ready
+	if len(usable) == 0 {
+		usable = filter(all, isServing)
+	} else {
+		usable, c.hints = hinted(ready, node)
+	}
+	c.cluster = addresses(usable)
+	isLocal := func(e *endpoint) bool { return e.local(node) }
+	local := filter(ready, isLocal)
+	if len(local) == 0 {
+		local = filter(filter(all, isServing), isLocal)
+	}
+	c.local = addresses(local)
+	if c.serving = addresses(
+		filter(all, func(e *endpoint) bool { return e.serving }),
+	); slices.Equal(
+		c.serving,
+		c.cluster,
+	) {
+		c.serving = c.cluster // one list in memory
+	}
+	return c
+}
+
+// hinted returns the endpoints whose hints are for the node: if all of them have hints for
+// nodes and one is for this node, then those; otherwise likewise for its zone; otherwise all.
+// by is why the others are left out; empty if none is.
+func hinted(ready []endpoint, node *Node) (found []endpoint, by Unused) {
+	of := func(hints func(*endpoint) []string, name string) []endpoint {
+		if name == "" || slices.ContainsFunc(ready, func(e endpoint) bool { return len(hints(&e)) == 0 }) {
+			return nil
+		}
+		return filter(ready, func(e *endpoint) bool { return slices.Contains(hints(e), name) })
+	}
+	if found := of(func(e *endpoint) []string { return e.place.HintNodes }, node.Name); len(found) > 0 {
+		return found, OtherNode
+	}
+	if found := of(func(e *endpoint) []string { return e.place.HintZones }, node.Zone); len(found) > 0 {
+		return found, OtherZone
+	}
+	return ready, ""
+}
+
+func filter(all []endpoint, keep func(*endpoint) bool) (kept []endpoint) {
+	for i := range all {
+		if keep(&all[i]) {
+			kept = append(kept, all[i])
+		}
+	}
+	return kept
+}
+
+func addresses(all []endpoint) (list []netip.AddrPort) {
+	for i := range all {
+		list = append(list, all[i].addr)
+	}
+	return list
+}

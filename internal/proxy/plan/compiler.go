@@ -1,0 +1,225 @@
+package plan
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// Compiler compiles what changed of a cluster. What it holds is what compiling everything anew
+// yields.
+type Compiler struct {
+	node     Node
+	services map[cluster.Key]*compiled
+	// claims are the Services that want an address, in the order of their right to it.
+	claims map[frontend.Address][]claim
+	local  map[netip.Addr]int // how many Services have the endpoint on the node
+	cidrs  []netip.Prefix
+	checks map[cluster.Key]HealthCheck // nil until Checks is called after a change
+}
+
+// compiled is a Service and when it was created.
+type compiled struct {
+	Service
+	created int64
+}
+
+// claim is a Service's wish for an address.
+type claim struct {
+	service  cluster.Key
+	created  int64
+	frontend *frontend.Frontend
+}
+
+// compare orders claims: the oldest Service has the address.
+func (c claim) compare(o claim) int {
+	return cmp.Or(cmp.Compare(c.created, o.created), c.service.Compare(o.service))
+}
+
+// NewCompiler returns a Compiler that has compiled nothing.
+func NewCompiler(node Node) *Compiler {
+	return &Compiler{
+		node: node, services: make(map[cluster.Key]*compiled),
+		claims: make(map[frontend.Address][]claim), local: make(map[netip.Addr]int),
+	}
+}
+
+// All compiles all Services, and returns the whole state.
+func (c *Compiler) All(v *cluster.View, node Node) *frontend.State {
+	*c = *NewCompiler(node)
+	for s := range v.Services() {
+		c.put(s.Key, s, Compile(v, &c.node, s.Key))
+	}
+	c.cidrs = serviceCIDRs(v)
+	s := &frontend.State{ServiceCIDRs: c.cidrs, Hairpins: slices.SortedFunc(maps.Keys(c.local), netip.Addr.Compare)}
+	for _, claims := range c.claims {
+		s.Frontends = append(s.Frontends, claims[0].frontend)
+	}
+	slices.SortFunc(s.Frontends, func(a, b *frontend.Frontend) int { return a.Compare(b.Address) })
+	return s
+}
+
+// Apply compiles the Services with the given keys again, and the ranges of cluster IPs, and
+// returns what changed.
+func (c *Compiler) Apply(v *cluster.View, keys iter.Seq[cluster.Key]) *frontend.Changes {
+	changes := new(frontend.Changes)
+	before := make(map[frontend.Address]*frontend.Frontend)
+	local := make(map[netip.Addr]bool)
+	for key := range keys {
+		old := c.services[key]
+		now := Compile(v, &c.node, key)
+		for _, fs := range [][]*frontend.Frontend{old.frontends(), now.Frontends} {
+			for _, f := range fs {
+				if _, seen := before[f.Address]; !seen {
+					before[f.Address] = c.holder(f.Address)
+				}
+			}
+		}
+		for _, a := range append(old.locals(), now.Local...) {
+			if _, seen := local[a]; !seen {
+				local[a] = c.local[a] > 0
+			}
+		}
+		c.put(key, v.Service(key), now)
+	}
+	for at, was := range before {
+		switch is := c.holder(at); {
+		case is == nil && was != nil:
+			changes.Delete = append(changes.Delete, at)
+		case is != nil && (was == nil || !was.Equal(is)):
+			changes.Put = append(changes.Put, is)
+		}
+		if is := c.holder(at); is != nil && (was == nil || !was.SameFlows(is)) {
+			changes.Serving = append(changes.Serving, is)
+		}
+	}
+	for a, was := range local {
+		if is := c.local[a] > 0; is != was {
+			if changes.Hairpins == nil {
+				changes.Hairpins = make(map[netip.Addr]bool)
+			}
+			changes.Hairpins[a] = is
+		}
+	}
+	if cidrs := serviceCIDRs(v); !slices.Equal(cidrs, c.cidrs) {
+		c.cidrs, changes.ServiceCIDRs = cidrs, cidrs
+	}
+	return changes
+}
+
+// Service returns what a Service was compiled into, with verdicts about addresses that other
+// Services have.
+func (c *Compiler) Service(key cluster.Key) Service {
+	s := c.services[key]
+	if s == nil {
+		return Service{}
+	}
+	out := s.Service
+	out.Verdicts = slices.Clone(out.Verdicts)
+	for _, f := range s.Frontends {
+		if holder := c.claims[f.Address][0]; holder.service != key {
+			out.Verdicts = append(out.Verdicts, Verdict{Address: f.Address, Reason: Taken, Other: holder.service})
+		}
+	}
+	return out
+}
+
+// Checks returns the health checks by Service, in a map that is not changed any more, and whether
+// they are others than at the last call.
+func (c *Compiler) Checks() (checks map[cluster.Key]HealthCheck, changed bool) {
+	if c.checks != nil {
+		return c.checks, false
+	}
+	c.checks = make(map[cluster.Key]HealthCheck)
+	for key, s := range c.services {
+		if s.Check != nil {
+			c.checks[key] = *s.Check
+		}
+	}
+	return c.checks, true
+}
+
+// holder returns the frontend at an address, or nil.
+func (c *Compiler) holder(at frontend.Address) *frontend.Frontend {
+	if claims := c.claims[at]; len(claims) > 0 {
+		return claims[0].frontend
+	}
+	return nil
+}
+
+// put replaces what the Service at key was compiled into; s is nil if there is none.
+func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
+	old := c.services[key]
+	if !equalChecks(old.check(), now.Check) {
+		c.checks = nil
+	}
+	for _, f := range old.frontends() {
+		c.claims[f.Address] = slices.DeleteFunc(c.claims[f.Address], func(cl claim) bool { return cl.service == key })
+		if len(c.claims[f.Address]) == 0 {
+			delete(c.claims, f.Address)
+		}
+	}
+	for _, a := range old.locals() {
+		if c.local[a]--; c.local[a] == 0 {
+			delete(c.local, a)
+		}
+	}
+	if s == nil {
+		delete(c.services, key)
+		return
+	}
+	created := int64(math.MaxInt64) // unknown: it waits for those that are known
+	if s.Spec != nil && s.Spec.Created != 0 {
+		created = s.Spec.Created
+	}
+	c.services[key] = &compiled{now, created}
+	for _, f := range now.Frontends {
+		claims := append(c.claims[f.Address], claim{key, created, f})
+		slices.SortFunc(claims, claim.compare)
+		c.claims[f.Address] = claims
+	}
+	for _, a := range now.Local {
+		c.local[a]++
+	}
+}
+
+func (s *compiled) frontends() []*frontend.Frontend {
+	if s == nil {
+		return nil
+	}
+	return s.Frontends
+}
+
+func (s *compiled) check() *HealthCheck {
+	if s == nil {
+		return nil
+	}
+	return s.Check
+}
+
+func equalChecks(a, b *HealthCheck) bool {
+	return a == b || a != nil && b != nil && a.Port == b.Port && maps.Equal(a.Endpoints, b.Endpoints)
+}
+
+func (s *compiled) locals() []netip.Addr {
+	if s == nil {
+		return nil
+	}
+	return slices.Clone(s.Local)
+}
+
+// serviceCIDRs returns the ranges of all ServiceCIDRs, sorted; not nil.
+func serviceCIDRs(v *cluster.View) []netip.Prefix {
+	all := make([]netip.Prefix, 0, 2)
+	for c := range cluster.ServiceCIDRs.All(v) {
+		all = append(all, c.CIDRs...)
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}

@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// Unused is why connections do not use an endpoint.
+type Unused string
+
+// The reasons.
+const (
+	// NotReady: its condition ready is false.
+	NotReady Unused = "not ready"
+	// Terminating: it terminates, and others are ready, or it does not serve.
+	Terminating Unused = "terminating"
+	// OtherNode and OtherZone: its hints are for others, and endpoints for this node or zone
+	// are ready.
+	OtherNode Unused = "hinted for another node"
+	OtherZone Unused = "hinted for another zone"
+	// NotOnNode: it is not on the node, and the traffic policy is Local.
+	NotOnNode Unused = "not on the node"
+	// Additional: the address is not the first of its endpoint.
+	Additional Unused = "additional address"
+)
+
+// Endpoint is an endpoint of a port of a Service, for explanations.
+type Endpoint struct {
+	Addr netip.AddrPort
+	Pod  string // empty without one
+	Node string // empty if it is not known
+	// Cluster and Local are why connections do not use it with traffic policy Cluster and
+	// Local; empty if they do.
+	Cluster, Local Unused
+}
+
+// Endpoints returns the endpoints of a port of a Service in one family, sorted by address.
+// Those that frontends use are those that Compile chooses.
+func Endpoints(v *cluster.View, node *Node, key cluster.Key, port cluster.Port, family cluster.AddressType) []Endpoint {
+	of := v.SlicesOf(key)
+	found := endpointsOf(of, family, port)
+	chosen := choose(found, node)
+	all := additional(of, family, port)
+	for i := range found {
+		e := &found[i]
+		all = append(all, Endpoint{
+			Addr: e.addr, Pod: e.pod, Node: e.place.Node,
+			Cluster: chosen.whyNotCluster(e), Local: chosen.whyNotLocal(e, node),
+		})
+	}
+	slices.SortStableFunc(all, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+	return all
+}
+
+func (c *choice) whyNotCluster(e *endpoint) Unused {
+	if slices.Contains(c.cluster, e.addr) {
+		return ""
+	}
+	if e.ready {
+		return c.hints
+	}
+	return e.unready()
+}
+
+func (c *choice) whyNotLocal(e *endpoint, node *Node) Unused {
+	switch {
+	case slices.Contains(c.local, e.addr):
+		return ""
+	case !e.local(node):
+		return NotOnNode
+	}
+	return e.unready()
+}
+
+// unready returns why an endpoint is not ready.
+func (e *endpoint) unready() Unused {
+	if e.terminating {
+		return Terminating
+	}
+	return NotReady
+}
+
+// additional returns the addresses of a port that are not the first of their endpoint.
+func additional(of []*cluster.EndpointSlice, family cluster.AddressType, port cluster.Port) (all []Endpoint) {
+	for _, s := range of {
+		places := s.Places()
+		if s.AddressType != family || places == nil {
+			continue
+		}
+		for _, p := range s.Ports {
+			if p.Name != port.Name || p.Protocol != port.Protocol || p.Number == 0 {
+				continue
+			}
+			for i := range s.Endpoints {
+				if e := &s.Endpoints[i]; places[i].Additional {
+					all = append(all, Endpoint{
+						Addr: netip.AddrPortFrom(e.Addr, p.Number), Pod: e.Pod, Node: places[i].Node,
+						Cluster: Additional, Local: Additional,
+					})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// AddressKind is what an address of a Service is.
+type AddressKind string
+
+// The kinds of addresses.
+const (
+	ClusterIP    AddressKind = "ClusterIP"
+	ExternalIP   AddressKind = "ExternalIP"
+	LoadBalancer AddressKind = "LoadBalancer"
+	NodePort     AddressKind = "NodePort"
+)
+
+// Describe returns which port of a Service an address is for, as an index, and what the address
+// is. ok is false if Compile does not make the address of the Service.
+func Describe(s *cluster.Service, at frontend.Address) (port int, kind AddressKind, ok bool) {
+	spec := s.Spec
+	if spec == nil {
+		spec = new(cluster.ServiceSpec)
+	}
+	balanced := func(i cluster.IngressIP) bool { return i.Addr == at.Addr && !i.Proxy }
+	for i, p := range s.Ports {
+		if protocolOf(p.Protocol) != at.Protocol {
+			continue
+		}
+		switch {
+		case p.Number == at.Port && slices.Contains(s.ClusterIPs, at.Addr):
+			return i, ClusterIP, true
+		case p.Number == at.Port && slices.Contains(spec.ExternalIPs, at.Addr):
+			return i, ExternalIP, true
+		case p.Number == at.Port && slices.ContainsFunc(spec.Ingress, balanced):
+			return i, LoadBalancer, true
+		}
+	}
+	for i, number := range spec.NodePorts {
+		if number == at.Port && number != 0 && i < len(s.Ports) && protocolOf(s.Ports[i].Protocol) == at.Protocol {
+			return i, NodePort, true
+		}
+	}
+	return 0, "", false
+}

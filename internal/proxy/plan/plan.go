@@ -1,0 +1,113 @@
+// Package plan compiles the model into the frontends of one node: at which addresses clients
+// reach Services there, and which endpoints their connections may use (Kubernetes, "Virtual
+// IPs and Service Proxies"; KEP-1669, terminating endpoints; KEP-2433, topology hints;
+// KEP-3015, traffic distribution; KEP-1860, ipMode).
+//
+//	cluster.View ──► service.go:  which frontends a Service has
+//	                 choose.go:   which endpoints each may use
+//	                 compiler.go: which Service has an address that several want
+//	             ──► frontend.Frontend, HealthCheck, verdicts
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// Node is the node that is compiled for.
+type Node struct {
+	Name string
+	Zone string
+	// NodePorts are the addresses at which the node takes connections to node ports.
+	NodePorts []netip.Addr
+	// Addresses are all of the node's own.
+	Addresses []netip.Addr
+}
+
+// Service is what a Service is compiled into.
+type Service struct {
+	// Frontends are sorted by address.
+	Frontends []*frontend.Frontend
+	// Local are the addresses of its endpoints on the node, sorted and unique.
+	Local []netip.Addr
+	// Check is nil if load balancers do not ask this node for the Service.
+	Check *HealthCheck
+	// Verdicts say what was left out.
+	Verdicts []Verdict
+}
+
+// HealthCheck is what the node answers on a healthCheckNodePort.
+type HealthCheck struct {
+	Port uint16
+	// Endpoints is the number of ready endpoints on the node, for each family that the
+	// Service has: load balancers ask at an address of one family, for that family.
+	Endpoints map[cluster.AddressType]int
+}
+
+// Verdict says that something of a Service is not served, and why.
+type Verdict struct {
+	// Address is what is not served; zero for the whole Service.
+	Address frontend.Address
+	// Reason is short and stable, for metrics.
+	Reason Reason
+	// Other is the Service that has the address, for reason Taken.
+	Other cluster.Key
+}
+
+// Reason is why something of a Service is not served.
+type Reason string
+
+// The reasons.
+const (
+	// Headless: clients connect to its endpoints.
+	Headless Reason = "headless"
+	// ExternalName: clients resolve another name.
+	ExternalName Reason = "external-name"
+	// NoClusterIP: none is assigned yet.
+	NoClusterIP Reason = "no-cluster-ip"
+	// OtherProxy: the label service.kubernetes.io/service-proxy-name is set.
+	OtherProxy Reason = "other-proxy"
+	// Taken: another Service has the same address and port.
+	Taken Reason = "address-taken"
+	// NoEndpoints: no endpoint of the port can be used; connections are rejected.
+	NoEndpoints Reason = "no-endpoints"
+	// NoLocalEndpoints: none of its endpoints is on the node, and the traffic policy is Local;
+	// connections are dropped.
+	NoLocalEndpoints Reason = "no-local-endpoints"
+)
+
+// Compile compiles the Service at key for a node. A Service that does not exist is compiled
+// into nothing.
+func Compile(v *cluster.View, node *Node, key cluster.Key) Service {
+	s := v.Service(key)
+	if s == nil {
+		return Service{}
+	}
+	if reason := unserved(s); reason != "" {
+		return Service{Verdicts: []Verdict{{Reason: reason}}}
+	}
+	c := compiler{service: s, node: node, slices: v.SlicesOf(key)}
+	c.compile()
+	slices.SortFunc(c.out.Frontends, func(a, b *frontend.Frontend) int { return a.Compare(b.Address) })
+	slices.SortFunc(c.out.Local, netip.Addr.Compare)
+	c.out.Local = slices.Compact(c.out.Local)
+	return c.out
+}
+
+// unserved returns why a Service has no frontends; empty if it has.
+func unserved(s *cluster.Service) Reason {
+	switch {
+	case s.Headless:
+		return Headless
+	case s.ExternalName != "" || s.Spec != nil && s.Spec.Type == cluster.ExternalName:
+		return ExternalName
+	case len(s.ClusterIPs) == 0:
+		return NoClusterIP
+	case s.Spec != nil && s.Spec.ForOtherProxy():
+		return OtherProxy
+	}
+	return ""
+}

@@ -1,0 +1,182 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/proxy/frontend"
+)
+
+// compiler compiles one Service.
+type compiler struct {
+	service *cluster.Service
+	node    *Node
+	slices  []*cluster.EndpointSlice
+	out     Service
+}
+
+// compile compiles each port for each family that the Service has a cluster IP of.
+func (c *compiler) compile() {
+	spec := c.spec()
+	if spec.HealthCheckNodePort != 0 && spec.ExternalLocal && spec.Type == cluster.LoadBalancer {
+		c.out.Check = &HealthCheck{Port: spec.HealthCheckNodePort, Endpoints: make(map[cluster.AddressType]int)}
+	}
+	for _, ip := range c.service.ClusterIPs {
+		ready := make(map[netip.Addr]struct{})
+		for i := range c.service.Ports {
+			found := endpointsOf(c.slices, cluster.FamilyOf(ip), c.service.Ports[i])
+			c.compilePort(ip, i, choose(found, c.node))
+			for _, e := range found {
+				if !e.local(c.node) {
+					continue
+				}
+				c.out.Local = append(c.out.Local, e.addr.Addr())
+				if e.ready {
+					ready[e.addr.Addr()] = struct{}{}
+				}
+			}
+		}
+		if c.out.Check != nil {
+			c.out.Check.Endpoints[cluster.FamilyOf(ip)] = len(ready)
+		}
+	}
+}
+
+// spec returns the Service's spec, which a Service without one has with defaults.
+func (c *compiler) spec() *cluster.ServiceSpec {
+	if c.service.Spec == nil {
+		return &cluster.ServiceSpec{Type: cluster.ClusterIP}
+	}
+	return c.service.Spec
+}
+
+// compilePort adds the frontends of port i in the family of a cluster IP.
+func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
+	spec, port := c.spec(), c.service.Ports[i]
+	protocol := protocolOf(port.Protocol)
+	var affinity *frontend.Affinity
+	if spec.AffinitySeconds > 0 {
+		affinity = &frontend.Affinity{
+			Group:   c.service.String() + ":" + port.Name + "/" + protocol.String(),
+			Timeout: time.Duration(spec.AffinitySeconds) * time.Second,
+		}
+	}
+	internal := frontend.Frontend{
+		Policy: frontend.Plain, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity,
+	}
+	if spec.InternalLocal {
+		internal.Endpoints = chosen.local
+		if len(chosen.local) == 0 && len(chosen.cluster) > 0 {
+			internal.Empty = frontend.Drop
+		}
+	}
+	c.add(internal, frontend.Address{Addr: ip, Protocol: protocol, Port: port.Number})
+
+	external := frontend.Frontend{
+		Policy: frontend.External, Endpoints: chosen.cluster, Serving: chosen.serving, Affinity: affinity,
+	}
+	if spec.ExternalLocal {
+		external.Policy, external.Local = frontend.ExternalLocal, chosen.local
+	}
+	for _, addr := range spec.ExternalIPs {
+		if sameFamily(addr, ip) {
+			c.add(external, frontend.Address{Addr: addr, Protocol: protocol, Port: port.Number})
+		}
+	}
+	balancers := balancersOf(spec.Ingress, ip)
+	balanced := external
+	balanced.Sources = c.sourcesOf(spec.SourceRanges, balancers)
+	for _, addr := range balancers {
+		c.add(balanced, frontend.Address{Addr: addr, Protocol: protocol, Port: port.Number})
+	}
+	if len(spec.NodePorts) <= i || spec.NodePorts[i] == 0 {
+		return
+	}
+	for _, addr := range c.node.NodePorts {
+		if sameFamily(addr, ip) {
+			c.add(external, frontend.Address{Addr: addr, Protocol: protocol, Port: spec.NodePorts[i]})
+		}
+	}
+}
+
+// add adds f at an address, once.
+func (c *compiler) add(f frontend.Frontend, at frontend.Address) {
+	if slices.ContainsFunc(c.out.Frontends, func(o *frontend.Frontend) bool { return o.Address == at }) {
+		return
+	}
+	f.Address = at
+	c.out.Frontends = append(c.out.Frontends, &f)
+	switch {
+	case len(f.Endpoints) == 0 && f.Empty == frontend.Reject:
+		c.out.Verdicts = append(c.out.Verdicts, Verdict{Address: at, Reason: NoEndpoints})
+	case len(f.Endpoints) == 0, f.Policy == frontend.ExternalLocal && len(f.Local) == 0:
+		c.out.Verdicts = append(c.out.Verdicts, Verdict{Address: at, Reason: NoLocalEndpoints})
+	}
+}
+
+// balancersOf returns the addresses of load balancers that are of the family of an address,
+// and that nodes take packets for.
+func balancersOf(ingress []cluster.IngressIP, of netip.Addr) (balancers []netip.Addr) {
+	for _, i := range ingress {
+		if sameFamily(i.Addr, of) && !i.Proxy {
+			balancers = append(balancers, i.Addr)
+		}
+	}
+	return balancers
+}
+
+// sourcesOf returns which clients may connect to load balancers, all of one family; nil is all.
+// That is so if the Service has no ranges of that family, or one of all addresses.
+//
+// If the ranges include one of the node's own addresses, the load balancers themselves may
+// connect: where the node has their addresses, its own connections to them have that source.
+func (c *compiler) sourcesOf(ranges []netip.Prefix, balancers []netip.Addr) []netip.Prefix {
+	if len(balancers) == 0 {
+		return nil
+	}
+	var sources []netip.Prefix
+	for _, p := range ranges {
+		if !sameFamily(p.Addr(), balancers[0]) {
+			continue
+		}
+		if p.Bits() == 0 {
+			return nil
+		}
+		sources = append(sources, p)
+	}
+	if slices.ContainsFunc(c.node.Addresses, func(a netip.Addr) bool {
+		return slices.ContainsFunc(sources, func(p netip.Prefix) bool { return p.Contains(a) })
+	}) {
+		for _, a := range balancers {
+			sources = append(sources, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return disjoint(sources)
+}
+
+// disjoint sorts ranges and drops those that are in another one.
+func disjoint(ranges []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(ranges, netip.Prefix.Compare) // the larger one first
+	kept := ranges[:0]
+	for _, p := range ranges {
+		if len(kept) == 0 || !kept[len(kept)-1].Contains(p.Addr()) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+func sameFamily(a, b netip.Addr) bool { return a.Is4() == b.Is4() }
+
+func protocolOf(p cluster.Protocol) frontend.Protocol {
+	switch p {
+	case cluster.UDP:
+		return frontend.UDP
+	case cluster.SCTP:
+		return frontend.SCTP
+	default:
+		return frontend.TCP
+	}
+}

@@ -1,0 +1,135 @@
+// Package httpserver serves HTTP to clients that may be slow, many or hostile: connections
+// are entries of an account, and each step of a request has a timeout.
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"portolan.dev/portolan/internal/support/budget"
+)
+
+// Config configures a Server.
+type Config struct {
+	// Name says what is served, for errors.
+	Name   string
+	Listen netip.AddrPort
+	// Socket is the path of a Unix socket to use instead of Listen. An old socket at the
+	// path is removed.
+	Socket string
+	// Control is called before the socket is bound, see net.ListenConfig; nil does nothing.
+	Control func(network, address string, c syscall.RawConn) error
+	// Connections are those of this server, and of others that share the account.
+	Connections *budget.Account
+	Handler     http.Handler
+	// Timeout is for receiving a request, and for its response.
+	Timeout time.Duration
+	Log     *slog.Logger
+}
+
+// Server serves on a bound socket.
+type Server struct {
+	name     string
+	listener net.Listener
+	http     *http.Server
+}
+
+// The other bounds of requests.
+const (
+	headerTimeout = 5 * time.Second
+	idleTimeout   = 2 * time.Minute
+	drainTimeout  = time.Second
+	maxHeader     = 16 << 10 // in octets
+)
+
+// Listen binds the socket and starts nothing. Its error names the address.
+func Listen(ctx context.Context, cfg Config) (*Server, error) {
+	lc := net.ListenConfig{Control: cfg.Control}
+	network, address := "tcp", cfg.Listen.String()
+	if cfg.Socket != "" {
+		network, address = "unix", cfg.Socket
+		removeSocket(cfg.Socket)
+	}
+	l, err := lc.Listen(ctx, network, address)
+	if err != nil {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err
+		}
+		return nil, fmt.Errorf("listen on %s (%s): %w", address, cfg.Name, err)
+	}
+	return &Server{name: cfg.Name, listener: cfg.Connections.Listener(l), http: New(cfg)}, nil
+}
+
+// removeSocket removes the socket of a process that was killed. It leaves other files, with
+// which binding fails.
+func removeSocket(path string) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		_ = os.Remove(path) // binding reports the error
+	}
+}
+
+// Addr returns the address on which it listens, or the path of the socket.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Run serves until ctx is done, and then returns nil. It returns an error if serving ends
+// earlier.
+func (s *Server) Run(ctx context.Context) error {
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		Drain(s.http)
+	})
+	err := s.http.Serve(s.listener)
+	if stop() {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	<-stopped
+	return nil
+}
+
+// Close closes the socket, if Run is not called.
+func (s *Server) Close() { s.listener.Close() }
+
+// New returns a server with the handler, the timeout and the log of cfg, for listeners that
+// the caller has. A connection that has a request is busy in the accounts of its listener, see
+// budget.Use.
+func New(cfg Config) *http.Server {
+	return &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+				defer budget.Use(conn)()
+			}
+			cfg.Handler.ServeHTTP(w, r)
+		}),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
+		ReadHeaderTimeout: min(headerTimeout, cfg.Timeout),
+		ReadTimeout:       cfg.Timeout,
+		WriteTimeout:      cfg.Timeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+	}
+}
+
+// connKey is the context key of a request's connection.
+type connKey struct{}
+
+// Drain closes the listeners of a server, lets the requests in progress complete for a second
+// and closes the connections.
+func Drain(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		server.Close()
+	}
+}

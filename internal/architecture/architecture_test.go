@@ -119,7 +119,6 @@ var arrows = []arrow{
 	{"pod/connection", "proxy/plan", "which addresses a node serves, and with which endpoints"},
 	{"pod/connection", "proxy/frontend", "evaluates connections as the kernel does"},
 	{"pod/connection", "policy/semantics", "what NetworkPolicies allow"},
-	{"pod/app", "proxy/frontend", "settings of the service proxy"},
 	{"pod/lint", "policy/semantics", "what NetworkPolicies allow"},
 	{"pod", "support/suggest", "names with a typing error"},
 	{"pod/app", "config", "settings of the cluster's DNS"},

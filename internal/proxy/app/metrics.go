@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"portolan.dev/portolan/internal/cluster"
 	"portolan.dev/portolan/internal/proxy/conntrack"
 )
 
@@ -26,6 +27,7 @@ type proxyMetrics struct {
 	repairs  prometheus.Counter
 	probes   map[string]*prometheus.CounterVec // by path
 	passes   prometheus.Histogram
+	delay    prometheus.Histogram
 	deleted  prometheus.Counter
 }
 
@@ -50,6 +52,11 @@ func newMetrics() *proxyMetrics {
 		"/healthz": kubeProxyCounter("proxy_healthz_total", "Responses of /healthz.", "code"),
 		"/livez":   kubeProxyCounter("proxy_livez_total", "Responses of /livez.", "code"),
 	}
+	m.delay = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "kubeproxy_network_programming_duration_seconds",
+		Help:    "Time from what caused a change of endpoints, as its controller noted it, until the kernel has the change.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
+	})
 	m.passes = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "kubeproxy_conntrack_reconciler_sync_duration_seconds",
 		Help:    "Time to look for stale entries of connection tracking.",
@@ -88,6 +95,15 @@ func (m *proxyMetrics) probed(path string, status int) {
 	}
 }
 
+// programmed records that the kernel has changes.
+func (m *proxyMetrics) programmed(c cluster.Changes) {
+	for _, cause := range c.Objects {
+		if cause != 0 {
+			m.delay.Observe(time.Since(time.Unix(0, cause)).Seconds())
+		}
+	}
+}
+
 // passed records a pass over the entries of connection tracking.
 func (m *proxyMetrics) passed(p conntrack.Pass) {
 	m.passes.Observe(p.Duration.Seconds())
@@ -98,6 +114,7 @@ func (m *proxyMetrics) passed(p conntrack.Pass) {
 func (m *proxyMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.duration, m.elements, m.failures, m.repairs, m.probes["/healthz"], m.probes["/livez"], m.passes, m.deleted,
+		m.delay,
 	}
 }
 

@@ -63,12 +63,15 @@ func (w *worker) run(ctx context.Context) error {
 				w.takeover.step()
 			}
 		case <-retry:
+			retry = nil
 		case <-w.changed:
 			w.cfg.Log.Warn("another program changed the nftables table; it is repaired", "table", w.settings.Table.Name)
 			w.metrics.repairs.Inc()
 			w.stale = true
 		}
-		retry = nil
+		if retry != nil {
+			continue // the next attempt brings everything
+		}
 		if err := w.apply(ctx, changes); err != nil {
 			retry = time.After(retryInterval)
 		}
@@ -96,6 +99,7 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	changed, err := job.run(ctx, w)
 	w.metrics.observe(job.kind, changed, time.Since(start), err)
 	if err == nil {
+		w.metrics.programmed(c)
 		w.eachFamily(w.health.Updated)
 		w.flows.Changed(job.flows())
 		if job.checked {

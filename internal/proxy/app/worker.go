@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -24,8 +25,11 @@ type worker struct {
 	compiler *plan.Compiler
 	node     plan.Node
 	addrs    []netip.Addr // the host's
-	table    *nft.Table   // nil before the first Sync
-	stale    bool         // the kernel may differ from what the table recorded
+	// gone are addresses that are no more since flows were last looked at.
+	gone     map[frontend.Address]struct{}
+	table    *nft.Table // nil before the first Sync
+	config   nft.Config // of table
+	stale    bool       // the kernel may differ from what the table recorded
 	changed  chan struct{}
 	watching sync.WaitGroup
 	stop     context.CancelFunc // of watching
@@ -34,7 +38,8 @@ type worker struct {
 
 func newWorker(p *Proxy) *worker {
 	w := &worker{
-		Proxy: p, compiler: plan.NewCompiler(plan.Node{}), addrs: localAddresses(), changed: make(chan struct{}, 1),
+		Proxy: p, compiler: plan.NewCompiler(plan.Node{}), changed: make(chan struct{}, 1),
+		gone: make(map[frontend.Address]struct{}),
 	}
 	if p.settings.ReplaceKubeProxy {
 		w.takeover = &takeover{log: p.cfg.Log}
@@ -47,6 +52,7 @@ func (w *worker) run(ctx context.Context) error {
 	feed := w.cfg.Store.Subscribe()
 	defer feed.Close()
 	defer w.close()
+	w.lookAtAddresses()
 	look := time.NewTicker(addressInterval)
 	defer look.Stop()
 	var retry <-chan time.Time
@@ -58,7 +64,7 @@ func (w *worker) run(ctx context.Context) error {
 		case <-feed.Ready():
 			changes = feed.Pending()
 		case <-look.C:
-			w.addrs = localAddresses()
+			w.lookAtAddresses()
 			if w.stop != nil {
 				w.takeover.step()
 			}
@@ -82,6 +88,7 @@ func (w *worker) close() {
 	if w.stop != nil {
 		w.stop()
 		w.watching.Wait()
+		w.stop = nil
 	}
 	if w.table != nil {
 		_ = w.table.Close()
@@ -101,9 +108,14 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	if err == nil {
 		w.metrics.programmed(c)
 		w.eachFamily(w.health.Updated)
-		w.flows.Changed(job.flows())
+		w.flows.Changed(append(job.flows(), w.deleted()...))
 		if job.checked {
 			w.checks.Update(healthcheck.State{Checks: job.checks, Addresses: w.node.NodePorts})
+		}
+	}
+	if err != nil && job.changes != nil {
+		for _, a := range job.changes.Delete {
+			w.gone[a] = struct{}{}
 		}
 	}
 	if w.record(err) {
@@ -158,9 +170,15 @@ func (w *worker) compile(c cluster.Changes) (j job) {
 			return
 		}
 		switch node := w.nodeOf(v); {
-		case w.table == nil, w.stale, c.Everything, !equalNodes(node, w.node):
+		case w.table == nil, w.stale, c.Everything, !equalNodes(node, w.node), w.podsMoved(v):
 			w.node = node
+			before := slices.Collect(w.compiler.Addresses())
 			j = job{kind: fullSync, config: w.tableConfig(v), state: w.compiler.All(v, node)}
+			for _, a := range before {
+				if !w.compiler.Serves(a) {
+					w.gone[a] = struct{}{}
+				}
+			}
 			j.checks, j.checked = w.compiler.Checks()
 		case len(c.Objects) > 0:
 			changes := w.compiler.Apply(v, func(yield func(cluster.Key) bool) {
@@ -182,8 +200,9 @@ func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
 	if j.kind == partialSync {
 		return w.table.Apply(j.changes)
 	}
-	if w.table == nil {
-		w.table = nft.New(j.config)
+	if w.table == nil || !reflect.DeepEqual(j.config, w.config) { // the Node has other ranges of Pods
+		w.close()
+		w.table, w.config = nft.New(j.config), j.config
 	}
 	changed, err = w.table.Sync(j.state)
 	w.stale = err != nil
@@ -193,7 +212,10 @@ func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
 	w.watch(ctx)
 	w.takeover.step()
 	// The kernel has these settings since its first rule that needs connection tracking.
-	return changed, conntrack.Apply(w.settings.Conntrack.Sysctls(conntrack.CPUs()), w.cfg.Log)
+	if err := conntrack.Apply(w.settings.Conntrack.Sysctls(conntrack.CPUs()), w.cfg.Log); err != nil {
+		w.cfg.Log.Error("cannot make the settings of connection tracking", "err", err)
+	}
+	return changed, nil
 }
 
 // flows returns the frontends whose flows may have become stale.
@@ -213,6 +235,17 @@ func (j *job) flows() (all []conntrack.Target) {
 	return all
 }
 
+// deleted returns the addresses that are no more, for flows to them.
+func (w *worker) deleted() (all []conntrack.Target) {
+	for a := range w.gone {
+		if !w.compiler.Serves(a) {
+			all = append(all, conntrack.Target{Address: a, Deleted: true})
+		}
+	}
+	clear(w.gone)
+	return all
+}
+
 // watch has changes by other programs noticed.
 func (w *worker) watch(ctx context.Context) {
 	ctx, w.stop = context.WithCancel(ctx)
@@ -228,10 +261,19 @@ func (w *worker) watch(ctx context.Context) {
 func (w *worker) tableConfig(v *cluster.View) nft.Config {
 	cfg := w.settings.Table
 	cfg.Families = families()
-	if n := v.Node(w.Proxy.node); n != nil && w.settings.PodCIDRs {
-		cfg.Pods.CIDRs = n.PodCIDRs
+	if w.settings.PodCIDRs {
+		cfg.Pods.CIDRs = w.config.Pods.CIDRs // as long as there is no Node
+		if n := v.Node(w.Proxy.node); n != nil {
+			cfg.Pods.CIDRs = n.PodCIDRs
+		}
 	}
 	return cfg
+}
+
+// podsMoved reports whether the Node has other ranges of Pods than the table, if it matters.
+func (w *worker) podsMoved(v *cluster.View) bool {
+	n := v.Node(w.Proxy.node)
+	return w.settings.PodCIDRs && n != nil && !slices.Equal(n.PodCIDRs, w.config.Pods.CIDRs)
 }
 
 // families returns the families of the host. Where IPv6 is disabled, it has no such file.
@@ -242,10 +284,10 @@ func families() []nft.Family {
 	return []nft.Family{nft.IPv4, nft.IPv6}
 }
 
-// nodeOf returns the node. Without its Node object, it has no zone and, unless the settings
-// have ranges, no addresses for node ports.
+// nodeOf returns the node. Without its Node object it is what it was with it; before there was
+// one, it has no zone and, unless the settings have ranges, no addresses for node ports.
 func (w *worker) nodeOf(v *cluster.View) plan.Node {
-	node := plan.Node{Name: w.Proxy.node, Addresses: w.addrs}
+	node := plan.Node{Name: w.Proxy.node, Addresses: w.addrs, Zone: w.node.Zone, NodePorts: w.node.NodePorts}
 	if n := v.Node(w.Proxy.node); n != nil {
 		node.Zone, node.NodePorts = n.Zone, firstOfEach(n.InternalIPs)
 	}
@@ -276,15 +318,21 @@ func equalNodes(a, b plan.Node) bool {
 		slices.Equal(a.Addresses, b.Addresses)
 }
 
-// localAddresses returns the addresses of the host's interfaces, sorted; none if they cannot
-// be read.
-func localAddresses() (all []netip.Addr) {
-	addrs, _ := net.InterfaceAddrs()
+// lookAtAddresses reads the addresses of the host's interfaces, without those of links alone,
+// which come and go with Pods. If they cannot be read, the ones before stay.
+func (w *worker) lookAtAddresses() {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		w.cfg.Log.Warn("the addresses of the node cannot be read; the last known ones are used", "err", err)
+		return
+	}
+	var all []netip.Addr
 	for _, a := range addrs {
-		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err == nil && !prefix.Addr().IsLinkLocalUnicast() {
 			all = append(all, prefix.Addr().Unmap())
 		}
 	}
 	slices.SortFunc(all, netip.Addr.Compare)
-	return all
+	w.addrs = slices.Compact(all)
 }

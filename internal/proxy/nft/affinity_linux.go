@@ -117,13 +117,16 @@ func setPriority() expr.Any {
 
 // clearPriority returns the rule that removes what the rules above set.
 func (l *layout) clearPriority() []expr.Any {
+	return append(translated(), &expr.Immediate{Register: 1, Data: native(0)}, setPriority())
+}
+
+// translated is the condition that the destination was changed: ct status dnat.
+func translated() []expr.Any {
 	const dnat = 1 << 5 // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: native(dnat), Xor: native(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: native(0)},
-		&expr.Immediate{Register: 1, Data: native(0)},
-		setPriority(),
 	}
 }
 

@@ -95,23 +95,40 @@ const (
 	flagPersist = 1 << 2
 )
 
-// own creates the table if there is none, owned by the socket, or takes over one whose owner
-// has ended. On a kernel without such tables (before Linux 6.9) it is a plain one.
-func (t *Table) own(l *layout) error {
-	for !t.plain {
-		b := batch{name: l.table.Name}
-		b.addTable(l.family, flagOwner|flagPersist)
-		switch err := b.commit(t.socket); {
-		case errors.Is(err, unix.EPERM) && t.readable(l):
-			return ErrOwned
-		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
-			t.plain = true
-		default:
-			return err
-		}
+// probe finds out, once, whether the kernel has tables that are owned and persist (Linux 6.9).
+func (t *Table) probe() error {
+	if t.plain || t.probed {
+		return nil
 	}
-	t.conn.AddTable(l.table)
-	return t.flush()
+	l := t.layout(t.cfg.Families[0])
+	l.table = &nftables.Table{Name: t.cfg.Name + "-probe", Family: l.table.Family}
+	b := batch{name: l.table.Name}
+	b.addTable(l.family, flagOwner|flagPersist)
+	switch err := b.commit(t.socket); {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		t.plain = true
+		return nil
+	case err != nil:
+		return err
+	}
+	t.probed = true
+	return t.remove(&l)
+}
+
+// own creates the table if there is none, owned by the socket, or takes over one whose owner
+// has ended. On a kernel without such tables it is a plain one.
+func (t *Table) own(l *layout) error {
+	if t.plain {
+		t.conn.AddTable(l.table)
+		return t.flush()
+	}
+	b := batch{name: l.table.Name}
+	b.addTable(l.family, flagOwner|flagPersist)
+	err := b.commit(t.socket)
+	if errors.Is(err, unix.EPERM) && t.readable(l) {
+		return ErrOwned
+	}
+	return err
 }
 
 // bigEndian returns a number of the kernel that the library read in the order of the machine.

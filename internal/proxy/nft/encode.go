@@ -43,11 +43,19 @@ func newEntry(f *frontend.Frontend, before *entry) *entry {
 	if before == nil {
 		before = new(entry)
 	}
-	e := &entry{Frontend: f, slots: place(before.slots, f.Endpoints)}
+	e := &entry{Frontend: f, slots: place(before.slots, first(f.Endpoints))}
 	if f.Policy == frontend.ExternalLocal {
-		e.local = place(before.local, f.Local)
+		e.local = place(before.local, first(f.Local))
 	}
 	return e
+}
+
+// maxEndpoints is how many endpoints are used of a list: slots of both lists have 16 bits, and
+// numbers of both together.
+const maxEndpoints = 1<<15 - 1
+
+func first(endpoints []netip.AddrPort) []netip.AddrPort {
+	return endpoints[:min(len(endpoints), maxEndpoints)]
 }
 
 // appendTo appends the elements that the kernel needs for e alone.

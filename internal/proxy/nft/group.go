@@ -14,6 +14,7 @@ type group struct {
 	numbers map[candidate]uint32 // the lower half is id
 	uses    map[candidate]int    // by entries
 	users   int                  // entries
+	used    map[uint32]struct{}  // the numbers
 	last    uint32               // the upper half of the newest number
 }
 
@@ -53,7 +54,7 @@ type recalled struct {
 }
 
 // join gives e its group, and its endpoints numbers, if it has affinity. It prefers what the
-// kernel has. If there are no numbers left, e has no affinity.
+// kernel has. If there are no groups left, e has no affinity.
 func (g *groups) join(e *entry, had recalled) {
 	if e.Affinity == nil {
 		return
@@ -66,6 +67,7 @@ func (g *groups) join(e *entry, had recalled) {
 		}
 		of = &group{
 			id: id, last: g.lastNumbers[id], numbers: make(map[candidate]uint32), uses: make(map[candidate]int),
+			used: make(map[uint32]struct{}),
 		}
 		g.byName[e.Affinity.Group] = of
 	}
@@ -86,6 +88,7 @@ func (g *groups) leave(e *entry) {
 	}
 	for c := range e.candidates {
 		if of.uses[c]--; of.uses[c] == 0 {
+			delete(of.used, of.numbers[c])
 			delete(of.uses, c)
 			delete(of.numbers, c)
 		}
@@ -115,14 +118,11 @@ func (g *groups) newID(wanted uint32) uint32 {
 
 // newNumber returns a number that is not in use, wanted if it is such a one.
 func (g *group) newNumber(wanted uint32) uint32 {
-	used := make(map[uint32]struct{}, len(g.numbers))
-	for _, n := range g.numbers {
-		used[n] = struct{}{}
-	}
 	n := wanted
 	for {
-		if _, taken := used[n]; !taken && n&groupMask == g.id && n>>16 != 0 {
+		if _, taken := g.used[n]; !taken && n&groupMask == g.id && n>>16 != 0 {
 			g.last = max(g.last, n>>16)
+			g.used[n] = struct{}{}
 			return n
 		}
 		g.last = g.last%groupMask + 1

@@ -227,14 +227,15 @@ func (l *layout) postrouting() [][]expr.Any {
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true},
 			masquerade,
 		},
-		{
+		append(
+			translated(),
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: l.saddrOffset(), Len: l.length()},
 			&expr.Payload{
 				DestRegister: register(l.words()), Base: expr.PayloadBaseNetworkHeader, Offset: l.daddrOffset(), Len: l.length(),
 			},
 			lookup(setHairpin),
 			masquerade,
-		},
+		),
 	}
 }
 

@@ -124,8 +124,21 @@ func parseTarget(data string) (to netip.AddrPort, ok bool) {
 	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(data[len(data)-4:]))), ok
 }
 
+// maxReads is how often a set is read until nobody changes nftables meanwhile. Any program's
+// change interrupts it.
+const maxReads = 20
+
 // elements reads the elements of a set.
-func (t *Table) elements(f Family, name setName) (map[string]element, error) {
+func (t *Table) elements(f Family, name setName) (all map[string]element, err error) {
+	for range maxReads {
+		if all, err = t.readElements(f, name); !errors.Is(err, errInterrupted) {
+			break
+		}
+	}
+	return all, err
+}
+
+func (t *Table) readElements(f Family, name setName) (map[string]element, error) {
 	if err := t.limit(); err != nil {
 		return nil, err
 	}

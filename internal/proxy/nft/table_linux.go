@@ -33,6 +33,7 @@ type Table struct {
 	socket   *netlink.Conn  // that of conn
 	families []*family
 	plain    bool          // the kernel has no tables that are owned and persist
+	probed   bool          // so plain is known
 	port     atomic.Uint32 // the port ID of socket
 }
 
@@ -104,6 +105,9 @@ func (t *Table) Sync(s *frontend.State) (changed int, err error) {
 	if err := t.open(); err != nil {
 		return 0, err
 	}
+	if err := t.probe(); err != nil {
+		return 0, err
+	}
 	t.families = nil
 	for _, of := range t.cfg.Families {
 		f := &family{layout: t.layout(of), record: newRecord(of)}
@@ -133,6 +137,10 @@ func (t *Table) sync(f *family, s *frontend.State) (changed int, err error) {
 	}
 	bridge := t
 	if is == outdated {
+		// A plain table cannot be owned; who owns it otherwise is not to be disturbed.
+		if err := t.own(&f.layout); errors.Is(err, ErrOwned) {
+			return 0, err
+		}
 		cfg := t.cfg
 		cfg.Name, cfg.Families = cfg.Name+bridgeSuffix, []Family{f.Family}
 		bridge = New(cfg)

@@ -130,6 +130,12 @@ func (c *Compiler) Service(key cluster.Key) Service {
 	return out
 }
 
+// Addresses yields the addresses of all frontends.
+func (c *Compiler) Addresses() iter.Seq[frontend.Address] { return maps.Keys(c.claims) }
+
+// Serves reports whether there is a frontend at an address.
+func (c *Compiler) Serves(at frontend.Address) bool { return len(c.claims[at]) > 0 }
+
 // Checks returns the health checks by Service, in a map that is not changed any more, and whether
 // they are others than at the last call.
 func (c *Compiler) Checks() (checks map[cluster.Key]HealthCheck, changed bool) {

@@ -80,16 +80,17 @@ func (c *compiler) compilePort(ip netip.Addr, i int, chosen choice) {
 	if spec.ExternalLocal {
 		external.Policy, external.Local = frontend.ExternalLocal, chosen.local
 	}
-	for _, addr := range spec.ExternalIPs {
-		if sameFamily(addr, ip) {
-			c.add(external, frontend.Address{Addr: addr, Protocol: protocol, Port: port.Number})
-		}
-	}
 	balancers := balancersOf(spec.Ingress, ip)
 	balanced := external
 	balanced.Sources = c.sourcesOf(spec.SourceRanges, balancers)
 	for _, addr := range balancers {
 		c.add(balanced, frontend.Address{Addr: addr, Protocol: protocol, Port: port.Number})
+	}
+	// After those of load balancers: source ranges hold for an address that is both.
+	for _, addr := range spec.ExternalIPs {
+		if sameFamily(addr, ip) {
+			c.add(external, frontend.Address{Addr: addr, Protocol: protocol, Port: port.Number})
+		}
 	}
 	if len(spec.NodePorts) <= i || spec.NodePorts[i] == 0 {
 		return

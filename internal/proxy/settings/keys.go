@@ -40,7 +40,7 @@ var Keys = key.Table{
 	{Path: "proxy.conntrack",
 		Description: "Connection tracking. Values are those of kube-proxy; what is 0 stays as it is in the kernel."},
 	{Path: "proxy.conntrack.maxPerCore", Min: "0", Restart: []key.Condition{key.Always},
-		Description: "Entries per CPU (`nf_conntrack_max`); a larger value in the kernel stays."},
+		Description: "Entries per CPU (`nf_conntrack_max`)."},
 	{Path: "proxy.conntrack.min", Min: "0", Restart: []key.Condition{key.Always},
 		Description: "The least number of entries, with `maxPerCore`."},
 	{Path: "proxy.conntrack.tcpEstablishedTimeout", Min: "0s", Restart: []key.Condition{key.Always},

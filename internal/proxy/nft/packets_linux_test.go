@@ -88,7 +88,11 @@ func TestPackets(t *testing.T) {
 			if port == 0 {
 				port = 80
 			}
-			got := w.dial(c.from, c.source, netip.AddrPortFrom(vip(f, c.to), port))
+			wait := patience
+			if c.err == "timeout" {
+				wait = 200 * time.Millisecond
+			}
+			got := w.dialWithin(wait, c.from, c.source, netip.AddrPortFrom(vip(f, c.to), port))
 			switch {
 			case got.err != c.err:
 				t.Errorf("%s, %s: %s, want %q", name, claim, got, c.err)

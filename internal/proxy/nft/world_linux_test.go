@@ -272,12 +272,19 @@ func (a answer) String() string {
 
 // patience is how long a client waits. On an idle machine, an answer takes less than a
 // millisecond.
-const patience = time.Second
+const patience = 5 * time.Second
 
 // dial opens a TCP connection from a source in a namespace, see dial.
 func (w *world) dial(from namespace, source netip.Addr, to netip.AddrPort) (a answer) {
 	w.t.Helper()
 	from.do(w.t, func() { a = dial(source, to) })
+	return a
+}
+
+// dialWithin is dial that waits for a shorter time.
+func (w *world) dialWithin(wait time.Duration, from namespace, source netip.Addr, to netip.AddrPort) (a answer) {
+	w.t.Helper()
+	from.do(w.t, func() { a = dialWithin(wait, source, to) })
 	return a
 }
 

@@ -83,14 +83,13 @@ func (l *onceCluster) loadFiles(f source.Files) (source.Loaded, error) {
 	return loaded, err
 }
 
-// load reads the objects that names depend on. It prints the problems of what was read
-// on stderr.
-func load(cmd *cobra.Command, f *sourceFlags) (*onceCluster, error) {
+// load reads a part of the cluster once. It prints the problems of what was read on stderr.
+func load(cmd *cobra.Command, f *sourceFlags, scope source.Scope) (*onceCluster, error) {
 	c, err := f.readOnce()
 	if err != nil {
 		return nil, err
 	}
-	r, err := f.reading(c, source.Names)
+	r, err := f.reading(c, scope)
 	if err != nil {
 		return nil, err
 	}

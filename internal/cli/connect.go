@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portolan.dev/portolan/internal/kube/source"
 	podapp "portolan.dev/portolan/internal/pod/app"
 	"portolan.dev/portolan/internal/pod/connection"
 	"portolan.dev/portolan/internal/pod/dnsconfig"
@@ -64,7 +65,7 @@ func (f *explainFlags) connect(cmd *cobra.Command, t connection.Target) error {
 	client, elsewhere := f.parseClient(f.from)
 	var pods *podapp.Inspector
 	if elsewhere {
-		l, err := readWhole(cmd, &f.pod.source)
+		l, err := load(cmd, &f.pod.source, source.Whole)
 		if err != nil {
 			return err
 		}

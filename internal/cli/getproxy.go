@@ -148,7 +148,7 @@ func (f *getFlags) runProxy(cmd *cobra.Command, c proxyChoice) error {
 
 // readProxy reads the cluster, as a service proxy does.
 func (f *getFlags) readProxy(cmd *cobra.Command) (*podapp.Inspector, error) {
-	l, err := readWhole(cmd, &f.source)
+	l, err := load(cmd, &f.source, source.Whole)
 	if err != nil {
 		return nil, err
 	}
@@ -162,28 +162,6 @@ func (f *getFlags) readProxy(cmd *cobra.Command) (*podapp.Inspector, error) {
 		)
 	}
 	return l.pods, nil
-}
-
-// readWhole reads all kinds of a cluster once.
-func readWhole(cmd *cobra.Command, f *sourceFlags) (*onceCluster, error) {
-	settings, err := f.readOnce()
-	if err != nil {
-		return nil, err
-	}
-	r, err := f.reading(settings, source.Whole)
-	if err != nil {
-		return nil, err
-	}
-	l, err := openCluster(cmd, r)
-	if err != nil {
-		return nil, err
-	}
-	loaded, err := l.load(cmd.Context())
-	if err != nil {
-		return nil, err
-	}
-	printLoaded(loaded, cmd.ErrOrStderr())
-	return l, nil
 }
 
 // printProxy prints a table in the format of the flags.

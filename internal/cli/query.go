@@ -8,10 +8,11 @@ import (
 	"portolan.dev/portolan/internal/dns/dnsname"
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/respond"
+	"portolan.dev/portolan/internal/kube/source"
 )
 
 func newQuery() *cobra.Command {
-	var source sourceFlags
+	var flags sourceFlags
 	var format output
 	cmd := &cobra.Command{
 		Use:   "query NAME [TYPE]",
@@ -26,7 +27,7 @@ any other type, by default A. The exit status is 1 if the answer is negative.`,
 		Args: arguments(1, 2),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) == 0 {
-				return source.completeFQDN(cmd)
+				return flags.completeFQDN(cmd)
 			}
 			return completeType(args)
 		},
@@ -38,7 +39,7 @@ any other type, by default A. The exit status is 1 if the answer is negative.`,
 			if err != nil {
 				return err
 			}
-			l, err := load(cmd, &source)
+			l, err := load(cmd, &flags, source.Names)
 			if err != nil {
 				return err
 			}
@@ -57,7 +58,7 @@ any other type, by default A. The exit status is 1 if the answer is negative.`,
 			return printMessage(cmd, m, format)
 		},
 	}
-	source.addRead(cmd)
+	flags.addRead(cmd)
 	format.add(cmd)
 	return cmd
 }

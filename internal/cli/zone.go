@@ -11,10 +11,11 @@ import (
 	"portolan.dev/portolan/internal/dns/dnswire"
 	"portolan.dev/portolan/internal/dns/localzone"
 	"portolan.dev/portolan/internal/dns/zone"
+	"portolan.dev/portolan/internal/kube/source"
 )
 
 func newZone() *cobra.Command {
-	var source sourceFlags
+	var flags sourceFlags
 	var format output
 	cmd := &cobra.Command{
 		Use:   "zone [NAME]",
@@ -24,14 +25,14 @@ zone NAME.`,
 		Example: "  portolan zone cluster.local --manifests examples/shop",
 		Args:    arguments(0, 1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			c, _ := source.read() // the zones of the defaults, if the file cannot be read
+			c, _ := flags.read() // the zones of the defaults, if the file cannot be read
 			return c.DNS.Zones, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := format.check(); err != nil {
 				return err
 			}
-			l, err := load(cmd, &source)
+			l, err := load(cmd, &flags, source.Names)
 			if err != nil {
 				return err
 			}
@@ -46,7 +47,7 @@ zone NAME.`,
 			return zone.WriteMaster(cmd.OutOrStdout(), zones)
 		},
 	}
-	source.addRead(cmd)
+	flags.addRead(cmd)
 	format.add(cmd)
 	return cmd
 }

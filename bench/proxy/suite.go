@@ -118,14 +118,15 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	if b.portolan, err = workshop.Program(ctx, rig.NamePortolan); err != nil {
 		return err
 	}
+	b.contenders[portolan] = b.ours()
+	if s.keep {
+		return b.untilInterrupted(ctx)
+	}
 	binaries, err := controlplane.Prepare(ctx, log)
 	if err != nil {
 		return err
 	}
-	b.contenders = [both]contender{b.kubeProxy(binaries.KubeProxy()), b.ours()}
-	if s.keep {
-		return b.untilInterrupted(ctx)
-	}
+	b.contenders[kubeProxy] = b.kubeProxy(binaries.KubeProxy())
 	var halves []*half
 	for _, n := range s.sizes {
 		h := &half{size: n}

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -38,7 +37,7 @@ func (a assembly) serve() (*daemon.Config, error) {
 	store := cluster.NewStore()
 	var src *source.Source
 	dns, err := dnsapp.New(dnsapp.Config{
-		Settings: a.settings, Store: store, Log: a.log, Loaded: daemon.SettleMemory,
+		Settings: a.settings, Store: store, Log: a.log, Loaded: func() { daemon.SettleMemory(daemon.RareGC) },
 		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
 	})
 	if err != nil {
@@ -83,7 +82,7 @@ func (a assembly) proxy() (*daemon.Config, error) {
 	store := cluster.NewStore()
 	var src *source.Source
 	proxy, err := proxyapp.New(proxyapp.Config{
-		Settings: a.settings, Store: store, Log: a.log, Loaded: debug.FreeOSMemory,
+		Settings: a.settings, Store: store, Log: a.log, Loaded: func() { daemon.SettleMemory(daemon.FrequentGC) },
 		Problem: func(kinds ...cluster.Kind) error { return src.Problem(kinds...) },
 	})
 	if err != nil {

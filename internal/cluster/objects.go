@@ -36,6 +36,11 @@ type Service struct {
 	Key
 	// Headless: clusterIP is None.
 	Headless bool
+	// PublishNotReady: endpoints that are not ready count as ready.
+	PublishNotReady bool
+	// Created is its creationTimestamp, in seconds since 1970; 0 when unknown, and where the
+	// source leaves it out.
+	Created int64
 	// ClusterIPs are the assigned addresses; none when headless, when of type
 	// ExternalName, or when none was assigned yet.
 	ClusterIPs []netip.Addr
@@ -46,8 +51,6 @@ type Service struct {
 	// where it is the port's own number, and nil when all are.
 	Targets  []string
 	Selector map[string]string
-	// PublishNotReady: endpoints that are not ready count as ready.
-	PublishNotReady bool
 	// External is nil for a Service that is not reached from outside, and where the
 	// source leaves it out.
 	External *External
@@ -117,12 +120,31 @@ func (s *EndpointSlice) Places() []Place {
 // Place is where an endpoint is, and which clients it is for.
 type Place struct {
 	Node string
-	// HintZones and HintNodes are the zones and nodes whose clients should use the
-	// endpoint (hints.forZones, hints.forNodes); nil without hints.
-	HintZones, HintNodes []string
+	// Hints is nil without hints.
+	Hints *Hints
 	// Additional: the address is not the first of its endpoint. Service proxies use the
 	// first only.
 	Additional bool
+}
+
+// Hints are the zones and nodes whose clients should use an endpoint (hints.forZones,
+// hints.forNodes).
+type Hints struct{ Zones, Nodes []string }
+
+// HintZones returns the zones whose clients should use the endpoint; none without hints.
+func (p *Place) HintZones() []string {
+	if p.Hints == nil {
+		return nil
+	}
+	return p.Hints.Zones
+}
+
+// HintNodes returns the nodes whose clients should use the endpoint; none without hints.
+func (p *Place) HintNodes() []string {
+	if p.Hints == nil {
+		return nil
+	}
+	return p.Hints.Nodes
 }
 
 // Endpoint is one address of an endpoint of a slice. In the API an endpoint may
@@ -211,7 +233,7 @@ func (s *Service) SelectsLabels(namespace string, labels map[string]string) bool
 
 func (s *Service) equal(o *Service) bool {
 	return s.Key == o.Key && s.Headless == o.Headless && s.ExternalName == o.ExternalName &&
-		s.PublishNotReady == o.PublishNotReady && slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
+		s.PublishNotReady == o.PublishNotReady && s.Created == o.Created && slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
 		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Targets, o.Targets) &&
 		maps.Equal(s.Selector, o.Selector) && s.External.equal(o.External) &&
 		(s.Spec == o.Spec || reflect.DeepEqual(s.Spec, o.Spec))
@@ -231,8 +253,11 @@ func (s *SliceSpec) equal(o *SliceSpec) bool {
 }
 
 func (p Place) equal(o Place) bool {
-	return p.Node == o.Node && p.Additional == o.Additional &&
-		slices.Equal(p.HintZones, o.HintZones) && slices.Equal(p.HintNodes, o.HintNodes)
+	return p.Node == o.Node && p.Additional == o.Additional && p.Hints.equal(o.Hints)
+}
+
+func (h *Hints) equal(o *Hints) bool {
+	return h == o || h != nil && o != nil && slices.Equal(h.Zones, o.Zones) && slices.Equal(h.Nodes, o.Nodes)
 }
 
 func (n *Namespace) equal(o *Namespace) bool {

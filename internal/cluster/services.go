@@ -32,8 +32,6 @@ type ServiceSpec struct {
 	TopologyMode string
 	// Deleting: it has a deletionTimestamp.
 	Deleting bool
-	// Created is its creationTimestamp, in seconds since 1970; 0 when unknown.
-	Created int64
 	// ExternalIPs are the field of that name.
 	ExternalIPs []netip.Addr
 	// Ingress are the addresses that its load balancer has. Invalid addresses and names

@@ -20,24 +20,31 @@ func LimitMemory(log *slog.Logger) {
 	}
 }
 
-// largeHeap is the size of the live heap, in octets, from which the garbage collector
-// runs half as often, with GOGC set to largeHeapGC. Each collection delays answers and
-// changes, and takes longer with a larger heap. The values were chosen by the 99th
-// percentile of the time until changes show, with 100,000 Pods and with 10,500
-// Services.
+// largeHeap is the size of the live heap, in octets, from which a process has a value of GOGC
+// of its own.
+const largeHeap = 8 << 20
+
+// Garbage is how much garbage there may be until it is collected, in percent of the live heap:
+// GOGC of package runtime.
+type Garbage int
+
+// The settings for large heaps.
 const (
-	largeHeap   = 8 << 20
-	largeHeapGC = 200
+	// RareGC is for what must answer at once. Each collection delays answers and changes, and
+	// takes longer with a larger heap. The value was chosen by the 99th percentile of the time
+	// until changes show, with 100,000 Pods and with 10,500 Services.
+	RareGC Garbage = 200
+	// FrequentGC is for what each node runs and nobody waits for.
+	FrequentGC Garbage = 25
 )
 
 // SettleMemory returns the memory that only loading needed to the system, which the
-// runtime would do over minutes. If the heap is large and GOGC is not set, it also
-// makes collections rarer.
-func SettleMemory() {
+// runtime would do over minutes. If the heap is large and GOGC is not set, it also sets that.
+func SettleMemory(most Garbage) {
 	debug.FreeOSMemory()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	if live[0].Value.Uint64() >= largeHeap && os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(largeHeapGC)
+		debug.SetGCPercent(int(most))
 	}
 }

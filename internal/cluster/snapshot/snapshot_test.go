@@ -32,16 +32,16 @@ func model() *cluster.Store {
 		tx.Put(&cluster.Namespace{Name: "shop", Labels: map[string]string{"team": "a"}})
 		tx.Put(&cluster.Service{
 			Key: cluster.Key{Namespace: "shop", Name: "web"}, Headless: true, ClusterIPs: addrs, ExternalName: "x.example",
-			Ports: ports, Selector: map[string]string{"app": "web"}, PublishNotReady: true,
+			Ports: ports, Selector: map[string]string{"app": "web"}, PublishNotReady: true, Created: 1,
 			Spec: &cluster.ServiceSpec{
-				Type: cluster.LoadBalancer, NodePorts: []uint16{30080}, ExternalLocal: true, Created: 1, ExternalIPs: addrs,
+				Type: cluster.LoadBalancer, NodePorts: []uint16{30080}, ExternalLocal: true, ExternalIPs: addrs,
 				Ingress: []cluster.IngressIP{{Addr: addrs[0], Proxy: true}}, SourceRanges: ranges, AffinitySeconds: 60,
 			},
 		})
 		tx.Put(&cluster.EndpointSlice{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1"}, Service: "web", AddressType: cluster.IPv4, Ports: ports,
 			Endpoints: []cluster.Endpoint{{Addr: addrs[0], Ready: true, Hostname: "a", Pod: "web-x"}, {Addr: addrs[0], Serving: true, Terminating: true}},
-			Spec:      &cluster.SliceSpec{ManagedBy: "x", Places: []cluster.Place{{}, {Node: "node-1", HintZones: []string{"a"}, HintNodes: []string{"node-1"}, Additional: true}}},
+			Spec:      &cluster.SliceSpec{ManagedBy: "x", Places: []cluster.Place{{}, {Node: "node-1", Hints: &cluster.Hints{Zones: []string{"a"}, Nodes: []string{"node-1"}}, Additional: true}}},
 		})
 		tx.Put(&cluster.Pod{
 			Key: cluster.Key{Namespace: "shop", Name: "web-x"}, IPs: addrs, Labels: map[string]string{"app": "web"},

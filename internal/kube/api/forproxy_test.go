@@ -280,7 +280,7 @@ func TestForProxyReadsLittle(t *testing.T) {
 		&cluster.EndpointSlice{
 			Key: cluster.Key{Namespace: "shop", Name: "web-1"}, Service: "web", AddressType: cluster.IPv4,
 			Endpoints: []cluster.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: true, Serving: true}},
-			Spec:      &cluster.SliceSpec{Places: []cluster.Place{{Node: "node-1", HintZones: []string{"east"}}}},
+			Spec:      &cluster.SliceSpec{Places: []cluster.Place{{Node: "node-1", Hints: &cluster.Hints{Zones: []string{"east"}}}}},
 		},
 		&cluster.EndpointSlice{Key: cluster.Key{Namespace: "shop", Name: "web-2"}, AddressType: cluster.IPv4},
 		&cluster.Node{Name: "node-1", Zone: "east", InternalIPs: []netip.Addr{node}},

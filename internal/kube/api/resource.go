@@ -2,7 +2,6 @@ package api
 
 import (
 	"reflect"
-	"slices"
 	"time"
 	"unique"
 
@@ -193,7 +192,7 @@ func trimService(s *cluster.Service, cfg *Config) {
 	if !cfg.External {
 		s.External = nil
 	}
-	s.Selector, s.Targets, s.Spec = nil, nil, nil
+	s.Created, s.Selector, s.Targets, s.Spec = 0, nil, nil, nil
 	s.Namespace = interned(s.Namespace)
 	internPorts(s.Ports)
 }
@@ -272,21 +271,28 @@ func trimServiceForProxy(s *cluster.Service) {
 		Type:      cluster.ServiceType(interned(string(s.Spec.Type))),
 		NodePorts: s.Spec.NodePorts, HealthCheckNodePort: s.Spec.HealthCheckNodePort,
 		ExternalLocal: s.Spec.ExternalLocal, InternalLocal: s.Spec.InternalLocal,
-		Created: s.Spec.Created, AffinitySeconds: s.Spec.AffinitySeconds,
-		ExternalIPs: s.Spec.ExternalIPs, Ingress: s.Spec.Ingress, SourceRanges: s.Spec.SourceRanges,
+		AffinitySeconds: s.Spec.AffinitySeconds,
+		ExternalIPs:     s.Spec.ExternalIPs, Ingress: s.Spec.Ingress, SourceRanges: s.Spec.SourceRanges,
 	}
 	if name, ok := s.Spec.Labels[cluster.LabelProxyName]; ok {
 		spec.Labels = map[string]string{cluster.LabelProxyName: interned(name)}
 	}
 	*s = cluster.Service{
 		Key:      cluster.Key{Namespace: interned(s.Namespace), Name: s.Name},
-		Headless: s.Headless, ClusterIPs: s.ClusterIPs, ExternalName: s.ExternalName, Ports: s.Ports, Spec: spec,
+		Headless: s.Headless, Created: s.Created,
+		ClusterIPs: s.ClusterIPs, ExternalName: s.ExternalName, Ports: s.Ports, Spec: spec,
 	}
 	internPorts(s.Ports)
-	if s.Headless || spec.Type == cluster.ExternalName {
-		s.Ports, s.Spec = nil, &cluster.ServiceSpec{Type: spec.Type}
+	switch {
+	case s.Headless || spec.Type == cluster.ExternalName:
+		s.Created, s.Ports, s.Spec = 0, nil, &cluster.ServiceSpec{Type: spec.Type}
+	case reflect.DeepEqual(spec, plainSpec):
+		s.Spec = plainSpec
 	}
 }
+
+// plainSpec is the spec of most Services, which all share.
+var plainSpec = &cluster.ServiceSpec{Type: cluster.ClusterIP}
 
 func trimSliceForProxy(s *cluster.EndpointSlice) {
 	*s = cluster.EndpointSlice{
@@ -305,9 +311,13 @@ func trimSliceForProxy(s *cluster.EndpointSlice) {
 	for i := range places {
 		p := &places[i]
 		p.Node = interned(p.Node)
-		p.HintZones, p.HintNodes = internNames(p.HintZones), internNames(p.HintNodes)
-		if i > 0 && slices.Equal(p.HintZones, places[i-1].HintZones) {
-			p.HintZones = places[i-1].HintZones
+		if p.Hints == nil {
+			continue
+		}
+		internNames(p.Hints.Zones)
+		internNames(p.Hints.Nodes)
+		if i > 0 && reflect.DeepEqual(p.Hints, places[i-1].Hints) {
+			p.Hints = places[i-1].Hints
 		}
 	}
 }
@@ -320,9 +330,8 @@ func placesOnly(places []cluster.Place) *cluster.SliceSpec {
 	return &cluster.SliceSpec{Places: places}
 }
 
-func internNames(names []string) []string {
+func internNames(names []string) {
 	for i := range names {
 		names[i] = interned(names[i])
 	}
-	return names
 }

@@ -58,7 +58,7 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*cluster.EndpointSlice, field.
 // appendPlaces appends the places of the addresses of one endpoint, those of the slice from
 // first to end. No list is kept until one is not zero.
 func appendPlaces(all []cluster.Place, p cluster.Place, first, end int) []cluster.Place {
-	if all == nil && p.Node == "" && p.HintZones == nil && p.HintNodes == nil && end <= first+1 {
+	if all == nil && p.Node == "" && p.Hints == nil && end <= first+1 {
 		return nil
 	}
 	all = append(all, make([]cluster.Place, first-len(all))...)
@@ -121,14 +121,15 @@ func place(e *discoveryv1.Endpoint) (p cluster.Place) {
 	if e.NodeName != nil {
 		p.Node = *e.NodeName
 	}
-	if e.Hints == nil {
+	if e.Hints == nil || len(e.Hints.ForZones)+len(e.Hints.ForNodes) == 0 {
 		return p
 	}
+	p.Hints = new(cluster.Hints)
 	for _, z := range e.Hints.ForZones {
-		p.HintZones = append(p.HintZones, z.Name)
+		p.Hints.Zones = append(p.Hints.Zones, z.Name)
 	}
 	for _, n := range e.Hints.ForNodes {
-		p.HintNodes = append(p.HintNodes, n.Name)
+		p.Hints.Nodes = append(p.Hints.Nodes, n.Name)
 	}
 	return p
 }

@@ -98,7 +98,7 @@ func TestEndpointSlice(t *testing.T) {
 				s.Endpoints = append(s.Endpoints, s.Endpoints[0])
 				s.Endpoints[len(s.Endpoints)-1].Addr = a
 			}
-			there := cluster.Place{Node: "node-1", HintZones: []string{"east", "west"}, HintNodes: []string{"node-2"}}
+			there := cluster.Place{Node: "node-1", Hints: &cluster.Hints{Zones: []string{"east", "west"}, Nodes: []string{"node-2"}}}
 			s.Spec = &cluster.SliceSpec{Places: []cluster.Place{{}, there, there, {}}}
 			s.Spec.Places[2].Additional = true
 		})},

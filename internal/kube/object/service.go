@@ -31,6 +31,9 @@ func Service(s *corev1.Service) (*cluster.Service, field.ErrorList) {
 		External:        serviceExternal(s),
 		Spec:            serviceSpec(s),
 	}
+	if !s.CreationTimestamp.IsZero() {
+		service.Created = s.CreationTimestamp.Unix()
+	}
 	if n := s.Spec.HealthCheckNodePort; n != 0 {
 		port, bad := portNumber(n)
 		service.Spec.HealthCheckNodePort, errs = port, append(errs, in(bad, "spec", "healthCheckNodePort")...)
@@ -91,9 +94,6 @@ func serviceSpec(s *corev1.Service) *cluster.ServiceSpec {
 		TopologyMode: topologyMode(s.Annotations),
 		Deleting:     s.DeletionTimestamp != nil,
 		SourceRanges: sourceRanges(s.Spec.LoadBalancerSourceRanges),
-	}
-	if !s.CreationTimestamp.IsZero() {
-		spec.Created = s.CreationTimestamp.Unix()
 	}
 	for _, text := range s.Spec.ExternalIPs {
 		if addr, bad := address(text); len(bad) == 0 {

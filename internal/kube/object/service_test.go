@@ -81,6 +81,8 @@ func TestService(t *testing.T) {
 		"a port without name": {func(s *corev1.Service) { s.Spec.Ports = []corev1.ServicePort{{Port: 65535}} },
 			full(func(s *cluster.Service) { s.Ports = []cluster.Port{{Protocol: cluster.TCP, Number: 65535}} })},
 		"no ports": {func(s *corev1.Service) { s.Spec.Ports = nil }, full(func(s *cluster.Service) { s.Ports = nil })},
+		"its age": {func(s *corev1.Service) { s.CreationTimestamp = metav1.Unix(1700000000, 0) },
+			full(func(s *cluster.Service) { s.Created = 1700000000 })},
 		"publishes those not ready, by field": {func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true },
 			full(func(s *cluster.Service) { s.PublishNotReady = true })},
 		"publishes those not ready, by annotation": {func(s *corev1.Service) { s.Annotations = map[string]string{tolerateUnready: "true"} },
@@ -137,8 +139,6 @@ func TestServiceSpec(t *testing.T) {
 		"the older annotation counts": {func(s *corev1.Service) {
 			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto", "service.kubernetes.io/topology-aware-hints": "disabled"}
 		}, cluster.ServiceSpec{Type: cluster.ClusterIP, TopologyMode: "disabled"}},
-		"its age": {func(s *corev1.Service) { s.CreationTimestamp = metav1.Unix(1700000000, 0) },
-			cluster.ServiceSpec{Type: cluster.ClusterIP, Created: 1700000000}},
 		"external addresses, without those that are none": {func(s *corev1.Service) {
 			s.Spec.ExternalIPs = []string{"203.0.113.1", "lb.example", "2001:db8::1", "010.0.0.1"}
 		}, cluster.ServiceSpec{Type: cluster.ClusterIP, ExternalIPs: addrs("203.0.113.1", "2001:db8::1")}},

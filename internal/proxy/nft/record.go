@@ -11,21 +11,22 @@ import (
 // record is what the kernel has of one family.
 type record struct {
 	Family
-	entries map[frontend.Address]*entry
-	groups  groups
-	// addresses and clusterIPs count the entries at an address.
-	addresses, clusterIPs map[netip.Addr]int
-	hairpins              map[netip.Addr]struct{}
-	cidrs                 []netip.Prefix
+	entries   map[frontend.Address]*entry
+	groups    groups
+	addresses map[netip.Addr]uses
+	hairpins  map[netip.Addr]struct{}
+	cidrs     []netip.Prefix
 }
 
 func newRecord(of Family) *record {
 	return &record{
 		Family: of, entries: make(map[frontend.Address]*entry), groups: newGroups(),
-		addresses: make(map[netip.Addr]int), clusterIPs: make(map[netip.Addr]int),
-		hairpins: make(map[netip.Addr]struct{}),
+		addresses: make(map[netip.Addr]uses), hairpins: make(map[netip.Addr]struct{}),
 	}
 }
+
+// uses counts the entries at an address, and those that make it a cluster IP.
+type uses struct{ all, clusterIPs int32 }
 
 // put records f, given its entry and numbers in the kernel, and returns its elements; of what it
 // shares with other entries, those that no other has.
@@ -33,42 +34,38 @@ func (r *record) put(f *frontend.Frontend, before *entry, had recalled) (*entry,
 	e := newEntry(f, before)
 	r.groups.join(e, had)
 	all := e.appendTo(nil)
-	for _, s := range r.sets(e) {
-		if s.count[e.Addr]++; s.count[e.Addr] == 1 {
-			all = append(all, element{set: s.name, key: padded(e.Addr)})
-		}
-	}
 	r.entries[e.Address] = e
-	return e, all
+	return e, append(all, r.use(e, 1)...)
 }
 
 // forget undoes put for an entry, and returns the elements that no other entry shares.
 func (r *record) forget(e *entry) []element {
 	all := e.appendTo(nil)
 	r.groups.leave(e)
-	for _, s := range r.sets(e) {
-		if s.count[e.Addr]--; s.count[e.Addr] == 0 {
-			delete(s.count, e.Addr)
-			all = append(all, element{set: s.name, key: padded(e.Addr)})
-		}
-	}
+	all = append(all, r.use(e, -1)...)
 	if r.entries[e.Address] == e {
 		delete(r.entries, e.Address)
 	}
 	return all
 }
 
-// counted is a set of addresses, and how many entries have each.
-type counted struct {
-	name  setName
-	count map[netip.Addr]int
-}
-
-// sets returns the sets of addresses that e is in.
-func (r *record) sets(e *entry) []counted {
-	all := []counted{{setAddresses, r.addresses}}
+// use counts e, once more or once less, at its address, and returns the elements of the sets
+// that the address comes into or leaves.
+func (r *record) use(e *entry, change int32) (all []element) {
+	before := r.addresses[e.Addr]
+	now := before
+	now.all += change
 	if e.Policy == frontend.Plain {
-		all = append(all, counted{setClusterIPs, r.clusterIPs})
+		now.clusterIPs += change
+	}
+	if r.addresses[e.Addr] = now; now.all == 0 {
+		delete(r.addresses, e.Addr)
+	}
+	if (before.all == 0) != (now.all == 0) {
+		all = append(all, element{set: setAddresses, key: padded(e.Addr)})
+	}
+	if (before.clusterIPs == 0) != (now.clusterIPs == 0) {
+		all = append(all, element{set: setClusterIPs, key: padded(e.Addr)})
 	}
 	return all
 }

@@ -55,7 +55,7 @@ func draws(size int) []int {
 // place returns the slots for endpoints, which are sorted, given the ones before. Slots are
 // always the first ones; an endpoint changes its slot only if that would leave a gap.
 func place(before, endpoints []netip.AddrPort) (slots []netip.AddrPort) {
-	if slices.Equal(before, endpoints) {
+	if len(before) == 0 || slices.Equal(before, endpoints) {
 		return endpoints // and one list less in memory
 	}
 	slots = make([]netip.AddrPort, len(endpoints))

@@ -111,10 +111,10 @@ func hinted(ready []endpoint, node *Node) (found []endpoint, by Unused) {
 		}
 		return filter(ready, func(e *endpoint) bool { return slices.Contains(hints(e), name) })
 	}
-	if found := of(func(e *endpoint) []string { return e.place.HintNodes }, node.Name); len(found) > 0 {
+	if found := of(func(e *endpoint) []string { return e.place.HintNodes() }, node.Name); len(found) > 0 {
 		return found, OtherNode
 	}
-	if found := of(func(e *endpoint) []string { return e.place.HintZones }, node.Zone); len(found) > 0 {
+	if found := of(func(e *endpoint) []string { return e.place.HintZones() }, node.Zone); len(found) > 0 {
 		return found, OtherZone
 	}
 	return ready, ""

@@ -17,36 +17,39 @@ import (
 type Compiler struct {
 	node     Node
 	services map[cluster.Key]*compiled
-	// claims are the Services that want an address, in the order of their right to it.
-	claims map[frontend.Address][]claim
+	// claims are those with the best right to each address, and others the rest, in the order
+	// of their right.
+	claims map[frontend.Address]claim
+	others map[frontend.Address][]claim
 	local  map[netip.Addr]int // how many Services have the endpoint on the node
 	cidrs  []netip.Prefix
 	checks map[cluster.Key]HealthCheck // nil until Checks is called after a change
 }
 
-// compiled is a Service and when it was created.
+// compiled is a Service, who it is and when it was created.
 type compiled struct {
 	Service
+	cluster.Key
 	created int64
 }
 
 // claim is a Service's wish for an address.
 type claim struct {
-	service  cluster.Key
-	created  int64
+	*compiled
 	frontend *frontend.Frontend
 }
 
 // compare orders claims: the oldest Service has the address.
 func (c claim) compare(o claim) int {
-	return cmp.Or(cmp.Compare(c.created, o.created), c.service.Compare(o.service))
+	return cmp.Or(cmp.Compare(c.created, o.created), c.Compare(o.Key))
 }
 
 // NewCompiler returns a Compiler that has compiled nothing.
 func NewCompiler(node Node) *Compiler {
 	return &Compiler{
 		node: node, services: make(map[cluster.Key]*compiled),
-		claims: make(map[frontend.Address][]claim), local: make(map[netip.Addr]int),
+		claims: make(map[frontend.Address]claim), others: make(map[frontend.Address][]claim),
+		local: make(map[netip.Addr]int),
 	}
 }
 
@@ -58,8 +61,8 @@ func (c *Compiler) All(v *cluster.View, node Node) *frontend.State {
 	}
 	c.cidrs = serviceCIDRs(v)
 	s := &frontend.State{ServiceCIDRs: c.cidrs, Hairpins: slices.SortedFunc(maps.Keys(c.local), netip.Addr.Compare)}
-	for _, claims := range c.claims {
-		s.Frontends = append(s.Frontends, claims[0].frontend)
+	for _, claim := range c.claims {
+		s.Frontends = append(s.Frontends, claim.frontend)
 	}
 	slices.SortFunc(s.Frontends, func(a, b *frontend.Frontend) int { return a.Compare(b.Address) })
 	return s
@@ -123,8 +126,8 @@ func (c *Compiler) Service(key cluster.Key) Service {
 	out := s.Service
 	out.Verdicts = slices.Clone(out.Verdicts)
 	for _, f := range s.Frontends {
-		if holder := c.claims[f.Address][0]; holder.service != key {
-			out.Verdicts = append(out.Verdicts, Verdict{Address: f.Address, Reason: Taken, Other: holder.service})
+		if holder := c.claims[f.Address]; holder.Key != key {
+			out.Verdicts = append(out.Verdicts, Verdict{Address: f.Address, Reason: Taken, Other: holder.Key})
 		}
 	}
 	return out
@@ -134,7 +137,7 @@ func (c *Compiler) Service(key cluster.Key) Service {
 func (c *Compiler) Addresses() iter.Seq[frontend.Address] { return maps.Keys(c.claims) }
 
 // Serves reports whether there is a frontend at an address.
-func (c *Compiler) Serves(at frontend.Address) bool { return len(c.claims[at]) > 0 }
+func (c *Compiler) Serves(at frontend.Address) bool { return c.holder(at) != nil }
 
 // Checks returns the health checks by Service, in a map that is not changed any more, and whether
 // they are others than at the last call.
@@ -152,11 +155,29 @@ func (c *Compiler) Checks() (checks map[cluster.Key]HealthCheck, changed bool) {
 }
 
 // holder returns the frontend at an address, or nil.
-func (c *Compiler) holder(at frontend.Address) *frontend.Frontend {
-	if claims := c.claims[at]; len(claims) > 0 {
-		return claims[0].frontend
+func (c *Compiler) holder(at frontend.Address) *frontend.Frontend { return c.claims[at].frontend }
+
+// claim changes the claims for an address: that of the Service at key is removed, and another one
+// added if it has a frontend.
+func (c *Compiler) claim(at frontend.Address, key cluster.Key, now claim) {
+	all := c.others[at]
+	if holder, ok := c.claims[at]; ok {
+		all = append(all, holder)
 	}
-	return nil
+	all = slices.DeleteFunc(all, func(o claim) bool { return o.Key == key })
+	if now.frontend != nil {
+		all = append(all, now)
+	}
+	delete(c.claims, at)
+	delete(c.others, at)
+	if len(all) == 0 {
+		return
+	}
+	slices.SortFunc(all, claim.compare)
+	c.claims[at] = all[0]
+	if len(all) > 1 {
+		c.others[at] = slices.Clone(all[1:])
+	}
 }
 
 // put replaces what the Service at key was compiled into; s is nil if there is none.
@@ -166,10 +187,7 @@ func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 		c.checks = nil
 	}
 	for _, f := range old.frontends() {
-		c.claims[f.Address] = slices.DeleteFunc(c.claims[f.Address], func(cl claim) bool { return cl.service == key })
-		if len(c.claims[f.Address]) == 0 {
-			delete(c.claims, f.Address)
-		}
+		c.claim(f.Address, key, claim{})
 	}
 	for _, a := range old.locals() {
 		if c.local[a]--; c.local[a] == 0 {
@@ -181,14 +199,13 @@ func (c *Compiler) put(key cluster.Key, s *cluster.Service, now Service) {
 		return
 	}
 	created := int64(math.MaxInt64) // unknown: it waits for those that are known
-	if s.Spec != nil && s.Spec.Created != 0 {
-		created = s.Spec.Created
+	if s.Created != 0 {
+		created = s.Created
 	}
-	c.services[key] = &compiled{now, created}
+	made := &compiled{now, key, created}
+	c.services[key] = made
 	for _, f := range now.Frontends {
-		claims := append(c.claims[f.Address], claim{key, created, f})
-		slices.SortFunc(claims, claim.compare)
-		c.claims[f.Address] = claims
+		c.claim(f.Address, key, claim{made, f})
 	}
 	for _, a := range now.Local {
 		c.local[a]++

@@ -19,9 +19,9 @@ func TestDuplicates(t *testing.T) {
 	older, younger := key("shop", "older"), key("shop", "younger")
 	of := func(k cluster.Key, created int64) *cluster.Service {
 		return &cluster.Service{
-			Key: k, ClusterIPs: addrs(map[cluster.Key]string{older: "10.96.0.1", younger: "10.96.0.2"}[k]),
+			Key: k, Created: created, ClusterIPs: addrs(map[cluster.Key]string{older: "10.96.0.1", younger: "10.96.0.2"}[k]),
 			Ports: []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}},
-			Spec:  &cluster.ServiceSpec{Type: cluster.ClusterIP, Created: created, ExternalIPs: addrs("203.0.113.1")},
+			Spec:  &cluster.ServiceSpec{Type: cluster.ClusterIP, ExternalIPs: addrs("203.0.113.1")},
 		}
 	}
 	endpoints := func(k cluster.Key, text string) *cluster.EndpointSlice {

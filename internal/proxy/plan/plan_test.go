@@ -609,12 +609,12 @@ func (e endpointOf) on(node string) endpointOf {
 }
 
 func (e endpointOf) zones(names ...string) endpointOf {
-	e.HintZones = names
+	e.Hints = &cluster.Hints{Zones: names, Nodes: e.HintNodes()}
 	return e
 }
 
 func (e endpointOf) nodes(names ...string) endpointOf {
-	e.HintNodes = names
+	e.Hints = &cluster.Hints{Zones: e.HintZones(), Nodes: names}
 	return e
 }
 

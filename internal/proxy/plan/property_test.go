@@ -289,8 +289,9 @@ func (r *random) service() *cluster.Service {
 		return s // as a source leaves it that reads only what DNS needs
 	}
 	vip := func() netip.Addr { return addr(pick(r, "10.96.0.1", "203.0.113.1", "203.0.113.2", "2001:db8:1::1")) }
+	s.Created = r.Int64N(4)
 	s.Spec = &cluster.ServiceSpec{
-		Type: pick(r, cluster.ClusterIP, cluster.NodePort, cluster.LoadBalancer), Created: r.Int64N(4),
+		Type:          pick(r, cluster.ClusterIP, cluster.NodePort, cluster.LoadBalancer),
 		ExternalLocal: r.rarely(2), InternalLocal: r.rarely(4), HealthCheckNodePort: pick(r, 0, uint16(32000)),
 		ExternalIPs: some(r, 2, vip), AffinitySeconds: pick(r, 0, 0, int32(60)),
 		Ingress: some(r, 2, func() cluster.IngressIP { return cluster.IngressIP{Addr: vip(), Proxy: r.rarely(4)} }),
@@ -334,8 +335,8 @@ func (r *random) slice() *cluster.EndpointSlice {
 		e.Serving = e.Ready || r.rarely(2)
 		s.Endpoints = append(s.Endpoints, e)
 		s.Spec.Places = append(s.Spec.Places, cluster.Place{
-			Node: pick(r, "", "here", "there"), HintZones: some(r, 2, hints("east", "west")), HintNodes: some(r, 1, hints("here", "there")),
-			Additional: r.rarely(6),
+			Node: pick(r, "", "here", "there"), Additional: r.rarely(6),
+			Hints: pick(r, nil, &cluster.Hints{Zones: some(r, 2, hints("east", "west")), Nodes: some(r, 1, hints("here", "there"))}),
 		})
 	}
 	if r.rarely(5) {

@@ -80,7 +80,7 @@ bench-live: ## Portolan beside CoreDNS on a real API server, about 25 minutes; d
 bench-node: ## what the agent on a node is to Pods, beside CoreDNS, about 20 minutes, as root; docs/bench.md
 	cd bench && go run . node -write ../docs/bench.md $(BENCHFLAGS)
 
-bench-proxy: ## the service proxy beside kube-proxy, about 6 minutes, as root; docs/bench.md
+bench-proxy: ## the service proxy beside kube-proxy, about 10 minutes, as root; docs/bench.md
 	cd bench && go run . proxy -write ../docs/bench.md $(BENCHFLAGS)
 
 bench-secondaries: ## what nodes that transfer the zones cost, beside watchers of the API, about 8 minutes; docs/bench.md

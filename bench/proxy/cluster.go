@@ -70,9 +70,14 @@ func packets() *target {
 		[]netip.Addr{synthetic.Nth(changedIPs, 0)}}
 }
 
+// stale returns a Service of UDP whose endpoint is replaced while a flow goes on.
+func stale(endpoint netip.Addr) *target {
+	return &target{"stale", synthetic.Nth(probeIPs, probes+1), corev1.ProtocolUDP, datagrams, []netip.Addr{endpoint}}
+}
+
 // each calls do with all Services.
 func (s size) each(do func(*target) error) error {
-	all := []*target{packets()}
+	all := []*target{packets(), stale(synthetic.Nth(changedIPs, probes+1))}
 	for i := range probes {
 		all = append(all, probe(i, synthetic.Nth(changedIPs, 1+i)))
 	}

@@ -29,14 +29,15 @@ type contender struct {
 // These are the indexes of contenders.
 const (
 	kubeProxy = iota
+	newest    // kube-proxy
 	portolan
-	both
+	contenders // how many there are
 )
 
-// kubeProxy returns kube-proxy as it is configured by default, in nftables mode. Neither it
-// nor Portolan can change the limit of connections in a namespace.
-func (b *bench) kubeProxy(path string) contender {
-	return contender{"kube-proxy", func(kubeconfig string) (string, []string, error) {
+// kubeProxy returns kube-proxy as it is configured by default, in nftables mode. None of the
+// contenders can change the limit of connections in a namespace.
+func (b *bench) kubeProxy(version, path string) contender {
+	return contender{"kube-proxy " + version, func(kubeconfig string) (string, []string, error) {
 		return path, []string{
 			"--proxy-mode=nftables", "--kubeconfig=" + kubeconfig, "--hostname-override=" + nodeName,
 			"--cluster-cidr=" + clusterCIDR, "--conntrack-max-per-core=0",
@@ -71,7 +72,7 @@ type node struct {
 }
 
 func (b *bench) newNode(c contender, s size) (*node, error) {
-	n := &node{bench: b, contender: c, size: s, changed: probes}
+	n := &node{bench: b, contender: c, size: s, changed: probes + 1}
 	if err := n.build(); err != nil {
 		n.close()
 		return nil, fmt.Errorf("a node for %s: %w", c.name, err)

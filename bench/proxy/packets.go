@@ -24,13 +24,13 @@ const (
 	maxBatches    = 2 * portCount / flows
 )
 
-// measurePackets measures the processor time of packets through both nodes, batch by batch
+// measurePackets measures the processor time of packets through all nodes, batch by batch
 // in turn. The kernel charges the way of a packet through the node to the sender, whose
 // thread is measured.
-func (b *bench) measurePackets(running [both]*node, results [both]*result) error {
+func (b *bench) measurePackets(running [contenders]*node, results [contenders]*result) error {
 	for batch := range b.batches {
-		for i := range both {
-			place := (batch + i) % both
+		for i := range contenders {
+			place := (batch + i) % contenders
 			if err := running[place].measureBatch(batch, results[place]); err != nil {
 				return fmt.Errorf("packets through %s: %w", running[place].name, err)
 			}

@@ -76,7 +76,7 @@ type bench struct {
 	dir        string
 	machine    string
 	portolan   *rig.Program
-	contenders [both]contender
+	contenders [contenders]contender
 }
 
 // result is what one contender did at one size in one round.
@@ -87,6 +87,7 @@ type result struct {
 	connection time.Duration
 	storm      time.Duration // processor time per second
 	after      memory        // after the storm
+	stale      float64       // percent of datagrams to an endpoint that was replaced
 	// first and established are the sender's processor time of a packet, by batch; direct
 	// are those without a Service.
 	first, established, directFirst, directEstablished []float64
@@ -96,7 +97,7 @@ type result struct {
 // half is the result for one size.
 type half struct {
 	size
-	rounds [both][]*result
+	rounds [contenders][]*result
 	others []float64 // the share of the processors that other programs used
 }
 
@@ -126,7 +127,12 @@ func (s *settings) run(ctx context.Context, log *slog.Logger, dir string) error 
 	if err != nil {
 		return err
 	}
-	b.contenders[kubeProxy] = b.kubeProxy(binaries.KubeProxy())
+	b.contenders[kubeProxy] = b.kubeProxy(binaries.Version, binaries.KubeProxy())
+	program, err := workshop.Program(ctx, rig.NameKubeProxy)
+	if err != nil {
+		return err
+	}
+	b.contenders[newest] = b.kubeProxy(program.Version, program.Path())
 	var halves []*half
 	for _, n := range s.sizes {
 		h := &half{size: n}
@@ -162,13 +168,13 @@ func (b *bench) untilInterrupted(ctx context.Context) error {
 	return nil
 }
 
-// round measures both contenders, one after the other, and then packets through both in turn.
+// round measures the contenders, one after the other, and then packets through all in turn.
 func (b *bench) round(ctx context.Context, h *half, round int) error {
 	h.others = append(h.others, rig.OtherLoad(time.Second))
-	var running [both]*node
-	var results [both]*result
-	for i := range both {
-		place := (round + i) % both // the contenders alternate in being first
+	var running [contenders]*node
+	var results [contenders]*result
+	for i := range contenders {
+		place := (round + i) % contenders // the contenders alternate in being first
 		b.log.Info("measuring", "size", h.size, "round", round+1, "of", b.contenders[place].name)
 		n, err := b.newNode(b.contenders[place], h.size)
 		if err != nil {
@@ -189,7 +195,7 @@ func (b *bench) round(ctx context.Context, h *half, round int) error {
 	return nil
 }
 
-// measure measures what does not need the other contender.
+// measure measures what does not need the other contenders.
 func (n *node) measure(ctx context.Context, r *result) (err error) {
 	defer rig.KeepGarbage()()
 	if r.start, err = n.measureStart(ctx); err != nil {
@@ -205,6 +211,9 @@ func (n *node) measure(ctx context.Context, r *result) (err error) {
 		return err
 	}
 	if r.after, err = n.settledMemory(); err != nil {
+		return err
+	}
+	if r.stale, err = n.measureStale(ctx); err != nil {
 		return err
 	}
 	r.churn, err = n.measureChurn(ctx)

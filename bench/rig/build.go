@@ -55,26 +55,37 @@ func (w *Workshop) build(ctx context.Context, module, folder, name string) (path
 	return path, err
 }
 
-// buildCoreDNS builds CoreDNS from its module, once for each version.
-func (w *Workshop) buildCoreDNS(ctx context.Context) (path string, err error) {
-	module := filepath.Join(w.bench, "coredns")
-	version, err := goTool(ctx, module, "list", "-m", "-f", "{{.Version}}", "github.com/coredns/coredns")
+// released is a program that is built with the versions it was released with: those of a module
+// of its own.
+type released struct {
+	folder  string // of that module
+	module  string // that has the program, and its version
+	program string // its package
+}
+
+// buildOnce builds a program, once for each version.
+func (w *Workshop) buildOnce(ctx context.Context, r released) (p *Program, err error) {
+	dir := filepath.Join(w.bench, r.folder)
+	version, err := goTool(ctx, dir, "list", "-m", "-f", "{{.Version}}", r.module)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	path = filepath.Join(w.cache, fmt.Sprintf("coredns-%s-%s", version, w.goVersion))
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
+	p = &Program{
+		Version: strings.TrimPrefix(version, "v"),
+		path:    filepath.Join(w.cache, fmt.Sprintf("%s-%s-%s", r.folder, version, w.goVersion)),
 	}
-	w.log.Warn("building CoreDNS; it takes about 3 minutes, once", "version", version)
+	if _, err := os.Stat(p.path); err == nil {
+		return p, nil
+	}
+	w.log.Warn("building a program; it takes about 3 minutes, once", "program", r.program, "version", version)
 	// Build under a temporary name, so that an existing file is always complete.
-	part := path + ".part"
+	part := p.path + ".part"
 	defer os.Remove(part)
-	_, err = goTool(ctx, module, "build", "-trimpath", linkerFlags, "-o", part, "github.com/coredns/coredns")
-	if err != nil {
-		return "", err
+	flags := linkerFlags + " -X k8s.io/component-base/version.gitVersion=" + version
+	if _, err = goTool(ctx, dir, "build", "-trimpath", flags, "-o", part, r.program); err != nil {
+		return nil, err
 	}
-	return path, os.Rename(part, path)
+	return p, os.Rename(part, p.path)
 }
 
 // commit returns the commit of a tree, with "+" if the tree has changes.

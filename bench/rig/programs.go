@@ -25,12 +25,13 @@ func (p *Program) Path() string { return p.path }
 
 // These are the names of the measured programs in flags and tables.
 const (
-	NamePortolan = "portolan"
-	NameCoreDNS  = "coredns"
-	NameKnot     = "knot"
-	NameNSD      = "nsd"
-	NameUnbound  = "unbound"
-	NameEcho     = "echo" // answers with the query, to measure the cost of the rig
+	NamePortolan  = "portolan"
+	NameCoreDNS   = "coredns"
+	NameKnot      = "knot"
+	NameNSD       = "nsd"
+	NameUnbound   = "unbound"
+	NameKubeProxy = "kube-proxy" // the newest
+	NameEcho      = "echo"       // answers with the query, to measure the cost of the rig
 )
 
 // programs has a function for each program that builds it from a tree or a module, or
@@ -40,13 +41,10 @@ var programs = map[string]func(ctx context.Context, w *Workshop) (*Program, erro
 		return w.PortolanOf(ctx, w.Tree, NamePortolan)
 	},
 	NameCoreDNS: func(ctx context.Context, w *Workshop) (*Program, error) {
-		path, err := w.buildCoreDNS(ctx)
-		if err != nil {
-			return nil, err
-		}
-		p := &Program{path: path}
-		p.Version, err = versionOf(p.Command("-version"), "CoreDNS-")
-		return p, err
+		return w.buildOnce(ctx, released{"coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"})
+	},
+	NameKubeProxy: func(ctx context.Context, w *Workshop) (*Program, error) {
+		return w.buildOnce(ctx, released{"kubeproxy", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"})
 	},
 	NameKnot:    fromDebian("knot", "knotd", "--version", "version "),
 	NameNSD:     fromDebian("nsd", "nsd", "-v", "version "),

@@ -24,10 +24,14 @@ const (
 	kubeProxy         = "kube-proxy"
 )
 
-// Binaries is the directory of a control plane's programs.
-type Binaries string
+// Binaries are a control plane's programs.
+type Binaries struct {
+	dir string
+	// Version is that of Kubernetes, without v.
+	Version string
+}
 
-func (b Binaries) path(program string) string { return filepath.Join(string(b), program) }
+func (b Binaries) path(program string) string { return filepath.Join(b.dir, program) }
 
 // KubeProxy is the file of the kube-proxy.
 func (b Binaries) KubeProxy() string { return b.path(kubeProxy) }
@@ -44,9 +48,9 @@ func Prepare(ctx context.Context, log *slog.Logger) (Binaries, error) {
 		err = b.buildMissing(ctx, log)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrBuild, err)
+		return Binaries{}, fmt.Errorf("%w: %w", ErrBuild, err)
 	}
-	return Binaries(b.out), nil
+	return Binaries{b.out, strings.TrimPrefix(b.kubernetes, "v")}, nil
 }
 
 // builder builds the versions that the module requires.

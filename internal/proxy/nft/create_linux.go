@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -44,57 +43,6 @@ func (l *layout) marker() (string, error) {
 	return fmt.Sprintf("layout-%016x", h.Sum64()), nil
 }
 
-// inspect returns in which condition the table is, and its chains.
-func (t *Table) inspect(l *layout) (condition, map[string]struct{}, error) {
-	if err := t.limit(); err != nil {
-		return absent, nil, err
-	}
-	switch table, err := t.conn.ListTableOfFamily(l.table.Name, l.table.Family); {
-	case errors.Is(err, unix.ENOENT):
-		return absent, nil, nil
-	case err != nil:
-		return absent, nil, errnoOf(err)
-	case t.plain != (bigEndian(table.Flags)&flagPersist == 0):
-		return outdated, nil, nil
-	}
-	all, err := t.conn.ListChainsOfTableFamily(l.table.Family)
-	if err != nil {
-		return absent, nil, errnoOf(err)
-	}
-	there := make(map[string]struct{})
-	for _, c := range all {
-		if c.Table.Name == l.table.Name {
-			there[c.Name] = struct{}{}
-		}
-	}
-	marker, err := l.marker()
-	if err != nil {
-		return absent, nil, err
-	}
-	for _, name := range append(l.names(), marker) {
-		if _, ok := there[name]; !ok {
-			return outdated, nil, nil
-		}
-	}
-	return current, there, nil
-}
-
-// names returns the names of the chains that are there from the start.
-func (l *layout) names() (all []string) {
-	for _, c := range l.static() {
-		all = append(all, c.name)
-	}
-	return all
-}
-
-// Flags of tables, NFT_TABLE_F_OWNER and NFT_TABLE_F_PERSIST of linux/netfilter/nf_tables.h.
-// Only the socket that owns a table can change it; others, such as "nft flush ruleset", leave
-// it alone. If it persists it stays when the socket is closed, and another can own it then.
-const (
-	flagOwner   = 1 << 1
-	flagPersist = 1 << 2
-)
-
 // probe finds out, once, whether the kernel has tables that are owned and persist (Linux 6.9).
 func (t *Table) probe() error {
 	if t.plain || t.probed {
@@ -131,11 +79,6 @@ func (t *Table) own(l *layout) error {
 	return err
 }
 
-// bigEndian returns a number of the kernel that the library read in the order of the machine.
-func bigEndian(n uint32) uint32 {
-	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, n))
-}
-
 // readable reports whether the process may use nftables at all.
 func (t *Table) readable(l *layout) bool {
 	_, err := t.conn.ListTableOfFamily(l.table.Name, l.table.Family)
@@ -163,7 +106,11 @@ func (t *Table) create(l *layout) error {
 		sets = append(sets, set)
 	}
 	t.addChains(l, append(l.static(), chain{name: marker}), sets)
-	return t.flush()
+	if err := t.flush(); err != nil {
+		return err
+	}
+	t.verified[l.family] = !t.plain
+	return nil
 }
 
 // addChains adds chains to the next flush. Their rules find the sets of the same transaction by

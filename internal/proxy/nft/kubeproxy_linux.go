@@ -91,27 +91,11 @@ func (t *Table) findChains(of Family, k *KubeProxy) error {
 // jumps returns the rules of a table that jump to a chain. The library cannot read all rules of
 // iptables.
 func (t *Table) jumps(of Family, table string) (all []chainJump, err error) {
-	if err := t.limit(); err != nil {
+	replies, err := t.readAll(of, unix.NFT_MSG_GETRULE, appendString(nil, unix.NFTA_RULE_TABLE, table))
+	if err != nil {
 		return nil, err
 	}
-	data := appendString([]byte{of.nfproto(), unix.NFNETLINK_V0, 0, 0}, unix.NFTA_RULE_TABLE, table)
-	replies, err := t.socket.Execute(netlink.Message{
-		Header: netlink.Header{
-			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE),
-			Flags: netlink.Request | netlink.Dump,
-		},
-		Data: data,
-	})
-	if err != nil {
-		return nil, errnoOf(err)
-	}
 	for _, m := range replies {
-		if m.Header.Flags&netlink.DumpInterrupted != 0 {
-			return nil, errInterrupted
-		}
-		if len(m.Data) < 4 {
-			continue
-		}
 		parts, err := attributes(
 			m.Data[4:], unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_HANDLE, unix.NFTA_RULE_EXPRESSIONS,
 		)

@@ -2,7 +2,9 @@ package nft
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // The chains that are not made of a size.
@@ -37,6 +39,28 @@ func (k chains) name(prefix string, size int) string {
 		return prefix + strconv.Itoa(size)
 	}
 	return fmt.Sprintf("affinity-%d-%s%d", k, prefix, size)
+}
+
+// sized is a number of endpoints, and which chains serve it.
+type sized struct {
+	chains chains
+	size   int
+}
+
+// parseChain returns what the chain with a name is for. Other chains than those for a number of
+// endpoints yield false.
+func parseChain(name string) (s sized, ok bool) {
+	if rest, found := strings.CutPrefix(name, "affinity-"); found {
+		seconds, after, _ := strings.Cut(rest, "-")
+		n, err := strconv.Atoi(seconds)
+		if err != nil || n <= 0 {
+			return s, false
+		}
+		s.chains, name = chains(n), after
+	}
+	size, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
+	s.size = size
+	return s, err == nil && slices.Contains(sizes, size)
 }
 
 // setName names a set or map of a table.

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -46,9 +45,6 @@ func inOrder(all map[int]netip.AddrPort, first int) (list []netip.AddrPort) {
 		list = append(list, to)
 	}
 }
-
-// errInterrupted is returned if the elements changed while they were read.
-var errInterrupted = errors.New("changed while it was read")
 
 // read reads the elements of a family.
 func (t *Table) read(l *layout) (kernel, error) {
@@ -124,42 +120,16 @@ func parseTarget(data string) (to netip.AddrPort, ok bool) {
 	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(data[len(data)-4:]))), ok
 }
 
-// maxReads is how often a set is read until nobody changes nftables meanwhile. Any program's
-// change interrupts it.
-const maxReads = 20
-
 // elements reads the elements of a set.
-func (t *Table) elements(f Family, name setName) (all map[string]element, err error) {
-	for range maxReads {
-		if all, err = t.readElements(f, name); !errors.Is(err, errInterrupted) {
-			break
-		}
-	}
-	return all, err
-}
-
-func (t *Table) readElements(f Family, name setName) (map[string]element, error) {
-	if err := t.limit(); err != nil {
-		return nil, err
-	}
-	data := []byte{f.nfproto(), unix.NFNETLINK_V0, 0, 0}
-	data = appendString(data, unix.NFTA_SET_ELEM_LIST_TABLE, t.cfg.Name)
-	data = appendString(data, unix.NFTA_SET_ELEM_LIST_SET, string(name))
-	replies, err := t.socket.Execute(netlink.Message{
-		Header: netlink.Header{
-			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM),
-			Flags: netlink.Request | netlink.Dump,
-		},
-		Data: data,
-	})
+func (t *Table) elements(f Family, name setName) (map[string]element, error) {
+	selection := appendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, t.cfg.Name)
+	selection = appendString(selection, unix.NFTA_SET_ELEM_LIST_SET, string(name))
+	replies, err := t.readAll(f, unix.NFT_MSG_GETSETELEM, selection)
 	if err != nil {
-		return nil, errnoOf(err)
+		return nil, err
 	}
 	all := make(map[string]element)
 	for _, m := range replies {
-		if m.Header.Flags&netlink.DumpInterrupted != 0 {
-			return nil, errInterrupted
-		}
 		if err := parseElements(m.Data, name, all); err != nil {
 			return nil, err
 		}
@@ -169,9 +139,6 @@ func (t *Table) readElements(f Family, name setName) (map[string]element, error)
 
 // parseElements adds the elements of a message to all.
 func parseElements(message []byte, set setName, all map[string]element) error {
-	if len(message) < 4 {
-		return errors.New("short message")
-	}
 	list, err := attributes(message[4:], unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	if err != nil {
 		return err

@@ -35,6 +35,8 @@ type Table struct {
 	plain    bool          // the kernel has no tables that are owned and persist
 	probed   bool          // so plain is known
 	port     atomic.Uint32 // the port ID of socket
+	// verified are the families whose table the socket owns and nobody changed.
+	verified map[Family]bool
 }
 
 // family is a family's table.
@@ -50,7 +52,7 @@ func New(cfg Config) *Table {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Table{cfg: cfg}
+	return &Table{cfg: cfg, verified: make(map[Family]bool)}
 }
 
 // open opens the socket, unless it is open.
@@ -89,6 +91,7 @@ func (t *Table) Close() error {
 	}
 	conn := t.conn
 	t.conn, t.socket = nil, nil
+	clear(t.verified)
 	return conn.CloseLasting()
 }
 
@@ -137,13 +140,10 @@ func (t *Table) sync(f *family, s *frontend.State) (changed int, err error) {
 	}
 	bridge := t
 	if is == outdated {
-		// A plain table cannot be owned; who owns it otherwise is not to be disturbed.
-		if err := t.own(&f.layout); errors.Is(err, ErrOwned) {
-			return 0, err
-		}
 		cfg := t.cfg
 		cfg.Name, cfg.Families = cfg.Name+bridgeSuffix, []Family{f.Family}
 		bridge = New(cfg)
+		bridge.plain, bridge.probed = t.plain, t.probed
 		defer bridge.Close()
 		if _, err := bridge.Sync(s); err != nil {
 			return 0, err
@@ -151,9 +151,6 @@ func (t *Table) sync(f *family, s *frontend.State) (changed int, err error) {
 	}
 	before := kernel{}
 	if is == current {
-		if err := t.own(&f.layout); err != nil {
-			return 0, err
-		}
 		before, err = t.read(&f.layout)
 	} else {
 		err = t.create(&f.layout)

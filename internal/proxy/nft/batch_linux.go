@@ -45,6 +45,21 @@ func (b *batch) edit(f Family, op operation, elements []element) {
 	}
 }
 
+// replace adds the removal of all elements of a set, of which there are about n, and the addition of
+// others.
+func (b *batch) replace(f Family, set setName, n int, by []element) {
+	data := appendString([]byte{f.nfproto(), unix.NFNETLINK_V0, 0, 0}, unix.NFTA_SET_ELEM_LIST_TABLE, b.name)
+	b.messages = append(b.messages, netlink.Message{
+		Header: netlink.Header{
+			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(deletion)),
+			Flags: netlink.Request,
+		},
+		Data: appendString(data, unix.NFTA_SET_ELEM_LIST_SET, string(set)),
+	})
+	b.elements += max(n, 1)
+	b.edit(f, addition, by)
+}
+
 // addTable adds the creation of a table with flags, or the change of its flags.
 func (b *batch) addTable(f Family, flags uint32) {
 	data := appendString([]byte{f.nfproto(), unix.NFNETLINK_V0, 0, 0}, unix.NFTA_TABLE_NAME, b.name)

@@ -2,12 +2,16 @@ package nft
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
 )
 
-// Remove removes the tables with a name from the kernel, and those that served while they were
-// replaced. It returns what it removed. Its error wraps ErrOwned if a process has them.
+// Remove removes the tables with a name from the kernel, and those that a process left that was
+// killed while it replaced them. It returns what it removed. Its error wraps ErrOwned if a process
+// has them, which it can only tell where tables can be owned.
 func Remove(name string) (removed []string, err error) {
 	t := New(Config{Name: name})
 	defer t.Close()
@@ -15,20 +19,66 @@ func Remove(name string) (removed []string, err error) {
 		return nil, err
 	}
 	for _, of := range []Family{IPv4, IPv6} {
-		for _, name := range []string{name, name + bridgeSuffix} {
-			l := t.layout(of)
-			l.table = &nftables.Table{Name: name, Family: l.table.Family}
-			there, err := t.exists(of, name)
-			if err == nil && there {
-				err = t.remove(&l)
+		names, err := t.tables(
+			of,
+			func(found string) bool { return found == name || isBridge(found, name) || found == name+probeSuffix },
+		)
+		if err != nil {
+			return removed, tableError(name, err)
+		}
+		for _, found := range names {
+			if err := t.removeTable(of, found); err != nil {
+				return removed, tableError(found, err)
 			}
-			if err != nil {
-				return removed, tableError(name, err)
-			}
-			if there {
-				removed = append(removed, fmt.Sprintf("table %s %s", of, name))
-			}
+			removed = append(removed, fmt.Sprintf("table %s %s", of, found))
 		}
 	}
 	return removed, nil
+}
+
+// isBridge reports whether a table serves while those with another name are replaced. There may be
+// a bridge of a bridge.
+func isBridge(name, of string) bool {
+	rest, ok := strings.CutPrefix(name, of+bridgeSuffix)
+	return ok && strings.ReplaceAll(rest, bridgeSuffix, "") == ""
+}
+
+// removeBridges removes the tables that serve while those with a name are replaced, also those that
+// a process left that was killed.
+func (t *Table) removeBridges(f Family, of string) error {
+	names, err := t.tables(f, func(name string) bool { return isBridge(name, of) })
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := t.removeTable(f, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tables returns the names of the tables of a family that meet a condition, in order.
+func (t *Table) tables(f Family, condition func(name string) bool) (names []string, err error) {
+	replies, err := t.readAll(f, unix.NFT_MSG_GETTABLE, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range replies {
+		parts, err := attributes(m.Data[4:], unix.NFTA_TABLE_NAME)
+		if err != nil {
+			return nil, err
+		}
+		if name := text(parts[0]); condition(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (t *Table) removeTable(f Family, name string) error {
+	l := t.layout(f)
+	l.table = &nftables.Table{Name: name, Family: l.table.Family}
+	return t.remove(&l)
 }

@@ -49,7 +49,7 @@ func (t *Table) probe() error {
 		return nil
 	}
 	l := t.layout(t.cfg.Families[0])
-	l.table = &nftables.Table{Name: t.cfg.Name + "-probe", Family: l.table.Family}
+	l.table = &nftables.Table{Name: t.cfg.Name + probeSuffix, Family: l.table.Family}
 	b := batch{name: l.table.Name}
 	b.addTable(l.family, flagOwner|flagPersist)
 	switch err := b.commit(t.socket); {
@@ -162,6 +162,32 @@ func (t *Table) ensure(f *family, entries ...*entry) error {
 			t.addChains(&f.layout, all, nil)
 			for _, c := range all {
 				f.chains[c.name] = struct{}{}
+			}
+		}
+	}
+	return t.flush()
+}
+
+// prune removes the chains of session affinity that no entry of a family uses any more.
+func (t *Table) prune(f *family) error {
+	used := make(map[sized]struct{})
+	for _, e := range f.entries {
+		for _, n := range e.sizes() {
+			used[sized{e.chains(), n}] = struct{}{}
+		}
+	}
+	unused := make(map[sized]struct{})
+	for name := range f.chains {
+		s, ok := parseChain(name)
+		if _, stays := used[s]; ok && s.chains != plainChains && !stays {
+			unused[s] = struct{}{}
+		}
+	}
+	for s := range unused {
+		for _, c := range slices.Backward(f.affinityChains(s.chains, s.size)) { // those that name others first
+			if _, ok := f.chains[c.name]; ok {
+				t.conn.DelChain(&nftables.Chain{Name: c.name, Table: f.table})
+				delete(f.chains, c.name)
 			}
 		}
 	}

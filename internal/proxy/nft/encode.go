@@ -20,6 +20,14 @@ type element struct {
 	verdict string
 }
 
+// id identifies an element in its set: where an interval ends, another may begin.
+func (e *element) id() string {
+	if e.isEnd {
+		return e.key + "end"
+	}
+	return e.key
+}
+
 // dropVerdict is the verdict of elements that drop packets. It is no chain's name.
 const dropVerdict = "drop"
 

@@ -85,9 +85,9 @@ const (
 	setAffinity          setName = "affinity"           // source . group : number, written by packets
 )
 
-// setNames are those that are filled here.
+// setNames are those that are filled here, in the order in which elements are removed that nothing
+// needs any more: what leads to others first. They are added in the opposite order.
 var setNames = []setName{
-	setServices, setAdmitted, setLocal, setEndpoints, setSourceRanges,
-	setAddresses, setClusterIPs, setServiceCIDRs, setHairpin,
-	setAffinityGroups, setAffinityChoices, setAffinityEndpoints,
+	setClusterIPs, setAddresses, setServices, setAdmitted, setLocal, setSourceRanges,
+	setAffinityGroups, setAffinityChoices, setAffinityEndpoints, setEndpoints, setHairpin, setServiceCIDRs,
 }

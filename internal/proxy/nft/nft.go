@@ -80,6 +80,15 @@ func (f Family) String() string {
 	return "ip6"
 }
 
+// Notice is what Watch reports. Sync repairs the tables.
+type Notice uint8
+
+// The notices.
+const (
+	Changed Notice = iota // another process changed the tables
+	Lost                  // messages were lost: it may have
+)
+
 // ErrOwned is wrapped when another process owns the table.
 var ErrOwned = errors.New("another process owns the nftables table")
 

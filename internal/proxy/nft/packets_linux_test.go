@@ -272,7 +272,7 @@ func TestRepair(t *testing.T) {
 	state := &frontend.State{Frontends: []*frontend.Frontend{tcp(vip(0, 1), frontend.Plain, endpoints(0, 3)...)}}
 	table := w.table(nil).Plain()
 	total := w.sync(table, state)
-	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	changed, ended := make(chan nft.Notice, 1), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() { ended <- table.Watch(ctx, changed) }()
 	defer func() { stop(); must(t, <-ended) }()

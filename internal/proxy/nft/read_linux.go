@@ -14,8 +14,10 @@ import (
 
 // kernel is what the kernel has of a family.
 type kernel struct {
-	// elements are by set and key.
+	// elements are by set and ID.
 	elements map[setName]map[string]element
+	// sources are the ranges of sources, by destination.
+	sources map[string][]element
 	// slots are the targets in slots, by destination.
 	slots map[string]map[int]netip.AddrPort
 	// numbers are those of the targets in slots, by destination.
@@ -50,6 +52,7 @@ func inOrder(all map[int]netip.AddrPort, first int) (list []netip.AddrPort) {
 func (t *Table) read(l *layout) (kernel, error) {
 	k := kernel{
 		elements: make(map[setName]map[string]element),
+		sources:  make(map[string][]element),
 		slots:    make(map[string]map[int]netip.AddrPort),
 		numbers:  make(map[string]map[candidate]uint32),
 	}
@@ -67,6 +70,11 @@ func (t *Table) read(l *layout) (kernel, error) {
 	for _, e := range clients {
 		if len(e.data) == 4 {
 			k.remembered = append(k.remembered, binary.NativeEndian.Uint32([]byte(e.data)))
+		}
+	}
+	for key, e := range k.elements[setSourceRanges] {
+		if size := l.family.length() + 8; len(key) > size { // see destination
+			k.sources[key[:size]] = append(k.sources[key[:size]], e)
 		}
 	}
 	for key, e := range k.elements[setEndpoints] {
@@ -153,7 +161,7 @@ func parseElements(message []byte, set setName, all map[string]element) error {
 			return err
 		}
 		e.set = set
-		all[e.key] = e
+		all[e.id()] = e
 	}
 	return ad.Err()
 }

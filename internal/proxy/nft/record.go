@@ -70,9 +70,17 @@ func (r *record) use(e *entry, change int32) (all []element) {
 	return all
 }
 
-// change records changes, and returns the elements to remove and to add, and the entries that
-// are new.
-func (r *record) change(c *frontend.Changes) (removed, added []element, entries []*entry) {
+// edits are what makes the kernel have what was recorded.
+type edits struct {
+	removed, added []element
+	entries        []*entry // that are new
+	// newCIDRs: all ranges of cluster IPs are replaced, of which there were oldCIDRs elements.
+	newCIDRs bool
+	oldCIDRs int
+}
+
+// change records changes, and returns what they change in the kernel.
+func (r *record) change(c *frontend.Changes) (d edits) {
 	var old []*entry
 	for _, f := range c.Put {
 		if FamilyOf(f.Addr) != r.Family {
@@ -83,7 +91,7 @@ func (r *record) change(c *frontend.Changes) (removed, added []element, entries 
 			old = append(old, before)
 		}
 		e, elements := r.put(f, before, recalled{})
-		added, entries = append(added, elements...), append(entries, e)
+		d.added, d.entries = append(d.added, elements...), append(d.entries, e)
 	}
 	for _, a := range c.Delete {
 		if e := r.entries[a]; e != nil {
@@ -91,7 +99,7 @@ func (r *record) change(c *frontend.Changes) (removed, added []element, entries 
 		}
 	}
 	for _, e := range old { // after put, so that nothing is given up that goes on being used
-		removed = append(removed, r.forget(e)...)
+		d.removed = append(d.removed, r.forget(e)...)
 	}
 	if len(c.Hairpins) > 0 {
 		before, now := r.hairpinElements(), maps.Clone(r.hairpins)
@@ -102,13 +110,14 @@ func (r *record) change(c *frontend.Changes) (removed, added []element, entries 
 				delete(now, a)
 			}
 		}
-		removed, added = append(removed, before...), append(added, r.setHairpins(slices.Collect(maps.Keys(now)))...)
+		d.removed, d.added = append(d.removed, before...), append(d.added, r.setHairpins(slices.Collect(maps.Keys(now)))...)
 	}
 	if c.ServiceCIDRs != nil {
-		removed, added = append(removed, r.cidrElements()...), append(added, r.setCIDRs(c.ServiceCIDRs)...)
+		before := r.cidrElements()
+		d.newCIDRs, d.oldCIDRs = !slices.Equal(before, r.setCIDRs(c.ServiceCIDRs)), len(before)
 	}
-	removed, added = difference(removed, added)
-	return removed, added, entries
+	d.removed, d.added = difference(d.removed, d.added)
+	return d
 }
 
 // difference drops the elements that are removed and added again.
@@ -155,7 +164,8 @@ func (r *record) setCIDRs(all []netip.Prefix) []element {
 }
 
 // cidrElements returns the first address of each range, and the first behind it. Ranges that
-// overlap are joined.
+// overlap or touch are joined. An element may belong to ranges before and after a change, so all
+// of them are replaced together.
 func (r *record) cidrElements() (all []element) {
 	for _, i := range joined(r.cidrs) {
 		all = append(all, element{set: setServiceCIDRs, key: padded(i.first)})

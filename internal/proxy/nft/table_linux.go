@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +29,9 @@ const bufferSize = 32 << 20
 // replaced.
 const bridgeSuffix = "-next"
 
+// probeSuffix is added to the name of a table that shows what the kernel has, see probe.
+const probeSuffix = "-probe"
+
 // Table is the nftables tables of a node's frontends. It is for one goroutine, except Watch.
 type Table struct {
 	cfg      Config
@@ -35,6 +41,7 @@ type Table struct {
 	plain    bool          // the kernel has no tables that are owned and persist
 	probed   bool          // so plain is known
 	port     atomic.Uint32 // the port ID of socket
+	listener atomic.Pointer[netlink.Conn]
 	// verified are the families whose table the socket owns and nobody changed.
 	verified map[Family]bool
 }
@@ -84,15 +91,23 @@ func (t *Table) open() error {
 // limit sets the deadline for the kernel's answers.
 func (t *Table) limit() error { return t.socket.SetDeadline(time.Now().Add(answerWithin)) }
 
-// Close closes the socket. What is in the kernel stays.
+// Close closes the sockets. What is in the kernel stays. Watch must have returned.
 func (t *Table) Close() error {
-	if t.conn == nil {
-		return nil
+	t.disconnect()
+	if listener := t.listener.Swap(nil); listener != nil {
+		_ = listener.Close()
 	}
-	conn := t.conn
+	return nil
+}
+
+// disconnect closes the socket of transactions, which owns the tables.
+func (t *Table) disconnect() {
+	if t.conn == nil {
+		return
+	}
+	_ = t.conn.CloseLasting()
 	t.conn, t.socket = nil, nil
 	clear(t.verified)
-	return conn.CloseLasting()
 }
 
 // Sync has the kernel hold s, whatever it holds, and returns how many elements it changed.
@@ -101,7 +116,7 @@ func (t *Table) Close() error {
 func (t *Table) Sync(s *frontend.State) (changed int, err error) {
 	defer func() {
 		if err != nil {
-			_ = t.Close()
+			t.disconnect()
 			err = tableError(t.cfg.Name, err)
 		}
 	}()
@@ -109,6 +124,9 @@ func (t *Table) Sync(s *frontend.State) (changed int, err error) {
 		return 0, err
 	}
 	if err := t.probe(); err != nil {
+		return 0, err
+	}
+	if err := t.listen(); err != nil {
 		return 0, err
 	}
 	t.families = nil
@@ -164,10 +182,10 @@ func (t *Table) sync(f *family, s *frontend.State) (changed int, err error) {
 	if changed, err = filler.fill(s); err != nil {
 		return changed, err
 	}
-	// The bridge, or what a process left that was killed while it had one.
-	next := f.layout
-	next.table = &nftables.Table{Name: t.cfg.Name + bridgeSuffix, Family: f.table.Family}
-	return changed, bridge.remove(&next)
+	if err := t.prune(f); err != nil {
+		return changed, err
+	}
+	return changed, bridge.removeBridges(f.Family, t.cfg.Name)
 }
 
 // identity identifies an element in a family.
@@ -194,7 +212,6 @@ func (f *filler) fill(s *frontend.State) (changed int, err error) {
 	for _, n := range f.before.remembered {
 		f.family.groups.remember(n)
 	}
-	f.removeIntervals(s)
 	for _, front := range s.Frontends {
 		if FamilyOf(front.Addr) != f.family.Family {
 			continue
@@ -204,42 +221,50 @@ func (f *filler) fill(s *frontend.State) (changed int, err error) {
 		if err := f.table.ensure(f.family, e); err != nil {
 			return f.changed, err
 		}
+		f.compareSources(e)
 		f.compare(elements)
 		if err := f.flush(maxBatch); err != nil {
 			return f.changed, err
 		}
 	}
 	f.compare(f.family.setHairpins(s.Hairpins))
-	f.batch.edit(f.family.Family, addition, f.last)
-	f.compare(f.family.setCIDRs(s.ServiceCIDRs))
-	f.removeRest()
+	if err := f.edit(addition, f.last); err != nil {
+		return f.changed, err
+	}
+	f.compareCIDRs(s.ServiceCIDRs)
+	if err := f.removeRest(); err != nil {
+		return f.changed, err
+	}
 	return f.changed, f.flush(0)
 }
 
-// removeIntervals adds to the batch the removal of intervals that are not wanted, since they
-// may overlap with those that are.
-func (f *filler) removeIntervals(s *frontend.State) {
-	wanted := make(map[identity]struct{})
-	want := func(elements []element) {
-		for _, e := range elements {
-			wanted[identity{e.set, e.key}] = struct{}{}
+// compareSources adds to the batch the removal of the ranges of sources that e does not have, since
+// they may overlap with those that it has.
+func (f *filler) compareSources(e *entry) {
+	wanted := make(map[element]struct{})
+	for _, w := range e.sourceElements() {
+		wanted[w] = struct{}{}
+	}
+	var gone []element
+	for _, was := range f.before.sources[destination(e.Address)] {
+		if _, ok := wanted[was]; !ok {
+			gone = append(gone, was)
+			delete(f.before.elements[setSourceRanges], was.key)
 		}
 	}
-	for _, front := range s.Frontends {
-		if front.Sources != nil && FamilyOf(front.Addr) == f.family.Family {
-			want((&entry{Frontend: front}).sourceElements())
-		}
+	f.batch.edit(f.family.Family, deletion, gone)
+}
+
+// compareCIDRs adds to the batch what makes the ranges of cluster IPs be the ones that are there.
+func (f *filler) compareCIDRs(all []netip.Prefix) {
+	before, wanted := f.before.elements[setServiceCIDRs], f.family.setCIDRs(all)
+	delete(f.before.elements, setServiceCIDRs) // removeRest has none to remove
+	same := len(before) == len(wanted)
+	for _, e := range wanted {
+		same = same && before[e.id()] == e
 	}
-	want(f.family.setCIDRs(s.ServiceCIDRs))
-	for _, name := range []setName{setSourceRanges, setServiceCIDRs} {
-		var gone []element
-		for key, e := range f.before.elements[name] {
-			if _, ok := wanted[identity{name, key}]; !ok {
-				gone = append(gone, e)
-				delete(f.before.elements[name], key)
-			}
-		}
-		f.batch.edit(f.family.Family, deletion, gone)
+	if !same {
+		f.batch.replace(f.family.Family, setServiceCIDRs, len(before), wanted)
 	}
 }
 
@@ -264,8 +289,8 @@ func (f *filler) compare(elements []element) {
 	f.batch.edit(f.family.Family, addition, missing)
 }
 
-// removeRest adds to the batch the removal of all elements that are not wanted.
-func (f *filler) removeRest() {
+// removeRest removes all elements that are not wanted, set by set.
+func (f *filler) removeRest() error {
 	for _, name := range setNames {
 		var gone []element
 		for key, e := range f.before.elements[name] {
@@ -273,8 +298,22 @@ func (f *filler) removeRest() {
 				gone = append(gone, e)
 			}
 		}
-		f.batch.edit(f.family.Family, deletion, gone)
+		if err := f.edit(deletion, gone); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// edit adds a change of elements to the batch, and commits whenever that is large.
+func (f *filler) edit(op operation, elements []element) error {
+	for part := range slices.Chunk(elements, maxBatch) {
+		f.batch.edit(f.family.Family, op, part)
+		if err := f.flush(maxBatch); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // flush commits the batch if it has more than the given number of elements.
@@ -291,25 +330,84 @@ func (f *filler) flush(above int) error {
 // errClosed is returned by Apply before Sync, and after an error.
 var errClosed = errors.New("Sync must be called first")
 
-// Apply applies changes in one transaction, and returns how many elements it changed. After
-// an error Sync must be called.
+// Apply applies changes, and returns how many elements it changed. It takes one transaction, or
+// several if there are very many; each Frontend is changed by one. After an error Sync must be
+// called.
 func (t *Table) Apply(c *frontend.Changes) (changed int, err error) {
 	if t.conn == nil {
 		return 0, tableError(t.cfg.Name, errClosed)
 	}
+	for part := range t.parts(c, maxBatch) {
+		n, err := t.apply(part)
+		changed += n
+		if err != nil {
+			t.disconnect()
+			return changed, tableError(t.cfg.Name, err)
+		}
+	}
+	return changed, nil
+}
+
+// apply applies changes in one transaction.
+func (t *Table) apply(c *frontend.Changes) (changed int, err error) {
 	b := &batch{name: t.cfg.Name}
 	for _, f := range t.families {
-		removed, added, entries := f.change(c)
-		if err := t.ensure(f, entries...); err != nil {
-			_ = t.Close()
-			return 0, tableError(t.cfg.Name, err)
+		d := f.change(c)
+		if err := t.ensure(f, d.entries...); err != nil {
+			return 0, err
 		}
-		b.edit(f.Family, deletion, removed)
-		b.edit(f.Family, addition, added)
+		b.edit(f.Family, deletion, d.removed)
+		b.edit(f.Family, addition, d.added)
+		if d.newCIDRs {
+			b.replace(f.Family, setServiceCIDRs, d.oldCIDRs, f.cidrElements())
+		}
 	}
-	if err := b.commit(t.socket); err != nil {
-		_ = t.Close()
-		return 0, tableError(t.cfg.Name, err)
+	return b.elements, b.commit(t.socket)
+}
+
+// parts divides changes into ones of about the given number of elements each, or one Frontend. What
+// is put comes before what is deleted, so that a group of session affinity that goes on always has
+// somebody who uses it; the ports of a cluster IP are put together, since others are refused.
+func (t *Table) parts(c *frontend.Changes, most int) iter.Seq[*frontend.Changes] {
+	return func(yield func(*frontend.Changes) bool) {
+		part, size := new(frontend.Changes), 0
+		// reserve makes room for a Frontend, and reports whether to go on.
+		reserve := func(elements int, apart bool) bool {
+			if size >= most && apart {
+				if !yield(part) {
+					return false
+				}
+				part, size = new(frontend.Changes), 0
+			}
+			size += elements
+			return true
+		}
+		put := slices.SortedFunc(slices.Values(c.Put), func(a, b *frontend.Frontend) int { return a.Compare(b.Address) })
+		for i, f := range put {
+			apart := i == 0 || f.Policy != frontend.Plain || f.Addr != put[i-1].Addr
+			if !reserve(t.weight(f.Address)+len(f.Endpoints)+len(f.Local)+len(f.Sources), apart) {
+				return
+			}
+			part.Put = append(part.Put, f)
+		}
+		for _, a := range c.Delete {
+			if !reserve(t.weight(a), true) {
+				return
+			}
+			part.Delete = append(part.Delete, a)
+		}
+		part.Hairpins, part.ServiceCIDRs = c.Hairpins, c.ServiceCIDRs
+		yield(part)
 	}
-	return b.elements, nil
+}
+
+// weight returns about how many elements the Frontend at an address has.
+func (t *Table) weight(at frontend.Address) int {
+	const fixed = 4 // beside those of its endpoints
+	for _, f := range t.families {
+		if e := f.entries[at]; e != nil {
+			return fixed + len(e.slots) + len(e.local) + len(e.Sources)
+		}
+	}
+	return fixed
 }

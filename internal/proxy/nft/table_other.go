@@ -24,7 +24,7 @@ func (*Table) Sync(*frontend.State) (int, error) { return 0, errNotLinux }
 func (*Table) Apply(*frontend.Changes) (int, error) { return 0, errNotLinux }
 
 // Watch does nothing.
-func (*Table) Watch(context.Context, chan<- struct{}) error { return nil }
+func (*Table) Watch(context.Context, chan<- Notice) error { return nil }
 
 // Close does nothing.
 func (*Table) Close() error { return nil }

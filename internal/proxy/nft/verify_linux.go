@@ -142,7 +142,12 @@ func baseOf(c chain) baseChain {
 		return baseChain{}
 	}
 	return baseChain{
-		kind: string(c.base.Type), hook: uint32(*c.base.Hooknum), priority: uint32(*c.base.Priority), policy: uint32(nftables.ChainPolicyAccept),
+		kind: string(
+			c.base.Type,
+		),
+		hook:     uint32(*c.base.Hooknum),
+		priority: uint32(*c.base.Priority),
+		policy:   uint32(nftables.ChainPolicyAccept),
 	}
 }
 

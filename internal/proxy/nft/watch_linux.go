@@ -9,34 +9,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch reports on changed, which has room for one, when another process changed the tables,
-// until ctx is done. It returns nil then, and at once if the tables are owned, which nobody
-// else can change. Sync repairs them.
-func (t *Table) Watch(ctx context.Context, changed chan<- struct{}) error {
-	if !t.plain {
+// listen has the kernel keep messages about changes of tables for Watch, unless the tables are owned,
+// which nobody else can change. It must be called before anything is read, so that no change is
+// missed.
+func (t *Table) listen() error {
+	if !t.plain || t.listener.Load() != nil {
 		return nil
 	}
 	socket, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}
-	defer socket.Close()
+	_ = socket.SetReadBuffer(bufferSize) // with a smaller one, Watch reports Lost more often
 	if err := socket.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		_ = socket.Close()
 		return fmt.Errorf("netlink: %w", err)
 	}
+	t.listener.Store(socket)
+	return nil
+}
+
+// Watch reports on notices, which has room for one, what happened since the last Sync began and from
+// then on, until ctx is done; it returns nil then, and at once if the tables are owned, which nobody
+// else can change. After an error, changes may have been missed: after the next Sync Watch can be
+// called again.
+func (t *Table) Watch(ctx context.Context, notices chan<- Notice) error {
+	socket := t.listener.Load()
+	if socket == nil {
+		return nil
+	}
+	defer t.listener.CompareAndSwap(socket, nil)
+	defer socket.Close()
 	defer context.AfterFunc(ctx, func() { socket.Close() })()
 	for {
 		messages, err := socket.Receive()
+		notice := Changed
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && !errors.Is(err, unix.ENOBUFS):
+		case errors.Is(err, unix.ENOBUFS):
+			notice = Lost
+		case err != nil:
 			return errnoOf(err)
-		case err == nil && !t.concern(messages):
+		case !t.concern(messages):
 			continue
 		}
-		select { // some messages were lost, or one is about the tables
-		case changed <- struct{}{}:
+		select {
+		case notices <- notice:
 		default:
 		}
 	}

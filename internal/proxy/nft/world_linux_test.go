@@ -374,3 +374,11 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// localRoute is a route that makes all addresses of a range the namespace's own.
+func localRoute(link int, cidr netip.Prefix) *netlink.Route {
+	return &netlink.Route{
+		LinkIndex: link, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST,
+		Dst: &net.IPNet{IP: cidr.Masked().Addr().AsSlice(), Mask: net.CIDRMask(cidr.Bits(), cidr.Addr().BitLen())},
+	}
+}

@@ -21,7 +21,9 @@ func newCleanup() *cobra.Command {
 		Long: `Remove what Portolan left in this host's kernel, and print it, one line each: the
 nftables tables of the service proxy, and the device and the table of a DNS agent
 that was killed, on a kernel that does not remove them itself. Stop the processes
-first. If there is nothing, it does nothing.
+first. What a service proxy that runs has stays on Linux 6.9 and newer; on older
+kernels it is removed, and the proxy restores it. If there is nothing, it does
+nothing.
 
 With --kube-proxy it also removes what kube-proxy left, of all its modes. Rules of
 other programs and of the kubelet stay.`,

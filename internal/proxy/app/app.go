@@ -50,6 +50,8 @@ type Proxy struct {
 	flows    *conntrack.Cleaner
 	servers  []*httpserver.Server // the probes'
 	probes   *budget.Account      // connections to them
+	// programmed is closed when the kernel has the cluster for the first time.
+	programmed chan struct{}
 
 	mu      sync.Mutex // guards the fields below
 	synced  bool
@@ -62,7 +64,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, settings: compiled.Proxy, metrics: newMetrics()}
+	p := &Proxy{cfg: cfg, settings: compiled.Proxy, metrics: newMetrics(), programmed: make(chan struct{})}
 	p.settings.Table.Log = cfg.Log
 	p.health = healthcheck.NewHealth(p.settings.HealthLimit, time.Now)
 	p.checks = healthcheck.New(healthcheck.Config{Healthy: p.health.Healthy, Report: p.reportCheck, Log: cfg.Log})
@@ -175,12 +177,8 @@ func (p *Proxy) Accounts() []budget.Stats { return append(p.checks.Accounts(), p
 // Metrics returns the collector of the part's metrics.
 func (p *Proxy) Metrics() prometheus.Collector { return p.metrics }
 
-const (
-	// retryInterval is the interval between attempts after a failure.
-	retryInterval = time.Second
-	// addressInterval is the interval between looks at the host's addresses.
-	addressInterval = 5 * time.Second
-)
+// addressInterval is the interval between looks at the host's addresses.
+const addressInterval = 5 * time.Second
 
 // Run keeps the kernel current until ctx is done, and returns nil. It waits until Services,
 // EndpointSlices, Nodes and ServiceCIDRs are known; until then the kernel keeps what it has.
@@ -190,6 +188,13 @@ func (p *Proxy) Run(ctx context.Context) error {
 	group.Go(func() error { return p.checks.Run(running) })
 	for _, server := range p.servers {
 		group.Go(func() error { return server.Run(running) })
+	}
+	if p.settings.ReplaceKubeProxy {
+		group.Go(func() error {
+			take := &takeover{log: p.cfg.Log}
+			take.run(running, p.programmed)
+			return nil
+		})
 	}
 	group.Go(func() error { return newWorker(p).run(running) })
 	return group.Wait()

@@ -95,12 +95,11 @@ func (m *proxyMetrics) probed(path string, status int) {
 	}
 }
 
-// programmed records that the kernel has changes.
-func (m *proxyMetrics) programmed(c cluster.Changes) {
-	for _, cause := range c.Objects {
-		if cause != 0 {
-			m.delay.Observe(time.Since(time.Unix(0, cause)).Seconds())
-		}
+// programmed records that the kernel has changes, given when they were caused by other machines'
+// clocks, which may be ahead.
+func (m *proxyMetrics) programmed(causes map[cluster.Ref]int64) {
+	for _, cause := range causes {
+		m.delay.Observe(max(0, time.Since(time.Unix(0, cause)).Seconds()))
 	}
 }
 

@@ -1,7 +1,9 @@
 package app
 
 import (
+	"context"
 	"log/slog"
+	"time"
 
 	"portolan.dev/portolan/internal/proxy/nft"
 )
@@ -23,12 +25,30 @@ const (
 	contested // kube-proxy still runs
 )
 
-// step removes kube-proxy's rules at its first call, and later looks whether they are back. It
-// does nothing if t is nil.
-func (t *takeover) step() {
-	if t == nil || t.phase == contested {
+// lookInterval is the interval between looks whether kube-proxy's rules are back.
+const lookInterval = 5 * time.Second
+
+// run waits until the kernel has the rules of the proxy and removes those of kube-proxy, until ctx is
+// done or kube-proxy has added them again.
+func (t *takeover) run(ctx context.Context, programmed <-chan struct{}) {
+	select {
+	case <-ctx.Done():
 		return
+	case <-programmed:
 	}
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for t.step(); t.phase != contested; t.step() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// step removes kube-proxy's rules at its first call, and later looks whether they are back.
+func (t *takeover) step() {
 	there, err := nft.FindKubeProxy()
 	if err == nil && t.phase == waiting {
 		err = there.Remove()

@@ -26,25 +26,36 @@ type worker struct {
 	node     plan.Node
 	addrs    []netip.Addr // the host's
 	// gone are addresses that are no more since flows were last looked at.
-	gone     map[frontend.Address]struct{}
-	table    *nft.Table // nil before the first Sync
-	config   nft.Config // of table
-	stale    bool       // the kernel may differ from what the table recorded
-	changed  chan struct{}
+	gone map[frontend.Address]struct{}
+	// causes are when what changed since the last success was caused, see cluster.Changes.
+	causes   map[cluster.Ref]int64
+	open     func(nft.Config) kernelTable
+	table    kernelTable // nil before the first Sync
+	config   nft.Config  // of table
+	stale    bool        // the kernel may differ from what the table recorded
+	failures backoff
+	repairs  repairs
+	tuned    bool            // connection tracking has its settings
+	notices  chan nft.Notice // of changes by other programs
+	blind    chan error      // why there are no more notices
 	watching sync.WaitGroup
-	stop     context.CancelFunc // of watching
-	takeover *takeover          // from kube-proxy; nil for none
+	stop     context.CancelFunc // of watching; nil if nothing watches
+}
+
+// kernelTable is what the worker needs of an nft.Table.
+type kernelTable interface {
+	Sync(s *frontend.State) (changed int, err error)
+	Apply(c *frontend.Changes) (changed int, err error)
+	Watch(ctx context.Context, notices chan<- nft.Notice) error
+	Close() error
 }
 
 func newWorker(p *Proxy) *worker {
-	w := &worker{
-		Proxy: p, compiler: plan.NewCompiler(plan.Node{}), changed: make(chan struct{}, 1),
-		gone: make(map[frontend.Address]struct{}),
+	return &worker{
+		Proxy: p, compiler: plan.NewCompiler(plan.Node{}), open: func(c nft.Config) kernelTable { return nft.New(c) },
+		notices: make(chan nft.Notice, 1), blind: make(chan error, 1),
+		gone: make(map[frontend.Address]struct{}), causes: make(map[cluster.Ref]int64),
 	}
-	if p.settings.ReplaceKubeProxy {
-		w.takeover = &takeover{log: p.cfg.Log}
-	}
-	return w
 }
 
 // run works until ctx is done, and returns nil.
@@ -55,7 +66,9 @@ func (w *worker) run(ctx context.Context) error {
 	w.lookAtAddresses()
 	look := time.NewTicker(addressInterval)
 	defer look.Stop()
-	var retry <-chan time.Time
+	compare := time.NewTicker(compareInterval)
+	defer compare.Stop()
+	var retry, repair <-chan time.Time // nil if none is waited for
 	for {
 		var changes cluster.Changes
 		select {
@@ -65,31 +78,35 @@ func (w *worker) run(ctx context.Context) error {
 			changes = feed.Pending()
 		case <-look.C:
 			w.lookAtAddresses()
-			if w.stop != nil {
-				w.takeover.step()
-			}
+		case <-compare.C:
+			w.stale = true
 		case <-retry:
 			retry = nil
-		case <-w.changed:
-			w.cfg.Log.Warn("another program changed the nftables table; it is repaired", "table", w.settings.Table.Name)
-			w.metrics.repairs.Inc()
-			w.stale = true
+		case notice := <-w.notices:
+			if repair == nil && retry == nil { // else everything is repaired soon
+				repair = time.After(w.disturbed(notice))
+			}
+			continue
+		case err := <-w.blind:
+			repair = time.After(w.blinded(err))
+			continue
+		case <-repair:
+			repair, w.stale = nil, true
 		}
+		w.noteCauses(changes)
 		if retry != nil {
 			continue // the next attempt brings everything
 		}
 		if err := w.apply(ctx, changes); err != nil {
-			retry = time.After(retryInterval)
+			retry = time.After(w.failures.next())
+		} else {
+			w.failures = backoff{}
 		}
 	}
 }
 
 func (w *worker) close() {
-	if w.stop != nil {
-		w.stop()
-		w.watching.Wait()
-		w.stop = nil
-	}
+	w.stopWatching()
 	if w.table != nil {
 		_ = w.table.Close()
 	}
@@ -100,13 +117,15 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	start := time.Now()
 	job := w.compile(c)
 	if job.kind == noSync {
+		clear(w.causes)
 		return nil
 	}
 	w.eachFamily(w.health.Queued)
 	changed, err := job.run(ctx, w)
 	w.metrics.observe(job.kind, changed, time.Since(start), err)
 	if err == nil {
-		w.metrics.programmed(c)
+		w.metrics.programmed(w.causes)
+		clear(w.causes)
 		w.eachFamily(w.health.Updated)
 		w.flows.Changed(append(job.flows(), w.deleted()...))
 		if job.checked {
@@ -121,9 +140,19 @@ func (w *worker) apply(ctx context.Context, c cluster.Changes) error {
 	if w.record(err) {
 		w.cfg.Log.Info("the kernel has the Services of the cluster", "frontends", len(job.state.Frontends),
 			"elementsChanged", changed, "took", time.Since(start))
+		close(w.programmed)
 		w.cfg.Loaded()
 	}
 	return err
+}
+
+// noteCauses keeps when changes were caused, until the kernel has them.
+func (w *worker) noteCauses(c cluster.Changes) {
+	for ref, cause := range c.Objects {
+		if known := w.causes[ref]; cause != 0 && (known == 0 || cause < known) {
+			w.causes[ref] = cause
+		}
+	}
 }
 
 // record records the result of a transaction, and reports whether it is the first success.
@@ -202,18 +231,19 @@ func (j *job) run(ctx context.Context, w *worker) (changed int, err error) {
 	}
 	if w.table == nil || !reflect.DeepEqual(j.config, w.config) { // the Node has other ranges of Pods
 		w.close()
-		w.table, w.config = nft.New(j.config), j.config
+		w.table, w.config = w.open(j.config), j.config
 	}
 	changed, err = w.table.Sync(j.state)
 	w.stale = err != nil
-	if err != nil || w.stop != nil {
+	if err != nil {
 		return changed, err
 	}
 	w.watch(ctx)
-	w.takeover.step()
-	// The kernel has these settings since its first rule that needs connection tracking.
-	if err := conntrack.Apply(w.settings.Conntrack.Sysctls(conntrack.CPUs()), w.cfg.Log); err != nil {
-		w.cfg.Log.Error("cannot make the settings of connection tracking", "err", err)
+	if !w.tuned { // the kernel has these settings since its first rule that needs connection tracking
+		w.tuned = true
+		if err := conntrack.Apply(w.settings.Conntrack.Sysctls(conntrack.CPUs()), w.cfg.Log); err != nil {
+			w.cfg.Log.Error("cannot make the settings of connection tracking", "err", err)
+		}
 	}
 	return changed, nil
 }
@@ -244,16 +274,6 @@ func (w *worker) deleted() (all []conntrack.Target) {
 	}
 	clear(w.gone)
 	return all
-}
-
-// watch has changes by other programs noticed.
-func (w *worker) watch(ctx context.Context) {
-	ctx, w.stop = context.WithCancel(ctx)
-	w.watching.Go(func() {
-		if err := w.table.Watch(ctx, w.changed); err != nil {
-			w.cfg.Log.Warn("changes of the nftables table by other programs are not noticed", "err", err)
-		}
-	})
 }
 
 // tableConfig returns the settings of the table, with the families of the host and the Node's

@@ -17,7 +17,7 @@ import (
 )
 
 // Health is whether the kernel has what the cluster wants. It is healthy unless a change of a
-// family has been waiting for too long; before the first one was made it is healthy. Its
+// family has been waiting for too long, also the first one, which kube-proxy does not count. Its
 // methods are safe for concurrent use.
 type Health struct {
 	limit time.Duration
@@ -82,14 +82,18 @@ func (h *Health) Status() Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := Status{CurrentTime: h.clock(), Healthy: true, Families: make(map[cluster.AddressType]FamilyStatus)}
+	for _, queued := range h.queued {
+		s.Healthy = s.Healthy && !h.late(queued, s.CurrentTime)
+	}
 	for family, updated := range h.updated {
 		if updated.After(s.LastUpdated) {
 			s.LastUpdated = updated
 		}
 		queued, waiting := h.queued[family]
-		healthy := !waiting || s.CurrentTime.Sub(queued) < h.limit
-		s.Families[family] = FamilyStatus{LastUpdated: updated, Healthy: healthy}
-		s.Healthy = s.Healthy && healthy
+		s.Families[family] = FamilyStatus{LastUpdated: updated, Healthy: !waiting || !h.late(queued, s.CurrentTime)}
 	}
 	return s
 }
+
+// late reports whether a change that was queued at a time has been waiting for too long.
+func (h *Health) late(queued, now time.Time) bool { return now.Sub(queued) >= h.limit }

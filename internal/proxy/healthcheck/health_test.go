@@ -147,6 +147,23 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// TestFirstUpdateFails: a proxy whose first update never succeeds is not healthy, unlike kube-proxy.
+func TestFirstUpdateFails(t *testing.T) {
+	t.Parallel()
+	p := newProbesTest()
+	for _, step := range []struct {
+		do   func(*probesTest)
+		want int
+	}{{queued4, 200}, {soon, 200}, {later, 503}, {updated4, 200}} {
+		step.do(p)
+		for _, path := range []string{"/healthz", "/livez"} {
+			if code, body := p.get(t, path); code != step.want {
+				t.Errorf("%v after the first update was queued: GET %s = %d %s, want %d", p.now.Sub(begin), path, code, body, step.want)
+			}
+		}
+	}
+}
+
 // TestPages checks the pages for operators.
 func TestPages(t *testing.T) {
 	t.Parallel()

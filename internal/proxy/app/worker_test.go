@@ -1,0 +1,302 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"portolan.dev/portolan/internal/cluster"
+	"portolan.dev/portolan/internal/config"
+	"portolan.dev/portolan/internal/proxy/frontend"
+	"portolan.dev/portolan/internal/proxy/nft"
+	proxysettings "portolan.dev/portolan/internal/proxy/settings"
+)
+
+// fakeTable is a table that fails while it is told to.
+type fakeTable struct {
+	began    time.Time
+	mu       sync.Mutex // guards the fields below
+	fail     error
+	syncs    []time.Duration // when Sync was called, since the test began
+	applies  int
+	watches  int
+	watchErr error
+	notices  chan<- nft.Notice
+}
+
+func (f *fakeTable) Sync(*frontend.State) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.syncs = append(f.syncs, time.Since(f.began).Truncate(time.Second))
+	return 1, f.fail
+}
+
+func (f *fakeTable) Apply(*frontend.Changes) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applies++
+	return 1, f.fail
+}
+
+func (f *fakeTable) Watch(ctx context.Context, notices chan<- nft.Notice) error {
+	f.mu.Lock()
+	f.watches++
+	f.notices = notices
+	err := f.watchErr
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (f *fakeTable) Close() error { return nil }
+
+// set changes the table.
+func (f *fakeTable) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// notice sends a notice, as a table does.
+func (f *fakeTable) notice(n nft.Notice) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case f.notices <- n:
+	default:
+	}
+}
+
+// workerTest is a worker with a table, and the store that it follows.
+type workerTest struct {
+	*worker
+	store *cluster.Store
+	table *fakeTable
+	log   bytes.Buffer
+}
+
+// startWorker runs a worker in a bubble of synctest until the test ends.
+func startWorker(t *testing.T, table *fakeTable) *workerTest {
+	t.Helper()
+	settings := config.Default()
+	settings.Proxy.NodeName = "node-1"
+	settings.Proxy.Conntrack = proxysettings.Conntrack{} // leaves the machine as it is
+	w := &workerTest{store: cluster.NewStore(), table: table}
+	p, err := New(Config{
+		Settings: settings, Store: w.store, Loaded: func() {},
+		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.worker = newWorker(p)
+	w.open = func(nft.Config) kernelTable { return table }
+	table.began = time.Now()
+	loaded(w.store, p)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// loaded has a store be as after the first lists of an API server.
+func loaded(s *cluster.Store, p *Proxy) {
+	s.Update(func(tx *cluster.Tx) { tx.SetFreshness(cluster.Live, p.Needs()...) })
+}
+
+// web is a Service at a cluster IP.
+func web(addr string) *cluster.Service {
+	return &cluster.Service{
+		Key: cluster.Key{Namespace: "shop", Name: "web"}, ClusterIPs: []netip.Addr{netip.MustParseAddr(addr)},
+		Ports: []cluster.Port{{Name: "http", Protocol: cluster.TCP, Number: 80}},
+	}
+}
+
+// seconds returns durations of whole seconds.
+func seconds(all ...int) (list []time.Duration) {
+	for _, n := range all {
+		list = append(list, time.Duration(n)*time.Second)
+	}
+	return list
+}
+
+// TestFailures has the first Syncs fail: attempts become rarer, the proxy is not healthy after a
+// while, and a change that waited is measured as long as it waited.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table := &fakeTable{fail: unix.EBUSY}
+		w := startWorker(t, table)
+		time.Sleep(500 * time.Millisecond)
+		w.store.Update(func(tx *cluster.Tx) {
+			tx.CausedAt(time.Now())
+			tx.Put(web("10.96.0.10"))
+		})
+		for _, step := range []struct {
+			after   time.Duration
+			healthy bool
+		}{{59 * time.Second, true}, {10 * time.Second, false}} {
+			time.Sleep(step.after)
+			if got := w.health.Healthy(); got != step.healthy {
+				t.Errorf("after %v: healthy %t, want %t", time.Since(table.began), got, step.healthy)
+			}
+		}
+		time.Sleep(time.Minute)
+		table.set(func() { table.fail = nil })
+		time.Sleep(longestPause)
+		want := seconds(0, 1, 3, 7, 15, 31, 61, 91, 121, 151)
+		if !slices.Equal(table.syncs, want) {
+			t.Errorf("Syncs after %v, want %v", table.syncs, want)
+		}
+		if !w.health.Healthy() {
+			t.Error("not healthy after a success")
+		}
+		if n, sum := delays(t, w.metrics); n != 1 || sum < 150 || sum > 151 {
+			t.Errorf("%d delays of %v s, want 1 of 150.5", n, sum)
+		}
+		if n := strings.Count(w.log.String(), "does not have the present state"); n != 1 {
+			t.Errorf("the failure was logged %d times, want once:\n%s", n, w.log.String())
+		}
+	})
+}
+
+// TestClockJump: a change that was caused in the future, by a clock that jumped, took no time.
+func TestClockJump(t *testing.T) {
+	t.Parallel()
+	m := newMetrics()
+	m.programmed(map[cluster.Ref]int64{{}: time.Now().Add(time.Hour).UnixNano()})
+	if n, sum := delays(t, m); n != 1 || sum != 0 {
+		t.Errorf("%d changes from the future took %v s, want 1 and 0", n, sum)
+	}
+}
+
+// delays returns how many changes were programmed, and after how many seconds in all.
+func delays(t *testing.T, m *proxyMetrics) (n uint64, sum float64) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.delay)
+	all, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := all[0].GetMetric()[0].GetHistogram()
+	return h.GetSampleCount(), h.GetSampleSum()
+}
+
+// TestComparesHourly: the whole table is compared even if nothing happens.
+func TestComparesHourly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table := new(fakeTable)
+		startWorker(t, table)
+		time.Sleep(3*compareInterval + time.Minute)
+		want := []time.Duration{0, compareInterval, 2 * compareInterval, 3 * compareInterval}
+		if !slices.Equal(table.syncs, want) {
+			t.Errorf("Syncs after %v, want %v", table.syncs, want)
+		}
+	})
+}
+
+// TestRepairsWait has another program change the table every 100 ms for 10 minutes. The first change
+// is repaired at once, others ever later, and the log has two lines. After some calm it begins anew.
+func TestRepairsWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table := new(fakeTable)
+		w := startWorker(t, table)
+		time.Sleep(10 * time.Second)
+		for range 6000 {
+			table.notice(nft.Changed)
+			time.Sleep(100 * time.Millisecond)
+		}
+		want := seconds(0, 10, 11, 13, 17, 25, 41)
+		if n := len(table.syncs); n < len(want) || n > 30 || !slices.Equal(table.syncs[:len(want)], want) {
+			t.Errorf("%d Syncs after %v, want at most 30, first %v", n, table.syncs, want)
+		}
+		time.Sleep(longestPause + calm + time.Second)
+		before := len(table.syncs)
+		table.notice(nft.Changed)
+		time.Sleep(time.Millisecond)
+		if n := len(table.syncs); n != before+1 {
+			t.Errorf("a change after calm: %d Syncs at once, want 1", n-before)
+		}
+		for text, want := range map[string]int{"it is repaired": 2, "again and again": 1} {
+			if n := strings.Count(w.log.String(), text); n != want {
+				t.Errorf("%q was logged %d times, want %d:\n%s", text, n, want, w.log.String())
+			}
+		}
+	})
+}
+
+// TestWatchEnds has Watch fail: the table is compared, and watched again.
+func TestWatchEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table := &fakeTable{watchErr: errors.New("gone")}
+		w := startWorker(t, table)
+		time.Sleep(5 * time.Minute)
+		if n := len(table.syncs); n < 10 || n > 20 || table.watches != n {
+			t.Errorf("%d Syncs and %d Watches in 5 minutes, want 10 to 20 of each", n, table.watches)
+		}
+		table.set(func() { table.watchErr = nil })
+		time.Sleep(longestPause + time.Second)
+		before := len(table.syncs)
+		table.notice(nft.Changed)
+		time.Sleep(longestPause + time.Second)
+		if n := len(table.syncs); n != before+1 {
+			t.Errorf("a change afterwards: %d Syncs, want 1", n-before)
+		}
+		if n := strings.Count(w.log.String(), "not noticed"); n != 1 {
+			t.Errorf("logged %d times, want once:\n%s", n, w.log.String())
+		}
+	})
+}
+
+// TestPartial: changes are applied without a Sync, until one fails.
+func TestPartial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table := new(fakeTable)
+		w := startWorker(t, table)
+		synctest.Wait()
+		put := func(addr string) {
+			w.store.Update(func(tx *cluster.Tx) { tx.Put(web(addr)) })
+			synctest.Wait()
+		}
+		put("10.96.0.10")
+		for _, err := range []error{unix.EINTR, unix.EBUSY, unix.ENOENT, nft.ErrOwned} {
+			table.set(func() { table.fail = err })
+			put("10.96.0.11")
+			table.set(func() { table.fail = nil })
+			time.Sleep(firstPause)
+			synctest.Wait()
+			if missing, _ := w.Ready(); missing != nil {
+				t.Errorf("a second after %v: %q", err, missing)
+			}
+			put("10.96.0.10")
+		}
+		if table.applies != 9 || len(table.syncs) != 5 {
+			t.Errorf("%d times Apply and %d times Sync, want 9 and 5", table.applies, len(table.syncs))
+		}
+	})
+}

@@ -14,6 +14,8 @@ const (
 	// firstPause and longestPause bound the pauses between attempts that fail, and between repairs.
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
+	// gather is the pause before the first repair: a change of a table is several messages.
+	gather = 5 * time.Millisecond
 	// calm is for how long nobody changes the table until the next repair is done at once again.
 	calm = 2 * longestPause
 )
@@ -39,7 +41,7 @@ type repairs struct {
 func (r *repairs) next(now time.Time) (pause time.Duration, before int) {
 	switch {
 	case r.last.IsZero() || now.Sub(r.last) > calm:
-		r.backoff = backoff{}
+		r.backoff, pause = backoff{}, gather
 	default:
 		before = 1
 		if r.pause > 0 {

@@ -92,6 +92,10 @@ func (w *worker) run(ctx context.Context) error {
 			continue
 		case <-repair:
 			repair, w.stale = nil, true
+			select { // what it is about is repaired, too
+			case <-w.notices:
+			default:
+			}
 		}
 		w.noteCauses(changes)
 		if retry != nil {

@@ -236,7 +236,7 @@ func TestRepairsWait(t *testing.T) {
 		time.Sleep(longestPause + calm + time.Second)
 		before := len(table.syncs)
 		table.notice(nft.Changed)
-		time.Sleep(time.Millisecond)
+		time.Sleep(2 * gather)
 		if n := len(table.syncs); n != before+1 {
 			t.Errorf("a change after calm: %d Syncs at once, want 1", n-before)
 		}

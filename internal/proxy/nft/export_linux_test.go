@@ -5,3 +5,16 @@ func (t *Table) Plain() *Table {
 	t.plain = true
 	return t
 }
+
+// Deafen has t keep hardly any message for Watch, after its first Sync.
+func (t *Table) Deafen() error { return t.listener.Load().SetReadBuffer(1) }
+
+// Disconnect closes the socket that owns the tables, as when the process is killed.
+func (t *Table) Disconnect() { t.disconnect() }
+
+// The names and numbers that tests need.
+const (
+	BridgeSuffix = bridgeSuffix
+	ProbeSuffix  = probeSuffix
+	MaxClients   = maxClients
+)

@@ -382,3 +382,11 @@ func localRoute(link int, cidr netip.Prefix) *netlink.Route {
 		Dst: &net.IPNet{IP: cidr.Masked().Addr().AsSlice(), Mask: net.CIDRMask(cidr.Bits(), cidr.Addr().BitLen())},
 	}
 }
+
+// routeTo adds a route to a range of addresses.
+func routeTo(link int, cidr netip.Prefix, gateway netip.Addr) error {
+	return netlink.RouteAdd(&netlink.Route{
+		LinkIndex: link, Gw: gateway.AsSlice(),
+		Dst: &net.IPNet{IP: cidr.Addr().AsSlice(), Mask: net.CIDRMask(cidr.Bits(), cidr.Addr().BitLen())},
+	})
+}

@@ -9,9 +9,6 @@ func (t *Table) Plain() *Table {
 // Deafen has t keep hardly any message for Watch, after its first Sync.
 func (t *Table) Deafen() error { return t.listener.Load().SetReadBuffer(1) }
 
-// Disconnect closes the socket that owns the tables, as when the process is killed.
-func (t *Table) Disconnect() { t.disconnect() }
-
 // The names and numbers that tests need.
 const (
 	BridgeSuffix = bridgeSuffix

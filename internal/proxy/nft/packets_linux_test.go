@@ -286,21 +286,11 @@ func TestRepair(t *testing.T) {
 		{"delete table ip portolan-proxy", total},
 		{"add element ip portolan-proxy cluster-ips { 10.96.0.77 }", 1},
 	} {
-		for deadline := time.Now().Add(10 * time.Second); ; {
-			if out, err := exec.Command("nft", c.command).CombinedOutput(); err != nil {
-				t.Fatalf("nft %s: %v\n%s", c.command, err, out)
-			}
-			select {
-			case <-changed:
-			case <-time.After(100 * time.Millisecond): // it may not watch yet
-				must(t, apply(table, new(frontend.Changes)))
-				w.sync(table, state)
-				if time.Now().Before(deadline) {
-					continue
-				}
-				t.Fatalf("nft %s is not noticed", c.command)
-			}
-			break
+		nftCommand(t, c.command)
+		select {
+		case <-changed:
+		case <-time.After(patience):
+			t.Fatalf("nft %s is not noticed", c.command)
 		}
 		if n := w.sync(table, state); n != c.missing {
 			t.Errorf("nft %s: Sync changed %d elements, want %d", c.command, n, c.missing)

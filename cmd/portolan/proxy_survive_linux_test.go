@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -110,13 +111,10 @@ func awaitReach(t *testing.T, host, p *process, to, want string, others ...strin
 		if got == want {
 			return nil
 		}
-		for _, o := range others {
-			if got == o {
-				return fmt.Errorf("%s: %s, want %s", to, got, want)
-			}
+		if !slices.Contains(others, got) {
+			t.Fatalf("%s: %q, want %q, or %q for a while", to, got, want, others)
 		}
-		t.Fatalf("%s: %q, want %q, or %q for a while", to, got, want, others)
-		return nil
+		return fmt.Errorf("%s: %s, want %s", to, got, want)
 	})
 }
 

@@ -190,7 +190,7 @@ func TestManyDeleted(t *testing.T) {
 		if n := w.sync(table, whole); n < services*6 {
 			t.Errorf("before %s: %d elements, want %d", by, n, services*6)
 		}
-		quiet := w.keepDialing(w.pod, podClient[0], netip.AddrPortFrom(vip(0, 1), 80))
+		quiet := w.keepDialing(netip.AddrPortFrom(vip(0, 1), 80), stays.Endpoints...)
 		last := netip.AddrPortFrom(gone.Delete[services-1].Addr, 80)
 		if a := w.dial(w.pod, podClient[0], last); a.err != "" {
 			t.Errorf("before %s: %s", by, a)
@@ -216,28 +216,28 @@ func TestManyDeleted(t *testing.T) {
 	}
 }
 
-// keepDialing opens connections one after the other until the function that it returns is called,
-// and reports those that fail.
-func (w *world) keepDialing(from namespace, source netip.Addr, to netip.AddrPort) (stop func()) {
+// keepDialing has a Pod open connections one after the other until the function that it returns is
+// called. All must work, and reach one of the servers.
+func (w *world) keepDialing(to netip.AddrPort, servers ...netip.AddrPort) (stop func()) {
 	stopping, stopped := make(chan struct{}), make(chan int)
 	go func() {
 		n := 0
-		from.do(w.t, func() {
+		w.pod.do(w.t, func() {
 			for ; ; n++ {
-				if a := dial(source, to); a.err != "" {
-					w.t.Errorf("connection %d to %s: %s", n, to, a)
+				if a := dial(podClient[0], to); a.err != "" || !slices.Contains(servers, a.server) {
+					w.t.Errorf("connection %d to %s: %s, want one of %s", n, to, a, servers)
 				}
 				select {
 				case <-stopping:
 					return
-				case <-time.After(time.Millisecond):
+				case <-time.After(2 * time.Millisecond):
 				}
 			}
 		})
-		stopped <- n
+		stopped <- n + 1
 	}()
 	return func() {
 		close(stopping)
-		w.t.Logf("%d connections meanwhile", <-stopped+1)
+		w.t.Logf("%d connections to %s", <-stopped, to)
 	}
 }

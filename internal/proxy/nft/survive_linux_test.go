@@ -373,7 +373,7 @@ func TestKilled(t *testing.T) {
 		must(t, table.Close())
 		var stops []func()
 		for i := range 3 {
-			stops = append(stops, w.dialOnly(endpoint(0, i+1), netip.AddrPortFrom(vip(0, i+1), 80)))
+			stops = append(stops, w.keepDialing(netip.AddrPortFrom(vip(0, i+1), 80), endpoint(0, i+1)))
 		}
 		random := rand.New(rand.NewPCG(11, 12))
 		const kills = 12
@@ -456,32 +456,6 @@ func changeForever(t *testing.T, kind string) {
 			must(t, apply(table, &frontend.Changes{Put: []*frontend.Frontend{f}}))
 		}
 		table.Close()
-	}
-}
-
-// dialOnly opens connections one after the other until the function that it returns is called: all must
-// work, and reach one server.
-func (w *world) dialOnly(server netip.AddrPort, to netip.AddrPort) (stop func()) {
-	stopping, stopped := make(chan struct{}), make(chan int)
-	go func() {
-		n := 0
-		w.pod.do(w.t, func() {
-			for ; ; n++ {
-				if a := dial(podClient[0], to); a.err != "" || a.server != server {
-					w.t.Errorf("connection %d to %s: %s, want %s", n, to, a, server)
-				}
-				select {
-				case <-stopping:
-					return
-				case <-time.After(2 * time.Millisecond):
-				}
-			}
-		})
-		stopped <- n + 1
-	}()
-	return func() {
-		close(stopping)
-		w.t.Logf("%d connections to %s", <-stopped, to)
 	}
 }
 

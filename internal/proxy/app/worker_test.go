@@ -71,6 +71,29 @@ func (f *fakeTable) set(change func()) {
 	change()
 }
 
+// synced returns when Sync was called, after everything has come to rest; applied and watched how
+// often Apply and Watch were.
+func (f *fakeTable) synced() []time.Duration {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.syncs)
+}
+
+func (f *fakeTable) applied() int {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.applies
+}
+
+func (f *fakeTable) watched() int {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.watches
+}
+
 // notice sends a notice, as a table does.
 func (f *fakeTable) notice(n nft.Notice) {
 	f.mu.Lock()
@@ -165,8 +188,8 @@ func TestFailures(t *testing.T) {
 		table.set(func() { table.fail = nil })
 		time.Sleep(longestPause)
 		want := seconds(0, 1, 3, 7, 15, 31, 61, 91, 121, 151)
-		if !slices.Equal(table.syncs, want) {
-			t.Errorf("Syncs after %v, want %v", table.syncs, want)
+		if !slices.Equal(table.synced(), want) {
+			t.Errorf("Syncs after %v, want %v", table.synced(), want)
 		}
 		if !w.health.Healthy() {
 			t.Error("not healthy after a success")
@@ -211,8 +234,8 @@ func TestComparesHourly(t *testing.T) {
 		startWorker(t, table)
 		time.Sleep(3*compareInterval + time.Minute)
 		want := []time.Duration{0, compareInterval, 2 * compareInterval, 3 * compareInterval}
-		if !slices.Equal(table.syncs, want) {
-			t.Errorf("Syncs after %v, want %v", table.syncs, want)
+		if !slices.Equal(table.synced(), want) {
+			t.Errorf("Syncs after %v, want %v", table.synced(), want)
 		}
 	})
 }
@@ -230,14 +253,14 @@ func TestRepairsWait(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		want := seconds(0, 10, 11, 13, 17, 25, 41)
-		if n := len(table.syncs); n < len(want) || n > 30 || !slices.Equal(table.syncs[:len(want)], want) {
-			t.Errorf("%d Syncs after %v, want at most 30, first %v", n, table.syncs, want)
+		if n := len(table.synced()); n < len(want) || n > 30 || !slices.Equal(table.synced()[:len(want)], want) {
+			t.Errorf("%d Syncs after %v, want at most 30, first %v", n, table.synced(), want)
 		}
 		time.Sleep(longestPause + calm + time.Second)
-		before := len(table.syncs)
+		before := len(table.synced())
 		table.notice(nft.Changed)
 		time.Sleep(2 * gather)
-		if n := len(table.syncs); n != before+1 {
+		if n := len(table.synced()); n != before+1 {
 			t.Errorf("a change after calm: %d Syncs at once, want 1", n-before)
 		}
 		for text, want := range map[string]int{"it is repaired": 2, "again and again": 1} {
@@ -255,15 +278,15 @@ func TestWatchEnds(t *testing.T) {
 		table := &fakeTable{watchErr: errors.New("gone")}
 		w := startWorker(t, table)
 		time.Sleep(5 * time.Minute)
-		if n := len(table.syncs); n < 10 || n > 20 || table.watches != n {
-			t.Errorf("%d Syncs and %d Watches in 5 minutes, want 10 to 20 of each", n, table.watches)
+		if n := len(table.synced()); n < 10 || n > 20 || table.watched() != n {
+			t.Errorf("%d Syncs and %d Watches in 5 minutes, want 10 to 20 of each", n, table.watched())
 		}
 		table.set(func() { table.watchErr = nil })
 		time.Sleep(longestPause + time.Second)
-		before := len(table.syncs)
+		before := len(table.synced())
 		table.notice(nft.Changed)
 		time.Sleep(longestPause + time.Second)
-		if n := len(table.syncs); n != before+1 {
+		if n := len(table.synced()); n != before+1 {
 			t.Errorf("a change afterwards: %d Syncs, want 1", n-before)
 		}
 		if n := strings.Count(w.log.String(), "not noticed"); n != 1 {
@@ -295,8 +318,8 @@ func TestPartial(t *testing.T) {
 			}
 			put("10.96.0.10")
 		}
-		if table.applies != 9 || len(table.syncs) != 5 {
-			t.Errorf("%d times Apply and %d times Sync, want 9 and 5", table.applies, len(table.syncs))
+		if table.applied() != 9 || len(table.synced()) != 5 {
+			t.Errorf("%d times Apply and %d times Sync, want 9 and 5", table.applied(), len(table.synced()))
 		}
 	})
 }

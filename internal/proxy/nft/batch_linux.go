@@ -1,9 +1,11 @@
 package nft
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -25,12 +27,16 @@ const (
 	addition operation = unix.NFT_MSG_NEWSETELEM
 )
 
-// batch is one transaction of elements.
+// batch is one transaction, in the octets that the kernel reads.
 type batch struct {
 	name     string // of the tables
-	messages []netlink.Message
+	buf      []byte // the messages so far, and one before them that begins the batch
+	last     int    // where the last message begins
 	elements int
 }
+
+// reset empties the batch and keeps its memory.
+func (b *batch) reset() { *b = batch{name: b.name, buf: b.buf[:0]} }
 
 // edit adds a change of elements to the batch.
 func (b *batch) edit(f Family, op operation, elements []element) {
@@ -39,57 +45,89 @@ func (b *batch) edit(f Family, op operation, elements []element) {
 		for n < len(elements) && n < maxElements && elements[n].set == elements[0].set {
 			n++
 		}
-		b.messages = append(b.messages, b.message(f, op, elements[:n]))
+		b.editSet(f, op, elements[:n])
 		b.elements += n
 		elements = elements[n:]
 	}
 }
 
+// editSet adds a message that adds or deletes elements of one set.
+func (b *batch) editSet(f Family, op operation, elements []element) {
+	flags := netlink.Request
+	if op == addition {
+		flags |= netlink.Create
+	}
+	b.begin(f, uint16(op), flags)
+	b.buf = appendString(b.buf, unix.NFTA_SET_ELEM_LIST_TABLE, b.name)
+	b.buf = appendString(b.buf, unix.NFTA_SET_ELEM_LIST_SET, string(elements[0].set))
+	buf, list := openNested(b.buf, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	for i := range elements {
+		buf = elements[i].append(buf, op)
+	}
+	closeNested(buf, list)
+	b.buf = buf
+	b.end()
+}
+
 // replace adds the removal of all elements of a set, of which there are about n, and the addition of
 // others.
 func (b *batch) replace(f Family, set setName, n int, by []element) {
-	data := appendString([]byte{f.nfproto(), unix.NFNETLINK_V0, 0, 0}, unix.NFTA_SET_ELEM_LIST_TABLE, b.name)
-	b.messages = append(b.messages, netlink.Message{
-		Header: netlink.Header{
-			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(deletion)),
-			Flags: netlink.Request,
-		},
-		Data: appendString(data, unix.NFTA_SET_ELEM_LIST_SET, string(set)),
-	})
+	b.begin(f, uint16(deletion), netlink.Request)
+	b.buf = appendString(b.buf, unix.NFTA_SET_ELEM_LIST_TABLE, b.name)
+	b.buf = appendString(b.buf, unix.NFTA_SET_ELEM_LIST_SET, string(set))
+	b.end()
 	b.elements += max(n, 1)
 	b.edit(f, addition, by)
 }
 
 // addTable adds the creation of a table with flags, or the change of its flags.
 func (b *batch) addTable(f Family, flags uint32) {
-	data := appendString([]byte{f.nfproto(), unix.NFNETLINK_V0, 0, 0}, unix.NFTA_TABLE_NAME, b.name)
-	data = appendAttribute(data, unix.NFTA_TABLE_FLAGS, string(binary.BigEndian.AppendUint32(nil, flags)))
-	b.messages = append(b.messages, netlink.Message{
-		Header: netlink.Header{
-			Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE, Flags: netlink.Request | netlink.Create,
-		},
-		Data: data,
-	})
+	b.begin(f, unix.NFT_MSG_NEWTABLE, netlink.Request|netlink.Create)
+	b.buf = appendString(b.buf, unix.NFTA_TABLE_NAME, b.name)
+	b.buf = appendAttribute(b.buf, unix.NFTA_TABLE_FLAGS, string(binary.BigEndian.AppendUint32(nil, flags)))
+	b.end()
 }
 
-// message returns the message that adds or deletes elements of one set.
-func (b *batch) message(f Family, op operation, elements []element) netlink.Message {
-	buf := append(make([]byte, 0, 64+len(elements)*104), f.nfproto(), unix.NFNETLINK_V0, 0, 0)
-	buf = appendString(buf, unix.NFTA_SET_ELEM_LIST_TABLE, b.name)
-	buf = appendString(buf, unix.NFTA_SET_ELEM_LIST_SET, string(elements[0].set))
-	buf, list := openNested(buf, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	for i := range elements {
-		buf = elements[i].append(buf, op)
+// remove adds the removal of an object with attributes.
+func (b *batch) remove(f Family, kind uint16, attributes ...[]byte) {
+	b.begin(f, kind, netlink.Request)
+	b.buf = append(b.buf, slices.Concat(attributes...)...)
+	b.end()
+}
+
+// begin begins a message of nftables (linux/netlink.h, struct nlmsghdr; nfnetlink.h, struct
+// nfgenmsg), and end ends it.
+func (b *batch) begin(f Family, kind uint16, flags netlink.HeaderFlags) {
+	if len(b.buf) == 0 {
+		b.bracket(unix.NFNL_MSG_BATCH_BEGIN)
 	}
-	closeNested(buf, list)
-	flags := netlink.Request
-	if op == addition {
-		flags |= netlink.Create
-	}
-	return netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(op)), Flags: flags},
-		Data:   buf,
-	}
+	b.header(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags)
+	b.buf = append(b.buf, f.nfproto(), unix.NFNETLINK_V0, 0, 0)
+}
+
+func (b *batch) end() { binary.NativeEndian.PutUint32(b.buf[b.last:], uint32(len(b.buf)-b.last)) }
+
+// bracket adds the message that begins or ends a batch.
+func (b *batch) bracket(kind uint16) {
+	b.header(kind, netlink.Request)
+	b.buf = append(b.buf, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES)
+	b.end()
+}
+
+// header adds a message's header, without its length; the kernel sets the sender.
+func (b *batch) header(kind uint16, flags netlink.HeaderFlags) {
+	b.last = len(b.buf)
+	b.buf = append(b.buf, 0, 0, 0, 0)
+	b.buf = binary.NativeEndian.AppendUint16(b.buf, kind)
+	b.buf = binary.NativeEndian.AppendUint16(b.buf, uint16(flags))
+	b.buf = append(b.buf, 0, 0, 0, 0, 0, 0, 0, 0)
+}
+
+// acknowledge has the kernel answer the last message.
+func (b *batch) acknowledge() {
+	const flags = 6 // the offset
+	at := b.buf[b.last+flags:]
+	binary.NativeEndian.PutUint16(at, binary.NativeEndian.Uint16(at)|uint16(netlink.Acknowledge))
 }
 
 // append appends the attribute of an element (linux/netfilter/nf_tables.h, enum
@@ -166,31 +204,48 @@ func closeNested(buf []byte, at int) { binary.NativeEndian.PutUint16(buf[at:], u
 // commit sends the batch as one transaction. After an error the socket may have more
 // answers and must be closed.
 func (b *batch) commit(socket *netlink.Conn) error {
-	if len(b.messages) == 0 {
+	if len(b.buf) == 0 {
 		return nil
 	}
-	subsystem := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
-	all := make([]netlink.Message, 0, len(b.messages)+2)
-	all = append(all, netlink.Message{
-		Header: netlink.Header{Type: unix.NFNL_MSG_BATCH_BEGIN, Flags: netlink.Request}, Data: subsystem,
-	})
-	all = append(all, b.messages...)
 	// The kernel answers in order, so that the acknowledgement of the last message is the
 	// only answer if there is no error.
-	all[len(all)-1].Header.Flags |= netlink.Acknowledge
-	all = append(all, netlink.Message{
-		Header: netlink.Header{Type: unix.NFNL_MSG_BATCH_END, Flags: netlink.Request}, Data: subsystem,
-	})
+	b.acknowledge()
+	b.bracket(unix.NFNL_MSG_BATCH_END)
 	if err := socket.SetDeadline(time.Now().Add(answerWithin)); err != nil {
 		return err
 	}
-	if _, err := socket.SendMessages(all); err != nil {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	err = retried(raw.Write, func(fd int) error { return unix.Sendto(fd, b.buf, 0, &unix.SockaddrNetlink{}) })
+	if err != nil {
 		return errnoOf(err)
 	}
-	if _, err := socket.Receive(); err != nil {
+	var answer [unix.SizeofNlMsghdr + 4]byte // the rest repeats what was sent
+	var n int
+	err = retried(raw.Read, func(fd int) error {
+		n, _, err = unix.Recvfrom(fd, answer[:], 0)
+		return err
+	})
+	switch errno := int32(binary.NativeEndian.Uint32(answer[unix.SizeofNlMsghdr:])); {
+	case err != nil:
 		return errnoOf(err)
+	case n < len(answer):
+		return fmt.Errorf("netlink: an answer of %d octets", n)
+	case errno != 0:
+		return unix.Errno(-errno)
 	}
 	return nil
+}
+
+// retried calls do when the socket is ready, until it neither has to wait nor is interrupted.
+func retried(when func(func(fd uintptr) bool) error, do func(fd int) error) (err error) {
+	ready := when(func(fd uintptr) bool {
+		err = do(int(fd))
+		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+	})
+	return cmp.Or(ready, err)
 }
 
 // errnoOf returns the kernel's error without the operation, which says nothing.

@@ -182,8 +182,8 @@ func (k *KubeProxy) List() (all []string) {
 	return all
 }
 
-// maxRemovals is how many messages are in one transaction.
-const maxRemovals = 1 << 12
+// maxRemovals is how many octets of messages are in one transaction, and one message more.
+const maxRemovals = 1 << 18
 
 // Remove removes it from the kernel. The rules of other programs stay, and so do those of the
 // kubelet.
@@ -200,48 +200,45 @@ func (k *KubeProxy) Remove() error {
 
 // removeRules removes jumps first, after which no packet meets the chains.
 func (k *KubeProxy) removeRules() error {
-	var all []netlink.Message
-	for _, left := range k.iptables {
-		for _, j := range left.jumps {
-			all = append(all, removal(unix.NFT_MSG_DELRULE, left.family, attributeText(unix.NFTA_RULE_TABLE, left.table),
-				attributeText(unix.NFTA_RULE_CHAIN, j.from), appendAttribute(nil, unix.NFTA_RULE_HANDLE, j.handle)))
-		}
-	}
-	for _, of := range k.tables {
-		all = append(all, removal(unix.NFT_MSG_DELTABLE, of, attributeText(unix.NFTA_TABLE_NAME, kubeProxyTable)))
-	}
-	for _, left := range k.iptables {
-		for _, name := range left.chains { // of their rules
-			all = append(all, removal(unix.NFT_MSG_DELRULE, left.family,
-				attributeText(unix.NFTA_RULE_TABLE, left.table), attributeText(unix.NFTA_RULE_CHAIN, name)))
-		}
-	}
-	for _, left := range k.iptables {
-		for _, name := range left.chains {
-			all = append(all, removal(unix.NFT_MSG_DELCHAIN, left.family,
-				attributeText(unix.NFTA_CHAIN_TABLE, left.table), attributeText(unix.NFTA_CHAIN_NAME, name)))
-		}
-	}
 	t := New(Config{})
 	defer t.Close()
 	if err := t.open(); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(all, maxRemovals) {
-		b := batch{messages: part}
-		if err := b.commit(t.socket); err != nil {
-			return err
+	b := new(batch)
+	var failed error
+	remove := func(of Family, kind uint16, attributes ...[]byte) {
+		b.remove(of, kind, attributes...)
+		if len(b.buf) > maxRemovals && failed == nil {
+			failed = b.commit(t.socket)
+			b.reset()
 		}
 	}
-	return nil
-}
-
-// removal returns the message that removes the object with attributes.
-func removal(kind uint16, of Family, attributes ...[]byte) netlink.Message {
-	return netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request},
-		Data:   slices.Concat(append([][]byte{{of.nfproto(), unix.NFNETLINK_V0, 0, 0}}, attributes...)...),
+	for _, left := range k.iptables {
+		for _, j := range left.jumps {
+			remove(left.family, unix.NFT_MSG_DELRULE, attributeText(unix.NFTA_RULE_TABLE, left.table),
+				attributeText(unix.NFTA_RULE_CHAIN, j.from), appendAttribute(nil, unix.NFTA_RULE_HANDLE, j.handle))
+		}
 	}
+	for _, of := range k.tables {
+		remove(of, unix.NFT_MSG_DELTABLE, attributeText(unix.NFTA_TABLE_NAME, kubeProxyTable))
+	}
+	for _, left := range k.iptables {
+		for _, name := range left.chains { // of their rules
+			remove(left.family, unix.NFT_MSG_DELRULE,
+				attributeText(unix.NFTA_RULE_TABLE, left.table), attributeText(unix.NFTA_RULE_CHAIN, name))
+		}
+	}
+	for _, left := range k.iptables {
+		for _, name := range left.chains {
+			remove(left.family, unix.NFT_MSG_DELCHAIN,
+				attributeText(unix.NFTA_CHAIN_TABLE, left.table), attributeText(unix.NFTA_CHAIN_NAME, name))
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	return b.commit(t.socket)
 }
 
 func attributeText(kind uint16, s string) []byte { return appendString(nil, kind, s) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -178,7 +179,7 @@ func (t *Table) sync(f *family, s *frontend.State) (changed int, err error) {
 		return 0, err
 	}
 	f.chains = chains
-	filler := &filler{table: t, family: f, before: before, wanted: make(map[identity]struct{})}
+	filler := &filler{table: t, family: f, before: before}
 	if changed, err = filler.fill(s); err != nil {
 		return changed, err
 	}
@@ -188,18 +189,11 @@ func (t *Table) sync(f *family, s *frontend.State) (changed int, err error) {
 	return changed, bridge.removeBridges(f.Family, t.cfg.Name)
 }
 
-// identity identifies an element in a family.
-type identity struct {
-	set setName
-	key string
-}
-
 // filler brings the elements of a family from what they are to what they should be.
 type filler struct {
 	table   *Table
 	family  *family
-	before  kernel
-	wanted  map[identity]struct{}
+	before  kernel // less its elements that are wanted
 	batch   batch
 	last    []element // that are to be added after all others
 	changed int
@@ -272,8 +266,8 @@ func (f *filler) compareCIDRs(all []netip.Prefix) {
 func (f *filler) compare(elements []element) {
 	var missing, wrong []element
 	for _, e := range elements {
-		f.wanted[identity{e.set, e.key}] = struct{}{}
 		was, there := f.before.elements[e.set][e.key]
+		delete(f.before.elements[e.set], e.key)
 		switch {
 		case there && was == e:
 			continue
@@ -289,15 +283,10 @@ func (f *filler) compare(elements []element) {
 	f.batch.edit(f.family.Family, addition, missing)
 }
 
-// removeRest removes all elements that are not wanted, set by set.
+// removeRest removes all elements that are left of those before, set by set.
 func (f *filler) removeRest() error {
 	for _, name := range setNames {
-		var gone []element
-		for key, e := range f.before.elements[name] {
-			if _, ok := f.wanted[identity{name, key}]; !ok {
-				gone = append(gone, e)
-			}
-		}
+		gone := slices.Collect(maps.Values(f.before.elements[name]))
 		if err := f.edit(deletion, gone); err != nil {
 			return err
 		}
@@ -323,7 +312,7 @@ func (f *filler) flush(above int) error {
 	}
 	f.changed += f.batch.elements
 	err := f.batch.commit(f.table.socket)
-	f.batch = batch{name: f.batch.name}
+	f.batch.reset()
 	return err
 }
 
